@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+# A thin front for CMake and the scripts in tools/. "make help" lists the targets.
+
+PREFIX ?= /usr/local
+# Passed on to CMake, e.g. make CMAKE_FLAGS=-DWEFT_WERROR=OFF
+CMAKE_FLAGS ?=
+JOBS := $(shell nproc 2>/dev/null || echo 1)
+
+# $(call tree,FOLDER,BUILD TYPE,TESTS): configures and builds one tree.
+define tree
+@cmake -S . -B $(1) -G Ninja -DCMAKE_BUILD_TYPE=$(2) -DWEFT_TESTS=$(3) $(CMAKE_FLAGS)
+@cmake --build $(1)
+endef
+
+# $(call ctest,FOLDER): runs the tests of one tree.
+ctest = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS)
+
+# Ninja builds in parallel; the steps here follow one another, also under make -j.
+.NOTPARALLEL:
+.PHONY: all demo test debug sanitize format install clean deps help
+
+all: ## build the program, build/weft, and the libraries (the default)
+	$(call tree,build,Release,OFF)
+
+demo: ## install what is missing, build, and train a tiny model as an example
+	@tools/deps.sh demo
+	$(call tree,build,Release,OFF)
+	@cat include/weft.h src/*/*.[ch] > build/demo.txt
+	build/examples/tiny_trainer build/demo.txt
+
+test: ## install what is missing, build twice (release, sanitizers), run every check and test
+	@tools/deps.sh test
+	tools/format.sh --check
+	tools/check_layers.sh --selftest
+	tools/check_layers.sh
+	$(call tree,build,Release,ON)
+	$(call tree,build-sanitize,Sanitize,ON)
+	tools/check_symbols.sh build/libweft.so include/weft.h
+	$(call ctest,build)
+	$(call ctest,build-sanitize)
+	@echo
+	@echo "Everything passed: format, layers, exported symbols, and all tests in both builds" \
+	    "(release, and with the address and undefined-behaviour sanitizers)."
+
+debug: ## build with assertions and without optimisation in build-debug/, tests included
+	$(call tree,build-debug,Debug,ON)
+
+sanitize: ## build with the sanitizers in build-sanitize/, tests included
+	$(call tree,build-sanitize,Sanitize,ON)
+
+format: ## format the C files in place
+	tools/format.sh
+
+install: all ## install below PREFIX (/usr/local): program, libraries, header, pkg-config, CMake
+	cmake --install build --prefix "$(PREFIX)"
+
+clean: ## remove all build trees
+	rm -rf build build-debug build-sanitize
+
+deps: ## install the packages that building and testing need (Debian, Ubuntu)
+	@tools/deps.sh test
+
+help: ## list the targets
+	@awk -F ': ?[a-z]* ## ' '/^[a-z]+:.* ## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+# How everything in this tree is compiled.
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+add_compile_definitions(_POSIX_C_SOURCE=200809L)
+
+set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG")
+set(CMAKE_C_FLAGS_DEBUG "-O0 -g")
+set(CMAKE_C_FLAGS_SANITIZE
+    "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer")
+
+# The floating-point contract: results depend on the source, not on which multiplications and
+# additions a compiler chose to contract or reorder. Hence never -ffast-math.
+add_compile_options(-ffp-contract=off -fno-math-errno)
+
+add_compile_options(
+    -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+    -Wcast-align -Wwrite-strings -Wundef -Wformat=2)
+if(WEFT_WERROR)
+    add_compile_options(-Werror)
+endif()
+
+# WF_CHECK is always 0 or 1, so that "#if WF_CHECK" passes -Wundef.
+if(WEFT_CHECK STREQUAL "AUTO")
+    if(WEFT_TESTS OR CMAKE_BUILD_TYPE MATCHES "^(Debug|Sanitize)$")
+        add_compile_definitions(WF_CHECK=1)
+    else()
+        add_compile_definitions(WF_CHECK=0)
+    endif()
+else()
+    add_compile_definitions(WF_CHECK=$<BOOL:${WEFT_CHECK}>)
+endif()

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: MIT
+# What "make install" puts where. The installed tree may be moved: nothing in it names its prefix.
+
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
+
+install(TARGETS weft_cli weft_static)
+install(TARGETS weft_shared EXPORT weft-targets)
+install(FILES include/weft.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+install(EXPORT weft-targets NAMESPACE weft:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/weft-config.cmake.in weft-config.cmake
+    INSTALL_DESTINATION ${package_dir}
+    NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+# Before 1.0 a minor version may change the API.
+write_basic_package_version_file(weft-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES
+    ${PROJECT_BINARY_DIR}/weft-config.cmake
+    ${PROJECT_BINARY_DIR}/weft-config-version.cmake
+    DESTINATION ${package_dir})
+
+file(RELATIVE_PATH WEFT_PC_TO_PREFIX
+    ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+string(REGEX REPLACE "/$" "" WEFT_PC_TO_PREFIX ${WEFT_PC_TO_PREFIX})
+configure_file(cmake/weft.pc.in weft.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+# Each tests/test_NAME.c is one program and one test called NAME.
+
+find_package(PkgConfig QUIET)
+if(PkgConfig_FOUND)
+    pkg_check_modules(CMOCKA QUIET IMPORTED_TARGET cmocka)
+endif()
+if(NOT CMOCKA_FOUND)
+    message(FATAL_ERROR
+        "The tests need cmocka, found through pkg-config: install libcmocka-dev and pkg-config "
+        "(\"make deps\" does it on Debian), or configure with -DWEFT_TESTS=OFF.")
+endif()
+
+# The tests run side by side, so each gets two threads unless it asks for another number.
+set(environment
+    OMP_NUM_THREADS=2
+    UBSAN_OPTIONS=print_stacktrace=1
+    WEFT_PROGRAM=$<TARGET_FILE:weft_cli>)
+
+file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support.c)
+file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/test_*.c)
+foreach(source IN LISTS sources)
+    get_filename_component(program ${source} NAME_WE)
+    string(REGEX REPLACE "^test_" "" name ${program})
+    add_executable(${program} ${source} ${support})
+    set_target_properties(${program} PROPERTIES
+        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    target_include_directories(${program} PRIVATE src)
+    target_link_libraries(${program} PRIVATE weft_static PkgConfig::CMOCKA)
+    # Run from the root of the source tree: fixtures are tests/fixtures/...
+    add_test(NAME ${name} COMMAND ${program} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
+endforeach()
+
+# A program that is not sanitized cannot load a sanitized library, so not there.
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    add_test(NAME install_check
+        COMMAND ${PROJECT_SOURCE_DIR}/tools/install_check.sh
+            ${PROJECT_BINARY_DIR} ${PROJECT_VERSION} ${CMAKE_GENERATOR})
+    set_tests_properties(install_check PROPERTIES
+        TIMEOUT 600 ENVIRONMENT "CC=${CMAKE_C_COMPILER};CMAKE=${CMAKE_COMMAND}")
+endif()

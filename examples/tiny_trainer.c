@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tiny_trainer.c - trains a small transformer on a text file, byte by byte, then writes a sample.
+ *
+ *     tiny_trainer FILE [STEPS]
+ *
+ * Everything Weft does here goes through weft.h: a graph for a training step and a graph for
+ * sampling, built by the same function, compiled into one session whose states are the weights.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "weft.h"
+
+enum { LAYERS = 3, WIDTH = 96, HEADS = 4, HEAD = 24, BYTES = 128, LENGTH = 64, BATCH = 16 };
+enum { MAX_PARAMS = 32, SAMPLE_BYTES = 600 };
+
+static wf_ctx *ctx;
+
+static void check(wf_status status)
+{
+    if (status != WF_OK) {
+        fprintf(stderr, "tiny_trainer: %s\n", wf_ctx_message(ctx));
+        exit(1);
+    }
+}
+
+/* ---- The model ---- */
+
+/* The parameters, in the order in which the model asks for them. */
+typedef struct {
+    int n;
+    wf_value *value[MAX_PARAMS]; /* in the graph built last */
+    char name[MAX_PARAMS][16];
+    int64_t count[MAX_PARAMS];
+    float deviation[MAX_PARAMS]; /* of the initial weights; 0: all ones, for norms */
+} params;
+
+static wf_value *param(wf_graph *g, params *p, const char *kind, int layer, int rows, int columns,
+                       double deviation)
+{
+    int i = p->n++, rank = columns > 0 ? 2 : 1;
+    snprintf(p->name[i], sizeof p->name[i], "%s%d", kind, layer);
+    p->value[i] = wf_state(g, p->name[i], WF_F32, rank, (int64_t[]){rows, columns});
+    p->count[i] = wf_value_count(p->value[i]);
+    p->deviation[i] = (float)deviation;
+    return p->value[i];
+}
+
+/* Logits [n, BYTES] of n bytes; rows start[s] .. start[s + 1] are sequence s. */
+static wf_value *model(wf_graph *g, params *p, int n, wf_value *tokens, wf_value *start)
+{
+    int64_t heads[] = {n, HEADS, HEAD}, rows[] = {n, WIDTH}, all = n, half = HEAD / 2;
+    double small = 0.02, residual = 0.02 / sqrt(2.0 * LAYERS);
+    wf_value *position = wf_reshape(g, wf_iota(g, 2, (int64_t[]){n / LENGTH, LENGTH}, 1), 1, &all);
+    /* 10000^(-2i / HEAD) */
+    wf_value *freq = wf_scale(g, wf_cast(g, wf_iota(g, 1, &half, 0), WF_F32), -log(10000) / half);
+    freq = wf_unary(g, "exp", freq);
+
+    wf_value *x = wf_embed(g, param(g, p, "embed", 0, BYTES, WIDTH, small), tokens), *h;
+    for (int i = 0; i < LAYERS; i++) {
+        h = wf_rms_norm(g, x, param(g, p, "norm_a", i, WIDTH, 0, 0), 1e-5);
+        h = wf_linear(g, h, param(g, p, "qkv", i, 3 * WIDTH, WIDTH, small), NULL);
+        wf_value *qkv[3];
+        for (int k = 0; k < 3; k++)
+            qkv[k] = wf_reshape(g, wf_slice(g, h, 1, k * WIDTH, (k + 1) * WIDTH), 3, heads);
+        h = wf_attention(g, wf_rope(g, qkv[0], position, freq, false, 1),
+                         wf_rope(g, qkv[1], position, freq, false, 1), qkv[2], start, position,
+                         &(wf_attention_options){.causal = true});
+        h = wf_reshape(g, h, 2, rows);
+        h = wf_linear(g, h, param(g, p, "out", i, WIDTH, WIDTH, residual), NULL);
+        x = wf_binary(g, "add", x, h);
+        h = wf_rms_norm(g, x, param(g, p, "norm_b", i, WIDTH, 0, 0), 1e-5);
+        h = wf_linear(g, h, param(g, p, "up", i, 4 * WIDTH, WIDTH, small), NULL);
+        h = wf_linear(g, wf_unary(g, "gelu", h), param(g, p, "down", i, WIDTH, 4 * WIDTH, residual),
+                      NULL);
+        x = wf_binary(g, "add", x, h);
+    }
+    x = wf_rms_norm(g, x, param(g, p, "norm_f", 0, WIDTH, 0, 0), 1e-5);
+    return wf_linear(g, x, param(g, p, "head", 0, BYTES, WIDTH, small), NULL);
+}
+
+/* From logits to updated parameters: mean loss, gradients no longer than 1, AdamW. */
+static void add_training(wf_graph *g, const params *p, wf_value *logits, wf_value *targets)
+{
+    const wf_adamw_options adamw = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1};
+    wf_value *lr = wf_input(g, "lr", WF_F32, 0, NULL), *step = wf_input(g, "step", WF_I32, 0, NULL);
+    wf_value *loss = wf_reduce(g, "mean", wf_cross_entropy(g, logits, targets, NULL), 1, false);
+    wf_value *grad[MAX_PARAMS];
+    check(wf_grad(g, loss, p->value, p->n, grad));
+    wf_value *one = wf_fill(g, WF_F32, 0, NULL, 1), *norm = wf_global_norm(g, grad, p->n);
+    wf_value *scale = wf_binary(g, "div", one, wf_binary(g, "maximum", norm, one));
+    for (int i = 0; i < p->n; i++) {
+        int rank = wf_value_rank(p->value[i]);
+        int64_t shape[] = {wf_value_dim(p->value[i], 0), wf_value_dim(p->value[i], 1)};
+        char m[20], v[20];
+        snprintf(m, sizeof m, "m.%s", p->name[i]);
+        snprintf(v, sizeof v, "v.%s", p->name[i]);
+        wf_adamw(g, p->value[i], wf_state(g, m, WF_F32, rank, shape),
+                 wf_state(g, v, WF_F32, rank, shape), grad[i], lr, step, scale, NULL, &adamw);
+    }
+    check(wf_output(g, "loss", loss));
+}
+
+static wf_exec *compile(wf_session *session, params *p, int sequences, bool train)
+{
+    int64_t n = sequences * LENGTH, bounds = sequences + 1;
+    wf_graph *g;
+    wf_exec *exec;
+    check(wf_graph_new(ctx, &g));
+    p->n = 0;
+    wf_value *tokens = wf_input(g, "tokens", WF_I32, 1, &n);
+    wf_value *start = wf_input(g, "start", WF_I32, 1, &bounds);
+    wf_value *logits = model(g, p, (int)n, tokens, start);
+    if (train)
+        add_training(g, p, logits, wf_input(g, "targets", WF_I32, 1, &n));
+    else
+        check(wf_output(g, "logits", logits));
+    check(wf_compile(session, g, &exec)); /* reports whatever went wrong above, too */
+    wf_graph_free(g);
+    return exec;
+}
+
+static void initialise(wf_session *session, const params *p)
+{
+    static float w[4 * WIDTH * WIDTH]; /* as large as the largest parameter */
+    for (int i = 0; i < p->n; i++) {
+        float deviation = p->deviation[i];
+        wf_random_normal(1, (uint64_t)i, deviation > 0 ? 0 : 1, deviation, w, p->count[i]);
+        check(wf_session_write(session, p->name[i], w, (size_t)p->count[i] * sizeof *w));
+    }
+}
+
+/* ---- Training and sampling ---- */
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void train(wf_exec *exec, const char *text, size_t size, int32_t steps)
+{
+    int32_t tokens[BATCH * LENGTH], targets[BATCH * LENGTH], start[BATCH + 1];
+    double begin = seconds();
+    for (int s = 0; s <= BATCH; s++)
+        start[s] = s * LENGTH;
+    check(wf_exec_write(exec, "start", start, sizeof start));
+    for (int32_t step = 1; step <= steps; step++) {
+        for (int i = 0; i < BATCH * LENGTH; i++) { /* sequences from all over the text */
+            size_t draw = (size_t)step * BATCH + (size_t)(i / LENGTH);
+            size_t at = draw * 2654435761u % (size - LENGTH) + (size_t)(i % LENGTH);
+            tokens[i] = text[at];
+            targets[i] = text[at + 1];
+        }
+        float lr = 3e-3f * fminf(1, (float)step / 20) * (1 - 0.9f * (float)step / (float)steps);
+        float loss;
+        check(wf_exec_write(exec, "tokens", tokens, sizeof tokens));
+        check(wf_exec_write(exec, "targets", targets, sizeof targets));
+        check(wf_exec_write(exec, "lr", &lr, sizeof lr));
+        check(wf_exec_write(exec, "step", &step, sizeof step));
+        check(wf_exec_run(exec));
+        check(wf_exec_read(exec, "loss", &loss, sizeof loss));
+        double passed = seconds() - begin;
+        if (step % 20 == 0 || step == 1 || step == steps)
+            printf("step %4d/%d  loss %.3f  %6.0f tokens/s  %3.0f s left\n", step, steps,
+                   (double)loss, step * BATCH * LENGTH / passed, passed / step * (steps - step));
+        fflush(stdout);
+    }
+}
+
+/* Continues a text, one byte at a time, by the model's probabilities at temperature 0.7. */
+static void sample(wf_exec *exec, const char *prompt)
+{
+    static float logits[LENGTH][BYTES];
+    int32_t window[LENGTH] = {0}, n = 0;
+    uint32_t dice = 1;
+    for (; prompt[n] && n < LENGTH; n++)
+        window[n] = prompt[n];
+    printf("\n%s", prompt);
+    for (int k = 0; k < SAMPLE_BYTES; k++) {
+        int32_t start[] = {0, n}, next = 0; /* rows from n on are in no sequence */
+        check(wf_exec_write(exec, "start", start, sizeof start));
+        check(wf_exec_write(exec, "tokens", window, sizeof window));
+        check(wf_exec_run(exec));
+        check(wf_exec_read(exec, "logits", logits, sizeof logits));
+        float sum = 0, weight[BYTES];
+        for (int i = 0; i < BYTES; i++)
+            sum += weight[i] = expf(logits[n - 1][i] / 0.7f);
+        dice = dice * 1664525 + 1013904223;
+        float left = (float)(dice >> 8) / (1 << 24) * sum;
+        while (next < BYTES - 1 && (left -= weight[next]) > 0)
+            next++;
+        putchar(next);
+        if (n == LENGTH) { /* the window is full: forget its older half */
+            memmove(window, window + LENGTH / 2, sizeof window / 2);
+            n = LENGTH / 2;
+        }
+        window[n++] = next;
+    }
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+    static char text[1 << 22];
+    int steps = argc > 2 ? atoi(argv[2]) : 300;
+    FILE *file = argc > 1 ? fopen(argv[1], "rb") : NULL;
+    size_t size = file ? fread(text, 1, sizeof text, file) : 0;
+    if (size <= 2 * LENGTH || steps < 1) {
+        fprintf(stderr, "usage: tiny_trainer FILE [STEPS]   (a text of more than %d bytes)\n",
+                2 * LENGTH);
+        return 2;
+    }
+    fclose(file);
+    for (size_t i = 0; i < size; i++)
+        text[i] = text[i] & 0x80 ? '?' : text[i]; /* the model knows ASCII */
+
+    wf_device *device;
+    wf_session *session;
+    wf_memory memory;
+    params p = {0};
+    int64_t count = 0;
+    check(wf_ctx_new(&ctx));
+    check(wf_device_open(ctx, "cpu", &device));
+    check(wf_session_new(device, &session));
+    wf_exec *sampler = compile(session, &p, 1, false), *trainer = compile(session, &p, BATCH, true);
+    initialise(session, &p);
+    for (int i = 0; i < p.n; i++)
+        count += p.count[i];
+    wf_exec_memory(trainer, &memory);
+    printf("%lld parameters, %zu bytes of text, on the cpu: %s\n", (long long)count, size,
+           wf_device_description(device));
+    printf("memory: %.1f MB of weights and moments, %.1f MB for a training step\n",
+           (double)memory.states / 1e6, (double)memory.activations / 1e6);
+    train(trainer, text, size, steps);
+    sample(sampler, "static wf_status ");
+    wf_exec_free(trainer);
+    wf_exec_free(sampler);
+    wf_session_free(session);
+    wf_device_close(device);
+    wf_ctx_free(ctx);
+    return 0;
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * weft.h - the public interface of Weft, complete.
+ *
+ * The path of every computation:
+ *
+ *     graph  -- wf_compile -->  executable  -- wf_exec_run -->  numbers
+ *       ^                           |
+ *     wf_input, wf_state,        session: the states (parameters, moments, caches)
+ *     wf_linear, wf_grad, ...    that several executables of one device share
+ *
+ * Conventions
+ *  - A function that can fail returns wf_status, 0 for success, and leaves one sentence in the
+ *    context (wf_ctx_message). The library never prints, exits or aborts on what it is given.
+ *  - A `T **out` belongs to the caller, who gives it back to the matching free or close function.
+ *    A pointer returned plainly is borrowed; its comment says until when. Free functions take NULL.
+ *  - Functions that build a graph return the new value, borrowed from the graph, or NULL. The graph
+ *    remembers its first failure, NULL arguments pass it on in silence, and wf_compile reports it:
+ *    a model can be written down without a test after every line.
+ *  - Shapes are outermost first, as in NumPy; values are dense and row-major.
+ *  - A context and all that was made from it serve one thread at a time.
+ *
+ * This is version 0.x: names may still change between minor versions.
+ */
+#ifndef WEFT_H
+#define WEFT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define WF_API __attribute__((visibility("default")))
+#else
+#define WF_API
+#endif
+
+#define WF_VERSION_MAJOR 0
+#define WF_VERSION_MINOR 1
+#define WF_VERSION_PATCH 0
+
+/* ---- Status and contexts ------------------------------------------------------------------- */
+
+typedef enum {
+    WF_OK = 0,
+    WF_ERR_USAGE = -1,       /* an argument, shape or type that the rules forbid */
+    WF_ERR_MEMORY = -2,      /* an allocation failed */
+    WF_ERR_IO = -3,          /* a file could not be read or written */
+    WF_ERR_FORMAT = -4,      /* bytes from outside are not what they claim to be */
+    WF_ERR_UNSUPPORTED = -5, /* the device has no kernel for this op and type */
+    WF_ERR_GRAPH = -6,       /* the verifier refused a graph */
+    WF_ERR_DEVICE = -7,      /* a device failed, or data it was given was out of range */
+    WF_ERR_INTERNAL = -8     /* a mistake of Weft's own */
+} wf_status;
+
+/* Where failures, logging and memory accounting live. Everything else is made from one. */
+typedef struct wf_ctx wf_ctx;
+
+typedef enum { WF_LOG_DEBUG, WF_LOG_INFO, WF_LOG_WARN, WF_LOG_ERROR } wf_log_level;
+typedef void wf_log_fn(void *user, wf_log_level level, const char *message);
+
+WF_API const char *wf_version_string(void);
+WF_API const char *wf_status_string(wf_status status);
+
+WF_API wf_status wf_ctx_new(wf_ctx **out);
+/* Everything made from the context must be freed before it. */
+WF_API void wf_ctx_free(wf_ctx *ctx);
+/* Status of the last call that failed; WF_OK when none has. */
+WF_API wf_status wf_ctx_status(const wf_ctx *ctx);
+/* Its sentence, "" when none; borrowed until the next call that fails. */
+WF_API const char *wf_ctx_message(const wf_ctx *ctx);
+WF_API void wf_ctx_clear(wf_ctx *ctx);
+/* Messages go to fn; NULL (the default) drops them. */
+WF_API void wf_ctx_set_log(wf_ctx *ctx, wf_log_fn *fn, void *user);
+
+/* Memory that this context's objects hold on the host, in blocks and in bytes asked for. */
+typedef struct {
+    uint64_t calls; /* allocations since the context was made */
+    uint64_t live_blocks;
+    uint64_t live_bytes;
+    uint64_t peak_bytes;
+} wf_mem_stats;
+WF_API void wf_ctx_mem_stats(const wf_ctx *ctx, wf_mem_stats *out);
+/* For tests: the nth allocation from now (1 is the next) fails once. 0 calls it off. */
+WF_API void wf_ctx_fail_allocation(wf_ctx *ctx, uint64_t nth);
+
+/* ---- Types --------------------------------------------------------------------------------- */
+
+typedef enum {
+    WF_TYPE_NONE = 0,
+    WF_F32,
+    WF_F16,
+    WF_BF16,
+    WF_E4M3, /* 8-bit floats: e4m3 (finite, up to 448) and e5m2 */
+    WF_E5M2,
+    WF_I32,
+    WF_I8,
+    WF_U8, /* also truth values: 0 is false */
+    WF_Q8_0, /* quantized blocks, named as in GGUF files */
+    WF_Q4_0,
+    WF_Q4_1,
+    WF_Q4_K,
+    WF_Q6_K,
+    WF_TYPE_COUNT
+} wf_type;
+
+#define WF_MAX_RANK 6
+
+WF_API const char *wf_type_name(wf_type type);
+/* WF_TYPE_NONE when there is no such type. */
+WF_API wf_type wf_type_from_name(const char *name);
+/* Bytes of `count` elements; 0 when count is no multiple of the type's block or overflows. */
+WF_API size_t wf_type_bytes(wf_type type, int64_t count);
+/* Convert host arrays between f32 and any plain type; rounds to nearest even. Integer targets
+ * round to nearest and saturate. */
+WF_API wf_status wf_type_from_f32(wf_ctx *ctx, wf_type type, const float *from, void *to,
+                                  int64_t count);
+WF_API wf_status wf_type_to_f32(wf_ctx *ctx, wf_type type, const void *from, float *to,
+                                int64_t count);
+/* Normally distributed numbers, always the same for one (seed, stream) with one C library. */
+WF_API void wf_random_normal(uint64_t seed, uint64_t stream, float mean, float deviation, float *to,
+                             int64_t count);
+
+/* ---- Devices ------------------------------------------------------------------------------- */
+
+typedef struct wf_device wf_device;
+
+/* Names of the kinds of device that this build knows; NULL past the last. */
+WF_API const char *wf_device_kind(int index);
+/* `spec` is a kind, with options after a colon: "cpu", "cpu:2" (two threads). */
+WF_API wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out);
+/* Sessions of the device must be freed before it. */
+WF_API void wf_device_close(wf_device *device);
+/* What it is, in words; borrowed until close. */
+WF_API const char *wf_device_description(const wf_device *device);
+
+/* ---- Graphs -------------------------------------------------------------------------------- */
+
+typedef struct wf_graph wf_graph;
+/* One result of one node. Borrowed from its graph, and gone with it. */
+typedef struct wf_value wf_value;
+
+WF_API wf_status wf_graph_new(wf_ctx *ctx, wf_graph **out);
+WF_API void wf_graph_free(wf_graph *graph);
+/* The first failure while building, WF_OK when none; wf_ctx_message had its sentence. */
+WF_API wf_status wf_graph_status(const wf_graph *graph);
+/* Checks everything that must hold of a graph: order, arity, types, shapes, versions of states. */
+WF_API wf_status wf_graph_verify(wf_graph *graph);
+
+WF_API wf_type wf_value_type(const wf_value *value);
+WF_API int wf_value_rank(const wf_value *value);
+WF_API int64_t wf_value_dim(const wf_value *value, int axis);
+WF_API int64_t wf_value_count(const wf_value *value); /* elements */
+/* Output `index` of the node that made `value`; NULL when it has no such output. */
+WF_API wf_value *wf_value_output(wf_value *value, int index);
+
+/* Sources. Names are unique within a graph among inputs, and among states. An input is written by
+ * the host (wf_exec_write) and keeps its contents from run to run. A state belongs to the session,
+ * is shared by name among its executables, starts as zeros, and changes only by update ops. */
+WF_API wf_value *wf_input(wf_graph *g, const char *name, wf_type type, int rank,
+                          const int64_t *dims);
+WF_API wf_value *wf_state(wf_graph *g, const char *name, wf_type type, int rank,
+                          const int64_t *dims);
+WF_API wf_value *wf_fill(wf_graph *g, wf_type type, int rank, const int64_t *dims, double value);
+/* i32: the index along `axis`. */
+WF_API wf_value *wf_iota(wf_graph *g, int rank, const int64_t *dims, int axis);
+/* Uniform f32 in [0, 1). key: i32[3] = seed (low, high), step. The stream number is fixed here:
+ * the graph counts its random nodes. */
+WF_API wf_value *wf_uniform(wf_graph *g, wf_value *key, int rank, const int64_t *dims);
+/* Names a result that the host may read after a run. */
+WF_API wf_status wf_output(wf_graph *g, const char *name, wf_value *value);
+
+/* Any op by name, with attributes as text ("axis=1 keep=1"); `weft ops` lists both. Returns the
+ * first output. The functions below are this with types. */
+WF_API wf_value *wf_op_add(wf_graph *g, const char *op, const char *attrs, wf_value *const *in,
+                           int nin);
+
+/* Elementwise, by name: neg exp log sqrt rsqrt sin cos tanh sigmoid erf gelu gelu_erf silu relu
+ * relu2 ... for one operand; add sub mul div maximum minimum lt le eq ... for two, which broadcast
+ * as in NumPy. Comparisons give u8. */
+WF_API wf_value *wf_unary(wf_graph *g, const char *op, wf_value *x);
+WF_API wf_value *wf_binary(wf_graph *g, const char *op, wf_value *a, wf_value *b);
+WF_API wf_value *wf_scale(wf_graph *g, wf_value *x, double factor);
+/* a where condition (u8) is not 0, else b; all three broadcast. */
+WF_API wf_value *wf_where(wf_graph *g, wf_value *condition, wf_value *a, wf_value *b);
+WF_API wf_value *wf_cast(wf_graph *g, wf_value *x, wf_type type);
+WF_API wf_value *wf_copy(wf_graph *g, wf_value *x);
+
+/* Shapes. One dimension given to reshape may be -1: what is left. */
+WF_API wf_value *wf_reshape(wf_graph *g, wf_value *x, int rank, const int64_t *dims);
+/* Axis i of the result is axis order[i] of x. */
+WF_API wf_value *wf_permute(wf_graph *g, wf_value *x, const int64_t *order);
+/* [begin, end) of one axis. */
+WF_API wf_value *wf_slice(wf_graph *g, wf_value *x, int axis, int64_t begin, int64_t end);
+WF_API wf_value *wf_concat(wf_graph *g, wf_value *const *x, int n, int axis);
+/* Zeros before and after along one axis. */
+WF_API wf_value *wf_pad(wf_graph *g, wf_value *x, int axis, int64_t before, int64_t after);
+WF_API wf_value *wf_broadcast(wf_graph *g, wf_value *x, int rank, const int64_t *dims);
+
+/* Reductions: "sum", "mean" or "max" over the axes in the bit set (1 << axis); `keep` leaves them
+ * as axes of length 1. */
+WF_API wf_value *wf_reduce(wf_graph *g, const char *op, wf_value *x, uint32_t axes, bool keep);
+/* i32 index of the largest along an axis, the first among equals; the axis goes. */
+WF_API wf_value *wf_argmax(wf_graph *g, wf_value *x, int axis);
+/* The k largest of the last axis, largest first, the lower index first among equals. Output 1 of
+ * the node: their i32 indices. */
+WF_API wf_value *wf_top_k(wf_graph *g, wf_value *x, int64_t k);
+WF_API wf_value *wf_softmax(wf_graph *g, wf_value *x); /* of the last axis */
+/* f32 scalar: the root of the sum of squares of all elements of all n values. */
+WF_API wf_value *wf_global_norm(wf_graph *g, wf_value *const *x, int n);
+
+/* Rows by index. Indices out of range fail the run where the device can tell. */
+WF_API wf_value *wf_embed(wf_graph *g, wf_value *table, wf_value *ids); /* ids' shape + [C] */
+WF_API wf_value *wf_gather_rows(wf_graph *g, wf_value *x, wf_value *rows); /* rows: i32[n] */
+/* x with from[i] added to row rows[i], in order of i. */
+WF_API wf_value *wf_scatter_add_rows(wf_graph *g, wf_value *x, wf_value *rows, wf_value *from);
+
+/* x [..., K], w [N, K], bias [N] or NULL -> [..., N]. */
+WF_API wf_value *wf_linear(wf_graph *g, wf_value *x, wf_value *w, wf_value *bias);
+/* [..., M, K] by [..., K, N]; with a transpose flag that operand's last two axes are swapped. The
+ * axes before are equal in both. */
+WF_API wf_value *wf_matmul(wf_graph *g, wf_value *a, wf_value *b, bool transpose_a,
+                           bool transpose_b);
+/* Norms of the last axis; gamma and beta [C] may be NULL (beta only with gamma). Outputs 1.. are
+ * the saved statistics, f32: mean, rstd; for rms rstd. */
+WF_API wf_value *wf_layer_norm(wf_graph *g, wf_value *x, wf_value *gamma, wf_value *beta,
+                               double eps);
+WF_API wf_value *wf_rms_norm(wf_graph *g, wf_value *x, wf_value *gamma, double eps);
+typedef enum { WF_GLU_SILU, WF_GLU_GELU, WF_GLU_GELU_ERF } wf_glu_kind;
+/* act(gate) * up: SwiGLU and GeGLU. */
+WF_API wf_value *wf_glu(wf_graph *g, wf_value *gate, wf_value *up, wf_glu_kind kind);
+/* Rotates pairs of x [N, H, D] by positions[n] * inv_freq[i]. inv_freq f32[R/2]: the first R <= D
+ * dimensions turn, the rest pass. Pairs are (i, i + R/2), or (2i, 2i + 1) if interleaved; the turned
+ * part is multiplied by `magnitude` (1 unless the scaling says so). */
+WF_API wf_value *wf_rope(wf_graph *g, wf_value *x, wf_value *positions, wf_value *inv_freq,
+                         bool interleaved, double magnitude);
+
+typedef struct {
+    bool causal;    /* hide keys at later positions */
+    double scale;   /* of q.k; 0: 1/sqrt(D) */
+    int64_t window; /* a query sees keys less than this many positions back; 0: all. Looks back
+                       only: with causal == false later keys stay visible */
+    double softcap; /* s -> cap * tanh(s / cap); 0: none */
+} wf_attention_options;
+/* q [N, H, D] of all sequences, one after the other: rows seq_start[s] .. seq_start[s+1] (i32[S+1])
+ * are sequence s; positions i32[N]. k [N, Hk, D], v [N, Hk, Dv], packed alike; Hk divides H.
+ * Result [N, H, Dv]; output 1: log-sum-exp, f32 [N, H]. A query that sees no key gives zeros. */
+WF_API wf_value *wf_attention(wf_graph *g, wf_value *q, wf_value *k, wf_value *v,
+                              wf_value *seq_start, wf_value *positions,
+                              const wf_attention_options *options);
+/* The same over page pools: k [P, page, Hk, D], v [P, page, Hk, Dv]; key j of sequence s is row
+ * j % page of page table[s][j / page] (table i32[S, pages]), for j < lengths[s] (i32[S]). */
+WF_API wf_value *wf_attention_paged(wf_graph *g, wf_value *q, wf_value *k, wf_value *v,
+                                    wf_value *seq_start, wf_value *positions, wf_value *table,
+                                    wf_value *lengths, const wf_attention_options *options);
+
+typedef struct {
+    int64_t ignore_index; /* targets with this value do not count; default -100 */
+    double label_smoothing;
+    double z_loss;  /* + z_loss * logsumexp^2 */
+    double softcap; /* of the logits; 0: none */
+} wf_cross_entropy_options;
+/* logits [..., V], targets i32[...] -> loss f32[...], 0 where ignored; output 1: log-sum-exp. */
+WF_API wf_value *wf_cross_entropy(wf_graph *g, wf_value *logits, wf_value *targets,
+                                  const wf_cross_entropy_options *options);
+/* Zeroes each element with probability p and scales the rest by 1/(1-p). key as in wf_uniform. */
+WF_API wf_value *wf_dropout(wf_graph *g, wf_value *x, wf_value *key, double p);
+
+/* Update ops: turn version n of a state into version n+1, in place. All readers of version n must
+ * come before. `apply` is a u8 scalar: 0 leaves the state untouched, bit for bit; NULL: always. */
+WF_API wf_value *wf_assign(wf_graph *g, wf_value *state, wf_value *x, wf_value *apply);
+WF_API wf_value *wf_accumulate(wf_graph *g, wf_value *state, wf_value *x, wf_value *apply);
+typedef struct {
+    double beta1, beta2, eps, weight_decay;
+} wf_adamw_options;
+/* lr, scale: f32 scalars; step: i32 scalar, 1 at the first update. The gradient is multiplied by
+ * scale first. Returns the new p; outputs 1, 2: the new moments. */
+WF_API wf_value *wf_adamw(wf_graph *g, wf_value *p, wf_value *m, wf_value *v, wf_value *grad,
+                          wf_value *lr, wf_value *step, wf_value *scale, wf_value *apply,
+                          const wf_adamw_options *options);
+typedef struct {
+    double momentum, weight_decay;
+    bool nesterov;
+} wf_sgd_options;
+/* `velocity` is a state like p, or NULL when momentum is 0. */
+WF_API wf_value *wf_sgd(wf_graph *g, wf_value *p, wf_value *velocity, wf_value *grad, wf_value *lr,
+                        wf_value *scale, wf_value *apply, const wf_sgd_options *options);
+/* pool (a state) [P, page, Hk, D] := x [N, Hk, D], token i of sequence s at position positions[i].
+ */
+WF_API wf_value *wf_kv_append(wf_graph *g, wf_value *pool, wf_value *x, wf_value *seq_start,
+                              wf_value *positions, wf_value *table);
+
+/* Appends the gradient of the scalar `loss` with respect to each of wrt[0..n): states, inputs or
+ * any other float values. grads[i] has wrt[i]'s type and shape; zeros when loss does not depend on
+ * it. */
+WF_API wf_status wf_grad(wf_graph *g, wf_value *loss, wf_value *const *wrt, int n,
+                         wf_value **grads);
+
+/* ---- Sessions and executables -------------------------------------------------------------- */
+
+/* The states of one model on one device. */
+typedef struct wf_session wf_session;
+/* A graph made ready to run in a session: planned, with memory of its own for activations. */
+typedef struct wf_exec wf_exec;
+
+WF_API wf_status wf_session_new(wf_device *device, wf_session **out);
+/* Executables of the session must be freed before it. */
+WF_API void wf_session_free(wf_session *session);
+/* Whole states by name, as raw elements of their type; `bytes` must be exact. A state exists once
+ * a graph that has it was compiled. */
+WF_API wf_status wf_session_write(wf_session *session, const char *state, const void *from,
+                                  size_t bytes);
+WF_API wf_status wf_session_read(wf_session *session, const char *state, void *to, size_t bytes);
+
+/* The graph is read, not kept: it may be freed at once. */
+WF_API wf_status wf_compile(wf_session *session, wf_graph *graph, wf_exec **out);
+WF_API void wf_exec_free(wf_exec *exec);
+WF_API wf_status wf_exec_write(wf_exec *exec, const char *input, const void *from, size_t bytes);
+/* May return before the device has finished; reads wait. */
+WF_API wf_status wf_exec_run(wf_exec *exec);
+WF_API wf_status wf_exec_read(wf_exec *exec, const char *output, void *to, size_t bytes);
+
+/* Memory that the plan gave out, exact to the byte and known before the first run. */
+typedef struct {
+    size_t states;      /* of the whole session */
+    size_t activations; /* one region: inputs, outputs, intermediate values, workspace */
+    size_t workspace;   /* the part of it that kernels use for themselves */
+    size_t lower_bound; /* no plan of this order of nodes could need less than this region */
+} wf_memory;
+WF_API void wf_exec_memory(const wf_exec *exec, wf_memory *out);
+
+typedef struct {
+    uint64_t runs;
+    uint64_t nanoseconds; /* inside runs */
+    uint64_t bytes_in;    /* host to device, by wf_exec_write */
+    uint64_t bytes_out;   /* device to host, by wf_exec_read */
+    uint64_t bytes_copied;  /* by views that had to be made dense, and copy nodes */
+    uint64_t allocations; /* during runs: 0 */
+} wf_run_stats;
+WF_API void wf_exec_stats(const wf_exec *exec, wf_run_stats *out);
+
+typedef struct {
+    const char *op;     /* borrowed for ever */
+    const char *kernel; /* borrowed for ever */
+    uint64_t launches, nanoseconds;
+} wf_op_stats;
+/* Time by op and kernel, over all runs. false past the last. */
+WF_API bool wf_exec_op_stats(const wf_exec *exec, int index, wf_op_stats *out);
+
+/* ---- Host level ---------------------------------------------------------------------------- */
+
+/* Host arrays in, host arrays out, in one call; all that it makes is gone when it returns. */
+
+typedef struct {
+    const char *name; /* of an input, output or state of the graph */
+    void *data;
+    size_t bytes;
+} wf_array;
+/* Writes in[], runs once, reads out[]. States not given start as zeros. */
+WF_API wf_status wf_call(wf_device *device, wf_graph *graph, const wf_array *in, int nin,
+                         const wf_array *out, int nout);
+
+typedef struct {
+    wf_type type;
+    int rank;
+    int64_t dim[WF_MAX_RANK];
+    void *data;
+} wf_tensor;
+/* One op. out[i].data == NULL: only its type and shape are filled in and the caller may allocate
+ * and call again. Update ops change a copy of the state, which is out[0]. */
+WF_API wf_status wf_call_op(wf_device *device, const char *op, const char *attrs,
+                            const wf_tensor *in, int nin, wf_tensor *out, int nout);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/* file.c - mapping and reading files. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static wf_status fail_errno(wf_ctx *ctx, const char *verb, const char *path, int error)
+{
+    char why[128];
+    if (strerror_r(error, why, sizeof why) != 0)
+        why[0] = '\0';
+    return wf_fail(ctx, error == ENOMEM ? WF_ERR_MEMORY : WF_ERR_IO, "cannot %s '%s': %s", verb,
+                   path, why);
+}
+
+/* Opens anything but a directory, which open(2) would let pass. extra holds further open flags. */
+static wf_status file_open(wf_ctx *ctx, const char *path, int extra, int *fd, struct stat *st)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC | extra);
+    if (*fd < 0)
+        return fail_errno(ctx, "open", path, errno);
+    int error = fstat(*fd, st) != 0 ? errno : S_ISDIR(st->st_mode) ? EISDIR : 0;
+    if (error == 0)
+        return WF_OK;
+    close(*fd);
+    return fail_errno(ctx, "open", path, error);
+}
+
+static wf_status map_fd(wf_ctx *ctx, const char *path, int fd, const struct stat *st, wf_map *map)
+{
+    static const uint8_t empty[1]; /* mmap refuses a length of zero */
+    if (!S_ISREG(st->st_mode))
+        return wf_fail(ctx, WF_ERR_IO, "cannot map '%s': it is not a regular file", path);
+    if ((uintmax_t)st->st_size > SIZE_MAX)
+        return wf_fail(ctx, WF_ERR_IO, "cannot map '%s': it is larger than memory can be", path);
+
+    map->size = (size_t)st->st_size;
+    map->data = empty;
+    if (map->size == 0)
+        return WF_OK;
+    void *data = mmap(NULL, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED)
+        return fail_errno(ctx, "map", path, errno);
+    map->data = data;
+    return WF_OK;
+}
+
+wf_status wf_map_open(wf_ctx *ctx, const char *path, wf_map **out)
+{
+    *out = NULL;
+    int fd;
+    struct stat st;
+    WF_TRY(file_open(ctx, path, O_NONBLOCK, &fd, &st)); /* or a pipe would wait for its writer */
+
+    wf_status status = WF_ERR_MEMORY;
+    wf_map *map = wf_mem_new(ctx, sizeof *map);
+    if (map) {
+        map->ctx = ctx;
+        status = map_fd(ctx, path, fd, &st, map);
+    }
+    close(fd); /* the mapping outlives it */
+    if (status != WF_OK)
+        wf_mem_free(ctx, map);
+    else
+        *out = map;
+    return status;
+}
+
+void wf_map_close(wf_map *map)
+{
+    if (!map)
+        return;
+    if (map->size)
+        munmap((void *)(uintptr_t)map->data, map->size);
+    wf_mem_free(map->ctx, map);
+}
+
+/* Reads to the end, doubling the buffer, so that it works where st_size means nothing. *text is the
+ * caller's even on failure. */
+static wf_status read_fd(wf_ctx *ctx, const char *path, int fd, size_t limit, char **text,
+                         size_t *size)
+{
+    size_t cap = 0;
+    for (;;) {
+        if (*size == cap) { /* cap stays at most limit + 1: the byte too many, or the NUL */
+            cap = cap ? cap : 2048;
+            cap = cap <= limit / 2 ? cap * 2 : limit + 1;
+            char *grown = wf_mem_grow(ctx, *text, cap);
+            if (!grown)
+                return WF_ERR_MEMORY;
+            *text = grown;
+        }
+        ssize_t n = read(fd, *text + *size, cap - *size);
+        if (n < 0 && errno != EINTR)
+            return fail_errno(ctx, "read", path, errno);
+        if (n > 0)
+            *size += (size_t)n;
+        if (*size > limit)
+            return wf_fail(ctx, WF_ERR_FORMAT, "cannot read '%s': it is larger than %zu bytes",
+                           path, limit);
+        if (n == 0) {
+            (*text)[*size] = '\0';
+            return WF_OK;
+        }
+    }
+}
+
+wf_status wf_file_read(wf_ctx *ctx, const char *path, size_t limit, char **text, size_t *size)
+{
+    wf_assert(limit < SIZE_MAX);
+    *text = NULL;
+    *size = 0;
+    int fd;
+    struct stat st;
+    WF_TRY(file_open(ctx, path, 0, &fd, &st));
+    wf_status status = read_fd(ctx, path, fd, limit, text, size);
+    close(fd);
+    if (status != WF_OK) {
+        wf_mem_free(ctx, *text);
+        *text = NULL;
+        *size = 0;
+    }
+    return status;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* file.h - files as memory. Every failure is one sentence that names the path. */
+#ifndef WF_BASE_FILE_H
+#define WF_BASE_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/ctx.h"
+
+/* A regular file mapped read-only. Pages are read when first touched, so a file cut short by
+ * someone else while it is mapped raises SIGBUS there: replace model files by renaming. */
+typedef struct {
+    const uint8_t *data; /* never NULL, not even for an empty file */
+    size_t size;
+    wf_ctx *ctx; /* holds this struct's memory */
+} wf_map;
+
+wf_status wf_map_open(wf_ctx *ctx, const char *path, wf_map **out);
+void wf_map_close(wf_map *map); /* NULL is fine */
+
+/* Reads the whole of a small file, or of a pipe, and puts a NUL after its *size bytes. More than
+ * limit bytes are WF_ERR_FORMAT. *text is the caller's, for wf_mem_free; NULL on failure. */
+wf_status wf_file_read(wf_ctx *ctx, const char *path, size_t limit, char **text, size_t *size);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/* json.c - the JSON writer. */
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/ctx.h"
+
+void wf_json_begin(wf_json *j, FILE *out)
+{
+    *j = (wf_json){.out = out};
+}
+
+bool wf_json_end(wf_json *j)
+{
+    wf_assert(j->depth == 0 && j->level[0].filled);
+    putc('\n', j->out);
+    return fflush(j->out) == 0 && !ferror(j->out);
+}
+
+static void new_line(wf_json *j)
+{
+    fprintf(j->out, "\n%*s", 2 * j->depth, "");
+}
+
+/* Starts a key, or a value that has none. */
+static void begin_item(wf_json *j)
+{
+    if (j->level[j->depth].filled)
+        putc(',', j->out);
+    j->level[j->depth].filled = true;
+    if (j->depth > 0)
+        new_line(j);
+}
+
+static void begin_value(wf_json *j)
+{
+    wf_assert(j->keyed == (j->level[j->depth].close == '}'));
+    wf_assert(j->depth > 0 || !j->level[0].filled);
+    if (!j->keyed)
+        begin_item(j);
+    j->keyed = false;
+}
+
+static void open_level(wf_json *j, char open, char close)
+{
+    begin_value(j);
+    wf_assert(j->depth < WF_JSON_DEPTH);
+    j->depth++;
+    j->level[j->depth].close = close;
+    j->level[j->depth].filled = false;
+    putc(open, j->out);
+}
+
+static void close_level(wf_json *j, char close)
+{
+    wf_assert(j->depth > 0 && j->level[j->depth].close == close && !j->keyed);
+    bool filled = j->level[j->depth--].filled;
+    if (filled)
+        new_line(j);
+    putc(close, j->out);
+}
+
+void wf_json_object_begin(wf_json *j)
+{
+    open_level(j, '{', '}');
+}
+
+void wf_json_object_end(wf_json *j)
+{
+    close_level(j, '}');
+}
+
+void wf_json_array_begin(wf_json *j)
+{
+    open_level(j, '[', ']');
+}
+
+void wf_json_array_end(wf_json *j)
+{
+    close_level(j, ']');
+}
+
+/* The length of the UTF-8 character at s, 0 if there is none. The bounds on the second byte shut
+ * out overlong forms, surrogates and what lies beyond U+10FFFF. */
+static int utf8_length(const unsigned char *s)
+{
+    int length = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
+    if (length < 2)
+        return length;
+    unsigned low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80;
+    unsigned high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
+    if (s[0] > 0xF4 || s[1] < low || s[1] > high)
+        return 0;
+    for (int i = 2; i < length; i++)
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    return length;
+}
+
+static void put_string(FILE *out, const char *text)
+{
+    static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
+    const unsigned char *s = (const unsigned char *)text;
+    putc('"', out);
+    while (*s) {
+        const char *escape = strchr(plain, *s);
+        int length = utf8_length(s);
+        if (escape)
+            fprintf(out, "\\%c", letter[escape - plain]);
+        else if (*s < 0x20)
+            fprintf(out, "\\u%04x", *s);
+        else if (length == 0)
+            fputs("\xEF\xBF\xBD", out); /* U+FFFD */
+        else
+            fwrite(s, 1, (size_t)length, out);
+        s += length ? length : 1;
+    }
+    putc('"', out);
+}
+
+void wf_json_key(wf_json *j, const char *key)
+{
+    wf_assert(j->level[j->depth].close == '}' && !j->keyed);
+    begin_item(j);
+    put_string(j->out, key);
+    fputs(": ", j->out);
+    j->keyed = true;
+}
+
+void wf_json_string(wf_json *j, const char *s)
+{
+    begin_value(j);
+    put_string(j->out, s);
+}
+
+void wf_json_int(wf_json *j, int64_t value)
+{
+    begin_value(j);
+    fprintf(j->out, "%" PRId64, value);
+}
+
+void wf_json_double(wf_json *j, double value)
+{
+    if (!isfinite(value)) {
+        wf_json_null(j);
+        return;
+    }
+    begin_value(j);
+
+    /* Numbers of up to 15 digits survive a double (unless it is subnormal), so if such a form
+     * exists, the first try finds it. */
+    char text[40];
+    int digits = 15;
+    do
+        snprintf(text, sizeof text, "%.*g", digits, value);
+    while (strtod(text, NULL) != value && digits++ < 17);
+
+    /* The locale of the host program chose the decimal point, of any length; JSON wants a dot. */
+    for (const char *s = text; *s; s++) {
+        static const char known[] = "0123456789+-e";
+        if (strchr(known, *s))
+            putc(*s, j->out);
+        else if (strchr(known, s[1]))
+            putc('.', j->out);
+    }
+}
+
+void wf_json_bool(wf_json *j, bool value)
+{
+    begin_value(j);
+    fputs(value ? "true" : "false", j->out);
+}
+
+void wf_json_null(wf_json *j)
+{
+    begin_value(j);
+    fputs("null", j->out);
+}

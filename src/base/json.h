@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* json.h - writes one JSON document to a stream as it goes, indented by two spaces.
+ *
+ * The calls follow the document's shape and the writer adds commas, colons and newlines. A call out
+ * of place (a value without a key in an object, an end that matches no begin) is asserted. Write
+ * errors stay in the stream; wf_json_end reports them. */
+#ifndef WF_BASE_JSON_H
+#define WF_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define WF_JSON_DEPTH 32
+
+typedef struct {
+    FILE *out;
+    int depth;
+    bool keyed; /* a key has been written, its value has not */
+    struct {
+        char close;             /* '}' or ']' */
+        bool filled;            /* something stands before the next item */
+    } level[WF_JSON_DEPTH + 1]; /* level[0] is the document itself */
+} wf_json;
+
+void wf_json_begin(wf_json *j, FILE *out);
+/* Ends the line and flushes; false if anything could not be written. */
+bool wf_json_end(wf_json *j);
+
+void wf_json_object_begin(wf_json *j);
+void wf_json_object_end(wf_json *j);
+void wf_json_array_begin(wf_json *j);
+void wf_json_array_end(wf_json *j);
+
+void wf_json_key(wf_json *j, const char *key);
+void wf_json_string(wf_json *j, const char *s); /* a byte that is not UTF-8 becomes U+FFFD */
+void wf_json_int(wf_json *j, int64_t value);
+void wf_json_double(wf_json *j, double value); /* short, yet reads back exactly; NaN, Inf: null */
+void wf_json_bool(wf_json *j, bool value);
+void wf_json_null(wf_json *j);
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* poison.h - marks memory we hold but nobody may touch, so AddressSanitizer can catch who does. */
+#ifndef WF_BASE_POISON_H
+#define WF_BASE_POISON_H
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define wf_poison(p, bytes) ASAN_POISON_MEMORY_REGION(p, bytes)
+#define wf_unpoison(p, bytes) ASAN_UNPOISON_MEMORY_REGION(p, bytes)
+#else
+#define wf_poison(p, bytes) ((void)(p), (void)(bytes))
+#define wf_unpoison(p, bytes) ((void)(p), (void)(bytes))
+#endif
+
+#endif

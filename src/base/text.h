@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* text.h - bounded message building, and "did you mean" for misspelt names. */
+#ifndef WF_BASE_TEXT_H
+#define WF_BASE_TEXT_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+#define WF_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))
+
+/* Distance of a pair in which either word is longer than WF_TEXT_WORD bytes. */
+#define WF_TEXT_FAR 1000
+#define WF_TEXT_WORD 63
+
+/* The number of single-byte insertions, deletions, substitutions and swaps of neighbours that turn
+ * a into b, no byte being edited twice. */
+int wf_text_distance(const char *a, const char *b);
+
+/* The entry of list[0..n) nearest to word, the first of equals; NULL if none is within a third of
+ * the word's length (and at least 1). */
+const char *wf_text_nearest(const char *word, const char *const *list, int n);
+
+/* Appends to buf, which holds *len bytes and has room for cap with the NUL. Text that does not fit
+ * is cut between UTF-8 characters and ends in "...", and the buffer then counts as full: later
+ * appends change nothing. Start with *len = 0; an empty buffer need not be initialised. */
+void wf_text_append(char *buf, size_t cap, size_t *len, const char *fmt, ...) WF_PRINTF(4, 5);
+void wf_text_vappend(char *buf, size_t cap, size_t *len, const char *fmt, va_list args)
+    WF_PRINTF(4, 0);
+
+#endif

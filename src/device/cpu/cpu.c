@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/* cpu.c - the cpu device: host memory, a queue that is done when it returns, and its kernels. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "device/cpu/row.h"
+#include "device/device.h"
+
+#define MAX_THREADS 1024
+
+static const wf_kernel *const kernels[] = {
+    wf_cpu_elementwise, wf_cpu_source, wf_cpu_shape,  wf_cpu_reduce,
+    wf_cpu_rows,        wf_cpu_matmul, wf_cpu_norm,   wf_cpu_rope,
+    wf_cpu_attention,   wf_cpu_loss,   wf_cpu_update, NULL,
+};
+
+extern const wf_device_ops wf_cpu_device_ops;
+
+/* ---- Device ---- */
+
+static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
+{
+    long threads = wf_threads_available();
+    if (*options) {
+        char *end;
+        threads = strtol(options, &end, 10);
+        if (*end || threads < 1 || threads > MAX_THREADS)
+            return wf_fail(ctx, WF_ERR_USAGE, "cpu:%s: the option is a number of threads, 1 to %d",
+                           options, MAX_THREADS);
+    }
+    wf_device *d = wf_mem_new(ctx, sizeof *d);
+    if (!d)
+        return WF_ERR_MEMORY;
+    *d = (wf_device){.ops = &wf_cpu_device_ops,
+                     .ctx = ctx,
+                     .target = {"cpu", WF_MEM_ALIGN, wf_kernel_target_supports},
+                     .kernels = kernels,
+                     .threads = (int)threads};
+    snprintf(d->description, sizeof d->description, "reference kernels in C, %ld thread%s", threads,
+             threads == 1 ? "" : "s");
+    *out = d;
+    return WF_OK;
+}
+
+static void cpu_close(wf_device *d)
+{
+    wf_mem_free(d->ctx, d);
+}
+
+/* ---- Buffers ---- */
+
+static wf_status cpu_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
+{
+    *out = NULL;
+    wf_buffer *b = wf_mem_new(d->ctx, sizeof *b);
+    if (!b)
+        return WF_ERR_MEMORY;
+    *b = (wf_buffer){d, bytes, wf_mem_new(d->ctx, bytes)};
+    if (!b->base) {
+        wf_mem_free(d->ctx, b);
+        return WF_ERR_MEMORY;
+    }
+    *out = b;
+    return WF_OK;
+}
+
+static void cpu_buffer_free(wf_buffer *b)
+{
+    wf_ctx *ctx = b->device->ctx;
+    wf_mem_free(ctx, b->base);
+    wf_mem_free(ctx, b);
+}
+
+/* ---- Queues and events: all work is done when the call returns ---- */
+
+static wf_status cpu_queue_new(wf_device *d, wf_queue **out)
+{
+    *out = wf_mem_new(d->ctx, sizeof **out);
+    if (!*out)
+        return WF_ERR_MEMORY;
+    (*out)->device = d;
+    return WF_OK;
+}
+
+static void cpu_queue_free(wf_queue *q)
+{
+    wf_mem_free(q->device->ctx, q);
+}
+
+static wf_status cpu_queue_wait(wf_queue *q)
+{
+    (void)q;
+    return WF_OK;
+}
+
+static wf_status cpu_copy_in(wf_queue *q, wf_buffer *to, size_t offset, const void *from,
+                             size_t bytes)
+{
+    (void)q;
+    wf_assert(offset <= to->bytes && bytes <= to->bytes - offset);
+    if (bytes > 0)
+        memcpy((char *)to->base + offset, from, bytes);
+    return WF_OK;
+}
+
+static wf_status cpu_copy_out(wf_queue *q, void *to, const wf_buffer *from, size_t offset,
+                              size_t bytes)
+{
+    (void)q;
+    wf_assert(offset <= from->bytes && bytes <= from->bytes - offset);
+    if (bytes > 0)
+        memcpy(to, (const char *)from->base + offset, bytes);
+    return WF_OK;
+}
+
+static wf_status cpu_event_new(wf_device *d, wf_event **out)
+{
+    *out = wf_mem_new(d->ctx, sizeof **out);
+    if (!*out)
+        return WF_ERR_MEMORY;
+    (*out)->device = d;
+    return WF_OK;
+}
+
+static void cpu_event_free(wf_event *e)
+{
+    wf_mem_free(e->device->ctx, e);
+}
+
+static wf_status cpu_event_record(wf_queue *q, wf_event *e)
+{
+    (void)q;
+    e->ns = wf_clock_ns();
+    return WF_OK;
+}
+
+static wf_status cpu_event_wait(wf_event *e)
+{
+    (void)e;
+    return WF_OK;
+}
+
+const wf_device_ops wf_cpu_device_ops = {
+    .size = sizeof wf_cpu_device_ops,
+    .kind = "cpu",
+    .doc = "this machine's processor; cpu:N uses N threads",
+    .open = cpu_open,
+    .close = cpu_close,
+    .buffer_new = cpu_buffer_new,
+    .buffer_free = cpu_buffer_free,
+    .queue_new = cpu_queue_new,
+    .queue_free = cpu_queue_free,
+    .queue_wait = cpu_queue_wait,
+    .copy_in = cpu_copy_in,
+    .copy_out = cpu_copy_out,
+    .event_new = cpu_event_new,
+    .event_free = cpu_event_free,
+    .event_record = cpu_event_record,
+    .event_wait = cpu_event_wait,
+    .compile = wf_plan_compile,
+};

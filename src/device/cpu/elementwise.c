@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * elementwise.c - ops that make each element of the result from one element of each operand.
+ *
+ * An op is written once, as an expression of f32 (and of int32 where integers are allowed); from it
+ * comes a function over a span, a stretch of elements that lie next to each other. One driver finds
+ * the spans in strided and broadcast operands and widens f16 and bf16 to f32. Dense f32 operands of
+ * one shape are a single span for each thread.
+ */
+#include <math.h>
+
+#include "base/thread.h"
+#include "device/cpu/random.h"
+#include "device/cpu/row.h"
+#include "device/cpu/walk.h"
+
+#define MAX_IN 3
+#define MAX_OUT 2
+
+typedef struct {
+    const void *in[MAX_IN];
+    void *out[MAX_OUT]; /* NULL: nobody reads it */
+    int64_t first, n;   /* which elements of the result these are */
+    const wf_launch *l;
+} span;
+
+typedef void span_fn(const span *s);
+
+/* The loop over a span. Its elements do not depend on each other, also where the result takes the
+ * place of an operand: which is what ivdep says. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define INDEPENDENT
+#endif
+#define EACH(s) INDEPENDENT for (int64_t i = 0, n_ = (s)->n; i < n_; i++)
+
+/* ---- The ops of ops.def: name, and the expression of x, or of a and b ---- */
+
+static inline float sigmoid(float x)
+{
+    float e = expf(-fabsf(x)); /* never overflows */
+    return (x < 0 ? e : 1) / (1 + e);
+}
+
+#define SQRT_2_OVER_PI 0.7978845608028654f
+#define SQRT_HALF 0.7071067811865476f
+#define INV_SQRT_2PI 0.3989422804014327f
+#define GELU_CUBIC 0.044715f
+
+/* (1 + tanh(u)) / 2 is sigmoid(2 u), which stays exact where tanh(u) is close to -1. */
+static inline float gelu_gate(float x)
+{
+    return sigmoid(2 * SQRT_2_OVER_PI * (x + GELU_CUBIC * x * x * x));
+}
+
+/* (1 + erf(u)) / 2, for the same reason. */
+static inline float gelu_erf_gate(float x)
+{
+    return 0.5f * erfcf(-x * SQRT_HALF);
+}
+
+static inline float relu(float x)
+{
+    return x < 0 ? 0 : x; /* NaN stays */
+}
+
+#define UNARY_OPS(X)                  \
+    X(neg, -x)                        \
+    X(exp, expf(x))                   \
+    X(log, logf(x))                   \
+    X(sqrt, sqrtf(x))                 \
+    X(rsqrt, 1 / sqrtf(x))            \
+    X(sin, sinf(x))                   \
+    X(cos, cosf(x))                   \
+    X(tanh, tanhf(x))                 \
+    X(sigmoid, sigmoid(x))            \
+    X(erf, erff(x))                   \
+    X(gelu, gelu_gate(x) * x)         \
+    X(gelu_erf, gelu_erf_gate(x) * x) \
+    X(silu, sigmoid(x) * x)           \
+    X(relu, relu(x))                  \
+    X(relu2, relu(x) * relu(x))
+
+#define U(i) ((uint32_t)(i)) /* so that integers wrap around */
+
+/* FLOAT(name, of floats), NUMBER and COMPARE(name, of floats, of int32). maximum and minimum give
+ * NaN if either operand is NaN. */
+#define BINARY_OPS(FLOAT, NUMBER, COMPARE)                    \
+    NUMBER(add, a + b, U(a) + U(b))                           \
+    NUMBER(sub, a - b, U(a) - U(b))                           \
+    NUMBER(mul, (a * b), U(a) * U(b))                         \
+    FLOAT(div, a / b)                                         \
+    NUMBER(maximum, a >= b || a != a ? a : b, a >= b ? a : b) \
+    NUMBER(minimum, a <= b || a != a ? a : b, a <= b ? a : b) \
+    COMPARE(lt, a < b, a < b)                                 \
+    COMPARE(le, a <= b, a <= b)                               \
+    COMPARE(eq, a == b, a == b)
+
+#define UNARY_SPAN(name, expr)            \
+    static void name##_f32(const span *s) \
+    {                                     \
+        const float *in = s->in[0];       \
+        float *out = s->out[0];           \
+        EACH(s)                           \
+        {                                 \
+            const float x = in[i];        \
+            out[i] = expr;                \
+        }                                 \
+    }
+#define BINARY_SPAN(name, from, to, expr)            \
+    static void name(const span *s)                  \
+    {                                                \
+        const from *in0 = s->in[0], *in1 = s->in[1]; \
+        to *out = s->out[0];                         \
+        EACH(s)                                      \
+        {                                            \
+            const from a = in0[i], b = in1[i];       \
+            out[i] = expr;                           \
+        }                                            \
+    }
+#define FLOAT_SPAN(name, f32) BINARY_SPAN(name##_f32, float, float, f32)
+#define NUMBER_SPAN(name, f32, i32)            \
+    BINARY_SPAN(name##_f32, float, float, f32) \
+    BINARY_SPAN(name##_i32, int32_t, int32_t, i32)
+#define COMPARE_SPAN(name, f32, i32)             \
+    BINARY_SPAN(name##_f32, float, uint8_t, f32) \
+    BINARY_SPAN(name##_i32, int32_t, uint8_t, i32)
+
+UNARY_OPS(UNARY_SPAN)
+BINARY_OPS(FLOAT_SPAN, NUMBER_SPAN, COMPARE_SPAN)
+
+/* ---- Ops with more to say ---- */
+
+static void scale_f32(const span *s)
+{
+    const float factor = (float)((const wf_attr_scale *)s->l->attr)->factor;
+    const float *x = s->in[0];
+    float *out = s->out[0];
+    EACH(s)
+    out[i] = x[i] * factor;
+}
+
+static inline float gelu_slope(float x)
+{
+    float gate = gelu_gate(x), bend = gate * (1 - gate); /* 0 long before x * x overflows */
+    float slope = 2 * SQRT_2_OVER_PI * (1 + 3 * GELU_CUBIC * x * x);
+    return gate + (bend > 0 ? x * bend * slope : 0);
+}
+
+static inline float gelu_erf_slope(float x)
+{
+    return gelu_erf_gate(x) + x * INV_SQRT_2PI * expf(-0.5f * x * x);
+}
+
+static inline float silu_slope(float x)
+{
+    float gate = sigmoid(x);
+    return gate * (1 + x * (1 - gate));
+}
+
+static inline float activate(int64_t kind, float x)
+{
+    switch (kind) {
+    case WF_GLU_SILU: return sigmoid(x) * x;
+    case WF_GLU_GELU: return gelu_gate(x) * x;
+    default: return gelu_erf_gate(x) * x;
+    }
+}
+
+static inline float activate_slope(int64_t kind, float x)
+{
+    switch (kind) {
+    case WF_GLU_SILU: return silu_slope(x);
+    case WF_GLU_GELU: return gelu_slope(x);
+    default: return gelu_erf_slope(x);
+    }
+}
+
+static void gelu_grad_f32(const span *s)
+{
+    const float *dy = s->in[0], *x = s->in[1];
+    float *dx = s->out[0];
+    EACH(s)
+    dx[i] = dy[i] * gelu_slope(x[i]);
+}
+
+static void glu_f32(const span *s)
+{
+    const int64_t kind = ((const wf_attr_glu *)s->l->attr)->kind;
+    const float *gate = s->in[0], *up = s->in[1];
+    float *out = s->out[0];
+    EACH(s)
+    out[i] = activate(kind, gate[i]) * up[i];
+}
+
+static void glu_grad_f32(const span *s)
+{
+    const int64_t kind = ((const wf_attr_glu *)s->l->attr)->kind;
+    const float *in0 = s->in[0], *in1 = s->in[1], *in2 = s->in[2];
+    float *dgate = s->out[0], *dup = s->out[1];
+    for (int64_t i = 0; i < s->n; i++) {
+        const float dy = in0[i], gate = in1[i], up = in2[i];
+        if (dgate)
+            dgate[i] = dy * up * activate_slope(kind, gate);
+        if (dup)
+            dup[i] = dy * activate(kind, gate);
+    }
+}
+
+/* Elements are dropped where the stream's number is below p; so what is dropped depends on their
+ * place alone. What was there does not matter, not even NaN. */
+static void dropout_f32(const span *s)
+{
+    const wf_attr_dropout *attr = s->l->attr;
+    const float p = (float)attr->p, keep = (float)(1 / (1 - attr->p));
+    const float *x = s->in[0];
+    float *out = s->out[0], unit[WF_CHUNK];
+    for (int64_t at = 0; at < s->n; at += WF_CHUNK) {
+        int64_t n = s->n - at < WF_CHUNK ? s->n - at : WF_CHUNK;
+        wf_random_units(s->l->in[1].data, attr->stream, s->first + at, n, unit);
+        for (int64_t i = 0; i < n; i++)
+            out[at + i] = unit[i] >= p ? x[at + i] * keep : 0;
+    }
+}
+
+/* The two operands of where are moved as they are, whatever they mean. */
+#define WHERE_SPAN(type)                             \
+    static void where_##type(const span *s)          \
+    {                                                \
+        const uint8_t *condition = s->in[0];         \
+        const type *in1 = s->in[1], *in2 = s->in[2]; \
+        type *out = s->out[0];                       \
+        EACH(s)                                      \
+        {                                            \
+            const type a = in1[i], b = in2[i];       \
+            out[i] = condition[i] ? a : b;           \
+        }                                            \
+    }
+WHERE_SPAN(uint8_t)
+WHERE_SPAN(uint16_t)
+WHERE_SPAN(uint32_t)
+
+/* ---- The driver ---- */
+
+typedef struct {
+    const wf_launch *l;
+    span_fn *fn;
+    int nin, nout; /* operands that are walked; the first inputs and all outputs */
+    bool raw;      /* operands stay as they are stored */
+    bool in_place; /* no operand needs a buffer */
+    wf_walk walk;  /* operands: inputs, then outputs */
+} job;
+
+static bool is_narrow(const wf_view *v)
+{
+    return v->type == WF_F16 || v->type == WF_BF16;
+}
+
+static void run_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const job *j = arg;
+    wf_chunk in_buf[MAX_IN], out_buf[MAX_OUT];
+    span s = {.l = j->l, .first = begin};
+    wf_run r = wf_run_over(&j->walk, begin, end);
+    for (; wf_run_next(&r, j->in_place ? INT64_MAX : WF_CHUNK); s.first += s.n) {
+        s.n = r.n;
+        for (int i = 0; i < j->nin; i++)
+            s.in[i] = (j->raw ? wf_chunk_load : wf_chunk_widen)(
+                &j->l->in[i], r.offset[i], wf_walk_step(&j->walk, i), r.n, &in_buf[i]);
+        for (int i = 0; i < j->nout; i++) {
+            const wf_view *out = &j->l->out[i];
+            if (!out->data)
+                s.out[i] = NULL;
+            else if (!j->raw && is_narrow(out))
+                s.out[i] = &out_buf[i];
+            else
+                s.out[i] = wf_view_at(out, s.first);
+        }
+        j->fn(&s);
+        for (int i = 0; i < j->nout; i++)
+            if (s.out[i] == &out_buf[i])
+                wf_convert_from_f32(j->l->out[i].type, out_buf[i].f32,
+                                    wf_view_at(&j->l->out[i], s.first), s.n);
+    }
+}
+
+static bool needs_buffer(const job *j, const wf_view *v, int64_t step)
+{
+    return step != 1 || (!j->raw && is_narrow(v));
+}
+
+static wf_status run(const wf_launch *l, span_fn *fn, int nin, bool raw)
+{
+    job j = {.l = l, .fn = fn, .nin = nin, .nout = l->nout, .raw = raw, .in_place = true};
+    bool wanted = false;
+    for (int i = 0; i < l->nout; i++)
+        wanted |= l->out[i].data != NULL;
+    if (!wanted)
+        return WF_OK;
+
+    j.walk = wf_walk_over(l->out[0].rank, l->out[0].dim);
+    for (int i = 0; i < j.nin; i++)
+        wf_walk_add(&j.walk, &l->in[i]);
+    wf_walk_fold(&j.walk);
+    for (int i = 0; i < j.nin; i++)
+        j.in_place &= !needs_buffer(&j, &l->in[i], wf_walk_step(&j.walk, i));
+    for (int i = 0; i < j.nout; i++)
+        j.in_place &= !needs_buffer(&j, &l->out[i], 1);
+    wf_parallel_for(l->threads, wf_walk_count(&j.walk), wf_grain(1), run_range, &j);
+    return WF_OK;
+}
+
+/* Name and number of operands; dropout's key is none. */
+#define OTHER_OPS(X) \
+    X(scale, 1)      \
+    X(gelu_grad, 2)  \
+    X(glu, 2)        \
+    X(glu_grad, 3)   \
+    X(dropout, 1)
+
+typedef struct {
+    int nin;
+    span_fn *f32, *i32;
+} rule;
+
+/* clang-format off: the rows bring their own commas */
+#define UNARY_RULE(name, expr) [WF_OP_##name] = {1, name##_f32, NULL},
+#define FLOAT_RULE(name, f32) [WF_OP_##name] = {2, name##_f32, NULL},
+#define NUMBER_RULE(name, f32, i32) [WF_OP_##name] = {2, name##_f32, name##_i32},
+#define OTHER_RULE(name, nin) [WF_OP_##name] = {nin, name##_f32, NULL},
+static const rule rules[WF_OP_COUNT] = {
+    UNARY_OPS(UNARY_RULE) BINARY_OPS(FLOAT_RULE, NUMBER_RULE, NUMBER_RULE) OTHER_OPS(OTHER_RULE)};
+/* clang-format on */
+
+static wf_status launch(const wf_launch *l)
+{
+    const rule *r = &rules[l->node->op];
+    return run(l, l->in[0].type == WF_I32 ? r->i32 : r->f32, r->nin, false);
+}
+
+static wf_status launch_where(const wf_launch *l)
+{
+    span_fn *const by_bytes[] = {[1] = where_uint8_t, [2] = where_uint16_t, [4] = where_uint32_t};
+    return run(l, by_bytes[wf_type_get(l->out[0].type)->block_bytes], 3, true);
+}
+
+/* clang-format off */
+#define ROW(name_, types_, launch_) \
+    {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true, .launch = launch_},
+#define FLOAT_ROW(name, ...) ROW(name, WF_TYPES_FLOAT, launch)
+#define NUMBER_ROW(name, ...) ROW(name, WF_TYPES_NUMBER, launch)
+const wf_kernel wf_cpu_elementwise[] = {
+    UNARY_OPS(FLOAT_ROW)
+    BINARY_OPS(FLOAT_ROW, NUMBER_ROW, NUMBER_ROW)
+    OTHER_OPS(FLOAT_ROW)
+    ROW(where, WF_TYPES_PLAIN, launch_where)
+    {0}
+};

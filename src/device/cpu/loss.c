@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * loss.c - cross entropy of rows of logits [V] with one target each, and its gradient.
+ *
+ * With z the logits, capped if there is a softcap, lse = log sum exp z, smoothing e and target t:
+ *
+ *     loss = (1 - e) (lse - z[t]) + e (lse - mean z) + z_loss lse^2
+ *     dz_v = dloss (p_v (1 + 2 z_loss lse) - (1 - e) [v == t] - e / V),   p_v = exp(z_v - lse)
+ */
+#include <math.h>
+
+#include "base/thread.h"
+#include "device/cpu/row.h"
+#include "device/cpu/walk.h"
+
+enum { Z, DZ, BUFFERS };
+
+typedef struct {
+    const wf_launch *l;
+    const wf_attr_cross_entropy *attr;
+    const wf_view *logits, *targets;
+    int64_t rows, classes;
+} loss_arg;
+
+/* Element i of a value of rank one less than the logits, counted as their rows are. */
+static void *per_row(const wf_view *v, int64_t i)
+{
+    int64_t last = wf_view_last(v);
+    return wf_view_at(v, wf_view_row(v, i / last) + i % last);
+}
+
+static int64_t target_of(const loss_arg *o, int64_t r)
+{
+    return *(const int32_t *)per_row(o->targets, r);
+}
+
+static wf_status check_targets(const loss_arg *o)
+{
+    for (int64_t r = 0; r < o->rows; r++) {
+        int64_t t = target_of(o, r);
+        if (t != o->attr->ignore_index && (t < 0 || t >= o->classes))
+            return wf_fail(o->l->ctx, WF_ERR_DEVICE,
+                           "%s: target %lld of row %lld is not within the %lld classes",
+                           wf_op_get(o->l->node->op)->name, (long long)t, (long long)r,
+                           (long long)o->classes);
+    }
+    return WF_OK;
+}
+
+/* Row r of the logits, capped. */
+static const float *read_z(const loss_arg *o, int64_t r, float *buf)
+{
+    const float *x = wf_row_read(o->logits, r, buf);
+    float cap = (float)o->attr->softcap;
+    if (cap == 0)
+        return x;
+    for (int64_t v = 0; v < o->classes; v++)
+        buf[v] = cap * tanhf(x[v] / cap);
+    return buf;
+}
+
+static double log_sum_exp(const float *z, int64_t n)
+{
+    if (n == 0)
+        return -INFINITY;
+    float most = -INFINITY;
+    for (int64_t v = 0; v < n; v++)
+        most = z[v] > most ? z[v] : most;
+    double sum = 0;
+    for (int64_t v = 0; v < n; v++)
+        sum += expf(z[v] - most);
+    return most + log(sum);
+}
+
+static double row_loss(const loss_arg *o, const float *z, int64_t target, double lse)
+{
+    double smooth = o->attr->label_smoothing;
+    double loss = (1 - smooth) * (lse - z[target]);
+    if (smooth != 0) {
+        double sum = 0;
+        for (int64_t v = 0; v < o->classes; v++)
+            sum += z[v];
+        loss += smooth * (lse - sum / (double)o->classes);
+    }
+    if (o->attr->z_loss != 0)
+        loss += o->attr->z_loss * lse * lse;
+    return loss;
+}
+
+static void loss_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const loss_arg *o = arg;
+    const wf_view *loss = &o->l->out[0], *save = &o->l->out[1];
+    float *buf = wf_row_buffer(o->l, thread, BUFFERS, Z, o->classes);
+    for (int64_t r = begin; r < end; r++) {
+        const float *z = read_z(o, r, buf);
+        double lse = log_sum_exp(z, o->classes);
+        int64_t t = target_of(o, r);
+        if (loss->data)
+            *(float *)per_row(loss, r) =
+                t == o->attr->ignore_index ? 0 : (float)row_loss(o, z, t, lse);
+        if (save->data)
+            *(float *)per_row(save, r) = (float)lse;
+    }
+}
+
+static void grad_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const loss_arg *o = arg;
+    const wf_view *dlogits = &o->l->out[0];
+    float *buf = wf_row_buffer(o->l, thread, BUFFERS, Z, o->classes);
+    float *out = wf_row_buffer(o->l, thread, BUFFERS, DZ, o->classes);
+    float cap = (float)o->attr->softcap;
+    double smooth = o->attr->label_smoothing;
+
+    for (int64_t r = begin; r < end; r++) {
+        int64_t t = target_of(o, r);
+        float *dz = wf_row_begin(dlogits, r, out);
+        if (t == o->attr->ignore_index) {
+            for (int64_t v = 0; v < o->classes; v++)
+                dz[v] = 0;
+            wf_row_end(dlogits, r, dz);
+            continue;
+        }
+        const float *z = read_z(o, r, buf);
+        float dloss = *(const float *)per_row(&o->l->in[0], r);
+        float lse = *(const float *)per_row(&o->l->in[3], r);
+        float factor = (float)(1 + 2 * o->attr->z_loss * lse);
+        float rest = (float)(smooth / (double)o->classes);
+        for (int64_t v = 0; v < o->classes; v++) {
+            float d = expf(z[v] - lse) * factor - rest;
+            if (v == t)
+                d -= (float)(1 - smooth);
+            if (cap != 0)
+                d *= 1 - z[v] / cap * (z[v] / cap);
+            dz[v] = dloss * d;
+        }
+        wf_row_end(dlogits, r, dz);
+    }
+}
+
+static size_t loss_workspace(const wf_node *n, int threads)
+{
+    int logits = n->op == WF_OP_cross_entropy ? 0 : 1;
+    return wf_row_workspace(threads, BUFFERS, wf_dims_last(&n->in[logits]->shape));
+}
+
+static wf_status run(const wf_launch *l, const wf_view *logits, wf_range_fn *fn)
+{
+    loss_arg o = {.l = l, .attr = l->attr, .logits = logits, .targets = logits + 1};
+    o.rows = wf_view_rows(logits);
+    o.classes = wf_view_last(logits);
+    WF_TRY(check_targets(&o));
+    wf_parallel_for(l->threads, o.rows, wf_grain(o.classes), fn, &o);
+    return WF_OK;
+}
+
+/* cross_entropy: (logits [..., V], targets i32[...]) -> loss f32[...], lse f32[...] */
+static wf_status launch_cross_entropy(const wf_launch *l)
+{
+    return run(l, &l->in[0], loss_rows);
+}
+
+/* cross_entropy_grad: (dloss f32[...], logits, targets, lse f32[...]) -> dlogits */
+static wf_status launch_cross_entropy_grad(const wf_launch *l)
+{
+    return l->out[0].data ? run(l, &l->in[1], grad_rows) : WF_OK;
+}
+
+/* clang-format off */
+#define ROW(name_)                                                                                 \
+    {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT, .strided = true,           \
+     .workspace = loss_workspace, .launch = launch_##name_}
+const wf_kernel wf_cpu_loss[] = {
+    ROW(cross_entropy),
+    ROW(cross_entropy_grad),
+    {0},
+};

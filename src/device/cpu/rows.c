@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rows.c - ops that pick rows by index: embed, gather_rows, scatter_add_rows.
+ *
+ * All indices are checked before anything is written, so a launch that fails has done nothing. A
+ * row is all that stands under one index of the first axis, of whatever rank.
+ */
+#include "base/thread.h"
+#include "device/cpu/row.h"
+#include "device/cpu/walk.h"
+
+/* ---- Indices ---- */
+
+/* Index i in row-major order. */
+static int64_t index_at(const wf_view *indices, int64_t i)
+{
+    int64_t last = wf_view_last(indices);
+    return *(const int32_t *)wf_view_at(indices, wf_view_row(indices, i / last) + i % last);
+}
+
+/* "embed: index 7 at [1,3] of input 1 is not in [0, 5)" */
+static wf_status fail_index(const wf_launch *l, const wf_view *indices, int64_t i, int64_t rows)
+{
+    int64_t place[WF_MAX_RANK], rest = i;
+    for (int a = indices->rank - 1; a >= 0; a--) {
+        place[a] = rest % indices->dim[a];
+        rest /= indices->dim[a];
+    }
+    char text[128] = "";
+    size_t len = 0;
+    for (int a = 0; a < indices->rank; a++)
+        wf_text_append(text, sizeof text, &len, "%s%lld", a ? "," : "", (long long)place[a]);
+    return wf_fail(l->ctx, WF_ERR_DEVICE, "%s: index %lld at [%s] of input 1 is not in [0, %lld)",
+                   wf_op_get(l->node->op)->name, (long long)index_at(indices, i), text,
+                   (long long)rows);
+}
+
+static wf_status check_indices(const wf_launch *l)
+{
+    const wf_view *indices = &l->in[1];
+    int64_t rows = l->in[0].dim[0], n = wf_view_count(indices);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t index = index_at(indices, i);
+        if (index < 0 || index >= rows)
+            return fail_index(l, indices, i, rows);
+    }
+    return WF_OK;
+}
+
+/* ---- embed, gather_rows ---- */
+
+typedef struct {
+    const wf_launch *l;
+    wf_walk row; /* operands: x, and from for scatter_add_rows */
+    int64_t length;
+} rows_job;
+
+/* x itself, or an operand whose rows are like x's. */
+static void add_operand(rows_job *j, const wf_view *v)
+{
+    wf_walk_add_strides(&j->row, v->stride + 1);
+}
+
+static rows_job rows_of(const wf_launch *l)
+{
+    const wf_view *x = &l->in[0];
+    rows_job j = {.l = l, .row = wf_walk_over(x->rank - 1, x->dim + 1)};
+    add_operand(&j, x);
+    j.length = wf_walk_count(&j.row);
+    return j;
+}
+
+static void gather_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const rows_job *j = arg;
+    const wf_view *x = &j->l->in[0], *out = &j->l->out[0];
+    int bytes = wf_type_get(x->type)->block_bytes;
+    int64_t at = begin * j->length, step = wf_walk_step(&j->row, 0);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = index_at(&j->l->in[1], i) * x->stride[0];
+        wf_run r = wf_run_over(&j->row, 0, j->length);
+        for (; wf_run_next(&r, INT64_MAX); at += r.n)
+            wf_copy_strided(wf_view_at(out, at), 1, wf_view_at(x, row + r.offset[0]), step, r.n,
+                            bytes);
+    }
+}
+
+static wf_status launch_gather(const wf_launch *l)
+{
+    if (!l->out[0].data)
+        return WF_OK;
+    WF_TRY(check_indices(l));
+    rows_job j = rows_of(l);
+    wf_walk_fold(&j.row);
+    wf_parallel_for(l->threads, wf_view_count(&l->in[1]), wf_grain(j.length), gather_range, &j);
+    return WF_OK;
+}
+
+/* ---- scatter_add_rows ---- */
+
+/* Which rows of `from` go into each row of x, as lists in the workspace: first[row] is the first
+ * of them and next[i] the one after i, -1 past the last. */
+typedef struct {
+    int64_t *first, *next;
+} row_lists;
+
+static row_lists lists_in(const wf_launch *l)
+{
+    row_lists s = {.first = l->workspace};
+    s.next = s.first + l->in[0].dim[0];
+    return s;
+}
+
+static size_t scatter_workspace(const wf_node *n, int threads)
+{
+    (void)threads;
+    int64_t entries = n->in[0]->shape.d[0] + n->in[1]->shape.d[0];
+    return (size_t)entries * sizeof(int64_t);
+}
+
+/* From the last to the first, each put in front: the lists then run upwards. */
+static void make_lists(const wf_launch *l)
+{
+    row_lists s = lists_in(l);
+    for (int64_t r = 0; r < l->in[0].dim[0]; r++)
+        s.first[r] = -1;
+    for (int64_t i = l->in[1].dim[0]; i-- > 0;) {
+        int64_t row = index_at(&l->in[1], i);
+        s.next[i] = s.first[row];
+        s.first[row] = i;
+    }
+}
+
+static void scatter_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const rows_job *j = arg;
+    const wf_view *x = &j->l->in[0], *from = &j->l->in[2], *out = &j->l->out[0];
+    row_lists s = lists_in(j->l);
+    int64_t at = begin * j->length;
+    for (int64_t row = begin; row < end; row++) {
+        wf_run r = wf_run_over(&j->row, 0, j->length);
+        for (; wf_run_next(&r, WF_CHUNK); at += r.n) {
+            wf_chunk buf;
+            double sum[WF_CHUNK];
+            const float *add = wf_chunk_widen(x, row * x->stride[0] + r.offset[0],
+                                              wf_walk_step(&j->row, 0), r.n, &buf);
+            for (int64_t k = 0; k < r.n; k++)
+                sum[k] = add[k];
+            for (int64_t i = s.first[row]; i >= 0; i = s.next[i]) {
+                add = wf_chunk_widen(from, i * from->stride[0] + r.offset[1],
+                                     wf_walk_step(&j->row, 1), r.n, &buf);
+                for (int64_t k = 0; k < r.n; k++)
+                    sum[k] += add[k];
+            }
+            for (int64_t k = 0; k < r.n; k++)
+                buf.f32[k] = (float)sum[k];
+            wf_convert_from_f32(out->type, buf.f32, wf_view_at(out, at), r.n);
+        }
+    }
+}
+
+static wf_status launch_scatter_add(const wf_launch *l)
+{
+    if (!l->out[0].data)
+        return WF_OK;
+    WF_TRY(check_indices(l));
+    make_lists(l);
+    rows_job j = rows_of(l);
+    add_operand(&j, &l->in[2]);
+    wf_walk_fold(&j.row);
+    wf_parallel_for(l->threads, l->in[0].dim[0], wf_grain(j.length), scatter_range, &j);
+    return WF_OK;
+}
+
+/* clang-format off */
+#define ROW(name_, types_, launch_, workspace_)                                                    \
+    {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true,                   \
+     .workspace = workspace_, .launch = launch_}
+const wf_kernel wf_cpu_rows[] = {
+    ROW(embed, WF_TYPES_PLAIN, launch_gather, NULL),
+    ROW(gather_rows, WF_TYPES_PLAIN, launch_gather, NULL),
+    ROW(scatter_add_rows, WF_TYPES_FLOAT, launch_scatter_add, scatter_workspace),
+    {0},
+};

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * update.c - ops that change a state in place: assign, accumulate, adamw, sgd, kv_append.
+ *
+ * Output i is the same memory as input i, the state, and goes unmentioned below. Floats are widened
+ * to f32, changed and rounded back; `apply` = 0 leaves every bit as it is.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/thread.h"
+#include "device/cpu/packed.h"
+#include "device/cpu/row.h"
+#include "device/cpu/walk.h"
+
+/* An elementwise update: the walk goes over the first `operands` inputs. */
+typedef struct {
+    const wf_launch *l;
+    wf_walk walk;
+    float lr, scale;
+    float step_size, root_bias2; /* adamw: lr / (1 - beta1^step), sqrt(1 - beta2^step) */
+} update;
+
+static wf_walk walk_inputs(const wf_launch *l, int operands)
+{
+    wf_walk w = wf_walk_over(l->in[0].rank, l->in[0].dim);
+    for (int i = 0; i < operands; i++)
+        wf_walk_add(&w, &l->in[i]);
+    wf_walk_fold(&w);
+    return w;
+}
+
+static void run_update(update *u, wf_range_fn *fn)
+{
+    wf_parallel_for(u->l->threads, wf_walk_count(&u->walk), wf_grain(1), fn, u);
+}
+
+/* Whether `apply`, input i if there is one, lets the update happen. */
+static bool applies(const wf_launch *l, int i)
+{
+    return i >= l->nin || *(const uint8_t *)l->in[i].data != 0;
+}
+
+/* Input i, an f32 scalar. */
+static float scalar(const wf_launch *l, int i)
+{
+    return *(const float *)l->in[i].data;
+}
+
+/* Operand i of a run, which is only read, as f32. */
+static const float *read_operand(const update *u, const wf_run *r, int i, wf_chunk *buf)
+{
+    return wf_chunk_widen(&u->l->in[i], r->offset[i], wf_walk_step(&u->walk, i), r->n, buf);
+}
+
+/* State i of a run as f32: its own memory, or buf, from which end_state stores it. States are dense:
+ * the elements of a run are next to each other. */
+static float *begin_state(const update *u, const wf_run *r, int i, wf_chunk *buf)
+{
+    const wf_view *v = &u->l->in[i];
+    void *at = wf_view_at(v, r->offset[i]);
+    if (v->type == WF_F32)
+        return at;
+    wf_convert_to_f32(v->type, at, buf->f32, r->n);
+    return buf->f32;
+}
+
+static void end_state(const update *u, const wf_run *r, int i, const float *x)
+{
+    const wf_view *v = &u->l->in[i];
+    if (v->type != WF_F32)
+        wf_convert_from_f32(v->type, x, wf_view_at(v, r->offset[i]), r->n);
+}
+
+/* ---- assign and accumulate: (state, x, apply?) ---- */
+
+static void assign_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const update *u = arg;
+    const wf_view *state = &u->l->in[0], *x = &u->l->in[1];
+    int bytes = wf_type_get(state->type)->block_bytes;
+    (void)thread;
+    for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
+        void *to = wf_view_at(state, r.offset[0]);
+        wf_chunk buf;
+        if (state->type == x->type)
+            wf_copy_strided(to, 1, wf_view_at(x, r.offset[1]), wf_walk_step(&u->walk, 1), r.n,
+                            bytes);
+        else
+            wf_convert_from_f32(state->type, read_operand(u, &r, 1, &buf), to, r.n);
+    }
+}
+
+static void accumulate_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const update *u = arg;
+    (void)thread;
+    for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
+        wf_chunk buf[2];
+        float *state = begin_state(u, &r, 0, &buf[0]);
+        const float *x = read_operand(u, &r, 1, &buf[1]);
+        for (int64_t i = 0; i < r.n; i++)
+            state[i] += x[i];
+        end_state(u, &r, 0, state);
+    }
+}
+
+static void accumulate_ints(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const update *u = arg;
+    int64_t step = wf_walk_step(&u->walk, 1);
+    (void)thread;
+    for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
+        uint32_t *state = wf_view_at(&u->l->in[0], r.offset[0]); /* unsigned: wraps around */
+        const uint32_t *x = wf_view_at(&u->l->in[1], r.offset[1]);
+        for (int64_t i = 0; i < r.n; i++)
+            state[i] += x[i * step];
+    }
+}
+
+static wf_status launch_assign(const wf_launch *l)
+{
+    update u = {.l = l, .walk = walk_inputs(l, 2)};
+    if (applies(l, 2))
+        run_update(&u, assign_range);
+    return WF_OK;
+}
+
+static wf_status launch_accumulate(const wf_launch *l)
+{
+    update u = {.l = l, .walk = walk_inputs(l, 2)};
+    if (applies(l, 2))
+        run_update(&u, l->in[0].type == WF_I32 ? accumulate_ints : accumulate_range);
+    return WF_OK;
+}
+
+static bool is_float(wf_type type)
+{
+    return (wf_type_bit(type) & WF_TYPES_FLOAT) != 0;
+}
+
+/* One type, or two that are both float. */
+static bool types_meet(const wf_node *n)
+{
+    wf_type state = n->in[0]->type, x = n->in[1]->type;
+    return state == x || (is_float(state) && is_float(x));
+}
+
+/* ---- adamw: (p, m, v, grad, lr, step, scale, apply), the arithmetic of PyTorch's AdamW ---- */
+
+static void adamw_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const update *u = arg;
+    const wf_attr_adamw *attr = u->l->attr;
+    float keep = (float)(1 - u->lr * attr->weight_decay), eps = (float)attr->eps;
+    float beta2 = (float)attr->beta2;
+    float rest1 = (float)(1 - attr->beta1), rest2 = (float)(1 - attr->beta2);
+    (void)thread;
+
+    for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
+        wf_chunk buf[4];
+        float *restrict p = begin_state(u, &r, 0, &buf[0]);
+        float *restrict m = begin_state(u, &r, 1, &buf[1]);
+        float *restrict v = begin_state(u, &r, 2, &buf[2]);
+        const float *grad = read_operand(u, &r, 3, &buf[3]);
+        for (int64_t i = 0; i < r.n; i++) {
+            float g = grad[i] * u->scale;
+            m[i] += rest1 * (g - m[i]);
+            v[i] = beta2 * v[i] + rest2 * g * g;
+            float root = sqrtf(v[i]) / u->root_bias2 + eps;
+            p[i] = p[i] * keep - u->step_size * m[i] / root;
+        }
+        end_state(u, &r, 0, p);
+        end_state(u, &r, 1, m);
+        end_state(u, &r, 2, v);
+    }
+}
+
+static wf_status launch_adamw(const wf_launch *l)
+{
+    const wf_attr_adamw *attr = l->attr;
+    update u = {.l = l, .walk = walk_inputs(l, 4), .lr = scalar(l, 4), .scale = scalar(l, 6)};
+    int32_t step = *(const int32_t *)l->in[5].data;
+    if (!applies(l, 7))
+        return WF_OK;
+    if (step < 1)
+        return wf_fail(l->ctx, WF_ERR_DEVICE, "adamw: step is %d, but the first one is 1", step);
+    u.step_size = (float)(u.lr / (1 - pow(attr->beta1, step)));
+    u.root_bias2 = (float)sqrt(1 - pow(attr->beta2, step));
+    run_update(&u, adamw_range);
+    return WF_OK;
+}
+
+/* ---- sgd: (p, velocity?, grad, lr, scale, apply), the arithmetic of PyTorch's SGD ---- */
+
+static void sgd_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const update *u = arg;
+    const wf_attr_sgd *attr = u->l->attr;
+    bool has_velocity = u->l->nout > 1;
+    float momentum = (float)attr->momentum, decay = (float)attr->weight_decay;
+    (void)thread;
+
+    for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
+        wf_chunk buf[3];
+        float *p = begin_state(u, &r, 0, &buf[0]);
+        float *v = has_velocity ? begin_state(u, &r, 1, &buf[1]) : NULL;
+        const float *grad = read_operand(u, &r, u->l->nout, &buf[2]);
+        for (int64_t i = 0; i < r.n; i++) {
+            float g = grad[i] * u->scale + decay * p[i];
+            if (v) {
+                v[i] = momentum * v[i] + g;
+                g = attr->nesterov ? g + momentum * v[i] : v[i];
+            }
+            p[i] -= u->lr * g;
+        }
+        end_state(u, &r, 0, p);
+        if (v)
+            end_state(u, &r, 1, v);
+    }
+}
+
+static wf_status launch_sgd(const wf_launch *l)
+{
+    int lr = l->nout + 1; /* scale and apply follow it */
+    update u = {
+        .l = l, .walk = walk_inputs(l, lr), .lr = scalar(l, lr), .scale = scalar(l, lr + 1)};
+    if (applies(l, lr + 2))
+        run_update(&u, sgd_range);
+    return WF_OK;
+}
+
+/* ---- kv_append: (pool [P, page, Hk, D], x [N, Hk, D], seq_start, positions, table) ---- */
+
+/* Where in the pool token i of sequence s goes, counted in rows [Hk, D]; -1 when its position or
+ * its page is out of range. */
+static int64_t find_slot(const wf_launch *l, int64_t s, int64_t i)
+{
+    const wf_view *pool = &l->in[0], *table = &l->in[4];
+    int64_t page = pool->dim[1], position = ((const int32_t *)l->in[3].data)[i];
+    if (position < 0 || position >= table->dim[1] * page)
+        return -1;
+    int32_t id = *(const int32_t *)wf_view_at(table, wf_view_row(table, s) + position / page);
+    return id < 0 || id >= pool->dim[0] ? -1 : id * page + position % page;
+}
+
+static void copy_row(const wf_view *from, int64_t r, const wf_view *to, int64_t t, float *buf)
+{
+    void *row = wf_view_at(to, wf_view_row(to, t));
+    if (from->type == to->type)
+        memcpy(row, wf_view_at(from, wf_view_row(from, r)),
+               wf_type_bytes(to->type, wf_view_last(to)));
+    else
+        wf_convert_from_f32(to->type, wf_row_read(from, r, buf), row, wf_view_last(to));
+}
+
+/* Each thread copies some heads of all tokens: should two tokens have one slot, the later wins. */
+static void append_heads(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const wf_launch *l = arg;
+    const wf_view *pool = &l->in[0], *x = &l->in[1];
+    const int32_t *start = l->in[2].data;
+    int64_t heads = x->dim[1];
+    float *buf = wf_row_buffer(l, thread, 1, 0, x->dim[2]);
+    for (int64_t s = 0; s + 1 < l->in[2].dim[0]; s++)
+        for (int64_t i = start[s]; i < start[s + 1]; i++) {
+            int64_t slot = find_slot(l, s, i);
+            for (int64_t h = begin; h < end; h++)
+                copy_row(x, i * heads + h, pool, slot * heads + h, buf);
+        }
+}
+
+static size_t kv_append_workspace(const wf_node *n, int threads)
+{
+    return wf_row_workspace(threads, 1, wf_dims_last(&n->in[1]->shape));
+}
+
+static wf_status launch_kv_append(const wf_launch *l)
+{
+    const wf_view *x = &l->in[1];
+    const int32_t *start = l->in[2].data, *positions = l->in[3].data;
+    WF_TRY(wf_packed_check(l, &l->in[2], x->dim[0]));
+    for (int64_t s = 0; s + 1 < l->in[2].dim[0]; s++)
+        for (int64_t i = start[s]; i < start[s + 1]; i++)
+            if (find_slot(l, s, i) < 0)
+                return wf_fail(
+                    l->ctx, WF_ERR_DEVICE,
+                    "kv_append: the pool has no page for row %lld, position %d of sequence %lld",
+                    (long long)i, positions[i], (long long)s);
+    wf_parallel_for(l->threads, x->dim[1], wf_grain(x->dim[0] * x->dim[2]), append_heads,
+                    (void *)l);
+    return WF_OK;
+}
+
+/* clang-format off */
+#define ROW(name_, types_, accepts_, workspace_)                                                   \
+    {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true,                   \
+     .accepts = accepts_, .workspace = workspace_, .launch = launch_##name_}
+const wf_kernel wf_cpu_update[] = {
+    ROW(assign, WF_TYPES_PLAIN, types_meet, NULL),
+    ROW(accumulate, WF_TYPES_NUMBER, types_meet, NULL),
+    ROW(adamw, WF_TYPES_FLOAT, NULL, NULL),
+    ROW(sgd, WF_TYPES_FLOAT, NULL, NULL),
+    ROW(kv_append, WF_TYPES_FLOAT, NULL, kv_append_workspace),
+    {0},
+};

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* device.c - the list of devices in this build, and opening one by name. */
+#include "device/device.h"
+
+#include <string.h>
+
+extern const wf_device_ops wf_cpu_device_ops;
+
+static const wf_device_ops *const kinds[] = {&wf_cpu_device_ops};
+
+#define KIND_COUNT ((int)(sizeof kinds / sizeof kinds[0]))
+
+const wf_device_ops *wf_device_ops_get(int index)
+{
+    return index >= 0 && index < KIND_COUNT ? kinds[index] : NULL;
+}
+
+const char *wf_device_kind(int index)
+{
+    const wf_device_ops *ops = wf_device_ops_get(index);
+    return ops ? ops->kind : NULL;
+}
+
+static wf_status no_such_kind(wf_ctx *ctx, const char *spec, size_t n)
+{
+    char word[64], known[256];
+    size_t len = 0, word_len = 0;
+    const char *names[KIND_COUNT];
+    for (int i = 0; i < KIND_COUNT; i++) {
+        names[i] = kinds[i]->kind;
+        wf_text_append(known, sizeof known, &len, "%s%s", i ? ", " : "", names[i]);
+    }
+    wf_text_append(word, sizeof word, &word_len, "%.*s", (int)(n < 60 ? n : 60), spec);
+    const char *near = wf_text_nearest(word, names, KIND_COUNT);
+    if (near)
+        return wf_fail(ctx, WF_ERR_USAGE, "there is no device '%s'; did you mean '%s'?", word,
+                       near);
+    return wf_fail(ctx, WF_ERR_USAGE, "there is no device '%s'; this build has: %s", word, known);
+}
+
+wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out)
+{
+    *out = NULL;
+    if (!spec)
+        spec = "";
+    size_t n = strcspn(spec, ":");
+    for (int i = 0; i < KIND_COUNT; i++)
+        if (strlen(kinds[i]->kind) == n && strncmp(kinds[i]->kind, spec, n) == 0)
+            return kinds[i]->open(ctx, spec[n] == ':' ? spec + n + 1 : "", out);
+    return no_such_kind(ctx, spec, n);
+}
+
+void wf_device_close(wf_device *device)
+{
+    if (device)
+        device->ops->close(device);
+}
+
+const char *wf_device_description(const wf_device *device)
+{
+    return device->description;
+}
+
+bool wf_kernel_target_supports(const wf_target *target, const wf_node *n)
+{
+    const wf_device *device =
+        (const wf_device *)((const char *)target - offsetof(wf_device, target));
+    return wf_kernel_choose(device->kernels, n, device->fast) != NULL;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * device.h - the device interface: what a device implements, by lifetime of the things it makes.
+ *
+ * Two kinds of device share it. A kernel device has a table of kernels (kernel.h) and sets
+ * `compile` to the shared plan executor (wf_plan_compile); a program device compiles whole graphs
+ * its own way. Code above this layer uses the public functions of weft.h only.
+ */
+#ifndef WF_DEVICE_DEVICE_H
+#define WF_DEVICE_DEVICE_H
+
+#include "device/kernel.h"
+#include "graph/target.h"
+
+typedef struct wf_device_ops wf_device_ops;
+typedef struct wf_exec_ops wf_exec_ops;
+
+struct wf_device {
+    const wf_device_ops *ops;
+    wf_ctx *ctx;
+    wf_target target;
+    const wf_kernel *const *kernels; /* NULL for a program device */
+    int threads;
+    bool fast; /* admits nondeterministic kernels */
+    char description[128];
+};
+
+/* Memory of the device. */
+typedef struct {
+    wf_device *device;
+    size_t bytes;
+    void *base; /* the address by which the device's kernels know it; NULL for program devices */
+} wf_buffer;
+
+/* A line of work: what is put into it is done in order. */
+typedef struct {
+    wf_device *device;
+} wf_queue;
+
+/* A point in a queue. */
+typedef struct {
+    wf_device *device;
+    uint64_t ns; /* when it was reached, by wf_clock_ns; 0: not recorded */
+} wf_event;
+
+/* All slots are required unless marked. Devices embed the structs above in their own. */
+struct wf_device_ops {
+    size_t size; /* sizeof this struct in the build of the device: its version */
+    const char *kind;
+    const char *doc; /* one line for `weft devices` */
+    wf_status (*open)(wf_ctx *ctx, const char *options, wf_device **out);
+    void (*close)(wf_device *device);
+
+    wf_status (*buffer_new)(wf_device *device, size_t bytes, wf_buffer **out); /* zeroed */
+    void (*buffer_free)(wf_buffer *buffer);
+
+    wf_status (*queue_new)(wf_device *device, wf_queue **out);
+    void (*queue_free)(wf_queue *queue);
+    wf_status (*queue_wait)(wf_queue *queue);
+    /* The host memory may be reused when these return. */
+    wf_status (*copy_in)(wf_queue *queue, wf_buffer *to, size_t offset, const void *from,
+                         size_t bytes);
+    wf_status (*copy_out)(wf_queue *queue, void *to, const wf_buffer *from, size_t offset,
+                          size_t bytes);
+
+    wf_status (*event_new)(wf_device *device, wf_event **out);
+    void (*event_free)(wf_event *event);
+    wf_status (*event_record)(wf_queue *queue, wf_event *event);
+    wf_status (*event_wait)(wf_event *event);
+
+    wf_status (*compile)(wf_session *session, wf_graph *graph, wf_exec **out);
+};
+
+/* The kinds of device in this build; NULL past the last. */
+const wf_device_ops *wf_device_ops_get(int index);
+
+/* A state of a session. */
+typedef struct {
+    char *name;
+    wf_type type;
+    wf_dims shape;
+    size_t bytes;
+    wf_buffer *buffer;
+} wf_session_state;
+
+struct wf_session {
+    wf_ctx *ctx;
+    wf_device *device;
+    wf_queue *queue;
+    wf_session_state **states; /* each stays where it is while the session lives */
+    int state_count, state_cap;
+    int exec_count; /* executables alive, which must go first */
+};
+
+/* Finds the session's state for a graph's state node, making it (zeroed) when it is new, failing
+ * when type or shape differ. */
+wf_status wf_session_bind(wf_session *session, const wf_node *state, wf_session_state **out);
+
+/* One input or output of an executable. */
+typedef struct {
+    char *name;
+    wf_type type;
+    wf_dims shape;
+    size_t bytes;
+    size_t where; /* for the device: the offset in its activation region, or an index */
+} wf_port;
+
+/* The head of every executable; devices embed it. */
+struct wf_exec {
+    const wf_exec_ops *ops;
+    wf_session *session;
+    wf_port *inputs, *outputs;
+    int input_count, output_count;
+    wf_memory memory;
+    wf_run_stats stats;
+};
+
+struct wf_exec_ops {
+    size_t size;
+    wf_status (*write)(wf_exec *exec, const wf_port *input, const void *from);
+    wf_status (*run)(wf_exec *exec);
+    wf_status (*read)(wf_exec *exec, const wf_port *output, void *to);
+    bool (*op_stats)(const wf_exec *exec, int index, wf_op_stats *out);
+    void (*free)(wf_exec *exec);
+};
+
+/* The shared executor of kernel devices (plan.c, exec.c). */
+wf_status wf_plan_compile(wf_session *session, wf_graph *graph, wf_exec **out);
+bool wf_kernel_target_supports(const wf_target *target, const wf_node *n);
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* kernel.c - choosing a kernel for a node, and where the elements of a view lie. */
+#include "device/kernel.h"
+
+static bool fits(const wf_kernel *k, const wf_node *n, bool fast)
+{
+    return k->op == n->op && (k->types & wf_type_bit(wf_node_key_type(n))) &&
+           (fast || !k->nondeterministic) && (!k->accepts || k->accepts(n));
+}
+
+const wf_kernel *wf_kernel_choose(const wf_kernel *const *table, const wf_node *n, bool fast)
+{
+    for (; *table; table++)
+        for (const wf_kernel *k = *table; k->launch; k++)
+            if (fits(k, n, fast))
+                return k;
+    return NULL;
+}
+
+uint32_t wf_kernel_types(const wf_kernel *const *table, wf_op op)
+{
+    uint32_t types = 0;
+    for (; *table; table++)
+        for (const wf_kernel *k = *table; k->launch; k++)
+            if (k->op == op)
+                types |= k->types;
+    return types;
+}
+
+int64_t wf_view_count(const wf_view *v)
+{
+    return wf_view_rows(v) * wf_view_last(v);
+}
+
+int64_t wf_view_rows(const wf_view *v)
+{
+    int64_t rows = 1;
+    for (int i = 0; i < v->rank - 1; i++)
+        rows *= v->dim[i];
+    return rows;
+}
+
+int64_t wf_view_row(const wf_view *v, int64_t r)
+{
+    if (v->dense)
+        return r * wf_view_last(v);
+    int64_t offset = 0;
+    for (int i = v->rank - 2; i >= 0; i--) {
+        offset += r % v->dim[i] * v->stride[i];
+        r /= v->dim[i];
+    }
+    return offset;
+}
+
+void *wf_view_at(const wf_view *v, int64_t offset)
+{
+    return (char *)v->data + offset * wf_type_get(v->type)->block_bytes;
+}

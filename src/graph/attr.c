@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/* attr.c - attributes as text: parsing and printing by the tables of attr.def. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/op.h"
+
+static const char *skip_space(const char *s)
+{
+    while (*s == ' ')
+        s++;
+    return s;
+}
+
+/* Each parser advances *s past the value and says whether there was one. */
+
+static bool parse_int(const char **s, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long v = strtoll(*s, &end, 10);
+    if (end == *s || errno != 0)
+        return false;
+    *s = end;
+    *out = v;
+    return true;
+}
+
+static bool parse_real(const char **s, double *out)
+{
+    char *end;
+    double v = strtod(*s, &end);
+    if (end == *s || !isfinite(v))
+        return false;
+    *s = end;
+    *out = v;
+    return true;
+}
+
+static bool parse_type(const char **s, wf_type *out)
+{
+    char word[16];
+    size_t n = strcspn(*s, " ");
+    if (n >= sizeof word)
+        return false;
+    memcpy(word, *s, n);
+    word[n] = 0;
+    *s += n;
+    *out = wf_type_from_name(word);
+    return *out != WF_TYPE_NONE;
+}
+
+static bool parse_dims(const char **s, wf_dims *out)
+{
+    wf_dims dims = {0};
+    if (*(*s)++ != '[')
+        return false;
+    while (**s != ']') {
+        if (dims.n == WF_MAX_RANK || (dims.n > 0 && *(*s)++ != ','))
+            return false;
+        if (!parse_int(s, &dims.d[dims.n++]))
+            return false;
+    }
+    (*s)++;
+    *out = dims;
+    return true;
+}
+
+static bool parse_value(const char **s, const wf_attr_field *field, void *attr)
+{
+    void *to = (char *)attr + field->offset;
+    switch (field->kind) {
+    case WF_ATTR_INT: return parse_int(s, to);
+    case WF_ATTR_REAL: return parse_real(s, to);
+    case WF_ATTR_TYPE: return parse_type(s, to);
+    case WF_ATTR_DIMS: return parse_dims(s, to);
+    }
+    return false;
+}
+
+wf_status wf_attr_parse(wf_ctx *ctx, const wf_op_def *def, const char *text, void *attr)
+{
+    const char *s = skip_space(text ? text : "");
+    while (*s) {
+        size_t n = strcspn(s, "= ");
+        const wf_attr_field *field = def->fields;
+        while (field->name && (strlen(field->name) != n || strncmp(field->name, s, n) != 0))
+            field++;
+        if (!field->name)
+            return wf_fail(ctx, WF_ERR_USAGE, "%s has no attribute '%.*s'", def->name, (int)n, s);
+        s += n;
+        if (*s != '=')
+            return wf_fail(ctx, WF_ERR_USAGE, "%s: attribute %s needs a value, as in %s=...",
+                           def->name, field->name, field->name);
+        s++;
+        if (!parse_value(&s, field, attr) || (*s && *s != ' '))
+            return wf_fail(ctx, WF_ERR_USAGE, "%s: cannot read the value of attribute %s in '%s'",
+                           def->name, field->name, text);
+        s = skip_space(s);
+    }
+    return WF_OK;
+}
+
+void wf_attr_print(const wf_op_def *def, const void *attr, char *buf, size_t cap, size_t *len)
+{
+    for (const wf_attr_field *f = def->fields; f->name; f++) {
+        const void *at = (const char *)attr + f->offset;
+        wf_text_append(buf, cap, len, "%s%s=", f == def->fields ? "" : " ", f->name);
+        switch (f->kind) {
+        case WF_ATTR_INT:
+            wf_text_append(buf, cap, len, "%lld", (long long)*(const int64_t *)at);
+            break;
+        case WF_ATTR_REAL: wf_text_append(buf, cap, len, "%.17g", *(const double *)at); break;
+        case WF_ATTR_TYPE:
+            wf_text_append(buf, cap, len, "%s", wf_type_name(*(const wf_type *)at));
+            break;
+        case WF_ATTR_DIMS: {
+            const wf_dims *dims = at;
+            for (int i = 0; i < dims->n; i++)
+                wf_text_append(buf, cap, len, "%s%lld", i ? "," : "[", (long long)dims->d[i]);
+            wf_text_append(buf, cap, len, dims->n ? "]" : "[]");
+            break;
+        }
+        }
+    }
+}

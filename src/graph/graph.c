@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/* graph.c - a graph's life, and the one way in which nodes come into it. */
+#include "graph/graph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+
+wf_status wf_graph_new(wf_ctx *ctx, wf_graph **out)
+{
+    *out = NULL;
+    wf_graph *g = wf_mem_new(ctx, sizeof *g);
+    if (!g)
+        return WF_ERR_MEMORY;
+    g->ctx = ctx;
+    wf_arena_init(&g->arena, ctx);
+    *out = g;
+    return WF_OK;
+}
+
+void wf_graph_free(wf_graph *g)
+{
+    if (!g)
+        return;
+    wf_arena_free(&g->arena);
+    wf_mem_free(g->ctx, g->nodes);
+    wf_mem_free(g->ctx, g->outputs);
+    wf_mem_free(g->ctx, g);
+}
+
+wf_status wf_graph_status(const wf_graph *g)
+{
+    return g->status;
+}
+
+wf_status wf_graph_fail(wf_graph *g, wf_status status, const char *fmt, ...)
+{
+    if (g->status != WF_OK)
+        return g->status;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(g->message, sizeof g->message, fmt, args);
+    va_end(args);
+    g->status = status;
+    return wf_fail(g->ctx, status, "%s", g->message);
+}
+
+/* An allocation failed, and the context says so already. */
+static wf_value *out_of_memory(wf_graph *g)
+{
+    wf_graph_fail(g, WF_ERR_MEMORY, "%s", g->ctx->message);
+    return NULL;
+}
+
+const wf_op_def *wf_node_def(const wf_node *n)
+{
+    return wf_op_get(n->op);
+}
+
+wf_type wf_node_key_type(const wf_node *n)
+{
+    if (n->nin == 0)
+        return n->out[0].type;
+    return n->in[wf_node_is(n, WF_OP_KEY_IS_1) ? 1 : 0]->type;
+}
+
+const wf_value *wf_value_root(const wf_value *v)
+{
+    while (wf_node_is(v->node, WF_OP_VIEW))
+        v = v->node->in[0];
+    return v;
+}
+
+void wf_value_print(const wf_value *v, char *buf, size_t cap, size_t *len)
+{
+    wf_text_append(buf, cap, len, "%s[", wf_type_name(v->type));
+    for (int i = 0; i < v->shape.n; i++)
+        wf_text_append(buf, cap, len, "%s%lld", i ? "," : "", (long long)v->shape.d[i]);
+    wf_text_append(buf, cap, len, "]");
+}
+
+wf_status wf_infer_fail(wf_infer *r, const char *fmt, ...)
+{
+    char rule[256], text[512];
+    size_t len = 0;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(rule, sizeof rule, fmt, args);
+    va_end(args);
+    wf_text_append(text, sizeof text, &len, "%s(", r->def->name);
+    for (int i = 0; i < r->nin && i < 8; i++) {
+        wf_text_append(text, sizeof text, &len, "%s", i ? ", " : "");
+        wf_value_print(r->in[i], text, sizeof text, &len);
+    }
+    wf_text_append(text, sizeof text, &len, "%s", r->nin > 8 ? ", ..." : "");
+    if (r->attr) {
+        wf_text_append(text, sizeof text, &len, "%s", r->nin ? "; " : "");
+        wf_attr_print(r->def, r->attr, text, sizeof text, &len);
+    }
+    wf_text_append(text, sizeof text, &len, "): %s", rule);
+    return wf_graph_fail(r->g, WF_ERR_USAGE, "%s", text);
+}
+
+/* ---- Adding a node ---- */
+
+/* Shapes that could not be stored are refused before anything is computed from them. */
+static wf_status check_shape(wf_infer *r, wf_type type, const wf_dims *shape)
+{
+    int64_t count = 1;
+    for (int i = 0; i < shape->n; i++) {
+        if (shape->d[i] < 0)
+            return wf_infer_fail(r, "axis %d would have length %lld", i, (long long)shape->d[i]);
+        if (!wf_mul_i64(count, shape->d[i] > 0 ? shape->d[i] : 1, &count) || count > INT64_MAX / 16)
+            return wf_infer_fail(r, "the result would be too large for any memory");
+    }
+    if (wf_dims_last(shape) % wf_type_get(type)->block != 0)
+        return wf_infer_fail(r, "the last axis must be a multiple of %d for %s",
+                             wf_type_get(type)->block, wf_type_name(type));
+    return WF_OK;
+}
+
+static wf_status check_operands(wf_infer *r)
+{
+    const wf_op_def *def = r->def;
+    if (r->nin < def->min_in || r->nin > def->max_in) {
+        if (def->min_in == def->max_in)
+            return wf_infer_fail(r, "takes %d operands, not %d", def->min_in, r->nin);
+        return wf_infer_fail(r, "takes %d to %d operands, not %d", def->min_in, def->max_in,
+                             r->nin);
+    }
+    for (const wf_attr_field *f = def->fields; f->name; f++) {
+        if (f->kind != WF_ATTR_DIMS)
+            continue;
+        const wf_dims *dims = (const wf_dims *)((const char *)r->attr + f->offset);
+        if (dims->n < 0 || dims->n > WF_MAX_RANK)
+            return wf_graph_fail(r->g, WF_ERR_USAGE, "%s: rank %lld is not within 0 .. %d",
+                                 def->name, (long long)dims->n, WF_MAX_RANK);
+        /* Before the rule multiplies them; -1, "what is left", was resolved by the builder. */
+        if (strcmp(f->name, "dims") == 0)
+            WF_TRY(check_shape(r, WF_U8, dims));
+    }
+    return WF_OK;
+}
+
+static wf_status check_results(wf_infer *r)
+{
+    for (int i = 0; i < r->nout; i++) {
+        WF_TRY(check_shape(r, r->out[i].type, &r->out[i].shape));
+        if (r->def->flags & WF_OP_UPDATE && !r->in[i]->state)
+            return wf_infer_fail(r, "operand %d must be a state, not a computed value", i);
+    }
+    return WF_OK;
+}
+
+static bool append_node(wf_graph *g, wf_node *n)
+{
+    if (g->node_count == g->node_cap) {
+        int cap = g->node_cap ? 2 * g->node_cap : 64;
+        void *grown = wf_mem_grow(g->ctx, g->nodes, (size_t)cap * sizeof *g->nodes);
+        if (!grown)
+            return false;
+        g->nodes = grown;
+        g->node_cap = cap;
+    }
+    n->id = g->node_count;
+    g->nodes[g->node_count++] = n;
+    return true;
+}
+
+/* Copies everything the node needs into the graph's arena. NULL when memory runs out. */
+static wf_node *make_node(wf_infer *r, wf_op op, const char *name)
+{
+    wf_graph *g = r->g;
+    wf_node *n = wf_arena_alloc(&g->arena, sizeof *n);
+    if (!n)
+        return NULL;
+    n->op = op;
+    n->nin = r->nin;
+    n->nout = r->nout;
+    n->in = wf_arena_alloc(&g->arena, (size_t)(r->nin ? r->nin : 1) * sizeof *n->in);
+    n->out = wf_arena_alloc(&g->arena, (size_t)r->nout * sizeof *n->out);
+    n->attr = r->attr ? wf_arena_copy(&g->arena, r->attr, r->def->attr_bytes) : NULL;
+    n->name = name ? wf_arena_strdup(&g->arena, name) : NULL;
+    if (!n->in || !n->out || (r->attr && !n->attr) || (name && !n->name))
+        return NULL;
+    for (int i = 0; i < r->nin; i++)
+        n->in[i] = r->in[i];
+    for (int i = 0; i < r->nout; i++) {
+        wf_value *v = &n->out[i];
+        *v = (wf_value){.node = n, .index = i, .type = r->out[i].type, .shape = r->out[i].shape};
+        if (op == WF_OP_state) {
+            v->state = n;
+        } else if (r->def->flags & WF_OP_UPDATE) {
+            v->state = r->in[i]->state;
+            v->version = r->in[i]->version + 1;
+        }
+    }
+    return n;
+}
+
+wf_value *wf_node_add(wf_graph *g, wf_op op, const void *attr, const char *name,
+                      wf_value *const *in, int nin)
+{
+    if (!g || g->status != WF_OK)
+        return NULL;
+    const wf_op_def *def = wf_op_get(op);
+    for (int i = 0; i < nin; i++) {
+        const wf_node *from = in[i] ? in[i]->node : NULL;
+        if (!from || from->id >= g->node_count || g->nodes[from->id] != from) {
+            wf_graph_fail(g, WF_ERR_USAGE, "%s: operand %d %s", def->name, i,
+                          from ? "belongs to another graph" : "is missing");
+            return NULL;
+        }
+    }
+    wf_infer r = {.g = g, .def = def, .in = in, .nin = nin, .attr = def->attr_bytes ? attr : NULL};
+    if (check_operands(&r) != WF_OK || def->shape(&r) != WF_OK || check_results(&r) != WF_OK)
+        return NULL;
+    wf_node *n = make_node(&r, op, name);
+    if (!n || !append_node(g, n))
+        return out_of_memory(g);
+    return &n->out[0];
+}
+
+/* ---- Outputs ---- */
+
+wf_status wf_output(wf_graph *g, const char *name, wf_value *value)
+{
+    if (g->status != WF_OK)
+        return g->status;
+    if (!value || !name || !*name)
+        return wf_graph_fail(g, WF_ERR_USAGE, "output '%s' has no %s", name ? name : "",
+                             value ? "name" : "value");
+    for (int i = 0; i < g->output_count; i++)
+        if (strcmp(g->outputs[i].name, name) == 0)
+            return wf_graph_fail(g, WF_ERR_USAGE, "the graph has an output '%s' already", name);
+    /* An output has storage of its own, which the host may read at any time until the next run. */
+    if (wf_node_is(value->node, WF_OP_SOURCE | WF_OP_VIEW | WF_OP_UPDATE))
+        value = wf_copy(g, value);
+    if (g->output_count == g->output_cap) {
+        int cap = g->output_cap ? 2 * g->output_cap : 8;
+        void *grown = wf_mem_grow(g->ctx, g->outputs, (size_t)cap * sizeof *g->outputs);
+        if (!grown)
+            return out_of_memory(g), g->status;
+        g->outputs = grown;
+        g->output_cap = cap;
+    }
+    char *copy = wf_arena_strdup(&g->arena, name);
+    if (!copy || !value)
+        return out_of_memory(g), g->status;
+    g->outputs[g->output_count++] = (wf_named){copy, value};
+    return WF_OK;
+}
+
+/* ---- Values ---- */
+
+wf_type wf_value_type(const wf_value *v)
+{
+    return v ? v->type : WF_TYPE_NONE;
+}
+
+int wf_value_rank(const wf_value *v)
+{
+    return v ? (int)v->shape.n : 0;
+}
+
+int64_t wf_value_dim(const wf_value *v, int axis)
+{
+    return v && axis >= 0 && axis < v->shape.n ? v->shape.d[axis] : 0;
+}
+
+int64_t wf_value_count(const wf_value *v)
+{
+    return v ? wf_dims_count(&v->shape) : 0;
+}
+
+wf_value *wf_value_output(wf_value *v, int index)
+{
+    return v && index >= 0 && index < v->node->nout ? &v->node->out[index] : NULL;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* op.c - the table of ops, generated from ops.def and attr.def. */
+#include "graph/op.h"
+
+#include <string.h>
+
+#include "graph/op/rule.h"
+
+/* Field tables of the attribute sets. */
+#define WF_ATTRS(set) static const wf_attr_field fields_##set[] = {
+#define WF_ATTR(set, kind, field, doc) \
+    {#field, WF_ATTR_##kind, offsetof(wf_attr_##set, field), doc},
+#define WF_ATTRS_END(set) \
+    {                     \
+        0                 \
+    }                     \
+    }                     \
+    ;
+#include "graph/attr.def"
+#undef WF_ATTRS
+#undef WF_ATTR
+#undef WF_ATTRS_END
+static const wf_attr_field fields_none[] = {{0}};
+
+/* sizeof a set's struct; "none" has no struct. */
+enum {
+    ATTR_BYTES_none = 0,
+#define WF_ATTRS(set) ATTR_BYTES_##set = sizeof(wf_attr_##set),
+#define WF_ATTR(set, kind, field, doc)
+#define WF_ATTRS_END(set)
+#include "graph/attr.def"
+#undef WF_ATTRS
+#undef WF_ATTR
+#undef WF_ATTRS_END
+};
+
+/* What the third column of a binary row says. */
+#define TYPES_NUMBER WF_OP_ELEMENTWISE, WF_TYPES_NUMBER
+#define TYPES_FLOAT WF_OP_ELEMENTWISE, WF_TYPES_FLOAT
+#define TYPES_COMPARE WF_OP_ELEMENTWISE | WF_OP_COMPARE, WF_TYPES_NUMBER
+
+/* clang-format off */
+static const wf_op_def defs[WF_OP_COUNT] = {
+#define WF_UNARY(name, doc, grad, expand) \
+    [WF_OP_##name] = {#name, doc, "none", fields_none, 0, 1, 1, TYPES_FLOAT, \
+                      wf_shape_unary, wf_grad_unary, wf_expand_unary, #grad, #expand},
+#define WF_BINARY(name, doc, types, grad_a, grad_b, expand) \
+    [WF_OP_##name] = {#name, doc, "none", fields_none, 0, 2, 2, TYPES_##types, \
+                      wf_shape_binary, wf_grad_binary, wf_expand_core, #grad_a "; " #grad_b, #expand},
+#define WF_OP(name, doc, attrs, min_in, max_in, flags, shape, grad, expand) \
+    [WF_OP_##name] = {#name, doc, #attrs, fields_##attrs, ATTR_BYTES_##attrs, min_in, max_in, flags, 0, \
+                      wf_shape_##shape, wf_grad_##grad, wf_expand_##expand, #grad, #expand},
+#include "graph/ops.def"
+#undef WF_UNARY
+#undef WF_BINARY
+#undef WF_OP
+};
+/* clang-format on */
+
+const wf_op_def *wf_op_get(wf_op op)
+{
+    wf_assert((unsigned)op < WF_OP_COUNT);
+    return &defs[op];
+}
+
+int wf_op_find(const char *name)
+{
+    for (int i = 0; i < WF_OP_COUNT; i++)
+        if (strcmp(defs[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+bool wf_op_is_core(wf_op op)
+{
+    const wf_op_def *def = wf_op_get(op);
+    return def->expand == wf_expand_core || strcmp(def->expand_text, "CORE") == 0;
+}
+
+bool wf_op_is_differentiable(wf_op op)
+{
+    const wf_op_def *def = wf_op_get(op);
+    return def->grad != wf_grad_none && def->grad != wf_grad_refuse &&
+           !(def->flags & WF_OP_COMPARE);
+}
+
+wf_status wf_grad_none(wf_vjp *v)
+{
+    (void)v; /* every din stays NULL: zero */
+    return WF_OK;
+}
+
+wf_status wf_grad_refuse(wf_vjp *v)
+{
+    return wf_graph_fail(v->g, WF_ERR_USAGE, "%s has no gradient", wf_node_def(v->node)->name);
+}
+
+wf_status wf_expand_core(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
+{
+    (void)in, (void)out;
+    return wf_graph_fail(g, WF_ERR_INTERNAL, "%s is a core op and has no expansion",
+                         wf_node_def(n)->name);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * attention.c - rules of attention, packed and over page pools, and of kv_append.
+ *
+ * Operands: q [N, H, D], k, v, seq_start i32[S+1], positions i32[N], and over page pools also table
+ * i32[S, pages] and lengths i32[S]. The expansion makes one [N, M] mask of queries by keys from
+ * these, for all M keys there are, and is otherwise textbook softmax attention.
+ */
+#include <math.h>
+
+#include "graph/op/rule.h"
+
+enum { Q, K, V, SEQ_START, POSITIONS, TABLE, LENGTHS };
+
+/* ---- Shapes ---- */
+
+/* What packed and paged attention have in common; in[] starts at q. */
+static wf_status check_heads(wf_infer *r, wf_value *const *in, int64_t key_rank)
+{
+    const wf_attr_attention *a = r->attr;
+    const wf_dims *q = &in[Q]->shape, *k = &in[K]->shape, *v = &in[V]->shape;
+    WF_RULE(r, wf_is_float(in[Q]) && wf_is_float(in[K]) && wf_is_float(in[V]),
+            "q, k and v must be f32, f16 or bf16");
+    WF_RULE(r, q->n == 3 && k->n == key_rank && v->n == key_rank, "q must be [N, H, D], k and v %s",
+            key_rank == 3 ? "[N, Hk, D]" : "[P, page, Hk, D]");
+    WF_RULE(r, q->d[2] > 0 && k->d[key_rank - 1] == q->d[2], "k must have q's D, and D not be 0");
+    for (int i = 0; i + 1 < key_rank; i++)
+        WF_RULE(r, k->d[i] == v->d[i], "k and v must agree but for the last axis");
+    int64_t kv_heads = k->d[key_rank - 2];
+    WF_RULE(r, kv_heads > 0 && q->d[1] % kv_heads == 0,
+            "the kv heads (%lld) must divide the heads (%lld)", (long long)kv_heads,
+            (long long)q->d[1]);
+    WF_RULE(r, wf_is_i32(in[SEQ_START], 1) && in[SEQ_START]->shape.d[0] >= 1,
+            "seq_start must be i32[S + 1]");
+    WF_RULE(r, wf_is_i32(in[POSITIONS], 1) && in[POSITIONS]->shape.d[0] == q->d[0],
+            "positions must be i32[N]");
+    WF_RULE(r, a->window >= 0 && a->window <= INT32_MAX && a->softcap >= 0,
+            "window and softcap must not be negative");
+    return WF_OK;
+}
+
+wf_status wf_shape_attention(wf_infer *r)
+{
+    WF_RULE(r, r->nin == 5 || r->nin == 7,
+            "takes q, k, v, seq_start, positions, and over page pools also table and lengths");
+    bool paged = r->nin == 7;
+    WF_TRY(check_heads(r, r->in, paged ? 4 : 3));
+    const wf_dims *q = &r->in[Q]->shape, *v = &r->in[V]->shape;
+    if (!paged) {
+        WF_RULE(r, r->in[K]->shape.d[0] == q->d[0], "packed keys must have as many rows as q");
+    } else {
+        int64_t sequences = r->in[SEQ_START]->shape.d[0] - 1;
+        WF_RULE(r, v->d[1] > 0, "a page must have rows");
+        WF_RULE(r, wf_is_i32(r->in[TABLE], 2) && r->in[TABLE]->shape.d[0] == sequences,
+                "the table must be i32[S, pages]");
+        WF_RULE(r, wf_is_i32(r->in[LENGTHS], 1) && r->in[LENGTHS]->shape.d[0] == sequences,
+                "lengths must be i32[S]");
+    }
+    wf_infer_out(r, r->in[Q]->type, &(wf_dims){3, {q->d[0], q->d[1], v->d[v->n - 1]}});
+    wf_infer_out(r, WF_F32, &(wf_dims){2, {q->d[0], q->d[1]}});
+    return WF_OK;
+}
+
+wf_status wf_shape_attention_grad(wf_infer *r)
+{
+    wf_value *const *in = r->in + 1;
+    const wf_value *dy = r->in[0], *o = r->in[6], *lse = r->in[7];
+    WF_TRY(check_heads(r, in, 3));
+    const wf_dims *q = &in[Q]->shape;
+    wf_dims shape = {3, {q->d[0], q->d[1], in[V]->shape.d[2]}};
+    WF_RULE(r, in[K]->shape.d[0] == q->d[0], "packed keys must have as many rows as q");
+    WF_RULE(r, wf_alike(dy, o) && o->type == in[Q]->type && wf_dims_equal(&o->shape, &shape),
+            "do and o must be [N, H, Dv] of q's type");
+    WF_RULE(r, lse->type == WF_F32 && wf_dims_equal(&lse->shape, &(wf_dims){2, {q->d[0], q->d[1]}}),
+            "lse must be f32[N, H]");
+    for (int i = 0; i < 3; i++)
+        wf_infer_out(r, in[i]->type, &in[i]->shape);
+    return WF_OK;
+}
+
+wf_status wf_shape_kv_append(wf_infer *r)
+{
+    const wf_value *pool = r->in[0], *x = r->in[1], *start = r->in[2], *positions = r->in[3],
+                   *table = r->in[4];
+    WF_RULE(r, wf_is_float(pool) && wf_is_float(x) && pool->shape.n == 4 && x->shape.n == 3,
+            "the pool must be [P, page, Hk, D] and x [N, Hk, D], of f32, f16 or bf16");
+    WF_RULE(r, pool->shape.d[1] > 0, "a page must have rows");
+    WF_RULE(r, pool->shape.d[2] == x->shape.d[1] && pool->shape.d[3] == x->shape.d[2],
+            "the pool and x must have the same Hk and D");
+    WF_RULE(r, wf_is_i32(start, 1) && start->shape.d[0] >= 1, "seq_start must be i32[S + 1]");
+    WF_RULE(r, wf_is_i32(positions, 1) && positions->shape.d[0] == x->shape.d[0],
+            "positions must be i32[N]");
+    WF_RULE(r, wf_is_i32(table, 2) && table->shape.d[0] == start->shape.d[0] - 1,
+            "the table must be i32[S, pages]");
+    wf_infer_out(r, pool->type, &pool->shape);
+    return WF_OK;
+}
+
+/* ---- Gradient ---- */
+
+wf_status wf_grad_attention(wf_vjp *v)
+{
+    wf_node *n = v->node;
+    if (n->nin != 5)
+        return wf_graph_fail(v->g, WF_ERR_USAGE, "attention over page pools has no gradient");
+    WF_TRY(wf_vjp_only_first(v));
+    wf_value *in[] = {v->dout[0],       n->in[Q],         n->in[K],   n->in[V],
+                      n->in[SEQ_START], n->in[POSITIONS], &n->out[0], &n->out[1]};
+    wf_value *dq = wf_node_add(v->g, WF_OP_attention_grad, n->attr, NULL, in, 8);
+    for (int i = 0; i < 3; i++)
+        v->din[i] = wf_value_output(dq, i);
+    return WF_OK;
+}
+
+/* ---- Expansion ---- */
+
+/* The rows of a mask: sequence and position of each query or key, i32[n], and which of them count
+ * at all, u8[n]. */
+typedef struct {
+    wf_value *sequence, *position, *valid;
+} token_info;
+
+/* Token n is in the last sequence that starts at or before it; -1 and S are outside all. */
+static token_info query_info(wf_graph *g, wf_value *const *in)
+{
+    int64_t n = in[Q]->shape.d[0], starts = in[SEQ_START]->shape.d[0];
+    wf_value *row = wf_iota(g, 2, (int64_t[]){n, 1}, 0);
+    wf_value *begun = wf_cast(g, wf_le(g, in[SEQ_START], row), WF_I32); /* [N, S+1] */
+    wf_value *count = wf_sum(g, begun, 2, false);
+    wf_value *sequence = wf_sub(g, count, wf_like(g, count, 1));
+    wf_value *valid = wf_and(g, wf_le(g, wf_like(g, sequence, 0), sequence),
+                             wf_lt(g, sequence, wf_like(g, sequence, (double)starts - 1)));
+    return (token_info){sequence, in[POSITIONS], valid};
+}
+
+/* Key j of sequence s, for all s and all j that the table has room for: [S * L]. */
+static token_info page_info(wf_graph *g, wf_value *const *in)
+{
+    int64_t s = in[TABLE]->shape.d[0], l = in[TABLE]->shape.d[1] * in[K]->shape.d[1];
+    int64_t shape[] = {s, l}, flat = s * l;
+    wf_value *position = wf_iota(g, 2, shape, 1);
+    wf_value *valid = wf_lt(g, position, wf_reshape(g, in[LENGTHS], 2, (int64_t[]){s, 1}));
+    return (token_info){wf_reshape(g, wf_iota(g, 2, shape, 0), 1, &flat),
+                        wf_reshape(g, position, 1, &flat), wf_reshape(g, valid, 1, &flat)};
+}
+
+/* A pool's rows in that order: [S * L, Hk, D]. Unused table entries may hold anything. */
+static wf_value *page_rows(wf_graph *g, wf_value *pool, wf_value *table)
+{
+    const int64_t *d = pool->shape.d, s = table->shape.d[0], pages = table->shape.d[1];
+    int64_t page = d[1], flat = s * pages * page;
+    wf_value *first = wf_mul(g, table, wf_like(g, table, (double)page));
+    wf_value *row =
+        wf_add(g, wf_reshape(g, first, 3, (int64_t[]){s, pages, 1}), wf_iota(g, 1, &page, 0));
+    row = wf_maximum(g, row, wf_like(g, row, 0));
+    row = wf_minimum(g, row, wf_like(g, row, (double)(d[0] * page - 1)));
+    return wf_gather_rows(g, wf_reshape(g, pool, 3, (int64_t[]){d[0] * page, d[2], d[3]}),
+                          wf_reshape(g, row, 1, &flat));
+}
+
+/* u8[N, M]: which keys each query sees. */
+static wf_value *visible(wf_graph *g, const wf_attr_attention *a, token_info q, token_info k)
+{
+    int64_t n = wf_value_count(q.position);
+    int64_t column[] = {n, 1};
+    wf_value *qs = wf_reshape(g, q.sequence, 2, column), *qp = wf_reshape(g, q.position, 2, column);
+    wf_value *mask = wf_and(g, wf_eq(g, qs, k.sequence), k.valid);
+    mask = wf_and(g, mask, wf_reshape(g, q.valid, 2, column));
+    if (a->causal)
+        mask = wf_and(g, mask, wf_le(g, k.position, qp));
+    if (a->window > 0) {
+        wf_value *back = wf_sub(g, qp, k.position);
+        mask = wf_and(g, mask, wf_lt(g, back, wf_like(g, back, (double)a->window)));
+    }
+    return mask;
+}
+
+/* [M, Hk, D] to f32 [H, M, D], each kv head repeated for its group. */
+static wf_value *heads_first(wf_graph *g, wf_value *x, int64_t heads)
+{
+    static const int64_t order[] = {1, 0, 2};
+    int64_t m = wf_value_dim(x, 0), hk = wf_value_dim(x, 1), d = wf_value_dim(x, 2);
+    x = wf_permute(g, wf_cast(g, x, WF_F32), order);
+    if (hk == heads)
+        return x;
+    x = wf_reshape(g, x, 4, (int64_t[]){hk, 1, m, d});
+    x = wf_broadcast(g, x, 4, (int64_t[]){hk, heads / hk, m, d});
+    return wf_reshape(g, x, 3, (int64_t[]){heads, m, d});
+}
+
+wf_status wf_expand_attention(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
+{
+    const wf_attr_attention *a = n->attr;
+    int64_t heads = in[Q]->shape.d[1];
+    double scale = a->scale != 0 ? a->scale : 1 / sqrt((double)in[Q]->shape.d[2]);
+    bool paged = n->nin == 7;
+    token_info qi = query_info(g, in), ki = paged ? page_info(g, in) : qi;
+    wf_value *k = paged ? page_rows(g, in[K], in[TABLE]) : in[K];
+    wf_value *v = paged ? page_rows(g, in[V], in[TABLE]) : in[V];
+    if (!k || !v)
+        return g->status;
+
+    wf_value *s = wf_matmul(g, heads_first(g, in[Q], heads), heads_first(g, k, heads), false, true);
+    s = wf_scale(g, s, scale); /* [H, N, M] */
+    if (a->softcap > 0)
+        s = wf_scale(g, wf_tanh(g, wf_scale(g, s, 1 / a->softcap)), a->softcap);
+    if (!s)
+        return g->status;
+    if (s->shape.d[2] == 0) { /* no keys at all */
+        out[0] =
+            wf_fill(g, in[Q]->type, 3, (int64_t[]){in[Q]->shape.d[0], heads, v->shape.d[2]}, 0);
+        out[1] = wf_fill(g, WF_F32, 2, in[Q]->shape.d, -INFINITY);
+        return WF_OK;
+    }
+    wf_value *mask = visible(g, a, qi, ki);
+    wf_value *top = wf_max(g, wf_where(g, mask, s, wf_like(g, s, -1e30)), 4, true);
+    /* Hidden scores are replaced before exp as well, so that no inf * 0 enters the gradient. */
+    wf_value *shifted = wf_where(g, mask, wf_sub(g, s, top), wf_like(g, s, 0));
+    wf_value *e = wf_where(g, mask, wf_exp(g, shifted), wf_like(g, s, 0));
+    wf_value *sum = wf_sum(g, e, 4, true);
+    /* A query that sees no key has sum 0: its result is 0, not 0 / 0. */
+    wf_value *p = wf_div(g, e, wf_maximum(g, sum, wf_like(g, sum, 1e-30)));
+    wf_value *o = wf_matmul(g, p, heads_first(g, v, heads), false, false);
+    out[0] = wf_cast(g, wf_permute(g, o, (int64_t[]){1, 0, 2}), in[Q]->type);
+    wf_value *lse = wf_add(g, top, wf_log(g, sum)); /* [H, N, 1] */
+    out[1] = wf_permute(g, wf_reshape(g, lse, 2, (int64_t[]){heads, in[Q]->shape.d[0]}),
+                        (int64_t[]){1, 0});
+    return WF_OK;
+}
+
+wf_status wf_expand_attention_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                   wf_value **out)
+{
+    return wf_expand_vjp(g, WF_OP_attention, n->attr, in + 1, 5, in[0], (int[]){0, 1, 2}, 3, out);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* loss.c - rules of cross_entropy. */
+#include "graph/op/rule.h"
+
+static wf_status check_loss(wf_infer *r, const wf_value *logits, const wf_value *targets)
+{
+    const wf_attr_cross_entropy *a = r->attr;
+    WF_RULE(r, wf_is_float(logits), "logits must be f32, f16 or bf16");
+    WF_RULE(r, logits->shape.n >= 1 && wf_dims_last(&logits->shape) > 0,
+            "logits need a last axis that is not empty");
+    wf_dims leading = wf_dims_leading(&logits->shape);
+    WF_RULE(r, targets->type == WF_I32 && wf_dims_equal(&targets->shape, &leading),
+            "targets must be i32 of the logits' shape without its last axis");
+    WF_RULE(r, a->label_smoothing >= 0 && a->label_smoothing <= 1,
+            "label_smoothing must lie in [0, 1]");
+    WF_RULE(r, a->softcap >= 0, "softcap must not be negative");
+    return WF_OK;
+}
+
+wf_status wf_shape_cross_entropy(wf_infer *r)
+{
+    WF_TRY(check_loss(r, r->in[0], r->in[1]));
+    wf_infer_out(r, WF_F32, &r->in[1]->shape);
+    wf_infer_out(r, WF_F32, &r->in[1]->shape);
+    return WF_OK;
+}
+
+wf_status wf_shape_cross_entropy_grad(wf_infer *r)
+{
+    const wf_value *dloss = r->in[0], *logits = r->in[1], *targets = r->in[2], *lse = r->in[3];
+    WF_TRY(check_loss(r, logits, targets));
+    WF_RULE(r, dloss->type == WF_F32 && wf_same_shape(dloss, targets) && wf_alike(dloss, lse),
+            "dloss and lse must be f32 of the targets' shape");
+    wf_infer_out(r, logits->type, &logits->shape);
+    return WF_OK;
+}
+
+wf_status wf_grad_cross_entropy(wf_vjp *v)
+{
+    wf_node *n = v->node;
+    WF_TRY(wf_vjp_only_first(v));
+    wf_value *in[] = {v->dout[0], n->in[0], n->in[1], &n->out[1]};
+    v->din[0] = wf_node_add(v->g, WF_OP_cross_entropy_grad, n->attr, NULL, in, 4);
+    return WF_OK;
+}
+
+wf_status wf_expand_cross_entropy(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                  wf_value **out)
+{
+    const wf_attr_cross_entropy *a = n->attr;
+    uint32_t last = wf_last_axis(in[0]);
+    int64_t classes = wf_dims_last(&in[0]->shape);
+    wf_value *targets = in[1];
+    wf_value *z = wf_cast(g, in[0], WF_F32);
+    if (a->softcap > 0)
+        z = wf_scale(g, wf_tanh(g, wf_scale(g, z, 1 / a->softcap)), a->softcap);
+
+    wf_value *top = wf_max(g, z, last, true);
+    wf_value *sum = wf_sum(g, wf_exp(g, wf_sub(g, z, top)), last, true);
+    wf_value *lse = wf_reshape_to(g, wf_add(g, top, wf_log(g, sum)), &targets->shape);
+
+    wf_dims column = wf_dims_append(&targets->shape, 1);
+    wf_value *hit = wf_eq(g, wf_reshape_to(g, targets, &column), wf_iota(g, 1, &classes, 0));
+    wf_value *picked = wf_sum(g, wf_where(g, hit, z, wf_like(g, z, 0)), last, false);
+    wf_value *loss = wf_scale(g, wf_sub(g, lse, picked), 1 - a->label_smoothing);
+    if (a->label_smoothing > 0) {
+        wf_value *spread = wf_sub(g, lse, wf_reduce(g, "mean", z, last, false));
+        loss = wf_add(g, loss, wf_scale(g, spread, a->label_smoothing));
+    }
+    if (a->z_loss != 0)
+        loss = wf_add(g, loss, wf_scale(g, wf_mul(g, lse, lse), a->z_loss));
+    wf_value *ignored = wf_eq(g, targets, wf_like(g, targets, (double)a->ignore_index));
+    out[0] = wf_where(g, ignored, wf_like(g, loss, 0), loss);
+    out[1] = lse;
+    return WF_OK;
+}
+
+wf_status wf_expand_cross_entropy_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                       wf_value **out)
+{
+    return wf_expand_vjp(g, WF_OP_cross_entropy, n->attr, &in[1], 2, in[0], (int[]){0}, 1, out);
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* norm.c - rules of layer_norm and rms_norm. Statistics are f32 and saved for the gradient. */
+#include "graph/op/rule.h"
+
+/* x is [..., C] with C > 0; operands from `first` on are [C]. */
+static wf_status check_rows(wf_infer *r, const wf_value *x, int first)
+{
+    const wf_attr_norm *a = r->attr;
+    WF_RULE(r, wf_is_float(x), "x must be f32, f16 or bf16");
+    WF_RULE(r, x->shape.n >= 1 && wf_dims_last(&x->shape) > 0,
+            "x needs a last axis that is not empty");
+    WF_RULE(r, a->eps >= 0, "eps must not be negative");
+    for (int i = first; i < r->nin; i++)
+        WF_RULE(r,
+                wf_is_float(r->in[i]) && r->in[i]->shape.n == 1 &&
+                    r->in[i]->shape.d[0] == wf_dims_last(&x->shape),
+                "gamma and beta must be as long as the last axis of x");
+    return WF_OK;
+}
+
+/* dy and x alike, then `stats` f32 statistics of x's leading shape, then perhaps gamma. Outputs dx
+ * and `params` gradients of [C]: of gamma's type, or x's when there is none. */
+static wf_status shape_norm_grad(wf_infer *r, int stats, int params)
+{
+    const wf_value *x = r->in[1];
+    WF_TRY(check_rows(r, x, 2 + stats));
+    WF_RULE(r, wf_alike(r->in[0], x), "dy and x must have one type and shape");
+    wf_dims leading = wf_dims_leading(&x->shape);
+    for (int i = 2; i < 2 + stats; i++)
+        WF_RULE(r, r->in[i]->type == WF_F32 && wf_dims_equal(&r->in[i]->shape, &leading),
+                "the statistics must be f32 of x's shape without its last axis");
+    wf_infer_out(r, x->type, &x->shape);
+    wf_type type = r->nin > 2 + stats ? r->in[2 + stats]->type : x->type;
+    for (int i = 0; i < params; i++)
+        wf_infer_out(r, type, &(wf_dims){1, {wf_dims_last(&x->shape)}});
+    return WF_OK;
+}
+
+/* [..., 1] to [...]. */
+static wf_value *squeeze_last(wf_graph *g, wf_value *v)
+{
+    if (!v)
+        return NULL;
+    wf_dims leading = wf_dims_leading(&v->shape);
+    return wf_reshape_to(g, v, &leading);
+}
+
+static wf_value *mean_last(wf_graph *g, wf_value *v)
+{
+    return wf_reduce(g, "mean", v, wf_last_axis(v), true);
+}
+
+static wf_value *scaled_and_shifted(wf_graph *g, wf_value *y, wf_value *gamma, wf_value *beta)
+{
+    if (gamma)
+        y = wf_mul(g, y, wf_cast(g, gamma, WF_F32));
+    return beta ? wf_add(g, y, wf_cast(g, beta, WF_F32)) : y;
+}
+
+static wf_value *rsqrt_eps(wf_graph *g, wf_value *mean_square, const wf_attr_norm *a)
+{
+    return wf_rsqrt(g, wf_add(g, mean_square, wf_like(g, mean_square, a->eps)));
+}
+
+/* ---- layer_norm ---- */
+
+wf_status wf_shape_layer_norm(wf_infer *r)
+{
+    const wf_value *x = r->in[0];
+    WF_TRY(check_rows(r, x, 1));
+    wf_dims leading = wf_dims_leading(&x->shape);
+    wf_infer_out(r, x->type, &x->shape);
+    wf_infer_out(r, WF_F32, &leading);
+    wf_infer_out(r, WF_F32, &leading);
+    return WF_OK;
+}
+
+wf_status wf_shape_layer_norm_grad(wf_infer *r)
+{
+    return shape_norm_grad(r, 2, 2);
+}
+
+wf_status wf_grad_layer_norm(wf_vjp *v)
+{
+    wf_node *n = v->node;
+    WF_TRY(wf_vjp_only_first(v));
+    wf_value *in[] = {v->dout[0], n->in[0], &n->out[1], &n->out[2], n->nin > 1 ? n->in[1] : NULL};
+    wf_value *dx = wf_node_add(v->g, WF_OP_layer_norm_grad, n->attr, NULL, in, n->nin > 1 ? 5 : 4);
+    v->din[0] = dx;
+    if (n->nin > 1)
+        v->din[1] = wf_value_output(dx, 1);
+    if (n->nin > 2)
+        v->din[2] = wf_cast(v->g, wf_value_output(dx, 2), n->in[2]->type);
+    return WF_OK;
+}
+
+wf_status wf_expand_layer_norm(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
+{
+    wf_value *x = wf_cast(g, in[0], WF_F32);
+    wf_value *mean = mean_last(g, x);
+    wf_value *d = wf_sub(g, x, mean);
+    wf_value *rstd = rsqrt_eps(g, mean_last(g, wf_mul(g, d, d)), n->attr);
+    wf_value *y = scaled_and_shifted(g, wf_mul(g, d, rstd), n->nin > 1 ? in[1] : NULL,
+                                     n->nin > 2 ? in[2] : NULL);
+    out[0] = wf_cast(g, y, in[0]->type);
+    out[1] = squeeze_last(g, mean);
+    out[2] = squeeze_last(g, rstd);
+    return WF_OK;
+}
+
+/* By the gradient of layer_norm's expansion, with zeros for beta: its gradient is dy summed. */
+wf_status wf_expand_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                    wf_value **out)
+{
+    int64_t c = wf_dims_last(&in[1]->shape);
+    wf_type type = n->nin > 4 ? in[4]->type : in[1]->type;
+    wf_value *gamma = n->nin > 4 ? in[4] : wf_fill(g, type, 1, &c, 1);
+    wf_value *forward[] = {in[1], gamma, wf_fill(g, type, 1, &c, 0)};
+    return wf_expand_vjp(g, WF_OP_layer_norm, n->attr, forward, 3, in[0], (int[]){0, 1, 2}, 3, out);
+}
+
+/* ---- rms_norm ---- */
+
+wf_status wf_shape_rms_norm(wf_infer *r)
+{
+    const wf_value *x = r->in[0];
+    WF_TRY(check_rows(r, x, 1));
+    wf_dims leading = wf_dims_leading(&x->shape);
+    wf_infer_out(r, x->type, &x->shape);
+    wf_infer_out(r, WF_F32, &leading);
+    return WF_OK;
+}
+
+wf_status wf_shape_rms_norm_grad(wf_infer *r)
+{
+    return shape_norm_grad(r, 1, 1);
+}
+
+wf_status wf_grad_rms_norm(wf_vjp *v)
+{
+    wf_node *n = v->node;
+    WF_TRY(wf_vjp_only_first(v));
+    wf_value *in[] = {v->dout[0], n->in[0], &n->out[1], n->nin > 1 ? n->in[1] : NULL};
+    v->din[0] = wf_node_add(v->g, WF_OP_rms_norm_grad, n->attr, NULL, in, n->nin > 1 ? 4 : 3);
+    if (n->nin > 1)
+        v->din[1] = wf_value_output(v->din[0], 1);
+    return WF_OK;
+}
+
+wf_status wf_expand_rms_norm(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
+{
+    wf_value *x = wf_cast(g, in[0], WF_F32);
+    wf_value *rstd = rsqrt_eps(g, mean_last(g, wf_mul(g, x, x)), n->attr);
+    wf_value *y = scaled_and_shifted(g, wf_mul(g, x, rstd), n->nin > 1 ? in[1] : NULL, NULL);
+    out[0] = wf_cast(g, y, in[0]->type);
+    out[1] = squeeze_last(g, rstd);
+    return WF_OK;
+}
+
+wf_status wf_expand_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                  wf_value **out)
+{
+    int64_t c = wf_dims_last(&in[1]->shape);
+    wf_value *gamma = n->nin > 3 ? in[3] : wf_fill(g, in[1]->type, 1, &c, 1);
+    wf_value *forward[] = {in[1], gamma};
+    return wf_expand_vjp(g, WF_OP_rms_norm, n->attr, forward, 2, in[0], (int[]){0, 1}, 2, out);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* product.c - rules of matmul and linear. */
+#include "graph/op/rule.h"
+
+/* ---- matmul ---- */
+
+wf_status wf_shape_matmul(wf_infer *r)
+{
+    const wf_attr_matmul *t = r->attr;
+    const wf_value *a = r->in[0], *b = r->in[1];
+    int64_t n = a->shape.n;
+    WF_RULE(r, wf_is_float(a) && wf_type_get(b->type)->kind != WF_KIND_INT,
+            "a must be f32, f16 or bf16, and b no integer");
+    WF_RULE(r, n >= 2 && b->shape.n == n, "both operands must have the same rank, 2 or more");
+    for (int i = 0; i + 2 < n; i++)
+        WF_RULE(r, a->shape.d[i] == b->shape.d[i], "all axes but the last two must be equal");
+    int64_t m = a->shape.d[t->transpose_a ? n - 1 : n - 2];
+    int64_t ka = a->shape.d[t->transpose_a ? n - 2 : n - 1];
+    int64_t kb = b->shape.d[t->transpose_b ? n - 1 : n - 2];
+    WF_RULE(r, ka == kb, "the inner axes must be equal, not %lld and %lld", (long long)ka,
+            (long long)kb);
+    wf_dims shape = a->shape;
+    shape.d[n - 2] = m;
+    shape.d[n - 1] = b->shape.d[t->transpose_b ? n - 2 : n - 1];
+    wf_infer_out(r, a->type, &shape);
+    return WF_OK;
+}
+
+wf_status wf_grad_matmul(wf_vjp *v)
+{
+    wf_graph *g = v->g;
+    const wf_attr_matmul *t = v->node->attr;
+    bool ta = t->transpose_a != 0, tb = t->transpose_b != 0;
+    wf_value *a = v->node->in[0], *b = v->node->in[1], *dy = v->dout[0];
+    if (v->need[0]) {
+        wf_value *bt = ta && b->type != dy->type ? wf_cast(g, b, dy->type) : b;
+        v->din[0] = ta ? wf_matmul(g, bt, dy, tb, true) : wf_matmul(g, dy, b, false, !tb);
+    }
+    if (v->need[1]) {
+        wf_value *db = tb ? wf_matmul(g, dy, a, true, ta) : wf_matmul(g, a, dy, !ta, false);
+        v->din[1] = wf_cast(g, db, b->type);
+    }
+    return WF_OK;
+}
+
+/* ---- linear ---- */
+
+wf_status wf_shape_linear(wf_infer *r)
+{
+    const wf_value *x = r->in[0], *w = r->in[1], *bias = r->nin > 2 ? r->in[2] : NULL;
+    WF_RULE(r, wf_is_float(x) && wf_type_get(w->type)->kind != WF_KIND_INT,
+            "x must be f32, f16 or bf16, and w no integer");
+    WF_RULE(r, x->shape.n >= 1 && w->shape.n == 2, "x must be [..., K] and w [N, K]");
+    WF_RULE(r, wf_dims_last(&x->shape) == w->shape.d[1],
+            "the last axis of x must equal the last axis of w");
+    WF_RULE(r,
+            !bias || (wf_is_float(bias) && bias->shape.n == 1 && bias->shape.d[0] == w->shape.d[0]),
+            "the bias must be [N], as long as w has rows, of f32, f16 or bf16");
+    wf_dims shape = x->shape;
+    shape.d[shape.n - 1] = w->shape.d[0];
+    wf_infer_out(r, x->type, &shape);
+    return WF_OK;
+}
+
+wf_status wf_grad_linear(wf_vjp *v)
+{
+    wf_graph *g = v->g;
+    wf_value *const *in = v->node->in, *x = in[0], *w = in[1];
+    wf_value *dy = wf_flatten_rows(g, v->dout[0]);
+    if (v->need[0])
+        v->din[0] = wf_reshape_to(g, wf_matmul(g, dy, w, false, false), &x->shape);
+    if (v->need[1])
+        v->din[1] = wf_cast(g, wf_matmul(g, dy, wf_flatten_rows(g, x), true, false), w->type);
+    if (v->node->nin > 2 && v->need[2])
+        v->din[2] = wf_cast(g, wf_sum(g, dy, 1, false), in[2]->type);
+    return WF_OK;
+}
+
+wf_status wf_expand_linear(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
+{
+    wf_dims shape = in[0]->shape;
+    shape.d[shape.n - 1] = in[1]->shape.d[0];
+    wf_value *y = wf_matmul(g, wf_flatten_rows(g, in[0]), in[1], false, true);
+    if (n->nin > 2)
+        y = wf_add(g, y, wf_cast(g, in[2], y->type));
+    out[0] = wf_reshape_to(g, y, &shape);
+    return WF_OK;
+}

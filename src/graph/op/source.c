@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* source.c - rules of ops that make values from nothing: input, state, fill, iota, uniform. */
+#include "graph/op/rule.h"
+
+wf_status wf_shape_source(wf_infer *r)
+{
+    const wf_attr_source *a = r->attr;
+    WF_RULE(r, wf_type_get(a->type)->kind != WF_KIND_NONE, "the type is unknown");
+    wf_infer_out(r, a->type, &a->dims);
+    return WF_OK;
+}
+
+wf_status wf_shape_fill(wf_infer *r)
+{
+    const wf_attr_fill *a = r->attr;
+    WF_RULE(r, (unsigned)a->type < WF_TYPE_COUNT && wf_type_bit(a->type) & WF_TYPES_PLAIN,
+            "the type must be a plain one");
+    wf_infer_out(r, a->type, &a->dims);
+    return WF_OK;
+}
+
+wf_status wf_shape_iota(wf_infer *r)
+{
+    const wf_attr_iota *a = r->attr;
+    WF_RULE(r, a->axis >= 0 && a->axis < a->dims.n, "there is no axis %lld", (long long)a->axis);
+    WF_RULE(r, a->dims.d[a->axis] <= INT32_MAX, "an axis that long has no i32 index");
+    wf_infer_out(r, WF_I32, &a->dims);
+    return WF_OK;
+}
+
+wf_status wf_shape_uniform(wf_infer *r)
+{
+    const wf_attr_uniform *a = r->attr;
+    WF_RULE(r, wf_is_i32(r->in[0], 1) && r->in[0]->shape.d[0] == 3, "the key must be i32[3]");
+    wf_infer_out(r, WF_F32, &a->dims);
+    return WF_OK;
+}

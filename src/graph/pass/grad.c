@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * grad.c - reverse-mode differentiation: appends to a graph the nodes that compute gradients.
+ *
+ * Nodes are walked from the last to the first. Each has by then received the gradients of its
+ * outputs, summed over all their uses, and its rule says what flows into its operands. Only values
+ * on a path from `wrt` to the outputs take part, so nothing is built that nobody asked for.
+ */
+#include "base/mem.h"
+#include "graph/build.h"
+#include "graph/op/rule.h"
+
+typedef struct {
+    wf_graph *g;
+    int node_count;  /* of the graph before the pass */
+    int *first;      /* [node_count] index of each node's output 0 in the arrays below */
+    bool *active;    /* depends on a value of wrt */
+    wf_value **grad; /* what has flowed in so far; NULL for nothing */
+    wf_value **din;  /* scratch for one rule: as long as the longest list of operands */
+    bool *need;
+} grad_pass;
+
+static int slot(const grad_pass *p, const wf_value *v)
+{
+    return p->first[v->node->id] + v->index;
+}
+
+static wf_status prepare(grad_pass *p)
+{
+    wf_graph *g = p->g;
+    size_t values = 0, longest = 1;
+    p->first = wf_mem_array(g->ctx, (size_t)g->node_count, sizeof *p->first);
+    if (!p->first)
+        return WF_ERR_MEMORY;
+    for (int i = 0; i < g->node_count; i++) {
+        p->first[i] = (int)values;
+        values += (size_t)g->nodes[i]->nout;
+        if ((size_t)g->nodes[i]->nin > longest)
+            longest = (size_t)g->nodes[i]->nin;
+    }
+    p->active = wf_mem_array(g->ctx, values, sizeof *p->active);
+    p->grad = wf_mem_array(g->ctx, values, sizeof *p->grad);
+    p->din = wf_mem_array(g->ctx, longest, sizeof *p->din);
+    p->need = wf_mem_array(g->ctx, longest, sizeof *p->need);
+    return p->active && p->grad && p->din && p->need ? WF_OK : WF_ERR_MEMORY;
+}
+
+static void release(grad_pass *p)
+{
+    wf_ctx *ctx = p->g->ctx;
+    wf_mem_free(ctx, p->first);
+    wf_mem_free(ctx, p->active);
+    wf_mem_free(ctx, p->grad);
+    wf_mem_free(ctx, p->din);
+    wf_mem_free(ctx, p->need);
+}
+
+/* Forward: what depends on wrt through float values. */
+static void mark_active(grad_pass *p, wf_value *const *wrt, int nwrt)
+{
+    for (int i = 0; i < nwrt; i++)
+        p->active[slot(p, wrt[i])] = true;
+    for (int i = 0; i < p->node_count; i++) {
+        const wf_node *n = p->g->nodes[i];
+        bool active = false;
+        for (int k = 0; k < n->nin; k++)
+            active |= p->active[slot(p, n->in[k])];
+        for (int k = 0; k < n->nout; k++)
+            if (active && wf_is_float(&n->out[k]))
+                p->active[slot(p, &n->out[k])] = true;
+    }
+}
+
+static wf_status flow_into(grad_pass *p, wf_value *v, wf_value *grad)
+{
+    if (!grad)
+        return p->g->status;
+    if (!wf_alike(v, grad))
+        return wf_graph_fail(p->g, WF_ERR_INTERNAL,
+                             "grad: a gradient of %s has another type or shape",
+                             wf_node_def(v->node)->name);
+    wf_value **sum = &p->grad[slot(p, v)];
+    *sum = *sum ? wf_add(p->g, *sum, grad) : grad;
+    return p->g->status;
+}
+
+/* Backward through one node. */
+static wf_status visit(grad_pass *p, wf_node *n)
+{
+    wf_value *dout[WF_MAX_OUT];
+    bool reached = false, wanted = false;
+    for (int i = 0; i < n->nout; i++) {
+        dout[i] = p->grad[slot(p, &n->out[i])];
+        reached |= dout[i] != NULL;
+    }
+    for (int i = 0; i < n->nin; i++) {
+        p->din[i] = NULL;
+        p->need[i] = p->active[slot(p, n->in[i])];
+        wanted |= p->need[i];
+    }
+    if (!reached || !wanted)
+        return WF_OK;
+    wf_vjp v = {p->g, n, dout, p->din, p->need};
+    WF_TRY(wf_node_def(n)->grad(&v));
+    WF_TRY(p->g->status);
+    for (int i = 0; i < n->nin; i++)
+        if (p->need[i])
+            WF_TRY(flow_into(p, n->in[i], p->din[i]));
+    return WF_OK;
+}
+
+static wf_status run(grad_pass *p, wf_value *const *outs, wf_value *const *douts, int nout,
+                     wf_value *const *wrt, int nwrt, wf_value **grads)
+{
+    WF_TRY(prepare(p));
+    mark_active(p, wrt, nwrt);
+    for (int i = 0; i < nout; i++)
+        WF_TRY(flow_into(p, outs[i], douts[i]));
+    for (int i = p->node_count - 1; i >= 0; i--)
+        WF_TRY(visit(p, p->g->nodes[i]));
+    for (int i = 0; i < nwrt; i++) {
+        wf_value *grad = p->grad[slot(p, wrt[i])];
+        grads[i] = grad ? grad : wf_zeros_like(p->g, wrt[i]);
+    }
+    WF_TRY(p->g->status);
+    return WF_VERIFY(p->g);
+}
+
+wf_status wf_pass_grad(wf_graph *g, wf_value *const *outs, wf_value *const *douts, int nout,
+                       wf_value *const *wrt, int nwrt, wf_value **grads)
+{
+    grad_pass p = {.g = g, .node_count = g->node_count};
+    wf_status status = run(&p, outs, douts, nout, wrt, nwrt, grads);
+    release(&p);
+    /* The caller holds nothing usable: the graph is spent, also when only scratch ran out. */
+    if (status != WF_OK)
+        wf_graph_fail(g, status, "%s", g->ctx->message);
+    return status;
+}
+
+wf_status wf_grad(wf_graph *g, wf_value *loss, wf_value *const *wrt, int n, wf_value **grads)
+{
+    for (int i = 0; i < n; i++)
+        grads[i] = NULL;
+    if (g->status != WF_OK)
+        return wf_fail(g->ctx, g->status, "%s", g->message);
+    if (!loss || loss->shape.n != 0 || !wf_is_float(loss))
+        return wf_graph_fail(g, WF_ERR_USAGE,
+                             "grad: the loss must be a float scalar; sum it first");
+    for (int i = 0; i < n; i++)
+        if (!wrt[i] || !wf_is_float(wrt[i]))
+            return wf_graph_fail(g, WF_ERR_USAGE, "grad: value %d is %s, so it has no gradient", i,
+                                 wrt[i] ? wf_type_name(wrt[i]->type) : "missing");
+    wf_value *one = wf_like(g, loss, 1);
+    return one ? wf_pass_grad(g, &loss, &one, 1, wrt, n, grads) : g->status;
+}
+
+wf_status wf_vjp_only_first(wf_vjp *v)
+{
+    for (int i = 1; i < v->node->nout; i++)
+        if (v->dout[i])
+            return wf_graph_fail(v->g, WF_ERR_USAGE, "%s has no gradient through its output %d",
+                                 wf_node_def(v->node)->name, i);
+    return v->dout[0] ? WF_OK
+                      : wf_graph_fail(v->g, WF_ERR_INTERNAL, "%s: no gradient to pass on",
+                                      wf_node_def(v->node)->name);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* target.h - what a device tells the passes about itself. Filled by a device, read by passes. */
+#ifndef WF_GRAPH_TARGET_H
+#define WF_GRAPH_TARGET_H
+
+#include "graph/graph.h"
+
+typedef struct wf_target {
+    const char *name;
+    size_t alignment; /* of every planned offset, in bytes */
+    /* Whether the device can run this node. Derived from its kernel table, never a second list. */
+    bool (*supports)(const struct wf_target *target, const wf_node *n);
+} wf_target;
+
+#endif

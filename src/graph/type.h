@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* type.h - element types and shapes: what a value is made of. */
+#ifndef WF_GRAPH_TYPE_H
+#define WF_GRAPH_TYPE_H
+
+#include "weft.h"
+
+typedef enum {
+    WF_KIND_NONE,
+    WF_KIND_FLOAT,   /* f32 f16 bf16: ops compute on these */
+    WF_KIND_STORAGE, /* e4m3 e5m2: only stored and cast */
+    WF_KIND_INT,     /* i32 i8 u8 */
+    WF_KIND_BLOCK    /* quantized blocks */
+} wf_kind;
+
+typedef struct {
+    const char *name;
+    wf_kind kind;
+    int block;       /* elements that are stored together; 1 for plain types */
+    int block_bytes; /* bytes they take */
+    double roundoff; /* half the distance from 1 to the next number; 0 for integers and blocks */
+} wf_type_info;
+
+/* Never NULL: an unknown type gives the row of WF_TYPE_NONE. */
+const wf_type_info *wf_type_get(wf_type type);
+
+static inline uint32_t wf_type_bit(wf_type type)
+{
+    return 1u << type;
+}
+#define WF_TYPES_FLOAT (1u << WF_F32 | 1u << WF_F16 | 1u << WF_BF16)
+#define WF_TYPES_NUMBER (WF_TYPES_FLOAT | 1u << WF_I32)
+#define WF_TYPES_PLAIN (WF_TYPES_NUMBER | 1u << WF_E4M3 | 1u << WF_E5M2 | 1u << WF_I8 | 1u << WF_U8)
+
+/* A list of dimensions, axes or the like. Unused entries are 0, so that memcmp compares lists. */
+typedef struct {
+    int64_t n;
+    int64_t d[WF_MAX_RANK];
+} wf_dims;
+
+wf_dims wf_dims_make(int rank, const int64_t *d);
+bool wf_dims_equal(const wf_dims *a, const wf_dims *b);
+/* Product of all; the graph has checked that it does not overflow. 1 for rank 0. */
+int64_t wf_dims_count(const wf_dims *dims);
+/* Number of rows (all axes but the last) and their length; a scalar is one row of one. */
+int64_t wf_dims_rows(const wf_dims *dims);
+int64_t wf_dims_last(const wf_dims *dims);
+/* NumPy's rule: aligned at the last axis, lengths equal or 1. false when the two do not fit. */
+bool wf_dims_broadcast(const wf_dims *a, const wf_dims *b, wf_dims *out);
+
+/* Element-wise conversions on plain types, used by kernels and by the public wf_type_*_f32. i32 goes
+ * through f32 too, so it is exact only up to 2^24: integer kernels do not use these. */
+void wf_convert_to_f32(wf_type type, const void *from, float *to, int64_t count);
+void wf_convert_from_f32(wf_type type, const float *from, void *to, int64_t count);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/* case.c - making a case: its operands, the node under test, what is read of it. */
+#include "selftest/case.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- Operands ---- */
+
+static void *case_alloc(wf_case *c, int64_t count, size_t size)
+{
+    void *p = wf_arena_alloc(&c->arena, (size_t)count * size);
+    if (!p)
+        c->status = WF_ERR_MEMORY;
+    return p;
+}
+
+wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, bool state)
+{
+    if (c->operands == WF_CASE_OPERANDS) {
+        c->status = wf_fail(c->ctx, WF_ERR_INTERNAL, "selftest: a case has more than %d operands",
+                            WF_CASE_OPERANDS);
+        return NULL;
+    }
+    wf_operand *o = &c->operand[c->operands];
+    char name[16];
+    snprintf(name, sizeof name, "x%d", c->operands);
+    o->value = (state ? wf_state : wf_input)(c->g, name, type, (int)dims.n, dims.d);
+    if (!o->value)
+        return NULL;
+    int64_t count = wf_dims_count(&dims);
+    o->node = o->value->node;
+    o->v = v;
+    o->size = wf_type_bytes(type, count);
+    o->bytes = case_alloc(c, (int64_t)o->size, 1);
+    if (!o->bytes)
+        return NULL;
+    wf_numbers_store(type, v, o->bytes, count);
+    c->operands++;
+    return o->value;
+}
+
+/* Rounds the numbers to their type and makes them an operand. */
+static wf_value *operand(wf_case *c, wf_type type, wf_dims dims, double *v, bool state)
+{
+    if (!v)
+        return NULL;
+    for (int64_t i = 0; i < wf_dims_count(&dims); i++)
+        v[i] = wf_number_round(type, v[i]);
+    if (state || c->views == 0)
+        return wf_case_source(c, type, dims, v, state);
+    wf_value *value = wf_case_view(c, type, dims, v, c->views);
+    if (value)
+        c->operand[c->operands - 1].value = value;
+    return value;
+}
+
+static double *draw(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
+{
+    int64_t count = wf_dims_count(&dims);
+    double *v = case_alloc(c, count, sizeof *v);
+    bool whole = wf_type_get(type)->kind == WF_KIND_INT;
+    for (int64_t i = 0; v && i < count; i++) {
+        double u = wf_rng_u32(&c->rng) * 0x1p-32;
+        v[i] = whole ? floor(lo + u * (hi - lo + 1)) : lo + u * (hi - lo);
+    }
+    return v;
+}
+
+wf_value *wf_case_typed(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
+{
+    return operand(c, type, dims, draw(c, type, dims, lo, hi), false);
+}
+
+wf_value *wf_case_x(wf_case *c, wf_dims dims, double lo, double hi)
+{
+    return wf_case_typed(c, c->type, dims, lo, hi);
+}
+
+wf_value *wf_case_f32(wf_case *c, wf_dims dims, double lo, double hi)
+{
+    return wf_case_typed(c, WF_F32, dims, lo, hi);
+}
+
+wf_value *wf_case_i32(wf_case *c, wf_dims dims, int32_t lo, int32_t hi)
+{
+    return wf_case_typed(c, WF_I32, dims, lo, hi);
+}
+
+wf_type wf_case_other_float(const wf_case *c)
+{
+    return c->type == WF_F32 ? WF_BF16 : WF_F32;
+}
+
+wf_value *wf_case_whole(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
+{
+    return operand(c, type, dims, draw(c, WF_I32, dims, lo, hi), false);
+}
+
+wf_value *wf_case_truth(wf_case *c, wf_dims dims)
+{
+    double *v = draw(c, WF_I32, dims, 0, 3);
+    for (int64_t i = 0; v && i < wf_dims_count(&dims); i++)
+        v[i] = v[i] < 2 ? 0 : v[i] < 3 ? 1 : 255;
+    return operand(c, WF_U8, dims, v, false);
+}
+
+wf_value *wf_case_given(wf_case *c, wf_type type, wf_dims dims, const double *given)
+{
+    int64_t count = wf_dims_count(&dims);
+    double *v = case_alloc(c, count, sizeof *v);
+    if (v && count > 0)
+        memcpy(v, given, (size_t)count * sizeof *v);
+    return operand(c, type, dims, v, false);
+}
+
+wf_value *wf_case_i32_given(wf_case *c, wf_dims dims, const int32_t *given)
+{
+    int64_t count = wf_dims_count(&dims);
+    double *v = case_alloc(c, count, sizeof *v);
+    for (int64_t i = 0; v && i < count; i++)
+        v[i] = given[i];
+    return operand(c, WF_I32, dims, v, false);
+}
+
+wf_value *wf_case_key(wf_case *c)
+{
+    int32_t key[3];
+    for (int i = 0; i < 3; i++)
+        key[i] = (int32_t)wf_rng_u32(&c->rng);
+    key[2] &= INT32_MAX; /* a step */
+    return wf_case_i32_given(c, D(3), key);
+}
+
+wf_value *wf_case_state(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
+{
+    return operand(c, type, dims, draw(c, type, dims, lo, hi), true);
+}
+
+wf_value *wf_case_apply(wf_case *c, int which)
+{
+    if (which == 0)
+        return NULL;
+    c->untouched = which == 2;
+    return wf_case_given(c, WF_U8, D0, (double[]){which == 1});
+}
+
+wf_value *wf_case_frozen(wf_case *c, wf_value *value)
+{
+    if (!value || c->status)
+        return NULL;
+    wf_eval *e;
+    c->status = wf_eval_new(c, value->node, &e);
+    if (!c->status)
+        c->status = wf_eval_run(e, true);
+    if (c->status)
+        return NULL;
+    return wf_case_given(c, value->type, value->shape,
+                         e->node[value->node->id].out[value->index].v);
+}
+
+wf_value *wf_case_constant(wf_case *c, wf_value *value)
+{
+    for (int i = 0; i < c->operands; i++)
+        if (c->operand[i].value == value)
+            c->operand[i].constant = true;
+    return value;
+}
+
+void wf_case_node(wf_case *c, wf_value *value)
+{
+    if (value)
+        c->node = value->node;
+}
+
+void wf_case_op(wf_case *c, const char *attrs, wf_value *const *in, int nin)
+{
+    wf_case_node(c, wf_op_add(c->g, wf_op_get(c->row->op)->name, attrs, in, nin));
+}
+
+/* ---- Cases ---- */
+
+/* FNV-1a. Names rather than numbers of ops, so that a new row of ops.def leaves old seeds valid. */
+static uint64_t hash(uint64_t h, const char *s)
+{
+    for (; *s; s++)
+        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    return h;
+}
+
+wf_status wf_case_new(wf_ctx *ctx, const wf_case_row *row, int variant, wf_type type, uint64_t seed,
+                      int views, wf_case **out)
+{
+    *out = NULL;
+    wf_case *c = wf_mem_new(ctx, sizeof *c);
+    if (!c)
+        return WF_ERR_MEMORY;
+    c->ctx = ctx;
+    c->row = row;
+    c->variant = variant;
+    c->type = type;
+    c->views = views;
+    wf_arena_init(&c->arena, ctx);
+
+    char text[64];
+    snprintf(text, sizeof text, "/%s/%d/%s", row->label ? row->label : "", variant,
+             wf_type_name(type));
+    uint64_t stream = hash(hash(0xcbf29ce484222325u, wf_op_get(row->op)->name), text);
+    wf_rng_init(&c->rng, seed, stream);
+    wf_rng_init(&c->view_rng, seed ^ (uint64_t)views << 32, ~stream);
+
+    wf_status status = wf_graph_new(ctx, &c->g);
+    if (status) {
+        wf_case_free(c);
+        return status;
+    }
+    row->build(c);
+    *out = c;
+    return WF_OK;
+}
+
+void wf_case_free(wf_case *c)
+{
+    if (!c)
+        return;
+    wf_graph_free(c->g);
+    wf_arena_free(&c->arena);
+    wf_mem_free(c->ctx, c);
+}
+
+int64_t wf_case_size(const wf_case *c)
+{
+    int64_t size = 0;
+    for (int i = 0; i <= c->node->id; i++)
+        size += wf_dims_count(&c->g->nodes[i]->out[0].shape);
+    return size;
+}
+
+wf_status wf_case_status(wf_case *c)
+{
+    if (c->status)
+        return c->status;
+    if (wf_graph_status(c->g))
+        return wf_fail(c->ctx, wf_graph_status(c->g), "%s", c->g->message);
+    if (!c->node)
+        return wf_fail(c->ctx, WF_ERR_INTERNAL, "selftest: the case has no node under test");
+    if (c->node->op != c->row->op && !(wf_op_get(c->row->op)->flags & WF_OP_SOURCE))
+        return wf_fail(c->ctx, WF_ERR_INTERNAL, "selftest: the node under test is %s",
+                       wf_node_def(c->node)->name);
+    return WF_OK;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/* cases_attention.c - cases of attention, packed and over page pools, its gradient, kv_append. */
+#include "selftest/case.h"
+
+#define MOST_SEQUENCES 5
+#define MOST_ROWS 128
+
+/* ---- Packed ---- */
+
+static const struct attention_case {
+    int64_t n, h, hk, d, dv;
+    int sequences;
+    int32_t start[MOST_SEQUENCES + 1];
+    int32_t first; /* position of a sequence's first row; below 0: all positions at random */
+    wf_attention_options o;
+} attention_cases[] = {
+    {5, 2, 2, 4, 4, 1, {0, 5}, 0, {.causal = true}},
+    {5, 2, 2, 4, 4, 1, {0, 5}, 0, {.causal = false}},
+    {11, 4, 2, 8, 8, 3, {0, 4, 4, 11}, 0, {.causal = true}},
+    {9, 4, 1, 5, 3, 2, {1, 4, 8}, 0, {.causal = true}},
+    {9, 4, 1, 5, 7, 2, {1, 4, 8}, 0, {.causal = false, .scale = 0.7}},
+    {12, 2, 1, 4, 4, 2, {0, 7, 12}, 0, {.causal = true, .window = 3}},
+    {12, 2, 1, 4, 4, 2, {0, 7, 12}, 0, {.causal = false, .window = 2}},
+    {10, 4, 2, 6, 6, 2, {0, 3, 10}, 0, {.causal = true, .softcap = 2}},
+    {10, 2, 2, 6, 6, 2, {0, 3, 10}, 17, {.causal = true, .window = 4, .softcap = 3, .scale = 0.5}},
+    {8, 2, 1, 4, 4, 2, {0, 5, 8}, -1, {.causal = true}},
+    {8, 2, 1, 4, 4, 2, {0, 5, 8}, -1, {.causal = true, .window = 2}},
+    {0, 2, 1, 4, 4, 1, {0, 0}, 0, {.causal = true}},
+    {1, 1, 1, 1, 1, 1, {0, 1}, 0, {.causal = true}},
+    {3, 2, 1, 4, 4, 0, {0}, 0, {.causal = true}},
+    {3, 2, 1, 4, 0, 1, {0, 3}, 0, {.causal = true}},
+    {9, 2, 2, 8, 8, 1, {0, 9}, 0, {.causal = true, .scale = 3}},
+    {70, 4, 2, 16, 16, 2, {0, 33, 70}, 0, {.causal = true}},
+    {100, 2, 1, 20, 24, 1, {0, 100}, 0, {.causal = false}},
+};
+
+static wf_value *starts(wf_case *c, const int32_t *start, int sequences)
+{
+    return wf_case_i32_given(c, D(sequences + 1), start);
+}
+
+static wf_value *positions(wf_case *c, const struct attention_case *t)
+{
+    int32_t p[MOST_ROWS] = {0};
+    for (int s = 0; s < t->sequences; s++)
+        for (int32_t i = t->start[s]; i < t->start[s + 1]; i++)
+            p[i] = t->first < 0 ? (int32_t)wf_rng_below(&c->rng, 6) : t->first + i - t->start[s];
+    return wf_case_i32_given(c, D(t->n), p);
+}
+
+/* q, k, v, seq_start, positions */
+static void packed(wf_case *c, const struct attention_case *t, wf_value *in[5])
+{
+    in[0] = wf_case_x(c, D(t->n, t->h, t->d), -1.5, 1.5);
+    in[1] = wf_case_x(c, D(t->n, t->hk, t->d), -1.5, 1.5);
+    in[2] = wf_case_x(c, D(t->n, t->hk, t->dv), -1.5, 1.5);
+    in[3] = starts(c, t->start, t->sequences);
+    in[4] = positions(c, t);
+}
+
+static void build_attention(wf_case *c)
+{
+    const struct attention_case *t = &attention_cases[c->variant];
+    wf_value *x[5];
+    packed(c, t, x);
+    wf_case_node(c, wf_attention(c->g, x[0], x[1], x[2], x[3], x[4], &t->o));
+}
+
+static void build_attention_grad(wf_case *c)
+{
+    const struct attention_case *t = &attention_cases[c->variant];
+    wf_value *x[8];
+    x[0] = wf_case_x(c, D(t->n, t->h, t->dv), -1.5, 1.5);
+    packed(c, t, &x[1]);
+    wf_value *o = wf_attention(c->g, x[1], x[2], x[3], x[4], x[5], &t->o);
+    x[6] = wf_case_frozen(c, o);
+    x[7] = wf_case_frozen(c, wf_value_output(o, 1));
+    if (o)
+        wf_case_node(c, wf_node_add(c->g, c->row->op, o->node->attr, NULL, x, 8));
+}
+
+/* ---- Over page pools ---- */
+
+#define NONE -77 /* a table entry that nobody may look at */
+
+static const struct paged_case {
+    int64_t n, h, hk, d, dv;
+    int64_t pool, page, pages; /* pages of the pool, rows of a page, pages of a sequence */
+    int sequences;
+    int32_t start[MOST_SEQUENCES + 1];
+    int32_t table[16]; /* [sequences][pages] */
+    int32_t length[MOST_SEQUENCES];
+    bool mixed; /* the pool has another type */
+    wf_attention_options o;
+} paged_cases[] = {
+    /* one token of each sequence */
+    {3,
+     4,
+     2,
+     8,
+     8,
+     7,
+     4,
+     2,
+     3,
+     {0, 1, 2, 3},
+     {5, 1, 3, NONE, 0, 6},
+     {6, 2, 8},
+     false,
+     {.causal = true}},
+    /* the last rows of a prompt whose first ones are in the pool already */
+    {7, 2, 1, 4, 4, 6, 3, 3, 2, {0, 3, 7}, {4, 0, 5, 2, 1, NONE}, {9, 4}, false, {.causal = true}},
+    /* an empty sequence, one without keys, and rows that belong to none */
+    {5,
+     2,
+     2,
+     4,
+     6,
+     4,
+     2,
+     2,
+     3,
+     {1, 3, 3, 4},
+     {3, NONE, NONE, NONE, NONE, NONE},
+     {2, 0, 0},
+     false,
+     {.causal = true}},
+    {4,
+     2,
+     2,
+     4,
+     4,
+     5,
+     2,
+     3,
+     2,
+     {0, 2, 4},
+     {3, 1, 4, 0, 2, NONE},
+     {6, 3},
+     false,
+     {.causal = true, .window = 2}},
+    {4,
+     2,
+     1,
+     5,
+     5,
+     5,
+     2,
+     3,
+     2,
+     {0, 2, 4},
+     {3, 1, 4, 0, 2, NONE},
+     {5, 4},
+     false,
+     {.causal = false, .softcap = 2}},
+    {3,
+     4,
+     1,
+     4,
+     3,
+     9,
+     1,
+     4,
+     2,
+     {0, 1, 3},
+     {8, 2, 5, NONE, 1, 0, 7, 3},
+     {3, 4},
+     false,
+     {.causal = true, .scale = 0.4}},
+    {4, 2, 2, 6, 6, 6, 4, 3, 2, {0, 1, 4}, {5, 1, 3, 0, 2, NONE}, {11, 7}, true, {.causal = true}},
+    {0, 2, 1, 4, 4, 2, 2, 1, 0, {0}, {0}, {0}, false, {.causal = true}},
+    {40,
+     4,
+     2,
+     16,
+     16,
+     9,
+     16,
+     4,
+     2,
+     {0, 30, 40},
+     {8, 1, 6, 0, 3, 2, 7, 5},
+     {64, 49},
+     false,
+     {.causal = true}},
+};
+
+/* Rows of a sequence are its last ones; other rows are at position 0. */
+static wf_value *last_positions(wf_case *c, const struct paged_case *t)
+{
+    int32_t p[MOST_ROWS] = {0};
+    for (int s = 0; s < t->sequences; s++)
+        for (int32_t i = t->start[s]; i < t->start[s + 1]; i++) {
+            int32_t position = t->length[s] - (t->start[s + 1] - i);
+            p[i] = position > 0 ? position : 0;
+        }
+    return wf_case_i32_given(c, D(t->n), p);
+}
+
+static wf_type pool_type(wf_case *c, const struct paged_case *t)
+{
+    c->optional = t->mixed;
+    return t->mixed ? wf_case_other_float(c) : c->type;
+}
+
+static void build_paged(wf_case *c)
+{
+    const struct paged_case *t = &paged_cases[c->variant];
+    wf_type type = pool_type(c, t);
+    c->no_gradient = true;
+    wf_value *q = wf_case_x(c, D(t->n, t->h, t->d), -1.5, 1.5);
+    wf_value *k = wf_case_typed(c, type, D(t->pool, t->page, t->hk, t->d), -1.5, 1.5);
+    wf_value *v = wf_case_typed(c, type, D(t->pool, t->page, t->hk, t->dv), -1.5, 1.5);
+    wf_value *start = starts(c, t->start, t->sequences), *p = last_positions(c, t);
+    wf_value *table = wf_case_i32_given(c, D(t->sequences, t->pages), t->table);
+    wf_value *length = wf_case_i32_given(c, D(t->sequences), t->length);
+    wf_case_node(c, wf_attention_paged(c->g, q, k, v, start, p, table, length, &t->o));
+}
+
+/* A sequence has to have room for its rows, so the ones without keys are left out. */
+static void build_kv_append(wf_case *c)
+{
+    const struct paged_case *t = &paged_cases[c->variant];
+    wf_type type = pool_type(c, t);
+    wf_value *pool = wf_case_state(c, c->type, D(t->pool, t->page, t->hk, t->d), -2, 2);
+    wf_value *x = wf_case_typed(c, type, D(t->n, t->hk, t->d), -2, 2);
+    int32_t start[MOST_SEQUENCES + 1];
+    for (int s = 0; s <= t->sequences; s++)
+        start[s] = s > 0 && t->length[s - 1] == 0 ? start[s - 1] : t->start[s];
+    wf_value *seq = starts(c, start, t->sequences), *p = last_positions(c, t);
+    wf_value *table = wf_case_i32_given(c, D(t->sequences, t->pages), t->table);
+    wf_case_node(c, wf_kv_append(c->g, pool, x, seq, p, table));
+}
+
+const wf_case_row wf_cases_attention[] = {
+    WF_ROW(attention, WF_LENGTH(attention_cases), WF_TYPES_FLOAT),
+    {.op = WF_OP_attention,
+     .variants = WF_LENGTH(paged_cases),
+     .build = build_paged,
+     .types = WF_TYPES_FLOAT,
+     .label = "paged"},
+    WF_ROW(attention_grad, WF_LENGTH(attention_cases), WF_TYPES_FLOAT),
+    WF_ROW(kv_append, WF_LENGTH(paged_cases), WF_TYPES_FLOAT),
+    {.build = NULL},
+};

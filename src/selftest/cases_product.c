@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* cases_product.c - cases of matmul and linear. */
+#include "selftest/case.h"
+
+static const struct matmul_case {
+    wf_dims batch;
+    int64_t m, k, n;
+    int transposes; /* bit 0: of a, bit 1: of b */
+    bool mixed;     /* b has another type */
+} matmul_cases[] = {
+    {{0, {0}}, 1, 1, 1, 0, false},     {{0, {0}}, 17, 33, 9, 0, false},
+    {{0, {0}}, 17, 33, 9, 1, false},   {{0, {0}}, 17, 33, 9, 2, false},
+    {{0, {0}}, 17, 33, 9, 3, false},   {{1, {3}}, 4, 5, 6, 0, false},
+    {{1, {3}}, 4, 5, 6, 1, false},     {{2, {2, 3}}, 5, 7, 3, 2, false},
+    {{2, {2, 2}}, 3, 4, 5, 3, false},  {{0, {0}}, 3, 0, 4, 0, false},
+    {{0, {0}}, 0, 3, 4, 2, false},     {{1, {0}}, 2, 3, 4, 1, false},
+    {{0, {0}}, 3, 4, 0, 3, false},     {{0, {0}}, 1, 70, 5, 2, false},
+    {{0, {0}}, 6, 70, 1, 0, false},    {{0, {0}}, 130, 70, 90, 0, false},
+    {{0, {0}}, 70, 130, 65, 2, false}, {{0, {0}}, 65, 90, 66, 1, false},
+    {{0, {0}}, 17, 33, 9, 0, true},    {{0, {0}}, 17, 33, 9, 1, true},
+    {{1, {3}}, 9, 20, 7, 2, true},     {{0, {0}}, 5, 20, 7, 3, true},
+};
+
+/* [batch..., rows, columns], or the other way round. */
+static wf_dims matrix(wf_dims batch, int64_t rows, int64_t columns, bool transposed)
+{
+    batch.d[batch.n++] = transposed ? columns : rows;
+    batch.d[batch.n++] = transposed ? rows : columns;
+    return batch;
+}
+
+static void build_matmul(wf_case *c)
+{
+    const struct matmul_case *t = &matmul_cases[c->variant];
+    bool ta = t->transposes & 1, tb = t->transposes & 2;
+    c->optional = t->mixed;
+    wf_value *a = wf_case_x(c, matrix(t->batch, t->m, t->k, ta), -2, 2);
+    wf_value *b = wf_case_typed(c, t->mixed ? wf_case_other_float(c) : c->type,
+                                matrix(t->batch, t->k, t->n, tb), -2, 2);
+    wf_case_node(c, wf_matmul(c->g, a, b, ta, tb));
+}
+
+static const struct linear_case {
+    wf_dims x; /* [..., K] */
+    int64_t n;
+    bool bias, mixed;
+} linear_cases[] = {
+    {{1, {5}}, 4, true, false},        {{2, {3, 7}}, 5, false, false},
+    {{2, {3, 7}}, 5, true, false},     {{3, {2, 3, 33}}, 17, true, false},
+    {{2, {0, 4}}, 3, true, false},     {{2, {3, 0}}, 4, true, false},
+    {{2, {3, 4}}, 0, true, false},     {{2, {1, 1}}, 1, false, false},
+    {{2, {130, 70}}, 90, true, false}, {{3, {2, 3, 33}}, 17, false, true},
+    {{2, {9, 20}}, 7, true, true},     {{2, {1, 200}}, 70, true, false},
+};
+
+static void build_linear(wf_case *c)
+{
+    const struct linear_case *t = &linear_cases[c->variant];
+    wf_type type = t->mixed ? wf_case_other_float(c) : c->type;
+    c->optional = t->mixed;
+    wf_value *x = wf_case_x(c, t->x, -2, 2);
+    wf_value *w = wf_case_typed(c, type, D(t->n, wf_dims_last(&t->x)), -2, 2);
+    wf_value *bias = t->bias ? wf_case_typed(c, type, D(t->n), -2, 2) : NULL;
+    wf_case_node(c, wf_linear(c->g, x, w, bias));
+}
+
+const wf_case_row wf_cases_product[] = {
+    WF_ROW(matmul, WF_LENGTH(matmul_cases), WF_TYPES_FLOAT),
+    WF_ROW(linear, WF_LENGTH(linear_cases), WF_TYPES_FLOAT),
+    {.build = NULL},
+};

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* cases_rows.c - cases of ops that pick rows by index. Indices repeat. */
+#include "selftest/case.h"
+
+static const struct embed_case {
+    wf_dims table, ids;
+} embed_cases[] = {
+    {{2, {5, 3}}, {1, {9}}}, {{2, {5, 7}}, {2, {2, 3}}}, {{2, {1, 4}}, {0, {0}}},
+    {{2, {6, 4}}, {1, {0}}}, {{2, {6, 0}}, {1, {4}}},    {{2, {300, 64}}, {2, {20, 35}}},
+};
+
+static void build_embed(wf_case *c)
+{
+    const struct embed_case *t = &embed_cases[c->variant];
+    wf_value *table = wf_case_x(c, t->table, -100, 100);
+    wf_value *ids = wf_case_i32(c, t->ids, 0, (int32_t)t->table.d[0] - 1);
+    wf_case_node(c, wf_embed(c->g, table, ids));
+}
+
+static const struct rows_case {
+    wf_dims x;
+    int64_t n;
+} rows_cases[] = {
+    {{1, {5}}, 7},    {{2, {4, 3}}, 9}, {{3, {3, 2, 5}}, 4},   {{2, {4, 3}}, 0},
+    {{2, {1, 3}}, 3}, {{2, {4, 0}}, 2}, {{2, {60, 130}}, 300},
+};
+
+static void build_gather_rows(wf_case *c)
+{
+    const struct rows_case *t = &rows_cases[c->variant];
+    wf_value *x = wf_case_x(c, t->x, -100, 100);
+    wf_value *rows = wf_case_i32(c, D(t->n), 0, (int32_t)t->x.d[0] - 1);
+    wf_case_node(c, wf_gather_rows(c->g, x, rows));
+}
+
+static void build_scatter_add_rows(wf_case *c)
+{
+    const struct rows_case *t = &rows_cases[c->variant];
+    wf_dims from = t->x;
+    from.d[0] = t->n;
+    wf_value *x = wf_case_x(c, t->x, -4, 4);
+    wf_value *rows = wf_case_i32(c, D(t->n), 0, (int32_t)t->x.d[0] - 1);
+    wf_case_node(c, wf_scatter_add_rows(c->g, x, rows, wf_case_x(c, from, -4, 4)));
+}
+
+const wf_case_row wf_cases_rows[] = {
+    WF_ROW(embed, WF_LENGTH(embed_cases), WF_TYPES_PLAIN),
+    WF_ROW(gather_rows, WF_LENGTH(rows_cases), WF_TYPES_PLAIN),
+    WF_ROW(scatter_add_rows, WF_LENGTH(rows_cases), WF_TYPES_FLOAT),
+    {.build = NULL},
+};

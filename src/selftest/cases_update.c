@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/* cases_update.c - cases of ops that change states. kv_append is with attention. */
+#include "selftest/case.h"
+
+static const wf_dims shapes[] = {{2, {3, 5}}, {0, {0}}, {1, {33}}, {1, {0}}, {1, {41000}}};
+
+/* ---- assign, accumulate: variants go through shapes, and through ways to say apply ---- */
+
+static void build_assign(wf_case *c)
+{
+    wf_dims shape = shapes[c->variant % 5];
+    wf_value *state = wf_case_state(c, c->type, shape, -100, 100);
+    wf_value *x = wf_case_x(c, shape, -100, 100);
+    wf_case_node(c, wf_assign(c->g, state, x, wf_case_apply(c, c->variant % 3)));
+}
+
+static void build_accumulate(wf_case *c)
+{
+    wf_dims shape = shapes[c->variant % 5];
+    wf_value *state = wf_case_state(c, c->type, shape, -100, 100);
+    wf_value *x = wf_case_x(c, shape, -100, 100);
+    wf_case_node(c, wf_accumulate(c->g, state, x, wf_case_apply(c, c->variant % 3)));
+}
+
+/* Gradients in one type, their sum in another. */
+static void build_mixed(wf_case *c)
+{
+    wf_dims shape = shapes[c->variant];
+    c->optional = true;
+    wf_value *state = wf_case_state(c, c->type, shape, -4, 4);
+    wf_value *x = wf_case_typed(c, wf_case_other_float(c), shape, -4, 4);
+    wf_value *apply = wf_case_apply(c, c->variant % 3);
+    wf_case_node(c,
+                 (c->row->op == WF_OP_assign ? wf_assign : wf_accumulate)(c->g, state, x, apply));
+}
+
+/* ---- adamw ---- */
+
+static const struct adamw_case {
+    wf_dims shape;
+    int32_t step;
+    int apply;
+    bool mixed; /* moments of another type than p */
+    wf_adamw_options o;
+} adamw_cases[] = {
+    {{2, {3, 5}}, 1, 0, false, {0.9, 0.999, 1e-8, 0}},
+    {{1, {33}}, 7, 1, false, {0.9, 0.95, 1e-8, 0.1}},
+    {{0, {0}}, 7, 1, false, {0.8, 0.9, 1e-6, 0.01}},
+    {{1, {0}}, 1, 1, false, {0.9, 0.999, 1e-8, 0.1}},
+    {{2, {3, 5}}, 3, 2, false, {0.9, 0.999, 1e-8, 0.1}},
+    {{1, {33}}, 1, 1, true, {0.9, 0.999, 1e-8, 0.1}},
+    {{1, {33}}, 12, 1, true, {0.9, 0.95, 1e-8, 0.1}},
+    {{1, {41000}}, 1000, 1, false, {0.9, 0.999, 1e-8, 0.1}},
+    {{1, {33}}, 2, 1, false, {0, 0, 1e-3, 0.1}},
+};
+
+static void build_adamw(wf_case *c)
+{
+    const struct adamw_case *t = &adamw_cases[c->variant];
+    wf_type type = t->mixed ? wf_case_other_float(c) : c->type;
+    c->optional = t->mixed;
+    wf_value *p = wf_case_state(c, c->type, t->shape, -2, 2);
+    wf_value *m = wf_case_state(c, type, t->shape, -0.1, 0.1);
+    wf_value *v = wf_case_state(c, type, t->shape, 1e-3, 0.1);
+    wf_value *grad = wf_case_x(c, t->shape, -1, 1), *lr = wf_case_f32(c, D0, 1e-3, 1e-1);
+    wf_value *step = wf_case_i32(c, D0, t->step, t->step), *scale = wf_case_f32(c, D0, 0.1, 2);
+    wf_value *apply = wf_case_apply(c, t->apply);
+    wf_case_node(c, wf_adamw(c->g, p, m, v, grad, lr, step, scale, apply, &t->o));
+}
+
+/* ---- sgd ---- */
+
+static const struct sgd_case {
+    wf_dims shape;
+    bool velocity;
+    int apply;
+    bool mixed; /* velocity and gradient of another type than p */
+    wf_sgd_options o;
+} sgd_cases[] = {
+    {{2, {3, 5}}, false, 0, false, {0, 0, false}},
+    {{1, {33}}, false, 1, false, {0, 0.1, false}},
+    {{1, {33}}, true, 1, false, {0.9, 0.1, false}},
+    {{0, {0}}, true, 1, false, {0.9, 0, true}},
+    {{1, {33}}, true, 0, false, {0.5, 0.1, true}},
+    {{1, {33}}, true, 2, false, {0.9, 0.1, true}},
+    {{1, {33}}, false, 2, false, {0, 0.1, false}},
+    {{1, {0}}, true, 1, false, {0.9, 0, false}},
+    {{1, {33}}, true, 1, true, {0.9, 0.1, false}},
+    {{1, {41000}}, true, 1, false, {0.9, 0.1, true}},
+};
+
+static void build_sgd(wf_case *c)
+{
+    const struct sgd_case *t = &sgd_cases[c->variant];
+    wf_type type = t->mixed ? wf_case_other_float(c) : c->type;
+    c->optional = t->mixed;
+    wf_value *p = wf_case_state(c, c->type, t->shape, -2, 2);
+    wf_value *velocity = t->velocity ? wf_case_state(c, type, t->shape, -1, 1) : NULL;
+    wf_value *grad = wf_case_typed(c, type, t->shape, -1, 1);
+    wf_value *lr = wf_case_f32(c, D0, 1e-3, 1e-1), *scale = wf_case_f32(c, D0, 0.1, 2);
+    wf_value *apply = wf_case_apply(c, t->apply);
+    wf_case_node(c, wf_sgd(c->g, p, velocity, grad, lr, scale, apply, &t->o));
+}
+
+const wf_case_row wf_cases_update[] = {
+    WF_ROW(assign, 15, WF_TYPES_PLAIN),
+    WF_ROW(accumulate, 15, WF_TYPES_NUMBER),
+    {.op = WF_OP_assign,
+     .variants = 3,
+     .build = build_mixed,
+     .types = WF_TYPES_FLOAT,
+     .label = "mixed"},
+    {.op = WF_OP_accumulate,
+     .variants = 3,
+     .build = build_mixed,
+     .types = WF_TYPES_FLOAT,
+     .label = "mixed"},
+    WF_ROW(adamw, WF_LENGTH(adamw_cases), WF_TYPES_FLOAT),
+    WF_ROW(sgd, WF_LENGTH(sgd_cases), WF_TYPES_FLOAT),
+    {.build = NULL},
+};

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* eval.c - the reference for a whole case: every node of its graph, in order. */
+#include <string.h>
+
+#include "selftest/case.h"
+
+static bool add_ref(wf_arena *arena, const wf_value *value, wf_ref *ref)
+{
+    size_t bytes = (size_t)wf_dims_count(&value->shape) * sizeof(double);
+    *ref = (wf_ref){
+        .type = value->type,
+        .shape = value->shape,
+        .v = wf_arena_alloc(arena, bytes),
+        .mag = wf_arena_alloc(arena, bytes),
+    };
+    return ref->v && ref->mag;
+}
+
+wf_status wf_eval_new(wf_case *c, const wf_node *last, wf_eval **out)
+{
+    *out = NULL;
+    int count = last->id + 1, most = 1;
+    wf_eval *e = wf_arena_alloc(&c->arena, sizeof *e);
+    if (!e)
+        return WF_ERR_MEMORY;
+    e->c = c;
+    e->count = count;
+    e->node = wf_arena_alloc(&c->arena, (size_t)count * sizeof *e->node);
+    e->given = wf_arena_alloc(&c->arena, (size_t)count * sizeof *e->given);
+    if (!e->node || !e->given)
+        return WF_ERR_MEMORY;
+    for (int i = 0; i < count; i++) {
+        const wf_node *n = c->g->nodes[i];
+        most = n->nin > most ? n->nin : most;
+        for (int k = 0; k < n->nout; k++)
+            if (!add_ref(&c->arena, &n->out[k], &e->node[i].out[k]))
+                return WF_ERR_MEMORY;
+    }
+    e->in = wf_arena_alloc(&c->arena, (size_t)most * sizeof *e->in);
+    if (!e->in)
+        return WF_ERR_MEMORY;
+    for (int i = 0; i < c->operands; i++)
+        if (c->operand[i].node->id < count)
+            e->given[c->operand[i].node->id] = c->operand[i].v;
+    *out = e;
+    return WF_OK;
+}
+
+static wf_status eval_node(wf_eval *e, const wf_node *n)
+{
+    wf_ref *out = e->node[n->id].out;
+    for (int k = 0; k < n->nout; k++) {
+        size_t bytes = (size_t)wf_dims_count(&out[k].shape) * sizeof(double);
+        memset(out[k].v, 0, bytes);
+        memset(out[k].mag, 0, bytes);
+    }
+    for (int i = 0; i < n->nin; i++) {
+        e->in[i] = e->node[n->in[i]->node->id].out[n->in[i]->index];
+        e->in[i].mag = NULL;
+    }
+    return wf_ref_run(e->c->ctx, n, e->in, out);
+}
+
+wf_status wf_eval_run(wf_eval *e, bool rounded)
+{
+    for (int i = 0; i < e->count; i++) {
+        const wf_node *n = e->c->g->nodes[i];
+        wf_ref *out = e->node[i].out;
+        if (e->given[i]) {
+            size_t bytes = (size_t)wf_dims_count(&out->shape) * sizeof(double);
+            memcpy(out->v, e->given[i], bytes);
+            continue;
+        }
+        WF_TRY(eval_node(e, n));
+        for (int k = 0; rounded && i + 1 < e->count && k < n->nout; k++)
+            for (int64_t j = 0; j < wf_dims_count(&out[k].shape); j++)
+                out[k].v[j] = wf_number_round(out[k].type, out[k].v[j]);
+    }
+    return WF_OK;
+}

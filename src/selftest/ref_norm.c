@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/* ref_norm.c - layer_norm and rms_norm of the last axis, and their gradients. */
+#include "selftest/ref_priv.h"
+
+/* ---- layer_norm ---- */
+
+/* The statistics of one row, with their mags. */
+typedef struct {
+    double mean, rstd;
+    double mean_mag, rstd_mag;
+} moments;
+
+/* rstd = (var + eps)^(-1/2) passes on the relative error of var, whose terms (x - mean)^2 suffer
+ * from what x - mean has lost, the mean's part included. */
+static moments layer_moments(const double *x, int64_t n, double eps)
+{
+    moments s = {0};
+    double var = 0, var_mag = 0;
+    for (int64_t i = 0; i < n; i++) {
+        s.mean += x[i] / (double)n;
+        s.mean_mag += fabs(x[i]) / (double)n;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double d = x[i] - s.mean;
+        var += d * d / (double)n;
+        var_mag += fabs(d) * (fabs(d) + s.mean_mag) / (double)n;
+    }
+    if (n == 0)
+        s.mean = var = NAN;
+    s.rstd = 1 / sqrt(var + eps);
+    s.rstd_mag = s.rstd * (1 + var_mag / (var + eps));
+    return s;
+}
+
+/* (x, gamma?, beta?) -> y, mean, rstd */
+wf_status wf_ref_layer_norm(const wf_ref_call *c)
+{
+    const wf_attr_norm *attr = c->attr;
+    int64_t rows = wf_dims_rows(&c->in->shape), n = wf_dims_last(&c->in->shape);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = c->in->v + r * n;
+        moments s = layer_moments(x, n, attr->eps);
+        for (int64_t i = 0; i < n; i++) {
+            double gamma = c->nin > 1 ? c->in[1].v[i] : 1, beta = c->nin > 2 ? c->in[2].v[i] : 0;
+            double d = x[i] - s.mean;
+            double hat_mag = (fabs(x[i]) + s.mean_mag) * s.rstd + fabs(d) * s.rstd_mag;
+            wf_ref_set(&c->out[0], r * n + i, d * s.rstd * gamma + beta,
+                       hat_mag * fabs(gamma) + fabs(beta));
+        }
+        wf_ref_set(&c->out[1], r, s.mean, s.mean_mag);
+        wf_ref_set(&c->out[2], r, s.rstd, s.rstd_mag);
+    }
+    return WF_OK;
+}
+
+/* (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta. With h = (x - mean) rstd and g = dy gamma:
+ * dx = rstd (g - mean(g) - h mean(g h)), dgamma = sum of dy h over rows, dbeta = that of dy. */
+wf_status wf_ref_layer_norm_grad(const wf_ref_call *c)
+{
+    const wf_ref *gamma = c->nin > 4 ? &c->in[4] : NULL;
+    int64_t rows = wf_dims_rows(&c->in[1].shape), n = wf_dims_last(&c->in[1].shape);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *dy = c->in[0].v + r * n, *x = c->in[1].v + r * n;
+        double mean = c->in[2].v[r], rstd = c->in[3].v[r];
+        double g_mean = 0, g_mag = 0, gh_mean = 0, gh_mag = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double h = (x[i] - mean) * rstd, h_mag = (fabs(x[i]) + fabs(mean)) * rstd;
+            double g = dy[i] * (gamma ? gamma->v[i] : 1);
+            g_mean += g / (double)n;
+            g_mag += fabs(g) / (double)n;
+            gh_mean += g * h / (double)n;
+            gh_mag += fabs(g) * h_mag / (double)n;
+            if (c->nout > 1) {
+                c->out[1].v[i] += dy[i] * h;
+                c->out[1].mag[i] += fabs(dy[i]) * h_mag;
+            }
+            if (c->nout > 2) {
+                c->out[2].v[i] += dy[i];
+                c->out[2].mag[i] += fabs(dy[i]);
+            }
+        }
+        for (int64_t i = 0; i < n; i++) {
+            double h = (x[i] - mean) * rstd, h_mag = (fabs(x[i]) + fabs(mean)) * rstd;
+            double g = dy[i] * (gamma ? gamma->v[i] : 1);
+            wf_ref_set(&c->out[0], r * n + i, rstd * (g - g_mean - h * gh_mean),
+                       rstd * (fabs(g) + g_mag + h_mag * fabs(gh_mean) + fabs(h) * gh_mag));
+        }
+    }
+    return WF_OK;
+}
+
+/* ---- rms_norm ---- */
+
+/* (x, gamma?) -> y, rstd. Nothing cancels: every factor is off by a few roundoffs of itself. */
+wf_status wf_ref_rms_norm(const wf_ref_call *c)
+{
+    const wf_attr_norm *attr = c->attr;
+    int64_t rows = wf_dims_rows(&c->in->shape), n = wf_dims_last(&c->in->shape);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = c->in->v + r * n;
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            sum += x[i] * x[i];
+        double rstd = 1 / sqrt(sum / (double)n + attr->eps);
+        for (int64_t i = 0; i < n; i++) {
+            double y = x[i] * rstd * (c->nin > 1 ? c->in[1].v[i] : 1);
+            wf_ref_set(&c->out[0], r * n + i, y, 2 * fabs(y));
+        }
+        wf_ref_set(&c->out[1], r, rstd, rstd);
+    }
+    return WF_OK;
+}
+
+/* (dy, x, rstd, gamma?) -> dx, dgamma. With h = x rstd and g = dy gamma:
+ * dx = rstd (g - h mean(g h)), dgamma = sum of dy h over rows. */
+wf_status wf_ref_rms_norm_grad(const wf_ref_call *c)
+{
+    const wf_ref *gamma = c->nin > 3 ? &c->in[3] : NULL;
+    int64_t rows = wf_dims_rows(&c->in[1].shape), n = wf_dims_last(&c->in[1].shape);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *dy = c->in[0].v + r * n, *x = c->in[1].v + r * n;
+        double rstd = c->in[2].v[r], gh_mean = 0, gh_mag = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double h = x[i] * rstd, g = dy[i] * (gamma ? gamma->v[i] : 1);
+            gh_mean += g * h / (double)n;
+            gh_mag += fabs(g * h) / (double)n;
+            if (c->nout > 1) {
+                c->out[1].v[i] += dy[i] * h;
+                c->out[1].mag[i] += fabs(dy[i] * h);
+            }
+        }
+        for (int64_t i = 0; i < n; i++) {
+            double h = x[i] * rstd, g = dy[i] * (gamma ? gamma->v[i] : 1);
+            wf_ref_set(&c->out[0], r * n + i, rstd * (g - h * gh_mean),
+                       rstd * (fabs(g) + fabs(h) * gh_mag));
+        }
+    }
+    return WF_OK;
+}

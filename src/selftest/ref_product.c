@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* ref_product.c - matrix products: matmul and linear. */
+#include "selftest/ref_priv.h"
+
+/* (a [..., M, K], b [..., K, N]) -> [..., M, N]; a transposed operand is stored the other way. */
+wf_status wf_ref_matmul(const wf_ref_call *c)
+{
+    const wf_attr_matmul *attr = c->attr;
+    const wf_dims *as = &c->in[0].shape, *shape = &c->out->shape;
+    int64_t m = shape->d[shape->n - 2], n = shape->d[shape->n - 1];
+    int64_t k = as->d[as->n - (attr->transpose_a ? 2 : 1)];
+    int64_t count = wf_dims_count(shape);
+    for (int64_t e = 0; e < count; e++) {
+        int64_t batch = e / (m * n), row = e / n % m, col = e % n;
+        const double *a = c->in[0].v + batch * m * k, *b = c->in[1].v + batch * k * n;
+        for (int64_t i = 0; i < k; i++) {
+            double term = a[attr->transpose_a ? i * m + row : row * k + i] *
+                          b[attr->transpose_b ? col * k + i : i * n + col];
+            c->out->v[e] += term;
+            c->out->mag[e] += fabs(term);
+        }
+    }
+    return WF_OK;
+}
+
+/* (x [..., K], w [N, K], bias [N]?) -> [..., N] */
+wf_status wf_ref_linear(const wf_ref_call *c)
+{
+    const wf_ref *x = &c->in[0], *w = &c->in[1];
+    int64_t n = w->shape.d[0], k = w->shape.d[1];
+    int64_t count = wf_dims_count(&c->out->shape);
+    for (int64_t e = 0; e < count; e++) {
+        int64_t row = e / n, col = e % n;
+        double bias = c->nin == 3 ? c->in[2].v[col] : 0;
+        wf_ref_set(c->out, e, bias, fabs(bias));
+        for (int64_t i = 0; i < k; i++) {
+            double term = x->v[row * k + i] * w->v[col * k + i];
+            c->out->v[e] += term;
+            c->out->mag[e] += fabs(term);
+        }
+    }
+    return WF_OK;
+}

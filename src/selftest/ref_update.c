@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* ref_update.c - the next version of states: assign, accumulate, adamw, sgd. */
+#include "selftest/ref_priv.h"
+
+/* The first nout operands are the old states; what is not applied stays, bit for bit. */
+static void keep_states(const wf_ref_call *c)
+{
+    for (int i = 0; i < c->nout; i++) {
+        int64_t count = wf_dims_count(&c->out[i].shape);
+        for (int64_t e = 0; e < count; e++)
+            wf_ref_set(&c->out[i], e, c->in[i].v[e], 0);
+    }
+}
+
+/* (state, x, apply?) */
+wf_status wf_ref_assign(const wf_ref_call *c)
+{
+    keep_states(c);
+    if (c->nin > 2 && c->in[2].v[0] == 0)
+        return WF_OK;
+    int64_t count = wf_dims_count(&c->out->shape);
+    for (int64_t e = 0; e < count; e++)
+        c->out->v[e] = c->in[1].v[e];
+    return WF_OK;
+}
+
+/* (state, x, apply?) */
+wf_status wf_ref_accumulate(const wf_ref_call *c)
+{
+    keep_states(c);
+    if (c->nin > 2 && c->in[2].v[0] == 0)
+        return WF_OK;
+    int64_t count = wf_dims_count(&c->out->shape);
+    for (int64_t e = 0; e < count; e++) {
+        double state = c->in[0].v[e], x = c->in[1].v[e];
+        if (wf_ref_is_int(c->out->type))
+            c->out->v[e] = wf_ref_wrap((int64_t)(state + x));
+        else
+            wf_ref_set(c->out, e, state + x, fabs(state) + fabs(x));
+    }
+    return WF_OK;
+}
+
+/* (p, m, v, grad, lr, step, scale, apply) -> p, m, v, as PyTorch's AdamW:
+ *
+ *     p (1 - lr decay) - lr m' / (sqrt(v') + eps),   m' = m / (1 - beta1^step), v' likewise
+ */
+wf_status wf_ref_adamw(const wf_ref_call *c)
+{
+    const wf_attr_adamw *attr = c->attr;
+    keep_states(c);
+    if (c->in[7].v[0] == 0)
+        return WF_OK;
+    double lr = c->in[4].v[0], step = c->in[5].v[0], scale = c->in[6].v[0];
+    double fix1 = 1 - pow(attr->beta1, step), fix2 = 1 - pow(attr->beta2, step);
+    int64_t count = wf_dims_count(&c->out->shape);
+    for (int64_t e = 0; e < count; e++) {
+        double p = c->in[0].v[e], g = c->in[3].v[e] * scale;
+        double m_old = attr->beta1 * c->in[1].v[e], m_new = (1 - attr->beta1) * g;
+        double m = m_old + m_new, m_mag = fabs(m_old) + fabs(m_new);
+        double v = attr->beta2 * c->in[2].v[e] + (1 - attr->beta2) * g * g;
+        double rate = lr / fix1 / (sqrt(v / fix2) + attr->eps);
+        double decay = lr * attr->weight_decay * p;
+        wf_ref_set(&c->out[0], e, p - decay - rate * m,
+                   fabs(p) + fabs(decay) + fabs(rate) * (m_mag + fabs(m)));
+        wf_ref_set(&c->out[1], e, m, m_mag);
+        wf_ref_set(&c->out[2], e, v, fabs(v));
+    }
+    return WF_OK;
+}
+
+/* (p, velocity?, grad, lr, scale, apply) -> p, velocity?, as PyTorch's SGD. */
+wf_status wf_ref_sgd(const wf_ref_call *c)
+{
+    const wf_attr_sgd *attr = c->attr;
+    bool moving = c->nout == 2;
+    const wf_ref *rest = c->in + c->nout; /* grad, lr, scale, apply */
+    keep_states(c);
+    if (rest[3].v[0] == 0)
+        return WF_OK;
+    double lr = rest[1].v[0], scale = rest[2].v[0];
+    int64_t count = wf_dims_count(&c->out->shape);
+    for (int64_t e = 0; e < count; e++) {
+        double p = c->in[0].v[e], grad = rest[0].v[e] * scale, decay = attr->weight_decay * p;
+        double d = grad + decay, d_mag = fabs(grad) + fabs(decay);
+        if (moving) {
+            double g = d, g_mag = d_mag, carried = attr->momentum * c->in[1].v[e];
+            d = carried + g;
+            d_mag = fabs(carried) + g_mag;
+            wf_ref_set(&c->out[1], e, d, d_mag);
+            if (attr->nesterov) {
+                d = g + attr->momentum * d;
+                d_mag = g_mag + fabs(attr->momentum) * d_mag;
+            }
+        }
+        wf_ref_set(&c->out[0], e, p - lr * d, fabs(p) + fabs(lr) * d_mag);
+    }
+    return WF_OK;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* selftest.c - walks over ops, rows, variants and types, and keeps the account. */
+#include "selftest/selftest.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/device.h"
+#include "selftest/job.h"
+
+#define ROWS_OF_ONE_OP 8
+
+static const wf_case_row *const tables[] = {
+    wf_cases_elementwise, wf_cases_source, wf_cases_shape,     wf_cases_reduce, wf_cases_rows,
+    wf_cases_product,     wf_cases_norm,   wf_cases_attention, wf_cases_loss,   wf_cases_update,
+};
+
+int wf_case_rows(wf_op op, wf_case_row *rows, int cap)
+{
+    const wf_op_def *def = wf_op_get(op);
+    int n = 0;
+    if (def->flags & WF_OP_ELEMENTWISE) {
+        bool unary = def->max_in == 1;
+        if (n < cap)
+            rows[n] = (wf_case_row){
+                .op = op,
+                .variants = unary ? wf_case_unary_variants : wf_case_binary_variants,
+                .build = unary ? wf_case_build_unary : wf_case_build_binary,
+                .types = def->types,
+            };
+        n++;
+    }
+    for (int t = 0; t < WF_LENGTH(tables); t++)
+        for (const wf_case_row *row = tables[t]; row->build; row++)
+            if (row->op == op) {
+                if (n < cap)
+                    rows[n] = *row;
+                n++;
+            }
+    return n;
+}
+
+static wf_status run_row(wf_job *j)
+{
+    for (int type = 0; type < WF_TYPE_COUNT; type++)
+        for (int v = 0; (j->row->types & wf_type_bit((wf_type)type)) && v < j->row->variants; v++) {
+            j->type = (wf_type)type;
+            j->variant = v;
+            j->stop = false;
+            WF_TRY(wf_job_run(j));
+        }
+    return WF_OK;
+}
+
+static wf_status run_op(wf_job *j, wf_op op, wf_selftest_report *report)
+{
+    wf_case_row rows[ROWS_OF_ONE_OP];
+    int n = wf_case_rows(op, rows, ROWS_OF_ONE_OP);
+    wf_assert(n <= ROWS_OF_ONE_OP);
+    wf_selftest_row *total = &report->rows[report->ops++];
+    total->op = wf_op_get(op)->name;
+    j->total = total;
+    if (n == 0)
+        report->ops_without_case[report->ops_without_case_count++] = total->op;
+    for (int i = 0; i < n; i++) {
+        j->row = &rows[i];
+        WF_TRY(run_row(j));
+    }
+    if (total->cases == 0 && total->failures == 0) {
+        size_t len = 0;
+        total->failures = 1;
+        wf_text_append(total->first, sizeof total->first, &len,
+                       n == 0 ? "%s has no case in the tables of the selftest"
+                              : "%s: the device has no kernel for it",
+                       total->op);
+        if (j->options->on_failure)
+            j->options->on_failure(j->options->user, total->first);
+    }
+    report->cases += total->cases;
+    report->checks += total->checks;
+    report->skipped += total->skipped;
+    report->failures += total->failures;
+    if (j->options->on_op)
+        j->options->on_op(j->options->user, total);
+    return WF_OK;
+}
+
+static wf_status run_all(wf_job *j, wf_selftest_report *report)
+{
+    const char *name = j->options->op;
+    int only = name ? wf_op_find(name) : -1;
+    if (name && only < 0)
+        return wf_fail(j->ctx, WF_ERR_USAGE, "there is no op called %s; weft ops lists them", name);
+    for (int op = 0; op < WF_OP_COUNT; op++)
+        if (only < 0 || only == op)
+            WF_TRY(run_op(j, (wf_op)op, report));
+    return WF_OK;
+}
+
+wf_status wf_selftest_run(wf_ctx *ctx, const wf_selftest_options *options, wf_selftest_report **out)
+{
+    *out = NULL;
+    wf_job j = {.ctx = ctx, .options = options};
+    wf_selftest_report *report = wf_mem_new(ctx, sizeof *report);
+    if (!report)
+        return WF_ERR_MEMORY;
+    report->ctx = ctx;
+    report->seed = options->seed;
+    report->rows = wf_mem_array(ctx, WF_OP_COUNT, sizeof *report->rows);
+    report->ops_without_case = wf_mem_array(ctx, WF_OP_COUNT, sizeof *report->ops_without_case);
+    wf_status status = WF_ERR_MEMORY;
+    if (report->rows && report->ops_without_case)
+        status = wf_device_open(ctx, options->device ? options->device : "cpu", &j.device);
+    if (status == WF_OK && options->twin)
+        status = wf_device_open(ctx, options->twin, &j.twin);
+    if (status == WF_OK)
+        status = run_all(&j, report);
+    wf_device_close(j.twin);
+    wf_device_close(j.device);
+    if (status == WF_OK)
+        *out = report;
+    else
+        wf_selftest_report_free(report);
+    return status;
+}
+
+void wf_selftest_report_free(wf_selftest_report *report)
+{
+    if (!report)
+        return;
+    wf_mem_free(report->ctx, report->rows);
+    wf_mem_free(report->ctx, (void *)report->ops_without_case);
+    wf_mem_free(report->ctx, report);
+}

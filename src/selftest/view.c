@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * view.c - operands in disguise: the same numbers seen through slices, permutations and reshapes of
+ * an input whose other elements are poison.
+ */
+#include <string.h>
+
+#include "selftest/case.h"
+
+/* Copies v, dense in dims, to elements to[offset + sum of index * stride]. */
+static void spread(const wf_dims *dims, const double *v, double *to, int64_t offset,
+                   const int64_t *stride)
+{
+    int64_t count = wf_dims_count(dims);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t rest = i, at = offset;
+        for (int64_t a = dims->n - 1; a >= 0; a--) {
+            at += rest % dims->d[a] * stride[a];
+            rest /= dims->d[a];
+        }
+        to[at] = v[i];
+    }
+}
+
+static void dense_strides(const wf_dims *dims, int64_t *stride)
+{
+    int64_t step = 1;
+    for (int64_t a = dims->n - 1; a >= 0; a--) {
+        stride[a] = step;
+        step *= dims->d[a];
+    }
+}
+
+static double *poisoned(wf_case *c, wf_type type, const wf_dims *dims)
+{
+    int64_t count = wf_dims_count(dims);
+    double *v = wf_arena_alloc(&c->arena, (size_t)count * sizeof *v);
+    if (!v)
+        c->status = WF_ERR_MEMORY;
+    for (int64_t i = 0; v && i < count; i++)
+        v[i] = wf_number_poison(type);
+    return v;
+}
+
+static int64_t below(wf_case *c, int64_t n)
+{
+    return (int64_t)wf_rng_below(&c->view_rng, (uint64_t)n);
+}
+
+static wf_value *sliced(wf_case *c, wf_type type, wf_dims dims, const double *v, int depth)
+{
+    int axis = (int)below(c, dims.n);
+    int64_t before = below(c, 3), after = below(c, 3);
+    wf_dims big = dims;
+    big.d[axis] += before + after;
+    double *w = poisoned(c, type, &big);
+    if (!w)
+        return NULL;
+    int64_t stride[WF_MAX_RANK];
+    dense_strides(&big, stride);
+    spread(&dims, v, w, before * stride[axis], stride);
+    wf_value *x = wf_case_view(c, type, big, w, depth - 1);
+    return wf_slice(c->g, x, axis, before, before + dims.d[axis]);
+}
+
+static wf_value *permuted(wf_case *c, wf_type type, wf_dims dims, const double *v, int depth)
+{
+    int64_t order[WF_MAX_RANK], stride[WF_MAX_RANK], source[WF_MAX_RANK];
+    for (int64_t a = 0; a < dims.n; a++)
+        order[a] = a;
+    /* Half of the time the last axis stays, so that the view can be used without a copy. */
+    int64_t loose = dims.n - (dims.n > 2 ? below(c, 2) : 0);
+    for (int64_t a = loose - 1; a > 0; a--) {
+        int64_t b = below(c, a + 1), t = order[a];
+        order[a] = order[b];
+        order[b] = t;
+    }
+    wf_dims other = {.n = dims.n};
+    for (int64_t a = 0; a < dims.n; a++)
+        other.d[order[a]] = dims.d[a];
+    dense_strides(&other, source);
+    for (int64_t a = 0; a < dims.n; a++)
+        stride[a] = source[order[a]];
+    double *w = poisoned(c, type, &other);
+    if (!w)
+        return NULL;
+    spread(&dims, v, w, 0, stride);
+    return wf_permute(c->g, wf_case_view(c, type, other, w, depth - 1), order);
+}
+
+static wf_value *reshaped(wf_case *c, wf_type type, wf_dims dims, double *v, int depth)
+{
+    wf_dims flat = D(1, wf_dims_count(&dims));
+    wf_value *x = wf_case_view(c, type, flat, v, depth - 1);
+    return wf_reshape(c->g, x, (int)dims.n, dims.d);
+}
+
+wf_value *wf_case_view(wf_case *c, wf_type type, wf_dims dims, double *v, int depth)
+{
+    if (depth == 0)
+        return wf_case_source(c, type, dims, v, false);
+    int kind = dims.n == 0 ? 2 : (int)below(c, 3);
+    if (kind == 1 && dims.n > 1)
+        return permuted(c, type, dims, v, depth);
+    return kind == 2 ? reshaped(c, type, dims, v, depth) : sliced(c, type, dims, v, depth);
+}

@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_parity.c: whole models against PyTorch.
+ *
+ * For each model of parity_model.c the logits, the loss, the gradient of every parameter and ten
+ * AdamW steps are compared with what make_parity.py has computed, in float64, from the same weights.
+ * A tensor is measured by max|a - b| / max|b|, b being PyTorch's.
+ *
+ * GPT-2's key bias is left out of that. It adds the same number to all scores of a query, which
+ * softmax does not notice: its gradient is zero, what is computed for it is rounding noise, and
+ * Adam makes full steps of noise. It has absolute bounds instead.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parity_model.h"
+
+#define STEPS 10
+#define LR 1e-3f
+
+#define LOGITS_BOUND 1e-5
+#define GRAD_BOUND 1e-5
+#define LOSS_BOUND 1e-5
+#define FINAL_BOUND 1e-4
+/* Absolute, for the key bias: the other gradients are around 0.1, and a step of Adam moves a weight
+ * by about lr. */
+#define KEY_GRAD_BOUND 1e-6
+#define KEY_FINAL_BOUND (2.0 * STEPS * LR)
+
+/* ---- Fixtures: the format is described in make_parity.py ----------------------------------- */
+
+#define MAX_TENSORS 192
+
+typedef struct {
+    char name[PM_MAX_NAME + 8];
+    char type[4];
+    int rank;
+    int64_t dims[2];
+    int64_t count;
+    const void *data; /* float or int32_t */
+} tensor;
+
+typedef struct {
+    tensor tensor[MAX_TENSORS];
+    int count;
+    void *data;
+} fixture;
+
+static FILE *open_fixture(const char *model)
+{
+#ifdef WF_TEST_FIXTURES
+    const char *folder = WF_TEST_FIXTURES;
+#else
+    const char *folder = getenv("WEFT_FIXTURES");
+    if (folder == NULL)
+        folder = "tests/fixtures";
+#endif
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s.bin", folder, model);
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        fail_msg("cannot open %s", path);
+    return file;
+}
+
+static void parse_line(const char *line, tensor *t)
+{
+    int used;
+    if (sscanf(line, "%87s %3s %d%n", t->name, t->type, &t->rank, &used) != 3 || t->rank < 0 ||
+        t->rank > 2)
+        fail_msg("bad line in a fixture: %s", line);
+    t->count = 1;
+    for (int i = 0; i < t->rank; i++) {
+        char *end;
+        t->dims[i] = strtoll(line + used, &end, 10);
+        used = (int)(end - line);
+        t->count *= t->dims[i];
+    }
+}
+
+static fixture *load_fixture(const char *model)
+{
+    FILE *file = open_fixture(model);
+    fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    int64_t elements = 0;
+    char line[256];
+    while (fgets(line, sizeof line, file) != NULL && line[0] != '\n') {
+        assert_true(f->count < MAX_TENSORS);
+        parse_line(line, &f->tensor[f->count]);
+        elements += f->tensor[f->count++].count;
+    }
+    f->data = malloc((size_t)elements * 4); /* f32 and i32 alike */
+    assert_non_null(f->data);
+    assert_int_equal(fread(f->data, 4, (size_t)elements, file), elements);
+    assert_int_equal(fgetc(file), EOF);
+    fclose(file);
+    int64_t offset = 0;
+    for (int i = 0; i < f->count; i++) {
+        f->tensor[i].data = (char *)f->data + offset * 4;
+        offset += f->tensor[i].count;
+    }
+    return f;
+}
+
+static void free_fixture(fixture *f)
+{
+    free(f->data);
+    free(f);
+}
+
+/* The tensor PREFIX NAME. */
+static const tensor *find(const fixture *f, const char *prefix, const char *name)
+{
+    const size_t n = strlen(prefix);
+    for (int i = 0; i < f->count; i++)
+        if (strncmp(f->tensor[i].name, prefix, n) == 0 && strcmp(f->tensor[i].name + n, name) == 0)
+            return &f->tensor[i];
+    fail_msg("the fixture has no %s%s", prefix, name);
+    return NULL;
+}
+
+/* ---- Comparison ---------------------------------------------------------------------------- */
+
+/* Larger than any bound when a is not a number anywhere. */
+static double max_difference(const float *a, const float *b, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double d = fabs((double)a[i] - b[i]);
+        if (!(d <= most))
+            most = isnan(d) ? INFINITY : d;
+    }
+    return most;
+}
+
+static double max_abs(const float *b, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(b[i]));
+    return most;
+}
+
+static double ratio(const float *a, const float *b, int64_t n)
+{
+    return max_difference(a, b, n) / max_abs(b, n);
+}
+
+typedef struct {
+    double worst;     /* ratio */
+    double worst_key; /* difference */
+    int mismatches;   /* tensors, or key biases, past their bound */
+} verdict;
+
+/* Compares a with tensor PREFIX NAME of the fixture, by its ratio or, the key bias, absolutely. */
+static void compare(verdict *v, const fixture *f, const char *prefix, const char *name,
+                    const float *a, double bound, double key_bound)
+{
+    const tensor *t = find(f, prefix, name);
+    const float *b = t->data;
+    double r;
+    if (strstr(name, "attn.c_attn.bias") != NULL) { /* of q, k and v */
+        const int64_t n = t->count / 3;
+        const double key = max_difference(a + n, b + n, n);
+        v->worst_key = fmax(v->worst_key, key);
+        v->mismatches += !(key <= key_bound);
+        r = fmax(ratio(a, b, n), ratio(a + 2 * n, b + 2 * n, n));
+    } else {
+        r = ratio(a, b, t->count);
+    }
+    v->worst = fmax(v->worst, r);
+    v->mismatches += !(r <= bound);
+}
+
+/* ---- A model on a device ------------------------------------------------------------------- */
+
+typedef struct {
+    const pm_config *config;
+    fixture *f;
+    pm_model model; /* its values are gone; names and shapes stay */
+    wf_ctx *ctx;
+    wf_device *device;
+    wf_session *session;
+    wf_exec *check; /* outputs logits, loss_sum, count, grad.P */
+    wf_exec *step;  /* a training step; output loss */
+} bench;
+
+#define assert_ok(b, status) assert_ok_at(b, status, __FILE__, __LINE__)
+
+static void assert_ok_at(const bench *b, wf_status status, const char *file, int line)
+{
+    if (status == WF_OK)
+        return;
+    print_error("%s: %s\n", wf_status_string(status), wf_ctx_message(b->ctx));
+    _fail(file, line);
+}
+
+/* Room for the elements of a tensor; the caller frees it. */
+static float *room_for(const tensor *t)
+{
+    float *room = malloc((size_t)t->count * sizeof *room);
+    assert_non_null(room);
+    return room;
+}
+
+/* The graph up to the gradients, then what the executable adds, which is one of these two. */
+static void add_check(wf_graph *g, pm_model *m)
+{
+    wf_output(g, "logits", m->logits);
+    wf_output(g, "loss_sum", m->loss_sum);
+    wf_output(g, "count", m->count);
+    for (int i = 0; i < m->param_count; i++) {
+        char name[PM_MAX_NAME + 8];
+        snprintf(name, sizeof name, "grad.%s", m->param[i].name);
+        wf_output(g, name, m->param[i].grad);
+    }
+}
+
+static void add_step(wf_graph *g, pm_model *m)
+{
+    pm_update(g, m);
+    wf_output(g, "loss", m->loss);
+}
+
+static wf_exec *compile(bench *b, void (*add)(wf_graph *g, pm_model *m))
+{
+    const int64_t tokens = find(b->f, "", "tokens")->count;
+    const int64_t sequences = find(b->f, "", "seq_start")->count - 1;
+    wf_graph *g;
+    wf_exec *exec;
+    assert_ok(b, wf_graph_new(b->ctx, &g));
+    pm_forward(g, b->config, tokens, sequences, &b->model);
+    pm_gradients(g, &b->model);
+    add(g, &b->model);
+    assert_ok(b, wf_compile(b->session, g, &exec));
+    wf_graph_free(g);
+    return exec;
+}
+
+/* The model has the parameters of the fixture: these, of these shapes, and no others. */
+static void check_parameters(const bench *b)
+{
+    int in_fixture = 0;
+    for (int i = 0; i < b->f->count; i++)
+        in_fixture += strncmp(b->f->tensor[i].name, "param.", 6) == 0;
+    assert_int_equal(b->model.param_count, in_fixture);
+    for (int i = 0; i < b->model.param_count; i++) {
+        const pm_param *p = &b->model.param[i];
+        const tensor *t = find(b->f, "param.", p->name);
+        assert_int_equal(p->rank, t->rank);
+        assert_memory_equal(p->dims, t->dims, (size_t)t->rank * sizeof *t->dims);
+    }
+}
+
+static void write_parameter(bench *b, const char *name, const float *from, int64_t count)
+{
+    assert_ok(b, wf_session_write(b->session, name, from, (size_t)count * sizeof *from));
+}
+
+/* Writes the input called like a tensor of the fixture; returns its bytes. */
+static size_t write_input(bench *b, wf_exec *exec, const char *name)
+{
+    const tensor *t = find(b->f, "", name);
+    const size_t bytes = (size_t)t->count * 4;
+    assert_ok(b, wf_exec_write(exec, name, t->data, bytes));
+    return bytes;
+}
+
+static size_t write_batch(bench *b, wf_exec *exec)
+{
+    return write_input(b, exec, "tokens") + write_input(b, exec, "targets") +
+           write_input(b, exec, "positions") + write_input(b, exec, "seq_start");
+}
+
+static void open_bench(bench *b, const pm_config *config, const char *device)
+{
+    *b = (bench){.config = config, .f = load_fixture(config->name)};
+    assert_int_equal(wf_ctx_new(&b->ctx), WF_OK);
+    assert_ok(b, wf_device_open(b->ctx, device, &b->device));
+    assert_ok(b, wf_session_new(b->device, &b->session));
+    b->check = compile(b, add_check);
+    b->step = compile(b, add_step);
+    check_parameters(b);
+    for (int i = 0; i < b->model.param_count; i++) {
+        const tensor *t = find(b->f, "param.", b->model.param[i].name);
+        write_parameter(b, b->model.param[i].name, t->data, t->count);
+    }
+    write_batch(b, b->check);
+    if (config->llama) {
+        write_input(b, b->check, "inv_freq");
+        write_input(b, b->step, "inv_freq");
+    }
+}
+
+/* Nothing that was made from the context may be left in it. */
+static void close_bench(bench *b)
+{
+    wf_mem_stats mem;
+    wf_exec_free(b->step);
+    wf_exec_free(b->check);
+    wf_session_free(b->session);
+    wf_device_close(b->device);
+    wf_ctx_mem_stats(b->ctx, &mem);
+    wf_ctx_free(b->ctx);
+    free_fixture(b->f);
+    assert_int_equal(mem.live_blocks, 0);
+    assert_int_equal(mem.live_bytes, 0);
+}
+
+/* One training step, from the batch on the host to the loss on the host; `number` starts at 1.
+ * Returns the loss, and adds the bytes it moved. */
+static float train_step(bench *b, int32_t number, uint64_t *bytes_in, uint64_t *bytes_out)
+{
+    const float lr = LR;
+    float loss;
+    *bytes_in += write_batch(b, b->step) + sizeof lr + sizeof number;
+    assert_ok(b, wf_exec_write(b->step, "lr", &lr, sizeof lr));
+    assert_ok(b, wf_exec_write(b->step, "step", &number, sizeof number));
+    assert_ok(b, wf_exec_run(b->step));
+    assert_ok(b, wf_exec_read(b->step, "loss", &loss, sizeof loss));
+    *bytes_out += sizeof loss;
+    return loss;
+}
+
+static void train(bench *b, float losses[STEPS])
+{
+    uint64_t ignored = 0;
+    for (int i = 0; i < STEPS; i++)
+        losses[i] = train_step(b, i + 1, &ignored, &ignored);
+}
+
+/* Runs `check` and compares all its outputs. */
+static void compare_check(bench *b, verdict *logits, verdict *grads)
+{
+    const tensor *t = find(b->f, "", "logits");
+    float *a = room_for(t), loss_sum, count;
+    assert_ok(b, wf_exec_run(b->check));
+    assert_ok(b, wf_exec_read(b->check, "logits", a, (size_t)t->count * sizeof *a));
+    compare(logits, b->f, "", "logits", a, LOGITS_BOUND, 0);
+    free(a);
+    assert_ok(b, wf_exec_read(b->check, "loss_sum", &loss_sum, sizeof loss_sum));
+    compare(logits, b->f, "", "loss_sum", &loss_sum, LOSS_BOUND, 0);
+    assert_ok(b, wf_exec_read(b->check, "count", &count, sizeof count));
+    assert_int_equal(count, *(const int32_t *)find(b->f, "", "count")->data);
+
+    for (int i = 0; i < b->model.param_count; i++) {
+        t = find(b->f, "grad.", b->model.param[i].name);
+        a = room_for(t);
+        assert_ok(b, wf_exec_read(b->check, t->name, a, (size_t)t->count * sizeof *a));
+        compare(grads, b->f, "grad.", b->model.param[i].name, a, GRAD_BOUND, KEY_GRAD_BOUND);
+        free(a);
+    }
+}
+
+static void compare_parameters(bench *b, verdict *v)
+{
+    for (int i = 0; i < b->model.param_count; i++) {
+        const char *name = b->model.param[i].name;
+        const tensor *t = find(b->f, "final.", name);
+        float *a = room_for(t);
+        assert_ok(b, wf_session_read(b->session, name, a, (size_t)t->count * sizeof *a));
+        compare(v, b->f, "final.", name, a, FINAL_BOUND, KEY_FINAL_BOUND);
+        free(a);
+    }
+}
+
+/* ---- Tests: each for one model, whose pm_config is the state ------------------------------- */
+
+static void test_pytorch(void **state)
+{
+    bench b;
+    verdict logits = {0}, grads = {0}, losses = {0}, finals = {0};
+    float loss[STEPS];
+    open_bench(&b, *state, "cpu");
+    const float adamw[] = {LR, (float)pm_adamw.beta1, (float)pm_adamw.beta2, (float)pm_adamw.eps,
+                           (float)pm_adamw.weight_decay};
+    assert_memory_equal(find(b.f, "", "adamw")->data, adamw, sizeof adamw);
+
+    compare_check(&b, &logits, &grads);
+    train(&b, loss);
+    for (int i = 0; i < STEPS; i++) {
+        const double r = ratio(&loss[i], (const float *)find(b.f, "", "losses")->data + i, 1);
+        losses.worst = fmax(losses.worst, r);
+        losses.mismatches += !(r <= LOSS_BOUND);
+    }
+    compare_parameters(&b, &finals);
+    print_message("%s: worst ratios: logits %.1e, gradients %.1e, losses of %d steps %.1e, "
+                  "parameters after them %.1e\n",
+                  b.config->name, logits.worst, grads.worst, STEPS, losses.worst, finals.worst);
+    if (!b.config->llama)
+        print_message("%s: key bias, absolute: gradient %.1e, parameter %.1e\n", b.config->name,
+                      grads.worst_key, finals.worst_key);
+    assert_int_equal(logits.mismatches, 0);
+    assert_int_equal(grads.mismatches, 0);
+    assert_int_equal(losses.mismatches, 0);
+    assert_int_equal(finals.mismatches, 0);
+    close_bench(&b);
+}
+
+/* The bytes of one whole training: losses, parameters and moments. */
+static float *training_bytes(const pm_config *config, const char *device, size_t *size)
+{
+    bench b;
+    size_t count = STEPS;
+    open_bench(&b, config, device);
+    for (int i = 0; i < b.model.param_count; i++)
+        count += 3 * (size_t)find(b.f, "param.", b.model.param[i].name)->count;
+    float *all = calloc(count, sizeof *all), *to = all + STEPS;
+    assert_non_null(all);
+    train(&b, all);
+    for (int i = 0; i < b.model.param_count; i++) {
+        const char *name = b.model.param[i].name;
+        const int64_t n = find(b.f, "param.", name)->count;
+        for (int j = 0; j < 3; j++, to += n) {
+            char full[PM_MAX_NAME + 2];
+            snprintf(full, sizeof full, "%s%s", (const char *[]){"", "m.", "v."}[j], name);
+            assert_ok(&b, wf_session_read(b.session, full, to, (size_t)n * sizeof *to));
+        }
+    }
+    close_bench(&b);
+    *size = count * sizeof *all;
+    return all;
+}
+
+/* From run to run, and whatever the number of threads. */
+static void test_same_bits(void **state)
+{
+    static const char *const devices[] = {"cpu:1", "cpu:1", "cpu:2", "cpu:2", "cpu"};
+    size_t size, first_size;
+    float *first = training_bytes(*state, devices[0], &first_size);
+    for (size_t i = 1; i < sizeof devices / sizeof *devices; i++) {
+        float *again = training_bytes(*state, devices[i], &size);
+        assert_int_equal(size, first_size);
+        if (memcmp(first, again, size) != 0)
+            fail_msg("a training on %s is not that on %s", devices[i], devices[0]);
+        free(again);
+    }
+    free(first);
+}
+
+/* A step that is not the first moves the bytes that the host writes and reads, and allocates
+ * nothing. */
+static void test_steady_step(void **state)
+{
+    bench b;
+    uint64_t bytes_in = 0, bytes_out = 0;
+    wf_run_stats before, after;
+    wf_mem_stats mem_before, mem_after;
+    open_bench(&b, *state, "cpu");
+    train_step(&b, 1, &(uint64_t){0}, &(uint64_t){0});
+    train_step(&b, 2, &(uint64_t){0}, &(uint64_t){0});
+
+    wf_exec_stats(b.step, &before);
+    wf_ctx_mem_stats(b.ctx, &mem_before);
+    train_step(&b, 3, &bytes_in, &bytes_out);
+    wf_exec_stats(b.step, &after);
+    wf_ctx_mem_stats(b.ctx, &mem_after);
+    assert_int_equal(after.runs - before.runs, 1);
+    assert_int_equal(after.bytes_in - before.bytes_in, bytes_in);
+    assert_int_equal(after.bytes_out - before.bytes_out, bytes_out);
+    assert_int_equal(after.allocations, 0);
+    assert_int_equal(mem_after.calls, mem_before.calls);
+    close_bench(&b);
+}
+
+/* The element by which 1% changes the loss most, to first order. */
+static int64_t telling_element(const float *p, const float *grad, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (fabsf(p[i] * grad[i]) > fabsf(p[best] * grad[best]))
+            best = i;
+    return best;
+}
+
+/* One element of one parameter off by 1% is noticed, whichever parameter it is. */
+static void test_notices(void **state)
+{
+    bench b;
+    verdict logits = {0}, grads = {0};
+    double least = INFINITY;
+    open_bench(&b, *state, "cpu");
+    for (int i = 0; i < b.model.param_count; i++) {
+        const char *name = b.model.param[i].name;
+        const tensor *t = find(b.f, "param.", name);
+        float *p = room_for(t);
+        memcpy(p, t->data, (size_t)t->count * sizeof *p);
+        p[telling_element(p, find(b.f, "grad.", name)->data, t->count)] *= 1.01f;
+        write_parameter(&b, name, p, t->count);
+        logits = grads = (verdict){0};
+        compare_check(&b, &logits, &grads);
+        if (logits.mismatches == 0 || grads.mismatches == 0)
+            fail_msg("%s changed and nothing was noticed", name);
+        least = fmin(least, logits.worst);
+        write_parameter(&b, name, t->data, t->count);
+        free(p);
+    }
+    print_message("%s: 1%% of one weight shows in the logits as %.1e at least\n", b.config->name,
+                  least);
+
+    logits = grads = (verdict){0}; /* and without the change nothing is noticed */
+    compare_check(&b, &logits, &grads);
+    assert_int_equal(logits.mismatches + grads.mismatches, 0);
+    close_bench(&b);
+}
+
+/* What is not a number matches nothing. */
+static void test_compare(void **state)
+{
+    (void)state;
+    const float b[] = {1, -2, 0.5f};
+    assert_true(ratio((const float[]){1, -2, 0.5f}, b, 3) == 0);
+    assert_true(ratio((const float[]){1, -2, 0.6f}, b, 3) > 0.04);
+    assert_true(ratio((const float[]){NAN, -2, 0.5f}, b, 3) > 1);
+    assert_true(ratio((const float[]){1, -2, NAN}, b, 3) > 1);
+    assert_true(ratio((const float[]){1, NAN, 0.6f}, b, 3) > 1);
+    assert_true(ratio((const float[]){1, -INFINITY, 0.5f}, b, 3) > 1);
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        CMUnitTestFunction function;
+    } cases[] = {
+        {"pytorch", test_pytorch},
+        {"same_bits", test_same_bits},
+        {"steady_step", test_steady_step},
+        {"notices", test_notices},
+    };
+    enum { CASES = sizeof cases / sizeof *cases };
+    struct CMUnitTest tests[PM_MODELS * CASES + 1] = {cmocka_unit_test(test_compare)};
+    char names[PM_MODELS * CASES][64];
+    for (int i = 0; i < PM_MODELS * CASES; i++) {
+        const pm_config *config = &pm_configs[i / CASES];
+        snprintf(names[i], sizeof names[i], "%s_%s", config->name, cases[i % CASES].name);
+        tests[1 + i] = (struct CMUnitTest){.name = names[i],
+                                           .test_func = cases[i % CASES].function,
+                                           .initial_state = (void *)config};
+    }
+    return cmocka_run_group_tests_name("parity", tests, NULL, NULL);
+}

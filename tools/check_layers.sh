@@ -1,0 +1,198 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# usage: tools/check_layers.sh [DIR]         check the tree (this one unless told)
+#        tools/check_layers.sh --selftest    show that each rule notices a violation
+#
+# The rules the compiler does not know:
+#   - includes point one way through the layers, and *_priv.h stays in its own folder;
+#   - code shared by all devices names none of them;
+#   - source files start with the licence line;
+#   - no file contains a path of somebody's machine.
+# Prints each violation as "file:line: sentence" and exits 1 if there is one.
+set -eu
+
+# Every file that belongs to the tree, new ones included: what git does not ignore or, where there
+# is no checkout, what lies outside the build trees.
+list_files() {
+    if [ "$(git rev-parse --show-toplevel 2>/dev/null)" = "$(pwd -P)" ]; then
+        git -c core.quotePath=false ls-files --cached --others --exclude-standard
+    else
+        find . \( -name .git -o -path './build' -o -path './build-*' \) -prune -o -type f -print |
+            sed 's|^\./||'
+    fi | sort | while IFS= read -r file; do
+        if [ -f "$file" ]; then printf '%s\n' "$file"; fi
+    done
+}
+
+# Reads file names, prints violations.
+check_sources() {
+    awk '
+    BEGIN {
+        # Which layers each one may include. Everybody may include weft.h.
+        may["include"]  = " "
+        may["examples"] = " "
+        may["base"]     = " base "
+        may["graph"]    = " base graph "
+        may["device"]   = " base graph device "
+        may["selftest"] = " base graph device selftest "
+        may["cli"]      = " base graph device selftest cli "
+        may["tests"]    = may["cli"]
+        backends = "(^|[^a-z])(cuda|opencl|pjrt|cudnn|cublas)"
+    }
+
+    function complain(sentence) {
+        printf "%s:%d: %s\n", file, line, sentence
+    }
+
+    function check_include(text,    name, from, angled) {
+        angled = text ~ /^[ \t]*#[ \t]*include[ \t]*</
+        name = text
+        sub(/^[^"<]*["<]/, "", name)
+        sub(/[">].*/, "", name)
+        from = name
+        sub(/\/.*/, "", from)
+        if (name == "weft.h")
+            return
+        if (angled && !(index(name, "/") && from in may))
+            return  # a system header
+        if (layer == "include" || layer == "examples")
+            complain("only weft.h and system headers may be included here, not \"" name "\"")
+        else if (name == "weft_build.h") {
+            if (layer != "cli" && layer != "selftest")
+                complain("weft_build.h changes with every commit and is for cli and selftest only")
+        } else if (!index(name, "/"))
+            return  # it lies in the folder of the file
+        else if (!(from in may) || index(name, ".."))
+            complain("includes are written from src/, as in \"graph/graph.h\", not \"" name "\"")
+        else if (!index(may[layer], " " from " "))
+            complain(layer " may not include \"" name "\": " from " is a layer above it")
+        else if (name ~ /_priv\.h$/) {
+            sub(/\/[^\/]*$/, "", name)
+            if ("src/" name != folder)
+                complain("a _priv.h header may only be included from its own folder, src/" name)
+        }
+    }
+
+    function check_licence(    first, second, want) {
+        if (file ~ /\.[ch](\.in)?$/)
+            want = "/* SPDX-License-Identifier: MIT */"
+        else if (file ~ /(\.sh|\.cmake|\.cmake\.in|CMakeLists\.txt|Makefile|^\.ci\/run)$/)
+            want = "# SPDX-License-Identifier: MIT"
+        else
+            return
+        getline first < file
+        getline second < file
+        close(file)
+        line = 1
+        if (first != want && !(first ~ /^#!/ && second == want))
+            complain("the file must start with the line: " want)
+    }
+
+    {
+        file = $0
+        check_licence()
+        if (file !~ /^(src|include|examples|tests)\/.*\.(c|h|def)$/)
+            next
+        folder = file
+        sub(/\/[^\/]*$/, "", folder)
+        depth = split(file, parts, "/")
+        layer = parts[1] == "src" ? parts[2] : parts[1]
+        shared = layer == "base" || layer == "graph" || \
+                 (layer == "device" && depth == 3 && file !~ /\.def$/)
+        line = 1
+        if (!(layer in may)) {
+            complain("no layer called " layer ": name it and what it may include in tools/check_layers.sh")
+            next
+        }
+        for (line = 1; (getline text < file) > 0; line++) {
+            if (text ~ /^[ \t]*#[ \t]*include[ \t]*["<]/)
+                check_include(text)
+            if (shared && match(tolower(text), backends)) {
+                name = substr(tolower(text), RSTART, RLENGTH)
+                sub(/^[^a-z]/, "", name)
+                complain("code shared by all devices may not name one (" name ")")
+            }
+        }
+        close(file)
+    }'
+}
+
+# Reads file names, prints violations.
+check_machine_paths() {
+    tr '\n' '\0' | xargs -0 grep -nIE '/(work|root|home)/' /dev/null |
+        sed -E 's|^([^:]*:[0-9]+:).*|\1 a path that exists on one machine only|'
+}
+
+# usage: plant FILE TEXT. A tree of this one file, with TEXT as its second line.
+plant() {
+    rm -rf "$scratch/tree"
+    mkdir -p "$scratch/tree/$(dirname "$1")"
+    printf '/* SPDX-License-Identifier: MIT */\n%s\n' "$2" >"$scratch/tree/$1"
+}
+
+# usage: refuses FILE TEXT. The check must complain about line 2 of FILE.
+refuses() {
+    plant "$1" "$2"
+    if sh "$script" "$scratch/tree" >"$scratch/out" || ! grep -q "^$1:2: " "$scratch/out"; then
+        echo "check_layers.sh did not notice a violation in $1: $2"
+        exit 1
+    fi
+}
+
+# usage: accepts FILE TEXT
+accepts() {
+    plant "$1" "$2"
+    if ! sh "$script" "$scratch/tree" >"$scratch/out"; then
+        echo "check_layers.sh complained about a legal line in $1: $2"
+        cat "$scratch/out"
+        exit 1
+    fi
+}
+
+selftest() {
+    script=$(pwd)/tools/check_layers.sh
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+
+    accepts src/graph/a.c '#include "base/ctx.h"'
+    accepts src/device/cpu/a.c '#include "device/cpu/cpu_priv.h"'
+    accepts src/device/cuda/a.c 'int cuda;'
+    accepts src/cli/a.c '#include "weft_build.h"'
+    accepts src/base/a.c '#include <sys/mman.h>'
+    accepts examples/a.c '#include "weft.h"'
+    accepts tests/test_a.c '#include "graph/graph.h"'
+    refuses src/base/a.c '#include "graph/graph.h"'
+    refuses src/graph/pass/a.c '#  include <device/device.h>'
+    refuses src/device/a.h '#include "selftest/selftest.h"'
+    refuses src/selftest/a.c '#include "cli/cli.h"'
+    refuses src/graph/a.c '#include "pass/fold.h"'
+    refuses src/graph/a.c '#include "../base/ctx.h"'
+    refuses src/graph/a.c '#include "weft_build.h"'
+    refuses src/device/a.c '#include "device/cpu/cpu_priv.h"'
+    refuses tests/test_a.c '#include "graph/graph_priv.h"'
+    refuses examples/a.c '#include "base/ctx.h"'
+    refuses include/weft.h '#include "base/ctx.h"'
+    refuses src/graph/a.c '/* as CUDA does */'
+    refuses src/device/a.c 'int wf_opencl_open(void);'
+    refuses docs/a.md "see $(printf '/%s/me/notes' home)"
+
+    plant src/base/a.c 'int x;'
+    sed -i 1d "$scratch/tree/src/base/a.c"
+    if sh "$script" "$scratch/tree" >/dev/null; then
+        echo "check_layers.sh did not notice a missing licence line"
+        exit 1
+    fi
+}
+
+root=$(dirname "$0")/..
+case ${1-} in
+--selftest) cd "$root" && selftest && exit ;;
+"") cd "$root" ;;
+*) cd "$1" ;;
+esac
+
+violations=$({ list_files | check_sources; list_files | check_machine_paths; } | sort -t: -k1,1 -k2,2n)
+if [ -n "$violations" ]; then
+    printf '%s\n' "$violations"
+    exit 1
+fi
