@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Each tests/test_NAME.c is one program and one test called NAME.
+# Each tests/test_NAME.c is one program and one test called NAME; other files in tests/ are linked
+# into all of them.
 
 find_package(PkgConfig QUIET)
 if(PkgConfig_FOUND)
@@ -11,22 +12,29 @@ if(NOT CMOCKA_FOUND)
         "(\"make deps\" does it on Debian), or configure with -DWEFT_TESTS=OFF.")
 endif()
 
-# The tests run side by side, so each gets two threads unless it asks for another number.
+# The tests run side by side, so each gets two threads unless it asks for another number, and threads
+# that wait leave the core to others.
 set(environment
     OMP_NUM_THREADS=2
+    OMP_WAIT_POLICY=passive
     UBSAN_OPTIONS=print_stacktrace=1
     WEFT_PROGRAM=$<TARGET_FILE:weft_cli>)
 
-file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support.c)
+file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*.c)
+list(FILTER support EXCLUDE REGEX "/test_[^/]*$")
+add_library(weft_test_support STATIC ${support})
+target_include_directories(weft_test_support PRIVATE src)
+target_link_libraries(weft_test_support PUBLIC weft_static PkgConfig::CMOCKA)
+
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/test_*.c)
 foreach(source IN LISTS sources)
     get_filename_component(program ${source} NAME_WE)
     string(REGEX REPLACE "^test_" "" name ${program})
-    add_executable(${program} ${source} ${support})
+    add_executable(${program} ${source})
     set_target_properties(${program} PROPERTIES
         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     target_include_directories(${program} PRIVATE src)
-    target_link_libraries(${program} PRIVATE weft_static PkgConfig::CMOCKA)
+    target_link_libraries(${program} PRIVATE weft_test_support)
     # Run from the root of the source tree: fixtures are tests/fixtures/...
     add_test(NAME ${name} COMMAND ${program} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")

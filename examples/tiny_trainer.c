@@ -94,13 +94,11 @@ static void add_training(wf_graph *g, const params *p, wf_value *logits, wf_valu
     wf_value *one = wf_fill(g, WF_F32, 0, NULL, 1), *norm = wf_global_norm(g, grad, p->n);
     wf_value *scale = wf_binary(g, "div", one, wf_binary(g, "maximum", norm, one));
     for (int i = 0; i < p->n; i++) {
-        int rank = wf_value_rank(p->value[i]);
-        int64_t shape[] = {wf_value_dim(p->value[i], 0), wf_value_dim(p->value[i], 1)};
         char m[20], v[20];
         snprintf(m, sizeof m, "m.%s", p->name[i]);
         snprintf(v, sizeof v, "v.%s", p->name[i]);
-        wf_adamw(g, p->value[i], wf_state(g, m, WF_F32, rank, shape),
-                 wf_state(g, v, WF_F32, rank, shape), grad[i], lr, step, scale, NULL, &adamw);
+        wf_adamw(g, p->value[i], wf_state_like(g, m, p->value[i]), wf_state_like(g, v, p->value[i]),
+                 grad[i], lr, step, scale, NULL, &adamw);
     }
     check(wf_output(g, "loss", loss));
 }

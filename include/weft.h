@@ -15,8 +15,10 @@
  *  - A `T **out` belongs to the caller, who gives it back to the matching free or close function.
  *    A pointer returned plainly is borrowed; its comment says until when. Free functions take NULL.
  *  - Functions that build a graph return the new value, borrowed from the graph, or NULL. The graph
- *    remembers its first failure, NULL arguments pass it on in silence, and wf_compile reports it:
- *    a model can be written down without a test after every line.
+ *    remembers its first failure (of wf_output and wf_grad, too), NULL operands pass it on in
+ *    silence, and wf_compile reports it: a model can be written down without a test after every
+ *    line.
+ *  - Options may be NULL: the defaults that stand beside them. Dimensions may be NULL for rank 0.
  *  - Shapes are outermost first, as in NumPy; values are dense and row-major.
  *  - A context and all that was made from it serve one thread at a time.
  *
@@ -99,7 +101,7 @@ typedef enum {
     WF_E5M2,
     WF_I32,
     WF_I8,
-    WF_U8, /* also truth values: 0 is false */
+    WF_U8,   /* also truth values: 0 is false */
     WF_Q8_0, /* quantized blocks, named as in GGUF files */
     WF_Q4_0,
     WF_Q4_1,
@@ -153,8 +155,8 @@ WF_API wf_status wf_graph_verify(wf_graph *graph);
 
 WF_API wf_type wf_value_type(const wf_value *value);
 WF_API int wf_value_rank(const wf_value *value);
-WF_API int64_t wf_value_dim(const wf_value *value, int axis);
-WF_API int64_t wf_value_count(const wf_value *value); /* elements */
+WF_API int64_t wf_value_dim(const wf_value *value, int axis); /* 0 when there is no such axis */
+WF_API int64_t wf_value_count(const wf_value *value);         /* elements */
 /* Output `index` of the node that made `value`; NULL when it has no such output. */
 WF_API wf_value *wf_value_output(wf_value *value, int index);
 
@@ -165,6 +167,8 @@ WF_API wf_value *wf_input(wf_graph *g, const char *name, wf_type type, int rank,
                           const int64_t *dims);
 WF_API wf_value *wf_state(wf_graph *g, const char *name, wf_type type, int rank,
                           const int64_t *dims);
+/* A state of the type and shape of a value: moments of a parameter, its gradient, ... */
+WF_API wf_value *wf_state_like(wf_graph *g, const char *name, const wf_value *value);
 WF_API wf_value *wf_fill(wf_graph *g, wf_type type, int rank, const int64_t *dims, double value);
 /* i32: the index along `axis`. */
 WF_API wf_value *wf_iota(wf_graph *g, int rank, const int64_t *dims, int axis);
@@ -180,7 +184,7 @@ WF_API wf_value *wf_op_add(wf_graph *g, const char *op, const char *attrs, wf_va
                            int nin);
 
 /* Elementwise, by name: neg exp log sqrt rsqrt sin cos tanh sigmoid erf gelu gelu_erf silu relu
- * relu2 ... for one operand; add sub mul div maximum minimum lt le eq ... for two, which broadcast
+ * relu2 ... for one operand; add sub mul div maximum minimum lt le eq ne ... for two, which broadcast
  * as in NumPy. Comparisons give u8. */
 WF_API wf_value *wf_unary(wf_graph *g, const char *op, wf_value *x);
 WF_API wf_value *wf_binary(wf_graph *g, const char *op, wf_value *a, wf_value *b);
@@ -214,7 +218,7 @@ WF_API wf_value *wf_softmax(wf_graph *g, wf_value *x); /* of the last axis */
 WF_API wf_value *wf_global_norm(wf_graph *g, wf_value *const *x, int n);
 
 /* Rows by index. Indices out of range fail the run where the device can tell. */
-WF_API wf_value *wf_embed(wf_graph *g, wf_value *table, wf_value *ids); /* ids' shape + [C] */
+WF_API wf_value *wf_embed(wf_graph *g, wf_value *table, wf_value *ids);    /* ids' shape + [C] */
 WF_API wf_value *wf_gather_rows(wf_graph *g, wf_value *x, wf_value *rows); /* rows: i32[n] */
 /* x with from[i] added to row rows[i], in order of i. */
 WF_API wf_value *wf_scatter_add_rows(wf_graph *g, wf_value *x, wf_value *rows, wf_value *from);
@@ -240,7 +244,7 @@ WF_API wf_value *wf_rope(wf_graph *g, wf_value *x, wf_value *positions, wf_value
                          bool interleaved, double magnitude);
 
 typedef struct {
-    bool causal;    /* hide keys at later positions */
+    bool causal;    /* hide keys at later positions; NULL options: true, and the rest 0 */
     double scale;   /* of q.k; 0: 1/sqrt(D) */
     int64_t window; /* a query sees keys less than this many positions back; 0: all. Looks back
                        only: with causal == false later keys stay visible */
@@ -259,11 +263,13 @@ WF_API wf_value *wf_attention_paged(wf_graph *g, wf_value *q, wf_value *k, wf_va
                                     wf_value *lengths, const wf_attention_options *options);
 
 typedef struct {
-    int64_t ignore_index; /* targets with this value do not count; default -100 */
+    int64_t ignore_index; /* targets with this value do not count; NULL options: -100. Mind that 0
+                             is a token: begin with WF_CROSS_ENTROPY_DEFAULT */
     double label_smoothing;
     double z_loss;  /* + z_loss * logsumexp^2 */
     double softcap; /* of the logits; 0: none */
 } wf_cross_entropy_options;
+#define WF_CROSS_ENTROPY_DEFAULT ((wf_cross_entropy_options){.ignore_index = -100})
 /* logits [..., V], targets i32[...] -> loss f32[...], 0 where ignored; output 1: log-sum-exp. */
 WF_API wf_value *wf_cross_entropy(wf_graph *g, wf_value *logits, wf_value *targets,
                                   const wf_cross_entropy_options *options);
@@ -275,15 +281,15 @@ WF_API wf_value *wf_dropout(wf_graph *g, wf_value *x, wf_value *key, double p);
 WF_API wf_value *wf_assign(wf_graph *g, wf_value *state, wf_value *x, wf_value *apply);
 WF_API wf_value *wf_accumulate(wf_graph *g, wf_value *state, wf_value *x, wf_value *apply);
 typedef struct {
-    double beta1, beta2, eps, weight_decay;
+    double beta1, beta2, eps, weight_decay; /* NULL options: 0.9, 0.999, 1e-8, 0 */
 } wf_adamw_options;
 /* lr, scale: f32 scalars; step: i32 scalar, 1 at the first update. The gradient is multiplied by
- * scale first. Returns the new p; outputs 1, 2: the new moments. */
+ * scale first; NULL: by 1. Returns the new p; outputs 1, 2: the new moments. */
 WF_API wf_value *wf_adamw(wf_graph *g, wf_value *p, wf_value *m, wf_value *v, wf_value *grad,
                           wf_value *lr, wf_value *step, wf_value *scale, wf_value *apply,
                           const wf_adamw_options *options);
 typedef struct {
-    double momentum, weight_decay;
+    double momentum, weight_decay; /* NULL options: 0, 0, false */
     bool nesterov;
 } wf_sgd_options;
 /* `velocity` is a state like p, or NULL when momentum is 0. */
@@ -335,11 +341,11 @@ WF_API void wf_exec_memory(const wf_exec *exec, wf_memory *out);
 
 typedef struct {
     uint64_t runs;
-    uint64_t nanoseconds; /* inside runs */
-    uint64_t bytes_in;    /* host to device, by wf_exec_write */
-    uint64_t bytes_out;   /* device to host, by wf_exec_read */
-    uint64_t bytes_copied;  /* by views that had to be made dense, and copy nodes */
-    uint64_t allocations; /* during runs: 0 */
+    uint64_t nanoseconds;  /* inside runs */
+    uint64_t bytes_in;     /* host to device, by wf_exec_write */
+    uint64_t bytes_out;    /* device to host, by wf_exec_read */
+    uint64_t bytes_copied; /* by views that had to be made dense, and copy nodes */
+    uint64_t allocations;  /* during runs: 0 */
 } wf_run_stats;
 WF_API void wf_exec_stats(const wf_exec *exec, wf_run_stats *out);
 

@@ -31,8 +31,8 @@
 #define GRAD_BOUND 1e-5
 #define LOSS_BOUND 1e-5
 #define FINAL_BOUND 1e-4
-/* Absolute, for the key bias: the other gradients are around 0.1, and a step of Adam moves a weight
- * by about lr. */
+/* Absolute, for the key bias. Other gradients go up to 0.1 and more, and a step of Adam moves a
+ * weight by about lr. */
 #define KEY_GRAD_BOUND 1e-6
 #define KEY_FINAL_BOUND (2.0 * STEPS * LR)
 
@@ -46,13 +46,13 @@ typedef struct {
     int rank;
     int64_t dims[2];
     int64_t count;
-    const void *data; /* float or int32_t */
+    void *data; /* float or int32_t */
 } tensor;
 
 typedef struct {
     tensor tensor[MAX_TENSORS];
     int count;
-    void *data;
+    char *data; /* of all tensors */
 } fixture;
 
 static FILE *open_fixture(const char *model)
@@ -87,28 +87,45 @@ static void parse_line(const char *line, tensor *t)
     }
 }
 
+static fixture *new_fixture(void)
+{
+    fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    return f;
+}
+
+static tensor *next_tensor(fixture *f)
+{
+    assert_true(f->count < MAX_TENSORS);
+    return &f->tensor[f->count++];
+}
+
+/* Once all tensors have shapes: memory for them. Returns the number of elements, f32 or i32. */
+static size_t allocate_data(fixture *f)
+{
+    size_t elements = 0, offset = 0;
+    for (int i = 0; i < f->count; i++)
+        elements += (size_t)f->tensor[i].count;
+    f->data = malloc(elements * 4);
+    assert_non_null(f->data);
+    for (int i = 0; i < f->count; i++) {
+        f->tensor[i].data = f->data + offset * 4;
+        offset += (size_t)f->tensor[i].count;
+    }
+    return elements;
+}
+
 static fixture *load_fixture(const char *model)
 {
     FILE *file = open_fixture(model);
-    fixture *f = calloc(1, sizeof *f);
-    assert_non_null(f);
-    int64_t elements = 0;
+    fixture *f = new_fixture();
     char line[256];
-    while (fgets(line, sizeof line, file) != NULL && line[0] != '\n') {
-        assert_true(f->count < MAX_TENSORS);
-        parse_line(line, &f->tensor[f->count]);
-        elements += f->tensor[f->count++].count;
-    }
-    f->data = malloc((size_t)elements * 4); /* f32 and i32 alike */
-    assert_non_null(f->data);
-    assert_int_equal(fread(f->data, 4, (size_t)elements, file), elements);
+    while (fgets(line, sizeof line, file) != NULL && line[0] != '\n')
+        parse_line(line, next_tensor(f));
+    const size_t elements = allocate_data(f);
+    assert_int_equal(fread(f->data, 4, elements, file), elements);
     assert_int_equal(fgetc(file), EOF);
     fclose(file);
-    int64_t offset = 0;
-    for (int i = 0; i < f->count; i++) {
-        f->tensor[i].data = (char *)f->data + offset * 4;
-        offset += f->tensor[i].count;
-    }
     return f;
 }
 
@@ -186,7 +203,7 @@ static void compare(verdict *v, const fixture *f, const char *prefix, const char
 
 typedef struct {
     const pm_config *config;
-    fixture *f;
+    const fixture *f;
     pm_model model; /* its values are gone; names and shapes stay */
     wf_ctx *ctx;
     wf_device *device;
@@ -282,9 +299,9 @@ static size_t write_batch(bench *b, wf_exec *exec)
            write_input(b, exec, "positions") + write_input(b, exec, "seq_start");
 }
 
-static void open_bench(bench *b, const pm_config *config, const char *device)
+static void open_bench(bench *b, const pm_config *config, const fixture *f, const char *device)
 {
-    *b = (bench){.config = config, .f = load_fixture(config->name)};
+    *b = (bench){.config = config, .f = f};
     assert_int_equal(wf_ctx_new(&b->ctx), WF_OK);
     assert_ok(b, wf_device_open(b->ctx, device, &b->device));
     assert_ok(b, wf_session_new(b->device, &b->session));
@@ -312,7 +329,6 @@ static void close_bench(bench *b)
     wf_device_close(b->device);
     wf_ctx_mem_stats(b->ctx, &mem);
     wf_ctx_free(b->ctx);
-    free_fixture(b->f);
     assert_int_equal(mem.live_blocks, 0);
     assert_int_equal(mem.live_bytes, 0);
 }
@@ -332,10 +348,10 @@ static float train_step(bench *b, int32_t number, uint64_t *bytes_in, uint64_t *
     return loss;
 }
 
-static void train(bench *b, float losses[STEPS])
+static void train(bench *b, int steps, float *losses)
 {
     uint64_t ignored = 0;
-    for (int i = 0; i < STEPS; i++)
+    for (int i = 0; i < steps; i++)
         losses[i] = train_step(b, i + 1, &ignored, &ignored);
 }
 
@@ -381,13 +397,14 @@ static void test_pytorch(void **state)
     bench b;
     verdict logits = {0}, grads = {0}, losses = {0}, finals = {0};
     float loss[STEPS];
-    open_bench(&b, *state, "cpu");
+    fixture *f = load_fixture(((const pm_config *)*state)->name);
+    open_bench(&b, *state, f, "cpu");
     const float adamw[] = {LR, (float)pm_adamw.beta1, (float)pm_adamw.beta2, (float)pm_adamw.eps,
                            (float)pm_adamw.weight_decay};
     assert_memory_equal(find(b.f, "", "adamw")->data, adamw, sizeof adamw);
 
     compare_check(&b, &logits, &grads);
-    train(&b, loss);
+    train(&b, STEPS, loss);
     for (int i = 0; i < STEPS; i++) {
         const double r = ratio(&loss[i], (const float *)find(b.f, "", "losses")->data + i, 1);
         losses.worst = fmax(losses.worst, r);
@@ -405,22 +422,24 @@ static void test_pytorch(void **state)
     assert_int_equal(losses.mismatches, 0);
     assert_int_equal(finals.mismatches, 0);
     close_bench(&b);
+    free_fixture(f);
 }
 
-/* The bytes of one whole training: losses, parameters and moments. */
-static float *training_bytes(const pm_config *config, const char *device, size_t *size)
+/* All that a training leaves: losses, parameters and moments. The caller frees it. */
+static float *trained(const pm_config *config, const fixture *f, const char *device, int steps,
+                      size_t *bytes)
 {
     bench b;
-    size_t count = STEPS;
-    open_bench(&b, config, device);
+    size_t count = (size_t)steps;
+    open_bench(&b, config, f, device);
     for (int i = 0; i < b.model.param_count; i++)
-        count += 3 * (size_t)find(b.f, "param.", b.model.param[i].name)->count;
-    float *all = calloc(count, sizeof *all), *to = all + STEPS;
+        count += 3 * (size_t)find(f, "param.", b.model.param[i].name)->count;
+    float *all = calloc(count, sizeof *all), *to = all + steps;
     assert_non_null(all);
-    train(&b, all);
+    train(&b, steps, all);
     for (int i = 0; i < b.model.param_count; i++) {
         const char *name = b.model.param[i].name;
-        const int64_t n = find(b.f, "param.", name)->count;
+        const int64_t n = find(f, "param.", name)->count;
         for (int j = 0; j < 3; j++, to += n) {
             char full[PM_MAX_NAME + 2];
             snprintf(full, sizeof full, "%s%s", (const char *[]){"", "m.", "v."}[j], name);
@@ -428,24 +447,104 @@ static float *training_bytes(const pm_config *config, const char *device, size_t
         }
     }
     close_bench(&b);
-    *size = count * sizeof *all;
+    *bytes = count * sizeof *all;
     return all;
 }
 
-/* From run to run, and whatever the number of threads. */
-static void test_same_bits(void **state)
+/* Trainings on these devices (up to NULL) leave the same bits. */
+static void check_same_bits(const pm_config *config, const fixture *f, const char *const *devices,
+                            int steps)
 {
-    static const char *const devices[] = {"cpu:1", "cpu:1", "cpu:2", "cpu:2", "cpu"};
-    size_t size, first_size;
-    float *first = training_bytes(*state, devices[0], &first_size);
-    for (size_t i = 1; i < sizeof devices / sizeof *devices; i++) {
-        float *again = training_bytes(*state, devices[i], &size);
-        assert_int_equal(size, first_size);
-        if (memcmp(first, again, size) != 0)
+    size_t bytes, first_bytes;
+    float *first = trained(config, f, devices[0], steps, &first_bytes);
+    for (int i = 0; i < steps; i++)
+        assert_true(isfinite(first[i]));
+    for (int i = 1; devices[i] != NULL; i++) {
+        float *again = trained(config, f, devices[i], steps, &bytes);
+        assert_int_equal(bytes, first_bytes);
+        if (memcmp(first, again, bytes) != 0)
             fail_msg("a training on %s is not that on %s", devices[i], devices[0]);
         free(again);
     }
     free(first);
+}
+
+static void test_same_bits(void **state)
+{
+    static const char *const devices[] = {"cpu:1", "cpu:1", "cpu:2", "cpu:2", NULL};
+    const pm_config *config = *state;
+    fixture *f = load_fixture(config->name);
+    check_same_bits(config, f, devices, STEPS);
+    free_fixture(f);
+}
+
+static void shape_tensor(fixture *f, const char *prefix, const char *name, const char *type,
+                         int rank, const int64_t *dims)
+{
+    tensor *t = next_tensor(f);
+    snprintf(t->name, sizeof t->name, "%s%s", prefix, name);
+    snprintf(t->type, sizeof t->type, "%s", type);
+    t->rank = rank;
+    t->count = 1;
+    for (int i = 0; i < rank; i++) {
+        t->dims[i] = dims[i];
+        t->count *= dims[i];
+    }
+}
+
+/* A fixture without results: a batch of two sequences, and random weights for the model. */
+static fixture *random_fixture(const pm_config *config, int64_t tokens, int64_t first_length)
+{
+    fixture *f = new_fixture();
+    pm_model m;
+    wf_ctx *ctx;
+    wf_graph *g;
+    assert_int_equal(wf_ctx_new(&ctx), WF_OK);
+    assert_int_equal(wf_graph_new(ctx, &g), WF_OK);
+    pm_forward(g, config, tokens, 2, &m); /* for the names and shapes */
+    wf_graph_free(g);
+    wf_ctx_free(ctx);
+
+    shape_tensor(f, "", "tokens", "i32", 1, &tokens);
+    shape_tensor(f, "", "targets", "i32", 1, &tokens);
+    shape_tensor(f, "", "positions", "i32", 1, &tokens);
+    shape_tensor(f, "", "seq_start", "i32", 1, &(int64_t){3});
+    shape_tensor(f, "", "inv_freq", "f32", 1, &(int64_t){config->head_dim / 2});
+    for (int i = 0; i < m.param_count; i++)
+        shape_tensor(f, "param.", m.param[i].name, "f32", m.param[i].rank, m.param[i].dims);
+    allocate_data(f);
+
+    int32_t *ids = f->tensor[0].data, *targets = f->tensor[1].data, *positions = f->tensor[2].data;
+    for (int64_t i = 0; i < tokens; i++) {
+        ids[i] = (int32_t)(i * i % config->vocab);
+        targets[i] = i % 5 == 0 ? -100 : (int32_t)(i * 7 % config->vocab);
+        positions[i] = (int32_t)(i < first_length ? i : i - first_length);
+    }
+    memcpy(f->tensor[3].data, (int32_t[]){0, (int32_t)first_length, (int32_t)tokens}, 12);
+    for (int64_t i = 0; i < config->head_dim / 2; i++)
+        ((float *)f->tensor[4].data)[i] = (float)pow(10000, -2.0 * (double)i / config->head_dim);
+    for (int i = 0; i < m.param_count; i++) {
+        const tensor *t = &f->tensor[5 + i];
+        wf_random_normal(1, (uint64_t)i, t->rank == 1, 0.05f, t->data, t->count);
+    }
+    return f;
+}
+
+/* The models of the fixtures are so small that one thread does all; this one has work for more.
+ * One step tells enough: the moments after it are the gradients and their squares. */
+static void test_same_bits_threads(void **state)
+{
+    static const char *const devices[] = {"cpu:1", "cpu:2", "cpu:2", "cpu:3", NULL};
+    pm_config wide = *(const pm_config *)*state;
+    wide.layers = 1;
+    wide.vocab = 300;
+    wide.context = 256;
+    wide.head_dim = 32;
+    wide.width = wide.heads * wide.head_dim;
+    wide.hidden = 256;
+    fixture *f = random_fixture(&wide, 384, 150);
+    check_same_bits(&wide, f, devices, 1);
+    free_fixture(f);
 }
 
 /* A step that is not the first moves the bytes that the host writes and reads, and allocates
@@ -456,7 +555,8 @@ static void test_steady_step(void **state)
     uint64_t bytes_in = 0, bytes_out = 0;
     wf_run_stats before, after;
     wf_mem_stats mem_before, mem_after;
-    open_bench(&b, *state, "cpu");
+    fixture *f = load_fixture(((const pm_config *)*state)->name);
+    open_bench(&b, *state, f, "cpu");
     train_step(&b, 1, &(uint64_t){0}, &(uint64_t){0});
     train_step(&b, 2, &(uint64_t){0}, &(uint64_t){0});
 
@@ -471,6 +571,7 @@ static void test_steady_step(void **state)
     assert_int_equal(after.allocations, 0);
     assert_int_equal(mem_after.calls, mem_before.calls);
     close_bench(&b);
+    free_fixture(f);
 }
 
 /* The element by which 1% changes the loss most, to first order. */
@@ -489,7 +590,8 @@ static void test_notices(void **state)
     bench b;
     verdict logits = {0}, grads = {0};
     double least = INFINITY;
-    open_bench(&b, *state, "cpu");
+    fixture *f = load_fixture(((const pm_config *)*state)->name);
+    open_bench(&b, *state, f, "cpu");
     for (int i = 0; i < b.model.param_count; i++) {
         const char *name = b.model.param[i].name;
         const tensor *t = find(b.f, "param.", name);
@@ -512,6 +614,7 @@ static void test_notices(void **state)
     compare_check(&b, &logits, &grads);
     assert_int_equal(logits.mismatches + grads.mismatches, 0);
     close_bench(&b);
+    free_fixture(f);
 }
 
 /* What is not a number matches nothing. */
@@ -535,6 +638,7 @@ int main(void)
     } cases[] = {
         {"pytorch", test_pytorch},
         {"same_bits", test_same_bits},
+        {"same_bits_threads", test_same_bits_threads},
         {"steady_step", test_steady_step},
         {"notices", test_notices},
     };

@@ -64,7 +64,7 @@ wf_status wf_call(wf_device *device, wf_graph *graph, const wf_array *in, int ni
 #define MAX_OPERANDS 64
 
 typedef struct {
-    char name[MAX_OPERANDS][8];
+    char name[MAX_OPERANDS][16];
     wf_array in[MAX_OPERANDS], out[WF_MAX_OUT];
     wf_value *value[MAX_OPERANDS];
     int nout;

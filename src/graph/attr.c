@@ -2,6 +2,7 @@
 /* attr.c - attributes as text: parsing and printing by the tables of attr.def. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,8 +93,8 @@ wf_status wf_attr_parse(wf_ctx *ctx, const wf_op_def *def, const char *text, voi
             return wf_fail(ctx, WF_ERR_USAGE, "%s has no attribute '%.*s'", def->name, (int)n, s);
         s += n;
         if (*s != '=')
-            return wf_fail(ctx, WF_ERR_USAGE, "%s: attribute %s needs a value, as in %s=...",
-                           def->name, field->name, field->name);
+            return wf_fail(ctx, WF_ERR_USAGE, "%s: attribute %s must be followed by = and a value",
+                           def->name, field->name);
         s++;
         if (!parse_value(&s, field, attr) || (*s && *s != ' '))
             return wf_fail(ctx, WF_ERR_USAGE, "%s: cannot read the value of attribute %s in '%s'",
@@ -101,6 +102,18 @@ wf_status wf_attr_parse(wf_ctx *ctx, const wf_op_def *def, const char *text, voi
         s = skip_space(s);
     }
     return WF_OK;
+}
+
+/* In as few digits as give the same number back. */
+static void print_real(double x, char *buf, size_t cap, size_t *len)
+{
+    char text[32];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    wf_text_append(buf, cap, len, "%s", text);
 }
 
 void wf_attr_print(const wf_op_def *def, const void *attr, char *buf, size_t cap, size_t *len)
@@ -112,7 +125,7 @@ void wf_attr_print(const wf_op_def *def, const void *attr, char *buf, size_t cap
         case WF_ATTR_INT:
             wf_text_append(buf, cap, len, "%lld", (long long)*(const int64_t *)at);
             break;
-        case WF_ATTR_REAL: wf_text_append(buf, cap, len, "%.17g", *(const double *)at); break;
+        case WF_ATTR_REAL: print_real(*(const double *)at, buf, cap, len); break;
         case WF_ATTR_TYPE:
             wf_text_append(buf, cap, len, "%s", wf_type_name(*(const wf_type *)at));
             break;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/mem.h"
 
 /* A NULL operand means that an earlier line failed and the graph knows; anything else that is
@@ -49,6 +50,15 @@ static int find_op(wf_graph *g, const char *name)
     return -1;
 }
 
+/* Where the number of a random node's stream stands among its attributes; NULL: not random. */
+static int64_t *stream_of(const wf_op_def *def, void *attr)
+{
+    for (const wf_attr_field *f = def->fields; f->name; f++)
+        if (strcmp(f->name, "stream") == 0)
+            return (int64_t *)((char *)attr + f->offset);
+    return NULL;
+}
+
 wf_value *wf_op_add(wf_graph *g, const char *op, const char *attrs, wf_value *const *in, int nin)
 {
     union {
@@ -64,10 +74,15 @@ wf_value *wf_op_add(wf_graph *g, const char *op, const char *attrs, wf_value *co
         wf_graph_fail(g, WF_ERR_USAGE, "%s needs a name: use wf_%s", op, op);
         return NULL;
     }
+    int64_t *stream = stream_of(def, &attr);
+    if (stream)
+        *stream = -1;
     if (wf_attr_parse(g->ctx, def, attrs, &attr) != WF_OK) {
         wf_graph_fail(g, g->ctx->status, "%s", g->ctx->message);
         return NULL;
     }
+    if (stream && *stream < 0) /* not given: the next one, as for wf_uniform and wf_dropout */
+        *stream = g->streams++;
     return add(g, (wf_op)i, &attr, in, nin);
 }
 
@@ -123,6 +138,13 @@ wf_value *wf_input(wf_graph *g, const char *name, wf_type type, int rank, const 
 wf_value *wf_state(wf_graph *g, const char *name, wf_type type, int rank, const int64_t *dims)
 {
     return source(g, WF_OP_state, name, type, rank, dims);
+}
+
+wf_value *wf_state_like(wf_graph *g, const char *name, const wf_value *value)
+{
+    if (!value)
+        return NULL;
+    return wf_state(g, name, value->type, (int)value->shape.n, value->shape.d);
 }
 
 wf_value *wf_fill(wf_graph *g, wf_type type, int rank, const int64_t *dims, double value)
@@ -192,8 +214,8 @@ wf_value *wf_reshape(wf_graph *g, wf_value *x, int rank, const int64_t *dims)
     for (int i = 0; x && i < rank && i < WF_MAX_RANK; i++)
         if (a.dims.d[i] == -1)
             open = open < 0 ? i : open; /* a second -1 stays and is refused */
-        else if (a.dims.d[i] > 0 && a.dims.d[i] < INT32_MAX && known < INT32_MAX)
-            known *= a.dims.d[i];
+        else if (a.dims.d[i] > 0 && !wf_mul_i64(known, a.dims.d[i], &known))
+            known = INT64_MAX; /* more than there is, and refused as such */
     if (x && open >= 0)
         a.dims.d[open] = wf_dims_count(&x->shape) / known;
     if (x && rank >= 0 && rank <= WF_MAX_RANK && wf_dims_equal(&a.dims, &x->shape))

@@ -60,6 +60,13 @@ const wf_op_def *wf_node_def(const wf_node *n)
     return wf_op_get(n->op);
 }
 
+bool wf_graph_has(const wf_graph *g, const wf_value *v)
+{
+    const wf_node *n = v->node;
+    return n && n->id >= 0 && n->id < g->node_count && g->nodes[n->id] == n && v->index >= 0 &&
+           v->index < n->nout && &n->out[v->index] == v;
+}
+
 wf_type wf_node_key_type(const wf_node *n)
 {
     if (n->nin == 0)
@@ -127,7 +134,8 @@ static wf_status check_operands(wf_infer *r)
     const wf_op_def *def = r->def;
     if (r->nin < def->min_in || r->nin > def->max_in) {
         if (def->min_in == def->max_in)
-            return wf_infer_fail(r, "takes %d operands, not %d", def->min_in, r->nin);
+            return wf_infer_fail(r, "takes %d operand%s, not %d", def->min_in,
+                                 def->min_in == 1 ? "" : "s", r->nin);
         return wf_infer_fail(r, "takes %d to %d operands, not %d", def->min_in, def->max_in,
                              r->nin);
     }
@@ -207,14 +215,12 @@ wf_value *wf_node_add(wf_graph *g, wf_op op, const void *attr, const char *name,
     if (!g || g->status != WF_OK)
         return NULL;
     const wf_op_def *def = wf_op_get(op);
-    for (int i = 0; i < nin; i++) {
-        const wf_node *from = in[i] ? in[i]->node : NULL;
-        if (!from || from->id >= g->node_count || g->nodes[from->id] != from) {
+    for (int i = 0; i < nin; i++)
+        if (!in[i] || !wf_graph_has(g, in[i])) {
             wf_graph_fail(g, WF_ERR_USAGE, "%s: operand %d %s", def->name, i,
-                          from ? "belongs to another graph" : "is missing");
+                          in[i] ? "belongs to another graph" : "is missing");
             return NULL;
         }
-    }
     wf_infer r = {.g = g, .def = def, .in = in, .nin = nin, .attr = def->attr_bytes ? attr : NULL};
     if (check_operands(&r) != WF_OK || def->shape(&r) != WF_OK || check_results(&r) != WF_OK)
         return NULL;
@@ -233,6 +239,8 @@ wf_status wf_output(wf_graph *g, const char *name, wf_value *value)
     if (!value || !name || !*name)
         return wf_graph_fail(g, WF_ERR_USAGE, "output '%s' has no %s", name ? name : "",
                              value ? "name" : "value");
+    if (!wf_graph_has(g, value))
+        return wf_graph_fail(g, WF_ERR_USAGE, "output '%s' is a value of another graph", name);
     for (int i = 0; i < g->output_count; i++)
         if (strcmp(g->outputs[i].name, name) == 0)
             return wf_graph_fail(g, WF_ERR_USAGE, "the graph has an output '%s' already", name);

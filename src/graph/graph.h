@@ -66,6 +66,8 @@ static inline bool wf_node_is(const wf_node *n, uint32_t flag)
 {
     return (wf_node_def(n)->flags & flag) != 0;
 }
+/* Whether v is an output of a node of this graph. */
+bool wf_graph_has(const wf_graph *g, const wf_value *v);
 /* The type by which kernels are listed for this node. */
 wf_type wf_node_key_type(const wf_node *n);
 /* The value whose storage v shares through views: v itself when its node is no view. */

@@ -24,14 +24,18 @@ static const char *op_name(const wf_node *n)
     return (unsigned)n->op < WF_OP_COUNT ? wf_node_def(n)->name : "?";
 }
 
-static bool belongs(const wf_graph *g, const wf_value *v)
-{
-    const wf_node *n = v->node;
-    return n && n->id >= 0 && n->id < g->node_count && g->nodes[n->id] == n && v->index >= 0 &&
-           v->index < n->nout && &n->out[v->index] == v;
-}
-
 /* ---- One node by itself ---- */
+
+/* Rules trust the length of a list, so it is looked at before they are. */
+static bool lists_fit(const wf_node *n)
+{
+    for (const wf_attr_field *f = wf_node_def(n)->fields; f->name; f++) {
+        const wf_dims *dims = (const wf_dims *)((const char *)n->attr + f->offset);
+        if (f->kind == WF_ATTR_DIMS && (dims->n < 0 || dims->n > WF_MAX_RANK))
+            return false;
+    }
+    return true;
+}
 
 static wf_status check_node(const verifier *v, const wf_node *n, int place)
 {
@@ -42,16 +46,20 @@ static wf_status check_node(const verifier *v, const wf_node *n, int place)
         return FAULT(v, "wrong-id", "node %d (%s) says that it is node %d", place, def->name,
                      n->id);
     if (n->nin < def->min_in || n->nin > def->max_in)
-        return FAULT(v, "wrong-arity", "node %d (%s) has %d operands", place, def->name, n->nin);
+        return FAULT(v, "wrong-arity", "node %d (%s) has %d operand%s", place, def->name, n->nin,
+                     n->nin == 1 ? "" : "s");
     if ((n->attr != NULL) != (def->attr_bytes > 0))
         return FAULT(v, "wrong-attributes", "node %d (%s) %s attributes", place, def->name,
                      n->attr ? "should have no" : "lacks its");
+    if (!lists_fit(n))
+        return FAULT(v, "wrong-attributes", "node %d (%s) has a list longer than %d", place,
+                     def->name, WF_MAX_RANK);
     if ((n->name != NULL) != ((def->flags & WF_OP_SOURCE) != 0))
         return FAULT(v, "wrong-name", "node %d (%s) %s a name", place, def->name,
                      n->name ? "should not have" : "lacks");
     for (int i = 0; i < n->nin; i++) {
         const wf_value *x = n->in[i];
-        if (!x || !belongs(v->g, x))
+        if (!x || !wf_graph_has(v->g, x))
             return FAULT(v, "dangling-operand",
                          "operand %d of node %d (%s) is no value of this graph", i, place,
                          def->name);
@@ -81,10 +89,14 @@ static wf_status check_types(const verifier *v, const wf_node *n)
         if (out->type != r.out[i].type)
             return FAULT(v, "wrong-type", "output %d of node %d (%s) is %s but should be %s", i,
                          n->id, def->name, wf_type_name(out->type), wf_type_name(r.out[i].type));
-        if (!wf_dims_equal(&out->shape, &r.out[i].shape))
-            return FAULT(v, "wrong-shape",
-                         "output %d of node %d (%s) has not the shape that follows", i, n->id,
-                         def->name);
+        if (!wf_dims_equal(&out->shape, &r.out[i].shape)) {
+            char text[256];
+            size_t len = 0;
+            const wf_value derived = {.type = out->type, .shape = r.out[i].shape};
+            wf_value_print(&derived, text, sizeof text, &len);
+            return FAULT(v, "wrong-shape", "output %d of node %d (%s) has another shape than %s", i,
+                         n->id, def->name, text);
+        }
     }
     return WF_OK;
 }
@@ -113,12 +125,15 @@ static wf_status check_writes(verifier *v, const wf_node *n)
     for (int i = 0; i < n->nout; i++) {
         const wf_value *out = &n->out[i];
         const wf_value *in = wf_node_is(n, WF_OP_UPDATE) ? n->in[i] : NULL;
-        if (n->op == WF_OP_state ? out->state != n : !in && out->state)
+        if (n->op == WF_OP_state && (out->state != n || out->version != 0))
+            return FAULT(v, "wrong-version", "node %d (%s) is not version 0 of itself", n->id,
+                         op_name(n));
+        if (n->op != WF_OP_state && !in && out->state)
             return FAULT(v, "wrong-version", "output %d of node %d (%s) claims to be a state", i,
                          n->id, op_name(n));
         if (!in)
             continue;
-        if (!in->state || in->state->op != WF_OP_state || !belongs(v->g, &in->state->out[0]))
+        if (!in->state || in->state->op != WF_OP_state || !wf_graph_has(v->g, &in->state->out[0]))
             return FAULT(v, "write-to-no-state", "node %d (%s) updates a value that is no state",
                          n->id, op_name(n));
         int s = in->state->id;
@@ -150,7 +165,7 @@ static wf_status check_names(const verifier *v)
                              op_name(g->nodes[i]), g->nodes[i]->name);
     for (int i = 0; i < g->output_count; i++) {
         const wf_named *o = &g->outputs[i];
-        if (!o->value || !belongs(g, o->value))
+        if (!o->value || !wf_graph_has(g, o->value))
             return FAULT(v, "dangling-output", "output '%s' is no value of this graph", o->name);
         if (wf_node_is(o->value->node, WF_OP_SOURCE | WF_OP_VIEW | WF_OP_UPDATE))
             return FAULT(v, "shared-output", "output '%s' has no storage of its own", o->name);

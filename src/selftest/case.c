@@ -48,7 +48,8 @@ static wf_value *operand(wf_case *c, wf_type type, wf_dims dims, double *v, bool
 {
     if (!v)
         return NULL;
-    for (int64_t i = 0; i < wf_dims_count(&dims); i++)
+    int64_t count = wf_dims_count(&dims);
+    for (int64_t i = 0; i < count; i++)
         v[i] = wf_number_round(type, v[i]);
     if (state || c->views == 0)
         return wf_case_source(c, type, dims, v, state);

@@ -37,6 +37,8 @@ typedef struct {
         __VA_ARGS__                                                                            \
     }
 
+/* Bounds are in roundoffs of f32 on the sum of the terms. A kernel adds up in any order it likes and
+ * rounds a few times on the way; an expansion rounds after every step, a gradient does both. */
 #define WF_CASE_FORWARD 8
 #define WF_CASE_GRADIENT 64
 #define WF_CASE_EXPANSION 64

@@ -63,6 +63,8 @@ static void build_attention(wf_case *c)
     const struct attention_case *t = &attention_cases[c->variant];
     wf_value *x[5];
     packed(c, t, x);
+    /* Weights near 0 and 1: what differences see has cancelled. attention_grad has its own bounds. */
+    c->no_gradient = t->o.scale > 1;
     wf_case_node(c, wf_attention(c->g, x[0], x[1], x[2], x[3], x[4], &t->o));
 }
 

@@ -5,9 +5,9 @@
 #include "selftest/case.h"
 #include "selftest/ref_elementwise.h"
 
-/* Nothing, one, a few, odd numbers, and enough for several threads. */
+/* Nothing, one, a few, odd numbers, and enough that devices share them out among threads. */
 static const wf_dims shapes[] = {
-    {0, {0}}, {1, {1}}, {1, {33}}, {3, {3, 5, 7}}, {1, {41000}}, {1, {0}}, {3, {3, 0, 2}},
+    {0, {0}}, {1, {1}}, {1, {33}}, {3, {3, 5, 7}}, {1, {33001}}, {1, {0}}, {3, {3, 0, 2}},
 };
 
 /* ---- Generated ---- */
@@ -37,7 +37,7 @@ static const struct {
     {{0, {0}}, {0, {0}}},
     {{1, {33}}, {1, {33}}},
     {{3, {3, 5, 7}}, {3, {3, 5, 7}}},
-    {{1, {41000}}, {1, {41000}}},
+    {{1, {33001}}, {1, {33001}}},
     {{1, {0}}, {1, {0}}},
     {{3, {3, 0, 2}}, {3, {3, 1, 2}}},
     {{2, {4, 9}}, {0, {0}}},
@@ -91,7 +91,7 @@ static const struct where_case {
     {{0, {0}}, {0, {0}}, {0, {0}}},          {{3, {3, 5, 7}}, {3, {3, 5, 7}}, {3, {3, 5, 7}}},
     {{1, {5}}, {3, {3, 1, 5}}, {0, {0}}},    {{2, {4, 1}}, {0, {0}}, {1, {9}}},
     {{0, {0}}, {2, {3, 4}}, {2, {3, 1}}},    {{3, {2, 1, 3}}, {1, {1}}, {2, {5, 1}}},
-    {{2, {3, 0}}, {2, {3, 0}}, {2, {1, 1}}}, {{1, {41000}}, {1, {41000}}, {0, {0}}},
+    {{2, {3, 0}}, {2, {3, 0}}, {2, {1, 1}}}, {{1, {33001}}, {1, {33001}}, {0, {0}}},
 };
 
 static void build_where(wf_case *c)
@@ -108,7 +108,6 @@ static void build_gelu_grad(wf_case *c)
     WF_CASE_OP(c, "", dy, wf_case_x(c, shapes[c->variant], -4, 4));
 }
 
-/* Variants go through shapes fast and through activations slowly, some of both. */
 static void build_glu(wf_case *c)
 {
     wf_value *gate = wf_case_x(c, shapes[c->variant % 7], -4, 4);
@@ -137,8 +136,8 @@ const wf_case_row wf_cases_elementwise[] = {
     WF_ROW(scale, 7, WF_TYPES_FLOAT),
     WF_ROW(where, WF_LENGTH(where_cases), WF_TYPES_PLAIN),
     WF_ROW(gelu_grad, 7, WF_TYPES_FLOAT),
-    WF_ROW(glu, 15, WF_TYPES_FLOAT),
-    WF_ROW(glu_grad, 15, WF_TYPES_FLOAT),
+    WF_ROW(glu, 9, WF_TYPES_FLOAT),
+    WF_ROW(glu_grad, 9, WF_TYPES_FLOAT),
     WF_ROW(dropout, 7, WF_TYPES_FLOAT),
     {.build = NULL},
 };

@@ -72,9 +72,11 @@ wf_status wf_eval_run(wf_eval *e, bool rounded)
             continue;
         }
         WF_TRY(eval_node(e, n));
-        for (int k = 0; rounded && i + 1 < e->count && k < n->nout; k++)
-            for (int64_t j = 0; j < wf_dims_count(&out[k].shape); j++)
-                out[k].v[j] = wf_number_round(out[k].type, out[k].v[j]);
+        for (int k = 0; rounded && i + 1 < e->count && k < n->nout; k++) {
+            int64_t count = wf_dims_count(&out[k].shape);
+            for (int64_t x = 0; x < count; x++)
+                out[k].v[x] = wf_number_round(out[k].type, out[k].v[x]);
+        }
     }
     return WF_OK;
 }

@@ -27,7 +27,7 @@ void wf_job_fail(wf_job *j, const char *what, const char *fmt, ...)
                    o->device ? o->device : "cpu", wf_op_get(j->row->op)->name,
                    (unsigned long long)o->seed);
     if (j->total->failures++ == 0)
-        memcpy(j->total->first, text, sizeof text);
+        snprintf(j->total->first, sizeof j->total->first, "%s", text);
     if (o->on_failure)
         o->on_failure(o->user, text);
 }
@@ -138,7 +138,9 @@ static wf_status look_at_twin(wf_job *j, wf_case *c)
         if (!bytes[i])
             return WF_ERR_MEMORY;
     }
-    WF_TRY(wf_job_status(j, "twin", wf_case_run(c, c->g, j->twin, NULL)));
+    wf_status status = wf_case_run(c, c->g, j->twin, NULL);
+    if (status != WF_OK)
+        return wf_job_status(j, "twin", status);
     for (int i = 0; i < c->reads; i++) {
         j->total->checks++;
         if (memcmp(bytes[i], c->read[i].bytes, c->read[i].size) != 0)
@@ -160,6 +162,7 @@ static wf_status look(wf_job *j, const char *what, const wf_ref *want, int views
         status = wf_case_run(c, c->g, j->device, first ? &repeats : NULL);
     if (status == WF_ERR_UNSUPPORTED && first && c->optional) {
         j->total->skipped++;
+        j->total->cases--;
         j->stop = true;
         status = WF_OK;
     } else if (status != WF_OK) {
@@ -221,10 +224,11 @@ static bool listed(const wf_device *device, const wf_node *n)
 
 static void distort(wf_ref *out, int nout, double by)
 {
-    for (int k = 0; k < nout; k++)
-        for (int64_t i = 0;
-             wf_type_get(out[k].type)->roundoff > 0 && i < wf_dims_count(&out[k].shape); i++)
+    for (int k = 0; k < nout; k++) {
+        int64_t count = wf_type_get(out[k].type)->roundoff > 0 ? wf_dims_count(&out[k].shape) : 0;
+        for (int64_t i = 0; i < count; i++)
             out[k].v[i] *= 1 + by;
+    }
 }
 
 static wf_status look_all_over(wf_job *j, const wf_case *c, const wf_ref *want)

@@ -4,8 +4,8 @@
 
 /* ---- rope ---- */
 
-/* (x [N, H, D], positions [N], inv_freq [R/2]). Rounding of the angle is not counted in mag: it
- * grows with the position, and a device that computes it in f32 states so by its tolerance. */
+/* (x [N, H, D], positions [N], inv_freq [R/2]). An angle in f32 is off by its own roundoff, which
+ * turns the pair a little further, by what stands at a right angle to it. */
 wf_status wf_ref_rope(const wf_ref_call *c)
 {
     const wf_attr_rope *attr = c->attr;
@@ -21,10 +21,12 @@ wf_status wf_ref_rope(const wf_ref_call *c)
             double turn_cos = attr->magnitude * cos(angle), turn_sin = attr->magnitude * sin(angle);
             int64_t i1 = attr->interleaved ? 2 * i : i;
             int64_t i2 = attr->interleaved ? 2 * i + 1 : i + half;
+            double mag1 = fabs(x[i1] * turn_cos) + fabs(x[i2] * turn_sin);
+            double mag2 = fabs(x[i1] * turn_sin) + fabs(x[i2] * turn_cos);
             wf_ref_set(c->out, row * d + i1, x[i1] * turn_cos - x[i2] * turn_sin,
-                       fabs(x[i1] * turn_cos) + fabs(x[i2] * turn_sin));
+                       mag1 + fabs(angle) * mag2);
             wf_ref_set(c->out, row * d + i2, x[i1] * turn_sin + x[i2] * turn_cos,
-                       fabs(x[i1] * turn_sin) + fabs(x[i2] * turn_cos));
+                       mag2 + fabs(angle) * mag1);
         }
     }
     return WF_OK;

@@ -157,6 +157,7 @@ static bool binary(wf_op op, double a, double b, binary_row *r)
         BINARY(lt, a < b, 0, -2, 2, -2, 2);
         BINARY(le, a <= b, 0, -2, 2, -2, 2);
         BINARY(eq, a == b, 0, -2, 2, -2, 2);
+        BINARY(ne, a != b, 0, -2, 2, -2, 2);
     default: return false;
     }
 }

@@ -18,8 +18,8 @@ typedef struct {
     int checks;     /* comparisons made for them */
     int skipped;    /* combinations of types that the device need not have, and has not */
     int failures;
-    double worst;    /* largest error / bound among the checks that passed: below 1 */
-    char first[768]; /* the first failure as one sentence, "" when there is none */
+    double worst;     /* largest error / bound among the checks that passed: at most 1 */
+    char first[1024]; /* the first failure as one sentence, "" when there is none */
 } wf_selftest_row;
 
 typedef struct {

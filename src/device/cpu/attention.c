@@ -2,10 +2,10 @@
 /*
  * attention.c - attention over packed sequences and over page pools, and its gradient.
  *
- * Work is cut into blocks: a few rows of one kv head, each row a lane (with queries, each row and
- * query head that shares the kv head). The rows that the lanes meet are fetched once for all of
- * them: found in their page, through strides, out of another type. What a lane computes depends on
- * no other lane, and sums run over rows in ascending order, so threads do not change the results.
+ * Queries (or, for dk and dv, keys) are worked on in blocks of a few lanes that share a kv head.
+ * The rows that the lanes meet are fetched once for all of them: found in their page, through
+ * strides, out of another type. What a lane computes depends on no other lane, and every sum runs
+ * over rows in ascending order, so the number of threads does not change the results.
  */
 #include <math.h>
 
@@ -14,67 +14,72 @@
 #include "device/cpu/row.h"
 
 enum {
-    LANES = 16,       /* of a block, unless more heads share a kv head */
+    LANES = 16,
     GRAIN = 64 * 1024 /* multiplications worth waking a thread for */
 };
 
 typedef struct attention attention;
 
-/* Neighbouring rows of one sequence, under one kv head. */
+/* The positions [low, high] that a query sees. */
 typedef struct {
+    int64_t low, high;
+} span;
+
+/* Rows of one sequence, under one kv head. */
+typedef struct {
+    int64_t n;
     int64_t sequence; /* -1: in no sequence */
-    int64_t begin, end;
     int64_t kv_head;
-} run;
+    int64_t row[LANES]; /* of [N, H, ...] for queries, [N, Hk, ...] for keys */
+    int64_t position[LANES];
+    span seen[LANES]; /* from there */
+} block;
 
 /* Scratch memory of one thread. */
 typedef struct {
-    float *lane_d, *sum_d;   /* [lanes][D] */
-    float *lane_dv, *sum_dv; /* [lanes][Dv] */
-    float *row_d, *row_dv;   /* what the lanes meet: [D], [Dv] */
-    float *scores;           /* [lanes][most] */
+    float *lane_d, *sum_d;   /* [LANES][D] */
+    float *lane_dv, *sum_dv; /* [LANES][Dv] */
+    float *row_d, *row_dv;   /* a row that the lanes meet: [D], [Dv] */
+    float *scores;           /* [LANES][most] */
 } scratch;
 
-typedef void work_fn(const attention *o, const run *r, const scratch *s);
+typedef void work_fn(const attention *o, const block *b, const scratch *s);
 
 struct attention {
     const wf_launch *l;
     const wf_attr_attention *attr;
     float scale, cap;
-    const wf_view *q;               /* [N, H, D] */
-    const wf_view *k, *v;           /* [N, Hk, D], [N, Hk, Dv]; or pools [P, page, Hk, ...] */
-    const wf_view *seq_start;       /* i32[S+1] */
-    const int32_t *positions;       /* [N] */
-    const wf_view *table, *lengths; /* i32[S, pages], i32[S]; NULL: packed */
-    int64_t n, kv_heads, group;     /* group: query heads that share a kv head */
+    const wf_view *q;           /* [N, H, D] */
+    const wf_view *k, *v;       /* [N, Hk, D], [N, Hk, Dv]; or pools [P, page, Hk, ...] */
+    const wf_view *seq_start;   /* i32[S+1] */
+    const int32_t *start;       /* its data */
+    const int32_t *positions;   /* [N] */
+    const wf_view *table;       /* i32[S, pages]; NULL: packed */
+    const int32_t *lengths;     /* [S] */
+    int64_t n, kv_heads, group; /* group: query heads that share a kv head */
     int64_t d, dv;
-    int64_t most;  /* keys that a query could see: length of a row of scores */
-    int64_t lanes; /* that the scratch memory has room for */
-    int64_t block_rows;
+    int64_t most; /* keys that a query could see: length of a row of scores */
+    /* what blocks are made of and what is done with them */
+    int64_t per_row; /* lanes of each of the n rows: group for queries, 1 for keys */
     work_fn *work;
-    /* the gradient alone has these */
+    /* the gradient alone */
     const wf_view *dout, *out; /* [N, H, Dv] */
     const wf_view *lse;        /* f32[N, H] */
-    struct {
-        float lse, delta; /* delta: do . o */
-    } * query;            /* [N * H] */
+    float *saved;              /* [N * H][2]: lse, do . o */
 };
-
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
 
 static float dot(const float *x, const float *y, int64_t n)
 {
-    float s[8] = {0}, rest = 0; /* side by side for vector units, in an order that is fixed */
+    float s[8] = {0}, rest = 0; /* side by side for vector units, but in a fixed order */
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
         for (int j = 0; j < 8; j++)
             s[j] += x[i + j] * y[i + j];
     for (; i < n; i++)
         rest += x[i] * y[i];
-    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])) + rest;
+    for (int j = 0; j < 4; j++)
+        s[j] += s[j + 4];
+    return (s[0] + s[2]) + (s[1] + s[3]) + rest;
 }
 
 /* y += a * x */
@@ -90,31 +95,38 @@ static void zero(float *x, int64_t n)
         x[i] = 0;
 }
 
-static void load_row(const wf_view *v, int64_t r, float *to)
+/* Rows of v that belong to the lanes, as f32, to or from an array [LANES][length of a row]. */
+static void load_lanes(const block *b, const wf_view *v, float *to)
 {
-    wf_convert_to_f32(v->type, wf_view_at(v, wf_view_row(v, r)), to, wf_view_last(v));
+    int64_t length = wf_view_last(v);
+    for (int64_t i = 0; i < b->n; i++)
+        wf_convert_to_f32(v->type, wf_view_at(v, wf_view_row(v, b->row[i])), to + i * length,
+                          length);
 }
 
-static void store_row(const wf_view *v, int64_t r, const float *from)
+static void store_lanes(const block *b, const wf_view *v, const float *from)
 {
-    wf_convert_from_f32(v->type, from, wf_view_at(v, wf_view_row(v, r)), wf_view_last(v));
+    int64_t length = wf_view_last(v);
+    for (int64_t i = 0; i < b->n; i++)
+        wf_convert_from_f32(v->type, from + i * length, wf_view_at(v, wf_view_row(v, b->row[i])),
+                            length);
 }
 
 /* ---- What both directions share ---- */
 
 static int64_t scratch_floats(const attention *o)
 {
-    return o->lanes * (2 * (o->d + o->dv) + o->most) + o->d + o->dv;
+    return LANES * (2 * o->d + 2 * o->dv + o->most) + o->d + o->dv;
 }
 
 static scratch get_scratch(const attention *o, int thread)
 {
     scratch s;
     s.lane_d = wf_row_buffer(o->l, thread, 1, 0, scratch_floats(o));
-    s.sum_d = s.lane_d + o->lanes * o->d;
-    s.lane_dv = s.sum_d + o->lanes * o->d;
-    s.sum_dv = s.lane_dv + o->lanes * o->dv;
-    s.row_d = s.sum_dv + o->lanes * o->dv;
+    s.sum_d = s.lane_d + LANES * o->d;
+    s.lane_dv = s.sum_d + LANES * o->d;
+    s.sum_dv = s.lane_dv + LANES * o->dv;
+    s.row_d = s.sum_dv + LANES * o->dv;
     s.row_dv = s.row_d + o->d;
     s.scores = s.row_dv + o->dv;
     return s;
@@ -128,7 +140,6 @@ static void set_sizes(attention *o, const wf_dims *q, const wf_dims *k, const wf
     o->group = o->kv_heads > 0 ? q->d[1] / o->kv_heads : 0;
     o->d = q->d[2];
     o->dv = v->d[v->n - 1];
-    o->lanes = o->group > LANES ? o->group : LANES;
 }
 
 static void set_options(attention *o)
@@ -138,10 +149,15 @@ static void set_options(attention *o)
     o->cap = (float)o->attr->softcap;
 }
 
-static bool sees(const attention *o, int64_t query_position, int64_t key_position)
+static span seen_from(const attention *o, int64_t position)
 {
-    return (!o->attr->causal || key_position <= query_position) &&
-           (o->attr->window == 0 || query_position - key_position < o->attr->window);
+    return (span){.low = o->attr->window > 0 ? position - o->attr->window + 1 : INT64_MIN,
+                  .high = o->attr->causal ? position : INT64_MAX};
+}
+
+static bool sees(span seen, int64_t position)
+{
+    return seen.low <= position && position <= seen.high;
 }
 
 static float score(const attention *o, const float *q, const float *k)
@@ -150,106 +166,95 @@ static float score(const attention *o, const float *q, const float *k)
     return o->cap != 0 ? o->cap * tanhf(s / o->cap) : s;
 }
 
-/* The longest run that begins with row i and ends at `end` or before. */
-static run next_run(const attention *o, int64_t kv_head, int64_t i, int64_t end)
+/* The keys of a block's sequence: how many, and where key j stands there and in memory. */
+static int64_t key_count(const attention *o, const block *b)
 {
-    const int32_t *start = o->seq_start->data;
-    run r = {.begin = i, .end = i + 1, .kv_head = kv_head};
-    r.sequence = wf_packed_find(o->seq_start, i);
-    if (r.sequence >= 0)
-        r.end = start[r.sequence + 1] < end ? start[r.sequence + 1] : end;
-    return r;
-}
-
-/* The row of [N, H, ...] for lane number `lane` of a run of queries. */
-static int64_t query_row(const attention *o, const run *r, int64_t lane)
-{
-    int64_t i = r->begin + lane / o->group;
-    return (i * o->kv_heads + r->kv_head) * o->group + lane % o->group;
-}
-
-/* The keys of a run's sequence: how many, and where key j stands in the sequence and in memory. */
-static int64_t key_count(const attention *o, const run *r)
-{
-    const int32_t *start = o->seq_start->data;
-    if (r->sequence < 0)
+    if (b->sequence < 0)
         return 0;
-    return o->lengths ? ((const int32_t *)o->lengths->data)[r->sequence]
-                      : start[r->sequence + 1] - start[r->sequence];
+    return o->table ? o->lengths[b->sequence] : o->start[b->sequence + 1] - o->start[b->sequence];
 }
 
-static int64_t key_position(const attention *o, const run *r, int64_t j)
+static int64_t key_position(const attention *o, const block *b, int64_t j)
 {
-    const int32_t *start = o->seq_start->data;
-    return o->table ? j : o->positions[start[r->sequence] + j];
+    return o->table ? j : o->positions[o->start[b->sequence] + j];
 }
 
-static int64_t key_row(const attention *o, const run *r, int64_t j)
+static int64_t key_row(const attention *o, const block *b, int64_t j)
 {
-    int64_t token = ((const int32_t *)o->seq_start->data)[r->sequence] + j;
+    int64_t token = o->start[b->sequence] + j, page = o->k->dim[1];
     if (o->table) {
-        const int32_t *pages = wf_view_at(o->table, wf_view_row(o->table, r->sequence));
-        token = pages[j / o->k->dim[1]] * o->k->dim[1] + j % o->k->dim[1];
+        const int32_t *pages = wf_view_at(o->table, wf_view_row(o->table, b->sequence));
+        token = pages[j / page] * page + j % page;
     }
-    return token * o->kv_heads + r->kv_head;
+    return token * o->kv_heads + b->kv_head;
 }
 
-/* Query rows in a block. */
-static int64_t query_rows(const attention *o)
+/* Lanes are numbered through all rows; this takes them from `begin` on while they are before `end`
+ * and in one sequence. */
+static block take_lanes(const attention *o, int64_t kv_head, int64_t begin, int64_t end)
 {
-    return o->group < LANES ? LANES / o->group : 1;
+    int64_t first = begin / o->per_row;
+    block b = {.sequence = wf_packed_find(o->seq_start, first), .kv_head = kv_head};
+    int64_t last = b.sequence < 0 ? first + 1 : o->start[b.sequence + 1];
+    for (int64_t lane = begin; lane < end && lane < last * o->per_row; lane++) {
+        int64_t i = lane / o->per_row;
+        b.row[b.n] = (i * o->kv_heads + kv_head) * o->per_row + lane % o->per_row;
+        b.position[b.n] = o->positions[i];
+        b.seen[b.n++] = seen_from(o, o->positions[i]);
+    }
+    return b;
 }
 
-static void some_blocks(void *arg, int64_t begin, int64_t end, int thread)
+static void work_on_blocks(void *arg, int64_t begin, int64_t end, int thread)
 {
     const attention *o = arg;
     scratch s = get_scratch(o, thread);
-    int64_t blocks = divide_up(o->n, o->block_rows);
+    int64_t lanes = o->n * o->per_row, blocks = (lanes + LANES - 1) / LANES;
     for (int64_t item = begin; item < end; item++) {
-        /* Under a causal mask blocks cost the more the later they stand. Taking them from both ends
-         * in turn makes neighbouring items cost the same together. */
-        int64_t t = item % blocks, block = t % 2 ? blocks - 1 - t / 2 : t / 2;
-        int64_t row = block * o->block_rows, stop = row + o->block_rows;
-        while (row < stop && row < o->n) {
-            run r = next_run(o, item / blocks, row, stop);
-            o->work(o, &r, &s);
-            row = r.end;
+        /* Under a causal mask late queries cost most. Taking blocks from both ends in turn gives
+         * every thread as many of these as of the others. */
+        int64_t t = item % blocks, lane = (t % 2 ? blocks - 1 - t / 2 : t / 2) * LANES;
+        int64_t stop = lane + LANES < lanes ? lane + LANES : lanes;
+        while (lane < stop) {
+            block b = take_lanes(o, item / blocks, lane, stop);
+            o->work(o, &b, &s);
+            lane += b.n;
         }
     }
 }
 
-/* Has `work` done on all rows of all kv heads. */
-static void for_blocks(attention *o, int64_t block_rows, int64_t others, work_fn *work)
+/* Has `work` done on all lanes, each of which meets up to `others` rows. */
+static void for_blocks(attention *o, int64_t per_row, int64_t others, work_fn *work)
 {
-    o->block_rows = block_rows;
+    o->per_row = per_row;
     o->work = work;
-    int64_t cost = LANES * others * (o->d + o->dv) + 1;
-    wf_parallel_for(o->l->threads, o->kv_heads * divide_up(o->n, block_rows), GRAIN / cost + 1,
-                    some_blocks, o);
+    int64_t items = (o->n * per_row + LANES - 1) / LANES * o->kv_heads;
+    int64_t cost = LANES * others * (o->d + o->dv);
+    wf_parallel_for(o->l->threads, items, GRAIN / (cost + 1) + 1, work_on_blocks, o);
 }
 
 /* ---- Forward ---- */
 
 /* scores[lane][j] for all keys j; -Inf where the lane's query does not see the key. */
-static void all_scores(const attention *o, const run *r, const scratch *s)
+static void all_scores(const attention *o, const block *b, const scratch *s)
 {
-    int64_t lanes = (r->end - r->begin) * o->group, keys = key_count(o, r);
+    int64_t keys = key_count(o, b);
     for (int64_t j = 0; j < keys; j++) {
         const float *key = NULL;
-        int64_t position = key_position(o, r, j);
-        for (int64_t lane = 0; lane < lanes; lane++) {
-            float *to = s->scores + lane * o->most + j;
+        int64_t position = key_position(o, b, j);
+        for (int64_t i = 0; i < b->n; i++) {
+            float *to = s->scores + i * o->most + j;
             *to = -INFINITY;
-            if (!sees(o, o->positions[r->begin + lane / o->group], position))
+            if (!sees(b->seen[i], position))
                 continue;
             if (!key)
-                key = wf_row_read(o->k, key_row(o, r, j), s->row_d);
-            *to = score(o, s->lane_d + lane * o->d, key);
+                key = wf_row_read(o->k, key_row(o, b, j), s->row_d);
+            *to = score(o, s->lane_d + i * o->d, key);
         }
     }
 }
 
-/* Turns n scores into probabilities, zeros where there is nothing to see; gives log-sum-exp. */
+/* Turns n scores into probabilities, 0 for -Inf, and gives their log-sum-exp. */
 static double softmax(float *scores, int64_t n)
 {
     float most = -INFINITY;
@@ -269,77 +274,72 @@ static double softmax(float *scores, int64_t n)
 }
 
 /* sum_dv[lane] = sum over keys of probability times value. */
-static void add_values(const attention *o, const run *r, const scratch *s)
+static void add_values(const attention *o, const block *b, const scratch *s)
 {
-    int64_t lanes = (r->end - r->begin) * o->group, keys = key_count(o, r);
-    zero(s->sum_dv, lanes * o->dv);
+    int64_t keys = key_count(o, b);
+    zero(s->sum_dv, b->n * o->dv);
     for (int64_t j = 0; j < keys; j++) {
         const float *value = NULL;
-        for (int64_t lane = 0; lane < lanes; lane++) {
-            float p = s->scores[lane * o->most + j];
+        for (int64_t i = 0; i < b->n; i++) {
+            float p = s->scores[i * o->most + j];
             if (p == 0)
-                continue; /* what is not seen must not count, be it Inf or NaN */
+                continue; /* what is not seen does not count, be it Inf or NaN */
             if (!value)
-                value = wf_row_read(o->v, key_row(o, r, j), s->row_dv);
-            add_scaled(s->sum_dv + lane * o->dv, p, value, o->dv);
+                value = wf_row_read(o->v, key_row(o, b, j), s->row_dv);
+            add_scaled(s->sum_dv + i * o->dv, p, value, o->dv);
         }
     }
 }
 
-static void attend(const attention *o, const run *r, const scratch *s)
+static void attend(const attention *o, const block *b, const scratch *s)
 {
-    const wf_view *out = &o->l->out[0], *save = &o->l->out[1];
-    int64_t lanes = (r->end - r->begin) * o->group, keys = key_count(o, r);
-    for (int64_t lane = 0; lane < lanes; lane++)
-        load_row(o->q, query_row(o, r, lane), s->lane_d + lane * o->d);
-    all_scores(o, r, s);
-    for (int64_t lane = 0; lane < lanes; lane++) {
-        double lse = softmax(s->scores + lane * o->most, keys);
-        if (save->data)
-            ((float *)save->data)[query_row(o, r, lane)] = (float)lse;
+    const wf_view *out = &o->l->out[0], *lse = &o->l->out[1];
+    int64_t keys = key_count(o, b);
+    load_lanes(b, o->q, s->lane_d);
+    all_scores(o, b, s);
+    for (int64_t i = 0; i < b->n; i++) {
+        double x = softmax(s->scores + i * o->most, keys);
+        if (lse->data)
+            ((float *)lse->data)[b->row[i]] = (float)x;
     }
-    if (!out->data)
-        return;
-    add_values(o, r, s);
-    for (int64_t lane = 0; lane < lanes; lane++)
-        store_row(out, query_row(o, r, lane), s->sum_dv + lane * o->dv);
+    if (out->data) {
+        add_values(o, b, s);
+        store_lanes(b, out, s->sum_dv);
+    }
 }
 
-/* Fails unless every key that some query sees is on a page of the pool. */
-static wf_status check_sequence_pages(const attention *o, int64_t s)
+/* Fails unless every key of sequence s that some query sees is on a page of the pool. */
+static wf_status check_pages(const attention *o, int64_t s)
 {
-    const int32_t *start = o->seq_start->data;
     const int32_t *pages = wf_view_at(o->table, wf_view_row(o->table, s));
-    int64_t page = o->k->dim[1], length = ((const int32_t *)o->lengths->data)[s];
+    int64_t page = o->k->dim[1], length = o->lengths[s];
     if (length < 0 || length > o->most)
         return wf_fail(o->l->ctx, WF_ERR_DEVICE,
                        "attention: lengths[%lld] is %lld, but the table has room for %lld keys",
                        (long long)s, (long long)length, (long long)o->most);
-    int64_t first = 0, last = -1; /* pages found good for an earlier query */
-    for (int64_t i = start[s]; i < start[s + 1]; i++) {
-        int64_t low = 0, high = length - 1, position = o->positions[i]; /* keys it sees */
-        if (o->attr->window > 0 && position - o->attr->window >= 0)
-            low = position - o->attr->window + 1;
-        if (o->attr->causal && position < high)
-            high = position;
-        if (low > high || (low / page >= first && high / page <= last))
+    int64_t first = 0, last = -1; /* pages that an earlier query found good */
+    for (int64_t i = o->start[s]; i < o->start[s + 1]; i++) {
+        span seen = seen_from(o, o->positions[i]);
+        seen.low = seen.low > 0 ? seen.low : 0;
+        seen.high = seen.high < length ? seen.high : length - 1;
+        if (seen.low > seen.high || (seen.low / page >= first && seen.high / page <= last))
             continue;
-        first = low / page;
-        last = high / page;
+        first = seen.low / page;
+        last = seen.high / page;
         for (int64_t p = first; p <= last; p++)
             if (pages[p] < 0 || pages[p] >= o->k->dim[0])
-                return wf_fail(
-                    o->l->ctx, WF_ERR_DEVICE,
-                    "attention: page %d in table[%lld][%lld] is not one of the pool's %lld",
-                    pages[p], (long long)s, (long long)p, (long long)o->k->dim[0]);
+                return wf_fail(o->l->ctx, WF_ERR_DEVICE,
+                               "attention: table[%lld][%lld] is page %d, but the pool has %lld",
+                               (long long)s, (long long)p, pages[p], (long long)o->k->dim[0]);
     }
     return WF_OK;
 }
 
 static void attention_sizes(attention *o, const wf_node *n)
 {
-    set_sizes(o, &n->in[0]->shape, &n->in[1]->shape, &n->in[2]->shape);
-    o->most = n->nin > 5 ? n->in[5]->shape.d[1] * n->in[1]->shape.d[1] : o->n;
+    const wf_dims *k = &n->in[1]->shape;
+    set_sizes(o, &n->in[0]->shape, k, &n->in[2]->shape);
+    o->most = n->nin > 5 ? n->in[5]->shape.d[1] * k->d[1] : o->n;
 }
 
 static size_t attention_workspace(const wf_node *n, int threads)
@@ -353,125 +353,117 @@ static size_t attention_workspace(const wf_node *n, int threads)
 static wf_status launch_attention(const wf_launch *l)
 {
     const wf_view *in = l->in;
-    attention o = {.l = l, .q = &in[0], .k = &in[1], .v = &in[2], .seq_start = &in[3]};
+    attention o = {.l = l, .q = &in[0], .k = &in[1], .v = &in[2]};
+    o.seq_start = &in[3];
+    o.start = in[3].data;
     o.positions = in[4].data;
-    if (l->nin > 5) {
-        o.table = &in[5];
-        o.lengths = &in[6];
-    }
+    o.table = l->nin > 5 ? &in[5] : NULL;
+    o.lengths = l->nin > 5 ? in[6].data : NULL;
     attention_sizes(&o, l->node);
     set_options(&o);
     WF_TRY(wf_packed_check(l, o.seq_start, o.n));
     for (int64_t s = 0; o.table && s + 1 < o.seq_start->dim[0]; s++)
-        WF_TRY(check_sequence_pages(&o, s));
+        WF_TRY(check_pages(&o, s));
     if (o.group > 0)
-        for_blocks(&o, query_rows(&o), o.most, attend);
+        for_blocks(&o, o.group, o.most, attend);
     return WF_OK;
 }
 
 /* ---- Gradient ----
  *
  * With p = exp(s - lse) and delta = do . o:  ds = p (do . v - delta), which passes through the cap
- * and the scale to q . k. Two passes, in which p is computed anew: one sums dq over keys with
- * queries as lanes, the other dk and dv over queries with keys as lanes. */
+ * and the scale to q . k. Two passes compute p anew: one sums dq over keys, with queries as lanes,
+ * the other sums dk and dv over queries, with keys as lanes. */
 
-/* One query and one key: *p, and the gradient of q . k. */
-static float pair(const attention *o, const float *q, const float *k, const float *dout,
-                  const float *v, int64_t query, float *p)
-{
-    float s = score(o, q, k);
-    *p = expf(s - o->query[query].lse);
-    float ds = *p * (dot(dout, v, o->dv) - o->query[query].delta);
-    if (o->cap != 0)
-        ds *= 1 - s / o->cap * (s / o->cap);
-    return ds * o->scale;
-}
-
-/* Gathers what is to be known of each query: rows [begin, end) of [N, H, Dv]. */
-static void prepare_queries(void *arg, int64_t begin, int64_t end, int thread)
+/* Fills o->saved for rows [begin, end) of [N * H, Dv]. */
+static void save_queries(void *arg, int64_t begin, int64_t end, int thread)
 {
     const attention *o = arg;
     int64_t heads = o->kv_heads * o->group;
     scratch s = get_scratch(o, thread);
     for (int64_t r = begin; r < end; r++) {
+        const float *lse = wf_view_at(o->lse, wf_view_row(o->lse, r / heads));
         const float *dout = wf_row_read(o->dout, r, s.lane_dv);
         const float *out = wf_row_read(o->out, r, s.row_dv);
-        const float *lse = wf_view_at(o->lse, wf_view_row(o->lse, r / heads));
-        double sum = 0;
+        double delta = 0;
         for (int64_t i = 0; i < o->dv; i++)
-            sum += (double)dout[i] * out[i];
-        o->query[r].delta = (float)sum;
-        o->query[r].lse = lse[r % heads];
+            delta += (double)dout[i] * out[i];
+        o->saved[2 * r] = lse[r % heads];
+        o->saved[2 * r + 1] = (float)delta;
     }
 }
 
-static void dq_run(const attention *o, const run *r, const scratch *s)
+/* One query and one key: *p, and the gradient of q . k. */
+static float pair(const attention *o, const float *q, const float *k, const float *dout,
+                  const float *v, const float *saved, float *p)
 {
-    int64_t lanes = (r->end - r->begin) * o->group, keys = key_count(o, r);
-    zero(s->sum_d, lanes * o->d);
-    for (int64_t lane = 0; lane < lanes; lane++) {
-        load_row(o->q, query_row(o, r, lane), s->lane_d + lane * o->d);
-        load_row(o->dout, query_row(o, r, lane), s->lane_dv + lane * o->dv);
-    }
+    float s = score(o, q, k);
+    *p = expf(s - saved[0]);
+    float ds = *p * (dot(dout, v, o->dv) - saved[1]);
+    if (o->cap != 0)
+        ds *= 1 - s / o->cap * (s / o->cap);
+    return ds * o->scale;
+}
+
+static void sum_dq(const attention *o, const block *b, const scratch *s)
+{
+    int64_t keys = key_count(o, b);
+    load_lanes(b, o->q, s->lane_d);
+    load_lanes(b, o->dout, s->lane_dv);
+    zero(s->sum_d, b->n * o->d);
     for (int64_t j = 0; j < keys; j++) {
-        const float *key = NULL, *value = NULL;
-        int64_t position = key_position(o, r, j);
-        for (int64_t lane = 0; lane < lanes; lane++) {
-            if (!sees(o, o->positions[r->begin + lane / o->group], position))
+        const float *k = NULL, *v = NULL;
+        int64_t position = key_position(o, b, j);
+        for (int64_t i = 0; i < b->n; i++) {
+            if (!sees(b->seen[i], position))
                 continue;
-            if (!key) {
-                key = wf_row_read(o->k, key_row(o, r, j), s->row_d);
-                value = wf_row_read(o->v, key_row(o, r, j), s->row_dv);
+            if (!k) {
+                k = wf_row_read(o->k, key_row(o, b, j), s->row_d);
+                v = wf_row_read(o->v, key_row(o, b, j), s->row_dv);
             }
-            float p, ds = pair(o, s->lane_d + lane * o->d, key, s->lane_dv + lane * o->dv, value,
-                               query_row(o, r, lane), &p);
-            add_scaled(s->sum_d + lane * o->d, ds, key, o->d);
+            const float *saved = o->saved + 2 * b->row[i];
+            float p, ds = pair(o, s->lane_d + i * o->d, k, s->lane_dv + i * o->dv, v, saved, &p);
+            add_scaled(s->sum_d + i * o->d, ds, k, o->d);
         }
     }
-    for (int64_t lane = 0; lane < lanes; lane++)
-        store_row(&o->l->out[0], query_row(o, r, lane), s->sum_d + lane * o->d);
+    store_lanes(b, &o->l->out[0], s->sum_d);
 }
 
-/* One query head meets all keys of the run. */
-static void dkv_query(const attention *o, const run *r, int64_t i, int64_t head, const scratch *s)
+/* One row of q and do meets all keys of the block. */
+static void add_query(const attention *o, const block *b, span seen, int64_t row, const scratch *s)
 {
-    int64_t query = (i * o->kv_heads + r->kv_head) * o->group + head;
-    const float *q = NULL, *dout = NULL;
-    for (int64_t lane = 0; lane < r->end - r->begin; lane++) {
-        if (!sees(o, o->positions[i], o->positions[r->begin + lane]))
+    const float *q = NULL, *dout = NULL, *saved = o->saved + 2 * row;
+    for (int64_t i = 0; i < b->n; i++) {
+        if (!sees(seen, b->position[i]))
             continue;
         if (!q) {
-            q = wf_row_read(o->q, query, s->row_d);
-            dout = wf_row_read(o->dout, query, s->row_dv);
+            q = wf_row_read(o->q, row, s->row_d);
+            dout = wf_row_read(o->dout, row, s->row_dv);
         }
-        float p,
-            ds = pair(o, q, s->lane_d + lane * o->d, dout, s->lane_dv + lane * o->dv, query, &p);
-        add_scaled(s->sum_d + lane * o->d, ds, q, o->d);
-        add_scaled(s->sum_dv + lane * o->dv, p, dout, o->dv);
+        float p, ds = pair(o, q, s->lane_d + i * o->d, dout, s->lane_dv + i * o->dv, saved, &p);
+        add_scaled(s->sum_d + i * o->d, ds, q, o->d);
+        add_scaled(s->sum_dv + i * o->dv, p, dout, o->dv);
     }
 }
 
-static void dkv_run(const attention *o, const run *r, const scratch *s)
+static void sum_dk_dv(const attention *o, const block *b, const scratch *s)
 {
     const wf_view *dk = &o->l->out[1], *dv = &o->l->out[2];
-    const int32_t *start = o->seq_start->data;
-    int64_t lanes = r->end - r->begin, first = r->begin * o->kv_heads + r->kv_head;
-    zero(s->sum_d, lanes * o->d);
-    zero(s->sum_dv, lanes * o->dv);
-    for (int64_t lane = 0; lane < lanes; lane++) {
-        load_row(o->k, first + lane * o->kv_heads, s->lane_d + lane * o->d);
-        load_row(o->v, first + lane * o->kv_heads, s->lane_dv + lane * o->dv);
+    load_lanes(b, o->k, s->lane_d);
+    load_lanes(b, o->v, s->lane_dv);
+    zero(s->sum_d, b->n * o->d);
+    zero(s->sum_dv, b->n * o->dv);
+    int64_t queries = b->sequence < 0 ? 0 : o->start[b->sequence + 1] - o->start[b->sequence];
+    for (int64_t j = 0; j < queries; j++) {
+        int64_t i = o->start[b->sequence] + j;
+        int64_t first = (i * o->kv_heads + b->kv_head) * o->group;
+        for (int64_t h = 0; h < o->group; h++)
+            add_query(o, b, seen_from(o, o->positions[i]), first + h, s);
     }
-    if (r->sequence >= 0)
-        for (int64_t i = start[r->sequence]; i < start[r->sequence + 1]; i++)
-            for (int64_t head = 0; head < o->group; head++)
-                dkv_query(o, r, i, head, s);
-    for (int64_t lane = 0; lane < lanes; lane++) {
-        if (dk->data)
-            store_row(dk, first + lane * o->kv_heads, s->sum_d + lane * o->d);
-        if (dv->data)
-            store_row(dv, first + lane * o->kv_heads, s->sum_dv + lane * o->dv);
-    }
+    if (dk->data)
+        store_lanes(b, dk, s->sum_d);
+    if (dv->data)
+        store_lanes(b, dv, s->sum_dv);
 }
 
 static void attention_grad_sizes(attention *o, const wf_node *n)
@@ -479,13 +471,13 @@ static void attention_grad_sizes(attention *o, const wf_node *n)
     set_sizes(o, &n->in[1]->shape, &n->in[2]->shape, &n->in[3]->shape);
 }
 
-/* Scratch memory of the threads, then o->query. */
+/* Scratch memory of the threads, then o->saved. */
 static size_t attention_grad_workspace(const wf_node *n, int threads)
 {
     attention o = {0};
     attention_grad_sizes(&o, n);
     return wf_row_workspace(threads, 1, scratch_floats(&o)) +
-           (size_t)(o.n * o.kv_heads * o.group) * sizeof *o.query;
+           wf_row_workspace(1, 2, o.n * o.kv_heads * o.group);
 }
 
 /* attention_grad: (do, q, k, v, seq_start, positions, o, lse) -> dq, dk, dv */
@@ -494,6 +486,7 @@ static wf_status launch_attention_grad(const wf_launch *l)
     const wf_view *in = l->in;
     attention o = {.l = l, .dout = &in[0], .q = &in[1], .k = &in[2], .v = &in[3]};
     o.seq_start = &in[4];
+    o.start = in[4].data;
     o.positions = in[5].data;
     o.out = &in[6];
     o.lse = &in[7];
@@ -503,13 +496,14 @@ static wf_status launch_attention_grad(const wf_launch *l)
     if (o.group == 0)
         return WF_OK;
 
-    o.query = (void *)((char *)l->workspace + wf_row_workspace(l->threads, 1, scratch_floats(&o)));
-    wf_parallel_for(l->threads, o.n * o.kv_heads * o.group, GRAIN / (o.dv + 1) + 1, prepare_queries,
+    size_t before = wf_row_workspace(l->threads, 1, scratch_floats(&o));
+    o.saved = (float *)(void *)((char *)l->workspace + before);
+    wf_parallel_for(l->threads, o.n * o.kv_heads * o.group, GRAIN / (o.dv + 1) + 1, save_queries,
                     &o);
     if (l->out[0].data)
-        for_blocks(&o, query_rows(&o), o.n, dq_run);
+        for_blocks(&o, o.group, o.n, sum_dq);
     if (l->out[1].data || l->out[2].data)
-        for_blocks(&o, LANES, o.n, dkv_run);
+        for_blocks(&o, 1, o.n * o.group, sum_dk_dv);
     return WF_OK;
 }
 

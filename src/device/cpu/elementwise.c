@@ -26,14 +26,13 @@ typedef struct {
 
 typedef void span_fn(const span *s);
 
-/* The loop over a span. Its elements do not depend on each other, also where the result takes the
- * place of an operand: which is what ivdep says. */
+/* Says of the loop over a span that its elements do not depend on each other, also where the result
+ * takes the place of an operand. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define INDEPENDENT _Pragma("GCC ivdep")
 #else
 #define INDEPENDENT
 #endif
-#define EACH(s) INDEPENDENT for (int64_t i = 0, n_ = (s)->n; i < n_; i++)
 
 /* ---- The ops of ops.def: name, and the expression of x, or of a and b ---- */
 
@@ -95,15 +94,17 @@ static inline float relu(float x)
     NUMBER(minimum, a <= b || a != a ? a : b, a <= b ? a : b) \
     COMPARE(lt, a < b, a < b)                                 \
     COMPARE(le, a <= b, a <= b)                               \
-    COMPARE(eq, a == b, a == b)
+    COMPARE(eq, a == b, a == b)                               \
+    COMPARE(ne, a != b, a != b)
 
 #define UNARY_SPAN(name, expr)            \
     static void name##_f32(const span *s) \
     {                                     \
         const float *in = s->in[0];       \
         float *out = s->out[0];           \
-        EACH(s)                           \
-        {                                 \
+        const int64_t n = s->n;           \
+        INDEPENDENT                       \
+        for (int64_t i = 0; i < n; i++) { \
             const float x = in[i];        \
             out[i] = expr;                \
         }                                 \
@@ -113,8 +114,9 @@ static inline float relu(float x)
     {                                                \
         const from *in0 = s->in[0], *in1 = s->in[1]; \
         to *out = s->out[0];                         \
-        EACH(s)                                      \
-        {                                            \
+        const int64_t n = s->n;                      \
+        INDEPENDENT                                  \
+        for (int64_t i = 0; i < n; i++) {            \
             const from a = in0[i], b = in1[i];       \
             out[i] = expr;                           \
         }                                            \
@@ -137,8 +139,10 @@ static void scale_f32(const span *s)
     const float factor = (float)((const wf_attr_scale *)s->l->attr)->factor;
     const float *x = s->in[0];
     float *out = s->out[0];
-    EACH(s)
-    out[i] = x[i] * factor;
+    const int64_t n = s->n;
+    INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        out[i] = x[i] * factor;
 }
 
 static inline float gelu_slope(float x)
@@ -181,8 +185,10 @@ static void gelu_grad_f32(const span *s)
 {
     const float *dy = s->in[0], *x = s->in[1];
     float *dx = s->out[0];
-    EACH(s)
-    dx[i] = dy[i] * gelu_slope(x[i]);
+    const int64_t n = s->n;
+    INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        dx[i] = dy[i] * gelu_slope(x[i]);
 }
 
 static void glu_f32(const span *s)
@@ -190,8 +196,10 @@ static void glu_f32(const span *s)
     const int64_t kind = ((const wf_attr_glu *)s->l->attr)->kind;
     const float *gate = s->in[0], *up = s->in[1];
     float *out = s->out[0];
-    EACH(s)
-    out[i] = activate(kind, gate[i]) * up[i];
+    const int64_t n = s->n;
+    INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        out[i] = activate(kind, gate[i]) * up[i];
 }
 
 static void glu_grad_f32(const span *s)
@@ -231,8 +239,9 @@ static void dropout_f32(const span *s)
         const uint8_t *condition = s->in[0];         \
         const type *in1 = s->in[1], *in2 = s->in[2]; \
         type *out = s->out[0];                       \
-        EACH(s)                                      \
-        {                                            \
+        const int64_t n = s->n;                      \
+        INDEPENDENT                                  \
+        for (int64_t i = 0; i < n; i++) {            \
             const type a = in1[i], b = in2[i];       \
             out[i] = condition[i] ? a : b;           \
         }                                            \
@@ -246,10 +255,10 @@ WHERE_SPAN(uint32_t)
 typedef struct {
     const wf_launch *l;
     span_fn *fn;
-    int nin, nout; /* operands that are walked; the first inputs and all outputs */
+    int nin, nout; /* the first inputs are operands, all outputs are results */
     bool raw;      /* operands stay as they are stored */
-    bool in_place; /* no operand needs a buffer */
-    wf_walk walk;  /* operands: inputs, then outputs */
+    bool direct;   /* no operand needs a buffer */
+    wf_walk walk;  /* over the results, which are dense; operands: the inputs */
 } job;
 
 static bool is_narrow(const wf_view *v)
@@ -264,7 +273,7 @@ static void run_range(void *arg, int64_t begin, int64_t end, int thread)
     wf_chunk in_buf[MAX_IN], out_buf[MAX_OUT];
     span s = {.l = j->l, .first = begin};
     wf_run r = wf_run_over(&j->walk, begin, end);
-    for (; wf_run_next(&r, j->in_place ? INT64_MAX : WF_CHUNK); s.first += s.n) {
+    for (; wf_run_next(&r, j->direct ? INT64_MAX : WF_CHUNK); s.first += s.n) {
         s.n = r.n;
         for (int i = 0; i < j->nin; i++)
             s.in[i] = (j->raw ? wf_chunk_load : wf_chunk_widen)(
@@ -293,7 +302,7 @@ static bool needs_buffer(const job *j, const wf_view *v, int64_t step)
 
 static wf_status run(const wf_launch *l, span_fn *fn, int nin, bool raw)
 {
-    job j = {.l = l, .fn = fn, .nin = nin, .nout = l->nout, .raw = raw, .in_place = true};
+    job j = {.l = l, .fn = fn, .nin = nin, .nout = l->nout, .raw = raw, .direct = true};
     bool wanted = false;
     for (int i = 0; i < l->nout; i++)
         wanted |= l->out[i].data != NULL;
@@ -305,9 +314,9 @@ static wf_status run(const wf_launch *l, span_fn *fn, int nin, bool raw)
         wf_walk_add(&j.walk, &l->in[i]);
     wf_walk_fold(&j.walk);
     for (int i = 0; i < j.nin; i++)
-        j.in_place &= !needs_buffer(&j, &l->in[i], wf_walk_step(&j.walk, i));
+        j.direct &= !needs_buffer(&j, &l->in[i], wf_walk_step(&j.walk, i));
     for (int i = 0; i < j.nout; i++)
-        j.in_place &= !needs_buffer(&j, &l->out[i], 1);
+        j.direct &= !needs_buffer(&j, &l->out[i], 1);
     wf_parallel_for(l->threads, wf_walk_count(&j.walk), wf_grain(1), run_range, &j);
     return WF_OK;
 }
@@ -325,13 +334,16 @@ typedef struct {
     span_fn *f32, *i32;
 } rule;
 
-/* clang-format off: the rows bring their own commas */
+/* clang-format off */
 #define UNARY_RULE(name, expr) [WF_OP_##name] = {1, name##_f32, NULL},
 #define FLOAT_RULE(name, f32) [WF_OP_##name] = {2, name##_f32, NULL},
 #define NUMBER_RULE(name, f32, i32) [WF_OP_##name] = {2, name##_f32, name##_i32},
 #define OTHER_RULE(name, nin) [WF_OP_##name] = {nin, name##_f32, NULL},
 static const rule rules[WF_OP_COUNT] = {
-    UNARY_OPS(UNARY_RULE) BINARY_OPS(FLOAT_RULE, NUMBER_RULE, NUMBER_RULE) OTHER_OPS(OTHER_RULE)};
+    UNARY_OPS(UNARY_RULE)
+    BINARY_OPS(FLOAT_RULE, NUMBER_RULE, NUMBER_RULE)
+    OTHER_OPS(OTHER_RULE)
+};
 /* clang-format on */
 
 static wf_status launch(const wf_launch *l)

@@ -17,11 +17,11 @@
 #include "device/cpu/row.h"
 
 enum {
-    MR = 4,             /* 4 x 8 sums take 8 of SSE2's 16 registers and */
-    NR = 8,             /* leave room for the operands */
-    KC = 256,           /* one panel of each operand: 12 KB of the first-level cache */
-    TILE_M = 32 * MR,   /* packed blocks and sums of a tile: 3 x 128 KB of the */
-    TILE_N = 16 * NR,   /* second-level cache */
+    MR = 4,           /* 4 x 8 sums take 8 of the 16 registers of SSE2, the least that x86-64 */
+    NR = 8,           /* has, and leave room for the operands */
+    KC = 256,         /* one panel of each operand: 12 KB of the first-level cache */
+    TILE_M = 32 * MR, /* packed blocks and sums of a tile: 320 KB of the second-level cache */
+    TILE_N = 16 * NR,
     DIRECT_M = 2,       /* with so few rows b is not packed */
     GRAIN = 256 * 1024, /* multiplications worth waking a thread for */
     LINE = 16           /* floats in a cache line */
@@ -97,6 +97,7 @@ static const float *row_part(const wf_view *v, int64_t r, int64_t begin, int64_t
     return buf;
 }
 
+/* Deals the n elements of one k out to the panels, which are `stride` apart. */
 static inline void pack_row_of_k(float *to, const float *from, int64_t n, int width, int64_t stride)
 {
     for (; n >= width; n -= width, from += width, to += stride)

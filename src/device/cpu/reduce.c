@@ -7,7 +7,7 @@
  * number of threads, and one large sum can still be shared by all of them.
  *
  * NaN: sum, mean and max give NaN where one goes in. argmax and top_k, which must name a place,
- * take it for the smallest of all: smaller than -inf, and equal to any other NaN.
+ * take it for the largest of all: larger than inf, and equal to any other NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -217,7 +217,7 @@ typedef struct {
 static void argmax_f32(const float *x, int64_t first, int64_t n, float *best, int32_t *where)
 {
     for (int64_t i = 0; i < n; i++)
-        if (x[i] > *best || (isnan(*best) && !isnan(x[i]))) {
+        if (x[i] > *best || (isnan(x[i]) && !isnan(*best))) {
             *best = x[i];
             *where = (int32_t)(first + i);
         }
@@ -241,7 +241,7 @@ static void argmax_range(void *arg, int64_t begin, int64_t end, int thread)
     int64_t length = wf_walk_count(&j->gone), step = wf_walk_step(&j->gone, 0), at = begin;
     for (wf_run k = wf_run_over(&j->kept, begin, end); wf_run_next(&k, 1); at++) {
         wf_chunk buf;
-        float best = NAN;
+        float best = -INFINITY;
         int32_t best_int = INT32_MIN, where = 0;
         for (int64_t i = 0; i < length; i += WF_CHUNK) {
             int64_t n = length - i < WF_CHUNK ? length - i : WF_CHUNK;
@@ -274,7 +274,7 @@ static wf_status launch_argmax(const wf_launch *l)
 static bool before(const float *x, int32_t a, int32_t b)
 {
     if (isnan(x[a]) || isnan(x[b]))
-        return isnan(x[a]) && isnan(x[b]) ? a < b : isnan(x[b]);
+        return isnan(x[a]) && isnan(x[b]) ? a < b : isnan(x[a]);
     return x[a] > x[b] || (x[a] == x[b] && a < b);
 }
 

@@ -53,8 +53,8 @@ static const float *read_operand(const update *u, const wf_run *r, int i, wf_chu
     return wf_chunk_widen(&u->l->in[i], r->offset[i], wf_walk_step(&u->walk, i), r->n, buf);
 }
 
-/* State i of a run as f32: its own memory, or buf, from which end_state stores it. States are dense:
- * the elements of a run are next to each other. */
+/* State i of a run as f32: its own memory, or buf, from which end_state stores it. States are
+ * dense, so the elements of a run are next to each other. */
 static float *begin_state(const update *u, const wf_run *r, int i, wf_chunk *buf)
 {
     const wf_view *v = &u->l->in[i];
@@ -153,7 +153,7 @@ static void adamw_range(void *arg, int64_t begin, int64_t end, int thread)
     const update *u = arg;
     const wf_attr_adamw *attr = u->l->attr;
     float keep = (float)(1 - u->lr * attr->weight_decay), eps = (float)attr->eps;
-    float beta2 = (float)attr->beta2;
+    float beta1 = (float)attr->beta1, beta2 = (float)attr->beta2;
     float rest1 = (float)(1 - attr->beta1), rest2 = (float)(1 - attr->beta2);
     (void)thread;
 
@@ -165,7 +165,7 @@ static void adamw_range(void *arg, int64_t begin, int64_t end, int thread)
         const float *grad = read_operand(u, &r, 3, &buf[3]);
         for (int64_t i = 0; i < r.n; i++) {
             float g = grad[i] * u->scale;
-            m[i] += rest1 * (g - m[i]);
+            m[i] = beta1 * m[i] + rest1 * g;
             v[i] = beta2 * v[i] + rest2 * g * g;
             float root = sqrtf(v[i]) / u->root_bias2 + eps;
             p[i] = p[i] * keep - u->step_size * m[i] / root;
@@ -283,10 +283,9 @@ static wf_status launch_kv_append(const wf_launch *l)
     for (int64_t s = 0; s + 1 < l->in[2].dim[0]; s++)
         for (int64_t i = start[s]; i < start[s + 1]; i++)
             if (find_slot(l, s, i) < 0)
-                return wf_fail(
-                    l->ctx, WF_ERR_DEVICE,
-                    "kv_append: the pool has no page for row %lld, position %d of sequence %lld",
-                    (long long)i, positions[i], (long long)s);
+                return wf_fail(l->ctx, WF_ERR_DEVICE,
+                               "kv_append: no page for row %lld, position %d of sequence %lld",
+                               (long long)i, positions[i], (long long)s);
     wf_parallel_for(l->threads, x->dim[1], wf_grain(x->dim[0] * x->dim[2]), append_heads,
                     (void *)l);
     return WF_OK;

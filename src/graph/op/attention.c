@@ -23,7 +23,8 @@ static wf_status check_heads(wf_infer *r, wf_value *const *in, int64_t key_rank)
             "q, k and v must be f32, f16 or bf16");
     WF_RULE(r, q->n == 3 && k->n == key_rank && v->n == key_rank, "q must be [N, H, D], k and v %s",
             key_rank == 3 ? "[N, Hk, D]" : "[P, page, Hk, D]");
-    WF_RULE(r, q->d[2] > 0 && k->d[key_rank - 1] == q->d[2], "k must have q's D, and D not be 0");
+    WF_RULE(r, q->d[2] > 0 && k->d[key_rank - 1] == q->d[2],
+            "k must have q's D, which must not be 0");
     for (int i = 0; i + 1 < key_rank; i++)
         WF_RULE(r, k->d[i] == v->d[i], "k and v must agree but for the last axis");
     int64_t kv_heads = k->d[key_rank - 2];

@@ -14,7 +14,7 @@ static wf_status check_rows(wf_infer *r, const wf_value *x, int first)
         WF_RULE(r,
                 wf_is_float(r->in[i]) && r->in[i]->shape.n == 1 &&
                     r->in[i]->shape.d[0] == wf_dims_last(&x->shape),
-                "gamma and beta must be as long as the last axis of x");
+                "gamma and beta must be floats, as long as the last axis of x");
     return WF_OK;
 }
 

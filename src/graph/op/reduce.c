@@ -35,8 +35,8 @@ wf_status wf_shape_reduce(wf_infer *r)
     const wf_attr_reduce *a = r->attr;
     const wf_value *x = r->in[0];
     bool mean = r->def == wf_op_get(WF_OP_mean);
-    WF_RULE(r, wf_has_type(x, mean ? WF_TYPES_FLOAT : WF_TYPES_NUMBER),
-            "x must be f32, f16, bf16%s", mean ? "" : " or i32");
+    WF_RULE(r, wf_has_type(x, mean ? WF_TYPES_FLOAT : WF_TYPES_NUMBER), "x must be f32, f16%s",
+            mean ? " or bf16" : ", bf16 or i32");
     WF_RULE(r, a->axes >= 0 && a->axes < (int64_t)1 << x->shape.n,
             "axes 0x%llx name an axis that x does not have", (unsigned long long)a->axes);
     WF_RULE(r, r->def != wf_op_get(WF_OP_max) || reduced_count(&x->shape, a) > 0,

@@ -8,7 +8,7 @@ wf_status wf_shape_embed(wf_infer *r)
 {
     const wf_value *table = r->in[0], *ids = r->in[1];
     WF_RULE(r, table->shape.n == 2 && ids->type == WF_I32 && ids->shape.n < WF_MAX_RANK,
-            "needs a table [V, C] and i32 ids");
+            "needs a table [V, C] and i32 ids of rank %d or less", WF_MAX_RANK - 1);
     wf_dims shape = wf_dims_append(&ids->shape, table->shape.d[1]);
     /* A quantized table gives f32 rows. */
     wf_infer_out(r, wf_has_type(table, WF_TYPES_PLAIN) ? table->type : WF_F32, &shape);

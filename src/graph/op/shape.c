@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* shape.c - rules of ops that change type or shape and leave the numbers alone. */
+#include "base/check.h"
 #include "graph/op/rule.h"
 
 /* ---- cast, copy ---- */
@@ -134,7 +135,8 @@ wf_status wf_shape_concat(wf_infer *r)
         for (int k = 0; k < shape.n; k++)
             WF_RULE(r, k == a->axis || x->shape.d[k] == shape.d[k],
                     "shapes must be equal but for axis %lld", (long long)a->axis);
-        shape.d[a->axis] += x->shape.d[a->axis];
+        WF_RULE(r, wf_add_i64(shape.d[a->axis], x->shape.d[a->axis], &shape.d[a->axis]),
+                "the result would be too large for any memory");
     }
     wf_infer_out(r, r->in[0]->type, &shape);
     return WF_OK;

@@ -147,10 +147,15 @@ wf_status wf_grad(wf_graph *g, wf_value *loss, wf_value *const *wrt, int n, wf_v
     if (!loss || loss->shape.n != 0 || !wf_is_float(loss))
         return wf_graph_fail(g, WF_ERR_USAGE,
                              "grad: the loss must be a float scalar; sum it first");
-    for (int i = 0; i < n; i++)
+    if (!wf_graph_has(g, loss))
+        return wf_graph_fail(g, WF_ERR_USAGE, "grad: the loss belongs to another graph");
+    for (int i = 0; i < n; i++) {
         if (!wrt[i] || !wf_is_float(wrt[i]))
             return wf_graph_fail(g, WF_ERR_USAGE, "grad: value %d is %s, so it has no gradient", i,
                                  wrt[i] ? wf_type_name(wrt[i]->type) : "missing");
+        if (!wf_graph_has(g, wrt[i]))
+            return wf_graph_fail(g, WF_ERR_USAGE, "grad: value %d belongs to another graph", i);
+    }
     wf_value *one = wf_like(g, loss, 1);
     return one ? wf_pass_grad(g, &loss, &one, 1, wrt, n, grads) : g->status;
 }

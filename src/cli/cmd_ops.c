@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_ops.c - weft ops: every op, its form, and which device has it for which type. All of it is
+ * read off the tables of ops, attributes and kernels. */
+#include <string.h>
+
+#include "cli/cli.h"
+
+static struct {
+    bool json;
+} options;
+
+wf_status wf_find_op(wf_ctx *ctx, const char *name, wf_op *out)
+{
+    const char *names[WF_OP_COUNT];
+    int found = wf_op_find(name);
+    if (found >= 0) {
+        *out = (wf_op)found;
+        return WF_OK;
+    }
+    for (int i = 0; i < WF_OP_COUNT; i++)
+        names[i] = wf_op_get((wf_op)i)->name;
+    return wf_no_such(ctx, "op", name, names, WF_OP_COUNT, "weft ops");
+}
+
+/* ---- Reading the tables ---- */
+
+static bool has_flag(wf_op op, uint32_t flag)
+{
+    return (wf_op_get(op)->flags & flag) != 0;
+}
+
+static uint32_t kernel_types(const wf_found_device *f, wf_op op)
+{
+    return f->device && f->device->kernels ? wf_kernel_types(f->device->kernels, op) : 0;
+}
+
+typedef void kernel_fn(void *user, const wf_found_device *f, const wf_kernel *k);
+
+static void each_kernel(const wf_found_device *f, wf_op op, kernel_fn *fn, void *user)
+{
+    if (!f->device || !f->device->kernels)
+        return;
+    for (const wf_kernel *const *table = f->device->kernels; *table; table++)
+        for (const wf_kernel *k = *table; k->launch; k++)
+            if (k->op == op)
+                fn(user, f, k);
+}
+
+static const char *attr_kind(wf_attr_kind kind)
+{
+    switch (kind) {
+    case WF_ATTR_INT: return "integer";
+    case WF_ATTR_REAL: return "real";
+    case WF_ATTR_TYPE: return "type";
+    case WF_ATTR_DIMS: return "list";
+    }
+    return "";
+}
+
+/* ---- All ops, as a table ---- */
+
+/* The types for which some device has some kernel: the columns. */
+static uint32_t all_types(const wf_found_devices *all)
+{
+    uint32_t types = 0;
+    for (int i = 0; i < all->count; i++)
+        for (int op = 0; op < WF_OP_COUNT; op++)
+            types |= kernel_types(&all->found[i], (wf_op)op);
+    return types;
+}
+
+static int longest_name(void)
+{
+    size_t longest = 0;
+    for (int op = 0; op < WF_OP_COUNT; op++) {
+        size_t length = strlen(wf_op_get((wf_op)op)->name);
+        longest = length > longest ? length : longest;
+    }
+    return (int)longest;
+}
+
+/* One mark for each device, in the order of the list. */
+static void print_cell(const wf_found_devices *all, wf_op op, wf_type type)
+{
+    char marks[WF_MAX_KINDS + 1] = "";
+    for (int i = 0; i < all->count; i++) {
+        bool has = (kernel_types(&all->found[i], op) & wf_type_bit(type)) != 0;
+        marks[i] = has_flag(op, WF_OP_SOURCE) ? '-' : has ? 'x' : '.';
+    }
+    printf("  %4s", marks);
+}
+
+static void print_rows(const wf_found_devices *all)
+{
+    uint32_t columns = all_types(all);
+    int width = longest_name();
+    for (int op = -1; op < WF_OP_COUNT; op++) { /* -1: the heading */
+        if (op < 0)
+            printf("%-*s  form      grad", width, "op");
+        else
+            printf("%-*s  %-8s  %-4s", width, wf_op_get((wf_op)op)->name,
+                   wf_op_is_core((wf_op)op) ? "core" : "expanded",
+                   wf_op_is_differentiable((wf_op)op) ? "yes" : "-");
+        for (int type = 0; type < WF_TYPE_COUNT; type++)
+            if (!(columns & wf_type_bit((wf_type)type)))
+                continue;
+            else if (op < 0)
+                printf("  %4s", wf_type_name((wf_type)type));
+            else
+                print_cell(all, (wf_op)op, (wf_type)type);
+        putchar('\n');
+    }
+}
+
+static void print_device_summary(const wf_found_device *f)
+{
+    int have = 0, need = 0;
+    for (int op = 0; op < WF_OP_COUNT; op++) {
+        have += kernel_types(f, (wf_op)op) != 0;
+        need += !has_flag((wf_op)op, WF_OP_SOURCE);
+    }
+    if (!f->device)
+        printf("%s: not available, %s\n", f->kind, f->why);
+    else if (!f->device->kernels)
+        printf("%s: no kernels, it compiles whole graphs\n", f->kind);
+    else
+        printf("%s: kernels for %d of the %d that need one\n", f->kind, have, need);
+}
+
+static void print_table(const wf_found_devices *all)
+{
+    int core = 0, gradients = 0;
+    for (int op = 0; op < WF_OP_COUNT; op++) {
+        core += wf_op_is_core((wf_op)op);
+        gradients += wf_op_is_differentiable((wf_op)op);
+    }
+    print_rows(all);
+    printf("\n%d ops: %d core, %d expanded into core ops; %d have a gradient\n", WF_OP_COUNT, core,
+           WF_OP_COUNT - core, gradients);
+    for (int i = 0; i < all->count; i++)
+        print_device_summary(&all->found[i]);
+    puts("x: a kernel for this type of the leading operand; .: none; -: none is needed");
+    if (all->count > 1)
+        puts("Each cell has a mark for each device, in the order above.");
+}
+
+/* ---- One op, in full ---- */
+
+/* What one says of an op stands behind a label, which only its first line shows. */
+static void print_label(const char **label)
+{
+    printf("%-12s", *label);
+    *label = "";
+}
+
+static void print_operands(const wf_op_def *def)
+{
+    printf("%-12s", "operands");
+    if (def->max_in == 0)
+        puts("none");
+    else if (def->max_in == WF_MANY)
+        printf("%d or more\n", def->min_in);
+    else if (def->min_in == def->max_in)
+        printf("%d\n", def->min_in);
+    else
+        printf("%d to %d\n", def->min_in, def->max_in);
+}
+
+static void print_attributes(const wf_op_def *def)
+{
+    const char *label = "attributes";
+    for (const wf_attr_field *f = def->fields; f->name; f++) {
+        print_label(&label);
+        printf("%-16s %-8s %s\n", f->name, attr_kind(f->kind), f->doc);
+    }
+    if (!def->fields->name)
+        printf("%-12snone\n", label);
+}
+
+/* Rows of elementwise ops hold expressions, "of a; of b" when there are two operands. In all other
+ * rows the text is the end of a function's name. */
+static void print_gradient(wf_op op)
+{
+    const wf_op_def *def = wf_op_get(op);
+    const char *label = "gradient", *text = def->grad_text;
+    if (def->grad == wf_grad_refuse) {
+        printf("%-12snone: to ask for it is an error\n", label);
+    } else if (!wf_op_is_differentiable(op)) {
+        printf("%-12szero\n", label);
+    } else if (!has_flag(op, WF_OP_ELEMENTWISE)) {
+        printf("%-12swf_grad_%s\n", label, text);
+    } else {
+        for (char operand = def->max_in == 1 ? 'x' : 'a'; *text; operand++) {
+            size_t length = strcspn(text, ";");
+            print_label(&label);
+            printf("d%c = %.*s\n", operand, (int)length, text);
+            text += length;
+            text += strspn(text, "; ");
+        }
+    }
+}
+
+static void print_expansion(wf_op op)
+{
+    const char *text = wf_op_get(op)->expand_text;
+    if (wf_op_is_core(op))
+        printf("%-12snone: a core op is its own definition\n", "expansion");
+    else
+        printf("%-12s%s%s\n", "expansion", has_flag(op, WF_OP_ELEMENTWISE) ? "y = " : "wf_expand_",
+               text);
+}
+
+static void print_kernel(void *user, const wf_found_device *f, const wf_kernel *k)
+{
+    print_label(user);
+    printf("%s %s:", f->kind, k->name);
+    for (int type = 0; type < WF_TYPE_COUNT; type++)
+        if (k->types & wf_type_bit((wf_type)type))
+            printf(" %s", wf_type_name((wf_type)type));
+    printf("; %s operands, %s\n", k->strided ? "strided" : "dense",
+           k->nondeterministic ? "not deterministic" : "deterministic");
+}
+
+static void print_kernels(const wf_found_devices *all, wf_op op)
+{
+    const char *label = "kernels";
+    if (has_flag(op, WF_OP_SOURCE)) {
+        printf("%-12snone is needed: its memory is given from outside\n", label);
+        return;
+    }
+    for (int i = 0; i < all->count; i++) {
+        const wf_found_device *f = &all->found[i];
+        each_kernel(f, op, print_kernel, &label);
+        if (kernel_types(f, op) == 0) {
+            print_label(&label);
+            printf("%s: %s\n", f->kind, f->device ? "none" : f->why);
+        }
+    }
+}
+
+static void print_op(const wf_found_devices *all, wf_op op)
+{
+    const wf_op_def *def = wf_op_get(op);
+    printf("%s\n%s\n\n", def->name, def->doc);
+    printf("%-12s%s%s%s\n", "form", wf_op_is_core(op) ? "core" : "expanded",
+           has_flag(op, WF_OP_UPDATE) ? ", updates a state" : "",
+           has_flag(op, WF_OP_VIEW) ? ", may be a view" : "");
+    print_operands(def);
+    print_attributes(def);
+    print_gradient(op);
+    print_expansion(op);
+    print_kernels(all, op);
+}
+
+/* ---- JSON ---- */
+
+static void put_string(wf_json *j, const char *key, const char *value)
+{
+    wf_json_key(j, key);
+    wf_json_string(j, value);
+}
+
+static void put_bool(wf_json *j, const char *key, bool value)
+{
+    wf_json_key(j, key);
+    wf_json_bool(j, value);
+}
+
+static void put_attributes(wf_json *j, const wf_op_def *def)
+{
+    wf_json_key(j, "attributes");
+    wf_json_array_begin(j);
+    for (const wf_attr_field *f = def->fields; f->name; f++) {
+        wf_json_object_begin(j);
+        put_string(j, "name", f->name);
+        put_string(j, "kind", attr_kind(f->kind));
+        put_string(j, "doc", f->doc);
+        wf_json_object_end(j);
+    }
+    wf_json_array_end(j);
+}
+
+static void put_kernel(void *user, const wf_found_device *f, const wf_kernel *k)
+{
+    wf_json *j = user;
+    wf_json_object_begin(j);
+    put_string(j, "device", f->kind);
+    put_string(j, "name", k->name);
+    wf_json_key(j, "types");
+    wf_json_array_begin(j);
+    for (int type = 0; type < WF_TYPE_COUNT; type++)
+        if (k->types & wf_type_bit((wf_type)type))
+            wf_json_string(j, wf_type_name((wf_type)type));
+    wf_json_array_end(j);
+    put_bool(j, "strided", k->strided);
+    put_bool(j, "deterministic", !k->nondeterministic);
+    wf_json_object_end(j);
+}
+
+static void put_op(wf_json *j, const wf_found_devices *all, wf_op op)
+{
+    const wf_op_def *def = wf_op_get(op);
+    wf_json_object_begin(j);
+    put_string(j, "name", def->name);
+    put_string(j, "doc", def->doc);
+    put_bool(j, "core", wf_op_is_core(op));
+    put_bool(j, "differentiable", wf_op_is_differentiable(op));
+    put_bool(j, "source", has_flag(op, WF_OP_SOURCE));
+    put_bool(j, "view", has_flag(op, WF_OP_VIEW));
+    put_bool(j, "update", has_flag(op, WF_OP_UPDATE));
+    wf_json_key(j, "min_operands");
+    wf_json_int(j, def->min_in);
+    wf_json_key(j, "max_operands");
+    wf_json_int(j, def->max_in);
+    put_attributes(j, def);
+    put_string(j, "gradient", def->grad_text);
+    put_string(j, "expansion", def->expand_text);
+    wf_json_key(j, "kernels");
+    wf_json_array_begin(j);
+    for (int i = 0; i < all->count; i++)
+        each_kernel(&all->found[i], op, put_kernel, j);
+    wf_json_array_end(j);
+    wf_json_object_end(j);
+}
+
+/* Ops [begin, end). */
+static void print_json(const wf_found_devices *all, int begin, int end)
+{
+    wf_json j;
+    wf_json_begin(&j, stdout);
+    wf_json_object_begin(&j);
+    wf_json_key(&j, "ops");
+    wf_json_array_begin(&j);
+    for (int op = begin; op < end; op++)
+        put_op(&j, all, (wf_op)op);
+    wf_json_array_end(&j);
+    wf_json_object_end(&j);
+    wf_json_end(&j);
+}
+
+/* ---- The command ---- */
+
+static wf_status run(wf_ctx *ctx, char *const *operands, int count)
+{
+    wf_op op = (wf_op)0;
+    if (count > 0)
+        WF_TRY(wf_find_op(ctx, operands[0], &op));
+    wf_found_devices all;
+    wf_devices_open_all(ctx, &all);
+    if (options.json)
+        print_json(&all, op, count > 0 ? (int)op + 1 : WF_OP_COUNT);
+    else if (count > 0)
+        print_op(&all, op);
+    else
+        print_table(&all);
+    wf_devices_close_all(&all);
+    return WF_OK;
+}
+
+static const wf_flag flags[] = {WF_FLAG_JSON(&options.json), {0}};
+
+const wf_command wf_cmd_ops = {
+    .name = "ops",
+    .doc = "which device has which op for which type",
+    .operands = "[OP]",
+    .max_operands = 1,
+    .details = "Without OP, a table of all. With OP, all about one: its operands, its attributes,\n"
+               "its gradient, its expansion into core ops, its kernels.",
+    .example = "weft ops attention",
+    .flags = flags,
+    .run = run,
+};

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_selftest.c - weft selftest: every op of a device against the float64 reference. */
+#include "selftest/selftest.h"
+
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+
+/* Failures of one op that are told without -v: those of a broken kernel are all alike. */
+#define TOLD_PER_OP 3
+
+static struct {
+    const char *device, *op;
+    int64_t seed; /* below 0: a fresh one */
+    double distort;
+    bool json, verbose;
+} options = {.device = "cpu", .seed = -1};
+
+/* A run in progress. */
+typedef struct {
+    wf_json json;
+    bool progress; /* a line on stderr says how far we are */
+    int done, of;  /* ops */
+    int told;      /* failures of the present op */
+} job;
+
+/* Short, because people copy it, and exact in a JSON reader that knows doubles only. */
+static int64_t fresh_seed(void)
+{
+    uint64_t x = wf_clock_ns() ^ (uint64_t)getpid() << 32;
+    return (int64_t)(x * UINT64_C(0x9E3779B97F4A7C15) >> 33);
+}
+
+/* ---- While it runs ---- */
+
+static void clear_progress(const job *t)
+{
+    if (t->progress)
+        fputs("\r\033[K", stderr);
+}
+
+static void tell_failure(void *user, const char *sentence)
+{
+    job *t = user;
+    t->told++;
+    if (options.json) {
+        wf_json_string(&t->json, sentence);
+    } else if (options.verbose || t->told <= TOLD_PER_OP) {
+        clear_progress(t);
+        printf("failed: %s\n", sentence);
+        fflush(stdout);
+    }
+}
+
+static void tell_op(void *user, const wf_selftest_row *row)
+{
+    job *t = user;
+    clear_progress(t);
+    if (options.verbose && !options.json)
+        printf("%-20s %5d cases %6d checks %4d failures  worst error %.3f of its bound\n", row->op,
+               row->cases, row->checks, row->failures, row->worst);
+    else if (t->told > TOLD_PER_OP && !options.json)
+        printf("failed: %s, %d more times; -v shows all\n", row->op, t->told - TOLD_PER_OP);
+    fflush(stdout);
+    t->told = 0;
+    t->done++;
+    if (t->progress)
+        fprintf(stderr, "%d of %d ops, %s done", t->done, t->of, row->op);
+}
+
+/* ---- Text ---- */
+
+static void print_closing(const wf_selftest_report *r, double seconds)
+{
+    int failed = 0;
+    for (int i = 0; i < r->ops; i++)
+        failed += r->rows[i].failures > 0;
+    printf("selftest: %d cases of %d op%s on %s in %.1f s, seed %lld: ", r->cases, r->ops,
+           r->ops == 1 ? "" : "s", options.device, seconds, (long long)options.seed);
+    if (r->skipped > 0)
+        printf("%d skipped, ", r->skipped);
+    if (r->failures == 0)
+        puts("all passed");
+    else
+        printf("%d failure%s in %d op%s\n", r->failures, r->failures == 1 ? "" : "s", failed,
+               failed == 1 ? "" : "s");
+}
+
+/* ---- JSON: the failures are written as they come, so the counts follow them ---- */
+
+static void begin_json(wf_json *j, const char *description)
+{
+    wf_json_begin(j, stdout);
+    wf_json_object_begin(j);
+    wf_json_key(j, "selftest");
+    wf_json_object_begin(j);
+    wf_json_key(j, "device");
+    wf_json_string(j, options.device);
+    wf_json_key(j, "description");
+    wf_json_string(j, description);
+    wf_version_json(j);
+    wf_json_key(j, "seed");
+    wf_json_int(j, options.seed);
+    wf_json_key(j, "failed");
+    wf_json_array_begin(j);
+}
+
+static void put_count(wf_json *j, const char *key, int count)
+{
+    wf_json_key(j, key);
+    wf_json_int(j, count);
+}
+
+static void put_report(wf_json *j, const wf_selftest_report *r, double seconds)
+{
+    wf_json_key(j, "seconds");
+    wf_json_double(j, seconds);
+    put_count(j, "cases", r->cases);
+    put_count(j, "checks", r->checks);
+    put_count(j, "skipped", r->skipped);
+    put_count(j, "failures", r->failures);
+    wf_json_key(j, "ops");
+    wf_json_array_begin(j);
+    for (int i = 0; i < r->ops; i++) {
+        wf_json_object_begin(j);
+        wf_json_key(j, "op");
+        wf_json_string(j, r->rows[i].op);
+        put_count(j, "cases", r->rows[i].cases);
+        put_count(j, "checks", r->rows[i].checks);
+        put_count(j, "skipped", r->rows[i].skipped);
+        put_count(j, "failures", r->rows[i].failures);
+        wf_json_key(j, "worst_ratio");
+        wf_json_double(j, r->rows[i].worst);
+        wf_json_object_end(j);
+    }
+    wf_json_array_end(j);
+}
+
+/* The document is whole even when the harness had to give up and there is no report. */
+static void end_json(wf_json *j, const wf_selftest_report *r, double seconds, const char *error)
+{
+    wf_json_array_end(j);
+    if (r) {
+        put_report(j, r, seconds);
+    } else {
+        wf_json_key(j, "error");
+        wf_json_string(j, error);
+    }
+    wf_json_object_end(j);
+    wf_json_object_end(j);
+    wf_json_end(j);
+}
+
+/* ---- The command ---- */
+
+/* Says what will be tested. Fails before anything is printed when there is no such device. */
+static wf_status begin(wf_ctx *ctx, job *t)
+{
+    wf_device *device;
+    WF_TRY(wf_device_open(ctx, options.device, &device));
+    const char *description = wf_device_description(device);
+    if (options.json)
+        begin_json(&t->json, description);
+    else
+        printf("selftest: %s (%s), seed %lld\n", options.device, description,
+               (long long)options.seed);
+    fflush(stdout); /* the seed must be seen even if the device takes the program down */
+    wf_device_close(device);
+    return WF_OK;
+}
+
+static wf_status run(wf_ctx *ctx, char *const *operands, int count)
+{
+    (void)operands, (void)count;
+    wf_op op;
+    if (options.op)
+        WF_TRY(wf_find_op(ctx, options.op, &op));
+    if (options.seed < 0)
+        options.seed = fresh_seed();
+
+    job t = {.of = options.op ? 1 : WF_OP_COUNT};
+    bool mixed = isatty(STDOUT_FILENO) && (options.json || options.verbose);
+    t.progress = isatty(STDERR_FILENO) && !mixed;
+    WF_TRY(begin(ctx, &t));
+
+    wf_selftest_options o = {
+        .device = options.device,
+        .op = options.op,
+        .seed = (uint64_t)options.seed,
+        .on_op = tell_op,
+        .on_failure = tell_failure,
+        .user = &t,
+        .distort_forward = options.distort,
+        .distort_gradient = options.distort,
+    };
+    wf_selftest_report *report;
+    uint64_t start = wf_clock_ns();
+    wf_status status = wf_selftest_run(ctx, &o, &report);
+    double seconds = (double)(wf_clock_ns() - start) / 1e9;
+    clear_progress(&t);
+    if (options.json)
+        end_json(&t.json, report, seconds, wf_ctx_message(ctx));
+    else if (report)
+        print_closing(report, seconds);
+    if (status == WF_OK && report->failures > 0)
+        status = wf_fail(ctx, WF_ERR_DEVICE, "%d failure%s on %s", report->failures,
+                         report->failures == 1 ? "" : "s", options.device);
+    wf_selftest_report_free(report);
+    return status;
+}
+
+static const wf_flag flags[] = {
+    {"device", 'd', "D", "the device to test, as in cpu or cpu:2", .text = &options.device},
+    {"op", 0, "OP", "test this op alone", .text = &options.op},
+    {"seed", 's', "S", "repeats the numbers of an earlier run (default: fresh ones)",
+     .whole = &options.seed},
+    {"distort", 0, "E", "put this relative error into the reference, to see it noticed",
+     .real = &options.distort},
+    {"verbose", 'v', NULL, "a line for each op, and every failure", .on = &options.verbose},
+    WF_FLAG_JSON(&options.json),
+    {0},
+};
+
+const wf_command wf_cmd_selftest = {
+    .name = "selftest",
+    .doc = "every op, forward and gradient, against the reference, on this machine",
+    .operands = "",
+    .details = "Compares results, gradients and expansions of every op and type with a float64\n"
+               "reference, and a second run with the first, bit for bit. A seed repeats a run.",
+    .example = "weft selftest --device cpu --op attention",
+    .flags = flags,
+    .run = run,
+};

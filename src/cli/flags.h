@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* flags.h - flags of a command, declared as a table from which they are parsed and documented.
+ *
+ * Accepted are --name VALUE, --name=VALUE and, where a flag has a letter, -n VALUE. Flags and
+ * operands may be mixed; after "--" everything is an operand. */
+#ifndef WF_CLI_FLAGS_H
+#define WF_CLI_FLAGS_H
+
+#include "base/ctx.h"
+
+/* Exactly one target is set: it holds the default, and its type says what the flag takes. */
+typedef struct {
+    const char *name;  /* without the dashes; NULL ends a table */
+    char letter;       /* of the short form; 0: none */
+    const char *value; /* what the help calls the value; NULL for a switch */
+    const char *doc;
+    bool *on;
+    const char **text;
+    int64_t *whole; /* 0 or more; a default below 0 means none */
+    double *real;   /* finite */
+} wf_flag;
+
+/* The same in every command that has it. */
+#define WF_FLAG_JSON(target)                                                            \
+    {                                                                                   \
+        .name = "json", .doc = "print JSON, for other programs to read", .on = (target) \
+    }
+
+/* Sets the targets of the flags in argv[0..argc) and moves the operands to the front of argv;
+ * *operands is their number. What is wrong with an argument is WF_ERR_USAGE and a sentence. */
+wf_status wf_flags_parse(wf_ctx *ctx, const wf_flag *flags, int argc, char **argv, int *operands);
+
+/* --help or -h stands among the arguments. */
+bool wf_flags_ask_help(int argc, char *const *argv);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/* main.c - the program weft: finds the command, parses its flags, runs it, reports how it went. */
+#include <errno.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+const wf_command *const wf_commands[] = {
+    &wf_cmd_devices, &wf_cmd_ops, &wf_cmd_selftest, &wf_cmd_version, &wf_cmd_help, NULL,
+};
+
+#define COMMAND_COUNT ((int)(sizeof wf_commands / sizeof wf_commands[0]) - 1)
+
+/* Flags that stand for a command. */
+static const struct {
+    const char *flag;
+    const wf_command *command;
+} aliases[] = {{"--help", &wf_cmd_help}, {"-h", &wf_cmd_help}, {"--version", &wf_cmd_version}};
+
+wf_status wf_no_such(wf_ctx *ctx, const char *what, const char *word, const char *const *names,
+                     int n, const char *lister)
+{
+    const char *near = wf_text_nearest(word, names, n);
+    if (near)
+        return wf_fail(ctx, WF_ERR_USAGE, "there is no %s '%s'; did you mean '%s'?", what, word,
+                       near);
+    return wf_fail(ctx, WF_ERR_USAGE, "there is no %s '%s'; '%s' lists them", what, word, lister);
+}
+
+wf_status wf_command_find(wf_ctx *ctx, const char *name, const wf_command **out)
+{
+    const char *names[COMMAND_COUNT];
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        *out = wf_commands[i];
+        if (strcmp((*out)->name, name) == 0)
+            return WF_OK;
+        names[i] = (*out)->name;
+    }
+    *out = NULL;
+    return wf_no_such(ctx, "command", name, names, COMMAND_COUNT, "weft help");
+}
+
+/* The command that the first argument names. */
+static wf_status choose(wf_ctx *ctx, const char *word, const wf_command **out)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (strcmp(word, aliases[i].flag) == 0) {
+            *out = aliases[i].command;
+            return WF_OK;
+        }
+    if (word[0] == '-')
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "the command comes first, not '%s'; 'weft help' lists them", word);
+    return wf_command_find(ctx, word, out);
+}
+
+static wf_status run(wf_ctx *ctx, const wf_command *command, int argc, char **argv)
+{
+    int operands;
+    if (wf_flags_ask_help(argc, argv)) {
+        wf_help_command(command, stdout);
+        return WF_OK;
+    }
+    WF_TRY(wf_flags_parse(ctx, command->flags, argc, argv, &operands));
+    if (operands > command->max_operands)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "'%s' is one argument too many; the usage is: weft %s%s%s",
+                       argv[command->max_operands], command->name, *command->operands ? " " : "",
+                       command->operands);
+    return command->run(ctx, argv, operands);
+}
+
+static void complain(const wf_command *command, const char *sentence)
+{
+    fprintf(stderr, "weft%s%s: %s\n", command ? " " : "", command ? command->name : "", sentence);
+}
+
+static void log_message(void *user, wf_log_level level, const char *message)
+{
+    (void)user;
+    if (level >= WF_LOG_WARN)
+        complain(NULL, message);
+}
+
+/* What was printed but never arrived, on a full disk for example, is a failure too. */
+static bool flush_results(const wf_command *command)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return true;
+    char sentence[256];
+    size_t len = 0;
+    wf_text_append(sentence, sizeof sentence, &len, "the result could not be written to stdout%s%s",
+                   errno ? ": " : "", errno ? strerror(errno) : "");
+    complain(command, sentence);
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        wf_help_program(stderr);
+        return EXIT_USAGE;
+    }
+    wf_ctx *ctx;
+    const wf_command *command = NULL;
+    if (wf_ctx_new(&ctx) != WF_OK) {
+        complain(NULL, wf_status_string(WF_ERR_MEMORY));
+        return EXIT_FAILED;
+    }
+    wf_ctx_set_log(ctx, log_message, NULL);
+
+    wf_status status = choose(ctx, argv[1], &command);
+    if (status == WF_OK)
+        status = run(ctx, command, argc - 2, argv + 2);
+    int code = status == WF_OK ? EXIT_OK : status == WF_ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
+    bool written = flush_results(command);
+    if (status != WF_OK)
+        complain(command, wf_ctx_message(ctx));
+    else if (!written)
+        code = EXIT_FAILED;
+    wf_ctx_free(ctx);
+    return code;
+}

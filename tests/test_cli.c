@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_cli.c - runs the program as a user does, with every command, every flag and the mistakes one
+ * makes: what it prints, where it prints it, and with which exit status it ends.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "device/device.h"
+
+/* ---- Running it ---- */
+
+static char folder[] = "/tmp/weft_test_cli.XXXXXX";
+static char out[1 << 20], err[1 << 16]; /* of the last run */
+
+static void read_back(const char *name, char *to, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t n = fread(to, 1, size, f);
+    assert_true(n < size);
+    to[n] = '\0';
+    fclose(f);
+    remove(path);
+}
+
+/* Runs the program with arguments in the language of the shell, and returns its exit status. */
+static int run(const char *args)
+{
+    char command[1024];
+    int n = snprintf(command, sizeof command, "exec >%s/out 2>%s/err; \"$WEFT_PROGRAM\" %s", folder,
+                     folder, args);
+    assert_true(n > 0 && n < (int)sizeof command);
+    int status = system(command);
+    assert_true(WIFEXITED(status));
+    read_back("out", out, sizeof out);
+    read_back("err", err, sizeof err);
+    return WEXITSTATUS(status);
+}
+
+static void succeeds(const char *args)
+{
+    int code = run(args);
+    if (code != 0 || *err)
+        fail_msg("weft %s: exit status %d, and said: %s", args, code, err);
+}
+
+static void prints(const char *text)
+{
+    if (!strstr(out, text))
+        fail_msg("'%s' is missing in:\n%s", text, out);
+}
+
+/* ---- JSON: only whether it is ---- */
+
+static const char *json_value(const char *s);
+
+static const char *json_space(const char *s)
+{
+    return s + strspn(s, " \t\r\n");
+}
+
+static const char *json_string(const char *s)
+{
+    if (*s++ != '"')
+        return NULL;
+    while (*s != '"') {
+        if ((unsigned char)*s < 0x20)
+            return NULL;
+        s += *s == '\\' ? 2 : 1;
+    }
+    return s + 1;
+}
+
+/* Items up to `close`, each with a key in an object. */
+static const char *json_items(const char *s, char close)
+{
+    s = json_space(s);
+    if (*s == close)
+        return s + 1;
+    for (;;) {
+        if (close == '}') {
+            s = json_string(json_space(s));
+            s = s ? json_space(s) : NULL;
+            if (!s || *s++ != ':')
+                return NULL;
+        }
+        s = json_value(s);
+        if (!s || *s == close)
+            return s ? s + 1 : NULL;
+        if (*s++ != ',')
+            return NULL;
+    }
+}
+
+static const char *json_value(const char *s)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    char *end;
+    s = json_space(s);
+    if (*s == '{' || *s == '[')
+        s = json_items(s + 1, *s == '{' ? '}' : ']');
+    else if (*s == '"')
+        s = json_string(s);
+    else if (*s == '-' || (*s >= '0' && *s <= '9'))
+        s = (strtod(s, &end), end);
+    else {
+        size_t length = strcspn(s, " \t\r\n,]}");
+        bool known = false;
+        for (int i = 0; i < 3; i++)
+            known |= strlen(words[i]) == length && strncmp(words[i], s, length) == 0;
+        s = known ? s + length : NULL;
+    }
+    return s ? json_space(s) : NULL;
+}
+
+static void prints_json(void)
+{
+    const char *end = json_value(out);
+    if (!end || *end)
+        fail_msg("this is not JSON:\n%s", out);
+}
+
+static void test_the_json_check(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"",      "{",     "{\"a\":}", "{\"a\" 1}", "[1,]",
+                                        "[1 2]", "\"a\n", "nil",      "{1:2}",     "[1}"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const char *end = json_value(wrong[i]);
+        assert_true(!end || *end);
+    }
+    const char *right = " {\"a\": [1, -2.5e3, {}, []], \"b\\\"\": null, \"c\": true} ";
+    assert_string_equal(json_value(right), "");
+}
+
+/* ---- Help and version ---- */
+
+static void test_help(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"devices", "ops", "selftest", "version", "help"};
+    static char text[sizeof out];
+    succeeds("help");
+    strcpy(text, out);
+    succeeds("--help");
+    assert_string_equal(out, text);
+    succeeds("-h");
+    assert_string_equal(out, text);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char args[64], line[64];
+        snprintf(line, sizeof line, "\n  %s ", commands[i]);
+        assert_non_null(strstr(text, line));
+        snprintf(args, sizeof args, "help %s", commands[i]);
+        succeeds(args);
+        snprintf(line, sizeof line, "usage: weft %s ", commands[i]);
+        prints(line);
+        prints("--help");
+        static char help[sizeof out];
+        strcpy(help, out);
+        snprintf(args, sizeof args, "%s --help", commands[i]);
+        succeeds(args);
+        assert_string_equal(out, help);
+        snprintf(args, sizeof args, "%s --nonsense -h", commands[i]);
+        succeeds(args);
+        assert_string_equal(out, help);
+    }
+    succeeds("selftest --device abacus --help");
+    prints("-d, --device D");
+    prints("(default cpu)");
+}
+
+/* Without a command there is nothing to do, and the help is no result. */
+static void test_no_command(void **state)
+{
+    (void)state;
+    assert_int_equal(run(""), 2);
+    assert_string_equal(out, "");
+    assert_non_null(strstr(err, "usage: weft COMMAND"));
+}
+
+static void test_version(void **state)
+{
+    (void)state;
+    static char text[sizeof out];
+    char start[32];
+    snprintf(start, sizeof start, "weft %s (commit ", wf_version_string());
+    succeeds("version");
+    assert_memory_equal(out, start, strlen(start));
+    assert_ptr_equal(strchr(out, '\n'), out + strlen(out) - 1);
+    strcpy(text, out);
+    succeeds("--version");
+    assert_string_equal(out, text);
+    succeeds("version --json");
+    prints_json();
+    prints("\"commit\"");
+    prints("\"compiler\"");
+}
+
+/* ---- Mistakes ---- */
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args, *sentence; /* all of stderr */
+    } cases[] = {
+        {"selftset", "weft: there is no command 'selftset'; did you mean 'selftest'?"},
+        {"xyzzy", "weft: there is no command 'xyzzy'; 'weft help' lists them"},
+        {"''", "weft: there is no command ''; 'weft help' lists them"},
+        {"--json ops", "weft: the command comes first, not '--json'; 'weft help' lists them"},
+        {"help opps", "weft help: there is no command 'opps'; did you mean 'ops'?"},
+        {"help a b", "weft help: 'b' is one argument too many; the usage is: weft help [COMMAND]"},
+        {"devices x", "weft devices: 'x' is one argument too many; the usage is: weft devices"},
+        {"ops --jsno", "weft ops: there is no flag '--jsno'; did you mean '--json'?"},
+        {"ops -json", "weft ops: there is no flag '-json'; did you mean '--json'?"},
+        {"ops --hlep", "weft ops: there is no flag '--hlep'; did you mean '--help'?"},
+        {"ops --xyzzy=3", "weft ops: there is no flag '--xyzzy'; --help lists them"},
+        {"ops -x", "weft ops: there is no flag '-x'; --help lists them"},
+        {"ops --json=1", "weft ops: --json takes no value, and was given '1'"},
+        {"ops atention", "weft ops: there is no op 'atention'; did you mean 'attention'?"},
+        {"ops xyzzyxyzzy", "weft ops: there is no op 'xyzzyxyzzy'; 'weft ops' lists them"},
+        {"ops -- --json", "weft ops: there is no op '--json'; 'weft ops' lists them"},
+        {"selftest --op atention",
+         "weft selftest: there is no op 'atention'; did you mean 'attention'?"},
+        {"selftest --device cpx", "weft selftest: there is no device 'cpx'; did you mean 'cpu'?"},
+        {"selftest --seed abc", "weft selftest: --seed wants a whole number, 0 or more, not 'abc'"},
+        {"selftest --seed 12x", "weft selftest: --seed wants a whole number, 0 or more, not '12x'"},
+        {"selftest --seed -1", "weft selftest: --seed wants a whole number, 0 or more, not '-1'"},
+        {"selftest -s 99999999999999999999",
+         "weft selftest: --seed 99999999999999999999 is too large a number"},
+        {"selftest --seed", "weft selftest: --seed needs a value: --seed S"},
+        {"selftest --seed=", "weft selftest: --seed needs a value: --seed S"},
+        {"selftest --device --json", "weft selftest: --device needs a value: --device D"},
+        {"selftest --distort big", "weft selftest: --distort wants a number, not 'big'"},
+        {"selftest --distort nan", "weft selftest: --distort wants a number, not 'nan'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int code = run(cases[i].args);
+        size_t n = strlen(cases[i].sentence);
+        if (code != 2 || *out || strncmp(err, cases[i].sentence, n) != 0 ||
+            strcmp(err + n, "\n") != 0)
+            fail_msg("weft %s: exit status %d, stdout '%s', stderr '%s'", cases[i].args, code, out,
+                     err);
+    }
+    assert_int_equal(run("selftest --device cpu:many"), 2);
+    assert_string_equal(out, "");
+}
+
+/* A word of any length gives one line. */
+static void test_long_words(void **state)
+{
+    (void)state;
+    static const char *const args[] = {"\"$(printf %02000d 0)\"", "ops \"$(printf %02000d 0)\"",
+                                       "ops --\"$(printf %02000d 0)\"",
+                                       "selftest --seed \"x$(printf %02000d 0)\""};
+    for (size_t i = 0; i < sizeof args / sizeof *args; i++) {
+        assert_int_equal(run(args[i]), 2);
+        assert_ptr_equal(strchr(err, '\n'), err + strlen(err) - 1);
+    }
+}
+
+/* A result that cannot be written is a failure. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {
+        "help", "ops --help", "version", "version --json",    "devices",
+        "ops",  "ops --json", "ops add", "selftest --op neg", "selftest --op neg --json"};
+    if (access("/dev/full", W_OK) != 0)
+        skip();
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char args[64];
+        snprintf(args, sizeof args, "%s >/dev/full", commands[i]);
+        if (run(args) != 1 || !strstr(err, ": the result could not be written to stdout"))
+            fail_msg("weft %s: %s", args, err);
+        assert_ptr_equal(strchr(err, '\n'), err + strlen(err) - 1);
+    }
+    assert_int_equal(run("ops >&-"), 1);
+    assert_int_equal(run("xyzzy >/dev/full"), 2);
+}
+
+/* ---- devices ---- */
+
+static void test_devices(void **state)
+{
+    (void)state;
+    succeeds("devices");
+    for (int i = 0; wf_device_kind(i); i++)
+        prints(wf_device_kind(i));
+    prints("threads");
+    succeeds("devices --json");
+    prints_json();
+    prints("\"device\": \"cpu\"");
+    prints("\"available\": true");
+    prints("\"threads\": ");
+}
+
+/* ---- ops ---- */
+
+/* The line of the table that begins with `name`, or NULL; ends in a newline. */
+static const char *row_of(const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *line = out; *line; line = strchr(line, '\n') + 1)
+        if (strncmp(line, name, n) == 0 && line[n] == ' ')
+            return line;
+    return NULL;
+}
+
+/* The marks in a row, as a bit set over the types that the heading names. */
+static uint32_t marked_types(const char *row)
+{
+    char heading[256], marks[256];
+    char *h = heading, *m = marks, *name, *mark;
+    uint32_t types = 0;
+    snprintf(heading, sizeof heading, "%.*s", (int)strcspn(out, "\n"), out);
+    snprintf(marks, sizeof marks, "%.*s", (int)strcspn(row, "\n"), row);
+    while ((name = strtok_r(h, " ", &h)) && (mark = strtok_r(m, " ", &m)))
+        if (wf_type_from_name(name) != WF_TYPE_NONE && mark[0] == 'x')
+            types |= wf_type_bit(wf_type_from_name(name));
+    return types;
+}
+
+/* What the table says is what the tables of the first device say. */
+static void test_ops(void **state)
+{
+    (void)state;
+    wf_ctx *ctx;
+    wf_device *device;
+    assert_int_equal(wf_ctx_new(&ctx), WF_OK);
+    assert_int_equal(wf_device_open(ctx, wf_device_kind(0), &device), WF_OK);
+    succeeds("ops");
+    for (const char *line = out; *line; line = strchr(line, '\n') + 1)
+        assert_true(strcspn(line, "\n") <= 100);
+    for (int op = 0; op < WF_OP_COUNT; op++) {
+        const char *name = wf_op_get((wf_op)op)->name, *row = row_of(name);
+        if (!row)
+            fail_msg("%s is missing", name);
+        char form[16], gradient[16];
+        assert_int_equal(sscanf(row, "%*s %15s %15s", form, gradient), 2);
+        assert_string_equal(form, wf_op_is_core((wf_op)op) ? "core" : "expanded");
+        assert_string_equal(gradient, wf_op_is_differentiable((wf_op)op) ? "yes" : "-");
+        assert_int_equal(marked_types(row), wf_kernel_types(device->kernels, (wf_op)op));
+    }
+    wf_device_close(device);
+    wf_ctx_free(ctx);
+}
+
+static void test_each_op(void **state)
+{
+    (void)state;
+    for (int op = 0; op < WF_OP_COUNT; op++) {
+        const wf_op_def *def = wf_op_get((wf_op)op);
+        char args[64];
+        snprintf(args, sizeof args, "ops %s", def->name);
+        succeeds(args);
+        prints(def->doc);
+        for (const wf_attr_field *f = def->fields; f->name; f++) {
+            prints(f->name);
+            prints(f->doc);
+        }
+        prints("\nkernels ");
+    }
+    succeeds("ops attention");
+    prints("operands    5 to 7\n");
+    prints("gradient    wf_grad_attention\n");
+    prints("expansion   wf_expand_attention\n");
+    prints("cpu reference: f32");
+    succeeds("ops div");
+    prints("gradient    da = wf_div(g, dy, b)\n            db = wf_neg(");
+    succeeds("ops concat");
+    prints("operands    1 or more\n");
+    succeeds("ops lt");
+    prints("gradient    zero\n");
+    succeeds("ops sgd");
+    prints("gradient    none: ");
+    prints(", updates a state\n");
+    succeeds("ops state");
+    prints("none is needed");
+}
+
+static void test_ops_json(void **state)
+{
+    (void)state;
+    succeeds("ops --json");
+    prints_json();
+    for (int op = 0; op < WF_OP_COUNT; op++) {
+        char name[64];
+        snprintf(name, sizeof name, "\"name\": \"%s\"", wf_op_get((wf_op)op)->name);
+        prints(name);
+    }
+    succeeds("ops --json attention");
+    prints_json();
+    prints("\"name\": \"attention\"");
+    prints("\"differentiable\": true");
+    assert_null(strstr(out, "\"name\": \"rope\""));
+    static char text[sizeof out];
+    strcpy(text, out);
+    succeeds("ops attention --json"); /* flags and operands in any order */
+    assert_string_equal(out, text);
+}
+
+/* ---- selftest ---- */
+
+static void test_selftest(void **state)
+{
+    (void)state;
+    succeeds("selftest --device cpu:1 --op relu2 --seed 7");
+    assert_memory_equal(out, "selftest: cpu:1 (", strlen("selftest: cpu:1 ("));
+    prints("), seed 7\n");
+    prints(" cases of 1 op on cpu:1 in ");
+    prints(" s, seed 7: all passed\n");
+    succeeds("selftest -d cpu:1 --op=relu2 -s 7 -v");
+    prints("\nrelu2 ");
+    prints(" 0 failures  worst error ");
+    succeeds("selftest --op relu2 --verbose");
+    prints("selftest: cpu (");
+    prints("seed ");
+    succeeds("selftest --op relu2 --seed=7 --json");
+    prints_json();
+    prints("\"seed\": 7");
+    prints("\"op\": \"relu2\"");
+    prints("\"failed\": []");
+    prints("\"commit\"");
+}
+
+/* Every run has a seed of its own unless it is given one. */
+static void test_selftest_seeds_differ(void **state)
+{
+    (void)state;
+    unsigned long long seed[2];
+    for (int i = 0; i < 2; i++) {
+        succeeds("selftest --op neg");
+        const char *found = strstr(out, "seed ");
+        assert_non_null(found);
+        seed[i] = strtoull(found + strlen("seed "), NULL, 10);
+    }
+    assert_true(seed[0] != seed[1]);
+}
+
+static void test_selftest_failures(void **state)
+{
+    (void)state;
+    assert_int_equal(run("selftest --op relu2 --seed 7 --distort 0.01"), 1);
+    prints("failed: relu2, ");
+    prints("repeat with: weft selftest --device cpu --op relu2 --seed 7");
+    prints("more times; -v shows all\n");
+    prints(" failures in 1 op\n");
+    assert_non_null(strstr(err, "weft selftest: "));
+    assert_non_null(strstr(err, " failures on cpu\n"));
+    assert_int_equal(run("selftest --op relu2 --seed 7 --distort 1e-2 -v"), 1);
+    assert_null(strstr(out, "more times"));
+    assert_int_equal(run("selftest --op relu2 --seed 7 --distort .01 --json"), 1);
+    prints_json();
+    prints("\"relu2, variant ");
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    if (!getenv("WEFT_PROGRAM")) {
+        print_error("WEFT_PROGRAM must hold the path of the program; ctest sets it\n");
+        return -1;
+    }
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_json_check),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_no_command),
+        cmocka_unit_test(test_version),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_long_words),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_each_op),
+        cmocka_unit_test(test_ops_json),
+        cmocka_unit_test(test_selftest),
+        cmocka_unit_test(test_selftest_seeds_differ),
+        cmocka_unit_test(test_selftest_failures),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,751 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_graph.c - building graphs: wrong calls are refused where they are made, in a sentence with
+ * the op, the shapes and the rule; attributes as text; gradients; expansion into core ops.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/build.h"
+#include "support.h"
+
+#define BIG ((int64_t)1 << 40)
+
+static wf_graph *graph(wf_ctx *ctx)
+{
+    wf_graph *g;
+    wt_ok(ctx, wf_graph_new(ctx, &g));
+    return g;
+}
+
+/* ---- Wrong calls ---- */
+
+/* Operands are written as types and shapes; a star marks a state, all others are inputs. */
+typedef struct {
+    const char *op, *attrs, *operands, *rule;
+} bad_call;
+
+static const bad_call bad_calls[] = {
+    {"exp", "", "f32[2] f32[2]", "takes 1 operand, not 2"},
+    {"add", "", "f32[2]", "takes 2 operands, not 1"},
+    {"scale", "factor=2", "i32[2]", "x must be f32, f16 or bf16"},
+    {"where", "", "f32[2] f32[2] f32[2]", "the condition must be u8"},
+    {"where", "", "u8[2] f32[2] f16[2]", "a and b must have the same plain type"},
+    {"where", "", "u8[3] f32[2] f32[2]", "must be equal or 1"},
+    {"gelu_grad", "", "f32[2] f32[3]", "one type and shape"},
+    {"glu", "kind=0", "f32[2] f32[3]", "one type and shape"},
+    {"glu", "kind=3", "f32[2] f32[2]", "kind must be"},
+    {"glu_grad", "kind=0", "f32[2] f32[2] f16[2]", "one type and shape"},
+    {"dropout", "p=0.5", "f32[2] i32[2]", "the key must be i32[3]"},
+    {"dropout", "p=1", "f32[2] i32[3]", "p must lie in [0, 1), not 1"},
+    {"dropout", "p=-0.1", "f32[2] i32[3]", "not -0.1"},
+    {"dropout", "p=0.5", "u8[2] i32[3]", "x must be f32, f16 or bf16"},
+    {"uniform", "dims=[2]", "i32[2]", "the key must be i32[3]"},
+    {"cast", "type=q8_0", "f32[32]", "the new type must be a plain one"},
+    {"cast", "", "f32[2]", "the new type must be a plain one"},
+    {"cast", "type=f16", "q8_0[32]", "x must have a plain type"},
+    {"copy", "", "f32[2] f32[2]", "takes 1 operand, not 2"},
+    {"reshape", "dims=[4]", "f32[2,3]", "as many elements: 6, not 4"},
+    {"reshape", "dims=[8,8]", "q8_0[64]", "must be a multiple of 32"},
+    {"permute", "order=[0,0]", "f32[2,3]", "each axis of x once"},
+    {"permute", "order=[0]", "f32[2,3]", "each axis of x once"},
+    {"permute", "order=[0,2]", "f32[2,3]", "each axis of x once"},
+    {"slice", "axis=2 begin=0 end=1", "f32[2,3]", "there is no axis 2"},
+    {"slice", "axis=1 begin=1 end=4", "f32[2,3]", "[1, 4) must lie within axis 1"},
+    {"slice", "axis=1 begin=2 end=1", "f32[2,3]", "[2, 1) must lie within axis 1"},
+    {"slice", "axis=0 begin=-1 end=1", "f32[2,3]", "[-1, 1) must lie within axis 0"},
+    {"pad", "axis=2", "f32[2,3]", "there is no axis 2"},
+    {"pad", "axis=1 before=-1", "f32[2,3]", "must not be negative"},
+    {"pad", "axis=0 before=9223372036854775807", "f32[2]", "over 2^31"},
+    {"pad", "axis=0", "q4_0[32]", "x must have a plain type"},
+    {"concat", "axis=0", "f32[2,3] f32[2,4]", "must be equal but for axis 0"},
+    {"concat", "axis=2", "f32[2,3] f32[2,3]", "there is no axis 2"},
+    {"concat", "axis=0", "f32[2] bf16[2]", "the same type and rank"},
+    {"concat", "axis=0", "f32[2,3] f32[2]", "the same type and rank"},
+    {"broadcast", "dims=[2,3]", "f32[2]", "must be equal to the new shape's or 1"},
+    {"broadcast", "dims=[1]", "f32[3]", "must be equal to the new shape's or 1"},
+    {"sum", "axes=4", "f32[2,3]", "an axis that x does not have"},
+    {"sum", "axes=-1", "f32[2,3]", "an axis that x does not have"},
+    {"sum", "axes=1", "u8[2]", "x must be f32, f16, bf16 or i32"},
+    {"mean", "axes=1", "i32[2]", "x must be f32, f16 or bf16"},
+    {"max", "axes=1", "f32[0,2]", "no largest of no elements"},
+    {"argmax", "axis=1", "f32[2]", "there is no axis 1"},
+    {"argmax", "axis=0", "f32[0]", "1 to 2^31 - 1 elements"},
+    {"argmax", "axis=0", "u8[2]", "x must be f32, f16, bf16 or i32"},
+    {"top_k", "k=4", "f32[3]", "k = 4 must lie within the last axis"},
+    {"top_k", "k=-1", "f32[3]", "k = -1 must lie within the last axis"},
+    {"top_k", "k=1", "f32[]", "rank 1 or more"},
+    {"softmax", "", "f32[]", "a last axis that is not empty"},
+    {"softmax", "", "f32[2,0]", "a last axis that is not empty"},
+    {"softmax_grad", "", "f32[2] f32[3]", "one type and shape"},
+    {"global_norm", "", "f32[2] i32[2]", "all operands must be f32, f16 or bf16"},
+    {"embed", "", "f32[2,3,4] i32[2]", "a table [V, C] and i32 ids"},
+    {"embed", "", "f32[2,3] f32[2]", "a table [V, C] and i32 ids"},
+    {"embed", "", "f32[2,3] i32[1,1,1,1,1,2]", "i32 ids of rank 5 or less"},
+    {"gather_rows", "", "f32[] i32[2]", "x must be [R, ...] of a plain type"},
+    {"gather_rows", "", "f32[2,3] i32[2,2]", "rows must be i32[n]"},
+    {"scatter_add_rows", "", "i32[2,3] i32[2] i32[2,3]", "x must be [R, ...] of f32"},
+    {"scatter_add_rows", "", "f32[2,3] f32[2] f32[2,3]", "rows must be i32[n]"},
+    {"scatter_add_rows", "", "f32[2,3] i32[2] f32[2,4]", "rows of x's type and shape"},
+    {"matmul", "", "f32[2,3] f32[4,5]", "the inner axes must be equal, not 3 and 4"},
+    {"matmul", "transpose_a=1", "f32[2,3] f32[3,5]", "the inner axes must be equal, not 2 and 3"},
+    {"matmul", "", "f32[3] f32[3]", "the same rank, 2 or more"},
+    {"matmul", "", "f32[2,2,3] f32[3,3,4]", "all axes but the last two must be equal"},
+    {"matmul", "", "i32[2,3] i32[3,2]", "a must be f32, f16 or bf16"},
+    {"linear", "", "f32[2,3] f32[4,5]", "the last axis of x must equal the last axis of w"},
+    {"linear", "", "f32[2,3] f32[3]", "x must be [..., K] and w [N, K]"},
+    {"linear", "", "f32[2,3] f32[4,3] f32[3]", "the bias must be [N]"},
+    {"linear", "", "i32[2,3] f32[4,3]", "x must be f32, f16 or bf16"},
+    {"layer_norm", "eps=1e-5", "f32[2,3] f32[4]", "as long as the last axis of x"},
+    {"layer_norm", "eps=1e-5", "f32[]", "a last axis that is not empty"},
+    {"layer_norm", "eps=-1", "f32[2]", "eps must not be negative"},
+    {"layer_norm_grad", "", "f32[2,3] f32[2,3] f32[2] f32[3]", "without its last axis"},
+    {"layer_norm_grad", "", "f32[2,2] f32[2,3] f32[2] f32[2]", "dy and x must have one type"},
+    {"rms_norm", "eps=1e-5", "f32[2,3] i32[3]", "as long as the last axis of x"},
+    {"rms_norm_grad", "", "f32[2,3] f32[2,3] f16[2]", "the statistics must be f32"},
+    {"rope", "", "f32[2,3] i32[2] f32[1]", "x must be [N, H, D]"},
+    {"rope", "", "f32[2,3,4] i32[3] f32[2]", "positions must be i32[N]"},
+    {"rope", "", "f32[2,3,4] i32[2] f32[3]", "inv_freq must be f32[R/2]"},
+    {"attention", "", "f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[2] i32[4] i32[1,1]", "takes q, k, v"},
+    {"attention", "", "f32[4,2] f32[4,1,8] f32[4,1,8] i32[2] i32[4]", "q must be [N, H, D]"},
+    {"attention", "", "f32[4,2,8] f32[4,1,6] f32[4,1,8] i32[2] i32[4]", "k must have q's D"},
+    {"attention", "", "f32[4,3,8] f32[4,2,8] f32[4,2,8] i32[2] i32[4]", "kv heads (2)"},
+    {"attention", "", "f32[4,2,8] f32[4,1,8] f32[4,2,8] i32[2] i32[4]", "k and v must agree"},
+    {"attention", "", "f32[4,2,8] f32[5,1,8] f32[5,1,8] i32[2] i32[4]", "as many rows as q"},
+    {"attention", "", "f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[0] i32[4]", "i32[S + 1]"},
+    {"attention", "", "f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[2] i32[3]", "positions must be i32[N]"},
+    {"attention", "window=-1", "f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[2] i32[4]",
+     "window and softcap must not be negative"},
+    {"attention", "", "f32[4,2,8] f32[3,4,1,8] f32[3,4,1,8] i32[2] i32[4] i32[2,2] i32[1]",
+     "the table must be i32[S, pages]"},
+    {"attention", "", "f32[4,2,8] f32[3,4,1,8] f32[3,4,1,8] i32[2] i32[4] i32[1,2] i32[2]",
+     "lengths must be i32[S]"},
+    {"attention_grad", "",
+     "f32[4,2,8] f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[2] i32[4] f32[4,2,8] f32[4,1]",
+     "lse must be f32[N, H]"},
+    {"cross_entropy", "", "f32[2,3] i32[3]", "without its last axis"},
+    {"cross_entropy", "", "i32[2,3] i32[2]", "logits must be f32, f16 or bf16"},
+    {"cross_entropy", "", "f32[2,0] i32[2]", "a last axis that is not empty"},
+    {"cross_entropy", "label_smoothing=2", "f32[2,3] i32[2]", "label_smoothing must lie in"},
+    {"cross_entropy", "softcap=-1", "f32[2,3] i32[2]", "softcap must not be negative"},
+    {"cross_entropy_grad", "", "f32[2] f32[2,3] i32[2] f32[3]", "f32 of the targets' shape"},
+    {"assign", "", "f32[2] f32[2]", "operand 0 must be a state"},
+    {"assign", "", "*f32[2] f32[3]", "x must have the state's shape"},
+    {"assign", "", "*i32[2] f32[2]", "must both be floats"},
+    {"assign", "", "*f32[2] f32[2] f32[]", "apply must be a u8 scalar"},
+    {"accumulate", "", "*u8[2] u8[2]", "the same number type"},
+    {"adamw", "", "*f32[2] *f32[2] *f32[3] f32[2] f32[] i32[] f32[] u8[]", "of one shape"},
+    {"adamw", "", "*f32[2] *f32[2] *f32[2] f32[2] f32[] f32[] f32[] u8[]", "step i32"},
+    {"adamw", "beta1=1", "*f32[2] *f32[2] *f32[2] f32[2] f32[] i32[] f32[] u8[]", "betas must"},
+    {"adamw", "", "*f32[2] f32[2] *f32[2] f32[2] f32[] i32[] f32[] u8[]", "operand 1 must be"},
+    {"sgd", "", "*f32[2] f32[3] f32[] f32[] u8[]", "floats of one shape"},
+    {"sgd", "momentum=0.9", "*f32[2] f32[2] f32[] f32[] u8[]", "needs a velocity"},
+    {"sgd", "nesterov=1", "*f32[2] f32[2] f32[] f32[] u8[]", "nesterov needs momentum"},
+    {"kv_append", "", "*f32[3,4,2] f32[5,1,2] i32[2] i32[5] i32[1,2]", "the pool must be"},
+    {"kv_append", "", "*f32[3,4,1,2] f32[5,1,3] i32[2] i32[5] i32[1,2]", "the same Hk and D"},
+    {"kv_append", "", "*f32[3,4,1,2] f32[5,1,2] i32[2] i32[5] i32[2,2]", "the table must be"},
+};
+
+/* Adds the sources that `text` names. Returns how many. */
+static int operands(wf_graph *g, const char *text, wf_value **in)
+{
+    int n = 0, used;
+    char type[8], dims[64], name[8];
+    for (const char *s = text; *s; s += used) {
+        bool state = *s == '*';
+        s += state;
+        dims[0] = used = 0;
+        if (sscanf(s, "%7[^[][%63[0-9,]] %n", type, dims, &used) != 2)
+            assert_int_equal(sscanf(s, "%7[^[][] %n", type, &used), 1);
+        int64_t d[WF_MAX_RANK];
+        int rank = 0;
+        for (char *at = dims; *at; at += *at == ',')
+            d[rank++] = strtoll(at, &at, 10);
+        snprintf(name, sizeof name, "v%d", n);
+        in[n] = (state ? wf_state : wf_input)(g, name, wf_type_from_name(type), rank, d);
+        assert_non_null(in[n++]);
+    }
+    return n;
+}
+
+static void check_bad_call(wf_ctx *ctx, const bad_call *call)
+{
+    wf_value *in[8];
+    wf_graph *g = graph(ctx);
+    int n = operands(g, call->operands, in), nodes = g->node_count;
+    wf_ctx_clear(ctx);
+    assert_null(wf_op_add(g, call->op, call->attrs, in, n));
+    const char *text = wf_ctx_message(ctx);
+    print_message("%s\n", text);
+    size_t len = strlen(call->op);
+    if (strncmp(text, call->op, len) != 0 || text[len] != '(' || !strchr(text, '['))
+        fail_msg("%s with \"%s\": op and shapes are not in: %s", call->op, call->operands, text);
+    wt_fails(ctx, wf_graph_status(g), WF_ERR_USAGE, call->rule);
+    assert_int_equal(g->node_count, nodes);
+    wf_graph_free(g);
+}
+
+static void test_wrong_calls_are_refused(void **state)
+{
+    bool seen[WF_OP_COUNT] = {false};
+    for (size_t i = 0; i < sizeof bad_calls / sizeof *bad_calls; i++) {
+        check_bad_call(*state, &bad_calls[i]);
+        seen[wf_op_find(bad_calls[i].op)] = true;
+    }
+    for (int i = 0; i < WF_OP_COUNT; i++) {
+        const wf_op_def *def = wf_op_get((wf_op)i);
+        if (def->flags & WF_OP_ELEMENTWISE && def->max_in == 1) {
+            check_bad_call(*state, &(bad_call){def->name, "", "i32[2]", "f32, f16 or bf16"});
+        } else if (def->flags & WF_OP_ELEMENTWISE) {
+            check_bad_call(*state, &(bad_call){def->name, "", "f32[2] f16[2]", "the same type"});
+            check_bad_call(*state, &(bad_call){def->name, "", "f32[3,2] f32[2,2]", "equal or 1"});
+            check_bad_call(*state, &(bad_call){def->name, "", "u8[2] u8[2]", "operands must be"});
+        } else if (def->max_in > 0 && !seen[i]) {
+            fail_msg("%s has no wrong call in the table", def->name);
+        }
+    }
+}
+
+/* Builds something wrong in a graph of its own, which must then say so. */
+#define REFUSED(part, ...)                                            \
+    do {                                                              \
+        wf_graph *g = graph(ctx);                                     \
+        wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){2, 3}); \
+        wf_ctx_clear(ctx);                                            \
+        assert_null(__VA_ARGS__);                                     \
+        (void)x;                                                      \
+        wt_fails(ctx, wf_graph_status(g), WF_ERR_USAGE, part);        \
+        wf_graph_free(g);                                             \
+    } while (0)
+
+#define D(...) ((int64_t[]){__VA_ARGS__})
+
+static void test_sources_are_checked(void **state)
+{
+    wf_ctx *ctx = *state;
+    REFUSED("a name is needed", wf_input(g, NULL, WF_F32, 0, NULL));
+    REFUSED("a name is needed", wf_state(g, "", WF_F32, 0, NULL));
+    REFUSED("an input 'x' already", wf_input(g, "x", WF_I32, 0, NULL));
+    REFUSED("a state 's' already",
+            (wf_state(g, "s", WF_F32, 0, NULL), wf_state(g, "s", WF_F32, 0, NULL)));
+    REFUSED("the type is unknown", wf_input(g, "y", WF_TYPE_NONE, 0, NULL));
+    REFUSED("the type is unknown", wf_state(g, "y", (wf_type)77, 0, NULL));
+    REFUSED("the type is unknown", wf_state(g, "y", (wf_type)-1, 0, NULL));
+    REFUSED("rank 7 is not within 0 .. 6", wf_input(g, "y", WF_F32, 7, D(1, 1, 1, 1, 1, 1, 1)));
+    REFUSED("rank -1 is not within 0 .. 6", wf_fill(g, WF_F32, -1, NULL, 0));
+    REFUSED("axis 1 would have length -2", wf_input(g, "y", WF_F32, 2, D(3, -2)));
+    REFUSED("too large", wf_input(g, "y", WF_F32, 2, D(BIG, BIG)));
+    REFUSED("too large", wf_state(g, "y", WF_F32, 3, D(BIG, 0, BIG)));
+    REFUSED("a multiple of 256", wf_state(g, "y", WF_Q4_K, 2, D(2, 255)));
+    REFUSED("the type must be a plain one", wf_fill(g, WF_Q8_0, 1, D(32), 0));
+    REFUSED("there is no axis 1", wf_iota(g, 1, D(4), 1));
+    REFUSED("no i32 index", wf_iota(g, 1, D(BIG), 0));
+    REFUSED("operand 0 is missing", wf_uniform(g, NULL, 1, D(4)));
+
+    /* a state and an input may share a name */
+    wf_graph *g = graph(ctx);
+    assert_non_null(wf_input(g, "x", WF_F32, 0, NULL));
+    assert_non_null(wf_state(g, "x", WF_F32, 0, NULL));
+    wt_ok(ctx, wf_graph_verify(g));
+    wf_graph_free(g);
+}
+
+static void test_builders_are_checked(void **state)
+{
+    wf_ctx *ctx = *state;
+    REFUSED("there is no op 'mathmul'; did you mean 'matmul'?", wf_op_add(g, "mathmul", "", &x, 1));
+    REFUSED("there is no op 'zzzzzzzzzzz'", wf_op_add(g, "zzzzzzzzzzz", "", &x, 1));
+    REFUSED("there is no op ''", wf_op_add(g, NULL, "", &x, 1));
+    REFUSED("did you mean 'tanh'?", wf_unary(g, "tahn", x));
+    REFUSED("input needs a name", wf_op_add(g, "input", "type=f32", NULL, 0));
+    REFUSED("add is not an elementwise op of 1 operand", wf_unary(g, "add", x));
+    REFUSED("scale is not an elementwise op of 2 operands", wf_binary(g, "scale", x, x));
+    REFUSED("softmax is no reduction", wf_reduce(g, "softmax", x, 1, false));
+    REFUSED("operand 1 is missing", wf_binary(g, "add", x, NULL));
+    REFUSED("takes 1 to 4096 operands, not 0", wf_concat(g, &x, 0, 0));
+    REFUSED("takes 1 to 4096 operands, not -3", wf_global_norm(g, &x, -3));
+    REFUSED("too large", wf_broadcast(g, x, 4, D(BIG, BIG, 2, 3)));
+    REFUSED("rank 7", wf_broadcast(g, x, 7, D(1, 1, 1, 1, 1, 2, 3)));
+    REFUSED("too large", wf_matmul(g, wf_input(g, "a", WF_F32, 2, D(BIG, 1)),
+                                   wf_input(g, "b", WF_F32, 2, D(1, BIG)), false, false));
+    REFUSED("axis 0 would have length -5", wf_fill(g, WF_F32, 1, D(-5), 0));
+
+    /* sixteen times this does not fit into 64 bits */
+    wf_graph *g = graph(ctx);
+    wf_value *long_axis = wf_input(g, "a", WF_U8, 1, D(((int64_t)1 << 59) - 1)), *many[40];
+    for (int i = 0; i < 40; i++)
+        many[i] = long_axis;
+    assert_null(wf_concat(g, many, 40, 0));
+    wt_fails(ctx, wf_graph_status(g), WF_ERR_USAGE, "concat(u8[");
+    wf_graph_free(g);
+}
+
+static void test_reshape(void **state)
+{
+    wf_ctx *ctx = *state;
+    REFUSED("reshape(f32[2,3]", wf_reshape(g, x, 2, D(-1, -1)));
+    REFUSED("as many elements: 6, not 4", wf_reshape(g, x, 2, D(4, -1)));
+    REFUSED("as many elements: 6, not 0", wf_reshape(g, x, 2, D(0, -1)));
+    REFUSED("axis 0 would have length -2", wf_reshape(g, x, 2, D(-2, -3)));
+    REFUSED("rank 7 is not within 0 .. 6", wf_reshape(g, x, 7, D(1, 1, 1, 1, 1, 2, 3)));
+    REFUSED("too large", wf_reshape(g, x, 2, D(BIG, BIG)));
+
+    wf_graph *g = graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 3)), *y = wf_reshape(g, x, 3, D(1, -1, 2));
+    assert_int_equal(wf_value_dim(y, 1), 3);
+    assert_int_equal(wf_value_rank(y), 3);
+    assert_ptr_equal(wf_reshape(g, x, 2, D(2, -1)), x); /* nothing to do is no node */
+    y = wf_reshape(g, wf_input(g, "none", WF_F32, 2, D(0, 3)), 2, D(-1, 3));
+    assert_int_equal(wf_value_dim(y, 0), 0);
+    assert_int_equal(wf_value_count(y), 0);
+    y = wf_reshape(g, wf_input(g, "huge", WF_F32, 2, D(BIG, 6)), 2, D(-1, 2 * BIG));
+    assert_int_equal(wf_value_dim(y, 0), 3);
+    assert_int_equal(wf_value_dim(y, 7), 0);
+    wt_ok(ctx, wf_graph_verify(g));
+    wf_graph_free(g);
+}
+
+/* Values, outputs, losses and parameters of another graph, whose nodes may be more than ours. */
+static void test_values_of_another_graph(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_graph *other = graph(ctx);
+    wf_value *source = wf_input(other, "x", WF_F32, 0, NULL), *made = source, *grad;
+    for (int i = 0; i < 200; i++)
+        made = wf_unary(other, "exp", made);
+    REFUSED("belongs to another graph", wf_unary(g, "exp", source));
+    REFUSED("belongs to another graph", wf_unary(g, "exp", made));
+    REFUSED("another graph", wf_output(g, "y", made) ? NULL : x);
+    REFUSED("another graph", wf_output(g, "y", source) ? NULL : x);
+    REFUSED("another graph", wf_grad(g, made, &source, 1, &grad) ? NULL : x);
+    REFUSED("another graph",
+            wf_grad(g, wf_reduce(g, "sum", x, 3, false), &made, 1, &grad) ? NULL : x);
+    assert_null(grad);
+    wf_graph_free(other);
+}
+
+static void test_outputs(void **state)
+{
+    wf_ctx *ctx = *state;
+    REFUSED("has no name", wf_output(g, "", x) ? NULL : x);
+    REFUSED("has no name", wf_output(g, NULL, x) ? NULL : x);
+    REFUSED("output 'y' has no value", wf_output(g, "y", NULL) ? NULL : x);
+    REFUSED("an output 'y' already", (wf_output(g, "y", x), wf_output(g, "y", x) ? NULL : x));
+}
+
+static void test_the_first_error_stays(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cpu:1");
+    wf_graph *g = graph(ctx), *core;
+    wf_value *x = wf_input(g, "x", WF_F32, 1, D(4)), *grad;
+    assert_null(wf_unary(g, "expp", x));
+    char first[512];
+    snprintf(first, sizeof first, "%s", wf_ctx_message(ctx));
+    assert_null(wf_unary(g, "exp", x)); /* right, but too late */
+    assert_null(wf_op_add(g, "nothing like it", "", &x, 1));
+    assert_null(wf_op_add(g, "scale", "factor=zero", &x, 1));
+    assert_null(wf_input(g, "x", WF_F32, 1, D(4)));
+    assert_null(wf_linear(g, NULL, NULL, NULL));
+    assert_int_equal(wf_output(g, "y", NULL), WF_ERR_USAGE);
+    assert_int_equal(wf_grad(g, NULL, &x, 1, &grad), WF_ERR_USAGE);
+    wt_fails(ctx, wf_graph_verify(g), WF_ERR_USAGE, first);
+    wf_ctx_clear(ctx);
+    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_USAGE, first);
+    wf_ctx_clear(ctx);
+    wt_fails(ctx, wf_pass_expand(g, NULL, NULL, &core), WF_ERR_USAGE, first);
+    assert_null(r.exec);
+    assert_null(core);
+    wf_graph_free(g);
+    wt_close(&r);
+}
+
+/* ---- Gradients ---- */
+
+/* One run with x = {1, 2, 3, 4} and w = {0.5, -1, 2, 0.25}, both f32[2,2] and both optional. */
+static wt_run run_xw(wf_ctx *ctx, wf_graph *g)
+{
+    wt_run r = wt_open(ctx, "cpu:1");
+    wt_compile(&r, g);
+    wf_exec_write(r.exec, "x", (float[]){1, 2, 3, 4}, 16);
+    wf_session_write(r.session, "w", (float[]){0.5f, -1, 2, 0.25f}, 16);
+    wf_session_write(r.session, "w2", (float[]){0.5f, -1, 2, 0.25f}, 16);
+    wt_ok(ctx, wf_exec_run(r.exec));
+    return r;
+}
+
+/* sum(x w^T w2 * x), with w2 == w or a state with the same numbers. */
+static void product_gradient(wf_ctx *ctx, bool tied, float *dw)
+{
+    wf_graph *g = graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 2)), *grad[2] = {NULL};
+    wf_value *w[2] = {wf_state(g, "w", WF_F32, 2, D(2, 2))};
+    w[1] = tied ? w[0] : wf_state(g, "w2", WF_F32, 2, D(2, 2));
+    wf_value *y = wf_matmul(g, wf_linear(g, x, w[0], NULL), w[1], false, false);
+    wf_value *loss = wf_reduce(g, "sum", wf_mul(g, y, x), 3, false);
+    wt_ok(ctx, wf_grad(g, loss, w, 2, grad));
+    wf_output(g, "dw", tied ? grad[0] : wf_add(g, grad[0], grad[1]));
+    wt_run r = run_xw(ctx, g);
+    wt_read(&r, "dw", dw, 16);
+    wt_close(&r);
+}
+
+/* A parameter with two uses gets the sum of what flows into either. */
+static void test_tied_weights(void **state)
+{
+    float tied[4], apart[4];
+    product_gradient(*state, true, tied);
+    product_gradient(*state, false, apart);
+    wt_floats_equal(tied, apart, 4);
+    wt_floats_equal(tied, (float[]){-18, -26, 47, 66}, 4); /* 2 w x^T x */
+}
+
+/* The same for an embedding that is also the last layer. */
+static void test_tied_embedding(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_graph *g = graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 2)), *w = wf_state(g, "w", WF_F32, 2, D(2, 2));
+    wf_value *ids = wf_sub(g, wf_fill(g, WF_I32, 1, D(3), 1), wf_iota(g, 1, D(3), 0)), *grad;
+    ids = wf_mul(g, ids, ids);                                /* 1 0 1 */
+    wf_value *y = wf_linear(g, wf_embed(g, w, ids), w, NULL); /* e w^T, [3,2] */
+    wf_value *loss = wf_reduce(g, "sum", wf_mul(g, y, wf_embed(g, x, ids)), 3, false);
+    wt_ok(ctx, wf_grad(g, loss, &w, 1, &grad));
+    wf_output(g, "dw", grad);
+    wt_run r = run_xw(ctx, g);
+    wt_expect(&r, "dw", {17, 0, 36, -4}); /* (m + m^T) w with m = {1, 2; 6, 8} */
+    wt_close(&r);
+}
+
+/* Diamonds, and operands used twice by one node: d/dx of x x + sin(x) x + x. */
+static void test_diamonds(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_graph *g = graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 2)), *grad[3];
+    wf_value *y = wf_add(g, wf_add(g, wf_mul(g, x, x), wf_mul(g, wf_sin(g, x), x)), x);
+    wf_value *loss = wf_sum(g, y, 3, false);
+    wt_ok(ctx, wf_grad(g, loss, (wf_value *[]){x, loss, x}, 3, grad));
+    assert_ptr_equal(grad[0], grad[2]);
+    wf_output(g, "dx", grad[0]);
+    wf_output(g, "one", grad[1]);
+    wt_run r = run_xw(ctx, g);
+    float got[4];
+    wt_read(&r, "dx", got, sizeof got);
+    for (int i = 0; i < 4; i++) {
+        double v = i + 1, want = 2 * v + sin(v) + v * cos(v) + 1;
+        assert_true(fabs(got[i] - want) < 1e-5);
+    }
+    wt_expect(&r, "one", {1});
+    wt_close(&r);
+}
+
+static void test_no_connection_is_zero(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_graph *g = graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 2)), *w = wf_state(g, "w", WF_F32, 2, D(2, 2));
+    wf_value *half = wf_input(g, "half", WF_BF16, 1, D(3)), *after = NULL, *grad[4];
+    wf_value *whole = wf_cast(g, wf_cast(g, w, WF_I32), WF_F32); /* integers carry none */
+    wf_value *loss = wf_sum(g, wf_mul(g, x, whole), 3, false);
+    after = wf_scale(g, loss, 2);
+    wt_ok(ctx, wf_grad(g, loss, (wf_value *[]){x, w, half, after}, 4, grad));
+    assert_int_equal(wf_value_type(grad[2]), WF_BF16);
+    assert_int_equal(wf_value_rank(grad[2]), 1);
+    assert_int_equal(wf_value_dim(grad[2], 0), 3);
+    wf_output(g, "dx", grad[0]);
+    wf_output(g, "dw", grad[1]);
+    wf_output(g, "dhalf", wf_cast(g, grad[2], WF_F32));
+    wf_output(g, "dafter", grad[3]);
+    wt_run r = run_xw(ctx, g);
+    wt_expect(&r, "dx", {0, -1, 2, 0});
+    wt_expect(&r, "dw", {0, 0, 0, 0});
+    wt_expect(&r, "dhalf", {0, 0, 0});
+    wt_expect(&r, "dafter", {0});
+    wt_close(&r);
+}
+
+static void test_what_has_no_gradient(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_value *grad[2];
+#define SUM(v) wf_reduce(g, "sum", v, (1u << wf_value_rank(v)) - 1, false)
+#define NO_GRAD(part, loss, wrt) \
+    REFUSED(part, wf_grad(g, loss, &(wf_value *){wrt}, 1, grad) ? NULL : x)
+    NO_GRAD("the loss must be a float scalar", x, x);
+    NO_GRAD("the loss must be a float scalar", NULL, x);
+    NO_GRAD("the loss must be a float scalar", wf_fill(g, WF_I32, 0, NULL, 1), x);
+    NO_GRAD("value 0 is missing", SUM(x), NULL);
+    NO_GRAD("value 0 is i32", SUM(x), wf_input(g, "i", WF_I32, 0, NULL));
+    NO_GRAD("rms_norm has no gradient through its output 1",
+            SUM(wf_value_output(wf_rms_norm(g, x, NULL, 1e-5), 1)), x);
+    NO_GRAD("layer_norm has no gradient through its output 2",
+            SUM(wf_value_output(wf_layer_norm(g, x, NULL, NULL, 1e-5), 2)), x);
+    NO_GRAD("cross_entropy has no gradient through its output 1",
+            SUM(wf_value_output(wf_cross_entropy(g, x, wf_fill(g, WF_I32, 1, D(2), 0), NULL), 1)),
+            x);
+    NO_GRAD("softmax_grad has no gradient",
+            SUM(wf_op_add(g, "softmax_grad", "", (wf_value *[]){x, x}, 2)), x);
+    NO_GRAD("assign has no gradient",
+            SUM(wf_assign(g, wf_state(g, "s", WF_F32, 2, D(2, 3)), x, NULL)), x);
+    NO_GRAD("rope has no gradient with respect to inv_freq",
+            SUM(wf_rope(g, wf_reshape(g, x, 3, D(2, 1, 3)), wf_fill(g, WF_I32, 1, D(2), 0),
+                        wf_reshape(g, SUM(x), 1, D(1)), false, 1)),
+            x);
+#undef NO_GRAD
+#undef SUM
+}
+
+/* Two tokens more for a cache of three pages. */
+static wf_value *paged(wf_graph *g, wf_value *q)
+{
+    wf_value *two = wf_fill(g, WF_I32, 0, NULL, 2);
+    wf_value *start = wf_mul(g, wf_iota(g, 1, D(2), 0), two), *positions = wf_iota(g, 1, D(2), 0);
+    wf_value *table = wf_fill(g, WF_I32, 2, D(1, 2), 1), *length = wf_fill(g, WF_I32, 1, D(1), 2);
+    wf_value *pool = wf_state(g, "pool", WF_F32, 4, D(3, 4, 1, 2));
+    pool = wf_kv_append(g, pool, wf_reshape(g, q, 3, D(2, 1, 2)), start, positions, table);
+    return wf_attention_paged(g, wf_reshape(g, q, 3, D(2, 1, 2)), pool, pool, start, positions,
+                              table, length, NULL);
+}
+
+static void test_paged_attention_has_no_gradient(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_graph *g = graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 2)), *grad;
+    wf_value *loss = wf_sum(g, paged(g, x), 7, false);
+    wt_ok(ctx, wf_graph_verify(g));
+    wt_fails(ctx, wf_grad(g, loss, &x, 1, &grad), WF_ERR_USAGE, "page pools has no gradient");
+    assert_null(grad);
+    wf_graph_free(g);
+}
+
+/* ---- Expansion ---- */
+
+static int count_op(const wf_graph *g, wf_op op)
+{
+    int n = 0;
+    for (int i = 0; i < g->node_count; i++)
+        n += g->nodes[i]->op == op;
+    return n;
+}
+
+/* A model in which every op that has an expansion takes part. */
+static void build_everything(wf_graph *g, wt_model *m)
+{
+    static const char *const unary[] = {"neg", "gelu_erf", "silu", "relu", "relu2"};
+    wt_forward(g, &wt_tiny, m);
+    wf_value *h = wf_softmax(g, m->logits);
+    for (size_t i = 0; i < sizeof unary / sizeof *unary; i++)
+        h = wf_add(g, h, wf_unary(g, unary[i], h));
+    m->loss = wf_add(g, m->loss, wf_sum(g, wf_mul(g, h, h), 3, false));
+    wt_train(g, m);
+    wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 2)), *one = wf_fill(g, WF_F32, 0, NULL, 1);
+    wf_value *w = wf_accumulate(g, wf_state(g, "w", WF_F32, 2, D(2, 2)), x, NULL);
+    wf_value *velocity = wf_state(g, "velocity", WF_F32, 2, D(2, 2));
+    wf_sgd(g, w, velocity, x, one, NULL, NULL, &(wf_sgd_options){0.9, 0.1, true});
+    wf_output(g, "paged", paged(g, x));
+}
+
+/* Loss, norm of the gradients and paged attention after two steps. */
+static void two_steps(wf_ctx *ctx, wf_graph *g, const wt_model *m, float out[6])
+{
+    wt_run r = wt_open(ctx, "cpu:1");
+    wt_compile(&r, g);
+    wt_ok(ctx, wt_write_params(r.session, m));
+    wt_write(&r, "x", (float[]){1, 2, 3, 4}, 16);
+    for (int32_t step = 1; step <= 2; step++) {
+        wt_ok(ctx, wt_write_inputs(r.exec, &m->size, step));
+        wt_ok(ctx, wf_exec_run(r.exec));
+    }
+    wt_read(&r, "loss", out, 4);
+    wt_read(&r, "norm", out + 1, 4);
+    wt_read(&r, "paged", out + 2, 16);
+    wt_close(&r);
+}
+
+static void test_expansion_leaves_core_ops(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_graph *g = graph(ctx), *core;
+    wt_model m;
+    build_everything(g, &m);
+    wt_ok(ctx, wf_graph_verify(g));
+    wt_ok(ctx, wf_pass_expand(g, NULL, NULL, &core));
+    for (int i = 0; i < WF_OP_COUNT; i++) {
+        const char *name = wf_op_get((wf_op)i)->name;
+        if (!wf_op_is_core((wf_op)i) && count_op(g, (wf_op)i) == 0)
+            fail_msg("%s has an expansion but is not in the model", name);
+        if (!wf_op_is_core((wf_op)i) && count_op(core, (wf_op)i) > 0)
+            fail_msg("%s was not expanded", name);
+    }
+    /* two dropouts forward, the same two backward, on the streams they had */
+    int uses[2] = {0};
+    for (int i = 0; i < core->node_count; i++)
+        if (core->nodes[i]->op == WF_OP_uniform)
+            uses[((const wf_attr_uniform *)core->nodes[i]->attr)->stream]++;
+    assert_int_equal(count_op(g, WF_OP_dropout), 4);
+    assert_true(uses[0] == 2 && uses[1] == 2);
+    assert_int_equal(core->streams, g->streams);
+    assert_int_equal(core->output_count, g->output_count);
+
+    float whole[6], expanded[6];
+    two_steps(ctx, g, &m, whole);
+    two_steps(ctx, core, &m, expanded);
+    for (int i = 0; i < 6; i++)
+        if (!(fabsf(whole[i] - expanded[i]) <= 1e-4f * fabsf(whole[i])))
+            fail_msg("number %d: %.9g, expanded %.9g", i, whole[i], expanded[i]);
+}
+
+/* ---- Attributes as text ---- */
+
+#define MAX_ATTR 256
+
+/* Something different for every (field, round), extremes among them. */
+static void set_field(const wf_attr_field *f, void *attr, int round)
+{
+    static const int64_t ints[] = {0, 1, -1, 42, INT64_MAX, INT64_MIN};
+    static const double reals[] = {0, 1, -0.1, 1e-300, 1.7976931348623157e308, 1.0 / 3};
+    void *to = (char *)attr + f->offset;
+    switch (f->kind) {
+    case WF_ATTR_INT: *(int64_t *)to = ints[round % 6]; break;
+    case WF_ATTR_REAL: *(double *)to = reals[round % 6]; break;
+    case WF_ATTR_TYPE: *(wf_type *)to = (wf_type)(1 + round % (WF_TYPE_COUNT - 1)); break;
+    case WF_ATTR_DIMS:
+        *(wf_dims *)to = (wf_dims){.n = round % (WF_MAX_RANK + 1)};
+        for (int i = 0; i < round % (WF_MAX_RANK + 1); i++)
+            ((wf_dims *)to)->d[i] = ints[(round + i) % 6];
+        break;
+    }
+}
+
+static void test_attributes_survive_text(void **state)
+{
+    wf_ctx *ctx = *state;
+    int sets = 0;
+    for (int op = 0; op < WF_OP_COUNT; op++) {
+        const wf_op_def *def = wf_op_get((wf_op)op);
+        for (int round = 0; round < 42 && def->attr_bytes > 0; round++, sets++) {
+            _Alignas(16) char a[MAX_ATTR] = {0}, b[MAX_ATTR] = {0};
+            char text[1024];
+            size_t len = 0;
+            for (const wf_attr_field *f = def->fields; f->name; f++)
+                set_field(f, a, round + (int)(f - def->fields));
+            wf_attr_print(def, a, text, sizeof text, &len);
+            wt_ok(ctx, wf_attr_parse(ctx, def, text, b));
+            if (memcmp(a, b, def->attr_bytes) != 0)
+                fail_msg("%s: \"%s\" is read back as something else", def->name, text);
+        }
+    }
+    assert_true(sets > 42 * 20);
+
+    char text[64];
+    size_t len = 0;
+    wf_attr_print(wf_op_get(WF_OP_scale), &(wf_attr_scale){0.1}, text, sizeof text, &len);
+    assert_string_equal(text, "factor=0.1"); /* for people, too */
+}
+
+static void test_attribute_garbage_is_refused(void **state)
+{
+    static const struct {
+        const char *op, *text, *part;
+    } bad[] = {
+        {"slice", "axle=1", "slice has no attribute 'axle'"},
+        {"add", "axis=1", "add has no attribute 'axis'"},
+        {"slice", "=1", "slice has no attribute ''"},
+        {"slice", "axis", "attribute axis must be followed by = and a value"},
+        {"slice", "axis =1", "attribute axis must be followed by"},
+        {"slice", "axis=", "cannot read the value of attribute axis in 'axis='"},
+        {"slice", "axis=one", "cannot read"},
+        {"slice", "axis=1x", "cannot read"},
+        {"slice", "axis=1,begin=2", "cannot read"},
+        {"slice", "axis=1.5", "cannot read"},
+        {"slice", "begin=9223372036854775808", "attribute begin"},
+        {"slice", "begin=-99999999999999999999999", "attribute begin"},
+        {"scale", "factor=1e999", "attribute factor"},
+        {"scale", "factor=nan", "attribute factor"},
+        {"scale", "factor=", "attribute factor"},
+        {"cast", "type=f33", "attribute type"},
+        {"cast", "type=none", "attribute type"},
+        {"cast", "type=", "attribute type"},
+        {"cast", "type=ffffffffffffffffffffffffffffffffffff", "attribute type"},
+        {"reshape", "dims=", "attribute dims"},
+        {"reshape", "dims=4", "attribute dims"},
+        {"reshape", "dims=[", "attribute dims"},
+        {"reshape", "dims=[1", "attribute dims"},
+        {"reshape", "dims=[1,", "attribute dims"},
+        {"reshape", "dims=[1,,2]", "attribute dims"},
+        {"reshape", "dims=[,1]", "attribute dims"},
+        {"reshape", "dims=[1 2]", "attribute dims"},
+        {"reshape", "dims=[1,2]]", "attribute dims"},
+        {"reshape", "dims=[1,2,3,4,5,6,7]", "attribute dims"},
+        {"reshape", "dims=[99999999999999999999]", "attribute dims"},
+    };
+    wf_ctx *ctx = *state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        _Alignas(16) char attr[MAX_ATTR] = {0};
+        const wf_op_def *def = wf_op_get((wf_op)wf_op_find(bad[i].op));
+        /* in a block of its own, so that reading past its end is noticed */
+        char *text = strdup(bad[i].text);
+        wt_fails(ctx, wf_attr_parse(ctx, def, text, attr), WF_ERR_USAGE, bad[i].part);
+        free(text);
+    }
+    _Alignas(16) char attr[MAX_ATTR] = {0};
+    const wf_op_def *slice = wf_op_get(WF_OP_slice);
+    wt_ok(ctx, wf_attr_parse(ctx, slice, NULL, attr));
+    wt_ok(ctx, wf_attr_parse(ctx, slice, "   ", attr));
+    wt_ok(ctx, wf_attr_parse(ctx, slice, "  end=3   axis=1 ", attr));
+    assert_memory_equal(attr, (&(wf_attr_slice){.axis = 1, .end = 3}), sizeof(wf_attr_slice));
+}
+
+/* Random nodes by name take streams of their own, as those by function do. */
+static void test_streams_are_counted(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_graph *g = graph(ctx);
+    wf_value *in[] = {wf_input(g, "x", WF_F32, 1, D(4)), wf_input(g, "key", WF_I32, 1, D(3))};
+    wf_value *a = wf_dropout(g, in[0], in[1], 0.5);
+    wf_value *b = wf_op_add(g, "dropout", "p=0.5", in, 2);
+    wf_value *c = wf_op_add(g, "uniform", "dims=[4]", &in[1], 1);
+    wf_value *d = wf_uniform(g, in[1], 1, D(4));
+    wf_value *e = wf_op_add(g, "dropout", "p=0.5 stream=1", in, 2); /* one on purpose */
+    assert_int_equal(((const wf_attr_dropout *)a->node->attr)->stream, 0);
+    assert_int_equal(((const wf_attr_dropout *)b->node->attr)->stream, 1);
+    assert_int_equal(((const wf_attr_uniform *)c->node->attr)->stream, 2);
+    assert_int_equal(((const wf_attr_uniform *)d->node->attr)->stream, 3);
+    assert_int_equal(((const wf_attr_dropout *)e->node->attr)->stream, 1);
+    wf_graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_wrong_calls_are_refused),
+        wt_test(test_sources_are_checked),
+        wt_test(test_builders_are_checked),
+        wt_test(test_reshape),
+        wt_test(test_values_of_another_graph),
+        wt_test(test_outputs),
+        wt_test(test_the_first_error_stays),
+        wt_test(test_tied_weights),
+        wt_test(test_tied_embedding),
+        wt_test(test_diamonds),
+        wt_test(test_no_connection_is_zero),
+        wt_test(test_what_has_no_gradient),
+        wt_test(test_paged_attention_has_no_gradient),
+        wt_test(test_expansion_leaves_core_ops),
+        wt_test(test_attributes_survive_text),
+        wt_test(test_attribute_garbage_is_refused),
+        wt_test(test_streams_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
