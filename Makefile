@@ -33,10 +33,10 @@ test: ## install what is missing, build twice (release, sanitizers), run every c
 	tools/format.sh --check
 	tools/check_layers.sh --selftest
 	tools/check_layers.sh
-	$(call tree,build,Release,ON)
+	$(call tree,build-test,Release,ON)
 	$(call tree,build-sanitize,Sanitize,ON)
-	tools/check_symbols.sh build/libweft.so include/weft.h
-	$(call ctest,build)
+	tools/check_symbols.sh build-test/libweft.so include/weft.h
+	$(call ctest,build-test)
 	$(call ctest,build-sanitize)
 	@echo
 	@echo "Everything passed: format, layers, exported symbols, and all tests in both builds" \
@@ -55,7 +55,7 @@ install: all ## install below PREFIX (/usr/local): program, libraries, header, p
 	cmake --install build --prefix "$(PREFIX)"
 
 clean: ## remove all build trees
-	rm -rf build build-debug build-sanitize
+	rm -rf build build-*
 
 deps: ## install the packages that building and testing need (Debian, Ubuntu)
 	@tools/deps.sh test

@@ -30,91 +30,87 @@ static void check(wf_status status)
 
 /* ---- The model ---- */
 
-/* The parameters, in the order in which the model asks for them. */
+/* The parameters of a graph: states, as the model asks for them. */
 typedef struct {
     int n;
-    wf_value *value[MAX_PARAMS]; /* in the graph built last */
+    wf_value *value[MAX_PARAMS];
     char name[MAX_PARAMS][16];
-    int64_t count[MAX_PARAMS];
-    float deviation[MAX_PARAMS]; /* of the initial weights; 0: all ones, for norms */
 } params;
 
-static wf_value *param(wf_graph *g, params *p, const char *kind, int layer, int rows, int columns,
-                       double deviation)
+static wf_value *param(wf_graph *g, params *p, const char *kind, int layer, int rank, int rows,
+                       int columns)
 {
-    int i = p->n++, rank = columns > 0 ? 2 : 1;
-    snprintf(p->name[i], sizeof p->name[i], "%s%d", kind, layer);
-    p->value[i] = wf_state(g, p->name[i], WF_F32, rank, (int64_t[]){rows, columns});
-    p->count[i] = wf_value_count(p->value[i]);
-    p->deviation[i] = (float)deviation;
-    return p->value[i];
+    char *name = p->name[p->n];
+    snprintf(name, sizeof p->name[0], "%s%d", kind, layer);
+    return p->value[p->n++] = wf_state(g, name, WF_F32, rank, (int64_t[]){rows, columns});
+}
+
+static wf_value *norm(wf_graph *g, params *p, const char *kind, int layer, wf_value *x)
+{
+    return wf_rms_norm(g, x, param(g, p, kind, layer, 1, WIDTH, 0), 1e-5);
+}
+
+static wf_value *linear(wf_graph *g, params *p, const char *kind, int layer, wf_value *x, int width)
+{
+    int from = (int)wf_value_dim(x, 1);
+    return wf_linear(g, x, param(g, p, kind, layer, 2, width, from), NULL);
 }
 
 /* Logits [n, BYTES] of n bytes; rows start[s] .. start[s + 1] are sequence s. */
 static wf_value *model(wf_graph *g, params *p, int n, wf_value *tokens, wf_value *start)
 {
     int64_t heads[] = {n, HEADS, HEAD}, rows[] = {n, WIDTH}, all = n, half = HEAD / 2;
-    double small = 0.02, residual = 0.02 / sqrt(2.0 * LAYERS);
     wf_value *position = wf_reshape(g, wf_iota(g, 2, (int64_t[]){n / LENGTH, LENGTH}, 1), 1, &all);
     /* 10000^(-2i / HEAD) */
     wf_value *freq = wf_scale(g, wf_cast(g, wf_iota(g, 1, &half, 0), WF_F32), -log(10000) / half);
     freq = wf_unary(g, "exp", freq);
 
-    wf_value *x = wf_embed(g, param(g, p, "embed", 0, BYTES, WIDTH, small), tokens), *h;
+    wf_value *x = wf_embed(g, param(g, p, "embed", 0, 2, BYTES, WIDTH), tokens), *h, *qkv[3];
     for (int i = 0; i < LAYERS; i++) {
-        h = wf_rms_norm(g, x, param(g, p, "norm_a", i, WIDTH, 0, 0), 1e-5);
-        h = wf_linear(g, h, param(g, p, "qkv", i, 3 * WIDTH, WIDTH, small), NULL);
-        wf_value *qkv[3];
+        h = linear(g, p, "qkv", i, norm(g, p, "norm_a", i, x), 3 * WIDTH);
         for (int k = 0; k < 3; k++)
             qkv[k] = wf_reshape(g, wf_slice(g, h, 1, k * WIDTH, (k + 1) * WIDTH), 3, heads);
         h = wf_attention(g, wf_rope(g, qkv[0], position, freq, false, 1),
                          wf_rope(g, qkv[1], position, freq, false, 1), qkv[2], start, position,
-                         &(wf_attention_options){.causal = true});
-        h = wf_reshape(g, h, 2, rows);
-        h = wf_linear(g, h, param(g, p, "out", i, WIDTH, WIDTH, residual), NULL);
-        x = wf_binary(g, "add", x, h);
-        h = wf_rms_norm(g, x, param(g, p, "norm_b", i, WIDTH, 0, 0), 1e-5);
-        h = wf_linear(g, h, param(g, p, "up", i, 4 * WIDTH, WIDTH, small), NULL);
-        h = wf_linear(g, wf_unary(g, "gelu", h), param(g, p, "down", i, WIDTH, 4 * WIDTH, residual),
-                      NULL);
-        x = wf_binary(g, "add", x, h);
+                         NULL);
+        x = wf_binary(g, "add", x, linear(g, p, "out", i, wf_reshape(g, h, 2, rows), WIDTH));
+        h = wf_unary(g, "gelu", linear(g, p, "up", i, norm(g, p, "norm_b", i, x), 4 * WIDTH));
+        x = wf_binary(g, "add", x, linear(g, p, "down", i, h, WIDTH));
     }
-    x = wf_rms_norm(g, x, param(g, p, "norm_f", 0, WIDTH, 0, 0), 1e-5);
-    return wf_linear(g, x, param(g, p, "head", 0, BYTES, WIDTH, small), NULL);
+    return linear(g, p, "head", 0, norm(g, p, "norm_f", 0, x), BYTES);
 }
 
 /* From logits to updated parameters: mean loss, gradients no longer than 1, AdamW. */
 static void add_training(wf_graph *g, const params *p, wf_value *logits, wf_value *targets)
 {
-    const wf_adamw_options adamw = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1};
     wf_value *lr = wf_input(g, "lr", WF_F32, 0, NULL), *step = wf_input(g, "step", WF_I32, 0, NULL);
-    wf_value *loss = wf_reduce(g, "mean", wf_cross_entropy(g, logits, targets, NULL), 1, false);
-    wf_value *grad[MAX_PARAMS];
+    wf_value *losses = wf_cross_entropy(g, logits, targets, NULL), *grad[MAX_PARAMS];
+    wf_value *loss = wf_reduce(g, "mean", losses, WF_AXIS(0), false);
     check(wf_grad(g, loss, p->value, p->n, grad));
-    wf_value *one = wf_fill(g, WF_F32, 0, NULL, 1), *norm = wf_global_norm(g, grad, p->n);
-    wf_value *scale = wf_binary(g, "div", one, wf_binary(g, "maximum", norm, one));
+    wf_value *one = wf_fill(g, WF_F32, 0, NULL, 1), *length = wf_global_norm(g, grad, p->n);
+    wf_value *scale = wf_binary(g, "div", one, wf_binary(g, "maximum", length, one));
     for (int i = 0; i < p->n; i++) {
         char m[20], v[20];
         snprintf(m, sizeof m, "m.%s", p->name[i]);
         snprintf(v, sizeof v, "v.%s", p->name[i]);
         wf_adamw(g, p->value[i], wf_state_like(g, m, p->value[i]), wf_state_like(g, v, p->value[i]),
-                 grad[i], lr, step, scale, NULL, &adamw);
+                 grad[i], lr, step, scale, NULL,
+                 &(wf_adamw_options){.beta2 = 0.99, .weight_decay = 0.1});
     }
     check(wf_output(g, "loss", loss));
 }
 
-static wf_exec *compile(wf_session *session, params *p, int sequences, bool train)
+static wf_exec *compile(wf_session *session, int sequences, bool train)
 {
     int64_t n = sequences * LENGTH, bounds = sequences + 1;
+    params p = {0};
     wf_graph *g;
     wf_exec *exec;
     check(wf_graph_new(ctx, &g));
-    p->n = 0;
     wf_value *tokens = wf_input(g, "tokens", WF_I32, 1, &n);
-    wf_value *start = wf_input(g, "start", WF_I32, 1, &bounds);
-    wf_value *logits = model(g, p, (int)n, tokens, start);
+    wf_value *logits = model(g, &p, (int)n, tokens, wf_input(g, "start", WF_I32, 1, &bounds));
     if (train)
-        add_training(g, p, logits, wf_input(g, "targets", WF_I32, 1, &n));
+        add_training(g, &p, logits, wf_input(g, "targets", WF_I32, 1, &n));
     else
         check(wf_output(g, "logits", logits));
     check(wf_compile(session, g, &exec)); /* reports whatever went wrong above, too */
@@ -122,14 +118,22 @@ static wf_exec *compile(wf_session *session, params *p, int sequences, bool trai
     return exec;
 }
 
-static void initialise(wf_session *session, const params *p)
+/* Norms begin as ones, the moments of AdamW stay zeros. Returns the number of parameters. */
+static long initialise(wf_session *session)
 {
-    static float w[4 * WIDTH * WIDTH]; /* as large as the largest parameter */
-    for (int i = 0; i < p->n; i++) {
-        float deviation = p->deviation[i];
-        wf_random_normal(1, (uint64_t)i, deviation > 0 ? 0 : 1, deviation, w, p->count[i]);
-        check(wf_session_write(session, p->name[i], w, (size_t)p->count[i] * sizeof *w));
+    static float w[4 * WIDTH * WIDTH]; /* as large as the largest state */
+    long total = 0;
+    wf_info state;
+    for (int i = 0; wf_session_state(session, i, &state); i++) {
+        bool is_norm = strncmp(state.name, "norm", 4) == 0;
+        int64_t count = (int64_t)(state.bytes / sizeof *w);
+        if (state.name[1] == '.')
+            continue;
+        wf_random_normal(1, (uint64_t)i, is_norm ? 1 : 0, is_norm ? 0 : 0.02f, w, count);
+        check(wf_session_write(session, state.name, w, state.bytes));
+        total += (long)count;
     }
+    return total;
 }
 
 /* ---- Training and sampling ---- */
@@ -221,17 +225,12 @@ int main(int argc, char **argv)
     wf_device *device;
     wf_session *session;
     wf_memory memory;
-    params p = {0};
-    int64_t count = 0;
     check(wf_ctx_new(&ctx));
     check(wf_device_open(ctx, "cpu", &device));
     check(wf_session_new(device, &session));
-    wf_exec *sampler = compile(session, &p, 1, false), *trainer = compile(session, &p, BATCH, true);
-    initialise(session, &p);
-    for (int i = 0; i < p.n; i++)
-        count += p.count[i];
+    wf_exec *sampler = compile(session, 1, false), *trainer = compile(session, BATCH, true);
     wf_exec_memory(trainer, &memory);
-    printf("%lld parameters, %zu bytes of text, on the cpu: %s\n", (long long)count, size,
+    printf("%ld parameters, %zu bytes of text, on the cpu: %s\n", initialise(session), size,
            wf_device_description(device));
     printf("memory: %.1f MB of weights and moments, %.1f MB for a training step\n",
            (double)memory.states / 1e6, (double)memory.activations / 1e6);

@@ -11,14 +11,16 @@
  *
  * Conventions
  *  - A function that can fail returns wf_status, 0 for success, and leaves one sentence in the
- *    context (wf_ctx_message). The library never prints, exits or aborts on what it is given.
+ *    context (wf_ctx_message). The library never prints, exits or aborts on shapes, names and data
+ *    that it is given; pointers to its own objects must be valid.
  *  - A `T **out` belongs to the caller, who gives it back to the matching free or close function.
  *    A pointer returned plainly is borrowed; its comment says until when. Free functions take NULL.
  *  - Functions that build a graph return the new value, borrowed from the graph, or NULL. The graph
  *    remembers its first failure (of wf_output and wf_grad, too), NULL operands pass it on in
  *    silence, and wf_compile reports it: a model can be written down without a test after every
  *    line.
- *  - Options may be NULL: the defaults that stand beside them. Dimensions may be NULL for rank 0.
+ *  - In structs of options 0 stands for the default, which the comment names, and a NULL pointer for
+ *    all defaults. Dimensions may be NULL for rank 0.
  *  - Shapes are outermost first, as in NumPy; values are dense and row-major.
  *  - A context and all that was made from it serve one thread at a time.
  *
@@ -135,8 +137,11 @@ typedef struct wf_device wf_device;
 WF_API const char *wf_device_kind(int index);
 /* `spec` is a kind, with options after a colon: "cpu", "cpu:2" (two threads). */
 WF_API wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out);
-/* Sessions of the device must be freed before it. */
+/* Sessions of the device must be freed before it; while there are any it stays open, with a message
+ * to the log. */
 WF_API void wf_device_close(wf_device *device);
+/* Admits kernels whose results may differ from run to run, to executables compiled from now on. */
+WF_API void wf_device_allow_nondeterministic(wf_device *device, bool allow);
 /* What it is, in words; borrowed until close. */
 WF_API const char *wf_device_description(const wf_device *device);
 
@@ -157,7 +162,7 @@ WF_API wf_type wf_value_type(const wf_value *value);
 WF_API int wf_value_rank(const wf_value *value);
 WF_API int64_t wf_value_dim(const wf_value *value, int axis); /* 0 when there is no such axis */
 WF_API int64_t wf_value_count(const wf_value *value);         /* elements */
-/* Output `index` of the node that made `value`; NULL when it has no such output. */
+/* Output `index` of the node that made `value`. There being no such output fails the graph. */
 WF_API wf_value *wf_value_output(wf_value *value, int index);
 
 /* Sources. Names are unique within a graph among inputs, and among states. An input is written by
@@ -178,8 +183,8 @@ WF_API wf_value *wf_uniform(wf_graph *g, wf_value *key, int rank, const int64_t 
 /* Names a result that the host may read after a run. */
 WF_API wf_status wf_output(wf_graph *g, const char *name, wf_value *value);
 
-/* Any op by name, with attributes as text ("axis=1 keep=1"); `weft ops` lists both. Returns the
- * first output. The functions below are this with types. */
+/* Any op by name, with attributes as text ("axis=1 keep=1"); `weft ops NAME` lists them and their
+ * defaults. Returns the first output. The functions below are this with types. */
 WF_API wf_value *wf_op_add(wf_graph *g, const char *op, const char *attrs, wf_value *const *in,
                            int nin);
 
@@ -191,6 +196,8 @@ WF_API wf_value *wf_binary(wf_graph *g, const char *op, wf_value *a, wf_value *b
 WF_API wf_value *wf_scale(wf_graph *g, wf_value *x, double factor);
 /* a where condition (u8) is not 0, else b; all three broadcast. */
 WF_API wf_value *wf_where(wf_graph *g, wf_value *condition, wf_value *a, wf_value *b);
+/* To a float type rounds to nearest even; to an integer type cuts the fraction off and saturates, NaN
+ * giving 0. */
 WF_API wf_value *wf_cast(wf_graph *g, wf_value *x, wf_type type);
 WF_API wf_value *wf_copy(wf_graph *g, wf_value *x);
 
@@ -205,8 +212,10 @@ WF_API wf_value *wf_concat(wf_graph *g, wf_value *const *x, int n, int axis);
 WF_API wf_value *wf_pad(wf_graph *g, wf_value *x, int axis, int64_t before, int64_t after);
 WF_API wf_value *wf_broadcast(wf_graph *g, wf_value *x, int rank, const int64_t *dims);
 
-/* Reductions: "sum", "mean" or "max" over the axes in the bit set (1 << axis); `keep` leaves them
- * as axes of length 1. */
+/* Reductions: "sum", "mean" or "max" over a set of axes, WF_AXIS(0) | WF_AXIS(2); `keep` leaves them
+ * as axes of length 1. As in NumPy, NaN counts as the largest, here and in argmax and top_k. */
+#define WF_AXIS(axis) (1u << (axis))
+#define WF_ALL_AXES(value) ((1u << wf_value_rank(value)) - 1)
 WF_API wf_value *wf_reduce(wf_graph *g, const char *op, wf_value *x, uint32_t axes, bool keep);
 /* i32 index of the largest along an axis, the first among equals; the axis goes. */
 WF_API wf_value *wf_argmax(wf_graph *g, wf_value *x, int axis);
@@ -244,11 +253,11 @@ WF_API wf_value *wf_rope(wf_graph *g, wf_value *x, wf_value *positions, wf_value
                          bool interleaved, double magnitude);
 
 typedef struct {
-    bool causal;    /* hide keys at later positions; NULL options: true, and the rest 0 */
-    double scale;   /* of q.k; 0: 1/sqrt(D) */
-    int64_t window; /* a query sees keys less than this many positions back; 0: all. Looks back
-                       only: with causal == false later keys stay visible */
-    double softcap; /* s -> cap * tanh(s / cap); 0: none */
+    bool bidirectional; /* default: keys at later positions are hidden */
+    double scale;       /* of q.k; default 1/sqrt(D) */
+    int64_t window;     /* a query sees keys less than this many positions back; default: all. It
+                           looks back only: bidirectional attention still sees later keys */
+    double softcap;     /* s -> cap * tanh(s / cap); default: none */
 } wf_attention_options;
 /* q [N, H, D] of all sequences, one after the other: rows seq_start[s] .. seq_start[s+1] (i32[S+1])
  * are sequence s; positions i32[N]. k [N, Hk, D], v [N, Hk, Dv], packed alike; Hk divides H.
@@ -263,13 +272,13 @@ WF_API wf_value *wf_attention_paged(wf_graph *g, wf_value *q, wf_value *k, wf_va
                                     wf_value *lengths, const wf_attention_options *options);
 
 typedef struct {
-    int64_t ignore_index; /* targets with this value do not count; NULL options: -100. Mind that 0
-                             is a token: begin with WF_CROSS_ENTROPY_DEFAULT */
+    int64_t ignore_index; /* targets with this value do not count; default -100; WF_IGNORE_ZERO
+                             for the token 0 */
     double label_smoothing;
     double z_loss;  /* + z_loss * logsumexp^2 */
-    double softcap; /* of the logits; 0: none */
+    double softcap; /* of the logits; default: none */
 } wf_cross_entropy_options;
-#define WF_CROSS_ENTROPY_DEFAULT ((wf_cross_entropy_options){.ignore_index = -100})
+#define WF_IGNORE_ZERO INT64_MIN
 /* logits [..., V], targets i32[...] -> loss f32[...], 0 where ignored; output 1: log-sum-exp. */
 WF_API wf_value *wf_cross_entropy(wf_graph *g, wf_value *logits, wf_value *targets,
                                   const wf_cross_entropy_options *options);
@@ -281,7 +290,8 @@ WF_API wf_value *wf_dropout(wf_graph *g, wf_value *x, wf_value *key, double p);
 WF_API wf_value *wf_assign(wf_graph *g, wf_value *state, wf_value *x, wf_value *apply);
 WF_API wf_value *wf_accumulate(wf_graph *g, wf_value *state, wf_value *x, wf_value *apply);
 typedef struct {
-    double beta1, beta2, eps, weight_decay; /* NULL options: 0.9, 0.999, 1e-8, 0 */
+    double beta1, beta2, eps; /* default 0.9, 0.999, 1e-8; negative: 0 */
+    double weight_decay;
 } wf_adamw_options;
 /* lr, scale: f32 scalars; step: i32 scalar, 1 at the first update. The gradient is multiplied by
  * scale first; NULL: by 1. Returns the new p; outputs 1, 2: the new moments. */
@@ -289,7 +299,7 @@ WF_API wf_value *wf_adamw(wf_graph *g, wf_value *p, wf_value *m, wf_value *v, wf
                           wf_value *lr, wf_value *step, wf_value *scale, wf_value *apply,
                           const wf_adamw_options *options);
 typedef struct {
-    double momentum, weight_decay; /* NULL options: 0, 0, false */
+    double momentum, weight_decay;
     bool nesterov;
 } wf_sgd_options;
 /* `velocity` is a state like p, or NULL when momentum is 0. */
@@ -314,7 +324,8 @@ typedef struct wf_session wf_session;
 typedef struct wf_exec wf_exec;
 
 WF_API wf_status wf_session_new(wf_device *device, wf_session **out);
-/* Executables of the session must be freed before it. */
+/* Executables of the session must be freed before it; while there are any it stays, with a message
+ * to the log. */
 WF_API void wf_session_free(wf_session *session);
 /* Whole states by name, as raw elements of their type; `bytes` must be exact. A state exists once
  * a graph that has it was compiled. */
@@ -326,9 +337,24 @@ WF_API wf_status wf_session_read(wf_session *session, const char *state, void *t
 WF_API wf_status wf_compile(wf_session *session, wf_graph *graph, wf_exec **out);
 WF_API void wf_exec_free(wf_exec *exec);
 WF_API wf_status wf_exec_write(wf_exec *exec, const char *input, const void *from, size_t bytes);
-/* May return before the device has finished; reads wait. */
+/* Every input must have been written once. May return before the device has finished; reads wait.
+ * When a run fails, updates of states before the node that failed have happened, and there are no
+ * outputs to read. */
 WF_API wf_status wf_exec_run(wf_exec *exec);
 WF_API wf_status wf_exec_read(wf_exec *exec, const char *output, void *to, size_t bytes);
+
+/* What there is: the states of a session, the inputs and outputs of an executable, in no special
+ * order. false past the last. */
+typedef struct {
+    const char *name; /* borrowed from the session or executable */
+    wf_type type;
+    int rank;
+    int64_t dim[WF_MAX_RANK];
+    size_t bytes;
+} wf_info;
+WF_API bool wf_session_state(const wf_session *session, int index, wf_info *out);
+WF_API bool wf_exec_input(const wf_exec *exec, int index, wf_info *out);
+WF_API bool wf_exec_output(const wf_exec *exec, int index, wf_info *out);
 
 /* Memory that the plan gave out, exact to the byte and known before the first run. */
 typedef struct {

@@ -78,7 +78,7 @@ static wf_value *split_heads(builder *b, wf_value *x, int64_t heads)
 /* Of heads q [N, H, D], k and v [N, Hk, D] -> [N, H * D]. Each sequence sees only itself. */
 static wf_value *attend(builder *b, wf_value *q, wf_value *k, wf_value *v)
 {
-    const wf_attention_options options = {.causal = true};
+    const wf_attention_options options = {0};
     wf_value *y = wf_attention(b->g, q, k, v, b->seq_start, b->positions, &options);
     return wf_reshape(b->g, y, 2, (int64_t[]){b->tokens, b->config->width});
 }

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "device/device.h"
 #include "support.h"
 
 /* ---- Contexts ---- */
@@ -109,6 +110,21 @@ void wt_close(wt_run *r)
     wf_device_close(r->device);
 }
 
+void wt_make_dense(wt_run *r)
+{
+    static wf_kernel copies[512];
+    static const wf_kernel *table[] = {copies, NULL};
+    int n = 0;
+    for (const wf_kernel *const *rows = r->device->kernels; *rows; rows++)
+        for (const wf_kernel *k = *rows; k->launch; k++) {
+            assert_true(n + 1 < (int)(sizeof copies / sizeof *copies));
+            copies[n] = *k;
+            copies[n++].strided = (wf_op_get(k->op)->flags & WF_FLAG_VIEW) != 0;
+        }
+    copies[n] = (wf_kernel){0};
+    r->device->kernels = table;
+}
+
 void wt_write(wt_run *r, const char *input, const void *from, size_t bytes)
 {
     wt_ok(r->ctx, wf_exec_write(r->exec, input, from, bytes));
@@ -163,8 +179,7 @@ static wf_value *attention(wf_graph *g, wt_model *m, wf_value *x, wf_value *posi
     v = wf_reshape(g, v, 3, (int64_t[]){n, s->kv_heads, d});
     q = wf_rope(g, q, positions, inv_freq, false, 1);
     k = wf_rope(g, k, positions, inv_freq, true, 1);
-    wf_value *y =
-        wf_attention(g, q, k, v, start, positions, &(wf_attention_options){.causal = true});
+    wf_value *y = wf_attention(g, q, k, v, start, positions, &(wf_attention_options){0});
     return linear(g, m, wf_reshape(g, y, 2, (int64_t[]){n, -1}), "o", s->width, NULL);
 }
 
@@ -202,13 +217,11 @@ void wt_train(wf_graph *g, wt_model *m)
     wf_value *apply = wf_binary(g, "lt", norm, wf_fill(g, WF_F32, 0, NULL, 1e30));
     wf_output(g, "norm", norm);
     for (int i = 0; i < m->count; i++) {
-        const wf_value *p = m->param[i];
-        int64_t dims[2] = {wf_value_dim(p, 0), wf_value_dim(p, 1)};
         wf_value *moment[2];
         for (int k = 0; k < 2; k++) {
             char name[32];
             snprintf(name, sizeof name, "%c.%s", "mv"[k], m -> name[i]);
-            moment[k] = wf_state(g, name, WF_F32, p ? wf_value_rank(p) : 0, dims);
+            moment[k] = wf_state_like(g, name, m->param[i]);
         }
         wf_adamw(g, m->param[i], moment[0], moment[1], m->grad[i], lr, step, NULL, apply,
                  &(wf_adamw_options){0.9, 0.95, 1e-8, 0.1});

@@ -46,6 +46,9 @@ wt_run wt_open(wf_ctx *ctx, const char *device);
 /* Compiles the graph, which must be healthy, and frees it. An executable before it is freed. */
 void wt_compile(wt_run *r, wf_graph *g);
 void wt_close(wt_run *r);
+/* Takes strides from all kernels of the run's device, but those that make views dense. For graphs
+ * that are compiled from now on; one device at a time. */
+void wt_make_dense(wt_run *r);
 void wt_write(wt_run *r, const char *input, const void *from, size_t bytes);
 void wt_read(wt_run *r, const char *output, void *to, size_t bytes);
 void wt_floats_equal(const float *got, const float *wanted, int64_t n);

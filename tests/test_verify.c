@@ -219,6 +219,12 @@ static void read_after_second_write(victim *v)
     assert_non_null(wf_scale(v->g, v->next, 2));
 }
 
+static void read_after_write_by_an_update(victim *v)
+{
+    wf_value *u = wf_state(v->g, "u", WF_F32, 2, (int64_t[]){3, 3});
+    assert_non_null(wf_assign(v->g, u, v->w, NULL));
+}
+
 static void write_version_0_twice(victim *v)
 {
     assert_non_null(wf_assign(v->g, v->w, wf_fill(v->g, WF_F32, 2, (int64_t[]){3, 3}, 0), NULL));
@@ -350,6 +356,7 @@ static const damage_case cases[] = {
     {"reader-after-writer", read_after_write_by_a_view, "(scale) reads version 0 of state 'w'"},
     {"reader-after-writer", read_after_write_by_views_of_views, "(slice) reads version 0"},
     {"reader-after-writer", read_after_second_write, "reads version 1 of state 'w'"},
+    {"reader-after-writer", read_after_write_by_an_update, "(assign) reads version 0 of state 'w'"},
     {"two-writers", write_version_0_twice, "updates version 0 of state 'w', which node 7"},
     {"two-writers", write_one_state_as_two, "state 'm'"},
     {"write-to-no-state", write_to_a_value, "(assign)"},

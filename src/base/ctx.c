@@ -19,8 +19,9 @@ void wf_ctx_free(wf_ctx *ctx)
     if (!ctx)
         return;
     if (ctx->mem.live_blocks)
-        wf_ctx_log(ctx, WF_LOG_WARN, "context freed while %" PRIu64 " blocks (%" PRIu64 " bytes) live",
-               ctx->mem.live_blocks, ctx->mem.live_bytes);
+        wf_ctx_log(ctx, WF_LOG_WARN,
+                   "context freed while %" PRIu64 " blocks (%" PRIu64 " bytes) live",
+                   ctx->mem.live_blocks, ctx->mem.live_bytes);
     free(ctx);
 }
 

@@ -149,24 +149,10 @@ void wf_json_double(wf_json *j, double value)
         wf_json_null(j);
         return;
     }
+    char text[WF_TEXT_DOUBLE];
+    wf_text_from_double(text, value);
     begin_value(j);
-
-    /* Numbers of up to 15 digits survive a double (unless it is subnormal), so if such a form
-     * exists, the first try finds it. */
-    char text[40];
-    int digits = 15;
-    do
-        snprintf(text, sizeof text, "%.*g", digits, value);
-    while (strtod(text, NULL) != value && digits++ < 17);
-
-    /* The locale of the host program chose the decimal point, of any length; JSON wants a dot. */
-    for (const char *s = text; *s; s++) {
-        static const char known[] = "0123456789+-e";
-        if (strchr(known, *s))
-            putc(*s, j->out);
-        else if (strchr(known, s[1]))
-            putc('.', j->out);
-    }
+    fputs(text, j->out);
 }
 
 void wf_json_bool(wf_json *j, bool value)

@@ -2,7 +2,10 @@
 /* text.c - message building and word distance. */
 #include "base/text.h"
 
+#include <locale.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int min(int a, int b)
@@ -78,4 +81,46 @@ void wf_text_append(char *buf, size_t cap, size_t *len, const char *fmt, ...)
     va_start(args, fmt);
     wf_text_vappend(buf, cap, len, fmt, args);
     va_end(args);
+}
+
+void wf_text_from_double(char out[WF_TEXT_DOUBLE], double value)
+{
+    /* Numbers of up to 15 digits survive a double (unless it is subnormal), so if such a form
+     * exists, the first try finds it. */
+    char text[WF_TEXT_DOUBLE];
+    int digits = 15;
+    do
+        snprintf(text, sizeof text, "%.*g", digits, value);
+    while (isfinite(value) && strtod(text, NULL) != value && digits++ < 17);
+
+    /* The locale chose the decimal point, of any length. */
+    for (const char *s = text; *s; s++) {
+        static const char known[] = "0123456789+-einfa";
+        if (strchr(known, *s))
+            *out++ = *s;
+        else if (strchr(known, s[1]))
+            *out++ = '.';
+    }
+    *out = '\0';
+}
+
+bool wf_text_to_double(const char **s, double *out)
+{
+    char text[64], *end;
+    size_t n = strspn(*s, "0123456789+-.eEinf"), at = 0;
+    const char *point = localeconv()->decimal_point;
+    if (n == 0 || n > sizeof text - 8 || strlen(point) > 4)
+        return false;
+    for (size_t i = 0; i < n && at < sizeof text - 5; i++) {
+        if ((*s)[i] == '.')
+            at += (size_t)snprintf(text + at, 5, "%s", point);
+        else
+            text[at++] = (*s)[i];
+    }
+    text[at] = '\0';
+    *out = strtod(text, &end);
+    if (end != text + at)
+        return false;
+    *s += n;
+    return true;
 }

@@ -4,7 +4,10 @@
 #define WF_BASE_TEXT_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
+
+#define WF_TEXT_DOUBLE 40
 
 #define WF_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))
 
@@ -26,5 +29,10 @@ const char *wf_text_nearest(const char *word, const char *const *list, int n);
 void wf_text_append(char *buf, size_t cap, size_t *len, const char *fmt, ...) WF_PRINTF(4, 5);
 void wf_text_vappend(char *buf, size_t cap, size_t *len, const char *fmt, va_list args)
     WF_PRINTF(4, 0);
+
+/* Numbers as text, with a dot whatever the locale of the host program says. Written in as few digits
+ * as give the same number back; read from *s, which moves past it. false: there is none. */
+void wf_text_from_double(char out[WF_TEXT_DOUBLE], double value);
+bool wf_text_to_double(const char **s, double *out);
 
 #endif

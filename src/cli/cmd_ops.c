@@ -53,6 +53,8 @@ static const char *attr_kind(wf_attr_kind kind)
     case WF_ATTR_REAL: return "real";
     case WF_ATTR_TYPE: return "type";
     case WF_ATTR_DIMS: return "list";
+    case WF_ATTR_SHAPE: return "shape";
+    case WF_ATTR_STREAM: return "stream";
     }
     return "";
 }
@@ -85,7 +87,7 @@ static void print_cell(const wf_found_devices *all, wf_op op, wf_type type)
     char marks[WF_MAX_KINDS + 1] = "";
     for (int i = 0; i < all->count; i++) {
         bool has = (kernel_types(&all->found[i], op) & wf_type_bit(type)) != 0;
-        marks[i] = has_flag(op, WF_OP_SOURCE) ? '-' : has ? 'x' : '.';
+        marks[i] = has_flag(op, WF_FLAG_SOURCE) ? '-' : has ? 'x' : '.';
     }
     printf("  %4s", marks);
 }
@@ -117,7 +119,7 @@ static void print_device_summary(const wf_found_device *f)
     int have = 0, need = 0;
     for (int op = 0; op < WF_OP_COUNT; op++) {
         have += kernel_types(f, (wf_op)op) != 0;
-        need += !has_flag((wf_op)op, WF_OP_SOURCE);
+        need += !has_flag((wf_op)op, WF_FLAG_SOURCE);
     }
     if (!f->device)
         printf("%s: not available, %s\n", f->kind, f->why);
@@ -171,7 +173,11 @@ static void print_attributes(const wf_op_def *def)
     const char *label = "attributes";
     for (const wf_attr_field *f = def->fields; f->name; f++) {
         print_label(&label);
-        printf("%-16s %-8s %s\n", f->name, attr_kind(f->kind), f->doc);
+        char number[WF_TEXT_DOUBLE];
+        wf_text_from_double(number, f->default_value);
+        bool has_default = f->kind == WF_ATTR_INT || f->kind == WF_ATTR_REAL;
+        printf("%-16s %-8s %s%s%s%s\n", f->name, attr_kind(f->kind), f->doc,
+               has_default ? " (default " : "", has_default ? number : "", has_default ? ")" : "");
     }
     if (!def->fields->name)
         printf("%-12snone\n", label);
@@ -187,7 +193,7 @@ static void print_gradient(wf_op op)
         printf("%-12snone: to ask for it is an error\n", label);
     } else if (!wf_op_is_differentiable(op)) {
         printf("%-12szero\n", label);
-    } else if (!has_flag(op, WF_OP_ELEMENTWISE)) {
+    } else if (!has_flag(op, WF_FLAG_ELEMENTWISE)) {
         printf("%-12swf_grad_%s\n", label, text);
     } else {
         for (char operand = def->max_in == 1 ? 'x' : 'a'; *text; operand++) {
@@ -206,8 +212,8 @@ static void print_expansion(wf_op op)
     if (wf_op_is_core(op))
         printf("%-12snone: a core op is its own definition\n", "expansion");
     else
-        printf("%-12s%s%s\n", "expansion", has_flag(op, WF_OP_ELEMENTWISE) ? "y = " : "wf_expand_",
-               text);
+        printf("%-12s%s%s\n", "expansion",
+               has_flag(op, WF_FLAG_ELEMENTWISE) ? "y = " : "wf_expand_", text);
 }
 
 static void print_kernel(void *user, const wf_found_device *f, const wf_kernel *k)
@@ -224,7 +230,7 @@ static void print_kernel(void *user, const wf_found_device *f, const wf_kernel *
 static void print_kernels(const wf_found_devices *all, wf_op op)
 {
     const char *label = "kernels";
-    if (has_flag(op, WF_OP_SOURCE)) {
+    if (has_flag(op, WF_FLAG_SOURCE)) {
         printf("%-12snone is needed: its memory is given from outside\n", label);
         return;
     }
@@ -243,8 +249,8 @@ static void print_op(const wf_found_devices *all, wf_op op)
     const wf_op_def *def = wf_op_get(op);
     printf("%s\n%s\n\n", def->name, def->doc);
     printf("%-12s%s%s%s\n", "form", wf_op_is_core(op) ? "core" : "expanded",
-           has_flag(op, WF_OP_UPDATE) ? ", updates a state" : "",
-           has_flag(op, WF_OP_VIEW) ? ", may be a view" : "");
+           has_flag(op, WF_FLAG_UPDATE) ? ", updates a state" : "",
+           has_flag(op, WF_FLAG_VIEW) ? ", may be a view" : "");
     print_operands(def);
     print_attributes(def);
     print_gradient(op);
@@ -305,9 +311,9 @@ static void put_op(wf_json *j, const wf_found_devices *all, wf_op op)
     put_string(j, "doc", def->doc);
     put_bool(j, "core", wf_op_is_core(op));
     put_bool(j, "differentiable", wf_op_is_differentiable(op));
-    put_bool(j, "source", has_flag(op, WF_OP_SOURCE));
-    put_bool(j, "view", has_flag(op, WF_OP_VIEW));
-    put_bool(j, "update", has_flag(op, WF_OP_UPDATE));
+    put_bool(j, "source", has_flag(op, WF_FLAG_SOURCE));
+    put_bool(j, "view", has_flag(op, WF_FLAG_VIEW));
+    put_bool(j, "update", has_flag(op, WF_FLAG_UPDATE));
     wf_json_key(j, "min_operands");
     wf_json_int(j, def->min_in);
     wf_json_key(j, "max_operands");

@@ -52,8 +52,16 @@ wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out)
 
 void wf_device_close(wf_device *device)
 {
-    if (device)
+    if (device && device->session_count > 0)
+        wf_ctx_log(device->ctx, WF_LOG_ERROR, "device %s stays open: it has %d sessions",
+                   device->target.name, device->session_count);
+    else if (device)
         device->ops->close(device);
+}
+
+void wf_device_allow_nondeterministic(wf_device *device, bool allow)
+{
+    device->fast = allow;
 }
 
 const char *wf_device_description(const wf_device *device)
@@ -63,7 +71,6 @@ const char *wf_device_description(const wf_device *device)
 
 bool wf_kernel_target_supports(const wf_target *target, const wf_node *n)
 {
-    const wf_device *device =
-        (const wf_device *)((const char *)target - offsetof(wf_device, target));
+    const wf_device *device = target->owner;
     return wf_kernel_choose(device->kernels, n, device->fast) != NULL;
 }

@@ -21,7 +21,8 @@ struct wf_device {
     wf_target target;
     const wf_kernel *const *kernels; /* NULL for a program device */
     int threads;
-    bool fast; /* admits nondeterministic kernels */
+    bool fast;         /* admits nondeterministic kernels */
+    int session_count; /* sessions alive, which must go first */
     char description[128];
 };
 
@@ -33,7 +34,7 @@ typedef struct {
 } wf_buffer;
 
 /* A line of work: what is put into it is done in order. */
-typedef struct {
+typedef struct wf_queue {
     wf_device *device;
 } wf_queue;
 
@@ -81,20 +82,20 @@ typedef struct {
     wf_dims shape;
     size_t bytes;
     wf_buffer *buffer;
-} wf_session_state;
+} wf_stored_state;
 
 struct wf_session {
     wf_ctx *ctx;
     wf_device *device;
     wf_queue *queue;
-    wf_session_state **states; /* each stays where it is while the session lives */
+    wf_stored_state **states; /* each stays where it is while the session lives */
     int state_count, state_cap;
     int exec_count; /* executables alive, which must go first */
 };
 
 /* Finds the session's state for a graph's state node, making it (zeroed) when it is new, failing
  * when type or shape differ. */
-wf_status wf_session_bind(wf_session *session, const wf_node *state, wf_session_state **out);
+wf_status wf_session_bind(wf_session *session, const wf_node *state, wf_stored_state **out);
 
 /* One input or output of an executable. */
 typedef struct {
@@ -103,6 +104,7 @@ typedef struct {
     wf_dims shape;
     size_t bytes;
     size_t where; /* for the device: the offset in its activation region, or an index */
+    bool written; /* inputs: there is something to run with */
 } wf_port;
 
 /* The head of every executable; devices embed it. */
@@ -113,8 +115,10 @@ struct wf_exec {
     int input_count, output_count;
     wf_memory memory;
     wf_run_stats stats;
+    wf_status last; /* of the last run */
 };
 
+/* The caller has checked names, sizes and order. */
 struct wf_exec_ops {
     size_t size;
     wf_status (*write)(wf_exec *exec, const wf_port *input, const void *from);

@@ -39,7 +39,7 @@ static wf_status bind_view(plan_exec *e, const wf_value *v, wf_view *out)
     if (place->kind == WF_PLACE_REGION) {
         base = (char *)e->region->base + e->plan->blocks[place->block].offset;
     } else if (place->kind == WF_PLACE_STATE) {
-        wf_session_state *state;
+        wf_stored_state *state;
         WF_TRY(wf_session_bind(e->head.session, place->state, &state));
         base = state->buffer->base;
     }
@@ -73,6 +73,7 @@ static wf_status bind_step(plan_exec *e, const wf_step *step, bound_step *out)
     if (step->workspace >= 0)
         workspace = (char *)e->region->base + e->plan->blocks[step->workspace].offset;
     out->launch = (wf_launch){.ctx = device->ctx,
+                              .queue = e->head.session->queue,
                               .node = n,
                               .attr = n->attr,
                               .in = views,
@@ -83,7 +84,7 @@ static wf_status bind_step(plan_exec *e, const wf_step *step, bound_step *out)
                               .threads = device->threads};
     out->kernel = step->kernel;
     out->stats = stats_line(e, step->kernel);
-    if (n->op == WF_OP_copy || wf_node_is(n, WF_OP_VIEW))
+    if (n->op == WF_OP_copy || wf_node_is(n, WF_FLAG_VIEW))
         out->copy_bytes = wf_type_bytes(n->out[0].type, wf_dims_count(&n->out[0].shape));
     return WF_OK;
 }
@@ -95,8 +96,9 @@ static wf_status bind_port(plan_exec *e, const char *name, const wf_value *v, wf
                      .type = v->type,
                      .shape = v->shape,
                      .bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape))};
-    /* An input that nobody reads has no place: writes to it are checked and dropped. */
+    /* An input that nobody reads has no place: writes to it are checked and dropped, */
     out->where = place->kind == WF_PLACE_REGION ? e->plan->blocks[place->block].offset : SIZE_MAX;
+    out->written = place->kind != WF_PLACE_REGION; /* and it may stay unwritten */
     return out->name ? WF_OK : WF_ERR_MEMORY;
 }
 
@@ -198,7 +200,7 @@ static wf_status build(plan_exec *e, wf_graph *graph)
         return WF_ERR_MEMORY;
     /* Every state of the graph exists in the session afterwards, also those that no node reads. */
     for (int i = 0; i < plan->graph->node_count; i++) {
-        wf_session_state *state;
+        wf_stored_state *state;
         if (plan->graph->nodes[i]->op == WF_OP_state)
             WF_TRY(wf_session_bind(session, plan->graph->nodes[i], &state));
     }

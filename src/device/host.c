@@ -70,13 +70,14 @@ typedef struct {
     int nout;
 } op_call;
 
-/* Operands become inputs, those that an update op changes become states. */
+/* Operands become inputs. Those of an update op become states, all of them: how many it changes is
+ * known to its rule alone, and a state can be read like an input. */
 static wf_status add_operands(wf_graph *g, const wf_op_def *def, const wf_tensor *in, int nin,
-                              int states, op_call *c)
+                              op_call *c)
 {
     for (int i = 0; i < nin; i++) {
         snprintf(c->name[i], sizeof c->name[i], "in%d", i);
-        bool state = def->flags & WF_OP_UPDATE && i < states;
+        bool state = def->flags & WF_FLAG_UPDATE;
         c->value[i] =
             (state ? wf_state : wf_input)(g, c->name[i], in[i].type, in[i].rank, in[i].dim);
         WF_TRY(wf_graph_status(g));
@@ -109,15 +110,20 @@ static wf_status call_op(wf_device *device, wf_graph *g, const char *op, const c
 {
     op_call c = {0};
     int i = wf_op_find(op);
-    /* How many operands an update op changes is as many as the caller takes back. */
     if (i >= 0)
-        WF_TRY(add_operands(g, wf_op_get((wf_op)i), in, nin, nout, &c));
+        WF_TRY(add_operands(g, wf_op_get((wf_op)i), in, nin, &c));
     wf_value *y = wf_op_add(g, op, attrs, c.value, nin);
     WF_TRY(wf_graph_status(g));
     if (nout > y->node->nout)
-        return wf_fail(g->ctx, WF_ERR_USAGE, "%s has %d outputs, not %d", op, y->node->nout, nout);
+        return wf_fail(g->ctx, WF_ERR_USAGE, "%s has %d output%s, not %d", op, y->node->nout,
+                       y->node->nout == 1 ? "" : "s", nout);
     WF_TRY(add_results(g, y, out, nout, &c));
-    return c.nout == 0 ? WF_OK : wf_call(device, g, c.in, nin, c.out, c.nout);
+    if (c.nout == 0)
+        return WF_OK;
+    for (i = 0; i < nin; i++)
+        if (!c.in[i].data && c.in[i].bytes > 0)
+            return wf_fail(g->ctx, WF_ERR_USAGE, "%s: operand %d has no data", op, i);
+    return wf_call(device, g, c.in, nin, c.out, c.nout);
 }
 
 wf_status wf_call_op(wf_device *device, const char *op, const char *attrs, const wf_tensor *in,

@@ -20,8 +20,11 @@ typedef struct {
     bool dense;                  /* strides are those of a row-major array */
 } wf_view;
 
+struct wf_queue;
+
 typedef struct {
     wf_ctx *ctx;
+    struct wf_queue *queue; /* the line of work that the kernel joins */
     const wf_node *node;
     const void *attr; /* node->attr */
     const wf_view *in;

@@ -38,7 +38,7 @@ static void mark_live(planner *p)
         mark_read(p, g->outputs[i].value);
     for (int i = g->node_count - 1; i >= 0; i--) {
         const wf_node *n = g->nodes[i];
-        p->live[i] |= wf_node_is(n, WF_OP_UPDATE);
+        p->live[i] |= wf_node_is(n, WF_FLAG_UPDATE);
         for (int k = 0; p->live[i] && k < n->nin; k++)
             mark_read(p, n->in[k]);
     }
@@ -49,8 +49,11 @@ static wf_status choose_kernel(planner *p, const wf_node *n)
     p->kernel[n->id] = wf_kernel_choose(p->device->kernels, n, p->device->fast);
     if (p->kernel[n->id])
         return WF_OK;
-    return wf_fail(p->plan->ctx, WF_ERR_UNSUPPORTED, "device %s has no kernel for %s of type %s",
-                   p->device->target.name, wf_node_def(n)->name, wf_type_name(wf_node_key_type(n)));
+    char call[256];
+    size_t len = 0;
+    wf_call_print(wf_node_def(n), n->in, n->nin, n->attr, call, sizeof call, &len);
+    return wf_fail(p->plan->ctx, WF_ERR_UNSUPPORTED, "device %s has no kernel for %s",
+                   p->device->target.name, call);
 }
 
 /* ---- Views ---- */
@@ -151,10 +154,10 @@ static bool view_place(const planner *p, const wf_node *n, wf_place *out)
  * it would overwrite what it still has to read. */
 static bool can_read(const planner *p, const wf_node *reader, const wf_place *view)
 {
-    for (int i = 0; view->state && wf_node_is(reader, WF_OP_UPDATE) && i < reader->nout; i++)
+    for (int i = 0; view->state && wf_node_is(reader, WF_FLAG_UPDATE) && i < reader->nout; i++)
         if (reader->in[i]->state == view->state)
             return false;
-    return view->dense || wf_node_is(reader, WF_OP_VIEW) || p->kernel[reader->id]->strided;
+    return view->dense || wf_node_is(reader, WF_FLAG_VIEW) || p->kernel[reader->id]->strided;
 }
 
 static bool view_is_shared(planner *p, const wf_node *n)
@@ -210,6 +213,7 @@ static void add_step(planner *p, const wf_node *n)
         place_value(p, &n->out[i], at);
     for (int i = 0; i < n->nin; i++) {
         const wf_place *place = place_of(p, n->in[i]);
+        wf_assert(place->dense || kernel->strided); /* kernels that make views dense must be */
         if (place->kind == WF_PLACE_REGION)
             plan->blocks[place->block].end = at;
     }
@@ -219,15 +223,15 @@ static wf_status plan_nodes(planner *p)
 {
     const wf_graph *g = p->plan->graph;
     for (int i = 0; i < g->node_count; i++)
-        if (p->live[i] && !wf_node_is(g->nodes[i], WF_OP_SOURCE | WF_OP_VIEW))
+        if (p->live[i] && !wf_node_is(g->nodes[i], WF_FLAG_SOURCE | WF_FLAG_VIEW))
             WF_TRY(choose_kernel(p, g->nodes[i]));
     for (int i = 0; i < g->node_count; i++) {
         const wf_node *n = g->nodes[i];
         if (!p->live[i])
             continue;
-        if (wf_node_is(n, WF_OP_SOURCE)) {
+        if (wf_node_is(n, WF_FLAG_SOURCE)) {
             place_value(p, &n->out[0], 0);
-        } else if (!wf_node_is(n, WF_OP_VIEW)) {
+        } else if (!wf_node_is(n, WF_FLAG_VIEW)) {
             add_step(p, n);
         } else if (!view_is_shared(p, n)) {
             WF_TRY(choose_kernel(p, n));

@@ -29,15 +29,11 @@ static bool parse_int(const char **s, int64_t *out)
     return true;
 }
 
+/* inf may be written, but a number too large for a double is no number. */
 static bool parse_real(const char **s, double *out)
 {
-    char *end;
-    double v = strtod(*s, &end);
-    if (end == *s || !isfinite(v))
-        return false;
-    *s = end;
-    *out = v;
-    return true;
+    errno = 0;
+    return wf_text_to_double(s, out) && !(errno == ERANGE && isinf(*out));
 }
 
 static bool parse_type(const char **s, wf_type *out)
@@ -73,12 +69,35 @@ static bool parse_value(const char **s, const wf_attr_field *field, void *attr)
 {
     void *to = (char *)attr + field->offset;
     switch (field->kind) {
-    case WF_ATTR_INT: return parse_int(s, to);
+    case WF_ATTR_INT:
+    case WF_ATTR_STREAM: return parse_int(s, to);
     case WF_ATTR_REAL: return parse_real(s, to);
     case WF_ATTR_TYPE: return parse_type(s, to);
-    case WF_ATTR_DIMS: return parse_dims(s, to);
+    case WF_ATTR_DIMS:
+    case WF_ATTR_SHAPE: return parse_dims(s, to);
     }
     return false;
+}
+
+void wf_attr_defaults(const wf_op_def *def, void *attr)
+{
+    for (const wf_attr_field *f = def->fields; f->name; f++) {
+        void *to = (char *)attr + f->offset;
+        if (f->kind == WF_ATTR_INT)
+            *(int64_t *)to = (int64_t)f->default_value;
+        else if (f->kind == WF_ATTR_REAL)
+            *(double *)to = f->default_value;
+    }
+}
+
+static wf_status no_such_attribute(wf_ctx *ctx, const wf_op_def *def, const char *name, int n)
+{
+    char known[256] = "none";
+    size_t len = 0;
+    for (const wf_attr_field *f = def->fields; f->name; f++)
+        wf_text_append(known, sizeof known, &len, "%s%s", len ? ", " : "", f->name);
+    return wf_fail(ctx, WF_ERR_USAGE, "%s has no attribute '%.*s'; it has: %s", def->name, n, name,
+                   known);
 }
 
 wf_status wf_attr_parse(wf_ctx *ctx, const wf_op_def *def, const char *text, void *attr)
@@ -90,7 +109,7 @@ wf_status wf_attr_parse(wf_ctx *ctx, const wf_op_def *def, const char *text, voi
         while (field->name && (strlen(field->name) != n || strncmp(field->name, s, n) != 0))
             field++;
         if (!field->name)
-            return wf_fail(ctx, WF_ERR_USAGE, "%s has no attribute '%.*s'", def->name, (int)n, s);
+            return no_such_attribute(ctx, def, s, (int)n);
         s += n;
         if (*s != '=')
             return wf_fail(ctx, WF_ERR_USAGE, "%s: attribute %s must be followed by = and a value",
@@ -104,18 +123,6 @@ wf_status wf_attr_parse(wf_ctx *ctx, const wf_op_def *def, const char *text, voi
     return WF_OK;
 }
 
-/* In as few digits as give the same number back. */
-static void print_real(double x, char *buf, size_t cap, size_t *len)
-{
-    char text[32];
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        if (strtod(text, NULL) == x)
-            break;
-    }
-    wf_text_append(buf, cap, len, "%s", text);
-}
-
 void wf_attr_print(const wf_op_def *def, const void *attr, char *buf, size_t cap, size_t *len)
 {
     for (const wf_attr_field *f = def->fields; f->name; f++) {
@@ -123,13 +130,20 @@ void wf_attr_print(const wf_op_def *def, const void *attr, char *buf, size_t cap
         wf_text_append(buf, cap, len, "%s%s=", f == def->fields ? "" : " ", f->name);
         switch (f->kind) {
         case WF_ATTR_INT:
+        case WF_ATTR_STREAM:
             wf_text_append(buf, cap, len, "%lld", (long long)*(const int64_t *)at);
             break;
-        case WF_ATTR_REAL: print_real(*(const double *)at, buf, cap, len); break;
+        case WF_ATTR_REAL: {
+            char text[WF_TEXT_DOUBLE];
+            wf_text_from_double(text, *(const double *)at);
+            wf_text_append(buf, cap, len, "%s", text);
+            break;
+        }
         case WF_ATTR_TYPE:
             wf_text_append(buf, cap, len, "%s", wf_type_name(*(const wf_type *)at));
             break;
-        case WF_ATTR_DIMS: {
+        case WF_ATTR_DIMS:
+        case WF_ATTR_SHAPE: {
             const wf_dims *dims = at;
             for (int i = 0; i < dims->n; i++)
                 wf_text_append(buf, cap, len, "%s%lld", i ? "," : "[", (long long)dims->d[i]);

@@ -27,11 +27,13 @@ static int present(wf_value *const *in, int n)
     return n;
 }
 
+/* What is wrong with it, wf_node_add says: a rank out of range, or lengths of -1 where none came. */
 static wf_dims dims_of(int rank, const int64_t *d)
 {
-    if (rank < 0 || rank > WF_MAX_RANK) /* wf_node_add refuses it with a sentence */
+    static const int64_t missing[WF_MAX_RANK] = {-1, -1, -1, -1, -1, -1};
+    if (rank < 0 || rank > WF_MAX_RANK)
         return (wf_dims){.n = rank};
-    return wf_dims_make(rank, d);
+    return wf_dims_make(rank, d ? d : missing);
 }
 
 /* ---- By name ---- */
@@ -54,7 +56,7 @@ static int find_op(wf_graph *g, const char *name)
 static int64_t *stream_of(const wf_op_def *def, void *attr)
 {
     for (const wf_attr_field *f = def->fields; f->name; f++)
-        if (strcmp(f->name, "stream") == 0)
+        if (f->kind == WF_ATTR_STREAM)
             return (int64_t *)((char *)attr + f->offset);
     return NULL;
 }
@@ -65,12 +67,13 @@ wf_value *wf_op_add(wf_graph *g, const char *op, const char *attrs, wf_value *co
         int64_t align;
         char bytes[256];
     } attr = {0};
-    int i = find_op(g, op);
+    int i = g->status == WF_OK ? find_op(g, op) : -1;
     if (i < 0)
         return NULL;
     const wf_op_def *def = wf_op_get((wf_op)i);
     wf_assert(def->attr_bytes <= sizeof attr);
-    if (def->flags & WF_OP_SOURCE) {
+    wf_attr_defaults(def, &attr);
+    if (def->flags & WF_FLAG_SOURCE) {
         wf_graph_fail(g, WF_ERR_USAGE, "%s needs a name: use wf_%s", op, op);
         return NULL;
     }
@@ -93,7 +96,7 @@ static wf_value *elementwise(wf_graph *g, const char *op, wf_value *const *in, i
     if (i < 0)
         return NULL;
     const wf_op_def *def = wf_op_get((wf_op)i);
-    if (!(def->flags & WF_OP_ELEMENTWISE) || def->min_in != nin) {
+    if (!(def->flags & WF_FLAG_ELEMENTWISE) || def->min_in != nin) {
         wf_graph_fail(g, WF_ERR_USAGE, "%s is not an elementwise op of %d operand%s", op, nin,
                       nin == 1 ? "" : "s");
         return NULL;
@@ -142,8 +145,10 @@ wf_value *wf_state(wf_graph *g, const char *name, wf_type type, int rank, const 
 
 wf_value *wf_state_like(wf_graph *g, const char *name, const wf_value *value)
 {
-    if (!value)
+    if (!value) {
+        wf_graph_fail(g, WF_ERR_USAGE, "state '%s' is to be like a value that is missing", name);
         return NULL;
+    }
     return wf_state(g, name, value->type, (int)value->shape.n, value->shape.d);
 }
 
@@ -225,7 +230,7 @@ wf_value *wf_reshape(wf_graph *g, wf_value *x, int rank, const int64_t *dims)
 
 wf_value *wf_permute(wf_graph *g, wf_value *x, const int64_t *order)
 {
-    wf_attr_permute a = {x ? wf_dims_make((int)x->shape.n, order) : (wf_dims){0}};
+    wf_attr_permute a = {x && order ? wf_dims_make((int)x->shape.n, order) : (wf_dims){0}};
     return add1(g, WF_OP_permute, &a, x);
 }
 
@@ -382,9 +387,9 @@ wf_value *wf_rope(wf_graph *g, wf_value *x, wf_value *positions, wf_value *inv_f
 
 static wf_attr_attention attention_attr(const wf_attention_options *o)
 {
-    if (!o)
-        return (wf_attr_attention){.causal = 1};
-    return (wf_attr_attention){o->causal, o->scale, o->window, o->softcap};
+    wf_attention_options none = {0};
+    o = o ? o : &none;
+    return (wf_attr_attention){!o->bidirectional, o->scale, o->window, o->softcap};
 }
 
 wf_value *wf_attention(wf_graph *g, wf_value *q, wf_value *k, wf_value *v, wf_value *seq_start,
@@ -408,7 +413,9 @@ wf_value *wf_cross_entropy(wf_graph *g, wf_value *logits, wf_value *targets,
 {
     wf_attr_cross_entropy a = {.ignore_index = -100};
     if (o)
-        a = (wf_attr_cross_entropy){o->ignore_index, o->label_smoothing, o->z_loss, o->softcap};
+        a = (wf_attr_cross_entropy){a.ignore_index, o->label_smoothing, o->z_loss, o->softcap};
+    if (o && o->ignore_index != 0)
+        a.ignore_index = o->ignore_index == WF_IGNORE_ZERO ? 0 : o->ignore_index;
     return add(g, WF_OP_cross_entropy, &a, (wf_value *[]){logits, targets}, 2);
 }
 
@@ -432,6 +439,12 @@ wf_value *wf_accumulate(wf_graph *g, wf_value *state, wf_value *x, wf_value *app
     return add(g, WF_OP_accumulate, NULL, in, apply ? 3 : 2);
 }
 
+/* Options: 0 stands for the default, a negative number for 0. */
+static double or_default(double x, double otherwise)
+{
+    return x == 0 ? otherwise : x < 0 ? 0 : x;
+}
+
 static wf_value *or_scalar(wf_graph *g, wf_value *v, wf_type type)
 {
     return v ? v : wf_fill(g, type, 0, NULL, 1);
@@ -440,9 +453,12 @@ static wf_value *or_scalar(wf_graph *g, wf_value *v, wf_type type)
 wf_value *wf_adamw(wf_graph *g, wf_value *p, wf_value *m, wf_value *v, wf_value *grad, wf_value *lr,
                    wf_value *step, wf_value *scale, wf_value *apply, const wf_adamw_options *o)
 {
-    wf_attr_adamw a = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
-    if (o)
-        a = (wf_attr_adamw){o->beta1, o->beta2, o->eps, o->weight_decay};
+    wf_adamw_options none = {0};
+    o = o ? o : &none;
+    wf_attr_adamw a = {.beta1 = or_default(o->beta1, 0.9),
+                       .beta2 = or_default(o->beta2, 0.999),
+                       .eps = or_default(o->eps, 1e-8),
+                       .weight_decay = o->weight_decay};
     wf_value *in[] = {
         p, m, v, grad, lr, step, or_scalar(g, scale, WF_F32), or_scalar(g, apply, WF_U8)};
     return add(g, WF_OP_adamw, &a, in, 8);

@@ -71,12 +71,12 @@ wf_type wf_node_key_type(const wf_node *n)
 {
     if (n->nin == 0)
         return n->out[0].type;
-    return n->in[wf_node_is(n, WF_OP_KEY_IS_1) ? 1 : 0]->type;
+    return n->in[wf_node_is(n, WF_FLAG_KEY_IS_1) ? 1 : 0]->type;
 }
 
 const wf_value *wf_value_root(const wf_value *v)
 {
-    while (wf_node_is(v->node, WF_OP_VIEW))
+    while (wf_node_is(v->node, WF_FLAG_VIEW))
         v = v->node->in[0];
     return v;
 }
@@ -89,6 +89,22 @@ void wf_value_print(const wf_value *v, char *buf, size_t cap, size_t *len)
     wf_text_append(buf, cap, len, "]");
 }
 
+void wf_call_print(const wf_op_def *def, wf_value *const *in, int nin, const void *attr, char *buf,
+                   size_t cap, size_t *len)
+{
+    wf_text_append(buf, cap, len, "%s(", def->name);
+    for (int i = 0; i < nin && i < 8; i++) {
+        wf_text_append(buf, cap, len, "%s", i ? ", " : "");
+        wf_value_print(in[i], buf, cap, len);
+    }
+    wf_text_append(buf, cap, len, "%s", nin > 8 ? ", ..." : "");
+    if (attr) {
+        wf_text_append(buf, cap, len, "%s", nin ? "; " : "");
+        wf_attr_print(def, attr, buf, cap, len);
+    }
+    wf_text_append(buf, cap, len, ")");
+}
+
 wf_status wf_infer_fail(wf_infer *r, const char *fmt, ...)
 {
     char rule[256], text[512];
@@ -97,18 +113,8 @@ wf_status wf_infer_fail(wf_infer *r, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(rule, sizeof rule, fmt, args);
     va_end(args);
-    wf_text_append(text, sizeof text, &len, "%s(", r->def->name);
-    for (int i = 0; i < r->nin && i < 8; i++) {
-        wf_text_append(text, sizeof text, &len, "%s", i ? ", " : "");
-        wf_value_print(r->in[i], text, sizeof text, &len);
-    }
-    wf_text_append(text, sizeof text, &len, "%s", r->nin > 8 ? ", ..." : "");
-    if (r->attr) {
-        wf_text_append(text, sizeof text, &len, "%s", r->nin ? "; " : "");
-        wf_attr_print(r->def, r->attr, text, sizeof text, &len);
-    }
-    wf_text_append(text, sizeof text, &len, "): %s", rule);
-    return wf_graph_fail(r->g, WF_ERR_USAGE, "%s", text);
+    wf_call_print(r->def, r->in, r->nin, r->attr, text, sizeof text, &len);
+    return wf_graph_fail(r->g, WF_ERR_USAGE, "%s: %s", text, rule);
 }
 
 /* ---- Adding a node ---- */
@@ -140,14 +146,14 @@ static wf_status check_operands(wf_infer *r)
                              r->nin);
     }
     for (const wf_attr_field *f = def->fields; f->name; f++) {
-        if (f->kind != WF_ATTR_DIMS)
+        if (f->kind != WF_ATTR_DIMS && f->kind != WF_ATTR_SHAPE)
             continue;
         const wf_dims *dims = (const wf_dims *)((const char *)r->attr + f->offset);
         if (dims->n < 0 || dims->n > WF_MAX_RANK)
             return wf_graph_fail(r->g, WF_ERR_USAGE, "%s: rank %lld is not within 0 .. %d",
                                  def->name, (long long)dims->n, WF_MAX_RANK);
         /* Before the rule multiplies them; -1, "what is left", was resolved by the builder. */
-        if (strcmp(f->name, "dims") == 0)
+        if (f->kind == WF_ATTR_SHAPE)
             WF_TRY(check_shape(r, WF_U8, dims));
     }
     return WF_OK;
@@ -157,7 +163,7 @@ static wf_status check_results(wf_infer *r)
 {
     for (int i = 0; i < r->nout; i++) {
         WF_TRY(check_shape(r, r->out[i].type, &r->out[i].shape));
-        if (r->def->flags & WF_OP_UPDATE && !r->in[i]->state)
+        if (r->def->flags & WF_FLAG_UPDATE && !r->in[i]->state)
             return wf_infer_fail(r, "operand %d must be a state, not a computed value", i);
     }
     return WF_OK;
@@ -185,6 +191,7 @@ static wf_node *make_node(wf_infer *r, wf_op op, const char *name)
     wf_node *n = wf_arena_alloc(&g->arena, sizeof *n);
     if (!n)
         return NULL;
+    n->graph = g;
     n->op = op;
     n->nin = r->nin;
     n->nout = r->nout;
@@ -201,7 +208,7 @@ static wf_node *make_node(wf_infer *r, wf_op op, const char *name)
         *v = (wf_value){.node = n, .index = i, .type = r->out[i].type, .shape = r->out[i].shape};
         if (op == WF_OP_state) {
             v->state = n;
-        } else if (r->def->flags & WF_OP_UPDATE) {
+        } else if (r->def->flags & WF_FLAG_UPDATE) {
             v->state = r->in[i]->state;
             v->version = r->in[i]->version + 1;
         }
@@ -212,13 +219,13 @@ static wf_node *make_node(wf_infer *r, wf_op op, const char *name)
 wf_value *wf_node_add(wf_graph *g, wf_op op, const void *attr, const char *name,
                       wf_value *const *in, int nin)
 {
-    if (!g || g->status != WF_OK)
+    if (g->status != WF_OK)
         return NULL;
     const wf_op_def *def = wf_op_get(op);
     for (int i = 0; i < nin; i++)
-        if (!in[i] || !wf_graph_has(g, in[i])) {
+        if (!in || !in[i] || !wf_graph_has(g, in[i])) {
             wf_graph_fail(g, WF_ERR_USAGE, "%s: operand %d %s", def->name, i,
-                          in[i] ? "belongs to another graph" : "is missing");
+                          in && in[i] ? "belongs to another graph" : "is missing");
             return NULL;
         }
     wf_infer r = {.g = g, .def = def, .in = in, .nin = nin, .attr = def->attr_bytes ? attr : NULL};
@@ -235,7 +242,7 @@ wf_value *wf_node_add(wf_graph *g, wf_op op, const void *attr, const char *name,
 wf_status wf_output(wf_graph *g, const char *name, wf_value *value)
 {
     if (g->status != WF_OK)
-        return g->status;
+        return wf_fail(g->ctx, g->status, "%s", g->message);
     if (!value || !name || !*name)
         return wf_graph_fail(g, WF_ERR_USAGE, "output '%s' has no %s", name ? name : "",
                              value ? "name" : "value");
@@ -245,7 +252,7 @@ wf_status wf_output(wf_graph *g, const char *name, wf_value *value)
         if (strcmp(g->outputs[i].name, name) == 0)
             return wf_graph_fail(g, WF_ERR_USAGE, "the graph has an output '%s' already", name);
     /* An output has storage of its own, which the host may read at any time until the next run. */
-    if (wf_node_is(value->node, WF_OP_SOURCE | WF_OP_VIEW | WF_OP_UPDATE))
+    if (wf_node_is(value->node, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE))
         value = wf_copy(g, value);
     if (g->output_count == g->output_cap) {
         int cap = g->output_cap ? 2 * g->output_cap : 8;
@@ -286,5 +293,12 @@ int64_t wf_value_count(const wf_value *v)
 
 wf_value *wf_value_output(wf_value *v, int index)
 {
-    return v && index >= 0 && index < v->node->nout ? &v->node->out[index] : NULL;
+    if (!v)
+        return NULL;
+    if (index < 0 || index >= v->node->nout) {
+        wf_graph_fail(v->node->graph, WF_ERR_USAGE, "%s has no output %d",
+                      wf_node_def(v->node)->name, index);
+        return NULL;
+    }
+    return &v->node->out[index];
 }

@@ -22,6 +22,7 @@ struct wf_value {
 };
 
 struct wf_node {
+    wf_graph *graph; /* that owns it */
     wf_op op;
     int id; /* its place in graph->nodes */
     int nin, nout;
@@ -72,8 +73,10 @@ bool wf_graph_has(const wf_graph *g, const wf_value *v);
 wf_type wf_node_key_type(const wf_node *n);
 /* The value whose storage v shares through views: v itself when its node is no view. */
 const wf_value *wf_value_root(const wf_value *v);
-/* "f32[2,3]" appended to buf. */
+/* "f32[2,3]" appended to buf, and "op(f32[2,3], ...; attributes)". */
 void wf_value_print(const wf_value *v, char *buf, size_t cap, size_t *len);
+void wf_call_print(const wf_op_def *def, wf_value *const *in, int nin, const void *attr, char *buf,
+                   size_t cap, size_t *len);
 
 /* Runs the verifier after a pass in checked builds; a failure there is a mistake of ours. */
 #if defined(WF_CHECK) && WF_CHECK

@@ -8,8 +8,8 @@
 
 /* Field tables of the attribute sets. */
 #define WF_ATTRS(set) static const wf_attr_field fields_##set[] = {
-#define WF_ATTR(set, kind, field, doc) \
-    {#field, WF_ATTR_##kind, offsetof(wf_attr_##set, field), doc},
+#define WF_ATTR(set, kind, field, default_value, doc) \
+    {#field, WF_ATTR_##kind, offsetof(wf_attr_##set, field), default_value, doc},
 #define WF_ATTRS_END(set) \
     {                     \
         0                 \
@@ -26,7 +26,7 @@ static const wf_attr_field fields_none[] = {{0}};
 enum {
     ATTR_BYTES_none = 0,
 #define WF_ATTRS(set) ATTR_BYTES_##set = sizeof(wf_attr_##set),
-#define WF_ATTR(set, kind, field, doc)
+#define WF_ATTR(...)
 #define WF_ATTRS_END(set)
 #include "graph/attr.def"
 #undef WF_ATTRS
@@ -35,9 +35,9 @@ enum {
 };
 
 /* What the third column of a binary row says. */
-#define TYPES_NUMBER WF_OP_ELEMENTWISE, WF_TYPES_NUMBER
-#define TYPES_FLOAT WF_OP_ELEMENTWISE, WF_TYPES_FLOAT
-#define TYPES_COMPARE WF_OP_ELEMENTWISE | WF_OP_COMPARE, WF_TYPES_NUMBER
+#define TYPES_NUMBER WF_FLAG_ELEMENTWISE, WF_TYPES_NUMBER
+#define TYPES_FLOAT WF_FLAG_ELEMENTWISE, WF_TYPES_FLOAT
+#define TYPES_COMPARE WF_FLAG_ELEMENTWISE | WF_FLAG_COMPARE, WF_TYPES_NUMBER
 
 /* clang-format off */
 static const wf_op_def defs[WF_OP_COUNT] = {
@@ -81,7 +81,7 @@ bool wf_op_is_differentiable(wf_op op)
 {
     const wf_op_def *def = wf_op_get(op);
     return def->grad != wf_grad_none && def->grad != wf_grad_refuse &&
-           !(def->flags & WF_OP_COMPARE);
+           !(def->flags & WF_FLAG_COMPARE);
 }
 
 wf_status wf_grad_none(wf_vjp *v)

@@ -11,8 +11,10 @@ typedef int64_t wf_attr_INT;
 typedef double wf_attr_REAL;
 typedef wf_type wf_attr_TYPE;
 typedef wf_dims wf_attr_DIMS;
+typedef wf_dims wf_attr_SHAPE;
+typedef int64_t wf_attr_STREAM;
 #define WF_ATTRS(set) typedef struct {
-#define WF_ATTR(set, kind, field, doc) wf_attr_##kind field;
+#define WF_ATTR(set, kind, field, default_value, doc) wf_attr_##kind field;
 #define WF_ATTRS_END(set) \
     }                     \
     wf_attr_##set;
@@ -21,16 +23,24 @@ typedef wf_dims wf_attr_DIMS;
 #undef WF_ATTR
 #undef WF_ATTRS_END
 
-typedef enum { WF_ATTR_INT, WF_ATTR_REAL, WF_ATTR_TYPE, WF_ATTR_DIMS } wf_attr_kind;
+typedef enum {
+    WF_ATTR_INT,
+    WF_ATTR_REAL,
+    WF_ATTR_TYPE,
+    WF_ATTR_DIMS,
+    WF_ATTR_SHAPE,
+    WF_ATTR_STREAM
+} wf_attr_kind;
 
 typedef struct {
     const char *name; /* NULL ends a table */
     wf_attr_kind kind;
     size_t offset; /* in the attribute struct */
+    double default_value;
     const char *doc;
 } wf_attr_field;
 
-/* WF_OP_EXP, WF_OP_ATTENTION, ... spelled as in ops.def: WF_OP_exp, WF_OP_attention. */
+/* WF_OP_exp, WF_OP_attention, ...: spelled as in ops.def. */
 typedef enum {
 #define WF_UNARY(name, ...) WF_OP_##name,
 #define WF_BINARY(name, ...) WF_OP_##name,
@@ -43,12 +53,12 @@ typedef enum {
 } wf_op;
 
 enum {
-    WF_OP_SOURCE = 1,   /* no inputs, storage given from outside */
-    WF_OP_VIEW = 2,     /* output may share the storage of input 0 */
-    WF_OP_UPDATE = 4,   /* output i is the next version of input i, a state */
-    WF_OP_KEY_IS_1 = 8, /* input 1, not 0, gives the type by which kernels are listed */
-    WF_OP_ELEMENTWISE = 16,
-    WF_OP_COMPARE = 32 /* elementwise, giving truth values */
+    WF_FLAG_SOURCE = 1,   /* no inputs, storage given from outside */
+    WF_FLAG_VIEW = 2,     /* output may share the storage of input 0 */
+    WF_FLAG_UPDATE = 4,   /* output i is the next version of input i, a state */
+    WF_FLAG_KEY_IS_1 = 8, /* input 1, not 0, gives the type by which kernels are listed */
+    WF_FLAG_ELEMENTWISE = 16,
+    WF_FLAG_COMPARE = 32 /* elementwise, giving truth values */
 };
 
 #define WF_MANY 4096 /* most inputs of an op that takes any number */
@@ -108,7 +118,9 @@ int wf_op_find(const char *name);
 bool wf_op_is_core(wf_op op);
 bool wf_op_is_differentiable(wf_op op);
 
-/* "axis=1 keep=1" to a zeroed attribute struct and back. Lists are written [2,3]. */
+/* Fills a zeroed attribute struct with the defaults. */
+void wf_attr_defaults(const wf_op_def *def, void *attr);
+/* "axis=1 keep=1" to an attribute struct, over what it holds, and back. Lists are written [2,3]. */
 wf_status wf_attr_parse(wf_ctx *ctx, const wf_op_def *def, const char *text, void *attr);
 void wf_attr_print(const wf_op_def *def, const void *attr, char *buf, size_t cap, size_t *len);
 

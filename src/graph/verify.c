@@ -31,7 +31,8 @@ static bool lists_fit(const wf_node *n)
 {
     for (const wf_attr_field *f = wf_node_def(n)->fields; f->name; f++) {
         const wf_dims *dims = (const wf_dims *)((const char *)n->attr + f->offset);
-        if (f->kind == WF_ATTR_DIMS && (dims->n < 0 || dims->n > WF_MAX_RANK))
+        if ((f->kind == WF_ATTR_DIMS || f->kind == WF_ATTR_SHAPE) &&
+            (dims->n < 0 || dims->n > WF_MAX_RANK))
             return false;
     }
     return true;
@@ -54,7 +55,7 @@ static wf_status check_node(const verifier *v, const wf_node *n, int place)
     if (!lists_fit(n))
         return FAULT(v, "wrong-attributes", "node %d (%s) has a list longer than %d", place,
                      def->name, WF_MAX_RANK);
-    if ((n->name != NULL) != ((def->flags & WF_OP_SOURCE) != 0))
+    if ((n->name != NULL) != ((def->flags & WF_FLAG_SOURCE) != 0))
         return FAULT(v, "wrong-name", "node %d (%s) %s a name", place, def->name,
                      n->name ? "should not have" : "lacks");
     for (int i = 0; i < n->nin; i++) {
@@ -110,7 +111,7 @@ static wf_status check_reads(const verifier *v, const wf_node *n)
         if (!root->state)
             continue;
         int s = root->state->id;
-        bool writes = wf_node_is(n, WF_OP_UPDATE) && i < n->nout;
+        bool writes = wf_node_is(n, WF_FLAG_UPDATE) && i < n->nout;
         if (root->version < v->version[s] && !writes)
             return FAULT(
                 v, "reader-after-writer",
@@ -124,7 +125,7 @@ static wf_status check_writes(verifier *v, const wf_node *n)
 {
     for (int i = 0; i < n->nout; i++) {
         const wf_value *out = &n->out[i];
-        const wf_value *in = wf_node_is(n, WF_OP_UPDATE) ? n->in[i] : NULL;
+        const wf_value *in = wf_node_is(n, WF_FLAG_UPDATE) ? n->in[i] : NULL;
         if (n->op == WF_OP_state && (out->state != n || out->version != 0))
             return FAULT(v, "wrong-version", "node %d (%s) is not version 0 of itself", n->id,
                          op_name(n));
@@ -167,7 +168,7 @@ static wf_status check_names(const verifier *v)
         const wf_named *o = &g->outputs[i];
         if (!o->value || !wf_graph_has(g, o->value))
             return FAULT(v, "dangling-output", "output '%s' is no value of this graph", o->name);
-        if (wf_node_is(o->value->node, WF_OP_SOURCE | WF_OP_VIEW | WF_OP_UPDATE))
+        if (wf_node_is(o->value->node, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE))
             return FAULT(v, "shared-output", "output '%s' has no storage of its own", o->name);
         for (int k = 0; k < i; k++)
             if (strcmp(g->outputs[k].name, o->name) == 0)

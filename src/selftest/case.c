@@ -248,7 +248,7 @@ wf_status wf_case_status(wf_case *c)
         return wf_fail(c->ctx, wf_graph_status(c->g), "%s", c->g->message);
     if (!c->node)
         return wf_fail(c->ctx, WF_ERR_INTERNAL, "selftest: the case has no node under test");
-    if (c->node->op != c->row->op && !(wf_op_get(c->row->op)->flags & WF_OP_SOURCE))
+    if (c->node->op != c->row->op && !(wf_op_get(c->row->op)->flags & WF_FLAG_SOURCE))
         return wf_fail(c->ctx, WF_ERR_INTERNAL, "selftest: the node under test is %s",
                        wf_node_def(c->node)->name);
     return WF_OK;

@@ -234,7 +234,7 @@ static void distort(wf_ref *out, int nout, double by)
 static wf_status look_all_over(wf_job *j, const wf_case *c, const wf_ref *want)
 {
     const wf_node *node = c->node;
-    bool update = wf_node_is(node, WF_OP_UPDATE), large = wf_case_size(c) > WF_CASE_LARGE;
+    bool update = wf_node_is(node, WF_FLAG_UPDATE), large = wf_case_size(c) > WF_CASE_LARGE;
     j->total->cases++;
     WF_TRY(look(j, "forward", want, 0, -1));
     if (j->stop || (large && j->type != WF_F32))

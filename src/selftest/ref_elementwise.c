@@ -87,6 +87,7 @@ static bool unary(wf_op op, double x, unary_row *r)
     switch (op) {
         UNARY(neg, -x, 0, -4, 4);
         UNARY(exp, exp(x), y, -4, 4);
+        UNARY(expm1, expm1(x), fabs(y), -4, 4);
         UNARY(log, log(x), fabs(y), 0.1, 4);
         UNARY(sqrt, sqrt(x), y, 0, 4);
         UNARY(rsqrt, 1 / sqrt(x), y, 0.1, 4);

@@ -19,7 +19,7 @@ int wf_case_rows(wf_op op, wf_case_row *rows, int cap)
 {
     const wf_op_def *def = wf_op_get(op);
     int n = 0;
-    if (def->flags & WF_OP_ELEMENTWISE) {
+    if (def->flags & WF_FLAG_ELEMENTWISE) {
         bool unary = def->max_in == 1;
         if (n < cap)
             rows[n] = (wf_case_row){

@@ -37,7 +37,7 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
         return WF_ERR_MEMORY;
     *d = (wf_device){.ops = &wf_cpu_device_ops,
                      .ctx = ctx,
-                     .target = {"cpu", WF_MEM_ALIGN, wf_kernel_target_supports},
+                     .target = {"cpu", WF_MEM_ALIGN, d, wf_kernel_target_supports},
                      .kernels = kernels,
                      .threads = (int)threads};
     snprintf(d->description, sizeof d->description, "reference kernels in C, %ld thread%s", threads,

@@ -67,6 +67,7 @@ static inline float relu(float x)
 #define UNARY_OPS(X)                  \
     X(neg, -x)                        \
     X(exp, expf(x))                   \
+    X(expm1, expm1f(x))               \
     X(log, logf(x))                   \
     X(sqrt, sqrtf(x))                 \
     X(rsqrt, 1 / sqrtf(x))            \

@@ -39,7 +39,7 @@ float *wf_row_buffer(const wf_launch *l, int thread, int buffers, int index, int
 
 /* The arrays of the table, each in the file of its name. */
 extern const wf_kernel wf_cpu_elementwise[], wf_cpu_source[], wf_cpu_shape[], wf_cpu_reduce[],
-    wf_cpu_rows[], wf_cpu_matmul[], wf_cpu_norm[], wf_cpu_rope[], wf_cpu_attention[],
-    wf_cpu_loss[], wf_cpu_update[];
+    wf_cpu_rows[], wf_cpu_matmul[], wf_cpu_norm[], wf_cpu_rope[], wf_cpu_attention[], wf_cpu_loss[],
+    wf_cpu_update[];
 
 #endif

@@ -8,6 +8,7 @@
  */
 #include <math.h>
 
+#include "base/check.h"
 #include "graph/op/rule.h"
 
 enum { Q, K, V, SEQ_START, POSITIONS, TABLE, LENGTHS };
@@ -40,6 +41,15 @@ static wf_status check_heads(wf_infer *r, wf_value *const *in, int64_t key_rank)
     return WF_OK;
 }
 
+/* Rows are counted in i32: those of the pool, [P, page, ...], and of a sequence, pages * page. */
+static bool rows_have_numbers(const wf_value *pool, const wf_value *table)
+{
+    int64_t page = pool->shape.d[1], count;
+    return wf_mul_i64(pool->shape.d[0], page, &count) && count <= INT32_MAX &&
+           wf_mul_i64(table->shape.d[1], page, &count) && count <= INT32_MAX &&
+           wf_mul_i64(table->shape.d[0], count, &count) && count <= INT32_MAX;
+}
+
 wf_status wf_shape_attention(wf_infer *r)
 {
     WF_RULE(r, r->nin == 5 || r->nin == 7,
@@ -54,6 +64,8 @@ wf_status wf_shape_attention(wf_infer *r)
         WF_RULE(r, v->d[1] > 0, "a page must have rows");
         WF_RULE(r, wf_is_i32(r->in[TABLE], 2) && r->in[TABLE]->shape.d[0] == sequences,
                 "the table must be i32[S, pages]");
+        WF_RULE(r, rows_have_numbers(r->in[K], r->in[TABLE]),
+                "rows of the pool and of the table's pages must be fewer than 2^31");
         WF_RULE(r, wf_is_i32(r->in[LENGTHS], 1) && r->in[LENGTHS]->shape.d[0] == sequences,
                 "lengths must be i32[S]");
     }
@@ -93,6 +105,8 @@ wf_status wf_shape_kv_append(wf_infer *r)
             "positions must be i32[N]");
     WF_RULE(r, wf_is_i32(table, 2) && table->shape.d[0] == start->shape.d[0] - 1,
             "the table must be i32[S, pages]");
+    WF_RULE(r, rows_have_numbers(pool, table),
+            "rows of the pool and of the table's pages must be fewer than 2^31");
     wf_infer_out(r, pool->type, &pool->shape);
     return WF_OK;
 }
@@ -159,6 +173,14 @@ static wf_value *page_rows(wf_graph *g, wf_value *pool, wf_value *table)
                           wf_reshape(g, row, 1, &flat));
 }
 
+/* x [M, Hk, D] with zeros in rows that do not count: what lies there may be no number at all, and
+ * 0 * NaN is NaN. */
+static wf_value *only_valid(wf_graph *g, wf_value *x, wf_value *valid)
+{
+    wf_value *row = wf_reshape(g, valid, 3, (int64_t[]){wf_value_dim(x, 0), 1, 1});
+    return wf_where(g, row, x, wf_like(g, x, 0));
+}
+
 /* u8[N, M]: which keys each query sees. */
 static wf_value *visible(wf_graph *g, const wf_attr_attention *a, token_info q, token_info k)
 {
@@ -196,8 +218,8 @@ wf_status wf_expand_attention(wf_graph *g, const wf_node *n, wf_value *const *in
     double scale = a->scale != 0 ? a->scale : 1 / sqrt((double)in[Q]->shape.d[2]);
     bool paged = n->nin == 7;
     token_info qi = query_info(g, in), ki = paged ? page_info(g, in) : qi;
-    wf_value *k = paged ? page_rows(g, in[K], in[TABLE]) : in[K];
-    wf_value *v = paged ? page_rows(g, in[V], in[TABLE]) : in[V];
+    wf_value *k = only_valid(g, paged ? page_rows(g, in[K], in[TABLE]) : in[K], ki.valid);
+    wf_value *v = only_valid(g, paged ? page_rows(g, in[V], in[TABLE]) : in[V], ki.valid);
     if (!k || !v)
         return g->status;
 

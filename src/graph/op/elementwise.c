@@ -77,7 +77,7 @@ wf_status wf_shape_binary(wf_infer *r)
             r->def->types & 1u << WF_I32 ? "f32, f16, bf16 or i32" : "f32, f16 or bf16");
     WF_RULE(r, wf_dims_broadcast(&a->shape, &b->shape, &shape),
             "axes counted from the last must be equal or 1");
-    wf_infer_out(r, r->def->flags & WF_OP_COMPARE ? WF_U8 : a->type, &shape);
+    wf_infer_out(r, r->def->flags & WF_FLAG_COMPARE ? WF_U8 : a->type, &shape);
     return WF_OK;
 }
 
@@ -111,17 +111,20 @@ wf_status wf_expand_unary(wf_graph *g, const wf_node *n, wf_value *const *in, wf
 #define SQRT_2_OVER_PI 0.7978845608028654
 #define SQRT_HALF 0.7071067811865476
 
-wf_value *wf_build_gelu(wf_graph *g, wf_value *x)
+/* Expansions compute in f32, as kernels do: x^3 would not fit into f16. */
+wf_value *wf_build_gelu(wf_graph *g, wf_value *of)
 {
-    wf_value *cube = wf_mul(g, x, wf_mul(g, x, x));
+    wf_value *x = wf_cast(g, of, WF_F32), *cube = wf_mul(g, x, wf_mul(g, x, x));
     wf_value *u = wf_scale(g, wf_add(g, x, wf_scale(g, cube, 0.044715)), SQRT_2_OVER_PI);
-    return wf_mul(g, wf_scale(g, x, 0.5), wf_add(g, wf_tanh(g, u), wf_like(g, x, 1)));
+    wf_value *y = wf_mul(g, wf_scale(g, x, 0.5), wf_add(g, wf_tanh(g, u), wf_like(g, x, 1)));
+    return wf_cast(g, y, wf_value_type(of));
 }
 
-wf_value *wf_build_gelu_erf(wf_graph *g, wf_value *x)
+wf_value *wf_build_gelu_erf(wf_graph *g, wf_value *of)
 {
-    wf_value *e = wf_erf(g, wf_scale(g, x, SQRT_HALF));
-    return wf_mul(g, wf_scale(g, x, 0.5), wf_add(g, e, wf_like(g, x, 1)));
+    wf_value *x = wf_cast(g, of, WF_F32), *e = wf_erf(g, wf_scale(g, x, SQRT_HALF));
+    wf_value *y = wf_mul(g, wf_scale(g, x, 0.5), wf_add(g, e, wf_like(g, x, 1)));
+    return wf_cast(g, y, wf_value_type(of));
 }
 
 /* Phi(x) + x phi(x), the normal distribution and its density. */

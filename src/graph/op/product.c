@@ -82,7 +82,7 @@ wf_status wf_expand_linear(wf_graph *g, const wf_node *n, wf_value *const *in, w
     shape.d[shape.n - 1] = in[1]->shape.d[0];
     wf_value *y = wf_matmul(g, wf_flatten_rows(g, in[0]), in[1], false, true);
     if (n->nin > 2)
-        y = wf_add(g, y, wf_cast(g, in[2], y->type));
+        y = wf_add(g, y, wf_cast(g, in[2], in[0]->type));
     out[0] = wf_reshape_to(g, y, &shape);
     return WF_OK;
 }

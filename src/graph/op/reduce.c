@@ -83,9 +83,9 @@ wf_status wf_grad_max(wf_vjp *v)
 wf_status wf_expand_mean(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     const wf_attr_reduce *a = n->attr;
-    wf_value *sum = wf_sum(g, in[0], (uint32_t)a->axes, a->keep != 0);
-    wf_value *count = wf_like(g, in[0], (double)reduced_count(&in[0]->shape, a));
-    out[0] = wf_div(g, sum, count);
+    wf_value *sum = wf_sum(g, wf_cast(g, in[0], WF_F32), (uint32_t)a->axes, a->keep != 0);
+    wf_value *count = wf_like(g, sum, (double)reduced_count(&in[0]->shape, a));
+    out[0] = wf_cast(g, wf_div(g, sum, count), in[0]->type);
     return WF_OK;
 }
 
@@ -157,17 +157,18 @@ wf_status wf_expand_softmax(wf_graph *g, const wf_node *n, wf_value *const *in, 
 {
     (void)n;
     uint32_t last = wf_last_axis(in[0]);
-    wf_value *e = wf_exp(g, wf_sub(g, in[0], wf_max(g, in[0], last, true)));
-    out[0] = wf_div(g, e, wf_sum(g, e, last, true));
+    wf_value *x = wf_cast(g, in[0], WF_F32);
+    wf_value *e = wf_exp(g, wf_sub(g, x, wf_max(g, x, last, true)));
+    out[0] = wf_cast(g, wf_div(g, e, wf_sum(g, e, last, true)), in[0]->type);
     return WF_OK;
 }
 
 wf_status wf_expand_softmax_grad(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     (void)n;
-    wf_value *dy = in[0], *y = in[1];
+    wf_value *dy = wf_cast(g, in[0], WF_F32), *y = wf_cast(g, in[1], WF_F32);
     wf_value *dot = wf_sum(g, wf_mul(g, dy, y), wf_last_axis(y), true);
-    out[0] = wf_mul(g, y, wf_sub(g, dy, dot));
+    out[0] = wf_cast(g, wf_mul(g, y, wf_sub(g, dy, dot)), in[0]->type);
     return WF_OK;
 }
 

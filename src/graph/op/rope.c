@@ -54,6 +54,8 @@ wf_status wf_expand_rope(wf_graph *g, const wf_node *n, wf_value *const *in, wf_
     const wf_attr_rope *a = n->attr;
     int64_t rows = in[0]->shape.d[0], width = in[0]->shape.d[2], pairs = in[2]->shape.d[0];
     wf_value *x = wf_cast(g, in[0], WF_F32), *pair[2], *turned[2];
+    if (!x)
+        return g->status;
     split_pairs(g, x, pairs, a->interleaved != 0, pair);
 
     wf_value *position = wf_reshape(g, wf_cast(g, in[1], WF_F32), 3, (int64_t[]){rows, 1, 1});

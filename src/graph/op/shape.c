@@ -15,12 +15,15 @@ wf_status wf_shape_cast(wf_infer *r)
     return WF_OK;
 }
 
-/* Rounding counts as the identity; integers carry no gradient. */
+/* Rounding counts as the identity; integers carry no gradient. A gradient in 8 bits would be no
+ * use to anyone, and dropping it a silent mistake. */
 wf_status wf_grad_cast(wf_vjp *v)
 {
     const wf_value *x = v->node->in[0];
-    if (wf_is_float(x) && wf_is_float(v->dout[0]))
-        v->din[0] = wf_cast(v->g, v->dout[0], x->type);
+    if (wf_type_get(x->type)->kind == WF_KIND_STORAGE)
+        return wf_graph_fail(v->g, WF_ERR_USAGE, "cast has no gradient through %s",
+                             wf_type_name(x->type));
+    v->din[0] = wf_cast(v->g, v->dout[0], x->type);
     return WF_OK;
 }
 

@@ -60,8 +60,7 @@ static wf_value *blend(wf_graph *g, wf_value *old, wf_value *x, double beta)
 /* 1 - beta^t. */
 static wf_value *bias_correction(wf_graph *g, wf_value *t, double beta)
 {
-    wf_value *power = wf_exp(g, wf_scale(g, t, log(beta > 1e-300 ? beta : 1e-300)));
-    return wf_sub(g, wf_like(g, power, 1), power);
+    return wf_neg(g, wf_expm1(g, wf_scale(g, t, log(beta > 1e-300 ? beta : 1e-300))));
 }
 
 static wf_value *assign_cast(wf_graph *g, wf_value *state, wf_value *x, wf_value *apply)

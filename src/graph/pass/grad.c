@@ -55,7 +55,14 @@ static void release(grad_pass *p)
     wf_mem_free(ctx, p->need);
 }
 
-/* Forward: what depends on wrt through float values. */
+/* Values that a gradient can flow through: integers end it, narrow floats are refused by cast. */
+static bool carries(const wf_value *v)
+{
+    wf_kind kind = wf_type_get(v->type)->kind;
+    return kind == WF_KIND_FLOAT || kind == WF_KIND_STORAGE;
+}
+
+/* Forward: what depends on wrt. */
 static void mark_active(grad_pass *p, wf_value *const *wrt, int nwrt)
 {
     for (int i = 0; i < nwrt; i++)
@@ -66,7 +73,7 @@ static void mark_active(grad_pass *p, wf_value *const *wrt, int nwrt)
         for (int k = 0; k < n->nin; k++)
             active |= p->active[slot(p, n->in[k])];
         for (int k = 0; k < n->nout; k++)
-            if (active && wf_is_float(&n->out[k]))
+            if (active && carries(&n->out[k]))
                 p->active[slot(p, &n->out[k])] = true;
     }
 }
@@ -132,9 +139,12 @@ wf_status wf_pass_grad(wf_graph *g, wf_value *const *outs, wf_value *const *dout
     grad_pass p = {.g = g, .node_count = g->node_count};
     wf_status status = run(&p, outs, douts, nout, wrt, nwrt, grads);
     release(&p);
-    /* The caller holds nothing usable: the graph is spent, also when only scratch ran out. */
-    if (status != WF_OK)
+    /* The caller gets nothing usable: the graph is spent, also when only scratch ran out. */
+    if (status != WF_OK) {
         wf_graph_fail(g, status, "%s", g->ctx->message);
+        for (int i = 0; i < nwrt; i++)
+            grads[i] = NULL;
+    }
     return status;
 }
 

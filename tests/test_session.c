@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_session.c - sessions and executables from outside: states that are shared by name, reads and
+ * writes, what is listed, the order of freeing, and graphs that a device cannot run.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "device/device.h"
+#include "graph/build.h"
+#include "support.h"
+
+#define D(...) ((int64_t[]){__VA_ARGS__})
+#define F(...) ((float[]){__VA_ARGS__})
+
+static wf_graph *graph(wf_ctx *ctx)
+{
+    wf_graph *g;
+    wt_ok(ctx, wf_graph_new(ctx, &g));
+    return g;
+}
+
+static void set_state(wt_run *r, const char *name, const float *from, int64_t n)
+{
+    wt_ok(r->ctx, wf_session_write(r->session, name, from, (size_t)n * sizeof *from));
+}
+
+static void expect_state(wt_run *r, const char *name, const float *want, int64_t n)
+{
+    float got[64];
+    wt_ok(r->ctx, wf_session_read(r->session, name, got, (size_t)n * sizeof *got));
+    wt_floats_equal(got, want, n);
+}
+
+static void run(wt_run *r)
+{
+    wt_ok(r->ctx, wf_exec_run(r->exec));
+}
+
+/* ---- States of a session ---- */
+
+static void test_states_are_shared_by_name(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cpu:1");
+    wf_exec *writer, *reader;
+    wf_graph *g = graph(ctx);
+    wf_value *w = wf_state(g, "w", WF_F32, 1, D(2));
+    wf_accumulate(g, w, wf_input(g, "x", WF_F32, 1, D(2)), NULL);
+    wt_ok(ctx, wf_compile(r.session, g, &writer));
+    wf_graph_free(g);
+
+    g = graph(ctx);
+    wf_output(g, "w", wf_state(g, "w", WF_F32, 1, D(2)));
+    wf_output(g, "z", wf_state(g, "z", WF_F32, 1, D(3)));
+    wt_ok(ctx, wf_compile(r.session, g, &reader));
+    wf_graph_free(g);
+
+    wf_memory memory; /* of the session, so the same for both */
+    wf_exec_memory(writer, &memory);
+    assert_int_equal(memory.states, 20);
+    wf_exec_memory(reader, &memory);
+    assert_int_equal(memory.states, 20);
+
+    r.exec = reader;
+    run(&r);
+    wt_expect(&r, "w", {0, 0}); /* states begin as zeros */
+    wt_expect(&r, "z", {0, 0, 0});
+    r.exec = writer;
+    wt_write(&r, "x", F(1, 2), 8);
+    run(&r);
+    run(&r);
+    r.exec = reader;
+    wt_expect(&r, "w", {0, 0}); /* what the last run saw */
+    run(&r);
+    wt_expect(&r, "w", {2, 4});
+    set_state(&r, "w", F(7, 8), 2);
+    run(&r);
+    wt_expect(&r, "w", {7, 8});
+    expect_state(&r, "w", F(7, 8), 2);
+
+    wf_exec_free(writer); /* the state outlives an executable */
+    run(&r);
+    wt_expect(&r, "w", {7, 8});
+    wt_close(&r);
+}
+
+/* A session does not take in a graph that disagrees with it, nor a part of one. */
+static void test_mismatched_states(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cpu:1");
+    wf_exec *exec;
+    wf_graph *g = graph(ctx);
+    wf_output(g, "w", wf_state(g, "w", WF_F32, 1, D(2)));
+    wt_compile(&r, g);
+    uint64_t blocks = wt_live_blocks(ctx);
+    for (int i = 0; i < 3; i++) {
+        g = graph(ctx);
+        wf_state(g, "new", WF_F32, 1, D(5));
+        wf_state(g, "w", i == 0 ? WF_BF16 : WF_F32, 1 + (i == 2), D(i == 1 ? 3 : 2, 1));
+        wt_fails(ctx, wf_compile(r.session, g, &exec), WF_ERR_USAGE,
+                 i == 0   ? "state 'w' is f32[2] in this session, but bf16[2] in the graph"
+                 : i == 1 ? "f32[2] in this session, but f32[3]"
+                          : "f32[2] in this session, but f32[2,1]");
+        assert_null(exec);
+        wf_graph_free(g);
+        assert_int_equal(wt_live_blocks(ctx), blocks);
+    }
+    wf_ctx *other;
+    wt_ok(ctx, wf_ctx_new(&other));
+    g = graph(other);
+    wt_fails(ctx, wf_compile(r.session, g, &exec), WF_ERR_USAGE, "another context");
+    assert_null(exec);
+    wf_graph_free(g);
+    wf_ctx_free(other);
+    g = graph(ctx); /* "new" is still free */
+    wf_output(g, "new", wf_state(g, "new", WF_I32, 0, NULL));
+    wt_compile(&r, g);
+    wt_close(&r);
+}
+
+static void test_reads_and_writes(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cpu:1");
+    wf_graph *g = graph(ctx);
+    float x[2] = {0};
+    wf_value *in = wf_input(g, "x", WF_F32, 1, D(2));
+    wf_input(g, "unused", WF_F32, 1, D(2));
+    wf_output(g, "y", wf_add(g, in, wf_state(g, "s", WF_F32, 1, D(2))));
+    wt_compile(&r, g);
+    wt_fails(ctx, wf_exec_write(r.exec, "z", x, 8), WF_ERR_USAGE, "no input 'z'");
+    wt_fails(ctx, wf_exec_write(r.exec, "y", x, 8), WF_ERR_USAGE, "no input 'y'");
+    wt_fails(ctx, wf_exec_write(r.exec, "x", x, 4), WF_ERR_USAGE, "input 'x' has 8 bytes, not 4");
+    wt_fails(ctx, wf_exec_write(r.exec, "x", x, 0), WF_ERR_USAGE, "input 'x' has 8 bytes, not 0");
+    wt_fails(ctx, wf_exec_write(r.exec, "unused", x, 4), WF_ERR_USAGE, "8 bytes, not 4");
+    wt_fails(ctx, wf_exec_read(r.exec, "y", x, 8), WF_ERR_USAGE, "before the first run");
+    wt_fails(ctx, wf_exec_run(r.exec), WF_ERR_USAGE, "input 'x' was never written");
+    wt_fails(ctx, wf_session_read(r.session, "t", x, 8), WF_ERR_USAGE, "no state 't'");
+    wt_fails(ctx, wf_session_write(r.session, "x", x, 8), WF_ERR_USAGE, "no state 'x'");
+    wt_fails(ctx, wf_session_write(r.session, "s", x, 12), WF_ERR_USAGE, "8 bytes, not 12");
+    wt_fails(ctx, wf_session_read(r.session, "s", x, 4), WF_ERR_USAGE, "8 bytes, not 4");
+    wt_write(&r, "x", F(1, 2), 8);
+    run(&r);
+    wt_write(&r, "unused", x, 8); /* checked, and not needed */
+    wt_fails(ctx, wf_exec_read(r.exec, "x", x, 8), WF_ERR_USAGE, "no output 'x'");
+    wt_fails(ctx, wf_exec_read(r.exec, "y", x, 12), WF_ERR_USAGE, "output 'y' has 8 bytes, not 12");
+    for (int i = 0; i < 3; i++) { /* inputs keep their contents */
+        wt_expect(&r, "y", {1 + (float)i, 2});
+        set_state(&r, "s", F((float)i + 1, 0), 2);
+        run(&r);
+    }
+
+    wf_run_stats stats;
+    wf_exec_stats(r.exec, &stats);
+    assert_int_equal(stats.runs, 4);
+    assert_int_equal(stats.bytes_in, 16); /* failed calls do not count */
+    assert_int_equal(stats.bytes_out, 24);
+    assert_int_equal(stats.bytes_copied, 0);
+    assert_int_equal(stats.allocations, 0);
+    assert_true(stats.nanoseconds > 0);
+    wt_close(&r);
+}
+
+static void test_what_there_is(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cpu:1");
+    wf_graph *g = graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_BF16, 2, D(2, 3));
+    wf_input(g, "unused", WF_U8, 0, NULL);
+    wf_output(g, "y", wf_cast(g, x, WF_F32));
+    wf_state(g, "s", WF_I32, 1, D(7));
+    wt_compile(&r, g);
+    wf_info info;
+    assert_true(wf_exec_input(r.exec, 0, &info) && info.type == WF_BF16 && info.rank == 2);
+    assert_true(strcmp(info.name, "x") == 0 && info.dim[1] == 3 && info.bytes == 12);
+    assert_true(wf_exec_input(r.exec, 1, &info) && strcmp(info.name, "unused") == 0);
+    assert_true(wf_exec_output(r.exec, 0, &info) && strcmp(info.name, "y") == 0);
+    assert_true(info.type == WF_F32 && info.bytes == 24);
+    assert_true(wf_session_state(r.session, 0, &info) && strcmp(info.name, "s") == 0);
+    assert_true(info.type == WF_I32 && info.rank == 1 && info.bytes == 28);
+    assert_false(wf_exec_input(r.exec, 2, &info) || wf_exec_input(r.exec, -1, &info));
+    assert_false(wf_exec_output(r.exec, 1, &info) || wf_exec_output(r.exec, -1, &info));
+    assert_false(wf_session_state(r.session, 1, &info) || wf_session_state(r.session, -1, &info));
+    wt_close(&r);
+}
+
+static void remember(void *user, wf_log_level level, const char *message)
+{
+    assert_int_equal(level, WF_LOG_ERROR);
+    assert_true(wt_is_sentence(message));
+    ++*(int *)user;
+}
+
+/* What others still use stays alive, and the log says so. */
+static void test_freeing_in_the_wrong_order(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cpu:1");
+    wf_graph *g = graph(ctx);
+    int messages = 0;
+    wf_output(g, "y", wf_fill(g, WF_F32, 1, D(2), 3));
+    wt_compile(&r, g);
+    wf_ctx_set_log(ctx, remember, &messages);
+    wf_session_free(r.session);
+    wf_device_close(r.device);
+    assert_int_equal(messages, 2);
+    run(&r);
+    wt_expect(&r, "y", {3, 3});
+    wt_close(&r);
+    assert_int_equal(messages, 2);
+    wf_ctx_set_log(ctx, NULL, NULL);
+}
+
+/* A device whose kernels are all gone says which one it lacks, and takes no state. */
+static void test_unsupported_ops(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const wf_kernel *const none[] = {NULL};
+    wt_run r = wt_open(ctx, "cpu:1");
+    wf_graph *g = graph(ctx);
+    wf_info info;
+    wf_output(g, "y", wf_exp(g, wf_state(g, "s", WF_BF16, 1, D(2))));
+    r.device->kernels = none;
+    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_UNSUPPORTED,
+             "device cpu has no kernel for exp(bf16[2])");
+    assert_null(r.exec);
+    assert_false(wf_session_state(r.session, 0, &info));
+    wf_graph_free(g);
+    wt_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_states_are_shared_by_name),  wt_test(test_mismatched_states),
+        wt_test(test_reads_and_writes),           wt_test(test_what_there_is),
+        wt_test(test_freeing_in_the_wrong_order), wt_test(test_unsupported_ops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
