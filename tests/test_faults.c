@@ -4,8 +4,8 @@
  * device to expanding a graph. The stage must then say so, leave nothing behind, and what it worked
  * on must be as good as before.
  *
- * Nodes live in large chunks, so a failing allocation alone would hit few of them. Tests of builders
- * and rules therefore begin with a chunk that has a given amount of room left, and try all amounts.
+ * Nodes live in large chunks, so a failing allocation alone would hit few of them. Tests of
+ * builders and rules therefore begin with a chunk that has some room left, and try all amounts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -186,9 +186,28 @@ static wf_status build_model(wf_ctx *ctx, void *arg)
     return status;
 }
 
+/* Names an input as output: a copy node, a place in a list and the name itself. */
+static wf_status name_output(wf_ctx *ctx, void *arg)
+{
+    uint64_t nth = ctx->fail_in_calls;
+    wf_graph *g;
+    wf_ctx_fail_allocation(ctx, 0);
+    wt_ok(ctx, wf_graph_new(ctx, &g));
+    wf_value *x = wf_input(g, "x", WF_F32, 0, NULL);
+    leave_room(ctx, &g->arena, *(size_t *)arg);
+    wf_ctx_fail_allocation(ctx, nth);
+    wf_status status = wf_output(g, "y", x);
+    assert_int_equal(g->output_count, status == WF_OK);
+    assert_int_equal(check_built(ctx, g), status);
+    wf_graph_free(g);
+    return status;
+}
+
 static void test_building(void **state)
 {
     int points = 0;
+    for (size_t room = 0; room < 1024; room += 16)
+        points += sweep(*state, name_output, &room);
     for (size_t room = 0; room < WF_ARENA_CHUNK - 2048; room += STEP)
         points += sweep(*state, build_model, &room);
     print_message("building: %d failures\n", points);
@@ -412,11 +431,38 @@ static void test_compiling(void **state)
     assert_true(points > 300);
 }
 
+/* Names that fill a chunk move its end over everything that a plan and an executable keep. */
+static void test_compiling_with_long_names(void **state)
+{
+    wf_ctx *ctx = *state;
+    static char names[4][16001];
+    int points = 0;
+    wt_run r = wt_open(ctx, "cpu:1");
+    for (int length = 12000; length < 16000; length += 100) {
+        compile_job job = {.session = r.session};
+        wf_value *in[4];
+        wt_ok(ctx, wf_graph_new(ctx, &job.g));
+        for (int i = 0; i < 4; i++) {
+            memset(names[i], 'a' + i, 16000);
+            names[i][i == 0 ? length : 16000] = 0;
+            in[i] = wf_input(job.g, names[i], WF_F32, 2, D(2, 2));
+        }
+        for (int i = 0; i < 4; i++)
+            wf_output(job.g, (char[]){(char)('a' + i), 0}, wf_softmax(job.g, in[i]));
+        points += sweep(ctx, compile, &job);
+        wf_graph_free(job.g);
+    }
+    wt_close(&r);
+    print_message("compiling with long names: %d failures\n", points);
+    assert_true(points > 500);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_devices_and_calls), wt_test(test_building),  wt_test(test_gradients),
-        wt_test(test_expansion_rules),   wt_test(test_expansion), wt_test(test_compiling),
+        wt_test(test_devices_and_calls),         wt_test(test_building),  wt_test(test_gradients),
+        wt_test(test_expansion_rules),           wt_test(test_expansion), wt_test(test_compiling),
+        wt_test(test_compiling_with_long_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

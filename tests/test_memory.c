@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_memory.c - the planner's memory: packing lifetimes into one region, and whether random graphs
- * whose values share that region compute what they compute when none of them shares anything.
+ * test_memory.c - the planner's memory: packing lifetimes into one region, and whether random
+ * graphs whose values share that region compute what they compute when none shares anything.
  */
 #include <setjmp.h>
 #include <stdarg.h>

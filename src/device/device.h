@@ -22,6 +22,7 @@ struct wf_device {
     const wf_kernel *const *kernels; /* NULL for a program device */
     int threads;
     bool fast;         /* admits nondeterministic kernels */
+    bool dense_views;  /* for tests: no view shares storage, so that their kernels run */
     int session_count; /* sessions alive, which must go first */
     char description[128];
 };

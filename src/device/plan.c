@@ -163,7 +163,7 @@ static bool can_read(const planner *p, const wf_node *reader, const wf_place *vi
 static bool view_is_shared(planner *p, const wf_node *n)
 {
     wf_place *place = place_of(p, &n->out[0]);
-    if (!view_place(p, n, place))
+    if (p->device->dense_views || !view_place(p, n, place))
         return false;
     const wf_graph *g = p->plan->graph;
     for (int i = n->id + 1; i < g->node_count; i++)

@@ -46,6 +46,7 @@ wf_value *wf_gelu_grad(wf_graph *g, wf_value *dy, wf_value *x);
 wf_value *wf_build_gelu(wf_graph *g, wf_value *x);
 wf_value *wf_build_gelu_erf(wf_graph *g, wf_value *x);
 wf_value *wf_build_gelu_erf_grad(wf_graph *g, wf_value *dy, wf_value *x);
+wf_value *wf_build_silu(wf_graph *g, wf_value *x);
 wf_value *wf_build_silu_grad(wf_graph *g, wf_value *dy, wf_value *x, wf_value *y);
 
 #endif

@@ -146,7 +146,7 @@ wf_value *wf_case_apply(wf_case *c, int which)
     if (which == 0)
         return NULL;
     c->untouched = which == 2;
-    return wf_case_given(c, WF_U8, D0, (double[]){which == 1});
+    return wf_case_given(c, WF_U8, D0, (double[]){which == 1 ? 255 : 0});
 }
 
 wf_value *wf_case_frozen(wf_case *c, wf_value *value)

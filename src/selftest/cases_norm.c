@@ -10,12 +10,12 @@ static const struct norm_case {
     bool mixed; /* gamma and beta have another type */
     double eps, lo, hi;
 } norm_cases[] = {
-    {{1, {7}}, 2, false, 1e-5, -2, 2},       {{2, {3, 33}}, 0, false, 1e-5, -2, 2},
-    {{2, {3, 33}}, 1, false, 1e-6, -2, 2},   {{3, {2, 5, 16}}, 2, false, 1e-5, -2, 2},
-    {{2, {3, 40}}, 2, false, 1e-5, 9, 11},   {{2, {0, 5}}, 2, false, 1e-5, -2, 2},
-    {{2, {4, 20}}, 2, true, 1e-5, -2, 2},    {{2, {3, 6}}, 1, false, 0.5, -1e-3, 1e-3},
-    {{2, {520, 65}}, 2, false, 1e-5, -2, 2}, {{2, {2, 2}}, 1, false, 1e-5, -2, 2},
-    {{2, {3, 1}}, 2, false, 1e-5, -2, 2},
+    {{1, {7}}, 2, false, 1e-5, -2, 2},         {{2, {3, 33}}, 0, false, 1e-5, -2, 2},
+    {{2, {3, 33}}, 1, false, 1e-6, -2, 2},     {{3, {2, 5, 16}}, 2, false, 1e-5, -2, 2},
+    {{2, {3, 40}}, 2, false, 1e-5, 9, 11},     {{2, {3, 40}}, 2, false, 1e-5, 999, 1001},
+    {{2, {0, 5}}, 2, false, 1e-5, -2, 2},      {{2, {4, 20}}, 2, true, 1e-5, -2, 2},
+    {{2, {3, 6}}, 1, false, 0.5, -1e-3, 1e-3}, {{2, {520, 65}}, 2, false, 1e-5, -2, 2},
+    {{2, {2, 2}}, 1, false, 1e-5, -2, 2},      {{2, {3, 1}}, 2, false, 1e-5, -2, 2},
 };
 
 /* Operand i of the parameters, NULL when the case has none: [C]. */
@@ -38,7 +38,8 @@ static void build_layer_norm(wf_case *c)
 {
     const struct norm_case *t = &norm_cases[c->variant];
     wf_value *x = wf_case_x(c, t->x, t->lo, t->hi);
-    c->no_gradient = wf_dims_last(&t->x) < 3; /* the result hardly moves with x */
+    /* The result hardly moves with x; or the mean that is saved, in f32, is far from exact. */
+    c->no_gradient = wf_dims_last(&t->x) < 3 || t->lo > 100;
     wf_case_node(c, layer_norm(c, x, param(c, t, 0)));
 }
 

@@ -26,13 +26,15 @@ static const struct reduce_case {
     {{1, {33001}}, 1, false},
     {{2, {300, 130}}, 2, false},
     {{2, {300, 130}}, 1, false},
+    {{3, {20, 3, 500}}, 5, false}, /* several blocks for each of several results */
+    {{3, {4500, 2, 3}}, 1, false},
     {{1, {9}}, 1, false}, /* with special values */
     /* Only sums have a result where there is nothing. */
     {{1, {0}}, 1, false},
     {{3, {2, 0, 3}}, 2, true},
 };
-#define REDUCE_SPECIAL 15
-#define REDUCE_EMPTY 16
+#define REDUCE_SPECIAL 17
+#define REDUCE_EMPTY 18
 
 static void build_reduce(wf_case *c)
 {
@@ -44,7 +46,12 @@ static void build_reduce(wf_case *c)
     };
     const struct reduce_case *t = &reduce_cases[c->variant];
     wf_value *x;
-    if (c->variant != REDUCE_SPECIAL || c->type == WF_I32) {
+    if (c->type == WF_I32 && c->variant == REDUCE_SPECIAL) { /* sums wrap around */
+        static const double whole[9] = {-2147483648, -2147483647, -2147483648,
+                                        -2147483000, -2147483648, -2147483001,
+                                        -2147483648, -2147483002, -2147483648};
+        x = wf_case_given(c, c->type, t->shape, whole);
+    } else if (c->variant != REDUCE_SPECIAL) {
         x = wf_case_x(c, t->shape, -8, 8);
     } else {
         c->no_gradient = true;
@@ -65,7 +72,7 @@ static const struct argmax_case {
 } argmax_cases[] = {
     {{1, {9}}, 0, false},        {{3, {3, 5, 7}}, 0, true},  {{3, {3, 5, 7}}, 1, false},
     {{3, {3, 5, 7}}, 2, true},   {{2, {0, 4}}, 1, false},    {{1, {1}}, 0, false},
-    {{2, {3, 20000}}, 1, false}, {{2, {3, 20000}}, 1, true},
+    {{2, {3, 20000}}, 1, false}, {{2, {3, 20000}}, 1, true}, {{2, {700, 5}}, 0, false},
 };
 
 static void build_argmax(wf_case *c)
@@ -116,7 +123,7 @@ static const struct softmax_case {
     double range;
 } softmax_cases[] = {
     {{1, {7}}, 3},       {{3, {3, 5, 7}}, 3}, {{2, {4, 1}}, 3},     {{2, {0, 5}}, 3},
-    {{2, {3, 1000}}, 3}, {{2, {5, 33}}, 80},  {{2, {260, 130}}, 5},
+    {{2, {3, 1000}}, 3}, {{2, {5, 33}}, 80},  {{2, {260, 130}}, 5}, {{2, {3, 9}}, 300},
 };
 
 static void build_softmax(wf_case *c)

@@ -149,6 +149,14 @@ static wf_status look_at_twin(wf_job *j, wf_case *c)
     return WF_OK;
 }
 
+/* A device that compiles whole graphs runs the expansion of an op, and is held to its bound. */
+static double forward_bound(const wf_job *j)
+{
+    if (!j->device->kernels && !wf_op_is_core(j->row->op))
+        return bound_or(j->row->expansion, WF_CASE_EXPANSION);
+    return bound_or(j->row->forward, WF_CASE_FORWARD);
+}
+
 /* Builds the case and compares what the device makes of it. */
 static wf_status look(wf_job *j, const char *what, const wf_ref *want, int views, int only)
 {
@@ -169,7 +177,7 @@ static wf_status look(wf_job *j, const char *what, const wf_ref *want, int views
         j->stop = first;
         status = wf_job_status(j, what, status);
     } else {
-        judge_reads(j, c, what, want, bound_or(j->row->forward, WF_CASE_FORWARD));
+        judge_reads(j, c, what, want, forward_bound(j));
         if (!repeats)
             wf_job_fail(j, what, "a second run gave other bits");
         if (first && j->twin)
@@ -235,17 +243,25 @@ static wf_status look_all_over(wf_job *j, const wf_case *c, const wf_ref *want)
 {
     const wf_node *node = c->node;
     bool update = wf_node_is(node, WF_FLAG_UPDATE), large = wf_case_size(c) > WF_CASE_LARGE;
+    /* Where whole graphs are compiled there are no views and no outputs without memory: these looks
+     * would compile three more programs to learn nothing. */
+    bool program = !j->device->kernels;
     j->total->cases++;
     WF_TRY(look(j, "forward", want, 0, -1));
     if (j->stop || (large && j->type != WF_F32))
         return WF_OK;
-    for (int i = 0; node->nout > 1 && i < node->nout && !update; i++) {
+    for (int i = 0; node->nout > 1 && i < node->nout && !update && !program; i++) {
         char what[32];
         snprintf(what, sizeof what, "output %d alone", i);
         WF_TRY(look(j, what, want, 0, i));
     }
-    for (int depth = 1; node->nin > 0 && depth <= (large ? 1 : 2); depth++)
+    for (int depth = 1; node->nin > 0 && !program && depth <= (large ? 1 : 2); depth++)
         WF_TRY(look(j, "views", want, depth, -1));
+    /* The executor rarely needs the kernels of views. */
+    j->device->dense_views = wf_node_is(node, WF_FLAG_VIEW) && j->device->kernels;
+    if (j->device->dense_views)
+        WF_TRY(look(j, "made dense", want, 1, -1));
+    j->device->dense_views = false;
     if (j->type == WF_F32 && !wf_op_is_core(node->op))
         WF_TRY(look_at_expansion(j, want));
     return j->type == WF_F32 && wf_op_is_differentiable(node->op) ? wf_job_gradient(j) : WF_OK;

@@ -127,6 +127,12 @@ wf_value *wf_build_gelu_erf(wf_graph *g, wf_value *of)
     return wf_cast(g, y, wf_value_type(of));
 }
 
+wf_value *wf_build_silu(wf_graph *g, wf_value *of)
+{
+    wf_value *x = wf_cast(g, of, WF_F32);
+    return wf_cast(g, wf_mul(g, x, wf_sigmoid(g, x)), wf_value_type(of));
+}
+
 /* Phi(x) + x phi(x), the normal distribution and its density. */
 wf_value *wf_build_gelu_erf_grad(wf_graph *g, wf_value *dy, wf_value *x)
 {
@@ -240,7 +246,9 @@ wf_status wf_expand_glu(wf_graph *g, const wf_node *n, wf_value *const *in, wf_v
 {
     const wf_attr_glu *a = n->attr;
     static const wf_op acts[] = {WF_OP_silu, WF_OP_gelu, WF_OP_gelu_erf};
-    out[0] = wf_mul(g, wf_node_add(g, acts[a->kind], NULL, NULL, &in[0], 1), in[1]);
+    wf_value *gate = wf_cast(g, in[0], WF_F32), *up = wf_cast(g, in[1], WF_F32);
+    wf_value *y = wf_mul(g, wf_node_add(g, acts[a->kind], NULL, NULL, &gate, 1), up);
+    out[0] = wf_cast(g, y, in[0]->type);
     return WF_OK;
 }
 
