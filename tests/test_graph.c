@@ -493,6 +493,50 @@ static void test_attribute_garbage_is_refused(void **state)
     assert_memory_equal(attr, (&(wf_attr_slice){.axis = 1, .end = 3}), sizeof(wf_attr_slice));
 }
 
+#define ATTR(set, value) (*(const wf_attr_##set *)(value)->node->attr)
+
+/* Options reach the node; 0 is the default, and what should be 0 can be said otherwise. */
+static void test_options(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_graph *g = graph(ctx);
+    wf_value *q = wf_input(g, "q", WF_F32, 3, D(4, 2, 8)), *n = wf_iota(g, 1, D(4), 0), *v;
+    wf_value *start = wf_iota(g, 1, D(2), 0);
+    v = wf_attention(g, q, q, q, start, n, NULL);
+    assert_true(ATTR(attention, v).causal == 1 && ATTR(attention, v).window == 0);
+    v = wf_attention(g, q, q, q, start, n, &(wf_attention_options){true, 0.5, 3, 7});
+    assert_true(ATTR(attention, v).causal == 0 && ATTR(attention, v).scale == 0.5);
+    assert_true(ATTR(attention, v).window == 3 && ATTR(attention, v).softcap == 7);
+
+    wf_value *logits = wf_input(g, "logits", WF_F32, 2, D(4, 9));
+    v = wf_cross_entropy(g, logits, n, &(wf_cross_entropy_options){0, 0.25, 0.5, 7});
+    assert_true(ATTR(cross_entropy, v).ignore_index == -100);
+    assert_true(ATTR(cross_entropy, v).label_smoothing == 0.25);
+    assert_true(ATTR(cross_entropy, v).z_loss == 0.5 && ATTR(cross_entropy, v).softcap == 7);
+    v = wf_cross_entropy(g, logits, n, &(wf_cross_entropy_options){.ignore_index = 5});
+    assert_true(ATTR(cross_entropy, v).ignore_index == 5);
+    v = wf_cross_entropy(g, logits, n, &(wf_cross_entropy_options){.ignore_index = WF_IGNORE_ZERO});
+    assert_true(ATTR(cross_entropy, v).ignore_index == 0);
+
+    wf_value *p = wf_state(g, "p", WF_F32, 0, NULL), *m = wf_state_like(g, "m", p);
+    wf_value *one = wf_fill(g, WF_F32, 0, NULL, 1), *step = wf_fill(g, WF_I32, 0, NULL, 1);
+    v = wf_adamw(g, p, m, wf_state_like(g, "v", p), one, one, step, NULL, NULL, NULL);
+    assert_true(ATTR(adamw, v).beta1 == 0.9 && ATTR(adamw, v).beta2 == 0.999);
+    assert_true(ATTR(adamw, v).eps == 1e-8 && ATTR(adamw, v).weight_decay == 0);
+    v = wf_adamw(g, v, wf_value_output(v, 1), wf_value_output(v, 2), one, one, step, NULL, NULL,
+                 &(wf_adamw_options){-1, 0.5, -1, 0.1});
+    assert_true(ATTR(adamw, v).beta1 == 0 && ATTR(adamw, v).beta2 == 0.5);
+    assert_true(ATTR(adamw, v).eps == 0 && ATTR(adamw, v).weight_decay == 0.1);
+    v = wf_sgd(g, v, wf_value_output(v, 1), one, one, NULL, NULL,
+               &(wf_sgd_options){0.9, 0.1, true});
+    assert_true(ATTR(sgd, v).momentum == 0.9 && ATTR(sgd, v).weight_decay == 0.1);
+    assert_true(ATTR(sgd, v).nesterov == 1);
+    v = wf_sgd(g, v, NULL, one, one, NULL, NULL, NULL);
+    assert_true(ATTR(sgd, v).momentum == 0 && ATTR(sgd, v).nesterov == 0);
+    wt_ok(ctx, wf_graph_verify(g));
+    wf_graph_free(g);
+}
+
 /* Random nodes by name take streams of their own, as those by function do. */
 static void test_streams_are_counted(void **state)
 {
@@ -504,22 +548,28 @@ static void test_streams_are_counted(void **state)
     wf_value *c = wf_op_add(g, "uniform", "dims=[4]", &in[1], 1);
     wf_value *d = wf_uniform(g, in[1], 1, D(4));
     wf_value *e = wf_op_add(g, "dropout", "p=0.5 stream=1", in, 2); /* one on purpose */
-    assert_int_equal(((const wf_attr_dropout *)a->node->attr)->stream, 0);
-    assert_int_equal(((const wf_attr_dropout *)b->node->attr)->stream, 1);
-    assert_int_equal(((const wf_attr_uniform *)c->node->attr)->stream, 2);
-    assert_int_equal(((const wf_attr_uniform *)d->node->attr)->stream, 3);
-    assert_int_equal(((const wf_attr_dropout *)e->node->attr)->stream, 1);
+    assert_int_equal(ATTR(dropout, a).stream, 0);
+    assert_int_equal(ATTR(dropout, b).stream, 1);
+    assert_int_equal(ATTR(uniform, c).stream, 2);
+    assert_int_equal(ATTR(uniform, d).stream, 3);
+    assert_int_equal(ATTR(dropout, e).stream, 1);
     wf_graph_free(g);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_wrong_calls_are_refused),      wt_test(test_sources_are_checked),
-        wt_test(test_builders_are_checked),         wt_test(test_reshape),
-        wt_test(test_values_of_another_graph),      wt_test(test_outputs),
-        wt_test(test_the_first_error_stays),        wt_test(test_attributes_survive_text),
-        wt_test(test_attribute_garbage_is_refused), wt_test(test_streams_are_counted),
+        wt_test(test_wrong_calls_are_refused),
+        wt_test(test_sources_are_checked),
+        wt_test(test_builders_are_checked),
+        wt_test(test_reshape),
+        wt_test(test_values_of_another_graph),
+        wt_test(test_outputs),
+        wt_test(test_the_first_error_stays),
+        wt_test(test_attributes_survive_text),
+        wt_test(test_attribute_garbage_is_refused),
+        wt_test(test_streams_are_counted),
+        wt_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

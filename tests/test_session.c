@@ -220,6 +220,30 @@ static void test_freeing_in_the_wrong_order(void **state)
     wf_ctx_set_log(ctx, NULL, NULL);
 }
 
+static void test_opening_devices(void **state)
+{
+    static const char *const bad[][2] = {
+        {"cpo", "did you mean 'cpu'?"},
+        {"abacus", "no device 'abacus'"},
+        {"", "no device ''"},
+        {NULL, "no device ''"},
+        {"cpu:0", "cpu:0"},
+        {"cpu:-3", "cpu:-3"},
+        {"cpu:99999", "cpu:99999"},
+        {"cpu:2x", "cpu:2x"},
+        {"cpu:99999999999999999999", "cpu:9999"},
+    };
+    wf_ctx *ctx = *state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        wf_device *device;
+        wt_fails(ctx, wf_device_open(ctx, bad[i][0], &device), WF_ERR_USAGE, bad[i][1]);
+        assert_null(device);
+    }
+    assert_string_equal(wf_device_kind(0), "cpu");
+    assert_null(wf_device_kind(-1));
+    assert_null(wf_device_kind(1000));
+}
+
 /* A device whose kernels are all gone says which one it lacks, and takes no state. */
 static void test_unsupported_ops(void **state)
 {
@@ -241,9 +265,13 @@ static void test_unsupported_ops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_states_are_shared_by_name),  wt_test(test_mismatched_states),
-        wt_test(test_reads_and_writes),           wt_test(test_what_there_is),
-        wt_test(test_freeing_in_the_wrong_order), wt_test(test_unsupported_ops),
+        wt_test(test_states_are_shared_by_name),
+        wt_test(test_mismatched_states),
+        wt_test(test_reads_and_writes),
+        wt_test(test_what_there_is),
+        wt_test(test_freeing_in_the_wrong_order),
+        wt_test(test_unsupported_ops),
+        wt_test(test_opening_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
