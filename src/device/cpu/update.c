@@ -159,9 +159,9 @@ static void adamw_range(void *arg, int64_t begin, int64_t end, int thread)
 
     for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
         wf_chunk buf[4];
-        float *restrict p = begin_state(u, &r, 0, &buf[0]);
-        float *restrict m = begin_state(u, &r, 1, &buf[1]);
-        float *restrict v = begin_state(u, &r, 2, &buf[2]);
+        float *p = begin_state(u, &r, 0, &buf[0]);
+        float *m = begin_state(u, &r, 1, &buf[1]);
+        float *v = begin_state(u, &r, 2, &buf[2]);
         const float *grad = read_operand(u, &r, 3, &buf[3]);
         for (int64_t i = 0; i < r.n; i++) {
             float g = grad[i] * u->scale;
