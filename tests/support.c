@@ -135,6 +135,30 @@ void wt_read(wt_run *r, const char *output, void *to, size_t bytes)
     wt_ok(r->ctx, wf_exec_read(r->exec, output, to, bytes));
 }
 
+wf_graph *wt_graph(wf_ctx *ctx)
+{
+    wf_graph *g;
+    wt_ok(ctx, wf_graph_new(ctx, &g));
+    return g;
+}
+
+void wt_run_once(wt_run *r)
+{
+    wt_ok(r->ctx, wf_exec_run(r->exec));
+}
+
+void wt_set_state(wt_run *r, const char *name, const float *from, int64_t n)
+{
+    wt_ok(r->ctx, wf_session_write(r->session, name, from, (size_t)n * sizeof *from));
+}
+
+void wt_expect_state(wt_run *r, const char *name, const float *want, int64_t n)
+{
+    float got[64];
+    wt_ok(r->ctx, wf_session_read(r->session, name, got, (size_t)n * sizeof *got));
+    wt_floats_equal(got, want, n);
+}
+
 void wt_floats_equal(const float *got, const float *wanted, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)

@@ -51,6 +51,10 @@ void wt_close(wt_run *r);
 void wt_make_dense(wt_run *r);
 void wt_write(wt_run *r, const char *input, const void *from, size_t bytes);
 void wt_read(wt_run *r, const char *output, void *to, size_t bytes);
+wf_graph *wt_graph(wf_ctx *ctx);
+void wt_run_once(wt_run *r);
+void wt_set_state(wt_run *r, const char *name, const float *from, int64_t n);
+void wt_expect_state(wt_run *r, const char *name, const float *want, int64_t n); /* n <= 64 */
 void wt_floats_equal(const float *got, const float *wanted, int64_t n);
 #define wt_expect(r, output, ...)                                              \
     do {                                                                       \

@@ -20,30 +20,6 @@
 #define D(...) ((int64_t[]){__VA_ARGS__})
 #define F(...) ((float[]){__VA_ARGS__})
 
-static wf_graph *graph(wf_ctx *ctx)
-{
-    wf_graph *g;
-    wt_ok(ctx, wf_graph_new(ctx, &g));
-    return g;
-}
-
-static void set_state(wt_run *r, const char *name, const float *from, int64_t n)
-{
-    wt_ok(r->ctx, wf_session_write(r->session, name, from, (size_t)n * sizeof *from));
-}
-
-static void expect_state(wt_run *r, const char *name, const float *want, int64_t n)
-{
-    float got[64];
-    wt_ok(r->ctx, wf_session_read(r->session, name, got, (size_t)n * sizeof *got));
-    wt_floats_equal(got, want, n);
-}
-
-static void run(wt_run *r)
-{
-    wt_ok(r->ctx, wf_exec_run(r->exec));
-}
-
 /* How often kernels of an op ran. */
 static uint64_t launches(const wf_exec *exec, const char *op)
 {
@@ -79,7 +55,7 @@ static void test_dead_nodes_do_not_run(void **state)
 {
     wf_ctx *ctx = *state;
     wt_run r = wt_open(ctx, "cpu:1");
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 1, D(4)), *s = wf_state(g, "s", WF_F32, 1, D(4));
     wf_value *dead = wf_exp(g, x);
     for (int i = 0; i < 5; i++)
@@ -89,7 +65,7 @@ static void test_dead_nodes_do_not_run(void **state)
     wt_compile(&r, g);
     wt_write(&r, "x", F(0, 0, 0, 0), 16);
     for (int i = 0; i < 3; i++)
-        run(&r);
+        wt_run_once(&r);
     assert_int_equal(launches(r.exec, "exp"), 0);
     assert_int_equal(launches(r.exec, "reshape"), 0);
     assert_int_equal(launches(r.exec, "tanh"), 6); /* two of them, on one line */
@@ -99,8 +75,8 @@ static void test_dead_nodes_do_not_run(void **state)
     assert_false(wf_exec_op_stats(r.exec, 3, &stats));
     assert_false(wf_exec_op_stats(r.exec, -1, &stats));
 
-    wt_compile(&r, graph(ctx)); /* nothing at all */
-    run(&r);
+    wt_compile(&r, wt_graph(ctx)); /* nothing at all */
+    wt_run_once(&r);
     assert_false(wf_exec_op_stats(r.exec, 0, &stats));
     wt_close(&r);
 }
@@ -110,7 +86,7 @@ static void test_outputs_of_all_kinds(void **state)
 {
     wf_ctx *ctx = *state;
     wt_run r = wt_open(ctx, "cpu:1");
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 2)), *s = wf_state(g, "s", WF_F32, 2, D(2, 2));
     wf_value *t = wf_permute(g, s, D(1, 0));
     wf_output(g, "input", x);
@@ -121,10 +97,10 @@ static void test_outputs_of_all_kinds(void **state)
     wf_output(g, "update", next);
     wf_output(g, "view of update", wf_slice(g, next, 1, 1, 2));
     wt_compile(&r, g);
-    set_state(&r, "s", F(1, 2, 3, 4), 4);
+    wt_set_state(&r, "s", F(1, 2, 3, 4), 4);
     wt_write(&r, "x", F(10, 10, 10, 10), 16);
     for (float plus = 0; plus < 30; plus += 10) {
-        run(&r);
+        wt_run_once(&r);
         wt_expect(&r, "input", {10, 10, 10, 10});
         wt_expect(&r, "state", {1 + plus, 2 + plus, 3 + plus, 4 + plus});
         wt_expect(&r, "view", {1 + plus, 3 + plus, 2 + plus, 4 + plus});
@@ -153,7 +129,7 @@ static void views_of_sources(wt_run *r)
 {
     static const char *const names[2][4] = {{"box", "turned", "flat", "mixed"},
                                             {"box'", "turned'", "flat'", "mixed'"}};
-    wf_graph *g = graph(r->ctx);
+    wf_graph *g = wt_graph(r->ctx);
     name_views(g, wf_input(g, "x", WF_F32, 2, D(3, 4)), names[0]);
     name_views(g, wf_state(g, "x", WF_F32, 2, D(3, 4)), names[1]);
     wt_compile(r, g);
@@ -161,9 +137,9 @@ static void views_of_sources(wt_run *r)
     for (int i = 0; i < 12; i++)
         numbers[i] = (float)i;
     wt_write(r, "x", numbers, sizeof numbers);
-    set_state(r, "x", numbers, 12);
+    wt_set_state(r, "x", numbers, 12);
     for (int i = 0; i < 2; i++) {
-        run(r);
+        wt_run_once(r);
         wt_expect(r, names[i][0], {5, 6, 9, 10});
         wt_expect(r, names[i][1], {5, 9, 6, 10});
         wt_expect(r, names[i][2], {9, 6, 10});
@@ -184,7 +160,7 @@ static void test_copied_bytes(void **state)
         wt_run r = wt_open(ctx, "cpu:1");
         if (dense)
             wt_make_dense(&r);
-        wf_graph *g = graph(ctx);
+        wf_graph *g = wt_graph(ctx);
         wf_value *x = wf_input(g, "x", WF_F32, 2, D(4, 6));
         wf_value *shared = wf_slice(g, wf_reshape(g, x, 3, D(4, 2, 3)), 0, 1, 3); /* dense anyway */
         wf_value *columns = wf_slice(g, x, 1, 0, 2);                              /* 32 bytes */
@@ -200,8 +176,8 @@ static void test_copied_bytes(void **state)
         wf_output(g, "h", wf_exp(g, wf_reshape(g, wf_slice(g, row, 0, 5, 6), 0, NULL)));
         wt_compile(&r, g);
         wt_write(&r, "x", (float[24]){0}, 96);
-        run(&r);
-        run(&r);
+        wt_run_once(&r);
+        wt_run_once(&r);
         assert_int_equal(bytes_copied(r.exec), 2 * (96 + 96 + (dense ? 32 : 0)));
         assert_int_equal(launches(r.exec, "slice"), dense ? 2 : 0);
         assert_int_equal(launches(r.exec, "permute"), 2);
@@ -229,14 +205,14 @@ static void test_views_of_blocks(void **state)
     static const wf_kernel *const table[] = {rows, NULL};
     wt_run r = wt_open(ctx, "cpu:1");
     r.device->kernels = table;
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 1, D(32)), *w = wf_state(g, "w", WF_Q8_0, 1, D(160));
     w = wf_reshape(g, w, 2, D(5, 32));
     wf_output(g, "all", wf_linear(g, x, w, NULL));
     wt_compile(&r, g);
     wf_op_stats stats;
     assert_false(wf_exec_op_stats(r.exec, 1, &stats));
-    g = graph(ctx);
+    g = wt_graph(ctx);
     x = wf_input(g, "x", WF_F32, 1, D(32)), w = wf_state(g, "w", WF_Q8_0, 1, D(160));
     w = wf_slice(g, wf_reshape(g, w, 2, D(5, 32)), 0, 1, 3);
     wf_output(g, "some", wf_linear(g, x, w, NULL));
@@ -251,7 +227,7 @@ static void test_views_of_blocks(void **state)
 /* The new version is made of a view of the old one, which it overwrites. */
 static void update_by_own_view(wt_run *r)
 {
-    wf_graph *g = graph(r->ctx);
+    wf_graph *g = wt_graph(r->ctx);
     wf_value *w = wf_state(g, "w", WF_F32, 2, D(3, 3)), *s = wf_state(g, "s", WF_F32, 1, D(4));
     wf_value *u = wf_state(g, "u", WF_F32, 2, D(2, 2));
     wf_assign(g, w, wf_permute(g, w, D(1, 0)), NULL);
@@ -268,19 +244,19 @@ static void update_by_own_view(wt_run *r)
     wf_value *table = wf_sub(g, wf_fill(g, WF_I32, 2, D(1, 2), 1), wf_iota(g, 2, D(1, 2), 1));
     wf_kv_append(g, pool, wf_reshape(g, pool, 3, D(4, 1, 1)), start, wf_iota(g, 1, D(4), 0), table);
     wt_compile(r, g);
-    set_state(r, "w", F(1, 2, 3, 4, 5, 6, 7, 8, 9), 9);
-    set_state(r, "s", F(1, 2, 3, 4), 4);
-    set_state(r, "u", F(1, 2, 3, 4), 4);
-    set_state(r, "t", F(1, 2, 3, 4, 5, 6, 7, 8), 8);
-    set_state(r, "pool", F(1, 2, 3, 4), 4);
-    run(r);
-    expect_state(r, "t", F(1, 2, 5, 6, 3, 4, 7, 8), 8);
-    expect_state(r, "pool", F(3, 4, 1, 2), 4);
-    expect_state(r, "w", F(1, 4, 7, 2, 5, 8, 3, 6, 9), 9);
-    expect_state(r, "s", F(4, 6, 4, 6), 4);
-    expect_state(r, "u", F(2, 5, 5, 8), 4);
-    run(r);
-    expect_state(r, "w", F(1, 2, 3, 4, 5, 6, 7, 8, 9), 9);
+    wt_set_state(r, "w", F(1, 2, 3, 4, 5, 6, 7, 8, 9), 9);
+    wt_set_state(r, "s", F(1, 2, 3, 4), 4);
+    wt_set_state(r, "u", F(1, 2, 3, 4), 4);
+    wt_set_state(r, "t", F(1, 2, 3, 4, 5, 6, 7, 8), 8);
+    wt_set_state(r, "pool", F(1, 2, 3, 4), 4);
+    wt_run_once(r);
+    wt_expect_state(r, "t", F(1, 2, 5, 6, 3, 4, 7, 8), 8);
+    wt_expect_state(r, "pool", F(3, 4, 1, 2), 4);
+    wt_expect_state(r, "w", F(1, 4, 7, 2, 5, 8, 3, 6, 9), 9);
+    wt_expect_state(r, "s", F(4, 6, 4, 6), 4);
+    wt_expect_state(r, "u", F(2, 5, 5, 8), 4);
+    wt_run_once(r);
+    wt_expect_state(r, "w", F(1, 2, 3, 4, 5, 6, 7, 8, 9), 9);
 }
 
 static void test_update_by_own_view(void **state)
@@ -296,7 +272,7 @@ static void test_update_by_own_state(void **state)
         float result[2][12];
         for (int copied = 0; copied < 2; copied++) {
             wt_run r = wt_open(ctx, "cpu:1");
-            wf_graph *g = graph(ctx);
+            wf_graph *g = wt_graph(ctx);
             wf_value *s[3];
             for (int i = 0; i < 3; i++)
                 s[i] = wf_state(g, (char[]){(char)('p' + i), 0}, WF_F32, 1, D(4));
@@ -305,8 +281,8 @@ static void test_update_by_own_state(void **state)
             wf_adamw(g, s[0], s[1], s[2], grad, lr, one, NULL, NULL, NULL);
             wt_compile(&r, g);
             for (int i = 0; i < 3; i++)
-                set_state(&r, (char[]){(char)('p' + i), 0}, F(1, 2 + (float)i, 3, 4), 4);
-            run(&r);
+                wt_set_state(&r, (char[]){(char)('p' + i), 0}, F(1, 2 + (float)i, 3, 4), 4);
+            wt_run_once(&r);
             for (int i = 0; i < 3; i++)
                 wt_ok(ctx, wf_session_read(r.session, (char[]){(char)('p' + i), 0},
                                            result[copied] + 4 * i, 16));
@@ -319,7 +295,7 @@ static void test_update_by_own_state(void **state)
 /* Each reader sees the version that it names, also through views and several updates in a row. */
 static void versions(wt_run *r)
 {
-    wf_graph *g = graph(r->ctx);
+    wf_graph *g = wt_graph(r->ctx);
     wf_value *w = wf_state(g, "w", WF_F32, 2, D(2, 2)), *before = wf_permute(g, w, D(1, 0));
     wf_output(g, "0", wf_scale(g, before, 1));
     w = wf_accumulate(g, w, wf_fill(g, WF_F32, 2, D(2, 2), 1), NULL);
@@ -330,14 +306,14 @@ static void versions(wt_run *r)
     wf_output(g, "3", w);
     wf_output(g, "kept", wf_add(g, kept, wf_slice(g, w, 0, 0, 1)));
     wt_compile(r, g);
-    set_state(r, "w", F(1, 2, 3, 4), 4);
-    run(r);
+    wt_set_state(r, "w", F(1, 2, 3, 4), 4);
+    wt_run_once(r);
     wt_expect(r, "0", {1, 3, 2, 4});
     wt_expect(r, "1", {2, 4, 3, 5});
     wt_expect(r, "3", {12, 16, 12, 16});
     wt_expect(r, "kept", {16, 21});
-    expect_state(r, "w", F(12, 16, 12, 16), 4);
-    run(r);
+    wt_expect_state(r, "w", F(12, 16, 12, 16), 4);
+    wt_run_once(r);
     wt_expect(r, "0", {12, 12, 16, 16});
 }
 
@@ -351,7 +327,7 @@ static void test_predicated_updates(void **state)
 {
     wf_ctx *ctx = *state;
     wt_run r = wt_open(ctx, "cpu:1");
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     wf_value *apply = wf_input(g, "apply", WF_U8, 0, NULL), *x = wf_fill(g, WF_F32, 1, D(3), 5);
     wf_value *lr = wf_fill(g, WF_F32, 0, NULL, 1), *step = wf_fill(g, WF_I32, 0, NULL, 1), *s[5];
     for (int i = 0; i < 5; i++)
@@ -367,13 +343,13 @@ static void test_predicated_updates(void **state)
         for (int i = 0; i < 5; i++)
             wt_ok(ctx, wf_session_write(r.session, (char[]){(char)('a' + i), 0}, odd, 12));
         wt_write(&r, "apply", &(uint8_t){on ? 255 : 0}, 1);
-        run(&r);
+        wt_run_once(&r);
         for (int i = 0; i < 5; i++) {
             wt_ok(ctx, wf_session_read(r.session, (char[]){(char)('a' + i), 0}, got, 12));
             assert_int_equal(memcmp(got, odd, 12) == 0, !on);
         }
     }
-    expect_state(&r, "a", F(10, 10, 10), 3);
+    wt_expect_state(&r, "a", F(10, 10, 10), 3);
     wt_close(&r);
 }
 
@@ -381,7 +357,7 @@ static void test_predicated_updates(void **state)
 
 static void empty_values(wt_run *r)
 {
-    wf_graph *g = graph(r->ctx);
+    wf_graph *g = wt_graph(r->ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 2, D(0, 3)), *s = wf_state(g, "s", WF_F32, 2, D(0, 3));
     wf_value *w = wf_state(g, "w", WF_F32, 2, D(2, 3)), *grad;
     wf_value *y = wf_permute(g, wf_slice(g, wf_add(g, x, s), 1, 1, 3), D(1, 0)); /* [2, 0] */
@@ -398,7 +374,7 @@ static void empty_values(wt_run *r)
     wt_compile(r, g);
     wt_write(r, "x", NULL, 0);
     wt_ok(r->ctx, wf_session_write(r->session, "s", NULL, 0));
-    run(r);
+    wt_run_once(r);
     wt_expect(r, "sum", {0, 0});
     wt_expect(r, "product", {0, 0, 0, 0, 0, 0, 0, 0, 0});
     wt_expect(r, "padded", {0, 0, 0});
@@ -418,7 +394,7 @@ static void test_an_empty_batch(void **state)
 {
     wf_ctx *ctx = *state;
     wt_run r = wt_open(ctx, "cpu:2");
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     wt_model m;
     wt_sizes size = wt_tiny;
     size.tokens = 0;
@@ -427,7 +403,7 @@ static void test_an_empty_batch(void **state)
     wt_compile(&r, g);
     wt_ok(ctx, wt_write_params(r.session, &m));
     wt_ok(ctx, wt_write_inputs(r.exec, &size, 1));
-    run(&r);
+    wt_run_once(&r);
     float loss, norm, table[7 * 8];
     wt_read(&r, "loss", &loss, sizeof loss);
     wt_read(&r, "norm", &norm, sizeof norm);
@@ -443,7 +419,7 @@ static void test_failing_runs(void **state)
 {
     wf_ctx *ctx = *state;
     wt_run r = wt_open(ctx, "cpu:2");
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     wf_value *table = wf_state(g, "table", WF_F32, 2, D(3, 2)),
              *ids = wf_input(g, "ids", WF_I32, 1, D(2));
     wf_output(g, "rows", wf_embed(g, table, ids));
@@ -461,16 +437,16 @@ static void test_failing_runs(void **state)
     wf_run_stats stats;
     wf_exec_stats(r.exec, &stats);
     assert_int_equal(stats.runs, 0);
-    expect_state(&r, "table", F(0, 0, 0, 0, 0, 0), 6); /* what came after it did not run */
+    wt_expect_state(&r, "table", F(0, 0, 0, 0, 0, 0), 6); /* what came after it did not run */
     wt_write(&r, "ids", (int32_t[]){2, 0}, 8);
-    run(&r);
-    run(&r);
+    wt_run_once(&r);
+    wt_run_once(&r);
     wt_expect(&r, "rows", {1, 1, 1, 1});
     wt_write(&r, "ids", bad[0], 8);
     wt_fails(ctx, wf_exec_run(r.exec), WF_ERR_DEVICE, "embed: index 3 at [1]");
     wt_fails(ctx, wf_exec_read(r.exec, "rows", rows, 16), WF_ERR_DEVICE, "the last run failed");
     wt_write(&r, "ids", (int32_t[]){2, 0}, 8);
-    run(&r);
+    wt_run_once(&r);
     wt_expect(&r, "rows", {2, 2, 2, 2});
     wt_close(&r);
 }
@@ -506,7 +482,7 @@ static void hash_floats(uint64_t *hash, const float *x, int64_t n)
 static uint64_t train(wf_ctx *ctx, const char *device, const wt_sizes *size)
 {
     wt_run r = wt_open(ctx, device);
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     wt_model m;
     wt_forward(g, size, &m);
     wf_output(g, "wide", wide(g));
@@ -515,7 +491,7 @@ static uint64_t train(wf_ctx *ctx, const char *device, const wt_sizes *size)
     wt_ok(ctx, wt_write_params(r.session, &m));
     for (int32_t step = 1; step <= 2; step++) {
         wt_ok(ctx, wt_write_inputs(r.exec, size, step));
-        run(&r);
+        wt_run_once(&r);
     }
     uint64_t hash = 0xcbf29ce484222325u;
     static float numbers[100000];

@@ -19,30 +19,6 @@
 #define D(...) ((int64_t[]){__VA_ARGS__})
 #define F(...) ((float[]){__VA_ARGS__})
 
-static wf_graph *graph(wf_ctx *ctx)
-{
-    wf_graph *g;
-    wt_ok(ctx, wf_graph_new(ctx, &g));
-    return g;
-}
-
-static void set_state(wt_run *r, const char *name, const float *from, int64_t n)
-{
-    wt_ok(r->ctx, wf_session_write(r->session, name, from, (size_t)n * sizeof *from));
-}
-
-static void expect_state(wt_run *r, const char *name, const float *want, int64_t n)
-{
-    float got[64];
-    wt_ok(r->ctx, wf_session_read(r->session, name, got, (size_t)n * sizeof *got));
-    wt_floats_equal(got, want, n);
-}
-
-static void run(wt_run *r)
-{
-    wt_ok(r->ctx, wf_exec_run(r->exec));
-}
-
 /* ---- States of a session ---- */
 
 static void test_states_are_shared_by_name(void **state)
@@ -50,13 +26,13 @@ static void test_states_are_shared_by_name(void **state)
     wf_ctx *ctx = *state;
     wt_run r = wt_open(ctx, "cpu:1");
     wf_exec *writer, *reader;
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     wf_value *w = wf_state(g, "w", WF_F32, 1, D(2));
     wf_accumulate(g, w, wf_input(g, "x", WF_F32, 1, D(2)), NULL);
     wt_ok(ctx, wf_compile(r.session, g, &writer));
     wf_graph_free(g);
 
-    g = graph(ctx);
+    g = wt_graph(ctx);
     wf_output(g, "w", wf_state(g, "w", WF_F32, 1, D(2)));
     wf_output(g, "z", wf_state(g, "z", WF_F32, 1, D(3)));
     wt_ok(ctx, wf_compile(r.session, g, &reader));
@@ -69,24 +45,24 @@ static void test_states_are_shared_by_name(void **state)
     assert_int_equal(memory.states, 20);
 
     r.exec = reader;
-    run(&r);
+    wt_run_once(&r);
     wt_expect(&r, "w", {0, 0}); /* states begin as zeros */
     wt_expect(&r, "z", {0, 0, 0});
     r.exec = writer;
     wt_write(&r, "x", F(1, 2), 8);
-    run(&r);
-    run(&r);
+    wt_run_once(&r);
+    wt_run_once(&r);
     r.exec = reader;
     wt_expect(&r, "w", {0, 0}); /* what the last run saw */
-    run(&r);
+    wt_run_once(&r);
     wt_expect(&r, "w", {2, 4});
-    set_state(&r, "w", F(7, 8), 2);
-    run(&r);
+    wt_set_state(&r, "w", F(7, 8), 2);
+    wt_run_once(&r);
     wt_expect(&r, "w", {7, 8});
-    expect_state(&r, "w", F(7, 8), 2);
+    wt_expect_state(&r, "w", F(7, 8), 2);
 
     wf_exec_free(writer); /* the state outlives an executable */
-    run(&r);
+    wt_run_once(&r);
     wt_expect(&r, "w", {7, 8});
     wt_close(&r);
 }
@@ -97,12 +73,12 @@ static void test_mismatched_states(void **state)
     wf_ctx *ctx = *state;
     wt_run r = wt_open(ctx, "cpu:1");
     wf_exec *exec;
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     wf_output(g, "w", wf_state(g, "w", WF_F32, 1, D(2)));
     wt_compile(&r, g);
     uint64_t blocks = wt_live_blocks(ctx);
     for (int i = 0; i < 3; i++) {
-        g = graph(ctx);
+        g = wt_graph(ctx);
         wf_state(g, "new", WF_F32, 1, D(5));
         wf_state(g, "w", i == 0 ? WF_BF16 : WF_F32, 1 + (i == 2), D(i == 1 ? 3 : 2, 1));
         wt_fails(ctx, wf_compile(r.session, g, &exec), WF_ERR_USAGE,
@@ -115,12 +91,12 @@ static void test_mismatched_states(void **state)
     }
     wf_ctx *other;
     wt_ok(ctx, wf_ctx_new(&other));
-    g = graph(other);
+    g = wt_graph(other);
     wt_fails(ctx, wf_compile(r.session, g, &exec), WF_ERR_USAGE, "another context");
     assert_null(exec);
     wf_graph_free(g);
     wf_ctx_free(other);
-    g = graph(ctx); /* "new" is still free */
+    g = wt_graph(ctx); /* "new" is still free */
     wf_output(g, "new", wf_state(g, "new", WF_I32, 0, NULL));
     wt_compile(&r, g);
     wt_close(&r);
@@ -130,7 +106,7 @@ static void test_reads_and_writes(void **state)
 {
     wf_ctx *ctx = *state;
     wt_run r = wt_open(ctx, "cpu:1");
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     float x[2] = {0};
     wf_value *in = wf_input(g, "x", WF_F32, 1, D(2));
     wf_input(g, "unused", WF_F32, 1, D(2));
@@ -148,14 +124,14 @@ static void test_reads_and_writes(void **state)
     wt_fails(ctx, wf_session_write(r.session, "s", x, 12), WF_ERR_USAGE, "8 bytes, not 12");
     wt_fails(ctx, wf_session_read(r.session, "s", x, 4), WF_ERR_USAGE, "8 bytes, not 4");
     wt_write(&r, "x", F(1, 2), 8);
-    run(&r);
+    wt_run_once(&r);
     wt_write(&r, "unused", x, 8); /* checked, and not needed */
     wt_fails(ctx, wf_exec_read(r.exec, "x", x, 8), WF_ERR_USAGE, "no output 'x'");
     wt_fails(ctx, wf_exec_read(r.exec, "y", x, 12), WF_ERR_USAGE, "output 'y' has 8 bytes, not 12");
     for (int i = 0; i < 3; i++) { /* inputs keep their contents */
         wt_expect(&r, "y", {1 + (float)i, 2});
-        set_state(&r, "s", F((float)i + 1, 0), 2);
-        run(&r);
+        wt_set_state(&r, "s", F((float)i + 1, 0), 2);
+        wt_run_once(&r);
     }
 
     wf_run_stats stats;
@@ -173,7 +149,7 @@ static void test_what_there_is(void **state)
 {
     wf_ctx *ctx = *state;
     wt_run r = wt_open(ctx, "cpu:1");
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     wf_value *x = wf_input(g, "x", WF_BF16, 2, D(2, 3));
     wf_input(g, "unused", WF_U8, 0, NULL);
     wf_output(g, "y", wf_cast(g, x, WF_F32));
@@ -205,7 +181,7 @@ static void test_freeing_in_the_wrong_order(void **state)
 {
     wf_ctx *ctx = *state;
     wt_run r = wt_open(ctx, "cpu:1");
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     int messages = 0;
     wf_output(g, "y", wf_fill(g, WF_F32, 1, D(2), 3));
     wt_compile(&r, g);
@@ -213,7 +189,7 @@ static void test_freeing_in_the_wrong_order(void **state)
     wf_session_free(r.session);
     wf_device_close(r.device);
     assert_int_equal(messages, 2);
-    run(&r);
+    wt_run_once(&r);
     wt_expect(&r, "y", {3, 3});
     wt_close(&r);
     assert_int_equal(messages, 2);
@@ -250,7 +226,7 @@ static void test_unsupported_ops(void **state)
     wf_ctx *ctx = *state;
     static const wf_kernel *const none[] = {NULL};
     wt_run r = wt_open(ctx, "cpu:1");
-    wf_graph *g = graph(ctx);
+    wf_graph *g = wt_graph(ctx);
     wf_info info;
     wf_output(g, "y", wf_exp(g, wf_state(g, "s", WF_BF16, 1, D(2))));
     r.device->kernels = none;

@@ -87,16 +87,6 @@ static int64_t scratch_floats(const gemm *g)
     return g->packed_a + g->packed_b + g->mc * g->nc + row;
 }
 
-/* Elements [begin, begin + n) of row r as f32, borrowed until buf or v changes. */
-static const float *row_part(const wf_view *v, int64_t r, int64_t begin, int64_t n, float *buf)
-{
-    const void *from = wf_view_at(v, wf_view_row(v, r) + begin);
-    if (v->type == WF_F32)
-        return from;
-    wf_convert_to_f32(v->type, from, buf, n);
-    return buf;
-}
-
 /* Deals the n elements of one k out to the panels, which are `stride` apart. */
 static inline void pack_row_of_k(float *to, const float *from, int64_t n, int width, int64_t stride)
 {
@@ -116,14 +106,14 @@ static inline void pack(const operand *o, int64_t index, int64_t first, int64_t 
     int64_t base = index * o->rows, stride = panel_floats(nk, width);
     if (o->k_is_row) {
         for (int64_t k = 0; k < nk; k++)
-            pack_row_of_k(to + k * width, row_part(o->view, base + k0 + k, first, n, buf), n, width,
-                          stride);
+            pack_row_of_k(to + k * width, wf_row_part(o->view, base + k0 + k, first, n, buf), n,
+                          width, stride);
         return;
     }
     int64_t full = divide_up(n, width) * width;
     for (int64_t i = 0; i < full; i++) {
         float *panel = to + i / width * stride + i % width;
-        const float *from = i < n ? row_part(o->view, base + first + i, k0, nk, buf) : NULL;
+        const float *from = i < n ? wf_row_part(o->view, base + first + i, k0, nk, buf) : NULL;
         for (int64_t k = 0; k < nk; k++)
             panel[k * width] = from ? from[k] : 0;
     }
@@ -159,7 +149,7 @@ static void direct_kernel(int64_t nk, const float *restrict a, const float *cons
 static void store_tile(const gemm *g, const block *t, float *c, float *buf)
 {
     const wf_view *y = g->l->out;
-    const float *bias = g->bias ? row_part(g->bias, 0, t->j0, t->n, buf) : NULL;
+    const float *bias = g->bias ? wf_row_part(g->bias, 0, t->j0, t->n, buf) : NULL;
     int64_t first = t->index * g->m + t->i0;
     for (int64_t i = 0; i < t->m; i++) {
         float *row = c + i * g->nc;
@@ -189,7 +179,7 @@ static void multiply_direct(const gemm *g, const block *t, const float *a, float
         const float *rows[NR];
         for (int i = 0; i < NR; i++) /* past the last column: that one again, to be dropped */
             rows[i] =
-                row_part(g->b.view, base + min64(j + i, t->n - 1), t->k0, t->nk, b + i * t->nk);
+                wf_row_part(g->b.view, base + min64(j + i, t->n - 1), t->k0, t->nk, b + i * t->nk);
         for (int64_t i = 0; i < t->m; i++)
             direct_kernel(t->nk, a + i, rows, c + i * g->nc + j);
     }

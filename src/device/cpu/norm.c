@@ -148,20 +148,10 @@ static wf_status launch_rms_norm(const wf_launch *l)
 
 enum { G, XHAT, DX, SCALE, BACKWARD_BUFFERS };
 
-/* Elements [begin, begin + n) of row r as f32. */
-static const float *row_part(const wf_view *v, int64_t r, int64_t begin, int64_t n, float *buf)
-{
-    const void *from = wf_view_at(v, wf_view_row(v, r) + begin);
-    if (v->type == WF_F32)
-        return from;
-    wf_convert_to_f32(v->type, from, buf, n);
-    return buf;
-}
-
 /* The same of xhat, always in buf. */
 static void xhat_part(const norm *o, int64_t r, int64_t begin, int64_t n, float *buf)
 {
-    const float *x = row_part(o->x, r, begin, n, buf);
+    const float *x = wf_row_part(o->x, r, begin, n, buf);
     float mean = o->mean ? *statistic(o->mean, r) : 0, rstd = *statistic(o->rstd, r);
     for (int64_t i = 0; i < n; i++)
         buf[i] = (x[i] - mean) * rstd;
@@ -213,7 +203,7 @@ static void sum_columns(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t i = begin; i < end; i++)
         dgamma[i] = dbeta[i] = 0;
     for (int64_t r = 0; r < o->rows; r++) {
-        const float *dy = row_part(o->dy, r, begin, n, buf);
+        const float *dy = wf_row_part(o->dy, r, begin, n, buf);
         xhat_part(o, r, begin, n, xhat);
         for (int64_t i = 0; i < n; i++) {
             dgamma[begin + i] += (double)dy[i] * xhat[i];

@@ -10,14 +10,21 @@
 
 #include "device/kernel.h"
 
-/* Row r of v as f32, borrowed until buf or v changes. buf holds wf_view_last(v) floats. */
+/* Elements [begin, begin + n) of row r of v as f32, borrowed until buf, of n floats, or v changes. */
+static inline const float *wf_row_part(const wf_view *v, int64_t r, int64_t begin, int64_t n,
+                                       float *buf)
+{
+    void *from = wf_view_at(v, wf_view_row(v, r) + begin);
+    if (v->type == WF_F32)
+        return from;
+    wf_convert_to_f32(v->type, from, buf, n);
+    return buf;
+}
+
+/* The whole row. */
 static inline const float *wf_row_read(const wf_view *v, int64_t r, float *buf)
 {
-    void *row = wf_view_at(v, wf_view_row(v, r));
-    if (v->type == WF_F32)
-        return row;
-    wf_convert_to_f32(v->type, row, buf, wf_view_last(v));
-    return buf;
+    return wf_row_part(v, r, 0, wf_view_last(v), buf);
 }
 
 /* Where row r of v is to be written as f32: v's own memory, or buf. wf_row_end stores it. */
