@@ -26,7 +26,7 @@ demo: ## install what is missing, build, and train a tiny model as an example
 	@tools/deps.sh demo
 	$(call tree,build,Release,OFF)
 	@cat include/weft.h src/*/*.[ch] > build/demo.txt
-	build/examples/tiny_trainer build/demo.txt
+	OMP_WAIT_POLICY=passive build/examples/tiny_trainer build/demo.txt
 
 test: ## install what is missing, build twice (release, sanitizers), run every check and test
 	@tools/deps.sh test
@@ -35,6 +35,7 @@ test: ## install what is missing, build twice (release, sanitizers), run every c
 	tools/check_layers.sh
 	$(call tree,build-test,Release,ON)
 	$(call tree,build-sanitize,Sanitize,ON)
+	@tools/fetch_pjrt.sh build-pjrt
 	tools/check_symbols.sh build-test/libweft.so include/weft.h
 	$(call ctest,build-test)
 	$(call ctest,build-sanitize)

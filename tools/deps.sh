@@ -19,6 +19,7 @@ libcmocka-dev|pkg-config --exists cmocka|the unit tests are written with it
 pkg-config|command -v pkg-config|finds libraries
 clang-format|command -v clang-format|checks the format of the source
 binutils|command -v nm|nm lists exported symbols
+python3-pip|python3 -m pip --version|fetches a PJRT plugin to test the device with
 END
     return 0
 }

@@ -30,8 +30,10 @@ static void print_text(const wf_found_devices *all)
     printf("%-8s %7s  %s\n", "device", "threads", "description");
     for (int i = 0; i < all->count; i++) {
         const wf_found_device *f = &all->found[i];
-        if (f->device)
+        if (f->device && f->device->threads > 0)
             printf("%-8s %7d  %s\n", f->kind, f->device->threads, wf_device_description(f->device));
+        else if (f->device) /* a plugin counts its own */
+            printf("%-8s %7s  %s\n", f->kind, "-", wf_device_description(f->device));
         else
             printf("%-8s %7s  not available: %s\n", f->kind, "-", f->why);
         printf("%-8s %7s  %s\n", "", "", f->doc);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* cmd_ops.c - weft ops: every op, its form, and which device has it for which type. All of it is
- * read off the tables of ops, attributes and kernels. */
+ * read off the tables of ops, attributes, kernels and emitters. */
 #include <string.h>
 
 #include "cli/cli.h"
+#include "graph/lower/stablehlo.h"
 
 static struct {
     bool json;
@@ -81,15 +82,27 @@ static int longest_name(void)
     return (int)longest;
 }
 
-/* One mark for each device, in the order of the list. */
+static bool has_kernels(const wf_found_device *f)
+{
+    return f->device && f->device->kernels;
+}
+
+/* One mark for each device with kernels, in the order of the list. */
 static void print_cell(const wf_found_devices *all, wf_op op, wf_type type)
 {
     char marks[WF_MAX_KINDS + 1] = "";
-    for (int i = 0; i < all->count; i++) {
+    for (int i = 0, n = 0; i < all->count; i++) {
         bool has = (kernel_types(&all->found[i], op) & wf_type_bit(type)) != 0;
-        marks[i] = has_flag(op, WF_FLAG_SOURCE) ? '-' : has ? 'x' : '.';
+        if (has_kernels(&all->found[i]))
+            marks[n++] = has_flag(op, WF_FLAG_SOURCE) ? '-' : has ? 'x' : '.';
     }
     printf("  %4s", marks);
+}
+
+/* How devices that compile whole graphs get the op. */
+static const char *program_form(wf_op op)
+{
+    return has_flag(op, WF_FLAG_SOURCE) ? "-" : wf_stablehlo_has(op) ? "x" : "e";
 }
 
 static void print_rows(const wf_found_devices *all)
@@ -110,21 +123,23 @@ static void print_rows(const wf_found_devices *all)
                 printf("  %4s", wf_type_name((wf_type)type));
             else
                 print_cell(all, (wf_op)op, (wf_type)type);
-        putchar('\n');
+        printf("  %3s\n", op < 0 ? "hlo" : program_form((wf_op)op));
     }
 }
 
 static void print_device_summary(const wf_found_device *f)
 {
-    int have = 0, need = 0;
+    int have = 0, need = 0, written = 0;
     for (int op = 0; op < WF_OP_COUNT; op++) {
+        written += wf_stablehlo_has((wf_op)op);
         have += kernel_types(f, (wf_op)op) != 0;
         need += !has_flag((wf_op)op, WF_FLAG_SOURCE);
     }
     if (!f->device)
         printf("%s: not available, %s\n", f->kind, f->why);
     else if (!f->device->kernels)
-        printf("%s: no kernels, it compiles whole graphs\n", f->kind);
+        printf("%s: compiles whole graphs, %d ops as they are and %d expanded\n", f->kind, written,
+               need - written);
     else
         printf("%s: kernels for %d of the %d that need one\n", f->kind, have, need);
 }
@@ -142,8 +157,12 @@ static void print_table(const wf_found_devices *all)
     for (int i = 0; i < all->count; i++)
         print_device_summary(&all->found[i]);
     puts("x: a kernel for this type of the leading operand; .: none; -: none is needed");
-    if (all->count > 1)
-        puts("Each cell has a mark for each device, in the order above.");
+    puts("hlo: x: written as StableHLO for devices that compile whole graphs; e: expanded first");
+    int kernels = 0;
+    for (int i = 0; i < all->count; i++)
+        kernels += has_kernels(&all->found[i]);
+    if (kernels > 1)
+        puts("Each cell has a mark for each device with kernels, in the order above.");
 }
 
 /* ---- One op, in full ---- */
@@ -239,7 +258,8 @@ static void print_kernels(const wf_found_devices *all, wf_op op)
         each_kernel(f, op, print_kernel, &label);
         if (kernel_types(f, op) == 0) {
             print_label(&label);
-            printf("%s: %s\n", f->kind, f->device ? "none" : f->why);
+            const char *form = wf_stablehlo_has(op) ? "as StableHLO" : "expanded";
+            printf("%s: %s\n", f->kind, !f->device ? f->why : has_kernels(f) ? "none" : form);
         }
     }
 }
@@ -321,6 +341,7 @@ static void put_op(wf_json *j, const wf_found_devices *all, wf_op op)
     put_attributes(j, def);
     put_string(j, "gradient", def->grad_text);
     put_string(j, "expansion", def->expand_text);
+    put_bool(j, "stablehlo", wf_stablehlo_has(op));
     wf_json_key(j, "kernels");
     wf_json_array_begin(j);
     for (int i = 0; i < all->count; i++)

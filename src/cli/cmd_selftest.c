@@ -211,7 +211,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 }
 
 static const wf_flag flags[] = {
-    {"device", 'd', "D", "the device to test, as in cpu or cpu:2", .text = &options.device},
+    {"device", 'd', "D", "the device to test, as in cpu, cpu:2 or pjrt:PLUGIN.so",
+     .text = &options.device},
     {"op", 0, "OP", "test this op alone", .text = &options.op},
     {"seed", 's', "S", "repeats the numbers of an earlier run (default: fresh ones)",
      .whole = &options.seed},
@@ -227,7 +228,9 @@ const wf_command wf_cmd_selftest = {
     .doc = "every op, forward and gradient, against the reference, on this machine",
     .operands = "",
     .details = "Compares results, gradients and expansions of every op and type with a float64\n"
-               "reference, and a second run with the first, bit for bit. A seed repeats a run.",
+               "reference, and a second run with the first, bit for bit. A seed repeats a run.\n"
+               "Devices that compile whole graphs are spared what makes no difference to them,\n"
+               "views and results read alone, and are held to the bounds of expansions.",
     .example = "weft selftest --device cpu --op attention",
     .flags = flags,
     .run = run,

@@ -29,6 +29,10 @@ void wf_job_judge(wf_job *j, const char *what, const char *which, const wf_verdi
 /* Builds the case of the job. *out is NULL, and the failure told, when that is not possible. */
 wf_status wf_job_build(wf_job *j, const char *what, int views, wf_case **out);
 
+/* What bounds of expansions and gradients are multiplied with. Devices that compile whole graphs add
+ * up in f32, one after the other, where kernels use doubles, and differentiate expansions. */
+double wf_job_slack(const wf_job *j);
+
 /* Every look at one case. Fails only when the harness itself cannot go on. */
 wf_status wf_job_run(wf_job *j);
 /* The gradient with respect to every f32 operand, against central differences (gradient.c). */

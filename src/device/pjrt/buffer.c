@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/* buffer.c - arrays of a plugin as buffers. They are replaced, never changed. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/pjrt/pjrt.h"
+
+static wf_pjrt_plugin *plugin_of(const wf_pjrt_buffer *b)
+{
+    return &((wf_pjrt_device *)b->head.device)->plugin;
+}
+
+wf_status wf_pjrt_buffer_new(wf_device *device, size_t bytes, wf_buffer **out)
+{
+    *out = NULL;
+    wf_pjrt_buffer *b = wf_mem_new(device->ctx, sizeof *b);
+    if (!b)
+        return WF_ERR_MEMORY;
+    b->head = (wf_buffer){.device = device, .bytes = bytes};
+    *out = &b->head;
+    return WF_OK;
+}
+
+void wf_pjrt_buffer_free(wf_buffer *buffer)
+{
+    wf_pjrt_buffer *b = (wf_pjrt_buffer *)buffer;
+    wf_pjrt_buffer_replace(b, NULL);
+    wf_mem_free(buffer->device->ctx, b);
+}
+
+void wf_pjrt_buffer_shape(wf_buffer *buffer, wf_type type, const wf_dims *shape)
+{
+    wf_pjrt_buffer *b = (wf_pjrt_buffer *)buffer;
+    b->type = type;
+    b->shape = *shape;
+}
+
+void wf_pjrt_buffer_replace(wf_pjrt_buffer *b, void *handle)
+{
+    wf_pjrt_destroy(plugin_of(b), PJRT_BUFFER_DESTROY, b->handle);
+    b->handle = handle;
+}
+
+static int element_type(wf_type type)
+{
+    switch (type) {
+    case WF_F32: return PJRT_F32;
+    case WF_F16: return PJRT_F16;
+    case WF_BF16: return PJRT_BF16;
+    case WF_E4M3: return PJRT_F8E4M3FN;
+    case WF_E5M2: return PJRT_F8E5M2;
+    case WF_I32: return PJRT_S32;
+    case WF_I8: return PJRT_S8;
+    case WF_U8: return PJRT_U8;
+    default: wf_assert(!"a type that programs do not have"); return 0;
+    }
+}
+
+/* Puts a new array in place of what was there. strides: NULL, or bytes from one index to the next. */
+static wf_status upload(wf_pjrt_buffer *b, const void *from, const int64_t *strides)
+{
+    wf_pjrt_plugin *p = plugin_of(b);
+    pjrt_from_host_args args = {.client = p->client,
+                                .data = from,
+                                .type = element_type(b->type),
+                                .dims = b->shape.d,
+                                .rank = (size_t)b->shape.n,
+                                .strides = strides,
+                                .stride_count = strides ? (size_t)b->shape.n : 0,
+                                .device = p->device};
+    WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_FROM_HOST, &args, buffer, "copy an array to the device"));
+    wf_pjrt_buffer_replace(b, args.buffer);
+    return wf_pjrt_await(p, args.done, "copy an array to the device");
+}
+
+wf_status wf_pjrt_buffer_write(wf_pjrt_buffer *b, const void *from)
+{
+    return b->head.bytes > 0 ? upload(b, from, NULL) : WF_OK;
+}
+
+/* One zero, repeated by strides that do not move; where a plugin does not take those, as many zeros as
+ * there are elements. */
+wf_status wf_pjrt_buffer_touch(wf_pjrt_buffer *b)
+{
+    static const int64_t still[WF_MAX_RANK];
+    static const uint32_t zero;
+    wf_ctx *ctx = b->head.device->ctx;
+    if (b->handle || b->head.bytes == 0 || upload(b, &zero, still) == WF_OK)
+        return WF_OK;
+    void *zeros = wf_mem_new(ctx, b->head.bytes);
+    if (!zeros)
+        return WF_ERR_MEMORY;
+    wf_status status = upload(b, zeros, NULL);
+    wf_mem_free(ctx, zeros);
+    return status;
+}
+
+/* Devices may order axes as they like; we ask for rows. */
+wf_status wf_pjrt_buffer_read(const wf_pjrt_buffer *b, void *to)
+{
+    wf_pjrt_plugin *p = plugin_of(b);
+    int64_t order[WF_MAX_RANK];
+    if (b->head.bytes == 0)
+        return WF_OK;
+    if (!b->handle) {
+        memset(to, 0, b->head.bytes);
+        return WF_OK;
+    }
+    for (int64_t i = 0; i < b->shape.n; i++)
+        order[i] = b->shape.n - 1 - i;
+    pjrt_layout layout = {.size = offsetof(pjrt_layout, type) + sizeof layout.type,
+                          .tiled = {.size = sizeof layout.tiled,
+                                    .minor_to_major = order,
+                                    .rank = (size_t)b->shape.n}};
+    pjrt_to_host_args args = {
+        .buffer = b->handle, .layout = &layout, .to = to, .bytes = b->head.bytes};
+    WF_TRY(wf_pjrt_call(p, PJRT_BUFFER_TO_HOST, &args, event, "copy an array to the host"));
+    return wf_pjrt_await(p, args.event, "copy an array to the host");
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * exec.c - executables of the pjrt device.
+ *
+ * Programs are kept by their text as long as the device is open: compiling takes a plugin from
+ * milliseconds to minutes, and sessions that come and go often bring the same graphs. A run hands
+ * over handles and gets handles; a state that the program changes gets a new one, which the plugin
+ * has put in the memory of the old one.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "device/pjrt/pjrt.h"
+#include "graph/lower/stablehlo.h"
+
+#define IDLE_PROGRAMS 64 /* kept although no executable uses them */
+
+typedef struct {
+    wf_exec head;
+    wf_pjrt_program *program;
+    wf_arena arena;      /* ports and the arrays below */
+    wf_pjrt_buffer *own; /* one for each input and each output */
+    int own_count;
+    wf_pjrt_buffer **args, **results; /* own ones, or those of states */
+    void **arg_handles, **result_handles;
+    int arg_count, result_count;
+    wf_op_stats stats;
+} pjrt_exec;
+
+static wf_pjrt_device *device_of(const wf_exec *exec)
+{
+    return (wf_pjrt_device *)exec->session->device;
+}
+
+/* ---- Programs ---- */
+
+static uint64_t hash_text(const char *text, size_t bytes) /* FNV-1a */
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < bytes; i++)
+        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
+    return h;
+}
+
+static void program_free(wf_pjrt_device *d, wf_pjrt_program *program)
+{
+    wf_pjrt_destroy(&d->plugin, PJRT_EXECUTABLE_DESTROY, program->executable);
+    wf_mem_free(d->head.ctx, program->text);
+    wf_mem_free(d->head.ctx, program);
+}
+
+void wf_pjrt_programs_free(wf_pjrt_device *d)
+{
+    while (d->programs) {
+        wf_pjrt_program *next = d->programs->next;
+        program_free(d, d->programs);
+        d->programs = next;
+    }
+}
+
+/* Frees those idle programs that are older than the latest IDLE_PROGRAMS of them. */
+static void drop_old_programs(wf_pjrt_device *d)
+{
+    int idle = 0;
+    for (wf_pjrt_program **at = &d->programs; *at;) {
+        wf_pjrt_program *program = *at;
+        if (program->users == 0 && ++idle > IDLE_PROGRAMS) {
+            *at = program->next;
+            program_free(d, program);
+        } else {
+            at = &program->next;
+        }
+    }
+}
+
+/* Serialized CompileOptionsProtos: one replica, one partition; and the same with the flag that makes
+ * XLA's maximum and minimum on processors what StableHLO says: NaN where an operand is NaN. */
+#define PLAIN_OPTIONS "\x1A\x04\x20\x01\x28\x01"
+static const char plain_options[] = PLAIN_OPTIONS;
+static const char cpu_options[] = PLAIN_OPTIONS "\x3A\x21\x0A\x1B"
+                                                "xla_cpu_enable_fast_min_max"
+                                                "\x12\x02\x10\x00";
+
+static wf_status compile_text(wf_pjrt_device *d, wf_pjrt_program *program)
+{
+    bool cpu = strcmp(d->plugin.platform, "cpu") == 0;
+    pjrt_program code = {.size = offsetof(pjrt_program, spare),
+                         .code = program->text,
+                         .bytes = program->bytes,
+                         .format = "mlir",
+                         .format_bytes = 4};
+    pjrt_compile_args args = {.client = d->plugin.client,
+                              .program = &code,
+                              .options = cpu ? cpu_options : plain_options,
+                              .option_bytes =
+                                  (cpu ? sizeof cpu_options : sizeof plain_options) - 1};
+    WF_TRY(wf_pjrt_call(&d->plugin, PJRT_CLIENT_COMPILE, &args, executable, "compile a graph"));
+    program->executable = args.executable;
+    return WF_OK;
+}
+
+/* Finds or compiles the program of this text, which is taken over, and counts a user. */
+static wf_status get_program(wf_pjrt_device *d, char *text, size_t bytes, wf_pjrt_program **out)
+{
+    uint64_t hash = hash_text(text, bytes);
+    for (wf_pjrt_program *p = d->programs; p; p = p->next)
+        if (p->hash == hash && p->bytes == bytes && memcmp(p->text, text, bytes) == 0) {
+            wf_mem_free(d->head.ctx, text);
+            p->users++;
+            *out = p;
+            return WF_OK;
+        }
+    wf_pjrt_program *p = wf_mem_new(d->head.ctx, sizeof *p);
+    if (!p) {
+        wf_mem_free(d->head.ctx, text);
+        return WF_ERR_MEMORY;
+    }
+    *p = (wf_pjrt_program){.text = text, .bytes = bytes, .hash = hash, .users = 1};
+    wf_status status = compile_text(d, p);
+    if (status != WF_OK) {
+        program_free(d, p);
+        return status;
+    }
+    p->next = d->programs;
+    d->programs = p;
+    *out = p;
+    return WF_OK;
+}
+
+/* ---- Binding ---- */
+
+/* A port, and the buffer behind it. */
+static wf_status bind_port(pjrt_exec *e, const char *name, const wf_value *v, wf_port *out)
+{
+    *out = (wf_port){.name = wf_arena_strdup(&e->arena, name),
+                     .type = v->type,
+                     .shape = v->shape,
+                     .bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape)),
+                     .where = (size_t)e->own_count,
+                     .written = true}; /* until the program turns out to read it */
+    wf_pjrt_buffer *b = &e->own[e->own_count++];
+    b->head = (wf_buffer){.device = e->head.session->device, .bytes = out->bytes};
+    b->type = v->type;
+    b->shape = v->shape;
+    e->head.memory.activations += out->bytes;
+    return out->name ? WF_OK : WF_ERR_MEMORY;
+}
+
+static wf_status bind_ports(pjrt_exec *e, const wf_graph *g)
+{
+    wf_exec *head = &e->head;
+    size_t inputs = 0, outputs = (size_t)g->output_count;
+    for (int i = 0; i < g->node_count; i++)
+        inputs += g->nodes[i]->op == WF_OP_input;
+    head->inputs = wf_arena_alloc(&e->arena, (inputs + 1) * sizeof *head->inputs);
+    head->outputs = wf_arena_alloc(&e->arena, (outputs + 1) * sizeof *head->outputs);
+    e->own = wf_arena_alloc(&e->arena, (inputs + outputs + 1) * sizeof *e->own);
+    if (!head->inputs || !head->outputs || !e->own)
+        return WF_ERR_MEMORY;
+    for (int i = 0; i < g->node_count; i++)
+        if (g->nodes[i]->op == WF_OP_input)
+            WF_TRY(bind_port(e, g->nodes[i]->name, &g->nodes[i]->out[0],
+                             &head->inputs[head->input_count++]));
+    for (int i = 0; i < g->output_count; i++)
+        WF_TRY(bind_port(e, g->outputs[i].name, g->outputs[i].value,
+                         &head->outputs[head->output_count++]));
+    return WF_OK;
+}
+
+/* Every state of the graph exists in the session afterwards, also those that no node reads. */
+static wf_status bind_states(pjrt_exec *e, const wf_graph *g)
+{
+    for (int i = 0; i < g->node_count; i++) {
+        wf_stored_state *state;
+        if (g->nodes[i]->op != WF_OP_state)
+            continue;
+        WF_TRY(wf_session_bind(e->head.session, g->nodes[i], &state));
+        wf_pjrt_buffer_shape(state->buffer, state->type, &state->shape);
+    }
+    return WF_OK;
+}
+
+/* The buffer of an argument or a result. */
+static wf_status bind_edge(pjrt_exec *e, const wf_hlo_port *edge, wf_pjrt_buffer **out)
+{
+    if (edge->source && edge->source->op == WF_OP_state) {
+        wf_stored_state *state;
+        WF_TRY(wf_session_bind(e->head.session, edge->source, &state));
+        *out = (wf_pjrt_buffer *)state->buffer;
+        return WF_OK;
+    }
+    if (!edge->source) {
+        *out = &e->own[e->head.outputs[edge->output].where];
+        return WF_OK;
+    }
+    for (int i = 0; i < e->head.input_count; i++)
+        if (strcmp(e->head.inputs[i].name, edge->source->name) == 0) {
+            e->head.inputs[i].written = false;
+            *out = &e->own[e->head.inputs[i].where];
+            return WF_OK;
+        }
+    return wf_fail(e->head.session->ctx, WF_ERR_INTERNAL, "pjrt: input '%s' has no port",
+                   edge->source->name);
+}
+
+static wf_status bind_edges(pjrt_exec *e, const wf_hlo_program *p)
+{
+    size_t args = (size_t)p->arg_count + 1, results = (size_t)p->result_count + 1;
+    e->args = wf_arena_alloc(&e->arena, args * sizeof(void *));
+    e->arg_handles = wf_arena_alloc(&e->arena, args * sizeof(void *));
+    e->results = wf_arena_alloc(&e->arena, results * sizeof(void *));
+    e->result_handles = wf_arena_alloc(&e->arena, results * sizeof(void *));
+    if (!e->args || !e->arg_handles || !e->results || !e->result_handles)
+        return WF_ERR_MEMORY;
+    for (; e->arg_count < p->arg_count; e->arg_count++)
+        WF_TRY(bind_edge(e, &p->args[e->arg_count], &e->args[e->arg_count]));
+    for (; e->result_count < p->result_count; e->result_count++)
+        WF_TRY(bind_edge(e, &p->results[e->result_count], &e->results[e->result_count]));
+    return WF_OK;
+}
+
+/* ---- Life ---- */
+
+static void exec_free(wf_exec *exec)
+{
+    pjrt_exec *e = (pjrt_exec *)exec;
+    wf_pjrt_device *d = device_of(exec);
+    for (int i = 0; i < e->own_count; i++)
+        wf_pjrt_buffer_replace(&e->own[i], NULL);
+    if (e->program)
+        e->program->users--;
+    drop_old_programs(d);
+    wf_arena_free(&e->arena);
+    wf_mem_free(d->head.ctx, e);
+}
+
+static wf_status exec_write(wf_exec *exec, const wf_port *input, const void *from)
+{
+    return wf_pjrt_buffer_write(&((pjrt_exec *)exec)->own[input->where], from);
+}
+
+static wf_status exec_read(wf_exec *exec, const wf_port *output, void *to)
+{
+    return wf_pjrt_buffer_read(&((pjrt_exec *)exec)->own[output->where], to);
+}
+
+static wf_status execute(pjrt_exec *e, void **event)
+{
+    wf_pjrt_plugin *p = &device_of(&e->head)->plugin;
+    pjrt_execute_options options = {.size = p->execute_options};
+    void *const *args = e->arg_handles;
+    void **results = e->result_handles;
+    pjrt_execute_args call = {.executable = e->program->executable,
+                              .options = &options,
+                              .args = &args,
+                              .device_count = 1,
+                              .arg_count = (size_t)e->arg_count,
+                              .results = &results,
+                              .events = event};
+    return wf_pjrt_call(p, PJRT_EXECUTE, &call, device, "run a program");
+}
+
+/* Returns when the plugin has taken the work; whoever reads waits. */
+static wf_status exec_run(wf_exec *exec)
+{
+    pjrt_exec *e = (pjrt_exec *)exec;
+    wf_pjrt_queue *queue = (wf_pjrt_queue *)exec->session->queue;
+    uint64_t begin = wf_clock_ns();
+    void *event = NULL;
+    for (int i = 0; i < e->arg_count; i++) {
+        WF_TRY(wf_pjrt_buffer_touch(e->args[i]));
+        e->arg_handles[i] = e->args[i]->handle;
+    }
+    WF_TRY(execute(e, &event));
+    for (int i = 0; i < e->result_count; i++)
+        wf_pjrt_buffer_replace(e->results[i], e->result_handles[i]);
+    /* The event before it need not be waited for: what failed there fails here, or was not used. */
+    wf_pjrt_destroy(&device_of(exec)->plugin, PJRT_EVENT_DESTROY, queue->last);
+    queue->last = event;
+    e->stats.launches++;
+    e->stats.nanoseconds += wf_clock_ns() - begin;
+    return WF_OK;
+}
+
+/* A program is one launch: what happens inside it is the plugin's to know. */
+static bool exec_op_stats(const wf_exec *exec, int index, wf_op_stats *out)
+{
+    if (index != 0)
+        return false;
+    *out = ((const pjrt_exec *)exec)->stats;
+    return true;
+}
+
+static const wf_exec_ops pjrt_exec_ops = {
+    .size = sizeof pjrt_exec_ops,
+    .write = exec_write,
+    .run = exec_run,
+    .read = exec_read,
+    .op_stats = exec_op_stats,
+    .free = exec_free,
+};
+
+/* `graph` is down to ops that have a form in programs. */
+static wf_status build(pjrt_exec *e, const wf_graph *graph)
+{
+    wf_hlo_program lowered;
+    WF_TRY(wf_lower_stablehlo(graph, &lowered));
+    wf_status status = bind_states(e, graph);
+    if (status == WF_OK)
+        status = bind_ports(e, graph);
+    if (status == WF_OK)
+        status = bind_edges(e, &lowered);
+    if (status == WF_OK) {
+        status = get_program(device_of(&e->head), lowered.text, lowered.bytes, &e->program);
+        lowered.text = NULL;
+    }
+    wf_hlo_program_free(&lowered);
+    /* Inputs and outputs, which are ours. What else a program needs, the plugin gives it. */
+    e->head.memory.lower_bound = e->head.memory.activations;
+    return status;
+}
+
+static bool has_emitter(const wf_node *n, void *user)
+{
+    (void)user;
+    return wf_stablehlo_has(n->op);
+}
+
+wf_status wf_pjrt_compile(wf_session *session, wf_graph *graph, wf_exec **out)
+{
+    wf_graph *core;
+    *out = NULL;
+    WF_TRY(wf_pass_expand(graph, has_emitter, NULL, &core));
+    pjrt_exec *e = wf_mem_new(session->ctx, sizeof *e);
+    wf_status status = e ? WF_OK : WF_ERR_MEMORY;
+    if (e) {
+        e->head.ops = &pjrt_exec_ops;
+        e->head.session = session;
+        e->stats = (wf_op_stats){.op = "program", .kernel = "pjrt"};
+        wf_arena_init(&e->arena, session->ctx);
+        status = build(e, core);
+    }
+    wf_graph_free(core);
+    if (status == WF_OK)
+        *out = &e->head;
+    else if (e)
+        exec_free(&e->head);
+    return status;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pjrt_api.h - the part of the PJRT C interface (openxla/xla, xla/pjrt/c/pjrt_c_api.h) that we use,
+ * written down from its layout.
+ *
+ * A plugin exports GetPjrtApi, which returns a table of functions. Slots never move and are only
+ * added at the end. Every function takes one struct, which begins with its size, and returns NULL or
+ * an error. Sizes end with the last field, without padding. A struct may grow with a minor version; a
+ * plugin refuses one that is smaller than its own. So all of them have a spare tail here, zeroed,
+ * and the size that is claimed depends on the version of the plugin (plugin.c).
+ */
+#ifndef WF_DEVICE_PJRT_PJRT_API_H
+#define WF_DEVICE_PJRT_PJRT_API_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PJRT_SPARE 128 /* bytes behind a struct for fields of versions to come */
+
+typedef struct {
+    size_t size;
+    void *extensions;
+    struct {
+        size_t size;
+        void *extensions;
+        int major, minor;
+    } version;
+    void *slot[];
+} pjrt_api;
+
+/* Slots of the table. */
+enum {
+    PJRT_ERROR_DESTROY = 0,
+    PJRT_ERROR_MESSAGE = 1,
+    PJRT_ERROR_CODE = 2,
+    PJRT_PLUGIN_INITIALIZE = 3,
+    PJRT_EVENT_DESTROY = 5,
+    PJRT_EVENT_AWAIT = 8,
+    PJRT_CLIENT_CREATE = 10,
+    PJRT_CLIENT_DESTROY = 11,
+    PJRT_CLIENT_PLATFORM_NAME = 12,
+    PJRT_CLIENT_DEVICES = 16, /* those that this process can use */
+    PJRT_CLIENT_COMPILE = 20,
+    PJRT_CLIENT_FROM_HOST = 22,
+    PJRT_EXECUTABLE_DESTROY = 50, /* of a loaded one */
+    PJRT_EXECUTE = 55,
+    PJRT_BUFFER_DESTROY = 58,
+    PJRT_BUFFER_TO_HOST = 70,
+    PJRT_BUFFER_POINTER = 73, /* optional */
+    PJRT_SLOTS = 74
+};
+
+/* Element types. */
+enum {
+    PJRT_S8 = 2,
+    PJRT_S32 = 4,
+    PJRT_U8 = 6,
+    PJRT_F16 = 10,
+    PJRT_F32 = 11,
+    PJRT_BF16 = 13,
+    PJRT_F8E5M2 = 16,
+    PJRT_F8E4M3FN = 17
+};
+
+/* Codes of errors, as in gRPC. */
+enum { PJRT_RESOURCE_EXHAUSTED = 8, PJRT_UNIMPLEMENTED = 12 };
+
+#define PJRT_HEAD \
+    size_t size;  \
+    void *extensions
+
+/* initialize; and everything that takes one handle: destroy and await */
+typedef struct {
+    PJRT_HEAD;
+    void *handle;
+    char spare[PJRT_SPARE];
+} pjrt_handle_args;
+
+typedef struct {
+    PJRT_HEAD;
+    const void *error;
+    const char *text; /* out; no NUL at its end */
+    size_t bytes;     /* out */
+    char spare[PJRT_SPARE];
+} pjrt_message_args;
+
+typedef struct {
+    PJRT_HEAD;
+    const void *error;
+    int code; /* out */
+    char spare[PJRT_SPARE];
+} pjrt_code_args;
+
+typedef struct {
+    PJRT_HEAD;
+    const void *options;
+    size_t option_count;
+    void *get, *get_arg, *put, *put_arg;
+    void *client;                /* out */
+    void *try_get, *try_get_arg; /* since 0.61 */
+    char spare[PJRT_SPARE];
+} pjrt_client_args;
+
+typedef struct {
+    PJRT_HEAD;
+    void *client;
+    const char *text; /* out; no NUL at its end */
+    size_t bytes;     /* out */
+    char spare[PJRT_SPARE];
+} pjrt_name_args;
+
+typedef struct {
+    PJRT_HEAD;
+    void *client;
+    void *const *devices; /* out */
+    size_t count;         /* out */
+    char spare[PJRT_SPARE];
+} pjrt_devices_args;
+
+typedef struct {
+    PJRT_HEAD;
+    char *code;
+    size_t bytes;
+    const char *format;
+    size_t format_bytes;
+    char spare[PJRT_SPARE];
+} pjrt_program;
+
+typedef struct {
+    PJRT_HEAD;
+    void *client;
+    const pjrt_program *program;
+    const char *options; /* a CompileOptionsProto */
+    size_t option_bytes;
+    void *executable; /* out */
+    char spare[PJRT_SPARE];
+} pjrt_compile_args;
+
+typedef struct {
+    PJRT_HEAD;
+    void *client;
+    const void *data;
+    int type;
+    const int64_t *dims;
+    size_t rank;
+    const int64_t *strides;
+    size_t stride_count;
+    int semantics; /* 0: the data is copied before the call returns */
+    void *device;
+    void *memory, *layout; /* NULL: the device's own */
+    void *done;            /* out: an event */
+    void *buffer;          /* out */
+    char spare[PJRT_SPARE];
+} pjrt_from_host_args;
+
+/* How an array lies in host memory. */
+typedef struct {
+    PJRT_HEAD;
+    struct {
+        PJRT_HEAD;
+        const int64_t *minor_to_major;
+        size_t rank;
+        const int64_t *tile_dims;
+        const size_t *tile_sizes;
+        size_t tiles;
+    } tiled;
+    int type; /* 0: tiled */
+    char spare[PJRT_SPARE];
+} pjrt_layout;
+
+typedef struct {
+    PJRT_HEAD;
+    void *buffer;
+    pjrt_layout *layout;
+    void *to;
+    size_t bytes;
+    void *event; /* out */
+    char spare[PJRT_SPARE];
+} pjrt_to_host_args;
+
+typedef struct {
+    PJRT_HEAD;
+    void *buffer;
+    uintptr_t pointer; /* out */
+    char spare[PJRT_SPARE];
+} pjrt_pointer_args;
+
+/* All zero but for the size. */
+typedef struct {
+    PJRT_HEAD;
+    char fields[PJRT_SPARE + 128];
+} pjrt_execute_options;
+
+typedef struct {
+    PJRT_HEAD;
+    void *executable;
+    pjrt_execute_options *options;
+    void *const *const *args; /* [devices][args] */
+    size_t device_count;
+    size_t arg_count;
+    void **const *results; /* [devices][results], filled in */
+    void **events;         /* [devices], filled in */
+    void *device;
+    char spare[PJRT_SPARE];
+} pjrt_execute_args;
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/* plugin.c - loads a PJRT plugin, calls it, and turns its errors into sentences. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/pjrt/pjrt.h"
+
+#define MAJOR 0
+
+/* ---- Sizes that differ between versions ---- */
+
+typedef struct {
+    int minor; /* since when */
+    size_t size;
+} version_size;
+
+static const version_size client_create_sizes[] = {{0, 72}, {61, 88}};
+static const version_size execute_options_sizes[] = {
+    {0, 52}, {46, 72}, {64, 80}, {76, 88}, {78, 112}, {97, 120}, {108, 121}, {112, 144},
+};
+
+#define SIZE_AT(table, minor) size_at(table, sizeof(table) / sizeof *(table), minor)
+
+static size_t size_at(const version_size *table, size_t n, int minor)
+{
+    size_t size = table[0].size;
+    for (size_t i = 1; i < n && table[i].minor <= minor; i++)
+        size = table[i].size;
+    return size;
+}
+
+/* ---- Errors ---- */
+
+static void *slot_of(const pjrt_api *api, int slot)
+{
+    size_t end = offsetof(pjrt_api, slot) + ((size_t)slot + 1) * sizeof(void *);
+    return end <= api->size ? api->slot[slot] : NULL;
+}
+
+/* The plugin's functions have one form; POSIX lets object pointers be called. */
+static void *call(const pjrt_api *api, int slot, void *args)
+{
+    void *(*fn)(void *);
+    void *address = slot_of(api, slot);
+    memcpy(&fn, &address, sizeof fn);
+    return fn ? fn(args) : NULL;
+}
+
+void wf_pjrt_destroy(wf_pjrt_plugin *p, int slot, void *handle)
+{
+    pjrt_handle_args args = {.size = 24, .handle = handle};
+    if (handle)
+        call(p->api, slot, &args);
+}
+
+/* The first sentence of the message as part of one of ours: one line, no full stop. */
+static void copy_message(wf_pjrt_plugin *p, const void *error, char *text, size_t cap)
+{
+    pjrt_message_args args = {.size = offsetof(pjrt_message_args, spare), .error = error};
+    size_t len = 0;
+    call(p->api, PJRT_ERROR_MESSAGE, &args);
+    size_t n = args.text ? args.bytes : 0;
+    for (size_t i = 0; i < n && len + 1 < cap; i++) {
+        char c = args.text[i];
+        bool space = c == '\n' || c == '\r' || c == '\t' || c == ' ';
+        if (space && (len == 0 || text[len - 1] == ' '))
+            continue;
+        text[len++] = space || (unsigned char)c < 32 ? ' ' : c;
+    }
+    while (len > 0 && strchr(" .;:", text[len - 1]))
+        len--;
+    text[len] = 0;
+    if (len == 0)
+        snprintf(text, cap, "the plugin does not say why");
+}
+
+static wf_status status_of(wf_pjrt_plugin *p, const void *error)
+{
+    pjrt_code_args args = {.size = 28, .error = error};
+    call(p->api, PJRT_ERROR_CODE, &args);
+    return args.code == PJRT_RESOURCE_EXHAUSTED ? WF_ERR_MEMORY
+           : args.code == PJRT_UNIMPLEMENTED    ? WF_ERR_UNSUPPORTED
+                                                : WF_ERR_DEVICE;
+}
+
+/* "Unexpected PJRT_Client_Create_Args size: expected 96, got 88. ...": what it expected, else 0. */
+static size_t expected_size(const char *message)
+{
+    const char *at = strstr(message, " size: expected ");
+    unsigned long long size = 0;
+    if (strncmp(message, "Unexpected ", 11) != 0 || !at ||
+        sscanf(at, " size: expected %llu", &size) != 1)
+        return 0;
+    return size <= SIZE_MAX ? (size_t)size : 0;
+}
+
+/* Whether the call is worth repeating with what the plugin expected: a struct of a version that is
+ * newer than our tables, and for which there is room. */
+static bool adapt(wf_pjrt_plugin *p, int slot, void *args, size_t room, const char *message)
+{
+    size_t wanted = expected_size(message), *size = args; /* the first field of every struct */
+    if (slot == PJRT_EXECUTE && strstr(message, "ExecuteOptions")) {
+        pjrt_execute_options *options = ((pjrt_execute_args *)args)->options;
+        size = &options->size;
+        room = sizeof *options;
+    }
+    if (wanted <= *size || wanted > room)
+        return false;
+    *size = wanted;
+    if (size != args)
+        p->execute_options = wanted; /* the next run knows it */
+    return true;
+}
+
+wf_status wf_pjrt_call_sized(wf_pjrt_plugin *p, int slot, void *args, size_t size, const char *what)
+{
+    char message[400];
+    if (!slot_of(p->api, slot))
+        return wf_fail(p->ctx, WF_ERR_UNSUPPORTED,
+                       "pjrt could not %s: the plugin lacks function %d", what, slot);
+    *(size_t *)args = size;
+    for (int attempt = 0;; attempt++) {
+        void *error = call(p->api, slot, args);
+        if (!error)
+            return WF_OK;
+        copy_message(p, error, message, sizeof message);
+        wf_status status = status_of(p, error);
+        wf_pjrt_destroy(p, PJRT_ERROR_DESTROY, error);
+        if (attempt == 2 || !adapt(p, slot, args, size + PJRT_SPARE, message))
+            return wf_fail(p->ctx, status, "pjrt could not %s: %s", what, message);
+    }
+}
+
+wf_status wf_pjrt_await(wf_pjrt_plugin *p, void *event, const char *what)
+{
+    if (!event)
+        return WF_OK;
+    pjrt_handle_args args = {.handle = event};
+    wf_status status = wf_pjrt_call(p, PJRT_EVENT_AWAIT, &args, handle, what);
+    wf_pjrt_destroy(p, PJRT_EVENT_DESTROY, event);
+    return status;
+}
+
+/* ---- Loading ---- */
+
+/* Why dlopen failed, as part of a sentence of ours; the path is named there already. */
+static const char *load_error(const char *path)
+{
+    const char *why = dlerror();
+    size_t n = strlen(path);
+    if (!why)
+        return "the system does not say why";
+    if (strncmp(why, path, n) == 0 && strncmp(why + n, ": ", 2) == 0)
+        why += n + 2;
+    return why;
+}
+
+/* Slots without which there is no work, or no way to clean up after it. */
+static const int needed[] = {
+    PJRT_ERROR_DESTROY,        PJRT_ERROR_MESSAGE,  PJRT_ERROR_CODE,     PJRT_PLUGIN_INITIALIZE,
+    PJRT_EVENT_DESTROY,        PJRT_EVENT_AWAIT,    PJRT_CLIENT_CREATE,  PJRT_CLIENT_DESTROY,
+    PJRT_CLIENT_PLATFORM_NAME, PJRT_CLIENT_DEVICES, PJRT_CLIENT_COMPILE, PJRT_CLIENT_FROM_HOST,
+    PJRT_EXECUTABLE_DESTROY,   PJRT_EXECUTE,        PJRT_BUFFER_DESTROY, PJRT_BUFFER_TO_HOST,
+};
+
+static wf_status load(wf_pjrt_plugin *p, const char *path)
+{
+    const pjrt_api *(*get)(void);
+    setenv("TF_CPP_MIN_LOG_LEVEL", "2", 0); /* XLA would log to stderr */
+    void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+    if (!library)
+        return wf_fail(p->ctx, WF_ERR_IO, "pjrt could not load the plugin %s: %s", path,
+                       load_error(path));
+    void *address = dlsym(library, "GetPjrtApi");
+    if (!address)
+        return wf_fail(p->ctx, WF_ERR_FORMAT,
+                       "the library %s is no PJRT plugin: it has no GetPjrtApi", path);
+    memcpy(&get, &address, sizeof get);
+    p->api = get();
+    if (!p->api || p->api->size < offsetof(pjrt_api, slot))
+        return wf_fail(p->ctx, WF_ERR_FORMAT,
+                       "the library %s is no PJRT plugin: its table is empty", path);
+    if (p->api->version.major != MAJOR)
+        return wf_fail(p->ctx, WF_ERR_UNSUPPORTED,
+                       "the plugin %s speaks PJRT %d.%d, and this build knows %d.x", path,
+                       p->api->version.major, p->api->version.minor, MAJOR);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!slot_of(p->api, needed[i]))
+            return wf_fail(p->ctx, WF_ERR_UNSUPPORTED,
+                           "the plugin %s lacks function %d of PJRT, which is needed", path,
+                           needed[i]);
+    return WF_OK;
+}
+
+static wf_status create_client(wf_pjrt_plugin *p)
+{
+    size_t create_size = SIZE_AT(client_create_sizes, p->api->version.minor);
+    p->execute_options = SIZE_AT(execute_options_sizes, p->api->version.minor);
+    pjrt_handle_args nothing = {0};
+    WF_TRY(wf_pjrt_call(p, PJRT_PLUGIN_INITIALIZE, &nothing, extensions, "initialize the plugin"));
+    pjrt_client_args create = {0};
+    WF_TRY(wf_pjrt_call_sized(p, PJRT_CLIENT_CREATE, &create, create_size, "make a client"));
+    p->client = create.client;
+
+    pjrt_name_args name = {.client = p->client};
+    WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_NAME, &name, bytes, "ask for the platform"));
+    snprintf(p->platform, sizeof p->platform, "%.*s", name.bytes < 31 ? (int)name.bytes : 31,
+             name.text ? name.text : "");
+    pjrt_devices_args devices = {.client = p->client};
+    WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_DEVICES, &devices, count, "list the devices"));
+    if (devices.count == 0)
+        return wf_fail(p->ctx, WF_ERR_DEVICE, "the %s plugin has no device here", p->platform);
+    p->device = devices.devices[0];
+    return WF_OK;
+}
+
+wf_status wf_pjrt_open(wf_ctx *ctx, const char *path, wf_pjrt_plugin *p)
+{
+    *p = (wf_pjrt_plugin){.ctx = ctx};
+    wf_status status = load(p, path);
+    if (status == WF_OK)
+        status = create_client(p);
+    if (status != WF_OK)
+        wf_pjrt_close(p);
+    return status;
+}
+
+void wf_pjrt_close(wf_pjrt_plugin *p)
+{
+    if (p->client)
+        wf_pjrt_destroy(p, PJRT_CLIENT_DESTROY, p->client);
+    p->client = NULL;
+}
