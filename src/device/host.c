@@ -64,7 +64,7 @@ wf_status wf_call(wf_device *device, wf_graph *graph, const wf_array *in, int ni
 #define MAX_OPERANDS 64
 
 typedef struct {
-    char name[MAX_OPERANDS][16];
+    char name[MAX_OPERANDS][16], result[WF_MAX_OUT][16];
     wf_array in[MAX_OPERANDS], out[WF_MAX_OUT];
     wf_value *value[MAX_OPERANDS];
     int nout;
@@ -90,7 +90,6 @@ static wf_status add_operands(wf_graph *g, const wf_op_def *def, const wf_tensor
 /* Fills in types and shapes; says whether any data is wanted. */
 static wf_status add_results(wf_graph *g, wf_value *y, wf_tensor *out, int nout, op_call *c)
 {
-    static const char *const names[WF_MAX_OUT] = {"out0", "out1", "out2"};
     for (int i = 0; i < nout; i++) {
         const wf_value *v = wf_value_output(y, i);
         out[i].type = v->type;
@@ -98,9 +97,10 @@ static wf_status add_results(wf_graph *g, wf_value *y, wf_tensor *out, int nout,
         memcpy(out[i].dim, v->shape.d, sizeof out[i].dim);
         if (!out[i].data)
             continue;
-        WF_TRY(wf_output(g, names[i], wf_value_output(y, i)));
+        snprintf(c->result[i], sizeof c->result[i], "out%d", i);
+        WF_TRY(wf_output(g, c->result[i], wf_value_output(y, i)));
         c->out[c->nout++] =
-            (wf_array){names[i], out[i].data, wf_type_bytes(v->type, wf_value_count(v))};
+            (wf_array){c->result[i], out[i].data, wf_type_bytes(v->type, wf_value_count(v))};
     }
     return WF_OK;
 }

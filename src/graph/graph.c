@@ -193,6 +193,7 @@ static wf_node *make_node(wf_infer *r, wf_op op, const char *name)
         return NULL;
     n->graph = g;
     n->op = op;
+    n->backward = g->backward;
     n->nin = r->nin;
     n->nout = r->nout;
     n->in = wf_arena_alloc(&g->arena, (size_t)(r->nin ? r->nin : 1) * sizeof *n->in);

@@ -19,6 +19,12 @@ struct wf_value {
     wf_dims shape;
     wf_node *state; /* the state node of which this is a version, or NULL */
     int version;
+    uint32_t marks; /* what the builder said about it to passes: WF_MARK_* */
+};
+
+enum {
+    WF_MARK_BLOCK = 1,    /* the end of a block of the model: the next one starts from it */
+    WF_MARK_RECOMPUTE = 2 /* cheaper to compute again for the gradient than to keep */
 };
 
 struct wf_node {
@@ -30,6 +36,7 @@ struct wf_node {
     wf_value *out;    /* [nout] */
     const void *attr; /* the op's wf_attr_*, NULL when it has none */
     const char *name; /* of an input or state, else NULL */
+    bool backward;    /* made by the gradient pass, after all nodes that it differentiates */
 };
 
 typedef struct {
@@ -47,6 +54,7 @@ struct wf_graph {
     wf_named *outputs;
     int output_count, output_cap;
     int64_t streams; /* random streams given out */
+    bool backward;   /* nodes that are added now belong to a gradient */
 };
 
 /* The one way to add a node: checks arity, inputs and attributes, runs the shape rule, appends.

@@ -61,8 +61,8 @@ enum {
     WF_FLAG_COMPARE = 32 /* elementwise, giving truth values */
 };
 
-#define WF_MANY 4096 /* most inputs of an op that takes any number */
-#define WF_MAX_OUT 3
+#define WF_MANY 4096  /* most inputs of an op that takes any number */
+#define WF_MAX_OUT 96 /* most outputs: a merged update of 32 parameters with two moments each */
 
 typedef struct wf_node wf_node;
 

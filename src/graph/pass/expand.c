@@ -41,6 +41,7 @@ static wf_status copy_node(copier *c, const wf_node *n, bool expand)
     wf_value **out = c->map[n->id];
     for (int i = 0; i < n->nin; i++)
         c->in[i] = c->map[n->in[i]->node->id][n->in[i]->index];
+    c->to->backward = n->backward;
     if (expand) {
         c->expanded++;
         WF_TRY(wf_node_def(n)->expand(c->to, n, c->in, out));
@@ -55,6 +56,8 @@ static wf_status copy_node(copier *c, const wf_node *n, bool expand)
             return wf_graph_fail(c->to, WF_ERR_INTERNAL,
                                  "expand: output %d of %s has another type or shape", i,
                                  wf_node_def(n)->name);
+    for (int i = 0; i < n->nout; i++)
+        out[i]->marks |= n->out[i].marks;
     return WF_OK;
 }
 
@@ -81,6 +84,7 @@ static wf_status copy_graph(copier *c, const wf_graph *from, wf_keep_fn *keep, v
         const wf_node *n = from->nodes[i];
         WF_TRY(copy_node(c, n, !wf_op_is_core(n->op) && !(keep && keep(n, user))));
     }
+    c->to->backward = from->backward;
     for (int i = 0; i < from->output_count; i++) {
         const wf_value *v = from->outputs[i].value;
         WF_TRY(wf_output(c->to, from->outputs[i].name, c->map[v->node->id][v->index]));

@@ -137,7 +137,10 @@ wf_status wf_pass_grad(wf_graph *g, wf_value *const *outs, wf_value *const *dout
                        wf_value *const *wrt, int nwrt, wf_value **grads)
 {
     grad_pass p = {.g = g, .node_count = g->node_count};
+    bool before = g->backward;
+    g->backward = true;
     wf_status status = run(&p, outs, douts, nout, wrt, nwrt, grads);
+    g->backward = before;
     release(&p);
     /* The caller gets nothing usable: the graph is spent, also when only scratch ran out. */
     if (status != WF_OK) {
