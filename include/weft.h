@@ -310,6 +310,12 @@ WF_API wf_value *wf_sgd(wf_graph *g, wf_value *p, wf_value *velocity, wf_value *
 WF_API wf_value *wf_kv_append(wf_graph *g, wf_value *pool, wf_value *x, wf_value *seq_start,
                               wf_value *positions, wf_value *table);
 
+/* What passes are told about a value; both return it. Ends of blocks (a model's layers) are where
+ * recomputation can start from (wf_compile_options.recompute); a value that is cheap to compute can be
+ * computed again for the gradient instead of being kept. */
+WF_API wf_value *wf_block(wf_graph *g, wf_value *x);
+WF_API wf_value *wf_recompute(wf_graph *g, wf_value *x);
+
 /* Appends the gradient of the scalar `loss` with respect to each of wrt[0..n): states, inputs or
  * any other float values. grads[i] has wrt[i]'s type and shape; zeros when loss does not depend on
  * it. */
@@ -333,8 +339,24 @@ WF_API wf_status wf_session_write(wf_session *session, const char *state, const 
                                   size_t bytes);
 WF_API wf_status wf_session_read(wf_session *session, const char *state, void *to, size_t bytes);
 
-/* The graph is read, not kept: it may be freed at once. */
+/* Passes that wf_compile runs, in this order, and that may be left out: results stay the same within
+ * the roundoff of another order of the same sums, and bit for bit without fold and fuse. */
+#define WF_PASS_FOLD 1u      /* simpler forms of what was written, duplicates computed once */
+#define WF_PASS_FUSE 2u      /* several nodes as one, where the device has a kernel for it */
+#define WF_PASS_RECOMPUTE 4u /* values computed again instead of kept, as marked and asked for */
+#define WF_PASS_SCHEDULE 8u  /* an order that needs less memory */
+#define WF_PASS_MEMORY 16u   /* memory used again, and in place; without: a place for every value */
+typedef struct {
+    uint32_t without; /* passes that are left out: WF_PASS_* */
+    int64_t
+        recompute; /* n > 0: of every n blocks (wf_block) only the end of the last is kept for the
+                          gradient, what lies between is computed again; default: all is kept */
+} wf_compile_options;
+
+/* The graph is read, not kept: it may be freed at once. `options` may be NULL. */
 WF_API wf_status wf_compile(wf_session *session, wf_graph *graph, wf_exec **out);
+WF_API wf_status wf_compile_with(wf_session *session, wf_graph *graph,
+                                 const wf_compile_options *options, wf_exec **out);
 WF_API void wf_exec_free(wf_exec *exec);
 WF_API wf_status wf_exec_write(wf_exec *exec, const char *input, const void *from, size_t bytes);
 /* Every input must have been written once. May return before the device has finished; reads wait.

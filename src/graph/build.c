@@ -487,3 +487,27 @@ wf_value *wf_kv_append(wf_graph *g, wf_value *pool, wf_value *x, wf_value *seq_s
 {
     return add(g, WF_OP_kv_append, NULL, (wf_value *[]){pool, x, seq_start, positions, table}, 5);
 }
+
+/* ---- What passes are told ---- */
+
+static wf_value *mark(wf_graph *g, wf_value *x, uint32_t mark, const char *what)
+{
+    if (g->status != WF_OK || !x)
+        return NULL;
+    if (!wf_graph_has(g, x)) {
+        wf_graph_fail(g, WF_ERR_USAGE, "%s: the value belongs to another graph", what);
+        return NULL;
+    }
+    x->marks |= mark;
+    return x;
+}
+
+wf_value *wf_block(wf_graph *g, wf_value *x)
+{
+    return mark(g, x, WF_MARK_BLOCK, "block");
+}
+
+wf_value *wf_recompute(wf_graph *g, wf_value *x)
+{
+    return mark(g, x, WF_MARK_RECOMPUTE, "recompute");
+}

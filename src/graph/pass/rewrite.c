@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT */
+/* rewrite.c - lists of uses, and changes to a graph that are made all at once: see rewrite.h. */
+#include "graph/pass/rewrite.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- Who reads a value ---- */
+
+/* Calls for every use, in order of the readers; outputs of the graph come last. */
+static void each_use(const wf_graph *g, wf_uses *u, bool fill)
+{
+    for (int i = 0; i < g->node_count; i++)
+        for (int k = 0; k < g->nodes[i]->nin; k++) {
+            int *end = &u->first[wf_uses_slot(u, g->nodes[i]->in[k]) + 1];
+            if (fill)
+                u->use[*end] = (wf_use){g->nodes[i], k};
+            ++*end;
+        }
+    for (int i = 0; i < g->output_count; i++) {
+        int *end = &u->first[wf_uses_slot(u, g->outputs[i].value) + 1];
+        if (fill)
+            u->use[*end] = (wf_use){NULL, i};
+        ++*end;
+    }
+}
+
+wf_status wf_uses_new(const wf_graph *g, wf_uses *out)
+{
+    wf_uses u = {.ctx = g->ctx};
+    u.slot = wf_mem_array(g->ctx, (size_t)g->node_count + 1, sizeof *u.slot);
+    *out = u;
+    if (!u.slot)
+        return WF_ERR_MEMORY;
+    for (int i = 0; i < g->node_count; i++) {
+        u.slot[i] = u.values;
+        u.values += g->nodes[i]->nout;
+    }
+    u.first = wf_mem_array(g->ctx, (size_t)u.values + 2, sizeof *u.first);
+    *out = u;
+    if (!u.first) {
+        wf_uses_free(out);
+        return WF_ERR_MEMORY;
+    }
+    each_use(g, &u, false); /* first[s + 1]: how many s has */
+    for (int s = 0; s < u.values; s++)
+        u.first[s + 1] += u.first[s];
+    u.use = wf_mem_array(g->ctx, (size_t)u.first[u.values] + 1, sizeof *u.use);
+    *out = u;
+    if (!u.use) {
+        wf_uses_free(out);
+        return WF_ERR_MEMORY;
+    }
+    /* first[s + 1] becomes the beginning of s, and by filling its end, which is where s + 1 begins. */
+    memmove(u.first + 1, u.first, (size_t)u.values * sizeof *u.first);
+    each_use(g, &u, true);
+    return WF_OK;
+}
+
+void wf_uses_free(wf_uses *u)
+{
+    wf_mem_free(u->ctx, u->slot);
+    wf_mem_free(u->ctx, u->first);
+    wf_mem_free(u->ctx, u->use);
+    *u = (wf_uses){.ctx = u->ctx};
+}
+
+bool wf_uses_is_output(const wf_uses *u, const wf_value *v)
+{
+    int n = wf_uses_count(u, v);
+    return n > 0 && !wf_uses_of(u, v)[n - 1].node;
+}
+
+/* ---- Changing a graph ---- */
+
+wf_status wf_rewrite_begin(wf_graph *g, wf_rewrite *out)
+{
+    wf_rewrite r = {.g = g, .count = g->node_count};
+    wf_status status = wf_uses_new(g, &r.uses);
+    if (status == WF_OK) {
+        r.instead = wf_mem_array(g->ctx, (size_t)r.uses.values + 1, sizeof *r.instead);
+        r.drop = wf_mem_array(g->ctx, (size_t)r.count + 1, sizeof *r.drop);
+        r.span_cap = 16;
+        r.before = wf_mem_array(g->ctx, (size_t)r.span_cap, sizeof *r.before);
+        r.first = wf_mem_array(g->ctx, (size_t)r.span_cap + 1, sizeof *r.first);
+        if (!r.instead || !r.drop || !r.before || !r.first)
+            status = WF_ERR_MEMORY;
+    }
+    *out = r;
+    return status == WF_OK ? WF_OK : wf_rewrite_end(out, status);
+}
+
+/* Room for one more span. A failure is the graph's, and found out in wf_rewrite_end. */
+static bool grow_spans(wf_rewrite *r)
+{
+    if (r->spans < r->span_cap)
+        return true;
+    size_t cap = 2 * (size_t)r->span_cap;
+    int *before = wf_mem_grow(r->g->ctx, r->before, cap * sizeof *before);
+    r->before = before ? before : r->before;
+    int *first = wf_mem_grow(r->g->ctx, r->first, (cap + 1) * sizeof *first);
+    r->first = first ? first : r->first;
+    if (!before || !first) {
+        wf_graph_fail(r->g, WF_ERR_MEMORY, "%s", r->g->ctx->message);
+        return false;
+    }
+    r->span_cap = (int)cap;
+    return true;
+}
+
+void wf_rewrite_before(wf_rewrite *r, const wf_node *n)
+{
+    int id = n ? n->id : r->count;
+    wf_assert(id <= r->count);
+    if (r->spans > 0 && r->first[r->spans - 1] == r->g->node_count) {
+        r->before[r->spans - 1] = id; /* nothing was added there */
+        return;
+    }
+    if (!grow_spans(r))
+        return;
+    r->before[r->spans] = id;
+    r->first[r->spans++] = r->g->node_count;
+}
+
+wf_value *wf_rewrite_now(const wf_rewrite *r, wf_value *v)
+{
+    while (v && v->node->id < r->count && r->instead[wf_uses_slot(&r->uses, v)])
+        v = r->instead[wf_uses_slot(&r->uses, v)];
+    return v;
+}
+
+void wf_rewrite_replace(wf_rewrite *r, const wf_value *old, wf_value *by)
+{
+    if (!by)
+        return; /* the graph knows why */
+    wf_assert(old->type == by->type && wf_dims_equal(&old->shape, &by->shape));
+    wf_assert(wf_rewrite_now(r, by) != old);
+    r->instead[wf_uses_slot(&r->uses, old)] = by;
+    by->marks |= old->marks;
+    r->changes++;
+}
+
+void wf_rewrite_drop(wf_rewrite *r, const wf_node *n)
+{
+    wf_assert(n->id < r->count);
+    r->drop[n->id] = true;
+    r->changes++;
+}
+
+/* Stable: old nodes keep their order, and new ones theirs among those of one place. */
+static wf_status settle(wf_rewrite *r)
+{
+    wf_graph *g = r->g;
+    int n = g->node_count, at = 0;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < g->nodes[i]->nin; k++)
+            g->nodes[i]->in[k] = wf_rewrite_now(r, g->nodes[i]->in[k]);
+    for (int i = 0; i < g->output_count; i++)
+        g->outputs[i].value = wf_rewrite_now(r, g->outputs[i].value);
+
+    /* A list of spans for each place, in the order in which they were made. */
+    int *head = wf_mem_array(g->ctx, 2 * ((size_t)r->count + 1) + (size_t)r->spans, sizeof *head);
+    wf_node **nodes = wf_mem_array(g->ctx, (size_t)n + 1, sizeof *nodes);
+    if (!head || !nodes) {
+        wf_mem_free(g->ctx, head);
+        wf_mem_free(g->ctx, nodes);
+        return WF_ERR_MEMORY;
+    }
+    int *tail = head + r->count + 1, *next = tail + r->count + 1; /* 1 + index, 0: none */
+    r->first[r->spans] = n;
+    for (int s = 0; s < r->spans; s++) {
+        int place = r->before[s];
+        if (tail[place])
+            next[tail[place] - 1] = s + 1;
+        else
+            head[place] = s + 1;
+        tail[place] = s + 1;
+    }
+    for (int i = 0; i <= r->count; i++) {
+        for (int s = head[i]; s; s = next[s - 1])
+            for (int k = r->first[s - 1]; k < r->first[s]; k++)
+                nodes[at++] = g->nodes[k];
+        if (i < r->count && !r->drop[i])
+            nodes[at++] = g->nodes[i];
+    }
+    for (int i = 0; i < at; i++)
+        nodes[i]->id = i;
+    memcpy(g->nodes, nodes, (size_t)at * sizeof *nodes);
+    g->node_count = at;
+    wf_mem_free(g->ctx, head);
+    wf_mem_free(g->ctx, nodes);
+    return WF_OK;
+}
+
+wf_status wf_rewrite_end(wf_rewrite *r, wf_status status)
+{
+    wf_graph *g = r->g;
+    if (status == WF_OK)
+        status = g->status;
+    if (status == WF_OK && r->spans == 0 && g->node_count > r->count) {
+        r->before[0] = r->count; /* nobody said where: at the end */
+        r->first[r->spans++] = r->count;
+    }
+    if (status == WF_OK)
+        status = settle(r);
+    wf_uses_free(&r->uses);
+    wf_mem_free(g->ctx, r->instead);
+    wf_mem_free(g->ctx, r->drop);
+    wf_mem_free(g->ctx, r->before);
+    wf_mem_free(g->ctx, r->first);
+    if (status != WF_OK)
+        wf_graph_fail(g, status, "%s", g->ctx->message);
+    return status;
+}
+
+wf_status wf_graph_reorder(wf_graph *g, const int *order)
+{
+    size_t n = (size_t)g->node_count;
+    wf_node **nodes = wf_mem_array(g->ctx, n + 1, sizeof *nodes);
+    if (!nodes)
+        return WF_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        nodes[i] = g->nodes[order[i]];
+    for (size_t i = 0; i < n; i++) {
+        g->nodes[i] = nodes[i];
+        nodes[i]->id = (int)i;
+    }
+    wf_mem_free(g->ctx, nodes);
+    return WF_OK;
+}
+
+/* ---- What nobody reads ---- */
+
+wf_status wf_graph_prune(wf_graph *g, int *dropped)
+{
+    bool *live = wf_mem_array(g->ctx, (size_t)g->node_count + 1, sizeof *live);
+    if (!live)
+        return WF_ERR_MEMORY;
+    for (int i = 0; i < g->output_count; i++)
+        live[g->outputs[i].value->node->id] = true;
+    for (int i = g->node_count - 1; i >= 0; i--) {
+        const wf_node *n = g->nodes[i];
+        live[i] |= wf_node_is(n, WF_FLAG_UPDATE | WF_FLAG_SOURCE);
+        for (int k = 0; live[i] && k < n->nin; k++)
+            live[n->in[k]->node->id] = true;
+    }
+    int at = 0, count = g->node_count;
+    for (int i = 0; i < count; i++)
+        if (live[i]) {
+            g->nodes[at] = g->nodes[i];
+            g->nodes[at]->id = at;
+            at++;
+        }
+    g->node_count = at;
+    *dropped = count - at;
+    wf_mem_free(g->ctx, live);
+    return WF_OK;
+}
+
+static bool keep_all(const wf_node *n, void *user)
+{
+    (void)n, (void)user;
+    return true;
+}
+
+wf_status wf_graph_copy(wf_graph *from, wf_graph **out)
+{
+    return wf_pass_expand(from, keep_all, NULL, out);
+}
