@@ -233,7 +233,7 @@ int main(int argc, char **argv)
     printf("%ld parameters, %zu bytes of text, on the cpu: %s\n", initialise(session), size,
            wf_device_description(device));
     printf("memory: %.1f MB of weights and moments, %.1f MB for a training step\n",
-           (double)memory.states / 1e6, (double)memory.activations / 1e6);
+           (double)memory.states / 1e6, (double)(memory.ports + memory.activations) / 1e6);
     train(trainer, text, size, steps);
     sample(sampler, "static wf_status ");
     wf_exec_free(trainer);

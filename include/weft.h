@@ -144,6 +144,8 @@ WF_API void wf_device_close(wf_device *device);
 WF_API void wf_device_allow_nondeterministic(wf_device *device, bool allow);
 /* What it is, in words; borrowed until close. */
 WF_API const char *wf_device_description(const wf_device *device);
+/* Bytes of the device's memory that sessions and executables hold, now and at most so far. */
+WF_API void wf_device_memory(const wf_device *device, size_t *bytes, size_t *peak);
 
 /* ---- Graphs -------------------------------------------------------------------------------- */
 
@@ -338,6 +340,16 @@ WF_API void wf_session_free(wf_session *session);
 WF_API wf_status wf_session_write(wf_session *session, const char *state, const void *from,
                                   size_t bytes);
 WF_API wf_status wf_session_read(wf_session *session, const char *state, void *to, size_t bytes);
+/* Makes a state whose elements lie in a file, from byte `offset` on, before a graph that has it is
+ * compiled. They are read from there when first used, without a copy where the device can; nobody may
+ * write to the state, and the file must not be changed while the session lives. */
+WF_API wf_status wf_session_map(wf_session *session, const char *state, wf_type type, int rank,
+                                const int64_t *dims, const char *path, uint64_t offset);
+/* Makes a state that the device keeps in a layout of its own, before a graph that has it is compiled:
+ * a weight that is only read, faster. wf_session_write packs, wf_session_read unpacks. Fails when the
+ * device does not pack such a state; kernels that cannot read it fail the compilation. */
+WF_API wf_status wf_session_pack(wf_session *session, const char *state, wf_type type, int rank,
+                                 const int64_t *dims);
 
 /* Passes that wf_compile runs, in this order, and that may be left out: results stay the same within
  * the roundoff of another order of the same sums, and bit for bit without fold and fuse. */
@@ -378,14 +390,22 @@ WF_API bool wf_session_state(const wf_session *session, int index, wf_info *out)
 WF_API bool wf_exec_input(const wf_exec *exec, int index, wf_info *out);
 WF_API bool wf_exec_output(const wf_exec *exec, int index, wf_info *out);
 
-/* Memory that the plan gave out, exact to the byte and known before the first run. */
+/* Memory of the device that an executable and its session hold, exact to the byte. Executables of a
+ * session run one after the other and share one region for activations, as large as the largest of
+ * them needs. */
 typedef struct {
-    size_t states;      /* of the whole session */
-    size_t activations; /* one region: inputs, outputs, intermediate values, workspace */
-    size_t workspace;   /* the part of it that kernels use for themselves */
-    size_t lower_bound; /* no plan of this order of nodes could need less than this region */
+    size_t states;      /* of the whole session, but for mapped ones */
+    size_t mapped;      /* states that lie in files and were not copied */
+    size_t ports;       /* inputs and outputs of this executable */
+    size_t activations; /* that this executable needs: intermediate values and workspace */
+    size_t workspace;   /* the most that a kernel among them uses for itself */
+    size_t lower_bound; /* no plan of this order of nodes could do with fewer activations */
+    size_t region;      /* the session's region: the largest `activations` of its executables */
 } wf_memory;
 WF_API void wf_exec_memory(const wf_exec *exec, wf_memory *out);
+/* The same before anything is allocated, for a session with this graph alone. */
+WF_API wf_status wf_plan_memory(wf_device *device, wf_graph *graph,
+                                const wf_compile_options *options, wf_memory *out);
 
 typedef struct {
     uint64_t runs;

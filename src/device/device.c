@@ -72,5 +72,40 @@ const char *wf_device_description(const wf_device *device)
 bool wf_kernel_target_supports(const wf_target *target, const wf_node *n)
 {
     const wf_device *device = target->owner;
-    return wf_kernel_choose(device->kernels, n, device->fast) != NULL;
+    return wf_kernel_choose(device->kernels, n, 0, device->fast) != NULL;
+}
+
+/* ---- Buffers ---- */
+
+wf_status wf_buffer_new(wf_device *device, size_t bytes, wf_buffer **out)
+{
+    WF_TRY(device->ops->buffer_new(device, bytes, out));
+    device->bytes += bytes;
+    if (device->bytes > device->peak_bytes)
+        device->peak_bytes = device->bytes;
+    return WF_OK;
+}
+
+void wf_buffer_free(wf_buffer *buffer)
+{
+    if (!buffer)
+        return;
+    if (!buffer->borrowed)
+        buffer->device->bytes -= buffer->bytes;
+    buffer->device->ops->buffer_free(buffer);
+}
+
+void wf_device_memory(const wf_device *device, size_t *bytes, size_t *peak)
+{
+    *bytes = device->bytes;
+    *peak = device->peak_bytes;
+}
+
+wf_status wf_plan_memory(wf_device *device, wf_graph *graph, const wf_compile_options *options,
+                         wf_memory *out)
+{
+    *out = (wf_memory){0};
+    if (graph->ctx != device->ctx)
+        return wf_fail(device->ctx, WF_ERR_USAGE, "the graph was made from another context");
+    return device->ops->plan(device, graph, options, out);
 }

@@ -9,11 +9,13 @@
 #ifndef WF_DEVICE_DEVICE_H
 #define WF_DEVICE_DEVICE_H
 
+#include "base/file.h"
 #include "device/kernel.h"
 #include "graph/target.h"
 
 typedef struct wf_device_ops wf_device_ops;
 typedef struct wf_exec_ops wf_exec_ops;
+typedef struct wf_plan_exec wf_plan_exec; /* executor.h */
 
 struct wf_device {
     const wf_device_ops *ops;
@@ -21,9 +23,12 @@ struct wf_device {
     wf_target target;
     const wf_kernel *const *kernels; /* NULL for a program device */
     int threads;
-    bool fast;         /* admits nondeterministic kernels */
-    bool dense_views;  /* for tests: no view shares storage, so that their kernels run */
-    int session_count; /* sessions alive, which must go first */
+    bool fast; /* admits nondeterministic kernels */
+    /* How a plan's steps are run; NULL: one after the other (executor.h). */
+    wf_status (*run_plan)(wf_plan_exec *exec);
+    bool dense_views;         /* for tests: no view shares storage, so that their kernels run */
+    int session_count;        /* sessions alive, which must go first */
+    size_t bytes, peak_bytes; /* in buffers: now, and the most there have been */
     char description[128];
 };
 
@@ -31,7 +36,8 @@ struct wf_device {
 typedef struct {
     wf_device *device;
     size_t bytes;
-    void *base; /* the address by which the device's kernels know it; NULL for program devices */
+    void *base;    /* the address by which the device's kernels know it; NULL for program devices */
+    bool borrowed; /* the memory is somebody else's, and not counted */
 } wf_buffer;
 
 /* A line of work: what is put into it is done in order. */
@@ -65,25 +71,63 @@ struct wf_device_ops {
     wf_status (*copy_out)(wf_queue *queue, void *to, const wf_buffer *from, size_t offset,
                           size_t bytes);
 
+    /* Optional: says what a new buffer is for, before anything is copied. */
+    void (*buffer_describe)(wf_buffer *buffer, wf_type type, const wf_dims *shape);
+    /* Optional: a buffer over memory of the host that stays as it is, without copying. Without it a
+     * mapped state is copied. */
+    wf_status (*buffer_map)(wf_device *device, const void *from, size_t bytes, wf_buffer **out);
+    /* Optional, all three or none: states in a layout of the device's own, which only kernels with
+     * `packed` read. packed_bytes is 0 for what cannot be packed. */
+    size_t (*packed_bytes)(const wf_device *device, wf_type type, const wf_dims *shape);
+    wf_status (*pack)(wf_queue *queue, wf_buffer *to, const void *from, wf_type type,
+                      const wf_dims *shape);
+    wf_status (*unpack)(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
+                        const wf_dims *shape);
+
     wf_status (*event_new)(wf_device *device, wf_event **out);
     void (*event_free)(wf_event *event);
     wf_status (*event_record)(wf_queue *queue, wf_event *event);
     wf_status (*event_wait)(wf_event *event);
 
-    wf_status (*compile)(wf_session *session, wf_graph *graph, wf_exec **out);
+    wf_status (*compile)(wf_session *session, wf_graph *graph, const wf_compile_options *options,
+                         wf_exec **out);
+    /* What compile would allocate, without doing so. */
+    wf_status (*plan)(wf_device *device, wf_graph *graph, const wf_compile_options *options,
+                      wf_memory *out);
 };
+
+/* All buffers are made and freed here, where the device's account is kept. Contents are zeros. */
+wf_status wf_buffer_new(wf_device *device, size_t bytes, wf_buffer **out);
+/* NULL is allowed. */
+void wf_buffer_free(wf_buffer *buffer);
 
 /* The kinds of device in this build; NULL past the last. */
 const wf_device_ops *wf_device_ops_get(int index);
+
+/* How a session keeps a state. */
+typedef enum {
+    WF_STATE_OWNED,  /* in a buffer, dense */
+    WF_STATE_MAPPED, /* in a file, read-only */
+    WF_STATE_COPIED, /* the same, on a device that had to copy it */
+    WF_STATE_PACKED  /* in a buffer, in the device's own layout; no graph may write it */
+} wf_storage;
 
 /* A state of a session. */
 typedef struct {
     char *name;
     wf_type type;
     wf_dims shape;
-    size_t bytes;
+    size_t bytes; /* as the host sees it */
+    wf_storage storage;
     wf_buffer *buffer;
 } wf_stored_state;
+
+/* A file in which mapped states lie. */
+typedef struct wf_session_file {
+    struct wf_session_file *next;
+    char *path;
+    wf_map *map;
+} wf_session_file;
 
 struct wf_session {
     wf_ctx *ctx;
@@ -91,8 +135,17 @@ struct wf_session {
     wf_queue *queue;
     wf_stored_state **states; /* each stays where it is while the session lives */
     int state_count, state_cap;
+    wf_session_file *files;
     int exec_count; /* executables alive, which must go first */
+    /* Activations of all its executables, one at a time. Those that were bound to an older region see
+     * that the generation changed. */
+    wf_buffer *region;
+    unsigned region_generation;
 };
+
+wf_stored_state *wf_session_find(const wf_session *session, const char *name);
+/* Makes the region at least so large. Its contents are lost. */
+wf_status wf_session_reserve(wf_session *session, size_t bytes);
 
 /* Finds the session's state for a graph's state node, making it (zeroed) when it is new, failing
  * when type or shape differ. */
@@ -130,7 +183,10 @@ struct wf_exec_ops {
 };
 
 /* The shared executor of kernel devices (plan.c, exec.c). */
-wf_status wf_plan_compile(wf_session *session, wf_graph *graph, wf_exec **out);
+wf_status wf_plan_compile(wf_session *session, wf_graph *graph, const wf_compile_options *options,
+                          wf_exec **out);
+wf_status wf_plan_sizes(wf_device *device, wf_graph *graph, const wf_compile_options *options,
+                        wf_memory *out);
 bool wf_kernel_target_supports(const wf_target *target, const wf_node *n);
 
 #endif

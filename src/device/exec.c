@@ -7,48 +7,57 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "device/plan.h"
-
-typedef struct {
-    wf_launch launch;
-    const wf_kernel *kernel;
-    int stats;           /* which line of the statistics */
-    uint64_t copy_bytes; /* that it moves without computing */
-} bound_step;
-
-typedef struct {
-    wf_exec head;
-    wf_plan *plan;
-    wf_buffer *region;
-    wf_event *done; /* recorded after each run */
-    bound_step *steps;
-    wf_op_stats *stats;
-    int stats_count;
-    wf_arena arena; /* steps, views, ports, statistics */
-} plan_exec;
+#include "device/executor.h"
 
 /* ---- Binding places to addresses ---- */
 
-static wf_status bind_view(plan_exec *e, const wf_value *v, wf_view *out)
+/* What does not change when the region moves. */
+static void describe_view(const wf_plan_exec *e, const wf_value *v, wf_view *out)
 {
     const wf_place *place = &e->plan->places[v->node->id][v->index];
     *out = (wf_view){.type = v->type, .rank = (int)v->shape.n, .dense = place->dense};
     memcpy(out->dim, v->shape.d, sizeof out->dim);
     memcpy(out->stride, place->stride, sizeof out->stride);
-    char *base = NULL;
-    if (place->kind == WF_PLACE_REGION) {
-        base = (char *)e->region->base + e->plan->blocks[place->block].offset;
-    } else if (place->kind == WF_PLACE_STATE) {
-        wf_stored_state *state;
-        WF_TRY(wf_session_bind(e->head.session, place->state, &state));
-        base = state->buffer->base;
-    }
-    if (base)
-        out->data = base + wf_type_bytes(v->type, place->first);
-    return WF_OK;
 }
 
-static int stats_line(plan_exec *e, const wf_kernel *kernel)
+static void bind_view(wf_plan_exec *e, const wf_value *v, wf_view *view)
+{
+    const wf_session *session = e->head.session;
+    const wf_place *place = &e->plan->places[v->node->id][v->index];
+    char *base = NULL;
+    if (place->kind == WF_PLACE_REGION) {
+        base =
+            (char *)session->region->base + wf_plan_offset(e->plan, session->device, place->block);
+    } else if (place->kind == WF_PLACE_PORT) {
+        base = (char *)e->ports->base + place->offset;
+    } else if (place->kind == WF_PLACE_STATE) {
+        const wf_stored_state *state = wf_session_find(session, place->state->name);
+        base = state->buffer->base;
+        view->packed = state->storage == WF_STATE_PACKED;
+    }
+    view->data = base ? base + wf_type_bytes(v->type, place->first) : NULL;
+}
+
+/* Resolves all addresses, at first and whenever the session's region has moved. */
+static void bind_addresses(wf_plan_exec *e)
+{
+    const wf_session *session = e->head.session;
+    for (int i = 0; i < e->plan->step_count; i++) {
+        const wf_step *step = &e->plan->steps[i];
+        const wf_node *n = step->node;
+        wf_bound_step *to = &e->steps[i];
+        for (int k = 0; k < n->nin; k++)
+            bind_view(e, n->in[k], &to->views[k]);
+        for (int k = 0; k < n->nout; k++)
+            bind_view(e, &n->out[k], &to->views[n->nin + k]);
+        if (step->workspace >= 0)
+            to->launch.workspace = (char *)session->region->base +
+                                   wf_plan_offset(e->plan, session->device, step->workspace);
+    }
+    e->generation = session->region_generation;
+}
+
+static int stats_line(wf_plan_exec *e, const wf_kernel *kernel)
 {
     const char *op = wf_op_get(kernel->op)->name;
     for (int i = 0; i < e->stats_count; i++)
@@ -58,7 +67,7 @@ static int stats_line(plan_exec *e, const wf_kernel *kernel)
     return e->stats_count++;
 }
 
-static wf_status bind_step(plan_exec *e, const wf_step *step, bound_step *out)
+static wf_status prepare_step(wf_plan_exec *e, const wf_step *step, wf_bound_step *out)
 {
     const wf_node *n = step->node;
     wf_device *device = e->head.session->device;
@@ -66,12 +75,10 @@ static wf_status bind_step(plan_exec *e, const wf_step *step, bound_step *out)
     if (!views)
         return WF_ERR_MEMORY;
     for (int i = 0; i < n->nin; i++)
-        WF_TRY(bind_view(e, n->in[i], &views[i]));
+        describe_view(e, n->in[i], &views[i]);
     for (int i = 0; i < n->nout; i++)
-        WF_TRY(bind_view(e, &n->out[i], &views[n->nin + i]));
-    char *workspace = NULL;
-    if (step->workspace >= 0)
-        workspace = (char *)e->region->base + e->plan->blocks[step->workspace].offset;
+        describe_view(e, &n->out[i], &views[n->nin + i]);
+    out->views = views;
     out->launch = (wf_launch){.ctx = device->ctx,
                               .queue = e->head.session->queue,
                               .node = n,
@@ -80,7 +87,6 @@ static wf_status bind_step(plan_exec *e, const wf_step *step, bound_step *out)
                               .out = views + n->nin,
                               .nin = n->nin,
                               .nout = n->nout,
-                              .workspace = workspace,
                               .threads = device->threads};
     out->kernel = step->kernel;
     out->stats = stats_line(e, step->kernel);
@@ -89,7 +95,7 @@ static wf_status bind_step(plan_exec *e, const wf_step *step, bound_step *out)
     return WF_OK;
 }
 
-static wf_status bind_port(plan_exec *e, const char *name, const wf_value *v, wf_port *out)
+static wf_status add_port(wf_plan_exec *e, const char *name, const wf_value *v, wf_port *out)
 {
     const wf_place *place = &e->plan->places[v->node->id][v->index];
     *out = (wf_port){.name = wf_arena_strdup(&e->arena, name),
@@ -97,12 +103,12 @@ static wf_status bind_port(plan_exec *e, const char *name, const wf_value *v, wf
                      .shape = v->shape,
                      .bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape))};
     /* An input that nobody reads has no place: writes to it are checked and dropped, */
-    out->where = place->kind == WF_PLACE_REGION ? e->plan->blocks[place->block].offset : SIZE_MAX;
-    out->written = place->kind != WF_PLACE_REGION; /* and it may stay unwritten */
+    out->where = place->kind == WF_PLACE_PORT ? place->offset : SIZE_MAX;
+    out->written = place->kind != WF_PLACE_PORT; /* and it may stay unwritten */
     return out->name ? WF_OK : WF_ERR_MEMORY;
 }
 
-static wf_status bind_ports(plan_exec *e)
+static wf_status add_ports(wf_plan_exec *e)
 {
     const wf_graph *g = e->plan->graph;
     wf_exec *head = &e->head;
@@ -113,11 +119,11 @@ static wf_status bind_ports(plan_exec *e)
         return WF_ERR_MEMORY;
     for (int i = 0; i < g->node_count; i++)
         if (g->nodes[i]->op == WF_OP_input)
-            WF_TRY(bind_port(e, g->nodes[i]->name, &g->nodes[i]->out[0],
-                             &head->inputs[head->input_count++]));
+            WF_TRY(add_port(e, g->nodes[i]->name, &g->nodes[i]->out[0],
+                            &head->inputs[head->input_count++]));
     for (int i = 0; i < g->output_count; i++)
-        WF_TRY(bind_port(e, g->outputs[i].name, g->outputs[i].value,
-                         &head->outputs[head->output_count++]));
+        WF_TRY(add_port(e, g->outputs[i].name, g->outputs[i].value,
+                        &head->outputs[head->output_count++]));
     return WF_OK;
 }
 
@@ -125,13 +131,11 @@ static wf_status bind_ports(plan_exec *e)
 
 static void exec_free(wf_exec *exec)
 {
-    plan_exec *e = (plan_exec *)exec;
-    const wf_device_ops *ops = exec->session->device->ops;
+    wf_plan_exec *e = (wf_plan_exec *)exec;
     wf_ctx *ctx = exec->session->ctx;
     if (e->done)
-        ops->event_free(e->done);
-    if (e->region)
-        ops->buffer_free(e->region);
+        exec->session->device->ops->event_free(e->done);
+    wf_buffer_free(e->ports);
     wf_plan_free(e->plan);
     wf_arena_free(&e->arena);
     wf_mem_free(ctx, e);
@@ -141,37 +145,53 @@ static wf_status exec_write(wf_exec *exec, const wf_port *input, const void *fro
 {
     if (input->where == SIZE_MAX)
         return WF_OK;
-    return exec->session->device->ops->copy_in(exec->session->queue, ((plan_exec *)exec)->region,
+    return exec->session->device->ops->copy_in(exec->session->queue, ((wf_plan_exec *)exec)->ports,
                                                input->where, from, input->bytes);
 }
 
 static wf_status exec_read(wf_exec *exec, const wf_port *output, void *to)
 {
-    plan_exec *e = (plan_exec *)exec;
+    wf_plan_exec *e = (wf_plan_exec *)exec;
     const wf_device_ops *ops = exec->session->device->ops;
     WF_TRY(ops->event_wait(e->done));
-    return ops->copy_out(exec->session->queue, to, e->region, output->where, output->bytes);
+    return ops->copy_out(exec->session->queue, to, e->ports, output->where, output->bytes);
+}
+
+wf_status wf_plan_exec_step(wf_plan_exec *e, int i)
+{
+    const wf_bound_step *step = &e->steps[i];
+    uint64_t before = wf_clock_ns();
+    WF_TRY(step->kernel->launch(&step->launch));
+    e->stats[step->stats].launches++;
+    e->stats[step->stats].nanoseconds += wf_clock_ns() - before;
+    e->head.stats.bytes_copied += step->copy_bytes;
+    return WF_OK;
+}
+
+static wf_status run_in_order(wf_plan_exec *e)
+{
+    for (int i = 0; i < e->plan->step_count; i++)
+        WF_TRY(wf_plan_exec_step(e, i));
+    return WF_OK;
 }
 
 static wf_status exec_run(wf_exec *exec)
 {
-    plan_exec *e = (plan_exec *)exec;
-    uint64_t before = wf_clock_ns();
-    for (int i = 0; i < e->plan->step_count; i++) {
-        const bound_step *step = &e->steps[i];
-        WF_TRY(step->kernel->launch(&step->launch));
-        uint64_t now = wf_clock_ns();
-        e->stats[step->stats].launches++;
-        e->stats[step->stats].nanoseconds += now - before;
-        exec->stats.bytes_copied += step->copy_bytes;
-        before = now;
-    }
-    return exec->session->device->ops->event_record(exec->session->queue, e->done);
+    wf_plan_exec *e = (wf_plan_exec *)exec;
+    wf_session *session = exec->session;
+    wf_device *device = session->device;
+    if (!session->region)
+        return wf_fail(session->ctx, WF_ERR_MEMORY,
+                       "the session's memory for activations could not be allocated again");
+    if (e->generation != session->region_generation)
+        bind_addresses(e);
+    WF_TRY(device->run_plan ? device->run_plan(e) : run_in_order(e));
+    return device->ops->event_record(session->queue, e->done);
 }
 
 static bool exec_op_stats(const wf_exec *exec, int index, wf_op_stats *out)
 {
-    const plan_exec *e = (const plan_exec *)exec;
+    const wf_plan_exec *e = (const wf_plan_exec *)exec;
     if (index < 0 || index >= e->stats_count)
         return false;
     *out = e->stats[index];
@@ -187,47 +207,59 @@ static const wf_exec_ops plan_exec_ops = {
     .free = exec_free,
 };
 
-static wf_status build(plan_exec *e, wf_graph *graph)
+static wf_status build(wf_plan_exec *e, wf_graph *graph, const wf_compile_options *options)
 {
     wf_session *session = e->head.session;
     wf_device *device = session->device;
-    WF_TRY(wf_plan_new(device, graph, &e->plan));
+    WF_TRY(wf_plan_new(device, graph, options, session, NULL, &e->plan));
     const wf_plan *plan = e->plan;
     size_t steps = (size_t)plan->step_count + 1;
+    e->head.memory = plan->memory;
     e->steps = wf_arena_alloc(&e->arena, steps * sizeof *e->steps);
     e->stats = wf_arena_alloc(&e->arena, steps * sizeof *e->stats);
     if (!e->steps || !e->stats)
         return WF_ERR_MEMORY;
+    for (int i = 0; i < plan->step_count; i++)
+        WF_TRY(prepare_step(e, &plan->steps[i], &e->steps[i]));
+    WF_TRY(add_ports(e));
     /* Every state of the graph exists in the session afterwards, also those that no node reads. */
     for (int i = 0; i < plan->graph->node_count; i++) {
         wf_stored_state *state;
         if (plan->graph->nodes[i]->op == WF_OP_state)
             WF_TRY(wf_session_bind(session, plan->graph->nodes[i], &state));
     }
-    WF_TRY(device->ops->buffer_new(device, plan->region_bytes, &e->region));
+    WF_TRY(wf_buffer_new(device, plan->memory.ports, &e->ports));
     WF_TRY(device->ops->event_new(device, &e->done));
-    WF_TRY(bind_ports(e));
-    for (int i = 0; i < plan->step_count; i++)
-        WF_TRY(bind_step(e, &plan->steps[i], &e->steps[i]));
-    e->head.memory = (wf_memory){.activations = plan->region_bytes,
-                                 .workspace = plan->workspace_bytes,
-                                 .lower_bound = plan->lower_bound};
+    WF_TRY(wf_session_reserve(session, plan->memory.activations));
+    bind_addresses(e);
     return WF_OK;
 }
 
-wf_status wf_plan_compile(wf_session *session, wf_graph *graph, wf_exec **out)
+wf_status wf_plan_compile(wf_session *session, wf_graph *graph, const wf_compile_options *options,
+                          wf_exec **out)
 {
     *out = NULL;
-    plan_exec *e = wf_mem_new(session->ctx, sizeof *e);
+    wf_plan_exec *e = wf_mem_new(session->ctx, sizeof *e);
     if (!e)
         return WF_ERR_MEMORY;
     e->head.ops = &plan_exec_ops;
     e->head.session = session;
     wf_arena_init(&e->arena, session->ctx);
-    wf_status status = build(e, graph);
+    wf_status status = build(e, graph, options);
     if (status == WF_OK)
         *out = &e->head;
     else
         exec_free(&e->head);
     return status;
+}
+
+wf_status wf_plan_sizes(wf_device *device, wf_graph *graph, const wf_compile_options *options,
+                        wf_memory *out)
+{
+    wf_plan *plan;
+    WF_TRY(wf_plan_new(device, graph, options, NULL, NULL, &plan));
+    *out = plan->memory;
+    out->region = plan->memory.activations;
+    wf_plan_free(plan);
+    return WF_OK;
 }

@@ -2,17 +2,18 @@
 /* kernel.c - choosing a kernel for a node, and where the elements of a view lie. */
 #include "device/kernel.h"
 
-static bool fits(const wf_kernel *k, const wf_node *n, bool fast)
+static bool fits(const wf_kernel *k, const wf_node *n, uint32_t packed, bool fast)
 {
-    return k->op == n->op && (k->types & wf_type_bit(wf_node_key_type(n))) &&
+    return k->op == n->op && k->packed == packed && (k->types & wf_type_bit(wf_node_key_type(n))) &&
            (fast || !k->nondeterministic) && (!k->accepts || k->accepts(n));
 }
 
-const wf_kernel *wf_kernel_choose(const wf_kernel *const *table, const wf_node *n, bool fast)
+const wf_kernel *wf_kernel_choose(const wf_kernel *const *table, const wf_node *n, uint32_t packed,
+                                  bool fast)
 {
     for (; *table; table++)
         for (const wf_kernel *k = *table; k->launch; k++)
-            if (fits(k, n, fast))
+            if (fits(k, n, packed, fast))
                 return k;
     return NULL;
 }

@@ -18,6 +18,7 @@ typedef struct {
     int64_t dim[WF_MAX_RANK];
     int64_t stride[WF_MAX_RANK]; /* in elements; that of the last axis is 1 */
     bool dense;                  /* strides are those of a row-major array */
+    bool packed;                 /* a state in the device's own layout; strides mean nothing */
 } wf_view;
 
 struct wf_queue;
@@ -40,13 +41,17 @@ typedef struct wf_kernel {
     uint32_t types;        /* bit set over the node's key type (wf_node_key_type) */
     bool strided;          /* takes strided inputs; otherwise views are made dense for it */
     bool nondeterministic; /* results may differ from run to run: only with --fast */
+    uint32_t in_place;     /* bit i: output 0 may lie where operand i does, in the same layout */
+    uint32_t packed;       /* bit i: operand i must be a packed state; other rows take none */
     bool (*accepts)(const wf_node *n);                  /* finer conditions; NULL: none */
     size_t (*workspace)(const wf_node *n, int threads); /* NULL: none */
     wf_status (*launch)(const wf_launch *l);
 } wf_kernel;
 
 /* A table is a NULL-terminated list of arrays, each ended by a row without launch. */
-const wf_kernel *wf_kernel_choose(const wf_kernel *const *table, const wf_node *n, bool fast);
+/* `packed`: bit i says that operand i is a packed state. NULL when no row fits. */
+const wf_kernel *wf_kernel_choose(const wf_kernel *const *table, const wf_node *n, uint32_t packed,
+                                  bool fast);
 /* All types for which the table has a row for op. */
 uint32_t wf_kernel_types(const wf_kernel *const *table, wf_op op);
 

@@ -1,20 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan.c - makes a plan: drops what nobody asked for, chooses kernels, lets views share storage
- * where every reader takes strides, and packs the rest into one region.
+ * plan.c - makes a plan: runs the passes over a copy of the graph, chooses kernels, lets views share
+ * storage where every reader takes strides, and then does the last pass, memory: lifetimes, results
+ * that take the place of an operand, and one region for all.
  */
 #include "device/plan.h"
 
 #include <string.h>
 
+#include "base/check.h"
 #include "base/mem.h"
+#include "graph/pass/rewrite.h"
 
 typedef struct {
     wf_plan *plan;
     wf_device *device;
-    bool *live;               /* [node] runs, or is a source of one that runs */
-    bool **read;              /* [node][output] has a live reader, or is an output of the graph */
+    const wf_session *session; /* or NULL */
+    const wf_compile_options *options;
+    wf_report *report;
+    wf_uses uses;
     const wf_kernel **kernel; /* [node] NULL for sources, and for views that share storage */
+    int *into;                /* [block] 1 + the block that took it over; 0: none has */
 } planner;
 
 static wf_place *place_of(const planner *p, const wf_value *v)
@@ -22,132 +28,46 @@ static wf_place *place_of(const planner *p, const wf_value *v)
     return &p->plan->places[v->node->id][v->index];
 }
 
-/* ---- What runs ---- */
-
-static void mark_read(planner *p, const wf_value *v)
+static size_t bytes_of(const wf_value *v)
 {
-    p->read[v->node->id][v->index] = true;
-    p->live[v->node->id] = true;
+    return wf_type_bytes(v->type, wf_dims_count(&v->shape));
 }
 
-/* From the last node to the first: outputs and updates are wanted, and what they read. */
-static void mark_live(planner *p)
+/* ---- Kernels ---- */
+
+/* Bit i: operand i is a state that the device keeps in a layout of its own. */
+static uint32_t packed_operands(const planner *p, const wf_node *n)
 {
-    const wf_graph *g = p->plan->graph;
-    for (int i = 0; i < g->output_count; i++)
-        mark_read(p, g->outputs[i].value);
-    for (int i = g->node_count - 1; i >= 0; i--) {
-        const wf_node *n = g->nodes[i];
-        p->live[i] |= wf_node_is(n, WF_FLAG_UPDATE);
-        for (int k = 0; p->live[i] && k < n->nin; k++)
-            mark_read(p, n->in[k]);
+    uint32_t set = 0;
+    for (int i = 0; p->session && i < n->nin && i < 32; i++) {
+        const wf_node *state = n->in[i]->state;
+        const wf_stored_state *stored = state ? wf_session_find(p->session, state->name) : NULL;
+        if (stored && stored->storage == WF_STATE_PACKED)
+            set |= 1u << i;
     }
+    return set;
 }
 
 static wf_status choose_kernel(planner *p, const wf_node *n)
 {
-    p->kernel[n->id] = wf_kernel_choose(p->device->kernels, n, p->device->fast);
+    uint32_t packed = packed_operands(p, n);
+    p->kernel[n->id] = wf_kernel_choose(p->device->kernels, n, packed, p->device->fast);
     if (p->kernel[n->id])
         return WF_OK;
     char call[256];
     size_t len = 0;
     wf_call_print(wf_node_def(n), n->in, n->nin, n->attr, call, sizeof call, &len);
-    return wf_fail(p->plan->ctx, WF_ERR_UNSUPPORTED, "device %s has no kernel for %s",
-                   p->device->target.name, call);
+    return wf_fail(p->plan->ctx, WF_ERR_UNSUPPORTED, "device %s has no kernel for %s%s",
+                   p->device->target.name, call, packed ? " with a packed state" : "");
 }
 
-/* ---- Views ---- */
-
-static void set_dense(wf_place *place, const wf_dims *shape)
+static wf_status choose_kernels(planner *p)
 {
-    int64_t stride = 1;
-    for (int64_t i = shape->n - 1; i >= 0; i--) {
-        place->stride[i] = stride;
-        stride *= shape->d[i];
-    }
-    place->dense = true;
-}
-
-static bool strides_are_dense(const wf_place *place, const wf_dims *shape)
-{
-    int64_t stride = 1;
-    for (int64_t i = shape->n - 1; i >= 0; i--) {
-        if (shape->d[i] != 1 && place->stride[i] != stride)
-            return false;
-        stride *= shape->d[i];
-    }
-    return true;
-}
-
-/* Strides for `to` over elements that lie as `from` with the strides of `place`, as in NumPy: axes
- * of the old shape are walked in groups, each covering a group of new axes with as many elements,
- * and a group must be evenly spaced in itself. false: the elements have to be moved. */
-static bool reshape_strides(const wf_dims *from, const wf_place *place, const wf_dims *to,
-                            int64_t *out)
-{
-    wf_dims d = {0};
-    int64_t s[WF_MAX_RANK], i = 0, k = 0;
-    for (int a = 0; a < from->n; a++)
-        if (from->d[a] != 1) {
-            s[d.n] = place->stride[a];
-            d.d[d.n++] = from->d[a];
-        }
-    while (i < d.n || k < to->n) {
-        int64_t old_end = i, new_end = k;
-        int64_t old_count = i < d.n ? d.d[old_end++] : 1,
-                new_count = k < to->n ? to->d[new_end++] : 1;
-        while (old_count != new_count) {
-            if (new_count < old_count && new_end < to->n)
-                new_count *= to->d[new_end++];
-            else if (old_count < new_count && old_end < d.n)
-                old_count *= d.d[old_end++];
-            else
-                return false;
-        }
-        for (int64_t a = i; a + 1 < old_end; a++)
-            if (s[a] != s[a + 1] * d.d[a + 1])
-                return false;
-        int64_t stride = old_end > i ? s[old_end - 1] : 1;
-        for (int64_t a = new_end - 1; a >= k; a--) {
-            out[a] = stride;
-            stride *= to->d[a];
-        }
-        i = old_end;
-        k = new_end;
-    }
-    return true;
-}
-
-/* Where the output of a view lies if it shares its operand's storage. false: it cannot. */
-static bool view_place(const planner *p, const wf_node *n, wf_place *out)
-{
-    const wf_value *x = n->in[0];
-    const wf_dims *shape = &n->out[0].shape;
-    *out = *place_of(p, x);
-    if (wf_dims_count(shape) == 0)
-        return false; /* nothing to share */
-    if (wf_type_get(x->type)->block != 1 && n->op != WF_OP_reshape)
-        return false; /* offsets into blocks are no elements */
-    switch (n->op) {
-    case WF_OP_reshape:
-        if (!reshape_strides(&x->shape, place_of(p, x), shape, out->stride))
-            return false;
-        break;
-    case WF_OP_permute: {
-        const wf_attr_permute *a = n->attr;
-        for (int i = 0; i < shape->n; i++)
-            out->stride[i] = place_of(p, x)->stride[a->order.d[i]];
-        break;
-    }
-    case WF_OP_slice: {
-        const wf_attr_slice *a = n->attr;
-        out->first += a->begin * out->stride[a->axis];
-        break;
-    }
-    default: return false;
-    }
-    out->dense = strides_are_dense(out, shape);
-    return shape->n == 0 || shape->d[shape->n - 1] == 1 || out->stride[shape->n - 1] == 1;
+    const wf_graph *g = p->plan->graph;
+    for (int i = 0; i < g->node_count; i++)
+        if (!wf_node_is(g->nodes[i], WF_FLAG_SOURCE | WF_FLAG_VIEW))
+            WF_TRY(choose_kernel(p, g->nodes[i]));
+    return WF_OK;
 }
 
 /* Whether `reader` can read a view as it lies. An update op must not see its own state through one:
@@ -162,41 +82,62 @@ static bool can_read(const planner *p, const wf_node *reader, const wf_place *vi
 
 static bool view_is_shared(planner *p, const wf_node *n)
 {
-    wf_place *place = place_of(p, &n->out[0]);
-    if (p->device->dense_views || !view_place(p, n, place))
+    const wf_value *y = &n->out[0];
+    if (p->device->dense_views || !wf_place_view(n, place_of(p, n->in[0]), place_of(p, y)))
         return false;
-    const wf_graph *g = p->plan->graph;
-    for (int i = n->id + 1; i < g->node_count; i++)
-        for (int k = 0; p->live[i] && k < g->nodes[i]->nin; k++)
-            if (g->nodes[i]->in[k] == &n->out[0] && !can_read(p, g->nodes[i], place))
-                return false;
+    const wf_use *use = wf_uses_of(&p->uses, y);
+    for (int i = 0; i < wf_uses_count(&p->uses, y); i++)
+        if (use[i].node && !can_read(p, use[i].node, place_of(p, y)))
+            return false;
     return true;
 }
 
 /* ---- Places and steps ---- */
 
-static int new_block(planner *p, size_t bytes, int begin, int end)
+static int new_block(planner *p, const wf_value *value, size_t bytes, int begin)
 {
     wf_plan *plan = p->plan;
-    plan->blocks[plan->block_count] = (wf_lifetime){.bytes = bytes, .begin = begin, .end = end};
-    return plan->block_count++;
+    int block = plan->block_count++;
+    plan->blocks[block] =
+        (wf_lifetime){.bytes = bytes + 2 * p->device->target.guard, .begin = begin, .end = begin};
+    plan->block_info[block] = (wf_block_info){value, bytes};
+    return block;
 }
 
-static void place_value(planner *p, const wf_value *v, int begin)
+/* Inputs keep their contents from run to run and outputs are read at any time until the next, whatever
+ * other executables of the session do meanwhile: their memory is the executable's own. */
+static wf_status place_port(planner *p, const wf_value *v, wf_place *place)
+{
+    size_t *bytes = &p->plan->memory.ports, end;
+    place->kind = WF_PLACE_PORT;
+    place->offset = *bytes;
+    if (!wf_align_size(bytes_of(v), p->device->target.alignment, &end) ||
+        !wf_add_size(*bytes, end, bytes))
+        return wf_fail(p->plan->ctx, WF_ERR_MEMORY,
+                       "the inputs and outputs of this graph exceed any address space");
+    return WF_OK;
+}
+
+static wf_status place_value(planner *p, const wf_value *v, int begin)
 {
     wf_place *place = place_of(p, v);
     memset(place, 0, sizeof *place);
-    set_dense(place, &v->shape);
+    wf_place_dense(place, &v->shape);
     if (v->state) {
         place->kind = WF_PLACE_STATE;
         place->state = v->state;
-    } else if (p->read[v->node->id][v->index]) {
+    } else if (wf_uses_count(&p->uses, v) == 0) {
+        place->kind = WF_PLACE_NONE;
+    } else if (v->node->op == WF_OP_input || wf_uses_is_output(&p->uses, v)) {
+        return place_port(p, v, place);
+    } else {
         place->kind = WF_PLACE_REGION;
-        place->block = new_block(p, wf_type_bytes(v->type, wf_dims_count(&v->shape)), begin, begin);
+        place->block = new_block(p, v, bytes_of(v), begin);
     }
+    return WF_OK;
 }
 
-static void add_step(planner *p, const wf_node *n)
+static wf_status add_step(planner *p, const wf_node *n)
 {
     wf_plan *plan = p->plan;
     const wf_kernel *kernel = p->kernel[n->id];
@@ -206,51 +147,134 @@ static void add_step(planner *p, const wf_node *n)
     if (kernel->workspace)
         step->workspace_bytes = kernel->workspace(n, p->device->threads);
     if (step->workspace_bytes > 0)
-        step->workspace = new_block(p, step->workspace_bytes, at, at);
-    if (step->workspace_bytes > plan->workspace_bytes)
-        plan->workspace_bytes = step->workspace_bytes;
+        step->workspace = new_block(p, NULL, step->workspace_bytes, at);
+    if (step->workspace_bytes > plan->memory.workspace)
+        plan->memory.workspace = step->workspace_bytes;
     for (int i = 0; i < n->nout; i++)
-        place_value(p, &n->out[i], at);
+        WF_TRY(place_value(p, &n->out[i], at));
     for (int i = 0; i < n->nin; i++) {
         const wf_place *place = place_of(p, n->in[i]);
         wf_assert(place->dense || kernel->strided); /* kernels that make views dense must be */
         if (place->kind == WF_PLACE_REGION)
             plan->blocks[place->block].end = at;
     }
+    return WF_OK;
 }
 
-static wf_status plan_nodes(planner *p)
+static wf_status place_nodes(planner *p)
 {
     const wf_graph *g = p->plan->graph;
-    for (int i = 0; i < g->node_count; i++)
-        if (p->live[i] && !wf_node_is(g->nodes[i], WF_FLAG_SOURCE | WF_FLAG_VIEW))
-            WF_TRY(choose_kernel(p, g->nodes[i]));
     for (int i = 0; i < g->node_count; i++) {
         const wf_node *n = g->nodes[i];
-        if (!p->live[i])
-            continue;
         if (wf_node_is(n, WF_FLAG_SOURCE)) {
-            place_value(p, &n->out[0], 0);
+            WF_TRY(place_value(p, &n->out[0], 0));
         } else if (!wf_node_is(n, WF_FLAG_VIEW)) {
-            add_step(p, n);
+            WF_TRY(add_step(p, n));
         } else if (!view_is_shared(p, n)) {
             WF_TRY(choose_kernel(p, n));
-            add_step(p, n);
+            WF_TRY(add_step(p, n));
         }
     }
     return WF_OK;
 }
 
-/* Inputs keep their contents from run to run, and outputs are read after it. */
-static void hold_ports(planner *p)
+/* ---- Memory ---- */
+
+/* The block where the values of `block` lie by now. */
+static int final_block(const planner *p, int block)
 {
-    const wf_graph *g = p->plan->graph;
-    int end = p->plan->step_count;
-    for (int i = 0; i < g->node_count; i++)
-        if (g->nodes[i]->op == WF_OP_input && p->live[i])
-            p->plan->blocks[place_of(p, &g->nodes[i]->out[0])->block].end = end;
-    for (int i = 0; i < g->output_count; i++)
-        p->plan->blocks[place_of(p, g->outputs[i].value)->block].end = end;
+    while (p->into[block])
+        block = p->into[block] - 1;
+    return block;
+}
+
+/* Whether output 0 of a step may lie where operand i lies: it is the last to read that block, which
+ * holds nothing but the operand, and no other operand sees the block in another layout. */
+static bool can_overwrite(const planner *p, const wf_step *step, int at, int i)
+{
+    const wf_node *n = step->node;
+    const wf_value *x = n->in[i], *y = &n->out[0];
+    const wf_place *from = place_of(p, x), *to = place_of(p, y);
+    if (!(step->kernel->in_place >> i & 1) || from->kind != WF_PLACE_REGION ||
+        to->kind != WF_PLACE_REGION || x->type != y->type || !wf_dims_equal(&x->shape, &y->shape) ||
+        !from->dense || from->first != 0)
+        return false;
+    const wf_plan *plan = p->plan;
+    int block = final_block(p, from->block);
+    if (plan->blocks[block].end != at ||
+        plan->block_info[block].bytes != plan->block_info[to->block].bytes)
+        return false;
+    for (int k = 0; k < n->nin; k++) {
+        const wf_place *other = place_of(p, n->in[k]);
+        if (other->kind == WF_PLACE_REGION && final_block(p, other->block) == block &&
+            (!other->dense || other->first != 0 || !wf_dims_equal(&n->in[k]->shape, &x->shape)))
+            return false;
+    }
+    return true;
+}
+
+/* The values of block `from` move into block `to`, which lives on for them. */
+static void merge_blocks(planner *p, int from, int to)
+{
+    wf_plan *plan = p->plan;
+    p->into[from] = 1 + to;
+    plan->blocks[to].end = plan->blocks[from].end;
+    plan->blocks[from].bytes = plan->block_info[from].bytes = 0;
+}
+
+static void overwrite_operands(planner *p)
+{
+    for (int at = 0; at < p->plan->step_count; at++) {
+        wf_step *step = &p->plan->steps[at];
+        for (int i = 0; i < step->node->nin && i < 32 && !step->in_place; i++)
+            if (can_overwrite(p, step, at, i)) {
+                step->in_place = true;
+                merge_blocks(p, place_of(p, &step->node->out[0])->block,
+                             final_block(p, place_of(p, step->node->in[i])->block));
+                wf_report_add(p->report, "memory", "results in place of an operand", 1);
+            }
+    }
+    for (int s = 0; s < p->uses.values; s++) {
+        wf_place *place = &p->plan->places[0][s]; /* places of all values, one after the other */
+        if (place->kind == WF_PLACE_REGION)
+            place->block = final_block(p, place->block);
+    }
+}
+
+/* For comparison: every block lives all the time. */
+static void keep_blocks_apart(wf_plan *plan)
+{
+    for (int i = 0; i < plan->block_count; i++) {
+        plan->blocks[i].begin = 0;
+        plan->blocks[i].end = plan->step_count;
+    }
+}
+
+static wf_status plan_memory(planner *p)
+{
+    wf_plan *plan = p->plan;
+    size_t sum = 0;
+    if (p->options->without & WF_PASS_MEMORY)
+        keep_blocks_apart(plan);
+    else
+        overwrite_operands(p);
+    for (int i = 0; i < plan->block_count; i++)
+        sum += plan->block_info[i].bytes; /* checked by packing, which adds up more */
+    WF_TRY(wf_memory_pack(plan->ctx, plan->blocks, plan->block_count, p->device->target.alignment,
+                          &plan->memory.activations, &plan->memory.lower_bound));
+    for (int i = 0; i < plan->graph->node_count; i++)
+        if (plan->graph->nodes[i]->op == WF_OP_state)
+            plan->memory.states += bytes_of(&plan->graph->nodes[i]->out[0]);
+    wf_report_add(p->report, "memory", "bytes of all values and workspaces", (int64_t)sum);
+    wf_report_add(p->report, "memory", "bytes of the region", (int64_t)plan->memory.activations);
+    wf_report_add(p->report, "memory", "bytes alive at the busiest step",
+                  (int64_t)plan->memory.lower_bound);
+    return WF_OK;
+}
+
+size_t wf_plan_offset(const wf_plan *plan, const wf_device *device, int block)
+{
+    return plan->blocks[block].offset + device->target.guard;
 }
 
 /* ---- The whole ---- */
@@ -259,47 +283,39 @@ static wf_status prepare(planner *p, wf_arena *scratch)
 {
     wf_plan *plan = p->plan;
     const wf_graph *g = plan->graph;
-    size_t nodes = (size_t)g->node_count, values = 0;
-    for (int i = 0; i < g->node_count; i++)
-        values += (size_t)g->nodes[i]->nout;
-    plan->places = wf_arena_alloc(&plan->arena, (nodes + 1) * sizeof *plan->places);
-    plan->steps = wf_arena_alloc(&plan->arena, (nodes + 1) * sizeof *plan->steps);
-    plan->blocks = wf_arena_alloc(&plan->arena, (nodes + values + 1) * sizeof *plan->blocks);
-    p->live = wf_arena_alloc(scratch, nodes + 1);
-    p->read = wf_arena_alloc(scratch, (nodes + 1) * sizeof *p->read);
-    p->kernel = wf_arena_alloc(scratch, (nodes + 1) * sizeof *p->kernel);
-    if (!plan->places || !plan->steps || !plan->blocks || !p->live || !p->read || !p->kernel)
+    size_t nodes = (size_t)g->node_count + 1, values = (size_t)p->uses.values;
+    plan->places = wf_arena_alloc(&plan->arena, nodes * sizeof *plan->places);
+    plan->steps = wf_arena_alloc(&plan->arena, nodes * sizeof *plan->steps);
+    plan->blocks = wf_arena_alloc(&plan->arena, (nodes + values) * sizeof *plan->blocks);
+    plan->block_info = wf_arena_alloc(&plan->arena, (nodes + values) * sizeof *plan->block_info);
+    wf_place *places = wf_arena_alloc(&plan->arena, (values + 1) * sizeof *places);
+    p->kernel = wf_arena_alloc(scratch, nodes * sizeof *p->kernel);
+    p->into = wf_arena_alloc(scratch, (nodes + values) * sizeof *p->into);
+    if (!plan->places || !plan->steps || !plan->blocks || !plan->block_info || !places ||
+        !p->kernel || !p->into)
         return WF_ERR_MEMORY;
-    for (int i = 0; i < g->node_count; i++) {
-        size_t nout = (size_t)g->nodes[i]->nout;
-        plan->places[i] = wf_arena_alloc(&plan->arena, nout * sizeof **plan->places);
-        p->read[i] = wf_arena_alloc(scratch, nout);
-        if (!plan->places[i] || !p->read[i])
-            return WF_ERR_MEMORY;
-    }
+    for (int i = 0; i < g->node_count; i++)
+        plan->places[i] = places + p->uses.slot[i];
     return WF_OK;
-}
-
-static bool keep_all(const wf_node *n, void *user)
-{
-    (void)n, (void)user;
-    return true;
 }
 
 static wf_status make_plan(planner *p, wf_graph *graph, wf_arena *scratch)
 {
     wf_plan *plan = p->plan;
-    WF_TRY(wf_pass_expand(graph, keep_all, NULL, &plan->graph)); /* verifies, and copies */
+    const wf_pass_env env = {&p->device->target, p->options, p->report};
+    WF_TRY(wf_graph_copy(graph, &plan->graph)); /* checks it, too */
+    WF_TRY(wf_passes_run(plan->graph, &env));
+    WF_TRY(wf_uses_new(plan->graph, &p->uses));
     WF_TRY(prepare(p, scratch));
-    mark_live(p);
-    WF_TRY(plan_nodes(p));
-    hold_ports(p);
-    return wf_memory_pack(plan->ctx, plan->blocks, plan->block_count, p->device->target.alignment,
-                          &plan->region_bytes, &plan->lower_bound);
+    WF_TRY(choose_kernels(p));
+    WF_TRY(place_nodes(p));
+    return plan_memory(p);
 }
 
-wf_status wf_plan_new(wf_device *device, wf_graph *graph, wf_plan **out)
+wf_status wf_plan_new(wf_device *device, wf_graph *graph, const wf_compile_options *options,
+                      const wf_session *session, wf_report *report, wf_plan **out)
 {
+    static const wf_compile_options defaults = {0};
     *out = NULL;
     wf_plan *plan = wf_mem_new(device->ctx, sizeof *plan);
     if (!plan)
@@ -308,8 +324,14 @@ wf_status wf_plan_new(wf_device *device, wf_graph *graph, wf_plan **out)
     wf_arena_init(&plan->arena, device->ctx);
     wf_arena scratch;
     wf_arena_init(&scratch, device->ctx);
-    planner p = {.plan = plan, .device = device};
+    planner p = {.plan = plan,
+                 .device = device,
+                 .session = session,
+                 .options = options ? options : &defaults,
+                 .report = report,
+                 .uses = {.ctx = device->ctx}};
     wf_status status = make_plan(&p, graph, &scratch);
+    wf_uses_free(&p.uses);
     wf_arena_free(&scratch);
     if (status == WF_OK)
         *out = plan;

@@ -30,10 +30,20 @@ static void state_free(wf_session *s, wf_stored_state *state)
 {
     if (!state)
         return;
-    if (state->buffer)
-        s->device->ops->buffer_free(state->buffer);
+    wf_buffer_free(state->buffer);
     wf_mem_free(s->ctx, state->name);
     wf_mem_free(s->ctx, state);
+}
+
+static void files_free(wf_session *s)
+{
+    while (s->files) {
+        wf_session_file *next = s->files->next;
+        wf_map_close(s->files->map);
+        wf_mem_free(s->ctx, s->files->path);
+        wf_mem_free(s->ctx, s->files);
+        s->files = next;
+    }
 }
 
 void wf_session_free(wf_session *s)
@@ -48,12 +58,14 @@ void wf_session_free(wf_session *s)
     s->device->session_count--;
     for (int i = 0; i < s->state_count; i++)
         state_free(s, s->states[i]);
+    wf_buffer_free(s->region);
+    files_free(s);
     s->device->ops->queue_free(s->queue);
     wf_mem_free(s->ctx, s->states);
     wf_mem_free(s->ctx, s);
 }
 
-static wf_stored_state *find_state(const wf_session *s, const char *name)
+wf_stored_state *wf_session_find(const wf_session *s, const char *name)
 {
     for (int i = 0; i < s->state_count; i++)
         if (strcmp(s->states[i]->name, name) == 0)
@@ -61,27 +73,55 @@ static wf_stored_state *find_state(const wf_session *s, const char *name)
     return NULL;
 }
 
-static wf_status state_new(wf_session *s, const wf_node *node, wf_stored_state **out)
+static char *copy_text(wf_ctx *ctx, const char *text)
 {
-    const wf_value *v = &node->out[0];
+    size_t bytes = strlen(text) + 1;
+    char *copy = wf_mem_new(ctx, bytes);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+/* Adds a state without storage. */
+static wf_status state_add(wf_session *s, const char *name, wf_type type, const wf_dims *shape,
+                           wf_stored_state **out)
+{
+    *out = NULL;
+    if (s->state_count == s->state_cap) {
+        int cap = s->state_cap ? 2 * s->state_cap : 16;
+        void *grown = wf_mem_grow(s->ctx, s->states, (size_t)cap * sizeof *s->states);
+        if (!grown)
+            return WF_ERR_MEMORY;
+        s->states = grown;
+        s->state_cap = cap;
+    }
     wf_stored_state *state = wf_mem_new(s->ctx, sizeof *state);
     if (!state)
         return WF_ERR_MEMORY;
-    state->type = v->type;
-    state->shape = v->shape;
-    state->bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape));
-    state->name = wf_mem_new(s->ctx, strlen(node->name) + 1);
-    wf_status status = state->name ? WF_OK : WF_ERR_MEMORY;
-    if (status == WF_OK) {
-        memcpy(state->name, node->name, strlen(node->name) + 1);
-        status = s->device->ops->buffer_new(s->device, state->bytes, &state->buffer);
-    }
-    if (status != WF_OK) {
+    state->type = type;
+    state->shape = *shape;
+    state->bytes = wf_type_bytes(type, wf_dims_count(shape));
+    state->name = copy_text(s->ctx, name);
+    if (!state->name) {
         state_free(s, state);
-        return status;
+        return WF_ERR_MEMORY;
     }
-    *out = state;
+    s->states[s->state_count++] = *out = state;
     return WF_OK;
+}
+
+static wf_status state_allocate(wf_session *s, wf_stored_state *state)
+{
+    WF_TRY(wf_buffer_new(s->device, state->bytes, &state->buffer));
+    if (s->device->ops->buffer_describe)
+        s->device->ops->buffer_describe(state->buffer, state->type, &state->shape);
+    return WF_OK;
+}
+
+/* The state that was added last is not to be. */
+static wf_status state_take_back(wf_session *s, wf_status status)
+{
+    if (status != WF_OK)
+        state_free(s, s->states[--s->state_count]);
+    return status;
 }
 
 static wf_status check_state(wf_session *s, const wf_stored_state *state, const wf_value *v)
@@ -100,28 +140,158 @@ static wf_status check_state(wf_session *s, const wf_stored_state *state, const 
 wf_status wf_session_bind(wf_session *s, const wf_node *node, wf_stored_state **out)
 {
     const wf_value *v = &node->out[0];
-    wf_stored_state *state = find_state(s, node->name);
-    if (state) {
-        *out = state;
-        return check_state(s, state, v);
+    wf_stored_state *state = wf_session_find(s, node->name);
+    if (!state) {
+        WF_TRY(state_add(s, node->name, v->type, &v->shape, &state));
+        WF_TRY(state_take_back(s, state_allocate(s, state)));
     }
-    if (s->state_count == s->state_cap) {
-        int cap = s->state_cap ? 2 * s->state_cap : 16;
-        void *grown = wf_mem_grow(s->ctx, s->states, (size_t)cap * sizeof *s->states);
-        if (!grown)
-            return WF_ERR_MEMORY;
-        s->states = grown;
-        s->state_cap = cap;
-    }
-    WF_TRY(state_new(s, node, &state));
-    s->states[s->state_count++] = state;
     *out = state;
+    return check_state(s, state, v);
+}
+
+/* ---- States that are mapped or packed ---- */
+
+/* Adds a state whose type and shape a caller gave, unless there is one of this name. */
+static wf_status declare(wf_session *s, const char *name, wf_type type, int rank,
+                         const int64_t *dims, wf_stored_state **out)
+{
+    wf_graph *g;
+    WF_TRY(wf_graph_new(s->ctx, &g)); /* which knows what a state may look like */
+    const wf_value *v = wf_state(g, name, type, rank, dims);
+    wf_status status = wf_graph_status(g);
+    if (status == WF_OK && wf_session_find(s, name))
+        status = wf_fail(s->ctx, WF_ERR_USAGE, "the session has a state '%s' already", name);
+    if (status == WF_OK)
+        status = state_add(s, name, v->type, &v->shape, out);
+    wf_graph_free(g);
+    return status;
+}
+
+/* The mapping of a file, which states of one session share. */
+static wf_status open_file(wf_session *s, const char *path, const wf_map **out)
+{
+    for (wf_session_file *f = s->files; f; f = f->next)
+        if (strcmp(f->path, path) == 0) {
+            *out = f->map;
+            return WF_OK;
+        }
+    wf_session_file *f = wf_mem_new(s->ctx, sizeof *f);
+    if (!f)
+        return WF_ERR_MEMORY;
+    f->next = s->files;
+    s->files = f;
+    f->path = copy_text(s->ctx, path);
+    wf_status status = f->path ? wf_map_open(s->ctx, path, &f->map) : WF_ERR_MEMORY;
+    if (status != WF_OK) {
+        s->files = f->next;
+        wf_mem_free(s->ctx, f->path);
+        wf_mem_free(s->ctx, f);
+        return status;
+    }
+    *out = f->map;
     return WF_OK;
 }
 
+static wf_status map_state(wf_session *s, wf_stored_state *state, const char *path, uint64_t offset)
+{
+    const wf_map *map;
+    const wf_type_info *type = wf_type_get(state->type);
+    unsigned align = type->block == 1 ? (unsigned)type->block_bytes : 2;
+    WF_TRY(open_file(s, path, &map));
+    if (offset > map->size || state->bytes > map->size - offset)
+        return wf_fail(s->ctx, WF_ERR_FORMAT,
+                       "%s has %zu bytes: too few for the %zu of state '%s' from byte %llu on",
+                       path, map->size, state->bytes, state->name, (unsigned long long)offset);
+    if (offset % align != 0)
+        return wf_fail(s->ctx, WF_ERR_FORMAT,
+                       "state '%s' cannot begin at byte %llu of %s: no multiple of %u", state->name,
+                       (unsigned long long)offset, path, align);
+    const wf_device_ops *ops = s->device->ops;
+    if (ops->buffer_map) {
+        state->storage = WF_STATE_MAPPED;
+        return ops->buffer_map(s->device, map->data + offset, state->bytes, &state->buffer);
+    }
+    state->storage = WF_STATE_COPIED;
+    WF_TRY(state_allocate(s, state));
+    return ops->copy_in(s->queue, state->buffer, 0, map->data + offset, state->bytes);
+}
+
+wf_status wf_session_map(wf_session *s, const char *name, wf_type type, int rank,
+                         const int64_t *dims, const char *path, uint64_t offset)
+{
+    wf_stored_state *state;
+    WF_TRY(declare(s, name, type, rank, dims, &state));
+    return state_take_back(s, map_state(s, state, path, offset));
+}
+
+static wf_status pack_state(wf_session *s, wf_stored_state *state)
+{
+    const wf_device_ops *ops = s->device->ops;
+    size_t bytes = ops->pack ? ops->packed_bytes(s->device, state->type, &state->shape) : 0;
+    if (bytes == 0) {
+        char text[192];
+        size_t len = 0;
+        const wf_value v = {.type = state->type, .shape = state->shape};
+        wf_value_print(&v, text, sizeof text, &len);
+        return wf_fail(s->ctx, WF_ERR_UNSUPPORTED, "device %s does not pack states like '%s', %s",
+                       s->device->target.name, state->name, text);
+    }
+    state->storage = WF_STATE_PACKED;
+    return wf_buffer_new(s->device, bytes, &state->buffer);
+}
+
+wf_status wf_session_pack(wf_session *s, const char *name, wf_type type, int rank,
+                          const int64_t *dims)
+{
+    wf_stored_state *state;
+    WF_TRY(declare(s, name, type, rank, dims, &state));
+    return state_take_back(s, pack_state(s, state));
+}
+
+/* A graph may not write what cannot be written. */
+static wf_status check_writes(wf_session *s, const wf_graph *g)
+{
+    for (int i = 0; i < g->node_count; i++) {
+        const wf_node *n = g->nodes[i];
+        for (int k = 0; wf_node_is(n, WF_FLAG_UPDATE) && k < n->nout; k++) {
+            const wf_node *written = n->out[k].state;
+            const wf_stored_state *state = written ? wf_session_find(s, written->name) : NULL;
+            if (state && state->storage != WF_STATE_OWNED)
+                return wf_fail(s->ctx, WF_ERR_USAGE,
+                               "%s would write state '%s', which is %s in this session",
+                               wf_node_def(n)->name, state->name,
+                               state->storage == WF_STATE_PACKED ? "packed" : "mapped from a file");
+        }
+    }
+    return WF_OK;
+}
+
+/* ---- The region for activations ---- */
+
+wf_status wf_session_reserve(wf_session *s, size_t bytes)
+{
+    size_t old = s->region ? s->region->bytes : 0;
+    if (s->region && bytes <= old)
+        return WF_OK;
+    /* The old one goes first, or else both would be there at one time: more than was planned. */
+    WF_TRY(s->device->ops->queue_wait(s->queue));
+    wf_buffer_free(s->region);
+    s->region = NULL;
+    s->region_generation++;
+    wf_status status = wf_buffer_new(s->device, bytes, &s->region);
+    if (status != WF_OK && old > 0) {
+        wf_buffer *again; /* what others were bound to; if even that fails, their runs say so */
+        if (wf_buffer_new(s->device, old, &again) == WF_OK)
+            s->region = again;
+    }
+    return status;
+}
+
+/* ---- Contents ---- */
+
 static wf_status get_state(wf_session *s, const char *name, size_t bytes, wf_stored_state **out)
 {
-    *out = find_state(s, name);
+    *out = wf_session_find(s, name);
     if (!*out)
         return wf_fail(s->ctx, WF_ERR_USAGE, "the session has no state '%s'", name);
     if ((*out)->bytes != bytes)
@@ -134,6 +304,11 @@ wf_status wf_session_write(wf_session *s, const char *name, const void *from, si
 {
     wf_stored_state *state;
     WF_TRY(get_state(s, name, bytes, &state));
+    if (state->storage == WF_STATE_MAPPED || state->storage == WF_STATE_COPIED)
+        return wf_fail(s->ctx, WF_ERR_USAGE, "state '%s' lies in a file and cannot be written",
+                       name);
+    if (state->storage == WF_STATE_PACKED)
+        return s->device->ops->pack(s->queue, state->buffer, from, state->type, &state->shape);
     return s->device->ops->copy_in(s->queue, state->buffer, 0, from, bytes);
 }
 
@@ -142,6 +317,8 @@ wf_status wf_session_read(wf_session *s, const char *name, void *to, size_t byte
     wf_stored_state *state;
     WF_TRY(get_state(s, name, bytes, &state));
     WF_TRY(s->device->ops->queue_wait(s->queue));
+    if (state->storage == WF_STATE_PACKED)
+        return s->device->ops->unpack(s->queue, to, state->buffer, state->type, &state->shape);
     return s->device->ops->copy_out(s->queue, to, state->buffer, 0, bytes);
 }
 
@@ -149,11 +326,23 @@ wf_status wf_session_read(wf_session *s, const char *name, void *to, size_t byte
 
 wf_status wf_compile(wf_session *s, wf_graph *graph, wf_exec **out)
 {
+    return wf_compile_with(s, graph, NULL, out);
+}
+
+wf_status wf_compile_with(wf_session *s, wf_graph *graph, const wf_compile_options *options,
+                          wf_exec **out)
+{
+    static const wf_compile_options defaults = {0};
     *out = NULL;
     if (graph->ctx != s->ctx)
         return wf_fail(s->ctx, WF_ERR_USAGE, "the graph was made from another context");
+    if (options && options->recompute < 0)
+        return wf_fail(s->ctx, WF_ERR_USAGE, "recompute is %lld blocks, but must not be negative",
+                       (long long)options->recompute);
     int states = s->state_count;
-    wf_status status = s->device->ops->compile(s, graph, out);
+    wf_status status = check_writes(s, graph);
+    if (status == WF_OK)
+        status = s->device->ops->compile(s, graph, options ? options : &defaults, out);
     if (status == WF_OK)
         s->exec_count++;
     else /* states that only this graph has would bind later ones to its types and shapes */
@@ -270,9 +459,14 @@ bool wf_exec_output(const wf_exec *e, int index, wf_info *out)
 
 void wf_exec_memory(const wf_exec *e, wf_memory *out)
 {
+    const wf_session *s = e->session;
     *out = e->memory;
-    for (int i = 0; i < e->session->state_count; i++) /* also those that came with later graphs */
-        out->states += e->session->states[i]->bytes;
+    out->states = out->mapped = 0;
+    for (int i = 0; i < s->state_count; i++) { /* also those that came with later graphs */
+        bool mapped = s->states[i]->storage == WF_STATE_MAPPED;
+        *(mapped ? &out->mapped : &out->states) += s->states[i]->buffer->bytes;
+    }
+    out->region = s->region ? s->region->bytes : 0;
 }
 
 void wf_exec_stats(const wf_exec *e, wf_run_stats *out)

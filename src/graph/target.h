@@ -8,6 +8,7 @@
 typedef struct wf_target {
     const char *name;
     size_t alignment;  /* of every planned offset, in bytes */
+    size_t guard;      /* bytes before and after every block that no kernel may touch */
     const void *owner; /* the device */
     /* Whether the device can run this node. Derived from its kernel table, never a second list. */
     bool (*supports)(const struct wf_target *target, const wf_node *n);

@@ -37,7 +37,10 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
         return WF_ERR_MEMORY;
     *d = (wf_device){.ops = &wf_cpu_device_ops,
                      .ctx = ctx,
-                     .target = {"cpu", WF_MEM_ALIGN, d, wf_kernel_target_supports},
+                     .target = {.name = "cpu",
+                                .alignment = WF_MEM_ALIGN,
+                                .owner = d,
+                                .supports = wf_kernel_target_supports},
                      .kernels = kernels,
                      .threads = (int)threads};
     snprintf(d->description, sizeof d->description, "reference kernels in C, %ld thread%s", threads,
@@ -59,7 +62,7 @@ static wf_status cpu_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
     wf_buffer *b = wf_mem_new(d->ctx, sizeof *b);
     if (!b)
         return WF_ERR_MEMORY;
-    *b = (wf_buffer){d, bytes, wf_mem_new(d->ctx, bytes)};
+    *b = (wf_buffer){.device = d, .bytes = bytes, .base = wf_mem_new(d->ctx, bytes)};
     if (!b->base) {
         wf_mem_free(d->ctx, b);
         return WF_ERR_MEMORY;
@@ -71,8 +74,19 @@ static wf_status cpu_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
 static void cpu_buffer_free(wf_buffer *b)
 {
     wf_ctx *ctx = b->device->ctx;
-    wf_mem_free(ctx, b->base);
+    if (!b->borrowed)
+        wf_mem_free(ctx, b->base);
     wf_mem_free(ctx, b);
+}
+
+/* Kernels only read states that are mapped: no graph that writes one is compiled. */
+static wf_status cpu_buffer_map(wf_device *d, const void *from, size_t bytes, wf_buffer **out)
+{
+    *out = wf_mem_new(d->ctx, sizeof **out);
+    if (!*out)
+        return WF_ERR_MEMORY;
+    **out = (wf_buffer){.device = d, .bytes = bytes, .base = (void *)from, .borrowed = true};
+    return WF_OK;
 }
 
 /* ---- Queues and events: all work is done when the call returns ---- */
@@ -152,6 +166,7 @@ const wf_device_ops wf_cpu_device_ops = {
     .close = cpu_close,
     .buffer_new = cpu_buffer_new,
     .buffer_free = cpu_buffer_free,
+    .buffer_map = cpu_buffer_map,
     .queue_new = cpu_queue_new,
     .queue_free = cpu_queue_free,
     .queue_wait = cpu_queue_wait,
@@ -162,4 +177,5 @@ const wf_device_ops wf_cpu_device_ops = {
     .event_record = cpu_event_record,
     .event_wait = cpu_event_wait,
     .compile = wf_plan_compile,
+    .plan = wf_plan_sizes,
 };

@@ -361,7 +361,8 @@ static wf_status launch_where(const wf_launch *l)
 
 /* clang-format off */
 #define ROW(name_, types_, launch_) \
-    {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true, .launch = launch_},
+    {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true,                   \
+     .in_place = 7, .launch = launch_},
 #define FLOAT_ROW(name, ...) ROW(name, WF_TYPES_FLOAT, launch)
 #define NUMBER_ROW(name, ...) ROW(name, WF_TYPES_NUMBER, launch)
 const wf_kernel wf_cpu_elementwise[] = {

@@ -168,11 +168,11 @@ static wf_status launch_cross_entropy_grad(const wf_launch *l)
 }
 
 /* clang-format off */
-#define ROW(name_)                                                                                 \
+#define ROW(name_, ...)                                                                            \
     {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT, .strided = true,           \
-     .workspace = loss_workspace, .launch = launch_##name_}
+     .workspace = loss_workspace, .launch = launch_##name_, __VA_ARGS__}
 const wf_kernel wf_cpu_loss[] = {
     ROW(cross_entropy),
-    ROW(cross_entropy_grad),
+    ROW(cross_entropy_grad, .in_place = 2), /* gradients of logits where the logits were */
     {0},
 };

@@ -478,17 +478,17 @@ static size_t global_norm_workspace(const wf_node *n, int threads)
 }
 
 /* clang-format off */
-#define ROW(name_, types_, launch_, workspace_)                                                    \
+#define ROW(name_, types_, launch_, workspace_, ...)                                               \
     {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true,                   \
-     .workspace = workspace_, .launch = launch_}
+     .workspace = workspace_, .launch = launch_, __VA_ARGS__}
 const wf_kernel wf_cpu_reduce[] = {
     ROW(sum, WF_TYPES_NUMBER, launch_reduce, reduce_workspace),
     ROW(mean, WF_TYPES_FLOAT, launch_reduce, reduce_workspace),
     ROW(max, WF_TYPES_NUMBER, launch_reduce, reduce_workspace),
     ROW(argmax, WF_TYPES_NUMBER, launch_argmax, NULL),
     ROW(top_k, WF_TYPES_FLOAT, launch_top_k, top_k_workspace),
-    ROW(softmax, WF_TYPES_FLOAT, launch_softmax, softmax_workspace),
-    ROW(softmax_grad, WF_TYPES_FLOAT, launch_softmax_grad, softmax_workspace),
+    ROW(softmax, WF_TYPES_FLOAT, launch_softmax, softmax_workspace, .in_place = 1),
+    ROW(softmax_grad, WF_TYPES_FLOAT, launch_softmax_grad, softmax_workspace, .in_place = 3),
     ROW(global_norm, WF_TYPES_FLOAT, launch_global_norm, global_norm_workspace),
     {0},
 };

@@ -143,7 +143,7 @@ static wf_status bind_port(pjrt_exec *e, const char *name, const wf_value *v, wf
     b->head = (wf_buffer){.device = e->head.session->device, .bytes = out->bytes};
     b->type = v->type;
     b->shape = v->shape;
-    e->head.memory.activations += out->bytes;
+    e->head.memory.ports += out->bytes;
     return out->name ? WF_OK : WF_ERR_MEMORY;
 }
 
@@ -176,7 +176,6 @@ static wf_status bind_states(pjrt_exec *e, const wf_graph *g)
         if (g->nodes[i]->op != WF_OP_state)
             continue;
         WF_TRY(wf_session_bind(e->head.session, g->nodes[i], &state));
-        wf_pjrt_buffer_shape(state->buffer, state->type, &state->shape);
     }
     return WF_OK;
 }
@@ -316,8 +315,6 @@ static wf_status build(pjrt_exec *e, const wf_graph *graph)
         lowered.text = NULL;
     }
     wf_hlo_program_free(&lowered);
-    /* Inputs and outputs, which are ours. What else a program needs, the plugin gives it. */
-    e->head.memory.lower_bound = e->head.memory.activations;
     return status;
 }
 
@@ -327,9 +324,32 @@ static bool has_emitter(const wf_node *n, void *user)
     return wf_stablehlo_has(n->op);
 }
 
-wf_status wf_pjrt_compile(wf_session *session, wf_graph *graph, wf_exec **out)
+/* Inputs, outputs and states are ours. What else a program needs, the plugin gives it. */
+wf_status wf_pjrt_plan(wf_device *device, wf_graph *graph, const wf_compile_options *options,
+                       wf_memory *out)
+{
+    (void)device, (void)options;
+    WF_TRY(wf_graph_verify(graph));
+    for (int i = 0; i < graph->node_count; i++) {
+        const wf_node *n = graph->nodes[i];
+        size_t bytes = wf_type_bytes(n->out[0].type, wf_dims_count(&n->out[0].shape));
+        out->states += n->op == WF_OP_state ? bytes : 0;
+        out->ports += n->op == WF_OP_input ? bytes : 0;
+    }
+    for (int i = 0; i < graph->output_count; i++) {
+        const wf_value *v = graph->outputs[i].value;
+        out->ports += wf_type_bytes(v->type, wf_dims_count(&v->shape));
+    }
+    return WF_OK;
+}
+
+/* Compilers of programs fuse, order and place better than we could from outside: of our passes none
+ * is run. */
+wf_status wf_pjrt_compile(wf_session *session, wf_graph *graph, const wf_compile_options *options,
+                          wf_exec **out)
 {
     wf_graph *core;
+    (void)options;
     *out = NULL;
     WF_TRY(wf_pass_expand(graph, has_emitter, NULL, &core));
     pjrt_exec *e = wf_mem_new(session->ctx, sizeof *e);

@@ -36,7 +36,9 @@ static wf_status pjrt_open(wf_ctx *ctx, const char *options, wf_device **out)
         return status;
     }
     d->head = (wf_device){
-        .ops = &wf_pjrt_device_ops, .ctx = ctx, .target = {"pjrt", WF_MEM_ALIGN, d, supports}};
+        .ops = &wf_pjrt_device_ops,
+        .ctx = ctx,
+        .target = {.name = "pjrt", .alignment = WF_MEM_ALIGN, .owner = d, .supports = supports}};
     snprintf(d->head.description, sizeof d->head.description,
              "whole graphs by a PJRT %d.%d plugin for %s", d->plugin.api->version.major,
              d->plugin.api->version.minor, d->plugin.platform);
@@ -139,6 +141,7 @@ const wf_device_ops wf_pjrt_device_ops = {
     .close = pjrt_close,
     .buffer_new = wf_pjrt_buffer_new,
     .buffer_free = wf_pjrt_buffer_free,
+    .buffer_describe = wf_pjrt_buffer_shape,
     .queue_new = queue_new,
     .queue_free = queue_free,
     .queue_wait = queue_wait,
@@ -149,4 +152,5 @@ const wf_device_ops wf_pjrt_device_ops = {
     .event_record = event_record,
     .event_wait = event_wait,
     .compile = wf_pjrt_compile,
+    .plan = wf_pjrt_plan,
 };

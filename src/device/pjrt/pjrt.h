@@ -79,7 +79,10 @@ wf_status wf_pjrt_buffer_touch(wf_pjrt_buffer *b);
 void wf_pjrt_buffer_replace(wf_pjrt_buffer *b, void *handle);
 
 /* exec.c */
-wf_status wf_pjrt_compile(wf_session *session, wf_graph *graph, wf_exec **out);
+wf_status wf_pjrt_compile(wf_session *session, wf_graph *graph, const wf_compile_options *options,
+                          wf_exec **out);
+wf_status wf_pjrt_plan(wf_device *device, wf_graph *graph, const wf_compile_options *options,
+                       wf_memory *out);
 void wf_pjrt_programs_free(wf_pjrt_device *device);
 
 #endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * executor.h - an executable of a kernel device: a plan, and launches with every address resolved.
+ * For devices that run the steps in a way of their own; all others leave it to exec.c.
+ */
+#ifndef WF_DEVICE_EXECUTOR_H
+#define WF_DEVICE_EXECUTOR_H
+
+#include "device/plan.h"
+
+typedef struct {
+    wf_launch launch;
+    wf_view *views; /* of operands, then of outputs: what launch.in and launch.out point to */
+    const wf_kernel *kernel;
+    int stats;           /* which line of the statistics */
+    uint64_t copy_bytes; /* that it moves without computing */
+} wf_bound_step;
+
+struct wf_plan_exec {
+    wf_exec head;
+    wf_plan *plan;
+    wf_buffer *ports;    /* inputs and outputs */
+    unsigned generation; /* of the session's region to which the addresses belong */
+    wf_event *done;      /* recorded after each run */
+    wf_bound_step *steps;
+    wf_op_stats *stats;
+    int stats_count;
+    wf_arena arena; /* steps, views, ports, statistics */
+    void *own;      /* of the device's way to run, if any; in the arena */
+};
+
+/* Launches one step and keeps the statistics. */
+wf_status wf_plan_exec_step(wf_plan_exec *e, int step);
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* view.c - layouts: whether a view can share the storage of its operand, and with which strides. */
+#include "device/plan.h"
+
+void wf_place_dense(wf_place *place, const wf_dims *shape)
+{
+    int64_t stride = 1;
+    for (int64_t i = shape->n - 1; i >= 0; i--) {
+        place->stride[i] = stride;
+        stride *= shape->d[i];
+    }
+    place->dense = true;
+}
+
+static bool strides_are_dense(const wf_place *place, const wf_dims *shape)
+{
+    int64_t stride = 1;
+    for (int64_t i = shape->n - 1; i >= 0; i--) {
+        if (shape->d[i] != 1 && place->stride[i] != stride)
+            return false;
+        stride *= shape->d[i];
+    }
+    return true;
+}
+
+/* Strides for `to` over elements that lie as `from` with the strides of `place`, as in NumPy: axes
+ * of the old shape are walked in groups, each covering a group of new axes with as many elements,
+ * and a group must be evenly spaced in itself. false: the elements have to be moved. */
+static bool reshape_strides(const wf_dims *from, const wf_place *place, const wf_dims *to,
+                            int64_t *out)
+{
+    wf_dims d = {0};
+    int64_t s[WF_MAX_RANK], i = 0, k = 0;
+    for (int a = 0; a < from->n; a++)
+        if (from->d[a] != 1) {
+            s[d.n] = place->stride[a];
+            d.d[d.n++] = from->d[a];
+        }
+    while (i < d.n || k < to->n) {
+        int64_t old_end = i, new_end = k;
+        int64_t old_count = i < d.n ? d.d[old_end++] : 1,
+                new_count = k < to->n ? to->d[new_end++] : 1;
+        while (old_count != new_count) {
+            if (new_count < old_count && new_end < to->n)
+                new_count *= to->d[new_end++];
+            else if (old_count < new_count && old_end < d.n)
+                old_count *= d.d[old_end++];
+            else
+                return false;
+        }
+        for (int64_t a = i; a + 1 < old_end; a++)
+            if (s[a] != s[a + 1] * d.d[a + 1])
+                return false;
+        int64_t stride = old_end > i ? s[old_end - 1] : 1;
+        for (int64_t a = new_end - 1; a >= k; a--) {
+            out[a] = stride;
+            stride *= to->d[a];
+        }
+        i = old_end;
+        k = new_end;
+    }
+    return true;
+}
+
+bool wf_place_view(const wf_node *n, const wf_place *operand, wf_place *out)
+{
+    const wf_value *x = n->in[0];
+    const wf_dims *shape = &n->out[0].shape;
+    *out = *operand;
+    if (wf_dims_count(shape) == 0)
+        return false; /* nothing to share */
+    if (wf_type_get(x->type)->block != 1 && n->op != WF_OP_reshape)
+        return false; /* offsets into blocks are no elements */
+    switch (n->op) {
+    case WF_OP_reshape:
+        if (!reshape_strides(&x->shape, operand, shape, out->stride))
+            return false;
+        break;
+    case WF_OP_permute: {
+        const wf_attr_permute *a = n->attr;
+        for (int i = 0; i < shape->n; i++)
+            out->stride[i] = operand->stride[a->order.d[i]];
+        break;
+    }
+    case WF_OP_slice: {
+        const wf_attr_slice *a = n->attr;
+        out->first += a->begin * out->stride[a->axis];
+        break;
+    }
+    default: return false;
+    }
+    out->dense = strides_are_dense(out, shape);
+    return shape->n == 0 || shape->d[shape->n - 1] == 1 || out->stride[shape->n - 1] == 1;
+}
