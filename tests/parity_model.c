@@ -112,7 +112,7 @@ static wf_value *gpt2(builder *b, wf_value *tokens)
     for (int64_t i = 0; i < c->layers; i++) {
         snprintf(b->prefix, sizeof b->prefix, "h.%d.", (int)i);
         x = wf_binary(g, "add", x, gpt2_attention(b, norm(b, x, "ln_1")));
-        x = wf_binary(g, "add", x, gpt2_mlp(b, norm(b, x, "ln_2")));
+        x = wf_block(g, wf_binary(g, "add", x, gpt2_mlp(b, norm(b, x, "ln_2"))));
     }
     b->prefix[0] = 0;
     return wf_linear(g, norm(b, x, "ln_f"), wte, NULL);
@@ -150,6 +150,7 @@ static wf_value *llama(builder *b, wf_value *tokens)
         snprintf(b->prefix, sizeof b->prefix, "model.layers.%d.", (int)i);
         x = wf_binary(g, "add", x, llama_attention(b, norm(b, x, "input_layernorm")));
         x = wf_binary(g, "add", x, llama_mlp(b, norm(b, x, "post_attention_layernorm")));
+        wf_block(g, x);
     }
     b->prefix[0] = 0;
     x = norm(b, x, "model.norm");

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* order.c - see order.h. */
+#include "graph/pass/order.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "base/philox.h"
+
+/* ---- What must come after what ---- */
+
+/* By node: the reader counts itself among the readers of a version as the verifier does, through
+ * views. `list` NULL: only counts. */
+typedef struct {
+    const wf_graph *g;
+    const wf_uses *uses;
+    int *writer; /* [slot] of versions: the node that replaces them, -1 for none */
+    wf_edges *e;
+    bool fill;
+} edge_lister;
+
+static void add_edge(edge_lister *l, int from, int to)
+{
+    wf_edges *e = l->e;
+    if (from == to)
+        return;
+    if (l->fill) {
+        e->after[e->first[from + 1]] = to;
+        e->waits[to]++;
+    }
+    e->first[from + 1]++;
+}
+
+static void list_edges(edge_lister *l)
+{
+    for (int i = 0; i < l->g->node_count; i++) {
+        const wf_node *n = l->g->nodes[i];
+        for (int k = 0; k < n->nin; k++) {
+            const wf_value *root = wf_value_root(n->in[k]);
+            int writer = root->state ? l->writer[wf_uses_slot(l->uses, root)] : -1;
+            add_edge(l, n->in[k]->node->id, i);
+            if (writer >= 0)
+                add_edge(l, i, writer);
+        }
+    }
+}
+
+static void find_writers(const wf_graph *g, const wf_uses *uses, int *writer)
+{
+    for (int s = 0; s < uses->values; s++)
+        writer[s] = -1;
+    for (int i = 0; i < g->node_count; i++)
+        for (int k = 0; wf_node_is(g->nodes[i], WF_FLAG_UPDATE) && k < g->nodes[i]->nout; k++)
+            writer[wf_uses_slot(uses, g->nodes[i]->in[k])] = i;
+}
+
+static wf_status fill_edges(const wf_graph *g, const wf_uses *uses, wf_edges *e)
+{
+    size_t n = (size_t)g->node_count;
+    edge_lister l = {.g = g, .uses = uses, .e = e};
+    l.writer = wf_mem_array(g->ctx, (size_t)uses->values + 1, sizeof *l.writer);
+    e->first = wf_mem_array(g->ctx, n + 2, sizeof *e->first);
+    e->waits = wf_mem_array(g->ctx, n + 1, sizeof *e->waits);
+    wf_status status = WF_ERR_MEMORY;
+    if (l.writer && e->first && e->waits) {
+        find_writers(g, uses, l.writer);
+        list_edges(&l); /* first[i + 1]: how many i has */
+        for (size_t i = 0; i < n; i++)
+            e->first[i + 1] += e->first[i];
+        e->after = wf_mem_array(g->ctx, (size_t)e->first[n] + 1, sizeof *e->after);
+        if (e->after) {
+            for (size_t i = n; i > 0; i--)
+                e->first[i] = e->first[i - 1]; /* becomes the end again while filling */
+            l.fill = true;
+            list_edges(&l);
+            status = WF_OK;
+        }
+    }
+    wf_mem_free(g->ctx, l.writer);
+    return status;
+}
+
+wf_status wf_edges_new(const wf_graph *g, wf_edges *out)
+{
+    wf_uses uses;
+    *out = (wf_edges){.ctx = g->ctx, .count = g->node_count};
+    WF_TRY(wf_uses_new(g, &uses));
+    wf_status status = fill_edges(g, &uses, out);
+    wf_uses_free(&uses);
+    if (status != WF_OK)
+        wf_edges_free(out);
+    return status;
+}
+
+void wf_edges_free(wf_edges *e)
+{
+    wf_mem_free(e->ctx, e->first);
+    wf_mem_free(e->ctx, e->after);
+    wf_mem_free(e->ctx, e->waits);
+    *e = (wf_edges){.ctx = e->ctx};
+}
+
+/* ---- What an order costs ---- */
+
+wf_status wf_order_peak(const wf_graph *g, const int *order, size_t alignment, uint64_t *peak)
+{
+    wf_uses uses;
+    uint64_t live = 0;
+    WF_TRY(wf_uses_new(g, &uses));
+    size_t values = (size_t)uses.values + 1;
+    int *reads = wf_mem_array(g->ctx, values, sizeof *reads); /* that are still to come */
+    size_t *bytes = wf_mem_array(g->ctx, values, sizeof *bytes);
+    wf_status status = reads && bytes ? WF_OK : WF_ERR_MEMORY;
+    *peak = 0;
+    for (int i = 0; i < g->node_count && status == WF_OK; i++) {
+        const wf_node *n = g->nodes[i];
+        for (int k = 0; k < n->nin; k++)
+            reads[wf_uses_slot(&uses, wf_value_root(n->in[k]))]++;
+        bool counted = !wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE);
+        for (int k = 0; k < n->nout && counted; k++) {
+            const wf_value *v = &n->out[k];
+            size_t size = wf_type_bytes(v->type, wf_dims_count(&v->shape));
+            if (wf_uses_count(&uses, v) > 0 && !wf_uses_is_output(&uses, v) &&
+                !wf_align_size(size, alignment, &bytes[wf_uses_slot(&uses, v)]))
+                status = wf_fail(g->ctx, WF_ERR_MEMORY,
+                                 "the values of this graph exceed any address space");
+        }
+    }
+    for (int i = 0; i < g->node_count && status == WF_OK; i++) {
+        const wf_node *n = g->nodes[order ? order[i] : i];
+        for (int k = 0; k < n->nout; k++)
+            live += bytes[wf_uses_slot(&uses, &n->out[k])];
+        *peak = live > *peak ? live : *peak;
+        for (int k = 0; k < n->nin; k++) {
+            int s = wf_uses_slot(&uses, wf_value_root(n->in[k]));
+            if (--reads[s] == 0)
+                live -= bytes[s];
+        }
+    }
+    wf_mem_free(g->ctx, reads);
+    wf_mem_free(g->ctx, bytes);
+    wf_uses_free(&uses);
+    return status;
+}
+
+/* ---- By chance ---- */
+
+wf_status wf_order_shuffle(wf_graph *g, uint64_t seed)
+{
+    wf_edges e;
+    wf_rng rng;
+    int ready = 0, done = 0;
+    WF_TRY(wf_edges_new(g, &e));
+    wf_rng_init(&rng, seed, 0);
+    int *list = wf_mem_array(g->ctx, 2 * (size_t)e.count + 1, sizeof *list),
+        *order = list + e.count;
+    if (!list) {
+        wf_edges_free(&e);
+        return WF_ERR_MEMORY;
+    }
+    for (int i = 0; i < e.count; i++)
+        if (e.waits[i] == 0)
+            list[ready++] = i;
+    while (ready > 0) {
+        int pick = (int)wf_rng_below(&rng, (uint64_t)ready), i = list[pick];
+        list[pick] = list[--ready];
+        order[done++] = i;
+        for (int k = e.first[i]; k < e.first[i + 1]; k++)
+            if (--e.waits[e.after[k]] == 0)
+                list[ready++] = e.after[k];
+    }
+    wf_assert(done == e.count);
+    wf_status status = wf_graph_reorder(g, order);
+    wf_mem_free(g->ctx, list);
+    wf_edges_free(&e);
+    return status == WF_OK ? WF_VERIFY(g) : status;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * recompute.c - values computed again for the gradient instead of kept for it.
+ *
+ * Nodes of the gradient that read a value of the forward part get a copy of the node that makes it,
+ * placed right before the first of them, and with it copies of what that node reads, back to values
+ * that are kept. Copies are the same nodes: op, attributes, random stream. So the bits are the same.
+ *
+ * What is not kept: values that were marked (wf_recompute), and with options.recompute = n everything
+ * up to the last end of a block but for the end of every nth block.
+ */
+#include "base/mem.h"
+#include "graph/pass/pass.h"
+#include "graph/pass/rewrite.h"
+
+typedef struct {
+    wf_graph *g;
+    wf_rewrite r;
+    wf_report *report;
+    bool *kept;        /* [slot] */
+    wf_value **copies; /* [slot] NULL: none yet */
+    int *writer;       /* [slot] of versions of states: the node that replaces them; -1: none */
+} recompute;
+
+static int slot(const recompute *p, const wf_value *v)
+{
+    return wf_uses_slot(&p->r.uses, v);
+}
+
+/* ---- What is kept ---- */
+
+/* Nodes up to the end of the last block, and how many blocks there are. */
+static int count_blocks(const wf_graph *g, int *last)
+{
+    int blocks = 0;
+    for (int i = 0; i < g->node_count; i++)
+        for (int k = 0; k < g->nodes[i]->nout; k++)
+            if (g->nodes[i]->out[k].marks & WF_MARK_BLOCK && !g->nodes[i]->backward) {
+                blocks++;
+                *last = i;
+            }
+    return blocks;
+}
+
+static void choose_kept(recompute *p, int64_t every)
+{
+    const wf_graph *g = p->g;
+    int last = -1, block = 0;
+    int blocks = count_blocks(g, &last);
+    for (int i = 0; i < p->r.count; i++)
+        for (int k = 0; k < g->nodes[i]->nout; k++) {
+            const wf_value *v = &g->nodes[i]->out[k];
+            bool end = v->marks & WF_MARK_BLOCK && !v->node->backward;
+            bool keep =
+                every == 0 || i > last || (end && (++block % every == 0 || block == blocks));
+            if (v->marks & WF_MARK_RECOMPUTE)
+                keep = false;
+            /* Versions of states cannot be made twice, and inputs need not be. */
+            if (v->node->backward || v->state || wf_node_is(v->node, WF_FLAG_SOURCE))
+                keep = true;
+            p->kept[slot(p, v)] = keep;
+        }
+}
+
+static void find_writers(recompute *p)
+{
+    const wf_graph *g = p->g;
+    for (int s = 0; s < p->r.uses.values; s++)
+        p->writer[s] = -1;
+    for (int i = 0; i < p->r.count; i++)
+        for (int k = 0; wf_node_is(g->nodes[i], WF_FLAG_UPDATE) && k < g->nodes[i]->nout; k++)
+            p->writer[slot(p, g->nodes[i]->in[k])] = i;
+}
+
+/* ---- Copies ---- */
+
+/* A copy that stands before `at` may not read a version of a state that has been replaced by then. */
+static bool can_copy(const recompute *p, const wf_node *n, const wf_node *at)
+{
+    for (int i = 0; i < n->nin; i++) {
+        const wf_value *root = wf_value_root(n->in[i]);
+        int writer = root->state ? p->writer[slot(p, root)] : -1;
+        if (writer >= 0 && writer < at->id)
+            return false;
+    }
+    return true;
+}
+
+/* What stands for v in the gradient, from `at` on: v itself, or its copy. Nodes are walked backwards
+ * from v and then copied in their old order: a model is deeper than a stack should be. */
+static wf_value *again(recompute *p, wf_value *v, const wf_node *at, int *stack)
+{
+    int depth = 0;
+    if (p->kept[slot(p, v)] || !can_copy(p, v->node, at))
+        return v;
+    stack[depth++] = v->node->id;
+    while (depth > 0 && p->g->status == WF_OK) {
+        wf_node *n = p->g->nodes[stack[depth - 1]];
+        int before = depth;
+        for (int i = 0; i < n->nin; i++) {
+            wf_value *x = n->in[i];
+            if (!p->kept[slot(p, x)] && !p->copies[slot(p, x)] && can_copy(p, x->node, at))
+                stack[depth++] = x->node->id;
+        }
+        if (depth > before)
+            continue; /* those first */
+        depth--;
+        if (p->copies[slot(p, &n->out[0])])
+            continue;
+        wf_value *in[8], **operands = in, *y = NULL;
+        if (n->nin > 8)
+            operands = wf_mem_array(p->g->ctx, (size_t)n->nin, sizeof *operands);
+        for (int i = 0; operands && i < n->nin; i++) {
+            wf_value *copy = p->copies[slot(p, n->in[i])];
+            operands[i] = copy ? copy : n->in[i];
+        }
+        if (operands)
+            y = wf_node_add(p->g, n->op, n->attr, NULL, operands, n->nin);
+        if (operands != in)
+            wf_mem_free(p->g->ctx, operands);
+        for (int i = 0; y && i < n->nout; i++)
+            p->copies[slot(p, &n->out[i])] = &y->node->out[i];
+        if (!y)
+            return NULL;
+        wf_report_add(p->report, "recompute", "nodes computed again", 1);
+    }
+    return p->copies[slot(p, v)];
+}
+
+static wf_status visit(recompute *p, wf_node *n, int *stack)
+{
+    wf_rewrite_before(&p->r, n);
+    for (int i = 0; i < n->nin; i++) {
+        wf_value *v = n->in[i];
+        if (v->node->backward || p->kept[slot(p, v)])
+            continue;
+        wf_value *copy = again(p, v, n, stack);
+        if (!copy)
+            return p->g->status != WF_OK ? p->g->status : WF_ERR_MEMORY;
+        n->in[i] = copy;
+    }
+    return WF_OK;
+}
+
+static wf_status run(recompute *p, int64_t every)
+{
+    wf_ctx *ctx = p->g->ctx;
+    size_t values = (size_t)p->r.uses.values + 1;
+    int *stack = NULL;
+    wf_status status = WF_ERR_MEMORY;
+    p->kept = wf_mem_array(ctx, values, sizeof *p->kept);
+    p->copies = wf_mem_array(ctx, values, sizeof *p->copies);
+    p->writer = wf_mem_array(ctx, values, sizeof *p->writer);
+    /* A node can be waiting once for every use of its outputs. */
+    stack = wf_mem_array(ctx, (size_t)p->r.uses.first[p->r.uses.values] + 2, sizeof *stack);
+    if (!p->kept || !p->copies || !p->writer || !stack)
+        goto done;
+    choose_kept(p, every);
+    find_writers(p);
+    bool before = p->g->backward;
+    p->g->backward = true;
+    status = WF_OK;
+    for (int i = 0; i < p->r.count && status == WF_OK; i++)
+        if (p->g->nodes[i]->backward)
+            status = visit(p, p->g->nodes[i], stack);
+    p->g->backward = before;
+done:
+    wf_mem_free(ctx, p->kept);
+    wf_mem_free(ctx, p->copies);
+    wf_mem_free(ctx, p->writer);
+    wf_mem_free(ctx, stack);
+    return status;
+}
+
+wf_status wf_pass_recompute(wf_graph *g, const wf_pass_env *env)
+{
+    bool wanted = env->options->recompute > 0;
+    for (int i = 0; i < g->node_count && !wanted; i++)
+        for (int k = 0; k < g->nodes[i]->nout; k++)
+            wanted |= (g->nodes[i]->out[k].marks & WF_MARK_RECOMPUTE) != 0;
+    if (!wanted)
+        return WF_OK;
+    recompute p = {.g = g, .report = env->report};
+    WF_TRY(wf_rewrite_begin(g, &p.r));
+    return wf_rewrite_end(&p.r, run(&p, env->options->recompute));
+}

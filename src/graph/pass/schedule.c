@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * schedule.c - an order of the nodes that needs less memory at one time.
+ *
+ * Greedy: of the nodes that could run, the one that frees most, or takes least. Constants, and what a
+ * few nodes make of constants and states, could run at any time: such nodes are put right before their
+ * first reader. The order in which a graph was written is usually good, too: whichever needs less memory is
+ * taken, and when they are even the graph stays as it is.
+ */
+#include "base/mem.h"
+#include "graph/pass/order.h"
+#include "graph/pass/pass.h"
+
+/* How often the node that is being asked about reads a value. */
+typedef struct {
+    int asked, times;
+} reader;
+
+typedef struct {
+    const wf_graph *g;
+    wf_edges e;
+    wf_uses uses;
+    uint8_t *lazy;  /* [node] reads constants and states only, through so many nodes; 0: or else */
+    int *reads;     /* [slot] of roots: readers still to come */
+    int64_t *bytes; /* [slot] of roots: what they take; 0 where that does not depend on the order */
+    reader *by;     /* [slot] of roots */
+    int asked;      /* questions so far */
+    int *ready;     /* nodes that could run */
+    int ready_count;
+    int *order;
+    int count;   /* ordered so far */
+    int *anchor; /* [node] of lazy ones: the node before which they go, by its place in order */
+} scheduler;
+
+static int slot(const scheduler *s, const wf_value *v)
+{
+    return wf_uses_slot(&s->uses, v);
+}
+
+/* Longer chains that start from states are computations like any other. */
+#define MOST_LAZY 3
+
+static int laziness(const scheduler *s, const wf_node *n)
+{
+    int depth = 0;
+    if (wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_UPDATE))
+        return 0;
+    for (int k = 0; k < n->nout; k++)
+        if (wf_uses_is_output(&s->uses, &n->out[k]))
+            return 0;
+    for (int k = 0; k < n->nin; k++) {
+        const wf_node *from = n->in[k]->node;
+        if (from->op != WF_OP_state && !s->lazy[from->id])
+            return 0;
+        depth = s->lazy[from->id] > depth ? s->lazy[from->id] : depth;
+    }
+    return depth < MOST_LAZY ? depth + 1 : 0;
+}
+
+static void measure(scheduler *s)
+{
+    for (int i = 0; i < s->g->node_count; i++) {
+        const wf_node *n = s->g->nodes[i];
+        bool own = !wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE);
+        s->lazy[i] = (uint8_t)laziness(s, n);
+        for (int k = 0; k < n->nin; k++)
+            s->reads[slot(s, wf_value_root(n->in[k]))]++;
+        for (int k = 0; k < n->nout && own && !s->lazy[i]; k++) {
+            const wf_value *v = &n->out[k];
+            if (wf_uses_count(&s->uses, v) > 0 && !wf_uses_is_output(&s->uses, v))
+                s->bytes[slot(s, v)] = (int64_t)wf_type_bytes(v->type, wf_dims_count(&v->shape));
+        }
+    }
+}
+
+/* By how many bytes memory grows when node i runs now: its results, less what nobody needs then. */
+static int64_t growth(scheduler *s, int i)
+{
+    const wf_node *n = s->g->nodes[i];
+    int64_t sum = 0;
+    s->asked++;
+    for (int k = 0; k < n->nout; k++)
+        sum += s->bytes[slot(s, &n->out[k])];
+    for (int k = 0; k < n->nin; k++) {
+        int r = slot(s, wf_value_root(n->in[k]));
+        reader *by = &s->by[r];
+        *by = (reader){s->asked, by->asked == s->asked ? by->times + 1 : 1};
+        if (by->times == s->reads[r])
+            sum -= s->bytes[r];
+    }
+    return sum;
+}
+
+static void take(scheduler *s, int i)
+{
+    const wf_node *n = s->g->nodes[i];
+    s->order[s->count++] = i;
+    for (int k = 0; k < n->nin; k++)
+        s->reads[slot(s, wf_value_root(n->in[k]))]--;
+    for (int k = s->e.first[i]; k < s->e.first[i + 1]; k++) {
+        int next = s->e.after[k];
+        if (--s->e.waits[next] == 0 && !s->lazy[next])
+            s->ready[s->ready_count++] = next;
+    }
+}
+
+/* Lazy nodes count for nothing and go first, with the sources, for the time being. */
+static void order_greedily(scheduler *s)
+{
+    const wf_graph *g = s->g;
+    for (int i = 0; i < g->node_count; i++)
+        if (s->e.waits[i] == 0 && !s->lazy[i] && !wf_node_is(g->nodes[i], WF_FLAG_SOURCE))
+            s->ready[s->ready_count++] = i; /* constants that are outputs */
+    for (int i = 0; i < g->node_count; i++)
+        if (s->lazy[i] || wf_node_is(g->nodes[i], WF_FLAG_SOURCE))
+            take(s, i);
+    while (s->ready_count > 0) {
+        int best = 0;
+        int64_t least = growth(s, s->ready[0]);
+        for (int k = 1; k < s->ready_count; k++) {
+            int64_t grows = growth(s, s->ready[k]);
+            if (grows < least || (grows == least && s->ready[k] < s->ready[best])) {
+                best = k;
+                least = grows;
+            }
+        }
+        int i = s->ready[best];
+        s->ready[best] = s->ready[--s->ready_count];
+        take(s, i);
+    }
+    wf_assert(s->count == g->node_count);
+}
+
+/* Moves lazy nodes, now at the beginning of the order, before whatever first waits for them. */
+static void sink_lazy(scheduler *s, int *place, int *sunk)
+{
+    int n = s->g->node_count, at = 0;
+    for (int i = 0; i < n; i++)
+        place[s->order[i]] = i;
+    for (int i = n - 1; i >= 0; i--) {
+        s->anchor[i] = s->lazy[i] ? n : place[i];
+        for (int k = s->e.first[i]; k < s->e.first[i + 1] && s->lazy[i]; k++)
+            if (s->anchor[s->e.after[k]] < s->anchor[i])
+                s->anchor[i] = s->anchor[s->e.after[k]];
+    }
+    /* Counting sort by anchor; lazy nodes of one anchor stay in their old order, before it. */
+    int *begin = s->ready; /* as long as there are nodes, and free by now */
+    for (int i = 0; i <= n; i++)
+        begin[i] = 0;
+    for (int i = 0; i < n; i++)
+        begin[s->anchor[i]]++;
+    for (int i = 0; i <= n; i++) {
+        int count = begin[i];
+        begin[i] = at;
+        at += count;
+    }
+    for (int i = 0; i < n; i++)
+        if (s->lazy[i])
+            sunk[begin[s->anchor[i]]++] = i;
+    for (int i = 0; i < n; i++)
+        if (!s->lazy[i])
+            sunk[begin[s->anchor[i]]++] = i;
+}
+
+static wf_status run(scheduler *s, wf_graph *g, const wf_pass_env *env)
+{
+    size_t n = (size_t)g->node_count + 2, values = (size_t)s->uses.values + 1;
+    uint64_t written, greedy;
+    int *scratch = wf_mem_array(g->ctx, 5 * n, sizeof *scratch), *place, *sunk;
+    s->lazy = wf_mem_array(g->ctx, n, sizeof *s->lazy);
+    s->reads = wf_mem_array(g->ctx, values, sizeof *s->reads);
+    s->bytes = wf_mem_array(g->ctx, values, sizeof *s->bytes);
+    s->by = wf_mem_array(g->ctx, values, sizeof *s->by);
+    wf_status status = WF_ERR_MEMORY;
+    if (scratch && s->lazy && s->reads && s->bytes && s->by) {
+        s->ready = scratch;
+        s->order = scratch + n;
+        s->anchor = scratch + 2 * n;
+        place = scratch + 3 * n;
+        sunk = scratch + 4 * n;
+        measure(s);
+        order_greedily(s);
+        sink_lazy(s, place, sunk);
+        status = wf_order_peak(g, NULL, env->target->alignment, &written);
+        if (status == WF_OK)
+            status = wf_order_peak(g, sunk, env->target->alignment, &greedy);
+        if (status == WF_OK && greedy < written)
+            status = wf_graph_reorder(g, sunk);
+        if (status == WF_OK) {
+            wf_report_add(env->report, "schedule", "peak bytes as written", (int64_t)written);
+            wf_report_add(env->report, "schedule", "peak bytes reordered", (int64_t)greedy);
+            wf_report_add(env->report, "schedule", "orders changed", greedy < written);
+        }
+    }
+    wf_mem_free(g->ctx, scratch);
+    wf_mem_free(g->ctx, s->lazy);
+    wf_mem_free(g->ctx, s->reads);
+    wf_mem_free(g->ctx, s->bytes);
+    wf_mem_free(g->ctx, s->by);
+    return status;
+}
+
+wf_status wf_pass_schedule(wf_graph *g, const wf_pass_env *env)
+{
+    scheduler s = {.g = g};
+    WF_TRY(wf_edges_new(g, &s.e));
+    wf_status status = wf_uses_new(g, &s.uses);
+    if (status == WF_OK)
+        status = run(&s, g, env);
+    wf_uses_free(&s.uses);
+    wf_edges_free(&s.e);
+    return status;
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_passes.c: whole models through every pass alone and through all of them.
+ *
+ * The training step of each model of parity_model.c is compiled without any pass, and with each; three
+ * steps must give the same logits, losses, gradients and states: bit for bit after recompute, schedule
+ * and memory, and by bounds after fold and fuse, which may add up in another order.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "device/plan.h"
+#include "graph/pass/order.h"
+#include "graph/pass/pass.h"
+#include "parity_model.h"
+#include "support.h"
+
+#define TOKENS 40
+#define SEQUENCES 3
+#define STEPS 3
+#define ALL_PASSES \
+    (WF_PASS_FOLD | WF_PASS_FUSE | WF_PASS_RECOMPUTE | WF_PASS_SCHEDULE | WF_PASS_MEMORY)
+
+typedef struct {
+    const char *name;
+    wf_compile_options options;
+    bool exact; /* the same bits */
+} variant;
+
+static const variant variants[] = {
+    {"fold", {.without = ALL_PASSES & ~WF_PASS_FOLD}, false},
+    {"fuse", {.without = ALL_PASSES & ~WF_PASS_FUSE}, false},
+    {"recompute every block", {.without = ALL_PASSES & ~WF_PASS_RECOMPUTE, .recompute = 1}, true},
+    {"recompute two blocks", {.without = ALL_PASSES & ~WF_PASS_RECOMPUTE, .recompute = 2}, true},
+    {"schedule", {.without = ALL_PASSES & ~WF_PASS_SCHEDULE}, true},
+    {"memory", {.without = ALL_PASSES & ~WF_PASS_MEMORY}, true},
+    {"the exact ones", {.without = WF_PASS_FOLD | WF_PASS_FUSE, .recompute = 1}, true},
+    {"all", {0}, false},
+    {"all, recompute", {.recompute = 1}, false},
+};
+#define VARIANTS ((int)(sizeof variants / sizeof *variants))
+
+static const char *const devices[] = {"cpu:1", "cpu:2"};
+
+/* ---- One training run ---- */
+
+static wf_graph *build(wf_ctx *ctx, const pm_config *config, pm_model *model)
+{
+    wf_graph *g = wt_graph(ctx);
+    pm_forward(g, config, TOKENS, SEQUENCES, model);
+    pm_gradients(g, model);
+    pm_update(g, model);
+    wf_output(g, "logits", model->logits);
+    wf_output(g, "loss", model->loss);
+    for (int i = 0; i < model->param_count; i++) {
+        char name[PM_MAX_NAME + 8];
+        snprintf(name, sizeof name, "grad.%s", model->param[i].name);
+        wf_output(g, name, model->param[i].grad);
+    }
+    wt_ok(ctx, wf_graph_status(g));
+    return g;
+}
+
+static void write_inputs(wt_run *r, const pm_config *config, uint64_t seed)
+{
+    int32_t tokens[TOKENS], targets[TOKENS], positions[TOKENS],
+        start[SEQUENCES + 1] = {0, 9, 25, 40};
+    wf_rng rng;
+    wf_rng_init(&rng, seed, 7);
+    for (int s = 0, i = 0; s < SEQUENCES; s++)
+        for (int k = 0; i < start[s + 1]; i++, k++) {
+            tokens[i] = (int32_t)wf_rng_below(&rng, (uint64_t)config->vocab);
+            targets[i] = i % 7 == 3 ? -100 : (int32_t)wf_rng_below(&rng, (uint64_t)config->vocab);
+            positions[i] = k;
+        }
+    wt_write(r, "tokens", tokens, sizeof tokens);
+    wt_write(r, "targets", targets, sizeof targets);
+    wt_write(r, "positions", positions, sizeof positions);
+    wt_write(r, "seq_start", start, sizeof start);
+    if (config->llama)
+        wt_write(r, "inv_freq", (float[]){1, 0.1f, 0.01f, 0.001f}, 16);
+    wt_write(r, "lr", &(float){1e-2f}, 4);
+}
+
+static void write_states(wt_run *r, uint64_t seed)
+{
+    wf_info state;
+    for (int i = 0; wf_session_state(r->session, i, &state); i++) {
+        int64_t n = (int64_t)(state.bytes / 4);
+        float *w = malloc(state.bytes);
+        uint64_t stream = 0; /* by name: the order of states may differ */
+        for (const char *c = state.name; *c; c++)
+            stream = stream * 31 + (unsigned char)*c;
+        bool norm = strstr(state.name, "norm") || strstr(state.name, "ln_");
+        bool moment = state.name[1] == '.' && strchr("mv", state.name[0]);
+        wf_random_normal(seed, stream, norm ? 1 : 0, moment ? 0 : 0.1f, w, n);
+        wt_ok(r->ctx, wf_session_write(r->session, state.name, w, state.bytes));
+        free(w);
+    }
+}
+
+/* All results, one after the other: outputs of the last step, then states, each by name. */
+typedef struct {
+    int count;
+    struct {
+        char name[PM_MAX_NAME + 8];
+        float *data;
+        int64_t n;
+    } item[4 * PM_MAX_PARAMS];
+} results;
+
+static void add_result(results *out, const wf_info *info)
+{
+    assert_true(out->count < 4 * PM_MAX_PARAMS);
+    snprintf(out->item[out->count].name, sizeof out->item[0].name, "%s", info->name);
+    out->item[out->count].data = malloc(info->bytes);
+    out->item[out->count++].n = (int64_t)(info->bytes / 4);
+}
+
+static results *train(wf_ctx *ctx, const char *device, wf_graph *g, const pm_config *config,
+                      const wf_compile_options *options, uint64_t seed, wf_memory *memory)
+{
+    results *out = calloc(1, sizeof *out);
+    wt_run r = wt_open(ctx, device);
+    wf_info info;
+    wt_ok(ctx, wf_compile_with(r.session, g, options, &r.exec));
+    write_inputs(&r, config, seed);
+    write_states(&r, seed);
+    for (int32_t step = 1; step <= STEPS; step++) {
+        wt_write(&r, "step", &step, sizeof step);
+        wt_run_once(&r);
+    }
+    for (int i = 0; wf_exec_output(r.exec, i, &info); i++) {
+        add_result(out, &info);
+        wt_read(&r, info.name, out->item[out->count - 1].data, info.bytes);
+    }
+    for (int i = 0; wf_session_state(r.session, i, &info); i++) {
+        add_result(out, &info);
+        wt_ok(ctx,
+              wf_session_read(r.session, info.name, out->item[out->count - 1].data, info.bytes));
+    }
+    wf_exec_memory(r.exec, memory);
+    wt_close(&r);
+    return out;
+}
+
+static void results_free(results *r)
+{
+    for (int i = 0; i < r->count; i++)
+        free(r->item[i].data);
+    free(r);
+}
+
+/* Of the largest number in each result. The key bias of GPT-2 has no gradient but rounding noise, of
+ * which Adam makes full steps: its states are left out (see test_parity.c). */
+#define CLOSE 2e-5
+
+static void compare(const results *got, const results *want, bool exact, const char *what)
+{
+    assert_int_equal(got->count, want->count);
+    for (int i = 0; i < want->count; i++) {
+        int k = 0;
+        while (k < got->count && strcmp(got->item[k].name, want->item[i].name) != 0)
+            k++;
+        assert_true(k < got->count);
+        const float *a = got->item[k].data, *b = want->item[i].data;
+        int64_t n = want->item[i].n;
+        if (exact && memcmp(a, b, (size_t)n * 4) != 0)
+            fail_msg("%s: %s has other bits", what, want->item[i].name);
+        double largest = 0, apart = 0;
+        bool finite = true;
+        for (int64_t e = 0; e < n; e++) {
+            finite &= isfinite(a[e]) && isfinite(b[e]);
+            largest = fmax(largest, fabs((double)b[e]));
+            apart = fmax(apart, fabs((double)a[e] - (double)b[e]));
+        }
+        bool noise = strstr(want->item[i].name, "c_attn.bias") != NULL;
+        if (!finite || (!noise && apart > CLOSE * largest))
+            fail_msg("%s: %s is off by %.3g of %.3g", what, want->item[i].name, apart, largest);
+    }
+}
+
+/* ---- Tests ---- */
+
+static void test_models(void **state)
+{
+    wf_ctx *ctx = *state;
+    uint64_t seed = wt_seed();
+    const wf_compile_options none = {.without = ALL_PASSES};
+    for (int m = 0; m < PM_MODELS; m++) {
+        const pm_config *config = &pm_configs[m];
+        pm_model model;
+        wf_memory plain, memory;
+        wf_graph *g = build(ctx, config, &model);
+        results *want = train(ctx, "cpu:1", g, config, &none, seed, &plain);
+        for (int v = 0; v < VARIANTS; v++)
+            for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
+                char what[128];
+                snprintf(what, sizeof what, "%s with %s on %s, WEFT_SEED=%llu", config->name,
+                         variants[v].name, devices[d], (unsigned long long)seed);
+                results *got =
+                    train(ctx, devices[d], g, config, &variants[v].options, seed, &memory);
+                compare(got, want, variants[v].exact, what);
+                results_free(got);
+                if (d == 0)
+                    print_message("%-13s %-22s %7zu bytes of activations, bound %7zu\n",
+                                  config->name, variants[v].name, memory.activations,
+                                  memory.lower_bound);
+            }
+        results_free(want);
+        wf_graph_free(g);
+    }
+}
+
+/* Any legal order gives the same bits, before and after the exact passes. */
+static void test_orders(void **state)
+{
+    wf_ctx *ctx = *state;
+    uint64_t seed = wt_seed();
+    const wf_compile_options none = {.without = ALL_PASSES};
+    for (int m = 0; m < 2; m++) {
+        const pm_config *config = &pm_configs[m];
+        pm_model model;
+        wf_memory memory;
+        wf_graph *g = build(ctx, config, &model);
+        results *want = train(ctx, "cpu:1", g, config, &none, seed, &memory);
+        for (uint64_t i = 0; i < 12; i++) {
+            const variant *v = &variants[i % 2 == 0 ? 5 : 6];
+            char what[128];
+            snprintf(what, sizeof what, "%s in order %d with %s, WEFT_SEED=%llu", config->name,
+                     (int)i, v->name, (unsigned long long)seed);
+            wt_ok(ctx, wf_order_shuffle(g, seed + i));
+            results *got = train(ctx, "cpu:2", g, config, &v->options, seed, &memory);
+            compare(got, want, true, what);
+            results_free(got);
+        }
+        results_free(want);
+        wf_graph_free(g);
+    }
+}
+
+static size_t activations(wf_ctx *ctx, wf_graph *g, wf_compile_options options, wf_report *report)
+{
+    wf_device *device;
+    wf_plan *plan;
+    wt_ok(ctx, wf_device_open(ctx, "cpu:1", &device));
+    wt_ok(ctx, wf_plan_new(device, g, &options, NULL, report, &plan));
+    size_t bytes = plan->memory.activations;
+    wf_plan_free(plan);
+    wf_device_close(device);
+    return bytes;
+}
+
+/* A chain of blocks, each keeping much for its gradient. */
+static wf_graph *chain(wf_ctx *ctx, int blocks, bool mark_values)
+{
+    wf_graph *g = wt_graph(ctx);
+    wf_value *w = wf_state(g, "w", WF_F32, 2, (int64_t[]){64, 64}), *grad;
+    wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){128, 64});
+    for (int i = 0; i < blocks; i++) {
+        wf_value *y = wf_linear(g, x, w, NULL), *h = wf_unary(g, "tanh", y);
+        if (mark_values) {
+            wf_recompute(g, y);
+            wf_recompute(g, h);
+        }
+        x = wf_block(g, wf_unary(g, "sin", wf_binary(g, "add", x, h)));
+    }
+    wf_value *loss = wf_reduce(g, "mean", wf_binary(g, "mul", x, x), 3, false);
+    wt_ok(ctx, wf_grad(g, loss, &w, 1, &grad));
+    wf_sgd(g, w, NULL, grad, wf_fill(g, WF_F32, 0, NULL, 0.1), NULL, NULL, NULL);
+    wf_output(g, "loss", loss);
+    return g;
+}
+
+static void test_recompute_saves_memory(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_report report = {0};
+    const uint32_t without = WF_PASS_FOLD | WF_PASS_FUSE;
+    wf_graph *g = chain(ctx, 16, false);
+    size_t all = activations(ctx, g, (wf_compile_options){.without = without}, NULL);
+    size_t one =
+        activations(ctx, g, (wf_compile_options){.without = without, .recompute = 1}, NULL);
+    size_t four =
+        activations(ctx, g, (wf_compile_options){.without = without, .recompute = 4}, &report);
+    print_message("16 blocks: %zu bytes; recomputing each %zu, four at a time %zu\n", all, one,
+                  four);
+    assert_true(one < all * 2 / 3);
+    assert_true(four < all / 2);
+    assert_true(wf_report_get(&report, "recompute", "nodes computed again") >= 3 * 16);
+    wf_graph_free(g);
+
+    report = (wf_report){0};
+    g = chain(ctx, 16, true); /* chosen values only */
+    size_t chosen = activations(ctx, g, (wf_compile_options){.without = without}, &report);
+    assert_true(chosen < all);
+    assert_int_equal(wf_report_get(&report, "recompute", "nodes computed again"), 2 * 16);
+    wf_graph_free(g);
+}
+
+/* A copy must not read a state that has been changed in between: such values are kept after all. */
+static void test_recompute_and_states(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_graph *g = wt_graph(ctx);
+    wf_value *w = wf_state(g, "w", WF_F32, 1, (int64_t[]){2}), *grad;
+    wf_value *x = wf_input(g, "x", WF_F32, 1, (int64_t[]){2});
+    wf_value *h = wf_recompute(g, wf_scale(g, wf_reshape(g, w, 2, (int64_t[]){2, 1}), 3));
+    wf_value *y = wf_recompute(g, wf_reshape(g, h, 1, (int64_t[]){2}));
+    wf_value *loss = wf_reduce(g, "sum", wf_binary(g, "mul", x, y), 1, false);
+    wf_assign(g, w, x, NULL);
+    wt_ok(ctx, wf_grad(g, loss, &x, 1, &grad)); /* reads y */
+    wf_output(g, "grad", grad);
+    wt_run r = wt_open(ctx, "cpu:1");
+    wt_compile(&r, g);
+    wt_set_state(&r, "w", (float[]){1, 2}, 2);
+    wt_write(&r, "x", (float[]){7, 8}, 8);
+    wt_run_once(&r);
+    wt_expect(&r, "grad", {3, 6});
+    wt_close(&r);
+}
+
+/* Wide branches, written one after the other: run one to its end before the next begins. */
+static void test_schedule_saves_memory(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_report report = {0};
+    wf_graph *g = wt_graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 1, (int64_t[]){4096}), *branch[16], *sum = NULL;
+    for (int i = 0; i < 16; i++)
+        branch[i] = wf_unary(g, "sin", wf_scale(g, x, i));
+    for (int i = 0; i < 16; i++) {
+        wf_value *y = wf_reduce(g, "sum", branch[i], 1, false);
+        sum = sum ? wf_binary(g, "add", sum, y) : y;
+    }
+    wf_output(g, "sum", sum);
+    size_t as_written =
+        activations(ctx, g, (wf_compile_options){.without = WF_PASS_SCHEDULE}, NULL);
+    size_t reordered = activations(ctx, g, (wf_compile_options){0}, &report);
+    print_message("16 branches: %zu bytes as written, %zu reordered\n", as_written, reordered);
+    assert_true(as_written >= 16 * 4096 * 4);
+    assert_true(reordered < 3 * 4096 * 4);
+    assert_int_equal(wf_report_get(&report, "schedule", "orders changed"), 1);
+    wf_graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_models),
+        wt_test(test_orders),
+        wt_test(test_recompute_saves_memory),
+        wt_test(test_recompute_and_states),
+        wt_test(test_schedule_saves_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
