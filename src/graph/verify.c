@@ -5,6 +5,7 @@
  * Each kind of fault has a name, which begins its sentence. The verifier trusts nothing that a pass
  * could have got wrong: it derives types and shapes anew and follows the versions of every state.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -14,6 +15,9 @@ typedef struct {
     wf_graph *g;
     int *version; /* by id of state nodes: the version that readers may see at this point */
     int *writer;  /* by id of state nodes: the node that made it, -1 for none */
+    /* By id of nodes that are views: whose storage they show. wf_value_root would walk a chain of
+     * views from its end again and again. */
+    const wf_value **root;
 } verifier;
 
 #define FAULT(v, name, ...) wf_fail((v)->g->ctx, WF_ERR_GRAPH, name ": " __VA_ARGS__)
@@ -104,10 +108,15 @@ static wf_status check_types(const verifier *v, const wf_node *n)
 
 /* ---- States ---- */
 
+static const wf_value *root_of(const verifier *v, const wf_value *x)
+{
+    return wf_node_is(x->node, WF_FLAG_VIEW) ? v->root[x->node->id] : x;
+}
+
 static wf_status check_reads(const verifier *v, const wf_node *n)
 {
     for (int i = 0; i < n->nin; i++) {
-        const wf_value *root = wf_value_root(n->in[i]);
+        const wf_value *root = root_of(v, n->in[i]);
         if (!root->state)
             continue;
         int s = root->state->id;
@@ -155,24 +164,61 @@ static wf_status check_writes(verifier *v, const wf_node *n)
 
 /* ---- The whole ---- */
 
+/* A name that may stand once among those of its kind: an op, or WF_OP_COUNT for outputs. */
+typedef struct {
+    const char *name;
+    int kind, place;
+} used_name;
+
+static int compare_names(const void *left, const void *right)
+{
+    const used_name *a = left, *b = right;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    int order = strcmp(a->name, b->name);
+    return order ? order : a->place - b->place;
+}
+
+static wf_status find_twins(const verifier *v, used_name *names, size_t n)
+{
+    qsort(names, n, sizeof *names, compare_names);
+    for (size_t i = 1; i < n; i++) {
+        const used_name *a = &names[i - 1], *b = &names[i];
+        if (a->kind != b->kind || strcmp(a->name, b->name) != 0)
+            continue;
+        if (a->kind == WF_OP_COUNT)
+            return FAULT(v, "duplicate-name", "two outputs are called '%s'", a->name);
+        return FAULT(v, "duplicate-name", "nodes %d and %d (%s) are both called '%s'", a->place,
+                     b->place, wf_op_get((wf_op)a->kind)->name, a->name);
+    }
+    return WF_OK;
+}
+
 static wf_status check_names(const verifier *v)
 {
     const wf_graph *g = v->g;
+    size_t n = 0, most = (size_t)g->node_count + (size_t)g->output_count;
+    used_name *names = wf_mem_array(g->ctx, most, sizeof *names);
+    if (!names)
+        return WF_ERR_MEMORY;
     for (int i = 0; i < g->node_count; i++)
-        for (int k = 0; g->nodes[i]->name && k < i; k++)
-            if (g->nodes[k]->op == g->nodes[i]->op &&
-                strcmp(g->nodes[k]->name, g->nodes[i]->name) == 0)
-                return FAULT(v, "duplicate-name", "nodes %d and %d (%s) are both called '%s'", k, i,
-                             op_name(g->nodes[i]), g->nodes[i]->name);
-    for (int i = 0; i < g->output_count; i++) {
-        const wf_named *o = &g->outputs[i];
-        if (!o->value || !wf_graph_has(g, o->value))
+        if (g->nodes[i]->name)
+            names[n++] = (used_name){g->nodes[i]->name, (int)g->nodes[i]->op, i};
+    for (int i = 0; i < g->output_count; i++)
+        names[n++] = (used_name){g->outputs[i].name, WF_OP_COUNT, i};
+    wf_status status = find_twins(v, names, n);
+    wf_mem_free(g->ctx, names);
+    return status;
+}
+
+static wf_status check_outputs(const verifier *v)
+{
+    for (int i = 0; i < v->g->output_count; i++) {
+        const wf_named *o = &v->g->outputs[i];
+        if (!o->value || !wf_graph_has(v->g, o->value))
             return FAULT(v, "dangling-output", "output '%s' is no value of this graph", o->name);
         if (wf_node_is(o->value->node, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE))
             return FAULT(v, "shared-output", "output '%s' has no storage of its own", o->name);
-        for (int k = 0; k < i; k++)
-            if (strcmp(g->outputs[k].name, o->name) == 0)
-                return FAULT(v, "duplicate-name", "two outputs are called '%s'", o->name);
     }
     return WF_OK;
 }
@@ -184,6 +230,7 @@ static wf_status check_nodes(verifier *v)
         v->writer[i] = -1;
         WF_TRY(check_node(v, n, i));
         WF_TRY(check_types(v, n));
+        v->root[i] = n->nin ? root_of(v, n->in[0]) : NULL;
         WF_TRY(check_reads(v, n));
         WF_TRY(check_writes(v, n));
     }
@@ -196,12 +243,14 @@ wf_status wf_graph_verify(wf_graph *g)
         return wf_fail(g->ctx, g->status, "%s", g->message);
     size_t n = (size_t)g->node_count;
     verifier v = {.g = g, .version = wf_mem_array(g->ctx, 2 * n, sizeof *v.version)};
-    if (!v.version)
-        return WF_ERR_MEMORY;
-    v.writer = v.version + n;
-    wf_status status = check_nodes(&v);
+    v.root = wf_mem_array(g->ctx, n, sizeof *v.root);
+    v.writer = v.version ? v.version + n : NULL;
+    wf_status status = v.version && v.root ? check_nodes(&v) : WF_ERR_MEMORY;
+    if (status == WF_OK)
+        status = check_outputs(&v);
     if (status == WF_OK)
         status = check_names(&v);
     wf_mem_free(g->ctx, v.version);
+    wf_mem_free(g->ctx, v.root);
     return status;
 }
