@@ -458,7 +458,7 @@ static void test_attribute_garbage_is_refused(void **state)
         {"slice", "begin=9223372036854775808", "attribute begin"},
         {"slice", "begin=-99999999999999999999999", "attribute begin"},
         {"scale", "factor=1e999", "attribute factor"},
-        {"scale", "factor=nan", "attribute factor"},
+        {"scale", "factor=nana", "attribute factor"},
         {"scale", "factor=", "attribute factor"},
         {"cast", "type=f33", "attribute type"},
         {"cast", "type=none", "attribute type"},

@@ -107,7 +107,7 @@ void wf_text_from_double(char out[WF_TEXT_DOUBLE], double value)
 bool wf_text_to_double(const char **s, double *out)
 {
     char text[64], *end;
-    size_t n = strspn(*s, "0123456789+-.eEinf"), at = 0;
+    size_t n = strspn(*s, "0123456789+-.eEinfa"), at = 0;
     const char *point = localeconv()->decimal_point;
     if (n == 0 || n > sizeof text - 8 || strlen(point) > 4)
         return false;
