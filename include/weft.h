@@ -160,6 +160,17 @@ WF_API wf_status wf_graph_status(const wf_graph *graph);
 /* Checks everything that must hold of a graph: order, arity, types, shapes, versions of states. */
 WF_API wf_status wf_graph_verify(wf_graph *graph);
 
+/* The whole graph as text, to be read, compared and kept: a node a line, with types and shapes. The
+ * text ends with a NUL, which *bytes (may be NULL) does not count, and goes back by wf_text_free. */
+WF_API wf_status wf_graph_text(const wf_graph *graph, char **out, size_t *bytes);
+/* Reads such a text; it need not end with a NUL, and may come from anywhere: what is wrong with it is
+ * said with the number of its line. Written again, the graph gives the same text, byte for byte. A
+ * text written by hand may leave out attributes that have a default, and what follows the arrow. */
+WF_API wf_status wf_graph_parse(wf_ctx *ctx, const char *text, size_t bytes, wf_graph **out);
+/* A drawing, for Graphviz's dot: states orange, inputs green, updates red, gradients violet. */
+WF_API wf_status wf_graph_dot(const wf_graph *graph, char **out, size_t *bytes);
+WF_API void wf_text_free(wf_ctx *ctx, char *text);
+
 WF_API wf_type wf_value_type(const wf_value *value);
 WF_API int wf_value_rank(const wf_value *value);
 WF_API int64_t wf_value_dim(const wf_value *value, int axis); /* 0 when there is no such axis */

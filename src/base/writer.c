@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/* writer.c - see writer.h. */
+#include "base/writer.h"
+
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#define FIRST_BYTES 4096
+
+/* Room for `bytes` more and the NUL. Doubling keeps the copying in proportion to the text. */
+static bool make_room(wf_writer *w, size_t bytes)
+{
+    size_t need, cap = w->cap ? w->cap : FIRST_BYTES;
+    if (w->status != WF_OK)
+        return false;
+    if (!wf_add_size(w->len, bytes, &need) || !wf_add_size(need, 1, &need))
+        need = SIZE_MAX; /* refused, with a message, by wf_mem_grow */
+    if (need <= w->cap)
+        return true;
+    while (cap < need && wf_mul_size(cap, 2, &cap))
+        ;
+    cap = cap < need ? need : cap;
+    char *grown = wf_mem_grow(w->ctx, w->text, cap);
+    if (!grown) {
+        w->status = WF_ERR_MEMORY;
+        return false;
+    }
+    w->text = grown;
+    w->cap = cap;
+    return true;
+}
+
+void wf_writer_print(wf_writer *w, const char *fmt, ...)
+{
+    size_t wanted = 0;
+    for (int attempt = 0; attempt < 2 && make_room(w, wanted); attempt++) {
+        size_t room = w->cap - w->len;
+        va_list args;
+        va_start(args, fmt);
+        int n = vsnprintf(w->text + w->len, room, fmt, args);
+        va_end(args);
+        wf_assert(n >= 0);
+        wanted = (size_t)n;
+        if (wanted < room) {
+            w->len += wanted;
+            return;
+        }
+    }
+}
+
+void wf_writer_char(wf_writer *w, char c)
+{
+    if (!make_room(w, 1))
+        return;
+    w->text[w->len++] = c;
+    w->text[w->len] = '\0';
+}
+
+wf_status wf_writer_take(wf_writer *w, char **out, size_t *bytes)
+{
+    wf_status status = make_room(w, 0) ? WF_OK : w->status;
+    *out = NULL;
+    if (bytes)
+        *bytes = status == WF_OK ? w->len : 0;
+    if (status == WF_OK)
+        *out = w->text;
+    else
+        wf_mem_free(w->ctx, w->text);
+    *w = (wf_writer){.ctx = w->ctx};
+    return status;
+}

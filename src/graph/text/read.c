@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * read.c - a graph from text: see text_priv.h for the form.
+ *
+ * The text comes from anywhere. Nothing is allocated by a number that stands in it, only in
+ * proportion to what has been read; every node passes wf_node_add, the whole passes the verifier;
+ * and no step takes longer than the text is long, but for a logarithm.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "graph/text/text_priv.h"
+
+#define WORD_BYTES 64
+#define SHOWN 60 /* bytes of a name or word that a sentence repeats */
+
+/* A name that may stand only once among those of its kind. */
+typedef struct {
+    const char *name; /* in the graph's arena */
+    int kind;         /* the op of a source; WF_OP_COUNT: an output */
+    int64_t line;
+} used_name;
+
+typedef struct {
+    wf_ctx *ctx;
+    wf_graph *g;
+    const char *at, *end;        /* what is left of the line */
+    const char *next, *text_end; /* what is left of the text after it */
+    int64_t line;                /* its number, from 1 */
+    bool ended;                  /* the "end" has come */
+    bool counted;                /* "streams" has come */
+    int *ids;                    /* [node_count]: how the text calls each node; increasing */
+    int id_cap;
+    used_name *names;
+    int name_count, name_cap;
+    char *name; /* the last one read, without escapes */
+    size_t name_cap_bytes;
+    wf_value *in[WF_MANY]; /* operands of the node being read */
+    int nin;
+} reader;
+
+/* ---- Failures ---- */
+
+static wf_status fail(reader *r, const char *fmt, ...) WF_PRINTF(2, 3);
+static wf_status fail(reader *r, const char *fmt, ...)
+{
+    char text[WF_MESSAGE_BYTES];
+    size_t len = 0;
+    va_list args;
+    va_start(args, fmt);
+    wf_text_vappend(text, sizeof text, &len, fmt, args);
+    va_end(args);
+    return wf_fail(r->ctx, WF_ERR_FORMAT, "line %lld: %s", (long long)r->line, text);
+}
+
+/* A builder refused, and the context has its sentence. */
+static wf_status fail_as_built(reader *r)
+{
+    if (r->ctx->status == WF_ERR_MEMORY)
+        return WF_ERR_MEMORY;
+    return wf_fail(r->ctx, WF_ERR_FORMAT, "line %lld: %s", (long long)r->line, r->ctx->message);
+}
+
+/* What stands where something else was wanted, for a sentence. */
+static wf_status fail_wanted(reader *r, const char *wanted)
+{
+    size_t n = (size_t)(r->end - r->at);
+    if (n == 0)
+        return fail(r, "the line ends where %s should stand", wanted);
+    return fail(r, "'%.*s' stands where %s should", (int)(n < SHOWN ? n : SHOWN), r->at, wanted);
+}
+
+/* ---- Pieces of a line ---- */
+
+/* Moves to the next line with something on it; *more is false at the end of the text. */
+static wf_status next_line(reader *r, bool *more)
+{
+    for (*more = false; !*more && r->next < r->text_end;) {
+        size_t left = (size_t)(r->text_end - r->next);
+        const char *newline = memchr(r->next, '\n', left);
+        r->at = r->next;
+        r->end = newline ? newline : r->text_end;
+        r->next = newline ? newline + 1 : r->text_end;
+        r->line++;
+        if (r->end - r->at > WF_TEXT_LINE)
+            return fail(r, "it is longer than %d bytes", WF_TEXT_LINE);
+        for (const char *s = r->at; s < r->end; s++)
+            if (*s < ' ' || *s > '~')
+                return fail(r, "byte 0x%02x is not printable ASCII", (unsigned)(unsigned char)*s);
+        while (r->at < r->end && *r->at == ' ')
+            r->at++;
+        *more = r->at < r->end && *r->at != '#';
+    }
+    return WF_OK;
+}
+
+static void skip_space(reader *r)
+{
+    while (r->at < r->end && *r->at == ' ')
+        r->at++;
+}
+
+/* Whether this text comes next; if so it is passed. */
+static bool take(reader *r, const char *text)
+{
+    size_t n = strlen(text);
+    skip_space(r);
+    if ((size_t)(r->end - r->at) < n || memcmp(r->at, text, n) != 0)
+        return false;
+    r->at += n;
+    return true;
+}
+
+static wf_status expect(reader *r, const char *text)
+{
+    char wanted[16];
+    if (take(r, text))
+        return WF_OK;
+    snprintf(wanted, sizeof wanted, "'%s'", text);
+    return fail_wanted(r, wanted);
+}
+
+static wf_status expect_end(reader *r)
+{
+    skip_space(r);
+    return r->at == r->end ? WF_OK : fail_wanted(r, "the end of the line");
+}
+
+static bool in_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* Letters, digits and '_'; `what` is for the sentence. */
+static wf_status take_word(reader *r, const char *what, char word[WORD_BYTES])
+{
+    size_t n = 0;
+    skip_space(r);
+    while (r->at + n < r->end && in_word(r->at[n]))
+        n++;
+    if (n == 0 || n >= WORD_BYTES)
+        return fail_wanted(r, what);
+    memcpy(word, r->at, n);
+    word[n] = '\0';
+    r->at += n;
+    return WF_OK;
+}
+
+/* Digits only; `what` is for the sentence. */
+static wf_status take_number(reader *r, const char *what, int64_t most, int64_t *out)
+{
+    const char *start = r->at;
+    *out = 0;
+    for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++)
+        if (!wf_mul_i64(*out, 10, out) || !wf_add_i64(*out, *r->at - '0', out) || *out > most)
+            return fail(r, "%s is larger than %lld", what, (long long)most);
+    return r->at > start ? WF_OK : fail_wanted(r, what);
+}
+
+static int hex_digit(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *found = c ? strchr(digits, c) : NULL;
+    return found ? (int)(found - digits) : -1;
+}
+
+/* One byte of a name, after its escape if it has one. */
+static wf_status take_name_byte(reader *r, char *out)
+{
+    *out = *r->at++;
+    if (*out != '\\')
+        return WF_OK;
+    char escape = r->at < r->end ? *r->at++ : '\0';
+    *out = escape;
+    if (escape == '"' || escape == '\\')
+        return WF_OK;
+    int high = escape == 'x' && r->end - r->at >= 2 ? hex_digit(r->at[0]) : -1;
+    int low = high >= 0 ? hex_digit(r->at[1]) : -1;
+    if (low < 0)
+        return fail(r, "a \\ in a name must be followed by \\, \" or x and two digits of 0-9a-f");
+    if (high + low == 0)
+        return fail(r, "a name cannot hold the byte 0");
+    r->at += 2;
+    *out = (char)(high * 16 + low);
+    return WF_OK;
+}
+
+/* A quoted name to r->name. */
+static wf_status take_name(reader *r)
+{
+    WF_TRY(expect(r, "\""));
+    size_t most = (size_t)(r->end - r->at) + 1, n = 0;
+    if (most > r->name_cap_bytes) {
+        char *grown = wf_mem_grow(r->ctx, r->name, most * 2);
+        if (!grown)
+            return WF_ERR_MEMORY;
+        r->name = grown;
+        r->name_cap_bytes = most * 2;
+    }
+    while (r->at < r->end && *r->at != '"')
+        WF_TRY(take_name_byte(r, &r->name[n++]));
+    r->name[n] = '\0';
+    if (r->at == r->end)
+        return fail(r, "the name has no closing quote");
+    r->at++;
+    return n > 0 ? WF_OK : fail(r, "the name is empty");
+}
+
+/* ---- Tables of the reader ---- */
+
+/* The node that the text calls %id, or NULL. Ids only grow, so halving finds them, and an id that is
+ * as large as can be costs no memory. */
+static wf_node *find_node(const reader *r, int64_t id)
+{
+    int low = 0, high = r->g->node_count; /* ids before low are smaller, from high on larger */
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (r->ids[middle] == id)
+            return r->g->nodes[middle];
+        if (r->ids[middle] < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+/* Room for one more element; the old block stays when there is none. */
+static wf_status make_room(reader *r, void **array, int count, int *cap, size_t size)
+{
+    if (count < *cap)
+        return WF_OK;
+    int wanted = *cap ? 2 * *cap : 64;
+    void *grown = wf_mem_grow(r->ctx, *array, (size_t)wanted * size);
+    if (!grown)
+        return WF_ERR_MEMORY;
+    *array = grown;
+    *cap = wanted;
+    return WF_OK;
+}
+
+static wf_status note_name(reader *r, const char *name, int kind)
+{
+    void *names = r->names;
+    wf_status status = make_room(r, &names, r->name_count, &r->name_cap, sizeof *r->names);
+    r->names = names;
+    if (status == WF_OK)
+        r->names[r->name_count++] = (used_name){name, kind, r->line};
+    return status;
+}
+
+static int compare_names(const void *left, const void *right)
+{
+    const used_name *a = left, *b = right;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    int order = strcmp(a->name, b->name);
+    return order ? order : a->line < b->line ? -1 : 1;
+}
+
+/* By sorting: a table with hashes could be made slow by names that were chosen for it. */
+static wf_status check_names(reader *r)
+{
+    if (r->name_count > 0)
+        qsort(r->names, (size_t)r->name_count, sizeof *r->names, compare_names);
+    for (int i = 1; i < r->name_count; i++) {
+        const used_name *a = &r->names[i - 1], *b = &r->names[i];
+        if (a->kind != b->kind || strcmp(a->name, b->name) != 0)
+            continue;
+        r->line = b->line;
+        return fail(r, "the name of this %s stands in line %lld already",
+                    a->kind == WF_OP_COUNT ? "output" : wf_op_get((wf_op)a->kind)->name,
+                    (long long)a->line);
+    }
+    return WF_OK;
+}
+
+/* ---- Values ---- */
+
+static wf_status take_value(reader *r, wf_value **out)
+{
+    int64_t id, index = 0;
+    WF_TRY(expect(r, "%"));
+    WF_TRY(take_number(r, "the number of a value", INT32_MAX - 1, &id));
+    if (r->at < r->end && *r->at == '.') {
+        r->at++;
+        WF_TRY(take_number(r, "the number of a result", WF_MAX_OUT, &index));
+    }
+    wf_node *n = find_node(r, id);
+    if (!n)
+        return fail(r, "there is no value %%%lld", (long long)id);
+    if (index >= n->nout)
+        return fail(r, "%%%lld (%s) has %d result%s, so there is no %%%lld.%lld", (long long)id,
+                    wf_node_def(n)->name, n->nout, n->nout == 1 ? "" : "s", (long long)id,
+                    (long long)index);
+    *out = &n->out[index];
+    return WF_OK;
+}
+
+/* After the '(': operands, up to and with the ')'. */
+static wf_status take_operands(reader *r)
+{
+    r->nin = 0;
+    if (take(r, ")"))
+        return WF_OK;
+    do {
+        if (r->nin == WF_MANY)
+            return fail(r, "there are more than %d operands", WF_MANY);
+        WF_TRY(take_value(r, &r->in[r->nin]));
+        r->nin++;
+    } while (take(r, ","));
+    return expect(r, ")");
+}
+
+/* The attributes: what stands before the "->" or the end of the line. */
+static wf_status take_attrs(reader *r, char text[WF_TEXT_ATTRS])
+{
+    skip_space(r);
+    const char *stop = r->at;
+    while (stop < r->end && !(stop[0] == '-' && r->end - stop > 1 && stop[1] == '>'))
+        stop++;
+    size_t n = (size_t)(stop - r->at);
+    if (n >= WF_TEXT_ATTRS)
+        return fail(r, "the attributes are longer than %d bytes", WF_TEXT_ATTRS - 1);
+    memcpy(text, r->at, n);
+    text[n] = '\0';
+    r->at = stop;
+    return WF_OK;
+}
+
+/* ---- Results ---- */
+
+/* The type and shape must be those that the op's rule gave. */
+static wf_status take_result(reader *r, wf_value *v)
+{
+    char text[256];
+    size_t len = 0, n = 0;
+    wf_value_print(v, text, sizeof text, &len);
+    skip_space(r);
+    while (r->at + n < r->end && r->at[n] != ' ' && !(r->at[n] == ',' && n && r->at[n - 1] == ']'))
+        n++;
+    if (n != len || memcmp(r->at, text, n) != 0)
+        return fail(r, "result %d of %s is %s, not '%.*s'", v->index, wf_node_def(v->node)->name,
+                    text, (int)(n < SHOWN ? n : SHOWN), r->at);
+    r->at += n;
+    for (skip_space(r); r->at < r->end && *r->at != ','; skip_space(r)) {
+        char word[WORD_BYTES];
+        const wf_mark_name *m = wf_mark_names;
+        WF_TRY(take_word(r, "a mark", word));
+        while (m->name && strcmp(m->name, word) != 0)
+            m++;
+        if (!m->name)
+            return fail(r, "there is no mark '%s'", word);
+        v->marks |= m->bit;
+    }
+    return WF_OK;
+}
+
+static wf_status take_results(reader *r, wf_node *n)
+{
+    if (!take(r, "->"))
+        return expect_end(r);
+    for (int i = 0; i < n->nout; i++) {
+        if (i && !take(r, ","))
+            return fail(r, "%s has %d results, not %d", wf_node_def(n)->name, n->nout, i);
+        WF_TRY(take_result(r, &n->out[i]));
+    }
+    skip_space(r);
+    if (r->at < r->end)
+        return fail(r, "%s has %d result%s, not more", wf_node_def(n)->name, n->nout,
+                    n->nout == 1 ? "" : "s");
+    return WF_OK;
+}
+
+/* ---- Statements ---- */
+
+static wf_status add_source(reader *r, wf_op op, const char *attrs, wf_value **out)
+{
+    wf_attr_source a = {0};
+    wf_assert(wf_op_get(op)->attr_bytes == sizeof a);
+    if (wf_attr_parse(r->ctx, wf_op_get(op), attrs, &a) != WF_OK)
+        return fail_as_built(r);
+    *out = wf_node_add(r->g, op, &a, r->name, NULL, 0);
+    if (!*out)
+        return fail_as_built(r);
+    return note_name(r, (*out)->node->name, op);
+}
+
+/* The number of the node that comes next, with room to remember it. */
+static wf_status take_id(reader *r, int *out)
+{
+    const wf_graph *g = r->g;
+    int64_t id;
+    WF_TRY(take_number(r, "the number of a value", INT32_MAX - 1, &id));
+    if (g->node_count > 0 && id <= r->ids[g->node_count - 1])
+        return fail(r, "%%%lld comes after %%%d: the numbers must grow", (long long)id,
+                    r->ids[g->node_count - 1]);
+    if (g->node_count == WF_TEXT_NODES)
+        return fail(r, "a graph cannot have more than %d nodes", WF_TEXT_NODES);
+    *out = (int)id;
+    void *ids = r->ids;
+    wf_status status = make_room(r, &ids, g->node_count, &r->id_cap, sizeof *r->ids);
+    r->ids = ids;
+    return status;
+}
+
+/* op(operands or a name) attributes */
+static wf_status take_call(reader *r, const char *name, wf_value **out)
+{
+    char attrs[WF_TEXT_ATTRS];
+    int op = wf_op_find(name);
+    WF_TRY(expect(r, "("));
+    if (op >= 0 && wf_op_get((wf_op)op)->flags & WF_FLAG_SOURCE) {
+        WF_TRY(take_name(r));
+        WF_TRY(expect(r, ")"));
+        WF_TRY(take_attrs(r, attrs));
+        return add_source(r, (wf_op)op, attrs, out);
+    }
+    WF_TRY(take_operands(r));
+    WF_TRY(take_attrs(r, attrs));
+    *out = wf_op_add(r->g, name, attrs, r->in, r->nin);
+    return *out ? WF_OK : fail_as_built(r);
+}
+
+/* %ID = [backward] call [-> results] */
+static wf_status read_node(reader *r)
+{
+    char word[WORD_BYTES];
+    wf_value *v;
+    int id = 0;
+    WF_TRY(take_id(r, &id));
+    WF_TRY(expect(r, "="));
+    WF_TRY(take_word(r, "the name of an op", word));
+    r->g->backward = strcmp(word, "backward") == 0;
+    if (r->g->backward)
+        WF_TRY(take_word(r, "the name of an op", word));
+    WF_TRY(take_call(r, word, &v));
+    r->ids[r->g->node_count - 1] = id;
+    return take_results(r, v->node);
+}
+
+/* output "NAME" = %ID */
+static wf_status read_output(reader *r)
+{
+    wf_graph *g = r->g;
+    wf_value *value;
+    WF_TRY(take_name(r));
+    WF_TRY(expect(r, "="));
+    WF_TRY(take_value(r, &value));
+    WF_TRY(expect_end(r));
+    /* wf_output would put a copy in between; in the text it stands already. */
+    if (wf_node_is(value->node, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE))
+        return fail(r, "the output has no storage of its own: it must be a copy of this %s",
+                    wf_node_def(value->node)->name);
+    void *outputs = g->outputs;
+    wf_status status = make_room(r, &outputs, g->output_count, &g->output_cap, sizeof *g->outputs);
+    g->outputs = outputs;
+    WF_TRY(status);
+    char *name = wf_arena_strdup(&g->arena, r->name);
+    if (!name)
+        return WF_ERR_MEMORY;
+    g->outputs[g->output_count++] = (wf_named){name, value};
+    return note_name(r, name, WF_OP_COUNT);
+}
+
+/* streams N: so many random streams were given out. */
+static wf_status read_streams(reader *r)
+{
+    if (r->counted || r->g->node_count > 0)
+        return fail(r, "the number of streams must stand once, before all nodes");
+    r->counted = true;
+    skip_space(r);
+    WF_TRY(take_number(r, "the number of streams", INT64_MAX / 2, &r->g->streams));
+    return expect_end(r);
+}
+
+static wf_status read_header(reader *r)
+{
+    bool more;
+    int64_t version;
+    WF_TRY(next_line(r, &more));
+    if (!more || r->line != 1 || !take(r, "weft-graph ")) {
+        r->line = 1;
+        return fail(r, "the text of a graph starts with 'weft-graph %d'", WF_TEXT_VERSION);
+    }
+    WF_TRY(take_number(r, "the version of the text", INT32_MAX, &version));
+    if (version != WF_TEXT_VERSION)
+        return fail(r, "the text has version %lld; this library reads version %d",
+                    (long long)version, WF_TEXT_VERSION);
+    return expect_end(r);
+}
+
+static wf_status read_statement(reader *r)
+{
+    char word[WORD_BYTES];
+    if (r->ended)
+        return fail_wanted(r, "nothing, after the end,");
+    if (take(r, "%"))
+        return read_node(r);
+    WF_TRY(take_word(r, "a node, an output or the end", word));
+    if (strcmp(word, "output") == 0)
+        return read_output(r);
+    if (strcmp(word, "streams") == 0)
+        return read_streams(r);
+    if (strcmp(word, "end") != 0)
+        return fail(r, "there is no statement '%s'", word);
+    r->ended = true;
+    return expect_end(r);
+}
+
+static wf_status read_graph(reader *r)
+{
+    bool more;
+    WF_TRY(read_header(r));
+    WF_TRY(next_line(r, &more));
+    while (more) {
+        WF_TRY(read_statement(r));
+        WF_TRY(next_line(r, &more));
+    }
+    if (!r->ended)
+        return fail(r, "the text stops without an 'end'");
+    r->g->backward = false;
+    WF_TRY(check_names(r));
+    return wf_graph_verify(r->g);
+}
+
+wf_status wf_graph_parse(wf_ctx *ctx, const char *text, size_t bytes, wf_graph **out)
+{
+    *out = NULL;
+    reader *r = wf_mem_new(ctx, sizeof *r);
+    if (!r)
+        return WF_ERR_MEMORY;
+    r->ctx = ctx;
+    r->next = text;
+    r->text_end = text ? text + bytes : NULL;
+    wf_status status = wf_graph_new(ctx, &r->g);
+    if (status == WF_OK)
+        status = read_graph(r);
+    if (status == WF_OK)
+        *out = r->g;
+    else
+        wf_graph_free(r->g);
+    wf_mem_free(ctx, r->ids);
+    wf_mem_free(ctx, r->names);
+    wf_mem_free(ctx, r->name);
+    wf_mem_free(ctx, r);
+    return status;
+}
