@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "base/thread.h"
+#include "device/cpu/activation.h"
 #include "device/cpu/random.h"
 #include "device/cpu/row.h"
 #include "device/cpu/walk.h"
@@ -36,51 +37,19 @@ typedef void span_fn(const span *s);
 
 /* ---- The ops of ops.def: name, and the expression of x, or of a and b ---- */
 
-static inline float sigmoid(float x)
-{
-    float e = expf(-fabsf(x)); /* never overflows */
-    return (x < 0 ? e : 1) / (1 + e);
-}
-
-#define SQRT_2_OVER_PI 0.7978845608028654f
-#define SQRT_HALF 0.7071067811865476f
-#define INV_SQRT_2PI 0.3989422804014327f
-#define GELU_CUBIC 0.044715f
-
-/* (1 + tanh(u)) / 2 is sigmoid(2 u), which stays exact where tanh(u) is close to -1. */
-static inline float gelu_gate(float x)
-{
-    return sigmoid(2 * SQRT_2_OVER_PI * (x + GELU_CUBIC * x * x * x));
-}
-
-/* (1 + erf(u)) / 2, for the same reason. */
-static inline float gelu_erf_gate(float x)
-{
-    return 0.5f * erfcf(-x * SQRT_HALF);
-}
-
-static inline float relu(float x)
-{
-    return x < 0 ? 0 : x; /* NaN stays */
-}
-
-#define UNARY_OPS(X)                  \
-    X(neg, -x)                        \
-    X(exp, expf(x))                   \
-    X(expm1, expm1f(x))               \
-    X(log, logf(x))                   \
-    X(sqrt, sqrtf(x))                 \
-    X(rsqrt, 1 / sqrtf(x))            \
-    X(sin, sinf(x))                   \
-    X(cos, cosf(x))                   \
-    X(tanh, tanhf(x))                 \
-    X(sigmoid, sigmoid(x))            \
-    X(erf, erff(x))                   \
-    X(gelu, gelu_gate(x) * x)         \
-    X(gelu_erf, gelu_erf_gate(x) * x) \
-    X(silu, sigmoid(x) * x)           \
-    X(relu, relu(x))                  \
-    X(relu2, relu(x) * relu(x))
+#define UNARY_OPS(X)              \
+    X(neg, -x)                    \
+    X(exp, expf(x))               \
+    X(expm1, expm1f(x))           \
+    X(log, logf(x))               \
+    X(sqrt, sqrtf(x))             \
+    X(rsqrt, 1 / sqrtf(x))        \
+    X(sin, sinf(x))               \
+    X(cos, cosf(x))               \
+    X(tanh, tanhf(x))             \
+    X(sigmoid, wf_sigmoid_f32(x)) \
+    X(erf, erff(x))               \
+    WF_ACTIVATIONS(X)
 
 #define U(i) ((uint32_t)(i)) /* so that integers wrap around */
 
@@ -146,30 +115,32 @@ static void scale_f32(const span *s)
         out[i] = x[i] * factor;
 }
 
+#define INV_SQRT_2PI 0.3989422804014327f
+
 static inline float gelu_slope(float x)
 {
-    float gate = gelu_gate(x), bend = gate * (1 - gate); /* 0 long before x * x overflows */
-    float slope = 2 * SQRT_2_OVER_PI * (1 + 3 * GELU_CUBIC * x * x);
+    float gate = wf_gelu_gate_f32(x), bend = gate * (1 - gate); /* 0 long before x * x overflows */
+    float slope = 2 * WF_SQRT_2_OVER_PI * (1 + 3 * WF_GELU_CUBIC * x * x);
     return gate + (bend > 0 ? x * bend * slope : 0);
 }
 
 static inline float gelu_erf_slope(float x)
 {
-    return gelu_erf_gate(x) + x * INV_SQRT_2PI * expf(-0.5f * x * x);
+    return wf_gelu_erf_gate_f32(x) + x * INV_SQRT_2PI * expf(-0.5f * x * x);
 }
 
 static inline float silu_slope(float x)
 {
-    float gate = sigmoid(x);
+    float gate = wf_sigmoid_f32(x);
     return gate * (1 + x * (1 - gate));
 }
 
 static inline float activate(int64_t kind, float x)
 {
     switch (kind) {
-    case WF_GLU_SILU: return sigmoid(x) * x;
-    case WF_GLU_GELU: return gelu_gate(x) * x;
-    default: return gelu_erf_gate(x) * x;
+    case WF_GLU_SILU: return wf_sigmoid_f32(x) * x;
+    case WF_GLU_GELU: return wf_gelu_gate_f32(x) * x;
+    default: return wf_gelu_erf_gate_f32(x) * x;
     }
 }
 

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * activation.h - activations of one f32. Kernels that apply one on the way to something else must
+ * give the bits of the op itself, so that each is written once, here.
+ */
+#ifndef WF_DEVICE_CPU_ACTIVATION_H
+#define WF_DEVICE_CPU_ACTIVATION_H
+
+#include <math.h>
+
+static inline float wf_sigmoid_f32(float x)
+{
+    float e = expf(-fabsf(x)); /* never overflows */
+    return (x < 0 ? e : 1) / (1 + e);
+}
+
+#define WF_SQRT_2_OVER_PI 0.7978845608028654f
+#define WF_SQRT_HALF 0.7071067811865476f
+#define WF_GELU_CUBIC 0.044715f
+
+/* (1 + tanh(u)) / 2 is sigmoid(2 u), which stays exact where tanh(u) is close to -1. */
+static inline float wf_gelu_gate_f32(float x)
+{
+    return wf_sigmoid_f32(2 * WF_SQRT_2_OVER_PI * (x + WF_GELU_CUBIC * x * x * x));
+}
+
+/* (1 + erf(u)) / 2, for the same reason. */
+static inline float wf_gelu_erf_gate_f32(float x)
+{
+    return 0.5f * erfcf(-x * WF_SQRT_HALF);
+}
+
+static inline float wf_relu_f32(float x)
+{
+    return x < 0 ? 0 : x; /* NaN stays */
+}
+
+/* The ops of graph/op.h's wf_act: name, and the expression of x. */
+#define WF_ACTIVATIONS(X)                    \
+    X(gelu, wf_gelu_gate_f32(x) * x)         \
+    X(gelu_erf, wf_gelu_erf_gate_f32(x) * x) \
+    X(silu, wf_sigmoid_f32(x) * x)           \
+    X(relu, wf_relu_f32(x))                  \
+    X(relu2, wf_relu_f32(x) * wf_relu_f32(x))
+
+#endif
