@@ -299,6 +299,18 @@ static void build_rest(wf_graph *g)
         &(wf_cross_entropy_options){.label_smoothing = 0.1, .z_loss = 1, .softcap = 9});
 }
 
+/* What no builder makes. */
+static void build_fused(wf_graph *g)
+{
+    wf_attr_norm norm = {.eps = 1e-5};
+    wf_attr_linear_act act = {.act = WF_ACT_SILU};
+    wf_value *x = wf_input(g, "fused x", WF_F32, 2, D(3, 3));
+    wf_value *v = wf_input(g, "fused v", WF_F32, 1, D(3)), *in[] = {x, x, v, v};
+    wf_node_add(g, WF_OP_residual_rms_norm, &norm, NULL, in, 3);
+    wf_node_add(g, WF_OP_residual_layer_norm, &norm, NULL, in, 4);
+    wf_node_add(g, WF_OP_linear_act, &act, NULL, in, 3);
+}
+
 /* The expansion of every op, with memory running out at each of its nodes. */
 static void test_expansion_rules(void **state)
 {
@@ -311,6 +323,7 @@ static void test_expansion_rules(void **state)
     wt_forward(g, &wt_tiny, &m);
     wt_train(g, &m);
     build_rest(g);
+    build_fused(g);
     wt_ok(ctx, wf_graph_status(g));
     for (int i = 0; i < g->node_count; i++) {
         const wf_node *n = g->nodes[i];

@@ -218,6 +218,8 @@ static void test_what_has_no_gradient(void **state)
             sum_all(g, wf_value_output(wf_layer_norm(g, x, NULL, NULL, 1e-5), 2)), x);
     NO_GRAD("softmax_grad has no gradient",
             sum_all(g, wf_op_add(g, "softmax_grad", "", (wf_value *[]){x, x}, 2)), x);
+    NO_GRAD("linear_act has no gradient",
+            sum_all(g, wf_op_add(g, "linear_act", "", (wf_value *[]){x, x}, 2)), x);
     NO_GRAD("assign has no gradient",
             sum_all(g, wf_assign(g, wf_state(g, "s", WF_F32, 2, D(2, 3)), x, NULL)), x);
     NO_GRAD("rope has no gradient with respect to inv_freq",
@@ -242,6 +244,15 @@ static int count_op(const wf_graph *g, wf_op op)
     return n;
 }
 
+/* The fused forms, one after the other: [n, n] -> [n, n]. */
+static wf_value *fused(wf_graph *g, wf_value *x)
+{
+    wf_value *a = wf_op_add(g, "residual_rms_norm", "", (wf_value *[]){x, x}, 2);
+    wf_value *in[] = {wf_value_output(a, 0), wf_value_output(a, 1)};
+    wf_value *b = wf_op_add(g, "residual_layer_norm", "", in, 2);
+    return wf_op_add(g, "linear_act", "act=2", (wf_value *[]){wf_value_output(b, 1), x}, 2);
+}
+
 /* A model in which every op that has an expansion takes part. */
 static void build_everything(wf_graph *g, wt_model *m)
 {
@@ -256,7 +267,7 @@ static void build_everything(wf_graph *g, wt_model *m)
     wf_value *w = wf_accumulate(g, wf_state(g, "w", WF_F32, 2, D(2, 2)), x, NULL);
     wf_value *velocity = wf_state(g, "velocity", WF_F32, 2, D(2, 2));
     wf_sgd(g, w, velocity, x, one, NULL, NULL, &(wf_sgd_options){0.9, 0.1, true});
-    wf_output(g, "paged", paged(g, x));
+    wf_output(g, "paged", paged(g, fused(g, x)));
 }
 
 /* Loss, norm of the gradients and paged attention after two steps. */

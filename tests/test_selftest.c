@@ -86,13 +86,23 @@ static int failures_of(wf_selftest_options options, char *first, size_t size)
 static void test_wrong_results_are_found(void **state)
 {
     (void)state;
-    static const char *const ops[] = {"add",           "exp",
-                                      "scale",         "sum",
-                                      "softmax",       "matmul",
-                                      "rope",          "rms_norm",
-                                      "cross_entropy", "adamw",
-                                      "gather_rows",   "fill",
-                                      "attention",     "layer_norm_grad"};
+    static const char *const ops[] = {"add",
+                                      "exp",
+                                      "scale",
+                                      "sum",
+                                      "softmax",
+                                      "matmul",
+                                      "rope",
+                                      "rms_norm",
+                                      "cross_entropy",
+                                      "adamw",
+                                      "gather_rows",
+                                      "fill",
+                                      "attention",
+                                      "layer_norm_grad",
+                                      "linear_act",
+                                      "residual_layer_norm",
+                                      "residual_rms_norm"};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         char first[1024], command[128];
         wf_selftest_options o = {.op = ops[i], .distort_forward = 1e-3};

@@ -84,6 +84,25 @@ bool wf_op_is_differentiable(wf_op op)
            !(def->flags & WF_FLAG_COMPARE);
 }
 
+static const wf_op acts[WF_ACT_COUNT] = {
+    [WF_ACT_GELU] = WF_OP_gelu, [WF_ACT_GELU_ERF] = WF_OP_gelu_erf, [WF_ACT_SILU] = WF_OP_silu,
+    [WF_ACT_RELU] = WF_OP_relu, [WF_ACT_RELU2] = WF_OP_relu2,
+};
+
+wf_op wf_act_op(int64_t act)
+{
+    wf_assert(act >= 0 && act < WF_ACT_COUNT);
+    return acts[act];
+}
+
+int wf_act_find(wf_op op)
+{
+    for (int i = 0; i < WF_ACT_COUNT; i++)
+        if (acts[i] == op)
+            return i;
+    return -1;
+}
+
 wf_status wf_grad_none(wf_vjp *v)
 {
     (void)v; /* every din stays NULL: zero */

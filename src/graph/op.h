@@ -52,6 +52,16 @@ typedef enum {
     WF_OP_COUNT
 } wf_op;
 
+/* Activations as attributes number them. */
+typedef enum {
+    WF_ACT_GELU,
+    WF_ACT_GELU_ERF,
+    WF_ACT_SILU,
+    WF_ACT_RELU,
+    WF_ACT_RELU2,
+    WF_ACT_COUNT
+} wf_act;
+
 enum {
     WF_FLAG_SOURCE = 1,   /* no inputs, storage given from outside */
     WF_FLAG_VIEW = 2,     /* output may share the storage of input 0 */
@@ -117,6 +127,9 @@ const wf_op_def *wf_op_get(wf_op op);
 int wf_op_find(const char *name);
 bool wf_op_is_core(wf_op op);
 bool wf_op_is_differentiable(wf_op op);
+/* The op that computes an activation, and back: -1 when op is none. */
+wf_op wf_act_op(int64_t act);
+int wf_act_find(wf_op op);
 
 /* Fills a zeroed attribute struct with the defaults. */
 void wf_attr_defaults(const wf_op_def *def, void *attr);

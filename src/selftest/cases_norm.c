@@ -77,6 +77,28 @@ static void build_rms_norm_grad(wf_case *c)
     add_backward(c, y, in, gamma ? 4 : 3);
 }
 
+/* layer_norm and rms_norm of a sum; the latter has no beta. */
+static void build_residual(wf_case *c, int most)
+{
+    const struct norm_case *t = &norm_cases[c->variant];
+    wf_value *in[4] = {wf_case_x(c, t->x, t->lo, t->hi), wf_case_x(c, t->x, -2, 2)};
+    int nin = 2;
+    for (int i = 0; i < t->params && i < most; i++)
+        in[nin++] = param(c, t, i);
+    wf_attr_norm attr = {.eps = t->eps};
+    wf_case_node(c, wf_node_add(c->g, c->row->op, &attr, NULL, in, nin));
+}
+
+static void build_residual_layer_norm(wf_case *c)
+{
+    build_residual(c, 2);
+}
+
+static void build_residual_rms_norm(wf_case *c)
+{
+    build_residual(c, 1);
+}
+
 /* ---- rope ---- */
 
 static const struct rope_case {
@@ -110,6 +132,8 @@ const wf_case_row wf_cases_norm[] = {
     WF_ROW(layer_norm_grad, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
     WF_ROW(rms_norm, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
     WF_ROW(rms_norm_grad, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
+    WF_ROW(residual_layer_norm, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
+    WF_ROW(residual_rms_norm, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
     WF_ROW(rope, WF_LENGTH(rope_cases), WF_TYPES_FLOAT),
     {.build = NULL},
 };

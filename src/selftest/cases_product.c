@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_product.c - cases of matmul and linear. */
+/* cases_product.c - cases of matmul, linear and linear_act. */
 #include "selftest/case.h"
 
 static const struct matmul_case {
@@ -71,19 +71,36 @@ static const struct linear_case {
     {{2, {2, 530}}, 270, true, false}, {{2, {5, 300}}, 260, true, false},
 };
 
-static void build_linear(wf_case *c)
+/* Sets x, w with elements up to w_most, and perhaps bias; returns how many. */
+static int linear_operands(wf_case *c, const struct linear_case *t, double w_most, wf_value *in[3])
 {
-    const struct linear_case *t = &linear_cases[c->variant];
     wf_type type = t->mixed ? wf_case_other_float(c) : c->type;
     c->optional = t->mixed;
-    wf_value *x = wf_case_x(c, t->x, -2, 2);
-    wf_value *w = wf_case_typed(c, type, D(t->n, wf_dims_last(&t->x)), -2, 2);
-    wf_value *bias = t->bias ? wf_case_typed(c, type, D(t->n), -2, 2) : NULL;
-    wf_case_node(c, wf_linear(c->g, x, w, bias));
+    in[0] = wf_case_x(c, t->x, -2, 2);
+    in[1] = wf_case_typed(c, type, D(t->n, wf_dims_last(&t->x)), -w_most, w_most);
+    in[2] = t->bias ? wf_case_typed(c, type, D(t->n), -2, 2) : NULL;
+    return t->bias ? 3 : 2;
+}
+
+static void build_linear(wf_case *c)
+{
+    wf_value *in[3];
+    linear_operands(c, &linear_cases[c->variant], 2, in);
+    wf_case_node(c, wf_linear(c->g, in[0], in[1], in[2]));
+}
+
+/* Every case of linear with two of the activations, and products so small that these bend. */
+static void build_linear_act(wf_case *c)
+{
+    wf_value *in[3];
+    wf_attr_linear_act attr = {.act = c->variant % WF_ACT_COUNT};
+    int nin = linear_operands(c, &linear_cases[c->variant % WF_LENGTH(linear_cases)], 0.25, in);
+    wf_case_node(c, wf_node_add(c->g, WF_OP_linear_act, &attr, NULL, in, nin));
 }
 
 const wf_case_row wf_cases_product[] = {
     WF_ROW(matmul, WF_LENGTH(matmul_cases), WF_TYPES_FLOAT),
     WF_ROW(linear, WF_LENGTH(linear_cases), WF_TYPES_FLOAT),
+    WF_ROW(linear_act, 2 * WF_LENGTH(linear_cases), WF_TYPES_FLOAT),
     {.build = NULL},
 };

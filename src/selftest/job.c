@@ -160,16 +160,16 @@ static double expansion_bound(const wf_job *j)
 }
 
 /* A device that compiles whole graphs runs the expansion of an op, and is held to its bound. That of
- * a backward op computes anew what the forward op saved; where that was stored in a narrow type, the
- * reference starts from rounded numbers and the device does not. */
+ * a backward op computes anew what the forward op saved, that of a fused form what lies between its
+ * ops; where that was stored in a narrow type, the reference starts from rounded numbers and the
+ * device need not. Both are ops without a gradient. */
 static double forward_bound(const wf_job *j)
 {
     const wf_op_def *def = wf_op_get(j->row->op);
     if (j->device->kernels || wf_op_is_core(j->row->op))
         return bound_or(j->row->forward, WF_CASE_FORWARD);
-    bool backward = def->grad == wf_grad_refuse && !(def->flags & WF_FLAG_UPDATE);
-    return expansion_bound(j) +
-           (backward ? 2 * wf_type_get(j->type)->roundoff / WF_ROUNDOFF_F32 : 0);
+    bool saved = def->grad == wf_grad_refuse && !(def->flags & WF_FLAG_UPDATE);
+    return expansion_bound(j) + (saved ? 2 * wf_type_get(j->type)->roundoff / WF_ROUNDOFF_F32 : 0);
 }
 
 /* Builds the case and compares what the device makes of it. */

@@ -11,20 +11,15 @@
 
 /* ---- Activations ---- */
 
-/* f(x) and f'(x), each with its mag. */
-typedef struct {
-    double y, mag, slope, slope_mag;
-} activation;
-
 static double sigmoid(double x)
 {
     return 1 / (1 + exp(-x));
 }
 
-static activation act_silu(double x)
+static wf_ref_act act_silu(double x)
 {
     double s = sigmoid(x);
-    return (activation){
+    return (wf_ref_act){
         .y = x * s,
         .mag = fabs(x * s),
         .slope = s + x * s * (1 - s),
@@ -33,13 +28,13 @@ static activation act_silu(double x)
 }
 
 /* x/2 (1 + t), t = tanh(u). u passes on its roundoff through the slope of tanh, 1 - t^2. */
-static activation act_gelu(double x)
+static wf_ref_act act_gelu(double x)
 {
     const double c = 0.79788456080286535588; /* sqrt(2 / pi) */
     double u = c * (x + 0.044715 * x * x * x), du = c * (1 + 3 * 0.044715 * x * x);
     double t = tanh(u), sech2 = 1 / (cosh(u) * cosh(u));
     double half = 0.5 * (1 + fabs(t)) + 0.5 * sech2 * fabs(u);
-    return (activation){
+    return (wf_ref_act){
         .y = 0.5 * x * (1 + t),
         .mag = fabs(x) * half,
         .slope = 0.5 * (1 + t) + 0.5 * x * sech2 * du,
@@ -48,12 +43,12 @@ static activation act_gelu(double x)
 }
 
 /* x Phi(x), with Phi and phi the normal distribution and its density. */
-static activation act_gelu_erf(double x)
+static wf_ref_act act_gelu_erf(double x)
 {
     double z = 0.70710678118654752440 * x, e = erf(z);
     double phi = 0.39894228040143267794 * exp(-z * z);
     double half = 0.5 * (1 + fabs(e)) + fabs(x) * phi; /* erf'(z) z / 2 = x phi(x) */
-    return (activation){
+    return (wf_ref_act){
         .y = 0.5 * x * (1 + e),
         .mag = fabs(x) * half,
         .slope = 0.5 * (1 + e) + x * phi,
@@ -61,15 +56,33 @@ static activation act_gelu_erf(double x)
     };
 }
 
-static activation act(int64_t kind, double x)
+static wf_ref_act act_relu(double x)
 {
-    switch ((wf_glu_kind)kind) {
-    case WF_GLU_SILU: return act_silu(x);
-    case WF_GLU_GELU: return act_gelu(x);
-    case WF_GLU_GELU_ERF: return act_gelu_erf(x);
+    return (wf_ref_act){.y = x > 0 || isnan(x) ? x : 0, .slope = x > 0};
+}
+
+static wf_ref_act act_relu2(double x)
+{
+    double y = x > 0 || isnan(x) ? x * x : 0, slope = x > 0 ? 2 * x : 0;
+    return (wf_ref_act){.y = y, .mag = y, .slope = slope, .slope_mag = slope};
+}
+
+wf_ref_act wf_ref_activate(wf_op op, double x)
+{
+    switch (op) {
+    case WF_OP_gelu: return act_gelu(x);
+    case WF_OP_gelu_erf: return act_gelu_erf(x);
+    case WF_OP_silu: return act_silu(x);
+    case WF_OP_relu: return act_relu(x);
+    case WF_OP_relu2: return act_relu2(x);
+    default: wf_assert(!"an activation"); return (wf_ref_act){0};
     }
-    wf_assert(!"glu kind");
-    return (activation){0};
+}
+
+static wf_ref_act act(int64_t kind, double x)
+{
+    static const wf_op ops[] = {WF_OP_silu, WF_OP_gelu, WF_OP_gelu_erf};
+    return wf_ref_activate(ops[kind], x);
 }
 
 /* ---- One operand ---- */
@@ -99,8 +112,8 @@ static bool unary(wf_op op, double x, unary_row *r)
         UNARY(gelu, act_gelu(x).y, act_gelu(x).mag, -4, 4);
         UNARY(gelu_erf, act_gelu_erf(x).y, act_gelu_erf(x).mag, -4, 4);
         UNARY(silu, act_silu(x).y, act_silu(x).mag, -6, 6);
-        UNARY(relu, x > 0 || isnan(x) ? x : 0, 0, -4, 4);
-        UNARY(relu2, x > 0 || isnan(x) ? x * x : 0, y, -4, 4);
+        UNARY(relu, act_relu(x).y, act_relu(x).mag, -4, 4);
+        UNARY(relu2, act_relu2(x).y, act_relu2(x).mag, -4, 4);
     default: return false;
     }
 }
@@ -234,7 +247,7 @@ wf_status wf_ref_gelu_grad(const wf_ref_call *c)
     int64_t count = wf_dims_count(&c->out->shape);
     for (int64_t e = 0; e < count; e++) {
         double dy = c->in[0].v[e];
-        activation f = act_gelu(c->in[1].v[e]);
+        wf_ref_act f = act_gelu(c->in[1].v[e]);
         wf_ref_set(c->out, e, dy * f.slope, fabs(dy) * f.slope_mag);
     }
     return WF_OK;
@@ -246,7 +259,7 @@ wf_status wf_ref_glu(const wf_ref_call *c)
     const wf_attr_glu *attr = c->attr;
     int64_t count = wf_dims_count(&c->out->shape);
     for (int64_t e = 0; e < count; e++) {
-        activation f = act(attr->kind, c->in[0].v[e]);
+        wf_ref_act f = act(attr->kind, c->in[0].v[e]);
         double up = c->in[1].v[e];
         wf_ref_set(c->out, e, f.y * up, f.mag * fabs(up));
     }
@@ -260,7 +273,7 @@ wf_status wf_ref_glu_grad(const wf_ref_call *c)
     int64_t count = wf_dims_count(&c->out->shape);
     for (int64_t e = 0; e < count; e++) {
         double dy = c->in[0].v[e], up = c->in[2].v[e];
-        activation f = act(attr->kind, c->in[1].v[e]);
+        wf_ref_act f = act(attr->kind, c->in[1].v[e]);
         wf_ref_set(&c->out[0], e, dy * up * f.slope, fabs(dy * up) * f.slope_mag);
         wf_ref_set(&c->out[1], e, dy * f.y, fabs(dy) * f.mag);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_norm.c - layer_norm and rms_norm of the last axis, and their gradients. */
+/* ref_norm.c - layer_norm and rms_norm of the last axis, also of sums, and their gradients. */
+#include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
 /* ---- layer_norm ---- */
@@ -136,4 +137,32 @@ wf_status wf_ref_rms_norm_grad(const wf_ref_call *c)
         }
     }
     return WF_OK;
+}
+
+/* ---- Of x + residual ---- */
+
+/* (x, residual, params...) -> sum, outputs of `norm`. The norm is that of the sum as its type has
+ * it, and a sum of two is rounded to one number only: here that very number. */
+static wf_status residual(const wf_ref_call *c, wf_ref_fn *norm)
+{
+    const wf_ref *a = &c->in[0], *b = &c->in[1];
+    wf_ref in[3] = {c->out[0]};
+    int64_t count = wf_dims_count(&a->shape);
+    for (int64_t e = 0; e < count; e++)
+        wf_ref_set(&c->out[0], e, wf_number_round(a->type, a->v[e] + b->v[e]),
+                   fabs(a->v[e]) + fabs(b->v[e]));
+    for (int i = 2; i < c->nin; i++)
+        in[i - 1] = c->in[i];
+    wf_ref_call of_sum = {c->ctx, c->node, c->attr, c->nin - 1, c->nout - 1, in, &c->out[1]};
+    return norm(&of_sum);
+}
+
+wf_status wf_ref_residual_layer_norm(const wf_ref_call *c)
+{
+    return residual(c, wf_ref_layer_norm);
+}
+
+wf_status wf_ref_residual_rms_norm(const wf_ref_call *c)
+{
+    return residual(c, wf_ref_rms_norm);
 }

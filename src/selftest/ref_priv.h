@@ -66,6 +66,12 @@ typedef struct {
 } wf_ref_cap;
 wf_ref_cap wf_ref_cap_at(double x, double x_mag, double cap);
 
+/* An activation of x and its slope there, each with its mag. */
+typedef struct {
+    double y, mag, slope, slope_mag;
+} wf_ref_act;
+wf_ref_act wf_ref_activate(wf_op op, double x);
+
 /* Number e of the random stream: in [0, 1), on a grid of 2^-24. */
 double wf_ref_random(const wf_ref *key, int64_t stream, int64_t e);
 

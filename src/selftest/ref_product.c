@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_product.c - matrix products: matmul and linear. */
+/* ref_product.c - matrix products: matmul, linear, and linear with an activation. */
+#include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
 /* (a [..., M, K], b [..., K, N]) -> [..., M, N]; a transposed operand is stored the other way. */
@@ -23,21 +24,46 @@ wf_status wf_ref_matmul(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* (x [..., K], w [N, K], bias [N]?) -> [..., N] */
-wf_status wf_ref_linear(const wf_ref_call *c)
+static void linear(const wf_ref_call *c, wf_ref *y)
 {
     const wf_ref *x = &c->in[0], *w = &c->in[1];
     int64_t n = w->shape.d[0], k = w->shape.d[1];
-    int64_t count = wf_dims_count(&c->out->shape);
+    int64_t count = wf_dims_count(&y->shape);
     for (int64_t e = 0; e < count; e++) {
         int64_t row = e / n, col = e % n;
         double bias = c->nin == 3 ? c->in[2].v[col] : 0;
-        wf_ref_set(c->out, e, bias, fabs(bias));
+        wf_ref_set(y, e, bias, fabs(bias));
         for (int64_t i = 0; i < k; i++) {
             double term = x->v[row * k + i] * w->v[col * k + i];
-            c->out->v[e] += term;
-            c->out->mag[e] += fabs(term);
+            y->v[e] += term;
+            y->mag[e] += fabs(term);
         }
+    }
+}
+
+/* (x [..., K], w [N, K], bias [N]?) -> [..., N] */
+wf_status wf_ref_linear(const wf_ref_call *c)
+{
+    linear(c, c->out);
+    return WF_OK;
+}
+
+/* The same -> y, pre. What pre loses, and that includes its rounding to the type, which may fall to
+ * the other side, passes through the slope: the steeper of here and as far off as pre may be. */
+wf_status wf_ref_linear_act(const wf_ref_call *c)
+{
+    const wf_attr_linear_act *attr = c->attr;
+    wf_op op = wf_act_op(attr->act);
+    wf_ref *y = &c->out[0], *pre = &c->out[1];
+    double roundoff = wf_type_get(pre->type)->roundoff / WF_ROUNDOFF_F32;
+    int64_t count = wf_dims_count(&pre->shape);
+    linear(c, pre);
+    for (int64_t e = 0; e < count; e++) {
+        double x = wf_number_round(pre->type, pre->v[e]);
+        double lost = pre->mag[e] + roundoff * fabs(x);
+        wf_ref_act here = wf_ref_activate(op, x);
+        wf_ref_act off = wf_ref_activate(op, x + 16 * WF_ROUNDOFF_F32 * lost);
+        wf_ref_set(y, e, here.y, here.mag + lost * fmax(fabs(here.slope), fabs(off.slope)));
     }
     return WF_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * matmul.c - matrix products: matmul (batched, either operand transposed) and linear.
+ * matmul.c - matrix products: matmul (batched, either operand transposed), linear, and linear with
+ * an activation, which is applied to each tile while it is in the cache.
  *
  * The output is cut into tiles, which threads share out among themselves. For a tile, blocks of
  * both operands are packed into panels of f32; types, strides and transposes end there:
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "device/cpu/activation.h"
 #include "device/cpu/row.h"
 
 enum {
@@ -34,10 +36,14 @@ typedef struct {
     bool k_is_row; /* a row holds all elements of one k; else all k of one element */
 } operand;
 
+typedef void row_fn(const float *x, float *y, int64_t n);
+
 typedef struct {
     const wf_launch *l;
     operand a, b;
-    const wf_view *bias; /* [n], or NULL */
+    const wf_view *bias;    /* [n], or NULL */
+    row_fn *act;            /* of the product, or NULL */
+    const wf_view *y, *pre; /* with and without act; NULL: nobody reads it */
     int64_t batch, m, n, k;
     int64_t tiles_m, tiles_n;
     int64_t mc, nc;             /* of the largest tile, in whole panels */
@@ -145,10 +151,17 @@ static void direct_kernel(int64_t nk, const float *restrict a, const float *cons
         c[j] += sum[j];
 }
 
-/* Stores the sums c [m][nc] of a tile. */
+/* Part of row r, from column j0 on. */
+static void store_part(const wf_view *v, int64_t r, int64_t j0, const float *from, int64_t n)
+{
+    wf_convert_from_f32(v->type, from, wf_view_at(v, wf_view_row(v, r) + j0), n);
+}
+
+/* Stores the sums c [m][nc] of a tile. The activation is of the product as its type has it: where
+ * the product itself is not kept, the place of the result serves to round it. */
 static void store_tile(const gemm *g, const block *t, float *c, float *buf)
 {
-    const wf_view *y = g->l->out;
+    const wf_view *product = g->pre ? g->pre : g->y;
     const float *bias = g->bias ? wf_row_part(g->bias, 0, t->j0, t->n, buf) : NULL;
     int64_t first = t->index * g->m + t->i0;
     for (int64_t i = 0; i < t->m; i++) {
@@ -156,7 +169,11 @@ static void store_tile(const gemm *g, const block *t, float *c, float *buf)
         if (bias)
             for (int64_t j = 0; j < t->n; j++)
                 row[j] += bias[j];
-        wf_convert_from_f32(y->type, row, wf_view_at(y, wf_view_row(y, first + i) + t->j0), t->n);
+        store_part(product, first + i, t->j0, row, t->n);
+        if (g->act && g->y) {
+            g->act(wf_row_part(product, first + i, t->j0, t->n, row), row, t->n);
+            store_part(g->y, first + i, t->j0, row, t->n);
+        }
     }
 }
 
@@ -216,12 +233,17 @@ static void some_tiles(void *arg, int64_t begin, int64_t end, int thread)
 
 static wf_status run(gemm *g)
 {
-    if (!g->l->out->data || g->batch * g->m * g->n == 0)
+    if ((!g->y && !g->pre) || g->batch * g->m * g->n == 0)
         return WF_OK;
     int64_t tiles = g->batch * g->tiles_m * g->tiles_n;
     int64_t grain = GRAIN / (g->mc * g->nc * (g->k + 1)) + 1;
     wf_parallel_for(g->l->threads, tiles, grain, some_tiles, g);
     return WF_OK;
+}
+
+static const wf_view *output(const wf_launch *l, int i)
+{
+    return l->out[i].data ? &l->out[i] : NULL;
 }
 
 /* ---- matmul: a [..., M, K] or [..., K, M], b [..., K, N] or [..., N, K] -> [..., M, N] ---- */
@@ -244,7 +266,7 @@ static size_t matmul_workspace(const wf_node *n, int threads)
 static wf_status launch_matmul(const wf_launch *l)
 {
     const wf_attr_matmul *attr = l->attr;
-    gemm g = {.l = l};
+    gemm g = {.l = l, .y = output(l, 0)};
     matmul_sizes(&g, &l->node->in[0]->shape, &l->node->out[0].shape, attr);
     g.a = (operand){&l->in[0], attr->transpose_a ? g.k : g.m, attr->transpose_a};
     g.b = (operand){&l->in[1], attr->transpose_b ? g.n : g.k, !attr->transpose_b};
@@ -265,13 +287,43 @@ static size_t linear_workspace(const wf_node *n, int threads)
     return wf_row_workspace(threads, 1, scratch_floats(&g));
 }
 
+static wf_status run_linear(gemm *g)
+{
+    const wf_launch *l = g->l;
+    linear_sizes(g, &l->node->in[0]->shape, &l->node->in[1]->shape);
+    g->bias = l->nin > 2 ? &l->in[2] : NULL;
+    g->a = (operand){&l->in[0], g->m, false};
+    g->b = (operand){&l->in[1], g->n, false};
+    return run(g);
+}
+
 static wf_status launch_linear(const wf_launch *l)
 {
-    gemm g = {.l = l, .bias = l->nin > 2 ? &l->in[2] : NULL};
-    linear_sizes(&g, &l->node->in[0]->shape, &l->node->in[1]->shape);
-    g.a = (operand){&l->in[0], g.m, false};
-    g.b = (operand){&l->in[1], g.n, false};
-    return run(&g);
+    gemm g = {.l = l, .y = output(l, 0)};
+    return run_linear(&g);
+}
+
+/* ---- linear_act: the same -> act(pre), pre ---- */
+
+#define ACTIVATE_ROW(name, expr)                                   \
+    static void name##_row(const float *in, float *out, int64_t n) \
+    {                                                              \
+        for (int64_t i = 0; i < n; i++) {                          \
+            const float x = in[i];                                 \
+            out[i] = expr;                                         \
+        }                                                          \
+    }
+WF_ACTIVATIONS(ACTIVATE_ROW)
+
+#define ROW_OF_OP(name, expr) [WF_OP_##name] = name##_row,
+static row_fn *const activations[WF_OP_COUNT] = {WF_ACTIVATIONS(ROW_OF_OP)};
+
+static wf_status launch_linear_act(const wf_launch *l)
+{
+    const wf_attr_linear_act *attr = l->attr;
+    gemm g = {
+        .l = l, .act = activations[wf_act_op(attr->act)], .y = output(l, 0), .pre = output(l, 1)};
+    return run_linear(&g);
 }
 
 static bool all_float(const wf_node *n)
@@ -283,11 +335,12 @@ static bool all_float(const wf_node *n)
 }
 
 /* clang-format off */
-#define ROW(name_)                                                                                 \
+#define ROW(name_, workspace_)                                                                     \
     {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT, .strided = true,           \
-     .accepts = all_float, .workspace = name_##_workspace, .launch = launch_##name_}
+     .accepts = all_float, .workspace = workspace_, .launch = launch_##name_}
 const wf_kernel wf_cpu_matmul[] = {
-    ROW(matmul),
-    ROW(linear),
+    ROW(matmul, matmul_workspace),
+    ROW(linear, linear_workspace),
+    ROW(linear_act, linear_workspace),
     {0},
 };

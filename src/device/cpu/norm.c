@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * norm.c - layer norm and rms norm of rows [C], and their gradients.
+ * norm.c - layer norm and rms norm of rows [C], also of sums x + residual, and their gradients.
  *
  *     y = xhat * gamma + beta     xhat = (x - mean) * rstd     rstd = 1 / sqrt(mean square + eps)
  *
- * The rms norm is the same with mean = 0 and no beta, so one implementation serves both.
+ * The rms norm is the same with mean = 0 and no beta, so one implementation serves both. With a
+ * residual, x is the sum as an add would have stored it: the bits are those of two nodes.
  */
 #include <math.h>
 
@@ -23,9 +24,10 @@ typedef struct {
     double eps;
     bool centered;                        /* layer norm: the mean is taken off */
     const wf_view *dy, *x, *gamma, *beta; /* gamma, beta: NULL when there are none */
+    const wf_view *residual;              /* added to x before, or NULL */
     const wf_view *mean, *rstd;           /* saved statistics: outputs, or inputs of the gradient */
-    const wf_view *y, *dx, *dgamma, *dbeta; /* outputs: NULL when nobody reads them */
-    double *sums;                           /* [2][length], for dgamma and dbeta */
+    const wf_view *total, *y, *dx, *dgamma, *dbeta; /* outputs: NULL when nobody reads them */
+    double *sums;                                   /* [2][length], for dgamma and dbeta */
 } norm;
 
 static double sum(const float *x, int64_t n)
@@ -71,20 +73,38 @@ static float *statistic(const wf_view *v, int64_t r)
 
 /* ---- Forward ---- */
 
-enum { X, Y, GAMMA, BETA, FORWARD_BUFFERS };
+enum { X, Y, GAMMA, BETA, PLAIN_BUFFERS, RESIDUAL = PLAIN_BUFFERS, RESIDUAL_BUFFERS };
+
+/* Row r of x + residual, rounded to the type of both; stored as well if somebody reads it. */
+static const float *add_residual(const norm *o, int64_t r, float *const *buf)
+{
+    wf_type type = o->x->type;
+    const float *x = wf_row_read(o->x, r, buf[X]);
+    const float *residual = wf_row_read(o->residual, r, buf[RESIDUAL]);
+    float *total = o->total ? wf_row_begin(o->total, r, buf[X]) : buf[X];
+    for (int64_t i = 0; i < o->length; i++)
+        total[i] = x[i] + residual[i];
+    if (type != WF_F32) {
+        void *narrow = o->total ? wf_view_at(o->total, wf_view_row(o->total, r)) : buf[RESIDUAL];
+        wf_convert_from_f32(type, total, narrow, o->length);
+        wf_convert_to_f32(type, narrow, total, o->length);
+    }
+    return total;
+}
 
 static void forward_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const norm *o = arg;
     int64_t n = o->length;
-    float *buf[FORWARD_BUFFERS];
-    for (int i = 0; i < FORWARD_BUFFERS; i++)
-        buf[i] = wf_row_buffer(o->l, thread, FORWARD_BUFFERS, i, n);
+    float *buf[RESIDUAL_BUFFERS];
+    int buffers = o->residual ? RESIDUAL_BUFFERS : PLAIN_BUFFERS;
+    for (int i = 0; i < buffers; i++)
+        buf[i] = wf_row_buffer(o->l, thread, buffers, i, n);
     const float *gamma = o->gamma ? wf_row_read(o->gamma, 0, buf[GAMMA]) : NULL;
     const float *beta = o->beta ? wf_row_read(o->beta, 0, buf[BETA]) : NULL;
 
     for (int64_t r = begin; r < end; r++) {
-        const float *x = wf_row_read(o->x, r, buf[X]);
+        const float *x = o->residual ? add_residual(o, r, buf) : wf_row_read(o->x, r, buf[X]);
         float *y = o->y ? wf_row_begin(o->y, r, buf[Y]) : buf[Y];
         double mean = o->centered ? sum(x, n) / (double)n : 0;
         for (int64_t i = 0; i < n; i++)
@@ -107,38 +127,56 @@ static void forward_rows(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-static size_t forward_workspace(const wf_node *n, int threads)
+static size_t plain_workspace(const wf_node *n, int threads)
 {
-    return wf_row_workspace(threads, FORWARD_BUFFERS, wf_dims_last(&n->in[0]->shape));
+    return wf_row_workspace(threads, PLAIN_BUFFERS, wf_dims_last(&n->in[0]->shape));
 }
 
-static wf_status forward(norm *o)
+static size_t residual_workspace(const wf_node *n, int threads)
 {
-    const wf_launch *l = o->l;
-    o->eps = ((const wf_attr_norm *)l->attr)->eps;
-    o->x = &l->in[0];
-    o->gamma = input(l, 1);
-    o->rows = wf_view_rows(o->x);
-    o->length = wf_view_last(o->x);
-    o->y = output(l, 0);
-    wf_parallel_for(l->threads, o->rows, wf_grain(o->length), forward_rows, o);
+    return wf_row_workspace(threads, RESIDUAL_BUFFERS, wf_dims_last(&n->in[0]->shape));
+}
+
+/* (x, gamma?, beta?) -> y, mean if centered, rstd; from their second operand and output on, the
+ * forms with a residual are the same. */
+static wf_status forward(const wf_launch *l, bool centered, bool residual)
+{
+    int first = residual ? 1 : 0;
+    norm o = {.l = l,
+              .eps = ((const wf_attr_norm *)l->attr)->eps,
+              .centered = centered,
+              .x = &l->in[0],
+              .residual = residual ? &l->in[1] : NULL,
+              .gamma = input(l, first + 1),
+              .beta = centered ? input(l, first + 2) : NULL,
+              .total = residual ? output(l, 0) : NULL,
+              .y = output(l, first),
+              .mean = centered ? output(l, first + 1) : NULL,
+              .rstd = output(l, first + (centered ? 2 : 1)),
+              .rows = wf_view_rows(&l->in[0]),
+              .length = wf_view_last(&l->in[0])};
+    wf_parallel_for(l->threads, o.rows, wf_grain(o.length), forward_rows, &o);
     return WF_OK;
 }
 
-/* layer_norm: (x, gamma?, beta?) -> y, mean, rstd */
 static wf_status launch_layer_norm(const wf_launch *l)
 {
-    norm o = {.l = l, .centered = true, .beta = input(l, 2)};
-    o.mean = output(l, 1);
-    o.rstd = output(l, 2);
-    return forward(&o);
+    return forward(l, true, false);
 }
 
-/* rms_norm: (x, gamma?) -> y, rstd */
 static wf_status launch_rms_norm(const wf_launch *l)
 {
-    norm o = {.l = l, .rstd = output(l, 1)};
-    return forward(&o);
+    return forward(l, false, false);
+}
+
+static wf_status launch_residual_layer_norm(const wf_launch *l)
+{
+    return forward(l, true, true);
+}
+
+static wf_status launch_residual_rms_norm(const wf_launch *l)
+{
+    return forward(l, false, true);
 }
 
 /* ---- Gradients ----
@@ -267,9 +305,11 @@ static wf_status launch_rms_norm_grad(const wf_launch *l)
     {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT, .strided = true,           \
      .workspace = workspace_, .launch = launch_##name_}
 const wf_kernel wf_cpu_norm[] = {
-    ROW(layer_norm, forward_workspace),
+    ROW(layer_norm, plain_workspace),
     ROW(layer_norm_grad, backward_workspace),
-    ROW(rms_norm, forward_workspace),
+    ROW(rms_norm, plain_workspace),
     ROW(rms_norm_grad, backward_workspace),
+    ROW(residual_layer_norm, residual_workspace),
+    ROW(residual_rms_norm, residual_workspace),
     {0},
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* norm.c - rules of layer_norm and rms_norm. Statistics are f32 and saved for the gradient. */
+/* norm.c - rules of layer_norm and rms_norm, also of a sum with a residual. Statistics are f32 and saved for the gradient. */
 #include "graph/op/rule.h"
 
 /* x is [..., C] with C > 0; operands from `first` on are [C]. */
@@ -15,6 +15,36 @@ static wf_status check_rows(wf_infer *r, const wf_value *x, int first)
                 wf_is_float(r->in[i]) && r->in[i]->shape.n == 1 &&
                     r->in[i]->shape.d[0] == wf_dims_last(&x->shape),
                 "gamma and beta must be floats, as long as the last axis of x");
+    return WF_OK;
+}
+
+/* x and, if it is added before, the residual; then parameters. Outputs the sum if there is one, y,
+ * and `stats` statistics of rows. */
+static wf_status shape_norm(wf_infer *r, bool residual, int stats)
+{
+    const wf_value *x = r->in[0];
+    WF_TRY(check_rows(r, x, residual ? 2 : 1));
+    WF_RULE(r, !residual || wf_alike(r->in[1], x), "x and residual must have one type and shape");
+    wf_dims leading = wf_dims_leading(&x->shape);
+    if (residual)
+        wf_infer_out(r, x->type, &x->shape);
+    wf_infer_out(r, x->type, &x->shape);
+    for (int i = 0; i < stats; i++)
+        wf_infer_out(r, WF_F32, &leading);
+    return WF_OK;
+}
+
+/* The sum as a node of its own, and `norm` of it. */
+static wf_status expand_residual(wf_graph *g, const wf_node *n, wf_value *const *in, wf_op norm,
+                                 wf_value **out)
+{
+    wf_value *of[3] = {wf_add(g, in[0], in[1])};
+    for (int i = 2; i < n->nin; i++)
+        of[i - 1] = in[i];
+    wf_value *y = wf_node_add(g, norm, n->attr, NULL, of, n->nin - 1);
+    out[0] = of[0];
+    for (int i = 1; i < n->nout; i++)
+        out[i] = wf_value_output(y, i - 1);
     return WF_OK;
 }
 
@@ -66,13 +96,12 @@ static wf_value *rsqrt_eps(wf_graph *g, wf_value *mean_square, const wf_attr_nor
 
 wf_status wf_shape_layer_norm(wf_infer *r)
 {
-    const wf_value *x = r->in[0];
-    WF_TRY(check_rows(r, x, 1));
-    wf_dims leading = wf_dims_leading(&x->shape);
-    wf_infer_out(r, x->type, &x->shape);
-    wf_infer_out(r, WF_F32, &leading);
-    wf_infer_out(r, WF_F32, &leading);
-    return WF_OK;
+    return shape_norm(r, false, 2);
+}
+
+wf_status wf_shape_residual_layer_norm(wf_infer *r)
+{
+    return shape_norm(r, true, 2);
 }
 
 wf_status wf_shape_layer_norm_grad(wf_infer *r)
@@ -108,6 +137,12 @@ wf_status wf_expand_layer_norm(wf_graph *g, const wf_node *n, wf_value *const *i
     return WF_OK;
 }
 
+wf_status wf_expand_residual_layer_norm(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                        wf_value **out)
+{
+    return expand_residual(g, n, in, WF_OP_layer_norm, out);
+}
+
 /* By the gradient of layer_norm's expansion, with zeros for beta: its gradient is dy summed. */
 wf_status wf_expand_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                     wf_value **out)
@@ -123,12 +158,12 @@ wf_status wf_expand_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *con
 
 wf_status wf_shape_rms_norm(wf_infer *r)
 {
-    const wf_value *x = r->in[0];
-    WF_TRY(check_rows(r, x, 1));
-    wf_dims leading = wf_dims_leading(&x->shape);
-    wf_infer_out(r, x->type, &x->shape);
-    wf_infer_out(r, WF_F32, &leading);
-    return WF_OK;
+    return shape_norm(r, false, 1);
+}
+
+wf_status wf_shape_residual_rms_norm(wf_infer *r)
+{
+    return shape_norm(r, true, 1);
 }
 
 wf_status wf_shape_rms_norm_grad(wf_infer *r)
@@ -155,6 +190,12 @@ wf_status wf_expand_rms_norm(wf_graph *g, const wf_node *n, wf_value *const *in,
     out[0] = wf_cast(g, y, in[0]->type);
     out[1] = squeeze_last(g, rstd);
     return WF_OK;
+}
+
+wf_status wf_expand_residual_rms_norm(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                      wf_value **out)
+{
+    return expand_residual(g, n, in, WF_OP_rms_norm, out);
 }
 
 wf_status wf_expand_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,

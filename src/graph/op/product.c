@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* product.c - rules of matmul and linear. */
+/* product.c - rules of matmul, linear and linear_act. */
 #include "graph/op/rule.h"
 
 /* ---- matmul ---- */
@@ -84,5 +84,25 @@ wf_status wf_expand_linear(wf_graph *g, const wf_node *n, wf_value *const *in, w
     if (n->nin > 2)
         y = wf_add(g, y, wf_cast(g, in[2], in[0]->type));
     out[0] = wf_reshape_to(g, y, &shape);
+    return WF_OK;
+}
+
+/* ---- linear_act: linear and an activation of it ---- */
+
+wf_status wf_shape_linear_act(wf_infer *r)
+{
+    const wf_attr_linear_act *a = r->attr;
+    WF_RULE(r, a->act >= 0 && a->act < WF_ACT_COUNT,
+            "act must be 0 (gelu), 1 (gelu_erf), 2 (silu), 3 (relu) or 4 (relu2)");
+    WF_TRY(wf_shape_linear(r));
+    wf_infer_out(r, r->out[0].type, &r->out[0].shape);
+    return WF_OK;
+}
+
+wf_status wf_expand_linear_act(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
+{
+    const wf_attr_linear_act *a = n->attr;
+    out[1] = wf_node_add(g, WF_OP_linear, NULL, NULL, in, n->nin);
+    out[0] = wf_node_add(g, wf_act_op(a->act), NULL, NULL, &out[1], 1);
     return WF_OK;
 }

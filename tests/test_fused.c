@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_fused.c - fused forms give, bit for bit, what the separate ops give: for random shapes,
+ * types and views, whichever outputs are read, on one thread and on two.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "graph/build.h"
+#include "support.h"
+
+#define ROUNDS 120
+#define MAX_OPERANDS 4
+#define MAX_RESULTS 4
+
+/* A graph with a fused node beside the nodes that it stands for, and the numbers that go in. */
+typedef struct {
+    wf_ctx *ctx;
+    wf_graph *g;
+    wf_rng rng;
+    float scale; /* of the numbers: now and then so large that sums overflow f16 */
+    struct {
+        void *bytes;
+        size_t size;
+    } given[MAX_OPERANDS];
+    int operands;
+    wf_value *fused[MAX_RESULTS], *plain[MAX_RESULTS];
+    int results;
+} pair;
+
+static int64_t draw(pair *p, int64_t n)
+{
+    return (int64_t)wf_rng_below(&p->rng, (uint64_t)n);
+}
+
+static int64_t one_of(pair *p, const int64_t *from, int64_t n)
+{
+    return from[draw(p, n)];
+}
+#define ONE_OF(p, ...)                        \
+    one_of(p, (const int64_t[]){__VA_ARGS__}, \
+           (int64_t)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
+
+static wf_type draw_type(pair *p)
+{
+    return (wf_type)ONE_OF(p, WF_F32, WF_F16, WF_BF16);
+}
+
+static wf_value *input(pair *p, wf_type type, const wf_dims *shape)
+{
+    char name[16];
+    int64_t count = wf_dims_count(shape);
+    float *numbers = malloc((size_t)count * sizeof *numbers + 1);
+    size_t size = wf_type_bytes(type, count);
+    assert_true(p->operands < MAX_OPERANDS);
+    void *bytes = p->given[p->operands].bytes = malloc(size + 1);
+    p->given[p->operands].size = size;
+    assert_true(numbers && bytes);
+    wf_random_normal(wf_rng_u64(&p->rng), 0, 0, p->scale, numbers, count);
+    wf_convert_from_f32(type, numbers, bytes, count);
+    free(numbers);
+    snprintf(name, sizeof name, "x%d", p->operands++);
+    return wf_input(p->g, name, type, (int)shape->n, shape->d);
+}
+
+/* An operand of this shape: an input, or a strided view of one. */
+static wf_value *operand(pair *p, wf_type type, wf_dims shape)
+{
+    wf_dims whole = shape;
+    int axis = (int)draw(p, shape.n);
+    int64_t before = draw(p, 3), order[WF_MAX_RANK] = {1, 0, 2};
+    switch (draw(p, 3)) {
+    case 0: /* cut out */
+        whole.d[axis] += before + 1;
+        return wf_slice(p->g, input(p, type, &whole), axis, before, before + shape.d[axis]);
+    case 1: /* turned, the last axis staying as it is */
+        if (shape.n < 3)
+            break;
+        whole.d[0] = shape.d[1];
+        whole.d[1] = shape.d[0];
+        return wf_permute(p->g, input(p, type, &whole), order);
+    default: break;
+    }
+    return input(p, type, &shape);
+}
+
+/* Up to two leading axes and a last one. */
+static wf_dims draw_rows(pair *p, int64_t last)
+{
+    wf_dims shape = {draw(p, 4), {0}};
+    shape.n = shape.n > 2 ? 2 : shape.n;
+    for (int i = 0; i < shape.n; i++)
+        shape.d[i] = shape.n == 1 ? ONE_OF(p, 0, 1, 2, 3, 5, 130, 300) : ONE_OF(p, 1, 2, 3, 17);
+    shape.d[shape.n++] = last;
+    return shape;
+}
+
+/* ---- The forms ---- */
+
+static void take_outputs(wf_value **to, wf_value *first)
+{
+    for (int i = 0; first && i < first->node->nout; i++)
+        to[i] = &first->node->out[i];
+}
+
+static void make_residual(pair *p, bool centered)
+{
+    int64_t length = ONE_OF(p, 1, 2, 7, 33, 64, 259);
+    wf_type type = draw_type(p), other = draw(p, 3) == 0 ? draw_type(p) : type;
+    wf_dims shape = draw_rows(p, length), row = {1, {length}};
+    wf_attr_norm attr = {.eps = 1e-5};
+    wf_value *in[4] = {operand(p, type, shape), operand(p, type, shape)};
+    int nin = 2;
+    for (int64_t params = draw(p, centered ? 3 : 2); params > 0; params--)
+        in[nin++] = operand(p, other, row);
+
+    wf_op op = centered ? WF_OP_residual_layer_norm : WF_OP_residual_rms_norm;
+    p->results = centered ? 4 : 3;
+    take_outputs(p->fused, wf_node_add(p->g, op, &attr, NULL, in, nin));
+    p->plain[0] = wf_add(p->g, in[0], in[1]);
+    take_outputs(&p->plain[1], centered ? wf_layer_norm(p->g, p->plain[0], in[2], in[3], attr.eps)
+                                        : wf_rms_norm(p->g, p->plain[0], in[2], attr.eps));
+}
+
+static void make_residual_rms_norm(pair *p)
+{
+    make_residual(p, false);
+}
+
+static void make_residual_layer_norm(pair *p)
+{
+    make_residual(p, true);
+}
+
+static void make_linear_act(pair *p)
+{
+    static const char *const names[] = {"gelu", "gelu_erf", "silu", "relu", "relu2"};
+    int64_t k = ONE_OF(p, 0, 1, 7, 64, 257, 300), n = ONE_OF(p, 0, 1, 9, 130, 140);
+    wf_type type = draw_type(p), other = draw(p, 3) == 0 ? draw_type(p) : type;
+    wf_attr_linear_act attr = {.act = draw(p, WF_ACT_COUNT)};
+    wf_value *in[3] = {operand(p, type, draw_rows(p, k)), operand(p, other, (wf_dims){2, {n, k}})};
+    int nin = 2;
+    if (draw(p, 2))
+        in[nin++] = operand(p, draw_type(p), (wf_dims){1, {n}});
+    p->results = 2;
+    take_outputs(p->fused, wf_node_add(p->g, WF_OP_linear_act, &attr, NULL, in, nin));
+    p->plain[1] = wf_linear(p->g, in[0], in[1], in[2]);
+    p->plain[0] = wf_unary(p->g, names[attr.act], p->plain[1]);
+}
+
+/* ---- Comparing ---- */
+
+/* Output "p0" or the like: must have the bits in *want, and sets it when it comes first. */
+static void expect(pair *p, wt_run *r, char kind, int i, void **want)
+{
+    char name[16];
+    size_t size = wf_type_bytes(p->plain[i]->type, wf_value_count(p->plain[i]));
+    void *got = malloc(size + 1);
+    assert_non_null(got);
+    snprintf(name, sizeof name, "%c%d", kind, i);
+    wt_read(r, name, got, size);
+    if (!*want) {
+        *want = got;
+        return;
+    }
+    if (memcmp(got, *want, size) != 0) {
+        char call[256];
+        size_t len = 0;
+        const wf_node *n = p->fused[0]->node;
+        wf_call_print(wf_node_def(n), n->in, n->nin, n->attr, call, sizeof call, &len);
+        fail_msg("%s: output %d has other bits than the separate ops", call, i);
+    }
+    free(got);
+}
+
+/* Runs a graph with the pair's numbers. Outputs in `mask` are read: p0, ... of the separate ops and
+ * f0, ... of the fused one. */
+static void run(pair *p, wf_graph *g, const char *device, int64_t mask, void **want)
+{
+    wt_run r = wt_open(p->ctx, device);
+    wt_ok(p->ctx, wf_compile(r.session, g, &r.exec));
+    for (int i = 0; i < p->operands; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "x%d", i);
+        wt_write(&r, name, p->given[i].bytes, p->given[i].size);
+    }
+    wt_run_once(&r);
+    for (int i = 0; i < p->results; i++)
+        if (mask & 1 << i) {
+            expect(p, &r, 'p', i, &want[i]);
+            expect(p, &r, 'f', i, &want[i]);
+        }
+    wt_close(&r);
+}
+
+static void name_outputs(pair *p, int64_t mask)
+{
+    for (int i = 0; i < p->results; i++) {
+        char name[16];
+        if (!(mask & 1 << i))
+            continue;
+        snprintf(name, sizeof name, "p%d", i);
+        wt_ok(p->ctx, wf_output(p->g, name, p->plain[i]));
+        snprintf(name, sizeof name, "f%d", i);
+        wt_ok(p->ctx, wf_output(p->g, name, p->fused[i]));
+    }
+}
+
+static bool is_not(const wf_node *n, void *op)
+{
+    return n->op != *(const wf_op *)op;
+}
+
+/* The op and its expansion, some of its outputs read. */
+static void one_round(wf_ctx *ctx, void (*make)(pair *), uint64_t stream)
+{
+    static const float scales[] = {1, 1, 0.1f, 200};
+    pair p = {.ctx = ctx, .g = wt_graph(ctx)};
+    void *want[MAX_RESULTS] = {NULL};
+    wf_graph *expanded;
+    wf_rng_init(&p.rng, wt_seed(), stream);
+    p.scale = scales[draw(&p, 4)];
+    make(&p);
+    wt_ok(ctx, p.g->status);
+    int64_t mask = 1 + draw(&p, (1 << p.results) - 1);
+    name_outputs(&p, mask);
+    wt_ok(ctx, wf_pass_expand(p.g, is_not, &p.fused[0]->node->op, &expanded));
+    run(&p, p.g, "cpu:1", mask, want);
+    run(&p, p.g, "cpu:2", mask, want);
+    run(&p, expanded, "cpu:2", mask, want);
+    for (int i = 0; i < p.operands; i++)
+        free(p.given[i].bytes);
+    for (int i = 0; i < p.results; i++)
+        free(want[i]);
+    wf_graph_free(expanded);
+    wf_graph_free(p.g);
+}
+
+static void test_residual_rms_norm(void **state)
+{
+    for (uint64_t i = 0; i < ROUNDS; i++)
+        one_round(*state, make_residual_rms_norm, i);
+}
+
+static void test_residual_layer_norm(void **state)
+{
+    for (uint64_t i = 0; i < ROUNDS; i++)
+        one_round(*state, make_residual_layer_norm, 1000 + i);
+}
+
+static void test_linear_act(void **state)
+{
+    for (uint64_t i = 0; i < ROUNDS; i++)
+        one_round(*state, make_linear_act, 2000 + i);
+}
+
+/* ---- What is stored ---- */
+
+static uint64_t region(wf_ctx *ctx, wf_op op, int output)
+{
+    wf_memory memory;
+    wt_run r = wt_open(ctx, "cpu:1");
+    wf_graph *g = wt_graph(ctx);
+    wf_value *in[] = {wf_input(g, "a", WF_F32, 2, (int64_t[]){64, 64}),
+                      wf_input(g, "b", WF_F32, 2, (int64_t[]){64, 64})};
+    wf_attr_norm norm = {.eps = 1e-5};
+    wf_attr_linear_act act = {.act = WF_ACT_GELU};
+    const void *attr = op == WF_OP_linear_act ? (const void *)&act : &norm;
+    wf_value *v = wf_node_add(g, op, attr, NULL, in, 2);
+    wf_output(g, "y", wf_value_output(v, output));
+    wt_compile(&r, g);
+    wf_exec_memory(r.exec, &memory);
+    wt_close(&r);
+    return memory.activations - memory.workspace;
+}
+
+/* Two operands and one result: neither the sum nor the product has any memory. */
+static void test_unread_outputs_are_not_stored(void **state)
+{
+    assert_int_equal(region(*state, WF_OP_residual_rms_norm, 1), 3 * 64 * 64 * sizeof(float));
+    assert_int_equal(region(*state, WF_OP_residual_layer_norm, 1), 3 * 64 * 64 * sizeof(float));
+    assert_int_equal(region(*state, WF_OP_linear_act, 0), 3 * 64 * 64 * sizeof(float));
+}
+
+static void test_activations_are_numbered(void **state)
+{
+    (void)state;
+    for (int i = 0; i < WF_ACT_COUNT; i++)
+        assert_int_equal(wf_act_find(wf_act_op(i)), i);
+    assert_int_equal(wf_act_find(WF_OP_tanh), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_residual_rms_norm),
+        wt_test(test_residual_layer_norm),
+        wt_test(test_linear_act),
+        wt_test(test_unread_outputs_are_not_stored),
+        wt_test(test_activations_are_numbered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
