@@ -280,7 +280,7 @@ static uint64_t region(wf_ctx *ctx, wf_op op, int output)
     wt_compile(&r, g);
     wf_exec_memory(r.exec, &memory);
     wt_close(&r);
-    return memory.activations - memory.workspace;
+    return memory.ports + memory.activations - memory.workspace;
 }
 
 /* Two operands and one result: neither the sum nor the product has any memory. */
