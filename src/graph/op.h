@@ -131,6 +131,12 @@ bool wf_op_is_differentiable(wf_op op);
 wf_op wf_act_op(int64_t act);
 int wf_act_find(wf_op op);
 
+/* What head_loss says about its cross entropy. */
+static inline wf_attr_cross_entropy wf_attr_of_loss(const wf_attr_head_loss *a)
+{
+    return (wf_attr_cross_entropy){a->ignore_index, a->label_smoothing, a->z_loss, a->softcap};
+}
+
 /* Fills a zeroed attribute struct with the defaults. */
 void wf_attr_defaults(const wf_op_def *def, void *attr);
 /* "axis=1 keep=1" to an attribute struct, over what it holds, and back. Lists are written [2,3]. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* cases_update.c - cases of ops that change states. kv_append is with attention. */
+#include <stdio.h>
+
 #include "selftest/case.h"
 
 static const wf_dims shapes[] = {{2, {3, 5}}, {0, {0}}, {1, {33}}, {1, {0}}, {1, {33001}}};
@@ -34,6 +36,22 @@ static void build_mixed(wf_case *c)
                  (c->row->op == WF_OP_assign ? wf_assign : wf_accumulate)(c->g, state, x, apply));
 }
 
+/* Up to three at once, the later ones of other shapes and types than the first. */
+static void build_accumulate_many(wf_case *c)
+{
+    const wf_type types[2][3] = {{c->type, WF_F32, WF_I32}, {c->type, WF_BF16, WF_I32}};
+    int n = 1 + c->variant % 3;
+    wf_value *in[7];
+    for (int i = 0; i < 2 * n; i++) {
+        wf_type type = types[i / n][i % n];
+        wf_dims shape = shapes[(c->variant + i % n) % 5];
+        in[i] = i < n ? wf_case_state(c, type, shape, -100, 100)
+                      : wf_case_typed(c, type, shape, -100, 100);
+    }
+    in[2 * n] = wf_case_apply(c, c->variant / 3 % 3);
+    wf_case_op(c, NULL, in, in[2 * n] ? 2 * n + 1 : 2 * n);
+}
+
 /* ---- adamw ---- */
 
 static const struct adamw_case {
@@ -66,6 +84,32 @@ static void build_adamw(wf_case *c)
     wf_value *step = wf_case_i32(c, D0, t->step, t->step), *scale = wf_case_f32(c, D0, 0.1, 2);
     wf_value *apply = wf_case_apply(c, t->apply);
     wf_case_node(c, wf_adamw(c->g, p, m, v, grad, lr, step, scale, apply, &t->o));
+}
+
+/* Up to three parameters, the later ones of other shapes and types than the first. */
+static void build_adamw_many(wf_case *c)
+{
+    const struct adamw_case *t = &adamw_cases[c->variant % WF_LENGTH(adamw_cases)];
+    int n = 1 + (c->variant + 1) % 3;
+    wf_value *in[16];
+    for (int i = 0; i < 4 * n; i++) {
+        static const double range[4][2] = {{-2, 2}, {-0.1, 0.1}, {1e-3, 0.1}, {-1, 1}};
+        int k = i / n, parameter = i % n;
+        bool other = (t->mixed && (k == 1 || k == 2)) != (parameter == 1);
+        wf_type type = other ? wf_case_other_float(c) : c->type;
+        wf_dims shape = parameter == 0 ? t->shape : shapes[(c->variant + parameter) % 5];
+        in[i] = k < 3 ? wf_case_state(c, type, shape, range[k][0], range[k][1])
+                      : wf_case_typed(c, type, shape, range[k][0], range[k][1]);
+    }
+    in[4 * n] = wf_case_f32(c, D0, 1e-3, 1e-1);
+    in[4 * n + 1] = wf_case_i32(c, D0, t->step, t->step);
+    in[4 * n + 2] = wf_case_f32(c, D0, 0.1, 2);
+    in[4 * n + 3] = wf_case_apply(c, t->apply > 0 ? t->apply : 1);
+    char attrs[128];
+    snprintf(attrs, sizeof attrs, "beta1=%g beta2=%g eps=%g weight_decay=%g",
+             t->o.beta1 < 0 ? 0 : t->o.beta1, t->o.beta2 < 0 ? 0 : t->o.beta2, t->o.eps,
+             t->o.weight_decay);
+    wf_case_op(c, attrs, in, 4 * n + 4);
 }
 
 /* ---- sgd ---- */
@@ -115,7 +159,9 @@ const wf_case_row wf_cases_update[] = {
      .build = build_mixed,
      .types = WF_TYPES_FLOAT,
      .label = "mixed"},
+    WF_ROW(accumulate_many, 18, WF_TYPES_NUMBER),
     WF_ROW(adamw, WF_LENGTH(adamw_cases), WF_TYPES_FLOAT),
+    WF_ROW(adamw_many, 2 * WF_LENGTH(adamw_cases), WF_TYPES_FLOAT),
     WF_ROW(sgd, WF_LENGTH(sgd_cases), WF_TYPES_FLOAT),
     {.build = NULL},
 };

@@ -1,85 +1,199 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_loss.c - cross entropy and its gradient. */
+/* ref_loss.c - cross entropy and its gradient; the head of a model with both. */
+#include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
-/* Log-sum-exp of a row; *mag is what max + log(sum of e^(z - max)) may lose. */
-static double row_lse(const double *x, int64_t n, double cap, double *mag)
+/* One row of logits. */
+typedef struct {
+    const wf_ref_call *c;
+    const wf_attr_cross_entropy *attr;
+    const double *x;   /* [n] */
+    const double *mag; /* [n] what they have lost already; NULL: nothing */
+    int64_t n, target;
+} loss_row;
+
+typedef struct {
+    double v, mag;
+} number;
+
+static wf_ref_cap logit(const loss_row *r, int64_t i)
+{
+    return wf_ref_cap_at(r->x[i], r->mag ? r->mag[i] : 0, r->attr->softcap);
+}
+
+/* Log-sum-exp, with what max + log(sum of e^(z - max)) may lose. */
+static number row_lse(const loss_row *r)
 {
     double max = -INFINITY, sum = 0, lost = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double z = wf_ref_cap_at(x[i], 0, cap).y;
+    for (int64_t i = 0; i < r->n; i++) {
+        double z = logit(r, i).y;
         max = z > max || isnan(z) ? z : max;
     }
-    *mag = 0;
     if (isinf(max))
-        return max;
-    for (int64_t i = 0; i < n; i++) {
-        wf_ref_cap l = wf_ref_cap_at(x[i], 0, cap);
+        return (number){max, 0};
+    for (int64_t i = 0; i < r->n; i++) {
+        wf_ref_cap l = logit(r, i);
         double e = exp(l.y - max);
         sum += e;
         lost += e > 0 ? e * (l.mag + max - l.y) : 0;
     }
-    *mag = fabs(max) + 1 + lost / sum;
-    return max + log(sum);
+    return (number){max + log(sum), fabs(max) + 1 + lost / sum};
+}
+
+static bool is_ignored(const loss_row *r)
+{
+    return r->target == r->attr->ignore_index;
+}
+
+static number row_loss(const loss_row *r, number lse)
+{
+    if (is_ignored(r))
+        return (number){0, 0};
+    double smooth = r->attr->label_smoothing, z = r->attr->z_loss;
+    wf_ref_cap t = logit(r, r->target);
+    number loss = {(1 - smooth) * (lse.v - t.y), (1 - smooth) * (lse.mag + fabs(t.y) + t.mag)};
+    if (smooth != 0) {
+        double mean = 0, mean_mag = 0;
+        for (int64_t i = 0; i < r->n; i++) {
+            wf_ref_cap l = logit(r, i);
+            mean += l.y / (double)r->n;
+            mean_mag += (fabs(l.y) + l.mag) / (double)r->n;
+        }
+        loss.v += smooth * (lse.v - mean);
+        loss.mag += smooth * (lse.mag + mean_mag);
+    }
+    loss.v += z * lse.v * lse.v;
+    loss.mag += fabs(z) * (lse.v * lse.v + 2 * fabs(lse.v) * lse.mag);
+    return loss;
+}
+
+/* With p = e^(z - lse): dloss/dz = p (1 + 2 z_loss lse) - (1 - smooth) [target] - smooth / V, then
+ * through the cap. */
+static number row_grad(const loss_row *r, number lse, double dloss, int64_t i)
+{
+    if (is_ignored(r))
+        return (number){0, 0};
+    double smooth = r->attr->label_smoothing, z = 2 * r->attr->z_loss;
+    wf_ref_cap l = logit(r, i);
+    double p = exp(l.y - lse.v), p_mag = p * (1 + l.mag + fabs(l.y - lse.v) + lse.mag);
+    double hit = i == r->target ? 1 - smooth : 0, share = smooth / (double)r->n;
+    double d = dloss * (p * (1 + z * lse.v) - hit - share);
+    double mag = fabs(dloss) *
+                 (p_mag * (1 + fabs(z * lse.v)) + p * fabs(z) * lse.mag + fabs(hit) + fabs(share));
+    return (number){d * l.slope, mag * l.slope + fabs(d) * l.slope_mag};
+}
+
+static wf_status set_target(loss_row *r, const wf_ref *targets, int64_t row)
+{
+    r->target = wf_ref_int(targets, row);
+    return is_ignored(r) ? WF_OK : wf_ref_check(r->c, "target", r->target, r->n);
 }
 
 /* (logits [..., V], targets) -> loss, lse */
 wf_status wf_ref_cross_entropy(const wf_ref_call *c)
 {
-    const wf_attr_cross_entropy *attr = c->attr;
-    double smooth = attr->label_smoothing;
-    int64_t rows = wf_dims_rows(&c->in->shape), n = wf_dims_last(&c->in->shape);
-    for (int64_t r = 0; r < rows; r++) {
-        const double *x = c->in->v + r * n;
-        double lse_mag, lse = row_lse(x, n, attr->softcap, &lse_mag);
-        wf_ref_set(&c->out[1], r, lse, lse_mag);
-
-        int64_t target = wf_ref_int(&c->in[1], r);
-        if (target == attr->ignore_index)
-            continue; /* the loss is 0 */
-        WF_TRY(wf_ref_check(c, "target", target, n));
-        wf_ref_cap t = wf_ref_cap_at(x[target], 0, attr->softcap);
-        double loss = (1 - smooth) * (lse - t.y);
-        double mag = (1 - smooth) * (lse_mag + fabs(t.y) + t.mag);
-        if (smooth != 0) {
-            double mean = 0, mean_mag = 0;
-            for (int64_t i = 0; i < n; i++) {
-                wf_ref_cap l = wf_ref_cap_at(x[i], 0, attr->softcap);
-                mean += l.y / (double)n;
-                mean_mag += (fabs(l.y) + l.mag) / (double)n;
-            }
-            loss += smooth * (lse - mean);
-            mag += smooth * (lse_mag + mean_mag);
-        }
-        loss += attr->z_loss * lse * lse;
-        mag += fabs(attr->z_loss) * (lse * lse + 2 * fabs(lse) * lse_mag);
-        wf_ref_set(&c->out[0], r, loss, mag);
+    loss_row r = {.c = c, .attr = c->attr, .x = c->in->v, .n = wf_dims_last(&c->in->shape)};
+    int64_t rows = wf_dims_rows(&c->in->shape);
+    for (int64_t i = 0; i < rows; i++, r.x += r.n) {
+        WF_TRY(set_target(&r, &c->in[1], i));
+        number lse = row_lse(&r), loss = row_loss(&r, lse);
+        wf_ref_set(&c->out[0], i, loss.v, loss.mag);
+        wf_ref_set(&c->out[1], i, lse.v, lse.mag);
     }
     return WF_OK;
 }
 
-/* (dloss, logits, targets, lse) -> dlogits. With p = e^(z - lse):
- * dloss/dz = p (1 + 2 z_loss lse) - (1 - smooth) [target] - smooth / V, then through the cap. */
+/* (dloss, logits, targets, lse) -> dlogits */
 wf_status wf_ref_cross_entropy_grad(const wf_ref_call *c)
 {
-    const wf_attr_cross_entropy *attr = c->attr;
-    double smooth = attr->label_smoothing;
-    int64_t rows = wf_dims_rows(&c->out->shape), n = wf_dims_last(&c->out->shape);
-    for (int64_t r = 0; r < rows; r++) {
-        double dloss = c->in[0].v[r], lse = c->in[3].v[r];
-        int64_t target = wf_ref_int(&c->in[2], r);
-        if (target == attr->ignore_index)
-            continue; /* zeros */
-        WF_TRY(wf_ref_check(c, "target", target, n));
-        for (int64_t i = 0; i < n; i++) {
-            wf_ref_cap l = wf_ref_cap_at(c->in[1].v[r * n + i], 0, attr->softcap);
-            double p = exp(l.y - lse), p_mag = p * (1 + l.mag + fabs(l.y - lse));
-            double hit = i == target ? 1 - smooth : 0, share = smooth / (double)n;
-            double d = dloss * (p * (1 + 2 * attr->z_loss * lse) - hit - share);
-            double mag = fabs(dloss) *
-                         (p_mag * (1 + 2 * fabs(attr->z_loss * lse)) + fabs(hit) + fabs(share));
-            wf_ref_set(c->out, r * n + i, d * l.slope, mag * l.slope + fabs(d) * l.slope_mag);
+    loss_row r = {.c = c, .attr = c->attr, .x = c->in[1].v, .n = wf_dims_last(&c->out->shape)};
+    int64_t rows = wf_dims_rows(&c->out->shape);
+    for (int64_t i = 0; i < rows; i++, r.x += r.n) {
+        WF_TRY(set_target(&r, &c->in[2], i));
+        for (int64_t v = 0; v < r.n; v++) {
+            number d = row_grad(&r, (number){c->in[3].v[i], 0}, c->in[0].v[i], v);
+            wf_ref_set(c->out, i * r.n + v, d.v, d.mag);
         }
+    }
+    return WF_OK;
+}
+
+/* ---- (x [..., C], w [V, C], targets, dloss?) -> loss, lse, dx?, dw? ---- */
+
+/* A number as it is kept between two steps, rounded to the type. Known within a few roundoffs of its
+ * terms, most have but one number that they can be rounded to, and are exact then; the others may
+ * end up on either side, and have lost the distance. */
+static number stored(wf_type type, number x)
+{
+    const double unit = 8 * WF_ROUNDOFF_F32;
+    if (type == WF_F32)
+        return (number){x.v, x.mag + fabs(x.v)};
+    double low = wf_number_round(type, x.v - unit * x.mag);
+    double high = wf_number_round(type, x.v + unit * x.mag);
+    return (number){wf_number_round(type, x.v), (high - low) / unit};
+}
+
+/* Sets row i of the logits, v [V] with mag after it. */
+static void head_logits(const wf_ref_call *c, int64_t i, double *v, double *mag)
+{
+    int64_t classes = c->in[1].shape.d[0], width = c->in[1].shape.d[1];
+    for (int64_t k = 0; k < classes; k++) {
+        number sum = {0, 0};
+        for (int64_t a = 0; a < width; a++) {
+            double term = c->in[0].v[i * width + a] * c->in[1].v[k * width + a];
+            sum.v += term;
+            sum.mag += fabs(term);
+        }
+        sum = stored(c->in[0].type, sum);
+        v[k] = sum.v;
+        mag[k] = sum.mag;
+    }
+}
+
+/* Adds what dlogits[k] of row i contributes to dx and dw. */
+static void head_backward(const wf_ref_call *c, int64_t i, int64_t k, number d)
+{
+    int64_t width = c->in[1].shape.d[1];
+    for (int64_t a = 0; a < width; a++) {
+        int64_t at_x = i * width + a, at_w = k * width + a;
+        double x = c->in[0].v[at_x], w = c->in[1].v[at_w], mag = fabs(d.v) + d.mag;
+        c->out[2].v[at_x] += d.v * w;
+        c->out[2].mag[at_x] += mag * fabs(w);
+        c->out[3].v[at_w] += d.v * x;
+        c->out[3].mag[at_w] += mag * fabs(x);
+    }
+}
+
+wf_status wf_ref_head_loss(const wf_ref_call *c)
+{
+    const wf_attr_cross_entropy attr = wf_attr_of_loss(c->attr);
+    wf_type type = c->in[0].type;
+    int64_t rows = wf_dims_rows(&c->in[0].shape), n = c->in[1].shape.d[0];
+    double *logits = wf_mem_array(c->ctx, (size_t)(2 * n), sizeof *logits);
+    if (!logits)
+        return WF_ERR_MEMORY;
+    loss_row r = {.c = c, .attr = &attr, .x = logits, .mag = logits + n, .n = n};
+    wf_status status = WF_OK;
+    for (int64_t i = 0; i < rows && status == WF_OK; i++) {
+        status = set_target(&r, &c->in[2], i);
+        if (status != WF_OK)
+            break;
+        head_logits(c, i, logits, logits + n);
+        number lse = row_lse(&r), loss = row_loss(&r, lse);
+        wf_ref_set(&c->out[0], i, loss.v, loss.mag);
+        wf_ref_set(&c->out[1], i, lse.v, lse.mag);
+        for (int64_t k = 0; c->nin > 3 && k < n; k++)
+            head_backward(c, i, k, stored(type, row_grad(&r, lse, c->in[3].v[i], k)));
+    }
+    wf_mem_free(c->ctx, logits);
+    if (status != WF_OK || c->nin < 4)
+        return status;
+    /* The product has x's type before it is cast to w's. */
+    for (int64_t e = 0; e < wf_dims_count(&c->out[3].shape); e++) {
+        number dw = {c->out[3].v[e], c->out[3].mag[e]};
+        if (type != c->out[3].type)
+            dw = stored(type, dw);
+        wf_ref_set(&c->out[3], e, dw.v, dw.mag);
     }
     return WF_OK;
 }

@@ -41,6 +41,29 @@ wf_status wf_ref_accumulate(const wf_ref_call *c)
     return WF_OK;
 }
 
+/* Update i of n, whose operand k is operand i + k n; `own` of them, and `shared` after all of these
+ * that belong to every update. */
+static wf_status one_of_many(const wf_ref_call *c, wf_ref_fn *fn, int n, int i, int own, int shared)
+{
+    wf_ref in[8], out[3];
+    wf_ref_call one = {c->ctx, c->node, c->attr, own + shared, c->nout / n, in, out};
+    for (int k = 0; k < own; k++)
+        in[k] = c->in[i + k * n];
+    for (int k = 0; k < shared; k++)
+        in[own + k] = c->in[own * n + k];
+    for (int k = 0; k < one.nout; k++)
+        out[k] = c->out[i + k * n];
+    return fn(&one);
+}
+
+/* (state_0, ..., x_0, ..., apply?) */
+wf_status wf_ref_accumulate_many(const wf_ref_call *c)
+{
+    for (int i = 0; i < c->nout; i++)
+        WF_TRY(one_of_many(c, wf_ref_accumulate, c->nout, i, 2, c->nin % 2));
+    return WF_OK;
+}
+
 /* (p, m, v, grad, lr, step, scale, apply) -> p, m, v, as PyTorch's AdamW:
  *
  *     p (1 - lr decay) - lr m' / (sqrt(v') + eps),   m' = m / (1 - beta1^step), v' likewise
@@ -66,6 +89,15 @@ wf_status wf_ref_adamw(const wf_ref_call *c)
         wf_ref_set(&c->out[1], e, m, m_mag);
         wf_ref_set(&c->out[2], e, v, fabs(v));
     }
+    return WF_OK;
+}
+
+/* (p_0, ..., m_0, ..., v_0, ..., grad_0, ..., lr, step, scale, apply) */
+wf_status wf_ref_adamw_many(const wf_ref_call *c)
+{
+    int n = c->nout / 3;
+    for (int i = 0; i < n; i++)
+        WF_TRY(one_of_many(c, wf_ref_adamw, n, i, 4, 4));
     return WF_OK;
 }
 

@@ -13,9 +13,9 @@
 #define MAX_THREADS 1024
 
 static const wf_kernel *const kernels[] = {
-    wf_cpu_elementwise, wf_cpu_source, wf_cpu_shape,  wf_cpu_reduce,
-    wf_cpu_rows,        wf_cpu_matmul, wf_cpu_norm,   wf_cpu_rope,
-    wf_cpu_attention,   wf_cpu_loss,   wf_cpu_update, NULL,
+    wf_cpu_elementwise, wf_cpu_source, wf_cpu_shape, wf_cpu_reduce,    wf_cpu_rows,
+    wf_cpu_matmul,      wf_cpu_norm,   wf_cpu_rope,  wf_cpu_attention, wf_cpu_loss,
+    wf_cpu_head_loss,   wf_cpu_update, NULL,
 };
 
 extern const wf_device_ops wf_cpu_device_ops;

@@ -7,50 +7,30 @@
  *     loss = (1 - e) (lse - z[t]) + e (lse - mean z) + z_loss lse^2
  *     dz_v = dloss (p_v (1 + 2 z_loss lse) - (1 - e) [v == t] - e / V),   p_v = exp(z_v - lse)
  */
+#include "device/cpu/loss.h"
+
 #include <math.h>
 
 #include "base/thread.h"
-#include "device/cpu/row.h"
 #include "device/cpu/walk.h"
 
-enum { Z, DZ, BUFFERS };
+/* ---- One row ---- */
 
-typedef struct {
-    const wf_launch *l;
-    const wf_attr_cross_entropy *attr;
-    const wf_view *logits, *targets;
-    int64_t rows, classes;
-} loss_arg;
-
-/* Element i of a value of rank one less than the logits, counted as their rows are. */
-static void *per_row(const wf_view *v, int64_t i)
-{
-    int64_t last = wf_view_last(v);
-    return wf_view_at(v, wf_view_row(v, i / last) + i % last);
-}
-
-static int64_t target_of(const loss_arg *o, int64_t r)
-{
-    return *(const int32_t *)per_row(o->targets, r);
-}
-
-static wf_status check_targets(const loss_arg *o)
+wf_status wf_loss_check(const wf_loss *o, const wf_launch *l)
 {
     for (int64_t r = 0; r < o->rows; r++) {
-        int64_t t = target_of(o, r);
+        int64_t t = wf_loss_target(o, r);
         if (t != o->attr->ignore_index && (t < 0 || t >= o->classes))
-            return wf_fail(o->l->ctx, WF_ERR_DEVICE,
-                           "%s: target %lld of row %lld is not within the %lld classes",
-                           wf_op_get(o->l->node->op)->name, (long long)t, (long long)r,
-                           (long long)o->classes);
+            return wf_fail(
+                l->ctx, WF_ERR_DEVICE, "%s: target %lld of row %lld is not within the %lld classes",
+                wf_op_get(l->node->op)->name, (long long)t, (long long)r, (long long)o->classes);
     }
     return WF_OK;
 }
 
-/* Row r of the logits, capped. */
-static const float *read_z(const loss_arg *o, int64_t r, float *buf)
+const float *wf_loss_read(const wf_loss *o, const wf_view *logits, int64_t r, float *buf)
 {
-    const float *x = wf_row_read(o->logits, r, buf);
+    const float *x = wf_row_read(logits, r, buf);
     float cap = (float)o->attr->softcap;
     if (cap == 0)
         return x;
@@ -72,7 +52,7 @@ static double log_sum_exp(const float *z, int64_t n)
     return most + log(sum);
 }
 
-static double row_loss(const loss_arg *o, const float *z, int64_t target, double lse)
+static double loss_of(const wf_loss *o, const float *z, int64_t target, double lse)
 {
     double smooth = o->attr->label_smoothing;
     double loss = (1 - smooth) * (lse - z[target]);
@@ -87,54 +67,74 @@ static double row_loss(const loss_arg *o, const float *z, int64_t target, double
     return loss;
 }
 
+float wf_loss_row(const wf_loss *o, int64_t i, const float *z, const wf_view *loss,
+                  const wf_view *lse)
+{
+    double sum = log_sum_exp(z, o->classes);
+    int64_t t = wf_loss_target(o, i);
+    if (loss->data)
+        *(float *)wf_loss_at(loss, i) =
+            t == o->attr->ignore_index ? 0 : (float)loss_of(o, z, t, sum);
+    if (lse->data)
+        *(float *)wf_loss_at(lse, i) = (float)sum;
+    return (float)sum;
+}
+
+void wf_loss_row_grad(const wf_loss *o, int64_t i, const float *z, float dloss, float lse,
+                      float *dz)
+{
+    int64_t t = wf_loss_target(o, i);
+    float cap = (float)o->attr->softcap;
+    double smooth = o->attr->label_smoothing;
+    float factor = (float)(1 + 2 * o->attr->z_loss * lse);
+    float rest = (float)(smooth / (double)o->classes);
+    if (t == o->attr->ignore_index) {
+        for (int64_t v = 0; v < o->classes; v++)
+            dz[v] = 0;
+        return;
+    }
+    for (int64_t v = 0; v < o->classes; v++) {
+        float d = expf(z[v] - lse) * factor - rest;
+        if (v == t)
+            d -= (float)(1 - smooth);
+        if (cap != 0)
+            d *= 1 - z[v] / cap * (z[v] / cap);
+        dz[v] = dloss * d;
+    }
+}
+
+/* ---- The ops ---- */
+
+enum { Z, DZ, BUFFERS };
+
+typedef struct {
+    wf_loss loss;
+    const wf_launch *l;
+    const wf_view *logits;
+} loss_arg;
+
 static void loss_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const loss_arg *o = arg;
-    const wf_view *loss = &o->l->out[0], *save = &o->l->out[1];
-    float *buf = wf_row_buffer(o->l, thread, BUFFERS, Z, o->classes);
+    float *buf = wf_row_buffer(o->l, thread, BUFFERS, Z, o->loss.classes);
     for (int64_t r = begin; r < end; r++) {
-        const float *z = read_z(o, r, buf);
-        double lse = log_sum_exp(z, o->classes);
-        int64_t t = target_of(o, r);
-        if (loss->data)
-            *(float *)per_row(loss, r) =
-                t == o->attr->ignore_index ? 0 : (float)row_loss(o, z, t, lse);
-        if (save->data)
-            *(float *)per_row(save, r) = (float)lse;
+        const float *z = wf_loss_read(&o->loss, o->logits, r, buf);
+        wf_loss_row(&o->loss, r, z, &o->l->out[0], &o->l->out[1]);
     }
 }
 
 static void grad_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const loss_arg *o = arg;
-    const wf_view *dlogits = &o->l->out[0];
-    float *buf = wf_row_buffer(o->l, thread, BUFFERS, Z, o->classes);
-    float *out = wf_row_buffer(o->l, thread, BUFFERS, DZ, o->classes);
-    float cap = (float)o->attr->softcap;
-    double smooth = o->attr->label_smoothing;
-
+    const wf_view *dloss = &o->l->in[0], *lse = &o->l->in[3], *dlogits = &o->l->out[0];
+    float *buf = wf_row_buffer(o->l, thread, BUFFERS, Z, o->loss.classes);
+    float *out = wf_row_buffer(o->l, thread, BUFFERS, DZ, o->loss.classes);
     for (int64_t r = begin; r < end; r++) {
-        int64_t t = target_of(o, r);
+        bool ignored = wf_loss_target(&o->loss, r) == o->loss.attr->ignore_index;
+        const float *z = ignored ? NULL : wf_loss_read(&o->loss, o->logits, r, buf);
         float *dz = wf_row_begin(dlogits, r, out);
-        if (t == o->attr->ignore_index) {
-            for (int64_t v = 0; v < o->classes; v++)
-                dz[v] = 0;
-            wf_row_end(dlogits, r, dz);
-            continue;
-        }
-        const float *z = read_z(o, r, buf);
-        float dloss = *(const float *)per_row(&o->l->in[0], r);
-        float lse = *(const float *)per_row(&o->l->in[3], r);
-        float factor = (float)(1 + 2 * o->attr->z_loss * lse);
-        float rest = (float)(smooth / (double)o->classes);
-        for (int64_t v = 0; v < o->classes; v++) {
-            float d = expf(z[v] - lse) * factor - rest;
-            if (v == t)
-                d -= (float)(1 - smooth);
-            if (cap != 0)
-                d *= 1 - z[v] / cap * (z[v] / cap);
-            dz[v] = dloss * d;
-        }
+        wf_loss_row_grad(&o->loss, r, z, *(const float *)wf_loss_at(dloss, r),
+                         *(const float *)wf_loss_at(lse, r), dz);
         wf_row_end(dlogits, r, dz);
     }
 }
@@ -147,11 +147,10 @@ static size_t loss_workspace(const wf_node *n, int threads)
 
 static wf_status run(const wf_launch *l, const wf_view *logits, wf_range_fn *fn)
 {
-    loss_arg o = {.l = l, .attr = l->attr, .logits = logits, .targets = logits + 1};
-    o.rows = wf_view_rows(logits);
-    o.classes = wf_view_last(logits);
-    WF_TRY(check_targets(&o));
-    wf_parallel_for(l->threads, o.rows, wf_grain(o.classes), fn, &o);
+    loss_arg o = {.l = l, .logits = logits};
+    o.loss = (wf_loss){l->attr, logits + 1, wf_view_rows(logits), wf_view_last(logits)};
+    WF_TRY(wf_loss_check(&o.loss, l));
+    wf_parallel_for(l->threads, o.loss.rows, wf_grain(o.loss.classes), fn, &o);
     return WF_OK;
 }
 

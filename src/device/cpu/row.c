@@ -14,10 +14,15 @@ size_t wf_row_workspace(int threads, int buffers, int64_t length)
     return (size_t)threads * (size_t)buffers * buffer_bytes(length);
 }
 
-float *wf_row_buffer(const wf_launch *l, int thread, int buffers, int index, int64_t length)
+float *wf_row_buffer_in(void *workspace, int thread, int buffers, int index, int64_t length)
 {
-    if (!l->workspace) /* none was asked for: the kernel works on the values' own memory */
+    if (!workspace) /* none was asked for: the kernel works on the values' own memory */
         return NULL;
     size_t before = (size_t)thread * (size_t)buffers + (size_t)index;
-    return (void *)((char *)l->workspace + before * buffer_bytes(length));
+    return (void *)((char *)workspace + before * buffer_bytes(length));
+}
+
+float *wf_row_buffer(const wf_launch *l, int thread, int buffers, int index, int64_t length)
+{
+    return wf_row_buffer_in(l->workspace, thread, buffers, index, length);
 }

@@ -43,10 +43,12 @@ static inline void wf_row_end(const wf_view *v, int64_t r, const float *y)
 size_t wf_row_workspace(int threads, int buffers, int64_t length);
 /* Buffer `index` of a thread in such a workspace. */
 float *wf_row_buffer(const wf_launch *l, int thread, int buffers, int index, int64_t length);
+/* The same where it is but a part of the launch's. */
+float *wf_row_buffer_in(void *workspace, int thread, int buffers, int index, int64_t length);
 
 /* The arrays of the table, each in the file of its name. */
 extern const wf_kernel wf_cpu_elementwise[], wf_cpu_source[], wf_cpu_shape[], wf_cpu_reduce[],
     wf_cpu_rows[], wf_cpu_matmul[], wf_cpu_norm[], wf_cpu_rope[], wf_cpu_attention[], wf_cpu_loss[],
-    wf_cpu_update[];
+    wf_cpu_head_loss[], wf_cpu_update[];
 
 #endif

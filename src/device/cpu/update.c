@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * update.c - ops that change a state in place: assign, accumulate, adamw, sgd, kv_append.
+ * update.c - ops that change states in place: assign, accumulate, adamw, sgd, kv_append.
  *
  * Output i is the same memory as input i, the state, and goes unmentioned below. Floats are widened
  * to f32, changed and rounded back; `apply` = 0 leaves every bit as it is.
+ *
+ * The elementwise ones are written for n updates at once, operand k of update i being input i + k n.
+ * One loop goes over the elements of all of them, so that many small parameters wake the threads
+ * once. A single update is n = 1.
  */
 #include <math.h>
 #include <string.h>
@@ -13,26 +17,57 @@
 #include "device/cpu/row.h"
 #include "device/cpu/walk.h"
 
-/* An elementwise update: the walk goes over the first `operands` inputs. */
-typedef struct {
+typedef struct update update;
+/* Updates elements [begin, end) of u's operands, all of which the walk goes over. */
+typedef void update_fn(const update *u, int64_t begin, int64_t end);
+
+struct update {
     const wf_launch *l;
-    wf_walk walk;
+    update_fn *fn;
+    int count, operands; /* n, and how many operands each update walks over */
+    int index;           /* of the update that fn is called for */
+    wf_walk walk;        /* over its operands */
     float lr, scale;
     float step_size, root_bias2; /* adamw: lr / (1 - beta1^step), sqrt(1 - beta2^step) */
-} update;
+};
 
-static wf_walk walk_inputs(const wf_launch *l, int operands)
+/* Operand k of the update at work. */
+static const wf_view *operand(const update *u, int k)
 {
-    wf_walk w = wf_walk_over(l->in[0].rank, l->in[0].dim);
-    for (int i = 0; i < operands; i++)
-        wf_walk_add(&w, &l->in[i]);
-    wf_walk_fold(&w);
-    return w;
+    return &u->l->in[u->index + k * u->count];
 }
 
-static void run_update(update *u, wf_range_fn *fn)
+static void start_walk(update *u)
 {
-    wf_parallel_for(u->l->threads, wf_walk_count(&u->walk), wf_grain(1), fn, u);
+    u->walk = wf_walk_over(operand(u, 0)->rank, operand(u, 0)->dim);
+    for (int k = 0; k < u->operands; k++)
+        wf_walk_add(&u->walk, operand(u, k));
+    wf_walk_fold(&u->walk);
+}
+
+/* Elements [begin, end) of all states, one after the other. */
+static void update_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    update u = *(const update *)arg;
+    int64_t first = 0; /* element of the update at work */
+    (void)thread;
+    for (u.index = 0; u.index < u.count && first < end; u.index++) {
+        int64_t n = wf_view_count(operand(&u, 0));
+        int64_t from = begin > first ? begin - first : 0, to = end - first < n ? end - first : n;
+        first += n;
+        if (from >= to)
+            continue;
+        start_walk(&u);
+        u.fn(&u, from, to);
+    }
+}
+
+static void run_update(update *u)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < u->count; i++)
+        elements += wf_view_count(&u->l->in[i]);
+    wf_parallel_for(u->l->threads, elements, wf_grain(1), update_range, u);
 }
 
 /* Whether `apply`, input i if there is one, lets the update happen. */
@@ -50,14 +85,14 @@ static float scalar(const wf_launch *l, int i)
 /* Operand i of a run, which is only read, as f32. */
 static const float *read_operand(const update *u, const wf_run *r, int i, wf_chunk *buf)
 {
-    return wf_chunk_widen(&u->l->in[i], r->offset[i], wf_walk_step(&u->walk, i), r->n, buf);
+    return wf_chunk_widen(operand(u, i), r->offset[i], wf_walk_step(&u->walk, i), r->n, buf);
 }
 
 /* State i of a run as f32: its own memory, or buf, from which end_state stores it. States are
  * dense, so the elements of a run are next to each other. */
 static float *begin_state(const update *u, const wf_run *r, int i, wf_chunk *buf)
 {
-    const wf_view *v = &u->l->in[i];
+    const wf_view *v = operand(u, i);
     void *at = wf_view_at(v, r->offset[i]);
     if (v->type == WF_F32)
         return at;
@@ -67,19 +102,17 @@ static float *begin_state(const update *u, const wf_run *r, int i, wf_chunk *buf
 
 static void end_state(const update *u, const wf_run *r, int i, const float *x)
 {
-    const wf_view *v = &u->l->in[i];
+    const wf_view *v = operand(u, i);
     if (v->type != WF_F32)
         wf_convert_from_f32(v->type, x, wf_view_at(v, r->offset[i]), r->n);
 }
 
-/* ---- assign and accumulate: (state, x, apply?) ---- */
+/* ---- assign and accumulate: (state_0, ..., x_0, ..., apply?) ---- */
 
-static void assign_range(void *arg, int64_t begin, int64_t end, int thread)
+static void assign(const update *u, int64_t begin, int64_t end)
 {
-    const update *u = arg;
-    const wf_view *state = &u->l->in[0], *x = &u->l->in[1];
+    const wf_view *state = operand(u, 0), *x = operand(u, 1);
     int bytes = wf_type_get(state->type)->block_bytes;
-    (void)thread;
     for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
         void *to = wf_view_at(state, r.offset[0]);
         wf_chunk buf;
@@ -91,10 +124,8 @@ static void assign_range(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-static void accumulate_range(void *arg, int64_t begin, int64_t end, int thread)
+static void accumulate_floats(const update *u, int64_t begin, int64_t end)
 {
-    const update *u = arg;
-    (void)thread;
     for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
         wf_chunk buf[2];
         float *state = begin_state(u, &r, 0, &buf[0]);
@@ -105,33 +136,38 @@ static void accumulate_range(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-static void accumulate_ints(void *arg, int64_t begin, int64_t end, int thread)
+static void accumulate_ints(const update *u, int64_t begin, int64_t end)
 {
-    const update *u = arg;
     int64_t step = wf_walk_step(&u->walk, 1);
-    (void)thread;
     for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
-        uint32_t *state = wf_view_at(&u->l->in[0], r.offset[0]); /* unsigned: wraps around */
-        const uint32_t *x = wf_view_at(&u->l->in[1], r.offset[1]);
+        uint32_t *state = wf_view_at(operand(u, 0), r.offset[0]); /* unsigned: wraps around */
+        const uint32_t *x = wf_view_at(operand(u, 1), r.offset[1]);
         for (int64_t i = 0; i < r.n; i++)
             state[i] += x[i * step];
     }
 }
 
+static void accumulate(const update *u, int64_t begin, int64_t end)
+{
+    (operand(u, 0)->type == WF_I32 ? accumulate_ints : accumulate_floats)(u, begin, end);
+}
+
+static wf_status launch_pairs(const wf_launch *l, update_fn *fn)
+{
+    update u = {.l = l, .fn = fn, .count = l->nout, .operands = 2};
+    if (applies(l, 2 * l->nout))
+        run_update(&u);
+    return WF_OK;
+}
+
 static wf_status launch_assign(const wf_launch *l)
 {
-    update u = {.l = l, .walk = walk_inputs(l, 2)};
-    if (applies(l, 2))
-        run_update(&u, assign_range);
-    return WF_OK;
+    return launch_pairs(l, assign);
 }
 
 static wf_status launch_accumulate(const wf_launch *l)
 {
-    update u = {.l = l, .walk = walk_inputs(l, 2)};
-    if (applies(l, 2))
-        run_update(&u, l->in[0].type == WF_I32 ? accumulate_ints : accumulate_range);
-    return WF_OK;
+    return launch_pairs(l, accumulate);
 }
 
 static bool is_float(wf_type type)
@@ -142,20 +178,23 @@ static bool is_float(wf_type type)
 /* One type, or two that are both float. */
 static bool types_meet(const wf_node *n)
 {
-    wf_type state = n->in[0]->type, x = n->in[1]->type;
-    return state == x || (is_float(state) && is_float(x));
+    for (int i = 0; i < n->nout; i++) {
+        wf_type state = n->in[i]->type, x = n->in[n->nout + i]->type;
+        if (state != x && !(is_float(state) && is_float(x)))
+            return false;
+    }
+    return true;
 }
 
-/* ---- adamw: (p, m, v, grad, lr, step, scale, apply), the arithmetic of PyTorch's AdamW ---- */
+/* ---- adamw: (p_0, ..., m_0, ..., v_0, ..., grad_0, ..., lr, step, scale, apply), the arithmetic of
+ * PyTorch's AdamW ---- */
 
-static void adamw_range(void *arg, int64_t begin, int64_t end, int thread)
+static void adamw(const update *u, int64_t begin, int64_t end)
 {
-    const update *u = arg;
     const wf_attr_adamw *attr = u->l->attr;
     float keep = (float)(1 - u->lr * attr->weight_decay), eps = (float)attr->eps;
     float beta1 = (float)attr->beta1, beta2 = (float)attr->beta2;
     float rest1 = (float)(1 - attr->beta1), rest2 = (float)(1 - attr->beta2);
-    (void)thread;
 
     for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
         wf_chunk buf[4];
@@ -179,27 +218,29 @@ static void adamw_range(void *arg, int64_t begin, int64_t end, int thread)
 static wf_status launch_adamw(const wf_launch *l)
 {
     const wf_attr_adamw *attr = l->attr;
-    update u = {.l = l, .walk = walk_inputs(l, 4), .lr = scalar(l, 4), .scale = scalar(l, 6)};
-    int32_t step = *(const int32_t *)l->in[5].data;
-    if (!applies(l, 7))
+    int n = l->nout / 3, lr = 4 * n; /* step, scale and apply follow it */
+    update u = {.l = l, .fn = adamw, .count = n, .operands = 4};
+    int32_t step = *(const int32_t *)l->in[lr + 1].data;
+    u.lr = scalar(l, lr);
+    u.scale = scalar(l, lr + 2);
+    if (!applies(l, lr + 3))
         return WF_OK;
     if (step < 1)
-        return wf_fail(l->ctx, WF_ERR_DEVICE, "adamw: step is %d, but the first one is 1", step);
+        return wf_fail(l->ctx, WF_ERR_DEVICE, "%s: step is %d, but the first one is 1",
+                       wf_op_get(l->node->op)->name, step);
     u.step_size = (float)(u.lr / (1 - pow(attr->beta1, step)));
     u.root_bias2 = (float)sqrt(1 - pow(attr->beta2, step));
-    run_update(&u, adamw_range);
+    run_update(&u);
     return WF_OK;
 }
 
 /* ---- sgd: (p, velocity?, grad, lr, scale, apply), the arithmetic of PyTorch's SGD ---- */
 
-static void sgd_range(void *arg, int64_t begin, int64_t end, int thread)
+static void sgd(const update *u, int64_t begin, int64_t end)
 {
-    const update *u = arg;
     const wf_attr_sgd *attr = u->l->attr;
     bool has_velocity = u->l->nout > 1;
     float momentum = (float)attr->momentum, decay = (float)attr->weight_decay;
-    (void)thread;
 
     for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
         wf_chunk buf[3];
@@ -223,10 +264,11 @@ static void sgd_range(void *arg, int64_t begin, int64_t end, int thread)
 static wf_status launch_sgd(const wf_launch *l)
 {
     int lr = l->nout + 1; /* scale and apply follow it */
-    update u = {
-        .l = l, .walk = walk_inputs(l, lr), .lr = scalar(l, lr), .scale = scalar(l, lr + 1)};
+    update u = {.l = l, .fn = sgd, .count = 1, .operands = lr};
+    u.lr = scalar(l, lr);
+    u.scale = scalar(l, lr + 1);
     if (applies(l, lr + 2))
-        run_update(&u, sgd_range);
+        run_update(&u);
     return WF_OK;
 }
 
@@ -292,14 +334,16 @@ static wf_status launch_kv_append(const wf_launch *l)
 }
 
 /* clang-format off */
-#define ROW(name_, types_, accepts_, workspace_)                                                   \
+#define ROW(name_, with_, types_, accepts_, workspace_)                                            \
     {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true,                   \
-     .accepts = accepts_, .workspace = workspace_, .launch = launch_##name_}
+     .accepts = accepts_, .workspace = workspace_, .launch = launch_##with_}
 const wf_kernel wf_cpu_update[] = {
-    ROW(assign, WF_TYPES_PLAIN, types_meet, NULL),
-    ROW(accumulate, WF_TYPES_NUMBER, types_meet, NULL),
-    ROW(adamw, WF_TYPES_FLOAT, NULL, NULL),
-    ROW(sgd, WF_TYPES_FLOAT, NULL, NULL),
-    ROW(kv_append, WF_TYPES_FLOAT, NULL, kv_append_workspace),
+    ROW(assign, assign, WF_TYPES_PLAIN, types_meet, NULL),
+    ROW(accumulate, accumulate, WF_TYPES_NUMBER, types_meet, NULL),
+    ROW(accumulate_many, accumulate, WF_TYPES_NUMBER, types_meet, NULL),
+    ROW(adamw, adamw, WF_TYPES_FLOAT, NULL, NULL),
+    ROW(adamw_many, adamw, WF_TYPES_FLOAT, NULL, NULL),
+    ROW(sgd, sgd, WF_TYPES_FLOAT, NULL, NULL),
+    ROW(kv_append, kv_append, WF_TYPES_FLOAT, NULL, kv_append_workspace),
     {0},
 };

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* loss.c - rules of cross_entropy. */
+/* loss.c - rules of cross_entropy and head_loss. */
 #include "graph/op/rule.h"
+
+static wf_status check_numbers(wf_infer *r, const wf_attr_cross_entropy *a)
+{
+    WF_RULE(r, a->label_smoothing >= 0 && a->label_smoothing <= 1,
+            "label_smoothing must lie in [0, 1]");
+    WF_RULE(r, a->softcap >= 0, "softcap must not be negative");
+    return WF_OK;
+}
 
 static wf_status check_loss(wf_infer *r, const wf_value *logits, const wf_value *targets)
 {
-    const wf_attr_cross_entropy *a = r->attr;
     WF_RULE(r, wf_is_float(logits), "logits must be f32, f16 or bf16");
     WF_RULE(r, logits->shape.n >= 1 && wf_dims_last(&logits->shape) > 0,
             "logits need a last axis that is not empty");
     wf_dims leading = wf_dims_leading(&logits->shape);
     WF_RULE(r, targets->type == WF_I32 && wf_dims_equal(&targets->shape, &leading),
             "targets must be i32 of the logits' shape without its last axis");
-    WF_RULE(r, a->label_smoothing >= 0 && a->label_smoothing <= 1,
-            "label_smoothing must lie in [0, 1]");
-    WF_RULE(r, a->softcap >= 0, "softcap must not be negative");
-    return WF_OK;
+    return check_numbers(r, r->attr);
 }
 
 wf_status wf_shape_cross_entropy(wf_infer *r)
@@ -79,4 +83,49 @@ wf_status wf_expand_cross_entropy_grad(wf_graph *g, const wf_node *n, wf_value *
                                        wf_value **out)
 {
     return wf_expand_vjp(g, WF_OP_cross_entropy, n->attr, &in[1], 2, in[0], (int[]){0}, 1, out);
+}
+
+/* ---- head_loss: (x, w, targets, dloss?) -> loss, lse, dx?, dw? ---- */
+
+wf_status wf_shape_head_loss(wf_infer *r)
+{
+    const wf_attr_head_loss *a = r->attr;
+    const wf_attr_cross_entropy loss = wf_attr_of_loss(a);
+    const wf_value *x = r->in[0], *w = r->in[1], *targets = r->in[2];
+    WF_RULE(r, wf_is_float(x) && wf_is_float(w), "x and w must be f32, f16 or bf16");
+    WF_RULE(r, x->shape.n >= 1 && w->shape.n == 2 && w->shape.d[0] > 0,
+            "x must be [..., C] and w [V, C], with a V that is not 0");
+    WF_RULE(r, wf_dims_last(&x->shape) == w->shape.d[1],
+            "the last axis of x must equal the last axis of w");
+    wf_dims leading = wf_dims_leading(&x->shape);
+    WF_RULE(r, targets->type == WF_I32 && wf_dims_equal(&targets->shape, &leading),
+            "targets must be i32 of x's shape without its last axis");
+    WF_RULE(r, r->nin < 4 || (r->in[3]->type == WF_F32 && wf_same_shape(r->in[3], targets)),
+            "dloss must be f32 of the targets' shape");
+    WF_RULE(r, a->chunk >= 0, "chunk must not be negative");
+    WF_TRY(check_numbers(r, &loss));
+    wf_infer_out(r, WF_F32, &targets->shape);
+    wf_infer_out(r, WF_F32, &targets->shape);
+    if (r->nin > 3) {
+        wf_infer_out(r, x->type, &x->shape);
+        wf_infer_out(r, w->type, &w->shape);
+    }
+    return WF_OK;
+}
+
+wf_status wf_expand_head_loss(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
+{
+    const wf_attr_cross_entropy attr = wf_attr_of_loss(n->attr);
+    wf_value *x = in[0], *w = in[1], *targets = in[2];
+    wf_value *logits = wf_linear(g, x, w, NULL);
+    out[0] = wf_node_add(g, WF_OP_cross_entropy, &attr, NULL, (wf_value *[]){logits, targets}, 2);
+    out[1] = wf_value_output(out[0], 1);
+    if (n->nin < 4)
+        return WF_OK;
+    wf_value *back[] = {in[3], logits, targets, out[1]};
+    wf_value *rows =
+        wf_flatten_rows(g, wf_node_add(g, WF_OP_cross_entropy_grad, &attr, NULL, back, 4));
+    out[2] = wf_reshape_to(g, wf_matmul(g, rows, w, false, false), &x->shape);
+    out[3] = wf_cast(g, wf_matmul(g, rows, wf_flatten_rows(g, x), true, false), w->type);
+    return WF_OK;
 }

@@ -7,22 +7,46 @@
 
 #include "graph/op/rule.h"
 
-/* ---- assign, accumulate ---- */
+/* ---- Many updates as one: operand k of update i is operand i + k n ---- */
+
+/* The updates happen in no order, so that none may read what another one writes. Its own state an
+ * update reads as it was before. `shared`: the first of the operands that belong to all of them. */
+static wf_status check_apart(wf_infer *r, int n, int shared)
+{
+    for (int i = r->nout; n > 1 && i < r->nin; i++) {
+        const wf_node *state = wf_value_root(r->in[i])->state;
+        for (int k = 0; state && k < r->nout; k++)
+            WF_RULE(r, r->in[k]->state != state || (i < shared && i % n == k % n),
+                    "operand %d is a state that another of the updates changes", i);
+    }
+    return WF_OK;
+}
+
+static void infer_states(wf_infer *r, int states)
+{
+    for (int i = 0; i < states; i++)
+        wf_infer_out(r, r->in[i]->type, &r->in[i]->shape);
+}
+
+/* ---- assign, accumulate: (state_0, ..., x_0, ..., apply?) ---- */
 
 wf_status wf_shape_assign(wf_infer *r)
 {
-    const wf_value *state = r->in[0], *x = r->in[1];
-    bool floats = wf_is_float(state) && wf_is_float(x);
-    bool add = r->def == wf_op_get(WF_OP_accumulate);
-    WF_RULE(r, wf_same_shape(state, x), "x must have the state's shape");
-    WF_RULE(r,
-            floats || (state->type == x->type &&
-                       wf_has_type(state, add ? WF_TYPES_NUMBER : WF_TYPES_PLAIN)),
-            "state and x must both be floats, or of the same %s",
-            add ? "number type" : "plain type");
-    WF_RULE(r, r->nin < 3 || wf_is_scalar(r->in[2], WF_U8), "apply must be a u8 scalar");
-    wf_infer_out(r, state->type, &state->shape);
-    return WF_OK;
+    int n = r->nin / 2;
+    bool add = r->def != wf_op_get(WF_OP_assign);
+    for (int i = 0; i < n; i++) {
+        const wf_value *state = r->in[i], *x = r->in[n + i];
+        bool floats = wf_is_float(state) && wf_is_float(x);
+        WF_RULE(r, wf_same_shape(state, x), "x must have the state's shape");
+        WF_RULE(r,
+                floats || (state->type == x->type &&
+                           wf_has_type(state, add ? WF_TYPES_NUMBER : WF_TYPES_PLAIN)),
+                "state and x must both be floats, or of the same %s",
+                add ? "number type" : "plain type");
+    }
+    WF_RULE(r, r->nin % 2 == 0 || wf_is_scalar(r->in[2 * n], WF_U8), "apply must be a u8 scalar");
+    infer_states(r, n);
+    return check_apart(r, n, 2 * n);
 }
 
 wf_status wf_expand_accumulate(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
@@ -33,23 +57,33 @@ wf_status wf_expand_accumulate(wf_graph *g, const wf_node *n, wf_value *const *i
     return WF_OK;
 }
 
-/* ---- adamw ---- */
+wf_status wf_expand_accumulate_many(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                    wf_value **out)
+{
+    for (int i = 0; i < n->nout; i++)
+        out[i] = wf_accumulate(g, in[i], in[n->nout + i], n->nin % 2 ? in[n->nin - 1] : NULL);
+    return WF_OK;
+}
+
+/* ---- adamw: (p_0, ..., m_0, ..., v_0, ..., grad_0, ..., lr, step, scale, apply) ---- */
 
 wf_status wf_shape_adamw(wf_infer *r)
 {
     const wf_attr_adamw *a = r->attr;
-    for (int i = 0; i < 4; i++)
-        WF_RULE(r, wf_is_float(r->in[i]) && wf_same_shape(r->in[0], r->in[i]),
+    int n = (r->nin - 4) / 4;
+    wf_value *const *rest = r->in + 4 * n;
+    WF_RULE(r, r->nin % 4 == 0, "takes p, m, v and grad of each parameter, and 4 more operands");
+    for (int i = 0; i < 4 * n; i++)
+        WF_RULE(r, wf_is_float(r->in[i]) && wf_same_shape(r->in[i % n], r->in[i]),
                 "p, m, v and grad must be floats of one shape");
     WF_RULE(r,
-            wf_is_scalar(r->in[4], WF_F32) && wf_is_scalar(r->in[5], WF_I32) &&
-                wf_is_scalar(r->in[6], WF_F32) && wf_is_scalar(r->in[7], WF_U8),
+            wf_is_scalar(rest[0], WF_F32) && wf_is_scalar(rest[1], WF_I32) &&
+                wf_is_scalar(rest[2], WF_F32) && wf_is_scalar(rest[3], WF_U8),
             "lr must be an f32 scalar, step i32, scale f32 and apply u8");
     WF_RULE(r, a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 && a->beta2 < 1 && a->eps >= 0,
             "betas must lie in [0, 1) and eps not be negative");
-    for (int i = 0; i < 3; i++)
-        wf_infer_out(r, r->in[i]->type, &r->in[i]->shape);
-    return WF_OK;
+    infer_states(r, 3 * n);
+    return check_apart(r, n, 4 * n);
 }
 
 static wf_value *blend(wf_graph *g, wf_value *old, wf_value *x, double beta)
@@ -88,6 +122,22 @@ wf_status wf_expand_adamw(wf_graph *g, const wf_node *n, wf_value *const *in, wf
     return WF_OK;
 }
 
+wf_status wf_expand_adamw_many(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
+{
+    int count = n->nout / 3;
+    for (int i = 0; i < count; i++) {
+        wf_value *one[8];
+        for (int k = 0; k < 4; k++) {
+            one[k] = in[i + k * count];
+            one[4 + k] = in[4 * count + k];
+        }
+        wf_value *p = wf_node_add(g, WF_OP_adamw, n->attr, NULL, one, 8);
+        for (int k = 0; k < 3; k++)
+            out[i + k * count] = wf_value_output(p, k);
+    }
+    return WF_OK;
+}
+
 /* ---- sgd: (p, grad, lr, scale, apply) or (p, velocity, grad, lr, scale, apply) ---- */
 
 wf_status wf_shape_sgd(wf_infer *r)
@@ -104,8 +154,7 @@ wf_status wf_shape_sgd(wf_infer *r)
     WF_RULE(r, a->momentum >= 0 && (a->momentum == 0 || states == 2),
             "momentum must not be negative, and needs a velocity");
     WF_RULE(r, !a->nesterov || a->momentum > 0, "nesterov needs momentum");
-    for (int i = 0; i < states; i++)
-        wf_infer_out(r, r->in[i]->type, &r->in[i]->shape);
+    infer_states(r, states);
     return WF_OK;
 }
 

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gemm.c - matrix products.
+ *
+ * The output is cut into tiles, which threads share out among themselves. For a tile, blocks of
+ * both operands are packed into panels of f32; types, strides and transposes end there:
+ *
+ *     a panel: MR rows    [nk][MR]        b panel: NR columns    [nk][NR]
+ *
+ * and the micro-kernel multiplies one panel by the other with all MR x NR sums in registers. Every
+ * element is summed over k in the same order, blocks of KC after one another, whatever the shape,
+ * the tile and the number of threads: a row of the result has the same bits alone or among others.
+ */
+#include "device/cpu/gemm.h"
+
+#include <string.h>
+
+#include "base/thread.h"
+#include "device/cpu/row.h"
+
+enum {
+    MR = 4,             /* 4 x 8 sums take 8 of the 16 registers of SSE2, the least that x86-64 */
+    NR = 8,             /* has, and leave room for the operands */
+    KC = WF_GEMM_BLOCK, /* one panel of each operand: 12 KB of the first-level cache */
+    TILE_M = 32 * MR,   /* packed blocks and sums of a tile: 320 KB of the second-level cache */
+    TILE_N = 16 * NR,
+    DIRECT_M = 2,       /* with so few rows b is not packed */
+    GRAIN = 256 * 1024, /* multiplications worth waking a thread for */
+    LINE = 16           /* floats in a cache line */
+};
+
+typedef struct {
+    const wf_gemm *g;
+    int64_t tiles_m, tiles_n;
+    int64_t mc, nc;             /* of the largest tile, in whole panels */
+    int64_t packed_a, packed_b; /* floats of packed blocks */
+} tiling;
+
+/* One tile of the output, [i0, i0 + m) by [j0, j0 + n) of product `index`, and one block of k. */
+typedef struct {
+    int64_t index, i0, m, j0, n, k0, nk;
+} block;
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Floats from one panel to the next: a cache line more than it holds, or else the panels of a block
+ * would begin a power of two apart and push each other out of the cache. */
+static int64_t panel_floats(int64_t nk, int width)
+{
+    return nk * width + LINE;
+}
+
+static tiling cut(int64_t m, int64_t n, int64_t k)
+{
+    tiling t = {.tiles_m = divide_up(m, TILE_M), .tiles_n = divide_up(n, TILE_N)};
+    t.mc = min64(TILE_M, divide_up(m, MR) * MR);
+    t.nc = min64(TILE_N, divide_up(n, NR) * NR);
+    t.packed_a = t.mc / MR * panel_floats(min64(KC, k), MR);
+    t.packed_b = t.nc / NR * panel_floats(min64(KC, k), NR);
+    return t;
+}
+
+/* Scratch of one thread: packed a, packed b, sums [mc][nc], and one row. */
+static int64_t scratch_floats(const tiling *t)
+{
+    int64_t row = KC > TILE_N ? KC : TILE_N;
+    return t->packed_a + t->packed_b + t->mc * t->nc + row;
+}
+
+size_t wf_gemm_scratch(int64_t m, int64_t n, int64_t k, int threads)
+{
+    tiling t = cut(m, n, k);
+    return wf_row_workspace(threads, 1, scratch_floats(&t));
+}
+
+/* Deals the n elements of one k out to the panels, which are `stride` apart. */
+static inline void pack_row_of_k(float *to, const float *from, int64_t n, int width, int64_t stride)
+{
+    for (; n >= width; n -= width, from += width, to += stride)
+        for (int i = 0; i < width; i++)
+            to[i] = from[i];
+    if (n > 0)
+        for (int i = 0; i < width; i++)
+            to[i] = i < n ? from[i] : 0;
+}
+
+/* Packs elements [first, first + n) by k in [k0, k0 + nk) of matrix `index` into panels of `width`,
+ * the last one filled up with zeros. */
+static inline void pack(const wf_gemm_operand *o, int64_t index, int64_t first, int64_t n,
+                        int64_t k0, int64_t nk, int width, float *to, float *buf)
+{
+    int64_t base = o->first + index * o->rows, stride = panel_floats(nk, width);
+    if (o->k_is_row) {
+        for (int64_t k = 0; k < nk; k++)
+            pack_row_of_k(to + k * width, wf_row_part(o->view, base + k0 + k, first, n, buf), n,
+                          width, stride);
+        return;
+    }
+    int64_t full = divide_up(n, width) * width;
+    for (int64_t i = 0; i < full; i++) {
+        float *panel = to + i / width * stride + i % width;
+        const float *from = i < n ? wf_row_part(o->view, base + first + i, k0, nk, buf) : NULL;
+        for (int64_t k = 0; k < nk; k++)
+            panel[k * width] = from ? from[k] : 0;
+    }
+}
+
+/* c[MR][NR] += a b over one block of k; ldc: floats from one row of c to the next. */
+static void micro_kernel(int64_t nk, const float *restrict a, const float *restrict b,
+                         float *restrict c, int64_t ldc)
+{
+    float sum[MR][NR] = {{0}};
+    for (int64_t k = 0; k < nk; k++, a += MR, b += NR)
+        for (int i = 0; i < MR; i++)
+            for (int j = 0; j < NR; j++)
+                sum[i][j] += a[i] * b[j];
+    for (int i = 0; i < MR; i++)
+        for (int j = 0; j < NR; j++)
+            c[i * ldc + j] += sum[i][j];
+}
+
+/* One row of the same with b not packed: b[j] is the row of k of column j. */
+static void direct_kernel(int64_t nk, const float *restrict a, const float *const *b,
+                          float *restrict c)
+{
+    float sum[NR] = {0};
+    for (int64_t k = 0; k < nk; k++)
+        for (int j = 0; j < NR; j++)
+            sum[j] += a[k * MR] * b[j][k];
+    for (int j = 0; j < NR; j++)
+        c[j] += sum[j];
+}
+
+/* Rows of y that a tile covers begin here. */
+static int64_t first_row(const wf_gemm *g, const block *b)
+{
+    return g->y_first + b->index * g->m + b->i0;
+}
+
+/* Sets the sums c [mc][nc] of a tile to what the product is added to. */
+static void begin_tile(const tiling *t, const block *b, float *c)
+{
+    const wf_view *y = t->g->y;
+    memset(c, 0, (size_t)(t->mc * t->nc) * sizeof *c);
+    for (int64_t i = 0; t->g->add && i < b->m; i++)
+        memcpy(c + i * t->nc, wf_view_at(y, wf_view_row(y, first_row(t->g, b) + i) + b->j0),
+               (size_t)b->n * sizeof *c);
+}
+
+/* Part of row r, from column j0 on. */
+static void store_part(const wf_view *v, int64_t r, int64_t j0, const float *from, int64_t n)
+{
+    wf_convert_from_f32(v->type, from, wf_view_at(v, wf_view_row(v, r) + j0), n);
+}
+
+/* Stores the sums c [m][nc] of a tile. Where the product before an activation is not kept, the place
+ * of the result serves to round it. */
+static void end_tile(const tiling *t, const block *b, float *c, float *buf)
+{
+    const wf_gemm *g = t->g;
+    const wf_view *product = g->pre ? g->pre : g->y;
+    const float *bias = g->bias ? wf_row_part(g->bias, 0, b->j0, b->n, buf) : NULL;
+    for (int64_t i = 0; i < b->m; i++) {
+        float *row = c + i * t->nc;
+        int64_t r = first_row(g, b) + i;
+        if (bias)
+            for (int64_t j = 0; j < b->n; j++)
+                row[j] += bias[j];
+        store_part(product, r, b->j0, row, b->n);
+        if (g->act && g->y) {
+            g->act(wf_row_part(product, r, b->j0, b->n, row), row, b->n);
+            store_part(g->y, r, b->j0, row, b->n);
+        }
+    }
+}
+
+static void multiply_packed(const tiling *t, const block *k, const float *a, float *b, float *c,
+                            float *buf)
+{
+    int64_t stride_a = panel_floats(k->nk, MR), stride_b = panel_floats(k->nk, NR);
+    pack(&t->g->b, k->index, k->j0, k->n, k->k0, k->nk, NR, b, buf);
+    for (int64_t j = 0; j < k->n; j += NR)
+        for (int64_t i = 0; i < k->m; i += MR)
+            micro_kernel(k->nk, a + i / MR * stride_a, b + j / NR * stride_b, c + i * t->nc + j,
+                         t->nc);
+}
+
+/* Packing b costs as much as it saves when few rows are multiplied by it, as in decoding. */
+static void multiply_direct(const tiling *t, const block *k, const float *a, float *b, float *c)
+{
+    const wf_gemm_operand *o = &t->g->b;
+    int64_t base = o->first + k->index * o->rows + k->j0;
+    for (int64_t j = 0; j < k->n; j += NR) {
+        const float *rows[NR];
+        for (int i = 0; i < NR; i++) /* past the last column: that one again, to be dropped */
+            rows[i] =
+                wf_row_part(o->view, base + min64(j + i, k->n - 1), k->k0, k->nk, b + i * k->nk);
+        for (int64_t i = 0; i < k->m; i++)
+            direct_kernel(k->nk, a + i, rows, c + i * t->nc + j);
+    }
+}
+
+static void one_tile(const tiling *t, int64_t tile, float *scratch)
+{
+    const wf_gemm *g = t->g;
+    block k = {.index = tile / (t->tiles_m * t->tiles_n),
+               .i0 = tile / t->tiles_n % t->tiles_m * TILE_M,
+               .j0 = tile % t->tiles_n * TILE_N};
+    k.m = min64(g->m - k.i0, TILE_M);
+    k.n = min64(g->n - k.j0, TILE_N);
+    float *a = scratch, *b = a + t->packed_a, *c = b + t->packed_b, *buf = c + t->mc * t->nc;
+
+    begin_tile(t, &k, c);
+    for (; k.k0 < g->k; k.k0 += KC) {
+        k.nk = min64(g->k - k.k0, KC);
+        pack(&g->a, k.index, k.i0, k.m, k.k0, k.nk, MR, a, buf);
+        if (g->m <= DIRECT_M && !g->b.k_is_row)
+            multiply_direct(t, &k, a, b, c);
+        else
+            multiply_packed(t, &k, a, b, c, buf);
+    }
+    end_tile(t, &k, c, buf);
+}
+
+static void some_tiles(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const tiling *t = arg;
+    float *scratch = wf_row_buffer_in(t->g->scratch, thread, 1, 0, scratch_floats(t));
+    for (int64_t tile = begin; tile < end; tile++)
+        one_tile(t, tile, scratch);
+}
+
+void wf_gemm_run(const wf_gemm *g)
+{
+    if ((!g->y && !g->pre) || g->batch * g->m * g->n == 0)
+        return;
+    wf_assert(!g->add || g->y->type == WF_F32);
+    tiling t = cut(g->m, g->n, g->k);
+    t.g = g;
+    int64_t tiles = g->batch * t.tiles_m * t.tiles_n;
+    int64_t grain = GRAIN / (t.mc * t.nc * (g->k + 1)) + 1;
+    wf_parallel_for(g->threads, tiles, grain, some_tiles, &t);
+}
