@@ -148,15 +148,38 @@ static const bad_call bad_calls[] = {
     {"linear_act", "act=5", "f32[2,3] f32[4,3]", "act must be 0 (gelu)"},
     {"linear_act", "act=-1", "f32[2,3] f32[4,3]", "act must be 0 (gelu)"},
     {"linear_act", "", "f32[2,3] f32[4,5]", "the last axis of x must equal the last axis of w"},
+    {"head_loss", "", "f32[2,3] i32[4,3] i32[2]", "x and w must be f32, f16 or bf16"},
+    {"head_loss", "", "f32[2,3] f32[0,3] i32[2]", "a V that is not 0"},
+    {"head_loss", "", "f32[] f32[4,3] i32[]", "x must be [..., C]"},
+    {"head_loss", "", "f32[2,3] f32[4,5] i32[2]", "must equal the last axis of w"},
+    {"head_loss", "", "f32[2,3] f32[4,3] i32[3]", "without its last axis"},
+    {"head_loss", "", "f32[2,3] f32[4,3] i32[2] f16[2]", "dloss must be f32"},
+    {"head_loss", "chunk=-1", "f32[2,3] f32[4,3] i32[2]", "chunk must not be negative"},
+    {"head_loss", "label_smoothing=2", "f32[2,3] f32[4,3] i32[2]", "label_smoothing must lie in"},
+    {"head_loss", "softcap=-1", "f32[2,3] f32[4,3] i32[2]", "softcap must not be negative"},
     {"assign", "", "f32[2] f32[2]", "operand 0 must be a state"},
     {"assign", "", "*f32[2] f32[3]", "x must have the state's shape"},
     {"assign", "", "*i32[2] f32[2]", "must both be floats"},
     {"assign", "", "*f32[2] f32[2] f32[]", "apply must be a u8 scalar"},
     {"accumulate", "", "*u8[2] u8[2]", "the same number type"},
+    {"accumulate_many", "", "*f32[2] *u8[2] f32[2] u8[2]", "the same number type"},
+    {"accumulate_many", "", "*f32[2] *f32[3] f32[3] f32[2]", "x must have the state's shape"},
+    {"accumulate_many", "", "*f32[2] f32[2] f32[2] f32[2]", "operand 1 must be a state"},
+    {"accumulate_many", "", "*f32[2] *f32[2] f32[2] f32[2] f32[]", "apply must be a u8 scalar"},
     {"adamw", "", "*f32[2] *f32[2] *f32[3] f32[2] f32[] i32[] f32[] u8[]", "of one shape"},
     {"adamw", "", "*f32[2] *f32[2] *f32[2] f32[2] f32[] f32[] f32[] u8[]", "step i32"},
     {"adamw", "beta1=1", "*f32[2] *f32[2] *f32[2] f32[2] f32[] i32[] f32[] u8[]", "betas must"},
     {"adamw", "", "*f32[2] f32[2] *f32[2] f32[2] f32[] i32[] f32[] u8[]", "operand 1 must be"},
+    {"adamw_many", "", "*f32[2] *f32[2] *f32[2] f32[2] f32[] i32[] f32[] u8[] u8[]", "4 more"},
+    {"adamw_many", "",
+     "*f32[2] *f32[3] *f32[2] *f32[3] *f32[2] *f32[3] f32[3] f32[2] f32[] i32[] f32[] u8[]",
+     "of one shape"},
+    {"adamw_many", "",
+     "*f32[2] *f32[3] *f32[2] *f32[3] *f32[2] *f32[3] f32[2] f32[3] f32[] f32[] f32[] u8[]",
+     "step i32"},
+    {"adamw_many", "",
+     "*f32[2] *f32[3] *f32[2] *f32[3] *f32[2] f32[3] f32[2] f32[3] f32[] i32[] f32[] u8[]",
+     "operand 5 must be a state"},
     {"sgd", "", "*f32[2] f32[3] f32[] f32[] u8[]", "floats of one shape"},
     {"sgd", "momentum=0.9", "*f32[2] f32[2] f32[] f32[] u8[]", "needs a velocity"},
     {"sgd", "nesterov=1", "*f32[2] f32[2] f32[] f32[] u8[]", "nesterov needs momentum"},
@@ -189,7 +212,7 @@ static int operands(wf_graph *g, const char *text, wf_value **in)
 
 static void check_bad_call(wf_ctx *ctx, const bad_call *call)
 {
-    wf_value *in[8];
+    wf_value *in[16];
     wf_graph *g = graph(ctx);
     int n = operands(g, call->operands, in), nodes = g->node_count;
     wf_ctx_clear(ctx);

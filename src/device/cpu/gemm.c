@@ -240,7 +240,8 @@ static void some_tiles(void *arg, int64_t begin, int64_t end, int thread)
 
 void wf_gemm_run(const wf_gemm *g)
 {
-    if ((!g->y && !g->pre) || g->batch * g->m * g->n == 0)
+    bool wanted = g->pre || (g->y && g->y->data);
+    if (!wanted || g->batch * g->m * g->n == 0)
         return;
     wf_assert(!g->add || g->y->type == WF_F32);
     tiling t = cut(g->m, g->n, g->k);
