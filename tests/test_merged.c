@@ -131,8 +131,13 @@ static result run(wf_ctx *ctx, const char *device, build_fn *build, const setup 
     assert_true(!op || has_run(r.exec, op));
     for (int i = 0; wf_exec_output(r.exec, i, &info); i++)
         wt_read(&r, info.name, add_item(&out, &info), info.bytes);
-    for (int i = 0; wf_session_state(r.session, i, &info); i++)
-        wt_ok(ctx, wf_session_read(r.session, info.name, add_item(&out, &info), info.bytes));
+    for (int i = 0; wf_session_state(r.session, i, &info); i++) {
+        void *got = add_item(&out, &info), *before = draw(ctx, &info, s);
+        wt_ok(ctx, wf_session_read(r.session, info.name, got, info.bytes));
+        if (!s->apply && memcmp(got, before, info.bytes) != 0)
+            fail_msg("%s: %s has changed, and apply is 0", op ? op : "separate ops", info.name);
+        free(before);
+    }
     wf_exec_memory(r.exec, &out.memory);
     wt_close(&r);
     return out;
@@ -449,7 +454,17 @@ static void test_updates_that_cannot_be_merged(void **state)
             wt_ok(ctx, wf_graph_status(g));
         wf_graph_free(g);
     }
-    wf_graph *g = wt_graph(ctx);
+    wf_graph *g = wt_graph(ctx); /* what all of them share is no exception */
+    wf_value *in[12], *step = wf_input(g, "step", WF_I32, 0, NULL);
+    for (int i = 0; i < 11; i++)
+        in[i] = i < 6 ? some_state(g, "S", i, WF_F32, (wf_dims){0}) : in[0];
+    in[6] = in[7] = in[10] = wf_input(g, "x", WF_F32, 0, NULL);
+    in[9] = step;
+    in[11] = wf_input(g, "apply", WF_U8, 0, NULL);
+    wf_node_add(g, WF_OP_adamw_many, &(wf_attr_adamw){0.9, 0.9, 0, 0}, NULL, in, 12);
+    wt_fails(ctx, wf_graph_status(g), WF_ERR_USAGE, "operand 8 is a state that another");
+    wf_graph_free(g);
+    g = wt_graph(ctx);
     wf_value *many[2 * WF_MAX_OUT + 2], *x = wf_input(g, "x", WF_F32, 0, NULL);
     for (int i = 0; i < 2 * WF_MAX_OUT + 2; i++)
         many[i] = i <= WF_MAX_OUT ? some_state(g, "S", i, WF_F32, (wf_dims){0}) : x;
