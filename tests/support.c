@@ -252,6 +252,23 @@ void wt_train(wf_graph *g, wt_model *m)
     }
 }
 
+wf_value *wt_merged(wf_graph *g, wf_value *x)
+{
+    int64_t rows = wf_value_dim(x, 0);
+    wf_value *s[9], *one = wf_fill(g, WF_F32, 0, NULL, 1), *yes = wf_fill(g, WF_U8, 0, NULL, 1);
+    for (int i = 0; i < 9; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "merged.%d", i);
+        s[i] = wf_state_like(g, name, x);
+    }
+    wf_value *step = wf_fill(g, WF_I32, 0, NULL, 1);
+    wf_value *adamw[] = {s[0], s[1], s[2], s[3], s[4], s[5], x, x, one, step, one, yes};
+    wf_op_add(g, "adamw_many", NULL, adamw, 12);
+    wf_op_add(g, "accumulate_many", NULL, (wf_value *[]){s[6], s[7], x, x, yes}, 5);
+    wf_value *head[] = {x, s[8], wf_fill(g, WF_I32, 1, &rows, 1), wf_fill(g, WF_F32, 1, &rows, 1)};
+    return wf_op_add(g, "head_loss", NULL, head, 4);
+}
+
 static wf_status write_i32(wf_exec *exec, const char *name, const int32_t *from, int64_t n)
 {
     return wf_exec_write(exec, name, from, (size_t)n * sizeof *from);

@@ -87,6 +87,9 @@ typedef struct {
 void wt_forward(wf_graph *g, const wt_sizes *size, wt_model *out);
 /* Gradients, and an AdamW step of every parameter, skipped when the norm is not finite. */
 void wt_train(wf_graph *g, wt_model *m);
+/* The forms that passes merge nodes into, two updates each, of x [R, 2] in f32 and states of their
+ * own. Returns the loss of the head. */
+wf_value *wt_merged(wf_graph *g, wf_value *x);
 /* Numbers for all inputs and for all parameters. Errors are returned: allocations may fail. */
 wf_status wt_write_inputs(wf_exec *exec, const wt_sizes *size, int32_t step);
 wf_status wt_write_params(wf_session *session, const wt_model *m);

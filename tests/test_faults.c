@@ -297,21 +297,7 @@ static void build_rest(wf_graph *g)
     wf_cross_entropy(
         g, x, wf_fill(g, WF_I32, 2, D(4, 2), 1),
         &(wf_cross_entropy_options){.label_smoothing = 0.1, .z_loss = 1, .softcap = 9});
-    wf_value *states[9], *in[16];
-    for (int i = 0; i < 9; i++)
-        states[i] = wf_state(g, (char[]){(char)('0' + i), 0}, WF_F32, 2, D(4, 2));
-    wf_value *rows = wf_slice(g, wf_reshape(g, x, 2, D(4, 4)), 1, 0, 2);
-    wf_value *head[] = {rows, states[8], wf_fill(g, WF_I32, 1, D(4), 1),
-                        wf_fill(g, WF_F32, 1, D(4), 1)};
-    wf_op_add(g, "head_loss", "", head, 4);
-    for (int i = 0; i < 8; i++)
-        in[i] = i < 6 ? states[i] : rows;
-    in[8] = in[10] = one;
-    in[9] = wf_fill(g, WF_I32, 0, NULL, 1);
-    in[11] = wf_fill(g, WF_U8, 0, NULL, 1);
-    wf_op_add(g, "adamw_many", "", in, 12);
-    wf_op_add(g, "accumulate_many", "", (wf_value *[]){states[6], states[7], rows, rows, in[11]},
-              5);
+    wt_merged(g, wf_slice(g, wf_reshape(g, x, 2, D(4, 4)), 1, 0, 2));
 }
 
 /* What no builder makes. */

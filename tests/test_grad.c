@@ -268,6 +268,7 @@ static void build_everything(wf_graph *g, wt_model *m)
     wf_value *velocity = wf_state(g, "velocity", WF_F32, 2, D(2, 2));
     wf_sgd(g, w, velocity, x, one, NULL, NULL, &(wf_sgd_options){0.9, 0.1, true});
     wf_output(g, "paged", paged(g, fused(g, x)));
+    wf_output(g, "merged", wt_merged(g, x));
 }
 
 /* Loss, norm of the gradients and paged attention after two steps. */

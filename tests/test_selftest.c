@@ -102,7 +102,9 @@ static void test_wrong_results_are_found(void **state)
                                       "layer_norm_grad",
                                       "linear_act",
                                       "residual_layer_norm",
-                                      "residual_rms_norm"};
+                                      "residual_rms_norm",
+                                      "head_loss",
+                                      "adamw_many"};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         char first[1024], command[128];
         wf_selftest_options o = {.op = ops[i], .distort_forward = 1e-3};
