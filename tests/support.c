@@ -257,7 +257,7 @@ wf_value *wt_merged(wf_graph *g, wf_value *x)
     int64_t rows = wf_value_dim(x, 0);
     wf_value *s[9], *one = wf_fill(g, WF_F32, 0, NULL, 1), *yes = wf_fill(g, WF_U8, 0, NULL, 1);
     for (int i = 0; i < 9; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "merged.%d", i);
         s[i] = wf_state_like(g, name, x);
     }
