@@ -335,6 +335,52 @@ WF_API wf_value *wf_recompute(wf_graph *g, wf_value *x);
 WF_API wf_status wf_grad(wf_graph *g, wf_value *loss, wf_value *const *wrt, int n,
                          wf_value **grads);
 
+/* Mixed precision, to be asked for between building the forward graph, in f32, and wf_grad. From then
+ * on the graph computes in `compute`, WF_BF16 or WF_F16 (WF_F32: nothing happens), where that is
+ * safe: products, and what lies between them. It works in place: values keep their shape, but their
+ * type may now be the compute type (wf_value_type tells). States, inputs and outputs of the graph keep
+ * theirs, as does every value that was given another type than f32; gradients of f32 states are f32. */
+WF_API wf_status wf_precision(wf_graph *g, wf_type compute);
+
+/* Loss scale. The gradients of f16 are small and would vanish, so the loss is multiplied by a large
+ * number, which the updates divide out again. Where that was too much and a gradient is not finite, the
+ * step is skipped and the number becomes smaller; after many good steps it grows. All of it happens on
+ * the device, in states: f32 NAME, and i32 NAME.good (good steps in a row), NAME.steps (updates made)
+ * and NAME.skipped. With them as zeros, as in a new session, it starts from the beginning. */
+typedef struct {
+    const char *name; /* of the states; default "loss_scale" */
+    double initial;   /* default 65536 */
+    double growth;    /* default 2 */
+    double backoff;   /* default 0.5 */
+    double smallest;  /* it shrinks no further; default 1, or initial where that is less */
+    double largest;   /* it grows no further; default 2^24, or initial where that is more */
+    int64_t interval; /* good steps in a row before it grows; default 2000. Negative: it never
+                         changes; with initial = 1 this is for bf16: it skips and counts */
+    double clip;      /* largest norm of the gradient, beyond which it is shortened; default: any */
+} wf_loss_scale_options;
+
+/* What updates need: for wf_adamw(..., step, factor, apply). Computed values, all scalars. */
+typedef struct {
+    wf_value *scale;  /* f32: the loss scale of this step */
+    wf_value *norm;   /* f32: global norm of the gradients, unscaled and before clipping */
+    wf_value *factor; /* f32: what gradients are to be multiplied by: unscales and clips */
+    wf_value *apply;  /* u8: 0 when some gradient is not finite */
+    wf_value *step;   /* i32: updates made so far, and 1: skipped steps do not count */
+} wf_scaled;
+
+/* The gradient of loss * scale, as wf_grad, and what updates make of it. `options` may be NULL. */
+WF_API wf_status wf_grad_scaled(wf_graph *g, wf_value *loss, wf_value *const *wrt, int n,
+                                const wf_loss_scale_options *options, wf_value **grads,
+                                wf_scaled *out);
+/* Its two halves, for gradients that are summed up over several runs (or graphs of a session) first:
+ * the scale by which to multiply a loss; and, from the sums, what updates need. The latter also ends
+ * the step: it updates the states of the scale, so it comes once. `count`, an f32 scalar, divides the
+ * gradients as well: the number of tokens behind a loss that is a sum. NULL: 1. Both take the same
+ * options. */
+WF_API wf_value *wf_loss_scale(wf_graph *g, const wf_loss_scale_options *options);
+WF_API wf_status wf_unscale(wf_graph *g, wf_value *const *grads, int n, wf_value *count,
+                            const wf_loss_scale_options *options, wf_scaled *out);
+
 /* ---- Sessions and executables -------------------------------------------------------------- */
 
 /* The states of one model on one device. */

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * precision.c - computing in bf16 or f16 over parameters that stay f32.
+ *
+ * Nodes are visited in their order. A table says of each op whether it computes in the compute type,
+ * follows its operands, or stays as it was written; the op's own shape rule then says what types its
+ * results have. Values keep their identity: a result that is now narrow is the same value with
+ * another type, and a reader that needs it as it was gets a cast, one for all such readers. Since
+ * casts have gradients, those of the f32 parameters are f32. They are rounded to the compute type on
+ * the way, as PyTorch's are: a product of narrow operands has a narrow result, also in the gradient.
+ *
+ * What is narrow: the products and everything between them, the residual stream included, for that is
+ * where time and memory go. What is not: what has few elements and decides much (statistics of norms,
+ * losses, reductions of many terms, scalars), functions that stretch a rounding error (exp, log, 1/sqrt,
+ * angles), and vectors of parameters (gains and biases), which their ops take as f32 at no cost.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/build.h"
+#include "graph/pass/pass.h"
+#include "graph/pass/rewrite.h"
+
+/* ---- What becomes of each op ---- */
+
+typedef enum {
+    AS_WRITTEN, /* operands have the types with which the node was built. Ops without a row */
+    NARROW,     /* operands are rounded to the compute type */
+    FOLLOW,     /* as its largest operands, among which parameters fit in with the others */
+    MOVE,       /* likewise; the numbers stay what they were, so parameters stay parameters */
+    FEW,        /* likewise for few terms: kernels add up in f32 and round once. Over many terms the
+                   result is a statistic or a loss, and f16 could not hold it: as written */
+    ROWS, /* rows of a parameter are picked first and rounded then: the same numbers, without a
+                   narrow copy of the table, and rows that occur often get their gradient in f32 */
+    READ  /* takes whatever there is, if its rule does, and gives nothing narrow for it */
+} policy;
+
+typedef struct {
+    policy policy;
+    uint32_t tied; /* operands to which it applies, as bits; 0: all. Others stay as written */
+} rule;
+
+#define FEW_TERMS 64
+
+/* clang-format off */
+static const rule rules[WF_OP_COUNT] = {
+    /* Biases stay f32. */
+    [WF_OP_linear] = {NARROW, 1 | 2}, [WF_OP_matmul] = {NARROW, 0}, [WF_OP_attention] = {NARROW, 1 | 2 | 4},
+
+    [WF_OP_neg] = {FOLLOW, 0}, [WF_OP_scale] = {FOLLOW, 0}, [WF_OP_add] = {FOLLOW, 0}, [WF_OP_sub] = {FOLLOW, 0},
+    [WF_OP_mul] = {FOLLOW, 0}, [WF_OP_div] = {FOLLOW, 0}, [WF_OP_maximum] = {FOLLOW, 0},
+    [WF_OP_minimum] = {FOLLOW, 0}, [WF_OP_where] = {FOLLOW, 0}, [WF_OP_tanh] = {FOLLOW, 0},
+    [WF_OP_sigmoid] = {FOLLOW, 0}, [WF_OP_erf] = {FOLLOW, 0}, [WF_OP_gelu] = {FOLLOW, 0},
+    [WF_OP_gelu_erf] = {FOLLOW, 0}, [WF_OP_silu] = {FOLLOW, 0}, [WF_OP_relu] = {FOLLOW, 0},
+    [WF_OP_relu2] = {FOLLOW, 0}, [WF_OP_glu] = {FOLLOW, 0}, [WF_OP_dropout] = {FOLLOW, 0},
+    [WF_OP_max] = {FOLLOW, 0}, [WF_OP_top_k] = {FOLLOW, 0},
+    /* Their kernels compute in f32; gains, shifts, frequencies and statistics are f32, too. */
+    [WF_OP_layer_norm] = {FOLLOW, 1}, [WF_OP_rms_norm] = {FOLLOW, 1}, [WF_OP_rope] = {FOLLOW, 1},
+
+    [WF_OP_copy] = {MOVE, 0}, [WF_OP_reshape] = {MOVE, 0}, [WF_OP_permute] = {MOVE, 0}, [WF_OP_slice] = {MOVE, 0},
+    [WF_OP_pad] = {MOVE, 0}, [WF_OP_concat] = {MOVE, 0}, [WF_OP_broadcast] = {MOVE, 0},
+    [WF_OP_embed] = {ROWS, 0}, [WF_OP_gather_rows] = {ROWS, 0},
+    [WF_OP_sum] = {FEW, 0}, [WF_OP_mean] = {FEW, 0},
+
+    /* Exact: comparisons of what is there already. f32 inside: cross_entropy, global_norm, updates. */
+    [WF_OP_lt] = {READ, 0}, [WF_OP_le] = {READ, 0}, [WF_OP_eq] = {READ, 0}, [WF_OP_ne] = {READ, 0},
+    [WF_OP_argmax] = {READ, 0}, [WF_OP_cross_entropy] = {READ, 0}, [WF_OP_global_norm] = {READ, 0},
+    [WF_OP_cast] = {READ, 0}, [WF_OP_assign] = {READ, 0}, [WF_OP_accumulate] = {READ, 0},
+    [WF_OP_adamw] = {READ, 0}, [WF_OP_sgd] = {READ, 0}, [WF_OP_kv_append] = {READ, 0},
+};
+/* clang-format on */
+
+/* ---- Values ---- */
+
+/* What the pass knows of a value of the graph as it was. All but PLAIN are or were f32. */
+typedef enum {
+    PLAIN,
+    PARAMETER, /* a version of a state, a constant, or such numbers moved about */
+    LEANING,   /* f32 itself, but readers that follow take it rounded */
+    RETYPED    /* now of the compute type */
+} standing;
+
+typedef struct {
+    wf_rewrite r;
+    wf_graph *g;
+    wf_type compute;
+    wf_report *report;
+    standing *stands; /* [slot] */
+    wf_value **other; /* [slot] the same numbers in the other type, NULL: not asked for yet */
+    /* For one node: */
+    wf_type *types;   /* that its operands are to have */
+    wf_value *tried;  /* stand-ins for operands of these types */
+    wf_value **trial; /* pointers to them */
+} precision;
+
+static void count(const precision *p, const char *what, int64_t n)
+{
+    wf_report_add(p->report, "precision", what, n);
+}
+
+static standing stands(const precision *p, const wf_value *v)
+{
+    return p->stands[wf_uses_slot(&p->r.uses, v)];
+}
+
+static wf_type written_type(const precision *p, const wf_value *v)
+{
+    return stands(p, v) == RETYPED ? WF_F32 : v->type;
+}
+
+static bool is_narrow(const precision *p, const wf_value *v)
+{
+    return stands(p, v) == RETYPED || stands(p, v) == LEANING;
+}
+
+/* The value in this type: itself, or a cast in front of the node that is visited. There it may read
+ * a state, since that node did; later readers of this version share it. */
+static wf_value *in_type(precision *p, wf_value *v, wf_type type)
+{
+    if (v->type == type)
+        return v;
+    wf_value **other = &p->other[wf_uses_slot(&p->r.uses, v)];
+    if (*other)
+        return *other;
+    if (v->node->op == WF_OP_fill) {
+        wf_attr_fill a = *(const wf_attr_fill *)v->node->attr;
+        a.type = type;
+        return *other = wf_node_add(p->g, WF_OP_fill, &a, NULL, NULL, 0);
+    }
+    *other = wf_cast(p->g, v, type);
+    if (*other && stands(p, v) == LEANING) { /* the rounded one is what readers go on from */
+        (*other)->marks = v->marks;
+        v->marks = 0;
+    }
+    count(p,
+          type == WF_F32              ? "casts back to f32"
+          : stands(p, v) == PARAMETER ? "casts of parameters"
+                                      : "casts of other values",
+          1);
+    return *other;
+}
+
+/* ---- One node ---- */
+
+static bool is_tied(const wf_node *n, int operand)
+{
+    /* A page pool has many more rows than are looked at. */
+    if (n->op == WF_OP_attention && n->nin == 7 && operand > 0)
+        return false;
+    uint32_t tied = rules[n->op].tied;
+    return tied == 0 || (operand < 32 && (tied >> operand & 1));
+}
+
+/* A float of a type that somebody chose on purpose is nothing to mix another narrow type with. */
+static bool may_round(const precision *p, const wf_node *n)
+{
+    for (int i = 0; i < n->nin; i++) {
+        wf_type type = written_type(p, n->in[i]);
+        if (is_tied(n, i) && wf_type_get(type)->kind == WF_KIND_FLOAT && type != WF_F32 &&
+            type != p->compute)
+            return false;
+    }
+    return true;
+}
+
+/* Smaller operands are broadcast or come along; and one element saves nothing: it stays f32. */
+static bool largest_are_narrow(const precision *p, const wf_node *n)
+{
+    int64_t most = 0;
+    bool narrow = false;
+    for (int i = 0; i < n->nin; i++)
+        if (is_tied(n, i) && written_type(p, n->in[i]) == WF_F32 && wf_value_count(n->in[i]) > most)
+            most = wf_value_count(n->in[i]);
+    for (int i = 0; i < n->nin; i++) {
+        const wf_value *v = n->in[i];
+        if (!is_tied(n, i) || written_type(p, v) != WF_F32)
+            continue;
+        if (stands(p, v) == PLAIN && wf_value_count(v) == most)
+            return false;
+        narrow |= is_narrow(p, v);
+    }
+    return narrow && wf_value_count(&n->out[0]) > 1;
+}
+
+static bool rounds(const precision *p, const wf_node *n)
+{
+    switch (rules[n->op].policy) {
+    case NARROW: return may_round(p, n);
+    case FOLLOW:
+    case MOVE: return largest_are_narrow(p, n);
+    case FEW:
+        return largest_are_narrow(p, n) &&
+               wf_value_count(n->in[0]) <= FEW_TERMS * wf_value_count(&n->out[0]);
+    default: return false;
+    }
+}
+
+static void choose_types(precision *p, const wf_node *n)
+{
+    policy how = rules[n->op].policy;
+    bool as_is = how == READ || how == ROWS, narrow = rounds(p, n);
+    for (int i = 0; i < n->nin; i++) {
+        wf_type written = written_type(p, n->in[i]);
+        p->types[i] = as_is                                          ? n->in[i]->type
+                      : narrow && written == WF_F32 && is_tied(n, i) ? p->compute
+                                                                     : written;
+    }
+}
+
+/* Asks the op's rule about operands of the chosen types. A no is no failure of anybody's. */
+static bool accepts(precision *p, const wf_node *n, wf_infer *r)
+{
+    wf_graph scratch = {.ctx = p->g->ctx};
+    const wf_status status = p->g->ctx->status;
+    char message[WF_MESSAGE_BYTES];
+    memcpy(message, p->g->ctx->message, sizeof message);
+    for (int i = 0; i < n->nin; i++) {
+        p->tried[i] = *n->in[i];
+        p->tried[i].type = p->types[i];
+        p->trial[i] = &p->tried[i];
+    }
+    *r = (wf_infer){
+        .g = &scratch, .def = wf_node_def(n), .in = p->trial, .nin = n->nin, .attr = n->attr};
+    bool accepted = r->def->shape(r) == WF_OK;
+    p->g->ctx->status = status;
+    memcpy(p->g->ctx->message, message, sizeof message);
+    return accepted;
+}
+
+static bool all_parameters(const precision *p, const wf_node *n)
+{
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i]->type == WF_F32 && stands(p, n->in[i]) != PARAMETER)
+            return false;
+    return true;
+}
+
+/* How an f32 result stands that was not retyped. */
+static standing standing_of(const precision *p, const wf_value *v)
+{
+    const wf_node *n = v->node;
+    policy how = rules[n->op].policy;
+    if (v->type != WF_F32)
+        return PLAIN;
+    if (v->state || n->op == WF_OP_fill || (how == MOVE && all_parameters(p, n)))
+        return PARAMETER;
+    return how == ROWS && stands(p, n->in[0]) != PLAIN ? LEANING : PLAIN;
+}
+
+static wf_status visit(precision *p, wf_node *n)
+{
+    wf_infer r;
+    choose_types(p, n);
+    bool accepted = accepts(p, n, &r);
+    for (int i = 0; i < n->nin && !accepted; i++)
+        p->types[i] = written_type(p, n->in[i]);
+    for (int i = 0; i < n->nout; i++) {
+        wf_value *v = &n->out[i];
+        standing *s = &p->stands[wf_uses_slot(&p->r.uses, v)];
+        *s = standing_of(p, v);
+        if (accepted && r.out[i].type != v->type) {
+            wf_assert(v->type == WF_F32 && r.out[i].type == p->compute && !v->state);
+            v->type = p->compute;
+            *s = RETYPED;
+            count(p, "values made narrow", 1);
+        }
+    }
+    wf_rewrite_before(&p->r, n);
+    for (int i = 0; i < n->nin; i++) {
+        wf_value *v = in_type(p, n->in[i], p->types[i]);
+        if (!v)
+            return p->g->status;
+        n->in[i] = v;
+    }
+    return WF_OK;
+}
+
+/* ---- The whole ---- */
+
+/* Of what is computed: not of views, nor of what is given from outside. */
+static int64_t bytes_computed(const wf_graph *g)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        const wf_node *n = g->nodes[i];
+        for (int k = 0; k < n->nout; k++)
+            if (!wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE))
+                bytes += (int64_t)wf_type_bytes(n->out[k].type, wf_value_count(&n->out[k]));
+    }
+    return bytes;
+}
+
+static wf_status prepare(precision *p)
+{
+    wf_ctx *ctx = p->g->ctx;
+    size_t values = (size_t)p->r.uses.values + 1, longest = 1;
+    for (int i = 0; i < p->r.count; i++)
+        if ((size_t)p->g->nodes[i]->nin > longest)
+            longest = (size_t)p->g->nodes[i]->nin;
+    p->stands = wf_mem_array(ctx, values, sizeof *p->stands);
+    p->other = wf_mem_array(ctx, values, sizeof(wf_value *));
+    p->types = wf_mem_array(ctx, longest, sizeof *p->types);
+    p->tried = wf_mem_array(ctx, longest, sizeof *p->tried);
+    p->trial = wf_mem_array(ctx, longest, sizeof(wf_value *));
+    return p->stands && p->other && p->types && p->tried && p->trial ? WF_OK : WF_ERR_MEMORY;
+}
+
+static void release(precision *p)
+{
+    wf_ctx *ctx = p->g->ctx;
+    wf_mem_free(ctx, p->stands);
+    wf_mem_free(ctx, p->other);
+    wf_mem_free(ctx, p->types);
+    wf_mem_free(ctx, p->tried);
+    wf_mem_free(ctx, p->trial);
+}
+
+static wf_status visit_all(precision *p)
+{
+    WF_TRY(prepare(p));
+    for (int i = 0; i < p->r.count; i++)
+        WF_TRY(visit(p, p->g->nodes[i]));
+    wf_rewrite_before(&p->r, NULL);
+    for (int i = 0; i < p->g->output_count; i++) {
+        wf_value **v = &p->g->outputs[i].value;
+        wf_value *as_declared = in_type(p, *v, written_type(p, *v));
+        if (!as_declared)
+            return p->g->status;
+        *v = as_declared;
+    }
+    return WF_OK;
+}
+
+static wf_status check_call(wf_graph *g, wf_type compute)
+{
+    if (g->status != WF_OK)
+        return wf_fail(g->ctx, g->status, "%s", g->message);
+    if (compute != WF_F32 && compute != WF_F16 && compute != WF_BF16)
+        return wf_graph_fail(g, WF_ERR_USAGE,
+                             "precision: the compute type must be f32, f16 or bf16, not %s",
+                             wf_type_name(compute));
+    for (int i = 0; i < g->node_count; i++)
+        if (g->nodes[i]->backward)
+            return wf_graph_fail(g, WF_ERR_USAGE,
+                                 "precision: the graph has gradients already; choose the compute "
+                                 "type before wf_grad");
+    return WF_OK;
+}
+
+wf_status wf_pass_precision(wf_graph *g, wf_type compute, wf_report *report)
+{
+    WF_TRY(check_call(g, compute));
+    if (compute == WF_F32)
+        return WF_OK;
+    precision p = {.g = g, .compute = compute, .report = report};
+    count(&p, "bytes computed before", bytes_computed(g));
+    wf_status status = wf_rewrite_begin(g, &p.r);
+    if (status == WF_OK) {
+        status = wf_rewrite_end(&p.r, visit_all(&p));
+        release(&p);
+    }
+    if (status == WF_OK)
+        status = WF_VERIFY(g);
+    if (status != WF_OK) /* some values have new types, others not yet: the graph is spent */
+        return wf_graph_fail(g, status, "%s", g->ctx->message);
+    count(&p, "bytes computed after", bytes_computed(g));
+    return WF_OK;
+}
+
+wf_status wf_precision(wf_graph *g, wf_type compute)
+{
+    return wf_pass_precision(g, compute, NULL);
+}
