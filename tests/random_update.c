@@ -246,7 +246,7 @@ static int choose_wrt(rg_maker *m, const wf_value *loss, wf_value **wrt)
         wf_value *v = &node->out[0];
         bool source = wf_node_is(node, WF_FLAG_SOURCE);
         bool is_float = (wf_type_bit(v->type) & WF_TYPES_FLOAT) != 0;
-        /* one draw a node of the recipe, whatever else is in the graph */
+        /* nothing is drawn for copies that only outputs need: they change no decision */
         if (!behind[i] || !is_float || (source && !rg_name_is_plain(node->name)))
             continue;
         if (rg_chance(m, source ? 2 : 16))
@@ -286,8 +286,8 @@ static void apply_gradients(rg_maker *m, wf_value **wrt, wf_value **grads, int n
 void rg_add_grad(rg_maker *m)
 {
     wf_value *wrt[MAX_WRT], *grads[MAX_WRT];
-    /* the head adds nodes while this is in use */
-    flow f = {calloc((size_t)m->g->node_count + 1000, 1)};
+    /* nodes that the loss adds are not asked about: they are in no pool yet */
+    flow f = {calloc((size_t)m->g->node_count + 1, 1)};
     assert_non_null(f.known);
     wf_value *loss = make_loss(m, &f);
     free(f.known);
