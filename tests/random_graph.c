@@ -70,8 +70,19 @@ static double reduced(const wf_node *n)
     return to > 0 ? (double)wf_value_count(n->in[0]) / (double)to : 0;
 }
 
-/* Of output 0, from the sizes of the operands. Typical numbers, not bounds: products of matrices
- * count as sums of terms with random signs. */
+/* Products with fresh weights, which are scaled for it, are sums of terms with random signs; others
+ * may be of constants, which add up. */
+static double size_of_product(const wf_node *n, double a, double b)
+{
+    const wf_node *w = n->in[1]->node;
+    if (w->op == WF_OP_state && w->name[0] == 'w')
+        return 2 * a;
+    const wf_attr_matmul *t = n->op == WF_OP_matmul ? n->attr : NULL;
+    const wf_dims *d = &n->in[0]->shape;
+    return a * b * (double)d->d[d->n - (t && t->transpose_a ? 2 : 1)];
+}
+
+/* Of output 0, from the sizes of the operands: typical numbers, not bounds. */
 static double size_of_node(const rg_maker *m, const wf_node *n)
 {
     double a = n->nin > 0 ? m->size[n->in[0]->node->id] : 0;
@@ -109,8 +120,8 @@ static double size_of_node(const rg_maker *m, const wf_node *n)
     case WF_OP_rsqrt: return 1.7;
     case WF_OP_sum: return a * reduced(n);
     case WF_OP_global_norm: return largest * 8;
-    case WF_OP_matmul: return a * b * sqrt((double)wf_dims_last(&n->in[0]->shape));
-    case WF_OP_linear: return 2 * a;
+    case WF_OP_matmul:
+    case WF_OP_linear: return size_of_product(n, a, b);
     case WF_OP_layer_norm:
     case WF_OP_rms_norm: return fmin(2, sqrt((double)wf_dims_last(&n->in[0]->shape)));
     case WF_OP_attention: return m->size[n->in[2]->node->id];

@@ -199,7 +199,9 @@ static wf_value *pick_deep(rg_maker *m, flow *f)
     wf_value *deepest = NULL;
     int most = 0;
     for (int tries = 0; tries < 4; tries++) {
-        wf_value *x = rg_pick(m, &(rg_want){.full = true, .fits = can_lose, .arg = f});
+        /* no scalars: squares of losses, and of their squares, would leave all bounds */
+        const rg_want want = {.min_rank = 1, .full = true, .fits = can_lose, .arg = f};
+        wf_value *x = rg_pick(m, &want);
         char *behind = calloc((size_t)m->g->node_count, 1);
         assert_non_null(behind);
         int n = x ? count_behind(x, behind) : 0;
@@ -221,7 +223,7 @@ static wf_value *make_loss(rg_maker *m, flow *f)
         wf_value *x = pick_deep(m, f), *term;
         if (!x)
             continue;
-        if (x->shape.n > 0 && rg_chance(m, 3)) {
+        if (rg_chance(m, 3)) {
             term = rg_head(m, x);
         } else {
             wf_value *y = wf_cast(g, x, WF_F32);
