@@ -89,7 +89,7 @@ void rg_results_free(rg_results *r);
 const rg_item *rg_find(const rg_results *r, const char *name, bool state);
 
 typedef wf_status rg_compile_fn(wf_session *session, wf_graph *graph, void *user, wf_exec **out);
-/* wf_compile. */
+/* wf_compile_with; user: the options, or NULL for those that keep the bits. */
 rg_compile_fn rg_compile;
 
 /* Compiles, writes everything once, runs `runs` times and reads the results, which hold nothing

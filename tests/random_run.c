@@ -263,8 +263,8 @@ const rg_item *rg_find(const rg_results *r, const char *name, bool state)
 
 wf_status rg_compile(wf_session *session, wf_graph *graph, void *user, wf_exec **out)
 {
-    (void)user;
-    return wf_compile(session, graph, out);
+    const wf_compile_options as_written = {.without = WF_PASS_FOLD | WF_PASS_FUSE};
+    return wf_compile_with(session, graph, user ? user : &as_written, out);
 }
 
 /* A state that nothing of the graph needs may not be in the session: it is as it was written. */

@@ -187,7 +187,8 @@ static void expect(pair *p, wt_run *r, char kind, int i, void **want)
 static void run(pair *p, wf_graph *g, const char *device, int64_t mask, void **want)
 {
     wt_run r = wt_open(p->ctx, device);
-    wt_ok(p->ctx, wf_compile(r.session, g, &r.exec));
+    const wf_compile_options as_written = {.without = WF_PASS_FOLD | WF_PASS_FUSE};
+    wt_ok(p->ctx, wf_compile_with(r.session, g, &as_written, &r.exec));
     for (int i = 0; i < p->operands; i++) {
         char name[16];
         snprintf(name, sizeof name, "x%d", i);

@@ -322,8 +322,8 @@ static wf_status check_case(memory_case *c, const rg_recipe *recipe, wf_graph *f
     WF_TRY(check_nodes(all, &r[0]));
     if (r[1].memory.lower_bound > r[1].memory.activations)
         return wf_fail(c->ctx, WF_ERR_INTERNAL, "the region is smaller than its lower bound");
-    c->shared += r[1].memory.activations;
-    c->alone += r[0].memory.activations;
+    c->shared += r[1].memory.activations + r[1].memory.ports;
+    c->alone += r[0].memory.activations + r[0].memory.ports;
     c->nodes += (size_t)few->node_count;
     return WF_OK;
 }

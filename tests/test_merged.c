@@ -125,7 +125,9 @@ static result run(wf_ctx *ctx, const char *device, build_fn *build, const setup 
     result out = {0};
     wf_info info;
     build(g, s, op != NULL);
-    wt_compile(&r, g);
+    const wf_compile_options as_written = {.without = WF_PASS_FOLD | WF_PASS_FUSE};
+    wt_ok(ctx, wf_compile_with(r.session, g, &as_written, &r.exec));
+    wf_graph_free(g);
     write_all(&r, s);
     wt_run_once(&r);
     assert_true(!op || has_run(r.exec, op));

@@ -29,6 +29,12 @@ static wf_graph *build(wf_ctx *ctx, const rg_recipe *recipe)
 /* Ops that no step makes. */
 static bool is_left_out(wf_op op)
 {
+    static const wf_op fused[] = {WF_OP_residual_rms_norm, WF_OP_residual_layer_norm,
+                                  WF_OP_linear_act,        WF_OP_head_loss,
+                                  WF_OP_adamw_many,        WF_OP_accumulate_many};
+    for (size_t i = 0; i < sizeof fused / sizeof *fused; i++)
+        if (op == fused[i])
+            return true; /* a pass makes these */
     return op == WF_OP_kv_append;
 }
 

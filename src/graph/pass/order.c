@@ -142,6 +142,64 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, size_t alignment, u
     return status;
 }
 
+/* ---- Putting into order ---- */
+
+/* A heap of node ids, the least on top. */
+static void heap_push(int *heap, int *n, int id)
+{
+    int at = (*n)++;
+    for (; at > 0 && heap[(at - 1) / 2] > id; at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = id;
+}
+
+static int heap_pop(int *heap, int *n)
+{
+    int top = heap[0], last = heap[--*n], at = 0;
+    for (int child = 1; child < *n; child = 2 * at + 1) {
+        if (child + 1 < *n && heap[child + 1] < heap[child])
+            child++;
+        if (heap[child] >= last)
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = last;
+    return top;
+}
+
+wf_status wf_order_sort(wf_graph *g)
+{
+    wf_edges e;
+    int ready = 0, done = 0;
+    WF_TRY(wf_edges_new(g, &e));
+    int *heap = wf_mem_array(g->ctx, 2 * (size_t)e.count + 1, sizeof *heap);
+    if (!heap) {
+        wf_edges_free(&e);
+        return WF_ERR_MEMORY;
+    }
+    int *order = heap + e.count;
+    for (int i = 0; i < e.count; i++)
+        if (e.waits[i] == 0)
+            heap_push(heap, &ready, i);
+    while (ready > 0) {
+        int i = heap_pop(heap, &ready);
+        order[done++] = i;
+        for (int k = e.first[i]; k < e.first[i + 1]; k++)
+            if (--e.waits[e.after[k]] == 0)
+                heap_push(heap, &ready, e.after[k]);
+    }
+    wf_status status = WF_OK;
+    if (done < e.count)
+        status =
+            wf_fail(g->ctx, WF_ERR_INTERNAL, "order: %d nodes wait for each other", e.count - done);
+    if (status == WF_OK)
+        status = wf_graph_reorder(g, order);
+    wf_mem_free(g->ctx, heap);
+    wf_edges_free(&e);
+    return status;
+}
+
 /* ---- By chance ---- */
 
 wf_status wf_order_shuffle(wf_graph *g, uint64_t seed)

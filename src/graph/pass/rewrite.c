@@ -123,6 +123,12 @@ void wf_rewrite_before(wf_rewrite *r, const wf_node *n)
     r->first[r->spans++] = r->g->node_count;
 }
 
+void wf_rewrite_take_back(wf_rewrite *r)
+{
+    wf_assert(r->spans > 0);
+    r->g->node_count = r->first[r->spans - 1];
+}
+
 wf_value *wf_rewrite_now(const wf_rewrite *r, wf_value *v)
 {
     while (v && v->node->id < r->count && r->instead[wf_uses_slot(&r->uses, v)])
@@ -186,7 +192,8 @@ static wf_status settle(wf_rewrite *r)
     }
     for (int i = 0; i < at; i++)
         nodes[i]->id = i;
-    memcpy(g->nodes, nodes, (size_t)at * sizeof *nodes);
+    if (at > 0)
+        memcpy(g->nodes, nodes, (size_t)at * sizeof *nodes);
     g->node_count = at;
     wf_mem_free(g->ctx, head);
     wf_mem_free(g->ctx, nodes);

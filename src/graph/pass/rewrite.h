@@ -74,6 +74,8 @@ void wf_rewrite_before(wf_rewrite *r, const wf_node *n);
 void wf_rewrite_replace(wf_rewrite *r, const wf_value *old, wf_value *by);
 /* What stands for v now: itself, or what it was replaced by. */
 wf_value *wf_rewrite_now(const wf_rewrite *r, wf_value *v);
+/* Nodes that were added since wf_rewrite_before were a try, and go. */
+void wf_rewrite_take_back(wf_rewrite *r);
 /* The node goes; nobody may read it any more. */
 void wf_rewrite_drop(wf_rewrite *r, const wf_node *n);
 /* Finishes, or with a status other than WF_OK only frees: the graph is spent then. Returns the first

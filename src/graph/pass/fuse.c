@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fuse.c - several nodes as one, where the target has a kernel for it.
+ *
+ * A table of patterns. Each is a function that looks at one node, the last of its pattern, builds the
+ * fused node and asks the target; what the target does not take goes again. This comes after the gradient, so values between the nodes may have readers there: a fused form gives them as
+ * further outputs, which cost nothing when nobody reads them.
+ *
+ * A fused node stands where the first node of its pattern stood: what the others read besides must be
+ * there by then, and their readers come later anyway. Patterns whose nodes are far apart are in
+ * fuse_far.c.
+ */
+#include "base/mem.h"
+#include "graph/pass/fuse_priv.h"
+
+bool wf_fuse_accepts(wf_rewrite *r, const wf_target *target, const wf_value *made)
+{
+    if (made && target->supports(target, made->node))
+        return true;
+    wf_rewrite_take_back(r);
+    return false;
+}
+
+bool wf_fuse_free(const wf_fuser *f, const wf_node *n)
+{
+    return n->id < f->r.count && !f->taken[n->id];
+}
+
+void wf_fuse_take(wf_fuser *f, const wf_node *n)
+{
+    f->taken[n->id] = true;
+}
+
+/* Builds a node where `at` stands. */
+static wf_value *build_at(wf_fuser *f, const wf_node *at, wf_op op, const void *attr,
+                          wf_value *const *in, int nin)
+{
+    wf_rewrite_before(&f->r, at);
+    f->g->backward = at->backward;
+    wf_value *made = wf_node_add(f->g, op, attr, NULL, in, nin);
+    f->g->backward = false;
+    return made;
+}
+
+/* y = norm(a + b): the sum is an output, for the next residual and for the gradient. */
+static bool residual_norm(wf_fuser *f, wf_node *n)
+{
+    wf_node *sum = n->in[0]->node;
+    wf_op op = n->op == WF_OP_rms_norm ? WF_OP_residual_rms_norm : WF_OP_residual_layer_norm;
+    if (sum->op != WF_OP_add || !wf_fuse_free(f, sum) ||
+        !wf_dims_equal(&sum->in[0]->shape, &sum->in[1]->shape))
+        return false;
+    for (int i = 1; i < n->nin; i++)
+        if (n->in[i]->node->id > sum->id)
+            return false;
+    wf_value *in[4] = {sum->in[0], sum->in[1]};
+    for (int i = 1; i < n->nin; i++)
+        in[i + 1] = n->in[i];
+    wf_value *made = build_at(f, sum, op, n->attr, in, n->nin + 1);
+    if (!wf_fuse_accepts(&f->r, f->env->target, made))
+        return false;
+    wf_rewrite_replace(&f->r, &sum->out[0], made);
+    for (int i = 0; i < n->nout; i++)
+        wf_rewrite_replace(&f->r, &n->out[i], &made->node->out[i + 1]);
+    wf_fuse_take(f, sum);
+    return true;
+}
+
+/* y = act(x w^T + bias): what goes into the activation is an output, for the gradient. */
+static bool linear_act(wf_fuser *f, wf_node *n)
+{
+    wf_node *linear = n->in[0]->node;
+    if (linear->op != WF_OP_linear || !wf_fuse_free(f, linear))
+        return false;
+    const wf_attr_linear_act attr = {.act = wf_act_find(n->op)};
+    wf_value *made = build_at(f, linear, WF_OP_linear_act, &attr, linear->in, linear->nin);
+    if (!wf_fuse_accepts(&f->r, f->env->target, made))
+        return false;
+    wf_rewrite_replace(&f->r, &n->out[0], made);
+    wf_rewrite_replace(&f->r, &linear->out[0], &made->node->out[1]);
+    wf_fuse_take(f, linear);
+    return true;
+}
+
+/* act(gate) * up, when nobody else reads act(gate): with a gradient somebody does, and then it is
+ * fold, before the gradient, that makes a glu of it. */
+static bool glu(wf_fuser *f, wf_node *n)
+{
+    static const wf_op acts[] = {
+        [WF_GLU_SILU] = WF_OP_silu, [WF_GLU_GELU] = WF_OP_gelu, [WF_GLU_GELU_ERF] = WF_OP_gelu_erf};
+    for (int i = 0; i < 2; i++)
+        for (int kind = WF_GLU_SILU; kind <= WF_GLU_GELU_ERF; kind++) {
+            wf_node *act = n->in[i]->node;
+            const wf_value *up = n->in[1 - i];
+            if (act->op != acts[kind] || !wf_fuse_free(f, act) ||
+                wf_uses_count(&f->r.uses, &act->out[0]) != 1 ||
+                !wf_dims_equal(&up->shape, &act->out[0].shape) || wf_value_root(act->in[0])->state)
+                continue; /* a gate that is a state could have changed since */
+            const wf_attr_glu attr = {.kind = kind};
+            wf_value *in[] = {act->in[0], n->in[1 - i]};
+            wf_value *made = build_at(f, n, WF_OP_glu, &attr, in, 2);
+            if (!wf_fuse_accepts(&f->r, f->env->target, made))
+                return false;
+            wf_rewrite_replace(&f->r, &n->out[0], made);
+            wf_fuse_take(f, act);
+            return true;
+        }
+    return false;
+}
+
+typedef struct {
+    const char *name;
+    wf_op last; /* the op of the last node of the pattern */
+    wf_fuse_fn *fuse;
+} pattern;
+
+static const pattern patterns[] = {
+    {"residual + rms_norm", WF_OP_rms_norm, residual_norm},
+    {"residual + layer_norm", WF_OP_layer_norm, residual_norm},
+    {"activation * up", WF_OP_mul, glu},
+    {"linear + gelu", WF_OP_gelu, linear_act},
+    {"linear + gelu_erf", WF_OP_gelu_erf, linear_act},
+    {"linear + silu", WF_OP_silu, linear_act},
+    {"linear + relu", WF_OP_relu, linear_act},
+    {"linear + relu2", WF_OP_relu2, linear_act},
+};
+
+static const struct {
+    const char *name;
+    wf_fuse_far_fn *fuse;
+} far_patterns[] = {
+    {"head + loss", wf_fuse_head_loss},
+    {"updates merged", wf_fuse_updates},
+};
+
+#define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
+
+static void look_at(wf_fuser *f, wf_node *n)
+{
+    for (int i = 0; i < LENGTH(patterns); i++)
+        if (n->op == patterns[i].last && wf_fuse_free(f, n) && patterns[i].fuse(f, n)) {
+            wf_fuse_take(f, n);
+            wf_report_add(f->env->report, "fuse", patterns[i].name, 1);
+        }
+}
+
+static wf_status fuse_near(wf_graph *g, const wf_pass_env *env)
+{
+    wf_fuser f = {.g = g, .env = env};
+    WF_TRY(wf_rewrite_begin(g, &f.r));
+    f.taken = wf_mem_array(g->ctx, (size_t)f.r.count + 1, sizeof *f.taken);
+    wf_status status = f.taken ? WF_OK : WF_ERR_MEMORY;
+    for (int i = 0; i < f.r.count && status == WF_OK; i++) {
+        look_at(&f, g->nodes[i]);
+        status = g->status;
+    }
+    status = wf_rewrite_end(&f.r, status);
+    wf_mem_free(g->ctx, f.taken);
+    return status;
+}
+
+wf_status wf_pass_fuse(wf_graph *g, const wf_pass_env *env)
+{
+    int dropped;
+    WF_TRY(fuse_near(g, env));
+    for (int i = 0; i < LENGTH(far_patterns); i++)
+        for (bool made = true; made;) {
+            WF_TRY(wf_graph_prune(g, &dropped)); /* readers that are none would be in the way */
+            WF_TRY(far_patterns[i].fuse(g, env, &made));
+            wf_report_add(env->report, "fuse", far_patterns[i].name, made);
+        }
+    return WF_OK;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* fuse_priv.h - what patterns of the fuse pass are written with; see fuse.c. */
+#ifndef WF_GRAPH_PASS_FUSE_PRIV_H
+#define WF_GRAPH_PASS_FUSE_PRIV_H
+
+#include "graph/build.h"
+#include "graph/pass/order.h"
+#include "graph/pass/pass.h"
+
+/* One round over a graph. */
+typedef struct {
+    wf_graph *g;
+    const wf_pass_env *env;
+    wf_rewrite r;
+    bool *taken; /* [node] is part of a fused node by now */
+} wf_fuser;
+
+/* Looks at n, the last node of its pattern. false: nothing was changed. */
+typedef bool wf_fuse_fn(wf_fuser *f, wf_node *n);
+
+/* Whether a node is one that was there when the round began, and no part of a fused one. */
+bool wf_fuse_free(const wf_fuser *f, const wf_node *n);
+void wf_fuse_take(wf_fuser *f, const wf_node *n);
+/* Whether the target has a kernel for what was just built, which goes again if not. NULL: it could not
+ * be built. */
+bool wf_fuse_accepts(wf_rewrite *r, const wf_target *target, const wf_value *made);
+
+/* fuse_far.c: patterns whose nodes are far apart. One is made in each call; *made says whether, and
+ * the graph's order is legal again afterwards. */
+typedef wf_status wf_fuse_far_fn(wf_graph *g, const wf_pass_env *env, bool *made);
+wf_fuse_far_fn wf_fuse_head_loss, wf_fuse_updates;
+
+#endif

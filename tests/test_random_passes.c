@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_random_passes.c: random graphs through every pass alone and through all of them.
+ *
+ * Each graph runs without any pass, which is the truth here, and then with passes, in random legal
+ * orders, on the cpu and on the check device: bit for bit after recompute, schedule and memory, close
+ * after fold and fuse. A graph that fails is shrunk to what is needed to fail.
+ *
+ * WEFT_RANDOM_GRAPHS=N tries N graphs of each kind instead of the usual number.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "graph/pass/order.h"
+#include "graph/pass/pass.h"
+#include "random_graph.h"
+#include "support.h"
+
+#define ALL_PASSES \
+    (WF_PASS_FOLD | WF_PASS_FUSE | WF_PASS_RECOMPUTE | WF_PASS_SCHEDULE | WF_PASS_MEMORY)
+
+typedef struct {
+    const char *name;
+    wf_compile_options options;
+} variant;
+
+static const variant exact[] = {
+    {"recompute", {.without = ALL_PASSES & ~WF_PASS_RECOMPUTE, .recompute = 1}},
+    {"schedule", {.without = ALL_PASSES & ~WF_PASS_SCHEDULE}},
+    {"memory", {.without = ALL_PASSES & ~WF_PASS_MEMORY}},
+    {"recompute, schedule, memory", {.without = WF_PASS_FOLD | WF_PASS_FUSE, .recompute = 2}},
+};
+static const variant close[] = {
+    {"fold", {.without = ALL_PASSES & ~WF_PASS_FOLD}},
+    {"fuse", {.without = ALL_PASSES & ~WF_PASS_FUSE}},
+    {"all passes", {.recompute = 1}},
+};
+#define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* What a change of the order of sums may come to: roundoffs of f32, grown through up to a few hundred
+ * nodes. The generator keeps graphs from growing errors by more than about 16 (test_random_graph.c). */
+#define CLOSE 1e-4
+#define FLOOR 1e-3
+
+typedef struct {
+    wf_ctx *ctx;
+    const variant *variants;
+    int count;
+    bool bits;
+} passes_case;
+
+static wf_status run_variant(const passes_case *c, const rg_recipe *recipe, const variant *v, int i,
+                             rg_results *out)
+{
+    static const char *const devices[] = {"cpu:1", "cpu:2", "cpu:1"};
+    wf_graph *g;
+    WF_TRY(rg_build(c->ctx, recipe, &g));
+    wf_status status = WF_OK;
+    if (i % 2 == 1) /* another order to begin with */
+        status = wf_order_shuffle(g, recipe->seed + (uint64_t)i);
+    if (status == WF_OK)
+        status = rg_run(c->ctx, devices[i % LENGTH(devices)], g, recipe, 2, rg_compile,
+                        (void *)&v->options, out);
+    wf_graph_free(g);
+    return status;
+}
+
+static bool passes_fail(const rg_recipe *recipe, void *user)
+{
+    const passes_case *c = user;
+    const variant none = {"no pass", {.without = ALL_PASSES}};
+    rg_results want = {0};
+    wf_ctx_clear(c->ctx);
+    bool fails = run_variant(c, recipe, &none, 2, &want) != WF_OK;
+    for (int i = 0; i < c->count && !fails; i++) {
+        rg_results got = {0};
+        const variant *v = &c->variants[i];
+        int device = (int)((recipe->seed + (uint64_t)i) % 6);
+        fails = run_variant(c, recipe, v, device, &got) != WF_OK;
+        rg_verdict verdict = {0};
+        if (!fails)
+            verdict = c->bits ? rg_compare_bits(&got, &want)
+                              : rg_compare_close(&got, &want, CLOSE, FLOOR);
+        if (verdict.failed) {
+            wf_fail(c->ctx, WF_ERR_INTERNAL, "after %s: element %lld of %s is %.9g, not %.9g",
+                    v->name, (long long)verdict.index, verdict.name, verdict.got, verdict.wanted);
+            fails = true;
+        }
+        rg_results_free(&got);
+    }
+    rg_results_free(&want);
+    return fails;
+}
+
+static int graphs(int usual)
+{
+    const char *text = getenv("WEFT_RANDOM_GRAPHS");
+    return text ? atoi(text) : usual;
+}
+
+static void try_graphs(passes_case *c, int count, bool smooth)
+{
+    size_t nodes = 0;
+    for (int i = 0; i < count; i++) {
+        uint64_t seed = wt_seed() + (uint64_t)i;
+        rg_options options = {.nodes = seed % 16 == 0 ? 300 : 20 + (int)(seed * 7 % 60),
+                              .grad = seed % 3 != 0,
+                              .smooth = smooth,
+                              .only = smooth ? 1u << WF_F32 : 0};
+        rg_recipe recipe = rg_recipe_make(seed, &options);
+        if (passes_fail(&recipe, c))
+            rg_report(c->ctx, &recipe, wf_ctx_message(c->ctx), passes_fail, c);
+        nodes += (size_t)options.nodes;
+    }
+    print_message("%d graphs, about %zu nodes\n", count, nodes);
+}
+
+static void test_exact_passes(void **state)
+{
+    passes_case c = {*state, exact, LENGTH(exact), true};
+    try_graphs(&c, graphs(1200), false);
+}
+
+static void test_close_passes(void **state)
+{
+    passes_case c = {*state, close, LENGTH(close), false};
+    try_graphs(&c, graphs(1200), true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_exact_passes),
+        wt_test(test_close_passes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
