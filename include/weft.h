@@ -329,6 +329,14 @@ WF_API wf_value *wf_kv_append(wf_graph *g, wf_value *pool, wf_value *x, wf_value
 WF_API wf_value *wf_block(wf_graph *g, wf_value *x);
 WF_API wf_value *wf_recompute(wf_graph *g, wf_value *x);
 
+/* Replaces what was written by simpler forms (views of views, neutral operands, the same thing computed
+ * twice) and by the ops above that it amounts to: x * sigmoid(x) becomes silu, products and a masked
+ * softmax attention, and so on. Called before wf_grad, gradients are those of the larger ops;
+ * wf_compile does the same on its own copy. Results change within roundoff. All values stay good. One
+ * that was replaced can still be read, but those who read it before no longer do, so a gradient with
+ * respect to it is refused; states and inputs are never replaced. */
+WF_API wf_status wf_fold(wf_graph *g);
+
 /* Appends the gradient of the scalar `loss` with respect to each of wrt[0..n): states, inputs or
  * any other float values. grads[i] has wrt[i]'s type and shape; zeros when loss does not depend on
  * it. */

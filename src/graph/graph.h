@@ -23,8 +23,9 @@ struct wf_value {
 };
 
 enum {
-    WF_MARK_BLOCK = 1,    /* the end of a block of the model: the next one starts from it */
-    WF_MARK_RECOMPUTE = 2 /* cheaper to compute again for the gradient than to keep */
+    WF_MARK_BLOCK = 1,     /* the end of a block of the model: the next one starts from it */
+    WF_MARK_RECOMPUTE = 2, /* cheaper to compute again for the gradient than to keep */
+    WF_MARK_FOLDED = 4     /* readers no longer compute by way of it: see pass/fold.c */
 };
 
 struct wf_node {

@@ -166,6 +166,11 @@ wf_status wf_grad(wf_graph *g, wf_value *loss, wf_value *const *wrt, int n, wf_v
         if (!wrt[i] || !wf_is_float(wrt[i]))
             return wf_graph_fail(g, WF_ERR_USAGE, "grad: value %d is %s, so it has no gradient", i,
                                  wrt[i] ? wf_type_name(wrt[i]->type) : "missing");
+        if (wrt[i]->marks & WF_MARK_FOLDED)
+            return wf_graph_fail(g, WF_ERR_USAGE,
+                                 "grad: value %d was folded away: differentiate with respect to "
+                                 "states, inputs or values made after wf_fold",
+                                 i);
         if (!wf_graph_has(g, wrt[i]))
             return wf_graph_fail(g, WF_ERR_USAGE, "grad: value %d belongs to another graph", i);
     }

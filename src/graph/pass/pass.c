@@ -8,6 +8,7 @@
 
 /* clang-format off */
 static const wf_pass passes[] = {
+    {"fold", "simpler forms of what was written, duplicates computed once", WF_PASS_FOLD, wf_pass_fold},
     {"fuse", "makes one node of several where the device has a kernel for it", WF_PASS_FUSE, wf_pass_fuse},
     {"recompute", "computes values again that are not kept for the gradient", WF_PASS_RECOMPUTE, wf_pass_recompute},
     {"schedule", "puts the nodes into an order that needs less memory", WF_PASS_SCHEDULE, wf_pass_schedule},

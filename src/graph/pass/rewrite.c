@@ -86,6 +86,8 @@ wf_status wf_rewrite_begin(wf_graph *g, wf_rewrite *out)
         r.first = wf_mem_array(g->ctx, (size_t)r.span_cap + 1, sizeof *r.first);
         if (!r.instead || !r.drop || !r.before || !r.first)
             status = WF_ERR_MEMORY;
+        else
+            wf_rewrite_before(&r, NULL); /* where nodes go of which nobody says where */
     }
     *out = r;
     return status == WF_OK ? WF_OK : wf_rewrite_end(out, status);
@@ -143,7 +145,7 @@ void wf_rewrite_replace(wf_rewrite *r, const wf_value *old, wf_value *by)
     wf_assert(old->type == by->type && wf_dims_equal(&old->shape, &by->shape));
     wf_assert(wf_rewrite_now(r, by) != old);
     r->instead[wf_uses_slot(&r->uses, old)] = by;
-    by->marks |= old->marks;
+    by->marks |= old->marks & ~(uint32_t)WF_MARK_FOLDED; /* that is said of `old` alone */
     r->changes++;
 }
 
@@ -205,10 +207,6 @@ wf_status wf_rewrite_end(wf_rewrite *r, wf_status status)
     wf_graph *g = r->g;
     if (status == WF_OK)
         status = g->status;
-    if (status == WF_OK && r->spans == 0 && g->node_count > r->count) {
-        r->before[0] = r->count; /* nobody said where: at the end */
-        r->first[r->spans++] = r->count;
-    }
     if (status == WF_OK)
         status = settle(r);
     wf_uses_free(&r->uses);

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fold.c - the fold pass: simpler forms of what was written, and the same thing computed once.
+ *
+ * A table of rules is tried at every node, in rounds until nothing changes. It is run before the
+ * gradient, by builders who still hold values of the graph, and after it, by the compiler: so every
+ * rule leads to ops with gradient rules, and replaced nodes stay where they are, unread.
+ *
+ * Rules of the first part keep every bit, but for one: a sum over axes of length 1 leaves -0 what it
+ * is, where adding up from 0 gives +0. (x + 0 stays for that reason, x + -0 and x - 0 go.) A NaN that
+ * signals may stay one. Rules of the second part change values within roundoff.
+ */
+#include <limits.h>
+
+#include "base/mem.h"
+#include "graph/pass/fold_priv.h"
+#include "graph/pass/pass.h"
+
+#define MAX_ROUNDS 24
+
+typedef struct {
+    const char *name;
+    wf_op root;
+    wf_fold_rule_fn *fn;
+} fold_rule;
+
+/* The first that matches is taken. */
+/* clang-format off */
+static const fold_rule rules[] = {
+    /* bit for bit */
+    {"fill, moved",                 WF_OP_reshape,   wf_fold_fill},
+    {"fill, moved",                 WF_OP_broadcast, wf_fold_fill},
+    {"fill, moved",                 WF_OP_permute,   wf_fold_fill},
+    {"fill, moved",                 WF_OP_slice,     wf_fold_fill},
+    {"fill, moved",                 WF_OP_copy,      wf_fold_fill},
+    {"fill, cast",                  WF_OP_cast,      wf_fold_fill},
+    {"fill, scaled",                WF_OP_scale,     wf_fold_fill},
+    {"reshape of reshape",          WF_OP_reshape,   wf_fold_reshape},
+    {"permute of permute",          WF_OP_permute,   wf_fold_permute},
+    {"slice of slice",              WF_OP_slice,     wf_fold_slice},
+    {"cast of cast",                WF_OP_cast,      wf_fold_cast},
+    {"copy",                        WF_OP_copy,      wf_fold_copy},
+    {"scale by 1",                  WF_OP_scale,     wf_fold_scale_one},
+    {"add 0",                       WF_OP_add,       wf_fold_add_zero},
+    {"subtract 0",                  WF_OP_sub,       wf_fold_sub_zero},
+    {"multiply by 1",               WF_OP_mul,       wf_fold_mul_one},
+    {"divide by 1",                 WF_OP_div,       wf_fold_div_one},
+    {"fill times x",                WF_OP_mul,       wf_fold_mul_fill},
+    {"double negation",             WF_OP_neg,       wf_fold_neg},
+    {"where of a constant",         WF_OP_where,     wf_fold_where},
+    {"pad by 0",                    WF_OP_pad,       wf_fold_pad},
+    {"concat of one",               WF_OP_concat,    wf_fold_concat},
+    {"broadcast to the same shape", WF_OP_broadcast, wf_fold_broadcast},
+    {"reduction of one element",    WF_OP_sum,       wf_fold_reduce},
+    {"reduction of one element",    WF_OP_mean,      wf_fold_reduce},
+    {"reduction of one element",    WF_OP_max,       wf_fold_reduce},
+    /* within roundoff */
+    {"scale of scale",              WF_OP_scale,     wf_fold_scales},
+    {"divide by a fill",            WF_OP_div,       wf_fold_div_fill},
+    {"silu",                        WF_OP_mul,       wf_fold_silu},
+    {"glu",                         WF_OP_mul,       wf_fold_glu},
+    {"transpose into matmul",       WF_OP_matmul,    wf_fold_matmul_transposed},
+    {"linear",                      WF_OP_matmul,    wf_fold_linear},
+    {"linear with bias",            WF_OP_add,       wf_fold_linear_bias},
+    {"softmax",                     WF_OP_div,       wf_fold_softmax},
+    {"rms_norm",                    WF_OP_mul,       wf_fold_rms_norm},
+    {"rms_norm",                    WF_OP_div,       wf_fold_rms_norm_div},
+    {"layer_norm",                  WF_OP_rms_norm,  wf_fold_layer_norm},
+    {"gain into norm",              WF_OP_mul,       wf_fold_norm_gain},
+    {"bias into norm",              WF_OP_add,       wf_fold_norm_bias},
+    {"attention",                   WF_OP_matmul,    wf_fold_attention},
+};
+/* clang-format on */
+#define RULES (sizeof rules / sizeof rules[0])
+
+/* ---- What a rule may ask ---- */
+
+static int slot(const wf_folder *f, const wf_value *v)
+{
+    return wf_uses_slot(&f->r.uses, v);
+}
+
+static bool is_old(const wf_folder *f, const wf_value *v)
+{
+    return v->node->id < f->r.count;
+}
+
+wf_value *wf_fold_in(const wf_folder *f, const wf_node *n, int i)
+{
+    return wf_rewrite_now(&f->r, n->in[i]);
+}
+
+void wf_fold_past(wf_folder *f, const wf_value *v)
+{
+    if (f->pasts < WF_FOLD_PAST)
+        f->past[f->pasts++] = v;
+}
+
+bool wf_fold_inner(wf_folder *f, const wf_value *v, const wf_node *a, const wf_node *b)
+{
+    if (!is_old(f, v))
+        return false;
+    for (int k = 0; k < v->node->nout; k++) {
+        const wf_value *out = &v->node->out[k];
+        const wf_use *use = wf_uses_of(&f->r.uses, out);
+        for (int i = 0; i < wf_uses_count(&f->r.uses, out); i++)
+            if (!use[i].node ||
+                (f->alive[use[i].node->id] && (out != v || (use[i].node != a && use[i].node != b))))
+                return false;
+    }
+    wf_fold_past(f, v);
+    return true;
+}
+
+bool wf_fold_feeds_only(const wf_folder *f, const wf_node *n, wf_op op)
+{
+    const wf_use *use = wf_uses_of(&f->r.uses, &n->out[0]);
+    for (int i = 0; i < wf_uses_count(&f->r.uses, &n->out[0]); i++)
+        if (!use[i].node || (f->alive[use[i].node->id] && use[i].node->op != op))
+            return false;
+    return true;
+}
+
+/* Whose storage v will share when this round is over. */
+static const wf_value *root_now(const wf_folder *f, wf_value *v)
+{
+    v = wf_rewrite_now(&f->r, v);
+    while (wf_node_is(v->node, WF_FLAG_VIEW))
+        v = wf_rewrite_now(&f->r, v->node->in[0]);
+    return v;
+}
+
+bool wf_fold_reads(const wf_folder *f, const wf_node *n, wf_value *v)
+{
+    const wf_value *root = root_now(f, v);
+    return !root->state || n->id < f->writer[slot(f, root)];
+}
+
+/* Nodes are visited in order, so whatever stands for `by` now does so at the end of the round. */
+static bool may_stand(const wf_folder *f, const wf_value *old, wf_value *by, bool view)
+{
+    by = wf_rewrite_now(&f->r, by);
+    if (wf_uses_is_output(&f->r.uses, old) &&
+        (view || wf_node_is(by->node, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE)))
+        return false; /* an output has storage of its own */
+    const wf_value *root = root_now(f, by);
+    return !root->state || f->last[slot(f, old)] < f->writer[slot(f, root)];
+}
+
+bool wf_fold_may(const wf_folder *f, const wf_value *old, wf_value *by)
+{
+    return may_stand(f, old, by, false);
+}
+
+bool wf_fold_may_view(const wf_folder *f, const wf_node *n, wf_value *x)
+{
+    return may_stand(f, &n->out[0], x, true);
+}
+
+bool wf_fold_by(wf_folder *f, wf_node *n, wf_value *by)
+{
+    by = wf_rewrite_now(&f->r, by);
+    if (!wf_alike(&n->out[0], by) || !wf_fold_may(f, &n->out[0], by))
+        return false;
+    wf_rewrite_replace(&f->r, &n->out[0], by);
+    return true;
+}
+
+bool wf_fold_new(wf_folder *f, wf_node *n, wf_value *by)
+{
+    wf_rewrite_replace(&f->r, &n->out[0], by);
+    return true;
+}
+
+/* ---- One round ---- */
+
+/* Nodes that an earlier fold went past are still there, and read; nobody reads them in turn. A value
+ * that nobody reads and that was not folded is a builder's, who will go on from it. */
+static void find_alive(wf_folder *f)
+{
+    const wf_graph *g = f->g;
+    for (int i = g->node_count - 1; i >= 0; i--) {
+        const wf_node *n = g->nodes[i];
+        bool alive = wf_node_is(n, WF_FLAG_UPDATE | WF_FLAG_SOURCE), read = false, folded = false;
+        for (int k = 0; k < n->nout; k++) {
+            const wf_use *use = wf_uses_of(&f->r.uses, &n->out[k]);
+            folded |= (n->out[k].marks & WF_MARK_FOLDED) != 0;
+            for (int u = 0; u < wf_uses_count(&f->r.uses, &n->out[k]); u++) {
+                read = true;
+                alive |= !use[u].node || f->alive[use[u].node->id];
+            }
+        }
+        f->alive[i] = alive || (!read && !folded);
+    }
+}
+
+static void find_readers(wf_folder *f)
+{
+    const wf_graph *g = f->g;
+    for (int i = 0; i < f->r.uses.values; i++) {
+        f->last[i] = -1;
+        f->writer[i] = INT_MAX;
+    }
+    for (int i = g->node_count - 1; i >= 0; i--) {
+        const wf_node *n = g->nodes[i];
+        bool view = wf_node_is(n, WF_FLAG_VIEW);
+        for (int k = 0; k < n->nin; k++) {
+            int s = slot(f, n->in[k]), reader = view ? f->last[slot(f, &n->out[0])] : -1;
+            reader = reader > i ? reader : i;
+            f->last[s] = f->last[s] > reader ? f->last[s] : reader;
+            if (wf_node_is(n, WF_FLAG_UPDATE) && k < n->nout)
+                f->writer[s] = i;
+        }
+    }
+}
+
+static wf_status round_begin(wf_folder *f)
+{
+    wf_ctx *ctx = f->g->ctx;
+    size_t values = (size_t)f->r.uses.values + 1;
+    f->alive = wf_mem_array(ctx, (size_t)f->r.count + 1, sizeof *f->alive);
+    f->last = wf_mem_array(ctx, values, sizeof *f->last);
+    f->writer = wf_mem_array(ctx, values, sizeof *f->writer);
+    if (!f->alive || !f->last || !f->writer)
+        return WF_ERR_MEMORY;
+    find_alive(f);
+    find_readers(f);
+    return wf_fold_same_begin(f);
+}
+
+/* Whether anybody would notice a change of n. */
+static bool is_wanted(const wf_folder *f, const wf_node *n)
+{
+    if (!f->alive[n->id] || wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_UPDATE))
+        return false;
+    for (int k = 0; k < n->nout; k++)
+        if (wf_uses_count(&f->r.uses, &n->out[k]) > 0)
+            return true;
+    return false;
+}
+
+/* The name of what was done to n, or NULL. */
+static const char *fold_node(wf_folder *f, wf_node *n)
+{
+    for (size_t i = 0; i < RULES; i++) {
+        f->pasts = 0;
+        if (rules[i].root == n->op && rules[i].fn(f, n))
+            return rules[i].name;
+    }
+    f->pasts = 0;
+    return wf_fold_same(f, n) ? "computed twice" : NULL;
+}
+
+/* Gradients with respect to what was gone past would no longer be what they were: wf_grad refuses. New
+ * nodes are marked as well, so that those which a later rule went past do not count as readers. */
+static void mark_folded(wf_folder *f, wf_node *n, int before)
+{
+    for (int i = 0; i < f->pasts; i++)
+        ((wf_value *)f->past[i])->marks |= WF_MARK_FOLDED;
+    for (int k = 0; k < n->nout; k++)
+        n->out[k].marks |= WF_MARK_FOLDED;
+    for (int i = before; i < f->g->node_count; i++)
+        for (int k = 0; k < f->g->nodes[i]->nout; k++)
+            f->g->nodes[i]->out[k].marks |= WF_MARK_FOLDED;
+}
+
+static wf_status fold_nodes(wf_folder *f, wf_report *report)
+{
+    wf_graph *g = f->g;
+    const bool backward = g->backward;
+    for (int i = 0; i < f->r.count && g->status == WF_OK; i++) {
+        wf_node *n = g->nodes[i];
+        if (!is_wanted(f, n))
+            continue;
+        int before = g->node_count;
+        wf_rewrite_before(&f->r, n);
+        g->backward = n->backward;
+        const char *what = fold_node(f, n);
+        g->backward = backward;
+        if (what) {
+            mark_folded(f, n, before);
+            wf_report_add(report, "fold", what, 1);
+        }
+    }
+    return g->status;
+}
+
+static wf_status fold_round(wf_graph *g, wf_report *report, int *changes)
+{
+    wf_folder f = {.g = g};
+    WF_TRY(wf_rewrite_begin(g, &f.r));
+    wf_status status = round_begin(&f);
+    if (status == WF_OK)
+        status = fold_nodes(&f, report);
+    *changes = f.r.changes;
+    wf_mem_free(g->ctx, f.alive);
+    wf_mem_free(g->ctx, f.last);
+    wf_mem_free(g->ctx, f.writer);
+    wf_mem_free(g->ctx, f.table);
+    return wf_rewrite_end(&f.r, status);
+}
+
+wf_status wf_pass_fold(wf_graph *g, const wf_pass_env *env)
+{
+    int changes = 1;
+    for (int round = 0; round < MAX_ROUNDS && changes > 0; round++)
+        WF_TRY(fold_round(g, env->report, &changes));
+    return WF_VERIFY(g);
+}
+
+wf_status wf_fold(wf_graph *g)
+{
+    wf_compile_options options = {0};
+    if (g->status != WF_OK)
+        return wf_fail(g->ctx, g->status, "%s", g->message);
+    return wf_pass_fold(g, &(wf_pass_env){.options = &options});
+}

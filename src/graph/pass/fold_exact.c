@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* fold_exact.c - rules of the fold pass that keep every bit (fold.c names the one exception). */
+#include <math.h>
+
+#include "graph/pass/fold_priv.h"
+
+/* ---- Views of views ---- */
+
+/* A row of views is left to its last one, which looks through all of it. */
+bool wf_fold_reshape(wf_folder *f, wf_node *n)
+{
+    wf_value *x = wf_fold_in(f, n, 0);
+    if (wf_same_shape(x, &n->out[0]))
+        return wf_fold_by(f, n, x);
+    if (!wf_made_by(x, WF_OP_reshape) || wf_fold_feeds_only(f, n, WF_OP_reshape))
+        return false;
+    for (; wf_made_by(x, WF_OP_reshape); x = wf_fold_in(f, x->node, 0))
+        wf_fold_past(f, x);
+    if (wf_same_shape(x, &n->out[0]))
+        return wf_fold_by(f, n, x);
+    return wf_fold_may_view(f, n, x) && wf_fold_new(f, n, wf_reshape_to(f->g, x, &n->out[0].shape));
+}
+
+static bool is_identity(const wf_dims *order)
+{
+    for (int i = 0; i < order->n; i++)
+        if (order->d[i] != i)
+            return false;
+    return true;
+}
+
+bool wf_fold_permute(wf_folder *f, wf_node *n)
+{
+    wf_dims order = ((const wf_attr_permute *)n->attr)->order;
+    wf_value *x = wf_fold_in(f, n, 0);
+    if (is_identity(&order))
+        return wf_fold_by(f, n, x);
+    if (!wf_made_by(x, WF_OP_permute) || wf_fold_feeds_only(f, n, WF_OP_permute))
+        return false;
+    for (; wf_made_by(x, WF_OP_permute); x = wf_fold_in(f, x->node, 0)) {
+        const wf_attr_permute *inner = x->node->attr;
+        for (int i = 0; i < order.n; i++)
+            order.d[i] = inner->order.d[order.d[i]];
+        wf_fold_past(f, x);
+    }
+    if (is_identity(&order))
+        return wf_fold_by(f, n, x);
+    return wf_fold_may_view(f, n, x) && wf_fold_new(f, n, wf_permute(f->g, x, order.d));
+}
+
+bool wf_fold_slice(wf_folder *f, wf_node *n)
+{
+    wf_attr_slice a = *(const wf_attr_slice *)n->attr;
+    wf_value *x = wf_fold_in(f, n, 0);
+    bool of_slice = false;
+    if (wf_same_shape(x, &n->out[0]))
+        return wf_fold_by(f, n, x);
+    if (wf_fold_feeds_only(f, n, WF_OP_slice))
+        return false;
+    for (; wf_made_by(x, WF_OP_slice); x = wf_fold_in(f, x->node, 0)) {
+        const wf_attr_slice *inner = x->node->attr;
+        if (inner->axis != a.axis)
+            break;
+        a.begin += inner->begin;
+        a.end += inner->begin;
+        wf_fold_past(f, x);
+        of_slice = true;
+    }
+    return of_slice && wf_fold_may_view(f, n, x) &&
+           wf_fold_new(f, n, wf_slice(f->g, x, (int)a.axis, a.begin, a.end));
+}
+
+/* ---- Types ---- */
+
+/* Whether every number of `from` is one of `to`. */
+static bool keeps_all(wf_type from, wf_type to)
+{
+    const uint32_t bytes = wf_type_bit(WF_I8) | wf_type_bit(WF_U8);
+    const uint32_t narrow = wf_type_bit(WF_E4M3) | wf_type_bit(WF_E5M2) | bytes;
+    const uint32_t from_bit = wf_type_bit(from);
+    switch (to) {
+    case WF_F32: return from_bit & (narrow | wf_type_bit(WF_F16) | wf_type_bit(WF_BF16));
+    case WF_F16:
+    case WF_BF16: return from_bit & narrow;
+    case WF_I32: return from_bit & bytes;
+    default: return false;
+    }
+}
+
+static bool is_any_float(wf_type type)
+{
+    wf_kind kind = wf_type_get(type)->kind;
+    return kind == WF_KIND_FLOAT || kind == WF_KIND_STORAGE;
+}
+
+/* x -> mid -> to, where the first step loses nothing. With integers in between only the way back is
+ * taken: what saturates where is not worth a second thought. */
+bool wf_fold_cast(wf_folder *f, wf_node *n)
+{
+    wf_value *mid = wf_fold_in(f, n, 0);
+    const wf_type to = n->out[0].type;
+    if (mid->type == to)
+        return wf_fold_by(f, n, mid);
+    if (!wf_made_by(mid, WF_OP_cast))
+        return false;
+    wf_value *x = wf_fold_in(f, mid->node, 0);
+    if (!keeps_all(x->type, mid->type))
+        return false;
+    wf_fold_past(f, mid);
+    if (x->type == to)
+        return wf_fold_by(f, n, x);
+    return is_any_float(x->type) && is_any_float(mid->type) && is_any_float(to) &&
+           wf_fold_reads(f, n, x) && wf_fold_new(f, n, wf_cast(f->g, x, to));
+}
+
+/* A copy keeps what a state was from the state's next update; wf_fold_by knows whether there is one
+ * before the last reader. */
+bool wf_fold_copy(wf_folder *f, wf_node *n)
+{
+    return wf_fold_by(f, n, wf_fold_in(f, n, 0));
+}
+
+/* ---- Neutral operands ---- */
+
+/* Whether operand i of n is all `number`, with the sign of a zero. */
+static bool is_all(const wf_folder *f, const wf_node *n, int i, double number)
+{
+    double value;
+    return wf_match_fill(wf_fold_in(f, n, i), &value) && value == number &&
+           signbit(value) == signbit(number);
+}
+
+bool wf_fold_scale_one(wf_folder *f, wf_node *n)
+{
+    const wf_attr_scale *a = n->attr;
+    return (float)a->factor == 1 && wf_fold_by(f, n, wf_fold_in(f, n, 0));
+}
+
+/* -0 + 0 is 0 and so not neutral, but x + -0 is x for every x. */
+bool wf_fold_add_zero(wf_folder *f, wf_node *n)
+{
+    const double zero = n->out[0].type == WF_I32 ? 0.0 : -0.0;
+    return (is_all(f, n, 1, zero) && wf_fold_by(f, n, wf_fold_in(f, n, 0))) ||
+           (is_all(f, n, 0, zero) && wf_fold_by(f, n, wf_fold_in(f, n, 1)));
+}
+
+bool wf_fold_sub_zero(wf_folder *f, wf_node *n)
+{
+    return is_all(f, n, 1, 0) && wf_fold_by(f, n, wf_fold_in(f, n, 0));
+}
+
+bool wf_fold_mul_one(wf_folder *f, wf_node *n)
+{
+    return (is_all(f, n, 1, 1) && wf_fold_by(f, n, wf_fold_in(f, n, 0))) ||
+           (is_all(f, n, 0, 1) && wf_fold_by(f, n, wf_fold_in(f, n, 1)));
+}
+
+bool wf_fold_div_one(wf_folder *f, wf_node *n)
+{
+    return is_all(f, n, 1, 1) && wf_fold_by(f, n, wf_fold_in(f, n, 0));
+}
+
+/* scale is mul by a number that needs no memory; the product is the same. */
+bool wf_fold_mul_fill(wf_folder *f, wf_node *n)
+{
+    for (int i = 0; i < 2; i++) {
+        wf_value *x = wf_fold_in(f, n, 1 - i);
+        double factor;
+        if (wf_match_fill(wf_fold_in(f, n, i), &factor) && wf_is_float(x) &&
+            wf_same_shape(x, &n->out[0]))
+            return wf_fold_new(f, n, wf_scale(f->g, x, factor));
+    }
+    return false;
+}
+
+bool wf_fold_neg(wf_folder *f, wf_node *n)
+{
+    wf_value *x = wf_fold_in(f, n, 0);
+    if (!wf_made_by(x, WF_OP_neg))
+        return false;
+    wf_fold_past(f, x);
+    return wf_fold_by(f, n, wf_fold_in(f, x->node, 0));
+}
+
+bool wf_fold_where(wf_folder *f, wf_node *n)
+{
+    double condition;
+    if (!wf_match_fill(wf_fold_in(f, n, 0), &condition))
+        return false;
+    wf_value *x = wf_fold_in(f, n, condition != 0 ? 1 : 2);
+    if (wf_same_shape(x, &n->out[0]))
+        return wf_fold_by(f, n, x);
+    return wf_fold_new(f, n, wf_broadcast_to(f->g, x, &n->out[0].shape));
+}
+
+/* ---- Fills ---- */
+
+/* One number everywhere stays so, however it is moved; cast and scaled once here, not in every run. */
+bool wf_fold_fill(wf_folder *f, wf_node *n)
+{
+    const wf_value *y = &n->out[0];
+    double value;
+    if (!wf_match_fill(wf_fold_in(f, n, 0), &value))
+        return false;
+    if (n->op == WF_OP_scale) /* as kernels do: in f32 */
+        value = (float)value * (float)((const wf_attr_scale *)n->attr)->factor;
+    return wf_fold_new(f, n, wf_fill(f->g, y->type, (int)y->shape.n, y->shape.d, value));
+}
+
+/* ---- Shapes that do not change ---- */
+
+bool wf_fold_pad(wf_folder *f, wf_node *n)
+{
+    const wf_attr_pad *a = n->attr;
+    return a->before == 0 && a->after == 0 && wf_fold_by(f, n, wf_fold_in(f, n, 0));
+}
+
+bool wf_fold_concat(wf_folder *f, wf_node *n)
+{
+    return n->nin == 1 && wf_fold_by(f, n, wf_fold_in(f, n, 0));
+}
+
+bool wf_fold_broadcast(wf_folder *f, wf_node *n)
+{
+    return wf_same_shape(n->in[0], &n->out[0]) && wf_fold_by(f, n, wf_fold_in(f, n, 0));
+}
+
+bool wf_fold_reduce(wf_folder *f, wf_node *n)
+{
+    const wf_attr_reduce *a = n->attr;
+    wf_value *x = wf_fold_in(f, n, 0);
+    for (int i = 0; i < x->shape.n; i++)
+        if (a->axes >> i & 1 && x->shape.d[i] != 1)
+            return false;
+    if (wf_same_shape(x, &n->out[0]))
+        return wf_fold_by(f, n, x);
+    return wf_fold_may_view(f, n, x) && wf_fold_new(f, n, wf_reshape_to(f->g, x, &n->out[0].shape));
+}

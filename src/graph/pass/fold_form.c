@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fold_form.c - rules of the fold pass that form larger ops: activations, products, norms.
+ *
+ * Norms come together one step a round: x rsqrt(mean(x^2) + eps) is rms_norm, rms_norm of x - mean(x)
+ * is layer_norm, and gain and bias go into either.
+ */
+#include <math.h>
+
+#include "graph/pass/fold_priv.h"
+
+/* ---- Scales ---- */
+
+/* Far from where f32 ends, so that nothing over- or underflows that did not before. */
+static bool is_tame(double factor)
+{
+    return fabs(factor) > 0x1p-60 && fabs(factor) < 0x1p60;
+}
+
+bool wf_fold_scales(wf_folder *f, wf_node *n)
+{
+    wf_value *mid = wf_fold_in(f, n, 0);
+    if (!wf_made_by(mid, WF_OP_scale) || !wf_fold_inner(f, mid, n, NULL))
+        return false;
+    double a = ((const wf_attr_scale *)n->attr)->factor;
+    double b = ((const wf_attr_scale *)mid->node->attr)->factor;
+    wf_value *x = wf_fold_in(f, mid->node, 0);
+    return is_tame(a) && is_tame(b) && wf_fold_reads(f, n, x) &&
+           wf_fold_new(f, n, wf_scale(f->g, x, a * b));
+}
+
+bool wf_fold_div_fill(wf_folder *f, wf_node *n)
+{
+    wf_value *x = wf_fold_in(f, n, 0);
+    double divisor;
+    return wf_match_fill(wf_fold_in(f, n, 1), &divisor) && is_tame(divisor) &&
+           wf_same_shape(x, &n->out[0]) && wf_fold_new(f, n, wf_scale(f->g, x, 1 / divisor));
+}
+
+/* ---- Activations ---- */
+
+bool wf_fold_silu(wf_folder *f, wf_node *n)
+{
+    for (int i = 0; i < 2; i++) {
+        wf_value *x = wf_fold_in(f, n, i), *s = wf_fold_in(f, n, 1 - i);
+        if (wf_made_by(s, WF_OP_sigmoid) && wf_fold_in(f, s->node, 0) == x &&
+            wf_fold_inner(f, s, n, NULL))
+            return wf_fold_new(f, n, wf_silu(f->g, x));
+    }
+    return false;
+}
+
+bool wf_fold_glu(wf_folder *f, wf_node *n)
+{
+    static const wf_op acts[] = {
+        [WF_GLU_SILU] = WF_OP_silu, [WF_GLU_GELU] = WF_OP_gelu, [WF_GLU_GELU_ERF] = WF_OP_gelu_erf};
+    for (int i = 0; i < 2; i++) {
+        wf_value *act = wf_fold_in(f, n, i), *up = wf_fold_in(f, n, 1 - i);
+        for (int kind = WF_GLU_SILU; kind <= WF_GLU_GELU_ERF; kind++) {
+            if (!wf_made_by(act, acts[kind]) || !wf_alike(act, up) ||
+                !wf_fold_inner(f, act, n, NULL))
+                continue;
+            wf_value *gate = wf_fold_in(f, act->node, 0);
+            if (wf_fold_reads(f, n, gate))
+                return wf_fold_new(f, n, wf_glu(f->g, gate, up, (wf_glu_kind)kind));
+        }
+    }
+    return false;
+}
+
+/* ---- Products ---- */
+
+/* Axes but the last two stay, these are swapped. */
+static bool swaps_last_two(const wf_value *v)
+{
+    const wf_node *n = wf_made_by(v, WF_OP_permute);
+    const wf_dims *order = n ? &((const wf_attr_permute *)n->attr)->order : NULL;
+    if (!n || order->n < 2)
+        return false;
+    for (int i = 0; i + 2 < order->n; i++)
+        if (order->d[i] != i)
+            return false;
+    return order->d[order->n - 1] == order->n - 2;
+}
+
+/* The view costs nothing where kernels take strides, but a flag always costs nothing. */
+bool wf_fold_matmul_transposed(wf_folder *f, wf_node *n)
+{
+    wf_attr_matmul a = *(const wf_attr_matmul *)n->attr;
+    int64_t *flag[] = {&a.transpose_a, &a.transpose_b};
+    wf_value *in[2];
+    bool any = false;
+    for (int i = 0; i < 2; i++) {
+        in[i] = wf_fold_in(f, n, i);
+        if (!wf_is_float(in[i]) || !swaps_last_two(in[i]))
+            continue;
+        wf_fold_past(f, in[i]);
+        in[i] = wf_fold_in(f, in[i]->node, 0);
+        *flag[i] = !*flag[i];
+        any = true;
+    }
+    return any && wf_fold_new(f, n, wf_node_add(f->g, WF_OP_matmul, &a, NULL, in, 2));
+}
+
+bool wf_fold_linear(wf_folder *f, wf_node *n)
+{
+    const wf_attr_matmul *a = n->attr;
+    wf_value *x = wf_fold_in(f, n, 0), *w = wf_fold_in(f, n, 1);
+    return !a->transpose_a && a->transpose_b && x->shape.n == 2 && w->state &&
+           wf_fold_new(f, n, wf_linear(f->g, x, w, NULL));
+}
+
+/* v is [C], as long as the last axis of x, and of its type. */
+static bool is_row_of(const wf_value *v, const wf_value *x)
+{
+    return v->type == x->type && v->shape.n == 1 && v->shape.d[0] == wf_dims_last(&x->shape);
+}
+
+bool wf_fold_linear_bias(wf_folder *f, wf_node *n)
+{
+    for (int i = 0; i < 2; i++) {
+        wf_value *y = wf_fold_in(f, n, i), *bias = wf_fold_in(f, n, 1 - i);
+        if (!wf_made_by(y, WF_OP_linear) || y->node->nin != 2 || !wf_alike(y, &n->out[0]) ||
+            !is_row_of(bias, y) || !wf_fold_inner(f, y, n, NULL))
+            continue;
+        wf_value *x = wf_fold_in(f, y->node, 0), *w = wf_fold_in(f, y->node, 1);
+        if (wf_fold_reads(f, n, x) && wf_fold_reads(f, n, w))
+            return wf_fold_new(f, n, wf_linear(f->g, x, w, bias));
+    }
+    return false;
+}
+
+/* ---- Rows ---- */
+
+/* The node that reduces rows to v, [..., 1], perhaps by way of a reshape; nobody but `reader` reads what
+ * lies between. NULL: v is something else. */
+static wf_node *reduced_rows(wf_folder *f, wf_value *v, wf_op op, const wf_node *reader)
+{
+    if (!v || !wf_fold_inner(f, v, reader, NULL))
+        return NULL;
+    if (wf_made_by(v, WF_OP_reshape)) { /* [...] to [..., 1] */
+        wf_value *of = wf_fold_in(f, v->node, 0);
+        wf_dims leading = wf_dims_leading(&v->shape);
+        if (!wf_dims_equal(&of->shape, &leading) || !wf_fold_inner(f, of, v->node, NULL))
+            return NULL;
+        v = of;
+    }
+    wf_node *n = wf_made_by(v, op);
+    const wf_attr_reduce *a = n ? n->attr : NULL;
+    const wf_dims *x = n ? &n->in[0]->shape : NULL;
+    return n && x->n > 0 && a->axes == (int64_t)1 << (x->n - 1) ? n : NULL;
+}
+
+/* The same for a mean, written as such or as a scaled sum. */
+static wf_node *mean_rows(wf_folder *f, wf_value *v, const wf_node *reader)
+{
+    if (!wf_made_by(v, WF_OP_scale))
+        return reduced_rows(f, v, WF_OP_mean, reader);
+    if (!wf_fold_inner(f, v, reader, NULL))
+        return NULL;
+    wf_node *sum = reduced_rows(f, wf_fold_in(f, v->node, 0), WF_OP_sum, v->node);
+    double factor = ((const wf_attr_scale *)v->node->attr)->factor;
+    return sum && fabs(factor * (double)wf_dims_last(&sum->in[0]->shape) - 1) < 1e-6 ? sum : NULL;
+}
+
+/* v is [..., 1] where x is [..., C], and of its type. */
+static bool is_per_row(const wf_value *v, const wf_value *x)
+{
+    wf_dims shape = x->shape;
+    if (shape.n == 0)
+        return false;
+    shape.d[shape.n - 1] = 1;
+    return v->type == x->type && wf_dims_equal(&v->shape, &shape);
+}
+
+static bool reduces(const wf_folder *f, const wf_node *reduction, const wf_value *x)
+{
+    return reduction && wf_fold_in(f, reduction, 0) == x;
+}
+
+/* e / sum(e) with e = exp(x - max(x)) */
+bool wf_fold_softmax(wf_folder *f, wf_node *n)
+{
+    wf_value *e = wf_fold_in(f, n, 0), *total = wf_fold_in(f, n, 1);
+    if (!wf_made_by(e, WF_OP_exp) || !is_per_row(total, e) || wf_dims_last(&e->shape) == 0)
+        return false;
+    const wf_node *sum = reduced_rows(f, total, WF_OP_sum, n);
+    wf_value *d = wf_fold_in(f, e->node, 0);
+    if (!reduces(f, sum, e) || !wf_fold_inner(f, e, n, sum) || !wf_made_by(d, WF_OP_sub) ||
+        !wf_fold_inner(f, d, e->node, NULL))
+        return false;
+    wf_value *x = wf_fold_in(f, d->node, 0), *max = wf_fold_in(f, d->node, 1);
+    return is_per_row(max, x) && reduces(f, reduced_rows(f, max, WF_OP_max, d->node), x) &&
+           wf_fold_reads(f, n, x) && wf_fold_new(f, n, wf_softmax(f->g, x));
+}
+
+/* ---- Norms ---- */
+
+/* v = mean(x^2) + eps of the rows of x, all of it read by `reader` alone. */
+static bool is_mean_square(wf_folder *f, wf_value *v, const wf_value *x, const wf_node *reader,
+                           double *eps)
+{
+    const wf_node *add = wf_made_by(v, WF_OP_add);
+    if (!add || !is_per_row(v, x) || !wf_fold_inner(f, v, reader, NULL))
+        return false;
+    int at = wf_match_fill(wf_fold_in(f, add, 1), eps) ? 0 : 1;
+    if (!wf_match_fill(wf_fold_in(f, add, 1 - at), eps) || !(*eps >= 0))
+        return false;
+    wf_value *m = wf_fold_in(f, add, at);
+    const wf_node *mean = is_per_row(m, x) ? mean_rows(f, m, add) : NULL;
+    wf_value *square = mean ? wf_fold_in(f, mean, 0) : NULL;
+    return wf_made_by(square, WF_OP_mul) && wf_fold_in(f, square->node, 0) == x &&
+           wf_fold_in(f, square->node, 1) == x && wf_fold_inner(f, square, mean, NULL);
+}
+
+/* x may be 0 rows long; a row of no elements has no mean. */
+static bool form_rms_norm(wf_folder *f, wf_node *n, wf_value *x, double eps)
+{
+    return wf_dims_last(&x->shape) > 0 && wf_fold_reads(f, n, x) &&
+           wf_fold_new(f, n, wf_rms_norm(f->g, x, NULL, eps));
+}
+
+bool wf_fold_rms_norm(wf_folder *f, wf_node *n)
+{
+    double eps;
+    for (int i = 0; i < 2; i++) {
+        wf_value *x = wf_fold_in(f, n, i), *r = wf_fold_in(f, n, 1 - i);
+        if (wf_made_by(r, WF_OP_rsqrt) && is_per_row(r, x) && wf_fold_inner(f, r, n, NULL) &&
+            is_mean_square(f, wf_fold_in(f, r->node, 0), x, r->node, &eps))
+            return form_rms_norm(f, n, x, eps);
+    }
+    return false;
+}
+
+bool wf_fold_rms_norm_div(wf_folder *f, wf_node *n)
+{
+    wf_value *x = wf_fold_in(f, n, 0), *root = wf_fold_in(f, n, 1);
+    double eps;
+    return wf_made_by(root, WF_OP_sqrt) && is_per_row(root, x) && wf_fold_inner(f, root, n, NULL) &&
+           is_mean_square(f, wf_fold_in(f, root->node, 0), x, root->node, &eps) &&
+           form_rms_norm(f, n, x, eps);
+}
+
+bool wf_fold_layer_norm(wf_folder *f, wf_node *n)
+{
+    wf_value *d = wf_fold_in(f, n, 0);
+    const wf_attr_norm *a = n->attr;
+    if (!wf_made_by(d, WF_OP_sub) || !wf_fold_inner(f, d, n, NULL) ||
+        wf_uses_count(&f->r.uses, &n->out[1]) > 0) /* rstd: it would be the same, but has no home */
+        return false;
+    wf_value *x = wf_fold_in(f, d->node, 0), *mean = wf_fold_in(f, d->node, 1);
+    wf_value *gamma = n->nin > 1 ? wf_fold_in(f, n, 1) : NULL;
+    return is_per_row(mean, x) && reduces(f, mean_rows(f, mean, d->node), x) &&
+           wf_fold_reads(f, n, x) && wf_fold_new(f, n, wf_layer_norm(f->g, x, gamma, NULL, a->eps));
+}
+
+/* The norm at operand i of n, when the other one is a row that it can take: the gain as operand
+ * `operand`. */
+static wf_node *norm_at(wf_folder *f, const wf_node *n, int i, wf_op op, int operand)
+{
+    wf_value *y = wf_fold_in(f, n, i);
+    wf_node *norm = wf_made_by(y, op);
+    return norm && y->index == 0 && norm->nin == operand && wf_alike(y, &n->out[0]) &&
+                   is_row_of(wf_fold_in(f, n, 1 - i), y) && wf_fold_inner(f, y, n, NULL) &&
+                   wf_fold_reads(f, n, wf_fold_in(f, norm, 0))
+               ? norm
+               : NULL;
+}
+
+bool wf_fold_norm_gain(wf_folder *f, wf_node *n)
+{
+    for (int i = 0; i < 2; i++) {
+        wf_value *gamma = wf_fold_in(f, n, 1 - i);
+        wf_node *rms = norm_at(f, n, i, WF_OP_rms_norm, 1);
+        wf_node *layer = rms ? NULL : norm_at(f, n, i, WF_OP_layer_norm, 1);
+        if (rms)
+            return wf_fold_new(f, n,
+                               wf_rms_norm(f->g, wf_fold_in(f, rms, 0), gamma,
+                                           ((const wf_attr_norm *)rms->attr)->eps));
+        if (layer)
+            return wf_fold_new(f, n,
+                               wf_layer_norm(f->g, wf_fold_in(f, layer, 0), gamma, NULL,
+                                             ((const wf_attr_norm *)layer->attr)->eps));
+    }
+    return false;
+}
+
+bool wf_fold_norm_bias(wf_folder *f, wf_node *n)
+{
+    for (int i = 0; i < 2; i++) {
+        wf_node *norm = norm_at(f, n, i, WF_OP_layer_norm, 2);
+        if (norm && wf_fold_reads(f, n, wf_fold_in(f, norm, 1)))
+            return wf_fold_new(f, n,
+                               wf_layer_norm(f->g, wf_fold_in(f, norm, 0), wf_fold_in(f, norm, 1),
+                                             wf_fold_in(f, n, 1 - i),
+                                             ((const wf_attr_norm *)norm->attr)->eps));
+    }
+    return false;
+}
