@@ -70,32 +70,35 @@ bool wf_fold_glu(wf_folder *f, wf_node *n)
 
 /* ---- Products ---- */
 
-/* Axes but the last two stay, these are swapped. */
-static bool swaps_last_two(const wf_value *v)
+/* v is a permute that puts the last axis of what it permutes last but one: with the last two axes
+ * swapped rows lie in memory as they are read. Then *order is that of the swapped. */
+static bool is_turned(const wf_value *v, wf_dims *order)
 {
     const wf_node *n = wf_made_by(v, WF_OP_permute);
-    const wf_dims *order = n ? &((const wf_attr_permute *)n->attr)->order : NULL;
-    if (!n || order->n < 2)
+    if (!n || !wf_is_float(v))
         return false;
-    for (int i = 0; i + 2 < order->n; i++)
-        if (order->d[i] != i)
-            return false;
-    return order->d[order->n - 1] == order->n - 2;
+    *order = ((const wf_attr_permute *)n->attr)->order;
+    const int64_t last = order->n - 1, turned = last >= 1 ? order->d[last - 1] : -1;
+    if (turned != last)
+        return false;
+    order->d[last - 1] = order->d[last];
+    order->d[last] = last;
+    return true;
 }
 
-/* The view costs nothing where kernels take strides, but a flag always costs nothing. */
 bool wf_fold_matmul_transposed(wf_folder *f, wf_node *n)
 {
     wf_attr_matmul a = *(const wf_attr_matmul *)n->attr;
     int64_t *flag[] = {&a.transpose_a, &a.transpose_b};
     wf_value *in[2];
+    wf_dims order;
     bool any = false;
     for (int i = 0; i < 2; i++) {
         in[i] = wf_fold_in(f, n, i);
-        if (!wf_is_float(in[i]) || !swaps_last_two(in[i]))
+        if (!is_turned(in[i], &order))
             continue;
         wf_fold_past(f, in[i]);
-        in[i] = wf_fold_in(f, in[i]->node, 0);
+        in[i] = wf_permute(f->g, wf_fold_in(f, in[i]->node, 0), order.d); /* often the identity */
         *flag[i] = !*flag[i];
         any = true;
     }

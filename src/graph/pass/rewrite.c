@@ -145,7 +145,8 @@ void wf_rewrite_replace(wf_rewrite *r, const wf_value *old, wf_value *by)
     wf_assert(old->type == by->type && wf_dims_equal(&old->shape, &by->shape));
     wf_assert(wf_rewrite_now(r, by) != old);
     r->instead[wf_uses_slot(&r->uses, old)] = by;
-    by->marks |= old->marks & ~(uint32_t)WF_MARK_FOLDED; /* that is said of `old` alone */
+    /* To the end of the chain; that it was folded is said of `old` alone. */
+    wf_rewrite_now(r, by)->marks |= old->marks & ~(uint32_t)WF_MARK_FOLDED;
     r->changes++;
 }
 
