@@ -330,14 +330,14 @@ BUILD(scale_near_one, use(g, wf_scale(g, X(g), 1 + 1e-6)))
 BUILD(scale_almost, use(g, wf_scale(g, X(g), 1 + 1e-12))) /* 1 in f32 */
 BUILD(add_minus_zero, use(g, wf_add(g, X(g), scalar(g, -0.0))))
 BUILD(minus_zero_add, use(g, wf_add(g, scalar(g, -0.0), X(g))))
-BUILD(add_zero, wf_add(g, X(g), scalar(g, 0)))
+BUILD(add_zero, use(g, wf_add(g, X(g), scalar(g, 0))))
 BUILD(add_zero_i32,
       wf_maximum(g, wf_add(g, wf_input(g, "i", WF_I32, 1, D(5)), wf_fill(g, WF_I32, 0, NULL, 0.5)),
                  wf_input(g, "j", WF_I32, 1, D(5))))
 BUILD(add_zero_wider,
       use(g, wf_add(g, wf_input(g, "x", WF_F32, 1, D(6)), wf_fill(g, WF_F32, 2, D(4, 6), -0.0))))
 BUILD(sub_zero, use(g, wf_sub(g, X(g), scalar(g, 0))))
-BUILD(sub_minus_zero, wf_sub(g, X(g), scalar(g, -0.0)))
+BUILD(sub_minus_zero, use(g, wf_sub(g, X(g), scalar(g, -0.0))))
 BUILD(zero_sub, use(g, wf_sub(g, scalar(g, 0), X(g))))
 BUILD(mul_one, use(g, wf_mul(g, X(g), wf_fill(g, WF_F32, 2, D(4, 6), 1))))
 BUILD(one_mul, use(g, wf_mul(g, scalar(g, 1), X(g))))
@@ -374,7 +374,7 @@ BUILD(fill_moved,
 BUILD(fill_cast, wf_add(g, X(g), wf_cast(g, wf_fill(g, WF_BF16, 0, NULL, 0.1), WF_F32)))
 BUILD(fill_cast_i32, wf_cast(g, wf_fill(g, WF_F32, 1, D(3), -7.9), WF_I32))
 BUILD(fill_cast_u8, wf_cast(g, wf_fill(g, WF_F16, 1, D(3), 1e9), WF_U8))
-BUILD(fill_scaled, wf_add(g, X(g), wf_scale(g, scalar(g, 0.1), 0.7)))
+BUILD(fill_scaled, wf_scale(g, wf_fill(g, WF_F32, 1, D(3), 0.1), 0.9)) /* rounds the factor, too */
 BUILD(fill_scaled_f16, wf_add(g, wf_input(g, "x", WF_F16, 1, D(8)),
                               wf_scale(g, wf_fill(g, WF_F16, 0, NULL, 0.1), 0.7)))
 BUILD(pad_none, use(g, wf_pad(g, X(g), 0, 0, 0)))
@@ -719,6 +719,12 @@ static wf_value *rms_norm_sqrt(wf_graph *g) /* x / sqrt(sum(x^2) / C + eps), the
     wf_value *m = wf_div(g, wf_reshape(g, sum, 2, D(4, 1)), scalar(g, 6));
     return use(g, wf_div(g, x, wf_sqrt(g, wf_add(g, scalar(g, 1e-3), m))));
 }
+static wf_value *rms_norm_turned(wf_graph *g) /* means of columns, used for rows */
+{
+    wf_value *x = wf_input(g, "x", WF_F32, 2, D(4, 4));
+    wf_value *m = wf_reshape(g, wf_reduce(g, "mean", wf_mul(g, x, x), 1, false), 2, D(4, 1));
+    return use(g, wf_mul(g, x, wf_rsqrt(g, wf_add(g, m, scalar(g, 1e-3)))));
+}
 static wf_value *rms_norm_wrong(wf_graph *g) /* not the mean */
 {
     wf_value *x = X(g), *m = wf_scale(g, wf_sum(g, wf_mul(g, x, x), 2, true), 1.0 / 5);
@@ -730,10 +736,11 @@ static wf_value *rms_norm_shared(wf_graph *g)
     wf_value *r = wf_rsqrt(g, wf_add(g, m, scalar(g, 1e-3)));
     return wf_add(g, wf_mul(g, x, r), r);
 }
-static wf_value *rms_norm_mixed(wf_graph *g) /* squares of something else */
+static wf_value *rms_norm_mixed(wf_graph *g) /* products with something else */
 {
-    wf_value *x = X(g), *y = H(g, "y"), *m = wf_reduce(g, "mean", wf_mul(g, x, y), 2, true);
-    return use(g, wf_mul(g, x, wf_rsqrt(g, wf_add(g, wf_mul(g, m, m), scalar(g, 1e-3)))));
+    wf_value *x = wf_exp(g, X(g)), *y = wf_exp(g, H(g, "y"));
+    wf_value *m = wf_reduce(g, "mean", wf_mul(g, x, y), 2, true);
+    return use(g, wf_mul(g, x, wf_rsqrt(g, wf_add(g, m, scalar(g, 1e-3)))));
 }
 static wf_value *rms_norm_updated(wf_graph *g)
 {
@@ -788,6 +795,7 @@ static const fold_case form_cases[] = {
     {"with gain",              "gain into norm", 1, rms_norm_gain, false, TOLERANCE},
     {"by sqrt and sum",        "rms_norm", 1, rms_norm_sqrt, false, TOLERANCE},
     {"of columns",             "rms_norm", 0, rms_norm_columns, false, TOLERANCE},
+    {"columns used for rows",  "rms_norm", 0, rms_norm_turned, false, TOLERANCE},
     {"negative eps",           "rms_norm", 0, rms_norm_negative, false, TOLERANCE},
     {"no mean",                "rms_norm", 0, rms_norm_wrong, false, TOLERANCE},
     {"rstd read elsewhere",    "rms_norm", 0, rms_norm_shared, false, TOLERANCE},
