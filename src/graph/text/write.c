@@ -7,6 +7,7 @@
 const wf_mark_name wf_mark_names[] = {
     {WF_MARK_BLOCK, "block"},
     {WF_MARK_RECOMPUTE, "recompute"},
+    {WF_MARK_FOLDED, "folded"},
     {0, NULL},
 };
 
