@@ -33,9 +33,10 @@ check_sources() {
         may["examples"] = " "
         may["base"]     = " base "
         may["graph"]    = " base graph "
+        may["model"]    = " base graph model "
         may["device"]   = " base graph device "
         may["selftest"] = " base graph device selftest "
-        may["cli"]      = " base graph device selftest cli "
+        may["cli"]      = " base graph model device selftest cli "
         may["tests"]    = may["cli"]
         backends = "(^|[^a-z])(cuda|opencl|pjrt|cudnn|cublas)"
     }
@@ -165,6 +166,7 @@ selftest() {
     refuses src/base/a.c '#include "graph/graph.h"'
     refuses src/graph/pass/a.c '#  include <device/device.h>'
     refuses src/device/a.h '#include "selftest/selftest.h"'
+    refuses src/model/a.c '#include "device/device.h"'
     refuses src/selftest/a.c '#include "cli/cli.h"'
     refuses src/graph/a.c '#include "pass/fold.h"'
     refuses src/graph/a.c '#include "../base/ctx.h"'
