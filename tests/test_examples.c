@@ -83,8 +83,11 @@ static void test_plans_are_tight(void **state)
             wf_plan *plan;
             wt_ok(ctx, wf_example_build(ctx, e->name,
                                         &(wf_example_options){.form = (wf_example_form)form}, &g));
-            wt_ok(ctx, wf_plan_new(r.device, g, &plan));
-            assert_true((double)plan->region_bytes <= 1.02 * (double)plan->lower_bound);
+            wt_ok(ctx, wf_plan_new(r.device, g, NULL, NULL, NULL, &plan));
+            const wf_memory *m = &plan->memory;
+            print_message("%-12s form %d: %14zu bytes, bound %14zu\n", e->name, form,
+                          m->activations, m->lower_bound);
+            assert_true((double)m->activations <= 1.1 * (double)m->lower_bound);
             wf_plan_free(plan);
             wf_graph_free(g);
         }
