@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* file.c - mapping and reading files. */
+/* file.c - mapping, reading and writing files. */
 #include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -127,5 +129,45 @@ wf_status wf_file_read(wf_ctx *ctx, const char *path, size_t limit, char **text,
         *text = NULL;
         *size = 0;
     }
+    return status;
+}
+
+static wf_status write_fd(wf_ctx *ctx, const char *path, int fd, const char *bytes, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, bytes, size);
+        if (n < 0 && errno != EINTR)
+            return fail_errno(ctx, "write", path, errno);
+        if (n > 0) {
+            bytes += n;
+            size -= (size_t)n;
+        }
+    }
+    return WF_OK;
+}
+
+wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t size)
+{
+    size_t length = strlen(path);
+    char *name = wf_mem_new(ctx, length + sizeof ".XXXXXX");
+    if (!name)
+        return WF_ERR_MEMORY;
+    memcpy(name, path, length);
+    memcpy(name + length, ".XXXXXX", sizeof ".XXXXXX");
+    int fd = mkstemp(name);
+    wf_status status = fd < 0 ? fail_errno(ctx, "create", path, errno) : WF_OK;
+    if (status == WF_OK)
+        status = write_fd(ctx, path, fd, bytes, size);
+    mode_t mask = umask(0); /* mkstemp's files are for nobody else: this one is an ordinary file */
+    umask(mask);
+    if (status == WF_OK && fchmod(fd, 0666 & ~mask) != 0)
+        status = fail_errno(ctx, "write", path, errno);
+    if (fd >= 0 && close(fd) != 0 && status == WF_OK)
+        status = fail_errno(ctx, "write", path, errno);
+    if (status == WF_OK && rename(name, path) != 0)
+        status = fail_errno(ctx, "create", path, errno);
+    if (status != WF_OK && fd >= 0)
+        unlink(name);
+    wf_mem_free(ctx, name);
     return status;
 }

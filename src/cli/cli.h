@@ -24,7 +24,8 @@ typedef struct {
     wf_status (*run)(wf_ctx *ctx, char *const *operands, int count);
 } wf_command;
 
-extern const wf_command wf_cmd_devices, wf_cmd_ops, wf_cmd_selftest, wf_cmd_version, wf_cmd_help;
+extern const wf_command wf_cmd_devices, wf_cmd_ops, wf_cmd_selftest, wf_cmd_plan, wf_cmd_version,
+    wf_cmd_help;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const wf_command *const wf_commands[];

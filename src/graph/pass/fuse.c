@@ -162,6 +162,7 @@ static wf_status fuse_near(wf_graph *g, const wf_pass_env *env)
 wf_status wf_pass_fuse(wf_graph *g, const wf_pass_env *env)
 {
     int dropped;
+    WF_TRY(wf_order_sources(g));
     WF_TRY(fuse_near(g, env));
     for (int i = 0; i < LENGTH(far_patterns); i++)
         for (bool made = true; made;) {

@@ -144,6 +144,20 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, size_t alignment, u
 
 /* ---- Putting into order ---- */
 
+wf_status wf_order_sources(wf_graph *g)
+{
+    int *order = wf_mem_array(g->ctx, (size_t)g->node_count + 1, sizeof *order), n = 0;
+    if (!order)
+        return WF_ERR_MEMORY;
+    for (int sources = 1; sources >= 0; sources--)
+        for (int i = 0; i < g->node_count; i++)
+            if (wf_node_is(g->nodes[i], WF_FLAG_SOURCE) == (sources == 1))
+                order[n++] = i;
+    wf_status status = wf_graph_reorder(g, order);
+    wf_mem_free(g->ctx, order);
+    return status;
+}
+
 /* A heap of node ids, the least on top. */
 static void heap_push(int *heap, int *n, int id)
 {

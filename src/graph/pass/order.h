@@ -26,6 +26,9 @@ void wf_edges_free(wf_edges *e);
  * rounded up to the alignment. */
 wf_status wf_order_peak(const wf_graph *g, const int *order, size_t alignment, uint64_t *peak);
 
+/* Puts inputs and states first: a builder makes them where it needs them, and a pass may need them
+ * earlier. */
+wf_status wf_order_sources(wf_graph *g);
 /* Puts nodes that stand before what they wait for behind it, and leaves the others in their order. */
 wf_status wf_order_sort(wf_graph *g);
 /* A legal order drawn by chance, for tests: the same for one seed. */

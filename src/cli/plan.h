@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* plan.h - what `weft plan` found out, for its text, JSON and drawing. */
+#ifndef WF_CLI_PLAN_H
+#define WF_CLI_PLAN_H
+
+#include "cli/cli.h"
+#include "device/plan.h"
+#include "graph/cost.h"
+
+/* What memory of the region is for. */
+typedef enum {
+    WF_USE_FORWARD,  /* values of the model */
+    WF_USE_BACKWARD, /* gradients, and values computed again for them */
+    WF_USE_WORKSPACE,
+    WF_USE_COUNT
+} wf_use_kind;
+
+typedef struct {
+    const char *name, *color;
+} wf_use_info;
+extern const wf_use_info wf_use_infos[WF_USE_COUNT];
+
+typedef struct {
+    const char *title; /* of the graph */
+    const wf_plan *plan;
+    const wf_report *report;
+    const wf_device *device;
+    wf_cost cost;   /* of one run */
+    size_t written; /* states that a run changes, in bytes */
+    int nodes;      /* of the graph as it was written */
+    double seconds; /* that planning took */
+    /* [step][kind]: bytes alive. */
+    uint64_t (*alive)[WF_USE_COUNT];
+    int busiest; /* the step with the most */
+} wf_plan_view;
+
+wf_use_kind wf_plan_use(const wf_plan *plan, int block);
+/* "1.23 GB" */
+const char *wf_plan_bytes(uint64_t bytes, char *buf, size_t cap);
+
+void wf_plan_print(const wf_plan_view *v);
+void wf_plan_explain(const wf_plan_view *v);
+void wf_plan_json(const wf_plan_view *v);
+/* Memory over time, and the region with every block where it lies. */
+wf_status wf_plan_svg(wf_ctx *ctx, const wf_plan_view *v, const char *path);
+
+#endif

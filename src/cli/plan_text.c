@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/* plan_text.c - what `weft plan` prints. */
+#include "cli/plan.h"
+
+#include <string.h>
+
+const wf_use_info wf_use_infos[WF_USE_COUNT] = {
+    [WF_USE_FORWARD] = {"forward", "#4e79a7"},
+    [WF_USE_BACKWARD] = {"backward", "#b07aa1"},
+    [WF_USE_WORKSPACE] = {"workspace", "#bab0ac"},
+};
+
+wf_use_kind wf_plan_use(const wf_plan *plan, int block)
+{
+    const wf_value *v = plan->block_info[block].value;
+    return !v ? WF_USE_WORKSPACE : v->node->backward ? WF_USE_BACKWARD : WF_USE_FORWARD;
+}
+
+const char *wf_plan_bytes(uint64_t bytes, char *buf, size_t cap)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    double x = (double)bytes;
+    int u = 0;
+    for (; x >= 1000 && u < 5; u++)
+        x /= 1000;
+    snprintf(buf, cap, u ? "%.2f %s" : "%.0f %s", x, units[u]);
+    return buf;
+}
+
+static const char *count_text(double x, char *buf, size_t cap)
+{
+    static const char *const units[] = {"", " k", " M", " G", " T", " P"};
+    int u = 0;
+    for (; x >= 1000 && u < 5; u++)
+        x /= 1000;
+    snprintf(buf, cap, u ? "%.2f%s" : "%.0f%s", x, units[u]);
+    return buf;
+}
+
+static void print_line(const char *what, uint64_t bytes, const char *remark)
+{
+    char buf[32];
+    printf("  %-14s %15llu  %10s  %s\n", what, (unsigned long long)bytes,
+           wf_plan_bytes(bytes, buf, sizeof buf), remark);
+}
+
+/* ---- The table ---- */
+
+static void print_memory(const wf_plan_view *v)
+{
+    const wf_memory *m = &v->plan->memory;
+    char remark[128], buf[32];
+    puts("memory, in bytes:");
+    snprintf(remark, sizeof remark, "of which a run changes %s",
+             wf_plan_bytes(v->written, buf, sizeof buf));
+    print_line("states", m->states, remark);
+    print_line("ports", m->ports, "inputs and outputs");
+    snprintf(remark, sizeof remark, "with workspace; %.2f%% above what the busiest step needs",
+             m->lower_bound ? 100 * ((double)m->activations / (double)m->lower_bound - 1) : 0.0);
+    print_line("activations", m->activations, remark);
+    print_line("total", m->states + m->ports + m->activations, "before anything is allocated");
+}
+
+static void print_cost(const wf_plan_view *v)
+{
+    char flops[32], bytes[32];
+    double moved = (double)v->cost.bytes_read + (double)v->cost.bytes_written;
+    printf("a run: %sFLOP, %s read and written, %.1f FLOP a byte\n",
+           count_text((double)v->cost.flops, flops, sizeof flops),
+           wf_plan_bytes(v->cost.bytes_read + v->cost.bytes_written, bytes, sizeof bytes),
+           moved > 0 ? (double)v->cost.flops / moved : 0);
+}
+
+void wf_plan_print(const wf_plan_view *v)
+{
+    printf("%s on %s: %d nodes, %d kernels to launch, planned in %.0f ms\n", v->title,
+           v->device->target.name, v->nodes, v->plan->step_count, 1e3 * v->seconds);
+    print_memory(v);
+    print_cost(v);
+}
+
+/* ---- Explaining ---- */
+
+static void print_passes(const wf_report *r)
+{
+    const char *pass = "";
+    puts("\npasses:");
+    for (int i = 0; i < r->count; i++) {
+        const wf_report_line *line = &r->line[i];
+        if (line->count == 0)
+            continue;
+        printf("  %-10s %-42s %15lld\n", strcmp(line->pass, pass) == 0 ? "" : line->pass,
+               line->what, (long long)line->count);
+        pass = line->pass;
+    }
+}
+
+#define SLICES 16
+
+/* The busiest step of each stretch of the run. */
+static void print_time(const wf_plan_view *v)
+{
+    int steps = v->plan->step_count, slices = steps < SLICES ? steps : SLICES;
+    if (steps == 0)
+        return;
+    puts("\nmemory over time (the busiest step of each part of the run), in MB:");
+    printf("  %-15s", "steps");
+    for (int k = 0; k < WF_USE_COUNT; k++)
+        printf(" %12s", wf_use_infos[k].name);
+    printf(" %12s\n", "all");
+    for (int i = 0; i < slices; i++) {
+        int begin = (int)((int64_t)steps * i / slices),
+            end = (int)((int64_t)steps * (i + 1) / slices);
+        int most = begin;
+        uint64_t all[2] = {0, 0};
+        for (int s = begin; s < end; s++, all[1] = 0) {
+            for (int k = 0; k < WF_USE_COUNT; k++)
+                all[1] += v->alive[s][k];
+            if (all[1] > all[0]) {
+                all[0] = all[1];
+                most = s;
+            }
+        }
+        printf("  %6d .. %-5d", begin, end - 1);
+        for (int k = 0; k < WF_USE_COUNT; k++)
+            printf(" %12.2f", (double)v->alive[most][k] / 1e6);
+        printf(" %12.2f\n", (double)all[0] / 1e6);
+    }
+}
+
+#define LARGEST 8
+
+/* What fills the region when it is fullest. */
+static void print_busiest(const wf_plan_view *v)
+{
+    const wf_plan *plan = v->plan;
+    int shown[LARGEST], count = 0;
+    if (plan->step_count == 0)
+        return;
+    for (; count < LARGEST; count++) {
+        int best = -1;
+        for (int i = 0; i < plan->block_count; i++) {
+            const wf_lifetime *b = &plan->blocks[i];
+            bool there = b->begin <= v->busiest && v->busiest <= b->end && b->bytes > 0;
+            for (int k = 0; k < count; k++)
+                there &= shown[k] != i;
+            if (there && (best < 0 || b->bytes > plan->blocks[best].bytes))
+                best = i;
+        }
+        if (best < 0)
+            break;
+        shown[count] = best;
+    }
+    printf("\nthe busiest step is %d of %d, %s; the largest values then:\n", v->busiest,
+           plan->step_count, wf_node_def(plan->steps[v->busiest].node)->name);
+    for (int i = 0; i < count; i++) {
+        char what[160] = "workspace", size[32];
+        size_t len = 0;
+        const wf_lifetime *b = &plan->blocks[shown[i]];
+        const wf_value *value = plan->block_info[shown[i]].value;
+        if (value) {
+            wf_text_append(what, sizeof what, &len, "%s of %s, ",
+                           wf_use_infos[wf_plan_use(plan, shown[i])].name,
+                           wf_node_def(value->node)->name);
+            wf_value_print(value, what, sizeof what, &len);
+        }
+        printf("  %10s  steps %d .. %d  %s\n", wf_plan_bytes(b->bytes, size, sizeof size), b->begin,
+               b->end, what);
+    }
+}
+
+typedef struct {
+    wf_op op;
+    int nodes;
+    wf_cost cost;
+} op_cost;
+
+static void print_ops(const wf_plan_view *v)
+{
+    op_cost ops[WF_OP_COUNT] = {0};
+    for (int i = 0; i < v->plan->step_count; i++) {
+        const wf_node *n = v->plan->steps[i].node;
+        wf_cost c;
+        wf_node_cost(n, &c);
+        ops[n->op].nodes++;
+        wf_cost_add(&ops[n->op].cost, &c);
+    }
+    puts("\nby op, the most FLOPs first:");
+    printf("  %-22s %6s %12s %12s %12s\n", "op", "nodes", "GFLOP", "MB read", "MB written");
+    for (int shown = 0; shown < 12; shown++) {
+        op_cost *best = NULL;
+        for (int i = 0; i < WF_OP_COUNT; i++)
+            if (ops[i].nodes > 0 && (!best || ops[i].cost.flops > best->cost.flops))
+                best = &ops[i];
+        if (!best)
+            break;
+        printf("  %-22s %6d %12.3f %12.2f %12.2f\n", wf_op_get((wf_op)(best - ops))->name,
+               best->nodes, (double)best->cost.flops / 1e9, (double)best->cost.bytes_read / 1e6,
+               (double)best->cost.bytes_written / 1e6);
+        best->nodes = 0;
+    }
+}
+
+void wf_plan_explain(const wf_plan_view *v)
+{
+    print_passes(v->report);
+    print_time(v);
+    print_busiest(v);
+    print_ops(v);
+}
+
+/* ---- JSON ---- */
+
+static void put_int(wf_json *j, const char *key, uint64_t value)
+{
+    wf_json_key(j, key);
+    wf_json_int(j, value > INT64_MAX ? INT64_MAX : (int64_t)value);
+}
+
+static void put_passes(wf_json *j, const wf_report *r)
+{
+    wf_json_key(j, "passes");
+    wf_json_array_begin(j);
+    for (int i = 0; i < r->count; i++) {
+        wf_json_object_begin(j);
+        wf_json_key(j, "pass");
+        wf_json_string(j, r->line[i].pass);
+        wf_json_key(j, "what");
+        wf_json_string(j, r->line[i].what);
+        wf_json_key(j, "count");
+        wf_json_int(j, r->line[i].count);
+        wf_json_object_end(j);
+    }
+    wf_json_array_end(j);
+}
+
+void wf_plan_json(const wf_plan_view *v)
+{
+    const wf_memory *m = &v->plan->memory;
+    wf_json j;
+    wf_json_begin(&j, stdout);
+    wf_json_object_begin(&j);
+    wf_json_key(&j, "plan");
+    wf_json_object_begin(&j);
+    wf_json_key(&j, "graph");
+    wf_json_string(&j, v->title);
+    wf_json_key(&j, "device");
+    wf_json_string(&j, v->device->target.name);
+    wf_version_json(&j);
+    put_int(&j, "nodes", (uint64_t)v->nodes);
+    put_int(&j, "launches", (uint64_t)v->plan->step_count);
+    put_int(&j, "states", m->states);
+    put_int(&j, "ports", m->ports);
+    put_int(&j, "activations", m->activations);
+    put_int(&j, "workspace", m->workspace);
+    put_int(&j, "lower_bound", m->lower_bound);
+    put_int(&j, "total", m->states + m->ports + m->activations);
+    put_int(&j, "flops", v->cost.flops);
+    put_int(&j, "bytes_read", v->cost.bytes_read);
+    put_int(&j, "bytes_written", v->cost.bytes_written);
+    wf_json_key(&j, "seconds");
+    wf_json_double(&j, v->seconds);
+    put_passes(&j, v->report);
+    wf_json_object_end(&j);
+    wf_json_object_end(&j);
+    wf_json_end(&j);
+}
