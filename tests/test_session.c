@@ -177,6 +177,31 @@ static void remember(void *user, wf_log_level level, const char *message)
 }
 
 /* What others still use stays alive, and the log says so. */
+/* An executable that needs no region runs on after the region for another could not be had. */
+static void test_a_region_that_cannot_grow(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cpu:1");
+    wf_graph *small = wt_graph(ctx), *large = wt_graph(ctx);
+    wf_output(small, "y", wf_scale(small, wf_input(small, "x", WF_F32, 0, NULL), 2));
+    wt_compile(&r, small);
+    wt_write(&r, "x", &(float){3}, sizeof(float));
+    wf_value *x = wf_input(large, "x", WF_F32, 1, (int64_t[]){100});
+    wf_value *y = wf_softmax(large, wf_scale(large, x, 2));
+    wf_output(large, "y", wf_scale(large, y, 2));
+    wf_exec *exec = NULL;
+    for (uint64_t nth = 1; !exec; nth++) {
+        wf_ctx_fail_allocation(ctx, nth);
+        wf_compile(r.session, large, &exec);
+        wf_ctx_fail_allocation(ctx, 0);
+        wt_run_once(&r);
+        wt_expect(&r, "y", {6});
+    }
+    wf_exec_free(exec);
+    wf_graph_free(large);
+    wt_close(&r);
+}
+
 static void test_freeing_in_the_wrong_order(void **state)
 {
     wf_ctx *ctx = *state;
@@ -241,13 +266,10 @@ static void test_unsupported_ops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_states_are_shared_by_name),
-        wt_test(test_mismatched_states),
-        wt_test(test_reads_and_writes),
-        wt_test(test_what_there_is),
-        wt_test(test_freeing_in_the_wrong_order),
-        wt_test(test_unsupported_ops),
-        wt_test(test_opening_devices),
+        wt_test(test_states_are_shared_by_name), wt_test(test_mismatched_states),
+        wt_test(test_reads_and_writes),          wt_test(test_what_there_is),
+        wt_test(test_a_region_that_cannot_grow), wt_test(test_freeing_in_the_wrong_order),
+        wt_test(test_unsupported_ops),           wt_test(test_opening_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

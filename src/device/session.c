@@ -270,8 +270,9 @@ static wf_status check_writes(wf_session *s, const wf_graph *g)
 
 wf_status wf_session_reserve(wf_session *s, size_t bytes)
 {
-    size_t old = s->region ? s->region->bytes : 0;
-    if (s->region && bytes <= old)
+    const bool had = s->region != NULL;
+    const size_t old = had ? s->region->bytes : 0;
+    if (had && bytes <= old)
         return WF_OK;
     /* The old one goes first, or else both would be there at one time: more than was planned. */
     WF_TRY(s->device->ops->queue_wait(s->queue));
@@ -279,7 +280,7 @@ wf_status wf_session_reserve(wf_session *s, size_t bytes)
     s->region = NULL;
     s->region_generation++;
     wf_status status = wf_buffer_new(s->device, bytes, &s->region);
-    if (status != WF_OK && old > 0) {
+    if (status != WF_OK && had) {
         wf_buffer *again; /* what others were bound to; if even that fails, their runs say so */
         if (wf_buffer_new(s->device, old, &again) == WF_OK)
             s->region = again;
