@@ -26,6 +26,9 @@ struct wf_device {
     bool fast; /* admits nondeterministic kernels */
     /* How a plan's steps are run; NULL: one after the other (executor.h). */
     wf_status (*run_plan)(wf_plan_exec *exec);
+    /* What run_plan needs, which may allocate nothing, into exec->own; NULL: nothing. Called once
+     * all addresses are known. */
+    wf_status (*prepare_plan)(wf_plan_exec *exec);
     bool dense_views;         /* for tests: no view shares storage, so that their kernels run */
     int session_count;        /* sessions alive, which must go first */
     size_t bytes, peak_bytes; /* in buffers: now, and the most there have been */

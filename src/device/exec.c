@@ -232,7 +232,7 @@ static wf_status build(wf_plan_exec *e, wf_graph *graph, const wf_compile_option
     WF_TRY(device->ops->event_new(device, &e->done));
     WF_TRY(wf_session_reserve(session, plan->memory.activations));
     bind_addresses(e);
-    return WF_OK;
+    return device->prepare_plan ? device->prepare_plan(e) : WF_OK;
 }
 
 wf_status wf_plan_compile(wf_session *session, wf_graph *graph, const wf_compile_options *options,

@@ -108,11 +108,11 @@ static int new_block(planner *p, const wf_value *value, size_t bytes, int begin)
  * other executables of the session do meanwhile: their memory is the executable's own. */
 static wf_status place_port(planner *p, const wf_value *v, wf_place *place)
 {
-    size_t *bytes = &p->plan->memory.ports, end;
+    size_t *bytes = &p->plan->memory.ports, guard = p->device->target.guard, end;
     place->kind = WF_PLACE_PORT;
-    place->offset = *bytes;
-    if (!wf_align_size(bytes_of(v), p->device->target.alignment, &end) ||
-        !wf_add_size(*bytes, end, bytes))
+    place->offset = *bytes + guard;
+    if (!wf_add_size(bytes_of(v), 2 * guard, &end) ||
+        !wf_align_size(end, p->device->target.alignment, &end) || !wf_add_size(*bytes, end, bytes))
         return wf_fail(p->plan->ctx, WF_ERR_MEMORY,
                        "the inputs and outputs of this graph exceed any address space");
     return WF_OK;

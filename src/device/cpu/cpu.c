@@ -7,12 +7,10 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "device/cpu/cpu.h"
 #include "device/cpu/row.h"
-#include "device/device.h"
 
-#define MAX_THREADS 1024
-
-static const wf_kernel *const kernels[] = {
+const wf_kernel *const wf_cpu_kernels[] = {
     wf_cpu_elementwise, wf_cpu_source, wf_cpu_shape, wf_cpu_reduce,    wf_cpu_rows,
     wf_cpu_matmul,      wf_cpu_norm,   wf_cpu_rope,  wf_cpu_attention, wf_cpu_loss,
     wf_cpu_head_loss,   wf_cpu_update, NULL,
@@ -28,9 +26,9 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
     if (*options) {
         char *end;
         threads = strtol(options, &end, 10);
-        if (*end || threads < 1 || threads > MAX_THREADS)
+        if (*end || threads < 1 || threads > WF_CPU_MAX_THREADS)
             return wf_fail(ctx, WF_ERR_USAGE, "cpu:%s: the option is a number of threads, 1 to %d",
-                           options, MAX_THREADS);
+                           options, WF_CPU_MAX_THREADS);
     }
     wf_device *d = wf_mem_new(ctx, sizeof *d);
     if (!d)
@@ -41,7 +39,7 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
                                 .alignment = WF_MEM_ALIGN,
                                 .owner = d,
                                 .supports = wf_kernel_target_supports},
-                     .kernels = kernels,
+                     .kernels = wf_cpu_kernels,
                      .threads = (int)threads};
     snprintf(d->description, sizeof d->description, "reference kernels in C, %ld thread%s", threads,
              threads == 1 ? "" : "s");
@@ -56,7 +54,7 @@ static void cpu_close(wf_device *d)
 
 /* ---- Buffers ---- */
 
-static wf_status cpu_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
+wf_status wf_cpu_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
 {
     *out = NULL;
     wf_buffer *b = wf_mem_new(d->ctx, sizeof *b);
@@ -71,7 +69,7 @@ static wf_status cpu_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
     return WF_OK;
 }
 
-static void cpu_buffer_free(wf_buffer *b)
+void wf_cpu_buffer_free(wf_buffer *b)
 {
     wf_ctx *ctx = b->device->ctx;
     if (!b->borrowed)
@@ -80,7 +78,7 @@ static void cpu_buffer_free(wf_buffer *b)
 }
 
 /* Kernels only read states that are mapped: no graph that writes one is compiled. */
-static wf_status cpu_buffer_map(wf_device *d, const void *from, size_t bytes, wf_buffer **out)
+wf_status wf_cpu_buffer_map(wf_device *d, const void *from, size_t bytes, wf_buffer **out)
 {
     *out = wf_mem_new(d->ctx, sizeof **out);
     if (!*out)
@@ -91,7 +89,7 @@ static wf_status cpu_buffer_map(wf_device *d, const void *from, size_t bytes, wf
 
 /* ---- Queues and events: all work is done when the call returns ---- */
 
-static wf_status cpu_queue_new(wf_device *d, wf_queue **out)
+wf_status wf_cpu_queue_new(wf_device *d, wf_queue **out)
 {
     *out = wf_mem_new(d->ctx, sizeof **out);
     if (!*out)
@@ -100,19 +98,18 @@ static wf_status cpu_queue_new(wf_device *d, wf_queue **out)
     return WF_OK;
 }
 
-static void cpu_queue_free(wf_queue *q)
+void wf_cpu_queue_free(wf_queue *q)
 {
     wf_mem_free(q->device->ctx, q);
 }
 
-static wf_status cpu_queue_wait(wf_queue *q)
+wf_status wf_cpu_queue_wait(wf_queue *q)
 {
     (void)q;
     return WF_OK;
 }
 
-static wf_status cpu_copy_in(wf_queue *q, wf_buffer *to, size_t offset, const void *from,
-                             size_t bytes)
+wf_status wf_cpu_copy_in(wf_queue *q, wf_buffer *to, size_t offset, const void *from, size_t bytes)
 {
     (void)q;
     wf_assert(offset <= to->bytes && bytes <= to->bytes - offset);
@@ -121,8 +118,7 @@ static wf_status cpu_copy_in(wf_queue *q, wf_buffer *to, size_t offset, const vo
     return WF_OK;
 }
 
-static wf_status cpu_copy_out(wf_queue *q, void *to, const wf_buffer *from, size_t offset,
-                              size_t bytes)
+wf_status wf_cpu_copy_out(wf_queue *q, void *to, const wf_buffer *from, size_t offset, size_t bytes)
 {
     (void)q;
     wf_assert(offset <= from->bytes && bytes <= from->bytes - offset);
@@ -131,7 +127,7 @@ static wf_status cpu_copy_out(wf_queue *q, void *to, const wf_buffer *from, size
     return WF_OK;
 }
 
-static wf_status cpu_event_new(wf_device *d, wf_event **out)
+wf_status wf_cpu_event_new(wf_device *d, wf_event **out)
 {
     *out = wf_mem_new(d->ctx, sizeof **out);
     if (!*out)
@@ -140,19 +136,19 @@ static wf_status cpu_event_new(wf_device *d, wf_event **out)
     return WF_OK;
 }
 
-static void cpu_event_free(wf_event *e)
+void wf_cpu_event_free(wf_event *e)
 {
     wf_mem_free(e->device->ctx, e);
 }
 
-static wf_status cpu_event_record(wf_queue *q, wf_event *e)
+wf_status wf_cpu_event_record(wf_queue *q, wf_event *e)
 {
     (void)q;
     e->ns = wf_clock_ns();
     return WF_OK;
 }
 
-static wf_status cpu_event_wait(wf_event *e)
+wf_status wf_cpu_event_wait(wf_event *e)
 {
     (void)e;
     return WF_OK;
@@ -164,18 +160,9 @@ const wf_device_ops wf_cpu_device_ops = {
     .doc = "this machine's processor; cpu:N uses N threads",
     .open = cpu_open,
     .close = cpu_close,
-    .buffer_new = cpu_buffer_new,
-    .buffer_free = cpu_buffer_free,
-    .buffer_map = cpu_buffer_map,
-    .queue_new = cpu_queue_new,
-    .queue_free = cpu_queue_free,
-    .queue_wait = cpu_queue_wait,
-    .copy_in = cpu_copy_in,
-    .copy_out = cpu_copy_out,
-    .event_new = cpu_event_new,
-    .event_free = cpu_event_free,
-    .event_record = cpu_event_record,
-    .event_wait = cpu_event_wait,
+    .buffer_new = wf_cpu_buffer_new,
+    .buffer_free = wf_cpu_buffer_free,
+    WF_CPU_HOST_SLOTS,
     .compile = wf_plan_compile,
     .plan = wf_plan_sizes,
 };
