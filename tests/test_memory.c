@@ -312,13 +312,15 @@ typedef struct {
 } memory_case;
 
 static wf_status check_case(memory_case *c, const rg_recipe *recipe, wf_graph *few, wf_graph *all,
-                            rg_results r[3])
+                            rg_results r[4])
 {
     WF_TRY(rg_run(c->ctx, "cpu:1", all, recipe, 2, rg_compile, NULL, &r[0]));
     WF_TRY(rg_run(c->ctx, "cpu:1", few, recipe, 2, rg_compile, NULL, &r[1]));
     WF_TRY(rg_run(c->ctx, "cpu:1", few, recipe, 2, compile_dense, NULL, &r[2]));
+    WF_TRY(rg_run(c->ctx, "check", few, recipe, 2, rg_compile, NULL, &r[3]));
     WF_TRY(check_same(c->ctx, &r[1], &r[0], "memory is shared"));
     WF_TRY(check_same(c->ctx, &r[2], &r[0], "views are made dense"));
+    WF_TRY(check_same(c->ctx, &r[3], &r[0], "the check device runs it"));
     WF_TRY(check_nodes(all, &r[0]));
     if (r[1].memory.lower_bound > r[1].memory.activations)
         return wf_fail(c->ctx, WF_ERR_INTERNAL, "the region is smaller than its lower bound");
@@ -332,7 +334,7 @@ static bool memory_fails(const rg_recipe *recipe, void *user)
 {
     memory_case *c = user;
     rg_recipe loose = *recipe;
-    rg_results r[3] = {0};
+    rg_results r[4] = {0};
     wf_graph *few = NULL, *all = NULL;
     loose.options.all = true;
     wf_status status = rg_build(c->ctx, recipe, &few);
@@ -340,7 +342,7 @@ static bool memory_fails(const rg_recipe *recipe, void *user)
         status = rg_build(c->ctx, &loose, &all);
     if (status == WF_OK)
         status = check_case(c, recipe, few, all, r);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         rg_results_free(&r[i]);
     wf_graph_free(few);
     wf_graph_free(all);

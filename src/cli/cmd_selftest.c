@@ -154,19 +154,18 @@ static void end_json(wf_json *j, const wf_selftest_report *r, double seconds, co
 
 /* ---- The command ---- */
 
-/* Says what will be tested. Fails before anything is printed when there is no such device. */
-static wf_status begin(wf_ctx *ctx, job *t)
+/* Says what will be tested. Fails before anything is printed when there is no such device. The device
+ * stays open: opened again it might be another one, with a seed of its own. */
+static wf_status begin(wf_ctx *ctx, job *t, wf_device **device)
 {
-    wf_device *device;
-    WF_TRY(wf_device_open(ctx, options.device, &device));
-    const char *description = wf_device_description(device);
+    WF_TRY(wf_device_open(ctx, options.device, device));
+    const char *description = wf_device_description(*device);
     if (options.json)
         begin_json(&t->json, description);
     else
         printf("selftest: %s (%s), seed %lld\n", options.device, description,
                (long long)options.seed);
     fflush(stdout); /* the seed must be seen even if the device takes the program down */
-    wf_device_close(device);
     return WF_OK;
 }
 
@@ -182,10 +181,12 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     job t = {.of = options.op ? 1 : WF_OP_COUNT};
     bool mixed = isatty(STDOUT_FILENO) && (options.json || options.verbose);
     t.progress = isatty(STDERR_FILENO) && !mixed;
-    WF_TRY(begin(ctx, &t));
+    wf_device *device;
+    WF_TRY(begin(ctx, &t, &device));
 
     wf_selftest_options o = {
         .device = options.device,
+        .opened = device,
         .op = options.op,
         .seed = (uint64_t)options.seed,
         .on_op = tell_op,
@@ -207,11 +208,12 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         status = wf_fail(ctx, WF_ERR_DEVICE, "%d failure%s on %s", report->failures,
                          report->failures == 1 ? "" : "s", options.device);
     wf_selftest_report_free(report);
+    wf_device_close(device);
     return status;
 }
 
 static const wf_flag flags[] = {
-    {"device", 'd', "D", "the device to test, as in cpu, cpu:2 or pjrt:PLUGIN.so",
+    {"device", 'd', "D", "the device to test, as in cpu, cpu:2, check or pjrt:PLUGIN.so",
      .text = &options.device},
     {"op", 0, "OP", "test this op alone", .text = &options.op},
     {"seed", 's', "S", "repeats the numbers of an earlier run (default: fresh ones)",

@@ -4,9 +4,13 @@
 
 #include <string.h>
 
-extern const wf_device_ops wf_cpu_device_ops, wf_pjrt_device_ops;
+extern const wf_device_ops wf_cpu_device_ops, wf_check_device_ops, wf_pjrt_device_ops;
 
-static const wf_device_ops *const kinds[] = {&wf_cpu_device_ops, &wf_pjrt_device_ops};
+static const wf_device_ops *const kinds[] = {
+    &wf_cpu_device_ops,
+    &wf_check_device_ops,
+    &wf_pjrt_device_ops,
+};
 
 #define KIND_COUNT ((int)(sizeof kinds / sizeof kinds[0]))
 

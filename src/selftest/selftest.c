@@ -100,7 +100,7 @@ static wf_status run_all(wf_job *j, wf_selftest_report *report)
 wf_status wf_selftest_run(wf_ctx *ctx, const wf_selftest_options *options, wf_selftest_report **out)
 {
     *out = NULL;
-    wf_job j = {.ctx = ctx, .options = options};
+    wf_job j = {.ctx = ctx, .options = options, .device = options->opened};
     wf_selftest_report *report = wf_mem_new(ctx, sizeof *report);
     if (!report)
         return WF_ERR_MEMORY;
@@ -108,15 +108,16 @@ wf_status wf_selftest_run(wf_ctx *ctx, const wf_selftest_options *options, wf_se
     report->seed = options->seed;
     report->rows = wf_mem_array(ctx, WF_OP_COUNT, sizeof *report->rows);
     report->ops_without_case = wf_mem_array(ctx, WF_OP_COUNT, sizeof *report->ops_without_case);
-    wf_status status = WF_ERR_MEMORY;
-    if (report->rows && report->ops_without_case)
+    wf_status status = report->rows && report->ops_without_case ? WF_OK : WF_ERR_MEMORY;
+    if (status == WF_OK && !j.device)
         status = wf_device_open(ctx, options->device ? options->device : "cpu", &j.device);
     if (status == WF_OK && options->twin)
         status = wf_device_open(ctx, options->twin, &j.twin);
     if (status == WF_OK)
         status = run_all(&j, report);
     wf_device_close(j.twin);
-    wf_device_close(j.device);
+    if (!options->opened)
+        wf_device_close(j.device);
     if (status == WF_OK)
         *out = report;
     else

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* check.c - the check device: its options, its buffers with guards, and what it prepares. */
+#include "device/check/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "device/cpu/cpu.h"
+
+extern const wf_device_ops wf_check_device_ops;
+
+/* ---- Device ---- */
+
+/* 31 bits: short enough to be typed again. */
+static uint64_t fresh_seed(const void *somewhere)
+{
+    uint64_t x = wf_clock_ns() ^ (uint64_t)(uintptr_t)somewhere << 32;
+    return x * UINT64_C(0x9E3779B97F4A7C15) >> 33;
+}
+
+/* SEED or SEED,THREADS; leaves alone what is not given. */
+static bool parse_options(const char *text, uint64_t *seed, long *threads)
+{
+    char *end;
+    if (!*text)
+        return true;
+    if (*text < '0' || *text > '9')
+        return false;
+    *seed = strtoull(text, &end, 10);
+    if (*end == ',' && end[1] >= '0' && end[1] <= '9')
+        *threads = strtol(end + 1, &end, 10);
+    return !*end && *threads >= 1 && *threads <= WF_CPU_MAX_THREADS;
+}
+
+static wf_status check_prepare(wf_plan_exec *e);
+
+static wf_status check_open(wf_ctx *ctx, const char *options, wf_device **out)
+{
+    *out = NULL;
+    long threads = wf_threads_available();
+    wf_check_device *d = wf_mem_new(ctx, sizeof *d);
+    if (!d)
+        return WF_ERR_MEMORY;
+    d->seed = fresh_seed(d);
+    if (!parse_options(options, &d->seed, &threads)) {
+        wf_mem_free(ctx, d);
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "check:%s: the options are a seed and a number of threads, 1 to %d, as in "
+                       "check:7 or check:7,2",
+                       options, WF_CPU_MAX_THREADS);
+    }
+    d->head = (wf_device){.ops = &wf_check_device_ops,
+                          .ctx = ctx,
+                          .target = {.name = "check",
+                                     .alignment = WF_MEM_ALIGN,
+                                     .guard = WF_CHECK_GUARD,
+                                     .owner = d,
+                                     .supports = wf_kernel_target_supports},
+                          .kernels = wf_cpu_kernels,
+                          .threads = (int)threads,
+                          .run_plan = wf_check_run,
+                          .prepare_plan = check_prepare};
+    snprintf(d->head.description, sizeof d->head.description,
+             "the cpu's kernels in random order, memory watched, seed %llu, %ld thread%s",
+             (unsigned long long)d->seed, threads, threads == 1 ? "" : "s");
+    *out = &d->head;
+    return WF_OK;
+}
+
+static void check_close(wf_device *d)
+{
+    wf_mem_free(d->ctx, d);
+}
+
+/* ---- Buffers: the account knows nothing of their guards ---- */
+
+static wf_status check_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
+{
+    *out = NULL;
+    if (bytes > SIZE_MAX - 2 * WF_CHECK_GUARD)
+        return wf_fail(d->ctx, WF_ERR_MEMORY, "out of memory: %zu bytes were wanted", bytes);
+    WF_TRY(wf_cpu_buffer_new(d, bytes + 2 * WF_CHECK_GUARD, out));
+    unsigned char *memory = (*out)->base;
+    (*out)->base = memory + WF_CHECK_GUARD;
+    (*out)->bytes = bytes;
+    wf_check_guard(memory, WF_CHECK_GUARD);
+    wf_check_guard(memory + WF_CHECK_GUARD + bytes, WF_CHECK_GUARD);
+    return WF_OK;
+}
+
+static void check_buffer_free(wf_buffer *b)
+{
+    if (!b->borrowed)
+        b->base = (unsigned char *)b->base - WF_CHECK_GUARD;
+    wf_cpu_buffer_free(b);
+}
+
+/* ---- Executables ---- */
+
+static wf_status allocate(wf_plan_exec *e, wf_check *c)
+{
+    const wf_memory *memory = &e->plan->memory;
+    int most = 0;
+    for (int s = 0; s < c->graph.steps; s++) {
+        int touches = c->touch_first[s + 1] - c->touch_first[s];
+        most = touches > most ? touches : most;
+    }
+    c->order = wf_arena_alloc(&e->arena, (size_t)(c->graph.steps + 1) * sizeof *c->order);
+    c->left = wf_arena_alloc(&e->arena, (size_t)(c->extent_count + 1) * sizeof *c->left);
+    c->hash = wf_arena_alloc(&e->arena, (size_t)(most + 1) * sizeof *c->hash);
+    if (!c->order || !c->left || !c->hash)
+        return WF_ERR_MEMORY;
+    if (memory->activations < WF_CHECK_SMALL &&
+        !(c->region_copy = wf_arena_alloc(&e->arena, memory->activations + 1)))
+        return WF_ERR_MEMORY;
+    if (memory->ports < WF_CHECK_SMALL &&
+        !(c->ports_copy = wf_arena_alloc(&e->arena, memory->ports + 1)))
+        return WF_ERR_MEMORY;
+    return WF_OK;
+}
+
+static wf_status check_prepare(wf_plan_exec *e)
+{
+    wf_check *c = e->own = wf_arena_alloc(&e->arena, sizeof *c);
+    if (!c)
+        return WF_ERR_MEMORY;
+    wf_check_draft d = {.e = e, .plan = e->plan, .check = c};
+    wf_arena_init(&d.scratch, e->head.session->ctx);
+    wf_status status = wf_check_find_touches(&d);
+    if (status == WF_OK)
+        status = wf_check_find_order(&d);
+    wf_arena_free(&d.scratch);
+    return status == WF_OK ? allocate(e, c) : status;
+}
+
+const wf_device_ops wf_check_device_ops = {
+    .size = sizeof wf_check_device_ops,
+    .kind = "check",
+    .doc = "the cpu, made to find mistakes of Weft's own; check:SEED repeats, check:SEED,N uses N "
+           "threads",
+    .open = check_open,
+    .close = check_close,
+    .buffer_new = check_buffer_new,
+    .buffer_free = check_buffer_free,
+    WF_CPU_HOST_SLOTS,
+    .compile = wf_plan_compile,
+    .plan = wf_plan_sizes,
+};

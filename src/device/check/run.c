@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * run.c - runs the steps of a plan in a random legal order and watches what they do to memory.
+ *
+ * Memory of the region that holds nothing is poisoned. A block is given its guards before the first
+ * step that touches it and is poisoned after the last; a read of what was not written, or not any
+ * more, shows as NaN in the results. A write to where nothing may be written fails the run with a
+ * sentence. Runs allocate nothing.
+ */
+#include "device/check/check.h"
+
+typedef struct {
+    wf_plan_exec *e;
+    wf_check *c;
+    int step; /* that runs; -1: none */
+} watch;
+
+/* ---- Addresses ---- */
+
+/* What an extent's offsets count from. */
+static unsigned char *base_of(const watch *w, const wf_check_extent *x)
+{
+    const wf_session *session = w->e->head.session;
+    if (x->kind == WF_PLACE_STATE)
+        return wf_session_find(session, x->node->name)->buffer->base;
+    return x->kind == WF_PLACE_PORT ? w->e->ports->base : session->region->base;
+}
+
+/* The same in the copy; NULL: there is none. */
+static unsigned char *copy_of(const watch *w, const wf_check_extent *x)
+{
+    if (x->kind == WF_PLACE_STATE)
+        return NULL;
+    return x->kind == WF_PLACE_PORT ? w->c->ports_copy : w->c->region_copy;
+}
+
+/* Takes bytes over into the copy: they are as they should be. */
+static void accept(const watch *w, const wf_check_extent *x, size_t from, size_t to)
+{
+    unsigned char *copy = copy_of(w, x);
+    if (copy)
+        memcpy(copy + from, base_of(w, x) + from, to - from);
+}
+
+static void poison(const watch *w, const wf_check_extent *x, size_t from, size_t to)
+{
+    memset(base_of(w, x) + from, WF_CHECK_POISON, to - from);
+    accept(w, x, from, to);
+}
+
+static bool is_poisoned(const unsigned char *from, size_t bytes)
+{
+    return bytes == 0 || (from[0] == WF_CHECK_POISON && memcmp(from, from + 1, bytes - 1) == 0);
+}
+
+static void set_guards(const watch *w, const wf_check_extent *x)
+{
+    unsigned char *base = base_of(w, x);
+    wf_check_guard(base + x->low, x->begin - x->low);
+    wf_check_guard(base + x->begin + x->bytes, x->high - x->begin - x->bytes);
+    accept(w, x, x->low, x->begin);
+    accept(w, x, x->begin + x->bytes, x->high);
+}
+
+static uint64_t hash(const unsigned char *from, size_t bytes)
+{
+    uint64_t h = bytes, word;
+    for (; bytes >= sizeof word; from += sizeof word, bytes -= sizeof word) {
+        memcpy(&word, from, sizeof word);
+        h = (h ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+        h ^= h >> 29;
+    }
+    for (; bytes > 0; from++, bytes--)
+        h = (h ^ *from) * UINT64_C(0x100000001B3);
+    return h;
+}
+
+/* ---- Sentences ---- */
+
+static bool lies_in(const watch *w, const wf_value *v, const wf_check_extent *x)
+{
+    const wf_place *place = &w->e->plan->places[v->node->id][v->index];
+    if (place->kind != x->kind)
+        return false;
+    if (place->kind == WF_PLACE_REGION)
+        return &w->c->extents[place->block] == x;
+    return place->kind == WF_PLACE_PORT ? place->offset == x->begin : place->state == x->node;
+}
+
+/* What an extent is to the step that runs. */
+static void name_extent(const watch *w, const wf_check_extent *x, char *buf, size_t cap)
+{
+    const wf_node *n = w->step < 0 ? NULL : w->e->plan->steps[w->step].node;
+    size_t len = 0;
+    for (int k = 0; n && !x->workspace && k < n->nout; k++)
+        if (lies_in(w, &n->out[k], x)) {
+            wf_text_append(buf, cap, &len, "its output %d", k);
+            return;
+        }
+    for (int i = 0; n && !x->workspace && i < n->nin; i++)
+        if (lies_in(w, n->in[i], x)) {
+            wf_text_append(buf, cap, &len, "its operand %d", i);
+            return;
+        }
+    if (x->workspace && x->node == n)
+        wf_text_append(buf, cap, &len, "its workspace");
+    else if (x->node->name)
+        wf_text_append(buf, cap, &len, "%s '%s'", wf_node_def(x->node)->name, x->node->name);
+    else
+        wf_text_append(buf, cap, &len, "%s of node %d (%s)",
+                       x->workspace ? "the workspace" : "a result", x->node->id,
+                       wf_node_def(x->node)->name);
+}
+
+/* "op (kernel k, node 3) did something to its output 0": `x` NULL leaves that away. */
+static wf_status fault(const watch *w, const char *did, const wf_check_extent *x)
+{
+    const wf_check_device *device = (const wf_check_device *)w->e->head.session->device;
+    char who[128] = "some step", what[160] = "";
+    size_t len = 0;
+    if (w->step >= 0) {
+        const wf_step *step = &w->e->plan->steps[w->step];
+        len = 0;
+        wf_text_append(who, sizeof who, &len, "%s (kernel %s, node %d)",
+                       wf_node_def(step->node)->name, step->kernel->name, step->node->id);
+    }
+    if (x)
+        name_extent(w, x, what, sizeof what);
+    return wf_fail(device->head.ctx, WF_ERR_INTERNAL, "%s %s%s%s, in run %llu with seed %llu", who,
+                   did, x ? " " : "", what, (unsigned long long)w->c->runs,
+                   (unsigned long long)device->seed);
+}
+
+/* ---- Checks ---- */
+
+static wf_status check_guards(const watch *w, const wf_check_extent *x)
+{
+    const unsigned char *base = base_of(w, x);
+    size_t before = x->begin - x->low, after = x->high - x->begin - x->bytes;
+    if (x->kind == WF_PLACE_STATE) { /* a buffer of its own, unless the memory is somebody else's */
+        const wf_session *session = w->e->head.session;
+        bool borrowed = wf_session_find(session, x->node->name)->buffer->borrowed;
+        before = after = borrowed ? 0 : WF_CHECK_GUARD;
+    }
+    base += x->begin;
+    if (!wf_check_intact(base - before, before))
+        return fault(w, "wrote before", x);
+    if (!wf_check_intact(base + x->bytes, after))
+        return fault(w, "wrote after", x);
+    return WF_OK;
+}
+
+/* Byte `at` of the region or of the ports changed. */
+static wf_status wrote_to(const watch *w, wf_place_kind kind, size_t at)
+{
+    for (int i = 0; i < w->c->extent_count; i++) {
+        const wf_check_extent *x = &w->c->extents[i];
+        if (x->kind == kind && w->c->left[i] > 0 && at >= x->low && at < x->high)
+            return fault(w,
+                         at < x->begin               ? "wrote before"
+                         : at >= x->begin + x->bytes ? "wrote after"
+                                                     : "changed",
+                         x);
+    }
+    return fault(w, "wrote to memory that holds nothing", NULL);
+}
+
+static wf_status compare_copy(const watch *w, wf_place_kind kind, const unsigned char *base,
+                              const unsigned char *copy, size_t bytes)
+{
+    if (!copy || bytes == 0 || memcmp(base, copy, bytes) == 0)
+        return WF_OK;
+    size_t at = 0;
+    while (base[at] == copy[at])
+        at++;
+    return wrote_to(w, kind, at);
+}
+
+/* A step changed nothing that it had not to change. */
+static wf_status check_step(const watch *w, const wf_check_touch *touch, int count)
+{
+    const wf_memory *memory = &w->e->plan->memory;
+    const wf_check *c = w->c;
+    for (int i = 0; i < count; i++)
+        WF_TRY(check_guards(w, &c->extents[touch[i].extent]));
+    for (int i = 0; i < count; i++) {
+        const wf_check_extent *x = &c->extents[touch[i].extent];
+        if (touch[i].written)
+            accept(w, x, x->begin, x->begin + x->bytes);
+        else if (hash(base_of(w, x) + x->begin, x->bytes) != c->hash[i])
+            return fault(w, "changed", x);
+    }
+    WF_TRY(compare_copy(w, WF_PLACE_REGION, w->e->head.session->region->base, c->region_copy,
+                        memory->activations));
+    return compare_copy(w, WF_PLACE_PORT, w->e->ports->base, c->ports_copy, memory->ports);
+}
+
+/* ---- Running ---- */
+
+static void begin_run(const watch *w)
+{
+    const wf_memory *memory = &w->e->plan->memory;
+    wf_check *c = w->c;
+    memset(w->e->head.session->region->base, WF_CHECK_POISON, memory->activations);
+    if (c->region_copy)
+        memset(c->region_copy, WF_CHECK_POISON, memory->activations);
+    for (int i = 0; i < c->extent_count; i++) {
+        const wf_check_extent *x = &c->extents[i];
+        c->left[i] = -1;
+        if (x->kind != WF_PLACE_PORT)
+            continue;
+        c->left[i] = x->touches + 1; /* there before the run and after it */
+        set_guards(w, x);
+        if (x->node->op == WF_OP_input)
+            accept(w, x, x->begin, x->begin + x->bytes);
+        else
+            poison(w, x, x->begin, x->begin + x->bytes);
+    }
+}
+
+/* Before a step touches an extent. */
+static wf_status begin_touch(const watch *w, int extent)
+{
+    const wf_check_extent *x = &w->c->extents[extent];
+    if (w->c->left[extent] >= 0)
+        return WF_OK;
+    w->c->left[extent] = x->touches;
+    if (x->kind != WF_PLACE_REGION)
+        return WF_OK;
+    if (!is_poisoned(base_of(w, x) + x->low, x->high - x->low)) {
+        const watch nobody = {w->e, w->c, -1};
+        return fault(&nobody, "wrote to what held nothing, before it was to hold", x);
+    }
+    set_guards(w, x);
+    return WF_OK;
+}
+
+static void end_touch(const watch *w, int extent)
+{
+    const wf_check_extent *x = &w->c->extents[extent];
+    if (--w->c->left[extent] == 0 && x->kind == WF_PLACE_REGION)
+        poison(w, x, x->low, x->high);
+}
+
+static wf_status run_step(const watch *w)
+{
+    wf_check *c = w->c;
+    const wf_check_touch *touch = &c->touches[c->touch_first[w->step]];
+    int count = c->touch_first[w->step + 1] - c->touch_first[w->step];
+    for (int i = 0; i < count; i++) {
+        const wf_check_extent *x = &c->extents[touch[i].extent];
+        WF_TRY(begin_touch(w, touch[i].extent));
+        if (!touch[i].written)
+            c->hash[i] = hash(base_of(w, x) + x->begin, x->bytes);
+    }
+    WF_TRY(wf_plan_exec_step(w->e, w->step));
+    WF_TRY(check_step(w, touch, count));
+    for (int i = 0; i < count; i++)
+        end_touch(w, touch[i].extent);
+    return WF_OK;
+}
+
+static bool buffer_intact(const wf_buffer *b)
+{
+    const unsigned char *base = b->base;
+    return wf_check_intact(base - WF_CHECK_GUARD, WF_CHECK_GUARD) &&
+           wf_check_intact(base + b->bytes, WF_CHECK_GUARD);
+}
+
+/* All guards that are left, and all memory that holds nothing. */
+static wf_status end_run(const watch *w)
+{
+    const wf_session *session = w->e->head.session;
+    for (int i = 0; i < w->c->extent_count; i++)
+        if (w->c->extents[i].kind == WF_PLACE_PORT || w->c->extents[i].kind == WF_PLACE_STATE)
+            WF_TRY(check_guards(w, &w->c->extents[i]));
+    if (!is_poisoned(session->region->base, w->e->plan->memory.activations))
+        return fault(w, "wrote to memory that holds nothing", NULL);
+    if (!buffer_intact(session->region) || !buffer_intact(w->e->ports))
+        return fault(w, "wrote outside of the memory of the plan", NULL);
+    return WF_OK;
+}
+
+wf_status wf_check_run(wf_plan_exec *e)
+{
+    watch w = {e, e->own, -1};
+    wf_check_draw(w.c, ((const wf_check_device *)e->head.session->device)->seed, ++w.c->runs);
+    begin_run(&w);
+    for (int i = 0; i < w.c->graph.steps; i++) {
+        w.step = w.c->order[i];
+        WF_TRY(run_step(&w));
+    }
+    w.step = -1;
+    return end_run(&w);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * touch.c - which memory there is in a plan, and which of it every step reads and writes. Read off
+ * the steps and places alone; the lifetimes that the planner noted are not believed.
+ */
+#include "base/check.h"
+#include "device/check/check.h"
+
+static const wf_place *place_of(const wf_check_draft *d, const wf_value *v)
+{
+    return &d->plan->places[v->node->id][v->index];
+}
+
+static bool is_shared_view(const wf_check_draft *d, const wf_node *n)
+{
+    return wf_node_is(n, WF_FLAG_VIEW) && d->step_of[n->id] < 0;
+}
+
+const wf_value *wf_check_root(const wf_check_draft *d, const wf_value *v)
+{
+    while (is_shared_view(d, v->node))
+        v = v->node->in[0];
+    return v;
+}
+
+int wf_check_extent_of(const wf_check_draft *d, const wf_value *root)
+{
+    const wf_place *place = place_of(d, root);
+    switch (place->kind) {
+    case WF_PLACE_REGION: return place->block;
+    case WF_PLACE_STATE: return d->extent_of[d->slot[place->state->id]];
+    case WF_PLACE_PORT: return d->extent_of[d->slot[root->node->id] + root->index];
+    case WF_PLACE_NONE: break;
+    }
+    return -1;
+}
+
+/* ---- Extents ---- */
+
+static wf_status refuse(const wf_check_draft *d, const wf_node *n, const char *what)
+{
+    return wf_fail(d->plan->ctx, WF_ERR_INTERNAL, "the plan is wrong: %s node %d (%s) %s",
+                   wf_node_is(n, WF_FLAG_SOURCE) ? "the value of" : "a result or workspace of",
+                   n->id, wf_node_def(n)->name, what);
+}
+
+/* `low`: where the guard before it begins. */
+static wf_status add_extent(wf_check_draft *d, wf_check_extent x, size_t low)
+{
+    const wf_target *target = &d->e->head.session->device->target;
+    const wf_memory *memory = &d->plan->memory;
+    size_t all = x.kind == WF_PLACE_REGION ? memory->activations : memory->ports, bytes;
+    x.first = d->plan->step_count;
+    x.last = -1;
+    if (x.kind != WF_PLACE_STATE) {
+        if (low % target->alignment != 0 || x.begin != low + target->guard ||
+            !wf_add_size(x.bytes, 2 * target->guard, &bytes) ||
+            !wf_align_size(bytes, target->alignment, &bytes) || low > all || bytes > all - low)
+            return refuse(d, x.node, "does not lie within the memory of the plan");
+        x.low = low;
+        x.high = low + bytes;
+    }
+    d->check->extents[d->check->extent_count++] = x;
+    return WF_OK;
+}
+
+static wf_status add_block(wf_check_draft *d, int block, const wf_node *node)
+{
+    const wf_lifetime *b = &d->plan->blocks[block];
+    const wf_block_info *info = &d->plan->block_info[block];
+    wf_check_extent x = {.kind = WF_PLACE_REGION,
+                         .node = node,
+                         .workspace = !info->value,
+                         .begin = wf_plan_offset(d->plan, d->e->head.session->device, block),
+                         .bytes = info->bytes};
+    if (b->bytes == 0) { /* its values moved into another block */
+        x.kind = WF_PLACE_NONE;
+        d->check->extents[d->check->extent_count++] = x;
+        return WF_OK;
+    }
+    return add_extent(d, x, b->offset);
+}
+
+static wf_status add_blocks(wf_check_draft *d)
+{
+    const wf_plan *plan = d->plan;
+    const wf_node **owner =
+        wf_arena_alloc(&d->scratch, (size_t)(plan->block_count + 1) * sizeof *owner);
+    if (!owner)
+        return WF_ERR_MEMORY;
+    for (int s = 0; s < plan->step_count; s++)
+        if (plan->steps[s].workspace >= 0)
+            owner[plan->steps[s].workspace] = plan->steps[s].node;
+    for (int b = 0; b < plan->block_count; b++)
+        WF_TRY(add_block(d, b, owner[b] ? owner[b] : plan->block_info[b].value->node));
+    return WF_OK;
+}
+
+/* The memory of a port or a state. */
+static wf_status add_value(wf_check_draft *d, const wf_value *v)
+{
+    const wf_place *place = place_of(d, v);
+    wf_check_extent x = {.kind = place->kind, .node = v->node};
+    size_t low = 0;
+    if (v->node->op == WF_OP_state) {
+        x.bytes = wf_session_find(d->e->head.session, v->node->name)->buffer->bytes;
+    } else if (place->kind == WF_PLACE_PORT && !is_shared_view(d, v->node)) {
+        size_t guard = d->e->head.session->device->target.guard;
+        x.begin = place->offset;
+        x.bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape));
+        low = x.begin < guard ? x.begin : x.begin - guard;
+    } else {
+        return WF_OK;
+    }
+    d->extent_of[d->slot[v->node->id] + v->index] = d->check->extent_count;
+    return add_extent(d, x, low);
+}
+
+static wf_status find_extents(wf_check_draft *d)
+{
+    const wf_graph *g = d->plan->graph;
+    size_t most = (size_t)(d->plan->block_count + d->values) + 1;
+    d->check->extents = wf_arena_alloc(&d->e->arena, most * sizeof *d->check->extents);
+    if (!d->check->extents)
+        return WF_ERR_MEMORY;
+    WF_TRY(add_blocks(d));
+    for (int i = 0; i < g->node_count; i++)
+        for (int k = 0; k < g->nodes[i]->nout; k++)
+            WF_TRY(add_value(d, &g->nodes[i]->out[k]));
+    return WF_OK;
+}
+
+/* ---- Touches ---- */
+
+/* Whether all elements of v lie in the memory of its root. */
+static bool is_inside(const wf_check_draft *d, const wf_value *v, const wf_value *root)
+{
+    const wf_place *place = place_of(d, v);
+    int64_t last = place->first;
+    if (wf_dims_count(&v->shape) == 0)
+        return true;
+    for (int64_t i = 0; i < v->shape.n; i++)
+        last += (v->shape.d[i] - 1) * place->stride[i];
+    return place->first >= 0 && last >= 0 && last < wf_dims_count(&root->shape);
+}
+
+/* A step touches an extent once, however many of its operands and results lie there. */
+static void touch(wf_check_draft *d, int step, int extent, bool written)
+{
+    wf_check *c = d->check;
+    wf_check_extent *x = &c->extents[extent];
+    for (int i = c->touch_first[step]; x->last == step && i < c->touch_first[step + 1]; i++)
+        if (c->touches[i].extent == extent) {
+            c->touches[i].written |= written;
+            return;
+        }
+    c->touches[c->touch_first[step + 1]++] = (wf_check_touch){extent, written};
+    x->touches++;
+    x->first = step < x->first ? step : x->first;
+    x->last = step;
+}
+
+static wf_status touch_value(wf_check_draft *d, int step, const wf_value *v, bool written)
+{
+    const wf_value *root = wf_check_root(d, v);
+    int extent = wf_check_extent_of(d, root);
+    if (!written) {
+        int slot = d->slot[root->node->id] + root->index;
+        d->reader[d->reads] = step;
+        d->read_next[d->reads] = d->read_first[slot];
+        d->read_first[slot] = d->reads++;
+    }
+    if (extent < 0)
+        return written ? WF_OK : refuse(d, root->node, "is read, but has no memory");
+    size_t bytes = wf_type_bytes(root->type, wf_dims_count(&root->shape));
+    const wf_check_extent *x = &d->check->extents[extent];
+    if (x->kind == WF_PLACE_NONE || !is_inside(d, v, root) ||
+        (x->kind != WF_PLACE_STATE && bytes > x->bytes))
+        return refuse(d, root->node, "does not lie within its memory");
+    touch(d, step, extent, written);
+    return WF_OK;
+}
+
+static wf_status touch_all(wf_check_draft *d)
+{
+    for (int s = 0; s < d->plan->step_count; s++) {
+        const wf_step *step = &d->plan->steps[s];
+        d->check->touch_first[s + 1] = d->check->touch_first[s];
+        for (int i = 0; i < step->node->nin; i++)
+            WF_TRY(touch_value(d, s, step->node->in[i], false));
+        for (int k = 0; k < step->node->nout; k++)
+            WF_TRY(touch_value(d, s, &step->node->out[k], true));
+        if (step->workspace >= 0)
+            touch(d, s, step->workspace, true);
+    }
+    return WF_OK;
+}
+
+wf_status wf_check_find_touches(wf_check_draft *d)
+{
+    const wf_plan *plan = d->plan;
+    const wf_graph *g = plan->graph;
+    wf_arena *arena = &d->scratch;
+    size_t nodes = (size_t)g->node_count + 1, reads = 1, results = 1;
+    d->slot = wf_arena_alloc(arena, nodes * sizeof *d->slot);
+    d->step_of = wf_arena_alloc(arena, nodes * sizeof *d->step_of);
+    if (!d->slot || !d->step_of)
+        return WF_ERR_MEMORY;
+    for (int i = 0; i < g->node_count; i++) {
+        d->slot[i] = d->values;
+        d->values += g->nodes[i]->nout;
+        d->step_of[i] = -1;
+    }
+    for (int s = 0; s < plan->step_count; s++) {
+        d->step_of[plan->steps[s].node->id] = s;
+        reads += (size_t)plan->steps[s].node->nin;
+        results += (size_t)plan->steps[s].node->nout + 1;
+    }
+    size_t values = (size_t)d->values + 1, steps = (size_t)plan->step_count + 1;
+    d->extent_of = wf_arena_alloc(arena, values * sizeof *d->extent_of);
+    d->read_first = wf_arena_alloc(arena, values * sizeof *d->read_first);
+    d->read_next = wf_arena_alloc(arena, reads * sizeof *d->read_next);
+    d->reader = wf_arena_alloc(arena, reads * sizeof *d->reader);
+    wf_check *c = d->check;
+    c->touches = wf_arena_alloc(&d->e->arena, (reads + results) * sizeof *c->touches);
+    c->touch_first = wf_arena_alloc(&d->e->arena, steps * sizeof *c->touch_first);
+    if (!d->extent_of || !d->read_first || !d->read_next || !d->reader || !c->touches ||
+        !c->touch_first)
+        return WF_ERR_MEMORY;
+    memset(d->extent_of, -1, values * sizeof *d->extent_of);
+    memset(d->read_first, -1, values * sizeof *d->read_first);
+    WF_TRY(find_extents(d));
+    return touch_all(d);
+}
