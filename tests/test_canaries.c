@@ -46,6 +46,7 @@ typedef enum {
     AFTER_WORKSPACE,
     TO_OPERAND,
     TO_NEIGHBOUR,   /* a value that it does not touch */
+    TO_OUTSIDE,     /* past the end of the region */
     TO_NOTHING,     /* memory of the region that holds nothing */
     READ_WORKSPACE, /* before writing it */
     READ_OLD,       /* an operand of an earlier step, whose memory was given back */
@@ -56,7 +57,7 @@ typedef enum {
 static struct {
     mischief kind;
     wf_op op;
-    unsigned char *neighbour;
+    unsigned char *neighbour, *outside;
     float *freed;
 } plot;
 
@@ -77,6 +78,7 @@ static void do_mischief(const wf_launch *l)
     case AFTER_WORKSPACE: flip((char *)l->workspace + 100); break;
     case TO_OPERAND: flip(l->in[l->nin - 1].data); break;
     case TO_NEIGHBOUR: flip(plot.neighbour); break;
+    case TO_OUTSIDE: flip(plot.outside); break;
     case TO_NOTHING: flip(plot.freed); break;
     case READ_WORKSPACE: y[0] = workspace[0]; break;
     case READ_OLD: y[0] = *plot.freed; break;
@@ -167,6 +169,7 @@ static void compile_chain(wt_run *r, int64_t n, bool port)
     wt_write(r, "k", (float[16]){0}, 64);
     free(numbers);
     plot.neighbour = launch_of(r, WF_OP_exp)->out[0].data;
+    plot.outside = (unsigned char *)r->session->region->base + r->session->region->bytes + 1000;
     plot.freed = (float *)launch_of(r, WF_OP_mul)->out[0].data + 16 * n - 1;
 }
 
@@ -208,6 +211,8 @@ static void test_stray_writes(void **state)
             plot.op = WF_OP_sin;
             wt_fails(r.ctx, wf_exec_run(r.exec), WF_ERR_INTERNAL, "some step wrote to");
         }
+        plot.kind = TO_OUTSIDE; /* which is not mended, as all guards of buffers */
+        wt_fails(r.ctx, wf_exec_run(r.exec), WF_ERR_INTERNAL, "wrote outside of the memory");
         wt_close(&r);
     }
 }

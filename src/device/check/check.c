@@ -80,21 +80,21 @@ static void check_close(wf_device *d)
 static wf_status check_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
 {
     *out = NULL;
-    if (bytes > SIZE_MAX - 2 * WF_CHECK_GUARD)
+    if (bytes > SIZE_MAX - 2 * WF_CHECK_EDGE)
         return wf_fail(d->ctx, WF_ERR_MEMORY, "out of memory: %zu bytes were wanted", bytes);
-    WF_TRY(wf_cpu_buffer_new(d, bytes + 2 * WF_CHECK_GUARD, out));
+    WF_TRY(wf_cpu_buffer_new(d, bytes + 2 * WF_CHECK_EDGE, out));
     unsigned char *memory = (*out)->base;
-    (*out)->base = memory + WF_CHECK_GUARD;
+    (*out)->base = memory + WF_CHECK_EDGE;
     (*out)->bytes = bytes;
-    wf_check_guard(memory, WF_CHECK_GUARD);
-    wf_check_guard(memory + WF_CHECK_GUARD + bytes, WF_CHECK_GUARD);
+    wf_check_guard(memory, WF_CHECK_EDGE);
+    wf_check_guard(memory + WF_CHECK_EDGE + bytes, WF_CHECK_EDGE);
     return WF_OK;
 }
 
 static void check_buffer_free(wf_buffer *b)
 {
     if (!b->borrowed)
-        b->base = (unsigned char *)b->base - WF_CHECK_GUARD;
+        b->base = (unsigned char *)b->base - WF_CHECK_EDGE;
     wf_cpu_buffer_free(b);
 }
 

@@ -15,7 +15,8 @@
 #include "base/philox.h"
 #include "device/executor.h"
 
-#define WF_CHECK_GUARD 64   /* bytes on either side of all that a kernel writes */
+#define WF_CHECK_GUARD 64   /* bytes on either side of all that is planned */
+#define WF_CHECK_EDGE 4096  /* and of buffers: what runs far past one should not take us down */
 #define WF_CHECK_POISON 255 /* of memory that holds nothing: NaN in every type of float */
 /* Where region or ports are smaller than this a copy is kept beside them, and every step is held to
  * have changed nothing but its results and its workspace. Elsewhere its operands and the guards of

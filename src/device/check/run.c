@@ -140,7 +140,7 @@ static wf_status check_guards(const watch *w, const wf_check_extent *x)
     if (x->kind == WF_PLACE_STATE) { /* a buffer of its own, unless the memory is somebody else's */
         const wf_session *session = w->e->head.session;
         bool borrowed = wf_session_find(session, x->node->name)->buffer->borrowed;
-        before = after = borrowed ? 0 : WF_CHECK_GUARD;
+        before = after = borrowed ? 0 : WF_CHECK_EDGE;
     }
     base += x->begin;
     if (!wf_check_intact(base - before, before))
@@ -176,6 +176,13 @@ static wf_status compare_copy(const watch *w, wf_place_kind kind, const unsigned
     return wrote_to(w, kind, at);
 }
 
+static bool edges_intact(const wf_buffer *b)
+{
+    const unsigned char *base = b->base;
+    return wf_check_intact(base - WF_CHECK_EDGE, WF_CHECK_EDGE) &&
+           wf_check_intact(base + b->bytes, WF_CHECK_EDGE);
+}
+
 /* A step changed nothing that it had not to change. */
 static wf_status check_step(const watch *w, const wf_check_touch *touch, int count)
 {
@@ -190,6 +197,8 @@ static wf_status check_step(const watch *w, const wf_check_touch *touch, int cou
         else if (hash(base_of(w, x) + x->begin, x->bytes) != c->hash[i])
             return fault(w, "changed", x);
     }
+    if (!edges_intact(w->e->head.session->region) || !edges_intact(w->e->ports))
+        return fault(w, "wrote outside of the memory of the plan", NULL);
     WF_TRY(compare_copy(w, WF_PLACE_REGION, w->e->head.session->region->base, c->region_copy,
                         memory->activations));
     return compare_copy(w, WF_PLACE_PORT, w->e->ports->base, c->ports_copy, memory->ports);
@@ -260,13 +269,6 @@ static wf_status run_step(const watch *w)
     return WF_OK;
 }
 
-static bool buffer_intact(const wf_buffer *b)
-{
-    const unsigned char *base = b->base;
-    return wf_check_intact(base - WF_CHECK_GUARD, WF_CHECK_GUARD) &&
-           wf_check_intact(base + b->bytes, WF_CHECK_GUARD);
-}
-
 /* All guards that are left, and all memory that holds nothing. */
 static wf_status end_run(const watch *w)
 {
@@ -276,8 +278,6 @@ static wf_status end_run(const watch *w)
             WF_TRY(check_guards(w, &w->c->extents[i]));
     if (!is_poisoned(session->region->base, w->e->plan->memory.activations))
         return fault(w, "wrote to memory that holds nothing", NULL);
-    if (!buffer_intact(session->region) || !buffer_intact(w->e->ports))
-        return fault(w, "wrote outside of the memory of the plan", NULL);
     return WF_OK;
 }
 
