@@ -105,6 +105,43 @@ static uint64_t global_norm_flops(const wf_node *n)
     return sum;
 }
 
+static uint64_t linear_act_flops(const wf_node *n)
+{
+    static const uint64_t act[WF_ACT_COUNT] = {
+        [WF_ACT_GELU] = 8, [WF_ACT_GELU_ERF] = 5, [WF_ACT_SILU] = 2,
+        [WF_ACT_RELU] = 1, [WF_ACT_RELU2] = 2,
+    };
+    const wf_attr_linear_act *a = n->attr;
+    return plus(linear_flops(n), times(act[a->act], count(&n->out[0])));
+}
+
+/* linear and cross_entropy; with dloss also its gradient and the two products that follow. */
+static uint64_t head_loss_flops(const wf_node *n)
+{
+    uint64_t logits = times((uint64_t)wf_dims_rows(&n->in[0]->shape), dim(n->in[1], 0));
+    uint64_t product = times(times(2, dim(n->in[1], 1)), logits), row_work = times(4, logits);
+    return plus(times(n->nin > 3 ? 3 : 1, product), times(n->nin > 3 ? 2 : 1, row_work));
+}
+
+/* Of merged updates: what one costs, for all that are written. */
+static uint64_t many_flops(const wf_node *n, int parameters, uint64_t each)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < parameters; i++)
+        sum = plus(sum, times(each, count(&n->out[i])));
+    return sum;
+}
+
+static uint64_t adamw_many_flops(const wf_node *n)
+{
+    return many_flops(n, n->nout / 3, 16);
+}
+
+static uint64_t accumulate_many_flops(const wf_node *n)
+{
+    return many_flops(n, n->nout, 1);
+}
+
 /* ---- Bytes of ops that touch only parts ---- */
 
 /* Reads operands from `first` on, each distinct one once. */
@@ -220,6 +257,13 @@ static const row rows[WF_OP_COUNT] = {
     [WF_OP_kv_append] = {.of = NOTHING, .bytes = append_bytes},
     [WF_OP_adamw] = {.each = 16},
     [WF_OP_sgd] = {.each = 6},
+    /* fused forms: what their parts cost; the bytes are fewer by themselves */
+    [WF_OP_residual_rms_norm] = {.each = 5},
+    [WF_OP_residual_layer_norm] = {.each = 9},
+    [WF_OP_linear_act] = {.flops = linear_act_flops},
+    [WF_OP_head_loss] = {.flops = head_loss_flops},
+    [WF_OP_adamw_many] = {.flops = adamw_many_flops},
+    [WF_OP_accumulate_many] = {.flops = accumulate_many_flops},
 };
 
 static uint64_t counted(const wf_node *n, basis of)
