@@ -50,7 +50,7 @@ static const variant variants[] = {
 };
 #define VARIANTS ((int)(sizeof variants / sizeof *variants))
 
-static const char *const devices[] = {"cpu:1", "cpu:2"};
+static const char *const devices[] = {"cpu:1", "cpu:2", "check"};
 
 /* ---- One training run ---- */
 
@@ -240,7 +240,8 @@ static void test_orders(void **state)
             snprintf(what, sizeof what, "%s in order %d with %s, WEFT_SEED=%llu", config->name,
                      (int)i, v->name, (unsigned long long)seed);
             wt_ok(ctx, wf_order_shuffle(g, seed + i));
-            results *got = train(ctx, "cpu:2", g, config, &v->options, seed, &memory);
+            results *got =
+                train(ctx, i % 3 == 0 ? "check" : "cpu:2", g, config, &v->options, seed, &memory);
             compare(got, want, true, what);
             results_free(got);
         }

@@ -59,7 +59,7 @@ typedef struct {
 static wf_status run_variant(const passes_case *c, const rg_recipe *recipe, const variant *v, int i,
                              rg_results *out)
 {
-    static const char *const devices[] = {"cpu:1", "cpu:2", "cpu:1"};
+    static const char *const devices[] = {"check", "cpu:2", "cpu:1"};
     wf_graph *g;
     WF_TRY(rg_build(c->ctx, recipe, &g));
     wf_status status = WF_OK;
