@@ -19,6 +19,9 @@ set(environment
     OMP_WAIT_POLICY=passive
     UBSAN_OPTIONS=print_stacktrace=1
     WEFT_PROGRAM=$<TARGET_FILE:weft_cli>)
+if(WEFT_EXAMPLES AND NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    list(APPEND environment WEFT_EXAMPLES=${PROJECT_BINARY_DIR}/examples)
+endif()
 
 # Plugins for tests of devices that load one: tests/plugin/NAME.c becomes libNAME.so. The real one is
 # brought by tools/fetch_pjrt.sh, if at all.

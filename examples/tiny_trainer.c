@@ -2,7 +2,7 @@
 /*
  * tiny_trainer.c - trains a small transformer on a text file, byte by byte, then writes a sample.
  *
- *     tiny_trainer FILE [STEPS]
+ *     tiny_trainer FILE [STEPS] [f32|bf16|f16]
  *
  * Everything Weft does here goes through weft.h: a graph for a training step and a graph for
  * sampling, built by the same function, compiled into one session whose states are the weights.
@@ -75,32 +75,37 @@ static wf_value *model(wf_graph *g, params *p, int n, wf_value *tokens, wf_value
                          NULL);
         x = wf_binary(g, "add", x, linear(g, p, "out", i, wf_reshape(g, h, 2, rows), WIDTH));
         h = wf_unary(g, "gelu", linear(g, p, "up", i, norm(g, p, "norm_b", i, x), 4 * WIDTH));
-        x = wf_binary(g, "add", x, linear(g, p, "down", i, h, WIDTH));
+        x = wf_block(g, wf_binary(g, "add", x, linear(g, p, "down", i, h, WIDTH)));
     }
     return linear(g, p, "head", 0, norm(g, p, "norm_f", 0, x), BYTES);
 }
 
-/* From logits to updated parameters: mean loss, gradients no longer than 1, AdamW. */
-static void add_training(wf_graph *g, const params *p, wf_value *logits, wf_value *targets)
+/* From logits to updated parameters: mean loss, gradients no longer than 1, AdamW. Only f16 needs a
+ * loss scale; with a fixed scale of 1 the same function clips, and skips steps that are not finite. */
+static void add_training(wf_graph *g, const params *p, wf_value *logits, wf_type compute)
 {
-    wf_value *lr = wf_input(g, "lr", WF_F32, 0, NULL), *step = wf_input(g, "step", WF_I32, 0, NULL);
+    wf_value *targets = wf_input(g, "targets", WF_I32, 1, (int64_t[]){wf_value_dim(logits, 0)});
     wf_value *losses = wf_cross_entropy(g, logits, targets, NULL), *grad[MAX_PARAMS];
     wf_value *loss = wf_reduce(g, "mean", losses, WF_AXIS(0), false);
-    check(wf_grad(g, loss, p->value, p->n, grad));
-    wf_value *one = wf_fill(g, WF_F32, 0, NULL, 1), *length = wf_global_norm(g, grad, p->n);
-    wf_value *scale = wf_binary(g, "div", one, wf_binary(g, "maximum", length, one));
+    wf_value *lr = wf_input(g, "lr", WF_F32, 0, NULL);
+    wf_loss_scale_options scaling = {.clip = 1, .initial = 1, .interval = -1};
+    wf_scaled s;
+    if (compute == WF_F16)
+        scaling = (wf_loss_scale_options){.clip = 1};
+    check(wf_precision(g, compute));
+    check(wf_grad_scaled(g, loss, p->value, p->n, &scaling, grad, &s));
     for (int i = 0; i < p->n; i++) {
         char m[20], v[20];
         snprintf(m, sizeof m, "m.%s", p->name[i]);
         snprintf(v, sizeof v, "v.%s", p->name[i]);
         wf_adamw(g, p->value[i], wf_state_like(g, m, p->value[i]), wf_state_like(g, v, p->value[i]),
-                 grad[i], lr, step, scale, NULL,
+                 grad[i], lr, s.step, s.factor, s.apply,
                  &(wf_adamw_options){.beta2 = 0.99, .weight_decay = 0.1});
     }
     check(wf_output(g, "loss", loss));
 }
 
-static wf_exec *compile(wf_session *session, int sequences, bool train)
+static wf_exec *compile(wf_session *session, int sequences, bool train, wf_type compute)
 {
     int64_t n = sequences * LENGTH, bounds = sequences + 1;
     params p = {0};
@@ -110,7 +115,7 @@ static wf_exec *compile(wf_session *session, int sequences, bool train)
     wf_value *tokens = wf_input(g, "tokens", WF_I32, 1, &n);
     wf_value *logits = model(g, &p, (int)n, tokens, wf_input(g, "start", WF_I32, 1, &bounds));
     if (train)
-        add_training(g, &p, logits, wf_input(g, "targets", WF_I32, 1, &n));
+        add_training(g, &p, logits, compute);
     else
         check(wf_output(g, "logits", logits));
     check(wf_compile(session, g, &exec)); /* reports whatever went wrong above, too */
@@ -118,7 +123,7 @@ static wf_exec *compile(wf_session *session, int sequences, bool train)
     return exec;
 }
 
-/* Norms begin as ones, the moments of AdamW stay zeros. Returns the number of parameters. */
+/* Norms begin as ones; moments of AdamW, and counters, stay zeros. Returns the number of parameters. */
 static long initialise(wf_session *session)
 {
     static float w[4 * WIDTH * WIDTH]; /* as large as the largest state */
@@ -127,7 +132,7 @@ static long initialise(wf_session *session)
     for (int i = 0; wf_session_state(session, i, &state); i++) {
         bool is_norm = strncmp(state.name, "norm", 4) == 0;
         int64_t count = (int64_t)(state.bytes / sizeof *w);
-        if (state.name[1] == '.')
+        if (state.name[1] == '.' || state.rank == 0)
             continue;
         wf_random_normal(1, (uint64_t)i, is_norm ? 1 : 0, is_norm ? 0 : 0.02f, w, count);
         check(wf_session_write(session, state.name, w, state.bytes));
@@ -164,7 +169,6 @@ static void train(wf_exec *exec, const char *text, size_t size, int32_t steps)
         check(wf_exec_write(exec, "tokens", tokens, sizeof tokens));
         check(wf_exec_write(exec, "targets", targets, sizeof targets));
         check(wf_exec_write(exec, "lr", &lr, sizeof lr));
-        check(wf_exec_write(exec, "step", &step, sizeof step));
         check(wf_exec_run(exec));
         check(wf_exec_read(exec, "loss", &loss, sizeof loss));
         double passed = seconds() - begin;
@@ -211,10 +215,13 @@ int main(int argc, char **argv)
 {
     static char text[1 << 22];
     int steps = argc > 2 ? atoi(argv[2]) : 300;
+    wf_type compute = argc > 3 ? wf_type_from_name(argv[3]) : WF_F32;
     FILE *file = argc > 1 ? fopen(argv[1], "rb") : NULL;
     size_t size = file ? fread(text, 1, sizeof text, file) : 0;
-    if (size <= 2 * LENGTH || steps < 1) {
-        fprintf(stderr, "usage: tiny_trainer FILE [STEPS]   (a text of more than %d bytes)\n",
+    if (size <= 2 * LENGTH || steps < 1 || compute < WF_F32 || compute > WF_BF16) {
+        fprintf(stderr,
+                "usage: tiny_trainer FILE [STEPS] [f32|bf16|f16]   (a text of more than %d "
+                "bytes)\n",
                 2 * LENGTH);
         return 2;
     }
@@ -228,10 +235,11 @@ int main(int argc, char **argv)
     check(wf_ctx_new(&ctx));
     check(wf_device_open(ctx, "cpu", &device));
     check(wf_session_new(device, &session));
-    wf_exec *sampler = compile(session, 1, false), *trainer = compile(session, BATCH, true);
+    wf_exec *sampler = compile(session, 1, false, compute);
+    wf_exec *trainer = compile(session, BATCH, true, compute);
     wf_exec_memory(trainer, &memory);
-    printf("%ld parameters, %zu bytes of text, on the cpu: %s\n", initialise(session), size,
-           wf_device_description(device));
+    printf("%ld parameters, %zu bytes of text, in %s on the cpu: %s\n", initialise(session), size,
+           wf_type_name(compute), wf_device_description(device));
     printf("memory: %.1f MB of weights and moments, %.1f MB for a training step\n",
            (double)memory.states / 1e6, (double)(memory.ports + memory.activations) / 1e6);
     train(trainer, text, size, steps);
