@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS 40
+#define STEPS 24
 #define LINES 8
 
 /* A step of training moves the loss by a few roundoffs of the compute type, relative; bf16's is 2^-9,
