@@ -105,6 +105,21 @@ static wf_value *bias_updated(wf_graph *g)
     return use(g, wf_add(g, y, bias(g)));
 }
 
+/* x with two of its rows, one of them twice, added to something that starts as `fill`. */
+static wf_value *scattered(wf_graph *g, wf_value *x, double fill)
+{
+    wf_value *rows = wf_cast(g, wf_iota(g, 1, D(4), 0), WF_F32);
+    rows = wf_cast(g, wf_scale(g, rows, 0.5), WF_I32); /* 0 0 1 1 */
+    return wf_scatter_add_rows(g, wf_fill(g, WF_F32, 2, D(4, 6), fill), rows, x);
+}
+BUILD(scatter_sum, use(g, wf_add(g, use(g, S(g)), scattered(g, X(g), 0))))
+BUILD(scatter_ones, use(g, wf_add(g, use(g, S(g)), scattered(g, X(g), 1))))
+static wf_value *scatter_shared(wf_graph *g)
+{
+    wf_value *y = scattered(g, X(g), 0);
+    return wf_mul(g, wf_add(g, use(g, S(g)), y), y);
+}
+
 static wf_value *softmax_of(wf_graph *g, wf_value *x, uint32_t axes, bool keep)
 {
     wf_value *e = wf_exp(g, wf_sub(g, x, wf_max(g, x, axes, true)));
@@ -207,6 +222,9 @@ static const fold_case form_cases[] = {
     {"a number a row",         "linear with bias", 0, bias_per_row, false, TOLERANCE},
     {"product read elsewhere", "linear with bias", 0, bias_shared, false, TOLERANCE},
     {"w updated between",      "linear with bias", 0, bias_updated, false, TOLERANCE},
+    {"rows of two uses",       "rows added to a sum", 1, scatter_sum, false, TOLERANCE},
+    {"not into zeros",         "rows added to a sum", 0, scatter_ones, false, TOLERANCE},
+    {"rows read elsewhere",    "rows added to a sum", 0, scatter_shared, false, TOLERANCE},
     {"exp / sum",              "softmax", 1, softmax, false, TOLERANCE},
     {"exp / sum, reshaped",    "softmax", 1, softmax_reshaped, false, TOLERANCE},
     {"over another axis",      "softmax", 0, softmax_columns, false, TOLERANCE},

@@ -79,6 +79,13 @@ bool wf_kernel_target_supports(const wf_target *target, const wf_node *n)
     return wf_kernel_choose(device->kernels, n, 0, device->fast) != NULL;
 }
 
+size_t wf_kernel_target_workspace(const wf_target *target, const wf_node *n)
+{
+    const wf_device *device = target->owner;
+    const wf_kernel *kernel = wf_kernel_choose(device->kernels, n, 0, device->fast);
+    return kernel && kernel->workspace ? kernel->workspace(n, device->threads) : 0;
+}
+
 /* ---- Buffers ---- */
 
 wf_status wf_buffer_new(wf_device *device, size_t bytes, wf_buffer **out)

@@ -191,5 +191,6 @@ wf_status wf_plan_compile(wf_session *session, wf_graph *graph, const wf_compile
 wf_status wf_plan_sizes(wf_device *device, wf_graph *graph, const wf_compile_options *options,
                         wf_memory *out);
 bool wf_kernel_target_supports(const wf_target *target, const wf_node *n);
+size_t wf_kernel_target_workspace(const wf_target *target, const wf_node *n);
 
 #endif

@@ -41,7 +41,8 @@ typedef struct wf_kernel {
     uint32_t types;        /* bit set over the node's key type (wf_node_key_type) */
     bool strided;          /* takes strided inputs; otherwise views are made dense for it */
     bool nondeterministic; /* results may differ from run to run: only with --fast */
-    uint32_t in_place;     /* bit i: output 0 may lie where operand i does, in the same layout */
+    uint32_t in_place;     /* bit i: output 0 may lie where operand i does, in the same layout; two
+                              such operands may be one value */
     uint32_t packed;       /* bit i: operand i must be a packed state; other rows take none */
     bool (*accepts)(const wf_node *n);                  /* finer conditions; NULL: none */
     size_t (*workspace)(const wf_node *n, int threads); /* NULL: none */

@@ -189,7 +189,8 @@ static int final_block(const planner *p, int block)
 }
 
 /* Whether output 0 of a step may lie where operand i lies: it is the last to read that block, which
- * holds nothing but the operand, and no other operand sees the block in another layout. */
+ * holds nothing but the operand, and no other operand lies there unless it could be overwritten as
+ * well, element by element. */
 static bool can_overwrite(const planner *p, const wf_step *step, int at, int i)
 {
     const wf_node *n = step->node;
@@ -207,7 +208,8 @@ static bool can_overwrite(const planner *p, const wf_step *step, int at, int i)
     for (int k = 0; k < n->nin; k++) {
         const wf_place *other = place_of(p, n->in[k]);
         if (other->kind == WF_PLACE_REGION && final_block(p, other->block) == block &&
-            (!other->dense || other->first != 0 || !wf_dims_equal(&n->in[k]->shape, &x->shape)))
+            (!(step->kernel->in_place >> k & 1) || !other->dense || other->first != 0 ||
+             !wf_dims_equal(&n->in[k]->shape, &x->shape)))
             return false;
     }
     return true;

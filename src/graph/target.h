@@ -12,6 +12,8 @@ typedef struct wf_target {
     const void *owner; /* the device */
     /* Whether the device can run this node. Derived from its kernel table, never a second list. */
     bool (*supports)(const struct wf_target *target, const wf_node *n);
+    /* Bytes that the device would use for itself while it runs this node. Optional: none. */
+    size_t (*workspace)(const struct wf_target *target, const wf_node *n);
 } wf_target;
 
 #endif

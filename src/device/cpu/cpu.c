@@ -38,7 +38,8 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
                      .target = {.name = "cpu",
                                 .alignment = WF_MEM_ALIGN,
                                 .owner = d,
-                                .supports = wf_kernel_target_supports},
+                                .supports = wf_kernel_target_supports,
+                                .workspace = wf_kernel_target_workspace},
                      .kernels = wf_cpu_kernels,
                      .threads = (int)threads};
     snprintf(d->description, sizeof d->description, "reference kernels in C, %ld thread%s", threads,

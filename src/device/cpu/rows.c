@@ -175,12 +175,12 @@ static wf_status launch_scatter_add(const wf_launch *l)
 }
 
 /* clang-format off */
-#define ROW(name_, types_, launch_, workspace_)                                                    \
+#define ROW(name_, types_, launch_, workspace_, ...)                                               \
     {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true,                   \
-     .workspace = workspace_, .launch = launch_}
+     .workspace = workspace_, .launch = launch_, __VA_ARGS__}
 const wf_kernel wf_cpu_rows[] = {
     ROW(embed, WF_TYPES_PLAIN, launch_gather, NULL),
     ROW(gather_rows, WF_TYPES_PLAIN, launch_gather, NULL),
-    ROW(scatter_add_rows, WF_TYPES_FLOAT, launch_scatter_add, scatter_workspace),
+    ROW(scatter_add_rows, WF_TYPES_FLOAT, launch_scatter_add, scatter_workspace, .in_place = 1),
     {0},
 };

@@ -62,6 +62,7 @@ static const fold_rule rules[] = {
     {"transpose into matmul",       WF_OP_matmul,    wf_fold_matmul_transposed},
     {"linear",                      WF_OP_matmul,    wf_fold_linear},
     {"linear with bias",            WF_OP_add,       wf_fold_linear_bias},
+    {"rows added to a sum",         WF_OP_add,       wf_fold_scatter},
     {"softmax",                     WF_OP_div,       wf_fold_softmax},
     {"rms_norm",                    WF_OP_mul,       wf_fold_rms_norm},
     {"rms_norm",                    WF_OP_div,       wf_fold_rms_norm_div},

@@ -135,6 +135,24 @@ bool wf_fold_linear_bias(wf_folder *f, wf_node *n)
 
 /* ---- Rows ---- */
 
+/* a + (zeros with rows added) is a with rows added: the gradients of a table that is both embedding and
+ * head come that way. */
+bool wf_fold_scatter(wf_folder *f, wf_node *n)
+{
+    for (int i = 0; i < 2; i++) {
+        wf_value *rows = wf_fold_in(f, n, i), *a = wf_fold_in(f, n, 1 - i);
+        double zero;
+        if (!wf_made_by(rows, WF_OP_scatter_add_rows) || !wf_alike(rows, a) ||
+            !wf_match_fill(wf_fold_in(f, rows->node, 0), &zero) || zero != 0 ||
+            !wf_fold_inner(f, rows, n, NULL))
+            continue;
+        wf_value *ids = wf_fold_in(f, rows->node, 1), *from = wf_fold_in(f, rows->node, 2);
+        if (wf_fold_reads(f, n, ids) && wf_fold_reads(f, n, from))
+            return wf_fold_new(f, n, wf_scatter_add_rows(f->g, a, ids, from));
+    }
+    return false;
+}
+
 /* The node that reduces rows to v, [..., 1], perhaps by way of a reshape; nobody but `reader` reads what
  * lies between. NULL: v is something else. */
 static wf_node *reduced_rows(wf_folder *f, wf_value *v, wf_op op, const wf_node *reader)

@@ -71,7 +71,7 @@ wf_fold_rule_fn wf_fold_reshape, wf_fold_permute, wf_fold_slice, wf_fold_cast, w
     wf_fold_broadcast, wf_fold_reduce; /* fold_exact.c */
 wf_fold_rule_fn wf_fold_scales, wf_fold_div_fill, wf_fold_silu, wf_fold_glu, wf_fold_linear,
     wf_fold_linear_bias, wf_fold_matmul_transposed, wf_fold_softmax, wf_fold_rms_norm,
-    wf_fold_rms_norm_div, wf_fold_layer_norm, wf_fold_norm_gain,
+    wf_fold_rms_norm_div, wf_fold_scatter, wf_fold_layer_norm, wf_fold_norm_gain,
     wf_fold_norm_bias;             /* fold_form.c */
 wf_fold_rule_fn wf_fold_attention; /* fold_attention.c */
 

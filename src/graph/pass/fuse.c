@@ -42,12 +42,15 @@ static wf_value *build_at(wf_fuser *f, const wf_node *at, wf_op op, const void *
     return made;
 }
 
-/* y = norm(a + b): the sum is an output, for the next residual and for the gradient. */
+/* y = norm(a + b): the sum is an output, for the next residual and for the gradient. Where values are
+ * recomputed from the ends of blocks, the norm that begins a block has to stay apart from the sum that
+ * ends the one before. */
 static bool residual_norm(wf_fuser *f, wf_node *n)
 {
     wf_node *sum = n->in[0]->node;
     wf_op op = n->op == WF_OP_rms_norm ? WF_OP_residual_rms_norm : WF_OP_residual_layer_norm;
-    if (sum->op != WF_OP_add || !wf_fuse_free(f, sum) ||
+    bool end = sum->out[0].marks & WF_MARK_BLOCK && f->env->options->recompute > 0;
+    if (sum->op != WF_OP_add || end || !wf_fuse_free(f, sum) ||
         !wf_dims_equal(&sum->in[0]->shape, &sum->in[1]->shape))
         return false;
     for (int i = 1; i < n->nin; i++)

@@ -101,7 +101,8 @@ void wf_edges_free(wf_edges *e)
 
 /* ---- What an order costs ---- */
 
-wf_status wf_order_peak(const wf_graph *g, const int *order, size_t alignment, uint64_t *peak)
+wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *target,
+                        uint64_t *peak)
 {
     wf_uses uses;
     uint64_t live = 0;
@@ -120,7 +121,7 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, size_t alignment, u
             const wf_value *v = &n->out[k];
             size_t size = wf_type_bytes(v->type, wf_dims_count(&v->shape));
             if (wf_uses_count(&uses, v) > 0 && !wf_uses_is_output(&uses, v) &&
-                !wf_align_size(size, alignment, &bytes[wf_uses_slot(&uses, v)]))
+                !wf_align_size(size, target->alignment, &bytes[wf_uses_slot(&uses, v)]))
                 status = wf_fail(g->ctx, WF_ERR_MEMORY,
                                  "the values of this graph exceed any address space");
         }
@@ -129,7 +130,9 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, size_t alignment, u
         const wf_node *n = g->nodes[order ? order[i] : i];
         for (int k = 0; k < n->nout; k++)
             live += bytes[wf_uses_slot(&uses, &n->out[k])];
-        *peak = live > *peak ? live : *peak;
+        bool runs = target->workspace && !wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW);
+        uint64_t used = live + (runs ? target->workspace(target, n) : 0);
+        *peak = used > *peak ? used : *peak;
         for (int k = 0; k < n->nin; k++) {
             int s = wf_uses_slot(&uses, wf_value_root(n->in[k]));
             if (--reads[s] == 0)

@@ -9,6 +9,7 @@
 #define WF_GRAPH_PASS_ORDER_H
 
 #include "graph/pass/rewrite.h"
+#include "graph/target.h"
 
 /* What must come after what: after[first[i] .. first[i + 1]) wait for node i; waits[i] is for how many
  * node i waits. An edge may be listed twice, and counts twice. */
@@ -21,10 +22,11 @@ typedef struct {
 wf_status wf_edges_new(const wf_graph *g, wf_edges *out);
 void wf_edges_free(wf_edges *e);
 
-/* The most bytes of values alive at one time when nodes run in this order: what nodes make, views not
- * counted, but for inputs, outputs and states, whose memory does not depend on the order. Each value is
- * rounded up to the alignment. */
-wf_status wf_order_peak(const wf_graph *g, const int *order, size_t alignment, uint64_t *peak);
+/* The most bytes in use at one time when nodes run in this order (NULL: that of the graph): values that
+ * nodes make, and what the target uses for itself. Not counted are views, and inputs, outputs and states,
+ * whose memory does not depend on the order. */
+wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *target,
+                        uint64_t *peak);
 
 /* Puts inputs and states first: a builder makes them where it needs them, and a pass may need them
  * earlier. */

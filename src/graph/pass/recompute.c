@@ -42,6 +42,20 @@ static int count_blocks(const wf_graph *g, int *last)
     return blocks;
 }
 
+/* What a node makes beside a value that is kept: to make it again would take the operands of that value,
+ * which lie on its other side. */
+static void keep_siblings(recompute *p)
+{
+    for (int i = 0; i < p->r.count; i++) {
+        const wf_node *n = p->g->nodes[i];
+        bool any = false;
+        for (int k = 0; k < n->nout; k++)
+            any |= p->kept[slot(p, &n->out[k])] && wf_uses_count(&p->r.uses, &n->out[k]) > 0;
+        for (int k = 0; k < n->nout && any; k++)
+            p->kept[slot(p, &n->out[k])] = true;
+    }
+}
+
 static void choose_kept(recompute *p, int64_t every)
 {
     const wf_graph *g = p->g;
@@ -60,6 +74,7 @@ static void choose_kept(recompute *p, int64_t every)
                 keep = true;
             p->kept[slot(p, v)] = keep;
         }
+    keep_siblings(p);
 }
 
 static void find_writers(recompute *p)
