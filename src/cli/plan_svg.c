@@ -65,7 +65,7 @@ static void draw_band(drawing *d, int kind)
             for (int k = 0; k < kind + (side == 0); k++)
                 sum += v->alive[s][k];
             double y = bottom - d->per_byte_area * (double)sum;
-            wf_writer_print(&d->w, "%.2f %.2f %.2f %.2f ", x_of(d, side == 0 ? s : s + 1), y,
+            wf_writer_print(&d->w, "%.1f %.1f %.1f %.1f ", x_of(d, side == 0 ? s : s + 1), y,
                             x_of(d, side == 0 ? s + 1 : s), y);
         }
     wf_writer_print(&d->w, "Z\"/>\n");
@@ -81,7 +81,7 @@ static void draw_blocks(drawing *d)
             continue;
         double height = d->per_byte_region * (double)b->bytes;
         wf_writer_print(&d->w,
-                        "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\">",
+                        "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\">",
                         x_of(d, b->begin), bottom - d->per_byte_region * (double)b->offset - height,
                         d->per_step * (b->end - b->begin + 1), height,
                         wf_use_infos[wf_plan_use(plan, i)].color);
