@@ -148,7 +148,7 @@ static void test_the_json_check(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    static const char *const commands[] = {"devices", "ops", "selftest", "version", "help"};
+    static const char *const commands[] = {"devices", "ops", "selftest", "plan", "version", "help"};
     static char text[sizeof out];
     succeeds("help");
     strcpy(text, out);
@@ -243,6 +243,15 @@ static void test_mistakes(void **state)
         {"selftest --device --json", "weft selftest: --device needs a value: --device D"},
         {"selftest --distort big", "weft selftest: --distort wants a number, not 'big'"},
         {"selftest --distort nan", "weft selftest: --distort wants a number, not 'nan'"},
+        {"plan gpt2-124m", "weft plan: there is no example 'gpt2-124m'; did you mean 'gpt2-124M'?"},
+        {"plan tiny --form chat",
+         "weft plan: there is no form 'chat'; there are: train, prefill, decode"},
+        {"plan tiny -p f64", "weft plan: there is no precision 'f64'; there are: f32, bf16, f16"},
+        {"plan tiny -w fold,foo",
+         "weft plan: there is no pass 'foo'; there are: all, memory, fold, fuse, recompute, "
+         "schedule"},
+        {"plan tiny small",
+         "weft plan: 'small' is one argument too many; the usage is: weft plan [GRAPH|EXAMPLE]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int code = run(cases[i].args);
@@ -465,6 +474,61 @@ static void test_selftest_failures(void **state)
     prints("\"relu2, variant ");
 }
 
+/* ---- plan ---- */
+
+static void test_plan(void **state)
+{
+    (void)state;
+    succeeds("plan");
+    prints("gpt2-124M");
+    succeeds("plan tiny --batch 2");
+    prints("tiny on cpu: ");
+    prints("activations");
+    prints(" FLOP a byte\n");
+    assert_null(strstr(out, "passes:"));
+    succeeds("plan tiny --batch 2 --explain --recompute 1 --precision bf16");
+    prints("\npasses:\n");
+    prints("linear + gelu ");
+    prints("nodes computed again");
+    prints("memory over time");
+    prints("the busiest step is ");
+    prints("\nby op");
+    succeeds("plan tiny -b 2 -f decode --json");
+    prints_json();
+    prints("\"lower_bound\"");
+    succeeds("plan tiny -b 2 -w all --json");
+    prints_json();
+}
+
+/* The graph after all passes is a graph as well, and planning it again changes little. */
+static void test_plan_files(void **state)
+{
+    (void)state;
+    char args[512];
+    snprintf(args, sizeof args,
+             "plan tiny -b 2 --text %s/t --dot %s/d --svg %s/s && \"$WEFT_PROGRAM\" plan %s/t && "
+             "cat %s/d %s/s; rm %s/[tds]",
+             folder, folder, folder, folder, folder, folder, folder);
+    succeeds(args);
+    prints("/t on cpu: ");
+    prints("digraph");
+    prints("</svg>");
+    snprintf(args, sizeof args, "plan tiny --svg %s/none/s", folder);
+    assert_int_equal(run(args), 1);
+    assert_non_null(strstr(err, "weft plan: cannot create "));
+    snprintf(args, sizeof args, "plan %s/bad; rm %s/bad", folder, folder);
+    char path[64];
+    snprintf(path, sizeof path, "%s/bad", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("weft-graph 1\n%0 = nonsense()\n", f);
+    fclose(f);
+    run(args);
+    assert_non_null(strstr(err, "weft plan: "));
+    assert_non_null(strstr(err, "line 2"));
+    assert_ptr_equal(strchr(err, '\n'), err + strlen(err) - 1);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -498,6 +562,8 @@ int main(void)
         cmocka_unit_test(test_selftest),
         cmocka_unit_test(test_selftest_seeds_differ),
         cmocka_unit_test(test_selftest_failures),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_plan_files),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
