@@ -76,7 +76,7 @@ const char *wf_device_description(const wf_device *device)
 bool wf_kernel_target_supports(const wf_target *target, const wf_node *n)
 {
     const wf_device *device = target->owner;
-    return wf_kernel_choose(device->kernels, n, 0, device->fast) != NULL;
+    return wf_kernel_choose(device->kernels, n, device->fast) != NULL;
 }
 
 size_t wf_kernel_target_workspace(const wf_target *target, const wf_node *n)

@@ -130,6 +130,7 @@ typedef struct wf_session_file {
     struct wf_session_file *next;
     char *path;
     wf_map *map;
+    int states; /* that lie in it: at least one */
 } wf_session_file;
 
 struct wf_session {
@@ -142,12 +143,14 @@ struct wf_session {
     int exec_count; /* executables alive, which must go first */
     /* Activations of all its executables, one at a time. Those that were bound to an older region see
      * that the generation changed. */
-    wf_buffer *region;
+    wf_buffer *region;   /* NULL before the first, and when it could not be allocated again */
+    size_t region_bytes; /* what executables count on */
     unsigned region_generation;
 };
 
 wf_stored_state *wf_session_find(const wf_session *session, const char *name);
-/* Makes the region at least so large. Its contents are lost. */
+/* Makes the region at least so large; when it has to grow, its contents are lost. If that fails, and the
+ * region cannot be had in its old size either, runs fail until a later call has succeeded. */
 wf_status wf_session_reserve(wf_session *session, size_t bytes);
 
 /* Finds the session's state for a graph's state node, making it (zeroed) when it is new, failing

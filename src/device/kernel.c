@@ -8,9 +8,18 @@ static bool fits(const wf_kernel *k, const wf_node *n, uint32_t packed, bool fas
            (fast || !k->nondeterministic) && (!k->accepts || k->accepts(n));
 }
 
-const wf_kernel *wf_kernel_choose(const wf_kernel *const *table, const wf_node *n, uint32_t packed,
-                                  bool fast)
+uint32_t wf_kernel_packed(const wf_node *n)
 {
+    uint32_t set = 0;
+    for (int i = 0; i < n->nin; i++)
+        if (n->in[i]->node->op == WF_OP_state && n->in[i]->marks & WF_MARK_PACKED)
+            set |= 1u << (i < 31 ? i : 31);
+    return set;
+}
+
+const wf_kernel *wf_kernel_choose(const wf_kernel *const *table, const wf_node *n, bool fast)
+{
+    uint32_t packed = wf_kernel_packed(n);
     for (; *table; table++)
         for (const wf_kernel *k = *table; k->launch; k++)
             if (fits(k, n, packed, fast))

@@ -50,9 +50,10 @@ typedef struct wf_kernel {
 } wf_kernel;
 
 /* A table is a NULL-terminated list of arrays, each ended by a row without launch. */
-/* `packed`: bit i says that operand i is a packed state. NULL when no row fits. */
-const wf_kernel *wf_kernel_choose(const wf_kernel *const *table, const wf_node *n, uint32_t packed,
-                                  bool fast);
+/* NULL when no row fits. */
+const wf_kernel *wf_kernel_choose(const wf_kernel *const *table, const wf_node *n, bool fast);
+/* Bit i: operand i is a packed state (WF_MARK_PACKED); bit 31 also stands for those after it. */
+uint32_t wf_kernel_packed(const wf_node *n);
 /* All types for which the table has a row for op. */
 uint32_t wf_kernel_types(const wf_kernel *const *table, wf_op op);
 

@@ -35,30 +35,16 @@ static size_t bytes_of(const wf_value *v)
 
 /* ---- Kernels ---- */
 
-/* Bit i: operand i is a state that the device keeps in a layout of its own. */
-static uint32_t packed_operands(const planner *p, const wf_node *n)
-{
-    uint32_t set = 0;
-    for (int i = 0; p->session && i < n->nin && i < 32; i++) {
-        const wf_node *state = n->in[i]->state;
-        const wf_stored_state *stored = state ? wf_session_find(p->session, state->name) : NULL;
-        if (stored && stored->storage == WF_STATE_PACKED)
-            set |= 1u << i;
-    }
-    return set;
-}
-
 static wf_status choose_kernel(planner *p, const wf_node *n)
 {
-    uint32_t packed = packed_operands(p, n);
-    p->kernel[n->id] = wf_kernel_choose(p->device->kernels, n, packed, p->device->fast);
+    p->kernel[n->id] = wf_kernel_choose(p->device->kernels, n, p->device->fast);
     if (p->kernel[n->id])
         return WF_OK;
     char call[256];
     size_t len = 0;
     wf_call_print(wf_node_def(n), n->in, n->nin, n->attr, call, sizeof call, &len);
     return wf_fail(p->plan->ctx, WF_ERR_UNSUPPORTED, "device %s has no kernel for %s%s",
-                   p->device->target.name, call, packed ? " with a packed state" : "");
+                   p->device->target.name, call, wf_kernel_packed(n) ? " with a packed state" : "");
 }
 
 static wf_status choose_kernels(planner *p)
@@ -83,7 +69,8 @@ static bool can_read(const planner *p, const wf_node *reader, const wf_place *vi
 static bool view_is_shared(planner *p, const wf_node *n)
 {
     const wf_value *y = &n->out[0];
-    if (p->device->dense_views || !wf_place_view(n, place_of(p, n->in[0]), place_of(p, y)))
+    if (p->device->dense_views || wf_kernel_packed(n) ||
+        !wf_place_view(n, place_of(p, n->in[0]), place_of(p, y)))
         return false;
     const wf_use *use = wf_uses_of(&p->uses, y);
     for (int i = 0; i < wf_uses_count(&p->uses, y); i++)
@@ -281,6 +268,21 @@ size_t wf_plan_offset(const wf_plan *plan, const wf_device *device, int block)
 
 /* ---- The whole ---- */
 
+/* Lets passes and kernel tables see which states the session has packed. A mark that came with the
+ * graph, from a text, is not about this session. */
+static void mark_packed(planner *p)
+{
+    for (int i = 0; i < p->plan->graph->node_count; i++) {
+        wf_node *n = p->plan->graph->nodes[i];
+        if (n->op != WF_OP_state)
+            continue;
+        const wf_stored_state *s = p->session ? wf_session_find(p->session, n->name) : NULL;
+        n->out[0].marks &= ~(uint32_t)WF_MARK_PACKED;
+        if (s && s->storage == WF_STATE_PACKED)
+            n->out[0].marks |= WF_MARK_PACKED;
+    }
+}
+
 static wf_status prepare(planner *p, wf_arena *scratch)
 {
     wf_plan *plan = p->plan;
@@ -306,6 +308,7 @@ static wf_status make_plan(planner *p, wf_graph *graph, wf_arena *scratch)
     wf_plan *plan = p->plan;
     const wf_pass_env env = {&p->device->target, p->options, p->report};
     WF_TRY(wf_graph_copy(graph, &plan->graph)); /* checks it, too */
+    mark_packed(p);
     WF_TRY(wf_passes_run(plan->graph, &env));
     WF_TRY(wf_uses_new(plan->graph, &p->uses));
     WF_TRY(prepare(p, scratch));

@@ -55,7 +55,7 @@ typedef struct {
     wf_ctx *ctx;
 } wf_plan;
 
-/* `storage` says how the session keeps a state; NULL: all are owned. `report` may be NULL. */
+/* The session says which states are packed; NULL: none is. `report` may be NULL. */
 wf_status wf_plan_new(wf_device *device, wf_graph *graph, const wf_compile_options *options,
                       const wf_session *session, wf_report *report, wf_plan **out);
 void wf_plan_free(wf_plan *plan);

@@ -35,15 +35,14 @@ static void state_free(wf_session *s, wf_stored_state *state)
     wf_mem_free(s->ctx, state);
 }
 
-static void files_free(wf_session *s)
+/* Closes the file that was opened last. */
+static void close_file(wf_session *s)
 {
-    while (s->files) {
-        wf_session_file *next = s->files->next;
-        wf_map_close(s->files->map);
-        wf_mem_free(s->ctx, s->files->path);
-        wf_mem_free(s->ctx, s->files);
-        s->files = next;
-    }
+    wf_session_file *f = s->files;
+    s->files = f->next;
+    wf_map_close(f->map);
+    wf_mem_free(s->ctx, f->path);
+    wf_mem_free(s->ctx, f);
 }
 
 void wf_session_free(wf_session *s)
@@ -59,7 +58,8 @@ void wf_session_free(wf_session *s)
     for (int i = 0; i < s->state_count; i++)
         state_free(s, s->states[i]);
     wf_buffer_free(s->region);
-    files_free(s);
+    while (s->files)
+        close_file(s);
     s->device->ops->queue_free(s->queue);
     wf_mem_free(s->ctx, s->states);
     wf_mem_free(s->ctx, s);
@@ -167,14 +167,12 @@ static wf_status declare(wf_session *s, const char *name, wf_type type, int rank
     return status;
 }
 
-/* The mapping of a file, which states of one session share. */
-static wf_status open_file(wf_session *s, const char *path, const wf_map **out)
+/* The mapping of a file, which states of one session share. A new one has no states. */
+static wf_status open_file(wf_session *s, const char *path, wf_session_file **out)
 {
-    for (wf_session_file *f = s->files; f; f = f->next)
-        if (strcmp(f->path, path) == 0) {
-            *out = f->map;
+    for (*out = s->files; *out; *out = (*out)->next)
+        if (strcmp((*out)->path, path) == 0)
             return WF_OK;
-        }
     wf_session_file *f = wf_mem_new(s->ctx, sizeof *f);
     if (!f)
         return WF_ERR_MEMORY;
@@ -182,22 +180,20 @@ static wf_status open_file(wf_session *s, const char *path, const wf_map **out)
     s->files = f;
     f->path = copy_text(s->ctx, path);
     wf_status status = f->path ? wf_map_open(s->ctx, path, &f->map) : WF_ERR_MEMORY;
-    if (status != WF_OK) {
-        s->files = f->next;
-        wf_mem_free(s->ctx, f->path);
-        wf_mem_free(s->ctx, f);
-        return status;
-    }
-    *out = f->map;
-    return WF_OK;
+    if (status == WF_OK)
+        *out = f;
+    else
+        close_file(s);
+    return status;
 }
 
-static wf_status map_state(wf_session *s, wf_stored_state *state, const char *path, uint64_t offset)
+static wf_status find_in_file(wf_session *s, wf_stored_state *state, const wf_session_file *file,
+                              uint64_t offset)
 {
-    const wf_map *map;
+    const char *path = file->path;
+    const wf_map *map = file->map;
     const wf_type_info *type = wf_type_get(state->type);
     unsigned align = type->block == 1 ? (unsigned)type->block_bytes : 2;
-    WF_TRY(open_file(s, path, &map));
     if (offset > map->size || state->bytes > map->size - offset)
         return wf_fail(s->ctx, WF_ERR_FORMAT,
                        "%s has %zu bytes: too few for the %zu of state '%s' from byte %llu on",
@@ -214,6 +210,18 @@ static wf_status map_state(wf_session *s, wf_stored_state *state, const char *pa
     state->storage = WF_STATE_COPIED;
     WF_TRY(state_allocate(s, state));
     return ops->copy_in(s->queue, state->buffer, 0, map->data + offset, state->bytes);
+}
+
+static wf_status map_state(wf_session *s, wf_stored_state *state, const char *path, uint64_t offset)
+{
+    wf_session_file *file;
+    WF_TRY(open_file(s, path, &file));
+    wf_status status = find_in_file(s, state, file, offset);
+    if (status == WF_OK && state->storage == WF_STATE_MAPPED)
+        file->states++;
+    if (file->states == 0) /* copied or refused: by the next time there may be another file there */
+        close_file(s);
+    return status;
 }
 
 wf_status wf_session_map(wf_session *s, const char *name, wf_type type, int rank,
@@ -270,9 +278,9 @@ static wf_status check_writes(wf_session *s, const wf_graph *g)
 
 wf_status wf_session_reserve(wf_session *s, size_t bytes)
 {
-    const bool had = s->region != NULL;
-    const size_t old = had ? s->region->bytes : 0;
-    if (had && bytes <= old)
+    size_t old = s->exec_count > 0 ? s->region_bytes : 0;
+    bytes = bytes > old ? bytes : old;
+    if (s->region && bytes <= s->region->bytes)
         return WF_OK;
     /* The old one goes first, or else both would be there at one time: more than was planned. */
     WF_TRY(s->device->ops->queue_wait(s->queue));
@@ -280,11 +288,10 @@ wf_status wf_session_reserve(wf_session *s, size_t bytes)
     s->region = NULL;
     s->region_generation++;
     wf_status status = wf_buffer_new(s->device, bytes, &s->region);
-    if (status != WF_OK && had) {
-        wf_buffer *again; /* what others were bound to; if even that fails, their runs say so */
-        if (wf_buffer_new(s->device, old, &again) == WF_OK)
-            s->region = again;
-    }
+    if (status == WF_OK)
+        s->region_bytes = bytes;
+    else if (s->exec_count > 0) /* for the others; if even that fails, their runs say so */
+        wf_buffer_new(s->device, old, &s->region);
     return status;
 }
 

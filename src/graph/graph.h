@@ -19,13 +19,16 @@ struct wf_value {
     wf_dims shape;
     wf_node *state; /* the state node of which this is a version, or NULL */
     int version;
-    uint32_t marks; /* what the builder said about it to passes: WF_MARK_* */
+    uint32_t marks; /* what passes are told about it: WF_MARK_* */
 };
 
 enum {
     WF_MARK_BLOCK = 1,     /* the end of a block of the model: the next one starts from it */
     WF_MARK_RECOMPUTE = 2, /* cheaper to compute again for the gradient than to keep */
-    WF_MARK_FOLDED = 4     /* readers no longer compute by way of it: see pass/fold.c */
+    WF_MARK_FOLDED = 4,    /* readers no longer compute by way of it: see pass/fold.c */
+    WF_MARK_PACKED = 8 /* a state that the session keeps in a layout of the device's own: set by the
+                              plan on its copy, so that a target can tell from the node whether it has
+                              a kernel. On other values than states it means nothing */
 };
 
 struct wf_node {

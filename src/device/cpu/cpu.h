@@ -6,6 +6,7 @@
 #ifndef WF_DEVICE_CPU_CPU_H
 #define WF_DEVICE_CPU_CPU_H
 
+#include "device/cpu/pack.h"
 #include "device/device.h"
 
 #define WF_CPU_MAX_THREADS 1024
@@ -29,6 +30,7 @@ wf_status wf_cpu_event_wait(wf_event *event);
 
 /* The slots of wf_device_ops but for those of the device itself and of its own buffers. */
 #define WF_CPU_HOST_SLOTS                                                                        \
+    .packed_bytes = wf_cpu_packed_bytes, .pack = wf_cpu_pack, .unpack = wf_cpu_unpack,           \
     .buffer_map = wf_cpu_buffer_map, .queue_new = wf_cpu_queue_new,                              \
     .queue_free = wf_cpu_queue_free, .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in, \
     .copy_out = wf_cpu_copy_out, .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free, \

@@ -10,6 +10,9 @@
  * and the micro-kernel multiplies one panel by the other with all MR x NR sums in registers. Every
  * element is summed over k in the same order, blocks of KC after one another, whatever the shape,
  * the tile and the number of threads: a row of the result has the same bits alone or among others.
+ *
+ * A weight that the device has packed (pack.c) lies in panels of b already, in its own type: there is
+ * nothing to do for f32, and narrow types are widened a panel at a time.
  */
 #include "device/cpu/gemm.h"
 
@@ -19,12 +22,12 @@
 #include "device/cpu/row.h"
 
 enum {
-    MR = 4,             /* 4 x 8 sums take 8 of the 16 registers of SSE2, the least that x86-64 */
-    NR = 8,             /* has, and leave room for the operands */
-    KC = WF_GEMM_BLOCK, /* one panel of each operand: 12 KB of the first-level cache */
-    TILE_M = 32 * MR,   /* packed blocks and sums of a tile: 320 KB of the second-level cache */
+    MR = 4,               /* 4 x 8 sums take 8 of the 16 registers of SSE2, the least that x86-64 */
+    NR = WF_GEMM_COLUMNS, /* has, and leave room for the operands */
+    KC = WF_GEMM_BLOCK,   /* one panel of each operand: 12 KB of the first-level cache */
+    TILE_M = 32 * MR,     /* packed blocks and sums of a tile: 320 KB of the second-level cache */
     TILE_N = 16 * NR,
-    DIRECT_M = 2,       /* with so few rows b is not packed */
+    FEW_M = 2,          /* so few rows are multiplied one by one, and b is not packed for them */
     GRAIN = 256 * 1024, /* multiplications worth waking a thread for */
     LINE = 16           /* floats in a cache line */
 };
@@ -58,13 +61,15 @@ static int64_t panel_floats(int64_t nk, int width)
     return nk * width + LINE;
 }
 
-static tiling cut(int64_t m, int64_t n, int64_t k)
+/* `stored` is the type of a b in panels, WF_TYPE_NONE when there are none yet. */
+static tiling cut(int64_t m, int64_t n, int64_t k, wf_type stored)
 {
     tiling t = {.tiles_m = divide_up(m, TILE_M), .tiles_n = divide_up(n, TILE_N)};
     t.mc = min64(TILE_M, divide_up(m, MR) * MR);
     t.nc = min64(TILE_N, divide_up(n, NR) * NR);
     t.packed_a = t.mc / MR * panel_floats(min64(KC, k), MR);
-    t.packed_b = t.nc / NR * panel_floats(min64(KC, k), NR);
+    int64_t panels_b = stored == WF_TYPE_NONE ? t.nc / NR : stored != WF_F32;
+    t.packed_b = panels_b * panel_floats(min64(KC, k), NR);
     return t;
 }
 
@@ -77,7 +82,13 @@ static int64_t scratch_floats(const tiling *t)
 
 size_t wf_gemm_scratch(int64_t m, int64_t n, int64_t k, int threads)
 {
-    tiling t = cut(m, n, k);
+    tiling t = cut(m, n, k, WF_TYPE_NONE);
+    return wf_row_workspace(threads, 1, scratch_floats(&t));
+}
+
+size_t wf_gemm_scratch_packed(int64_t m, int64_t n, int64_t k, wf_type b, int threads)
+{
+    tiling t = cut(m, n, k, b);
     return wf_row_workspace(threads, 1, scratch_floats(&t));
 }
 
@@ -113,21 +124,31 @@ static inline void pack(const wf_gemm_operand *o, int64_t index, int64_t first, 
     }
 }
 
-/* c[MR][NR] += a b over one block of k; ldc: floats from one row of c to the next. */
-static void micro_kernel(int64_t nk, const float *restrict a, const float *restrict b,
-                         float *restrict c, int64_t ldc)
+/* c[rows][NR] += a b over one block of k; ldc: floats from one row of c to the next. */
+static inline void multiply_panels(int rows, int64_t nk, const float *restrict a,
+                                   const float *restrict b, float *restrict c, int64_t ldc)
 {
     float sum[MR][NR] = {{0}};
     for (int64_t k = 0; k < nk; k++, a += MR, b += NR)
-        for (int i = 0; i < MR; i++)
+        for (int i = 0; i < rows; i++)
             for (int j = 0; j < NR; j++)
                 sum[i][j] += a[i] * b[j];
-    for (int i = 0; i < MR; i++)
+    for (int i = 0; i < rows; i++)
         for (int j = 0; j < NR; j++)
             c[i * ldc + j] += sum[i][j];
 }
 
-/* One row of the same with b not packed: b[j] is the row of k of column j. */
+static void micro_kernel(int64_t nk, const float *a, const float *b, float *c, int64_t ldc)
+{
+    multiply_panels(MR, nk, a, b, c, ldc);
+}
+
+static void row_kernel(int64_t nk, const float *a, const float *b, float *c)
+{
+    multiply_panels(1, nk, a, b, c, 0);
+}
+
+/* The same as row_kernel with b not packed: b[j] is the row of k of column j. */
 static void direct_kernel(int64_t nk, const float *restrict a, const float *const *b,
                           float *restrict c)
 {
@@ -182,15 +203,34 @@ static void end_tile(const tiling *t, const block *b, float *c, float *buf)
     }
 }
 
+/* One block of k of the panel of column j in a b that lies in panels, [k][NR] of its type each. */
+static const float *stored_panel(const wf_gemm *g, const block *k, int64_t j, float *buf)
+{
+    const wf_view *w = g->b.view;
+    const void *from = wf_view_at(w, ((k->j0 + j) / NR * g->k + k->k0) * NR);
+    if (w->type == WF_F32)
+        return from;
+    wf_convert_to_f32(w->type, from, buf, k->nk * NR);
+    return buf;
+}
+
 static void multiply_packed(const tiling *t, const block *k, const float *a, float *b, float *c,
                             float *buf)
 {
+    const wf_gemm *g = t->g;
     int64_t stride_a = panel_floats(k->nk, MR), stride_b = panel_floats(k->nk, NR);
-    pack(&t->g->b, k->index, k->j0, k->n, k->k0, k->nk, NR, b, buf);
-    for (int64_t j = 0; j < k->n; j += NR)
-        for (int64_t i = 0; i < k->m; i += MR)
-            micro_kernel(k->nk, a + i / MR * stride_a, b + j / NR * stride_b, c + i * t->nc + j,
-                         t->nc);
+    bool stored = g->b.view->packed;
+    if (!stored)
+        pack(&g->b, k->index, k->j0, k->n, k->k0, k->nk, NR, b, buf);
+    for (int64_t j = 0; j < k->n; j += NR) {
+        const float *panel = stored ? stored_panel(g, k, j, b) : b + j / NR * stride_b;
+        if (g->m <= FEW_M)
+            for (int64_t i = 0; i < k->m; i++)
+                row_kernel(k->nk, a + i, panel, c + i * t->nc + j);
+        else
+            for (int64_t i = 0; i < k->m; i += MR)
+                micro_kernel(k->nk, a + i / MR * stride_a, panel, c + i * t->nc + j, t->nc);
+    }
 }
 
 /* Packing b costs as much as it saves when few rows are multiplied by it, as in decoding. */
@@ -222,7 +262,7 @@ static void one_tile(const tiling *t, int64_t tile, float *scratch)
     for (; k.k0 < g->k; k.k0 += KC) {
         k.nk = min64(g->k - k.k0, KC);
         pack(&g->a, k.index, k.i0, k.m, k.k0, k.nk, MR, a, buf);
-        if (g->m <= DIRECT_M && !g->b.k_is_row)
+        if (g->m <= FEW_M && !g->b.k_is_row && !g->b.view->packed)
             multiply_direct(t, &k, a, b, c);
         else
             multiply_packed(t, &k, a, b, c, buf);
@@ -244,7 +284,8 @@ void wf_gemm_run(const wf_gemm *g)
     if (!wanted || g->batch * g->m * g->n == 0)
         return;
     wf_assert(!g->add || g->y->type == WF_F32);
-    tiling t = cut(g->m, g->n, g->k);
+    wf_assert(!g->b.view->packed || g->batch == 1);
+    tiling t = cut(g->m, g->n, g->k, g->b.view->packed ? g->b.view->type : WF_TYPE_NONE);
     t.g = g;
     int64_t tiles = g->batch * t.tiles_m * t.tiles_n;
     int64_t grain = GRAIN / (t.mc * t.nc * (g->k + 1)) + 1;

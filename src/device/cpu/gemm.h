@@ -5,7 +5,8 @@
 
 #include "device/kernel.h"
 
-/* Matrices that lie one after the other in a view, a row of a matrix in a row of the view. */
+/* Matrices that lie one after the other in a view, a row of a matrix in a row of the view. Operand b
+ * may also be one matrix in panels (pack.h), which its view says; first and k_is_row are 0 then. */
 typedef struct {
     const wf_view *view;
     int64_t first; /* row of the view where the first matrix begins */
@@ -32,8 +33,12 @@ typedef struct {
  * whatever the shape and the number of threads. A product that is added to another one, which ended
  * with a whole block, therefore has the bits of the product over both. */
 #define WF_GEMM_BLOCK 256
+/* Columns of the result that are computed at a time: the width of a panel of b. */
+#define WF_GEMM_COLUMNS 8
 
 size_t wf_gemm_scratch(int64_t m, int64_t n, int64_t k, int threads);
+/* The same when b, of this type, is in panels: f32 is used where it lies, the rest a panel at a time. */
+size_t wf_gemm_scratch_packed(int64_t m, int64_t n, int64_t k, wf_type b, int threads);
 void wf_gemm_run(const wf_gemm *g);
 
 #endif

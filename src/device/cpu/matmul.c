@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * matmul.c - matrix products: matmul (batched, either operand transposed), linear, and linear with an
- * activation, which is applied to each tile while it is in the cache.
+ * activation, which is applied to each tile while it is in the cache. Linear reads a weight as it was
+ * given or in panels, by the same code and with the same bits.
  */
 #include "device/cpu/activation.h"
 #include "device/cpu/gemm.h"
@@ -58,6 +59,12 @@ static size_t linear_workspace(const wf_node *n, int threads)
     return wf_gemm_scratch(g.m, g.n, g.k, threads);
 }
 
+static size_t linear_workspace_packed(const wf_node *n, int threads)
+{
+    wf_gemm g = linear_sizes(n);
+    return wf_gemm_scratch_packed(g.m, g.n, g.k, n->in[1]->type, threads);
+}
+
 /* pre: the product before an activation, NULL where there is none or nobody reads it. */
 static wf_status run_linear(const wf_launch *l, wf_gemm_act *act, const wf_view *pre)
 {
@@ -112,9 +119,15 @@ static bool all_float(const wf_node *n)
 #define ROW(name_, workspace_)                                                                     \
     {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT, .strided = true,           \
      .accepts = all_float, .workspace = workspace_, .launch = launch_##name_}
+#define PACKED(name_)                                                                              \
+    {.op = WF_OP_##name_, .name = "packed", .types = WF_TYPES_FLOAT, .strided = true,              \
+     .packed = 1u << 1, .accepts = all_float, .workspace = linear_workspace_packed,                \
+     .launch = launch_##name_}
 const wf_kernel wf_cpu_matmul[] = {
     ROW(matmul, matmul_workspace),
     ROW(linear, linear_workspace),
+    PACKED(linear),
     ROW(linear_act, linear_workspace),
+    PACKED(linear_act),
     {0},
 };

@@ -8,6 +8,7 @@ const wf_mark_name wf_mark_names[] = {
     {WF_MARK_BLOCK, "block"},
     {WF_MARK_RECOMPUTE, "recompute"},
     {WF_MARK_FOLDED, "folded"},
+    {WF_MARK_PACKED, "packed"},
     {0, NULL},
 };
 

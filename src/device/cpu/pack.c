@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/* pack.c - weights to panels and back. Elements are moved as they are, so both ways are exact. */
+#include "device/cpu/pack.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/thread.h"
+#include "device/cpu/gemm.h"
+
+enum {
+    NR = WF_GEMM_COLUMNS,
+    GRAIN = 64 * 1024 /* elements worth waking a thread for */
+};
+
+static int64_t panel_count(const wf_dims *shape)
+{
+    return (shape->d[0] + NR - 1) / NR;
+}
+
+size_t wf_cpu_packed_bytes(const wf_device *device, wf_type type, const wf_dims *shape)
+{
+    (void)device;
+    size_t bytes;
+    uint32_t types = wf_type_bit(WF_F32) | wf_type_bit(WF_F16) | wf_type_bit(WF_BF16);
+    if (!(types & wf_type_bit(type)) || shape->n != 2 || wf_dims_count(shape) == 0 ||
+        !wf_mul_size((size_t)panel_count(shape), wf_type_bytes(type, NR), &bytes) ||
+        !wf_mul_size(bytes, (size_t)shape->d[1], &bytes))
+        return 0;
+    return bytes;
+}
+
+typedef struct {
+    char *panels, *rows;
+    size_t size; /* of an element */
+    int64_t n, k;
+    bool pack; /* from rows to panels, or back */
+} job;
+
+/* Row `row` of the weight, which is column `j` of a panel. */
+static inline void move_row(const job *w, int64_t row, char *panel, int j, size_t size)
+{
+    char *dense = w->rows + (size_t)(row * w->k) * size;
+    char *at = panel + (size_t)j * size;
+    for (int64_t k = 0; k < w->k; k++, dense += size, at += NR * size) {
+        if (row >= w->n)
+            memset(at, 0, size);
+        else if (w->pack)
+            memcpy(at, dense, size);
+        else
+            memcpy(dense, at, size);
+    }
+}
+
+static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const job *w = arg;
+    (void)thread;
+    for (int64_t p = begin; p < end; p++) {
+        char *panel = w->panels + (size_t)(p * NR * w->k) * w->size;
+        for (int j = 0; j < NR && (w->pack || p * NR + j < w->n); j++) {
+            if (w->size == 4) /* sizes that the compiler knows: one instruction an element */
+                move_row(w, p * NR + j, panel, j, 4);
+            else
+                move_row(w, p * NR + j, panel, j, 2);
+        }
+    }
+}
+
+static wf_status move(const wf_device *device, job *w, wf_type type, const wf_dims *shape)
+{
+    w->size = wf_type_bytes(type, 1);
+    w->n = shape->d[0];
+    w->k = shape->d[1];
+    wf_parallel_for(device->threads, panel_count(shape), GRAIN / (NR * w->k) + 1, some_panels, w);
+    return WF_OK;
+}
+
+wf_status wf_cpu_pack(wf_queue *queue, wf_buffer *to, const void *from, wf_type type,
+                      const wf_dims *shape)
+{
+    job w = {.panels = to->base, .rows = (char *)from, .pack = true};
+    return move(queue->device, &w, type, shape);
+}
+
+wf_status wf_cpu_unpack(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
+                        const wf_dims *shape)
+{
+    job w = {.panels = from->base, .rows = to};
+    return move(queue->device, &w, type, shape);
+}
