@@ -196,12 +196,12 @@ static wf_status find_in_file(wf_session *s, wf_stored_state *state, const wf_se
     unsigned align = type->block == 1 ? (unsigned)type->block_bytes : 2;
     if (offset > map->size || state->bytes > map->size - offset)
         return wf_fail(s->ctx, WF_ERR_FORMAT,
-                       "%s has %zu bytes: too few for the %zu of state '%s' from byte %llu on",
-                       path, map->size, state->bytes, state->name, (unsigned long long)offset);
+                       "state '%s' takes %zu bytes from byte %llu of '%s' on, which has only %zu",
+                       state->name, state->bytes, (unsigned long long)offset, path, map->size);
     if (offset % align != 0)
         return wf_fail(s->ctx, WF_ERR_FORMAT,
-                       "state '%s' cannot begin at byte %llu of %s: no multiple of %u", state->name,
-                       (unsigned long long)offset, path, align);
+                       "state '%s' cannot begin at byte %llu of '%s': no multiple of %u",
+                       state->name, (unsigned long long)offset, path, align);
     const wf_device_ops *ops = s->device->ops;
     if (ops->buffer_map) {
         state->storage = WF_STATE_MAPPED;
