@@ -52,7 +52,7 @@ static void test_contents_come_back(void **state)
         for (int t = 0; t < 3; t++) {
             int64_t n = shapes[i][0], k = shapes[i][1];
             size_t bytes = wf_type_bytes(types[t], n * k);
-            char name[16];
+            char name[32];
             snprintf(name, sizeof name, "w%d.%d", i, t);
             unsigned char *from = numbers(ctx, types[t], n * k, (uint64_t)i), *back = malloc(bytes);
             assert_non_null(back);

@@ -535,13 +535,13 @@ static void test_two_halves_make_a_step(void **state)
     assert_memory_equal(&halves, &again, sizeof halves);
     train_merged(*state, &merged);
     /* Other sums of the same terms: gradients agree to some roundoffs. Where one is near zero, AdamW
-     * makes a whole step of what is left of it, so a step differs by a part of lr, here 1/1000. */
+     * makes a whole step of what is left of it, so a step may differ by a part of lr, not 1/10000 here. */
     double worst = 0;
     for (int i = 0; i < PARAMS; i++)
         for (int64_t k = 0; k < param_count(i); k++)
             worst = fmax(worst, fabs((double)halves.param[i][k] - merged.param[i][k]));
     print_message("largest difference of a parameter after %d steps: %g\n", STEPS, worst);
-    assert_true(worst < STEPS * 0.01 * 1e-3);
+    assert_true(worst < STEPS * 0.01 * 1e-4);
     for (int s = 0; s < STEPS; s++) {
         assert_true(fabsf(halves.loss[s] - merged.loss[s]) < 1e-4f * merged.loss[s]);
         assert_true(fabsf(halves.norm[s] - merged.norm[s]) < 1e-4f * merged.norm[s]);

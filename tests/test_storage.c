@@ -92,7 +92,7 @@ static wf_status build_products(wf_ctx *ctx, wf_graph **g)
     WF_TRY(wf_graph_new(ctx, g));
     wf_value *x = wf_input(*g, "x", WF_F32, 2, D(ROWS, K));
     for (int i = 0; i < 3; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "y%d", i);
         wf_value *w = wf_state(*g, names[i], types[i], 2, D(N, K));
         wf_output(*g, name, wf_linear(*g, wf_cast(*g, x, types[i]), w, NULL));
@@ -108,7 +108,7 @@ static void run_products(wt_run *r, unsigned char y[3][ROWS * N * 4])
     wt_write(r, "x", x, sizeof x);
     wt_run_once(r);
     for (int i = 0; i < 3; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "y%d", i);
         wt_read(r, name, y[i], wf_type_bytes(types[i], ROWS * N));
     }
