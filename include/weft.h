@@ -393,7 +393,7 @@ WF_API wf_status wf_unscale(wf_graph *g, wf_value *const *grads, int n, wf_value
 
 /* The states of one model on one device. */
 typedef struct wf_session wf_session;
-/* A graph made ready to run in a session: planned, with memory of its own for activations. */
+/* A graph made ready to run in a session: planned, with memory of its own for inputs and outputs. */
 typedef struct wf_exec wf_exec;
 
 WF_API wf_status wf_session_new(wf_device *device, wf_session **out);
@@ -401,7 +401,7 @@ WF_API wf_status wf_session_new(wf_device *device, wf_session **out);
  * to the log. */
 WF_API void wf_session_free(wf_session *session);
 /* Whole states by name, as raw elements of their type; `bytes` must be exact. A state exists once
- * a graph that has it was compiled. */
+ * a graph that has it was compiled, or it was mapped or packed. */
 WF_API wf_status wf_session_write(wf_session *session, const char *state, const void *from,
                                   size_t bytes);
 WF_API wf_status wf_session_read(wf_session *session, const char *state, void *to, size_t bytes);
@@ -465,7 +465,7 @@ typedef struct {
     size_t activations; /* that this executable needs: intermediate values and workspace */
     size_t workspace;   /* the most that a kernel among them uses for itself */
     size_t lower_bound; /* no plan of this order of nodes could do with fewer activations */
-    size_t region;      /* the session's region: the largest `activations` of its executables */
+    size_t region;      /* the session's region: the largest `activations` it has had so far */
 } wf_memory;
 WF_API void wf_exec_memory(const wf_exec *exec, wf_memory *out);
 /* The same before anything is allocated, for a session with this graph alone. */
