@@ -82,7 +82,7 @@ bool wf_kernel_target_supports(const wf_target *target, const wf_node *n)
 size_t wf_kernel_target_workspace(const wf_target *target, const wf_node *n)
 {
     const wf_device *device = target->owner;
-    const wf_kernel *kernel = wf_kernel_choose(device->kernels, n, 0, device->fast);
+    const wf_kernel *kernel = wf_kernel_choose(device->kernels, n, device->fast);
     return kernel && kernel->workspace ? kernel->workspace(n, device->threads) : 0;
 }
 
