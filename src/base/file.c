@@ -146,8 +146,28 @@ static wf_status write_fd(wf_ctx *ctx, const char *path, int fd, const char *byt
     return WF_OK;
 }
 
+/* Devices, pipes and links are written to; to rename over /dev/stdout would take it away. */
+static bool is_no_plain_file(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
+static wf_status write_through(wf_ctx *ctx, const char *path, const char *bytes, size_t size)
+{
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno(ctx, "open", path, errno);
+    wf_status status = write_fd(ctx, path, fd, bytes, size);
+    if (close(fd) != 0 && status == WF_OK)
+        status = fail_errno(ctx, "write", path, errno);
+    return status;
+}
+
 wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t size)
 {
+    if (is_no_plain_file(path))
+        return write_through(ctx, path, bytes, size);
     size_t length = strlen(path);
     char *name = wf_mem_new(ctx, length + sizeof ".XXXXXX");
     if (!name)

@@ -24,7 +24,8 @@ void wf_map_close(wf_map *map); /* NULL is fine */
 wf_status wf_file_read(wf_ctx *ctx, const char *path, size_t limit, char **text, size_t *size);
 
 /* Writes a file as a whole: under another name at first, so that nobody sees a part of it and what was
- * there before stays when it fails. */
+ * there before stays when it fails. What is there and is no plain file (/dev/stdout, a pipe, a link) is
+ * written to as it stands. */
 wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t size);
 
 #endif
