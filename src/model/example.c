@@ -19,9 +19,9 @@ typedef struct wf_example_family {
     bool joint;      /* queries, keys and values from one matrix, whose name is q */
     bool gated;      /* SwiGLU; else GELU */
     const char *embed, *positions, *layer; /* layer: a prefix, with the number of the layer */
-    const char *lengtha, *q, *k, *v, *o;
-    const char *lengthb, *gate, *up, *down;
-    const char *lengthf, *head;
+    const char *norm_a, *q, *k, *v, *o;
+    const char *norm_b, *gate, *up, *down;
+    const char *norm_f, *head;
 } family;
 
 static const family gpt2 = {
@@ -30,13 +30,13 @@ static const family gpt2 = {
     .embed = "wte",
     .positions = "wpe",
     .layer = "h.%d.",
-    .lengtha = "ln_1",
+    .norm_a = "ln_1",
     .q = "attn.c_attn",
     .o = "attn.c_proj",
-    .lengthb = "ln_2",
+    .norm_b = "ln_2",
     .up = "mlp.c_fc",
     .down = "mlp.c_proj",
-    .lengthf = "ln_f",
+    .norm_f = "ln_f",
 };
 
 static const family llama = {
@@ -44,16 +44,16 @@ static const family llama = {
     .gated = true,
     .embed = "model.embed_tokens",
     .layer = "model.layers.%d.",
-    .lengtha = "input_layernorm",
+    .norm_a = "input_layernorm",
     .q = "self_attn.q_proj",
     .k = "self_attn.k_proj",
     .v = "self_attn.v_proj",
     .o = "self_attn.o_proj",
-    .lengthb = "post_attention_layernorm",
+    .norm_b = "post_attention_layernorm",
     .gate = "mlp.gate_proj",
     .up = "mlp.up_proj",
     .down = "mlp.down_proj",
-    .lengthf = "model.norm",
+    .norm_f = "model.norm",
     .head = "lm_head",
 };
 
@@ -63,13 +63,13 @@ static const family tiny = {
     .joint = true,
     .embed = "embed",
     .layer = "layer.%d.",
-    .lengtha = "lengtha",
+    .norm_a = "norm_a",
     .q = "qkv",
     .o = "out",
-    .lengthb = "lengthb",
+    .norm_b = "norm_b",
     .up = "up",
     .down = "down",
-    .lengthf = "lengthf",
+    .norm_f = "norm_f",
     .head = "head",
 };
 
@@ -81,8 +81,7 @@ const wf_example wf_examples[] = {
     {"gpt2-1558M", "GPT-2 XL",            &gpt2,  48,   50257, 1024,   1600, 25,   25, 64, 6400, true,  1},
     {"llama-120M", "Llama, tied head",    &llama, 12,   32000, 2048,   768,  12,   4,  64, 2816, true,  4},
     {"llama-1B",   "TinyLlama 1.1B",      &llama, 22,   32000, 2048,   2048, 32,   4,  64, 5632, false, 1},
-    {"tiny",       "that of examples/tiny_trainer.c",
-                                          &tiny,  3,    128,   64,     96,   4,    4,  24, 384,  false, 16},
+    {"tiny",       "tiny_trainer's model", &tiny,  3,    128,   64,     96,   4,    4,  24, 384,  false, 16},
     {0},
 };
 /* clang-format on */
@@ -236,11 +235,9 @@ static wf_value *frequencies(builder *b)
 static wf_value *block(builder *b, wf_value *x)
 {
     const family *f = b->family;
-    x = wf_binary(b->g, "add", x, attention(b, norm(b, x, f->lengtha)));
-    x = wf_binary(b->g, "add", x, mlp(b, norm(b, x, f->lengthb)));
-    if (x)
-        x->marks |= WF_MARK_BLOCK;
-    return x;
+    x = wf_binary(b->g, "add", x, attention(b, norm(b, x, f->norm_a)));
+    x = wf_binary(b->g, "add", x, mlp(b, norm(b, x, f->norm_b)));
+    return wf_block(b->g, x);
 }
 
 static wf_value *model(builder *b, wf_value *tokens, wf_value *last)
@@ -266,7 +263,7 @@ static wf_value *model(builder *b, wf_value *tokens, wf_value *last)
     b->prefix[0] = 0;
     if (last)
         x = wf_gather_rows(g, x, last);
-    x = norm(b, x, f->lengthf);
+    x = norm(b, x, f->norm_f);
     return wf_linear(g, x, e->tied ? table : param(b, f->head, "weight", 2, e->vocab, e->width),
                      NULL);
 }
@@ -284,7 +281,8 @@ static void update(wf_graph *g, wf_value *const *params, wf_value *const *grads,
         wf_value *moment[2];
         for (int k = 0; k < 2; k++) {
             char name[128];
-            snprintf(name, sizeof name, "%c.%s", "mv"[k], params[i] -> node -> name);
+            const char *of = params[i]->node->name;
+            snprintf(name, sizeof name, "%s.%s", k == 0 ? "m" : "v", of);
             moment[k] = wf_state_like(g, name, params[i]);
         }
         wf_adamw(g, params[i], moment[0], moment[1], grads[i], lr, step, scale, NULL, &options);
