@@ -101,7 +101,7 @@ static wf_status add_port(wf_plan_exec *e, const char *name, const wf_value *v, 
     *out = (wf_port){.name = wf_arena_strdup(&e->arena, name),
                      .type = v->type,
                      .shape = v->shape,
-                     .bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape))};
+                     .bytes = wf_value_bytes(v)};
     /* An input that nobody reads has no place: writes to it are checked and dropped, */
     out->where = place->kind == WF_PLACE_PORT ? place->offset : SIZE_MAX;
     out->written = place->kind != WF_PLACE_PORT; /* and it may stay unwritten */

@@ -28,11 +28,6 @@ static wf_place *place_of(const planner *p, const wf_value *v)
     return &p->plan->places[v->node->id][v->index];
 }
 
-static size_t bytes_of(const wf_value *v)
-{
-    return wf_type_bytes(v->type, wf_dims_count(&v->shape));
-}
-
 /* ---- Kernels ---- */
 
 static wf_status choose_kernel(planner *p, const wf_node *n)
@@ -98,7 +93,7 @@ static wf_status place_port(planner *p, const wf_value *v, wf_place *place)
     size_t *bytes = &p->plan->memory.ports, guard = p->device->target.guard, end;
     place->kind = WF_PLACE_PORT;
     place->offset = *bytes + guard;
-    if (!wf_add_size(bytes_of(v), 2 * guard, &end) ||
+    if (!wf_add_size(wf_value_bytes(v), 2 * guard, &end) ||
         !wf_align_size(end, p->device->target.alignment, &end) || !wf_add_size(*bytes, end, bytes))
         return wf_fail(p->plan->ctx, WF_ERR_MEMORY,
                        "the inputs and outputs of this graph exceed any address space");
@@ -119,7 +114,7 @@ static wf_status place_value(planner *p, const wf_value *v, int begin)
         return place_port(p, v, place);
     } else {
         place->kind = WF_PLACE_REGION;
-        place->block = new_block(p, v, bytes_of(v), begin);
+        place->block = new_block(p, v, wf_value_bytes(v), begin);
     }
     return WF_OK;
 }
@@ -253,7 +248,7 @@ static wf_status plan_memory(planner *p)
                           &plan->memory.activations, &plan->memory.lower_bound));
     for (int i = 0; i < plan->graph->node_count; i++)
         if (plan->graph->nodes[i]->op == WF_OP_state)
-            plan->memory.states += bytes_of(&plan->graph->nodes[i]->out[0]);
+            plan->memory.states += wf_value_bytes(&plan->graph->nodes[i]->out[0]);
     wf_report_add(p->report, "memory", "bytes of all values and workspaces", (int64_t)sum);
     wf_report_add(p->report, "memory", "bytes of the region", (int64_t)plan->memory.activations);
     wf_report_add(p->report, "memory", "bytes alive at the busiest step",

@@ -27,11 +27,6 @@ static uint64_t dim(const wf_value *v, int64_t axis)
     return (uint64_t)v->shape.d[axis];
 }
 
-static uint64_t bytes(const wf_value *v)
-{
-    return wf_type_bytes(v->type, wf_dims_count(&v->shape));
-}
-
 /* ---- FLOPs that are no multiple of a count of elements ---- */
 
 static uint64_t matmul_flops(const wf_node *n)
@@ -152,7 +147,7 @@ static void read_from(const wf_node *n, int first, wf_cost *out)
         for (int k = first; k < i && !seen; k++)
             seen = n->in[k] == n->in[i];
         if (!seen)
-            out->bytes_read = plus(out->bytes_read, bytes(n->in[i]));
+            out->bytes_read = plus(out->bytes_read, wf_value_bytes(n->in[i]));
     }
 }
 
@@ -160,21 +155,21 @@ static void all_bytes(const wf_node *n, wf_cost *out)
 {
     read_from(n, 0, out);
     for (int i = 0; i < n->nout; i++)
-        out->bytes_written = plus(out->bytes_written, bytes(&n->out[i]));
+        out->bytes_written = plus(out->bytes_written, wf_value_bytes(&n->out[i]));
 }
 
 /* Of a table only the rows that come out. */
 static void row_bytes(const wf_node *n, wf_cost *out)
 {
     read_from(n, 1, out);
-    out->bytes_written = bytes(&n->out[0]);
+    out->bytes_written = wf_value_bytes(&n->out[0]);
     out->bytes_read = plus(out->bytes_read, out->bytes_written);
 }
 
 static void assign_bytes(const wf_node *n, wf_cost *out)
 {
     read_from(n, 1, out);
-    out->bytes_written = bytes(&n->out[0]);
+    out->bytes_written = wf_value_bytes(&n->out[0]);
 }
 
 /* Of the pool only the new tokens. */
@@ -192,7 +187,7 @@ static void attention_bytes(const wf_node *n, wf_cost *out)
         const wf_value *pool = n->in[i];
         uint64_t named = count(n->in[5]), pages = dim(pool, 0);
         if (named < pages)
-            out->bytes_read -= bytes(pool) / pages * (pages - named);
+            out->bytes_read -= wf_value_bytes(pool) / pages * (pages - named);
         if (n->in[1] == n->in[2])
             break; /* counted once */
     }

@@ -85,6 +85,11 @@ bool wf_graph_has(const wf_graph *g, const wf_value *v);
 wf_type wf_node_key_type(const wf_node *n);
 /* The value whose storage v shares through views: v itself when its node is no view. */
 const wf_value *wf_value_root(const wf_value *v);
+/* Of all its elements, dense. */
+static inline size_t wf_value_bytes(const wf_value *v)
+{
+    return wf_type_bytes(v->type, wf_dims_count(&v->shape));
+}
 /* "f32[2,3]" appended to buf, and "op(f32[2,3], ...; attributes)". */
 void wf_value_print(const wf_value *v, char *buf, size_t cap, size_t *len);
 void wf_call_print(const wf_op_def *def, wf_value *const *in, int nin, const void *attr, char *buf,

@@ -107,7 +107,7 @@ static wf_status add_value(wf_check_draft *d, const wf_value *v)
     } else if (place->kind == WF_PLACE_PORT && !is_shared_view(d, v->node)) {
         size_t guard = d->e->head.session->device->target.guard;
         x.begin = place->offset;
-        x.bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape));
+        x.bytes = wf_value_bytes(v);
         low = x.begin < guard ? x.begin : x.begin - guard;
     } else {
         return WF_OK;
@@ -172,7 +172,7 @@ static wf_status touch_value(wf_check_draft *d, int step, const wf_value *v, boo
     }
     if (extent < 0)
         return written ? WF_OK : refuse(d, root->node, "is read, but has no memory");
-    size_t bytes = wf_type_bytes(root->type, wf_dims_count(&root->shape));
+    size_t bytes = wf_value_bytes(root);
     const wf_check_extent *x = &d->check->extents[extent];
     if (x->kind == WF_PLACE_NONE || !is_inside(d, v, root) ||
         (x->kind != WF_PLACE_STATE && bytes > x->bytes))

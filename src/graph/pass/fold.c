@@ -198,10 +198,8 @@ static void find_alive(wf_folder *f)
 static void find_readers(wf_folder *f)
 {
     const wf_graph *g = f->g;
-    for (int i = 0; i < f->r.uses.values; i++) {
+    for (int i = 0; i < f->r.uses.values; i++)
         f->last[i] = -1;
-        f->writer[i] = INT_MAX;
-    }
     for (int i = g->node_count - 1; i >= 0; i--) {
         const wf_node *n = g->nodes[i];
         bool view = wf_node_is(n, WF_FLAG_VIEW);
@@ -209,8 +207,6 @@ static void find_readers(wf_folder *f)
             int s = slot(f, n->in[k]), reader = view ? f->last[slot(f, &n->out[0])] : -1;
             reader = reader > i ? reader : i;
             f->last[s] = f->last[s] > reader ? f->last[s] : reader;
-            if (wf_node_is(n, WF_FLAG_UPDATE) && k < n->nout)
-                f->writer[s] = i;
         }
     }
 }
@@ -226,6 +222,7 @@ static wf_status round_begin(wf_folder *f)
         return WF_ERR_MEMORY;
     find_alive(f);
     find_readers(f);
+    wf_uses_find_writers(&f->r.uses, f->g, f->writer);
     return wf_fold_same_begin(f);
 }
 

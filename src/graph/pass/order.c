@@ -2,6 +2,8 @@
 /* order.c - see order.h. */
 #include "graph/pass/order.h"
 
+#include <limits.h>
+
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/philox.h"
@@ -36,21 +38,12 @@ static void list_edges(edge_lister *l)
         const wf_node *n = l->g->nodes[i];
         for (int k = 0; k < n->nin; k++) {
             const wf_value *root = wf_value_root(n->in[k]);
-            int writer = root->state ? l->writer[wf_uses_slot(l->uses, root)] : -1;
+            int writer = l->writer[wf_uses_slot(l->uses, root)];
             add_edge(l, n->in[k]->node->id, i);
-            if (writer >= 0)
+            if (writer != INT_MAX)
                 add_edge(l, i, writer);
         }
     }
-}
-
-static void find_writers(const wf_graph *g, const wf_uses *uses, int *writer)
-{
-    for (int s = 0; s < uses->values; s++)
-        writer[s] = -1;
-    for (int i = 0; i < g->node_count; i++)
-        for (int k = 0; wf_node_is(g->nodes[i], WF_FLAG_UPDATE) && k < g->nodes[i]->nout; k++)
-            writer[wf_uses_slot(uses, g->nodes[i]->in[k])] = i;
 }
 
 static wf_status fill_edges(const wf_graph *g, const wf_uses *uses, wf_edges *e)
@@ -62,7 +55,7 @@ static wf_status fill_edges(const wf_graph *g, const wf_uses *uses, wf_edges *e)
     e->waits = wf_mem_array(g->ctx, n + 1, sizeof *e->waits);
     wf_status status = WF_ERR_MEMORY;
     if (l.writer && e->first && e->waits) {
-        find_writers(g, uses, l.writer);
+        wf_uses_find_writers(uses, g, l.writer);
         list_edges(&l); /* first[i + 1]: how many i has */
         for (size_t i = 0; i < n; i++)
             e->first[i + 1] += e->first[i];
@@ -119,9 +112,9 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *ta
         bool counted = !wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE);
         for (int k = 0; k < n->nout && counted; k++) {
             const wf_value *v = &n->out[k];
-            size_t size = wf_type_bytes(v->type, wf_dims_count(&v->shape));
             if (wf_uses_count(&uses, v) > 0 && !wf_uses_is_output(&uses, v) &&
-                !wf_align_size(size, target->alignment, &bytes[wf_uses_slot(&uses, v)]))
+                !wf_align_size(wf_value_bytes(v), target->alignment,
+                               &bytes[wf_uses_slot(&uses, v)]))
                 status = wf_fail(g->ctx, WF_ERR_MEMORY,
                                  "the values of this graph exceed any address space");
         }

@@ -19,7 +19,7 @@ typedef struct {
     wf_report *report;
     bool *kept;        /* [slot] */
     wf_value **copies; /* [slot] NULL: none yet */
-    int *writer;       /* [slot] of versions of states: the node that replaces them; -1: none */
+    int *writer;       /* [slot] wf_uses_find_writers */
 } recompute;
 
 static int slot(const recompute *p, const wf_value *v)
@@ -77,27 +77,14 @@ static void choose_kept(recompute *p, int64_t every)
     keep_siblings(p);
 }
 
-static void find_writers(recompute *p)
-{
-    const wf_graph *g = p->g;
-    for (int s = 0; s < p->r.uses.values; s++)
-        p->writer[s] = -1;
-    for (int i = 0; i < p->r.count; i++)
-        for (int k = 0; wf_node_is(g->nodes[i], WF_FLAG_UPDATE) && k < g->nodes[i]->nout; k++)
-            p->writer[slot(p, g->nodes[i]->in[k])] = i;
-}
-
 /* ---- Copies ---- */
 
 /* A copy that stands before `at` may not read a version of a state that has been replaced by then. */
 static bool can_copy(const recompute *p, const wf_node *n, const wf_node *at)
 {
-    for (int i = 0; i < n->nin; i++) {
-        const wf_value *root = wf_value_root(n->in[i]);
-        int writer = root->state ? p->writer[slot(p, root)] : -1;
-        if (writer >= 0 && writer < at->id)
+    for (int i = 0; i < n->nin; i++)
+        if (p->writer[slot(p, wf_value_root(n->in[i]))] < at->id)
             return false;
-    }
     return true;
 }
 
@@ -171,7 +158,7 @@ static wf_status run(recompute *p, int64_t every)
     if (!p->kept || !p->copies || !p->writer || !stack)
         goto done;
     choose_kept(p, every);
-    find_writers(p);
+    wf_uses_find_writers(&p->r.uses, p->g, p->writer);
     bool before = p->g->backward;
     p->g->backward = true;
     status = WF_OK;

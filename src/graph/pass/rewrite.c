@@ -2,6 +2,7 @@
 /* rewrite.c - lists of uses, and changes to a graph that are made all at once: see rewrite.h. */
 #include "graph/pass/rewrite.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -70,6 +71,15 @@ bool wf_uses_is_output(const wf_uses *u, const wf_value *v)
 {
     int n = wf_uses_count(u, v);
     return n > 0 && !wf_uses_of(u, v)[n - 1].node;
+}
+
+void wf_uses_find_writers(const wf_uses *u, const wf_graph *g, int *writer)
+{
+    for (int s = 0; s < u->values; s++)
+        writer[s] = INT_MAX;
+    for (int i = 0; i < g->node_count; i++)
+        for (int k = 0; wf_node_is(g->nodes[i], WF_FLAG_UPDATE) && k < g->nodes[i]->nout; k++)
+            writer[wf_uses_slot(u, g->nodes[i]->in[k])] = i;
 }
 
 /* ---- Changing a graph ---- */

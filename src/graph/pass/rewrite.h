@@ -51,6 +51,9 @@ static inline const wf_use *wf_uses_of(const wf_uses *u, const wf_value *v)
     return &u->use[u->first[wf_uses_slot(u, v)]];
 }
 bool wf_uses_is_output(const wf_uses *u, const wf_value *v);
+/* writer[slot]: the node that replaces this version of a state; INT_MAX, after all nodes, for versions
+ * that stay and for all other values. */
+void wf_uses_find_writers(const wf_uses *u, const wf_graph *g, int *writer);
 
 /* ---- Changing a graph ---- */
 
