@@ -339,7 +339,7 @@ static wf_status check_call(wf_graph *g, wf_type compute)
         return wf_graph_fail(g, WF_ERR_USAGE,
                              "precision: the compute type must be f32, f16 or bf16, not %s",
                              wf_type_name(compute));
-    for (int i = 0; i < g->node_count; i++)
+    for (int i = 0; i < g->node_count && compute != WF_F32; i++)
         if (g->nodes[i]->backward)
             return wf_graph_fail(g, WF_ERR_USAGE,
                                  "precision: the graph has gradients already; choose the compute "
