@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -247,9 +248,12 @@ static void test_mistakes(void **state)
         {"plan tiny --form chat",
          "weft plan: there is no form 'chat'; there are: train, prefill, decode"},
         {"plan tiny -p f64", "weft plan: there is no precision 'f64'; there are: f32, bf16, f16"},
+        {"plan tiny -b 0", "weft plan: --batch and --length want a number from 1 on"},
+        {"plan README.md -b 4",
+         "weft plan: --form, --batch and --length are for examples; 'README.md' is a file"},
         {"plan tiny -w fold,foo",
-         "weft plan: there is no pass 'foo'; there are: all, memory, fold, fuse, recompute, "
-         "schedule"},
+         "weft plan: there is no pass 'foo'; there are: all, fold, fuse, recompute, schedule, "
+         "memory"},
         {"plan tiny small",
          "weft plan: 'small' is one argument too many; the usage is: weft plan [GRAPH|EXAMPLE]"},
     };
@@ -285,7 +289,8 @@ static void test_full_disk(void **state)
     static const char *const commands[] = {
         "help", "ops --help", "version", "version --json",    "devices",
         "ops",  "ops --json", "ops add", "selftest --op neg", "selftest --op neg --json"};
-    if (access("/dev/full", W_OK) != 0)
+    struct stat st;
+    if (stat("/dev/full", &st) != 0 || !S_ISCHR(st.st_mode))
         skip();
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         char args[64];
@@ -482,7 +487,7 @@ static void test_plan(void **state)
     succeeds("plan");
     prints("gpt2-124M");
     succeeds("plan tiny --batch 2");
-    prints("tiny on cpu: ");
+    prints("tiny, a training step of 2 x 64 tokens in f32, on cpu\n");
     prints("activations");
     prints(" FLOP a byte\n");
     assert_null(strstr(out, "passes:"));
@@ -510,9 +515,15 @@ static void test_plan_files(void **state)
              "cat %s/d %s/s; rm %s/[tds]",
              folder, folder, folder, folder, folder, folder, folder);
     succeeds(args);
-    prints("/t on cpu: ");
+    prints("/t, on cpu\n");
     prints("digraph");
     prints("</svg>");
+    snprintf(args, sizeof args,
+             "plan tiny >%s/o; ln -s o %s/l && \"$WEFT_PROGRAM\" plan tiny --text %s/l && "
+             "test -h %s/l && cat %s/o; rm %s/[ol]",
+             folder, folder, folder, folder, folder, folder);
+    succeeds(args); /* through a link, which stays */
+    prints("weft-graph 1\n");
     snprintf(args, sizeof args, "plan tiny --svg %s/none/s", folder);
     assert_int_equal(run(args), 1);
     assert_non_null(strstr(err, "weft plan: cannot create "));

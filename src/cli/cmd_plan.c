@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* cmd_plan.c - weft plan: what a graph will need, before anything is allocated, and why. */
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -14,7 +13,7 @@ static struct {
     const char *device, *form, *precision, *without, *svg, *dot, *text;
     int64_t batch, length, recompute;
     bool explain, json;
-} options = {.device = "cpu", .form = "train", .precision = "f32"};
+} options = {.device = "cpu", .precision = "f32", .batch = -1, .length = -1, .recompute = -1};
 
 /* ---- Choices ---- */
 
@@ -36,13 +35,15 @@ static wf_status find_word(wf_ctx *ctx, const char *what, const char *word,
 /* "fold,fuse" to a bit set; "all" is one of the words. */
 static wf_status parse_without(wf_ctx *ctx, const char *text, uint32_t *out)
 {
-    const char *names[16] = {"all", "memory"};
-    uint32_t bits[16] = {0, WF_PASS_MEMORY};
-    int n = 2;
-    for (const wf_pass *p; (p = wf_pass_get(n - 2)) && n < 16; n++) {
+    const char *names[16] = {"all"};
+    uint32_t bits[16] = {0};
+    int n = 1;
+    for (const wf_pass *p; (p = wf_pass_get(n - 1)) && n < 15; n++) {
         names[n] = p->name;
         bits[n] = p->bit;
     }
+    names[n] = "memory"; /* is no pass over the graph, and comes last */
+    bits[n++] = WF_PASS_MEMORY;
     for (int i = 1; i < n; i++)
         bits[0] |= bits[i];
     for (*out = 0; text && *text;) {
@@ -59,55 +60,70 @@ static wf_status parse_without(wf_ctx *ctx, const char *text, uint32_t *out)
 
 /* ---- The graph ---- */
 
-static wf_status make_narrow(void *user, wf_graph **g, wf_value **loss)
-{
-    (void)loss;
-    return wf_precision(*g, *(const wf_type *)user);
-}
+/* What is planned: an example in one of its forms, or a graph from a file. */
+typedef struct {
+    const char *name;
+    char title[160];
+    wf_type compute;
+    wf_graph *graph;
+} subject;
 
-static wf_status read_graph(wf_ctx *ctx, const char *path, wf_type compute, wf_graph **out)
+static wf_status read_graph(wf_ctx *ctx, subject *s)
 {
     char *text;
-    size_t bytes;
-    WF_TRY(wf_file_read(ctx, path, LARGEST_FILE, &text, &bytes));
-    wf_status status = wf_graph_parse(ctx, text, bytes, out);
+    size_t bytes, len = 0;
+    if (options.form || options.batch >= 0 || options.length >= 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--form, --batch and --length are for examples; '%s' is a file", s->name);
+    wf_text_append(s->title, sizeof s->title, &len, "%s", s->name);
+    WF_TRY(wf_file_read(ctx, s->name, LARGEST_FILE, &text, &bytes));
+    wf_status status = wf_graph_parse(ctx, text, bytes, &s->graph);
     wf_mem_free(ctx, text);
-    if (status == WF_OK && compute != WF_F32) {
-        status = wf_precision(*out, compute);
-        if (status != WF_OK) {
-            wf_graph_free(*out);
-            *out = NULL;
-        }
-    }
-    return status;
+    return status == WF_OK ? wf_precision(s->graph, s->compute) : status;
 }
 
-/* An example's name, or else a file. */
-static wf_status get_graph(wf_ctx *ctx, const char *what, wf_graph **out)
+/* The gradient comes after the choice of types. */
+static wf_status set_precision(void *user, wf_graph **g, wf_value **loss)
 {
-    static const char *const forms[] = {"train", "prefill", "decode"};
-    static const char *const types[] = {"f32", "bf16", "f16"};
-    static const wf_type compute[] = {WF_F32, WF_BF16, WF_F16};
-    int form = 0, type = 0;
-    struct stat st;
-    WF_TRY(find_word(ctx, "form", options.form, forms, 3, &form));
-    WF_TRY(find_word(ctx, "precision", options.precision, types, 3, &type));
-    if (stat(what, &st) == 0 && !S_ISDIR(st.st_mode))
-        return read_graph(ctx, what, compute[type], out);
-    wf_type t = compute[type];
-    bool train = form == WF_EXAMPLE_TRAIN;
+    (void)loss;
+    return wf_precision(*g, ((const subject *)user)->compute);
+}
+
+static wf_status build_example(wf_ctx *ctx, subject *s)
+{
+    static const char *const names[] = {"train", "prefill", "decode"};
+    static const struct {
+        const char *of, *by;
+    } words[] = {
+        {"a training step of", "x"}, {"a prefill of", "x"}, {"decoding", "sequences of up to"}};
+    const wf_example *e;
+    int form = WF_EXAMPLE_TRAIN;
+    size_t len = 0;
+    WF_TRY(wf_example_find(ctx, s->name, &e));
+    if (options.form)
+        WF_TRY(find_word(ctx, "form", options.form, names, 3, &form));
+    if (options.batch == 0 || options.length == 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "--batch and --length want a number from 1 on");
     const wf_example_options o = {.form = (wf_example_form)form,
-                                  .batch = options.batch,
-                                  .length = options.length,
-                                  .before_grad = train ? make_narrow : NULL,
-                                  .user = &t};
-    WF_TRY(wf_example_build(ctx, what, &o, out));
-    wf_status status = train ? WF_OK : wf_precision(*out, t);
-    if (status != WF_OK) {
-        wf_graph_free(*out);
-        *out = NULL;
-    }
-    return status;
+                                  .batch = options.batch > 0 ? options.batch : e->batch,
+                                  .length = options.length > 0 ? options.length : e->context,
+                                  .before_grad = set_precision,
+                                  .user = s};
+    wf_text_append(s->title, sizeof s->title, &len, "%s, %s %lld %s %lld tokens in %s", e->name,
+                   words[form].of, (long long)o.batch, words[form].by, (long long)o.length,
+                   wf_type_name(s->compute));
+    WF_TRY(wf_example_build(ctx, s->name, &o, &s->graph));
+    return form == WF_EXAMPLE_TRAIN ? WF_OK : wf_precision(s->graph, s->compute);
+}
+
+/* What has a slash or a dot in its name is a file, all else an example. */
+static wf_status get_graph(wf_ctx *ctx, subject *s)
+{
+    static const char *const types[] = {"f32", "bf16", "f16"};
+    int type = 0;
+    WF_TRY(find_word(ctx, "precision", options.precision, types, 3, &type));
+    s->compute = wf_type_from_name(types[type]);
+    return strpbrk(s->name, "/.") ? read_graph(ctx, s) : build_example(ctx, s);
 }
 
 static wf_status write_forms(wf_ctx *ctx, const wf_graph *g)
@@ -183,10 +199,10 @@ static wf_status show(wf_ctx *ctx, wf_plan_view *v)
     return WF_OK;
 }
 
-static wf_status plan_graph(wf_ctx *ctx, const char *what, wf_graph *g, wf_device *device)
+static wf_status plan_graph(wf_ctx *ctx, const subject *s, wf_device *device)
 {
     wf_report report = {0};
-    wf_compile_options o = {.recompute = options.recompute};
+    wf_compile_options o = {.recompute = options.recompute > 0 ? options.recompute : 0};
     wf_plan *plan;
     WF_TRY(parse_without(ctx, options.without, &o.without));
     if (!device->kernels)
@@ -194,12 +210,12 @@ static wf_status plan_graph(wf_ctx *ctx, const char *what, wf_graph *g, wf_devic
                        "%s compiles whole graphs its own way: there is no plan of ours to show",
                        device->target.name);
     uint64_t begin = wf_clock_ns();
-    WF_TRY(wf_plan_new(device, g, &o, NULL, &report, &plan));
-    wf_plan_view v = {.title = what,
+    WF_TRY(wf_plan_new(device, s->graph, &o, NULL, &report, &plan));
+    wf_plan_view v = {.title = s->title,
                       .plan = plan,
                       .report = &report,
                       .device = device,
-                      .nodes = g->node_count,
+                      .nodes = s->graph->node_count,
                       .seconds = (double)(wf_clock_ns() - begin) / 1e9};
     wf_status status = write_forms(ctx, plan->graph);
     if (status == WF_OK)
@@ -213,42 +229,47 @@ static void list_examples(void)
 {
     puts("examples, for weft plan NAME:");
     for (const wf_example *e = wf_examples; e->name; e++)
-        printf("  %-12s %s\n", e->name, e->doc);
+        printf("  %-12s %-22s %2lld layers, width %4lld, context %4lld\n", e->name, e->doc,
+               (long long)e->layers, (long long)e->width, (long long)e->context);
 }
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
-    wf_graph *g = NULL;
     wf_device *device = NULL;
     if (count == 0) {
         list_examples();
         return WF_OK;
     }
-    wf_status status = get_graph(ctx, operands[0], &g);
+    subject s = {.name = operands[0]};
+    wf_status status = get_graph(ctx, &s);
     if (status == WF_OK)
         status = wf_device_open(ctx, options.device, &device);
     if (status == WF_OK)
-        status = plan_graph(ctx, operands[0], g, device);
+        status = plan_graph(ctx, &s, device);
     wf_device_close(device);
-    wf_graph_free(g);
+    wf_graph_free(s.graph);
     return status;
 }
 
 static const wf_flag flags[] = {
-    {"form", 'f', "F", "of an example: train, prefill or decode (train)", .text = &options.form},
-    {"batch", 'b', "B", "sequences of an example (its own)", .whole = &options.batch},
-    {"length", 'l', "T", "tokens a sequence (the model's context)", .whole = &options.length},
-    {"precision", 'p', "TYPE", "compute in f32, bf16 or f16 (f32)", .text = &options.precision},
+    {"form", 'f', "F", "of an example: train, prefill or decode (default train)",
+     .text = &options.form},
+    {"batch", 'b', "B", "sequences of an example (default: its own)", .whole = &options.batch},
+    {"length", 'l', "T", "tokens a sequence (default: the model's context)",
+     .whole = &options.length},
+    {"precision", 'p', "TYPE", "compute in f32, bf16 or f16", .text = &options.precision},
     {"recompute", 'r', "N", "keep the end of every Nth block only, and compute the rest again",
      .whole = &options.recompute},
     {"without", 'w', "PASSES",
      "leave passes out: all, or some of fold,fuse,recompute,schedule,memory",
      .text = &options.without},
-    {"device", 'd', "D", "the device to plan for (cpu)", .text = &options.device},
+    {"device", 'd', "D", "the device to plan for", .text = &options.device},
     {"explain", 'e', NULL, "what each pass did, memory over time, the largest values, cost by op",
      .on = &options.explain},
     {"svg", 0, "FILE", "draw memory over time and the region", .text = &options.svg},
-    {"dot", 0, "FILE", "write the graph after all passes for Graphviz", .text = &options.dot},
+    {"dot", 0, "FILE",
+     "write the graph after all passes for Graphviz (slow from a thousand nodes on)",
+     .text = &options.dot},
     {"text", 0, "FILE", "write it as text, which weft plan reads", .text = &options.text},
     WF_FLAG_JSON(&options.json),
     {0},
@@ -260,8 +281,10 @@ const wf_command wf_cmd_plan = {
     .operands = "[GRAPH|EXAMPLE]",
     .max_operands = 1,
     .details =
-        "GRAPH is a graph as text, EXAMPLE a model of a well-known shape; without either, the\n"
-        "examples are listed. Figures are exact to the byte for what Weft allocates.",
+        "GRAPH is a file with a graph as text, its name with a dot or a slash in it; EXAMPLE is a\n"
+        "model of a well-known shape. Without either the examples are listed. Figures are exact to\n"
+        "the byte for what Weft allocates. What --text wrote has been through the passes: to see\n"
+        "the same plan again, leave out fold, which would undo what --recompute did.",
     .example = "weft plan gpt2-124M --batch 4 --precision bf16 --recompute 1 --explain",
     .flags = flags,
     .run = run,

@@ -21,7 +21,7 @@ static double x_of(const drawing *d, int step)
     return LEFT + d->per_step * step;
 }
 
-/* Names of nodes hold nothing that XML would mind, but for quotes of nobody. */
+/* Names of ops hold nothing that XML would mind. */
 static void block_title(drawing *d, int block)
 {
     char text[160] = "workspace", size[32];
@@ -35,6 +35,17 @@ static void block_title(drawing *d, int block)
     }
     wf_writer_print(&d->w, "<title>%s: %s at %zu, steps %d to %d</title>", text,
                     wf_plan_bytes(b->bytes, size, sizeof size), b->offset, b->begin, b->end);
+}
+
+/* Titles come from the command line. */
+static void write_escaped(wf_writer *w, const char *text)
+{
+    for (const char *s = text; *s; s++) {
+        if (*s == '<' || *s == '&')
+            wf_writer_print(w, "&#%d;", *s);
+        else
+            wf_writer_char(w, (unsigned char)*s < ' ' ? '?' : *s);
+    }
 }
 
 static void draw_axis(drawing *d, int top, int height, uint64_t most, const char *label)
@@ -112,8 +123,9 @@ static void draw(drawing *d)
                     "rect{stroke:#fff;stroke-width:.2}</style>\n"
                     "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
                     WIDTH, height, WIDTH, height);
-    wf_writer_print(&d->w, "<text x=\"%d\" y=\"25\" class=\"head\">%s, %d steps</text>\n", LEFT,
-                    v->title, v->plan->step_count);
+    wf_writer_print(&d->w, "<text x=\"%d\" y=\"25\" class=\"head\">", LEFT);
+    write_escaped(&d->w, v->title);
+    wf_writer_print(&d->w, "</text>\n");
     draw_legend(d);
     draw_axis(d, TOP, AREA, d->most, "bytes alive at each step");
     for (int k = 0; k < WF_USE_COUNT; k++)
@@ -121,8 +133,9 @@ static void draw(drawing *d)
     draw_axis(d, TOP + AREA + GAP, REGION, v->plan->memory.activations,
               "the region: where every value lies, and when");
     draw_blocks(d);
-    wf_writer_print(&d->w, "<text x=\"%d\" y=\"%d\">steps of a run, in order</text>\n</svg>\n",
-                    LEFT, height - 14);
+    wf_writer_print(&d->w,
+                    "<text x=\"%d\" y=\"%d\">the %d steps of a run, in order</text>\n</svg>\n",
+                    LEFT, height - 14, v->plan->step_count);
 }
 
 wf_status wf_plan_svg(wf_ctx *ctx, const wf_plan_view *v, const char *path)

@@ -29,11 +29,11 @@ const char *wf_plan_bytes(uint64_t bytes, char *buf, size_t cap)
 
 static const char *count_text(double x, char *buf, size_t cap)
 {
-    static const char *const units[] = {"", " k", " M", " G", " T", " P"};
+    static const char *const units[] = {"", "k", "M", "G", "T", "P"};
     int u = 0;
     for (; x >= 1000 && u < 5; u++)
         x /= 1000;
-    snprintf(buf, cap, u ? "%.2f%s" : "%.0f%s", x, units[u]);
+    snprintf(buf, cap, u ? "%.2f %s" : "%.0f %s", x, units[u]);
     return buf;
 }
 
@@ -55,17 +55,21 @@ static void print_memory(const wf_plan_view *v)
              wf_plan_bytes(v->written, buf, sizeof buf));
     print_line("states", m->states, remark);
     print_line("ports", m->ports, "inputs and outputs");
-    snprintf(remark, sizeof remark, "with workspace; %.2f%% above what the busiest step needs",
-             m->lower_bound ? 100 * ((double)m->activations / (double)m->lower_bound - 1) : 0.0);
+    double above = m->lower_bound ? 100 * ((double)m->activations / (double)m->lower_bound - 1) : 0;
+    if (m->activations == m->lower_bound)
+        snprintf(remark, sizeof remark, "with workspace; no more than the busiest step needs");
+    else
+        snprintf(remark, sizeof remark, "with workspace; %.2f%% above what the busiest step needs",
+                 above);
     print_line("activations", m->activations, remark);
-    print_line("total", m->states + m->ports + m->activations, "before anything is allocated");
+    print_line("total", m->states + m->ports + m->activations, "all that Weft will allocate");
 }
 
 static void print_cost(const wf_plan_view *v)
 {
     char flops[32], bytes[32];
     double moved = (double)v->cost.bytes_read + (double)v->cost.bytes_written;
-    printf("a run: %sFLOP, %s read and written, %.1f FLOP a byte\n",
+    printf("\na run: %sFLOP, %s read and written, %.1f FLOP a byte\n",
            count_text((double)v->cost.flops, flops, sizeof flops),
            wf_plan_bytes(v->cost.bytes_read + v->cost.bytes_written, bytes, sizeof bytes),
            moved > 0 ? (double)v->cost.flops / moved : 0);
@@ -73,24 +77,30 @@ static void print_cost(const wf_plan_view *v)
 
 void wf_plan_print(const wf_plan_view *v)
 {
-    printf("%s on %s: %d nodes, %d kernels to launch, planned in %.0f ms\n", v->title,
-           v->device->target.name, v->nodes, v->plan->step_count, 1e3 * v->seconds);
+    printf("%s, on %s\n", v->title, v->device->target.name);
+    printf("%d nodes as written, %d kernels to launch, planned in %.0f ms\n\n", v->nodes,
+           v->plan->step_count, 1e3 * v->seconds);
     print_memory(v);
     print_cost(v);
 }
 
 /* ---- Explaining ---- */
 
+/* Every pass says first and last how many nodes there are: one line here. */
 static void print_passes(const wf_report *r)
 {
     const char *pass = "";
-    puts("\npasses:");
     for (int i = 0; i < r->count; i++) {
         const wf_report_line *line = &r->line[i];
-        if (line->count == 0)
+        if (line->count == 0 || strcmp(line->what, "nodes after") == 0)
             continue;
-        printf("  %-10s %-42s %15lld\n", strcmp(line->pass, pass) == 0 ? "" : line->pass,
-               line->what, (long long)line->count);
+        const char *name = strcmp(line->pass, pass) == 0 ? "" : line->pass;
+        printf("%s  %-10s ", *pass ? "" : "\npasses:\n", name);
+        if (strcmp(line->what, "nodes before") == 0)
+            printf("%lld nodes become %lld\n", (long long)line->count,
+                   (long long)wf_report_get(r, line->pass, "nodes after"));
+        else
+            printf("%-42s %15lld\n", line->what, (long long)line->count);
         pass = line->pass;
     }
 }
@@ -101,7 +111,7 @@ static void print_passes(const wf_report *r)
 static void print_time(const wf_plan_view *v)
 {
     int steps = v->plan->step_count, slices = steps < SLICES ? steps : SLICES;
-    if (steps == 0)
+    if (steps == 0 || v->plan->memory.activations == 0)
         return;
     puts("\nmemory over time (the busiest step of each part of the run), in MB:");
     printf("  %-15s", "steps");
@@ -135,7 +145,7 @@ static void print_busiest(const wf_plan_view *v)
 {
     const wf_plan *plan = v->plan;
     int shown[LARGEST], count = 0;
-    if (plan->step_count == 0)
+    if (plan->step_count == 0 || plan->memory.activations == 0)
         return;
     for (; count < LARGEST; count++) {
         int best = -1;
@@ -169,8 +179,9 @@ static void print_busiest(const wf_plan_view *v)
     }
 }
 
+#define MOST_OPS 12
+
 typedef struct {
-    wf_op op;
     int nodes;
     wf_cost cost;
 } op_cost;
@@ -178,16 +189,19 @@ typedef struct {
 static void print_ops(const wf_plan_view *v)
 {
     op_cost ops[WF_OP_COUNT] = {0};
+    int kinds = 0;
     for (int i = 0; i < v->plan->step_count; i++) {
         const wf_node *n = v->plan->steps[i].node;
         wf_cost c;
         wf_node_cost(n, &c);
-        ops[n->op].nodes++;
+        kinds += ops[n->op].nodes++ == 0;
         wf_cost_add(&ops[n->op].cost, &c);
     }
+    if (kinds == 0)
+        return;
     puts("\nby op, the most FLOPs first:");
     printf("  %-22s %6s %12s %12s %12s\n", "op", "nodes", "GFLOP", "MB read", "MB written");
-    for (int shown = 0; shown < 12; shown++) {
+    for (int shown = 0; shown < MOST_OPS; shown++) {
         op_cost *best = NULL;
         for (int i = 0; i < WF_OP_COUNT; i++)
             if (ops[i].nodes > 0 && (!best || ops[i].cost.flops > best->cost.flops))
@@ -199,6 +213,8 @@ static void print_ops(const wf_plan_view *v)
                (double)best->cost.bytes_written / 1e6);
         best->nodes = 0;
     }
+    if (kinds > MOST_OPS)
+        printf("  and %d ops with fewer\n", kinds - MOST_OPS);
 }
 
 void wf_plan_explain(const wf_plan_view *v)
@@ -255,6 +271,7 @@ void wf_plan_json(const wf_plan_view *v)
     put_int(&j, "workspace", m->workspace);
     put_int(&j, "lower_bound", m->lower_bound);
     put_int(&j, "total", m->states + m->ports + m->activations);
+    put_int(&j, "states_written", v->written);
     put_int(&j, "flops", v->cost.flops);
     put_int(&j, "bytes_read", v->cost.bytes_read);
     put_int(&j, "bytes_written", v->cost.bytes_written);

@@ -68,7 +68,7 @@ static void measure(scheduler *s)
         for (int k = 0; k < n->nout && own && !s->lazy[i]; k++) {
             const wf_value *v = &n->out[k];
             if (wf_uses_count(&s->uses, v) > 0 && !wf_uses_is_output(&s->uses, v))
-                s->bytes[slot(s, v)] = (int64_t)wf_type_bytes(v->type, wf_dims_count(&v->shape));
+                s->bytes[slot(s, v)] = (int64_t)wf_value_bytes(v);
         }
     }
 }
@@ -188,8 +188,10 @@ static wf_status run(scheduler *s, wf_graph *g, const wf_pass_env *env)
         if (status == WF_OK && better)
             status = wf_graph_reorder(g, sunk);
         if (status == WF_OK) {
-            wf_report_add(env->report, "schedule", "peak bytes as written", (int64_t)written);
-            wf_report_add(env->report, "schedule", "peak bytes reordered", (int64_t)greedy);
+            wf_report_add(env->report, "schedule", "peak bytes in the order as written",
+                          (int64_t)written);
+            wf_report_add(env->report, "schedule", "peak bytes in the greedy order",
+                          (int64_t)greedy);
             wf_report_add(env->report, "schedule", "orders changed", better);
         }
     }
