@@ -135,7 +135,8 @@ typedef struct wf_device wf_device;
 
 /* Names of the kinds of device that this build knows; NULL past the last. */
 WF_API const char *wf_device_kind(int index);
-/* `spec` is a kind, with options after a colon: "cpu", "cpu:2" (two threads). */
+/* `spec` is a kind, with options after a colon: "cpu", "cpu:2" (two threads); `weft devices` lists them
+ * all. */
 WF_API wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out);
 /* Sessions of the device must be freed before it; while there are any it stays open, with a message
  * to the log. */
@@ -425,9 +426,9 @@ WF_API wf_status wf_session_pack(wf_session *session, const char *state, wf_type
 #define WF_PASS_MEMORY 16u   /* memory used again, and in place; without: a place for every value */
 typedef struct {
     uint32_t without; /* passes that are left out: WF_PASS_* */
-    int64_t
-        recompute; /* n > 0: of every n blocks (wf_block) only the end of the last is kept for the
-                          gradient, what lies between is computed again; default: all is kept */
+    /* n > 0: of every n blocks (wf_block) only the end of the last is kept for the gradient, what lies
+     * between is computed again; default: all is kept. */
+    int64_t recompute;
 } wf_compile_options;
 
 /* The graph is read, not kept: it may be freed at once. `options` may be NULL. */

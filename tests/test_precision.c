@@ -376,6 +376,9 @@ static void test_nothing_to_do(void **state)
     wt_ok(ctx, wf_precision(g, WF_BF16)); /* again: all is done */
     assert_int_equal(g->node_count, nodes);
     assert_int_equal(m.loss->type, WF_F32);
+    wf_value *weight = m.param[0], *grad;
+    wt_ok(ctx, wf_grad(g, m.loss, &weight, 1, &grad));
+    wt_ok(ctx, wf_precision(g, WF_F32)); /* too late for any other type */
     wf_graph_free(g);
 
     g = wt_graph(ctx);

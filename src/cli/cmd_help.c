@@ -10,9 +10,10 @@ void wf_help_program(FILE *to)
             wf_version_string());
     for (const wf_command *const *c = wf_commands; *c; c++)
         fprintf(to, "  %-10s %s\n", (*c)->name, (*c)->doc);
-    fprintf(to,
-            "\nexamples:\n  %s\n  %s\n\n'weft help COMMAND' or 'weft COMMAND --help' says more.\n",
-            wf_cmd_ops.example, wf_cmd_selftest.example);
+    fprintf(
+        to,
+        "\nexamples:\n  %s\n  %s\n  %s\n\n'weft help COMMAND' or 'weft COMMAND --help' says more.\n",
+        wf_cmd_ops.example, wf_cmd_selftest.example, wf_cmd_plan.example);
 }
 
 /* "  -d, --device D" and, from one column on, what it means and what holds without it. */

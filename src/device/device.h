@@ -163,7 +163,7 @@ typedef struct {
     wf_type type;
     wf_dims shape;
     size_t bytes;
-    size_t where; /* for the device: the offset in its activation region, or an index */
+    size_t where; /* for the device: the offset in its memory for ports, or an index */
     bool written; /* inputs: there is something to run with */
 } wf_port;
 

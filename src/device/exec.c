@@ -91,7 +91,7 @@ static wf_status prepare_step(wf_plan_exec *e, const wf_step *step, wf_bound_ste
     out->kernel = step->kernel;
     out->stats = stats_line(e, step->kernel);
     if (n->op == WF_OP_copy || wf_node_is(n, WF_FLAG_VIEW))
-        out->copy_bytes = wf_type_bytes(n->out[0].type, wf_dims_count(&n->out[0].shape));
+        out->copy_bytes = wf_value_bytes(&n->out[0]);
     return WF_OK;
 }
 
