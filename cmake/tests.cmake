@@ -31,7 +31,7 @@ foreach(source IN LISTS sources)
     add_library(${name} MODULE ${source})
     set_target_properties(${name} PROPERTIES
         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-    target_include_directories(${name} PRIVATE src)
+    target_include_directories(${name} PRIVATE src tests)
 endforeach()
 list(APPEND environment
     WEFT_TEST_MOCK_PJRT=$<TARGET_FILE:mock_pjrt>

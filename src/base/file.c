@@ -171,3 +171,47 @@ wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t
     wf_mem_free(ctx, name);
     return status;
 }
+
+bool wf_file_look(const char *path, wf_file_stamp *out)
+{
+    struct stat st;
+    *out = (wf_file_stamp){0};
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return false;
+    *out = (wf_file_stamp){(uint64_t)st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+    return true;
+}
+
+/* The number of the error, or 0. */
+static int write_all(int fd, const wf_piece *piece)
+{
+    const char *at = piece->data;
+    for (size_t left = piece->bytes; left > 0;) {
+        ssize_t n = write(fd, at, left);
+        if (n < 0 && errno != EINTR)
+            return errno;
+        at += n > 0 ? n : 0;
+        left -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+wf_status wf_file_replace(wf_ctx *ctx, const char *path, const wf_piece *pieces, int n)
+{
+    size_t bytes = strlen(path) + sizeof ".XXXXXX";
+    char *name = wf_mem_new(ctx, bytes);
+    if (!name)
+        return WF_ERR_MEMORY;
+    snprintf(name, bytes, "%s.XXXXXX", path);
+    int fd = mkstemp(name), error = fd < 0 ? errno : 0;
+    for (int i = 0; i < n && error == 0; i++)
+        error = write_all(fd, &pieces[i]);
+    if (fd >= 0 && close(fd) != 0 && error == 0)
+        error = errno;
+    if (error == 0 && rename(name, path) != 0)
+        error = errno;
+    if (error != 0 && fd >= 0)
+        unlink(name);
+    wf_mem_free(ctx, name);
+    return error == 0 ? WF_OK : fail_errno(ctx, "write", path, error);
+}
