@@ -57,12 +57,16 @@ foreach(source IN LISTS sources)
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
 endforeach()
 
-# Whole models once more, on a plugin; without one the test says so. Once is enough: nearly all of the
-# time is the plugin's, which is not sanitized.
+# Whole models and training in narrow types once more, on a plugin; without one the tests say so. Once
+# is enough: nearly all of the time is the plugin's, which is not sanitized.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    set(plugin pjrt:${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so)
     add_test(NAME parity_pjrt COMMAND test_parity WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(parity_pjrt PROPERTIES TIMEOUT 600 ENVIRONMENT
-        "${environment};WEFT_PARITY_DEVICE=pjrt:${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so")
+    add_test(NAME loss_scale_pjrt COMMAND test_loss_scale WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(parity_pjrt PROPERTIES TIMEOUT 600
+        ENVIRONMENT "${environment};WEFT_PARITY_DEVICE=${plugin}")
+    set_tests_properties(loss_scale_pjrt PROPERTIES TIMEOUT 600
+        ENVIRONMENT "${environment};WEFT_PRECISION_DEVICE=${plugin}")
 endif()
 
 # A program that is not sanitized cannot load a sanitized library, so not there.

@@ -4,7 +4,6 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include <cmocka.h>
@@ -13,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "weft.h"
 
 const char *wt_real_plugin(void)
 {
@@ -30,6 +31,37 @@ const char *wt_real_plugin(void)
     }
     snprintf(spec, sizeof spec, "pjrt:%s", path);
     return spec;
+}
+
+bool wt_can_open(const char *device)
+{
+    wf_ctx *ctx;
+    wf_device *opened;
+    if (wf_ctx_new(&ctx) != WF_OK)
+        return false;
+    bool ok = wf_device_open(ctx, device, &opened) == WF_OK;
+    if (ok)
+        wf_device_close(opened);
+    else
+        print_message("skipped: %s\n", wf_ctx_message(ctx));
+    wf_ctx_free(ctx);
+    return ok;
+}
+
+static char group_folder[1024];
+
+int wt_cache_setup(void **state)
+{
+    (void)state;
+    wt_make_cache(group_folder, sizeof group_folder);
+    return 0;
+}
+
+int wt_cache_teardown(void **state)
+{
+    (void)state;
+    wt_remove_cache(group_folder);
+    return 0;
 }
 
 void wt_make_cache(char *folder, size_t room)

@@ -3,11 +3,19 @@
 #ifndef WEFT_TESTS_PJRT_SUPPORT_H
 #define WEFT_TESTS_PJRT_SUPPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* How to open a real plugin: WEFT_PJRT_PLUGIN, or what tools/fetch_pjrt.sh brought. NULL when there is
  * none, which is said. */
 const char *wt_real_plugin(void);
+
+/* Whether the device is there; if not, why is said. */
+bool wt_can_open(const char *device);
+
+/* For groups of tests that compile the same graphs again and again: a folder for WEFT_CACHE. */
+int wt_cache_setup(void **state);
+int wt_cache_teardown(void **state);
 
 /* Makes an empty folder and names it in WEFT_CACHE. */
 void wt_make_cache(char *folder, size_t room);

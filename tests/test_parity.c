@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "parity_model.h"
+#include "pjrt_support.h"
 
 #define STEPS 10
 #define LR 1e-3f
@@ -679,21 +680,6 @@ static void test_compare(void **state)
     assert_true(ratio((const float[]){1, -INFINITY, 0.5f}, b, 3) > 1);
 }
 
-static bool can_open(const char *device)
-{
-    wf_ctx *ctx;
-    wf_device *opened;
-    if (wf_ctx_new(&ctx) != WF_OK)
-        return false;
-    bool ok = wf_device_open(ctx, device, &opened) == WF_OK;
-    if (ok)
-        wf_device_close(opened);
-    else
-        print_message("skipped: %s\n", wf_ctx_message(ctx));
-    wf_ctx_free(ctx);
-    return ok;
-}
-
 int main(void)
 {
     static const struct {
@@ -712,7 +698,7 @@ int main(void)
     struct CMUnitTest tests[PM_MODELS * CASES + 1] = {cmocka_unit_test(test_compare)};
     char names[PM_MODELS * CASES][64];
     const char *other = getenv("WEFT_PARITY_DEVICE");
-    if (other && !can_open(other))
+    if (other && !wt_can_open(other))
         return 0;
     device_under_test = other ? other : device_under_test;
     for (int i = 0; i < PM_MODELS * CASES; i++) {
@@ -723,5 +709,6 @@ int main(void)
                                                .test_func = cases[i % CASES].function,
                                                .initial_state = (void *)config};
     }
-    return cmocka_run_group_tests_name("parity", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("parity", tests, other ? wt_cache_setup : NULL,
+                                       other ? wt_cache_teardown : NULL);
 }
