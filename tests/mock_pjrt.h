@@ -9,6 +9,7 @@ typedef struct {
     int live;      /* objects that were made and not destroyed */
     int compiles;  /* programs compiled */
     int loads;     /* programs loaded from what was serialized */
+    int refusals;  /* structs of a wrong size; of one, versions are found out that way */
     int donations; /* arguments whose memory a result has taken */
 } mock_counts;
 

@@ -179,16 +179,25 @@ static void test_not_a_plugin(void **state)
     wt_fails(ctx, open_device(ctx, mock_spec()), WF_ERR_DEVICE, "has no device here");
 }
 
-/* The mock takes structs of one size only, the one of its version; or longer ones, too. */
+/* The mock takes structs of one size only, the one of its version; or longer ones, too. Our tables know
+ * them, so that it has nothing to refuse. */
 static void test_versions(void **state)
 {
-    static const int minors[] = {0, 45, 46, 60, 61, 64, 76, 77, 78, 96, 97, 108, 111, 112, 130};
+    static const int minors[] = {0,  45, 46, 60, 61,  64,  70,  71,  76,
+                                 77, 78, 96, 97, 108, 110, 111, 112, 130};
+    char folder[1024];
+    int refusals = counts().refusals;
     for (size_t i = 0; i < sizeof minors / sizeof *minors; i++) {
+        wt_make_cache(folder, sizeof folder); /* for the second run to load from */
         play("MOCK_MINOR", minors[i]);
+        wt_ok(*state, use_device(*state, mock_spec()));
         wt_ok(*state, use_device(*state, mock_spec()));
         play_also("MOCK_AT_LEAST", 1);
         wt_ok(*state, use_device(*state, mock_spec()));
+        wt_remove_cache(folder);
+        assert_int_equal(counts().refusals, refusals);
     }
+    unsetenv("WEFT_CACHE");
 }
 
 /* A version to come, whose structs are longer. */
@@ -324,6 +333,25 @@ static void test_compiles_once(void **state)
         assert_int_equal(counts().compiles, before + 1);
     }
     wt_ok(*state, open_device(*state, mock_spec()));
+    wf_device_close(device);
+}
+
+/* Of programs that nobody uses any more, the latest 64 stay. */
+static void test_idle_programs(void **state)
+{
+    wf_device *device;
+    wt_ok(*state, wf_device_open(*state, mock_spec(), &device));
+    int before = live_objects();
+    for (int64_t i = 1; i <= 70; i++) {
+        wt_run r = {.ctx = *state, .device = device};
+        wf_graph *g = wt_graph(*state);
+        wf_output(g, "y", wf_copy(g, wf_input(g, "x", WF_F32, 1, &i)));
+        wt_ok(*state, wf_session_new(device, &r.session));
+        wt_compile(&r, g);
+        wf_exec_free(r.exec);
+        wf_session_free(r.session);
+    }
+    assert_int_equal(live_objects(), before + 64);
     wf_device_close(device);
 }
 
@@ -535,11 +563,12 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        mock_test(test_no_plugin),  mock_test(test_not_a_plugin),    mock_test(test_versions),
-        mock_test(test_grown),      mock_test(test_failures),        mock_test(test_optional),
-        mock_test(test_options),    mock_test(test_compiles_once),   mock_test(test_donation),
-        mock_test(test_failed_run), mock_test(test_out_of_memory),   mock_test(test_memory),
-        mock_test(test_cache),      mock_test(test_cache_no_memory), mock_test(test_no_memory),
+        mock_test(test_no_plugin), mock_test(test_not_a_plugin),  mock_test(test_versions),
+        mock_test(test_grown),     mock_test(test_failures),      mock_test(test_optional),
+        mock_test(test_options),   mock_test(test_compiles_once), mock_test(test_idle_programs),
+        mock_test(test_donation),  mock_test(test_failed_run),    mock_test(test_out_of_memory),
+        mock_test(test_memory),    mock_test(test_cache),         mock_test(test_cache_no_memory),
+        mock_test(test_no_memory),
     };
     unsetenv("WEFT_CACHE");
     return cmocka_run_group_tests_name("pjrt", tests, NULL, NULL);

@@ -94,9 +94,11 @@ __attribute__((format(printf, 2, 3))) static mock_error *fail(int code, const ch
 static void *check(int slot, size_t got, size_t wanted)
 {
     wanted += plays.grown;
-    if (plays.at_least ? got < wanted : got != wanted)
+    if (plays.at_least ? got < wanted : got != wanted) {
+        mock_pjrt_count.refusals += slot != PJRT_EXECUTABLE_MEMORY;
         return fail(3, "Unexpected PJRT_%s size: expected %zu, got %zu. Check installed software.",
                     slot == PJRT_SLOTS ? "ExecuteOptions" : "Some_Args", wanted, got);
+    }
     if (slot == plays.fail)
         return fail(13, "Function %d was told to fail.\n  It did.\n", slot);
     return NULL;
