@@ -31,7 +31,7 @@ foreach(source IN LISTS sources)
     add_library(${name} MODULE ${source})
     set_target_properties(${name} PROPERTIES
         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-    target_include_directories(${name} PRIVATE src)
+    target_include_directories(${name} PRIVATE src tests)
 endforeach()
 list(APPEND environment
     WEFT_TEST_MOCK_PJRT=$<TARGET_FILE:mock_pjrt>
@@ -57,12 +57,16 @@ foreach(source IN LISTS sources)
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
 endforeach()
 
-# Whole models once more, on a plugin; without one the test says so. Once is enough: nearly all of the
-# time is the plugin's, which is not sanitized.
+# Whole models and training in narrow types once more, on a plugin; without one the tests say so. Once
+# is enough: nearly all of the time is the plugin's, which is not sanitized.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    set(plugin pjrt:${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so)
     add_test(NAME parity_pjrt COMMAND test_parity WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(parity_pjrt PROPERTIES TIMEOUT 600 ENVIRONMENT
-        "${environment};WEFT_PARITY_DEVICE=pjrt:${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so")
+    add_test(NAME loss_scale_pjrt COMMAND test_loss_scale WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(parity_pjrt PROPERTIES TIMEOUT 600
+        ENVIRONMENT "${environment};WEFT_PARITY_DEVICE=${plugin}")
+    set_tests_properties(loss_scale_pjrt PROPERTIES TIMEOUT 600
+        ENVIRONMENT "${environment};WEFT_PRECISION_DEVICE=${plugin}")
 endif()
 
 # A program that is not sanitized cannot load a sanitized library, so not there.

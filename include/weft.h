@@ -135,8 +135,9 @@ typedef struct wf_device wf_device;
 
 /* Names of the kinds of device that this build knows; NULL past the last. */
 WF_API const char *wf_device_kind(int index);
-/* `spec` is a kind, with options after a colon: "cpu", "cpu:2" (two threads); `weft devices` lists them
- * all. */
+/* `spec` is a kind, with options after a colon: "cpu", "cpu:2" (two threads), "pjrt:PLUGIN.so",
+ * "pjrt:PLUGIN.so,name=value,..." (options of the plugin's). `weft devices` lists
+ * them all. */
 WF_API wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out);
 /* Sessions of the device must be freed before it; while there are any it stays open, with a message
  * to the log. */
@@ -460,10 +461,12 @@ WF_API bool wf_exec_output(const wf_exec *exec, int index, wf_info *out);
  * session run one after the other and share one region for activations, as large as the largest of
  * them needs. */
 typedef struct {
-    size_t states;      /* of the whole session, but for mapped ones */
-    size_t mapped;      /* states that lie in files and were not copied */
-    size_t ports;       /* inputs and outputs of this executable */
-    size_t activations; /* that this executable needs: intermediate values and workspace */
+    size_t states; /* of the whole session, but for mapped ones */
+    size_t mapped; /* states that lie in files and were not copied */
+    size_t ports;  /* inputs and outputs of this executable */
+    size_t
+        activations; /* that this executable needs: intermediate values and workspace. Where a plugin
+                           compiles: what it says its program takes while it runs, or 0 */
     size_t workspace;   /* the most that a kernel among them uses for itself */
     size_t lower_bound; /* no plan of this order of nodes could do with fewer activations */
     size_t region;      /* the session's region: the largest `activations` it has had so far */

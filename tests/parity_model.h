@@ -30,7 +30,7 @@ typedef struct {
 extern const pm_config pm_configs[PM_MODELS];
 extern const wf_adamw_options pm_adamw;
 
-#define PM_MAX_PARAMS 64
+#define PM_MAX_PARAMS 640
 #define PM_MAX_NAME 80
 
 /* Values are borrowed from the graph; the rest outlives it. */

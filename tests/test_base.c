@@ -575,6 +575,37 @@ static void test_file_read(void **state)
     assert_int_equal(next_fd(), fd);
 }
 
+/* The folder is empty but for what setup made: nothing temporary stays, which teardown sees. */
+static void test_file_replace(void **state)
+{
+    wf_ctx *ctx = *state;
+    int fd = next_fd();
+    char *text;
+    size_t size;
+    wf_file_stamp stamp;
+    assert_false(wf_file_look(in_dir("made"), &stamp));
+    for (size_t n = 1; n <= sizeof big; n *= 10) { /* over what the round before made */
+        const wf_piece pieces[] = {{"ab", 2}, {NULL, 0}, {big, n}};
+        assert_int_equal(wf_file_replace(ctx, in_dir("made"), pieces, 3), WF_OK);
+        assert_true(wf_file_look(in_dir("made"), &stamp));
+        assert_int_equal(stamp.bytes, n + 2);
+        assert_int_equal(wf_file_read(ctx, in_dir("made"), 2 * sizeof big, &text, &size), WF_OK);
+        assert_int_equal(size, n + 2);
+        assert_memory_equal(text, "ab", 2);
+        assert_memory_equal(text + 2, big, n);
+        wf_mem_free(ctx, text);
+    }
+    assert_int_equal(remove(in_dir("made")), 0);
+
+    assert_false(wf_file_look(in_dir("folder"), &stamp));
+    assert_int_equal(wf_file_replace(ctx, in_dir("folder"), NULL, 0), WF_ERR_IO);
+    assert_non_null(strstr(wf_ctx_message(ctx), "cannot write '"));
+    assert_int_equal(wf_file_replace(ctx, in_dir("no/such/made"), NULL, 0), WF_ERR_IO);
+    wf_ctx_fail_allocation(ctx, 1);
+    assert_int_equal(wf_file_replace(ctx, in_dir("made"), NULL, 0), WF_ERR_MEMORY);
+    assert_int_equal(next_fd(), fd);
+}
+
 /* ---- thread.c ------------------------------------------------------------------------------ */
 
 enum { THREADS = 9 };
@@ -725,6 +756,7 @@ int main(void)
         WITH_CTX(test_map),
         WITH_CTX(test_file_refused),
         WITH_CTX(test_file_read),
+        WITH_CTX(test_file_replace),
         cmocka_unit_test(test_parallel_for),
         cmocka_unit_test(test_parallel_sum),
         cmocka_unit_test(test_threads_available),

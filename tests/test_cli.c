@@ -319,6 +319,31 @@ static void test_devices(void **state)
     prints("\"threads\": ");
 }
 
+/* A device that needs a plugin: with one (a mock, which computes nothing) it is there, with another file
+ * it says why not. */
+static void test_plugin(void **state)
+{
+    (void)state;
+    const char *named = getenv("WEFT_PJRT_PLUGIN"), *mock = getenv("WEFT_TEST_MOCK_PJRT");
+    char *kept = named ? strdup(named) : NULL;
+    assert_non_null(mock);
+    setenv("WEFT_PJRT_PLUGIN", mock, 1);
+    succeeds("devices");
+    prints("whole graphs by a PJRT 0.81 plugin for mock");
+    succeeds("ops");
+    prints("pjrt: compiles whole graphs, ");
+    prints("  hlo\n");
+    setenv("WEFT_PJRT_PLUGIN", "/nowhere/plugin.so", 1);
+    succeeds("devices");
+    prints("not available: pjrt could not load the plugin /nowhere/plugin.so: ");
+    unsetenv("WEFT_PJRT_PLUGIN");
+    succeeds("devices");
+    prints("not available: pjrt needs a plugin");
+    if (kept)
+        setenv("WEFT_PJRT_PLUGIN", kept, 1);
+    free(kept);
+}
+
 /* ---- ops ---- */
 
 /* The line of the table that begins with `name`, or NULL; ends in a newline. */
@@ -567,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_long_words),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_plugin),
         cmocka_unit_test(test_ops),
         cmocka_unit_test(test_each_op),
         cmocka_unit_test(test_ops_json),

@@ -182,7 +182,7 @@ static void train_tiny(wf_ctx *ctx, const wf_example_options *o, float *first, f
     }
     write_tokens(&r, tokens);
     wt_write(&r, "targets", targets, sizeof targets);
-    for (int32_t step = 1; step <= 12; step++) {
+    for (int32_t step = 1; step <= 8; step++) {
         wt_write(&r, "lr", &(float){1e-2f}, sizeof(float));
         wt_write(&r, "step", &step, sizeof step);
         wt_run_once(&r);
@@ -199,7 +199,7 @@ static void test_tiny_learns(void **state)
     train_tiny(*state, &(wf_example_options){.batch = B}, &first, &last);
     assert_true(fabs(first - log(V)) < 1);
     print_message("loss %.3f, then %.3f\n", (double)first, (double)last);
-    assert_true(last < 0.8 * first);
+    assert_true(last < 0.9 * first);
 }
 
 static void test_hook(void **state)

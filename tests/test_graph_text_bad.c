@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/clock.h"
 #include "graph/graph.h"
 #include "support.h"
 
@@ -225,11 +225,11 @@ static void test_long(void **state)
     for (int i = 0; i < N; i++)
         add(&t, "output \"layers.%d\" = %%%d\n", i, 4 * N);
     add(&t, "end\n");
-    uint64_t start = wf_clock_ns();
+    clock_t start = clock(); /* of this process: others may keep the machine busy */
     wt_ok(ctx, wf_graph_parse(ctx, t.text, t.len, &g));
     char *text;
     wt_ok(ctx, wf_graph_text(g, &text, NULL));
-    assert_true(wf_clock_ns() - start < 15ull * 1000000000);
+    assert_true(clock() - start < 15 * (clock_t)CLOCKS_PER_SEC);
     wf_text_free(ctx, text);
     wf_graph_free(g);
     free(t.text);

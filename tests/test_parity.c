@@ -10,7 +10,8 @@
  * softmax does not notice: its gradient is zero, what is computed for it is rounding noise, and
  * Adam makes full steps of noise. It has absolute bounds instead.
  *
- * WEFT_PARITY_DEVICE names another device than the cpu; where it cannot be opened, nothing is done.
+ * WEFT_PARITY_DEVICE names another device than the cpu, which is then compared with the cpu as well;
+ * where it cannot be opened, nothing is done.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,6 +26,7 @@
 #include <string.h>
 
 #include "parity_model.h"
+#include "pjrt_support.h"
 
 #define STEPS 10
 #define LR 1e-3f
@@ -394,15 +396,43 @@ static void compare_parameters(bench *b, verdict *v)
     }
 }
 
+/* A fixture with other results: those of the cpu. What went in is shared with f. */
+static fixture *cpu_results(const pm_config *config, const fixture *f)
+{
+    bench b;
+    fixture *own = new_fixture();
+    *own = *f;
+    allocate_data(own);
+    for (int i = 0; i < f->count; i++)
+        memcpy(own->tensor[i].data, f->tensor[i].data, (size_t)f->tensor[i].count * 4);
+    open_bench(&b, config, f, "cpu");
+    assert_ok(&b, wf_exec_run(b.check));
+    for (int pass = 0; pass < 2; pass++) { /* what `check` gives, then what training leaves */
+        for (int i = 0; i < own->count; i++) {
+            tensor *t = &own->tensor[i];
+            const size_t bytes = (size_t)t->count * 4;
+            if (pass == 0 && (strncmp(t->name, "grad.", 5) == 0 || strcmp(t->name, "logits") == 0 ||
+                              strcmp(t->name, "loss_sum") == 0))
+                assert_ok(&b, wf_exec_read(b.check, t->name, t->data, bytes));
+            else if (pass == 0 && strcmp(t->name, "losses") == 0)
+                train(&b, STEPS, t->data);
+            else if (pass == 1 && strncmp(t->name, "final.", 6) == 0)
+                assert_ok(&b, wf_session_read(b.session, t->name + 6, t->data, bytes));
+        }
+    }
+    close_bench(&b);
+    return own;
+}
+
 /* ---- Tests: each for one model, whose pm_config is the state ------------------------------- */
 
-static void test_pytorch(void **state)
+/* The device under test against what is in the fixture. */
+static void check_results(const pm_config *config, const fixture *f, const char *of)
 {
     bench b;
     verdict logits = {0}, grads = {0}, losses = {0}, finals = {0};
     float loss[STEPS];
-    fixture *f = load_fixture(((const pm_config *)*state)->name);
-    open_bench(&b, *state, f, device_under_test);
+    open_bench(&b, config, f, device_under_test);
     const float adamw[] = {LR, (float)pm_adamw.beta1, (float)pm_adamw.beta2, (float)pm_adamw.eps,
                            (float)pm_adamw.weight_decay};
     assert_memory_equal(find(b.f, "", "adamw")->data, adamw, sizeof adamw);
@@ -415,9 +445,9 @@ static void test_pytorch(void **state)
         losses.mismatches += !(r <= LOSS_BOUND);
     }
     compare_parameters(&b, &finals);
-    print_message("%s: worst ratios: logits %.1e, gradients %.1e, losses of %d steps %.1e, "
+    print_message("%s and %s: worst ratios: logits %.1e, gradients %.1e, losses of %d steps %.1e, "
                   "parameters after them %.1e\n",
-                  b.config->name, logits.worst, grads.worst, STEPS, losses.worst, finals.worst);
+                  b.config->name, of, logits.worst, grads.worst, STEPS, losses.worst, finals.worst);
     if (!b.config->llama)
         print_message("%s: key bias, absolute: gradient %.1e, parameter %.1e\n", b.config->name,
                       grads.worst_key, finals.worst_key);
@@ -426,6 +456,22 @@ static void test_pytorch(void **state)
     assert_int_equal(losses.mismatches, 0);
     assert_int_equal(finals.mismatches, 0);
     close_bench(&b);
+}
+
+static void test_pytorch(void **state)
+{
+    fixture *f = load_fixture(((const pm_config *)*state)->name);
+    check_results(*state, f, "PyTorch");
+    free_fixture(f);
+}
+
+/* Another device and the cpu, by the same bounds. */
+static void test_cpu(void **state)
+{
+    fixture *f = load_fixture(((const pm_config *)*state)->name);
+    fixture *own = cpu_results(*state, f);
+    check_results(*state, own, "the cpu");
+    free_fixture(own);
     free_fixture(f);
 }
 
@@ -634,48 +680,35 @@ static void test_compare(void **state)
     assert_true(ratio((const float[]){1, -INFINITY, 0.5f}, b, 3) > 1);
 }
 
-static bool can_open(const char *device)
-{
-    wf_ctx *ctx;
-    wf_device *opened;
-    if (wf_ctx_new(&ctx) != WF_OK)
-        return false;
-    bool ok = wf_device_open(ctx, device, &opened) == WF_OK;
-    if (ok)
-        wf_device_close(opened);
-    else
-        print_message("skipped: %s\n", wf_ctx_message(ctx));
-    wf_ctx_free(ctx);
-    return ok;
-}
-
 int main(void)
 {
     static const struct {
         const char *name;
         CMUnitTestFunction function;
-        bool any_device;
+        bool cpu, other; /* on which devices */
     } cases[] = {
-        {"pytorch", test_pytorch, true},
-        {"same_bits", test_same_bits, false},
-        {"same_bits_threads", test_same_bits_threads, false},
-        {"steady_step", test_steady_step, true},
-        {"notices", test_notices, false},
+        {"pytorch", test_pytorch, true, true},
+        {"cpu", test_cpu, false, true},
+        {"same_bits", test_same_bits, true, false},
+        {"same_bits_threads", test_same_bits_threads, true, false},
+        {"steady_step", test_steady_step, true, true},
+        {"notices", test_notices, true, false},
     };
     enum { CASES = sizeof cases / sizeof *cases };
     struct CMUnitTest tests[PM_MODELS * CASES + 1] = {cmocka_unit_test(test_compare)};
     char names[PM_MODELS * CASES][64];
     const char *other = getenv("WEFT_PARITY_DEVICE");
-    if (other && !can_open(other))
+    if (other && !wt_can_open(other))
         return 0;
     device_under_test = other ? other : device_under_test;
     for (int i = 0; i < PM_MODELS * CASES; i++) {
         const pm_config *config = &pm_configs[i / CASES];
         snprintf(names[i], sizeof names[i], "%s_%s", config->name, cases[i % CASES].name);
-        if (!other || cases[i % CASES].any_device)
+        if (other ? cases[i % CASES].other : cases[i % CASES].cpu)
             tests[1 + i] = (struct CMUnitTest){.name = names[i],
                                                .test_func = cases[i % CASES].function,
                                                .initial_state = (void *)config};
     }
-    return cmocka_run_group_tests_name("parity", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("parity", tests, other ? wt_cache_setup : NULL,
+                                       other ? wt_cache_teardown : NULL);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_pjrt.c: the pjrt device, with a mock plugin for all that can go wrong, and with a real one
- * (WEFT_PJRT_PLUGIN, or what tools/fetch_pjrt.sh brought) for what it computes. Without a real one
- * the latter tests are skipped and say so.
+ * test_pjrt.c: the pjrt device with a mock plugin, for all that can go wrong and all that can be
+ * counted. test_pjrt_real.c has a real one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,23 +17,30 @@
 #include <unistd.h>
 
 #include "device/pjrt/pjrt.h"
-#include "selftest/selftest.h"
+#include "mock_pjrt.h"
+#include "pjrt_support.h"
 #include "support.h"
 
 /* ---- The mock ---- */
 
-static const char *const controls[] = {"MOCK_MAJOR",   "MOCK_MINOR", "MOCK_GROWN",     "MOCK_SHORT",
-                                       "MOCK_MISSING", "MOCK_FAIL",  "MOCK_NO_DEVICE", NULL};
+static const char *const controls[] = {
+    "MOCK_MAJOR",     "MOCK_MINOR",    "MOCK_GROWN",  "MOCK_SHORT", "MOCK_MISSING", "MOCK_FAIL",
+    "MOCK_NO_DEVICE", "MOCK_AT_LEAST", "MOCK_MEMORY", "MOCK_EATS",  "MOCK_REFUSES", NULL};
+
+static void play_also(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
 
 /* What the mock plays from now on: all else is as usual. */
 static void play(const char *name, int value)
 {
-    char text[16];
     for (int i = 0; controls[i]; i++)
         unsetenv(controls[i]);
-    snprintf(text, sizeof text, "%d", value);
     if (name)
-        setenv(name, text, 1);
+        play_also(name, value);
 }
 
 static const char *mock_spec(void)
@@ -47,16 +53,26 @@ static const char *mock_spec(void)
     return spec;
 }
 
-/* Objects of the mock that nobody destroyed. */
-static int live_objects(void)
+/* The library stays loaded, as plugins do. */
+static void *mock_symbol(const char *name)
 {
     void *library = dlopen(mock_spec() + 5, RTLD_LAZY | RTLD_LOCAL);
     assert_non_null(library);
-    int *live = dlsym(library, "mock_pjrt_live");
-    assert_non_null(live);
-    int n = *live;
+    void *address = dlsym(library, name);
+    assert_non_null(address);
     dlclose(library);
-    return n;
+    return address;
+}
+
+static mock_counts counts(void)
+{
+    return *(mock_counts *)mock_symbol("mock_pjrt_count");
+}
+
+/* Objects of the mock that nobody destroyed. */
+static int live_objects(void)
+{
+    return counts().live;
 }
 
 static int setup_mock(void **state)
@@ -163,14 +179,25 @@ static void test_not_a_plugin(void **state)
     wt_fails(ctx, open_device(ctx, mock_spec()), WF_ERR_DEVICE, "has no device here");
 }
 
-/* The mock takes structs of one size only, the one of its version. */
+/* The mock takes structs of one size only, the one of its version; or longer ones, too. Our tables know
+ * them, so that it has nothing to refuse. */
 static void test_versions(void **state)
 {
-    static const int minors[] = {0, 45, 46, 60, 61, 64, 76, 77, 78, 96, 97, 108, 111, 112, 130};
+    static const int minors[] = {0,  45, 46, 60, 61,  64,  70,  71,  76,
+                                 77, 78, 96, 97, 108, 110, 111, 112, 130};
+    char folder[1024];
+    int refusals = counts().refusals;
     for (size_t i = 0; i < sizeof minors / sizeof *minors; i++) {
+        wt_make_cache(folder, sizeof folder); /* for the second run to load from */
         play("MOCK_MINOR", minors[i]);
         wt_ok(*state, use_device(*state, mock_spec()));
+        wt_ok(*state, use_device(*state, mock_spec()));
+        play_also("MOCK_AT_LEAST", 1);
+        wt_ok(*state, use_device(*state, mock_spec()));
+        wt_remove_cache(folder);
+        assert_int_equal(counts().refusals, refusals);
     }
+    unsetenv("WEFT_CACHE");
 }
 
 /* A version to come, whose structs are longer. */
@@ -179,6 +206,8 @@ static void test_grown(void **state)
     static const int grown[] = {1, 8, 64, 120};
     for (size_t i = 0; i < sizeof grown / sizeof *grown; i++) {
         play("MOCK_GROWN", grown[i]);
+        wt_ok(*state, use_device(*state, mock_spec()));
+        play_also("MOCK_AT_LEAST", 1);
         wt_ok(*state, use_device(*state, mock_spec()));
     }
     play("MOCK_GROWN", 4096);
@@ -208,6 +237,310 @@ static void test_failures(void **state)
     }
 }
 
+/* Without these, or when they fail, everything goes on. */
+static void test_optional(void **state)
+{
+    static const int optional[] = {PJRT_CLIENT_PLATFORM_VERSION,
+                                   PJRT_EXECUTABLE_DESTROY,
+                                   PJRT_EXECUTABLE_SERIALIZE,
+                                   PJRT_LOADED_EXECUTABLE,
+                                   PJRT_LOAD,
+                                   PJRT_BUFFER_IS_DELETED,
+                                   PJRT_EXECUTABLE_MEMORY};
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
+        play("MOCK_MISSING", optional[i]);
+        wt_ok(*state, use_device(*state, mock_spec()));
+        play("MOCK_FAIL", optional[i]);
+        wt_ok(*state, use_device(*state, mock_spec()));
+    }
+    play("MOCK_SHORT", PJRT_EXECUTABLE_MEMORY);
+    wt_ok(*state, use_device(*state, mock_spec()));
+}
+
+static void test_options(void **state)
+{
+    static const struct {
+        const char *given, *got;
+        bool refuses; /* the plugin has no option preallocate */
+    } cases[] = {
+        {"", "preallocate=no;", false},
+        {"", "", true},
+        {",preallocate=true", "preallocate=yes;", false},
+        {",memory_fraction=0.5,a=-3,b=bfc", "memory_fraction=0.500;a=-3;b=bfc;preallocate=no;",
+         false},
+        {",visible_devices=[7,8,9],x=true", "visible_devices=3 from 7 on;x=yes;", true},
+        {",x=1.0,y=[2]", "x=1.000;y=1 from 2 on;preallocate=no;", false},
+        {",path=/a=b:c", "path=/a=b:c;preallocate=no;", false},
+    };
+    static const char *const malformed[] = {",",     ",x",      ",x=",   ",=1",     ",x=1,",
+                                            ",x=[]", ",x=[1,]", ",x=[1", ",x=[1]2", ",x=[a]"};
+    char spec[1200];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(spec, sizeof spec, "%s%s", mock_spec(), cases[i].given);
+        play(cases[i].refuses ? "MOCK_REFUSES" : NULL, 1);
+        wt_ok(*state, open_device(*state, spec));
+        assert_string_equal(mock_symbol("mock_pjrt_options"), cases[i].got);
+    }
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
+        snprintf(spec, sizeof spec, "%s%s", mock_spec(), malformed[i]);
+        wt_fails(*state, open_device(*state, spec), WF_ERR_USAGE,
+                 "of the pjrt plugin is not name=value");
+    }
+    wt_fails(*state, open_device(*state, "pjrt:,x=1"), WF_ERR_USAGE, "begin with a plugin's path");
+    snprintf(spec, sizeof spec, "%s,xyzzy=1", mock_spec());
+    wt_fails(*state, open_device(*state, spec), WF_ERR_DEVICE, "Client_Create: xyzzy");
+    play("MOCK_REFUSES", 1);
+    snprintf(spec, sizeof spec, "%s,preallocate=true", mock_spec());
+    wt_fails(*state, open_device(*state, spec), WF_ERR_DEVICE, "Client_Create: preallocate");
+}
+
+/* ---- Programs and arrays ---- */
+
+/* s becomes x, t is only read; the mock leaves s as it is. */
+static wf_graph *update_graph(wf_ctx *ctx)
+{
+    wf_graph *g = wt_graph(ctx);
+    wf_value *s = wf_state(g, "s", WF_F32, 1, (int64_t[]){3});
+    wf_value *t = wf_state(g, "t", WF_F32, 1, (int64_t[]){3});
+    wf_output(g, "t", t);
+    wf_assign(g, s, wf_input(g, "x", WF_F32, 1, (int64_t[]){3}), NULL);
+    return g;
+}
+
+static const float ones[] = {1, 1, 1}, twos[] = {2, 2, 2};
+
+static wt_run open_update(wf_ctx *ctx)
+{
+    wt_run r = wt_open(ctx, mock_spec());
+    wt_compile(&r, update_graph(ctx));
+    wt_set_state(&r, "s", ones, 3);
+    wt_set_state(&r, "t", twos, 3);
+    wt_write(&r, "x", twos, sizeof twos);
+    return r;
+}
+
+static void test_compiles_once(void **state)
+{
+    wf_device *device;
+    int before = counts().compiles;
+    wt_ok(*state, wf_device_open(*state, mock_spec(), &device));
+    for (int i = 0; i < 3; i++) {
+        wt_run r = {.ctx = *state, .device = device};
+        wt_ok(*state, wf_session_new(device, &r.session));
+        wt_compile(&r, update_graph(*state));
+        wf_exec_free(r.exec);
+        wf_session_free(r.session);
+        assert_int_equal(counts().compiles, before + 1);
+    }
+    wt_ok(*state, open_device(*state, mock_spec()));
+    wf_device_close(device);
+}
+
+/* Of programs that nobody uses any more, the latest 64 stay. */
+static void test_idle_programs(void **state)
+{
+    wf_device *device;
+    wt_ok(*state, wf_device_open(*state, mock_spec(), &device));
+    int before = live_objects();
+    for (int64_t i = 1; i <= 70; i++) {
+        wt_run r = {.ctx = *state, .device = device};
+        wf_graph *g = wt_graph(*state);
+        wf_output(g, "y", wf_copy(g, wf_input(g, "x", WF_F32, 1, &i)));
+        wt_ok(*state, wf_session_new(device, &r.session));
+        wt_compile(&r, g);
+        wf_exec_free(r.exec);
+        wf_session_free(r.session);
+    }
+    assert_int_equal(live_objects(), before + 64);
+    wf_device_close(device);
+}
+
+/* Only what a graph writes is given away, in each run anew. */
+static void test_donation(void **state)
+{
+    wt_run r = open_update(*state);
+    int before = counts().donations;
+    for (int i = 1; i <= 3; i++) {
+        wt_run_once(&r);
+        assert_int_equal(counts().donations, before + i);
+        wt_expect_state(&r, "s", ones, 3);
+        wt_expect_state(&r, "t", twos, 3);
+    }
+    wt_close(&r);
+}
+
+/* A run that fails leaves states as they were, or they are known to be lost until they are written. */
+static void test_failed_run(void **state)
+{
+    float read[3];
+    wt_run r = open_update(*state);
+    wt_run_once(&r);
+    play("MOCK_FAIL", PJRT_EXECUTE);
+    wt_ok(*state, open_device(*state, mock_spec())); /* the mock looks at what it plays */
+    wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE, "pjrt could not run a program: Function");
+    wt_fails(*state, wf_exec_read(r.exec, "t", read, sizeof read), WF_ERR_DEVICE, "does not exist");
+    wt_expect_state(&r, "s", ones, 3);
+    wt_expect_state(&r, "t", twos, 3);
+
+    play("MOCK_EATS", 1);
+    wt_ok(*state, open_device(*state, mock_spec()));
+    wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE, "The run was told to fail");
+    wt_expect_state(&r, "t", twos, 3);
+    wt_fails(*state, wf_session_read(r.session, "s", read, sizeof read), WF_ERR_DEVICE,
+             "lost an array of 12 bytes");
+    play(NULL, 0);
+    wt_ok(*state, open_device(*state, mock_spec()));
+    wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE, "has to be written anew");
+    wt_set_state(&r, "s", ones, 3);
+    wt_run_once(&r);
+    wt_expect_state(&r, "s", ones, 3);
+    wt_close(&r);
+}
+
+static void test_out_of_memory(void **state)
+{
+    play("MOCK_MEMORY", 30); /* two states fit, the input does not */
+    wt_run r = wt_open(*state, mock_spec());
+    wt_compile(&r, update_graph(*state));
+    wt_set_state(&r, "s", ones, 3);
+    wt_set_state(&r, "t", twos, 3);
+    wt_fails(*state, wf_exec_write(r.exec, "x", ones, sizeof ones), WF_ERR_MEMORY,
+             "pjrt could not copy an array to the device: Out of memory allocating 12 bytes");
+    wt_expect_state(&r, "s", ones, 3);
+    wt_close(&r);
+}
+
+/* The account knows of states, ports, and while something runs of what the program takes. */
+static void test_memory(void **state)
+{
+    wf_memory planned, real;
+    size_t bytes, peak;
+    wt_run r = wt_open(*state, mock_spec());
+    wf_graph *g = update_graph(*state);
+    int before = counts().compiles;
+    wt_ok(*state, wf_plan_memory(r.device, g, NULL, &planned));
+    wf_device_memory(r.device, &bytes, &peak);
+    assert_int_equal(bytes + peak, 0);
+    wt_compile(&r, g);
+    assert_int_equal(counts().compiles, before + 1); /* for both */
+    wf_exec_memory(r.exec, &real);
+    assert_memory_equal(&planned, &real, sizeof real);
+    assert_int_equal(real.states, 24);
+    assert_int_equal(real.ports, 24);
+    assert_int_equal(real.activations, MOCK_TEMPORARY);
+    wf_device_memory(r.device, &bytes, &peak);
+    assert_int_equal(bytes, 48);
+    assert_int_equal(peak, 48);
+    wt_write(&r, "x", ones, sizeof ones);
+    wt_run_once(&r);
+    wt_run_once(&r);
+    wf_device_memory(r.device, &bytes, &peak);
+    assert_int_equal(bytes, 48);
+    assert_int_equal(peak, 48 + MOCK_TEMPORARY);
+    wf_exec_free(r.exec);
+    r.exec = NULL;
+    wf_device_memory(r.device, &bytes, &peak);
+    assert_int_equal(bytes, 24);
+    wt_close(&r);
+}
+
+/* ---- Programs on disk ---- */
+
+static int log_lines;
+static char log_last[512];
+
+static void keep_log(void *user, wf_log_level level, const char *message)
+{
+    (void)user;
+    if (level < WF_LOG_WARN)
+        return;
+    log_lines++;
+    snprintf(log_last, sizeof log_last, "%s", message);
+}
+
+/* Compilations and loads of one use, and lines in the log. */
+static void expect_use(wf_ctx *ctx, int compiles, int loads, int lines)
+{
+    mock_counts before = counts();
+    log_lines = 0;
+    wt_ok(ctx, use_device(ctx, mock_spec()));
+    assert_int_equal(counts().compiles - before.compiles, compiles);
+    assert_int_equal(counts().loads - before.loads, loads);
+    if (log_lines != lines)
+        fail_msg("%d lines in the log, not %d; the last: %s", log_lines, lines, log_last);
+}
+
+/* Changes byte `at` of the file, or cuts it off there. */
+static void damage(const char *path, long at, bool cut)
+{
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, at < 0 ? SEEK_END : SEEK_SET), 0);
+    int c = fgetc(f);
+    assert_int_equal(fseek(f, -1, SEEK_CUR), 0);
+    fputc(c ^ 1, f);
+    fclose(f);
+    if (cut)
+        assert_int_equal(truncate(path, at), 0);
+}
+
+static void test_cache(void **state)
+{
+    char folder[1024];
+    static const struct {
+        long at;
+        bool cut;
+        const char *why;
+    } faults[] = {{0, false, "something else"},     {9, false, "another program's"},
+                  {17, false, "another program's"}, {25, false, "cut short"},
+                  {60, false, "another program's"}, {-1, false, "damaged"},
+                  {30, true, "cut short"},          {100, true, "cut short"}};
+    wt_make_cache(folder, sizeof folder);
+    wf_ctx_set_log(*state, keep_log, NULL);
+    expect_use(*state, 1, 0, 0);
+    expect_use(*state, 0, 1, 0);
+    char path[1024];
+    wt_cache_file(folder, path, sizeof path);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        damage(path, faults[i].at, faults[i].cut);
+        expect_use(*state, 1, 0, 1);
+        if (!strstr(log_last, faults[i].why))
+            fail_msg("the log says: %s", log_last);
+        expect_use(*state, 0, 1, 0); /* it was written anew */
+    }
+    play("MOCK_MINOR", 112); /* another version has files of its own */
+    expect_use(*state, 1, 0, 0);
+    expect_use(*state, 0, 1, 0);
+    play("MOCK_FAIL", PJRT_LOAD);
+    expect_use(*state, 1, 0, 1);
+    assert_non_null(strstr(log_last, "is compiled anew: pjrt could not load a program: Function"));
+    wt_remove_cache(folder);
+
+    play(NULL, 0); /* the folder is gone */
+    expect_use(*state, 1, 0, 1);
+    assert_non_null(strstr(log_last, "a compiled program was not kept: cannot write"));
+    unsetenv("WEFT_CACHE");
+}
+
+/* Memory that runs out in the cache costs a compilation, or is reported. */
+static void test_cache_no_memory(void **state)
+{
+    char folder[1024];
+    wt_make_cache(folder, sizeof folder);
+    for (int n = 1; n < 60; n++) {
+        if (n % 2)
+            expect_use(*state, n == 1, n != 1, 0);
+        wf_ctx_fail_allocation(*state, (uint64_t)n);
+        wf_status status = use_device(*state, mock_spec());
+        wf_ctx_fail_allocation(*state, 0);
+        assert_true(status == WF_OK || status == WF_ERR_MEMORY);
+        assert_int_equal(wt_live_blocks(*state), 0);
+        assert_int_equal(live_objects(), 0);
+    }
+    wt_remove_cache(folder);
+    unsetenv("WEFT_CACHE");
+}
+
 /* Every allocation fails once; teardown sees what is left. */
 static void test_no_memory(void **state)
 {
@@ -225,158 +558,18 @@ static void test_no_memory(void **state)
     assert_true(n > 20);
 }
 
-/* ---- A real plugin ---- */
-
-/* NULL when there is none. */
-static const char *real_spec(void)
-{
-    static char spec[1024];
-    const char *path = getenv("WEFT_PJRT_PLUGIN");
-    if (!path)
-        path = getenv("WEFT_TEST_PJRT");
-    if (!path || access(path, R_OK) != 0)
-        return NULL;
-#ifdef __SANITIZE_ADDRESS__
-    return NULL; /* XLA's compiler loses some memory of its own, which would count as ours */
-#endif
-    snprintf(spec, sizeof spec, "pjrt:%s", path);
-    return spec;
-}
-
-#define need_plugin(spec)                                                              \
-    const char *spec = real_spec();                                                    \
-    if (!spec) {                                                                       \
-        print_message("skipped: there is no PJRT plugin, or it cannot be run here\n"); \
-        skip();                                                                        \
-    }
-
-/* Pages of keys are filled in place: the array stays where it is. */
-static uintptr_t address_of(wt_run *r, int index)
-{
-    wf_pjrt_device *d = (wf_pjrt_device *)r->device;
-    wf_pjrt_buffer *b = (wf_pjrt_buffer *)r->session->states[index]->buffer;
-    pjrt_pointer_args args = {.buffer = b->handle};
-    wt_ok(r->ctx, wf_pjrt_call(&d->plugin, PJRT_BUFFER_POINTER, &args, pointer, "find an array"));
-    return args.pointer;
-}
-
-static void test_in_place(void **state)
-{
-    need_plugin(spec);
-    enum { PAGES = 64, PAGE = 16, HEADS = 2, WIDTH = 8, COUNT = PAGES * PAGE * HEADS * WIDTH };
-    wt_run r = wt_open(*state, spec);
-    wf_graph *g;
-    wt_ok(*state, wf_graph_new(*state, &g));
-    wf_value *pool = wf_state(g, "pool", WF_F32, 4, (int64_t[]){PAGES, PAGE, HEADS, WIDTH});
-    wf_kv_append(g, pool, wf_input(g, "x", WF_F32, 3, (int64_t[]){1, HEADS, WIDTH}),
-                 wf_input(g, "start", WF_I32, 1, (int64_t[]){2}),
-                 wf_input(g, "position", WF_I32, 1, (int64_t[]){1}),
-                 wf_input(g, "table", WF_I32, 2, (int64_t[]){1, 2}));
-    wt_compile(&r, g);
-    float x[HEADS * WIDTH], all[COUNT], zeros[COUNT] = {0};
-    for (int i = 0; i < HEADS * WIDTH; i++)
-        x[i] = (float)i + 1;
-    wt_ok(*state, wf_session_write(r.session, "pool", zeros, sizeof zeros));
-    wt_write(&r, "x", x, sizeof x);
-    wt_write(&r, "start", (int32_t[]){0, 1}, 8);
-    wt_write(&r, "table", (int32_t[]){5, 3}, 8);
-    uintptr_t first = address_of(&r, 0);
-    for (int32_t p = 14; p < 18; p++) {
-        wt_write(&r, "position", &p, sizeof p);
-        wt_ok(*state, wf_exec_run(r.exec));
-        assert_true(address_of(&r, 0) == first);
-    }
-    wt_ok(*state, wf_session_read(r.session, "pool", all, sizeof all));
-    for (int i = 0; i < COUNT; i++) {
-        int slot = i / (HEADS * WIDTH);
-        bool filled = slot == 5 * PAGE + 14 || slot == 5 * PAGE + 15 || slot / 2 == 3 * PAGE / 2;
-        assert_true(all[i] == (filled ? x[i % (HEADS * WIDTH)] : 0));
-    }
-    wt_close(&r);
-}
-
-/* Casts round, also where a compiler would rather keep more digits than the type has. */
-static void test_rounds(void **state)
-{
-    static const wf_type types[] = {WF_BF16, WF_F16};
-    need_plugin(spec);
-    const float x[] = {1.0001f, 3.14159265f, -2.7182818f, 100.7f};
-    for (int t = 0; t < 2; t++) {
-        wt_run r = wt_open(*state, spec);
-        wf_graph *g;
-        wt_ok(*state, wf_graph_new(*state, &g));
-        wf_value *narrow = wf_cast(g, wf_input(g, "x", WF_F32, 1, (int64_t[]){4}), types[t]);
-        wf_output(g, "y", wf_scale(g, wf_cast(g, narrow, WF_F32), 2));
-        wt_compile(&r, g);
-        wt_write(&r, "x", x, sizeof x);
-        wt_ok(*state, wf_exec_run(r.exec));
-        float y[4], want[4];
-        uint16_t bits[4];
-        wt_read(&r, "y", y, sizeof y);
-        wt_ok(*state, wf_type_from_f32(*state, types[t], x, bits, 4));
-        wt_ok(*state, wf_type_to_f32(*state, types[t], bits, want, 4));
-        for (int i = 0; i < 4; i++)
-            assert_true(y[i] == 2 * want[i]);
-        wt_close(&r);
-    }
-}
-
-/* Sessions that come and go with the same graph compile it once. */
-static void test_compiles_once(void **state)
-{
-    need_plugin(spec);
-    wf_device *device;
-    wt_ok(*state, wf_device_open(*state, spec, &device));
-    const wf_pjrt_program *first = NULL;
-    for (int i = 0; i < 3; i++) {
-        float y;
-        wf_tensor in = {.type = WF_F32, .data = &(float){(float)i}}, out = {.data = &y};
-        wt_ok(*state, wf_call_op(device, "neg", "", &in, 1, &out, 1));
-        assert_true(y == (float)-i);
-        const wf_pjrt_device *d = (const wf_pjrt_device *)device;
-        first = first ? first : d->programs;
-        assert_ptr_equal(d->programs, first);
-        assert_null(first->next);
-    }
-    wf_device_close(device);
-}
-
-static void tell_failure(void *user, const char *sentence)
-{
-    (void)user;
-    print_error("%s\n", sentence);
-}
-
-/* Some ops of each kind; `weft selftest --device pjrt:PLUGIN` takes its time for all of them. */
-static void test_ops(void **state)
-{
-    static const char *const ops[] = {"erf",    "maximum",   "where", "uniform",          "cast",
-                                      "max",    "argmax",    "top_k", "scatter_add_rows", "linear",
-                                      "assign", "kv_append", "state"};
-    need_plugin(spec);
-    int cases = 0, failures = 0;
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        wf_selftest_options o = {
-            .device = spec, .op = ops[i], .seed = wt_seed(), .on_failure = tell_failure};
-        wf_selftest_report *report;
-        wt_ok(*state, wf_selftest_run(*state, &o, &report));
-        cases += report->cases;
-        failures += report->failures;
-        wf_selftest_report_free(report);
-    }
-    print_message("%d cases on %s\n", cases, spec);
-    assert_int_equal(failures, 0);
-}
-
 #define mock_test(fn) cmocka_unit_test_setup_teardown(fn, setup_mock, teardown_mock)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        mock_test(test_no_plugin), mock_test(test_not_a_plugin), mock_test(test_versions),
-        mock_test(test_grown),     mock_test(test_failures),     mock_test(test_no_memory),
-        wt_test(test_in_place),    wt_test(test_rounds),         wt_test(test_compiles_once),
-        wt_test(test_ops),
+        mock_test(test_no_plugin), mock_test(test_not_a_plugin),  mock_test(test_versions),
+        mock_test(test_grown),     mock_test(test_failures),      mock_test(test_optional),
+        mock_test(test_options),   mock_test(test_compiles_once), mock_test(test_idle_programs),
+        mock_test(test_donation),  mock_test(test_failed_run),    mock_test(test_out_of_memory),
+        mock_test(test_memory),    mock_test(test_cache),         mock_test(test_cache_no_memory),
+        mock_test(test_no_memory),
     };
+    unsetenv("WEFT_CACHE");
     return cmocka_run_group_tests_name("pjrt", tests, NULL, NULL);
 }

@@ -624,7 +624,8 @@ static void compare_models(const model_run *r, const model_run *f32, const pm_co
     assert_true(grads <= GRAD_ROUNDOFFS * unit);
     assert_true(logits > 0.01 * unit); /* it did compute in another type */
     assert_true((double)after < 0.75 * (double)before);
-    assert_true((double)r->memory.activations < 0.75 * (double)f32->memory.activations);
+    if (strcmp(device_under_test(), "cpu") == 0) /* what plugins take is theirs to say */
+        assert_true((double)r->memory.activations < 0.75 * (double)f32->memory.activations);
     assert_int_equal(r->memory.states, f32->memory.states);
 }
 

@@ -132,62 +132,76 @@ wf_status wf_file_read(wf_ctx *ctx, const char *path, size_t limit, char **text,
     return status;
 }
 
-static wf_status write_fd(wf_ctx *ctx, const char *path, int fd, const char *bytes, size_t size)
+/* The number of the error, or 0. */
+static int write_all(int fd, const wf_piece *pieces, int n)
 {
-    while (size > 0) {
-        ssize_t n = write(fd, bytes, size);
-        if (n < 0 && errno != EINTR)
-            return fail_errno(ctx, "write", path, errno);
-        if (n > 0) {
-            bytes += n;
-            size -= (size_t)n;
+    for (int i = 0; i < n; i++) {
+        const char *at = pieces[i].data;
+        for (size_t left = pieces[i].bytes; left > 0;) {
+            ssize_t written = write(fd, at, left);
+            if (written < 0 && errno != EINTR)
+                return errno;
+            at += written > 0 ? written : 0;
+            left -= written > 0 ? (size_t)written : 0;
         }
     }
-    return WF_OK;
+    return 0;
 }
 
-/* Devices, pipes and links are written to; to rename over /dev/stdout would take it away. */
-static bool is_no_plain_file(const char *path)
+/* Under another name at first; mkstemp's files are for their owner alone, mode says otherwise. */
+static wf_status replace(wf_ctx *ctx, const char *path, const wf_piece *pieces, int n, mode_t mode)
 {
-    struct stat st;
-    return lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    size_t bytes = strlen(path) + sizeof ".XXXXXX";
+    char *name = wf_mem_new(ctx, bytes);
+    if (!name)
+        return WF_ERR_MEMORY;
+    snprintf(name, bytes, "%s.XXXXXX", path);
+    int fd = mkstemp(name), error = fd < 0 ? errno : write_all(fd, pieces, n);
+    if (error == 0 && fchmod(fd, mode) != 0)
+        error = errno;
+    if (fd >= 0 && close(fd) != 0 && error == 0)
+        error = errno;
+    if (error == 0 && rename(name, path) != 0)
+        error = errno;
+    if (error != 0 && fd >= 0)
+        unlink(name);
+    wf_mem_free(ctx, name);
+    return error == 0 ? WF_OK : fail_errno(ctx, fd < 0 ? "create" : "write", path, error);
 }
 
-static wf_status write_through(wf_ctx *ctx, const char *path, const char *bytes, size_t size)
+wf_status wf_file_replace(wf_ctx *ctx, const char *path, const wf_piece *pieces, int n)
 {
-    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
-    if (fd < 0)
-        return fail_errno(ctx, "open", path, errno);
-    wf_status status = write_fd(ctx, path, fd, bytes, size);
-    if (close(fd) != 0 && status == WF_OK)
-        status = fail_errno(ctx, "write", path, errno);
-    return status;
+    return replace(ctx, path, pieces, n, S_IRUSR | S_IWUSR);
+}
+
+static wf_status write_through(wf_ctx *ctx, const char *path, const wf_piece *piece)
+{
+    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC), error = fd < 0 ? errno : 0;
+    if (error == 0)
+        error = write_all(fd, piece, 1);
+    if (fd >= 0 && close(fd) != 0 && error == 0)
+        error = errno;
+    return error == 0 ? WF_OK : fail_errno(ctx, fd < 0 ? "open" : "write", path, error);
 }
 
 wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t size)
 {
-    if (is_no_plain_file(path))
-        return write_through(ctx, path, bytes, size);
-    size_t length = strlen(path);
-    char *name = wf_mem_new(ctx, length + sizeof ".XXXXXX");
-    if (!name)
-        return WF_ERR_MEMORY;
-    memcpy(name, path, length);
-    memcpy(name + length, ".XXXXXX", sizeof ".XXXXXX");
-    int fd = mkstemp(name);
-    wf_status status = fd < 0 ? fail_errno(ctx, "create", path, errno) : WF_OK;
-    if (status == WF_OK)
-        status = write_fd(ctx, path, fd, bytes, size);
-    mode_t mask = umask(0); /* mkstemp's files are for nobody else: this one is an ordinary file */
+    const wf_piece piece = {bytes, size};
+    struct stat st;
+    /* To rename over /dev/stdout would take it away. */
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return write_through(ctx, path, &piece);
+    mode_t mask = umask(0); /* there is no other way to ask for it */
     umask(mask);
-    if (status == WF_OK && fchmod(fd, 0666 & ~mask) != 0)
-        status = fail_errno(ctx, "write", path, errno);
-    if (fd >= 0 && close(fd) != 0 && status == WF_OK)
-        status = fail_errno(ctx, "write", path, errno);
-    if (status == WF_OK && rename(name, path) != 0)
-        status = fail_errno(ctx, "create", path, errno);
-    if (status != WF_OK && fd >= 0)
-        unlink(name);
-    wf_mem_free(ctx, name);
-    return status;
+    return replace(ctx, path, &piece, 1, 0666 & ~mask);
+}
+
+bool wf_file_look(const char *path, wf_file_stamp *out)
+{
+    struct stat st;
+    *out = (wf_file_stamp){0};
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return false;
+    *out = (wf_file_stamp){(uint64_t)st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+    return true;
 }

@@ -28,4 +28,22 @@ wf_status wf_file_read(wf_ctx *ctx, const char *path, size_t limit, char **text,
  * written to as it stands. */
 wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t size);
 
+/* What tells a file from another that was put in its place. */
+typedef struct {
+    uint64_t bytes;
+    int64_t seconds, nanoseconds; /* of its last change */
+} wf_file_stamp;
+
+/* false: there is no such regular file, or it cannot be looked at. */
+bool wf_file_look(const char *path, wf_file_stamp *out);
+
+typedef struct {
+    const void *data;
+    size_t bytes;
+} wf_piece;
+
+/* Makes a file of these pieces, in place of what has that name: others see the old one or the whole
+ * new one. Its folder must exist. The owner alone may read it. */
+wf_status wf_file_replace(wf_ctx *ctx, const char *path, const wf_piece *pieces, int n);
+
 #endif

@@ -88,12 +88,22 @@ size_t wf_kernel_target_workspace(const wf_target *target, const wf_node *n)
 
 /* ---- Buffers ---- */
 
-wf_status wf_buffer_new(wf_device *device, size_t bytes, wf_buffer **out)
+void wf_device_take(wf_device *device, size_t bytes)
 {
-    WF_TRY(device->ops->buffer_new(device, bytes, out));
     device->bytes += bytes;
     if (device->bytes > device->peak_bytes)
         device->peak_bytes = device->bytes;
+}
+
+void wf_device_give_back(wf_device *device, size_t bytes)
+{
+    device->bytes -= bytes;
+}
+
+wf_status wf_buffer_new(wf_device *device, size_t bytes, wf_buffer **out)
+{
+    WF_TRY(device->ops->buffer_new(device, bytes, out));
+    wf_device_take(device, bytes);
     return WF_OK;
 }
 
@@ -102,7 +112,7 @@ void wf_buffer_free(wf_buffer *buffer)
     if (!buffer)
         return;
     if (!buffer->borrowed)
-        buffer->device->bytes -= buffer->bytes;
+        wf_device_give_back(buffer->device, buffer->bytes);
     buffer->device->ops->buffer_free(buffer);
 }
 

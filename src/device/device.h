@@ -99,7 +99,11 @@ struct wf_device_ops {
                       wf_memory *out);
 };
 
-/* All buffers are made and freed here, where the device's account is kept. Contents are zeros. */
+/* The device's account, for memory that is not in buffers made below. */
+void wf_device_take(wf_device *device, size_t bytes);
+void wf_device_give_back(wf_device *device, size_t bytes);
+
+/* All buffers are made and freed here, where the account is kept. Contents are zeros. */
 wf_status wf_buffer_new(wf_device *device, size_t bytes, wf_buffer **out);
 /* NULL is allowed. */
 void wf_buffer_free(wf_buffer *buffer);

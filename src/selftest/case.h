@@ -14,8 +14,8 @@
 #include "graph/graph.h"
 #include "selftest/number.h"
 
-#define WF_CASE_OPERANDS 16
-#define WF_CASE_READS 16
+#define WF_CASE_OPERANDS 24
+#define WF_CASE_READS 24
 
 typedef struct wf_case wf_case;
 
@@ -145,6 +145,9 @@ wf_status wf_case_read(wf_case *c, const char *name, wf_value *value, const void
 /* Compiles `graph` (the case's own, or one made from it) and runs it on the operands. The results
  * are in read[].bytes. A second run must give the same bits: *repeats. */
 wf_status wf_case_run(wf_case *c, wf_graph *graph, wf_device *device, bool *repeats);
+/* The same with passes: wf_case_run looks at kernels and leaves out those that change nodes. */
+wf_status wf_case_run_with(wf_case *c, wf_graph *graph, wf_device *device,
+                           const wf_compile_options *options, bool *repeats);
 
 /* The reference for all nodes up to the node under test. */
 typedef struct {

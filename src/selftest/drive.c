@@ -55,14 +55,14 @@ static wf_status run_again(wf_case *c, wf_session *session, wf_exec *exec, bool 
     return WF_OK;
 }
 
-wf_status wf_case_run(wf_case *c, wf_graph *graph, wf_device *device, bool *repeats)
+wf_status wf_case_run_with(wf_case *c, wf_graph *graph, wf_device *device,
+                           const wf_compile_options *options, bool *repeats)
 {
-    const wf_compile_options as_written = {.without = WF_PASS_FOLD | WF_PASS_FUSE};
     wf_session *session = NULL;
     wf_exec *exec = NULL;
     wf_status status = wf_session_new(device, &session);
-    if (!status) /* as it is written: it is kernels that are looked at */
-        status = wf_compile_with(session, graph, &as_written, &exec);
+    if (!status)
+        status = wf_compile_with(session, graph, options, &exec);
     if (!status)
         status = write_operands(c, session, exec, false);
     if (!status)
@@ -74,4 +74,10 @@ wf_status wf_case_run(wf_case *c, wf_graph *graph, wf_device *device, bool *repe
     wf_exec_free(exec);
     wf_session_free(session);
     return status;
+}
+
+wf_status wf_case_run(wf_case *c, wf_graph *graph, wf_device *device, bool *repeats)
+{
+    const wf_compile_options as_written = {.without = WF_PASS_FOLD | WF_PASS_FUSE};
+    return wf_case_run_with(c, graph, device, &as_written, repeats);
 }

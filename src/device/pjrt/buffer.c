@@ -39,6 +39,30 @@ void wf_pjrt_buffer_replace(wf_pjrt_buffer *b, void *handle)
 {
     wf_pjrt_destroy(plugin_of(b), PJRT_BUFFER_DESTROY, b->handle);
     b->handle = handle;
+    b->lost = false;
+}
+
+void wf_pjrt_buffer_check(wf_pjrt_buffer *b)
+{
+    wf_pjrt_plugin *p = plugin_of(b);
+    pjrt_deleted_args args = {.buffer = b->handle};
+    if (!b->handle || !wf_pjrt_has(p, PJRT_BUFFER_IS_DELETED) ||
+        wf_pjrt_call(p, PJRT_BUFFER_IS_DELETED, &args, deleted, "ask for an array") != WF_OK ||
+        !args.deleted)
+        return;
+    wf_pjrt_buffer_replace(b, NULL);
+    b->lost = true;
+}
+
+/* Zeros in place of what was lost would go unnoticed. */
+static wf_status check_lost(const wf_pjrt_buffer *b)
+{
+    if (!b->lost)
+        return WF_OK;
+    return wf_fail(
+        b->head.device->ctx, WF_ERR_DEVICE,
+        "pjrt lost an array of %zu bytes in a run that failed: it has to be written anew",
+        b->head.bytes);
 }
 
 static int element_type(wf_type type)
@@ -85,6 +109,7 @@ wf_status wf_pjrt_buffer_touch(wf_pjrt_buffer *b)
     static const int64_t still[WF_MAX_RANK];
     static const uint32_t zero;
     wf_ctx *ctx = b->head.device->ctx;
+    WF_TRY(check_lost(b));
     if (b->handle || b->head.bytes == 0 || upload(b, &zero, still) == WF_OK)
         return WF_OK;
     void *zeros = wf_mem_new(ctx, b->head.bytes);
@@ -100,6 +125,7 @@ wf_status wf_pjrt_buffer_read(const wf_pjrt_buffer *b, void *to)
 {
     wf_pjrt_plugin *p = plugin_of(b);
     int64_t order[WF_MAX_RANK];
+    WF_TRY(check_lost(b));
     if (b->head.bytes == 0)
         return WF_OK;
     if (!b->handle) {

@@ -2,10 +2,10 @@
 /*
  * exec.c - executables of the pjrt device.
  *
- * Programs are kept by their text as long as the device is open: compiling takes a plugin from
- * milliseconds to minutes, and sessions that come and go often bring the same graphs. A run hands
- * over handles and gets handles; a state that the program changes gets a new one, which the plugin
- * has put in the memory of the old one.
+ * A run hands over handles and gets handles; a state that the program changes gets a new one, which the
+ * plugin has put in the memory of the old one. Inputs and outputs have arrays of their own, which are
+ * in the device's account while the executable lives, and what the program takes for itself while it
+ * runs.
  */
 #include <string.h>
 
@@ -13,8 +13,6 @@
 #include "base/mem.h"
 #include "device/pjrt/pjrt.h"
 #include "graph/lower/stablehlo.h"
-
-#define IDLE_PROGRAMS 64 /* kept although no executable uses them */
 
 typedef struct {
     wf_exec head;
@@ -33,101 +31,6 @@ static wf_pjrt_device *device_of(const wf_exec *exec)
     return (wf_pjrt_device *)exec->session->device;
 }
 
-/* ---- Programs ---- */
-
-static uint64_t hash_text(const char *text, size_t bytes) /* FNV-1a */
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
-    return h;
-}
-
-static void program_free(wf_pjrt_device *d, wf_pjrt_program *program)
-{
-    wf_pjrt_destroy(&d->plugin, PJRT_EXECUTABLE_DESTROY, program->executable);
-    wf_mem_free(d->head.ctx, program->text);
-    wf_mem_free(d->head.ctx, program);
-}
-
-void wf_pjrt_programs_free(wf_pjrt_device *d)
-{
-    while (d->programs) {
-        wf_pjrt_program *next = d->programs->next;
-        program_free(d, d->programs);
-        d->programs = next;
-    }
-}
-
-/* Frees those idle programs that are older than the latest IDLE_PROGRAMS of them. */
-static void drop_old_programs(wf_pjrt_device *d)
-{
-    int idle = 0;
-    for (wf_pjrt_program **at = &d->programs; *at;) {
-        wf_pjrt_program *program = *at;
-        if (program->users == 0 && ++idle > IDLE_PROGRAMS) {
-            *at = program->next;
-            program_free(d, program);
-        } else {
-            at = &program->next;
-        }
-    }
-}
-
-/* Serialized CompileOptionsProtos: one replica, one partition; and the same with the flag that makes
- * XLA's maximum and minimum on processors what StableHLO says: NaN where an operand is NaN. */
-#define PLAIN_OPTIONS "\x1A\x04\x20\x01\x28\x01"
-static const char plain_options[] = PLAIN_OPTIONS;
-static const char cpu_options[] = PLAIN_OPTIONS "\x3A\x21\x0A\x1B"
-                                                "xla_cpu_enable_fast_min_max"
-                                                "\x12\x02\x10\x00";
-
-static wf_status compile_text(wf_pjrt_device *d, wf_pjrt_program *program)
-{
-    bool cpu = strcmp(d->plugin.platform, "cpu") == 0;
-    pjrt_program code = {.size = offsetof(pjrt_program, spare),
-                         .code = program->text,
-                         .bytes = program->bytes,
-                         .format = "mlir",
-                         .format_bytes = 4};
-    pjrt_compile_args args = {.client = d->plugin.client,
-                              .program = &code,
-                              .options = cpu ? cpu_options : plain_options,
-                              .option_bytes =
-                                  (cpu ? sizeof cpu_options : sizeof plain_options) - 1};
-    WF_TRY(wf_pjrt_call(&d->plugin, PJRT_CLIENT_COMPILE, &args, executable, "compile a graph"));
-    program->executable = args.executable;
-    return WF_OK;
-}
-
-/* Finds or compiles the program of this text, which is taken over, and counts a user. */
-static wf_status get_program(wf_pjrt_device *d, char *text, size_t bytes, wf_pjrt_program **out)
-{
-    uint64_t hash = hash_text(text, bytes);
-    for (wf_pjrt_program *p = d->programs; p; p = p->next)
-        if (p->hash == hash && p->bytes == bytes && memcmp(p->text, text, bytes) == 0) {
-            wf_mem_free(d->head.ctx, text);
-            p->users++;
-            *out = p;
-            return WF_OK;
-        }
-    wf_pjrt_program *p = wf_mem_new(d->head.ctx, sizeof *p);
-    if (!p) {
-        wf_mem_free(d->head.ctx, text);
-        return WF_ERR_MEMORY;
-    }
-    *p = (wf_pjrt_program){.text = text, .bytes = bytes, .hash = hash, .users = 1};
-    wf_status status = compile_text(d, p);
-    if (status != WF_OK) {
-        program_free(d, p);
-        return status;
-    }
-    p->next = d->programs;
-    d->programs = p;
-    *out = p;
-    return WF_OK;
-}
-
 /* ---- Binding ---- */
 
 /* A port, and the buffer behind it. */
@@ -144,6 +47,7 @@ static wf_status bind_port(pjrt_exec *e, const char *name, const wf_value *v, wf
     b->type = v->type;
     b->shape = v->shape;
     e->head.memory.ports += out->bytes;
+    wf_device_take(b->head.device, out->bytes);
     return out->name ? WF_OK : WF_ERR_MEMORY;
 }
 
@@ -227,9 +131,8 @@ static void exec_free(wf_exec *exec)
     wf_pjrt_device *d = device_of(exec);
     for (int i = 0; i < e->own_count; i++)
         wf_pjrt_buffer_replace(&e->own[i], NULL);
-    if (e->program)
-        e->program->users--;
-    drop_old_programs(d);
+    wf_device_give_back(&d->head, e->head.memory.ports);
+    wf_pjrt_program_release(d, e->program);
     wf_arena_free(&e->arena);
     wf_mem_free(d->head.ctx, e);
 }
@@ -250,7 +153,7 @@ static wf_status execute(pjrt_exec *e, void **event)
     pjrt_execute_options options = {.size = p->execute_options};
     void *const *args = e->arg_handles;
     void **results = e->result_handles;
-    pjrt_execute_args call = {.executable = e->program->executable,
+    pjrt_execute_args call = {.executable = e->program->loaded,
                               .options = &options,
                               .args = &args,
                               .device_count = 1,
@@ -260,6 +163,18 @@ static wf_status execute(pjrt_exec *e, void **event)
     return wf_pjrt_call(p, PJRT_EXECUTE, &call, device, "run a program");
 }
 
+/* The outputs of the run before are freed first, or else there would be two of each for a while. */
+static wf_status make_ready(pjrt_exec *e)
+{
+    for (int i = 0; i < e->arg_count; i++) {
+        WF_TRY(wf_pjrt_buffer_touch(e->args[i]));
+        e->arg_handles[i] = e->args[i]->handle;
+    }
+    for (int i = 0; i < e->head.output_count; i++)
+        wf_pjrt_buffer_replace(&e->own[e->head.outputs[i].where], NULL);
+    return WF_OK;
+}
+
 /* Returns when the plugin has taken the work; whoever reads waits. */
 static wf_status exec_run(wf_exec *exec)
 {
@@ -267,11 +182,15 @@ static wf_status exec_run(wf_exec *exec)
     wf_pjrt_queue *queue = (wf_pjrt_queue *)exec->session->queue;
     uint64_t begin = wf_clock_ns();
     void *event = NULL;
-    for (int i = 0; i < e->arg_count; i++) {
-        WF_TRY(wf_pjrt_buffer_touch(e->args[i]));
-        e->arg_handles[i] = e->args[i]->handle;
+    WF_TRY(make_ready(e));
+    wf_device_take(exec->session->device, e->program->temporary);
+    wf_status status = execute(e, &event);
+    wf_device_give_back(exec->session->device, e->program->temporary);
+    if (status != WF_OK) { /* some plugins have taken what was donated by then */
+        for (int i = 0; i < e->arg_count; i++)
+            wf_pjrt_buffer_check(e->args[i]);
+        return status;
     }
-    WF_TRY(execute(e, &event));
     for (int i = 0; i < e->result_count; i++)
         wf_pjrt_buffer_replace(e->results[i], e->result_handles[i]);
     /* The event before it need not be waited for: what failed there fails here, or was not used. */
@@ -300,6 +219,12 @@ static const wf_exec_ops pjrt_exec_ops = {
     .free = exec_free,
 };
 
+static bool has_emitter(const wf_node *n, void *user)
+{
+    (void)user;
+    return wf_stablehlo_has(n->op);
+}
+
 /* `graph` is down to ops that have a form in programs. */
 static wf_status build(pjrt_exec *e, const wf_graph *graph)
 {
@@ -311,36 +236,13 @@ static wf_status build(pjrt_exec *e, const wf_graph *graph)
     if (status == WF_OK)
         status = bind_edges(e, &lowered);
     if (status == WF_OK) {
-        status = get_program(device_of(&e->head), lowered.text, lowered.bytes, &e->program);
+        status = wf_pjrt_program_get(device_of(&e->head), lowered.text, lowered.bytes, &e->program);
         lowered.text = NULL;
     }
+    if (status == WF_OK)
+        e->head.memory.activations = e->program->temporary;
     wf_hlo_program_free(&lowered);
     return status;
-}
-
-static bool has_emitter(const wf_node *n, void *user)
-{
-    (void)user;
-    return wf_stablehlo_has(n->op);
-}
-
-/* Inputs, outputs and states are ours. What else a program needs, the plugin gives it. */
-wf_status wf_pjrt_plan(wf_device *device, wf_graph *graph, const wf_compile_options *options,
-                       wf_memory *out)
-{
-    (void)device, (void)options;
-    WF_TRY(wf_graph_verify(graph));
-    for (int i = 0; i < graph->node_count; i++) {
-        const wf_node *n = graph->nodes[i];
-        size_t bytes = wf_type_bytes(n->out[0].type, wf_dims_count(&n->out[0].shape));
-        out->states += n->op == WF_OP_state ? bytes : 0;
-        out->ports += n->op == WF_OP_input ? bytes : 0;
-    }
-    for (int i = 0; i < graph->output_count; i++) {
-        const wf_value *v = graph->outputs[i].value;
-        out->ports += wf_type_bytes(v->type, wf_dims_count(&v->shape));
-    }
-    return WF_OK;
 }
 
 /* Compilers of programs fuse, order and place better than we could from outside: of our passes none
@@ -366,5 +268,47 @@ wf_status wf_pjrt_compile(wf_session *session, wf_graph *graph, const wf_compile
         *out = &e->head;
     else if (e)
         exec_free(&e->head);
+    return status;
+}
+
+/* ---- Planning ---- */
+
+static void count_ports(const wf_graph *g, wf_memory *out)
+{
+    for (int i = 0; i < g->node_count; i++) {
+        const wf_node *n = g->nodes[i];
+        size_t bytes = wf_type_bytes(n->out[0].type, wf_dims_count(&n->out[0].shape));
+        out->states += n->op == WF_OP_state ? bytes : 0;
+        out->ports += n->op == WF_OP_input ? bytes : 0;
+    }
+    for (int i = 0; i < g->output_count; i++) {
+        const wf_value *v = g->outputs[i].value;
+        out->ports += wf_type_bytes(v->type, wf_dims_count(&v->shape));
+    }
+}
+
+/* Inputs, outputs and states are ours. What else a program needs only the plugin knows, and only once
+ * it has compiled it; a compilation that follows finds that program. */
+wf_status wf_pjrt_plan(wf_device *device, wf_graph *graph, const wf_compile_options *options,
+                       wf_memory *out)
+{
+    wf_pjrt_device *d = (wf_pjrt_device *)device;
+    wf_graph *core;
+    wf_hlo_program lowered;
+    wf_pjrt_program *program;
+    (void)options;
+    WF_TRY(wf_pass_expand(graph, has_emitter, NULL, &core));
+    count_ports(core, out);
+    wf_status status = wf_lower_stablehlo(core, &lowered);
+    if (status == WF_OK) {
+        status = wf_pjrt_program_get(d, lowered.text, lowered.bytes, &program);
+        lowered.text = NULL;
+        wf_hlo_program_free(&lowered);
+    }
+    if (status == WF_OK) {
+        out->activations = program->temporary;
+        wf_pjrt_program_release(d, program);
+    }
+    wf_graph_free(core);
     return status;
 }

@@ -23,14 +23,14 @@ static bool supports(const wf_target *target, const wf_node *n)
 
 static wf_status pjrt_open(wf_ctx *ctx, const char *options, wf_device **out)
 {
-    const char *path = *options ? options : getenv(PLUGIN_VARIABLE);
-    if (!path || !*path)
+    const char *spec = *options ? options : getenv(PLUGIN_VARIABLE);
+    if (!spec || !*spec)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "pjrt needs a plugin: name it, pjrt:PLUGIN.so, or set " PLUGIN_VARIABLE);
     wf_pjrt_device *d = wf_mem_new(ctx, sizeof *d);
     if (!d)
         return WF_ERR_MEMORY;
-    wf_status status = wf_pjrt_open(ctx, path, &d->plugin);
+    wf_status status = wf_pjrt_open(ctx, spec, &d->plugin);
     if (status != WF_OK) {
         wf_mem_free(ctx, d);
         return status;
@@ -136,7 +136,8 @@ static wf_status event_wait(wf_event *event)
 const wf_device_ops wf_pjrt_device_ops = {
     .size = sizeof wf_pjrt_device_ops,
     .kind = "pjrt",
-    .doc = "whatever a PJRT plugin drives; pjrt:PLUGIN.so, or its path in " PLUGIN_VARIABLE,
+    .doc =
+        "whatever a PJRT plugin drives; pjrt:PLUGIN.so,OPTION=VALUE,... or that in " PLUGIN_VARIABLE,
     .open = pjrt_open,
     .close = pjrt_close,
     .buffer_new = wf_pjrt_buffer_new,

@@ -40,15 +40,22 @@ enum {
     PJRT_CLIENT_CREATE = 10,
     PJRT_CLIENT_DESTROY = 11,
     PJRT_CLIENT_PLATFORM_NAME = 12,
-    PJRT_CLIENT_DEVICES = 16, /* those that this process can use */
+    PJRT_CLIENT_PLATFORM_VERSION = 14, /* optional */
+    PJRT_CLIENT_DEVICES = 16,          /* those that this process can use */
     PJRT_CLIENT_COMPILE = 20,
     PJRT_CLIENT_FROM_HOST = 22,
-    PJRT_EXECUTABLE_DESTROY = 50, /* of a loaded one */
+    PJRT_EXECUTABLE_DESTROY = 40,   /* optional */
+    PJRT_EXECUTABLE_SERIALIZE = 49, /* optional */
+    PJRT_LOADED_DESTROY = 50,
+    PJRT_LOADED_EXECUTABLE = 51, /* optional: the executable of a loaded one */
     PJRT_EXECUTE = 55,
+    PJRT_LOAD = 56, /* optional: from what was serialized */
     PJRT_BUFFER_DESTROY = 58,
+    PJRT_BUFFER_IS_DELETED = 68, /* optional */
     PJRT_BUFFER_TO_HOST = 70,
-    PJRT_BUFFER_POINTER = 73, /* optional */
-    PJRT_SLOTS = 74
+    PJRT_BUFFER_POINTER = 73,    /* optional */
+    PJRT_EXECUTABLE_MEMORY = 96, /* optional */
+    PJRT_SLOTS = 97
 };
 
 /* Element types. */
@@ -64,7 +71,7 @@ enum {
 };
 
 /* Codes of errors, as in gRPC. */
-enum { PJRT_RESOURCE_EXHAUSTED = 8, PJRT_UNIMPLEMENTED = 12 };
+enum { PJRT_INVALID_ARGUMENT = 3, PJRT_RESOURCE_EXHAUSTED = 8, PJRT_UNIMPLEMENTED = 12 };
 
 #define PJRT_HEAD \
     size_t size;  \
@@ -92,9 +99,28 @@ typedef struct {
     char spare[PJRT_SPARE];
 } pjrt_code_args;
 
+/* Kinds of named values. */
+enum { PJRT_TEXT = 0, PJRT_INTEGER = 1, PJRT_LIST = 2, PJRT_REAL = 3, PJRT_TRUTH = 4 };
+
+/* They lie in arrays, so there is no spare tail. */
 typedef struct {
     PJRT_HEAD;
-    const void *options;
+    const char *name;
+    size_t name_bytes;
+    int kind;
+    union {
+        const char *text;
+        int64_t integer;
+        const int64_t *list;
+        float real;
+        bool truth;
+    } value;
+    size_t count; /* of bytes in a text, of numbers in a list, else 1 */
+} pjrt_named_value;
+
+typedef struct {
+    PJRT_HEAD;
+    const pjrt_named_value *options;
     size_t option_count;
     void *get, *get_arg, *put, *put_arg;
     void *client;                /* out */
@@ -136,6 +162,45 @@ typedef struct {
     void *executable; /* out */
     char spare[PJRT_SPARE];
 } pjrt_compile_args;
+
+/* The executable behind a loaded one, to be destroyed. */
+typedef struct {
+    PJRT_HEAD;
+    void *loaded;
+    void *executable; /* out */
+    char spare[PJRT_SPARE];
+} pjrt_executable_args;
+
+typedef struct {
+    PJRT_HEAD;
+    void *executable;
+    const char *data; /* out */
+    size_t bytes;     /* out */
+    void *owner;      /* out: of the data */
+    void (*release)(void *owner);
+    char spare[PJRT_SPARE];
+} pjrt_serialize_args;
+
+typedef struct {
+    PJRT_HEAD;
+    void *client;
+    const char *data;
+    size_t bytes;
+    void *loaded;        /* out */
+    const char *options; /* since 0.71; NULL: those that it was compiled with */
+    size_t option_bytes;
+    void *more; /* since 0.111 */
+    char spare[PJRT_SPARE];
+} pjrt_load_args;
+
+/* What a compiled program says it needs, in bytes. All numbers are out; later versions have more. */
+typedef struct {
+    PJRT_HEAD;
+    void *executable;
+    int64_t code, arguments, results, aliased, temporary;
+    int64_t host_code, host_arguments, host_results, host_aliased, host_temporary;
+    char spare[PJRT_SPARE];
+} pjrt_memory_args;
 
 typedef struct {
     PJRT_HEAD;
@@ -185,6 +250,13 @@ typedef struct {
     uintptr_t pointer; /* out */
     char spare[PJRT_SPARE];
 } pjrt_pointer_args;
+
+typedef struct {
+    PJRT_HEAD;
+    void *buffer;
+    bool deleted; /* out */
+    char spare[PJRT_SPARE];
+} pjrt_deleted_args;
 
 /* All zero but for the size. */
 typedef struct {

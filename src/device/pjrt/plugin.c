@@ -16,19 +16,20 @@ typedef struct {
     size_t size;
 } version_size;
 
-static const version_size client_create_sizes[] = {{0, 72}, {61, 88}};
-static const version_size execute_options_sizes[] = {
-    {0, 52}, {46, 72}, {64, 80}, {76, 88}, {78, 112}, {97, 120}, {108, 121}, {112, 144},
+/* Each row ends with a size of 0. */
+static const version_size sizes[][9] = {
+    [WF_PJRT_CLIENT_CREATE] = {{0, 72}, {61, 88}},
+    [WF_PJRT_LOAD] = {{0, 48}, {71, 64}, {111, 72}},
+    [WF_PJRT_EXECUTE_OPTIONS] =
+        {{0, 52}, {46, 72}, {64, 80}, {76, 88}, {78, 112}, {97, 120}, {108, 121}, {112, 144}},
 };
 
-#define SIZE_AT(table, minor) size_at(table, sizeof(table) / sizeof *(table), minor)
-
-static size_t size_at(const version_size *table, size_t n, int minor)
+size_t wf_pjrt_size(const wf_pjrt_plugin *p, wf_pjrt_struct which)
 {
-    size_t size = table[0].size;
-    for (size_t i = 1; i < n && table[i].minor <= minor; i++)
-        size = table[i].size;
-    return size;
+    const version_size *row = sizes[which];
+    while (row[1].size && row[1].minor <= p->api->version.minor)
+        row++;
+    return row->size;
 }
 
 /* ---- Errors ---- */
@@ -46,6 +47,11 @@ static void *call(const pjrt_api *api, int slot, void *args)
     void *address = slot_of(api, slot);
     memcpy(&fn, &address, sizeof fn);
     return fn ? fn(args) : NULL;
+}
+
+bool wf_pjrt_has(const wf_pjrt_plugin *p, int slot)
+{
+    return slot_of(p->api, slot) != NULL;
 }
 
 void wf_pjrt_destroy(wf_pjrt_plugin *p, int slot, void *handle)
@@ -80,6 +86,7 @@ static wf_status status_of(wf_pjrt_plugin *p, const void *error)
 {
     pjrt_code_args args = {.size = 28, .error = error};
     call(p->api, PJRT_ERROR_CODE, &args);
+    p->code = args.code;
     return args.code == PJRT_RESOURCE_EXHAUSTED ? WF_ERR_MEMORY
            : args.code == PJRT_UNIMPLEMENTED    ? WF_ERR_UNSUPPORTED
                                                 : WF_ERR_DEVICE;
@@ -162,10 +169,10 @@ static const int needed[] = {
     PJRT_ERROR_DESTROY,        PJRT_ERROR_MESSAGE,  PJRT_ERROR_CODE,     PJRT_PLUGIN_INITIALIZE,
     PJRT_EVENT_DESTROY,        PJRT_EVENT_AWAIT,    PJRT_CLIENT_CREATE,  PJRT_CLIENT_DESTROY,
     PJRT_CLIENT_PLATFORM_NAME, PJRT_CLIENT_DEVICES, PJRT_CLIENT_COMPILE, PJRT_CLIENT_FROM_HOST,
-    PJRT_EXECUTABLE_DESTROY,   PJRT_EXECUTE,        PJRT_BUFFER_DESTROY, PJRT_BUFFER_TO_HOST,
+    PJRT_LOADED_DESTROY,       PJRT_EXECUTE,        PJRT_BUFFER_DESTROY, PJRT_BUFFER_TO_HOST,
 };
 
-static wf_status load(wf_pjrt_plugin *p, const char *path)
+static wf_status find_table(wf_pjrt_plugin *p, const char *path)
 {
     const pjrt_api *(*get)(void);
     setenv("TF_CPP_MIN_LOG_LEVEL", "2", 0); /* XLA would log to stderr */
@@ -194,42 +201,11 @@ static wf_status load(wf_pjrt_plugin *p, const char *path)
     return WF_OK;
 }
 
-static wf_status create_client(wf_pjrt_plugin *p)
+wf_status wf_pjrt_load(wf_pjrt_plugin *p, const char *path)
 {
-    size_t create_size = SIZE_AT(client_create_sizes, p->api->version.minor);
-    p->execute_options = SIZE_AT(execute_options_sizes, p->api->version.minor);
     pjrt_handle_args nothing = {0};
-    WF_TRY(wf_pjrt_call(p, PJRT_PLUGIN_INITIALIZE, &nothing, extensions, "initialize the plugin"));
-    pjrt_client_args create = {0};
-    WF_TRY(wf_pjrt_call_sized(p, PJRT_CLIENT_CREATE, &create, create_size, "make a client"));
-    p->client = create.client;
-
-    pjrt_name_args name = {.client = p->client};
-    WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_NAME, &name, bytes, "ask for the platform"));
-    snprintf(p->platform, sizeof p->platform, "%.*s", name.bytes < 31 ? (int)name.bytes : 31,
-             name.text ? name.text : "");
-    pjrt_devices_args devices = {.client = p->client};
-    WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_DEVICES, &devices, count, "list the devices"));
-    if (devices.count == 0)
-        return wf_fail(p->ctx, WF_ERR_DEVICE, "the %s plugin has no device here", p->platform);
-    p->device = devices.devices[0];
-    return WF_OK;
-}
-
-wf_status wf_pjrt_open(wf_ctx *ctx, const char *path, wf_pjrt_plugin *p)
-{
-    *p = (wf_pjrt_plugin){.ctx = ctx};
-    wf_status status = load(p, path);
-    if (status == WF_OK)
-        status = create_client(p);
-    if (status != WF_OK)
-        wf_pjrt_close(p);
-    return status;
-}
-
-void wf_pjrt_close(wf_pjrt_plugin *p)
-{
-    if (p->client)
-        wf_pjrt_destroy(p, PJRT_CLIENT_DESTROY, p->client);
-    p->client = NULL;
+    WF_TRY(find_table(p, path));
+    p->execute_options = wf_pjrt_size(p, WF_PJRT_EXECUTE_OPTIONS);
+    wf_file_look(path, &p->stamp);
+    return wf_pjrt_call(p, PJRT_PLUGIN_INITIALIZE, &nothing, extensions, "initialize the plugin");
 }

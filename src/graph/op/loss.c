@@ -48,23 +48,33 @@ wf_status wf_grad_cross_entropy(wf_vjp *v)
     return WF_OK;
 }
 
+/* tanh of the capped logits, for logits in f32. */
+static wf_value *capped(wf_graph *g, wf_value *z, const wf_attr_cross_entropy *a)
+{
+    return wf_tanh(g, wf_scale(g, z, 1 / a->softcap));
+}
+
+/* Which class is the target, of [..., V]. */
+static wf_value *hits(wf_graph *g, wf_value *targets, int64_t classes)
+{
+    return wf_eq(g, wf_column(g, targets), wf_iota(g, 1, &classes, 0));
+}
+
 wf_status wf_expand_cross_entropy(wf_graph *g, const wf_node *n, wf_value *const *in,
                                   wf_value **out)
 {
     const wf_attr_cross_entropy *a = n->attr;
     uint32_t last = wf_last_axis(in[0]);
-    int64_t classes = wf_dims_last(&in[0]->shape);
     wf_value *targets = in[1];
     wf_value *z = wf_cast(g, in[0], WF_F32);
     if (a->softcap > 0)
-        z = wf_scale(g, wf_tanh(g, wf_scale(g, z, 1 / a->softcap)), a->softcap);
+        z = wf_scale(g, capped(g, z, a), a->softcap);
 
     wf_value *top = wf_max(g, z, last, true);
     wf_value *sum = wf_sum(g, wf_exp(g, wf_sub(g, z, top)), last, true);
     wf_value *lse = wf_reshape_to(g, wf_add(g, top, wf_log(g, sum)), &targets->shape);
 
-    wf_dims column = wf_dims_append(&targets->shape, 1);
-    wf_value *hit = wf_eq(g, wf_reshape_to(g, targets, &column), wf_iota(g, 1, &classes, 0));
+    wf_value *hit = hits(g, targets, wf_dims_last(&in[0]->shape));
     wf_value *picked = wf_sum(g, wf_where(g, hit, z, wf_like(g, z, 0)), last, false);
     wf_value *loss = wf_scale(g, wf_sub(g, lse, picked), 1 - a->label_smoothing);
     if (a->label_smoothing > 0) {
@@ -79,10 +89,35 @@ wf_status wf_expand_cross_entropy(wf_graph *g, const wf_node *n, wf_value *const
     return WF_OK;
 }
 
+/* With the probabilities p = exp(z - lse): p (1 + 2 z_loss lse) - (1 - smoothing) hit - smoothing / V,
+ * times dloss, and the slope of the cap. */
 wf_status wf_expand_cross_entropy_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                        wf_value **out)
 {
-    return wf_expand_vjp(g, WF_OP_cross_entropy, n->attr, &in[1], 2, in[0], (int[]){0}, 1, out);
+    const wf_attr_cross_entropy *a = n->attr;
+    int64_t classes = wf_dims_last(&in[1]->shape);
+    wf_value *targets = in[2], *lse = wf_column(g, in[3]);
+    wf_value *z = wf_cast(g, in[1], WF_F32), *t = NULL;
+    if (a->softcap > 0) {
+        t = capped(g, z, a);
+        z = wf_scale(g, t, a->softcap);
+    }
+    wf_value *p = wf_exp(g, wf_sub(g, z, lse));
+    if (a->z_loss != 0) {
+        wf_value *more = wf_scale(g, lse, 2 * a->z_loss);
+        p = wf_mul(g, p, wf_add(g, more, wf_like(g, more, 1)));
+    }
+    double spread = a->label_smoothing / (double)classes;
+    wf_value *wanted =
+        wf_where(g, hits(g, targets, classes), wf_like(g, z, 1 - a->label_smoothing + spread),
+                 wf_like(g, z, spread));
+    wf_value *dz = wf_mul(g, wf_sub(g, p, wanted), wf_column(g, in[0]));
+    if (t)
+        dz = wf_mul(g, dz, wf_sub(g, wf_like(g, t, 1), wf_mul(g, t, t)));
+    wf_value *ignored = wf_eq(g, targets, wf_like(g, targets, (double)a->ignore_index));
+    dz = wf_where(g, wf_column(g, ignored), wf_like(g, dz, 0), dz);
+    out[0] = wf_cast(g, dz, in[1]->type);
+    return WF_OK;
 }
 
 /* ---- head_loss: (x, w, targets, dloss?) -> loss, lse, dx?, dw? ---- */

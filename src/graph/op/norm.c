@@ -92,6 +92,27 @@ static wf_value *rsqrt_eps(wf_graph *g, wf_value *mean_square, const wf_attr_nor
     return wf_rsqrt(g, wf_add(g, mean_square, wf_like(g, mean_square, a->eps)));
 }
 
+/* Over all axes but the last. */
+static wf_value *sum_rows(wf_graph *g, wf_value *v, wf_type type)
+{
+    return wf_cast(g, wf_sum(g, wf_flatten_rows(g, v), 1, false), type);
+}
+
+/* What the two gradients share. h is x normalized, by statistics that were saved; its mean over the last
+ * axis was taken out when `centered`. in[first] is gamma, if there is one. Gives dx and dgamma. */
+static wf_value *expand_grad(wf_graph *g, const wf_node *n, wf_value *const *in, int first,
+                             wf_value *h, wf_value *rstd, bool centered, wf_value **out)
+{
+    wf_value *dy = wf_cast(g, in[0], WF_F32);
+    wf_value *dh = scaled_and_shifted(g, dy, n->nin > first ? in[first] : NULL, NULL);
+    wf_value *dx = wf_sub(g, dh, wf_mul(g, h, mean_last(g, wf_mul(g, dh, h))));
+    if (centered)
+        dx = wf_sub(g, dx, mean_last(g, dh));
+    out[0] = wf_cast(g, wf_mul(g, dx, rstd), in[1]->type);
+    out[1] = sum_rows(g, wf_mul(g, dy, h), n->out[1].type);
+    return dy;
+}
+
 /* ---- layer_norm ---- */
 
 wf_status wf_shape_layer_norm(wf_infer *r)
@@ -143,15 +164,14 @@ wf_status wf_expand_residual_layer_norm(wf_graph *g, const wf_node *n, wf_value 
     return expand_residual(g, n, in, WF_OP_layer_norm, out);
 }
 
-/* By the gradient of layer_norm's expansion, with zeros for beta: its gradient is dy summed. */
 wf_status wf_expand_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                     wf_value **out)
 {
-    int64_t c = wf_dims_last(&in[1]->shape);
-    wf_type type = n->nin > 4 ? in[4]->type : in[1]->type;
-    wf_value *gamma = n->nin > 4 ? in[4] : wf_fill(g, type, 1, &c, 1);
-    wf_value *forward[] = {in[1], gamma, wf_fill(g, type, 1, &c, 0)};
-    return wf_expand_vjp(g, WF_OP_layer_norm, n->attr, forward, 3, in[0], (int[]){0, 1, 2}, 3, out);
+    wf_value *rstd = wf_column(g, in[3]);
+    wf_value *d = wf_sub(g, wf_cast(g, in[1], WF_F32), wf_column(g, in[2]));
+    wf_value *dy = expand_grad(g, n, in, 4, wf_mul(g, d, rstd), rstd, true, out);
+    out[2] = sum_rows(g, dy, n->out[2].type);
+    return WF_OK;
 }
 
 /* ---- rms_norm ---- */
@@ -201,8 +221,8 @@ wf_status wf_expand_residual_rms_norm(wf_graph *g, const wf_node *n, wf_value *c
 wf_status wf_expand_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                   wf_value **out)
 {
-    int64_t c = wf_dims_last(&in[1]->shape);
-    wf_value *gamma = n->nin > 3 ? in[3] : wf_fill(g, in[1]->type, 1, &c, 1);
-    wf_value *forward[] = {in[1], gamma};
-    return wf_expand_vjp(g, WF_OP_rms_norm, n->attr, forward, 2, in[0], (int[]){0, 1}, 2, out);
+    wf_value *rstd = wf_column(g, in[2]);
+    wf_value *h = wf_mul(g, wf_cast(g, in[1], WF_F32), rstd);
+    expand_grad(g, n, in, 3, h, rstd, false, out);
+    return WF_OK;
 }

@@ -84,6 +84,15 @@ static inline wf_dims wf_dims_append(const wf_dims *d, int64_t length)
     return r;
 }
 
+/* [...] to [..., 1]. */
+static inline wf_value *wf_column(wf_graph *g, wf_value *v)
+{
+    if (!v)
+        return NULL;
+    wf_dims column = wf_dims_append(&v->shape, 1);
+    return wf_reshape_to(g, v, &column);
+}
+
 /* The bit of the last axis, for reductions. As in all building, a NULL value passes through. */
 static inline uint32_t wf_last_axis(const wf_value *v)
 {

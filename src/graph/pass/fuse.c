@@ -138,6 +138,14 @@ static const struct {
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
+const char *wf_fuse_pattern(int index)
+{
+    int far = index - LENGTH(patterns);
+    if (index < 0 || far >= LENGTH(far_patterns))
+        return NULL;
+    return far < 0 ? patterns[index].name : far_patterns[far].name;
+}
+
 static void look_at(wf_fuser *f, wf_node *n)
 {
     for (int i = 0; i < LENGTH(patterns); i++)

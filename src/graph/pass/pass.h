@@ -58,6 +58,8 @@ wf_status wf_passes_run(wf_graph *g, const wf_pass_env *env);
 /* One file each. */
 wf_status wf_pass_fold(wf_graph *g, const wf_pass_env *env);
 wf_status wf_pass_fuse(wf_graph *g, const wf_pass_env *env);
+/* Its patterns, as reports name them; NULL past the last. */
+const char *wf_fuse_pattern(int index);
 wf_status wf_pass_recompute(wf_graph *g, const wf_pass_env *env);
 wf_status wf_pass_schedule(wf_graph *g, const wf_pass_env *env);
 /* Float values get the compute type where the op gains by it; casts are put in between. */

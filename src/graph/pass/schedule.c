@@ -2,10 +2,12 @@
 /*
  * schedule.c - an order of the nodes that needs less memory at one time.
  *
- * Greedy: of the nodes that could run, the one that frees most, or takes least. Constants, and what a
- * few nodes make of constants and states, could run at any time: such nodes are put right before their
- * first reader. The order in which a graph was written is usually good, too: the graph stays
- * as it is unless that saves a hundredth.
+ * Two orders are tried. Greedy: of the nodes that could run, the one that frees most, or takes least.
+ * Eager: as written, but nodes that take no memory run as soon as they can. The latter leaves what is
+ * recomputed where it is needed, which the former does as soon as its operands are there, and has each
+ * update follow its gradient. Constants, and what a few nodes make of constants and states, could run at
+ * any time: such nodes are put right before their first reader. The graph stays as it is unless the
+ * better of the two saves a hundredth.
  */
 #include "base/mem.h"
 #include "graph/pass/order.h"
@@ -104,8 +106,25 @@ static void take(scheduler *s, int i)
     }
 }
 
+/* Where in `ready` the next node is. */
+static int choose(scheduler *s, bool eager)
+{
+    int best = 0;
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < s->ready_count; k++) {
+        int64_t grows = growth(s, s->ready[k]);
+        if (eager && grows > 0)
+            grows = INT64_MAX; /* all alike: the first of them as written */
+        if (grows < least || (grows == least && s->ready[k] < s->ready[best])) {
+            best = k;
+            least = grows;
+        }
+    }
+    return best;
+}
+
 /* Lazy nodes count for nothing and go first, with the sources, for the time being. */
-static void order_greedily(scheduler *s)
+static void order_nodes(scheduler *s, bool eager)
 {
     const wf_graph *g = s->g;
     for (int i = 0; i < g->node_count; i++)
@@ -115,20 +134,22 @@ static void order_greedily(scheduler *s)
         if (s->lazy[i] || wf_node_is(g->nodes[i], WF_FLAG_SOURCE))
             take(s, i);
     while (s->ready_count > 0) {
-        int best = 0;
-        int64_t least = growth(s, s->ready[0]);
-        for (int k = 1; k < s->ready_count; k++) {
-            int64_t grows = growth(s, s->ready[k]);
-            if (grows < least || (grows == least && s->ready[k] < s->ready[best])) {
-                best = k;
-                least = grows;
-            }
-        }
-        int i = s->ready[best];
+        int best = choose(s, eager), i = s->ready[best];
         s->ready[best] = s->ready[--s->ready_count];
         take(s, i);
     }
     wf_assert(s->count == g->node_count);
+}
+
+/* All nodes have been taken, so nobody is left to read or to wait for: count anew. */
+static void start_over(scheduler *s)
+{
+    s->count = 0;
+    for (int k = 0; k < s->e.first[s->e.count]; k++)
+        s->e.waits[s->e.after[k]]++;
+    for (int i = 0; i < s->g->node_count; i++)
+        for (int k = 0; k < s->g->nodes[i]->nin; k++)
+            s->reads[slot(s, wf_value_root(s->g->nodes[i]->in[k]))]++;
 }
 
 /* Moves lazy nodes, now at the beginning of the order, before whatever first waits for them. */
@@ -162,11 +183,33 @@ static void sink_lazy(scheduler *s, int *place, int *sunk)
             sunk[begin[s->anchor[i]]++] = i;
 }
 
+/* Tries both orders; *best is the one that needs less. scratch: room for four more. */
+static wf_status try_orders(scheduler *s, const wf_target *target, int *scratch, size_t n,
+                            int **best, uint64_t *peak)
+{
+    s->anchor = scratch;
+    measure(s);
+    for (int eager = 0; eager < 2; eager++) {
+        int *sunk = scratch + (size_t)(2 + eager) * n;
+        uint64_t bytes;
+        if (eager)
+            start_over(s);
+        order_nodes(s, eager);
+        sink_lazy(s, scratch + n, sunk);
+        WF_TRY(wf_order_peak(s->g, sunk, target, &bytes));
+        if (!eager || bytes < *peak) {
+            *peak = bytes;
+            *best = sunk;
+        }
+    }
+    return WF_OK;
+}
+
 static wf_status run(scheduler *s, wf_graph *g, const wf_pass_env *env)
 {
     size_t n = (size_t)g->node_count + 2, values = (size_t)s->uses.values + 1;
-    uint64_t written, greedy;
-    int *scratch = wf_mem_array(g->ctx, 5 * n, sizeof *scratch), *place, *sunk;
+    uint64_t written, reordered;
+    int *scratch = wf_mem_array(g->ctx, 6 * n, sizeof *scratch), *best;
     s->lazy = wf_mem_array(g->ctx, n, sizeof *s->lazy);
     s->reads = wf_mem_array(g->ctx, values, sizeof *s->reads);
     s->bytes = wf_mem_array(g->ctx, values, sizeof *s->bytes);
@@ -175,23 +218,17 @@ static wf_status run(scheduler *s, wf_graph *g, const wf_pass_env *env)
     if (scratch && s->lazy && s->reads && s->bytes && s->by) {
         s->ready = scratch;
         s->order = scratch + n;
-        s->anchor = scratch + 2 * n;
-        place = scratch + 3 * n;
-        sunk = scratch + 4 * n;
-        measure(s);
-        order_greedily(s);
-        sink_lazy(s, place, sunk);
         status = wf_order_peak(g, NULL, env->target, &written);
         if (status == WF_OK)
-            status = wf_order_peak(g, sunk, env->target, &greedy);
-        bool better = greedy < written - written / 100;
-        if (status == WF_OK && better)
-            status = wf_graph_reorder(g, sunk);
+            status = try_orders(s, env->target, scratch + 2 * n, n, &best, &reordered);
+        bool better = status == WF_OK && reordered < written - written / 100;
+        if (better)
+            status = wf_graph_reorder(g, best);
         if (status == WF_OK) {
             wf_report_add(env->report, "schedule", "peak bytes in the order as written",
                           (int64_t)written);
-            wf_report_add(env->report, "schedule", "peak bytes in the greedy order",
-                          (int64_t)greedy);
+            wf_report_add(env->report, "schedule", "peak bytes in the best other order",
+                          (int64_t)reordered);
             wf_report_add(env->report, "schedule", "orders changed", better);
         }
     }

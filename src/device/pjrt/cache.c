@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cache.c - compiled programs on disk.
+ *
+ * WEFT_CACHE names a folder, which must exist. A file of it, pjrt-KEY.bin, is a head, the text of the
+ * program, and the executable as the plugin writes it. The key is a hash of the text, of the options it
+ * is compiled with, and of what tells this build of the plugin on this kind of processor from others;
+ * executables are good for no other. A file that is not what it should be is ignored and written anew.
+ * Executables are code: nobody else should be able to write there.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/pjrt/pjrt.h"
+
+#define FOLDER_VARIABLE "WEFT_CACHE"
+
+typedef struct {
+    char magic[8];
+    uint64_t key;
+    uint64_t text_bytes, data_bytes; /* of the two parts that follow */
+    uint64_t check;                  /* of the data */
+} cache_head;
+
+static const char magic[8] = "weftpjr1";
+
+/* ---- Keys ---- */
+
+/* Code for one processor may not run on another with the same plugin. */
+static uint64_t hash_processor(wf_ctx *ctx, uint64_t h)
+{
+    static const char *const fields[] = {"\nflags", "\nFeatures"}; /* of x86 and of arm */
+    char *text;
+    size_t bytes;
+    if (wf_file_read(ctx, "/proc/cpuinfo", 1 << 24, &text, &bytes) != WF_OK)
+        return h;
+    for (int i = 0; i < 2; i++) {
+        const char *at = strstr(text, fields[i]);
+        if (at)
+            h = wf_pjrt_hash(h, at, 1 + strcspn(at + 1, "\n"));
+    }
+    wf_mem_free(ctx, text);
+    return h;
+}
+
+static uint64_t key_of(wf_pjrt_plugin *p, const wf_pjrt_program *program)
+{
+    pjrt_name_args version = {.client = p->client};
+    const uint64_t numbers[] = {program->hash, p->stamp.bytes, (uint64_t)p->stamp.seconds,
+                                (uint64_t)p->stamp.nanoseconds, (uint64_t)p->api->version.minor};
+    size_t bytes;
+    const char *options = wf_pjrt_compile_options(p, &bytes);
+    uint64_t h = wf_pjrt_hash(WF_PJRT_HASH, numbers, sizeof numbers);
+    h = wf_pjrt_hash(h, options, bytes);
+    h = wf_pjrt_hash(h, p->platform, strlen(p->platform));
+    if (wf_pjrt_has(p, PJRT_CLIENT_PLATFORM_VERSION) &&
+        wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_VERSION, &version, bytes, "ask for the version") ==
+            WF_OK)
+        h = wf_pjrt_hash(h, version.text, version.bytes);
+    return hash_processor(p->ctx, h);
+}
+
+/* The path of the program's file, for wf_mem_free; NULL when there is no cache. */
+static char *path_of(wf_pjrt_plugin *p, const wf_pjrt_program *program, uint64_t *key)
+{
+    const char *folder = getenv(FOLDER_VARIABLE);
+    if (!folder || !*folder || p->stamp.bytes == 0 || !wf_pjrt_has(p, PJRT_LOAD) ||
+        !wf_pjrt_has(p, PJRT_EXECUTABLE_SERIALIZE))
+        return NULL;
+    size_t room = strlen(folder) + 40;
+    char *path = wf_mem_new(p->ctx, room);
+    *key = key_of(p, program);
+    if (path)
+        snprintf(path, room, "%s/pjrt-%016llx.bin", folder, (unsigned long long)*key);
+    return path;
+}
+
+/* ---- Loading ---- */
+
+/* What is wrong with the file, or NULL. */
+static const char *find_fault(const wf_map *map, const wf_pjrt_program *program, uint64_t key,
+                              cache_head *head)
+{
+    if (map->size < sizeof *head)
+        return "it is cut short";
+    memcpy(head, map->data, sizeof *head);
+    if (memcmp(head->magic, magic, sizeof magic) != 0)
+        return "it is something else";
+    if (head->key != key || head->text_bytes != program->bytes)
+        return "it is another program's";
+    if (head->data_bytes != map->size - sizeof *head - program->bytes ||
+        map->size - sizeof *head < program->bytes)
+        return "it is cut short";
+    const uint8_t *text = map->data + sizeof *head, *data = text + program->bytes;
+    if (memcmp(text, program->text, program->bytes) != 0)
+        return "it is another program's";
+    if (wf_pjrt_hash(WF_PJRT_HASH, data, (size_t)head->data_bytes) != head->check)
+        return "it is damaged";
+    return NULL;
+}
+
+static const char *load_file(wf_pjrt_plugin *p, wf_pjrt_program *program, const char *path,
+                             uint64_t key)
+{
+    wf_map *map;
+    cache_head head;
+    if (wf_map_open(p->ctx, path, &map) != WF_OK)
+        return wf_ctx_message(p->ctx);
+    const char *fault = find_fault(map, program, key, &head);
+    if (!fault) {
+        const uint8_t *data = map->data + sizeof head + program->bytes;
+        pjrt_load_args args = {
+            .client = p->client, .data = (const char *)data, .bytes = (size_t)head.data_bytes};
+        if (wf_pjrt_call_sized(p, PJRT_LOAD, &args, wf_pjrt_size(p, WF_PJRT_LOAD),
+                               "load a program") == WF_OK)
+            program->loaded = args.loaded;
+        else
+            fault = wf_ctx_message(p->ctx);
+    }
+    wf_map_close(map);
+    return fault;
+}
+
+bool wf_pjrt_cache_load(wf_pjrt_plugin *p, wf_pjrt_program *program)
+{
+    uint64_t key;
+    wf_file_stamp stamp;
+    const char *fault = NULL;
+    char *path = path_of(p, program, &key);
+    if (path && wf_file_look(path, &stamp)) {
+        fault = load_file(p, program, path, key);
+        if (fault)
+            wf_ctx_log(p->ctx, WF_LOG_WARN, "the program in %s is compiled anew: %s", path, fault);
+    }
+    wf_mem_free(p->ctx, path);
+    return program->loaded != NULL;
+}
+
+/* ---- Storing ---- */
+
+static wf_status store_file(wf_pjrt_plugin *p, const wf_pjrt_program *program, const char *path,
+                            uint64_t key)
+{
+    pjrt_serialize_args args = {.executable = wf_pjrt_executable(p, program)};
+    if (!args.executable)
+        return wf_fail(p->ctx, WF_ERR_UNSUPPORTED, "the plugin does not give executables");
+    wf_status status = wf_pjrt_call(p, PJRT_EXECUTABLE_SERIALIZE, &args, release, "save a program");
+    if (status == WF_OK) {
+        cache_head head = {.key = key,
+                           .text_bytes = program->bytes,
+                           .data_bytes = args.bytes,
+                           .check = wf_pjrt_hash(WF_PJRT_HASH, args.data, args.bytes)};
+        memcpy(head.magic, magic, sizeof magic);
+        const wf_piece pieces[] = {
+            {&head, sizeof head}, {program->text, program->bytes}, {args.data, args.bytes}};
+        status = wf_file_replace(p->ctx, path, pieces, 3);
+        if (args.release)
+            args.release(args.owner);
+    }
+    wf_pjrt_destroy(p, PJRT_EXECUTABLE_DESTROY, args.executable);
+    return status;
+}
+
+void wf_pjrt_cache_store(wf_pjrt_plugin *p, const wf_pjrt_program *program)
+{
+    uint64_t key;
+    char *path = path_of(p, program, &key);
+    if (path && store_file(p, program, path, key) != WF_OK)
+        wf_ctx_log(p->ctx, WF_LOG_WARN, "a compiled program was not kept: %s",
+                   wf_ctx_message(p->ctx));
+    wf_mem_free(p->ctx, path);
+}

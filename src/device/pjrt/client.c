@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * client.c - a plugin's client, and the options that it is made with.
+ *
+ * "PLUGIN.so,name=value,..." names a plugin and options. A value is true or false, an integer, a number
+ * with a dot, a list of integers in brackets, or else text; which names there are is the plugin's to
+ * say.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/pjrt/pjrt.h"
+
+typedef struct {
+    wf_arena arena;
+    const char *path;
+    pjrt_named_value *values; /* with room for one more */
+    size_t count;
+    int64_t *numbers; /* room for those of all lists to come */
+} client_options;
+
+/* ---- Reading options ---- */
+
+/* To the comma that ends the first part of the text, or to its end. Those in brackets are in lists. */
+static size_t part_length(const char *text)
+{
+    size_t n = 0;
+    for (int depth = 0; text[n] && (text[n] != ',' || depth > 0); n++)
+        depth += text[n] == '[' ? 1 : text[n] == ']' ? -1 : 0;
+    return n;
+}
+
+/* "[0,1]". false: it is no list of integers. */
+static bool read_list(client_options *o, const char *text, pjrt_named_value *v)
+{
+    v->kind = PJRT_LIST;
+    v->value.list = o->numbers;
+    for (const char *at = text; *at == '[' || *at == ',';) {
+        char *end;
+        *o->numbers++ = strtoll(at + 1, &end, 10);
+        v->count++;
+        if (end == at + 1)
+            return false;
+        at = end;
+        if (strcmp(at, "]") == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool read_number(const char *text, pjrt_named_value *v)
+{
+    const char *at = text;
+    char *end;
+    double real;
+    int64_t integer = strtoll(text, &end, 10);
+    v->count = 1;
+    if (*text && *end == 0) {
+        v->kind = PJRT_INTEGER;
+        v->value.integer = integer;
+        return true;
+    }
+    if (!wf_text_to_double(&at, &real) || *at)
+        return false;
+    v->kind = PJRT_REAL;
+    v->value.real = (float)real;
+    return true;
+}
+
+static bool read_value(client_options *o, const char *text, pjrt_named_value *v)
+{
+    if (*text == '[')
+        return read_list(o, text, v);
+    if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0) {
+        v->kind = PJRT_TRUTH;
+        v->value.truth = *text == 't';
+        v->count = 1;
+    } else if (!read_number(text, v)) {
+        v->kind = PJRT_TEXT;
+        v->value.text = text;
+        v->count = strlen(text);
+    }
+    return true;
+}
+
+/* text: one option, which stays. */
+static wf_status read_option(client_options *o, char *text)
+{
+    char *equals = strchr(text, '=');
+    pjrt_named_value *v = &o->values[o->count++];
+    if (!equals || equals == text || !equals[1] || !read_value(o, equals + 1, v))
+        return wf_fail(
+            o->arena.ctx, WF_ERR_USAGE,
+            "option '%s' of the pjrt plugin is not name=value, with true, 2, 0.5, [0,1] or a "
+            "word as the value",
+            text);
+    v->size = sizeof *v;
+    v->name = text;
+    v->name_bytes = (size_t)(equals - text);
+    return WF_OK;
+}
+
+static wf_status read_options(client_options *o, const char *spec)
+{
+    char *text = wf_arena_strdup(&o->arena, spec);
+    size_t most = 2;
+    for (const char *at = spec; *at; at++)
+        most += *at == ',';
+    o->values = wf_arena_alloc(&o->arena, most * sizeof *o->values);
+    o->numbers = wf_arena_alloc(&o->arena, strlen(spec) * sizeof *o->numbers);
+    if (!text || !o->values || !o->numbers)
+        return WF_ERR_MEMORY;
+    o->path = text;
+    char *at = text + strcspn(text, ",");
+    for (bool more = *at; more;) {
+        *at++ = 0;
+        char *end = at + part_length(at);
+        more = *end == ',';
+        *end = 0;
+        WF_TRY(read_option(o, at));
+        at = end;
+    }
+    if (!*o->path)
+        return wf_fail(o->arena.ctx, WF_ERR_USAGE,
+                       "pjrt was given '%s', which does not begin with a plugin's path", spec);
+    return WF_OK;
+}
+
+/* ---- Making a client ---- */
+
+static bool has_option(const client_options *o, const char *name)
+{
+    for (size_t i = 0; i < o->count; i++)
+        if (o->values[i].name_bytes == strlen(name) &&
+            memcmp(o->values[i].name, name, strlen(name)) == 0)
+            return true;
+    return false;
+}
+
+static wf_status make_client(wf_pjrt_plugin *p, const client_options *o, size_t count)
+{
+    pjrt_client_args create = {.options = count ? o->values : NULL, .option_count = count};
+    WF_TRY(wf_pjrt_call_sized(p, PJRT_CLIENT_CREATE, &create,
+                              wf_pjrt_size(p, WF_PJRT_CLIENT_CREATE), "make a client"));
+    p->client = create.client;
+    return WF_OK;
+}
+
+/* Plugins for GPUs would take most of the memory for themselves at once. What platform it is can be
+ * asked only when it is too late, so all are told not to; those that know no such option refuse it, and
+ * are not told. */
+static wf_status create_client(wf_pjrt_plugin *p, const client_options *o)
+{
+    static const char ours[] = "preallocate";
+    if (has_option(o, ours))
+        return make_client(p, o, o->count);
+    o->values[o->count] = (pjrt_named_value){.size = sizeof *o->values,
+                                             .name = ours,
+                                             .name_bytes = sizeof ours - 1,
+                                             .kind = PJRT_TRUTH,
+                                             .value.truth = false,
+                                             .count = 1};
+    wf_status status = make_client(p, o, o->count + 1);
+    if (status != WF_OK && (p->code == PJRT_INVALID_ARGUMENT || p->code == PJRT_UNIMPLEMENTED))
+        status = make_client(p, o, o->count);
+    return status;
+}
+
+static wf_status find_device(wf_pjrt_plugin *p)
+{
+    pjrt_name_args name = {.client = p->client};
+    WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_NAME, &name, bytes, "ask for the platform"));
+    snprintf(p->platform, sizeof p->platform, "%.*s", name.bytes < 31 ? (int)name.bytes : 31,
+             name.text ? name.text : "");
+    pjrt_devices_args devices = {.client = p->client};
+    WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_DEVICES, &devices, count, "list the devices"));
+    if (devices.count == 0)
+        return wf_fail(p->ctx, WF_ERR_DEVICE, "the %s plugin has no device here", p->platform);
+    p->device = devices.devices[0];
+    return WF_OK;
+}
+
+wf_status wf_pjrt_open(wf_ctx *ctx, const char *spec, wf_pjrt_plugin *p)
+{
+    client_options o = {0};
+    *p = (wf_pjrt_plugin){.ctx = ctx};
+    wf_arena_init(&o.arena, ctx);
+    wf_status status = read_options(&o, spec);
+    if (status == WF_OK)
+        status = wf_pjrt_load(p, o.path);
+    if (status == WF_OK)
+        status = create_client(p, &o);
+    if (status == WF_OK)
+        status = find_device(p);
+    if (status != WF_OK)
+        wf_pjrt_close(p);
+    wf_arena_free(&o.arena);
+    return status;
+}
+
+void wf_pjrt_close(wf_pjrt_plugin *p)
+{
+    wf_pjrt_destroy(p, PJRT_CLIENT_DESTROY, p->client);
+    p->client = NULL;
+}

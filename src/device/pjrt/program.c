@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * program.c - compiled programs, kept by their text as long as the device is open: compiling takes a
+ * plugin from milliseconds to minutes, and sessions that come and go often bring the same graphs.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/pjrt/pjrt.h"
+
+#define IDLE_PROGRAMS 64 /* kept although no executable uses them */
+
+uint64_t wf_pjrt_hash(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++)
+        h = (h ^ at[i]) * 0x100000001b3u;
+    return h;
+}
+
+/* ---- Life ---- */
+
+static void program_free(wf_pjrt_device *d, wf_pjrt_program *program)
+{
+    wf_pjrt_destroy(&d->plugin, PJRT_LOADED_DESTROY, program->loaded);
+    wf_mem_free(d->head.ctx, program->text);
+    wf_mem_free(d->head.ctx, program);
+}
+
+void wf_pjrt_programs_free(wf_pjrt_device *d)
+{
+    while (d->programs) {
+        wf_pjrt_program *next = d->programs->next;
+        program_free(d, d->programs);
+        d->programs = next;
+    }
+}
+
+/* Frees those idle programs that are older than the latest IDLE_PROGRAMS of them. */
+static void drop_old_programs(wf_pjrt_device *d)
+{
+    int idle = 0;
+    for (wf_pjrt_program **at = &d->programs; *at;) {
+        wf_pjrt_program *program = *at;
+        if (program->users == 0 && ++idle > IDLE_PROGRAMS) {
+            *at = program->next;
+            program_free(d, program);
+        } else {
+            at = &program->next;
+        }
+    }
+}
+
+void wf_pjrt_program_release(wf_pjrt_device *d, wf_pjrt_program *program)
+{
+    if (!program)
+        return;
+    program->users--;
+    drop_old_programs(d);
+}
+
+/* ---- Compiling ---- */
+
+/* One replica, one partition; and the same with the flag that makes XLA's maximum and minimum on
+ * processors what StableHLO says: NaN where an operand is NaN. */
+#define PLAIN_OPTIONS "\x1A\x04\x20\x01\x28\x01"
+static const char plain_options[] = PLAIN_OPTIONS;
+static const char cpu_options[] = PLAIN_OPTIONS "\x3A\x21\x0A\x1B"
+                                                "xla_cpu_enable_fast_min_max"
+                                                "\x12\x02\x10\x00";
+
+const char *wf_pjrt_compile_options(const wf_pjrt_plugin *p, size_t *bytes)
+{
+    bool cpu = strcmp(p->platform, "cpu") == 0;
+    *bytes = (cpu ? sizeof cpu_options : sizeof plain_options) - 1;
+    return cpu ? cpu_options : plain_options;
+}
+
+static wf_status compile_text(wf_pjrt_plugin *p, wf_pjrt_program *program)
+{
+    pjrt_program code = {.size = offsetof(pjrt_program, spare),
+                         .code = program->text,
+                         .bytes = program->bytes,
+                         .format = "mlir",
+                         .format_bytes = 4};
+    pjrt_compile_args args = {.client = p->client, .program = &code};
+    args.options = wf_pjrt_compile_options(p, &args.option_bytes);
+    WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_COMPILE, &args, executable, "compile a graph"));
+    program->loaded = args.executable;
+    return WF_OK;
+}
+
+void *wf_pjrt_executable(wf_pjrt_plugin *p, const wf_pjrt_program *program)
+{
+    pjrt_executable_args args = {.loaded = program->loaded};
+    if (!wf_pjrt_has(p, PJRT_LOADED_EXECUTABLE) || !wf_pjrt_has(p, PJRT_EXECUTABLE_DESTROY) ||
+        wf_pjrt_call(p, PJRT_LOADED_EXECUTABLE, &args, executable, "look at a program") != WF_OK)
+        return NULL;
+    return args.executable;
+}
+
+/* Asks what memory a run will take. Nobody depends on the answer, so plugins without one are fine. */
+static void measure(wf_pjrt_plugin *p, wf_pjrt_program *program)
+{
+    pjrt_memory_args args = {0};
+    if (!wf_pjrt_has(p, PJRT_EXECUTABLE_MEMORY))
+        return;
+    args.executable = wf_pjrt_executable(p, program);
+    if (args.executable && wf_pjrt_call(p, PJRT_EXECUTABLE_MEMORY, &args, host_temporary,
+                                        "ask for the memory of a program") == WF_OK)
+        program->temporary = args.temporary > 0 ? (size_t)args.temporary : 0;
+    wf_pjrt_destroy(p, PJRT_EXECUTABLE_DESTROY, args.executable);
+}
+
+static wf_status load_or_compile(wf_pjrt_plugin *p, wf_pjrt_program *program)
+{
+    if (!wf_pjrt_cache_load(p, program)) {
+        WF_TRY(compile_text(p, program));
+        wf_pjrt_cache_store(p, program);
+    }
+    measure(p, program);
+    return WF_OK;
+}
+
+wf_status wf_pjrt_program_get(wf_pjrt_device *d, char *text, size_t bytes, wf_pjrt_program **out)
+{
+    uint64_t hash = wf_pjrt_hash(WF_PJRT_HASH, text, bytes);
+    for (wf_pjrt_program *p = d->programs; p; p = p->next)
+        if (p->hash == hash && p->bytes == bytes && memcmp(p->text, text, bytes) == 0) {
+            wf_mem_free(d->head.ctx, text);
+            p->users++;
+            *out = p;
+            return WF_OK;
+        }
+    wf_pjrt_program *p = wf_mem_new(d->head.ctx, sizeof *p);
+    if (!p) {
+        wf_mem_free(d->head.ctx, text);
+        return WF_ERR_MEMORY;
+    }
+    *p = (wf_pjrt_program){.text = text, .bytes = bytes, .hash = hash, .users = 1};
+    wf_status status = load_or_compile(&d->plugin, p);
+    if (status != WF_OK) {
+        program_free(d, p);
+        return status;
+    }
+    p->next = d->programs;
+    d->programs = p;
+    *out = p;
+    return WF_OK;
+}
