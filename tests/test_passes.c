@@ -331,6 +331,24 @@ static void test_recompute_and_states(void **state)
     wt_close(&r);
 }
 
+/* A norm whose gain is the sum that it normalizes: the two cannot become one node, which would read its
+ * own result. */
+static void test_norm_of_a_sum_by_itself(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_graph *g = wt_graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 1, (int64_t[]){2});
+    wf_value *sum = wf_binary(g, "add", x, wf_input(g, "y", WF_F32, 1, (int64_t[]){2}));
+    wf_output(g, "norm", wf_rms_norm(g, sum, sum, 0));
+    wt_run r = wt_open(ctx, "cpu:1");
+    wt_compile(&r, g);
+    wt_write(&r, "x", (float[]){1, 2}, 8);
+    wt_write(&r, "y", (float[]){3, 2}, 8);
+    wt_run_once(&r);
+    wt_expect(&r, "norm", {4, 4}); /* sum * sum / 4 */
+    wt_close(&r);
+}
+
 /* Wide branches, written one after the other: run one to its end before the next begins. */
 static void test_schedule_saves_memory(void **state)
 {
@@ -362,6 +380,7 @@ int main(void)
         wt_test(test_orders),
         wt_test(test_recompute_saves_memory),
         wt_test(test_recompute_and_states),
+        wt_test(test_norm_of_a_sum_by_itself),
         wt_test(test_schedule_saves_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,7 @@ static bool residual_norm(wf_fuser *f, wf_node *n)
         !wf_dims_equal(&sum->in[0]->shape, &sum->in[1]->shape))
         return false;
     for (int i = 1; i < n->nin; i++)
-        if (n->in[i]->node->id > sum->id)
+        if (n->in[i]->node->id >= sum->id) /* the sum itself is not there before it, either */
             return false;
     wf_value *in[4] = {sum->in[0], sum->in[1]};
     for (int i = 1; i < n->nin; i++)
