@@ -309,6 +309,44 @@ static void test_recompute_saves_memory(void **state)
     wf_graph_free(g);
 }
 
+/* Activation memory of layers of a linear and `op`, whose results may be marked, and how many nodes are
+ * computed again. */
+static size_t marked_layers(wf_ctx *ctx, const char *op, bool mark, int64_t *again)
+{
+    wf_report report = {0};
+    wf_graph *g = wt_graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){128, 64}), *w[8], *grads[8];
+    for (int i = 0; i < 8; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "w%d", i);
+        w[i] = wf_state(g, name, WF_F32, 2, (int64_t[]){64, 64});
+        x = wf_op_add(g, op, "", (wf_value *[]){wf_linear(g, x, w[i], NULL)}, 1);
+        x = mark ? wf_recompute(g, x) : x;
+    }
+    wf_value *loss = wf_reduce(g, "mean", wf_binary(g, "mul", x, x), 3, false);
+    wt_ok(ctx, wf_grad(g, loss, w, 8, grads));
+    wf_output(g, "norm", wf_global_norm(g, grads, 8));
+    size_t bytes = activations(ctx, g, (wf_compile_options){0}, &report);
+    *again = wf_report_get(&report, "recompute", "nodes computed again");
+    wf_graph_free(g);
+    return bytes;
+}
+
+/* With all passes: neither statistics that the gradient reads nor a fused form may keep a marked value. */
+static void test_marked_values_are_not_kept(void **state)
+{
+    static const char *const ops[] = {"rms_norm", "layer_norm", "gelu", "silu"};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        int64_t again, none;
+        size_t kept = marked_layers(*state, ops[i], false, &none);
+        size_t marked = marked_layers(*state, ops[i], true, &again);
+        print_message("8 layers of %s: %zu bytes, %zu when computed again\n", ops[i], kept, marked);
+        assert_int_equal(none, 0);
+        assert_true(again >= 7); /* the last is read by the loss, at the same time */
+        assert_true(marked < kept - 4 * 128 * 64 * sizeof(float));
+    }
+}
+
 /* A copy must not read a state that has been changed in between: such values are kept after all. */
 static void test_recompute_and_states(void **state)
 {
@@ -379,6 +417,7 @@ int main(void)
         wt_test(test_models),
         wt_test(test_orders),
         wt_test(test_recompute_saves_memory),
+        wt_test(test_marked_values_are_not_kept),
         wt_test(test_recompute_and_states),
         wt_test(test_norm_of_a_sum_by_itself),
         wt_test(test_schedule_saves_memory),

@@ -42,17 +42,22 @@ static int count_blocks(const wf_graph *g, int *last)
     return blocks;
 }
 
-/* What a node makes beside a value that is kept: to make it again would take the operands of that value,
- * which lie on its other side. */
+/* What a node makes beside a value that is kept stays, too: beside the end of a block, to make it again
+ * would take the operands of that end, which lie on its other side; elsewhere it is there anyway. What
+ * was marked is made again all the same: a norm whose statistics the gradient reads would else be kept
+ * for them. */
 static void keep_siblings(recompute *p)
 {
     for (int i = 0; i < p->r.count; i++) {
         const wf_node *n = p->g->nodes[i];
-        bool any = false;
-        for (int k = 0; k < n->nout; k++)
+        bool any = false, end = false;
+        for (int k = 0; k < n->nout; k++) {
             any |= p->kept[slot(p, &n->out[k])] && wf_uses_count(&p->r.uses, &n->out[k]) > 0;
+            end |= (n->out[k].marks & WF_MARK_BLOCK) != 0;
+        }
         for (int k = 0; k < n->nout && any; k++)
-            p->kept[slot(p, &n->out[k])] = true;
+            if (end || !(n->out[k].marks & WF_MARK_RECOMPUTE))
+                p->kept[slot(p, &n->out[k])] = true;
     }
 }
 
