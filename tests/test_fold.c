@@ -378,6 +378,16 @@ static void test_folded_away(void **state)
                  "was folded away");
         wf_graph_free(g);
     }
+    for (int i = 0; i < 64; i += 21) { /* within a row of views of any length */
+        wf_graph *g = wt_graph(*state);
+        wf_value *v = wf_exp(g, X(g)), *views[64], *grad;
+        for (int k = 0; k < 64; k++)
+            v = views[k] = wf_reshape(g, v, 2, k % 2 ? D(4, 6) : D(3, 8));
+        wf_value *loss = wf_sum(g, wf_exp(g, v), 3, false);
+        wt_ok(*state, wf_fold(g));
+        wt_fails(*state, wf_grad(g, loss, &views[i], 1, &grad), WF_ERR_USAGE, "was folded away");
+        wf_graph_free(g);
+    }
     wf_graph *broken = wt_graph(*state);
     wf_add(broken, X(broken), wf_input(broken, "y", WF_F32, 1, D(5)));
     wt_fails(*state, wf_fold(broken), WF_ERR_USAGE, "must be equal or 1");

@@ -93,8 +93,17 @@ wf_value *wf_fold_in(const wf_folder *f, const wf_node *n, int i)
 
 void wf_fold_past(wf_folder *f, const wf_value *v)
 {
-    if (f->pasts < WF_FOLD_PAST)
-        f->past[f->pasts++] = v;
+    if (f->pasts == f->past_cap) {
+        int cap = f->past_cap ? 2 * f->past_cap : 32;
+        void *grown = wf_mem_grow(f->g->ctx, f->past, (size_t)cap * sizeof *f->past);
+        if (!grown) {
+            wf_graph_fail(f->g, WF_ERR_MEMORY, "%s", f->g->ctx->message);
+            return;
+        }
+        f->past = grown;
+        f->past_cap = cap;
+    }
+    f->past[f->pasts++] = v;
 }
 
 bool wf_fold_inner(wf_folder *f, const wf_value *v, const wf_node *a, const wf_node *b)
@@ -295,6 +304,7 @@ static wf_status fold_round(wf_graph *g, wf_report *report, int *changes)
     wf_mem_free(g->ctx, f.last);
     wf_mem_free(g->ctx, f.writer);
     wf_mem_free(g->ctx, f.table);
+    wf_mem_free(g->ctx, f.past);
     return wf_rewrite_end(&f.r, status);
 }
 

@@ -22,8 +22,6 @@
 #include "graph/pass/match.h"
 #include "graph/pass/rewrite.h"
 
-#define WF_FOLD_PAST 32
-
 /* One round over a graph. Arrays are of the nodes there were when it began. */
 typedef struct {
     wf_graph *g;
@@ -33,8 +31,9 @@ typedef struct {
     int *writer; /* [slot] of a state: the node that makes its next version; INT_MAX: none */
     wf_node **table; /* nodes by what they compute, open addressing; `mask` + 1 places */
     size_t mask;
-    const wf_value *past[WF_FOLD_PAST]; /* named by the rule that is being tried */
-    int pasts;
+    const wf_value *
+        *past; /* named by the rule that is being tried: a row of views has any length */
+    int pasts, past_cap;
 } wf_folder;
 
 typedef bool wf_fold_rule_fn(wf_folder *f, wf_node *n);
