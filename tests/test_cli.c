@@ -552,6 +552,20 @@ static void test_plan_files(void **state)
     snprintf(args, sizeof args, "plan tiny --svg %s/none/s", folder);
     assert_int_equal(run(args), 1);
     assert_non_null(strstr(err, "weft plan: cannot create "));
+    /* A link stays one: what it leads to is written. */
+    snprintf(args, sizeof args,
+             "plan tiny --text %s/link && test -L %s/link && head -1 %s/t; rm %s/link %s/t", folder,
+             folder, folder, folder, folder);
+    char link[64];
+    snprintf(link, sizeof link, "%s/link", folder);
+    assert_int_equal(symlink("t", link), 0);
+    succeeds(args);
+    prints("weft-graph 1");
+    assert_int_equal(symlink("/dev/full", link), 0);
+    snprintf(args, sizeof args, "plan tiny --svg %s/link", folder);
+    assert_int_equal(run(args), 1);
+    assert_non_null(strstr(err, "weft plan: cannot write "));
+    assert_int_equal(unlink(link), 0);
     snprintf(args, sizeof args, "plan %s/bad; rm %s/bad", folder, folder);
     char path[64];
     snprintf(path, sizeof path, "%s/bad", folder);
