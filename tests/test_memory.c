@@ -267,6 +267,28 @@ static void test_odd_lifetimes(void **state)
         wf_output(g, (char[]){(char)('a' + i), 0}, wf_scale(g, x, i));
     wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed any address space");
     wf_graph_free(g);
+    g = new_graph(ctx); /* values between, also by what the schedule adds up */
+    wf_value *all[20];
+    for (int i = 0; i < 20; i++)
+        all[i] = wf_unary(g, "sin",
+                          wf_scale(g,
+                                   wf_input(g, (char[]){(char)('a' + i), 0}, WF_F32, 1,
+                                            (int64_t[]){(int64_t)1 << 58}),
+                                   i));
+    wf_output(g, "norm", wf_global_norm(g, all, 20));
+    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed any address space");
+    wf_graph_free(g);
+    g = new_graph(ctx); /* and states, 2^64 bytes of them */
+    for (int i = 0; i < 16; i++)
+        wf_state(g, (char[]){(char)('a' + i), 0}, WF_F32, 1, (int64_t[]){(int64_t)1 << 58});
+    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed any address space");
+    wf_graph_free(g);
+    g = new_graph(ctx); /* and options that are refused alike */
+    const wf_compile_options negative = {.recompute = -1};
+    wf_memory memory;
+    wt_fails(ctx, wf_compile_with(r.session, g, &negative, &r.exec), WF_ERR_USAGE, "negative");
+    wt_fails(ctx, wf_plan_memory(r.device, g, &negative, &memory), WF_ERR_USAGE, "negative");
+    wf_graph_free(g);
     wt_close(&r);
 
     wf_lifetime full[3] = {{5, 0, 5, 0}, {64, 2, 2, 0}, {100, 0, 0, 0}};

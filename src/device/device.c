@@ -122,11 +122,20 @@ void wf_device_memory(const wf_device *device, size_t *bytes, size_t *peak)
     *peak = device->peak_bytes;
 }
 
+wf_status wf_options_check(wf_ctx *ctx, const wf_compile_options *options)
+{
+    if (options && options->recompute < 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "recompute is %lld blocks, but must not be negative",
+                       (long long)options->recompute);
+    return WF_OK;
+}
+
 wf_status wf_plan_memory(wf_device *device, wf_graph *graph, const wf_compile_options *options,
                          wf_memory *out)
 {
     *out = (wf_memory){0};
     if (graph->ctx != device->ctx)
         return wf_fail(device->ctx, WF_ERR_USAGE, "the graph was made from another context");
+    WF_TRY(wf_options_check(device->ctx, options));
     return device->ops->plan(device, graph, options, out);
 }

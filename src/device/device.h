@@ -195,6 +195,8 @@ struct wf_exec_ops {
 /* The shared executor of kernel devices (plan.c, exec.c). */
 wf_status wf_plan_compile(wf_session *session, wf_graph *graph, const wf_compile_options *options,
                           wf_exec **out);
+/* Whether options are such as there are; NULL, the defaults, is right. */
+wf_status wf_options_check(wf_ctx *ctx, const wf_compile_options *options);
 wf_status wf_plan_sizes(wf_device *device, wf_graph *graph, const wf_compile_options *options,
                         wf_memory *out);
 bool wf_kernel_target_supports(const wf_target *target, const wf_node *n);

@@ -234,6 +234,23 @@ static void keep_blocks_apart(wf_plan *plan)
     }
 }
 
+/* With states and ports it must be something that a total can be given of. */
+static wf_status add_states(wf_plan *plan)
+{
+    wf_memory *m = &plan->memory;
+    size_t total;
+    bool fits = wf_add_size(m->activations, m->ports, &total);
+    for (int i = 0; i < plan->graph->node_count && fits; i++)
+        if (plan->graph->nodes[i]->op == WF_OP_state) {
+            size_t bytes = bytes_of(&plan->graph->nodes[i]->out[0]);
+            fits = wf_add_size(total, bytes, &total);
+            m->states += bytes;
+        }
+    return fits ? WF_OK
+                : wf_fail(plan->ctx, WF_ERR_MEMORY,
+                          "the states of this graph exceed any address space");
+}
+
 static wf_status plan_memory(planner *p)
 {
     wf_plan *plan = p->plan;
@@ -246,9 +263,7 @@ static wf_status plan_memory(planner *p)
         sum += plan->block_info[i].bytes; /* checked by packing, which adds up more */
     WF_TRY(wf_memory_pack(plan->ctx, plan->blocks, plan->block_count, p->device->target.alignment,
                           &plan->memory.activations, &plan->memory.lower_bound));
-    for (int i = 0; i < plan->graph->node_count; i++)
-        if (plan->graph->nodes[i]->op == WF_OP_state)
-            plan->memory.states += wf_value_bytes(&plan->graph->nodes[i]->out[0]);
+    WF_TRY(add_states(plan));
     wf_report_add(p->report, "memory", "bytes of all values and workspaces", (int64_t)sum);
     wf_report_add(p->report, "memory", "bytes of the region", (int64_t)plan->memory.activations);
     wf_report_add(p->report, "memory", "bytes alive at the busiest step",

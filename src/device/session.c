@@ -344,9 +344,7 @@ wf_status wf_compile_with(wf_session *s, wf_graph *graph, const wf_compile_optio
     *out = NULL;
     if (graph->ctx != s->ctx)
         return wf_fail(s->ctx, WF_ERR_USAGE, "the graph was made from another context");
-    if (options && options->recompute < 0)
-        return wf_fail(s->ctx, WF_ERR_USAGE, "recompute is %lld blocks, but must not be negative",
-                       (long long)options->recompute);
+    WF_TRY(wf_options_check(s->ctx, options));
     int states = s->state_count;
     wf_status status = check_writes(s, graph);
     if (status == WF_OK)

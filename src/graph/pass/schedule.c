@@ -39,6 +39,9 @@ static int slot(const scheduler *s, const wf_value *v)
     return wf_uses_slot(&s->uses, v);
 }
 
+/* More than there is memory, yet so little that sums over all operands of a node stay in range. */
+#define MOST_BYTES (INT64_MAX / (WF_MANY + WF_MAX_OUT))
+
 /* Longer chains that start from states are computations like any other. */
 #define MOST_LAZY 3
 
@@ -69,8 +72,9 @@ static void measure(scheduler *s)
             s->reads[slot(s, wf_value_root(n->in[k]))]++;
         for (int k = 0; k < n->nout && own && !s->lazy[i]; k++) {
             const wf_value *v = &n->out[k];
+            uint64_t bytes = wf_value_bytes(v);
             if (wf_uses_count(&s->uses, v) > 0 && !wf_uses_is_output(&s->uses, v))
-                s->bytes[slot(s, v)] = (int64_t)wf_value_bytes(v);
+                s->bytes[slot(s, v)] = bytes < MOST_BYTES ? (int64_t)bytes : MOST_BYTES;
         }
     }
 }
@@ -208,7 +212,7 @@ static wf_status try_orders(scheduler *s, const wf_target *target, int *scratch,
 static wf_status run(scheduler *s, wf_graph *g, const wf_pass_env *env)
 {
     size_t n = (size_t)g->node_count + 2, values = (size_t)s->uses.values + 1;
-    uint64_t written, reordered;
+    uint64_t written = 0, reordered = 0;
     int *scratch = wf_mem_array(g->ctx, 6 * n, sizeof *scratch), *best;
     s->lazy = wf_mem_array(g->ctx, n, sizeof *s->lazy);
     s->reads = wf_mem_array(g->ctx, values, sizeof *s->reads);
