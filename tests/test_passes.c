@@ -387,6 +387,74 @@ static void test_norm_of_a_sum_by_itself(void **state)
     wt_close(&r);
 }
 
+/* ---- Heads with their loss ---- */
+
+/* In what the gradient of a head differs from that of its loss; ALIKE: in nothing. */
+typedef enum { ALIKE, FROM_LOSS, FROM_LSE, TARGETS, LSE, ATTRIBUTES, WEIGHT_TYPE, HEADS } head_kind;
+
+static wf_graph *head(wf_ctx *ctx, head_kind kind)
+{
+    const wf_attr_cross_entropy attr = {.ignore_index = -100};
+    const wf_attr_cross_entropy smooth = {.ignore_index = -100, .label_smoothing = 0.5};
+    wf_graph *g = wt_graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){2, 4});
+    wf_value *t = wf_input(g, "t", WF_I32, 1, (int64_t[]){2});
+    wf_value *other = wf_input(g, "other", WF_F32, 1, (int64_t[]){2});
+    wf_type type = kind == WEIGHT_TYPE ? WF_BF16 : WF_F32;
+    wf_value *w = wf_cast(g, wf_input(g, "w", WF_F32, 2, (int64_t[]){3, 4}), type);
+    wf_value *logits = wf_linear(g, x, w, NULL);
+    wf_value *loss = wf_node_add(g, WF_OP_cross_entropy, &attr, NULL, (wf_value *[]){logits, t}, 2);
+    wf_value *lse = wf_value_output(loss, 1);
+    wf_value *in[] = {kind == FROM_LOSS  ? loss
+                      : kind == FROM_LSE ? lse
+                                         : other,
+                      logits, kind == TARGETS ? wf_cast(g, other, WF_I32) : t,
+                      kind == LSE ? wf_scale(g, lse, 2) : lse};
+    wf_value *d =
+        wf_node_add(g, WF_OP_cross_entropy_grad, kind == ATTRIBUTES ? &smooth : &attr, NULL, in, 4);
+    wf_output(g, "loss", loss);
+    wf_output(g, "dx", wf_matmul(g, d, w, false, false));
+    wf_output(g, "dw", wf_matmul(g, d, x, true, false));
+    return g;
+}
+
+static void run_head(wf_ctx *ctx, head_kind kind, uint32_t without, float *out)
+{
+    static const float x[] = {1, -2, 3, 4, 0.5f, 6, -7, 8}, other[] = {1, 2};
+    static const float w[] = {1, 0, 0.5f, 0, -1, 1, 0, 0.25f, 0, 0, 1, -1};
+    wt_run r = wt_open(ctx, "cpu:1");
+    wf_graph *g = head(ctx, kind);
+    wt_ok(ctx, wf_compile_with(r.session, g, &(wf_compile_options){.without = without}, &r.exec));
+    wf_graph_free(g);
+    wt_write(&r, "x", x, sizeof x);
+    wt_write(&r, "t", (int32_t[]){2, 0}, 8);
+    wt_write(&r, "other", other, sizeof other);
+    wt_write(&r, "w", w, sizeof w);
+    wt_run_once(&r);
+    wt_read(&r, "loss", out, 8);
+    wt_read(&r, "dx", out + 2, 32);
+    wt_read(&r, "dw", out + 10, 48);
+    wt_close(&r);
+}
+
+/* A gradient that is not that of the loss beside it, or that the loss flows into, is no part of it. */
+static void test_heads_that_stay_apart(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (int kind = ALIKE; kind < HEADS; kind++) {
+        float fused[22], apart[22];
+        wf_report report = {0};
+        wf_graph *g = head(ctx, (head_kind)kind);
+        activations(ctx, g, (wf_compile_options){0}, &report);
+        wf_graph_free(g);
+        assert_int_equal(wf_report_get(&report, "fuse", "head + loss"), kind == ALIKE);
+        run_head(ctx, (head_kind)kind, 0, fused);
+        run_head(ctx, (head_kind)kind, WF_PASS_FUSE, apart);
+        for (int i = 0; i < 22; i++)
+            assert_true(fabsf(fused[i] - apart[i]) <= 1e-5f * (1 + fabsf(apart[i])));
+    }
+}
+
 /* Wide branches, written one after the other: run one to its end before the next begins. */
 static void test_schedule_saves_memory(void **state)
 {
@@ -420,6 +488,7 @@ int main(void)
         wt_test(test_marked_values_are_not_kept),
         wt_test(test_recompute_and_states),
         wt_test(test_norm_of_a_sum_by_itself),
+        wt_test(test_heads_that_stay_apart),
         wt_test(test_schedule_saves_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

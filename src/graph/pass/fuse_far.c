@@ -110,7 +110,8 @@ static bool match_gradient(const wf_uses *u, head *h)
            !(h->flat && wf_uses_is_output(u, &h->dx->out[0]));
 }
 
-/* From cross_entropy back to the head and on to the gradient. */
+/* From cross_entropy back to the head and on to the gradient. What flows into the gradient must come from
+ * elsewhere: the fused form cannot take its own loss as an operand. */
 static bool match_head(const wf_uses *u, wf_node *loss, head *out)
 {
     head h = {.linear = loss->in[0]->node, .loss = loss};
@@ -122,7 +123,8 @@ static bool match_head(const wf_uses *u, wf_node *loss, head *out)
         if (reader == loss)
             continue;
         if (!reader || reader->op != WF_OP_cross_entropy_grad || h.grad ||
-            reader->in[2] != loss->in[1] || reader->in[3] != &loss->out[1] ||
+            reader->in[0]->node == loss || reader->in[2] != loss->in[1] ||
+            reader->in[3] != &loss->out[1] ||
             memcmp(reader->attr, loss->attr, sizeof(wf_attr_cross_entropy)) != 0)
             return false;
         h.grad = reader;
