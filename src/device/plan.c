@@ -242,7 +242,7 @@ static wf_status add_states(wf_plan *plan)
     bool fits = wf_add_size(m->activations, m->ports, &total);
     for (int i = 0; i < plan->graph->node_count && fits; i++)
         if (plan->graph->nodes[i]->op == WF_OP_state) {
-            size_t bytes = bytes_of(&plan->graph->nodes[i]->out[0]);
+            size_t bytes = wf_value_bytes(&plan->graph->nodes[i]->out[0]);
             fits = wf_add_size(total, bytes, &total);
             m->states += bytes;
         }
