@@ -388,6 +388,30 @@ static void test_norm_of_a_sum_by_itself(void **state)
     wt_close(&r);
 }
 
+/* A result may not take the place of an operand that is read once more with its axes turned, as a view
+ * of the same memory: elements would be gone before their turn. */
+static void test_in_place_beside_a_view(void **state)
+{
+    enum { N = 6, C = 8 };
+    float x[N][N][C], y[N][N][C];
+    wf_graph *g = wt_graph(*state);
+    wf_value *in = wf_input(g, "x", WF_F32, 3, (int64_t[]){N, N, C}), *h = wf_unary(g, "neg", in);
+    wf_value *sum = wf_binary(g, "add", h, wf_permute(g, h, (int64_t[]){1, 0, 2}));
+    wf_output(g, "y", wf_unary(g, "neg", sum));
+    for (int i = 0; i < N * N * C; i++)
+        (&x[0][0][0])[i] = (float)i;
+    wt_run r = wt_open(*state, "cpu:1");
+    wt_compile(&r, g);
+    wt_write(&r, "x", x, sizeof x);
+    wt_run_once(&r);
+    wt_read(&r, "y", y, sizeof y);
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < N; k++)
+            for (int c = 0; c < C; c++)
+                assert_true(y[i][k][c] == x[i][k][c] + x[k][i][c]);
+    wt_close(&r);
+}
+
 /* ---- Heads with their loss ---- */
 
 /* In what the gradient of a head differs from that of its loss; ALIKE: in nothing. */
@@ -510,6 +534,7 @@ int main(void)
         wt_test(test_marked_values_are_not_kept),
         wt_test(test_recompute_and_states),
         wt_test(test_norm_of_a_sum_by_itself),
+        wt_test(test_in_place_beside_a_view),
         wt_test(test_heads_that_stay_apart),
         wt_test(test_schedule_saves_memory),
         wt_test(test_schedule_of_a_wide_graph),
