@@ -300,6 +300,12 @@ static void test_recompute_saves_memory(void **state)
     assert_true(one < all * 2 / 3);
     assert_true(four < all / 2);
     assert_true(wf_report_get(&report, "recompute", "nodes computed again") >= 3 * 16);
+    /* The end of the last block is kept, also where there are fewer than were asked for. */
+    wf_report all_at_once = {0}, more = {0};
+    activations(ctx, g, (wf_compile_options){.without = without, .recompute = 16}, &all_at_once);
+    activations(ctx, g, (wf_compile_options){.without = without, .recompute = 100}, &more);
+    assert_int_equal(wf_report_get(&more, "recompute", "nodes computed again"),
+                     wf_report_get(&all_at_once, "recompute", "nodes computed again"));
     wf_graph_free(g);
 
     report = (wf_report){0};
@@ -318,7 +324,7 @@ static size_t marked_layers(wf_ctx *ctx, const char *op, bool mark, int64_t *aga
     wf_graph *g = wt_graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){128, 64}), *w[8], *grads[8];
     for (int i = 0; i < 8; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "w%d", i);
         w[i] = wf_state(g, name, WF_F32, 2, (int64_t[]){64, 64});
         x = wf_op_add(g, op, "", (wf_value *[]){wf_linear(g, x, w[i], NULL)}, 1);
