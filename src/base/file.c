@@ -176,7 +176,7 @@ wf_status wf_file_replace(wf_ctx *ctx, const char *path, const wf_piece *pieces,
 
 static wf_status write_through(wf_ctx *ctx, const char *path, const wf_piece *piece)
 {
-    int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC), error = fd < 0 ? errno : 0;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), error = fd < 0 ? errno : 0;
     if (error == 0)
         error = write_all(fd, piece, 1);
     if (fd >= 0 && close(fd) != 0 && error == 0)

@@ -44,9 +44,10 @@ static wf_value *build_at(wf_fuser *f, const wf_node *at, wf_op op, const void *
 
 /* Whether one is to be computed again for the gradient and the other kept: as results of one node they
  * would share their fate, and what they are made of would have to be kept. */
-static bool part_ways(const wf_value *a, const wf_value *b)
+static bool part_ways(const wf_fuser *f, const wf_value *a, const wf_value *b)
 {
-    return ((a->marks ^ b->marks) & WF_MARK_RECOMPUTE) != 0;
+    bool recomputes = !(f->env->options->without & WF_PASS_RECOMPUTE);
+    return recomputes && ((a->marks ^ b->marks) & WF_MARK_RECOMPUTE) != 0;
 }
 
 /* y = norm(a + b): the sum is an output, for the next residual and for the gradient. Where values are
@@ -57,8 +58,8 @@ static bool residual_norm(wf_fuser *f, wf_node *n)
     wf_node *sum = n->in[0]->node;
     wf_op op = n->op == WF_OP_rms_norm ? WF_OP_residual_rms_norm : WF_OP_residual_layer_norm;
     bool end = sum->out[0].marks & WF_MARK_BLOCK && f->env->options->recompute > 0;
-    if (sum->op != WF_OP_add || end || part_ways(n->in[0], &n->out[0]) || !wf_fuse_free(f, sum) ||
-        !wf_dims_equal(&sum->in[0]->shape, &sum->in[1]->shape))
+    if (sum->op != WF_OP_add || end || part_ways(f, n->in[0], &n->out[0]) ||
+        !wf_fuse_free(f, sum) || !wf_dims_equal(&sum->in[0]->shape, &sum->in[1]->shape))
         return false;
     for (int i = 1; i < n->nin; i++)
         if (n->in[i]->node->id >= sum->id) /* the sum itself is not there before it, either */
@@ -80,7 +81,8 @@ static bool residual_norm(wf_fuser *f, wf_node *n)
 static bool linear_act(wf_fuser *f, wf_node *n)
 {
     wf_node *linear = n->in[0]->node;
-    if (linear->op != WF_OP_linear || part_ways(n->in[0], &n->out[0]) || !wf_fuse_free(f, linear))
+    if (linear->op != WF_OP_linear || part_ways(f, n->in[0], &n->out[0]) ||
+        !wf_fuse_free(f, linear))
         return false;
     const wf_attr_linear_act attr = {.act = wf_act_find(n->op)};
     wf_value *made = build_at(f, linear, WF_OP_linear_act, &attr, linear->in, linear->nin);
