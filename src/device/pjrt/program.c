@@ -61,19 +61,37 @@ void wf_pjrt_program_release(wf_pjrt_device *d, wf_pjrt_program *program)
 
 /* ---- Compiling ---- */
 
-/* One replica, one partition; and the same with the flag that makes XLA's maximum and minimum on
- * processors what StableHLO says: NaN where an operand is NaN. */
-#define PLAIN_OPTIONS "\x1A\x04\x20\x01\x28\x01"
-static const char plain_options[] = PLAIN_OPTIONS;
-static const char cpu_options[] = PLAIN_OPTIONS "\x3A\x21\x0A\x1B"
-                                                "xla_cpu_enable_fast_min_max"
-                                                "\x12\x02\x10\x00";
+/* A CompileOptionsProto: one replica, one partition, and flags of XLA, whose lengths are written out.
+ * Compilers may not leave out roundings to narrow types that a graph asks for; maximum and minimum are
+ * to be what StableHLO says, NaN where an operand is; and on GPUs sums must not depend on timing. */
+#define PLAIN "\x1A\x04\x20\x01\x28\x01"
+#define FLAG(entry, length, name, value) "\x3A" entry "\x0A" length name "\x12\x02\x10" value
+#define ROUND FLAG("\x20", "\x1A", "xla_allow_excess_precision", "\x00")
+
+typedef struct {
+    const char *platform; /* NULL: any other */
+    const char *bytes;
+    size_t count;
+} compile_options;
+
+#define OPTIONS(platform, text)          \
+    {                                    \
+        platform, text, sizeof(text) - 1 \
+    }
+static const compile_options options_by_platform[] = {
+    OPTIONS("cpu", PLAIN ROUND FLAG("\x21", "\x1B", "xla_cpu_enable_fast_min_max", "\x00")),
+    OPTIONS("cuda", PLAIN ROUND FLAG("\x1F", "\x19", "xla_gpu_deterministic_ops", "\x01")),
+    OPTIONS("rocm", PLAIN ROUND FLAG("\x1F", "\x19", "xla_gpu_deterministic_ops", "\x01")),
+    OPTIONS(NULL, PLAIN),
+};
 
 const char *wf_pjrt_compile_options(const wf_pjrt_plugin *p, size_t *bytes)
 {
-    bool cpu = strcmp(p->platform, "cpu") == 0;
-    *bytes = (cpu ? sizeof cpu_options : sizeof plain_options) - 1;
-    return cpu ? cpu_options : plain_options;
+    const compile_options *o = options_by_platform;
+    while (o->platform && strcmp(o->platform, p->platform) != 0)
+        o++;
+    *bytes = o->count;
+    return o->bytes;
 }
 
 static wf_status compile_text(wf_pjrt_plugin *p, wf_pjrt_program *program)
