@@ -241,6 +241,8 @@ static void test_failures(void **state)
 static void test_optional(void **state)
 {
     static const int optional[] = {PJRT_CLIENT_PLATFORM_VERSION,
+                                   PJRT_DEVICE_DESCRIPTION,
+                                   PJRT_DESCRIPTION_KIND,
                                    PJRT_EXECUTABLE_DESTROY,
                                    PJRT_EXECUTABLE_SERIALIZE,
                                    PJRT_LOADED_EXECUTABLE,

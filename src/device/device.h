@@ -32,7 +32,7 @@ struct wf_device {
     bool dense_views;         /* for tests: no view shares storage, so that their kernels run */
     int session_count;        /* sessions alive, which must go first */
     size_t bytes, peak_bytes; /* in buffers: now, and the most there have been */
-    char description[128];
+    char description[256];
 };
 
 /* Memory of the device. */

@@ -224,6 +224,21 @@ static void *devices(pjrt_devices_args *a)
     return NULL;
 }
 
+static void *description(pjrt_description_args *a)
+{
+    CHECK(PJRT_DEVICE_DESCRIPTION, 32);
+    a->description = a->device;
+    return NULL;
+}
+
+static void *kind(pjrt_name_args *a)
+{
+    CHECK(PJRT_DESCRIPTION_KIND, 40);
+    a->text = "an abacus?";
+    a->bytes = 9;
+    return NULL;
+}
+
 /* ---- Arrays ---- */
 
 /* NULL: there is no memory for it. */
@@ -465,6 +480,8 @@ const pjrt_api *GetPjrtApi(void)
         SLOT(PJRT_CLIENT_COMPILE, compile),
         SLOT(PJRT_CLIENT_FROM_HOST, from_host),
         SLOT(PJRT_CLIENT_PLATFORM_VERSION, platform_version),
+        SLOT(PJRT_DEVICE_DESCRIPTION, description),
+        SLOT(PJRT_DESCRIPTION_KIND, kind),
         SLOT(PJRT_EXECUTABLE_DESTROY, program_destroy),
         SLOT(PJRT_EXECUTABLE_SERIALIZE, serialize),
         SLOT(PJRT_LOADED_DESTROY, program_destroy),

@@ -167,6 +167,36 @@ static wf_status create_client(wf_pjrt_plugin *p, const client_options *o)
     return status;
 }
 
+/* The last line of a text that has no NUL, unless it is but the platform's name. */
+static void copy_line(const wf_pjrt_plugin *p, char *to, size_t cap, const char *text, size_t bytes)
+{
+    size_t begin = bytes;
+    while (begin > 0 && text[begin - 1] != '\n')
+        begin--;
+    snprintf(to, cap, "%.*s", (int)(bytes - begin < cap ? bytes - begin : cap - 1), text + begin);
+    if (strcmp(to, p->platform) == 0)
+        to[0] = 0;
+}
+
+/* For people: plugins that do not say are fine. */
+static void name_device(wf_pjrt_plugin *p)
+{
+    pjrt_description_args d = {.device = p->device};
+    pjrt_name_args name = {.client = p->client};
+    if (wf_pjrt_has(p, PJRT_CLIENT_PLATFORM_VERSION) &&
+        wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_VERSION, &name, bytes, "ask for the version") ==
+            WF_OK &&
+        name.text)
+        copy_line(p, p->version, sizeof p->version, name.text, name.bytes);
+    if (!wf_pjrt_has(p, PJRT_DEVICE_DESCRIPTION) || !wf_pjrt_has(p, PJRT_DESCRIPTION_KIND) ||
+        wf_pjrt_call(p, PJRT_DEVICE_DESCRIPTION, &d, description, "look at the device") != WF_OK)
+        return;
+    name = (pjrt_name_args){.client = d.description};
+    if (wf_pjrt_call(p, PJRT_DESCRIPTION_KIND, &name, bytes, "ask what the device is") == WF_OK &&
+        name.text)
+        copy_line(p, p->kind, sizeof p->kind, name.text, name.bytes);
+}
+
 static wf_status find_device(wf_pjrt_plugin *p)
 {
     pjrt_name_args name = {.client = p->client};
@@ -178,6 +208,7 @@ static wf_status find_device(wf_pjrt_plugin *p)
     if (devices.count == 0)
         return wf_fail(p->ctx, WF_ERR_DEVICE, "the %s plugin has no device here", p->platform);
     p->device = devices.devices[0];
+    name_device(p);
     return WF_OK;
 }
 

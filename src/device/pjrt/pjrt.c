@@ -40,8 +40,10 @@ static wf_status pjrt_open(wf_ctx *ctx, const char *options, wf_device **out)
         .ctx = ctx,
         .target = {.name = "pjrt", .alignment = WF_MEM_ALIGN, .owner = d, .supports = supports}};
     snprintf(d->head.description, sizeof d->head.description,
-             "whole graphs by a PJRT %d.%d plugin for %s", d->plugin.api->version.major,
-             d->plugin.api->version.minor, d->plugin.platform);
+             "%.48s%swhole graphs by a PJRT %d.%d plugin for %s%s%s", d->plugin.kind,
+             d->plugin.kind[0] ? ", " : "", d->plugin.api->version.major,
+             d->plugin.api->version.minor, d->plugin.platform, d->plugin.version[0] ? ": " : "",
+             d->plugin.version);
     *out = &d->head;
     return WF_OK;
 }

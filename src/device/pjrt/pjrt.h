@@ -21,6 +21,8 @@ typedef struct {
     int code;               /* of the last error */
     void *client, *device;  /* the first device that the client may use */
     char platform[32];      /* cpu, cuda, ... */
+    char kind[64];          /* what the device is called; "" when nobody knows */
+    char version[48];       /* of the platform; "" when nobody knows */
 } wf_pjrt_plugin;
 
 /* spec: "PLUGIN.so,name=value,..." (client.c). */

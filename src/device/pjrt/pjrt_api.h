@@ -44,6 +44,8 @@ enum {
     PJRT_CLIENT_DEVICES = 16,          /* those that this process can use */
     PJRT_CLIENT_COMPILE = 20,
     PJRT_CLIENT_FROM_HOST = 22,
+    PJRT_DESCRIPTION_KIND = 26,     /* optional: what a device is called */
+    PJRT_DEVICE_DESCRIPTION = 29,   /* optional */
     PJRT_EXECUTABLE_DESTROY = 40,   /* optional */
     PJRT_EXECUTABLE_SERIALIZE = 49, /* optional */
     PJRT_LOADED_DESTROY = 50,
@@ -135,6 +137,13 @@ typedef struct {
     size_t bytes;     /* out */
     char spare[PJRT_SPARE];
 } pjrt_name_args;
+
+typedef struct {
+    PJRT_HEAD;
+    void *device;
+    void *description; /* out */
+    char spare[PJRT_SPARE];
+} pjrt_description_args;
 
 typedef struct {
     PJRT_HEAD;
