@@ -531,6 +531,21 @@ static void test_schedule_of_a_wide_graph(void **state)
     wf_graph_free(g);
 }
 
+/* Chains of views are not walked again and again; the processor's time, since others use it as well. */
+static void test_long_chain_of_views(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_graph *g = wt_graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){4, 3});
+    for (int i = 0; i < 20000; i++)
+        x = wf_reshape(g, x, 2, i % 2 ? (int64_t[]){4, 3} : (int64_t[]){3, 4});
+    wf_output(g, "y", wf_scale(g, x, 2));
+    clock_t begin = clock();
+    activations(ctx, g, (wf_compile_options){.without = WF_PASS_FOLD}, NULL);
+    assert_true(clock() - begin < 10 * (clock_t)CLOCKS_PER_SEC);
+    wf_graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -544,6 +559,7 @@ int main(void)
         wt_test(test_heads_that_stay_apart),
         wt_test(test_schedule_saves_memory),
         wt_test(test_schedule_of_a_wide_graph),
+        wt_test(test_long_chain_of_views),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,7 +56,6 @@ typedef struct {
 
 /* All slots are required unless marked. Devices embed the structs above in their own. */
 struct wf_device_ops {
-    size_t size; /* sizeof this struct in the build of the device: its version */
     const char *kind;
     const char *doc; /* one line for `weft devices` */
     wf_status (*open)(wf_ctx *ctx, const char *options, wf_device **out);
@@ -184,7 +183,6 @@ struct wf_exec {
 
 /* The caller has checked names, sizes and order. */
 struct wf_exec_ops {
-    size_t size;
     wf_status (*write)(wf_exec *exec, const wf_port *input, const void *from);
     wf_status (*run)(wf_exec *exec);
     wf_status (*read)(wf_exec *exec, const wf_port *output, void *to);

@@ -199,7 +199,6 @@ static bool exec_op_stats(const wf_exec *exec, int index, wf_op_stats *out)
 }
 
 static const wf_exec_ops plan_exec_ops = {
-    .size = sizeof plan_exec_ops,
     .write = exec_write,
     .run = exec_run,
     .read = exec_read,

@@ -138,7 +138,6 @@ static wf_status check_prepare(wf_plan_exec *e)
 }
 
 const wf_device_ops wf_check_device_ops = {
-    .size = sizeof wf_check_device_ops,
     .kind = "check",
     .doc = "the cpu, made to find mistakes of Weft's own; check:SEED repeats, check:SEED,N uses N "
            "threads",

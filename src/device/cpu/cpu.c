@@ -156,7 +156,6 @@ wf_status wf_cpu_event_wait(wf_event *e)
 }
 
 const wf_device_ops wf_cpu_device_ops = {
-    .size = sizeof wf_cpu_device_ops,
     .kind = "cpu",
     .doc = "this machine's processor; cpu:N uses N threads",
     .open = cpu_open,

@@ -211,7 +211,6 @@ static bool exec_op_stats(const wf_exec *exec, int index, wf_op_stats *out)
 }
 
 static const wf_exec_ops pjrt_exec_ops = {
-    .size = sizeof pjrt_exec_ops,
     .write = exec_write,
     .run = exec_run,
     .read = exec_read,

@@ -136,7 +136,6 @@ static wf_status event_wait(wf_event *event)
 }
 
 const wf_device_ops wf_pjrt_device_ops = {
-    .size = sizeof wf_pjrt_device_ops,
     .kind = "pjrt",
     .doc =
         "whatever a PJRT plugin drives; pjrt:PLUGIN.so,OPTION=VALUE,... or that in " PLUGIN_VARIABLE,

@@ -37,7 +37,7 @@ static void list_edges(edge_lister *l)
     for (int i = 0; i < l->g->node_count; i++) {
         const wf_node *n = l->g->nodes[i];
         for (int k = 0; k < n->nin; k++) {
-            const wf_value *root = wf_value_root(n->in[k]);
+            const wf_value *root = wf_uses_root(l->uses, n->in[k]);
             int writer = l->writer[wf_uses_slot(l->uses, root)];
             add_edge(l, n->in[k]->node->id, i);
             if (writer != INT_MAX)
@@ -108,7 +108,7 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *ta
     for (int i = 0; i < g->node_count && status == WF_OK; i++) {
         const wf_node *n = g->nodes[i];
         for (int k = 0; k < n->nin; k++)
-            reads[wf_uses_slot(&uses, wf_value_root(n->in[k]))]++;
+            reads[wf_uses_slot(&uses, wf_uses_root(&uses, n->in[k]))]++;
         bool counted = !wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE);
         for (int k = 0; k < n->nout && counted; k++) {
             const wf_value *v = &n->out[k];
@@ -127,7 +127,7 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *ta
         uint64_t used = live + (runs ? target->workspace(target, n) : 0);
         *peak = used > *peak ? used : *peak;
         for (int k = 0; k < n->nin; k++) {
-            int s = wf_uses_slot(&uses, wf_value_root(n->in[k]));
+            int s = wf_uses_slot(&uses, wf_uses_root(&uses, n->in[k]));
             if (--reads[s] == 0)
                 live -= bytes[s];
         }

@@ -88,7 +88,7 @@ static void choose_kept(recompute *p, int64_t every)
 static bool can_copy(const recompute *p, const wf_node *n, const wf_node *at)
 {
     for (int i = 0; i < n->nin; i++)
-        if (p->writer[slot(p, wf_value_root(n->in[i]))] < at->id)
+        if (p->writer[slot(p, wf_uses_root(&p->r.uses, n->in[i]))] < at->id)
             return false;
     return true;
 }

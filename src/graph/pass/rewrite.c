@@ -27,36 +27,51 @@ static void each_use(const wf_graph *g, wf_uses *u, bool fill)
     }
 }
 
-wf_status wf_uses_new(const wf_graph *g, wf_uses *out)
+/* Also where nodes do not stand in order yet: chains are walked to where they are known. */
+static void find_roots(const wf_graph *g, wf_uses *u)
 {
-    wf_uses u = {.ctx = g->ctx};
-    u.slot = wf_mem_array(g->ctx, (size_t)g->node_count + 1, sizeof *u.slot);
-    *out = u;
-    if (!u.slot)
+    for (int i = 0; i < g->node_count; i++) {
+        const wf_value *v = &g->nodes[i]->out[0];
+        while (wf_node_is(v->node, WF_FLAG_VIEW))
+            v = u->root[v->node->id] ? u->root[v->node->id] : v->node->in[0];
+        if (wf_node_is(g->nodes[i], WF_FLAG_VIEW))
+            u->root[i] = v;
+    }
+}
+
+static wf_status list_uses(const wf_graph *g, wf_uses *u)
+{
+    u->slot = wf_mem_array(g->ctx, (size_t)g->node_count + 1, sizeof *u->slot);
+    u->root = wf_mem_array(g->ctx, (size_t)g->node_count + 1, sizeof *u->root);
+    if (!u->slot || !u->root)
         return WF_ERR_MEMORY;
     for (int i = 0; i < g->node_count; i++) {
-        u.slot[i] = u.values;
-        u.values += g->nodes[i]->nout;
+        u->slot[i] = u->values;
+        u->values += g->nodes[i]->nout;
     }
-    u.first = wf_mem_array(g->ctx, (size_t)u.values + 2, sizeof *u.first);
-    *out = u;
-    if (!u.first) {
-        wf_uses_free(out);
+    find_roots(g, u);
+    u->first = wf_mem_array(g->ctx, (size_t)u->values + 2, sizeof *u->first);
+    if (!u->first)
         return WF_ERR_MEMORY;
-    }
-    each_use(g, &u, false); /* first[s + 1]: how many s has */
-    for (int s = 0; s < u.values; s++)
-        u.first[s + 1] += u.first[s];
-    u.use = wf_mem_array(g->ctx, (size_t)u.first[u.values] + 1, sizeof *u.use);
-    *out = u;
-    if (!u.use) {
-        wf_uses_free(out);
+    each_use(g, u, false); /* first[s + 1]: how many s has */
+    for (int s = 0; s < u->values; s++)
+        u->first[s + 1] += u->first[s];
+    u->use = wf_mem_array(g->ctx, (size_t)u->first[u->values] + 1, sizeof *u->use);
+    if (!u->use)
         return WF_ERR_MEMORY;
-    }
     /* first[s + 1] becomes the beginning of s, and by filling its end, which is where s + 1 begins. */
-    memmove(u.first + 1, u.first, (size_t)u.values * sizeof *u.first);
-    each_use(g, &u, true);
+    memmove(u->first + 1, u->first, (size_t)u->values * sizeof *u->first);
+    each_use(g, u, true);
     return WF_OK;
+}
+
+wf_status wf_uses_new(const wf_graph *g, wf_uses *out)
+{
+    *out = (wf_uses){.ctx = g->ctx};
+    wf_status status = list_uses(g, out);
+    if (status != WF_OK)
+        wf_uses_free(out);
+    return status;
 }
 
 void wf_uses_free(wf_uses *u)
@@ -64,6 +79,7 @@ void wf_uses_free(wf_uses *u)
     wf_mem_free(u->ctx, u->slot);
     wf_mem_free(u->ctx, u->first);
     wf_mem_free(u->ctx, u->use);
+    wf_mem_free(u->ctx, (void *)u->root);
     *u = (wf_uses){.ctx = u->ctx};
 }
 

@@ -34,6 +34,7 @@ typedef struct {
     int *first; /* [slot] where its uses begin; [slot + 1]: where they end */
     wf_use *use;
     int values;
+    const wf_value **root; /* [node] of views: whose storage they show; NULL for other nodes */
 } wf_uses;
 
 wf_status wf_uses_new(const wf_graph *g, wf_uses *out);
@@ -51,6 +52,11 @@ static inline const wf_use *wf_uses_of(const wf_uses *u, const wf_value *v)
     return &u->use[u->first[wf_uses_slot(u, v)]];
 }
 bool wf_uses_is_output(const wf_uses *u, const wf_value *v);
+/* wf_value_root without walking through chains of views. */
+static inline const wf_value *wf_uses_root(const wf_uses *u, const wf_value *v)
+{
+    return u->root[v->node->id] ? u->root[v->node->id] : v;
+}
 /* writer[slot]: the node that replaces this version of a state; INT_MAX, after all nodes, for versions
  * that stay and for all other values. */
 void wf_uses_find_writers(const wf_uses *u, const wf_graph *g, int *writer);

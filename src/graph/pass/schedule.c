@@ -69,7 +69,7 @@ static void measure(scheduler *s)
         bool own = !wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE);
         s->lazy[i] = (uint8_t)laziness(s, n);
         for (int k = 0; k < n->nin; k++)
-            s->reads[slot(s, wf_value_root(n->in[k]))]++;
+            s->reads[slot(s, wf_uses_root(&s->uses, n->in[k]))]++;
         for (int k = 0; k < n->nout && own && !s->lazy[i]; k++) {
             const wf_value *v = &n->out[k];
             uint64_t bytes = wf_value_bytes(v);
@@ -88,7 +88,7 @@ static int64_t growth(scheduler *s, int i)
     for (int k = 0; k < n->nout; k++)
         sum += s->bytes[slot(s, &n->out[k])];
     for (int k = 0; k < n->nin; k++) {
-        int r = slot(s, wf_value_root(n->in[k]));
+        int r = slot(s, wf_uses_root(&s->uses, n->in[k]));
         reader *by = &s->by[r];
         *by = (reader){s->asked, by->asked == s->asked ? by->times + 1 : 1};
         if (by->times == s->reads[r])
@@ -102,7 +102,7 @@ static void take(scheduler *s, int i)
     const wf_node *n = s->g->nodes[i];
     s->order[s->count++] = i;
     for (int k = 0; k < n->nin; k++)
-        s->reads[slot(s, wf_value_root(n->in[k]))]--;
+        s->reads[slot(s, wf_uses_root(&s->uses, n->in[k]))]--;
     for (int k = s->e.first[i]; k < s->e.first[i + 1]; k++) {
         int next = s->e.after[k];
         if (--s->e.waits[next] == 0 && !s->lazy[next])
@@ -157,7 +157,7 @@ static void start_over(scheduler *s)
         s->e.waits[s->e.after[k]]++;
     for (int i = 0; i < s->g->node_count; i++)
         for (int k = 0; k < s->g->nodes[i]->nin; k++)
-            s->reads[slot(s, wf_value_root(s->g->nodes[i]->in[k]))]++;
+            s->reads[slot(s, wf_uses_root(&s->uses, s->g->nodes[i]->in[k]))]++;
 }
 
 /* Moves lazy nodes, now at the beginning of the order, before whatever first waits for them. */
