@@ -531,6 +531,37 @@ static void test_schedule_of_a_wide_graph(void **state)
     wf_graph_free(g);
 }
 
+/* Fusing must not take from recompute what it saves: the norm that begins a block and the sum that ends the
+ * one before stay apart. */
+static void test_recompute_of_fused_blocks(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_report report = {0};
+    wf_graph *g = wt_graph(ctx);
+    wf_value *w[2] = {wf_state(g, "up", WF_F32, 2, (int64_t[]){256, 64}),
+                      wf_state(g, "down", WF_F32, 2, (int64_t[]){64, 256})};
+    wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){128, 64}), *grad[2];
+    for (int i = 0; i < 12; i++) {
+        wf_value *h = wf_unary(g, "gelu", wf_linear(g, wf_rms_norm(g, x, NULL, 1e-5), w[0], NULL));
+        x = wf_binary(g, "add", x, wf_linear(g, h, w[1], NULL));
+        h = wf_unary(g, "gelu", wf_linear(g, wf_rms_norm(g, x, NULL, 1e-5), w[0], NULL));
+        x = wf_block(g, wf_binary(g, "add", x, wf_linear(g, h, w[1], NULL)));
+    }
+    wf_value *loss = wf_reduce(g, "mean", wf_binary(g, "mul", x, x), 3, false);
+    wt_ok(ctx, wf_grad(g, loss, w, 2, grad));
+    wf_output(g, "a", grad[0]);
+    wf_output(g, "b", grad[1]);
+    size_t kept = activations(ctx, g, (wf_compile_options){0}, NULL);
+    size_t apart =
+        activations(ctx, g, (wf_compile_options){.without = WF_PASS_FUSE, .recompute = 1}, NULL);
+    size_t fused = activations(ctx, g, (wf_compile_options){.recompute = 1}, &report);
+    print_message("12 blocks: %zu bytes; recomputed %zu, fused as well %zu\n", kept, apart, fused);
+    assert_int_equal(wf_report_get(&report, "fuse", "residual + rms_norm"), 12);
+    assert_true(fused < kept / 3);
+    assert_true(fused <= apart + apart / 20);
+    wf_graph_free(g);
+}
+
 /* Chains of views are not walked again and again; the processor's time, since others use it as well. */
 static void test_long_chain_of_views(void **state)
 {
@@ -559,6 +590,7 @@ int main(void)
         wt_test(test_heads_that_stay_apart),
         wt_test(test_schedule_saves_memory),
         wt_test(test_schedule_of_a_wide_graph),
+        wt_test(test_recompute_of_fused_blocks),
         wt_test(test_long_chain_of_views),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
