@@ -91,6 +91,9 @@ const wf_command wf_cmd_devices = {
     .name = "devices",
     .doc = "what can compute here",
     .operands = "",
+    .details =
+        "WEFT_PJRT_PLUGIN in the environment names a PJRT plugin, so that pjrt needs no path;\n"
+        "WEFT_CACHE a folder in which programs that a plugin has compiled are kept.",
     .flags = flags,
     .run = run,
 };

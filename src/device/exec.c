@@ -31,7 +31,7 @@ static void bind_view(wf_plan_exec *e, const wf_value *v, wf_view *view)
     } else if (place->kind == WF_PLACE_PORT) {
         base = (char *)e->ports->base + place->offset;
     } else if (place->kind == WF_PLACE_STATE) {
-        const wf_stored_state *state = wf_session_find(session, place->state->name);
+        const wf_stored_state *state = e->states[place->state->id];
         base = state->buffer->base;
         view->packed = state->storage == WF_STATE_PACKED;
     }
@@ -212,21 +212,20 @@ static wf_status build(wf_plan_exec *e, wf_graph *graph, const wf_compile_option
     wf_device *device = session->device;
     WF_TRY(wf_plan_new(device, graph, options, session, NULL, &e->plan));
     const wf_plan *plan = e->plan;
-    size_t steps = (size_t)plan->step_count + 1;
+    size_t steps = (size_t)plan->step_count + 1, nodes = (size_t)plan->graph->node_count;
     e->head.memory = plan->memory;
     e->steps = wf_arena_alloc(&e->arena, steps * sizeof *e->steps);
     e->stats = wf_arena_alloc(&e->arena, steps * sizeof *e->stats);
-    if (!e->steps || !e->stats)
+    e->states = wf_arena_alloc(&e->arena, (nodes + 1) * sizeof *e->states);
+    if (!e->steps || !e->stats || !e->states)
         return WF_ERR_MEMORY;
     for (int i = 0; i < plan->step_count; i++)
         WF_TRY(prepare_step(e, &plan->steps[i], &e->steps[i]));
     WF_TRY(add_ports(e));
     /* Every state of the graph exists in the session afterwards, also those that no node reads. */
-    for (int i = 0; i < plan->graph->node_count; i++) {
-        wf_stored_state *state;
+    for (size_t i = 0; i < nodes; i++)
         if (plan->graph->nodes[i]->op == WF_OP_state)
-            WF_TRY(wf_session_bind(session, plan->graph->nodes[i], &state));
-    }
+            WF_TRY(wf_session_bind(session, plan->graph->nodes[i], &e->states[i]));
     WF_TRY(wf_buffer_new(device, plan->memory.ports, &e->ports));
     WF_TRY(device->ops->event_new(device, &e->done));
     WF_TRY(wf_session_reserve(session, plan->memory.activations));

@@ -23,6 +23,7 @@ struct wf_plan_exec {
     unsigned generation; /* of the session's region to which the addresses belong */
     wf_event *done;      /* recorded after each run */
     wf_bound_step *steps;
+    wf_stored_state **states; /* [node] of the plan's graph: those of its state nodes */
     wf_op_stats *stats;
     int stats_count;
     wf_arena arena; /* steps, views, ports, statistics */

@@ -103,6 +103,16 @@ int wf_act_find(wf_op op)
     return -1;
 }
 
+int wf_glu_find(wf_op op)
+{
+    static const wf_op gates[] = {
+        [WF_GLU_SILU] = WF_OP_silu, [WF_GLU_GELU] = WF_OP_gelu, [WF_GLU_GELU_ERF] = WF_OP_gelu_erf};
+    for (int i = 0; i < (int)(sizeof gates / sizeof *gates); i++)
+        if (gates[i] == op)
+            return i;
+    return -1;
+}
+
 wf_status wf_grad_none(wf_vjp *v)
 {
     (void)v; /* every din stays NULL: zero */

@@ -130,6 +130,8 @@ bool wf_op_is_differentiable(wf_op op);
 /* The op that computes an activation, and back: -1 when op is none. */
 wf_op wf_act_op(int64_t act);
 int wf_act_find(wf_op op);
+/* The kind of glu (wf_glu_kind) whose gate goes through this op; -1: none has. */
+int wf_glu_find(wf_op op);
 
 /* What head_loss says about its cross entropy. */
 static inline wf_attr_cross_entropy wf_attr_of_loss(const wf_attr_head_loss *a)

@@ -52,18 +52,14 @@ bool wf_fold_silu(wf_folder *f, wf_node *n)
 
 bool wf_fold_glu(wf_folder *f, wf_node *n)
 {
-    static const wf_op acts[] = {
-        [WF_GLU_SILU] = WF_OP_silu, [WF_GLU_GELU] = WF_OP_gelu, [WF_GLU_GELU_ERF] = WF_OP_gelu_erf};
     for (int i = 0; i < 2; i++) {
         wf_value *act = wf_fold_in(f, n, i), *up = wf_fold_in(f, n, 1 - i);
-        for (int kind = WF_GLU_SILU; kind <= WF_GLU_GELU_ERF; kind++) {
-            if (!wf_made_by(act, acts[kind]) || !wf_alike(act, up) ||
-                !wf_fold_inner(f, act, n, NULL))
-                continue;
-            wf_value *gate = wf_fold_in(f, act->node, 0);
-            if (wf_fold_reads(f, n, gate))
-                return wf_fold_new(f, n, wf_glu(f->g, gate, up, (wf_glu_kind)kind));
-        }
+        int kind = act ? wf_glu_find(act->node->op) : -1;
+        if (kind < 0 || !wf_alike(act, up) || !wf_fold_inner(f, act, n, NULL))
+            continue;
+        wf_value *gate = wf_fold_in(f, act->node, 0);
+        if (wf_fold_reads(f, n, gate))
+            return wf_fold_new(f, n, wf_glu(f->g, gate, up, (wf_glu_kind)kind));
     }
     return false;
 }

@@ -3,8 +3,9 @@
  * fuse.c - several nodes as one, where the target has a kernel for it.
  *
  * A table of patterns. Each is a function that looks at one node, the last of its pattern, builds the
- * fused node and asks the target; what the target does not take goes again. This comes after the gradient, so values between the nodes may have readers there: a fused form gives them as
- * further outputs, which cost nothing when nobody reads them.
+ * fused node and asks the target; what the target does not take goes again. This comes after the
+ * gradient, so values between the nodes may have readers there: a fused form gives them as further
+ * outputs, which cost nothing when nobody reads them.
  *
  * A fused node stands where the first node of its pattern stood: what the others read besides must be
  * there by then, and their readers come later anyway. Patterns whose nodes are far apart are in
@@ -98,25 +99,22 @@ static bool linear_act(wf_fuser *f, wf_node *n)
  * fold, before the gradient, that makes a glu of it. */
 static bool glu(wf_fuser *f, wf_node *n)
 {
-    static const wf_op acts[] = {
-        [WF_GLU_SILU] = WF_OP_silu, [WF_GLU_GELU] = WF_OP_gelu, [WF_GLU_GELU_ERF] = WF_OP_gelu_erf};
-    for (int i = 0; i < 2; i++)
-        for (int kind = WF_GLU_SILU; kind <= WF_GLU_GELU_ERF; kind++) {
-            wf_node *act = n->in[i]->node;
-            const wf_value *up = n->in[1 - i];
-            if (act->op != acts[kind] || !wf_fuse_free(f, act) ||
-                wf_uses_count(&f->r.uses, &act->out[0]) != 1 ||
-                !wf_dims_equal(&up->shape, &act->out[0].shape) || wf_value_root(act->in[0])->state)
-                continue; /* a gate that is a state could have changed since */
-            const wf_attr_glu attr = {.kind = kind};
-            wf_value *in[] = {act->in[0], n->in[1 - i]};
-            wf_value *made = build_at(f, n, WF_OP_glu, &attr, in, 2);
-            if (!wf_fuse_accepts(&f->r, f->env->target, made))
-                return false;
-            wf_rewrite_replace(&f->r, &n->out[0], made);
-            wf_fuse_take(f, act);
-            return true;
-        }
+    for (int i = 0; i < 2; i++) {
+        wf_node *act = n->in[i]->node;
+        const wf_attr_glu attr = {.kind = wf_glu_find(act->op)};
+        if (attr.kind < 0 || !wf_fuse_free(f, act) ||
+            wf_uses_count(&f->r.uses, &act->out[0]) != 1 ||
+            !wf_dims_equal(&n->in[1 - i]->shape, &act->out[0].shape) ||
+            wf_uses_root(&f->r.uses, act->in[0])->state)
+            continue; /* a gate that is a state could have changed since */
+        wf_value *in[] = {act->in[0], n->in[1 - i]};
+        wf_value *made = build_at(f, n, WF_OP_glu, &attr, in, 2);
+        if (!wf_fuse_accepts(&f->r, f->env->target, made))
+            return false;
+        wf_rewrite_replace(&f->r, &n->out[0], made);
+        wf_fuse_take(f, act);
+        return true;
+    }
     return false;
 }
 

@@ -93,43 +93,44 @@ static bool can_copy(const recompute *p, const wf_node *n, const wf_node *at)
     return true;
 }
 
-/* What stands for v in the gradient, from `at` on: v itself, or its copy. Nodes are walked backwards
- * from v and then copied in their old order: a model is deeper than a stack should be. */
+/* Adds a copy of n that reads copies where there are any. */
+static bool copy_node(recompute *p, const wf_node *n)
+{
+    wf_value **in = wf_mem_array(p->g->ctx, (size_t)n->nin + 1, sizeof *in), *y = NULL;
+    for (int i = 0; in && i < n->nin; i++) {
+        wf_value *copy = p->copies[slot(p, n->in[i])];
+        in[i] = copy ? copy : n->in[i];
+    }
+    if (in)
+        y = wf_node_add(p->g, n->op, n->attr, NULL, in, n->nin);
+    wf_mem_free(p->g->ctx, in);
+    for (int i = 0; y && i < n->nout; i++)
+        p->copies[slot(p, &n->out[i])] = &y->node->out[i];
+    wf_report_add(p->report, "recompute", "nodes computed again", y != NULL);
+    return y != NULL;
+}
+
+/* What stands for v in the gradient, from `at` on: v itself, or its copy; NULL on failure. Nodes are
+ * walked backwards from v and copied on the way back, with a stack of our own: models are deep. */
 static wf_value *again(recompute *p, wf_value *v, const wf_node *at, int *stack)
 {
     int depth = 0;
-    if (p->kept[slot(p, v)] || !can_copy(p, v->node, at))
+    if (!can_copy(p, v->node, at))
         return v;
     stack[depth++] = v->node->id;
-    while (depth > 0 && p->g->status == WF_OK) {
-        wf_node *n = p->g->nodes[stack[depth - 1]];
+    while (depth > 0) {
+        const wf_node *n = p->g->nodes[stack[depth - 1]];
         int before = depth;
         for (int i = 0; i < n->nin; i++) {
-            wf_value *x = n->in[i];
+            const wf_value *x = n->in[i];
             if (!p->kept[slot(p, x)] && !p->copies[slot(p, x)] && can_copy(p, x->node, at))
                 stack[depth++] = x->node->id;
         }
         if (depth > before)
             continue; /* those first */
         depth--;
-        if (p->copies[slot(p, &n->out[0])])
-            continue;
-        wf_value *in[8], **operands = in, *y = NULL;
-        if (n->nin > 8)
-            operands = wf_mem_array(p->g->ctx, (size_t)n->nin, sizeof *operands);
-        for (int i = 0; operands && i < n->nin; i++) {
-            wf_value *copy = p->copies[slot(p, n->in[i])];
-            operands[i] = copy ? copy : n->in[i];
-        }
-        if (operands)
-            y = wf_node_add(p->g, n->op, n->attr, NULL, operands, n->nin);
-        if (operands != in)
-            wf_mem_free(p->g->ctx, operands);
-        for (int i = 0; y && i < n->nout; i++)
-            p->copies[slot(p, &n->out[i])] = &y->node->out[i];
-        if (!y)
+        if (!p->copies[slot(p, &n->out[0])] && !copy_node(p, n))
             return NULL;
-        wf_report_add(p->report, "recompute", "nodes computed again", 1);
     }
     return p->copies[slot(p, v)];
 }
