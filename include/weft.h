@@ -518,6 +518,251 @@ typedef struct {
 WF_API wf_status wf_call_op(wf_device *device, const char *op, const char *attrs,
                             const wf_tensor *in, int nin, wf_tensor *out, int nout);
 
+/* ---- Text ---------------------------------------------------------------------------------- */
+
+/* Text to ids and back. Safe to use from several threads at once, but for its making and freeing. */
+typedef struct wf_tokenizer wf_tokenizer;
+
+typedef enum {
+    WF_TOKEN_NORMAL = 1, /* numbers as in GGUF files */
+    WF_TOKEN_UNKNOWN,
+    WF_TOKEN_CONTROL, /* <|im_end|> and the like: never made from a text unless asked for */
+    WF_TOKEN_USER,    /* added to the vocabulary, but plain text */
+    WF_TOKEN_UNUSED,
+    WF_TOKEN_BYTE
+} wf_token_kind;
+
+/* From a GGUF file, a Hugging Face folder or a tokenizer.json. */
+WF_API wf_status wf_tokenizer_open(wf_ctx *ctx, const char *path, wf_tokenizer **out);
+WF_API void wf_tokenizer_free(wf_tokenizer *tokenizer);
+/* Ids are 0 .. count - 1. */
+WF_API int32_t wf_tokenizer_count(const wf_tokenizer *tokenizer);
+/* A token as the vocabulary spells it, borrowed until free; NULL when there is none of this id. */
+WF_API const char *wf_tokenizer_token(const wf_tokenizer *tokenizer, int32_t id, size_t *bytes);
+WF_API wf_token_kind wf_tokenizer_kind(const wf_tokenizer *tokenizer, int32_t id);
+/* -1 when there is none. */
+WF_API int32_t wf_tokenizer_find(const wf_tokenizer *tokenizer, const char *token, size_t bytes);
+typedef enum { WF_SPECIAL_BOS, WF_SPECIAL_EOS, WF_SPECIAL_UNKNOWN, WF_SPECIAL_PAD } wf_special;
+WF_API int32_t wf_tokenizer_special(const wf_tokenizer *tokenizer, wf_special which);
+/* Is it one after which a text ends: eos, end of turn, end of message? */
+WF_API bool wf_tokenizer_ends(const wf_tokenizer *tokenizer, int32_t id);
+
+/* Flags. */
+#define WF_TEXT_SPECIAL 1u /* encode: add what the tokenizer adds to a text (bos, eos) */
+#define WF_TEXT_CONTROL \
+    2u /* encode: control tokens are recognised in the text; decode: they are \
+                              written out */
+/* Bytes that are not UTF-8 are taken as U+FFFD, one for each maximal part of a character. *ids goes back
+ * by wf_ids_free. Time is linear in the text, whatever it is. */
+WF_API wf_status wf_tokenizer_encode(const wf_tokenizer *tokenizer, wf_ctx *ctx, const char *text,
+                                     size_t bytes, uint32_t flags, int32_t **ids, size_t *count);
+/* The same, but control tokens are recognised only where plain[i] is 0 for all of their bytes: what came
+ * from a user stays text. NULL: 0 everywhere. */
+WF_API wf_status wf_tokenizer_encode_marked(const wf_tokenizer *tokenizer, wf_ctx *ctx,
+                                            const char *text, const uint8_t *plain, size_t bytes,
+                                            uint32_t flags, int32_t **ids, size_t *count);
+WF_API void wf_ids_free(wf_ctx *ctx, int32_t *ids);
+/* *text goes back by wf_text_free, and has a NUL behind it. Valid UTF-8: bytes that make no character
+ * become U+FFFD. */
+WF_API wf_status wf_tokenizer_decode(const wf_tokenizer *tokenizer, wf_ctx *ctx, const int32_t *ids,
+                                     size_t count, uint32_t flags, char **text, size_t *bytes);
+
+/* Decoding as tokens come. A character whose bytes are not all there is held back, so what comes out is
+ * valid UTF-8 and all of it together is what wf_tokenizer_decode gives. */
+typedef struct wf_decoder wf_decoder;
+WF_API wf_status wf_decoder_new(const wf_tokenizer *tokenizer, wf_ctx *ctx, uint32_t flags,
+                                wf_decoder **out);
+WF_API void wf_decoder_free(wf_decoder *decoder);
+/* The text is borrowed until the next call. */
+WF_API wf_status wf_decoder_next(wf_decoder *decoder, int32_t id, const char **text, size_t *bytes);
+/* What was held back. The decoder may then be used for another text. */
+WF_API wf_status wf_decoder_end(wf_decoder *decoder, const char **text, size_t *bytes);
+
+/* Learns byte-level BPE from texts. The result depends on the texts and options, not on threads. */
+typedef struct {
+    int32_t vocab;     /* tokens, special ones and the 256 bytes included; default 8192 */
+    const char *split; /* "gpt2", "llama3" or "qwen2"; default "gpt2" */
+    const char *const
+        *special; /* control tokens, the first is bos and eos; default <|endoftext|> */
+    int specials;
+    int threads;                               /* default: all cores */
+    int64_t minimum;                           /* pairs seen less often are not merged; default 2 */
+    void (*progress)(void *user, double done); /* 0 .. 1; may be NULL */
+    void *user;
+} wf_bpe_options;
+typedef struct {
+    const char *text;
+    size_t bytes;
+} wf_text;
+WF_API wf_status wf_tokenizer_train(wf_ctx *ctx, const wf_text *texts, size_t count,
+                                    const wf_bpe_options *options, wf_tokenizer **out);
+/* As tokenizer.json and tokenizer_config.json in a folder that exists. */
+WF_API wf_status wf_tokenizer_save(const wf_tokenizer *tokenizer, wf_ctx *ctx, const char *folder);
+
+/* ---- Models -------------------------------------------------------------------------------- */
+
+/* A GGUF file (any part of a split one) or a Hugging Face folder, opened and checked: what kind of model
+ * it is, its weights, where they lie, its tokenizer and its chat template. No device is involved. */
+typedef struct wf_model wf_model;
+
+WF_API wf_status wf_model_open(wf_ctx *ctx, const char *path, wf_model **out);
+/* Generators of the model must be freed before it. */
+WF_API void wf_model_close(wf_model *model);
+
+typedef struct {
+    const char *family; /* "llama", "gpt2", "qwen2", "qwen3" */
+    const char *name;   /* as the file has it, or that of the file or folder */
+    const char *format; /* "GGUF v3", "safetensors" */
+    int64_t layers, width, heads, kv_heads, head_dim, hidden, vocab, context;
+    int64_t window;     /* tokens that attention looks back; 0: all */
+    double rope_base;   /* 0: learned positions */
+    bool tied;          /* the embedding is also the output matrix */
+    int64_t parameters; /* numbers in all weights */
+    size_t bytes;       /* that they take in the file */
+    int files;
+    const char *chat_template; /* NULL: none */
+} wf_model_info;
+/* Strings are borrowed until close. */
+WF_API void wf_model_get_info(const wf_model *model, wf_model_info *out);
+/* The weights, by the names that graphs give them; false past the last. */
+WF_API bool wf_model_weight(const wf_model *model, int index, wf_info *out);
+/* NULL when the file has none. Borrowed until close. */
+WF_API const wf_tokenizer *wf_model_tokenizer(const wf_model *model);
+
+typedef struct {
+    const char *role; /* "system", "user", "assistant", "tool" */
+    const char *content;
+} wf_message;
+typedef struct {
+    const char *chat_template; /* instead of the model's; NULL: the model's own */
+    bool unfinished;           /* the last message is not ended, and the answer is not begun */
+    const char *tools;         /* a JSON array, or NULL */
+    const char *variables;     /* a JSON object of further variables of the template, or NULL */
+} wf_chat_options;
+/* The ids that a conversation is for the model, by its chat template. What messages say never becomes a
+ * control token. *ids goes back by wf_ids_free. */
+WF_API wf_status wf_model_chat(const wf_model *model, wf_ctx *ctx, const wf_message *messages,
+                               int count, const wf_chat_options *options, int32_t **ids,
+                               size_t *nids);
+/* The text of it, for wf_text_free. */
+WF_API wf_status wf_model_chat_text(const wf_model *model, wf_ctx *ctx, const wf_message *messages,
+                                    int count, const wf_chat_options *options, char **text,
+                                    size_t *bytes);
+
+/* Writes the model anew: to a GGUF file when the path ends in .gguf, else to a Hugging Face folder. */
+typedef struct {
+    /* Of the matrices: "f32", "q8_0", "Q4_K_M", ... (`weft quantize --help` lists them); NULL: as they
+     * are. Vectors become f32, and what has no whole blocks the nearest type that has. */
+    const char *type;
+    bool pure;            /* one type for all matrices, rather than the recipe's mixture */
+    bool requantize;      /* admits quantizing what is quantized already */
+    uint64_t split_bytes; /* most bytes of weights in one file; default: never split */
+    int threads;          /* default: all cores */
+    void (*progress)(void *user, const char *weight, int64_t done, int64_t total); /* bytes */
+    void *user;
+} wf_convert_options;
+WF_API wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char *path,
+                                  const wf_convert_options *options);
+
+/* ---- Generation ---------------------------------------------------------------------------- */
+
+/* A model on a device: its weights and a pool of pages for the keys and values of several sequences. */
+typedef struct wf_generator wf_generator;
+
+typedef struct {
+    int64_t context;   /* most tokens of a sequence; default: the model's, at most 4096 */
+    int64_t sequences; /* at once; default 1 */
+    int64_t chunk;     /* most tokens of prompts in one run; default 512 */
+    wf_type kv;        /* of keys and values: WF_F32 (default), WF_F16, WF_BF16 */
+    bool check;        /* look for NaN and infinity in the weights, and log those that have some */
+} wf_generator_options;
+
+WF_API wf_status wf_generator_new(wf_device *device, const wf_model *model,
+                                  const wf_generator_options *options, wf_generator **out);
+/* Sequences must be freed before it. */
+WF_API void wf_generator_free(wf_generator *generator);
+
+typedef struct {
+    int32_t token;
+    float bias; /* added to its logit */
+} wf_logit_bias;
+
+/* How a token is chosen: biases, then penalties, then temperature, top-k, top-p, min-p. All zeros: the
+ * most likely one, always. */
+typedef struct {
+    double temperature;    /* 0: the most likely token */
+    int64_t top_k;         /* of the k most likely; 0: all */
+    double top_p;          /* of the most likely that make up this probability; 0: all */
+    double min_p;          /* of those at least this likely, relative to the first; 0: all */
+    double repeat_penalty; /* divides positive logits of tokens seen lately; default 1 */
+    double frequency_penalty, presence_penalty;
+    int64_t penalty_last; /* tokens that count as lately; default 64; -1: all */
+    uint64_t seed;
+    const wf_logit_bias *bias;
+    int biases;
+} wf_sampling;
+
+typedef struct {
+    wf_sampling sampling;
+    int64_t limit;           /* most tokens; 0: until the context is full */
+    const char *const *stop; /* texts before which it ends */
+    int stops;
+    const int32_t *stop_token; /* besides those that end a text */
+    int stop_tokens;
+    bool ignore_end; /* go on after tokens that end a text */
+    bool control;    /* write control tokens out */
+} wf_request;
+
+/* One text that is being generated. */
+typedef struct wf_sequence wf_sequence;
+
+/* Waits for wf_generator_step. A prompt longer than the context, and no free sequence, are WF_ERR_USAGE. */
+WF_API wf_status wf_sequence_new(wf_generator *generator, const int32_t *prompt, size_t count,
+                                 const wf_request *request, wf_sequence **out);
+/* Gives its pages back. */
+WF_API void wf_sequence_free(wf_sequence *sequence);
+/* Begins anew with another prompt. What the two have in common at the beginning, generated tokens
+ * included, is not computed again. */
+WF_API wf_status wf_sequence_restart(wf_sequence *sequence, const int32_t *prompt, size_t count,
+                                     const wf_request *request);
+/* One run of the model: a chunk of prompts, or the next token of every sequence. *busy (may be NULL): there
+ * is more to do. */
+WF_API wf_status wf_generator_step(wf_generator *generator, bool *busy);
+
+typedef enum {
+    WF_UNFINISHED = 0,
+    WF_STOP_END,     /* a token that ends a text */
+    WF_STOP_TEXT,    /* a stop text or token of the request's */
+    WF_STOP_LIMIT,   /* as many tokens as asked for */
+    WF_STOP_CONTEXT, /* the context is full */
+    WF_STOP_CANCEL   /* wf_sequence_cancel */
+} wf_stop;
+WF_API wf_stop wf_sequence_stop(const wf_sequence *sequence);
+/* What was generated and not asked for before; valid UTF-8, without stop texts or any part of one. Borrowed
+ * until the next call with this sequence. */
+WF_API const char *wf_sequence_text(wf_sequence *sequence, size_t *bytes);
+/* All tokens, prompt included; borrowed until the next step. */
+WF_API const int32_t *wf_sequence_tokens(const wf_sequence *sequence, size_t *count,
+                                         size_t *prompt);
+WF_API void wf_sequence_cancel(wf_sequence *sequence);
+
+/* logits f32[vocab] after ids[0 .. i], for every i in order; they are borrowed for the call. Anything but
+ * WF_OK ends it and is returned. Uses a free sequence while it runs. */
+typedef wf_status wf_logits_fn(void *user, size_t i, const float *logits, size_t vocab);
+WF_API wf_status wf_generator_logits(wf_generator *generator, const int32_t *ids, size_t count,
+                                     wf_logits_fn *fn, void *user);
+
+typedef struct {
+    uint64_t prompt_tokens, prompt_nanoseconds; /* computed; those in pages already do not count */
+    uint64_t tokens, nanoseconds;               /* generated */
+    uint64_t reused_tokens;
+    uint64_t bytes_in, bytes_out; /* between host and device, in steps */
+    int64_t pages, pages_used;
+} wf_generator_stats;
+WF_API void wf_generator_get_stats(const wf_generator *generator, wf_generator_stats *out);
+/* Memory that it holds, exact to the byte. */
+WF_API void wf_generator_memory(const wf_generator *generator, wf_memory *out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -33,10 +33,13 @@ check_sources() {
         may["examples"] = " "
         may["base"]     = " base "
         may["graph"]    = " base graph "
-        may["model"]    = " base graph model "
+        may["format"]   = " base graph format "
+        may["text"]     = " base graph format text "
+        may["model"]    = " base graph format text model "
         may["device"]   = " base graph device "
         may["selftest"] = " base graph device selftest "
-        may["cli"]      = " base graph model device selftest cli "
+        may["infer"]    = " base graph format text model device infer "
+        may["cli"]      = " base graph format text model device infer selftest cli "
         may["tests"]    = may["cli"]
         backends = "(^|[^a-z])(cuda|opencl|pjrt|cudnn|cublas)"
     }

@@ -13,13 +13,15 @@ libc6-dev|echo '#include <stdio.h>' | cc -E -|the C library's headers
 make|command -v make|runs the Makefile
 cmake|command -v cmake|configures the build
 ninja-build|command -v ninja|runs the build
+libpcre2-dev|test -e /usr/include/pcre2.h|splits text for tokenizers that have patterns of their own
 END
     [ "$1" = test ] && cat <<'END'
 libcmocka-dev|pkg-config --exists cmocka|the unit tests are written with it
 pkg-config|command -v pkg-config|finds libraries
 clang-format|command -v clang-format|checks the format of the source
 binutils|command -v nm|nm lists exported symbols
-python3-pip|python3 -m pip --version|fetches a PJRT plugin to test the device with
+python3-pip|python3 -m pip --version|fetches a PJRT plugin and a model to test with
+python3-jinja2|/usr/bin/python3 -c 'import jinja2'|what chat templates are compared with
 END
     return 0
 }

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * safetensors.h - safetensors files, single and sharded by an index: reading and writing.
+ */
+#ifndef WF_FORMAT_SAFETENSORS_H
+#define WF_FORMAT_SAFETENSORS_H
+
+#include "format/store.h"
+
+/* Adds the tensors of one file to a store, which is to be sealed afterwards. */
+wf_status wf_safetensors_read(wf_store *s, const char *path);
+/* The same of all shards that an index (model.safetensors.index.json) names; each lies in the index's own
+ * folder, and holds the tensors that the index says, and no others. */
+wf_status wf_safetensors_read_index(wf_store *s, const char *path);
+
+/* ---- Writing: tensors are declared, then the data comes in their order ---- */
+
+typedef struct wf_safetensors_writer wf_safetensors_writer;
+
+/* Writes FOLDER/model.safetensors or, when the tensors take more than shard_bytes (0: no limit), shards
+ * model-00001-of-0000N.safetensors and model.safetensors.index.json. Files appear when all are whole. */
+wf_status wf_safetensors_write_new(wf_ctx *ctx, const char *folder, uint64_t shard_bytes,
+                                   wf_safetensors_writer **out);
+/* Plain types only. */
+wf_status wf_safetensors_write_tensor(wf_safetensors_writer *w, const char *name, wf_type type,
+                                      const wf_dims *shape);
+wf_status wf_safetensors_write_begin(wf_safetensors_writer *w);
+wf_status wf_safetensors_write_data(wf_safetensors_writer *w, const void *data, size_t bytes);
+wf_status wf_safetensors_write_end(wf_safetensors_writer *w);
+void wf_safetensors_write_free(wf_safetensors_writer *w);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * token.h - tokenizers: text to ids and back.
+ *
+ * A tokenizer is made from tokenizer.json or from the vocabulary of a GGUF file, and is then the same
+ * object: a vocabulary with kinds, added tokens that are cut out of the text first, a normalizer, a way to
+ * split, BPE (byte-level by merge ranks, or SentencePiece's by scores), and a decoder.
+ */
+#ifndef WF_TEXT_TOKEN_H
+#define WF_TEXT_TOKEN_H
+
+#include "base/json_tree.h"
+#include "format/gguf.h"
+
+typedef struct wf_tokenizer wf_tokenizer;
+
+/* From a file's tokenizer.ggml.* keys. Nothing of the file is kept. */
+wf_status wf_tokenizer_from_gguf(const wf_gguf *f, wf_tokenizer **out);
+/* From a folder with tokenizer.json, and tokenizer_config.json where there is one (bos, eos, add_bos_token,
+ * added tokens). */
+wf_status wf_tokenizer_from_folder(wf_ctx *ctx, const char *folder, wf_tokenizer **out);
+/* From the text of a tokenizer.json, and of a tokenizer_config.json or NULL. */
+wf_status wf_tokenizer_from_json(wf_ctx *ctx, const char *what, const char *json, size_t bytes,
+                                 const char *config, size_t config_bytes, wf_tokenizer **out);
+/* Keys of a GGUF file from which wf_tokenizer_from_gguf makes the same tokenizer; WF_ERR_UNSUPPORTED, with
+ * what stands in the way, when it cannot be said in GGUF. */
+wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_gguf_writer *w);
+/* A tokenizer.json and tokenizer_config.json (chat_template NULL: none) that say the same, for wf_mem_free. */
+wf_status wf_tokenizer_to_json(const wf_tokenizer *t, char **json, size_t *bytes);
+wf_status wf_tokenizer_to_config(const wf_tokenizer *t, const char *chat_template, char **json,
+                                 size_t *bytes);
+/* The public functions (weft.h): wf_tokenizer_free, _count, _encode, _decode, ... */
+
+#endif
