@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* config.c - what must hold of every config, wherever it comes from. */
+#include "model/config.h"
+
+#include <math.h>
+
+#include "model/family.h"
+
+/* Far beyond any model there is, and small enough that no product of three overflows. */
+#define MOST_LAYERS 4096
+#define MOST_SIZE (INT64_C(1) << 24)
+
+int64_t wf_config_window(const wf_config *c, int64_t layer)
+{
+    return !c->windowed || c->windowed[layer] ? c->window : 0;
+}
+
+static wf_status check_sizes(wf_ctx *ctx, const char *what, const wf_config *c)
+{
+    const struct {
+        const char *name;
+        int64_t value, most;
+    } sizes[] = {
+        {"number of layers", c->layers, MOST_LAYERS},
+        {"width", c->width, MOST_SIZE},
+        {"number of heads", c->heads, MOST_SIZE},
+        {"number of key and value heads", c->kv_heads, MOST_SIZE},
+        {"size of a head", c->head_dim, MOST_SIZE},
+        {"width of the MLP", c->hidden, MOST_SIZE},
+        {"context", c->context, MOST_SIZE},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
+            return wf_fail(ctx, WF_ERR_FORMAT, "%s: the %s is %lld, and must be 1 to %lld", what,
+                           sizes[i].name, (long long)sizes[i].value, (long long)sizes[i].most);
+    if (c->heads * c->head_dim > MOST_SIZE)
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld heads of %lld are too many", what,
+                       (long long)c->heads, (long long)c->head_dim);
+    if (c->heads % c->kv_heads != 0)
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: %lld key and value heads do not divide %lld heads", what,
+                       (long long)c->kv_heads, (long long)c->heads);
+    if (c->window < 0 || c->window > MOST_SIZE)
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: a window of %lld tokens cannot be", what,
+                       (long long)c->window);
+    return WF_OK;
+}
+
+static bool positive(double x)
+{
+    return isfinite(x) && x > 0;
+}
+
+static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c)
+{
+    const wf_rope *r = &c->rope;
+    if (!positive(r->base))
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the base of the rotary positions is %g", what,
+                       r->base);
+    if (r->dims < 2 || r->dims > c->head_dim || r->dims % 2 != 0)
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: %lld of a head's %lld dimensions cannot turn in pairs", what,
+                       (long long)r->dims, (long long)c->head_dim);
+    if (r->scaling != WF_ROPE_PLAIN && !positive(r->factor))
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling has the factor %g", what,
+                       r->factor);
+    bool waves = r->scaling == WF_ROPE_LLAMA3 || r->scaling == WF_ROPE_YARN;
+    if (waves && !positive(r->original))
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling has no original context", what);
+    if (r->scaling == WF_ROPE_LLAMA3 && !(positive(r->low) && r->high > r->low))
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling blends from %g to %g turns", what,
+                       r->low, r->high);
+    if (r->scaling == WF_ROPE_YARN &&
+        !(positive(r->beta_fast) && positive(r->beta_slow) && isfinite(r->magnitude)))
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling's numbers cannot be", what);
+    return WF_OK;
+}
+
+wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c)
+{
+    WF_TRY(check_sizes(ctx, what, c));
+    if (!(positive(c->eps) && c->eps < 1))
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the epsilon of the norms is %g", what, c->eps);
+    if (c->family->joint && c->kv_heads != c->heads)
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %s has as many key and value heads as heads", what,
+                       c->family->name);
+    return c->family->rotary ? check_rope(ctx, what, c) : WF_OK;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/* family.c - the list of families, and names of weights from one convention to the other. */
+#include "model/family.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const wf_family *const wf_families[] = {&wf_family_llama, &wf_family_qwen2, &wf_family_qwen3,
+                                        &wf_family_gpt2, NULL};
+
+static wf_status refuse(wf_ctx *ctx, const char *what, const char *name)
+{
+    char known[300];
+    size_t len = 0;
+    for (int i = 0; wf_families[i]; i++)
+        wf_text_append(known, sizeof known, &len, "%s%s (%s)", i ? ", " : "", wf_families[i]->name,
+                       wf_families[i]->title);
+    return wf_fail(ctx, WF_ERR_UNSUPPORTED,
+                   "%s is a model of the architecture '%.60s', which Weft does not know; it knows %s",
+                   what, name, known);
+}
+
+wf_status wf_family_find(wf_ctx *ctx, const char *what, const char *architecture,
+                         const wf_family **out)
+{
+    for (int i = 0; wf_families[i]; i++)
+        if (strcmp(wf_families[i]->name, architecture) == 0) {
+            *out = wf_families[i];
+            return WF_OK;
+        }
+    *out = NULL;
+    return refuse(ctx, what, architecture);
+}
+
+wf_status wf_family_find_type(wf_ctx *ctx, const char *what, const char *model_type,
+                              const wf_family **out)
+{
+    for (int i = 0; wf_families[i]; i++)
+        for (int k = 0; wf_families[i]->types[k]; k++)
+            if (strcmp(wf_families[i]->types[k], model_type) == 0) {
+                *out = wf_families[i];
+                return WF_OK;
+            }
+    *out = NULL;
+    return refuse(ctx, what, model_type);
+}
+
+/* Does a name begin with what the pattern says? Then *layer is the number that stands for %d (-1 when the
+ * pattern has none) and *rest what follows. */
+static bool matches(const char *pattern, const char *name, int *layer, const char **rest)
+{
+    const char *mark = strstr(pattern, "%d");
+    *layer = -1;
+    if (mark) {
+        size_t before = (size_t)(mark - pattern);
+        if (strncmp(pattern, name, before) != 0)
+            return false;
+        char *end;
+        long number = strtol(name + before, &end, 10);
+        if (end == name + before || number < 0 || number > INT32_MAX)
+            return false;
+        *layer = (int)number;
+        pattern = mark + 2;
+        name = end;
+    }
+    size_t length = strlen(pattern);
+    *rest = name + length;
+    return strncmp(pattern, name, length) == 0 && **rest == '.';
+}
+
+const wf_weight_name *wf_family_hugging_face(const wf_family *family, const char *name, bool prefix,
+                                             char out[WF_NAME_BYTES])
+{
+    for (const wf_weight_name *w = family->weights; w->name; w++) {
+        int layer;
+        const char *rest;
+        if (!matches(w->name, name, &layer, &rest))
+            continue;
+        const char *to = w->hugging_face, *mark = strstr(to, "%d");
+        size_t len = 0;
+        bool head = strcmp(w->name, "output") == 0;
+        wf_text_append(out, WF_NAME_BYTES, &len, "%s", prefix && !head ? family->prefix : "");
+        if (mark)
+            wf_text_append(out, WF_NAME_BYTES, &len, "%.*s%d%s%s", (int)(mark - to), to, layer,
+                           mark + 2, rest);
+        else
+            wf_text_append(out, WF_NAME_BYTES, &len, "%s%s", to, rest);
+        return w;
+    }
+    return NULL;
+}
