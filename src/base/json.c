@@ -84,31 +84,14 @@ void wf_json_array_end(wf_json *j)
     close_level(j, ']');
 }
 
-/* The length of the UTF-8 character at s, 0 if there is none. The bounds on the second byte shut
- * out overlong forms, surrogates and what lies beyond U+10FFFF. */
-static int utf8_length(const unsigned char *s)
-{
-    int length = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
-    if (length < 2)
-        return length;
-    unsigned low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80;
-    unsigned high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
-    if (s[0] > 0xF4 || s[1] < low || s[1] > high)
-        return 0;
-    for (int i = 2; i < length; i++)
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-    return length;
-}
-
 static void put_string(FILE *out, const char *text)
 {
     static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
-    const unsigned char *s = (const unsigned char *)text;
+    const unsigned char *s = (const unsigned char *)text, *end = s + strlen(text);
     putc('"', out);
     while (*s) {
         const char *escape = strchr(plain, *s);
-        int length = utf8_length(s);
+        size_t length = wf_text_utf8((const char *)s, (size_t)(end - s));
         if (escape)
             fprintf(out, "\\%c", letter[escape - plain]);
         else if (*s < 0x20)
@@ -116,7 +99,7 @@ static void put_string(FILE *out, const char *text)
         else if (length == 0)
             fputs("\xEF\xBF\xBD", out); /* U+FFFD */
         else
-            fwrite(s, 1, (size_t)length, out);
+            fwrite(s, 1, length, out);
         s += length ? length : 1;
     }
     putc('"', out);

@@ -36,7 +36,8 @@ struct wf_json_node {
     int64_t integer;     /* of a whole number */
     wf_json_node *child; /* items of an array, members of an object: child[0 .. count) */
     size_t count;
-    const uint32_t *buckets; /* of an object with many members, for wf_json_get; else NULL */
+    const uint32_t *sorted; /* of an object with many members: their indices by key, for
+                             * wf_json_get; else NULL */
 };
 
 /* The tree lies in the arena and points nowhere else. Failures say WF_ERR_FORMAT, `what` (a file name,

@@ -83,6 +83,35 @@ void wf_text_append(char *buf, size_t cap, size_t *len, const char *fmt, ...)
     va_end(args);
 }
 
+/* The bounds on the second byte shut out overlong forms, surrogates and what is too large. */
+size_t wf_text_utf8(const char *text, size_t n)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    if (n == 0 || s[0] < 0x80)
+        return n == 0 ? 0 : 1;
+    size_t length = s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
+    if (length == 0 || length > n)
+        return 0;
+    unsigned low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80;
+    unsigned high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
+    if (s[1] < low || s[1] > high)
+        return 0;
+    for (size_t i = 2; i < length; i++)
+        if ((s[i] & 0xC0) != 0x80)
+            return 0;
+    return length;
+}
+
+size_t wf_text_put_utf8(char *to, unsigned c)
+{
+    size_t length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    static const unsigned lead[] = {0, 0, 0xC0, 0xE0, 0xF0};
+    for (size_t i = length - 1; i > 0; i--, c >>= 6)
+        to[i] = (char)(0x80 | (c & 0x3F));
+    to[0] = (char)(lead[length] | c);
+    return length;
+}
+
 void wf_text_from_double(char out[WF_TEXT_DOUBLE], double value)
 {
     /* Numbers of up to 15 digits survive a double (unless it is subnormal), so if such a form

@@ -30,6 +30,12 @@ void wf_text_append(char *buf, size_t cap, size_t *len, const char *fmt, ...) WF
 void wf_text_vappend(char *buf, size_t cap, size_t *len, const char *fmt, va_list args)
     WF_PRINTF(4, 0);
 
+/* The length of the UTF-8 character that s[0..n) begins with, 1 to 4; 0 if there is none: overlong
+ * forms, surrogates and what lies beyond U+10FFFF are none. */
+size_t wf_text_utf8(const char *s, size_t n);
+/* Writes a character, which must be one, as UTF-8 and returns its length. */
+size_t wf_text_put_utf8(char *to, unsigned character);
+
 /* Numbers as text, with a dot whatever the locale of the host program says. Written in as few digits
  * as give the same number back; read from *s, which moves past it. false: there is none. */
 void wf_text_from_double(char out[WF_TEXT_DOUBLE], double value);
