@@ -3,6 +3,7 @@
 #include "base/writer.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/mem.h"
@@ -48,6 +49,16 @@ void wf_writer_print(wf_writer *w, const char *fmt, ...)
             return;
         }
     }
+}
+
+void wf_writer_bytes(wf_writer *w, const char *bytes, size_t n)
+{
+    if (!make_room(w, n))
+        return;
+    if (n)
+        memcpy(w->text + w->len, bytes, n);
+    w->len += n;
+    w->text[w->len] = '\0';
 }
 
 void wf_writer_char(wf_writer *w, char c)

@@ -38,15 +38,13 @@ wf_value *wf_part_norm(wf_builder *b, wf_value *x, const char *name)
 
 wf_value *wf_part_heads(wf_builder *b, wf_value *x, int64_t heads)
 {
-    return wf_reshape(b->g, x, 3,
-                      (int64_t[]){b->options->tokens, heads, b->config->head_dim});
+    return wf_reshape(b->g, x, 3, (int64_t[]){b->options->tokens, heads, b->config->head_dim});
 }
 
 wf_value *wf_part_rope(wf_builder *b, wf_value *x)
 {
-    const wf_rope *rope = &b->config->rope;
-    return wf_rope(b->g, x, b->positions, b->inv_freq, rope->interleaved,
-                   wf_rope_magnitude(rope));
+    const wf_rotary *rope = &b->config->rope;
+    return wf_rope(b->g, x, b->positions, b->inv_freq, rope->interleaved, wf_rope_magnitude(rope));
 }
 
 /* Appends k or v [N, Hk, D] to this layer's pool and returns the pool's new version. */
@@ -96,7 +94,7 @@ wf_value *wf_part_add(wf_builder *b, wf_value *x, wf_value *y)
 
 static wf_value *frequencies(wf_builder *b)
 {
-    const wf_rope *rope = &b->config->rope;
+    const wf_rotary *rope = &b->config->rope;
     int64_t half = rope->dims / 2;
     if (b->options->given_frequencies)
         return wf_state(b->g, "rope.inv_freq", WF_F32, 1, &half);
@@ -118,9 +116,9 @@ static wf_value *trunk(wf_builder *b, wf_value *table, wf_value *tokens)
     if (c->family->rotary)
         b->inv_freq = frequencies(b);
     else
-        x = wf_part_add(b, x,
-                        embed(b, weight(b, "position_embd", "weight", 2, c->context, c->width),
-                              b->positions));
+        x = wf_part_add(
+            b, x,
+            embed(b, weight(b, "position_embd", "weight", 2, c->context, c->width), b->positions));
     for (b->layer = 0; b->layer < c->layers; b->layer++) {
         snprintf(b->prefix, sizeof b->prefix, "blk.%d.", (int)b->layer);
         x = wf_block(b->g, c->family->block(b, x));
@@ -148,5 +146,6 @@ wf_value *wf_model_graph(wf_graph *g, const wf_config *c, const wf_build_options
     if (rows)
         x = wf_gather_rows(g, x, rows);
     x = wf_part_norm(&b, x, "output_norm");
-    return c->tied ? wf_linear(g, x, table, NULL) : wf_part_linear(&b, x, "output", c->vocab, false);
+    return c->tied ? wf_linear(g, x, table, NULL)
+                   : wf_part_linear(&b, x, "output", c->vocab, false);
 }

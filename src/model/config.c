@@ -37,9 +37,8 @@ static wf_status check_sizes(wf_ctx *ctx, const char *what, const wf_config *c)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld heads of %lld are too many", what,
                        (long long)c->heads, (long long)c->head_dim);
     if (c->heads % c->kv_heads != 0)
-        return wf_fail(ctx, WF_ERR_FORMAT,
-                       "%s: %lld key and value heads do not divide %lld heads", what,
-                       (long long)c->kv_heads, (long long)c->heads);
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld key and value heads do not divide %lld heads",
+                       what, (long long)c->kv_heads, (long long)c->heads);
     if (c->window < 0 || c->window > MOST_SIZE)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: a window of %lld tokens cannot be", what,
                        (long long)c->window);
@@ -53,7 +52,7 @@ static bool positive(double x)
 
 static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c)
 {
-    const wf_rope *r = &c->rope;
+    const wf_rotary *r = &c->rope;
     if (!positive(r->base))
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: the base of the rotary positions is %g", what,
                        r->base);

@@ -24,7 +24,7 @@ typedef struct {
     double eps;     /* of the norms */
     bool tied;      /* the embedding is also the head */
     bool qkv_bias, out_bias, mlp_bias;
-    wf_rope rope;            /* of rotary families */
+    wf_rotary rope;          /* of rotary families */
     int64_t window;          /* tokens that attention looks back; 0: all */
     const uint8_t *windowed; /* [layers]: 1 where the window holds; NULL: everywhere */
 } wf_config;

@@ -55,9 +55,8 @@ static wf_status read_scaling(reader *r)
     static const struct {
         const char *name;
         wf_rope_scaling scaling;
-    } kinds[] = {
-        {"none", WF_ROPE_PLAIN}, {"linear", WF_ROPE_LINEAR}, {"yarn", WF_ROPE_YARN}, {0}};
-    wf_rope *rope = &r->c->rope;
+    } kinds[] = {{"none", WF_ROPE_PLAIN}, {"linear", WF_ROPE_LINEAR}, {"yarn", WF_ROPE_YARN}, {0}};
+    wf_rotary *rope = &r->c->rope;
     wf_gguf_text text;
     WF_TRY(wf_gguf_get_text(r->f, key(r, "rope.scaling.type"), &text));
     rope->factor = 1;
@@ -87,7 +86,7 @@ static wf_status read_scaling(reader *r)
 /* rope_freqs.weight: what every frequency is divided by. */
 static wf_status read_divisors(reader *r)
 {
-    wf_rope *rope = &r->c->rope;
+    wf_rotary *rope = &r->c->rope;
     const wf_stored *t = wf_store_find(&r->f->store, "rope_freqs.weight");
     if (!t)
         return WF_OK;
@@ -108,7 +107,7 @@ static wf_status read_divisors(reader *r)
 
 static wf_status read_rope(reader *r)
 {
-    wf_rope *rope = &r->c->rope;
+    wf_rotary *rope = &r->c->rope;
     rope->base = 10000;
     rope->dims = r->c->head_dim;
     rope->interleaved = r->c->family->turned;

@@ -122,11 +122,14 @@ static wf_status read_scaling(reader *r, const wf_json_node *scaling)
         const char *name;
         wf_rope_scaling scaling;
     } kinds[] = {
-        {"default", WF_ROPE_PLAIN}, {"linear", WF_ROPE_LINEAR},
+        {"default", WF_ROPE_PLAIN},
+        {"linear", WF_ROPE_LINEAR},
         {"dynamic", WF_ROPE_PLAIN}, /* stretches only beyond the context, where Weft does not go */
-        {"llama3", WF_ROPE_LLAMA3}, {"yarn", WF_ROPE_YARN},     {0},
+        {"llama3", WF_ROPE_LLAMA3},
+        {"yarn", WF_ROPE_YARN},
+        {0},
     };
-    wf_rope *rope = &r->c->rope;
+    wf_rotary *rope = &r->c->rope;
     const wf_json_node *type = wf_json_get(scaling, "rope_type");
     if (missing(type))
         type = wf_json_get(scaling, "type");
@@ -158,7 +161,7 @@ static wf_status read_scaling(reader *r, const wf_json_node *scaling)
 
 static wf_status read_rope(reader *r)
 {
-    wf_rope *rope = &r->c->rope;
+    wf_rotary *rope = &r->c->rope;
     rope->base = 10000;
     rope->dims = r->c->head_dim;
     WF_TRY(get_number(r, r->json, "rope_theta", &rope->base));

@@ -3,29 +3,20 @@
  * example.h - graphs of models of well-known shapes, to plan and to measure with. Weights come from
  * nowhere: parameters are states, and begin as zeros.
  *
- * Inputs, for B sequences of T tokens, N = B * T (T is 1 in WF_EXAMPLE_DECODE):
- *
- *     tokens, positions  i32[N]          all sequences, one after the other
- *     seq_start          i32[B+1]        sequence s is rows seq_start[s] .. seq_start[s+1]
- *     targets            i32[N]          train: what follows each token
- *     lr, step           f32, i32        train: as wf_adamw takes them
- *     last               i32[B]          prefill: rows of the tokens whose logits are wanted
- *     table              i32[B, pages]   prefill, decode: the pages of each sequence
- *     lengths            i32[B]          decode: tokens of each sequence, this one included
+ * Inputs are those of build.h, for B sequences of T tokens, N = B * T (T is 1 in WF_EXAMPLE_DECODE); in
+ * training also targets i32[N], what follows each token, and lr, step as wf_adamw takes them.
  *
  * Outputs: loss (the mean) in training, else logits [B, V]. Prefill and decode share the states of
- * the weights and the page pools, kv.LAYER.k and .v [B * pages, page, Hk, D].
+ * the weights and the page pools.
  */
 #ifndef WF_MODEL_EXAMPLE_H
 #define WF_MODEL_EXAMPLE_H
 
-#include "graph/graph.h"
-
-struct wf_example_family;
+#include "model/config.h"
 
 typedef struct {
     const char *name, *doc;
-    const struct wf_example_family *family;
+    const wf_family *family;
     int64_t layers, vocab, context;
     int64_t width; /* C = heads * head_dim */
     int64_t heads, kv_heads, head_dim;

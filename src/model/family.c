@@ -15,9 +15,10 @@ static wf_status refuse(wf_ctx *ctx, const char *what, const char *name)
     for (int i = 0; wf_families[i]; i++)
         wf_text_append(known, sizeof known, &len, "%s%s (%s)", i ? ", " : "", wf_families[i]->name,
                        wf_families[i]->title);
-    return wf_fail(ctx, WF_ERR_UNSUPPORTED,
-                   "%s is a model of the architecture '%.60s', which Weft does not know; it knows %s",
-                   what, name, known);
+    return wf_fail(
+        ctx, WF_ERR_UNSUPPORTED,
+        "%s is a model of the architecture '%.60s', which Weft does not know; it knows %s", what,
+        name, known);
 }
 
 wf_status wf_family_find(wf_ctx *ctx, const char *what, const char *architecture,

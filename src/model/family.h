@@ -12,30 +12,31 @@
 #include "model/build.h"
 
 #define WF_NAME_TRANSPOSED 1u /* Hugging Face stores it [K, N] */
-#define WF_NAME_TURNED 2u     /* rows belong to pairs that rope turns: their order differs (rope.h) */
+#define WF_NAME_TURNED 2u /* rows belong to pairs that rope turns: their order differs (rope.h) */
 
 typedef struct {
-    const char *name; /* "blk.%d.attn_q": %d is the layer */
+    const char *name;         /* "blk.%d.attn_q": %d is the layer */
     const char *hugging_face; /* "layers.%d.self_attn.q_proj", behind the family's prefix */
     uint32_t flags;
 } wf_weight_name;
 
 struct wf_family {
-    const char *name;    /* general.architecture of GGUF files */
-    const char *title;   /* for people */
+    const char *name;     /* general.architecture of GGUF files */
+    const char *title;    /* for people */
     const char *types[6]; /* model_type of a config.json; NULL after the last */
-    const char *class;   /* architectures[0] of a config.json that is written */
-    const char *prefix;  /* "model.": of all Hugging Face names but the head's; also found without */
-    const char *const *ignored;   /* parts of names of tensors that are no weights; NULL after the last */
+    const char *class;    /* architectures[0] of a config.json that is written */
+    const char *prefix; /* "model.": of all Hugging Face names but the head's; also found without */
+    const char *const
+        *ignored; /* parts of names of tensors that are no weights; NULL after the last */
     const wf_weight_name *weights; /* the last has no name */
 
-    bool layer_norm; /* with biases; else RMS norm, without */
-    bool rotary;     /* else learned positions */
-    bool turned;     /* GGUF files of the family have q and k ordered for interleaved pairs */
-    bool joint;      /* queries, keys and values come from one matrix */
-    bool head_norm;  /* queries and keys are normed, each head alone */
-    bool qkv_bias;   /* always; else as the config says */
-    bool tied;       /* unless the config says otherwise */
+    bool layer_norm;  /* with biases; else RMS norm, without */
+    bool rotary;      /* else learned positions */
+    bool turned;      /* GGUF files of the family have q and k ordered for interleaved pairs */
+    bool joint;       /* queries, keys and values come from one matrix */
+    bool head_norm;   /* queries and keys are normed, each head alone */
+    bool qkv_bias;    /* always; else as the config says */
+    bool tied;        /* unless the config says otherwise */
     int64_t head_dim; /* unless the config says so: width / heads when 0 */
     double eps;       /* unless the config says so */
 

@@ -26,16 +26,16 @@ static wf_value *block(wf_builder *b, wf_value *x)
 }
 
 static const wf_weight_name weights[] = {
-    {"token_embd", "wte"},
-    {"position_embd", "wpe"},
-    {"blk.%d.attn_norm", "h.%d.ln_1"},
+    {"token_embd", "wte", 0},
+    {"position_embd", "wpe", 0},
+    {"blk.%d.attn_norm", "h.%d.ln_1", 0},
     {"blk.%d.attn_qkv", "h.%d.attn.c_attn", WF_NAME_TRANSPOSED},
     {"blk.%d.attn_output", "h.%d.attn.c_proj", WF_NAME_TRANSPOSED},
-    {"blk.%d.ffn_norm", "h.%d.ln_2"},
+    {"blk.%d.ffn_norm", "h.%d.ln_2", 0},
     {"blk.%d.ffn_up", "h.%d.mlp.c_fc", WF_NAME_TRANSPOSED},
     {"blk.%d.ffn_down", "h.%d.mlp.c_proj", WF_NAME_TRANSPOSED},
-    {"output_norm", "ln_f"},
-    {"output", "lm_head"},
+    {"output_norm", "ln_f", 0},
+    {"output", "lm_head", 0},
     {0},
 };
 

@@ -24,20 +24,20 @@ static wf_value *block(wf_builder *b, wf_value *x)
 }
 
 static const wf_weight_name weights[] = {
-    {"token_embd", "embed_tokens"},
-    {"blk.%d.attn_norm", "layers.%d.input_layernorm"},
+    {"token_embd", "embed_tokens", 0},
+    {"blk.%d.attn_norm", "layers.%d.input_layernorm", 0},
     {"blk.%d.attn_q", "layers.%d.self_attn.q_proj", WF_NAME_TURNED},
     {"blk.%d.attn_k", "layers.%d.self_attn.k_proj", WF_NAME_TURNED},
-    {"blk.%d.attn_v", "layers.%d.self_attn.v_proj"},
-    {"blk.%d.attn_q_norm", "layers.%d.self_attn.q_norm"},
-    {"blk.%d.attn_k_norm", "layers.%d.self_attn.k_norm"},
-    {"blk.%d.attn_output", "layers.%d.self_attn.o_proj"},
-    {"blk.%d.ffn_norm", "layers.%d.post_attention_layernorm"},
-    {"blk.%d.ffn_gate", "layers.%d.mlp.gate_proj"},
-    {"blk.%d.ffn_up", "layers.%d.mlp.up_proj"},
-    {"blk.%d.ffn_down", "layers.%d.mlp.down_proj"},
-    {"output_norm", "norm"},
-    {"output", "lm_head"},
+    {"blk.%d.attn_v", "layers.%d.self_attn.v_proj", 0},
+    {"blk.%d.attn_q_norm", "layers.%d.self_attn.q_norm", 0},
+    {"blk.%d.attn_k_norm", "layers.%d.self_attn.k_norm", 0},
+    {"blk.%d.attn_output", "layers.%d.self_attn.o_proj", 0},
+    {"blk.%d.ffn_norm", "layers.%d.post_attention_layernorm", 0},
+    {"blk.%d.ffn_gate", "layers.%d.mlp.gate_proj", 0},
+    {"blk.%d.ffn_up", "layers.%d.mlp.up_proj", 0},
+    {"blk.%d.ffn_down", "layers.%d.mlp.down_proj", 0},
+    {"output_norm", "norm", 0},
+    {"output", "lm_head", 0},
     {0},
 };
 

@@ -6,13 +6,13 @@
 
 #define PI 3.14159265358979323846
 
-static double frequency(const wf_rope *r, int64_t i)
+static double frequency(const wf_rotary *r, int64_t i)
 {
     return pow(r->base, -2.0 * (double)i / (double)r->dims);
 }
 
 /* Waves longer than original / low are divided by the factor, shorter than original / high are not. */
-static double llama3_divisor(const wf_rope *r, double frequency)
+static double llama3_divisor(const wf_rotary *r, double frequency)
 {
     double turns = r->original * frequency / (2 * PI);
     if (turns < r->low)
@@ -24,12 +24,12 @@ static double llama3_divisor(const wf_rope *r, double frequency)
 }
 
 /* The dimension, as a real number, whose wave turns this often within the original context. */
-static double yarn_dimension(const wf_rope *r, double turns)
+static double yarn_dimension(const wf_rotary *r, double turns)
 {
     return (double)r->dims * log(r->original / (turns * 2 * PI)) / (2 * log(r->base));
 }
 
-static double yarn_divisor(const wf_rope *r, int64_t i)
+static double yarn_divisor(const wf_rotary *r, int64_t i)
 {
     double low = fmax(floor(yarn_dimension(r, r->beta_fast)), 0);
     double high = fmin(ceil(yarn_dimension(r, r->beta_slow)), (double)r->dims - 1);
@@ -38,7 +38,7 @@ static double yarn_divisor(const wf_rope *r, int64_t i)
     return 1 / (stretched / r->factor + (1 - stretched));
 }
 
-static double divisor(const wf_rope *r, int64_t i)
+static double divisor(const wf_rotary *r, int64_t i)
 {
     switch (r->scaling) {
     case WF_ROPE_PLAIN: break;
@@ -49,7 +49,7 @@ static double divisor(const wf_rope *r, int64_t i)
     return 1;
 }
 
-void wf_rope_frequencies(const wf_rope *r, float *inv_freq)
+void wf_rope_frequencies(const wf_rotary *r, float *inv_freq)
 {
     for (int64_t i = 0; i < r->dims / 2; i++) {
         double f = frequency(r, i) / divisor(r, i);
@@ -57,7 +57,7 @@ void wf_rope_frequencies(const wf_rope *r, float *inv_freq)
     }
 }
 
-double wf_rope_magnitude(const wf_rope *r)
+double wf_rope_magnitude(const wf_rotary *r)
 {
     if (r->scaling != WF_ROPE_YARN)
         return 1;
@@ -66,7 +66,7 @@ double wf_rope_magnitude(const wf_rope *r)
     return r->factor > 1 ? 0.1 * log(r->factor) + 1 : 1;
 }
 
-void wf_rope_llama3_divisors(const wf_rope *r, float *divisors)
+void wf_rope_llama3_divisors(const wf_rotary *r, float *divisors)
 {
     for (int64_t i = 0; i < r->dims / 2; i++)
         divisors[i] = (float)llama3_divisor(r, frequency(r, i));
@@ -74,9 +74,9 @@ void wf_rope_llama3_divisors(const wf_rope *r, float *divisors)
 
 /* The longest wave has the whole factor. The rest of the parameters have been the same in every such
  * model, so they are guessed, and the guess is checked. */
-bool wf_rope_find_llama3(wf_rope *rope, const float *divisors)
+bool wf_rope_find_llama3(wf_rotary *rope, const float *divisors)
 {
-    wf_rope r = *rope;
+    wf_rotary r = *rope;
     r.scaling = WF_ROPE_LLAMA3;
     r.factor = divisors[r.dims / 2 - 1];
     r.original = 8192;

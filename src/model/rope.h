@@ -18,21 +18,21 @@ typedef struct {
     bool interleaved; /* pairs are (2i, 2i + 1), as in llama's GGUF files; else (i, i + R/2) */
     wf_rope_scaling scaling;
     double factor;
-    double original;            /* context before scaling */
-    double low, high;           /* llama3: low_freq_factor, high_freq_factor */
+    double original;             /* context before scaling */
+    double low, high;            /* llama3: low_freq_factor, high_freq_factor */
     double beta_fast, beta_slow; /* yarn */
-    double magnitude;           /* yarn's attention factor; 0: 0.1 ln(factor) + 1 */
-    const float *divisors;      /* f32[R/2] by which frequencies are divided besides; NULL: none */
-} wf_rope;
+    double magnitude;            /* yarn's attention factor; 0: 0.1 ln(factor) + 1 */
+    const float *divisors;       /* f32[R/2] by which frequencies are divided besides; NULL: none */
+} wf_rotary;
 
 /* inv_freq: f32[R/2]. Computed in double precision and rounded once. */
-void wf_rope_frequencies(const wf_rope *rope, float *inv_freq);
+void wf_rope_frequencies(const wf_rotary *rope, float *inv_freq);
 /* What the turned part of q and k is multiplied by. */
-double wf_rope_magnitude(const wf_rope *rope);
+double wf_rope_magnitude(const wf_rotary *rope);
 
 /* The llama3 scaling whose divisors these are (a GGUF file says it that way); false when there is none. */
-bool wf_rope_find_llama3(wf_rope *rope, const float *divisors);
+bool wf_rope_find_llama3(wf_rotary *rope, const float *divisors);
 /* The divisors of a llama3 scaling: f32[R/2]. */
-void wf_rope_llama3_divisors(const wf_rope *rope, float *divisors);
+void wf_rope_llama3_divisors(const wf_rotary *rope, float *divisors);
 
 #endif

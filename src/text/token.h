@@ -29,6 +29,8 @@ wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_gguf_writer *w);
 wf_status wf_tokenizer_to_json(const wf_tokenizer *t, char **json, size_t *bytes);
 wf_status wf_tokenizer_to_config(const wf_tokenizer *t, const char *chat_template, char **json,
                                  size_t *bytes);
+/* One more token after which a text ends. */
+void wf_tokenizer_add_end(wf_tokenizer *t, int32_t id);
 /* The public functions (weft.h): wf_tokenizer_free, _count, _encode, _decode, ... */
 
 #endif

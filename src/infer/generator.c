@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/* generator.c - a model made ready on a device: executables for a few sizes, weights, a pool of pages. */
+#include "infer/generator.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#define DEFAULT_CONTEXT 4096
+#define DEFAULT_CHUNK 512
+#define EVERY_TOKENS 32 /* of a run that gives all logits */
+
+/* ---- Options ---- */
+
+static wf_status choose(wf_generator *g, const wf_generator_options *o)
+{
+    const wf_config *c = &g->model->config;
+    g->context = o->context;
+    if (g->context == 0)
+        g->context = c->context < DEFAULT_CONTEXT ? c->context : DEFAULT_CONTEXT;
+    g->sequences = o->sequences ? o->sequences : 1;
+    g->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
+    g->kv = o->kv ? o->kv : WF_F32;
+    g->vocab = c->vocab;
+    if (g->context < 1 || g->context > c->context)
+        return wf_fail(g->ctx, WF_ERR_USAGE,
+                       "a context of %lld tokens is not possible; %s has been made for 1 to %lld",
+                       (long long)g->context, g->model->info.name, (long long)c->context);
+    if (g->sequences < 1 || g->sequences > 4096)
+        return wf_fail(g->ctx, WF_ERR_USAGE, "%lld sequences at once are not possible, 1 to 4096 are",
+                       (long long)g->sequences);
+    if (g->chunk < 1 || g->chunk > 65536)
+        return wf_fail(g->ctx, WF_ERR_USAGE,
+                       "a chunk of %lld tokens is not possible, 1 to 65536 are", (long long)g->chunk);
+    if (wf_type_get(g->kv)->kind != WF_KIND_FLOAT)
+        return wf_fail(g->ctx, WF_ERR_USAGE, "keys and values cannot be %s; f32, f16 and bf16 can be",
+                       wf_type_name(g->kv));
+    g->pages_each = (g->context - 1) / WF_PAGE_TOKENS + 1;
+    if (g->pages_each * g->sequences > INT32_MAX / WF_PAGE_TOKENS)
+        return wf_fail(g->ctx, WF_ERR_USAGE, "%lld sequences of %lld tokens are too many",
+                       (long long)g->sequences, (long long)g->context);
+    return WF_OK;
+}
+
+/* ---- Executables ---- */
+
+/* rows 0: logits of all tokens. */
+static wf_status compile(wf_generator *g, int64_t tokens, int64_t rows, wf_exec **out)
+{
+    const wf_build_options options = {
+        .form = WF_FORM_STEP,
+        .tokens = tokens,
+        .sequences = g->sequences,
+        .rows = rows,
+        .page = WF_PAGE_TOKENS,
+        .pages = g->pages_each,
+        .pool = g->pages.count,
+        .kv = g->kv,
+        .given_frequencies = true,
+        .type = wf_model_weight_type,
+        .user = (void *)(uintptr_t)g->model, /* which is only read */
+    };
+    wf_graph *graph;
+    WF_TRY(wf_graph_new(g->ctx, &graph));
+    wf_value *logits = wf_model_graph(graph, &g->model->config, &options);
+    wf_status status = wf_output(graph, "logits", logits);
+    if (status == WF_OK && rows)
+        status = wf_output(graph, "best", wf_argmax(graph, logits, 1));
+    if (status == WF_OK)
+        status = wf_compile(g->session, graph, out);
+    wf_graph_free(graph);
+    return status;
+}
+
+/* Single tokens of all sequences, then four times as many, up to a whole chunk. */
+static wf_status compile_buckets(wf_generator *g)
+{
+    int64_t most = g->chunk < g->context * g->sequences ? g->chunk : g->context * g->sequences;
+    if (most < g->sequences)
+        most = g->sequences;
+    int64_t sizes[WF_MAX_BUCKETS] = {most};
+    int n = 1;
+    while (n < WF_MAX_BUCKETS - 1 && sizes[n - 1] / 4 > g->sequences) {
+        sizes[n] = sizes[n - 1] / 4;
+        n++;
+    }
+    if (sizes[n - 1] > g->sequences)
+        sizes[n++] = g->sequences;
+    while (n > 0) { /* counted as they are made, so that a failure frees what there is */
+        wf_bucket *b = &g->bucket[g->buckets];
+        b->tokens = sizes[--n];
+        WF_TRY(compile(g, b->tokens, g->sequences, &b->exec));
+        g->buckets++;
+    }
+    return WF_OK;
+}
+
+static wf_status allocate(wf_generator *g)
+{
+    size_t s = (size_t)g->sequences;
+    int64_t most = g->bucket[g->buckets - 1].tokens;
+    size_t tokens = (size_t)(most > EVERY_TOKENS ? most : EVERY_TOKENS);
+    g->slot = wf_mem_array(g->ctx, s, sizeof(wf_sequence *));
+    g->tokens = wf_mem_array(g->ctx, tokens, sizeof *g->tokens);
+    g->positions = wf_mem_array(g->ctx, tokens, sizeof *g->positions);
+    g->seq_start = wf_mem_array(g->ctx, s + 1, sizeof *g->seq_start);
+    g->table = wf_mem_array(g->ctx, s * (size_t)g->pages_each, sizeof *g->table);
+    g->lengths = wf_mem_array(g->ctx, s, sizeof *g->lengths);
+    g->rows = wf_mem_array(g->ctx, s, sizeof *g->rows);
+    g->best = wf_mem_array(g->ctx, s, sizeof *g->best);
+    g->logits = wf_mem_array(g->ctx, s * (size_t)g->vocab, sizeof *g->logits);
+    return g->slot && g->tokens && g->positions && g->seq_start && g->table && g->lengths &&
+                   g->rows && g->best && g->logits
+               ? WF_OK
+               : WF_ERR_MEMORY;
+}
+
+static wf_status prepare(wf_generator *g, wf_device *device, const wf_generator_options *o)
+{
+    WF_TRY(choose(g, o));
+    WF_TRY(wf_session_new(device, &g->session));
+    WF_TRY(wf_pages_init(&g->pages, g->ctx, g->pages_each * g->sequences));
+    if (o->check)
+        WF_TRY(wf_generator_check_weights(g));
+    WF_TRY(wf_generator_map_weights(g));
+    WF_TRY(compile_buckets(g));
+    WF_TRY(wf_generator_write_weights(g));
+    return allocate(g);
+}
+
+wf_status wf_generator_new(wf_device *device, const wf_model *model,
+                           const wf_generator_options *options, wf_generator **out)
+{
+    const wf_generator_options defaults = {0};
+    *out = NULL;
+    wf_generator *g = wf_mem_new(model->ctx, sizeof *g);
+    if (!g)
+        return WF_ERR_MEMORY;
+    g->ctx = model->ctx;
+    g->model = model;
+    wf_status status = prepare(g, device, options ? options : &defaults);
+    if (status == WF_OK)
+        *out = g;
+    else
+        wf_generator_free(g);
+    return status;
+}
+
+void wf_generator_free(wf_generator *g)
+{
+    if (!g)
+        return;
+    for (int i = 0; i < g->buckets; i++)
+        wf_exec_free(g->bucket[i].exec);
+    wf_exec_free(g->every);
+    wf_session_free(g->session);
+    wf_pages_free(&g->pages);
+    void *arrays[] = {g->slot,    g->tokens, g->positions, g->seq_start, g->table,
+                      g->lengths, g->rows,   g->best,      g->logits};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        wf_mem_free(g->ctx, arrays[i]);
+    wf_mem_free(g->ctx, g);
+}
+
+void wf_generator_get_stats(const wf_generator *g, wf_generator_stats *out)
+{
+    *out = g->stats;
+    out->pages = g->pages.count;
+    out->pages_used = g->pages.count - g->pages.free_count;
+    for (int i = 0; i < g->buckets; i++) {
+        wf_run_stats run;
+        wf_exec_stats(g->bucket[i].exec, &run);
+        out->bytes_in += run.bytes_in;
+        out->bytes_out += run.bytes_out;
+    }
+}
+
+void wf_generator_memory(const wf_generator *g, wf_memory *out)
+{
+    wf_exec_memory(g->bucket[g->buckets - 1].exec, out);
+    for (int i = 0; i + 1 < g->buckets; i++) {
+        wf_memory other;
+        wf_exec_memory(g->bucket[i].exec, &other);
+        out->ports += other.ports;
+    }
+    if (g->every) {
+        wf_memory other;
+        wf_exec_memory(g->every, &other);
+        out->ports += other.ports;
+    }
+}
+
+/* ---- All logits of a text ---- */
+
+static wf_status run_every(wf_generator *g, wf_sequence *s, int64_t n, float *logits)
+{
+    const int64_t N = EVERY_TOKENS, at = s->cached;
+    WF_TRY(wf_sequence_reserve(s, at + n));
+    for (int64_t i = 0; i < N; i++) {
+        g->tokens[i] = i < n ? s->token[at + i] : 0;
+        g->positions[i] = (int32_t)(i < n ? at + i : 0);
+    }
+    for (int64_t i = 0; i <= g->sequences; i++)
+        g->seq_start[i] = (int32_t)(i > s->slot ? n : 0);
+    for (int64_t i = 0; i < g->sequences; i++)
+        g->lengths[i] = (int32_t)(i == s->slot ? at + n : 0);
+    for (int64_t i = 0; i < s->pages; i++)
+        g->table[s->slot * g->pages_each + i] = s->page[i];
+    const size_t int_bytes = sizeof(int32_t), rows = (size_t)g->sequences;
+    WF_TRY(wf_exec_write(g->every, "tokens", g->tokens, (size_t)N * int_bytes));
+    WF_TRY(wf_exec_write(g->every, "positions", g->positions, (size_t)N * int_bytes));
+    WF_TRY(wf_exec_write(g->every, "seq_start", g->seq_start, (rows + 1) * int_bytes));
+    WF_TRY(wf_exec_write(g->every, "lengths", g->lengths, rows * int_bytes));
+    WF_TRY(wf_exec_write(g->every, "table", g->table,
+                         rows * (size_t)g->pages_each * int_bytes));
+    WF_TRY(wf_exec_run(g->every));
+    s->cached += n;
+    return wf_exec_read(g->every, "logits", logits, (size_t)(N * g->vocab) * sizeof *logits);
+}
+
+static wf_status each_logits(wf_generator *g, wf_sequence *s, float *logits, wf_logits_fn *fn,
+                             void *user)
+{
+    while (s->cached < s->count) {
+        int64_t at = s->cached, left = s->count - at;
+        int64_t n = left < EVERY_TOKENS ? left : EVERY_TOKENS;
+        WF_TRY(run_every(g, s, n, logits));
+        for (int64_t i = 0; i < n; i++)
+            WF_TRY(fn(user, (size_t)(at + i), logits + i * g->vocab, (size_t)g->vocab));
+    }
+    return WF_OK;
+}
+
+wf_status wf_generator_logits(wf_generator *g, const int32_t *ids, size_t count, wf_logits_fn *fn,
+                              void *user)
+{
+    wf_sequence *s = NULL;
+    if (count == 0)
+        return WF_OK;
+    if (!g->every)
+        WF_TRY(compile(g, EVERY_TOKENS, 0, &g->every));
+    float *logits = wf_mem_array(g->ctx, (size_t)(EVERY_TOKENS * g->vocab), sizeof *logits);
+    wf_status status = logits ? wf_sequence_new(g, ids, count, NULL, &s) : WF_ERR_MEMORY;
+    if (status == WF_OK)
+        status = each_logits(g, s, logits, fn, user);
+    wf_sequence_free(s);
+    wf_mem_free(g->ctx, logits);
+    return status;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/* load.c - weights from a model's files into a session: mapped where that can be, written where not. */
+#include <math.h>
+
+#include "base/mem.h"
+#include "infer/generator.h"
+
+wf_status wf_generator_map_weights(wf_generator *g)
+{
+    const wf_model *m = g->model;
+    for (int i = 0; i < m->weights; i++) {
+        const wf_model_weight_info *w = &m->weight[i];
+        if (wf_weight_lies_ready(w))
+            WF_TRY(wf_session_map(g->session, w->name, w->type, (int)w->shape.n, w->shape.d,
+                                  m->store->file[w->from->file].path, w->from->offset));
+    }
+    return WF_OK;
+}
+
+static wf_status write_frequencies(wf_generator *g)
+{
+    const wf_rotary *rope = &g->model->config.rope;
+    size_t bytes = (size_t)rope->dims / 2 * sizeof(float);
+    float *inv_freq = wf_mem_new(g->ctx, bytes);
+    if (!inv_freq)
+        return WF_ERR_MEMORY;
+    wf_rope_frequencies(rope, inv_freq);
+    wf_status status = wf_session_write(g->session, "rope.inv_freq", inv_freq, bytes);
+    wf_mem_free(g->ctx, inv_freq);
+    return status;
+}
+
+wf_status wf_generator_write_weights(wf_generator *g)
+{
+    const wf_model *m = g->model;
+    for (int i = 0; i < m->weights; i++) {
+        const wf_model_weight_info *w = &m->weight[i];
+        if (wf_weight_lies_ready(w))
+            continue;
+        size_t bytes = wf_type_bytes(w->type, wf_dims_count(&w->shape));
+        void *data = wf_mem_new(g->ctx, bytes);
+        wf_status status = data ? wf_weight_read(g->ctx, w, data) : WF_ERR_MEMORY;
+        if (status == WF_OK)
+            status = wf_session_write(g->session, w->name, data, bytes);
+        wf_mem_free(g->ctx, data);
+        WF_TRY(status);
+    }
+    return m->config.rope.base != 0 ? write_frequencies(g) : WF_OK;
+}
+
+/* Elements of one weight that are NaN or infinite. */
+static wf_status count_faults(wf_ctx *ctx, const wf_model_weight_info *w, int64_t *out)
+{
+    enum { PIECE = 1 << 16 }; /* elements; a multiple of every block */
+    wf_status status = WF_ERR_MEMORY;
+    int64_t count = wf_dims_count(&w->shape);
+    void *raw = wf_mem_new(ctx, wf_type_bytes(w->type, count));
+    float *x = wf_mem_array(ctx, PIECE, sizeof *x);
+    *out = 0;
+    if (raw && x)
+        status = wf_weight_read(ctx, w, raw);
+    for (int64_t at = 0; status == WF_OK && at < count; at += PIECE) {
+        int64_t n = count - at < PIECE ? count - at : PIECE;
+        wf_convert_to_f32(w->type, (char *)raw + wf_type_bytes(w->type, at), x, n);
+        for (int64_t i = 0; i < n; i++)
+            *out += !isfinite(x[i]);
+    }
+    wf_mem_free(ctx, raw);
+    wf_mem_free(ctx, x);
+    return status;
+}
+
+wf_status wf_generator_check_weights(wf_generator *g)
+{
+    for (int i = 0; i < g->model->weights; i++) {
+        const wf_model_weight_info *w = &g->model->weight[i];
+        int64_t faults;
+        WF_TRY(count_faults(g->ctx, w, &faults));
+        if (faults)
+            wf_ctx_log(g->ctx, WF_LOG_WARN, "%s holds %lld numbers that are NaN or infinite",
+                       w->name, (long long)faults);
+    }
+    return WF_OK;
+}

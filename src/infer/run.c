@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* run.c - one run of the model for all sequences that have something to compute, and their next tokens. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "infer/generator.h"
+
+/* Puts n tokens of a sequence into the run, from row `at` on. */
+static wf_status add_tokens(wf_generator *g, wf_sequence *s, int64_t at, int64_t n)
+{
+    WF_TRY(wf_sequence_reserve(s, s->cached + n));
+    for (int64_t i = 0; i < n; i++) {
+        g->tokens[at + i] = s->token[s->cached + i];
+        g->positions[at + i] = (int32_t)(s->cached + i);
+    }
+    g->lengths[s->slot] = (int32_t)(s->cached + n);
+    memcpy(g->table + s->slot * g->pages_each, s->page, (size_t)s->pages * sizeof *s->page);
+    s->row = -1;
+    if (s->cached + n == s->count) {
+        s->row = s->slot;
+        g->rows[s->slot] = (int32_t)(at + n - 1);
+    }
+    return WF_OK;
+}
+
+/* How many tokens each sequence gets: single ones first, so that a long prompt holds up nobody, then
+ * prompts in the order of their slots. n[slot] is left in lengths until the tokens are there. */
+static int64_t share(wf_generator *g, int64_t most)
+{
+    int64_t left = most;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t i = 0; i < g->sequences; i++) {
+            const wf_sequence *s = g->slot[i];
+            int64_t want = s && s->stop == WF_UNFINISHED ? s->count - s->cached : 0;
+            if (pass == 0)
+                g->lengths[i] = want == 1;
+            else if (want > 1)
+                g->lengths[i] = (int32_t)(want < left ? want : left);
+            if (pass == 0 ? want == 1 : want > 1)
+                left -= g->lengths[i];
+        }
+    return most - left;
+}
+
+static wf_status gather(wf_generator *g, int64_t most, int64_t *tokens)
+{
+    int64_t at = 0;
+    *tokens = share(g, most);
+    for (int64_t i = 0; i < g->sequences; i++) {
+        int64_t n = g->lengths[i];
+        g->seq_start[i] = (int32_t)at;
+        g->rows[i] = 0;
+        if (g->slot[i])
+            g->slot[i]->row = -1;
+        if (n > 0)
+            WF_TRY(add_tokens(g, g->slot[i], at, n));
+        at += n;
+    }
+    g->seq_start[g->sequences] = (int32_t)at;
+    return WF_OK;
+}
+
+static wf_status run_bucket(wf_generator *g, const wf_bucket *b, int64_t tokens)
+{
+    const size_t one = sizeof(int32_t), n = (size_t)b->tokens, s = (size_t)g->sequences;
+    for (int64_t i = tokens; i < b->tokens; i++) /* padding, in no sequence */
+        g->tokens[i] = g->positions[i] = 0;
+    WF_TRY(wf_exec_write(b->exec, "tokens", g->tokens, n * one));
+    WF_TRY(wf_exec_write(b->exec, "positions", g->positions, n * one));
+    WF_TRY(wf_exec_write(b->exec, "seq_start", g->seq_start, (s + 1) * one));
+    WF_TRY(wf_exec_write(b->exec, "lengths", g->lengths, s * one));
+    WF_TRY(wf_exec_write(b->exec, "rows", g->rows, s * one));
+    WF_TRY(wf_exec_write(b->exec, "table", g->table, s * (size_t)g->pages_each * one));
+    return wf_exec_run(b->exec);
+}
+
+/* Are logits wanted by anyone, or will the device's own choice do? */
+static void look_at_rows(const wf_generator *g, bool *any, bool *logits)
+{
+    *any = *logits = false;
+    for (int64_t i = 0; i < g->sequences; i++)
+        if (g->slot[i] && g->slot[i]->row >= 0) {
+            *any = true;
+            *logits = *logits || wf_sampler_needs_logits(g->slot[i]->sampler);
+        }
+}
+
+static wf_status read_rows(wf_generator *g, const wf_bucket *b)
+{
+    const size_t s = (size_t)g->sequences;
+    bool any, logits;
+    look_at_rows(g, &any, &logits);
+    if (logits)
+        return wf_exec_read(b->exec, "logits", g->logits,
+                            s * (size_t)g->vocab * sizeof *g->logits);
+    return any ? wf_exec_read(b->exec, "best", g->best, s * sizeof *g->best) : WF_OK;
+}
+
+wf_status wf_generator_run(wf_generator *g, int64_t *tokens)
+{
+    WF_TRY(gather(g, g->bucket[g->buckets - 1].tokens, tokens));
+    if (*tokens == 0)
+        return WF_OK;
+    const wf_bucket *b = g->bucket;
+    while (b->tokens < *tokens)
+        b++;
+    WF_TRY(run_bucket(g, b, *tokens));
+    for (int64_t i = 0; i < g->sequences; i++)
+        if (g->seq_start[i + 1] > g->seq_start[i])
+            g->slot[i]->cached = g->lengths[i];
+    return read_rows(g, b);
+}
+
+/* The next token of every sequence whose logits are there. */
+static wf_status take_tokens(wf_generator *g, int64_t *taken)
+{
+    bool any, logits;
+    look_at_rows(g, &any, &logits);
+    for (int64_t i = 0; i < g->sequences; i++) {
+        wf_sequence *s = g->slot[i];
+        if (!s || s->row < 0)
+            continue;
+        int32_t id = g->best[i];
+        if (logits)
+            WF_TRY(wf_sampler_pick(s->sampler, g->logits + i * g->vocab, &id));
+        WF_TRY(wf_sequence_take(s, id));
+        ++*taken;
+    }
+    return WF_OK;
+}
+
+wf_status wf_generator_step(wf_generator *g, bool *busy)
+{
+    int64_t tokens, taken = 0;
+    uint64_t begin = wf_clock_ns();
+    WF_TRY(wf_generator_run(g, &tokens));
+    WF_TRY(take_tokens(g, &taken));
+    uint64_t time = wf_clock_ns() - begin;
+    if (tokens > taken) { /* with a prompt in it */
+        g->stats.prompt_tokens += (uint64_t)(tokens - taken);
+        g->stats.prompt_nanoseconds += time;
+    } else {
+        g->stats.nanoseconds += time;
+    }
+    g->stats.tokens += (uint64_t)taken;
+    bool more = false;
+    for (int64_t i = 0; i < g->sequences; i++)
+        more = more || (g->slot[i] && g->slot[i]->stop == WF_UNFINISHED);
+    if (busy)
+        *busy = more;
+    return WF_OK;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/* sequence.c - one text that is being generated: its tokens, its pages, its text, its end. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "infer/generator.h"
+
+/* ---- Requests ---- */
+
+static void free_request(wf_sequence *s)
+{
+    wf_ctx *ctx = s->generator->ctx;
+    wf_sampler_free(s->sampler);
+    wf_decoder_free(s->decoder);
+    wf_stopper_free(s->stopper);
+    wf_mem_free(ctx, s->stop_token);
+    s->sampler = NULL;
+    s->decoder = NULL;
+    s->stopper = NULL;
+    s->stop_token = NULL;
+}
+
+static wf_status copy_stop_tokens(wf_sequence *s, const wf_request *r)
+{
+    const wf_generator *g = s->generator;
+    if (r->stop_tokens < 0 || (r->stop_tokens > 0 && !r->stop_token))
+        return wf_fail(g->ctx, WF_ERR_USAGE, "there cannot be %d stop tokens", r->stop_tokens);
+    for (int i = 0; i < r->stop_tokens; i++)
+        if (r->stop_token[i] < 0 || r->stop_token[i] >= g->vocab)
+            return wf_fail(g->ctx, WF_ERR_USAGE, "stop token %d is not one of the %lld tokens",
+                           r->stop_token[i], (long long)g->vocab);
+    s->stop_token = wf_mem_array(g->ctx, (size_t)r->stop_tokens, sizeof *s->stop_token);
+    if (!s->stop_token)
+        return WF_ERR_MEMORY;
+    s->stop_tokens = r->stop_tokens;
+    if (r->stop_tokens)
+        memcpy(s->stop_token, r->stop_token, (size_t)r->stop_tokens * sizeof *r->stop_token);
+    return WF_OK;
+}
+
+static wf_status take_request(wf_sequence *s, const wf_request *request)
+{
+    const wf_generator *g = s->generator;
+    const wf_request defaults = {0}, *r = request ? request : &defaults;
+    const wf_tokenizer *t = wf_model_tokenizer(g->model);
+    free_request(s);
+    if (r->limit < 0)
+        return wf_fail(g->ctx, WF_ERR_USAGE, "a limit of %lld tokens is not possible",
+                       (long long)r->limit);
+    s->limit = r->limit;
+    s->ignore_end = r->ignore_end;
+    WF_TRY(copy_stop_tokens(s, r));
+    WF_TRY(wf_sampler_new(g->ctx, g->vocab, &r->sampling, &s->sampler));
+    WF_TRY(wf_stopper_new(g->ctx, r->stop, r->stops, &s->stopper));
+    if (t)
+        WF_TRY(wf_decoder_new(t, g->ctx, r->control ? WF_TEXT_CONTROL : 0, &s->decoder));
+    return WF_OK;
+}
+
+/* ---- Tokens and pages ---- */
+
+wf_status wf_sequence_reserve(wf_sequence *s, int64_t count)
+{
+    wf_generator *g = s->generator;
+    int64_t want = (count + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS;
+    if (want <= s->pages || wf_pages_resize(&g->pages, s->page, &s->pages, want))
+        return WF_OK;
+    return wf_fail(g->ctx, WF_ERR_INTERNAL, "there are no pages left for a sequence of %lld tokens",
+                   (long long)count);
+}
+
+static wf_status check_prompt(const wf_generator *g, const int32_t *prompt, size_t count)
+{
+    if (count == 0)
+        return wf_fail(g->ctx, WF_ERR_USAGE, "an empty prompt gives nothing to continue");
+    if (count > (size_t)g->context)
+        return wf_fail(g->ctx, WF_ERR_USAGE,
+                       "the prompt has %zu tokens and the context only %lld; shorten it, or give a "
+                       "larger context (-c, up to %lld for this model)",
+                       count, (long long)g->context, (long long)g->model->config.context);
+    for (size_t i = 0; i < count; i++)
+        if (prompt[i] < 0 || prompt[i] >= g->vocab)
+            return wf_fail(g->ctx, WF_ERR_USAGE, "token %d of the prompt is none of the model's %lld",
+                           prompt[i], (long long)g->vocab);
+    return WF_OK;
+}
+
+/* Keeps what is cached of the beginning that old and new tokens share, but leaves one to compute: its
+ * logits are not kept. */
+static void set_prompt(wf_sequence *s, const int32_t *prompt, size_t count)
+{
+    wf_generator *g = s->generator;
+    int64_t n = (int64_t)count, same = 0;
+    while (same < s->cached && same + 1 < n && s->token[same] == prompt[same])
+        same++;
+    s->cached = same;
+    wf_pages_resize(&g->pages, s->page, &s->pages, (same + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS);
+    memcpy(s->token, prompt, count * sizeof *prompt);
+    s->count = s->prompt = n;
+    s->row = -1;
+    s->stop = WF_UNFINISHED;
+    g->stats.reused_tokens += (uint64_t)same;
+    for (int64_t i = 0; i < n; i++)
+        wf_sampler_accept(s->sampler, prompt[i]);
+}
+
+static void drop_text(wf_sequence *s)
+{
+    s->text.len = 0;
+    wf_mem_free(s->generator->ctx, s->given);
+    s->given = NULL;
+}
+
+wf_status wf_sequence_restart(wf_sequence *s, const int32_t *prompt, size_t count,
+                              const wf_request *request)
+{
+    WF_TRY(check_prompt(s->generator, prompt, count));
+    s->stop = WF_STOP_CANCEL; /* what it is if the request is refused */
+    WF_TRY(take_request(s, request));
+    drop_text(s);
+    set_prompt(s, prompt, count);
+    return WF_OK;
+}
+
+wf_status wf_sequence_new(wf_generator *g, const int32_t *prompt, size_t count,
+                          const wf_request *request, wf_sequence **out)
+{
+    int64_t slot = 0;
+    *out = NULL;
+    while (slot < g->sequences && g->slot[slot])
+        slot++;
+    if (slot == g->sequences)
+        return wf_fail(g->ctx, WF_ERR_USAGE, "all %lld sequences of the generator are in use",
+                       (long long)g->sequences);
+    wf_sequence *s = wf_mem_new(g->ctx, sizeof *s);
+    if (!s)
+        return WF_ERR_MEMORY;
+    s->generator = g;
+    s->slot = slot;
+    s->text.ctx = g->ctx;
+    g->slot[slot] = s;
+    s->token = wf_mem_array(g->ctx, (size_t)g->context, sizeof *s->token);
+    s->page = wf_mem_array(g->ctx, (size_t)g->pages_each, sizeof *s->page);
+    wf_status status =
+        s->token && s->page ? wf_sequence_restart(s, prompt, count, request) : WF_ERR_MEMORY;
+    if (status == WF_OK)
+        *out = s;
+    else
+        wf_sequence_free(s);
+    return status;
+}
+
+void wf_sequence_free(wf_sequence *s)
+{
+    if (!s)
+        return;
+    wf_generator *g = s->generator;
+    wf_ctx *ctx = g->ctx;
+    if (s->page)
+        wf_pages_resize(&g->pages, s->page, &s->pages, 0);
+    g->slot[s->slot] = NULL;
+    free_request(s);
+    drop_text(s);
+    wf_mem_free(ctx, s->text.text);
+    wf_mem_free(ctx, s->token);
+    wf_mem_free(ctx, s->page);
+    wf_mem_free(ctx, s);
+}
+
+/* ---- Text ---- */
+
+static wf_status add_text(wf_sequence *s, const char *piece, size_t bytes)
+{
+    const char *sure;
+    size_t sure_bytes;
+    bool stopped;
+    WF_TRY(wf_stopper_next(s->stopper, piece, bytes, &sure, &sure_bytes, &stopped));
+    wf_writer_bytes(&s->text, sure, sure_bytes);
+    if (stopped)
+        s->stop = WF_STOP_TEXT;
+    return s->text.status;
+}
+
+/* No more tokens will come: what decoder and stopper held back is text, unless a stop text ended it. */
+static wf_status end_text(wf_sequence *s)
+{
+    const char *piece = NULL;
+    size_t bytes = 0;
+    if (s->decoder) {
+        WF_TRY(wf_decoder_end(s->decoder, &piece, &bytes));
+        WF_TRY(add_text(s, piece, bytes)); /* nothing, when a stop text ended it */
+    }
+    wf_stopper_end(s->stopper, &piece, &bytes);
+    wf_writer_bytes(&s->text, piece, bytes);
+    return s->text.status;
+}
+
+static bool is_stop_token(const wf_sequence *s, int32_t id)
+{
+    for (int i = 0; i < s->stop_tokens; i++)
+        if (s->stop_token[i] == id)
+            return true;
+    return false;
+}
+
+wf_status wf_sequence_take(wf_sequence *s, int32_t id)
+{
+    const wf_generator *g = s->generator;
+    const wf_tokenizer *t = wf_model_tokenizer(g->model);
+    const char *piece;
+    size_t bytes;
+    if (is_stop_token(s, id))
+        s->stop = WF_STOP_TEXT;
+    else if (t && !s->ignore_end && wf_tokenizer_ends(t, id))
+        s->stop = WF_STOP_END;
+    else if (s->decoder) {
+        WF_TRY(wf_decoder_next(s->decoder, id, &piece, &bytes));
+        WF_TRY(add_text(s, piece, bytes));
+    }
+    wf_sampler_accept(s->sampler, id);
+    if (s->count < g->context)
+        s->token[s->count++] = id;
+    else if (s->stop == WF_UNFINISHED)
+        s->stop = WF_STOP_CONTEXT;
+    if (s->stop == WF_UNFINISHED && s->limit > 0 && s->count - s->prompt >= s->limit)
+        s->stop = WF_STOP_LIMIT;
+    return s->stop == WF_UNFINISHED ? WF_OK : end_text(s);
+}
+
+wf_stop wf_sequence_stop(const wf_sequence *s)
+{
+    return s->stop;
+}
+
+const char *wf_sequence_text(wf_sequence *s, size_t *bytes)
+{
+    size_t len = s->text.len;
+    wf_mem_free(s->generator->ctx, s->given);
+    s->given = s->text.text;
+    s->text = (wf_writer){.ctx = s->generator->ctx};
+    if (bytes)
+        *bytes = len;
+    return len ? s->given : "";
+}
+
+const int32_t *wf_sequence_tokens(const wf_sequence *s, size_t *count, size_t *prompt)
+{
+    if (count)
+        *count = (size_t)s->count;
+    if (prompt)
+        *prompt = (size_t)s->prompt;
+    return s->token;
+}
+
+void wf_sequence_cancel(wf_sequence *s)
+{
+    if (s->stop == WF_UNFINISHED)
+        s->stop = WF_STOP_CANCEL;
+}

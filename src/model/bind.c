@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+/* bind.c - which tensor of a file is which weight of the graph, and whether all of them are there. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/family.h"
+#include "model/model.h"
+
+/* Faults that are told; further ones are counted. */
+#define TOLD 6
+
+typedef struct {
+    wf_model *m;
+    uint8_t *used; /* [tensors of the store] */
+    char *faults;  /* a list, in words */
+    size_t faults_len;
+    int count;
+} binder;
+
+#define FAULT_BYTES 400
+
+static void fault(binder *b, const char *fmt, ...) WF_PRINTF(2, 3);
+static void fault(binder *b, const char *fmt, ...)
+{
+    va_list args;
+    if (b->count++ >= TOLD)
+        return;
+    if (b->count > 1)
+        wf_text_append(b->faults, FAULT_BYTES, &b->faults_len, "; ");
+    va_start(args, fmt);
+    wf_text_vappend(b->faults, FAULT_BYTES, &b->faults_len, fmt, args);
+    va_end(args);
+}
+
+static const char *shape_text(const wf_dims *shape, char out[96])
+{
+    size_t len = 0;
+    wf_text_append(out, 96, &len, "[");
+    for (int i = 0; i < shape->n; i++)
+        wf_text_append(out, 96, &len, "%s%lld", i ? ", " : "", (long long)shape->d[i]);
+    wf_text_append(out, 96, &len, "]");
+    return out;
+}
+
+/* The tensor behind a weight's name, and how it is arranged. */
+static const wf_stored *find(const wf_model *m, const char *name, bool *transposed)
+{
+    char other[WF_NAME_BYTES];
+    *transposed = false;
+    if (m->gguf)
+        return wf_store_find(m->store, name);
+    const wf_weight_name *row = wf_family_hugging_face(m->config.family, name, true, other);
+    if (!row)
+        return NULL;
+    const wf_stored *t = wf_store_find(m->store, other);
+    if (!t) {
+        wf_family_hugging_face(m->config.family, name, false, other);
+        t = wf_store_find(m->store, other);
+    }
+    *transposed = t && row->flags & WF_NAME_TRANSPOSED && t->shape.n == 2;
+    return t;
+}
+
+wf_type wf_model_weight_type(void *model, const char *name)
+{
+    bool transposed;
+    const wf_stored *t = find(model, name, &transposed);
+    return t && t->type != WF_TYPE_NONE ? t->type : WF_F32;
+}
+
+static bool computable(wf_type type)
+{
+    const wf_type_info *info = wf_type_get(type);
+    return info->kind == WF_KIND_FLOAT || info->kind == WF_KIND_BLOCK;
+}
+
+/* Compares what the graph wants with what the file has. */
+static void bind_state(binder *b, const wf_node *n)
+{
+    wf_model *m = b->m;
+    const wf_value *v = &n->out[0];
+    bool transposed;
+    char want[96], have[96];
+    const wf_stored *t = find(m, n->name, &transposed);
+    if (!t) {
+        fault(b, "%s is missing", n->name);
+        return;
+    }
+    b->used[t - m->store->tensor] = 1;
+    wf_dims shape = t->shape;
+    if (transposed)
+        shape = (wf_dims){2, {t->shape.d[1], t->shape.d[0]}};
+    if (!wf_dims_equal(&shape, &v->shape))
+        fault(b, "%s is %s and must be %s", t->name, shape_text(&shape, have),
+              shape_text(&v->shape, want));
+    else if (!computable(t->type))
+        fault(b, "%s is of type %s", t->name, t->type_name);
+    m->weight[m->weights++] = (wf_model_weight_info){
+        .name = wf_arena_strdup(&m->arena, n->name),
+        .type = v->type,
+        .shape = v->shape,
+        .from = t,
+        .transposed = transposed,
+    };
+}
+
+/* Tensors that no weight uses and that may nevertheless be there. */
+static bool harmless(const wf_model *m, const char *name)
+{
+    if (m->gguf && strcmp(name, "rope_freqs.weight") == 0)
+        return true;
+    if (m->folder && m->config.tied && strcmp(name, "lm_head.weight") == 0)
+        return true;
+    for (const char *const *part = m->config.family->ignored; !m->gguf && *part; part++)
+        if (strstr(name, *part))
+            return true;
+    return false;
+}
+
+static void look_for_extra(binder *b)
+{
+    const wf_store *s = b->m->store;
+    for (int i = 0; i < s->count; i++)
+        if (!b->used[i] && !harmless(b->m, s->tensor[i].name))
+            fault(b, "%s is not a weight of %s", s->tensor[i].name, b->m->config.family->name);
+}
+
+/* The smallest graph that has all the weights. */
+static wf_status make_graph(wf_model *m, wf_graph **out)
+{
+    const wf_build_options options = {.form = WF_FORM_TRAIN,
+                                      .tokens = 1,
+                                      .sequences = 1,
+                                      .type = wf_model_weight_type,
+                                      .user = m};
+    WF_TRY(wf_graph_new(m->ctx, out));
+    wf_model_graph(*out, &m->config, &options);
+    return wf_graph_status(*out);
+}
+
+static wf_status bind_all(binder *b, const wf_graph *g)
+{
+    wf_model *m = b->m;
+    for (int i = 0; i < g->node_count; i++)
+        if (g->nodes[i]->op == WF_OP_state)
+            bind_state(b, g->nodes[i]);
+    look_for_extra(b);
+    for (int i = 0; i < m->weights; i++)
+        if (!m->weight[i].name)
+            return WF_ERR_MEMORY;
+    if (b->count > TOLD)
+        wf_text_append(b->faults, FAULT_BYTES, &b->faults_len, "; and %d more", b->count - TOLD);
+    if (b->count)
+        return wf_fail(m->ctx, WF_ERR_FORMAT,
+                       "%s does not have the weights its config asks for: %s",
+                       wf_store_base_name(m->path), b->faults);
+    return WF_OK;
+}
+
+wf_status wf_model_bind(wf_model *m)
+{
+    binder b = {.m = m};
+    wf_graph *g = NULL;
+    wf_status status = WF_ERR_MEMORY;
+    if (m->store->count < m->config.layers) /* before a graph of so many is made */
+        return wf_fail(m->ctx, WF_ERR_FORMAT, "%s has %d tensors, too few for %lld layers",
+                       wf_store_base_name(m->path), m->store->count, (long long)m->config.layers);
+    b.used = wf_mem_new(m->ctx, (size_t)m->store->count);
+    b.faults = wf_mem_new(m->ctx, FAULT_BYTES);
+    if (!b.used || !b.faults)
+        goto done;
+    status = make_graph(m, &g);
+    if (status != WF_OK)
+        goto done;
+    m->weight = wf_mem_array(m->ctx, (size_t)g->node_count, sizeof *m->weight);
+    status = m->weight ? bind_all(&b, g) : WF_ERR_MEMORY;
+done:
+    wf_graph_free(g);
+    wf_mem_free(m->ctx, b.used);
+    wf_mem_free(m->ctx, b.faults);
+    return status;
+}
+
+const wf_model_weight_info *wf_model_find_weight(const wf_model *m, const char *name)
+{
+    for (int i = 0; i < m->weights; i++)
+        if (strcmp(m->weight[i].name, name) == 0)
+            return &m->weight[i];
+    return NULL;
+}
+
+/* ---- Reading ---- */
+
+bool wf_weight_lies_ready(const wf_model_weight_info *w)
+{
+    /* Kernels read elements where they lie, so these must lie as their type wants; blocks are read by the
+     * byte but for their half-precision scales. */
+    const wf_type_info *info = wf_type_get(w->type);
+    uint64_t align = info->kind == WF_KIND_BLOCK ? 2 : (uint64_t)info->block_bytes;
+    return !w->transposed && w->type == w->from->type && w->from->offset % align == 0;
+}
+
+/* to [columns, rows] := from [rows, columns], of elements of this many bytes */
+static void transpose(const uint8_t *from, uint8_t *to, int64_t rows, int64_t columns, size_t size)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            memcpy(to + (size_t)(j * rows + i) * size, from + (size_t)(i * columns + j) * size,
+                   size);
+}
+
+wf_status wf_weight_read(wf_ctx *ctx, const wf_model_weight_info *w, void *to)
+{
+    const wf_stored *t = w->from;
+    if (w->transposed) {
+        transpose(t->data, to, t->shape.d[0], t->shape.d[1],
+                  (size_t)wf_type_get(t->type)->block_bytes);
+        return WF_OK;
+    }
+    if (w->type == t->type) {
+        memcpy(to, t->data, t->bytes);
+        return WF_OK;
+    }
+    wf_assert(w->type == WF_F32);
+    void *aligned = wf_mem_new(ctx, t->bytes);
+    if (!aligned)
+        return WF_ERR_MEMORY;
+    memcpy(aligned, t->data, t->bytes);
+    wf_convert_to_f32(t->type, aligned, to, wf_dims_count(&t->shape));
+    wf_mem_free(ctx, aligned);
+    return WF_OK;
+}
