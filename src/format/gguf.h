@@ -2,6 +2,7 @@
 /*
  * gguf.h - GGUF files, versions 2 and 3, single and split: reading and writing.
  *
+ * Tensors of no elements are refused; data is aligned to 8 bytes at least, as far as the memory is.
  * Reading maps the file and checks everything against its size before anything is allocated that the file
  * asks for: memory is in proportion to the bytes of the header that are really there. Values stay where
  * they lie in the file; strings have no NUL behind them.
@@ -47,10 +48,15 @@ typedef struct wf_gguf {
     uint32_t version;
     wf_gguf_pair *pair; /* of the first part, in its order */
     int pairs;
+    int pairs_file;      /* the store's file that they are of */
+    const void **sorted; /* by key (names.h) */
 } wf_gguf;
 
 /* Any part of a split file opens all of them (NAME-00001-of-00003.gguf). */
 wf_status wf_gguf_open(wf_ctx *ctx, const char *path, wf_gguf **out);
+/* One file that lies in memory, which must outlive the result; `what` stands for its name in messages. */
+wf_status wf_gguf_read(wf_ctx *ctx, const char *what, const uint8_t *data, size_t bytes,
+                       wf_gguf **out);
 void wf_gguf_close(wf_gguf *f);
 
 /* NULL when there is none. */
@@ -93,7 +99,7 @@ wf_status wf_gguf_write_texts(wf_gguf_writer *w, const char *key, const wf_gguf_
 /* An array of a kind of number, from memory in this machine's layout of that kind. */
 wf_status wf_gguf_write_array(wf_gguf_writer *w, const char *key, wf_gguf_kind element,
                               const void *data, size_t count);
-/* Copies a pair of another file as it is. */
+/* Copies a pair of another file as it is; those that are the writer's own are left out. */
 wf_status wf_gguf_write_pair(wf_gguf_writer *w, const wf_gguf_pair *pair);
 wf_status wf_gguf_write_tensor(wf_gguf_writer *w, const char *name, wf_type type,
                                const wf_dims *shape);

@@ -33,8 +33,7 @@ typedef struct {
     int files, file_room;
     wf_stored *tensor; /* in the order of the files */
     int count, room;
-    uint32_t *buckets; /* of names; made by wf_store_seal */
-    size_t bucket_count;
+    const void **sorted; /* the tensors by name (names.h); made by wf_store_seal */
 } wf_store;
 
 /* Allocates nothing. */
@@ -42,6 +41,9 @@ void wf_store_init(wf_store *s, wf_ctx *ctx);
 void wf_store_free(wf_store *s); /* unmaps; a zeroed store is fine */
 /* Maps a file and returns its index. */
 wf_status wf_store_map(wf_store *s, const char *path, int *file);
+/* The same of memory, which must outlive the store; what stands for the path in messages. */
+wf_status wf_store_memory(wf_store *s, const char *what, const uint8_t *data, size_t bytes,
+                          int *file);
 /* Adds a tensor (a copy of *t, and of its name; data is set from file and offset). Fails when it does not
  * lie inside its file or its bytes are not those of its type and shape. */
 wf_status wf_store_add(wf_store *s, const wf_stored *t);
@@ -49,6 +51,10 @@ wf_status wf_store_add(wf_store *s, const wf_stored *t);
 wf_status wf_store_seal(wf_store *s);
 /* NULL when there is none of this name. */
 const wf_stored *wf_store_find(const wf_store *s, const char *name);
+
+/* WF_ERR_IO when a file was cut short while it was in use (base/guard.h): to be asked after tensors were
+ * read, whose numbers are then wrong. */
+wf_status wf_store_check(const wf_store *s);
 
 /* The last part of a path, for messages; borrowed from it. */
 const char *wf_store_base_name(const char *path);

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/* gguf.c - opening GGUF files: one, or all parts of a split one. */
+#include "format/gguf.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "format/gguf_priv.h"
+#include "format/names.h"
+
+#define SUFFIX "-00001-of-00001.gguf" /* of the name of a part */
+#define SUFFIX_BYTES (sizeof SUFFIX - 1)
+
+/* What a part says of the whole. */
+typedef struct {
+    int64_t no, count, tensors;
+} split;
+
+static void drop_pairs(wf_gguf *f)
+{
+    wf_mem_free(f->store.ctx, f->pair);
+    wf_mem_free(f->store.ctx, f->sorted);
+    f->pair = NULL;
+    f->pairs = 0;
+    f->sorted = NULL;
+}
+
+void wf_gguf_close(wf_gguf *f)
+{
+    if (!f)
+        return;
+    wf_ctx *ctx = f->store.ctx;
+    drop_pairs(f);
+    wf_store_free(&f->store);
+    wf_mem_free(ctx, f);
+}
+
+/* Reads a file that is mapped. The pairs that f had are dropped for those of this file. */
+static wf_status read_file(wf_gguf *f, int file, split *out)
+{
+    wf_gguf_part part;
+    drop_pairs(f);
+    wf_status status = wf_gguf_read_part(&f->store, file, &part);
+    f->version = part.version;
+    f->pair = part.pair;
+    f->pairs = part.pairs;
+    f->sorted = part.sorted;
+    f->pairs_file = file;
+    WF_TRY(status);
+
+    *out = (split){-1, 1, -1};
+    WF_TRY(wf_gguf_get_int(f, "split.no", 0, UINT16_MAX, &out->no));
+    WF_TRY(wf_gguf_get_int(f, "split.count", 0, UINT16_MAX, &out->count));
+    WF_TRY(wf_gguf_get_int(f, "split.tensors.count", 0, INT32_MAX, &out->tensors));
+    if (out->count <= 1 || (out->no >= 0 && out->tensors >= 0))
+        return WF_OK;
+    return wf_fail(f->store.ctx, WF_ERR_FORMAT,
+                   "cannot read '%s': it is a part of a split file, and has no key '%s'",
+                   wf_store_base_name(f->store.file[file].path),
+                   out->no < 0 ? "split.no" : "split.tensors.count");
+}
+
+/* ---- Parts ---- */
+
+static void part_suffix(char out[SUFFIX_BYTES + 1], int64_t no, int64_t count)
+{
+    snprintf(out, SUFFIX_BYTES + 1, "-%05u-of-%05u.gguf", (unsigned)(uint16_t)no + 1,
+             (unsigned)(uint16_t)count);
+}
+
+/* Part `no` beside the one at path, whose name ends as that of a part does. NULL: out of memory. */
+static char *part_path(wf_gguf *f, const char *path, int64_t no, int64_t count)
+{
+    char suffix[SUFFIX_BYTES + 1];
+    char *copy = wf_arena_strdup(&f->store.arena, path);
+    part_suffix(suffix, no, count);
+    if (copy)
+        memcpy(copy + strlen(copy) - SUFFIX_BYTES, suffix, SUFFIX_BYTES);
+    return copy;
+}
+
+static wf_status check_name(wf_ctx *ctx, const char *path, const split *s)
+{
+    char suffix[SUFFIX_BYTES + 1];
+    size_t len = strlen(path);
+    part_suffix(suffix, s->no, s->count);
+    if (s->no < s->count && len > SUFFIX_BYTES && strcmp(path + len - SUFFIX_BYTES, suffix) == 0)
+        return WF_OK;
+    return wf_fail(ctx, WF_ERR_FORMAT,
+                   "cannot read '%s': by its keys it is part %" PRId64 " of %" PRId64
+                   ", and its name does not end in '%s'",
+                   wf_store_base_name(path), s->no + 1, s->count, suffix);
+}
+
+/* Whether a part is what the first one that was looked at says. */
+static wf_status check_part(wf_ctx *ctx, const char *path, const split *got, const split *wanted)
+{
+    static const char *const names[] = {"split.no", "split.count", "split.tensors.count"};
+    const int64_t g[] = {got->no, got->count, got->tensors};
+    const int64_t w[] = {wanted->no, wanted->count, wanted->tensors};
+    for (int i = 0; i < 3; i++)
+        if (g[i] != w[i])
+            return wf_fail(ctx, WF_ERR_FORMAT,
+                           "cannot read '%s': key '%s' is %" PRId64 ", and by its name and the "
+                           "other parts it would be %" PRId64,
+                           wf_store_base_name(path), names[i], g[i], w[i]);
+    return WF_OK;
+}
+
+static wf_status map_part(wf_gguf *f, const char *path, const split *s, int *file)
+{
+    wf_status status = wf_store_map(&f->store, path, file);
+    if (status == WF_ERR_IO)
+        wf_fail(f->store.ctx, status, "part %" PRId64 " of %" PRId64 " is missing: %s", s->no + 1,
+                s->count, f->store.ctx->message);
+    return status;
+}
+
+/* Part `no` of the file that path is a part of. */
+static wf_status open_part(wf_gguf *f, const char *path, const split *wanted)
+{
+    split got;
+    int file;
+    const char *part = part_path(f, path, wanted->no, wanted->count);
+    if (!part)
+        return WF_ERR_MEMORY;
+    WF_TRY(map_part(f, part, wanted, &file));
+    WF_TRY(read_file(f, file, &got));
+    return check_part(f->store.ctx, part, &got, wanted);
+}
+
+/* Moves the pairs from one to the other, whose own are dropped. */
+static void move_pairs(wf_gguf *to, wf_gguf *from)
+{
+    drop_pairs(to);
+    to->version = from->version;
+    to->pair = from->pair;
+    to->pairs = from->pairs;
+    to->pairs_file = from->pairs_file;
+    to->sorted = from->sorted;
+    from->pair = NULL;
+    from->pairs = 0;
+    from->sorted = NULL;
+}
+
+static wf_status open_parts(wf_gguf *f, const char *path, const split *whole)
+{
+    wf_gguf first = {.store.ctx =
+                         f->store.ctx}; /* for the pairs of part 0, while others are read */
+    split wanted = *whole;
+    wf_status status = WF_OK;
+    for (wanted.no = 0; status == WF_OK && wanted.no < wanted.count; wanted.no++) {
+        status = open_part(f, path, &wanted);
+        if (wanted.no == 0)
+            move_pairs(&first, f);
+    }
+    move_pairs(f, &first);
+    if (status == WF_OK && f->store.count != whole->tensors)
+        status = wf_fail(f->store.ctx, WF_ERR_FORMAT,
+                         "cannot read '%s': its parts have %d tensors, and key "
+                         "'split.tensors.count' says %" PRId64,
+                         wf_store_base_name(path), f->store.count, whole->tensors);
+    return status;
+}
+
+/* ---- Files ---- */
+
+static wf_status open_path(wf_gguf *f, const char *path)
+{
+    wf_ctx *ctx = f->store.ctx;
+    split s;
+    int file;
+    WF_TRY(wf_store_map(&f->store, path, &file));
+    WF_TRY(read_file(f, file, &s));
+    if (s.count > 1) {
+        WF_TRY(check_name(ctx, path, &s));
+        drop_pairs(f);
+        wf_store_free(&f->store); /* begins anew: the tensors are to be in the order of the parts */
+        WF_TRY(open_parts(f, path, &s));
+    }
+    return wf_store_seal(&f->store);
+}
+
+static wf_status read_memory(wf_gguf *f, const char *what, const uint8_t *data, size_t bytes)
+{
+    split s;
+    int file;
+    WF_TRY(wf_store_memory(&f->store, what, data, bytes, &file));
+    WF_TRY(read_file(f, file, &s));
+    if (s.count > 1)
+        return wf_fail(f->store.ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': it is one of %" PRId64 " parts; open it by its path",
+                       wf_store_base_name(what), s.count);
+    return wf_store_seal(&f->store);
+}
+
+static wf_status begin(wf_ctx *ctx, wf_gguf **out)
+{
+    *out = wf_mem_new(ctx, sizeof **out);
+    if (!*out)
+        return WF_ERR_MEMORY;
+    wf_store_init(&(*out)->store, ctx);
+    return WF_OK;
+}
+
+static wf_status finish(wf_status status, wf_gguf **out)
+{
+    if (wf_store_check(&(*out)->store) != WF_OK) /* then what it says is not the file's */
+        status = WF_ERR_IO;
+    if (status != WF_OK) {
+        wf_gguf_close(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+wf_status wf_gguf_open(wf_ctx *ctx, const char *path, wf_gguf **out)
+{
+    WF_TRY(begin(ctx, out));
+    return finish(open_path(*out, path), out);
+}
+
+wf_status wf_gguf_read(wf_ctx *ctx, const char *what, const uint8_t *data, size_t bytes,
+                       wf_gguf **out)
+{
+    WF_TRY(begin(ctx, out));
+    return finish(read_memory(*out, what, data, bytes), out);
+}
+
+const wf_gguf_pair *wf_gguf_find(const wf_gguf *f, const char *key)
+{
+    return wf_names_find(f->sorted, (size_t)f->pairs, key);
+}
