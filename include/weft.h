@@ -605,9 +605,14 @@ WF_API wf_status wf_tokenizer_save(const wf_tokenizer *tokenizer, wf_ctx *ctx, c
  * it is, its weights, where they lie, its tokenizer and its chat template. No device is involved. */
 typedef struct wf_model wf_model;
 
+/* Files are mapped and read when needed. See wf_guard_mapped_files for files that others cut short. */
 WF_API wf_status wf_model_open(wf_ctx *ctx, const char *path, wf_model **out);
 /* Generators of the model must be freed before it. */
 WF_API void wf_model_close(wf_model *model);
+/* Off unless asked for, since it is the whole program's: a handler of SIGBUS that turns what a mapped file
+ * lost after it was opened into an error, where the program would die otherwise. Signals about other
+ * addresses go to the handler that was there before. Not while other threads use Weft. */
+WF_API void wf_guard_mapped_files(bool on);
 
 typedef struct {
     const char *family; /* "llama", "gpt2", "qwen2", "qwen3" */

@@ -11,9 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_priv.h"
+#include "base/guard.h"
 #include "base/mem.h"
 
-static wf_status fail_errno(wf_ctx *ctx, const char *verb, const char *path, int error)
+wf_status wf_file_fail(wf_ctx *ctx, const char *verb, const char *path, int error)
 {
     char why[128];
     if (strerror_r(error, why, sizeof why) != 0)
@@ -27,12 +29,12 @@ static wf_status file_open(wf_ctx *ctx, const char *path, int extra, int *fd, st
 {
     *fd = open(path, O_RDONLY | O_CLOEXEC | extra);
     if (*fd < 0)
-        return fail_errno(ctx, "open", path, errno);
+        return wf_file_fail(ctx, "open", path, errno);
     int error = fstat(*fd, st) != 0 ? errno : S_ISDIR(st->st_mode) ? EISDIR : 0;
     if (error == 0)
         return WF_OK;
     close(*fd);
-    return fail_errno(ctx, "open", path, error);
+    return wf_file_fail(ctx, "open", path, error);
 }
 
 static wf_status map_fd(wf_ctx *ctx, const char *path, int fd, const struct stat *st, wf_map *map)
@@ -45,12 +47,14 @@ static wf_status map_fd(wf_ctx *ctx, const char *path, int fd, const struct stat
 
     map->size = (size_t)st->st_size;
     map->data = empty;
+    map->guard = -1;
     if (map->size == 0)
         return WF_OK;
     void *data = mmap(NULL, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED)
-        return fail_errno(ctx, "map", path, errno);
+        return wf_file_fail(ctx, "map", path, errno);
     map->data = data;
+    map->guard = wf_guard_add(data, map->size);
     return WF_OK;
 }
 
@@ -79,9 +83,24 @@ void wf_map_close(wf_map *map)
 {
     if (!map)
         return;
-    if (map->size)
+    wf_guard_remove(map->guard);
+    if (map->size && !map->borrowed)
         munmap((void *)(uintptr_t)map->data, map->size);
     wf_mem_free(map->ctx, map);
+}
+
+wf_status wf_map_memory(wf_ctx *ctx, const uint8_t *data, size_t size, wf_map **out)
+{
+    *out = wf_mem_new(ctx, sizeof **out);
+    if (!*out)
+        return WF_ERR_MEMORY;
+    **out = (wf_map){.data = data, .size = size, .ctx = ctx, .guard = -1, .borrowed = true};
+    return WF_OK;
+}
+
+bool wf_map_broken(const wf_map *map)
+{
+    return wf_guard_broken(map->guard);
 }
 
 /* Reads to the end, doubling the buffer, so that it works where st_size means nothing. *text is the
@@ -101,7 +120,7 @@ static wf_status read_fd(wf_ctx *ctx, const char *path, int fd, size_t limit, ch
         }
         ssize_t n = read(fd, *text + *size, cap - *size);
         if (n < 0 && errno != EINTR)
-            return fail_errno(ctx, "read", path, errno);
+            return wf_file_fail(ctx, "read", path, errno);
         if (n > 0)
             *size += (size_t)n;
         if (*size > limit)
@@ -132,8 +151,7 @@ wf_status wf_file_read(wf_ctx *ctx, const char *path, size_t limit, char **text,
     return status;
 }
 
-/* The number of the error, or 0. */
-static int write_all(int fd, const wf_piece *pieces, int n)
+int wf_file_put(int fd, const wf_piece *pieces, int n)
 {
     for (int i = 0; i < n; i++) {
         const char *at = pieces[i].data;
@@ -156,7 +174,7 @@ static wf_status replace(wf_ctx *ctx, const char *path, const wf_piece *pieces, 
     if (!name)
         return WF_ERR_MEMORY;
     snprintf(name, bytes, "%s.XXXXXX", path);
-    int fd = mkstemp(name), error = fd < 0 ? errno : write_all(fd, pieces, n);
+    int fd = mkstemp(name), error = fd < 0 ? errno : wf_file_put(fd, pieces, n);
     if (error == 0 && fchmod(fd, mode) != 0)
         error = errno;
     if (fd >= 0 && close(fd) != 0 && error == 0)
@@ -166,7 +184,7 @@ static wf_status replace(wf_ctx *ctx, const char *path, const wf_piece *pieces, 
     if (error != 0 && fd >= 0)
         unlink(name);
     wf_mem_free(ctx, name);
-    return error == 0 ? WF_OK : fail_errno(ctx, fd < 0 ? "create" : "write", path, error);
+    return error == 0 ? WF_OK : wf_file_fail(ctx, fd < 0 ? "create" : "write", path, error);
 }
 
 wf_status wf_file_replace(wf_ctx *ctx, const char *path, const wf_piece *pieces, int n)
@@ -174,14 +192,21 @@ wf_status wf_file_replace(wf_ctx *ctx, const char *path, const wf_piece *pieces,
     return replace(ctx, path, pieces, n, S_IRUSR | S_IWUSR);
 }
 
+mode_t wf_file_mode(void)
+{
+    mode_t mask = umask(0); /* there is no other way to ask for it */
+    umask(mask);
+    return 0666 & ~mask;
+}
+
 static wf_status write_through(wf_ctx *ctx, const char *path, const wf_piece *piece)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), error = fd < 0 ? errno : 0;
     if (error == 0)
-        error = write_all(fd, piece, 1);
+        error = wf_file_put(fd, piece, 1);
     if (fd >= 0 && close(fd) != 0 && error == 0)
         error = errno;
-    return error == 0 ? WF_OK : fail_errno(ctx, fd < 0 ? "open" : "write", path, error);
+    return error == 0 ? WF_OK : wf_file_fail(ctx, fd < 0 ? "open" : "write", path, error);
 }
 
 wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t size)
@@ -191,9 +216,7 @@ wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t
     /* To rename over /dev/stdout would take it away. */
     if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return write_through(ctx, path, &piece);
-    mode_t mask = umask(0); /* there is no other way to ask for it */
-    umask(mask);
-    return replace(ctx, path, &piece, 1, 0666 & ~mask);
+    return replace(ctx, path, &piece, 1, wf_file_mode());
 }
 
 bool wf_file_look(const char *path, wf_file_stamp *out)

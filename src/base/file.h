@@ -9,15 +9,22 @@
 #include "base/ctx.h"
 
 /* A regular file mapped read-only. Pages are read when first touched, so a file cut short by
- * someone else while it is mapped raises SIGBUS there: replace model files by renaming. */
+ * someone else while it is mapped raises SIGBUS there, or, with the guard on (guard.h), reads as zeros
+ * from there on and wf_map_broken says so. */
 typedef struct {
     const uint8_t *data; /* never NULL, not even for an empty file */
     size_t size;
-    wf_ctx *ctx; /* holds this struct's memory */
+    wf_ctx *ctx;   /* holds this struct's memory */
+    int guard;     /* its number there; -1: none */
+    bool borrowed; /* memory of somebody else's */
 } wf_map;
 
 wf_status wf_map_open(wf_ctx *ctx, const char *path, wf_map **out);
+/* Memory in place of a file; it must outlive the map. */
+wf_status wf_map_memory(wf_ctx *ctx, const uint8_t *data, size_t size, wf_map **out);
 void wf_map_close(wf_map *map); /* NULL is fine */
+/* Whether bytes that the file no longer has were read: all that was read so far is worth nothing. */
+bool wf_map_broken(const wf_map *map);
 
 /* Reads the whole of a small file, or of a pipe, and puts a NUL after its *size bytes. More than
  * limit bytes are WF_ERR_FORMAT. *text is the caller's, for wf_mem_free; NULL on failure. */

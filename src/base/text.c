@@ -112,6 +112,16 @@ size_t wf_text_put_utf8(char *to, unsigned c)
     return length;
 }
 
+const char *wf_text_show(char out[WF_TEXT_SHOWN], const char *bytes, size_t len)
+{
+    size_t n = len < WF_TEXT_SHOWN ? len : WF_TEXT_SHOWN - 4;
+    for (size_t i = 0; i < n; i++)
+        out[i] = bytes[i] >= ' ' && bytes[i] <= '~' ? bytes[i] : '?';
+    memcpy(out + n, "...", n == len ? 0 : 3);
+    out[n == len ? n : WF_TEXT_SHOWN - 1] = '\0';
+    return out;
+}
+
 void wf_text_from_double(char out[WF_TEXT_DOUBLE], double value)
 {
     /* Numbers of up to 15 digits survive a double (unless it is subnormal), so if such a form

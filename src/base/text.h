@@ -36,6 +36,11 @@ size_t wf_text_utf8(const char *s, size_t n);
 /* Writes a character, which must be one, as UTF-8 and returns its length. */
 size_t wf_text_put_utf8(char *to, unsigned character);
 
+/* Text from outside as part of a message: what is not printable ASCII becomes '?', and what is too long
+ * ends in "...". Returns out. */
+#define WF_TEXT_SHOWN 72
+const char *wf_text_show(char out[WF_TEXT_SHOWN], const char *bytes, size_t len);
+
 /* Numbers as text, with a dot whatever the locale of the host program says. Written in as few digits
  * as give the same number back; read from *s, which moves past it. false: there is none. */
 void wf_text_from_double(char out[WF_TEXT_DOUBLE], double value);

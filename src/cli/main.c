@@ -112,6 +112,7 @@ int main(int argc, char **argv)
         return EXIT_FAILED;
     }
     wf_ctx_set_log(ctx, log_message, NULL);
+    wf_guard_mapped_files(true);
 
     wf_status status = choose(ctx, argv[1], &command);
     if (status == WF_OK)

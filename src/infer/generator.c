@@ -26,13 +26,16 @@ static wf_status choose(wf_generator *g, const wf_generator_options *o)
                        "a context of %lld tokens is not possible; %s has been made for 1 to %lld",
                        (long long)g->context, g->model->info.name, (long long)c->context);
     if (g->sequences < 1 || g->sequences > 4096)
-        return wf_fail(g->ctx, WF_ERR_USAGE, "%lld sequences at once are not possible, 1 to 4096 are",
+        return wf_fail(g->ctx, WF_ERR_USAGE,
+                       "%lld sequences at once are not possible, 1 to 4096 are",
                        (long long)g->sequences);
     if (g->chunk < 1 || g->chunk > 65536)
         return wf_fail(g->ctx, WF_ERR_USAGE,
-                       "a chunk of %lld tokens is not possible, 1 to 65536 are", (long long)g->chunk);
+                       "a chunk of %lld tokens is not possible, 1 to 65536 are",
+                       (long long)g->chunk);
     if (wf_type_get(g->kv)->kind != WF_KIND_FLOAT)
-        return wf_fail(g->ctx, WF_ERR_USAGE, "keys and values cannot be %s; f32, f16 and bf16 can be",
+        return wf_fail(g->ctx, WF_ERR_USAGE,
+                       "keys and values cannot be %s; f32, f16 and bf16 can be",
                        wf_type_name(g->kv));
     g->pages_each = (g->context - 1) / WF_PAGE_TOKENS + 1;
     if (g->pages_each * g->sequences > INT32_MAX / WF_PAGE_TOKENS)
@@ -210,8 +213,7 @@ static wf_status run_every(wf_generator *g, wf_sequence *s, int64_t n, float *lo
     WF_TRY(wf_exec_write(g->every, "positions", g->positions, (size_t)N * int_bytes));
     WF_TRY(wf_exec_write(g->every, "seq_start", g->seq_start, (rows + 1) * int_bytes));
     WF_TRY(wf_exec_write(g->every, "lengths", g->lengths, rows * int_bytes));
-    WF_TRY(wf_exec_write(g->every, "table", g->table,
-                         rows * (size_t)g->pages_each * int_bytes));
+    WF_TRY(wf_exec_write(g->every, "table", g->table, rows * (size_t)g->pages_each * int_bytes));
     WF_TRY(wf_exec_run(g->every));
     s->cached += n;
     return wf_exec_read(g->every, "logits", logits, (size_t)(N * g->vocab) * sizeof *logits);

@@ -34,7 +34,7 @@ struct wf_generator {
     wf_pages pages;
     wf_bucket bucket[WF_MAX_BUCKETS]; /* by ascending tokens */
     int buckets;
-    wf_exec *every; /* gives logits of all tokens; made when first asked for */
+    wf_exec *every;     /* gives logits of all tokens; made when first asked for */
     wf_sequence **slot; /* [sequences]; NULL: free */
     /* what is written before a run, and read after it */
     int32_t *tokens, *positions; /* [most tokens of a run] */
@@ -63,8 +63,8 @@ struct wf_sequence {
     wf_sampler *sampler;
     wf_decoder *decoder; /* NULL: the model has no tokenizer, and there is no text */
     wf_stopper *stopper;
-    wf_writer text;     /* generated and not asked for yet */
-    char *given;        /* what the last wf_sequence_text returned */
+    wf_writer text; /* generated and not asked for yet */
+    char *given;    /* what the last wf_sequence_text returned */
 };
 
 /* ---- run.c ---- */

@@ -91,8 +91,7 @@ static wf_status read_rows(wf_generator *g, const wf_bucket *b)
     bool any, logits;
     look_at_rows(g, &any, &logits);
     if (logits)
-        return wf_exec_read(b->exec, "logits", g->logits,
-                            s * (size_t)g->vocab * sizeof *g->logits);
+        return wf_exec_read(b->exec, "logits", g->logits, s * (size_t)g->vocab * sizeof *g->logits);
     return any ? wf_exec_read(b->exec, "best", g->best, s * sizeof *g->best) : WF_OK;
 }
 

@@ -80,8 +80,9 @@ static wf_status check_prompt(const wf_generator *g, const int32_t *prompt, size
                        count, (long long)g->context, (long long)g->model->config.context);
     for (size_t i = 0; i < count; i++)
         if (prompt[i] < 0 || prompt[i] >= g->vocab)
-            return wf_fail(g->ctx, WF_ERR_USAGE, "token %d of the prompt is none of the model's %lld",
-                           prompt[i], (long long)g->vocab);
+            return wf_fail(g->ctx, WF_ERR_USAGE,
+                           "token %d of the prompt is none of the model's %lld", prompt[i],
+                           (long long)g->vocab);
     return WF_OK;
 }
 

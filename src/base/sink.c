@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/* sink.c - see sink.h. */
+#define _DEFAULT_SOURCE /* realpath */
+#include "base/sink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file_priv.h"
+#include "base/mem.h"
+
+#define GATHER_BYTES ((size_t)1 << 20)
+
+struct wf_sink {
+    wf_ctx *ctx;
+    char *path;      /* where it will be, links followed */
+    char *temporary; /* its name until then; NULL: written in place, or renamed already */
+    int fd;          /* -1 once it is closed */
+    char *gathered;
+    size_t count;
+};
+
+/* The path without links, if there is something at its end: to rename over a link would take it away. */
+static char *follow(wf_ctx *ctx, const char *path)
+{
+    char *real = realpath(path, NULL);
+    const char *from = real ? real : path;
+    size_t bytes = strlen(from) + 1;
+    char *copy = wf_mem_new(ctx, bytes);
+    if (copy)
+        memcpy(copy, from, bytes);
+    free(real);
+    return copy;
+}
+
+/* errno when it fails. The first failure leaves nothing behind but a name that is not there. */
+static bool open_fd(wf_sink *s, bool in_place)
+{
+    if (in_place) {
+        s->fd = open(s->path, O_WRONLY | O_CLOEXEC);
+        return s->fd >= 0;
+    }
+    s->fd = mkstemp(s->temporary); /* for its owner alone */
+    return s->fd >= 0 && fcntl(s->fd, F_SETFD, FD_CLOEXEC) == 0 &&
+           fchmod(s->fd, wf_file_mode()) == 0;
+}
+
+static wf_status prepare(wf_sink *s, const char *path)
+{
+    struct stat st;
+    bool there = stat(path, &st) == 0, in_place = there && !S_ISREG(st.st_mode);
+    if (there && S_ISDIR(st.st_mode))
+        return wf_file_fail(s->ctx, "write", path, EISDIR);
+    s->path = follow(s->ctx, path);
+    s->gathered = s->path ? wf_mem_new(s->ctx, GATHER_BYTES) : NULL;
+    if (!s->gathered)
+        return WF_ERR_MEMORY;
+    if (!in_place) {
+        size_t bytes = strlen(s->path) + sizeof ".XXXXXX";
+        s->temporary = wf_mem_new(s->ctx, bytes);
+        if (!s->temporary)
+            return WF_ERR_MEMORY;
+        snprintf(s->temporary, bytes, "%s.XXXXXX", s->path);
+    }
+    return open_fd(s, in_place) ? WF_OK : wf_file_fail(s->ctx, "create", path, errno);
+}
+
+wf_status wf_sink_open(wf_ctx *ctx, const char *path, wf_sink **out)
+{
+    *out = NULL;
+    wf_sink *s = wf_mem_new(ctx, sizeof *s);
+    if (!s)
+        return WF_ERR_MEMORY;
+    s->ctx = ctx;
+    s->fd = -1;
+    wf_status status = prepare(s, path);
+    if (status == WF_OK)
+        *out = s;
+    else
+        wf_sink_free(s);
+    return status;
+}
+
+static wf_status put(wf_sink *s, const void *data, size_t bytes)
+{
+    int error = wf_file_put(s->fd, &(wf_piece){data, bytes}, 1);
+    return error == 0 ? WF_OK : wf_file_fail(s->ctx, "write", s->path, error);
+}
+
+wf_status wf_sink_write(wf_sink *s, const void *data, size_t bytes)
+{
+    wf_assert(s->fd >= 0);
+    if (bytes > GATHER_BYTES - s->count) {
+        WF_TRY(put(s, s->gathered, s->count));
+        s->count = 0;
+    }
+    if (bytes >= GATHER_BYTES)
+        return put(s, data, bytes);
+    if (bytes > 0)
+        memcpy(s->gathered + s->count, data, bytes);
+    s->count += bytes;
+    return WF_OK;
+}
+
+wf_status wf_sink_seal(wf_sink *s)
+{
+    if (s->fd < 0)
+        return WF_OK;
+    WF_TRY(put(s, s->gathered, s->count));
+    s->count = 0;
+    int error = s->temporary && fsync(s->fd) != 0 ? errno : 0;
+    if (close(s->fd) != 0 && error == 0)
+        error = errno;
+    s->fd = -1;
+    return error == 0 ? WF_OK : wf_file_fail(s->ctx, "write", s->path, error);
+}
+
+/* The new name is on the disk when its folder is. Some file systems cannot sync folders (EINVAL). */
+static int sync_folder(char *path)
+{
+    char *slash = strrchr(path, '/'), saved = slash ? slash[1] : '\0';
+    if (slash)
+        slash[1] = '\0';
+    int fd = open(slash ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = fd >= 0 && fsync(fd) != 0 && errno != EINVAL ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    if (slash)
+        slash[1] = saved;
+    return error;
+}
+
+wf_status wf_sink_commit(wf_sink *s)
+{
+    WF_TRY(wf_sink_seal(s));
+    if (!s->temporary)
+        return WF_OK;
+    if (rename(s->temporary, s->path) != 0)
+        return wf_file_fail(s->ctx, "write", s->path, errno);
+    wf_mem_free(s->ctx, s->temporary);
+    s->temporary = NULL;
+    int error = sync_folder(s->path);
+    return error == 0 ? WF_OK : wf_file_fail(s->ctx, "write", s->path, error);
+}
+
+void wf_sink_free(wf_sink *s)
+{
+    if (!s)
+        return;
+    if (s->fd >= 0)
+        close(s->fd);
+    if (s->temporary)
+        unlink(s->temporary);
+    wf_mem_free(s->ctx, s->temporary);
+    wf_mem_free(s->ctx, s->gathered);
+    wf_mem_free(s->ctx, s->path);
+    wf_mem_free(s->ctx, s);
+}
