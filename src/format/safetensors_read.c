@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * safetensors_read.c - reads a safetensors file: the length of a header (u64, little-endian), the header
+ * (JSON), and the bytes of the tensors, which fill the rest without a gap.
+ *
+ * Space around the JSON is accepted, as the reference does; offsets count from the end of the header.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/json_tree.h"
+#include "base/mem.h"
+#include "format/safetensors.h"
+#include "format/safetensors_priv.h"
+
+static const wf_safetensors_type types[] = {
+    {"F32", 32, WF_F32},
+    {"F16", 16, WF_F16},
+    {"BF16", 16, WF_BF16},
+    {"F8_E4M3", 8, WF_E4M3},
+    {"F8_E5M2", 8, WF_E5M2},
+    {"I32", 32, WF_I32},
+    {"I8", 8, WF_I8},
+    {"U8", 8, WF_U8},
+    {"BOOL", 8, WF_TYPE_NONE},
+    {"I16", 16, WF_TYPE_NONE},
+    {"U16", 16, WF_TYPE_NONE},
+    {"U32", 32, WF_TYPE_NONE},
+    {"I64", 64, WF_TYPE_NONE},
+    {"U64", 64, WF_TYPE_NONE},
+    {"F64", 64, WF_TYPE_NONE},
+    {"C64", 64, WF_TYPE_NONE},
+    {"F4", 4, WF_TYPE_NONE},
+    {"F6_E2M3", 6, WF_TYPE_NONE},
+    {"F6_E3M2", 6, WF_TYPE_NONE},
+    {"F8_E8M0", 8, WF_TYPE_NONE},
+    {"F8_E4M3FNUZ", 8, WF_TYPE_NONE},
+    {"F8_E5M2FNUZ", 8, WF_TYPE_NONE},
+};
+#define TYPES (sizeof types / sizeof *types)
+
+const wf_safetensors_type *wf_safetensors_find_type(const char *name)
+{
+    for (size_t i = 0; i < TYPES; i++)
+        if (strcmp(types[i].name, name) == 0)
+            return &types[i];
+    return NULL;
+}
+
+const char *wf_safetensors_type_name(wf_type type)
+{
+    for (size_t i = 0; i < TYPES; i++)
+        if (types[i].type == type && type != WF_TYPE_NONE)
+            return types[i].name;
+    return NULL;
+}
+
+/* One file while it is read. */
+typedef struct {
+    wf_store *store;
+    int file;
+    const char *path;
+    const uint8_t *data;
+    size_t size;
+    size_t base;       /* where the bytes of the tensors begin */
+    wf_stored *tensor; /* offset counts from base until all are checked */
+    size_t count;
+} reader;
+
+static wf_status fail_tensor(const reader *r, const wf_json_node *entry, const char *why)
+{
+    char name[WF_TEXT_SHOWN];
+    return wf_fail(r->store->ctx, WF_ERR_FORMAT, "cannot read '%s': tensor '%s' %s", r->path,
+                   wf_text_show(name, entry->key, entry->key_bytes), why);
+}
+
+/* ---- One entry of the header ---- */
+
+/* Multiplies *count, which is 1, by the dimensions. */
+static wf_status read_shape(const reader *r, const wf_json_node *entry, wf_stored *t,
+                            int64_t *count)
+{
+    const wf_json_node *shape = wf_json_get(entry, "shape");
+    if (!shape || shape->kind != WF_JSON_ARRAY)
+        return fail_tensor(r, entry, "has no shape");
+    if (shape->count > WF_MAX_RANK)
+        return fail_tensor(r, entry, "has more than 6 dimensions");
+    t->shape.n = (int64_t)shape->count;
+    for (size_t i = 0; i < shape->count; i++) {
+        const wf_json_node *dim = &shape->child[i];
+        if (dim->kind != WF_JSON_NUMBER || !dim->whole || dim->integer < 0)
+            return fail_tensor(r, entry, "has a dimension that is no whole number from 0 on");
+        t->shape.d[i] = dim->integer;
+        if (!wf_mul_i64(*count, dim->integer, count))
+            return fail_tensor(r, entry, "has more elements than can be counted");
+    }
+    return WF_OK;
+}
+
+static wf_status read_range(const reader *r, const wf_json_node *entry, wf_stored *t)
+{
+    const wf_json_node *range = wf_json_get(entry, "data_offsets");
+    if (!range || range->kind != WF_JSON_ARRAY || range->count != 2)
+        return fail_tensor(r, entry, "has no data_offsets, which are two numbers");
+    const wf_json_node *begin = &range->child[0], *end = &range->child[1];
+    if (!begin->whole || !end->whole || begin->integer < 0 || end->integer < begin->integer)
+        return fail_tensor(r, entry, "has data_offsets that are no range");
+    if ((uint64_t)end->integer > r->size - r->base)
+        return fail_tensor(r, entry, "ends behind the end of the file: is the file cut short?");
+    t->offset = (uint64_t)begin->integer;
+    t->bytes = (size_t)(end->integer - begin->integer);
+    return WF_OK;
+}
+
+static wf_status read_entry(const reader *r, const wf_json_node *entry, wf_stored *t)
+{
+    if (entry->kind != WF_JSON_OBJECT)
+        return fail_tensor(r, entry, "is not described by an object");
+    if (memchr(entry->key, '\0', entry->key_bytes))
+        return fail_tensor(r, entry, "has a NUL in its name");
+    const wf_json_node *dtype = wf_json_get(entry, "dtype");
+    if (!dtype || dtype->kind != WF_JSON_STRING)
+        return fail_tensor(r, entry, "has no dtype");
+    const wf_safetensors_type *type = wf_safetensors_find_type(dtype->string);
+    if (!type || !wf_json_is(dtype, type->name))
+        return fail_tensor(r, entry, "has a dtype that safetensors does not know");
+
+    int64_t count = 1, bits;
+    WF_TRY(read_shape(r, entry, t, &count));
+    WF_TRY(read_range(r, entry, t));
+    if (!wf_mul_i64(count, type->bits, &bits))
+        return fail_tensor(r, entry, "has more elements than can be counted");
+    if (bits % 8 != 0)
+        return fail_tensor(r, entry, "does not fill whole bytes");
+    if ((uint64_t)bits / 8 != t->bytes)
+        return fail_tensor(r, entry, "has data_offsets that do not fit its dtype and shape");
+    t->name = entry->key;
+    t->type = type->type;
+    t->type_name = type->name;
+    t->file = r->file;
+    return WF_OK;
+}
+
+static wf_status check_metadata(const reader *r, const wf_json_node *metadata)
+{
+    bool good = metadata->kind == WF_JSON_OBJECT;
+    for (size_t i = 0; good && i < metadata->count; i++)
+        good = metadata->child[i].kind == WF_JSON_STRING;
+    return good ? WF_OK
+                : wf_fail(r->store->ctx, WF_ERR_FORMAT,
+                          "cannot read '%s': its __metadata__ is no object of strings", r->path);
+}
+
+/* ---- The header ---- */
+
+/* Empty tensors come before the one that begins where they lie. */
+static int compare_ranges(const void *a, const void *b)
+{
+    const wf_stored *x = a, *y = b;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* In the order of the file each tensor must begin where the one before it ends. */
+static wf_status check_tiling(reader *r)
+{
+    char name[WF_TEXT_SHOWN];
+    uint64_t end = 0;
+    if (r->count > 0)
+        qsort(r->tensor, r->count, sizeof *r->tensor, compare_ranges);
+    for (size_t i = 0; i < r->count; i++) {
+        const wf_stored *t = &r->tensor[i];
+        if (t->offset != end)
+            return wf_fail(r->store->ctx, WF_ERR_FORMAT, "cannot read '%s': tensor '%s' %s",
+                           r->path, wf_text_show(name, t->name, strlen(t->name)),
+                           t->offset > end ? "does not begin where the one before it ends"
+                                           : "overlaps the one before it");
+        end += t->bytes;
+    }
+    if (end != r->size - r->base)
+        return wf_fail(r->store->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': %zu bytes at its end belong to no tensor", r->path,
+                       (size_t)(r->size - r->base - end));
+    return WF_OK;
+}
+
+static wf_status read_header(reader *r, const wf_json_node *header)
+{
+    if (header->kind != WF_JSON_OBJECT)
+        return wf_fail(r->store->ctx, WF_ERR_FORMAT, "cannot read '%s': its header is no object",
+                       r->path);
+    r->tensor = wf_mem_array(r->store->ctx, header->count, sizeof *r->tensor);
+    if (!r->tensor)
+        return WF_ERR_MEMORY;
+    for (size_t i = 0; i < header->count; i++) {
+        const wf_json_node *entry = &header->child[i];
+        if (strcmp(entry->key, "__metadata__") == 0)
+            WF_TRY(check_metadata(r, entry));
+        else
+            WF_TRY(read_entry(r, entry, &r->tensor[r->count++]));
+    }
+    WF_TRY(check_tiling(r));
+    for (size_t i = 0; i < r->count; i++) {
+        r->tensor[i].offset += r->base;
+        WF_TRY(wf_store_add(r->store, &r->tensor[i]));
+    }
+    return WF_OK;
+}
+
+/* Finds the header; its bytes are in the file then. */
+static wf_status find_header(reader *r, size_t *bytes)
+{
+    static const char lfs[] = "version https://git-lfs";
+    wf_ctx *ctx = r->store->ctx;
+    if (r->size >= sizeof lfs - 1 && memcmp(r->data, lfs, sizeof lfs - 1) == 0)
+        return wf_fail(
+            ctx, WF_ERR_FORMAT,
+            "cannot read '%s': it is only a pointer of Git LFS, get the file with git lfs "
+            "pull",
+            r->path);
+    if (r->size < 8)
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': %zu bytes are too few for a safetensors file", r->path,
+                       r->size);
+    uint64_t length = 0;
+    for (int i = 7; i >= 0; i--)
+        length = length << 8 | r->data[i];
+    if (length > WF_SAFETENSORS_HEADER)
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': a header of %llu bytes is more than safetensors allows",
+                       r->path, (unsigned long long)length);
+    if (length > r->size - 8)
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': it ends inside its header: is the file cut short?",
+                       r->path);
+    *bytes = (size_t)length;
+    r->base = 8 + *bytes;
+    return WF_OK;
+}
+
+wf_status wf_safetensors_read_file(wf_store *s, int file)
+{
+    const wf_map *map = s->file[file].map;
+    reader r = {
+        .store = s, .file = file, .path = s->file[file].path, .data = map->data, .size = map->size};
+    wf_arena arena;
+    wf_arena_init(&arena, s->ctx);
+    size_t bytes = 0;
+    wf_json_node *header;
+    wf_status status = find_header(&r, &bytes);
+    if (status == WF_OK)
+        status = wf_json_parse(&arena, r.path, (const char *)r.data + 8, bytes, &header);
+    if (status == WF_OK)
+        status = read_header(&r, header);
+    wf_mem_free(s->ctx, r.tensor);
+    wf_arena_free(&arena);
+    return status;
+}
+
+wf_status wf_safetensors_read(wf_store *s, const char *path)
+{
+    int file;
+    WF_TRY(wf_store_map(s, path, &file));
+    return wf_safetensors_read_file(s, file);
+}
