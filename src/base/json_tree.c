@@ -60,15 +60,9 @@ static wf_status fail_expected(const parser *p, const char *wanted)
 
 static wf_status fail_twice(const parser *p, const wf_json_node *member)
 {
-    /* Keys may be anything, a sentence may not. */
-    char key[48], why[128];
-    size_t n = 0;
-    for (; n < member->key_bytes && n < sizeof key - 1; n++) {
-        char c = member->key[n];
-        key[n] = c >= ' ' && c <= '~' ? c : '?';
-    }
-    key[n] = '\0';
-    snprintf(why, sizeof why, "the object that ends here has the key '%s' twice", key);
+    char key[WF_TEXT_SHOWN], why[WF_TEXT_SHOWN + 64];
+    snprintf(why, sizeof why, "the object that ends here has the key '%s' twice",
+             wf_text_show(key, member->key, member->key_bytes));
     return fail(p, why);
 }
 
