@@ -9,6 +9,7 @@
  * The slack this leaves on either side is poisoned under AddressSanitizer, as is the header. */
 #include "base/mem.h"
 
+#include <limits.h>
 #include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +93,20 @@ void *wf_mem_grow(wf_ctx *ctx, void *p, size_t bytes)
     memcpy(q, p, h->bytes < bytes ? h->bytes : bytes);
     wf_mem_free(ctx, p);
     return q;
+}
+
+void *wf_mem_room(wf_ctx *ctx, void *p, int count, int *room, size_t size)
+{
+    if (count < *room)
+        return p;
+    int wanted = count < 16 ? 16 : count <= INT_MAX / 2 ? count * 2 : INT_MAX;
+    size_t bytes;
+    if (wanted == count || !wf_mul_size((size_t)wanted, size, &bytes))
+        bytes = SIZE_MAX;
+    void *grown = wf_mem_grow(ctx, p, bytes);
+    if (grown)
+        *room = wanted;
+    return grown;
 }
 
 void wf_mem_free(wf_ctx *ctx, void *p)

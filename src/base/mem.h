@@ -20,6 +20,10 @@ void *wf_mem_array(wf_ctx *ctx, size_t count, size_t size);
 /* Resizes as realloc does, zeroing what is new; on failure p stays as it was. p may be NULL. */
 void *wf_mem_grow(wf_ctx *ctx, void *p, size_t bytes);
 
+/* Room for one more in a list of `count` items of `size` bytes, *room of which its memory has: p itself,
+ * or a larger block in its place. As wf_mem_grow when it fails. */
+void *wf_mem_room(wf_ctx *ctx, void *p, int count, int *room, size_t size);
+
 /* p is NULL or a block of this context. */
 void wf_mem_free(wf_ctx *ctx, void *p);
 

@@ -111,6 +111,8 @@ wf_status wf_sink_seal(wf_sink *s)
     if (s->fd < 0)
         return WF_OK;
     WF_TRY(put(s, s->gathered, s->count));
+    wf_mem_free(s->ctx, s->gathered); /* there may be many that are sealed and wait */
+    s->gathered = NULL;
     s->count = 0;
     int error = s->temporary && fsync(s->fd) != 0 ? errno : 0;
     if (close(s->fd) != 0 && error == 0)

@@ -69,6 +69,16 @@ void wf_writer_char(wf_writer *w, char c)
     w->text[w->len] = '\0';
 }
 
+void wf_writer_bytes(wf_writer *w, const void *bytes, size_t count)
+{
+    if (!make_room(w, count))
+        return;
+    if (count > 0)
+        memcpy(w->text + w->len, bytes, count);
+    w->len += count;
+    w->text[w->len] = '\0';
+}
+
 wf_status wf_writer_take(wf_writer *w, char **out, size_t *bytes)
 {
     wf_status status = make_room(w, 0) ? WF_OK : w->status;

@@ -10,9 +10,6 @@
 #include "format/gguf_priv.h"
 #include "format/names.h"
 
-#define SUFFIX "-00001-of-00001.gguf" /* of the name of a part */
-#define SUFFIX_BYTES (sizeof SUFFIX - 1)
-
 /* What a part says of the whole. */
 typedef struct {
     int64_t no, count, tensors;
@@ -64,29 +61,30 @@ static wf_status read_file(wf_gguf *f, int file, split *out)
 
 /* ---- Parts ---- */
 
-static void part_suffix(char out[SUFFIX_BYTES + 1], int64_t no, int64_t count)
+void wf_gguf_part_suffix(char out[WF_GGUF_SUFFIX_BYTES + 1], int64_t no, int64_t count)
 {
-    snprintf(out, SUFFIX_BYTES + 1, "-%05u-of-%05u.gguf", (unsigned)(uint16_t)no + 1,
+    snprintf(out, WF_GGUF_SUFFIX_BYTES + 1, "-%05u-of-%05u.gguf", (unsigned)(uint16_t)no + 1,
              (unsigned)(uint16_t)count);
 }
 
 /* Part `no` beside the one at path, whose name ends as that of a part does. NULL: out of memory. */
 static char *part_path(wf_gguf *f, const char *path, int64_t no, int64_t count)
 {
-    char suffix[SUFFIX_BYTES + 1];
+    char suffix[WF_GGUF_SUFFIX_BYTES + 1];
     char *copy = wf_arena_strdup(&f->store.arena, path);
-    part_suffix(suffix, no, count);
+    wf_gguf_part_suffix(suffix, no, count);
     if (copy)
-        memcpy(copy + strlen(copy) - SUFFIX_BYTES, suffix, SUFFIX_BYTES);
+        memcpy(copy + strlen(copy) - WF_GGUF_SUFFIX_BYTES, suffix, WF_GGUF_SUFFIX_BYTES);
     return copy;
 }
 
 static wf_status check_name(wf_ctx *ctx, const char *path, const split *s)
 {
-    char suffix[SUFFIX_BYTES + 1];
+    char suffix[WF_GGUF_SUFFIX_BYTES + 1];
     size_t len = strlen(path);
-    part_suffix(suffix, s->no, s->count);
-    if (s->no < s->count && len > SUFFIX_BYTES && strcmp(path + len - SUFFIX_BYTES, suffix) == 0)
+    wf_gguf_part_suffix(suffix, s->no, s->count);
+    if (s->no < s->count && len > WF_GGUF_SUFFIX_BYTES &&
+        strcmp(path + len - WF_GGUF_SUFFIX_BYTES, suffix) == 0)
         return WF_OK;
     return wf_fail(ctx, WF_ERR_FORMAT,
                    "cannot read '%s': by its keys it is part %" PRId64 " of %" PRId64

@@ -36,6 +36,10 @@ const wf_gguf_type_info *wf_gguf_type_of(wf_type type);
 #define WF_GGUF_TYPE_LIST 160
 const char *wf_gguf_type_list(char out[WF_GGUF_TYPE_LIST]);
 
+/* What the name of a part ends in. */
+#define WF_GGUF_SUFFIX_BYTES (sizeof "-00001-of-00001.gguf" - 1)
+void wf_gguf_part_suffix(char out[WF_GGUF_SUFFIX_BYTES + 1], int64_t no, int64_t count);
+
 /* Numbers at addresses of any alignment; value kinds only. The floats of a float kind, the integers of
  * an integer kind. */
 double wf_gguf_load_float(wf_gguf_kind kind, const uint8_t *at);

@@ -172,16 +172,10 @@ static wf_status take_pairs(cursor *c, wf_arena *arena, uint64_t count, wf_gguf_
         return fail(c, WF_ERR_FORMAT,
                     "it has %" PRIu64 " keys by its header, too many for its size", count);
     for (int room = 0; (uint64_t)out->pairs < count; out->pairs++) {
-        if (out->pairs == room) {
-            size_t bytes;
-            room = room == 0 ? 64 : room <= INT_MAX / 2 ? room * 2 : INT_MAX;
-            if (!wf_mul_size((size_t)room, sizeof *out->pair, &bytes))
-                bytes = SIZE_MAX;
-            wf_gguf_pair *grown = wf_mem_grow(c->ctx, out->pair, bytes);
-            if (!grown)
-                return WF_ERR_MEMORY;
-            out->pair = grown;
-        }
+        void *grown = wf_mem_room(c->ctx, out->pair, out->pairs, &room, sizeof *out->pair);
+        if (!grown)
+            return WF_ERR_MEMORY;
+        out->pair = grown;
         WF_TRY(take_pair(c, arena, &out->pair[out->pairs]));
     }
     WF_TRY(wf_names_sort(c->ctx, out->pair, (size_t)out->pairs, sizeof *out->pair, &out->sorted));

@@ -3,7 +3,6 @@
 #include "format/store.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -33,25 +32,10 @@ const char *wf_store_base_name(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-/* Room for one more of `size` bytes: the new array, or NULL with a message. */
-static void *make_room(wf_ctx *ctx, void *array, int count, int *room, size_t size)
-{
-    if (count < *room)
-        return array;
-    int wanted = count < 16 ? 16 : count <= INT_MAX / 2 ? count * 2 : INT_MAX;
-    size_t bytes;
-    if (wanted == count || !wf_mul_size((size_t)wanted, size, &bytes))
-        bytes = SIZE_MAX; /* refused, with a message, by wf_mem_grow */
-    void *grown = wf_mem_grow(ctx, array, bytes);
-    if (grown)
-        *room = wanted;
-    return grown;
-}
-
 /* Room for a file and a copy of its path; the map is the caller's to open. */
 static wf_status begin_file(wf_store *s, const char *path)
 {
-    void *grown = make_room(s->ctx, s->file, s->files, &s->file_room, sizeof *s->file);
+    void *grown = wf_mem_room(s->ctx, s->file, s->files, &s->file_room, sizeof *s->file);
     if (!grown)
         return WF_ERR_MEMORY;
     s->file = grown;
@@ -118,7 +102,7 @@ wf_status wf_store_add(wf_store *s, const wf_stored *t)
                        " on, and the file ends at %zu; is it whole?",
                        file, shown, t->bytes, t->offset, map->size);
 
-    void *grown = make_room(s->ctx, s->tensor, s->count, &s->room, sizeof *s->tensor);
+    void *grown = wf_mem_room(s->ctx, s->tensor, s->count, &s->room, sizeof *s->tensor);
     if (!grown)
         return WF_ERR_MEMORY;
     s->tensor = grown;
