@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/* sample.c - see sample.h. */
+#include "infer/sample.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/philox.h"
+
+#define PENALTY_LAST 64 /* the default */
+
+typedef struct {
+    int32_t id;
+    uint32_t count; /* > 0 */
+} seen_token;
+
+/* The last tokens, as far as penalties look back, and how often each of them occurs. */
+typedef struct {
+    seen_token *seen; /* each token once, in no order */
+    size_t n;
+    int32_t *place; /* [vocab] 1 + its index in seen; 0: not among them */
+    int32_t *ring;  /* the tokens themselves, to forget the oldest; NULL: none is ever forgotten */
+    size_t cap, at, filled;
+} history;
+
+struct wf_sampler {
+    wf_ctx *ctx;
+    size_t vocab;
+    wf_sampling how; /* defaults filled in; its biases are ours */
+    bool greedy, penalized;
+    history past;
+    wf_likely list; /* [vocab] the work of one pick */
+    double total;   /* of the weights in it */
+    uint64_t picked;
+};
+
+/* ---- Settings ---- */
+
+static const struct {
+    const char *name;
+    size_t offset;
+    double low, high;
+    const char *rule;
+} reals[] = {
+    {"temperature", offsetof(wf_sampling, temperature), 0, DBL_MAX, "0 or more"},
+    {"top_p", offsetof(wf_sampling, top_p), 0, 1, "from 0 to 1"},
+    {"min_p", offsetof(wf_sampling, min_p), 0, 1, "from 0 to 1"},
+    {"repeat_penalty", offsetof(wf_sampling, repeat_penalty), 0, DBL_MAX, "0 or more"},
+    {"frequency_penalty", offsetof(wf_sampling, frequency_penalty), -DBL_MAX, DBL_MAX, "finite"},
+    {"presence_penalty", offsetof(wf_sampling, presence_penalty), -DBL_MAX, DBL_MAX, "finite"},
+};
+
+static wf_status check_biases(wf_ctx *ctx, int64_t vocab, const wf_sampling *how)
+{
+    if (how->biases < 0 || (how->biases > 0 && !how->bias))
+        return wf_fail(ctx, WF_ERR_USAGE, "sampling: bias has %d entries, but they are not there",
+                       how->biases);
+    for (int i = 0; i < how->biases; i++) {
+        const wf_logit_bias *b = &how->bias[i];
+        if (b->token < 0 || b->token >= vocab)
+            return wf_fail(ctx, WF_ERR_USAGE,
+                           "sampling: bias is for token %" PRId32
+                           ", but the tokens of this model are 0 to %" PRId64,
+                           b->token, vocab - 1);
+        if (isnan(b->bias) || b->bias == INFINITY)
+            return wf_fail(ctx, WF_ERR_USAGE,
+                           "sampling: bias of token %" PRId32
+                           " is %g, but must be finite, or -inf to rule the token out",
+                           b->token, (double)b->bias);
+    }
+    return WF_OK;
+}
+
+static wf_status check(wf_ctx *ctx, int64_t vocab, const wf_sampling *how)
+{
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        double value;
+        memcpy(&value, (const char *)how + reals[i].offset, sizeof value);
+        if (!(value >= reals[i].low && value <= reals[i].high))
+            return wf_fail(ctx, WF_ERR_USAGE, "sampling: %s is %g, but must be %s", reals[i].name,
+                           value, reals[i].rule);
+    }
+    if (how->top_k < 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "sampling: top_k is %" PRId64 ", but must be 0 or more",
+                       how->top_k);
+    if (how->penalty_last < -1 || how->penalty_last > WF_PENALTY_MAX)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "sampling: penalty_last is %" PRId64
+                       ", but must be from 0 to %d, or -1 for all tokens",
+                       how->penalty_last, WF_PENALTY_MAX);
+    return check_biases(ctx, vocab, how);
+}
+
+/* ---- The tokens that penalties are for ---- */
+
+static wf_status history_init(wf_ctx *ctx, history *h, size_t vocab, int64_t last)
+{
+    bool all = last < 0;
+    h->cap = all ? 0 : (size_t)last;
+    h->place = wf_mem_array(ctx, vocab, sizeof *h->place);
+    h->seen = wf_mem_array(ctx, all || h->cap > vocab ? vocab : h->cap, sizeof *h->seen);
+    if (!all)
+        h->ring = wf_mem_array(ctx, h->cap, sizeof *h->ring);
+    return h->place && h->seen && (all || h->ring) ? WF_OK : WF_ERR_MEMORY;
+}
+
+static void history_forget(history *h, int32_t id)
+{
+    int32_t place = h->place[id];
+    if (--h->seen[place - 1].count > 0)
+        return;
+    seen_token last = h->seen[--h->n];
+    h->seen[place - 1] = last;
+    h->place[last.id] = place;
+    h->place[id] = 0; /* after the line before, for it may be the last one itself */
+}
+
+static void history_add(history *h, int32_t id)
+{
+    if (h->ring) {
+        if (h->filled == h->cap)
+            history_forget(h, h->ring[h->at]);
+        else
+            h->filled++;
+        h->ring[h->at] = id;
+        h->at = h->at + 1 == h->cap ? 0 : h->at + 1;
+    }
+    if (h->place[id] == 0) {
+        h->seen[h->n++] = (seen_token){.id = id};
+        h->place[id] = (int32_t)h->n;
+    }
+    h->seen[h->place[id] - 1].count++;
+}
+
+/* ---- Logits to what a pick draws from ---- */
+
+/* Whatever the settings, a possible token stays one, and no difference of two logits is NaN. */
+static float clamp(double logit)
+{
+    return (float)fmax(-FLT_MAX, fmin(FLT_MAX, logit));
+}
+
+/* All tokens, each at the index that is its id. */
+static wf_status load(wf_sampler *s, const float *logits)
+{
+    bool bad = false;
+    for (size_t i = 0; i < s->vocab; i++) {
+        bad |= !(logits[i] <= FLT_MAX);
+        s->list.value[i] = logits[i];
+        s->list.id[i] = (int32_t)i;
+    }
+    s->list.n = s->vocab;
+    if (!bad)
+        return WF_OK;
+    size_t at = 0;
+    while (logits[at] <= FLT_MAX)
+        at++;
+    return wf_fail(s->ctx, WF_ERR_DEVICE,
+                   "the model's logits are not numbers: that of token %zu is %g; weights or "
+                   "computations are broken",
+                   at, (double)logits[at]);
+}
+
+static void adjust(wf_sampler *s)
+{
+    for (int i = 0; i < s->how.biases; i++) {
+        float *logit = &s->list.value[s->how.bias[i].token], bias = s->how.bias[i].bias;
+        *logit = *logit == -INFINITY || bias == -INFINITY ? -INFINITY
+                                                          : clamp((double)*logit + (double)bias);
+    }
+    for (size_t i = 0; i < s->past.n; i++) {
+        float *logit = &s->list.value[s->past.seen[i].id];
+        if (*logit == -INFINITY)
+            continue;
+        double x = *logit, repeat = s->how.repeat_penalty;
+        x = x > 0 ? x / repeat : x * repeat;
+        x -= s->past.seen[i].count * s->how.frequency_penalty + s->how.presence_penalty;
+        *logit = clamp(x);
+    }
+}
+
+wf_status wf_sampler_filter(wf_sampler *s, const float *logits, const wf_likely **kept)
+{
+    wf_likely *t = &s->list;
+    *kept = t;
+    WF_TRY(load(s, logits));
+    adjust(s);
+    t->top = wf_likely_top(t->value, t->n);
+    if (t->top == -INFINITY)
+        return wf_fail(s->ctx, WF_ERR_DEVICE, "no token can follow: all logits are -inf%s",
+                       s->how.biases > 0 ? ", the biases included" : "");
+    if (s->greedy) {
+        size_t first = 0;
+        while (t->value[first] != t->top)
+            first++;
+        t->id[0] = (int32_t)first;
+        t->value[0] = 1;
+        t->n = 1;
+        s->total = 1;
+        return WF_OK;
+    }
+    if (s->how.top_k > 0)
+        wf_likely_keep_count(t, (size_t)s->how.top_k);
+    if (s->how.top_p > 0)
+        wf_likely_keep_mass(t, s->how.top_p);
+    s->total = wf_likely_weigh(t, (float)s->how.min_p);
+    return WF_OK;
+}
+
+/* ---- Picking ---- */
+
+wf_status wf_sampler_pick(wf_sampler *s, const float *logits, int32_t *id)
+{
+    const wf_likely *kept;
+    WF_TRY(wf_sampler_filter(s, logits, &kept));
+    wf_rng rng;
+    wf_rng_init(&rng, s->how.seed, s->picked++);
+    double target = wf_rng_unit(&rng) * s->total, sum = 0;
+    /* All weights are positive, the sum of all is the total, bit for bit, and target is below it. */
+    size_t i = 0;
+    while ((sum += kept->value[i]) <= target)
+        i++;
+    *id = kept->id[i];
+    return WF_OK;
+}
+
+void wf_sampler_seek(wf_sampler *s, uint64_t picked)
+{
+    s->picked = picked;
+}
+
+void wf_sampler_accept(wf_sampler *s, int32_t id)
+{
+    wf_assert(id >= 0 && (size_t)id < s->vocab);
+    if (s->penalized)
+        history_add(&s->past, id);
+}
+
+bool wf_sampler_needs_logits(const wf_sampler *s)
+{
+    return !s->greedy || s->penalized || s->how.biases > 0;
+}
+
+/* ---- Making one ---- */
+
+static wf_status allocate(wf_sampler *s, const wf_logit_bias *bias)
+{
+    s->list.value = wf_mem_array(s->ctx, s->vocab, sizeof *s->list.value);
+    s->list.id = wf_mem_array(s->ctx, s->vocab, sizeof *s->list.id);
+    if (!s->list.value || !s->list.id)
+        return WF_ERR_MEMORY;
+    s->list.temperature = s->how.temperature;
+    if (s->how.biases > 0) {
+        size_t n = (size_t)s->how.biases;
+        wf_logit_bias *copy = wf_mem_array(s->ctx, n, sizeof *copy);
+        if (!copy)
+            return WF_ERR_MEMORY;
+        memcpy(copy, bias, n * sizeof *copy);
+        s->how.bias = copy;
+    }
+    if (s->penalized)
+        return history_init(s->ctx, &s->past, s->vocab, s->how.penalty_last);
+    return WF_OK;
+}
+
+wf_status wf_sampler_new(wf_ctx *ctx, int64_t vocab, const wf_sampling *sampling, wf_sampler **out)
+{
+    *out = NULL;
+    wf_assert(vocab > 0 && vocab <= INT32_MAX);
+    wf_sampling how = sampling ? *sampling : (wf_sampling){0};
+    WF_TRY(check(ctx, vocab, &how));
+    wf_sampler *s = wf_mem_new(ctx, sizeof *s);
+    if (!s)
+        return WF_ERR_MEMORY;
+    s->ctx = ctx;
+    s->vocab = (size_t)vocab;
+    s->how = how;
+    s->how.bias = NULL;
+    if (how.repeat_penalty == 0)
+        s->how.repeat_penalty = 1;
+    if (how.penalty_last == 0)
+        s->how.penalty_last = PENALTY_LAST;
+    s->greedy = how.temperature == 0 || how.top_k == 1;
+    s->penalized =
+        s->how.repeat_penalty != 1 || how.frequency_penalty != 0 || how.presence_penalty != 0;
+    wf_status status = allocate(s, how.bias);
+    if (status != WF_OK) {
+        wf_sampler_free(s);
+        return status;
+    }
+    *out = s;
+    return WF_OK;
+}
+
+void wf_sampler_free(wf_sampler *s)
+{
+    if (!s)
+        return;
+    wf_mem_free(s->ctx, s->past.ring);
+    wf_mem_free(s->ctx, s->past.seen);
+    wf_mem_free(s->ctx, s->past.place);
+    wf_mem_free(s->ctx, (void *)s->how.bias);
+    wf_mem_free(s->ctx, s->list.id);
+    wf_mem_free(s->ctx, s->list.value);
+    wf_mem_free(s->ctx, s);
+}
