@@ -37,6 +37,10 @@ list(APPEND environment
     WEFT_TEST_MOCK_PJRT=$<TARGET_FILE:mock_pjrt>
     WEFT_TEST_PJRT=${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so)
 
+# A real model, brought by tools/fetch_models.sh, if at all.
+list(APPEND environment
+    WEFT_TEST_SMOLLM2=${PROJECT_SOURCE_DIR}/build-models/smollm2-135m-instruct-q4_1.gguf)
+
 file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*.c)
 list(FILTER support EXCLUDE REGEX "/test_[^/]*$")
 add_library(weft_test_support STATIC ${support})
