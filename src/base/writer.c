@@ -51,16 +51,6 @@ void wf_writer_print(wf_writer *w, const char *fmt, ...)
     }
 }
 
-void wf_writer_bytes(wf_writer *w, const char *bytes, size_t n)
-{
-    if (!make_room(w, n))
-        return;
-    if (n)
-        memcpy(w->text + w->len, bytes, n);
-    w->len += n;
-    w->text[w->len] = '\0';
-}
-
 void wf_writer_char(wf_writer *w, char c)
 {
     if (!make_room(w, 1))

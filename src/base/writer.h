@@ -18,7 +18,6 @@ typedef struct {
 
 /* Starts as {.ctx = ctx}. */
 void wf_writer_print(wf_writer *w, const char *fmt, ...) WF_PRINTF(2, 3);
-void wf_writer_bytes(wf_writer *w, const char *bytes, size_t n);
 void wf_writer_char(wf_writer *w, char c);
 void wf_writer_bytes(wf_writer *w, const void *bytes, size_t count);
 /* Hands the text over, to be given to wf_mem_free; its length without the NUL to *bytes, which may
