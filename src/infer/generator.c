@@ -27,7 +27,7 @@ static wf_status choose(wf_generator *g, const wf_generator_options *o)
                        (long long)g->context, g->model->info.name, (long long)c->context);
     if (g->sequences < 1 || g->sequences > 4096)
         return wf_fail(g->ctx, WF_ERR_USAGE,
-                       "%lld sequences at once are not possible, 1 to 4096 are",
+                       "a generator of %lld sequences is not possible, 1 to 4096 are",
                        (long long)g->sequences);
     if (g->chunk < 1 || g->chunk > 65536)
         return wf_fail(g->ctx, WF_ERR_USAGE,
@@ -39,7 +39,8 @@ static wf_status choose(wf_generator *g, const wf_generator_options *o)
                        wf_type_name(g->kv));
     g->pages_each = (g->context - 1) / WF_PAGE_TOKENS + 1;
     if (g->pages_each * g->sequences > INT32_MAX / WF_PAGE_TOKENS)
-        return wf_fail(g->ctx, WF_ERR_USAGE, "%lld sequences of %lld tokens are too many",
+        return wf_fail(g->ctx, WF_ERR_USAGE,
+                       "a generator of %lld sequences of %lld tokens is too large",
                        (long long)g->sequences, (long long)g->context);
     return WF_OK;
 }

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * model_fixture.h - the tiny checkpoints of tests/fixtures/models, and what transformers computes from
+ * them (tests/fixtures/make_models.py). To be included after cmocka.h.
+ */
+#ifndef WEFT_TESTS_MODEL_FIXTURE_H
+#define WEFT_TESTS_MODEL_FIXTURE_H
+
+#include "weft.h"
+
+#define WT_MODELS_FOLDER "tests/fixtures/models"
+/* NULL after the last. */
+extern const char *const wt_models[];
+
+typedef struct {
+    char path[128]; /* of the checkpoint */
+    int32_t *prompt, *greedy;
+    size_t prompt_count, greedy_count;
+    float *logits; /* [prompt_count, vocab] */
+    int64_t vocab;
+} wt_reference;
+
+void wt_reference_read(const char *name, wt_reference *out);
+void wt_reference_free(wt_reference *r);
+
+/* Largest difference over the largest number of `want`; huge when `got` holds what is no number. */
+double wt_relative(const float *got, const float *want, int64_t n);
+
+/* Logits [count, vocab] of all ids, for free(). */
+float *wt_logits(wf_ctx *ctx, wf_generator *g, const int32_t *ids, size_t count, int64_t vocab);
+/* n greedy tokens after a prompt, into ids. */
+void wt_greedy(wf_ctx *ctx, wf_generator *g, const int32_t *prompt, size_t count, int32_t *ids,
+               size_t n);
+
+/* Opens a model and a generator of it on a device; all of it is freed by wt_talker_close. */
+typedef struct {
+    wf_ctx *ctx;
+    wf_device *device;
+    wf_model *model;
+    wf_generator *generator;
+} wt_talker;
+wt_talker wt_talker_open(wf_ctx *ctx, const char *device, const char *path,
+                         const wf_generator_options *options);
+void wt_talker_close(wt_talker *t);
+
+#endif

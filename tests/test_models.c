@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/* test_models.c - every family against transformers: logits, greedy tokens, and the ways to get there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model_fixture.h"
+#include "support.h"
+
+#define LOGITS_BOUND 1e-5 /* relative to the largest logit, as in test_parity.c */
+
+/* Logits and 64 greedy tokens of a model against what transformers says of the checkpoint `name`. */
+static void compare(wf_ctx *ctx, const char *device, const char *path, const char *name,
+                    const wf_generator_options *options, double bound)
+{
+    wt_reference r;
+    wt_reference_read(name, &r);
+    wt_talker t = wt_talker_open(ctx, device, path ? path : r.path, options);
+    wf_model_info info;
+    wf_model_get_info(t.model, &info);
+    assert_int_equal(info.vocab, r.vocab);
+    float *logits = wt_logits(ctx, t.generator, r.prompt, r.prompt_count, r.vocab);
+    double error = wt_relative(logits, r.logits, (int64_t)r.prompt_count * r.vocab);
+    print_message("%-10s on %-5s logits within %.1e\n", name, device, error);
+    assert_true(error <= bound);
+    int32_t *ids = malloc(r.greedy_count * sizeof *ids);
+    wt_greedy(ctx, t.generator, r.prompt, r.prompt_count, ids, r.greedy_count);
+    assert_memory_equal(ids, r.greedy, r.greedy_count * sizeof *ids);
+    free(ids);
+    free(logits);
+    wt_talker_close(&t);
+    wt_reference_free(&r);
+}
+
+static void families_agree_with_transformers(void **state)
+{
+    for (int i = 0; wt_models[i]; i++)
+        compare(*state, "cpu", NULL, wt_models[i], NULL, LOGITS_BOUND);
+}
+
+/* Random order, poisoned memory: the plan of a step is right. */
+static void families_on_check(void **state)
+{
+    for (int i = 0; wt_models[i]; i++)
+        compare(*state, "check", NULL, wt_models[i], NULL, LOGITS_BOUND);
+}
+
+/* Prompts cut into chunks of any size, and pages half filled, make no difference to the text. */
+static void chunks_of_any_size(void **state)
+{
+    static const int64_t chunks[] = {1, 2, 5, 16, 23, 24, 25};
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        const wf_generator_options options = {.chunk = chunks[i], .context = 88};
+        compare(*state, "cpu", NULL, i % 2 ? "mistral" : "qwen3", &options, LOGITS_BOUND);
+    }
+}
+
+static void narrow_keys_and_values(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const struct {
+        wf_type type;
+        double bound;
+    } rows[] = {{WF_F16, 2e-3}, {WF_BF16, 1e-2}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const wf_generator_options options = {.kv = rows[i].type};
+        wt_reference r;
+        wt_reference_read("llama", &r);
+        wt_talker t = wt_talker_open(ctx, "cpu", r.path, &options);
+        float *logits = wt_logits(ctx, t.generator, r.prompt, r.prompt_count, r.vocab);
+        double error = wt_relative(logits, r.logits, (int64_t)r.prompt_count * r.vocab);
+        print_message("keys and values in %s: logits within %.1e\n", wf_type_name(rows[i].type),
+                      error);
+        assert_true(error <= rows[i].bound && error > 0);
+        free(logits);
+        wt_talker_close(&t);
+        wt_reference_free(&r);
+    }
+}
+
+/* ---- Several sequences at once ---- */
+
+enum { TOGETHER = 5, TOKENS = 20 };
+
+static void alone(wf_ctx *ctx, const wt_reference *r, const size_t *begin,
+                  const wf_request *request, int32_t out[TOGETHER][TOKENS])
+{
+    wt_talker t = wt_talker_open(ctx, "cpu", r->path, NULL);
+    for (int i = 0; i < TOGETHER; i++) {
+        wf_sequence *s;
+        bool busy = true;
+        wf_request own = *request;
+        own.sampling.seed += (uint64_t)i;
+        wt_ok(ctx, wf_sequence_new(t.generator, r->prompt + begin[i], r->prompt_count - begin[i],
+                                   &own, &s));
+        while (busy)
+            wt_ok(ctx, wf_generator_step(t.generator, &busy));
+        size_t count, prompt;
+        const int32_t *ids = wf_sequence_tokens(s, &count, &prompt);
+        assert_int_equal(count - prompt, TOKENS);
+        memcpy(out[i], ids + prompt, sizeof out[i]);
+        wf_sequence_free(s);
+    }
+    wt_talker_close(&t);
+}
+
+/* Sequences of several lengths, some begun while others are under way, are what they are alone. */
+static void sequences_do_not_disturb_each_other(void **state)
+{
+    wf_ctx *ctx = *state;
+    const size_t begin[TOGETHER] = {0, 5, 23, 11, 20};
+    const wf_request requests[] = {
+        {.limit = TOKENS, .ignore_end = true},
+        {.limit = TOKENS,
+         .ignore_end = true,
+         .sampling = {.temperature = 1, .top_k = 20, .seed = 7, .repeat_penalty = 1.2}}};
+    for (size_t k = 0; k < sizeof requests / sizeof *requests; k++) {
+        int32_t want[TOGETHER][TOKENS];
+        wf_sequence *s[TOGETHER] = {0};
+        wt_reference r;
+        wt_reference_read("llama", &r);
+        alone(ctx, &r, begin, &requests[k], want);
+        const wf_generator_options options = {.sequences = TOGETHER, .chunk = 16};
+        wt_talker t = wt_talker_open(ctx, "cpu", r.path, &options);
+        bool busy = true;
+        for (int step = 0; busy || step <= 2 * (TOGETHER - 1); step++) {
+            int i = step / 2;
+            wf_request own = requests[k];
+            own.sampling.seed += (uint64_t)i;
+            if (step % 2 == 0 && i < TOGETHER)
+                wt_ok(ctx, wf_sequence_new(t.generator, r.prompt + begin[i],
+                                           r.prompt_count - begin[i], &own, &s[i]));
+            wt_ok(ctx, wf_generator_step(t.generator, &busy));
+        }
+        for (int i = 0; i < TOGETHER; i++) {
+            size_t count, prompt;
+            const int32_t *ids = wf_sequence_tokens(s[i], &count, &prompt);
+            assert_int_equal(count - prompt, TOKENS);
+            assert_memory_equal(ids + prompt, want[i], sizeof want[i]);
+            wf_sequence_free(s[i]);
+        }
+        wf_generator_stats stats;
+        wf_generator_get_stats(t.generator, &stats);
+        assert_int_equal(stats.pages_used, 0);
+        wt_talker_close(&t);
+        wt_reference_free(&r);
+    }
+}
+
+/* A prompt that continues what is there computes only what is new, and gives the same. */
+static void restarted_sequences_keep_their_beginning(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_reference r;
+    wt_reference_read("qwen2", &r);
+    wt_talker t = wt_talker_open(ctx, "cpu", r.path, NULL);
+    const wf_request request = {.limit = 8, .ignore_end = true};
+    wf_generator_stats stats;
+    wf_sequence *s;
+    bool busy = true;
+    wt_ok(ctx, wf_sequence_new(t.generator, r.prompt, 10, &request, &s));
+    while (busy)
+        wt_ok(ctx, wf_generator_step(t.generator, &busy));
+    wt_ok(ctx, wf_sequence_restart(s, r.prompt, r.prompt_count, &request));
+    wf_generator_get_stats(t.generator, &stats);
+    assert_int_equal(stats.reused_tokens, 10); /* the generated ones differ from the prompt's */
+    for (busy = true; busy;)
+        wt_ok(ctx, wf_generator_step(t.generator, &busy));
+    size_t count, prompt;
+    const int32_t *ids = wf_sequence_tokens(s, &count, &prompt);
+    assert_memory_equal(ids + prompt, r.greedy, 8 * sizeof *ids);
+    /* the very same again: all but the last token are there */
+    wt_ok(ctx, wf_sequence_restart(s, r.prompt, r.prompt_count, &request));
+    wf_generator_get_stats(t.generator, &stats);
+    assert_int_equal(stats.reused_tokens, 10 + r.prompt_count - 1);
+    for (busy = true; busy;)
+        wt_ok(ctx, wf_generator_step(t.generator, &busy));
+    ids = wf_sequence_tokens(s, &count, &prompt);
+    assert_memory_equal(ids + prompt, r.greedy, 8 * sizeof *ids);
+    wf_sequence_free(s);
+    wt_talker_close(&t);
+    wt_reference_free(&r);
+}
+
+/* A steady step moves ids, not logits, when nobody needs these. */
+static void greedy_steps_move_ids(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_reference r;
+    wt_reference_read("llama", &r);
+    wt_talker t = wt_talker_open(ctx, "cpu", r.path, NULL);
+    int32_t ids[16];
+    wf_generator_stats before, after;
+    wf_generator_get_stats(t.generator, &before);
+    wt_greedy(ctx, t.generator, r.prompt, r.prompt_count, ids, 16);
+    wf_generator_get_stats(t.generator, &after);
+    assert_int_equal(after.bytes_out - before.bytes_out, 16 * sizeof(int32_t));
+    assert_int_equal(after.prompt_tokens, r.prompt_count - 1);
+    assert_int_equal(after.tokens, 16);
+    wt_talker_close(&t);
+    wt_reference_free(&r);
+}
+
+/* ---- Ends and mistakes ---- */
+
+static void a_full_context_ends_the_text(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_reference r;
+    wt_reference_read("llama", &r);
+    const wf_generator_options options = {.context = 30};
+    wt_talker t = wt_talker_open(ctx, "cpu", r.path, &options);
+    const wf_request request = {.ignore_end = true};
+    wf_sequence *s, *other;
+    bool busy = true;
+    wt_ok(ctx, wf_sequence_new(t.generator, r.prompt, r.prompt_count, &request, &s));
+    wt_fails(ctx, wf_sequence_new(t.generator, r.prompt, 3, NULL, &other), WF_ERR_USAGE, "in use");
+    while (busy)
+        wt_ok(ctx, wf_generator_step(t.generator, &busy));
+    size_t count;
+    assert_int_equal(wf_sequence_stop(s), WF_STOP_CONTEXT);
+    wf_sequence_tokens(s, &count, NULL);
+    assert_int_equal(count, 30);
+    wf_sequence_free(s);
+    int32_t many[31] = {0};
+    wt_fails(ctx, wf_sequence_new(t.generator, many, 31, NULL, &s), WF_ERR_USAGE,
+             "31 tokens and the context only 30");
+    wt_fails(ctx, wf_sequence_new(t.generator, many, 0, NULL, &s), WF_ERR_USAGE, "empty");
+    many[1] = (int32_t)r.vocab;
+    wt_fails(ctx, wf_sequence_new(t.generator, many, 2, NULL, &s), WF_ERR_USAGE, "token 288");
+    const wf_request bad[] = {{.limit = -1},
+                              {.stop_tokens = 1, .stop_token = &many[1]},
+                              {.stops = 1, .stop = (const char *const[]){""}},
+                              {.sampling = {.temperature = -1}}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        wt_fails(ctx, wf_sequence_new(t.generator, many, 1, &bad[i], &s), WF_ERR_USAGE, "");
+    wt_talker_close(&t);
+    wt_reference_free(&r);
+}
+
+static void options_out_of_range(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const struct {
+        wf_generator_options options;
+        const char *part;
+    } rows[] = {
+        {{.context = 129}, "129"},     {{.context = -1}, "-1"}, {{.sequences = -1}, "-1"},
+        {{.sequences = 5000}, "5000"}, {{.chunk = -3}, "-3"},   {{.kv = WF_I32}, "i32"},
+        {{.kv = WF_Q8_0}, "q8_0"},
+    };
+    wf_device *device;
+    wf_model *model;
+    wf_generator *g;
+    wt_ok(ctx, wf_device_open(ctx, "cpu", &device));
+    wt_ok(ctx, wf_model_open(ctx, WT_MODELS_FOLDER "/gpt2", &model));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        wt_fails(ctx, wf_generator_new(device, model, &rows[i].options, &g), WF_ERR_USAGE,
+                 rows[i].part);
+    wf_model_close(model);
+    wf_device_close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(families_agree_with_transformers),
+        wt_test(families_on_check),
+        wt_test(chunks_of_any_size),
+        wt_test(narrow_keys_and_values),
+        wt_test(sequences_do_not_disturb_each_other),
+        wt_test(restarted_sequences_keep_their_beginning),
+        wt_test(greedy_steps_move_ids),
+        wt_test(a_full_context_ends_the_text),
+        wt_test(options_out_of_range),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
