@@ -146,8 +146,9 @@ wf_status wf_store_check(const wf_store *s)
 {
     for (int i = 0; i < s->files; i++)
         if (wf_map_broken(s->file[i].map))
-            return wf_fail(s->ctx, WF_ERR_IO,
-                           "'%s' was cut short while it was in use; open it again when it is whole",
-                           s->file[i].path);
+            return wf_fail(
+                s->ctx, WF_ERR_IO,
+                "the file '%s' was cut short while it was in use; open it again when it is whole",
+                s->file[i].path);
     return WF_OK;
 }
