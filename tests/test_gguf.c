@@ -642,16 +642,10 @@ static void test_vocabularies(void **state)
         wt_ok(ctx, wf_gguf_get_ints(f, "tokenizer.ggml.token_type", &kinds, &m));
         assert_int_equal(n, files[i].tokens);
         assert_int_equal(m, n);
-        /* Nothing is lost: copied and read, all pairs are the same again. */
         write_again(ctx, f, in_folder("copy.gguf"), 0);
-        wf_gguf *g;
-        wt_ok(ctx, wf_gguf_open(ctx, in_folder("copy.gguf"), &g));
-        write_again(ctx, g, in_folder("again.gguf"), 0);
-        expect_same(ctx, in_folder("copy.gguf"), in_folder("again.gguf"));
-        assert_int_equal(g->pairs, f->pairs);
-        wf_gguf_close(g);
+        expect_same(ctx, in_folder("copy.gguf"), files[i].path);
         wf_gguf_close(f);
-        assert_int_equal(empty_folder(), 2);
+        assert_int_equal(empty_folder(), 1);
     }
 }
 
