@@ -104,7 +104,7 @@ typedef enum {
     WF_I32,
     WF_I8,
     WF_U8,   /* also truth values: 0 is false */
-    WF_Q8_0, /* quantized blocks, named as in GGUF files */
+    WF_Q8_0, /* quantized blocks, named and stored as in GGUF files: of 32 numbers, q*_K of 256 */
     WF_Q4_0,
     WF_Q4_1,
     WF_Q4_K,
@@ -119,8 +119,11 @@ WF_API const char *wf_type_name(wf_type type);
 WF_API wf_type wf_type_from_name(const char *name);
 /* Bytes of `count` elements; 0 when count is no multiple of the type's block or overflows. */
 WF_API size_t wf_type_bytes(wf_type type, int64_t count);
-/* Convert host arrays between f32 and any plain type; rounds to nearest even. Integer targets
- * round to nearest and saturate. */
+/* Convert host arrays between f32 and any type; rounds to nearest even. Integer targets round to
+ * nearest and saturate. Of quantized types, count is a multiple of the block and the array of blocks is
+ * aligned to 2 bytes; numbers come out of blocks exactly as GGUF defines them, and go in by a search for
+ * the scales that keep the error small. In blocks NaN counts as 0, and what is beyond +-65504,
+ * infinity included, as that. */
 WF_API wf_status wf_type_from_f32(wf_ctx *ctx, wf_type type, const float *from, void *to,
                                   int64_t count);
 WF_API wf_status wf_type_to_f32(wf_ctx *ctx, wf_type type, const void *from, float *to,

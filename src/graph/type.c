@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* type.c - the table of element types, shapes, and conversions between plain types. */
+/* type.c - the table of element types, shapes, and conversions. */
 #include "graph/type.h"
 
 #include <math.h>
@@ -9,6 +9,7 @@
 #include "base/ctx.h"
 #include "base/half.h"
 #include "base/philox.h"
+#include "graph/quant/block.h"
 
 static const wf_type_info infos[WF_TYPE_COUNT] = {
     [WF_TYPE_NONE] = {"none", WF_KIND_NONE, 1, 0, 0},
@@ -143,7 +144,7 @@ void wf_convert_to_f32(wf_type type, const void *from, float *to, int64_t count)
         for (int64_t i = 0; i < count; i++)
             to[i] = ((const uint8_t *)from)[i];
         break;
-    default: wf_assert(!"a plain type");
+    default: wf_block_decode(type, from, 0, count, to);
     }
 }
 
@@ -181,16 +182,21 @@ void wf_convert_from_f32(wf_type type, const float *from, void *to, int64_t coun
         for (int64_t i = 0; i < count; i++)
             ((uint8_t *)to)[i] = (uint8_t)int_from_f32(from[i], 0, 255);
         break;
-    default: wf_assert(!"a plain type");
+    default: wf_quantize(type, from, NULL, to, 1, count);
     }
 }
 
 static wf_status check_conversion(wf_ctx *ctx, wf_type type, int64_t count)
 {
-    if ((unsigned)type >= WF_TYPE_COUNT || !(wf_type_bit(type) & WF_TYPES_PLAIN))
-        return wf_fail(ctx, WF_ERR_USAGE, "cannot convert between f32 and %s", wf_type_name(type));
+    const wf_type_info *info = wf_type_get(type);
+    if (info->kind == WF_KIND_NONE)
+        return wf_fail(ctx, WF_ERR_USAGE, "cannot convert between f32 and %s", info->name);
     if (count < 0)
         return wf_fail(ctx, WF_ERR_USAGE, "cannot convert %lld elements", (long long)count);
+    if (count % info->block != 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "cannot convert %lld elements: %s has them in blocks of %d",
+                       (long long)count, info->name, info->block);
     return WF_OK;
 }
 

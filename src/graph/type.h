@@ -48,8 +48,9 @@ int64_t wf_dims_last(const wf_dims *dims);
 /* NumPy's rule: aligned at the last axis, lengths equal or 1. false when the two do not fit. */
 bool wf_dims_broadcast(const wf_dims *a, const wf_dims *b, wf_dims *out);
 
-/* Element-wise conversions on plain types, used by kernels and by the public wf_type_*_f32. i32 goes
- * through f32 too, so it is exact only up to 2^24: integer kernels do not use these. */
+/* Conversions, used by kernels and by the public wf_type_*_f32; of blocks, count is whole ones
+ * (quant/block.h has more). i32 goes through f32 too, so it is exact only up to 2^24: integer kernels do
+ * not use these. */
 void wf_convert_to_f32(wf_type type, const void *from, float *to, int64_t count);
 void wf_convert_from_f32(wf_type type, const float *from, void *to, int64_t count);
 

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/* encode.c - numbers to blocks: rows into blocks, and the types with one scale for a block. */
+#include "graph/quant/encode.h"
+
+#include <math.h>
+
+#include "base/check.h"
+#include "base/ctx.h"
+#include "base/half.h"
+#include "graph/quant/fit.h"
+
+static const float ones[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                               1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
+/* So many steps that clipping never pays: the largest number gets the last one. */
+static void encode_q8_0(const float *x, const float *w, void *block)
+{
+    wf_block_q8_0 *b = block;
+    float most = 0;
+    (void)w;
+    for (int i = 0; i < 32; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    b->d = wf_fit_store(most / 127);
+    float d = wf_f16_to_f32(b->d), inverse = d > 0 ? 1 / d : 0;
+    for (int i = 0; i < 32; i++)
+        b->q[i] = (int8_t)wf_fit_nearest(x[i] * inverse, -127, 127);
+}
+
+/* Two numbers a byte: i and i + 16. */
+static void store_halves(const float *x, float scale, float offset, float lo, float hi, uint8_t *q)
+{
+    const float inverse = scale != 0 ? 1 / scale : 0;
+    for (int i = 0; i < 16; i++) {
+        int low = (int)(wf_fit_nearest((x[i] - offset) * inverse, lo, hi) - lo);
+        int high = (int)(wf_fit_nearest((x[i + 16] - offset) * inverse, lo, hi) - lo);
+        q[i] = (uint8_t)(low | high << 4);
+    }
+}
+
+static void encode_q4_0(const float *x, const float *w, void *block)
+{
+    wf_block_q4_0 *b = block;
+    b->d = wf_fit_store(wf_fit_scale(x, w ? w : ones, 32, -8, 7));
+    store_halves(x, wf_f16_to_f32(b->d), 0, -8, 7, b->q);
+}
+
+/* The offset is rounded first, to both sides, and the scale then fitted to what is left. */
+static void encode_q4_1(const float *x, const float *w, void *block)
+{
+    wf_block_q4_1 *b = block;
+    w = w ? w : ones;
+    wf_fit fit = wf_fit_affine(x, w, 32, 15, false);
+    const float most = WF_FIT_MOST;
+    fit.offset = fit.offset < -most ? -most : fit.offset > most ? most : fit.offset;
+    const uint16_t near = wf_f32_to_f16(fit.offset);
+    float best = INFINITY;
+    b->d = wf_fit_store(fit.scale);
+    b->m = near;
+    for (int side = -1; side <= 1; side++) {
+        uint16_t m = (uint16_t)(near + side);
+        if ((m ^ near) & 0x8000 || (m & 0x7FFF) >= 0x7C00)
+            continue; /* past zero, or past the largest */
+        float offset = wf_f16_to_f32(m), rest[32];
+        for (int i = 0; i < 32; i++)
+            rest[i] = x[i] - offset;
+        uint16_t d = wf_fit_store(wf_fit_improve(rest, w, 32, fit.scale, 0, 15));
+        float error = wf_fit_error(rest, w, 32, wf_f16_to_f32(d), 0, 0, 15);
+        if (error < best) {
+            best = error;
+            b->d = d;
+            b->m = m;
+        }
+    }
+    store_halves(x, wf_f16_to_f32(b->d), wf_f16_to_f32(b->m), 0, 15, b->q);
+}
+
+/* ---- Rows ---- */
+
+static wf_encode_fn *const encoders[WF_TYPE_COUNT] = {
+    [WF_Q8_0] = encode_q8_0,    [WF_Q4_0] = encode_q4_0,    [WF_Q4_1] = encode_q4_1,
+    [WF_Q4_K] = wf_encode_q4_k, [WF_Q6_K] = wf_encode_q6_k,
+};
+
+static float made_finite(float x)
+{
+    if (isnan(x))
+        return 0;
+    return x < -WF_FIT_MOST ? -WF_FIT_MOST : x > WF_FIT_MOST ? WF_FIT_MOST : x;
+}
+
+/* Relative to the largest of the block, so that no sum overflows. false: none counts. */
+static bool weigh(const float *importance, float *w, int n)
+{
+    float most = 0;
+    for (int i = 0; i < n; i++)
+        most = importance[i] > most ? importance[i] : most;
+    for (int i = 0; i < n && most > 0; i++)
+        w[i] = importance[i] / most;
+    return most > 0;
+}
+
+void wf_quantize(wf_type type, const float *from, const float *importance, void *to, int64_t rows,
+                 int64_t columns)
+{
+    const wf_type_info *info = wf_type_get(type);
+    if (info->kind != WF_KIND_BLOCK) {
+        wf_convert_from_f32(type, from, to, rows * columns);
+        return;
+    }
+    wf_assert(columns % info->block == 0);
+    float x[256], w[256];
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c += info->block) {
+            for (int i = 0; i < info->block; i++)
+                x[i] = made_finite(*from++);
+            bool weighed = importance && weigh(importance + c, w, info->block);
+            encoders[type](x, weighed ? w : NULL, to);
+            to = (char *)to + info->block_bytes;
+        }
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fit.c - scales and offsets by search.
+ *
+ * With the integers given, the best scale and offset are least squares; with these given, the best
+ * integers are the nearest. So several first guesses of the scale, around the one that just covers the
+ * numbers, are each rounded and solved for, and the best is improved by turns until it stays.
+ *
+ * Sums run in LANES, element i in lane i % LANES, so that a compiler can keep them in vectors.
+ */
+#include "graph/quant/fit.h"
+
+#include <math.h>
+
+#include "base/half.h"
+
+enum {
+    LANES = 4,
+    TURNS = 8 /* more than any group needs, as a rule */
+};
+/* Numbers so small give no scale that f16 could hold. */
+#define NOTHING 0x1p-40f
+
+static double total(const float *lane)
+{
+    double sum = 0;
+    for (int i = 0; i < LANES; i++)
+        sum += lane[i];
+    return sum;
+}
+
+uint16_t wf_fit_store(float scale)
+{
+    float size = fabsf(scale);
+    if (size < 0x1p-28f)
+        return 0;
+    size = size > WF_FIT_MOST ? WF_FIT_MOST : size < 0x1p-24f ? 0x1p-24f : size;
+    return wf_f32_to_f16(copysignf(size, scale));
+}
+
+float wf_fit_error(const float *x, const float *w, int n, float scale, float offset, int lo, int hi)
+{
+    const float inverse = scale != 0 ? 1 / scale : 0, low = (float)lo, high = (float)hi;
+    float sum[LANES] = {0};
+    for (int i = 0; i < n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float q = wf_fit_nearest((x[i + l] - offset) * inverse, low, high);
+            float e = scale * q + offset - x[i + l];
+            sum[l] += w[i + l] * e * e;
+        }
+    return (float)total(sum);
+}
+
+/* ---- Scale alone ---- */
+
+typedef struct {
+    double gain; /* by how much the error is below that of all zeros */
+    float scale;
+} scale_guess;
+
+/* Rounds by 1 / inverse and solves for the scale. */
+static scale_guess solve_scale(const float *x, const float *w, int n, float inverse, float lo,
+                               float hi)
+{
+    float xq[LANES] = {0}, qq[LANES] = {0};
+    for (int i = 0; i < n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float q = wf_fit_nearest(x[i + l] * inverse, lo, hi), wq = w[i + l] * q;
+            xq[l] += wq * x[i + l];
+            qq[l] += wq * q;
+        }
+    double a = total(xq), b = total(qq);
+    return b > 0 ? (scale_guess){a * a / b, (float)(a / b)} : (scale_guess){0, 0};
+}
+
+float wf_fit_improve(const float *x, const float *w, int n, float scale, int lo, int hi)
+{
+    if (fabsf(scale) < NOTHING)
+        return scale;
+    scale_guess s = solve_scale(x, w, n, 1 / scale, (float)lo, (float)hi);
+    return s.gain > 0 ? s.scale : scale;
+}
+
+float wf_fit_scale(const float *x, const float *w, int n, int lo, int hi)
+{
+    float most = 0;
+    for (int i = 0; i < n; i++)
+        most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
+    if (fabsf(most) < NOTHING)
+        return 0;
+    const float low = (float)lo, high = (float)hi;
+    scale_guess best = {0, most / low};
+    for (int end = 0; end < 2; end++)
+        for (int step = -12; step <= 9; step++) {
+            float reach = end ? high + 0.1f * (float)step : low - 0.1f * (float)step;
+            scale_guess s = solve_scale(x, w, n, reach / most, low, high);
+            if (s.gain > best.gain)
+                best = s;
+        }
+    for (int turn = 0; turn < TURNS && best.scale != 0; turn++) {
+        scale_guess s = solve_scale(x, w, n, 1 / best.scale, low, high);
+        if (!(s.gain > best.gain))
+            break;
+        best = s;
+    }
+    return best.scale;
+}
+
+/* ---- Scale and offset ---- */
+
+/* What a group says about itself: numbers counted from `base`, so that a large common offset costs no
+ * digits. */
+typedef struct {
+    float x[32];
+    const float *w;
+    int n;
+    float base, high;
+    bool below;
+    double sw, swx, swxx;
+} group;
+
+typedef struct {
+    double error;
+    float scale, offset; /* of the numbers without base */
+} affine_guess;
+
+static affine_guess solve_affine(const group *g, float inverse, float offset)
+{
+    float q1[LANES] = {0}, q2[LANES] = {0}, xq[LANES] = {0};
+    for (int i = 0; i < g->n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float q = wf_fit_nearest((g->x[i + l] - offset) * inverse, 0, g->high);
+            float wq = g->w[i + l] * q;
+            q1[l] += wq;
+            q2[l] += wq * q;
+            xq[l] += wq * g->x[i + l];
+        }
+    double sq = total(q1), sqq = total(q2), sxq = total(xq), det = g->sw * sqq - sq * sq;
+    double scale = 0, m = g->sw > 0 ? g->swx / g->sw : 0;
+    if (det > 1e-9 * g->sw * sqq) {
+        scale = (g->sw * sxq - g->swx * sq) / det;
+        m = (sqq * g->swx - sq * sxq) / det;
+    }
+    if (g->below && m > -g->base) {
+        m = -g->base;
+        scale = sqq > 0 ? (sxq - m * sq) / sqq : 0;
+    }
+    double error = g->swxx - 2 * (scale * sxq + m * g->swx) + scale * scale * sqq +
+                   2 * scale * m * sq + m * m * g->sw;
+    if (scale < 0)
+        error = INFINITY;
+    return (affine_guess){error, (float)scale, (float)m};
+}
+
+wf_fit wf_fit_affine(const float *x, const float *w, int n, int most, bool below)
+{
+    group g = {.w = w, .n = n, .base = x[0], .high = (float)most, .below = below};
+    float top = x[0];
+    for (int i = 1; i < n; i++) {
+        g.base = x[i] < g.base ? x[i] : g.base;
+        top = x[i] > top ? x[i] : top;
+    }
+    if (below && g.base > 0)
+        g.base = 0;
+    for (int i = 0; i < n; i++) {
+        g.x[i] = x[i] - g.base;
+        g.sw += w[i];
+        g.swx += (double)w[i] * g.x[i];
+        g.swxx += (double)w[i] * g.x[i] * g.x[i];
+    }
+    float range = top - g.base;
+    if (range < NOTHING)
+        return (wf_fit){0, g.base};
+    affine_guess best = {INFINITY, range / g.high, 0};
+    for (int step = -12; step <= 10; step++) {
+        affine_guess a = solve_affine(&g, (g.high + 0.1f * (float)step) / range, 0);
+        if (a.error < best.error)
+            best = a;
+    }
+    for (int turn = 0; turn < TURNS && best.scale > NOTHING; turn++) {
+        affine_guess a = solve_affine(&g, 1 / best.scale, best.offset);
+        if (!(a.error < best.error))
+            break;
+        best = a;
+    }
+    return (wf_fit){best.scale, best.offset + g.base};
+}
