@@ -245,12 +245,14 @@ WF_API wf_value *wf_softmax(wf_graph *g, wf_value *x); /* of the last axis */
 WF_API wf_value *wf_global_norm(wf_graph *g, wf_value *const *x, int n);
 
 /* Rows by index. Indices out of range fail the run where the device can tell. */
-WF_API wf_value *wf_embed(wf_graph *g, wf_value *table, wf_value *ids);    /* ids' shape + [C] */
+WF_API wf_value *wf_embed(wf_graph *g, wf_value *table, wf_value *ids); /* ids' shape + [C], of the
+                                                            table's type; f32 for quantized blocks */
 WF_API wf_value *wf_gather_rows(wf_graph *g, wf_value *x, wf_value *rows); /* rows: i32[n] */
 /* x with from[i] added to row rows[i], in order of i. */
 WF_API wf_value *wf_scatter_add_rows(wf_graph *g, wf_value *x, wf_value *rows, wf_value *from);
 
-/* x [..., K], w [N, K], bias [N] or NULL -> [..., N]. */
+/* x [..., K], w [N, K], bias [N] or NULL -> [..., N]. w may be a state of quantized blocks: gradients flow
+ * through it to x, but it has none itself. */
 WF_API wf_value *wf_linear(wf_graph *g, wf_value *x, wf_value *w, wf_value *bias);
 /* [..., M, K] by [..., K, N]; with a transpose flag that operand's last two axes are swapped. The
  * axes before are equal in both. */

@@ -152,6 +152,28 @@ static wf_status use_device(wf_ctx *ctx, const char *spec)
     return status;
 }
 
+/* What has no program is named with its types and the device. */
+static void test_no_program(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_device *device;
+    wf_session *session;
+    wf_exec *exec = NULL;
+    wf_graph *g;
+    wt_ok(ctx, wf_device_open(ctx, mock_spec(), &device));
+    wt_ok(ctx, wf_session_new(device, &session));
+    wt_ok(ctx, wf_graph_new(ctx, &g));
+    wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){2, 64});
+    wf_value *w = wf_state(g, "w", WF_Q4_0, 2, (int64_t[]){3, 64});
+    wf_output(g, "y", wf_linear(g, x, w, NULL));
+    wt_fails(ctx, wf_compile(session, g, &exec), WF_ERR_UNSUPPORTED,
+             "device pjrt: there is no program for linear(f32[2,64], q4_0[3,64])");
+    assert_null(exec);
+    wf_graph_free(g);
+    wf_session_free(session);
+    wf_device_close(device);
+}
+
 static void test_no_plugin(void **state)
 {
     const char *named = getenv("WEFT_PJRT_PLUGIN");
@@ -570,7 +592,7 @@ int main(void)
         mock_test(test_options),   mock_test(test_compiles_once), mock_test(test_idle_programs),
         mock_test(test_donation),  mock_test(test_failed_run),    mock_test(test_out_of_memory),
         mock_test(test_memory),    mock_test(test_cache),         mock_test(test_cache_no_memory),
-        mock_test(test_no_memory),
+        mock_test(test_no_memory), mock_test(test_no_program),
     };
     unsetenv("WEFT_CACHE");
     return cmocka_run_group_tests_name("pjrt", tests, NULL, NULL);

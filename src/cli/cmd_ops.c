@@ -235,13 +235,22 @@ static void print_expansion(wf_op op)
                has_flag(op, WF_FLAG_ELEMENTWISE) ? "y = " : "wf_expand_", text);
 }
 
+static void print_types(uint32_t types)
+{
+    for (int type = 0; type < WF_TYPE_COUNT; type++)
+        if (types & wf_type_bit((wf_type)type))
+            printf(" %s", wf_type_name((wf_type)type));
+}
+
 static void print_kernel(void *user, const wf_found_device *f, const wf_kernel *k)
 {
     print_label(user);
     printf("%s %s:", f->kind, k->name);
-    for (int type = 0; type < WF_TYPE_COUNT; type++)
-        if (k->types & wf_type_bit((wf_type)type))
-            printf(" %s", wf_type_name((wf_type)type));
+    print_types(k->types);
+    if (k->weights) {
+        printf("; second operand");
+        print_types(k->weights);
+    }
     printf("; %s operands, %s\n", k->strided ? "strided" : "dense",
            k->nondeterministic ? "not deterministic" : "deterministic");
 }
@@ -306,18 +315,25 @@ static void put_attributes(wf_json *j, const wf_op_def *def)
     wf_json_array_end(j);
 }
 
+static void put_types(wf_json *j, const char *key, uint32_t types)
+{
+    wf_json_key(j, key);
+    wf_json_array_begin(j);
+    for (int type = 0; type < WF_TYPE_COUNT; type++)
+        if (types & wf_type_bit((wf_type)type))
+            wf_json_string(j, wf_type_name((wf_type)type));
+    wf_json_array_end(j);
+}
+
 static void put_kernel(void *user, const wf_found_device *f, const wf_kernel *k)
 {
     wf_json *j = user;
     wf_json_object_begin(j);
     put_string(j, "device", f->kind);
     put_string(j, "name", k->name);
-    wf_json_key(j, "types");
-    wf_json_array_begin(j);
-    for (int type = 0; type < WF_TYPE_COUNT; type++)
-        if (k->types & wf_type_bit((wf_type)type))
-            wf_json_string(j, wf_type_name((wf_type)type));
-    wf_json_array_end(j);
+    put_types(j, "types", k->types);
+    if (k->weights)
+        put_types(j, "weights", k->weights);
     put_bool(j, "strided", k->strided);
     put_bool(j, "deterministic", !k->nondeterministic);
     wf_json_object_end(j);

@@ -5,6 +5,7 @@
 static bool fits(const wf_kernel *k, const wf_node *n, uint32_t packed, bool fast)
 {
     return k->op == n->op && k->packed == packed && (k->types & wf_type_bit(wf_node_key_type(n))) &&
+           (!k->weights || k->weights & wf_type_bit(n->in[1]->type)) &&
            (fast || !k->nondeterministic) && (!k->accepts || k->accepts(n));
 }
 
@@ -64,5 +65,8 @@ int64_t wf_view_row(const wf_view *v, int64_t r)
 
 void *wf_view_at(const wf_view *v, int64_t offset)
 {
-    return (char *)v->data + offset * wf_type_get(v->type)->block_bytes;
+    const wf_type_info *info = wf_type_get(v->type);
+    if (info->block > 1)
+        offset /= info->block;
+    return (char *)v->data + offset * info->block_bytes;
 }

@@ -39,6 +39,7 @@ typedef struct wf_kernel {
     wf_op op;
     const char *name;      /* of the way to compute it: "reference", ... */
     uint32_t types;        /* bit set over the node's key type (wf_node_key_type) */
+    uint32_t weights;      /* bit set over the type of operand 1; 0: accepts says */
     bool strided;          /* takes strided inputs; otherwise views are made dense for it */
     bool nondeterministic; /* results may differ from run to run: only with --fast */
     uint32_t in_place;     /* bit i: output 0 may lie where operand i does, in the same layout; two
@@ -66,7 +67,7 @@ int64_t wf_view_count(const wf_view *v);
 int64_t wf_view_rows(const wf_view *v);
 /* Offset of row r in elements. */
 int64_t wf_view_row(const wf_view *v, int64_t r);
-/* Address of an element offset. Plain types only. */
+/* Address of an element offset; of quantized types, where a block begins. */
 void *wf_view_at(const wf_view *v, int64_t offset);
 
 #endif

@@ -69,8 +69,6 @@ bool wf_place_view(const wf_node *n, const wf_place *operand, wf_place *out)
     *out = *operand;
     if (wf_dims_count(shape) == 0)
         return false; /* nothing to share */
-    if (wf_type_get(x->type)->block != 1 && n->op != WF_OP_reshape)
-        return false; /* offsets into blocks are no elements */
     switch (n->op) {
     case WF_OP_reshape:
         if (!reshape_strides(&x->shape, operand, shape, out->stride))

@@ -110,12 +110,13 @@ static uint64_t linear_act_flops(const wf_node *n)
     return plus(linear_flops(n), times(act[a->act], count(&n->out[0])));
 }
 
-/* linear and cross_entropy; with dloss also its gradient and the two products that follow. */
+/* linear and cross_entropy; with dloss also its gradient and the products that follow: dx, and dw where w
+ * has one. */
 static uint64_t head_loss_flops(const wf_node *n)
 {
     uint64_t logits = times((uint64_t)wf_dims_rows(&n->in[0]->shape), dim(n->in[1], 0));
     uint64_t product = times(times(2, dim(n->in[1], 1)), logits), row_work = times(4, logits);
-    return plus(times(n->nin > 3 ? 3 : 1, product), times(n->nin > 3 ? 2 : 1, row_work));
+    return plus(times((uint64_t)n->nout - 1, product), times(n->nin > 3 ? 2 : 1, row_work));
 }
 
 /* Of merged updates: what one costs, for all that are written. */
@@ -163,7 +164,8 @@ static void row_bytes(const wf_node *n, wf_cost *out)
 {
     read_from(n, 1, out);
     out->bytes_written = wf_value_bytes(&n->out[0]);
-    out->bytes_read = plus(out->bytes_read, out->bytes_written);
+    uint64_t rows = wf_type_bytes(n->in[0]->type, wf_dims_count(&n->out[0].shape));
+    out->bytes_read = plus(out->bytes_read, rows);
 }
 
 static void assign_bytes(const wf_node *n, wf_cost *out)

@@ -31,6 +31,11 @@ static inline uint32_t wf_type_bit(wf_type type)
 #define WF_TYPES_FLOAT (1u << WF_F32 | 1u << WF_F16 | 1u << WF_BF16)
 #define WF_TYPES_NUMBER (WF_TYPES_FLOAT | 1u << WF_I32)
 #define WF_TYPES_PLAIN (WF_TYPES_NUMBER | 1u << WF_E4M3 | 1u << WF_E5M2 | 1u << WF_I8 | 1u << WF_U8)
+#define WF_TYPES_BLOCK \
+    (1u << WF_Q8_0 | 1u << WF_Q4_0 | 1u << WF_Q4_1 | 1u << WF_Q4_K | 1u << WF_Q6_K)
+#define WF_TYPES_ALL (WF_TYPES_PLAIN | WF_TYPES_BLOCK)
+/* What a matrix product takes as its weight. */
+#define WF_TYPES_WEIGHT (WF_TYPES_FLOAT | WF_TYPES_BLOCK)
 
 /* A list of dimensions, axes or the like. Unused entries are 0, so that memcmp compares lists. */
 typedef struct {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "graph/quant/block.h"
 
 /* ---- Operands ---- */
 
@@ -16,6 +17,21 @@ static void *case_alloc(wf_case *c, int64_t count, size_t size)
     if (!p)
         c->status = WF_ERR_MEMORY;
     return p;
+}
+
+/* The bytes of blocks that were moved about whole, and their numbers. */
+static void gather_blocks(wf_case *c, wf_type type, double *v, uint8_t *to, int64_t count)
+{
+    const wf_type_info *info = wf_type_get(type);
+    size_t bytes = (size_t)info->block_bytes;
+    for (int64_t i = 0; i < count; i += info->block, to += bytes) {
+        if (isnan(v[i]))
+            memset(to, 0xFF, bytes); /* scales that are NaN */
+        else
+            memcpy(to, c->blocks + (size_t)v[i] / (size_t)info->block * bytes, bytes);
+        for (int k = 0; k < info->block; k++)
+            v[i + k] = wf_number_of_block(type, to, k);
+    }
 }
 
 wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, bool state)
@@ -38,7 +54,10 @@ wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, bool
     o->bytes = case_alloc(c, (int64_t)o->size, 1);
     if (!o->bytes)
         return NULL;
-    wf_numbers_store(type, v, o->bytes, count);
+    if (wf_type_get(type)->kind == WF_KIND_BLOCK)
+        gather_blocks(c, type, v, o->bytes, count);
+    else
+        wf_numbers_store(type, v, o->bytes, count);
     c->operands++;
     return o->value;
 }
@@ -69,6 +88,29 @@ static double *draw(wf_case *c, wf_type type, wf_dims dims, double lo, double hi
         v[i] = whole ? floor(lo + u * (hi - lo + 1)) : lo + u * (hi - lo);
     }
     return v;
+}
+
+/* Quantizes the numbers and leaves in their place where they stand. */
+static bool make_blocks(wf_case *c, wf_type type, const wf_dims *dims, double *v)
+{
+    int64_t count = wf_dims_count(dims);
+    float *x = case_alloc(c, count, sizeof *x);
+    uint8_t *blocks = case_alloc(c, (int64_t)wf_type_bytes(type, count), 1);
+    if (!v || !x || !blocks)
+        return false;
+    for (int64_t i = 0; i < count; i++) {
+        x[i] = (float)v[i];
+        v[i] = (double)i;
+    }
+    wf_quantize(type, x, NULL, blocks, 1, count);
+    c->blocks = blocks;
+    return true;
+}
+
+wf_value *wf_case_blocks(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
+{
+    double *v = draw(c, type, dims, lo, hi);
+    return make_blocks(c, type, &dims, v) ? operand(c, type, dims, v, false) : NULL;
 }
 
 wf_value *wf_case_typed(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)

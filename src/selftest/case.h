@@ -37,6 +37,13 @@ typedef struct {
         __VA_ARGS__                                                                            \
     }
 
+/* One more row of the op, whose function is build_NAME_LABEL. */
+#define WF_ROW_OF(name, which, count, under_test, ...)                            \
+    {                                                                             \
+        .op = WF_OP_##name, .variants = (count), .build = build_##name##_##which, \
+        .types = (under_test), .label = #which, __VA_ARGS__                       \
+    }
+
 /* Bounds are in roundoffs of f32 on the sum of the terms. A kernel adds up in any order it likes and
  * rounds a few times on the way; an expansion rounds after every step, a gradient does both. */
 #define WF_CASE_FORWARD 8
@@ -71,8 +78,9 @@ struct wf_case {
     wf_type type; /* under test */
     wf_rng rng;
     wf_rng view_rng;
-    int views;        /* operands are made from views, this many deep; 0: they are inputs */
-    wf_status status; /* of the helpers; the graph has its own */
+    int views;             /* operands are made from views, this many deep; 0: they are inputs */
+    wf_status status;      /* of the helpers; the graph has its own */
+    const uint8_t *blocks; /* of the quantized operand that is being made */
 
     wf_operand operand[WF_CASE_OPERANDS];
     int operands;
@@ -96,6 +104,8 @@ wf_value *wf_case_typed(wf_case *c, wf_type type, wf_dims dims, double lo, doubl
 wf_value *wf_case_x(wf_case *c, wf_dims dims, double lo, double hi);
 wf_value *wf_case_f32(wf_case *c, wf_dims dims, double lo, double hi);
 wf_value *wf_case_i32(wf_case *c, wf_dims dims, int32_t lo, int32_t hi);
+/* Uniform in [lo, hi], quantized. */
+wf_value *wf_case_blocks(wf_case *c, wf_type type, wf_dims dims, double lo, double hi);
 /* Another float type than that under test, for operands that may differ. */
 wf_type wf_case_other_float(const wf_case *c);
 /* Whole numbers of [lo, hi] in any type: many ties. */
@@ -135,7 +145,8 @@ wf_status wf_case_status(wf_case *c);
 int64_t wf_case_size(const wf_case *c);
 #define WF_CASE_LARGE 8000
 
-/* Adds an input or state with these numbers, which stay borrowed. view.c builds on it. */
+/* Adds an input or state with these numbers, which stay borrowed. view.c builds on it. Of quantized types
+ * they say where each element stood among those of c->blocks, or poison; they are replaced by numbers. */
 wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, bool state);
 /* A value of these numbers that is a view of something else, `depth` views deep. */
 wf_value *wf_case_view(wf_case *c, wf_type type, wf_dims dims, double *v, int depth);

@@ -98,9 +98,69 @@ static void build_linear_act(wf_case *c)
     wf_case_node(c, wf_node_add(c->g, WF_OP_linear_act, &attr, NULL, in, nin));
 }
 
+/* ---- Quantized weights ---- */
+
+static const wf_type blocks[] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
+
+static const struct block_case {
+    int64_t m, k, n;
+    bool transposed, bias; /* transposed: of matmul, blocks lie along k; else along n */
+    double most;           /* of the weights */
+} block_cases[] = {
+    {1, 256, 5, true, false, 2},    {2, 512, 133, true, true, 2},   {5, 768, 9, true, true, 0.02},
+    {3, 70, 256, false, false, 2},  {1, 9, 512, false, false, 2},   {0, 256, 4, true, false, 2},
+    {133, 256, 20, true, false, 2}, {4, 300, 768, false, false, 2},
+};
+#define BLOCK_CASES (5 * WF_LENGTH(block_cases))
+
+static wf_type block_type(const wf_case *c)
+{
+    return blocks[c->variant % 5];
+}
+
+static void build_matmul_blocks(wf_case *c)
+{
+    const struct block_case *t = &block_cases[c->variant / 5];
+    c->optional = true;
+    wf_value *a = wf_case_x(c, D(t->m, t->k), -2, 2);
+    wf_dims shape = t->transposed ? D(t->n, t->k) : D(t->k, t->n);
+    wf_value *b = wf_case_blocks(c, block_type(c), shape, -t->most, t->most);
+    wf_case_node(c, wf_matmul(c->g, a, b, false, t->transposed));
+}
+
+/* Sets x, w and perhaps bias; returns how many. */
+static int block_operands(wf_case *c, const struct block_case *t, double most, wf_value *in[3])
+{
+    int64_t k = t->transposed ? t->k : t->n, n = t->transposed ? t->n : t->k;
+    c->optional = true;
+    in[0] = wf_case_x(c, D(t->m, k), -2, 2);
+    in[1] = wf_case_blocks(c, block_type(c), D(n, k), -most, most);
+    in[2] = t->bias ? wf_case_x(c, D(n), -2, 2) : NULL;
+    return t->bias ? 3 : 2;
+}
+
+static void build_linear_blocks(wf_case *c)
+{
+    const struct block_case *t = &block_cases[c->variant / 5];
+    wf_value *in[3];
+    block_operands(c, t, t->most, in);
+    wf_case_node(c, wf_linear(c->g, in[0], in[1], in[2]));
+}
+
+static void build_linear_act_blocks(wf_case *c)
+{
+    wf_value *in[3];
+    wf_attr_linear_act attr = {.act = c->variant / 5 % WF_ACT_COUNT};
+    int nin = block_operands(c, &block_cases[c->variant / 5], 0.1, in);
+    wf_case_node(c, wf_node_add(c->g, WF_OP_linear_act, &attr, NULL, in, nin));
+}
+
 const wf_case_row wf_cases_product[] = {
     WF_ROW(matmul, WF_LENGTH(matmul_cases), WF_TYPES_FLOAT),
     WF_ROW(linear, WF_LENGTH(linear_cases), WF_TYPES_FLOAT),
     WF_ROW(linear_act, 2 * WF_LENGTH(linear_cases), WF_TYPES_FLOAT),
+    WF_ROW_OF(matmul, blocks, BLOCK_CASES, WF_TYPES_FLOAT),
+    WF_ROW_OF(linear, blocks, BLOCK_CASES, WF_TYPES_FLOAT),
+    WF_ROW_OF(linear_act, blocks, BLOCK_CASES, WF_TYPES_FLOAT),
     {.build = NULL},
 };

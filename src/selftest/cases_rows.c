@@ -17,6 +17,25 @@ static void build_embed(wf_case *c)
     wf_case_node(c, wf_embed(c->g, table, ids));
 }
 
+/* Rows of quantized blocks. */
+static wf_value *block_table(wf_case *c)
+{
+    c->optional = true;
+    return wf_case_blocks(c, c->type, D(7, c->variant > 0 ? 768 : 256), -3, 3);
+}
+
+static void build_embed_blocks(wf_case *c)
+{
+    wf_value *table = block_table(c);
+    wf_case_node(c, wf_embed(c->g, table, wf_case_i32(c, D(2, 5), 0, 6)));
+}
+
+static void build_gather_rows_blocks(wf_case *c)
+{
+    wf_value *table = block_table(c);
+    wf_case_node(c, wf_gather_rows(c->g, table, wf_case_i32(c, D(9), 0, 6)));
+}
+
 static const struct rows_case {
     wf_dims x;
     int64_t n;
@@ -47,5 +66,7 @@ const wf_case_row wf_cases_rows[] = {
     WF_ROW(embed, WF_LENGTH(embed_cases), WF_TYPES_PLAIN),
     WF_ROW(gather_rows, WF_LENGTH(rows_cases), WF_TYPES_PLAIN),
     WF_ROW(scatter_add_rows, WF_LENGTH(rows_cases), WF_TYPES_FLOAT),
+    WF_ROW_OF(embed, blocks, 2, WF_TYPES_BLOCK),
+    WF_ROW_OF(gather_rows, blocks, 2, WF_TYPES_BLOCK),
     {.build = NULL},
 };

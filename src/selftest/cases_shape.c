@@ -157,6 +157,50 @@ static void build_broadcast(wf_case *c)
     wf_case_node(c, wf_node_add(c->g, WF_OP_broadcast, &attr, NULL, &x, 1));
 }
 
+/* ---- Quantized blocks, which are moved whole ---- */
+
+static wf_value *block_operand(wf_case *c)
+{
+    static const wf_dims dims[] = {{3, {3, 4, 512}}, {2, {5, 256}}, {3, {2, 1, 256}}};
+    c->optional = true;
+    return wf_case_blocks(c, c->type, dims[c->variant % 3], -3, 3);
+}
+
+static void build_cast_blocks(wf_case *c)
+{
+    wf_attr_cast attr = {.type = plain[c->variant]}; /* f32, f16, bf16 */
+    wf_value *x = block_operand(c);
+    wf_case_node(c, wf_node_add(c->g, WF_OP_cast, &attr, NULL, &x, 1));
+}
+
+static void build_copy_blocks(wf_case *c)
+{
+    wf_case_node(c, wf_copy(c->g, block_operand(c)));
+}
+
+static void build_reshape_blocks(wf_case *c)
+{
+    static const wf_dims to[] = {{2, {6, 1024}}, {3, {1, 5, 256}}, {1, {512}}};
+    wf_value *x = block_operand(c);
+    wf_case_node(c, wf_reshape(c->g, x, (int)to[c->variant].n, to[c->variant].d));
+}
+
+static void build_permute_blocks(wf_case *c)
+{
+    static const wf_dims order[] = {{3, {1, 0, 2}}, {2, {0, 1}}, {3, {1, 0, 2}}};
+    wf_attr_permute attr = {.order = order[c->variant]};
+    wf_value *x = block_operand(c);
+    wf_case_node(c, wf_node_add(c->g, WF_OP_permute, &attr, NULL, &x, 1));
+}
+
+static void build_slice_blocks(wf_case *c)
+{
+    static const wf_attr_slice cut[] = {{2, 256, 512}, {0, 1, 4}, {1, 0, 1}};
+    const wf_attr_slice *a = &cut[c->variant];
+    wf_value *x = block_operand(c);
+    wf_case_node(c, wf_slice(c->g, x, (int)a->axis, a->begin, a->end));
+}
+
 const wf_case_row wf_cases_shape[] = {
     WF_ROW(cast, 16, WF_TYPES_PLAIN),
     WF_ROW(copy, 5, WF_TYPES_PLAIN),
@@ -166,5 +210,10 @@ const wf_case_row wf_cases_shape[] = {
     WF_ROW(pad, WF_LENGTH(pad_cases), WF_TYPES_PLAIN),
     WF_ROW(concat, WF_LENGTH(concat_cases), WF_TYPES_PLAIN),
     WF_ROW(broadcast, WF_LENGTH(broadcast_cases), WF_TYPES_PLAIN),
+    WF_ROW_OF(cast, blocks, 3, WF_TYPES_BLOCK),
+    WF_ROW_OF(copy, blocks, 3, WF_TYPES_BLOCK),
+    WF_ROW_OF(reshape, blocks, 3, WF_TYPES_BLOCK),
+    WF_ROW_OF(permute, blocks, 3, WF_TYPES_BLOCK),
+    WF_ROW_OF(slice, blocks, 3, WF_TYPES_BLOCK),
     {.build = NULL},
 };

@@ -286,7 +286,8 @@ static wf_status look_all_over(wf_job *j, const wf_case *c, const wf_ref *want)
     if (j->device->dense_views)
         WF_TRY(look(j, "made dense", want, 1, -1));
     j->device->dense_views = false;
-    if (j->type == WF_F32 && !wf_op_is_core(node->op))
+    bool blocks = wf_type_get(j->type)->kind == WF_KIND_BLOCK;
+    if ((j->type == WF_F32 || blocks) && !wf_op_is_core(node->op))
         WF_TRY(look_at_expansion(j, want));
     return j->type == WF_F32 && wf_op_is_differentiable(node->op) ? wf_job_gradient(j) : WF_OK;
 }

@@ -23,7 +23,7 @@ double wf_number_round(wf_type type, double v)
     case WF_I32: return saturate(v, INT32_MIN, INT32_MAX);
     case WF_I8: return saturate(v, INT8_MIN, INT8_MAX);
     case WF_U8: return saturate(v, 0, UINT8_MAX);
-    default: return NAN;
+    default: return v;
     }
 }
 
@@ -56,7 +56,7 @@ double wf_number_load(wf_type type, const void *from, int64_t i)
     case WF_I32: return ((const int32_t *)from)[i];
     case WF_I8: return ((const int8_t *)from)[i];
     case WF_U8: return ((const uint8_t *)from)[i];
-    default: return NAN;
+    default: return wf_number_of_block(type, from, i);
     }
 }
 

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* number.h - elements of any plain type as doubles, and how far apart two of them may be. */
+/* number.h - elements of any type as doubles, and how far apart two of them may be. */
 #ifndef WF_SELFTEST_NUMBER_H
 #define WF_SELFTEST_NUMBER_H
 
 #include "selftest/ref.h"
 
-/* The nearest number of the type: ties to even, integers saturate. */
+/* The nearest number of the type: ties to even, integers saturate. Numbers of blocks stay: it takes
+ * neighbours to round them. */
 double wf_number_round(wf_type type, double v);
+/* Plain types. */
 void wf_numbers_store(wf_type type, const double *from, void *to, int64_t count);
 double wf_number_load(wf_type type, const void *from, int64_t index);
+/* The same for quantized blocks (number_block.c). */
+double wf_number_of_block(wf_type type, const void *from, int64_t index);
 /* A number that nothing may read: NaN, or an integer that is no sensible index or count. */
 double wf_number_poison(wf_type type);
 

@@ -159,6 +159,8 @@ static void head_backward(const wf_ref_call *c, int64_t i, int64_t k, number d)
         double x = c->in[0].v[at_x], w = c->in[1].v[at_w], mag = fabs(d.v) + d.mag;
         c->out[2].v[at_x] += d.v * w;
         c->out[2].mag[at_x] += mag * fabs(w);
+        if (c->nout < 4)
+            continue;
         c->out[3].v[at_w] += d.v * x;
         c->out[3].mag[at_w] += mag * fabs(x);
     }
@@ -186,7 +188,7 @@ wf_status wf_ref_head_loss(const wf_ref_call *c)
             head_backward(c, i, k, stored(type, row_grad(&r, lse, c->in[3].v[i], k)));
     }
     wf_mem_free(c->ctx, logits);
-    if (status != WF_OK || c->nin < 4)
+    if (status != WF_OK || c->nout < 4)
         return status;
     /* The product has x's type before it is cast to w's. */
     for (int64_t e = 0; e < wf_dims_count(&c->out[3].shape); e++) {

@@ -50,7 +50,8 @@ static int64_t below(wf_case *c, int64_t n)
 static wf_value *sliced(wf_case *c, wf_type type, wf_dims dims, const double *v, int depth)
 {
     int axis = (int)below(c, dims.n);
-    int64_t before = below(c, 3), after = below(c, 3);
+    int64_t unit = axis == dims.n - 1 ? wf_type_get(type)->block : 1; /* blocks are not cut */
+    int64_t before = unit * below(c, 3), after = unit * below(c, 3);
     wf_dims big = dims;
     big.d[axis] += before + after;
     double *w = poisoned(c, type, &big);
@@ -70,6 +71,8 @@ static wf_value *permuted(wf_case *c, wf_type type, wf_dims dims, const double *
         order[a] = a;
     /* Half of the time the last axis stays, so that the view can be used without a copy. */
     int64_t loose = dims.n - (dims.n > 2 ? below(c, 2) : 0);
+    if (wf_type_get(type)->block > 1)
+        loose = dims.n - 1;
     for (int64_t a = loose - 1; a > 0; a--) {
         int64_t b = below(c, a + 1), t = order[a];
         order[a] = order[b];

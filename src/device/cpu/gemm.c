@@ -11,6 +11,8 @@
  * element is summed over k in the same order, blocks of KC after one another, whatever the shape,
  * the tile and the number of threads: a row of the result has the same bits alone or among others.
  *
+ * Quantized blocks of b are widened there, too, once for a tile: panels begin where parts of blocks do.
+ *
  * A weight that the device has packed (pack.c) lies in panels of b already, in its own type: there is
  * nothing to do for f32, and narrow types are widened a panel at a time.
  */
@@ -31,6 +33,7 @@ enum {
     GRAIN = 256 * 1024, /* multiplications worth waking a thread for */
     LINE = 16           /* floats in a cache line */
 };
+_Static_assert(KC % 256 == 0 && TILE_N % 128 == 0, "tiles must not cut parts of quantized blocks");
 
 typedef struct {
     const wf_gemm *g;

@@ -63,7 +63,7 @@ static sizes sizes_of(const wf_node *n)
 static layout layout_of(const wf_node *n, const sizes *s, int threads)
 {
     wf_type x = n->in[0]->type, w = n->in[1]->type;
-    bool apart = s->grad && w != WF_F32;
+    bool apart = n->nout > 3 && w != WF_F32;
     size_t scratch = max_size(wf_row_workspace(threads, BUFFERS, s->classes),
                               wf_gemm_scratch(s->chunk, s->classes, s->width, threads));
     if (s->grad) {
@@ -205,7 +205,7 @@ static wf_status launch_head_loss(const wf_launch *l)
     j.logits = dense_view(base, x, j.size.chunk, classes);
     j.scratch = base + a.scratch;
     if (j.size.grad) {
-        void *dw = l->out[3].data;
+        void *dw = l->nout > 3 ? l->out[3].data : NULL;
         j.sum = dense_view(dw && w != WF_F32 ? base + a.sum : dw, WF_F32, classes, width);
         j.grad = l->out[2].data || dw;
     }
@@ -218,7 +218,8 @@ static wf_status launch_head_loss(const wf_launch *l)
 
 /* clang-format off */
 const wf_kernel wf_cpu_head_loss[] = {
-    {.op = WF_OP_head_loss, .name = "reference", .types = WF_TYPES_FLOAT, .strided = true,
-     .workspace = head_loss_workspace, .launch = launch_head_loss},
+    {.op = WF_OP_head_loss, .name = "reference", .types = WF_TYPES_FLOAT,
+     .weights = WF_TYPES_WEIGHT, .strided = true, .workspace = head_loss_workspace,
+     .launch = launch_head_loss},
     {0},
 };

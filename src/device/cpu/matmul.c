@@ -107,21 +107,14 @@ static wf_status launch_linear_act(const wf_launch *l)
     return run_linear(l, activations[wf_act_op(attr->act)], output(l, 1));
 }
 
-static bool all_float(const wf_node *n)
-{
-    for (int i = 0; i < n->nin; i++)
-        if (!(wf_type_bit(n->in[i]->type) & WF_TYPES_FLOAT))
-            return false;
-    return true;
-}
-
 /* clang-format off */
 #define ROW(name_, workspace_)                                                                     \
-    {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT, .strided = true,           \
-     .accepts = all_float, .workspace = workspace_, .launch = launch_##name_}
+    {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT,                            \
+     .weights = WF_TYPES_WEIGHT, .strided = true, .workspace = workspace_,                         \
+     .launch = launch_##name_}
 #define PACKED(name_)                                                                              \
-    {.op = WF_OP_##name_, .name = "packed", .types = WF_TYPES_FLOAT, .strided = true,              \
-     .packed = 1u << 1, .accepts = all_float, .workspace = linear_workspace_packed,                \
+    {.op = WF_OP_##name_, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_FLOAT,    \
+     .strided = true, .packed = 1u << 1, .workspace = linear_workspace_packed,                     \
      .launch = launch_##name_}
 const wf_kernel wf_cpu_matmul[] = {
     ROW(matmul, matmul_workspace),

@@ -9,15 +9,20 @@
 #define WF_DEVICE_CPU_ROW_H
 
 #include "device/kernel.h"
+#include "graph/quant/block.h"
 
-/* Elements [begin, begin + n) of row r of v as f32, borrowed until buf, of n floats, or v changes. */
+/* Elements [begin, begin + n) of row r of v as f32, borrowed until buf, of n floats, or v changes. Of
+ * quantized types these are whole parts of blocks (wf_block_part). */
 static inline const float *wf_row_part(const wf_view *v, int64_t r, int64_t begin, int64_t n,
                                        float *buf)
 {
-    void *from = wf_view_at(v, wf_view_row(v, r) + begin);
+    int64_t row = wf_view_row(v, r);
     if (v->type == WF_F32)
-        return from;
-    wf_convert_to_f32(v->type, from, buf, n);
+        return wf_view_at(v, row + begin);
+    if (wf_type_get(v->type)->kind == WF_KIND_BLOCK)
+        wf_block_decode(v->type, wf_view_at(v, row), begin, n, buf);
+    else
+        wf_convert_to_f32(v->type, wf_view_at(v, row + begin), buf, n);
     return buf;
 }
 

@@ -51,7 +51,8 @@ static wf_status check_indices(const wf_launch *l)
 
 typedef struct {
     const wf_launch *l;
-    wf_walk row; /* operands: x, and from for scatter_add_rows */
+    wf_view x, out; /* in units */
+    wf_walk row;    /* operands: x, and from for scatter_add_rows */
     int64_t length;
 } rows_job;
 
@@ -63,9 +64,9 @@ static void add_operand(rows_job *j, const wf_view *v)
 
 static rows_job rows_of(const wf_launch *l)
 {
-    const wf_view *x = &l->in[0];
-    rows_job j = {.l = l, .row = wf_walk_over(x->rank - 1, x->dim + 1)};
-    add_operand(&j, x);
+    rows_job j = {.l = l, .x = wf_view_units(&l->in[0]), .out = wf_view_units(&l->out[0])};
+    j.row = wf_walk_over(j.x.rank - 1, j.x.dim + 1);
+    add_operand(&j, &j.x);
     j.length = wf_walk_count(&j.row);
     return j;
 }
@@ -74,14 +75,14 @@ static void gather_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const rows_job *j = arg;
-    const wf_view *x = &j->l->in[0], *out = &j->l->out[0];
+    const wf_view *x = &j->x, *out = &j->out;
     int bytes = wf_type_get(x->type)->block_bytes;
     int64_t at = begin * j->length, step = wf_walk_step(&j->row, 0);
     for (int64_t i = begin; i < end; i++) {
         int64_t row = index_at(&j->l->in[1], i) * x->stride[0];
         wf_run r = wf_run_over(&j->row, 0, j->length);
         for (; wf_run_next(&r, INT64_MAX); at += r.n)
-            wf_copy_strided(wf_view_at(out, at), 1, wf_view_at(x, row + r.offset[0]), step, r.n,
+            wf_copy_strided(wf_unit_at(out, at), 1, wf_unit_at(x, row + r.offset[0]), step, r.n,
                             bytes);
     }
 }
@@ -94,6 +95,27 @@ static wf_status launch_gather(const wf_launch *l)
     rows_job j = rows_of(l);
     wf_walk_fold(&j.row);
     wf_parallel_for(l->threads, wf_view_count(&l->in[1]), wf_grain(j.length), gather_range, &j);
+    return WF_OK;
+}
+
+/* Of quantized blocks, embed gives numbers. */
+static void decode_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const wf_launch *l = arg;
+    int64_t length = wf_view_last(&l->in[0]);
+    for (int64_t i = begin; i < end; i++)
+        wf_row_part(&l->in[0], index_at(&l->in[1], i), 0, length,
+                    wf_view_at(&l->out[0], i * length));
+}
+
+static wf_status launch_embed_blocks(const wf_launch *l)
+{
+    if (!l->out[0].data)
+        return WF_OK;
+    WF_TRY(check_indices(l));
+    wf_parallel_for(l->threads, wf_view_count(&l->in[1]), wf_grain(wf_view_last(&l->in[0])),
+                    decode_range, (void *)l);
     return WF_OK;
 }
 
@@ -180,7 +202,8 @@ static wf_status launch_scatter_add(const wf_launch *l)
      .workspace = workspace_, .launch = launch_, __VA_ARGS__}
 const wf_kernel wf_cpu_rows[] = {
     ROW(embed, WF_TYPES_PLAIN, launch_gather, NULL),
-    ROW(gather_rows, WF_TYPES_PLAIN, launch_gather, NULL),
+    ROW(embed, WF_TYPES_BLOCK, launch_embed_blocks, NULL),
+    ROW(gather_rows, WF_TYPES_ALL, launch_gather, NULL),
     ROW(scatter_add_rows, WF_TYPES_FLOAT, launch_scatter_add, scatter_workspace, .in_place = 1),
     {0},
 };

@@ -16,8 +16,8 @@
 /* ---- Boxes ---- */
 
 typedef struct {
-    const wf_view *from, *to;
-    int64_t from_first, to_first; /* offsets in elements */
+    const wf_view *from, *to;     /* in units */
+    int64_t from_first, to_first; /* offsets in units */
     wf_walk walk;                 /* operands: from, to */
 } box;
 
@@ -28,8 +28,8 @@ static void copy_range(void *arg, int64_t begin, int64_t end, int thread)
     int bytes = wf_type_get(b->to->type)->block_bytes;
     int64_t from_step = wf_walk_step(&b->walk, 0), to_step = wf_walk_step(&b->walk, 1);
     for (wf_run r = wf_run_over(&b->walk, begin, end); wf_run_next(&r, INT64_MAX);)
-        wf_copy_strided(wf_view_at(b->to, b->to_first + r.offset[1]), to_step,
-                        wf_view_at(b->from, b->from_first + r.offset[0]), from_step, r.n, bytes);
+        wf_copy_strided(wf_unit_at(b->to, b->to_first + r.offset[1]), to_step,
+                        wf_unit_at(b->from, b->from_first + r.offset[0]), from_step, r.n, bytes);
 }
 
 static void copy_box(const wf_launch *l, box *b)
@@ -50,12 +50,12 @@ static void zero_range(void *arg, int64_t begin, int64_t end, int thread)
 /* Walks the result's shape; the operand repeats where it must. */
 static wf_status launch_broadcast(const wf_launch *l)
 {
-    const wf_view *in = &l->in[0], *out = &l->out[0];
-    if (!out->data)
+    const wf_view in = wf_view_units(&l->in[0]), out = wf_view_units(&l->out[0]);
+    if (!out.data)
         return WF_OK;
-    box b = {.from = in, .to = out, .walk = wf_walk_over(out->rank, out->dim)};
-    wf_walk_add(&b.walk, in);
-    wf_walk_add(&b.walk, out);
+    box b = {.from = &in, .to = &out, .walk = wf_walk_over(out.rank, out.dim)};
+    wf_walk_add(&b.walk, &in);
+    wf_walk_add(&b.walk, &out);
     copy_box(l, &b);
     return WF_OK;
 }
@@ -63,16 +63,16 @@ static wf_status launch_broadcast(const wf_launch *l)
 /* Walks the operand's own shape; the dense result takes elements in that order. */
 static wf_status launch_reshape(const wf_launch *l)
 {
-    const wf_view *in = &l->in[0], *out = &l->out[0];
-    if (!out->data)
+    const wf_view in = wf_view_units(&l->in[0]), out = wf_view_units(&l->out[0]);
+    if (!out.data)
         return WF_OK;
-    box b = {.from = in, .to = out, .walk = wf_walk_over(in->rank, in->dim)};
+    box b = {.from = &in, .to = &out, .walk = wf_walk_over(in.rank, in.dim)};
     int64_t dense[WF_MAX_RANK], stride = 1;
-    for (int i = in->rank - 1; i >= 0; i--) {
+    for (int i = in.rank - 1; i >= 0; i--) {
         dense[i] = stride;
-        stride *= in->dim[i];
+        stride *= in.dim[i];
     }
-    wf_walk_add(&b.walk, in);
+    wf_walk_add(&b.walk, &in);
     wf_walk_add_strides(&b.walk, dense);
     copy_box(l, &b);
     return WF_OK;
@@ -81,15 +81,15 @@ static wf_status launch_reshape(const wf_launch *l)
 static wf_status launch_permute(const wf_launch *l)
 {
     const wf_attr_permute *attr = l->attr;
-    const wf_view *in = &l->in[0], *out = &l->out[0];
-    if (!out->data)
+    const wf_view in = wf_view_units(&l->in[0]), out = wf_view_units(&l->out[0]);
+    if (!out.data)
         return WF_OK;
-    box b = {.from = in, .to = out, .walk = wf_walk_over(out->rank, out->dim)};
+    box b = {.from = &in, .to = &out, .walk = wf_walk_over(out.rank, out.dim)};
     int64_t stride[WF_MAX_RANK];
-    for (int i = 0; i < out->rank; i++)
-        stride[i] = in->stride[attr->order.d[i]];
+    for (int i = 0; i < out.rank; i++)
+        stride[i] = in.stride[attr->order.d[i]];
     wf_walk_add_strides(&b.walk, stride);
-    wf_walk_add(&b.walk, out);
+    wf_walk_add(&b.walk, &out);
     copy_box(l, &b);
     return WF_OK;
 }
@@ -97,15 +97,17 @@ static wf_status launch_permute(const wf_launch *l)
 static wf_status launch_slice(const wf_launch *l)
 {
     const wf_attr_slice *attr = l->attr;
-    const wf_view *in = &l->in[0], *out = &l->out[0];
-    if (!out->data)
+    const wf_view in = wf_view_units(&l->in[0]), out = wf_view_units(&l->out[0]);
+    if (!out.data)
         return WF_OK;
-    box b = {.from = in,
-             .to = out,
-             .from_first = attr->begin * in->stride[attr->axis],
-             .walk = wf_walk_over(out->rank, out->dim)};
-    wf_walk_add_strides(&b.walk, in->stride);
-    wf_walk_add(&b.walk, out);
+    bool last = attr->axis == in.rank - 1;
+    int64_t begin = last ? attr->begin / wf_type_get(in.type)->block : attr->begin;
+    box b = {.from = &in,
+             .to = &out,
+             .from_first = begin * in.stride[attr->axis],
+             .walk = wf_walk_over(out.rank, out.dim)};
+    wf_walk_add_strides(&b.walk, in.stride);
+    wf_walk_add(&b.walk, &out);
     copy_box(l, &b);
     return WF_OK;
 }
@@ -228,6 +230,30 @@ static void cast_range(void *arg, int64_t begin, int64_t end, int thread)
                    wf_view_at(j->out, at), r.n);
 }
 
+/* Rows of blocks. */
+static void cast_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const cast_job *j = arg;
+    int64_t length = wf_view_last(j->in);
+    wf_chunk buf;
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t at = 0; at < length; at += WF_CHUNK) {
+            int64_t n = length - at < WF_CHUNK ? length - at : WF_CHUNK;
+            wf_convert_from_f32(j->out->type, wf_row_part(j->in, r, at, n, buf.f32),
+                                wf_view_at(j->out, r * length + at), n);
+        }
+}
+
+static wf_status launch_cast_blocks(const wf_launch *l)
+{
+    cast_job j = {.in = &l->in[0], .out = &l->out[0]};
+    if (j.out->data)
+        wf_parallel_for(l->threads, wf_view_rows(j.in), wf_grain(wf_view_last(j.in)), cast_rows,
+                        &j);
+    return WF_OK;
+}
+
 static wf_status launch_cast(const wf_launch *l)
 {
     cast_job j = {.in = &l->in[0], .out = &l->out[0]};
@@ -243,17 +269,17 @@ static wf_status launch_cast(const wf_launch *l)
 }
 
 /* clang-format off */
-#define ROW(name_, launch_)                                                                        \
-    {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_PLAIN, .strided = true,           \
-     .launch = launch_}
+#define ROW(name_, types_, launch_)                                                                \
+    {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true, .launch = launch_}
 const wf_kernel wf_cpu_shape[] = {
-    ROW(cast, launch_cast),
-    ROW(copy, launch_broadcast), /* onto its own shape */
-    ROW(reshape, launch_reshape),
-    ROW(permute, launch_permute),
-    ROW(slice, launch_slice),
-    ROW(pad, launch_pad),
-    ROW(concat, launch_concat),
-    ROW(broadcast, launch_broadcast),
+    ROW(cast, WF_TYPES_PLAIN, launch_cast),
+    ROW(cast, WF_TYPES_BLOCK, launch_cast_blocks),
+    ROW(copy, WF_TYPES_ALL, launch_broadcast), /* onto its own shape */
+    ROW(reshape, WF_TYPES_ALL, launch_reshape),
+    ROW(permute, WF_TYPES_ALL, launch_permute),
+    ROW(slice, WF_TYPES_ALL, launch_slice),
+    ROW(pad, WF_TYPES_PLAIN, launch_pad),
+    ROW(concat, WF_TYPES_PLAIN, launch_concat),
+    ROW(broadcast, WF_TYPES_PLAIN, launch_broadcast),
     {0},
 };

@@ -125,8 +125,24 @@ void wf_copy_strided(void *to, int64_t to_step, const void *from, int64_t from_s
         copy_uint8_t(to, to_step, from, from_step, n);
     else if (bytes == 2)
         copy_uint16_t(to, to_step, from, from_step, n);
-    else
+    else if (bytes == 4)
         copy_uint32_t(to, to_step, from, from_step, n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            memcpy((char *)to + i * to_step * bytes, (const char *)from + i * from_step * bytes,
+                   (size_t)bytes);
+}
+
+wf_view wf_view_units(const wf_view *v)
+{
+    wf_view u = *v;
+    int64_t block = wf_type_get(v->type)->block;
+    if (block == 1 || v->rank == 0)
+        return u;
+    u.dim[u.rank - 1] /= block;
+    for (int i = 0; i + 1 < u.rank; i++)
+        u.stride[i] /= block;
+    return u;
 }
 
 const void *wf_chunk_load(const wf_view *v, int64_t offset, int64_t step, int64_t n, wf_chunk *buf)

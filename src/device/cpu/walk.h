@@ -69,7 +69,15 @@ const void *wf_chunk_load(const wf_view *v, int64_t offset, int64_t step, int64_
 const void *wf_chunk_widen(const wf_view *v, int64_t offset, int64_t step, int64_t n,
                            wf_chunk *buf);
 
-/* Copies n elements of 1, 2 or 4 bytes that are so many elements apart. */
+/* What is moved and not looked at: a block of a quantized type is one unit, and so is an element of any
+ * other. The view with its last axis and strides in units, and the address of such an offset. */
+wf_view wf_view_units(const wf_view *v);
+static inline void *wf_unit_at(const wf_view *units, int64_t offset)
+{
+    return (char *)units->data + offset * wf_type_get(units->type)->block_bytes;
+}
+
+/* Copies n elements of so many bytes that are so many elements apart. */
 void wf_copy_strided(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n,
                      int bytes);
 

@@ -224,11 +224,21 @@ static bool has_emitter(const wf_node *n, void *user)
     return wf_stablehlo_has(n->op);
 }
 
+/* What has no program is told with the device that wanted one. */
+static wf_status lower(const wf_device *device, const wf_graph *graph, wf_hlo_program *out)
+{
+    wf_status status = wf_lower_stablehlo(graph, out);
+    if (status != WF_ERR_UNSUPPORTED)
+        return status;
+    return wf_fail(graph->ctx, status, "device %s: %s", device->target.name,
+                   wf_ctx_message(graph->ctx));
+}
+
 /* `graph` is down to ops that have a form in programs. */
 static wf_status build(pjrt_exec *e, const wf_graph *graph)
 {
     wf_hlo_program lowered;
-    WF_TRY(wf_lower_stablehlo(graph, &lowered));
+    WF_TRY(lower(e->head.session->device, graph, &lowered));
     wf_status status = bind_states(e, graph);
     if (status == WF_OK)
         status = bind_ports(e, graph);
@@ -298,7 +308,7 @@ wf_status wf_pjrt_plan(wf_device *device, wf_graph *graph, const wf_compile_opti
     (void)options;
     WF_TRY(wf_pass_expand(graph, has_emitter, NULL, &core));
     count_ports(core, out);
-    wf_status status = wf_lower_stablehlo(core, &lowered);
+    wf_status status = lower(device, core, &lowered);
     if (status == WF_OK) {
         status = wf_pjrt_program_get(d, lowered.text, lowered.bytes, &program);
         lowered.text = NULL;

@@ -127,7 +127,8 @@ wf_status wf_shape_head_loss(wf_infer *r)
     const wf_attr_head_loss *a = r->attr;
     const wf_attr_cross_entropy loss = wf_attr_of_loss(a);
     const wf_value *x = r->in[0], *w = r->in[1], *targets = r->in[2];
-    WF_RULE(r, wf_is_float(x) && wf_is_float(w), "x and w must be f32, f16 or bf16");
+    WF_RULE(r, wf_is_float(x) && wf_has_type(w, WF_TYPES_WEIGHT),
+            "x must be f32, f16 or bf16, and w one of them or of quantized blocks");
     WF_RULE(r, x->shape.n >= 1 && w->shape.n == 2 && w->shape.d[0] > 0,
             "x must be [..., C] and w [V, C], with a V that is not 0");
     WF_RULE(r, wf_dims_last(&x->shape) == w->shape.d[1],
@@ -143,7 +144,8 @@ wf_status wf_shape_head_loss(wf_infer *r)
     wf_infer_out(r, WF_F32, &targets->shape);
     if (r->nin > 3) {
         wf_infer_out(r, x->type, &x->shape);
-        wf_infer_out(r, w->type, &w->shape);
+        if (wf_is_float(w)) /* blocks have no gradient */
+            wf_infer_out(r, w->type, &w->shape);
     }
     return WF_OK;
 }
@@ -161,6 +163,7 @@ wf_status wf_expand_head_loss(wf_graph *g, const wf_node *n, wf_value *const *in
     wf_value *rows =
         wf_flatten_rows(g, wf_node_add(g, WF_OP_cross_entropy_grad, &attr, NULL, back, 4));
     out[2] = wf_reshape_to(g, wf_matmul(g, rows, w, false, false), &x->shape);
-    out[3] = wf_cast(g, wf_matmul(g, rows, wf_flatten_rows(g, x), true, false), w->type);
+    if (wf_is_float(w))
+        out[3] = wf_cast(g, wf_matmul(g, rows, wf_flatten_rows(g, x), true, false), w->type);
     return WF_OK;
 }

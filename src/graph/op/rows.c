@@ -11,7 +11,7 @@ wf_status wf_shape_embed(wf_infer *r)
             "needs a table [V, C] and i32 ids of rank %d or less", WF_MAX_RANK - 1);
     wf_dims shape = wf_dims_append(&ids->shape, table->shape.d[1]);
     /* A quantized table gives f32 rows. */
-    wf_infer_out(r, wf_has_type(table, WF_TYPES_PLAIN) ? table->type : WF_F32, &shape);
+    wf_infer_out(r, wf_is_block(table) ? WF_F32 : table->type, &shape);
     return WF_OK;
 }
 
@@ -34,7 +34,10 @@ wf_status wf_expand_embed(wf_graph *g, const wf_node *n, wf_value *const *in, wf
 {
     (void)n;
     wf_dims shape = wf_dims_append(&in[1]->shape, in[0]->shape.d[1]);
-    out[0] = wf_reshape_to(g, wf_gather_rows(g, in[0], flat(g, in[1])), &shape);
+    wf_value *rows = wf_gather_rows(g, in[0], flat(g, in[1]));
+    if (wf_is_block(in[0]))
+        rows = wf_cast(g, rows, WF_F32);
+    out[0] = wf_reshape_to(g, rows, &shape);
     return WF_OK;
 }
 
@@ -43,8 +46,8 @@ wf_status wf_expand_embed(wf_graph *g, const wf_node *n, wf_value *const *in, wf
 wf_status wf_shape_gather_rows(wf_infer *r)
 {
     const wf_value *x = r->in[0], *rows = r->in[1];
-    WF_RULE(r, x->shape.n >= 1 && wf_has_type(x, WF_TYPES_PLAIN),
-            "x must be [R, ...] of a plain type");
+    WF_RULE(r, x->shape.n >= (wf_is_block(x) ? 2 : 1),
+            "x must be [R, ...], with rows of whole blocks");
     WF_RULE(r, wf_is_i32(rows, 1), "rows must be i32[n]");
     wf_dims shape = x->shape;
     shape.d[0] = rows->shape.d[0];

@@ -37,6 +37,11 @@ static inline bool wf_is_float(const wf_value *v)
     return wf_has_type(v, WF_TYPES_FLOAT);
 }
 
+static inline bool wf_is_block(const wf_value *v)
+{
+    return wf_has_type(v, WF_TYPES_BLOCK);
+}
+
 static inline bool wf_is_i32(const wf_value *v, int64_t rank)
 {
     return v->type == WF_I32 && v->shape.n == rank;

@@ -8,9 +8,10 @@
 wf_status wf_shape_cast(wf_infer *r)
 {
     const wf_attr_cast *a = r->attr;
-    WF_RULE(r, wf_has_type(r->in[0], WF_TYPES_PLAIN), "x must have a plain type");
     WF_RULE(r, (unsigned)a->type < WF_TYPE_COUNT && wf_type_bit(a->type) & WF_TYPES_PLAIN,
             "the new type must be a plain one");
+    WF_RULE(r, !wf_is_block(r->in[0]) || wf_type_bit(a->type) & WF_TYPES_FLOAT,
+            "quantized blocks become f32, f16 or bf16");
     wf_infer_out(r, a->type, &r->in[0]->shape);
     return WF_OK;
 }
@@ -67,6 +68,8 @@ wf_status wf_shape_permute(wf_infer *r)
     }
     WF_RULE(r, a->order.n == x->n && seen == (1u << x->n) - 1,
             "the order must name each axis of x once");
+    WF_RULE(r, !wf_is_block(r->in[0]) || x->n == 0 || a->order.d[x->n - 1] == x->n - 1,
+            "the last axis has blocks of %s and must stay the last", wf_type_name(r->in[0]->type));
     wf_infer_out(r, r->in[0]->type, &shape);
     return WF_OK;
 }
@@ -89,6 +92,9 @@ wf_status wf_shape_slice(wf_infer *r)
     WF_RULE(r, 0 <= a->begin && a->begin <= a->end && a->end <= shape.d[a->axis],
             "[%lld, %lld) must lie within axis %lld, which is %lld long", (long long)a->begin,
             (long long)a->end, (long long)a->axis, (long long)shape.d[a->axis]);
+    WF_RULE(r, a->axis + 1 < shape.n || a->begin % wf_type_get(r->in[0]->type)->block == 0,
+            "[%lld, %lld) must be whole blocks of %d", (long long)a->begin, (long long)a->end,
+            wf_type_get(r->in[0]->type)->block);
     shape.d[a->axis] = a->end - a->begin;
     wf_infer_out(r, r->in[0]->type, &shape);
     return WF_OK;

@@ -104,10 +104,12 @@ static bool match_gradient(const wf_uses *u, head *h)
         else
             return false;
     }
-    /* The fused form computes both: worth it only when both are wanted, and in the types it gives. An
-     * output of the graph cannot be a view, which dx is when x has more axes. */
-    return h->dx && h->dw && h->dw->out[0].type == h->linear->in[1]->type &&
-           !(h->flat && wf_uses_is_output(u, &h->dx->out[0]));
+    /* The fused form computes both: worth it only when both are wanted, and in the types it gives; of
+     * quantized blocks there is only dx. An output of the graph cannot be a view, which dx is when x has
+     * more axes. */
+    wf_type w = h->linear->in[1]->type;
+    bool dw = wf_type_get(w)->kind == WF_KIND_BLOCK ? !h->dw : h->dw && h->dw->out[0].type == w;
+    return h->dx && dw && !(h->flat && wf_uses_is_output(u, &h->dx->out[0]));
 }
 
 /* From cross_entropy back to the head and on to the gradient. What flows into the gradient must come from
@@ -154,7 +156,8 @@ static void replace_head(wf_rewrite *r, const head *h, wf_value *made)
     g->backward = true; /* what reads the gradient belongs to it */
     wf_rewrite_replace(r, &h->dx->out[0],
                        wf_reshape_to(g, &made->node->out[2], &h->dx->out[0].shape));
-    wf_rewrite_replace(r, &h->dw->out[0], &made->node->out[3]);
+    if (h->dw)
+        wf_rewrite_replace(r, &h->dw->out[0], &made->node->out[3]);
     g->backward = before;
 }
 

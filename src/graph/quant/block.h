@@ -39,7 +39,8 @@ typedef struct {
 typedef struct {
     uint16_t d, dmin;
     uint8_t scales[12]; /* s and m of the groups: wf_q4_k_scales */
-    uint8_t q[128];     /* 32 bytes for two groups: low halves are the first one, high ones the second */
+    uint8_t
+        q[128]; /* 32 bytes for two groups: low halves are the first one, high ones the second */
 } wf_block_q4_k;
 
 typedef struct {

@@ -82,7 +82,7 @@ typedef struct {
 } row;
 
 static const row rows[WF_TYPE_COUNT] = {
-    [WF_Q8_0] = {32, decode_q8_0},  [WF_Q4_0] = {32, decode_q4_0},  [WF_Q4_1] = {32, decode_q4_1},
+    [WF_Q8_0] = {32, decode_q8_0}, [WF_Q4_0] = {32, decode_q4_0},  [WF_Q4_1] = {32, decode_q4_1},
     [WF_Q4_K] = {64, decode_q4_k}, [WF_Q6_K] = {128, decode_q6_k},
 };
 

@@ -29,6 +29,13 @@ static float magnitude(float a, float b)
     return fabsf(a) > fabsf(b) ? a : b;
 }
 
+/* The next f16 away from zero. Among the least ones it is a good deal larger, and rounding down would put
+ * the largest scale out of reach. */
+static uint16_t away(uint16_t f16)
+{
+    return (f16 & 0x7FFF) < 0x7BFF ? (uint16_t)(f16 + 1) : f16;
+}
+
 /* ---- q4_K ---- */
 
 enum { GROUP_4 = 32, GROUPS_4 = BLOCK / GROUP_4, MOST_SCALE = 63, MOST_4 = 15 };
@@ -148,6 +155,10 @@ void wf_encode_q4_k(const float *x, const float *importance, void *block)
     best.d = wf_fit_store(most / MOST_SCALE);
     best.dmin = wf_fit_store(-lowest / MOST_SCALE);
     settle_4(x, w, scale, offset, &best);
+    guess_4 wider = {.d = away(best.d), .dmin = away(best.dmin)};
+    settle_4(x, w, scale, offset, &wider);
+    if (wider.error < best.error)
+        best = wider;
     for (int turn = 0; turn < TURNS; turn++) {
         guess_4 next;
         refit_4(x, w, &best, &next);
@@ -177,8 +188,7 @@ static void weigh_6(const float *x, const float *importance, float *w)
         for (int i = 0; i < GROUP_6; i++)
             sum += x[g + i] * x[g + i];
         for (int i = 0; i < GROUP_6; i++)
-            w[g + i] = importance ? importance[g + i]
-                                  : x[g + i] * x[g + i] + 0.25f * sum / GROUP_6;
+            w[g + i] = importance ? importance[g + i] : x[g + i] * x[g + i] + 0.25f * sum / GROUP_6;
     }
 }
 
@@ -245,6 +255,10 @@ void wf_encode_q6_k(const float *x, const float *importance, void *block)
     }
     best.d = wf_fit_store(-most / 128); /* -128 is a scale, 128 is not */
     settle_6(x, w, scale, &best);
+    guess_6 wider = {.d = away(best.d)};
+    settle_6(x, w, scale, &wider);
+    if (wider.error < best.error)
+        best = wider;
     for (int turn = 0; turn < TURNS; turn++) {
         guess_6 next;
         refit_6(x, w, &best, &next);

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * number_block.c - one number of a quantized block, in doubles, from the bytes: written from the
+ * definition of the format once more, and sharing nothing with what devices decode with.
+ */
+#include <math.h>
+
+#include "selftest/number.h"
+
+static double half(const uint8_t *at)
+{
+    int bits = at[0] | at[1] << 8, exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double size = exponent == 31  ? (fraction ? NAN : INFINITY)
+                  : exponent == 0 ? ldexp(fraction, -24)
+                                  : ldexp(1024 + fraction, exponent - 25);
+    return bits & 0x8000 ? -size : size;
+}
+
+/* Bits [first, first + n) of a byte. */
+static int bits(uint8_t byte, int first, int n)
+{
+    return byte >> first & ((1 << n) - 1);
+}
+
+/* Number i of a block of 32 in halves of bytes. */
+static int half_byte(const uint8_t *q, int i)
+{
+    return bits(q[i % 16], i / 16 * 4, 4);
+}
+
+static double number_q4_k(const uint8_t *b, int i)
+{
+    const uint8_t *s = b + 4, *q = b + 16;
+    int group = i / 32, scale, min;
+    if (group < 4) {
+        scale = bits(s[group], 0, 6);
+        min = bits(s[group + 4], 0, 6);
+    } else {
+        scale = bits(s[group + 4], 0, 4) + 16 * bits(s[group - 4], 6, 2);
+        min = bits(s[group + 4], 4, 4) + 16 * bits(s[group], 6, 2);
+    }
+    int number = bits(q[i / 64 * 32 + i % 32], group % 2 * 4, 4);
+    return half(b) * scale * number - half(b + 2) * min;
+}
+
+static double number_q6_k(const uint8_t *b, int i)
+{
+    const uint8_t *low = b + i / 128 * 64, *high = b + 128 + i / 128 * 32;
+    int in_half = i % 128;
+    int number = bits(low[in_half % 64], in_half / 64 * 4, 4) +
+                 16 * bits(high[in_half % 32], in_half / 32 * 2, 2);
+    return half(b + 208) * (int8_t)b[192 + i / 16] * (number - 32);
+}
+
+double wf_number_of_block(wf_type type, const void *from, int64_t index)
+{
+    const wf_type_info *info = wf_type_get(type);
+    const uint8_t *b = (const uint8_t *)from + index / info->block * info->block_bytes;
+    int i = (int)(index % info->block);
+    switch (type) {
+    case WF_Q8_0: return half(b) * (int8_t)b[2 + i];
+    case WF_Q4_0: return half(b) * (half_byte(b + 2, i) - 8);
+    case WF_Q4_1: return half(b) * half_byte(b + 4, i) + half(b + 2);
+    case WF_Q4_K: return number_q4_k(b, i);
+    case WF_Q6_K: return number_q6_k(b, i);
+    default: return NAN;
+    }
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_quant.c - quantized blocks by themselves: numbers out of blocks have ggml's bits, numbers into
+ * blocks no more error than with its quantizers, whatever the numbers are.
+ *
+ * What ggml does was recorded with its C code (ggml-quants.c of llama.cpp, August 2026, gcc -O2), which
+ * was given the same blocks and the same numbers as are made here: hashes of what dequantize_row_* gave,
+ * and errors of the better of quantize_row_*_ref and of quantize_* without an importance matrix.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "base/philox.h"
+#include "graph/quant/block.h"
+#include "selftest/number.h"
+#include "support.h"
+
+static const wf_type types[5] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
+
+/* ---- Out of blocks ---- */
+
+enum { BLOCKS = 64 };
+
+/* Random blocks whose scales are finite. f16s of a block begin at these bytes. */
+static void random_blocks(int which, uint8_t *bytes)
+{
+    static const int scale[5][2] = {{0, 0}, {0, 0}, {0, 2}, {0, 2}, {208, 208}};
+    const int size = wf_type_get(types[which])->block_bytes;
+    wf_rng r;
+    wf_rng_init(&r, 77, (uint64_t)which);
+    for (int i = 0; i < BLOCKS * size; i++)
+        bytes[i] = (uint8_t)wf_rng_u32(&r);
+    for (int i = 0; i < BLOCKS; i++)
+        for (int k = 0; k < 2; k++)
+            bytes[i * size + scale[which][k] + 1] &= 0xBF;
+}
+
+static uint64_t hash(const void *data, size_t bytes)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < bytes; i++)
+        h = (h ^ ((const uint8_t *)data)[i]) * 0x100000001b3u;
+    return h;
+}
+
+static void test_decoded_bits(void **state)
+{
+    static const uint64_t ggml[5] = {0xcf73ed9823866354u, 0x521db66094a14b0eu, 0x150e3ad27ce92e7eu,
+                                     0xb2321d4eb9163e0eu, 0xd3e0c6d18f156619u};
+    static uint8_t bytes[BLOCKS * 210];
+    static float x[BLOCKS * 256], part[BLOCKS * 256];
+    for (int t = 0; t < 5; t++) {
+        int64_t n = BLOCKS * wf_type_get(types[t])->block, step = wf_block_part(types[t]);
+        random_blocks(t, bytes);
+        wt_ok(*state, wf_type_to_f32(*state, types[t], bytes, x, n));
+        for (int64_t i = 0; i < n; i++)
+            assert_true(x[i] == (float)wf_number_of_block(types[t], bytes, i));
+        assert_int_equal(hash(x, (size_t)n * sizeof *x), ggml[t]);
+        for (int64_t i = 0; i + 3 * step <= n; i += step) { /* from anywhere within a block */
+            wf_block_decode(types[t], bytes, i, 3 * step, part);
+            assert_memory_equal(part, x + i, (size_t)(3 * step) * sizeof *x);
+        }
+    }
+}
+
+/* f16 has a faster way, too, for many at once. */
+static void test_halves(void **state)
+{
+    static uint16_t codes[65536];
+    static float x[65536];
+    for (int i = 0; i < 65536; i++)
+        codes[i] = (uint16_t)i;
+    wt_ok(*state, wf_type_to_f32(*state, WF_F16, codes, x, 65536));
+    for (int i = 0; i < 65536; i++)
+        assert_int_equal(wf_f32_bits(x[i]), wf_f32_bits(wf_f16_to_f32(codes[i])));
+}
+
+/* ---- Into blocks ---- */
+
+enum { ROWS = 64, COLUMNS = 1024, COUNT = ROWS * COLUMNS };
+
+static float numbers[COUNT], back[COUNT], drawn[4][COUNT];
+static uint8_t stored[COUNT * 2];
+
+/* 0: normal; 1: Student's t with 3 degrees of freedom; 2: ramps over an offset; 3: some columns 20 times
+ * as large as the others. */
+static void make_numbers(int kind, uint64_t seed)
+{
+    for (int k = 0; k < 4; k++)
+        wf_random_normal(seed, (uint64_t)k, 0, 1, drawn[k], COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        float z = drawn[0][i], a = drawn[1][i], b = drawn[2][i], c = drawn[3][i];
+        int column = i % COLUMNS;
+        numbers[i] = kind == 0   ? 0.02f * z
+                     : kind == 1 ? 0.02f * z / sqrtf((a * a + b * b + c * c) / 3)
+                     : kind == 2 ? 0.05f * (float)(column % 97) / 97 + 0.03f + 0.004f * z
+                                 : (column % 37 == 5 ? 0.4f : 0.02f) * z;
+    }
+}
+
+typedef struct {
+    double plain;    /* root mean square */
+    double weighted; /* by x^2 for q6_K, else by |x| and the root mean square of 32 numbers */
+} errors;
+
+static errors measure(wf_type type)
+{
+    double sum = 0, weighted = 0, weights = 0;
+    int group = type == WF_Q6_K ? 16 : 32;
+    for (int g = 0; g < COUNT; g += group) {
+        double squares = 0;
+        for (int i = g; i < g + group; i++)
+            squares += (double)numbers[i] * numbers[i];
+        for (int i = g; i < g + group; i++) {
+            double x = numbers[i], e = back[i] - x;
+            double w = type == WF_Q6_K ? x * x : sqrt(squares / group) + fabs(x);
+            sum += e * e;
+            weighted += w * e * e;
+            weights += w;
+        }
+    }
+    return (errors){sqrt(sum / COUNT), sqrt(weighted / weights)};
+}
+
+static const struct {
+    wf_type type;
+    int kind;
+    uint64_t seed;
+    double plain, weighted; /* of ggml */
+} recorded[] = {
+    {WF_Q8_0, 0, 1000, 1.073695617e-04, 1.073070884e-04},
+    {WF_Q8_0, 1, 1001, 2.934896660e-04, 3.635719924e-04},
+    {WF_Q8_0, 2, 1002, 1.694296038e-04, 1.699353537e-04},
+    {WF_Q8_0, 3, 1003, 8.070680508e-04, 1.019094297e-03},
+    {WF_Q4_0, 0, 1000, 1.725223133e-03, 1.742361413e-03},
+    {WF_Q4_0, 1, 1001, 4.453909005e-03, 5.355437349e-03},
+    {WF_Q4_0, 2, 1002, 2.681468622e-03, 2.691862046e-03},
+    {WF_Q4_0, 3, 1003, 1.066669805e-02, 1.311407649e-02},
+    {WF_Q4_1, 0, 1000, 1.571446825e-03, 1.552911148e-03},
+    {WF_Q4_1, 1, 1001, 3.428036761e-03, 3.889759224e-03},
+    {WF_Q4_1, 2, 1002, 7.121691262e-04, 6.742879260e-04},
+    {WF_Q4_1, 3, 1003, 7.424766246e-03, 9.280970685e-03},
+    {WF_Q4_K, 0, 1000, 1.430823330e-03, 1.421322960e-03},
+    {WF_Q4_K, 1, 1001, 3.204578682e-03, 3.655300570e-03},
+    {WF_Q4_K, 2, 1002, 1.312010213e-03, 1.318163240e-03},
+    {WF_Q4_K, 3, 1003, 6.831760925e-03, 8.450709639e-03},
+    {WF_Q6_K, 0, 1000, 3.577993632e-04, 3.079360815e-04},
+    {WF_Q6_K, 1, 1001, 8.800502673e-04, 7.348382965e-04},
+    {WF_Q6_K, 2, 1002, 5.353476336e-04, 5.538776083e-04},
+    {WF_Q6_K, 3, 1003, 2.278589649e-03, 1.326199435e-03},
+};
+
+static void quantize(wf_type type, const float *importance)
+{
+    wf_quantize(type, numbers, importance, stored, ROWS, COLUMNS);
+    wf_convert_to_f32(type, stored, back, COUNT);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
+        wf_type type = recorded[i].type;
+        make_numbers(recorded[i].kind, recorded[i].seed);
+        quantize(type, NULL);
+        errors e = measure(type);
+        double plain = e.plain / recorded[i].plain, weighted = e.weighted / recorded[i].weighted;
+        print_message("%s, numbers %d: error %.4f of ggml's, weighted %.4f\n", wf_type_name(type),
+                      recorded[i].kind, plain, weighted);
+        assert_true(plain <= 1.00001);
+        assert_true(weighted <= 1.00001 || wf_type_get(type)->block < 256);
+    }
+}
+
+/* The mean square error, each column counted by its importance. */
+static double weighed_error(const float *importance)
+{
+    double sum = 0;
+    for (int i = 0; i < COUNT; i++)
+        sum += importance[i % COLUMNS] * pow(back[i] - numbers[i], 2);
+    return sum;
+}
+
+static void test_importance(void **state)
+{
+    (void)state;
+    static float importance[COLUMNS], nothing[COLUMNS];
+    make_numbers(1, 3);
+    for (int c = 0; c < COLUMNS; c++)
+        importance[c] = drawn[1][c] * drawn[1][c] * 1e-12f;
+    for (int t = 1; t < 5; t++) { /* q8_0 needs no search */
+        quantize(types[t], NULL);
+        double without = weighed_error(importance);
+        uint64_t bits = hash(stored, sizeof stored);
+        quantize(types[t], importance);
+        double with = weighed_error(importance);
+        print_message("%s: with importance %.3f of the error\n", wf_type_name(types[t]),
+                      sqrt(with / without));
+        assert_true(with < 0.97 * without);
+        quantize(types[t], nothing); /* no column counts: as if all did */
+        assert_int_equal(hash(stored, sizeof stored), bits);
+    }
+}
+
+/* Rows do not depend on one another, nor blocks on what stood in their memory. */
+static void test_rows(void **state)
+{
+    static uint8_t one[COLUMNS * 2];
+    make_numbers(0, 4);
+    for (int t = 0; t < 5; t++) {
+        size_t bytes = wf_type_bytes(types[t], COLUMNS);
+        memset(stored, 0, sizeof stored);
+        quantize(types[t], NULL);
+        for (int r = 0; r < ROWS; r += 7) {
+            memset(one, 0xA5, sizeof one);
+            wt_ok(*state, wf_type_from_f32(*state, types[t], numbers + r * COLUMNS, one, COLUMNS));
+            assert_memory_equal(one, stored + (size_t)r * bytes, bytes);
+        }
+    }
+}
+
+/* ---- Numbers that are hard on a search ---- */
+
+static void through(wf_type type, float *x, int64_t n)
+{
+    wf_quantize(type, x, NULL, stored, 1, n);
+    wf_convert_to_f32(type, stored, x, n);
+}
+
+static void test_zeros(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 5; t++) {
+        float x[512] = {0};
+        through(types[t], x, 512);
+        for (int i = 0; i < 512; i++)
+            assert_true(x[i] == 0);
+        for (int i = 0; i < 512; i++)
+            x[i] = i == 300 ? 1.f : -0.f; /* zeros beside a number, but for types with an offset */
+        through(types[t], x, 512);
+        for (int i = 0; i < 512; i++)
+            assert_true(fabsf(x[i] - (i == 300)) < 0.01f);
+    }
+}
+
+static void test_constants(void **state)
+{
+    (void)state;
+    static const float values[] = {1, -1, 0.1f, -0.1f, 1e-3f, 3e-6f, -1e-7f, 1000, -65504};
+    for (int t = 0; t < 5; t++)
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+            float x[256];
+            for (int i = 0; i < 256; i++)
+                x[i] = values[v];
+            through(types[t], x, 256);
+            /* a scale of the least f16s is off by as much as half the least */
+            float bound = 0.005f * fabsf(values[v]) + 127 * 0x1p-25f;
+            for (int i = 0; i < 256; i++)
+                if (fabsf(x[i] - values[v]) > bound)
+                    fail_msg("%s: %g came back as %g", wf_type_name(types[t]), values[v], x[i]);
+        }
+}
+
+/* NaN is 0 and infinity the largest f16: the result is that of these numbers. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    uint8_t want[1024];
+    float x[512], y[512];
+    for (int t = 0; t < 5; t++) {
+        wf_random_normal(5, 0, 0, 1, x, 512);
+        memcpy(y, x, sizeof x);
+        const float bad[] = {NAN, INFINITY, -INFINITY, 1e30f, -NAN};
+        const float good[] = {0, 65504, -65504, 65504, 0};
+        for (int i = 0; i < 5; i++) {
+            x[40 * i] = bad[i];
+            y[40 * i] = good[i];
+        }
+        wf_quantize(types[t], y, NULL, want, 1, 512);
+        wf_quantize(types[t], x, NULL, stored, 1, 512);
+        assert_memory_equal(stored, want, wf_type_bytes(types[t], 512));
+        wf_convert_to_f32(types[t], stored, x, 512);
+        for (int i = 0; i < 512; i++)
+            assert_true(isfinite(x[i]));
+        for (int i = 0; i < 512; i++)
+            x[i] = i % 2 ? NAN : i % 4 ? -INFINITY : INFINITY;
+        through(types[t], x, 512);
+        for (int i = 0; i < 512; i++)
+            assert_true(isfinite(x[i]) && fabsf(x[i]) <= 66100);
+    }
+}
+
+/* Any bits at all: nothing but finite numbers comes out. */
+static void test_any_bits(void **state)
+{
+    (void)state;
+    uint64_t seed = wt_seed();
+    wf_rng r;
+    wf_rng_init(&r, seed, 0);
+    for (int turn = 0; turn < 200; turn++)
+        for (int t = 0; t < 5; t++) {
+            uint32_t bits[256];
+            float x[256];
+            for (int i = 0; i < 256; i++)
+                bits[i] = wf_rng_u32(&r);
+            memcpy(x, bits, sizeof x);
+            through(types[t], x, 256);
+            for (int i = 0; i < 256; i++)
+                assert_true(isfinite(x[i]));
+        }
+}
+
+static void test_refusals(void **state)
+{
+    wf_ctx *ctx = *state;
+    float x[256] = {0};
+    wt_fails(ctx, wf_type_from_f32(ctx, WF_Q4_K, x, stored, 128), WF_ERR_USAGE,
+             "q4_K has them in blocks of 256");
+    wt_fails(ctx, wf_type_to_f32(ctx, WF_Q8_0, stored, x, 33), WF_ERR_USAGE, "blocks of 32");
+    wt_fails(ctx, wf_type_to_f32(ctx, WF_TYPE_NONE, stored, x, 32), WF_ERR_USAGE, "none");
+    wt_fails(ctx, wf_type_to_f32(ctx, WF_Q4_0, stored, x, -32), WF_ERR_USAGE, "-32 elements");
+    wt_ok(ctx, wf_type_from_f32(ctx, WF_Q6_K, x, stored, 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_decoded_bits), wt_test(test_halves),     wt_test(test_errors),
+        wt_test(test_importance),   wt_test(test_rows),       wt_test(test_zeros),
+        wt_test(test_constants),    wt_test(test_not_finite), wt_test(test_any_bits),
+        wt_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
