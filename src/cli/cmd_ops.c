@@ -96,7 +96,7 @@ static void print_cell(const wf_found_devices *all, wf_op op, wf_type type)
         if (has_kernels(&all->found[i]))
             marks[n++] = has_flag(op, WF_FLAG_SOURCE) ? '-' : has ? 'x' : '.';
     }
-    printf("  %4s", marks);
+    printf(" %4s", marks);
 }
 
 /* How devices that compile whole graphs get the op. */
@@ -120,7 +120,7 @@ static void print_rows(const wf_found_devices *all)
             if (!(columns & wf_type_bit((wf_type)type)))
                 continue;
             else if (op < 0)
-                printf("  %4s", wf_type_name((wf_type)type));
+                printf(" %4s", wf_type_name((wf_type)type));
             else
                 print_cell(all, (wf_op)op, (wf_type)type);
         printf("  %3s\n", op < 0 ? "hlo" : program_form((wf_op)op));
@@ -157,6 +157,7 @@ static void print_table(const wf_found_devices *all)
     for (int i = 0; i < all->count; i++)
         print_device_summary(&all->found[i]);
     puts("x: a kernel for this type of the leading operand; .: none; -: none is needed");
+    puts("Weights of products, the second operand, may have more types: weft ops linear.");
     puts("hlo: x: written as StableHLO for devices that compile whole graphs; e: expanded first");
     int kernels = 0;
     for (int i = 0; i < all->count; i++)
