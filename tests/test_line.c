@@ -111,6 +111,8 @@ static void finish(reader *r)
 {
     int status;
     char byte;
+    struct pollfd p = {.fd = r->lines, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 20000), 1);
     assert_int_equal(read(r->lines, &byte, 1), 0);
     assert_int_equal(waitpid(r->child, &status, 0), r->child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -166,7 +168,7 @@ static void test_history(void **state)
     type(&r, "\r", "");
     type(&r, UP "\r", "new"); /* empty lines are not remembered */
     for (int i = 0; i < WF_LINE_HISTORY + 5; i++) {
-        char keys[16], wanted[16];
+        char keys[32], wanted[32];
         snprintf(keys, sizeof keys, "line %d\r", i);
         snprintf(wanted, sizeof wanted, "line %d", i);
         type(&r, keys, wanted);
@@ -216,6 +218,7 @@ static void test_wide(void **state)
     await(r.lines, "|", got, sizeof got);
     assert_string_equal(got, "\xe4\xb8\xad"
                              "abcdefghijklm|");
+    await(r.keys, "\n\r" PROMPT, got, sizeof got); /* before, the terminal would take the Ctrl-D */
     type_only(&r, "\x04");
     finish(&r);
 }

@@ -172,17 +172,9 @@ static wf_status press(wf_line *l, int key, outcome *out)
     return WF_OK;
 }
 
+/* The terminal hands over single keys. */
 static wf_status edit(wf_line *l, const char *prompt, outcome *out)
 {
-    struct termios saved, raw;
-    if (tcgetattr(STDIN_FILENO, &saved) != 0)
-        return wf_fail(l->ctx, WF_ERR_IO, "the terminal cannot be set up: %s", strerror(errno));
-    raw = saved;
-    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
-    raw.c_iflag &= ~(tcflag_t)(ICRNL | IXON | ISTRIP);
-    raw.c_cc[VMIN] = 1;
-    raw.c_cc[VTIME] = 0;
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &raw); /* what was typed ahead stays */
     wf_status status = WF_OK;
     l->shown = l->n;
     *out = LINE_EDITING;
@@ -193,7 +185,6 @@ static wf_status edit(wf_line *l, const char *prompt, outcome *out)
         status = press(l, key == ESCAPE ? escape_key() : key, out);
     }
     fputs(*out == LINE_CANCELLED ? "^C\n" : "\n", stderr);
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &saved);
     if (*out == LINE_DONE)
         remember(l);
     return status;
@@ -214,9 +205,8 @@ static wf_status get(wf_line *l, outcome *out)
 
 /* ---- Lines ---- */
 
-wf_status wf_line_read(wf_line *l, const char *prompt, const char **text)
+static wf_status read_joined(wf_line *l, const char *prompt, const char **text)
 {
-    *text = NULL;
     wf_typed_erase(&l->whole, 0, l->whole.len);
     for (bool more = true; more;) {
         outcome how = LINE_ENDED;
@@ -238,6 +228,25 @@ wf_status wf_line_read(wf_line *l, const char *prompt, const char **text)
     }
     *text = l->whole.text;
     return WF_OK;
+}
+
+wf_status wf_line_read(wf_line *l, const char *prompt, const char **text)
+{
+    struct termios saved, raw;
+    *text = NULL;
+    if (!l->terminal)
+        return read_joined(l, prompt, text);
+    if (tcgetattr(STDIN_FILENO, &saved) != 0)
+        return wf_fail(l->ctx, WF_ERR_IO, "the terminal cannot be set up: %s", strerror(errno));
+    raw = saved;
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
+    raw.c_iflag &= ~(tcflag_t)(ICRNL | IXON | ISTRIP);
+    raw.c_cc[VMIN] = 1;
+    raw.c_cc[VTIME] = 0;
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &raw); /* what was typed ahead stays */
+    wf_status status = read_joined(l, prompt, text);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &saved);
+    return status;
 }
 
 wf_status wf_line_new(wf_ctx *ctx, wf_line **out)
