@@ -414,12 +414,25 @@ static wf_status check_inputs(const wf_exec *e)
     return WF_OK;
 }
 
+/* What a run read past the end of a file that was cut short was zeros: its results are none. */
+static wf_status check_files(const wf_session *s)
+{
+    for (const wf_session_file *f = s->files; f; f = f->next)
+        if (wf_map_broken(f->map))
+            return wf_fail(s->ctx, WF_ERR_IO,
+                           "%s was cut short or became unreadable while its states were in use",
+                           f->path);
+    return WF_OK;
+}
+
 wf_status wf_exec_run(wf_exec *e)
 {
     if (e->stats.runs == 0)
         WF_TRY(check_inputs(e));
     uint64_t begin = wf_clock_ns(), calls = e->session->ctx->mem.calls;
     e->last = e->ops->run(e);
+    if (e->last == WF_OK)
+        e->last = check_files(e->session);
     e->stats.nanoseconds += wf_clock_ns() - begin;
     e->stats.allocations += e->session->ctx->mem.calls - calls;
     if (e->last == WF_OK)

@@ -7,8 +7,8 @@
 #include "model/family.h"
 #include "model/model.h"
 
-/* Faults that are told; further ones are counted. */
-#define TOLD 6
+/* Faults that are told in the failure's sentence; the log has all of them. */
+#define TOLD 4
 
 typedef struct {
     wf_model *m;
@@ -23,14 +23,16 @@ typedef struct {
 static void fault(binder *b, const char *fmt, ...) WF_PRINTF(2, 3);
 static void fault(binder *b, const char *fmt, ...)
 {
+    char text[300];
+    size_t len = 0;
     va_list args;
-    if (b->count++ >= TOLD)
-        return;
-    if (b->count > 1)
-        wf_text_append(b->faults, FAULT_BYTES, &b->faults_len, "; ");
     va_start(args, fmt);
-    wf_text_vappend(b->faults, FAULT_BYTES, &b->faults_len, fmt, args);
+    wf_text_vappend(text, sizeof text, &len, fmt, args);
     va_end(args);
+    wf_ctx_log(b->m->ctx, WF_LOG_ERROR, "%s: %s", wf_store_base_name(b->m->path), text);
+    if (b->count++ < TOLD)
+        wf_text_append(b->faults, FAULT_BYTES, &b->faults_len, "%s%s", b->count > 1 ? "; " : "",
+                       text);
 }
 
 static const char *shape_text(const wf_dims *shape, char out[96])
@@ -81,7 +83,7 @@ static void bind_state(binder *b, const wf_node *n)
     wf_model *m = b->m;
     const wf_value *v = &n->out[0];
     bool transposed;
-    char want[96], have[96];
+    char want[96], have[96], shown[WF_TEXT_SHOWN];
     const wf_stored *t = find(m, n->name, &transposed);
     if (!t) {
         fault(b, "%s is missing", n->name);
@@ -92,10 +94,10 @@ static void bind_state(binder *b, const wf_node *n)
     if (transposed)
         shape = (wf_dims){2, {t->shape.d[1], t->shape.d[0]}};
     if (!wf_dims_equal(&shape, &v->shape))
-        fault(b, "%s is %s and must be %s", t->name, shape_text(&shape, have),
-              shape_text(&v->shape, want));
+        fault(b, "%s is %s and must be %s", wf_text_show(shown, t->name, strlen(t->name)),
+              shape_text(&shape, have), shape_text(&v->shape, want));
     else if (!computable(t->type))
-        fault(b, "%s is of type %s", t->name, t->type_name);
+        fault(b, "%s is of type %s", wf_text_show(shown, t->name, strlen(t->name)), t->type_name);
     m->weight[m->weights++] = (wf_model_weight_info){
         .name = wf_arena_strdup(&m->arena, n->name),
         .type = v->type,
@@ -121,9 +123,13 @@ static bool harmless(const wf_model *m, const char *name)
 static void look_for_extra(binder *b)
 {
     const wf_store *s = b->m->store;
-    for (int i = 0; i < s->count; i++)
-        if (!b->used[i] && !harmless(b->m, s->tensor[i].name))
-            fault(b, "%s is not a weight of %s", s->tensor[i].name, b->m->config.family->name);
+    for (int i = 0; i < s->count; i++) {
+        const char *name = s->tensor[i].name;
+        char shown[WF_TEXT_SHOWN];
+        if (!b->used[i] && !harmless(b->m, name))
+            fault(b, "%s is not a weight of %s", wf_text_show(shown, name, strlen(name)),
+                  b->m->config.family->name);
+    }
 }
 
 /* The smallest graph that has all the weights. */

@@ -80,6 +80,9 @@ wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c)
     WF_TRY(check_sizes(ctx, what, c));
     if (!(positive(c->eps) && c->eps < 1))
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: the epsilon of the norms is %g", what, c->eps);
+    if (c->family->joint && c->heads * c->head_dim != c->width)
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld heads do not divide a width of %lld", what,
+                       (long long)c->heads, (long long)c->width);
     if (c->family->joint && c->kv_heads != c->heads)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: %s has as many key and value heads as heads", what,
                        c->family->name);

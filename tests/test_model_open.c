@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: MIT */
+/* test_model_open.c - models that are not what they say: each gives one sentence, and nothing else. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "format/safetensors.h"
+#include "model/model.h"
+#include "model_fixture.h"
+#include "scratch.h"
+#include "support.h"
+
+/* ---- Copies of fixtures, with changes ---- */
+
+static void copy_file(wf_ctx *ctx, wt_scratch *s, const char *name, const char *file)
+{
+    char path[256], *text;
+    size_t bytes;
+    snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s/%s", name, file);
+    wt_ok(ctx, wf_file_read(ctx, path, 1 << 24, &text, &bytes));
+    wt_put(s, file, text, bytes);
+    wf_mem_free(ctx, text);
+}
+
+/* A folder of one file of weights, with the first `find` in its config.json replaced. */
+static void copy_model(wf_ctx *ctx, wt_scratch *s, const char *name, const char *find,
+                       const char *replace)
+{
+    char path[256], changed[4096], *text;
+    size_t bytes;
+    wt_scratch_make(s);
+    copy_file(ctx, s, name, "model.safetensors");
+    copy_file(ctx, s, name, "tokenizer.json");
+    copy_file(ctx, s, name, "tokenizer_config.json");
+    snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s/config.json", name);
+    wt_ok(ctx, wf_file_read(ctx, path, 1 << 20, &text, &bytes));
+    if (find) {
+        char *at = strstr(text, find);
+        assert_non_null(at);
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, replace,
+                 at + strlen(find));
+        wt_put_text(s, "config.json", changed);
+    } else {
+        wt_put(s, "config.json", text, bytes);
+    }
+    wf_mem_free(ctx, text);
+}
+
+static void refuses_config(wf_ctx *ctx, const char *name, const char *find, const char *replace,
+                           wf_status status, const char *part)
+{
+    wt_scratch s;
+    wf_model *m;
+    copy_model(ctx, &s, name, find, replace);
+    wt_fails(ctx, wf_model_open(ctx, s.folder, &m), status, part);
+    assert_null(m);
+    wt_scratch_remove(&s);
+}
+
+static void configs_that_cannot_be(void **state)
+{
+    static const struct {
+        const char *name, *find, *replace;
+        wf_status status;
+        const char *part;
+    } rows[] = {
+        {"llama", "\"llama\"", "\"mamba\"", WF_ERR_UNSUPPORTED,
+         "'mamba', which Weft does not know"},
+        {"llama", "\"llama\"", "\"mamba\"", WF_ERR_UNSUPPORTED, "qwen3 (Qwen 3), gpt2 (GPT-2)"},
+        {"llama", "\"model_type\"", "\"model_kind\"", WF_ERR_FORMAT, "model_type"},
+        {"llama", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0", WF_ERR_FORMAT,
+         "number of heads is 0"},
+        {"llama", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", WF_ERR_FORMAT,
+         "3 key and value heads do not divide 4"},
+        {"llama", "\"num_attention_heads\": 4", "\"num_attention_heads\": \"4\"", WF_ERR_FORMAT,
+         "num_attention_heads must be a whole number"},
+        {"llama", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": -1", WF_ERR_FORMAT, "epsilon"},
+        {"llama", "\"vocab_size\": 288", "\"vocab_size\": 289", WF_ERR_FORMAT,
+         "model.embed_tokens.weight is [288, 256] and must be [289, 256]"},
+        {"llama", "\"vocab_size\": 288", "\"vocab_size\": -1", WF_ERR_FORMAT, "vocabulary of -1"},
+        {"llama", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", WF_ERR_FORMAT,
+         "blk.1.attn_norm.weight is missing"},
+        {"llama", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 1000000000", WF_ERR_FORMAT,
+         "number of layers is 1000000000"},
+        {"llama", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 4000", WF_ERR_FORMAT,
+         "too few for 4000 layers"},
+        {"llama", "\"intermediate_size\": 256", "\"intermediate_size\": 128", WF_ERR_FORMAT,
+         "model.layers.0.mlp.down_proj.weight"},
+        {"llama", "\"silu\"", "\"gelu\"", WF_ERR_UNSUPPORTED, "hidden_act 'gelu'"},
+        {"llama", "\"rope_type\": \"llama3\"", "\"rope_type\": \"longrope\"", WF_ERR_UNSUPPORTED,
+         "'longrope'"},
+        {"llama", "\"factor\": 8.0", "\"factor\": 0", WF_ERR_FORMAT, "factor 0"},
+        {"llama", "\"rope_theta\": 500000.0", "\"rope_theta\": -1", WF_ERR_FORMAT, "base"},
+        {"llama", "\"head_dim\": 64", "\"head_dim\": 63", WF_ERR_FORMAT, "turn in pairs"},
+        {"mistral", "\"sliding_window\": 7", "\"sliding_window\": -7", WF_ERR_FORMAT, "window"},
+        {"qwen2", "\"sliding_attention\"", "\"chunked_attention\"", WF_ERR_UNSUPPORTED,
+         "layer_types"},
+        {"gpt2", "\"n_head\": 4", "\"n_head\": 5", WF_ERR_FORMAT,
+         "5 heads do not divide a width of 64"},
+        {"gpt2", "\"gelu_new\"", "\"relu\"", WF_ERR_UNSUPPORTED, "activation_function 'relu'"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        refuses_config(*state, rows[i].name, rows[i].find, rows[i].replace, rows[i].status,
+                       rows[i].part);
+}
+
+/* transformers 4 says the same with other words. */
+static void older_words(void **state)
+{
+    static const struct {
+        const char *name, *find, *replace;
+    } rows[] = {
+        {"llama",
+         "\"rope_parameters\": {\n    \"factor\": 8.0,\n    \"high_freq_factor\": 4.0,\n    "
+         "\"low_freq_factor\": 1.0,\n    \"original_max_position_embeddings\": 8192,\n    "
+         "\"rope_theta\": 500000.0,\n    \"rope_type\": \"llama3\"\n  }",
+         "\"rope_theta\": 500000.0, \"rope_scaling\": {\"factor\": 8.0, \"high_freq_factor\": 4.0, "
+         "\"low_freq_factor\": 1.0, \"original_max_position_embeddings\": 8192, \"rope_type\": "
+         "\"llama3\"}"},
+        {"llama-bias",
+         "\"rope_parameters\": {\n    \"factor\": 2.0,\n    \"rope_theta\": 10000.0,\n    "
+         "\"rope_type\": \"linear\"\n  }",
+         "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0}"},
+        {"qwen2", "\"layer_types\": [\n    \"full_attention\",\n    \"sliding_attention\"\n  ],\n",
+         ""},
+        {"mistral", "\"head_dim\": 16,", ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        wt_scratch s;
+        wt_reference r;
+        copy_model(*state, &s, rows[i].name, rows[i].find, rows[i].replace);
+        wt_reference_read(rows[i].name, &r);
+        wt_talker t = wt_talker_open(*state, "cpu", s.folder, NULL);
+        float *logits = wt_logits(*state, t.generator, r.prompt, r.prompt_count, r.vocab);
+        double error = wt_relative(logits, r.logits, (int64_t)r.prompt_count * r.vocab);
+        assert_true(error <= 1e-5);
+        free(logits);
+        wt_talker_close(&t);
+        wt_reference_free(&r);
+        wt_scratch_remove(&s);
+    }
+}
+
+/* ---- Weights ---- */
+
+typedef struct {
+    const char *drop, *add;
+    const char *narrow; /* loses its last row */
+    const char *poison; /* its first number becomes a NaN */
+} change;
+
+/* Writes the weights of a fixture anew, with changes. */
+static void write_weights(wf_ctx *ctx, wt_scratch *s, const char *name, const change *c)
+{
+    char path[256];
+    wf_store store;
+    wf_safetensors_writer *w;
+    wf_store_init(&store, ctx);
+    snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s/model.safetensors", name);
+    wt_ok(ctx, wf_safetensors_read(&store, path));
+    wt_ok(ctx, wf_store_seal(&store));
+    wt_ok(ctx, wf_safetensors_write_new(ctx, s->folder, 0, &w));
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < store.count; i++) {
+            const wf_stored *t = &store.tensor[i];
+            wf_dims shape = t->shape;
+            size_t bytes = t->bytes;
+            if (c->drop && strstr(t->name, c->drop))
+                continue;
+            if (c->narrow && strstr(t->name, c->narrow)) {
+                bytes -= bytes / (size_t)shape.d[0];
+                shape.d[0]--;
+            }
+            if (pass == 0) {
+                wt_ok(ctx, wf_safetensors_write_tensor(w, t->name, t->type, &shape));
+                continue;
+            }
+            uint8_t *data = malloc(bytes);
+            memcpy(data, t->data, bytes);
+            if (c->poison && strstr(t->name, c->poison))
+                memset(data, 0xFF, 4);
+            wt_ok(ctx, wf_safetensors_write_data(w, data, bytes));
+            free(data);
+        }
+        if (c->add && pass == 0)
+            wt_ok(ctx, wf_safetensors_write_tensor(w, c->add, WF_F32, &(wf_dims){1, {2}}));
+        if (c->add && pass == 1)
+            wt_ok(ctx, wf_safetensors_write_data(w, (float[]){1, 2}, 8));
+        if (pass == 0)
+            wt_ok(ctx, wf_safetensors_write_begin(w));
+    }
+    wt_ok(ctx, wf_safetensors_write_end(w));
+    wf_safetensors_write_free(w);
+    wf_store_free(&store);
+}
+
+static void missing_extra_and_misshapen_weights_are_listed(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_scratch s;
+    wf_model *m;
+    copy_model(ctx, &s, "llama-bias", NULL, NULL);
+    write_weights(ctx, &s, "llama-bias",
+                  &(change){.drop = "layers.1.mlp.up_proj.weight",
+                            .add = "model.layers.0.surprise",
+                            .narrow = "layers.0.self_attn.v_proj.weight"});
+    wt_fails(ctx, wf_model_open(ctx, s.folder, &m), WF_ERR_FORMAT,
+             "model.layers.0.self_attn.v_proj.weight is [31, 64] and must be [32, 64]");
+    assert_non_null(strstr(wf_ctx_message(ctx), "blk.1.ffn_up.weight is missing"));
+    assert_non_null(
+        strstr(wf_ctx_message(ctx), "model.layers.0.surprise is not a weight of llama"));
+    wt_scratch_remove(&s);
+    /* more than fit into a sentence are counted */
+    copy_model(ctx, &s, "llama-bias", NULL, NULL);
+    write_weights(ctx, &s, "llama-bias", &(change){.drop = "layers.1."});
+    wt_fails(ctx, wf_model_open(ctx, s.folder, &m), WF_ERR_FORMAT, "; and 12 more");
+    wt_scratch_remove(&s);
+    /* what old checkpoints carry does no harm */
+    copy_model(ctx, &s, "llama-bias", NULL, NULL);
+    write_weights(ctx, &s, "llama-bias",
+                  &(change){.add = "model.layers.0.self_attn.rotary_emb.inv_freq"});
+    wt_ok(ctx, wf_model_open(ctx, s.folder, &m));
+    wf_model_close(m);
+    wt_scratch_remove(&s);
+}
+
+static int warnings;
+
+static void count_warnings(void *user, wf_log_level level, const char *message)
+{
+    (void)user;
+    if (level == WF_LOG_WARN) {
+        assert_non_null(strstr(message, "blk.0.ffn_up.weight holds 1 number"));
+        warnings++;
+    }
+}
+
+static void weights_that_are_no_numbers(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_scratch s;
+    wt_reference r;
+    wt_reference_read("llama-bias", &r);
+    copy_model(ctx, &s, "llama-bias", NULL, NULL);
+    write_weights(ctx, &s, "llama-bias", &(change){.poison = "layers.0.mlp.up_proj.weight"});
+    wf_ctx_set_log(ctx, count_warnings, NULL);
+    wt_talker t = wt_talker_open(ctx, "cpu", s.folder, &(wf_generator_options){.check = true});
+    assert_int_equal(warnings, 1);
+    /* choosing among what is no number is a failure, not a token */
+    wf_sequence *q;
+    const wf_request request = {.limit = 1, .sampling = {.temperature = 1}};
+    wt_ok(ctx, wf_sequence_new(t.generator, r.prompt, r.prompt_count, &request, &q));
+    wt_fails(ctx, wf_generator_step(t.generator, NULL), WF_ERR_DEVICE, "");
+    wf_sequence_free(q);
+    wt_talker_close(&t);
+    wt_reference_free(&r);
+    wt_scratch_remove(&s);
+}
+
+/* ---- Files ---- */
+
+static void files_cut_short_are_refused(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const long sizes[] = {0, 1, 7, 8, 100, 5000, 300000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        wt_scratch s;
+        wf_model *m;
+        copy_model(ctx, &s, "llama-bias", NULL, NULL);
+        assert_int_equal(truncate(wt_path(&s, "model.safetensors"), sizes[i]), 0);
+        wt_fails(ctx, wf_model_open(ctx, s.folder, &m), WF_ERR_FORMAT, "model.safetensors");
+        wt_scratch_remove(&s);
+    }
+}
+
+/* In a child, since it changes how signals are handled; there, threads of the parent's are none. */
+static int cut_while_running(void)
+{
+    wf_ctx *ctx;
+    wt_scratch s;
+    wt_reference r;
+    wf_sequence *q;
+    if (wf_ctx_new(&ctx) != WF_OK)
+        return 1;
+    wf_guard_mapped_files(true);
+    wt_reference_read("llama-bias", &r);
+    copy_model(ctx, &s, "llama-bias", NULL, NULL);
+    wt_talker t = wt_talker_open(ctx, "cpu:1", s.folder, NULL);
+    wt_ok(ctx, wf_sequence_new(t.generator, r.prompt, r.prompt_count, NULL, &q));
+    wt_ok(ctx, wf_generator_step(t.generator, NULL));
+    if (truncate(wt_path(&s, "model.safetensors"), 4096) != 0)
+        return 2;
+    wf_status status = wf_generator_step(t.generator, NULL);
+    bool told = strstr(wf_ctx_message(ctx), "cut short") != NULL;
+    wf_sequence_free(q);
+    wt_talker_close(&t);
+    wt_reference_free(&r);
+    wt_scratch_remove(&s);
+    wf_ctx_free(ctx);
+    return status == WF_ERR_IO && told ? 0 : 3;
+}
+
+static void a_file_cut_short_while_in_use(void **state)
+{
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(cut_while_running());
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* ---- Memory ---- */
+
+static wf_status open_and_run(wf_ctx *ctx, const wt_reference *r)
+{
+    wf_device *device = NULL;
+    wf_model *model = NULL;
+    wf_generator *g = NULL;
+    wf_sequence *s = NULL;
+    const wf_request request = {.limit = 2, .stops = 1, .stop = (const char *const[]){"zzz"}};
+    wf_status status = wf_device_open(ctx, "cpu:1", &device);
+    if (status == WF_OK)
+        status = wf_model_open(ctx, r->path, &model);
+    if (status == WF_OK)
+        status = wf_generator_new(device, model, NULL, &g);
+    if (status == WF_OK)
+        status = wf_sequence_new(g, r->prompt, 3, &request, &s);
+    bool busy = true;
+    while (status == WF_OK && busy)
+        status = wf_generator_step(g, &busy);
+    if (status == WF_OK)
+        wf_sequence_text(s, NULL);
+    wf_sequence_free(s);
+    wf_generator_free(g);
+    wf_model_close(model);
+    wf_device_close(device);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const char *const names[] = {"gpt2", "qwen3"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        wt_reference r;
+        wt_reference_read(names[i], &r);
+        uint64_t nth = 1;
+        wf_status status = WF_ERR_MEMORY;
+        for (; status != WF_OK; nth += 1 + nth / 8) {
+            wf_ctx_fail_allocation(ctx, nth);
+            status = open_and_run(ctx, &r);
+            if (status != WF_OK)
+                assert_int_equal(status, WF_ERR_MEMORY);
+            assert_int_equal(wt_live_blocks(ctx), 0);
+        }
+        wf_ctx_fail_allocation(ctx, 0);
+        assert_true(nth > 100);
+        wt_reference_free(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(configs_that_cannot_be),
+        wt_test(older_words),
+        wt_test(missing_extra_and_misshapen_weights_are_listed),
+        wt_test(weights_that_are_no_numbers),
+        wt_test(files_cut_short_are_refused),
+        wt_test(a_file_cut_short_while_in_use),
+        wt_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
