@@ -12,8 +12,6 @@
 #include "base/json_tree.h"
 #include "format/gguf.h"
 
-typedef struct wf_tokenizer wf_tokenizer;
-
 /* From a file's tokenizer.ggml.* keys. Nothing of the file is kept. */
 wf_status wf_tokenizer_from_gguf(const wf_gguf *f, wf_tokenizer **out);
 /* From a folder with tokenizer.json, and tokenizer_config.json where there is one (bos, eos, add_bos_token,
@@ -29,7 +27,8 @@ wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_gguf_writer *w);
 wf_status wf_tokenizer_to_json(const wf_tokenizer *t, char **json, size_t *bytes);
 wf_status wf_tokenizer_to_config(const wf_tokenizer *t, const char *chat_template, char **json,
                                  size_t *bytes);
-/* One more token after which a text ends. */
+/* One more id after which a text ends: what generation_config.json or a model's keys say. An id that is no
+ * token is left out. */
 void wf_tokenizer_add_end(wf_tokenizer *t, int32_t id);
 /* The public functions (weft.h): wf_tokenizer_free, _count, _encode, _decode, ... */
 

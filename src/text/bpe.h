@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * bpe.h - words to ids: the pair that comes first is merged, again and again.
+ *
+ * Which pair comes first is said by a list of merges (as in tokenizer.json), or by the scores of the
+ * tokens that pairs make (SentencePiece). Either way a heap orders the pairs, so that one word of n bytes
+ * takes n log n steps.
+ */
+#ifndef WF_TEXT_BPE_H
+#define WF_TEXT_BPE_H
+
+#include "text/vocab.h"
+
+typedef struct {
+    uint32_t left, right; /* ids; both 0 in a free slot, where made is 0 as well */
+    uint32_t rank;
+    uint32_t made; /* id + 1 */
+} wf_merge;
+
+typedef struct {
+    wf_merge *slot; /* [mask + 1] */
+    uint32_t mask;
+    uint32_t count; /* ranks are below it */
+} wf_merges;
+
+/* For up to count merges. */
+wf_status wf_merges_init(wf_merges *m, wf_arena *arena, size_t count);
+/* A pair that is there already takes the new rank. */
+void wf_merges_set(wf_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t made);
+const wf_merge *wf_merges_find(const wf_merges *m, int32_t left, int32_t right); /* NULL: none */
+
+typedef struct {
+    const wf_vocab *vocab;
+    wf_merges merges;
+    const float *score; /* [vocab] of a model without merges, else NULL */
+    bool bytes;         /* a word is bytes, letter[b] the token of each; else it is UTF-8 */
+    bool whole_words;   /* a word that is a token is not built of merges */
+    bool fallback;      /* a character that is no token becomes its bytes */
+    bool fuse_unknown;  /* unknown characters side by side become one token */
+    int32_t unknown;    /* -1: they are left out */
+    int32_t letter[256], byte[256]; /* ids or -1: byte-level letters; <0x00> .. <0xFF> */
+} wf_bpe;
+
+/* Fills letter[] and byte[] from the vocabulary. */
+void wf_bpe_index(wf_bpe *b);
+
+/* What encoding needs while it runs; starts as {.ctx = ctx}. */
+typedef struct {
+    wf_ctx *ctx;
+    int32_t *ids; /* the result, for wf_mem_free */
+    size_t count, cap;
+    uint32_t *next, *prev; /* [room] by offset in the word; next is room's end behind the last */
+    int32_t *id;           /* [room], -1 a character that is no token */
+    uint64_t *heap;        /* [2 * room] */
+    size_t room;
+    char *spelled; /* of a word in byte letters */
+    size_t spelled_room;
+} wf_bpe_run;
+
+void wf_bpe_run_free(wf_bpe_run *r);                 /* all but the ids */
+wf_status wf_bpe_push(wf_bpe_run *r, int32_t id);    /* appends an id */
+wf_status wf_bpe_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes);
+
+#endif

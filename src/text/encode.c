@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* encode.c - text to ids. */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "text/token_priv.h"
+#include "text/utf8.h"
+
+typedef struct {
+    const wf_tokenizer *t;
+    wf_bpe_run out;
+    bool control; /* control tokens are recognised */
+} run;
+
+static wf_status encode_word(void *user, const char *word, size_t bytes)
+{
+    run *r = user;
+    return wf_bpe_word(&r->t->bpe, &r->out, word, bytes);
+}
+
+/* Text that no added token is part of. */
+static wf_status encode_plain(run *r, const char *s, size_t n, bool first)
+{
+    const wf_tokenizer *t = r->t;
+    return n == 0 ? WF_OK
+                  : wf_words_run(r->out.ctx, t->words, t->word_count, t->bpe.bytes, first, s, n,
+                                 encode_word, r);
+}
+
+/* Text between added tokens that are looked for as it was given. */
+static wf_status encode_between(run *r, const char *s, size_t n, bool first)
+{
+    char *changed;
+    size_t bytes, at = 0;
+    wf_added_match m;
+    if (n == 0)
+        return WF_OK;
+    WF_TRY(wf_normal_run(r->out.ctx, r->t->normals, r->t->normal_count, s, n, &changed, &bytes));
+    const char *text = changed ? changed : s;
+    wf_status status = WF_OK;
+    while (status == WF_OK && wf_added_next(&r->t->normal, text, NULL, bytes, at, false, &m)) {
+        status = encode_plain(r, text + at, m.begin - at, first && at == 0);
+        if (status == WF_OK)
+            status = wf_bpe_push(&r->out, m.id);
+        at = m.end;
+    }
+    if (status == WF_OK)
+        status = encode_plain(r, text + at, bytes - at, first && at == 0);
+    wf_mem_free(r->out.ctx, changed);
+    return status;
+}
+
+static wf_status encode_text(run *r, const char *text, const uint8_t *plain, size_t n)
+{
+    size_t at = 0;
+    wf_added_match m;
+    while (wf_added_next(&r->t->raw, text, plain, n, at, r->control, &m)) {
+        WF_TRY(encode_between(r, text + at, m.begin - at, at == 0));
+        WF_TRY(wf_bpe_push(&r->out, m.id));
+        at = m.end;
+    }
+    return encode_between(r, text + at, n - at, at == 0);
+}
+
+static bool any_set(const uint8_t *marks, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (marks[i])
+            return true;
+    return false;
+}
+
+/* A copy in which U+FFFD stands for what is no character, and its marks: a character is plain if any of the
+ * bytes it stands for was. */
+static wf_status repair(wf_ctx *ctx, const char **text, const uint8_t **plain, size_t *n)
+{
+    size_t room, out = 0, length;
+    char *copy = wf_mem_new(ctx, wf_mul_size(*n, 3, &room) ? room : SIZE_MAX);
+    uint8_t *marks = copy && *plain ? wf_mem_new(ctx, room) : NULL;
+    if (!copy || (*plain && !marks)) {
+        wf_mem_free(ctx, copy);
+        return WF_ERR_MEMORY;
+    }
+    for (size_t i = 0; i < *n; i += length) {
+        bool whole = wf_utf8_look(*text + i, *n - i, &length) == WF_UTF8_WHOLE;
+        size_t bytes = whole ? length : 3;
+        memcpy(copy + out, whole ? *text + i : WF_UTF8_REPLACEMENT, bytes);
+        if (marks)
+            memset(marks + out, any_set(*plain + i, length), bytes);
+        out += bytes;
+    }
+    *text = copy;
+    *plain = marks;
+    *n = out;
+    return WF_OK;
+}
+
+static wf_status encode(run *r, const char *text, const uint8_t *plain, size_t n, uint32_t flags)
+{
+    const wf_tokenizer *t = r->t;
+    const char *valid = text;
+    const uint8_t *marks = plain;
+    wf_ctx *ctx = r->out.ctx;
+    for (int i = 0; flags & WF_TEXT_SPECIAL && i < t->before_count; i++)
+        WF_TRY(wf_bpe_push(&r->out, t->before[i]));
+    if (!wf_utf8_valid(text, n))
+        WF_TRY(repair(ctx, &valid, &marks, &n));
+    wf_status status = encode_text(r, valid, marks, n);
+    if (valid != text) {
+        wf_mem_free(ctx, (void *)valid);
+        wf_mem_free(ctx, (void *)marks);
+    }
+    for (int i = 0; status == WF_OK && flags & WF_TEXT_SPECIAL && i < t->after_count; i++)
+        status = wf_bpe_push(&r->out, t->after[i]);
+    return status;
+}
+
+wf_status wf_tokenizer_encode_marked(const wf_tokenizer *t, wf_ctx *ctx, const char *text,
+                                     const uint8_t *plain, size_t bytes, uint32_t flags, int32_t **ids,
+                                     size_t *count)
+{
+    run r = {.t = t, .out = {.ctx = ctx}, .control = flags & WF_TEXT_CONTROL};
+    wf_status status = encode(&r, text, plain, bytes, flags);
+    wf_bpe_run_free(&r.out);
+    if (status == WF_OK && !r.out.ids) { /* nothing, but still something to free */
+        r.out.ids = wf_mem_new(ctx, 0);
+        status = r.out.ids ? WF_OK : WF_ERR_MEMORY;
+    }
+    if (status != WF_OK) {
+        wf_mem_free(ctx, r.out.ids);
+        r.out.ids = NULL;
+        r.out.count = 0;
+    }
+    *ids = r.out.ids;
+    *count = r.out.count;
+    return status;
+}
+
+wf_status wf_tokenizer_encode(const wf_tokenizer *t, wf_ctx *ctx, const char *text, size_t bytes,
+                              uint32_t flags, int32_t **ids, size_t *count)
+{
+    return wf_tokenizer_encode_marked(t, ctx, text, NULL, bytes, flags, ids, count);
+}
+
+void wf_ids_free(wf_ctx *ctx, int32_t *ids)
+{
+    wf_mem_free(ctx, ids);
+}

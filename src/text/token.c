@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/* token.c - tokenizers: making, asking and freeing them. */
+#include "text/token.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "text/token_priv.h"
+
+#define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
+
+wf_status wf_tokenizer_new(wf_ctx *ctx, wf_tokenizer **out)
+{
+    wf_tokenizer *t = *out = wf_mem_new(ctx, sizeof *t);
+    if (!t)
+        return WF_ERR_MEMORY;
+    t->ctx = ctx;
+    wf_arena_init(&t->arena, ctx);
+    t->bpe.vocab = &t->vocab;
+    t->bpe.unknown = -1;
+    for (int i = 0; i < 4; i++)
+        t->special[i] = -1;
+    return WF_OK;
+}
+
+void wf_tokenizer_free(wf_tokenizer *t)
+{
+    if (!t)
+        return;
+    for (int i = 0; i < t->normal_count; i++)
+        wf_pattern_free(t->normals[i].pattern);
+    for (int i = 0; i < t->word_count; i++)
+        wf_pattern_free(t->words[i].pattern);
+    wf_arena_free(&t->arena);
+    wf_mem_free(t->ctx, t);
+}
+
+/* ---- Steps ---- */
+
+static wf_status too_many(wf_tokenizer *t, const char *what)
+{
+    return wf_fail(t->ctx, WF_ERR_UNSUPPORTED, "the tokenizer's %s has more than %d steps", what,
+                   WF_TOKEN_STEPS);
+}
+
+static wf_status keep(wf_tokenizer *t, const char **text, size_t bytes)
+{
+    char *copy = wf_arena_alloc(&t->arena, bytes + 1);
+    if (!copy)
+        return WF_ERR_MEMORY;
+    if (bytes)
+        memcpy(copy, *text, bytes);
+    *text = copy;
+    return WF_OK;
+}
+
+wf_status wf_tokenizer_add_normal(wf_tokenizer *t, wf_normal_step step, bool regex)
+{
+    if (t->normal_count == WF_TOKEN_STEPS)
+        return too_many(t, "normalizer");
+    WF_TRY(keep(t, &step.what, step.what_bytes));
+    WF_TRY(keep(t, &step.content, step.content_bytes));
+    if (regex)
+        WF_TRY(wf_pattern_new(t->ctx, step.what, step.what_bytes, &step.pattern));
+    t->normals[t->normal_count++] = step;
+    return WF_OK;
+}
+
+wf_status wf_tokenizer_add_words(wf_tokenizer *t, wf_words_step step, bool regex)
+{
+    if (t->word_count == WF_TOKEN_STEPS)
+        return too_many(t, "pre-tokenizer");
+    WF_TRY(keep(t, &step.text, step.bytes));
+    if (regex)
+        step.style = wf_split_known(step.text, step.bytes);
+    if (regex && !step.style)
+        WF_TRY(wf_pattern_new(t->ctx, step.text, step.bytes, &step.pattern));
+    t->words[t->word_count++] = step;
+    return WF_OK;
+}
+
+wf_status wf_tokenizer_add_decode(wf_tokenizer *t, wf_decode_step step)
+{
+    if (t->decode_count == WF_TOKEN_STEPS)
+        return too_many(t, "decoder");
+    WF_TRY(keep(t, &step.what, step.what_bytes));
+    WF_TRY(keep(t, &step.content, step.content_bytes));
+    t->decodes[t->decode_count++] = step;
+    return WF_OK;
+}
+
+wf_status wf_tokenizer_set_spaces(wf_tokenizer *t, bool prefix)
+{
+    const char *mark = SPACE_MARK;
+    if (prefix)
+        WF_TRY(wf_tokenizer_add_normal(
+            t, (wf_normal_step){.kind = WF_NORMAL_PREPEND, .content = mark, .content_bytes = 3}, false));
+    WF_TRY(wf_tokenizer_add_normal(t,
+                                   (wf_normal_step){.kind = WF_NORMAL_REPLACE,
+                                                    .what = " ",
+                                                    .what_bytes = 1,
+                                                    .content = mark,
+                                                    .content_bytes = 3},
+                                   false));
+    WF_TRY(wf_tokenizer_add_decode(t, (wf_decode_step){.kind = WF_DECODE_REPLACE,
+                                                       .what = mark,
+                                                       .what_bytes = 3,
+                                                       .content = " ",
+                                                       .content_bytes = 1}));
+    WF_TRY(wf_tokenizer_add_decode(t, (wf_decode_step){.kind = WF_DECODE_FALLBACK}));
+    WF_TRY(wf_tokenizer_add_decode(t, (wf_decode_step){.kind = WF_DECODE_FUSE}));
+    if (!prefix)
+        return WF_OK;
+    return wf_tokenizer_add_decode(
+        t, (wf_decode_step){.kind = WF_DECODE_STRIP, .what = " ", .what_bytes = 1, .start = 1});
+}
+
+/* ---- Finishing ---- */
+
+wf_status wf_tokenizer_frame(wf_tokenizer *t, bool behind, int32_t id, bool add)
+{
+    int32_t *ids = behind ? t->after : t->before;
+    int *count = behind ? &t->after_count : &t->before_count, kept = 0;
+    bool there = false;
+    for (int i = 0; i < *count; i++) {
+        there = there || ids[i] == id;
+        if (add || ids[i] != id)
+            ids[kept++] = ids[i];
+    }
+    *count = kept;
+    if (!add || there)
+        return WF_OK;
+    if (kept == WF_TOKEN_FRAME)
+        return wf_fail(t->ctx, WF_ERR_UNSUPPORTED, "the tokenizer puts more than %d tokens around a text",
+                       WF_TOKEN_FRAME);
+    ids[(*count)++] = id;
+    return WF_OK;
+}
+
+void wf_tokenizer_add_end(wf_tokenizer *t, int32_t id)
+{
+    if (id < 0 || id >= t->vocab.count || t->end_count == WF_TOKEN_ENDS || wf_tokenizer_ends(t, id))
+        return;
+    t->ends[t->end_count++] = id;
+}
+
+/* Control tokens by which models end a turn, whatever the file calls eos. */
+static void add_known_ends(wf_tokenizer *t)
+{
+    static const char *const names[] = {
+        "<|eot_id|>",      "<|im_end|>", "<|end|>", "<|return|>",      "<|call|>",           "<end_of_turn>",
+        "<|endoftext|>",   "<|eom_id|>", "<EOT>",   "_<EOT>",          "[EOT]",              "[EOS]",
+        "<|end_of_text|>", "</s>",       "<eos>",   "<end_of_utterance>",
+        "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    };
+    int32_t found[sizeof names / sizeof *names];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int32_t id = wf_vocab_find(&t->vocab, names[i], strlen(names[i]));
+        found[i] = id >= 0 && t->vocab.token[id].kind == WF_TOKEN_CONTROL ? id : -1;
+    }
+    if (found[3] >= 0 && found[4] >= 0)
+        found[2] = -1; /* there <|end|> ends a part of the answer only */
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        wf_tokenizer_add_end(t, found[i]);
+}
+
+/* Added tokens that are looked for in normalized text are looked for as the normalizer would write them. */
+static wf_status normalize_added(wf_tokenizer *t)
+{
+    for (int i = 0; i < t->adds; i++) {
+        char *text;
+        size_t bytes;
+        if (!t->added[i].normalized)
+            continue;
+        WF_TRY(wf_normal_run(t->ctx, t->normals, t->normal_count, t->added[i].text, t->added[i].bytes,
+                             &text, &bytes));
+        if (!text)
+            continue;
+        const char *copy = text;
+        wf_status status = bytes <= WF_ADDED_BYTES_MOST ? keep(t, &copy, bytes) : WF_OK;
+        wf_mem_free(t->ctx, text);
+        WF_TRY(status);
+        t->added[i].text = copy == text ? "" : copy;
+        t->added[i].bytes = copy == text ? 0 : (uint32_t)bytes;
+    }
+    return WF_OK;
+}
+
+wf_status wf_tokenizer_finish(wf_tokenizer *t)
+{
+    /* A text that comes from a user is marked before it is normalized, so control tokens are found there. */
+    for (int i = 0; i < t->adds; i++)
+        t->added[i].normalized = t->added[i].normalized && !t->added[i].control && t->normal_count > 0;
+    WF_TRY(normalize_added(t));
+    WF_TRY(wf_added_init(&t->raw, &t->arena, t->added, t->adds, false));
+    WF_TRY(wf_added_init(&t->normal, &t->arena, t->added, t->adds, true));
+    wf_bpe_index(&t->bpe);
+    t->bpe.bytes = t->word_count > 0 && t->words[t->word_count - 1].kind == WF_WORDS_BYTES;
+    wf_tokenizer_add_end(t, t->special[WF_SPECIAL_EOS]);
+    add_known_ends(t);
+    return WF_OK;
+}
+
+/* ---- Asking ---- */
+
+static const wf_vocab_token *token_of(const wf_tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->vocab.count ? &t->vocab.token[id] : NULL;
+}
+
+int32_t wf_tokenizer_count(const wf_tokenizer *t)
+{
+    return t->vocab.count;
+}
+
+const char *wf_tokenizer_token(const wf_tokenizer *t, int32_t id, size_t *bytes)
+{
+    const wf_vocab_token *token = token_of(t, id);
+    if (bytes)
+        *bytes = token ? token->bytes : 0;
+    return token ? token->text : NULL;
+}
+
+wf_token_kind wf_tokenizer_kind(const wf_tokenizer *t, int32_t id)
+{
+    const wf_vocab_token *token = token_of(t, id);
+    return token ? token->kind : WF_TOKEN_UNUSED;
+}
+
+int32_t wf_tokenizer_find(const wf_tokenizer *t, const char *token, size_t bytes)
+{
+    return wf_vocab_find(&t->vocab, token, bytes);
+}
+
+int32_t wf_tokenizer_special(const wf_tokenizer *t, wf_special which)
+{
+    return t->special[which];
+}
+
+bool wf_tokenizer_ends(const wf_tokenizer *t, int32_t id)
+{
+    for (int i = 0; i < t->end_count; i++)
+        if (t->ends[i] == id)
+            return true;
+    return false;
+}

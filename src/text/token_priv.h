@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* token_priv.h - what a tokenizer is made of. */
+#ifndef WF_TEXT_TOKEN_PRIV_H
+#define WF_TEXT_TOKEN_PRIV_H
+
+#include "text/added.h"
+#include "text/bpe.h"
+#include "text/decode.h"
+#include "text/normal.h"
+#include "text/token.h"
+#include "text/words.h"
+
+#define WF_TOKEN_STEPS 32 /* most steps of a normalizer, pre-tokenizer or decoder */
+#define WF_TOKEN_FRAME 16 /* most tokens put before or behind a text */
+#define WF_TOKEN_ENDS 64
+
+struct wf_tokenizer {
+    wf_ctx *ctx;
+    wf_arena arena; /* holds all that pointers below point to, but for patterns */
+    wf_vocab vocab;
+    wf_bpe bpe;
+    wf_added_token *added; /* [adds] in order of ids */
+    int adds;
+    wf_added raw, normal; /* those looked for before and after normalizing */
+
+    wf_normal_step normals[WF_TOKEN_STEPS];
+    wf_words_step words[WF_TOKEN_STEPS];
+    wf_decode_step decodes[WF_TOKEN_STEPS];
+    int normal_count, word_count, decode_count;
+
+    int32_t before[WF_TOKEN_FRAME], after[WF_TOKEN_FRAME]; /* ids around a text: bos, eos */
+    int before_count, after_count;
+    int32_t special[4];          /* by wf_special, -1: none */
+    int32_t ends[WF_TOKEN_ENDS]; /* ids after which a text ends */
+    int end_count;
+};
+
+/* Empty, for a context. */
+wf_status wf_tokenizer_new(wf_ctx *ctx, wf_tokenizer **out);
+/* When vocabulary, kinds, added tokens and steps are there: makes what is found quickly, and the well-known
+ * ends. */
+wf_status wf_tokenizer_finish(wf_tokenizer *t);
+/* Adds an id before or behind texts, or takes it from there. */
+wf_status wf_tokenizer_frame(wf_tokenizer *t, bool behind, int32_t id, bool add);
+/* Does it match and decode as control token? */
+static inline bool wf_kind_is_control(wf_token_kind kind)
+{
+    return kind == WF_TOKEN_CONTROL || kind == WF_TOKEN_UNKNOWN;
+}
+
+/* Steps. what/text and content are copied into the arena. Failures: too many, patterns that cannot be. */
+wf_status wf_tokenizer_add_normal(wf_tokenizer *t, wf_normal_step step, bool regex);
+wf_status wf_tokenizer_add_words(wf_tokenizer *t, wf_words_step step, bool regex);
+wf_status wf_tokenizer_add_decode(wf_tokenizer *t, wf_decode_step step);
+
+/* The steps of SentencePiece: U+2581 for spaces, and one before a text if `prefix`. */
+wf_status wf_tokenizer_set_spaces(wf_tokenizer *t, bool prefix);
+
+#endif

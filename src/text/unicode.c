@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* unicode.c - look-ups in the tables of unicode_table.h. */
+#include "text/unicode.h"
+
+#include <stddef.h>
+
+#include "text/unicode_table.h"
+
+/* Hangul syllables are L, V and T in arithmetic order. */
+enum { HANGUL = 0xAC00, FIRST_L = 0x1100, FIRST_V = 0x1161, FIRST_T = 0x11A7 };
+enum { L_COUNT = 19, V_COUNT = 21, T_COUNT = 28, SYLLABLES = L_COUNT * V_COUNT * T_COUNT };
+
+unsigned wf_char_class(uint32_t c)
+{
+    return class_value[class_page[c >> 8] * 256u + (c & 255)];
+}
+
+unsigned wf_char_order(uint32_t c)
+{
+    return order_value[order_page[c >> 8] * 256u + (c & 255)];
+}
+
+bool wf_char_parts(uint32_t c, uint32_t *a, uint32_t *b)
+{
+    if (c - HANGUL < SYLLABLES) {
+        uint32_t at = c - HANGUL, t = at % T_COUNT;
+        *a = t ? c - t : FIRST_L + at / (V_COUNT * T_COUNT);
+        *b = t ? FIRST_T + t : FIRST_V + at / T_COUNT % V_COUNT;
+        return true;
+    }
+    size_t low = 0, high = sizeof part / sizeof *part / 3;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (part[3 * middle] < c)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == sizeof part / sizeof *part / 3 || part[3 * low] != c)
+        return false;
+    *a = part[3 * low + 1];
+    *b = part[3 * low + 2];
+    return true;
+}
+
+uint32_t wf_char_compose(uint32_t a, uint32_t b)
+{
+    if (a - FIRST_L < L_COUNT && b - FIRST_V < V_COUNT)
+        return HANGUL + ((a - FIRST_L) * V_COUNT + (b - FIRST_V)) * T_COUNT;
+    if (a - HANGUL < SYLLABLES && (a - HANGUL) % T_COUNT == 0 && b - FIRST_T - 1 < T_COUNT - 1)
+        return a + (b - FIRST_T);
+    size_t low = 0, high = sizeof pair / sizeof *pair / 3;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        uint32_t x = pair[3 * middle], y = pair[3 * middle + 1];
+        if (x < a || (x == a && y < b))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bool found = low < sizeof pair / sizeof *pair / 3 && pair[3 * low] == a && pair[3 * low + 1] == b;
+    return found ? pair[3 * low + 2] : 0;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+/* words.c - see words.h. */
+#include "text/words.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
+#include "text/vocab.h"
+
+const char *const wf_split_behavior_names[] = {
+    "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous", NULL};
+
+/* Steps hand pieces to the next as they find them: nothing grows with the number of pieces. The depth is
+ * that of the steps, which the readers limit. */
+typedef struct {
+    wf_ctx *ctx;
+    const wf_words_step *step;
+    int count;
+    bool bytes_last, first;
+    wf_matcher **matcher; /* [count], made when needed */
+    wf_word_fn *fn;
+    void *user;
+} run;
+
+static wf_status pass(run *r, int at, const char *s, size_t n);
+
+/* ---- Finding matches ---- */
+
+static bool char_matches(const wf_words_step *step, uint32_t c)
+{
+    unsigned class = wf_char_class(c);
+    if (step->kind == WF_WORDS_DIGITS)
+        return class & WF_CHAR_N;
+    return class & WF_CHAR_P || (c < 0x80 && class & WF_CHAR_S);
+}
+
+static const char *find_string(const char *s, size_t n, const char *what, size_t bytes)
+{
+    while (n >= bytes && bytes > 0) {
+        const char *at = memchr(s, what[0], n - bytes + 1);
+        if (!at || memcmp(at, what, bytes) == 0)
+            return at;
+        n -= (size_t)(at + 1 - s);
+        s = at + 1;
+    }
+    return NULL;
+}
+
+/* The first match in s[from .. n). */
+static wf_status find(run *r, int at, const char *s, size_t n, size_t from, bool *found, size_t *begin,
+                      size_t *end)
+{
+    const wf_words_step *step = &r->step[at];
+    *found = false;
+    if (step->kind != WF_WORDS_SPLIT) {
+        size_t length;
+        for (; from < n; from += length)
+            if (char_matches(step, wf_utf8_decode(s + from, &length))) {
+                *found = true;
+                *begin = from;
+                *end = from + length;
+                break;
+            }
+        return WF_OK;
+    }
+    if (step->style) {
+        *found = from < n;
+        *begin = from;
+        *end = *found ? from + wf_split_next(step->style, s + from, n - from) : n;
+        return WF_OK;
+    }
+    if (step->pattern) {
+        if (!r->matcher[at])
+            WF_TRY(wf_matcher_new(step->pattern, r->ctx, &r->matcher[at]));
+        return wf_matcher_next(r->matcher[at], s, n, from, found, begin, end);
+    }
+    const char *match = find_string(s + from, n - from, step->text, step->bytes);
+    *found = match != NULL;
+    *begin = match ? (size_t)(match - s) : n;
+    *end = *begin + (match ? step->bytes : 0);
+    return WF_OK;
+}
+
+/* ---- What becomes of them ---- */
+
+typedef struct {
+    run *r;
+    int at;
+    const char *s;
+    size_t begin, end; /* a piece that may grow */
+    bool held, match;  /* there is one; it is a match */
+} cutter;
+
+static wf_status release(cutter *c)
+{
+    if (!c->held)
+        return WF_OK;
+    c->held = false;
+    return pass(c->r, c->at + 1, c->s + c->begin, c->end - c->begin);
+}
+
+/* The next stretch of the text, match or not. */
+static wf_status cut(cutter *c, size_t begin, size_t end, bool match)
+{
+    const wf_words_step *step = &c->r->step[c->at];
+    match = match != step->invert;
+    bool joins = false;
+    switch (step->behavior) {
+    case WF_SPLIT_ISOLATED: break;
+    case WF_SPLIT_REMOVED:
+        if (match)
+            return release(c);
+        break;
+    case WF_SPLIT_CONTIGUOUS: joins = c->held && c->match == match; break;
+    case WF_SPLIT_MERGED_WITH_PREVIOUS: joins = c->held && match && !c->match; break;
+    case WF_SPLIT_MERGED_WITH_NEXT: joins = c->held && c->match && !match; break;
+    }
+    if (joins) {
+        c->end = end;
+        c->match = match;
+        return step->behavior == WF_SPLIT_MERGED_WITH_NEXT ? release(c) : WF_OK;
+    }
+    WF_TRY(release(c));
+    c->held = true;
+    c->begin = begin;
+    c->end = end;
+    c->match = match;
+    return WF_OK;
+}
+
+static wf_status cut_by_matches(run *r, int at, const char *s, size_t n)
+{
+    cutter c = {.r = r, .at = at, .s = s};
+    size_t from = 0, done = 0, begin, end;
+    bool found, after_match = false;
+    while (from <= n) {
+        WF_TRY(find(r, at, s, n, from, &found, &begin, &end));
+        if (!found)
+            break;
+        /* An empty match cuts, but not where the match before it ended. */
+        if (begin > done)
+            WF_TRY(cut(&c, done, begin, false));
+        if (end > begin)
+            WF_TRY(cut(&c, begin, end, true));
+        else if (!(after_match && begin == done))
+            WF_TRY(release(&c));
+        after_match = true;
+        done = end;
+        from = end;
+        if (end == begin) {
+            size_t length = 1;
+            if (from < n)
+                wf_utf8_decode(s + from, &length);
+            from += length;
+        }
+    }
+    if (done < n)
+        WF_TRY(cut(&c, done, n, false));
+    return release(&c);
+}
+
+/* ---- Steps that change the text ---- */
+
+static wf_status metaspace(run *r, int at, const char *s, size_t n)
+{
+    const wf_words_step *step = &r->step[at];
+    size_t room, out = 0, begin = 0;
+    if (!wf_add_size(n, 1, &room) || !wf_mul_size(room, step->bytes > 1 ? step->bytes : 1, &room))
+        room = SIZE_MAX;
+    char *text = wf_mem_new(r->ctx, room);
+    if (!text)
+        return WF_ERR_MEMORY;
+    bool starts = s[0] == ' ' || (n >= step->bytes && memcmp(s, step->text, step->bytes) == 0);
+    if (!starts && (step->prepend == WF_PREPEND_ALWAYS || (step->prepend == WF_PREPEND_FIRST && r->first))) {
+        memcpy(text, step->text, step->bytes);
+        out = step->bytes;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == ' ') {
+            memcpy(text + out, step->text, step->bytes);
+            out += step->bytes;
+        } else {
+            text[out++] = s[i];
+        }
+    }
+    wf_status status = WF_OK;
+    while (step->split && status == WF_OK) {
+        /* Each cut is before a replacement. */
+        const char *next = out - begin > step->bytes ? find_string(text + begin + 1, out - begin - 1,
+                                                                   step->text, step->bytes)
+                                                     : NULL;
+        if (!next)
+            break;
+        status = pass(r, at + 1, text + begin, (size_t)(next - text) - begin);
+        begin = (size_t)(next - text);
+    }
+    if (status == WF_OK)
+        status = pass(r, at + 1, text + begin, out - begin);
+    wf_mem_free(r->ctx, text);
+    return status;
+}
+
+static wf_status pass_letters(run *r, int at, const char *s, size_t n)
+{
+    if (r->bytes_last && at == r->count - 1)
+        return pass(r, at + 1, s, n);
+    size_t room, out = 0;
+    char *text = wf_mem_new(r->ctx, wf_mul_size(n, 2, &room) ? room : SIZE_MAX);
+    if (!text)
+        return WF_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++) {
+        char letter[4];
+        size_t length = wf_utf8_encode(wf_byte_letter((uint8_t)s[i]), letter);
+        memcpy(text + out, letter, length);
+        out += length;
+    }
+    wf_status status = pass(r, at + 1, text, out);
+    wf_mem_free(r->ctx, text);
+    return status;
+}
+
+static wf_status bytes_to_letters(run *r, int at, const char *s, size_t n)
+{
+    const wf_words_step *step = &r->step[at];
+    char *prefixed = NULL;
+    wf_status status = WF_OK;
+    if (step->prefix && s[0] != ' ') {
+        size_t room;
+        prefixed = wf_mem_new(r->ctx, wf_add_size(n, 1, &room) ? room : SIZE_MAX);
+        if (!prefixed)
+            return WF_ERR_MEMORY;
+        prefixed[0] = ' ';
+        memcpy(prefixed + 1, s, n);
+        s = prefixed;
+        n++;
+    }
+    const wf_split_style *gpt2 = wf_split_known(wf_split_gpt2, strlen(wf_split_gpt2));
+    for (size_t length; n > 0 && status == WF_OK; s += length, n -= length) {
+        length = step->split ? wf_split_next(gpt2, s, n) : n;
+        status = pass_letters(r, at, s, length);
+    }
+    wf_mem_free(r->ctx, prefixed);
+    return status;
+}
+
+static wf_status pass(run *r, int at, const char *s, size_t n)
+{
+    if (n == 0)
+        return WF_OK;
+    if (at == r->count)
+        return r->fn(r->user, s, n);
+    switch (r->step[at].kind) {
+    case WF_WORDS_METASPACE: return metaspace(r, at, s, n);
+    case WF_WORDS_BYTES: return bytes_to_letters(r, at, s, n);
+    default: return cut_by_matches(r, at, s, n);
+    }
+}
+
+wf_status wf_words_run(wf_ctx *ctx, const wf_words_step *steps, int count, bool bytes_last, bool first,
+                       const char *text, size_t bytes, wf_word_fn *fn, void *user)
+{
+    run r = {ctx, steps, count, bytes_last, first, NULL, fn, user};
+    r.matcher = wf_mem_array(ctx, (size_t)count, sizeof *r.matcher);
+    if (!r.matcher)
+        return WF_ERR_MEMORY;
+    wf_status status = pass(&r, 0, text, bytes);
+    for (int i = 0; i < count; i++)
+        wf_matcher_free(r.matcher[i]);
+    wf_mem_free(ctx, r.matcher);
+    return status;
+}
