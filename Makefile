@@ -37,6 +37,7 @@ test: ## install what is missing, build twice (release, sanitizers), run every c
 	$(call tree,build-sanitize,Sanitize,ON)
 	@tools/fetch_pjrt.sh build-pjrt
 	@tools/fetch_models.sh build-models
+	@tools/fetch_python.sh build-python
 	tools/check_symbols.sh build-test/libweft.so include/weft.h
 	$(call ctest,build-test)
 	$(call ctest,build-sanitize)

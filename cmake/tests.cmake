@@ -41,6 +41,27 @@ list(APPEND environment
 list(APPEND environment
     WEFT_TEST_SMOLLM2=${PROJECT_SOURCE_DIR}/build-models/smollm2-135m-instruct-q4_1.gguf)
 
+# Programs that tests in other languages talk to: tests/tools/NAME.c becomes NAME.
+file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/tools/*.c)
+foreach(source IN LISTS sources)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(tool_${name} ${source})
+    set_target_properties(tool_${name} PROPERTIES
+        OUTPUT_NAME ${name}
+        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/tools)
+    target_link_libraries(tool_${name} PRIVATE weft_static)
+endforeach()
+
+# A Python with packages to compare with, made by tools/fetch_python.sh, if at all.
+if(DEFINED ENV{WEFT_TEST_PYTHON})
+    set(python $ENV{WEFT_TEST_PYTHON})
+else()
+    set(python ${PROJECT_SOURCE_DIR}/build-python/bin/python)
+endif()
+list(APPEND environment
+    WEFT_TEST_PYTHON=${python}
+    WEFT_TEST_TOKENIZE=$<TARGET_FILE:tool_tokenize>)
+
 file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*.c)
 list(FILTER support EXCLUDE REGEX "/test_[^/]*$")
 add_library(weft_test_support STATIC ${support})

@@ -26,7 +26,8 @@ static void insert(wf_added *a, int index)
         uint32_t next = child_of(a, node, byte);
         if (!next) {
             next = a->nodes++;
-            a->node[next] = (wf_added_node){.sibling = node ? a->node[node].child : 0, .token = -1, .byte = byte};
+            a->node[next] = (wf_added_node){
+                .sibling = node ? a->node[node].child : 0, .token = -1, .byte = byte};
             if (node)
                 a->node[node].child = next;
             else
@@ -108,7 +109,8 @@ bool wf_added_next(const wf_added *a, const char *text, const uint8_t *plain, si
         at = end;
         if (t->single_word && !stands_alone(text, n, begin, end))
             continue;
-        while (t->lstrip && begin > from && has_class(text, char_before(text, begin), WF_CHAR_SPACE))
+        while (t->lstrip && begin > from &&
+               has_class(text, char_before(text, begin), WF_CHAR_SPACE))
             begin = char_before(text, begin);
         while (t->rstrip && end < n && has_class(text, end, WF_CHAR_SPACE)) {
             size_t length;

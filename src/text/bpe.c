@@ -47,13 +47,26 @@ const wf_merge *wf_merges_find(const wf_merges *m, int32_t left, int32_t right)
     return s->made ? s : NULL;
 }
 
+/* Text never becomes a control token by itself. */
+static bool is_plain(const wf_bpe *b, int32_t id)
+{
+    wf_token_kind kind = b->vocab->token[id].kind;
+    return kind != WF_TOKEN_CONTROL && kind != WF_TOKEN_UNKNOWN && !b->vocab->token[id].outside;
+}
+
+static int32_t find_plain(const wf_bpe *b, const char *text, size_t bytes)
+{
+    int32_t id = wf_vocab_find(b->vocab, text, bytes);
+    return id >= 0 && is_plain(b, id) ? id : -1;
+}
+
 void wf_bpe_index(wf_bpe *b)
 {
     for (int i = 0; i < 256; i++) {
         static const char digit[] = "0123456789ABCDEF";
         char name[6] = {'<', '0', 'x', digit[i >> 4], digit[i & 15], '>'};
         b->byte[i] = wf_vocab_find(b->vocab, name, 6);
-        b->letter[i] = wf_vocab_find(b->vocab, name, wf_utf8_encode(wf_byte_letter((uint8_t)i), name));
+        b->letter[i] = find_plain(b, name, wf_utf8_encode(wf_byte_letter((uint8_t)i), name));
     }
 }
 
@@ -77,7 +90,8 @@ wf_status wf_bpe_push(wf_bpe_run *r, int32_t id)
 {
     if (r->count == r->cap) {
         size_t cap = r->cap ? 2 * r->cap : 256, bytes;
-        int32_t *ids = wf_mem_grow(r->ctx, r->ids, wf_mul_size(cap, sizeof *ids, &bytes) ? bytes : SIZE_MAX);
+        int32_t *ids =
+            wf_mem_grow(r->ctx, r->ids, wf_mul_size(cap, sizeof *ids, &bytes) ? bytes : SIZE_MAX);
         if (!ids)
             return WF_ERR_MEMORY;
         r->ids = ids;
@@ -92,9 +106,9 @@ static wf_status make_room(wf_bpe_run *r, size_t bytes)
     if (bytes <= r->room)
         return WF_OK;
     if (bytes >= NOWHERE / 2)
-        return wf_fail(r->ctx, WF_ERR_USAGE,
-                       "a text of %zu bytes without a place to split it is too long for the tokenizer",
-                       bytes);
+        return wf_fail(
+            r->ctx, WF_ERR_USAGE,
+            "a text of %zu bytes without a place to split it is too long for the tokenizer", bytes);
     size_t room = bytes < 256 ? 256 : bytes < 65536 ? 2 * bytes : bytes;
     wf_mem_free(r->ctx, r->next);
     wf_mem_free(r->ctx, r->prev);
@@ -144,8 +158,8 @@ static uint64_t heap_pop(uint64_t *heap, size_t *n)
 
 /* ---- Merging ---- */
 
-/* High scores first: the order of the floats, turned around. */
-static uint32_t score_rank(float score)
+/* Positive floats count up with their bits, negative ones down. */
+uint32_t wf_score_rank(float score)
 {
     uint32_t bits = wf_f32_bits(score == 0 ? 0.0f : score);
     return bits >> 31 ? bits : ~bits & 0x7FFFFFFFu;
@@ -160,20 +174,22 @@ static bool pair_merges(const wf_bpe *b, const wf_bpe_run *r, const char *word, 
         return false;
     if (b->score) {
         size_t end = r->next[right] == NOWHERE ? bytes : r->next[right];
-        *made = wf_vocab_find(b->vocab, word + left, end - left);
-        *rank = *made < 0 ? 0 : score_rank(b->score[*made]);
-        return *made >= 0;
+        *made = find_plain(b, word + left, end - left);
+        *rank = *made < 0 ? 0 : wf_score_rank(b->score[*made]);
+        return *made >= 0 && b->vocab->token[*made].kind != WF_TOKEN_BYTE;
     }
-    const wf_merge *m =
-        r->id[left] < 0 || r->id[right] < 0 ? NULL : wf_merges_find(&b->merges, r->id[left], r->id[right]);
-    if (!m)
+    const wf_merge *m = r->id[left] < 0 || r->id[right] < 0
+                            ? NULL
+                            : wf_merges_find(&b->merges, r->id[left], r->id[right]);
+    if (!m || !is_plain(b, (int32_t)(m->made - 1)))
         return false;
     *rank = m->rank;
     *made = (int32_t)(m->made - 1);
     return true;
 }
 
-static void merge_pairs(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes, uint32_t first)
+static void merge_pairs(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes,
+                        uint32_t first)
 {
     size_t n = 0;
     uint32_t rank;
@@ -188,7 +204,8 @@ static void merge_pairs(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t
         uint64_t top = heap_pop(r->heap, &n);
         uint32_t at = (uint32_t)top;
         /* What stood here may have been merged meanwhile: away (its next is itself), or into another pair. */
-        if (r->next[at] == at || !pair_merges(b, r, word, bytes, at, &rank, &made) || rank != top >> 32)
+        if (r->next[at] == at || !pair_merges(b, r, word, bytes, at, &rank, &made) ||
+            rank != top >> 32)
             continue;
         uint32_t gone = r->next[at], after = r->next[gone], before = r->prev[at];
         r->id[at] = made;
@@ -252,7 +269,7 @@ static uint32_t start_chain(const wf_bpe *b, wf_bpe_run *r, const char *word, si
             id = b->letter[(uint8_t)word[at]];
         } else {
             wf_utf8_decode(word + at, &length);
-            id = wf_vocab_find(b->vocab, word + at, length);
+            id = find_plain(b, word + at, length);
         }
         if (id >= 0) {
             chain_add(&c, at, id);
@@ -267,10 +284,11 @@ static uint32_t start_chain(const wf_bpe *b, wf_bpe_run *r, const char *word, si
 }
 
 /* The token that is this word, or -1. */
-static wf_status find_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes, int32_t *id)
+static wf_status find_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes,
+                           int32_t *id)
 {
     if (!b->bytes) {
-        *id = wf_vocab_find(b->vocab, word, bytes);
+        *id = find_plain(b, word, bytes);
         return WF_OK;
     }
     *id = -1;
@@ -292,7 +310,7 @@ static wf_status find_word(const wf_bpe *b, wf_bpe_run *r, const char *word, siz
         memcpy(r->spelled + n, letter, length);
         n += length;
     }
-    *id = wf_vocab_find(b->vocab, r->spelled, n);
+    *id = find_plain(b, r->spelled, n);
     return WF_OK;
 }
 

@@ -44,6 +44,9 @@ typedef struct {
 /* Fills letter[] and byte[] from the vocabulary. */
 void wf_bpe_index(wf_bpe *b);
 
+/* A number that is less for higher scores. */
+uint32_t wf_score_rank(float score);
+
 /* What encoding needs while it runs; starts as {.ctx = ctx}. */
 typedef struct {
     wf_ctx *ctx;
@@ -57,8 +60,8 @@ typedef struct {
     size_t spelled_room;
 } wf_bpe_run;
 
-void wf_bpe_run_free(wf_bpe_run *r);                 /* all but the ids */
-wf_status wf_bpe_push(wf_bpe_run *r, int32_t id);    /* appends an id */
+void wf_bpe_run_free(wf_bpe_run *r);              /* all but the ids */
+wf_status wf_bpe_push(wf_bpe_run *r, int32_t id); /* appends an id */
 wf_status wf_bpe_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes);
 
 #endif

@@ -17,8 +17,8 @@ typedef struct {
 struct wf_decoder {
     const wf_tokenizer *t;
     wf_ctx *ctx;
-    bool control; /* control tokens are written out */
-    bool started; /* a token has been decoded */
+    bool control;                   /* control tokens are written out */
+    bool started;                   /* a token has been decoded */
     uint32_t strip[WF_TOKEN_STEPS]; /* characters that STRIP behind FUSE may still take */
     buffer piece, other;            /* of one token, while the steps change it */
     char held[4];                   /* the beginning of a character */

@@ -11,7 +11,7 @@ typedef enum {
     WF_DECODE_REPLACE,   /* `content` for each `what` */
     WF_DECODE_METASPACE, /* a space for each `what`, but none in the first token if `first` */
     WF_DECODE_FUSE,      /* from here on the text is one piece */
-    WF_DECODE_STRIP      /* up to `start` characters `what` at the start of a piece, `stop` at its end */
+    WF_DECODE_STRIP /* up to `start` characters `what` at the start of a piece, `stop` at its end */
 } wf_decode_kind;
 
 typedef struct {

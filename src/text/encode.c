@@ -117,8 +117,8 @@ static wf_status encode(run *r, const char *text, const uint8_t *plain, size_t n
 }
 
 wf_status wf_tokenizer_encode_marked(const wf_tokenizer *t, wf_ctx *ctx, const char *text,
-                                     const uint8_t *plain, size_t bytes, uint32_t flags, int32_t **ids,
-                                     size_t *count)
+                                     const uint8_t *plain, size_t bytes, uint32_t flags,
+                                     int32_t **ids, size_t *count)
 {
     run r = {.t = t, .out = {.ctx = ctx}, .control = flags & WF_TEXT_CONTROL};
     wf_status status = encode(&r, text, plain, bytes, flags);

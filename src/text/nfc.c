@@ -66,7 +66,8 @@ static void group_compose(group *g)
     sort_marks(g, from);
     if (!starter)
         return;
-    unsigned last = 0; /* the class of the mark kept last: one of the same class behind it is shut off */
+    unsigned last =
+        0; /* the class of the mark kept last: one of the same class behind it is shut off */
     for (size_t i = from; i < g->n; i++) {
         unsigned order = wf_char_order(g->c[i]);
         uint32_t whole = kept > from && last >= order ? 0 : wf_char_compose(g->c[0], g->c[i]);

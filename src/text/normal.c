@@ -16,7 +16,8 @@ static wf_status prepend(wf_writer *w, const wf_normal_step *step, const char *t
     return WF_OK;
 }
 
-static wf_status replace_string(wf_writer *w, const wf_normal_step *step, const char *text, size_t bytes)
+static wf_status replace_string(wf_writer *w, const wf_normal_step *step, const char *text,
+                                size_t bytes)
 {
     for (size_t i = 0; i < bytes;) {
         bool match = step->what_bytes > 0 && bytes - i >= step->what_bytes &&

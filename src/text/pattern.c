@@ -88,15 +88,17 @@ static wf_status compile(wf_pattern *p, const char *text, size_t bytes)
         int error;
         PCRE2_SIZE where;
         pcre2_set_max_pattern_length(options, 2 * PATTERN_BYTES_MOST);
-        p->code = pcre2_compile((PCRE2_SPTR)translated, length,
-                                PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C,
-                                &error, &where, options);
+        p->code =
+            pcre2_compile((PCRE2_SPTR)translated, length,
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C,
+                          &error, &where, options);
         status = p->code ? WF_OK : WF_ERR_MEMORY;
         if (!p->code && error != PCRE2_ERROR_HEAP_FAILED) {
             char reason[128] = "";
             pcre2_get_error_message(error, (PCRE2_UCHAR *)reason, sizeof reason);
-            status = wf_fail(ctx, WF_ERR_UNSUPPORTED,
-                             "the tokenizer's pattern '%.200s' cannot be compiled: %s", p->text, reason);
+            status =
+                wf_fail(ctx, WF_ERR_UNSUPPORTED,
+                        "the tokenizer's pattern '%.200s' cannot be compiled: %s", p->text, reason);
         }
     }
     if (p->code)
@@ -111,8 +113,9 @@ wf_status wf_pattern_new(wf_ctx *ctx, const char *text, size_t bytes, wf_pattern
 {
     *out = NULL;
     if (bytes > PATTERN_BYTES_MOST)
-        return wf_fail(ctx, WF_ERR_UNSUPPORTED, "the tokenizer's pattern has %zu bytes, more than %d",
-                       bytes, PATTERN_BYTES_MOST);
+        return wf_fail(ctx, WF_ERR_UNSUPPORTED,
+                       "the tokenizer's pattern has %zu bytes, more than %d", bytes,
+                       PATTERN_BYTES_MOST);
     wf_pattern *p = wf_mem_new(ctx, sizeof *p);
     if (!p)
         return WF_ERR_MEMORY;
@@ -181,8 +184,8 @@ wf_status wf_matcher_next(wf_matcher *m, const char *s, size_t n, size_t from, b
     int rc = pcre2_match(m->pattern->code, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK, m->data,
                          m->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(m->pattern->code, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                         m->data, m->context);
+        rc = pcre2_match(m->pattern->code, (PCRE2_SPTR)s, n, from,
+                         PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, m->context);
     *found = rc >= 0;
     if (rc >= 0) {
         PCRE2_SIZE *at = pcre2_get_ovector_pointer(m->data);
@@ -193,9 +196,11 @@ wf_status wf_matcher_next(wf_matcher *m, const char *s, size_t n, size_t from, b
     if (rc == PCRE2_ERROR_NOMATCH)
         return WF_OK;
     if (rc == PCRE2_ERROR_NOMEMORY)
-        return wf_fail(m->ctx, WF_ERR_MEMORY, "out of memory while a tokenizer's pattern is matched");
+        return wf_fail(m->ctx, WF_ERR_MEMORY,
+                       "out of memory while a tokenizer's pattern is matched");
     return wf_fail(m->ctx, WF_ERR_UNSUPPORTED,
-                   "the tokenizer's pattern '%.200s' takes too long on this text", m->pattern->text);
+                   "the tokenizer's pattern '%.200s' takes too long on this text",
+                   m->pattern->text);
 }
 
 #else

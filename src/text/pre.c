@@ -13,34 +13,34 @@
     SHORT "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" TAIL
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define CASED(end)                                                                   \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" end "|[^\\r\\n\\p{L}\\p{N}]?" UPPER \
-    "+" LOWER "*" end
+#define CASED(end)                                                                             \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" end "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER \
+    "*" end
 #define SLASHED "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" TAIL
-#define DEEPSEEK3                                                                                 \
+#define DEEPSEEK3                                                                                       \
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+" \
     "| ?[\\p{P}\\p{S}]+[\\r\\n]*" TAIL
 #define CJK "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
 #define BLOOM " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{0964}\\x{06D4}\\x{060C})]+"
 
 /* Letters that have case, as they were when these models were made. */
-#define CASED_LETTERS \
-    "A-Za-z\\x{00B5}\\x{00C0}-\\x{00D6}\\x{00D8}-\\x{00F6}\\x{00F8}-\\x{01BA}\\x{01BC}-" \
+#define CASED_LETTERS                                                                      \
+    "A-Za-z\\x{00B5}\\x{00C0}-\\x{00D6}\\x{00D8}-\\x{00F6}\\x{00F8}-\\x{01BA}\\x{01BC}-"   \
     "\\x{01BF}\\x{01C4}-\\x{0293}\\x{0295}-\\x{02AF}\\x{0370}-\\x{0373}\\x{0376}\\x{0377}" \
     "\\x{037B}-\\x{037D}\\x{037F}\\x{0386}\\x{0388}-\\x{038A}\\x{038C}\\x{038E}-\\x{03A1}" \
-    "\\x{03A3}-\\x{03F5}\\x{03F7}-\\x{0481}\\x{048A}-\\x{052F}\\x{0531}-\\x{0556}" \
-    "\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}" \
-    "\\x{1CBD}-\\x{1CBF}\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}" \
-    "\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}" \
+    "\\x{03A3}-\\x{03F5}\\x{03F7}-\\x{0481}\\x{048A}-\\x{052F}\\x{0531}-\\x{0556}"         \
+    "\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}"         \
+    "\\x{1CBD}-\\x{1CBF}\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}"         \
+    "\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}"         \
     "\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}" \
-    "\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-" \
-    "\\x{1FD3}\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-" \
-    "\\x{1FFC}\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}" \
+    "\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-"         \
+    "\\x{1FD3}\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-"         \
+    "\\x{1FFC}\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}"  \
     "\\x{2126}\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}" \
     "\\x{2145}-\\x{2149}\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}" \
-    "\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}" \
-    "\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}" \
-    "\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}" \
+    "\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}"          \
+    "\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}"         \
+    "\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}"         \
     "\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}" \
     "\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
 
@@ -54,10 +54,13 @@ const wf_pre wf_pres[] = {
      {RICH("\\p{N}{1,3}")}},
     {"dbrx,smaug-bpe,glm4,chatglm-bpe", 0, {RICH("\\p{N}{1,3}")}},
     {"qwen2", WF_PRE_NFC, {RICH(NUMBER)}},
-    {"deepseek-r1-qwen,stablelm2,megrez,hunyuan,solar-open,grok-2,kormo,f2llmv2", 0, {RICH(NUMBER)}},
+    {"deepseek-r1-qwen,stablelm2,megrez,hunyuan,solar-open,grok-2,kormo,f2llmv2",
+     0,
+     {RICH(NUMBER)}},
     {"qwen35",
      WF_PRE_NFC,
-     {SHORT "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" TAIL}},
+     {SHORT
+      "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" TAIL}},
     {"smollm,starcoder,refact,command-r,codeshell,exaone,minerva-7b,mellum2", 0, {NUMBER, GPT2}},
     {"deepseek-llm",
      0,
@@ -116,9 +119,8 @@ wf_status wf_pre_apply(const wf_pre *pre, wf_tokenizer *t)
     if (pre->is & WF_PRE_NFC)
         WF_TRY(wf_tokenizer_add_normal(t, (wf_normal_step){.kind = WF_NORMAL_NFC}, false));
     for (size_t i = 0; i < WF_PRE_PATTERNS && pre->pattern[i]; i++) {
-        wf_words_step step = {.kind = WF_WORDS_SPLIT,
-                              .text = pre->pattern[i],
-                              .bytes = strlen(pre->pattern[i])};
+        wf_words_step step = {
+            .kind = WF_WORDS_SPLIT, .text = pre->pattern[i], .bytes = strlen(pre->pattern[i])};
         bool digits = is_digits(pre->pattern[i]);
         if (digits)
             step = (wf_words_step){.kind = WF_WORDS_DIGITS};
@@ -135,7 +137,8 @@ static bool splits_as(const wf_tokenizer *t, const wf_pre *pre)
     size_t n = 0;
     for (int i = 0; i < t->word_count - 1; i++, n++) {
         const wf_words_step *step = &t->words[i];
-        if (n == WF_PRE_PATTERNS || !pre->pattern[n] || step->invert || step->behavior != WF_SPLIT_ISOLATED)
+        if (n == WF_PRE_PATTERNS || !pre->pattern[n] || step->invert ||
+            step->behavior != WF_SPLIT_ISOLATED)
             return false;
         bool same = is_digits(pre->pattern[n]) && step->kind == WF_WORDS_DIGITS;
         if (step->kind == WF_WORDS_SPLIT && (step->style || step->pattern))
@@ -144,7 +147,8 @@ static bool splits_as(const wf_tokenizer *t, const wf_pre *pre)
         if (!same)
             return false;
     }
-    if (last->split && (n == WF_PRE_PATTERNS || !pre->pattern[n] || strcmp(pre->pattern[n++], GPT2) != 0))
+    if (last->split &&
+        (n == WF_PRE_PATTERNS || !pre->pattern[n] || strcmp(pre->pattern[n++], GPT2) != 0))
         return false;
     return n == WF_PRE_PATTERNS || !pre->pattern[n];
 }
@@ -158,7 +162,8 @@ const wf_pre *wf_pre_of(const wf_tokenizer *t)
     if (t->normal_count > 0 && !nfc)
         return NULL;
     for (const wf_pre *p = wf_pres; p->names; p++)
-        if (!(p->is & WF_PRE_NFC) == !nfc && !(p->is & WF_PRE_WHOLE) == !t->bpe.whole_words && splits_as(t, p))
+        if (!(p->is & WF_PRE_NFC) == !nfc && !(p->is & WF_PRE_WHOLE) == !t->bpe.whole_words &&
+            splits_as(t, p))
             return p;
     return NULL;
 }

@@ -15,7 +15,8 @@ enum {
 typedef struct {
     const char *names; /* with commas; the first is written */
     unsigned is;       /* WF_PRE_... */
-    const char *pattern[WF_PRE_PATTERNS]; /* applied in turn, each to the pieces of the one before */
+    const char
+        *pattern[WF_PRE_PATTERNS]; /* applied in turn, each to the pieces of the one before */
 } wf_pre;
 
 extern const wf_pre wf_pres[]; /* ends with names NULL */

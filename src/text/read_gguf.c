@@ -43,19 +43,18 @@ static wf_status read_tokens(reader *r, bool scored)
         return wf_fail(r->ctx, WF_ERR_FORMAT, "'%s' has %zu tokens, more than %d", r->path, count,
                        WF_VOCAB_MOST);
     if ((kinds && kind_count != count) || (scores && score_count != count))
-        return wf_fail(r->ctx, WF_ERR_FORMAT,
-                       "'%s' has %zu tokens, but " KEY "%s has %zu entries", r->path, count,
-                       kinds && kind_count != count ? "token_type" : "scores",
+        return wf_fail(r->ctx, WF_ERR_FORMAT, "'%s' has %zu tokens, but " KEY "%s has %zu entries",
+                       r->path, count, kinds && kind_count != count ? "token_type" : "scores",
                        kinds && kind_count != count ? kind_count : score_count);
     if (scored && !scores)
-        return wf_fail(r->ctx, WF_ERR_FORMAT, "'%s' has no " KEY "scores, which its tokenizer needs",
-                       r->path);
+        return wf_fail(r->ctx, WF_ERR_FORMAT,
+                       "'%s' has no " KEY "scores, which its tokenizer needs", r->path);
     WF_TRY(wf_vocab_init(&t->vocab, &t->arena, (int32_t)count));
     for (size_t i = 0; i < count; i++) {
         int64_t kind = kinds ? kinds[i] : WF_TOKEN_NORMAL;
         if (text[i].len > WF_TOKEN_BYTES_MOST)
-            return wf_fail(r->ctx, WF_ERR_FORMAT, "token %zu of '%s' has %zu bytes, more than %d", i,
-                           r->path, text[i].len, WF_TOKEN_BYTES_MOST);
+            return wf_fail(r->ctx, WF_ERR_FORMAT, "token %zu of '%s' has %zu bytes, more than %d",
+                           i, r->path, text[i].len, WF_TOKEN_BYTES_MOST);
         if (text[i].len == 0 || kind < WF_TOKEN_NORMAL || kind > WF_TOKEN_BYTE)
             kind = WF_TOKEN_UNUSED;
         WF_TRY(wf_vocab_set(&t->vocab, &t->arena, (int32_t)i, text[i].bytes, text[i].len,
@@ -65,8 +64,8 @@ static wf_status read_tokens(reader *r, bool scored)
         return WF_OK;
     for (size_t i = 0; i < count; i++)
         if (isnan(scores[i]))
-            return wf_fail(r->ctx, WF_ERR_FORMAT, "the score of token %zu of '%s' is not a number", i,
-                           r->path);
+            return wf_fail(r->ctx, WF_ERR_FORMAT, "the score of token %zu of '%s' is not a number",
+                           i, r->path);
     t->bpe.score = wf_arena_copy(&t->arena, scores, count * sizeof *scores);
     return t->bpe.score ? WF_OK : WF_ERR_MEMORY;
 }
@@ -87,7 +86,8 @@ static wf_status read_merges(reader *r)
     if (!whole)
         return WF_ERR_MEMORY;
     for (size_t i = 0; i < count; i++) {
-        const char *s = text[i].bytes, *space = text[i].len > 1 ? memchr(s + 1, ' ', text[i].len - 1) : NULL;
+        const char *s = text[i].bytes,
+                   *space = text[i].len > 1 ? memchr(s + 1, ' ', text[i].len - 1) : NULL;
         size_t left = space ? (size_t)(space - s) : 0, right = space ? text[i].len - left - 1 : 0;
         int32_t a = -1, b = -1, made = -1;
         if (space && left + right <= t->vocab.longest) {
@@ -99,8 +99,8 @@ static wf_status read_merges(reader *r)
         }
         if (a < 0 || b < 0 || made < 0)
             return wf_fail(r->ctx, WF_ERR_FORMAT,
-                           "merge %zu of '%s' is not two tokens that make a third: '%.*s'", i, r->path,
-                           text[i].len < 100 ? (int)text[i].len : 100, s);
+                           "merge %zu of '%s' is not two tokens that make a third: '%.*s'", i,
+                           r->path, text[i].len < 100 ? (int)text[i].len : 100, s);
         if (!wf_merges_find(&t->bpe.merges, a, b))
             wf_merges_set(&t->bpe.merges, a, b, (uint32_t)i, made);
     }
@@ -124,8 +124,9 @@ static wf_status add_tokens(reader *r)
         if (token->kind != WF_TOKEN_USER && !wf_kind_is_control(token->kind))
             continue;
         if (token->bytes > WF_ADDED_BYTES_MOST)
-            return wf_fail(r->ctx, WF_ERR_FORMAT, "the added token %d of '%s' has more than %d bytes",
-                           (int)i, r->path, WF_ADDED_BYTES_MOST);
+            return wf_fail(r->ctx, WF_ERR_FORMAT,
+                           "the added token %d of '%s' has more than %d bytes", (int)i, r->path,
+                           WF_ADDED_BYTES_MOST);
         t->added[t->adds++] = (wf_added_token){.id = i,
                                                .text = token->text,
                                                .bytes = token->bytes,
@@ -144,7 +145,8 @@ static wf_status unknown_pre(reader *r, wf_gguf_text name)
         wf_text_append(known, sizeof known, &len, "%s%.*s", p == wf_pres ? "" : ", ",
                        (int)strcspn(p->names, ","), p->names);
     return wf_fail(r->ctx, WF_ERR_UNSUPPORTED,
-                   "'%s' splits text in a way Weft does not know (" KEY "pre is '%.*s'); it knows %s",
+                   "'%s' splits text in a way Weft does not know (" KEY
+                   "pre is '%.*s'); it knows %s",
                    r->path, name.len < 50 ? (int)name.len : 50, name.bytes, known);
 }
 

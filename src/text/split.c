@@ -7,8 +7,9 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-#define GPT2_END(end) "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)" end
-#define LLAMA3(letter, digits, other)                                                        \
+#define GPT2_END(end) \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)" end
+#define LLAMA3(letter, digits, other)                                                         \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?" letter "+|" digits "| ?[^\\s" other \
     "\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
@@ -69,8 +70,8 @@ static size_t contraction(const char *s, size_t n, bool any)
         size_t length = strlen(ends[i]), j = 0;
         if (length > n - 1)
             continue;
-        while (j < length && (s[1 + j] == ends[i][j] ||
-                              (any && s[1 + j] == (char)(ends[i][j] - 'a' + 'A'))))
+        while (j < length &&
+               (s[1 + j] == ends[i][j] || (any && s[1 + j] == (char)(ends[i][j] - 'a' + 'A'))))
             j++;
         if (j == length)
             return 1 + length;

@@ -94,7 +94,8 @@ wf_status wf_tokenizer_set_spaces(wf_tokenizer *t, bool prefix)
     const char *mark = SPACE_MARK;
     if (prefix)
         WF_TRY(wf_tokenizer_add_normal(
-            t, (wf_normal_step){.kind = WF_NORMAL_PREPEND, .content = mark, .content_bytes = 3}, false));
+            t, (wf_normal_step){.kind = WF_NORMAL_PREPEND, .content = mark, .content_bytes = 3},
+            false));
     WF_TRY(wf_tokenizer_add_normal(t,
                                    (wf_normal_step){.kind = WF_NORMAL_REPLACE,
                                                     .what = " ",
@@ -131,8 +132,8 @@ wf_status wf_tokenizer_frame(wf_tokenizer *t, bool behind, int32_t id, bool add)
     if (!add || there)
         return WF_OK;
     if (kept == WF_TOKEN_FRAME)
-        return wf_fail(t->ctx, WF_ERR_UNSUPPORTED, "the tokenizer puts more than %d tokens around a text",
-                       WF_TOKEN_FRAME);
+        return wf_fail(t->ctx, WF_ERR_UNSUPPORTED,
+                       "the tokenizer puts more than %d tokens around a text", WF_TOKEN_FRAME);
     ids[(*count)++] = id;
     return WF_OK;
 }
@@ -148,10 +149,24 @@ void wf_tokenizer_add_end(wf_tokenizer *t, int32_t id)
 static void add_known_ends(wf_tokenizer *t)
 {
     static const char *const names[] = {
-        "<|eot_id|>",      "<|im_end|>", "<|end|>", "<|return|>",      "<|call|>",           "<end_of_turn>",
-        "<|endoftext|>",   "<|eom_id|>", "<EOT>",   "_<EOT>",          "[EOT]",              "[EOS]",
-        "<|end_of_text|>", "</s>",       "<eos>",   "<end_of_utterance>",
-        "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+        "<|eot_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<|return|>",
+        "<|call|>",
+        "<end_of_turn>",
+        "<|endoftext|>",
+        "<|eom_id|>",
+        "<EOT>",
+        "_<EOT>",
+        "[EOT]",
+        "[EOS]",
+        "<|end_of_text|>",
+        "</s>",
+        "<eos>",
+        "<end_of_utterance>",
+        "<\xEF\xBD\x9C"
+        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
     };
     int32_t found[sizeof names / sizeof *names];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -172,8 +187,8 @@ static wf_status normalize_added(wf_tokenizer *t)
         size_t bytes;
         if (!t->added[i].normalized)
             continue;
-        WF_TRY(wf_normal_run(t->ctx, t->normals, t->normal_count, t->added[i].text, t->added[i].bytes,
-                             &text, &bytes));
+        WF_TRY(wf_normal_run(t->ctx, t->normals, t->normal_count, t->added[i].text,
+                             t->added[i].bytes, &text, &bytes));
         if (!text)
             continue;
         const char *copy = text;
@@ -190,7 +205,8 @@ wf_status wf_tokenizer_finish(wf_tokenizer *t)
 {
     /* A text that comes from a user is marked before it is normalized, so control tokens are found there. */
     for (int i = 0; i < t->adds; i++)
-        t->added[i].normalized = t->added[i].normalized && !t->added[i].control && t->normal_count > 0;
+        t->added[i].normalized =
+            t->added[i].normalized && !t->added[i].control && t->normal_count > 0;
     WF_TRY(normalize_added(t));
     WF_TRY(wf_added_init(&t->raw, &t->arena, t->added, t->adds, false));
     WF_TRY(wf_added_init(&t->normal, &t->arena, t->added, t->adds, true));

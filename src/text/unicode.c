@@ -58,6 +58,7 @@ uint32_t wf_char_compose(uint32_t a, uint32_t b)
         else
             high = middle;
     }
-    bool found = low < sizeof pair / sizeof *pair / 3 && pair[3 * low] == a && pair[3 * low + 1] == b;
+    bool found =
+        low < sizeof pair / sizeof *pair / 3 && pair[3 * low] == a && pair[3 * low + 1] == b;
     return found ? pair[3 * low + 2] : 0;
 }

@@ -93,9 +93,7 @@ uint32_t wf_byte_letter(uint8_t byte)
 {
     if (prints(byte))
         return byte;
-    return byte <= 0x20   ? 0x100u + byte
-           : byte <= 0xA0 ? 0x121u + byte - 0x7F
-                          : 0x143u;
+    return byte <= 0x20 ? 0x100u + byte : byte <= 0xA0 ? 0x121u + byte - 0x7F : 0x143u;
 }
 
 int wf_letter_byte(uint32_t letter)

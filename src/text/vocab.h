@@ -14,6 +14,8 @@ typedef struct {
     const char *text; /* NULL: no token has this id */
     uint32_t bytes;
     wf_token_kind kind;
+    bool
+        outside; /* an added token that the model does not know: text becomes it by being cut out only */
 } wf_vocab_token;
 
 typedef struct {

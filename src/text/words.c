@@ -10,8 +10,8 @@
 #include "text/utf8.h"
 #include "text/vocab.h"
 
-const char *const wf_split_behavior_names[] = {
-    "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous", NULL};
+const char *const wf_split_behavior_names[] = {"Isolated",       "Removed",    "MergedWithPrevious",
+                                               "MergedWithNext", "Contiguous", NULL};
 
 /* Steps hand pieces to the next as they find them: nothing grows with the number of pieces. The depth is
  * that of the steps, which the readers limit. */
@@ -50,8 +50,8 @@ static const char *find_string(const char *s, size_t n, const char *what, size_t
 }
 
 /* The first match in s[from .. n). */
-static wf_status find(run *r, int at, const char *s, size_t n, size_t from, bool *found, size_t *begin,
-                      size_t *end)
+static wf_status find(run *r, int at, const char *s, size_t n, size_t from, bool *found,
+                      size_t *begin, size_t *end)
 {
     const wf_words_step *step = &r->step[at];
     *found = false;
@@ -174,7 +174,8 @@ static wf_status metaspace(run *r, int at, const char *s, size_t n)
     if (!text)
         return WF_ERR_MEMORY;
     bool starts = s[0] == ' ' || (n >= step->bytes && memcmp(s, step->text, step->bytes) == 0);
-    if (!starts && (step->prepend == WF_PREPEND_ALWAYS || (step->prepend == WF_PREPEND_FIRST && r->first))) {
+    if (!starts &&
+        (step->prepend == WF_PREPEND_ALWAYS || (step->prepend == WF_PREPEND_FIRST && r->first))) {
         memcpy(text, step->text, step->bytes);
         out = step->bytes;
     }
@@ -189,9 +190,10 @@ static wf_status metaspace(run *r, int at, const char *s, size_t n)
     wf_status status = WF_OK;
     while (step->split && status == WF_OK) {
         /* Each cut is before a replacement. */
-        const char *next = out - begin > step->bytes ? find_string(text + begin + 1, out - begin - 1,
-                                                                   step->text, step->bytes)
-                                                     : NULL;
+        const char *next =
+            out - begin > step->bytes
+                ? find_string(text + begin + 1, out - begin - 1, step->text, step->bytes)
+                : NULL;
         if (!next)
             break;
         status = pass(r, at + 1, text + begin, (size_t)(next - text) - begin);
@@ -259,8 +261,8 @@ static wf_status pass(run *r, int at, const char *s, size_t n)
     }
 }
 
-wf_status wf_words_run(wf_ctx *ctx, const wf_words_step *steps, int count, bool bytes_last, bool first,
-                       const char *text, size_t bytes, wf_word_fn *fn, void *user)
+wf_status wf_words_run(wf_ctx *ctx, const wf_words_step *steps, int count, bool bytes_last,
+                       bool first, const char *text, size_t bytes, wf_word_fn *fn, void *user)
 {
     run r = {ctx, steps, count, bytes_last, first, NULL, fn, user};
     r.matcher = wf_mem_array(ctx, (size_t)count, sizeof *r.matcher);

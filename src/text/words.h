@@ -44,7 +44,7 @@ typedef wf_status wf_word_fn(void *user, const char *word, size_t bytes);
 
 /* Gives the words of a text to fn, one after the other. `bytes_last`: a BYTES step at the end leaves bytes
  * as they are. `first`: the text stands at the very beginning. */
-wf_status wf_words_run(wf_ctx *ctx, const wf_words_step *steps, int count, bool bytes_last, bool first,
-                       const char *text, size_t bytes, wf_word_fn *fn, void *user);
+wf_status wf_words_run(wf_ctx *ctx, const wf_words_step *steps, int count, bool bytes_last,
+                       bool first, const char *text, size_t bytes, wf_word_fn *fn, void *user);
 
 #endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* open.c - tokenizers from paths, and into folders. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/path.h"
+#include "format/folder.h"
+#include "text/token_priv.h"
+
+#define JSON_MOST ((size_t)256 << 20) /* bytes a tokenizer.json may have */
+
+/* `path` is a tokenizer.json; the configuration lies beside it, if there is one. */
+static wf_status from_file(wf_ctx *ctx, wf_arena *arena, const char *path, const char *folder,
+                           wf_tokenizer **out)
+{
+    const char *beside = wf_path_join(arena, folder, "tokenizer_config.json");
+    char *json = NULL, *config = NULL;
+    size_t bytes = 0, config_bytes = 0;
+    wf_status status = beside ? wf_file_read(ctx, path, JSON_MOST, &json, &bytes) : WF_ERR_MEMORY;
+    if (status == WF_OK && wf_path_look(beside) == WF_PATH_FILE)
+        status = wf_file_read(ctx, beside, WF_FOLDER_JSON, &config, &config_bytes);
+    if (status == WF_OK)
+        status = wf_tokenizer_from_json(ctx, path, json, bytes, config, config_bytes, out);
+    wf_mem_free(ctx, json);
+    wf_mem_free(ctx, config);
+    return status;
+}
+
+wf_status wf_tokenizer_from_folder(wf_ctx *ctx, const char *folder, wf_tokenizer **out)
+{
+    wf_arena arena;
+    *out = NULL;
+    wf_arena_init(&arena, ctx);
+    const char *path = wf_path_join(&arena, folder, "tokenizer.json");
+    wf_status status = path ? WF_OK : WF_ERR_MEMORY;
+    if (path && wf_path_look(path) != WF_PATH_FILE)
+        status = wf_fail(
+            ctx, WF_ERR_IO,
+            "'%s' has no tokenizer.json; transformers writes one when a fast tokenizer is saved",
+            folder);
+    if (status == WF_OK)
+        status = from_file(ctx, &arena, path, folder, out);
+    wf_arena_free(&arena);
+    return status;
+}
+
+static wf_status open_gguf(wf_ctx *ctx, const char *path, wf_tokenizer **out)
+{
+    wf_gguf *f;
+    WF_TRY(wf_gguf_open(ctx, path, &f));
+    wf_status status = wf_tokenizer_from_gguf(f, out);
+    wf_gguf_close(f);
+    return status;
+}
+
+wf_status wf_tokenizer_open(wf_ctx *ctx, const char *path, wf_tokenizer **out)
+{
+    *out = NULL;
+    if (wf_path_look(path) == WF_PATH_FOLDER)
+        return wf_tokenizer_from_folder(ctx, path, out);
+    if (!wf_path_ends(path, ".json") || wf_path_look(path) != WF_PATH_FILE) {
+        wf_format_kind kind;
+        WF_TRY(wf_format_detect(ctx, path, &kind));
+        return open_gguf(ctx, path, out);
+    }
+    wf_arena arena;
+    wf_arena_init(&arena, ctx);
+    const char *folder = wf_path_parent(&arena, path);
+    wf_status status = folder ? from_file(ctx, &arena, path, folder, out) : WF_ERR_MEMORY;
+    wf_arena_free(&arena);
+    return status;
+}
+
+static wf_status save_as(wf_ctx *ctx, wf_arena *arena, const char *folder, const char *name,
+                         const char *text, size_t bytes)
+{
+    const char *path = wf_path_join(arena, folder, name);
+    return path ? wf_file_write(ctx, path, text, bytes) : WF_ERR_MEMORY;
+}
+
+wf_status wf_tokenizer_save(const wf_tokenizer *t, wf_ctx *ctx, const char *folder)
+{
+    wf_arena arena;
+    char *json = NULL, *config = NULL;
+    size_t bytes, config_bytes;
+    wf_arena_init(&arena, ctx);
+    wf_status status = wf_tokenizer_to_json(t, &json, &bytes);
+    if (status == WF_OK)
+        status = wf_tokenizer_to_config(t, NULL, &config, &config_bytes);
+    if (status == WF_OK)
+        status = save_as(ctx, &arena, folder, "tokenizer.json", json, bytes);
+    if (status == WF_OK)
+        status = save_as(ctx, &arena, folder, "tokenizer_config.json", config, config_bytes);
+    wf_mem_free(t->ctx, json);
+    wf_mem_free(t->ctx, config);
+    wf_arena_free(&arena);
+    return status;
+}

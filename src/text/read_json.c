@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/* read_json.c - tokenizers from tokenizer.json and tokenizer_config.json: vocabulary, merges, added tokens. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "text/read_json_priv.h"
+
+/* ---- Vocabulary ---- */
+
+wf_status wf_json_reader_fail(const wf_json_reader *r, const char *what)
+{
+    return wf_fail(r->t->ctx, WF_ERR_FORMAT, "cannot read '%s': %s", r->what, what);
+}
+
+static wf_status check_id(wf_json_reader *r, const wf_json_node *id, const char *token)
+{
+    if (id && id->whole && id->integer >= 0 && id->integer < r->most)
+        return WF_OK;
+    return wf_fail(r->t->ctx, WF_ERR_FORMAT,
+                   "cannot read '%s': the id of token '%.100s' is no number from 0 to %d", r->what,
+                   token, (int)r->most - 1);
+}
+
+/* Sets a token, or finds it there already. */
+static wf_status set_token(wf_json_reader *r, int32_t id, const char *text, size_t bytes,
+                           wf_token_kind kind)
+{
+    wf_vocab *v = &r->t->vocab;
+    int32_t there = wf_vocab_find(v, text, bytes);
+    if (bytes > WF_TOKEN_BYTES_MOST)
+        return wf_json_reader_fail(r, "it has a token that is too long");
+    if (there >= 0 ? there != id : v->token[id].text != NULL)
+        return wf_fail(r->t->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': token '%.100s' and id %d are both there, but with others",
+                       r->what, text, (int)id);
+    if (there < 0) {
+        WF_TRY(wf_vocab_set(v, &r->t->arena, id, text, bytes, kind));
+        v->token[id].outside = kind == WF_TOKEN_CONTROL || kind == WF_TOKEN_USER;
+        return WF_OK;
+    }
+    if (kind != WF_TOKEN_NORMAL)
+        v->token[id].kind = kind;
+    return WF_OK;
+}
+
+/* Added tokens come from the array in tokenizer.json and the object in tokenizer_config.json. */
+typedef struct {
+    const wf_json_node *item;
+    int64_t id;
+} added_item;
+
+static wf_status added_at(wf_json_reader *r, size_t i, added_item *out)
+{
+    size_t own = r->added ? r->added->count : 0;
+    const wf_json_node *node = i < own ? &r->added->child[i] : &r->decoder->child[i - own];
+    const wf_json_node *id = wf_json_get(node, "id"), *content = wf_json_get(node, "content");
+    if (!content || content->kind != WF_JSON_STRING)
+        return wf_json_reader_fail(r, "an added token has no content");
+    *out = (added_item){.item = node};
+    if (i < own) {
+        WF_TRY(check_id(r, id, content->string));
+        out->id = id->integer;
+        return WF_OK;
+    }
+    for (const char *c = node->key; *c; c++) {
+        if (*c < '0' || *c > '9' || out->id >= r->most)
+            return wf_json_reader_fail(r, "added_tokens_decoder has a key that is no id");
+        out->id = 10 * out->id + (*c - '0');
+    }
+    return out->id < r->most
+               ? WF_OK
+               : wf_json_reader_fail(r, "added_tokens_decoder has an id that is too large");
+}
+
+static wf_status read_added(wf_json_reader *r)
+{
+    wf_tokenizer *t = r->t;
+    size_t own = r->added ? r->added->count : 0, count = own + (r->decoder ? r->decoder->count : 0);
+    t->added = wf_arena_alloc(&t->arena, count * sizeof *t->added);
+    /* Where an id's added token lies, so that finding it takes no search. */
+    int32_t *place = wf_mem_array(t->ctx, (size_t)t->vocab.count, sizeof *place);
+    wf_status status = t->added && place ? WF_OK : WF_ERR_MEMORY;
+    for (size_t i = 0; i < count && status == WF_OK; i++) {
+        added_item a;
+        status = added_at(r, i, &a);
+        if (status != WF_OK)
+            break;
+        const wf_json_node *content = wf_json_get(a.item, "content");
+        bool special = wf_json_get_bool(a.item, "special", false);
+        if (content->bytes == 0)
+            continue;
+        if (content->bytes > WF_ADDED_BYTES_MOST) {
+            status = wf_json_reader_fail(r, "it has an added token that is too long");
+            break;
+        }
+        status = set_token(r, (int32_t)a.id, content->string, content->bytes,
+                           special ? WF_TOKEN_CONTROL : WF_TOKEN_USER);
+        if (status != WF_OK)
+            break;
+        if (!place[a.id])
+            place[a.id] = ++t->adds;
+        t->added[place[a.id] - 1] =
+            (wf_added_token){.id = (int32_t)a.id,
+                             .text = t->vocab.token[a.id].text,
+                             .bytes = t->vocab.token[a.id].bytes,
+                             .control = special,
+                             .single_word = wf_json_get_bool(a.item, "single_word", false),
+                             .lstrip = wf_json_get_bool(a.item, "lstrip", false),
+                             .rstrip = wf_json_get_bool(a.item, "rstrip", false),
+                             .normalized = wf_json_get_bool(a.item, "normalized", !special)};
+    }
+    wf_mem_free(t->ctx, place);
+    return status;
+}
+
+static wf_status read_vocab(wf_json_reader *r, const wf_json_node *model)
+{
+    const wf_json_node *vocab = wf_json_get(model, "vocab");
+    size_t added = (r->added ? r->added->count : 0) + (r->decoder ? r->decoder->count : 0);
+    int64_t top = 0;
+    if (!vocab || vocab->kind != WF_JSON_OBJECT)
+        return wf_json_reader_fail(r, "its model has no vocab");
+    /* Ids may have holes, but not so many that a small file asks for much memory. */
+    if (vocab->count + added > WF_VOCAB_MOST / 4)
+        return wf_json_reader_fail(r, "it has too many tokens");
+    r->most = 2 * (int64_t)(vocab->count + added) + 100000;
+    for (size_t i = 0; i < vocab->count; i++) {
+        WF_TRY(check_id(r, &vocab->child[i], vocab->child[i].key));
+        top = vocab->child[i].integer >= top ? vocab->child[i].integer + 1 : top;
+    }
+    for (size_t i = 0; i < added; i++) {
+        added_item a;
+        WF_TRY(added_at(r, i, &a));
+        top = a.id >= top ? a.id + 1 : top;
+    }
+    WF_TRY(wf_vocab_init(&r->t->vocab, &r->t->arena, (int32_t)top));
+    bool bytes = wf_json_get_bool(model, "byte_fallback", false);
+    for (size_t i = 0; i < vocab->count; i++) {
+        const wf_json_node *token = &vocab->child[i];
+        bool byte = bytes && wf_vocab_byte(token->key, token->key_bytes) >= 0;
+        WF_TRY(set_token(r, (int32_t)token->integer, token->key, token->key_bytes,
+                         byte ? WF_TOKEN_BYTE : WF_TOKEN_NORMAL));
+    }
+    return WF_OK;
+}
+
+/* ---- Merges ---- */
+
+/* A merge is "a b" or ["a", "b"]; sets a and b. */
+static bool split_merge(const wf_json_node *merge, wf_text *a, wf_text *b)
+{
+    if (merge->kind == WF_JSON_ARRAY && merge->count == 2 &&
+        merge->child[0].kind == WF_JSON_STRING && merge->child[1].kind == WF_JSON_STRING) {
+        *a = (wf_text){merge->child[0].string, merge->child[0].bytes};
+        *b = (wf_text){merge->child[1].string, merge->child[1].bytes};
+        return true;
+    }
+    const char *space =
+        merge->kind == WF_JSON_STRING ? memchr(merge->string, ' ', merge->bytes) : NULL;
+    if (!space)
+        return false;
+    *a = (wf_text){merge->string, (size_t)(space - merge->string)};
+    *b = (wf_text){space + 1, merge->bytes - a->bytes - 1};
+    return !memchr(b->text, ' ', b->bytes);
+}
+
+static wf_status read_merges(wf_json_reader *r, const wf_json_node *model)
+{
+    const wf_json_node *merges = wf_json_get(model, "merges");
+    wf_tokenizer *t = r->t;
+    if (!merges || merges->kind != WF_JSON_ARRAY)
+        return wf_json_reader_fail(r, "its model has no merges");
+    if (merges->count > WF_VOCAB_MOST)
+        return wf_json_reader_fail(r, "it has too many merges");
+    WF_TRY(wf_merges_init(&t->bpe.merges, &t->arena, merges->count));
+    char *whole = wf_arena_alloc(&t->arena, t->vocab.longest);
+    if (!whole)
+        return WF_ERR_MEMORY;
+    uint32_t rank = 0;
+    for (size_t i = 0; i < merges->count; i++) {
+        const wf_json_node *merge = &merges->child[i];
+        wf_text a = {0}, b = {0};
+        int32_t left = -1, right = -1, made = -1;
+        if (merge->kind == WF_JSON_STRING && strncmp(merge->string, "#version", 8) == 0)
+            continue;
+        if (split_merge(merge, &a, &b) && a.bytes + b.bytes <= t->vocab.longest) {
+            memcpy(whole, a.text, a.bytes);
+            memcpy(whole + a.bytes, b.text, b.bytes);
+            left = wf_vocab_find(&t->vocab, a.text, a.bytes);
+            right = wf_vocab_find(&t->vocab, b.text, b.bytes);
+            made = wf_vocab_find(&t->vocab, whole, a.bytes + b.bytes);
+        }
+        if (left < 0 || right < 0 || made < 0 || a.bytes == 0 || b.bytes == 0)
+            return wf_fail(t->ctx, WF_ERR_FORMAT,
+                           "cannot read '%s': merge %zu is not two tokens that make a third",
+                           r->what, i);
+        wf_merges_set(&t->bpe.merges, left, right, rank++, made);
+    }
+    return WF_OK;
+}
+
+/* ---- The model ---- */
+
+static bool is_nothing(const wf_json_node *node)
+{
+    return !node || node->kind == WF_JSON_NULL || wf_json_is(node, "") ||
+           (node->kind == WF_JSON_NUMBER && node->number == 0);
+}
+
+static wf_status read_model(wf_json_reader *r, const wf_json_node *root)
+{
+    static const char *const unknown[] = {"dropout", "continuing_subword_prefix",
+                                          "end_of_word_suffix"};
+    const wf_json_node *model = wf_json_get(root, "model");
+    wf_bpe *b = &r->t->bpe;
+    if (!model || model->kind != WF_JSON_OBJECT)
+        return wf_json_reader_fail(r, "it has no model, so it is no tokenizer.json");
+    const char *type =
+        wf_json_get_string(model, "type", wf_json_get(model, "merges") ? "BPE" : "none");
+    if (strcmp(type, "BPE") != 0)
+        return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
+                       "'%s' has a model of type '%.50s', which Weft does not know; it knows BPE",
+                       r->what, type);
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        if (!is_nothing(wf_json_get(model, unknown[i])))
+            return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
+                           "the model in '%s' has %s, which Weft does not know", r->what,
+                           unknown[i]);
+    WF_TRY(read_vocab(r, model));
+    WF_TRY(read_merges(r, model));
+    WF_TRY(read_added(r));
+    b->fallback = wf_json_get_bool(model, "byte_fallback", false);
+    b->fuse_unknown = wf_json_get_bool(model, "fuse_unk", false);
+    b->whole_words = wf_json_get_bool(model, "ignore_merges", false);
+    const wf_json_node *unk = wf_json_get(model, "unk_token");
+    if (unk && unk->kind == WF_JSON_STRING) {
+        b->unknown = wf_vocab_find(&r->t->vocab, unk->string, unk->bytes);
+        if (b->unknown < 0)
+            return wf_json_reader_fail(r, "its unk_token is no token");
+        r->t->special[WF_SPECIAL_UNKNOWN] = b->unknown;
+        if (r->t->vocab.token[b->unknown].kind == WF_TOKEN_CONTROL)
+            r->t->vocab.token[b->unknown].kind = WF_TOKEN_UNKNOWN;
+    }
+    return WF_OK;
+}
+
+/* ---- tokenizer_config.json ---- */
+
+/* A token by its name, as a string or an object with `content`; -1: not named, or no token. */
+static int32_t config_token(const wf_json_reader *r, const char *key)
+{
+    const wf_json_node *node = wf_json_get(r->config, key);
+    if (node && node->kind == WF_JSON_OBJECT)
+        node = wf_json_get(node, "content");
+    return node && node->kind == WF_JSON_STRING
+               ? wf_vocab_find(&r->t->vocab, node->string, node->bytes)
+               : -1;
+}
+
+/* Without a configuration, bos is what stands before texts, and eos goes by its name. */
+static void guess_special(wf_tokenizer *t)
+{
+    static const char *const ends[] = {"</s>",          "<|im_end|>", "<|end_of_text|>",
+                                       "<|endoftext|>", "<|eot_id|>", "<eos>"};
+    if (t->before_count > 0)
+        t->special[WF_SPECIAL_BOS] = t->before[0];
+    for (size_t i = 0; i < sizeof ends / sizeof *ends && t->special[WF_SPECIAL_EOS] < 0; i++) {
+        int32_t id = wf_vocab_find(&t->vocab, ends[i], strlen(ends[i]));
+        if (id >= 0 && t->vocab.token[id].kind == WF_TOKEN_CONTROL)
+            t->special[WF_SPECIAL_EOS] = id;
+    }
+}
+
+static wf_status read_config(wf_json_reader *r)
+{
+    wf_tokenizer *t = r->t;
+    if (!r->config) {
+        guess_special(t);
+        return WF_OK;
+    }
+    static const struct {
+        const char *token, *add;
+        wf_special which;
+    } rows[] = {{"bos_token", "add_bos_token", WF_SPECIAL_BOS},
+                {"eos_token", "add_eos_token", WF_SPECIAL_EOS},
+                {"unk_token", NULL, WF_SPECIAL_UNKNOWN},
+                {"pad_token", NULL, WF_SPECIAL_PAD}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int32_t id = config_token(r, rows[i].token);
+        if (id < 0)
+            continue;
+        t->special[rows[i].which] = id;
+        const wf_json_node *add = rows[i].add ? wf_json_get(r->config, rows[i].add) : NULL;
+        if (add && add->kind == WF_JSON_BOOL)
+            WF_TRY(wf_tokenizer_frame(t, rows[i].which == WF_SPECIAL_EOS, id, add->boolean));
+    }
+    return WF_OK;
+}
+
+/* ---- Everything ---- */
+
+static wf_status read_all(wf_json_reader *r, const wf_json_node *root)
+{
+    r->added = wf_json_get(root, "added_tokens");
+    r->decoder = wf_json_get(r->config, "added_tokens_decoder");
+    if (r->added && r->added->kind != WF_JSON_ARRAY)
+        r->added = NULL;
+    if (r->decoder && r->decoder->kind != WF_JSON_OBJECT)
+        r->decoder = NULL;
+    WF_TRY(read_model(r, root));
+    WF_TRY(wf_json_read_normalizer(r, wf_json_get(root, "normalizer"), 0));
+    WF_TRY(wf_json_read_words(r, wf_json_get(root, "pre_tokenizer"), 0));
+    WF_TRY(wf_json_read_decoder(r, wf_json_get(root, "decoder"), 0));
+    WF_TRY(wf_json_read_processor(r, wf_json_get(root, "post_processor"), 0));
+    WF_TRY(read_config(r));
+    return wf_tokenizer_finish(r->t);
+}
+
+wf_status wf_tokenizer_from_json(wf_ctx *ctx, const char *what, const char *json, size_t bytes,
+                                 const char *config, size_t config_bytes, wf_tokenizer **out)
+{
+    wf_arena arena; /* of the trees */
+    wf_json_reader r = {.what = what};
+    wf_json_node *root = NULL, *second = NULL;
+    *out = NULL;
+    wf_arena_init(&arena, ctx);
+    wf_status status = wf_json_parse(&arena, what, json, bytes, &root);
+    if (status == WF_OK && config)
+        status = wf_json_parse(&arena, "tokenizer_config.json", config, config_bytes, &second);
+    if (status == WF_OK)
+        status = wf_tokenizer_new(ctx, &r.t);
+    r.config = second;
+    if (status == WF_OK)
+        status = read_all(&r, root);
+    if (status == WF_OK)
+        *out = r.t;
+    else
+        wf_tokenizer_free(r.t);
+    wf_arena_free(&arena);
+    return status;
+}

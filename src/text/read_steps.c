@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT */
+/* read_steps.c - the pipeline in tokenizer.json: each part is an object with a type, or a sequence of them. */
+#include <string.h>
+
+#include "text/read_json_priv.h"
+#include "text/utf8.h"
+
+#define DEPTH 8 /* of sequences in sequences */
+
+typedef wf_status step_fn(wf_json_reader *r, const wf_json_node *node);
+typedef struct {
+    const char *type;
+    step_fn *read;
+} row;
+
+static wf_status unknown_type(const wf_json_reader *r, const char *part, const char *type,
+                              const row *rows, size_t count)
+{
+    char known[300];
+    size_t len = 0;
+    for (size_t i = 0; i < count; i++)
+        wf_text_append(known, sizeof known, &len, "%s, ", rows[i].type);
+    return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
+                   "'%s' has a %s of type '%.50s', which Weft does not know; it knows %sSequence",
+                   r->what, part, type, known);
+}
+
+/* One part, or the parts of a sequence, whose array is called `items`. */
+static wf_status read_part(wf_json_reader *r, const char *part, const char *items,
+                           const wf_json_node *node, const row *rows, size_t count, int depth)
+{
+    if (!node || node->kind == WF_JSON_NULL)
+        return WF_OK;
+    const char *type = wf_json_get_string(node, "type", "");
+    if (strcmp(type, "Sequence") == 0) {
+        const wf_json_node *list = wf_json_get(node, items);
+        if (!list || list->kind != WF_JSON_ARRAY || depth == DEPTH)
+            return wf_fail(r->t->ctx, WF_ERR_FORMAT, "cannot read '%s': a sequence in its %s %s",
+                           r->what, part, depth == DEPTH ? "is nested too deep" : "has no items");
+        for (size_t i = 0; i < list->count; i++)
+            WF_TRY(read_part(r, part, items, &list->child[i], rows, count, depth + 1));
+        return WF_OK;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(type, rows[i].type) == 0)
+            return rows[i].read(r, node);
+    return unknown_type(r, part, type, rows, count);
+}
+
+static wf_status wrong(const wf_json_reader *r, const wf_json_node *node, const char *member)
+{
+    return wf_fail(r->t->ctx, WF_ERR_FORMAT,
+                   "cannot read '%s': %s of a step of type '%.50s' is wrong", r->what, member,
+                   wf_json_get_string(node, "type", ""));
+}
+
+/* {"Regex": "..."} or {"String": "..."}. */
+static wf_status get_pattern(const wf_json_reader *r, const wf_json_node *node, wf_text *out,
+                             bool *regex)
+{
+    const wf_json_node *pattern = wf_json_get(node, "pattern"),
+                       *text = wf_json_get(pattern, "Regex");
+    *regex = text != NULL;
+    text = text ? text : wf_json_get(pattern, "String");
+    if (!text || text->kind != WF_JSON_STRING || text->bytes > WF_ADDED_BYTES_MOST * 16)
+        return wrong(r, node, "the pattern");
+    *out = (wf_text){text->string, text->bytes};
+    return WF_OK;
+}
+
+static wf_status get_string(const wf_json_reader *r, const wf_json_node *node, const char *member,
+                            wf_text *out)
+{
+    const wf_json_node *text = wf_json_get(node, member);
+    if (!text || text->kind != WF_JSON_STRING || text->bytes > WF_ADDED_BYTES_MOST)
+        return wrong(r, node, member);
+    *out = (wf_text){text->string, text->bytes};
+    return WF_OK;
+}
+
+/* ---- Normalizers ---- */
+
+static wf_status read_nfc(wf_json_reader *r, const wf_json_node *node)
+{
+    (void)node;
+    return wf_tokenizer_add_normal(r->t, (wf_normal_step){.kind = WF_NORMAL_NFC}, false);
+}
+
+static wf_status read_prepend(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_text text = {0};
+    WF_TRY(get_string(r, node, "prepend", &text));
+    wf_normal_step step = {
+        .kind = WF_NORMAL_PREPEND, .content = text.text, .content_bytes = text.bytes};
+    return wf_tokenizer_add_normal(r->t, step, false);
+}
+
+static wf_status read_replace(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_text what = {0}, content = {0};
+    bool regex = false;
+    WF_TRY(get_pattern(r, node, &what, &regex));
+    WF_TRY(get_string(r, node, "content", &content));
+    wf_normal_step step = {.kind = WF_NORMAL_REPLACE,
+                           .what = what.text,
+                           .what_bytes = what.bytes,
+                           .content = content.text,
+                           .content_bytes = content.bytes};
+    return wf_tokenizer_add_normal(r->t, step, regex);
+}
+
+static wf_status read_strip(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_normal_step step = {.kind = WF_NORMAL_STRIP,
+                           .left = wf_json_get_bool(node, "strip_left", true),
+                           .right = wf_json_get_bool(node, "strip_right", true)};
+    return wf_tokenizer_add_normal(r->t, step, false);
+}
+
+wf_status wf_json_read_normalizer(wf_json_reader *r, const wf_json_node *node, int depth)
+{
+    static const row rows[] = {{"NFC", read_nfc},
+                               {"Prepend", read_prepend},
+                               {"Replace", read_replace},
+                               {"Strip", read_strip}};
+    return read_part(r, "normalizer", "normalizers", node, rows, sizeof rows / sizeof *rows, depth);
+}
+
+/* ---- Pre-tokenizers ---- */
+
+static wf_status get_behavior(const wf_json_reader *r, const wf_json_node *node,
+                              wf_split_behavior *out)
+{
+    const char *name = wf_json_get_string(node, "behavior", "Isolated");
+    for (int i = 0; wf_split_behavior_names[i]; i++)
+        if (strcmp(name, wf_split_behavior_names[i]) == 0) {
+            *out = (wf_split_behavior)i;
+            return WF_OK;
+        }
+    return wrong(r, node, "the behavior");
+}
+
+static wf_status read_split(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_text text = {0};
+    bool regex = false;
+    wf_words_step step = {.kind = WF_WORDS_SPLIT,
+                          .invert = wf_json_get_bool(node, "invert", false)};
+    WF_TRY(get_pattern(r, node, &text, &regex));
+    WF_TRY(get_behavior(r, node, &step.behavior));
+    step.text = text.text;
+    step.bytes = text.bytes;
+    return wf_tokenizer_add_words(r->t, step, regex);
+}
+
+static wf_status read_digits(wf_json_reader *r, const wf_json_node *node)
+{
+    bool each = wf_json_get_bool(node, "individual_digits", false);
+    wf_words_step step = {.kind = WF_WORDS_DIGITS,
+                          .behavior = each ? WF_SPLIT_ISOLATED : WF_SPLIT_CONTIGUOUS};
+    return wf_tokenizer_add_words(r->t, step, false);
+}
+
+static wf_status read_punctuation(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_words_step step = {.kind = WF_WORDS_PUNCTUATION};
+    WF_TRY(get_behavior(r, node, &step.behavior));
+    return wf_tokenizer_add_words(r->t, step, false);
+}
+
+/* The character that stands for a space. */
+static wf_status get_replacement(const wf_json_reader *r, const wf_json_node *node, wf_text *out)
+{
+    size_t length;
+    WF_TRY(get_string(r, node, "replacement", out));
+    bool one = out->bytes > 0 && wf_utf8_look(out->text, out->bytes, &length) == WF_UTF8_WHOLE &&
+               length == out->bytes;
+    return one ? WF_OK : wrong(r, node, "replacement");
+}
+
+static wf_status get_prepend(const wf_json_reader *r, const wf_json_node *node, wf_prepend *out)
+{
+    static const char *const names[] = {"always", "first", "never"};
+    const char *name =
+        wf_json_get_string(node, "prepend_scheme",
+                           wf_json_get_bool(node, "add_prefix_space", true) ? "always" : "never");
+    for (size_t i = 0; i < 3; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (wf_prepend)i;
+            return WF_OK;
+        }
+    return wrong(r, node, "prepend_scheme");
+}
+
+static wf_status read_metaspace(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_text text = {0};
+    wf_words_step step = {.kind = WF_WORDS_METASPACE,
+                          .split = wf_json_get_bool(node, "split", true)};
+    WF_TRY(get_replacement(r, node, &text));
+    WF_TRY(get_prepend(r, node, &step.prepend));
+    step.text = text.text;
+    step.bytes = text.bytes;
+    return wf_tokenizer_add_words(r->t, step, false);
+}
+
+static wf_status read_byte_level(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_words_step step = {.kind = WF_WORDS_BYTES,
+                          .prefix = wf_json_get_bool(node, "add_prefix_space", true),
+                          .split = wf_json_get_bool(node, "use_regex", true)};
+    return wf_tokenizer_add_words(r->t, step, false);
+}
+
+wf_status wf_json_read_words(wf_json_reader *r, const wf_json_node *node, int depth)
+{
+    static const row rows[] = {{"ByteLevel", read_byte_level},
+                               {"Split", read_split},
+                               {"Digits", read_digits},
+                               {"Metaspace", read_metaspace},
+                               {"Punctuation", read_punctuation}};
+    return read_part(r, "pre-tokenizer", "pretokenizers", node, rows, sizeof rows / sizeof *rows,
+                     depth);
+}
+
+/* ---- Decoders ---- */
+
+/* Behind Fuse the text is one piece, of which a stream knows the start only. */
+static wf_status add_decode(wf_json_reader *r, const wf_json_node *node, wf_decode_step step)
+{
+    bool fused = false;
+    for (int i = 0; i < r->t->decode_count; i++)
+        fused = fused || r->t->decodes[i].kind == WF_DECODE_FUSE;
+    if (fused && step.kind != WF_DECODE_FUSE && (step.kind != WF_DECODE_STRIP || step.stop > 0))
+        return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
+                       "'%s' has a decoder of type '%.50s' behind Fuse, which Weft does not know",
+                       r->what, wf_json_get_string(node, "type", ""));
+    return wf_tokenizer_add_decode(r->t, step);
+}
+
+static wf_status read_decode_bytes(wf_json_reader *r, const wf_json_node *node)
+{
+    return add_decode(r, node, (wf_decode_step){.kind = WF_DECODE_BYTES});
+}
+
+static wf_status read_decode_fallback(wf_json_reader *r, const wf_json_node *node)
+{
+    return add_decode(r, node, (wf_decode_step){.kind = WF_DECODE_FALLBACK});
+}
+
+static wf_status read_decode_fuse(wf_json_reader *r, const wf_json_node *node)
+{
+    return add_decode(r, node, (wf_decode_step){.kind = WF_DECODE_FUSE});
+}
+
+static wf_status read_decode_replace(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_text what = {0}, content = {0};
+    bool regex = false;
+    WF_TRY(get_pattern(r, node, &what, &regex));
+    WF_TRY(get_string(r, node, "content", &content));
+    if (regex)
+        return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
+                       "'%s' has a decoder that replaces a pattern, which Weft does not know",
+                       r->what);
+    return add_decode(r, node,
+                      (wf_decode_step){.kind = WF_DECODE_REPLACE,
+                                       .what = what.text,
+                                       .what_bytes = what.bytes,
+                                       .content = content.text,
+                                       .content_bytes = content.bytes});
+}
+
+static wf_status read_decode_metaspace(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_text text = {0};
+    wf_prepend prepend = WF_PREPEND_ALWAYS;
+    WF_TRY(get_replacement(r, node, &text));
+    WF_TRY(get_prepend(r, node, &prepend));
+    return add_decode(r, node,
+                      (wf_decode_step){.kind = WF_DECODE_METASPACE,
+                                       .what = text.text,
+                                       .what_bytes = text.bytes,
+                                       .first = prepend != WF_PREPEND_NEVER});
+}
+
+static wf_status read_decode_strip(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_text content = {0};
+    WF_TRY(get_string(r, node, "content", &content));
+    int64_t start = wf_json_get_int(node, "start", 0), stop = wf_json_get_int(node, "stop", 0);
+    if (content.bytes == 0 || start < 0 || start > 1000 || stop < 0 || stop > 1000)
+        return wrong(r, node, "a member");
+    return add_decode(r, node,
+                      (wf_decode_step){.kind = WF_DECODE_STRIP,
+                                       .what = content.text,
+                                       .what_bytes = content.bytes,
+                                       .start = (uint32_t)start,
+                                       .stop = (uint32_t)stop});
+}
+
+wf_status wf_json_read_decoder(wf_json_reader *r, const wf_json_node *node, int depth)
+{
+    static const row rows[] = {
+        {"ByteLevel", read_decode_bytes},     {"ByteFallback", read_decode_fallback},
+        {"Fuse", read_decode_fuse},           {"Replace", read_decode_replace},
+        {"Metaspace", read_decode_metaspace}, {"Strip", read_decode_strip}};
+    return read_part(r, "decoder", "decoders", node, rows, sizeof rows / sizeof *rows, depth);
+}
+
+/* ---- Post-processors ---- */
+
+static wf_status add_frame(wf_json_reader *r, const wf_json_node *node, bool behind,
+                           const wf_json_node *id)
+{
+    wf_tokenizer *t = r->t;
+    int32_t *ids = behind ? t->after : t->before;
+    int *count = behind ? &t->after_count : &t->before_count;
+    if (!id || !id->whole || id->integer < 0 || id->integer >= t->vocab.count ||
+        *count == WF_TOKEN_FRAME)
+        return wrong(r, node, "a special token");
+    ids[(*count)++] = (int32_t)id->integer;
+    return WF_OK;
+}
+
+/* [ {"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, ... ], and what each name stands for. */
+static wf_status read_template(wf_json_reader *r, const wf_json_node *node)
+{
+    const wf_json_node *single = wf_json_get(node, "single"),
+                       *names = wf_json_get(node, "special_tokens");
+    bool behind = false;
+    if (!single || single->kind != WF_JSON_ARRAY)
+        return wrong(r, node, "single");
+    for (size_t i = 0; i < single->count; i++) {
+        const wf_json_node *special = wf_json_get(&single->child[i], "SpecialToken");
+        const wf_json_node *name = wf_json_get(special, "id");
+        if (!special) {
+            if (behind || !wf_json_get(&single->child[i], "Sequence"))
+                return wrong(r, node, "single");
+            behind = true;
+            continue;
+        }
+        if (!name || name->kind != WF_JSON_STRING)
+            return wrong(r, node, "a special token");
+        const wf_json_node *ids =
+            wf_json_get(wf_json_get_n(names, name->string, name->bytes), "ids");
+        if (!ids || ids->kind != WF_JSON_ARRAY)
+            return wrong(r, node, "special_tokens");
+        for (size_t j = 0; j < ids->count; j++)
+            WF_TRY(add_frame(r, node, behind, &ids->child[j]));
+    }
+    return WF_OK;
+}
+
+/* {"cls": ["<s>", 0], "sep": ["</s>", 2]}. */
+static wf_status read_roberta(wf_json_reader *r, const wf_json_node *node)
+{
+    const wf_json_node *cls = wf_json_get(node, "cls"), *sep = wf_json_get(node, "sep");
+    if (!cls || cls->kind != WF_JSON_ARRAY || cls->count != 2 || !sep ||
+        sep->kind != WF_JSON_ARRAY || sep->count != 2)
+        return wrong(r, node, "cls or sep");
+    WF_TRY(add_frame(r, node, false, &cls->child[1]));
+    return add_frame(r, node, true, &sep->child[1]);
+}
+
+/* Trims offsets, which are nobody's here. */
+static wf_status read_nothing(wf_json_reader *r, const wf_json_node *node)
+{
+    (void)r, (void)node;
+    return WF_OK;
+}
+
+wf_status wf_json_read_processor(wf_json_reader *r, const wf_json_node *node, int depth)
+{
+    static const row rows[] = {{"TemplateProcessing", read_template},
+                               {"ByteLevel", read_nothing},
+                               {"RobertaProcessing", read_roberta},
+                               {"BertProcessing", read_roberta}};
+    return read_part(r, "post-processor", "processors", node, rows, sizeof rows / sizeof *rows,
+                     depth);
+}

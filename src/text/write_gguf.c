@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/* write_gguf.c - keys of a GGUF file from a tokenizer. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "text/merges.h"
+#include "text/pre.h"
+#include "text/token_priv.h"
+
+#define KEY "tokenizer.ggml."
+
+/* Ids without a token are given names of their own: a file has no holes. */
+static wf_status put_tokens(const wf_tokenizer *t, wf_gguf_writer *w, const float *score)
+{
+    enum { NAME = 24 };
+    size_t count = (size_t)t->vocab.count;
+    wf_gguf_text *text = wf_mem_array(t->ctx, count, sizeof *text);
+    int32_t *kind = wf_mem_array(t->ctx, count, sizeof *kind);
+    char *names = wf_mem_array(t->ctx, count, NAME);
+    wf_status status = text && kind && names ? WF_OK : WF_ERR_MEMORY;
+    for (size_t i = 0; i < count && status == WF_OK; i++) {
+        const wf_vocab_token *token = &t->vocab.token[i];
+        size_t len = 0;
+        text[i] = (wf_gguf_text){token->text, token->bytes};
+        kind[i] = token->text ? (int32_t)token->kind : WF_TOKEN_UNUSED;
+        if (!token->text) {
+            wf_text_append(names + NAME * i, NAME, &len, "[PAD%zu]", i);
+            text[i] = (wf_gguf_text){names + NAME * i, len};
+        }
+    }
+    if (status == WF_OK)
+        status = wf_gguf_write_texts(w, KEY "tokens", text, count);
+    if (status == WF_OK && score)
+        status = wf_gguf_write_array(w, KEY "scores", WF_GGUF_F32, score, count);
+    if (status == WF_OK)
+        status = wf_gguf_write_array(w, KEY "token_type", WF_GGUF_I32, kind, count);
+    wf_mem_free(t->ctx, text);
+    wf_mem_free(t->ctx, kind);
+    wf_mem_free(t->ctx, names);
+    return status;
+}
+
+/* "a b", in one block of memory. */
+static wf_status put_merges(const wf_tokenizer *t, wf_gguf_writer *w)
+{
+    wf_merge_pair *pair;
+    size_t count, bytes = 0, at = 0;
+    WF_TRY(wf_merges_list(&t->bpe, t->ctx, &pair, &count));
+    for (size_t i = 0; i < count; i++)
+        bytes += (size_t)t->vocab.token[pair[i].made].bytes + 1;
+    wf_gguf_text *text = wf_mem_array(t->ctx, count, sizeof *text);
+    char *all = wf_mem_new(t->ctx, bytes);
+    wf_status status = text && all ? WF_OK : WF_ERR_MEMORY;
+    for (size_t i = 0; i < count && status == WF_OK; i++) {
+        const wf_vocab_token *left = &t->vocab.token[pair[i].left],
+                             *right = &t->vocab.token[pair[i].right];
+        if (memchr(left->text, ' ', left->bytes) || memchr(right->text, ' ', right->bytes)) {
+            status = wf_fail(
+                t->ctx, WF_ERR_UNSUPPORTED,
+                "the tokenizer cannot be written as GGUF: a merge has a token with a space");
+            break;
+        }
+        text[i] = (wf_gguf_text){all + at, (size_t)left->bytes + 1 + right->bytes};
+        memcpy(all + at, left->text, left->bytes);
+        all[at + left->bytes] = ' ';
+        memcpy(all + at + left->bytes + 1, right->text, right->bytes);
+        at += text[i].len;
+    }
+    if (status == WF_OK)
+        status = wf_gguf_write_texts(w, KEY "merges", text, count);
+    wf_mem_free(t->ctx, text);
+    wf_mem_free(t->ctx, all);
+    wf_mem_free(t->ctx, pair);
+    return status;
+}
+
+static bool frame_is(const int32_t *ids, int count, int32_t id)
+{
+    return count == 0 || (count == 1 && ids[0] == id);
+}
+
+static wf_status put_special(const wf_tokenizer *t, wf_gguf_writer *w)
+{
+    static const char *const keys[] = {KEY "bos_token_id", KEY "eos_token_id",
+                                       KEY "unknown_token_id", KEY "padding_token_id"};
+    int32_t bos = t->special[WF_SPECIAL_BOS], eos = t->special[WF_SPECIAL_EOS];
+    for (int i = 0; i < 4; i++)
+        if (t->special[i] >= 0)
+            WF_TRY(wf_gguf_write_int(w, keys[i], WF_GGUF_U32, t->special[i]));
+    if (!frame_is(t->before, t->before_count, bos) || !frame_is(t->after, t->after_count, eos))
+        return wf_fail(
+            t->ctx, WF_ERR_UNSUPPORTED,
+            "the tokenizer cannot be written as GGUF: it puts other tokens than bos and eos "
+            "around a text");
+    WF_TRY(wf_gguf_write_bool(w, KEY "add_bos_token", t->before_count > 0));
+    return wf_gguf_write_bool(w, KEY "add_eos_token", t->after_count > 0);
+}
+
+/* Is it SentencePiece's way: U+2581 for spaces, no words? *prefix: one more before a text. */
+static bool is_spaced(const wf_tokenizer *t, bool *prefix)
+{
+    const wf_normal_step *s = t->normals;
+    *prefix = t->normal_count == 2 && s[0].kind == WF_NORMAL_PREPEND && s[0].content_bytes == 3 &&
+              memcmp(s[0].content, "\xE2\x96\x81", 3) == 0;
+    s += *prefix;
+    if (t->normal_count == 0 && t->word_count == 1) { /* Metaspace says both at once */
+        const wf_words_step *m = t->words;
+        *prefix = m->prepend != WF_PREPEND_NEVER;
+        return m->kind == WF_WORDS_METASPACE && !m->split && m->prepend == WF_PREPEND_NEVER &&
+               m->bytes == 3 && memcmp(m->text, "\xE2\x96\x81", 3) == 0;
+    }
+    return t->word_count == 0 && t->normal_count == 1 + *prefix && s->kind == WF_NORMAL_REPLACE &&
+           !s->pattern && s->what_bytes == 1 && s->what[0] == ' ' && s->content_bytes == 3 &&
+           memcmp(s->content, "\xE2\x96\x81", 3) == 0;
+}
+
+static wf_status put_scored(const wf_tokenizer *t, wf_gguf_writer *w, bool prefix)
+{
+    float *made = NULL;
+    if (!t->bpe.score)
+        WF_TRY(wf_merges_scores(&t->bpe, t->ctx, &made));
+    wf_status status = wf_gguf_write_text(w, KEY "model", "llama", 5);
+    if (status == WF_OK)
+        status = wf_gguf_write_text(w, KEY "pre", "default", 7);
+    if (status == WF_OK)
+        status = put_tokens(t, w, made ? made : t->bpe.score);
+    if (status == WF_OK)
+        status = wf_gguf_write_bool(w, KEY "add_space_prefix", prefix);
+    wf_mem_free(t->ctx, made);
+    return status;
+}
+
+wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_gguf_writer *w)
+{
+    bool prefix;
+    const wf_pre *pre = wf_pre_of(t);
+    if (is_spaced(t, &prefix)) {
+        WF_TRY(put_scored(t, w, prefix));
+    } else if (pre) {
+        WF_TRY(wf_gguf_write_text(w, KEY "model", "gpt2", 4));
+        WF_TRY(wf_gguf_write_text(w, KEY "pre", pre->names, strcspn(pre->names, ",")));
+        WF_TRY(put_tokens(t, w, NULL));
+        WF_TRY(put_merges(t, w));
+    } else {
+        return wf_fail(t->ctx, WF_ERR_UNSUPPORTED,
+                       "the tokenizer cannot be written as GGUF: no value of " KEY
+                       "pre stands for the way it normalizes and splits text");
+    }
+    return put_special(t, w);
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/* write_json.c - tokenizer.json and tokenizer_config.json from a tokenizer. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/writer.h"
+#include "text/merges.h"
+#include "text/token_priv.h"
+#include "text/utf8.h"
+
+static void put_string(wf_writer *w, const char *s, size_t n)
+{
+    static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
+    size_t length;
+    wf_writer_char(w, '"');
+    for (size_t i = 0; i < n; i += length) {
+        bool whole = wf_utf8_look(s + i, n - i, &length) == WF_UTF8_WHOLE;
+        const char *escape = s[i] ? strchr(plain, s[i]) : NULL;
+        if (escape)
+            wf_writer_print(w, "\\%c", letter[escape - plain]);
+        else if ((uint8_t)s[i] < 0x20)
+            wf_writer_print(w, "\\u%04x", (unsigned)s[i]);
+        else
+            wf_writer_bytes(w, whole ? s + i : WF_UTF8_REPLACEMENT, whole ? length : 3);
+    }
+    wf_writer_char(w, '"');
+}
+
+static const char *truth(bool b)
+{
+    return b ? "true" : "false";
+}
+
+/* A token that another is spelled alike cannot be in an object of ids by text, nor one that is no UTF-8. */
+static bool can_be_written(const wf_vocab *v, int32_t id)
+{
+    const wf_vocab_token *t = &v->token[id];
+    return t->text && t->bytes > 0 && wf_utf8_valid(t->text, t->bytes) &&
+           wf_vocab_find(v, t->text, t->bytes) == id;
+}
+
+static void put_added(wf_writer *w, const wf_tokenizer *t)
+{
+    wf_writer_print(w, "  \"added_tokens\": [");
+    bool first = true;
+    for (int i = 0; i < t->adds; i++) {
+        const wf_added_token *a = &t->added[i];
+        const wf_vocab_token *token = &t->vocab.token[a->id];
+        if (!can_be_written(&t->vocab, a->id))
+            continue;
+        wf_writer_print(w, "%s\n    {\"id\": %d, \"content\": ", first ? "" : ",", (int)a->id);
+        put_string(w, token->text, token->bytes);
+        wf_writer_print(
+            w,
+            ", \"single_word\": %s, \"lstrip\": %s, \"rstrip\": %s, \"normalized\": %s, "
+            "\"special\": %s}",
+            truth(a->single_word), truth(a->lstrip), truth(a->rstrip), truth(a->normalized),
+            truth(a->control));
+        first = false;
+    }
+    wf_writer_print(w, "%s],\n", first ? "" : "\n  ");
+}
+
+/* ---- Steps ---- */
+
+static void put_pattern(wf_writer *w, bool regex, const char *text, size_t bytes)
+{
+    wf_writer_print(w, "\"pattern\": {\"%s\": ", regex ? "Regex" : "String");
+    put_string(w, text, bytes);
+    wf_writer_char(w, '}');
+}
+
+static void put_normal(wf_writer *w, const wf_normal_step *s)
+{
+    switch (s->kind) {
+    case WF_NORMAL_NFC: wf_writer_print(w, "{\"type\": \"NFC\"}"); break;
+    case WF_NORMAL_PREPEND:
+        wf_writer_print(w, "{\"type\": \"Prepend\", \"prepend\": ");
+        put_string(w, s->content, s->content_bytes);
+        wf_writer_char(w, '}');
+        break;
+    case WF_NORMAL_REPLACE:
+        wf_writer_print(w, "{\"type\": \"Replace\", ");
+        put_pattern(w, s->pattern != NULL, s->what, s->what_bytes);
+        wf_writer_print(w, ", \"content\": ");
+        put_string(w, s->content, s->content_bytes);
+        wf_writer_char(w, '}');
+        break;
+    case WF_NORMAL_STRIP:
+        wf_writer_print(w, "{\"type\": \"Strip\", \"strip_left\": %s, \"strip_right\": %s}",
+                        truth(s->left), truth(s->right));
+        break;
+    }
+}
+
+static void put_metaspace(wf_writer *w, const char *text, size_t bytes, wf_prepend prepend,
+                          bool split)
+{
+    static const char *const schemes[] = {"always", "first", "never"};
+    wf_writer_print(w, "{\"type\": \"Metaspace\", \"replacement\": ");
+    put_string(w, text, bytes);
+    wf_writer_print(w, ", \"prepend_scheme\": \"%s\", \"split\": %s}", schemes[prepend],
+                    truth(split));
+}
+
+static void put_words(wf_writer *w, const wf_words_step *s)
+{
+    switch (s->kind) {
+    case WF_WORDS_SPLIT:
+        wf_writer_print(w, "{\"type\": \"Split\", ");
+        put_pattern(w, s->style || s->pattern, s->text, s->bytes);
+        wf_writer_print(w, ", \"behavior\": \"%s\", \"invert\": %s}",
+                        wf_split_behavior_names[s->behavior], truth(s->invert));
+        break;
+    case WF_WORDS_DIGITS:
+        wf_writer_print(w, "{\"type\": \"Digits\", \"individual_digits\": %s}",
+                        truth(s->behavior == WF_SPLIT_ISOLATED));
+        break;
+    case WF_WORDS_PUNCTUATION:
+        wf_writer_print(w, "{\"type\": \"Punctuation\", \"behavior\": \"%s\"}",
+                        wf_split_behavior_names[s->behavior]);
+        break;
+    case WF_WORDS_METASPACE: put_metaspace(w, s->text, s->bytes, s->prepend, s->split); break;
+    case WF_WORDS_BYTES:
+        wf_writer_print(
+            w,
+            "{\"type\": \"ByteLevel\", \"add_prefix_space\": %s, \"trim_offsets\": true, "
+            "\"use_regex\": %s}",
+            truth(s->prefix), truth(s->split));
+        break;
+    }
+}
+
+static void put_decode(wf_writer *w, const wf_decode_step *s)
+{
+    switch (s->kind) {
+    case WF_DECODE_BYTES:
+        wf_writer_print(
+            w, "{\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, "
+               "\"use_regex\": true}");
+        break;
+    case WF_DECODE_FALLBACK: wf_writer_print(w, "{\"type\": \"ByteFallback\"}"); break;
+    case WF_DECODE_FUSE: wf_writer_print(w, "{\"type\": \"Fuse\"}"); break;
+    case WF_DECODE_REPLACE:
+        wf_writer_print(w, "{\"type\": \"Replace\", ");
+        put_pattern(w, false, s->what, s->what_bytes);
+        wf_writer_print(w, ", \"content\": ");
+        put_string(w, s->content, s->content_bytes);
+        wf_writer_char(w, '}');
+        break;
+    case WF_DECODE_METASPACE:
+        put_metaspace(w, s->what, s->what_bytes, s->first ? WF_PREPEND_ALWAYS : WF_PREPEND_NEVER,
+                      true);
+        break;
+    case WF_DECODE_STRIP:
+        wf_writer_print(w, "{\"type\": \"Strip\", \"content\": ");
+        put_string(w, s->what, s->what_bytes);
+        wf_writer_print(w, ", \"start\": %u, \"stop\": %u}", (unsigned)s->start, (unsigned)s->stop);
+        break;
+    }
+}
+
+/* Steps i of one part, alone or as a sequence. */
+static void put_part(wf_writer *w, const wf_tokenizer *t, int part)
+{
+    static const char *const names[] = {"normalizer", "pre_tokenizer", "decoder"};
+    static const char *const items[] = {"normalizers", "pretokenizers", "decoders"};
+    const int count = part == 0 ? t->normal_count : part == 1 ? t->word_count : t->decode_count;
+    wf_writer_print(w, "  \"%s\": ", names[part]);
+    if (count > 1)
+        wf_writer_print(w, "{\"type\": \"Sequence\", \"%s\": [", items[part]);
+    for (int i = 0; i < count; i++) {
+        wf_writer_print(w, "%s", i ? ",\n    " : "");
+        if (part == 0)
+            put_normal(w, &t->normals[i]);
+        else if (part == 1)
+            put_words(w, &t->words[i]);
+        else
+            put_decode(w, &t->decodes[i]);
+    }
+    wf_writer_print(w, "%s,\n", count > 1 ? "]}" : count == 0 ? "null" : "");
+}
+
+static void put_frame_items(wf_writer *w, const wf_tokenizer *t, const char *sequence, int type)
+{
+    for (int i = 0; i < t->before_count + 1 + t->after_count; i++) {
+        wf_writer_print(w, "%s", i ? ", " : "");
+        if (i == t->before_count) {
+            wf_writer_print(w, "{\"Sequence\": {\"id\": \"%s\", \"type_id\": %d}}", sequence, type);
+            continue;
+        }
+        int32_t id = i < t->before_count ? t->before[i] : t->after[i - t->before_count - 1];
+        wf_writer_print(w, "{\"SpecialToken\": {\"id\": ");
+        put_string(w, t->vocab.token[id].text, t->vocab.token[id].bytes);
+        wf_writer_print(w, ", \"type_id\": %d}}", type);
+    }
+}
+
+static void put_processor(wf_writer *w, const wf_tokenizer *t)
+{
+    int count = t->before_count + t->after_count;
+    if (count == 0) {
+        wf_writer_print(w, "  \"post_processor\": null,\n");
+        return;
+    }
+    wf_writer_print(w, "  \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [");
+    put_frame_items(w, t, "A", 0);
+    wf_writer_print(w, "], \"pair\": [");
+    put_frame_items(w, t, "A", 0);
+    wf_writer_print(w, ", ");
+    put_frame_items(w, t, "B", 1);
+    wf_writer_print(w, "], \"special_tokens\": {");
+    for (int i = 0; i < count; i++) {
+        int32_t id = i < t->before_count ? t->before[i] : t->after[i - t->before_count];
+        bool again = false; /* an object has each key once */
+        for (int j = 0; j < i; j++)
+            again =
+                again || id == (j < t->before_count ? t->before[j] : t->after[j - t->before_count]);
+        if (again)
+            continue;
+        wf_writer_print(w, "%s", i ? ", " : "");
+        put_string(w, t->vocab.token[id].text, t->vocab.token[id].bytes);
+        wf_writer_print(w, ": {\"id\": ");
+        put_string(w, t->vocab.token[id].text, t->vocab.token[id].bytes);
+        wf_writer_print(w, ", \"ids\": [%d], \"tokens\": [", (int)id);
+        put_string(w, t->vocab.token[id].text, t->vocab.token[id].bytes);
+        wf_writer_print(w, "]}");
+    }
+    wf_writer_print(w, "}},\n");
+}
+
+/* ---- The model ---- */
+
+static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
+{
+    const wf_bpe *b = &t->bpe;
+    wf_merge_pair *pair;
+    size_t count;
+    WF_TRY(wf_merges_list(b, t->ctx, &pair, &count));
+    wf_writer_print(w, "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": ");
+    if (b->unknown >= 0 && can_be_written(&t->vocab, b->unknown) &&
+        !t->vocab.token[b->unknown].outside)
+        put_string(w, t->vocab.token[b->unknown].text, t->vocab.token[b->unknown].bytes);
+    else
+        wf_writer_print(w, "null");
+    wf_writer_print(
+        w,
+        ", \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, "
+        "\"fuse_unk\": %s, \"byte_fallback\": %s, \"ignore_merges\": %s,\n    \"vocab\": {",
+        truth(b->fuse_unknown || b->score), truth(b->fallback), truth(b->whole_words));
+    bool first = true;
+    for (int32_t id = 0; id < t->vocab.count; id++) {
+        if (!can_be_written(&t->vocab, id) || t->vocab.token[id].outside)
+            continue;
+        wf_writer_print(w, "%s\n      ", first ? "" : ",");
+        put_string(w, t->vocab.token[id].text, t->vocab.token[id].bytes);
+        wf_writer_print(w, ": %d", (int)id);
+        first = false;
+    }
+    wf_writer_print(w, "\n    },\n    \"merges\": [");
+    for (size_t i = 0; i < count; i++) {
+        const wf_vocab_token *left = &t->vocab.token[pair[i].left],
+                             *right = &t->vocab.token[pair[i].right];
+        wf_writer_print(w, "%s\n      [", i ? "," : "");
+        put_string(w, left->text, left->bytes);
+        wf_writer_print(w, ", ");
+        put_string(w, right->text, right->bytes);
+        wf_writer_char(w, ']');
+    }
+    wf_writer_print(w, "\n    ]\n  }\n");
+    wf_mem_free(t->ctx, pair);
+    return WF_OK;
+}
+
+wf_status wf_tokenizer_to_json(const wf_tokenizer *t, char **json, size_t *bytes)
+{
+    wf_writer w = {.ctx = t->ctx};
+    wf_writer_print(&w,
+                    "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
+    put_added(&w, t);
+    put_part(&w, t, 0);
+    put_part(&w, t, 1);
+    put_processor(&w, t);
+    put_part(&w, t, 2);
+    wf_status status = put_model(&w, t);
+    wf_writer_print(&w, "}\n");
+    wf_status taken = wf_writer_take(&w, json, bytes);
+    if (status != WF_OK && taken == WF_OK) {
+        wf_mem_free(t->ctx, *json);
+        *json = NULL;
+    }
+    return status != WF_OK ? status : taken;
+}
+
+/* ---- The configuration ---- */
+
+static bool frames(const int32_t *ids, int count, int32_t id)
+{
+    for (int i = 0; i < count; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+wf_status wf_tokenizer_to_config(const wf_tokenizer *t, const char *chat_template, char **json,
+                                 size_t *bytes)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+    wf_writer w = {.ctx = t->ctx};
+    wf_writer_print(&w, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
+    for (int i = 0; i < 4; i++) {
+        int32_t id = t->special[i];
+        if (id < 0 || !can_be_written(&t->vocab, id))
+            continue;
+        wf_writer_print(&w, "  \"%s\": ", names[i]);
+        put_string(&w, t->vocab.token[id].text, t->vocab.token[id].bytes);
+        wf_writer_print(&w, ",\n");
+    }
+    if (chat_template) {
+        wf_writer_print(&w, "  \"chat_template\": ");
+        put_string(&w, chat_template, strlen(chat_template));
+        wf_writer_print(&w, ",\n");
+    }
+    wf_writer_print(&w,
+                    "  \"add_bos_token\": %s,\n  \"add_eos_token\": %s,\n"
+                    "  \"clean_up_tokenization_spaces\": false\n}\n",
+                    truth(frames(t->before, t->before_count, t->special[WF_SPECIAL_BOS])),
+                    truth(frames(t->after, t->after_count, t->special[WF_SPECIAL_EOS])));
+    return wf_writer_take(&w, json, bytes);
+}

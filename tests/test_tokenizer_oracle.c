@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* test_tokenizer_oracle.c - random texts against the Python package tokenizers, where there is one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define TEXTS 200
+#else
+#define TEXTS 2000
+#endif
+
+static void test_oracle(void **state)
+{
+    (void)state;
+    const char *python = getenv("WEFT_TEST_PYTHON"), *tool = getenv("WEFT_TEST_TOKENIZE");
+    if (!tool) {
+        print_message("skipped: WEFT_TEST_TOKENIZE names no program\n");
+        return;
+    }
+    char command[2000];
+    FILE *there = python ? fopen(python, "rb") : NULL;
+    if (there)
+        fclose(there);
+    snprintf(command, sizeof command, "'%s' tests/oracle/tokenizers.py '%s' %d %s",
+             there ? python : "python3", tool, TEXTS,
+             getenv("WEFT_SEED") ? getenv("WEFT_SEED") : "");
+    int status = system(command);
+    if (WIFEXITED(status) && (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127)) {
+        print_message("skipped: there is no Python with the package tokenizers\n");
+        return;
+    }
+    assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_oracle)};
+    return cmocka_run_group_tests_name("tokenizer_oracle", tests, NULL, NULL);
+}
