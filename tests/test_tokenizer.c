@@ -7,13 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/writer.h"
 #include "support.h"
 #include "text/token.h"
+#include "text/utf8.h"
 
 #define DATA "../shared/data/"
 
@@ -86,10 +90,482 @@ static void test_vectors(void **state)
     }
 }
 
+/* ---- Small tokenizers of our own ---- */
+
+#define GPT2 "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": true}"
+
+/* Byte-level: the letters of all bytes, then `merges` ("a b" with spaces between parts), then two added. */
+static char *small_json(wf_ctx *ctx, const char *normalizer, const char *words,
+                        const char *const *merges, size_t *bytes)
+{
+    wf_writer w = {.ctx = ctx};
+    int id = 0;
+    wf_writer_print(
+        &w,
+        "{\"normalizer\": %s, \"pre_tokenizer\": %s, \"decoder\": {\"type\": \"ByteLevel\"}, "
+        "\"model\": {\"type\": \"BPE\", \"vocab\": {",
+        normalizer, words);
+    for (int b = 0; b < 256; b++) {
+        bool plain = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b != 0xAD);
+        int c = plain ? b : b <= 0x20 ? 0x100 + b : b <= 0xA0 ? 0x121 + b - 0x7F : 0x143;
+        wf_writer_print(&w, "%s\"\\u%04x\": %d", b ? ", " : "", (unsigned)c, id++);
+    }
+    for (int i = 0; merges[i]; i++) {
+        const char *space = strchr(merges[i], ' ');
+        wf_writer_print(&w, ", \"%.*s%s\": %d", (int)(space - merges[i]), merges[i], space + 1,
+                        id++);
+    }
+    wf_writer_print(&w, "}, \"merges\": [");
+    for (int i = 0; merges[i]; i++)
+        wf_writer_print(&w, "%s\"%s\"", i ? ", " : "", merges[i]);
+    wf_writer_print(
+        &w,
+        "]}, \"added_tokens\": [{\"id\": %d, \"content\": \"<|end|>\", \"special\": true}, "
+        "{\"id\": %d, \"content\": \"[x]\", \"special\": false, \"normalized\": false}], "
+        "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": "
+        "[{\"SpecialToken\": {\"id\": \"<|end|>\"}}, {\"Sequence\": {\"id\": \"A\"}}], "
+        "\"special_tokens\": {\"<|end|>\": {\"ids\": [%d]}}}}",
+        id, id + 1, id);
+    char *json;
+    wt_ok(ctx, wf_writer_take(&w, &json, bytes));
+    return json;
+}
+
+static const char *const few_merges[] = {"a a",  "aa aa",           "aaaa aaaa", "l o",
+                                         "lo w", "\\u0120 \\u0120", "! !",       NULL};
+
+static wf_tokenizer *small(wf_ctx *ctx, const char *normalizer, const char *words)
+{
+    size_t bytes;
+    wf_tokenizer *t;
+    char *json = small_json(ctx, normalizer, words, few_merges, &bytes);
+    wt_ok(ctx, wf_tokenizer_from_json(ctx, "small", json, bytes, NULL, 0, &t));
+    wf_mem_free(ctx, json);
+    return t;
+}
+
+static void expect_ids(wf_ctx *ctx, const wf_tokenizer *t, const char *text, const uint8_t *plain,
+                       uint32_t flags, const int32_t *want, size_t n)
+{
+    int32_t *ids;
+    size_t count;
+    wt_ok(ctx, wf_tokenizer_encode_marked(t, ctx, text, plain, strlen(text), flags, &ids, &count));
+    assert_int_equal(count, n);
+    assert_memory_equal(ids, want, n * sizeof *want);
+    wf_ids_free(ctx, ids);
+}
+#define IDS(...) \
+    (const int32_t[]){__VA_ARGS__}, sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)
+
+enum { END = 256 + 7, X };
+
+static void test_control(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_tokenizer *t = small(ctx, "null", GPT2);
+    assert_int_equal(wf_tokenizer_count(t), 265);
+    assert_int_equal(wf_tokenizer_find(t, "<|end|>", 7), END);
+    assert_int_equal(wf_tokenizer_kind(t, END), WF_TOKEN_CONTROL);
+    assert_int_equal(wf_tokenizer_kind(t, X), WF_TOKEN_USER);
+    assert_int_equal(wf_tokenizer_kind(t, -1), WF_TOKEN_UNUSED);
+    assert_null(wf_tokenizer_token(t, 265, NULL));
+    assert_true(wf_tokenizer_ends(t, END) && !wf_tokenizer_ends(t, X));
+
+    expect_ids(ctx, t, "<|end|>", NULL, WF_TEXT_CONTROL, IDS(END));
+    expect_ids(ctx, t, "a", NULL, WF_TEXT_SPECIAL, IDS(END, 'a'));
+    expect_ids(ctx, t, "<|end|>", NULL, 0, IDS('<', '|', 'e', 'n', 'd', '|', '>'));
+    expect_ids(ctx, t, "[x]low", NULL, 0, IDS(X, 260));
+
+    /* Of what a user wrote not even one byte may be part of a control token. */
+    uint8_t plain[14] = {0};
+    const char *twice = "<|end|><|end|>";
+    expect_ids(ctx, t, twice, plain, WF_TEXT_CONTROL, IDS(END, END));
+    for (size_t i = 0; i < 7; i++) {
+        memset(plain, 0, sizeof plain);
+        plain[i] = 1;
+        expect_ids(ctx, t, twice, plain, WF_TEXT_CONTROL,
+                   IDS('<', '|', 'e', 'n', 'd', '|', '>', END));
+    }
+    memset(plain, 1, sizeof plain);
+    expect_ids(ctx, t, "[x]", plain, WF_TEXT_CONTROL, IDS(X));
+    wf_tokenizer_free(t);
+
+    /* Not even when the vocabulary could be merged to one. */
+    wf_file_stamp stamp;
+    if (wf_file_look(DATA "tokenizers/llama-spm.gguf", &stamp)) {
+        t = open_gguf(ctx, DATA "tokenizers/llama-spm.gguf");
+        int32_t *ids;
+        size_t count;
+        wt_ok(ctx, wf_tokenizer_encode(t, ctx, "<s></s><unk><0x0A>", 18, 0, &ids, &count));
+        for (size_t i = 0; i < count; i++)
+            assert_int_equal(wf_tokenizer_kind(t, ids[i]), WF_TOKEN_NORMAL);
+        wf_ids_free(ctx, ids);
+        wf_tokenizer_free(t);
+    }
+}
+
+static void test_invalid_utf8(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_tokenizer *t = small(ctx, "{\"type\": \"NFC\"}", GPT2);
+    /* U+FFFD for each maximal part; marks follow. */
+    const uint8_t plain[] = {0, 1, 0, 0, 0};
+    expect_ids(ctx, t, "\xE2\x82z\xFF", plain, 0, IDS(0xEF, 0xBF, 0xBD, 'z', 0xEF, 0xBF, 0xBD));
+    expect_ids(ctx, t, "\xC0\x80", NULL, 0, IDS(0xEF, 0xBF, 0xBD, 0xEF, 0xBF, 0xBD));
+    char *text;
+    size_t bytes;
+    wt_ok(ctx, wf_tokenizer_decode(t, ctx,
+                                   (const int32_t[]){0xE2, 0x82, 'z', 0xFF, -5, 9999, 0xC3, 0xA9},
+                                   8, 0, &text, &bytes));
+    assert_string_equal(text, "\xEF\xBF\xBDz\xEF\xBF\xBD\xC3\xA9");
+    wf_text_free(ctx, text);
+    wf_tokenizer_free(t);
+}
+
+/* ---- Round trips and streams ---- */
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *seed >> 33;
+}
+
+/* Random characters, most of them of the kinds that splitters tell apart. */
+static size_t random_text(uint64_t *seed, char *out, size_t room)
+{
+    static const uint32_t bases[] = {0x20, 0x20,  0x61,   0x30,    0x0A,   0x21,
+                                     0xC0, 0x300, 0x4E00, 0x1F600, 0x2581, 0x10000};
+    size_t n = 0, wanted = next_random(seed) % (room - 4);
+    while (n < wanted) {
+        uint32_t c = bases[next_random(seed) % 12] + (uint32_t)(next_random(seed) % 20);
+        size_t length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+        for (size_t i = length; i-- > 1; c >>= 6)
+            out[n + i] = (char)(0x80 | (c & 0x3F));
+        out[n] = (char)(length == 1 ? c : (0xF00u >> length & 0xFF) | c);
+        n += length;
+    }
+    return n;
+}
+
+static bool is_utf8(const char *s, size_t n)
+{
+    size_t length;
+    for (size_t i = 0; i < n; i += length)
+        if (wf_utf8_look(s + i, n - i, &length) != WF_UTF8_WHOLE)
+            return false;
+    return true;
+}
+
+/* Decoding is what was encoded, and in pieces the same as at once. */
+static void check_round_trip(wf_ctx *ctx, const wf_tokenizer *t, const char *text, size_t n)
+{
+    int32_t *ids;
+    size_t count, bytes, at = 0;
+    char *back;
+    wf_decoder *d;
+    wt_ok(ctx, wf_tokenizer_encode(t, ctx, text, n, 0, &ids, &count));
+    wt_ok(ctx, wf_tokenizer_decode(t, ctx, ids, count, 0, &back, &bytes));
+    assert_int_equal(bytes, n);
+    assert_memory_equal(back, text, n);
+    wf_text_free(ctx, back);
+
+    for (size_t i = 0; i < count; i += 2) /* broken characters */
+        ids[i] = (int32_t)((uint32_t)ids[i] * 7919u % (uint32_t)wf_tokenizer_count(t));
+    wt_ok(ctx, wf_tokenizer_decode(t, ctx, ids, count, WF_TEXT_CONTROL, &back, &bytes));
+    assert_true(is_utf8(back, bytes));
+    wt_ok(ctx, wf_decoder_new(t, ctx, WF_TEXT_CONTROL, &d));
+    for (int round = 0; round < 2; round++, at = 0) {
+        for (size_t i = 0; i <= count; i++) {
+            const char *piece;
+            size_t length;
+            wt_ok(ctx, i < count ? wf_decoder_next(d, ids[i], &piece, &length)
+                                 : wf_decoder_end(d, &piece, &length));
+            assert_true(is_utf8(piece, length) && at + length <= bytes);
+            assert_memory_equal(piece, back + at, length);
+            at += length;
+        }
+        assert_int_equal(at, bytes);
+    }
+    wf_decoder_free(d);
+    wf_text_free(ctx, back);
+    wf_ids_free(ctx, ids);
+}
+
+static void test_round_trips(void **state)
+{
+    wf_ctx *ctx = *state;
+    uint64_t seed = wt_seed();
+    static const char *const paths[] = {NULL, DATA "tokenizers/gpt-2.gguf",
+                                        DATA "tokenizers/llama-spm.gguf",
+                                        DATA "tokenizers/deepseek-coder.gguf"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        wf_file_stamp stamp;
+        if (paths[i] && !wf_file_look(paths[i], &stamp))
+            continue;
+        wf_tokenizer *t = paths[i] ? open_gguf(ctx, paths[i]) : small(ctx, "null", GPT2);
+        for (int round = 0; round < 300; round++) {
+            char text[200];
+            size_t n = random_text(&seed, text, sizeof text);
+            if (i == 2) /* U+2581 is a space there */
+                for (char *c; (c = memchr(text, 0xE2, n));)
+                    *c = (char)0xE1;
+            check_round_trip(ctx, t, text, n);
+        }
+        wf_tokenizer_free(t);
+    }
+}
+
+/* ---- Written and read again ---- */
+
+static void expect_same(wf_ctx *ctx, const wf_tokenizer *a, const wf_tokenizer *b, uint64_t seed)
+{
+    assert_int_equal(wf_tokenizer_count(a), wf_tokenizer_count(b));
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(wf_tokenizer_special(a, (wf_special)i),
+                         wf_tokenizer_special(b, (wf_special)i));
+    for (int32_t i = 0; i < wf_tokenizer_count(a); i++)
+        assert_int_equal(wf_tokenizer_kind(a, i), wf_tokenizer_kind(b, i));
+    for (int round = 0; round < 200; round++) {
+        char text[300];
+        int32_t *ids, *other;
+        size_t n = random_text(&seed, text, sizeof text), count, other_count;
+        wt_ok(ctx, wf_tokenizer_encode(a, ctx, text, n, 3, &ids, &count));
+        wt_ok(ctx, wf_tokenizer_encode(b, ctx, text, n, 3, &other, &other_count));
+        assert_int_equal(count, other_count);
+        assert_memory_equal(ids, other, count * sizeof *ids);
+        wf_ids_free(ctx, ids);
+        wf_ids_free(ctx, other);
+    }
+}
+
+static void check_written(wf_ctx *ctx, const wf_tokenizer *t, uint64_t seed)
+{
+    char *json, *config, path[] = "/tmp/weft-test-tokenizer-XXXXXX";
+    size_t bytes, config_bytes;
+    wf_tokenizer *again;
+    wf_gguf_writer *w;
+    wt_ok(ctx, wf_tokenizer_to_json(t, &json, &bytes));
+    wt_ok(ctx, wf_tokenizer_to_config(t, "{{ 'a \"template\"\n' }}", &config, &config_bytes));
+    wt_ok(ctx, wf_tokenizer_from_json(ctx, "written", json, bytes, config, config_bytes, &again));
+    expect_same(ctx, t, again, seed);
+    wf_mem_free(ctx, json);
+    wf_mem_free(ctx, config);
+    wf_tokenizer_free(again);
+
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    wt_ok(ctx, wf_gguf_write_new(ctx, path, NULL, &w));
+    wt_ok(ctx, wf_tokenizer_to_gguf(t, w));
+    wt_ok(ctx, wf_gguf_write_begin(w));
+    wt_ok(ctx, wf_gguf_write_end(w));
+    wf_gguf_write_free(w);
+    again = open_gguf(ctx, path);
+    expect_same(ctx, t, again, seed);
+    wf_tokenizer_free(again);
+    assert_int_equal(remove(path), 0);
+}
+
+static void test_written(void **state)
+{
+    wf_ctx *ctx = *state;
+    uint64_t seed = wt_seed();
+    static const char *const paths[] = {DATA "tokenizers/gpt-2.gguf",
+                                        DATA "tokenizers/llama-spm.gguf",
+                                        DATA "tokenizers/starcoder.gguf"};
+    wf_tokenizer *t = small(ctx, "null", GPT2);
+    check_written(ctx, t, seed);
+    wf_tokenizer_free(t);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        wf_file_stamp stamp;
+        if (!wf_file_look(paths[i], &stamp))
+            continue;
+        t = open_gguf(ctx, paths[i]);
+        check_written(ctx, t, seed);
+        wf_tokenizer_free(t);
+    }
+}
+
+/* ---- Long texts ---- */
+
+#if defined(__SANITIZE_ADDRESS__)
+#define LONG ((size_t)1 << 20)
+#else
+#define LONG ((size_t)64 << 20)
+#endif
+
+static void check_long(wf_ctx *ctx, const wf_tokenizer *t, const char *unit, size_t bytes)
+{
+    char *text = malloc(bytes);
+    size_t n = strlen(unit), count;
+    int32_t *ids;
+    assert_non_null(text);
+    for (size_t i = 0; i < bytes; i++)
+        text[i] = unit[i % n];
+    uint64_t start = wf_clock_ns();
+    wt_ok(ctx, wf_tokenizer_encode(t, ctx, text, bytes - bytes % n, 0, &ids, &count));
+    double seconds = (double)(wf_clock_ns() - start) * 1e-9;
+    print_message("%zu bytes of '%s': %.1f s\n", bytes, unit, seconds);
+    assert_true(count > 0 && seconds < 240);
+    wf_ids_free(ctx, ids);
+    free(text);
+}
+
+static void test_long(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_tokenizer *t = small(ctx, "{\"type\": \"NFC\"}", GPT2);
+    check_long(ctx, t, "a", LONG);
+    check_long(ctx, t, " ", LONG);
+    check_long(ctx, t, "!", LONG / 4);
+    check_long(ctx, t, "\xCC\xA3\xCC\x81", LONG / 4); /* two marks, in the wrong order */
+    check_long(ctx, t, " \n", LONG / 4);
+    wf_tokenizer_free(t);
+}
+
+/* ---- Hostile files ---- */
+
+static void refuse(wf_ctx *ctx, const char *json, wf_status status, const char *part)
+{
+    wf_tokenizer *t;
+    wt_fails(ctx, wf_tokenizer_from_json(ctx, "bad.json", json, strlen(json), NULL, 0, &t), status,
+             part);
+    assert_null(t);
+}
+
+#define MODEL(text) "{\"model\": {\"type\": \"BPE\", " text "}}"
+
+static void test_hostile(void **state)
+{
+    wf_ctx *ctx = *state;
+    refuse(ctx, "", WF_ERR_FORMAT, "bad.json");
+    refuse(ctx, "[]", WF_ERR_FORMAT, "no model");
+    refuse(ctx, "{\"model\": {\"type\": \"Unigram\"}}", WF_ERR_UNSUPPORTED, "'Unigram'");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": 0}"), WF_ERR_FORMAT, "merges");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": -1}, \"merges\": []"), WF_ERR_FORMAT, "id of token 'a'");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": 0.5}, \"merges\": []"), WF_ERR_FORMAT, "id of token 'a'");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": 4294967296}, \"merges\": []"), WF_ERR_FORMAT,
+           "id of token 'a'");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": 1000000}, \"merges\": []"), WF_ERR_FORMAT,
+           "id of token 'a'");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []"), WF_ERR_FORMAT,
+           "'b' and id 0");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": [\"a b\"]"), WF_ERR_FORMAT,
+           "merge 0");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": 0, \"ab\": 1}, \"merges\": [\"a b\"]"), WF_ERR_FORMAT,
+           "merge 0");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": 0}, \"merges\": [\"a \"]"), WF_ERR_FORMAT, "merge 0");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": 0}, \"merges\": [[\"a\"]]"), WF_ERR_FORMAT, "merge 0");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": 0}, \"merges\": [], \"unk_token\": \"b\""), WF_ERR_FORMAT,
+           "unk_token");
+    refuse(ctx, MODEL("\"vocab\": {\"a\": 0}, \"merges\": [], \"dropout\": 0.1"),
+           WF_ERR_UNSUPPORTED, "dropout");
+    refuse(
+        ctx,
+        "{\"normalizer\": {\"type\": \"NFKC\"}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+        WF_ERR_UNSUPPORTED, "'NFKC'");
+    refuse(
+        ctx,
+        "{\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(\"}, \"behavior\": "
+        "\"Isolated\"}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+        WF_ERR_UNSUPPORTED, "pattern '('");
+    refuse(
+        ctx,
+        "{\"added_tokens\": [{\"id\": 0, \"content\": \"b\"}], \"model\": {\"vocab\": {\"a\": 0}, "
+        "\"merges\": []}}",
+        WF_ERR_FORMAT, "'b' and id 0");
+
+    /* Ids with holes, and tokens that look like bytes and are none, are fine. */
+    wf_tokenizer *t;
+    const char *json =
+        "{\"model\": {\"byte_fallback\": true, \"vocab\": {\"a\": 7, \"<0x-1>\": 2, \"<0xG0>\": 3}, "
+        "\"merges\": []}, \"decoder\": {\"type\": \"ByteFallback\"}}";
+    wt_ok(ctx, wf_tokenizer_from_json(ctx, "odd.json", json, strlen(json), NULL, 0, &t));
+    assert_int_equal(wf_tokenizer_count(t), 8);
+    assert_null(wf_tokenizer_token(t, 0, NULL));
+    expect_ids(ctx, t, "ba", NULL, 0, IDS(7));
+    char *text;
+    size_t bytes;
+    wt_ok(ctx, wf_tokenizer_decode(t, ctx, (const int32_t[]){0, 2, 3, 7}, 4, 0, &text, &bytes));
+    assert_string_equal(text, "<0x-1><0xG0>a");
+    wf_text_free(ctx, text);
+    wf_tokenizer_free(t);
+}
+
+/* A pattern that would try forever gives up. */
+static void test_pattern_limit(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_tokenizer *t = small(
+        ctx, "null",
+        "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
+        "{\"Regex\": \"(a+)+$\"}, \"behavior\": \"Isolated\", \"invert\": false}, " GPT2 "]}");
+    int32_t *ids;
+    size_t count;
+    expect_ids(ctx, t, "baa", NULL, 0, IDS('b', 256));
+    char text[101];
+    memset(text, 'a', 100);
+    text[100] = 'b';
+    wf_status status = wf_tokenizer_encode(t, ctx, text, 101, 0, &ids, &count);
+    if (status == WF_OK) /* found to be hopeless at once */
+        wf_ids_free(ctx, ids);
+    else
+        wt_fails(ctx, status, WF_ERR_UNSUPPORTED, "takes too long");
+    wf_tokenizer_free(t);
+}
+
+/* ---- Allocations that fail ---- */
+
+static wf_status use_all(wf_ctx *ctx, const char *json, size_t bytes)
+{
+    wf_tokenizer *t = NULL;
+    int32_t *ids = NULL;
+    char *text = NULL, *again = NULL;
+    size_t count = 0, n;
+    const char *long_text = "low \xCC\x81 <|end|> [x] aaaaaaa  \xFF 12";
+    wf_status status = wf_tokenizer_from_json(ctx, "small", json, bytes, NULL, 0, &t);
+    if (status == WF_OK)
+        status = wf_tokenizer_encode(t, ctx, long_text, strlen(long_text), 3, &ids, &count);
+    if (status == WF_OK)
+        status = wf_tokenizer_decode(t, ctx, ids, count, 2, &text, &n);
+    if (status == WF_OK)
+        status = wf_tokenizer_to_json(t, &again, &n);
+    wf_mem_free(ctx, again);
+    wf_text_free(ctx, text);
+    wf_ids_free(ctx, ids);
+    wf_tokenizer_free(t);
+    return status;
+}
+
+static void test_faults(void **state)
+{
+    wf_ctx *ctx = *state;
+    size_t bytes;
+    char *json = small_json(
+        ctx, "{\"type\": \"NFC\"}",
+        "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
+        "{\"Regex\": \"[0-9]\"}, \"behavior\": \"Isolated\", \"invert\": false}, " GPT2 "]}",
+        few_merges, &bytes);
+    uint64_t blocks = wt_live_blocks(ctx), nth = 1;
+    for (wf_status status = WF_ERR_MEMORY; status != WF_OK; nth++) {
+        wf_ctx_fail_allocation(ctx, nth);
+        status = use_all(ctx, json, bytes);
+        wf_ctx_fail_allocation(ctx, 0);
+        if (status != WF_OK)
+            assert_int_equal(status, WF_ERR_MEMORY);
+        assert_int_equal(wt_live_blocks(ctx), blocks);
+    }
+    print_message("%d allocations\n", (int)nth);
+    assert_true(nth > 10);
+    wf_mem_free(ctx, json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_vectors),
+        wt_test(test_vectors),     wt_test(test_control),       wt_test(test_invalid_utf8),
+        wt_test(test_round_trips), wt_test(test_written),       wt_test(test_long),
+        wt_test(test_hostile),     wt_test(test_pattern_limit), wt_test(test_faults),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
 }

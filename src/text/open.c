@@ -36,7 +36,7 @@ wf_status wf_tokenizer_from_folder(wf_ctx *ctx, const char *folder, wf_tokenizer
     if (path && wf_path_look(path) != WF_PATH_FILE)
         status = wf_fail(
             ctx, WF_ERR_IO,
-            "'%s' has no tokenizer.json; transformers writes one when a fast tokenizer is saved",
+            "cannot read '%s': it has no tokenizer.json; transformers writes one when a fast tokenizer is saved",
             folder);
     if (status == WF_OK)
         status = from_file(ctx, &arena, path, folder, out);

@@ -38,17 +38,19 @@ static wf_status read_tokens(reader *r, bool scored)
     WF_TRY(wf_gguf_get_ints(f, KEY "token_type", &kinds, &kind_count));
     WF_TRY(wf_gguf_get_floats(f, KEY "scores", &scores, &score_count));
     if (!text || count == 0)
-        return wf_fail(r->ctx, WF_ERR_FORMAT, "'%s' has no " KEY "tokens", r->path);
+        return wf_fail(r->ctx, WF_ERR_FORMAT, "cannot read '%s': it has no " KEY "tokens", r->path);
     if (count > WF_VOCAB_MOST)
-        return wf_fail(r->ctx, WF_ERR_FORMAT, "'%s' has %zu tokens, more than %d", r->path, count,
-                       WF_VOCAB_MOST);
+        return wf_fail(r->ctx, WF_ERR_FORMAT, "cannot read '%s': it has %zu tokens, more than %d",
+                       r->path, count, WF_VOCAB_MOST);
     if ((kinds && kind_count != count) || (scores && score_count != count))
-        return wf_fail(r->ctx, WF_ERR_FORMAT, "'%s' has %zu tokens, but " KEY "%s has %zu entries",
+        return wf_fail(r->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': it has %zu tokens, but " KEY "%s has %zu entries",
                        r->path, count, kinds && kind_count != count ? "token_type" : "scores",
                        kinds && kind_count != count ? kind_count : score_count);
     if (scored && !scores)
         return wf_fail(r->ctx, WF_ERR_FORMAT,
-                       "'%s' has no " KEY "scores, which its tokenizer needs", r->path);
+                       "cannot read '%s': it has no " KEY "scores, which its tokenizer needs",
+                       r->path);
     WF_TRY(wf_vocab_init(&t->vocab, &t->arena, (int32_t)count));
     for (size_t i = 0; i < count; i++) {
         int64_t kind = kinds ? kinds[i] : WF_TOKEN_NORMAL;
@@ -77,10 +79,10 @@ static wf_status read_merges(reader *r)
     size_t count;
     WF_TRY(wf_gguf_get_texts(r->f, KEY "merges", &text, &count));
     if (!text)
-        return wf_fail(r->ctx, WF_ERR_FORMAT, "'%s' has no " KEY "merges", r->path);
+        return wf_fail(r->ctx, WF_ERR_FORMAT, "cannot read '%s': it has no " KEY "merges", r->path);
     if (count > WF_VOCAB_MOST)
-        return wf_fail(r->ctx, WF_ERR_FORMAT, "'%s' has %zu merges, more than %d", r->path, count,
-                       WF_VOCAB_MOST);
+        return wf_fail(r->ctx, WF_ERR_FORMAT, "cannot read '%s': it has %zu merges, more than %d",
+                       r->path, count, WF_VOCAB_MOST);
     WF_TRY(wf_merges_init(&t->bpe.merges, &t->arena, count));
     char *whole = wf_arena_alloc(&t->arena, t->vocab.longest);
     if (!whole)
@@ -145,7 +147,7 @@ static wf_status unknown_pre(reader *r, wf_gguf_text name)
         wf_text_append(known, sizeof known, &len, "%s%.*s", p == wf_pres ? "" : ", ",
                        (int)strcspn(p->names, ","), p->names);
     return wf_fail(r->ctx, WF_ERR_UNSUPPORTED,
-                   "'%s' splits text in a way Weft does not know (" KEY
+                   "cannot read '%s': it splits text in a way Weft does not know (" KEY
                    "pre is '%.*s'); it knows %s",
                    r->path, name.len < 50 ? (int)name.len : 50, name.bytes, known);
 }
@@ -188,14 +190,16 @@ static wf_status read_model(reader *r, bool *bos)
     wf_gguf_text name;
     WF_TRY(wf_gguf_get_text(r->f, KEY "model", &name));
     if (!name.bytes)
-        return wf_fail(r->ctx, WF_ERR_FORMAT, "'%s' has no tokenizer (no " KEY "model)", r->path);
+        return wf_fail(r->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': it has no tokenizer (no " KEY "model)", r->path);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         if (strlen(models[i].name) == name.len && memcmp(models[i].name, name.bytes, name.len) == 0)
             return models[i].read(r, bos);
-    return wf_fail(r->ctx, WF_ERR_UNSUPPORTED,
-                   "'%s' has a tokenizer of kind '%.*s', which Weft does not know; it knows gpt2 "
-                   "(byte-level BPE) and llama (SentencePiece BPE)",
-                   r->path, name.len < 50 ? (int)name.len : 50, name.bytes);
+    return wf_fail(
+        r->ctx, WF_ERR_UNSUPPORTED,
+        "cannot read '%s': it has a tokenizer of kind '%.*s', which Weft does not know; it knows gpt2 "
+        "(byte-level BPE) and llama (SentencePiece BPE)",
+        r->path, name.len < 50 ? (int)name.len : 50, name.bytes);
 }
 
 /* ---- Special tokens ---- */

@@ -219,7 +219,7 @@ static wf_status read_model(wf_json_reader *r, const wf_json_node *root)
         wf_json_get_string(model, "type", wf_json_get(model, "merges") ? "BPE" : "none");
     if (strcmp(type, "BPE") != 0)
         return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
-                       "'%s' has a model of type '%.50s', which Weft does not know; it knows BPE",
+                       "cannot read '%s': its model is of type '%.50s', and Weft knows BPE only",
                        r->what, type);
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         if (!is_nothing(wf_json_get(model, unknown[i])))

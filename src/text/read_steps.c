@@ -20,9 +20,10 @@ static wf_status unknown_type(const wf_json_reader *r, const char *part, const c
     size_t len = 0;
     for (size_t i = 0; i < count; i++)
         wf_text_append(known, sizeof known, &len, "%s, ", rows[i].type);
-    return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
-                   "'%s' has a %s of type '%.50s', which Weft does not know; it knows %sSequence",
-                   r->what, part, type, known);
+    return wf_fail(
+        r->t->ctx, WF_ERR_UNSUPPORTED,
+        "cannot read '%s': it has a %s of type '%.50s', which Weft does not know; it knows %sSequence",
+        r->what, part, type, known);
 }
 
 /* One part, or the parts of a sequence, whose array is called `items`. */
@@ -232,9 +233,10 @@ static wf_status add_decode(wf_json_reader *r, const wf_json_node *node, wf_deco
     for (int i = 0; i < r->t->decode_count; i++)
         fused = fused || r->t->decodes[i].kind == WF_DECODE_FUSE;
     if (fused && step.kind != WF_DECODE_FUSE && (step.kind != WF_DECODE_STRIP || step.stop > 0))
-        return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
-                       "'%s' has a decoder of type '%.50s' behind Fuse, which Weft does not know",
-                       r->what, wf_json_get_string(node, "type", ""));
+        return wf_fail(
+            r->t->ctx, WF_ERR_UNSUPPORTED,
+            "cannot read '%s': it has a decoder of type '%.50s' behind Fuse, which Weft does not know",
+            r->what, wf_json_get_string(node, "type", ""));
     return wf_tokenizer_add_decode(r->t, step);
 }
 
@@ -260,9 +262,10 @@ static wf_status read_decode_replace(wf_json_reader *r, const wf_json_node *node
     WF_TRY(get_pattern(r, node, &what, &regex));
     WF_TRY(get_string(r, node, "content", &content));
     if (regex)
-        return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
-                       "'%s' has a decoder that replaces a pattern, which Weft does not know",
-                       r->what);
+        return wf_fail(
+            r->t->ctx, WF_ERR_UNSUPPORTED,
+            "cannot read '%s': it has a decoder that replaces a pattern, which Weft does not know",
+            r->what);
     return add_decode(r, node,
                       (wf_decode_step){.kind = WF_DECODE_REPLACE,
                                        .what = what.text,
