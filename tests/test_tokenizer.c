@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_tokenizer.c - tokenizers against recorded ids, against themselves, and against what is hostile. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +17,7 @@
 #include "base/mem.h"
 #include "base/writer.h"
 #include "support.h"
+#include "text/pre.h"
 #include "text/token.h"
 #include "text/utf8.h"
 
@@ -492,6 +494,88 @@ static void test_hostile(void **state)
     wf_tokenizer_free(t);
 }
 
+/* A GGUF file of three tokens, in which one thing may be wrong. */
+static void refuse_gguf(wf_ctx *ctx, const char *model, const char *pre, size_t kinds, float score,
+                        const char *merge, wf_status wanted, const char *part)
+{
+    char path[] = "/tmp/weft-test-tokenizer-XXXXXX";
+    static const wf_gguf_text tokens[] = {{"a", 1}, {"b", 1}, {"ab", 2}};
+    static const int32_t kind[] = {1, 1, 1, 1};
+    const float scores[] = {0, 0, score};
+    wf_gguf_text merges[] = {{merge, strlen(merge)}};
+    wf_gguf_writer *w;
+    wf_gguf *f;
+    wf_tokenizer *t;
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    wt_ok(ctx, wf_gguf_write_new(ctx, path, NULL, &w));
+    wt_ok(ctx, wf_gguf_write_text(w, "tokenizer.ggml.model", model, strlen(model)));
+    wt_ok(ctx, wf_gguf_write_text(w, "tokenizer.ggml.pre", pre, strlen(pre)));
+    wt_ok(ctx, wf_gguf_write_texts(w, "tokenizer.ggml.tokens", tokens, 3));
+    wt_ok(ctx, wf_gguf_write_array(w, "tokenizer.ggml.token_type", WF_GGUF_I32, kind, kinds));
+    wt_ok(ctx, wf_gguf_write_array(w, "tokenizer.ggml.scores", WF_GGUF_F32, scores, 3));
+    wt_ok(ctx, wf_gguf_write_texts(w, "tokenizer.ggml.merges", merges, 1));
+    wt_ok(ctx, wf_gguf_write_int(w, "tokenizer.ggml.eos_token_id", WF_GGUF_U32, 4000000000));
+    wt_ok(ctx, wf_gguf_write_begin(w));
+    wt_ok(ctx, wf_gguf_write_end(w));
+    wf_gguf_write_free(w);
+    uint64_t nth = 1;
+    wf_status status;
+    do { /* and every allocation fails once */
+        wf_ctx_fail_allocation(ctx, nth++);
+        status = wf_gguf_open(ctx, path, &f);
+        if (status == WF_OK)
+            status = wf_tokenizer_from_gguf(f, &t);
+        else
+            f = NULL;
+        wf_ctx_fail_allocation(ctx, 0);
+        wf_gguf_close(f);
+        if (status == WF_OK) {
+            assert_int_equal(wf_tokenizer_special(t, WF_SPECIAL_EOS),
+                             strcmp(model, "llama") ? -1 : 2);
+            wf_tokenizer_free(t);
+        }
+    } while (status == WF_ERR_MEMORY && nth < 1000);
+    if (wanted == WF_OK)
+        wt_ok(ctx, status);
+    else
+        wt_fails(ctx, status, wanted, part);
+    assert_int_equal(remove(path), 0);
+}
+
+static void test_hostile_gguf(void **state)
+{
+    wf_ctx *ctx = *state;
+    refuse_gguf(ctx, "gpt2", "gpt-2", 3, 0, "a b", WF_OK, NULL);
+    refuse_gguf(ctx, "gpt2", "deepseek-llm", 3, 0, "a b", WF_OK,
+                NULL); /* patterns that PCRE2 compiles */
+    refuse_gguf(ctx, "llama", "default", 3, -1, "a b", WF_OK, NULL);
+    refuse_gguf(ctx, "bert", "gpt-2", 3, 0, "a b", WF_ERR_UNSUPPORTED, "'bert'");
+    refuse_gguf(ctx, "gpt2", "no-such", 3, 0, "a b", WF_ERR_UNSUPPORTED, "'no-such'");
+    refuse_gguf(ctx, "gpt2", "gpt-2", 2, 0, "a b", WF_ERR_FORMAT, "token_type has 2");
+    refuse_gguf(ctx, "gpt2", "gpt-2", 3, 0, "a c", WF_ERR_FORMAT, "merge 0");
+    refuse_gguf(ctx, "gpt2", "gpt-2", 3, 0, "ab", WF_ERR_FORMAT, "merge 0");
+    refuse_gguf(ctx, "gpt2", "gpt-2", 3, 0, "", WF_ERR_FORMAT, "merge 0");
+    refuse_gguf(ctx, "llama", "default", 3, NAN, "a b", WF_ERR_FORMAT, "not a number");
+}
+
+/* Every way to split that the table has can be used. */
+static void test_pres(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (const wf_pre *p = wf_pres; p->names; p++) {
+        wf_tokenizer *t;
+        wt_ok(ctx, wf_tokenizer_new(ctx, &t));
+        wt_ok(ctx, wf_pre_apply(p, t));
+        t->bpe.whole_words = p->is & WF_PRE_WHOLE;
+        assert_ptr_equal(wf_pre_of(t), p);
+        assert_ptr_equal(wf_pre_find(p->names, strcspn(p->names, ",")), p);
+        wf_tokenizer_free(t);
+    }
+    assert_null(wf_pre_find("gpt", 3));
+}
+
 /* A pattern that would try forever gives up. */
 static void test_pattern_limit(void **state)
 {
@@ -563,9 +647,10 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_vectors),     wt_test(test_control),       wt_test(test_invalid_utf8),
-        wt_test(test_round_trips), wt_test(test_written),       wt_test(test_long),
-        wt_test(test_hostile),     wt_test(test_pattern_limit), wt_test(test_faults),
+        wt_test(test_vectors),      wt_test(test_control),       wt_test(test_invalid_utf8),
+        wt_test(test_round_trips),  wt_test(test_written),       wt_test(test_long),
+        wt_test(test_hostile),      wt_test(test_pattern_limit), wt_test(test_faults),
+        wt_test(test_hostile_gguf), wt_test(test_pres),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
 }
