@@ -82,6 +82,16 @@ foreach(source IN LISTS sources)
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
 endforeach()
 
+# Programs that tests run: tests/tools/NAME.c.
+file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/tools/*.c)
+foreach(source IN LISTS sources)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    target_include_directories(${name} PRIVATE src)
+    target_link_libraries(${name} PRIVATE weft_static)
+endforeach()
+
 # Whole models and training in narrow types once more, on a plugin; without one the tests say so. Once
 # is enough: nearly all of the time is the plugin's, which is not sanitized.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")

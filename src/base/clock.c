@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* clock.c - the monotonic clock. */
+/* clock.c - see clock.h. */
 #include "base/clock.h"
 
 #include <time.h>
@@ -10,3 +10,22 @@ uint64_t wf_clock_ns(void)
     clock_gettime(CLOCK_MONOTONIC, &t); /* which POSIX systems have, so it cannot fail */
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
+
+int64_t wf_clock_now(void)
+{
+    return (int64_t)time(NULL);
+}
+
+/* strftime reads nothing but the time it is given, so any format is safe; one that makes no sense gives
+ * what the C library makes of it. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+size_t wf_clock_print(char *out, size_t bytes, const char *format, int64_t seconds)
+{
+    time_t t = (time_t)seconds;
+    struct tm tm;
+    size_t n = localtime_r(&t, &tm) ? strftime(out, bytes, format, &tm) : 0;
+    out[n] = '\0';
+    return n;
+}
+#pragma GCC diagnostic pop

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: MIT */
+/* exec.c - statements, loops and macros. */
+#include "text/jinja/run.h"
+#include "text/jinja/string.h"
+
+typedef enum { GO_ON, BREAK, CONTINUE } flow;
+
+static wf_status exec(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f);
+
+/* A body in a scope of its own, as a string. */
+static wf_status capture(wf_jrun *r, const wf_jnode *body, wf_jscope *parent, flow *f,
+                         wf_jvalue *out)
+{
+    wf_jbuf b = {0};
+    wf_jscope *scope;
+    WF_TRY(wf_jscope_new(r, parent, &scope));
+    WF_TRY(exec(r, body, scope, &b, f));
+    return wf_jbuf_take(r, &b, out);
+}
+
+/* The filters of a block on what it captured. */
+static wf_status filter_captured(wf_jrun *r, const wf_jnode *filters, wf_jscope *scope,
+                                 wf_jvalue captured, wf_jvalue *out)
+{
+    wf_jvalue before = r->input;
+    r->input = captured;
+    WF_TRY(wf_jeval(r, filters, scope, out));
+    r->input = before;
+    return WF_OK;
+}
+
+/* ---- Assignments ---- */
+
+static wf_status assign(wf_jrun *r, const wf_jnode *target, wf_jvalue value, wf_jscope *scope)
+{
+    if (target->kind == WF_JN_NAME)
+        return wf_jscope_set(r, scope, target->text, value);
+    if (target->kind == WF_JN_ATTR) {
+        wf_jvalue object;
+        WF_TRY(wf_jscope_get(r, scope, target->a->text, &object));
+        if (object.kind != WF_J_NAMESPACE)
+            return wf_jrun_fail(r, "only a namespace can be assigned to by attribute, not a %s",
+                                wf_jkind_name(object.kind));
+        return wf_jdict_set(r, object.u.dict, wf_jstring(target->text), value);
+    }
+    wf_jseq *items;
+    WF_TRY(wf_jwalk(r, value, &items));
+    if (items->count != target->count)
+        return wf_jrun_fail(r, "%zu values cannot be unpacked into %zu names", items->count,
+                            target->count);
+    WF_TRY(wf_jrun_enter(r));
+    for (size_t i = 0; i < target->count; i++)
+        WF_TRY(assign(r, target->list[i], items->item[i], scope));
+    wf_jrun_leave(r);
+    return WF_OK;
+}
+
+/* ---- Loops ---- */
+
+/* Runs the body on one item, in a scope of its own. */
+static wf_status run_item(wf_jrun *r, wf_jloop *loop, wf_jbuf *b, flow *f)
+{
+    static const wf_jstr name = {.text = "loop", .bytes = 4};
+    wf_jscope *scope;
+    WF_TRY(wf_jscope_new(r, loop->scope, &scope));
+    WF_TRY(wf_jscope_set(r, scope, &name, (wf_jvalue){.kind = WF_J_LOOP, .u.loop = loop}));
+    WF_TRY(assign(r, loop->node->a, loop->items->item[loop->index], scope));
+    return exec(r, loop->node->body, scope, b, f);
+}
+
+/* Those items for which the loop's own `if` holds. */
+static wf_status filter_items(wf_jrun *r, const wf_jnode *n, wf_jscope *parent, wf_jseq **items)
+{
+    wf_jvalue kept, test;
+    if (n->count == 0)
+        return WF_OK;
+    WF_TRY(wf_jseq_new(r, WF_J_LIST, 0, &kept));
+    for (size_t i = 0; i < (*items)->count; i++) {
+        wf_jscope *scope;
+        WF_TRY(wf_jscope_new(r, parent, &scope));
+        WF_TRY(assign(r, n->a, (*items)->item[i], scope));
+        WF_TRY(wf_jeval(r, n->list[0], scope, &test));
+        if (wf_jtruth(&test))
+            WF_TRY(wf_jseq_push(r, kept.u.seq, (*items)->item[i]));
+    }
+    *items = kept.u.seq;
+    return WF_OK;
+}
+
+static wf_status run_loop(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue over,
+                          int depth, wf_jbuf *b)
+{
+    wf_jloop *loop = wf_jrun_alloc(r, 1, sizeof *loop);
+    if (!loop)
+        return wf_jrun_failed(r);
+    *loop = (wf_jloop){.node = n, .scope = scope, .depth = depth};
+    WF_TRY(wf_jwalk(r, over, &loop->items));
+    WF_TRY(filter_items(r, n, scope, &loop->items));
+    flow f = GO_ON;
+    bool any = false;
+    for (; loop->index < loop->items->count && f != BREAK; loop->index++) {
+        any = true;
+        f = GO_ON;
+        WF_TRY(wf_jrun_step(r, 1));
+        WF_TRY(run_item(r, loop, b, &f));
+        if (f == BREAK)
+            break;
+    }
+    if (any || !n->c)
+        return WF_OK;
+    wf_jscope *inner;
+    WF_TRY(wf_jscope_new(r, scope, &inner));
+    return exec(r, n->c, inner, b, &f);
+}
+
+/* Calls of macros and loops nest at most so deep. */
+static wf_status enter_call(wf_jrun *r)
+{
+    if (r->calls >= r->max_calls)
+        return wf_jrun_fail(r, "the template nests calls more than %d deep", r->max_calls);
+    r->calls++;
+    return WF_OK;
+}
+
+wf_status wf_jloop_call(wf_jrun *r, wf_jloop *loop, const wf_jargs *args, wf_jvalue *out)
+{
+    wf_jbuf b = {0};
+    if (!loop->node->op)
+        return wf_jrun_fail(r, "only a loop that is recursive can be called");
+    if (args->npos != 1 || args->nnamed)
+        return wf_jrun_fail(r, "loop() takes one argument");
+    WF_TRY(enter_call(r));
+    WF_TRY(run_loop(r, loop->node, loop->scope, args->pos[0], loop->depth + 1, &b));
+    r->calls--;
+    return wf_jbuf_take(r, &b, out);
+}
+
+static wf_status loop_cycle(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, const wf_jargs *args,
+                            wf_jvalue *out)
+{
+    (void)arg;
+    if (args->npos == 0)
+        return wf_jrun_fail(r, "loop.cycle() needs an argument");
+    *out = args->pos[self.u.loop->index % args->npos];
+    return WF_OK;
+}
+
+static wf_status loop_changed(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg,
+                              const wf_jargs *args, wf_jvalue *out)
+{
+    wf_jvalue now;
+    bool same = false;
+    (void)arg;
+    WF_TRY(wf_jseq_new(r, WF_J_TUPLE, args->npos, &now));
+    for (size_t i = 0; i < args->npos; i++)
+        WF_TRY(wf_jseq_push(r, now.u.seq, args->pos[i]));
+    WF_TRY(wf_jequal(r, now, self.u.loop->last, &same));
+    self.u.loop->last = now;
+    *out = wf_jbool(!same);
+    return WF_OK;
+}
+
+wf_status wf_jloop_attr(wf_jrun *r, wf_jloop *loop, const wf_jstr *name, wf_jvalue *out)
+{
+    static const wf_jrow methods[] = {{"cycle", loop_cycle, "*", 0},
+                                      {"changed", loop_changed, "*", 0}};
+    int64_t i = (int64_t)loop->index, n = (int64_t)loop->items->count;
+    const struct {
+        const char *name;
+        wf_jvalue value;
+    } known[] = {
+        {"index", wf_jint(i + 1)},
+        {"index0", wf_jint(i)},
+        {"first", wf_jbool(i == 0)},
+        {"last", wf_jbool(i + 1 == n)},
+        {"length", wf_jint(n)},
+        {"revindex", wf_jint(n - i)},
+        {"revindex0", wf_jint(n - i - 1)},
+        {"depth", wf_jint(loop->depth + 1)},
+        {"depth0", wf_jint(loop->depth)},
+    };
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        if (wf_jstr_is(name, known[k].name)) {
+            *out = known[k].value;
+            return WF_OK;
+        }
+    *out = wf_jundefined(name);
+    if (wf_jstr_is(name, "previtem") && i > 0)
+        *out = loop->items->item[i - 1];
+    if (wf_jstr_is(name, "nextitem") && i + 1 < n)
+        *out = loop->items->item[i + 1];
+    const wf_jrow *method = wf_jrow_find(methods, sizeof methods / sizeof *methods, name);
+    if (method)
+        return wf_jfunc_new(r, method, (wf_jvalue){.kind = WF_J_LOOP, .u.loop = loop}, out);
+    return WF_OK;
+}
+
+/* ---- Macros ---- */
+
+static const wf_jstr name_caller = {.text = "caller", .bytes = 6};
+static const wf_jstr name_kwargs = {.text = "kwargs", .bytes = 6};
+static const wf_jstr name_varargs = {.text = "varargs", .bytes = 7};
+
+static wf_jvar *find_named(const wf_jargs *args, const wf_jstr *name)
+{
+    for (size_t i = 0; i < args->nnamed; i++)
+        if (args->named[i].name && wf_jstr_equal(args->named[i].name, name))
+            return &args->named[i];
+    return NULL;
+}
+
+/* Parameters from the arguments or their defaults. Named arguments that were used lose their names. */
+static wf_status bind_parameters(wf_jrun *r, const wf_jnode *n, const wf_jargs *args,
+                                 wf_jscope *scope)
+{
+    for (size_t i = 0; i < n->count; i++) {
+        const wf_jnode *param = n->list[i];
+        wf_jvar *named = i < args->npos ? NULL : find_named(args, param->text);
+        wf_jvalue value = wf_jundefined(param->text);
+        if (i < args->npos)
+            value = args->pos[i];
+        else if (named)
+            value = named->value;
+        else if (param->a)
+            WF_TRY(wf_jeval(r, param->a, scope, &value));
+        if (named)
+            named->name = NULL;
+        WF_TRY(wf_jscope_set(r, scope, param->text, value));
+    }
+    return WF_OK;
+}
+
+/* caller, kwargs and varargs where the body uses them; else there must be nothing left over. */
+static wf_status bind_rest(wf_jrun *r, const wf_jnode *n, const wf_jargs *args, wf_jscope *scope)
+{
+    wf_jvalue rest, caller = wf_jundefined(&name_caller);
+    wf_jvar *named = find_named(args, &name_caller);
+    if ((n->op & WF_J_USES_CALLER) && named) {
+        caller = named->value;
+        named->name = NULL;
+    }
+    if (n->op & WF_J_USES_CALLER)
+        WF_TRY(wf_jscope_set(r, scope, &name_caller, caller));
+    WF_TRY(wf_jdict_new(r, WF_J_DICT, &rest));
+    for (size_t i = 0; i < args->nnamed; i++)
+        if (args->named[i].name)
+            WF_TRY(wf_jdict_push(r, rest.u.dict, wf_jstring(args->named[i].name),
+                                 args->named[i].value));
+    if (n->op & WF_J_USES_KWARGS)
+        WF_TRY(wf_jscope_set(r, scope, &name_kwargs, rest));
+    else if (rest.u.dict->count)
+        return wf_jrun_fail(r, "a macro was given an argument by a name it does not have");
+    WF_TRY(wf_jseq_new(r, WF_J_TUPLE, 0, &rest));
+    for (size_t i = n->count; i < args->npos; i++)
+        WF_TRY(wf_jseq_push(r, rest.u.seq, args->pos[i]));
+    if (n->op & WF_J_USES_VARARGS)
+        return wf_jscope_set(r, scope, &name_varargs, rest);
+    if (rest.u.seq->count)
+        return wf_jrun_fail(r, "a macro takes %zu arguments and was given %zu", n->count,
+                            args->npos);
+    return WF_OK;
+}
+
+wf_status wf_jmacro_call(wf_jrun *r, const wf_jmacro *macro, const wf_jargs *args, wf_jvalue *out)
+{
+    wf_jbuf b = {0};
+    flow f = GO_ON;
+    wf_jscope *scope;
+    WF_TRY(enter_call(r));
+    WF_TRY(wf_jscope_new(r, macro->scope, &scope));
+    WF_TRY(bind_parameters(r, macro->node, args, scope));
+    WF_TRY(bind_rest(r, macro->node, args, scope));
+    WF_TRY(exec(r, macro->node->body, scope, &b, &f));
+    r->calls--;
+    return wf_jbuf_take(r, &b, out);
+}
+
+static wf_status make_macro(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out)
+{
+    wf_jmacro *macro = wf_jrun_alloc(r, 1, sizeof *macro);
+    if (!macro)
+        return wf_jrun_failed(r);
+    *macro = (wf_jmacro){.node = n, .scope = scope};
+    *out = (wf_jvalue){.kind = WF_J_MACRO, .u.macro = macro};
+    return WF_OK;
+}
+
+/* ---- Statements ---- */
+
+static wf_status exec_data(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+{
+    (void)scope, (void)f;
+    return wf_jbuf_str(r, b, n->value.u.str);
+}
+
+static wf_status exec_print(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+{
+    wf_jvalue v;
+    (void)f;
+    WF_TRY(wf_jeval(r, n->a, scope, &v));
+    return wf_jprint(r, b, v);
+}
+
+static wf_status exec_block(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+{
+    for (size_t i = 0; i < n->count && *f == GO_ON; i++)
+        WF_TRY(exec(r, n->list[i], scope, b, f));
+    return WF_OK;
+}
+
+static wf_status exec_if(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+{
+    for (size_t i = 0; i + 1 < n->count; i += 2) {
+        wf_jvalue test;
+        WF_TRY(wf_jeval(r, n->list[i], scope, &test));
+        if (wf_jtruth(&test))
+            return exec(r, n->list[i + 1], scope, b, f);
+    }
+    return n->c ? exec(r, n->c, scope, b, f) : WF_OK;
+}
+
+static wf_status exec_for(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+{
+    wf_jvalue over;
+    (void)f;
+    WF_TRY(wf_jeval(r, n->b, scope, &over));
+    return run_loop(r, n, scope, over, 0, b);
+}
+
+static wf_status exec_set(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+{
+    wf_jvalue v;
+    (void)b, (void)f;
+    WF_TRY(wf_jeval(r, n->b, scope, &v));
+    return assign(r, n->a, v, scope);
+}
+
+static wf_status exec_set_block(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b,
+                                flow *f)
+{
+    wf_jvalue v;
+    (void)b;
+    WF_TRY(capture(r, n->body, scope, f, &v));
+    if (*f != GO_ON)
+        return WF_OK;
+    WF_TRY(filter_captured(r, n->b, scope, v, &v));
+    return assign(r, n->a, v, scope);
+}
+
+static wf_status exec_macro(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+{
+    wf_jvalue v;
+    (void)b, (void)f;
+    WF_TRY(make_macro(r, n, scope, &v));
+    return wf_jscope_set(r, scope, n->text, v);
+}
+
+/* The call with one more argument, caller. */
+static wf_status exec_call_block(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b,
+                                 flow *f)
+{
+    wf_jvalue caller, v;
+    wf_jscope *inner;
+    (void)f;
+    WF_TRY(make_macro(r, n, scope, &caller));
+    WF_TRY(wf_jscope_new(r, scope, &inner));
+    WF_TRY(wf_jscope_set(r, inner, &name_caller, caller));
+    const wf_jnode name = {.kind = WF_JN_NAME, .line = n->line, .text = &name_caller};
+    const wf_jnode keyword = {
+        .kind = WF_JN_KEYWORD, .line = n->line, .text = &name_caller, .a = &name};
+    wf_jnode call = *n->a;
+    call.list = wf_jrun_alloc(r, call.count + 1, sizeof *call.list);
+    if (!call.list)
+        return wf_jrun_failed(r);
+    for (size_t i = 0; i < call.count; i++)
+        call.list[i] = n->a->list[i];
+    call.list[call.count++] = &keyword;
+    WF_TRY(wf_jeval(r, &call, inner, &v));
+    return wf_jprint(r, b, v);
+}
+
+static wf_status exec_filter_block(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b,
+                                   flow *f)
+{
+    wf_jvalue v;
+    WF_TRY(capture(r, n->body, scope, f, &v));
+    if (*f != GO_ON)
+        return WF_OK;
+    WF_TRY(filter_captured(r, n->b, scope, v, &v));
+    return wf_jprint(r, b, v);
+}
+
+static wf_status exec_with(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+{
+    wf_jscope *inner;
+    WF_TRY(wf_jscope_new(r, scope, &inner));
+    for (size_t i = 0; i + 1 < n->count; i += 2) {
+        wf_jvalue v;
+        WF_TRY(wf_jeval(r, n->list[i + 1], scope, &v));
+        WF_TRY(assign(r, n->list[i], v, inner));
+    }
+    return exec(r, n->body, inner, b, f);
+}
+
+static wf_status exec_scope(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+{
+    wf_jscope *inner;
+    WF_TRY(wf_jscope_new(r, scope, &inner));
+    return exec(r, n->body, inner, b, f);
+}
+
+static wf_status exec_jump(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+{
+    (void)r, (void)scope, (void)b;
+    *f = n->kind == WF_JN_BREAK ? BREAK : CONTINUE;
+    return WF_OK;
+}
+
+static wf_status exec(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+{
+    static wf_status (*const run[])(wf_jrun *, const wf_jnode *, wf_jscope *, wf_jbuf *, flow *) = {
+        [WF_JN_DATA] = exec_data,
+        [WF_JN_PRINT] = exec_print,
+        [WF_JN_BLOCK] = exec_block,
+        [WF_JN_IF] = exec_if,
+        [WF_JN_FOR] = exec_for,
+        [WF_JN_SET] = exec_set,
+        [WF_JN_SET_BLOCK] = exec_set_block,
+        [WF_JN_MACRO] = exec_macro,
+        [WF_JN_CALL_BLOCK] = exec_call_block,
+        [WF_JN_FILTER_BLOCK] = exec_filter_block,
+        [WF_JN_WITH] = exec_with,
+        [WF_JN_SCOPE] = exec_scope,
+        [WF_JN_BREAK] = exec_jump,
+        [WF_JN_CONTINUE] = exec_jump,
+    };
+    WF_TRY(wf_jrun_enter(r));
+    r->line = n->line;
+    wf_assert(n->kind < sizeof run / sizeof *run && run[n->kind]);
+    WF_TRY(run[n->kind](r, n, scope, b, f));
+    wf_jrun_leave(r);
+    return WF_OK;
+}
+
+wf_status wf_jexec(wf_jrun *r, const wf_jnode *n, wf_jscope *scope)
+{
+    flow f = GO_ON;
+    return exec(r, n, scope, &r->out, &f);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* parse_priv.h - what the parsers of expressions and of statements share. */
+#ifndef WF_TEXT_JINJA_PARSE_PRIV_H
+#define WF_TEXT_JINJA_PARSE_PRIV_H
+
+#include "text/jinja/ast.h"
+#include "text/jinja/lex.h"
+
+typedef struct {
+    wf_arena *arena;
+    const char *what;
+    const wf_jtoken *at; /* the current token; WF_JT_END is never passed */
+    int depth;
+    int uses;  /* WF_J_USES_... of the macro being parsed */
+    int loops; /* around the statement being parsed, within its macro */
+} wf_jparser;
+
+/* Functions that return a node return NULL after a failure. */
+wf_jnode *wf_jparse_fail(wf_jparser *p, const char *fmt, ...) WF_PRINTF(2, 3);
+wf_jnode *wf_jnode_new(wf_jparser *p, wf_jnode_kind kind);
+/* Appends to n->list; op is what joins it to the one before. */
+bool wf_jnode_push(wf_jparser *p, wf_jnode *n, const wf_jnode *child, int op);
+const wf_jstr *wf_jparse_text(wf_jparser *p, const wf_jtoken *t);
+
+bool wf_jparse_enter(wf_jparser *p);
+bool wf_jat_op(const wf_jparser *p, int op);
+bool wf_jat_name(const wf_jparser *p, const char *name);
+bool wf_jskip_op(wf_jparser *p, int op);
+bool wf_jskip_name(wf_jparser *p, const char *name);
+bool wf_jexpect_op(wf_jparser *p, int op);
+
+wf_jnode *wf_jparse_expression(wf_jparser *p, bool with_cond);
+/* One expression, or several with commas as a tuple; ends at `end` (a name), too, when that is not NULL. */
+wf_jnode *wf_jparse_tuple(wf_jparser *p, bool with_cond, bool in_parentheses, const char *end);
+wf_jnode *wf_jparse_primary(wf_jparser *p);
+/* `| filter | filter ...` on n; inline_first: the first stands without its bar. */
+wf_jnode *wf_jparse_filters(wf_jparser *p, wf_jnode *n, bool inline_first);
+
+#endif

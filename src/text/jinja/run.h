@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/* run.h - running a template's tree: scopes, calls, and the tables of what can be called. */
+#ifndef WF_TEXT_JINJA_RUN_H
+#define WF_TEXT_JINJA_RUN_H
+
+#include "text/jinja/ast.h"
+
+/* ---- Scopes ---- */
+
+typedef struct {
+    const wf_jstr *name;
+    wf_jvalue value;
+} wf_jvar;
+
+struct wf_jscope {
+    wf_jscope *parent; /* where names are looked up that are not here; NULL: nowhere */
+    wf_jvar *var;
+    size_t count, cap;
+};
+
+wf_status wf_jscope_new(wf_jrun *r, wf_jscope *parent, wf_jscope **out);
+wf_status wf_jscope_set(wf_jrun *r, wf_jscope *scope, const wf_jstr *name, wf_jvalue value);
+/* Undefined when there is none of the name. */
+wf_status wf_jscope_get(wf_jrun *r, const wf_jscope *scope, const wf_jstr *name, wf_jvalue *out);
+
+/* ---- Calls ---- */
+
+typedef struct { /* pos[0 .. npos), and named ones */
+    wf_jvalue *pos;
+    size_t npos;
+    wf_jvar *named;
+    size_t nnamed;
+} wf_jargs;
+
+/* A function of ours. self: what a filter or test is applied to, or the object of a method. arg[i]
+ * belongs to the i-th parameter of its row and is absent when it was not given; args are all of them
+ * as they were given. */
+typedef wf_status wf_jfn(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, const wf_jargs *args,
+                         wf_jvalue *out);
+
+#define WF_J_PARAMS 6
+typedef struct {
+    const char *name;
+    wf_jfn *fn;
+    const char *params; /* names with a space between; "*": any, and fn looks at args */
+    int required;       /* the first so many */
+} wf_jrow;
+
+struct wf_jfunc {
+    const wf_jrow *row;
+    wf_jvalue self;
+};
+
+struct wf_jmacro {
+    const wf_jnode *node; /* a macro or a call block */
+    wf_jscope *scope;     /* where it was defined */
+};
+
+struct wf_jloop {
+    const wf_jnode *node;
+    wf_jscope *scope; /* around the loop, for loops that call themselves */
+    wf_jseq *items;
+    size_t index;
+    int depth;      /* 0: the outermost */
+    wf_jvalue last; /* what loop.changed was called with, a tuple */
+};
+
+/* A function with its object, as a value. */
+wf_status wf_jfunc_new(wf_jrun *r, const wf_jrow *row, wf_jvalue self, wf_jvalue *out);
+wf_status wf_jrow_call(wf_jrun *r, const wf_jrow *row, wf_jvalue self, const wf_jargs *args,
+                       wf_jvalue *out);
+wf_status wf_jcall(wf_jrun *r, wf_jvalue callee, const wf_jargs *args, wf_jvalue *out);
+wf_status wf_jmacro_call(wf_jrun *r, const wf_jmacro *macro, const wf_jargs *args, wf_jvalue *out);
+/* loop(items), which only a recursive loop knows. */
+wf_status wf_jloop_call(wf_jrun *r, wf_jloop *loop, const wf_jargs *args, wf_jvalue *out);
+
+/* Rows by name, NULL when there is none. */
+const wf_jrow *wf_jrow_find(const wf_jrow *rows, size_t count, const wf_jstr *name);
+const wf_jrow *wf_jfilter_find(const wf_jstr *name);
+const wf_jrow *wf_jlist_filter_find(const wf_jstr *name);
+const wf_jrow *wf_jtest_find(const wf_jstr *name);
+const wf_jrow *wf_jstr_method_find(const wf_jstr *name);
+const wf_jrow *wf_jmethod_find(wf_jkind kind, const wf_jstr *name);
+/* Puts range, namespace, ... into the scope. */
+wf_status wf_jglobals_set(wf_jrun *r, wf_jscope *scope);
+
+/* ---- Evaluation ---- */
+
+wf_status wf_jeval(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out);
+/* a.name: methods first, as Jinja does; undefined when there is neither. */
+wf_status wf_jget_attr(wf_jrun *r, wf_jvalue object, const wf_jstr *name, wf_jvalue *out);
+/* a[index]: items first. */
+wf_status wf_jget_item(wf_jrun *r, wf_jvalue object, wf_jvalue index, wf_jvalue *out);
+wf_status wf_jget_slice(wf_jrun *r, wf_jvalue object, const wf_jvalue part[3], wf_jvalue *out);
+wf_status wf_jloop_attr(wf_jrun *r, wf_jloop *loop, const wf_jstr *name, wf_jvalue *out);
+wf_status wf_jmath(wf_jrun *r, int op, wf_jvalue a, wf_jvalue b, wf_jvalue *out);
+/* text % values */
+wf_status wf_jformat(wf_jrun *r, const wf_jstr *text, wf_jvalue values, wf_jvalue *out);
+/* text.format(values) */
+wf_status wf_jformat_braces(wf_jrun *r, const wf_jstr *text, const wf_jargs *args, wf_jvalue *out);
+
+/* Runs the statements of a template into r->out. */
+wf_status wf_jexec(wf_jrun *r, const wf_jnode *n, wf_jscope *scope);
+
+/* ---- Text of values ---- */
+
+/* str(v) and repr(v) of Python. */
+wf_status wf_jprint(wf_jrun *r, wf_jbuf *b, wf_jvalue v);
+wf_status wf_jprint_repr(wf_jrun *r, wf_jbuf *b, wf_jvalue v);
+/* v itself when it is a string, else str(v). */
+wf_status wf_jstr_of(wf_jrun *r, wf_jvalue v, const wf_jstr **out);
+/* The shortest digits that give the number back, as Python prints it. out holds 48 bytes. */
+void wf_jprint_double(char *out, double value);
+typedef struct {
+    bool ascii, sort_keys;
+    const wf_jstr *indent;     /* of one level, NULL: all in one line */
+    const wf_jstr *item, *key; /* separators */
+} wf_jjson;
+wf_status wf_jprint_json(wf_jrun *r, wf_jbuf *b, wf_jvalue v, const wf_jjson *form);
+
+#endif

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: MIT */
+/* string.c - see string.h. */
+#include "text/jinja/string.h"
+
+#define FIRST_BYTES 64
+
+wf_jstr wf_jstr_part(const wf_jstr *s, size_t from, size_t to)
+{
+    wf_jstr part = *s;
+    part.text += from;
+    part.bytes = to - from;
+    if (part.mark)
+        part.mark += from;
+    return part;
+}
+
+/* ---- Building ---- */
+
+static wf_status make_room(wf_jrun *r, wf_jbuf *b, size_t bytes)
+{
+    size_t need, cap = b->cap ? b->cap : FIRST_BYTES;
+    if (!wf_add_size(b->used, bytes, &need))
+        return wf_jrun_fail(r, "a text is too long");
+    if (need <= b->cap)
+        return WF_OK;
+    while (cap < need)
+        if (!wf_mul_size(cap, 2, &cap))
+            return wf_jrun_fail(r, "a text is too long");
+    char *text = wf_jrun_alloc(r, cap, 2);
+    if (!text)
+        return wf_jrun_failed(r);
+    uint8_t *mark = (uint8_t *)text + cap;
+    if (b->used) {
+        memcpy(text, b->text, b->used);
+        memcpy(mark, b->mark, b->used);
+    }
+    *b = (wf_jbuf){.text = text, .mark = mark, .used = b->used, .cap = cap};
+    return WF_OK;
+}
+
+wf_status wf_jbuf_put(wf_jrun *r, wf_jbuf *b, const char *text, size_t bytes, bool plain)
+{
+    wf_jstr s = {.text = text, .bytes = bytes, .plain = plain};
+    return wf_jbuf_str(r, b, &s);
+}
+
+wf_status wf_jbuf_text(wf_jrun *r, wf_jbuf *b, const char *text)
+{
+    return wf_jbuf_put(r, b, text, strlen(text), false);
+}
+
+wf_status wf_jbuf_str(wf_jrun *r, wf_jbuf *b, const wf_jstr *s)
+{
+    WF_TRY(wf_jrun_step_bytes(r, s->bytes));
+    WF_TRY(make_room(r, b, s->bytes));
+    if (s->bytes == 0)
+        return WF_OK;
+    memcpy(b->text + b->used, s->text, s->bytes);
+    if (s->mark)
+        memcpy(b->mark + b->used, s->mark, s->bytes);
+    else
+        memset(b->mark + b->used, s->plain, s->bytes);
+    b->used += s->bytes;
+    return WF_OK;
+}
+
+wf_status wf_jbuf_part(wf_jrun *r, wf_jbuf *b, const wf_jstr *s, size_t from, size_t to)
+{
+    wf_jstr part = wf_jstr_part(s, from, to);
+    return wf_jbuf_str(r, b, &part);
+}
+
+wf_status wf_jbuf_fill(wf_jrun *r, wf_jbuf *b, char c, size_t count)
+{
+    WF_TRY(wf_jrun_step_bytes(r, count));
+    WF_TRY(make_room(r, b, count));
+    if (count == 0)
+        return WF_OK;
+    memset(b->text + b->used, c, count);
+    memset(b->mark + b->used, 0, count);
+    b->used += count;
+    return WF_OK;
+}
+
+wf_status wf_jbuf_char(wf_jrun *r, wf_jbuf *b, uint32_t code, bool plain)
+{
+    char text[4];
+    return wf_jbuf_put(r, b, text, wf_utf8_write(text, code), plain);
+}
+
+wf_status wf_jbuf_take(wf_jrun *r, wf_jbuf *b, wf_jvalue *out)
+{
+    wf_jbuf *shared = wf_jrun_alloc(r, 1, sizeof *shared);
+    if (!shared)
+        return wf_jrun_failed(r);
+    *shared = *b;
+    *b = (wf_jbuf){0};
+    return wf_jstr_new(r,
+                       (wf_jstr){.text = shared->text ? shared->text : "",
+                                 .bytes = shared->used,
+                                 .mark = shared->mark,
+                                 .buf = shared},
+                       out);
+}
+
+wf_status wf_jstr_concat(wf_jrun *r, const wf_jstr *a, const wf_jstr *b, wf_jvalue *out)
+{
+    wf_jbuf own = {0}, *buf = a->buf;
+    /* Bytes behind `used` belong to no string yet, so no string that shares the buffer changes. */
+    bool at_end = buf && a->mark && a->text + a->bytes == buf->text + buf->used;
+    if (!at_end) {
+        WF_TRY(wf_jbuf_str(r, &own, a));
+        WF_TRY(wf_jbuf_str(r, &own, b));
+        return wf_jbuf_take(r, &own, out);
+    }
+    if (buf->cap - buf->used < b->bytes) { /* moves, and the old buffer stays for its strings */
+        own.text = (char *)(uintptr_t)a->text;
+        own.mark = (uint8_t *)(uintptr_t)a->mark;
+        own.used = own.cap = a->bytes;
+        WF_TRY(wf_jbuf_str(r, &own, b));
+        return wf_jbuf_take(r, &own, out);
+    }
+    WF_TRY(wf_jbuf_str(r, buf, b));
+    return wf_jstr_new(
+        r, (wf_jstr){.text = a->text, .bytes = a->bytes + b->bytes, .mark = a->mark, .buf = buf},
+        out);
+}
+
+wf_status wf_jstr_repeat(wf_jrun *r, const wf_jstr *s, int64_t times, wf_jvalue *out)
+{
+    wf_jbuf b = {0};
+    size_t total;
+    if (times < 0 || s->bytes == 0)
+        times = 0;
+    if (!wf_mul_size(s->bytes, (size_t)times, &total))
+        return wf_jrun_fail(r, "a text is too long");
+    WF_TRY(make_room(r, &b, total));
+    for (int64_t i = 0; i < times; i++)
+        WF_TRY(wf_jbuf_str(r, &b, s));
+    return wf_jbuf_take(r, &b, out);
+}
+
+/* ---- Characters ---- */
+
+size_t wf_utf8_next(const char *text, size_t bytes, uint32_t *code)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t length = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
+    uint32_t value = length < 2 ? s[0] : s[0] & (0x7Fu >> length);
+    bool good = length > 0 && length <= bytes && s[0] < 0xF5;
+    for (size_t i = 1; good && i < length; i++) {
+        good = (s[i] & 0xC0) == 0x80;
+        value = value << 6 | (s[i] & 0x3Fu);
+    }
+    if (good && length == 3) /* overlong forms and surrogates */
+        good = value >= 0x800 && (value < 0xD800 || value > 0xDFFF);
+    if (good && length == 4)
+        good = value >= 0x10000 && value <= 0x10FFFF;
+    if (code)
+        *code = good ? value : 0xFFFD;
+    return good ? length : 1;
+}
+
+size_t wf_utf8_write(char out[4], uint32_t code)
+{
+    static const unsigned char lead[] = {0, 0x00, 0xC0, 0xE0, 0xF0};
+    size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t i = length; i-- > 1; code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3F));
+    out[0] = (char)(lead[length] | code);
+    return length;
+}
+
+size_t wf_jstr_chars(const wf_jstr *s)
+{
+    size_t chars = 0;
+    for (size_t i = 0; i < s->bytes; chars++)
+        i += wf_utf8_next(s->text + i, s->bytes - i, NULL);
+    return chars;
+}
+
+size_t wf_jstr_offset(const wf_jstr *s, size_t index)
+{
+    size_t at = 0;
+    for (; index > 0 && at < s->bytes; index--)
+        at += wf_utf8_next(s->text + at, s->bytes - at, NULL);
+    return at;
+}
+
+wf_status wf_jstr_slice(wf_jrun *r, const wf_jstr *s, const wf_jvalue part[3], wf_jvalue *out)
+{
+    int64_t first, step;
+    size_t n, chars = wf_jstr_chars(s);
+    WF_TRY(wf_jrun_step_bytes(r, s->bytes));
+    WF_TRY(wf_jslice_plan(r, part, chars, &first, &step, &n));
+    if (step == 1) {
+        size_t from = wf_jstr_offset(s, (size_t)first);
+        wf_jstr rest = wf_jstr_part(s, from, s->bytes);
+        return wf_jstr_new(r, wf_jstr_part(&rest, 0, wf_jstr_offset(&rest, n)), out);
+    }
+    size_t *offset = wf_jrun_alloc(r, chars + 1, sizeof *offset);
+    if (!offset)
+        return wf_jrun_failed(r);
+    for (size_t i = 0; i < chars; i++)
+        offset[i + 1] = offset[i] + wf_utf8_next(s->text + offset[i], s->bytes - offset[i], NULL);
+    wf_jbuf b = {0};
+    for (size_t i = 0; i < n; i++, first += step)
+        WF_TRY(wf_jbuf_part(r, &b, s, offset[first], offset[first + 1]));
+    return wf_jbuf_take(r, &b, out);
+}
+
+typedef struct {
+    uint32_t first, last;
+} span;
+
+static bool in_spans(uint32_t code, const span *spans, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (code >= spans[i].first && code <= spans[i].last)
+            return true;
+    return false;
+}
+
+bool wf_char_is_space(uint32_t code)
+{
+    static const span spaces[] = {
+        {9, 13},          {28, 32},         {0x85, 0x85},     {0xA0, 0xA0},     {0x1680, 0x1680},
+        {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
+    return in_spans(code, spaces, sizeof spaces / sizeof *spaces);
+}
+
+bool wf_char_is_break(uint32_t code)
+{
+    return (code >= 10 && code <= 13) || (code >= 28 && code <= 30) || code == 0x85 ||
+           code == 0x2028 || code == 0x2029;
+}
+
+/* Exact for what people write; characters that Unicode has not assigned count as printable. */
+bool wf_char_is_printable(uint32_t code)
+{
+    static const span hidden[] = {
+        {0, 31},          {0x7F, 0xA0},     {0xAD, 0xAD},       {0x600, 0x605},
+        {0x61C, 0x61C},   {0x6DD, 0x6DD},   {0x70F, 0x70F},     {0x8E2, 0x8E2},
+        {0x1680, 0x1680}, {0x180E, 0x180E}, {0x2000, 0x200F},   {0x2028, 0x202F},
+        {0x205F, 0x206F}, {0x3000, 0x3000}, {0xD800, 0xF8FF},   {0xFEFF, 0xFEFF},
+        {0xFFF0, 0xFFFB}, {0xFFFE, 0xFFFF}, {0xE0000, 0xE00FF}, {0xF0000, 0x10FFFF}};
+    return !in_spans(code, hidden, sizeof hidden / sizeof *hidden);
+}
+
+wf_status wf_jstr_map(wf_jrun *r, wf_jbuf *b, const wf_jstr *s, wf_jcase to)
+{
+    WF_TRY(wf_jrun_step_bytes(r, s->bytes));
+    for (size_t i = 0, length; i < s->bytes; i += length) {
+        uint32_t code, mapped[3];
+        bool plain = s->mark ? s->mark[i] : s->plain;
+        length = wf_utf8_next(s->text + i, s->bytes - i, &code);
+        int n = wf_char_map(code, to, mapped);
+        if (code == 0xFFFD || (n == 1 && mapped[0] == code))
+            WF_TRY(wf_jbuf_part(r, b, s, i, i + length));
+        else
+            for (int k = 0; k < n; k++)
+                WF_TRY(wf_jbuf_char(r, b, mapped[k], plain));
+    }
+    return WF_OK;
+}
+
+/* ---- Searching ---- */
+
+wf_status wf_jstr_find(wf_jrun *r, const wf_jstr *s, size_t from, size_t to, const wf_jstr *what,
+                       bool last, size_t *out)
+{
+    *out = WF_J_NOWHERE;
+    if (from > to || to - from < what->bytes)
+        return WF_OK;
+    size_t places = to - from - what->bytes + 1, tries = 0;
+    for (size_t i = 0; i < places && *out == WF_J_NOWHERE; i++) {
+        size_t at = last ? from + places - 1 - i : from + i;
+        if (what->bytes == 0 || s->text[at] == what->text[0]) {
+            tries++;
+            if (memcmp(s->text + at, what->text, what->bytes) == 0)
+                *out = at;
+        }
+        if (i % 4096 == 4095 || i + 1 == places || *out != WF_J_NOWHERE) {
+            /* The comparisons count, too: a pattern of equal letters makes each of them long. */
+            WF_TRY(wf_jrun_step_bytes(r, i % 4096 + 1));
+            WF_TRY(wf_jrun_step_bytes(r, tries * what->bytes));
+            tries = 0;
+        }
+    }
+    return WF_OK;
+}
+
+wf_status wf_jstr_replace(wf_jrun *r, const wf_jstr *s, const wf_jstr *old, const wf_jstr *with,
+                          int64_t count, wf_jvalue *out)
+{
+    wf_jbuf b = {0};
+    size_t at = 0, found;
+    for (; count != 0; count -= count > 0) {
+        WF_TRY(wf_jrun_step(r, 1));
+        WF_TRY(wf_jstr_find(r, s, at, s->bytes, old, false, &found));
+        if (found == WF_J_NOWHERE)
+            break;
+        WF_TRY(wf_jbuf_part(r, &b, s, at, found));
+        WF_TRY(wf_jbuf_str(r, &b, with));
+        at = found + old->bytes;
+        if (old->bytes == 0) { /* before every character, and at the end */
+            if (at == s->bytes)
+                break;
+            size_t length = wf_utf8_next(s->text + at, s->bytes - at, NULL);
+            WF_TRY(wf_jbuf_part(r, &b, s, at, at + length));
+            at += length;
+        }
+    }
+    WF_TRY(wf_jbuf_part(r, &b, s, at, s->bytes));
+    return wf_jbuf_take(r, &b, out);
+}
+
+static bool to_strip(const char *text, size_t bytes, const wf_jstr *set)
+{
+    uint32_t code;
+    if (!set) {
+        wf_utf8_next(text, bytes, &code);
+        return wf_char_is_space(code);
+    }
+    for (size_t i = 0, length; i < set->bytes; i += length) {
+        length = wf_utf8_next(set->text + i, set->bytes - i, NULL);
+        if (length == bytes && memcmp(set->text + i, text, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+wf_jstr wf_jstr_strip(const wf_jstr *s, const wf_jstr *set, int sides)
+{
+    size_t from = 0, to = s->bytes, length;
+    for (; (sides & WF_J_LEFT) && from < to; from += length) {
+        length = wf_utf8_next(s->text + from, to - from, NULL);
+        if (!to_strip(s->text + from, length, set))
+            break;
+    }
+    for (; (sides & WF_J_RIGHT) && from < to; to -= length) {
+        for (length = 1; length < 4 && length < to - from; length++)
+            if ((s->text[to - length] & 0xC0) != 0x80)
+                break;
+        if (wf_utf8_next(s->text + to - length, length, NULL) != length)
+            length = 1;
+        if (!to_strip(s->text + to - length, length, set))
+            break;
+    }
+    return wf_jstr_part(s, from, to);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * value.h - what a chat template computes with: values, and the run that makes them.
+ *
+ * Everything lies in the run's arena and is freed with it, so values are copied freely and nothing is
+ * counted. Lists and dicts are shared by reference, as in Python; strings never change.
+ */
+#ifndef WF_TEXT_JINJA_VALUE_H
+#define WF_TEXT_JINJA_VALUE_H
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/check.h"
+#include "base/ctx.h"
+
+typedef enum {
+    WF_J_ABSENT, /* an argument that was not given; never a value of the template's */
+    WF_J_UNDEFINED,
+    WF_J_NONE,
+    WF_J_BOOL,
+    WF_J_INT,
+    WF_J_FLOAT,
+    WF_J_STRING,
+    WF_J_LIST,
+    WF_J_TUPLE,
+    WF_J_RANGE,
+    WF_J_VIEW, /* keys, values or items of a dict: a length, but no index */
+    WF_J_ITER, /* what map, select and the like give: can be walked once, has no length */
+    WF_J_DICT,
+    WF_J_NAMESPACE,
+    WF_J_MACRO,
+    WF_J_FUNC, /* a global function, or a method with its object */
+    WF_J_LOOP
+} wf_jkind;
+
+/* Bytes being appended, each with a mark: 1 when it came from the variables. */
+typedef struct {
+    char *text;
+    uint8_t *mark;
+    size_t used, cap;
+} wf_jbuf;
+
+typedef struct {
+    const char *text; /* without a NUL behind it */
+    size_t bytes;
+    const uint8_t *mark; /* one a byte, or NULL: all are `plain` */
+    bool plain;
+    wf_jbuf *buf; /* the buffer it is a part of, or NULL; see wf_jstr_concat */
+} wf_jstr;
+
+typedef struct wf_jvalue wf_jvalue;
+typedef struct wf_jseq wf_jseq;
+typedef struct wf_jdict wf_jdict;
+typedef struct wf_jmacro wf_jmacro;
+typedef struct wf_jfunc wf_jfunc;
+typedef struct wf_jloop wf_jloop;
+
+struct wf_jvalue {
+    wf_jkind kind;
+    union {
+        bool boolean;
+        int64_t integer;
+        double number;
+        const wf_jstr *str; /* of a string; of an undefined value the name it was looked up by */
+        wf_jseq *seq;       /* of WF_J_LIST ... WF_J_ITER */
+        wf_jdict *dict;     /* of a dict, a namespace */
+        const wf_jmacro *macro;
+        const wf_jfunc *func;
+        wf_jloop *loop;
+    } u;
+};
+
+struct wf_jseq {
+    wf_jvalue *item;
+    size_t count, cap;
+    size_t at;        /* of an iterator: how far it was walked */
+    const char *name; /* of a view: what Python calls it */
+    int64_t range[3]; /* of a range: start, stop, step */
+};
+
+typedef struct {
+    wf_jvalue key, value;
+} wf_jentry;
+
+struct wf_jdict { /* in the order of insertion */
+    wf_jentry *entry;
+    size_t count, cap;
+};
+
+/* Where a run stands. The limits are those of wf_template_options. */
+typedef struct wf_jscope wf_jscope;
+typedef struct {
+    wf_ctx *ctx;
+    const char *what; /* the template's name in messages */
+    wf_arena arena;
+    size_t bytes, max_bytes;
+    uint64_t steps, max_steps;
+    int frames, max_frames; /* C frames of the interpreter */
+    int calls, max_calls;   /* macros, callers and loops that called themselves */
+    int line;               /* of the node being evaluated */
+    int64_t now;
+    wf_jscope *globals; /* the variables and the global functions */
+    wf_jvalue input;    /* what a filter or set block captured, for its first filter */
+    wf_jbuf out;
+} wf_jrun;
+
+/* ---- The run ---- */
+
+wf_status wf_jrun_fail(wf_jrun *r, const char *fmt, ...) WF_PRINTF(2, 3);
+/* Zeroed memory until the run ends, NULL with a message when there is none or the limit is reached. */
+void *wf_jrun_alloc(wf_jrun *r, size_t count, size_t size);
+/* The status of an allocation that failed, which is never WF_OK. */
+static inline wf_status wf_jrun_failed(const wf_jrun *r)
+{
+    return r->ctx->status != WF_OK ? r->ctx->status : WF_ERR_MEMORY;
+}
+/* Counts work: nodes, items, and bytes at WF_J_BYTES_PER_STEP a step. */
+#define WF_J_BYTES_PER_STEP 16
+wf_status wf_jrun_step(wf_jrun *r, size_t steps);
+wf_status wf_jrun_step_bytes(wf_jrun *r, size_t bytes);
+/* Around each recursion; left only after a success, since a failure ends the run. */
+wf_status wf_jrun_enter(wf_jrun *r);
+static inline void wf_jrun_leave(wf_jrun *r)
+{
+    r->frames--;
+}
+
+/* ---- Making values ---- */
+
+static inline wf_jvalue wf_jnone(void)
+{
+    return (wf_jvalue){.kind = WF_J_NONE};
+}
+static inline wf_jvalue wf_jbool(bool b)
+{
+    return (wf_jvalue){.kind = WF_J_BOOL, .u.boolean = b};
+}
+static inline wf_jvalue wf_jint(int64_t i)
+{
+    return (wf_jvalue){.kind = WF_J_INT, .u.integer = i};
+}
+static inline wf_jvalue wf_jfloat(double d)
+{
+    return (wf_jvalue){.kind = WF_J_FLOAT, .u.number = d};
+}
+static inline wf_jvalue wf_jundefined(const wf_jstr *name)
+{
+    return (wf_jvalue){.kind = WF_J_UNDEFINED, .u.str = name};
+}
+static inline wf_jvalue wf_jstring(const wf_jstr *s)
+{
+    return (wf_jvalue){.kind = WF_J_STRING, .u.str = s};
+}
+wf_status wf_jstr_new(wf_jrun *r, wf_jstr s, wf_jvalue *out);
+wf_status wf_jseq_new(wf_jrun *r, wf_jkind kind, size_t room, wf_jvalue *out);
+wf_status wf_jseq_push(wf_jrun *r, wf_jseq *seq, wf_jvalue v);
+/* A tuple of two, as items() gives. */
+wf_status wf_jpair_new(wf_jrun *r, wf_jvalue a, wf_jvalue b, wf_jvalue *out);
+wf_status wf_jdict_new(wf_jrun *r, wf_jkind kind, wf_jvalue *out);
+/* Python's: length of 1 ... 100,000 items, or refused as Jinja's sandbox does. */
+wf_status wf_jrange_new(wf_jrun *r, int64_t start, int64_t stop, int64_t step, wf_jvalue *out);
+
+/* ---- Asking values ---- */
+
+static inline bool wf_jis_seq(const wf_jvalue *v)
+{
+    return v->kind >= WF_J_LIST && v->kind <= WF_J_ITER;
+}
+/* Lists, tuples and ranges: what can be indexed and sliced. */
+static inline bool wf_jis_indexed(const wf_jvalue *v)
+{
+    return v->kind >= WF_J_LIST && v->kind <= WF_J_RANGE;
+}
+/* A bool is an int, too. */
+static inline bool wf_jis_int(const wf_jvalue *v)
+{
+    return v->kind == WF_J_INT || v->kind == WF_J_BOOL;
+}
+static inline bool wf_jis_number(const wf_jvalue *v)
+{
+    return wf_jis_int(v) || v->kind == WF_J_FLOAT;
+}
+static inline int64_t wf_jint_of(const wf_jvalue *v)
+{
+    return v->kind == WF_J_BOOL ? v->u.boolean : v->u.integer;
+}
+static inline double wf_jfloat_of(const wf_jvalue *v)
+{
+    return v->kind == WF_J_FLOAT ? v->u.number : (double)wf_jint_of(v);
+}
+/* What Python calls its type. */
+const char *wf_jkind_name(wf_jkind kind);
+bool wf_jtruth(const wf_jvalue *v);
+wf_status wf_jequal(wf_jrun *r, wf_jvalue a, wf_jvalue b, bool *out);
+/* -1, 0, 1; fails for what Python does not order. */
+wf_status wf_jorder(wf_jrun *r, wf_jvalue a, wf_jvalue b, int *out);
+wf_status wf_jcontains(wf_jrun *r, wf_jvalue container, wf_jvalue item, bool *out);
+wf_status wf_jlength(wf_jrun *r, wf_jvalue v, size_t *out);
+/* The items that a walk over v sees, as a sequence that the caller may keep but not change. An
+ * iterator is used up by it. */
+wf_status wf_jwalk(wf_jrun *r, wf_jvalue v, wf_jseq **out);
+/* Sorts in place by key[i] (Python's order, stable); item[i] moves with it. */
+wf_status wf_jsort(wf_jrun *r, wf_jvalue *key, wf_jvalue *item, size_t count, bool reverse);
+
+/* ---- Dicts ---- */
+
+/* *out is NULL when there is none; fails for a key that Python cannot hash. */
+wf_status wf_jdict_find(wf_jrun *r, const wf_jdict *d, wf_jvalue key, wf_jentry **out);
+wf_status wf_jdict_set(wf_jrun *r, wf_jdict *d, wf_jvalue key, wf_jvalue value);
+/* Appends a key that is known to be new. */
+wf_status wf_jdict_push(wf_jrun *r, wf_jdict *d, wf_jvalue key, wf_jvalue value);
+void wf_jdict_remove(wf_jdict *d, wf_jentry *e);
+wf_jentry *wf_jdict_find_text(const wf_jdict *d, const char *text, size_t bytes);
+
+/* ---- Indices ---- */
+
+/* Where start and stop of a slice of `count` items lie for step != 0; absent or None: the end that
+ * Python means. *n is how many items are taken, from *first on, each `step` behind the last. */
+wf_status wf_jslice_plan(wf_jrun *r, const wf_jvalue part[3], size_t count, int64_t *first,
+                         int64_t *step, size_t *n);
+
+#endif
