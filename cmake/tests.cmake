@@ -49,6 +49,7 @@ foreach(source IN LISTS sources)
     set_target_properties(tool_${name} PROPERTIES
         OUTPUT_NAME ${name}
         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/tools)
+    target_include_directories(tool_${name} PRIVATE src)
     target_link_libraries(tool_${name} PRIVATE weft_static)
 endforeach()
 
@@ -80,16 +81,6 @@ foreach(source IN LISTS sources)
     # Run from the root of the source tree: fixtures are tests/fixtures/...
     add_test(NAME ${name} COMMAND ${program} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
-endforeach()
-
-# Programs that tests run: tests/tools/NAME.c.
-file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/tools/*.c)
-foreach(source IN LISTS sources)
-    get_filename_component(name ${source} NAME_WE)
-    add_executable(${name} ${source})
-    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-    target_include_directories(${name} PRIVATE src)
-    target_link_libraries(${name} PRIVATE weft_static)
 endforeach()
 
 # Whole models and training in narrow types once more, on a plugin; without one the tests say so. Once
