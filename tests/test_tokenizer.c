@@ -192,7 +192,21 @@ static void test_control(void **state)
     expect_ids(ctx, t, "[x]", plain, WF_TEXT_CONTROL, IDS(X));
     wf_tokenizer_free(t);
 
-    /* Not even when the vocabulary could be merged to one. */
+    /* Not even when letters could be merged to one, or a word is one. */
+    for (int whole = 0; whole < 2; whole++) {
+        char json[300];
+        snprintf(
+            json, sizeof json,
+            "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"c\": 3}, \"merges\": [\"a b\"], "
+            "\"ignore_merges\": %s}, \"added_tokens\": [{\"id\": 2, \"content\": \"ab\", \"special\": "
+            "true}, {\"id\": 3, \"content\": \"c\", \"special\": true}]}",
+            whole ? "true" : "false");
+        wt_ok(ctx, wf_tokenizer_from_json(ctx, "control", json, strlen(json), NULL, 0, &t));
+        expect_ids(ctx, t, "ab", NULL, 0, IDS(0, 1));
+        expect_ids(ctx, t, "cab", NULL, 0, IDS(0, 1));
+        expect_ids(ctx, t, "cab", NULL, WF_TEXT_CONTROL, IDS(3, 2));
+        wf_tokenizer_free(t);
+    }
     wf_file_stamp stamp;
     if (wf_file_look(DATA "tokenizers/llama-spm.gguf", &stamp)) {
         t = open_gguf(ctx, DATA "tokenizers/llama-spm.gguf");
