@@ -244,7 +244,7 @@ static void test_prefill_and_decode(void **state)
         tokens[rows[s]] = 0; /* what decode has to overwrite in the pages */
         ends[s] = T;
     }
-    wt_write(&r, "last", rows, sizeof rows);
+    wt_write(&r, "rows", rows, sizeof rows);
     wt_run_once(&r);
     wt_read(&r, "logits", all, sizeof all);
     write_tokens(&r, tokens);

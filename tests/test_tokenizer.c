@@ -407,7 +407,7 @@ static void test_written(void **state)
 #if defined(__SANITIZE_ADDRESS__)
 #define LONG ((size_t)1 << 20)
 #else
-#define LONG ((size_t)64 << 20)
+#define LONG ((size_t)16 << 20)
 #endif
 
 static void check_long(wf_ctx *ctx, const wf_tokenizer *t, const char *unit, size_t bytes)
