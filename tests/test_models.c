@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "model_fixture.h"
+#include "pjrt_support.h"
 #include "support.h"
 
 #define LOGITS_BOUND 1e-5 /* relative to the largest logit, as in test_parity.c */
@@ -49,6 +50,14 @@ static void families_on_check(void **state)
 {
     for (int i = 0; wt_models[i]; i++)
         compare(*state, "check", NULL, wt_models[i], NULL, LOGITS_BOUND);
+}
+
+/* Another device than those above: WEFT_MODELS_DEVICE. Few sizes, since a plugin may take its time. */
+static void families_on_the_device_named(void **state)
+{
+    const wf_generator_options options = {.chunk = 8};
+    for (int i = 0; wt_models[i]; i++)
+        compare(*state, getenv("WEFT_MODELS_DEVICE"), NULL, wt_models[i], &options, LOGITS_BOUND);
 }
 
 /* Prompts cut into chunks of any size, and pages half filled, make no difference to the text. */
@@ -280,5 +289,11 @@ int main(void)
         wt_test(a_full_context_ends_the_text),
         wt_test(options_out_of_range),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest named[] = {wt_test(families_on_the_device_named)};
+    const char *other = getenv("WEFT_MODELS_DEVICE");
+    if (!other)
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    if (!wt_can_open(other))
+        return 0;
+    return cmocka_run_group_tests(named, wt_cache_setup, wt_cache_teardown);
 }
