@@ -372,7 +372,7 @@ static void check_written(wf_ctx *ctx, const wf_tokenizer *t, uint64_t seed)
     assert_true(file >= 0);
     close(file);
     wt_ok(ctx, wf_gguf_write_new(ctx, path, NULL, &w));
-    wt_ok(ctx, wf_tokenizer_to_gguf(t, w));
+    wt_ok(ctx, wf_tokenizer_to_gguf(t, w, 0));
     wt_ok(ctx, wf_gguf_write_begin(w));
     wt_ok(ctx, wf_gguf_write_end(w));
     wf_gguf_write_free(w);

@@ -9,18 +9,23 @@
 
 #define KEY "tokenizer.ggml."
 
-/* Ids without a token are given names of their own: a file has no holes. */
-static wf_status put_tokens(const wf_tokenizer *t, wf_gguf_writer *w, const float *score)
+/* Ids without a token are given names of their own: a file has no holes, and readers want a token for
+ * every row of the embedding. */
+static wf_status put_tokens(const wf_tokenizer *t, wf_gguf_writer *w, const float *score,
+                            size_t count)
 {
     enum { NAME = 24 };
-    size_t count = (size_t)t->vocab.count;
+    size_t known = (size_t)t->vocab.count;
     wf_gguf_text *text = wf_mem_array(t->ctx, count, sizeof *text);
     int32_t *kind = wf_mem_array(t->ctx, count, sizeof *kind);
     char *names = wf_mem_array(t->ctx, count, NAME);
-    wf_status status = text && kind && names ? WF_OK : WF_ERR_MEMORY;
+    float *scores = wf_mem_array(t->ctx, count, sizeof *scores);
+    wf_status status = text && kind && names && scores ? WF_OK : WF_ERR_MEMORY;
     for (size_t i = 0; i < count && status == WF_OK; i++) {
-        const wf_vocab_token *token = &t->vocab.token[i];
+        static const wf_vocab_token none;
+        const wf_vocab_token *token = i < known ? &t->vocab.token[i] : &none;
         size_t len = 0;
+        scores[i] = score && i < known ? score[i] : 0;
         text[i] = (wf_gguf_text){token->text, token->bytes};
         kind[i] = token->text ? (int32_t)token->kind : WF_TOKEN_UNUSED;
         if (!token->text) {
@@ -31,12 +36,13 @@ static wf_status put_tokens(const wf_tokenizer *t, wf_gguf_writer *w, const floa
     if (status == WF_OK)
         status = wf_gguf_write_texts(w, KEY "tokens", text, count);
     if (status == WF_OK && score)
-        status = wf_gguf_write_array(w, KEY "scores", WF_GGUF_F32, score, count);
+        status = wf_gguf_write_array(w, KEY "scores", WF_GGUF_F32, scores, count);
     if (status == WF_OK)
         status = wf_gguf_write_array(w, KEY "token_type", WF_GGUF_I32, kind, count);
     wf_mem_free(t->ctx, text);
     wf_mem_free(t->ctx, kind);
     wf_mem_free(t->ctx, names);
+    wf_mem_free(t->ctx, scores);
     return status;
 }
 
@@ -114,7 +120,7 @@ static bool is_spaced(const wf_tokenizer *t, bool *prefix)
            memcmp(s->content, "\xE2\x96\x81", 3) == 0;
 }
 
-static wf_status put_scored(const wf_tokenizer *t, wf_gguf_writer *w, bool prefix)
+static wf_status put_scored(const wf_tokenizer *t, wf_gguf_writer *w, bool prefix, size_t count)
 {
     float *made = NULL;
     if (!t->bpe.score)
@@ -123,23 +129,24 @@ static wf_status put_scored(const wf_tokenizer *t, wf_gguf_writer *w, bool prefi
     if (status == WF_OK)
         status = wf_gguf_write_text(w, KEY "pre", "default", 7);
     if (status == WF_OK)
-        status = put_tokens(t, w, made ? made : t->bpe.score);
+        status = put_tokens(t, w, made ? made : t->bpe.score, count);
     if (status == WF_OK)
         status = wf_gguf_write_bool(w, KEY "add_space_prefix", prefix);
     wf_mem_free(t->ctx, made);
     return status;
 }
 
-wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_gguf_writer *w)
+wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_gguf_writer *w, int64_t rows)
 {
     bool prefix;
+    size_t count = (size_t)(rows > t->vocab.count ? rows : t->vocab.count);
     const wf_pre *pre = wf_pre_of(t);
     if (is_spaced(t, &prefix)) {
-        WF_TRY(put_scored(t, w, prefix));
+        WF_TRY(put_scored(t, w, prefix, count));
     } else if (pre) {
         WF_TRY(wf_gguf_write_text(w, KEY "model", "gpt2", 4));
         WF_TRY(wf_gguf_write_text(w, KEY "pre", pre->names, strcspn(pre->names, ",")));
-        WF_TRY(put_tokens(t, w, NULL));
+        WF_TRY(put_tokens(t, w, NULL, count));
         WF_TRY(put_merges(t, w));
     } else {
         return wf_fail(t->ctx, WF_ERR_UNSUPPORTED,
