@@ -65,7 +65,8 @@ static wf_status read_scaling(reader *r)
     rope->beta_slow = 1;
     WF_TRY(get_float(r, "rope.scaling.factor", &rope->factor));
     WF_TRY(get_float(r, "rope.scaling.original_context_length", &rope->original));
-    WF_TRY(get_float(r, "rope.scaling.attn_factor", &rope->magnitude));
+    double more = 0; /* is a factor to the usual magnitude */
+    WF_TRY(get_float(r, "rope.scaling.attn_factor", &more));
     WF_TRY(get_float(r, "rope.scaling.yarn_beta_fast", &rope->beta_fast));
     WF_TRY(get_float(r, "rope.scaling.yarn_beta_slow", &rope->beta_slow));
     if (!text.bytes) { /* the old way to say linear: a factor alone */
@@ -76,6 +77,8 @@ static wf_status read_scaling(reader *r)
     for (int i = 0; kinds[i].name; i++)
         if (strlen(kinds[i].name) == text.len && memcmp(kinds[i].name, text.bytes, text.len) == 0) {
             rope->scaling = kinds[i].scaling;
+            if (more != 0)
+                rope->magnitude = more * wf_rope_magnitude(rope);
             return WF_OK;
         }
     return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
