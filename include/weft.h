@@ -670,6 +670,7 @@ typedef struct {
     int threads;          /* default: all cores */
     void (*progress)(void *user, const char *weight, int64_t done, int64_t total); /* bytes */
     void *user;
+    int64_t *written; /* set to the bytes of the weights as they are then; may be NULL */
 } wf_convert_options;
 WF_API wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char *path,
                                   const wf_convert_options *options);

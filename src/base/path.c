@@ -67,6 +67,17 @@ wf_status wf_path_remove(wf_ctx *ctx, const char *path)
     return unlink(path) == 0 || errno == ENOENT ? WF_OK : fail_errno(ctx, "remove", path, errno);
 }
 
+bool wf_path_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+void wf_path_remove_empty(const char *path)
+{
+    rmdir(path); /* what else is in it stays, and then it stays, too */
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);

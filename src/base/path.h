@@ -15,8 +15,12 @@ bool wf_path_ends(const char *path, const char *end);
 char *wf_path_join(wf_arena *arena, const char *folder, const char *name);
 /* The folder that a path lies in, "." when it does not say; NULL when memory runs out. */
 char *wf_path_parent(wf_arena *arena, const char *path);
+/* Are they two names of one file or folder? false when one of them is not there. */
+bool wf_path_same(const char *a, const char *b);
 /* That there is nothing is fine. */
 wf_status wf_path_remove(wf_ctx *ctx, const char *path);
+/* Removes a folder if it is empty, and does nothing otherwise. */
+void wf_path_remove_empty(const char *path);
 
 /* The names in a folder, sorted, without "." and "..", in the arena. More than `limit` names are
  * WF_ERR_IO. */

@@ -32,6 +32,8 @@ wf_status wf_safetensors_write_begin(wf_safetensors_writer *w);
 /* In pieces of any size. */
 wf_status wf_safetensors_write_data(wf_safetensors_writer *w, const void *data, size_t bytes);
 wf_status wf_safetensors_write_end(wf_safetensors_writer *w);
+/* How many files of weights there are, once begun. */
+int wf_safetensors_write_files(const wf_safetensors_writer *w);
 void wf_safetensors_write_free(wf_safetensors_writer *w);
 
 #endif

@@ -327,6 +327,11 @@ wf_status wf_safetensors_write_data(wf_safetensors_writer *w, const void *data, 
     return WF_OK;
 }
 
+int wf_safetensors_write_files(const wf_safetensors_writer *w)
+{
+    return w->shard_count;
+}
+
 wf_status wf_safetensors_write_end(wf_safetensors_writer *w)
 {
     wf_assert(w->shards);

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* convert.c - writing a model anew: what to which kind of file, and what is refused. */
+#include "model/convert.h"
+
+#include <string.h>
+
+#include "base/path.h"
+#include "base/thread.h"
+
+#define MOST_THREADS 256
+
+wf_status wf_convert_items(wf_convert *c)
+{
+    c->item = wf_arena_alloc(&c->arena, ((size_t)c->m->weights + 1) * sizeof *c->item);
+    return c->item ? WF_OK : WF_ERR_MEMORY;
+}
+
+wf_row_order wf_convert_order(const wf_convert *c, const wf_weight_name *row, bool interleaved)
+{
+    const wf_config *config = &c->m->config;
+    if (!config->family->turned || !row || !(row->flags & WF_NAME_TURNED) ||
+        config->rope.interleaved == interleaved)
+        return WF_ROWS_AS_THEY_ARE;
+    return interleaved ? WF_ROWS_TO_PAIRS : WF_ROWS_FROM_PAIRS;
+}
+
+static bool is_block(wf_type type)
+{
+    return wf_type_get(type)->kind == WF_KIND_BLOCK;
+}
+
+wf_status wf_convert_check(const wf_convert *c)
+{
+    for (int i = 0; i < c->items && !c->options->requantize; i++) {
+        const wf_convert_item *item = &c->item[i];
+        if (item->from && item->from->type != item->type && is_block(item->from->type) &&
+            is_block(item->type))
+            return wf_fail(c->ctx, WF_ERR_USAGE,
+                           "%s is quantized already, to %s, and to make %s of that loses more than "
+                           "to make it of the original; convert that, or allow requantizing",
+                           item->name, wf_type_name(item->from->type), wf_type_name(item->type));
+    }
+    return WF_OK;
+}
+
+/* Is this the name of a part of the split file `stem`.gguf? */
+static bool is_part(const char *stem, const char *name)
+{
+    size_t n = strlen(stem) - strlen(".gguf");
+    return strncmp(stem, name, n) == 0 && strlen(name + n) == strlen("-00001-of-00001.gguf") &&
+           name[n] == '-' && strncmp(name + n + 6, "-of-", 4) == 0;
+}
+
+/* The file that is read must not be the one that is written: when that is whole, the other is gone. */
+static wf_status check_itself(wf_convert *c, bool gguf)
+{
+    const wf_store *s = c->m->store;
+    bool same = !gguf && wf_path_same(c->path, c->m->path);
+    char *folder = wf_path_parent(&c->arena, c->path);
+    if (!folder)
+        return WF_ERR_MEMORY;
+    for (int i = 0; gguf && i < s->files; i++) {
+        const char *from = s->file[i].path;
+        char *from_folder = wf_path_parent(&c->arena, from);
+        if (!from_folder)
+            return WF_ERR_MEMORY;
+        same |= wf_path_same(c->path, from) ||
+                (c->options->split_bytes > 0 && wf_path_same(folder, from_folder) &&
+                 is_part(wf_store_base_name(c->path), wf_store_base_name(from)));
+    }
+    return same ? wf_fail(c->ctx, WF_ERR_USAGE,
+                          "cannot convert '%s' onto itself; give another path to write to", c->path)
+                : WF_OK;
+}
+
+static wf_status convert(wf_convert *c)
+{
+    bool gguf = wf_path_ends(c->path, ".gguf");
+    if (c->options->type)
+        WF_TRY(wf_recipe_find(c->ctx, c->options->type, &c->recipe));
+    WF_TRY(check_itself(c, gguf));
+    return gguf ? wf_convert_to_gguf(c) : wf_convert_to_folder(c);
+}
+
+wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char *path,
+                           const wf_convert_options *options)
+{
+    static const wf_convert_options none;
+    wf_convert c = {.m = model, .ctx = ctx, .path = path, .options = options ? options : &none};
+    c.threads = c.options->threads > 0 ? c.options->threads : wf_threads_available();
+    c.threads = c.threads < MOST_THREADS ? c.threads : MOST_THREADS;
+    wf_arena_init(&c.arena, ctx);
+    wf_ctx_clear(ctx);
+    wf_status status = convert(&c);
+    /* The model's own parts fail in the context that it was opened with. */
+    if (status != WF_OK && ctx != model->ctx && ctx->status == WF_OK)
+        wf_fail(ctx, status, "%s", wf_ctx_message(model->ctx));
+    wf_arena_free(&c.arena);
+    return status;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * convert.h - writing a model anew: the list of what is written, and how its numbers get there.
+ *
+ * First everything is decided (names, types, which rows go where), so that what cannot be done is refused
+ * before anything is written; then the weights stream through, a slab of rows at a time.
+ */
+#ifndef WF_MODEL_CONVERT_H
+#define WF_MODEL_CONVERT_H
+
+#include "model/family.h"
+#include "model/model.h"
+#include "model/recipe.h"
+
+/* The order of rows within a head: llama's GGUF files have the pairs that rope turns beside each other. */
+typedef enum { WF_ROWS_AS_THEY_ARE, WF_ROWS_TO_PAIRS, WF_ROWS_FROM_PAIRS } wf_row_order;
+
+/* A tensor of the file that is written. */
+typedef struct {
+    const char *name;
+    wf_type type;
+    wf_dims shape;
+    const wf_stored *from; /* NULL: `data`, which has the type and shape already */
+    const void *data;
+    bool crossed; /* its rows are the columns of `from` */
+    wf_row_order order;
+} wf_convert_item;
+
+typedef struct {
+    const wf_model *m;
+    wf_ctx *ctx;
+    const char *path;
+    const wf_convert_options *options; /* never NULL */
+    const wf_recipe *recipe;           /* NULL: types stay as they are */
+    int threads;
+    wf_arena arena; /* of names and lists */
+    wf_convert_item *item;
+    int items;
+    int64_t done, total; /* bytes of the weights that were read */
+} wf_convert;
+
+/* Room for one more in item[], made for weights + 1; the arena's. NULL when memory runs out. */
+wf_status wf_convert_items(wf_convert *c);
+/* How the rows of a weight change on the way to a file whose pairs are (2i, 2i + 1), or are not. */
+wf_row_order wf_convert_order(const wf_convert *c, const wf_weight_name *row, bool interleaved);
+/* Refuses to make blocks from blocks of another type, unless the options admit it. */
+wf_status wf_convert_check(const wf_convert *c);
+
+/* All items in order, in pieces, to `write`. What is written does not depend on the threads. */
+typedef wf_status wf_convert_write(void *to, const void *data, size_t bytes);
+wf_status wf_convert_data(wf_convert *c, wf_convert_write *write, void *to);
+
+wf_status wf_convert_to_gguf(wf_convert *c);
+wf_status wf_convert_to_folder(wf_convert *c);
+
+/* config.json, and generation_config.json, for wf_mem_free. type: of most matrices. What transformers has
+ * no words for is WF_ERR_UNSUPPORTED. */
+wf_status wf_convert_config_json(wf_convert *c, wf_type type, char **json, size_t *bytes);
+wf_status wf_convert_generation_json(wf_convert *c, char **json, size_t *bytes);
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * convert_data.c - the numbers of one tensor after the other, from where they lie to a writer.
+ *
+ * Rows are independent of each other, so threads share those of a slab, and the bytes are the same
+ * whatever their number. What keeps its type is copied; all else goes through f32, which is exact for
+ * plain types.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/thread.h"
+#include "graph/quant/block.h"
+#include "model/convert.h"
+
+#define SLAB_BYTES ((size_t)8 << 20) /* at least one row, or 256 columns of what is crossed */
+
+/* One tensor on its way. */
+typedef struct {
+    const wf_convert_item *item;
+    const wf_config *config;
+    int64_t rows, columns; /* as it is written */
+    size_t from_row;       /* bytes, as it lies */
+    size_t to_row;
+    int64_t slab;   /* rows at once */
+    int64_t first;  /* row of the present slab */
+    int64_t count;  /* rows in it */
+    uint8_t *bytes; /* [slab][to_row]: what is handed to the writer */
+    float *crossed; /* [slab][columns]; NULL: not crossed */
+    uint8_t *raw;   /* [threads][raw_each]: copied, since files align nothing */
+    float *numbers; /* [threads][numbers_each] */
+    size_t raw_each, numbers_each;
+} mover;
+
+/* Row i of a head as it is written is which row of it as it lies? */
+static int64_t source_row(const mover *v, int64_t row)
+{
+    int64_t half = v->config->rope.dims / 2, in_head = row % v->config->head_dim, from = in_head;
+    if (v->item->order == WF_ROWS_AS_THEY_ARE || in_head >= 2 * half)
+        return row;
+    if (v->item->order == WF_ROWS_TO_PAIRS)
+        from = in_head / 2 + in_head % 2 * half;
+    else
+        from = in_head < half ? 2 * in_head : 2 * (in_head - half) + 1;
+    return row - in_head + from;
+}
+
+static void move_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const mover *v = arg;
+    const wf_stored *t = v->item->from;
+    uint8_t *raw = v->raw + (size_t)thread * v->raw_each;
+    float *numbers = v->numbers + (size_t)thread * v->numbers_each;
+    for (int64_t i = begin; i < end; i++) {
+        const uint8_t *from = t->data + (size_t)source_row(v, v->first + i) * v->from_row;
+        uint8_t *to = v->bytes + (size_t)i * v->to_row;
+        if (t->type == v->item->type) {
+            memcpy(to, from, v->to_row);
+            continue;
+        }
+        memcpy(raw, from, v->from_row);
+        wf_convert_to_f32(t->type, raw, numbers, v->columns);
+        wf_quantize(v->item->type, numbers, NULL, to, 1, v->columns);
+    }
+}
+
+/* Rows of what lies become columns of the slab. */
+static void cross_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const mover *v = arg;
+    const wf_stored *t = v->item->from;
+    const wf_type_info *info = wf_type_get(t->type);
+    uint8_t *raw = v->raw + (size_t)thread * v->raw_each;
+    float *numbers = v->numbers + (size_t)thread * v->numbers_each;
+    for (int64_t i = begin; i < end; i++) {
+        const uint8_t *from = t->data + (size_t)i * v->from_row;
+        if (info->kind == WF_KIND_BLOCK) {
+            memcpy(raw, from, v->from_row);
+            wf_block_decode(t->type, raw, v->first, v->count, numbers);
+        } else {
+            size_t size = (size_t)info->block_bytes;
+            memcpy(raw, from + (size_t)v->first * size, (size_t)v->count * size);
+            wf_convert_to_f32(t->type, raw, numbers, v->count);
+        }
+        for (int64_t k = 0; k < v->count; k++)
+            v->crossed[k * v->columns + i] = numbers[k];
+    }
+}
+
+static void put_crossed(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const mover *v = arg;
+    (void)thread;
+    wf_quantize(v->item->type, v->crossed + begin * v->columns, NULL,
+                v->bytes + (size_t)begin * v->to_row, end - begin, v->columns);
+}
+
+/* ---- Slabs ---- */
+
+static void measure(mover *v)
+{
+    const wf_convert_item *item = v->item;
+    const wf_stored *t = item->from;
+    v->rows = wf_dims_rows(&item->shape);
+    v->columns = wf_dims_last(&item->shape);
+    if (item->order != WF_ROWS_AS_THEY_ARE && item->shape.n == 1) { /* a bias: a number a row */
+        v->rows = v->columns;
+        v->columns = 1;
+    }
+    int64_t lie_columns = item->crossed ? v->rows : v->columns;
+    v->from_row = wf_type_bytes(t->type, lie_columns);
+    v->to_row = wf_type_bytes(item->type, v->columns);
+    size_t row = item->crossed ? (size_t)v->columns * sizeof(float) : v->to_row;
+    v->slab = (int64_t)(SLAB_BYTES / row);
+    if (item->crossed)
+        v->slab = v->slab < 256 ? 256 : v->slab / 256 * 256; /* whole blocks of what lies */
+    v->slab = v->slab < 1 ? 1 : v->slab > v->rows ? v->rows : v->slab;
+    v->raw_each = v->from_row;
+    v->numbers_each = (size_t)(item->crossed ? v->slab : v->columns);
+    /* Every thread's part begins on a line of its own. */
+    v->raw_each = (v->raw_each + WF_MEM_ALIGN - 1) / WF_MEM_ALIGN * WF_MEM_ALIGN;
+    v->numbers_each = (v->numbers_each + 15) / 16 * 16;
+}
+
+static wf_status get_room(const wf_convert *c, mover *v)
+{
+    size_t threads = (size_t)c->threads;
+    v->bytes = wf_mem_array(c->ctx, (size_t)v->slab, v->to_row);
+    v->raw = v->bytes ? wf_mem_array(c->ctx, threads, v->raw_each) : NULL;
+    v->numbers = v->raw ? wf_mem_array(c->ctx, threads, v->numbers_each * sizeof(float)) : NULL;
+    if (v->numbers && v->item->crossed)
+        v->crossed = wf_mem_array(c->ctx, (size_t)v->slab, (size_t)v->columns * sizeof *v->crossed);
+    return v->numbers && (v->crossed || !v->item->crossed) ? WF_OK : WF_ERR_MEMORY;
+}
+
+static void report(wf_convert *c, const mover *v)
+{
+    int64_t bytes =
+        (int64_t)((double)v->item->from->bytes * (double)(v->first + v->count) / (double)v->rows);
+    if (c->options->progress)
+        c->options->progress(c->options->user, v->item->name, c->done + bytes, c->total);
+}
+
+static wf_status move_slabs(wf_convert *c, mover *v, wf_convert_write *write, void *to)
+{
+    for (v->first = 0; v->first < v->rows; v->first += v->count) {
+        int64_t left = v->rows - v->first;
+        v->count = left < v->slab ? left : v->slab;
+        if (v->item->crossed) {
+            wf_parallel_for(c->threads, v->columns, 16, cross_rows, v);
+            wf_parallel_for(c->threads, v->count, 1, put_crossed, v);
+        } else {
+            wf_parallel_for(c->threads, v->count, 1, move_rows, v);
+        }
+        WF_TRY(write(to, v->bytes, (size_t)v->count * v->to_row));
+        report(c, v);
+    }
+    return WF_OK;
+}
+
+static wf_status move(wf_convert *c, const wf_convert_item *item, wf_convert_write *write, void *to)
+{
+    mover v = {.item = item, .config = &c->m->config};
+    if (!item->from)
+        return write(to, item->data, wf_type_bytes(item->type, wf_dims_count(&item->shape)));
+    wf_assert(!item->crossed || item->order == WF_ROWS_AS_THEY_ARE);
+    measure(&v);
+    wf_status status = get_room(c, &v);
+    if (status == WF_OK)
+        status = move_slabs(c, &v, write, to);
+    c->done += (int64_t)item->from->bytes;
+    wf_mem_free(c->ctx, v.crossed);
+    wf_mem_free(c->ctx, v.numbers);
+    wf_mem_free(c->ctx, v.raw);
+    wf_mem_free(c->ctx, v.bytes);
+    return status;
+}
+
+wf_status wf_convert_data(wf_convert *c, wf_convert_write *write, void *to)
+{
+    int64_t written = 0;
+    c->done = c->total = 0;
+    for (int i = 0; i < c->items; i++) {
+        const wf_convert_item *item = &c->item[i];
+        c->total += item->from ? (int64_t)item->from->bytes : 0;
+        written += (int64_t)wf_type_bytes(item->type, wf_dims_count(&item->shape));
+    }
+    if (c->options->written)
+        *c->options->written = written;
+    for (int i = 0; i < c->items; i++)
+        WF_TRY(move(c, &c->item[i], write, to));
+    return wf_store_check(c->m->store); /* before any of it gets its name */
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/* convert_gguf.c - a model as a GGUF file: its keys and tensors. config_gguf.c reads them. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/convert.h"
+
+#define QUANTIZATION_VERSION 2 /* of the block layouts, as the format counts them */
+
+/* ---- Keys ---- */
+
+typedef struct {
+    wf_gguf_writer *w;
+    const char *family;
+    char key[128];
+} keys;
+
+/* ARCHITECTURE.name, until the next call. */
+static const char *key(keys *k, const char *name)
+{
+    snprintf(k->key, sizeof k->key, "%s.%s", k->family, name);
+    return k->key;
+}
+
+static wf_status put_int(keys *k, const char *name, int64_t value)
+{
+    return wf_gguf_write_int(k->w, key(k, name), WF_GGUF_U32, value);
+}
+
+static wf_status put_float(keys *k, const char *name, double value)
+{
+    return wf_gguf_write_float(k->w, key(k, name), value);
+}
+
+static wf_status put_text(keys *k, const char *key, const char *text)
+{
+    return wf_gguf_write_text(k->w, key, text, strlen(text));
+}
+
+static wf_status put_sizes(keys *k, const wf_config *c)
+{
+    WF_TRY(put_int(k, "block_count", c->layers));
+    WF_TRY(put_int(k, "context_length", c->context));
+    WF_TRY(put_int(k, "embedding_length", c->width));
+    WF_TRY(put_int(k, "feed_forward_length", c->hidden));
+    WF_TRY(put_int(k, "attention.head_count", c->heads));
+    WF_TRY(put_int(k, "attention.head_count_kv", c->kv_heads));
+    if (c->family->rotary) {
+        WF_TRY(put_int(k, "attention.key_length", c->head_dim));
+        WF_TRY(put_int(k, "attention.value_length", c->head_dim));
+    }
+    WF_TRY(put_int(k, "vocab_size", c->vocab));
+    return put_float(k,
+                     c->family->layer_norm ? "attention.layer_norm_epsilon"
+                                           : "attention.layer_norm_rms_epsilon",
+                     c->eps);
+}
+
+/* llama3's scaling has no keys: it is a tensor. */
+static wf_status put_rope(keys *k, const wf_rotary *r)
+{
+    WF_TRY(put_int(k, "rope.dimension_count", r->dims));
+    WF_TRY(put_float(k, "rope.freq_base", r->base));
+    if (r->scaling != WF_ROPE_LINEAR && r->scaling != WF_ROPE_YARN)
+        return WF_OK;
+    bool yarn = r->scaling == WF_ROPE_YARN;
+    WF_TRY(put_text(k, key(k, "rope.scaling.type"), yarn ? "yarn" : "linear"));
+    WF_TRY(put_float(k, "rope.scaling.factor", r->factor));
+    if (!yarn)
+        return WF_OK;
+    WF_TRY(put_int(k, "rope.scaling.original_context_length", (int64_t)r->original));
+    WF_TRY(put_float(k, "rope.scaling.yarn_beta_fast", r->beta_fast));
+    WF_TRY(put_float(k, "rope.scaling.yarn_beta_slow", r->beta_slow));
+    if (r->magnitude == 0)
+        return WF_OK;
+    /* What the format has is a factor to the usual magnitude. */
+    wf_rotary usual = *r;
+    usual.magnitude = 0;
+    return put_float(k, "rope.scaling.attn_factor", r->magnitude / wf_rope_magnitude(&usual));
+}
+
+static wf_status put_window(keys *k, const wf_config *c)
+{
+    int64_t with = 0;
+    for (int64_t i = 0; i < c->layers; i++)
+        with += wf_config_window(c, i) > 0;
+    if (with == 0)
+        return WF_OK;
+    WF_TRY(put_int(k, "attention.sliding_window", c->window));
+    return with == c->layers ? WF_OK
+                             : wf_gguf_write_array(k->w, key(k, "attention.sliding_window_pattern"),
+                                                   WF_GGUF_BOOL, c->windowed, (size_t)c->layers);
+}
+
+static wf_status put_tokenizer(const wf_convert *c, keys *k)
+{
+    const wf_model *m = c->m;
+    if (m->tokenizer)
+        WF_TRY(wf_tokenizer_to_gguf(m->tokenizer, k->w, m->config.vocab));
+    else
+        wf_ctx_log(c->ctx, WF_LOG_WARN, "the file has no tokenizer: %s", m->no_tokenizer);
+    return m->info.chat_template ? put_text(k, "tokenizer.chat_template", m->info.chat_template)
+                                 : WF_OK;
+}
+
+/* ---- Types ---- */
+
+/* general.file_type of a file whose types were not chosen: that of the type most numbers have. */
+static int common_file_type(const wf_convert *c)
+{
+    int64_t count[WF_TYPE_COUNT] = {0}, most = 0;
+    wf_type common = WF_F32;
+    for (int i = 0; i < c->items; i++) {
+        const wf_convert_item *item = &c->item[i];
+        if (item->shape.n != 2)
+            continue;
+        count[item->type] += wf_dims_count(&item->shape);
+        if (count[item->type] > most) {
+            most = count[item->type];
+            common = item->type;
+        }
+    }
+    const wf_recipe *r = wf_recipes;
+    while (r->name && r->type != common)
+        r++;
+    return r->name ? r->file_type : 0;
+}
+
+static bool says_types(const char *key)
+{
+    return strcmp(key, "general.file_type") == 0 ||
+           strcmp(key, "general.quantization_version") == 0;
+}
+
+static wf_status put_types(const wf_convert *c, keys *k)
+{
+    int type = c->recipe ? c->recipe->file_type : common_file_type(c);
+    WF_TRY(wf_gguf_write_int(k->w, "general.file_type", WF_GGUF_U32, type));
+    return wf_gguf_write_int(k->w, "general.quantization_version", WF_GGUF_U32,
+                             QUANTIZATION_VERSION);
+}
+
+/* The keys of a file that is GGUF already say more than Weft knows. */
+static wf_status copy_keys(const wf_convert *c, keys *k)
+{
+    const wf_gguf *f = c->m->gguf;
+    for (int i = 0; i < f->pairs; i++)
+        if (!c->recipe || !says_types(f->pair[i].key))
+            WF_TRY(wf_gguf_write_pair(k->w, &f->pair[i]));
+    return c->recipe ? put_types(c, k) : WF_OK;
+}
+
+static wf_status put_keys(const wf_convert *c, keys *k)
+{
+    const wf_config *config = &c->m->config;
+    if (c->m->gguf)
+        return copy_keys(c, k);
+    WF_TRY(put_text(k, "general.architecture", k->family));
+    WF_TRY(put_text(k, "general.type", "model"));
+    WF_TRY(put_text(k, "general.name", c->m->info.name));
+    WF_TRY(put_types(c, k));
+    WF_TRY(put_sizes(k, config));
+    if (config->family->rotary)
+        WF_TRY(put_rope(k, &config->rope));
+    WF_TRY(put_window(k, config));
+    return put_tokenizer(c, k);
+}
+
+/* ---- Tensors ---- */
+
+static wf_type type_of(const wf_convert *c, const wf_model_weight_info *w)
+{
+    if (w->shape.n < 2)
+        return WF_F32;
+    return c->recipe ? wf_recipe_type(c->recipe, c->options->pure, &c->m->config, w->name,
+                                      wf_dims_last(&w->shape))
+                     : w->from->type;
+}
+
+/* rope_freqs.weight: what frequencies are divided by. */
+static wf_status add_divisors(wf_convert *c)
+{
+    const wf_rotary *r = &c->m->config.rope;
+    const float *divisors = r->divisors;
+    if (r->scaling == WF_ROPE_LLAMA3) {
+        float *made = wf_arena_alloc(&c->arena, (size_t)r->dims / 2 * sizeof *made);
+        if (!made)
+            return WF_ERR_MEMORY;
+        wf_rope_llama3_divisors(r, made);
+        divisors = made;
+    }
+    if (divisors)
+        c->item[c->items++] = (wf_convert_item){.name = "rope_freqs.weight",
+                                                .type = WF_F32,
+                                                .shape = {1, {r->dims / 2}},
+                                                .data = divisors};
+    return WF_OK;
+}
+
+static wf_status list_items(wf_convert *c)
+{
+    WF_TRY(wf_convert_items(c));
+    for (int i = 0; i < c->m->weights; i++) {
+        const wf_model_weight_info *w = &c->m->weight[i];
+        char other[WF_NAME_BYTES];
+        const wf_weight_name *row =
+            wf_family_hugging_face(c->m->config.family, w->name, true, other);
+        c->item[c->items++] = (wf_convert_item){.name = w->name,
+                                                .type = type_of(c, w),
+                                                .shape = w->shape,
+                                                .from = w->from,
+                                                .crossed = w->transposed,
+                                                .order = wf_convert_order(c, row, true)};
+    }
+    WF_TRY(add_divisors(c));
+    return wf_convert_check(c);
+}
+
+/* ---- The file ---- */
+
+static wf_status write_piece(void *to, const void *data, size_t bytes)
+{
+    return wf_gguf_write_data(to, data, bytes);
+}
+
+static wf_status write_file(wf_convert *c, wf_gguf_writer *w)
+{
+    keys k = {.w = w, .family = c->m->config.family->name};
+    WF_TRY(put_keys(c, &k));
+    for (int i = 0; i < c->items; i++)
+        WF_TRY(wf_gguf_write_tensor(w, c->item[i].name, c->item[i].type, &c->item[i].shape));
+    WF_TRY(wf_gguf_write_begin(w));
+    WF_TRY(wf_convert_data(c, write_piece, w));
+    return wf_gguf_write_end(w);
+}
+
+wf_status wf_convert_to_gguf(wf_convert *c)
+{
+    const wf_gguf_write_options options = {.split_bytes = c->options->split_bytes};
+    wf_gguf_writer *w;
+    WF_TRY(list_items(c));
+    WF_TRY(wf_gguf_write_new(c->ctx, c->path, &options, &w));
+    wf_status status = write_file(c, w);
+    wf_gguf_write_free(w);
+    return status;
+}

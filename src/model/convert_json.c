@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * convert_json.c - config.json and generation_config.json of a Hugging Face folder. config_json.c reads the
+ * first.
+ *
+ * Written are the words that transformers 4 and 5 both read: rope_theta and rope_scaling rather than
+ * rope_parameters, torch_dtype rather than dtype.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/writer.h"
+#include "model/convert.h"
+
+/* ---- Writing JSON ---- */
+
+typedef struct {
+    wf_writer w;
+    int depth;
+    bool filled; /* something stands before the next item */
+} json;
+
+static void next(json *j, const char *key)
+{
+    wf_writer_print(&j->w, "%s\n%*s", j->filled ? "," : "", 2 * j->depth, "");
+    j->filled = true;
+    if (key)
+        wf_writer_print(&j->w, "\"%s\": ", key);
+}
+
+static void open_level(json *j, char bracket)
+{
+    wf_writer_char(&j->w, bracket);
+    j->depth++;
+    j->filled = false;
+}
+
+static void close_level(json *j, char bracket)
+{
+    j->depth--;
+    if (j->filled)
+        wf_writer_print(&j->w, "\n%*s", 2 * j->depth, "");
+    wf_writer_char(&j->w, bracket);
+    j->filled = true;
+}
+
+static void text_value(json *j, const char *s, size_t bytes)
+{
+    wf_writer_char(&j->w, '"');
+    for (; bytes > 0; s++, bytes--) {
+        if (*s == '"' || *s == '\\')
+            wf_writer_char(&j->w, '\\');
+        if ((unsigned char)*s < ' ')
+            wf_writer_print(&j->w, "\\u%04x", (unsigned)*s);
+        else
+            wf_writer_char(&j->w, *s);
+    }
+    wf_writer_char(&j->w, '"');
+}
+
+/* The shortest decimal that is this float: 1e-05, where the float itself is 9.99999974737875e-06. */
+static double as_it_was_said(double value)
+{
+    float single = (float)value;
+    if ((double)single != value)
+        return value;
+    for (int digits = 0; digits < 9; digits++) {
+        char text[WF_TEXT_DOUBLE];
+        const char *at = text;
+        double said;
+        snprintf(text, sizeof text, "%.*e", digits, value);
+        for (char *s = text; *s; s++) /* the locale chose the decimal point */
+            if (!strchr("0123456789+-e", *s))
+                *s = '.';
+        if (wf_text_to_double(&at, &said) && (float)said == single)
+            return said;
+    }
+    return value;
+}
+
+/* A fraction, whatever its value: transformers tells the two kinds of number apart. */
+static void float_value(json *j, double value)
+{
+    char text[WF_TEXT_DOUBLE];
+    wf_text_from_double(text, value);
+    wf_writer_print(&j->w, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
+}
+
+static void put_text(json *j, const char *key, const char *value)
+{
+    next(j, key);
+    text_value(j, value, strlen(value));
+}
+
+static void put_int(json *j, const char *key, int64_t value)
+{
+    next(j, key);
+    wf_writer_print(&j->w, "%" PRId64, value);
+}
+
+static void put_float(json *j, const char *key, double value)
+{
+    next(j, key);
+    float_value(j, as_it_was_said(value));
+}
+
+static void put_bool(json *j, const char *key, bool value)
+{
+    next(j, key);
+    wf_writer_print(&j->w, "%s", value ? "true" : "false");
+}
+
+static void put_null(json *j, const char *key)
+{
+    next(j, key);
+    wf_writer_print(&j->w, "null");
+}
+
+/* A value that was read; its depth is limited by the parser. */
+static void put_value(json *j, const wf_json_node *node)
+{
+    switch (node->kind) {
+    case WF_JSON_NULL: wf_writer_print(&j->w, "null"); break;
+    case WF_JSON_BOOL: wf_writer_print(&j->w, "%s", node->boolean ? "true" : "false"); break;
+    case WF_JSON_NUMBER:
+        if (node->whole)
+            wf_writer_print(&j->w, "%" PRId64, node->integer);
+        else
+            float_value(j, node->number);
+        break;
+    case WF_JSON_STRING: text_value(j, node->string, node->bytes); break;
+    case WF_JSON_ARRAY:
+    case WF_JSON_OBJECT: {
+        bool object = node->kind == WF_JSON_OBJECT;
+        open_level(j, object ? '{' : '[');
+        for (size_t i = 0; i < node->count; i++) {
+            next(j, NULL);
+            if (object) {
+                text_value(j, node->child[i].key, node->child[i].key_bytes);
+                wf_writer_print(&j->w, ": ");
+            }
+            put_value(j, &node->child[i]);
+        }
+        close_level(j, object ? '}' : ']');
+    }
+    }
+}
+
+static wf_status take(json *j, char **text, size_t *bytes)
+{
+    wf_writer_char(&j->w, '\n');
+    return wf_writer_take(&j->w, text, bytes);
+}
+
+/* ---- What there are no words for ---- */
+
+static wf_status refuse(wf_convert *c, const char *why)
+{
+    return wf_fail(c->ctx, WF_ERR_UNSUPPORTED,
+                   "%s cannot become a Hugging Face folder: %s; a path that ends in .gguf can be "
+                   "written",
+                   wf_store_base_name(c->m->path), why);
+}
+
+static bool is_mistral(const wf_config *c)
+{
+    return c->family == &wf_family_llama && c->window > 0;
+}
+
+/* Where the biases are is one word in transformers, and only some classes know it. */
+static bool biases_can_be_said(const wf_config *c)
+{
+    if (!c->family->rotary)
+        return true;
+    if (c->family->qkv_bias)
+        return !c->out_bias && !c->mlp_bias;
+    if (is_mistral(c))
+        return !c->qkv_bias && !c->out_bias && !c->mlp_bias;
+    return c->qkv_bias == c->out_bias && (!c->mlp_bias || c->family == &wf_family_llama);
+}
+
+static wf_status check(wf_convert *c, wf_rotary *rope)
+{
+    const wf_config *config = &c->m->config;
+    *rope = config->rope;
+    if (!biases_can_be_said(config))
+        return refuse(c, "no config.json says which of its layers have biases");
+    if (is_mistral(config))
+        for (int64_t i = 0; i < config->layers; i++)
+            if (wf_config_window(config, i) == 0)
+                return refuse(c, "no config.json says which of its layers have a window");
+    if (config->family->rotary && rope->dims != config->head_dim)
+        return refuse(c, "no config.json says that only a part of each head turns");
+    if (rope->divisors &&
+        (rope->scaling != WF_ROPE_PLAIN || !wf_rope_find_llama3(rope, rope->divisors)))
+        return refuse(c, "its rope_freqs.weight is not that of Llama 3");
+    return WF_OK;
+}
+
+/* ---- config.json ---- */
+
+static const char *dtype(wf_type type)
+{
+    return type == WF_F16 ? "float16" : type == WF_BF16 ? "bfloat16" : "float32";
+}
+
+static void put_gpt2(json *j, const wf_config *c)
+{
+    put_int(j, "n_layer", c->layers);
+    put_int(j, "n_embd", c->width);
+    put_int(j, "n_head", c->heads);
+    put_int(j, "n_positions", c->context);
+    put_int(j, "n_ctx", c->context);
+    put_int(j, "n_inner", c->hidden);
+    put_float(j, "layer_norm_epsilon", c->eps);
+    put_text(j, "activation_function", "gelu_new");
+}
+
+static void put_scaling(json *j, const wf_rotary *r)
+{
+    static const char *const names[] = {
+        [WF_ROPE_LINEAR] = "linear", [WF_ROPE_LLAMA3] = "llama3", [WF_ROPE_YARN] = "yarn"};
+    if (r->scaling == WF_ROPE_PLAIN) {
+        put_null(j, "rope_scaling");
+        return;
+    }
+    next(j, "rope_scaling");
+    open_level(j, '{');
+    put_text(j, "rope_type", names[r->scaling]);
+    put_float(j, "factor", r->factor);
+    if (r->scaling != WF_ROPE_LINEAR)
+        put_int(j, "original_max_position_embeddings", (int64_t)r->original);
+    if (r->scaling == WF_ROPE_LLAMA3) {
+        put_float(j, "low_freq_factor", r->low);
+        put_float(j, "high_freq_factor", r->high);
+    }
+    if (r->scaling == WF_ROPE_YARN) {
+        put_float(j, "beta_fast", r->beta_fast);
+        put_float(j, "beta_slow", r->beta_slow);
+        if (r->magnitude != 0)
+            put_float(j, "attention_factor", r->magnitude);
+    }
+    close_level(j, '}');
+}
+
+/* Qwen's words; the layers with a window are said twice, for old and for new versions. */
+static void put_layer_windows(json *j, const wf_config *c)
+{
+    int64_t first = c->layers;
+    while (first > 0 && wf_config_window(c, first - 1) > 0)
+        first--;
+    put_bool(j, "use_sliding_window", c->window > 0);
+    if (c->window == 0)
+        return;
+    put_int(j, "sliding_window", c->window);
+    put_int(j, "max_window_layers", first);
+    next(j, "layer_types");
+    open_level(j, '[');
+    for (int64_t i = 0; i < c->layers; i++)
+        put_text(j, NULL, wf_config_window(c, i) ? "sliding_attention" : "full_attention");
+    close_level(j, ']');
+}
+
+static void put_llama(json *j, const wf_config *c, const wf_rotary *rope)
+{
+    put_int(j, "num_hidden_layers", c->layers);
+    put_int(j, "hidden_size", c->width);
+    put_int(j, "intermediate_size", c->hidden);
+    put_int(j, "num_attention_heads", c->heads);
+    put_int(j, "num_key_value_heads", c->kv_heads);
+    put_int(j, "head_dim", c->head_dim);
+    put_int(j, "max_position_embeddings", c->context);
+    put_float(j, "rms_norm_eps", c->eps);
+    put_text(j, "hidden_act", "silu");
+    put_float(j, "rope_theta", rope->base);
+    put_scaling(j, rope);
+    if (is_mistral(c))
+        put_int(j, "sliding_window", c->window);
+    else if (c->family != &wf_family_llama)
+        put_layer_windows(j, c);
+    if (!c->family->qkv_bias && !is_mistral(c))
+        put_bool(j, "attention_bias", c->qkv_bias);
+    if (c->family == &wf_family_llama && !is_mistral(c))
+        put_bool(j, "mlp_bias", c->mlp_bias);
+}
+
+static void put_id(json *j, const wf_tokenizer *t, const char *key, wf_special which)
+{
+    int32_t id = t ? wf_tokenizer_special(t, which) : -1;
+    if (id < 0)
+        put_null(j, key);
+    else
+        put_int(j, key, id);
+}
+
+static void put_config(json *j, const wf_model *m, const wf_rotary *rope, wf_type type)
+{
+    const wf_config *c = &m->config;
+    next(j, "architectures");
+    open_level(j, '[');
+    put_text(j, NULL, is_mistral(c) ? "MistralForCausalLM" : c->family->class);
+    close_level(j, ']');
+    put_text(j, "model_type", is_mistral(c) ? "mistral" : c->family->types[0]);
+    put_text(j, "torch_dtype", dtype(type));
+    put_int(j, "vocab_size", c->vocab);
+    if (c->family->rotary)
+        put_llama(j, c, rope);
+    else
+        put_gpt2(j, c);
+    put_bool(j, "tie_word_embeddings", c->tied);
+    put_id(j, m->tokenizer, "bos_token_id", WF_SPECIAL_BOS);
+    put_id(j, m->tokenizer, "eos_token_id", WF_SPECIAL_EOS);
+    put_id(j, m->tokenizer, "pad_token_id", WF_SPECIAL_PAD);
+    put_bool(j, "use_cache", true);
+}
+
+/* A config.json that there is says more than Weft knows, so only the type changes. */
+static void copy_config(json *j, const wf_json_node *config, wf_type type)
+{
+    bool said = false;
+    for (size_t i = 0; i < config->count; i++) {
+        const wf_json_node *node = &config->child[i];
+        bool is_type = strcmp(node->key, "torch_dtype") == 0 || strcmp(node->key, "dtype") == 0;
+        next(j, NULL);
+        text_value(j, node->key, node->key_bytes);
+        wf_writer_print(&j->w, ": ");
+        if (is_type)
+            text_value(j, dtype(type), strlen(dtype(type)));
+        else
+            put_value(j, node);
+        said |= is_type;
+    }
+    if (!said)
+        put_text(j, "torch_dtype", dtype(type));
+}
+
+wf_status wf_convert_config_json(wf_convert *c, wf_type type, char **text, size_t *bytes)
+{
+    json j = {.w = {.ctx = c->ctx}};
+    wf_rotary rope = {0};
+    *text = NULL;
+    if (!c->m->folder)
+        WF_TRY(check(c, &rope));
+    open_level(&j, '{');
+    if (c->m->folder)
+        copy_config(&j, c->m->folder->config, type);
+    else
+        put_config(&j, c->m, &rope, type);
+    close_level(&j, '}');
+    return take(&j, text, bytes);
+}
+
+/* ---- generation_config.json ---- */
+
+wf_status wf_convert_generation_json(wf_convert *c, char **text, size_t *bytes)
+{
+    const wf_tokenizer *t = c->m->tokenizer;
+    json j = {.w = {.ctx = c->ctx}};
+    open_level(&j, '{');
+    put_id(&j, t, "bos_token_id", WF_SPECIAL_BOS);
+    next(&j, "eos_token_id"); /* all after which a text ends */
+    open_level(&j, '[');
+    for (int32_t i = 0; t && i < wf_tokenizer_count(t); i++)
+        if (wf_tokenizer_ends(t, i))
+            put_int(&j, NULL, i);
+    close_level(&j, ']');
+    put_id(&j, t, "pad_token_id", WF_SPECIAL_PAD);
+    close_level(&j, '}');
+    return take(&j, text, bytes);
+}

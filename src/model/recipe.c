@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * recipe.c - see recipe.h.
+ *
+ * The mixtures are those that users of GGUF files know by these names. Where these have q5_K, which Weft
+ * does not compute with, q6_K stands: a little larger, and never worse.
+ */
+#include "model/recipe.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+const wf_recipe wf_recipes[] = {
+    {"f32", WF_F32, WF_MIX_NONE, 0, "32 bits a weight, nothing is lost"},
+    {"f16", WF_F16, WF_MIX_NONE, 1, "16 bits a weight, half precision"},
+    {"bf16", WF_BF16, WF_MIX_NONE, 32, "16 bits a weight, the range of f32"},
+    {"q8_0", WF_Q8_0, WF_MIX_NONE, 7, "8.5 bits, as good as f16 for most uses"},
+    {"q6_K", WF_Q6_K, WF_MIX_NONE, 18, "6.6 bits, very near to q8_0"},
+    {"Q4_K_M", WF_Q4_K, WF_MIX_MEDIUM, 15, "4.5 bits, more for sensitive layers: a good default"},
+    {"Q4_K_S", WF_Q4_K, WF_MIX_SMALL, 14, "4.5 bits, more for a few layers"},
+    {"q4_K", WF_Q4_K, WF_MIX_HEAD, 14, "4.5 bits"},
+    {"q4_1", WF_Q4_1, WF_MIX_HEAD, 3, "5 bits, for rows that q4_K has no blocks for"},
+    {"q4_0", WF_Q4_0, WF_MIX_HEAD, 2, "4.5 bits, simpler and less exact than q4_K"},
+    {0},
+};
+
+wf_status wf_recipe_find(wf_ctx *ctx, const char *name, const wf_recipe **out)
+{
+    char known[128], shown[WF_TEXT_SHOWN];
+    size_t len = 0;
+    for (const wf_recipe *r = wf_recipes; r->name; r++) {
+        wf_text_append(known, sizeof known, &len, "%s%s", len ? ", " : "", r->name);
+        if (strcasecmp(r->name, name) == 0) {
+            *out = r;
+            return WF_OK;
+        }
+    }
+    *out = NULL;
+    return wf_fail(ctx, WF_ERR_USAGE, "there is no type '%s' to convert to; there are %s",
+                   wf_text_show(shown, name, strlen(name)), known);
+}
+
+/* The first and the last eighth of the layers, and every third between. */
+static bool gets_more_bits(int layer, int64_t layers)
+{
+    return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
+}
+
+/* Does the mixture have this one in q6_K? */
+static bool is_sensitive(wf_recipe_mix mix, const wf_config *c, const char *name)
+{
+    int layer, used = 0;
+    if (strcmp(name, c->tied ? "token_embd.weight" : "output.weight") == 0)
+        return mix != WF_MIX_NONE;
+    if (mix < WF_MIX_SMALL || sscanf(name, "blk.%d.%n", &layer, &used) != 1 || used == 0)
+        return false;
+    const char *part = name + used;
+    bool small = mix == WF_MIX_SMALL;
+    if (strcmp(part, "ffn_down.weight") == 0)
+        return small ? layer < c->layers / 8 : gets_more_bits(layer, c->layers);
+    if (strcmp(part, "attn_qkv.weight") == 0)
+        return !small;
+    if (strcmp(part, "attn_v.weight") != 0)
+        return false;
+    /* In models of 80 layers eight heads share one of these: it costs next to nothing. */
+    return c->layers == 80 || (small ? layer < 4 : gets_more_bits(layer, c->layers));
+}
+
+static wf_type with_whole_blocks(wf_type type, int64_t columns)
+{
+    if (columns % wf_type_get(type)->block == 0)
+        return type;
+    /* q4_1 has q4_K's 16 levels between a least and a largest number of every 32, but keeps these as f16
+     * where q4_K rounds them to 6 bits: half a bit more, and no larger error. */
+    wf_type other = type == WF_Q4_K ? WF_Q4_1 : WF_Q8_0;
+    return columns % wf_type_get(other)->block == 0 ? other : WF_F16;
+}
+
+wf_type wf_recipe_type(const wf_recipe *r, bool pure, const wf_config *config, const char *name,
+                       int64_t columns)
+{
+    if (strcmp(name, "position_embd.weight") == 0)
+        return WF_F32;
+    bool more = !pure && is_sensitive(r->mix, config, name);
+    return with_whole_blocks(more ? WF_Q6_K : r->type, columns);
+}

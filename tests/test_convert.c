@@ -1,0 +1,654 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_convert.c - models written anew: from Hugging Face folders to GGUF files and back without a bit's
+ * difference, in the types that recipes name, and whole or not at all.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "model/family.h"
+#include "model/model.h"
+#include "model/recipe.h"
+#include "model_fixture.h"
+#include "scratch.h"
+#include "support.h"
+
+static const char *fixture(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s", name);
+    return path;
+}
+
+static wf_model *open_ok(wf_ctx *ctx, const char *path)
+{
+    wf_model *m;
+    wt_ok(ctx, wf_model_open(ctx, path, &m));
+    return m;
+}
+
+static void convert_ok(wf_ctx *ctx, const char *from, const char *to, const wf_convert_options *o)
+{
+    wf_model *m = open_ok(ctx, from);
+    wt_ok(ctx, wf_model_convert(m, ctx, to, o));
+    wf_model_close(m);
+}
+
+static void refused(wf_ctx *ctx, const char *from, const char *to, const wf_convert_options *o,
+                    wf_status status, const char *part)
+{
+    wf_model *m = open_ok(ctx, from);
+    wt_fails(ctx, wf_model_convert(m, ctx, to, o), status, part);
+    wf_model_close(m);
+}
+
+static void files_equal(wf_ctx *ctx, const char *a, const char *b)
+{
+    wf_map *x, *y;
+    wt_ok(ctx, wf_map_open(ctx, a, &x));
+    wt_ok(ctx, wf_map_open(ctx, b, &y));
+    assert_int_equal(x->size, y->size);
+    assert_memory_equal(x->data, y->data, x->size);
+    wf_map_close(x);
+    wf_map_close(y);
+}
+
+/* Several paths of a scratch folder at a time. */
+typedef struct {
+    wt_scratch s;
+    char gguf[256], folder[256], other[256], third[256];
+} paths;
+
+static void paths_make(paths *p)
+{
+    wt_scratch_make(&p->s);
+    snprintf(p->gguf, sizeof p->gguf, "%s/a.gguf", p->s.folder);
+    snprintf(p->other, sizeof p->other, "%s/b.gguf", p->s.folder);
+    snprintf(p->third, sizeof p->third, "%s/c.gguf", p->s.folder);
+    snprintf(p->folder, sizeof p->folder, "%s/folder", p->s.folder);
+}
+
+/* ---- There and back ---- */
+
+/* Every tensor of a is in b, with the same type, shape and bytes. */
+static void stores_equal(const wf_store *a, const wf_store *b)
+{
+    assert_int_equal(a->count, b->count);
+    for (int i = 0; i < a->count; i++) {
+        const wf_stored *x = &a->tensor[i], *y = wf_store_find(b, x->name);
+        if (!y)
+            fail_msg("%s is missing", x->name);
+        if (x->type != y->type || !wf_dims_equal(&x->shape, &y->shape) || x->bytes != y->bytes ||
+            memcmp(x->data, y->data, x->bytes) != 0)
+            fail_msg("%s is not the same", x->name);
+    }
+}
+
+static void near(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-6 * fabs(a)))
+        fail_msg("%.17g became %.17g", a, b);
+}
+
+static void configs_equal(const wf_config *a, const wf_config *b)
+{
+    assert_ptr_equal(a->family, b->family);
+    assert_int_equal(a->layers, b->layers);
+    assert_int_equal(a->vocab, b->vocab);
+    assert_int_equal(a->context, b->context);
+    assert_int_equal(a->width, b->width);
+    assert_int_equal(a->heads, b->heads);
+    assert_int_equal(a->kv_heads, b->kv_heads);
+    assert_int_equal(a->head_dim, b->head_dim);
+    assert_int_equal(a->hidden, b->hidden);
+    assert_int_equal(a->tied, b->tied);
+    assert_int_equal(a->qkv_bias, b->qkv_bias);
+    assert_int_equal(a->out_bias, b->out_bias);
+    assert_int_equal(a->mlp_bias, b->mlp_bias);
+    near(a->eps, b->eps);
+    for (int64_t i = 0; i < a->layers; i++)
+        assert_int_equal(wf_config_window(a, i), wf_config_window(b, i));
+    if (!a->family->rotary)
+        return;
+    assert_int_equal(a->rope.dims, b->rope.dims);
+    near(wf_rope_magnitude(&a->rope), wf_rope_magnitude(&b->rope));
+    float x[256], y[256];
+    assert_true(a->rope.dims <= 512);
+    wf_rope_frequencies(&a->rope, x);
+    wf_rope_frequencies(&b->rope, y);
+    for (int64_t i = 0; i < a->rope.dims / 2; i++)
+        near(x[i], y[i]);
+}
+
+static void round_trips(void **state)
+{
+    for (int i = 0; wt_models[i]; i++) {
+        paths p;
+        paths_make(&p);
+        convert_ok(*state, fixture(wt_models[i]), p.gguf, NULL);
+        convert_ok(*state, p.gguf, p.folder, NULL);
+        convert_ok(*state, p.folder, p.other, NULL);
+        convert_ok(*state, p.gguf, p.third, NULL);
+        files_equal(*state, p.gguf, p.third);
+
+        wf_model *first = open_ok(*state, fixture(wt_models[i])), *gguf = open_ok(*state, p.gguf),
+                 *back = open_ok(*state, p.folder), *again = open_ok(*state, p.other);
+        stores_equal(first->store, back->store);
+        stores_equal(gguf->store, again->store);
+        configs_equal(&first->config, &gguf->config);
+        configs_equal(&first->config, &back->config);
+        configs_equal(&first->config, &again->config);
+        assert_int_equal(gguf->config.rope.interleaved, first->config.family->turned);
+        assert_int_equal(back->config.rope.interleaved, false);
+        assert_string_equal(first->info.chat_template, gguf->info.chat_template);
+        assert_string_equal(first->info.chat_template, back->info.chat_template);
+        wf_model_close(first);
+        wf_model_close(gguf);
+        wf_model_close(back);
+        wf_model_close(again);
+        wt_scratch_remove(&p.s);
+    }
+}
+
+/* The same ids for the same text, and the same end. */
+static void keeps_tokenizer(void **state)
+{
+    static const char text[] = "the weft runs <|im_end|>\nthrough 12 warp threads \xC3\xA9";
+    paths p;
+    paths_make(&p);
+    convert_ok(*state, fixture("llama"), p.gguf, NULL);
+    convert_ok(*state, p.gguf, p.folder, NULL);
+    const char *const path[] = {fixture("llama"), p.gguf, p.folder};
+    int32_t *want = NULL, *ids;
+    size_t wanted = 0, count;
+    for (int i = 0; i < 3; i++) {
+        wf_model *m = open_ok(*state, path[i]);
+        const wf_tokenizer *t = wf_model_tokenizer(m);
+        assert_non_null(t);
+        wt_ok(*state,
+              wf_tokenizer_encode(t, *state, text, sizeof text - 1, WF_TEXT_CONTROL, &ids, &count));
+        if (i > 0) {
+            assert_int_equal(count, wanted);
+            assert_memory_equal(ids, want, count * sizeof *ids);
+            wf_ids_free(*state, ids);
+        } else {
+            want = ids;
+            wanted = count;
+        }
+        assert_int_equal(wf_tokenizer_special(t, WF_SPECIAL_BOS), 0);
+        assert_int_equal(wf_tokenizer_special(t, WF_SPECIAL_EOS), 1);
+        assert_true(wf_tokenizer_ends(t, 1));
+        wf_model_close(m);
+    }
+    wf_ids_free(*state, want);
+    wt_scratch_remove(&p.s);
+}
+
+/* An embedding often has more rows than there are tokens. Readers of GGUF files want as many. */
+static void fills_vocabulary(void **state)
+{
+    paths p;
+    wf_gguf_writer *w;
+    wf_gguf *f;
+    const wf_gguf_text *token;
+    const int64_t *kind;
+    size_t count;
+    paths_make(&p);
+    wf_model *m = open_ok(*state, fixture("llama"));
+    wt_ok(*state, wf_gguf_write_new(*state, p.gguf, NULL, &w));
+    wt_ok(*state, wf_tokenizer_to_gguf(m->tokenizer, w, 300));
+    wt_ok(*state, wf_gguf_write_begin(w));
+    wt_ok(*state, wf_gguf_write_end(w));
+    wf_gguf_write_free(w);
+    wt_ok(*state, wf_gguf_open(*state, p.gguf, &f));
+    wt_ok(*state, wf_gguf_get_texts(f, "tokenizer.ggml.tokens", &token, &count));
+    assert_int_equal(count, 300);
+    assert_int_equal(token[299].len, 8);
+    assert_memory_equal(token[299].bytes, "[PAD299]", 8);
+    wt_ok(*state, wf_gguf_get_ints(f, "tokenizer.ggml.token_type", &kind, &count));
+    assert_int_equal(count, 300);
+    assert_int_equal(kind[299], WF_TOKEN_UNUSED);
+    wf_gguf_close(f);
+    wf_model_close(m);
+    wt_scratch_remove(&p.s);
+}
+
+/* Row i of half s of a head is row 2 i + s in llama's GGUF files; elsewhere nothing moves. */
+static void turns_rows(void **state)
+{
+    static const struct {
+        const char *model, *gguf, *hugging_face;
+        bool turned;
+    } cases[] = {
+        {"llama", "blk.0.attn_q.weight", "model.layers.0.self_attn.q_proj.weight", true},
+        {"llama", "blk.0.attn_k.weight", "model.layers.0.self_attn.k_proj.weight", true},
+        {"llama", "blk.0.attn_v.weight", "model.layers.0.self_attn.v_proj.weight", false},
+        {"llama-bias", "blk.1.attn_k.bias", "model.layers.1.self_attn.k_proj.bias", true},
+        {"qwen2", "blk.0.attn_q.weight", "model.layers.0.self_attn.q_proj.weight", false},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        paths p;
+        paths_make(&p);
+        convert_ok(*state, fixture(cases[c].model), p.gguf, NULL);
+        wf_model *a = open_ok(*state, fixture(cases[c].model)), *b = open_ok(*state, p.gguf);
+        const wf_stored *x = wf_store_find(a->store, cases[c].hugging_face),
+                        *y = wf_store_find(b->store, cases[c].gguf);
+        int64_t D = a->config.head_dim, rows = x->shape.d[0];
+        size_t row = x->bytes / (size_t)rows;
+        assert_int_equal(x->bytes, y->bytes);
+        for (int64_t h = 0; h < rows / D; h++)
+            for (int64_t s = 0; s < 2; s++)
+                for (int64_t i = 0; i < D / 2; i++) {
+                    int64_t from = h * D + s * D / 2 + i;
+                    int64_t to = cases[c].turned ? h * D + 2 * i + s : from;
+                    assert_memory_equal(x->data + (size_t)from * row, y->data + (size_t)to * row,
+                                        row);
+                }
+        wf_model_close(a);
+        wf_model_close(b);
+        wt_scratch_remove(&p.s);
+    }
+}
+
+static void crosses(void **state)
+{
+    paths p;
+    paths_make(&p);
+    convert_ok(*state, fixture("gpt2"), p.gguf, NULL);
+    wf_model *a = open_ok(*state, fixture("gpt2")), *b = open_ok(*state, p.gguf);
+    const wf_stored *x = wf_store_find(a->store, "transformer.h.1.mlp.c_fc.weight"),
+                    *y = wf_store_find(b->store, "blk.1.ffn_up.weight");
+    assert_int_equal(x->shape.d[0], 64);
+    assert_int_equal(y->shape.d[0], 256);
+    for (size_t k = 0; k < 64; k++)
+        for (size_t n = 0; n < 256; n++)
+            assert_memory_equal(x->data + 4 * (k * 256 + n), y->data + 4 * (n * 64 + k), 4);
+    wf_model_close(a);
+    wf_model_close(b);
+    wt_scratch_remove(&p.s);
+}
+
+/* What has been quantized is crossed, too, when it goes back to a folder: as f16. */
+static void crosses_blocks(void **state)
+{
+    paths p;
+    paths_make(&p);
+    convert_ok(*state, fixture("gpt2"), p.gguf, &(wf_convert_options){.type = "q8_0"});
+    convert_ok(*state, p.gguf, p.folder, NULL);
+    wf_model *a = open_ok(*state, p.gguf), *b = open_ok(*state, p.folder);
+    const wf_stored *x = wf_store_find(a->store, "blk.0.ffn_down.weight"),
+                    *y = wf_store_find(b->store, "transformer.h.0.mlp.c_proj.weight");
+    assert_int_equal(x->type, WF_Q8_0);
+    assert_int_equal(y->type, WF_F16);
+    float from[64 * 256];
+    uint16_t to[64 * 256];
+    assert_int_equal(y->bytes, sizeof to);
+    wt_ok(*state, wf_type_to_f32(*state, x->type, x->data, from, 64 * 256));
+    memcpy(to, y->data, sizeof to);
+    for (size_t n = 0; n < 64; n++)
+        for (size_t k = 0; k < 256; k++) {
+            uint16_t half;
+            wt_ok(*state, wf_type_from_f32(*state, WF_F16, &from[n * 256 + k], &half, 1));
+            assert_int_equal(to[k * 64 + n], half);
+        }
+    wf_model_close(a);
+    wf_model_close(b);
+    wt_scratch_remove(&p.s);
+}
+
+/* ---- Types ---- */
+
+static void recipes(void **state)
+{
+    wf_config c = {.family = &wf_family_llama, .layers = 32};
+    const wf_recipe *medium, *small, *plain;
+    wt_ok(*state, wf_recipe_find(*state, "q4_k_m", &medium));
+    wt_ok(*state, wf_recipe_find(*state, "Q4_K_S", &small));
+    wt_ok(*state, wf_recipe_find(*state, "Q8_0", &plain));
+    assert_int_equal(medium->file_type, 15);
+    assert_int_equal(small->file_type, 14);
+    assert_int_equal(plain->file_type, 7);
+    for (int i = 0; i < 32; i++) {
+        char v[64], down[64], up[64];
+        bool more = i < 4 || i >= 28 || i == 6 || i == 9 || i == 12 || i == 15 || i == 18 ||
+                    i == 21 || i == 24 || i == 27;
+        snprintf(v, sizeof v, "blk.%d.attn_v.weight", i);
+        snprintf(down, sizeof down, "blk.%d.ffn_down.weight", i);
+        snprintf(up, sizeof up, "blk.%d.ffn_up.weight", i);
+        assert_int_equal(wf_recipe_type(medium, false, &c, v, 4096), more ? WF_Q6_K : WF_Q4_K);
+        assert_int_equal(wf_recipe_type(medium, false, &c, down, 256), more ? WF_Q6_K : WF_Q4_K);
+        assert_int_equal(wf_recipe_type(medium, false, &c, up, 4096), WF_Q4_K);
+        assert_int_equal(wf_recipe_type(medium, true, &c, v, 4096), WF_Q4_K);
+        assert_int_equal(wf_recipe_type(small, false, &c, v, 4096), i < 4 ? WF_Q6_K : WF_Q4_K);
+        assert_int_equal(wf_recipe_type(small, false, &c, down, 4096), i < 4 ? WF_Q6_K : WF_Q4_K);
+        assert_int_equal(wf_recipe_type(plain, false, &c, v, 4096), WF_Q8_0);
+        assert_int_equal(wf_recipe_type(medium, false, &c, down, 96), more ? WF_Q8_0 : WF_Q4_1);
+        assert_int_equal(wf_recipe_type(medium, false, &c, down, 40), WF_F16);
+    }
+    assert_int_equal(wf_recipe_type(medium, false, &c, "output.weight", 256), WF_Q6_K);
+    assert_int_equal(wf_recipe_type(medium, false, &c, "token_embd.weight", 256), WF_Q4_K);
+    c.tied = true;
+    assert_int_equal(wf_recipe_type(medium, false, &c, "token_embd.weight", 256), WF_Q6_K);
+    assert_int_equal(wf_recipe_type(plain, false, &c, "token_embd.weight", 256), WF_Q8_0);
+    assert_int_equal(wf_recipe_type(plain, false, &c, "position_embd.weight", 256), WF_F32);
+    const wf_recipe *none;
+    wt_fails(*state, wf_recipe_find(*state, "q5_K", &none), WF_ERR_USAGE, "there are f32, f16");
+}
+
+/* Relative to the numbers' own size, what a type of so many bits may be wrong by. */
+static double bound(wf_type type)
+{
+    switch (type) {
+    case WF_F32: return 0;
+    case WF_F16: return 1e-3;
+    case WF_BF16: return 4e-3;
+    case WF_Q8_0: return 0.01;
+    case WF_Q6_K: return 0.03;
+    default: return 0.12;
+    }
+}
+
+/* Root of the mean square of the difference over that of the numbers. */
+static double distance(wf_ctx *ctx, const wf_stored *a, const wf_stored *b)
+{
+    int64_t n = wf_dims_count(&a->shape);
+    float *x = wf_mem_array(ctx, (size_t)n, sizeof *x), *y = wf_mem_array(ctx, (size_t)n, 4);
+    double error = 0, size = 0;
+    wt_ok(ctx, wf_type_to_f32(ctx, a->type, a->data, x, n));
+    wt_ok(ctx, wf_type_to_f32(ctx, b->type, b->data, y, n));
+    for (int64_t i = 0; i < n; i++) {
+        error += (double)(x[i] - y[i]) * (x[i] - y[i]);
+        size += (double)x[i] * x[i];
+    }
+    wf_mem_free(ctx, x);
+    wf_mem_free(ctx, y);
+    return sqrt(error / size);
+}
+
+static void quantizes(void **state)
+{
+    paths p;
+    paths_make(&p);
+    convert_ok(*state, fixture("llama"), p.gguf, NULL);
+    wf_model *first = open_ok(*state, p.gguf);
+    for (const wf_recipe *r = wf_recipes; r->name; r++) {
+        int64_t written = 0, file_type = -1;
+        wt_ok(*state,
+              wf_model_convert(first, *state, p.other,
+                               &(wf_convert_options){.type = r->name, .written = &written}));
+        wf_model *m = open_ok(*state, p.other);
+        size_t bytes = 0;
+        assert_int_equal(m->store->count, first->store->count);
+        for (int i = 0; i < m->store->count; i++) {
+            const wf_stored *b = &m->store->tensor[i], *a = wf_store_find(first->store, b->name);
+            wf_type want = b->shape.n == 1 ? WF_F32
+                                           : wf_recipe_type(r, false, &m->config, b->name,
+                                                            wf_dims_last(&b->shape));
+            assert_int_equal(b->type, want);
+            assert_true(distance(*state, a, b) <= bound(b->type));
+            bytes += b->bytes;
+        }
+        assert_int_equal(bytes, written);
+        wt_ok(*state, wf_gguf_get_int(m->gguf, "general.file_type", 0, 100, &file_type));
+        assert_int_equal(file_type, r->file_type);
+        configs_equal(&first->config, &m->config);
+        wf_model_close(m);
+    }
+    wf_model_close(first);
+    wt_scratch_remove(&p.s);
+}
+
+static void same_for_any_threads(void **state)
+{
+    static const char *const models[] = {"llama", "gpt2", "mistral"};
+    for (int i = 0; i < 3; i++) {
+        paths p;
+        paths_make(&p);
+        convert_ok(*state, fixture(models[i]), p.gguf,
+                   &(wf_convert_options){.type = "Q4_K_M", .threads = 1});
+        convert_ok(*state, fixture(models[i]), p.other,
+                   &(wf_convert_options){.type = "Q4_K_M", .threads = 4});
+        files_equal(*state, p.gguf, p.other);
+        wt_scratch_remove(&p.s);
+    }
+}
+
+static void count_progress(void *user, const char *weight, int64_t done, int64_t total)
+{
+    int64_t *last = user;
+    assert_non_null(weight);
+    assert_true(done >= *last && done <= total);
+    *last = done;
+}
+
+/* ---- Several files ---- */
+
+static void splits(void **state)
+{
+    paths p;
+    int64_t last = 0;
+    paths_make(&p);
+    wf_model *first = open_ok(*state, fixture("llama"));
+    const wf_convert_options split = {
+        .split_bytes = 300000, .progress = count_progress, .user = &last};
+    wt_ok(*state, wf_model_convert(first, *state, p.gguf, &split));
+    assert_int_equal(last, first->info.bytes);
+    last = 0;
+    wt_ok(*state, wf_model_convert(first, *state, p.folder, &split));
+    wf_model *shards = open_ok(*state, p.folder);
+    assert_int_equal(shards->store->files, 4);
+    stores_equal(first->store, shards->store);
+    wf_model *parts = open_ok(*state, wt_path(&p.s, "a-00001-of-00004.gguf"));
+    assert_int_equal(parts->store->files, 4);
+
+    /* Onto a part of itself. */
+    wt_fails(*state, wf_model_convert(parts, *state, p.gguf, &split), WF_ERR_USAGE, "onto itself");
+    wf_model_close(shards);
+    /* In the place of another: nothing old is left that the new one does not have. */
+    wt_ok(*state, wf_model_convert(parts, *state, p.folder, NULL));
+    assert_int_equal(wf_path_look(wt_path(&p.s, "folder/model.safetensors")), WF_PATH_FILE);
+    assert_int_equal(wf_path_look(wt_path(&p.s, "folder/model.safetensors.index.json")),
+                     WF_PATH_NONE);
+    assert_int_equal(wf_path_look(wt_path(&p.s, "folder/model-00002-of-00004.safetensors")),
+                     WF_PATH_NONE);
+    shards = open_ok(*state, p.folder);
+    stores_equal(first->store, shards->store);
+    wf_model_close(shards);
+    wf_model_close(parts);
+    wf_model_close(first);
+    wt_scratch_remove(&p.s);
+}
+
+/* A chat template that an older model left in the folder would be taken for the new one's. */
+static void leaves_no_old_files(void **state)
+{
+    paths p;
+    paths_make(&p);
+    assert_int_equal(mkdir(p.folder, 0777), 0);
+    wt_put_text(&p.s, "folder/chat_template.json", "{\"chat_template\": \"old\"}");
+    wt_put_text(&p.s, "folder/merges.txt", "old");
+    convert_ok(*state, fixture("llama"), p.gguf, NULL);
+    convert_ok(*state, p.gguf, p.folder, NULL);
+    assert_int_equal(wf_path_look(wt_path(&p.s, "folder/chat_template.json")), WF_PATH_NONE);
+    assert_int_equal(wf_path_look(wt_path(&p.s, "folder/merges.txt")), WF_PATH_NONE);
+    wt_scratch_remove(&p.s);
+}
+
+/* ---- What is refused ---- */
+
+static void refuses(void **state)
+{
+    paths p;
+    paths_make(&p);
+    convert_ok(*state, fixture("llama"), p.gguf, &(wf_convert_options){.type = "q8_0"});
+    convert_ok(*state, p.gguf, p.folder, NULL);
+    wf_convert_options o = {.type = "q4_K"};
+    refused(*state, p.gguf, p.gguf, NULL, WF_ERR_USAGE, "onto itself");
+    refused(*state, p.folder, p.folder, NULL, WF_ERR_USAGE, "onto itself");
+    assert_int_equal(symlink(p.gguf, p.third), 0);
+    refused(*state, p.gguf, p.third, NULL, WF_ERR_USAGE, "onto itself");
+    refused(*state, p.gguf, p.other, &o, WF_ERR_USAGE, "is quantized already, to q8_0");
+    assert_int_equal(wf_path_look(p.other), WF_PATH_NONE);
+    o.requantize = true;
+    convert_ok(*state, p.gguf, p.other, &o);
+    refused(*state, fixture("llama"), wt_path(&p.s, "new"), &o, WF_ERR_USAGE,
+            "holds f32, f16 or bf16, not q4_K");
+    o.type = "q5_K_M";
+    refused(*state, fixture("llama"), p.other, &o, WF_ERR_USAGE, "there is no type 'q5_K_M'");
+    refused(*state, fixture("llama"), wt_put_text(&p.s, "file", "text"), NULL, WF_ERR_USAGE,
+            "is a file's");
+    wt_put_text(&p.s, "folder/notes.txt", "mine");
+    refused(*state, fixture("llama"), p.folder, NULL, WF_ERR_USAGE, "holds 'notes.txt'");
+    assert_int_equal(wf_path_look(wt_path(&p.s, "folder/notes.txt")), WF_PATH_FILE);
+    refused(*state, fixture("llama"), wt_path(&p.s, "no/such/x.gguf"), NULL, WF_ERR_IO,
+            "No such file");
+    refused(*state, fixture("llama"), wt_path(&p.s, "no/such/folder"), NULL, WF_ERR_IO,
+            "No such file");
+    wt_scratch_remove(&p.s);
+}
+
+/* A fixture with another config.json: `from` in it becomes `to`. */
+static void change(wf_ctx *ctx, paths *p, const char *model, const char *from, const char *to)
+{
+    char *text, path[300];
+    size_t bytes, len = 0;
+    convert_ok(ctx, fixture(model), p->folder, NULL);
+    snprintf(path, sizeof path, "%s/config.json", p->folder);
+    wt_ok(ctx, wf_file_read(ctx, path, 1 << 20, &text, &bytes));
+    char *at = strstr(text, from), *changed = wf_mem_new(ctx, bytes + strlen(to) + 1);
+    assert_non_null(at);
+    wf_text_append(changed, bytes + strlen(to) + 1, &len, "%.*s%s%s", (int)(at - text), text, to,
+                   at + strlen(from));
+    wt_ok(ctx, wf_file_write(ctx, path, changed, len));
+    wf_mem_free(ctx, changed);
+    wf_mem_free(ctx, text);
+}
+
+static void keeps_magnitude(void **state)
+{
+    paths p;
+    paths_make(&p);
+    change(*state, &p, "qwen2", "\"rope_type\": \"yarn\"",
+           "\"rope_type\": \"yarn\", \"attention_factor\": 1.5");
+    convert_ok(*state, p.folder, p.gguf, NULL);
+    wf_model *m = open_ok(*state, p.gguf);
+    near(1.5, wf_rope_magnitude(&m->config.rope));
+    double factor = 0; /* to the usual magnitude, as other readers of these files take it */
+    wt_ok(*state, wf_gguf_get_float(m->gguf, "qwen2.rope.scaling.attn_factor", &factor));
+    near(1.5 / (0.1 * log(4) + 1), factor);
+    wf_model_close(m);
+    wt_scratch_remove(&p.s);
+}
+
+/* Divisors of frequencies that no config.json has a word for. */
+static void refuses_unknown_rope(void **state)
+{
+    paths p;
+    paths_make(&p);
+    change(*state, &p, "llama", "\"original_max_position_embeddings\": 8192",
+           "\"original_max_position_embeddings\": 1000");
+    convert_ok(*state, p.folder, p.gguf, NULL);
+    convert_ok(*state, p.gguf, p.other, NULL); /* it is kept in GGUF files */
+    refused(*state, p.other, wt_path(&p.s, "new"), NULL, WF_ERR_UNSUPPORTED, "rope_freqs.weight");
+    assert_int_equal(wf_path_look(wt_path(&p.s, "new")), WF_PATH_NONE);
+    wt_scratch_remove(&p.s);
+}
+
+/* ---- Failures leave nothing behind ---- */
+
+static void out_of_memory(void **state)
+{
+    wf_ctx *ctx = *state;
+    paths p;
+    paths_make(&p);
+    convert_ok(ctx, fixture("mistral"), p.gguf, NULL);
+    int before = wt_entries(&p.s);
+    for (int form = 0; form < 3; form++) {
+        wf_model *m = open_ok(ctx, form == 1 ? p.gguf : fixture("mistral"));
+        const char *to = form == 0 ? p.other : p.folder;
+        const wf_convert_options o = {.type = form == 0 ? "q4_K" : NULL, .threads = 2};
+        uint64_t live = wt_live_blocks(ctx);
+        bool reached = true;
+        for (uint64_t nth = 1; reached; nth++) {
+            wf_ctx_fail_allocation(ctx, nth);
+            wf_status status = wf_model_convert(m, ctx, to, &o);
+            reached = ctx->fail_in_calls == 0;
+            wf_ctx_fail_allocation(ctx, 0);
+            assert_int_equal(wt_live_blocks(ctx), live);
+            if (!reached) {
+                wt_ok(ctx, status);
+                continue;
+            }
+            wt_fails(ctx, status, WF_ERR_MEMORY, "out of memory");
+            assert_int_equal(wt_entries(&p.s), before);
+        }
+        wf_model_close(m);
+        wt_scratch_remove(&p.s);
+        paths_make(&p);
+        convert_ok(ctx, fixture("mistral"), p.gguf, NULL);
+    }
+    wt_scratch_remove(&p.s);
+}
+
+/* A disk that takes so many bytes of a file and no more. */
+static void disk_full(void **state)
+{
+    paths p;
+    struct rlimit old, low;
+    paths_make(&p);
+    wf_model *m = open_ok(*state, fixture("llama"));
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    low = old;
+    low.rlim_cur = 500000;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    wf_status file = wf_model_convert(m, *state, p.gguf, NULL);
+    wt_fails(*state, file, WF_ERR_IO, "a.gguf");
+    wf_status folder = wf_model_convert(m, *state, p.folder, NULL);
+    wt_fails(*state, folder, WF_ERR_IO, "model.safetensors");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(wt_entries(&p.s), 0);
+    wf_model_close(m);
+    if (symlink("/dev/full", p.gguf) == 0)
+        refused(*state, fixture("llama"), p.gguf, NULL, WF_ERR_IO, "No space left");
+    wt_scratch_remove(&p.s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(round_trips),
+        wt_test(keeps_tokenizer),
+        wt_test(fills_vocabulary),
+        wt_test(turns_rows),
+        wt_test(crosses),
+        wt_test(crosses_blocks),
+        wt_test(recipes),
+        wt_test(quantizes),
+        wt_test(same_for_any_threads),
+        wt_test(splits),
+        wt_test(leaves_no_old_files),
+        wt_test(refuses),
+        wt_test(keeps_magnitude),
+        wt_test(out_of_memory),
+        wt_test(disk_full),
+        wt_test(refuses_unknown_rope),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
