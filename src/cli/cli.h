@@ -17,13 +17,15 @@ typedef struct {
     const char *doc;      /* one line of `weft help` */
     const char *operands; /* as the usage line shows them; "" when there are none */
     int max_operands;
-    const char *details; /* lines for `weft help NAME`; NULL when doc says it all */
-    const char *example; /* or NULL */
+    const char *details;    /* lines for `weft help NAME`; NULL when doc says it all */
+    void (*more)(FILE *to); /* prints further ones that follow from a table; NULL: none */
+    const char *example;    /* or NULL */
     const wf_flag *flags;
     /* WF_ERR_USAGE is exit status 2, any other failure 1. */
     wf_status (*run)(wf_ctx *ctx, char *const *operands, int count);
 } wf_command;
 
+extern const wf_command wf_cmd_convert, wf_cmd_quantize;
 extern const wf_command wf_cmd_devices, wf_cmd_ops, wf_cmd_selftest, wf_cmd_plan, wf_cmd_version,
     wf_cmd_help;
 

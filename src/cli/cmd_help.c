@@ -44,6 +44,8 @@ void wf_help_command(const wf_command *command, FILE *to)
             command->name, *command->operands ? " " : "", command->operands);
     if (command->details)
         fprintf(to, "\n%s\n", command->details);
+    if (command->more)
+        command->more(to);
     fputs("\nflags:\n", to);
     for (const wf_flag *flag = command->flags; flag->name; flag++)
         print_flag(to, flag);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_convert.c - weft convert: a model in another format, or of another type. */
+#include "cli/cli.h"
+#include "cli/rewrite.h"
+
+static struct {
+    const char *type, *split_size, *threads;
+    bool pure, requantize;
+} options;
+
+static wf_status run(wf_ctx *ctx, char *const *operands, int count)
+{
+    wf_convert_options o = {
+        .type = options.type, .pure = options.pure, .requantize = options.requantize};
+    if (count < 2)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "give a model and where to write it: weft convert MODEL OUT");
+    if (options.split_size)
+        WF_TRY(wf_rewrite_size(ctx, "--split-size", options.split_size, &o.split_bytes));
+    if (options.threads)
+        WF_TRY(wf_rewrite_threads(ctx, options.threads, &o.threads));
+    return wf_rewrite(ctx, operands[0], operands[1], &o);
+}
+
+static const wf_flag flags[] = {
+    {.name = "type", .value = "T", .doc = "type of the weights", .text = &options.type},
+    {.name = "split-size",
+     .value = "SIZE",
+     .doc = "begin another file after so many bytes, such as 2G",
+     .text = &options.split_size},
+    {.name = "threads",
+     .letter = 't',
+     .value = "N",
+     .doc = "threads; all cores unless told",
+     .text = &options.threads},
+    {.name = "pure", .doc = "one type for all matrices, no mixture", .on = &options.pure},
+    {.name = "allow-requantize",
+     .doc = "quantize what is quantized already, too",
+     .on = &options.requantize},
+    {0},
+};
+
+const wf_command wf_cmd_convert = {
+    .name = "convert",
+    .doc = "write a model as a GGUF file or as a Hugging Face folder",
+    .operands = "MODEL OUT",
+    .max_operands = 2,
+    .details =
+        "MODEL is a GGUF file or a Hugging Face folder. OUT becomes a GGUF file when its name "
+        "ends\nin .gguf, else a folder. Without --type weights keep their types; in a folder, "
+        "which holds\nf32, f16 and bf16 only, what was quantized becomes f16.",
+    .more = wf_rewrite_types,
+    .example = "weft convert SmolLM2-135M-Instruct smollm2.gguf --type f16",
+    .flags = flags,
+    .run = run,
+};

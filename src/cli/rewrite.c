@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/* rewrite.c - see rewrite.h. */
+#include "cli/rewrite.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/progress.h"
+#include "model/recipe.h"
+
+/* ---- Progress ---- */
+
+static void show(void *user, const char *weight, int64_t done, int64_t total)
+{
+    wf_progress *p = user;
+    if (!p->label)
+        wf_progress_begin(p, weight, WF_PROGRESS_BYTES, total);
+    p->label = weight;
+    wf_progress_update(p, done);
+}
+
+static const char *size_text(double bytes, char out[32])
+{
+    static const char *const units[] = {"bytes", "KB", "MB", "GB", "TB"};
+    int i = 0;
+    size_t len = 0;
+    for (; bytes >= 1000 && i < 4; i++)
+        bytes /= 1000;
+    wf_text_append(out, 32, &len, "%.*f %s", i ? 1 : 0, bytes, units[i]);
+    return out;
+}
+
+static void conclude(const char *to, const wf_model_info *info, int64_t bytes, uint64_t ns)
+{
+    char before[32], after[32];
+    fprintf(stderr, "%s: %s of weights, were %s; %.2f bits a weight; %.1f s\n", to,
+            size_text((double)bytes, after), size_text((double)info->bytes, before),
+            8.0 * (double)bytes / (double)info->parameters, (double)ns * 1e-9);
+}
+
+wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to,
+                     const wf_convert_options *options)
+{
+    wf_convert_options o = *options;
+    wf_progress progress = {0};
+    wf_model *m;
+    wf_model_info info;
+    int64_t bytes = 0;
+    uint64_t began = wf_clock_ns();
+    o.progress = show;
+    o.user = &progress;
+    o.written = &bytes;
+    WF_TRY(wf_model_open(ctx, from, &m));
+    wf_model_get_info(m, &info);
+    wf_status status = wf_model_convert(m, ctx, to, &o);
+    if (progress.label)
+        wf_progress_clear(&progress);
+    if (status == WF_OK)
+        conclude(to, &info, bytes, wf_clock_ns() - began);
+    wf_model_close(m);
+    return status;
+}
+
+/* ---- Arguments ---- */
+
+wf_status wf_rewrite_size(wf_ctx *ctx, const char *flag, const char *text, uint64_t *out)
+{
+    static const char units[] = "KMG";
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+    uint64_t scale = 1;
+    for (int i = 0; unit && i <= unit - units; i++)
+        scale *= 1000;
+    end += unit != NULL;
+    end += unit && (*end == 'B' || *end == 'b');
+    if (text[0] < '0' || text[0] > '9' || *end || errno == ERANGE || number == 0 ||
+        number > UINT64_MAX / scale)
+        return wf_fail(ctx, WF_ERR_USAGE, "%s wants a size such as 500M or 2G, not '%s'", flag,
+                       text);
+    *out = number * scale;
+    return WF_OK;
+}
+
+wf_status wf_rewrite_threads(wf_ctx *ctx, const char *text, int *out)
+{
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end || number < 1 || number > 1024)
+        return wf_fail(ctx, WF_ERR_USAGE, "the number of threads must be 1 to 1024, not '%s'",
+                       text);
+    *out = (int)number;
+    return WF_OK;
+}
+
+void wf_rewrite_types(FILE *to)
+{
+    fputs("\ntypes:\n", to);
+    for (const wf_recipe *r = wf_recipes; r->name; r++)
+        fprintf(to, "  %-8s  %s\n", r->name, r->doc);
+    fputs("\nVectors and the table of positions are f32 in GGUF files. The output matrix, or the\n"
+          "embedding where it is that, is q6_K in types of fewer bits. Rows without whole blocks\n"
+          "of 256 are q4_1 instead of q4_K and q8_0 instead of q6_K. Where Q4_K_M and Q4_K_S have\n"
+          "q5_K elsewhere, they have q6_K here.\n",
+          to);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* test_cli_convert.c - `weft convert` and `weft quantize` as a user runs them, mistakes included. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "base/path.h"
+#include "model/model.h"
+#include "scratch.h"
+#include "support.h"
+
+#define MODEL "tests/fixtures/models/llama"
+
+static wt_scratch scratch;
+static char err[8192]; /* of the last run */
+
+/* Runs the program in the language of the shell, where $D is the scratch folder; nothing may come out on
+ * stdout. Returns the exit status. */
+static int run(const char *args)
+{
+    char command[1024], out[16];
+    int n = snprintf(command, sizeof command,
+                     "D='%s'; exec >\"$D/out\" 2>\"$D/err\"; \"$WEFT_PROGRAM\" %s", scratch.folder,
+                     args);
+    assert_true(n > 0 && n < (int)sizeof command);
+    int status = system(command);
+    assert_true(WIFEXITED(status));
+    FILE *f = fopen(wt_path(&scratch, "err"), "rb");
+    assert_non_null(f);
+    err[fread(err, 1, sizeof err - 1, f)] = '\0';
+    fclose(f);
+    f = fopen(wt_path(&scratch, "out"), "rb");
+    assert_non_null(f);
+    assert_int_equal(fread(out, 1, sizeof out, f), 0);
+    fclose(f);
+    return WEXITSTATUS(status);
+}
+
+static void succeeds(const char *args)
+{
+    int code = run(args);
+    if (code != 0)
+        fail_msg("weft %s: exit status %d, and said: %s", args, code, err);
+}
+
+/* Fails with this status, and its only line has the words in it. */
+static void fails(const char *args, int code, const char *words)
+{
+    int got = run(args);
+    const char *end = strchr(err, '\n');
+    if (got != code || !strstr(err, words) || !end || end[1])
+        fail_msg("weft %s: exit status %d, and said: %s", args, got, err);
+}
+
+static void converts(void **state)
+{
+    wf_model *m;
+    succeeds("convert " MODEL " $D/a.gguf --type f16");
+    assert_non_null(strstr(err, "a.gguf: 1.1 MB of weights, were 1.1 MB; 16.0"));
+    succeeds("convert $D/a.gguf $D/folder --split-size=300K --threads 2");
+    succeeds("quantize $D/folder $D/b.gguf q4_k_m 2");
+    assert_non_null(strstr(err, " bits a weight; "));
+    wt_ok(*state, wf_model_open(*state, wt_path(&scratch, "b.gguf"), &m));
+    assert_int_equal(wf_model_find_weight(m, "output.weight")->type, WF_Q6_K);
+    assert_int_equal(wf_model_find_weight(m, "blk.0.attn_q.weight")->type, WF_Q4_K);
+    wf_model_close(m);
+    succeeds("quantize " MODEL " $D/c.gguf q4_k_m --pure");
+    wt_ok(*state, wf_model_open(*state, wt_path(&scratch, "c.gguf"), &m));
+    assert_int_equal(wf_model_find_weight(m, "output.weight")->type, WF_Q4_K);
+    wf_model_close(m);
+    fails("quantize $D/b.gguf $D/d.gguf q4_0", 2, "is quantized already");
+    succeeds("quantize $D/b.gguf $D/d.gguf q4_0 --allow-requantize");
+}
+
+static void mistakes(void **state)
+{
+    (void)state;
+    fails("convert", 2, "give a model and where to write it");
+    fails("convert " MODEL, 2, "give a model and where to write it");
+    fails("convert " MODEL " $D/x.gguf y", 2, "one argument too many");
+    fails("convert " MODEL " $D/x.gguf --split-size 2X", 2, "a size such as 500M or 2G, not '2X'");
+    fails("convert " MODEL " $D/x.gguf --split-size 0", 2, "a size such as");
+    fails("convert " MODEL " $D/x.gguf --split-size 99999999999G", 2, "a size such as");
+    fails("convert " MODEL " $D/x.gguf --threads 0", 2, "threads must be 1 to 1024, not '0'");
+    fails("convert " MODEL " $D/x.gguf --type q3", 2, "there is no type 'q3'");
+    fails("convert " MODEL " $D/x --type q8_0", 2, "holds f32, f16 or bf16");
+    fails("convert " MODEL " " MODEL, 2, "onto itself");
+    fails("convert $D/nothing $D/x.gguf", 1, "nothing");
+    fails("quantize " MODEL " $D/x.gguf", 2, "a file to write and a type");
+    fails("quantize " MODEL " $D/x q8_0", 2, "must end in .gguf");
+    fails("quantize " MODEL " $D/x.gguf q8_0 many", 2, "threads must be 1 to 1024, not 'many'");
+    assert_int_equal(wf_path_look(wt_path(&scratch, "x.gguf")), WF_PATH_NONE);
+    assert_int_equal(wf_path_look(wt_path(&scratch, "x")), WF_PATH_NONE);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!getenv("WEFT_PROGRAM")) {
+        print_error("WEFT_PROGRAM must hold the path of the program; ctest sets it\n");
+        return -1;
+    }
+    wt_scratch_make(&scratch);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    wt_scratch_remove(&scratch);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {wt_test(converts), wt_test(mistakes)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
