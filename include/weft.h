@@ -773,6 +773,10 @@ typedef struct {
 WF_API void wf_generator_get_stats(const wf_generator *generator, wf_generator_stats *out);
 /* Memory that it holds, exact to the byte. */
 WF_API void wf_generator_memory(const wf_generator *generator, wf_memory *out);
+/* The same before anything is allocated, but for the ports, of which these are those of the largest run
+ * alone. */
+WF_API wf_status wf_generator_plan(wf_device *device, const wf_model *model,
+                                   const wf_generator_options *options, wf_memory *out);
 
 #ifdef __cplusplus
 }

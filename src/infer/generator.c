@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "device/device.h"
 
 #define DEFAULT_CONTEXT 4096
 #define DEFAULT_CHUNK 512
@@ -48,7 +49,7 @@ static wf_status choose(wf_generator *g, const wf_generator_options *o)
 /* ---- Executables ---- */
 
 /* rows 0: logits of all tokens. */
-static wf_status compile(wf_generator *g, int64_t tokens, int64_t rows, wf_exec **out)
+static wf_status build(const wf_generator *g, int64_t tokens, int64_t rows, wf_graph *graph)
 {
     const wf_build_options options = {
         .form = WF_FORM_STEP,
@@ -57,31 +58,39 @@ static wf_status compile(wf_generator *g, int64_t tokens, int64_t rows, wf_exec 
         .rows = rows,
         .page = WF_PAGE_TOKENS,
         .pages = g->pages_each,
-        .pool = g->pages.count,
+        .pool = g->pages_each * g->sequences,
         .kv = g->kv,
         .given_frequencies = true,
         .type = wf_model_weight_type,
         .user = (void *)(uintptr_t)g->model, /* which is only read */
     };
+    wf_value *logits = wf_model_graph(graph, &g->model->config, &options);
+    WF_TRY(wf_output(graph, "logits", logits));
+    return rows ? wf_output(graph, "best", wf_argmax(graph, logits, 1)) : WF_OK;
+}
+
+static wf_status compile(wf_generator *g, int64_t tokens, int64_t rows, wf_exec **out)
+{
     wf_graph *graph;
     WF_TRY(wf_graph_new(g->ctx, &graph));
-    wf_value *logits = wf_model_graph(graph, &g->model->config, &options);
-    wf_status status = wf_output(graph, "logits", logits);
-    if (status == WF_OK && rows)
-        status = wf_output(graph, "best", wf_argmax(graph, logits, 1));
+    wf_status status = build(g, tokens, rows, graph);
     if (status == WF_OK)
         status = wf_compile(g->session, graph, out);
     wf_graph_free(graph);
     return status;
 }
 
+/* Tokens of the largest run: a chunk, or one of each sequence. */
+static int64_t most_tokens(const wf_generator *g)
+{
+    int64_t most = g->chunk < g->context * g->sequences ? g->chunk : g->context * g->sequences;
+    return most < g->sequences ? g->sequences : most;
+}
+
 /* Single tokens of all sequences, then four times as many, up to a whole chunk. */
 static wf_status compile_buckets(wf_generator *g)
 {
-    int64_t most = g->chunk < g->context * g->sequences ? g->chunk : g->context * g->sequences;
-    if (most < g->sequences)
-        most = g->sequences;
-    int64_t sizes[WF_MAX_BUCKETS] = {most};
+    int64_t sizes[WF_MAX_BUCKETS] = {most_tokens(g)};
     int n = 1;
     while (n < WF_MAX_BUCKETS - 1 && sizes[n - 1] / 4 > g->sequences) {
         sizes[n] = sizes[n - 1] / 4;
@@ -191,6 +200,26 @@ void wf_generator_memory(const wf_generator *g, wf_memory *out)
         wf_exec_memory(g->every, &other);
         out->ports += other.ports;
     }
+}
+
+wf_status wf_generator_plan(wf_device *device, const wf_model *model,
+                            const wf_generator_options *options, wf_memory *out)
+{
+    const wf_generator_options defaults = {0};
+    wf_generator g = {.ctx = model->ctx, .model = model};
+    wf_graph *graph;
+    *out = (wf_memory){0};
+    WF_TRY(choose(&g, options ? options : &defaults));
+    WF_TRY(wf_graph_new(g.ctx, &graph));
+    wf_status status = build(&g, most_tokens(&g), g.sequences, graph);
+    if (status == WF_OK)
+        status = wf_plan_memory(device, graph, NULL, out);
+    wf_graph_free(graph);
+    for (int i = 0; device->ops->buffer_map && i < model->weights; i++)
+        if (status == WF_OK && wf_weight_lies_ready(&model->weight[i]))
+            out->mapped += model->weight[i].from->bytes;
+    out->states -= out->mapped;
+    return status;
 }
 
 /* ---- All logits of a text ---- */

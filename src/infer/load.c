@@ -45,6 +45,7 @@ wf_status wf_generator_write_weights(wf_generator *g)
         wf_mem_free(g->ctx, data);
         WF_TRY(status);
     }
+    WF_TRY(wf_store_check(m->store));
     return m->config.rope.base != 0 ? write_frequencies(g) : WF_OK;
 }
 
