@@ -84,13 +84,13 @@ void wf_json_array_end(wf_json *j)
     close_level(j, ']');
 }
 
-static void put_string(FILE *out, const char *text)
+static void put_string(FILE *out, const char *text, size_t bytes)
 {
     static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
-    const unsigned char *s = (const unsigned char *)text, *end = s + strlen(text);
+    const unsigned char *s = (const unsigned char *)text, *end = s + bytes;
     putc('"', out);
-    while (*s) {
-        const char *escape = strchr(plain, *s);
+    while (s < end) {
+        const char *escape = *s ? strchr(plain, *s) : NULL;
         size_t length = wf_text_utf8((const char *)s, (size_t)(end - s));
         if (escape)
             fprintf(out, "\\%c", letter[escape - plain]);
@@ -109,15 +109,20 @@ void wf_json_key(wf_json *j, const char *key)
 {
     wf_assert(j->level[j->depth].close == '}' && !j->keyed);
     begin_item(j);
-    put_string(j->out, key);
+    put_string(j->out, key, strlen(key));
     fputs(": ", j->out);
     j->keyed = true;
 }
 
 void wf_json_string(wf_json *j, const char *s)
 {
+    wf_json_text(j, s, strlen(s));
+}
+
+void wf_json_text(wf_json *j, const char *s, size_t bytes)
+{
     begin_value(j);
-    put_string(j->out, s);
+    put_string(j->out, s, bytes);
 }
 
 void wf_json_int(wf_json *j, int64_t value)

@@ -34,6 +34,8 @@ void wf_json_array_end(wf_json *j);
 
 void wf_json_key(wf_json *j, const char *key);
 void wf_json_string(wf_json *j, const char *s); /* a byte that is not UTF-8 becomes U+FFFD */
+void wf_json_text(wf_json *j, const char *s,
+                  size_t bytes); /* the same of text that may hold a NUL */
 void wf_json_int(wf_json *j, int64_t value);
 void wf_json_double(wf_json *j, double value); /* short, yet reads back exactly; NaN, Inf: null */
 void wf_json_bool(wf_json *j, bool value);

@@ -25,9 +25,9 @@ typedef struct {
     wf_status (*run)(wf_ctx *ctx, char *const *operands, int count);
 } wf_command;
 
-extern const wf_command wf_cmd_convert, wf_cmd_quantize;
-extern const wf_command wf_cmd_devices, wf_cmd_ops, wf_cmd_selftest, wf_cmd_plan, wf_cmd_version,
-    wf_cmd_help;
+extern const wf_command wf_cmd_run, wf_cmd_chat, wf_cmd_info, wf_cmd_tokenize, wf_cmd_convert,
+    wf_cmd_quantize, wf_cmd_eval, wf_cmd_devices, wf_cmd_ops, wf_cmd_selftest, wf_cmd_plan,
+    wf_cmd_version, wf_cmd_help;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const wf_command *const wf_commands[];
@@ -42,6 +42,12 @@ void wf_help_command(const wf_command *command, FILE *to);
 wf_status wf_no_such(wf_ctx *ctx, const char *what, const char *word, const char *const *names,
                      int n, const char *lister);
 wf_status wf_find_op(wf_ctx *ctx, const char *name, wf_op *out);
+
+/* Writes to stdout at once. false: it cannot be written, which main reports, or nobody reads any more,
+ * which is no failure: the command may end. */
+bool wf_put(const char *bytes, size_t count);
+/* A seed for a run that was given none. */
+int64_t wf_fresh_seed(void);
 
 /* "version", "commit", "build" and "compiler" of this program, into an open object. */
 void wf_version_json(wf_json *j);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* cmd_help.c - weft help: texts that follow from the tables of commands and flags. */
+#include <string.h>
+
 #include "cli/cli.h"
 
 void wf_help_program(FILE *to)
@@ -13,27 +15,42 @@ void wf_help_program(FILE *to)
     fprintf(
         to,
         "\nexamples:\n  %s\n  %s\n  %s\n\n'weft help COMMAND' or 'weft COMMAND --help' says more.\n",
-        wf_cmd_ops.example, wf_cmd_selftest.example, wf_cmd_plan.example);
+        wf_cmd_run.example, wf_cmd_chat.example, wf_cmd_plan.example);
 }
 
-/* "  -d, --device D" and, from one column on, what it means and what holds without it. */
-static void print_flag(FILE *to, const wf_flag *flag)
+#define LEFT 20 /* columns of the flags; what is longer has a line of its own */
+
+static void print_default(FILE *to, const wf_flag *flag)
 {
-    char left[64];
-    size_t len = 0;
-    if (flag->letter)
-        wf_text_append(left, sizeof left, &len, "-%c, --%s", flag->letter, flag->name);
-    else
-        wf_text_append(left, sizeof left, &len, "    --%s", flag->name);
-    if (flag->value)
-        wf_text_append(left, sizeof left, &len, " %s", flag->value);
-    fprintf(to, "  %-20s  %s", left, flag->doc);
     if (flag->text && *flag->text)
         fprintf(to, " (default %s)", *flag->text);
     if (flag->whole && *flag->whole >= 0)
         fprintf(to, " (default %lld)", (long long)*flag->whole);
     if (flag->real)
         fprintf(to, " (default %g)", *flag->real);
+}
+
+/* "  -d, --device D" and, from one column on, what it means and what holds without it. */
+static void print_flag(FILE *to, const wf_flag *flag)
+{
+    char left[96];
+    size_t len = 0;
+    if (flag->letter)
+        wf_text_append(left, sizeof left, &len, "-%c, --%s", flag->letter, flag->name);
+    else
+        wf_text_append(left, sizeof left, &len, "    --%s", flag->name);
+    for (const char *also = flag->also; also && *also;) {
+        size_t word = strcspn(also, " ");
+        wf_text_append(left, sizeof left, &len, ", %.*s", (int)word, also);
+        also += word + strspn(also + word, " ");
+    }
+    if (flag->value)
+        wf_text_append(left, sizeof left, &len, " %s", flag->value);
+    if (len > LEFT)
+        fprintf(to, "  %s\n%*s%s", left, LEFT + 4, "", flag->doc);
+    else
+        fprintf(to, "  %-*s  %s", LEFT, left, flag->doc);
+    print_default(to, flag);
     putc('\n', to);
 }
 
@@ -50,6 +67,12 @@ void wf_help_command(const wf_command *command, FILE *to)
     for (const wf_flag *flag = command->flags; flag->name; flag++)
         print_flag(to, flag);
     print_flag(to, &help);
+    for (const wf_flag *group = command->flags; group->name || group->more; group++) {
+        if (group->more)
+            fprintf(to, "\n%s:\n", group->doc);
+        for (const wf_flag *flag = group->more; flag && flag->name; flag++)
+            print_flag(to, flag);
+    }
     if (command->example)
         fprintf(to, "\nexample:\n  %s\n", command->example);
 }

@@ -25,13 +25,6 @@ typedef struct {
     int told;      /* failures of the present op */
 } job;
 
-/* Short, because people copy it, and exact in a JSON reader that knows doubles only. */
-static int64_t fresh_seed(void)
-{
-    uint64_t x = wf_clock_ns() ^ (uint64_t)getpid() << 32;
-    return (int64_t)(x * UINT64_C(0x9E3779B97F4A7C15) >> 33);
-}
-
 /* ---- While it runs ---- */
 
 static void clear_progress(const job *t)
@@ -176,7 +169,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     if (options.op)
         WF_TRY(wf_find_op(ctx, options.op, &op));
     if (options.seed < 0)
-        options.seed = fresh_seed();
+        options.seed = wf_fresh_seed();
 
     job t = {.of = options.op ? 1 : WF_OP_COUNT};
     bool mixed = isatty(STDOUT_FILENO) && (options.json || options.verbose);

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FLAGS 64
-
 /* The name that an argument gives, without dashes and value. */
 typedef struct {
     const char *arg;   /* as it was typed */
@@ -26,19 +24,57 @@ static spelling spell(const char *arg)
     return s;
 }
 
+/* The flags of a command, and which of them the command line set. */
+typedef struct {
+    const wf_flag *list[WF_MAX_FLAGS];
+    bool given[WF_MAX_FLAGS];
+    int count;
+} flag_set;
+
+int wf_flags_list(const wf_flag *flags, const wf_flag *list[WF_MAX_FLAGS])
+{
+    int n = 0;
+    for (; flags->name || flags->more; flags++) {
+        const wf_flag *const inner = flags->more;
+        for (int i = 0; inner && inner[i].name; i++) {
+            wf_assert(n < WF_MAX_FLAGS);
+            list[n++] = &inner[i];
+        }
+        wf_assert(inner || n < WF_MAX_FLAGS);
+        if (!inner)
+            list[n++] = flags;
+    }
+    return n;
+}
+
+/* Among other spellings, with all dashes. */
+static bool is_also(const char *also, const spelling *s)
+{
+    size_t length = (size_t)(s->begin - s->arg) + s->length;
+    while (also && *also) {
+        size_t word = strcspn(also, " ");
+        if (word == length && memcmp(also, s->arg, length) == 0)
+            return true;
+        also += word + strspn(also + word, " ");
+    }
+    return false;
+}
+
 static bool matches(const wf_flag *flag, const spelling *s)
 {
+    if (is_also(flag->also, s))
+        return true;
     if (s->begin - s->arg == 1)
         return flag->letter && s->length == 1 && s->begin[0] == flag->letter;
     return strlen(flag->name) == s->length && memcmp(flag->name, s->begin, s->length) == 0;
 }
 
-static wf_status no_such_flag(wf_ctx *ctx, const wf_flag *flags, const spelling *s)
+static wf_status no_such_flag(wf_ctx *ctx, const flag_set *set, const spelling *s)
 {
-    const char *names[MAX_FLAGS] = {"help"};
+    const char *names[WF_MAX_FLAGS + 1] = {"help"};
     int n = 1;
-    for (; flags->name && n < MAX_FLAGS; flags++)
-        names[n++] = flags->name;
+    for (int i = 0; i < set->count; i++)
+        names[n++] = set->list[i]->name;
 
     char word[WF_TEXT_WORD + 1];
     size_t len = 0;
@@ -51,17 +87,18 @@ static wf_status no_such_flag(wf_ctx *ctx, const wf_flag *flags, const spelling 
     return wf_fail(ctx, WF_ERR_USAGE, "there is no flag '%.*s'; --help lists them", shown, s->arg);
 }
 
-static wf_status set_whole(wf_ctx *ctx, const char *arg, const char *text, int64_t *target)
+static wf_status set_whole(wf_ctx *ctx, const char *arg, const char *text, const wf_flag *flag)
 {
     char *end;
     errno = 0;
     long long number = strtoll(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end) /* also no space and no sign in front */
-        return wf_fail(ctx, WF_ERR_USAGE, "%s wants a whole number, 0 or more, not '%s'", arg,
-                       text);
+    bool none = flag->minus_one && strcmp(text, "-1") == 0;
+    if (!none && (text[0] < '0' || text[0] > '9' || *end)) /* also no space and no sign in front */
+        return wf_fail(ctx, WF_ERR_USAGE, "%s wants a whole number, 0 or more%s, not '%s'", arg,
+                       flag->minus_one ? " or -1" : "", text);
     if (errno == ERANGE)
         return wf_fail(ctx, WF_ERR_USAGE, "%s %s is too large a number", arg, text);
-    *target = number;
+    *flag->whole = number;
     return WF_OK;
 }
 
@@ -75,28 +112,38 @@ static wf_status set_real(wf_ctx *ctx, const char *arg, const char *text, double
     return WF_OK;
 }
 
-static wf_status set_value(wf_ctx *ctx, const wf_flag *flag, const char *value)
+static wf_status add_text(wf_ctx *ctx, const char *arg, const char *text, wf_values *values)
 {
-    char arg[WF_TEXT_WORD + 1];
-    size_t len = 0;
-    wf_text_append(arg, sizeof arg, &len, "--%s", flag->name);
+    if (values->count == WF_MAX_VALUES)
+        return wf_fail(ctx, WF_ERR_USAGE, "%s comes more than %d times", arg, WF_MAX_VALUES);
+    values->item[values->count++] = text;
+    return WF_OK;
+}
+
+/* arg names the flag in messages. */
+static wf_status set_value(wf_ctx *ctx, const wf_flag *flag, const char *arg, const char *value)
+{
     if (flag->whole)
-        return set_whole(ctx, arg, value, flag->whole);
+        return set_whole(ctx, arg, value, flag);
     if (flag->real)
         return set_real(ctx, arg, value, flag->real);
+    if (flag->values)
+        return add_text(ctx, arg, value, flag->values);
     *flag->text = value;
     return WF_OK;
 }
 
 /* Sets one flag. *next is the argument behind it, or NULL, and becomes NULL when it was used. */
-static wf_status set_flag(wf_ctx *ctx, const wf_flag *flags, const char *arg, const char **next)
+static wf_status set_flag(wf_ctx *ctx, flag_set *set, const char *arg, const char **next)
 {
     spelling s = spell(arg);
-    const wf_flag *flag = flags;
-    while (flag->name && !matches(flag, &s))
-        flag++;
-    if (!flag->name)
-        return no_such_flag(ctx, flags, &s);
+    int i = 0;
+    while (i < set->count && !matches(set->list[i], &s))
+        i++;
+    if (i == set->count)
+        return no_such_flag(ctx, set, &s);
+    const wf_flag *flag = set->list[i];
+    set->given[i] = true;
     if (flag->on) {
         if (s.value)
             return wf_fail(ctx, WF_ERR_USAGE, "--%s takes no value, and was given '%s'", flag->name,
@@ -108,15 +155,37 @@ static wf_status set_flag(wf_ctx *ctx, const wf_flag *flags, const char *arg, co
         s.value = *next;
         *next = NULL;
     }
-    if (!s.value || !*s.value)
+    if (!s.value || (!*s.value && !flag->empty))
         return wf_fail(ctx, WF_ERR_USAGE, "--%s needs a value: --%s %s", flag->name, flag->name,
                        flag->value);
-    return set_value(ctx, flag, s.value);
+    char shown[WF_TEXT_WORD + 1];
+    size_t len = 0;
+    wf_text_append(shown, sizeof shown, &len, "--%s", flag->name);
+    return set_value(ctx, flag, shown, s.value);
+}
+
+/* A switch is off when its variable is empty or 0. */
+static wf_status set_from_environment(wf_ctx *ctx, const wf_flag *flag)
+{
+    char name[WF_TEXT_WORD + 1];
+    size_t len = 0;
+    wf_text_append(name, sizeof name, &len, "WEFT_ARG_%s", flag->name);
+    for (char *c = name; *c; c++)
+        *c = *c == '-' ? '_' : *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
+    const char *value = getenv(name);
+    if (!value || (!*value && !flag->empty))
+        return WF_OK;
+    if (!flag->on)
+        return set_value(ctx, flag, name, value);
+    *flag->on = strcmp(value, "0") != 0;
+    return WF_OK;
 }
 
 wf_status wf_flags_parse(wf_ctx *ctx, const wf_flag *flags, int argc, char **argv, int *operands)
 {
+    flag_set set = {.count = 0};
     bool flags_over = false;
+    set.count = wf_flags_list(flags, set.list);
     *operands = 0;
     for (int i = 0; i < argc; i++) {
         if (flags_over || argv[i][0] != '-' || !argv[i][1]) {
@@ -126,10 +195,13 @@ wf_status wf_flags_parse(wf_ctx *ctx, const wf_flag *flags, int argc, char **arg
         } else {
             const char *next = i + 1 < argc ? argv[i + 1] : NULL;
             bool had_next = next != NULL;
-            WF_TRY(set_flag(ctx, flags, argv[i], &next));
+            WF_TRY(set_flag(ctx, &set, argv[i], &next));
             i += had_next && !next;
         }
     }
+    for (int i = 0; i < set.count; i++)
+        if (!set.given[i])
+            WF_TRY(set_from_environment(ctx, set.list[i]));
     return WF_OK;
 }
 

@@ -2,14 +2,25 @@
 /* flags.h - flags of a command, declared as a table from which they are parsed and documented.
  *
  * Accepted are --name VALUE, --name=VALUE and, where a flag has a letter, -n VALUE. Flags and
- * operands may be mixed; after "--" everything is an operand. */
+ * operands may be mixed; after "--" everything is an operand. What the command line does not say, the
+ * environment may: WEFT_ARG_TOP_K is --top-k. */
 #ifndef WF_CLI_FLAGS_H
 #define WF_CLI_FLAGS_H
 
 #include "base/ctx.h"
 
-/* Exactly one target is set: it holds the default, and its type says what the flag takes. */
+#define WF_MAX_FLAGS 64
+#define WF_MAX_VALUES 64
+
+/* Values of a flag that may come more than once, in the order given. */
 typedef struct {
+    const char *item[WF_MAX_VALUES];
+    int count;
+} wf_values;
+
+/* Exactly one target is set: it holds the default, and its type says what the flag takes. */
+typedef struct wf_flag wf_flag;
+struct wf_flag {
     const char *name;  /* without the dashes; NULL ends a table */
     char letter;       /* of the short form; 0: none */
     const char *value; /* what the help calls the value; NULL for a switch */
@@ -18,7 +29,17 @@ typedef struct {
     const char **text;
     int64_t *whole; /* 0 or more; a default below 0 means none */
     double *real;   /* finite */
-} wf_flag;
+    wf_values *values;
+    const char *also; /* other spellings, with their dashes: "-sys --predict"; NULL: none */
+    bool minus_one;   /* of a whole number: -1 is one, too */
+    bool empty;       /* "" is a value */
+    /* In place of name and target: the flags of another table, with doc as their title. Such rows come
+     * last, and those tables have none. */
+    const wf_flag *more;
+};
+
+/* The flags of a table and of those in it; returns how many. */
+int wf_flags_list(const wf_flag *flags, const wf_flag *list[WF_MAX_FLAGS]);
 
 /* The same in every command that has it. */
 #define WF_FLAG_JSON(target)                                                            \

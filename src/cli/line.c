@@ -27,7 +27,7 @@ typedef enum { LINE_DONE, LINE_EDITING, LINE_CANCELLED, LINE_ENDED } outcome;
 
 struct wf_line {
     wf_ctx *ctx;
-    bool terminal;
+    bool terminal, cancelled;
     wf_typed now, whole; /* the line being read, and those joined before it */
     size_t cursor;       /* in bytes, at the beginning of a character */
     char *history[WF_LINE_HISTORY];
@@ -213,7 +213,8 @@ static wf_status read_joined(wf_line *l, const char *prompt, const char **text)
         wf_typed_erase(&l->now, 0, l->now.len);
         l->cursor = 0;
         WF_TRY(l->terminal ? edit(l, prompt, &how) : get(l, &how));
-        if (how == LINE_CANCELLED) {
+        l->cancelled = how == LINE_CANCELLED;
+        if (l->cancelled) {
             wf_typed_erase(&l->whole, 0, l->whole.len);
             wf_typed_erase(&l->now, 0, l->now.len);
         }
@@ -247,6 +248,11 @@ wf_status wf_line_read(wf_line *l, const char *prompt, const char **text)
     wf_status status = read_joined(l, prompt, text);
     tcsetattr(STDIN_FILENO, TCSADRAIN, &saved);
     return status;
+}
+
+bool wf_line_cancelled(const wf_line *l)
+{
+    return l->cancelled;
 }
 
 wf_status wf_line_new(wf_ctx *ctx, wf_line **out)

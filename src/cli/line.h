@@ -21,5 +21,7 @@ void wf_line_free(wf_line *l);
  * next one to it, with a newline between them. Ctrl-C gives an empty line. *text is NULL when there are no
  * more: Ctrl-D on an empty line, or the end of the input. The prompt is plain text. */
 wf_status wf_line_read(wf_line *l, const char *prompt, const char **text);
+/* Did Ctrl-C end the last line? */
+bool wf_line_cancelled(const wf_line *l);
 
 #endif

@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* main.c - the program weft: finds the command, parses its flags, runs it, reports how it went. */
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 const wf_command *const wf_commands[] = {
-    &wf_cmd_convert, &wf_cmd_quantize, &wf_cmd_devices, &wf_cmd_ops, &wf_cmd_selftest,
-    &wf_cmd_plan,    &wf_cmd_version,  &wf_cmd_help,    NULL,
+    &wf_cmd_run,     &wf_cmd_chat,
+    &wf_cmd_info,    &wf_cmd_tokenize,
+    &wf_cmd_convert, &wf_cmd_quantize,
+    &wf_cmd_eval,    &wf_cmd_devices,
+    &wf_cmd_ops,     &wf_cmd_selftest,
+    &wf_cmd_plan,    &wf_cmd_version,
+    &wf_cmd_help,    NULL,
 };
 
 #define COMMAND_COUNT ((int)(sizeof wf_commands / sizeof wf_commands[0]) - 1)
@@ -85,16 +93,36 @@ static void log_message(void *user, wf_log_level level, const char *message)
         complain(NULL, message);
 }
 
-/* What was printed but never arrived, on a full disk for example, is a failure too. */
-static bool flush_results(const wf_command *command)
+static int put_error; /* errno of the first write that failed */
+
+bool wf_put(const char *bytes, size_t count)
 {
     errno = 0;
+    fwrite(bytes, 1, count, stdout);
     if (fflush(stdout) == 0 && !ferror(stdout))
+        return true;
+    put_error = put_error ? put_error : errno;
+    return false;
+}
+
+/* errno is gone when the write that failed was one of stdio's own. */
+static bool reader_left(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return put_error == EPIPE ||
+           (put_error == 0 && poll(&out, 1, 0) == 1 && (out.revents & POLLERR));
+}
+
+/* What was printed but never arrived, on a full disk for example, is a failure too; that a reader has seen
+ * enough (head) is none. */
+static bool flush_results(const wf_command *command)
+{
+    if (wf_put("", 0) || reader_left())
         return true;
     char sentence[256];
     size_t len = 0;
     wf_text_append(sentence, sizeof sentence, &len, "the result could not be written to stdout%s%s",
-                   errno ? ": " : "", errno ? strerror(errno) : "");
+                   put_error ? ": " : "", put_error ? strerror(put_error) : "");
     complain(command, sentence);
     return false;
 }
@@ -113,6 +141,7 @@ int main(int argc, char **argv)
     }
     wf_ctx_set_log(ctx, log_message, NULL);
     wf_guard_mapped_files(true);
+    signal(SIGPIPE, SIG_IGN); /* writing then fails, and commands end in their own way */
 
     wf_status status = choose(ctx, argv[1], &command);
     if (status == WF_OK)

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* chat.c - messages, and answers to them. */
+#include "cli/chat.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- Messages ---- */
+
+wf_status wf_chat_add(wf_chat *c, const char *role, const char *content, size_t bytes)
+{
+    wf_ctx *ctx = c->engine.ctx;
+    wf_message *grown = wf_mem_room(ctx, c->message, c->count, &c->room, sizeof *grown);
+    char *copy = grown ? wf_mem_new(ctx, bytes + 1) : NULL;
+    if (grown)
+        c->message = grown;
+    if (!copy)
+        return WF_ERR_MEMORY;
+    memcpy(copy, content, bytes);
+    c->message[c->count++] = (wf_message){.role = role, .content = copy};
+    return WF_OK;
+}
+
+static void free_content(const wf_chat *c, int i)
+{
+    wf_mem_free(c->engine.ctx, (void *)(uintptr_t)c->message[i].content);
+}
+
+void wf_chat_drop_last(wf_chat *c)
+{
+    free_content(c, --c->count);
+}
+
+static bool is_role(const wf_chat *c, int i, const char *role)
+{
+    return i >= 0 && i < c->count && strcmp(c->message[i].role, role) == 0;
+}
+
+bool wf_chat_last_is(const wf_chat *c, const char *role)
+{
+    return is_role(c, c->count - 1, role);
+}
+
+wf_status wf_chat_set_system(wf_chat *c, const char *content)
+{
+    if (is_role(c, 0, "system")) {
+        free_content(c, 0);
+        memmove(c->message, c->message + 1, (size_t)--c->count * sizeof *c->message);
+    }
+    if (!*content)
+        return WF_OK;
+    WF_TRY(wf_chat_add(c, "system", content, strlen(content)));
+    wf_message last = c->message[c->count - 1];
+    memmove(c->message + 1, c->message, (size_t)(c->count - 1) * sizeof *c->message);
+    c->message[0] = last;
+    return WF_OK;
+}
+
+wf_status wf_chat_encode(wf_chat *c, int32_t **ids, size_t *count)
+{
+    const wf_engine *e = &c->engine;
+    WF_TRY(wf_model_chat(e->model, e->ctx, c->message, c->count, &c->options, ids, count));
+    if (*count <= (size_t)e->context)
+        return WF_OK;
+    wf_ids_free(e->ctx, *ids);
+    *ids = NULL;
+    return wf_fail(e->ctx, WF_ERR_USAGE,
+                   "the conversation has %zu tokens and the context %lld; /reset begins a new one, "
+                   "and -c gives a larger context (up to %lld for this model)",
+                   *count, (long long)e->context, (long long)e->info.context);
+}
+
+/* ---- Answers ---- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+static wf_status begin(wf_chat *c)
+{
+    wf_engine *e = &c->engine;
+    wf_request request = c->sampled.request;
+    int32_t *ids;
+    size_t count;
+    request.sampling.seed += c->answers++;
+    WF_TRY(wf_chat_encode(c, &ids, &count));
+    wf_status status = c->sequence
+                           ? wf_sequence_restart(c->sequence, ids, count, &request)
+                           : wf_sequence_new(e->generator, ids, count, &request, &c->sequence);
+    wf_ids_free(e->ctx, ids);
+    return status;
+}
+
+static wf_status generate(wf_chat *c, wf_writer *answer)
+{
+    do {
+        if (interrupted || c->deaf)
+            wf_sequence_cancel(c->sequence);
+        else
+            WF_TRY(wf_generator_step(c->engine.generator, NULL));
+        size_t bytes;
+        const char *text = wf_sequence_text(c->sequence, &bytes);
+        wf_writer_bytes(answer, text, bytes);
+        c->deaf = c->deaf || !wf_put(text, bytes);
+    } while (wf_sequence_stop(c->sequence) == WF_UNFINISHED && answer->status == WF_OK);
+    return answer->status;
+}
+
+static void note_ending(const wf_chat *c)
+{
+    const wf_engine *e = &c->engine;
+    wf_stop stop = wf_sequence_stop(c->sequence);
+    if (stop == WF_STOP_CONTEXT)
+        wf_engine_say("note: the context of %lld tokens is full, and the answer is cut off; /reset "
+                      "begins a new conversation, and -c gives a larger context (up to %lld)",
+                      (long long)e->context, (long long)e->info.context);
+    else if (stop == WF_STOP_LIMIT || stop == WF_STOP_CANCEL)
+        wf_engine_say("note: the answer is cut off: %s", wf_stop_sentence(stop));
+}
+
+wf_status wf_chat_answer(wf_chat *c)
+{
+    wf_ctx *ctx = c->engine.ctx;
+    wf_writer answer = {.ctx = ctx};
+    struct sigaction stop = {.sa_handler = on_interrupt}, before;
+    sigemptyset(&stop.sa_mask);
+    interrupted = 0;
+    sigaction(SIGINT, &stop, &before);
+    wf_status status = begin(c);
+    if (status == WF_OK)
+        status = generate(c, &answer);
+    sigaction(SIGINT, &before, NULL);
+    if (answer.len > 0 && answer.text[answer.len - 1] != '\n')
+        c->deaf = c->deaf || !wf_put("\n", 1);
+    if (status == WF_OK) {
+        note_ending(c);
+        status = wf_chat_add(c, "assistant", answer.len ? answer.text : "", answer.len);
+    }
+    wf_mem_free(ctx, answer.text);
+    return status;
+}
+
+void wf_chat_free(wf_chat *c)
+{
+    wf_ctx *ctx = c->engine.ctx;
+    wf_sequence_free(c->sequence);
+    while (c->count > 0)
+        wf_chat_drop_last(c);
+    wf_mem_free(ctx, c->message);
+    wf_sampled_free(ctx, &c->sampled);
+    wf_engine_close(&c->engine);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* chat.h - a conversation with a model, and the /commands that change it. */
+#ifndef WF_CLI_CHAT_H
+#define WF_CLI_CHAT_H
+
+#include "base/writer.h"
+#include "cli/engine.h"
+#include "cli/sampling.h"
+
+typedef struct {
+    wf_engine engine;
+    wf_sampled sampled;
+    wf_chat_options options;
+    wf_message *message; /* their contents are ours */
+    int count, room;
+    wf_sequence *sequence; /* NULL before the first answer */
+    uint64_t answers;      /* so far: each has a seed of its own */
+    bool interactive;      /* somebody types: mistakes end nothing */
+    bool deaf;             /* stdout takes no more */
+    bool over;             /* /exit */
+} wf_chat;
+
+/* role is borrowed for ever, the content copied. */
+wf_status wf_chat_add(wf_chat *c, const char *role, const char *content, size_t bytes);
+void wf_chat_drop_last(wf_chat *c);
+/* Replaces or adds the system's message; "" takes it away. */
+wf_status wf_chat_set_system(wf_chat *c, const char *content);
+/* Is the last message the role's? */
+bool wf_chat_last_is(const wf_chat *c, const char *role);
+/* The ids of the whole conversation, for wf_ids_free. WF_ERR_USAGE when they do not fit. */
+wf_status wf_chat_encode(wf_chat *c, int32_t **ids, size_t *count);
+/* Answers the last message: prints it as it comes, and adds it. */
+wf_status wf_chat_answer(wf_chat *c);
+void wf_chat_free(wf_chat *c);
+
+/* A line that begins with a slash. A mistake in it is a failure that changed nothing. */
+wf_status wf_chat_command(wf_chat *c, const char *line);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_chat.c - weft chat: questions and answers. */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/chat.h"
+#include "cli/line.h"
+#include "cli/prompt.h"
+
+#define LARGEST_TEMPLATE ((size_t)4 << 20)
+
+static struct {
+    const char *prompt, *system, *template, *template_file;
+    bool single, no_escape;
+} options;
+
+/* The text of --chat-template or --chat-template-file, or NULL; *owned is to be freed. */
+static wf_status choose_template(wf_ctx *ctx, const char **out, char **owned)
+{
+    size_t bytes;
+    *out = options.template;
+    *owned = NULL;
+    if (options.template && options.template_file)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--chat-template and --chat-template-file are two templates; give one");
+    if (options.template_file) {
+        WF_TRY(wf_file_read(ctx, options.template_file, LARGEST_TEMPLATE, owned, &bytes));
+        *out = *owned;
+    }
+    if (options.template && !strchr(options.template, '{') &&
+        strcmp(options.template, "chatml") != 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "there is no chat template '%s'; there is chatml, or give the text of one, "
+                       "or its file with --chat-template-file",
+                       options.template);
+    return WF_OK;
+}
+
+/* A template that is missing or wrong is found before the model is loaded. */
+static wf_status try_template(wf_chat *c)
+{
+    char *text;
+    WF_TRY(wf_chat_add(c, "user", "?", 1));
+    wf_status status = wf_model_chat_text(c->engine.model, c->engine.ctx, c->message, c->count,
+                                          &c->options, &text, NULL);
+    if (status == WF_OK)
+        wf_text_free(c->engine.ctx, text);
+    wf_chat_drop_last(c);
+    return status;
+}
+
+static wf_status open_chat(wf_chat *c, const char *path)
+{
+    wf_ctx *ctx = c->engine.ctx;
+    char *system;
+    size_t bytes;
+    WF_TRY(wf_engine_open(ctx, path, &c->engine));
+    WF_TRY(wf_sampled_make(ctx, c->engine.info.vocab, &c->sampled));
+    if (options.system) {
+        WF_TRY(wf_prompt_unescape(ctx, options.system, &system, &bytes));
+        wf_status status = wf_chat_set_system(c, options.no_escape ? options.system : system);
+        wf_mem_free(ctx, system);
+        WF_TRY(status);
+    }
+    WF_TRY(try_template(c));
+    return wf_engine_load(&c->engine, 1);
+}
+
+/* A question and its answer. When it fails the question is forgotten, so that another can be asked. */
+static wf_status ask(wf_chat *c, const char *text, size_t bytes)
+{
+    WF_TRY(wf_chat_add(c, "user", text, bytes));
+    wf_status status = wf_chat_answer(c);
+    if (status != WF_OK && wf_chat_last_is(c, "user"))
+        wf_chat_drop_last(c);
+    return status;
+}
+
+static wf_status ask_first(wf_chat *c)
+{
+    wf_values texts = {.item = {options.prompt}, .count = 1}, files = {.count = 0};
+    static wf_prompts read;
+    wf_status status = wf_prompts_read(
+        c->engine.ctx, &texts, &files,
+        options.no_escape ? WF_PROMPT_TRIM : WF_PROMPT_TRIM | WF_PROMPT_ESCAPES, &read);
+    if (status == WF_OK)
+        status = ask(c, read.item[0].text, read.item[0].bytes);
+    wf_prompts_free(&read);
+    return status;
+}
+
+static wf_status take_line(wf_chat *c, const char *text)
+{
+    if (text[0] == '/')
+        return wf_chat_command(c, text);
+    return text[strspn(text, " \t\n")] ? ask(c, text, strlen(text)) : WF_OK;
+}
+
+static wf_status converse(wf_chat *c, wf_line *line)
+{
+    bool cancelled = false;
+    while (!c->over && !c->deaf) {
+        const char *text;
+        WF_TRY(wf_line_read(line, "> ", &text));
+        if (!text || (cancelled && wf_line_cancelled(line)))
+            break;
+        cancelled = wf_line_cancelled(line);
+        if (cancelled)
+            wf_engine_say("Ctrl-C once more, or Ctrl-D, ends the chat");
+        int before = c->count;
+        wf_status status = take_line(c, text);
+        if (status != WF_OK && !(c->interactive && status == WF_ERR_USAGE))
+            return status;
+        if (status != WF_OK)
+            fprintf(stderr, "%s\n", wf_ctx_message(c->engine.ctx));
+        c->over = c->over || (options.single && c->count > before);
+    }
+    return WF_OK;
+}
+
+static wf_status talk(wf_chat *c)
+{
+    wf_line *line = NULL;
+    c->interactive = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+    if (options.prompt) {
+        WF_TRY(ask_first(c));
+        if (options.single)
+            return WF_OK;
+    }
+    if (c->interactive)
+        wf_engine_say("/help says what can be done here; Ctrl-D ends the chat");
+    WF_TRY(wf_line_new(c->engine.ctx, &line));
+    wf_status status = converse(c, line);
+    wf_line_free(line);
+    return status;
+}
+
+static wf_status run(wf_ctx *ctx, char *const *operands, int count)
+{
+    static wf_chat chat;
+    const char *path;
+    char *template = NULL;
+    wf_chat *c = &chat;
+    WF_TRY(wf_engine_path(ctx, operands, count, &path));
+    *c = (wf_chat){.engine = {.ctx = ctx}};
+    wf_status status = choose_template(ctx, &c->options.chat_template, &template);
+    if (status == WF_OK)
+        status = open_chat(c, path);
+    if (status == WF_OK)
+        status = talk(c);
+    if (status == WF_OK && c->answers > 0) {
+        wf_generator_stats s;
+        wf_generator_get_stats(c->engine.generator, &s);
+        wf_engine_say_speed(&c->engine, s.prompt_tokens + c->answers, (int)c->answers, "");
+    }
+    wf_chat_free(c);
+    wf_mem_free(ctx, template);
+    return status;
+}
+
+static const wf_flag flags[] = {
+    {"prompt", 'p', "TEXT", "the first question; -: stdin", .text = &options.prompt},
+    {"single-turn", 0, NULL, "end after one answer", .on = &options.single, .also = "-st"},
+    {"system-prompt", 0, "TEXT", "what the system says at the beginning", .text = &options.system,
+     .also = "-sys", .empty = true},
+    {"chat-template", 0, "TEMPLATE",
+     "chatml, or the text of a template, instead of the model's own", .text = &options.template},
+    {"chat-template-file", 0, "FILE", "the same from a file", .text = &options.template_file},
+    {"no-escape", 0, NULL, "a backslash and an n behind -p and -sys stay what they are",
+     .on = &options.no_escape},
+    {.doc = "choosing tokens", .more = wf_sampling_flags},
+    {.doc = "the model", .more = wf_engine_flags},
+    {0},
+};
+
+const wf_command wf_cmd_chat = {
+    .name = "chat",
+    .doc = "questions and answers",
+    .operands = "MODEL",
+    .max_operands = 1,
+    .details =
+        "MODEL is a GGUF file or a Hugging Face folder with a chat template. The answers, and\n"
+        "nothing else, go to stdout. Ctrl-C stops an answer, Ctrl-D ends the chat, and /help lists\n"
+        "what else can be said. Where stdin is no terminal, every line of it is a question.",
+    .example = "weft chat model.gguf -p \"What is the capital of France?\" --temp 0 -st",
+    .flags = flags,
+    .run = run,
+};

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_info.c - weft info: what a model is, and what it takes to run it. */
+#include <string.h>
+
+#include "cli/engine.h"
+#include "cli/info.h"
+#include "cli/plan.h"
+#include "model/family.h"
+
+#define BAR 30 /* columns */
+
+static struct {
+    bool json, tensors, keys, template;
+} options;
+
+/* ---- Finding out ---- */
+
+/* Tensors of each type of the file, those with most bytes first. */
+static void count_types(wf_model_view *v)
+{
+    for (int i = 0; i < v->model->weights; i++) {
+        const wf_stored *t = v->model->weight[i].from;
+        int k = 0;
+        while (k < v->types && strcmp(v->type[k].name, t->type_name) != 0)
+            k++;
+        if (k == WF_VIEW_TYPES)
+            continue;
+        v->types += k == v->types;
+        v->type[k].name = t->type_name;
+        v->type[k].tensors++;
+        v->type[k].bytes += t->bytes;
+        for (; k > 0 && v->type[k].bytes > v->type[k - 1].bytes; k--) {
+            wf_type_share other = v->type[k];
+            v->type[k] = v->type[k - 1];
+            v->type[k - 1] = other;
+        }
+    }
+}
+
+static void count_control(wf_model_view *v)
+{
+    for (int32_t i = 0; v->tokenizer && i < wf_tokenizer_count(v->tokenizer); i++)
+        v->control += wf_tokenizer_kind(v->tokenizer, i) == WF_TOKEN_CONTROL;
+}
+
+/* Of one sequence as long as the context, on the CPU. */
+static wf_status plan_memory(wf_ctx *ctx, wf_model_view *v)
+{
+    wf_device *device;
+    const wf_generator_options o = {.context = v->info.context};
+    WF_TRY(wf_device_open(ctx, "cpu", &device));
+    wf_status status = wf_generator_plan(device, v->model, &o, &v->memory);
+    wf_device_close(device);
+    const wf_engine e = {.info = v->info, .context = v->info.context, .kv = WF_F32};
+    v->kv = wf_engine_kv_bytes(&e, 1);
+    return status;
+}
+
+/* ---- Text ---- */
+
+static void print_types(const wf_model_view *v)
+{
+    static const char bar[BAR + 1] = "##############################";
+    char bytes[32];
+    puts("\nweights");
+    for (int i = 0; i < v->types; i++) {
+        const wf_type_share *t = &v->type[i];
+        double part = v->info.bytes ? (double)t->bytes / (double)v->info.bytes : 0;
+        printf("  %-6s %5d tensors %10s  %5.1f%%  %.*s\n", t->name, t->tensors,
+               wf_plan_bytes(t->bytes, bytes, sizeof bytes), 100 * part, (int)(part * BAR + 0.5),
+               bar);
+    }
+}
+
+static void print_special(const wf_model_view *v)
+{
+    static const struct {
+        const char *name;
+        wf_special which;
+    } specials[] = {{"bos", WF_SPECIAL_BOS},
+                    {"eos", WF_SPECIAL_EOS},
+                    {"unknown", WF_SPECIAL_UNKNOWN},
+                    {"padding", WF_SPECIAL_PAD}};
+    if (!v->tokenizer) {
+        printf("  tokenizer   none: %s\n", v->model->no_tokenizer);
+        return;
+    }
+    printf("  tokenizer   %d tokens, %d of them control tokens", wf_tokenizer_count(v->tokenizer),
+           v->control);
+    for (size_t i = 0; i < sizeof specials / sizeof *specials; i++) {
+        int32_t id = wf_tokenizer_special(v->tokenizer, specials[i].which);
+        size_t bytes = 0;
+        const char *token = id >= 0 ? wf_tokenizer_token(v->tokenizer, id, &bytes) : NULL;
+        char shown[WF_TEXT_SHOWN];
+        if (token)
+            printf(", %s %d %s", specials[i].name, id, wf_text_show(shown, token, bytes));
+    }
+    putchar('\n');
+}
+
+static void print_memory(const wf_model_view *v)
+{
+    char all[32], weights[32], kv[32], rest[32];
+    const wf_memory *m = &v->memory;
+    size_t copied = m->states > v->kv ? m->states - v->kv : 0;
+    printf("  memory      %s to run with %lld tokens: weights %s, keys and values %s, rest %s\n",
+           wf_plan_bytes(m->mapped + m->states + m->activations + m->ports, all, sizeof all),
+           (long long)v->info.context, wf_plan_bytes(m->mapped + copied, weights, sizeof weights),
+           wf_plan_bytes(v->kv, kv, sizeof kv),
+           wf_plan_bytes(m->activations + m->ports, rest, sizeof rest));
+}
+
+static void print_template(const wf_model_view *v)
+{
+    char shown[WF_TEXT_SHOWN];
+    const char *t = v->info.chat_template;
+    if (!t) {
+        puts("  chat        no template: it continues texts");
+        return;
+    }
+    t += strspn(t, " \t\r\n");
+    size_t line = strcspn(t, "\r\n");
+    printf("  chat        %s%s\n", wf_text_show(shown, t, line), t[line] ? " ..." : "");
+}
+
+static void print_info(const wf_model_view *v)
+{
+    const wf_model_info *i = &v->info;
+    char count[16], bytes[32];
+    printf("%s\n", i->name);
+    printf("  family      %s: %s\n", i->family, v->model->config.family->title);
+    printf("  format      %s, %d file%s, %s of weights\n", i->format, i->files,
+           i->files == 1 ? "" : "s", wf_plan_bytes(i->bytes, bytes, sizeof bytes));
+    printf("  parameters  %s (%lld)\n", wf_engine_count(i->parameters, count, sizeof count),
+           (long long)i->parameters);
+    printf("  shape       %lld layers, width %lld, hidden %lld, %lld heads of %lld, %lld for keys "
+           "and values\n",
+           (long long)i->layers, (long long)i->width, (long long)i->hidden, (long long)i->heads,
+           (long long)i->head_dim, (long long)i->kv_heads);
+    printf("  context     %lld tokens", (long long)i->context);
+    if (i->rope_base > 0)
+        printf(", rotary positions, base %g", i->rope_base);
+    else
+        printf(", learned positions");
+    if (i->window > 0)
+        printf(", a window of %lld", (long long)i->window);
+    printf("\n  vocabulary  %lld tokens, the output matrix is %s\n", (long long)i->vocab,
+           i->tied ? "the embedding" : "its own");
+    print_special(v);
+    print_template(v);
+    print_memory(v);
+    print_types(v);
+}
+
+static void print_tensors(const wf_model_view *v)
+{
+    const wf_store *s = v->model->store;
+    for (int i = 0; i < s->count; i++) {
+        const wf_stored *t = &s->tensor[i];
+        char shape[96], shown[WF_TEXT_SHOWN];
+        size_t len = 0;
+        shape[0] = '\0';
+        for (int k = 0; k < (int)t->shape.n; k++)
+            wf_text_append(shape, sizeof shape, &len, "%s%lld", k ? " x " : "",
+                           (long long)t->shape.d[k]);
+        printf("%-44s %-6s %-20s %12zu\n", wf_text_show(shown, t->name, strlen(t->name)),
+               t->type_name, shape, t->bytes);
+    }
+}
+
+/* ---- The command ---- */
+
+static wf_status show(wf_ctx *ctx, wf_model_view *v)
+{
+    if (options.template && !v->info.chat_template)
+        return wf_fail(ctx, WF_ERR_USAGE, "%s has no chat template", v->info.name);
+    if (options.keys && !v->model->gguf)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--keys is for GGUF files, and %s is a folder: see its "
+                       "config.json",
+                       v->info.name);
+    if (options.template) {
+        fputs(v->info.chat_template, stdout);
+    } else if (options.keys) {
+        wf_info_keys(v->model->gguf);
+    } else if (options.tensors && !options.json) {
+        print_tensors(v);
+    } else {
+        count_types(v);
+        count_control(v);
+        WF_TRY(plan_memory(ctx, v));
+        if (options.json)
+            wf_info_json(v, options.tensors);
+        else
+            print_info(v);
+    }
+    return WF_OK;
+}
+
+static wf_status run(wf_ctx *ctx, char *const *operands, int count)
+{
+    const char *path;
+    wf_model_view v = {.model = NULL};
+    WF_TRY(wf_engine_path(ctx, operands, count, &path));
+    WF_TRY(wf_model_open(ctx, path, &v.model));
+    wf_model_get_info(v.model, &v.info);
+    v.tokenizer = wf_model_tokenizer(v.model);
+    wf_status status = show(ctx, &v);
+    wf_model_close(v.model);
+    return status;
+}
+
+static const wf_flag flags[] = {
+    {"model", 'm', "MODEL", "the model, instead of the first argument",
+     .text = &wf_engine_set.model},
+    {"tensors", 0, NULL, "list all tensors as they are in the files", .on = &options.tensors},
+    {"keys", 0, NULL, "list the keys of a GGUF file", .on = &options.keys},
+    {"template", 0, NULL, "print the chat template alone", .on = &options.template},
+    WF_FLAG_JSON(&options.json),
+    {0},
+};
+
+const wf_command wf_cmd_info = {
+    .name = "info",
+    .doc = "what a model is, and what it takes to run it",
+    .operands = "MODEL",
+    .max_operands = 1,
+    .details =
+        "MODEL is a GGUF file or a Hugging Face folder. Memory is that of one sequence as long as\n"
+        "the context, with keys and values in f32, on the CPU; weights that are read where they\n"
+        "lie in the file take memory only as far as they are used.",
+    .example = "weft info model.gguf",
+    .flags = flags,
+    .run = run,
+};

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_run.c - weft run: continues a text, or several at once. */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/writer.h"
+#include "cli/engine.h"
+#include "cli/prompt.h"
+#include "cli/sampling.h"
+
+#define AT_ONCE 8 /* prompts of a batch, unless told */
+
+static struct {
+    wf_values prompts, files;
+    int64_t parallel;
+    bool no_escape, echo, control, json;
+} options = {.parallel = -1};
+
+/* One prompt and what becomes of it. */
+typedef struct {
+    const wf_prompt *prompt;
+    int32_t *ids;
+    size_t count;
+    uint64_t seed;
+    wf_sequence *sequence; /* NULL before it begins and after it ends */
+    wf_writer text;        /* generated and not printed yet; all of it for JSON */
+    size_t generated;      /* tokens */
+    wf_stop stop;
+    bool begun;
+} job;
+
+typedef struct {
+    wf_engine engine;
+    wf_prompts prompts;
+    wf_sampled sampled;
+    job *job;       /* [prompts.count] */
+    int shown;      /* the job whose text is being printed; those before are done */
+    bool line_open; /* the last thing printed was no newline */
+    bool deaf;      /* stdout takes no more */
+} batch;
+
+/* ---- Before it runs ---- */
+
+static wf_status encode(batch *b, job *j)
+{
+    const wf_engine *e = &b->engine;
+    uint32_t flags = WF_TEXT_SPECIAL | (options.control ? WF_TEXT_CONTROL : 0);
+    WF_TRY(wf_tokenizer_encode(e->tokenizer, e->ctx, j->prompt->text, j->prompt->bytes, flags,
+                               &j->ids, &j->count));
+    if (j->count > 0)
+        return WF_OK;
+    int32_t bos = wf_tokenizer_special(e->tokenizer, WF_SPECIAL_BOS);
+    if (bos < 0)
+        return wf_fail(e->ctx, WF_ERR_USAGE,
+                       "an empty prompt gives nothing to continue, and %s has no token that begins "
+                       "a text; write something behind -p",
+                       e->info.name);
+    wf_ids_free(e->ctx, j->ids);
+    j->ids = wf_mem_array(e->ctx, 1, sizeof *j->ids);
+    if (!j->ids)
+        return WF_ERR_MEMORY;
+    j->ids[j->count++] = bos;
+    return WF_OK;
+}
+
+/* Texts that cannot be whole are refused before anything runs. */
+static wf_status check_room(const batch *b, const job *j)
+{
+    const wf_engine *e = &b->engine;
+    int64_t limit = b->sampled.request.limit, prompt = (int64_t)j->count;
+    if (prompt > e->context)
+        return wf_fail(e->ctx, WF_ERR_USAGE,
+                       "the prompt has %lld tokens and the context %lld; shorten it, or give a "
+                       "larger context (-c, up to %lld for this model)",
+                       (long long)prompt, (long long)e->context, (long long)e->info.context);
+    if (limit > e->context - prompt)
+        return wf_fail(e->ctx, WF_ERR_USAGE,
+                       "the prompt has %lld tokens, and -n %lld more do not fit into a context of "
+                       "%lld; ask for up to %lld, or give a larger context (-c, up to %lld for "
+                       "this model)",
+                       (long long)prompt, (long long)limit, (long long)e->context,
+                       (long long)(e->context - prompt), (long long)e->info.context);
+    return WF_OK;
+}
+
+static wf_status prepare(batch *b, const char *path)
+{
+    wf_ctx *ctx = b->engine.ctx;
+    WF_TRY(wf_prompts_read(ctx, &options.prompts, &options.files,
+                           WF_PROMPT_TRIM | (options.no_escape ? 0 : WF_PROMPT_ESCAPES),
+                           &b->prompts));
+    b->job = wf_mem_array(ctx, (size_t)b->prompts.count, sizeof *b->job);
+    if (!b->job)
+        return WF_ERR_MEMORY;
+    WF_TRY(wf_engine_open(ctx, path, &b->engine));
+    WF_TRY(wf_sampled_make(ctx, b->engine.info.vocab, &b->sampled));
+    for (int i = 0; i < b->prompts.count; i++) {
+        job *j = &b->job[i];
+        *j = (job){.prompt = &b->prompts.item[i],
+                   .seed = b->sampled.request.sampling.seed + (uint64_t)i,
+                   .text = {.ctx = ctx}};
+        WF_TRY(encode(b, j));
+        WF_TRY(check_room(b, j));
+    }
+    int64_t most = options.parallel > 0 ? options.parallel : AT_ONCE;
+    return wf_engine_load(&b->engine, most < b->prompts.count ? most : b->prompts.count);
+}
+
+/* ---- Printing: the text of one job as it comes, of the others when it is their turn ---- */
+
+static void print(batch *b, const char *text, size_t bytes)
+{
+    if (bytes == 0 || b->deaf)
+        return;
+    b->line_open = text[bytes - 1] != '\n';
+    b->deaf = !wf_put(text, bytes);
+}
+
+static void print_heading(batch *b, int i)
+{
+    char heading[64];
+    size_t len = 0;
+    if (b->line_open)
+        print(b, "\n", 1);
+    wf_text_append(heading, sizeof heading, &len, "--- %d of %d ---\n", i + 1, b->prompts.count);
+    print(b, heading, len);
+}
+
+static void print_ready(batch *b)
+{
+    while (!options.json && b->shown < b->prompts.count && b->job[b->shown].begun) {
+        job *j = &b->job[b->shown];
+        print(b, j->text.text, j->text.len);
+        j->text.len = 0;
+        if (j->stop == WF_UNFINISHED || ++b->shown == b->prompts.count)
+            break;
+        print_heading(b, b->shown);
+    }
+}
+
+static void print_json(const batch *b)
+{
+    wf_json j;
+    wf_json_begin(&j, stdout);
+    wf_json_array_begin(&j);
+    for (int i = 0; i < b->prompts.count; i++) {
+        const job *it = &b->job[i];
+        wf_json_object_begin(&j);
+        wf_json_key(&j, "prompt");
+        wf_json_text(&j, it->prompt->text, it->prompt->bytes);
+        wf_json_key(&j, "text");
+        wf_json_text(&j, it->text.len ? it->text.text : "", it->text.len);
+        wf_json_key(&j, "prompt_tokens");
+        wf_json_int(&j, (int64_t)it->count);
+        wf_json_key(&j, "tokens");
+        wf_json_int(&j, (int64_t)it->generated);
+        wf_json_key(&j, "stop");
+        wf_json_string(&j, wf_stop_word(it->stop));
+        wf_json_key(&j, "seed");
+        wf_json_int(&j, (int64_t)it->seed);
+        wf_json_object_end(&j);
+    }
+    wf_json_array_end(&j);
+    wf_json_end(&j);
+}
+
+/* ---- Running ---- */
+
+static wf_status begin(batch *b, job *j)
+{
+    wf_request request = b->sampled.request;
+    request.sampling.seed = j->seed;
+    WF_TRY(wf_sequence_new(b->engine.generator, j->ids, j->count, &request, &j->sequence));
+    j->begun = true;
+    if (options.echo)
+        wf_writer_bytes(&j->text, j->prompt->text, j->prompt->bytes);
+    return j->text.status;
+}
+
+static wf_status collect(job *j)
+{
+    size_t bytes, count, prompt;
+    const char *text = wf_sequence_text(j->sequence, &bytes);
+    wf_writer_bytes(&j->text, text, bytes);
+    j->stop = wf_sequence_stop(j->sequence);
+    if (j->stop != WF_UNFINISHED) {
+        wf_sequence_tokens(j->sequence, &count, &prompt);
+        j->generated = count - prompt;
+        wf_sequence_free(j->sequence);
+        j->sequence = NULL;
+    }
+    return j->text.status;
+}
+
+static wf_status generate(batch *b)
+{
+    int next = 0;
+    int64_t free_slots = options.parallel > 0 ? options.parallel : AT_ONCE;
+    if (b->prompts.count > 1 && !options.json)
+        print_heading(b, 0);
+    for (bool busy = true; (busy || next < b->prompts.count) && !b->deaf;) {
+        for (; free_slots > 0 && next < b->prompts.count; free_slots--)
+            WF_TRY(begin(b, &b->job[next++]));
+        print_ready(b);
+        WF_TRY(wf_generator_step(b->engine.generator, &busy));
+        for (int i = b->shown; i < next; i++)
+            if (b->job[i].sequence) {
+                WF_TRY(collect(&b->job[i]));
+                free_slots += !b->job[i].sequence;
+            }
+    }
+    print_ready(b);
+    return WF_OK;
+}
+
+static void report(batch *b)
+{
+    const wf_engine *e = &b->engine;
+    uint64_t prompt = 0;
+    bool full = false;
+    for (int i = 0; i < b->prompts.count; i++) {
+        prompt += b->job[i].begun ? b->job[i].count : 0;
+        full = full || b->job[i].stop == WF_STOP_CONTEXT;
+    }
+    if (options.json)
+        print_json(b);
+    else if (b->line_open && (b->prompts.count > 1 || isatty(STDOUT_FILENO)))
+        print(b, "\n", 1);
+    wf_engine_say_speed(e, prompt, b->prompts.count,
+                        b->prompts.count == 1 ? wf_stop_sentence(b->job[0].stop) : "");
+    if (full)
+        wf_engine_say("note: a text ended where the context of %lld tokens was full; -c gives a "
+                      "larger one, up to %lld",
+                      (long long)e->context, (long long)e->info.context);
+}
+
+static void free_batch(batch *b)
+{
+    for (int i = 0; b->job && i < b->prompts.count; i++) {
+        wf_sequence_free(b->job[i].sequence);
+        wf_ids_free(b->engine.ctx, b->job[i].ids);
+        wf_mem_free(b->engine.ctx, b->job[i].text.text);
+    }
+    wf_mem_free(b->engine.ctx, b->job);
+    wf_sampled_free(b->engine.ctx, &b->sampled);
+    wf_prompts_free(&b->prompts);
+    wf_engine_close(&b->engine);
+}
+
+static wf_status run(wf_ctx *ctx, char *const *operands, int count)
+{
+    static batch b; /* too large for the stack of a careful program */
+    const char *path;
+    WF_TRY(wf_engine_path(ctx, operands, count, &path));
+    if (options.prompts.count + options.files.count == 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "what is to be continued? give a text with -p, a file with -f, or -p - for "
+                       "stdin");
+    if (options.parallel == 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "--parallel wants a number from 1 on");
+    b.engine.ctx = b.prompts.ctx = ctx;
+    wf_status status = prepare(&b, path);
+    if (status == WF_OK)
+        status = generate(&b);
+    if (status == WF_OK)
+        report(&b);
+    free_batch(&b);
+    return status;
+}
+
+static const wf_flag flags[] = {
+    {"prompt", 'p', "TEXT", "what to continue; -: stdin; may be repeated",
+     .values = &options.prompts, .empty = true},
+    {"file", 'f', "FILE", "the same from a file, without the newline at its end",
+     .values = &options.files},
+    {"parallel", 0, "N", "prompts at once, where there are several (default: up to 8)",
+     .whole = &options.parallel, .also = "-np"},
+    {"echo", 0, NULL, "print the prompt, too", .on = &options.echo},
+    {"control", 0, NULL, "<|im_start|> and the like in a prompt are the tokens, not text",
+     .on = &options.control},
+    {"no-escape", 0, NULL, "a backslash and an n behind -p stay what they are",
+     .on = &options.no_escape},
+    WF_FLAG_JSON(&options.json),
+    {.doc = "choosing tokens", .more = wf_sampling_flags},
+    {.doc = "the model", .more = wf_engine_flags},
+    {0},
+};
+
+const wf_command wf_cmd_run = {
+    .name = "run",
+    .doc = "continues a text",
+    .operands = "MODEL",
+    .max_operands = 1,
+    .details =
+        "MODEL is a GGUF file or a Hugging Face folder. The text that is generated, and nothing\n"
+        "else, goes to stdout. Several prompts are computed together and printed one after the\n"
+        "other; prompt i has the seed S + i. Every flag can also be given by the environment:\n"
+        "WEFT_ARG_TOP_K=20 is --top-k 20.",
+    .example = "weft run model.gguf -p \"Once upon a time\" -n 64",
+    .flags = flags,
+    .run = run,
+};

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_tokenize.c - weft tokenize: texts to ids, and back. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/engine.h"
+#include "cli/prompt.h"
+
+static struct {
+    wf_values prompts, files;
+    bool ids, decode, special, no_special, control, no_escape, json;
+} options;
+
+/* ---- Text to ids ---- */
+
+/* A token on one line: what would end it or cannot be seen is escaped. */
+static void print_token(const char *token, size_t bytes)
+{
+    putchar('"');
+    for (size_t i = 0, n; i < bytes; i += n ? n : 1) {
+        unsigned char c = (unsigned char)token[i];
+        n = wf_text_utf8(token + i, bytes - i);
+        if (c == '"' || c == '\\')
+            printf("\\%c", c);
+        else if (c == '\n' || c == '\t')
+            printf("\\%c", c == '\n' ? 'n' : 't');
+        else if (n == 0 || c < 0x20 || c == 0x7f)
+            printf("\\x%02x", c);
+        else
+            fwrite(token + i, 1, n, stdout);
+    }
+    puts("\"");
+}
+
+static void print_json(const wf_tokenizer *t, const int32_t *ids, size_t count)
+{
+    wf_json j;
+    wf_json_begin(&j, stdout);
+    wf_json_array_begin(&j);
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = 0;
+        const char *token = wf_tokenizer_token(t, ids[i], &bytes);
+        wf_json_object_begin(&j);
+        wf_json_key(&j, "id");
+        wf_json_int(&j, ids[i]);
+        wf_json_key(&j, "token");
+        wf_json_text(&j, token ? token : "", token ? bytes : 0);
+        wf_json_object_end(&j);
+    }
+    wf_json_array_end(&j);
+    wf_json_end(&j);
+}
+
+static void print_ids(const wf_tokenizer *t, const int32_t *ids, size_t count)
+{
+    if (options.json) {
+        print_json(t, ids, count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = 0;
+        const char *token = wf_tokenizer_token(t, ids[i], &bytes);
+        if (options.ids) {
+            printf("%s%d", i ? ", " : "[", ids[i]);
+        } else {
+            printf("%7d  ", ids[i]);
+            print_token(token ? token : "", token ? bytes : 0);
+        }
+    }
+    if (options.ids)
+        puts(count ? "]" : "[]");
+}
+
+static wf_status encode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p)
+{
+    uint32_t flags =
+        (options.no_special ? 0 : WF_TEXT_SPECIAL) | (options.control ? WF_TEXT_CONTROL : 0);
+    int32_t *ids;
+    size_t count;
+    WF_TRY(wf_tokenizer_encode(t, ctx, p->text, p->bytes, flags, &ids, &count));
+    print_ids(t, ids, count);
+    wf_engine_say("%zu tokens, %zu bytes", count, p->bytes);
+    wf_ids_free(ctx, ids);
+    return WF_OK;
+}
+
+/* ---- Ids to text ---- */
+
+/* Numbers with anything between them that is no letter and no sign. */
+static wf_status read_ids(wf_ctx *ctx, const wf_tokenizer *t, const char *s, int32_t **out,
+                          size_t *count)
+{
+    int32_t *ids = *out = wf_mem_array(ctx, strlen(s) / 2 + 1, sizeof *ids);
+    *count = 0;
+    if (!ids)
+        return WF_ERR_MEMORY;
+    for (s += strspn(s, " \t\r\n,[]"); *s; s += strspn(s, " \t\r\n,[]")) {
+        int64_t id = 0;
+        size_t digits = strspn(s, "0123456789"), word = strcspn(s, " \t\r\n,[]");
+        for (size_t i = 0; i < digits && id <= INT32_MAX; i++)
+            id = id * 10 + (s[i] - '0');
+        char shown[WF_TEXT_SHOWN];
+        if (digits != word || id >= wf_tokenizer_count(t))
+            return wf_fail(ctx, WF_ERR_USAGE, "'%s' is no id; ids are 0 to %d",
+                           wf_text_show(shown, s, word), wf_tokenizer_count(t) - 1);
+        ids[(*count)++] = (int32_t)id;
+        s += word;
+    }
+    return WF_OK;
+}
+
+static wf_status decode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p)
+{
+    int32_t *ids = NULL;
+    char *text = NULL;
+    size_t count, bytes;
+    wf_status status = read_ids(ctx, t, p->text, &ids, &count);
+    if (status == WF_OK)
+        status = wf_tokenizer_decode(t, ctx, ids, count,
+                                     options.control || options.special ? WF_TEXT_CONTROL : 0,
+                                     &text, &bytes);
+    if (status == WF_OK) {
+        wf_put(text, bytes);
+        wf_engine_say("%zu tokens, %zu bytes", count, bytes);
+    }
+    wf_text_free(ctx, text);
+    wf_mem_free(ctx, ids);
+    return status;
+}
+
+/* ---- The command ---- */
+
+static wf_status each(wf_ctx *ctx, const char *path, const wf_prompts *prompts)
+{
+    wf_tokenizer *t;
+    wf_status status = WF_OK;
+    WF_TRY(wf_tokenizer_open(ctx, path, &t));
+    for (int i = 0; i < prompts->count && status == WF_OK; i++)
+        status = (options.decode ? decode : encode)(ctx, t, &prompts->item[i]);
+    wf_tokenizer_free(t);
+    return status;
+}
+
+static wf_status run(wf_ctx *ctx, char *const *operands, int count)
+{
+    static wf_prompts prompts;
+    const char *path;
+    WF_TRY(wf_engine_path(ctx, operands, count, &path));
+    if (options.special && options.no_special)
+        return wf_fail(ctx, WF_ERR_USAGE, "--special and --no-special contradict each other");
+    if (options.prompts.count + options.files.count == 0)
+        options.files = (wf_values){.item = {"-"}, .count = 1};
+    wf_status status =
+        wf_prompts_read(ctx, &options.prompts, &options.files,
+                        options.no_escape || options.decode ? 0 : WF_PROMPT_ESCAPES, &prompts);
+    if (status == WF_OK)
+        status = each(ctx, path, &prompts);
+    wf_prompts_free(&prompts);
+    return status;
+}
+
+static const wf_flag flags[] = {
+    {"model", 'm', "MODEL", "the model, instead of the first argument",
+     .text = &wf_engine_set.model},
+    {"prompt", 'p', "TEXT", "the text; may be repeated (default: stdin)",
+     .values = &options.prompts, .empty = true},
+    {"file", 'f', "FILE", "the same from a file, all of its bytes", .values = &options.files},
+    {"ids", 0, NULL, "the ids alone, as a JSON array", .on = &options.ids},
+    {"decode", 0, NULL, "the other way: from ids to their text", .on = &options.decode},
+    {"special", 0, NULL,
+     "add what the tokenizer adds to a text, as it does unless told not to; "
+     "with --decode: write control tokens out",
+     .on = &options.special},
+    {"no-special", 0, NULL, "add no bos and eos", .on = &options.no_special},
+    {"control", 0, NULL, "<|im_start|> and the like in a text are the tokens, not text",
+     .on = &options.control},
+    {"no-escape", 0, NULL, "a backslash and an n behind -p stay what they are",
+     .on = &options.no_escape},
+    {"quiet", 'q', NULL, "do not count on stderr", .on = &wf_engine_set.quiet},
+    WF_FLAG_JSON(&options.json),
+    {0},
+};
+
+const wf_command wf_cmd_tokenize = {
+    .name = "tokenize",
+    .doc = "a text as a model's tokens, and back",
+    .operands = "MODEL",
+    .max_operands = 1,
+    .details =
+        "MODEL is a GGUF file, a Hugging Face folder or a tokenizer.json. Prints an id and its\n"
+        "token a line, as the vocabulary spells it. --decode reads ids, with spaces or commas\n"
+        "between them.",
+    .example = "weft tokenize model.gguf -p \"Hello world\"",
+    .flags = flags,
+    .run = run,
+};

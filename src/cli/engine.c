@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/* engine.c - see engine.h. */
+#include "cli/engine.h"
+
+#include <string.h>
+
+#include "cli/plan.h"
+#include "infer/generator.h"
+
+#define DEFAULT_CONTEXT 4096
+
+wf_engine_options wf_engine_set = {.device = "cpu", .context = -1, .chunk = -1, .threads = -1};
+
+const wf_flag wf_engine_flags[] = {
+    {"model", 'm', "MODEL", "the model, instead of the first argument",
+     .text = &wf_engine_set.model},
+    {"ctx-size", 'c', "N", "tokens of the context; 0: all that the model has (default: up to 4096)",
+     .whole = &wf_engine_set.context},
+    {"batch-size", 'b', "N", "most tokens of prompts in one run (default 512)",
+     .whole = &wf_engine_set.chunk},
+    {"threads", 't', "N", "threads of the CPU (default: all cores)",
+     .whole = &wf_engine_set.threads},
+    {"device", 'd', "D", "where to compute; 'weft devices' lists them",
+     .text = &wf_engine_set.device},
+    {"cache-type-k", 0, "TYPE", "of keys and values: f32, f16 or bf16 (default f32)",
+     .text = &wf_engine_set.kv_k, .also = "-ctk"},
+    {"cache-type-v", 0, "TYPE", "the same as --cache-type-k", .text = &wf_engine_set.kv_v,
+     .also = "-ctv"},
+    {"check-tensors", 0, NULL, "look for NaN and infinity in the weights",
+     .on = &wf_engine_set.check},
+    {"quiet", 'q', NULL, "nothing on stderr but failures", .on = &wf_engine_set.quiet},
+    {"verbose", 'v', NULL, "more on stderr", .on = &wf_engine_set.verbose},
+    {0},
+};
+
+/* ---- What is said ---- */
+
+void wf_engine_say(const char *fmt, ...)
+{
+    va_list args;
+    if (wf_engine_set.quiet)
+        return;
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    putc('\n', stderr);
+}
+
+const char *wf_engine_count(int64_t count, char *buf, size_t cap)
+{
+    static const char *const units[] = {"", "K", "M", "B", "T"};
+    double x = (double)count;
+    int u = 0;
+    for (; x >= 999.5 && u < 4; u++)
+        x /= 1000;
+    snprintf(buf, cap, u && x < 9.95 ? "%.1f%s" : "%.0f%s", x, units[u]);
+    return buf;
+}
+
+size_t wf_engine_kv_bytes(const wf_engine *e, int64_t sequences)
+{
+    const wf_model_info *i = &e->info;
+    int64_t pages = (e->context - 1) / WF_PAGE_TOKENS + 1;
+    return wf_type_bytes(e->kv, 2 * i->layers * i->kv_heads * i->head_dim) *
+           (size_t)(pages * WF_PAGE_TOKENS * sequences);
+}
+
+static void say_memory(const wf_engine *e, int64_t sequences, const wf_memory *m)
+{
+    char count[16], mapped[32], copied[32], kv[32], activations[32];
+    size_t kv_bytes = wf_engine_kv_bytes(e, sequences);
+    size_t rest = m->states > kv_bytes ? m->states - kv_bytes : 0;
+    wf_engine_say("%s (%s, %s parameters, %s) on %s", e->info.name, e->info.family,
+                  wf_engine_count(e->info.parameters, count, sizeof count), e->info.format,
+                  wf_device_description(e->device));
+    wf_engine_say(
+        "memory: weights %s mapped and %s copied, keys and values %s for %lld x %lld "
+        "tokens, activations %s",
+        wf_plan_bytes(m->mapped, mapped, sizeof mapped), wf_plan_bytes(rest, copied, sizeof copied),
+        wf_plan_bytes(kv_bytes, kv, sizeof kv), (long long)sequences, (long long)e->context,
+        wf_plan_bytes(m->activations + m->ports, activations, sizeof activations));
+}
+
+static double rate(uint64_t tokens, uint64_t nanoseconds)
+{
+    return nanoseconds ? (double)tokens * 1e9 / (double)nanoseconds : 0;
+}
+
+void wf_engine_say_speed(const wf_engine *e, uint64_t prompt, int begun, const char *ending)
+{
+    wf_generator_stats s;
+    wf_generator_get_stats(e->generator, &s);
+    /* The first token of each sequence comes with its prompt. */
+    uint64_t timed = s.tokens > (uint64_t)begun ? s.tokens - (uint64_t)begun : 0;
+    wf_engine_say("prompt: %llu tokens, %.1f a second; generated: %llu tokens, %.1f a second%s%s",
+                  (unsigned long long)prompt, rate(prompt, s.prompt_nanoseconds),
+                  (unsigned long long)s.tokens, rate(timed, s.nanoseconds), *ending ? "; " : "",
+                  ending);
+    if (wf_engine_set.verbose)
+        wf_engine_say("reused: %llu tokens; to the device: %llu bytes, from it: %llu",
+                      (unsigned long long)s.reused_tokens, (unsigned long long)s.bytes_in,
+                      (unsigned long long)s.bytes_out);
+}
+
+static void log_everything(void *user, wf_log_level level, const char *message)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "weft: %s\n", message);
+}
+
+/* ---- Flags ---- */
+
+wf_status wf_engine_path(wf_ctx *ctx, char *const *operands, int count, const char **path)
+{
+    *path = count > 0 ? operands[0] : wf_engine_set.model;
+    if (!*path)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "which model? give a GGUF file or a Hugging Face folder as first argument");
+    if (count > 0 && wf_engine_set.model && strcmp(operands[0], wf_engine_set.model) != 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "there are two models, '%s' and --model '%s'; give one of them", operands[0],
+                       wf_engine_set.model);
+    return WF_OK;
+}
+
+static wf_status choose_kv(wf_ctx *ctx, wf_type *out)
+{
+    const char *k = wf_engine_set.kv_k, *v = wf_engine_set.kv_v;
+    if (k && v && strcmp(k, v) != 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--cache-type-k %s and --cache-type-v %s differ; keys and values have one "
+                       "type",
+                       k, v);
+    const char *name = k ? k : v ? v : "f32";
+    *out = wf_type_from_name(name);
+    if (*out != WF_F32 && *out != WF_F16 && *out != WF_BF16)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--cache-type-k wants f32, f16 or bf16, not '%s': keys and values are not "
+                       "quantized",
+                       name);
+    return WF_OK;
+}
+
+static wf_status open_device(wf_ctx *ctx, wf_device **out)
+{
+    char spec[32];
+    if (wf_engine_set.threads < 0)
+        return wf_device_open(ctx, wf_engine_set.device, out);
+    if (strcmp(wf_engine_set.device, "cpu") != 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "--threads is for the device cpu, not for '%s'",
+                       wf_engine_set.device);
+    snprintf(spec, sizeof spec, "cpu:%lld", (long long)wf_engine_set.threads);
+    return wf_device_open(ctx, spec, out);
+}
+
+static wf_status choose_context(wf_engine *e)
+{
+    int64_t most = e->info.context, asked = wf_engine_set.context;
+    e->context = asked > 0 ? asked : asked < 0 && most > DEFAULT_CONTEXT ? DEFAULT_CONTEXT : most;
+    if (e->context > most)
+        return wf_fail(e->ctx, WF_ERR_USAGE,
+                       "--ctx-size %lld is more than %s was made for; its context is %lld tokens",
+                       (long long)asked, e->info.name, (long long)most);
+    return WF_OK;
+}
+
+/* ---- The engine ---- */
+
+wf_status wf_engine_open(wf_ctx *ctx, const char *path, wf_engine *e)
+{
+    *e = (wf_engine){.ctx = ctx};
+    if (wf_engine_set.verbose)
+        wf_ctx_set_log(ctx, log_everything, NULL);
+    WF_TRY(choose_kv(ctx, &e->kv));
+    if (wf_engine_set.chunk == 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "--batch-size wants a number from 1 on");
+    WF_TRY(open_device(ctx, &e->device));
+    WF_TRY(wf_model_open(ctx, path, &e->model));
+    wf_model_get_info(e->model, &e->info);
+    e->tokenizer = wf_model_tokenizer(e->model);
+    if (!e->tokenizer)
+        return wf_fail(ctx, WF_ERR_UNSUPPORTED, "%s", e->model->no_tokenizer);
+    return choose_context(e);
+}
+
+wf_status wf_engine_load(wf_engine *e, int64_t sequences)
+{
+    const wf_generator_options options = {
+        .context = e->context,
+        .sequences = sequences,
+        .chunk = wf_engine_set.chunk > 0 ? wf_engine_set.chunk : 0,
+        .kv = e->kv,
+        .check = wf_engine_set.check,
+    };
+    wf_memory memory;
+    WF_TRY(wf_generator_plan(e->device, e->model, &options, &memory));
+    say_memory(e, sequences, &memory);
+    return wf_generator_new(e->device, e->model, &options, &e->generator);
+}
+
+void wf_engine_close(wf_engine *e)
+{
+    wf_generator_free(e->generator);
+    wf_model_close(e->model);
+    wf_device_close(e->device);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* info_json.c - a model for other programs to read, and the keys of a GGUF file. */
+#include <string.h>
+
+#include "cli/info.h"
+
+/* ---- JSON ---- */
+
+static void put_text(wf_json *j, const char *key, const char *text)
+{
+    wf_json_key(j, key);
+    if (text)
+        wf_json_string(j, text);
+    else
+        wf_json_null(j);
+}
+
+static void put_int(wf_json *j, const char *key, int64_t value)
+{
+    wf_json_key(j, key);
+    wf_json_int(j, value);
+}
+
+static void put_shape(wf_json *j, const wf_model_info *i)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"parameters", i->parameters}, {"bytes", (int64_t)i->bytes}, {"layers", i->layers},
+                 {"width", i->width},           {"hidden", i->hidden},        {"heads", i->heads},
+                 {"kv_heads", i->kv_heads},     {"head_dim", i->head_dim},    {"vocab", i->vocab},
+                 {"context", i->context},       {"window", i->window}};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+        put_int(j, sizes[k].key, sizes[k].value);
+    wf_json_key(j, "rope_base");
+    wf_json_double(j, i->rope_base);
+    wf_json_key(j, "tied");
+    wf_json_bool(j, i->tied);
+}
+
+static void put_tokenizer(wf_json *j, const wf_model_view *v)
+{
+    static const char *const names[] = {"bos", "eos", "unknown", "padding"};
+    wf_json_key(j, "tokenizer");
+    if (!v->tokenizer) {
+        wf_json_null(j);
+        return;
+    }
+    wf_json_object_begin(j);
+    put_int(j, "tokens", wf_tokenizer_count(v->tokenizer));
+    put_int(j, "control", v->control);
+    for (int i = 0; i < 4; i++)
+        put_int(j, names[i], wf_tokenizer_special(v->tokenizer, (wf_special)i));
+    wf_json_object_end(j);
+}
+
+static void put_memory(wf_json *j, const wf_model_view *v)
+{
+    wf_json_key(j, "memory");
+    wf_json_object_begin(j);
+    put_int(j, "mapped", (int64_t)v->memory.mapped);
+    put_int(j, "copied", (int64_t)(v->memory.states > v->kv ? v->memory.states - v->kv : 0));
+    put_int(j, "kv", (int64_t)v->kv);
+    put_int(j, "activations", (int64_t)v->memory.activations);
+    put_int(j, "ports", (int64_t)v->memory.ports);
+    wf_json_object_end(j);
+}
+
+static void put_types(wf_json *j, const wf_model_view *v)
+{
+    wf_json_key(j, "types");
+    wf_json_array_begin(j);
+    for (int i = 0; i < v->types; i++) {
+        wf_json_object_begin(j);
+        put_text(j, "type", v->type[i].name);
+        put_int(j, "tensors", v->type[i].tensors);
+        put_int(j, "bytes", (int64_t)v->type[i].bytes);
+        wf_json_object_end(j);
+    }
+    wf_json_array_end(j);
+}
+
+static void put_tensors(wf_json *j, const wf_store *s)
+{
+    wf_json_key(j, "tensors");
+    wf_json_array_begin(j);
+    for (int i = 0; i < s->count; i++) {
+        const wf_stored *t = &s->tensor[i];
+        wf_json_object_begin(j);
+        put_text(j, "name", t->name);
+        put_text(j, "type", t->type_name);
+        wf_json_key(j, "shape");
+        wf_json_array_begin(j);
+        for (int k = 0; k < (int)t->shape.n; k++)
+            wf_json_int(j, t->shape.d[k]);
+        wf_json_array_end(j);
+        put_int(j, "bytes", (int64_t)t->bytes);
+        put_int(j, "file", t->file);
+        put_int(j, "offset", (int64_t)t->offset);
+        wf_json_object_end(j);
+    }
+    wf_json_array_end(j);
+}
+
+void wf_info_json(const wf_model_view *v, bool tensors)
+{
+    const wf_store *s = v->model->store;
+    wf_json j;
+    wf_json_begin(&j, stdout);
+    wf_json_object_begin(&j);
+    put_text(&j, "name", v->info.name);
+    put_text(&j, "family", v->info.family);
+    put_text(&j, "format", v->info.format);
+    wf_json_key(&j, "files");
+    wf_json_array_begin(&j);
+    for (int i = 0; i < s->files; i++)
+        wf_json_string(&j, s->file[i].path);
+    wf_json_array_end(&j);
+    put_shape(&j, &v->info);
+    put_tokenizer(&j, v);
+    put_text(&j, "chat_template", v->info.chat_template);
+    put_memory(&j, v);
+    put_types(&j, v);
+    if (tensors)
+        put_tensors(&j, s);
+    wf_json_object_end(&j);
+    wf_json_end(&j);
+}
+
+/* ---- Keys ---- */
+
+static void print_value(const wf_gguf *f, const wf_gguf_pair *p)
+{
+    int64_t whole = 0;
+    double real = 0;
+    bool on = false;
+    char shown[WF_TEXT_SHOWN];
+    if (p->kind == WF_GGUF_ARRAY)
+        printf("%llu items\n", (unsigned long long)p->count);
+    else if (p->kind == WF_GGUF_STRING)
+        printf("%s\n", wf_text_show(shown, p->text->bytes, p->text->len));
+    else if (p->kind == WF_GGUF_BOOL && wf_gguf_get_bool(f, p->key, &on) == WF_OK)
+        puts(on ? "true" : "false");
+    else if (p->kind == WF_GGUF_F32 || p->kind == WF_GGUF_F64)
+        printf("%g\n", wf_gguf_get_float(f, p->key, &real) == WF_OK ? real : 0);
+    else if (wf_gguf_get_int(f, p->key, INT64_MIN, INT64_MAX, &whole) == WF_OK)
+        printf("%lld\n", (long long)whole);
+    else
+        puts("?");
+}
+
+void wf_info_keys(const wf_gguf *f)
+{
+    for (int i = 0; i < f->pairs; i++) {
+        char shown[WF_TEXT_SHOWN];
+        printf("%-44s ", wf_text_show(shown, f->pair[i].key, strlen(f->pair[i].key)));
+        print_value(f, &f->pair[i]);
+    }
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* sampling.c - see sampling.h. */
+#include "cli/sampling.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cli/engine.h"
+#include "cli/prompt.h"
+
+wf_sampling_options wf_sampling_set = {
+    .temp = 0.8,
+    .top_p = 0.95,
+    .min_p = 0.05,
+    .repeat = 1,
+    .top_k = 40,
+    .last = 64,
+    .seed = -1,
+    .limit = -1,
+};
+
+const wf_flag wf_sampling_flags[] = {
+    {"predict", 'n', "N",
+     "most tokens to generate (default -1: until the text or the context ends)",
+     .whole = &wf_sampling_set.limit, .also = "--n-predict", .minus_one = true},
+    {"seed", 's', "S", "repeats an earlier run (default -1: a fresh one)",
+     .whole = &wf_sampling_set.seed, .minus_one = true},
+    {"temp", 0, "T", "temperature; 0: always the most likely token", .real = &wf_sampling_set.temp,
+     .also = "--temperature"},
+    {"top-k", 0, "K", "of the K most likely tokens; 0: of all", .whole = &wf_sampling_set.top_k},
+    {"top-p", 0, "P", "of the most likely that make up this probability; 1: of all",
+     .real = &wf_sampling_set.top_p},
+    {"min-p", 0, "P", "of those at least this likely, relative to the first; 0: of all",
+     .real = &wf_sampling_set.min_p},
+    {"repeat-penalty", 0, "X", "makes tokens seen lately less likely; 1: does not",
+     .real = &wf_sampling_set.repeat},
+    {"frequency-penalty", 0, "X", "the same, by how often they were seen",
+     .real = &wf_sampling_set.frequency},
+    {"presence-penalty", 0, "X", "the same, for having been seen at all",
+     .real = &wf_sampling_set.presence},
+    {"repeat-last-n", 0, "N", "tokens that count as lately; -1: all; 0: no penalties",
+     .whole = &wf_sampling_set.last, .minus_one = true},
+    {"logit-bias", 'l', "ID+BIAS", "makes a token more likely, or ID-BIAS less; may be repeated",
+     .values = &wf_sampling_set.bias},
+    {"stop", 0, "TEXT", "ends before this text; may be repeated", .values = &wf_sampling_set.stop,
+     .also = "-r --reverse-prompt"},
+    {"ignore-eos", 0, NULL, "go on after tokens that end a text",
+     .on = &wf_sampling_set.ignore_end},
+    {"special", 0, NULL, "write control tokens out", .on = &wf_sampling_set.special, .also = "-sp"},
+    {0},
+};
+
+/* Short, because people copy it, and exact in a JSON reader that knows doubles only. */
+int64_t wf_fresh_seed(void)
+{
+    uint64_t x = wf_clock_ns() ^ (uint64_t)getpid() << 32;
+    return (int64_t)(x * UINT64_C(0x9E3779B97F4A7C15) >> 33);
+}
+
+static wf_status check_ranges(wf_ctx *ctx)
+{
+    static const struct {
+        const char *name;
+        const double *value;
+        double low, high;
+        const char *rule;
+    } ranges[] = {
+        {"temp", &wf_sampling_set.temp, 0, DBL_MAX, "0 or more"},
+        {"top-p", &wf_sampling_set.top_p, 0, 1, "from 0 to 1"},
+        {"min-p", &wf_sampling_set.min_p, 0, 1, "from 0 to 1"},
+        {"repeat-penalty", &wf_sampling_set.repeat, DBL_MIN, DBL_MAX, "above 0"},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (*ranges[i].value < ranges[i].low || *ranges[i].value > ranges[i].high)
+            return wf_fail(ctx, WF_ERR_USAGE, "--%s wants a number %s, not %g", ranges[i].name,
+                           ranges[i].rule, *ranges[i].value);
+    if (wf_sampling_set.limit == 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--predict wants a number from 1 on, or -1 for as many as there are");
+    return WF_OK;
+}
+
+/* "15043+1.5", "15043-inf" */
+static wf_status parse_bias(wf_ctx *ctx, const char *text, int64_t vocab, wf_logit_bias *out)
+{
+    char *end;
+    long long id = strtoll(text, &end, 10);
+    const char *number = end;
+    double bias = strtod(number, &end);
+    if (text[0] < '0' || text[0] > '9' || (*number != '+' && *number != '-') || end == number ||
+        *end || isnan(bias) || bias > FLT_MAX)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--logit-bias wants ID+BIAS or ID-BIAS, as in 15043+1.5, not '%s'", text);
+    if (id >= vocab)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--logit-bias is for token %lld, but the tokens of this model are 0 to %lld",
+                       id, (long long)vocab - 1);
+    *out = (wf_logit_bias){.token = (int32_t)id, .bias = (float)bias};
+    return WF_OK;
+}
+
+static wf_status make_stops(wf_ctx *ctx, wf_sampled *s)
+{
+    for (int i = 0; i < wf_sampling_set.stop.count; i++) {
+        char *text;
+        size_t bytes;
+        WF_TRY(wf_prompt_unescape(ctx, wf_sampling_set.stop.item[i], &text, &bytes));
+        s->stop[s->request.stops++] = text;
+    }
+    return WF_OK;
+}
+
+wf_status wf_sampled_make(wf_ctx *ctx, int64_t vocab, wf_sampled *out)
+{
+    const wf_sampling_options *o = &wf_sampling_set;
+    bool penalties = o->last != 0;
+    *out = (wf_sampled){.request = {.limit = o->limit > 0 ? o->limit : 0,
+                                    .stop = out->stop,
+                                    .ignore_end = o->ignore_end,
+                                    .control = o->special}};
+    WF_TRY(check_ranges(ctx));
+    for (int i = 0; i < o->bias.count; i++)
+        WF_TRY(parse_bias(ctx, o->bias.item[i], vocab, &out->bias[i]));
+    WF_TRY(make_stops(ctx, out));
+    out->request.sampling = (wf_sampling){
+        .temperature = o->temp,
+        .top_k = o->top_k,
+        .top_p = o->top_p > 0 ? o->top_p : DBL_MIN, /* none but the first; 0 would be all */
+        .min_p = o->min_p,
+        .repeat_penalty = penalties ? o->repeat : 1,
+        .frequency_penalty = penalties ? o->frequency : 0,
+        .presence_penalty = penalties ? o->presence : 0,
+        .penalty_last = o->last,
+        .seed = (uint64_t)(o->seed < 0 ? wf_fresh_seed() : o->seed),
+        .bias = out->bias,
+        .biases = o->bias.count,
+    };
+    if (o->seed < 0 && o->temp > 0)
+        wf_engine_say("seed: %lld", (long long)out->request.sampling.seed);
+    return WF_OK;
+}
+
+void wf_sampled_free(wf_ctx *ctx, wf_sampled *s)
+{
+    for (int i = 0; i < s->request.stops; i++)
+        wf_mem_free(ctx, (void *)(uintptr_t)s->stop[i]);
+}
+
+static const struct {
+    const char *word, *sentence;
+} stops[] = {
+    [WF_UNFINISHED] = {"unfinished", "not finished"},
+    [WF_STOP_END] = {"end", "the model ended its text"},
+    [WF_STOP_TEXT] = {"stop", "a stop text came"},
+    [WF_STOP_LIMIT] = {"limit", "as many tokens as asked for"},
+    [WF_STOP_CONTEXT] = {"context", "the context is full"},
+    [WF_STOP_CANCEL] = {"cancel", "it was stopped"},
+};
+
+const char *wf_stop_sentence(wf_stop stop)
+{
+    return stops[stop].sentence;
+}
+
+const char *wf_stop_word(wf_stop stop)
+{
+    return stops[stop].word;
+}
