@@ -149,7 +149,8 @@ static void test_the_json_check(void **state)
 static void test_help(void **state)
 {
     (void)state;
-    static const char *const commands[] = {"devices", "ops", "selftest", "plan", "version", "help"};
+    static const char *const commands[] = {"run", "chat",     "info", "tokenize", "eval", "devices",
+                                           "ops", "selftest", "plan", "version",  "help"};
     static char text[sizeof out];
     succeeds("help");
     strcpy(text, out);

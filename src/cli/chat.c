@@ -61,15 +61,16 @@ wf_status wf_chat_set_system(wf_chat *c, const char *content)
 wf_status wf_chat_encode(wf_chat *c, int32_t **ids, size_t *count)
 {
     const wf_engine *e = &c->engine;
+    char larger[96];
     WF_TRY(wf_model_chat(e->model, e->ctx, c->message, c->count, &c->options, ids, count));
     if (*count <= (size_t)e->context)
         return WF_OK;
     wf_ids_free(e->ctx, *ids);
     *ids = NULL;
     return wf_fail(e->ctx, WF_ERR_USAGE,
-                   "the conversation has %zu tokens and the context %lld; /reset begins a new one, "
-                   "and -c gives a larger context (up to %lld for this model)",
-                   *count, (long long)e->context, (long long)e->info.context);
+                   "the conversation has %zu tokens and the context only %lld; /reset begins a new "
+                   "one%s",
+                   *count, (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
 }
 
 /* ---- Answers ---- */
@@ -116,10 +117,11 @@ static void note_ending(const wf_chat *c)
 {
     const wf_engine *e = &c->engine;
     wf_stop stop = wf_sequence_stop(c->sequence);
+    char larger[96];
     if (stop == WF_STOP_CONTEXT)
-        wf_engine_say("note: the context of %lld tokens is full, and the answer is cut off; /reset "
-                      "begins a new conversation, and -c gives a larger context (up to %lld)",
-                      (long long)e->context, (long long)e->info.context);
+        wf_engine_say("note: the answer is cut off: the context of %lld tokens is full; /reset "
+                      "begins a new conversation%s",
+                      (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
     else if (stop == WF_STOP_LIMIT || stop == WF_STOP_CANCEL)
         wf_engine_say("note: the answer is cut off: %s", wf_stop_sentence(stop));
 }

@@ -65,7 +65,9 @@ static wf_status open_chat(wf_chat *c, const char *path)
         WF_TRY(status);
     }
     WF_TRY(try_template(c));
-    return wf_engine_load(&c->engine, 1);
+    WF_TRY(wf_engine_load(&c->engine, 1));
+    wf_sampled_say(&c->sampled);
+    return WF_OK;
 }
 
 /* A question and its answer. When it fails the question is forgotten, so that another can be asked. */

@@ -66,9 +66,9 @@ static void print_types(const wf_model_view *v)
     for (int i = 0; i < v->types; i++) {
         const wf_type_share *t = &v->type[i];
         double part = v->info.bytes ? (double)t->bytes / (double)v->info.bytes : 0;
-        printf("  %-6s %5d tensors %10s  %5.1f%%  %.*s\n", t->name, t->tensors,
-               wf_plan_bytes(t->bytes, bytes, sizeof bytes), 100 * part, (int)(part * BAR + 0.5),
-               bar);
+        printf("  %-6s %5d tensor%s %10s  %5.1f%%  %.*s\n", t->name, t->tensors,
+               t->tensors == 1 ? " " : "s", wf_plan_bytes(t->bytes, bytes, sizeof bytes),
+               100 * part, (int)(part * BAR + 0.5), bar);
     }
 }
 
@@ -120,7 +120,7 @@ static void print_template(const wf_model_view *v)
     }
     t += strspn(t, " \t\r\n");
     size_t line = strcspn(t, "\r\n");
-    printf("  chat        %s%s\n", wf_text_show(shown, t, line), t[line] ? " ..." : "");
+    printf("  chat        %s\n", wf_text_show(shown, t, line));
 }
 
 static void print_info(const wf_model_view *v)
@@ -133,10 +133,11 @@ static void print_info(const wf_model_view *v)
            i->files == 1 ? "" : "s", wf_plan_bytes(i->bytes, bytes, sizeof bytes));
     printf("  parameters  %s (%lld)\n", wf_engine_count(i->parameters, count, sizeof count),
            (long long)i->parameters);
-    printf("  shape       %lld layers, width %lld, hidden %lld, %lld heads of %lld, %lld for keys "
+    printf("  shape       %lld layer%s, width %lld, hidden %lld, %lld heads of %lld, %lld for keys "
            "and values\n",
-           (long long)i->layers, (long long)i->width, (long long)i->hidden, (long long)i->heads,
-           (long long)i->head_dim, (long long)i->kv_heads);
+           (long long)i->layers, i->layers == 1 ? "" : "s", (long long)i->width,
+           (long long)i->hidden, (long long)i->heads, (long long)i->head_dim,
+           (long long)i->kv_heads);
     printf("  context     %lld tokens", (long long)i->context);
     if (i->rope_base > 0)
         printf(", rotary positions, base %g", i->rope_base);

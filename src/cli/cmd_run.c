@@ -68,19 +68,18 @@ static wf_status encode(batch *b, job *j)
 static wf_status check_room(const batch *b, const job *j)
 {
     const wf_engine *e = &b->engine;
-    int64_t limit = b->sampled.request.limit, prompt = (int64_t)j->count;
-    if (prompt > e->context)
+    int64_t limit = b->sampled.request.limit, room = e->context - (int64_t)j->count;
+    char larger[96];
+    wf_engine_larger(e, larger, sizeof larger);
+    if (room < 0)
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "the prompt has %lld tokens and the context %lld; shorten it, or give a "
-                       "larger context (-c, up to %lld for this model)",
-                       (long long)prompt, (long long)e->context, (long long)e->info.context);
-    if (limit > e->context - prompt)
+                       "the prompt has %zu tokens and the context only %lld; shorten it%s",
+                       j->count, (long long)e->context, larger);
+    if (limit > room)
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "the prompt has %lld tokens, and -n %lld more do not fit into a context of "
-                       "%lld; ask for up to %lld, or give a larger context (-c, up to %lld for "
-                       "this model)",
-                       (long long)prompt, (long long)limit, (long long)e->context,
-                       (long long)(e->context - prompt), (long long)e->info.context);
+                       "the prompt's tokens (%zu) and %lld more do not fit into a context of %lld; "
+                       "ask for -n %lld at most%s",
+                       j->count, (long long)limit, (long long)e->context, (long long)room, larger);
     return WF_OK;
 }
 
@@ -104,7 +103,9 @@ static wf_status prepare(batch *b, const char *path)
         WF_TRY(check_room(b, j));
     }
     int64_t most = options.parallel > 0 ? options.parallel : AT_ONCE;
-    return wf_engine_load(&b->engine, most < b->prompts.count ? most : b->prompts.count);
+    WF_TRY(wf_engine_load(&b->engine, most < b->prompts.count ? most : b->prompts.count));
+    wf_sampled_say(&b->sampled);
+    return WF_OK;
 }
 
 /* ---- Printing: the text of one job as it comes, of the others when it is their turn ---- */
@@ -229,10 +230,11 @@ static void report(batch *b)
         print(b, "\n", 1);
     wf_engine_say_speed(e, prompt, b->prompts.count,
                         b->prompts.count == 1 ? wf_stop_sentence(b->job[0].stop) : "");
+    char larger[96];
     if (full)
-        wf_engine_say("note: a text ended where the context of %lld tokens was full; -c gives a "
-                      "larger one, up to %lld",
-                      (long long)e->context, (long long)e->info.context);
+        wf_engine_say(
+            "note: a text ended because the context of %lld tokens is full; ask for less%s",
+            (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
 }
 
 static void free_batch(batch *b)

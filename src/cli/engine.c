@@ -57,6 +57,16 @@ const char *wf_engine_count(int64_t count, char *buf, size_t cap)
     return buf;
 }
 
+const char *wf_engine_larger(const wf_engine *e, char *buf, size_t cap)
+{
+    size_t len = 0;
+    buf[0] = '\0';
+    if (e->context < e->info.context)
+        wf_text_append(buf, cap, &len, ", or give a larger context (-c, up to %lld for this model)",
+                       (long long)e->info.context);
+    return buf;
+}
+
 size_t wf_engine_kv_bytes(const wf_engine *e, int64_t sequences)
 {
     const wf_model_info *i = &e->info;

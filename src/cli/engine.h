@@ -45,6 +45,8 @@ void wf_engine_say(const char *fmt, ...) WF_PRINTF(1, 2);
 /* What was computed and how fast. `prompt` tokens, of sequences that were `begun`. */
 void wf_engine_say_speed(const wf_engine *e, uint64_t prompt, int begun, const char *ending);
 
+/* ", or give a larger context (-c, up to N for this model)", where there is a larger one. */
+const char *wf_engine_larger(const wf_engine *e, char *buf, size_t cap);
 /* "135M", "1.5B" */
 const char *wf_engine_count(int64_t count, char *buf, size_t cap);
 

@@ -140,9 +140,13 @@ wf_status wf_sampled_make(wf_ctx *ctx, int64_t vocab, wf_sampled *out)
         .bias = out->bias,
         .biases = o->bias.count,
     };
-    if (o->seed < 0 && o->temp > 0)
-        wf_engine_say("seed: %lld", (long long)out->request.sampling.seed);
     return WF_OK;
+}
+
+void wf_sampled_say(const wf_sampled *s)
+{
+    if (wf_sampling_set.seed < 0 && s->request.sampling.temperature > 0)
+        wf_engine_say("seed: %lld", (long long)s->request.sampling.seed);
 }
 
 void wf_sampled_free(wf_ctx *ctx, wf_sampled *s)

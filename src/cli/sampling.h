@@ -21,8 +21,10 @@ typedef struct {
     const char *stop[WF_MAX_VALUES]; /* ours */
 } wf_sampled;
 
-/* Checks the flags; a fresh seed is said on stderr when it matters. Freed after a failure as well. */
+/* Checks the flags. Freed after a failure as well. */
 wf_status wf_sampled_make(wf_ctx *ctx, int64_t vocab, wf_sampled *out);
+/* A fresh seed on stderr, when it matters. */
+void wf_sampled_say(const wf_sampled *s);
 void wf_sampled_free(wf_ctx *ctx, wf_sampled *s);
 
 /* Why a text ended, for people and for programs. */
