@@ -91,21 +91,25 @@ static void say_memory(const wf_engine *e, int64_t sequences, const wf_memory *m
         wf_plan_bytes(m->activations + m->ports, activations, sizeof activations));
 }
 
-static double rate(uint64_t tokens, uint64_t nanoseconds)
+/* ", 41.3 a second", where that can be said. */
+static const char *rate(uint64_t tokens, uint64_t nanoseconds, char buf[32])
 {
-    return nanoseconds ? (double)tokens * 1e9 / (double)nanoseconds : 0;
+    buf[0] = '\0';
+    if (tokens > 0 && nanoseconds > 0)
+        snprintf(buf, 32, ", %.1f a second", (double)tokens * 1e9 / (double)nanoseconds);
+    return buf;
 }
 
 void wf_engine_say_speed(const wf_engine *e, uint64_t prompt, int begun, const char *ending)
 {
     wf_generator_stats s;
+    char reading[32], writing[32];
     wf_generator_get_stats(e->generator, &s);
     /* The first token of each sequence comes with its prompt. */
     uint64_t timed = s.tokens > (uint64_t)begun ? s.tokens - (uint64_t)begun : 0;
-    wf_engine_say("prompt: %llu tokens, %.1f a second; generated: %llu tokens, %.1f a second%s%s",
-                  (unsigned long long)prompt, rate(prompt, s.prompt_nanoseconds),
-                  (unsigned long long)s.tokens, rate(timed, s.nanoseconds), *ending ? "; " : "",
-                  ending);
+    wf_engine_say("prompt: %llu tokens%s; generated: %llu tokens%s%s%s", (unsigned long long)prompt,
+                  rate(prompt, s.prompt_nanoseconds, reading), (unsigned long long)s.tokens,
+                  rate(timed, s.nanoseconds, writing), *ending ? "; " : "", ending);
     if (wf_engine_set.verbose)
         wf_engine_say("reused: %llu tokens; to the device: %llu bytes, from it: %llu",
                       (unsigned long long)s.reused_tokens, (unsigned long long)s.bytes_in,

@@ -1,0 +1,706 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_cli_models.c - info, run, chat, tokenize and eval as a user runs them, with tiny checkpoints: what
+ * is printed where, what repeats, and the mistakes one makes. What the program prints is compared with
+ * what the library gives.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "base/arena.h"
+#include "base/json_tree.h"
+#include "model_fixture.h"
+#include "program.h"
+#include "support.h"
+
+#define LLAMA "tests/fixtures/models/llama"
+#define QWEN2 "tests/fixtures/models/qwen2"
+
+static wt_program p;
+static char kept[sizeof p.out];
+
+static void keep(void)
+{
+    memcpy(kept, p.out, sizeof kept);
+}
+
+/* stdout as JSON, in the arena. */
+static const wf_json_node *json(wf_arena *arena)
+{
+    wf_json_node *node;
+    if (wf_json_parse(arena, "stdout", p.out, strlen(p.out), &node) != WF_OK)
+        fail_msg("%s:\n%s", wf_ctx_message(arena->ctx), p.out);
+    return node;
+}
+
+static const char *string_of(const wf_json_node *n, const char *key)
+{
+    const char *s = wf_json_get_string(n, key, NULL);
+    if (!s)
+        fail_msg("there is no text '%s' in:\n%s", key, p.out);
+    return s;
+}
+
+/* ---- info ---- */
+
+static void test_info(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (int i = 0; wt_models[i]; i++) {
+        char args[256];
+        wf_arena arena;
+        wf_model *model;
+        wf_model_info info;
+        snprintf(args, sizeof args, WT_MODELS_FOLDER "/%s", wt_models[i]);
+        wt_ok(ctx, wf_model_open(ctx, args, &model));
+        wf_model_get_info(model, &info);
+        snprintf(args, sizeof args, "info " WT_MODELS_FOLDER "/%s", wt_models[i]);
+        wt_program_ok(&p, args);
+        assert_string_equal(p.err, "");
+        wt_program_out(&p, wt_models[i]);
+        wt_program_out(&p, "  context     128 tokens");
+        wt_program_out(&p, "3 of them control tokens, bos 0 <|endoftext|>, eos 1 <|im_end|>");
+        wt_program_out(&p, " tensors ");
+        strcat(args, " --json --tensors");
+        wt_program_ok(&p, args);
+        wf_arena_init(&arena, ctx);
+        const wf_json_node *j = json(&arena);
+        assert_string_equal(string_of(j, "family"), info.family);
+        assert_string_equal(string_of(j, "chat_template"), info.chat_template);
+        assert_int_equal(wf_json_get_int(j, "parameters", -1), info.parameters);
+        assert_int_equal(wf_json_get_int(j, "layers", -1), info.layers);
+        assert_int_equal(wf_json_get(j, "files")->count, info.files);
+        const wf_json_node *tensors = wf_json_get(j, "tensors");
+        int64_t bytes = 0;
+        for (size_t k = 0; k < tensors->count; k++)
+            bytes += wf_json_get_int(&tensors->child[k], "bytes", 0);
+        assert_int_equal(bytes, info.bytes);
+        wf_arena_free(&arena);
+        wf_model_close(model);
+    }
+}
+
+static void test_info_lists(void **state)
+{
+    (void)state;
+    wt_program_ok(&p, "info " LLAMA " --tensors");
+    wt_program_out(&p, "model.embed_tokens.weight                    BF16   288 x 256");
+    assert_int_equal(wt_program_shell(&p, "\"$W\" info " LLAMA " --template | cmp - " LLAMA
+                                          "/chat_template.jinja"),
+                     0);
+    wt_program_fails(&p, 2, "info " LLAMA " --keys", "--keys is for GGUF files");
+    wt_program_fails(&p, 2, "info", "which model?");
+    wt_program_ok(&p, "info -m " LLAMA);
+    wt_program_ok(&p, "info --model " LLAMA " " LLAMA);
+    wt_program_fails(&p, 2, "info -m " LLAMA " " QWEN2, "there are two models");
+}
+
+/* ---- run ---- */
+
+/* What the library generates greedily after a text. */
+static char *expect_greedy(wf_ctx *ctx, const char *model, const char *prompt, size_t n)
+{
+    wt_talker t = wt_talker_open(ctx, "cpu", model, NULL);
+    const wf_tokenizer *k = wf_model_tokenizer(t.model);
+    int32_t *ids, *greedy = calloc(n, sizeof *greedy);
+    size_t count, bytes;
+    char *text;
+    wt_ok(ctx, wf_tokenizer_encode(k, ctx, prompt, strlen(prompt), WF_TEXT_SPECIAL, &ids, &count));
+    wt_greedy(ctx, t.generator, ids, count, greedy, n);
+    wt_ok(ctx, wf_tokenizer_decode(k, ctx, greedy, n, 0, &text, &bytes));
+    wf_ids_free(ctx, ids);
+    free(greedy);
+    wt_talker_close(&t);
+    return text;
+}
+
+static void test_run_greedy(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (int i = 0; wt_models[i]; i++) {
+        char path[128], args[256];
+        snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s", wt_models[i]);
+        char *want = expect_greedy(ctx, path, "the weft\n", 20);
+        snprintf(args, sizeof args, "run %s -p 'the weft\\n' -n 20 --temp 0 --ignore-eos", path);
+        wt_program_ok(&p, args);
+        assert_string_equal(p.out, want);
+        wt_program_err(&p, "memory: weights ");
+        wt_program_err(&p, "generated: 20 tokens");
+        wt_program_err(&p, "as many tokens as asked for");
+        assert_null(strstr(p.err, "seed"));
+        wf_text_free(ctx, want);
+    }
+}
+
+static void test_run_seeds(void **state)
+{
+    (void)state;
+    wt_program_ok(&p, "run " LLAMA " -p the -n 20 -s 5");
+    keep();
+    wt_program_ok(&p, "run --model=" LLAMA " --prompt the --n-predict 20 --seed 5 -t 1 -b 3");
+    assert_string_equal(p.out, kept);
+    wt_program_ok(&p, "run " LLAMA " -p the -n 20 -s 6");
+    assert_string_not_equal(p.out, kept);
+    /* A fresh seed is said, and repeats the run. */
+    wt_program_ok(&p, "run " LLAMA " -p the -n 20");
+    keep();
+    const char *seed = strstr(p.err, "seed: ");
+    char args[128], env[160];
+    assert_non_null(seed);
+    snprintf(args, sizeof args, "run " LLAMA " -p the -n 20 -s %.*s", (int)strcspn(seed + 6, "\n"),
+             seed + 6);
+    wt_program_ok(&p, args);
+    assert_string_equal(p.out, kept);
+    /* So does the environment. */
+    snprintf(env, sizeof env, "WEFT_ARG_SEED=%s WEFT_ARG_QUIET=1 \"$W\" run " LLAMA " -p the -n 20",
+             strrchr(args, ' ') + 1);
+    assert_int_equal(wt_program_shell(&p, env), 0);
+    assert_string_equal(p.out, kept);
+    assert_string_equal(p.err, "");
+    assert_int_equal(wt_program_shell(&p, "WEFT_ARG_TOP_K=x \"$W\" run " LLAMA " -p the"), 2);
+    wt_program_err(&p, "WEFT_ARG_TOP_K wants a whole number");
+}
+
+/* Sampling flags arrive where they should: each of these leaves the most likely token alone. */
+static void test_run_sampling(void **state)
+{
+    (void)state;
+    static const char *const greedy[] = {"--top-k 1", "--top-p 0", "--min-p 1", "--temp 1e-9"};
+    wt_program_ok(&p, "run " LLAMA " -p warp -n 16 --temp 0 -q");
+    keep();
+    for (size_t i = 0; i < sizeof greedy / sizeof *greedy; i++) {
+        char args[128];
+        snprintf(args, sizeof args, "run " LLAMA " -p warp -n 16 -q -s 9 %s", greedy[i]);
+        wt_program_ok(&p, args);
+        assert_string_equal(p.out, kept);
+    }
+    wt_program_ok(&p, "run " LLAMA " -p warp -n 16 --temp 0 -q --logit-bias 67+1000");
+    assert_string_equal(p.out, "aaaaaaaaaaaaaaaa");
+    wt_program_ok(&p, "run " LLAMA " -p warp -n 4 --temp 0 -q -l 67+1000 -l 68+1001 -l 68-inf");
+    assert_string_equal(p.out, "aaaa");
+    wt_program_ok(&p, "run " LLAMA " -p warp -n 4 --temp 0 -q -l 67+1000 --presence-penalty 5000");
+    assert_memory_equal(p.out, "a", 1);
+    assert_string_not_equal(p.out, "aaaa");
+    wt_program_ok(&p, "run " LLAMA " -p warp -n 4 --temp 0 -q -l 67+1000 --presence-penalty 5000 "
+                      "--repeat-last-n 0");
+    assert_string_equal(p.out, "aaaa");
+    /* Control tokens are chosen, end a text or not, and are seen only when asked for. */
+    wt_program_ok(&p, "run " LLAMA " -p warp -n 4 --temp 0 -l 1+1000");
+    assert_string_equal(p.out, "");
+    wt_program_err(&p, "the model ended its text");
+    wt_program_ok(&p, "run " LLAMA " -p warp -n 2 --temp 0 -q -l 1+1000 --ignore-eos --special");
+    assert_string_equal(p.out, "<|im_end|><|im_end|>");
+}
+
+static void test_run_stops(void **state)
+{
+    (void)state;
+    wt_program_ok(&p, "run " LLAMA " -p warp -n 16 --temp 0 -q -l 67+1000 --presence-penalty 990");
+    keep();
+    for (size_t at = 1; at + 2 < strlen(kept); at++) {
+        unsigned char *c = (unsigned char *)kept + at;
+        if (c[0] <= ' ' || c[0] > 'z' || c[1] <= ' ' || c[1] > 'z' || strchr("\\'", c[0]) ||
+            strchr("\\'", c[1]))
+            continue;
+        char args[256], stop[3] = {(char)c[0], (char)c[1], 0};
+        size_t first = (size_t)(strstr(kept, stop) - kept);
+        snprintf(args, sizeof args,
+                 "run " LLAMA " -p warp -n 16 --temp 0 -l 67+1000 --presence-penalty 990 "
+                 "-r nowhere --stop '%s'",
+                 stop);
+        wt_program_ok(&p, args);
+        assert_int_equal(strlen(p.out), first);
+        assert_memory_equal(p.out, kept, first);
+        wt_program_err(&p, "a stop text came");
+        return;
+    }
+    fail_msg("there are no two letters in '%s' to stop at", kept);
+}
+
+static void test_run_batch(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const char *const prompts[] = {"the", "weft runs", "through all the warp threads"};
+    char texts[3][512], want[2048] = "";
+    for (int i = 0; i < 3; i++) {
+        char args[256];
+        snprintf(args, sizeof args, "run " LLAMA " -p '%s' -n 12 --ignore-eos -q -s %d", prompts[i],
+                 7 + i);
+        wt_program_ok(&p, args);
+        assert_true(strlen(p.out) < sizeof texts[i]);
+        strcpy(texts[i], p.out);
+        size_t n = strlen(want);
+        snprintf(want + n, sizeof want - n, "--- %d of 3 ---\n%s%s", i + 1, texts[i],
+                 *p.out && p.out[strlen(p.out) - 1] != '\n' ? "\n" : "");
+    }
+    static const char *const ways[] = {"", "-np 1", "--parallel 2", "-np 64"};
+    for (size_t w = 0; w < 4; w++) {
+        char args[256];
+        snprintf(args, sizeof args,
+                 "run " LLAMA " -p '%s' -p '%s' -p '%s' -n 12 --ignore-eos -q -s 7 %s", prompts[0],
+                 prompts[1], prompts[2], ways[w]);
+        wt_program_ok(&p, args);
+        assert_string_equal(p.out, want);
+        strcat(args, " --json");
+        wt_program_ok(&p, args);
+        wf_arena arena;
+        wf_arena_init(&arena, ctx);
+        const wf_json_node *j = json(&arena);
+        assert_int_equal(j->count, 3);
+        for (int i = 0; i < 3; i++) {
+            assert_string_equal(string_of(&j->child[i], "prompt"), prompts[i]);
+            assert_string_equal(string_of(&j->child[i], "text"), texts[i]);
+            assert_string_equal(string_of(&j->child[i], "stop"), "limit");
+            assert_int_equal(wf_json_get_int(&j->child[i], "tokens", 0), 12);
+            assert_int_equal(wf_json_get_int(&j->child[i], "seed", 0), 7 + i);
+        }
+        wf_arena_free(&arena);
+    }
+}
+
+/* Where prompts come from; --echo shows what arrived. */
+static void test_run_prompts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *args, *prompt;
+    } cases[] = {
+        {"-p 'a\\tb\\n\\x41\\q'", "a\tb\nA\\q"}, {"-p 'a\\tb\\n' --no-escape", "a\\tb\\n"},
+        {"-f \"$D/text\"", "two\nlines\\n"},     {"-f - <\"$D/text\"", "two\nlines\\n"},
+        {"-p - <\"$D/text\"", "two\nlines\\n"},  {"--prompt=--weft", "--weft"},
+    };
+    wt_put_text(&p.scratch, "text", "two\nlines\\n\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char args[256], want[64];
+        snprintf(want, sizeof want, "%sz", cases[i].prompt);
+        snprintf(args, sizeof args, "run " LLAMA " --echo -n 1 -q --temp 0 -l 92+1000 %s",
+                 cases[i].args);
+        wt_program_ok(&p, args);
+        assert_string_equal(p.out, want);
+    }
+    wt_put(&p.scratch, "text", "bad \xff byte", 10);
+    wt_program_ok(&p, "run " LLAMA " -f \"$D/text\" -n 1");
+    wt_program_err(&p, "is no UTF-8 from byte 4 on; what is none is taken as U+FFFD\n");
+    wt_program_ok(&p, "run " LLAMA " -p '' -n 1"); /* from bos */
+    wt_program_err(&p, "prompt: 1 tokens");
+}
+
+static void test_run_context(void **state)
+{
+    (void)state;
+    wt_program_fails(&p, 2, "run " LLAMA " -p the -n 128",
+                     "tokens (1) and 128 more do not fit into a context of 128; ask for -n 127 at "
+                     "most\n");
+    wt_program_fails(&p, 2, "run " LLAMA " -p the -n 60 -c 32",
+                     "ask for -n 31 at most, or give a larger context (-c, up to 128 for this "
+                     "model)");
+    wt_program_fails(&p, 2, "run " LLAMA " -p 'a b c d e f' -n 1 -c 4",
+                     "tokens and the context only 4; shorten it, or give");
+    wt_program_fails(&p, 2, "run " LLAMA " -p the -c 129", "its context is 128 tokens");
+    wt_program_ok(&p, "run " LLAMA " -p the -n 31 -c 32 --ignore-eos");
+    assert_null(strstr(p.err, "note:"));
+    wt_program_ok(&p, "run " LLAMA " -p the -c 32 --ignore-eos -n -1");
+    wt_program_err(&p, "the context is full\n");
+    wt_program_err(&p, "note: a text ended because the context of 32 tokens is full");
+    wt_program_ok(&p, "run " LLAMA " -p the --ctx-size 0 --ignore-eos");
+    wt_program_err(&p, "for 1 x 128 tokens");
+}
+
+/* A reader that has seen enough is no failure, a full disk is one. */
+static void test_run_output(void **state)
+{
+    (void)state;
+    struct stat st;
+    wt_program_shell(&p, "{ \"$W\" run " LLAMA
+                         " -p the -n 100 --ignore-eos -q; echo $? >\"$D/code\"; } | "
+                         "true; cat \"$D/code\"");
+    assert_string_equal(p.out, "0\n");
+    assert_string_equal(p.err, "");
+    wt_program_shell(&p, "{ \"$W\" ops --json; echo $? >\"$D/code\"; } | true; cat \"$D/code\"");
+    assert_string_equal(p.out, "0\n");
+    assert_string_equal(p.err, "");
+    if (stat("/dev/full", &st) != 0 || !S_ISCHR(st.st_mode))
+        skip();
+    wt_program_fails(&p, 1, "run " LLAMA " -p the -n 8 -q >/dev/full",
+                     "weft run: the result could not be written to stdout: ");
+    assert_int_equal(wt_program_run(&p, "chat " LLAMA " -p the -n 8 -st -q >/dev/full"), 1);
+}
+
+/* ---- chat ---- */
+
+static void test_chat(void **state)
+{
+    wf_ctx *ctx = *state;
+    /* The template by hand, and every question with a seed of its own. */
+    wt_program_ok(&p, "run " LLAMA " --control -n 8 -s 3 -q -p "
+                      "'<|im_start|>system\\nbe kind<|im_end|>\\n<|im_start|>user\\nhello<|im_end|>"
+                      "\\n<|im_start|>assistant\\n'");
+    keep();
+    size_t n = strlen(kept);
+    if (n > 0 && kept[n - 1] != '\n')
+        strcat(kept, "\n");
+    wt_program_ok(&p, "chat " LLAMA " -n 8 -s 3 -q -p hello -sys 'be kind' -st");
+    assert_string_equal(p.out, kept);
+    assert_string_equal(p.err, "");
+    wt_program_ok(&p,
+                  "chat " LLAMA " -n 8 -s 3 -q --single-turn -sys 'be kind' <<E\nhello\nmore\nE");
+    assert_string_equal(p.out, kept);
+    wt_program_ok(&p, "chat " LLAMA " -n 8 -s 3 -q <<E\n/system be kind\nhello\n/exit\nmore\nE");
+    assert_string_equal(p.out, kept);
+    /* Two turns; what was computed is not computed again. */
+    wt_program_ok(&p, "chat " LLAMA " -n 8 -s 3 -v -sys 'be kind' <<E\nhello\n/tokens\n"
+                      "again\n/save $D/saved\n/reset\n/tokens\nE");
+    assert_memory_equal(p.out, kept, strlen(kept));
+    assert_true(strlen(p.out) > strlen(kept));
+    wt_program_err(&p, "3 messages, ");
+    wt_program_err(&p, "1 messages, ");
+    const char *reused = strstr(p.err, "reused: ");
+    assert_non_null(reused);
+    assert_true(atoi(reused + 8) > 20);
+    wt_program_shell(&p, "cat $D/saved");
+    wf_arena arena;
+    wf_arena_init(&arena, ctx);
+    const wf_json_node *j = json(&arena);
+    static const char *const roles[] = {"system", "user", "assistant", "user", "assistant"};
+    assert_int_equal(j->count, 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_string_equal(string_of(&j->child[i], "role"), roles[i]);
+    assert_string_equal(string_of(&j->child[3], "content"), "again");
+    assert_memory_equal(string_of(&j->child[2], "content"), kept, n);
+    wf_arena_free(&arena);
+}
+
+static void test_chat_commands(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *sentence;
+    } wrong[] = {
+        {"/sav x", "there is no command '/sav'; did you mean '/save'?"},
+        {"/etc/passwd", "there is no command '/etc/passwd'; /help lists them"},
+        {"/temp", "/temp needs something behind it: /temp T"},
+        {"/temp hot", "/temp wants a number, 0 or more, not 'hot'"},
+        {"/reset all", "/reset takes nothing behind it, and was given 'all'"},
+        {"/regen", "there is no answer yet to give again"},
+        {"/save /nowhere/x", "cannot create '/nowhere/x'"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char args[128];
+        snprintf(args, sizeof args, "chat " LLAMA " -q <<E\n%s\nE", wrong[i].line);
+        wt_program_fails(&p, *wrong[i].sentence == 'c' ? 1 : 2, args, wrong[i].sentence);
+    }
+    wt_program_ok(&p, "chat " LLAMA " -q -n 3 --temp 0 <<E\n/help\n /not a command\n\n/regen\nE");
+    wt_program_err(&p, "/retry");
+    char *middle = strchr(p.out, '\n');
+    assert_non_null(middle);
+    assert_int_equal(strlen(p.out), 2 * (size_t)(middle + 1 - p.out)); /* twice the same */
+    assert_memory_equal(p.out, middle + 1, strlen(middle + 1));
+    /* Another seed the second time, and none at temperature 0. */
+    wt_program_ok(&p, "chat " LLAMA " -q -n 20 -s 1 <<E\nhi\n/temp 0\n/regen\n/retry\nE");
+}
+
+static void test_chat_context(void **state)
+{
+    (void)state;
+    wt_program_ok(&p, "chat " LLAMA " -c 40 --ignore-eos -p hello -st");
+    wt_program_err(&p, "the answer is cut off: the context of 40 tokens is full; /reset begins a "
+                       "new conversation, or give a larger context (-c, up to 128");
+    wt_program_fails(&p, 2, "chat " LLAMA " -q -c 8 -p hello -st",
+                     "tokens and the context only 8; /reset begins a new one");
+}
+
+/* Without a template of its own a model wants one. */
+static void test_chat_templates(void **state)
+{
+    (void)state;
+    wt_program_ok(&p, "chat " LLAMA " -q -n 6 -s 1 -p hello -st");
+    keep();
+    assert_int_equal(wt_program_shell(&p, "mkdir \"$D/bare\" && cp " LLAMA "/*.json " LLAMA
+                                          "/*.safetensors \"$D/bare\""),
+                     0);
+    wt_program_fails(&p, 2, "chat \"$D/bare\" -q -p hello -st", "bare has no chat template");
+    wt_program_ok(&p, "chat \"$D/bare\" -q -n 6 -s 1 -p hello -st --chat-template chatml");
+    assert_string_equal(p.out, kept);
+    wt_program_ok(&p, "chat \"$D/bare\" -q -n 6 -s 1 -p hello -st --chat-template-file " LLAMA
+                      "/chat_template.jinja");
+    assert_string_equal(p.out, kept);
+    wt_program_ok(&p, "chat " LLAMA
+                      " -q -n 6 -s 1 -p x -st --chat-template '{{ messages[0].content }}'");
+    assert_string_not_equal(p.out, kept);
+    wt_program_fails(&p, 2, "chat " LLAMA " -q -st --chat-template vicuna",
+                     "there is no chat template 'vicuna'");
+    wt_program_fails(&p, 1, "chat " LLAMA " -q -st --chat-template '{% if %}'", "template");
+}
+
+/* ---- tokenize ---- */
+
+static void test_tokenize(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_arena arena;
+    wt_program_ok(&p, "tokenize " LLAMA " -p 'the weft\\n'");
+    assert_string_equal(p.out, "    282  \"the\"\n    267  \"\xc4\xa0w\"\n    270  \"ef\"\n"
+                               "     86  \"t\"\n    201  \"\xc4\x8a\"\n");
+    assert_string_equal(p.err, "5 tokens, 9 bytes\n");
+    wt_program_ok(&p, "tokenize " LLAMA "/tokenizer.json --ids -q -p 'the weft\\n'");
+    assert_string_equal(p.out, "[282, 267, 270, 86, 201]\n");
+    assert_string_equal(p.err, "");
+    wt_program_ok(&p, "tokenize " LLAMA " --ids -p ''");
+    assert_string_equal(p.out, "[]\n");
+    wt_program_ok(&p, "tokenize " LLAMA " --ids -p '<|im_end|>' --control");
+    assert_string_equal(p.out, "[1]\n");
+    wt_program_ok(&p, "tokenize " LLAMA " --json -p '<|im_end|>'");
+    wf_arena_init(&arena, ctx);
+    assert_int_equal(json(&arena)->count, 9);
+    wf_arena_free(&arena);
+    /* There and back, every byte, from stdin. */
+    wt_put(&p.scratch, "text", "M\xc3\xa4rz \xf0\x9f\x98\x80\n\n<|im_end|> ", 24);
+    assert_int_equal(wt_program_shell(&p, "\"$W\" tokenize " LLAMA " --ids <\"$D/text\" | "
+                                          "\"$W\" tokenize " LLAMA " --decode | cmp - \"$D/text\""),
+                     0);
+    wt_program_ok(&p, "tokenize " LLAMA " --decode -p '1 282' --special");
+    assert_string_equal(p.out, "<|im_end|>the");
+    wt_program_fails(&p, 2, "tokenize " LLAMA " --decode -p '1 288'",
+                     "'288' is no id; ids are 0 to 287");
+    wt_program_fails(&p, 2, "tokenize " LLAMA " --decode -p '1 x'", "'x' is no id");
+    wt_program_fails(&p, 2, "tokenize " LLAMA " --special --no-special -p x", "contradict");
+}
+
+/* ---- eval ---- */
+
+typedef struct {
+    const int32_t *ids;
+    size_t count;
+    double nats;
+} loss_of;
+
+static wf_status add_loss(void *user, size_t i, const float *logits, size_t vocab)
+{
+    loss_of *l = user;
+    double sum = 0;
+    for (size_t k = 0; k < vocab && i + 1 < l->count; k++)
+        sum += exp((double)logits[k] - (double)logits[l->ids[i + 1]]);
+    l->nats += i + 1 < l->count ? log(sum) : 0;
+    return WF_OK;
+}
+
+static void test_eval(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const char text[] = "the weft runs through all the warp threads, and once more";
+    wt_talker t = wt_talker_open(ctx, "cpu", QWEN2, NULL);
+    int32_t *ids;
+    size_t count, counted = 0, first_bytes = 0, windows = 0;
+    double nats = 0;
+    wt_ok(ctx, wf_tokenizer_encode(wf_model_tokenizer(t.model), ctx, text, strlen(text), 0, &ids,
+                                   &count));
+    for (size_t at = 0; at < count; at += 10, windows++) {
+        loss_of l = {.ids = ids + at, .count = count - at < 10 ? count - at : 10};
+        char *first;
+        size_t bytes;
+        wt_ok(ctx, wf_generator_logits(t.generator, l.ids, l.count, add_loss, &l));
+        wt_ok(ctx,
+              wf_tokenizer_decode(wf_model_tokenizer(t.model), ctx, l.ids, 1, 0, &first, &bytes));
+        wf_text_free(ctx, first);
+        first_bytes += bytes;
+        nats += l.nats;
+        counted += l.count - 1;
+    }
+    wf_ids_free(ctx, ids);
+    wt_talker_close(&t);
+    wt_put_text(&p.scratch, "text", text);
+    wt_program_ok(&p, "eval " QWEN2 " --data \"$D/text\" -c 10 --json");
+    wf_arena arena;
+    wf_arena_init(&arena, ctx);
+    const wf_json_node *j = json(&arena);
+    double loss = wf_json_get_number(j, "loss", 0);
+    assert_true(fabs(loss - nats / (double)counted) < 1e-4);
+    assert_true(fabs(wf_json_get_number(j, "perplexity", 0) / exp(loss) - 1) < 1e-6);
+    assert_int_equal(wf_json_get_int(j, "windows", 0), windows);
+    assert_int_equal(wf_json_get_int(j, "tokens", 0), count);
+    assert_int_equal(wf_json_get_int(j, "counted_tokens", 0), counted);
+    size_t bytes = strlen(text) - first_bytes;
+    assert_int_equal(wf_json_get_int(j, "counted_bytes", 0), bytes);
+    assert_true(fabs(wf_json_get_number(j, "bits_per_byte", 0) - nats / log(2) / (double)bytes) <
+                1e-3);
+    wf_arena_free(&arena);
+    wt_program_ok(&p, "eval " QWEN2 " --data - --limit 5 <\"$D/text\"");
+    wt_program_out(&p, "counted      4 of 5 tokens");
+    wt_program_fails(&p, 2, "eval " QWEN2 " --data - -q", "has 0 tokens, and nothing to predict");
+    wt_program_fails(&p, 2, "eval " QWEN2, "which text? give a file with --data");
+    wt_program_fails(&p, 1, "eval " QWEN2 " --data \"$D/none\"", "none");
+}
+
+/* ---- Mistakes ---- */
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        int code;
+        const char *args, *sentence;
+    } cases[] = {
+        {2, "run", "weft run: which model? give a GGUF file or a Hugging Face folder"},
+        {2, "run " LLAMA, "weft run: what is to be continued? give a text with -p"},
+        {2, "run a b -p x", "'b' is one argument too many; the usage is: weft run MODEL"},
+        {1, "run tests/fixtures/models/lama -p x", "did you mean 'tests/fixtures/models/llama'?"},
+        {1, "run tests -p x", "a Hugging Face folder has a config.json, and this one has none"},
+        {1, "run README.md -p x", "README.md"},
+        {1, "run \"$D/cut\" -p x", "cut"},
+        {1, "run \"$D/mamba\" -p x", "mamba"},
+        {2, "run " LLAMA " -p", "--prompt needs a value: --prompt TEXT"},
+        {2, "run " LLAMA " -p x --tmep 0", "there is no flag '--tmep'; did you mean '--temp'?"},
+        {2, "run " LLAMA " -p x -sys y", "there is no flag '-sys'"},
+        {2, "run " LLAMA " -p x --temp -1", "--temp wants a number 0 or more, not -1"},
+        {2, "run " LLAMA " -p x --top-p 2", "--top-p wants a number from 0 to 1, not 2"},
+        {2, "run " LLAMA " -p x --repeat-penalty 0", "--repeat-penalty wants a number above 0"},
+        {2, "run " LLAMA " -p x -n 0", "--predict wants a number from 1 on, or -1"},
+        {2, "run " LLAMA " -p x -n -2",
+         "--predict wants a whole number, 0 or more or -1, not '-2'"},
+        {2, "run " LLAMA " -p x -np 0", "--parallel wants a number from 1 on"},
+        {2, "run " LLAMA " -p x -b 0", "--batch-size wants a number from 1 on"},
+        {2, "run " LLAMA " -p x -l 5", "--logit-bias wants ID+BIAS or ID-BIAS"},
+        {2, "run " LLAMA " -p x -l 288+1", "the tokens of this model are 0 to 287"},
+        {2, "run " LLAMA " -p x -ctk f16 -ctv f32", "differ"},
+        {2, "run " LLAMA " -p x -ctk q8_0 -ctv q8_0", "f32, f16 or bf16, not 'q8_0'"},
+        {2, "run " LLAMA " -p x -d cpx", "there is no device 'cpx'; did you mean 'cpu'?"},
+        {2, "run " LLAMA " -p x -d check -t 2", "--threads is for the device cpu"},
+        {1, "run " LLAMA " -f \"$D/none\"", "none"},
+    };
+    wt_program_shell(&p, "cp -r " LLAMA " \"$D/cut\"; cp -r " LLAMA
+                         " \"$D/mamba\"; chmod -R u+w \"$D\"; "
+                         "head -c 5000 " LLAMA "/model.safetensors >\"$D/cut/model.safetensors\"; "
+                         "sed 's/\"llama\"/\"mamba\"/; s/LlamaFor/MambaFor/' " LLAMA
+                         "/config.json >\"$D/mamba/config.json\"");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        wt_program_fails(&p, cases[i].code, cases[i].args, cases[i].sentence);
+    wt_program_ok(&p, "run " LLAMA " -p x -n 2 -ctk f16 -ctv f16 --check-tensors");
+    wt_program_ok(&p, "run " LLAMA " -p x -n 2 -ctv bf16");
+}
+
+/* ---- What the commands stand on ---- */
+
+static void test_planned_memory(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (int i = 0; wt_models[i]; i++)
+        for (int64_t sequences = 1; sequences <= 3; sequences += 2) {
+            char path[128];
+            const wf_generator_options o = {.sequences = sequences, .context = 64, .chunk = 40};
+            wf_memory planned, held;
+            snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s", wt_models[i]);
+            wt_talker t = wt_talker_open(ctx, "cpu", path, &o);
+            wt_ok(ctx, wf_generator_plan(t.device, t.model, &o, &planned));
+            wf_generator_memory(t.generator, &held);
+            assert_int_equal(planned.states, held.states);
+            assert_int_equal(planned.mapped, held.mapped);
+            assert_int_equal(planned.activations, held.activations);
+            for (uint64_t n = 1; i == 0; n++) {
+                wf_ctx_fail_allocation(ctx, n);
+                wf_status status = wf_generator_plan(t.device, t.model, &o, &planned);
+                wf_ctx_fail_allocation(ctx, 0);
+                if (status == WF_OK)
+                    break;
+                assert_int_equal(status, WF_ERR_MEMORY);
+            }
+            wt_talker_close(&t);
+        }
+}
+
+/* The weights' file is cut short while they are in use. */
+static void test_cut_while_running(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_program_shell(&p, "cp -r " LLAMA " \"$D/whole\"; chmod -R u+w \"$D/whole\"");
+    wt_talker t = wt_talker_open(ctx, "cpu", wt_path(&p.scratch, "whole"), NULL);
+    wf_sequence *s;
+    const int32_t ids[] = {5, 6, 7};
+    wt_ok(ctx, wf_sequence_new(t.generator, ids, 3, NULL, &s));
+    wt_ok(ctx, wf_generator_step(t.generator, NULL));
+    wf_guard_mapped_files(true);
+    assert_int_equal(truncate(wt_path(&p.scratch, "whole/model.safetensors"), 5000), 0);
+    assert_int_equal(wf_generator_step(t.generator, NULL), WF_ERR_IO);
+    assert_non_null(strstr(wf_ctx_message(ctx), "model.safetensors was cut short"));
+    wf_guard_mapped_files(false);
+    wf_sequence_free(s);
+    wt_talker_close(&t);
+}
+
+/* ---- A real model ---- */
+
+static void test_smollm2(void **state)
+{
+    (void)state;
+    const char *model = getenv("WEFT_TEST_SMOLLM2");
+    struct stat st;
+    if (!model || stat(model, &st) != 0) {
+        print_message("SmolLM2 is not there (tools/fetch_models.sh brings it): skipped\n");
+        skip();
+    }
+    setenv("M", model, 1);
+    wt_program_ok(&p, "chat \"$M\" -p 'What is the capital of France?' --temp 0 -st -q");
+    assert_string_equal(p.out, "The capital of France is Paris.\n");
+    assert_string_equal(p.err, "");
+    wt_program_ok(&p, "info \"$M\" --keys");
+    wt_program_out(&p, "general.architecture                         llama\n");
+    /* Ctrl-C stops the answer, not the program. */
+    int code = wt_program_shell(
+        &p, "mkfifo \"$D/in\"; exec 3<>\"$D/in\"; "
+            "\"$W\" chat \"$M\" -p 'Tell me a very long story.' --temp 0 -c 512 <&3 & "
+            "until test -s \"$D/.out\"; do sleep 0.1; done; kill -INT $!; "
+            "until grep -q 'cut off' \"$D/.err\"; do sleep 0.1; done; "
+            "echo /tokens >&3; echo /exit >&3; wait $!");
+    assert_int_equal(code, 0);
+    wt_program_err(&p, "the answer is cut off: it was stopped\n");
+    wt_program_err(&p, "2 messages, ");
+    assert_true(*p.out && strlen(p.out) < 1000);
+}
+
+static int make(void **state)
+{
+    (void)state;
+    return wt_program_make(&p);
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    wt_scratch_remove(&p.scratch);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_info),
+        wt_test(test_info_lists),
+        wt_test(test_run_greedy),
+        wt_test(test_run_seeds),
+        wt_test(test_run_sampling),
+        wt_test(test_run_stops),
+        wt_test(test_run_batch),
+        wt_test(test_run_prompts),
+        wt_test(test_run_context),
+        wt_test(test_run_output),
+        wt_test(test_chat),
+        wt_test(test_chat_commands),
+        wt_test(test_chat_context),
+        wt_test(test_chat_templates),
+        wt_test(test_tokenize),
+        wt_test(test_eval),
+        wt_test(test_mistakes),
+        wt_test(test_planned_memory),
+        wt_test(test_cut_while_running),
+        wt_test(test_smollm2),
+    };
+    return cmocka_run_group_tests(tests, make, clean);
+}
