@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "cli/chat.h"
 
 typedef struct {
@@ -50,13 +51,19 @@ static wf_status set_system(wf_chat *c, const char *value)
     return wf_chat_set_system(c, value);
 }
 
+/* The old answer stays when there is no new one. */
 static wf_status again(wf_chat *c, const char *value)
 {
     (void)value;
     if (!wf_chat_last_is(c, "assistant"))
         return wf_fail(c->engine.ctx, WF_ERR_USAGE, "there is no answer yet to give again");
-    wf_chat_drop_last(c);
-    return wf_chat_answer(c);
+    wf_message old = c->message[--c->count];
+    wf_status status = wf_chat_answer(c);
+    if (status == WF_OK)
+        wf_mem_free(c->engine.ctx, (void *)(uintptr_t)old.content);
+    else
+        c->message[c->count++] = old;
+    return status;
 }
 
 static wf_status set_temp(wf_chat *c, const char *value)

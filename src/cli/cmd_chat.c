@@ -113,7 +113,7 @@ static wf_status converse(wf_chat *c, wf_line *line)
             wf_engine_say("Ctrl-C once more, or Ctrl-D, ends the chat");
         int before = c->count;
         wf_status status = take_line(c, text);
-        if (status != WF_OK && !(c->interactive && status == WF_ERR_USAGE))
+        if (status != WF_OK && !c->interactive)
             return status;
         if (status != WF_OK)
             fprintf(stderr, "%s\n", wf_ctx_message(c->engine.ctx));

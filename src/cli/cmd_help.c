@@ -14,7 +14,8 @@ void wf_help_program(FILE *to)
         fprintf(to, "  %-10s %s\n", (*c)->name, (*c)->doc);
     fprintf(
         to,
-        "\nexamples:\n  %s\n  %s\n  %s\n\n'weft help COMMAND' or 'weft COMMAND --help' says more.\n",
+        "\nexamples:\n  %s\n  %s\n  %s\n\n'weft help COMMAND' or 'weft COMMAND --help' says more. The environment can set any "
+        "flag:\nWEFT_ARG_TOP_K=20 is --top-k 20.\n",
         wf_cmd_run.example, wf_cmd_chat.example, wf_cmd_plan.example);
 }
 

@@ -297,8 +297,7 @@ const wf_command wf_cmd_run = {
     .details =
         "MODEL is a GGUF file or a Hugging Face folder. The text that is generated, and nothing\n"
         "else, goes to stdout. Several prompts are computed together and printed one after the\n"
-        "other; prompt i has the seed S + i. Every flag can also be given by the environment:\n"
-        "WEFT_ARG_TOP_K=20 is --top-k 20.",
+        "other; prompt i has the seed S + i.",
     .example = "weft run model.gguf -p \"Once upon a time\" -n 64",
     .flags = flags,
     .run = run,
