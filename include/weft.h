@@ -662,7 +662,9 @@ WF_API wf_status wf_model_chat_text(const wf_model *model, wf_ctx *ctx, const wf
 /* Writes the model anew: to a GGUF file when the path ends in .gguf, else to a Hugging Face folder. */
 typedef struct {
     /* Of the matrices: "f32", "q8_0", "Q4_K_M", ... (`weft quantize --help` lists them); NULL: as they
-     * are. Vectors become f32, and what has no whole blocks the nearest type that has. */
+     * are. Vectors become f32, and what has no whole blocks the nearest type that has. A folder holds f32,
+     * f16 and bf16 only: what is quantized becomes f16 there, and vectors what the matrices are where
+     * that loses nothing. */
     const char *type;
     bool pure;            /* one type for all matrices, rather than the recipe's mixture */
     bool requantize;      /* admits quantizing what is quantized already */

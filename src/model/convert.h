@@ -39,7 +39,7 @@ typedef struct {
     int64_t done, total; /* bytes of the weights that were read */
 } wf_convert;
 
-/* Room for one more in item[], made for weights + 1; the arena's. NULL when memory runs out. */
+/* Makes the list, empty, with room for all weights and one more tensor. */
 wf_status wf_convert_items(wf_convert *c);
 /* How the rows of a weight change on the way to a file whose pairs are (2i, 2i + 1), or are not. */
 wf_row_order wf_convert_order(const wf_convert *c, const wf_weight_name *row, bool interleaved);
