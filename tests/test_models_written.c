@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_models_written.c - every family after it was written anew: as GGUF, as a folder again, and
+ * quantized, which transformers computed from the dequantized weights (make_quantized.py).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/json_tree.h"
+#include "base/mem.h"
+#include "model_fixture.h"
+#include "scratch.h"
+#include "support.h"
+
+#define LOGITS_BOUND 1e-5 /* relative to the largest logit, as in test_models.c */
+#define QUANTIZED "tests/fixtures/quantized"
+
+static void write_model(wf_ctx *ctx, const char *from, const char *to, const char *type)
+{
+    const wf_convert_options options = {.type = type, .pure = true};
+    wf_model *m;
+    wt_ok(ctx, wf_model_open(ctx, from, &m));
+    wt_ok(ctx, wf_model_convert(m, ctx, to, &options));
+    wf_model_close(m);
+}
+
+/* Logits of the prompt, and as many greedy ids as are given. */
+static void compare(wf_ctx *ctx, const char *path, const char *what, const wt_reference *r,
+                    const float *want, const int32_t *greedy, size_t count)
+{
+    wt_talker t = wt_talker_open(ctx, "cpu", path, NULL);
+    float *logits = wt_logits(ctx, t.generator, r->prompt, r->prompt_count, r->vocab);
+    double error = wt_relative(logits, want, (int64_t)r->prompt_count * r->vocab);
+    print_message("%-16s logits within %.1e, %zu greedy ids\n", what, error, count);
+    assert_true(error <= LOGITS_BOUND);
+    int32_t ids[64];
+    assert_true(count <= 64);
+    if (count) {
+        wt_greedy(ctx, t.generator, r->prompt, r->prompt_count, ids, count);
+        assert_memory_equal(ids, greedy, count * sizeof *ids);
+    }
+    free(logits);
+    wt_talker_close(&t);
+}
+
+static void to_gguf_and_back(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (int i = 0; wt_models[i]; i++) {
+        wt_scratch s;
+        wt_reference r;
+        char file[600], folder[600];
+        wt_scratch_make(&s);
+        wt_reference_read(wt_models[i], &r);
+        snprintf(file, sizeof file, "%s", wt_path(&s, "model.gguf"));
+        snprintf(folder, sizeof folder, "%s", wt_path(&s, "folder"));
+        write_model(ctx, r.path, file, NULL);
+        compare(ctx, file, "as GGUF", &r, r.logits, r.greedy, r.greedy_count);
+        write_model(ctx, file, folder, NULL);
+        compare(ctx, folder, "as a folder", &r, r.logits, r.greedy, r.greedy_count);
+        wt_scratch_remove(&s);
+        wt_reference_free(&r);
+    }
+}
+
+/* ---- Quantized ---- */
+
+static uint64_t fnv(const uint8_t *bytes, size_t n)
+{
+    uint64_t h = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ bytes[i]) * 0x100000001B3u;
+    return h;
+}
+
+/* The recording must be of this very file. */
+static void check_hash(wf_ctx *ctx, const char *file, const char *stem, const char *wanted)
+{
+    wf_map *map;
+    char hash[17];
+    wt_ok(ctx, wf_map_open(ctx, file, &map));
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)fnv(map->data, map->size));
+    wf_map_close(map);
+    if (strcmp(hash, wanted) != 0)
+        fail_msg(
+            "%s was recorded of another file: if quantize or convert was changed on purpose, run "
+            "tests/fixtures/make_quantized.py",
+            stem);
+}
+
+static void compare_quantized(wf_ctx *ctx, const char *name, const char *type)
+{
+    wt_scratch s;
+    wt_reference r;
+    wf_arena arena;
+    wf_json_node *json;
+    char stem[128], path[160], file[600], *text;
+    size_t bytes;
+    wt_scratch_make(&s);
+    wf_arena_init(&arena, ctx);
+    wt_reference_read(name, &r);
+    snprintf(stem, sizeof stem, QUANTIZED "/%s-%s", name, type);
+    snprintf(path, sizeof path, "%s.json", stem);
+    wt_ok(ctx, wf_file_read(ctx, path, 1 << 16, &text, &bytes));
+    wt_ok(ctx, wf_json_parse(&arena, path, text, bytes, &json));
+    wf_mem_free(ctx, text);
+    const wf_json_node *greedy = wf_json_get(json, "greedy");
+    int32_t ids[64] = {0};
+    for (size_t i = 0; i < greedy->count && i < 64; i++)
+        ids[i] = (int32_t)greedy->child[i].integer;
+
+    snprintf(file, sizeof file, "%s", wt_path(&s, "quantized.gguf"));
+    write_model(ctx, r.path, file, type);
+    check_hash(ctx, file, stem, wf_json_get_string(json, "fnv", ""));
+    snprintf(path, sizeof path, "%s.f32", stem);
+    wt_ok(ctx, wf_file_read(ctx, path, 1 << 24, &text, &bytes));
+    assert_int_equal(bytes, (int64_t)r.prompt_count * r.vocab * (int64_t)sizeof(float));
+    snprintf(path, sizeof path, "%s %s", name, type);
+    compare(ctx, file, path, &r, (const float *)text, ids, greedy->count);
+    wf_mem_free(ctx, text);
+    wf_arena_free(&arena);
+    wt_reference_free(&r);
+    wt_scratch_remove(&s);
+}
+
+static void quantized_weights(void **state)
+{
+    static const char *const rows[][2] = {
+        {"gpt2", "q8_0"},  {"llama", "q8_0"}, {"llama", "q4_0"},      {"llama", "q4_1"},
+        {"llama", "q4_K"}, {"llama", "q6_K"}, {"llama-bias", "q4_0"}, {"mistral", "q8_0"},
+        {"qwen2", "q4_1"}, {"qwen3", "q4_0"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        compare_quantized(*state, rows[i][0], rows[i][1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {wt_test(to_gguf_and_back), wt_test(quantized_weights)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
