@@ -156,6 +156,7 @@ wf_status wf_template_render(const wf_template *t, wf_ctx *ctx, const wf_json_no
         .max_bytes = given.bytes ? given.bytes : DEFAULT_BYTES,
         .max_calls = depth,
         .max_frames = depth > INT32_MAX / FRAMES_PER_CALL ? INT32_MAX : depth * FRAMES_PER_CALL,
+        .held = ctx->mem.live_bytes,
         .line = 1,
         .now = given.now ? given.now : wf_clock_now(),
     };

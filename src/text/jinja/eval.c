@@ -314,17 +314,12 @@ wf_status wf_jget_item(wf_jrun *r, wf_jvalue object, wf_jvalue index, wf_jvalue 
 
 wf_status wf_jget_slice(wf_jrun *r, wf_jvalue object, const wf_jvalue part[3], wf_jvalue *out)
 {
-    static const wf_jstr nameless = {.text = "slice", .bytes = 5};
-    *out = wf_jundefined(&nameless);
     if (object.kind == WF_J_UNDEFINED)
         return not_defined(r, object);
-    for (int i = 0; i < 3; i++)
-        if (!wf_jis_int(&part[i]) && part[i].kind != WF_J_NONE && part[i].kind != WF_J_ABSENT)
-            return WF_OK;
     if (object.kind == WF_J_STRING)
         return wf_jstr_slice(r, object.u.str, part, out);
     if (!wf_jis_indexed(&object))
-        return WF_OK;
+        return wf_jrun_fail(r, "a %s has no slices", wf_jkind_name(object.kind));
     int64_t first, step;
     size_t n;
     WF_TRY(wf_jslice_plan(r, part, object.u.seq->count, &first, &step, &n));

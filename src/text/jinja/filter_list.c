@@ -69,7 +69,7 @@ FILTER(filter_last)
     static const wf_jstr name = {.text = "last of nothing", .bytes = 15};
     wf_jseq *seq;
     UNUSED;
-    if (self.kind == WF_J_ITER || self.kind == WF_J_UNDEFINED)
+    if (self.kind == WF_J_ITER)
         return wf_jrun_fail(r, "a %s cannot be walked through from its end",
                             wf_jkind_name(self.kind));
     WF_TRY(wf_jwalk(r, self, &seq));
@@ -190,7 +190,7 @@ FILTER(filter_reverse)
         return wf_jstr_slice(r, self.u.str, back, out);
     }
     wf_jseq *seq;
-    wf_jkind kind = self.kind == WF_J_ITER || self.kind == WF_J_UNDEFINED ? WF_J_LIST : WF_J_ITER;
+    wf_jkind kind = self.kind == WF_J_ITER ? WF_J_LIST : WF_J_ITER;
     WF_TRY(wf_jwalk(r, self, &seq));
     WF_TRY(copy_items(r, kind, seq, out));
     for (size_t i = 0; i < seq->count; i++)

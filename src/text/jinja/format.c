@@ -245,9 +245,11 @@ wf_status wf_jformat(wf_jrun *r, const wf_jstr *s, wf_jvalue values, wf_jvalue *
             WF_TRY(take(r, &from, &v));
         WF_TRY(put_percent(r, &b, v, &f));
     }
-    bool all = values.kind == WF_J_TUPLE ? from.next == values.u.seq->count
-               : values.kind == WF_J_DICT || values.kind == WF_J_LIST ? true
-                                                                      : from.next == 1;
+    /* What has items could be looked into by name, so Python lets it be left over; but for strings. */
+    bool all = from.next == 1 || values.kind == WF_J_DICT || values.kind == WF_J_LIST ||
+               values.kind == WF_J_RANGE || values.kind == WF_J_UNDEFINED;
+    if (values.kind == WF_J_TUPLE)
+        all = from.next == values.u.seq->count;
     if (!all)
         return wf_jrun_fail(r, "a format leaves values over");
     return wf_jbuf_take(r, &b, out);

@@ -345,6 +345,8 @@ static wf_status lex_raw(lexer *l, size_t end)
     l->pos = at(l, end, "-%}") ? skip_space(l, end + 3) : end + 2; /* its newline stays */
     l->line_start = l->src[l->pos - 1] == '\n';
     size_t from = l->pos;
+    if (from == l->bytes) /* which jinja2 lets pass */
+        return WF_OK;
     for (size_t tag = from; tag + 1 < l->bytes; tag++) {
         if (!at(l, tag, "{%"))
             continue;

@@ -74,10 +74,8 @@ static wf_status split_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jseq
     for (; rest.bytes > 0; most -= most > 0) {
         size_t end = 0;
         uint32_t code;
-        if (most == 0) {
-            rest = wf_jstr_strip(&rest, NULL, WF_J_RIGHT);
+        if (most == 0)
             return push_part(r, to, &rest, 0, rest.bytes);
-        }
         while (end < rest.bytes) {
             size_t length = wf_utf8_next(rest.text + end, rest.bytes - end, &code);
             if (wf_char_is_space(code))
@@ -97,10 +95,8 @@ static wf_status rsplit_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jse
     wf_jstr rest = wf_jstr_strip(s, NULL, WF_J_RIGHT);
     WF_TRY(wf_jrun_step_bytes(r, s->bytes));
     for (; rest.bytes > 0; most -= most > 0) {
-        if (most == 0) {
-            rest = wf_jstr_strip(&rest, NULL, WF_J_LEFT);
+        if (most == 0)
             return push_part(r, to, &rest, 0, rest.bytes);
-        }
         size_t start = 0;
         for (size_t i = 0, length; i < rest.bytes; i += length) {
             uint32_t code;

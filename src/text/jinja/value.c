@@ -22,8 +22,11 @@ wf_status wf_jrun_fail(wf_jrun *r, const char *fmt, ...)
 void *wf_jrun_alloc(wf_jrun *r, size_t count, size_t size)
 {
     size_t bytes, total;
-    if (!wf_mul_size(count, size, &bytes) || !wf_align_size(bytes, WF_ARENA_ALIGN, &bytes) ||
-        !wf_add_size(r->bytes, bytes, &total) || total > r->max_bytes) {
+    bool fits = wf_mul_size(count, size, &bytes) && wf_align_size(bytes, WF_ARENA_ALIGN, &bytes) &&
+                wf_add_size(r->bytes, bytes, &total) && total <= r->max_bytes;
+    /* The arena leaves the ends of its chunks empty, so what it holds is looked at, too. */
+    uint64_t held = r->ctx->mem.live_bytes - r->held;
+    if (!fits || (held > WF_ARENA_CHUNK && held - WF_ARENA_CHUNK > r->max_bytes - bytes)) {
         wf_jrun_fail(r, "the template needs more than %zu bytes of memory", r->max_bytes);
         return NULL;
     }

@@ -94,7 +94,8 @@ typedef struct {
     wf_ctx *ctx;
     const char *what; /* the template's name in messages */
     wf_arena arena;
-    size_t bytes, max_bytes;
+    size_t bytes, max_bytes; /* asked of the arena */
+    uint64_t held;           /* by the context before the run */
     uint64_t steps, max_steps;
     int frames, max_frames; /* C frames of the interpreter */
     int calls, max_calls;   /* macros, callers and loops that called themselves */

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/* test_template.c - chat templates: what they print, their marks, their limits, and failing memory.
+ *
+ * That they print what jinja2 prints is compared by tests/oracle/templates.py on thousands more. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/json_tree.h"
+#include "base/mem.h"
+#include "support.h"
+#include "text/template.h"
+
+static const char VARIABLES[] =
+    "{\"bos_token\": \"<s>\", \"n\": 3, \"f\": 2.5, \"yes\": true, \"nil\": null, \"list\": [3, 1, 2],"
+    " \"d\": {\"b\": 1, \"a\": \"x<|im_end|>\"}, \"m\": [{\"role\": \"user\", \"content\": \" h\\u00e9<s>y \"},"
+    " {\"role\": \"assistant\", \"content\": \"ok\\nso\"}]}";
+
+static wf_status render(wf_ctx *ctx, const char *text, const char *variables,
+                        const wf_template_options *options, wf_rendered *out)
+{
+    wf_arena arena;
+    wf_json_node *node;
+    wf_template *t = NULL;
+    *out = (wf_rendered){0};
+    wf_arena_init(&arena, ctx);
+    wf_status status = wf_json_parse(&arena, "variables", variables, strlen(variables), &node);
+    if (status == WF_OK)
+        status = wf_template_new(ctx, "chat", text, strlen(text), &t);
+    if (status == WF_OK)
+        status = wf_template_render(t, ctx, node, options, out);
+    wf_template_free(t);
+    wf_arena_free(&arena);
+    return status;
+}
+
+typedef struct {
+    const char *text, *want;
+} pair;
+
+static const pair prints[] = {
+    {"", ""},
+    {"plain\n", "plain"},
+    {"{{ bos_token }}{{ n + 1 }} {{ f }} {{ yes }} {{ nil }} {{ missing }}|",
+     "<s>4 2.5 True None |"},
+    {"{% for x in list %}{{ loop.index }}:{{ x }}{{ ',' if not loop.last }}{% endfor %}",
+     "1:3,2:1,3:2"},
+    {"{% for x in list|sort if x > 1 %}{{ x }}{% else %}none{% endfor %}", "23"},
+    {"{% set ns = namespace(t=0) %}{% for x in list %}{% set ns.t = ns.t + x %}{% set t = 9 %}{% endfor %}{{ ns.t }}{{ t }}",
+     "6"},
+    {"{% macro hi(a, b='B') %}<{{ a }}{{ b }}>{% endmacro %}{{ hi(1) }}{{ hi(b=2, a=3) }}",
+     "<1B><32>"},
+    {"{% if n == 2 %}a{% elif n == 3 %}b{% else %}c{% endif %}\n  {% set x = 1 %}\nd\n", "bd"},
+    {"a\n  {%- if yes -%}\n  b\n  {%- endif -%}\n  c", "abc"},
+    {"{{ m[0].content|trim|length }} {{ m[0].content[1:3] }} {{ m[-1]['content'].split('\\n') }}",
+     "6 h\xC3\xA9 ['ok', 'so']"},
+    {"{{ d|tojson }} {{ list|tojson(indent=1) }}",
+     "{\"b\": 1, \"a\": \"x<|im_end|>\"} [\n 3,\n 1,\n 2\n]"},
+    {"{{ 7 // -2 }} {{ -7 % 3 }} {{ 2 ** 10 }} {{ 1 / 4 }} {{ 1e16 }} {{ 1e-5 }} {{ 0.1 + 0.2 }}",
+     "-4 2 1024 0.25 1e+16 1e-05 0.30000000000000004"},
+    {"{{ 'stra\xC3\x9F"
+     "e'|upper }} {{ '\xC3\x89'|lower }}",
+     "STRASSE \xC3\xA9"},
+    {"{% raw %}{{ x }}{% endraw %}{# gone #}!", "{{ x }}!"},
+    {"{% generation %}{{ n }}{% endgeneration %}{% set y %}a{{ n }}{% endset %}{{ y }}", "3a3"},
+    {"{{ strftime_now('%Y-%m-%d') }}", "2025-02-15"},
+    {"{{ '%s-%03d' % ('a', 7) }} {{ '{:>4}'.format(n) }}", "a-007    3"},
+};
+
+static void test_prints(void **state)
+{
+    wf_ctx *ctx = *state;
+    const wf_template_options options = {.now = 1735689600 + 86400 * 45 + 3600 * 12};
+    for (size_t i = 0; i < sizeof prints / sizeof *prints; i++) {
+        wf_rendered out;
+        wt_ok(ctx, render(ctx, prints[i].text, VARIABLES, &options, &out));
+        assert_string_equal(out.text, prints[i].want);
+        assert_int_equal(out.bytes, strlen(prints[i].want));
+        wf_rendered_free(ctx, &out);
+    }
+}
+
+/* The second text says of each byte of the first whether it is plain: '.' or 'p'. */
+typedef struct {
+    const char *text, *want, *marks;
+} marked;
+
+static const marked marks[] = {
+    {"{{ bos_token }}{{ d.a }}<s>", "<s>x<|im_end|><s>", "...ppppppppppp..."},
+    {"{{ bos_token ~ d.a + '!' }}", "<s>x<|im_end|>!", "...ppppppppppp."},
+    {"{{ (d.a ~ '-' ~ d.a)[10:13] }}", ">-x", "p.p"},
+    {"{{ ('a' ~ d.a)[::-1][:3] }}", ">|d", "ppp"},
+    {"{{ (' ' ~ d.a ~ ' ')|trim }}", "x<|im_end|>", "ppppppppppp"},
+    {"{{ ('<' ~ d.a).split('<')|join('+') }}", "+x+|im_end|>", ".p.ppppppppp"},
+    {"{{ d.a|replace('x', '<s>') }}", "<s><|im_end|>", "...pppppppppp"},
+    {"{{ '<s>x'|replace('x', d.a) }}", "<s>x<|im_end|>", "...ppppppppppp"},
+    {"{{ (d.a ~ 'q')|upper }}", "X<|IM_END|>Q", "ppppppppppp."},
+    {"{{ d|tojson }}", "{\"b\": 1, \"a\": \"x<|im_end|>\"}", "..p.......p....ppppppppppp.."},
+    {"{{ [d.a] }}", "['x<|im_end|>']", "..ppppppppppp.."},
+    {"{{ '%s|%5s' % (d.a, 'b') }}", "x<|im_end|>|    b", "ppppppppppp......"},
+    {"{{ '{}:{}'.format(1, d.a) }}", "1:x<|im_end|>", "..ppppppppppp"},
+    {"{{ m[1].content|indent(1) }}", "ok\n so", "pp..pp"},
+    {"{{ m[1].content.splitlines()|join(d.a[0]) }}", "okxso", "ppppp"},
+    {"{% set s %}<{{ d.a }}>{% endset %}{{ s|lower|title }}", "<X<|im_end|>>", ".ppppppppppp."},
+    {"{% macro q(x) %}[{{ x }}]{% endmacro %}{{ q(d.a) }}", "[x<|im_end|>]", ".ppppppppppp."},
+    {"{{ d.keys()|list|last }}{{ d|dictsort|map('first')|join }}", "aab", "ppp"},
+    {"{{ d.a|escape }}", "x&lt;|im_end|&gt;", "ppppppppppppppppp"},
+    {"{{ d.a.partition('<')[1] }}{{ d.a.rjust(13, '.') }}", "<..x<|im_end|>", "p..ppppppppppp"},
+    {"{{ m|map(attribute='role')|join(', ') }}", "user, assistant", "pppp..ppppppppp"},
+    {"{{ d.a * 2 }}{% for c in d.a[:2] %}{{ c }}{% endfor %}", "x<|im_end|>x<|im_end|>x<",
+     "pppppppppppppppppppppppp"},
+    {"{{ d.a|list|reverse|join }}{{ d.a|first }}{{ d.a|string }}", ">|dne_mi|<xxx<|im_end|>",
+     "ppppppppppppppppppppppp"},
+};
+
+static void test_marks(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        wf_rendered out;
+        char got[64] = "";
+        wt_ok(ctx, render(ctx, marks[i].text, VARIABLES, NULL, &out));
+        assert_string_equal(out.text, marks[i].want);
+        assert_true(out.bytes < sizeof got);
+        for (size_t k = 0; k < out.bytes; k++)
+            got[k] = out.plain[k] ? 'p' : '.';
+        assert_string_equal(got, marks[i].marks);
+        wf_rendered_free(ctx, &out);
+    }
+}
+
+/* A string that grows by itself must not change others that share its beginning. */
+static void test_grown_strings_share_nothing(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_rendered out;
+    wt_ok(
+        ctx,
+        render(
+            ctx,
+            "{% set a = 'x' ~ n %}{% set b = a ~ '1' %}{% set c = a ~ '2' %}{% set e = b ~ d.a ~ '3' %}"
+            "{{ a }} {{ b }} {{ c }} {{ e }} {{ b ~ '4' }} {{ b }}",
+            VARIABLES, NULL, &out));
+    assert_string_equal(out.text, "x3 x31 x32 x31x<|im_end|>3 x314 x31");
+    wf_rendered_free(ctx, &out);
+}
+
+static const pair mistakes[] = {
+    {"{{ raise_exception('no ' ~ n) }}", "the chat template refuses these messages: no 3"},
+    {"a\nb {{ missing.x }}", "chat, line 2: 'missing' is undefined"},
+    {"{{ missing() }}", "chat, line 1: 'missing' is undefined"},
+    {"{{ 1 + 'a' }}", "chat, line 1: int and str cannot be joined by +"},
+    {"{{ 1 / 0 }}", "chat, line 1: a number is divided by zero"},
+    {"{{ 9223372036854775807 + 1 }}", "chat, line 1: a number is too large"},
+    {"{{ 99999999999999999999 }}", "chat, line 1: a number is too large"},
+    {"{{ n|nope }}", "chat, line 1: there is no filter called nope"},
+    {"{{ n is nope }}", "chat, line 1: there is no test called nope"},
+    {"\n{% nope %}", "chat, line 2: there is no tag called nope here"},
+    {"{% if n %}", "chat, line 1: a block is not closed: {% endif %} is missing"},
+    {"{{ n", "chat, line 1: a tag is not closed"},
+    {"{{ 'n }}", "chat, line 1: a string is not closed"},
+    {"{# n", "chat, line 1: a comment is not closed"},
+    {"{{ (1] }}", "chat, line 1: a bracket is closed that was not opened"},
+    {"{% set d.x = 1 %}",
+     "chat, line 1: only a namespace can be assigned to by attribute, not a dict"},
+    {"{{ range(1000000000) }}", "chat, line 1: a range has more than 100000 items"},
+    {"{{ namespace()|tojson }}", "chat, line 1: a Namespace cannot be written as JSON"},
+};
+
+static void test_mistakes(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
+        wf_rendered out;
+        wf_status wanted = i == 0 ? WF_ERR_USAGE : WF_ERR_FORMAT;
+        wt_fails(ctx, render(ctx, mistakes[i].text, VARIABLES, NULL, &out), wanted,
+                 mistakes[i].want);
+        assert_null(out.text);
+    }
+    wf_rendered out;
+    wt_fails(ctx, render(ctx, "x", "[1]", NULL, &out), WF_ERR_USAGE, "are an object");
+}
+
+/* ---- Limits ---- */
+
+static const pair endless[] = {
+    {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "deep"},
+    {"{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "deep"},
+    {"{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}", "deep"},
+    {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "more than"},
+    {"{% for a in range(99999) %}{{ 'a' if 1 in range(999) and 'b' in 'ab' * 999 }}{% endfor %}",
+     "more than"},
+    {"{% set l = [1] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}", "more than"},
+    {"{{ 'a' * 1000000000 }}", "bytes of memory"},
+    {"{{ 'a' * 9223372036854775807 }}", "bytes of memory"},
+    {"{{ [1] * 1000000000 }}", "more than"},
+    {"{% set ns = namespace(s='ab') %}{% for x in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+     "bytes of memory"},
+    {"{% set ns = namespace(s='ab') %}{% for x in range(99) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}",
+     "more than"},
+    {"{% set ns = namespace(s=1) %}{% for x in range(9999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s }}",
+     "deep"},
+    {"{% set ns = namespace(s=1) %}{% for x in range(9999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s == ns.s }}{{ ns.s|tojson }}",
+     "deep"},
+    {"{% set l = [] %}{% set _ = l.append(l) %}{{ l }}", "deep"},
+    {"{% set l = [] %}{% set _ = l.append(l) %}{{ l|tojson }}", "deep"},
+    {"{% set l = [] %}{% set _ = l.append(l) %}{{ [l] == [[l]] }}", "deep"},
+    {"{% set d = {} %}{% set _ = d.update(a=d) %}{{ d }}", "deep"},
+    {"{% set s = 'a' * 1000000 %}{% for x in range(9999) %}{% if s.find('b') > 0 %}{% endif %}{% endfor %}",
+     "steps"},
+    {"{% set s = 'a' * 100000 %}{{ s.find('a' * 50000 ~ 'b') }}", "steps"},
+    {"{% set s = 'a' * 1000000 %}{% for x in range(99999) %}{% if s[5] %}{% endif %}{% endfor %}",
+     "steps"},
+    {"{% set s = 'a' * 1000000 %}{{ s|replace('', 'abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz') }}",
+     "more than"},
+    {"{{ '%99999999999d' % 1 }}", "too large"},
+    {"{{ 'a'.center(9223372036854775807) }}", "more than"},
+    {"{{ '5'.zfill(9223372036854775807) }}", "more than"},
+    {"{% for x in range(99999) %}{{ 'abcdefghijklmnopqrstuvwxyz' * 100 }}{% endfor %}",
+     "bytes of memory"},
+    {"{% set ns = namespace(x=1) %}{% macro f() %}{% for a in [1] %}{% if 1 %}{{ [[[[f()]]]]|string|upper }}{% endif %}{% endfor %}{% endmacro %}{{ f() }}",
+     "deep"},
+};
+
+static void test_limits(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (size_t i = 0; i < sizeof endless / sizeof *endless; i++) {
+        wf_rendered out;
+        wf_mem_stats before, after;
+        clock_t start = clock();
+        wf_ctx_mem_stats(ctx, &before);
+        wt_fails(ctx, render(ctx, endless[i].text, VARIABLES, NULL, &out), WF_ERR_FORMAT,
+                 endless[i].want);
+        wf_ctx_mem_stats(ctx, &after);
+        assert_true(after.peak_bytes < (size_t)66 << 20);
+        assert_true(clock() - start < 20 * CLOCKS_PER_SEC);
+    }
+}
+
+/* What a caller sets is what holds. */
+static void test_options(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_rendered out;
+    const char *loop = "{% for x in range(100) %}{{ x }}{% endfor %}";
+    const char *calls = "{% macro f(n) %}{{ f(n - 1) if n }}{% endmacro %}{{ f(9) }}";
+    wt_fails(ctx, render(ctx, loop, "{}", &(wf_template_options){.steps = 300}, &out),
+             WF_ERR_FORMAT, "took more than 300 steps");
+    wt_ok(ctx, render(ctx, loop, "{}", &(wf_template_options){.steps = 3000}, &out));
+    wf_rendered_free(ctx, &out);
+    wt_fails(ctx, render(ctx, calls, "{}", &(wf_template_options){.depth = 5}, &out), WF_ERR_FORMAT,
+             "more than 5 deep");
+    wt_ok(ctx, render(ctx, calls, "{}", &(wf_template_options){.depth = 20}, &out));
+    wf_rendered_free(ctx, &out);
+    wt_fails(ctx,
+             render(ctx, "{{ 'a' * 9000 }}", "{}", &(wf_template_options){.bytes = 10000}, &out),
+             WF_ERR_FORMAT, "needs more than 10000 bytes");
+    wt_ok(ctx, render(ctx, "{{ 'a' * 100 }}", "{}", &(wf_template_options){.bytes = 10000}, &out));
+    wf_rendered_free(ctx, &out);
+}
+
+/* A conversation of a megabyte, built up piece by piece in a variable, is not more than a template may use. */
+static void test_long_conversation(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_rendered out;
+    enum { MESSAGES = 1000, LETTERS = 1000 };
+    char *json = malloc(MESSAGES * (LETTERS + 64) + 64), *at = json;
+    assert_non_null(json);
+    at += sprintf(at, "{\"m\": [");
+    for (int i = 0; i < MESSAGES; i++) {
+        at += sprintf(at, "%s{\"role\": \"user\", \"content\": \"", i ? ", " : "");
+        memset(at, 'a', LETTERS);
+        at += LETTERS;
+        at += sprintf(at, "\"}");
+    }
+    sprintf(at, "]}");
+    wt_ok(
+        ctx,
+        render(
+            ctx,
+            "{% set ns = namespace(t='') %}{% for x in m %}{% set ns.t = ns.t + '<' + x.role + '>' + x.content %}"
+            "{% endfor %}{{ ns.t }}",
+            json, NULL, &out));
+    assert_int_equal(out.bytes, MESSAGES * (LETTERS + 6));
+    wf_rendered_free(ctx, &out);
+    free(json);
+}
+
+/* Nesting in the text itself. */
+static void test_deep_text(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const pair nests[] = {{"(", ")"},    {"[", "]"},        {"-", ""},
+                                 {"not ", ""},  {"a.", "b"},       {"1 if ", "1"},
+                                 {"1 + ", "1"}, {"n|abs|", "abs"}, {"f(", ")"}};
+    for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
+        enum { N = 20000 };
+        size_t open = strlen(nests[i].text), close = strlen(nests[i].want);
+        char *text = malloc(N * (open + close) + 64), *at = text;
+        wf_rendered out;
+        assert_non_null(text);
+        at += sprintf(at, "{{ ");
+        for (int k = 0; k < N; k++)
+            at += sprintf(at, "%s", nests[i].text);
+        at += sprintf(at, "1");
+        for (int k = 0; k < (close == 1 ? N : 1); k++)
+            at += sprintf(at, "%s", nests[i].want);
+        sprintf(at, " }}");
+        wf_status status = render(ctx, text, VARIABLES, NULL, &out);
+        assert_true(status == WF_OK || wt_is_sentence(wf_ctx_message(ctx)));
+        wf_rendered_free(ctx, &out);
+        free(text);
+    }
+    char blocks[40 * 300] = "";
+    for (int k = 0; k < 300; k++)
+        strcat(blocks, "{% if 1 %}");
+    wf_rendered out;
+    wt_fails(ctx, render(ctx, blocks, "{}", NULL, &out), WF_ERR_FORMAT, "nested more than");
+}
+
+/* ---- Hostile text ---- */
+
+static uint64_t next(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+/* Pieces of templates in any order, and bytes that are no UTF-8: no crash, no leak, one sentence. */
+static void test_random_text(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const char *const pieces[] = {
+        "{{",     "}}",       "{%",     "%}",      "{#",       "#}",
+        "-",      "+",        " ",      "\n",      "if ",      "endif",
+        "for ",   "x ",       "in ",    "endfor",  "set ",     "= ",
+        "macro ", "m",        "(",      ")",       "[",        "]",
+        "{",      "}",        "'a'",    "\"",      "'",        "\\",
+        "1",      "0.5",      "|",      "upper",   "list",     ".",
+        "~",      ",",        ":",      "is ",     "not ",     "and ",
+        "else ",  "raw",      "endraw", "endset",  "endmacro", "\xFF",
+        "\xC3",   "\xE2\x82", "d",      "m[0]",    "tojson",   "join",
+        "**",     "//",       "loop",   "endcall", "call ",    "\xF0\x9F\x8E\x89",
+    };
+    uint64_t seed = wt_seed();
+    for (int round = 0; round < 3000; round++) {
+        char text[512] = "";
+        wf_rendered out;
+        int count = 1 + (int)(next(&seed) % 40);
+        for (int i = 0; i < count; i++)
+            strcat(text, pieces[next(&seed) % (sizeof pieces / sizeof *pieces)]);
+        wf_status status =
+            render(ctx, text, VARIABLES, &(wf_template_options){.steps = 10000}, &out);
+        assert_true(status == WF_OK || wf_ctx_message(ctx)[0]);
+        wf_rendered_free(ctx, &out);
+    }
+}
+
+/* Every allocation fails in turn: an error, and nothing left behind (the teardown looks). */
+static void test_failing_memory(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const char text[] =
+        "{% set ns = namespace(a=1) %}{% macro q(x, y=2) %}[{{ x }}{{ y }}]{% endmacro %}"
+        "{% for x in m if x.role %}{{ q(x.content|trim) }}{{ x|tojson(indent=2) }}{% set ns.a = ns.a + 1 %}{% endfor %}"
+        "{{ d.items()|list }}{{ list|sort|map('string')|join('-') }}{{ '%s' % n }}{{ d.a.split('<')[0]|upper }}"
+        "{% set big %}{{ 'abc' * 40000 }}{% endset %}{{ big|length }}{{ big }}";
+    bool done = false;
+    for (uint64_t nth = 1; !done; nth++) {
+        wf_rendered out;
+        uint64_t blocks = wt_live_blocks(ctx);
+        wf_ctx_clear(ctx);
+        wf_ctx_fail_allocation(ctx, nth);
+        wf_status status = render(ctx, text, VARIABLES, NULL, &out);
+        wf_ctx_fail_allocation(ctx, 0);
+        assert_true(status == WF_OK || status == WF_ERR_MEMORY);
+        done = status == WF_OK;
+        wf_rendered_free(ctx, &out);
+        assert_int_equal(wt_live_blocks(ctx), blocks);
+        assert_true(nth < 10000);
+    }
+}
+
+int main(void)
+{
+    setenv("TZ", "UTC", 1);
+    const struct CMUnitTest tests[] = {
+        wt_test(test_prints),
+        wt_test(test_marks),
+        wt_test(test_grown_strings_share_nothing),
+        wt_test(test_mistakes),
+        wt_test(test_limits),
+        wt_test(test_options),
+        wt_test(test_long_conversation),
+        wt_test(test_deep_text),
+        wt_test(test_random_text),
+        wt_test(test_failing_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
