@@ -83,22 +83,12 @@ foreach(source IN LISTS sources)
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
 endforeach()
 
-# Programs that tests run: tests/tools/NAME.c.
-file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/tools/*.c)
-foreach(source IN LISTS sources)
-    get_filename_component(name ${source} NAME_WE)
-    add_executable(${name} ${source})
-    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-    target_include_directories(${name} PRIVATE src)
-    target_link_libraries(${name} PRIVATE weft_static)
-endforeach()
-
 # Chat templates against jinja2, which the system's Python has if any; skipped with a word without it.
 find_program(WEFT_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
 find_program(WEFT_PYTHON python3)
 if(WEFT_PYTHON)
     add_test(NAME template_oracle
-        COMMAND ${WEFT_PYTHON} tests/oracle/templates.py $<TARGET_FILE:render_templates>
+        COMMAND ${WEFT_PYTHON} tests/oracle/templates.py $<TARGET_FILE:tool_render_templates>
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(template_oracle PROPERTIES
         TIMEOUT 600 SKIP_RETURN_CODE 77

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Compares the chat templates of Weft with jinja2: templates.py PROGRAM, which is build/tests/render_templates.
+"""Compares the chat templates of Weft with jinja2: templates.py PROGRAM, which is build/tests/tools/render_templates.
 
 The same text or, in both, an error. WEFT_SEED sets the seed of the random templates, WEFT_ORACLE_RANDOM how many
 there are. Exits 77, after a word, when there is no jinja2.

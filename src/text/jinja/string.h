@@ -33,7 +33,7 @@ wf_status wf_jbuf_str(wf_jrun *r, wf_jbuf *b, const wf_jstr *s);
 wf_status wf_jbuf_part(wf_jrun *r, wf_jbuf *b, const wf_jstr *s, size_t from, size_t to);
 wf_status wf_jbuf_fill(wf_jrun *r, wf_jbuf *b, char c, size_t count);
 wf_status wf_jbuf_char(wf_jrun *r, wf_jbuf *b, uint32_t code, bool plain);
-/* What was put into b since it held `from` bytes, as a value. */
+/* What was put into b, as a value; b is empty then. */
 wf_status wf_jbuf_take(wf_jrun *r, wf_jbuf *b, wf_jvalue *out);
 
 /* a then b. Appends in place where a is the end of its buffer, so that a string that grows in a loop
