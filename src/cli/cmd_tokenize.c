@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* cmd_tokenize.c - weft tokenize: texts to ids, and back. */
+#include <limits.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "cli/engine.h"
 #include "cli/prompt.h"
+#include "cli/tokenize_train.h"
 
 static struct {
     wf_values prompts, files;
@@ -145,6 +147,13 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     static wf_prompts prompts;
     const char *path;
+    bool train;
+    WF_TRY(wf_tokenize_trains(ctx, &train));
+    if (train)
+        return wf_tokenize_train(ctx, operands, count, &options.files);
+    if (count > 1)
+        return wf_fail(ctx, WF_ERR_USAGE, "'%s' is one argument too many; several are for --train",
+                       operands[1]);
     WF_TRY(wf_engine_path(ctx, operands, count, &path));
     if (options.special && options.no_special)
         return wf_fail(ctx, WF_ERR_USAGE, "--special and --no-special contradict each other");
@@ -178,18 +187,22 @@ static const wf_flag flags[] = {
      .on = &options.no_escape},
     {"quiet", 'q', NULL, "do not count on stderr", .on = &wf_engine_set.quiet},
     WF_FLAG_JSON(&options.json),
+    {.doc = "training", .more = wf_tokenize_train_flags},
     {0},
 };
 
 const wf_command wf_cmd_tokenize = {
     .name = "tokenize",
-    .doc = "a text as a model's tokens, and back",
-    .operands = "MODEL",
-    .max_operands = 1,
+    .doc = "a text as a model's tokens, and back; training of tokenizers",
+    .operands = "MODEL | --train FILE...",
+    .max_operands = INT_MAX,
     .details =
         "MODEL is a GGUF file, a Hugging Face folder or a tokenizer.json. Prints an id and its\n"
         "token a line, as the vocabulary spells it. --decode reads ids, with spaces or commas\n"
-        "between them.",
+        "between them.\n"
+        "--train learns a tokenizer from texts, the same for any number of threads, and writes\n"
+        "tokenizer.json and tokenizer_config.json to a folder, or a GGUF file that has only the\n"
+        "vocabulary. Control tokens in the texts are taken as text.",
     .example = "weft tokenize model.gguf -p \"Hello world\"",
     .flags = flags,
     .run = run,
