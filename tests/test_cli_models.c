@@ -640,6 +640,10 @@ static void test_cut_while_running(void **state)
 static void test_smollm2(void **state)
 {
     (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    print_message("SmolLM2 takes minutes under sanitizers: skipped\n");
+    skip();
+#endif
     const char *model = getenv("WEFT_TEST_SMOLLM2");
     struct stat st;
     if (!model || stat(model, &st) != 0) {
