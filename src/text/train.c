@@ -45,7 +45,8 @@ static wf_status check_special(wf_ctx *ctx, const wf_bpe_options *o, int i)
                        WF_ADDED_BYTES_MOST);
     if (wf_letter_byte(wf_utf8_decode(s, &length)) >= 0 && length == bytes)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "'%s' cannot be a special token: it is how the vocabulary spells a byte", s);
+                       "the special token '%s' is how the vocabulary spells a byte; choose another",
+                       s);
     for (int j = 0; j < i; j++)
         if (strcmp(o->special[j], s) == 0)
             return wf_fail(ctx, WF_ERR_USAGE, "the special token '%.50s' is given twice", s);
