@@ -131,6 +131,10 @@ static void test_ctx_failure(void **state)
     assert_int_equal(strlen(wf_ctx_message(ctx)), WF_MESSAGE_BYTES - 1);
     assert_string_equal(wf_ctx_message(ctx) + WF_MESSAGE_BYTES - 5, "x...");
 
+    /* Names from outside that would break the line, command a terminal, or are no characters. */
+    wf_fail(ctx, WF_ERR_FORMAT, "'%s'", "a\r\n\x1B[2J\x7F\xC2\x9Bz\xC3\xA9\xE2\x82 \xFF");
+    assert_string_equal(wf_ctx_message(ctx), "'a  ?[2J???z\xC3\xA9?? ?'");
+
     int reached = 0;
     assert_int_equal(try_twice(ctx, WF_ERR_GRAPH, &reached), WF_ERR_GRAPH);
     assert_int_equal(reached, 0);

@@ -48,6 +48,23 @@ void wf_ctx_set_log(wf_ctx *ctx, wf_log_fn *fn, void *user)
     ctx->log_user = user;
 }
 
+/* Messages repeat names and texts from outside. Whatever these hold, a message is one line of UTF-8 that
+ * no terminal takes for a command: breaks become spaces, other controls and broken characters '?'. */
+static void make_printable(char *s)
+{
+    for (size_t left = strlen(s), n; left > 0; s += n, left -= n) {
+        n = wf_text_utf8(s, left);
+        bool high_control = n == 2 && s[0] == '\xC2' && (s[1] & 0x60) == 0;
+        if (n == 0 || high_control || s[0] == 0x7F)
+            s[0] = '?';
+        else if (s[0] > 0 && s[0] < ' ')
+            s[0] = strchr("\t\n\r", s[0]) ? ' ' : '?';
+        if (high_control)
+            s[1] = '?';
+        n += n == 0;
+    }
+}
+
 wf_status wf_fail(wf_ctx *ctx, wf_status status, const char *fmt, ...)
 {
     wf_assert(status != WF_OK);
@@ -59,6 +76,7 @@ wf_status wf_fail(wf_ctx *ctx, wf_status status, const char *fmt, ...)
     va_start(args, fmt);
     wf_text_vappend(text, sizeof text, &len, fmt, args);
     va_end(args);
+    make_printable(text);
 
     ctx->status = status;
     memcpy(ctx->message, text, len + 1);
@@ -77,5 +95,6 @@ void wf_ctx_log(wf_ctx *ctx, wf_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     wf_text_vappend(text, sizeof text, &len, fmt, args);
     va_end(args);
+    make_printable(text);
     ctx->log(ctx->log_user, level, text);
 }
