@@ -36,8 +36,10 @@ static void group_write(group *g)
 /* Stable, as the order of marks of one class has a meaning. */
 static void sort_marks(group *g, size_t from)
 {
-    uint32_t *c = g->c + from;
     size_t n = g->n - from;
+    if (n < 2) /* the group may have no memory yet */
+        return;
+    uint32_t *c = g->c + from;
     if (n < COUNT_FROM) {
         for (size_t i = 1; i < n; i++) {
             uint32_t mark = c[i];

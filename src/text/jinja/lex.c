@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "text/jinja/ast.h"
 #include "text/jinja/string.h"
+#include "text/utf8.h"
 
 #define MAX_BYTES ((size_t)4 << 20)
 #define MAX_BRACKETS 200
@@ -394,6 +395,8 @@ wf_status wf_jlex(wf_arena *arena, const char *what, const char *text, size_t by
     if (bytes > MAX_BYTES)
         return wf_fail(l.ctx, WF_ERR_FORMAT, "%s has %zu bytes, at most %zu are read", what, bytes,
                        MAX_BYTES);
+    if (!wf_utf8_valid(text, bytes))
+        return wf_fail(l.ctx, WF_ERR_FORMAT, "%s is not UTF-8, as a template must be", what);
     l.src = wf_arena_alloc(arena, bytes + 1);
     if (!l.src)
         return WF_ERR_MEMORY;

@@ -337,7 +337,8 @@ static wf_status walk_iterator(wf_jrun *r, wf_jseq *from, wf_jseq **out)
 {
     wf_jvalue rest;
     WF_TRY(wf_jseq_new(r, WF_J_LIST, 0, &rest));
-    rest.u.seq->item = from->item + from->at;
+    if (from->at < from->count) /* an empty one has no items to point to */
+        rest.u.seq->item = from->item + from->at;
     rest.u.seq->count = from->count - from->at;
     from->at = from->count;
     *out = rest.u.seq;
