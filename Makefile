@@ -4,6 +4,9 @@
 PREFIX ?= /usr/local
 # Passed on to CMake, e.g. make CMAKE_FLAGS=-DWEFT_WERROR=OFF
 CMAKE_FLAGS ?=
+# How long "make fuzz" runs each target, and which (all of tests/fuzz unless told).
+FUZZ_SECONDS ?= 600
+FUZZ ?=
 JOBS := $(shell nproc 2>/dev/null || echo 1)
 
 # $(call tree,FOLDER,BUILD TYPE,TESTS): configures and builds one tree.
@@ -17,7 +20,7 @@ ctest = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 # Ninja builds in parallel; the steps here follow one another, also under make -j.
 .NOTPARALLEL:
-.PHONY: all demo test debug sanitize format install clean deps help
+.PHONY: all demo test debug sanitize fuzz format install clean deps help
 
 all: ## build the program, build/weft, and the libraries (the default)
 	$(call tree,build,Release,OFF)
@@ -50,6 +53,13 @@ debug: ## build with assertions and without optimisation in build-debug/, tests 
 
 sanitize: ## build with the sanitizers in build-sanitize/, tests included
 	$(call tree,build-sanitize,Sanitize,ON)
+
+fuzz: ## fuzz each reader for FUZZ_SECONDS (600), or those named by FUZZ="json gguf", with clang
+	@tools/deps.sh fuzz
+	@cmake -S . -B build-fuzz -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_C_COMPILER=clang \
+	    -DWEFT_FUZZ=ON -DCMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON $(CMAKE_FLAGS)
+	@cmake --build build-fuzz --target fuzz
+	tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(FUZZ)
 
 format: ## format the C files in place
 	tools/format.sh

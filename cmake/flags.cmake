@@ -21,8 +21,22 @@ add_compile_options(-ffp-contract=off -fno-math-errno)
 add_compile_options(
     -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
     -Wcast-align -Wwrite-strings -Wundef -Wformat=2)
+if(CMAKE_C_COMPILER_ID MATCHES Clang)
+    # Complains about every pointer into a block of attributes, however well aligned its fields are.
+    add_compile_options(-Wno-cast-align)
+endif()
 if(WEFT_WERROR)
     add_compile_options(-Werror)
+endif()
+
+# Fuzzing: everything is instrumented, only the targets get libFuzzer's main (cmake/fuzz.cmake).
+if(WEFT_FUZZ)
+    if(NOT CMAKE_C_COMPILER_ID MATCHES Clang OR NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+        message(FATAL_ERROR
+            "WEFT_FUZZ needs clang and the sanitizers: configure with -DCMAKE_C_COMPILER=clang "
+            "-DCMAKE_BUILD_TYPE=Sanitize, or use \"make fuzz\"")
+    endif()
+    add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
 # WF_CHECK is always 0 or 1, so that "#if WF_CHECK" passes -Wundef.

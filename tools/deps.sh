@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# usage: tools/deps.sh demo|test
-# Makes sure that what "make demo" or "make test" needs is here. On Debian and its relatives it
+# usage: tools/deps.sh demo|test|fuzz
+# Makes sure that what "make demo", "make test" or "make fuzz" needs is here. On Debian and its relatives it
 # installs what is missing; elsewhere it says what to install. Silent when nothing is missing.
 set -eu
 
@@ -23,6 +23,10 @@ binutils|command -v nm|nm lists exported symbols
 python3-pip|python3 -m pip --version|fetches a PJRT plugin and a model to test with
 python3-jinja2|/usr/bin/python3 -c 'import jinja2'|what chat templates are compared with
 END
+    [ "$1" = fuzz ] && cat <<'END'
+clang|command -v clang|compiles the fuzz targets
+libclang-rt-14-dev|echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer,address -x c - -o /dev/null|libFuzzer and the sanitizers
+END
     return 0
 }
 
@@ -31,8 +35,8 @@ installed() {
 }
 
 case ${1-} in
-demo | test) ;;
-*) echo "usage: tools/deps.sh demo|test" >&2 && exit 2 ;;
+demo | test | fuzz) ;;
+*) echo "usage: tools/deps.sh demo|test|fuzz" >&2 && exit 2 ;;
 esac
 
 missing=

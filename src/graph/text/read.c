@@ -387,7 +387,7 @@ static wf_status add_source(reader *r, wf_op op, const char *attrs, wf_value **o
     *out = wf_node_add(r->g, op, &a, r->name, NULL, 0);
     if (!*out)
         return fail_as_built(r);
-    return note_name(r, (*out)->node->name, op);
+    return note_name(r, (*out)->node->name, (int)op);
 }
 
 /* The number of the node that comes next, with room to remember it. */

@@ -1,0 +1,357 @@
+#!/usr/bin/env python3
+"""Writes the first inputs of the fuzz targets: python3 tests/fuzz/make_corpus.py
+
+Each is small and whole, and made here: files of every kind that the readers know. What fuzzing adds to the
+corpora is kept beside them, under names that are hashes.
+"""
+import json
+import os
+import struct
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+
+
+def write(target, name, data):
+    folder = os.path.join(ROOT, "corpus", target)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as f:
+        f.write(data if isinstance(data, bytes) else data.encode())
+
+
+# ---- tokenizer.json ----
+
+def letters():
+    """The characters that stand for bytes in byte-level vocabularies."""
+    out, extra = [], 0x100
+    for b in range(256):
+        if 0x21 <= b <= 0x7E or (0xA1 <= b and b != 0xAD):
+            out.append(chr(b))
+        else:
+            out.append(chr(extra))
+            extra += 1
+    return out
+
+
+MERGES = ["l o", "lo w", "a a", "aa aa", "\u0120 low", "1 2", "' s"]
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace("{1,3}", "")
+
+
+def split(pattern):
+    return {"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]}
+
+
+def added(*rows):
+    return [{"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
+             "normalized": False, "special": special, **more} for i, text, special, more in rows]
+
+
+def bpe(vocab, merges, **more):
+    return {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+            "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocab,
+            "merges": merges, **more}
+
+
+def template(token, i):
+    return {"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": token, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [], "special_tokens": {token: {"id": token, "ids": [i], "tokens": [token]}}}
+
+
+def byte_level(few=None):
+    tokens = ["<|end|>", "[x]"] + (few or letters()) + [m.replace(" ", "") for m in MERGES]
+    return {t: i for i, t in enumerate(tokens)}
+
+
+# Not all of the bytes: what is small is found and changed sooner.
+FEW = list("'12aelosw\u0120\u010a")
+
+
+def tokenizers():
+    end = added((0, "<|end|>", True, {}), (1, "[x]", False, {"lstrip": True, "single_word": True}))
+    level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    yield "bytes", {"added_tokens": end, "normalizer": None, "pre_tokenizer": level,
+                    "post_processor": None, "decoder": level, "model": bpe(byte_level(), MERGES)}
+    few = byte_level(FEW)
+    yield "gpt2", {"version": "1.0", "truncation": None, "padding": None, "added_tokens": end,
+                   "normalizer": None, "pre_tokenizer": level, "post_processor": level,
+                   "decoder": level, "model": bpe(few, MERGES)}
+    yield "llama3", {"added_tokens": end, "normalizer": None, "pre_tokenizer": split(LLAMA3),
+                     "post_processor": {"type": "Sequence", "processors": [level, template("<|end|>", 0)]},
+                     "decoder": level,
+                     "model": bpe(few, [m.split(" ") for m in MERGES], ignore_merges=True)}
+    yield "qwen2", {"added_tokens": end, "normalizer": {"type": "NFC"}, "pre_tokenizer": split(QWEN2),
+                    "post_processor": level, "decoder": level, "model": bpe(few, MERGES)}
+    yield "pattern", {"added_tokens": end, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "Digits", "individual_digits": True}, {"type": "Punctuation", "behavior": "MergedWithNext"},
+        {"type": "Split", "pattern": {"Regex": r"[a-z]+|\s+$"}, "behavior": "MergedWithPrevious", "invert": True},
+        {"type": "Split", "pattern": {"String": "lo"}, "behavior": "Removed", "invert": False},
+        {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]},
+        "decoder": level, "model": bpe(few, MERGES)}
+    pieces = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % b for b in (9, 10, 32, 195, 169, 255)] + \
+        ["\u2581", "a", "e", "l", "o", "w", "lo", "low", "\u2581low", "\u2581\u2581"]
+    vocab = {t: i for i, t in enumerate(pieces)}
+    merges = ["l o", "lo w", "\u2581 low", "\u2581 \u2581"]
+    specials = added((0, "<unk>", True, {}), (1, "<s>", True, {}), (2, "</s>", True, {"normalized": True}))
+    decoder = {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
+        {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
+    model = bpe(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    yield "pieces", {"added_tokens": specials, "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "\u2581"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+        "pre_tokenizer": None, "post_processor": template("<s>", 1), "decoder": decoder, "model": model}
+    yield "metaspace", {"added_tokens": specials, "normalizer": None,
+                        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581",
+                                          "prepend_scheme": "first", "split": False},
+                        "post_processor": {"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1]},
+                        "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first"},
+                        "model": model}
+
+
+CONFIG = {"add_bos_token": True, "add_eos_token": False, "bos_token": "<|end|>",
+          "eos_token": {"__type": "AddedToken", "content": "<|end|>", "special": True}, "pad_token": None,
+          "added_tokens_decoder": {"0": {"content": "<|end|>", "special": True}},
+          "chat_template": "{{ messages }}"}
+
+
+def compact(value):
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+# ---- GGUF ----
+
+U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
+FORMATS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q",
+           F64: "d"}
+
+
+def text(s):
+    s = s.encode() if isinstance(s, str) else s
+    return struct.pack("<Q", len(s)) + s
+
+
+def value(kind, x):
+    return text(x) if kind == STRING else struct.pack("<" + FORMATS[kind], x)
+
+
+def gguf(pairs, tensors=(), version=3):
+    """pairs: (key, kind, value or list); tensors: (name, dims innermost first, type, bytes)."""
+    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(pairs))
+    for key, kind, x in pairs:
+        if isinstance(x, list):
+            out += text(key) + struct.pack("<IIQ", ARRAY, kind, len(x)) + b"".join(value(kind, y) for y in x)
+        else:
+            out += text(key) + struct.pack("<I", kind) + value(kind, x)
+    align = next((x for key, _, x in pairs if key == "general.alignment"), 32)
+    data = b""
+    for name, dims, number, body in tensors:
+        data += b"\0" * (-len(data) % align)
+        out += text(name) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims)
+        out += struct.pack("<IQ", number, len(data))
+        data += body
+    return out + b"\0" * (-len(out) % align) + data
+
+
+def sizes(arch, eps="attention.layer_norm_rms_epsilon"):
+    return [("general.architecture", STRING, arch), ("general.name", STRING, "tiny"),
+            (arch + ".block_count", U32, 2), (arch + ".context_length", U32, 64),
+            (arch + ".embedding_length", U32, 32), (arch + ".feed_forward_length", U32, 64),
+            (arch + ".attention.head_count", U32, 4), (arch + "." + eps, F32, 1e-5)]
+
+
+def byte_vocab(pre, few=FEW):
+    vocab = list(byte_level(few))
+    return [("tokenizer.ggml.model", STRING, "gpt2"), ("tokenizer.ggml.pre", STRING, pre),
+            ("tokenizer.ggml.tokens", STRING, vocab),
+            ("tokenizer.ggml.token_type", I32, [3, 4] + [1] * (len(vocab) - 2)),
+            ("tokenizer.ggml.merges", STRING, MERGES), ("tokenizer.ggml.bos_token_id", U32, 0),
+            ("tokenizer.ggml.eos_token_id", U32, 0), ("tokenizer.ggml.add_bos_token", BOOL, 1)]
+
+
+def piece_vocab():
+    tokens = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % b for b in (9, 10, 32, 195, 169, 255)] + \
+        ["\u2581", "a", "e", "l", "o", "w", "lo", "low", "\u2581low"]
+    return [("tokenizer.ggml.model", STRING, "llama"), ("tokenizer.ggml.tokens", STRING, tokens),
+            ("tokenizer.ggml.scores", F32, [-float(i) for i in range(len(tokens))]),
+            ("tokenizer.ggml.token_type", I32, [2, 3, 3] + [6] * 6 + [1] * (len(tokens) - 9)),
+            ("tokenizer.ggml.unknown_token_id", U32, 0), ("tokenizer.ggml.bos_token_id", U32, 1),
+            ("tokenizer.ggml.eos_token_id", U32, 2), ("tokenizer.ggml.add_space_prefix", BOOL, 1)]
+
+
+def make_gguf():
+    f32 = ("output.weight", [4, 2], 0, b"\0" * 32)
+    write("gguf", "every-kind", gguf(
+        [("k%d" % kind, kind, "x" if kind == STRING else 1) for kind in range(13) if kind != ARRAY] +
+        [("a%d" % kind, kind, ["x", ""] if kind == STRING else [1, 0]) for kind in range(13) if kind != ARRAY]))
+    write("gguf", "every-type", gguf([("general.alignment", U32, 8)], [
+        f32, ("h", [3], 1, b"\0" * 6), ("b", [3], 30, b"\0" * 6), ("q40", [32], 2, b"\0" * 18),
+        ("q41", [32], 3, b"\0" * 20), ("q80", [32, 2], 8, b"\0" * 68), ("q4k", [256], 12, b"\0" * 144),
+        ("q6k", [256], 14, b"\0" * 210), ("i32", [1, 1, 1, 2], 26, b"\0" * 8)]))
+    write("gguf", "version-2", gguf(sizes("llama"), version=2))
+    rope = [("llama.rope.freq_base", F32, 5e5), ("llama.rope.dimension_count", U32, 8),
+            ("llama.attention.head_count_kv", I32, [2, 2])]
+    write("gguf", "llama-bpe", gguf(sizes("llama") + rope + byte_vocab("llama-bpe"), [
+        ("rope_freqs.weight", [4], 0, struct.pack("<4f", 1, 1, 2, 8)), f32]))
+    write("gguf", "llama-spm", gguf(sizes("llama") + piece_vocab() + [
+        ("llama.rope.scaling.type", STRING, "yarn"), ("llama.rope.scaling.factor", F32, 4.0),
+        ("llama.rope.scaling.original_context_length", U32, 16)]))
+    write("gguf", "qwen2", gguf(sizes("qwen2") + byte_vocab("qwen2") + [
+        ("qwen2.attention.sliding_window", U32, 8),
+        ("qwen2.attention.sliding_window_pattern", BOOL, [0, 1]), ("qwen2.rope.scale_linear", F32, 2.0)]))
+    write("gguf", "qwen3", gguf(sizes("qwen3") + byte_vocab("deepseek-v3") + [
+        ("qwen3.attention.key_length", U32, 16), ("qwen3.attention.value_length", U32, 16),
+        ("qwen3.vocab_size", U32, 19), ("tokenizer.chat_template", STRING, "{{ messages }}")]))
+    write("gguf", "gpt2", gguf(sizes("gpt2", "attention.layer_norm_epsilon") + byte_vocab("gpt-2")))
+    write("gguf", "gpt2-bytes", gguf(byte_vocab("smollm", letters())))
+
+
+# ---- safetensors ----
+
+def safetensors(header, data):
+    header = header if isinstance(header, str) else compact(header)
+    return struct.pack("<Q", len(header.encode())) + header.encode() + data
+
+
+def make_safetensors():
+    types = [("F64", 8), ("I64", 8), ("F32", 4), ("I32", 4), ("BF16", 2), ("F16", 2), ("I8", 1), ("U8", 1),
+             ("BOOL", 1), ("F8_E4M3", 1)]
+    header, at = {"__metadata__": {"format": "pt", "by": "hand"}}, 0
+    for name, width in types:
+        header["t." + name] = {"dtype": name, "shape": [1, 2], "data_offsets": [at, at + 2 * width]}
+        at += 2 * width
+    write("safetensors", "types", safetensors(header, bytes(at)))
+    write("safetensors", "scalar-empty", safetensors(
+        {"s": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]},
+         "e": {"dtype": "F16", "shape": [3, 0], "data_offsets": [4, 4]}}, bytes(4)))
+    write("safetensors", "spaces", safetensors(' {"a":{"data_offsets":[0,1],"shape":[1],"dtype":"U8"}}   ', b"x"))
+    write("safetensors", "none", safetensors("{}", b""))
+    write("safetensors", "index", compact(
+        {"metadata": {"total_size": 8}, "weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}))
+    write("safetensors", "index-wrong", compact(
+        {"weight_map": {"a": "a.safetensors", "c": "../b.safetensors"}}))
+
+
+# ---- config.json ----
+
+def make_configs():
+    llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32,
+             "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+             "hidden_act": "silu", "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": False,
+             "rope_theta": 10000.0}
+    rows = {
+        "llama": llama,
+        "llama3": {**llama, "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16}},
+        "yarn": {**llama, "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 5e5, "factor": 4, "original_max_position_embeddings": 16,
+            "beta_fast": 32, "beta_slow": 1, "attention_factor": 1.2}},
+        "mistral": {**llama, "model_type": "mistral", "sliding_window": 16, "head_dim": 16},
+        "qwen2": {**llama, "model_type": "qwen2", "use_sliding_window": True, "sliding_window": 8,
+                  "max_window_layers": 1},
+        "qwen3": {**llama, "model_type": "qwen3", "head_dim": 16, "use_sliding_window": True,
+                  "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"],
+                  "rope_scaling": {"type": "linear", "factor": 2}},
+        "gpt2": {"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "n_ctx": 64, "n_positions": 64,
+                 "n_inner": None, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
+                 "vocab_size": 100, "scale_attn_by_inverse_layer_idx": False},
+    }
+    for name, row in rows.items():
+        write("config", name, compact(row))
+
+
+# ---- Templates ----
+
+TEMPLATES = {
+    "chatml": "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message.content "
+              "+ '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+              "{% endif %}",
+    "system": "{{- bos_token }}\n{%- if messages[0].role == 'system' %}\n    {%- set system = "
+              "messages[0]['content'] | trim %}\n    {%- set messages = messages[1:] %}\n{%- else %}\n    "
+              "{%- set system = '' %}\n{%- endif %}\n{{- system }}\n{%- for m in messages %}\n    {%- if "
+              "(m.role == 'user') != (loop.index0 % 2 == 0) %}{{- raise_exception('roles must alternate') }}"
+              "{%- endif %}\n{{- '[' ~ loop.index ~ '/' ~ loop.length ~ ']' ~ m.content }}\n{%- endfor %}",
+    "tools": "{%- if tools is defined and tools is not none %}{%- for tool in tools %}{{ tool | tojson(indent=2) }}"
+             "{{ tool.function.parameters | items | list | length }}{%- endfor %}{%- endif %}"
+             "{%- for m in messages %}{%- if m.tool_calls is defined and m.tool_calls %}{%- for c in m.tool_calls "
+             "%}{%- set f = c.function if c.function is mapping else {} %}{{ f.name }}({{ f.arguments | tojson }})"
+             "{%- endfor %}{%- elif m.content is string %}{{ m.content }}{%- elif m.content %}{%- for p in "
+             "m.content if p.type == 'text' %}{{ p.text }}{%- endfor %}{%- endif %}{%- endfor %}",
+    "macros": "{%- macro show(x, deep=false) -%}{%- if x is mapping -%}{%- for k, v in x.items() -%}{{ k }}="
+              "{{ show(v, deep=true) }},{%- endfor -%}{%- elif x is iterable and x is not string -%}[{{ x | "
+              "map('string') | join(', ') }}]{%- else -%}{{ x | default('none', true) }}{%- endif -%}"
+              "{%- endmacro -%}{{ show(messages[0]) }}{{ show([1, 2.5, true, none]) }}{% call(y) show(1) %}a{% endcall %}",
+    "think": "{%- set ns = namespace(last=none, multi=true) %}{%- for m in messages[::-1] %}{%- set i = "
+             "(messages|length - 1) - loop.index0 %}{%- if ns.multi and m.role == 'user' and not "
+             "(m.content is string and m.content.startswith('<tool>')) %}{%- set ns.multi = false %}"
+             "{%- set ns.last = i %}{%- endif %}{%- endfor %}{%- for m in messages %}{%- set content = m.content "
+             "or '' %}{%- if content is string and '</think>' in content %}{{ "
+             "content.split('</think>')[-1].lstrip('\\n') }}{%- else %}{{ content }}{%- endif %}{%- endfor %}"
+             "{{ ns.last }}",
+    "strings": "{{ 'aXb'.upper() ~ 'AbC'|lower ~ 'ab cd'|title ~ 'ab'|capitalize ~ ' x '|trim ~ 'a,b'.split(',')[1] "
+               "~ 'aa'.replace('a', 'b') ~ 'abc'[::-1] ~ 'abc'[1:] ~ '%s-%d' % ('x', 3) ~ "
+               "'{}'.format(1) ~ ['b','a']|sort|join('-') ~ 'x'.find('x') ~ 'ab'|first ~ 'ab'|last ~ "
+               "'a\\u00e9'|length ~ 'x'|indent(2) ~ '<'|e ~ 'x'*3 }}",
+    "filters": "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list | join }}"
+               "{{ messages | rejectattr('role', '==', 'user') | list | count }}{{ [3,1,2] | sort(reverse=true) }}"
+               "{{ [1,1,2] | unique | list }}{{ {'b': 1, 'a': 2} | dictsort }}{{ [1,2,3] | sum }}{{ -3 | abs }}"
+               "{{ 3.7 | int + '4' | float }}{{ 2.567 | round(2) }}{{ range(1, 10, 3) | list }}"
+               "{{ [1,2,3,4] | batch(2) | list }}{{ [1,2] | min }}{{ 'a' | string is string }}",
+    "maths": "{{ 7 // 2 }}{{ -7 % 3 }}{{ 2 ** 10 }}{{ 1 / 3 }}{{ 1e3 }}{{ 0.1 + 0.2 }}{{ 3 > 2 > 1 }}{{ not 1 in [2] }}"
+             "{{ 1 if 0 else 2 }}{{ [1] + [2] }}{{ (1, 2) }}{{ {'a': [none, true]} }}{{ 5 is odd }}{{ 6 is divisibleby 3 }}",
+    "blocks": "{# note #}\n  {% set x %}a{{ 1 }}b{% endset %}{{ x }}{% filter upper %}text{% endfilter %}"
+              "{% generation %}z{% endgeneration %}{% raw %}{{ x }}{% endraw %}{% for i in range(5) %}"
+              "{% if i == 1 %}{% continue %}{% elif i > 3 %}{% break %}{% endif %}{{ loop.first }}{{ loop.last }}"
+              "{{ loop.cycle('a', 'b') }}{{ loop.previtem }}{% else %}none{% endfor %}"
+              "{% set a, b = 1, 2 %}{{ b }}{{ strftime_now('%d %B %Y') }}",
+}
+
+
+# ---- Texts and graphs ----
+
+TEXTS = ["Hello, world's  12345 low\n\n\ttext", "<|end|>[x]<s> </s><unk> <0x0A>", "aaaaaaaaaaaaaaaaaaaaaaaa",
+         "e\u0301\u00e9 \u4f60\u597d \U0001f600 \u2581\u2581low \u0663\u0664 \u01c5", b"\xff\xc3(\xe2\x82\xf0\x9f\x98",
+         "I'LL can't  \r\n  x \u00a0\u3000end   "]
+
+GRAPH = """weft-graph 1
+streams 1
+# a note
+%0 = input("x") type=f32 dims=[2,3] -> f32[2,3]
+%1 = state("w") type=f32 dims=[4,3] -> f32[4,3]
+%2 = linear(%0, %1) -> f32[2,4] block
+%3 = top_k(%2) k=2 -> f32[2,2], i32[2,2]
+%4 = backward scale(%3) factor=0.5 -> f32[2,2]
+output "best \\x41" = %3.1
+output "s" = %4
+end
+"""
+
+
+def main():
+    for name, value_ in tokenizers():
+        write("tokenizer", name, compact(value_))
+        if name in ("gpt2", "pieces"):
+            write("tokenizer", name + "-config", compact(value_) + "\0" + compact(CONFIG))
+    make_gguf()
+    make_safetensors()
+    make_configs()
+    for name, body in TEMPLATES.items():
+        write("template", name, body)
+    for i, body in enumerate(TEXTS):
+        for kind in range(7):
+            body = body.encode() if isinstance(body, str) else body
+            write("text", "%d-%d" % (i, kind), bytes([kind]) + body)
+    write("graph", "small", GRAPH)
+    write("json", "kinds", '{"a": [1, -2.5e3, true, false, null, "x\\u00e9\\ud83d\\ude00\\n"], "b": {"": {}, "c": []}}')
+    write("json", "numbers", "[0, -0, 1e308, 9223372036854775807, 9223372036854775808, 0.1, 5e-324]")
+    write("json", "many", compact({"k%d" % i: i for i in range(40)}))
+    write("json", "deep", "[" * 60 + "]" * 60)
+
+
+main()
