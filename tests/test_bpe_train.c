@@ -31,6 +31,7 @@
 #define HOSTILE ((size_t)1 << 22)
 #endif
 #define LARGE ((size_t)600000) /* bytes that are cut into several chunks */
+#define CUT ((size_t)1 << 18)  /* texts are cut at the first good place from here on */
 
 static const char *const split_names[] = {"gpt2", "llama3", "qwen2"};
 
@@ -217,6 +218,24 @@ static void test_cuts(void **state)
         char *text = random_text(&seed, LARGE, false);
         compare_naive(ctx, split_names[i], text, LARGE, 257 + 40, 2);
         free(text);
+    }
+}
+
+/* Every merge that there is, of texts that are anything where they are cut and all alike before. */
+static void test_cut_places(void **state)
+{
+    wf_ctx *ctx = *state;
+    uint64_t seed = wt_seed();
+    for (int i = 0; i < 30; i++) {
+        size_t plain = CUT - draw(&seed, 60), rest = 100 + draw(&seed, 100);
+        char *text = malloc(plain + rest), *end = random_text(&seed, rest, false);
+        assert_non_null(text);
+        for (size_t j = 0; j < plain; j++)
+            text[j] = (plain - j) % 3 ? 'x' : ' ';
+        memcpy(text + plain, end, rest);
+        compare_naive(ctx, split_names[i % 3], text, plain + rest, NAIVE_MOST, 1);
+        free(text);
+        free(end);
     }
 }
 
@@ -594,10 +613,11 @@ static void test_oracle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_naive),    wt_test(test_cuts),     wt_test(test_threads),
-        wt_test(test_files),    wt_test(test_empty),    wt_test(test_control),
-        wt_test(test_mistakes), wt_test(test_progress), wt_test(test_faults),
-        wt_test(test_hostile),  wt_test(test_program),  cmocka_unit_test(test_oracle),
+        wt_test(test_naive),           wt_test(test_cuts),     wt_test(test_cut_places),
+        wt_test(test_threads),         wt_test(test_files),    wt_test(test_empty),
+        wt_test(test_control),         wt_test(test_mistakes), wt_test(test_progress),
+        wt_test(test_faults),          wt_test(test_hostile),  wt_test(test_program),
+        cmocka_unit_test(test_oracle),
     };
     return cmocka_run_group_tests_name("bpe_train", tests, NULL, NULL);
 }
