@@ -320,7 +320,7 @@ static wf_status add_frame(wf_json_reader *r, const wf_json_node *node, bool beh
     int32_t *ids = behind ? t->after : t->before;
     int *count = behind ? &t->after_count : &t->before_count;
     if (!id || !id->whole || id->integer < 0 || id->integer >= t->vocab.count ||
-        *count == WF_TOKEN_FRAME)
+        !t->vocab.token[id->integer].text || *count == WF_TOKEN_FRAME)
         return wrong(r, node, "a special token");
     ids[(*count)++] = (int32_t)id->integer;
     return WF_OK;
