@@ -4,6 +4,8 @@
 #define WEFT_FUZZ_TEXT_H
 
 #include "fuzz.h"
+
+#include "base/mem.h"
 #include "text/token.h"
 
 /* Piece by piece the same text as at once, each piece valid UTF-8. */
@@ -61,6 +63,24 @@ static inline void fuzz_check_text(wf_ctx *ctx, const wf_tokenizer *t, const cha
     wf_ids_free(ctx, ids);
 }
 
+/* What is written is read, and used. Whether it then encodes alike is for tests of tokenizers that make
+ * sense: nobody can say what else should be. */
+static inline void fuzz_check_written(wf_ctx *ctx, const wf_tokenizer *t)
+{
+    char *json = NULL, *config = NULL;
+    size_t bytes, config_bytes;
+    wf_tokenizer *again;
+    if (wf_tokenizer_to_json(t, &json, &bytes) == WF_OK &&
+        fuzz_ok(ctx, wf_tokenizer_to_config(t, NULL, &config, &config_bytes)) &&
+        fuzz_ok(ctx, wf_tokenizer_from_json(ctx, "written", json, bytes, config, config_bytes,
+                                            &again))) {
+        fuzz_check_text(ctx, again, "Hello low <s> [x]", 17, 0);
+        wf_tokenizer_free(again);
+    }
+    wf_mem_free(ctx, json);
+    wf_mem_free(ctx, config);
+}
+
 /* A tokenizer that was just read, on a fixed text and on its own tokens. */
 static inline void fuzz_check_tokenizer(wf_ctx *ctx, const wf_tokenizer *t)
 {
@@ -88,6 +108,7 @@ static inline void fuzz_check_tokenizer(wf_ctx *ctx, const wf_tokenizer *t)
         int32_t id = wf_tokenizer_special(t, (wf_special)i);
         fuzz_check(id >= -1 && id < count);
     }
+    fuzz_check_written(ctx, t);
 }
 
 #endif
