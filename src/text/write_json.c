@@ -39,6 +39,25 @@ static bool can_be_written(const wf_vocab *v, int32_t id)
            wf_vocab_find(v, t->text, t->bytes) == id;
 }
 
+/* Is it among the tokens of the model that is written? */
+static bool is_in_model(const wf_vocab *v, int32_t id)
+{
+    return can_be_written(v, id) && !v->token[id].outside;
+}
+
+/* What stands around texts cannot be left out: ids would change. */
+static wf_status check_frame(const wf_tokenizer *t, const int32_t *ids, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!can_be_written(&t->vocab, ids[i]))
+            return wf_fail(
+                t->ctx, WF_ERR_UNSUPPORTED,
+                "the tokenizer cannot be written as tokenizer.json: token %d, which it puts "
+                "around texts, is no UTF-8 or spelled like another",
+                (int)ids[i]);
+    return WF_OK;
+}
+
 static void put_added(wf_writer *w, const wf_tokenizer *t)
 {
     wf_writer_print(w, "  \"added_tokens\": [");
@@ -238,8 +257,7 @@ static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
     size_t count;
     WF_TRY(wf_merges_list(b, t->ctx, &pair, &count));
     wf_writer_print(w, "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": ");
-    if (b->unknown >= 0 && can_be_written(&t->vocab, b->unknown) &&
-        !t->vocab.token[b->unknown].outside)
+    if (b->unknown >= 0 && is_in_model(&t->vocab, b->unknown))
         put_string(w, t->vocab.token[b->unknown].text, t->vocab.token[b->unknown].bytes);
     else
         wf_writer_print(w, "null");
@@ -250,7 +268,7 @@ static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
         truth(b->fuse_unknown || b->score), truth(b->fallback), truth(b->whole_words));
     bool first = true;
     for (int32_t id = 0; id < t->vocab.count; id++) {
-        if (!can_be_written(&t->vocab, id) || t->vocab.token[id].outside)
+        if (!is_in_model(&t->vocab, id))
             continue;
         wf_writer_print(w, "%s\n      ", first ? "" : ",");
         put_string(w, t->vocab.token[id].text, t->vocab.token[id].bytes);
@@ -258,10 +276,15 @@ static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
         first = false;
     }
     wf_writer_print(w, "\n    },\n    \"merges\": [");
+    first = true;
     for (size_t i = 0; i < count; i++) {
         const wf_vocab_token *left = &t->vocab.token[pair[i].left],
                              *right = &t->vocab.token[pair[i].right];
-        wf_writer_print(w, "%s\n      [", i ? "," : "");
+        if (!is_in_model(&t->vocab, pair[i].left) || !is_in_model(&t->vocab, pair[i].right) ||
+            !is_in_model(&t->vocab, pair[i].made))
+            continue;
+        wf_writer_print(w, "%s\n      [", first ? "" : ",");
+        first = false;
         put_string(w, left->text, left->bytes);
         wf_writer_print(w, ", ");
         put_string(w, right->text, right->bytes);
@@ -275,6 +298,9 @@ static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
 wf_status wf_tokenizer_to_json(const wf_tokenizer *t, char **json, size_t *bytes)
 {
     wf_writer w = {.ctx = t->ctx};
+    *json = NULL;
+    WF_TRY(check_frame(t, t->before, t->before_count));
+    WF_TRY(check_frame(t, t->after, t->after_count));
     wf_writer_print(&w,
                     "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
     put_added(&w, t);
