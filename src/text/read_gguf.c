@@ -227,8 +227,9 @@ static wf_status read_special(reader *r, bool bos)
     WF_TRY(read_id(r, KEY "eom_token_id", &eom));
     WF_TRY(wf_gguf_get_bool(r->f, KEY "add_bos_token", &bos));
     WF_TRY(wf_gguf_get_bool(r->f, KEY "add_eos_token", &eos));
-    if (t->bpe.score)
-        t->bpe.unknown = t->special[WF_SPECIAL_UNKNOWN];
+    int32_t unknown = t->special[WF_SPECIAL_UNKNOWN];
+    if (t->bpe.score && t->vocab.token[unknown].kind != WF_TOKEN_CONTROL)
+        t->bpe.unknown = unknown;
     if (bos && t->special[WF_SPECIAL_BOS] >= 0)
         WF_TRY(wf_tokenizer_frame(t, false, t->special[WF_SPECIAL_BOS], true));
     if (eos && t->special[WF_SPECIAL_EOS] >= 0)
