@@ -49,7 +49,8 @@ wf_status wf_added_init(wf_added *a, wf_arena *arena, const wf_added_token *toke
     if (!a->node)
         return WF_ERR_MEMORY;
     for (int i = 0; i < count; i++)
-        if (tokens[i].normalized == normalized && tokens[i].bytes > 0)
+        if (tokens[i].normalized == normalized && tokens[i].bytes > 0 &&
+            wf_utf8_valid(tokens[i].text, tokens[i].bytes))
             insert(a, i);
     return WF_OK;
 }

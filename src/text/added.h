@@ -35,7 +35,9 @@ typedef struct {
     uint32_t first[256]; /* the root's children */
 } wf_added;
 
-/* Of those tokens whose `normalized` is this; they stay where they are, all else lies in the arena. */
+/* Of those tokens whose `normalized` is this; they stay where they are, all else lies in the arena. What is
+ * no UTF-8, which GGUF files may have, is left out: texts have none of it but parts of characters, and to
+ * cut these would leave texts that are no UTF-8. */
 wf_status wf_added_init(wf_added *a, wf_arena *arena, const wf_added_token *tokens, int count,
                         bool normalized);
 

@@ -65,9 +65,7 @@ void wf_bpe_index(wf_bpe *b)
     for (int i = 0; i < 256; i++) {
         static const char digit[] = "0123456789ABCDEF";
         char name[6] = {'<', '0', 'x', digit[i >> 4], digit[i & 15], '>'};
-        b->byte[i] = wf_vocab_find(b->vocab, name, 6);
-        if (b->byte[i] >= 0 && b->vocab->token[b->byte[i]].kind == WF_TOKEN_CONTROL)
-            b->byte[i] = -1;
+        b->byte[i] = find_plain(b, name, 6);
         b->letter[i] = find_plain(b, name, wf_utf8_encode(wf_byte_letter((uint8_t)i), name));
     }
 }

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/* test_text_hostile.c - tokenizers from files that were made to harm: what they do to texts, and what that
+ * takes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "support.h"
+#include "text/token.h"
+#include "text/utf8.h"
+
+#define MODEL "tokenizer.ggml."
+
+/* A GGUF vocabulary without merges, its scores all zero. */
+static wf_tokenizer *from_gguf(wf_ctx *ctx, const char *model, const char *pre,
+                               const wf_gguf_text *tokens, const int32_t *kinds, size_t count)
+{
+    char path[] = "/tmp/weft-test-hostile-XXXXXX";
+    wf_gguf_writer *w;
+    wf_gguf *f;
+    wf_tokenizer *t;
+    float *scores = wf_mem_array(ctx, count, sizeof *scores);
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    wt_ok(ctx, wf_gguf_write_new(ctx, path, NULL, &w));
+    wt_ok(ctx, wf_gguf_write_text(w, MODEL "model", model, strlen(model)));
+    wt_ok(ctx, wf_gguf_write_text(w, MODEL "pre", pre, strlen(pre)));
+    wt_ok(ctx, wf_gguf_write_texts(w, MODEL "tokens", tokens, count));
+    wt_ok(ctx, wf_gguf_write_array(w, MODEL "token_type", WF_GGUF_I32, kinds, count));
+    wt_ok(ctx, wf_gguf_write_array(w, MODEL "scores", WF_GGUF_F32, scores, count));
+    wt_ok(ctx, wf_gguf_write_texts(w, MODEL "merges", NULL, 0));
+    wt_ok(ctx, wf_gguf_write_begin(w));
+    wt_ok(ctx, wf_gguf_write_end(w));
+    wf_gguf_write_free(w);
+    wf_mem_free(ctx, scores);
+    wt_ok(ctx, wf_gguf_open(ctx, path, &f));
+    wt_ok(ctx, wf_tokenizer_from_gguf(f, &t));
+    wf_gguf_close(f);
+    assert_int_equal(remove(path), 0);
+    return t;
+}
+
+/* ---- Added tokens that are parts of characters ---- */
+
+/* From a block of exactly its size, behind which AddressSanitizer looks. */
+static void encode_exactly(wf_ctx *ctx, const wf_tokenizer *t, const char *text)
+{
+    size_t n = strlen(text), count, bytes;
+    char *copy = wf_mem_new(ctx, n), *back;
+    int32_t *ids;
+    memcpy(copy, text, n);
+    wt_ok(ctx, wf_tokenizer_encode(t, ctx, copy, n, WF_TEXT_CONTROL, &ids, &count));
+    wt_ok(ctx, wf_tokenizer_decode(t, ctx, ids, count, WF_TEXT_CONTROL, &back, &bytes));
+    assert_string_equal(back, text);
+    wf_text_free(ctx, back);
+    wf_ids_free(ctx, ids);
+    wf_mem_free(ctx, copy);
+}
+
+static void test_parts_of_characters(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const char *const pres[] = {"gpt-2", "qwen2", "llama-bpe"};
+    static const wf_gguf_text parts[] = {{"\xC3", 1}, {"\xA9", 1}, {"\xF0", 1}, {"\x9F\x98", 2}};
+    static const char *const texts[] = {"h\xC3\xA9", " \xC3\xA9", "\xF0\x9F\x98\x80",
+                                        "a\xC3\xA9 b \xF0\x9F\x98\x80"};
+    wf_gguf_text tokens[257];
+    int32_t kinds[257];
+    char letters[256][4];
+    for (int i = 0; i < 256; i++) {
+        bool plain = (i >= 0x21 && i <= 0x7E) || (i >= 0xA1 && i != 0xAD);
+        int c = plain ? i : i <= 0x20 ? 0x100 + i : i <= 0xA0 ? 0x121 + i - 0x7F : 0x143;
+        tokens[i] = (wf_gguf_text){letters[i], wf_utf8_encode((uint32_t)c, letters[i])};
+        kinds[i] = WF_TOKEN_NORMAL;
+    }
+    for (size_t i = 0; i < 2 * sizeof parts / sizeof *parts; i++)
+        for (size_t p = 0; p < sizeof pres / sizeof *pres; p++) {
+            tokens[256] = parts[i / 2];
+            kinds[256] = i % 2 ? WF_TOKEN_CONTROL : WF_TOKEN_USER;
+            wf_tokenizer *t = from_gguf(ctx, "gpt2", pres[p], tokens, kinds, 257);
+            for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
+                encode_exactly(ctx, t, texts[k]);
+            wf_tokenizer_free(t);
+        }
+}
+
+/* ---- Control tokens that are called like bytes ---- */
+
+static void test_control_bytes(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_gguf_text tokens[259] = {{"<unk>", 5}, {"<s>", 3}, {"</s>", 4}};
+    int32_t kinds[259] = {WF_TOKEN_UNKNOWN, WF_TOKEN_CONTROL, WF_TOKEN_CONTROL}, *ids;
+    char names[256][8];
+    size_t count;
+    for (int i = 0; i < 256; i++) {
+        snprintf(names[i], sizeof names[i], "<0x%02X>", (unsigned)i);
+        tokens[3 + i] = (wf_gguf_text){names[i], 6};
+        kinds[3 + i] = i == 'h' ? WF_TOKEN_CONTROL : WF_TOKEN_BYTE;
+    }
+    wf_tokenizer *t = from_gguf(ctx, "llama", "default", tokens, kinds, 259);
+    wt_ok(ctx, wf_tokenizer_encode(t, ctx, "hi", 2, 0, &ids, &count));
+    assert_int_equal(count, 5); /* three bytes of the space, and two */
+    assert_int_equal(ids[3], 0);
+    assert_int_equal(ids[4], 3 + 'i');
+    wf_ids_free(ctx, ids);
+    wf_tokenizer_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_parts_of_characters),
+        wt_test(test_control_bytes),
+    };
+    return cmocka_run_group_tests_name("text_hostile", tests, NULL, NULL);
+}
