@@ -192,6 +192,12 @@ static void restarted_sequences_keep_their_beginning(void **state)
         wt_ok(ctx, wf_generator_step(t.generator, &busy));
     ids = wf_sequence_tokens(s, &count, &prompt);
     assert_memory_equal(ids + prompt, r.greedy, 8 * sizeof *ids);
+    /* and its own tokens, to generate more */
+    wt_ok(ctx, wf_sequence_restart(s, ids, count, &request));
+    for (busy = true; busy;)
+        wt_ok(ctx, wf_generator_step(t.generator, &busy));
+    ids = wf_sequence_tokens(s, &count, &prompt);
+    assert_memory_equal(ids + prompt, r.greedy + 8, 8 * sizeof *ids);
     wf_sequence_free(s);
     wt_talker_close(&t);
     wt_reference_free(&r);
@@ -232,12 +238,27 @@ static void a_full_context_ends_the_text(void **state)
     wt_fails(ctx, wf_sequence_new(t.generator, r.prompt, 3, NULL, &other), WF_ERR_USAGE, "in use");
     while (busy)
         wt_ok(ctx, wf_generator_step(t.generator, &busy));
-    size_t count;
+    size_t count, prompt, bytes;
+    assert_int_equal(wf_sequence_stop(s), WF_STOP_CONTEXT);
+    const int32_t *ids = wf_sequence_tokens(s, &count, &prompt);
+    assert_int_equal(count, 30);
+    /* the text is that of the tokens, and of no further one */
+    char *want;
+    wt_ok(ctx, wf_tokenizer_decode(wf_model_tokenizer(t.model), ctx, ids + prompt, count - prompt,
+                                   0, &want, &bytes));
+    assert_string_equal(wf_sequence_text(s, NULL), want);
+    wf_text_free(ctx, want);
+    int32_t many[31] = {0};
+    /* a prompt that leaves no room */
+    wt_ok(ctx, wf_sequence_restart(s, many, 30, &request));
+    for (busy = true; busy;)
+        wt_ok(ctx, wf_generator_step(t.generator, &busy));
     assert_int_equal(wf_sequence_stop(s), WF_STOP_CONTEXT);
     wf_sequence_tokens(s, &count, NULL);
     assert_int_equal(count, 30);
+    wf_sequence_text(s, &bytes);
+    assert_int_equal(bytes, 0);
     wf_sequence_free(s);
-    int32_t many[31] = {0};
     wt_fails(ctx, wf_sequence_new(t.generator, many, 31, NULL, &s), WF_ERR_USAGE,
              "31 tokens and the context only 30");
     wt_fails(ctx, wf_sequence_new(t.generator, many, 0, NULL, &s), WF_ERR_USAGE, "empty");

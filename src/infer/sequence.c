@@ -96,7 +96,7 @@ static void set_prompt(wf_sequence *s, const int32_t *prompt, size_t count)
         same++;
     s->cached = same;
     wf_pages_resize(&g->pages, s->page, &s->pages, (same + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS);
-    memcpy(s->token, prompt, count * sizeof *prompt);
+    memmove(s->token, prompt, count * sizeof *prompt); /* for they may be the sequence's own */
     s->count = s->prompt = n;
     s->row = -1;
     s->stop = WF_UNFINISHED;
@@ -210,6 +210,10 @@ wf_status wf_sequence_take(wf_sequence *s, int32_t id)
     const wf_tokenizer *t = wf_model_tokenizer(g->model);
     const char *piece;
     size_t bytes;
+    if (s->count == g->context) { /* a prompt that filled it: there is no place for this one */
+        s->stop = WF_STOP_CONTEXT;
+        return end_text(s);
+    }
     if (is_stop_token(s, id))
         s->stop = WF_STOP_TEXT;
     else if (t && !s->ignore_end && wf_tokenizer_ends(t, id))
@@ -219,12 +223,11 @@ wf_status wf_sequence_take(wf_sequence *s, int32_t id)
         WF_TRY(add_text(s, piece, bytes));
     }
     wf_sampler_accept(s->sampler, id);
-    if (s->count < g->context)
-        s->token[s->count++] = id;
-    else if (s->stop == WF_UNFINISHED)
-        s->stop = WF_STOP_CONTEXT;
+    s->token[s->count++] = id;
     if (s->stop == WF_UNFINISHED && s->limit > 0 && s->count - s->prompt >= s->limit)
         s->stop = WF_STOP_LIMIT;
+    else if (s->stop == WF_UNFINISHED && s->count == g->context)
+        s->stop = WF_STOP_CONTEXT;
     return s->stop == WF_UNFINISHED ? WF_OK : end_text(s);
 }
 
