@@ -739,7 +739,8 @@ WF_API void wf_sequence_free(wf_sequence *sequence);
 WF_API wf_status wf_sequence_restart(wf_sequence *sequence, const int32_t *prompt, size_t count,
                                      const wf_request *request);
 /* One run of the model: a chunk of prompts, or the next token of every sequence. *busy (may be NULL): there
- * is more to do. */
+ * is more to do. When it fails for one sequence, which no token can follow, that one is cancelled; the next
+ * call goes on with the others, and nothing of theirs is lost. */
 WF_API wf_status wf_generator_step(wf_generator *generator, bool *busy);
 
 typedef enum {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_models.c - every family against transformers: logits, greedy tokens, and the ways to get there. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -203,6 +204,41 @@ static void restarted_sequences_keep_their_beginning(void **state)
     wt_reference_free(&r);
 }
 
+/* A sequence that no token can follow ends, and the one beside it is what it is alone. */
+static void one_that_fails_leaves_the_others(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_reference r;
+    wt_reference_read("llama", &r);
+    const wf_generator_options options = {.sequences = 2};
+    wt_talker t = wt_talker_open(ctx, "cpu", r.path, &options);
+    wf_logit_bias *none = malloc((size_t)r.vocab * sizeof *none);
+    for (int32_t i = 0; i < r.vocab; i++)
+        none[i] = (wf_logit_bias){.token = i, .bias = -INFINITY};
+    const wf_request bad = {.sampling = {.bias = none, .biases = (int)r.vocab}};
+    const wf_request good = {.limit = 8, .ignore_end = true};
+    wf_sequence *s[2];
+    size_t count, prompt;
+    bool busy = true;
+    wt_ok(ctx, wf_sequence_new(t.generator, r.prompt, 5, &bad, &s[0]));
+    wt_ok(ctx, wf_sequence_new(t.generator, r.prompt, r.prompt_count, &good, &s[1]));
+    wt_fails(ctx, wf_generator_step(t.generator, &busy), WF_ERR_DEVICE, "no token can follow");
+    assert_int_equal(wf_sequence_stop(s[0]), WF_STOP_CANCEL);
+    assert_int_equal(wf_sequence_stop(s[1]), WF_UNFINISHED);
+    for (int steps = 0; busy; steps++) {
+        assert_true(steps < 20);
+        wt_ok(ctx, wf_generator_step(t.generator, &busy));
+    }
+    const int32_t *ids = wf_sequence_tokens(s[1], &count, &prompt);
+    assert_int_equal(count - prompt, 8);
+    assert_memory_equal(ids + prompt, r.greedy, 8 * sizeof *ids);
+    for (int i = 0; i < 2; i++)
+        wf_sequence_free(s[i]);
+    free(none);
+    wt_talker_close(&t);
+    wt_reference_free(&r);
+}
+
 /* A steady step moves ids, not logits, when nobody needs these. */
 static void greedy_steps_move_ids(void **state)
 {
@@ -306,6 +342,7 @@ int main(void)
         wt_test(narrow_keys_and_values),
         wt_test(sequences_do_not_disturb_each_other),
         wt_test(restarted_sequences_keep_their_beginning),
+        wt_test(one_that_fails_leaves_the_others),
         wt_test(greedy_steps_move_ids),
         wt_test(a_full_context_ends_the_text),
         wt_test(options_out_of_range),

@@ -110,7 +110,16 @@ wf_status wf_generator_run(wf_generator *g, int64_t *tokens)
     return read_rows(g, b);
 }
 
-/* The next token of every sequence whose logits are there. */
+static wf_status take_token(wf_generator *g, wf_sequence *s, bool logits)
+{
+    int32_t id = g->best[s->slot];
+    if (logits)
+        WF_TRY(wf_sampler_pick(s->sampler, g->logits + s->slot * g->vocab, &id));
+    return wf_sequence_take(s, id);
+}
+
+/* The next token of every sequence whose logits are there. One that cannot have one would fail for ever,
+ * so it ends. */
 static wf_status take_tokens(wf_generator *g, int64_t *taken)
 {
     bool any, logits;
@@ -119,21 +128,38 @@ static wf_status take_tokens(wf_generator *g, int64_t *taken)
         wf_sequence *s = g->slot[i];
         if (!s || s->row < 0)
             continue;
-        int32_t id = g->best[i];
-        if (logits)
-            WF_TRY(wf_sampler_pick(s->sampler, g->logits + i * g->vocab, &id));
-        WF_TRY(wf_sequence_take(s, id));
+        wf_status status = take_token(g, s, logits);
+        s->row = -1;
+        if (status != WF_OK) {
+            s->stop = WF_STOP_CANCEL;
+            return status;
+        }
         ++*taken;
     }
     return WF_OK;
+}
+
+/* After a failure: logits that nobody has used are lost, so their tokens are computed again. */
+static void forget_rows(wf_generator *g)
+{
+    for (int64_t i = 0; i < g->sequences; i++) {
+        wf_sequence *s = g->slot[i];
+        if (s && s->row >= 0 && s->cached == s->count)
+            s->cached--;
+    }
 }
 
 wf_status wf_generator_step(wf_generator *g, bool *busy)
 {
     int64_t tokens, taken = 0;
     uint64_t begin = wf_clock_ns();
-    WF_TRY(wf_generator_run(g, &tokens));
-    WF_TRY(take_tokens(g, &taken));
+    wf_status status = wf_generator_run(g, &tokens);
+    if (status == WF_OK)
+        status = take_tokens(g, &taken);
+    if (status != WF_OK) {
+        forget_rows(g);
+        return status;
+    }
     uint64_t time = wf_clock_ns() - begin;
     if (tokens > taken) { /* with a prompt in it */
         g->stats.prompt_tokens += (uint64_t)(tokens - taken);
