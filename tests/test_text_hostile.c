@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "support.h"
 #include "text/token.h"
@@ -116,11 +117,66 @@ static void test_control_bytes(void **state)
     wf_tokenizer_free(t);
 }
 
+/* ---- Tokens that were chosen to collide ---- */
+
+#define ODD UINT64_C(0xD6E8FEB86659FD93)
+
+/* What a multiplication by an odd number undoes: ODD times this is 1. */
+static uint64_t inverse(void)
+{
+    uint64_t x = ODD;
+    for (int i = 0; i < 6; i++) /* twice as many right bits each time */
+        x *= 2 - ODD * x;
+    return x;
+}
+
+/* The eight bytes that a fixed mixture of xor, shift and multiplication makes `wanted` of, which is what a
+ * table without a key does with tokens. */
+static uint64_t unmix(uint64_t wanted, uint64_t back)
+{
+    uint64_t h = wanted;
+    for (int i = 0; i < 3; i++) {
+        h *= back;
+        h = i < 2 ? h ^ h >> 32 : h;
+    }
+    return h ^ UINT64_C(0x9E3779B97F4A7C15) ^ 8;
+}
+
+static uint64_t open_many(wf_ctx *ctx, bool chosen, size_t count)
+{
+    uint64_t *bytes = wf_mem_array(ctx, count, sizeof *bytes), back = inverse();
+    wf_gguf_text *tokens = wf_mem_array(ctx, count, sizeof *tokens);
+    int32_t *kinds = wf_mem_array(ctx, count, sizeof *kinds);
+    for (size_t i = 0; i < count; i++) {
+        bytes[i] = unmix(chosen ? UINT64_C(0x1234567800000000) | i : i << 40 | i, back);
+        tokens[i] = (wf_gguf_text){(const char *)&bytes[i], 8};
+        kinds[i] = WF_TOKEN_NORMAL;
+    }
+    uint64_t start = wf_clock_ns();
+    wf_tokenizer_free(from_gguf(ctx, "gpt2", "gpt-2", tokens, kinds, count));
+    uint64_t took = wf_clock_ns() - start;
+    wf_mem_free(ctx, bytes);
+    wf_mem_free(ctx, tokens);
+    wf_mem_free(ctx, kinds);
+    return took;
+}
+
+static void test_collisions(void **state)
+{
+    wf_ctx *ctx = *state;
+    const size_t count = 50000;
+    uint64_t usual = open_many(ctx, false, count), chosen = open_many(ctx, true, count);
+    print_message("%.0f ms, and %.0f ms for tokens that were chosen\n", (double)usual * 1e-6,
+                  (double)chosen * 1e-6);
+    assert_true(chosen < 10 * usual + 500000000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         wt_test(test_parts_of_characters),
         wt_test(test_control_bytes),
+        wt_test(test_collisions),
     };
     return cmocka_run_group_tests_name("text_hostile", tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "text/utf8.h"
 
@@ -26,8 +27,8 @@ wf_status wf_merges_init(wf_merges *m, wf_arena *arena, size_t count)
 
 static wf_merge *merge_slot(const wf_merges *m, uint32_t left, uint32_t right)
 {
-    uint64_t h = ((uint64_t)left << 32 | right) * UINT64_C(0x9E3779B97F4A7C15);
-    for (uint32_t i = (uint32_t)(h >> 32) & m->mask;; i = (i + 1) & m->mask) {
+    uint32_t i = wf_hash_u64((uint64_t)left << 32 | right) & m->mask;
+    for (;; i = (i + 1) & m->mask) {
         wf_merge *s = &m->slot[i];
         if (!s->made || (s->left == left && s->right == right))
             return s;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "text/unicode.h"
@@ -82,7 +83,7 @@ static wf_status add_word(wf_counts *c, const char *word, size_t bytes, uint32_t
 
 static wf_status count_word(void *user, const char *word, size_t bytes)
 {
-    return add_word(user, word, bytes, wf_vocab_hash(word, bytes), 1);
+    return add_word(user, word, bytes, wf_hash_bytes(word, bytes), 1);
 }
 
 void wf_counts_free(wf_counts *c)

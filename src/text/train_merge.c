@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/mem.h"
 
 enum { BORDER = -1, GONE = -2 };
@@ -79,7 +80,7 @@ static uint64_t key_of(int32_t left, int32_t right)
 
 static pair *pair_slot(const learner *l, uint64_t key)
 {
-    size_t i = (size_t)((key * UINT64_C(0x9E3779B97F4A7C15)) >> 32 ^ key) & l->pair_mask;
+    size_t i = wf_hash_u64(key) & l->pair_mask;
     while (l->pair[i].used && l->pair[i].key != key)
         i = (i + 1) & l->pair_mask;
     return &l->pair[i];

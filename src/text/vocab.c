@@ -4,21 +4,7 @@
 
 #include <string.h>
 
-uint32_t wf_vocab_hash(const char *text, size_t bytes)
-{
-    uint64_t h = UINT64_C(0x9E3779B97F4A7C15) ^ bytes;
-    for (; bytes >= 8; text += 8, bytes -= 8) {
-        uint64_t word;
-        memcpy(&word, text, 8);
-        h = (h ^ word) * UINT64_C(0xD6E8FEB86659FD93);
-        h ^= h >> 32;
-    }
-    uint64_t word = 0;
-    memcpy(&word, text, bytes);
-    h = (h ^ word) * UINT64_C(0xD6E8FEB86659FD93);
-    h = (h ^ h >> 32) * UINT64_C(0xD6E8FEB86659FD93);
-    return (uint32_t)(h >> 32);
-}
+#include "base/hash.h"
 
 wf_status wf_vocab_init(wf_vocab *v, wf_arena *arena, int32_t count)
 {
@@ -39,7 +25,7 @@ wf_status wf_vocab_init(wf_vocab *v, wf_arena *arena, int32_t count)
 /* The slot of this text, or the free one where it belongs. */
 static uint32_t *find_slot(const wf_vocab *v, const char *text, size_t bytes)
 {
-    for (uint32_t i = wf_vocab_hash(text, bytes) & v->mask;; i = (i + 1) & v->mask) {
+    for (uint32_t i = wf_hash_bytes(text, bytes) & v->mask;; i = (i + 1) & v->mask) {
         if (!v->slot[i])
             return &v->slot[i];
         const wf_vocab_token *t = &v->token[v->slot[i] - 1];

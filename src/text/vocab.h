@@ -31,7 +31,6 @@ wf_status wf_vocab_init(wf_vocab *v, wf_arena *arena, int32_t count);
 /* The text is copied. Another token that is spelled alike is found no more by its text. */
 wf_status wf_vocab_set(wf_vocab *v, wf_arena *arena, int32_t id, const char *text, size_t bytes,
                        wf_token_kind kind);
-uint32_t wf_vocab_hash(const char *text, size_t bytes);
 /* -1: none. */
 int32_t wf_vocab_find(const wf_vocab *v, const char *text, size_t bytes);
 /* The byte that a token such as <0x0A> stands for; -1: it is none. */

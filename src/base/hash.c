@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* hash.c - see hash.h. */
+#define _DEFAULT_SOURCE /* getentropy */
+#include "base/hash.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static _Atomic uint64_t drawn; /* 0: not yet */
+
+static uint64_t draw(void)
+{
+    uint64_t key, none = 0;
+    if (getentropy(&key, sizeof key) != 0) /* where there is none, what others do not know either */
+        key = ((uint64_t)wf_clock_ns() ^ (uintptr_t)&key) * UINT64_C(0x9E3779B97F4A7C15);
+    key |= 1;
+    return atomic_compare_exchange_strong(&drawn, &none, key) ? key : none;
+}
+
+uint64_t wf_hash_key(void)
+{
+    uint64_t key = atomic_load_explicit(&drawn, memory_order_relaxed);
+    return key ? key : draw();
+}
+
+uint32_t wf_hash_bytes(const char *bytes, size_t count)
+{
+    uint64_t key = wf_hash_key(), h = key ^ count, word = 0;
+    for (; count >= 8; bytes += 8, count -= 8) {
+        memcpy(&word, bytes, 8);
+        h = wf_hash_mix(h ^ word, key);
+    }
+    word = 0;
+    if (count > 0)
+        memcpy(&word, bytes, count);
+    h = wf_hash_mix(h ^ word, key);
+    return (uint32_t)(wf_hash_mix(h ^ key, key) >> 32);
+}
