@@ -91,13 +91,22 @@ static void test_info(void **state)
 
 static void test_info_lists(void **state)
 {
-    (void)state;
     wt_program_ok(&p, "info " LLAMA " --tensors");
     wt_program_out(&p, "model.embed_tokens.weight                    BF16   288 x 256");
     assert_int_equal(wt_program_shell(&p, "\"$W\" info " LLAMA " --template | cmp - " LLAMA
                                           "/chat_template.jinja"),
                      0);
     wt_program_fails(&p, 2, "info " LLAMA " --keys", "--keys is for GGUF files");
+    wf_arena arena;
+    wf_arena_init(&arena, *state);
+    wt_program_ok(&p, "info " LLAMA " --template --json");
+    assert_int_equal(json(&arena)->kind, WF_JSON_STRING);
+    wt_program_ok(&p, "convert " LLAMA " \"$D/keys.gguf\"");
+    wt_program_ok(&p, "info \"$D/keys.gguf\" --keys --json");
+    const wf_json_node *keys = wf_json_get(json(&arena), "keys");
+    assert_int_equal(wf_json_get_int(keys, "llama.embedding_length", 0), 256);
+    assert_int_equal(wf_json_get_int(wf_json_get(keys, "tokenizer.ggml.tokens"), "items", 0), 288);
+    wf_arena_free(&arena);
     wt_program_fails(&p, 2, "info", "which model?");
     wt_program_ok(&p, "info -m " LLAMA);
     wt_program_ok(&p, "info --model " LLAMA " " LLAMA);
@@ -461,6 +470,12 @@ static void test_tokenize(void **state)
     wt_program_ok(&p, "tokenize " LLAMA " --json -p '<|im_end|>'");
     wf_arena_init(&arena, ctx);
     assert_int_equal(json(&arena)->count, 9);
+    /* of several texts still one document, and in the other direction too */
+    wt_program_ok(&p, "tokenize " LLAMA " --json -p the -p ''");
+    assert_int_equal(json(&arena)->count, 2);
+    assert_int_equal(json(&arena)->child[0].count, 1);
+    wt_program_ok(&p, "tokenize " LLAMA " --json --decode -p '282 267'");
+    assert_true(wf_json_is(json(&arena), "the w"));
     wf_arena_free(&arena);
     /* There and back, every byte, from stdin. */
     wt_put(&p.scratch, "text", "M\xc3\xa4rz \xf0\x9f\x98\x80\n\n<|im_end|> ", 24);

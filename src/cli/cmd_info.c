@@ -180,9 +180,14 @@ static wf_status show(wf_ctx *ctx, wf_model_view *v)
                        "--keys is for GGUF files, and %s is a folder: see its "
                        "config.json",
                        v->info.name);
-    if (options.template) {
+    if (options.template && options.json) {
+        wf_json j;
+        wf_json_begin(&j, stdout);
+        wf_json_string(&j, v->info.chat_template);
+        wf_json_end(&j);
+    } else if (options.template) {
         fputs(v->info.chat_template, stdout);
-    } else if (options.keys) {
+    } else if (options.keys && !options.json) {
         wf_info_keys(v->model->gguf);
     } else if (options.tensors && !options.json) {
         print_tensors(v);
@@ -191,7 +196,7 @@ static wf_status show(wf_ctx *ctx, wf_model_view *v)
         count_control(v);
         WF_TRY(plan_memory(ctx, v));
         if (options.json)
-            wf_info_json(v, options.tensors);
+            wf_info_json(v, options.tensors, options.keys);
         else
             print_info(v);
     }

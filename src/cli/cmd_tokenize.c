@@ -34,31 +34,24 @@ static void print_token(const char *token, size_t bytes)
     puts("\"");
 }
 
-static void print_json(const wf_tokenizer *t, const int32_t *ids, size_t count)
+static void put_ids(wf_json *j, const wf_tokenizer *t, const int32_t *ids, size_t count)
 {
-    wf_json j;
-    wf_json_begin(&j, stdout);
-    wf_json_array_begin(&j);
+    wf_json_array_begin(j);
     for (size_t i = 0; i < count; i++) {
         size_t bytes = 0;
         const char *token = wf_tokenizer_token(t, ids[i], &bytes);
-        wf_json_object_begin(&j);
-        wf_json_key(&j, "id");
-        wf_json_int(&j, ids[i]);
-        wf_json_key(&j, "token");
-        wf_json_text(&j, token ? token : "", token ? bytes : 0);
-        wf_json_object_end(&j);
+        wf_json_object_begin(j);
+        wf_json_key(j, "id");
+        wf_json_int(j, ids[i]);
+        wf_json_key(j, "token");
+        wf_json_text(j, token ? token : "", token ? bytes : 0);
+        wf_json_object_end(j);
     }
-    wf_json_array_end(&j);
-    wf_json_end(&j);
+    wf_json_array_end(j);
 }
 
 static void print_ids(const wf_tokenizer *t, const int32_t *ids, size_t count)
 {
-    if (options.json) {
-        print_json(t, ids, count);
-        return;
-    }
     for (size_t i = 0; i < count; i++) {
         size_t bytes = 0;
         const char *token = wf_tokenizer_token(t, ids[i], &bytes);
@@ -73,14 +66,17 @@ static void print_ids(const wf_tokenizer *t, const int32_t *ids, size_t count)
         puts(count ? "]" : "[]");
 }
 
-static wf_status encode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p)
+static wf_status encode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p, wf_json *j)
 {
     uint32_t flags =
         (options.no_special ? 0 : WF_TEXT_SPECIAL) | (options.control ? WF_TEXT_CONTROL : 0);
     int32_t *ids;
     size_t count;
     WF_TRY(wf_tokenizer_encode(t, ctx, p->text, p->bytes, flags, &ids, &count));
-    print_ids(t, ids, count);
+    if (options.json)
+        put_ids(j, t, ids, count);
+    else
+        print_ids(t, ids, count);
     wf_engine_say("%zu tokens, %zu bytes", count, p->bytes);
     wf_ids_free(ctx, ids);
     return WF_OK;
@@ -111,7 +107,7 @@ static wf_status read_ids(wf_ctx *ctx, const wf_tokenizer *t, const char *s, int
     return WF_OK;
 }
 
-static wf_status decode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p)
+static wf_status decode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p, wf_json *j)
 {
     int32_t *ids = NULL;
     char *text = NULL;
@@ -122,7 +118,10 @@ static wf_status decode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p)
                                      options.control || options.special ? WF_TEXT_CONTROL : 0,
                                      &text, &bytes);
     if (status == WF_OK) {
-        wf_put(text, bytes);
+        if (options.json)
+            wf_json_text(j, text, bytes);
+        else
+            wf_put(text, bytes);
         wf_engine_say("%zu tokens, %zu bytes", count, bytes);
     }
     wf_text_free(ctx, text);
@@ -132,13 +131,23 @@ static wf_status decode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p)
 
 /* ---- The command ---- */
 
+/* JSON is one document: of several texts an array. */
 static wf_status each(wf_ctx *ctx, const char *path, const wf_prompts *prompts)
 {
     wf_tokenizer *t;
+    wf_json j;
+    bool several = options.json && prompts->count > 1;
     wf_status status = WF_OK;
     WF_TRY(wf_tokenizer_open(ctx, path, &t));
+    wf_json_begin(&j, stdout);
+    if (several)
+        wf_json_array_begin(&j);
     for (int i = 0; i < prompts->count && status == WF_OK; i++)
-        status = (options.decode ? decode : encode)(ctx, t, &prompts->item[i]);
+        status = (options.decode ? decode : encode)(ctx, t, &prompts->item[i], &j);
+    if (several)
+        wf_json_array_end(&j);
+    if (options.json && status == WF_OK)
+        wf_json_end(&j);
     wf_tokenizer_free(t);
     return status;
 }

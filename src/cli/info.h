@@ -25,7 +25,8 @@ typedef struct {
     size_t kv;        /* of it, keys and values */
 } wf_model_view;
 
-void wf_info_json(const wf_model_view *v, bool tensors);
+/* With all tensors, and with the keys of the GGUF file that it is. */
+void wf_info_json(const wf_model_view *v, bool tensors, bool keys);
 /* The keys of a GGUF file, one a line; long arrays and texts are cut. */
 void wf_info_keys(const wf_gguf *f);
 

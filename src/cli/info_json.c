@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* info_json.c - a model for other programs to read, and the keys of a GGUF file. */
+#include <math.h>
 #include <string.h>
 
 #include "cli/info.h"
@@ -102,7 +103,41 @@ static void put_tensors(wf_json *j, const wf_store *s)
     wf_json_array_end(j);
 }
 
-void wf_info_json(const wf_model_view *v, bool tensors)
+/* Of an array its length alone: there are some as long as the vocabulary. */
+static void put_value(wf_json *j, const wf_gguf *f, const wf_gguf_pair *p)
+{
+    int64_t whole = 0;
+    double real = 0;
+    bool on = false;
+    if (p->kind == WF_GGUF_ARRAY) {
+        wf_json_object_begin(j);
+        put_int(j, "items", (int64_t)p->count);
+        wf_json_object_end(j);
+    } else if (p->kind == WF_GGUF_STRING) {
+        wf_json_text(j, p->text->bytes, p->text->len);
+    } else if (p->kind == WF_GGUF_BOOL && wf_gguf_get_bool(f, p->key, &on) == WF_OK) {
+        wf_json_bool(j, on);
+    } else if (p->kind == WF_GGUF_F32 || p->kind == WF_GGUF_F64) {
+        wf_json_double(j, wf_gguf_get_float(f, p->key, &real) == WF_OK ? real : NAN);
+    } else if (wf_gguf_get_int(f, p->key, INT64_MIN, INT64_MAX, &whole) == WF_OK) {
+        wf_json_int(j, whole);
+    } else {
+        wf_json_null(j);
+    }
+}
+
+static void put_keys(wf_json *j, const wf_gguf *f)
+{
+    wf_json_key(j, "keys");
+    wf_json_object_begin(j);
+    for (int i = 0; i < f->pairs; i++) {
+        wf_json_key(j, f->pair[i].key);
+        put_value(j, f, &f->pair[i]);
+    }
+    wf_json_object_end(j);
+}
+
+void wf_info_json(const wf_model_view *v, bool tensors, bool keys)
 {
     const wf_store *s = v->model->store;
     wf_json j;
@@ -123,6 +158,8 @@ void wf_info_json(const wf_model_view *v, bool tensors)
     put_types(&j, v);
     if (tensors)
         put_tensors(&j, s);
+    if (keys)
+        put_keys(&j, v->model->gguf);
     wf_json_object_end(&j);
     wf_json_end(&j);
 }
