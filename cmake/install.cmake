@@ -22,5 +22,9 @@ install(FILES
 file(RELATIVE_PATH WEFT_PC_TO_PREFIX
     ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" WEFT_PC_TO_PREFIX ${WEFT_PC_TO_PREFIX})
+set(WEFT_PC_PCRE2 "")
+if(PCRE2_INCLUDE_DIR AND PCRE2_LIBRARY)
+    set(WEFT_PC_PCRE2 -lpcre2-8)
+endif()
 configure_file(cmake/weft.pc.in weft.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

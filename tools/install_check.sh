@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # usage: tools/install_check.sh BUILD_DIR VERSION GENERATOR
 # Installs a built tree into a temporary prefix and uses it as a stranger would: one small program,
-# built once through pkg-config and once through CMake's find_package, must print VERSION.
+# built through pkg-config, with the shared and with the static library, and through CMake's find_package,
+# must print VERSION.
 set -eu
 build=$1
 version=$2
@@ -24,9 +25,12 @@ cat >"$dir/consumer/main.c" <<'END'
 #include <stdio.h>
 #include <weft.h>
 
-int main(void) {
+/* Opens what is named, so that a static link needs all that the library needs. */
+int main(int argc, char **argv) {
+    wf_ctx *ctx;
+    wf_model *model;
     puts(wf_version_string());
-    return 0;
+    return argc > 1 && wf_ctx_new(&ctx) == WF_OK && wf_model_open(ctx, argv[1], &model) != WF_OK;
 }
 END
 cat >"$dir/consumer/CMakeLists.txt" <<END
@@ -54,6 +58,10 @@ export PKG_CONFIG_PATH
 eval "set -- $(pkg-config --cflags --libs weft)"
 "$cc" -o "$dir/by_pkg_config" "$dir/consumer/main.c" "$@"
 expect_version "pkg-config" env LD_LIBRARY_PATH="$PKG_CONFIG_PATH/.." "$dir/by_pkg_config"
+
+eval "set -- $(pkg-config --static --cflags --libs weft | sed 's/-lweft /-l:libweft.a /')"
+"$cc" -o "$dir/by_pkg_config_static" "$dir/consumer/main.c" "$@"
+expect_version "pkg-config --static" "$dir/by_pkg_config_static"
 
 "$cmake" -S "$dir/consumer" -B "$dir/by_cmake" -G "$generator" -DCMAKE_C_COMPILER="$cc" \
     -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
