@@ -76,6 +76,7 @@ static void converts(void **state)
     assert_int_equal(wf_model_find_weight(m, "output.weight")->type, WF_Q4_K);
     wf_model_close(m);
     fails("quantize $D/b.gguf $D/d.gguf q4_0", 2, "is quantized already");
+    assert_non_null(strstr(err, "--allow-requantize"));
     succeeds("quantize $D/b.gguf $D/d.gguf q4_0 --allow-requantize");
 }
 

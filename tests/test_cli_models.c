@@ -175,6 +175,13 @@ static void test_run_seeds(void **state)
     assert_int_equal(wt_program_shell(&p, env), 0);
     assert_string_equal(p.out, kept);
     assert_string_equal(p.err, "");
+    assert_int_equal(wt_program_shell(&p,
+                                      "WEFT_ARG_MODEL=nothing WEFT_ARG_JSON=false \"$W\" run " LLAMA
+                                      " -p the -n 20 --temp 0 --echo -q"),
+                     0);
+    assert_memory_equal(p.out, "the", 3);
+    assert_int_equal(wt_program_shell(&p, "WEFT_ARG_MODEL=nothing \"$W\" run -p the"), 1);
+    wt_program_err(&p, "cannot open 'nothing'");
     assert_int_equal(wt_program_shell(&p, "WEFT_ARG_TOP_K=x \"$W\" run " LLAMA " -p the"), 2);
     wt_program_err(&p, "WEFT_ARG_TOP_K wants a whole number");
 }
@@ -342,6 +349,9 @@ static void test_run_output(void **state)
     wt_program_fails(&p, 1, "run " LLAMA " -p the -n 8 -q >/dev/full",
                      "weft run: the result could not be written to stdout: ");
     assert_int_equal(wt_program_run(&p, "chat " LLAMA " -p the -n 8 -st -q >/dev/full"), 1);
+    assert_int_equal(
+        wt_program_shell(&p, "ulimit -f 100 && \"$W\" convert " LLAMA " \"$D/limited.gguf\""), 1);
+    wt_program_err(&p, "File too large");
 }
 
 /* ---- chat ---- */
@@ -385,6 +395,11 @@ static void test_chat(void **state)
         assert_string_equal(string_of(&j->child[i], "role"), roles[i]);
     assert_string_equal(string_of(&j->child[3], "content"), "again");
     assert_memory_equal(string_of(&j->child[2], "content"), kept, n);
+    /* What a binary file holds ends no message. */
+    assert_int_equal(wt_program_shell(&p, "printf 'hel\\0lo' | \"$W\" chat " LLAMA
+                                          " -n 8 -s 3 -q -p - -sys 'be kind'"),
+                     0);
+    assert_string_equal(p.out, kept);
     wf_arena_free(&arena);
 }
 
@@ -573,6 +588,7 @@ static void test_mistakes(void **state)
         {1, "run \"$D/cut\" -p x", "cut"},
         {1, "run \"$D/mamba\" -p x", "mamba"},
         {2, "run " LLAMA " -p", "--prompt needs a value: --prompt TEXT"},
+        {2, "run " LLAMA " -p '--- x'", "or --prompt=TEXT when it begins with --"},
         {2, "run " LLAMA " -p x --tmep 0", "there is no flag '--tmep'; did you mean '--temp'?"},
         {2, "run " LLAMA " -p x -sys y", "there is no flag '-sys'"},
         {2, "run " LLAMA " -p x --temp -1", "--temp wants a number 0 or more, not -1"},

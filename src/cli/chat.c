@@ -18,7 +18,9 @@ wf_status wf_chat_add(wf_chat *c, const char *role, const char *content, size_t 
         c->message = grown;
     if (!copy)
         return WF_ERR_MEMORY;
-    memcpy(copy, content, bytes);
+    for (size_t i = 0, n = 0; i < bytes; i++) /* a NUL, of a binary file perhaps, would end it */
+        if (content[i] != '\0')
+            copy[n++] = content[i];
     c->message[c->count++] = (wf_message){.role = role, .content = copy};
     return WF_OK;
 }

@@ -218,7 +218,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 
 static const wf_flag flags[] = {
     {"model", 'm', "MODEL", "the model, instead of the first argument",
-     .text = &wf_engine_set.model},
+     .text = &wf_engine_set.model, .operand = true},
     {"tensors", 0, NULL, "list all tensors as they are in the files", .on = &options.tensors},
     {"keys", 0, NULL, "list the keys of a GGUF file", .on = &options.keys},
     {"template", 0, NULL, "print the chat template alone", .on = &options.template},

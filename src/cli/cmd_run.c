@@ -297,7 +297,7 @@ const wf_command wf_cmd_run = {
     .details =
         "MODEL is a GGUF file or a Hugging Face folder. The text that is generated, and nothing\n"
         "else, goes to stdout. Several prompts are computed together and printed one after the\n"
-        "other; prompt i has the seed S + i.",
+        "other, each below a line such as '--- 2 of 3 ---'; the first has the seed S, the next S + 1.",
     .example = "weft run model.gguf -p \"Once upon a time\" -n 64",
     .flags = flags,
     .run = run,

@@ -179,7 +179,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 
 static const wf_flag flags[] = {
     {"model", 'm', "MODEL", "the model, instead of the first argument",
-     .text = &wf_engine_set.model},
+     .text = &wf_engine_set.model, .operand = true},
     {"prompt", 'p', "TEXT", "the text; may be repeated (default: stdin)",
      .values = &options.prompts, .empty = true},
     {"file", 'f', "FILE", "the same from a file, all of its bytes", .values = &options.files},

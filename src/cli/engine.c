@@ -13,7 +13,7 @@ wf_engine_options wf_engine_set = {.device = "cpu", .context = -1, .chunk = -1, 
 
 const wf_flag wf_engine_flags[] = {
     {"model", 'm', "MODEL", "the model, instead of the first argument",
-     .text = &wf_engine_set.model},
+     .text = &wf_engine_set.model, .operand = true},
     {"ctx-size", 'c', "N", "tokens of the context; 0: all that the model has (default: up to 4096)",
      .whole = &wf_engine_set.context},
     {"batch-size", 'b', "N", "most tokens of prompts in one run (default 512)",

@@ -155,6 +155,10 @@ static wf_status set_flag(wf_ctx *ctx, flag_set *set, const char *arg, const cha
         s.value = *next;
         *next = NULL;
     }
+    if (!s.value && *next)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--%s needs a value: --%s %s, or --%s=%s when it begins with --", flag->name,
+                       flag->name, flag->value, flag->name, flag->value);
     if (!s.value || (!*s.value && !flag->empty))
         return wf_fail(ctx, WF_ERR_USAGE, "--%s needs a value: --%s %s", flag->name, flag->name,
                        flag->value);
@@ -164,7 +168,16 @@ static wf_status set_flag(wf_ctx *ctx, flag_set *set, const char *arg, const cha
     return set_value(ctx, flag, shown, s.value);
 }
 
-/* A switch is off when its variable is empty or 0. */
+static bool says_no(const char *value)
+{
+    static const char *const words[] = {"0", "false", "off", "no"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(value, words[i]) == 0)
+            return true;
+    return false;
+}
+
+/* A switch is off when its variable is empty or says no. */
 static wf_status set_from_environment(wf_ctx *ctx, const wf_flag *flag)
 {
     char name[WF_TEXT_WORD + 1];
@@ -177,7 +190,7 @@ static wf_status set_from_environment(wf_ctx *ctx, const wf_flag *flag)
         return WF_OK;
     if (!flag->on)
         return set_value(ctx, flag, name, value);
-    *flag->on = strcmp(value, "0") != 0;
+    *flag->on = !says_no(value);
     return WF_OK;
 }
 
@@ -200,7 +213,7 @@ wf_status wf_flags_parse(wf_ctx *ctx, const wf_flag *flags, int argc, char **arg
         }
     }
     for (int i = 0; i < set.count; i++)
-        if (!set.given[i])
+        if (!set.given[i] && !(set.list[i]->operand && *operands > 0))
             WF_TRY(set_from_environment(ctx, set.list[i]));
     return WF_OK;
 }

@@ -3,7 +3,7 @@
  *
  * Accepted are --name VALUE, --name=VALUE and, where a flag has a letter, -n VALUE. Flags and
  * operands may be mixed; after "--" everything is an operand. What the command line does not say, the
- * environment may: WEFT_ARG_TOP_K is --top-k. */
+ * environment may: WEFT_ARG_TOP_K is --top-k, and WEFT_ARG_JSON=1 is --json. */
 #ifndef WF_CLI_FLAGS_H
 #define WF_CLI_FLAGS_H
 
@@ -33,6 +33,7 @@ struct wf_flag {
     const char *also; /* other spellings, with their dashes: "-sys --predict"; NULL: none */
     bool minus_one;   /* of a whole number: -1 is one, too */
     bool empty;       /* "" is a value */
+    bool operand;     /* an operand says the same, and more than the environment */
     /* In place of name and target: the flags of another table, with doc as their title. Such rows come
      * last, and those tables have none. */
     const wf_flag *more;

@@ -142,6 +142,7 @@ int main(int argc, char **argv)
     wf_ctx_set_log(ctx, log_message, NULL);
     wf_guard_mapped_files(true);
     signal(SIGPIPE, SIG_IGN); /* writing then fails, and commands end in their own way */
+    signal(SIGXFSZ, SIG_IGN); /* the same of files larger than the limit */
 
     wf_status status = choose(ctx, argv[1], &command);
     if (status == WF_OK)

@@ -35,10 +35,11 @@ wf_status wf_convert_check(const wf_convert *c)
         const wf_convert_item *item = &c->item[i];
         if (item->from && item->from->type != item->type && is_block(item->from->type) &&
             is_block(item->type))
-            return wf_fail(c->ctx, WF_ERR_USAGE,
-                           "%s is quantized already, to %s, and to make %s of that loses more than "
-                           "to make it of the original; convert that, or allow requantizing",
-                           item->name, wf_type_name(item->from->type), wf_type_name(item->type));
+            return wf_fail(
+                c->ctx, WF_ERR_USAGE,
+                "%s is quantized already, to %s, and to make %s of that loses more than "
+                "to make it of the original; convert that, or allow it (--allow-requantize)",
+                item->name, wf_type_name(item->from->type), wf_type_name(item->type));
     }
     return WF_OK;
 }
