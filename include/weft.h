@@ -670,7 +670,8 @@ typedef struct {
     bool requantize;      /* admits quantizing what is quantized already */
     uint64_t split_bytes; /* most bytes of weights in one file; default: never split */
     int threads;          /* default: all cores */
-    void (*progress)(void *user, const char *weight, int64_t done, int64_t total); /* bytes */
+    /* bytes; anything but WF_OK ends it and is returned, and nothing was written. May be NULL */
+    wf_status (*progress)(void *user, const char *weight, int64_t done, int64_t total);
     void *user;
     int64_t *written; /* set to the bytes of the weights as they are then; may be NULL */
 } wf_convert_options;

@@ -429,12 +429,13 @@ static void same_for_any_threads(void **state)
     }
 }
 
-static void count_progress(void *user, const char *weight, int64_t done, int64_t total)
+static wf_status count_progress(void *user, const char *weight, int64_t done, int64_t total)
 {
     int64_t *last = user;
     assert_non_null(weight);
     assert_true(done >= *last && done <= total);
     *last = done;
+    return WF_OK;
 }
 
 /* ---- Several files ---- */
@@ -630,6 +631,24 @@ static void disk_full(void **state)
     wt_scratch_remove(&p.s);
 }
 
+static wf_status stop_in_the_middle(void *user, const char *weight, int64_t done, int64_t total)
+{
+    (void)weight;
+    return 2 * done > total ? wf_fail(user, WF_ERR_USAGE, "that is enough") : WF_OK;
+}
+
+/* Whoever watches the progress may end it. */
+static void cancelled(void **state)
+{
+    paths p;
+    paths_make(&p);
+    const wf_convert_options o = {.progress = stop_in_the_middle, .user = *state};
+    refused(*state, fixture("llama"), p.gguf, &o, WF_ERR_USAGE, "that is enough");
+    refused(*state, fixture("llama"), p.folder, &o, WF_ERR_USAGE, "that is enough");
+    assert_int_equal(wt_entries(&p.s), 0);
+    wt_scratch_remove(&p.s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -648,6 +667,7 @@ int main(void)
         wt_test(keeps_magnitude),
         wt_test(out_of_memory),
         wt_test(disk_full),
+        wt_test(cancelled),
         wt_test(refuses_unknown_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

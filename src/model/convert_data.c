@@ -133,12 +133,13 @@ static wf_status get_room(const wf_convert *c, mover *v)
     return v->numbers && (v->crossed || !v->item->crossed) ? WF_OK : WF_ERR_MEMORY;
 }
 
-static void report(wf_convert *c, const mover *v)
+static wf_status report(wf_convert *c, const mover *v)
 {
     int64_t bytes =
         (int64_t)((double)v->item->from->bytes * (double)(v->first + v->count) / (double)v->rows);
-    if (c->options->progress)
-        c->options->progress(c->options->user, v->item->name, c->done + bytes, c->total);
+    return c->options->progress
+               ? c->options->progress(c->options->user, v->item->name, c->done + bytes, c->total)
+               : WF_OK;
 }
 
 static wf_status move_slabs(wf_convert *c, mover *v, wf_convert_write *write, void *to)
@@ -153,7 +154,7 @@ static wf_status move_slabs(wf_convert *c, mover *v, wf_convert_write *write, vo
             wf_parallel_for(c->threads, v->count, 1, move_rows, v);
         }
         WF_TRY(write(to, v->bytes, (size_t)v->count * v->to_row));
-        report(c, v);
+        WF_TRY(report(c, v));
     }
     return WF_OK;
 }
