@@ -258,10 +258,12 @@ static void weights_that_are_no_numbers(void **state)
     assert_int_equal(warnings, 1);
     /* choosing among what is no number is a failure, not a token */
     wf_sequence *q;
-    const wf_request request = {.limit = 1, .sampling = {.temperature = 1}};
-    wt_ok(ctx, wf_sequence_new(t.generator, r.prompt, r.prompt_count, &request, &q));
-    wt_fails(ctx, wf_generator_step(t.generator, NULL), WF_ERR_DEVICE, "");
-    wf_sequence_free(q);
+    for (int temperature = 0; temperature < 2; temperature++) {
+        const wf_request request = {.limit = 1, .sampling = {.temperature = temperature}};
+        wt_ok(ctx, wf_sequence_new(t.generator, r.prompt, r.prompt_count, &request, &q));
+        wt_fails(ctx, wf_generator_step(t.generator, NULL), WF_ERR_DEVICE, "are not numbers");
+        wf_sequence_free(q);
+    }
     wt_talker_close(&t);
     wt_reference_free(&r);
     wt_scratch_remove(&s);

@@ -66,7 +66,11 @@ static wf_status build(const wf_generator *g, int64_t tokens, int64_t rows, wf_g
     };
     wf_value *logits = wf_model_graph(graph, &g->model->config, &options);
     WF_TRY(wf_output(graph, "logits", logits));
-    return rows ? wf_output(graph, "best", wf_argmax(graph, logits, 1)) : WF_OK;
+    if (!rows)
+        return WF_OK;
+    /* Read where logits are not: the choice, and the largest, which is no number when one of them is none. */
+    WF_TRY(wf_output(graph, "best", wf_argmax(graph, logits, 1)));
+    return wf_output(graph, "top", wf_reduce(graph, "max", logits, WF_AXIS(1), false));
 }
 
 static wf_status compile(wf_generator *g, int64_t tokens, int64_t rows, wf_exec **out)
@@ -120,9 +124,10 @@ static wf_status allocate(wf_generator *g)
     g->lengths = wf_mem_array(g->ctx, s, sizeof *g->lengths);
     g->rows = wf_mem_array(g->ctx, s, sizeof *g->rows);
     g->best = wf_mem_array(g->ctx, s, sizeof *g->best);
+    g->top = wf_mem_array(g->ctx, s, sizeof *g->top);
     g->logits = wf_mem_array(g->ctx, s * (size_t)g->vocab, sizeof *g->logits);
     return g->slot && g->tokens && g->positions && g->seq_start && g->table && g->lengths &&
-                   g->rows && g->best && g->logits
+                   g->rows && g->best && g->top && g->logits
                ? WF_OK
                : WF_ERR_MEMORY;
 }
@@ -168,7 +173,7 @@ void wf_generator_free(wf_generator *g)
     wf_session_free(g->session);
     wf_pages_free(&g->pages);
     void *arrays[] = {g->slot,    g->tokens, g->positions, g->seq_start, g->table,
-                      g->lengths, g->rows,   g->best,      g->logits};
+                      g->lengths, g->rows,   g->best,      g->top,       g->logits};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         wf_mem_free(g->ctx, arrays[i]);
     wf_mem_free(g->ctx, g);

@@ -42,6 +42,7 @@ struct wf_generator {
     int32_t *table;              /* [sequences, pages_each] */
     int32_t *lengths, *rows;     /* [sequences] */
     int32_t *best;               /* [sequences] */
+    float *top;                  /* [sequences]: their logits */
     float *logits;               /* [sequences, vocab] */
     wf_generator_stats stats;
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* run.c - one run of the model for all sequences that have something to compute, and their next tokens. */
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -92,7 +93,10 @@ static wf_status read_rows(wf_generator *g, const wf_bucket *b)
     look_at_rows(g, &any, &logits);
     if (logits)
         return wf_exec_read(b->exec, "logits", g->logits, s * (size_t)g->vocab * sizeof *g->logits);
-    return any ? wf_exec_read(b->exec, "best", g->best, s * sizeof *g->best) : WF_OK;
+    if (!any)
+        return WF_OK;
+    WF_TRY(wf_exec_read(b->exec, "best", g->best, s * sizeof *g->best));
+    return wf_exec_read(b->exec, "top", g->top, s * sizeof *g->top);
 }
 
 wf_status wf_generator_run(wf_generator *g, int64_t *tokens)
@@ -115,6 +119,9 @@ static wf_status take_token(wf_generator *g, wf_sequence *s, bool logits)
     int32_t id = g->best[s->slot];
     if (logits)
         WF_TRY(wf_sampler_pick(s->sampler, g->logits + s->slot * g->vocab, &id));
+    else if (!isfinite(g->top[s->slot]))
+        return wf_fail(g->ctx, WF_ERR_DEVICE,
+                       "the model's logits are not numbers; weights or computations are broken");
     return wf_sequence_take(s, id);
 }
 
