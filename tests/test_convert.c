@@ -167,6 +167,31 @@ static void round_trips(void **state)
 }
 
 /* The same ids for the same text, and the same end. */
+/* Tokens that only generation_config.json says end a text go on to do so. */
+static void keeps_ends(void **state)
+{
+    paths p;
+    char path[600];
+    paths_make(&p);
+    convert_ok(*state, fixture("llama"), p.folder, NULL);
+    snprintf(path, sizeof path, "%s/generation_config.json", p.folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"eos_token_id\": [1, 2, 65]}", f);
+    fclose(f);
+    convert_ok(*state, p.folder, p.gguf, NULL);
+    convert_ok(*state, p.gguf, p.folder, NULL);
+    const char *const written[] = {p.gguf, p.folder};
+    for (int i = 0; i < 2; i++) {
+        wf_model *m = open_ok(*state, written[i]);
+        const wf_tokenizer *t = wf_model_tokenizer(m);
+        for (int32_t id = 1; id < 70; id++)
+            assert_int_equal(wf_tokenizer_ends(t, id), id == 1 || id == 2 || id == 65);
+        wf_model_close(m);
+    }
+    wt_scratch_remove(&p.s);
+}
+
 static void keeps_tokenizer(void **state)
 {
     static const char text[] = "the weft runs <|im_end|>\nthrough 12 warp threads \xC3\xA9";
@@ -652,23 +677,15 @@ static void cancelled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(round_trips),
-        wt_test(keeps_tokenizer),
-        wt_test(fills_vocabulary),
-        wt_test(turns_rows),
-        wt_test(crosses),
-        wt_test(crosses_blocks),
-        wt_test(recipes),
-        wt_test(quantizes),
-        wt_test(same_for_any_threads),
-        wt_test(splits),
-        wt_test(leaves_no_old_files),
-        wt_test(refuses),
-        wt_test(keeps_magnitude),
-        wt_test(out_of_memory),
-        wt_test(disk_full),
-        wt_test(cancelled),
-        wt_test(refuses_unknown_rope),
+        wt_test(round_trips),    wt_test(keeps_tokenizer),
+        wt_test(keeps_ends),     wt_test(fills_vocabulary),
+        wt_test(turns_rows),     wt_test(crosses),
+        wt_test(crosses_blocks), wt_test(recipes),
+        wt_test(quantizes),      wt_test(same_for_any_threads),
+        wt_test(splits),         wt_test(leaves_no_old_files),
+        wt_test(refuses),        wt_test(keeps_magnitude),
+        wt_test(out_of_memory),  wt_test(disk_full),
+        wt_test(cancelled),      wt_test(refuses_unknown_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

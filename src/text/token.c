@@ -214,6 +214,7 @@ wf_status wf_tokenizer_finish(wf_tokenizer *t)
     t->bpe.bytes = t->word_count > 0 && t->words[t->word_count - 1].kind == WF_WORDS_BYTES;
     wf_tokenizer_add_end(t, t->special[WF_SPECIAL_EOS]);
     add_known_ends(t);
+    t->known_ends = t->end_count;
     return WF_OK;
 }
 

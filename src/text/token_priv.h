@@ -33,6 +33,7 @@ struct wf_tokenizer {
     int32_t special[4];          /* by wf_special, -1: none */
     int32_t ends[WF_TOKEN_ENDS]; /* ids after which a text ends */
     int end_count;
+    int known_ends; /* of them, that follow from eos and the vocabulary; the others were told */
 };
 
 /* Empty, for a context. */

@@ -85,6 +85,21 @@ static bool frame_is(const int32_t *ids, int count, int32_t id)
     return count == 0 || (count == 1 && ids[0] == id);
 }
 
+/* Tokens that end a text besides those that every reader knows; the format has places for two. */
+static wf_status put_ends(const wf_tokenizer *t, wf_gguf_writer *w)
+{
+    static const char *const keys[] = {KEY "eot_token_id", KEY "eom_token_id"};
+    for (int i = t->known_ends, k = 0; i < t->end_count; i++, k++) {
+        if (k < 2)
+            WF_TRY(wf_gguf_write_int(w, keys[k], WF_GGUF_U32, t->ends[i]));
+        else
+            wf_ctx_log(t->ctx, WF_LOG_WARN,
+                       "token %d ends a text too, and a GGUF file has no place to say so",
+                       t->ends[i]);
+    }
+    return WF_OK;
+}
+
 static wf_status put_special(const wf_tokenizer *t, wf_gguf_writer *w)
 {
     static const char *const keys[] = {KEY "bos_token_id", KEY "eos_token_id",
@@ -93,6 +108,7 @@ static wf_status put_special(const wf_tokenizer *t, wf_gguf_writer *w)
     for (int i = 0; i < 4; i++)
         if (t->special[i] >= 0)
             WF_TRY(wf_gguf_write_int(w, keys[i], WF_GGUF_U32, t->special[i]));
+    WF_TRY(put_ends(t, w));
     if (!frame_is(t->before, t->before_count, bos) || !frame_is(t->after, t->after_count, eos))
         return wf_fail(
             t->ctx, WF_ERR_UNSUPPORTED,
