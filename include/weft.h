@@ -650,7 +650,7 @@ typedef struct {
     const char *variables;     /* a JSON object of further variables of the template, or NULL */
 } wf_chat_options;
 /* The ids that a conversation is for the model, by its chat template. What messages say never becomes a
- * control token. *ids goes back by wf_ids_free. */
+ * control token. *ids goes back by wf_ids_free. `options` may be NULL. */
 WF_API wf_status wf_model_chat(const wf_model *model, wf_ctx *ctx, const wf_message *messages,
                                int count, const wf_chat_options *options, int32_t **ids,
                                size_t *nids);
@@ -675,6 +675,7 @@ typedef struct {
     void *user;
     int64_t *written; /* set to the bytes of the weights as they are then; may be NULL */
 } wf_convert_options;
+/* `options` may be NULL. */
 WF_API wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char *path,
                                   const wf_convert_options *options);
 
@@ -691,6 +692,8 @@ typedef struct {
     bool check;        /* look for NaN and infinity in the weights, and log those that have some */
 } wf_generator_options;
 
+/* `options` may be NULL. What fails, here and below, leaves its sentence in the context that the model was
+ * opened with; a generator and its sequences are used by one thread at a time. */
 WF_API wf_status wf_generator_new(wf_device *device, const wf_model *model,
                                   const wf_generator_options *options, wf_generator **out);
 /* Sequences must be freed before it. */
@@ -718,7 +721,7 @@ typedef struct {
 
 typedef struct {
     wf_sampling sampling;
-    int64_t limit;           /* most tokens; 0: until the context is full */
+    int64_t limit;           /* most tokens; 0: until the text ends or the context is full */
     const char *const *stop; /* texts before which it ends */
     int stops;
     const int32_t *stop_token; /* besides those that end a text */
@@ -730,7 +733,8 @@ typedef struct {
 /* One text that is being generated. */
 typedef struct wf_sequence wf_sequence;
 
-/* Waits for wf_generator_step. A prompt longer than the context, and no free sequence, are WF_ERR_USAGE. */
+/* Waits for wf_generator_step. A prompt longer than the context, and no free sequence, are WF_ERR_USAGE. The
+ * request is copied; NULL: all zeros. */
 WF_API wf_status wf_sequence_new(wf_generator *generator, const int32_t *prompt, size_t count,
                                  const wf_request *request, wf_sequence **out);
 /* Gives its pages back. */
@@ -759,6 +763,7 @@ WF_API const char *wf_sequence_text(wf_sequence *sequence, size_t *bytes);
 /* All tokens, prompt included; borrowed until the next step. */
 WF_API const int32_t *wf_sequence_tokens(const wf_sequence *sequence, size_t *count,
                                          size_t *prompt);
+/* Ends it between two steps. What was held back, since it might begin a stop text, is not given out. */
 WF_API void wf_sequence_cancel(wf_sequence *sequence);
 
 /* logits f32[vocab] after ids[0 .. i], for every i in order; they are borrowed for the call. Anything but
