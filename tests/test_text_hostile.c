@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/writer.h"
 #include "support.h"
 #include "text/token.h"
 #include "text/utf8.h"
@@ -171,12 +172,73 @@ static void test_collisions(void **state)
     assert_true(chosen < 10 * usual + 500000000);
 }
 
+/* ---- Little that becomes much ---- */
+
+static wf_status from_steps(wf_ctx *ctx, const char *part, const char *list, const char *step,
+                            int times, const char *added, wf_tokenizer **out)
+{
+    wf_writer w = {.ctx = ctx};
+    char *json;
+    size_t bytes;
+    wf_writer_print(&w, "{\"%s\": {\"type\": \"Sequence\", \"%s\": [", part, list);
+    for (int i = 0; i < times; i++)
+        wf_writer_print(&w, "%s%s", i ? ", " : "", step);
+    wf_writer_print(&w,
+                    "]}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}, "
+                    "\"added_tokens\": [%s]}",
+                    added);
+    wt_ok(ctx, wf_writer_take(&w, &json, &bytes));
+    wf_status status = wf_tokenizer_from_json(ctx, "steps", json, bytes, NULL, 0, out);
+    wf_mem_free(ctx, json);
+    return status;
+}
+
+static void test_growth(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_tokenizer *t;
+    int32_t *ids;
+    size_t count, bytes;
+    char many[1001], step[2][1200], *text;
+    static const char *const kinds[] = {"String", "Regex"};
+    memset(many, 'a', 1000);
+    many[1000] = '\0';
+    for (int i = 0; i < 2; i++)
+        snprintf(step[i], sizeof step[i],
+                 "{\"type\": \"Replace\", \"pattern\": {\"%s\": \"a\"}, \"content\": \"%s\"}",
+                 kinds[i], many);
+    for (int i = 0; i < 2; i++) {
+        wf_status status = from_steps(ctx, "normalizer", "normalizers", step[i], 20, "", &t);
+        if (i == 1 && status == WF_ERR_UNSUPPORTED) {
+            print_message("skipped: patterns, without PCRE2\n");
+            continue;
+        }
+        wt_ok(ctx, status);
+        wt_fails(ctx, wf_tokenizer_encode(t, ctx, "a", 1, 0, &ids, &count), WF_ERR_UNSUPPORTED,
+                 "32 times its length");
+        wf_tokenizer_free(t);
+    }
+    wt_fails(ctx,
+             from_steps(ctx, "normalizer", "normalizers", step[0], 20,
+                        "{\"id\": 1, \"content\": \"aa\", \"normalized\": true}", &t),
+             WF_ERR_UNSUPPORTED, "32 times its length");
+    wt_ok(ctx, from_steps(ctx, "decoder", "decoders", step[0], 20, "", &t));
+    wt_fails(ctx, wf_tokenizer_decode(t, ctx, (const int32_t[]){0}, 1, 0, &text, &bytes),
+             WF_ERR_UNSUPPORTED, "1048576 bytes of a token");
+    wf_tokenizer_free(t);
+    wt_fails(
+        ctx,
+        from_steps(ctx, "pre_tokenizer", "pretokenizers", "{\"type\": \"ByteLevel\"}", 2, "", &t),
+        WF_ERR_UNSUPPORTED, "two pre-tokenizers of type ByteLevel");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         wt_test(test_parts_of_characters),
         wt_test(test_control_bytes),
         wt_test(test_collisions),
+        wt_test(test_growth),
     };
     return cmocka_run_group_tests_name("text_hostile", tests, NULL, NULL);
 }

@@ -9,6 +9,9 @@
 #include "text/token_priv.h"
 #include "text/utf8.h"
 
+/* Of one token: a few replacements, one after the other, would make terabytes of it. */
+#define PIECE_MOST ((size_t)1 << 20)
+
 typedef struct {
     char *text;
     size_t n, room;
@@ -76,6 +79,10 @@ static wf_status replace(wf_decoder *d, const wf_decode_step *step)
                      memcmp(d->piece.text + i, step->what, step->what_bytes) == 0;
         WF_TRY(append(d, &d->other, match ? content : d->piece.text + i, match ? bytes : 1));
         i += match ? step->what_bytes : 1;
+        if (d->other.n > PIECE_MOST)
+            return wf_fail(d->ctx, WF_ERR_UNSUPPORTED,
+                           "the tokenizer's decoder makes more than %zu bytes of a token",
+                           PIECE_MOST);
     }
     return WF_OK;
 }

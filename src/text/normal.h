@@ -21,7 +21,8 @@ typedef struct {
     bool left, right; /* of STRIP */
 } wf_normal_step;
 
-/* *out is NULL when nothing changes, else the new text, for wf_mem_free. The text is valid UTF-8. */
+/* *out is NULL when nothing changes, else the new text, for wf_mem_free. The text is valid UTF-8. One that
+ * would become many times as long is WF_ERR_UNSUPPORTED. */
 wf_status wf_normal_run(wf_ctx *ctx, const wf_normal_step *steps, int count, const char *text,
                         size_t bytes, char **out, size_t *out_bytes);
 

@@ -205,8 +205,16 @@ static wf_status read_metaspace(wf_json_reader *r, const wf_json_node *node)
     return wf_tokenizer_add_words(r->t, step, false);
 }
 
+/* Each would double what is not ASCII, and no tokenizer has two. */
 static wf_status read_byte_level(wf_json_reader *r, const wf_json_node *node)
 {
+    for (int i = 0; i < r->t->word_count; i++)
+        if (r->t->words[i].kind == WF_WORDS_BYTES)
+            return wf_fail(
+                r->t->ctx, WF_ERR_UNSUPPORTED,
+                "cannot read '%s': it has two pre-tokenizers of type ByteLevel, which Weft "
+                "does not know",
+                r->what);
     wf_words_step step = {.kind = WF_WORDS_BYTES,
                           .prefix = wf_json_get_bool(node, "add_prefix_space", true),
                           .split = wf_json_get_bool(node, "use_regex", true)};
