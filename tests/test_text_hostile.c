@@ -184,7 +184,8 @@ static wf_status from_steps(wf_ctx *ctx, const char *part, const char *list, con
     for (int i = 0; i < times; i++)
         wf_writer_print(&w, "%s%s", i ? ", " : "", step);
     wf_writer_print(&w,
-                    "]}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}, "
+                    "]}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"]\": 2, "
+                    "\"\\n\": 3}, \"merges\": []}, "
                     "\"added_tokens\": [%s]}",
                     added);
     wt_ok(ctx, wf_writer_take(&w, &json, &bytes));
@@ -220,7 +221,7 @@ static void test_growth(void **state)
     }
     wt_fails(ctx,
              from_steps(ctx, "normalizer", "normalizers", step[0], 20,
-                        "{\"id\": 1, \"content\": \"aa\", \"normalized\": true}", &t),
+                        "{\"id\": 4, \"content\": \"aa\", \"normalized\": true}", &t),
              WF_ERR_UNSUPPORTED, "32 times its length");
     wt_ok(ctx, from_steps(ctx, "decoder", "decoders", step[0], 20, "", &t));
     wt_fails(ctx, wf_tokenizer_decode(t, ctx, (const int32_t[]){0}, 1, 0, &text, &bytes),
@@ -232,6 +233,60 @@ static void test_growth(void **state)
         WF_ERR_UNSUPPORTED, "two pre-tokenizers of type ByteLevel");
 }
 
+/* ---- Patterns as Oniguruma reads them ---- */
+
+/* What is left of a text when a pattern's matches are taken out; NULL: the pattern is refused. */
+static char *without(wf_ctx *ctx, const char *pattern, const char *from)
+{
+    char step[300], *text;
+    wf_tokenizer *t;
+    int32_t *ids;
+    size_t count, bytes;
+    snprintf(step, sizeof step,
+             "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": "
+             "\"Removed\", \"invert\": false}",
+             pattern);
+    if (from_steps(ctx, "pre_tokenizer", "pretokenizers", step, 1, "", &t) != WF_OK)
+        return NULL;
+    wt_ok(ctx, wf_tokenizer_encode(t, ctx, from, strlen(from), 0, &ids, &count));
+    wt_ok(ctx, wf_tokenizer_decode(t, ctx, ids, count, 0, &text, &bytes));
+    wf_ids_free(ctx, ids);
+    wf_tokenizer_free(t);
+    return text;
+}
+
+static void test_patterns(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const struct {
+        const char *pattern, *text, *left;
+    } cases[] = {
+        {"b$", "ab\nab", "a \n a"},
+        {"^a", "ab\nab", "b \n b"},
+        {"[[:digit:]\\\\s]", "a\nb", "a b"},
+        {"[[:^digit:]]", "a\nb", ""},
+        {"[]a]", "ab]", "b"},
+        {"[^]a]", "ab]", "a ]"},
+        {"[a-c&&[^b]]", "ab", NULL},
+        {"[a[b]]", "ab", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *left = without(ctx, cases[i].pattern, cases[i].text);
+        if (!left && strstr(wf_ctx_message(ctx), "PCRE2")) {
+            print_message("skipped: there is no PCRE2\n");
+            return;
+        }
+        if (cases[i].left) {
+            assert_non_null(left);
+            assert_string_equal(left, cases[i].left);
+        } else {
+            assert_null(left);
+            assert_non_null(strstr(wf_ctx_message(ctx), "sets in sets"));
+        }
+        wf_text_free(ctx, left);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +294,7 @@ int main(void)
         wt_test(test_control_bytes),
         wt_test(test_collisions),
         wt_test(test_growth),
+        wt_test(test_patterns),
     };
     return cmocka_run_group_tests_name("text_hostile", tests, NULL, NULL);
 }

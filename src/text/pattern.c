@@ -43,17 +43,29 @@ static void give(void *p, void *ctx)
     wf_mem_free(ctx, p);
 }
 
-/* Writes the pattern for PCRE2: \s there has U+180E in it, to Oniguruma it is White_Space; \h is a
- * hexadecimal digit there and a space here. */
-static void translate(wf_writer *w, const char *text, size_t bytes)
+/* [:alpha:] at s[0 .. n), inside brackets: its length, 0: it is none. */
+static size_t class_length(const char *s, size_t n)
 {
-    int depth = 0; /* of brackets */
-    for (size_t i = 0; i < bytes; i++) {
+    size_t i = 2;
+    if (n < 4 || s[0] != '[' || s[1] != ':')
+        return 0;
+    while (i < n && ((s[i] >= 'a' && s[i] <= 'z') || (i == 2 && s[i] == '^')))
+        i++;
+    return n - i >= 2 && s[i] == ':' && s[i + 1] == ']' ? i + 2 : 0;
+}
+
+/* Writes the pattern for PCRE2: \s there has U+180E in it, to Oniguruma it is White_Space; \h is a
+ * hexadecimal digit there and a space here. false: brackets hold brackets or &&, which mean nothing of the
+ * kind to PCRE2. */
+static bool translate(wf_writer *w, const char *text, size_t bytes)
+{
+    size_t first = 0; /* inside brackets: where what they hold begins, behind a ^ */
+    for (size_t i = 0, whole; i < bytes; i++) {
         char c = text[i], next = i + 1 < bytes ? text[i + 1] : 0;
-        if (c == '\\' && (next == 's' || next == 'h' || (!depth && (next == 'S' || next == 'H')))) {
+        if (c == '\\' && (next == 's' || next == 'h' || (!first && (next == 'S' || next == 'H')))) {
             bool space = next == 's' || next == 'S', not = next == 'S' || next == 'H';
             const char *set = space ? "\\p{Z}\\t-\\r\\x{85}" : "0-9A-Fa-f";
-            if (depth)
+            if (first)
                 wf_writer_print(w, "%s", set);
             else
                 wf_writer_print(w, "[%s%s]", not ? "^" : "", set);
@@ -62,12 +74,20 @@ static void translate(wf_writer *w, const char *text, size_t bytes)
             wf_writer_char(w, c);
             if (i + 1 < bytes)
                 wf_writer_char(w, text[++i]);
+        } else if (first && (whole = class_length(text + i, bytes - i)) > 0) {
+            wf_writer_bytes(w, text + i, whole);
+            i += whole - 1;
         } else {
-            depth += c == '[' && !depth ? 1 : 0;
-            depth -= c == ']' && depth ? 1 : 0;
+            if (first && (c == '[' || (c == '&' && next == '&')))
+                return false;
+            if (c == '[')
+                first = i + 1 + (next == '^');
+            else if (c == ']' && i != first) /* the first one is a member */
+                first = 0;
             wf_writer_char(w, c);
         }
     }
+    return true;
 }
 
 static wf_status compile(wf_pattern *p, const char *text, size_t bytes)
@@ -76,8 +96,14 @@ static wf_status compile(wf_pattern *p, const char *text, size_t bytes)
     wf_writer w = {.ctx = ctx};
     char *translated = NULL;
     size_t length;
-    translate(&w, text, bytes);
+    bool plain = translate(&w, text, bytes);
     WF_TRY(wf_writer_take(&w, &translated, &length));
+    if (!plain) {
+        wf_mem_free(ctx, translated);
+        return wf_fail(
+            ctx, WF_ERR_UNSUPPORTED,
+            "the tokenizer's pattern '%.200s' has sets in sets, which Weft does not know", p->text);
+    }
 
     wf_status status = WF_ERR_MEMORY;
     pcre2_compile_context *options = NULL;
@@ -88,10 +114,11 @@ static wf_status compile(wf_pattern *p, const char *text, size_t bytes)
         int error;
         PCRE2_SIZE where;
         pcre2_set_max_pattern_length(options, 2 * PATTERN_BYTES_MOST);
-        p->code =
-            pcre2_compile((PCRE2_SPTR)translated, length,
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C,
-                          &error, &where, options);
+        /* To Oniguruma's Ruby, ^ and $ are about lines. */
+        p->code = pcre2_compile((PCRE2_SPTR)translated, length,
+                                PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK |
+                                    PCRE2_NEVER_BACKSLASH_C,
+                                &error, &where, options);
         status = p->code ? WF_OK : WF_ERR_MEMORY;
         if (!p->code && error != PCRE2_ERROR_HEAP_FAILED) {
             char reason[128] = "";
@@ -190,7 +217,8 @@ wf_status wf_matcher_next(wf_matcher *m, const char *s, size_t n, size_t from, b
     if (rc >= 0) {
         PCRE2_SIZE *at = pcre2_get_ovector_pointer(m->data);
         *end = at[1];
-        *begin = at[0] < at[1] ? at[0] : at[1]; /* \K can put the start behind the end */
+        /* \K can put the start behind the end and, in old versions, before `from`. */
+        *begin = at[0] < from ? from : at[0] < at[1] ? at[0] : at[1];
         return WF_OK;
     }
     if (rc == PCRE2_ERROR_NOMATCH)
