@@ -478,13 +478,32 @@ static void large(void **state)
     wf_mem_free(*state, json);
 }
 
+/* Two bytes each would take a hundred times as much memory. */
+static void values(void **state)
+{
+    wf_arena arena;
+    wf_json_node *root;
+    const size_t count = WF_JSON_TREE_VALUES + 1;
+    char *many = malloc(2 * count + 1);
+    assert_non_null(many);
+    wf_arena_init(&arena, *state);
+    for (size_t i = 0; i < count; i++)
+        memcpy(many + 2 * i, i ? ",0" : "[0", 2);
+    many[2 * count] = ']';
+    wt_fails(*state, parse(&arena, many, 2 * count + 1, &root), WF_ERR_FORMAT,
+             "more than 8388608 values");
+    wf_arena_free(&arena);
+    free(many);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(accepts),          wt_test(refuses),       wt_test(depth),
-        wt_test(sentences),        wt_test(numbers),       wt_test(strings),
-        wt_test(members),          wt_test(many_members),  wt_test(cut_anywhere),
-        wt_test(damaged_anywhere), wt_test(out_of_memory), wt_test(large),
+        wt_test(values),       wt_test(accepts),          wt_test(refuses),
+        wt_test(depth),        wt_test(sentences),        wt_test(numbers),
+        wt_test(strings),      wt_test(members),          wt_test(many_members),
+        wt_test(cut_anywhere), wt_test(damaged_anywhere), wt_test(out_of_memory),
+        wt_test(large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,6 +30,7 @@ typedef struct {
     char *pool; /* where the next decoded string goes */
     wf_json_node *stack;
     size_t used, room;
+    size_t values;
     int depth;
 } parser;
 
@@ -378,6 +379,8 @@ static wf_status read_item(parser *p, bool keyed)
         p->at++;
         skip_space(p);
     }
+    if (p->values++ == WF_JSON_TREE_VALUES)
+        return fail(p, "there are more than 8388608 values");
     WF_TRY(read_value(p, &item));
     return push(p, &item);
 }

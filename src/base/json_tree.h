@@ -3,8 +3,8 @@
  * json_tree.h - reads a JSON text from outside into a tree.
  *
  * Strict, since what reads leniently reads two ways: UTF-8 without surrogates, no key twice in an
- * object, numbers that fit a double, nothing after the value. Depth is limited, and memory is in
- * proportion to the text.
+ * object, numbers that fit a double, nothing after the value. Depth and the number of values are
+ * limited, and memory is in proportion to the text.
  */
 #ifndef WF_BASE_JSON_TREE_H
 #define WF_BASE_JSON_TREE_H
@@ -13,6 +13,8 @@
 #include "base/ctx.h"
 
 #define WF_JSON_TREE_DEPTH 128
+/* Several times what the largest tokenizers have. A value takes up to 200 bytes while they are read. */
+#define WF_JSON_TREE_VALUES (1 << 23)
 
 typedef enum {
     WF_JSON_NULL,
