@@ -247,7 +247,7 @@ static char *trained_json(wf_ctx *ctx, const wf_text *texts, size_t count,
     wf_tokenizer *t;
     char *json;
     wt_ok(ctx, wf_tokenizer_train(ctx, texts, count, options, &t));
-    wt_ok(ctx, wf_tokenizer_to_json(t, &json, bytes));
+    wt_ok(ctx, wf_tokenizer_to_json(t, ctx, &json, bytes));
     wf_tokenizer_free(t);
     return json;
 }
@@ -313,7 +313,7 @@ static void write_gguf(wf_ctx *ctx, const wf_tokenizer *t, const char *path)
 {
     wf_gguf_writer *w;
     wt_ok(ctx, wf_gguf_write_new(ctx, path, NULL, &w));
-    wt_ok(ctx, wf_tokenizer_to_gguf(t, w, wf_tokenizer_count(t)));
+    wt_ok(ctx, wf_tokenizer_to_gguf(t, ctx, w, wf_tokenizer_count(t)));
     wt_ok(ctx, wf_gguf_write_begin(w));
     wt_ok(ctx, wf_gguf_write_end(w));
     wf_gguf_write_free(w);

@@ -237,7 +237,7 @@ static void fills_vocabulary(void **state)
     paths_make(&p);
     wf_model *m = open_ok(*state, fixture("llama"));
     wt_ok(*state, wf_gguf_write_new(*state, p.gguf, NULL, &w));
-    wt_ok(*state, wf_tokenizer_to_gguf(m->tokenizer, w, 300));
+    wt_ok(*state, wf_tokenizer_to_gguf(m->tokenizer, *state, w, 300));
     wt_ok(*state, wf_gguf_write_begin(w));
     wt_ok(*state, wf_gguf_write_end(w));
     wf_gguf_write_free(w);

@@ -287,6 +287,40 @@ static void test_patterns(void **state)
     }
 }
 
+/* ---- Other threads' contexts ---- */
+
+/* Whoever uses a tokenizer does so with a context of their own: that of its maker may be in use. */
+static void test_contexts(void **state)
+{
+    wf_ctx *ctx = *state, *other;
+    char folder[] = "/tmp/weft-test-contexts-XXXXXX", path[100], *text;
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
+    wf_tokenizer *t;
+    wf_mem_stats before, after;
+    int32_t *ids;
+    size_t count, bytes;
+    assert_non_null(mkdtemp(folder));
+    wt_ok(ctx, wf_ctx_new(&other));
+    wt_ok(ctx, wf_tokenizer_train(ctx, &(wf_text){"low lower lowest", 16}, 1, NULL, &t));
+    wf_ctx_mem_stats(ctx, &before);
+    wt_ok(other, wf_tokenizer_encode(t, other, "lower", 5, 0, &ids, &count));
+    wt_ok(other, wf_tokenizer_decode(t, other, ids, count, 0, &text, &bytes));
+    wt_ok(other, wf_tokenizer_save(t, other, folder));
+    wf_ctx_fail_allocation(other, 2);
+    wt_fails(other, wf_tokenizer_save(t, other, folder), WF_ERR_MEMORY, "out of memory");
+    wf_ctx_mem_stats(ctx, &after);
+    assert_int_equal(after.calls, before.calls);
+    wf_text_free(other, text);
+    wf_ids_free(other, ids);
+    wf_ctx_free(other);
+    wf_tokenizer_free(t);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        assert_int_equal(remove(path), 0);
+    }
+    assert_int_equal(remove(folder), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +329,7 @@ int main(void)
         wt_test(test_collisions),
         wt_test(test_growth),
         wt_test(test_patterns),
+        wt_test(test_contexts),
     };
     return cmocka_run_group_tests_name("text_hostile", tests, NULL, NULL);
 }

@@ -361,8 +361,8 @@ static void check_written(wf_ctx *ctx, const wf_tokenizer *t, uint64_t seed)
     size_t bytes, config_bytes;
     wf_tokenizer *again;
     wf_gguf_writer *w;
-    wt_ok(ctx, wf_tokenizer_to_json(t, &json, &bytes));
-    wt_ok(ctx, wf_tokenizer_to_config(t, "{{ 'a \"template\"\n' }}", &config, &config_bytes));
+    wt_ok(ctx, wf_tokenizer_to_json(t, ctx, &json, &bytes));
+    wt_ok(ctx, wf_tokenizer_to_config(t, ctx, "{{ 'a \"template\"\n' }}", &config, &config_bytes));
     wt_ok(ctx, wf_tokenizer_from_json(ctx, "written", json, bytes, config, config_bytes, &again));
     expect_same(ctx, t, again, seed);
     wf_mem_free(ctx, json);
@@ -373,7 +373,7 @@ static void check_written(wf_ctx *ctx, const wf_tokenizer *t, uint64_t seed)
     assert_true(file >= 0);
     close(file);
     wt_ok(ctx, wf_gguf_write_new(ctx, path, NULL, &w));
-    wt_ok(ctx, wf_tokenizer_to_gguf(t, w, 0));
+    wt_ok(ctx, wf_tokenizer_to_gguf(t, ctx, w, 0));
     wt_ok(ctx, wf_gguf_write_begin(w));
     wt_ok(ctx, wf_gguf_write_end(w));
     wf_gguf_write_free(w);
@@ -628,7 +628,7 @@ static wf_status use_all(wf_ctx *ctx, const char *json, size_t bytes)
     if (status == WF_OK)
         status = wf_tokenizer_decode(t, ctx, ids, count, 2, &text, &n);
     if (status == WF_OK)
-        status = wf_tokenizer_to_json(t, &again, &n);
+        status = wf_tokenizer_to_json(t, ctx, &again, &n);
     wf_mem_free(ctx, again);
     wf_text_free(ctx, text);
     wf_ids_free(ctx, ids);

@@ -144,7 +144,7 @@ static wf_status write_gguf(wf_ctx *ctx, const wf_tokenizer *t)
     if (status == WF_OK)
         status = wf_gguf_write_text(w, "general.type", type, strlen(type));
     if (status == WF_OK)
-        status = wf_tokenizer_to_gguf(t, w, wf_tokenizer_count(t));
+        status = wf_tokenizer_to_gguf(t, ctx, w, wf_tokenizer_count(t));
     if (status == WF_OK)
         status = wf_gguf_write_begin(w);
     if (status == WF_OK)

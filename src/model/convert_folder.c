@@ -212,16 +212,17 @@ static wf_status make_tokenizer(folder *f)
     const wf_model *m = f->c->m;
     char *text = NULL;
     size_t bytes = 0;
-    wf_status status = wf_tokenizer_to_json(m->tokenizer, &text, &bytes);
+    wf_status status = wf_tokenizer_to_json(m->tokenizer, f->c->ctx, &text, &bytes);
     if (status == WF_OK)
         status = keep(f, "tokenizer.json", text, bytes);
-    wf_mem_free(m->ctx, text);
+    wf_mem_free(f->c->ctx, text);
     text = NULL;
     if (status == WF_OK)
-        status = wf_tokenizer_to_config(m->tokenizer, m->info.chat_template, &text, &bytes);
+        status =
+            wf_tokenizer_to_config(m->tokenizer, f->c->ctx, m->info.chat_template, &text, &bytes);
     if (status == WF_OK)
         status = keep(f, "tokenizer_config.json", text, bytes);
-    wf_mem_free(m->ctx, text);
+    wf_mem_free(f->c->ctx, text);
     return status;
 }
 

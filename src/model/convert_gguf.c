@@ -97,7 +97,7 @@ static wf_status put_tokenizer(const wf_convert *c, keys *k)
 {
     const wf_model *m = c->m;
     if (m->tokenizer)
-        WF_TRY(wf_tokenizer_to_gguf(m->tokenizer, k->w, m->config.vocab));
+        WF_TRY(wf_tokenizer_to_gguf(m->tokenizer, c->ctx, k->w, m->config.vocab));
     else
         wf_ctx_log(c->ctx, WF_LOG_WARN, "the file has no tokenizer: %s", m->no_tokenizer);
     return m->info.chat_template ? put_text(k, "tokenizer.chat_template", m->info.chat_template)

@@ -84,15 +84,15 @@ wf_status wf_tokenizer_save(const wf_tokenizer *t, wf_ctx *ctx, const char *fold
     char *json = NULL, *config = NULL;
     size_t bytes, config_bytes;
     wf_arena_init(&arena, ctx);
-    wf_status status = wf_tokenizer_to_json(t, &json, &bytes);
+    wf_status status = wf_tokenizer_to_json(t, ctx, &json, &bytes);
     if (status == WF_OK)
-        status = wf_tokenizer_to_config(t, NULL, &config, &config_bytes);
+        status = wf_tokenizer_to_config(t, ctx, NULL, &config, &config_bytes);
     if (status == WF_OK)
         status = save_as(ctx, &arena, folder, "tokenizer.json", json, bytes);
     if (status == WF_OK)
         status = save_as(ctx, &arena, folder, "tokenizer_config.json", config, config_bytes);
-    wf_mem_free(t->ctx, json);
-    wf_mem_free(t->ctx, config);
+    wf_mem_free(ctx, json);
+    wf_mem_free(ctx, config);
     wf_arena_free(&arena);
     return status;
 }

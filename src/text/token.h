@@ -23,11 +23,11 @@ wf_status wf_tokenizer_from_json(wf_ctx *ctx, const char *what, const char *json
 /* Keys of a GGUF file from which wf_tokenizer_from_gguf makes the same tokenizer; WF_ERR_UNSUPPORTED, with
  * what stands in the way, when it cannot be said in GGUF. `rows` of the embedding: where there are more than
  * tokens, the rest is filled with unused ones, since readers want as many. */
-wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_gguf_writer *w, int64_t rows);
+wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w, int64_t rows);
 /* A tokenizer.json and tokenizer_config.json (chat_template NULL: none) that say the same, for wf_mem_free. */
-wf_status wf_tokenizer_to_json(const wf_tokenizer *t, char **json, size_t *bytes);
-wf_status wf_tokenizer_to_config(const wf_tokenizer *t, const char *chat_template, char **json,
-                                 size_t *bytes);
+wf_status wf_tokenizer_to_json(const wf_tokenizer *t, wf_ctx *ctx, char **json, size_t *bytes);
+wf_status wf_tokenizer_to_config(const wf_tokenizer *t, wf_ctx *ctx, const char *chat_template,
+                                 char **json, size_t *bytes);
 /* One more id after which a text ends: what generation_config.json or a model's keys say. An id that is no
  * token is left out. */
 void wf_tokenizer_add_end(wf_tokenizer *t, int32_t id);

@@ -11,15 +11,15 @@
 
 /* Ids without a token are given names of their own: a file has no holes, and readers want a token for
  * every row of the embedding. */
-static wf_status put_tokens(const wf_tokenizer *t, wf_gguf_writer *w, const float *score,
-                            size_t count)
+static wf_status put_tokens(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w,
+                            const float *score, size_t count)
 {
     enum { NAME = 24 };
     size_t known = (size_t)t->vocab.count;
-    wf_gguf_text *text = wf_mem_array(t->ctx, count, sizeof *text);
-    int32_t *kind = wf_mem_array(t->ctx, count, sizeof *kind);
-    char *names = wf_mem_array(t->ctx, count, NAME);
-    float *scores = wf_mem_array(t->ctx, count, sizeof *scores);
+    wf_gguf_text *text = wf_mem_array(ctx, count, sizeof *text);
+    int32_t *kind = wf_mem_array(ctx, count, sizeof *kind);
+    char *names = wf_mem_array(ctx, count, NAME);
+    float *scores = wf_mem_array(ctx, count, sizeof *scores);
     wf_status status = text && kind && names && scores ? WF_OK : WF_ERR_MEMORY;
     for (size_t i = 0; i < count && status == WF_OK; i++) {
         static const wf_vocab_token none;
@@ -39,30 +39,30 @@ static wf_status put_tokens(const wf_tokenizer *t, wf_gguf_writer *w, const floa
         status = wf_gguf_write_array(w, KEY "scores", WF_GGUF_F32, scores, count);
     if (status == WF_OK)
         status = wf_gguf_write_array(w, KEY "token_type", WF_GGUF_I32, kind, count);
-    wf_mem_free(t->ctx, text);
-    wf_mem_free(t->ctx, kind);
-    wf_mem_free(t->ctx, names);
-    wf_mem_free(t->ctx, scores);
+    wf_mem_free(ctx, text);
+    wf_mem_free(ctx, kind);
+    wf_mem_free(ctx, names);
+    wf_mem_free(ctx, scores);
     return status;
 }
 
 /* "a b", in one block of memory. */
-static wf_status put_merges(const wf_tokenizer *t, wf_gguf_writer *w)
+static wf_status put_merges(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w)
 {
     wf_merge_pair *pair;
     size_t count, bytes = 0, at = 0;
-    WF_TRY(wf_merges_list(&t->bpe, t->ctx, &pair, &count));
+    WF_TRY(wf_merges_list(&t->bpe, ctx, &pair, &count));
     for (size_t i = 0; i < count; i++)
         bytes += (size_t)t->vocab.token[pair[i].made].bytes + 1;
-    wf_gguf_text *text = wf_mem_array(t->ctx, count, sizeof *text);
-    char *all = wf_mem_new(t->ctx, bytes);
+    wf_gguf_text *text = wf_mem_array(ctx, count, sizeof *text);
+    char *all = wf_mem_new(ctx, bytes);
     wf_status status = text && all ? WF_OK : WF_ERR_MEMORY;
     for (size_t i = 0; i < count && status == WF_OK; i++) {
         const wf_vocab_token *left = &t->vocab.token[pair[i].left],
                              *right = &t->vocab.token[pair[i].right];
         if (memchr(left->text, ' ', left->bytes) || memchr(right->text, ' ', right->bytes)) {
             status = wf_fail(
-                t->ctx, WF_ERR_UNSUPPORTED,
+                ctx, WF_ERR_UNSUPPORTED,
                 "the tokenizer cannot be written as GGUF: a merge has a token with a space");
             break;
         }
@@ -74,9 +74,9 @@ static wf_status put_merges(const wf_tokenizer *t, wf_gguf_writer *w)
     }
     if (status == WF_OK)
         status = wf_gguf_write_texts(w, KEY "merges", text, count);
-    wf_mem_free(t->ctx, text);
-    wf_mem_free(t->ctx, all);
-    wf_mem_free(t->ctx, pair);
+    wf_mem_free(ctx, text);
+    wf_mem_free(ctx, all);
+    wf_mem_free(ctx, pair);
     return status;
 }
 
@@ -86,21 +86,21 @@ static bool frame_is(const int32_t *ids, int count, int32_t id)
 }
 
 /* Tokens that end a text besides those that every reader knows; the format has places for two. */
-static wf_status put_ends(const wf_tokenizer *t, wf_gguf_writer *w)
+static wf_status put_ends(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w)
 {
     static const char *const keys[] = {KEY "eot_token_id", KEY "eom_token_id"};
     for (int i = t->known_ends, k = 0; i < t->end_count; i++, k++) {
         if (k < 2)
             WF_TRY(wf_gguf_write_int(w, keys[k], WF_GGUF_U32, t->ends[i]));
         else
-            wf_ctx_log(t->ctx, WF_LOG_WARN,
+            wf_ctx_log(ctx, WF_LOG_WARN,
                        "token %d ends a text too, and a GGUF file has no place to say so",
                        t->ends[i]);
     }
     return WF_OK;
 }
 
-static wf_status put_special(const wf_tokenizer *t, wf_gguf_writer *w)
+static wf_status put_special(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w)
 {
     static const char *const keys[] = {KEY "bos_token_id", KEY "eos_token_id",
                                        KEY "unknown_token_id", KEY "padding_token_id"};
@@ -108,10 +108,10 @@ static wf_status put_special(const wf_tokenizer *t, wf_gguf_writer *w)
     for (int i = 0; i < 4; i++)
         if (t->special[i] >= 0)
             WF_TRY(wf_gguf_write_int(w, keys[i], WF_GGUF_U32, t->special[i]));
-    WF_TRY(put_ends(t, w));
+    WF_TRY(put_ends(t, ctx, w));
     if (!frame_is(t->before, t->before_count, bos) || !frame_is(t->after, t->after_count, eos))
         return wf_fail(
-            t->ctx, WF_ERR_UNSUPPORTED,
+            ctx, WF_ERR_UNSUPPORTED,
             "the tokenizer cannot be written as GGUF: it puts other tokens than bos and eos "
             "around a text");
     WF_TRY(wf_gguf_write_bool(w, KEY "add_bos_token", t->before_count > 0));
@@ -136,38 +136,39 @@ static bool is_spaced(const wf_tokenizer *t, bool *prefix)
            memcmp(s->content, "\xE2\x96\x81", 3) == 0;
 }
 
-static wf_status put_scored(const wf_tokenizer *t, wf_gguf_writer *w, bool prefix, size_t count)
+static wf_status put_scored(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w, bool prefix,
+                            size_t count)
 {
     float *made = NULL;
     if (!t->bpe.score)
-        WF_TRY(wf_merges_scores(&t->bpe, t->ctx, &made));
+        WF_TRY(wf_merges_scores(&t->bpe, ctx, &made));
     wf_status status = wf_gguf_write_text(w, KEY "model", "llama", 5);
     if (status == WF_OK)
         status = wf_gguf_write_text(w, KEY "pre", "default", 7);
     if (status == WF_OK)
-        status = put_tokens(t, w, made ? made : t->bpe.score, count);
+        status = put_tokens(t, ctx, w, made ? made : t->bpe.score, count);
     if (status == WF_OK)
         status = wf_gguf_write_bool(w, KEY "add_space_prefix", prefix);
-    wf_mem_free(t->ctx, made);
+    wf_mem_free(ctx, made);
     return status;
 }
 
-wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_gguf_writer *w, int64_t rows)
+wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w, int64_t rows)
 {
     bool prefix;
     size_t count = (size_t)(rows > t->vocab.count ? rows : t->vocab.count);
     const wf_pre *pre = wf_pre_of(t);
     if (is_spaced(t, &prefix)) {
-        WF_TRY(put_scored(t, w, prefix, count));
+        WF_TRY(put_scored(t, ctx, w, prefix, count));
     } else if (pre) {
         WF_TRY(wf_gguf_write_text(w, KEY "model", "gpt2", 4));
         WF_TRY(wf_gguf_write_text(w, KEY "pre", pre->names, strcspn(pre->names, ",")));
-        WF_TRY(put_tokens(t, w, NULL, count));
-        WF_TRY(put_merges(t, w));
+        WF_TRY(put_tokens(t, ctx, w, NULL, count));
+        WF_TRY(put_merges(t, ctx, w));
     } else {
-        return wf_fail(t->ctx, WF_ERR_UNSUPPORTED,
+        return wf_fail(ctx, WF_ERR_UNSUPPORTED,
                        "the tokenizer cannot be written as GGUF: no value of " KEY
                        "pre stands for the way it normalizes and splits text");
     }
-    return put_special(t, w);
+    return put_special(t, ctx, w);
 }

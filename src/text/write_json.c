@@ -46,12 +46,12 @@ static bool is_in_model(const wf_vocab *v, int32_t id)
 }
 
 /* What stands around texts cannot be left out: ids would change. */
-static wf_status check_frame(const wf_tokenizer *t, const int32_t *ids, int count)
+static wf_status check_frame(const wf_tokenizer *t, wf_ctx *ctx, const int32_t *ids, int count)
 {
     for (int i = 0; i < count; i++)
         if (!can_be_written(&t->vocab, ids[i]))
             return wf_fail(
-                t->ctx, WF_ERR_UNSUPPORTED,
+                ctx, WF_ERR_UNSUPPORTED,
                 "the tokenizer cannot be written as tokenizer.json: token %d, which it puts "
                 "around texts, is no UTF-8 or spelled like another",
                 (int)ids[i]);
@@ -255,7 +255,7 @@ static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
     const wf_bpe *b = &t->bpe;
     wf_merge_pair *pair;
     size_t count;
-    WF_TRY(wf_merges_list(b, t->ctx, &pair, &count));
+    WF_TRY(wf_merges_list(b, w->ctx, &pair, &count));
     wf_writer_print(w, "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": ");
     if (b->unknown >= 0 && is_in_model(&t->vocab, b->unknown))
         put_string(w, t->vocab.token[b->unknown].text, t->vocab.token[b->unknown].bytes);
@@ -291,16 +291,16 @@ static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
         wf_writer_char(w, ']');
     }
     wf_writer_print(w, "\n    ]\n  }\n");
-    wf_mem_free(t->ctx, pair);
+    wf_mem_free(w->ctx, pair);
     return WF_OK;
 }
 
-wf_status wf_tokenizer_to_json(const wf_tokenizer *t, char **json, size_t *bytes)
+wf_status wf_tokenizer_to_json(const wf_tokenizer *t, wf_ctx *ctx, char **json, size_t *bytes)
 {
-    wf_writer w = {.ctx = t->ctx};
+    wf_writer w = {.ctx = ctx};
     *json = NULL;
-    WF_TRY(check_frame(t, t->before, t->before_count));
-    WF_TRY(check_frame(t, t->after, t->after_count));
+    WF_TRY(check_frame(t, ctx, t->before, t->before_count));
+    WF_TRY(check_frame(t, ctx, t->after, t->after_count));
     wf_writer_print(&w,
                     "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
     put_added(&w, t);
@@ -312,7 +312,7 @@ wf_status wf_tokenizer_to_json(const wf_tokenizer *t, char **json, size_t *bytes
     wf_writer_print(&w, "}\n");
     wf_status taken = wf_writer_take(&w, json, bytes);
     if (status != WF_OK && taken == WF_OK) {
-        wf_mem_free(t->ctx, *json);
+        wf_mem_free(ctx, *json);
         *json = NULL;
     }
     return status != WF_OK ? status : taken;
@@ -328,11 +328,11 @@ static bool frames(const int32_t *ids, int count, int32_t id)
     return false;
 }
 
-wf_status wf_tokenizer_to_config(const wf_tokenizer *t, const char *chat_template, char **json,
-                                 size_t *bytes)
+wf_status wf_tokenizer_to_config(const wf_tokenizer *t, wf_ctx *ctx, const char *chat_template,
+                                 char **json, size_t *bytes)
 {
     static const char *const names[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
-    wf_writer w = {.ctx = t->ctx};
+    wf_writer w = {.ctx = ctx};
     wf_writer_print(&w, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
     for (int i = 0; i < 4; i++) {
         int32_t id = t->special[i];

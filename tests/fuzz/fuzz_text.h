@@ -70,8 +70,8 @@ static inline void fuzz_check_written(wf_ctx *ctx, const wf_tokenizer *t)
     char *json = NULL, *config = NULL;
     size_t bytes, config_bytes;
     wf_tokenizer *again;
-    if (wf_tokenizer_to_json(t, &json, &bytes) == WF_OK &&
-        fuzz_ok(ctx, wf_tokenizer_to_config(t, NULL, &config, &config_bytes)) &&
+    if (wf_tokenizer_to_json(t, ctx, &json, &bytes) == WF_OK &&
+        fuzz_ok(ctx, wf_tokenizer_to_config(t, ctx, NULL, &config, &config_bytes)) &&
         fuzz_ok(ctx, wf_tokenizer_from_json(ctx, "written", json, bytes, config, config_bytes,
                                             &again))) {
         fuzz_check_text(ctx, again, "Hello low <s> [x]", 17, 0);
