@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/writer.h"
 #include "support.h"
+#include "text/template.h"
 #include "text/token.h"
 #include "text/utf8.h"
 
@@ -321,6 +322,38 @@ static void test_contexts(void **state)
     assert_int_equal(remove(folder), 0);
 }
 
+/* ---- Templates whose work is not in their nodes ---- */
+
+static void test_template_work(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const char *const bodies[] = {
+        "{% set l = range(100000)|list %}{% for i in range(1000) %}{% if l == l %}{% endif %}",
+        "{% set l = range(100000)|list %}{% for i in range(1000) %}{% if [l] < [l] %}{% endif %}",
+        "{% set l = range(100000)|list %}{% for i in range(1000) %}{% if l|sum %}{% endif %}",
+        "{% set l = range(100000)|list %}{% for i in range(1000) %}{% if l|max %}{% endif %}",
+        "{% set s = 'a' * 5000000 %}{% set d = {s: 1} %}{% for i in range(1000) %}{% if d[s] %}{% "
+        "endif %}",
+        "{% set s = 'a' * 5000000 %}{% set t = s ~ 'b' %}{% set s = s ~ 'c' %}"
+        "{% for i in range(1000) %}{% if s == t %}{% endif %}",
+    };
+    wf_arena arena;
+    wf_json_node *nothing;
+    wf_arena_init(&arena, ctx);
+    wt_ok(ctx, wf_json_parse(&arena, "nothing", "{}", 2, &nothing));
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        char text[400];
+        wf_template *t;
+        wf_rendered out;
+        snprintf(text, sizeof text, "%s{%% endfor %%}", bodies[i]);
+        wt_ok(ctx, wf_template_new(ctx, "template", text, strlen(text), &t));
+        wt_fails(ctx, wf_template_render(t, ctx, nothing, NULL, &out), WF_ERR_FORMAT,
+                 "more than 10000000 steps");
+        wf_template_free(t);
+    }
+    wf_arena_free(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +363,7 @@ int main(void)
         wt_test(test_growth),
         wt_test(test_patterns),
         wt_test(test_contexts),
+        wt_test(test_template_work),
     };
     return cmocka_run_group_tests_name("text_hostile", tests, NULL, NULL);
 }

@@ -25,6 +25,7 @@ static wf_jvar *find_var(const wf_jscope *scope, const wf_jstr *name)
 wf_status wf_jscope_set(wf_jrun *r, wf_jscope *scope, const wf_jstr *name, wf_jvalue value)
 {
     WF_TRY(wf_jrun_step(r, 1 + scope->count / 4));
+    WF_TRY(wf_jrun_step_bytes(r, name->bytes));
     wf_jvar *var = find_var(scope, name);
     if (var) {
         var->value = value;
@@ -48,6 +49,7 @@ wf_status wf_jscope_get(wf_jrun *r, const wf_jscope *scope, const wf_jstr *name,
 {
     for (; scope; scope = scope->parent) {
         WF_TRY(wf_jrun_step(r, scope->count / 4));
+        WF_TRY(wf_jrun_step_bytes(r, name->bytes));
         wf_jvar *var = find_var(scope, name);
         if (var) {
             *out = var->value;
@@ -255,6 +257,7 @@ wf_status wf_jget_attr(wf_jrun *r, wf_jvalue object, const wf_jstr *name, wf_jva
     *out = wf_jundefined(name);
     if (object.kind == WF_J_DICT || object.kind == WF_J_NAMESPACE) {
         WF_TRY(wf_jrun_step(r, object.u.dict->count / 4));
+        WF_TRY(wf_jrun_step_bytes(r, name->bytes));
         wf_jentry *e = wf_jdict_find_text(object.u.dict, name->text, name->bytes);
         if (e)
             *out = e->value;

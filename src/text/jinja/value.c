@@ -206,8 +206,10 @@ static wf_status dicts_equal(wf_jrun *r, const wf_jdict *a, const wf_jdict *b, b
 static wf_status seqs_equal(wf_jrun *r, const wf_jseq *a, const wf_jseq *b, bool *out)
 {
     *out = a->count == b->count;
-    for (size_t i = 0; *out && i < a->count; i++)
+    for (size_t i = 0; *out && i < a->count; i++) {
+        WF_TRY(wf_jrun_step(r, 1));
         WF_TRY(wf_jequal(r, a->item[i], b->item[i], out));
+    }
     return WF_OK;
 }
 
@@ -219,7 +221,7 @@ static wf_status same_kind_equal(wf_jrun *r, const wf_jvalue *a, const wf_jvalue
     case WF_J_NONE: *out = true; return WF_OK;
     case WF_J_STRING:
         *out = wf_jstr_equal(a->u.str, b->u.str);
-        return wf_jrun_step_bytes(r, *out ? a->u.str->bytes : 0);
+        return wf_jrun_step_bytes(r, a->u.str->bytes == b->u.str->bytes ? a->u.str->bytes : 0);
     case WF_J_LIST:
     case WF_J_TUPLE:
     case WF_J_RANGE: return seqs_equal(r, a->u.seq, b->u.seq, out);
@@ -281,8 +283,10 @@ wf_status wf_jorder(wf_jrun *r, wf_jvalue a, wf_jvalue b, int *out)
     const wf_jseq *x = a.u.seq, *y = b.u.seq;
     bool equal = true;
     size_t i = 0;
-    for (; i < x->count && i < y->count && equal; i += equal)
+    for (; i < x->count && i < y->count && equal; i += equal) {
+        WF_TRY(wf_jrun_step(r, 1));
         WF_TRY(wf_jequal(r, x->item[i], y->item[i], &equal));
+    }
     if (equal)
         *out = (x->count > y->count) - (x->count < y->count);
     else
@@ -352,7 +356,7 @@ wf_status wf_jwalk(wf_jrun *r, wf_jvalue v, wf_jseq **out)
         return walk_iterator(r, v.u.seq, out);
     if (wf_jis_seq(&v)) {
         *out = v.u.seq;
-        return WF_OK;
+        return wf_jrun_step(r, v.u.seq->count / 4); /* for whoever walks */
     }
     WF_TRY(wf_jseq_new(r, WF_J_LIST, 0, &made));
     *out = made.u.seq;
@@ -442,7 +446,7 @@ wf_status wf_jdict_find(wf_jrun *r, const wf_jdict *d, wf_jvalue key, wf_jentry 
     WF_TRY(wf_jrun_step(r, d->count / 4));
     if (key.kind == WF_J_STRING) {
         *out = wf_jdict_find_text(d, key.u.str->text, key.u.str->bytes);
-        return WF_OK;
+        return wf_jrun_step_bytes(r, key.u.str->bytes);
     }
     for (size_t i = 0; i < d->count && !*out; i++) {
         bool equal;
