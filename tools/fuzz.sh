@@ -1,13 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/fuzz.sh BUILD SECONDS [NAME ...]
+#        tools/fuzz.sh BUILD merge [NAME ...]
 # Runs the fuzz targets of a build tree, all of them unless some are named, one after the other. What they
-# find interesting goes to BUILD/corpus/NAME, what fails to BUILD/failed/NAME-*; the first failure ends it.
+# find interesting goes to BUILD/corpus/NAME, and with "merge" from there to tests/fuzz/corpus/NAME as far
+# as it is small and reaches code that nothing there reaches. What fails goes to BUILD/failed/NAME-*; the
+# first failure ends it.
 set -eu
+cd "$(dirname "$0")/.."
 build=$1
 seconds=$2
 shift 2
-cd "$(dirname "$0")/.."
 
 if [ $# -eq 0 ]; then
     for source in tests/fuzz/*.c; do
@@ -17,19 +20,25 @@ if [ $# -eq 0 ]; then
 fi
 
 for name; do
+    target=$build/fuzz_$name
+    kept=tests/fuzz/corpus/$name
     new=$build/corpus/$name
+    log=$build/fuzz_$name.log
     mkdir -p "$new" "$build/failed"
-    # Texts have words that chance does not find; a target may come with a list of them.
+    if [ "$seconds" = merge ]; then
+        "$target" -set_cover_merge=1 -use_counters=0 -max_len=4096 "$kept" "$new" >"$log" 2>&1
+        echo "$kept: $(find "$kept" -type f | wc -l) files, $(cat "$kept"/* | wc -c) bytes"
+        continue
+    fi
+    # Words that chance does not find.
     dictionary=tests/fuzz/$name.dict
-    [ -e "$dictionary" ] || dictionary=tests/fuzz/json.dict
     echo "fuzz_$name for $seconds seconds"
-    if ! "$build/fuzz_$name" -max_total_time="$seconds" -max_len=65536 -rss_limit_mb=1024 -timeout=10 \
+    if ! "$target" -max_total_time="$seconds" -max_len=65536 -rss_limit_mb=1024 -timeout=10 \
         -print_final_stats=1 -dict="$dictionary" -artifact_prefix="$build/failed/$name-" \
-        "$new" "tests/fuzz/corpus/$name" >"$build/failed/$name.log" 2>&1; then
-        tail -n 60 "$build/failed/$name.log"
-        echo "fuzz_$name failed; the input is $build/failed/$name-*, to run it: $build/fuzz_$name FILE"
+        "$new" "$kept" >"$log" 2>&1; then
+        tail -n 60 "$log"
+        echo "fuzz_$name failed; the input is $build/failed/$name-*, to run it: $target FILE"
         exit 1
     fi
-    rm -f "$build/failed/$name.log.old"
-    grep -E 'DONE|stat::number_of_executed|stat::peak' "$build/failed/$name.log"
+    grep -E 'DONE|stat::number_of_executed|stat::peak' "$log"
 done

@@ -352,6 +352,7 @@ def main():
     write("json", "numbers", "[0, -0, 1e308, 9223372036854775807, 9223372036854775808, 0.1, 5e-324]")
     write("json", "many", compact({"k%d" % i: i for i in range(40)}))
     write("json", "deep", "[" * 60 + "]" * 60)
+    write("json", "too-deep", "[" * 200 + "]" * 200)
 
 
 main()

@@ -17,7 +17,7 @@
 
 #include "fuzz.h"
 
-#define COPIES 24
+#define COPIES 48
 #define PATH_BYTES 512
 
 /* Where the child is; in memory that both see. */
