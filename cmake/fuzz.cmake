@@ -23,7 +23,11 @@ foreach(source IN LISTS sources)
             RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
         target_include_directories(replay_${name} PRIVATE src)
         target_link_libraries(replay_${name} PRIVATE weft_static)
-        add_test(NAME fuzz_${name} COMMAND replay_${name} tests/fuzz/corpus/${name}
+        set(folders tests/fuzz/corpus/${name})
+        if(name STREQUAL "template")
+            list(APPEND folders tests/fixtures/templates)
+        endif()
+        add_test(NAME fuzz_${name} COMMAND replay_${name} ${folders}
             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
         set_tests_properties(fuzz_${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
     endif()

@@ -32,10 +32,12 @@ for name; do
     fi
     # Words that chance does not find.
     dictionary=tests/fuzz/$name.dict
+    more=
+    [ "$name" != template ] || more=tests/fixtures/templates
     echo "fuzz_$name for $seconds seconds"
     if ! "$target" -max_total_time="$seconds" -max_len=65536 -rss_limit_mb=1024 -timeout=10 \
         -print_final_stats=1 -dict="$dictionary" -artifact_prefix="$build/failed/$name-" \
-        "$new" "$kept" >"$log" 2>&1; then
+        "$new" "$kept" $more >"$log" 2>&1; then
         tail -n 60 "$log"
         echo "fuzz_$name failed; the input is $build/failed/$name-*, to run it: $target FILE"
         exit 1

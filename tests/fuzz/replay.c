@@ -2,8 +2,8 @@
 /*
  * replay.c - runs a fuzz target without a fuzzer: on the files of its corpus and on damaged copies of them.
  *
- * usage: replay_NAME FOLDER             all files, each with some damaged copies
- *        replay_NAME FILE [COPY]        one file, or its damaged copy of this number
+ * usage: replay_NAME FOLDER ...     all files, each with some damaged copies
+ *        replay_NAME FILE [COPY]    one file, or its damaged copy of this number
  *
  * Copies depend on the file and their number alone. The work is done by a child, so that when it dies the
  * parent can say on which file and copy, and how to see it again.
@@ -120,16 +120,17 @@ static void run_child(int argc, char **argv)
 {
     struct stat info;
     int copy = argc > 2 ? atoi(argv[2]) : 0;
-    if (stat(argv[1], &info) == 0 && S_ISDIR(info.st_mode))
-        run_folder(argv[1]);
-    else
+    if (stat(argv[1], &info) != 0 || !S_ISDIR(info.st_mode))
         run_file(argv[1], copy, copy);
+    else
+        for (int i = 1; i < argc; i++)
+            run_folder(argv[i]);
 }
 
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        fprintf(stderr, "usage: %s FOLDER | FILE [COPY]\n", argv[0]);
+        fprintf(stderr, "usage: %s FOLDER ... | FILE [COPY]\n", argv[0]);
         return 2;
     }
     int zero = open("/dev/zero", O_RDWR);
