@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "model_fixture.h"
+#include "scratch.h"
 #include "smollm2_fixture.h"
 #include "support.h"
 
@@ -148,12 +149,9 @@ static void a_story_goes_on_as_recorded(void **state)
     sm_close(r);
 }
 
-static void the_capital_of_france(void **state)
+/* The answer of a model, which may be the file or what was made of it. */
+static void ask(wf_ctx *ctx, const char *path)
 {
-    wf_ctx *ctx = *state;
-    const char *path = model_path();
-    if (!path)
-        skip();
     sm_recording *r = sm_open("f32");
     const sm_text *chat = sm_find(r, "greedy_chat");
     wt_talker t = wt_talker_open(ctx, "cpu", path, NULL);
@@ -174,6 +172,31 @@ static void the_capital_of_france(void **state)
     wf_ids_free(ctx, ids);
     wt_talker_close(&t);
     sm_close(r);
+}
+
+static void the_capital_of_france(void **state)
+{
+    const char *path = model_path();
+    if (!path)
+        skip();
+    ask(*state, path);
+}
+
+/* The same from a Hugging Face folder that was made of the file: weights in f16, its own tokenizer.json. */
+static void the_capital_of_france_from_a_folder(void **state)
+{
+    wf_ctx *ctx = *state;
+    const char *path = model_path();
+    wf_model *m;
+    wt_scratch s;
+    if (!path || SOME_TEXTS == 1)
+        skip();
+    wt_scratch_make(&s);
+    wt_ok(ctx, wf_model_open(ctx, path, &m));
+    wt_ok(ctx, wf_model_convert(m, ctx, wt_path(&s, "folder"), NULL));
+    wf_model_close(m);
+    ask(ctx, wt_path(&s, "folder"));
+    wt_scratch_remove(&s);
 }
 
 /* A user who writes a control token gets text. */
@@ -200,11 +223,9 @@ static void messages_stay_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(texts_become_the_recorded_ids),
-        wt_test(texts_are_as_likely_as_recorded),
-        wt_test(a_story_goes_on_as_recorded),
-        wt_test(the_capital_of_france),
-        wt_test(messages_stay_text),
+        wt_test(texts_become_the_recorded_ids),       wt_test(texts_are_as_likely_as_recorded),
+        wt_test(a_story_goes_on_as_recorded),         wt_test(the_capital_of_france),
+        wt_test(the_capital_of_france_from_a_folder), wt_test(messages_stay_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

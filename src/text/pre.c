@@ -85,7 +85,6 @@ const wf_pre wf_pres[] = {
       "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
     {"poro-chat,bloom,gpt3-finnish", 0, {BLOOM}},
     {"viking", 0, {BLOOM, NUMBER}},
-    {"superbpe", 0, {"\\p{N}+", "(?=(\\d{3})+(?!\\d))"}},
     {NULL, 0, {NULL}},
 };
 
