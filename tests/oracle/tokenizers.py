@@ -174,6 +174,19 @@ def train(kind, make, corpus):
     return t
 
 
+# Splits that go through PCRE2, whose classes may be those of Unicode 14 (Debian 12 has 10.42): a letter
+# of today is no letter there, so texts for these have no characters that are newer.
+THROUGH_PCRE2 = {"cased", "falcon", "previous", "next", "contiguous"}
+ADDED_TO_BMP = set("\u0897\u0cf3\u0ece\u1b4e\u1b4f\u1b7f\u1c89\u1c8a\u2427\u2428\u2429\u2ffc\u2ffd\u2ffe\u2fff"
+                   "\u31e4\u31e5\u31ef\ua7cb\ua7cc\ua7cd\ua7ce\ua7cf\ua7d2\ua7d4\ua7da\ua7db\ua7dc\ua7f1")
+
+
+def is_old(c):
+    if unicodedata.category(c) == "Cn" or c in ADDED_TO_BMP:
+        return False
+    return unicodedata.unidata_version == "14.0.0" or ord(c) < 0x10000 or 0x1F000 <= ord(c) <= 0x1F6D7
+
+
 def frame(texts):
     return b"".join(struct.pack("=I", len(text)) + text for text in texts)
 
@@ -234,7 +247,10 @@ def main():
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         for kind, make in KINDS.items():
-            wrong += compare(tool, kind, train(kind, make, corpus), folder, texts)
+            own = texts
+            if kind in THROUGH_PCRE2:
+                own = ["".join(c for c in text if is_old(c)) for text in texts]
+            wrong += compare(tool, kind, train(kind, make, corpus), folder, own)
     sys.exit(1 if wrong else 0)
 
 
