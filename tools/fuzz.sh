@@ -27,6 +27,8 @@ for name; do
     mkdir -p "$new" "$build/failed"
     if [ "$seconds" = merge ]; then
         "$target" -set_cover_merge=1 -use_counters=0 -max_len=4096 "$kept" "$new" >"$log" 2>&1
+        # They come in the order of what each adds, after those that were there.
+        ls -tr "$kept" | tail -n +201 | while IFS= read -r file; do rm "$kept/$file"; done
         echo "$kept: $(find "$kept" -type f | wc -l) files, $(cat "$kept"/* | wc -c) bytes"
         continue
     fi
