@@ -231,11 +231,11 @@ wf_status wf_generator_plan(wf_device *device, const wf_model *model,
 
 static wf_status run_every(wf_generator *g, wf_sequence *s, int64_t n, float *logits)
 {
-    const int64_t N = EVERY_TOKENS, at = s->cached;
+    const int64_t at = s->cached;
     WF_TRY(wf_sequence_reserve(s, at + n));
-    for (int64_t i = 0; i < N; i++) {
-        g->tokens[i] = i < n ? s->token[at + i] : 0;
-        g->positions[i] = (int32_t)(i < n ? at + i : 0);
+    for (int64_t i = 0; i < n; i++) {
+        g->tokens[i] = s->token[at + i];
+        g->positions[i] = (int32_t)(at + i);
     }
     for (int64_t i = 0; i <= g->sequences; i++)
         g->seq_start[i] = (int32_t)(i > s->slot ? n : 0);
@@ -243,15 +243,10 @@ static wf_status run_every(wf_generator *g, wf_sequence *s, int64_t n, float *lo
         g->lengths[i] = (int32_t)(i == s->slot ? at + n : 0);
     for (int64_t i = 0; i < s->pages; i++)
         g->table[s->slot * g->pages_each + i] = s->page[i];
-    const size_t int_bytes = sizeof(int32_t), rows = (size_t)g->sequences;
-    WF_TRY(wf_exec_write(g->every, "tokens", g->tokens, (size_t)N * int_bytes));
-    WF_TRY(wf_exec_write(g->every, "positions", g->positions, (size_t)N * int_bytes));
-    WF_TRY(wf_exec_write(g->every, "seq_start", g->seq_start, (rows + 1) * int_bytes));
-    WF_TRY(wf_exec_write(g->every, "lengths", g->lengths, rows * int_bytes));
-    WF_TRY(wf_exec_write(g->every, "table", g->table, rows * (size_t)g->pages_each * int_bytes));
-    WF_TRY(wf_exec_run(g->every));
+    WF_TRY(wf_generator_launch(g, g->every, EVERY_TOKENS, n, false));
     s->cached += n;
-    return wf_exec_read(g->every, "logits", logits, (size_t)(N * g->vocab) * sizeof *logits);
+    return wf_exec_read(g->every, "logits", logits,
+                        (size_t)(EVERY_TOKENS * g->vocab) * sizeof *logits);
 }
 
 static wf_status each_logits(wf_generator *g, wf_sequence *s, float *logits, wf_logits_fn *fn,

@@ -73,6 +73,10 @@ struct wf_sequence {
 /* Writes what the sequences' next tokens are, runs a bucket, and sets `row` of those whose logits are
  * there. *tokens: how many were computed; 0: there was nothing to do. */
 wf_status wf_generator_run(wf_generator *g, int64_t *tokens);
+/* Runs an executable of `tokens` tokens on the first `used` of g->tokens and what belongs to them, the rest
+ * being padding; rows: it has that input. */
+wf_status wf_generator_launch(wf_generator *g, wf_exec *exec, int64_t tokens, int64_t used,
+                              bool rows);
 
 /* ---- sequence.c ---- */
 

@@ -61,18 +61,20 @@ static wf_status gather(wf_generator *g, int64_t most, int64_t *tokens)
     return WF_OK;
 }
 
-static wf_status run_bucket(wf_generator *g, const wf_bucket *b, int64_t tokens)
+wf_status wf_generator_launch(wf_generator *g, wf_exec *exec, int64_t tokens, int64_t used,
+                              bool rows)
 {
-    const size_t one = sizeof(int32_t), n = (size_t)b->tokens, s = (size_t)g->sequences;
-    for (int64_t i = tokens; i < b->tokens; i++) /* padding, in no sequence */
+    const size_t one = sizeof(int32_t), n = (size_t)tokens, s = (size_t)g->sequences;
+    for (int64_t i = used; i < tokens; i++) /* padding, in no sequence */
         g->tokens[i] = g->positions[i] = 0;
-    WF_TRY(wf_exec_write(b->exec, "tokens", g->tokens, n * one));
-    WF_TRY(wf_exec_write(b->exec, "positions", g->positions, n * one));
-    WF_TRY(wf_exec_write(b->exec, "seq_start", g->seq_start, (s + 1) * one));
-    WF_TRY(wf_exec_write(b->exec, "lengths", g->lengths, s * one));
-    WF_TRY(wf_exec_write(b->exec, "rows", g->rows, s * one));
-    WF_TRY(wf_exec_write(b->exec, "table", g->table, s * (size_t)g->pages_each * one));
-    return wf_exec_run(b->exec);
+    WF_TRY(wf_exec_write(exec, "tokens", g->tokens, n * one));
+    WF_TRY(wf_exec_write(exec, "positions", g->positions, n * one));
+    WF_TRY(wf_exec_write(exec, "seq_start", g->seq_start, (s + 1) * one));
+    WF_TRY(wf_exec_write(exec, "lengths", g->lengths, s * one));
+    WF_TRY(wf_exec_write(exec, "table", g->table, s * (size_t)g->pages_each * one));
+    if (rows)
+        WF_TRY(wf_exec_write(exec, "rows", g->rows, s * one));
+    return wf_exec_run(exec);
 }
 
 /* Are logits wanted by anyone, or will the device's own choice do? */
@@ -107,7 +109,7 @@ wf_status wf_generator_run(wf_generator *g, int64_t *tokens)
     const wf_bucket *b = g->bucket;
     while (b->tokens < *tokens)
         b++;
-    WF_TRY(run_bucket(g, b, *tokens));
+    WF_TRY(wf_generator_launch(g, b->exec, b->tokens, *tokens, true));
     for (int64_t i = 0; i < g->sequences; i++)
         if (g->seq_start[i + 1] > g->seq_start[i])
             g->slot[i]->cached = g->lengths[i];
