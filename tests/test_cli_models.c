@@ -346,9 +346,10 @@ static void test_run_output(void **state)
     assert_string_equal(p.err, "");
     if (stat("/dev/full", &st) != 0 || !S_ISCHR(st.st_mode))
         skip();
-    wt_program_fails(&p, 1, "run " LLAMA " -p the -n 8 -q >/dev/full",
+    wt_program_fails(&p, 1, "run " LLAMA " -p the -n 8 --ignore-eos -q >/dev/full",
                      "weft run: the result could not be written to stdout: ");
-    assert_int_equal(wt_program_run(&p, "chat " LLAMA " -p the -n 8 -st -q >/dev/full"), 1);
+    assert_int_equal(
+        wt_program_run(&p, "chat " LLAMA " -p the -n 8 --ignore-eos -st -q >/dev/full"), 1);
     assert_int_equal(
         wt_program_shell(&p, "ulimit -f 100 && \"$W\" convert " LLAMA " \"$D/limited.gguf\""), 1);
     wt_program_err(&p, "File too large");
