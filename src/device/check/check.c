@@ -41,6 +41,7 @@ static wf_status check_open(wf_ctx *ctx, const char *options, wf_device **out)
 {
     *out = NULL;
     long threads = wf_threads_available();
+    WF_TRY(wf_cpu_isa_check(ctx));
     wf_check_device *d = wf_mem_new(ctx, sizeof *d);
     if (!d)
         return WF_ERR_MEMORY;
@@ -60,7 +61,7 @@ static wf_status check_open(wf_ctx *ctx, const char *options, wf_device **out)
                                      .owner = d,
                                      .supports = wf_kernel_target_supports,
                                      .workspace = wf_kernel_target_workspace},
-                          .kernels = wf_cpu_kernels,
+                          .kernels = wf_cpu_isa_now()->kernels,
                           .threads = (int)threads,
                           .run_plan = wf_check_run,
                           .prepare_plan = check_prepare};

@@ -8,13 +8,6 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "device/cpu/cpu.h"
-#include "device/cpu/row.h"
-
-const wf_kernel *const wf_cpu_kernels[] = {
-    wf_cpu_elementwise, wf_cpu_source, wf_cpu_shape, wf_cpu_reduce,    wf_cpu_rows,
-    wf_cpu_matmul,      wf_cpu_norm,   wf_cpu_rope,  wf_cpu_attention, wf_cpu_loss,
-    wf_cpu_head_loss,   wf_cpu_update, NULL,
-};
 
 extern const wf_device_ops wf_cpu_device_ops;
 
@@ -30,6 +23,7 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
             return wf_fail(ctx, WF_ERR_USAGE, "cpu:%s: the option is a number of threads, 1 to %d",
                            options, WF_CPU_MAX_THREADS);
     }
+    WF_TRY(wf_cpu_isa_check(ctx));
     wf_device *d = wf_mem_new(ctx, sizeof *d);
     if (!d)
         return WF_ERR_MEMORY;
@@ -40,9 +34,9 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
                                 .owner = d,
                                 .supports = wf_kernel_target_supports,
                                 .workspace = wf_kernel_target_workspace},
-                     .kernels = wf_cpu_kernels,
+                     .kernels = wf_cpu_isa_now()->kernels,
                      .threads = (int)threads};
-    snprintf(d->description, sizeof d->description, "reference kernels in C, %ld thread%s", threads,
+    snprintf(d->description, sizeof d->description, "%s, %ld thread%s", wf_cpu_isa_title(), threads,
              threads == 1 ? "" : "s");
     *out = d;
     return WF_OK;

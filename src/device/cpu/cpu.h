@@ -11,7 +11,22 @@
 
 #define WF_CPU_MAX_THREADS 1024
 
-extern const wf_kernel *const wf_cpu_kernels[];
+/* What the device runs, by instruction set. The plain one has the reference kernels; the others have
+ * kernels of their own before these, in the same table, and may pack weights their own way. */
+typedef struct {
+    const wf_kernel *const *kernels;
+    size_t (*packed_bytes)(const wf_device *device, wf_type type, const wf_dims *shape);
+    wf_status (*pack)(wf_queue *queue, wf_buffer *to, const void *from, wf_type type,
+                      const wf_dims *shape);
+    wf_status (*unpack)(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
+                        const wf_dims *shape);
+} wf_cpu_isa;
+
+/* The best that the machine has, or what the environment variable WEFT_CPU names; the same for the life
+ * of the process. Devices check first whether that is something. */
+wf_status wf_cpu_isa_check(wf_ctx *ctx);
+const wf_cpu_isa *wf_cpu_isa_now(void);
+const char *wf_cpu_isa_title(void);
 
 wf_status wf_cpu_buffer_new(wf_device *device, size_t bytes, wf_buffer **out);
 void wf_cpu_buffer_free(wf_buffer *buffer);
@@ -28,12 +43,18 @@ void wf_cpu_event_free(wf_event *event);
 wf_status wf_cpu_event_record(wf_queue *queue, wf_event *event);
 wf_status wf_cpu_event_wait(wf_event *event);
 
+size_t wf_cpu_isa_packed_bytes(const wf_device *device, wf_type type, const wf_dims *shape);
+wf_status wf_cpu_isa_pack(wf_queue *queue, wf_buffer *to, const void *from, wf_type type,
+                          const wf_dims *shape);
+wf_status wf_cpu_isa_unpack(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
+                            const wf_dims *shape);
+
 /* The slots of wf_device_ops but for those of the device itself and of its own buffers. */
-#define WF_CPU_HOST_SLOTS                                                                        \
-    .packed_bytes = wf_cpu_packed_bytes, .pack = wf_cpu_pack, .unpack = wf_cpu_unpack,           \
-    .buffer_map = wf_cpu_buffer_map, .queue_new = wf_cpu_queue_new,                              \
-    .queue_free = wf_cpu_queue_free, .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in, \
-    .copy_out = wf_cpu_copy_out, .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free, \
+#define WF_CPU_HOST_SLOTS                                                                          \
+    .packed_bytes = wf_cpu_isa_packed_bytes, .pack = wf_cpu_isa_pack, .unpack = wf_cpu_isa_unpack, \
+    .buffer_map = wf_cpu_buffer_map, .queue_new = wf_cpu_queue_new,                                \
+    .queue_free = wf_cpu_queue_free, .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in,   \
+    .copy_out = wf_cpu_copy_out, .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free,   \
     .event_record = wf_cpu_event_record, .event_wait = wf_cpu_event_wait
 
 #endif

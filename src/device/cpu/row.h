@@ -55,5 +55,8 @@ float *wf_row_buffer_in(void *workspace, int thread, int buffers, int index, int
 extern const wf_kernel wf_cpu_elementwise[], wf_cpu_source[], wf_cpu_shape[], wf_cpu_reduce[],
     wf_cpu_rows[], wf_cpu_matmul[], wf_cpu_norm[], wf_cpu_rope[], wf_cpu_attention[], wf_cpu_loss[],
     wf_cpu_head_loss[], wf_cpu_update[];
+#define WF_CPU_REFERENCE_KERNELS                                                                \
+    wf_cpu_elementwise, wf_cpu_source, wf_cpu_shape, wf_cpu_reduce, wf_cpu_rows, wf_cpu_matmul, \
+        wf_cpu_norm, wf_cpu_rope, wf_cpu_attention, wf_cpu_loss, wf_cpu_head_loss, wf_cpu_update
 
 #endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/* isa.c - which instruction sets this machine has, and the one whose kernels run. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/row.h"
+
+#if defined __x86_64__ && WF_CPU_SIMD
+#include <cpuid.h>
+
+/* Which registers the system saves when it switches threads: bits of XCR0. */
+static uint64_t saved_registers(void)
+{
+    uint32_t low, high;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+enum { YMM = 0x6, ZMM = 0xe6 };
+
+static bool has_bits(uint32_t reg, uint32_t bits)
+{
+    return (reg & bits) == bits;
+}
+
+static bool has(uint64_t registers, uint32_t leaf1_c, uint32_t leaf7_b, uint32_t leaf7_c)
+{
+    uint32_t a, b, c, d;
+    const uint32_t osxsave = 1u << 27;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !has_bits(c, leaf1_c | osxsave) ||
+        (saved_registers() & registers) != registers)
+        return false;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && has_bits(b, leaf7_b) && has_bits(c, leaf7_c);
+}
+
+enum { /* leaf 1, ecx; leaf 7, ebx; leaf 7, ecx */
+       FMA = 1 << 12,
+       F16C = 1 << 29,
+       AVX2 = 1 << 5,
+       AVX512F = 1 << 16,
+       AVX512DQ = 1 << 17,
+       AVX512BW = 1 << 30,
+       VNNI = 1 << 11
+};
+#define AVX512VL (1u << 31)
+
+static bool has_avx2(void)
+{
+    return has(YMM, FMA | F16C, AVX2, 0);
+}
+
+static bool has_avx512(void)
+{
+    return has_avx2() && has(ZMM, 0, AVX512F | AVX512DQ | AVX512BW | AVX512VL, VNNI);
+}
+#endif
+
+static bool always(void)
+{
+    return true;
+}
+
+extern const wf_cpu_isa wf_cpu_isa_avx512, wf_cpu_isa_avx2, wf_cpu_isa_neon;
+
+static const wf_kernel *const reference_kernels[] = {WF_CPU_REFERENCE_KERNELS, NULL};
+
+static const wf_cpu_isa reference = {
+    .kernels = reference_kernels,
+    .packed_bytes = wf_cpu_packed_bytes,
+    .pack = wf_cpu_pack,
+    .unpack = wf_cpu_unpack,
+};
+
+/* The best first. */
+static const struct {
+    const char *name, *title;
+    bool (*present)(void);
+    const wf_cpu_isa *isa;
+} sets[] = {
+#if defined __x86_64__ && WF_CPU_SIMD
+    {"avx512", "AVX-512 kernels", has_avx512, &wf_cpu_isa_avx512},
+    {"avx2", "AVX2 kernels", has_avx2, &wf_cpu_isa_avx2},
+#elif defined __aarch64__ && WF_CPU_SIMD
+    {"neon", "NEON kernels", always, &wf_cpu_isa_neon},
+#endif
+    {"reference", "reference kernels in C", always, &reference},
+};
+enum { SETS = sizeof sets / sizeof *sets };
+
+/* WEFT_CPU's choice, or the best that the machine has. -1: there is no such set, -2: not here. */
+static int chosen;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void choose(void)
+{
+    const char *name = getenv("WEFT_CPU");
+    if (!name || !*name) {
+        while (!sets[chosen].present())
+            chosen++;
+        return;
+    }
+    for (chosen = 0; chosen < SETS; chosen++)
+        if (strcmp(name, sets[chosen].name) == 0) {
+            chosen = sets[chosen].present() ? chosen : -2;
+            return;
+        }
+    chosen = -1;
+}
+
+wf_status wf_cpu_isa_check(wf_ctx *ctx)
+{
+    char known[128] = "";
+    size_t len = 0;
+    pthread_once(&once, choose);
+    if (chosen >= 0)
+        return WF_OK;
+    for (int i = 0; i < SETS; i++)
+        wf_text_append(known, sizeof known, &len, "%s%s", i ? ", " : "", sets[i].name);
+    return wf_fail(ctx, WF_ERR_USAGE,
+                   chosen == -2 ? "WEFT_CPU=%s: this machine does not have it; there are: %s"
+                                : "WEFT_CPU=%s: there are: %s",
+                   getenv("WEFT_CPU"), known);
+}
+
+const wf_cpu_isa *wf_cpu_isa_now(void)
+{
+    pthread_once(&once, choose);
+    return chosen >= 0 ? sets[chosen].isa : &reference;
+}
+
+const char *wf_cpu_isa_title(void)
+{
+    pthread_once(&once, choose);
+    return chosen >= 0 ? sets[chosen].title : "reference kernels in C";
+}
+
+size_t wf_cpu_isa_packed_bytes(const wf_device *device, wf_type type, const wf_dims *shape)
+{
+    return wf_cpu_isa_now()->packed_bytes(device, type, shape);
+}
+
+wf_status wf_cpu_isa_pack(wf_queue *queue, wf_buffer *to, const void *from, wf_type type,
+                          const wf_dims *shape)
+{
+    return wf_cpu_isa_now()->pack(queue, to, from, type, shape);
+}
+
+wf_status wf_cpu_isa_unpack(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
+                            const wf_dims *shape)
+{
+    return wf_cpu_isa_now()->unpack(queue, to, from, type, shape);
+}

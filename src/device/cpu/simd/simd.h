@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * simd.h - what kernels for vector units are written in.
+ *
+ * Every .c file of this folder is compiled once for each instruction set of the architecture, with that
+ * set's flags and WF_ISA as its name (cmake/simd.cmake). Instructions have names of our own, for vectors
+ * of WF_VL lanes:
+ *
+ *     vf  lanes of f32      vi  lanes of i32      vm  a bit for each lane
+ *     vp_...                on a vi, each lane two i16
+ *
+ * and each instruction set says in its vec_*.h how it does them. fma(a, b, c) is a * b + c, rounded once,
+ * fnma c - a * b; max and min give their second operand when one is NaN; _n works on the first n lanes
+ * alone, 0 <= n <= WF_VL, and touches no other memory; loads and stores need no alignment, stream does.
+ * The compiler contracts nothing by itself (-ffp-contract=off), so results depend on the source alone.
+ */
+#ifndef WF_DEVICE_CPU_SIMD_SIMD_H
+#define WF_DEVICE_CPU_SIMD_SIMD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "device/cpu/cpu.h"
+#include "device/kernel.h"
+
+/* The name of something that every instruction set has its own of. */
+#define WF_SIMD_PASTE(name, isa) name##_##isa
+#define WF_SIMD_NAME(name, isa) WF_SIMD_PASTE(name, isa)
+#define WF_SIMD(name) WF_SIMD_NAME(name, WF_ISA)
+
+/* clang-format off */
+#if defined WF_ISA_AVX512
+#include "device/cpu/simd/vec_avx512.h"
+#elif defined WF_ISA_AVX2
+#include "device/cpu/simd/vec_avx2.h"
+#elif defined WF_ISA_NEON
+#include "device/cpu/simd/vec_neon.h"
+#else
+#error "cmake/simd.cmake says which instruction set this is for"
+#endif
+/* clang-format on */
+
+/* Vectors of any float type, lanes of which are f32. */
+static inline vf vf_load_as(wf_type type, const void *p)
+{
+    return type == WF_F32 ? vf_load(p) : type == WF_F16 ? vf_load_f16(p) : vf_load_bf16(p);
+}
+
+static inline void vf_store_as(wf_type type, void *p, vf x)
+{
+    if (type == WF_F32)
+        vf_store(p, x);
+    else if (type == WF_F16)
+        vf_store_f16(p, x);
+    else
+        vf_store_bf16(p, x);
+}
+
+static inline vf vf_load_as_n(wf_type type, const void *p, int n)
+{
+    uint16_t all[WF_VL] = {0};
+    if (type == WF_F32)
+        return vf_load_n(p, n);
+    memcpy(all, p, (size_t)n * sizeof *all);
+    return type == WF_F16 ? vf_load_f16(all) : vf_load_bf16(all);
+}
+
+static inline void vf_store_as_n(wf_type type, void *p, vf x, int n)
+{
+    uint16_t all[WF_VL];
+    if (type == WF_F32) {
+        vf_store_n(p, x, n);
+        return;
+    }
+    vf_store_as(type, all, x);
+    memcpy(p, all, (size_t)n * sizeof *all);
+}
+
+/* The arrays of the table, each in the file of its name. */
+extern const wf_kernel WF_SIMD(wf_cpu_gemm)[], WF_SIMD(wf_cpu_quant)[], WF_SIMD(wf_cpu_head_loss)[],
+    WF_SIMD(wf_cpu_attention)[], WF_SIMD(wf_cpu_elementwise)[], WF_SIMD(wf_cpu_norm)[],
+    WF_SIMD(wf_cpu_rope)[], WF_SIMD(wf_cpu_loss)[], WF_SIMD(wf_cpu_reduce)[],
+    WF_SIMD(wf_cpu_rows)[], WF_SIMD(wf_cpu_update)[];
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/* vec_avx512.h - the vectors of simd.h with AVX-512 (F, BW, DQ, VL, VNNI): 16 lanes, 32 registers. */
+#ifndef WF_DEVICE_CPU_SIMD_VEC_AVX512_H
+#define WF_DEVICE_CPU_SIMD_VEC_AVX512_H
+
+#include <immintrin.h>
+
+/* clang-format off */
+
+#define WF_VL 16
+#define WF_VREGS 32
+
+typedef __m512 vf;
+typedef __m512i vi;
+typedef __mmask16 vm;
+
+/* Elements by name, for shifts: the intrinsics want a literal, which a parameter is not. */
+typedef int32_t vec_i32 __attribute__((vector_size(64)));
+typedef uint32_t vec_u32 __attribute__((vector_size(64)));
+typedef int16_t vec_i16 __attribute__((vector_size(64)));
+typedef uint16_t vec_u16 __attribute__((vector_size(64)));
+
+/* Lanes before n. */
+static inline vm vm_first(int n) { return (vm)((1u << n) - 1); }
+
+/* ---- f32 ---- */
+
+static inline vf vf_zero(void) { return _mm512_setzero_ps(); }
+static inline vf vf_set(float x) { return _mm512_set1_ps(x); }
+static inline vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+static inline vf vf_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(vm_first(n), p); }
+static inline void vf_store_n(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, vm_first(n), x); }
+static inline void vf_stream(float *p, vf x) { _mm512_stream_ps(p, x); }
+static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+static inline vf vf_sqrt(vf a) { return _mm512_sqrt_ps(a); }
+static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+static inline vf vf_abs(vf a) { return _mm512_abs_ps(a); }
+static inline vf vf_neg(vf a) { return _mm512_xor_ps(_mm512_set1_ps(-0.0f), a); }
+static inline vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+
+static inline vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+static inline vm vf_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+static inline vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+static inline vm vf_nan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+static inline vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+static inline bool vm_any(vm m) { return m != 0; }
+
+static inline float vf_sum(vf a)
+{
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+static inline float vf_most(vf a)
+{
+    __m256 h = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+/* ---- i32 ---- */
+
+static inline vi vi_zero(void) { return _mm512_setzero_si512(); }
+static inline vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
+static inline vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
+static inline void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
+static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+static inline vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+static inline vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+static inline vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+static inline vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
+static inline vi vi_shl(vi a, int n) { return (vi)((vec_u32)a << n); }
+static inline vi vi_shr(vi a, int n) { return (vi)((vec_u32)a >> n); }
+static inline vi vi_sra(vi a, int n) { return (vi)((vec_i32)a >> n); }
+static inline vi vi_max(vi a, vi b) { return _mm512_max_epi32(a, b); }
+static inline vi vi_min(vi a, vi b) { return _mm512_min_epi32(a, b); }
+static inline vi vi_from_u8(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)); }
+static inline vi vi_from_i8(const int8_t *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)); }
+static inline vi vf_to_vi(vf a) { return _mm512_cvtps_epi32(a); }
+static inline vf vi_to_vf(vi a) { return _mm512_cvtepi32_ps(a); }
+static inline vi vf_as_vi(vf a) { return _mm512_castps_si512(a); }
+static inline vf vi_as_vf(vi a) { return _mm512_castsi512_ps(a); }
+
+/* ---- Pairs of i16 in a lane ---- */
+
+static inline vi vp_sub(vi a, vi b) { return _mm512_sub_epi16(a, b); }
+static inline vi vp_mul(vi a, vi b) { return _mm512_mullo_epi16(a, b); }
+static inline vi vp_shl(vi a, int n) { return (vi)((vec_u16)a << n); }
+static inline vi vp_shr(vi a, int n) { return (vi)((vec_u16)a >> n); }
+static inline vi vp_sra(vi a, int n) { return (vi)((vec_i16)a >> n); }
+static inline vi vp_dot(vi sum, vi a, vi b) { return _mm512_dpwssd_epi32(sum, a, b); }
+
+/* ---- f16 and bf16 ---- */
+
+static inline vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
+static inline void vf_store_f16(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline vf vf_load_bf16(const uint16_t *p)
+{
+    return vi_as_vf(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
+}
+
+/* To the nearest, ties to even; NaN stays one. */
+static inline void vf_store_bf16(uint16_t *p, vf x)
+{
+    vi bits = vf_as_vi(x), odd = vi_and(vi_shr(bits, 16), vi_set(1));
+    vi near = vi_add(bits, vi_add(odd, vi_set(0x7fff)));
+    near = _mm512_mask_blend_epi32(vf_nan(x), near, vi_or(bits, vi_set(0x400000)));
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(vi_shr(near, 16)));
+}
+
+/* ---- Transposition ---- */
+
+/* Row i, lane j becomes row j, lane i. */
+static inline void vf_transpose(vf r[16])
+{
+    vf a[16], b[16];
+    for (int i = 0; i < 8; i++) {
+        a[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        a[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    for (int i = 0; i < 4; i++) {
+        b[4 * i] = _mm512_shuffle_ps(a[4 * i], a[4 * i + 2], 0x44);
+        b[4 * i + 1] = _mm512_shuffle_ps(a[4 * i], a[4 * i + 2], 0xee);
+        b[4 * i + 2] = _mm512_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0x44);
+        b[4 * i + 3] = _mm512_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0xee);
+    }
+    /* b[4 g + c] holds, in each quarter q, column 4 q + c of rows 4 g .. 4 g + 3. */
+    for (int i = 0; i < 4; i++) {
+        vf low = _mm512_shuffle_f32x4(b[i], b[i + 4], 0x88), high = _mm512_shuffle_f32x4(b[i], b[i + 4], 0xdd);
+        vf low2 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0x88), high2 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(low, low2, 0x88);
+        r[i + 4] = _mm512_shuffle_f32x4(high, high2, 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(low, low2, 0xdd);
+        r[i + 12] = _mm512_shuffle_f32x4(high, high2, 0xdd);
+    }
+}
+
+/* clang-format on */
+
+#endif
