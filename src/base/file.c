@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* file.c - mapping, reading and writing files. */
+#ifdef __linux__
+#define _GNU_SOURCE /* madvise, the POSIX form of which does nothing */
+#endif
 #include "base/file.h"
 
 #include <errno.h>
@@ -96,6 +99,21 @@ wf_status wf_map_memory(wf_ctx *ctx, const uint8_t *data, size_t size, wf_map **
         return WF_ERR_MEMORY;
     **out = (wf_map){.data = data, .size = size, .ctx = ctx, .guard = -1, .borrowed = true};
     return WF_OK;
+}
+
+void wf_map_forget(const wf_map *map, size_t offset, size_t bytes)
+{
+#ifdef MADV_DONTNEED
+    if (map->borrowed || map->size == 0)
+        return;
+    /* Pages that lie inside whole; what is dropped is read again from the file when it is touched. */
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t begin = (offset + page - 1) / page * page, end = (offset + bytes) / page * page;
+    if (begin < end)
+        madvise((void *)(map->data + begin), end - begin, MADV_DONTNEED);
+#else
+    (void)map, (void)offset, (void)bytes;
+#endif
 }
 
 bool wf_map_broken(const wf_map *map)

@@ -130,12 +130,24 @@ wf_status wf_options_check(wf_ctx *ctx, const wf_compile_options *options)
     return WF_OK;
 }
 
-wf_status wf_plan_memory(wf_device *device, wf_graph *graph, const wf_compile_options *options,
-                         wf_memory *out)
+static wf_status plan_memory(wf_device *device, const wf_session *session, wf_graph *graph,
+                             const wf_compile_options *options, wf_memory *out)
 {
     *out = (wf_memory){0};
     if (graph->ctx != device->ctx)
         return wf_fail(device->ctx, WF_ERR_USAGE, "the graph was made from another context");
     WF_TRY(wf_options_check(device->ctx, options));
-    return device->ops->plan(device, graph, options, out);
+    return device->ops->plan(device, session, graph, options, out);
+}
+
+wf_status wf_plan_memory(wf_device *device, wf_graph *graph, const wf_compile_options *options,
+                         wf_memory *out)
+{
+    return plan_memory(device, NULL, graph, options, out);
+}
+
+wf_status wf_session_plan(wf_session *session, wf_graph *graph, const wf_compile_options *options,
+                          wf_memory *out)
+{
+    return plan_memory(session->device, session, graph, options, out);
 }

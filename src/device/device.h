@@ -85,6 +85,8 @@ struct wf_device_ops {
                       const wf_dims *shape);
     wf_status (*unpack)(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
                         const wf_dims *shape);
+    /* Optional: whether a weight that is only read is better packed than left where it lies. */
+    bool (*packing_pays)(const wf_device *device, wf_type type, const wf_dims *shape);
 
     wf_status (*event_new)(wf_device *device, wf_event **out);
     void (*event_free)(wf_event *event);
@@ -93,9 +95,10 @@ struct wf_device_ops {
 
     wf_status (*compile)(wf_session *session, wf_graph *graph, const wf_compile_options *options,
                          wf_exec **out);
-    /* What compile would allocate, without doing so. */
-    wf_status (*plan)(wf_device *device, wf_graph *graph, const wf_compile_options *options,
-                      wf_memory *out);
+    /* What compile would allocate, without doing so. The session, which may be NULL, says how states are
+     * kept. */
+    wf_status (*plan)(wf_device *device, const wf_session *session, wf_graph *graph,
+                      const wf_compile_options *options, wf_memory *out);
 };
 
 /* The device's account, for memory that is not in buffers made below. */
@@ -151,6 +154,12 @@ struct wf_session {
     unsigned region_generation;
 };
 
+/* Says that a state will be packed, for wf_session_plan alone: nothing is allocated for it. */
+wf_status wf_session_declare_packed(wf_session *session, const char *name, wf_type type, int rank,
+                                    const int64_t *dims);
+/* wf_plan_memory for graphs that this session would compile. */
+wf_status wf_session_plan(wf_session *session, wf_graph *graph, const wf_compile_options *options,
+                          wf_memory *out);
 wf_stored_state *wf_session_find(const wf_session *session, const char *name);
 /* Makes the region at least so large; when it has to grow, its contents are lost. If that fails, and the
  * region cannot be had in its old size either, runs fail until a later call has succeeded. */
@@ -195,8 +204,8 @@ wf_status wf_plan_compile(wf_session *session, wf_graph *graph, const wf_compile
                           wf_exec **out);
 /* Whether options are such as there are; NULL, the defaults, is right. */
 wf_status wf_options_check(wf_ctx *ctx, const wf_compile_options *options);
-wf_status wf_plan_sizes(wf_device *device, wf_graph *graph, const wf_compile_options *options,
-                        wf_memory *out);
+wf_status wf_plan_sizes(wf_device *device, const wf_session *session, wf_graph *graph,
+                        const wf_compile_options *options, wf_memory *out);
 bool wf_kernel_target_supports(const wf_target *target, const wf_node *n);
 size_t wf_kernel_target_workspace(const wf_target *target, const wf_node *n);
 

@@ -251,11 +251,11 @@ wf_status wf_plan_compile(wf_session *session, wf_graph *graph, const wf_compile
     return status;
 }
 
-wf_status wf_plan_sizes(wf_device *device, wf_graph *graph, const wf_compile_options *options,
-                        wf_memory *out)
+wf_status wf_plan_sizes(wf_device *device, const wf_session *session, wf_graph *graph,
+                        const wf_compile_options *options, wf_memory *out)
 {
     wf_plan *plan;
-    WF_TRY(wf_plan_new(device, graph, options, NULL, NULL, &plan));
+    WF_TRY(wf_plan_new(device, graph, options, session, NULL, &plan));
     *out = plan->memory;
     out->region = plan->memory.activations;
     wf_plan_free(plan);

@@ -234,15 +234,26 @@ static void keep_blocks_apart(wf_plan *plan)
     }
 }
 
-/* With states and ports it must be something that a total can be given of. */
-static wf_status add_states(wf_plan *plan)
+/* As the session keeps it. */
+static size_t state_bytes(const planner *p, const wf_node *n)
 {
+    const wf_value *v = &n->out[0];
+    const wf_stored_state *s = p->session ? wf_session_find(p->session, n->name) : NULL;
+    return s && s->storage == WF_STATE_PACKED
+               ? p->device->ops->packed_bytes(p->device, v->type, &v->shape)
+               : wf_value_bytes(v);
+}
+
+/* With states and ports it must be something that a total can be given of. */
+static wf_status add_states(planner *p)
+{
+    wf_plan *plan = p->plan;
     wf_memory *m = &plan->memory;
     size_t total;
     bool fits = wf_add_size(m->activations, m->ports, &total);
     for (int i = 0; i < plan->graph->node_count && fits; i++)
         if (plan->graph->nodes[i]->op == WF_OP_state) {
-            size_t bytes = wf_value_bytes(&plan->graph->nodes[i]->out[0]);
+            size_t bytes = state_bytes(p, plan->graph->nodes[i]);
             fits = wf_add_size(total, bytes, &total);
             m->states += bytes;
         }
@@ -263,7 +274,7 @@ static wf_status plan_memory(planner *p)
         sum += plan->block_info[i].bytes; /* checked by packing, which adds up more */
     WF_TRY(wf_memory_pack(plan->ctx, plan->blocks, plan->block_count, p->device->target.alignment,
                           &plan->memory.activations, &plan->memory.lower_bound));
-    WF_TRY(add_states(plan));
+    WF_TRY(add_states(p));
     wf_report_add(p->report, "memory", "bytes of all values and workspaces", (int64_t)sum);
     wf_report_add(p->report, "memory", "bytes of the region", (int64_t)plan->memory.activations);
     wf_report_add(p->report, "memory", "bytes alive at the busiest step",

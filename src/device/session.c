@@ -232,7 +232,8 @@ wf_status wf_session_map(wf_session *s, const char *name, wf_type type, int rank
     return state_take_back(s, map_state(s, state, path, offset));
 }
 
-static wf_status pack_state(wf_session *s, wf_stored_state *state)
+/* *out: what the state takes up then. */
+static wf_status mark_packed(wf_session *s, wf_stored_state *state, size_t *out)
 {
     const wf_device_ops *ops = s->device->ops;
     size_t bytes = ops->pack ? ops->packed_bytes(s->device, state->type, &state->shape) : 0;
@@ -245,6 +246,14 @@ static wf_status pack_state(wf_session *s, wf_stored_state *state)
                        s->device->target.name, state->name, text);
     }
     state->storage = WF_STATE_PACKED;
+    *out = bytes;
+    return WF_OK;
+}
+
+static wf_status pack_state(wf_session *s, wf_stored_state *state)
+{
+    size_t bytes = 0;
+    WF_TRY(mark_packed(s, state, &bytes));
     return wf_buffer_new(s->device, bytes, &state->buffer);
 }
 
@@ -254,6 +263,15 @@ wf_status wf_session_pack(wf_session *s, const char *name, wf_type type, int ran
     wf_stored_state *state;
     WF_TRY(declare(s, name, type, rank, dims, &state));
     return state_take_back(s, pack_state(s, state));
+}
+
+wf_status wf_session_declare_packed(wf_session *s, const char *name, wf_type type, int rank,
+                                    const int64_t *dims)
+{
+    wf_stored_state *state;
+    size_t bytes;
+    WF_TRY(declare(s, name, type, rank, dims, &state));
+    return state_take_back(s, mark_packed(s, state, &bytes));
 }
 
 /* A graph may not write what cannot be written. */

@@ -207,23 +207,32 @@ void wf_generator_memory(const wf_generator *g, wf_memory *out)
     }
 }
 
+/* In a session that stays empty. */
+static wf_status plan(wf_generator *g, wf_memory *out)
+{
+    size_t mapped;
+    wf_graph *graph;
+    WF_TRY(wf_generator_plan_weights(g->session, g->model, &mapped));
+    WF_TRY(wf_graph_new(g->ctx, &graph));
+    wf_status status = build(g, most_tokens(g), g->sequences, graph);
+    if (status == WF_OK)
+        status = wf_session_plan(g->session, graph, NULL, out);
+    wf_graph_free(graph);
+    out->mapped = mapped;
+    out->states -= mapped;
+    return status;
+}
+
 wf_status wf_generator_plan(wf_device *device, const wf_model *model,
                             const wf_generator_options *options, wf_memory *out)
 {
     const wf_generator_options defaults = {0};
     wf_generator g = {.ctx = model->ctx, .model = model};
-    wf_graph *graph;
     *out = (wf_memory){0};
     WF_TRY(choose(&g, options ? options : &defaults));
-    WF_TRY(wf_graph_new(g.ctx, &graph));
-    wf_status status = build(&g, most_tokens(&g), g.sequences, graph);
-    if (status == WF_OK)
-        status = wf_plan_memory(device, graph, NULL, out);
-    wf_graph_free(graph);
-    for (int i = 0; device->ops->buffer_map && i < model->weights; i++)
-        if (status == WF_OK && wf_weight_lies_ready(&model->weight[i]))
-            out->mapped += model->weight[i].from->bytes;
-    out->states -= out->mapped;
+    WF_TRY(wf_session_new(device, &g.session));
+    wf_status status = plan(&g, out);
+    wf_session_free(g.session);
     return status;
 }
 

@@ -87,8 +87,11 @@ wf_status wf_sequence_reserve(wf_sequence *s, int64_t count);
 
 /* ---- load.c ---- */
 
-/* Before the first compilation: weights that can be read where they lie. After it: the rest. */
+/* Before the first compilation: weights that can be read where they lie, and places for those that the
+ * device packs. After it: the rest. */
 wf_status wf_generator_map_weights(wf_generator *g);
+/* Tells a session, for planning, how weights will be kept; *mapped: bytes that stay in files. */
+wf_status wf_generator_plan_weights(wf_session *session, const wf_model *model, size_t *mapped);
 wf_status wf_generator_write_weights(wf_generator *g);
 /* Logs weights that hold what is no number. */
 wf_status wf_generator_check_weights(wf_generator *g);

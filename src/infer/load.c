@@ -1,20 +1,64 @@
 /* SPDX-License-Identifier: MIT */
-/* load.c - weights from a model's files into a session: mapped where that can be, written where not. */
+/* load.c - weights from a model's files into a session: packed where the device gains by it, mapped where
+ * that can be, written where not. */
 #include <math.h>
 
 #include "base/mem.h"
+#include "device/device.h"
 #include "infer/generator.h"
+
+/* Whether the device keeps this weight in its own layout, rather than reading it where it lies. */
+static bool packs(const wf_device *d, const wf_model_weight_info *w)
+{
+    return wf_weight_lies_ready(w) && d->ops->packing_pays &&
+           d->ops->packing_pays(d, w->type, &w->shape);
+}
 
 wf_status wf_generator_map_weights(wf_generator *g)
 {
     const wf_model *m = g->model;
     for (int i = 0; i < m->weights; i++) {
         const wf_model_weight_info *w = &m->weight[i];
-        if (wf_weight_lies_ready(w))
+        if (packs(g->session->device, w))
+            WF_TRY(wf_session_pack(g->session, w->name, w->type, (int)w->shape.n, w->shape.d));
+        else if (wf_weight_lies_ready(w))
             WF_TRY(wf_session_map(g->session, w->name, w->type, (int)w->shape.n, w->shape.d,
                                   m->store->file[w->from->file].path, w->from->offset));
     }
     return WF_OK;
+}
+
+wf_status wf_generator_plan_weights(wf_session *s, const wf_model *m, size_t *mapped)
+{
+    *mapped = 0;
+    for (int i = 0; i < m->weights; i++) {
+        const wf_model_weight_info *w = &m->weight[i];
+        if (packs(s->device, w))
+            WF_TRY(wf_session_declare_packed(s, w->name, w->type, (int)w->shape.n, w->shape.d));
+        else if (s->device->ops->buffer_map && wf_weight_lies_ready(w))
+            *mapped += w->from->bytes;
+    }
+    return WF_OK;
+}
+
+/* The device packs it from the file's own bytes, which are done with then: they would count twice. */
+static wf_status pack_weight(wf_generator *g, const wf_model_weight_info *w)
+{
+    const wf_stored *t = w->from;
+    wf_status status = wf_session_write(g->session, w->name, t->data, t->bytes);
+    wf_map_forget(g->model->store->file[t->file].map, t->offset, t->bytes);
+    return status;
+}
+
+static wf_status copy_weight(wf_generator *g, const wf_model_weight_info *w)
+{
+    size_t bytes = wf_type_bytes(w->type, wf_dims_count(&w->shape));
+    void *data = wf_mem_new(g->ctx, bytes);
+    wf_status status = data ? wf_weight_read(g->ctx, w, data) : WF_ERR_MEMORY;
+    if (status == WF_OK)
+        status = wf_session_write(g->session, w->name, data, bytes);
+    wf_mem_free(g->ctx, data);
+    return status;
 }
 
 static wf_status write_frequencies(wf_generator *g)
@@ -35,15 +79,10 @@ wf_status wf_generator_write_weights(wf_generator *g)
     const wf_model *m = g->model;
     for (int i = 0; i < m->weights; i++) {
         const wf_model_weight_info *w = &m->weight[i];
-        if (wf_weight_lies_ready(w))
-            continue;
-        size_t bytes = wf_type_bytes(w->type, wf_dims_count(&w->shape));
-        void *data = wf_mem_new(g->ctx, bytes);
-        wf_status status = data ? wf_weight_read(g->ctx, w, data) : WF_ERR_MEMORY;
-        if (status == WF_OK)
-            status = wf_session_write(g->session, w->name, data, bytes);
-        wf_mem_free(g->ctx, data);
-        WF_TRY(status);
+        if (packs(g->session->device, w))
+            WF_TRY(pack_weight(g, w));
+        else if (!wf_weight_lies_ready(w))
+            WF_TRY(copy_weight(g, w));
     }
     WF_TRY(wf_store_check(m->store));
     return m->config.rope.base != 0 ? write_frequencies(g) : WF_OK;

@@ -20,6 +20,7 @@ typedef struct {
                       const wf_dims *shape);
     wf_status (*unpack)(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
                         const wf_dims *shape);
+    uint32_t packs; /* bit set of types: weights of these are better packed */
 } wf_cpu_isa;
 
 /* The best that the machine has, or what the environment variable WEFT_CPU names; the same for the life
@@ -48,13 +49,15 @@ wf_status wf_cpu_isa_pack(wf_queue *queue, wf_buffer *to, const void *from, wf_t
                           const wf_dims *shape);
 wf_status wf_cpu_isa_unpack(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
                             const wf_dims *shape);
+bool wf_cpu_isa_packing_pays(const wf_device *device, wf_type type, const wf_dims *shape);
 
 /* The slots of wf_device_ops but for those of the device itself and of its own buffers. */
 #define WF_CPU_HOST_SLOTS                                                                          \
     .packed_bytes = wf_cpu_isa_packed_bytes, .pack = wf_cpu_isa_pack, .unpack = wf_cpu_isa_unpack, \
-    .buffer_map = wf_cpu_buffer_map, .queue_new = wf_cpu_queue_new,                                \
-    .queue_free = wf_cpu_queue_free, .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in,   \
-    .copy_out = wf_cpu_copy_out, .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free,   \
+    .packing_pays = wf_cpu_isa_packing_pays, .buffer_map = wf_cpu_buffer_map,                      \
+    .queue_new = wf_cpu_queue_new, .queue_free = wf_cpu_queue_free,                                \
+    .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in, .copy_out = wf_cpu_copy_out,       \
+    .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free,                                \
     .event_record = wf_cpu_event_record, .event_wait = wf_cpu_event_wait
 
 #endif

@@ -154,3 +154,9 @@ wf_status wf_cpu_isa_unpack(wf_queue *queue, void *to, const wf_buffer *from, wf
 {
     return wf_cpu_isa_now()->unpack(queue, to, from, type, shape);
 }
+
+bool wf_cpu_isa_packing_pays(const wf_device *device, wf_type type, const wf_dims *shape)
+{
+    const wf_cpu_isa *isa = wf_cpu_isa_now();
+    return isa->packs & wf_type_bit(type) && isa->packed_bytes(device, type, shape) > 0;
+}

@@ -6,17 +6,11 @@
  * row is all that stands under one index of the first axis, of whatever rank.
  */
 #include "base/thread.h"
+#include "device/cpu/index.h"
 #include "device/cpu/row.h"
 #include "device/cpu/walk.h"
 
 /* ---- Indices ---- */
-
-/* Index i in row-major order. */
-static int64_t index_at(const wf_view *indices, int64_t i)
-{
-    int64_t last = wf_view_last(indices);
-    return *(const int32_t *)wf_view_at(indices, wf_view_row(indices, i / last) + i % last);
-}
 
 /* "embed: index 7 at [1,3] of input 1 is not in [0, 5)" */
 static wf_status fail_index(const wf_launch *l, const wf_view *indices, int64_t i, int64_t rows)
@@ -31,16 +25,16 @@ static wf_status fail_index(const wf_launch *l, const wf_view *indices, int64_t 
     for (int a = 0; a < indices->rank; a++)
         wf_text_append(text, sizeof text, &len, "%s%lld", a ? "," : "", (long long)place[a]);
     return wf_fail(l->ctx, WF_ERR_DEVICE, "%s: index %lld at [%s] of input 1 is not in [0, %lld)",
-                   wf_op_get(l->node->op)->name, (long long)index_at(indices, i), text,
+                   wf_op_get(l->node->op)->name, (long long)wf_index_at(indices, i), text,
                    (long long)rows);
 }
 
-static wf_status check_indices(const wf_launch *l)
+wf_status wf_index_check(const wf_launch *l)
 {
     const wf_view *indices = &l->in[1];
     int64_t rows = l->in[0].dim[0], n = wf_view_count(indices);
     for (int64_t i = 0; i < n; i++) {
-        int64_t index = index_at(indices, i);
+        int64_t index = wf_index_at(indices, i);
         if (index < 0 || index >= rows)
             return fail_index(l, indices, i, rows);
     }
@@ -79,7 +73,7 @@ static void gather_range(void *arg, int64_t begin, int64_t end, int thread)
     int bytes = wf_type_get(x->type)->block_bytes;
     int64_t at = begin * j->length, step = wf_walk_step(&j->row, 0);
     for (int64_t i = begin; i < end; i++) {
-        int64_t row = index_at(&j->l->in[1], i) * x->stride[0];
+        int64_t row = wf_index_at(&j->l->in[1], i) * x->stride[0];
         wf_run r = wf_run_over(&j->row, 0, j->length);
         for (; wf_run_next(&r, INT64_MAX); at += r.n)
             wf_copy_strided(wf_unit_at(out, at), 1, wf_unit_at(x, row + r.offset[0]), step, r.n,
@@ -91,7 +85,7 @@ static wf_status launch_gather(const wf_launch *l)
 {
     if (!l->out[0].data)
         return WF_OK;
-    WF_TRY(check_indices(l));
+    WF_TRY(wf_index_check(l));
     rows_job j = rows_of(l);
     wf_walk_fold(&j.row);
     wf_parallel_for(l->threads, wf_view_count(&l->in[1]), wf_grain(j.length), gather_range, &j);
@@ -105,7 +99,7 @@ static void decode_range(void *arg, int64_t begin, int64_t end, int thread)
     const wf_launch *l = arg;
     int64_t length = wf_view_last(&l->in[0]);
     for (int64_t i = begin; i < end; i++)
-        wf_row_part(&l->in[0], index_at(&l->in[1], i), 0, length,
+        wf_row_part(&l->in[0], wf_index_at(&l->in[1], i), 0, length,
                     wf_view_at(&l->out[0], i * length));
 }
 
@@ -113,7 +107,7 @@ static wf_status launch_embed_blocks(const wf_launch *l)
 {
     if (!l->out[0].data)
         return WF_OK;
-    WF_TRY(check_indices(l));
+    WF_TRY(wf_index_check(l));
     wf_parallel_for(l->threads, wf_view_count(&l->in[1]), wf_grain(wf_view_last(&l->in[0])),
                     decode_range, (void *)l);
     return WF_OK;
@@ -148,7 +142,7 @@ static void make_lists(const wf_launch *l)
     for (int64_t r = 0; r < l->in[0].dim[0]; r++)
         s.first[r] = -1;
     for (int64_t i = l->in[1].dim[0]; i-- > 0;) {
-        int64_t row = index_at(&l->in[1], i);
+        int64_t row = wf_index_at(&l->in[1], i);
         s.next[i] = s.first[row];
         s.first[row] = i;
     }
@@ -187,7 +181,7 @@ static wf_status launch_scatter_add(const wf_launch *l)
 {
     if (!l->out[0].data)
         return WF_OK;
-    WF_TRY(check_indices(l));
+    WF_TRY(wf_index_check(l));
     make_lists(l);
     rows_job j = rows_of(l);
     add_operand(&j, &l->in[2]);

@@ -298,9 +298,10 @@ static void count_ports(const wf_graph *g, wf_memory *out)
 
 /* Inputs, outputs and states are ours. What else a program needs only the plugin knows, and only once
  * it has compiled it; a compilation that follows finds that program. */
-wf_status wf_pjrt_plan(wf_device *device, wf_graph *graph, const wf_compile_options *options,
-                       wf_memory *out)
+wf_status wf_pjrt_plan(wf_device *device, const wf_session *session, wf_graph *graph,
+                       const wf_compile_options *options, wf_memory *out)
 {
+    (void)session;
     wf_pjrt_device *d = (wf_pjrt_device *)device;
     wf_graph *core;
     wf_hlo_program lowered;

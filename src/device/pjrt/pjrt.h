@@ -118,7 +118,7 @@ void wf_pjrt_cache_store(wf_pjrt_plugin *p, const wf_pjrt_program *program);
 /* exec.c */
 wf_status wf_pjrt_compile(wf_session *session, wf_graph *graph, const wf_compile_options *options,
                           wf_exec **out);
-wf_status wf_pjrt_plan(wf_device *device, wf_graph *graph, const wf_compile_options *options,
-                       wf_memory *out);
+wf_status wf_pjrt_plan(wf_device *device, const wf_session *session, wf_graph *graph,
+                       const wf_compile_options *options, wf_memory *out);
 
 #endif

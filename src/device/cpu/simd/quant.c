@@ -1,7 +1,490 @@
 /* SPDX-License-Identifier: MIT */
-/* quant.c - products with quantized weights. */
-#include "device/cpu/simd/simd.h"
+/*
+ * quant.c - products with quantized weights that the device has packed (quant.h): linear, linear with an
+ * activation, and rows of such a table.
+ *
+ * Few rows of x (decoding) are multiplied with integers as they come out of a panel, which is read once.
+ * Many rows (a prompt) pay for taking 256 numbers of a panel or two apart first; a register tile of rows
+ * and panels then does nothing but multiply. Both add up the same numbers in the same order.
+ */
+#include "device/cpu/simd/quant.h"
+#include "base/thread.h"
+#include "device/cpu/gemm.h"
+#include "device/cpu/index.h"
+#include "device/cpu/row.h"
+#include "graph/quant/block.h"
 
+#if defined __clang__
+#define UNROLL(n) _Pragma("unroll")
+#else
+#define UNROLL_TEXT(text) _Pragma(#text)
+#define UNROLL(n) UNROLL_TEXT(GCC unroll n)
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+    FEW = 8,  /* rows of x that are multiplied without taking panels apart */
+    ROWS = 4, /* of them at a time */
+    TILE_ROWS = WF_VREGS == 32 && WF_VL == 16 ? 6 : 3,
+    TILE_VECTORS = 2,       /* panels of a tile */
+    DEPTH = 8,              /* blocks of 32 that are taken apart at a time */
+    CHUNK = 48 * TILE_ROWS, /* rows of x that share what was taken apart */
+    GRAIN = 64 * 1024       /* multiplications worth waking a thread for */
+};
+
+/* ---- What blocks of a type are ---- */
+
+/* A panel, and how far it is to the next block of the file. */
+typedef struct {
+    const uint8_t *scales, *words;
+    int scale_step, word_step;
+} panel;
+
+static panel panel_at(const wf_view *w, int64_t index)
+{
+    const wf_quant_layout *y = wf_quant_layout_of(w->type);
+    const uint8_t *base = (const uint8_t *)w->data + index * wf_quant_panel_bytes(y, w->dim[1]);
+    return (panel){base, base + wf_quant_scale_bytes(y, w->dim[1]),
+                   (2 * y->halves + y->scales) * WF_VL, y->words * 4 * WF_VL};
+}
+
+static panel panel_next(panel p, int64_t blocks)
+{
+    p.scales += blocks * p.scale_step;
+    p.words += blocks * p.word_step;
+    return p;
+}
+
+/* Blocks of 32 in a block of the type. */
+#define PARTS(type) ((type) == WF_Q4_K || (type) == WF_Q6_K ? 8 : 1)
+/* Whether a number has something added that does not depend on its integer. */
+#define HAS_MINS(type) ((type) == WF_Q4_1 || (type) == WF_Q4_K)
+/* What is to be taken off the integers that pair_of gives. */
+#define OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
+
+INLINE vi shift(vi x, int right)
+{
+    return right > 0 ? vp_shr(x, right) : right < 0 ? vp_shl(x, -right) : x;
+}
+
+/* Pair p of part `part`: integers as they are stored. */
+INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
+{
+    const int u = p / 2, odd = 8 * (p % 2), word = 4 * WF_VL;
+    const vi low4 = vi_set(0x000f000f), high2 = vi_set(0x00300030);
+    if (type == WF_Q8_0) {
+        vi w = vi_load(words + u * word);
+        return vp_sra(odd ? w : vp_shl(w, 8), 8);
+    }
+    if (type == WF_Q6_K) {
+        int half = part / 4, quarter = part % 4;
+        vi low = vi_load(words + (16 * half + 8 * (quarter % 2) + u) * word);
+        vi high = vi_load(words + (32 + 8 * half + u) * word);
+        low = vi_and(shift(low, odd + 4 * (quarter / 2)), low4);
+        return vi_or(low, vi_and(shift(high, odd + 2 * quarter - 4), high2));
+    }
+    if (type == WF_Q4_K)
+        return vi_and(shift(vi_load(words + (8 * (part / 2) + u) * word), odd + 4 * (part % 2)),
+                      low4);
+    return vi_and(shift(vi_load(words + u % 4 * word), odd + 4 * (u / 4)), low4);
+}
+
+/* The groups of 16 of q6_K: what each is multiplied by. */
+INLINE vi group_scale(const uint8_t *scales, int group)
+{
+    return vi_from_i8((const int8_t *)scales + (2 + group) * WF_VL);
+}
+
+/* What an integer of the part is multiplied by, and what is added. */
+INLINE vf scale_of(wf_type type, const uint8_t *scales, int part)
+{
+    vf d = vf_load_f16((const void *)scales);
+    if (type == WF_Q4_K)
+        d = vf_mul(d, vi_to_vf(vi_from_u8(scales + (4 + 2 * part) * WF_VL)));
+    return d;
+}
+
+INLINE vf min_of(wf_type type, const uint8_t *scales, int part)
+{
+    vf m = vf_load_f16((const void *)(scales + 2 * WF_VL));
+    if (type == WF_Q4_K)
+        m = vf_mul(vf_neg(m), vi_to_vf(vi_from_u8(scales + (5 + 2 * part) * WF_VL)));
+    return m;
+}
+
+/* ---- Few rows ---- */
+
+/* Adds to c[row] the products with block b of x, which is part `part` of p. */
+INLINE void add_part(wf_type type, int rows, panel p, int part, const wf_quant_rows *x, int64_t b,
+                     vf *c)
+{
+    vi sum[ROWS], other[ROWS];
+    const int64_t blocks = x->k / WF_QUANT_BLOCK;
+    for (int r = 0; r < rows; r++) {
+        const int32_t *sums = x->sum + 2 * (r * blocks + b);
+        bool split = type == WF_Q6_K;
+        sum[r] = vi_set(-OFFSET(type) * (split ? sums[0] : sums[0] + sums[1]));
+        other[r] = vi_set(split ? -OFFSET(type) * sums[1] : 0);
+    }
+    UNROLL(16)
+    for (int i = 0; i < WF_QUANT_PAIRS; i++) {
+        vi w = pair_of(type, p.words, part, i);
+        for (int r = 0; r < rows; r++) {
+            vi a = vi_set(x->pair[(r * blocks + b) * WF_QUANT_PAIRS + i]);
+            if (i < WF_QUANT_PAIRS / 2)
+                sum[r] = vp_dot(sum[r], w, a);
+            else
+                other[r] = vp_dot(other[r], w, a);
+        }
+    }
+    vf scale = scale_of(type, p.scales, part);
+    for (int r = 0; r < rows; r++) {
+        if (type == WF_Q6_K) {
+            sum[r] = vi_mul(sum[r], group_scale(p.scales, 2 * part));
+            other[r] = vi_mul(other[r], group_scale(p.scales, 2 * part + 1));
+        }
+        vf product = vi_to_vf(vi_add(sum[r], other[r]));
+        c[r] = vf_fma(product, vf_mul(scale, vf_set(x->scale[r * blocks + b])), c[r]);
+        if (HAS_MINS(type))
+            c[r] = vf_fma(min_of(type, p.scales, part), vf_set(x->total[r * blocks + b]), c[r]);
+    }
+}
+
+/* out[row][WF_VL]: rows of x by a panel. */
+INLINE void few_rows(wf_type type, int rows, panel p, const wf_quant_rows *x, float *out)
+{
+    const int parts = PARTS(type);
+    vf c[ROWS];
+    for (int r = 0; r < rows; r++)
+        c[r] = vf_zero();
+    for (int64_t b = 0; b < x->k / WF_QUANT_BLOCK; b += parts) {
+        UNROLL(8)
+        for (int part = 0; part < parts; part++)
+            add_part(type, rows, p, part, x, b + part, c);
+        p = panel_next(p, 1);
+    }
+    for (int r = 0; r < rows; r++)
+        vf_store(out + r * WF_VL, c[r]);
+}
+
+typedef void few_fn(panel p, const wf_quant_rows *x, float *out);
+
+#define QUANT_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q4_K) X(Q6_K)
+#define FEW_ROWS(type, rows)                                                     \
+    static void few_##type##_##rows(panel p, const wf_quant_rows *x, float *out) \
+    {                                                                            \
+        few_rows(WF_##type, rows, p, x, out);                                    \
+    }
+#define FEW_OF_TYPE(type) FEW_ROWS(type, 1) FEW_ROWS(type, 2) FEW_ROWS(type, 3) FEW_ROWS(type, 4)
+QUANT_TYPES(FEW_OF_TYPE)
+#define FEW_ENTRY(type) \
+    [WF_##type] = {few_##type##_1, few_##type##_2, few_##type##_3, few_##type##_4},
+static few_fn *const few_table[][ROWS] = {QUANT_TYPES(FEW_ENTRY)};
+
+/* ---- Many rows ---- */
+
+/* DEPTH blocks of TILE_VECTORS panels, taken apart. */
+typedef struct {
+    int32_t pair[DEPTH * WF_QUANT_PAIRS][TILE_VECTORS][WF_VL];
+    float scale[DEPTH][TILE_VECTORS][WF_VL];
+    float min[DEPTH][TILE_VECTORS][WF_VL];
+} apart;
+
+/* One part of vector v's panel, as block `at` of the tile. */
+INLINE void take_part(wf_type type, panel p, int part, int v, int at, apart *to)
+{
+    vf_store(to->scale[at][v], scale_of(type, p.scales, part));
+    if (HAS_MINS(type))
+        vf_store(to->min[at][v], min_of(type, p.scales, part));
+    vi offset = vi_set(OFFSET(type) * 0x00010001), by[2];
+    for (int i = 0; i < 2 && type == WF_Q6_K; i++) {
+        vi s = group_scale(p.scales, 2 * part + i);
+        by[i] = vi_or(vi_shl(s, 16), vi_and(s, vi_set(0xffff)));
+    }
+    UNROLL(16)
+    for (int i = 0; i < WF_QUANT_PAIRS; i++) {
+        vi w = pair_of(type, p.words, part, i);
+        if (OFFSET(type))
+            w = vp_sub(w, offset);
+        if (type == WF_Q6_K)
+            w = vp_mul(w, by[i / 8]);
+        vi_store(to->pair[at * WF_QUANT_PAIRS + i][v], w);
+    }
+}
+
+INLINE void take_apart(wf_type type, panel p, int64_t block, int blocks, int v, apart *to)
+{
+    const int parts = PARTS(type);
+    p = panel_next(p, block / parts);
+    for (int at = 0; at < blocks; at += parts) {
+        UNROLL(8)
+        for (int part = 0; part < parts; part++)
+            take_part(type, p, part, v, at + part, to);
+        p = panel_next(p, 1);
+    }
+}
+
+typedef void apart_fn(panel p, int64_t block, int blocks, int v, apart *to);
+#define TAKE_APART(type)                                                           \
+    static void apart_##type(panel p, int64_t block, int blocks, int v, apart *to) \
+    {                                                                              \
+        take_apart(WF_##type, p, block, blocks, v, to);                            \
+    }
+QUANT_TYPES(TAKE_APART)
+#define APART_ENTRY(type) [WF_##type] = apart_##type,
+static apart_fn *const apart_table[] = {QUANT_TYPES(APART_ENTRY)};
+
+/* c [TILE_ROWS][TILE_VECTORS][WF_VL] += a group of rows of x, blocks [block, block + blocks) of it, by
+ * what was taken apart. */
+INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t block, int blocks,
+                 float *c)
+{
+    const int32_t *a = x->pair + block * WF_QUANT_PAIRS * TILE_ROWS;
+    const float *scale = x->scale + block * TILE_ROWS, *total = x->total + block * TILE_ROWS;
+    vf sum[TILE_ROWS][TILE_VECTORS];
+    for (int r = 0; r < TILE_ROWS; r++)
+        for (int v = 0; v < TILE_VECTORS; v++)
+            sum[r][v] = vf_load(c + (r * TILE_VECTORS + v) * WF_VL);
+    const int32_t *next = a + x->k / 2 * TILE_ROWS; /* the group after this one */
+    for (int b = 0; b < blocks; b++, scale += TILE_ROWS, total += TILE_ROWS) {
+        for (int i = 0; i < WF_QUANT_PAIRS * TILE_ROWS; i += 16, next += 16)
+            __builtin_prefetch(next);
+        vi dot[TILE_ROWS][TILE_VECTORS];
+        for (int r = 0; r < TILE_ROWS; r++)
+            for (int v = 0; v < TILE_VECTORS; v++)
+                dot[r][v] = vi_zero();
+        UNROLL(4)
+        for (int i = 0; i < WF_QUANT_PAIRS; i++, a += TILE_ROWS) {
+            vi by[TILE_VECTORS];
+            for (int v = 0; v < TILE_VECTORS; v++)
+                by[v] = vi_load(w->pair[b * WF_QUANT_PAIRS + i][v]);
+            for (int r = 0; r < TILE_ROWS; r++) {
+                vi one = vi_set(a[r]);
+                for (int v = 0; v < TILE_VECTORS; v++)
+                    dot[r][v] = vp_dot(dot[r][v], by[v], one);
+            }
+        }
+        for (int r = 0; r < TILE_ROWS; r++)
+            for (int v = 0; v < TILE_VECTORS; v++) {
+                vf by = vf_mul(vf_load(w->scale[b][v]), vf_set(scale[r]));
+                sum[r][v] = vf_fma(vi_to_vf(dot[r][v]), by, sum[r][v]);
+                if (mins)
+                    sum[r][v] = vf_fma(vf_load(w->min[b][v]), vf_set(total[r]), sum[r][v]);
+            }
+    }
+    for (int r = 0; r < TILE_ROWS; r++)
+        for (int v = 0; v < TILE_VECTORS; v++)
+            vf_store(c + (r * TILE_VECTORS + v) * WF_VL, sum[r][v]);
+}
+
+static void tile_plain(const apart *w, const wf_quant_rows *x, int64_t block, int blocks, float *c)
+{
+    tile(false, w, x, block, blocks, c);
+}
+
+static void tile_mins(const apart *w, const wf_quant_rows *x, int64_t block, int blocks, float *c)
+{
+    tile(true, w, x, block, blocks, c);
+}
+
+/* ---- linear and linear_act ---- */
+
+typedef struct {
+    const wf_launch *l;
+    const wf_view *w, *bias, *y, *pre; /* bias, y, pre: NULL when there is none */
+    wf_gemm_act *act;
+    wf_quant_rows x;
+    int64_t m, n, panels;
+    int64_t chunk, chunks; /* rows of x that an item takes, and how many such there are */
+    char *scratch;         /* of the threads */
+} product;
+
+/* Of a thread: what was taken apart, and sums of whole tiles. */
+typedef struct {
+    apart w;
+    float c[CHUNK * TILE_VECTORS * WF_VL];
+} scratch;
+
+/* Part of row r, from column j0 on. */
+static void store_part(const wf_view *v, int64_t r, int64_t j0, vf x, int n)
+{
+    void *to = wf_view_at(v, wf_view_row(v, r) + j0);
+    if (n == WF_VL)
+        vf_store_as(v->type, to, x);
+    else
+        vf_store_as_n(v->type, to, x, n);
+}
+
+/* Columns of panel p in row r of the result. */
+static void finish(const product *o, int64_t r, int64_t p, const float *c)
+{
+    int64_t j0 = p * WF_VL;
+    int n = (int)(o->n - j0 < WF_VL ? o->n - j0 : WF_VL);
+    const wf_view *to = o->pre ? o->pre : o->y;
+    vf x = vf_load(c);
+    if (o->bias)
+        x = vf_add(x, vf_load_as_n(o->bias->type, wf_view_at(o->bias, j0), n));
+    store_part(to, r, j0, x, n);
+    if (o->act && o->y) {
+        float row[WF_VL];
+        wf_convert_to_f32(to->type, wf_view_at(to, wf_view_row(to, r) + j0), row, n);
+        o->act(row, row, n);
+        store_part(o->y, r, j0, vf_load_n(row, n), n);
+    }
+}
+
+static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const product *o = arg;
+    float c[ROWS * WF_VL];
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        panel p = panel_at(o->w, i);
+        for (int64_t r = 0; r < o->m; r += ROWS) {
+            int rows = (int)(o->m - r < ROWS ? o->m - r : ROWS);
+            wf_quant_rows x = wf_quant_rows_from(&o->x, r);
+            few_table[o->w->type][rows - 1](p, &x, c);
+            for (int k = 0; k < rows; k++)
+                finish(o, r + k, i, c + k * WF_VL);
+        }
+    }
+}
+
+/* Item i: some panels and some rows of x. */
+static void one_item(const product *o, int64_t i, scratch *s)
+{
+    const int64_t blocks = o->x.k / WF_QUANT_BLOCK;
+    int64_t p0 = i / o->chunks * TILE_VECTORS, r0 = i % o->chunks * o->chunk;
+    int64_t rows = o->m - r0 < o->chunk ? o->m - r0 : o->chunk;
+    void (*multiply)(const apart *, const wf_quant_rows *, int64_t, int, float *) =
+        HAS_MINS(o->w->type) ? tile_mins : tile_plain;
+    memset(s->c, 0, sizeof s->c);
+    for (int64_t b = 0; b < blocks; b += DEPTH) {
+        int n = (int)(blocks - b < DEPTH ? blocks - b : DEPTH);
+        for (int v = 0; v < TILE_VECTORS; v++) {
+            int64_t p = p0 + v < o->panels ? p0 + v : o->panels - 1; /* past the last: dropped */
+            apart_table[o->w->type](panel_at(o->w, p), b, n, v, &s->w);
+        }
+        for (int64_t r = 0; r < rows; r += TILE_ROWS) {
+            wf_quant_rows x = wf_quant_rows_from(&o->x, r0 + r);
+            multiply(&s->w, &x, b, n, s->c + r * TILE_VECTORS * WF_VL);
+        }
+    }
+    for (int64_t r = 0; r < rows; r++)
+        for (int v = 0; v < TILE_VECTORS && p0 + v < o->panels; v++)
+            finish(o, r0 + r, p0 + v, s->c + (r * TILE_VECTORS + v) * WF_VL);
+}
+
+static void some_items(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const product *o = arg;
+    scratch *s = (void *)(o->scratch + (size_t)thread * sizeof(scratch));
+    for (int64_t i = begin; i < end; i++)
+        one_item(o, i, s);
+}
+
+static void fill_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const product *o = arg;
+    (void)thread;
+    wf_quant_rows_fill(&o->x, &o->l->in[0], begin, end);
+}
+
+static int group_of(int64_t m)
+{
+    return m > FEW ? TILE_ROWS : 1;
+}
+
+static size_t workspace(const wf_node *n, int threads)
+{
+    int64_t m = wf_dims_rows(&n->in[0]->shape), k = n->in[1]->shape.d[1];
+    return wf_quant_rows_bytes(m, k, group_of(m)) +
+           (m > FEW ? (size_t)threads * sizeof(scratch) : 0);
+}
+
+/* Rows of x in an item: as many as share well, but not so many that threads have nothing to do. */
+static void cut(product *o, int threads)
+{
+    int64_t tiles = (o->panels + TILE_VECTORS - 1) / TILE_VECTORS;
+    o->chunks = (o->m + CHUNK - 1) / CHUNK;
+    while (tiles * o->chunks < 4 * threads && o->m / (o->chunks + 1) >= 8 * TILE_ROWS)
+        o->chunks++;
+    o->chunk = (o->m / o->chunks / TILE_ROWS + 1) * TILE_ROWS;
+    o->chunk = o->chunk < CHUNK ? o->chunk : CHUNK;
+    o->chunks = (o->m + o->chunk - 1) / o->chunk;
+}
+
+static wf_status run(const wf_launch *l, wf_gemm_act *act, const wf_view *pre)
+{
+    const wf_view *w = &l->in[1];
+    product o = {.l = l, .w = w, .act = act, .pre = pre};
+    o.bias = l->nin > 2 ? &l->in[2] : NULL;
+    o.y = l->out[0].data ? &l->out[0] : NULL;
+    o.m = wf_view_rows(&l->in[0]);
+    o.n = w->dim[0];
+    o.panels = (o.n + WF_VL - 1) / WF_VL;
+    if (o.m == 0 || (!o.y && !pre))
+        return WF_OK;
+    o.x = wf_quant_rows_at(l->workspace, o.m, w->dim[1], group_of(o.m));
+    wf_parallel_for(l->threads, (o.m + o.x.group - 1) / o.x.group,
+                    GRAIN / (w->dim[1] * o.x.group) + 1, fill_rows, &o);
+    if (o.m <= FEW) {
+        int64_t cost = WF_VL * w->dim[1] * o.m;
+        wf_parallel_for(l->threads, o.panels, GRAIN / cost + 1, some_panels, &o);
+        return WF_OK;
+    }
+    o.scratch = (char *)l->workspace + wf_quant_rows_bytes(o.m, w->dim[1], o.x.group);
+    cut(&o, l->threads);
+    int64_t items = (o.panels + TILE_VECTORS - 1) / TILE_VECTORS * o.chunks;
+    wf_parallel_for(l->threads, items, 1, some_items, &o);
+    return WF_OK;
+}
+
+static wf_status launch_linear(const wf_launch *l)
+{
+    return run(l, NULL, NULL);
+}
+
+/* ---- embed: rows of a packed table ---- */
+
+static int64_t block_bytes(wf_type type, int64_t k)
+{
+    const wf_quant_layout *y = wf_quant_layout_of(type);
+    return (k / y->block * y->bytes + 63) / 64 * 64;
+}
+
+static size_t embed_workspace(const wf_node *n, int threads)
+{
+    return (size_t)threads * (size_t)block_bytes(n->in[0]->type, n->in[0]->shape.d[1]);
+}
+
+static void some_rows(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const wf_launch *l = arg;
+    const wf_view *table = &l->in[0];
+    int64_t k = table->dim[1];
+    char *blocks = (char *)l->workspace + thread * block_bytes(table->type, k);
+    for (int64_t i = begin; i < end; i++) {
+        wf_quant_unpack_row(table->data, table->type, k, wf_index_at(&l->in[1], i), blocks);
+        wf_block_decode(table->type, blocks, 0, k, wf_view_at(&l->out[0], i * k));
+    }
+}
+
+static wf_status launch_embed(const wf_launch *l)
+{
+    if (!l->out[0].data)
+        return WF_OK;
+    WF_TRY(wf_index_check(l));
+    wf_parallel_for(l->threads, wf_view_count(&l->in[1]), GRAIN / l->in[0].dim[1] + 1, some_rows,
+                    (void *)l);
+    return WF_OK;
+}
+
+/* clang-format off */
 const wf_kernel WF_SIMD(wf_cpu_quant)[] = {
+    {.op = WF_OP_linear, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,
+     .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear},
+    {.op = WF_OP_embed, .name = "packed", .types = WF_TYPES_BLOCK, .packed = 1u << 0,
+     .workspace = embed_workspace, .launch = launch_embed},
     {0},
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* table.c - an instruction set: its kernels, before the reference ones, which do the rest. */
 #include "device/cpu/row.h"
-#include "device/cpu/simd/simd.h"
+#include "device/cpu/simd/quant.h"
 
 static const wf_kernel *const kernels[] = {
     WF_SIMD(wf_cpu_gemm),
@@ -19,9 +19,35 @@ static const wf_kernel *const kernels[] = {
     NULL,
 };
 
+/* Quantized blocks have a layout of their own, the rest that of the reference kernels. */
+static size_t packed_bytes(const wf_device *device, wf_type type, const wf_dims *shape)
+{
+    return wf_quant_layout_of(type) ? wf_quant_packed_bytes(type, shape)
+                                    : wf_cpu_packed_bytes(device, type, shape);
+}
+
+static wf_status pack(wf_queue *queue, wf_buffer *to, const void *from, wf_type type,
+                      const wf_dims *shape)
+{
+    if (!wf_quant_layout_of(type))
+        return wf_cpu_pack(queue, to, from, type, shape);
+    wf_quant_pack(to->base, from, type, shape, queue->device->threads);
+    return WF_OK;
+}
+
+static wf_status unpack(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
+                        const wf_dims *shape)
+{
+    if (!wf_quant_layout_of(type))
+        return wf_cpu_unpack(queue, to, from, type, shape);
+    wf_quant_unpack(from->base, to, type, shape, queue->device->threads);
+    return WF_OK;
+}
+
 const wf_cpu_isa WF_SIMD(wf_cpu_isa) = {
     .kernels = kernels,
-    .packed_bytes = wf_cpu_packed_bytes,
-    .pack = wf_cpu_pack,
-    .unpack = wf_cpu_unpack,
+    .packed_bytes = packed_bytes,
+    .pack = pack,
+    .unpack = unpack,
+    .packs = WF_TYPES_BLOCK,
 };

@@ -76,6 +76,7 @@ static inline vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
 static inline void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
 static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+static inline vi vi_mul(vi a, vi b) { return _mm512_mullo_epi32(a, b); }
 static inline vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
 static inline vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 static inline vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
@@ -98,7 +99,12 @@ static inline vi vp_mul(vi a, vi b) { return _mm512_mullo_epi16(a, b); }
 static inline vi vp_shl(vi a, int n) { return (vi)((vec_u16)a << n); }
 static inline vi vp_shr(vi a, int n) { return (vi)((vec_u16)a >> n); }
 static inline vi vp_sra(vi a, int n) { return (vi)((vec_i16)a >> n); }
-static inline vi vp_dot(vi sum, vi a, vi b) { return _mm512_dpwssd_epi32(sum, a, b); }
+/* Not the intrinsic: gcc copies its sum before and after. */
+static inline vi vp_dot(vi sum, vi a, vi b)
+{
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
 
 /* ---- f16 and bf16 ---- */
 

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * quant.h - quantized weights in the layout that products want, and activations to go with them.
+ *
+ * A weight [N, K] of blocks is kept in panels of WF_VL rows, a row to a lane. Of a panel come first what
+ * turns integers into numbers, then the integers, both in the order of the file's blocks, and of each
+ * thing WF_VL neighbours, one of every row, zeros where there is no row any more:
+ *
+ *     [block][half][WF_VL] f16, [block][byte][WF_VL] u8     to a whole number of cache lines
+ *     [block][word][WF_VL] u32
+ *
+ * The words are those of the file, so that packing moves bits and changes none.
+ *
+ * A block of 32 numbers is multiplied as 16 pairs of i16. Pair 2 u has numbers 4 u and 4 u + 2 of the
+ * block, pair 2 u + 1 numbers 4 u + 1 and 4 u + 3: so they come out of a word by shifting and masking.
+ * Activations are rounded to 15 bits for each block of 32 and laid out as such pairs. Sums of products
+ * within a block are exact; they are scaled and added up in the order of blocks. A result therefore
+ * depends on its row of x and its row of w alone, not on the rows beside them, on the number of threads
+ * or on the width of vectors.
+ */
+#ifndef WF_DEVICE_CPU_SIMD_QUANT_H
+#define WF_DEVICE_CPU_SIMD_QUANT_H
+
+#include "device/cpu/simd/simd.h"
+
+typedef struct {
+    int block;   /* numbers of a block */
+    int bytes;   /* of a block in a file */
+    int halves;  /* f16 of a block */
+    int scales;  /* bytes that scale its groups */
+    int words;   /* of integers */
+    int word_at; /* where they are in a block of the file */
+} wf_quant_layout;
+
+#define WF_QUANT_BLOCK 32 /* numbers of a block of activations */
+#define WF_QUANT_PAIRS 16 /* pairs of it */
+#define WF_QUANT_MOST \
+    16383 /* the largest integer that stands for an activation: 32 x 4096 x this, the
+                               most a block of q6_K comes to, is less than 2^31 */
+
+/* NULL for what is not packed so. */
+#define wf_quant_layout_of WF_SIMD(wf_quant_layout_of)
+const wf_quant_layout *wf_quant_layout_of(wf_type type);
+
+/* Bytes of a panel of rows of k numbers: of its scales, and of all of it. */
+static inline int64_t wf_quant_scale_bytes(const wf_quant_layout *y, int64_t k)
+{
+    return (k / y->block * (2 * y->halves + y->scales) * WF_VL + 63) / 64 * 64;
+}
+
+static inline int64_t wf_quant_panel_bytes(const wf_quant_layout *y, int64_t k)
+{
+    return wf_quant_scale_bytes(y, k) + k / y->block * y->words * 4 * WF_VL;
+}
+
+/* 0 when it cannot be packed; see wf_device_ops. */
+#define wf_quant_packed_bytes WF_SIMD(wf_quant_packed_bytes)
+#define wf_quant_pack WF_SIMD(wf_quant_pack)
+#define wf_quant_unpack WF_SIMD(wf_quant_unpack)
+#define wf_quant_unpack_row WF_SIMD(wf_quant_unpack_row)
+size_t wf_quant_packed_bytes(wf_type type, const wf_dims *shape);
+void wf_quant_pack(void *panels, const void *rows, wf_type type, const wf_dims *shape, int threads);
+void wf_quant_unpack(const void *panels, void *rows, wf_type type, const wf_dims *shape,
+                     int threads);
+/* Blocks of row r, of k numbers, as the file has them. */
+void wf_quant_unpack_row(const void *panels, wf_type type, int64_t k, int64_t r, void *to);
+
+/* Rows of activations of k numbers. Of `group` rows the same things lie side by side, so that a tile of
+ * rows reads them one after the other; a last group that is not full is filled up with zeros. */
+typedef struct {
+    int64_t k;
+    int group;
+    int32_t *pair; /* [group of rows][k / 2][group] */
+    float
+        *scale; /* [group of rows][k / 32][group]: what an integer of the block is multiplied by */
+    float *total; /* the same: the sum of the block's numbers */
+    int32_t *sum; /* [group of rows][k / 16][group]: sums of 16 neighbouring integers */
+} wf_quant_rows;
+
+#define wf_quant_rows_bytes WF_SIMD(wf_quant_rows_bytes)
+#define wf_quant_rows_at WF_SIMD(wf_quant_rows_at)
+#define wf_quant_rows_fill WF_SIMD(wf_quant_rows_fill)
+size_t wf_quant_rows_bytes(int64_t rows, int64_t k, int group);
+wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group);
+/* The rows from row r on, a multiple of the group. */
+static inline wf_quant_rows wf_quant_rows_from(const wf_quant_rows *q, int64_t r)
+{
+    int64_t skipped = r * (q->k / 32);
+    return (wf_quant_rows){q->k,
+                           q->group,
+                           q->pair + 16 * skipped,
+                           q->scale + skipped,
+                           q->total + skipped,
+                           q->sum + 2 * skipped};
+}
+/* Groups [begin, end) from x, of any float type. A block with a NaN or an infinity becomes NaN. */
+void wf_quant_rows_fill(const wf_quant_rows *q, const wf_view *x, int64_t begin, int64_t end);
+
+#endif

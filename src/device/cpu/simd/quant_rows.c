@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/* quant_rows.c - activations rounded to 15 bits, a scale for every 32, in the pairs of quant.h. */
+#include "device/cpu/simd/quant.h"
+
+/* Each array begins on a cache line of its own. */
+static size_t lines(int64_t bytes)
+{
+    return ((size_t)bytes + 63) / 64 * 64;
+}
+
+static int64_t round_up(int64_t rows, int group)
+{
+    return (rows + group - 1) / group * group;
+}
+
+size_t wf_quant_rows_bytes(int64_t rows, int64_t k, int group)
+{
+    rows = round_up(rows, group);
+    return lines(rows * k * 2) + 2 * lines(rows * k / 8) + lines(rows * k / 4);
+}
+
+wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group)
+{
+    wf_quant_rows q = {.k = k, .group = group};
+    char *at = memory;
+    rows = round_up(rows, group);
+    q.pair = (void *)at;
+    q.scale = (void *)(at += lines(rows * k * 2));
+    q.total = (void *)(at += lines(rows * k / 8));
+    q.sum = (void *)(at + lines(rows * k / 8));
+    return q;
+}
+
+enum { VECTORS = WF_QUANT_BLOCK / WF_VL };
+
+/* Integers for the numbers of a block; gives what they are to be multiplied by. */
+static inline float round_block(const vf x[VECTORS], int32_t integer[WF_QUANT_BLOCK])
+{
+    vf most = vf_zero(), bad = vf_zero();
+    for (int i = 0; i < VECTORS; i++) {
+        most = vf_max(vf_abs(x[i]), most);
+        bad = vf_fma(x[i], vf_zero(), bad); /* NaN once a number is none, or infinite */
+    }
+    float largest = vf_most(most), scale = largest * (1.0f / WF_QUANT_MOST) + vf_sum(bad);
+    /* What is so small is nothing beside any other number, and has no inverse. */
+    float inverse = largest > 0x1p-100f && scale == scale ? WF_QUANT_MOST / largest : 0;
+    for (int i = 0; i < VECTORS; i++)
+        vi_store(integer + i * WF_VL,
+                 inverse > 0 ? vf_to_vi(vf_mul(x[i], vf_set(inverse))) : vi_zero());
+    return scale;
+}
+
+/* Row `lane` of a group, of which `block` blocks come before. */
+static inline void store_block(const wf_quant_rows *q, int64_t block, int lane, float scale,
+                               const int32_t integer[WF_QUANT_BLOCK])
+{
+    const int group = q->group;
+    int32_t *pair = q->pair + block * WF_QUANT_PAIRS * group + lane, sum[2] = {0, 0};
+    for (int u = 0; u < WF_QUANT_BLOCK; u += 4) {
+        const int32_t *i = integer + u;
+        sum[u / 16] += i[0] + i[1] + i[2] + i[3];
+        pair[u / 2 * group] = (int32_t)((uint32_t)i[2] << 16 | ((uint32_t)i[0] & 0xffff));
+        pair[(u / 2 + 1) * group] = (int32_t)((uint32_t)i[3] << 16 | ((uint32_t)i[1] & 0xffff));
+    }
+    q->scale[block * group + lane] = scale;
+    q->total[block * group + lane] = scale * (float)(sum[0] + sum[1]);
+    q->sum[2 * block * group + lane] = sum[0];
+    q->sum[(2 * block + 1) * group + lane] = sum[1];
+}
+
+static void fill_group(const wf_quant_rows *q, const wf_view *x, int64_t group, int lane)
+{
+    int64_t blocks = q->k / WF_QUANT_BLOCK, r = group * q->group + lane;
+    bool none = r >= wf_view_rows(x);
+    int64_t row = none ? 0 : wf_view_row(x, r);
+    for (int64_t b = 0; b < blocks; b++) {
+        int32_t integer[WF_QUANT_BLOCK] = {0};
+        float scale = 0;
+        vf in[VECTORS];
+        for (int i = 0; i < VECTORS && !none; i++)
+            in[i] = vf_load_as(x->type, wf_view_at(x, row + b * WF_QUANT_BLOCK + i * WF_VL));
+        if (!none)
+            scale = round_block(in, integer);
+        store_block(q, group * blocks + b, lane, scale, integer);
+    }
+}
+
+void wf_quant_rows_fill(const wf_quant_rows *q, const wf_view *x, int64_t begin, int64_t end)
+{
+    for (int64_t g = begin; g < end; g++)
+        for (int lane = 0; lane < q->group; lane++)
+            fill_group(q, x, g, lane);
+}
