@@ -29,7 +29,7 @@ demo: ## install what is missing, build, and train a tiny model as an example
 	@tools/deps.sh demo
 	$(call tree,build,Release,OFF)
 	@cat include/weft.h src/*/*.[ch] > build/demo.txt
-	OMP_WAIT_POLICY=passive build/examples/tiny_trainer build/demo.txt
+	build/examples/tiny_trainer build/demo.txt
 
 test: ## install what is missing, build twice (release, sanitizers), run every check and test
 	@tools/deps.sh test
@@ -57,7 +57,7 @@ sanitize: ## build with the sanitizers in build-sanitize/, tests included
 fuzz: ## fuzz each reader for FUZZ_SECONDS (600), or those named by FUZZ="json gguf", with clang
 	@tools/deps.sh fuzz
 	@cmake -S . -B build-fuzz -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_C_COMPILER=clang \
-	    -DWEFT_FUZZ=ON -DCMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON $(CMAKE_FLAGS)
+	    -DWEFT_FUZZ=ON $(CMAKE_FLAGS)
 	@cmake --build build-fuzz --target fuzz
 	tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(FUZZ)
 

@@ -12,11 +12,9 @@ if(NOT CMOCKA_FOUND)
         "(\"make deps\" does it on Debian), or configure with -DWEFT_TESTS=OFF.")
 endif()
 
-# The tests run side by side, so each gets two threads unless it asks for another number, and threads
-# that wait leave the core to others.
+# The tests run side by side, so each gets two threads unless it asks for another number.
 set(environment
-    OMP_NUM_THREADS=2
-    OMP_WAIT_POLICY=passive
+    WEFT_THREADS=2
     UBSAN_OPTIONS=print_stacktrace=1
     WEFT_PROGRAM=$<TARGET_FILE:weft_cli>)
 if(WEFT_EXAMPLES AND NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")

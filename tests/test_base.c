@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_base.c - tests of src/base's contexts, memory, files and threads, in the order of its files. */
+/* test_base.c - tests of src/base's contexts, memory and files, in the order of its files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,10 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include "asserts.h"
 #include "base/arena.h"
 #include "base/check.h"
@@ -28,7 +24,6 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "base/poison.h"
-#include "base/thread.h"
 
 /* ---- Helpers ------------------------------------------------------------------------------- */
 
@@ -610,121 +605,6 @@ static void test_file_replace(void **state)
     assert_int_equal(next_fd(), fd);
 }
 
-/* ---- thread.c ------------------------------------------------------------------------------ */
-
-enum { THREADS = 9 };
-
-typedef struct {
-    int calls[THREADS];
-    int64_t begin[THREADS], end[THREADS];
-    bool in_parallel[THREADS];
-    bool stray; /* a thread index out of range */
-} ranges;
-
-static void record_range(void *arg, int64_t begin, int64_t end, int thread)
-{
-    ranges *r = arg;
-    if (thread < 0 || thread >= THREADS) {
-        r->stray = true;
-        return;
-    }
-    r->calls[thread]++;
-    r->begin[thread] = begin;
-    r->end[thread] = end;
-#ifdef _OPENMP
-    r->in_parallel[thread] = omp_get_level() > 0;
-#endif
-}
-
-static void check_ranges(int threads, int64_t n, int64_t grain)
-{
-    ranges r = {0};
-    wf_parallel_for(threads, n, grain, record_range, &r);
-    assert_false(r.stray);
-
-    int64_t least = grain > 1 ? grain : 1, parts = n / least;
-    parts = parts > threads ? threads : parts;
-    parts = parts < 1 ? 1 : parts;
-    parts = n > 0 ? parts : 0;
-    int64_t at = 0;
-    for (int i = 0; i < THREADS; i++) {
-        assert_int_equal(r.calls[i], i < parts);
-        if (i >= parts)
-            continue;
-        int64_t length = r.end[i] - r.begin[i];
-        assert_true(r.begin[i] == at);
-        assert_true(length >= least || parts == 1);
-        assert_true(length == n / parts || length == n / parts + 1);
-        at = r.end[i];
-        if (parts == 1)
-            assert_false(r.in_parallel[i]);
-    }
-    assert_true(at == (n > 0 ? n : 0));
-}
-
-static void test_parallel_for(void **state)
-{
-    (void)state;
-    for (int threads = 0; threads <= THREADS; threads++) {
-        for (int64_t n = -1; n <= 40; n++)
-            for (int64_t grain = 0; grain <= 12; grain++)
-                check_ranges(threads, n, grain);
-        check_ranges(threads, INT64_C(1000000007), 1);
-        check_ranges(threads, INT64_MAX, 1);
-        check_ranges(threads, INT64_MAX, INT64_MAX / 3);
-        check_ranges(threads, INT64_MAX, INT64_MAX);
-    }
-}
-
-static void add_squares(void *arg, int64_t begin, int64_t end, int thread)
-{
-    int64_t *sum = arg;
-    for (int64_t i = begin; i < end; i++)
-        sum[thread * 8] += i * i;
-}
-
-/* Each range adds to the cell of its thread index alone, which a shared index would corrupt. */
-static void test_parallel_sum(void **state)
-{
-    (void)state;
-    for (int threads = 1; threads <= 8; threads++) {
-        int64_t sum[64] = {0}, total = 0;
-        wf_parallel_for(threads, 100000, 100, add_squares, sum);
-        for (int i = 0; i < 64; i++)
-            total += sum[i];
-        assert_true(total == INT64_C(333328333350000));
-    }
-}
-
-static void test_threads_available(void **state)
-{
-    (void)state;
-    assert_in_range(wf_threads_available(), 1, 1024);
-#ifdef _OPENMP
-    int before = omp_get_max_threads();
-    omp_set_num_threads(3);
-    assert_int_equal(wf_threads_available(), 3);
-    omp_set_num_threads(before);
-
-    ranges r = {0};
-    wf_parallel_for(2, 2, 1, record_range, &r);
-    assert_true(r.in_parallel[0] && r.in_parallel[1]);
-#else
-    setenv("OMP_NUM_THREADS", "3", 1);
-    assert_int_equal(wf_threads_available(), 3);
-    setenv("OMP_NUM_THREADS", "5,2", 1);
-    assert_int_equal(wf_threads_available(), 5);
-    setenv("OMP_NUM_THREADS", "99999999", 1);
-    assert_int_equal(wf_threads_available(), 1024);
-    unsetenv("OMP_NUM_THREADS");
-    int cores = wf_threads_available();
-    assert_in_range(cores, 1, sysconf(_SC_NPROCESSORS_CONF));
-    setenv("OMP_NUM_THREADS", "nonsense", 1);
-    assert_int_equal(wf_threads_available(), cores);
-    unsetenv("OMP_NUM_THREADS");
-#endif
-}
-
 /* ---- clock.c ------------------------------------------------------------------------------- */
 
 static void test_clock(void **state)
@@ -761,9 +641,6 @@ int main(void)
         WITH_CTX(test_file_refused),
         WITH_CTX(test_file_read),
         WITH_CTX(test_file_replace),
-        cmocka_unit_test(test_parallel_for),
-        cmocka_unit_test(test_parallel_sum),
-        cmocka_unit_test(test_threads_available),
         cmocka_unit_test(test_clock),
     };
     return cmocka_run_group_tests_name("base", tests, dir_setup, dir_teardown);

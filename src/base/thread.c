@@ -1,55 +1,445 @@
 /* SPDX-License-Identifier: MIT */
-/* thread.c - loops over threads, by OpenMP where the compiler has it. */
-#ifdef __linux__
-#define _GNU_SOURCE /* sched_getaffinity */
-#endif
+/*
+ * thread.c - teams of threads that run loops.
+ *
+ * A team is a set of workers that serve one caller at a time; callers that come at the same time get
+ * different teams. The caller posts a loop, works on it as the first of the team, and goes when every
+ * range is done. Nobody waits for a thread that has not begun: each worker has its own ranges, always the
+ * same ones for the sake of its caches, but takes part by claiming a range, and whoever is done first
+ * claims what is left. So a loop makes progress however late a worker wakes up, and no more threads run
+ * than there are processors: asked for eight ranges on two, two threads run four each.
+ *
+ * What is shared, and what orders it:
+ *
+ *   post    number of the loop << UNIT_BITS | units - 1. Written by the caller after the loop's fields, read
+ *           by workers with acquire: who sees a post sees its loop.
+ *   state   of each unit (a range, or several if there are very many): the number of the last loop in
+ *           which it was claimed, twice, plus one when it was done. It only grows, and a claim is a
+ *           compare-and-swap, so a worker that comes late with an old post finds it taken. A successful
+ *           claim holds the loop's fields in place: the caller does not return, let alone post another
+ *           loop, before it has read `done` (acquire) of that claim (release).
+ *
+ * A thread that finds nothing to do spins for a while, then sleeps. Falling asleep and posting are a
+ * store followed by a load of what the other side stores (asleep, then post; post, then asleep), and so
+ * are waiting for the end and reaching it (waiting, then state; state, then waiting). These four are
+ * sequentially consistent: at least one side sees the other, and no wake-up is lost.
+ */
 #include "base/thread.h"
 
-#include <sched.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include "base/clock.h"
+#include "base/cores.h"
 
-#define THREADS_MAX 1024
+#define THREADS_MAX WF_CORES_MAX
+#define UNIT_BITS 10 /* units of a loop: 1 to 1024 */
+#define TEAMS 8      /* callers beyond these run their loops alone */
+#define LINE 128     /* bytes; caches fetch lines of 64 in pairs */
+#define FAN_OUT 8    /* sleeping workers that each one wakes */
+#define STOP UINT64_MAX
+
+/* How long to spin, in ns. Waking a sleeper takes 5 to 50 us; so spinning for as long costs at most twice
+ * what is best. Where processors are shared it takes them from the very threads that are waited for. */
+#define SPIN_ALONE 50000
+#define SPIN_SHARED 2000
+#define LINGER 2000          /* until a worker looks for others' ranges */
+#define PREEMPTED 250000     /* between two looks at the clock: somebody else ran here */
+#define SHARED_FOR 100000000 /* how long that is remembered */
+
+_Static_assert(THREADS_MAX == 1 << UNIT_BITS, "a post holds the number of units");
+
+typedef struct {
+    wf_range_fn *fn;
+    void *arg;
+    int64_t share, extra; /* items of a range; how many ranges, the first ones, have one more */
+    int parts, units;
+} loop;
+
+typedef struct team team;
+
+/* Unit i of a loop and worker i, which have nothing else in common; worker 0 is the caller. */
+typedef struct {
+    alignas(LINE) _Atomic uint64_t state;
+    alignas(LINE) atomic_bool asleep; /* cleared, under the lock, by who wakes it */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    pthread_t id;
+    team *team;
+    int index;
+    uint64_t idle; /* since when; its own */
+} slot;
+
+struct team {
+    alignas(LINE) _Atomic uint64_t post;
+    loop loop;
+    alignas(LINE) atomic_bool held; /* by a caller, who alone uses these: */
+    int workers;                    /* that were started */
+    int wanted;                     /* that could not be started are not tried again */
+    uint64_t number;                /* of the last loop */
+    alignas(LINE) atomic_int sleepers;
+    atomic_bool waiting; /* the caller sleeps, or is about to */
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    slot slots[THREADS_MAX];
+};
+
+static team teams[TEAMS];
+static int cpus[WF_CORES_MAX], cores,
+    capacity; /* capacity: threads that can run at the same time */
+static bool pin;
+static pthread_once_t machine_once = PTHREAD_ONCE_INIT, pool_once = PTHREAD_ONCE_INIT;
+
+static alignas(LINE) atomic_int awake; /* workers of all teams that spin or work */
+static _Atomic uint64_t shared_until;  /* by the clock */
+
+static _Thread_local bool inside; /* a range of a loop */
+static _Thread_local int last;    /* team that was taken */
 
 static int clamp(int64_t x, int64_t low, int64_t high)
 {
     return (int)(x < low ? low : x > high ? high : x);
 }
 
-#ifdef _OPENMP
+/* ---- How many threads ---- */
 
-/* The runtime read OMP_NUM_THREADS and the affinity mask when it started. Asking the system now
- * would be wrong: OMP_PROC_BIND has since pinned this thread to a single core. */
-static int64_t threads_wanted(void)
+static void look_at_machine(void)
 {
-    return omp_get_max_threads();
+    int n = wf_cores_list(cpus), quota = wf_cores_quota("");
+    cores = clamp(wf_cores_order("", cpus, n), 1, quota);
+    capacity = clamp(n, 1, quota);
 }
-
-#else
-
-static int64_t threads_wanted(void)
-{
-    const char *omp = getenv("OMP_NUM_THREADS");
-    long asked = omp ? strtol(omp, NULL, 10) : 0;
-    if (asked > 0)
-        return asked;
-#ifdef CPU_COUNT
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
-#endif
-    return sysconf(_SC_NPROCESSORS_ONLN);
-}
-
-#endif
 
 int wf_threads_available(void)
 {
-    return clamp(threads_wanted(), 1, THREADS_MAX);
+    const char *text = getenv("WEFT_THREADS");
+    char *end = NULL;
+    long asked = text ? strtol(text, &end, 10) : 0;
+    if (asked > 0 && !*end)
+        return clamp(asked, 1, THREADS_MAX);
+    pthread_once(&machine_once, look_at_machine);
+    return clamp(cores, 1, THREADS_MAX);
+}
+
+/* ---- Waiting ---- */
+
+static void relax(void)
+{
+#if defined __x86_64__ || defined __i386__
+    __builtin_ia32_pause();
+#elif defined __aarch64__
+    __asm__ volatile("isb"); /* yield does nothing on most of them */
+#endif
+}
+
+static uint64_t spin_time(uint64_t now)
+{
+    bool shared = now < atomic_load_explicit(&shared_until, memory_order_relaxed) ||
+                  atomic_load_explicit(&awake, memory_order_relaxed) >= capacity;
+    return shared ? SPIN_SHARED : SPIN_ALONE;
+}
+
+/* Until *word differs from `from` or `time` ns have passed `since`. A thread that only spins and yet did
+ * not run for long shares its processor with others: it gives up, and all spin less for a while. */
+static bool spin(_Atomic uint64_t *word, uint64_t from, uint64_t since, uint64_t time)
+{
+    for (uint64_t then, now = wf_clock_ns();;) {
+        for (int i = 0; i < 8; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != from)
+                return true;
+            relax();
+        }
+        then = now;
+        now = wf_clock_ns();
+        if (now - then > PREEMPTED) {
+            atomic_store_explicit(&shared_until, now + SHARED_FOR, memory_order_relaxed);
+            return false;
+        }
+        if (now - since >= time)
+            return false;
+    }
+}
+
+/* ---- Ranges ---- */
+
+static void run_unit(const loop *l, int unit)
+{
+    for (int i = unit; i < l->parts; i += l->units) {
+        int64_t begin = i * l->share + (i < l->extra ? i : l->extra);
+        l->fn(l->arg, begin, begin + l->share + (i < l->extra), i);
+    }
+}
+
+static uint64_t claimed(uint64_t number)
+{
+    return 2 * number;
+}
+
+static uint64_t done(uint64_t number)
+{
+    return 2 * number + 1;
+}
+
+static void wake_caller(team *t)
+{
+    pthread_mutex_lock(&t->lock); /* so not between its last look and its sleep */
+    pthread_mutex_unlock(&t->lock);
+    pthread_cond_signal(&t->done);
+}
+
+/* Runs the unit unless somebody has claimed it. */
+static void try_unit(team *t, uint64_t number, int unit)
+{
+    _Atomic uint64_t *state = &t->slots[unit].state;
+    uint64_t was = atomic_load_explicit(state, memory_order_relaxed);
+    if (was >= claimed(number) ||
+        !atomic_compare_exchange_strong_explicit(state, &was, claimed(number), memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return;
+    run_unit(&t->loop, unit);
+    atomic_store(state, done(number));
+    if (atomic_load(&t->waiting))
+        wake_caller(t);
+}
+
+/* Member i of a crew has the units from here to where the next one's begin. */
+static int first_unit(int i, int crew, int units)
+{
+    return (int)((int64_t)i * units / crew);
+}
+
+static int crew_of(int units)
+{
+    return units < capacity ? units : capacity;
+}
+
+/* ---- Workers ---- */
+
+static void wake_worker(slot *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool asleep = atomic_load_explicit(&w->asleep, memory_order_relaxed);
+    atomic_store_explicit(&w->asleep, false, memory_order_relaxed);
+    pthread_mutex_unlock(&w->lock);
+    if (asleep)
+        pthread_cond_signal(&w->wake);
+}
+
+/* Members of the crew wake each other, each one a few: one alone would take long to wake many. */
+static void wake_some(team *t, int me, int crew)
+{
+    if (atomic_load(&t->sleepers) == 0)
+        return;
+    for (int i = FAN_OUT * me + 1; i <= FAN_OUT * (me + 1) && i < crew; i++)
+        if (atomic_load(&t->slots[i].asleep))
+            wake_worker(&t->slots[i]);
+}
+
+/* Until something else than `seen` was posted, perhaps long ago. */
+static void sleep_worker(slot *w, uint64_t seen)
+{
+    team *t = w->team;
+    atomic_fetch_sub_explicit(&awake, 1, memory_order_relaxed);
+    pthread_mutex_lock(&w->lock);
+    atomic_store(&w->asleep, true);
+    atomic_fetch_add(&t->sleepers, 1);
+    if (atomic_load(&t->post) != seen)
+        atomic_store_explicit(&w->asleep, false, memory_order_relaxed);
+    while (atomic_load_explicit(&w->asleep, memory_order_relaxed))
+        pthread_cond_wait(&w->wake, &w->lock);
+    atomic_fetch_sub(&t->sleepers, 1);
+    pthread_mutex_unlock(&w->lock);
+    atomic_fetch_add_explicit(&awake, 1, memory_order_relaxed);
+}
+
+static uint64_t await_post(slot *w, uint64_t seen)
+{
+    team *t = w->team;
+    if (!spin(&t->post, seen, w->idle, LINGER)) {
+        /* The loop goes on without us, so somebody is late. */
+        for (int i = 0, units = (int)(seen % THREADS_MAX) + 1; i < units; i++)
+            try_unit(t, seen >> UNIT_BITS, i);
+        if (!spin(&t->post, seen, w->idle, spin_time(wf_clock_ns())))
+            sleep_worker(w, seen);
+    }
+    return atomic_load_explicit(&t->post, memory_order_acquire);
+}
+
+static void *run_worker(void *arg)
+{
+    slot *w = arg;
+    team *t = w->team;
+    inside = true;
+    if (pin && t == teams)
+        wf_cores_pin(cpus[w->index]);
+    w->idle = wf_clock_ns();
+    for (uint64_t post = 0; (post = await_post(w, post)) != STOP;) {
+        int units = (int)(post % THREADS_MAX) + 1, crew = crew_of(units);
+        if (w->index >= crew)
+            continue; /* and stays idle since it was */
+        wake_some(t, w->index, crew);
+        int end = first_unit(w->index + 1, crew, units);
+        for (int i = first_unit(w->index, crew, units); i < end; i++)
+            try_unit(t, post >> UNIT_BITS, i);
+        w->idle = wf_clock_ns();
+    }
+    atomic_fetch_sub_explicit(&awake, 1, memory_order_relaxed);
+    return NULL;
+}
+
+static bool start_worker(team *t, int index)
+{
+    slot *w = &t->slots[index];
+    w->team = t;
+    w->index = index;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    if (pthread_create(&w->id, NULL, run_worker, w) != 0)
+        return false;
+    atomic_fetch_add_explicit(&awake, 1, memory_order_relaxed);
+    return true;
+}
+
+/* Starts what is missing of so many workers. Signals are for the program's own threads, but for those that
+ * a thread brings upon itself. */
+static void start_workers(team *t, int workers)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+    sigset_t block, before;
+    sigfillset(&block);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&block, own[i]);
+    pthread_sigmask(SIG_SETMASK, &block, &before);
+    t->wanted = workers;
+    while (t->workers < workers && start_worker(t, t->workers + 1))
+        t->workers++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* ---- Teams ---- */
+
+/* When the program ends or the library is unloaded. A team that is held now belongs to a thread that runs a
+ * loop while the program ends, or to this one, which ends it from inside: its workers end with the
+ * process. The others stay held, so later loops run without threads. */
+static void stop_teams(void)
+{
+    for (team *t = teams; t < teams + TEAMS; t++) {
+        if (atomic_exchange_explicit(&t->held, true, memory_order_acquire))
+            continue;
+        atomic_store(&t->post, STOP);
+        for (int i = 1; i <= t->workers; i++) {
+            wake_worker(&t->slots[i]);
+            pthread_join(t->slots[i].id, NULL);
+        }
+    }
+}
+
+static void init_team(team *t)
+{
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->done, NULL);
+}
+
+/* A child has none of the threads, whatever they were about. Numbers of loops go on, so that units which
+ * were claimed stay so, and no post is left that a new worker could take for its own. */
+static void forget_teams(void)
+{
+    for (team *t = teams; t < teams + TEAMS; t++) {
+        for (int i = 1; i <= t->workers; i++)
+            atomic_store(&t->slots[i].asleep, false);
+        t->workers = t->wanted = 0;
+        atomic_store(&t->post, 0);
+        atomic_store(&t->sleepers, 0);
+        atomic_store(&t->waiting, false);
+        init_team(t);
+        atomic_store(&t->held, false);
+    }
+    atomic_store(&awake, 0);
+}
+
+static void init_teams(void)
+{
+    const char *text = getenv("WEFT_PIN");
+    pin = text && strcmp(text, "1") == 0;
+    for (team *t = teams; t < teams + TEAMS; t++)
+        init_team(t);
+    pthread_once(&machine_once, look_at_machine);
+    pthread_atfork(NULL, NULL, forget_teams);
+    atexit(stop_teams);
+}
+
+/* The one this thread had before, if it is free: its workers' caches have what was worked on. */
+static team *take_team(void)
+{
+    for (int i = 0; i < TEAMS; i++) {
+        team *t = &teams[(last + i) % TEAMS];
+        if (!atomic_load_explicit(&t->held, memory_order_relaxed) &&
+            !atomic_exchange_explicit(&t->held, true, memory_order_acquire)) {
+            last = (int)(t - teams);
+            return t;
+        }
+    }
+    return NULL;
+}
+
+static bool all_done(team *t, uint64_t number, int units)
+{
+    for (int i = 1; i < units; i++)
+        if (atomic_load(&t->slots[i].state) != done(number))
+            return false;
+    return true;
+}
+
+/* Every unit is claimed. */
+static void wait_for_all(team *t, uint64_t number, int units)
+{
+    uint64_t since = 0, time = 0;
+    for (int i = 1; i < units; i++) {
+        _Atomic uint64_t *state = &t->slots[i].state;
+        if (atomic_load_explicit(state, memory_order_acquire) == done(number))
+            continue;
+        if (!since) {
+            since = wf_clock_ns();
+            time = spin_time(since);
+        }
+        if (spin(state, claimed(number), since, time))
+            continue;
+        pthread_mutex_lock(&t->lock);
+        atomic_store(&t->waiting, true);
+        while (!all_done(t, number, units))
+            pthread_cond_wait(&t->done, &t->lock);
+        atomic_store_explicit(&t->waiting, false, memory_order_relaxed);
+        pthread_mutex_unlock(&t->lock);
+        return;
+    }
+}
+
+static void run_loop(team *t, const loop *l)
+{
+    int units = l->units, crew = crew_of(units), mine = first_unit(1, crew, units);
+    if (t->wanted < crew - 1)
+        start_workers(t, crew - 1);
+
+    uint64_t number = ++t->number;
+    t->loop = *l;
+    atomic_store_explicit(&t->slots[0].state, done(number),
+                          memory_order_relaxed); /* nobody else's */
+    atomic_store(&t->post, number << UNIT_BITS | (uint64_t)(units - 1));
+    wake_some(t, 0, crew);
+
+    inside = true;
+    run_unit(l, 0);
+    for (int i = 1; i < mine; i++)
+        try_unit(t, number, i);
+    for (int i = units - 1; i >= mine; i--) /* the last were woken last */
+        try_unit(t, number, i);
+    inside = false;
+    wait_for_all(t, number, units);
 }
 
 void wf_parallel_for(int threads, int64_t n, int64_t grain, wf_range_fn *fn, void *arg)
@@ -61,15 +451,19 @@ void wf_parallel_for(int threads, int64_t n, int64_t grain, wf_range_fn *fn, voi
         fn(arg, 0, n, 0);
         return;
     }
-
-    /* Ranges of `share` items, the first `extra` of them one longer. The loop is over ranges rather
-     * than threads, so that it is right however many threads the runtime grants. */
-    int64_t share = n / parts, extra = n % parts;
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(parts) schedule(static, 1)
-#endif
-    for (int i = 0; i < parts; i++) {
-        int64_t begin = i * share + (i < extra ? i : extra);
-        fn(arg, begin, begin + share + (i < extra), i);
+    loop l = {.fn = fn,
+              .arg = arg,
+              .share = n / parts,
+              .extra = n % parts,
+              .parts = parts,
+              .units = parts < THREADS_MAX ? parts : THREADS_MAX};
+    pthread_once(&pool_once, init_teams);
+    team *t = inside || capacity == 1 ? NULL : take_team();
+    if (t) {
+        run_loop(t, &l);
+        atomic_store_explicit(&t->held, false, memory_order_release);
+    } else {
+        for (int i = 0; i < l.units; i++)
+            run_unit(&l, i);
     }
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* thread.h - splitting a loop over threads. Without OpenMP the same ranges run one by one. */
+/* thread.h - splitting a loop over threads, which are started when first needed and then kept. */
 #ifndef WF_BASE_THREAD_H
 #define WF_BASE_THREAD_H
 
 #include <stdint.h>
 
-/* How many threads are worth starting: the cores this process may run on, unless OMP_NUM_THREADS
- * says otherwise. At least 1. */
+/* Into how many ranges a loop is worth splitting: the cores this process may run on (not counting
+ * a core's second hardware thread, and no more than a container's quota), unless the environment
+ * variable WEFT_THREADS has a number. 1 to 1024. */
 int wf_threads_available(void);
 
 /* Works on items [begin, end). No two calls running at the same time have the same thread index, so
@@ -15,8 +16,14 @@ typedef void wf_range_fn(void *arg, int64_t begin, int64_t end, int thread);
 
 /* Covers [0, n) with contiguous ranges, at most `threads` of them and, unless n itself is smaller,
  * none shorter than grain; range i is called with thread index i < threads. The split depends on
- * the arguments alone, never on how many threads the system granted. A single range is called
- * directly, without waking any thread; n <= 0 calls nothing. Allocates nothing. */
+ * the arguments alone, never on how many threads the system granted: one thread may run several
+ * ranges, one after the other. Range 0 runs in the calling thread. A single range is called directly,
+ * without waking any thread; n <= 0 calls nothing. Allocates nothing.
+ *
+ * May be called from several threads at once. Inside a range of another loop all ranges run in the
+ * calling thread. After fork() the child starts threads of its own; it may not go on with a loop in
+ * the midst of which it was forked. With WEFT_PIN=1 in the environment thread i stays on the i-th core
+ * of the affinity mask; the calling threads are left alone. */
 void wf_parallel_for(int threads, int64_t n, int64_t grain, wf_range_fn *fn, void *arg);
 
 #endif

@@ -104,21 +104,36 @@ wf_status wf_cpu_queue_wait(wf_queue *q)
     return WF_OK;
 }
 
+typedef struct {
+    char *to;
+    const char *from;
+} copy;
+
+static void copy_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const copy *c = arg;
+    (void)thread;
+    memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
+}
+
+/* By all threads: where memory belongs to processors, each then has the part that kernels, which split
+ * tensors the same way, will let it read. */
+static void copy_bytes(const wf_device *d, char *to, const char *from, size_t bytes)
+{
+    wf_parallel_for(d->threads, (int64_t)bytes, 1 << 20, copy_range, &(copy){to, from});
+}
+
 wf_status wf_cpu_copy_in(wf_queue *q, wf_buffer *to, size_t offset, const void *from, size_t bytes)
 {
-    (void)q;
     wf_assert(offset <= to->bytes && bytes <= to->bytes - offset);
-    if (bytes > 0)
-        memcpy((char *)to->base + offset, from, bytes);
+    copy_bytes(q->device, (char *)to->base + offset, from, bytes);
     return WF_OK;
 }
 
 wf_status wf_cpu_copy_out(wf_queue *q, void *to, const wf_buffer *from, size_t offset, size_t bytes)
 {
-    (void)q;
     wf_assert(offset <= from->bytes && bytes <= from->bytes - offset);
-    if (bytes > 0)
-        memcpy(to, (const char *)from->base + offset, bytes);
+    copy_bytes(q->device, to, (const char *)from->base + offset, bytes);
     return WF_OK;
 }
 

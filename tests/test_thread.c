@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT */
+/* test_thread.c - tests of base/thread.h and base/cores.h: ranges, callers, forks, counting cores. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cores.h"
+#include "base/thread.h"
+#include "scratch.h"
+
+/* ---- Ranges ---- */
+
+enum { THREADS = 9 };
+
+typedef struct {
+    int calls[THREADS];
+    int64_t begin[THREADS], end[THREADS];
+    pthread_t by[THREADS];
+    atomic_bool stray; /* a thread index out of range */
+} ranges;
+
+static void record_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    ranges *r = arg;
+    if (thread < 0 || thread >= THREADS) {
+        r->stray = true;
+        return;
+    }
+    r->calls[thread]++;
+    r->begin[thread] = begin;
+    r->end[thread] = end;
+    r->by[thread] = pthread_self();
+}
+
+static void check_ranges(int threads, int64_t n, int64_t grain)
+{
+    ranges r = {0};
+    wf_parallel_for(threads, n, grain, record_range, &r);
+    assert_false(r.stray);
+
+    int64_t least = grain > 1 ? grain : 1, parts = n / least;
+    parts = parts > threads ? threads : parts;
+    parts = parts < 1 ? 1 : parts;
+    parts = n > 0 ? parts : 0;
+    int64_t at = 0;
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(r.calls[i], i < parts);
+        if (i >= parts)
+            continue;
+        int64_t length = r.end[i] - r.begin[i];
+        assert_true(r.begin[i] == at);
+        assert_true(length >= least || parts == 1);
+        assert_true(length == n / parts || length == n / parts + 1);
+        at = r.end[i];
+        if (i == 0)
+            assert_true(pthread_equal(r.by[i], pthread_self()));
+    }
+    assert_true(at == (n > 0 ? n : 0));
+}
+
+static void test_ranges(void **state)
+{
+    (void)state;
+    for (int threads = 0; threads <= THREADS; threads++) {
+        for (int64_t n = -1; n <= 40; n++)
+            for (int64_t grain = 0; grain <= 12; grain++)
+                check_ranges(threads, n, grain);
+        check_ranges(threads, INT64_C(1000000007), 1);
+        check_ranges(threads, INT64_MAX, 1);
+        check_ranges(threads, INT64_MAX, INT64_MAX / 3);
+        check_ranges(threads, INT64_MAX, INT64_MAX);
+    }
+}
+
+static void add_squares(void *arg, int64_t begin, int64_t end, int thread)
+{
+    int64_t *sum = arg;
+    for (int64_t i = begin; i < end; i++)
+        sum[thread * 8] += i * i;
+}
+
+/* Each range adds to the cell of its thread index alone, which a shared index would corrupt. */
+static bool sum_is_right(int threads)
+{
+    int64_t sum[8 * 8] = {0}, total = 0;
+    wf_parallel_for(threads, 100000, 100, add_squares, sum);
+    for (int i = 0; i < 8; i++)
+        total += sum[8 * i];
+    return total == INT64_C(333328333350000);
+}
+
+static void test_sum(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 8; threads++)
+        assert_true(sum_is_right(threads));
+}
+
+static void count_items(void *arg, int64_t begin, int64_t end, int thread)
+{
+    atomic_int *calls = arg;
+    for (int64_t i = begin; i < end; i++)
+        atomic_fetch_add(&calls[i], thread + 1);
+}
+
+/* Far more ranges than cores, and more than a loop has units. */
+static void test_many_ranges(void **state)
+{
+    enum { MOST = 5000 };
+    (void)state;
+    static atomic_int calls[MOST];
+    static const int counts[] = {100, 1023, 1024, 1025, 2049, MOST};
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        for (int i = 0; i < MOST; i++)
+            calls[i] = 0;
+        wf_parallel_for(counts[c], counts[c], 1, count_items, calls);
+        for (int i = 0; i < MOST; i++)
+            assert_int_equal(calls[i], i < counts[c] ? i + 1 : 0);
+    }
+}
+
+typedef struct {
+    int *to;
+    const int *from;
+} turn;
+
+static void turn_and_add(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const turn *t = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        t->to[i] = t->from[(i + 1) % 8] + 1;
+}
+
+/* A loop sees what other ranges of the one before it wrote, whichever threads ran them. */
+
+static void test_tiny_loops(void **state)
+{
+    enum { LOOPS = 20000 };
+    (void)state;
+    for (int threads = 2; threads <= 8; threads += 3) {
+        int x[2][8] = {{0}};
+        for (int i = 0; i < LOOPS; i++)
+            wf_parallel_for(threads, 8, 1, turn_and_add, &(turn){x[(i + 1) % 2], x[i % 2]});
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(x[LOOPS % 2][i], LOOPS);
+    }
+}
+
+static void add_one(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        ((int *)arg)[i]++;
+}
+
+/* Workers that have gone to sleep in the meantime are woken. */
+static void test_after_idle(void **state)
+{
+    (void)state;
+    int x[8] = {0};
+    for (int i = 0; i < 100; i++) {
+        struct timespec pause = {.tv_nsec = i % 4 * 200000};
+        nanosleep(&pause, NULL);
+        wf_parallel_for(8, 8, 1, add_one, x);
+        for (int j = 0; j < 8; j++)
+            assert_int_equal(x[j], i + 1);
+    }
+}
+
+/* ---- Callers ---- */
+
+typedef struct {
+    ranges inner[4];
+    pthread_t outer[4];
+} nest;
+
+static void run_nested(void *arg, int64_t begin, int64_t end, int thread)
+{
+    nest *n = arg;
+    (void)begin;
+    (void)end;
+    n->outer[thread] = pthread_self();
+    wf_parallel_for(5, 50, 1, record_range, &n->inner[thread]);
+}
+
+static void test_nested(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 100; round++) {
+        nest n = {0};
+        wf_parallel_for(4, 4, 1, run_nested, &n);
+        for (int i = 0; i < 4; i++)
+            for (int j = 0; j < 5; j++) {
+                assert_int_equal(n.inner[i].calls[j], 1);
+                assert_int_equal(n.inner[i].begin[j], 10 * j);
+                assert_int_equal(n.inner[i].end[j], 10 * (j + 1));
+                assert_true(pthread_equal(n.inner[i].by[j], n.outer[i]));
+            }
+    }
+}
+
+static void *call_often(void *arg)
+{
+    int threads = *(const int *)arg;
+    for (int i = 0; i < 300; i++)
+        if (!sum_is_right(1 + (threads + i) % 8))
+            return arg;
+    return NULL;
+}
+
+/* More than there are teams. */
+static void test_concurrent_callers(void **state)
+{
+    enum { CALLERS = 12 };
+    (void)state;
+    pthread_t id[CALLERS];
+    int threads[CALLERS];
+    for (int i = 0; i < CALLERS; i++) {
+        threads[i] = i;
+        assert_int_equal(pthread_create(&id[i], NULL, call_often, &threads[i]), 0);
+    }
+    for (int i = 0; i < CALLERS; i++) {
+        void *wrong;
+        assert_int_equal(pthread_join(id[i], &wrong), 0);
+        assert_null(wrong);
+    }
+}
+
+/* ---- Processes ---- */
+
+/* Its exit status; a child that hangs is ended by its alarm. */
+static int wait_for(pid_t child)
+{
+    int status;
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void run_child(void)
+{
+    alarm(60);
+    bool ok = true;
+    for (int i = 0; i < 100; i++)
+        ok = ok && sum_is_right(1 + i % 8);
+    pid_t grandchild = fork();
+    if (grandchild == 0)
+        _exit(sum_is_right(4) ? 0 : 1);
+    int status;
+    ok = ok && waitpid(grandchild, &status, 0) == grandchild && status == 0;
+    exit(ok ? 0 : 1); /* which joins threads, those of the child alone */
+}
+
+static void test_fork(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        assert_true(sum_is_right(4));
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0)
+            run_child();
+        assert_true(sum_is_right(4));
+        assert_int_equal(wait_for(child), 0);
+    }
+}
+
+/* While others are in the midst of loops. */
+static void test_fork_during_loops(void **state)
+{
+    (void)state;
+    pthread_t id[3];
+    int threads[3] = {2, 3, 4};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&id[i], NULL, call_often, &threads[i]), 0);
+    for (int i = 0; i < 10; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            _exit(sum_is_right(4) && sum_is_right(7) ? 0 : 1);
+        }
+        assert_int_equal(wait_for(child), 0);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_join(id[i], NULL), 0);
+}
+
+static void end_program(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)begin;
+    (void)end;
+    if (thread == *(int *)arg)
+        exit(7);
+}
+
+static void at_exit_loop(void)
+{
+    if (!sum_is_right(4))
+        _exit(1);
+}
+
+/* Ending a program from inside of a loop, or with loops in its exit handlers. */
+static void test_exit(void **state)
+{
+    (void)state;
+    for (int who = 0; who < 3; who++) {
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            atexit(at_exit_loop);
+            wf_parallel_for(4, 4, 1, record_range, &(ranges){0});
+            wf_parallel_for(2, 2, 1, end_program, &who);
+            exit(who == 2 ? 7 : 1);
+        }
+        assert_int_equal(wait_for(child), 7);
+    }
+}
+
+/* ---- How many ---- */
+
+static void test_threads_available(void **state)
+{
+    (void)state;
+    const char *set = getenv("WEFT_THREADS");
+    char *before = set ? strdup(set) : NULL;
+    unsetenv("WEFT_THREADS");
+    int cores = wf_threads_available();
+    assert_in_range(cores, 1, sysconf(_SC_NPROCESSORS_CONF));
+
+    static const struct {
+        const char *text;
+        int threads; /* 0: as if it were not set */
+    } cases[] = {
+        {"3", 3},       {"1", 1},          {" 12", 12}, {"1024", 1024},
+        {"1025", 1024}, {"", 0},           {"0", 0},    {"99999999999999999999", 1024},
+        {"-3", 0},      {"5,2", 0},        {"4x", 0},   {"nonsense", 0},
+        {"2.5", 0},     {"1000000", 1024},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("WEFT_THREADS", cases[i].text, 1);
+        assert_int_equal(wf_threads_available(), cases[i].threads ? cases[i].threads : cores);
+    }
+    if (before)
+        setenv("WEFT_THREADS", before, 1);
+    else
+        unsetenv("WEFT_THREADS");
+    free(before);
+}
+
+static void put_file(wt_scratch *s, const char *name, const char *text)
+{
+    char path[256];
+    for (const char *slash = name; (slash = strchr(slash, '/')); slash++) {
+        snprintf(path, sizeof path, "%s/%.*s", s->folder, (int)(slash - name), name);
+        mkdir(path, 0777);
+    }
+    wt_put_text(s, name, text);
+}
+
+static void test_cores(void **state)
+{
+    (void)state;
+    int cpu[WF_CORES_MAX], n = wf_cores_list(cpu);
+    assert_in_range(n, 1, WF_CORES_MAX);
+    for (int i = 1; i < n; i++)
+        assert_true(cpu[i] > cpu[i - 1]);
+    assert_in_range(wf_cores_order("", cpu, n), 1, n);
+
+    wt_scratch s;
+    wt_scratch_make(&s);
+    static const char *const siblings[] = {"0,4", "1,5", "2-3", "2-3", "0,4", "1,5", "nonsense"};
+    for (int i = 0; i < 7; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+                 i);
+        put_file(&s, name, siblings[i]);
+    }
+    int all[] = {0, 1, 2, 3, 4, 5, 6, 7}, ordered[] = {0, 1, 2, 6, 7, 3, 4, 5};
+    assert_int_equal(wf_cores_order(s.folder, all, 8), 5);
+    assert_memory_equal(all, ordered, sizeof all);
+    int some[] = {3, 4, 5}; /* whose siblings are not ours */
+    assert_int_equal(wf_cores_order(s.folder, some, 3), 3);
+    int one[] = {1, 5};
+    assert_int_equal(wf_cores_order(s.folder, one, 2), 1);
+    wt_scratch_remove(&s);
+}
+
+static void test_quota(void **state)
+{
+    (void)state;
+    assert_true(wf_cores_quota("") >= 1);
+    wt_scratch s;
+    wt_scratch_make(&s);
+    assert_int_equal(wf_cores_quota(s.folder), INT_MAX);
+
+    put_file(&s, "proc/self/cgroup", "3:cpuset:/\n0::/a/b\n");
+    assert_int_equal(wf_cores_quota(s.folder), INT_MAX);
+    put_file(&s, "sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+    assert_int_equal(wf_cores_quota(s.folder), INT_MAX);
+    put_file(&s, "sys/fs/cgroup/a/cpu.max", "150000 100000\n");
+    assert_int_equal(wf_cores_quota(s.folder), 2);
+    put_file(&s, "sys/fs/cgroup/a/b/cpu.max", "50000 100000\n");
+    assert_int_equal(wf_cores_quota(s.folder), 1);
+    put_file(&s, "sys/fs/cgroup/a/b/cpu.max", "300000 100000\n");
+    assert_int_equal(wf_cores_quota(s.folder), 2);
+    put_file(&s, "proc/self/cgroup", "0::/not/there\n"); /* as in a container */
+    put_file(&s, "sys/fs/cgroup/cpu.max", "400000 100000\n");
+    assert_int_equal(wf_cores_quota(s.folder), 4);
+    static const char *const strange[] = {"", "\n", "nonsense", "-5 100000", "100000", "100000 0"};
+    for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
+        put_file(&s, "sys/fs/cgroup/cpu.max", strange[i]);
+        assert_int_equal(wf_cores_quota(s.folder), INT_MAX);
+    }
+
+    put_file(&s, "proc/self/cgroup", "4:cpuacct,cpu:/x\n1:name=systemd:/\nnonsense\n");
+    put_file(&s, "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "-1\n");
+    put_file(&s, "sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(wf_cores_quota(s.folder), INT_MAX);
+    put_file(&s, "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "250000\n");
+    assert_int_equal(wf_cores_quota(s.folder), 3);
+    wt_scratch_remove(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_sum),
+        cmocka_unit_test(test_many_ranges),
+        cmocka_unit_test(test_tiny_loops),
+        cmocka_unit_test(test_after_idle),
+        cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_concurrent_callers),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_fork_during_loops),
+        cmocka_unit_test(test_exit),
+        cmocka_unit_test(test_threads_available),
+        cmocka_unit_test(test_cores),
+        cmocka_unit_test(test_quota),
+    };
+    return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
+}
