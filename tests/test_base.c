@@ -211,6 +211,34 @@ static void test_mem_blocks(void **state)
     assert_int_equal(wf_ctx_status(ctx), WF_OK);
 }
 
+/* Large blocks come from elsewhere, and are accounted for alike. */
+static void test_mem_large(void **state)
+{
+    wf_ctx *ctx = *state;
+    const size_t bytes = ((size_t)5 << 20) + 3;
+    for (int i = 0; i < 3; i++) { /* memory that was used comes back as zeros */
+        char *p = wf_mem_new(ctx, bytes);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % WF_MEM_ALIGN, 0);
+        assert_true(all_zero(p, bytes));
+        memset(p, 1, bytes);
+        wf_mem_stats mem;
+        wf_ctx_mem_stats(ctx, &mem);
+        assert_int_equal(mem.live_blocks, 1);
+        assert_int_equal(mem.live_bytes, bytes);
+        p = wf_mem_grow(ctx, p, 2 * bytes);
+        assert_non_null(p);
+        assert_int_equal(p[bytes - 1], 1);
+        assert_true(all_zero(p + bytes, bytes));
+        p = wf_mem_grow(ctx, p, 10);
+        assert_int_equal(p[9], 1);
+        wf_ctx_mem_stats(ctx, &mem);
+        assert_int_equal(mem.live_bytes, 10);
+        assert_int_equal(mem.peak_bytes, 3 * bytes);
+        wf_mem_free(ctx, p);
+    }
+}
+
 static void test_mem_grow(void **state)
 {
     wf_ctx *ctx = *state;
@@ -631,6 +659,7 @@ int main(void)
         WITH_CTX(test_ctx_failure),
         cmocka_unit_test(test_ctx_log),
         WITH_CTX(test_mem_blocks),
+        WITH_CTX(test_mem_large),
         WITH_CTX(test_mem_grow),
         WITH_CTX(test_mem_failure),
         WITH_CTX(test_mem_misuse),

@@ -182,6 +182,74 @@ static void test_after_idle(void **state)
     }
 }
 
+/* ---- Workers ---- */
+
+static bool has_workers(void)
+{
+    int cpu[WF_CORES_MAX];
+    return wf_cores_list(cpu) > 1 && wf_cores_quota("") > 1;
+}
+
+typedef struct {
+    atomic_bool begun;
+    int cpus, cpu; /* of the worker: how many it may run on, and the first of them */
+} meeting;
+
+/* Range 0 waits for range 1, ten seconds at most. */
+static void meet(void *arg, int64_t begin, int64_t end, int thread)
+{
+    meeting *m = arg;
+    (void)begin;
+    (void)end;
+    if (thread == 1) {
+        int cpu[WF_CORES_MAX];
+        m->cpus = wf_cores_list(cpu);
+        m->cpu = cpu[0];
+        m->begun = true;
+    }
+    for (int i = 0; i < 10000 && !m->begun; i++) {
+        struct timespec pause = {.tv_nsec = 1000000};
+        nanosleep(&pause, NULL);
+    }
+}
+
+static void test_at_the_same_time(void **state)
+{
+    (void)state;
+    if (!has_workers())
+        skip();
+    for (int i = 0; i < 5; i++) {
+        meeting m = {0};
+        wf_parallel_for(2, 2, 1, meet, &m);
+        assert_true(m.begun);
+        assert_true(m.cpus > 1);
+    }
+}
+
+static int wait_for(pid_t child);
+
+/* In a child that has not run a loop yet: that is when the variable is read. */
+static void test_pinned(void **state)
+{
+    (void)state;
+#ifndef __linux__
+    skip();
+#endif
+    if (!has_workers())
+        skip();
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        int cpu[WF_CORES_MAX], n = wf_cores_list(cpu);
+        wf_cores_order("", cpu, n);
+        meeting m = {0};
+        setenv("WEFT_PIN", "1", 1);
+        wf_parallel_for(2, 2, 1, meet, &m);
+        _exit(m.begun && m.cpus == 1 && m.cpu == cpu[1] && wf_cores_list(cpu) == n ? 0 : 1);
+    }
+    assert_int_equal(wait_for(child), 0);
+}
+
 /* ---- Callers ---- */
 
 typedef struct {
@@ -243,6 +311,22 @@ static void test_concurrent_callers(void **state)
 
 /* ---- Processes ---- */
 
+static int child_status = -1; /* -1: this is no child */
+
+/* Registered before the pool's handler, so it runs after it, and before the search for leaks, which is
+ * misled by the threads that a child lost. */
+static void end_child(void)
+{
+    if (child_status >= 0)
+        _exit(child_status);
+}
+
+static void exit_child(int status)
+{
+    child_status = status;
+    exit(status);
+}
+
 /* Its exit status; a child that hangs is ended by its alarm. */
 static int wait_for(pid_t child)
 {
@@ -263,7 +347,7 @@ static void run_child(void)
         _exit(sum_is_right(4) ? 0 : 1);
     int status;
     ok = ok && waitpid(grandchild, &status, 0) == grandchild && status == 0;
-    exit(ok ? 0 : 1); /* which joins threads, those of the child alone */
+    exit_child(ok ? 0 : 1); /* which joins threads, those of the child alone */
 }
 
 static void test_fork(void **state)
@@ -305,7 +389,7 @@ static void end_program(void *arg, int64_t begin, int64_t end, int thread)
     (void)begin;
     (void)end;
     if (thread == *(int *)arg)
-        exit(7);
+        exit_child(7);
 }
 
 static void at_exit_loop(void)
@@ -326,7 +410,7 @@ static void test_exit(void **state)
             atexit(at_exit_loop);
             wf_parallel_for(4, 4, 1, record_range, &(ranges){0});
             wf_parallel_for(2, 2, 1, end_program, &who);
-            exit(who == 2 ? 7 : 1);
+            exit_child(who == 2 ? 7 : 1);
         }
         assert_int_equal(wait_for(child), 7);
     }
@@ -439,20 +523,16 @@ static void test_quota(void **state)
 
 int main(void)
 {
+    atexit(end_child);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_sum),
-        cmocka_unit_test(test_many_ranges),
-        cmocka_unit_test(test_tiny_loops),
-        cmocka_unit_test(test_after_idle),
-        cmocka_unit_test(test_nested),
-        cmocka_unit_test(test_concurrent_callers),
-        cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_fork_during_loops),
-        cmocka_unit_test(test_exit),
-        cmocka_unit_test(test_threads_available),
-        cmocka_unit_test(test_cores),
-        cmocka_unit_test(test_quota),
+        cmocka_unit_test(test_pinned), /* first */
+        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_sum),
+        cmocka_unit_test(test_many_ranges), cmocka_unit_test(test_tiny_loops),
+        cmocka_unit_test(test_after_idle),  cmocka_unit_test(test_at_the_same_time),
+        cmocka_unit_test(test_nested),      cmocka_unit_test(test_concurrent_callers),
+        cmocka_unit_test(test_fork),        cmocka_unit_test(test_fork_during_loops),
+        cmocka_unit_test(test_exit),        cmocka_unit_test(test_threads_available),
+        cmocka_unit_test(test_cores),       cmocka_unit_test(test_quota),
     };
     return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }
