@@ -23,6 +23,9 @@ static const struct loss_case {
     {{2, {4, 9}}, 300, false, {.ignore_index = -100}}, /* e^x would overflow */
     {{2, {0, 5}}, 3, false, {.ignore_index = -100}},
     {{2, {3, 1}}, 3, false, {.ignore_index = -100}},
+    {{2, {3, 16}}, 3, false, {.ignore_index = -100}},
+    {{1, {8193}}, 5, false, {.ignore_index = -100}}, /* parts of one row */
+    {{2, {2, 4111}}, 5, true, {.ignore_index = -100, .label_smoothing = 0.1, .z_loss = 1e-3}},
     {{2, {24, 1500}}, 5, false, {.ignore_index = -100, .label_smoothing = 0.05}},
 };
 

@@ -16,6 +16,9 @@ static const struct norm_case {
     {{2, {0, 5}}, 2, false, 1e-5, -2, 2},      {{2, {4, 20}}, 2, true, 1e-5, -2, 2},
     {{2, {3, 6}}, 1, false, 0.5, -1e-3, 1e-3}, {{2, {520, 65}}, 2, false, 1e-5, -2, 2},
     {{2, {2, 2}}, 1, false, 1e-5, -2, 2},      {{2, {3, 1}}, 2, false, 1e-5, -2, 2},
+    {{2, {9, 8}}, 2, false, 1e-5, -2, 2},      {{2, {5, 15}}, 1, false, 1e-5, -2, 2},
+    {{2, {5, 17}}, 2, true, 1e-5, -2, 2},      {{2, {37, 31}}, 2, false, 1e-5, -2, 2},
+    {{2, {2, 4099}}, 2, false, 1e-5, -2, 2},   {{2, {2, 1025}}, 1, false, 1e-5, 999, 1001},
 };
 
 /* Operand i of the parameters, NULL when the case has none: [C]. */
@@ -116,6 +119,10 @@ static const struct rope_case {
     {2, 2, 5, 0, 20, "interleaved=0 magnitude=1"},
     {1, 1, 2, 1, 0, "interleaved=0 magnitude=1"},
     {140, 4, 64, 32, 300, "interleaved=0 magnitude=1"},
+    {3, 2, 70, 33, 1000000, "interleaved=0 magnitude=1"},
+    {3, 2, 37, 17, 1000000, "interleaved=1 magnitude=1"},
+    {3, 2, 34, 15, 1000000, "interleaved=0 magnitude=1 inverse=1"},
+    {3, 2, 16, 8, 2147483647, "interleaved=1 magnitude=1"},
 };
 
 static void build_rope(wf_case *c)

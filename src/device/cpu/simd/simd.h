@@ -8,6 +8,7 @@
  *
  *     vf  lanes of f32      vi  lanes of i32      vm  a bit for each lane
  *     vp_...                on a vi, each lane two i16
+ *     vd  lanes of f64, half as many: low and high widen the halves of a vf
  *
  * and each instruction set says in its vec_*.h how it does them. fma(a, b, c) is a * b + c, rounded once,
  * fnma c - a * b; max and min give their second operand when one is NaN; _n works on the first n lanes

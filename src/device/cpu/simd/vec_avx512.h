@@ -13,6 +13,7 @@
 typedef __m512 vf;
 typedef __m512i vi;
 typedef __mmask16 vm;
+typedef __m512d vd;
 
 /* Elements by name, for shifts: the intrinsics want a literal, which a parameter is not. */
 typedef int32_t vec_i32 __attribute__((vector_size(64)));
@@ -66,6 +67,32 @@ static inline float vf_most(vf a)
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+/* Lanes 1 0 3 2 5 4 ... */
+static inline vf vf_swap(vf a) { return _mm512_permute_ps(a, 0xb1); }
+
+/* ---- f64 ---- */
+
+static inline vd vd_zero(void) { return _mm512_setzero_pd(); }
+static inline vd vd_set(double x) { return _mm512_set1_pd(x); }
+static inline vd vd_low(vf a) { return _mm512_cvtps_pd(_mm512_castps512_ps256(a)); }
+static inline vd vd_high(vf a) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)); }
+static inline vf vd_to_vf(vd low, vd high)
+{
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
+}
+static inline vd vd_add(vd a, vd b) { return _mm512_add_pd(a, b); }
+static inline vd vd_sub(vd a, vd b) { return _mm512_sub_pd(a, b); }
+static inline vd vd_mul(vd a, vd b) { return _mm512_mul_pd(a, b); }
+static inline vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
+static inline vd vd_fnma(vd a, vd b, vd c) { return _mm512_fnmadd_pd(a, b, c); }
+static inline vd vd_round(vd a) { return _mm512_roundscale_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline double vd_sum(vd a)
+{
+    __m256d h = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd(a, 1));
+    __m128d s = _mm_add_pd(_mm256_castpd256_pd128(h), _mm256_extractf128_pd(h, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
 }
 
 /* ---- i32 ---- */
