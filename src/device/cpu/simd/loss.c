@@ -10,7 +10,7 @@
  * The sums of chunks are put together in order, in double. So the bits of a row depend neither on its
  * neighbours nor on threads; these share rows if there are enough of them, otherwise chunks.
  */
-#include "device/cpu/loss.h"
+#include "device/cpu/simd/loss.h"
 
 #include <math.h>
 
@@ -77,8 +77,7 @@ static inline void sum_exps(wf_type type, const void *x, int64_t n, chunk *out)
         vf v = lanes_or(lanes_load(type, x, i, n), i, n, vf_set(-INFINITY));
         lanes_sum_add(&exps, vf_exp(vf_sub(v, shift)));
     }
-    out->most = most;
-    out->exps = lanes_sum_end(&exps);
+    *out = (chunk){.most = most, .exps = lanes_sum_end(&exps)};
 }
 
 static void chunk_exps(const rows_job *o, int64_t row, int64_t begin, int64_t n, chunk *out)
@@ -95,24 +94,43 @@ static inline void sum_plain(wf_type type, const void *x, int64_t n, double *out
 }
 
 /* The same, and for label smoothing the sum of x. */
-static void chunk_loss(const rows_job *o, int64_t row, int64_t begin, int64_t n, chunk *out)
+static inline void sum_logits(wf_type type, const wf_loss *o, const void *x, int64_t n, chunk *out)
 {
-    chunk_exps(o, row, begin, n, out);
-    if (o->loss.attr->label_smoothing != 0)
-        LANES_BY_TYPE(o->x->type, sum_plain, elements(o->x, row, begin), n, &out->sum);
+    sum_exps(type, x, n, out);
+    if (o->attr->label_smoothing != 0)
+        sum_plain(type, x, n, &out->sum);
 }
 
-/* The largest of all chunks and the sum of e^(x - largest). */
-static void join_exps(const rows_job *o, const chunk *found, float *most, double *exps)
+static void chunk_loss(const rows_job *o, int64_t row, int64_t begin, int64_t n, chunk *out)
 {
-    *most = -INFINITY;
+    LANES_BY_TYPE(o->x->type, sum_logits, &o->loss, elements(o->x, row, begin), n, out);
+}
+
+/* Takes a chunk into the whole of those before it, which begins as nothing. */
+static const chunk nothing = {.most = -INFINITY};
+
+static void join(chunk *whole, const chunk *c)
+{
+    if (c->most > whole->most) {
+        whole->exps *= exp((double)whole->most - c->most);
+        whole->most = c->most;
+    }
+    whole->exps += c->exps * (c->most == whole->most ? 1 : exp((double)c->most - whole->most));
+    whole->sum += c->sum;
+}
+
+static chunk join_row(const rows_job *o, const chunk *found)
+{
+    chunk whole = nothing;
     for (int64_t c = 0; c < o->chunks; c++)
-        *most = found[c].most > *most ? found[c].most : *most;
-    *exps = 0;
-    for (int64_t c = 0; c < o->chunks; c++)
-        *exps += found[c].exps * (found[c].most == *most ? 1 : exp((double)found[c].most - *most));
-    if (isinf(*most) && o->length > 0)
-        *exps = NAN; /* inf - inf */
+        join(&whole, &found[c]);
+    return whole;
+}
+
+/* Of n elements. Where the largest is inf, or all are -inf, differences from it are NaN. */
+static double exps_of(const chunk *whole, int64_t n)
+{
+    return isinf(whole->most) && n > 0 ? NAN : whole->exps;
 }
 
 /* ---- Rows, or chunks of few rows, over threads ---- */
@@ -189,11 +207,9 @@ static inline void store_softmax(wf_type type, const void *x, void *y, int64_t n
 
 static void softmax_row(const rows_job *o, int64_t row, const chunk *found)
 {
-    float most;
-    double exps;
-    join_exps(o, found, &most, &exps);
+    chunk whole = join_row(o, found);
     LANES_BY_TYPE(o->x->type, store_softmax, lanes_row(o->x, row), lanes_row(&o->l->out[0], row),
-                  o->length, most, exps);
+                  o->length, whole.most, exps_of(&whole, o->length));
 }
 
 static wf_status launch_softmax(const wf_launch *l)
@@ -316,33 +332,46 @@ static bool no_cap(const wf_node *n)
     return ((const wf_attr_cross_entropy *)n->attr)->softcap == 0;
 }
 
-static float element(const wf_view *v, int64_t row, int64_t i)
+/* Loss and log-sum-exp of row i; returns the latter. */
+static float store_loss(const wf_loss *o, int64_t i, wf_type type, const void *z,
+                        const chunk *whole, const wf_view *loss, const wf_view *lse)
 {
-    return vf_sum(vf_load_as_n(v->type, elements(v, row, i), 1));
+    const wf_attr_cross_entropy *attr = o->attr;
+    int64_t t = wf_loss_target(o, i);
+    double log_sum = whole->most + log(exps_of(whole, o->classes)), total = 0;
+    if (t != attr->ignore_index) {
+        double target = vf_sum(vf_load_as_n(type, lanes_at(type, z, t), 1));
+        double smooth = attr->label_smoothing;
+        total = (1 - smooth) * (log_sum - target);
+        if (smooth != 0)
+            total += smooth * (log_sum - whole->sum / (double)o->classes);
+        if (attr->z_loss != 0)
+            total += attr->z_loss * log_sum * log_sum;
+    }
+    if (loss->data)
+        *(float *)wf_loss_at(loss, i) = (float)total;
+    if (lse->data)
+        *(float *)wf_loss_at(lse, i) = (float)log_sum;
+    return (float)log_sum;
 }
 
 static void loss_row(const rows_job *o, int64_t row, const chunk *found)
 {
-    const wf_attr_cross_entropy *attr = o->loss.attr;
-    const wf_view *loss = &o->l->out[0], *saved = &o->l->out[1];
-    int64_t t = wf_loss_target(&o->loss, row);
-    float most;
-    double exps, total = 0, smooth = attr->label_smoothing;
-    join_exps(o, found, &most, &exps);
-    double lse = most + log(exps);
-    if (saved->data)
-        *(float *)lanes_item(saved, row) = (float)lse;
-    if (!loss->data)
-        return;
-    if (t != attr->ignore_index) {
-        total = (1 - smooth) * (lse - element(o->x, row, t)) + attr->z_loss * lse * lse;
-        double sum = 0;
-        for (int64_t c = 0; c < o->chunks && smooth != 0; c++)
-            sum += found[c].sum;
-        if (smooth != 0)
-            total += smooth * (lse - sum / (double)o->length);
+    chunk whole = join_row(o, found);
+    store_loss(&o->loss, row, o->x->type, lanes_row(o->x, row), &whole, &o->l->out[0],
+               &o->l->out[1]);
+}
+
+float WF_SIMD(wf_loss_row)(const wf_loss *o, int64_t i, wf_type type, const void *z,
+                           const wf_view *loss, const wf_view *lse)
+{
+    chunk whole = nothing, c;
+    for (int64_t begin = 0; begin < o->classes; begin += CHUNK) {
+        int64_t n = o->classes - begin < CHUNK ? o->classes - begin : CHUNK;
+        LANES_BY_TYPE(type, sum_logits, o, lanes_at(type, z, begin), n, &c);
+        join(&whole, &c);
     }
-    *(float *)lanes_item(loss, row) = (float)total;
+    return store_loss(o, i, type, z, &whole, loss, lse);
 }
 
 static wf_status loss_job(const wf_launch *l, const wf_view *logits, rows_job *o)
@@ -384,22 +413,35 @@ static inline void store_slopes(wf_type type, const slope *s, const void *z, voi
         vf_store_as_n(type, lanes_at(type, dz, target), slope_at(s, at_target, vf_set(s->hit)), 1);
 }
 
+/* Classes [begin, begin + n) of row i. */
+static void store_grad(const wf_loss *o, int64_t i, wf_type type, const void *z, void *dz,
+                       int64_t begin, int64_t n, float dloss, float lse)
+{
+    const wf_attr_cross_entropy *attr = o->attr;
+    int64_t t = wf_loss_target(o, i);
+    slope s = {.dloss = dloss,
+               .lse = lse,
+               .factor = (float)(1 + 2 * attr->z_loss * lse),
+               .rest = (float)(attr->label_smoothing / (double)o->classes),
+               .hit = (float)(1 - attr->label_smoothing)};
+    if (t == attr->ignore_index)
+        memset(dz, 0, (size_t)n * (type == WF_F32 ? 4 : 2));
+    else
+        LANES_BY_TYPE(type, store_slopes, &s, z, dz, n, t - begin);
+}
+
 static void chunk_grad(const rows_job *o, int64_t row, int64_t begin, int64_t n, chunk *out)
 {
     (void)out;
-    const wf_attr_cross_entropy *attr = o->loss.attr;
-    int64_t t = wf_loss_target(&o->loss, row);
-    void *dz = elements(&o->l->out[0], row, begin);
-    if (t == attr->ignore_index) {
-        memset(dz, 0, (size_t)n * (o->x->type == WF_F32 ? 4 : 2));
-        return;
-    }
-    slope s = {.dloss = *(const float *)lanes_item(&o->l->in[0], row),
-               .lse = *(const float *)lanes_item(&o->l->in[3], row),
-               .rest = (float)(attr->label_smoothing / (double)o->length),
-               .hit = (float)(1 - attr->label_smoothing)};
-    s.factor = (float)(1 + 2 * attr->z_loss * s.lse);
-    LANES_BY_TYPE(o->x->type, store_slopes, &s, elements(o->x, row, begin), dz, n, t - begin);
+    const float *dloss = wf_loss_at(&o->l->in[0], row), *lse = wf_loss_at(&o->l->in[3], row);
+    store_grad(&o->loss, row, o->x->type, elements(o->x, row, begin),
+               elements(&o->l->out[0], row, begin), begin, n, *dloss, *lse);
+}
+
+void WF_SIMD(wf_loss_row_grad)(const wf_loss *o, int64_t i, wf_type type, const void *z,
+                               float dloss, float lse, void *dz)
+{
+    store_grad(o, i, type, z, dz, 0, o->classes, dloss, lse);
 }
 
 /* cross_entropy_grad: (dloss f32[...], logits, targets, lse f32[...]) -> dlogits */

@@ -24,7 +24,7 @@ typedef struct {
     double most; /* the largest frequency; Inf when one is NaN */
 } rope_arg;
 
-/* sin and cos of r within 1 ulp for |r| <= pi/4, by Taylor's series moved to where it fits best. */
+/* sin and cos of r for |r| <= pi/4, by polynomials. */
 static inline void sin_cos_near(vf r, vf *sine, vf *cosine)
 {
     vf z = vf_mul(r, r);
