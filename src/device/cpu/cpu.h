@@ -11,6 +11,12 @@
 
 #define WF_CPU_MAX_THREADS 1024
 
+/* A function of one f32, applied to n of them. */
+typedef struct {
+    const char *name;
+    void (*apply)(const float *x, float *y, int64_t n);
+} wf_cpu_function;
+
 /* What the device runs, by instruction set. The plain one has the reference kernels; the others have
  * kernels of their own before these, in the same table, and may pack weights their own way. */
 typedef struct {
@@ -21,6 +27,7 @@ typedef struct {
     wf_status (*unpack)(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
                         const wf_dims *shape);
     uint32_t packs; /* bit set of types: weights of these are better packed */
+    const wf_cpu_function *functions; /* what kernels compute with; NULL: the C library's */
 } wf_cpu_isa;
 
 /* The best that the machine has, or what the environment variable WEFT_CPU names; the same for the life
@@ -28,6 +35,8 @@ typedef struct {
 wf_status wf_cpu_isa_check(wf_ctx *ctx);
 const wf_cpu_isa *wf_cpu_isa_now(void);
 const char *wf_cpu_isa_title(void);
+/* Set i of those that the machine has, the best first, and its name; NULL past the last. */
+const wf_cpu_isa *wf_cpu_isa_at(int i, const char **name);
 
 wf_status wf_cpu_buffer_new(wf_device *device, size_t bytes, wf_buffer **out);
 void wf_cpu_buffer_free(wf_buffer *buffer);

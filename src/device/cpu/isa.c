@@ -138,6 +138,16 @@ const char *wf_cpu_isa_title(void)
     return chosen >= 0 ? sets[chosen].title : "reference kernels in C";
 }
 
+const wf_cpu_isa *wf_cpu_isa_at(int i, const char **name)
+{
+    for (int s = 0; s < SETS; s++)
+        if (sets[s].present() && i-- == 0) {
+            *name = sets[s].name;
+            return sets[s].isa;
+        }
+    return NULL;
+}
+
 size_t wf_cpu_isa_packed_bytes(const wf_device *device, wf_type type, const wf_dims *shape)
 {
     return wf_cpu_isa_now()->packed_bytes(device, type, shape);

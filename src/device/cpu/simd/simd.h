@@ -78,6 +78,9 @@ static inline void vf_store_as_n(wf_type type, void *p, vf x, int n)
     memcpy(p, all, (size_t)n * sizeof *all);
 }
 
+/* The functions of math.h, ended by one without name. */
+extern const wf_cpu_function WF_SIMD(wf_cpu_functions)[];
+
 /* The arrays of the table, each in the file of its name. */
 extern const wf_kernel WF_SIMD(wf_cpu_gemm)[], WF_SIMD(wf_cpu_quant)[], WF_SIMD(wf_cpu_head_loss)[],
     WF_SIMD(wf_cpu_attention)[], WF_SIMD(wf_cpu_elementwise)[], WF_SIMD(wf_cpu_norm)[],

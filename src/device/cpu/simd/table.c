@@ -50,4 +50,5 @@ const wf_cpu_isa WF_SIMD(wf_cpu_isa) = {
     .pack = pack,
     .unpack = unpack,
     .packs = WF_TYPES_BLOCK,
+    .functions = WF_SIMD(wf_cpu_functions),
 };
