@@ -108,7 +108,7 @@ static const promise promises[] = {
     {"sqrt", sqrt, 0.5, 0},
     {"rsqrt", rsqrt, 1.5, 0},
     {"tanh", tanh, 1.5, 0},
-    {"sigmoid", sigmoid, 2.5, 0},
+    {"sigmoid", sigmoid, 3, 0},
     {"erf", erf, 1.5, 0},
     {"gelu", gelu, 3, 0}, /* times 1 + |u|, see bound_at */
     {"gelu_erf", gelu_erf, 8, 0},

@@ -99,7 +99,7 @@ static inline vf vf_erf(vf x)
     return vf_with_sign(vf_select(vf_lt(a, vf_set(0.927734375f)), near, far), x);
 }
 
-/* 1 / (1 + e^-x) within 2.5 ulp. */
+/* 1 / (1 + e^-x) within 3 ulp. */
 static inline vf vf_sigmoid(vf x)
 {
     vf e = vf_exp(vf_neg(vf_abs(x))); /* never overflows */
@@ -108,7 +108,7 @@ static inline vf vf_sigmoid(vf x)
 
 /* ---- Activations: x times a gate ---- */
 
-/* sigmoid(u) with u = sqrt(8 / pi) (x + 0.044715 x^3), within 2.5 ulp, times 1 + |u| where u < 0. */
+/* sigmoid(u) with u = sqrt(8 / pi) (x + 0.044715 x^3), within 3 ulp, times 1 + |u| where u < 0. */
 static inline vf vf_gelu_gate(vf x)
 {
     vf s = vf_mul(x, x);
