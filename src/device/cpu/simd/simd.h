@@ -7,6 +7,7 @@
  * of WF_VL lanes:
  *
  *     vf  lanes of f32      vi  lanes of i32      vm  a bit for each lane
+ *     vd  half as many of f64
  *     vp_...                on a vi, each lane two i16
  *     vd  lanes of f64, half as many: low and high widen the halves of a vf
  *
