@@ -11,6 +11,7 @@
 
 #include "base/thread.h"
 #include "device/cpu/packed.h"
+#include "device/cpu/paged.h"
 #include "device/cpu/row.h"
 
 enum {
@@ -308,33 +309,6 @@ static void attend(const attention *o, const block *b, const scratch *s)
     }
 }
 
-/* Fails unless every key of sequence s that some query sees is on a page of the pool. */
-static wf_status check_pages(const attention *o, int64_t s)
-{
-    const int32_t *pages = wf_view_at(o->table, wf_view_row(o->table, s));
-    int64_t page = o->k->dim[1], length = o->lengths[s];
-    if (length < 0 || length > o->most)
-        return wf_fail(o->l->ctx, WF_ERR_DEVICE,
-                       "attention: lengths[%lld] is %lld, but the table has room for %lld keys",
-                       (long long)s, (long long)length, (long long)o->most);
-    int64_t first = 0, last = -1; /* pages that an earlier query found good */
-    for (int64_t i = o->start[s]; i < o->start[s + 1]; i++) {
-        span seen = seen_from(o, o->positions[i]);
-        seen.low = seen.low > 0 ? seen.low : 0;
-        seen.high = seen.high < length ? seen.high : length - 1;
-        if (seen.low > seen.high || (seen.low / page >= first && seen.high / page <= last))
-            continue;
-        first = seen.low / page;
-        last = seen.high / page;
-        for (int64_t p = first; p <= last; p++)
-            if (pages[p] < 0 || pages[p] >= o->k->dim[0])
-                return wf_fail(o->l->ctx, WF_ERR_DEVICE,
-                               "attention: table[%lld][%lld] is page %d, but the pool has %lld",
-                               (long long)s, (long long)p, pages[p], (long long)o->k->dim[0]);
-    }
-    return WF_OK;
-}
-
 static void attention_sizes(attention *o, const wf_node *n)
 {
     const wf_dims *k = &n->in[1]->shape;
@@ -361,9 +335,7 @@ static wf_status launch_attention(const wf_launch *l)
     o.lengths = l->nin > 5 ? in[6].data : NULL;
     attention_sizes(&o, l->node);
     set_options(&o);
-    WF_TRY(wf_packed_check(l, o.seq_start, o.n));
-    for (int64_t s = 0; o.table && s + 1 < o.seq_start->dim[0]; s++)
-        WF_TRY(check_pages(&o, s));
+    WF_TRY(wf_attention_check(l));
     if (o.group > 0)
         for_blocks(&o, o.group, o.most, attend);
     return WF_OK;

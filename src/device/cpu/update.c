@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/thread.h"
-#include "device/cpu/packed.h"
+#include "device/cpu/paged.h"
 #include "device/cpu/row.h"
 #include "device/cpu/walk.h"
 
@@ -274,18 +274,6 @@ static wf_status launch_sgd(const wf_launch *l)
 
 /* ---- kv_append: (pool [P, page, Hk, D], x [N, Hk, D], seq_start, positions, table) ---- */
 
-/* Where in the pool token i of sequence s goes, counted in rows [Hk, D]; -1 when its position or
- * its page is out of range. */
-static int64_t find_slot(const wf_launch *l, int64_t s, int64_t i)
-{
-    const wf_view *pool = &l->in[0], *table = &l->in[4];
-    int64_t page = pool->dim[1], position = ((const int32_t *)l->in[3].data)[i];
-    if (position < 0 || position >= table->dim[1] * page)
-        return -1;
-    int32_t id = *(const int32_t *)wf_view_at(table, wf_view_row(table, s) + position / page);
-    return id < 0 || id >= pool->dim[0] ? -1 : id * page + position % page;
-}
-
 static void copy_row(const wf_view *from, int64_t r, const wf_view *to, int64_t t, float *buf)
 {
     void *row = wf_view_at(to, wf_view_row(to, t));
@@ -306,7 +294,7 @@ static void append_heads(void *arg, int64_t begin, int64_t end, int thread)
     float *buf = wf_row_buffer(l, thread, 1, 0, x->dim[2]);
     for (int64_t s = 0; s + 1 < l->in[2].dim[0]; s++)
         for (int64_t i = start[s]; i < start[s + 1]; i++) {
-            int64_t slot = find_slot(l, s, i);
+            int64_t slot = wf_kv_append_slot(l, s, i);
             for (int64_t h = begin; h < end; h++)
                 copy_row(x, i * heads + h, pool, slot * heads + h, buf);
         }
@@ -320,14 +308,7 @@ static size_t kv_append_workspace(const wf_node *n, int threads)
 static wf_status launch_kv_append(const wf_launch *l)
 {
     const wf_view *x = &l->in[1];
-    const int32_t *start = l->in[2].data, *positions = l->in[3].data;
-    WF_TRY(wf_packed_check(l, &l->in[2], x->dim[0]));
-    for (int64_t s = 0; s + 1 < l->in[2].dim[0]; s++)
-        for (int64_t i = start[s]; i < start[s + 1]; i++)
-            if (find_slot(l, s, i) < 0)
-                return wf_fail(l->ctx, WF_ERR_DEVICE,
-                               "kv_append: no page for row %lld, position %d of sequence %lld",
-                               (long long)i, positions[i], (long long)s);
+    WF_TRY(wf_kv_append_check(l));
     wf_parallel_for(l->threads, x->dim[1], wf_grain(x->dim[0] * x->dim[2]), append_heads,
                     (void *)l);
     return WF_OK;

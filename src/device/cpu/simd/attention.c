@@ -1,7 +1,256 @@
 /* SPDX-License-Identifier: MIT */
-/* attention.c - attention and its gradient. */
-#include "device/cpu/simd/simd.h"
+/*
+ * attention.c - attention, by tiles of queries and keys with a running softmax: what was summed over
+ * earlier keys is scaled down whenever a greater score appears. Sequences over page pools that have few
+ * queries go another way (attention_decode.h).
+ *
+ * Blocks of keys begin at multiples of KEYS in their sequence, so a query has the same bits whichever
+ * others are in its tile.
+ */
+#include "device/cpu/simd/attention.h"
+#include "base/thread.h"
+#include "device/cpu/paged.h"
+#include "device/cpu/simd/attention_decode.h"
 
+enum {
+    TILES = 2,          /* that share a block of keys */
+    GRAIN = 1024 * 1024 /* multiplications worth waking a thread for */
+};
+
+typedef struct {
+    wf_lanes lanes;
+    float *columns; /* q: [d_wide][LANES] */
+    float *sum;     /* of p v: [LANES][dv_wide] */
+    float *most, *total,
+        *by; /* [LANES]: greatest score, sum of p, factor for what was summed before */
+} tile;
+
+typedef struct {
+    wf_key_block keys;
+    tile tile[TILES];
+    float *rows; /* [LANES][d_wide] */
+    float *p;    /* [KEYS][LANES] */
+} scratch;
+
+typedef struct {
+    wf_attention_problem problem;
+    wf_decode decode;
+    int64_t *first; /* [S + 1]: groups of tiles before each sequence */
+    char *scratch;
+    size_t scratch_bytes; /* of a thread */
+} attention;
+
+static void lay_out(scratch *s, wf_carver *c, const wf_attention_problem *o)
+{
+    s->keys.k = carve_floats(c, KEYS * o->d_wide);
+    s->keys.v = carve_floats(c, KEYS * o->dv_wide);
+    s->rows = carve_floats(c, LANES * o->d_wide);
+    s->p = carve_floats(c, KEYS * LANES);
+    for (int t = 0; t < TILES; t++) {
+        s->tile[t].columns = carve_floats(c, o->d_wide * LANES);
+        s->tile[t].sum = carve_floats(c, LANES * o->dv_wide);
+        s->tile[t].most = carve_floats(c, LANES);
+        s->tile[t].total = carve_floats(c, LANES);
+        s->tile[t].by = carve_floats(c, LANES);
+    }
+}
+
+/* ---- A tile ---- */
+
+static void tile_open(const wf_attention_problem *o, tile *t, float *rows)
+{
+    WF_SIMD(wf_lanes_load)(&t->lanes, o->q, o->d_wide, rows, t->columns);
+    for (int64_t i = 0; i < LANES * o->dv_wide; i += WF_VL)
+        vf_store(t->sum + i, vf_zero());
+    for (int64_t i = 0; i < LANES; i++) {
+        t->most[i] = -INFINITY;
+        t->total[i] = 0;
+    }
+}
+
+/* Makes dot products scores, -Inf where a key is not seen, and gives the greatest of them and before. */
+static inline __attribute__((always_inline)) vf find_scores(const wf_attention_problem *o, tile *t,
+                                                            int v, const wf_key_block *b, float *p,
+                                                            wf_sight sight, bool capped)
+{
+    vf most = vf_load(t->most + v * WF_VL), scale = vf_set(o->scale);
+    for (int64_t j = sight.begin; j < sight.end; j++) {
+        float *at = p + j * LANES + v * WF_VL;
+        vf s = capped ? score_of(o, vf_load(at)) : vf_mul(scale, vf_load(at));
+        if (sight.masked)
+            s = where_seen(&t->lanes, v, vi_set(b->position[j]), s, vf_set(-INFINITY));
+        vf_store(at, s);
+        most = vf_max(s, most); /* a NaN comes through e^x instead */
+    }
+    return most;
+}
+
+/* Turns dot products into e^(score - greatest). */
+static void tile_softmax(const wf_attention_problem *o, tile *t, const wf_key_block *b, float *p,
+                         wf_sight sight)
+{
+    for (int v = 0; v < VECTORS; v++) {
+        vf before = vf_load(t->most + v * WF_VL), sum = vf_zero();
+        vf most = o->cap != 0 ? find_scores(o, t, v, b, p, sight, true)
+                              : find_scores(o, t, v, b, p, sight, false);
+        vf_store(t->most + v * WF_VL, most);
+        /* Nothing seen yet: -Inf - -Inf would be NaN. */
+        most = vf_select(vf_eq(most, vf_set(-INFINITY)), vf_zero(), most);
+        for (int64_t j = sight.begin; j < sight.end; j++) {
+            float *at = p + j * LANES + v * WF_VL;
+            vf e = vf_exp(vf_sub(vf_load(at), most));
+            vf_store(at, e);
+            sum = vf_add(sum, e);
+        }
+        vf by = vf_exp(vf_sub(before, most));
+        vf_store(t->by + v * WF_VL, by);
+        vf_store(t->total + v * WF_VL, vf_fma(vf_load(t->total + v * WF_VL), by, sum));
+    }
+}
+
+static void tile_add(const wf_attention_problem *o, tile *t, const wf_key_block *b, float *p,
+                     wf_sight sight)
+{
+    WF_SIMD(wf_tile_dots)(p, b->k, o->d_wide, t->columns, o->d, sight);
+    tile_softmax(o, t, b, p, sight);
+    if (sight.masked && !WF_SIMD(wf_panel_finite)(b->v, o->dv_wide, b->n))
+        WF_SIMD(wf_tile_add_keys_seen)(t->sum, t->by, p, b->v, o->dv_wide, sight, &t->lanes, b);
+    else
+        WF_SIMD(wf_tile_add_keys)(t->sum, t->by, p, b->v, o->dv_wide, sight);
+}
+
+static void tile_close(const wf_attention_problem *o, tile *t)
+{
+    const wf_view *out = &o->l->out[0], *lse = &o->l->out[1];
+    int64_t heads = o->kv_heads * o->group;
+    for (int64_t i = 0; i < t->lanes.n; i++) {
+        float total = t->total[i], *sum = t->sum + i * o->dv_wide;
+        vf by = vf_set(total != 0 ? 1 / total : 0);
+        if (lse->data)
+            ((float *)lse->data)[t->lanes.token[i] * heads + t->lanes.head[i]] =
+                total != 0 ? (float)(t->most[i] + log((double)total)) : -INFINITY;
+        if (!out->data)
+            continue;
+        for (int64_t c = 0; c < o->dv_wide; c += WF_VL)
+            vf_store(sum + c, vf_mul(vf_load(sum + c), by));
+        store_row(out->type, lane_row(&t->lanes, out, i), sum, o->dv);
+    }
+}
+
+/* ---- All tiles ---- */
+
+/* Lanes [begin, end) of a sequence under a kv head, up to TILES * LANES of them. */
+static void run_tiles(const wf_attention_problem *o, scratch *s, int64_t sequence, int64_t kv_head,
+                      int64_t begin, int64_t end)
+{
+    int tiles = 0;
+    for (; begin < end; begin += LANES, tiles++) {
+        tile *t = &s->tile[tiles];
+        int64_t n = end - begin < LANES ? end - begin : LANES;
+        WF_SIMD(wf_lanes_find)(o, &t->lanes, sequence, kv_head, begin, n);
+        tile_open(o, t, s->rows);
+    }
+    for (int64_t j = 0, keys = key_count(o, sequence); j < keys; j += KEYS) {
+        bool loaded = false;
+        WF_SIMD(wf_key_block_find)(o, &s->keys, sequence, kv_head, j);
+        for (int i = 0; i < tiles; i++) {
+            wf_sight sight = WF_SIMD(wf_lanes_sight)(&s->tile[i].lanes, &s->keys);
+            if (sight.begin == sight.end)
+                continue;
+            if (!loaded)
+                WF_SIMD(wf_key_block_load)(o, &s->keys);
+            loaded = true;
+            tile_add(o, &s->tile[i], &s->keys, s->p, sight);
+        }
+    }
+    for (int i = 0; i < tiles; i++)
+        tile_close(o, &s->tile[i]);
+}
+
+static void run_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const attention *a = arg;
+    const wf_attention_problem *o = &a->problem;
+    wf_carver c = {.base = a->scratch + (size_t)thread * a->scratch_bytes};
+    scratch s;
+    lay_out(&s, &c, o);
+    int64_t groups = a->first[o->sequences];
+    for (int64_t item = begin; item < end; item++) {
+        /* Under a causal mask late queries cost most. Taking groups from both ends in turn gives every
+         * thread as many of these as of the others. */
+        int64_t t = item % groups, g = t % 2 ? groups - 1 - t / 2 : t / 2;
+        int64_t sequence = wf_attention_find(a->first, o->sequences, g);
+        int64_t lanes = (o->start[sequence + 1] - o->start[sequence]) * o->group;
+        int64_t lane = (g - a->first[sequence]) * TILES * LANES, stop = lane + TILES * LANES;
+        run_tiles(o, &s, sequence, item / groups, lane, stop < lanes ? stop : lanes);
+    }
+}
+
+/* ---- The launch ---- */
+
+/* first and decode.first, decode's partial results, scratch memory of the threads */
+static size_t share_workspace(attention *a, void *workspace, int threads)
+{
+    const wf_attention_problem *o = &a->problem;
+    wf_carver c = {.base = workspace}, sizes = {0};
+    scratch s;
+    lay_out(&s, &sizes, o);
+    a->first = carve(&c, (o->sequences + 1) * (int64_t)sizeof *a->first);
+    WF_SIMD(wf_decode_lay_out)(&a->decode, &c, o);
+    size_t decode = WF_SIMD(wf_decode_scratch)(o);
+    a->scratch_bytes = sizes.used > decode ? sizes.used : decode;
+    a->scratch = carve(&c, (int64_t)a->scratch_bytes * threads);
+    a->decode.scratch = a->scratch;
+    a->decode.scratch_bytes = a->scratch_bytes;
+    return c.used;
+}
+
+static size_t attention_workspace(const wf_node *n, int threads)
+{
+    attention a;
+    WF_SIMD(wf_attention_open)(&a.problem, n, 0, NULL);
+    return share_workspace(&a, NULL, threads);
+}
+
+/* Rows in no sequence: zeros, and -Inf as the logarithm of a sum of nothing. */
+static void clear_outside(const wf_attention_problem *o)
+{
+    const wf_view *lse = &o->l->out[1];
+    int64_t heads = o->kv_heads * o->group, first = o->start[0], last = o->start[o->sequences];
+    WF_SIMD(wf_attention_clear)(o, &o->l->out[0]);
+    for (int64_t i = 0; lse->data && i < o->n * heads; i++)
+        if (i < first * heads || i >= last * heads)
+            ((float *)lse->data)[i] = -INFINITY;
+}
+
+/* attention: (q, k, v, seq_start, positions, table?, lengths?) -> o, lse */
+static wf_status launch_attention(const wf_launch *l)
+{
+    attention a;
+    const wf_attention_problem *o = &a.problem;
+    WF_TRY(wf_attention_check(l));
+    WF_SIMD(wf_attention_open)(&a.problem, l->node, 0, l);
+    if (o->group == 0)
+        return WF_OK;
+    share_workspace(&a, l->workspace, l->threads);
+    clear_outside(o);
+    a.first[0] = 0;
+    for (int64_t s = 0; s < o->sequences; s++) {
+        int64_t lanes = (o->start[s + 1] - o->start[s]) * o->group;
+        int64_t groups = (lanes + TILES * LANES - 1) / (TILES * LANES);
+        a.first[s + 1] = a.first[s] + (wf_decode_wants(o, s) ? 0 : groups);
+    }
+    wf_parallel_for(l->threads, a.first[o->sequences] * o->kv_heads,
+                    GRAIN / (TILES * LANES * o->keys * (o->d + o->dv) + 1) + 1, run_range, &a);
+    WF_SIMD(wf_decode_run)(&a.decode, o);
+    return WF_OK;
+}
+
+/* clang-format off */
 const wf_kernel WF_SIMD(wf_cpu_attention)[] = {
+    {.op = WF_OP_attention, .name = "simd", .types = WF_TYPES_FLOAT, .strided = true,
+     .workspace = attention_workspace, .launch = launch_attention},
+    {.op = WF_OP_attention_grad, .name = "simd", .types = WF_TYPES_FLOAT, .strided = true,
+     .workspace = WF_SIMD(wf_attention_grad_workspace), .launch = WF_SIMD(wf_attention_grad)},
     {0},
 };

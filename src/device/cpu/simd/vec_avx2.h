@@ -96,6 +96,13 @@ static inline double vd_sum(vd a)
 {
     __m128d s = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
+/* Lane i is the sum of r[i]. */
+static inline vf vf_sums(vf r[8])
+{
+    for (int n = 4; n >= 2; n /= 2)
+        for (int i = 0; i < n; i++)
+            r[i] = _mm256_hadd_ps(r[2 * i], r[2 * i + 1]);
+    return _mm256_add_ps(_mm256_permute2f128_ps(r[0], r[1], 0x20), _mm256_permute2f128_ps(r[0], r[1], 0x31));
 }
 
 /* ---- i32 ---- */
@@ -115,6 +122,7 @@ static inline vi vi_shr(vi a, int n) { return _mm256_srli_epi32(a, n); }
 static inline vi vi_sra(vi a, int n) { return _mm256_srai_epi32(a, n); }
 static inline vi vi_max(vi a, vi b) { return _mm256_max_epi32(a, b); }
 static inline vi vi_min(vi a, vi b) { return _mm256_min_epi32(a, b); }
+static inline vm vi_lt(vi a, vi b) { return _mm256_castsi256_ps(_mm256_cmpgt_epi32(b, a)); }
 static inline vi vi_from_u8(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)); }
 static inline vi vi_from_i8(const int8_t *p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)); }
 static inline vi vf_to_vi(vf a) { return _mm256_cvtps_epi32(a); }

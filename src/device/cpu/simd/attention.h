@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * attention.h - the tiles that attention and its gradient are made of.
+ *
+ * A tile is LANES queries of one sequence under one kv head (a lane is a query and a head of the group)
+ * against a block of up to KEYS keys. Keys and values are gathered into panels first, f32 [KEYS][width],
+ * so types, strides and pages end there; queries are laid out both ways. Scores stand [key][lane]: a
+ * vector holds one key's scores for several queries, so the softmax needs no sums across lanes.
+ *
+ * All products of matrices here are chains of fma in ascending order that begin with what was summed
+ * before. A key that a query does not see adds a product with 0, which changes nothing; so no result
+ * depends on how sequences are cut into tiles, and none of a query on other queries.
+ */
+#ifndef WF_DEVICE_CPU_SIMD_ATTENTION_H
+#define WF_DEVICE_CPU_SIMD_ATTENTION_H
+
+#include <math.h>
+
+#include "device/cpu/simd/math.h"
+
+/* ROWS by VECTORS registers of sums: enough to hide the latency of fma, few enough to stay registers. */
+#if WF_VREGS >= 32
+enum { ROWS = 8, VECTORS = 2 };
+#else
+enum { ROWS = 4, VECTORS = 2 };
+#endif
+enum { LANES = VECTORS * WF_VL, KEYS = 64 };
+_Static_assert(KEYS % ROWS == 0 && LANES % ROWS == 0,
+               "tiles are made of whole blocks of registers");
+
+typedef struct {
+    const wf_launch *l;
+    float scale, cap;
+    bool causal;
+    int64_t window;
+    const wf_view *q;         /* [N, H, D] */
+    const wf_view *k, *v;     /* [N, Hk, D], [N, Hk, Dv]; or pools [P, page, Hk, ...] */
+    const int32_t *start;     /* [S + 1] */
+    const int32_t *positions; /* [N] */
+    const wf_view *table;     /* i32[S, pages]; NULL: packed */
+    const int32_t *lengths;   /* [S] */
+    int64_t n, sequences, kv_heads, group, d, dv;
+    bool paged;
+    int64_t keys;            /* that a sequence could have */
+    int64_t d_wide, dv_wide; /* rounded up to whole vectors */
+} wf_attention_problem;
+
+/* in: (q, k, v, seq_start, positions, table?, lengths?) of a node; sizes alone when l is NULL. */
+void WF_SIMD(wf_attention_open)(wf_attention_problem *o, const wf_node *n, int first,
+                                const wf_launch *l);
+
+static inline int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* Carves arrays of whole cache lines out of memory; with base NULL it only counts. */
+typedef struct {
+    char *base;
+    size_t used;
+} wf_carver;
+
+static inline void *carve(wf_carver *c, int64_t bytes)
+{
+    void *p = c->base ? c->base + c->used : NULL;
+    c->used += (size_t)round_up(bytes, 64);
+    return p;
+}
+
+static inline float *carve_floats(wf_carver *c, int64_t n)
+{
+    return carve(c, n * (int64_t)sizeof(float));
+}
+
+/* A row of n numbers of any type as f32, with zeros up to `wide`. */
+static inline __attribute__((always_inline)) void load_row(wf_type type, int64_t size,
+                                                           const char *from, int64_t n,
+                                                           int64_t wide, float *to)
+{
+    int64_t i = 0;
+    for (; i + WF_VL <= n; i += WF_VL)
+        vf_store(to + i, vf_load_as(type, from + i * size));
+    if (i < wide)
+        vf_store(to + i, vf_load_as_n(type, from + i * size, (int)(n - i)));
+}
+
+static inline void load_any_row(wf_type type, const char *from, int64_t n, int64_t wide, float *to)
+{
+    if (type == WF_F32)
+        load_row(WF_F32, 4, from, n, wide, to);
+    else if (type == WF_F16)
+        load_row(WF_F16, 2, from, n, wide, to);
+    else
+        load_row(WF_BF16, 2, from, n, wide, to);
+}
+
+/* ---- Keys ---- */
+
+/* Keys [begin, begin + n) of a sequence under a kv head, with zeros up to a whole number of ROWS. */
+typedef struct {
+    int64_t sequence, kv_head, begin, n;
+    float *k, *v;            /* [KEYS][d_wide], [KEYS][dv_wide] */
+    int32_t position[KEYS];  /* where they stand in the sequence */
+    int32_t nearest, latest; /* the least and the greatest of these */
+} wf_key_block;
+
+static inline int64_t key_count(const wf_attention_problem *o, int64_t sequence)
+{
+    return o->table ? o->lengths[sequence] : o->start[sequence + 1] - o->start[sequence];
+}
+
+/* Sets the block's keys and their positions, but fetches nothing. */
+void WF_SIMD(wf_key_block_find)(const wf_attention_problem *o, wf_key_block *b, int64_t sequence,
+                                int64_t kv_head, int64_t begin);
+/* Fills the panels. */
+void WF_SIMD(wf_key_block_load)(const wf_attention_problem *o, wf_key_block *b);
+
+/* Where the row of a pool or a packed matrix lies that has key j. */
+static inline const char *key_row(const wf_attention_problem *o, const wf_view *x, int64_t sequence,
+                                  int64_t kv_head, int64_t j)
+{
+    int64_t offset;
+    if (o->table) {
+        const int32_t *pages = (const int32_t *)o->table->data + sequence * o->table->stride[0];
+        int64_t page = x->dim[1];
+        offset = pages[j / page] * x->stride[0] + j % page * x->stride[1] + kv_head * x->stride[2];
+    } else {
+        offset = (o->start[sequence] + j) * x->stride[0] + kv_head * x->stride[1];
+    }
+    return (const char *)x->data + offset * wf_type_get(x->type)->block_bytes;
+}
+
+/* ---- Queries ---- */
+
+/* n <= LANES queries, with zeros for the rest. */
+typedef struct {
+    int64_t n;
+    int64_t token[LANES], head[LANES]; /* of lane i: row [token][head] of q */
+    int32_t low[LANES], high[LANES];   /* positions that it sees, low .. high */
+    int32_t least_low, most_low;       /* over the lanes in use */
+    int32_t least_high, most_high;     /* likewise */
+} wf_lanes;
+
+/* Lanes [begin, begin + n) of those that a sequence has under a kv head, group for each token. */
+void WF_SIMD(wf_lanes_find)(const wf_attention_problem *o, wf_lanes *t, int64_t sequence,
+                            int64_t kv_head, int64_t begin, int64_t n);
+/* Their rows of x [N, H, ...]: as they are, [LANES][wide], and the other way, [wide][LANES]. */
+void WF_SIMD(wf_lanes_load)(const wf_lanes *t, const wf_view *x, int64_t wide, float *rows,
+                            float *columns);
+
+static inline char *lane_row(const wf_lanes *t, const wf_view *x, int64_t lane)
+{
+    return (char *)x->data + (t->token[lane] * x->stride[0] + t->head[lane] * x->stride[1]) *
+                                 wf_type_get(x->type)->block_bytes;
+}
+
+/* What a block of keys is to the lanes: those in [begin, end) may be seen, begin a multiple of ROWS;
+ * if not masked, all of them are by all lanes. */
+typedef struct {
+    int64_t begin, end;
+    bool masked;
+} wf_sight;
+
+wf_sight WF_SIMD(wf_lanes_sight)(const wf_lanes *t, const wf_key_block *b);
+
+static inline bool lane_sees(const wf_lanes *t, int64_t lane, const wf_key_block *b, int64_t key)
+{
+    return t->low[lane] <= b->position[key] && b->position[key] <= t->high[lane];
+}
+
+/* y where vector v of the lanes sees a key at this position, x elsewhere. */
+static inline vf where_seen(const wf_lanes *t, int v, vi position, vf y, vf x)
+{
+    y = vf_select(vi_lt(position, vi_load(t->low + v * WF_VL)), x, y);
+    return vf_select(vi_lt(vi_load(t->high + v * WF_VL), position), x, y);
+}
+
+/* ---- Products ---- */
+
+/* c[i][j] = scale[i] c[i][j] + sum over k < n of a[i][k] b[k][j], for ROWS rows and nv vectors; a's rows
+ * are ai apart and its columns ak. scale NULL: 1, and from 0 when `fresh`. Inlined with constants. */
+static inline __attribute__((always_inline)) void block_product(int nv, bool fresh,
+                                                                const float *scale, const float *a,
+                                                                int64_t ai, int64_t ak,
+                                                                const float *b, int64_t ldb,
+                                                                int64_t n, float *c, int64_t ldc)
+{
+    vf sum[ROWS][VECTORS];
+    for (int i = 0; i < ROWS; i++)
+        for (int v = 0; v < nv; v++) {
+            sum[i][v] = fresh ? vf_zero() : vf_load(c + i * ldc + v * WF_VL);
+            if (scale)
+                sum[i][v] = vf_mul(sum[i][v], vf_set(scale[i]));
+        }
+    for (int64_t k = 0; k < n; k++) {
+        vf row[VECTORS];
+        for (int v = 0; v < nv; v++)
+            row[v] = vf_load(b + k * ldb + v * WF_VL);
+        for (int i = 0; i < ROWS; i++) {
+            vf x = vf_set(a[i * ai + k * ak]);
+            for (int v = 0; v < nv; v++)
+                sum[i][v] = vf_fma(x, row[v], sum[i][v]);
+        }
+    }
+    for (int i = 0; i < ROWS; i++)
+        for (int v = 0; v < nv; v++)
+            vf_store(c + i * ldc + v * WF_VL, sum[i][v]);
+}
+
+/* to[key][lane] = panel[key] . column[lane], of d numbers, for keys [begin, end) and a few after. */
+void WF_SIMD(wf_tile_dots)(float *to, const float *panel, int64_t wide, const float *columns,
+                           int64_t d, wf_sight sight);
+/* to[lane][] = scale[lane] to[lane][] + sum over keys of p[key][lane] panel[key][]; scale NULL: 1 */
+void WF_SIMD(wf_tile_add_keys)(float *to, const float *scale, const float *p, const float *panel,
+                               int64_t wide, wf_sight sight);
+/* to[key][] += sum over lanes of p[key][lane] rows[lane][]; p is 0 up to a whole number of ROWS */
+void WF_SIMD(wf_tile_add_lanes)(float *to, const float *p, const float *rows, int64_t wide,
+                                int64_t lanes, wf_sight sight);
+
+/* Whether n rows of a panel are all numbers: Inf and NaN times 0 are not 0. Where they are not, the two
+ * after it do what those above do, but leave out what is not seen. */
+bool WF_SIMD(wf_panel_finite)(const float *panel, int64_t wide, int64_t n);
+void WF_SIMD(wf_tile_add_keys_seen)(float *to, const float *scale, const float *p,
+                                    const float *panel, int64_t wide, wf_sight sight,
+                                    const wf_lanes *t, const wf_key_block *b);
+void WF_SIMD(wf_tile_add_lanes_seen)(float *to, const float *p, const float *rows, int64_t wide,
+                                     wf_sight sight, const wf_lanes *t, const wf_key_block *b);
+
+/* n floats to a row of another type. */
+static inline void store_row(wf_type type, char *to, const float *x, int64_t n)
+{
+    int64_t i = 0, size = wf_type_get(type)->block_bytes;
+    for (; i + WF_VL <= n; i += WF_VL)
+        vf_store_as(type, to + i * size, vf_load(x + i));
+    if (i < n)
+        vf_store_as_n(type, to + i * size, vf_load_n(x + i, (int)(n - i)), (int)(n - i));
+}
+
+/* Makes rows of x [N, H, ...] that belong to no sequence zero. */
+void WF_SIMD(wf_attention_clear)(const wf_attention_problem *o, const wf_view *x);
+
+/* The sequence that item i belongs to, when first[s] items come before those of sequence s. */
+static inline int64_t wf_attention_find(const int64_t *first, int64_t sequences, int64_t i)
+{
+    int64_t low = 0, high = sequences; /* first[low] <= i < first[high] */
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (first[middle] <= i)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* attention_grad.c */
+size_t WF_SIMD(wf_attention_grad_workspace)(const wf_node *n, int threads);
+wf_status WF_SIMD(wf_attention_grad)(const wf_launch *l);
+
+/* ---- Scores ---- */
+
+/* tanh within a few ulp: a polynomial near 0, where e^2x - 1 would cancel. */
+static inline vf tanh_of(vf x)
+{
+    vf z = vf_mul(x, x), near = vf_set(-5.70498872745e-3f), size = vf_abs(x);
+    near = vf_fma(near, z, vf_set(2.06390887954e-2f));
+    near = vf_fma(near, z, vf_set(-5.37397155531e-2f));
+    near = vf_fma(near, z, vf_set(1.33314422036e-1f));
+    near = vf_fma(near, z, vf_set(-3.33332819422e-1f));
+    near = vf_fma(vf_mul(near, z), x, x);
+    vf e = vf_exp(vf_add(size, size));
+    vf far = vf_sub(vf_set(1), vf_div(vf_set(2), vf_add(e, vf_set(1))));
+    far = vf_select(vf_lt(x, vf_zero()), vf_neg(far), far);
+    return vf_select(vf_lt(size, vf_set(0.625f)), near, far);
+}
+
+/* A dot product as a score. */
+static inline vf score_of(const wf_attention_problem *o, vf dot)
+{
+    vf s = vf_mul(vf_set(o->scale), dot);
+    return o->cap != 0 ? vf_mul(vf_set(o->cap), tanh_of(vf_div(s, vf_set(o->cap)))) : s;
+}
+
+#endif

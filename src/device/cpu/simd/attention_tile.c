@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT */
+/* attention_tile.c - fetching keys and queries, which of them see each other, and products of tiles. */
+#include "device/cpu/simd/attention.h"
+
+void WF_SIMD(wf_attention_open)(wf_attention_problem *o, const wf_node *n, int first,
+                                const wf_launch *l)
+{
+    const wf_dims *q = &n->in[first]->shape, *k = &n->in[first + 1]->shape,
+                  *v = &n->in[first + 2]->shape;
+    const wf_attr_attention *attr = n->attr;
+    bool paged = n->nin == 7;
+    *o = (wf_attention_problem){.l = l, .n = q->d[0], .d = q->d[2]};
+    o->sequences = n->in[first + 3]->shape.d[0] - 1;
+    o->kv_heads = k->d[k->n - 2];
+    o->group = o->kv_heads > 0 ? q->d[1] / o->kv_heads : 0;
+    o->dv = v->d[v->n - 1];
+    o->paged = paged;
+    o->keys = paged ? n->in[first + 5]->shape.d[1] * k->d[1] : o->n;
+    o->d_wide = round_up(o->d, WF_VL);
+    o->dv_wide = round_up(o->dv, WF_VL);
+    o->scale = (float)(attr->scale != 0 ? attr->scale : 1 / sqrt((double)o->d));
+    o->cap = (float)attr->softcap;
+    o->causal = attr->causal;
+    o->window = attr->window;
+    if (!l)
+        return;
+    o->q = &l->in[first];
+    o->k = &l->in[first + 1];
+    o->v = &l->in[first + 2];
+    o->start = l->in[first + 3].data;
+    o->positions = l->in[first + 4].data;
+    o->table = paged ? &l->in[first + 5] : NULL;
+    o->lengths = paged ? l->in[first + 6].data : NULL;
+}
+
+/* ---- Fetching ---- */
+
+static void zero_rows(float *to, int64_t wide, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin * wide; i < end * wide; i += WF_VL)
+        vf_store(to + i, vf_zero());
+}
+
+static void load_keys(const wf_attention_problem *o, const wf_key_block *b, const wf_view *x,
+                      int64_t width, int64_t wide, float *to)
+{
+    for (int64_t j = 0; j < b->n; j++)
+        load_any_row(x->type, key_row(o, x, b->sequence, b->kv_head, b->begin + j), width, wide,
+                     to + j * wide);
+    zero_rows(to, wide, b->n, round_up(b->n, ROWS));
+}
+
+void WF_SIMD(wf_key_block_find)(const wf_attention_problem *o, wf_key_block *b, int64_t sequence,
+                                int64_t kv_head, int64_t begin)
+{
+    int64_t n = key_count(o, sequence) - begin;
+    b->sequence = sequence;
+    b->kv_head = kv_head;
+    b->begin = begin;
+    b->n = n < KEYS ? n : KEYS;
+    b->nearest = INT32_MAX;
+    b->latest = INT32_MIN;
+    for (int64_t j = 0; j < b->n; j++) {
+        int32_t p = o->table ? (int32_t)(begin + j) : o->positions[o->start[sequence] + begin + j];
+        b->position[j] = p;
+        b->nearest = p < b->nearest ? p : b->nearest;
+        b->latest = p > b->latest ? p : b->latest;
+    }
+}
+
+void WF_SIMD(wf_key_block_load)(const wf_attention_problem *o, wf_key_block *b)
+{
+    load_keys(o, b, o->k, o->d, o->d_wide, b->k);
+    load_keys(o, b, o->v, o->dv, o->dv_wide, b->v);
+}
+
+void WF_SIMD(wf_lanes_find)(const wf_attention_problem *o, wf_lanes *t, int64_t sequence,
+                            int64_t kv_head, int64_t begin, int64_t n)
+{
+    t->n = n;
+    t->least_low = t->least_high = INT32_MAX;
+    t->most_low = t->most_high = INT32_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t token = o->start[sequence] + (begin + i) / o->group, p = o->positions[token];
+        int64_t low = o->window > 0 ? p - o->window + 1 : INT32_MIN;
+        t->token[i] = token;
+        t->head[i] = kv_head * o->group + (begin + i) % o->group;
+        t->low[i] = low < INT32_MIN ? INT32_MIN : (int32_t)low;
+        t->high[i] = o->causal ? (int32_t)p : INT32_MAX;
+        t->least_low = t->low[i] < t->least_low ? t->low[i] : t->least_low;
+        t->most_low = t->low[i] > t->most_low ? t->low[i] : t->most_low;
+        t->least_high = t->high[i] < t->least_high ? t->high[i] : t->least_high;
+        t->most_high = t->high[i] > t->most_high ? t->high[i] : t->most_high;
+    }
+    for (int64_t i = n; i < LANES; i++) { /* these see nothing */
+        t->low[i] = INT32_MAX;
+        t->high[i] = INT32_MIN;
+    }
+}
+
+void WF_SIMD(wf_lanes_load)(const wf_lanes *t, const wf_view *x, int64_t wide, float *rows,
+                            float *columns)
+{
+    for (int64_t i = 0; i < t->n; i++)
+        load_any_row(x->type, lane_row(t, x, i), wf_view_last(x), wide, rows + i * wide);
+    zero_rows(rows, wide, t->n, LANES);
+    for (int64_t i = 0; i < LANES; i += WF_VL)
+        for (int64_t c = 0; c < wide; c += WF_VL) {
+            vf r[WF_VL];
+            for (int j = 0; j < WF_VL; j++)
+                r[j] = vf_load(rows + (i + j) * wide + c);
+            vf_transpose(r);
+            for (int j = 0; j < WF_VL; j++)
+                vf_store(columns + (c + j) * LANES + i, r[j]);
+        }
+}
+
+/* ---- Sight ---- */
+
+static bool anyone_sees(const wf_lanes *t, int32_t position)
+{
+    return t->least_low <= position && position <= t->most_high;
+}
+
+wf_sight WF_SIMD(wf_lanes_sight)(const wf_lanes *t, const wf_key_block *b)
+{
+    wf_sight s = {.begin = 0, .end = b->n};
+    if (t->most_low <= b->nearest && b->latest <= t->least_high)
+        return s;
+    s.masked = true;
+    while (s.end > 0 && !anyone_sees(t, b->position[s.end - 1]))
+        s.end--;
+    while (s.begin < s.end && !anyone_sees(t, b->position[s.begin]))
+        s.begin++;
+    s.begin -= s.begin < s.end ? s.begin % ROWS : 0;
+    return s;
+}
+
+/* ---- Products ---- */
+
+void WF_SIMD(wf_tile_dots)(float *to, const float *panel, int64_t wide, const float *columns,
+                           int64_t d, wf_sight sight)
+{
+    for (int64_t r = sight.begin; r < sight.end; r += ROWS)
+        block_product(VECTORS, true, NULL, panel + r * wide, wide, 1, columns, LANES, d,
+                      to + r * LANES, LANES);
+}
+
+/* ROWS lanes; their columns VECTORS vectors at a time, then one by one. */
+static inline __attribute__((always_inline)) void add_keys(float *to, const float *scale,
+                                                           const float *p, const float *panel,
+                                                           int64_t wide, int64_t n)
+{
+    int64_t c = 0;
+    for (; c + VECTORS * WF_VL <= wide; c += VECTORS * WF_VL)
+        block_product(VECTORS, false, scale, p, 1, LANES, panel + c, wide, n, to + c, wide);
+    for (; c < wide; c += WF_VL)
+        block_product(1, false, scale, p, 1, LANES, panel + c, wide, n, to + c, wide);
+}
+
+void WF_SIMD(wf_tile_add_keys)(float *to, const float *scale, const float *p, const float *panel,
+                               int64_t wide, wf_sight sight)
+{
+    int64_t n = sight.end - sight.begin;
+    p += sight.begin * LANES;
+    panel += sight.begin * wide;
+    for (int64_t i = 0; i < LANES; i += ROWS)
+        if (scale)
+            add_keys(to + i * wide, scale + i, p + i, panel, wide, n);
+        else
+            add_keys(to + i * wide, NULL, p + i, panel, wide, n);
+}
+
+void WF_SIMD(wf_tile_add_lanes)(float *to, const float *p, const float *rows, int64_t wide,
+                                int64_t lanes, wf_sight sight)
+{
+    int64_t c = 0;
+    for (; c + VECTORS * WF_VL <= wide; c += VECTORS * WF_VL)
+        for (int64_t r = sight.begin; r < sight.end; r += ROWS)
+            block_product(VECTORS, false, NULL, p + r * LANES, LANES, 1, rows + c, wide, lanes,
+                          to + r * wide + c, wide);
+    for (; c < wide; c += WF_VL)
+        for (int64_t r = sight.begin; r < sight.end; r += ROWS)
+            block_product(1, false, NULL, p + r * LANES, LANES, 1, rows + c, wide, lanes,
+                          to + r * wide + c, wide);
+}
+
+bool WF_SIMD(wf_panel_finite)(const float *panel, int64_t wide, int64_t n)
+{
+    vf sum = vf_zero();
+    for (int64_t i = 0; i < n * wide; i += WF_VL)
+        sum = vf_fma(vf_load(panel + i), vf_zero(), sum);
+    return !vm_any(vf_nan(sum));
+}
+
+static void add_scaled(float *to, float a, const float *x, int64_t wide)
+{
+    for (int64_t c = 0; c < wide; c += WF_VL)
+        vf_store(to + c, vf_fma(vf_set(a), vf_load(x + c), vf_load(to + c)));
+}
+
+void WF_SIMD(wf_tile_add_keys_seen)(float *to, const float *scale, const float *p,
+                                    const float *panel, int64_t wide, wf_sight sight,
+                                    const wf_lanes *t, const wf_key_block *b)
+{
+    for (int64_t i = 0; i < t->n; i++) {
+        for (int64_t c = 0; scale && c < wide; c++)
+            to[i * wide + c] *= scale[i];
+        for (int64_t j = sight.begin; j < sight.end; j++)
+            if (lane_sees(t, i, b, j))
+                add_scaled(to + i * wide, p[j * LANES + i], panel + j * wide, wide);
+    }
+}
+
+void WF_SIMD(wf_tile_add_lanes_seen)(float *to, const float *p, const float *rows, int64_t wide,
+                                     wf_sight sight, const wf_lanes *t, const wf_key_block *b)
+{
+    for (int64_t j = sight.begin; j < sight.end; j++)
+        for (int64_t i = 0; i < t->n; i++)
+            if (lane_sees(t, i, b, j))
+                add_scaled(to + j * wide, p[j * LANES + i], rows + i * wide, wide);
+}
+
+/* ---- Rows in no sequence ---- */
+
+void WF_SIMD(wf_attention_clear)(const wf_attention_problem *o, const wf_view *x)
+{
+    int64_t first = o->start[0], last = o->start[o->sequences];
+    if (!x->data)
+        return;
+    for (int64_t i = 0; i < o->n; i++) {
+        if (i == first && first < last)
+            i = last;
+        for (int64_t h = 0; i < o->n && h < x->dim[1]; h++)
+            memset((char *)x->data +
+                       (i * x->stride[0] + h * x->stride[1]) * wf_type_get(x->type)->block_bytes,
+                   0, wf_type_bytes(x->type, x->dim[2]));
+    }
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* cache.c - kv_append: (pool [P, page, Hk, D], x [N, Hk, D], seq_start, positions, table). */
+#include "base/thread.h"
+#include "device/cpu/paged.h"
+#include "device/cpu/simd/simd.h"
+#include "device/cpu/walk.h"
+
+/* n numbers of one float type as another. */
+static inline __attribute__((always_inline)) void copy_as(wf_type to_type, char *to,
+                                                          wf_type from_type, const char *from,
+                                                          int64_t n)
+{
+    int64_t to_size = to_type == WF_F32 ? 4 : 2, from_size = from_type == WF_F32 ? 4 : 2, i = 0;
+    for (; i + WF_VL <= n; i += WF_VL)
+        vf_store_as(to_type, to + i * to_size, vf_load_as(from_type, from + i * from_size));
+    if (i < n)
+        vf_store_as_n(to_type, to + i * to_size,
+                      vf_load_as_n(from_type, from + i * from_size, (int)(n - i)), (int)(n - i));
+}
+
+static void copy_row(wf_type to_type, char *to, wf_type from_type, const char *from, int64_t n)
+{
+    if (to_type == from_type) /* also keeps what a NaN holds */
+        memcpy(to, from, wf_type_bytes(to_type, n));
+    else if (from_type == WF_F32 && to_type == WF_F16)
+        copy_as(WF_F16, to, WF_F32, from, n);
+    else if (from_type == WF_F32)
+        copy_as(WF_BF16, to, WF_F32, from, n);
+    else
+        copy_as(to_type, to, from_type, from, n);
+}
+
+/* Each thread copies some heads of all tokens: should two tokens have one slot, the later wins. */
+static void append_heads(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const wf_launch *l = arg;
+    const wf_view *pool = &l->in[0], *x = &l->in[1];
+    const int32_t *start = l->in[2].data;
+    int64_t to_size = wf_type_get(pool->type)->block_bytes, page = pool->dim[1];
+    int64_t from_size = wf_type_get(x->type)->block_bytes;
+    (void)thread;
+    for (int64_t s = 0; s + 1 < l->in[2].dim[0]; s++)
+        for (int64_t i = start[s]; i < start[s + 1]; i++) {
+            int64_t slot = wf_kv_append_slot(l, s, i);
+            char *to = (char *)pool->data +
+                       (slot / page * pool->stride[0] + slot % page * pool->stride[1]) * to_size;
+            const char *from = (const char *)x->data + i * x->stride[0] * from_size;
+            for (int64_t h = begin; h < end; h++)
+                copy_row(pool->type, to + h * pool->stride[2] * to_size, x->type,
+                         from + h * x->stride[1] * from_size, x->dim[2]);
+        }
+}
+
+static wf_status launch_kv_append(const wf_launch *l)
+{
+    const wf_view *x = &l->in[1];
+    WF_TRY(wf_kv_append_check(l));
+    wf_parallel_for(l->threads, x->dim[1], wf_grain(x->dim[0] * x->dim[2]), append_heads,
+                    (void *)l);
+    return WF_OK;
+}
+
+/* clang-format off */
+const wf_kernel WF_SIMD(wf_cpu_cache)[] = {
+    {.op = WF_OP_kv_append, .name = "simd", .types = WF_TYPES_FLOAT, .strided = true,
+     .launch = launch_kv_append},
+    {0},
+};
