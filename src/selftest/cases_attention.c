@@ -32,6 +32,12 @@ static const struct attention_case {
     {9, 2, 2, 8, 8, 1, {0, 9}, 0, {.scale = 3}},
     {70, 4, 2, 16, 16, 2, {0, 33, 70}, 0, {0}},
     {100, 2, 1, 20, 24, 1, {0, 100}, 0, {.bidirectional = true}},
+    /* around the edges of tiles of queries, keys and vectors */
+    {128, 3, 1, 33, 17, 2, {0, 65, 128}, 0, {0}},
+    {97, 2, 2, 65, 15, 1, {0, 97}, 0, {.window = 33}},
+    {84, 1, 1, 8, 31, 4, {1, 16, 17, 33, 80}, -1, {.softcap = 2}},
+    {66, 5, 5, 7, 9, 2, {0, 63, 66}, 3, {.softcap = 4, .window = 9}},
+    {127, 1, 1, 64, 64, 1, {0, 127}, 0, {0}},
 };
 
 static wf_value *starts(wf_case *c, const int32_t *start, int sequences)
@@ -146,6 +152,26 @@ static const struct paged_case {
     {4, 2, 2, 6, 6, 6, 4, 3, 2, {0, 1, 4}, {5, 1, 3, 0, 2, NONE}, {11, 7}, true, {0}},
     {0, 2, 1, 4, 4, 2, 2, 1, 0, {0}, {0}, {0}, false, {0}},
     {40, 4, 2, 16, 16, 9, 16, 4, 2, {0, 30, 40}, {8, 1, 6, 0, 3, 2, 7, 5}, {64, 49}, false, {0}},
+    /* few queries, many keys; groups of 3, 1, 2 and 5 heads */
+    {2, 3, 1, 20, 24, 9, 100, 4, 2, {0, 1, 2}, {8, 1, 6, 0, 3, 2, 7, 5}, {400, 257}, false, {0}},
+    {2, 2, 2, 16, 65, 3, 256, 1, 2, {0, 1, 2}, {2, 0}, {256, 1}, true, {0}},
+    {3, 4, 2, 9, 33, 6, 90, 3, 2, {0, 1, 3}, {5, 1, 3, 0, 2, 4}, {270, 129}, true, {.window = 40}},
+    {1, 5, 1, 64, 8, 2, 300, 1, 1, {0, 1}, {1}, {300}, false, {.softcap = 3}},
+    /* a prompt in several pieces next to one that is being continued */
+    {91,
+     2,
+     1,
+     17,
+     16,
+     6,
+     33,
+     4,
+     2,
+     {0, 90, 91},
+     {4, 1, 3, 0, 2, 5, NONE, NONE},
+     {132, 64},
+     true,
+     {0}},
 };
 
 /* Rows of a sequence are its last ones; other rows are at position 0. */

@@ -149,7 +149,7 @@ static void tile_add(const wf_attention_problem *o, tile *t, const scratch *s, w
     if (sight.masked && !tile_finite(o, t, b)) {
         if (want_dq)
             WF_SIMD(wf_tile_add_keys_seen)
-            (t->dq, NULL, s->ds, b->k, o->d_wide, sight, &t->lanes, b);
+        (t->dq, NULL, s->ds, b->k, o->d_wide, sight, &t->lanes, b);
         if (dk)
             WF_SIMD(wf_tile_add_lanes_seen)(dk, s->ds, t->q, o->d_wide, sight, &t->lanes, b);
         if (dv)
