@@ -6,6 +6,7 @@
  */
 #include "device/cpu/activation.h"
 #include "device/cpu/gemm.h"
+#include "device/cpu/matmul.h"
 #include "device/cpu/row.h"
 
 static const wf_view *output(const wf_launch *l, int i)
@@ -15,7 +16,7 @@ static const wf_view *output(const wf_launch *l, int i)
 
 /* ---- matmul: a [..., M, K] or [..., K, M], b [..., K, N] or [..., N, K] -> [..., M, N] ---- */
 
-static wf_gemm matmul_sizes(const wf_node *n)
+wf_gemm wf_matmul_sizes(const wf_node *n)
 {
     const wf_attr_matmul *attr = n->attr;
     const wf_dims *a = &n->in[0]->shape, *y = &n->out[0].shape;
@@ -28,26 +29,32 @@ static wf_gemm matmul_sizes(const wf_node *n)
 
 static size_t matmul_workspace(const wf_node *n, int threads)
 {
-    wf_gemm g = matmul_sizes(n);
+    wf_gemm g = wf_matmul_sizes(n);
     return wf_gemm_scratch(g.m, g.n, g.k, threads);
 }
 
-static wf_status launch_matmul(const wf_launch *l)
+wf_gemm wf_matmul_product(const wf_launch *l)
 {
     const wf_attr_matmul *attr = l->attr;
-    wf_gemm g = matmul_sizes(l->node);
+    wf_gemm g = wf_matmul_sizes(l->node);
     g.a = (wf_gemm_operand){&l->in[0], 0, attr->transpose_a ? g.k : g.m, attr->transpose_a};
     g.b = (wf_gemm_operand){&l->in[1], 0, attr->transpose_b ? g.n : g.k, !attr->transpose_b};
     g.y = output(l, 0);
     g.threads = l->threads;
     g.scratch = l->workspace;
+    return g;
+}
+
+static wf_status launch_matmul(const wf_launch *l)
+{
+    wf_gemm g = wf_matmul_product(l);
     wf_gemm_run(&g);
     return WF_OK;
 }
 
 /* ---- linear: x [..., K], w [N, K], bias [N]? -> [..., N] ---- */
 
-static wf_gemm linear_sizes(const wf_node *n)
+wf_gemm wf_linear_sizes(const wf_node *n)
 {
     const wf_dims *w = &n->in[1]->shape;
     return (wf_gemm){.batch = 1, .m = wf_dims_rows(&n->in[0]->shape), .n = w->d[0], .k = w->d[1]};
@@ -55,35 +62,34 @@ static wf_gemm linear_sizes(const wf_node *n)
 
 static size_t linear_workspace(const wf_node *n, int threads)
 {
-    wf_gemm g = linear_sizes(n);
+    wf_gemm g = wf_linear_sizes(n);
     return wf_gemm_scratch(g.m, g.n, g.k, threads);
 }
 
 static size_t linear_workspace_packed(const wf_node *n, int threads)
 {
-    wf_gemm g = linear_sizes(n);
+    wf_gemm g = wf_linear_sizes(n);
     return wf_gemm_scratch_packed(g.m, g.n, g.k, n->in[1]->type, threads);
 }
 
-/* pre: the product before an activation, NULL where there is none or nobody reads it. */
-static wf_status run_linear(const wf_launch *l, wf_gemm_act *act, const wf_view *pre)
+wf_gemm wf_linear_product(const wf_launch *l)
 {
-    wf_gemm g = linear_sizes(l->node);
+    wf_gemm g = wf_linear_sizes(l->node);
     g.a = (wf_gemm_operand){&l->in[0], 0, g.m, false};
     g.b = (wf_gemm_operand){&l->in[1], 0, g.n, false};
     g.bias = l->nin > 2 ? &l->in[2] : NULL;
-    g.act = act;
     g.y = output(l, 0);
-    g.pre = pre;
+    g.pre = l->nout > 1 ? output(l, 1) : NULL;
     g.threads = l->threads;
     g.scratch = l->workspace;
-    wf_gemm_run(&g);
-    return WF_OK;
+    return g;
 }
 
 static wf_status launch_linear(const wf_launch *l)
 {
-    return run_linear(l, NULL, NULL);
+    wf_gemm g = wf_linear_product(l);
+    wf_gemm_run(&g);
+    return WF_OK;
 }
 
 /* ---- linear_act: the same -> act(pre), pre ---- */
@@ -104,7 +110,10 @@ static wf_gemm_act *const activations[WF_OP_COUNT] = {WF_ACTIVATIONS(ROW_OF_OP)}
 static wf_status launch_linear_act(const wf_launch *l)
 {
     const wf_attr_linear_act *attr = l->attr;
-    return run_linear(l, activations[wf_act_op(attr->act)], output(l, 1));
+    wf_gemm g = wf_linear_product(l);
+    g.act = activations[wf_act_op(attr->act)];
+    wf_gemm_run(&g);
+    return WF_OK;
 }
 
 /* clang-format off */

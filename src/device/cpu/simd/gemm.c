@@ -1,7 +1,68 @@
 /* SPDX-License-Identifier: MIT */
-/* gemm.c - matrix products of f32, f16 and bf16. */
-#include "device/cpu/simd/simd.h"
+/* gemm.c - the ops that are matrix products: matmul, linear, and linear with an activation. */
+#include "device/cpu/simd/gemm.h"
 
+#include "device/cpu/activation.h"
+#include "device/cpu/matmul.h"
+
+static size_t scratch(wf_gemm g, const wf_node *n, int threads)
+{
+    return WF_SIMD(wf_simd_gemm_scratch)(g.batch, g.m, g.n, g.k, n->out[0].type, threads);
+}
+
+static size_t matmul_workspace(const wf_node *n, int threads)
+{
+    return scratch(wf_matmul_sizes(n), n, threads);
+}
+
+static size_t linear_workspace(const wf_node *n, int threads)
+{
+    return scratch(wf_linear_sizes(n), n, threads);
+}
+
+static wf_status launch_matmul(const wf_launch *l)
+{
+    wf_gemm g = wf_matmul_product(l);
+    WF_SIMD(wf_simd_gemm_run)(&g);
+    return WF_OK;
+}
+
+static wf_status launch_linear(const wf_launch *l)
+{
+    wf_gemm g = wf_linear_product(l);
+    WF_SIMD(wf_simd_gemm_run)(&g);
+    return WF_OK;
+}
+
+#define ACTIVATE_ROW(name, expr)                                   \
+    static void name##_row(const float *in, float *out, int64_t n) \
+    {                                                              \
+        for (int64_t i = 0; i < n; i++) {                          \
+            const float x = in[i];                                 \
+            out[i] = expr;                                         \
+        }                                                          \
+    }
+WF_ACTIVATIONS(ACTIVATE_ROW)
+
+#define ROW_OF_OP(name, expr) [WF_OP_##name] = name##_row,
+static wf_gemm_act *const activations[WF_OP_COUNT] = {WF_ACTIVATIONS(ROW_OF_OP)};
+
+static wf_status launch_linear_act(const wf_launch *l)
+{
+    const wf_attr_linear_act *attr = l->attr;
+    wf_gemm g = wf_linear_product(l);
+    g.act = activations[wf_act_op(attr->act)];
+    WF_SIMD(wf_simd_gemm_run)(&g);
+    return WF_OK;
+}
+
+/* clang-format off */
+#define ROW(name_, workspace_)                                                                     \
+    {.op = WF_OP_##name_, .name = "simd", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_FLOAT,      \
+     .strided = true, .workspace = workspace_, .launch = launch_##name_}
 const wf_kernel WF_SIMD(wf_cpu_gemm)[] = {
+    ROW(matmul, matmul_workspace),
+    ROW(linear, linear_workspace),
+    ROW(linear_act, linear_workspace),
     {0},
 };

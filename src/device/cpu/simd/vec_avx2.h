@@ -22,6 +22,9 @@ static inline vi vi_first_lanes(int n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
+/* Brings the cache line of p near. */
+static inline void v_prefetch(const void *p) { _mm_prefetch(p, _MM_HINT_T0); }
+
 /* ---- f32 ---- */
 
 static inline vf vf_zero(void) { return _mm256_setzero_ps(); }

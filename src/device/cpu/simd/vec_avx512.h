@@ -25,6 +25,9 @@ typedef uint16_t vec_u16 __attribute__((vector_size(64)));
 /* Lanes before n. */
 static inline vm vm_first(int n) { return (vm)((1u << n) - 1); }
 
+/* Brings the cache line of p near. */
+static inline void v_prefetch(const void *p) { _mm_prefetch(p, _MM_HINT_T0); }
+
 /* ---- f32 ---- */
 
 static inline vf vf_zero(void) { return _mm512_setzero_ps(); }

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gemm_pack.h - operands of matrix products to panels of f32, [nk][width] each: types, strides and
+ * transposes end here.
+ */
+#ifndef WF_DEVICE_CPU_SIMD_GEMM_PACK_H
+#define WF_DEVICE_CPU_SIMD_GEMM_PACK_H
+
+#include "device/cpu/gemm.h"
+#include "device/cpu/simd/simd.h"
+
+/* Rows or columns dealt out to tiles: `wide` of width + 1, then all others of width. */
+typedef struct {
+    int64_t tiles, width, wide;
+} wf_deal;
+
+static inline int64_t wf_deal_first(const wf_deal *d, int64_t tile)
+{
+    return tile * d->width + (tile < d->wide ? tile : d->wide);
+}
+
+static inline int wf_deal_width(const wf_deal *d, int64_t tile)
+{
+    return (int)d->width + (tile < d->wide);
+}
+
+/* Elements [first, first + n) by k in [k0, k0 + nk) of matrix `index`. */
+typedef struct {
+    const wf_gemm_operand *of;
+    int64_t index, first, n, k0, nk;
+} wf_gemm_part;
+
+static inline const char *wf_gemm_row(const wf_gemm_part *p, int64_t row, int64_t column)
+{
+    const wf_view *v = p->of->view;
+    return wf_view_at(v, wf_view_row(v, p->of->first + p->index * p->of->rows + row) + column);
+}
+
+static inline size_t wf_gemm_size(wf_type type)
+{
+    return type == WF_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* Stores the first n lanes; all of them where a later store will write over the rest. */
+static inline void wf_pack_store(float *to, vf x, int n, bool all)
+{
+    if (n >= WF_VL || all)
+        vf_store(to, x);
+    else
+        vf_store_n(to, x, n);
+}
+
+/* VL rows of the view become VL columns of a panel: nk steps of k from k on. */
+static inline void wf_pack_square(wf_type type, const char *const *from, int rows, int64_t k,
+                                  int nk, vf r[WF_VL])
+{
+    size_t offset = (size_t)k * wf_gemm_size(type);
+    if (nk == WF_VL && rows == WF_VL)
+        for (int i = 0; i < WF_VL; i++)
+            r[i] = vf_load_as(type, from[i] + offset);
+    else
+        for (int i = 0; i < WF_VL; i++)
+            r[i] = i < rows ? vf_load_as_n(type, from[i] + offset, nk) : vf_zero();
+    vf_transpose(r);
+}
+
+/* One panel whose columns are rows of the view; zeros where these are less than width. */
+static inline void wf_pack_columns(wf_type type, const wf_gemm_part *p, int64_t first, int width,
+                                   float *to)
+{
+    for (int g = 0; g < width; g += WF_VL) {
+        int lanes = width - g < WF_VL ? width - g : WF_VL;
+        int64_t left = p->n - first - g;
+        int rows = left < 0 ? 0 : left < lanes ? (int)left : lanes;
+        const char *from[WF_VL];
+        for (int i = 0; i < rows; i++)
+            from[i] = wf_gemm_row(p, p->first + first + g + i, p->k0);
+        for (int64_t k = 0; k < p->nk; k += WF_VL) {
+            int nk = p->nk - k < WF_VL ? (int)(p->nk - k) : WF_VL;
+            vf r[WF_VL];
+            wf_pack_square(type, from, rows, k, nk, r);
+            if (nk == WF_VL && lanes == WF_VL)
+                for (int i = 0; i < WF_VL; i++)
+                    vf_store(to + (k + i) * width + g, r[i]);
+            else
+                for (int i = 0; i < nk; i++)
+                    wf_pack_store(to + (k + i) * width + g, r[i], lanes, width < WF_VL);
+        }
+    }
+}
+
+/* All panels, of elements that lie side by side in a row of the view. */
+static inline void wf_pack_rows(wf_type type, const wf_gemm_part *p, const wf_deal *d,
+                                int64_t stride, float *to)
+{
+    size_t size = wf_gemm_size(type);
+    for (int64_t k = 0; k < p->nk; k++) {
+        const char *from = wf_gemm_row(p, p->k0 + k, p->first);
+        int64_t left = p->n;
+        for (int64_t t = 0; t < d->tiles; t++) {
+            int width = wf_deal_width(d, t);
+            float *at = to + t * stride + k * width;
+            for (int g = 0; g < width; g += WF_VL) {
+                int64_t have = left - g < 0 ? 0 : left - g;
+                const char *x = from + (size_t)g * size;
+                vf lanes = have >= WF_VL ? vf_load_as(type, x) : vf_load_as_n(type, x, (int)have);
+                wf_pack_store(at + g, lanes, width - g, width < WF_VL);
+            }
+            from += (size_t)width * size;
+            left -= width;
+        }
+    }
+}
+
+/* Panels are stride floats apart, with room for a vector after each. */
+static inline void wf_pack_typed(wf_type type, const wf_gemm_part *p, const wf_deal *d,
+                                 int64_t stride, float *to)
+{
+    if (p->of->k_is_row) {
+        wf_pack_rows(type, p, d, stride, to);
+        return;
+    }
+    for (int64_t t = 0; t < d->tiles; t++)
+        wf_pack_columns(type, p, wf_deal_first(d, t), wf_deal_width(d, t), to + t * stride);
+}
+
+#endif

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gemm_run.c - matrix products.
+ *
+ * A product is cut into as many pieces as there are threads to use, along rows, columns or both, and a
+ * batch into its products. A piece goes through these loops, outermost first:
+ *
+ *     columns, NC at a time
+ *       k, KC at a time: b is packed, [KC, NC], and stays in an outer cache
+ *         rows, MC at a time: a is packed, [MC, KC], and stays in the second-level cache
+ *           columns, a panel at a time, which stays in the first-level cache
+ *             rows, a tile at a time (gemm_tile.h)
+ *
+ * Sums are kept in y itself, or in scratch where y is narrow. Every element is summed up over k in the
+ * same order, blocks of KC after one another, whatever the shape, the pieces and the path.
+ */
+#include "base/thread.h"
+#include "device/cpu/simd/gemm.h"
+#include "device/cpu/simd/gemm_few.h"
+
+enum {
+    MR = WF_TILE_ROWS,
+    NR = WF_TILE_COLUMNS,
+    KC = WF_TILE_K,
+    MC = WF_VREGS == 32 ? 12 * MR : 24 * MR,
+    NC = 1024,
+    SUM_ROWS = 1024,         /* rows of narrow results at a time: their sums take scratch */
+    GRAIN = 1024 * 1024,     /* multiplications worth waking a thread for, */
+    FEW_GRAIN = 64 * 1024,   /* or elements of a weight that is only read */
+    PACK_COST = 8            /* packing an element, in multiplications */
+};
+
+/* ---- Kernels by number of rows ---- */
+
+#define TILE(rows)                                                                                 \
+    static void tile_##rows(int64_t nk, const float *a, const void *b, const wf_tile_out *out)     \
+    {                                                                                              \
+        wf_tile_multiply(rows, WF_TILE_VECTORS, WF_F32, nk, a, b, out);                            \
+    }                                                                                              \
+    static void narrow_##rows(int64_t nk, const float *a, const void *b, const wf_tile_out *out)   \
+    {                                                                                              \
+        wf_tile_multiply(rows, 1, WF_F32, nk, a, b, out);                                          \
+    }
+WF_TILE_NUMBERS(TILE)
+
+#define TILE_ROW(rows) tile_##rows,
+#define NARROW_ROW(rows) narrow_##rows,
+/* By whether there is but one vector of columns, and by rows - 1. */
+static wf_tile_fn *const tile[2][MR] = {{WF_TILE_NUMBERS(TILE_ROW)}, {WF_TILE_NUMBERS(NARROW_ROW)}};
+
+#define FEW(rows)                                                                                  \
+    static void few_f32_##rows(const wf_few *f, vf *total)                                         \
+    {                                                                                              \
+        wf_few_multiply(rows, WF_F32, f, total);                                                   \
+    }                                                                                              \
+    static void few_f16_##rows(const wf_few *f, vf *total)                                         \
+    {                                                                                              \
+        wf_few_multiply(rows, WF_F16, f, total);                                                   \
+    }                                                                                              \
+    static void few_bf16_##rows(const wf_few *f, vf *total)                                        \
+    {                                                                                              \
+        wf_few_multiply(rows, WF_BF16, f, total);                                                  \
+    }
+WF_FEW_NUMBERS(FEW)
+
+#define FEW_F32(rows) few_f32_##rows,
+#define FEW_F16(rows) few_f16_##rows,
+#define FEW_BF16(rows) few_bf16_##rows,
+static wf_few_fn *const few[WF_TYPE_COUNT][WF_FEW_ROWS] = {[WF_F32] = {WF_FEW_NUMBERS(FEW_F32)},
+                                                           [WF_F16] = {WF_FEW_NUMBERS(FEW_F16)},
+                                                           [WF_BF16] = {WF_FEW_NUMBERS(FEW_BF16)}};
+
+/* ---- Cutting ---- */
+
+typedef struct {
+    const wf_gemm *g;
+    int threads;
+    int64_t pieces_m, pieces_n;
+    int64_t rows, columns;    /* of the largest piece */
+    int64_t floats_a, floats_b, floats_c; /* scratch of a thread: panels, and sums of narrow results */
+} tiling;
+
+/* Part of a result: [i0, i0 + m) by [j0, j0 + n) of product `index`, and one block of k. */
+typedef struct {
+    int64_t index, i0, m, j0, n, k0, nk;
+} block;
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* n rows in as few tiles as can be, of widths that differ by one at most. */
+static wf_deal deal_rows(int64_t n)
+{
+    int64_t tiles = divide_up(n, MR);
+    return (wf_deal){tiles, n / tiles, n % tiles};
+}
+
+static wf_deal deal_columns(int64_t n)
+{
+    return (wf_deal){divide_up(n, NR), NR, 0};
+}
+
+/* Floats from one panel of a to the next: not a power of two, and room for the packing to overrun. */
+static int64_t stride_a(int64_t nk)
+{
+    return nk * MR + WF_VL;
+}
+
+/* What a piece takes, in multiplications of one k. */
+static int64_t cost(int64_t rows, int64_t columns)
+{
+    return rows * columns +
+           PACK_COST * (rows * divide_up(columns, NC) + columns * divide_up(rows, SUM_ROWS));
+}
+
+/* Chooses how many pieces, at most `most`, each product is cut into. */
+static void cut_pieces(tiling *t, int64_t m, int64_t n, int64_t most)
+{
+    int64_t panels = divide_up(n, NR), best = INT64_MAX;
+    for (int64_t pm = 1; pm <= min64(most, m); pm++) {
+        int64_t pn = min64(most / pm, panels), rows = divide_up(m, pm);
+        int64_t columns = divide_up(panels, pn) * NR;
+        if (cost(rows, columns) < best) {
+            best = cost(rows, columns);
+            t->pieces_m = pm;
+            t->pieces_n = pn;
+            t->rows = rows;
+            t->columns = columns;
+        }
+    }
+}
+
+static tiling cut(int64_t batch, int64_t m, int64_t n, int64_t k, wf_type product, int threads)
+{
+    tiling t = {0};
+    int64_t worth = batch * m * n / GRAIN * k + batch * m * n % GRAIN * k / GRAIN;
+    t.threads = (int)(worth < 1 ? 1 : min64(worth, threads));
+    cut_pieces(&t, m, n, batch >= 4 * t.threads ? 1 : t.threads / gcd(t.threads, batch));
+    int64_t nk = min64(k, KC), nc = min64(t.columns, NC), mc = min64(t.rows, MC);
+    t.floats_a = divide_up(mc, MR) * stride_a(nk);
+    t.floats_a = divide_up(t.floats_a, WF_VL) * WF_VL;
+    t.floats_b = nc * nk;
+    t.floats_c = product == WF_F32 ? 0 : min64(t.rows, SUM_ROWS) * nc;
+    return t;
+}
+
+static int64_t scratch_floats(const tiling *t)
+{
+    return t->floats_a + t->floats_b + t->floats_c;
+}
+
+static bool is_few(int64_t m)
+{
+    return m <= WF_FEW_ROWS;
+}
+
+size_t WF_SIMD(wf_simd_gemm_scratch)(int64_t batch, int64_t m, int64_t n, int64_t k,
+                                     wf_type product, int threads)
+{
+    if (batch * m * n == 0)
+        return 0;
+    tiling t = cut(batch, m, n, k, product, threads);
+    size_t floats = (size_t)t.threads * (size_t)scratch_floats(&t);
+    size_t rows = is_few(m) ? (size_t)(batch * m * k) : 0;
+    return (floats > rows ? floats : rows) * sizeof(float);
+}
+
+/* ---- Results ---- */
+
+static const wf_view *product_of(const wf_gemm *g)
+{
+    return g->pre ? g->pre : g->y;
+}
+
+static char *result_at(const wf_gemm *g, const wf_view *v, int64_t index, int64_t i, int64_t j)
+{
+    return wf_view_at(v, (g->y_first + index * g->m + i) * g->n + j);
+}
+
+/* n lanes of a row, from column j on: the bias, and what is stored of the product. */
+static inline vf store_product(const wf_gemm *g, const wf_view *to, char *at, int64_t j, vf x, int n)
+{
+    if (g->bias) {
+        const void *bias = wf_view_at(g->bias, j);
+        x = vf_add(x, n == WF_VL ? vf_load_as(g->bias->type, bias)
+                                 : vf_load_as_n(g->bias->type, bias, n));
+    }
+    if (n == WF_VL)
+        vf_store_as(to->type, at, x);
+    else
+        vf_store_as_n(to->type, at, x, n);
+    return n == WF_VL ? vf_load_as(to->type, at) : vf_load_as_n(to->type, at, n);
+}
+
+enum { CHUNK = 256 }; /* columns */
+
+/* Stores n <= CHUNK sums of row i of a product from column j on. The activation is that of the product
+ * as its type has it; where this is not kept, the place of the result serves to round it. */
+static void finish_chunk(const wf_gemm *g, int64_t index, int64_t i, int64_t j, int64_t n,
+                         const float *sum)
+{
+    const wf_view *to = product_of(g);
+    size_t size = wf_gemm_size(to->type);
+    char *at = result_at(g, to, index, i, j);
+    float row[CHUNK];
+    for (int64_t c = 0; c < n; c += WF_VL) {
+        int lanes = (int)min64(n - c, WF_VL);
+        vf x = lanes == WF_VL ? vf_load(sum + c) : vf_load_n(sum + c, lanes);
+        vf_store(row + c, store_product(g, to, at + (size_t)c * size, j + c, x, lanes));
+    }
+    if (!g->act || !g->y || !g->y->data)
+        return;
+    char *y = result_at(g, g->y, index, i, j);
+    g->act(row, row, n);
+    for (int64_t c = 0; c < n; c += WF_VL) {
+        if (n - c >= WF_VL)
+            vf_store_as(g->y->type, y + (size_t)c * size, vf_load(row + c));
+        else
+            vf_store_as_n(g->y->type, y + (size_t)c * size, vf_load(row + c), (int)(n - c));
+    }
+}
+
+/* The sums c [m][ldc] of a block. */
+static void finish_block(const wf_gemm *g, const block *b, const float *c, int64_t ldc)
+{
+    for (int64_t i = 0; i < b->m; i++)
+        for (int64_t j = 0; j < b->n; j += CHUNK)
+            finish_chunk(g, b->index, b->i0 + i, b->j0 + j, min64(b->n - j, CHUNK),
+                         c + i * ldc + j);
+}
+
+/* ---- Many rows ---- */
+
+static void pack(const wf_gemm_part *p, const wf_deal *d, int64_t stride, float *to)
+{
+    switch (p->of->view->type) {
+    case WF_F32: wf_pack_typed(WF_F32, p, d, stride, to); break;
+    case WF_F16: wf_pack_typed(WF_F16, p, d, stride, to); break;
+    default: wf_pack_typed(WF_BF16, p, d, stride, to);
+    }
+}
+
+/* c += a b for the rows of a block, MC at most, with b packed. */
+static void multiply_rows(const tiling *t, const block *b, float *a, const float *panels, float *c,
+                          int64_t ldc)
+{
+    const wf_gemm *g = t->g;
+    wf_gemm_part part = {&g->a, b->index, b->i0, b->m, b->k0, b->nk};
+    wf_deal d = deal_rows(b->m);
+    wf_tile_out out = {.ldc = ldc, .add = g->add || b->k0 > 0};
+    pack(&part, &d, stride_a(b->nk), a);
+    for (int64_t j = 0; j < b->n; j += NR) {
+        out.n = (int)min64(b->n - j, NR);
+        wf_tile_fn *const *kernel = tile[out.n <= WF_VL];
+        for (int64_t i = 0; i < d.tiles; i++) {
+            out.c = c + wf_deal_first(&d, i) * ldc + j;
+            kernel[wf_deal_width(&d, i) - 1](b->nk, a + i * stride_a(b->nk), panels + j * b->nk,
+                                             &out);
+        }
+    }
+}
+
+/* All of k for a block of at most SUM_ROWS by NC. */
+static void multiply_block(const tiling *t, block b, float *scratch)
+{
+    const wf_gemm *g = t->g;
+    const wf_view *to = product_of(g);
+    float *a = scratch, *panels = a + t->floats_a, *sums = panels + t->floats_b;
+    bool narrow = to->type != WF_F32;
+    int64_t ldc = narrow ? divide_up(b.n, NR) * NR : g->n;
+    int64_t parts = divide_up(b.m, MC), first = b.i0, rows = b.m;
+    for (; b.k0 == 0 || b.k0 < g->k; b.k0 += KC) {
+        b.nk = min64(g->k - b.k0, KC);
+        wf_gemm_part part = {&g->b, b.index, b.j0, b.n, b.k0, b.nk};
+        wf_deal d = deal_columns(b.n);
+        pack(&part, &d, b.nk * NR, panels);
+        for (int64_t p = 0; p < parts; p++) {
+            b.i0 = first + rows * p / parts;
+            b.m = first + rows * (p + 1) / parts - b.i0;
+            float *c = narrow ? sums + (b.i0 - first) * ldc
+                              : (float *)(void *)result_at(g, to, b.index, b.i0, b.j0);
+            multiply_rows(t, &b, a, panels, c, ldc);
+            if (b.k0 + b.nk == g->k && (narrow || g->bias || g->act))
+                finish_block(g, &b, c, ldc);
+        }
+    }
+}
+
+static void some_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const tiling *t = arg;
+    const wf_gemm *g = t->g;
+    float *scratch = (float *)g->scratch + thread * scratch_floats(t);
+    int64_t panels = divide_up(g->n, NR);
+    for (int64_t p = begin; p < end; p++) {
+        int64_t pm = p / t->pieces_n % t->pieces_m, pn = p % t->pieces_n;
+        int64_t i1 = g->m * (pm + 1) / t->pieces_m;
+        int64_t j1 = min64(panels * (pn + 1) / t->pieces_n * NR, g->n);
+        block b = {.index = p / (t->pieces_m * t->pieces_n)};
+        for (b.i0 = g->m * pm / t->pieces_m; b.i0 < i1; b.i0 += b.m) {
+            b.m = min64(i1 - b.i0, SUM_ROWS);
+            for (b.j0 = panels * pn / t->pieces_n * NR; b.j0 < j1; b.j0 += b.n) {
+                b.n = min64(j1 - b.j0, NC);
+                multiply_block(t, b, scratch);
+            }
+        }
+    }
+}
+
+/* ---- Few rows ---- */
+
+static void few_columns(const wf_gemm *g, int64_t index, int64_t j, int columns)
+{
+    wf_gemm_part part = {.of = &g->b, .index = index};
+    wf_few f = {.k = g->k, .lda = g->k, .add = g->add};
+    vf total[WF_FEW_ROWS];
+    f.a = (const float *)g->scratch + index * g->m * g->k;
+    for (int i = 0; i < WF_VL; i++) /* past the last column: that one again */
+        f.from[i] = wf_gemm_row(&part, j + (i < columns ? i : columns - 1), 0);
+    for (int64_t i = 0; g->add && i < g->m; i++)
+        total[i] = vf_load_n((float *)(void *)result_at(g, g->y, index, i, j), columns);
+    few[g->b.view->type][g->m - 1](&f, total);
+    for (int64_t i = 0; i < g->m; i++) {
+        float sum[WF_VL];
+        vf_store(sum, total[i]);
+        finish_chunk(g, index, i, j, columns, sum);
+    }
+}
+
+static void few_groups(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const wf_gemm *g = arg;
+    int64_t groups = divide_up(g->n, WF_VL);
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t j = i % groups * WF_VL;
+        few_columns(g, i / groups, j, (int)min64(g->n - j, WF_VL));
+    }
+}
+
+/* Rows of a as f32 [batch][m][k] in scratch. */
+static void widen_rows(const wf_gemm *g)
+{
+    float *to = g->scratch;
+    for (int64_t index = 0; index < g->batch; index++) {
+        wf_gemm_part part = {&g->a, index, 0, g->m, 0, g->k};
+        for (int64_t i = 0; i < g->m; i++, to += g->k) {
+            if (!g->a.k_is_row) {
+                wf_convert_to_f32(g->a.view->type, wf_gemm_row(&part, i, 0), to, g->k);
+                continue;
+            }
+            for (int64_t k = 0; k < g->k; k++)
+                wf_convert_to_f32(g->a.view->type, wf_gemm_row(&part, k, i), to + k, 1);
+        }
+    }
+}
+
+void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g)
+{
+    bool wanted = g->pre || (g->y && g->y->data);
+    if (!wanted || g->batch * g->m * g->n == 0)
+        return;
+    wf_assert(product_of(g)->dense && (!g->add || g->y->type == WF_F32));
+    if (is_few(g->m) && !g->b.k_is_row) {
+        int64_t groups = divide_up(g->n, WF_VL);
+        widen_rows(g);
+        wf_parallel_for(g->threads, g->batch * groups, FEW_GRAIN / (WF_VL * (g->k + 1)) + 1,
+                        few_groups, (void *)g);
+        return;
+    }
+    tiling t = cut(g->batch, g->m, g->n, g->k, product_of(g)->type, g->threads);
+    t.g = g;
+    wf_parallel_for(t.threads, g->batch * t.pieces_m * t.pieces_n, 1, some_pieces, &t);
+}

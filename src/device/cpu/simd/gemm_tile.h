@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gemm_tile.h - the innermost loops of matrix products: a tile of the result from one panel of each
+ * operand, all of its sums in registers.
+ *
+ *     a panel: [nk][rows]     b panel: [nk][WF_TILE_COLUMNS]
+ *
+ * Panels of a have just the rows of the tile, up to WF_TILE_ROWS, so that rows can be dealt out evenly
+ * rather than leaving a thin tile at the end; there is a kernel for each number of rows.
+ */
+#ifndef WF_DEVICE_CPU_SIMD_GEMM_TILE_H
+#define WF_DEVICE_CPU_SIMD_GEMM_TILE_H
+
+#include "device/cpu/simd/simd.h"
+
+/* As many sums as the registers hold beside a row of b and one element of a. */
+enum {
+    WF_TILE_VECTORS = 2,
+    WF_TILE_COLUMNS = WF_TILE_VECTORS * WF_VL,
+    WF_TILE_ROWS = WF_VREGS == 32 ? 14 : 6,
+    /* Every element of a product is summed up over k in the same order, blocks of this many after one
+     * another. A panel of b this long stays in the first-level cache. */
+    WF_TILE_K = 256
+};
+
+/* Where the sums go: rows of c, ldc floats apart, of which n columns exist. */
+typedef struct {
+    float *c;
+    int64_t ldc;
+    int n;
+    bool add; /* to what stands there */
+} wf_tile_out;
+
+static inline void wf_tile_store(float *c, vf sum, int n, bool add)
+{
+    if (n >= WF_VL)
+        vf_store(c, add ? vf_add(vf_load(c), sum) : sum);
+    else if (n > 0)
+        vf_store_n(c, add ? vf_add(vf_load_n(c, n), sum) : sum, n);
+}
+
+/* rows, vectors and type, that of b, are constants where this is called. */
+static inline void wf_tile_multiply(int rows, int vectors, wf_type type, int64_t nk, const float *a,
+                                    const void *b, const wf_tile_out *out)
+{
+    const char *bk = b;
+    size_t step = WF_TILE_COLUMNS * (type == WF_F32 ? sizeof(float) : sizeof(uint16_t));
+    vf sum[WF_TILE_ROWS][WF_TILE_VECTORS];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        v_prefetch(out->c + i * out->ldc);
+        v_prefetch(out->c + i * out->ldc + out->n - 1);
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            sum[i][v] = vf_zero();
+    }
+    for (int64_t k = 0; k < nk; k++, a += rows, bk += step) {
+        vf x[WF_TILE_VECTORS];
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            x[v] = vf_load_as(type, bk + (size_t)v * step / WF_TILE_VECTORS);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            vf y = vf_set(a[i]);
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                sum[i][v] = vf_fma(y, x[v], sum[i][v]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            wf_tile_store(out->c + i * out->ldc + v * WF_VL, sum[i][v], out->n - v * WF_VL,
+                          out->add);
+}
+
+#define WF_TILE_NUMBERS_6(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define WF_TILE_NUMBERS_14(X) WF_TILE_NUMBERS_6(X) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#if WF_VREGS == 32
+#define WF_TILE_NUMBERS WF_TILE_NUMBERS_14
+#else
+#define WF_TILE_NUMBERS WF_TILE_NUMBERS_6
+#endif
+
+typedef void wf_tile_fn(int64_t nk, const float *a, const void *b, const wf_tile_out *out);
+
+#endif
