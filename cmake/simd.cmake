@@ -13,15 +13,31 @@ function(weft_simd name)
     target_compile_options(weft_simd_${name} PRIVATE ${ARGN})
     target_link_libraries(weft_simd_${name} PRIVATE weft_needs)
     set(WEFT_SIMD_OBJECTS ${WEFT_SIMD_OBJECTS} $<TARGET_OBJECTS:weft_simd_${name}> PARENT_SCOPE)
+    set(WEFT_SIMD_SETS ${WEFT_SIMD_SETS} ${name} PARENT_SCOPE)
+
+    # A test of the set's vectors, which needs no library; "make arm" builds it without the other tests.
+    add_executable(vectors_${name} EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/vectors/vectors.c)
+    set_target_properties(vectors_${name} PROPERTIES
+        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    target_include_directories(vectors_${name} PRIVATE include src)
+    target_compile_definitions(vectors_${name} PRIVATE WF_ISA=${name} WF_ISA_${upper}=1)
+    target_compile_options(vectors_${name} PRIVATE ${ARGN})
+    target_link_libraries(vectors_${name} PRIVATE m)
 endfunction()
 
+# Asked of the compiler, since -m32 does not change CMAKE_SYSTEM_PROCESSOR.
+include(CheckSymbolExists)
+check_symbol_exists(__x86_64__ "" WEFT_X86_64)
+check_symbol_exists(__aarch64__ "" WEFT_ARM64)
+
 set(WEFT_SIMD_OBJECTS)
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+set(WEFT_SIMD_SETS)
+if(WEFT_X86_64)
     set(avx2 -mavx2 -mfma -mf16c -mbmi2)
     weft_simd(avx2 ${avx2})
     weft_simd(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
         -mprefer-vector-width=512)
-elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+elseif(WEFT_ARM64)
     weft_simd(neon)
 endif()
 if(WEFT_SIMD_OBJECTS)

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* vec_neon.h - the vectors of simd.h with NEON, which every arm64 has: 4 lanes, 32 registers. */
+#ifndef WF_DEVICE_CPU_SIMD_VEC_NEON_H
+#define WF_DEVICE_CPU_SIMD_VEC_NEON_H
+
+#include <arm_neon.h>
+
+/* clang-format off */
+
+#define WF_VL 4
+#define WF_VREGS 32
+
+typedef float32x4_t vf;
+typedef int32x4_t vi;
+typedef uint32x4_t vm; /* all bits of a lane, or none */
+
+/* The bits of a vi as other elements; shifts are operators, since the intrinsics want a literal. */
+static inline uint32x4_t vi_as_u32(vi a) { return vreinterpretq_u32_s32(a); }
+static inline int16x8_t vi_as_i16(vi a) { return vreinterpretq_s16_s32(a); }
+static inline uint16x8_t vi_as_u16(vi a) { return vreinterpretq_u16_s32(a); }
+static inline int8x16_t vi_as_i8(vi a) { return vreinterpretq_s8_s32(a); }
+static inline vi u32_as_vi(uint32x4_t a) { return vreinterpretq_s32_u32(a); }
+static inline vi i16_as_vi(int16x8_t a) { return vreinterpretq_s32_s16(a); }
+static inline vi u16_as_vi(uint16x8_t a) { return vreinterpretq_s32_u16(a); }
+
+/* ---- f32 ---- */
+
+static inline vf vf_zero(void) { return vdupq_n_f32(0); }
+static inline vf vf_set(float x) { return vdupq_n_f32(x); }
+static inline vf vf_load(const float *p) { return vld1q_f32(p); }
+static inline void vf_store(float *p, vf x) { vst1q_f32(p, x); }
+static inline void vf_stream(float *p, vf x) { vst1q_f32(p, x); }
+static inline vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
+static inline vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
+static inline vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
+static inline vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
+static inline vf vf_sqrt(vf a) { return vsqrtq_f32(a); }
+static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+static inline vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
+static inline vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); } /* vmaxq has NaN win */
+static inline vf vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+static inline vf vf_abs(vf a) { return vabsq_f32(a); }
+static inline vf vf_neg(vf a) { return vnegq_f32(a); }
+static inline vf vf_round(vf a) { return vrndnq_f32(a); }
+
+static inline vf vf_load_n(const float *p, int n)
+{
+    if (n >= 4)
+        return vld1q_f32(p);
+    vf x = vdupq_n_f32(0);
+    if (n > 0)
+        x = vld1q_lane_f32(p, x, 0);
+    if (n > 1)
+        x = vld1q_lane_f32(p + 1, x, 1);
+    return n > 2 ? vld1q_lane_f32(p + 2, x, 2) : x;
+}
+
+static inline void vf_store_n(float *p, vf x, int n)
+{
+    if (n > 0)
+        vst1q_lane_f32(p, x, 0);
+    if (n > 1)
+        vst1q_lane_f32(p + 1, x, 1);
+    if (n > 2)
+        vst1q_lane_f32(p + 2, x, 2);
+    if (n > 3)
+        vst1q_lane_f32(p + 3, x, 3);
+}
+
+static inline vm vf_lt(vf a, vf b) { return vcltq_f32(a, b); }
+static inline vm vf_le(vf a, vf b) { return vcleq_f32(a, b); }
+static inline vm vf_eq(vf a, vf b) { return vceqq_f32(a, b); }
+static inline vm vf_nan(vf a) { return vmvnq_u32(vceqq_f32(a, a)); }
+static inline vf vf_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
+static inline bool vm_any(vm m) { return vmaxvq_u32(m) != 0; }
+static inline vm vm_first(int n) { return vcgtq_s32(vdupq_n_s32(n), (vi){0, 1, 2, 3}); }
+
+static inline float vf_sum(vf a)
+{
+    float32x2_t s = vadd_f32(vget_low_f32(a), vget_high_f32(a));
+    return vget_lane_f32(s, 0) + vget_lane_f32(s, 1);
+}
+
+static inline float vf_most(vf a)
+{
+    vf s = vf_max(a, vextq_f32(a, a, 2));
+    return vgetq_lane_f32(vf_max(s, vdupq_laneq_f32(s, 1)), 0);
+}
+
+/* ---- i32 ---- */
+
+static inline vi vi_zero(void) { return vdupq_n_s32(0); }
+static inline vi vi_set(int32_t x) { return vdupq_n_s32(x); }
+static inline vi vi_load(const void *p) { return vreinterpretq_s32_u8(vld1q_u8(p)); }
+static inline void vi_store(void *p, vi x) { vst1q_u8(p, vreinterpretq_u8_s32(x)); }
+static inline vi vi_add(vi a, vi b) { return vaddq_s32(a, b); }
+static inline vi vi_sub(vi a, vi b) { return vsubq_s32(a, b); }
+static inline vi vi_and(vi a, vi b) { return vandq_s32(a, b); }
+static inline vi vi_or(vi a, vi b) { return vorrq_s32(a, b); }
+static inline vi vi_xor(vi a, vi b) { return veorq_s32(a, b); }
+static inline vi vi_shl(vi a, int n) { return u32_as_vi(vi_as_u32(a) << n); }
+static inline vi vi_shr(vi a, int n) { return u32_as_vi(vi_as_u32(a) >> n); }
+static inline vi vi_sra(vi a, int n) { return a >> n; }
+static inline vi vi_max(vi a, vi b) { return vmaxq_s32(a, b); }
+static inline vi vi_min(vi a, vi b) { return vminq_s32(a, b); }
+static inline vi vf_to_vi(vf a) { return vcvtnq_s32_f32(a); }
+static inline vf vi_to_vf(vi a) { return vcvtq_f32_s32(a); }
+static inline vi vf_as_vi(vf a) { return vreinterpretq_s32_f32(a); }
+static inline vf vi_as_vf(vi a) { return vreinterpretq_f32_s32(a); }
+
+static inline vi vi_from_u8(const uint8_t *p)
+{
+    uint32_t four;
+    memcpy(&four, p, sizeof four);
+    uint16x8_t wide = vmovl_u8(vcreate_u8(four));
+    return u32_as_vi(vmovl_u16(vget_low_u16(wide)));
+}
+
+static inline vi vi_from_i8(const int8_t *p)
+{
+    uint32_t four;
+    memcpy(&four, p, sizeof four);
+    int16x8_t wide = vmovl_s8(vcreate_s8(four));
+    return vmovl_s16(vget_low_s16(wide));
+}
+
+/* ---- Pairs of i16 in a lane ---- */
+
+static inline vi vp_sub(vi a, vi b) { return i16_as_vi(vsubq_s16(vi_as_i16(a), vi_as_i16(b))); }
+static inline vi vp_mul(vi a, vi b) { return i16_as_vi(vmulq_s16(vi_as_i16(a), vi_as_i16(b))); }
+static inline vi vp_shl(vi a, int n) { return u16_as_vi(vi_as_u16(a) << n); }
+static inline vi vp_shr(vi a, int n) { return u16_as_vi(vi_as_u16(a) >> n); }
+static inline vi vp_sra(vi a, int n) { return i16_as_vi(vi_as_i16(a) >> n); }
+
+static inline vi vp_dot(vi sum, vi a, vi b)
+{
+    int16x8_t x = vi_as_i16(a), y = vi_as_i16(b);
+    vi low = vmull_s16(vget_low_s16(x), vget_low_s16(y)), high = vmull_high_s16(x, y);
+    return vaddq_s32(sum, vpaddq_s32(low, high));
+}
+
+/* ---- f16 and bf16 ---- */
+
+static inline vf vf_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+static inline void vf_store_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
+
+static inline vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
+
+/* To the nearest, ties to even; NaN stays one. */
+static inline void vf_store_bf16(uint16_t *p, vf x)
+{
+    vi bits = vf_as_vi(x), odd = vi_and(vi_shr(bits, 16), vi_set(1));
+    vi near = vi_add(bits, vi_add(odd, vi_set(0x7fff)));
+    near = vbslq_s32(vf_nan(x), vi_or(bits, vi_set(0x400000)), near);
+    vst1_u16(p, vshrn_n_u32(vi_as_u32(near), 16));
+}
+
+/* ---- Transposition ---- */
+
+/* Row i, lane j becomes row j, lane i. */
+static inline void vf_transpose(vf r[4])
+{
+    float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])), b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
+    float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3])), d = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
+    r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+    r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+    r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+    r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
+}
+
+/* clang-format on */
+
+#endif

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * vectors.c - the vectors of simd.h, one by one, against the same in plain C: what kernels are built
+ * of means the same for every instruction set. Compiled once for each; runs where the machine has that
+ * set. Lanes are odd values, random bits and ordinary numbers, from a fixed seed.
+ */
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/half.h"
+#include "device/cpu/simd/simd.h"
+
+enum { ROUNDS = 20000 };
+
+static int failures;
+
+static void wrong(const char *name, int lane, double got, double want)
+{
+    if (failures++ < 20)
+        printf("%s, lane %d: %a, wanted %a\n", name, lane, got, want);
+}
+
+/* ---- Values ---- */
+
+static uint64_t state = 1;
+
+static uint32_t draw(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 32);
+}
+
+static float draw_float(void)
+{
+    static const float odd[] = {
+        0,     -0.0f,    1,       -1,       0.5f,      1.5f,       2.5f,       -0.5f,     -2.5f,
+        NAN,   INFINITY, 3.4e38f, -3.4e38f, -INFINITY, 0x1p-149f,  0x1p-126f,  65504,     65519,
+        65520, 0x1p-24f, -65520,  8388609,  0x1p-25f,  0x1.8p-25f, 8388607.5f, 0x1.01p0f, 0x1.03p0f,
+    };
+    uint32_t bits = draw();
+    switch (draw() % 4) {
+    case 0: return odd[bits % (sizeof odd / sizeof *odd)];
+    case 1: return wf_bits_f32(bits);
+    case 2: return (float)(int32_t)bits * 0x1p-16f;
+    default: return (float)(int32_t)bits * 0x1p-31f;
+    }
+}
+
+/* The operands of a round, by lane. */
+static float fa[WF_VL], fb[WF_VL], fc[WF_VL];
+static int32_t ia[WF_VL], ib[WF_VL], ic[WF_VL];
+
+static void draw_all(void)
+{
+    for (int i = 0; i < WF_VL; i++) {
+        fa[i] = draw_float();
+        fb[i] = draw_float();
+        fc[i] = draw_float();
+        ia[i] = (int32_t)draw();
+        ib[i] = draw() % 8 ? (int32_t)draw() : INT32_MIN;
+        ic[i] = (int32_t)draw();
+    }
+}
+
+/* ---- Comparison ---- */
+
+static bool same(float a, float b)
+{
+    return (isnan(a) && isnan(b)) || wf_f32_bits(a) == wf_f32_bits(b);
+}
+
+static void expect_f(const char *name, vf got, const float *want)
+{
+    float lanes[WF_VL];
+    vf_store(lanes, got);
+    for (int i = 0; i < WF_VL; i++)
+        if (!same(lanes[i], want[i]))
+            wrong(name, i, lanes[i], want[i]);
+}
+
+static void expect_i(const char *name, vi got, const int32_t *want)
+{
+    int32_t lanes[WF_VL];
+    vi_store(lanes, got);
+    for (int i = 0; i < WF_VL; i++)
+        if (lanes[i] != want[i])
+            wrong(name, i, lanes[i], want[i]);
+}
+
+/* A vector against what its lane i should be, written in x, y and z, the lanes of the operands. */
+#define LANES(kind, type, p, q, r, got, lane)        \
+    do {                                             \
+        type want[WF_VL];                            \
+        for (int i = 0; i < WF_VL; i++) {            \
+            const type x = p[i], y = q[i], z = r[i]; \
+            want[i] = (lane);                        \
+            (void)x, (void)y, (void)z;               \
+        }                                            \
+        expect_##kind(#got, got, want);              \
+    } while (0)
+#define EACH_F(got, lane) LANES(f, float, fa, fb, fc, got, lane)
+#define EACH_I(got, lane) LANES(i, int32_t, ia, ib, ic, got, lane)
+
+/* ---- f32 ---- */
+
+static void check_floats(void)
+{
+    vf a = vf_load(fa), b = vf_load(fb), c = vf_load(fc);
+    EACH_F(vf_zero(), 0);
+    EACH_F(vf_set(fa[0]), fa[0]);
+    EACH_F(vf_add(a, b), x + y);
+    EACH_F(vf_sub(a, b), x - y);
+    EACH_F(vf_mul(a, b), x * y);
+    EACH_F(vf_div(a, b), x / y);
+    EACH_F(vf_sqrt(a), sqrtf(x));
+    EACH_F(vf_fma(a, b, c), fmaf(x, y, z));
+    EACH_F(vf_fnma(a, b, c), fmaf(-x, y, z));
+    EACH_F(vf_max(a, b), x > y ? x : y);
+    EACH_F(vf_min(a, b), x < y ? x : y);
+    EACH_F(vf_abs(a), fabsf(x));
+    EACH_F(vf_neg(a), -x);
+    EACH_F(vf_round(a), rintf(x));
+}
+
+static void check_masks(void)
+{
+    vf a = vf_load(fa), b = vf_load(fb), c = vf_load(fc);
+    int n = (int)(draw() % (WF_VL + 1));
+    EACH_F(vf_select(vf_lt(a, b), b, c), x < y ? y : z);
+    EACH_F(vf_select(vf_le(a, b), b, c), x <= y ? y : z);
+    EACH_F(vf_select(vf_eq(a, b), b, c), x == y ? y : z);
+    EACH_F(vf_select(vf_nan(a), b, c), isnan(x) ? y : z);
+    EACH_F(vf_select(vm_first(n), a, b), i < n ? x : y);
+    bool any = false;
+    for (int i = 0; i < WF_VL; i++)
+        any |= isnan(fa[i]);
+    if (vm_any(vf_nan(a)) != any)
+        wrong("vm_any", 0, !any, any);
+}
+
+/* One half joins the other until one lane is left. */
+static void check_folds(void)
+{
+    float sum[WF_VL], most[WF_VL];
+    memcpy(sum, fa, sizeof sum);
+    memcpy(most, fa, sizeof most);
+    for (int half = WF_VL / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) {
+            sum[i] += sum[i + half];
+            most[i] = most[i] > most[i + half] ? most[i] : most[i + half];
+        }
+    float got_sum = vf_sum(vf_load(fa)), got_most = vf_most(vf_load(fa));
+    if (!same(got_sum, *sum))
+        wrong("vf_sum", 0, got_sum, *sum);
+    if (!same(got_most, *most))
+        wrong("vf_most", 0, got_most, *most);
+}
+
+static void check_transpose(void)
+{
+    float all[WF_VL][WF_VL];
+    vf rows[WF_VL];
+    for (int i = 0; i < WF_VL; i++) {
+        for (int j = 0; j < WF_VL; j++)
+            all[i][j] = (float)(i * WF_VL + j);
+        rows[i] = vf_load(all[i]);
+    }
+    vf_transpose(rows);
+    for (int i = 0; i < WF_VL; i++) {
+        float column[WF_VL];
+        for (int j = 0; j < WF_VL; j++)
+            column[j] = all[j][i];
+        expect_f("vf_transpose", rows[i], column);
+    }
+}
+
+/* ---- i32, and pairs of i16 ---- */
+
+static int32_t wrap(int64_t x)
+{
+    return (int32_t)(uint64_t)x;
+}
+
+static int32_t low(int32_t x)
+{
+    return (int16_t)x;
+}
+
+static int32_t high(int32_t x)
+{
+    return x >> 16;
+}
+
+static int32_t pair(int32_t first, int32_t second)
+{
+    return (int32_t)((uint32_t)second << 16 | (uint16_t)first);
+}
+
+static void check_integers(void)
+{
+    vi a = vi_load(ia), b = vi_load(ib);
+    EACH_I(vi_zero(), 0);
+    EACH_I(vi_set(ia[0]), ia[0]);
+    EACH_I(vi_add(a, b), wrap((int64_t)x + y));
+    EACH_I(vi_sub(a, b), wrap((int64_t)x - y));
+    EACH_I(vi_and(a, b), x & y);
+    EACH_I(vi_or(a, b), x | y);
+    EACH_I(vi_xor(a, b), x ^ y);
+    EACH_I(vi_max(a, b), x > y ? x : y);
+    EACH_I(vi_min(a, b), x < y ? x : y);
+    EACH_I(vi_from_u8((const uint8_t *)ib), ((const uint8_t *)ib)[i]);
+    EACH_I(vi_from_i8((const int8_t *)ib), ((const int8_t *)ib)[i]);
+    int n = (int)(draw() % 32);
+    EACH_I(vi_shl(a, n), (int32_t)((uint32_t)x << n));
+    EACH_I(vi_shr(a, n), (int32_t)((uint32_t)x >> n));
+    EACH_I(vi_sra(a, n), x >> n);
+}
+
+static void check_pairs(void)
+{
+    vi a = vi_load(ia), b = vi_load(ib), c = vi_load(ic);
+    EACH_I(vp_sub(a, b), pair(low(x) - low(y), high(x) - high(y)));
+    EACH_I(vp_mul(a, b), pair(low(x) * low(y), high(x) * high(y)));
+    EACH_I(vp_dot(c, a, b), wrap(z + (int64_t)low(x) * low(y) + (int64_t)high(x) * high(y)));
+    vi least = vi_set(pair(INT16_MIN, INT16_MIN));
+    EACH_I(vp_dot(c, least, least), wrap(z + ((int64_t)1 << 31)));
+    int n = (int)(draw() % 16);
+    EACH_I(vp_shl(a, n), pair((int32_t)((uint32_t)x << n), (int32_t)((uint32_t)high(x) << n)));
+    EACH_I(vp_shr(a, n), pair((uint16_t)x >> n, (uint16_t)high(x) >> n));
+    EACH_I(vp_sra(a, n), pair(low(x) >> n, high(x) >> n));
+}
+
+/* ---- Between types ---- */
+
+/* What does not fit into an i32 may become any number. */
+static void check_conversions(void)
+{
+    vf a = vf_load(fa);
+    vi n = vi_load(ia);
+    EACH_F(vi_as_vf(vf_as_vi(a)), x);
+    EACH_I(vf_as_vi(vi_as_vf(n)), x);
+    LANES(f, float, ia, ib, ic, vi_to_vf(n), (float)ia[i]);
+    for (int i = 0; i < WF_VL; i++)
+        fa[i] = fabsf(fa[i]) < 0x1p31f ? fa[i] : -0x1p31f;
+    LANES(i, int32_t, fa, fb, fc, vf_to_vi(vf_load(fa)), (int32_t)rintf(fa[i]));
+}
+
+/* A store is the nearest, keeps NaN, and touches nothing else. */
+static void check_halves(void)
+{
+    uint16_t code[WF_VL], got[WF_VL + 1];
+    for (int i = 0; i < WF_VL; i++)
+        code[i] = (uint16_t)draw();
+    EACH_F(vf_load_f16(code), wf_f16_to_f32(code[i]));
+    EACH_F(vf_load_bf16(code), wf_bf16_to_f32(code[i]));
+    for (int k = 0; k < 2; k++) {
+        got[WF_VL] = 12345;
+        (k ? vf_store_bf16 : vf_store_f16)(got, vf_load(fa));
+        for (int i = 0; i < WF_VL; i++) {
+            float is = k ? wf_bf16_to_f32(got[i]) : wf_f16_to_f32(got[i]);
+            float want =
+                k ? wf_bf16_to_f32(wf_f32_to_bf16(fa[i])) : wf_f16_to_f32(wf_f32_to_f16(fa[i]));
+            if (!same(is, want))
+                wrong(k ? "vf_store_bf16" : "vf_store_f16", i, is, want);
+        }
+        if (got[WF_VL] != 12345)
+            wrong("a store of halves, the next number", WF_VL, got[WF_VL], 12345);
+    }
+}
+
+/* ---- The first lanes alone: `end` is where memory that may be touched ends ---- */
+
+static void check_first_lanes(char *end)
+{
+    static const wf_type types[] = {WF_F32, WF_F16, WF_BF16};
+    for (int t = 0; t < 3; t++)
+        for (int n = 0; n <= WF_VL; n++) {
+            size_t size = (size_t)n * (types[t] == WF_F32 ? 4 : 2);
+            char whole[WF_VL * 4];
+            vf_store_as(types[t], whole, vf_load(fa));
+            memcpy(end - size, whole, size);
+            vf first = vf_load_as_n(types[t], end - size, n);
+            vf want = vf_select(vm_first(n), vf_load_as(types[t], whole), vf_zero());
+            float lanes[WF_VL];
+            vf_store(lanes, want);
+            expect_f("vf_load_as_n", first, lanes);
+
+            memset(end - sizeof whole, 0x55, sizeof whole);
+            vf_store_as_n(types[t], end - size, vf_load(fa), n);
+            if (memcmp(end - size, whole, size) != 0)
+                wrong("vf_store_as_n", n, 0, 1);
+            for (char *p = end - sizeof whole; p < end - size; p++)
+                if (*p != 0x55)
+                    wrong("vf_store_as_n, before its first", n, *p, 0x55);
+        }
+}
+
+/* A page that may be used, then one that may not. NULL: there was no memory. */
+static char *two_pages(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    int zero = open("/dev/zero", O_RDWR);
+    char *both = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE, zero, 0);
+    if (zero < 0 || both == MAP_FAILED || mprotect(both + page, page, PROT_NONE) != 0)
+        return NULL;
+    return both + page;
+}
+
+int main(void)
+{
+    char *end = two_pages();
+    if (!end) {
+        puts("vectors: no memory to test with");
+        return 1;
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        draw_all();
+        check_floats();
+        check_masks();
+        check_folds();
+        check_integers();
+        check_pairs();
+        check_halves();
+        check_first_lanes(end);
+        check_conversions();
+    }
+    check_transpose();
+    printf("vectors: %d lanes, %d rounds, %d failures\n", WF_VL, (int)ROUNDS, failures);
+    return failures > 0;
+}
