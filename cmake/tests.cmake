@@ -108,6 +108,26 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         ENVIRONMENT "${environment};WEFT_PRECISION_DEVICE=${plugin}")
 endif()
 
+# Vectors and kernels of each instruction set, forced one by one, and skipped with a word where the
+# machine does not have it. "selftest" itself is of the best set, and the only one that is sanitized.
+# weft_test_on(SET NAME PROGRAM ARGUMENTS...)
+function(weft_test_on set name program)
+    add_test(NAME ${name}_${set}
+        COMMAND tests/with_cpu.sh ${set} $<TARGET_FILE:${program}> ${ARGN}
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${name}_${set} PROPERTIES
+        TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
+endfunction()
+foreach(set IN LISTS WEFT_SIMD_SETS)
+    set_target_properties(vectors_${set} PROPERTIES EXCLUDE_FROM_ALL OFF)
+    weft_test_on(${set} vectors vectors_${set})
+endforeach()
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    foreach(set IN LISTS WEFT_SIMD_SETS ITEMS reference)
+        weft_test_on(${set} selftest test_selftest test_all_ops_on_the_cpu)
+    endforeach()
+endif()
+
 # A program that is not sanitized cannot load a sanitized library, so not there.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     add_test(NAME install_check

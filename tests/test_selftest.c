@@ -252,7 +252,8 @@ static void test_memory_running_out(void **state)
     wf_ctx_free(ctx);
 }
 
-int main(void)
+/* An argument is a pattern of the tests to run. */
+int main(int argc, char **argv)
 {
     const char *given = getenv("WEFT_SEED");
     seed = given ? strtoull(given, NULL, 0) : (uint64_t)time(NULL) * 1000003u + (uint64_t)getpid();
@@ -268,5 +269,7 @@ int main(void)
         cmocka_unit_test(test_memory_running_out),
         cmocka_unit_test(test_all_ops_on_the_cpu),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

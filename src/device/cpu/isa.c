@@ -119,9 +119,10 @@ wf_status wf_cpu_isa_check(wf_ctx *ctx)
     if (chosen >= 0)
         return WF_OK;
     for (int i = 0; i < SETS; i++)
-        wf_text_append(known, sizeof known, &len, "%s%s", i ? ", " : "", sets[i].name);
+        if (chosen == -1 || sets[i].present())
+            wf_text_append(known, sizeof known, &len, "%s%s", len ? ", " : "", sets[i].name);
     return wf_fail(ctx, WF_ERR_USAGE,
-                   chosen == -2 ? "WEFT_CPU=%s: this machine does not have it; there are: %s"
+                   chosen == -2 ? "WEFT_CPU=%s: this machine does not have it; it has: %s"
                                 : "WEFT_CPU=%s: there are: %s",
                    getenv("WEFT_CPU"), known);
 }

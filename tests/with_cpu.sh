@@ -1,0 +1,15 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# usage: tests/with_cpu.sh SET COMMAND...
+# Runs the command with the CPU's kernels of one instruction set, WEFT_CPU=SET. Exits 77, which ctest takes
+# for skipped, where the machine does not have it. WEFT_PROGRAM is the program.
+set -eu
+export WEFT_CPU="$1"
+shift
+case $("$WEFT_PROGRAM" devices) in
+*"WEFT_CPU=$WEFT_CPU: this machine does not have it"*)
+    echo "skipped: this machine does not have $WEFT_CPU"
+    exit 77
+    ;;
+esac
+exec "$@"
