@@ -20,7 +20,7 @@ ctest = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS)
 
 # Ninja builds in parallel; the steps here follow one another, also under make -j.
 .NOTPARALLEL:
-.PHONY: all demo test debug sanitize fuzz format install clean deps help
+.PHONY: all demo test debug sanitize fuzz arm format install clean deps help
 
 all: ## build the program, build/weft, and the libraries (the default)
 	$(call tree,build,Release,OFF)
@@ -42,6 +42,7 @@ test: ## install what is missing, build twice (release, sanitizers), run every c
 	@tools/fetch_models.sh build-models
 	@tools/fetch_python.sh build-python
 	tools/check_symbols.sh build-test/libweft.so include/weft.h
+	tools/check_baseline.sh build-test
 	$(call ctest,build-test)
 	$(call ctest,build-sanitize)
 	@echo
@@ -60,6 +61,14 @@ fuzz: ## fuzz each reader for FUZZ_SECONDS (600), or those named by FUZZ="json g
 	    -DWEFT_FUZZ=ON $(CMAKE_FLAGS)
 	@cmake --build build-fuzz --target fuzz
 	tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(FUZZ)
+
+arm: ## cross-compile for arm64 in build-arm/ and run its kernels under qemu (some minutes)
+	@tools/deps.sh arm
+	$(call tree,build,Release,OFF)
+	@cmake -S . -B build-arm -G Ninja --toolchain cmake/aarch64.cmake --no-warn-unused-cli \
+	    -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS)
+	@cmake --build build-arm --target weft_cli vectors_neon
+	tools/check_arm.sh build-arm build/weft
 
 format: ## format the C files in place
 	tools/format.sh

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# usage: tools/deps.sh demo|test|fuzz
-# Makes sure that what "make demo", "make test" or "make fuzz" needs is here. On Debian and its relatives it
+# usage: tools/deps.sh demo|test|fuzz|arm
+# Makes sure that what "make demo", "make test" and so on need is here. On Debian and its relatives it
 # installs what is missing; elsewhere it says what to install. Silent when nothing is missing.
 set -eu
 
@@ -27,6 +27,11 @@ END
 clang|command -v clang|compiles the fuzz targets
 libclang-rt-14-dev|echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer,address -x c - -o /dev/null|libFuzzer and the sanitizers
 END
+    [ "$1" = arm ] && cat <<'END'
+gcc-aarch64-linux-gnu|command -v aarch64-linux-gnu-gcc|compiles C for arm64
+libc6-dev-arm64-cross|echo '#include <stdio.h>' | aarch64-linux-gnu-gcc -E -|its C library
+qemu-user-static|command -v qemu-aarch64-static|runs programs for arm64
+END
     return 0
 }
 
@@ -35,8 +40,8 @@ installed() {
 }
 
 case ${1-} in
-demo | test | fuzz) ;;
-*) echo "usage: tools/deps.sh demo|test|fuzz" >&2 && exit 2 ;;
+demo | test | fuzz | arm) ;;
+*) echo "usage: tools/deps.sh demo|test|fuzz|arm" >&2 && exit 2 ;;
 esac
 
 missing=
