@@ -12,6 +12,7 @@
 
 typedef float32x4_t vf;
 typedef int32x4_t vi;
+typedef float64x2_t vd;
 typedef uint32x4_t vm; /* all bits of a lane, or none */
 
 /* The bits of a vi as other elements; shifts are operators, since the intrinsics want a literal. */
@@ -22,6 +23,9 @@ static inline int8x16_t vi_as_i8(vi a) { return vreinterpretq_s8_s32(a); }
 static inline vi u32_as_vi(uint32x4_t a) { return vreinterpretq_s32_u32(a); }
 static inline vi i16_as_vi(int16x8_t a) { return vreinterpretq_s32_s16(a); }
 static inline vi u16_as_vi(uint16x8_t a) { return vreinterpretq_s32_u16(a); }
+
+/* Brings the cache line of p near. */
+static inline void v_prefetch(const void *p) { __builtin_prefetch(p); }
 
 /* ---- f32 ---- */
 
@@ -42,6 +46,9 @@ static inline vf vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 static inline vf vf_abs(vf a) { return vabsq_f32(a); }
 static inline vf vf_neg(vf a) { return vnegq_f32(a); }
 static inline vf vf_round(vf a) { return vrndnq_f32(a); }
+
+/* Lanes 1 0 3 2. */
+static inline vf vf_swap(vf a) { return vrev64q_f32(a); }
 
 static inline vf vf_load_n(const float *p, int n)
 {
@@ -87,6 +94,27 @@ static inline float vf_most(vf a)
     return vgetq_lane_f32(vf_max(s, vdupq_laneq_f32(s, 1)), 0);
 }
 
+/* Lane i is the sum of r[i]. */
+static inline vf vf_sums(vf r[4])
+{
+    return vpaddq_f32(vpaddq_f32(r[0], r[1]), vpaddq_f32(r[2], r[3]));
+}
+
+/* ---- f64 ---- */
+
+static inline vd vd_zero(void) { return vdupq_n_f64(0); }
+static inline vd vd_set(double x) { return vdupq_n_f64(x); }
+static inline vd vd_low(vf a) { return vcvt_f64_f32(vget_low_f32(a)); }
+static inline vd vd_high(vf a) { return vcvt_high_f64_f32(a); }
+static inline vf vd_to_vf(vd low, vd high) { return vcvt_high_f32_f64(vcvt_f32_f64(low), high); }
+static inline vd vd_add(vd a, vd b) { return vaddq_f64(a, b); }
+static inline vd vd_sub(vd a, vd b) { return vsubq_f64(a, b); }
+static inline vd vd_mul(vd a, vd b) { return vmulq_f64(a, b); }
+static inline vd vd_fma(vd a, vd b, vd c) { return vfmaq_f64(c, a, b); }
+static inline vd vd_fnma(vd a, vd b, vd c) { return vfmsq_f64(c, a, b); }
+static inline vd vd_round(vd a) { return vrndnq_f64(a); }
+static inline double vd_sum(vd a) { return vgetq_lane_f64(a, 0) + vgetq_lane_f64(a, 1); }
+
 /* ---- i32 ---- */
 
 static inline vi vi_zero(void) { return vdupq_n_s32(0); }
@@ -95,6 +123,7 @@ static inline vi vi_load(const void *p) { return vreinterpretq_s32_u8(vld1q_u8(p
 static inline void vi_store(void *p, vi x) { vst1q_u8(p, vreinterpretq_u8_s32(x)); }
 static inline vi vi_add(vi a, vi b) { return vaddq_s32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return vsubq_s32(a, b); }
+static inline vi vi_mul(vi a, vi b) { return vmulq_s32(a, b); }
 static inline vi vi_and(vi a, vi b) { return vandq_s32(a, b); }
 static inline vi vi_or(vi a, vi b) { return vorrq_s32(a, b); }
 static inline vi vi_xor(vi a, vi b) { return veorq_s32(a, b); }
@@ -103,6 +132,7 @@ static inline vi vi_shr(vi a, int n) { return u32_as_vi(vi_as_u32(a) >> n); }
 static inline vi vi_sra(vi a, int n) { return a >> n; }
 static inline vi vi_max(vi a, vi b) { return vmaxq_s32(a, b); }
 static inline vi vi_min(vi a, vi b) { return vminq_s32(a, b); }
+static inline vm vi_lt(vi a, vi b) { return vcltq_s32(a, b); }
 static inline vi vf_to_vi(vf a) { return vcvtnq_s32_f32(a); }
 static inline vf vi_to_vf(vi a) { return vcvtq_f32_s32(a); }
 static inline vi vf_as_vi(vf a) { return vreinterpretq_s32_f32(a); }
