@@ -150,7 +150,7 @@ static void test_help(void **state)
 {
     (void)state;
     static const char *const commands[] = {"run", "chat",     "info", "tokenize", "eval", "devices",
-                                           "ops", "selftest", "plan", "version",  "help"};
+                                           "ops", "selftest", "plan", "version",  "help", "bench"};
     static char text[sizeof out];
     succeeds("help");
     strcpy(text, out);

@@ -39,7 +39,8 @@ check_sources() {
         may["device"]   = " base graph device "
         may["selftest"] = " base graph device selftest "
         may["infer"]    = " base graph format text model device infer "
-        may["cli"]      = " base graph format text model device infer selftest cli "
+        may["bench"]    = " base graph format text model device infer bench "
+        may["cli"]      = " base graph format text model device infer selftest bench cli "
         may["tests"]    = may["cli"]
         backends = "(^|[^a-z])(cuda|opencl|pjrt|cudnn|cublas)"
     }

@@ -26,8 +26,8 @@ typedef struct {
 } wf_command;
 
 extern const wf_command wf_cmd_run, wf_cmd_chat, wf_cmd_info, wf_cmd_tokenize, wf_cmd_convert,
-    wf_cmd_quantize, wf_cmd_eval, wf_cmd_devices, wf_cmd_ops, wf_cmd_selftest, wf_cmd_plan,
-    wf_cmd_version, wf_cmd_help;
+    wf_cmd_quantize, wf_cmd_eval, wf_cmd_bench, wf_cmd_devices, wf_cmd_ops, wf_cmd_selftest,
+    wf_cmd_plan, wf_cmd_version, wf_cmd_help;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const wf_command *const wf_commands[];
@@ -46,6 +46,8 @@ wf_status wf_find_op(wf_ctx *ctx, const char *name, wf_op *out);
 /* Writes to stdout at once. false: it cannot be written, which main reports, or nobody reads any more,
  * which is no failure: the command may end. */
 bool wf_put(const char *bytes, size_t count);
+/* The command line as it was typed, but for quotes; cut when it is very long. */
+const char *wf_command_line(void);
 /* A seed for a run that was given none. */
 int64_t wf_fresh_seed(void);
 

@@ -155,7 +155,7 @@ static wf_status choose_kv(wf_ctx *ctx, wf_type *out)
     return WF_OK;
 }
 
-static wf_status open_device(wf_ctx *ctx, wf_device **out)
+wf_status wf_engine_device(wf_ctx *ctx, wf_device **out)
 {
     char spec[32];
     if (wf_engine_set.threads < 0)
@@ -180,7 +180,7 @@ static wf_status choose_context(wf_engine *e)
 
 /* ---- The engine ---- */
 
-wf_status wf_engine_open(wf_ctx *ctx, const char *path, wf_engine *e)
+wf_status wf_engine_open_weights(wf_ctx *ctx, const char *path, wf_engine *e)
 {
     *e = (wf_engine){.ctx = ctx};
     if (wf_engine_set.verbose)
@@ -188,13 +188,19 @@ wf_status wf_engine_open(wf_ctx *ctx, const char *path, wf_engine *e)
     WF_TRY(choose_kv(ctx, &e->kv));
     if (wf_engine_set.chunk == 0)
         return wf_fail(ctx, WF_ERR_USAGE, "--batch-size wants a number from 1 on");
-    WF_TRY(open_device(ctx, &e->device));
+    WF_TRY(wf_engine_device(ctx, &e->device));
     WF_TRY(wf_model_open(ctx, path, &e->model));
     wf_model_get_info(e->model, &e->info);
     e->tokenizer = wf_model_tokenizer(e->model);
+    return choose_context(e);
+}
+
+wf_status wf_engine_open(wf_ctx *ctx, const char *path, wf_engine *e)
+{
+    WF_TRY(wf_engine_open_weights(ctx, path, e));
     if (!e->tokenizer)
         return wf_fail(ctx, WF_ERR_UNSUPPORTED, "%s", e->model->no_tokenizer);
-    return choose_context(e);
+    return WF_OK;
 }
 
 wf_status wf_engine_load(wf_engine *e, int64_t sequences)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine.h - a model on a device, as the flags say: what run, chat and eval share.
+ * engine.h - a model on a device, as the flags say: what run, chat, eval and bench share.
  *
  * A model is opened first, which takes no time and little memory, and loaded when all that can be refused
  * has been looked at: prompts, numbers, the context they need.
@@ -34,6 +34,10 @@ typedef struct {
 wf_status wf_engine_path(wf_ctx *ctx, char *const *operands, int count, const char **path);
 /* Model, tokenizer and device. Freed by wf_engine_close, after a failure as well. */
 wf_status wf_engine_open(wf_ctx *ctx, const char *path, wf_engine *e);
+/* The same for work without text: there need not be a tokenizer. */
+wf_status wf_engine_open_weights(wf_ctx *ctx, const char *path, wf_engine *e);
+/* The device alone. */
+wf_status wf_engine_device(wf_ctx *ctx, wf_device **out);
 /* Says on stderr what memory it takes, and takes it. */
 wf_status wf_engine_load(wf_engine *e, int64_t sequences);
 void wf_engine_close(wf_engine *e);

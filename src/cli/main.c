@@ -11,13 +11,9 @@
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 const wf_command *const wf_commands[] = {
-    &wf_cmd_run,     &wf_cmd_chat,
-    &wf_cmd_info,    &wf_cmd_tokenize,
-    &wf_cmd_convert, &wf_cmd_quantize,
-    &wf_cmd_eval,    &wf_cmd_devices,
-    &wf_cmd_ops,     &wf_cmd_selftest,
-    &wf_cmd_plan,    &wf_cmd_version,
-    &wf_cmd_help,    NULL,
+    &wf_cmd_run,      &wf_cmd_chat, &wf_cmd_info,    &wf_cmd_tokenize, &wf_cmd_convert,
+    &wf_cmd_quantize, &wf_cmd_eval, &wf_cmd_bench,   &wf_cmd_devices,  &wf_cmd_ops,
+    &wf_cmd_selftest, &wf_cmd_plan, &wf_cmd_version, &wf_cmd_help,     NULL,
 };
 
 #define COMMAND_COUNT ((int)(sizeof wf_commands / sizeof wf_commands[0]) - 1)
@@ -81,6 +77,21 @@ static wf_status run(wf_ctx *ctx, const wf_command *command, int argc, char **ar
     return command->run(ctx, argv, operands);
 }
 
+static char command_line[1024] = "weft";
+
+const char *wf_command_line(void)
+{
+    return command_line;
+}
+
+/* Before the flags are parsed, which moves operands to the front. */
+static void keep_command_line(int argc, char **argv)
+{
+    size_t len = strlen(command_line);
+    for (int i = 1; i < argc; i++)
+        wf_text_append(command_line, sizeof command_line, &len, " %s", argv[i]);
+}
+
 static void complain(const wf_command *command, const char *sentence)
 {
     fprintf(stderr, "weft%s%s: %s\n", command ? " " : "", command ? command->name : "", sentence);
@@ -139,6 +150,7 @@ int main(int argc, char **argv)
         complain(NULL, wf_status_string(WF_ERR_MEMORY));
         return EXIT_FAILED;
     }
+    keep_command_line(argc, argv);
     wf_ctx_set_log(ctx, log_message, NULL);
     wf_guard_mapped_files(true);
     signal(SIGPIPE, SIG_IGN); /* writing then fails, and commands end in their own way */

@@ -54,6 +54,12 @@ typedef struct {
     uint64_t ns; /* when it was reached, by wf_clock_ns; 0: not recorded */
 } wf_event;
 
+/* What memory and arithmetic of a device give at best, measured: what speeds are compared with. */
+typedef struct {
+    double read, copy, triad; /* bytes a second, what is written counting as what is read does */
+    double flops; /* f32 operations a second; a multiplication and an addition are two */
+} wf_device_peak;
+
 /* All slots are required unless marked. Devices embed the structs above in their own. */
 struct wf_device_ops {
     const char *kind;
@@ -99,6 +105,12 @@ struct wf_device_ops {
      * kept. */
     wf_status (*plan)(wf_device *device, const wf_session *session, wf_graph *graph,
                       const wf_compile_options *options, wf_memory *out);
+    /* What compile would allocate, without doing so. */
+    wf_status (*plan)(wf_device *device, wf_graph *graph, const wf_compile_options *options,
+                      wf_memory *out);
+    /* Optional: measures it, which takes a second or so, with so many of the device's threads, 1 to all of
+     * them, and by streaming through `bytes` of memory: several times what its caches hold. */
+    wf_status (*peak)(wf_device *device, int threads, size_t bytes, wf_device_peak *out);
 };
 
 /* The device's account, for memory that is not in buffers made below. */

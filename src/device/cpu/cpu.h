@@ -16,6 +16,15 @@ typedef struct {
     const char *name;
     void (*apply)(const float *x, float *y, int64_t n);
 } wf_cpu_function;
+/* Loops whose speed is that of the machine (peak.c). n is a multiple of 256, `to` aligned to 64 bytes. */
+typedef struct {
+    int64_t flops; /* of a round of multiply_add */
+    float (*multiply_add)(int64_t rounds);
+    float (*read)(const float *from, int64_t n); /* the sum */
+    void (*copy)(float *to, const float *from, int64_t n);
+    void (*triad)(float *to, const float *a, const float *b, int64_t n); /* a + factor * b */
+} wf_cpu_loops;
+extern const wf_cpu_loops wf_cpu_plain_loops;
 
 /* What the device runs, by instruction set. The plain one has the reference kernels; the others have
  * kernels of their own before these, in the same table, and may pack weights their own way. */
@@ -28,6 +37,7 @@ typedef struct {
                         const wf_dims *shape);
     uint32_t packs; /* bit set of types: weights of these are better packed */
     const wf_cpu_function *functions; /* what kernels compute with; NULL: the C library's */
+    const wf_cpu_loops *loops;
 } wf_cpu_isa;
 
 /* The best that the machine has, or what the environment variable WEFT_CPU names; the same for the life
@@ -60,6 +70,8 @@ wf_status wf_cpu_isa_unpack(wf_queue *queue, void *to, const wf_buffer *from, wf
                             const wf_dims *shape);
 bool wf_cpu_isa_packing_pays(const wf_device *device, wf_type type, const wf_dims *shape);
 
+wf_status wf_cpu_peak(wf_device *device, int threads, size_t bytes, wf_device_peak *out);
+
 /* The slots of wf_device_ops but for those of the device itself and of its own buffers. */
 #define WF_CPU_HOST_SLOTS                                                                          \
     .packed_bytes = wf_cpu_isa_packed_bytes, .pack = wf_cpu_isa_pack, .unpack = wf_cpu_isa_unpack, \
@@ -68,5 +80,9 @@ bool wf_cpu_isa_packing_pays(const wf_device *device, wf_type type, const wf_dim
     .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in, .copy_out = wf_cpu_copy_out,       \
     .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free,                                \
     .event_record = wf_cpu_event_record, .event_wait = wf_cpu_event_wait
+    .buffer_map = wf_cpu_buffer_map, .queue_new = wf_cpu_queue_new,                                \
+    .queue_free = wf_cpu_queue_free, .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in,   \
+    .copy_out = wf_cpu_copy_out, .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free,   \
+    .event_record = wf_cpu_event_record, .event_wait = wf_cpu_event_wait, .peak = wf_cpu_peak
 
 #endif

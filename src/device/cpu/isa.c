@@ -73,6 +73,7 @@ static const wf_cpu_isa reference = {
     .packed_bytes = wf_cpu_packed_bytes,
     .pack = wf_cpu_pack,
     .unpack = wf_cpu_unpack,
+    .loops = &wf_cpu_plain_loops,
 };
 
 /* The best first. */

@@ -45,4 +45,5 @@ const wf_cpu_isa WF_SIMD(wf_cpu_isa) = {
     .unpack = unpack,
     .packs = WF_TYPES_BLOCK,
     .functions = WF_SIMD(wf_cpu_functions),
+    .loops = &WF_SIMD(wf_cpu_loops),
 };

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* machine.c - see machine.h. What Linux tells in /proc and /sys; elsewhere the fields say unknown. */
+#include "base/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+#define MOST_CORES 4096
+
+/* ---- /proc/cpuinfo: a paragraph for each thread ---- */
+
+/* What stands behind the colon of a line that begins with `name`, without its end; NULL: another line. */
+static char *value_of(char *line, const char *name)
+{
+    char *colon = strchr(line, ':');
+    if (strncmp(line, name, strlen(name)) != 0 || !colon)
+        return NULL;
+    line[strcspn(line, "\n")] = '\0';
+    return colon + 1 + strspn(colon + 1, " ");
+}
+
+/* Distinct pairs of package and core. */
+typedef struct {
+    long pair[MOST_CORES][2];
+    int count;
+} core_set;
+
+static void add_core(core_set *set, long package, long core)
+{
+    for (int i = 0; i < set->count; i++)
+        if (set->pair[i][0] == package && set->pair[i][1] == core)
+            return;
+    if (set->count < MOST_CORES) {
+        set->pair[set->count][0] = package;
+        set->pair[set->count++][1] = core;
+    }
+}
+
+static void read_cpuinfo(wf_machine *m)
+{
+    static core_set set;
+    char line[512], *value;
+    long package = 0;
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    set.count = 0;
+    while (f && fgets(line, sizeof line, f)) {
+        if ((value = value_of(line, "model name")) && !m->cpu[0]) {
+            size_t len = 0;
+            wf_text_append(m->cpu, sizeof m->cpu, &len, "%s", value);
+        } else if ((value = value_of(line, "physical id"))) {
+            package = strtol(value, NULL, 10);
+        } else if ((value = value_of(line, "core id"))) {
+            add_core(&set, package, strtol(value, NULL, 10));
+        }
+    }
+    if (f)
+        fclose(f);
+    m->cores = set.count;
+}
+
+/* ---- /sys: the caches of the first thread ---- */
+
+static void read_line(int index, const char *file, char *line, int bytes)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, file);
+    FILE *f = fopen(path, "r");
+    line[0] = '\0';
+    if (f && !fgets(line, bytes, f))
+        line[0] = '\0';
+    if (f)
+        fclose(f);
+}
+
+/* Bits of a set of threads, written as "00000000,0000000f". */
+static int count_bits(const char *map)
+{
+    int n = 0;
+    for (; *map; map++) {
+        const char digit[2] = {*map, '\0'};
+        for (long x = strtol(digit, NULL, 16); x; x >>= 1)
+            n += x & 1;
+    }
+    return n;
+}
+
+static uint64_t last_cache(int threads)
+{
+    char line[1024];
+    for (int i = 8; i >= 0; i--) {
+        read_line(i, "size", line, sizeof line);
+        uint64_t bytes = strtoull(line, NULL, 10) * 1024; /* "32768K" */
+        if (bytes == 0)
+            continue;
+        read_line(i, "shared_cpu_map", line, sizeof line);
+        int sharing = count_bits(line);
+        return bytes * (uint64_t)(sharing > 0 ? (threads + sharing - 1) / sharing : 1);
+    }
+    return 0;
+}
+
+void wf_machine_get(wf_machine *out)
+{
+    struct utsname name;
+    size_t len = 0;
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    long threads = sysconf(_SC_NPROCESSORS_ONLN);
+    *out = (wf_machine){.threads = threads > 0 ? (int)threads : 1};
+    read_cpuinfo(out);
+    if (out->cores == 0)
+        out->cores = out->threads;
+    if (!out->cpu[0] && uname(&name) == 0)
+        wf_text_append(out->cpu, sizeof out->cpu, &len, "%s", name.machine);
+    if (pages > 0 && page > 0)
+        out->memory = (uint64_t)pages * (uint64_t)page;
+    out->cache = last_cache(out->threads);
+}
+
+uint64_t wf_machine_peak_resident(void)
+{
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0 || usage.ru_maxrss <= 0)
+        return 0;
+#ifdef __APPLE__
+    return (uint64_t)usage.ru_maxrss;
+#else
+    return (uint64_t)usage.ru_maxrss * 1024;
+#endif
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * bench.h - what the modes of `weft bench` share: flags, the machine's peaks, and the report.
+ *
+ * A report is a list of sections, each a table of columns and rows. Text, Markdown and JSON are written
+ * from the same tables, so none of them says more than another.
+ */
+#ifndef WF_CLI_BENCH_H
+#define WF_CLI_BENCH_H
+
+#include "base/arena.h"
+#include "base/machine.h"
+#include "bench/times.h"
+#include "cli/cli.h"
+
+/* ---- Report ---- */
+
+/* How a cell is shown. JSON has texts and numbers as they are. */
+typedef enum {
+    WF_SHOW_TEXT,
+    WF_SHOW_WHOLE,
+    WF_SHOW_TENTHS,
+    WF_SHOW_HUNDREDTHS,
+    WF_SHOW_THOUSANDTHS,
+    WF_SHOW_SHARE, /* 0.5 as 50% */
+    WF_SHOW_BYTES  /* as kB, MB, ... */
+} wf_bench_show;
+
+typedef struct {
+    const char *key;   /* in JSON, with the unit in it; NULL ends the columns */
+    const char *title; /* elsewhere; NULL: in JSON alone */
+    wf_bench_show show;
+} wf_bench_column;
+
+typedef struct {
+    const char *text; /* NULL: a number */
+    double number;    /* NaN: there is none */
+} wf_bench_cell;
+
+typedef struct {
+    const char *key; /* in JSON; also the title of a single row */
+    const wf_bench_column *column;
+    int columns;
+    bool single; /* one row, of which every column has a line of its own, and an object in JSON */
+    wf_bench_cell *cell;
+    int cells, room;
+} wf_bench_section;
+
+#define WF_BENCH_SECTIONS 6
+typedef struct {
+    wf_ctx *ctx;
+    wf_arena arena; /* texts */
+    const char *mode;
+    wf_bench_section section[WF_BENCH_SECTIONS];
+    int sections;
+    wf_status status; /* of the first failure */
+} wf_bench_report;
+
+void wf_bench_report_init(wf_bench_report *r, wf_ctx *ctx, const char *mode);
+void wf_bench_report_free(wf_bench_report *r);
+/* What follows goes there, cell by cell and row by row. */
+void wf_bench_begin(wf_bench_report *r, const char *key, const wf_bench_column *columns,
+                    bool single);
+void wf_bench_text(wf_bench_report *r, const char *fmt, ...) WF_PRINTF(2, 3);
+void wf_bench_number(wf_bench_report *r, double x);
+/* To stdout in the form that -o names, and to the file of --json. */
+wf_status wf_bench_report_write(const wf_bench_report *r);
+
+/* ---- What flags say, and the machine ---- */
+
+typedef struct {
+    int64_t prompt, generated, depth, repeats; /* -1: the mode's default */
+    int64_t batch, length;
+    const char *precision;
+    bool ops;
+    int64_t stream; /* MB */
+    bool no_peak;
+    const char *output, *json;
+} wf_bench_options;
+extern wf_bench_options wf_bench_set;
+
+typedef struct {
+    wf_machine machine;
+    char device[64], description[256];
+    int threads;
+    wf_device_peak one, all; /* with one thread and with all; NaN: not measured */
+} wf_bench_machine;
+/* Measures, unless --no-peak or the device cannot, and writes both sections. After all else: the memory it
+ * takes would count as the subject's. */
+wf_status wf_bench_measure(wf_device *device, wf_bench_machine *m);
+void wf_bench_put_machine(wf_bench_report *r, const wf_bench_machine *m);
+
+/* GB/s, its share of the best that can be read, GFLOP/s and its share: four cells. */
+void wf_bench_put_rates(wf_bench_report *r, const wf_bench_machine *m, double bytes, double flops,
+                        double seconds);
+#define WF_BENCH_RATES                                                              \
+    {"gb_per_s", "GB/s", WF_SHOW_TENTHS}, {"read_share", "of read", WF_SHOW_SHARE}, \
+        {"gflop_per_s", "GFLOP/s", WF_SHOW_TENTHS},                                 \
+    {                                                                               \
+        "flop_share", "of FMA", WF_SHOW_SHARE                                       \
+    }
+
+/* ---- Modes: operands are what follows the mode's name ---- */
+
+wf_status wf_bench_model(wf_ctx *ctx, const char *mode, char *const *operands, int count);
+wf_status wf_bench_train_mode(wf_ctx *ctx, const char *mode, char *const *operands, int count);
+wf_status wf_bench_ops_mode(wf_ctx *ctx, const char *mode, char *const *operands, int count);
+wf_status wf_bench_machine_mode(wf_ctx *ctx, const char *mode, char *const *operands, int count);
+
+#endif

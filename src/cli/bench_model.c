@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/* bench_model.c - weft bench MODEL: prompts and generation, as llama-bench measures them. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "bench/generate.h"
+#include "cli/bench.h"
+#include "cli/engine.h"
+#include "cli/progress.h"
+
+enum { PROMPT, GENERATED, RUNS };
+
+typedef struct {
+    const char *mode;
+    wf_engine engine;
+    wf_bench_run run[RUNS]; /* no tokens: not wanted */
+    wf_bench_times times[RUNS];
+    wf_bench_work work[RUNS];
+    int repeats;
+    double load;        /* seconds until the first token could be computed */
+    double first[RUNS]; /* seconds of the run that was not counted */
+    size_t planned;     /* bytes, mapped weights included */
+    uint64_t resident;  /* the most there were */
+} job;
+
+/* ---- What is asked for ---- */
+
+static wf_status choose(wf_ctx *ctx, job *t)
+{
+    const wf_bench_options *o = &wf_bench_set;
+    const int64_t depth = o->depth > 0 ? o->depth : 0;
+    bool both = strcmp(t->mode, "model") == 0;
+    int64_t p = o->prompt >= 0 ? o->prompt : 512, n = o->generated >= 0 ? o->generated : 128;
+    t->repeats = o->repeats >= 0 ? (int)o->repeats : 3;
+    t->run[PROMPT] = (wf_bench_run){true, depth, both || strcmp(t->mode, "prefill") == 0 ? p : 0};
+    t->run[GENERATED] =
+        (wf_bench_run){false, depth, both || strcmp(t->mode, "decode") == 0 ? n : 0};
+    if (t->run[PROMPT].tokens == 0 && t->run[GENERATED].tokens == 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "there is nothing to measure: -p and -n, the tokens of a prompt and those "
+                       "generated, leave none");
+    return WF_OK;
+}
+
+/* No larger than needed: the table of pages, and with it attention's work, is as long as the context. */
+static wf_status choose_context(job *t)
+{
+    wf_engine *e = &t->engine;
+    int64_t need = 0;
+    for (int i = 0; i < RUNS; i++)
+        if (t->run[i].tokens > 0 && wf_bench_run_context(&t->run[i]) > need)
+            need = wf_bench_run_context(&t->run[i]);
+    if (need > e->info.context)
+        return wf_fail(e->ctx, WF_ERR_USAGE,
+                       "%lld tokens do not fit the context of %s, which is %lld; give fewer (-p, "
+                       "-n, --depth)",
+                       (long long)need, e->info.name, (long long)e->info.context);
+    if (wf_engine_set.context > 0 && need > e->context)
+        return wf_fail(e->ctx, WF_ERR_USAGE,
+                       "%lld tokens do not fit --ctx-size %lld; give fewer (-p, -n, --depth)",
+                       (long long)need, (long long)e->context);
+    if (wf_engine_set.context < 0)
+        e->context = need;
+    return WF_OK;
+}
+
+/* ---- Measuring ---- */
+
+static wf_status measure(job *t)
+{
+    static const char *const labels[] = {"prompt", "generated"};
+    for (int i = 0; i < RUNS; i++) {
+        const wf_bench_run *r = &t->run[i];
+        wf_generator *g = t->engine.generator;
+        wf_progress progress;
+        if (r->tokens == 0)
+            continue;
+        wf_progress_begin(&progress, labels[i], WF_PROGRESS_ITEMS, (t->repeats + 1) * r->tokens);
+        for (int k = 0; k <= t->repeats; k++) {
+            double seconds;
+            wf_status status = wf_bench_run_time(g, r, &seconds);
+            if (status != WF_OK) {
+                wf_progress_clear(&progress);
+                return status;
+            }
+            if (k == 0)
+                t->first[i] = seconds;
+            else
+                wf_bench_times_add(&t->times[i], seconds);
+            wf_progress_update(&progress, (k + 1) * r->tokens);
+        }
+        wf_progress_clear(&progress);
+        wf_bench_run_work(g, r, &t->work[i]);
+    }
+    return WF_OK;
+}
+
+static wf_status load(wf_ctx *ctx, job *t, const char *path)
+{
+    wf_engine *e = &t->engine;
+    wf_memory memory;
+    uint64_t begin = wf_clock_ns();
+    WF_TRY(wf_engine_open_weights(ctx, path, e));
+    WF_TRY(choose_context(t));
+    WF_TRY(wf_engine_load(e, 1));
+    t->load = (double)(wf_clock_ns() - begin) / 1e9;
+    wf_generator_memory(e->generator, &memory);
+    t->planned = memory.states + memory.mapped + memory.ports + memory.activations;
+    return WF_OK;
+}
+
+/* ---- Reporting ---- */
+
+static void put_model(wf_bench_report *r, const job *t)
+{
+    static const wf_bench_column columns[] = {
+        {"name", "model", WF_SHOW_TEXT},
+        {"family", NULL, WF_SHOW_TEXT},
+        {"parameters", "parameters", WF_SHOW_WHOLE},
+        {"weight_bytes", "weights", WF_SHOW_BYTES},
+        {"kv_type", "keys and values", WF_SHOW_TEXT},
+        {"context_tokens", "context", WF_SHOW_WHOLE},
+        {"load_s", "load time, s", WF_SHOW_THOUSANDTHS},
+        {"planned_bytes", "planned memory", WF_SHOW_BYTES},
+        {"peak_resident_bytes", "peak resident", WF_SHOW_BYTES},
+        {0},
+    };
+    const wf_model_info *i = &t->engine.info;
+    wf_bench_begin(r, "model", columns, true);
+    wf_bench_text(r, "%s", i->name);
+    wf_bench_text(r, "%s", i->family);
+    wf_bench_number(r, (double)i->parameters);
+    wf_bench_number(r, (double)i->bytes);
+    wf_bench_text(r, "%s", wf_type_name(t->engine.kv));
+    wf_bench_number(r, (double)t->engine.context);
+    wf_bench_number(r, t->load);
+    wf_bench_number(r, (double)t->planned);
+    wf_bench_number(r, t->resident > 0 ? (double)t->resident : NAN);
+}
+
+/* "pp512", "tg128 @ 1000", as llama-bench calls them. */
+static void put_test(wf_bench_report *r, const wf_bench_run *run)
+{
+    char depth[32] = "";
+    if (run->depth > 0)
+        snprintf(depth, sizeof depth, " @ %lld", (long long)run->depth);
+    wf_bench_text(r, "%s%lld%s", run->prompt ? "pp" : "tg", (long long)run->tokens, depth);
+}
+
+static void put_results(wf_bench_report *r, const job *t, const wf_bench_machine *m)
+{
+    static const wf_bench_column columns[] = {
+        {"test", "test", WF_SHOW_TEXT},
+        {"tokens", NULL, WF_SHOW_WHOLE},
+        {"depth_tokens", NULL, WF_SHOW_WHOLE},
+        {"repetitions", "runs", WF_SHOW_WHOLE},
+        {"tokens_per_s", "tokens/s", WF_SHOW_HUNDREDTHS},
+        {"tokens_per_s_deviation", "+-", WF_SHOW_HUNDREDTHS},
+        {"tokens_per_s_best", "best", WF_SHOW_HUNDREDTHS},
+        {"ms_per_token", "ms/token", WF_SHOW_THOUSANDTHS},
+        {"first_s", NULL, WF_SHOW_THOUSANDTHS},
+        {"bytes_read", NULL, WF_SHOW_WHOLE},
+        {"flop", NULL, WF_SHOW_WHOLE},
+        WF_BENCH_RATES,
+        {0},
+    };
+    wf_bench_begin(r, "results", columns, false);
+    for (int i = 0; i < RUNS; i++) {
+        const wf_bench_run *run = &t->run[i];
+        const double tokens = (double)run->tokens;
+        if (run->tokens == 0)
+            continue;
+        double mean = wf_bench_rate_mean(&t->times[i], tokens);
+        put_test(r, run);
+        wf_bench_number(r, tokens);
+        wf_bench_number(r, (double)run->depth);
+        wf_bench_number(r, t->times[i].count);
+        wf_bench_number(r, mean);
+        wf_bench_number(r, wf_bench_rate_deviation(&t->times[i], tokens));
+        wf_bench_number(r, tokens / wf_bench_times_best(&t->times[i]));
+        wf_bench_number(r, 1000 / mean);
+        wf_bench_number(r, t->first[i]);
+        wf_bench_number(r, t->work[i].bytes);
+        wf_bench_number(r, t->work[i].flops);
+        wf_bench_put_rates(r, m, t->work[i].bytes, t->work[i].flops, tokens / mean);
+    }
+}
+
+/* The model goes before the machine is measured, but what is said of it is still needed. */
+static wf_status report(wf_ctx *ctx, job *t)
+{
+    wf_bench_machine machine;
+    wf_bench_report r;
+    WF_TRY(wf_bench_measure(t->engine.device, &machine));
+    wf_bench_report_init(&r, ctx, t->mode);
+    wf_bench_put_machine(&r, &machine);
+    put_model(&r, t);
+    put_results(&r, t, &machine);
+    wf_status status = wf_bench_report_write(&r);
+    wf_bench_report_free(&r);
+    return status;
+}
+
+wf_status wf_bench_model(wf_ctx *ctx, const char *mode, char *const *operands, int count)
+{
+    const char *path;
+    job t = {.mode = mode};
+    WF_TRY(choose(ctx, &t));
+    WF_TRY(wf_engine_path(ctx, operands, count, &path));
+    wf_status status = load(ctx, &t, path);
+    if (status == WF_OK)
+        status = measure(&t);
+    t.resident = wf_machine_peak_resident();
+    wf_generator_free(t.engine.generator);
+    t.engine.generator = NULL;
+    if (status == WF_OK)
+        status = report(ctx, &t);
+    wf_engine_close(&t.engine);
+    return status;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* bench_ops.c - weft bench ops: single ops on the shapes of models. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "bench/op_case.h"
+#include "cli/bench.h"
+#include "cli/engine.h"
+#include "cli/progress.h"
+
+#define SECONDS 0.25 /* for a case, unless so many repetitions take longer */
+
+typedef struct {
+    const wf_bench_case *c;
+    wf_bench_case_result result;
+} measured;
+
+typedef struct {
+    char *const *names;
+    int name_count;
+    measured *row; /* of cases, packed ones included */
+    int rows;
+    wf_bench_case_options options;
+} job;
+
+static bool is_wanted(const job *t, const wf_bench_case *c)
+{
+    bool wanted = t->name_count == 0;
+    for (int i = 0; i < t->name_count; i++)
+        wanted = wanted || strcmp(t->names[i], c->op) == 0;
+    return wanted;
+}
+
+/* Every name is an op, and there are cases of it. */
+static wf_status check_names(wf_ctx *ctx, const job *t)
+{
+    for (int i = 0; i < t->name_count; i++) {
+        wf_op op;
+        bool found = false;
+        WF_TRY(wf_find_op(ctx, t->names[i], &op));
+        for (const wf_bench_case *c = wf_bench_cases; c->op; c++)
+            found = found || strcmp(c->op, t->names[i]) == 0;
+        if (!found)
+            return wf_fail(ctx, WF_ERR_USAGE, "there is no case of the op '%s' to measure",
+                           t->names[i]);
+    }
+    return WF_OK;
+}
+
+/* As it lies in files and, where the device has one, in its own layout. That no kernel takes a case so is
+ * no failure: there is no row then. */
+static wf_status measure_case(wf_device *device, job *t, const wf_bench_case *c)
+{
+    for (int packed = 0; packed <= (wf_bench_case_packs(device, c) ? 1 : 0); packed++) {
+        measured *m = &t->row[t->rows];
+        m->c = c;
+        t->options.packed = packed != 0;
+        wf_status status = wf_bench_case_run(device, c, &t->options, &m->result);
+        if (status == WF_OK)
+            t->rows++;
+        else if (status != WF_ERR_UNSUPPORTED)
+            return status;
+    }
+    return WF_OK;
+}
+
+static wf_status measure(wf_device *device, job *t)
+{
+    wf_progress progress;
+    wf_status status = WF_OK;
+    int64_t all = 0, done = 0;
+    for (const wf_bench_case *c = wf_bench_cases; c->op; c++)
+        all += is_wanted(t, c);
+    wf_progress_begin(&progress, "cases", WF_PROGRESS_ITEMS, all);
+    for (const wf_bench_case *c = wf_bench_cases; c->op && status == WF_OK; c++)
+        if (is_wanted(t, c)) {
+            status = measure_case(device, t, c);
+            wf_progress_update(&progress, ++done);
+        }
+    wf_progress_clear(&progress);
+    return status;
+}
+
+static wf_status report(wf_ctx *ctx, const char *mode, const job *t, const wf_bench_machine *m)
+{
+    static const wf_bench_column columns[] = {
+        {"op", "op", WF_SHOW_TEXT},
+        {"shape", "shape", WF_SHOW_TEXT},
+        {"kernel", "kernel", WF_SHOW_TEXT},
+        {"runs", NULL, WF_SHOW_WHOLE},
+        {"best_us", "us", WF_SHOW_TENTHS},
+        {"bytes", NULL, WF_SHOW_WHOLE},
+        {"flop", NULL, WF_SHOW_WHOLE},
+        WF_BENCH_RATES,
+        {0},
+    };
+    wf_bench_report r;
+    wf_bench_report_init(&r, ctx, mode);
+    wf_bench_put_machine(&r, m);
+    wf_bench_begin(&r, "results", columns, false);
+    for (int i = 0; i < t->rows; i++) {
+        const wf_bench_case_result *x = &t->row[i].result;
+        double bytes = (double)x->cost.bytes_read + (double)x->cost.bytes_written;
+        wf_bench_text(&r, "%s", t->row[i].c->op);
+        wf_bench_text(&r, "%s", t->row[i].c->shape);
+        wf_bench_text(&r, "%s", x->kernel);
+        wf_bench_number(&r, x->runs);
+        wf_bench_number(&r, x->best * 1e6);
+        wf_bench_number(&r, bytes);
+        wf_bench_number(&r, (double)x->cost.flops);
+        wf_bench_put_rates(&r, m, bytes, (double)x->cost.flops, x->best);
+    }
+    wf_status status = wf_bench_report_write(&r);
+    wf_bench_report_free(&r);
+    return status;
+}
+
+wf_status wf_bench_ops_mode(wf_ctx *ctx, const char *mode, char *const *operands, int count)
+{
+    int cases = 0;
+    wf_device *device = NULL;
+    wf_bench_machine machine;
+    job t = {.names = operands, .name_count = count};
+    WF_TRY(check_names(ctx, &t));
+    while (wf_bench_cases[cases].op)
+        cases++;
+    t.options.repeats = wf_bench_set.repeats >= 0 ? (int)wf_bench_set.repeats : 3;
+    t.options.seconds = wf_bench_set.repeats >= 0 ? 0 : SECONDS;
+    t.row = wf_mem_array(ctx, (size_t)cases * 2, sizeof *t.row);
+    wf_status status = t.row ? wf_engine_device(ctx, &device) : WF_ERR_MEMORY;
+    if (status == WF_OK)
+        status = wf_bench_measure(device, &machine);
+    if (status == WF_OK) {
+        t.options.streamed = 2 * machine.machine.cache;
+        status = measure(device, &t);
+    }
+    if (status == WF_OK)
+        status = report(ctx, mode, &t, &machine);
+    wf_mem_free(ctx, t.row);
+    wf_device_close(device);
+    return status;
+}

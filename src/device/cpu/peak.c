@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/* peak.c - what this machine gives at best: memory streamed through, and multiplications and additions
+ * that never leave the registers. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "device/cpu/cpu.h"
+
+#define REPEATS 8 /* of which the best counts: other work and rising clocks only slow down */
+#define ROUND_SECONDS 0.02 /* of arithmetic, each time */
+#define PIECE 4096         /* floats that a thread streams at a time */
+
+/* ---- In plain C ---- */
+
+#define SUMS 32
+
+static float multiply_add(int64_t rounds)
+{
+    float sum[SUMS], all = 0;
+    for (int i = 0; i < SUMS; i++)
+        sum[i] = (float)i;
+    for (int64_t r = 0; r < rounds; r++)
+        for (int i = 0; i < SUMS; i++)
+            sum[i] = sum[i] * 0.5f + 0.5f;
+    for (int i = 0; i < SUMS; i++)
+        all += sum[i];
+    return all;
+}
+
+/* Several sums, so that no addition waits for the one before. */
+static float read_floats(const float *from, int64_t n)
+{
+    float sum[16] = {0}, all = 0;
+    for (int64_t i = 0; i < n; i += 16)
+        for (int k = 0; k < 16; k++)
+            sum[k] += from[i + k];
+    for (int k = 0; k < 16; k++)
+        all += sum[k];
+    return all;
+}
+
+static void copy_floats(float *to, const float *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = from[i];
+}
+
+static void triad_floats(float *to, const float *a, const float *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = a[i] + 0.5f * b[i];
+}
+
+const wf_cpu_loops wf_cpu_plain_loops = {
+    .flops = 2 * SUMS,
+    .multiply_add = multiply_add,
+    .read = read_floats,
+    .copy = copy_floats,
+    .triad = triad_floats,
+};
+
+/* ---- Over threads ---- */
+
+typedef struct {
+    const wf_cpu_loops *loops;
+    int threads;
+    float *part[3]; /* of the memory */
+    int64_t rounds; /* of arithmetic */
+    float *sink;    /* [threads, 16]: sums go somewhere, so that they are computed */
+} bench;
+
+static float *sink_of(const bench *b, int thread)
+{
+    return b->sink + 16 * thread;
+}
+
+static void fill_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const bench *b = arg;
+    (void)thread;
+    for (int64_t i = begin * PIECE; i < end * PIECE; i++)
+        b->part[0][i] = 1;
+}
+
+static void read_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const bench *b = arg;
+    *sink_of(b, thread) += b->loops->read(b->part[0] + begin * PIECE, (end - begin) * PIECE);
+}
+
+static void copy_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const bench *b = arg;
+    (void)thread;
+    b->loops->copy(b->part[0] + begin * PIECE, b->part[1] + begin * PIECE, (end - begin) * PIECE);
+}
+
+static void triad_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const bench *b = arg;
+    (void)thread;
+    b->loops->triad(b->part[0] + begin * PIECE, b->part[1] + begin * PIECE,
+                    b->part[2] + begin * PIECE, (end - begin) * PIECE);
+}
+
+static void compute_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const bench *b = arg;
+    for (int64_t i = begin; i < end; i++)
+        *sink_of(b, thread) += b->loops->multiply_add(b->rounds);
+}
+
+static double seconds_of(bench *b, wf_range_fn *fn, int64_t items)
+{
+    uint64_t begin = wf_clock_ns();
+    wf_parallel_for(b->threads, items, 1, fn, b);
+    return (double)(wf_clock_ns() - begin) / 1e9;
+}
+
+static double best_of(bench *b, wf_range_fn *fn, int64_t items)
+{
+    double best = seconds_of(b, fn, items);
+    for (int i = 1; i < REPEATS; i++) {
+        double s = seconds_of(b, fn, items);
+        best = s < best ? s : best;
+    }
+    return best > 0 ? best : 1e-9;
+}
+
+/* Bytes a second when the memory is taken as so many parts, all of which are touched. */
+static double stream(bench *b, float *memory, int64_t floats, int parts, wf_range_fn *fn)
+{
+    const int64_t pieces = floats / PIECE / parts, n = pieces * PIECE;
+    for (int i = 0; i < parts; i++)
+        b->part[i] = memory + i * n;
+    return (double)parts * (double)n * sizeof(float) / best_of(b, fn, pieces);
+}
+
+static double arithmetic(bench *b)
+{
+    for (b->rounds = 1 << 10; seconds_of(b, compute_range, b->threads) < ROUND_SECONDS;)
+        b->rounds *= 2;
+    double work = (double)b->rounds * (double)b->loops->flops * b->threads;
+    return work / best_of(b, compute_range, b->threads);
+}
+
+wf_status wf_cpu_peak(wf_device *d, int threads, size_t bytes, wf_device_peak *out)
+{
+    const size_t least = 3 * PIECE * sizeof(float);
+    int64_t floats = (int64_t)((bytes > least ? bytes : least) / sizeof(float));
+    wf_status status = WF_ERR_MEMORY;
+    bench b = {.loops = wf_cpu_isa_now()->loops, .threads = threads};
+    float *memory = wf_mem_array(d->ctx, (size_t)floats, sizeof *memory);
+    b.sink = wf_mem_array(d->ctx, (size_t)threads * 16, sizeof *b.sink);
+    *out = (wf_device_peak){0};
+    if (memory && b.sink) {
+        out->flops = arithmetic(&b); /* first, since it also brings the clocks up */
+        b.part[0] = memory; /* pages that nobody wrote to are one and the same page of zeros */
+        seconds_of(&b, fill_range, floats / PIECE);
+        out->read = stream(&b, memory, floats, 1, read_range);
+        out->copy = stream(&b, memory, floats, 2, copy_range);
+        out->triad = stream(&b, memory, floats, 3, triad_range);
+        status = WF_OK;
+    }
+    wf_mem_free(d->ctx, memory);
+    wf_mem_free(d->ctx, b.sink);
+    return status;
+}

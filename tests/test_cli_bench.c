@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_cli_bench.c - weft bench as a user runs it, on a tiny checkpoint and the smallest example: that every
+ * figure is there and makes sense, whichever form it is printed in, and the mistakes one makes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "base/arena.h"
+#include "base/json_tree.h"
+#include "bench/op_case.h"
+#include "bench/times.h"
+#include "program.h"
+#include "support.h"
+
+#define LLAMA "tests/fixtures/models/llama"
+/* Enough memory to measure something with, and quickly. */
+#define QUICK " --stream 1 -r 2 -q"
+
+static wt_program p;
+
+/* "bench" of stdout as JSON, in the arena. */
+static const wf_json_node *bench(wf_arena *arena)
+{
+    wf_json_node *node;
+    if (wf_json_parse(arena, "stdout", p.out, strlen(p.out), &node) != WF_OK)
+        fail_msg("%s:\n%s", wf_ctx_message(arena->ctx), p.out);
+    const wf_json_node *b = wf_json_get(node, "bench");
+    assert_non_null(b);
+    return b;
+}
+
+/* Numbers above 0; `keys` ends with NULL. */
+static void assert_positive(const wf_json_node *object, const char *const *keys)
+{
+    assert_non_null(object);
+    for (; *keys; keys++)
+        if (!(wf_json_get_number(object, *keys, NAN) > 0))
+            fail_msg("'%s' is not above 0 in:\n%s", *keys, p.out);
+}
+
+static void assert_texts(const wf_json_node *object, const char *const *keys)
+{
+    assert_non_null(object);
+    for (; *keys; keys++)
+        if (!*wf_json_get_string(object, *keys, ""))
+            fail_msg("there is no text '%s' in:\n%s", *keys, p.out);
+}
+
+static const wf_json_node *row(const wf_json_node *b, const char *section, size_t i)
+{
+    const wf_json_node *rows = wf_json_get(b, section);
+    assert_non_null(rows);
+    assert_true(i < rows->count);
+    return &rows->child[i];
+}
+
+#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void assert_head(const wf_json_node *b, const char *mode)
+{
+    assert_string_equal(wf_json_get_string(b, "mode", ""), mode);
+    assert_texts(b, KEYS("version", "commit", "build", "compiler", "date", "command"));
+    assert_texts(wf_json_get(b, "machine"), KEYS("cpu_model", "device", "device_description"));
+    assert_positive(wf_json_get(b, "machine"),
+                    KEYS("cores", "hardware_threads", "memory_bytes", "device_threads"));
+}
+
+static void assert_peaks(const wf_json_node *b)
+{
+    const wf_json_node *peaks = wf_json_get(b, "peaks");
+    assert_non_null(peaks);
+    for (size_t i = 0; i < peaks->count; i++)
+        assert_positive(&peaks->child[i], KEYS("threads", "read_gb_per_s", "copy_gb_per_s",
+                                               "triad_gb_per_s", "fma_gflop_per_s"));
+}
+
+/* ---- Modes ---- */
+
+static void test_machine(void **state)
+{
+    wf_arena arena;
+    wf_arena_init(&arena, *state);
+    wt_program_ok(&p, "bench machine --stream 1 -t 2");
+    wt_program_out(&p, "threads  read GB/s  copy GB/s  triad GB/s  FMA GFLOP/s");
+    wt_program_ok(&p, "bench machine --stream 1 -t 2 -o json");
+    const wf_json_node *b = bench(&arena);
+    assert_head(b, "machine");
+    assert_peaks(b);
+    assert_int_equal(wf_json_get(b, "peaks")->count, 2);
+    assert_int_equal(wf_json_get_int(row(b, "peaks", 0), "threads", -1), 1);
+    assert_int_equal(wf_json_get_int(row(b, "peaks", 1), "threads", -1), 2);
+    wf_arena_free(&arena);
+}
+
+static void test_model(void **state)
+{
+    wf_arena arena;
+    wf_arena_init(&arena, *state);
+    wt_program_ok(&p, "bench " LLAMA " -p 32 -n 8 --depth 5 --json - -t 1" QUICK);
+    assert_string_equal(p.err, "");
+    const wf_json_node *b = bench(&arena), *model = wf_json_get(b, "model");
+    assert_head(b, "model");
+    assert_peaks(b);
+    assert_string_equal(wf_json_get_string(b, "command", ""),
+                        "weft bench " LLAMA " -p 32 -n 8 --depth 5 --json - -t 1" QUICK);
+    assert_texts(model, KEYS("name", "family", "kv_type"));
+    assert_positive(model, KEYS("parameters", "weight_bytes", "context_tokens", "load_s",
+                                "planned_bytes", "peak_resident_bytes"));
+    assert_int_equal(wf_json_get(b, "results")->count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        const wf_json_node *r = row(b, "results", i);
+        assert_string_equal(wf_json_get_string(r, "test", ""), i == 0 ? "pp32 @ 5" : "tg8 @ 5");
+        assert_int_equal(wf_json_get_int(r, "tokens", -1), i == 0 ? 32 : 8);
+        assert_int_equal(wf_json_get_int(r, "depth_tokens", -1), 5);
+        assert_int_equal(wf_json_get_int(r, "repetitions", -1), 2);
+        assert_positive(r, KEYS("tokens_per_s", "tokens_per_s_best", "ms_per_token", "bytes_read",
+                                "flop", "gb_per_s", "read_share", "gflop_per_s", "flop_share"));
+        assert_true(wf_json_get_number(r, "tokens_per_s_best", 0) >=
+                    wf_json_get_number(r, "tokens_per_s", 0) * 0.999999);
+    }
+    wf_arena_free(&arena);
+}
+
+/* Bytes and FLOPs by hand: what one token, the first, reads and computes. */
+static void test_work(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_arena arena;
+    wf_model *model;
+    wf_model_info m;
+    wf_info w;
+    double bytes = 0, flops = 0;
+    wf_arena_init(&arena, ctx);
+    wt_ok(ctx, wf_model_open(ctx, LLAMA, &model));
+    wf_model_get_info(model, &m);
+    for (int i = 0; wf_model_weight(model, i, &w); i++) {
+        bool rows = strcmp(w.name, "token_embd.weight") == 0 && !m.tied;
+        bytes += (double)w.bytes / (double)(rows ? w.dim[0] : 1);
+        flops += w.rank == 2 && !rows ? 2.0 * (double)(w.dim[0] * w.dim[1]) : 0;
+    }
+    bytes += (double)(2 * m.layers * m.kv_heads * m.head_dim) * sizeof(float);
+    flops += 4.0 * (double)(m.layers * m.heads * m.head_dim);
+    wf_model_close(model);
+    wt_program_ok(&p, "bench decode " LLAMA " -n 1 --no-peak -o json -q");
+    const wf_json_node *r = row(bench(&arena), "results", 0);
+    assert_int_equal(wf_json_get_int(r, "bytes_read", -1), (int64_t)bytes);
+    assert_int_equal(wf_json_get_int(r, "flop", -1), (int64_t)flops);
+    wf_arena_free(&arena);
+}
+
+static void test_train(void **state)
+{
+    wf_arena arena;
+    wf_arena_init(&arena, *state);
+    wt_program_ok(&p, "bench train tiny --batch 2 --length 16 --ops -o json" QUICK);
+    const wf_json_node *b = bench(&arena), *t = wf_json_get(b, "training");
+    assert_head(b, "train");
+    assert_peaks(b);
+    assert_texts(t, KEYS("example", "precision"));
+    assert_positive(t, KEYS("batch", "length_tokens", "parameters", "planned_bytes",
+                            "peak_resident_bytes", "last_loss"));
+    /* weights that know nothing: the logarithm of the vocabulary */
+    double loss = wf_json_get_number(t, "first_loss", NAN);
+    if (!(fabs(loss - log(128)) < 0.2))
+        fail_msg("the loss begins at %g, not at %g", loss, log(128));
+    assert_positive(row(b, "results", 0),
+                    KEYS("ms_per_step_median", "ms_per_step_best", "tokens_per_s", "gflop",
+                         "gflop_per_s", "flop_share"));
+    double all = 0, last = INFINITY;
+    for (size_t i = 0; i < wf_json_get(b, "ops")->count; i++) {
+        double ms = wf_json_get_number(row(b, "ops", i), "ms", NAN);
+        assert_texts(row(b, "ops", i), KEYS("op", "kernel"));
+        assert_true(ms >= 0 && ms <= last);
+        all += wf_json_get_number(row(b, "ops", i), "time_share", NAN);
+        last = ms;
+    }
+    assert_true(fabs(all - 1) < 1e-6);
+    wt_program_ok(&p, "bench train tiny --batch 1 --length 8 --precision bf16 -r 1 --no-peak -q");
+    wt_program_out(&p, "bf16");
+    assert_null(strstr(p.out, "read GB/s"));
+    wf_arena_free(&arena);
+}
+
+static void test_ops(void **state)
+{
+    wf_arena arena;
+    wf_arena_init(&arena, *state);
+    wt_program_ok(&p, "bench ops rms_norm rope kv_append --no-peak -r 1 -q -o json");
+    const wf_json_node *b = bench(&arena), *rows = wf_json_get(b, "results");
+    assert_head(b, "ops");
+    assert_int_equal(rows->count, 4);
+    for (size_t i = 0; i < rows->count; i++) {
+        assert_texts(&rows->child[i], KEYS("op", "shape", "kernel"));
+        assert_positive(&rows->child[i], KEYS("best_us", "bytes", "gb_per_s"));
+        assert_int_equal(wf_json_get(&rows->child[i], "read_share")->kind, WF_JSON_NULL);
+    }
+    wf_arena_free(&arena);
+}
+
+/* Every case of the table is one that the device can run. */
+static void test_case_table(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_device *device;
+    wt_ok(ctx, wf_device_open(ctx, "cpu:1", &device));
+    for (const wf_bench_case *c = wf_bench_cases; c->op; c++) {
+        wf_memory memory;
+        if (wf_bench_case_plan(device, c, &memory) != WF_OK)
+            fail_msg("%s %s: %s", c->op, c->shape, wf_ctx_message(ctx));
+    }
+    wf_device_close(device);
+}
+
+/* ---- Forms ---- */
+
+static void test_forms(void **state)
+{
+    (void)state;
+    wt_program_ok(&p, "bench prefill " LLAMA " -p 8 --no-peak -r 1");
+    wt_program_out(&p, "tokens/s");
+    wt_program_out(&p, "pp8");
+    assert_null(strstr(p.out, "tg"));
+    wt_program_err(&p, "memory: weights");
+    wt_program_ok(&p, "bench decode " LLAMA " -n 4 --no-peak -r 1 -q -o md");
+    assert_string_equal(p.err, "");
+    wt_program_out(&p, "| test | runs |");
+    wt_program_out(&p, "|---|--:|");
+    assert_int_equal(wt_program_shell(&p, "$W bench decode " LLAMA
+                                          " -n 4 --no-peak -r 1 -q --json $D/b.json && "
+                                          "cat $D/b.json"),
+                     0);
+    wt_program_out(&p, "tg4"); /* of both */
+    wt_program_out(&p, "\"tokens_per_s_best\": ");
+    wt_program_out(&p, "tokens/s");
+}
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        int code;
+        const char *args, *sentence;
+    } cases[] = {
+        {2, "", "what is to be measured? give a model, or one of decode, prefill, train, ops and"},
+        {2, "trian", "there is no mode or model 'trian'; did you mean 'train'?"},
+        {1, "/nowhere/model.gguf", "/nowhere/model.gguf"},
+        {2, "decode", "which model? give a GGUF file"},
+        {2, LLAMA " -p 0 -n 0", "there is nothing to measure: -p and -n"},
+        {2, "decode " LLAMA " -n 0", "there is nothing to measure"},
+        {2, LLAMA " -p 4000 -q", "4000 tokens do not fit the context of"},
+        {2, "decode " LLAMA " -n 100 --depth 100 -q", "201 tokens do not fit the context of"},
+        {2, LLAMA " -p 64 -n 0 -c 32 -q", "64 tokens do not fit --ctx-size 32; give fewer"},
+        {2, LLAMA " " LLAMA, "is one argument too many for 'weft bench MODEL'"},
+        {2, "machine tiny", "'tiny' is one argument too many for 'weft bench machine'"},
+        {2, LLAMA " --batch 3", "--batch means nothing to 'weft bench MODEL'"},
+        {2, "train -p 3", "-p means nothing to 'weft bench train'"},
+        {2, "machine --no-peak", "--no-peak means nothing to 'weft bench machine'"},
+        {2, LLAMA " -r 0", "-r wants a number from 1 to 1000"},
+        {2, LLAMA " -o yaml", "-o wants text, md or json, not 'yaml'"},
+        {2, "machine --stream 0", "--stream wants a number of megabytes from 1 to"},
+        {2, "train gpt2", "there is no example 'gpt2'"},
+        {2, "train tiny --precision q4_0", "--precision wants f32, bf16 or f16, not 'q4_0'"},
+        {2, "train tiny --batch 0", "--batch and --length want a number from 1 on"},
+        {2, "train tiny --length 65 -q", "length 65 is more than the context of tiny, 64"},
+        {2, "ops atention", "there is no op 'atention'; did you mean 'attention'?"},
+        {2, "ops erf", "there is no case of the op 'erf' to measure"},
+        {2, "ops -d abacus", "there is no device 'abacus'"},
+        {1, "decode " LLAMA " -n 1 -r 1 -q --no-peak -o json --json /nowhere/b.json",
+         "/nowhere/b.json"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char args[256];
+        snprintf(args, sizeof args, "bench %s", cases[i].args);
+        if (strstr(args, "--json")) { /* what could be printed was */
+            assert_int_equal(wt_program_run(&p, args), cases[i].code);
+            wt_program_err(&p, cases[i].sentence);
+        } else {
+            wt_program_fails(&p, cases[i].code, args, cases[i].sentence);
+        }
+    }
+}
+
+static void test_times(void **state)
+{
+    (void)state;
+    wf_bench_times t = {0};
+    const double s[] = {4, 1, 2};
+    for (int i = 0; i < 3; i++)
+        wf_bench_times_add(&t, s[i]);
+    assert_true(wf_bench_times_best(&t) == 1 && wf_bench_times_median(&t) == 2);
+    /* 1, 4 and 2 a second */
+    assert_true(fabs(wf_bench_rate_mean(&t, 4) - 7.0 / 3) < 1e-12);
+    assert_true(fabs(wf_bench_rate_deviation(&t, 4) - sqrt(7.0 / 3)) < 1e-12);
+    wf_bench_times_add(&t, 0);
+    assert_true(wf_bench_times_best(&t) > 0 && wf_bench_times_median(&t) == 1.5);
+    t.count = 1;
+    assert_true(wf_bench_rate_deviation(&t, 4) == 0);
+}
+
+static int make(void **state)
+{
+    (void)state;
+    return wt_program_make(&p);
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    wt_scratch_remove(&p.scratch);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_machine), wt_test(test_model),    wt_test(test_work),
+        wt_test(test_train),   wt_test(test_ops),      wt_test(test_case_table),
+        wt_test(test_forms),   wt_test(test_mistakes), wt_test(test_times),
+    };
+    return cmocka_run_group_tests(tests, make, clean);
+}
