@@ -85,9 +85,10 @@ typedef struct {
     int threads;
     wf_device_peak one, all; /* with one thread and with all; NaN: not measured */
 } wf_bench_machine;
-/* Measures, unless --no-peak or the device cannot, and writes both sections. After all else: the memory it
- * takes would count as the subject's. */
+/* Measures, unless --no-peak or the device cannot. To be called after the peak of resident memory was
+ * asked for, since it takes a lot itself. */
 wf_status wf_bench_measure(wf_device *device, wf_bench_machine *m);
+/* The sections "machine" and, where they were measured, "peaks". */
 void wf_bench_put_machine(wf_bench_report *r, const wf_bench_machine *m);
 
 /* GB/s, its share of the best that can be read, GFLOP/s and its share: four cells. */

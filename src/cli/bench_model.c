@@ -187,7 +187,6 @@ static void put_results(wf_bench_report *r, const job *t, const wf_bench_machine
     }
 }
 
-/* The model goes before the machine is measured, but what is said of it is still needed. */
 static wf_status report(wf_ctx *ctx, job *t)
 {
     wf_bench_machine machine;
