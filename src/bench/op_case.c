@@ -171,6 +171,8 @@ bool wf_bench_case_packs(wf_device *device, const wf_bench_case *c)
 {
     operand o[MOST_OPERANDS];
     bool any = false;
+    if (wf_op_get((wf_op)wf_op_find(c->op))->flags & WF_FLAG_UPDATE)
+        return false; /* nobody may write to what is packed */
     for (int n = parse_operands(c, o), i = 0; i < n; i++)
         any = any || packs(device, &o[i]);
     return any;
