@@ -103,13 +103,13 @@ static void test_model(void **state)
 {
     wf_arena arena;
     wf_arena_init(&arena, *state);
-    wt_program_ok(&p, "bench " LLAMA " -p 32 -n 8 --depth 5 --json - -t 1" QUICK);
+    wt_program_ok(&p, "bench " LLAMA " -p 32 -n 8 --depth 5 --ops --json - -t 1" QUICK);
     assert_string_equal(p.err, "");
     const wf_json_node *b = bench(&arena), *model = wf_json_get(b, "model");
     assert_head(b, "model");
     assert_peaks(b);
     assert_string_equal(wf_json_get_string(b, "command", ""),
-                        "weft bench " LLAMA " -p 32 -n 8 --depth 5 --json - -t 1" QUICK);
+                        "weft bench " LLAMA " -p 32 -n 8 --depth 5 --ops --json - -t 1" QUICK);
     assert_texts(model, KEYS("name", "family", "kv_type"));
     assert_positive(model, KEYS("parameters", "weight_bytes", "context_tokens", "load_s",
                                 "planned_bytes", "peak_resident_bytes"));
@@ -125,6 +125,13 @@ static void test_model(void **state)
         assert_true(wf_json_get_number(r, "tokens_per_s_best", 0) >=
                     wf_json_get_number(r, "tokens_per_s", 0) * 0.999999);
     }
+    double all = 0;
+    for (size_t i = 0; i < wf_json_get(b, "ops")->count; i++) {
+        assert_texts(row(b, "ops", i), KEYS("test", "op", "kernel"));
+        assert_positive(row(b, "ops", i), KEYS("launches"));
+        all += wf_json_get_number(row(b, "ops", i), "time_share", NAN);
+    }
+    assert_true(fabs(all - 2) < 1e-6); /* of both tests */
     wf_arena_free(&arena);
 }
 
@@ -263,6 +270,7 @@ static void test_mistakes(void **state)
         {2, "machine tiny", "'tiny' is one argument too many for 'weft bench machine'"},
         {2, LLAMA " --batch 3", "--batch means nothing to 'weft bench MODEL'"},
         {2, "train -p 3", "-p means nothing to 'weft bench train'"},
+        {2, "machine --ops", "--ops means nothing to 'weft bench machine'"},
         {2, "machine --no-peak", "--no-peak means nothing to 'weft bench machine'"},
         {2, LLAMA " -r 0", "-r wants a number from 1 to 1000"},
         {2, LLAMA " -o yaml", "-o wants text, md or json, not 'yaml'"},

@@ -71,7 +71,7 @@ wf_status wf_bench_run_time(wf_generator *g, const wf_bench_run *r, double *seco
 /* ---- Work ---- */
 
 /* Of one run of the model on so many tokens that follow `before` others. */
-static void add_run(const wf_generator *g, int64_t before, int64_t tokens, wf_bench_work *out)
+static void add_attention(const wf_generator *g, int64_t before, int64_t tokens, wf_bench_work *out)
 {
     const wf_config *c = &g->model->config;
     const double row = (double)(c->heads * c->head_dim); /* of q; keys have fewer heads */
@@ -87,6 +87,11 @@ static void add_run(const wf_generator *g, int64_t before, int64_t tokens, wf_be
         /* the keys that some token sees, once */
         out->bytes += kv * (double)(window + tokens - 1 < most ? window + tokens - 1 : most);
     }
+}
+
+static void add_weights(const wf_generator *g, int64_t tokens, wf_bench_work *out)
+{
+    const wf_config *c = &g->model->config;
     for (int i = 0; i < g->model->weights; i++) {
         const wf_model_weight_info *w = &g->model->weight[i];
         bool embedding = strcmp(w->name, "token_embd.weight") == 0;
@@ -107,6 +112,9 @@ void wf_bench_run_work(const wf_generator *g, const wf_bench_run *r, wf_bench_wo
 {
     int64_t chunk = r->prompt ? g->bucket[g->buckets - 1].tokens : 1;
     *out = (wf_bench_work){0};
-    for (int64_t at = 0; at < r->tokens; at += chunk)
-        add_run(g, r->depth + at, r->tokens - at < chunk ? r->tokens - at : chunk, out);
+    for (int64_t at = 0; at < r->tokens; at += chunk) {
+        int64_t tokens = r->tokens - at < chunk ? r->tokens - at : chunk;
+        add_attention(g, r->depth + at, tokens, out);
+        add_weights(g, tokens, out);
+    }
 }

@@ -214,7 +214,7 @@ static wf_status time_run(job *j, double *seconds)
     WF_TRY(wf_exec_run(j->exec));
     WF_TRY(j->device->ops->queue_wait(j->session->queue));
     *seconds = (double)(wf_clock_ns() - begin) / 1e9;
-    wf_bench_profile_end(&j->profile);
+    wf_bench_profile_end(&j->profile, 1);
     double sum = 0;
     for (int i = 0; i < j->profile.count; i++)
         sum += j->profile.op[i].seconds;
@@ -250,7 +250,7 @@ static wf_status run(job *j, const wf_bench_case_options *o, wf_bench_case_resul
     if (o->packed)
         WF_TRY(pack(j));
     WF_TRY(wf_compile_with(j->session, j->graph, &plain, &j->exec));
-    WF_TRY(wf_bench_profile_new(j->exec, j->graph, &plain, &j->profile));
+    WF_TRY(wf_bench_profile_new(&j->exec, 1, &j->profile));
     for (int i = 0; i < j->operands; i++)
         WF_TRY(write_operand(j, i));
     return time_runs(j, o, out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* profile.h - where the time of an executable goes: its ops, the kernels that ran, and what they had to
+/* profile.h - where the time of executables goes: their ops, the kernels that ran, and what they had to
  * do. */
 #ifndef WF_BENCH_PROFILE_H
 #define WF_BENCH_PROFILE_H
@@ -7,30 +7,31 @@
 #include "device/device.h"
 #include "graph/cost.h"
 
-/* All nodes of one op that one kernel runs. */
+/* All launches of one kernel for one op. Figures are those of a run, on average. */
 typedef struct {
     const char *op, *kernel; /* borrowed for ever */
-    uint64_t launches;       /* in one run */
-    wf_cost cost;            /* of one run */
-    double seconds;          /* of one run, on average over those since wf_bench_profile_start */
-    uint64_t before;         /* nanoseconds when it started */
+    double launches, seconds;
+    wf_cost cost;       /* where it is known, else zeros */
+    wf_op_stats before; /* when it started */
 } wf_bench_op;
 
 typedef struct {
     wf_ctx *ctx;
-    const wf_exec *exec;
+    wf_exec *const *exec; /* borrowed */
+    int execs;
     wf_bench_op *op;
     int count;
-    uint64_t runs; /* there had been when it started */
 } wf_bench_profile;
 
-/* The graph and options that `exec` was compiled from. Devices that compile whole graphs tell nothing:
- * the profile has no ops then. */
-wf_status wf_bench_profile_new(const wf_exec *exec, wf_graph *graph,
-                               const wf_compile_options *options, wf_bench_profile *out);
+/* Of executables of one session that take turns. Devices that compile whole graphs tell nothing: the
+ * profile has no ops then. Freed by wf_bench_profile_free, after a failure as well. */
+wf_status wf_bench_profile_new(wf_exec *const *exec, int execs, wf_bench_profile *out);
+/* Of a single executable: what its nodes cost, by the graph and options that it was compiled from. */
+wf_status wf_bench_profile_cost(wf_bench_profile *p, wf_graph *graph,
+                                const wf_compile_options *options);
 void wf_bench_profile_free(wf_bench_profile *p);
 void wf_bench_profile_start(wf_bench_profile *p);
-/* Sets the seconds, and sorts by them. */
-void wf_bench_profile_end(wf_bench_profile *p);
+/* After so many runs: sets launches and seconds of one, and sorts by the latter. */
+void wf_bench_profile_end(wf_bench_profile *p, int runs);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "bench/generate.h"
+#include "bench/profile.h"
 #include "cli/bench.h"
 #include "cli/engine.h"
 #include "cli/progress.h"
@@ -17,6 +18,8 @@ typedef struct {
     wf_bench_run run[RUNS]; /* no tokens: not wanted */
     wf_bench_times times[RUNS];
     wf_bench_work work[RUNS];
+    wf_exec *exec[WF_MAX_BUCKETS];
+    wf_bench_profile profile[RUNS];
     int repeats;
     double load;        /* seconds until the first token could be computed */
     double first[RUNS]; /* seconds of the run that was not counted */
@@ -84,12 +87,15 @@ static wf_status measure(job *t)
                 wf_progress_clear(&progress);
                 return status;
             }
-            if (k == 0)
+            if (k == 0) {
                 t->first[i] = seconds;
-            else
+                wf_bench_profile_start(&t->profile[i]);
+            } else {
                 wf_bench_times_add(&t->times[i], seconds);
+            }
             wf_progress_update(&progress, (k + 1) * r->tokens);
         }
+        wf_bench_profile_end(&t->profile[i], t->repeats);
         wf_progress_clear(&progress);
         wf_bench_run_work(g, r, &t->work[i]);
     }
@@ -107,6 +113,10 @@ static wf_status load(wf_ctx *ctx, job *t, const char *path)
     t->load = (double)(wf_clock_ns() - begin) / 1e9;
     wf_generator_memory(e->generator, &memory);
     t->planned = memory.states + memory.mapped + memory.ports + memory.activations;
+    for (int i = 0; i < e->generator->buckets; i++)
+        t->exec[i] = e->generator->bucket[i].exec;
+    for (int i = 0; i < RUNS; i++)
+        WF_TRY(wf_bench_profile_new(t->exec, e->generator->buckets, &t->profile[i]));
     return WF_OK;
 }
 
@@ -187,6 +197,37 @@ static void put_results(wf_bench_report *r, const job *t, const wf_bench_machine
     }
 }
 
+/* Kernels that did not run in a test have no row there. */
+static void put_ops(wf_bench_report *r, const job *t)
+{
+    static const wf_bench_column columns[] = {
+        {"test", "test", WF_SHOW_TEXT},
+        {"op", "op", WF_SHOW_TEXT},
+        {"kernel", "kernel", WF_SHOW_TEXT},
+        {"launches", "launches", WF_SHOW_WHOLE},
+        {"ms", "ms", WF_SHOW_HUNDREDTHS},
+        {"time_share", "time", WF_SHOW_SHARE},
+        {0},
+    };
+    wf_bench_begin(r, "ops", columns, false);
+    for (int i = 0; i < RUNS; i++) {
+        double all = 0;
+        for (int k = 0; k < t->profile[i].count; k++)
+            all += t->profile[i].op[k].seconds;
+        for (int k = 0; k < t->profile[i].count; k++) {
+            const wf_bench_op *o = &t->profile[i].op[k];
+            if (o->launches == 0)
+                continue;
+            put_test(r, &t->run[i]);
+            wf_bench_text(r, "%s", o->op);
+            wf_bench_text(r, "%s", o->kernel);
+            wf_bench_number(r, o->launches);
+            wf_bench_number(r, o->seconds * 1e3);
+            wf_bench_number(r, o->seconds / all);
+        }
+    }
+}
+
 static wf_status report(wf_ctx *ctx, job *t)
 {
     wf_bench_machine machine;
@@ -196,6 +237,8 @@ static wf_status report(wf_ctx *ctx, job *t)
     wf_bench_put_machine(&r, &machine);
     put_model(&r, t);
     put_results(&r, t, &machine);
+    if (wf_bench_set.ops)
+        put_ops(&r, t);
     wf_status status = wf_bench_report_write(&r);
     wf_bench_report_free(&r);
     return status;
@@ -215,6 +258,8 @@ wf_status wf_bench_model(wf_ctx *ctx, const char *mode, char *const *operands, i
     t.engine.generator = NULL;
     if (status == WF_OK)
         status = report(ctx, &t);
+    for (int i = 0; i < RUNS; i++)
+        wf_bench_profile_free(&t.profile[i]);
     wf_engine_close(&t.engine);
     return status;
 }

@@ -51,7 +51,7 @@ static wf_status measure(job *t, wf_progress *progress)
         }
         wf_progress_update(progress, i + 1);
     }
-    wf_bench_profile_end(&t->profile);
+    wf_bench_profile_end(&t->profile, t->repeats);
     return WF_OK;
 }
 
@@ -63,7 +63,8 @@ static wf_status train(wf_device *device, job *t)
                   (long long)t->train.batch, (long long)t->train.length,
                   wf_type_name(t->train.compute), wf_device_description(device));
     WF_TRY(wf_bench_train_open(device, &t->train));
-    WF_TRY(wf_bench_profile_new(t->train.exec, t->train.graph, NULL, &t->profile));
+    WF_TRY(wf_bench_profile_new(&t->train.exec, 1, &t->profile));
+    WF_TRY(wf_bench_profile_cost(&t->profile, t->train.graph, NULL));
     wf_exec_memory(t->train.exec, &memory);
     t->planned = memory.states + memory.ports + memory.activations;
     wf_progress_begin(&progress, "steps", WF_PROGRESS_ITEMS, t->repeats + 1);
@@ -145,7 +146,7 @@ static void put_ops(wf_bench_report *r, const job *t, const wf_bench_machine *m)
         const wf_bench_op *o = &t->profile.op[i];
         wf_bench_text(r, "%s", o->op);
         wf_bench_text(r, "%s", o->kernel);
-        wf_bench_number(r, (double)o->launches);
+        wf_bench_number(r, o->launches);
         wf_bench_number(r, o->seconds * 1e3);
         wf_bench_number(r, o->seconds / all);
         wf_bench_put_rates(r, m, (double)o->cost.bytes_read + (double)o->cost.bytes_written,

@@ -47,7 +47,7 @@ static const struct {
     {"--batch", TRAIN, .whole = &wf_bench_set.batch},
     {"--length", TRAIN, .whole = &wf_bench_set.length},
     {"--precision", TRAIN, .text = &wf_bench_set.precision},
-    {"--ops", TRAIN, .on = &wf_bench_set.ops},
+    {"--ops", MODEL | DECODE | PREFILL | TRAIN, .on = &wf_bench_set.ops},
     {"-r", ~(unsigned)MACHINE, .whole = &wf_bench_set.repeats},
     {"--no-peak", ~(unsigned)MACHINE, .on = &wf_bench_set.no_peak},
 };
@@ -125,7 +125,8 @@ static const wf_flag flags[] = {
     {"length", 0, "T", "train: tokens a sequence (default 64)", .whole = &wf_bench_set.length},
     {"precision", 0, "TYPE", "train: compute in f32, bf16 or f16 (default f32)",
      .text = &wf_bench_set.precision},
-    {"ops", 0, NULL, "train: time by op and kernel", .on = &wf_bench_set.ops},
+    {"ops", 0, NULL, "also the time of each op and kernel, of all but ops and machine",
+     .on = &wf_bench_set.ops},
     {"stream", 0, "MB",
      "memory to measure bandwidth with (default: 512, or four times the last cache)",
      .whole = &wf_bench_set.stream},
