@@ -105,9 +105,6 @@ struct wf_device_ops {
      * kept. */
     wf_status (*plan)(wf_device *device, const wf_session *session, wf_graph *graph,
                       const wf_compile_options *options, wf_memory *out);
-    /* What compile would allocate, without doing so. */
-    wf_status (*plan)(wf_device *device, wf_graph *graph, const wf_compile_options *options,
-                      wf_memory *out);
     /* Optional: measures it, which takes a second or so, with so many of the device's threads, 1 to all of
      * them, and by streaming through `bytes` of memory: several times what its caches hold. */
     wf_status (*peak)(wf_device *device, int threads, size_t bytes, wf_device_peak *out);

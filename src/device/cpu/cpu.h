@@ -35,7 +35,7 @@ typedef struct {
                       const wf_dims *shape);
     wf_status (*unpack)(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
                         const wf_dims *shape);
-    uint32_t packs; /* bit set of types: weights of these are better packed */
+    uint32_t packs;                   /* bit set of types: weights of these are better packed */
     const wf_cpu_function *functions; /* what kernels compute with; NULL: the C library's */
     const wf_cpu_loops *loops;
 } wf_cpu_isa;
@@ -79,10 +79,6 @@ wf_status wf_cpu_peak(wf_device *device, int threads, size_t bytes, wf_device_pe
     .queue_new = wf_cpu_queue_new, .queue_free = wf_cpu_queue_free,                                \
     .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in, .copy_out = wf_cpu_copy_out,       \
     .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free,                                \
-    .event_record = wf_cpu_event_record, .event_wait = wf_cpu_event_wait
-    .buffer_map = wf_cpu_buffer_map, .queue_new = wf_cpu_queue_new,                                \
-    .queue_free = wf_cpu_queue_free, .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in,   \
-    .copy_out = wf_cpu_copy_out, .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free,   \
     .event_record = wf_cpu_event_record, .event_wait = wf_cpu_event_wait, .peak = wf_cpu_peak
 
 #endif

@@ -4,9 +4,9 @@
  * activation, which is applied to each tile while it is in the cache. Linear reads a weight as it was
  * given or in panels, by the same code and with the same bits.
  */
+#include "device/cpu/matmul.h"
 #include "device/cpu/activation.h"
 #include "device/cpu/gemm.h"
-#include "device/cpu/matmul.h"
 #include "device/cpu/row.h"
 
 static const wf_view *output(const wf_launch *l, int i)

@@ -11,7 +11,10 @@
 #include "device/cpu/simd/gemm_pack.h"
 #include "device/cpu/simd/gemm_tile.h"
 
-enum { WF_FEW_ROWS = 8, WF_FEW_AHEAD = 1024 /* bytes of a row that are fetched before their use */ };
+enum {
+    WF_FEW_ROWS = 8,
+    WF_FEW_AHEAD = 1024 /* bytes of a row that are fetched before their use */
+};
 
 /* VL columns of the result: from[j] is the row of the weight that is column j, a [rows][lda]; sums go to
  * total, or are added to it. */

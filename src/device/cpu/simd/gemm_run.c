@@ -24,22 +24,22 @@ enum {
     KC = WF_TILE_K,
     MC = WF_VREGS == 32 ? 12 * MR : 24 * MR,
     NC = 1024,
-    SUM_ROWS = 1024,         /* rows of narrow results at a time: their sums take scratch */
-    GRAIN = 1024 * 1024,     /* multiplications worth waking a thread for, */
-    FEW_GRAIN = 64 * 1024,   /* or elements of a weight that is only read */
-    PACK_COST = 8            /* packing an element, in multiplications */
+    SUM_ROWS = 1024,       /* rows of narrow results at a time: their sums take scratch */
+    GRAIN = 1024 * 1024,   /* multiplications worth waking a thread for, */
+    FEW_GRAIN = 64 * 1024, /* or elements of a weight that is only read */
+    PACK_COST = 8          /* packing an element, in multiplications */
 };
 
 /* ---- Kernels by number of rows ---- */
 
-#define TILE(rows)                                                                                 \
-    static void tile_##rows(int64_t nk, const float *a, const void *b, const wf_tile_out *out)     \
-    {                                                                                              \
-        wf_tile_multiply(rows, WF_TILE_VECTORS, WF_F32, nk, a, b, out);                            \
-    }                                                                                              \
-    static void narrow_##rows(int64_t nk, const float *a, const void *b, const wf_tile_out *out)   \
-    {                                                                                              \
-        wf_tile_multiply(rows, 1, WF_F32, nk, a, b, out);                                          \
+#define TILE(rows)                                                                               \
+    static void tile_##rows(int64_t nk, const float *a, const void *b, const wf_tile_out *out)   \
+    {                                                                                            \
+        wf_tile_multiply(rows, WF_TILE_VECTORS, WF_F32, nk, a, b, out);                          \
+    }                                                                                            \
+    static void narrow_##rows(int64_t nk, const float *a, const void *b, const wf_tile_out *out) \
+    {                                                                                            \
+        wf_tile_multiply(rows, 1, WF_F32, nk, a, b, out);                                        \
     }
 WF_TILE_NUMBERS(TILE)
 
@@ -48,18 +48,18 @@ WF_TILE_NUMBERS(TILE)
 /* By whether there is but one vector of columns, and by rows - 1. */
 static wf_tile_fn *const tile[2][MR] = {{WF_TILE_NUMBERS(TILE_ROW)}, {WF_TILE_NUMBERS(NARROW_ROW)}};
 
-#define FEW(rows)                                                                                  \
-    static void few_f32_##rows(const wf_few *f, vf *total)                                         \
-    {                                                                                              \
-        wf_few_multiply(rows, WF_F32, f, total);                                                   \
-    }                                                                                              \
-    static void few_f16_##rows(const wf_few *f, vf *total)                                         \
-    {                                                                                              \
-        wf_few_multiply(rows, WF_F16, f, total);                                                   \
-    }                                                                                              \
-    static void few_bf16_##rows(const wf_few *f, vf *total)                                        \
-    {                                                                                              \
-        wf_few_multiply(rows, WF_BF16, f, total);                                                  \
+#define FEW(rows)                                           \
+    static void few_f32_##rows(const wf_few *f, vf *total)  \
+    {                                                       \
+        wf_few_multiply(rows, WF_F32, f, total);            \
+    }                                                       \
+    static void few_f16_##rows(const wf_few *f, vf *total)  \
+    {                                                       \
+        wf_few_multiply(rows, WF_F16, f, total);            \
+    }                                                       \
+    static void few_bf16_##rows(const wf_few *f, vf *total) \
+    {                                                       \
+        wf_few_multiply(rows, WF_BF16, f, total);           \
     }
 WF_FEW_NUMBERS(FEW)
 
@@ -76,8 +76,9 @@ typedef struct {
     const wf_gemm *g;
     int threads;
     int64_t pieces_m, pieces_n;
-    int64_t rows, columns;    /* of the largest piece */
-    int64_t floats_a, floats_b, floats_c; /* scratch of a thread: panels, and sums of narrow results */
+    int64_t rows, columns; /* of the largest piece */
+    int64_t floats_a, floats_b,
+        floats_c; /* scratch of a thread: panels, and sums of narrow results */
 } tiling;
 
 /* Part of a result: [i0, i0 + m) by [j0, j0 + n) of product `index`, and one block of k. */
@@ -195,7 +196,8 @@ static char *result_at(const wf_gemm *g, const wf_view *v, int64_t index, int64_
 }
 
 /* n lanes of a row, from column j on: the bias, and what is stored of the product. */
-static inline vf store_product(const wf_gemm *g, const wf_view *to, char *at, int64_t j, vf x, int n)
+static inline vf store_product(const wf_gemm *g, const wf_view *to, char *at, int64_t j, vf x,
+                               int n)
 {
     if (g->bias) {
         const void *bias = wf_view_at(g->bias, j);

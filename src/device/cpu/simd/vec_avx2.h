@@ -14,7 +14,6 @@ typedef __m256 vf;
 typedef __m256i vi;
 typedef __m256d vd;
 typedef __m256 vm; /* all bits of a lane, or none */
-typedef __m256d vd;
 
 /* Lanes before n. */
 static inline vi vi_first_lanes(int n)
@@ -72,33 +71,28 @@ static inline float vf_most(vf a)
 /* Lanes 1 0 3 2 5 4 ... */
 static inline vf vf_swap(vf a) { return _mm256_permute_ps(a, 0xb1); }
 
-/* ---- f64 ---- */
+/* ---- f64: the lower and the upper half of a vf's lanes ---- */
 
 static inline vd vd_zero(void) { return _mm256_setzero_pd(); }
 static inline vd vd_set(double x) { return _mm256_set1_pd(x); }
 static inline vd vd_low(vf a) { return _mm256_cvtps_pd(_mm256_castps256_ps128(a)); }
 static inline vd vd_high(vf a) { return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)); }
 static inline vf vd_to_vf(vd low, vd high) { return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low)); }
+static inline vd vd_load(const double *p) { return _mm256_loadu_pd(p); }
+static inline void vd_store(double *p, vd x) { _mm256_storeu_pd(p, x); }
 static inline vd vd_add(vd a, vd b) { return _mm256_add_pd(a, b); }
 static inline vd vd_sub(vd a, vd b) { return _mm256_sub_pd(a, b); }
 static inline vd vd_mul(vd a, vd b) { return _mm256_mul_pd(a, b); }
 static inline vd vd_fma(vd a, vd b, vd c) { return _mm256_fmadd_pd(a, b, c); }
 static inline vd vd_fnma(vd a, vd b, vd c) { return _mm256_fnmadd_pd(a, b, c); }
 static inline vd vd_round(vd a) { return _mm256_round_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/* ---- f64: the lower and the upper half of a vf's lanes ---- */
-
-static inline vd vd_zero(void) { return _mm256_setzero_pd(); }
-static inline vd vd_low(vf a) { return _mm256_cvtps_pd(_mm256_castps256_ps128(a)); }
-static inline vd vd_high(vf a) { return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)); }
-static inline vd vd_load(const double *p) { return _mm256_loadu_pd(p); }
-static inline void vd_store(double *p, vd x) { _mm256_storeu_pd(p, x); }
-static inline vd vd_add(vd a, vd b) { return _mm256_add_pd(a, b); }
-static inline vd vd_fma(vd a, vd b, vd c) { return _mm256_fmadd_pd(a, b, c); }
 
 static inline double vd_sum(vd a)
 {
     __m128d s = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
+}
+
 /* Lane i is the sum of r[i]. */
 static inline vf vf_sums(vf r[8])
 {

@@ -14,7 +14,6 @@ typedef __m512 vf;
 typedef __m512i vi;
 typedef __m512d vd;
 typedef __mmask16 vm;
-typedef __m512d vd;
 
 /* Elements by name, for shifts: the intrinsics want a literal, which a parameter is not. */
 typedef int32_t vec_i32 __attribute__((vector_size(64)));
@@ -76,7 +75,7 @@ static inline float vf_most(vf a)
 /* Lanes 1 0 3 2 5 4 ... */
 static inline vf vf_swap(vf a) { return _mm512_permute_ps(a, 0xb1); }
 
-/* ---- f64 ---- */
+/* ---- f64: the lower and the upper half of a vf's lanes ---- */
 
 static inline vd vd_zero(void) { return _mm512_setzero_pd(); }
 static inline vd vd_set(double x) { return _mm512_set1_pd(x); }
@@ -86,27 +85,22 @@ static inline vf vd_to_vf(vd low, vd high)
 {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
 }
+static inline vd vd_load(const double *p) { return _mm512_loadu_pd(p); }
+static inline void vd_store(double *p, vd x) { _mm512_storeu_pd(p, x); }
 static inline vd vd_add(vd a, vd b) { return _mm512_add_pd(a, b); }
 static inline vd vd_sub(vd a, vd b) { return _mm512_sub_pd(a, b); }
 static inline vd vd_mul(vd a, vd b) { return _mm512_mul_pd(a, b); }
 static inline vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
 static inline vd vd_fnma(vd a, vd b, vd c) { return _mm512_fnmadd_pd(a, b, c); }
 static inline vd vd_round(vd a) { return _mm512_roundscale_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/* ---- f64: the lower and the upper half of a vf's lanes ---- */
-
-static inline vd vd_zero(void) { return _mm512_setzero_pd(); }
-static inline vd vd_low(vf a) { return _mm512_cvtps_pd(_mm512_castps512_ps256(a)); }
-static inline vd vd_high(vf a) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)); }
-static inline vd vd_load(const double *p) { return _mm512_loadu_pd(p); }
-static inline void vd_store(double *p, vd x) { _mm512_storeu_pd(p, x); }
-static inline vd vd_add(vd a, vd b) { return _mm512_add_pd(a, b); }
-static inline vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
 
 static inline double vd_sum(vd a)
 {
     __m256d h = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd(a, 1));
     __m128d s = _mm_add_pd(_mm256_castpd256_pd128(h), _mm256_extractf128_pd(h, 1));
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
+}
+
 /* Lane i is the sum of r[i]. */
 static inline vf vf_sums(vf r[16])
 {

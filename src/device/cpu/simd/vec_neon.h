@@ -107,6 +107,8 @@ static inline vd vd_set(double x) { return vdupq_n_f64(x); }
 static inline vd vd_low(vf a) { return vcvt_f64_f32(vget_low_f32(a)); }
 static inline vd vd_high(vf a) { return vcvt_high_f64_f32(a); }
 static inline vf vd_to_vf(vd low, vd high) { return vcvt_high_f32_f64(vcvt_f32_f64(low), high); }
+static inline vd vd_load(const double *p) { return vld1q_f64(p); }
+static inline void vd_store(double *p, vd x) { vst1q_f64(p, x); }
 static inline vd vd_add(vd a, vd b) { return vaddq_f64(a, b); }
 static inline vd vd_sub(vd a, vd b) { return vsubq_f64(a, b); }
 static inline vd vd_mul(vd a, vd b) { return vmulq_f64(a, b); }
