@@ -73,7 +73,13 @@ static inline void sum_exps(wf_type type, const void *x, int64_t n, chunk *out)
     float most = most_of(type, x, n);
     vf shift = vf_set(isinf(most) ? 0 : most);
     lanes_sum exps = lanes_sum_zero();
-    for (int64_t i = 0; i < n; i += WF_VL) {
+    int64_t i = 0;
+    for (; i + 2 * WF_VL <= n; i += 2 * WF_VL) { /* two of them may be added in f32 */
+        vf a = vf_exp(vf_sub(vf_load_as(type, lanes_at(type, x, i)), shift));
+        vf b = vf_exp(vf_sub(vf_load_as(type, lanes_at(type, x, i + WF_VL)), shift));
+        lanes_sum_add(&exps, vf_add(a, b));
+    }
+    for (; i < n; i += WF_VL) {
         vf v = lanes_or(lanes_load(type, x, i, n), i, n, vf_set(-INFINITY));
         lanes_sum_add(&exps, vf_exp(vf_sub(v, shift)));
     }
@@ -197,11 +203,10 @@ static inline void store_softmax(wf_type type, const void *x, void *y, int64_t n
                                  double exps)
 {
     vf shift = vf_set(most);
-    vd share = vd_set(1 / exps);
+    vf share = vf_set((float)(1 / exps));
     for (int64_t i = 0; i < n; i += WF_VL) {
         vf e = vf_exp(vf_sub(lanes_load(type, x, i, n), shift));
-        e = vd_to_vf(vd_mul(vd_low(e), share), vd_mul(vd_high(e), share));
-        lanes_store(type, y, i, n, e);
+        lanes_store(type, y, i, n, vf_mul(e, share));
     }
 }
 
