@@ -33,6 +33,7 @@ typedef struct {
     wf_loss loss;     /* of cross entropy */
     int64_t rows, length, chunks;
     chunk *found; /* [rows][chunks], when chunks are shared out */
+    int cheap;    /* elements that cost as much as one of another kernel's */
 } rows_job;
 
 typedef void chunk_fn(const rows_job *o, int64_t row, int64_t begin, int64_t n, chunk *out);
@@ -43,6 +44,7 @@ static rows_job job_of(const wf_launch *l, const wf_view *x)
     rows_job o = {.l = l, .x = x, .rows = wf_view_rows(x), .length = wf_view_last(x)};
     o.chunks = (o.length + CHUNK - 1) / CHUNK;
     o.found = l->workspace;
+    o.cheap = 1;
     return o;
 }
 
@@ -182,10 +184,10 @@ static void run(const rows_job *o, chunk_fn *of_chunk, row_fn *of_row)
     pass p = {o, of_chunk, of_row};
     int threads = o->l->threads;
     if (o->rows >= threads || o->chunks <= 1) {
-        wf_parallel_for(threads, o->rows, wf_grain(o->length), row_range, &p);
+        wf_parallel_for(threads, o->rows, wf_grain(o->length / o->cheap), row_range, &p);
         return;
     }
-    wf_parallel_for(threads, o->rows * o->chunks, wf_grain(CHUNK), chunk_range, &p);
+    wf_parallel_for(threads, o->rows * o->chunks, wf_grain(CHUNK / o->cheap), chunk_range, &p);
     for (int64_t r = 0; r < o->rows && of_row; r++)
         of_row(o, r, o->found + r * o->chunks);
 }
@@ -325,6 +327,7 @@ static bool last_axis(const wf_node *n)
 static wf_status launch_argmax(const wf_launch *l)
 {
     rows_job o = job_of(l, &l->in[0]);
+    o.cheap = 8; /* 50000 elements take less than waking a thread */
     if (l->out[0].data)
         run(&o, chunk_most, argmax_row);
     return WF_OK;
