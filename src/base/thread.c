@@ -50,7 +50,8 @@
 #define SPIN_SHARED 2000
 #define LINGER 2000          /* until a worker looks for others' ranges */
 #define PREEMPTED 250000     /* between two looks at the clock: somebody else ran here */
-#define SHARED_FOR 100000000 /* how long that is remembered */
+#define SHARED_MIN 100000000 /* how long that is remembered at first, and at most */
+#define SHARED_MAX 1600000000
 
 _Static_assert(THREADS_MAX == 1 << UNIT_BITS, "a post holds the number of units");
 
@@ -95,8 +96,8 @@ static int cpus[WF_CORES_MAX], cores,
 static bool pin;
 static pthread_once_t machine_once = PTHREAD_ONCE_INIT, pool_once = PTHREAD_ONCE_INIT;
 
-static alignas(LINE) atomic_int awake; /* workers of all teams that spin or work */
-static _Atomic uint64_t shared_until;  /* by the clock */
+static alignas(LINE) atomic_int awake;            /* workers of all teams that spin or work */
+static _Atomic uint64_t shared_until, shared_for; /* by the clock; ns, the last time */
 
 static _Thread_local bool inside; /* a range of a loop */
 static _Thread_local int last;    /* team that was taken */
@@ -144,6 +145,19 @@ static uint64_t spin_time(uint64_t now)
     return shared ? SPIN_SHARED : SPIN_ALONE;
 }
 
+/* Remembered for twice as long when it happens again soon after it was forgotten. Two threads that notice
+ * at the same time may lose one of their notes, which does no harm. */
+static void note_preemption(uint64_t now)
+{
+    uint64_t until = atomic_load_explicit(&shared_until, memory_order_relaxed);
+    uint64_t time = atomic_load_explicit(&shared_for, memory_order_relaxed);
+    if (now < until)
+        return;
+    time = now - until > time ? SHARED_MIN : time < SHARED_MAX ? 2 * time : time;
+    atomic_store_explicit(&shared_for, time, memory_order_relaxed);
+    atomic_store_explicit(&shared_until, now + time, memory_order_relaxed);
+}
+
 /* Until *word differs from `from` or `time` ns have passed `since`. A thread that only spins and yet did
  * not run for long shares its processor with others: it gives up, and all spin less for a while. */
 static bool spin(_Atomic uint64_t *word, uint64_t from, uint64_t since, uint64_t time)
@@ -157,7 +171,7 @@ static bool spin(_Atomic uint64_t *word, uint64_t from, uint64_t since, uint64_t
         then = now;
         now = wf_clock_ns();
         if (now - then > PREEMPTED) {
-            atomic_store_explicit(&shared_until, now + SHARED_FOR, memory_order_relaxed);
+            note_preemption(now);
             return false;
         }
         if (now - since >= time)
