@@ -56,7 +56,15 @@ static header *header_of(wf_ctx *ctx, void *p)
     return h;
 }
 
-#if defined MADV_HUGEPAGE && !defined __SANITIZE_ADDRESS__
+#ifdef __SANITIZE_ADDRESS__
+#define WATCHED 1
+#elif defined __has_feature
+#define WATCHED __has_feature(address_sanitizer)
+#else
+#define WATCHED 0
+#endif
+
+#if defined MADV_HUGEPAGE && !WATCHED
 #define LARGE ((size_t)4 << 20) /* two huge pages where they are smallest */
 
 static char *pages_new(size_t bytes)
