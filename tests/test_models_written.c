@@ -16,11 +16,15 @@
 #include "base/file.h"
 #include "base/json_tree.h"
 #include "base/mem.h"
+#include "device/device.h"
 #include "model_fixture.h"
 #include "scratch.h"
 #include "support.h"
 
 #define LOGITS_BOUND 1e-5 /* relative to the largest logit, as in test_models.c */
+/* Where the device packs quantized weights it rounds activations to 15 bits. These tiny models feel it
+ * most: they are random, and their rows are short. */
+#define ROUNDED_BOUND 5e-4
 #define QUANTIZED "tests/fixtures/quantized"
 
 static void write_model(wf_ctx *ctx, const char *from, const char *to, const char *type)
@@ -34,13 +38,15 @@ static void write_model(wf_ctx *ctx, const char *from, const char *to, const cha
 
 /* Logits of the prompt, and as many greedy ids as are given. */
 static void compare(wf_ctx *ctx, const char *path, const char *what, const wt_reference *r,
-                    const float *want, const int32_t *greedy, size_t count)
+                    const float *want, const int32_t *greedy, size_t count, wf_type type)
 {
     wt_talker t = wt_talker_open(ctx, "cpu", path, NULL);
     float *logits = wt_logits(ctx, t.generator, r->prompt, r->prompt_count, r->vocab);
     double error = wt_relative(logits, want, (int64_t)r->prompt_count * r->vocab);
     print_message("%-16s logits within %.1e, %zu greedy ids\n", what, error, count);
-    assert_true(error <= LOGITS_BOUND);
+    const wf_dims some = {2, {32, 256}};
+    bool rounds = t.device->ops->packing_pays(t.device, type, &some);
+    assert_true(error <= (rounds ? ROUNDED_BOUND : LOGITS_BOUND));
     int32_t ids[64];
     assert_true(count <= 64);
     if (count) {
@@ -63,9 +69,9 @@ static void to_gguf_and_back(void **state)
         snprintf(file, sizeof file, "%s", wt_path(&s, "model.gguf"));
         snprintf(folder, sizeof folder, "%s", wt_path(&s, "folder"));
         write_model(ctx, r.path, file, NULL);
-        compare(ctx, file, "as GGUF", &r, r.logits, r.greedy, r.greedy_count);
+        compare(ctx, file, "as GGUF", &r, r.logits, r.greedy, r.greedy_count, WF_F32);
         write_model(ctx, file, folder, NULL);
-        compare(ctx, folder, "as a folder", &r, r.logits, r.greedy, r.greedy_count);
+        compare(ctx, folder, "as a folder", &r, r.logits, r.greedy, r.greedy_count, WF_F32);
         wt_scratch_remove(&s);
         wt_reference_free(&r);
     }
@@ -124,7 +130,7 @@ static void compare_quantized(wf_ctx *ctx, const char *name, const char *type)
     wt_ok(ctx, wf_file_read(ctx, path, 1 << 24, &text, &bytes));
     assert_int_equal(bytes, (int64_t)r.prompt_count * r.vocab * (int64_t)sizeof(float));
     snprintf(path, sizeof path, "%s %s", name, type);
-    compare(ctx, file, path, &r, (const float *)text, ids, greedy->count);
+    compare(ctx, file, path, &r, (const float *)text, ids, greedy->count, wf_type_from_name(type));
     wf_mem_free(ctx, text);
     wf_arena_free(&arena);
     wt_reference_free(&r);

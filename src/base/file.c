@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* file.c - mapping, reading and writing files. */
 #ifdef __linux__
-#define _GNU_SOURCE /* madvise, the POSIX form of which does nothing */
+#define _DEFAULT_SOURCE /* madvise, the POSIX form of which does nothing */
 #endif
 #include "base/file.h"
 
