@@ -13,11 +13,11 @@
  * blocks of the product's sums, so that dw is added up over the rows as in one product. (A chunk that
  * was asked for and is no multiple of WF_GEMM_BLOCK adds up dw in other portions.)
  */
+#include "device/cpu/head_loss.h"
+
 #include <string.h>
 
 #include "base/thread.h"
-#include "device/cpu/gemm.h"
-#include "device/cpu/loss.h"
 #include "device/cpu/walk.h"
 
 enum { Z, DZ, BUFFERS };
@@ -50,25 +50,26 @@ static size_t lines(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-static sizes sizes_of(const wf_node *n)
+static sizes sizes_of(const wf_node *n, const wf_head_loss_ways *ways)
 {
     const wf_attr_head_loss *attr = n->attr;
     const wf_dims *w = &n->in[1]->shape;
     sizes s = {.rows = wf_dims_rows(&n->in[0]->shape), .classes = w->d[0], .width = w->d[1]};
-    s.chunk = min64(attr->chunk > 0 ? attr->chunk : WF_GEMM_BLOCK, s.rows);
+    s.chunk = min64(attr->chunk > 0 ? attr->chunk : ways->chunk, s.rows);
     s.grad = n->nin > 3;
     return s;
 }
 
-static layout layout_of(const wf_node *n, const sizes *s, int threads)
+static layout layout_of(const wf_node *n, const sizes *s, const wf_head_loss_ways *ways,
+                        int threads)
 {
     wf_type x = n->in[0]->type, w = n->in[1]->type;
     bool apart = n->nout > 3 && w != WF_F32;
     size_t scratch = max_size(wf_row_workspace(threads, BUFFERS, s->classes),
-                              wf_gemm_scratch(s->chunk, s->classes, s->width, threads));
+                              ways->scratch(s->chunk, s->classes, s->width, x, threads));
     if (s->grad) {
-        scratch = max_size(scratch, wf_gemm_scratch(s->chunk, s->width, s->classes, threads));
-        scratch = max_size(scratch, wf_gemm_scratch(s->classes, s->width, s->chunk, threads));
+        scratch = max_size(scratch, ways->scratch(s->chunk, s->width, s->classes, x, threads));
+        scratch = max_size(scratch, ways->scratch(s->classes, s->width, s->chunk, WF_F32, threads));
     }
     layout a = {.sum = lines(wf_type_bytes(x, s->chunk * s->classes))};
     a.scratch = a.sum + (apart ? lines(wf_type_bytes(WF_F32, s->classes * s->width)) : 0);
@@ -76,14 +77,15 @@ static layout layout_of(const wf_node *n, const sizes *s, int threads)
     return a;
 }
 
-static size_t head_loss_workspace(const wf_node *n, int threads)
+size_t wf_head_loss_workspace(const wf_node *n, int threads, const wf_head_loss_ways *ways)
 {
-    sizes s = sizes_of(n);
-    return layout_of(n, &s, threads).end;
+    sizes s = sizes_of(n, ways);
+    return layout_of(n, &s, ways, threads).end;
 }
 
 typedef struct {
     const wf_launch *l;
+    const wf_head_loss_ways *ways;
     sizes size;
     wf_loss loss;
     wf_view logits; /* [chunk, V] of x's type, then their gradient */
@@ -122,13 +124,23 @@ static void loss_rows(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* The same in the device's own way. */
+static void loss_rows_way(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const job *j = arg;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        j->ways->row(&j->loss, j->first + r, j->logits.type,
+                     wf_view_at(&j->logits, wf_view_row(&j->logits, r)), j->l, j->grad);
+}
+
 /* The product y = a b, or y += a b, over `rows` rows of the chunk. */
 static void multiply(const job *j, wf_gemm g)
 {
     g.batch = 1;
     g.threads = j->l->threads;
     g.scratch = j->scratch;
-    wf_gemm_run(&g);
+    j->ways->multiply(&g);
 }
 
 static void run_chunk(const job *j)
@@ -143,7 +155,9 @@ static void run_chunk(const job *j)
                           .a = {x, j->first, rows, false},
                           .b = {w, 0, classes, false},
                           .y = &j->logits});
-    wf_parallel_for(l->threads, rows, wf_grain(classes), loss_rows, (void *)j);
+    bool own = j->ways->row && j->loss.attr->softcap == 0;
+    wf_parallel_for(l->threads, rows, wf_grain(classes), own ? loss_rows_way : loss_rows,
+                    (void *)j);
     if (!j->grad)
         return;
     multiply(j, (wf_gemm){.m = rows,
@@ -193,11 +207,11 @@ static void finish_dw(const job *j)
 }
 
 /* head_loss: (x [..., C], w [V, C], targets i32[...], dloss f32[...]?) -> loss, lse, dx?, dw? */
-static wf_status launch_head_loss(const wf_launch *l)
+wf_status wf_head_loss_launch(const wf_launch *l, const wf_head_loss_ways *ways)
 {
     const wf_attr_cross_entropy attr = wf_attr_of_loss(l->attr);
-    job j = {.l = l, .size = sizes_of(l->node)};
-    layout a = layout_of(l->node, &j.size, l->threads);
+    job j = {.l = l, .ways = ways, .size = sizes_of(l->node, ways)};
+    layout a = layout_of(l->node, &j.size, ways, l->threads);
     char *base = l->workspace;
     wf_type x = l->in[0].type, w = l->in[1].type;
     int64_t classes = j.size.classes, width = j.size.width;
@@ -214,6 +228,30 @@ static wf_status launch_head_loss(const wf_launch *l)
         run_chunk(&j);
     finish_dw(&j);
     return WF_OK;
+}
+
+/* ---- The reference ---- */
+
+static size_t scratch(int64_t m, int64_t n, int64_t k, wf_type product, int threads)
+{
+    (void)product;
+    return wf_gemm_scratch(m, n, k, threads);
+}
+
+static const wf_head_loss_ways reference = {
+    .chunk = WF_GEMM_BLOCK,
+    .scratch = scratch,
+    .multiply = wf_gemm_run,
+};
+
+static size_t head_loss_workspace(const wf_node *n, int threads)
+{
+    return wf_head_loss_workspace(n, threads, &reference);
+}
+
+static wf_status launch_head_loss(const wf_launch *l)
+{
+    return wf_head_loss_launch(l, &reference);
 }
 
 /* clang-format off */

@@ -4,6 +4,7 @@
 
 #include "device/cpu/activation.h"
 #include "device/cpu/matmul.h"
+#include "device/cpu/simd/math.h"
 
 static size_t scratch(wf_gemm g, const wf_node *n, int threads)
 {
@@ -34,13 +35,12 @@ static wf_status launch_linear(const wf_launch *l)
     return WF_OK;
 }
 
+/* All lanes of the last vector are computed: there is room for them (gemm_run.c). */
 #define ACTIVATE_ROW(name, expr)                                   \
     static void name##_row(const float *in, float *out, int64_t n) \
     {                                                              \
-        for (int64_t i = 0; i < n; i++) {                          \
-            const float x = in[i];                                 \
-            out[i] = expr;                                         \
-        }                                                          \
+        for (int64_t i = 0; i < n; i += WF_VL)                     \
+            vf_store(out + i, vf_##name(vf_load(in + i)));         \
     }
 WF_ACTIVATIONS(ACTIVATE_ROW)
 
@@ -57,12 +57,15 @@ static wf_status launch_linear_act(const wf_launch *l)
 }
 
 /* clang-format off */
-#define ROW(name_, workspace_)                                                                     \
-    {.op = WF_OP_##name_, .name = "simd", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_FLOAT,      \
-     .strided = true, .workspace = workspace_, .launch = launch_##name_}
+#define ROW(name_, workspace_, packed_)                                                            \
+    {.op = WF_OP_##name_, .name = packed_ ? "simd packed" : "simd", .types = WF_TYPES_FLOAT,       \
+     .weights = WF_TYPES_FLOAT, .strided = true, .packed = packed_, .workspace = workspace_,       \
+     .launch = launch_##name_}
 const wf_kernel WF_SIMD(wf_cpu_gemm)[] = {
-    ROW(matmul, matmul_workspace),
-    ROW(linear, linear_workspace),
-    ROW(linear_act, linear_workspace),
+    ROW(matmul, matmul_workspace, 0),
+    ROW(linear, linear_workspace, 0),
+    ROW(linear, linear_workspace, 1u << 1),
+    ROW(linear_act, linear_workspace, 0),
+    ROW(linear_act, linear_workspace, 1u << 1),
     {0},
 };

@@ -11,7 +11,8 @@
  * pre where there is one. */
 size_t WF_SIMD(wf_simd_gemm_scratch)(int64_t batch, int64_t m, int64_t n, int64_t k,
                                      wf_type product, int threads);
-/* y and pre are dense. */
+/* y and pre are dense. act is called with whole vectors: the lanes after the last column are there to be
+ * read and written. */
 void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g);
 
 #endif

@@ -27,7 +27,7 @@ typedef struct {
 } wf_few;
 
 /* rows and type are constants where this is called. */
-static inline void wf_few_multiply(int rows, wf_type type, const wf_few *f, vf total[WF_FEW_ROWS])
+WF_INLINE void wf_few_multiply(int rows, wf_type type, const wf_few *f, vf total[WF_FEW_ROWS])
 {
     size_t size = wf_gemm_size(type);
     for (int64_t k0 = 0; k0 == 0 || k0 < f->k; k0 += WF_TILE_K) {

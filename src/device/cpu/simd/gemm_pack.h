@@ -36,13 +36,13 @@ static inline const char *wf_gemm_row(const wf_gemm_part *p, int64_t row, int64_
     return wf_view_at(v, wf_view_row(v, p->of->first + p->index * p->of->rows + row) + column);
 }
 
-static inline size_t wf_gemm_size(wf_type type)
+WF_INLINE size_t wf_gemm_size(wf_type type)
 {
     return type == WF_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
 /* Stores the first n lanes; all of them where a later store will write over the rest. */
-static inline void wf_pack_store(float *to, vf x, int n, bool all)
+WF_INLINE void wf_pack_store(float *to, vf x, int n, bool all)
 {
     if (n >= WF_VL || all)
         vf_store(to, x);
@@ -51,8 +51,8 @@ static inline void wf_pack_store(float *to, vf x, int n, bool all)
 }
 
 /* VL rows of the view become VL columns of a panel: nk steps of k from k on. */
-static inline void wf_pack_square(wf_type type, const char *const *from, int rows, int64_t k,
-                                  int nk, vf r[WF_VL])
+WF_INLINE void wf_pack_square(wf_type type, const char *const *from, int rows, int64_t k, int nk,
+                              vf r[WF_VL])
 {
     size_t offset = (size_t)k * wf_gemm_size(type);
     if (nk == WF_VL && rows == WF_VL)
@@ -65,8 +65,8 @@ static inline void wf_pack_square(wf_type type, const char *const *from, int row
 }
 
 /* One panel whose columns are rows of the view; zeros where these are less than width. */
-static inline void wf_pack_columns(wf_type type, const wf_gemm_part *p, int64_t first, int width,
-                                   float *to)
+WF_INLINE void wf_pack_columns(wf_type type, const wf_gemm_part *p, int64_t first, int width,
+                               float *to)
 {
     for (int g = 0; g < width; g += WF_VL) {
         int lanes = width - g < WF_VL ? width - g : WF_VL;
@@ -90,8 +90,8 @@ static inline void wf_pack_columns(wf_type type, const wf_gemm_part *p, int64_t 
 }
 
 /* All panels, of elements that lie side by side in a row of the view. */
-static inline void wf_pack_rows(wf_type type, const wf_gemm_part *p, const wf_deal *d,
-                                int64_t stride, float *to)
+WF_INLINE void wf_pack_rows(wf_type type, const wf_gemm_part *p, const wf_deal *d, int64_t stride,
+                            float *to)
 {
     size_t size = wf_gemm_size(type);
     for (int64_t k = 0; k < p->nk; k++) {
@@ -112,10 +112,39 @@ static inline void wf_pack_rows(wf_type type, const wf_gemm_part *p, const wf_de
     }
 }
 
-/* Panels are stride floats apart, with room for a vector after each. */
-static inline void wf_pack_typed(wf_type type, const wf_gemm_part *p, const wf_deal *d,
-                                 int64_t stride, float *to)
+/* The same from a weight that lies in panels of WF_GEMM_COLUMNS (pack.h), with all of its k. */
+WF_INLINE void wf_pack_stored(wf_type type, const wf_gemm_part *p, int64_t all, const wf_deal *d,
+                              int64_t stride, float *to)
 {
+    enum { LANES = WF_VL < WF_GEMM_COLUMNS ? WF_VL : WF_GEMM_COLUMNS };
+    int64_t panels = (p->n + WF_GEMM_COLUMNS - 1) / WF_GEMM_COLUMNS;
+    for (int64_t t = 0; t < d->tiles; t++)
+        for (int64_t j = 0; j < d->width; j += LANES) {
+            int64_t column = t * d->width + j, panel = column / WF_GEMM_COLUMNS;
+            const char *from =
+                wf_view_at(p->of->view,
+                           ((p->first / WF_GEMM_COLUMNS + panel) * all + p->k0) * WF_GEMM_COLUMNS +
+                               column % WF_GEMM_COLUMNS);
+            float *at = to + t * stride + j;
+            for (int64_t k = 0; k < p->nk; k++, at += d->width)
+                vf_store_n(
+                    at,
+                    panel < panels
+                        ? vf_load_as_n(
+                              type, from + (size_t)k * WF_GEMM_COLUMNS * wf_gemm_size(type), LANES)
+                        : vf_zero(),
+                    LANES);
+        }
+}
+
+/* all: how many k there are. Panels are stride floats apart, with room for a vector after each. */
+WF_INLINE void wf_pack_typed(wf_type type, const wf_gemm_part *p, int64_t all, const wf_deal *d,
+                             int64_t stride, float *to)
+{
+    if (p->of->view->packed) {
+        wf_pack_stored(type, p, all, d, stride, to);
+        return;
+    }
     if (p->of->k_is_row) {
         wf_pack_rows(type, p, d, stride, to);
         return;

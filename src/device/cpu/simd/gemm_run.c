@@ -27,19 +27,20 @@ enum {
     SUM_ROWS = 1024,       /* rows of narrow results at a time: their sums take scratch */
     GRAIN = 1024 * 1024,   /* multiplications worth waking a thread for, */
     FEW_GRAIN = 64 * 1024, /* or elements of a weight that is only read */
-    PACK_COST = 8          /* packing an element, in multiplications */
+    PACK_COST = 8,         /* packing an element, in multiplications */
+    LINE = 16              /* floats in a cache line */
 };
 
 /* ---- Kernels by number of rows ---- */
 
-#define TILE(rows)                                                                               \
-    static void tile_##rows(int64_t nk, const float *a, const void *b, const wf_tile_out *out)   \
-    {                                                                                            \
-        wf_tile_multiply(rows, WF_TILE_VECTORS, WF_F32, nk, a, b, out);                          \
-    }                                                                                            \
-    static void narrow_##rows(int64_t nk, const float *a, const void *b, const wf_tile_out *out) \
-    {                                                                                            \
-        wf_tile_multiply(rows, 1, WF_F32, nk, a, b, out);                                        \
+#define TILE(rows)                                                                        \
+    static void tile_##rows(int64_t nk, const float *a, const void *b, wf_tile_out out)   \
+    {                                                                                     \
+        wf_tile_multiply(rows, WF_TILE_VECTORS, WF_F32, nk, a, b, out);                   \
+    }                                                                                     \
+    static void narrow_##rows(int64_t nk, const float *a, const void *b, wf_tile_out out) \
+    {                                                                                     \
+        wf_tile_multiply(rows, 1, WF_F32, nk, a, b, out);                                 \
     }
 WF_TILE_NUMBERS(TILE)
 
@@ -156,8 +157,8 @@ static tiling cut(int64_t batch, int64_t m, int64_t n, int64_t k, wf_type produc
     cut_pieces(&t, m, n, batch >= 4 * t.threads ? 1 : t.threads / gcd(t.threads, batch));
     int64_t nk = min64(k, KC), nc = min64(t.columns, NC), mc = min64(t.rows, MC);
     t.floats_a = divide_up(mc, MR) * stride_a(nk);
-    t.floats_a = divide_up(t.floats_a, WF_VL) * WF_VL;
-    t.floats_b = nc * nk;
+    t.floats_a = divide_up(t.floats_a, LINE) * LINE;
+    t.floats_b = divide_up(nc * nk, LINE) * LINE;
     t.floats_c = product == WF_F32 ? 0 : min64(t.rows, SUM_ROWS) * nc;
     return t;
 }
@@ -180,6 +181,7 @@ size_t WF_SIMD(wf_simd_gemm_scratch)(int64_t batch, int64_t m, int64_t n, int64_
     tiling t = cut(batch, m, n, k, product, threads);
     size_t floats = (size_t)t.threads * (size_t)scratch_floats(&t);
     size_t rows = is_few(m) ? (size_t)(batch * m * k) : 0;
+    rows = (rows + LINE - 1) / LINE * LINE;
     return (floats > rows ? floats : rows) * sizeof(float);
 }
 
@@ -230,7 +232,7 @@ static void finish_chunk(const wf_gemm *g, int64_t index, int64_t i, int64_t j, 
     if (!g->act || !g->y || !g->y->data)
         return;
     char *y = result_at(g, g->y, index, i, j);
-    g->act(row, row, n);
+    g->act(row, row, n); /* whole vectors */
     for (int64_t c = 0; c < n; c += WF_VL) {
         if (n - c >= WF_VL)
             vf_store_as(g->y->type, y + (size_t)c * size, vf_load(row + c));
@@ -250,12 +252,12 @@ static void finish_block(const wf_gemm *g, const block *b, const float *c, int64
 
 /* ---- Many rows ---- */
 
-static void pack(const wf_gemm_part *p, const wf_deal *d, int64_t stride, float *to)
+static void pack(const wf_gemm_part *p, int64_t all, const wf_deal *d, int64_t stride, float *to)
 {
     switch (p->of->view->type) {
-    case WF_F32: wf_pack_typed(WF_F32, p, d, stride, to); break;
-    case WF_F16: wf_pack_typed(WF_F16, p, d, stride, to); break;
-    default: wf_pack_typed(WF_BF16, p, d, stride, to);
+    case WF_F32: wf_pack_typed(WF_F32, p, all, d, stride, to); break;
+    case WF_F16: wf_pack_typed(WF_F16, p, all, d, stride, to); break;
+    default: wf_pack_typed(WF_BF16, p, all, d, stride, to);
     }
 }
 
@@ -267,14 +269,14 @@ static void multiply_rows(const tiling *t, const block *b, float *a, const float
     wf_gemm_part part = {&g->a, b->index, b->i0, b->m, b->k0, b->nk};
     wf_deal d = deal_rows(b->m);
     wf_tile_out out = {.ldc = ldc, .add = g->add || b->k0 > 0};
-    pack(&part, &d, stride_a(b->nk), a);
+    pack(&part, g->k, &d, stride_a(b->nk), a);
     for (int64_t j = 0; j < b->n; j += NR) {
         out.n = (int)min64(b->n - j, NR);
         wf_tile_fn *const *kernel = tile[out.n <= WF_VL];
         for (int64_t i = 0; i < d.tiles; i++) {
             out.c = c + wf_deal_first(&d, i) * ldc + j;
             kernel[wf_deal_width(&d, i) - 1](b->nk, a + i * stride_a(b->nk), panels + j * b->nk,
-                                             &out);
+                                             out);
         }
     }
 }
@@ -292,7 +294,7 @@ static void multiply_block(const tiling *t, block b, float *scratch)
         b.nk = min64(g->k - b.k0, KC);
         wf_gemm_part part = {&g->b, b.index, b.j0, b.n, b.k0, b.nk};
         wf_deal d = deal_columns(b.n);
-        pack(&part, &d, b.nk * NR, panels);
+        pack(&part, g->k, &d, b.nk * NR, panels);
         for (int64_t p = 0; p < parts; p++) {
             b.i0 = first + rows * p / parts;
             b.m = first + rows * (p + 1) / parts - b.i0;
@@ -380,7 +382,7 @@ void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g)
     if (!wanted || g->batch * g->m * g->n == 0)
         return;
     wf_assert(product_of(g)->dense && (!g->add || g->y->type == WF_F32));
-    if (is_few(g->m) && !g->b.k_is_row) {
+    if (is_few(g->m) && !g->b.k_is_row && !g->b.view->packed) {
         int64_t groups = divide_up(g->n, WF_VL);
         widen_rows(g);
         wf_parallel_for(g->threads, g->batch * groups, FEW_GRAIN / (WF_VL * (g->k + 1)) + 1,

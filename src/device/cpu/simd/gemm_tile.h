@@ -11,6 +11,7 @@
 #ifndef WF_DEVICE_CPU_SIMD_GEMM_TILE_H
 #define WF_DEVICE_CPU_SIMD_GEMM_TILE_H
 
+#include "device/cpu/gemm.h"
 #include "device/cpu/simd/simd.h"
 
 /* As many sums as the registers hold beside a row of b and one element of a. */
@@ -20,7 +21,7 @@ enum {
     WF_TILE_ROWS = WF_VREGS == 32 ? 14 : 6,
     /* Every element of a product is summed up over k in the same order, blocks of this many after one
      * another. A panel of b this long stays in the first-level cache. */
-    WF_TILE_K = 256
+    WF_TILE_K = WF_GEMM_BLOCK
 };
 
 /* Where the sums go: rows of c, ldc floats apart, of which n columns exist. */
@@ -31,34 +32,44 @@ typedef struct {
     bool add; /* to what stands there */
 } wf_tile_out;
 
-static inline void wf_tile_store(float *c, vf sum, int n, bool add)
+/* whole: all columns exist. */
+WF_INLINE void wf_tile_store(int rows, int vectors, vf sum[WF_TILE_ROWS][WF_TILE_VECTORS],
+                             wf_tile_out out, bool whole)
 {
-    if (n >= WF_VL)
-        vf_store(c, add ? vf_add(vf_load(c), sum) : sum);
-    else if (n > 0)
-        vf_store_n(c, add ? vf_add(vf_load_n(c, n), sum) : sum, n);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            float *c = out.c + i * out.ldc + v * WF_VL;
+            int n = out.n - v * WF_VL < WF_VL ? out.n - v * WF_VL : WF_VL;
+            if (whole)
+                vf_store(c, out.add ? vf_add(vf_load(c), sum[i][v]) : sum[i][v]);
+            else
+                vf_store_n(c, out.add ? vf_add(vf_load_n(c, n), sum[i][v]) : sum[i][v], n);
+        }
 }
 
-/* rows, vectors and type, that of b, are constants where this is called. */
-static inline void wf_tile_multiply(int rows, int vectors, wf_type type, int64_t nk, const float *a,
-                                    const void *b, const wf_tile_out *out)
+/* rows, vectors, no more than have a column, and type, that of b, are constants where this is called. */
+WF_INLINE void wf_tile_multiply(int rows, int vectors, wf_type type, int64_t nk, const float *a,
+                                const void *b, wf_tile_out out)
 {
     const char *bk = b;
-    size_t step = WF_TILE_COLUMNS * (type == WF_F32 ? sizeof(float) : sizeof(uint16_t));
+    const size_t vector = WF_VL * (type == WF_F32 ? sizeof(float) : sizeof(uint16_t));
     vf sum[WF_TILE_ROWS][WF_TILE_VECTORS];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        v_prefetch(out->c + i * out->ldc);
-        v_prefetch(out->c + i * out->ldc + out->n - 1);
+        v_prefetch(out.c + i * out.ldc);
+        v_prefetch(out.c + i * out.ldc + out.n - 1);
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
             sum[i][v] = vf_zero();
     }
-    for (int64_t k = 0; k < nk; k++, a += rows, bk += step) {
+#pragma GCC unroll 4
+    for (int64_t k = 0; k < nk; k++, a += rows, bk += WF_TILE_VECTORS * vector) {
         vf x[WF_TILE_VECTORS];
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
-            x[v] = vf_load_as(type, bk + (size_t)v * step / WF_TILE_VECTORS);
+            x[v] = vf_load_as(type, bk + (size_t)v * vector);
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
             vf y = vf_set(a[i]);
@@ -67,12 +78,12 @@ static inline void wf_tile_multiply(int rows, int vectors, wf_type type, int64_t
                 sum[i][v] = vf_fma(y, x[v], sum[i][v]);
         }
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++)
-            wf_tile_store(out->c + i * out->ldc + v * WF_VL, sum[i][v], out->n - v * WF_VL,
-                          out->add);
+    if (out.n == vectors * WF_VL && out.add)
+        wf_tile_store(rows, vectors, sum, (wf_tile_out){out.c, out.ldc, out.n, true}, true);
+    else if (out.n == vectors * WF_VL)
+        wf_tile_store(rows, vectors, sum, (wf_tile_out){out.c, out.ldc, out.n, false}, true);
+    else
+        wf_tile_store(rows, vectors, sum, out, false);
 }
 
 #define WF_TILE_NUMBERS_6(X) X(1) X(2) X(3) X(4) X(5) X(6)
@@ -83,6 +94,6 @@ static inline void wf_tile_multiply(int rows, int vectors, wf_type type, int64_t
 #define WF_TILE_NUMBERS WF_TILE_NUMBERS_6
 #endif
 
-typedef void wf_tile_fn(int64_t nk, const float *a, const void *b, const wf_tile_out *out);
+typedef void wf_tile_fn(int64_t nk, const float *a, const void *b, wf_tile_out out);
 
 #endif

@@ -31,6 +31,9 @@
 #define WF_SIMD_NAME(name, isa) WF_SIMD_PASTE(name, isa)
 #define WF_SIMD(name) WF_SIMD_NAME(name, WF_ISA)
 
+/* For what is called with constants and has to be compiled anew for each of them. */
+#define WF_INLINE static inline __attribute__((always_inline))
+
 /* clang-format off */
 #if defined WF_ISA_AVX512
 #include "device/cpu/simd/vec_avx512.h"
