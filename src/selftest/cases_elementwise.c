@@ -7,7 +7,7 @@
 
 /* Nothing, one, a few, odd numbers, and enough that devices share them out among threads. */
 static const wf_dims shapes[] = {
-    {0, {0}}, {1, {1}}, {1, {33}}, {3, {3, 5, 7}}, {1, {33001}}, {1, {0}}, {3, {3, 0, 2}},
+    {0, {0}}, {1, {1}}, {1, {63}}, {3, {3, 5, 7}}, {1, {33001}}, {1, {0}}, {3, {3, 0, 2}},
 };
 
 /* ---- Generated ---- */

@@ -28,13 +28,16 @@ static const struct reduce_case {
     {{2, {300, 130}}, 1, false},
     {{3, {20, 3, 500}}, 5, false}, /* several blocks for each of several results */
     {{3, {4500, 2, 3}}, 1, false},
+    {{2, {520, 17}}, 1, false}, /* blocks of rows, and a tile and more of columns */
+    {{2, {5, 1031}}, 1, false},
+    {{2, {3, 40}}, 2, false},
     {{1, {9}}, 1, false}, /* with special values */
     /* Only sums have a result where there is nothing. */
     {{1, {0}}, 1, false},
     {{3, {2, 0, 3}}, 2, true},
 };
-#define REDUCE_SPECIAL 17
-#define REDUCE_EMPTY 18
+#define REDUCE_SPECIAL 20
+#define REDUCE_EMPTY 21
 
 static void build_reduce(wf_case *c)
 {

@@ -89,7 +89,8 @@ extern const wf_cpu_function WF_SIMD(wf_cpu_functions)[];
 extern const wf_kernel WF_SIMD(wf_cpu_gemm)[], WF_SIMD(wf_cpu_quant)[], WF_SIMD(wf_cpu_head_loss)[],
     WF_SIMD(wf_cpu_attention)[], WF_SIMD(wf_cpu_elementwise)[], WF_SIMD(wf_cpu_norm)[],
     WF_SIMD(wf_cpu_rope)[], WF_SIMD(wf_cpu_loss)[], WF_SIMD(wf_cpu_reduce)[],
-    WF_SIMD(wf_cpu_rows)[], WF_SIMD(wf_cpu_cache)[], WF_SIMD(wf_cpu_update)[];
+    WF_SIMD(wf_cpu_rows)[], WF_SIMD(wf_cpu_cache)[], WF_SIMD(wf_cpu_shape)[],
+    WF_SIMD(wf_cpu_update)[];
 extern const wf_cpu_loops WF_SIMD(wf_cpu_loops);
 
 #endif

@@ -4,13 +4,11 @@
 #include "device/cpu/simd/quant.h"
 
 static const wf_kernel *const kernels[] = {
-    WF_SIMD(wf_cpu_gemm),        WF_SIMD(wf_cpu_quant),
-    WF_SIMD(wf_cpu_head_loss),   WF_SIMD(wf_cpu_attention),
-    WF_SIMD(wf_cpu_elementwise), WF_SIMD(wf_cpu_norm),
-    WF_SIMD(wf_cpu_rope),        WF_SIMD(wf_cpu_loss),
-    WF_SIMD(wf_cpu_reduce),      WF_SIMD(wf_cpu_rows),
-    WF_SIMD(wf_cpu_cache),       WF_SIMD(wf_cpu_update),
-    WF_CPU_REFERENCE_KERNELS,    NULL,
+    WF_SIMD(wf_cpu_gemm),      WF_SIMD(wf_cpu_quant),       WF_SIMD(wf_cpu_head_loss),
+    WF_SIMD(wf_cpu_attention), WF_SIMD(wf_cpu_elementwise), WF_SIMD(wf_cpu_norm),
+    WF_SIMD(wf_cpu_rope),      WF_SIMD(wf_cpu_loss),        WF_SIMD(wf_cpu_reduce),
+    WF_SIMD(wf_cpu_rows),      WF_SIMD(wf_cpu_cache),       WF_SIMD(wf_cpu_shape),
+    WF_SIMD(wf_cpu_update),    WF_CPU_REFERENCE_KERNELS,    NULL,
 };
 
 /* Quantized blocks have a layout of their own, the rest that of the reference kernels. */
