@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reduce.c - sums of floats, norms, and the place of the largest.
+ * reduce.c - sums of floats, and the norm of many.
  *
  * Floats are added up in f64, lane by lane, which memory is slower than. What makes one number is cut
  * into blocks of fixed size, whose results are added in order: so the result does not depend on the
@@ -328,64 +328,13 @@ static size_t global_norm_workspace(const wf_node *n, int threads)
     return (size_t)blocks * sizeof(double);
 }
 
-/* ---- argmax over the last axis ---- */
-
-/* The first of the largest, NaN being larger than any number: the value is found first, its place in a
- * second pass that ends there. */
-static int32_t argmax(wf_type type, const void *x, int64_t n)
-{
-    vf most = vf_set(-INFINITY);
-    bool nan = false;
-    for (int64_t i = 0; i < n && !nan; i += WF_VL) {
-        int64_t left = n - i < WF_VL ? n - i : WF_VL;
-        vf v = vf_select(vm_first((int)left), load(type, x, i, n), vf_set(-INFINITY));
-        nan = vm_any(vf_nan(v));
-        most = vf_max(v, most);
-    }
-    const float top = vf_most(most);
-    for (int64_t i = 0; i < n; i += WF_VL) {
-        float v[WF_VL];
-        int64_t left = n - i < WF_VL ? n - i : WF_VL;
-        vf_store(v, load(type, x, i, n));
-        for (int64_t k = 0; k < left; k++)
-            if (nan ? isnan(v[k]) : v[k] == top)
-                return (int32_t)(i + k);
-    }
-    return 0;
-}
-
-static void argmax_range(void *arg, int64_t begin, int64_t end, int thread)
-{
-    (void)thread;
-    const wf_launch *l = arg;
-    const wf_view *x = &l->in[0];
-    int32_t *out = l->out[0].data;
-    for (int64_t r = begin; r < end; r++)
-        out[r] = argmax(x->type, wf_view_at(x, wf_view_row(x, r)), wf_view_last(x));
-}
-
-static wf_status launch_argmax(const wf_launch *l)
-{
-    const wf_view *x = &l->in[0];
-    if (l->out[0].data)
-        wf_parallel_for(l->threads, wf_view_rows(x), wf_grain(wf_view_last(x)), argmax_range,
-                        (void *)l);
-    return WF_OK;
-}
-
-static bool is_last_axis(const wf_node *n)
-{
-    return ((const wf_attr_axis *)n->attr)->axis == n->in[0]->shape.n - 1;
-}
-
 /* clang-format off */
-#define ROW(name_, launch_, workspace_, ...)                                                       \
+#define ROW(name_, launch_, workspace_)                                                            \
     {.op = WF_OP_##name_, .name = "simd", .types = WF_TYPES_FLOAT, .strided = true,                 \
-     .workspace = workspace_, .launch = launch_, __VA_ARGS__}
+     .workspace = workspace_, .launch = launch_}
 const wf_kernel WF_SIMD(wf_cpu_reduce)[] = {
     ROW(sum, launch_sum, sum_workspace),
     ROW(mean, launch_sum, sum_workspace),
-    ROW(argmax, launch_argmax, NULL, .accepts = is_last_axis),
     ROW(global_norm, launch_global_norm, global_norm_workspace),
     {0},
 };
