@@ -21,6 +21,8 @@ typedef struct {
     int64_t flops; /* of a round of multiply_add */
     float (*multiply_add)(int64_t rounds);
     float (*read)(const float *from, int64_t n); /* the sum */
+    float (*read_rows)(const float *from,
+                       int64_t n); /* the same, as 8 rows that are read together */
     void (*copy)(float *to, const float *from, int64_t n);
     void (*triad)(float *to, const float *a, const float *b, int64_t n); /* a + factor * b */
 } wf_cpu_loops;

@@ -32,6 +32,22 @@ static float read_floats(const float *from, int64_t n)
     return vf_sum(all);
 }
 
+static float read_rows(const float *from, int64_t n)
+{
+    const int64_t length = n / 8;
+    vf sum[8], all = vf_zero();
+    for (int k = 0; k < 8; k++)
+        sum[k] = vf_zero();
+    for (int64_t i = 0; i < length; i += 2 * WF_VL)
+        for (int k = 0; k < 8; k++) {
+            const float *at = from + k * length + i;
+            sum[k] = vf_add(sum[k], vf_add(vf_load(at), vf_load(at + WF_VL)));
+        }
+    for (int k = 0; k < 8; k++)
+        all = vf_add(all, sum[k]);
+    return vf_sum(all);
+}
+
 /* Streamed past the caches: what is written is not read first. */
 static void copy_floats(float *to, const float *from, int64_t n)
 {
@@ -50,6 +66,7 @@ const wf_cpu_loops WF_SIMD(wf_cpu_loops) = {
     .flops = 2 * SUMS * WF_VL,
     .multiply_add = multiply_add,
     .read = read_floats,
+    .read_rows = read_rows,
     .copy = copy_floats,
     .triad = triad_floats,
 };
