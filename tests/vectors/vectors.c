@@ -109,6 +109,9 @@ static void expect_i(const char *name, vi got, const int32_t *want)
 static void check_floats(void)
 {
     vf a = vf_load(fa), b = vf_load(fb), c = vf_load(fc);
+    _Alignas(64) float streamed[WF_VL];
+    vf_stream(streamed, a);
+    expect_f("vf_stream", vf_load(streamed), fa);
     EACH_F(vf_zero(), 0);
     EACH_F(vf_set(fa[0]), fa[0]);
     EACH_F(vf_add(a, b), x + y);
@@ -123,6 +126,7 @@ static void check_floats(void)
     EACH_F(vf_abs(a), fabsf(x));
     EACH_F(vf_neg(a), -x);
     EACH_F(vf_round(a), rintf(x));
+    EACH_F(vf_swap(a), fa[i ^ 1]);
 }
 
 static void check_masks(void)
@@ -134,6 +138,7 @@ static void check_masks(void)
     EACH_F(vf_select(vf_eq(a, b), b, c), x == y ? y : z);
     EACH_F(vf_select(vf_nan(a), b, c), isnan(x) ? y : z);
     EACH_F(vf_select(vm_first(n), a, b), i < n ? x : y);
+    EACH_F(vf_select(vi_lt(vi_load(ia), vi_load(ib)), a, b), ia[i] < ib[i] ? x : y);
     bool any = false;
     for (int i = 0; i < WF_VL; i++)
         any |= isnan(fa[i]);
@@ -177,6 +182,52 @@ static void check_transpose(void)
     }
 }
 
+/* In whole numbers, since each set has an order of its own. */
+static void check_sums(void)
+{
+    vf rows[WF_VL];
+    float want[WF_VL] = {0};
+    for (int i = 0; i < WF_VL; i++) {
+        float row[WF_VL];
+        for (int j = 0; j < WF_VL; j++) {
+            row[j] = (float)(draw() % 2000) - 1000;
+            want[i] += row[j];
+        }
+        rows[i] = vf_load(row);
+    }
+    expect_f("vf_sums", vf_sums(rows), want);
+}
+
+/* ---- f64: what comes back as f32 is what f64 gives, rounded once more ---- */
+
+static void check_doubles(void)
+{
+    vf a = vf_load(fa), b = vf_load(fb), c = vf_load(fc);
+    vd a0 = vd_low(a), a1 = vd_high(a), b0 = vd_low(b), b1 = vd_high(b), c0 = vd_low(c),
+       c1 = vd_high(c);
+    EACH_F(vd_to_vf(vd_zero(), vd_set(fa[0])), i < WF_VL / 2 ? 0 : fa[0]);
+    EACH_F(vd_to_vf(a1, b0), i < WF_VL / 2 ? fa[i + WF_VL / 2] : fb[i - WF_VL / 2]);
+    EACH_F(vd_to_vf(vd_add(a0, b0), vd_add(a1, b1)), (float)((double)x + y));
+    EACH_F(vd_to_vf(vd_sub(a0, b0), vd_sub(a1, b1)), (float)((double)x - y));
+    EACH_F(vd_to_vf(vd_mul(a0, b0), vd_mul(a1, b1)), (float)((double)x * y));
+    EACH_F(vd_to_vf(vd_fma(a0, b0, c0), vd_fma(a1, b1, c1)), (float)fma(x, y, z));
+    EACH_F(vd_to_vf(vd_fnma(a0, b0, c0), vd_fnma(a1, b1, c1)), (float)fma(-(double)x, y, z));
+    EACH_F(vd_to_vf(vd_round(a0), vd_round(a1)), (float)rint(x));
+
+    double sum[WF_VL / 2];
+    vd_store(sum, a0);
+    for (int i = 0; i < WF_VL / 2; i++)
+        if (!same((float)sum[i], fa[i]))
+            wrong("vd_store", i, sum[i], fa[i]);
+    EACH_F(vd_to_vf(vd_load(sum), a1), x);
+    for (int half = WF_VL / 4; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            sum[i] += sum[i + half];
+    double got = vd_sum(a0);
+    if (got != *sum && !(isnan(got) && isnan(*sum)))
+        wrong("vd_sum", 0, got, *sum);
+}
+
 /* ---- i32, and pairs of i16 ---- */
 
 static int32_t wrap(int64_t x)
@@ -206,6 +257,7 @@ static void check_integers(void)
     EACH_I(vi_set(ia[0]), ia[0]);
     EACH_I(vi_add(a, b), wrap((int64_t)x + y));
     EACH_I(vi_sub(a, b), wrap((int64_t)x - y));
+    EACH_I(vi_mul(a, b), wrap((int64_t)x * y));
     EACH_I(vi_and(a, b), x & y);
     EACH_I(vi_or(a, b), x | y);
     EACH_I(vi_xor(a, b), x ^ y);
@@ -321,6 +373,8 @@ int main(void)
         check_floats();
         check_masks();
         check_folds();
+        check_sums();
+        check_doubles();
         check_integers();
         check_pairs();
         check_halves();

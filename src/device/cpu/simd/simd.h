@@ -7,13 +7,13 @@
  * of WF_VL lanes:
  *
  *     vf  lanes of f32      vi  lanes of i32      vm  a bit for each lane
- *     vd  half as many of f64
- *     vp_...                on a vi, each lane two i16
  *     vd  lanes of f64, half as many: low and high widen the halves of a vf
+ *     vp_...                on a vi, each lane two i16
  *
  * and each instruction set says in its vec_*.h how it does them. fma(a, b, c) is a * b + c, rounded once,
  * fnma c - a * b; max and min give their second operand when one is NaN; _n works on the first n lanes
- * alone, 0 <= n <= WF_VL, and touches no other memory; loads and stores need no alignment, stream does.
+ * alone, 0 <= n <= WF_VL, and touches no other memory; loads and stores need no alignment, stream does;
+ * what does not fit into an i32 becomes any number in vf_to_vi. tests/vectors holds each set to all this.
  * The compiler contracts nothing by itself (-ffp-contract=off), so results depend on the source alone.
  */
 #ifndef WF_DEVICE_CPU_SIMD_SIMD_H
