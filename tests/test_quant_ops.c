@@ -329,7 +329,7 @@ static void test_refusals(void **state)
     wf_graph_free(g);
 
     wt_run r = wt_open(ctx, "cpu:1");
-    wt_fails(ctx, wf_session_pack(r.session, "w", WF_Q4_0, DIMS(8, 64)), WF_ERR_UNSUPPORTED,
+    wt_fails(ctx, wf_session_pack(r.session, "w", WF_Q4_0, DIMS(2, 8, 64)), WF_ERR_UNSUPPORTED,
              "does not pack");
     g = wt_graph(
         ctx); /* an op that has no kernel for blocks is named with its types and the device */

@@ -27,7 +27,7 @@ static const wf_type types[5] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
 typedef struct {
     wf_type type, x_type;
     int64_t m, n, k;
-    bool bias;
+    bool bias, act;
     uint8_t blocks[MOST_N * MOST_K * 2];
     float wide[MOST_N * MOST_K]; /* what the blocks stand for */
     float x[MOST_M * MOST_K];    /* as x_type has it */
@@ -58,6 +58,8 @@ static wf_graph *graph_of(wf_ctx *ctx, const product *p, int64_t rows)
     if (b && p->x_type != WF_F32)
         b = wf_cast(g, b, p->x_type);
     wf_value *y = wf_linear(g, x, w, b);
+    if (p->act)
+        y = wf_unary(g, "relu", y); /* which the device fuses with the product */
     wt_ok(ctx, wf_output(g, "y", p->x_type == WF_F32 ? y : wf_cast(g, y, WF_F32)));
     return g;
 }
@@ -121,6 +123,7 @@ static void expect_right(const product *p)
             double want = p->bias ? p->b[j] : 0;
             for (int64_t k = 0; k < p->k; k++)
                 want += (double)x[k] * w[k];
+            want = p->act && want < 0 ? 0 : want;
             double off = fabs(p->y[i * p->n + j] - want), may = allowed(p, x, w, want);
             if (!(off <= may))
                 fail_msg("%s, %lld x %lld x %lld: [%lld, %lld] is %g, not %g, and may be off by %g",
@@ -155,6 +158,7 @@ static void test_products(void **state)
             p.n = sizes[i].n;
             p.k = sizes[i].k;
             p.bias = sizes[i].bias;
+            p.act = i % 3 == 1;
             fill(ctx, &p, seed + i);
             if (!open_packed(ctx, "cpu:2", &p, &r))
                 skip();

@@ -35,7 +35,6 @@ static wf_status launch_linear(const wf_launch *l)
     return WF_OK;
 }
 
-/* All lanes of the last vector are computed: there is room for them (gemm_run.c). */
 #define ACTIVATE_ROW(name, expr)                                   \
     static void name##_row(const float *in, float *out, int64_t n) \
     {                                                              \
@@ -47,11 +46,16 @@ WF_ACTIVATIONS(ACTIVATE_ROW)
 #define ROW_OF_OP(name, expr) [WF_OP_##name] = name##_row,
 static wf_gemm_act *const activations[WF_OP_COUNT] = {WF_ACTIVATIONS(ROW_OF_OP)};
 
+wf_gemm_act *WF_SIMD(wf_simd_activation)(wf_act act)
+{
+    return activations[wf_act_op(act)];
+}
+
 static wf_status launch_linear_act(const wf_launch *l)
 {
     const wf_attr_linear_act *attr = l->attr;
     wf_gemm g = wf_linear_product(l);
-    g.act = activations[wf_act_op(attr->act)];
+    g.act = WF_SIMD(wf_simd_activation)(attr->act);
     WF_SIMD(wf_simd_gemm_run)(&g);
     return WF_OK;
 }
@@ -59,7 +63,7 @@ static wf_status launch_linear_act(const wf_launch *l)
 /* clang-format off */
 #define ROW(name_, workspace_, packed_)                                                            \
     {.op = WF_OP_##name_, .name = packed_ ? "simd packed" : "simd", .types = WF_TYPES_FLOAT,       \
-     .weights = WF_TYPES_FLOAT, .strided = true, .packed = packed_, .workspace = workspace_,       \
+     .weights = packed_ ? WF_TYPES_FLOAT : WF_TYPES_WEIGHT, .strided = true, .packed = packed_, .workspace = workspace_,       \
      .launch = launch_##name_}
 const wf_kernel WF_SIMD(wf_cpu_gemm)[] = {
     ROW(matmul, matmul_workspace, 0),

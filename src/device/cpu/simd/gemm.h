@@ -15,4 +15,7 @@ size_t WF_SIMD(wf_simd_gemm_scratch)(int64_t batch, int64_t m, int64_t n, int64_
  * read and written. */
 void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g);
 
+/* An activation over rows; all lanes of the last vector are computed, so there must be room for them. */
+wf_gemm_act *WF_SIMD(wf_simd_activation)(wf_act act);
+
 #endif

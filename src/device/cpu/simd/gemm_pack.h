@@ -8,6 +8,9 @@
 
 #include "device/cpu/gemm.h"
 #include "device/cpu/simd/simd.h"
+#include "graph/quant/block.h"
+
+#define WF_PACK_COLUMNS 1024 /* elements of a row of quantized blocks that are packed at a time */
 
 /* Rows or columns dealt out to tiles: `wide` of width + 1, then all others of width. */
 typedef struct {
@@ -64,7 +67,25 @@ WF_INLINE void wf_pack_square(wf_type type, const char *const *from, int rows, i
     vf_transpose(r);
 }
 
-/* One panel whose columns are rows of the view; zeros where these are less than width. */
+/* Columns [g, g + lanes) of a panel from as many rows of numbers, of which there are only `rows`. */
+WF_INLINE void wf_pack_group(wf_type type, const char *const *from, int rows, int64_t all_k, int g,
+                             int lanes, int width, float *to)
+{
+    for (int64_t k = 0; k < all_k; k += WF_VL) {
+        int nk = all_k - k < WF_VL ? (int)(all_k - k) : WF_VL;
+        vf r[WF_VL];
+        wf_pack_square(type, from, rows, k, nk, r);
+        if (nk == WF_VL && lanes == WF_VL)
+            for (int i = 0; i < WF_VL; i++)
+                vf_store(to + (k + i) * width + g, r[i]);
+        else
+            for (int i = 0; i < nk; i++)
+                wf_pack_store(to + (k + i) * width + g, r[i], lanes, width < WF_VL);
+    }
+}
+
+/* One panel whose columns are rows of the view; zeros where these are less than width. Quantized rows
+ * are decoded on the way. */
 WF_INLINE void wf_pack_columns(wf_type type, const wf_gemm_part *p, int64_t first, int width,
                                float *to)
 {
@@ -73,42 +94,61 @@ WF_INLINE void wf_pack_columns(wf_type type, const wf_gemm_part *p, int64_t firs
         int64_t left = p->n - first - g;
         int rows = left < 0 ? 0 : left < lanes ? (int)left : lanes;
         const char *from[WF_VL];
-        for (int i = 0; i < rows; i++)
-            from[i] = wf_gemm_row(p, p->first + first + g + i, p->k0);
-        for (int64_t k = 0; k < p->nk; k += WF_VL) {
-            int nk = p->nk - k < WF_VL ? (int)(p->nk - k) : WF_VL;
-            vf r[WF_VL];
-            wf_pack_square(type, from, rows, k, nk, r);
-            if (nk == WF_VL && lanes == WF_VL)
-                for (int i = 0; i < WF_VL; i++)
-                    vf_store(to + (k + i) * width + g, r[i]);
-            else
-                for (int i = 0; i < nk; i++)
-                    wf_pack_store(to + (k + i) * width + g, r[i], lanes, width < WF_VL);
+        if (type != WF_TYPE_NONE) {
+            for (int i = 0; i < rows; i++)
+                from[i] = wf_gemm_row(p, p->first + first + g + i, p->k0);
+            wf_pack_group(type, from, rows, p->nk, g, lanes, width, to);
+            continue;
         }
+        float decoded[WF_VL][WF_GEMM_BLOCK];
+        for (int i = 0; i < rows; i++) {
+            wf_block_decode(p->of->view->type, wf_gemm_row(p, p->first + first + g + i, 0), p->k0,
+                            p->nk, decoded[i]);
+            from[i] = (const char *)decoded[i];
+        }
+        wf_pack_group(WF_F32, from, rows, p->nk, g, lanes, width, to);
     }
 }
 
-/* All panels, of elements that lie side by side in a row of the view. */
+/* The elements of one k, which lie side by side, dealt out to all panels. */
+WF_INLINE void wf_pack_row(wf_type type, const char *from, int64_t n, const wf_deal *d,
+                           int64_t stride, int64_t k, float *to)
+{
+    size_t size = wf_gemm_size(type);
+    for (int64_t t = 0; t < d->tiles; t++) {
+        int width = wf_deal_width(d, t);
+        float *at = to + t * stride + k * width;
+        for (int g = 0; g < width; g += WF_VL) {
+            int64_t have = n - g < 0 ? 0 : n - g;
+            const char *x = from + (size_t)g * size;
+            vf lanes = have >= WF_VL ? vf_load_as(type, x) : vf_load_as_n(type, x, (int)have);
+            wf_pack_store(at + g, lanes, width - g, width < WF_VL);
+        }
+        from += (size_t)width * size;
+        n -= width;
+    }
+}
+
 WF_INLINE void wf_pack_rows(wf_type type, const wf_gemm_part *p, const wf_deal *d, int64_t stride,
                             float *to)
 {
-    size_t size = wf_gemm_size(type);
+    for (int64_t k = 0; k < p->nk; k++)
+        wf_pack_row(type, wf_gemm_row(p, p->k0 + k, p->first), p->n, d, stride, k, to);
+}
+
+/* The same of quantized rows, whose parts begin and end where they can be decoded. */
+static inline void wf_pack_block_rows(const wf_gemm_part *p, const wf_deal *d, int64_t stride,
+                                      float *to)
+{
+    enum { PART = 128 };
+    float decoded[WF_PACK_COLUMNS + 2 * PART];
+    wf_type type = p->of->view->type;
+    int64_t begin = p->first / PART * PART, end = (p->first + p->n + PART - 1) / PART * PART;
+    int64_t length = wf_view_last(p->of->view);
+    end = end < length ? end : length;
     for (int64_t k = 0; k < p->nk; k++) {
-        const char *from = wf_gemm_row(p, p->k0 + k, p->first);
-        int64_t left = p->n;
-        for (int64_t t = 0; t < d->tiles; t++) {
-            int width = wf_deal_width(d, t);
-            float *at = to + t * stride + k * width;
-            for (int g = 0; g < width; g += WF_VL) {
-                int64_t have = left - g < 0 ? 0 : left - g;
-                const char *x = from + (size_t)g * size;
-                vf lanes = have >= WF_VL ? vf_load_as(type, x) : vf_load_as_n(type, x, (int)have);
-                wf_pack_store(at + g, lanes, width - g, width < WF_VL);
-            }
-            from += (size_t)width * size;
-            left -= width;
-        }
+        wf_block_decode(type, wf_gemm_row(p, p->k0 + k, 0), begin, end - begin, decoded);
+        wf_pack_row(WF_F32, (const char *)(decoded + (p->first - begin)), p->n, d, stride, k, to);
     }
 }
 
@@ -137,7 +177,7 @@ WF_INLINE void wf_pack_stored(wf_type type, const wf_gemm_part *p, int64_t all, 
         }
 }
 
-/* all: how many k there are. Panels are stride floats apart, with room for a vector after each. */
+/* Of type WF_TYPE_NONE are quantized blocks, of whichever type. all: how many k there are. Panels are stride floats apart, with room for a vector after each. */
 WF_INLINE void wf_pack_typed(wf_type type, const wf_gemm_part *p, int64_t all, const wf_deal *d,
                              int64_t stride, float *to)
 {
@@ -146,7 +186,10 @@ WF_INLINE void wf_pack_typed(wf_type type, const wf_gemm_part *p, int64_t all, c
         return;
     }
     if (p->of->k_is_row) {
-        wf_pack_rows(type, p, d, stride, to);
+        if (type == WF_TYPE_NONE)
+            wf_pack_block_rows(p, d, stride, to);
+        else
+            wf_pack_rows(type, p, d, stride, to);
         return;
     }
     for (int64_t t = 0; t < d->tiles; t++)

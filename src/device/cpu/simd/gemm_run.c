@@ -23,7 +23,7 @@ enum {
     NR = WF_TILE_COLUMNS,
     KC = WF_TILE_K,
     MC = WF_VREGS == 32 ? 12 * MR : 24 * MR,
-    NC = 1024,
+    NC = WF_PACK_COLUMNS,
     SUM_ROWS = 1024,       /* rows of narrow results at a time: their sums take scratch */
     GRAIN = 1024 * 1024,   /* multiplications worth waking a thread for, */
     FEW_GRAIN = 64 * 1024, /* or elements of a weight that is only read */
@@ -257,7 +257,8 @@ static void pack(const wf_gemm_part *p, int64_t all, const wf_deal *d, int64_t s
     switch (p->of->view->type) {
     case WF_F32: wf_pack_typed(WF_F32, p, all, d, stride, to); break;
     case WF_F16: wf_pack_typed(WF_F16, p, all, d, stride, to); break;
-    default: wf_pack_typed(WF_BF16, p, all, d, stride, to);
+    case WF_BF16: wf_pack_typed(WF_BF16, p, all, d, stride, to); break;
+    default: wf_pack_typed(WF_TYPE_NONE, p, all, d, stride, to);
     }
 }
 
@@ -382,7 +383,7 @@ void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g)
     if (!wanted || g->batch * g->m * g->n == 0)
         return;
     wf_assert(product_of(g)->dense && (!g->add || g->y->type == WF_F32));
-    if (is_few(g->m) && !g->b.k_is_row && !g->b.view->packed) {
+    if (is_few(g->m) && !g->b.k_is_row && few[g->b.view->type][0] && !g->b.view->packed) {
         int64_t groups = divide_up(g->n, WF_VL);
         widen_rows(g);
         wf_parallel_for(g->threads, g->batch * groups, FEW_GRAIN / (WF_VL * (g->k + 1)) + 1,

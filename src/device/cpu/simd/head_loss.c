@@ -40,7 +40,7 @@ static wf_status launch_head_loss(const wf_launch *l)
 
 /* clang-format off */
 const wf_kernel WF_SIMD(wf_cpu_head_loss)[] = {
-    {.op = WF_OP_head_loss, .name = "simd", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_FLOAT,
+    {.op = WF_OP_head_loss, .name = "simd", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_WEIGHT,
      .strided = true, .workspace = head_loss_workspace, .launch = launch_head_loss},
     {0},
 };

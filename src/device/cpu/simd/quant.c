@@ -9,9 +9,9 @@
  */
 #include "device/cpu/simd/quant.h"
 #include "base/thread.h"
-#include "device/cpu/gemm.h"
 #include "device/cpu/index.h"
 #include "device/cpu/row.h"
+#include "device/cpu/simd/gemm.h"
 #include "graph/quant/block.h"
 
 #if defined __clang__
@@ -326,10 +326,10 @@ static void finish(const product *o, int64_t r, int64_t p, const float *c)
         x = vf_add(x, vf_load_as_n(o->bias->type, wf_view_at(o->bias, j0), n));
     store_part(to, r, j0, x, n);
     if (o->act && o->y) {
-        float row[WF_VL];
-        wf_convert_to_f32(to->type, wf_view_at(to, wf_view_row(to, r) + j0), row, n);
+        float row[WF_VL]; /* as its type has the product */
+        vf_store(row, vf_load_as_n(to->type, wf_view_at(to, wf_view_row(to, r) + j0), n));
         o->act(row, row, n);
-        store_part(o->y, r, j0, vf_load_n(row, n), n);
+        store_part(o->y, r, j0, vf_load(row), n);
     }
 }
 
@@ -445,6 +445,12 @@ static wf_status launch_linear(const wf_launch *l)
     return run(l, NULL, NULL);
 }
 
+static wf_status launch_linear_act(const wf_launch *l)
+{
+    const wf_attr_linear_act *attr = l->attr;
+    return run(l, WF_SIMD(wf_simd_activation)(attr->act), l->out[1].data ? &l->out[1] : NULL);
+}
+
 /* ---- embed: rows of a packed table ---- */
 
 static int64_t block_bytes(wf_type type, int64_t k)
@@ -484,6 +490,8 @@ static wf_status launch_embed(const wf_launch *l)
 const wf_kernel WF_SIMD(wf_cpu_quant)[] = {
     {.op = WF_OP_linear, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,
      .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear},
+    {.op = WF_OP_linear_act, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,
+     .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear_act},
     {.op = WF_OP_embed, .name = "packed", .types = WF_TYPES_BLOCK, .packed = 1u << 0,
      .workspace = embed_workspace, .launch = launch_embed},
     {0},
