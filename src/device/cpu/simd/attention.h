@@ -259,26 +259,11 @@ wf_status WF_SIMD(wf_attention_grad)(const wf_launch *l);
 
 /* ---- Scores ---- */
 
-/* tanh within a few ulp: a polynomial near 0, where e^2x - 1 would cancel. */
-static inline vf tanh_of(vf x)
-{
-    vf z = vf_mul(x, x), near = vf_set(-5.70498872745e-3f), size = vf_abs(x);
-    near = vf_fma(near, z, vf_set(2.06390887954e-2f));
-    near = vf_fma(near, z, vf_set(-5.37397155531e-2f));
-    near = vf_fma(near, z, vf_set(1.33314422036e-1f));
-    near = vf_fma(near, z, vf_set(-3.33332819422e-1f));
-    near = vf_fma(vf_mul(near, z), x, x);
-    vf e = vf_exp(vf_add(size, size));
-    vf far = vf_sub(vf_set(1), vf_div(vf_set(2), vf_add(e, vf_set(1))));
-    far = vf_select(vf_lt(x, vf_zero()), vf_neg(far), far);
-    return vf_select(vf_lt(size, vf_set(0.625f)), near, far);
-}
-
 /* A dot product as a score. */
 static inline vf score_of(const wf_attention_problem *o, vf dot)
 {
     vf s = vf_mul(vf_set(o->scale), dot);
-    return o->cap != 0 ? vf_mul(vf_set(o->cap), tanh_of(vf_div(s, vf_set(o->cap)))) : s;
+    return o->cap != 0 ? vf_mul(vf_set(o->cap), vf_tanh(vf_div(s, vf_set(o->cap)))) : s;
 }
 
 #endif

@@ -147,13 +147,13 @@ static void tile_add(const wf_attention_problem *o, tile *t, const scratch *s, w
     else
         find_gradients(o, t, b, s->p, s->ds, sight, false);
     if (sight.masked && !tile_finite(o, t, b)) {
+        const wf_lanes *u = &t->lanes;
         if (want_dq)
-            WF_SIMD(wf_tile_add_keys_seen)
-        (t->dq, NULL, s->ds, b->k, o->d_wide, sight, &t->lanes, b);
+            WF_SIMD(wf_tile_add_keys_seen)(t->dq, NULL, s->ds, b->k, o->d_wide, sight, u, b);
         if (dk)
-            WF_SIMD(wf_tile_add_lanes_seen)(dk, s->ds, t->q, o->d_wide, sight, &t->lanes, b);
+            WF_SIMD(wf_tile_add_lanes_seen)(dk, s->ds, t->q, o->d_wide, sight, u, b);
         if (dv)
-            WF_SIMD(wf_tile_add_lanes_seen)(dv, s->p, t->g, o->dv_wide, sight, &t->lanes, b);
+            WF_SIMD(wf_tile_add_lanes_seen)(dv, s->p, t->g, o->dv_wide, sight, u, b);
         return;
     }
     if (want_dq)
