@@ -23,8 +23,9 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum {
-    FEW = 8,  /* rows of x that are multiplied without taking panels apart */
-    ROWS = 4, /* of them at a time */
+    FEW = 8,    /* rows of x that are multiplied without taking panels apart */
+    PANELS = 4, /* that one or two rows meet at a time */
+    ROWS = 4,   /* of them at a time */
     TILE_ROWS = WF_VREGS == 32 && WF_VL == 16 ? 6 : 3,
     TILE_VECTORS = 2,       /* panels of a tile */
     DEPTH = 8,              /* blocks of 32 that are taken apart at a time */
@@ -150,36 +151,67 @@ INLINE void add_part(wf_type type, int rows, panel p, int part, const wf_quant_r
     }
 }
 
-/* out[row][WF_VL]: rows of x by a panel. */
-INLINE void few_rows(wf_type type, int rows, panel p, const wf_quant_rows *x, float *out)
+/* A large block is not read from one end to the other, which is what processors expect: the share of this
+ * part of the block after it is asked for. */
+INLINE void fetch_ahead(panel p, int part, int parts)
+{
+    int words = p.word_step / parts;
+    for (int i = 0; i < words; i += 64)
+        v_prefetch(p.words + p.word_step + part * words + i);
+    if (part * 64 < p.scale_step)
+        v_prefetch(p.scales + p.scale_step + part * 64);
+}
+
+/* out[panel][row][WF_VL]: rows of x by panels. Several of these at a time are several streams out of
+ * memory, which is what it takes to read at full speed. */
+INLINE void few_rows(wf_type type, int rows, int panels, panel p, int64_t next,
+                     const wf_quant_rows *x, float *out)
 {
     const int parts = PARTS(type);
-    vf c[ROWS];
-    for (int r = 0; r < rows; r++)
-        c[r] = vf_zero();
+    vf c[PANELS][ROWS];
+    for (int j = 0; j < panels; j++)
+        for (int r = 0; r < rows; r++)
+            c[j][r] = vf_zero();
     for (int64_t b = 0; b < x->k / WF_QUANT_BLOCK; b += parts) {
         UNROLL(8)
         for (int part = 0; part < parts; part++)
-            add_part(type, rows, p, part, x, b + part, c);
+            for (int j = 0; j < panels;
+                 j++) { /* a loop: all of it would not fit into caches of code */
+                panel one = {p.scales + j * next, p.words + j * next, p.scale_step, p.word_step};
+                if (parts > 1)
+                    fetch_ahead(one, part, parts);
+                add_part(type, rows, one, part, x, b + part, c[j]);
+            }
         p = panel_next(p, 1);
     }
-    for (int r = 0; r < rows; r++)
-        vf_store(out + r * WF_VL, c[r]);
+    for (int j = 0; j < panels; j++)
+        for (int r = 0; r < rows; r++)
+            vf_store(out + (j * rows + r) * WF_VL, c[j][r]);
 }
 
-typedef void few_fn(panel p, const wf_quant_rows *x, float *out);
+/* next: bytes from one panel to the next. */
+typedef void few_fn(panel p, int64_t next, const wf_quant_rows *x, float *out);
 
 #define QUANT_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q4_K) X(Q6_K)
-#define FEW_ROWS(type, rows)                                                     \
-    static void few_##type##_##rows(panel p, const wf_quant_rows *x, float *out) \
-    {                                                                            \
-        few_rows(WF_##type, rows, p, x, out);                                    \
+#define FEW_ROWS(type, rows, panels)                                                          \
+    static void few_##type##_##rows##_##panels(panel p, int64_t next, const wf_quant_rows *x, \
+                                               float *out)                                    \
+    {                                                                                         \
+        few_rows(WF_##type, rows, panels, p, next, x, out);                                   \
     }
-#define FEW_OF_TYPE(type) FEW_ROWS(type, 1) FEW_ROWS(type, 2) FEW_ROWS(type, 3) FEW_ROWS(type, 4)
+#define FEW_OF_TYPE(type) \
+    FEW_ROWS(type, 1, 1)  \
+    FEW_ROWS(type, 2, 1)  \
+    FEW_ROWS(type, 3, 1)  \
+    FEW_ROWS(type, 4, 1)  \
+    FEW_ROWS(type, 1, 4)  \
+    FEW_ROWS(type, 2, 4)
 QUANT_TYPES(FEW_OF_TYPE)
-#define FEW_ENTRY(type) \
-    [WF_##type] = {few_##type##_1, few_##type##_2, few_##type##_3, few_##type##_4},
-static few_fn *const few_table[][ROWS] = {QUANT_TYPES(FEW_ENTRY)};
+#define FEW_ENTRY(type)                                                                      \
+    [WF_##type] = {{few_##type##_1_1, few_##type##_2_1, few_##type##_3_1, few_##type##_4_1}, \
+                   {few_##type##_1_4, few_##type##_2_4}},
+/* By type, by whether PANELS panels are multiplied at a time, and by rows - 1. */
+static few_fn *const few_table[][2][ROWS] = {QUANT_TYPES(FEW_ENTRY)};
 
 /* ---- Many rows ---- */
 
@@ -336,17 +368,20 @@ static void finish(const product *o, int64_t r, int64_t p, const float *c)
 static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
 {
     const product *o = arg;
-    float c[ROWS * WF_VL];
+    int64_t next = wf_quant_panel_bytes(wf_quant_layout_of(o->w->type), o->x.k), i = begin;
+    float c[PANELS * ROWS * WF_VL];
     (void)thread;
-    for (int64_t i = begin; i < end; i++) {
-        panel p = panel_at(o->w, i);
+    while (i < end) {
+        few_fn *const *few = few_table[o->w->type][end - i >= PANELS && o->m <= 2];
+        int panels = few == few_table[o->w->type][1] ? PANELS : 1;
         for (int64_t r = 0; r < o->m; r += ROWS) {
             int rows = (int)(o->m - r < ROWS ? o->m - r : ROWS);
             wf_quant_rows x = wf_quant_rows_from(&o->x, r);
-            few_table[o->w->type][rows - 1](p, &x, c);
-            for (int k = 0; k < rows; k++)
-                finish(o, r + k, i, c + k * WF_VL);
+            few[rows - 1](panel_at(o->w, i), next, &x, c);
+            for (int k = 0; k < panels * rows; k++)
+                finish(o, r + k % rows, i + k / rows, c + k * WF_VL);
         }
+        i += panels;
     }
 }
 
