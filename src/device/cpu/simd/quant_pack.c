@@ -95,20 +95,42 @@ static uint8_t *words_at(const wf_quant_layout *y, uint8_t *panel, int64_t k, in
     return panel + wf_quant_scale_bytes(y, k) + b * y->words * 4 * WF_VL;
 }
 
-static void pack_row(wf_type type, uint8_t *panel, int lane, const uint8_t *row, int64_t k)
+/* A block of a whole panel from those of its rows. Lane by lane would go through the panel as often as it
+ * has lanes. */
+static void pack_block(wf_type type, const uint8_t *const block[WF_VL], uint8_t *scales,
+                       uint8_t *words)
 {
     const wf_quant_layout *y = wf_quant_layout_of(type);
-    for (int64_t b = 0; b < k / y->block; b++, row += y->bytes) {
-        uint8_t *scales = scales_at(y, panel, b), *words = words_at(y, panel, k, b) + 4 * lane;
+    for (int lane = 0; lane < WF_VL; lane++) {
         uint16_t half[2];
         uint8_t scale[16];
-        read_scales(type, row, half, scale);
+        read_scales(type, block[lane], half, scale);
         for (int i = 0; i < y->halves; i++)
             memcpy(scales + 2 * (i * WF_VL + lane), &half[i], 2);
         for (int i = 0; i < y->scales; i++)
             scales[(2 * y->halves + i) * WF_VL + lane] = scale[i];
-        for (int i = 0; i < y->words; i++)
-            memcpy(words + 4 * i * WF_VL, row + y->word_at + 4 * i, 4);
+    }
+    const int word_at = y->word_at, bytes = 4 * y->words;
+    for (int i = 0; i < bytes; i += 4, words += 4 * WF_VL)
+        for (int lane = 0; lane < WF_VL; lane++)
+            memcpy(words + 4 * lane, block[lane] + word_at + i, 4);
+}
+
+/* The panel of `count` rows; zeros for those that are missing. */
+static void pack_panel(wf_type type, uint8_t *panel, const uint8_t *rows, size_t row_bytes,
+                       int64_t count, int64_t k)
+{
+    static const union {
+        uint16_t aligned;
+        uint8_t byte[sizeof(wf_block_q6_k)];
+    } zeros; /* a block of any type */
+    const wf_quant_layout *y = wf_quant_layout_of(type);
+    const uint8_t *block[WF_VL];
+    for (int64_t b = 0; b < k / y->block; b++) {
+        for (int lane = 0; lane < WF_VL; lane++)
+            block[lane] =
+                lane < count ? rows + (size_t)lane * row_bytes + b * y->bytes : zeros.byte;
+        pack_block(type, block, scales_at(y, panel, b), words_at(y, panel, k, b));
     }
 }
 
@@ -152,15 +174,12 @@ static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t p = begin; p < end; p++) {
         uint8_t *panel = w->panels + (size_t)p * w->panel_bytes;
-        if (w->pack && w->n - p * WF_VL < WF_VL)
-            memset(panel, 0, w->panel_bytes); /* for the rows that are missing */
-        for (int64_t r = p * WF_VL; r < w->n && r < (p + 1) * WF_VL; r++) {
-            uint8_t *row = w->rows + (size_t)r * w->row_bytes;
-            if (w->pack)
-                pack_row(w->type, panel, (int)(r % WF_VL), row, w->k);
-            else
-                unpack_row(w->type, panel, (int)(r % WF_VL), row, w->k);
-        }
+        uint8_t *rows = w->rows + (size_t)(p * WF_VL) * w->row_bytes;
+        int64_t count = w->n - p * WF_VL < WF_VL ? w->n - p * WF_VL : WF_VL;
+        if (w->pack)
+            pack_panel(w->type, panel, rows, w->row_bytes, count, w->k);
+        for (int lane = 0; lane < count && !w->pack; lane++)
+            unpack_row(w->type, panel, lane, rows + (size_t)lane * w->row_bytes, w->k);
     }
 }
 
