@@ -39,7 +39,7 @@ WF_INLINE void wf_few_multiply(int rows, wf_type type, const wf_few *f, vf total
         for (; k + WF_VL <= end; k += WF_VL) {
             for (int j = 0; j < WF_VL; j++)
                 v_prefetch(f->from[j] + (size_t)k * size + WF_FEW_AHEAD);
-            wf_pack_square(type, f->from, WF_VL, k, WF_VL, r);
+            wf_pack_square(type, f->from, k, WF_VL, r);
 #pragma GCC unroll 16
             for (int j = 0; j < WF_VL; j++)
 #pragma GCC unroll 8
@@ -48,7 +48,7 @@ WF_INLINE void wf_few_multiply(int rows, wf_type type, const wf_few *f, vf total
         }
         if (k < end) {
             int nk = (int)(end - k);
-            wf_pack_square(type, f->from, WF_VL, k, nk, r);
+            wf_pack_square(type, f->from, k, nk, r);
             for (int j = 0; j < nk; j++)
 #pragma GCC unroll 8
                 for (int i = 0; i < rows; i++)

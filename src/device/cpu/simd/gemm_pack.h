@@ -10,7 +10,7 @@
 #include "device/cpu/simd/simd.h"
 #include "graph/quant/block.h"
 
-#define WF_PACK_COLUMNS 1024 /* elements of a row of quantized blocks that are packed at a time */
+#define WF_PACK_COLUMNS 1024 /* elements of a row that are packed at a time */
 
 /* Rows or columns dealt out to tiles: `wide` of width + 1, then all others of width. */
 typedef struct {
@@ -53,102 +53,132 @@ WF_INLINE void wf_pack_store(float *to, vf x, int n, bool all)
         vf_store_n(to, x, n);
 }
 
-/* VL rows of the view become VL columns of a panel: nk steps of k from k on. */
-WF_INLINE void wf_pack_square(wf_type type, const char *const *from, int rows, int64_t k, int nk,
-                              vf r[WF_VL])
+/* VL rows of the view become VL columns: nk steps of k from k on. */
+WF_INLINE void wf_pack_square(wf_type type, const char *const *from, int64_t k, int nk, vf r[WF_VL])
 {
     size_t offset = (size_t)k * wf_gemm_size(type);
-    if (nk == WF_VL && rows == WF_VL)
+    if (nk == WF_VL)
         for (int i = 0; i < WF_VL; i++)
             r[i] = vf_load_as(type, from[i] + offset);
     else
         for (int i = 0; i < WF_VL; i++)
-            r[i] = i < rows ? vf_load_as_n(type, from[i] + offset, nk) : vf_zero();
+            r[i] = vf_load_as_n(type, from[i] + offset, nk);
     vf_transpose(r);
 }
 
-/* Columns [g, g + lanes) of a panel from as many rows of numbers, of which there are only `rows`. */
-WF_INLINE void wf_pack_group(wf_type type, const char *const *from, int rows, int64_t all_k, int g,
-                             int lanes, int width, float *to)
+/* Lanes g and on of a panel, from as many rows of nk numbers. */
+WF_INLINE void wf_pack_group(wf_type type, const char *const *from, int64_t nk, int width, int g,
+                             float *to)
 {
-    for (int64_t k = 0; k < all_k; k += WF_VL) {
-        int nk = all_k - k < WF_VL ? (int)(all_k - k) : WF_VL;
-        vf r[WF_VL];
-        wf_pack_square(type, from, rows, k, nk, r);
-        if (nk == WF_VL && lanes == WF_VL)
-            for (int i = 0; i < WF_VL; i++)
-                vf_store(to + (k + i) * width + g, r[i]);
-        else
-            for (int i = 0; i < nk; i++)
-                wf_pack_store(to + (k + i) * width + g, r[i], lanes, width < WF_VL);
+    int lanes = width - g;
+    bool all = width < WF_VL;
+    int64_t k = 0;
+    vf r[WF_VL];
+    for (; k + WF_VL <= nk; k += WF_VL) {
+        wf_pack_square(type, from, k, WF_VL, r);
+#pragma GCC unroll 16
+        for (int i = 0; i < WF_VL; i++)
+            wf_pack_store(to + (k + i) * width + g, r[i], lanes, all);
+    }
+    if (k < nk) {
+        wf_pack_square(type, from, k, (int)(nk - k), r);
+        for (int i = 0; i < nk - k; i++)
+            wf_pack_store(to + (k + i) * width + g, r[i], lanes, all);
     }
 }
 
-/* One panel whose columns are rows of the view; zeros where these are less than width. Quantized rows
- * are decoded on the way. */
+/* One panel whose columns are rows of the view. Past the last row: that one again, which nobody reads. */
 WF_INLINE void wf_pack_columns(wf_type type, const wf_gemm_part *p, int64_t first, int width,
                                float *to)
 {
     for (int g = 0; g < width; g += WF_VL) {
-        int lanes = width - g < WF_VL ? width - g : WF_VL;
-        int64_t left = p->n - first - g;
-        int rows = left < 0 ? 0 : left < lanes ? (int)left : lanes;
         const char *from[WF_VL];
-        if (type != WF_TYPE_NONE) {
-            for (int i = 0; i < rows; i++)
-                from[i] = wf_gemm_row(p, p->first + first + g + i, p->k0);
-            wf_pack_group(type, from, rows, p->nk, g, lanes, width, to);
-            continue;
+        for (int64_t i = 0; i < WF_VL; i++) {
+            int64_t row = first + g + i < p->n ? first + g + i : p->n - 1;
+            from[i] = wf_gemm_row(p, p->first + row, p->k0);
         }
-        float decoded[WF_VL][WF_GEMM_BLOCK];
-        for (int i = 0; i < rows; i++) {
-            wf_block_decode(p->of->view->type, wf_gemm_row(p, p->first + first + g + i, 0), p->k0,
-                            p->nk, decoded[i]);
+        wf_pack_group(type, from, p->nk, width, g, to);
+    }
+}
+
+/* The same of quantized rows, which are decoded on the way. */
+static inline void wf_pack_block_columns(const wf_gemm_part *p, int64_t first, int width, float *to)
+{
+    float decoded[WF_VL][WF_GEMM_BLOCK];
+    for (int g = 0; g < width; g += WF_VL) {
+        const char *from[WF_VL];
+        for (int64_t i = 0; i < WF_VL; i++) {
+            int64_t row = first + g + i < p->n ? first + g + i : p->n - 1;
+            wf_block_decode(p->of->view->type, wf_gemm_row(p, p->first + row, 0), p->k0, p->nk,
+                            decoded[i]);
             from[i] = (const char *)decoded[i];
         }
-        wf_pack_group(WF_F32, from, rows, p->nk, g, lanes, width, to);
+        wf_pack_group(WF_F32, from, p->nk, width, g, to);
     }
 }
 
-/* The elements of one k, which lie side by side, dealt out to all panels. */
-WF_INLINE void wf_pack_row(wf_type type, const char *from, int64_t n, const wf_deal *d,
-                           int64_t stride, int64_t k, float *to)
+/* Lanes g and on of a panel, for nk <= WF_PACK_STEP rows of k. */
+WF_INLINE void wf_pack_lanes(wf_type type, const char *const *row, size_t offset, int64_t have,
+                             int width, int g, int64_t nk, float *to)
 {
-    size_t size = wf_gemm_size(type);
+    if (have >= WF_VL && (width - g >= WF_VL || width < WF_VL)) {
+        for (int64_t k = 0; k < nk; k++)
+            vf_store(to + k * width, vf_load_as(type, row[k] + offset));
+        return;
+    }
+    int n = have < 0 ? 0 : have < WF_VL ? (int)have : WF_VL;
+    for (int64_t k = 0; k < nk; k++)
+        wf_pack_store(to + k * width, vf_load_as_n(type, row[k] + offset, n), width - g,
+                      width < WF_VL);
+}
+
+enum { WF_PACK_STEP = 16 /* rows of k that stay in the first-level cache, wherever they begin */ };
+
+/* Rows [k0, k0 + nk) of k, the elements of which begin at row[i], dealt out to all panels; zeros past the
+ * last. */
+WF_INLINE void wf_pack_some_rows(wf_type type, const char *const *row, int64_t n, const wf_deal *d,
+                                 int64_t stride, int64_t k0, int64_t nk, float *to)
+{
     for (int64_t t = 0; t < d->tiles; t++) {
+        int64_t first = wf_deal_first(d, t);
         int width = wf_deal_width(d, t);
-        float *at = to + t * stride + k * width;
-        for (int g = 0; g < width; g += WF_VL) {
-            int64_t have = n - g < 0 ? 0 : n - g;
-            const char *x = from + (size_t)g * size;
-            vf lanes = have >= WF_VL ? vf_load_as(type, x) : vf_load_as_n(type, x, (int)have);
-            wf_pack_store(at + g, lanes, width - g, width < WF_VL);
-        }
-        from += (size_t)width * size;
-        n -= width;
+        for (int g = 0; g < width; g += WF_VL)
+            wf_pack_lanes(type, row, (size_t)(first + g) * wf_gemm_size(type), n - first - g, width,
+                          g, nk, to + t * stride + k0 * width + g);
     }
 }
 
+/* All panels, of elements that lie side by side in a row of the view. */
 WF_INLINE void wf_pack_rows(wf_type type, const wf_gemm_part *p, const wf_deal *d, int64_t stride,
                             float *to)
 {
-    for (int64_t k = 0; k < p->nk; k++)
-        wf_pack_row(type, wf_gemm_row(p, p->k0 + k, p->first), p->n, d, stride, k, to);
+    for (int64_t k0 = 0; k0 < p->nk; k0 += WF_PACK_STEP) {
+        int64_t nk = p->nk - k0 < WF_PACK_STEP ? p->nk - k0 : WF_PACK_STEP;
+        const char *row[WF_PACK_STEP];
+        for (int64_t k = 0; k < nk; k++)
+            row[k] = wf_gemm_row(p, p->k0 + k0 + k, p->first);
+        wf_pack_some_rows(type, row, p->n, d, stride, k0, nk, to);
+    }
 }
 
-/* The same of quantized rows, whose parts begin and end where they can be decoded. */
+/* The same of quantized rows, parts of which can be decoded only from and to certain places. */
 static inline void wf_pack_block_rows(const wf_gemm_part *p, const wf_deal *d, int64_t stride,
                                       float *to)
 {
-    enum { PART = 128 };
-    float decoded[WF_PACK_COLUMNS + 2 * PART];
-    wf_type type = p->of->view->type;
+    enum { PART = 128, STEP = 4 };
+    float decoded[STEP][WF_PACK_COLUMNS + 2 * PART];
     int64_t begin = p->first / PART * PART, end = (p->first + p->n + PART - 1) / PART * PART;
     int64_t length = wf_view_last(p->of->view);
     end = end < length ? end : length;
-    for (int64_t k = 0; k < p->nk; k++) {
-        wf_block_decode(type, wf_gemm_row(p, p->k0 + k, 0), begin, end - begin, decoded);
-        wf_pack_row(WF_F32, (const char *)(decoded + (p->first - begin)), p->n, d, stride, k, to);
+    for (int64_t k0 = 0; k0 < p->nk; k0 += STEP) {
+        int64_t nk = p->nk - k0 < STEP ? p->nk - k0 : STEP;
+        const char *row[STEP];
+        for (int64_t k = 0; k < nk; k++) {
+            wf_block_decode(p->of->view->type, wf_gemm_row(p, p->k0 + k0 + k, 0), begin,
+                            end - begin, decoded[k]);
+            row[k] = (const char *)(decoded[k] + (p->first - begin));
+        }
+        wf_pack_some_rows(WF_F32, row, p->n, d, stride, k0, nk, to);
     }
 }
 
@@ -177,7 +207,7 @@ WF_INLINE void wf_pack_stored(wf_type type, const wf_gemm_part *p, int64_t all, 
         }
 }
 
-/* Of type WF_TYPE_NONE are quantized blocks, of whichever type. all: how many k there are. Panels are stride floats apart, with room for a vector after each. */
+/* all: how many k there are. Panels are stride floats apart, with room for a vector after each. */
 WF_INLINE void wf_pack_typed(wf_type type, const wf_gemm_part *p, int64_t all, const wf_deal *d,
                              int64_t stride, float *to)
 {
@@ -186,14 +216,22 @@ WF_INLINE void wf_pack_typed(wf_type type, const wf_gemm_part *p, int64_t all, c
         return;
     }
     if (p->of->k_is_row) {
-        if (type == WF_TYPE_NONE)
-            wf_pack_block_rows(p, d, stride, to);
-        else
-            wf_pack_rows(type, p, d, stride, to);
+        wf_pack_rows(type, p, d, stride, to);
         return;
     }
     for (int64_t t = 0; t < d->tiles; t++)
         wf_pack_columns(type, p, wf_deal_first(d, t), wf_deal_width(d, t), to + t * stride);
+}
+
+/* The same of quantized blocks of any type. */
+static inline void wf_pack_blocks(const wf_gemm_part *p, const wf_deal *d, int64_t stride, float *to)
+{
+    if (p->of->k_is_row) {
+        wf_pack_block_rows(p, d, stride, to);
+        return;
+    }
+    for (int64_t t = 0; t < d->tiles; t++)
+        wf_pack_block_columns(p, wf_deal_first(d, t), wf_deal_width(d, t), to + t * stride);
 }
 
 #endif

@@ -33,14 +33,16 @@ enum {
 
 /* ---- Kernels by number of rows ---- */
 
-#define TILE(rows)                                                                        \
-    static void tile_##rows(int64_t nk, const float *a, const void *b, wf_tile_out out)   \
-    {                                                                                     \
-        wf_tile_multiply(rows, WF_TILE_VECTORS, WF_F32, nk, a, b, out);                   \
-    }                                                                                     \
-    static void narrow_##rows(int64_t nk, const float *a, const void *b, wf_tile_out out) \
-    {                                                                                     \
-        wf_tile_multiply(rows, 1, WF_F32, nk, a, b, out);                                 \
+#define TILE(rows)                                                                              \
+    static void tile_##rows(int64_t nk, const float *a, const void *b, float *c, int64_t ldc,   \
+                            int n, bool add)                                                    \
+    {                                                                                           \
+        wf_tile_multiply(rows, WF_TILE_VECTORS, WF_F32, nk, a, b, c, ldc, n, add);              \
+    }                                                                                           \
+    static void narrow_##rows(int64_t nk, const float *a, const void *b, float *c, int64_t ldc, \
+                              int n, bool add)                                                  \
+    {                                                                                           \
+        wf_tile_multiply(rows, 1, WF_F32, nk, a, b, c, ldc, n, add);                            \
     }
 WF_TILE_NUMBERS(TILE)
 
@@ -258,7 +260,7 @@ static void pack(const wf_gemm_part *p, int64_t all, const wf_deal *d, int64_t s
     case WF_F32: wf_pack_typed(WF_F32, p, all, d, stride, to); break;
     case WF_F16: wf_pack_typed(WF_F16, p, all, d, stride, to); break;
     case WF_BF16: wf_pack_typed(WF_BF16, p, all, d, stride, to); break;
-    default: wf_pack_typed(WF_TYPE_NONE, p, all, d, stride, to);
+    default: wf_pack_blocks(p, d, stride, to);
     }
 }
 
@@ -269,16 +271,14 @@ static void multiply_rows(const tiling *t, const block *b, float *a, const float
     const wf_gemm *g = t->g;
     wf_gemm_part part = {&g->a, b->index, b->i0, b->m, b->k0, b->nk};
     wf_deal d = deal_rows(b->m);
-    wf_tile_out out = {.ldc = ldc, .add = g->add || b->k0 > 0};
+    bool add = g->add || b->k0 > 0;
     pack(&part, g->k, &d, stride_a(b->nk), a);
     for (int64_t j = 0; j < b->n; j += NR) {
-        out.n = (int)min64(b->n - j, NR);
-        wf_tile_fn *const *kernel = tile[out.n <= WF_VL];
-        for (int64_t i = 0; i < d.tiles; i++) {
-            out.c = c + wf_deal_first(&d, i) * ldc + j;
+        int n = (int)min64(b->n - j, NR);
+        wf_tile_fn *const *kernel = tile[n <= WF_VL];
+        for (int64_t i = 0; i < d.tiles; i++)
             kernel[wf_deal_width(&d, i) - 1](b->nk, a + i * stride_a(b->nk), panels + j * b->nk,
-                                             out);
-        }
+                                             c + wf_deal_first(&d, i) * ldc + j, ldc, n, add);
     }
 }
 
@@ -314,13 +314,14 @@ static void some_pieces(void *arg, int64_t begin, int64_t end, int thread)
     const wf_gemm *g = t->g;
     float *scratch = (float *)g->scratch + thread * scratch_floats(t);
     int64_t panels = divide_up(g->n, NR);
+    bool narrow = product_of(g)->type != WF_F32;
     for (int64_t p = begin; p < end; p++) {
         int64_t pm = p / t->pieces_n % t->pieces_m, pn = p % t->pieces_n;
         int64_t i1 = g->m * (pm + 1) / t->pieces_m;
         int64_t j1 = min64(panels * (pn + 1) / t->pieces_n * NR, g->n);
         block b = {.index = p / (t->pieces_m * t->pieces_n)};
         for (b.i0 = g->m * pm / t->pieces_m; b.i0 < i1; b.i0 += b.m) {
-            b.m = min64(i1 - b.i0, SUM_ROWS);
+            b.m = narrow ? min64(i1 - b.i0, SUM_ROWS) : i1 - b.i0;
             for (b.j0 = panels * pn / t->pieces_n * NR; b.j0 < j1; b.j0 += b.n) {
                 b.n = min64(j1 - b.j0, NC);
                 multiply_block(t, b, scratch);

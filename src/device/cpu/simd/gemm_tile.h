@@ -24,42 +24,37 @@ enum {
     WF_TILE_K = WF_GEMM_BLOCK
 };
 
-/* Where the sums go: rows of c, ldc floats apart, of which n columns exist. */
-typedef struct {
-    float *c;
-    int64_t ldc;
-    int n;
-    bool add; /* to what stands there */
-} wf_tile_out;
-
+/* Sums go to rows of c, ldc floats apart, of which n columns exist; add: to what stands there. The numbers
+ * come one by one rather than in a struct: copying one that was just written waits until all stores
+ * before it are done, and those are the misses of the tile before. */
 /* whole: all columns exist. */
-WF_INLINE void wf_tile_store(int rows, int vectors, vf sum[WF_TILE_ROWS][WF_TILE_VECTORS],
-                             wf_tile_out out, bool whole)
+WF_INLINE void wf_tile_store(int rows, int vectors, vf sum[WF_TILE_ROWS][WF_TILE_VECTORS], float *c,
+                             int64_t ldc, int n, bool add, bool whole)
 {
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) {
-            float *c = out.c + i * out.ldc + v * WF_VL;
-            int n = out.n - v * WF_VL < WF_VL ? out.n - v * WF_VL : WF_VL;
+            float *at = c + i * ldc + v * WF_VL;
+            int lanes = n - v * WF_VL < WF_VL ? n - v * WF_VL : WF_VL;
             if (whole)
-                vf_store(c, out.add ? vf_add(vf_load(c), sum[i][v]) : sum[i][v]);
+                vf_store(at, add ? vf_add(vf_load(at), sum[i][v]) : sum[i][v]);
             else
-                vf_store_n(c, out.add ? vf_add(vf_load_n(c, n), sum[i][v]) : sum[i][v], n);
+                vf_store_n(at, add ? vf_add(vf_load_n(at, lanes), sum[i][v]) : sum[i][v], lanes);
         }
 }
 
 /* rows, vectors, no more than have a column, and type, that of b, are constants where this is called. */
 WF_INLINE void wf_tile_multiply(int rows, int vectors, wf_type type, int64_t nk, const float *a,
-                                const void *b, wf_tile_out out)
+                                const void *b, float *c, int64_t ldc, int n, bool add)
 {
     const char *bk = b;
     const size_t vector = WF_VL * (type == WF_F32 ? sizeof(float) : sizeof(uint16_t));
     vf sum[WF_TILE_ROWS][WF_TILE_VECTORS];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        v_prefetch(out.c + i * out.ldc);
-        v_prefetch(out.c + i * out.ldc + out.n - 1);
+        v_prefetch(c + i * ldc);
+        v_prefetch(c + i * ldc + n - 1);
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
             sum[i][v] = vf_zero();
@@ -78,12 +73,12 @@ WF_INLINE void wf_tile_multiply(int rows, int vectors, wf_type type, int64_t nk,
                 sum[i][v] = vf_fma(y, x[v], sum[i][v]);
         }
     }
-    if (out.n == vectors * WF_VL && out.add)
-        wf_tile_store(rows, vectors, sum, (wf_tile_out){out.c, out.ldc, out.n, true}, true);
-    else if (out.n == vectors * WF_VL)
-        wf_tile_store(rows, vectors, sum, (wf_tile_out){out.c, out.ldc, out.n, false}, true);
+    if (n == vectors * WF_VL && add)
+        wf_tile_store(rows, vectors, sum, c, ldc, n, true, true);
+    else if (n == vectors * WF_VL)
+        wf_tile_store(rows, vectors, sum, c, ldc, n, false, true);
     else
-        wf_tile_store(rows, vectors, sum, out, false);
+        wf_tile_store(rows, vectors, sum, c, ldc, n, add, false);
 }
 
 #define WF_TILE_NUMBERS_6(X) X(1) X(2) X(3) X(4) X(5) X(6)
@@ -94,6 +89,7 @@ WF_INLINE void wf_tile_multiply(int rows, int vectors, wf_type type, int64_t nk,
 #define WF_TILE_NUMBERS WF_TILE_NUMBERS_6
 #endif
 
-typedef void wf_tile_fn(int64_t nk, const float *a, const void *b, wf_tile_out out);
+typedef void wf_tile_fn(int64_t nk, const float *a, const void *b, float *c, int64_t ldc, int n,
+                        bool add);
 
 #endif
