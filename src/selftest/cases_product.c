@@ -36,6 +36,18 @@ static const struct matmul_case {
     {{0, {0}}, 2, 300, 140, 2, false},
     {{0, {0}}, 150, 270, 5, 1, false},
     {{1, {2}}, 2, 290, 131, 3, false},
+    /* around the edges of vectors and of tiles of registers */
+    {{0, {0}}, 5, 7, 15, 0, false},
+    {{0, {0}}, 6, 8, 16, 1, false},
+    {{0, {0}}, 7, 9, 17, 2, false},
+    {{0, {0}}, 13, 15, 31, 3, false},
+    {{0, {0}}, 14, 16, 32, 0, false},
+    {{0, {0}}, 15, 17, 33, 1, true},
+    {{0, {0}}, 29, 31, 63, 2, true},
+    {{0, {0}}, 9, 257, 65, 3, false},
+    {{0, {0}}, 8, 255, 33, 2, false},
+    {{1, {5}}, 12, 18, 24, 0, false},
+    {{0, {0}}, 170, 20, 35, 0, false},
 };
 
 /* [batch..., rows, columns], or the other way round. */
