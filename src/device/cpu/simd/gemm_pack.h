@@ -224,7 +224,8 @@ WF_INLINE void wf_pack_typed(wf_type type, const wf_gemm_part *p, int64_t all, c
 }
 
 /* The same of quantized blocks of any type. */
-static inline void wf_pack_blocks(const wf_gemm_part *p, const wf_deal *d, int64_t stride, float *to)
+static inline void wf_pack_blocks(const wf_gemm_part *p, const wf_deal *d, int64_t stride,
+                                  float *to)
 {
     if (p->of->k_is_row) {
         wf_pack_block_rows(p, d, stride, to);
