@@ -277,6 +277,8 @@ static void check_pairs(void)
     EACH_I(vp_sub(a, b), pair(low(x) - low(y), high(x) - high(y)));
     EACH_I(vp_mul(a, b), pair(low(x) * low(y), high(x) * high(y)));
     EACH_I(vp_dot(c, a, b), wrap(z + (int64_t)low(x) * low(y) + (int64_t)high(x) * high(y)));
+    EACH_I(vp_join(a, b), pair(low((i % 4 < 2 ? ia : ib)[i / 4 * 4 + i % 2]),
+                               low((i % 4 < 2 ? ia : ib)[i / 4 * 4 + i % 2 + 2])));
     vi least = vi_set(pair(INT16_MIN, INT16_MIN));
     EACH_I(vp_dot(c, least, least), wrap(z + ((int64_t)1 << 31)));
     int n = (int)(draw() % 16);

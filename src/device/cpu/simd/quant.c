@@ -71,7 +71,7 @@ INLINE vi shift(vi x, int right)
 /* Pair p of part `part`: integers as they are stored. */
 INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
 {
-    const int u = p / 2, odd = 8 * (p % 2), word = 4 * WF_VL;
+    const int u = wf_quant_four(p), odd = 8 * (p % 2), word = 4 * WF_VL;
     const vi low4 = vi_set(0x000f000f), high2 = vi_set(0x00300030);
     if (type == WF_Q8_0) {
         vi w = vi_load(words + u * word);
@@ -79,8 +79,8 @@ INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
     }
     if (type == WF_Q6_K) {
         int half = part / 4, quarter = part % 4;
-        vi low = vi_load(words + (16 * half + 8 * (quarter % 2) + u) * word);
-        vi high = vi_load(words + (32 + 8 * half + u) * word);
+        vi low = vi_load(words + (24 * half + 8 * (quarter % 2) + u) * word);
+        vi high = vi_load(words + (24 * half + 16 + u) * word);
         low = vi_and(shift(low, odd + 4 * (quarter / 2)), low4);
         return vi_or(low, vi_and(shift(high, odd + 2 * quarter - 4), high2));
     }
@@ -132,7 +132,7 @@ INLINE void add_part(wf_type type, int rows, panel p, int part, const wf_quant_r
         vi w = pair_of(type, p.words, part, i);
         for (int r = 0; r < rows; r++) {
             vi a = vi_set(x->pair[(r * blocks + b) * WF_QUANT_PAIRS + i]);
-            if (i < WF_QUANT_PAIRS / 2)
+            if (wf_quant_four(i) < 4)
                 sum[r] = vp_dot(sum[r], w, a);
             else
                 other[r] = vp_dot(other[r], w, a);
@@ -239,7 +239,7 @@ INLINE void take_part(wf_type type, panel p, int part, int v, int at, apart *to)
         if (OFFSET(type))
             w = vp_sub(w, offset);
         if (type == WF_Q6_K)
-            w = vp_mul(w, by[i / 8]);
+            w = vp_mul(w, by[wf_quant_four(i) / 4]);
         vi_store(to->pair[at * WF_QUANT_PAIRS + i][v], w);
     }
 }

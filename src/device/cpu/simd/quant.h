@@ -9,10 +9,12 @@
  *     [block][half][WF_VL] f16, [block][byte][WF_VL] u8     to a whole number of cache lines
  *     [block][word][WF_VL] u32
  *
- * The words are those of the file, so that packing moves bits and changes none.
+ * The words are those of the file, so that packing moves bits and changes none; only of q6_K the words
+ * with high bits come after each half of those with low bits, in the order in which they are read.
  *
- * A block of 32 numbers is multiplied as 16 pairs of i16. Pair 2 u has numbers 4 u and 4 u + 2 of the
- * block, pair 2 u + 1 numbers 4 u + 1 and 4 u + 3: so they come out of a word by shifting and masking.
+ * A block of 32 numbers is multiplied as 16 pairs of i16: of each four neighbours the first and third, then
+ * the second and fourth, as they come out of a word by shifting and masking. The fours are taken from the
+ * lower and the upper half of the block in turn, as two vectors of activations are joined (vp_join).
  * Activations are rounded to 15 bits for each block of 32 and laid out as such pairs. Sums of products
  * within a block are exact; they are scaled and added up in the order of blocks. A result therefore
  * depends on its row of x and its row of w alone, not on the rows beside them, on the number of threads
@@ -37,6 +39,12 @@ typedef struct {
 #define WF_QUANT_MOST \
     16383 /* the largest integer that stands for an activation: 32 x 4096 x this, the
                                most a block of q6_K comes to, is less than 2^31 */
+
+/* The four that pair p is of, 0 to 7. */
+static inline int wf_quant_four(int p)
+{
+    return p / 4 + p / 2 % 2 * 4;
+}
 
 /* NULL for what is not packed so. */
 #define wf_quant_layout_of WF_SIMD(wf_quant_layout_of)

@@ -95,10 +95,42 @@ static uint8_t *words_at(const wf_quant_layout *y, uint8_t *panel, int64_t k, in
     return panel + wf_quant_scale_bytes(y, k) + b * y->words * 4 * WF_VL;
 }
 
-/* A block of a whole panel from those of its rows. Lane by lane would go through the panel as often as it
- * has lanes. */
-static void pack_block(wf_type type, const uint8_t *const block[WF_VL], uint8_t *scales,
-                       uint8_t *words)
+/* Where word i of a block lies in the file's block, in words after the first. */
+static int word_of(wf_type type, int i)
+{
+    if (type != WF_Q6_K)
+        return i;
+    return i % 24 < 16 ? i / 24 * 16 + i % 24 : 32 + i / 24 * 8 + i % 24 - 16;
+}
+
+static void read_words(wf_type type, const uint8_t *block, uint32_t *to)
+{
+    const wf_quant_layout *y = wf_quant_layout_of(type);
+    if (type == WF_Q6_K)
+        for (int i = 0; i < y->words; i += 8) /* eight in a row stay together */
+            memcpy(to + i, block + y->word_at + 4 * word_of(type, i), 32);
+    else
+        memcpy(to, block + y->word_at, 4 * (size_t)y->words);
+}
+
+enum {
+    STAGE = 48
+}; /* words of a row that are turned at a time: a multiple of every vector and block */
+
+/* Turns n words of each lane; `to` is [n][WF_VL]. */
+static void turn_words(uint32_t stage[WF_VL][STAGE], int n, uint8_t *to)
+{
+    for (int i = 0; i < n; i += WF_VL) {
+        vf r[WF_VL];
+        for (int lane = 0; lane < WF_VL; lane++)
+            r[lane] = vi_as_vf(vi_load(stage[lane] + i));
+        vf_transpose(r);
+        for (int k = 0; k < WF_VL && i + k < n; k++)
+            vi_store(to + 4 * (i + k) * WF_VL, vf_as_vi(r[k]));
+    }
+}
+
+static void pack_scales(wf_type type, const uint8_t *const block[WF_VL], uint8_t *to)
 {
     const wf_quant_layout *y = wf_quant_layout_of(type);
     for (int lane = 0; lane < WF_VL; lane++) {
@@ -106,14 +138,10 @@ static void pack_block(wf_type type, const uint8_t *const block[WF_VL], uint8_t 
         uint8_t scale[16];
         read_scales(type, block[lane], half, scale);
         for (int i = 0; i < y->halves; i++)
-            memcpy(scales + 2 * (i * WF_VL + lane), &half[i], 2);
+            memcpy(to + 2 * (i * WF_VL + lane), &half[i], 2);
         for (int i = 0; i < y->scales; i++)
-            scales[(2 * y->halves + i) * WF_VL + lane] = scale[i];
+            to[(2 * y->halves + i) * WF_VL + lane] = scale[i];
     }
-    const int word_at = y->word_at, bytes = 4 * y->words;
-    for (int i = 0; i < bytes; i += 4, words += 4 * WF_VL)
-        for (int lane = 0; lane < WF_VL; lane++)
-            memcpy(words + 4 * lane, block[lane] + word_at + i, 4);
 }
 
 /* The panel of `count` rows; zeros for those that are missing. */
@@ -125,12 +153,20 @@ static void pack_panel(wf_type type, uint8_t *panel, const uint8_t *rows, size_t
         uint8_t byte[sizeof(wf_block_q6_k)];
     } zeros; /* a block of any type */
     const wf_quant_layout *y = wf_quant_layout_of(type);
-    const uint8_t *block[WF_VL];
-    for (int64_t b = 0; b < k / y->block; b++) {
-        for (int lane = 0; lane < WF_VL; lane++)
-            block[lane] =
-                lane < count ? rows + (size_t)lane * row_bytes + b * y->bytes : zeros.byte;
-        pack_block(type, block, scales_at(y, panel, b), words_at(y, panel, k, b));
+    int64_t blocks = k / y->block, most = STAGE / y->words;
+    uint32_t stage[WF_VL][STAGE];
+    for (int64_t b = 0; b < blocks; b += most) {
+        int64_t n = blocks - b < most ? blocks - b : most;
+        for (int64_t i = 0; i < n; i++) {
+            const uint8_t *block[WF_VL];
+            for (int lane = 0; lane < WF_VL; lane++) {
+                block[lane] = lane < count ? rows + (size_t)lane * row_bytes + (b + i) * y->bytes
+                                           : zeros.byte;
+                read_words(type, block[lane], stage[lane] + i * y->words);
+            }
+            pack_scales(type, block, scales_at(y, panel, b + i));
+        }
+        turn_words(stage, (int)n * y->words, words_at(y, panel, k, b));
     }
 }
 
@@ -148,7 +184,7 @@ static void unpack_row(wf_type type, const uint8_t *panel, int lane, uint8_t *ro
             scale[i] = scales[(2 * y->halves + i) * WF_VL + lane];
         write_scales(type, row, half, scale);
         for (int i = 0; i < y->words; i++)
-            memcpy(row + y->word_at + 4 * i, words + 4 * i * WF_VL, 4);
+            memcpy(row + y->word_at + 4 * word_of(type, i), words + 4 * i * WF_VL, 4);
     }
 }
 

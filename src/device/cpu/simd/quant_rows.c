@@ -34,7 +34,7 @@ wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group)
 enum { VECTORS = WF_QUANT_BLOCK / WF_VL };
 
 /* Integers for the numbers of a block; gives what they are to be multiplied by. */
-static inline float round_block(const vf x[VECTORS], int32_t integer[WF_QUANT_BLOCK])
+static inline float round_block(const vf x[VECTORS], vi integer[VECTORS])
 {
     vf most = vf_zero(), bad = vf_zero();
     for (int i = 0; i < VECTORS; i++) {
@@ -45,23 +45,31 @@ static inline float round_block(const vf x[VECTORS], int32_t integer[WF_QUANT_BL
     /* What is so small is nothing beside any other number, and has no inverse. */
     float inverse = largest > 0x1p-100f && scale == scale ? WF_QUANT_MOST / largest : 0;
     for (int i = 0; i < VECTORS; i++)
-        vi_store(integer + i * WF_VL,
-                 inverse > 0 ? vf_to_vi(vf_mul(x[i], vf_set(inverse))) : vi_zero());
+        integer[i] = inverse > 0 ? vf_to_vi(vf_mul(x[i], vf_set(inverse))) : vi_zero();
     return scale;
+}
+
+/* Exact in f32: integers of 15 bits, 16 of them. */
+static inline int32_t sum_half(const vi *integer)
+{
+    vf sum = vi_to_vf(integer[0]);
+    for (int i = 1; i < VECTORS / 2; i++)
+        sum = vf_add(sum, vi_to_vf(integer[i]));
+    return (int32_t)vf_sum(sum);
 }
 
 /* Row `lane` of a group, of which `block` blocks come before. */
 static inline void store_block(const wf_quant_rows *q, int64_t block, int lane, float scale,
-                               const int32_t integer[WF_QUANT_BLOCK])
+                               const vi integer[VECTORS])
 {
     const int group = q->group;
-    int32_t *pair = q->pair + block * WF_QUANT_PAIRS * group + lane, sum[2] = {0, 0};
-    for (int u = 0; u < WF_QUANT_BLOCK; u += 4) {
-        const int32_t *i = integer + u;
-        sum[u / 16] += i[0] + i[1] + i[2] + i[3];
-        pair[u / 2 * group] = (int32_t)((uint32_t)i[2] << 16 | ((uint32_t)i[0] & 0xffff));
-        pair[(u / 2 + 1) * group] = (int32_t)((uint32_t)i[3] << 16 | ((uint32_t)i[1] & 0xffff));
-    }
+    int32_t *to = q->pair + block * WF_QUANT_PAIRS * group + lane, pair[WF_QUANT_PAIRS];
+    int32_t sum[2] = {sum_half(integer), sum_half(integer + VECTORS / 2)};
+    for (int i = 0; i < VECTORS / 2; i++)
+        vi_store((group == 1 ? to : pair) + i * WF_VL,
+                 vp_join(integer[i], integer[i + VECTORS / 2]));
+    for (int i = 0; i < WF_QUANT_PAIRS && group > 1; i++)
+        to[i * group] = pair[i];
     q->scale[block * group + lane] = scale;
     q->total[block * group + lane] = scale * (float)(sum[0] + sum[1]);
     q->sum[2 * block * group + lane] = sum[0];
@@ -74,9 +82,11 @@ static void fill_group(const wf_quant_rows *q, const wf_view *x, int64_t group, 
     bool none = r >= wf_view_rows(x);
     int64_t row = none ? 0 : wf_view_row(x, r);
     for (int64_t b = 0; b < blocks; b++) {
-        int32_t integer[WF_QUANT_BLOCK] = {0};
+        vi integer[VECTORS];
         float scale = 0;
         vf in[VECTORS];
+        for (int i = 0; i < VECTORS; i++)
+            integer[i] = vi_zero();
         for (int i = 0; i < VECTORS && !none; i++)
             in[i] = vf_load_as(x->type, wf_view_at(x, row + b * WF_QUANT_BLOCK + i * WF_VL));
         if (!none)

@@ -134,6 +134,13 @@ static inline vi vp_mul(vi a, vi b) { return _mm256_mullo_epi16(a, b); }
 static inline vi vp_shl(vi a, int n) { return _mm256_slli_epi16(a, n); }
 static inline vi vp_shr(vi a, int n) { return _mm256_srli_epi16(a, n); }
 static inline vi vp_sra(vi a, int n) { return _mm256_srai_epi16(a, n); }
+/* Of each four lanes of a, then of b: (0, 2) and (1, 3), as pairs. */
+static inline vi vp_join(vi a, vi b)
+{
+    a = _mm256_blend_epi16(a, _mm256_slli_epi32(_mm256_shuffle_epi32(a, 0xee), 16), 0xaa);
+    b = _mm256_blend_epi16(b, _mm256_slli_epi32(_mm256_shuffle_epi32(b, 0xee), 16), 0xaa);
+    return vf_as_vi(_mm256_shuffle_ps(vi_as_vf(a), vi_as_vf(b), 0x44));
+}
 static inline vi vp_dot(vi sum, vi a, vi b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 
 /* ---- f16 and bf16 ---- */

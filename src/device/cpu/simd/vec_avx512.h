@@ -146,6 +146,13 @@ static inline vi vp_mul(vi a, vi b) { return _mm512_mullo_epi16(a, b); }
 static inline vi vp_shl(vi a, int n) { return (vi)((vec_u16)a << n); }
 static inline vi vp_shr(vi a, int n) { return (vi)((vec_u16)a >> n); }
 static inline vi vp_sra(vi a, int n) { return (vi)((vec_i16)a >> n); }
+/* Of each four lanes of a, then of b: (0, 2) and (1, 3), as pairs. */
+static inline vi vp_join(vi a, vi b)
+{
+    a = _mm512_mask_blend_epi16(0xaaaaaaaa, a, vi_shl(_mm512_shuffle_epi32(a, _MM_PERM_DCDC), 16));
+    b = _mm512_mask_blend_epi16(0xaaaaaaaa, b, vi_shl(_mm512_shuffle_epi32(b, _MM_PERM_DCDC), 16));
+    return vf_as_vi(_mm512_shuffle_ps(vi_as_vf(a), vi_as_vf(b), 0x44));
+}
 /* Not the intrinsic: gcc copies its sum before and after. */
 static inline vi vp_dot(vi sum, vi a, vi b)
 {

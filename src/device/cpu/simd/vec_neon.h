@@ -164,6 +164,14 @@ static inline vi vp_shl(vi a, int n) { return u16_as_vi(vi_as_u16(a) << n); }
 static inline vi vp_shr(vi a, int n) { return u16_as_vi(vi_as_u16(a) >> n); }
 static inline vi vp_sra(vi a, int n) { return i16_as_vi(vi_as_i16(a) >> n); }
 
+/* Of each four lanes of a, then of b: (0, 2) and (1, 3), as pairs. */
+static inline vi vp_join(vi a, vi b)
+{
+    const int32x4_t low = vdupq_n_s32(0xffff);
+    int32x2_t c = vorr_s32(vand_s32(vget_low_s32(a), vget_low_s32(low)), vshl_n_s32(vget_high_s32(a), 16));
+    int32x2_t d = vorr_s32(vand_s32(vget_low_s32(b), vget_low_s32(low)), vshl_n_s32(vget_high_s32(b), 16));
+    return vcombine_s32(c, d);
+}
 static inline vi vp_dot(vi sum, vi a, vi b)
 {
     int16x8_t x = vi_as_i16(a), y = vi_as_i16(b);
