@@ -61,15 +61,18 @@ static wf_status launch_linear_act(const wf_launch *l)
 }
 
 /* clang-format off */
-#define ROW(name_, workspace_, packed_)                                                            \
-    {.op = WF_OP_##name_, .name = packed_ ? "simd packed" : "simd", .types = WF_TYPES_FLOAT,       \
-     .weights = packed_ ? WF_TYPES_FLOAT : WF_TYPES_WEIGHT, .strided = true, .packed = packed_, .workspace = workspace_,       \
+#define ROW(name_, workspace_)                                                                     \
+    {.op = WF_OP_##name_, .name = "simd", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_WEIGHT,     \
+     .strided = true, .workspace = workspace_, .launch = launch_##name_}
+#define PACKED(name_)                                                                              \
+    {.op = WF_OP_##name_, .name = "simd packed", .types = WF_TYPES_FLOAT,                          \
+     .weights = WF_TYPES_FLOAT, .strided = true, .packed = 1u << 1, .workspace = linear_workspace, \
      .launch = launch_##name_}
 const wf_kernel WF_SIMD(wf_cpu_gemm)[] = {
-    ROW(matmul, matmul_workspace, 0),
-    ROW(linear, linear_workspace, 0),
-    ROW(linear, linear_workspace, 1u << 1),
-    ROW(linear_act, linear_workspace, 0),
-    ROW(linear_act, linear_workspace, 1u << 1),
+    ROW(matmul, matmul_workspace),
+    ROW(linear, linear_workspace),
+    PACKED(linear),
+    ROW(linear_act, linear_workspace),
+    PACKED(linear_act),
     {0},
 };

@@ -14,14 +14,6 @@
 #include "device/cpu/simd/gemm.h"
 #include "graph/quant/block.h"
 
-#if defined __clang__
-#define UNROLL(n) _Pragma("unroll")
-#else
-#define UNROLL_TEXT(text) _Pragma(#text)
-#define UNROLL(n) UNROLL_TEXT(GCC unroll n)
-#endif
-#define INLINE static inline __attribute__((always_inline))
-
 enum {
     FEW = 8,    /* rows of x that are multiplied without taking panels apart */
     PANELS = 4, /* that one or two rows meet at a time */
@@ -63,13 +55,13 @@ static panel panel_next(panel p, int64_t blocks)
 /* What is to be taken off the integers that pair_of gives. */
 #define OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
 
-INLINE vi shift(vi x, int right)
+WF_INLINE vi shift(vi x, int right)
 {
     return right > 0 ? vp_shr(x, right) : right < 0 ? vp_shl(x, -right) : x;
 }
 
 /* Pair p of part `part`: integers as they are stored. */
-INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
+WF_INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
 {
     const int u = wf_quant_four(p), odd = 8 * (p % 2), word = 4 * WF_VL;
     const vi low4 = vi_set(0x000f000f), high2 = vi_set(0x00300030);
@@ -91,13 +83,13 @@ INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
 }
 
 /* The groups of 16 of q6_K: what each is multiplied by. */
-INLINE vi group_scale(const uint8_t *scales, int group)
+WF_INLINE vi group_scale(const uint8_t *scales, int group)
 {
     return vi_from_i8((const int8_t *)scales + (2 + group) * WF_VL);
 }
 
 /* What an integer of the part is multiplied by, and what is added. */
-INLINE vf scale_of(wf_type type, const uint8_t *scales, int part)
+WF_INLINE vf scale_of(wf_type type, const uint8_t *scales, int part)
 {
     vf d = vf_load_f16((const void *)scales);
     if (type == WF_Q4_K)
@@ -105,7 +97,7 @@ INLINE vf scale_of(wf_type type, const uint8_t *scales, int part)
     return d;
 }
 
-INLINE vf min_of(wf_type type, const uint8_t *scales, int part)
+WF_INLINE vf min_of(wf_type type, const uint8_t *scales, int part)
 {
     vf m = vf_load_f16((const void *)(scales + 2 * WF_VL));
     if (type == WF_Q4_K)
@@ -116,8 +108,8 @@ INLINE vf min_of(wf_type type, const uint8_t *scales, int part)
 /* ---- Few rows ---- */
 
 /* Adds to c[row] the products with block b of x, which is part `part` of p. */
-INLINE void add_part(wf_type type, int rows, panel p, int part, const wf_quant_rows *x, int64_t b,
-                     vf *c)
+WF_INLINE void add_part(wf_type type, int rows, panel p, int part, const wf_quant_rows *x,
+                        int64_t b, vf *c)
 {
     vi sum[ROWS], other[ROWS];
     const int64_t blocks = x->k / WF_QUANT_BLOCK;
@@ -127,7 +119,7 @@ INLINE void add_part(wf_type type, int rows, panel p, int part, const wf_quant_r
         sum[r] = vi_set(-OFFSET(type) * (split ? sums[0] : sums[0] + sums[1]));
         other[r] = vi_set(split ? -OFFSET(type) * sums[1] : 0);
     }
-    UNROLL(16)
+#pragma GCC unroll 16
     for (int i = 0; i < WF_QUANT_PAIRS; i++) {
         vi w = pair_of(type, p.words, part, i);
         for (int r = 0; r < rows; r++) {
@@ -153,7 +145,7 @@ INLINE void add_part(wf_type type, int rows, panel p, int part, const wf_quant_r
 
 /* A large block is not read from one end to the other, which is what processors expect: the share of this
  * part of the block after it is asked for. */
-INLINE void fetch_ahead(panel p, int part, int parts)
+WF_INLINE void fetch_ahead(panel p, int part, int parts)
 {
     int words = p.word_step / parts;
     for (int i = 0; i < words; i += 64)
@@ -164,8 +156,8 @@ INLINE void fetch_ahead(panel p, int part, int parts)
 
 /* out[panel][row][WF_VL]: rows of x by panels. Several of these at a time are several streams out of
  * memory, which is what it takes to read at full speed. */
-INLINE void few_rows(wf_type type, int rows, int panels, panel p, int64_t next,
-                     const wf_quant_rows *x, float *out)
+WF_INLINE void few_rows(wf_type type, int rows, int panels, panel p, int64_t next,
+                        const wf_quant_rows *x, float *out)
 {
     const int parts = PARTS(type);
     vf c[PANELS][ROWS];
@@ -173,7 +165,7 @@ INLINE void few_rows(wf_type type, int rows, int panels, panel p, int64_t next,
         for (int r = 0; r < rows; r++)
             c[j][r] = vf_zero();
     for (int64_t b = 0; b < x->k / WF_QUANT_BLOCK; b += parts) {
-        UNROLL(8)
+#pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
             for (int j = 0; j < panels;
                  j++) { /* a loop: all of it would not fit into caches of code */
@@ -223,7 +215,7 @@ typedef struct {
 } apart;
 
 /* One part of vector v's panel, as block `at` of the tile. */
-INLINE void take_part(wf_type type, panel p, int part, int v, int at, apart *to)
+WF_INLINE void take_part(wf_type type, panel p, int part, int v, int at, apart *to)
 {
     vf_store(to->scale[at][v], scale_of(type, p.scales, part));
     if (HAS_MINS(type))
@@ -233,7 +225,7 @@ INLINE void take_part(wf_type type, panel p, int part, int v, int at, apart *to)
         vi s = group_scale(p.scales, 2 * part + i);
         by[i] = vi_or(vi_shl(s, 16), vi_and(s, vi_set(0xffff)));
     }
-    UNROLL(16)
+#pragma GCC unroll 16
     for (int i = 0; i < WF_QUANT_PAIRS; i++) {
         vi w = pair_of(type, p.words, part, i);
         if (OFFSET(type))
@@ -244,12 +236,12 @@ INLINE void take_part(wf_type type, panel p, int part, int v, int at, apart *to)
     }
 }
 
-INLINE void take_apart(wf_type type, panel p, int64_t block, int blocks, int v, apart *to)
+WF_INLINE void take_apart(wf_type type, panel p, int64_t block, int blocks, int v, apart *to)
 {
     const int parts = PARTS(type);
     p = panel_next(p, block / parts);
     for (int at = 0; at < blocks; at += parts) {
-        UNROLL(8)
+#pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
             take_part(type, p, part, v, at + part, to);
         p = panel_next(p, 1);
@@ -268,8 +260,8 @@ static apart_fn *const apart_table[] = {QUANT_TYPES(APART_ENTRY)};
 
 /* c [TILE_ROWS][TILE_VECTORS][WF_VL] += a group of rows of x, blocks [block, block + blocks) of it, by
  * what was taken apart. */
-INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t block, int blocks,
-                 float *c)
+WF_INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t block, int blocks,
+                    float *c)
 {
     const int32_t *a = x->pair + block * WF_QUANT_PAIRS * TILE_ROWS;
     const float *scale = x->scale + block * TILE_ROWS, *total = x->total + block * TILE_ROWS;
@@ -285,7 +277,7 @@ INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t bloc
         for (int r = 0; r < TILE_ROWS; r++)
             for (int v = 0; v < TILE_VECTORS; v++)
                 dot[r][v] = vi_zero();
-        UNROLL(4)
+#pragma GCC unroll 4
         for (int i = 0; i < WF_QUANT_PAIRS; i++, a += TILE_ROWS) {
             vi by[TILE_VECTORS];
             for (int v = 0; v < TILE_VECTORS; v++)
