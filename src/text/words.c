@@ -29,12 +29,38 @@ static wf_status pass(run *r, int at, const char *s, size_t n);
 
 /* ---- Finding matches ---- */
 
-static bool char_matches(const wf_words_step *step, uint32_t c)
+/* Punctuation that Unicode has had only since its version 9. The package tokenizers splits by tables of
+ * version 8, in which U+166D and U+111C9 were punctuation still. */
+static bool is_newer_punctuation(uint32_t c)
+{
+    static const uint32_t ranges[][2] = {
+        {0x61d, 0x61d},     {0x9fd, 0x9fd},     {0xa76, 0xa76},     {0xc77, 0xc77},
+        {0xc84, 0xc84},     {0x1b4e, 0x1b4f},   {0x1b7d, 0x1b7f},   {0x2e43, 0x2e4f},
+        {0x2e52, 0x2e5d},   {0x10d6e, 0x10d6e}, {0x10ead, 0x10ead}, {0x10f55, 0x10f59},
+        {0x10f86, 0x10f89}, {0x113d4, 0x113d5}, {0x113d7, 0x113d8}, {0x1144b, 0x1144f},
+        {0x1145a, 0x1145b}, {0x1145d, 0x1145d}, {0x11660, 0x1166c}, {0x116b9, 0x116b9},
+        {0x1183b, 0x1183b}, {0x11944, 0x11946}, {0x119e2, 0x119e2}, {0x11a3f, 0x11a46},
+        {0x11a9a, 0x11a9c}, {0x11a9e, 0x11aa2}, {0x11b00, 0x11b09}, {0x11be1, 0x11be1},
+        {0x11c41, 0x11c45}, {0x11c70, 0x11c71}, {0x11ef7, 0x11ef8}, {0x11f43, 0x11f4f},
+        {0x11fff, 0x11fff}, {0x12ff1, 0x12ff2}, {0x16d6d, 0x16d6f}, {0x16e97, 0x16e9a},
+        {0x16fe2, 0x16fe2}, {0x1e5ff, 0x1e5ff}, {0x1e95e, 0x1e95f}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges && ranges[i][0] <= c; i++)
+        if (c <= ranges[i][1])
+            return true;
+    return false;
+}
+
+static bool is_punctuation(uint32_t c)
 {
     unsigned class = wf_char_class(c);
-    if (step->kind == WF_WORDS_DIGITS)
-        return class & WF_CHAR_N;
-    return class & WF_CHAR_P || (c < 0x80 && class & WF_CHAR_S);
+    if (c < 0x80)
+        return class & (WF_CHAR_P | WF_CHAR_S);
+    return c == 0x166d || c == 0x111c9 || (class & WF_CHAR_P && !is_newer_punctuation(c));
+}
+
+static bool char_matches(const wf_words_step *step, uint32_t c)
+{
+    return step->kind == WF_WORDS_DIGITS ? wf_char_class(c) & WF_CHAR_N : is_punctuation(c);
 }
 
 static const char *find_string(const char *s, size_t n, const char *what, size_t bytes)

@@ -8,6 +8,7 @@
  * and panels then does nothing but multiply. Both add up the same numbers in the same order.
  */
 #include "device/cpu/simd/quant.h"
+
 #include "base/thread.h"
 #include "device/cpu/index.h"
 #include "device/cpu/row.h"
@@ -165,10 +166,10 @@ WF_INLINE void few_rows(wf_type type, int rows, int panels, panel p, int64_t nex
         for (int r = 0; r < rows; r++)
             c[j][r] = vf_zero();
     for (int64_t b = 0; b < x->k / WF_QUANT_BLOCK; b += parts) {
+        /* Parts are unrolled, panels not: code of both would be too much for caches of code. */
 #pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
-            for (int j = 0; j < panels;
-                 j++) { /* a loop: all of it would not fit into caches of code */
+            for (int j = 0; j < panels; j++) {
                 panel one = {p.scales + j * next, p.words + j * next, p.scale_step, p.word_step};
                 if (parts > 1)
                     fetch_ahead(one, part, parts);
