@@ -93,7 +93,9 @@ const wf_command wf_cmd_devices = {
     .operands = "",
     .details =
         "WEFT_PJRT_PLUGIN in the environment names a PJRT plugin, so that pjrt needs no path;\n"
-        "WEFT_CACHE a folder in which programs that a plugin has compiled are kept.",
+        "WEFT_CACHE a folder in which programs that a plugin has compiled are kept.\n"
+        "WEFT_CPU names the instruction set of the cpu's kernels (what it may be is said when there is\n"
+        "none of that name), WEFT_THREADS the number of threads; WEFT_PIN=1 keeps each on a core.",
     .flags = flags,
     .run = run,
 };

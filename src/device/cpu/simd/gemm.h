@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gemm.h - the products of device/cpu/gemm.h, with vectors. Operands are f32, f16 or bf16; a b in
- * panels has those of simd/pack.c. */
+/* gemm.h - the products of device/cpu/gemm.h, with vectors. Operands are f32, f16 or bf16, and b may be of
+ * quantized blocks; a b in panels has those of device/cpu/pack.h. */
 #ifndef WF_DEVICE_CPU_SIMD_GEMM_H
 #define WF_DEVICE_CPU_SIMD_GEMM_H
 

@@ -386,7 +386,8 @@ static void one_item(const product *o, int64_t i, scratch *s)
     int64_t rows = o->m - r0 < o->chunk ? o->m - r0 : o->chunk;
     void (*multiply)(const apart *, const wf_quant_rows *, int64_t, int, float *) =
         HAS_MINS(o->w->type) ? tile_mins : tile_plain;
-    memset(s->c, 0, sizeof s->c);
+    int64_t whole = (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+    memset(s->c, 0, (size_t)whole * TILE_VECTORS * WF_VL * sizeof *s->c);
     for (int64_t b = 0; b < blocks; b += DEPTH) {
         int n = (int)(blocks - b < DEPTH ? blocks - b : DEPTH);
         for (int v = 0; v < TILE_VECTORS; v++) {
