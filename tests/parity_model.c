@@ -196,7 +196,7 @@ void pm_gradients(wf_graph *g, pm_model *model)
         model->param[i].grad = grads[i];
 }
 
-void pm_update(wf_graph *g, pm_model *model)
+void pm_update(wf_graph *g, pm_model *model, const wf_adamw_options *options)
 {
     wf_value *lr = wf_input(g, "lr", WF_F32, 0, NULL);
     wf_value *step = wf_input(g, "step", WF_I32, 0, NULL);
@@ -209,6 +209,6 @@ void pm_update(wf_graph *g, pm_model *model)
             snprintf(name, sizeof name, "%c.%s", "mv"[j], p -> name);
             moment[j] = wf_state(g, name, WF_F32, p->rank, p->dims);
         }
-        wf_adamw(g, p->value, moment[0], moment[1], p->grad, lr, step, scale, NULL, &pm_adamw);
+        wf_adamw(g, p->value, moment[0], moment[1], p->grad, lr, step, scale, NULL, options);
     }
 }

@@ -60,6 +60,6 @@ void pm_forward(wf_graph *g, const pm_config *config, int64_t tokens, int64_t se
 void pm_gradients(wf_graph *g, pm_model *model);
 /* Appends an AdamW step of every parameter P, with moments in the states m.P and v.P, and the
  * inputs lr (f32) and step (i32, 1 at the first step). */
-void pm_update(wf_graph *g, pm_model *model);
+void pm_update(wf_graph *g, pm_model *model, const wf_adamw_options *options);
 
 #endif

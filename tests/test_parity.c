@@ -251,7 +251,7 @@ static void add_check(wf_graph *g, pm_model *m)
 
 static void add_step(wf_graph *g, pm_model *m)
 {
-    pm_update(g, m);
+    pm_update(g, m, &pm_adamw);
     wf_output(g, "loss", m->loss);
 }
 
