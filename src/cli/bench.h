@@ -72,6 +72,7 @@ typedef struct {
     int64_t prompt, generated, depth, repeats; /* -1: the mode's default */
     int64_t batch, length;
     const char *precision;
+    const char *shape; /* a part of it, of the cases that are wanted */
     bool ops;
     int64_t stream; /* MB */
     bool no_peak;

@@ -27,12 +27,14 @@ typedef struct {
 static bool is_wanted(const job *t, const wf_bench_case *c)
 {
     bool wanted = t->name_count == 0;
+    if (wf_bench_set.shape && !strstr(c->shape, wf_bench_set.shape))
+        return false;
     for (int i = 0; i < t->name_count; i++)
         wanted = wanted || strcmp(t->names[i], c->op) == 0;
     return wanted;
 }
 
-/* Every name is an op, and there are cases of it. */
+/* Every name is an op, there are cases of it, and some of them are wanted. */
 static wf_status check_names(wf_ctx *ctx, const job *t)
 {
     for (int i = 0; i < t->name_count; i++) {
@@ -45,7 +47,11 @@ static wf_status check_names(wf_ctx *ctx, const job *t)
             return wf_fail(ctx, WF_ERR_USAGE, "there is no case of the op '%s' to measure",
                            t->names[i]);
     }
-    return WF_OK;
+    for (const wf_bench_case *c = wf_bench_cases; c->op; c++)
+        if (is_wanted(t, c))
+            return WF_OK;
+    return wf_fail(ctx, WF_ERR_USAGE, "no case to measure has '%s' in its shape",
+                   wf_bench_set.shape);
 }
 
 /* As it lies in files and, where the device has one, in its own layout. That no kernel takes a case so is

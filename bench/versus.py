@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Weft and a peer on the same work, in turns, in one run.
+
+A machine is not equally fast at all times, so neither figure means much alone. Here the two programs run one
+after the other, several rounds of it, and what counts is the ratio: that of the medians over the rounds, and
+beside it that of the best. Peers are found by what the command line says; none is built here.
+
+    bench/versus.py gemm  --openblas libopenblas.so.0 --threads 1,2
+    bench/versus.py model --llama-bench PATH MODEL.gguf ... --threads 2
+    bench/versus.py load  --llama-bench PATH MODEL.gguf ... --threads 2
+    bench/versus.py train --torch PYTHON --length 64 --threads 2
+    bench/versus.py train --took 'COMMAND' --length 64 --threads 2     (any trainer that prints "took X ms" for a step)
+
+--cpu SET forces Weft's kernels; what forces the peer's is given in its environment by --peer-env NAME=VALUE.
+"""
+import argparse
+import datetime
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def run(command, env=None):
+    """-> stdout, stderr."""
+    p = subprocess.run(command, env=env, capture_output=True, text=True)
+    if p.returncode:
+        sys.exit(f"{shlex.join(command)} failed: {p.stderr[-2000:]}")
+    return p.stdout, p.stderr
+
+
+def measured(command, env=None):
+    """-> seconds from start to end, most resident KiB, of a program whose output does not matter."""
+    start = time.perf_counter()
+    pid = os.posix_spawnp(command[0], command, env or os.environ,
+                          file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                                        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)])
+    _, status, usage = os.wait4(pid, 0)
+    if status:
+        sys.exit(f"{shlex.join(command)} failed")
+    return time.perf_counter() - start, usage.ru_maxrss
+
+
+class Report:
+    def __init__(self, args):
+        self.args, self.peer, self.weft, self.rows = args, {}, {}, {}
+
+    def add(self, name, side, value, better):
+        row = self.rows.setdefault(name, {"better": better, "weft": [], "peer": []})
+        row[side].append(value)
+
+    def about_weft(self, js):
+        for key in ("version", "commit", "build", "compiler", "machine"):
+            self.weft[key] = js[key]
+
+    def finish(self):
+        results = []
+        for name, row in self.rows.items():
+            median = {s: statistics.median(row[s]) for s in ("weft", "peer")}
+            best = {s: (max if row["better"] == "higher" else min)(row[s]) for s in ("weft", "peer")}
+
+            def ratio(of):
+                return of["weft"] / of["peer"] if row["better"] == "higher" else of["peer"] / of["weft"]
+
+            results.append({"name": name, "better": row["better"], "weft_median": median["weft"], "peer_median": median["peer"],
+                            "weft_best": best["weft"], "peer_best": best["peer"], "ratio_of_medians": round(ratio(median), 3),
+                            "ratio_of_bests": round(ratio(best), 3), "weft": row["weft"], "peer": row["peer"]})
+        print(f"{'':44} {'weft':>10} {'peer':>10} {'ratio':>7} {'of best':>8}")
+        for r in results:
+            print(f"{r['name']:44} {r['weft_median']:10.4g} {r['peer_median']:10.4g} {r['ratio_of_medians']:7.2f} {r['ratio_of_bests']:8.2f}")
+        if self.args.json:
+            with open(self.args.json, "w") as f:
+                json.dump({"what": f"versus {self.args.what}", "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                           "command": shlex.join(["bench/versus.py"] + [public(a) for a in sys.argv[1:]]), "weft": self.weft,
+                           "peer": self.peer, "cpu": self.args.cpu or "the best that the machine has", "rounds": self.args.rounds, "results": results}, f, indent=1)
+                f.write("\n")
+
+
+def public(argument):
+    """The command as it is recorded: programs and models by name, without folders of this machine."""
+    return " ".join(os.path.basename(part) if os.path.isabs(part) else part for part in argument.split(" "))
+
+
+def weft_env(args, threads):
+    env = dict(os.environ, WEFT_THREADS=str(threads))
+    if args.cpu:
+        env["WEFT_CPU"] = args.cpu
+    return env
+
+
+def peer_env(args, threads):
+    env = dict(os.environ, OMP_NUM_THREADS=str(threads), OPENBLAS_NUM_THREADS=str(threads))
+    env.update(pair.split("=", 1) for pair in args.peer_env)
+    return env
+
+
+def weft_json(args, threads, *words):
+    out, _ = run([args.weft, "bench", *words, "--json", "-", "--no-peak", "-q", "-t", str(threads)], weft_env(args, threads))
+    return json.loads(out)["bench"]
+
+
+def gemm(args, report):
+    for threads in args.threads:
+        for _ in range(args.rounds):
+            js = weft_json(args, threads, "ops", "linear", "matmul", "--shape", "f32")
+            report.about_weft(js)
+            shapes = {}
+            for r in js["results"]:
+                m = re.fullmatch(r"f32 (?:(\w\w) )?(\d+)x(\d+)x(\d+)", r["shape"])
+                if m and int(m[2]) >= 256 and "packed" not in r["kernel"]:
+                    shapes[r["shape"]] = [r["op"] == "linear", m[1] or "nt", int(m[2]), int(m[3]), int(m[4])]
+                    report.add(f"{threads} threads {r['op']} {r['shape']}, GFLOP/s", "weft", r["flop"] / r["best_us"] / 1e3, "higher")
+            command = [sys.executable, os.path.join(HERE, "peers", "openblas.py"), args.openblas, json.dumps(shapes)]
+            peer = json.loads(run(command, peer_env(args, threads))[0])
+            report.peer = {"name": "OpenBLAS", "version": peer["config"], "core": peer["core"]}
+            for shape, gflops in peer["gflops"].items():
+                op = "linear" if shapes[shape][0] else "matmul"
+                report.add(f"{threads} threads {op} {shape}, GFLOP/s", "peer", gflops, "higher")
+
+
+def warm(model):
+    with open(model, "rb") as f:
+        while f.read(1 << 24):
+            pass
+
+
+def model(args, report):
+    for threads in args.threads:
+        for path in args.models:
+            warm(path)
+            name = os.path.basename(path)
+            for _ in range(args.rounds):
+                js = weft_json(args, threads, path, "-r", "2")
+                report.about_weft(js)
+                for r in js["results"]:
+                    report.add(f"{threads} threads {name} {r['test']}, tokens/s", "weft", r["tokens_per_s"], "higher")
+                command = [args.llama_bench, "-m", path, "-t", str(threads), "-p", "512", "-n", "128", "-r", "2", "-o", "json"]
+                for r in json.loads(run(command, peer_env(args, threads))[0]):
+                    test = f"pp{r['n_prompt']}" if r["n_prompt"] else f"tg{r['n_gen']}"
+                    report.peer = {"name": "llama.cpp llama-bench", "version": r["build_commit"], "cpu": r["cpu_info"], "backends": r["backends"]}
+                    report.add(f"{threads} threads {name} {test}, tokens/s", "peer", r["avg_ts"], "higher")
+
+
+def load(args, report):
+    """The whole life of a process that computes one prompt token and generates one: start, load, first token, end."""
+    for threads in args.threads:
+        for path in args.models:
+            warm(path)
+            name = os.path.basename(path)
+            report.about_weft(weft_json(args, threads, path, "-p", "1", "-n", "1", "-r", "1"))
+            for _ in range(args.rounds):
+                ours = [args.weft, "run", path, "-p", "a", "-n", "1", "-c", "512", "-t", str(threads), "-q"]
+                theirs = [args.llama_bench, "-m", path, "-t", str(threads), "-p", "0", "-n", "1", "-r", "1", "--no-warmup", "-o", "json"]
+                for side, command, env in (("weft", ours, weft_env(args, threads)), ("peer", theirs, peer_env(args, threads))):
+                    seconds, kib = measured(command, env)
+                    report.add(f"{threads} threads {name} to the first token, s", side, seconds, "lower")
+                    report.add(f"{threads} threads {name} most resident, MB", side, kib * 1024 / 1e6, "lower")
+            out = json.loads(run(theirs, peer_env(args, threads))[0])
+            report.peer = {"name": "llama.cpp llama-bench", "version": out[0]["build_commit"], "cpu": out[0]["cpu_info"]}
+
+
+def train(args, report):
+    for threads in args.threads:
+        name = f"{threads} threads gpt2-124M 4 x {args.length}, ms a step"
+        for _ in range(args.rounds):
+            js = weft_json(args, threads, "train", "gpt2-124M", "--batch", "4", "--length", str(args.length), "-r", str(args.steps))
+            report.about_weft(js)
+            report.add(name, "weft", js["results"][0]["ms_per_step_median"], "lower")
+            if args.torch:
+                command = [args.torch, os.path.join(HERE, "peers", "torch_gpt2.py"), "4", str(args.length), str(args.steps), str(threads)]
+                peer = json.loads(run(command, peer_env(args, threads))[0])
+                report.peer = {"name": "PyTorch", **{k: v for k, v in peer.items() if k != "ms"}}
+                report.add(name, "peer", statistics.median(peer["ms"]), "lower")
+            if args.took:
+                out, err = run(["sh", "-c", args.took], peer_env(args, threads))
+                steps = [float(ms) for ms in re.findall(r"took ([\d.]+) ms", out + err)]
+                report.peer = {"name": args.peer_name, "command": public(args.took)}
+                report.add(name, "peer", statistics.median(steps[1:]), "lower")  # the first allocates
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("what", choices=("gemm", "model", "load", "train"))
+    p.add_argument("models", nargs="*")
+    p.add_argument("--weft", default="build/weft")
+    p.add_argument("--threads", default="1", type=lambda s: [int(n) for n in s.split(",")])
+    p.add_argument("--rounds", default=3, type=int)
+    p.add_argument("--json", help="write the result there")
+    p.add_argument("--cpu", help="Weft's instruction set (WEFT_CPU)")
+    p.add_argument("--peer-env", action="append", default=[])
+    p.add_argument("--peer-name", default="peer")
+    p.add_argument("--openblas", default="libopenblas.so.0")
+    p.add_argument("--llama-bench", default="llama-bench")
+    p.add_argument("--torch", help="a Python that has PyTorch")
+    p.add_argument("--took", help="a command that trains")
+    p.add_argument("--length", default=64, type=int)
+    p.add_argument("--steps", default=6, type=int)
+    args = p.parse_args()
+    report = Report(args)
+    globals()[args.what](args, report)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
