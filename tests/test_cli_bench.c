@@ -114,6 +114,7 @@ static void test_model(void **state)
     assert_texts(model, KEYS("name", "family", "kv_type"));
     assert_positive(model, KEYS("parameters", "weight_bytes", "context_tokens", "load_s",
                                 "planned_bytes", "peak_resident_bytes"));
+    assert_non_null(wf_json_get(model, "packing_s")); /* 0: weights of floats stay mapped */
     assert_int_equal(wf_json_get(b, "results")->count, 2);
     for (size_t i = 0; i < 2; i++) {
         const wf_json_node *r = row(b, "results", i);

@@ -9,6 +9,7 @@
 #include "cli/bench.h"
 #include "cli/engine.h"
 #include "cli/progress.h"
+#include "device/device.h"
 
 enum { PROMPT, GENERATED, RUNS };
 
@@ -22,7 +23,8 @@ typedef struct {
     wf_bench_profile profile[RUNS];
     int repeats;
     double load;        /* seconds until the first token could be computed */
-    double first[RUNS]; /* seconds of the run that was not counted */
+    double packing;     /* seconds that the first runs took to pack weights */
+    double first[RUNS]; /* seconds of the run that was not counted, packing included */
     size_t planned;     /* bytes, mapped weights included */
     uint64_t resident;  /* the most there were */
 } job;
@@ -132,6 +134,7 @@ static void put_model(wf_bench_report *r, const job *t)
         {"kv_type", "keys and values", WF_SHOW_TEXT},
         {"context_tokens", "context", WF_SHOW_WHOLE},
         {"load_s", "load time, s", WF_SHOW_THOUSANDTHS},
+        {"packing_s", "packing, s", WF_SHOW_THOUSANDTHS},
         {"planned_bytes", "planned memory", WF_SHOW_BYTES},
         {"peak_resident_bytes", "peak resident", WF_SHOW_BYTES},
         {0},
@@ -145,6 +148,7 @@ static void put_model(wf_bench_report *r, const job *t)
     wf_bench_text(r, "%s", wf_type_name(t->engine.kv));
     wf_bench_number(r, (double)t->engine.context);
     wf_bench_number(r, t->load);
+    wf_bench_number(r, t->packing);
     wf_bench_number(r, (double)t->planned);
     wf_bench_number(r, t->resident > 0 ? (double)t->resident : NAN);
 }
@@ -254,6 +258,8 @@ wf_status wf_bench_model(wf_ctx *ctx, const char *mode, char *const *operands, i
     if (status == WF_OK)
         status = measure(&t);
     t.resident = wf_machine_peak_resident();
+    if (status == WF_OK)
+        t.packing = (double)t.engine.generator->session->packing_ns / 1e9;
     wf_generator_free(t.engine.generator);
     t.engine.generator = NULL;
     if (status == WF_OK)

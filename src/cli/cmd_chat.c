@@ -8,6 +8,8 @@
 #include "cli/chat.h"
 #include "cli/line.h"
 #include "cli/prompt.h"
+#include "device/device.h"
+#include "infer/generator.h"
 
 #define LARGEST_TEMPLATE ((size_t)4 << 20)
 
@@ -66,6 +68,8 @@ static wf_status open_chat(wf_chat *c, const char *path)
     }
     WF_TRY(try_template(c));
     WF_TRY(wf_engine_load(&c->engine, 1));
+    /* Before the first question rather than after it. */
+    WF_TRY(wf_session_settle(c->engine.generator->session, NULL));
     wf_sampled_say(&c->sampled);
     return WF_OK;
 }

@@ -91,6 +91,9 @@ struct wf_device_ops {
                       const wf_dims *shape);
     wf_status (*unpack)(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
                         const wf_dims *shape);
+    /* Optional: rows of a matrix, in multiples of this, that may be packed by themselves: those before them take
+     * up packed_bytes, and of the buffer only `base` is looked at. 0: all at once. */
+    int64_t pack_rows;
     /* Optional: whether a weight that is only read is better packed than left where it lies. */
     bool (*packing_pays)(const wf_device *device, wf_type type, const wf_dims *shape);
 
@@ -138,6 +141,10 @@ typedef struct {
     size_t bytes; /* as the host sees it */
     wf_storage storage;
     wf_buffer *buffer;
+    /* Packed states: the file whose bytes are packed when they are first needed, and where they begin.
+     * NULL: that is done. */
+    const wf_map *source;
+    size_t source_at;
 } wf_stored_state;
 
 /* A file in which mapped states lie. */
@@ -154,6 +161,8 @@ struct wf_session {
     wf_queue *queue;
     wf_stored_state **states; /* each stays where it is while the session lives */
     int state_count, state_cap;
+    int waiting;         /* states with a source */
+    uint64_t packing_ns; /* that packing them took */
     wf_session_file *files;
     int exec_count; /* executables alive, which must go first */
     /* Activations of all its executables, one at a time. Those that were bound to an older region see
@@ -166,6 +175,14 @@ struct wf_session {
 /* Says that a state will be packed, for wf_session_plan alone: nothing is allocated for it. */
 wf_status wf_session_declare_packed(wf_session *session, const char *name, wf_type type, int rank,
                                     const int64_t *dims);
+/* The contents of a packed state, all of its bytes from `offset` on in a file that stays mapped and unchanged
+ * until they are packed: by the first run that reads the state, just before it does, or by
+ * wf_session_settle. The file's pages are forgotten then. */
+wf_status wf_session_write_later(wf_session *session, const char *name, const wf_map *map,
+                                 size_t offset);
+/* Packs the contents of one state, or of all (NULL), that wait for it. Allocates nothing. When the file was cut
+ * short they go on waiting. */
+wf_status wf_session_settle(wf_session *session, wf_stored_state *state);
 /* wf_plan_memory for graphs that this session would compile. */
 wf_status wf_session_plan(wf_session *session, wf_graph *graph, const wf_compile_options *options,
                           wf_memory *out);

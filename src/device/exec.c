@@ -168,11 +168,32 @@ wf_status wf_plan_exec_step(wf_plan_exec *e, int i)
     return WF_OK;
 }
 
+/* What a step reads is packed just before: it then comes from a cache. */
+static wf_status settle_operands(wf_plan_exec *e, const wf_node *n)
+{
+    for (int i = 0; i < n->nin; i++) {
+        const wf_place *place = &e->plan->places[n->in[i]->node->id][n->in[i]->index];
+        if (place->kind == WF_PLACE_STATE)
+            WF_TRY(wf_session_settle(e->head.session, e->states[place->state->id]));
+    }
+    return WF_OK;
+}
+
 static wf_status run_in_order(wf_plan_exec *e)
 {
-    for (int i = 0; i < e->plan->step_count; i++)
+    for (int i = 0; i < e->plan->step_count; i++) {
+        if (e->head.session->waiting > 0)
+            WF_TRY(settle_operands(e, e->plan->steps[i].node));
         WF_TRY(wf_plan_exec_step(e, i));
+    }
     return WF_OK;
+}
+
+/* In a way of the device's own, which knows nothing of states that change during a run. */
+static wf_status run_its_way(wf_plan_exec *e)
+{
+    WF_TRY(wf_session_settle(e->head.session, NULL));
+    return e->head.session->device->run_plan(e);
 }
 
 static wf_status exec_run(wf_exec *exec)
@@ -185,7 +206,7 @@ static wf_status exec_run(wf_exec *exec)
                        "the session's memory for activations could not be allocated again");
     if (e->generation != session->region_generation)
         bind_addresses(e);
-    WF_TRY(device->run_plan ? device->run_plan(e) : run_in_order(e));
+    WF_TRY(device->run_plan ? run_its_way(e) : run_in_order(e));
     return device->ops->event_record(session->queue, e->done);
 }
 

@@ -30,6 +30,7 @@ static void state_free(wf_session *s, wf_stored_state *state)
 {
     if (!state)
         return;
+    s->waiting -= state->source != NULL;
     wf_buffer_free(state->buffer);
     wf_mem_free(s->ctx, state->name);
     wf_mem_free(s->ctx, state);
@@ -333,15 +334,80 @@ wf_status wf_session_write(wf_session *s, const char *name, const void *from, si
     if (state->storage == WF_STATE_MAPPED || state->storage == WF_STATE_COPIED)
         return wf_fail(s->ctx, WF_ERR_USAGE, "state '%s' lies in a file and cannot be written",
                        name);
-    if (state->storage == WF_STATE_PACKED)
+    if (state->storage == WF_STATE_PACKED) {
+        s->waiting -= state->source != NULL;
+        state->source = NULL;
         return s->device->ops->pack(s->queue, state->buffer, from, state->type, &state->shape);
+    }
     return s->device->ops->copy_in(s->queue, state->buffer, 0, from, bytes);
+}
+
+wf_status wf_session_write_later(wf_session *s, const char *name, const wf_map *map, size_t offset)
+{
+    wf_stored_state *state = wf_session_find(s, name);
+    wf_assert(state && state->storage == WF_STATE_PACKED && state->buffer);
+    wf_assert(offset <= map->size && state->bytes <= map->size - offset);
+    s->waiting += state->source == NULL;
+    state->source = map;
+    state->source_at = offset;
+    return WF_OK;
+}
+
+/* Packs some of its rows and forgets them in the file. */
+static wf_status settle_rows(wf_session *s, wf_stored_state *state, int64_t begin, int64_t count)
+{
+    const wf_device_ops *ops = s->device->ops;
+    wf_dims before = state->shape, part = state->shape;
+    before.d[0] = begin;
+    part.d[0] = count;
+    const size_t row = state->bytes / (size_t)state->shape.d[0];
+    const size_t from = state->source_at + (size_t)begin * row;
+    wf_buffer to = *state->buffer;
+    if (begin > 0)
+        to.base = (char *)to.base + ops->packed_bytes(s->device, state->type, &before);
+    WF_TRY(ops->pack(s->queue, &to, state->source->data + from, state->type, &part));
+    wf_map_forget(state->source, from, (size_t)count * row);
+    return WF_OK;
+}
+
+/* By some rows at a time: what is in memory twice then stays little. */
+static wf_status settle(wf_session *s, wf_stored_state *state)
+{
+    enum { PIECE = 8 << 20 }; /* bytes, about */
+    const wf_map *map = state->source;
+    const int64_t rows = state->shape.d[0], unit = s->device->ops->pack_rows;
+    const int64_t units = unit > 0 ? PIECE / ((int64_t)state->bytes / rows * unit) : 0;
+    const int64_t step = unit == 0 ? rows : (units > 0 ? units : 1) * unit;
+    for (int64_t r = 0; r < rows; r += step)
+        WF_TRY(settle_rows(s, state, r, rows - r < step ? rows - r : step));
+    if (wf_map_broken(map))
+        return wf_fail(
+            s->ctx, WF_ERR_IO,
+            "the file of state '%s' was cut short or became unreadable before it was used",
+            state->name);
+    state->source = NULL;
+    s->waiting--;
+    return WF_OK;
+}
+
+wf_status wf_session_settle(wf_session *s, wf_stored_state *state)
+{
+    if (s->waiting == 0 || (state && !state->source))
+        return WF_OK;
+    uint64_t begin = wf_clock_ns();
+    wf_status status = state ? settle(s, state) : WF_OK;
+    for (int i = 0; !state && status == WF_OK && i < s->state_count; i++)
+        if (s->states[i]->source)
+            status = settle(s, s->states[i]);
+    s->packing_ns += wf_clock_ns() - begin;
+    return status;
 }
 
 wf_status wf_session_read(wf_session *s, const char *name, void *to, size_t bytes)
 {
     wf_stored_state *state;
     WF_TRY(get_state(s, name, bytes, &state));
+    WF_TRY(wf_session_settle(s, state));
     WF_TRY(s->device->ops->queue_wait(s->queue));
     if (state->storage == WF_STATE_PACKED)
         return s->device->ops->unpack(s->queue, to, state->buffer, state->type, &state->shape);
@@ -448,10 +514,11 @@ wf_status wf_exec_run(wf_exec *e)
     if (e->stats.runs == 0)
         WF_TRY(check_inputs(e));
     uint64_t begin = wf_clock_ns(), calls = e->session->ctx->mem.calls;
+    uint64_t packing = e->session->packing_ns;
     e->last = e->ops->run(e);
     if (e->last == WF_OK)
         e->last = check_files(e->session);
-    e->stats.nanoseconds += wf_clock_ns() - begin;
+    e->stats.nanoseconds += wf_clock_ns() - begin - (e->session->packing_ns - packing);
     e->stats.allocations += e->session->ctx->mem.calls - calls;
     if (e->last == WF_OK)
         e->stats.runs++;

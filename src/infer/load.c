@@ -41,13 +41,12 @@ wf_status wf_generator_plan_weights(wf_session *s, const wf_model *m, size_t *ma
     return WF_OK;
 }
 
-/* The device packs it from the file's own bytes, which are done with then: they would count twice. */
+/* From the file's own bytes, which the device takes when the first run needs them. */
 static wf_status pack_weight(wf_generator *g, const wf_model_weight_info *w)
 {
     const wf_stored *t = w->from;
-    wf_status status = wf_session_write(g->session, w->name, t->data, t->bytes);
-    wf_map_forget(g->model->store->file[t->file].map, t->offset, t->bytes);
-    return status;
+    return wf_session_write_later(g->session, w->name, g->model->store->file[t->file].map,
+                                  t->offset);
 }
 
 static wf_status copy_weight(wf_generator *g, const wf_model_weight_info *w)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "device/device.h"
 #include "infer/generator.h"
 
 /* Puts n tokens of a sequence into the run, from row `at` on. */
@@ -161,7 +162,7 @@ static void forget_rows(wf_generator *g)
 wf_status wf_generator_step(wf_generator *g, bool *busy)
 {
     int64_t tokens, taken = 0;
-    uint64_t begin = wf_clock_ns();
+    uint64_t begin = wf_clock_ns(), packing = g->session->packing_ns;
     wf_status status = wf_generator_run(g, &tokens);
     if (status == WF_OK)
         status = take_tokens(g, &taken);
@@ -169,7 +170,7 @@ wf_status wf_generator_step(wf_generator *g, bool *busy)
         forget_rows(g);
         return status;
     }
-    uint64_t time = wf_clock_ns() - begin;
+    uint64_t time = wf_clock_ns() - begin - (g->session->packing_ns - packing);
     if (tokens > taken) { /* with a prompt in it */
         g->stats.prompt_tokens += (uint64_t)(tokens - taken);
         g->stats.prompt_nanoseconds += time;

@@ -74,13 +74,16 @@ bool wf_cpu_isa_packing_pays(const wf_device *device, wf_type type, const wf_dim
 
 wf_status wf_cpu_peak(wf_device *device, int threads, size_t bytes, wf_device_peak *out);
 
+/* A multiple of the rows of every kind of panel. */
+#define WF_CPU_PACK_ROWS 64
+
 /* The slots of wf_device_ops but for those of the device itself and of its own buffers. */
 #define WF_CPU_HOST_SLOTS                                                                          \
     .packed_bytes = wf_cpu_isa_packed_bytes, .pack = wf_cpu_isa_pack, .unpack = wf_cpu_isa_unpack, \
-    .packing_pays = wf_cpu_isa_packing_pays, .buffer_map = wf_cpu_buffer_map,                      \
-    .queue_new = wf_cpu_queue_new, .queue_free = wf_cpu_queue_free,                                \
-    .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in, .copy_out = wf_cpu_copy_out,       \
-    .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free,                                \
+    .pack_rows = WF_CPU_PACK_ROWS, .packing_pays = wf_cpu_isa_packing_pays,                        \
+    .buffer_map = wf_cpu_buffer_map, .queue_new = wf_cpu_queue_new,                                \
+    .queue_free = wf_cpu_queue_free, .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in,   \
+    .copy_out = wf_cpu_copy_out, .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free,   \
     .event_record = wf_cpu_event_record, .event_wait = wf_cpu_event_wait, .peak = wf_cpu_peak
 
 #endif

@@ -40,17 +40,20 @@ size_t wf_quant_packed_bytes(wf_type type, const wf_dims *shape)
 /* ---- What scales a block, between the file and a panel ---- */
 
 /* A group's s and m of q4_K are a byte each in a panel. */
-static void read_scales(wf_type type, const void *block, uint16_t half[2], uint8_t scale[16])
+WF_INLINE void read_scales(wf_type type, const void *block, uint16_t half[2], uint8_t scale[16])
 {
     if (type == WF_Q4_K) {
         const wf_block_q4_k *b = block;
         half[0] = b->d;
         half[1] = b->dmin;
+        uint32_t from[3]; /* four groups in a word, as wf_q4_k_scales takes them one by one */
+        memcpy(from, b->scales, sizeof from);
+        const uint32_t four = 0x0f0f0f0f, six = 0x3f3f3f3f, top = 0x30303030;
+        const uint32_t s[2] = {from[0] & six, (from[2] & four) | (from[0] >> 2 & top)};
+        const uint32_t m[2] = {from[1] & six, (from[2] >> 4 & four) | (from[1] >> 2 & top)};
         for (int i = 0; i < 8; i++) {
-            int s, m;
-            wf_q4_k_scales(b->scales, i, &s, &m);
-            scale[2 * i] = (uint8_t)s;
-            scale[2 * i + 1] = (uint8_t)m;
+            scale[2 * i] = ((const uint8_t *)s)[i];
+            scale[2 * i + 1] = ((const uint8_t *)m)[i];
         }
     } else if (type == WF_Q6_K) {
         const wf_block_q6_k *b = block;
@@ -96,79 +99,94 @@ static uint8_t *words_at(const wf_quant_layout *y, uint8_t *panel, int64_t k, in
 }
 
 /* Where word i of a block lies in the file's block, in words after the first. */
-static int word_of(wf_type type, int i)
+WF_INLINE int word_of(wf_type type, int i)
 {
     if (type != WF_Q6_K)
         return i;
     return i % 24 < 16 ? i / 24 * 16 + i % 24 : 32 + i / 24 * 8 + i % 24 - 16;
 }
 
-static void read_words(wf_type type, const uint8_t *block, uint32_t *to)
+/* Where word w of a row lies, in bytes from its beginning. */
+WF_INLINE int64_t place_of(wf_type type, int64_t w)
 {
-    const wf_quant_layout *y = wf_quant_layout_of(type);
-    if (type == WF_Q6_K)
-        for (int i = 0; i < y->words; i += 8) /* eight in a row stay together */
-            memcpy(to + i, block + y->word_at + 4 * word_of(type, i), 32);
-    else
-        memcpy(to, block + y->word_at, 4 * (size_t)y->words);
+    const wf_quant_layout *y = &layouts[type];
+    return w / y->words * y->bytes + y->word_at + 4 * word_of(type, (int)(w % y->words));
 }
 
-enum {
-    STAGE = 48
-}; /* words of a row that are turned at a time: a multiple of every vector and block */
-
-/* Turns n words of each lane; `to` is [n][WF_VL]. */
-static void turn_words(uint32_t stage[WF_VL][STAGE], int n, uint8_t *to)
+/* The first `count` rows, the others being zeros. Four words in a row stay together in blocks of all types,
+ * so that a vector is loaded by fours. */
+WF_INLINE void pack_words(wf_type type, uint8_t *to, const uint8_t *rows, size_t row_bytes,
+                          int count, int64_t k)
 {
-    for (int i = 0; i < n; i += WF_VL) {
+    const int64_t words = k / layouts[type].block * layouts[type].words;
+    const uint8_t *ahead = rows + WF_VL * row_bytes, *near = ahead;
+    const int64_t step = (int64_t)row_bytes * WF_VL * WF_VL / words + 1;
+    for (int64_t w = 0; w < words; w += WF_VL) {
+        int64_t at[WF_VL / 4];
         vf r[WF_VL];
+        for (int i = 0; i < WF_VL / 4; i++)
+            at[i] = place_of(type, w + 4 * i < words ? w + 4 * i : w);
         for (int lane = 0; lane < WF_VL; lane++)
-            r[lane] = vi_as_vf(vi_load(stage[lane] + i));
+            r[lane] = lane < count ? vi_as_vf(vi_load_fours(rows + (size_t)lane * row_bytes, at))
+                                   : vf_zero();
+        for (ahead += step; near < ahead; near += 64)
+            v_prefetch(near);
         vf_transpose(r);
-        for (int k = 0; k < WF_VL && i + k < n; k++)
-            vi_store(to + 4 * (i + k) * WF_VL, vf_as_vi(r[k]));
+        for (int i = 0; i < WF_VL && w + i < words; i++)
+            vi_store(to + 4 * (w + i) * WF_VL, vf_as_vi(r[i]));
     }
 }
 
-static void pack_scales(wf_type type, const uint8_t *const block[WF_VL], uint8_t *to)
+WF_INLINE void pack_scales(wf_type type, uint8_t *to, const uint8_t *rows, size_t row_bytes,
+                           int count, int64_t k)
 {
-    const wf_quant_layout *y = wf_quant_layout_of(type);
-    for (int lane = 0; lane < WF_VL; lane++) {
-        uint16_t half[2];
-        uint8_t scale[16];
-        read_scales(type, block[lane], half, scale);
-        for (int i = 0; i < y->halves; i++)
-            memcpy(to + 2 * (i * WF_VL + lane), &half[i], 2);
-        for (int i = 0; i < y->scales; i++)
-            to[(2 * y->halves + i) * WF_VL + lane] = scale[i];
+    const wf_quant_layout *y = &layouts[type];
+    const int64_t blocks = k / y->block;
+    for (int64_t b = 0; b < blocks; b++, to += (2 * y->halves + y->scales) * WF_VL)
+        for (int lane = 0; lane < WF_VL; lane++) {
+            uint16_t half[2] = {0};
+            uint8_t scale[16] = {0};
+            if (lane < count)
+                read_scales(type, rows + (size_t)lane * row_bytes + b * y->bytes, half, scale);
+            for (int i = 0; i < y->halves; i++)
+                memcpy(to + 2 * (i * WF_VL + lane), &half[i], 2);
+            for (int i = 0; i < y->scales; i++)
+                to[(2 * y->halves + i) * WF_VL + lane] = scale[i];
+        }
+}
+
+/* For a type that the compiler knows: of what is left to do nothing depends on it. */
+WF_INLINE void pack_rows(wf_type type, uint8_t *panel, const uint8_t *rows, size_t row_bytes,
+                         int count, int64_t k)
+{
+    uint8_t *words = panel + wf_quant_scale_bytes(&layouts[type], k);
+    if (count == WF_VL) {
+        pack_scales(type, panel, rows, row_bytes, WF_VL, k);
+        pack_words(type, words, rows, row_bytes, WF_VL, k);
+    } else {
+        pack_scales(type, panel, rows, row_bytes, count, k);
+        pack_words(type, words, rows, row_bytes, count, k);
     }
 }
+
+#define PACK_PANEL(T)                                                                      \
+    static void pack_##T(uint8_t *panel, const uint8_t *rows, size_t row_bytes, int count, \
+                         int64_t k)                                                        \
+    {                                                                                      \
+        pack_rows(WF_##T, panel, rows, row_bytes, count, k);                               \
+    }
+PACK_PANEL(Q8_0)
+PACK_PANEL(Q4_0)
+PACK_PANEL(Q4_1)
+PACK_PANEL(Q4_K)
+PACK_PANEL(Q6_K)
 
 /* The panel of `count` rows; zeros for those that are missing. */
-static void pack_panel(wf_type type, uint8_t *panel, const uint8_t *rows, size_t row_bytes,
-                       int64_t count, int64_t k)
-{
-    static const union {
-        uint16_t aligned;
-        uint8_t byte[sizeof(wf_block_q6_k)];
-    } zeros; /* a block of any type */
-    const wf_quant_layout *y = wf_quant_layout_of(type);
-    int64_t blocks = k / y->block, most = STAGE / y->words;
-    uint32_t stage[WF_VL][STAGE];
-    for (int64_t b = 0; b < blocks; b += most) {
-        int64_t n = blocks - b < most ? blocks - b : most;
-        for (int64_t i = 0; i < n; i++) {
-            const uint8_t *block[WF_VL];
-            for (int lane = 0; lane < WF_VL; lane++) {
-                block[lane] = lane < count ? rows + (size_t)lane * row_bytes + (b + i) * y->bytes
-                                           : zeros.byte;
-                read_words(type, block[lane], stage[lane] + i * y->words);
-            }
-            pack_scales(type, block, scales_at(y, panel, b + i));
-        }
-        turn_words(stage, (int)n * y->words, words_at(y, panel, k, b));
-    }
-}
+static void (*const pack_panel[])(uint8_t *panel, const uint8_t *rows, size_t row_bytes, int count,
+                                  int64_t k) = {
+    [WF_Q8_0] = pack_Q8_0, [WF_Q4_0] = pack_Q4_0, [WF_Q4_1] = pack_Q4_1,
+    [WF_Q4_K] = pack_Q4_K, [WF_Q6_K] = pack_Q6_K,
+};
 
 static void unpack_row(wf_type type, const uint8_t *panel, int lane, uint8_t *row, int64_t k)
 {
@@ -213,7 +231,7 @@ static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
         uint8_t *rows = w->rows + (size_t)(p * WF_VL) * w->row_bytes;
         int64_t count = w->n - p * WF_VL < WF_VL ? w->n - p * WF_VL : WF_VL;
         if (w->pack)
-            pack_panel(w->type, panel, rows, w->row_bytes, count, w->k);
+            pack_panel[w->type](panel, rows, w->row_bytes, (int)count, w->k);
         for (int lane = 0; lane < count && !w->pack; lane++)
             unpack_row(w->type, panel, lane, rows + (size_t)lane * w->row_bytes, w->k);
     }

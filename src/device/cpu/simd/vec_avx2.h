@@ -107,6 +107,12 @@ static inline vf vf_sums(vf r[8])
 static inline vi vi_zero(void) { return _mm256_setzero_si256(); }
 static inline vi vi_set(int32_t x) { return _mm256_set1_epi32(x); }
 static inline vi vi_load(const void *p) { return _mm256_loadu_si256(p); }
+/* Four lanes from each of p + at[0], p + at[1] */
+static inline vi vi_load_fours(const uint8_t *p, const int64_t *at)
+{
+    __m256i x = _mm256_castsi128_si256(_mm_loadu_si128((const void *)(p + at[0])));
+    return _mm256_inserti128_si256(x, _mm_loadu_si128((const void *)(p + at[1])), 1);
+}
 static inline void vi_store(void *p, vi x) { _mm256_storeu_si256(p, x); }
 static inline vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }

@@ -119,6 +119,14 @@ static inline vf vf_sums(vf r[16])
 static inline vi vi_zero(void) { return _mm512_setzero_si512(); }
 static inline vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
 static inline vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
+/* Four lanes from each of p + at[0], p + at[1], ... */
+static inline vi vi_load_fours(const uint8_t *p, const int64_t *at)
+{
+    __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(p + at[0])));
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const void *)(p + at[1])), 1);
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const void *)(p + at[2])), 2);
+    return _mm512_inserti32x4(x, _mm_loadu_si128((const void *)(p + at[3])), 3);
+}
 static inline void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
 static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }

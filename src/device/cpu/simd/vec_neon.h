@@ -122,6 +122,8 @@ static inline double vd_sum(vd a) { return vgetq_lane_f64(a, 0) + vgetq_lane_f64
 static inline vi vi_zero(void) { return vdupq_n_s32(0); }
 static inline vi vi_set(int32_t x) { return vdupq_n_s32(x); }
 static inline vi vi_load(const void *p) { return vreinterpretq_s32_u8(vld1q_u8(p)); }
+/* Four lanes from p + at[0] */
+static inline vi vi_load_fours(const uint8_t *p, const int64_t *at) { return vi_load(p + at[0]); }
 static inline void vi_store(void *p, vi x) { vst1q_u8(p, vreinterpretq_u8_s32(x)); }
 static inline vi vi_add(vi a, vi b) { return vaddq_s32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return vsubq_s32(a, b); }
