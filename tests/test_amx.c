@@ -36,6 +36,16 @@ static const wf_kernel *const *tile_kernels(void)
     return real ? real : kernels_of("amx_emulated");
 }
 
+/* Some op of the executable ran, or runs, with this kernel. */
+static void expect_kernel(const wt_run *r, const char *kernel)
+{
+    wf_op_stats s;
+    bool found = false;
+    for (int i = 0; wf_exec_op_stats(r->exec, i, &s); i++)
+        found = found || strcmp(s.kernel, kernel) == 0;
+    assert_true(found);
+}
+
 /* ---- Quantized weights ---- */
 
 typedef struct {
@@ -58,7 +68,8 @@ static void fill(wf_ctx *ctx, product *p, int extreme, uint64_t seed)
     wt_ok(ctx, wf_type_from_f32(ctx, p->type, p->w, p->blocks, p->n * p->k));
 }
 
-static void multiply(wf_ctx *ctx, const product *p, const wf_kernel *const *kernels, float *y)
+static void multiply(wf_ctx *ctx, const product *p, const wf_kernel *const *kernels,
+                     const char *name, float *y)
 {
     wt_run r = wt_open(ctx, "cpu:2");
     r.device->kernels = kernels;
@@ -71,6 +82,7 @@ static void multiply(wf_ctx *ctx, const product *p, const wf_kernel *const *kern
     wt_compile(&r, g);
     wt_write(&r, "x", p->x, (size_t)(p->m * p->k) * sizeof *p->x);
     wt_run_once(&r);
+    expect_kernel(&r, name);
     wt_read(&r, "y", y, (size_t)(p->m * p->n) * sizeof *y);
     wt_close(&r);
 }
@@ -97,9 +109,9 @@ static void test_quantized_bits(void **state)
                 if (p.k % wf_type_get(p.type)->block != 0)
                     continue;
                 fill(ctx, &p, extreme, wt_seed() + i);
-                multiply(ctx, &p, kernels_of("avx512"), want);
+                multiply(ctx, &p, kernels_of("avx512"), "packed", want);
                 memset(y, 0xff, sizeof y);
-                multiply(ctx, &p, tile_kernels(), y);
+                multiply(ctx, &p, tile_kernels(), "amx packed", y);
                 assert_memory_equal(y, want, (size_t)(p.m * p.n) * sizeof *y);
             }
 }
@@ -126,6 +138,7 @@ static void multiply_bf16(wf_ctx *ctx, const char *device, int64_t first, const 
     wt_write(&r, "x", part, (size_t)(m * k) * sizeof *part);
     wt_write(&r, "w", w, (size_t)(n * k) * sizeof *w);
     wt_run_once(&r);
+    expect_kernel(&r, "amx");
     wt_read(&r, "y", y, (size_t)(m * n) * sizeof *y);
     wt_close(&r);
 }

@@ -21,7 +21,6 @@
 #include "device/cpu/amx/amx.h"
 #include "device/cpu/amx/tile.h"
 #include "device/cpu/simd/quant_block.h"
-#include "device/cpu/simd/quant_round.h"
 
 enum {
     ROWS = 16, /* of x in a tile */
@@ -70,30 +69,58 @@ static void store_bytes(int8_t *to, vi x)
     _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(x));
 }
 
-static void fill_row(const activations *to, const wf_view *x, int64_t group, int lane)
+/* Rows of a group, NULL where there is none. */
+typedef struct {
+    wf_type type;
+    const char *row[ROWS];
+} source;
+
+static inline vf read_half(const source *x, int lane, int64_t b, int half)
 {
-    int64_t r = group * ROWS + lane;
-    bool none = r >= wf_view_rows(x);
-    int64_t row = none ? 0 : wf_view_row(x, r);
-    for (int64_t b = 0; b < to->blocks; b++) {
-        int64_t at = group * to->blocks + b;
-        vf in[WF_QUANT_VECTORS];
-        vi integer[WF_QUANT_VECTORS] = {vi_zero(), vi_zero()};
-        float scale = 0;
-        for (int i = 0; i < WF_QUANT_VECTORS && !none; i++)
-            in[i] = vf_load_as(x->type, wf_view_at(x, row + b * WF_QUANT_BLOCK + i * WF_VL));
-        if (!none)
-            scale = wf_quant_round(in, integer);
-        for (int i = 0; i < WF_QUANT_VECTORS; i++) {
-            int8_t *digit = to->digit + at * TILE + lane * LINE + i * WF_VL;
-            store_bytes(digit, vi_sra(vi_add(integer[i], vi_set(128)), 8));
-            store_bytes(digit + WF_QUANT_BLOCK, integer[i]);
-        }
-        int32_t sum =
-            wf_quant_sum_half(integer) + wf_quant_sum_half(integer + WF_QUANT_VECTORS / 2);
-        to->scale[at * ROWS + lane] = scale;
-        to->total[at * ROWS + lane] = scale * (float)sum;
+    int64_t at = b * WF_QUANT_BLOCK + half * WF_VL;
+    if (!x->row[lane])
+        return vf_zero();
+    return vf_load_as(x->type, x->row[lane] + at * (x->type == WF_F32 ? 4 : 2));
+}
+
+/* What integers of block b are to be multiplied by, a row to a lane, and what numbers are to be multiplied
+ * by to become integers: 0 for what is no number, or too small to count. */
+static vf scales_of(const source *x, int64_t b, float inverse[ROWS])
+{
+    vf most[ROWS], bad[ROWS], largest = vf_zero();
+    for (int lane = 0; lane < ROWS; lane++) {
+        vf low = read_half(x, lane, b, 0), high = read_half(x, lane, b, 1);
+        most[lane] = vf_max(vf_abs(high), vf_abs(low));
+        bad[lane] = vf_fma(high, vf_zero(), vf_fma(low, vf_zero(), vf_zero()));
     }
+    vf_transpose(most);
+    for (int i = 0; i < ROWS; i++)
+        largest = vf_max(most[i], largest);
+    vf scale = vf_add(vf_mul(largest, vf_set(1.0f / WF_QUANT_MOST)), vf_sums(bad));
+    vf inverses = vf_div(vf_set(WF_QUANT_MOST), largest);
+    inverses = vf_select(vf_lt(vf_set(0x1p-100f), largest), inverses, vf_zero());
+    vf_store(inverse, vf_select(vf_eq(scale, scale), inverses, vf_zero()));
+    return scale;
+}
+
+/* Rounds as quant_rows.c does, to the same integers, but a group of rows at a time. */
+static void fill_block(const activations *to, const source *x, int64_t group, int64_t b)
+{
+    int64_t at = group * to->blocks + b;
+    float inverse[ROWS];
+    vf scale = scales_of(x, b, inverse), sum[ROWS];
+    for (int lane = 0; lane < ROWS; lane++) {
+        int8_t *digit = to->digit + at * TILE + lane * LINE;
+        sum[lane] = vf_zero();
+        for (int half = 0; half < 2; half++, digit += WF_VL) {
+            vi integer = vf_to_vi(vf_mul(read_half(x, lane, b, half), vf_set(inverse[lane])));
+            store_bytes(digit, vi_sra(vi_add(integer, vi_set(128)), 8));
+            store_bytes(digit + WF_QUANT_BLOCK, integer);
+            sum[lane] = vf_add(sum[lane], vi_to_vf(integer));
+        }
+    }
+    vf_store(to->scale + at * ROWS, scale);
+    vf_store(to->total + at * ROWS, vf_mul(scale, vf_sums(sum))); /* exact until here */
 }
 
 /* ---- Weights ---- */
@@ -260,18 +287,20 @@ WF_INLINE vi whole(wf_type type, const sums *s, int r)
     return type == WF_Q6_K ? vi_add(vi_shl(both, 8), vi_load(s->part[2][r])) : both;
 }
 
-WF_INLINE void add_block(wf_type type, const sums *s, const apart *w, int at, const float *scale,
-                         const float *total, vf c[ROWS])
+WF_INLINE void add_block(wf_type type, const sums *s, const apart *w, int64_t at,
+                         const float *scale, const float *total, vf c[ROWS])
 {
     vf by = vf_load(w->scale[at]), min = vf_zero();
     if (WF_QUANT_HAS_MINS(type))
         min = vf_load(w->min[at]);
+    scale += at * ROWS;
+    total += at * ROWS;
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
         vf product = vi_to_vf(whole(type, s, r));
-        c[r] = vf_fma(product, vf_mul(by, vf_set(scale[at * ROWS + r])), c[r]);
+        c[r] = vf_fma(product, vf_mul(by, vf_set(scale[r])), c[r]);
         if (WF_QUANT_HAS_MINS(type))
-            c[r] = vf_fma(min, vf_set(total[at * ROWS + r]), c[r]);
+            c[r] = vf_fma(min, vf_set(total[r]), c[r]);
     }
 }
 
@@ -289,7 +318,7 @@ WF_INLINE void multiply(wf_type type, const apart *w, const uint8_t *words, cons
     for (int r = 0; r < ROWS; r++)
         sum[r] = vf_load(c + r * PANELS * WF_VL);
     multiply_even(type, digit, words);
-    for (int i = 0; i < blocks; i += 2) {
+    for (int64_t i = 0; i < blocks; i += 2) {
         if (i + 1 < blocks)
             multiply_odd(type, digit + (i + 1) * TILE, words + (i + 1) * STEP(type));
         if (i > 0)
@@ -400,9 +429,14 @@ static void fill_groups(void *arg, int64_t begin, int64_t end, int thread)
 {
     const product *o = arg;
     (void)thread;
-    for (int64_t g = begin; g < end; g++)
-        for (int lane = 0; lane < ROWS; lane++)
-            fill_row(&o->x, &o->l->in[0], g, lane);
+    const wf_view *x = &o->l->in[0];
+    for (int64_t g = begin; g < end; g++) {
+        source from = {.type = x->type};
+        for (int64_t r = g * ROWS; r < (g + 1) * ROWS && r < o->m; r++)
+            from.row[r % ROWS] = wf_view_at(x, wf_view_row(x, r));
+        for (int64_t b = 0; b < o->x.blocks; b++)
+            fill_block(&o->x, &from, g, b);
+    }
 }
 
 static bool accepts(const wf_node *n)

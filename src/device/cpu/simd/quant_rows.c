@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* quant_rows.c - activations rounded to 15 bits, a scale for every 32, in the pairs of quant.h. */
-#include "device/cpu/simd/quant_round.h"
+#include "device/cpu/simd/quant.h"
 
 /* Each array begins on a cache line of its own. */
 static size_t lines(int64_t bytes)
@@ -31,17 +31,43 @@ wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group)
     return q;
 }
 
+enum { VECTORS = WF_QUANT_BLOCK / WF_VL };
+
+/* Integers for the numbers of a block; gives what they are to be multiplied by. */
+static inline float round_block(const vf x[VECTORS], vi integer[VECTORS])
+{
+    vf most = vf_zero(), bad = vf_zero();
+    for (int i = 0; i < VECTORS; i++) {
+        most = vf_max(vf_abs(x[i]), most);
+        bad = vf_fma(x[i], vf_zero(), bad); /* NaN once a number is none, or infinite */
+    }
+    float largest = vf_most(most), scale = largest * (1.0f / WF_QUANT_MOST) + vf_sum(bad);
+    /* What is so small is nothing beside any other number, and has no inverse. */
+    float inverse = largest > 0x1p-100f && scale == scale ? WF_QUANT_MOST / largest : 0;
+    for (int i = 0; i < VECTORS; i++)
+        integer[i] = inverse > 0 ? vf_to_vi(vf_mul(x[i], vf_set(inverse))) : vi_zero();
+    return scale;
+}
+
+/* Exact in f32: integers of 15 bits, 16 of them. */
+static inline int32_t sum_half(const vi *integer)
+{
+    vf sum = vi_to_vf(integer[0]);
+    for (int i = 1; i < VECTORS / 2; i++)
+        sum = vf_add(sum, vi_to_vf(integer[i]));
+    return (int32_t)vf_sum(sum);
+}
+
 /* Row `lane` of a group, of which `block` blocks come before. */
 static inline void store_block(const wf_quant_rows *q, int64_t block, int lane, float scale,
-                               const vi integer[WF_QUANT_VECTORS])
+                               const vi integer[VECTORS])
 {
     const int group = q->group;
     int32_t *to = q->pair + block * WF_QUANT_PAIRS * group + lane, pair[WF_QUANT_PAIRS];
-    int32_t sum[2] = {wf_quant_sum_half(integer),
-                      wf_quant_sum_half(integer + WF_QUANT_VECTORS / 2)};
-    for (int i = 0; i < WF_QUANT_VECTORS / 2; i++)
+    int32_t sum[2] = {sum_half(integer), sum_half(integer + VECTORS / 2)};
+    for (int i = 0; i < VECTORS / 2; i++)
         vi_store((group == 1 ? to : pair) + i * WF_VL,
-                 vp_join(integer[i], integer[i + WF_QUANT_VECTORS / 2]));
+                 vp_join(integer[i], integer[i + VECTORS / 2]));
     for (int i = 0; i < WF_QUANT_PAIRS && group > 1; i++)
         to[i * group] = pair[i];
     q->scale[block * group + lane] = scale;
@@ -56,15 +82,15 @@ static void fill_group(const wf_quant_rows *q, const wf_view *x, int64_t group, 
     bool none = r >= wf_view_rows(x);
     int64_t row = none ? 0 : wf_view_row(x, r);
     for (int64_t b = 0; b < blocks; b++) {
-        vi integer[WF_QUANT_VECTORS];
+        vi integer[VECTORS];
         float scale = 0;
-        vf in[WF_QUANT_VECTORS];
-        for (int i = 0; i < WF_QUANT_VECTORS; i++)
+        vf in[VECTORS];
+        for (int i = 0; i < VECTORS; i++)
             integer[i] = vi_zero();
-        for (int i = 0; i < WF_QUANT_VECTORS && !none; i++)
+        for (int i = 0; i < VECTORS && !none; i++)
             in[i] = vf_load_as(x->type, wf_view_at(x, row + b * WF_QUANT_BLOCK + i * WF_VL));
         if (!none)
-            scale = wf_quant_round(in, integer);
+            scale = round_block(in, integer);
         store_block(q, group * blocks + b, lane, scale, integer);
     }
 }
