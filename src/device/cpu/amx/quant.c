@@ -26,7 +26,7 @@ enum {
     ROWS = 16, /* of x in a tile */
     LINE = 64, /* bytes of a row of a tile */
     TILE = ROWS * LINE,
-    PANELS = 2,        /* that are taken apart together */
+    PANELS = 4,        /* that are taken apart together; half as many of q6_K */
     DEPTH = 8,         /* blocks of 32 that are taken apart at a time */
     WORDS = 8 * LINE,  /* bytes of a block of 32 of a panel, as a tile has it: 8 rows */
     CHUNK = 16 * ROWS, /* rows of x that share what was taken apart */
@@ -367,6 +367,8 @@ typedef struct {
     wf_quant_result to;
     activations x;
     int64_t m, panels;
+    int width;             /* panels that an item takes, which share cache with rows of x */
+    int64_t columns;       /* of items */
     int64_t chunk, chunks; /* rows of x that an item takes, and how many such there are */
     char *scratch;         /* of the threads */
 } product;
@@ -383,7 +385,7 @@ static void multiply_depth(const product *o, int64_t p0, int64_t r0, int64_t row
 {
     const wf_type type = o->w->type;
     const uint8_t *words[PANELS];
-    for (int v = 0; v < PANELS; v++) {
+    for (int v = 0; v < o->width; v++) {
         int64_t last = o->panels - 1, at = p0 + v < last ? p0 + v : last; /* past it: dropped */
         wf_quant_panel p =
             wf_quant_panel_next(wf_quant_panel_at(o->w, at), b / WF_QUANT_PARTS(type));
@@ -391,7 +393,7 @@ static void multiply_depth(const product *o, int64_t p0, int64_t r0, int64_t row
         words[v] = type == WF_Q8_0 ? p.words : s->w[v].words;
     }
     for (int64_t r = 0; r < rows; r += ROWS)
-        for (int v = 0; v < PANELS; v++)
+        for (int v = 0; v < o->width; v++)
             kernels[type].multiply(&s->w[v], words[v], &o->x, (r0 + r) / ROWS * o->x.blocks + b, n,
                                    s->c + (r * PANELS + v) * WF_VL);
 }
@@ -399,8 +401,7 @@ static void multiply_depth(const product *o, int64_t p0, int64_t r0, int64_t row
 /* Item i: some panels and some rows of x, which stay in a cache from item to item. */
 static void one_item(const product *o, int64_t i, scratch *s)
 {
-    int64_t pairs = (o->panels + PANELS - 1) / PANELS;
-    int64_t p0 = i % pairs * PANELS, r0 = i / pairs * o->chunk;
+    int64_t p0 = i % o->columns * o->width, r0 = i / o->columns * o->chunk;
     int64_t rows = o->m - r0 < o->chunk ? o->m - r0 : o->chunk;
     memset(s->c, 0, (size_t)(groups_of(rows) * ROWS * PANELS * WF_VL) * sizeof *s->c);
     for (int64_t b = 0; b < o->x.blocks; b += DEPTH) {
@@ -408,8 +409,7 @@ static void one_item(const product *o, int64_t i, scratch *s)
         multiply_depth(o, p0, r0, rows, b, n, s);
     }
     for (int64_t r = 0; r < rows; r++)
-        for (int v = 0; v < PANELS && p0 + v < o->panels; v++)
-            wf_quant_finish(&o->to, r0 + r, p0 + v, s->c + (r * PANELS + v) * WF_VL);
+        wf_quant_finish(&o->to, r0 + r, p0, o->width, s->c + r * PANELS * WF_VL);
 }
 
 static void some_items(void *arg, int64_t begin, int64_t end, int thread)
@@ -417,7 +417,7 @@ static void some_items(void *arg, int64_t begin, int64_t end, int thread)
     const product *o = arg;
     scratch *s = (void *)(o->scratch + (size_t)thread * sizeof(scratch));
     bool three = o->w->type == WF_Q6_K;
-    for (int v = 0; v < PANELS && three; v++)
+    for (int v = 0; v < o->width && three; v++)
         memset(s->w[v].words, 0, sizeof s->w[v].words); /* what lies between blocks stays so */
     wf_tile_configure(three ? &three_sums : &two_sums);
     for (int64_t i = begin; i < end; i++)
@@ -453,9 +453,11 @@ static size_t workspace(const wf_node *n, int threads)
 /* Rows of x in an item: as many as share well, but not so many that threads have nothing to do. */
 static void cut(product *o, int threads)
 {
-    int64_t pairs = (o->panels + PANELS - 1) / PANELS, groups = groups_of(o->m);
+    int64_t groups = groups_of(o->m);
+    o->width = o->w->type == WF_Q6_K ? PANELS / 2 : PANELS;
+    o->columns = (o->panels + o->width - 1) / o->width;
     o->chunks = (o->m + CHUNK - 1) / CHUNK;
-    while (pairs * o->chunks < 4 * threads && groups / (o->chunks + 1) >= 4)
+    while (o->columns * o->chunks < 4 * threads && groups / (o->chunks + 1) >= 4)
         o->chunks++;
     o->chunk = (groups + o->chunks - 1) / o->chunks * ROWS;
     o->chunks = (o->m + o->chunk - 1) / o->chunk;
@@ -473,8 +475,7 @@ static wf_status launch(const wf_launch *l)
     wf_parallel_for(l->threads, groups_of(o.m), GRAIN / (w->dim[1] * ROWS) + 1, fill_groups, &o);
     o.scratch = (char *)l->workspace + activation_bytes(o.m, w->dim[1]);
     cut(&o, l->threads);
-    int64_t items = (o.panels + PANELS - 1) / PANELS * o.chunks;
-    wf_parallel_for(l->threads, items, 1, some_items, &o);
+    wf_parallel_for(l->threads, o.columns * o.chunks, 1, some_items, &o);
     return WF_OK;
 }
 

@@ -295,7 +295,7 @@ static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
             wf_quant_rows x = wf_quant_rows_from(&o->x, r);
             few[rows - 1](wf_quant_panel_at(o->w, i), next, &x, c);
             for (int k = 0; k < panels * rows; k++)
-                wf_quant_finish(&o->to, r + k % rows, i + k / rows, c + k * WF_VL);
+                wf_quant_finish(&o->to, r + k % rows, i + k / rows, 1, c + k * WF_VL);
         }
         i += panels;
     }
@@ -323,8 +323,7 @@ static void one_item(const product *o, int64_t i, scratch *s)
         }
     }
     for (int64_t r = 0; r < rows; r++)
-        for (int v = 0; v < TILE_VECTORS && p0 + v < o->panels; v++)
-            wf_quant_finish(&o->to, r0 + r, p0 + v, s->c + (r * TILE_VECTORS + v) * WF_VL);
+        wf_quant_finish(&o->to, r0 + r, p0, TILE_VECTORS, s->c + r * TILE_VECTORS * WF_VL);
 }
 
 static void some_items(void *arg, int64_t begin, int64_t end, int thread)

@@ -116,7 +116,7 @@ typedef struct {
 #define wf_quant_result_of WF_SIMD(wf_quant_result_of)
 #define wf_quant_finish WF_SIMD(wf_quant_finish)
 wf_quant_result wf_quant_result_of(const wf_launch *l);
-/* Row r, the columns of panel p: from sums c [WF_VL]. */
-void wf_quant_finish(const wf_quant_result *o, int64_t r, int64_t p, const float *c);
+/* Row r, the columns of panels from p on, as far as there are: from sums c [panels][WF_VL]. */
+void wf_quant_finish(const wf_quant_result *o, int64_t r, int64_t p, int panels, const float *c);
 
 #endif

@@ -16,29 +16,32 @@ wf_quant_result wf_quant_result_of(const wf_launch *l)
     return o;
 }
 
-/* Part of row r, from column j0 on. */
-static void store_part(const wf_view *v, int64_t r, int64_t j0, vf x, int n)
+/* n lanes of a row of v. */
+static void store_part(const wf_view *v, void *to, vf x, int n)
 {
-    void *to = wf_view_at(v, wf_view_row(v, r) + j0);
     if (n == WF_VL)
         vf_store_as(v->type, to, x);
     else
         vf_store_as_n(v->type, to, x, n);
 }
 
-void wf_quant_finish(const wf_quant_result *o, int64_t r, int64_t p, const float *c)
+void wf_quant_finish(const wf_quant_result *o, int64_t r, int64_t p, int panels, const float *c)
 {
-    int64_t j0 = p * WF_VL;
-    int n = (int)(o->n - j0 < WF_VL ? o->n - j0 : WF_VL);
     const wf_view *to = o->pre ? o->pre : o->y;
-    vf x = vf_load(c);
-    if (o->bias)
-        x = vf_add(x, vf_load_as_n(o->bias->type, wf_view_at(o->bias, j0), n));
-    store_part(to, r, j0, x, n);
-    if (o->act && o->y) {
-        float row[WF_VL]; /* as its type has the product */
-        vf_store(row, vf_load_as_n(to->type, wf_view_at(to, wf_view_row(to, r) + j0), n));
-        o->act(row, row, n);
-        store_part(o->y, r, j0, vf_load(row), n);
+    size_t size = to->type == WF_F32 ? sizeof(float) : sizeof(uint16_t);
+    char *at = wf_view_at(to, wf_view_row(to, r));
+    char *y = o->act && o->y ? wf_view_at(o->y, wf_view_row(o->y, r)) : NULL;
+    for (int64_t j = p * WF_VL; panels > 0 && j < o->n; panels--, j += WF_VL, c += WF_VL) {
+        int n = (int)(o->n - j < WF_VL ? o->n - j : WF_VL);
+        vf x = vf_load(c);
+        if (o->bias)
+            x = vf_add(x, vf_load_as_n(o->bias->type, wf_view_at(o->bias, j), n));
+        store_part(to, at + (size_t)j * size, x, n);
+        if (y) {
+            float row[WF_VL]; /* as its type has the product */
+            vf_store(row, vf_load_as_n(to->type, at + (size_t)j * size, n));
+            o->act(row, row, n);
+            store_part(o->y, y + (size_t)j * size, vf_load(row), n);
+        }
     }
 }
