@@ -25,18 +25,48 @@ function(weft_simd name)
     target_link_libraries(vectors_${name} PRIVATE m)
 endfunction()
 
+# weft_amx(NAME EMULATED FLAGS...): the set of src/device/cpu/amx, which stands on avx512.
+function(weft_amx name emulated)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cpu/amx/*.c)
+    add_library(weft_simd_${name} OBJECT ${sources})
+    target_include_directories(weft_simd_${name} PRIVATE include src)
+    target_compile_definitions(weft_simd_${name} PRIVATE WF_ISA=avx512 WF_ISA_AVX512=1
+        WF_AMX_SET=${name} WF_AMX_EMULATED=${emulated})
+    target_compile_options(weft_simd_${name} PRIVATE ${ARGN})
+    target_link_libraries(weft_simd_${name} PRIVATE weft_needs)
+    string(TOUPPER ${name} upper)
+    set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/device/cpu/isa.c
+        APPEND PROPERTY COMPILE_DEFINITIONS WF_CPU_${upper}=1)
+    set(WEFT_SIMD_OBJECTS ${WEFT_SIMD_OBJECTS} $<TARGET_OBJECTS:weft_simd_${name}> PARENT_SCOPE)
+    set(WEFT_TILE_SETS ${WEFT_TILE_SETS} ${name} PARENT_SCOPE)
+endfunction()
+
 # Asked of the compiler, since -m32 does not change CMAKE_SYSTEM_PROCESSOR.
 include(CheckSymbolExists)
+include(CheckCSourceCompiles)
 check_symbol_exists(__x86_64__ "" WEFT_X86_64)
 check_symbol_exists(__aarch64__ "" WEFT_ARM64)
 
 set(WEFT_SIMD_OBJECTS)
 set(WEFT_SIMD_SETS)
+set(WEFT_TILE_SETS)
 if(WEFT_X86_64)
     set(avx2 -mavx2 -mfma -mf16c -mbmi2)
     weft_simd(avx2 ${avx2})
-    weft_simd(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
+    set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
         -mprefer-vector-width=512)
+    weft_simd(avx512 ${avx512})
+    set(amx -mamx-tile -mamx-int8 -mamx-bf16)
+    string(REPLACE ";" " " CMAKE_REQUIRED_FLAGS "${amx}")
+    check_c_source_compiles("int main(void) { __asm__(\"tilerelease\"); return 0; }" WEFT_HAVE_AMX)
+    unset(CMAKE_REQUIRED_FLAGS)
+    if(WEFT_HAVE_AMX)
+        weft_amx(amx 0 ${avx512} ${amx})
+    endif()
+    # The same with tiles in plain C, so that machines without them can test it.
+    if(WEFT_TESTS)
+        weft_amx(amx_emulated 1 ${avx512})
+    endif()
 elseif(WEFT_ARM64)
     weft_simd(neon)
 endif()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* cores.c - see cores.h. */
 #ifdef __linux__
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* sched_getaffinity, syscall */
 #endif
 #include "base/cores.h"
 
@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#if defined __linux__ && defined __x86_64__
+#include <sys/syscall.h>
+#endif
 
 #define PATH_BYTES 4096
 
@@ -168,4 +171,14 @@ int wf_cores_quota(const char *root)
     if (file)
         fclose(file);
     return least;
+}
+
+bool wf_cores_allow_tiles(void)
+{
+#if defined __linux__ && defined __x86_64__
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
+#else
+    return false;
+#endif
 }

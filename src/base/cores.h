@@ -27,4 +27,8 @@ int wf_cores_quota(const char *root);
 /* Keeps the calling thread on this processor. False where that cannot be had. */
 bool wf_cores_pin(int cpu);
 
+/* Asks the system for tile registers, for all threads of the process, also those to come. False where it
+ * does not give them, or the machine has none. */
+bool wf_cores_allow_tiles(void);
+
 #endif

@@ -48,6 +48,13 @@ static const struct matmul_case {
     {{0, {0}}, 8, 255, 33, 2, false},
     {{1, {5}}, 12, 18, 24, 0, false},
     {{0, {0}}, 170, 20, 35, 0, false},
+    /* of tiles of a matrix unit, and of the blocks that they are cut into */
+    {{0, {0}}, 16, 16, 16, 0, false},
+    {{0, {0}}, 17, 64, 31, 1, false},
+    {{0, {0}}, 33, 530, 47, 0, false},
+    {{0, {0}}, 31, 530, 48, 3, false},
+    {{1, {2}}, 18, 40, 20, 1, false},
+    {{0, {0}}, 530, 20, 17, 2, false},
 };
 
 /* [batch..., rows, columns], or the other way round. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cores.h"
 #include "base/text.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/row.h"
@@ -20,43 +21,56 @@ static uint64_t saved_registers(void)
     return (uint64_t)high << 32 | low;
 }
 
-enum { YMM = 0x6, ZMM = 0xe6 };
+enum { YMM = 0x6, ZMM = 0xe6, TILES = 0x60000 };
 
 static bool has_bits(uint32_t reg, uint32_t bits)
 {
     return (reg & bits) == bits;
 }
 
-static bool has(uint64_t registers, uint32_t leaf1_c, uint32_t leaf7_b, uint32_t leaf7_c)
+static bool has(uint64_t registers, uint32_t leaf1_c, uint32_t leaf7_b, uint32_t leaf7_c,
+                uint32_t leaf7_d)
 {
     uint32_t a, b, c, d;
     const uint32_t osxsave = 1u << 27;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !has_bits(c, leaf1_c | osxsave) ||
         (saved_registers() & registers) != registers)
         return false;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && has_bits(b, leaf7_b) && has_bits(c, leaf7_c);
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && has_bits(b, leaf7_b) &&
+           has_bits(c, leaf7_c) && has_bits(d, leaf7_d);
 }
 
-enum { /* leaf 1, ecx; leaf 7, ebx; leaf 7, ecx */
+enum { /* leaf 1, ecx; leaf 7, ebx, ecx and edx */
        FMA = 1 << 12,
        F16C = 1 << 29,
        AVX2 = 1 << 5,
        AVX512F = 1 << 16,
        AVX512DQ = 1 << 17,
        AVX512BW = 1 << 30,
-       VNNI = 1 << 11
+       VNNI = 1 << 11,
+       AMX_BF16 = 1 << 22,
+       AMX_TILE = 1 << 24,
+       AMX_INT8 = 1 << 25
 };
 #define AVX512VL (1u << 31)
 
 static bool has_avx2(void)
 {
-    return has(YMM, FMA | F16C, AVX2, 0);
+    return has(YMM, FMA | F16C, AVX2, 0, 0);
 }
 
 static bool has_avx512(void)
 {
-    return has_avx2() && has(ZMM, 0, AVX512F | AVX512DQ | AVX512BW | AVX512VL, VNNI);
+    return has_avx2() && has(ZMM, 0, AVX512F | AVX512DQ | AVX512BW | AVX512VL, VNNI, 0);
 }
+
+#ifdef WF_CPU_AMX
+static bool has_amx(void)
+{
+    return has_avx512() && has(TILES, 0, 0, 0, AMX_TILE | AMX_INT8 | AMX_BF16) &&
+           wf_cores_allow_tiles();
+}
+#endif
 #endif
 
 static bool always(void)
@@ -64,7 +78,8 @@ static bool always(void)
     return true;
 }
 
-extern const wf_cpu_isa wf_cpu_isa_avx512, wf_cpu_isa_avx2, wf_cpu_isa_neon;
+extern const wf_cpu_isa wf_cpu_isa_amx, wf_cpu_isa_amx_emulated, wf_cpu_isa_avx512, wf_cpu_isa_avx2,
+    wf_cpu_isa_neon;
 
 static const wf_kernel *const reference_kernels[] = {WF_CPU_REFERENCE_KERNELS, NULL};
 
@@ -83,8 +98,15 @@ static const struct {
     const wf_cpu_isa *isa;
 } sets[] = {
 #if defined __x86_64__ && WF_CPU_SIMD
+#ifdef WF_CPU_AMX
+    {"amx", "AMX kernels", has_amx, &wf_cpu_isa_amx},
+#endif
     {"avx512", "AVX-512 kernels", has_avx512, &wf_cpu_isa_avx512},
     {"avx2", "AVX2 kernels", has_avx2, &wf_cpu_isa_avx2},
+#ifdef WF_CPU_AMX_EMULATED
+    /* For tests; after what every machine that has it has, too. */
+    {"amx_emulated", "AMX kernels with emulated tiles", has_avx512, &wf_cpu_isa_amx_emulated},
+#endif
 #elif defined __aarch64__ && WF_CPU_SIMD
     {"neon", "NEON kernels", always, &wf_cpu_isa_neon},
 #endif

@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "device/cpu/simd/gemm.h"
 #include "device/cpu/simd/gemm_few.h"
+#include "device/cpu/simd/gemm_finish.h"
 
 enum {
     MR = WF_TILE_ROWS,
@@ -187,72 +188,16 @@ size_t WF_SIMD(wf_simd_gemm_scratch)(int64_t batch, int64_t m, int64_t n, int64_
     return (floats > rows ? floats : rows) * sizeof(float);
 }
 
-/* ---- Results ---- */
-
-static const wf_view *product_of(const wf_gemm *g)
-{
-    return g->pre ? g->pre : g->y;
-}
-
-static char *result_at(const wf_gemm *g, const wf_view *v, int64_t index, int64_t i, int64_t j)
-{
-    return wf_view_at(v, (g->y_first + index * g->m + i) * g->n + j);
-}
-
-/* n lanes of a row, from column j on: the bias, and what is stored of the product. */
-static inline vf store_product(const wf_gemm *g, const wf_view *to, char *at, int64_t j, vf x,
-                               int n)
-{
-    if (g->bias) {
-        const void *bias = wf_view_at(g->bias, j);
-        x = vf_add(x, n == WF_VL ? vf_load_as(g->bias->type, bias)
-                                 : vf_load_as_n(g->bias->type, bias, n));
-    }
-    if (n == WF_VL)
-        vf_store_as(to->type, at, x);
-    else
-        vf_store_as_n(to->type, at, x, n);
-    return n == WF_VL ? vf_load_as(to->type, at) : vf_load_as_n(to->type, at, n);
-}
-
-enum { CHUNK = 256 }; /* columns */
-
-/* Stores n <= CHUNK sums of row i of a product from column j on. The activation is that of the product
- * as its type has it; where this is not kept, the place of the result serves to round it. */
-static void finish_chunk(const wf_gemm *g, int64_t index, int64_t i, int64_t j, int64_t n,
-                         const float *sum)
-{
-    const wf_view *to = product_of(g);
-    size_t size = wf_gemm_size(to->type);
-    char *at = result_at(g, to, index, i, j);
-    float row[CHUNK];
-    for (int64_t c = 0; c < n; c += WF_VL) {
-        int lanes = (int)min64(n - c, WF_VL);
-        vf x = lanes == WF_VL ? vf_load(sum + c) : vf_load_n(sum + c, lanes);
-        vf_store(row + c, store_product(g, to, at + (size_t)c * size, j + c, x, lanes));
-    }
-    if (!g->act || !g->y || !g->y->data)
-        return;
-    char *y = result_at(g, g->y, index, i, j);
-    g->act(row, row, n); /* whole vectors */
-    for (int64_t c = 0; c < n; c += WF_VL) {
-        if (n - c >= WF_VL)
-            vf_store_as(g->y->type, y + (size_t)c * size, vf_load(row + c));
-        else
-            vf_store_as_n(g->y->type, y + (size_t)c * size, vf_load(row + c), (int)(n - c));
-    }
-}
+/* ---- Many rows ---- */
 
 /* The sums c [m][ldc] of a block. */
 static void finish_block(const wf_gemm *g, const block *b, const float *c, int64_t ldc)
 {
     for (int64_t i = 0; i < b->m; i++)
-        for (int64_t j = 0; j < b->n; j += CHUNK)
-            finish_chunk(g, b->index, b->i0 + i, b->j0 + j, min64(b->n - j, CHUNK),
-                         c + i * ldc + j);
+        for (int64_t j = 0; j < b->n; j += WF_GEMM_CHUNK)
+            wf_gemm_finish(g, b->index, b->i0 + i, b->j0 + j, min64(b->n - j, WF_GEMM_CHUNK),
+                           c + i * ldc + j);
 }
-
-/* ---- Many rows ---- */
 
 static void pack(const wf_gemm_part *p, int64_t all, const wf_deal *d, int64_t stride, float *to)
 {
@@ -286,7 +231,7 @@ static void multiply_rows(const tiling *t, const block *b, float *a, const float
 static void multiply_block(const tiling *t, block b, float *scratch)
 {
     const wf_gemm *g = t->g;
-    const wf_view *to = product_of(g);
+    const wf_view *to = wf_gemm_product(g);
     float *a = scratch, *panels = a + t->floats_a, *sums = panels + t->floats_b;
     bool narrow = to->type != WF_F32;
     int64_t ldc = narrow ? divide_up(b.n, NR) * NR : g->n;
@@ -300,7 +245,7 @@ static void multiply_block(const tiling *t, block b, float *scratch)
             b.i0 = first + rows * p / parts;
             b.m = first + rows * (p + 1) / parts - b.i0;
             float *c = narrow ? sums + (b.i0 - first) * ldc
-                              : (float *)(void *)result_at(g, to, b.index, b.i0, b.j0);
+                              : (float *)(void *)wf_gemm_result_at(g, to, b.index, b.i0, b.j0);
             multiply_rows(t, &b, a, panels, c, ldc);
             if (b.k0 + b.nk == g->k && (narrow || g->bias || g->act))
                 finish_block(g, &b, c, ldc);
@@ -314,7 +259,7 @@ static void some_pieces(void *arg, int64_t begin, int64_t end, int thread)
     const wf_gemm *g = t->g;
     float *scratch = (float *)g->scratch + thread * scratch_floats(t);
     int64_t panels = divide_up(g->n, NR);
-    bool narrow = product_of(g)->type != WF_F32;
+    bool narrow = wf_gemm_product(g)->type != WF_F32;
     for (int64_t p = begin; p < end; p++) {
         int64_t pm = p / t->pieces_n % t->pieces_m, pn = p % t->pieces_n;
         int64_t i1 = g->m * (pm + 1) / t->pieces_m;
@@ -341,12 +286,12 @@ static void few_columns(const wf_gemm *g, int64_t index, int64_t j, int columns)
     for (int i = 0; i < WF_VL; i++) /* past the last column: that one again */
         f.from[i] = wf_gemm_row(&part, j + (i < columns ? i : columns - 1), 0);
     for (int64_t i = 0; g->add && i < g->m; i++)
-        total[i] = vf_load_n((float *)(void *)result_at(g, g->y, index, i, j), columns);
+        total[i] = vf_load_n((float *)(void *)wf_gemm_result_at(g, g->y, index, i, j), columns);
     few[g->b.view->type][g->m - 1](&f, total);
     for (int64_t i = 0; i < g->m; i++) {
         float sum[WF_VL];
         vf_store(sum, total[i]);
-        finish_chunk(g, index, i, j, columns, sum);
+        wf_gemm_finish(g, index, i, j, columns, sum);
     }
 }
 
@@ -383,7 +328,7 @@ void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g)
     bool wanted = g->pre || (g->y && g->y->data);
     if (!wanted || g->batch * g->m * g->n == 0)
         return;
-    wf_assert(product_of(g)->dense && (!g->add || g->y->type == WF_F32));
+    wf_assert(wf_gemm_product(g)->dense && (!g->add || g->y->type == WF_F32));
     if (is_few(g->m) && !g->b.k_is_row && few[g->b.view->type][0] && !g->b.view->packed) {
         int64_t groups = divide_up(g->n, WF_VL);
         widen_rows(g);
@@ -391,7 +336,7 @@ void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g)
                         few_groups, (void *)g);
         return;
     }
-    tiling t = cut(g->batch, g->m, g->n, g->k, product_of(g)->type, g->threads);
+    tiling t = cut(g->batch, g->m, g->n, g->k, wf_gemm_product(g)->type, g->threads);
     t.g = g;
     wf_parallel_for(t.threads, g->batch * t.pieces_m * t.pieces_n, 1, some_pieces, &t);
 }

@@ -13,10 +13,10 @@
 #include "device/cpu/index.h"
 #include "device/cpu/row.h"
 #include "device/cpu/simd/gemm.h"
+#include "device/cpu/simd/quant_block.h"
 #include "graph/quant/block.h"
 
 enum {
-    FEW = 8,    /* rows of x that are multiplied without taking panels apart */
     PANELS = 4, /* that one or two rows meet at a time */
     ROWS = 4,   /* of them at a time */
     TILE_ROWS = WF_VREGS == 32 && WF_VL == 16 ? 6 : 3,
@@ -26,35 +26,7 @@ enum {
     GRAIN = 64 * 1024       /* multiplications worth waking a thread for */
 };
 
-/* ---- What blocks of a type are ---- */
-
-/* A panel, and how far it is to the next block of the file. */
-typedef struct {
-    const uint8_t *scales, *words;
-    int scale_step, word_step;
-} panel;
-
-static panel panel_at(const wf_view *w, int64_t index)
-{
-    const wf_quant_layout *y = wf_quant_layout_of(w->type);
-    const uint8_t *base = (const uint8_t *)w->data + index * wf_quant_panel_bytes(y, w->dim[1]);
-    return (panel){base, base + wf_quant_scale_bytes(y, w->dim[1]),
-                   (2 * y->halves + y->scales) * WF_VL, y->words * 4 * WF_VL};
-}
-
-static panel panel_next(panel p, int64_t blocks)
-{
-    p.scales += blocks * p.scale_step;
-    p.words += blocks * p.word_step;
-    return p;
-}
-
-/* Blocks of 32 in a block of the type. */
-#define PARTS(type) ((type) == WF_Q4_K || (type) == WF_Q6_K ? 8 : 1)
-/* Whether a number has something added that does not depend on its integer. */
-#define HAS_MINS(type) ((type) == WF_Q4_1 || (type) == WF_Q4_K)
-/* What is to be taken off the integers that pair_of gives. */
-#define OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
+/* ---- Integers of a type ---- */
 
 WF_INLINE vi shift(vi x, int right)
 {
@@ -83,33 +55,10 @@ WF_INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
     return vi_and(shift(vi_load(words + u % 4 * word), odd + 4 * (u / 4)), low4);
 }
 
-/* The groups of 16 of q6_K: what each is multiplied by. */
-WF_INLINE vi group_scale(const uint8_t *scales, int group)
-{
-    return vi_from_i8((const int8_t *)scales + (2 + group) * WF_VL);
-}
-
-/* What an integer of the part is multiplied by, and what is added. */
-WF_INLINE vf scale_of(wf_type type, const uint8_t *scales, int part)
-{
-    vf d = vf_load_f16((const void *)scales);
-    if (type == WF_Q4_K)
-        d = vf_mul(d, vi_to_vf(vi_from_u8(scales + (4 + 2 * part) * WF_VL)));
-    return d;
-}
-
-WF_INLINE vf min_of(wf_type type, const uint8_t *scales, int part)
-{
-    vf m = vf_load_f16((const void *)(scales + 2 * WF_VL));
-    if (type == WF_Q4_K)
-        m = vf_mul(vf_neg(m), vi_to_vf(vi_from_u8(scales + (5 + 2 * part) * WF_VL)));
-    return m;
-}
-
 /* ---- Few rows ---- */
 
 /* Adds to c[row] the products with block b of x, which is part `part` of p. */
-WF_INLINE void add_part(wf_type type, int rows, panel p, int part, const wf_quant_rows *x,
+WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, const wf_quant_rows *x,
                         int64_t b, vf *c)
 {
     vi sum[ROWS], other[ROWS];
@@ -117,8 +66,8 @@ WF_INLINE void add_part(wf_type type, int rows, panel p, int part, const wf_quan
     for (int r = 0; r < rows; r++) {
         const int32_t *sums = x->sum + 2 * (r * blocks + b);
         bool split = type == WF_Q6_K;
-        sum[r] = vi_set(-OFFSET(type) * (split ? sums[0] : sums[0] + sums[1]));
-        other[r] = vi_set(split ? -OFFSET(type) * sums[1] : 0);
+        sum[r] = vi_set(-WF_QUANT_OFFSET(type) * (split ? sums[0] : sums[0] + sums[1]));
+        other[r] = vi_set(split ? -WF_QUANT_OFFSET(type) * sums[1] : 0);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < WF_QUANT_PAIRS; i++) {
@@ -131,22 +80,23 @@ WF_INLINE void add_part(wf_type type, int rows, panel p, int part, const wf_quan
                 other[r] = vp_dot(other[r], w, a);
         }
     }
-    vf scale = scale_of(type, p.scales, part);
+    vf scale = wf_quant_scale_of(type, p.scales, part);
     for (int r = 0; r < rows; r++) {
         if (type == WF_Q6_K) {
-            sum[r] = vi_mul(sum[r], group_scale(p.scales, 2 * part));
-            other[r] = vi_mul(other[r], group_scale(p.scales, 2 * part + 1));
+            sum[r] = vi_mul(sum[r], wf_quant_group_scale(p.scales, 2 * part));
+            other[r] = vi_mul(other[r], wf_quant_group_scale(p.scales, 2 * part + 1));
         }
         vf product = vi_to_vf(vi_add(sum[r], other[r]));
         c[r] = vf_fma(product, vf_mul(scale, vf_set(x->scale[r * blocks + b])), c[r]);
-        if (HAS_MINS(type))
-            c[r] = vf_fma(min_of(type, p.scales, part), vf_set(x->total[r * blocks + b]), c[r]);
+        if (WF_QUANT_HAS_MINS(type))
+            c[r] = vf_fma(wf_quant_min_of(type, p.scales, part), vf_set(x->total[r * blocks + b]),
+                          c[r]);
     }
 }
 
 /* A large block is not read from one end to the other, which is what processors expect: the share of this
  * part of the block after it is asked for. */
-WF_INLINE void fetch_ahead(panel p, int part, int parts)
+WF_INLINE void fetch_ahead(wf_quant_panel p, int part, int parts)
 {
     int words = p.word_step / parts;
     for (int i = 0; i < words; i += 64)
@@ -157,10 +107,10 @@ WF_INLINE void fetch_ahead(panel p, int part, int parts)
 
 /* out[panel][row][WF_VL]: rows of x by panels. Several of these at a time are several streams out of
  * memory, which is what it takes to read at full speed. */
-WF_INLINE void few_rows(wf_type type, int rows, int panels, panel p, int64_t next,
+WF_INLINE void few_rows(wf_type type, int rows, int panels, wf_quant_panel p, int64_t next,
                         const wf_quant_rows *x, float *out)
 {
-    const int parts = PARTS(type);
+    const int parts = WF_QUANT_PARTS(type);
     vf c[PANELS][ROWS];
     for (int j = 0; j < panels; j++)
         for (int r = 0; r < rows; r++)
@@ -170,12 +120,13 @@ WF_INLINE void few_rows(wf_type type, int rows, int panels, panel p, int64_t nex
 #pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
             for (int j = 0; j < panels; j++) {
-                panel one = {p.scales + j * next, p.words + j * next, p.scale_step, p.word_step};
+                wf_quant_panel one = {p.scales + j * next, p.words + j * next, p.scale_step,
+                                      p.word_step};
                 if (parts > 1)
                     fetch_ahead(one, part, parts);
                 add_part(type, rows, one, part, x, b + part, c[j]);
             }
-        p = panel_next(p, 1);
+        p = wf_quant_panel_next(p, 1);
     }
     for (int j = 0; j < panels; j++)
         for (int r = 0; r < rows; r++)
@@ -183,14 +134,13 @@ WF_INLINE void few_rows(wf_type type, int rows, int panels, panel p, int64_t nex
 }
 
 /* next: bytes from one panel to the next. */
-typedef void few_fn(panel p, int64_t next, const wf_quant_rows *x, float *out);
+typedef void few_fn(wf_quant_panel p, int64_t next, const wf_quant_rows *x, float *out);
 
-#define QUANT_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q4_K) X(Q6_K)
-#define FEW_ROWS(type, rows, panels)                                                          \
-    static void few_##type##_##rows##_##panels(panel p, int64_t next, const wf_quant_rows *x, \
-                                               float *out)                                    \
-    {                                                                                         \
-        few_rows(WF_##type, rows, panels, p, next, x, out);                                   \
+#define FEW_ROWS(type, rows, panels)                                               \
+    static void few_##type##_##rows##_##panels(wf_quant_panel p, int64_t next,     \
+                                               const wf_quant_rows *x, float *out) \
+    {                                                                              \
+        few_rows(WF_##type, rows, panels, p, next, x, out);                        \
     }
 #define FEW_OF_TYPE(type) \
     FEW_ROWS(type, 1, 1)  \
@@ -199,12 +149,12 @@ typedef void few_fn(panel p, int64_t next, const wf_quant_rows *x, float *out);
     FEW_ROWS(type, 4, 1)  \
     FEW_ROWS(type, 1, 4)  \
     FEW_ROWS(type, 2, 4)
-QUANT_TYPES(FEW_OF_TYPE)
+WF_QUANT_TYPES(FEW_OF_TYPE)
 #define FEW_ENTRY(type)                                                                      \
     [WF_##type] = {{few_##type##_1_1, few_##type##_2_1, few_##type##_3_1, few_##type##_4_1}, \
                    {few_##type##_1_4, few_##type##_2_4}},
 /* By type, by whether PANELS panels are multiplied at a time, and by rows - 1. */
-static few_fn *const few_table[][2][ROWS] = {QUANT_TYPES(FEW_ENTRY)};
+static few_fn *const few_table[][2][ROWS] = {WF_QUANT_TYPES(FEW_ENTRY)};
 
 /* ---- Many rows ---- */
 
@@ -216,20 +166,20 @@ typedef struct {
 } apart;
 
 /* One part of vector v's panel, as block `at` of the tile. */
-WF_INLINE void take_part(wf_type type, panel p, int part, int v, int at, apart *to)
+WF_INLINE void take_part(wf_type type, wf_quant_panel p, int part, int v, int at, apart *to)
 {
-    vf_store(to->scale[at][v], scale_of(type, p.scales, part));
-    if (HAS_MINS(type))
-        vf_store(to->min[at][v], min_of(type, p.scales, part));
-    vi offset = vi_set(OFFSET(type) * 0x00010001), by[2];
+    vf_store(to->scale[at][v], wf_quant_scale_of(type, p.scales, part));
+    if (WF_QUANT_HAS_MINS(type))
+        vf_store(to->min[at][v], wf_quant_min_of(type, p.scales, part));
+    vi offset = vi_set(WF_QUANT_OFFSET(type) * 0x00010001), by[2];
     for (int i = 0; i < 2 && type == WF_Q6_K; i++) {
-        vi s = group_scale(p.scales, 2 * part + i);
+        vi s = wf_quant_group_scale(p.scales, 2 * part + i);
         by[i] = vi_or(vi_shl(s, 16), vi_and(s, vi_set(0xffff)));
     }
 #pragma GCC unroll 16
     for (int i = 0; i < WF_QUANT_PAIRS; i++) {
         vi w = pair_of(type, p.words, part, i);
-        if (OFFSET(type))
+        if (WF_QUANT_OFFSET(type))
             w = vp_sub(w, offset);
         if (type == WF_Q6_K)
             w = vp_mul(w, by[wf_quant_four(i) / 4]);
@@ -237,27 +187,28 @@ WF_INLINE void take_part(wf_type type, panel p, int part, int v, int at, apart *
     }
 }
 
-WF_INLINE void take_apart(wf_type type, panel p, int64_t block, int blocks, int v, apart *to)
+WF_INLINE void take_apart(wf_type type, wf_quant_panel p, int64_t block, int blocks, int v,
+                          apart *to)
 {
-    const int parts = PARTS(type);
-    p = panel_next(p, block / parts);
+    const int parts = WF_QUANT_PARTS(type);
+    p = wf_quant_panel_next(p, block / parts);
     for (int at = 0; at < blocks; at += parts) {
 #pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
             take_part(type, p, part, v, at + part, to);
-        p = panel_next(p, 1);
+        p = wf_quant_panel_next(p, 1);
     }
 }
 
-typedef void apart_fn(panel p, int64_t block, int blocks, int v, apart *to);
-#define TAKE_APART(type)                                                           \
-    static void apart_##type(panel p, int64_t block, int blocks, int v, apart *to) \
-    {                                                                              \
-        take_apart(WF_##type, p, block, blocks, v, to);                            \
+typedef void apart_fn(wf_quant_panel p, int64_t block, int blocks, int v, apart *to);
+#define TAKE_APART(type)                                                                    \
+    static void apart_##type(wf_quant_panel p, int64_t block, int blocks, int v, apart *to) \
+    {                                                                                       \
+        take_apart(WF_##type, p, block, blocks, v, to);                                     \
     }
-QUANT_TYPES(TAKE_APART)
+WF_QUANT_TYPES(TAKE_APART)
 #define APART_ENTRY(type) [WF_##type] = apart_##type,
-static apart_fn *const apart_table[] = {QUANT_TYPES(APART_ENTRY)};
+static apart_fn *const apart_table[] = {WF_QUANT_TYPES(APART_ENTRY)};
 
 /* c [TILE_ROWS][TILE_VECTORS][WF_VL] += a group of rows of x, blocks [block, block + blocks) of it, by
  * what was taken apart. */
@@ -316,10 +267,10 @@ static void tile_mins(const apart *w, const wf_quant_rows *x, int64_t block, int
 
 typedef struct {
     const wf_launch *l;
-    const wf_view *w, *bias, *y, *pre; /* bias, y, pre: NULL when there is none */
-    wf_gemm_act *act;
+    const wf_view *w;
+    wf_quant_result to;
     wf_quant_rows x;
-    int64_t m, n, panels;
+    int64_t m, panels;
     int64_t chunk, chunks; /* rows of x that an item takes, and how many such there are */
     char *scratch;         /* of the threads */
 } product;
@@ -329,34 +280,6 @@ typedef struct {
     apart w;
     float c[CHUNK * TILE_VECTORS * WF_VL];
 } scratch;
-
-/* Part of row r, from column j0 on. */
-static void store_part(const wf_view *v, int64_t r, int64_t j0, vf x, int n)
-{
-    void *to = wf_view_at(v, wf_view_row(v, r) + j0);
-    if (n == WF_VL)
-        vf_store_as(v->type, to, x);
-    else
-        vf_store_as_n(v->type, to, x, n);
-}
-
-/* Columns of panel p in row r of the result. */
-static void finish(const product *o, int64_t r, int64_t p, const float *c)
-{
-    int64_t j0 = p * WF_VL;
-    int n = (int)(o->n - j0 < WF_VL ? o->n - j0 : WF_VL);
-    const wf_view *to = o->pre ? o->pre : o->y;
-    vf x = vf_load(c);
-    if (o->bias)
-        x = vf_add(x, vf_load_as_n(o->bias->type, wf_view_at(o->bias, j0), n));
-    store_part(to, r, j0, x, n);
-    if (o->act && o->y) {
-        float row[WF_VL]; /* as its type has the product */
-        vf_store(row, vf_load_as_n(to->type, wf_view_at(to, wf_view_row(to, r) + j0), n));
-        o->act(row, row, n);
-        store_part(o->y, r, j0, vf_load(row), n);
-    }
-}
 
 static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -370,9 +293,9 @@ static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
         for (int64_t r = 0; r < o->m; r += ROWS) {
             int rows = (int)(o->m - r < ROWS ? o->m - r : ROWS);
             wf_quant_rows x = wf_quant_rows_from(&o->x, r);
-            few[rows - 1](panel_at(o->w, i), next, &x, c);
+            few[rows - 1](wf_quant_panel_at(o->w, i), next, &x, c);
             for (int k = 0; k < panels * rows; k++)
-                finish(o, r + k % rows, i + k / rows, c + k * WF_VL);
+                wf_quant_finish(&o->to, r + k % rows, i + k / rows, 1, c + k * WF_VL);
         }
         i += panels;
     }
@@ -385,14 +308,14 @@ static void one_item(const product *o, int64_t i, scratch *s)
     int64_t p0 = i / o->chunks * TILE_VECTORS, r0 = i % o->chunks * o->chunk;
     int64_t rows = o->m - r0 < o->chunk ? o->m - r0 : o->chunk;
     void (*multiply)(const apart *, const wf_quant_rows *, int64_t, int, float *) =
-        HAS_MINS(o->w->type) ? tile_mins : tile_plain;
+        WF_QUANT_HAS_MINS(o->w->type) ? tile_mins : tile_plain;
     int64_t whole = (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     memset(s->c, 0, (size_t)whole * TILE_VECTORS * WF_VL * sizeof *s->c);
     for (int64_t b = 0; b < blocks; b += DEPTH) {
         int n = (int)(blocks - b < DEPTH ? blocks - b : DEPTH);
         for (int v = 0; v < TILE_VECTORS; v++) {
             int64_t p = p0 + v < o->panels ? p0 + v : o->panels - 1; /* past the last: dropped */
-            apart_table[o->w->type](panel_at(o->w, p), b, n, v, &s->w);
+            apart_table[o->w->type](wf_quant_panel_at(o->w, p), b, n, v, &s->w);
         }
         for (int64_t r = 0; r < rows; r += TILE_ROWS) {
             wf_quant_rows x = wf_quant_rows_from(&o->x, r0 + r);
@@ -400,8 +323,7 @@ static void one_item(const product *o, int64_t i, scratch *s)
         }
     }
     for (int64_t r = 0; r < rows; r++)
-        for (int v = 0; v < TILE_VECTORS && p0 + v < o->panels; v++)
-            finish(o, r0 + r, p0 + v, s->c + (r * TILE_VECTORS + v) * WF_VL);
+        wf_quant_finish(&o->to, r0 + r, p0, TILE_VECTORS, s->c + r * TILE_VECTORS * WF_VL);
 }
 
 static void some_items(void *arg, int64_t begin, int64_t end, int thread)
@@ -421,14 +343,14 @@ static void fill_rows(void *arg, int64_t begin, int64_t end, int thread)
 
 static int group_of(int64_t m)
 {
-    return m > FEW ? TILE_ROWS : 1;
+    return m > WF_QUANT_FEW ? TILE_ROWS : 1;
 }
 
 static size_t workspace(const wf_node *n, int threads)
 {
     int64_t m = wf_dims_rows(&n->in[0]->shape), k = n->in[1]->shape.d[1];
     return wf_quant_rows_bytes(m, k, group_of(m)) +
-           (m > FEW ? (size_t)threads * sizeof(scratch) : 0);
+           (m > WF_QUANT_FEW ? (size_t)threads * sizeof(scratch) : 0);
 }
 
 /* Rows of x in an item: as many as share well, but not so many that threads have nothing to do. */
@@ -443,21 +365,18 @@ static void cut(product *o, int threads)
     o->chunks = (o->m + o->chunk - 1) / o->chunk;
 }
 
-static wf_status run(const wf_launch *l, wf_gemm_act *act, const wf_view *pre)
+static wf_status launch_linear(const wf_launch *l)
 {
     const wf_view *w = &l->in[1];
-    product o = {.l = l, .w = w, .act = act, .pre = pre};
-    o.bias = l->nin > 2 ? &l->in[2] : NULL;
-    o.y = l->out[0].data ? &l->out[0] : NULL;
+    product o = {.l = l, .w = w, .to = wf_quant_result_of(l)};
     o.m = wf_view_rows(&l->in[0]);
-    o.n = w->dim[0];
-    o.panels = (o.n + WF_VL - 1) / WF_VL;
-    if (o.m == 0 || (!o.y && !pre))
+    o.panels = (w->dim[0] + WF_VL - 1) / WF_VL;
+    if (o.m == 0 || (!o.to.y && !o.to.pre))
         return WF_OK;
     o.x = wf_quant_rows_at(l->workspace, o.m, w->dim[1], group_of(o.m));
     wf_parallel_for(l->threads, (o.m + o.x.group - 1) / o.x.group,
                     GRAIN / (w->dim[1] * o.x.group) + 1, fill_rows, &o);
-    if (o.m <= FEW) {
+    if (o.m <= WF_QUANT_FEW) {
         int64_t cost = WF_VL * w->dim[1] * o.m;
         wf_parallel_for(l->threads, o.panels, GRAIN / cost + 1, some_panels, &o);
         return WF_OK;
@@ -467,17 +386,6 @@ static wf_status run(const wf_launch *l, wf_gemm_act *act, const wf_view *pre)
     int64_t items = (o.panels + TILE_VECTORS - 1) / TILE_VECTORS * o.chunks;
     wf_parallel_for(l->threads, items, 1, some_items, &o);
     return WF_OK;
-}
-
-static wf_status launch_linear(const wf_launch *l)
-{
-    return run(l, NULL, NULL);
-}
-
-static wf_status launch_linear_act(const wf_launch *l)
-{
-    const wf_attr_linear_act *attr = l->attr;
-    return run(l, WF_SIMD(wf_simd_activation)(attr->act), l->out[1].data ? &l->out[1] : NULL);
 }
 
 /* ---- embed: rows of a packed table ---- */
@@ -520,7 +428,7 @@ const wf_kernel WF_SIMD(wf_cpu_quant)[] = {
     {.op = WF_OP_linear, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,
      .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear},
     {.op = WF_OP_linear_act, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,
-     .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear_act},
+     .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear},
     {.op = WF_OP_embed, .name = "packed", .types = WF_TYPES_BLOCK, .packed = 1u << 0,
      .workspace = embed_workspace, .launch = launch_embed},
     {0},

@@ -23,6 +23,7 @@
 #ifndef WF_DEVICE_CPU_SIMD_QUANT_H
 #define WF_DEVICE_CPU_SIMD_QUANT_H
 
+#include "device/cpu/gemm.h"
 #include "device/cpu/simd/simd.h"
 
 typedef struct {
@@ -36,6 +37,7 @@ typedef struct {
 
 #define WF_QUANT_BLOCK 32 /* numbers of a block of activations */
 #define WF_QUANT_PAIRS 16 /* pairs of it */
+#define WF_QUANT_FEW 8    /* rows of activations that are multiplied without taking panels apart */
 #define WF_QUANT_MOST \
     16383 /* the largest integer that stands for an activation: 32 x 4096 x this, the
                                most a block of q6_K comes to, is less than 2^31 */
@@ -103,5 +105,18 @@ static inline wf_quant_rows wf_quant_rows_from(const wf_quant_rows *q, int64_t r
 }
 /* Groups [begin, end) from x, of any float type. A block with a NaN or an infinity becomes NaN. */
 void wf_quant_rows_fill(const wf_quant_rows *q, const wf_view *x, int64_t begin, int64_t end);
+
+/* Where the products of linear or linear_act go. */
+typedef struct {
+    int64_t n;                     /* columns */
+    const wf_view *bias, *y, *pre; /* NULL when there is none */
+    wf_gemm_act *act;
+} wf_quant_result;
+
+#define wf_quant_result_of WF_SIMD(wf_quant_result_of)
+#define wf_quant_finish WF_SIMD(wf_quant_finish)
+wf_quant_result wf_quant_result_of(const wf_launch *l);
+/* Row r, the columns of panels from p on, as far as there are: from sums c [panels][WF_VL]. */
+void wf_quant_finish(const wf_quant_result *o, int64_t r, int64_t p, int panels, const float *c);
 
 #endif

@@ -91,6 +91,21 @@ extern const wf_kernel WF_SIMD(wf_cpu_gemm)[], WF_SIMD(wf_cpu_quant)[], WF_SIMD(
     WF_SIMD(wf_cpu_rope)[], WF_SIMD(wf_cpu_loss)[], WF_SIMD(wf_cpu_reduce)[],
     WF_SIMD(wf_cpu_rows)[], WF_SIMD(wf_cpu_cache)[], WF_SIMD(wf_cpu_shape)[],
     WF_SIMD(wf_cpu_update)[];
+#define WF_SIMD_KERNELS                                                                           \
+    WF_SIMD(wf_cpu_gemm), WF_SIMD(wf_cpu_quant), WF_SIMD(wf_cpu_head_loss),                       \
+        WF_SIMD(wf_cpu_attention), WF_SIMD(wf_cpu_elementwise), WF_SIMD(wf_cpu_norm),             \
+        WF_SIMD(wf_cpu_rope), WF_SIMD(wf_cpu_loss), WF_SIMD(wf_cpu_reduce), WF_SIMD(wf_cpu_rows), \
+        WF_SIMD(wf_cpu_cache), WF_SIMD(wf_cpu_shape), WF_SIMD(wf_cpu_update)
 extern const wf_cpu_loops WF_SIMD(wf_cpu_loops);
+
+/* Packed weights (wf_cpu_isa). */
+#define wf_simd_packed_bytes WF_SIMD(wf_simd_packed_bytes)
+#define wf_simd_pack WF_SIMD(wf_simd_pack)
+#define wf_simd_unpack WF_SIMD(wf_simd_unpack)
+size_t wf_simd_packed_bytes(const wf_device *device, wf_type type, const wf_dims *shape);
+wf_status wf_simd_pack(wf_queue *queue, wf_buffer *to, const void *from, wf_type type,
+                       const wf_dims *shape);
+wf_status wf_simd_unpack(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
+                         const wf_dims *shape);
 
 #endif

@@ -3,23 +3,17 @@
 #include "device/cpu/row.h"
 #include "device/cpu/simd/quant.h"
 
-static const wf_kernel *const kernels[] = {
-    WF_SIMD(wf_cpu_gemm),      WF_SIMD(wf_cpu_quant),       WF_SIMD(wf_cpu_head_loss),
-    WF_SIMD(wf_cpu_attention), WF_SIMD(wf_cpu_elementwise), WF_SIMD(wf_cpu_norm),
-    WF_SIMD(wf_cpu_rope),      WF_SIMD(wf_cpu_loss),        WF_SIMD(wf_cpu_reduce),
-    WF_SIMD(wf_cpu_rows),      WF_SIMD(wf_cpu_cache),       WF_SIMD(wf_cpu_shape),
-    WF_SIMD(wf_cpu_update),    WF_CPU_REFERENCE_KERNELS,    NULL,
-};
+static const wf_kernel *const kernels[] = {WF_SIMD_KERNELS, WF_CPU_REFERENCE_KERNELS, NULL};
 
 /* Quantized blocks have a layout of their own, the rest that of the reference kernels. */
-static size_t packed_bytes(const wf_device *device, wf_type type, const wf_dims *shape)
+size_t wf_simd_packed_bytes(const wf_device *device, wf_type type, const wf_dims *shape)
 {
     return wf_quant_layout_of(type) ? wf_quant_packed_bytes(type, shape)
                                     : wf_cpu_packed_bytes(device, type, shape);
 }
 
-static wf_status pack(wf_queue *queue, wf_buffer *to, const void *from, wf_type type,
-                      const wf_dims *shape)
+wf_status wf_simd_pack(wf_queue *queue, wf_buffer *to, const void *from, wf_type type,
+                       const wf_dims *shape)
 {
     if (!wf_quant_layout_of(type))
         return wf_cpu_pack(queue, to, from, type, shape);
@@ -27,8 +21,8 @@ static wf_status pack(wf_queue *queue, wf_buffer *to, const void *from, wf_type 
     return WF_OK;
 }
 
-static wf_status unpack(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
-                        const wf_dims *shape)
+wf_status wf_simd_unpack(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
+                         const wf_dims *shape)
 {
     if (!wf_quant_layout_of(type))
         return wf_cpu_unpack(queue, to, from, type, shape);
@@ -38,9 +32,9 @@ static wf_status unpack(wf_queue *queue, void *to, const wf_buffer *from, wf_typ
 
 const wf_cpu_isa WF_SIMD(wf_cpu_isa) = {
     .kernels = kernels,
-    .packed_bytes = packed_bytes,
-    .pack = pack,
-    .unpack = unpack,
+    .packed_bytes = wf_simd_packed_bytes,
+    .pack = wf_simd_pack,
+    .unpack = wf_simd_unpack,
     .packs = WF_TYPES_BLOCK,
     .functions = WF_SIMD(wf_cpu_functions),
     .loops = &WF_SIMD(wf_cpu_loops),

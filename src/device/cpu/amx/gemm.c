@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * gemm.c - matrix products of bf16 by bf16 with many rows: matmul, linear, and linear with an activation.
+ *
+ * A product is cut into blocks of rows and columns, which threads share out among themselves. For a block
+ * both operands are packed into tiles, KC of k at a time; types other than bf16 do not come here, strides,
+ * transposes and odd ends are gone then:
+ *
+ *     a: [strip of 16 rows][k / 32][16][32]      b: [strip of 16 columns][k / 32][16][16][2]
+ *
+ * Sums are f32, two by two tiles of them at a time, and rest in scratch between blocks of k. An element is
+ * summed up over k in the same order, 32 after 32, whatever the blocks and the number of threads.
+ */
+#include "device/cpu/simd/gemm.h"
+
+#include "base/thread.h"
+#include "device/cpu/amx/amx.h"
+#include "device/cpu/amx/tile.h"
+#include "device/cpu/matmul.h"
+#include "device/cpu/simd/gemm_finish.h"
+
+enum {
+    SIDE = 16,          /* rows or columns of a tile of sums */
+    STEP = 32,          /* of k in a tile */
+    LINE = 64,          /* bytes of a row of a tile */
+    TILE = SIDE * LINE, /* bytes */
+    KC = 512,           /* two strips of b this long stay in the first-level cache */
+    MOST = 512,         /* rows and columns of a block: its strips stay in the second-level cache */
+    PACK_COST = 64,     /* packing an element, in multiplications */
+    GRAIN = 1024 * 1024, /* multiplications worth waking a thread for */
+    LEAST = 16           /* rows, columns and k that are worth it */
+};
+_Static_assert(WF_VL == SIDE, "a row of sums is a vector");
+
+/* ---- Cutting ---- */
+
+typedef struct {
+    const wf_gemm *g;
+    int threads;
+    int64_t rows, columns;      /* of a block, whole strips; the last may have fewer */
+    int64_t blocks_m, blocks_n; /* of a product */
+    int64_t bytes_a, bytes_b,
+        stride; /* scratch of a thread: strips, and sums, `stride` floats a row */
+} tiling;
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* n in even pieces of at most `most`, of whole pairs of strips. */
+static int64_t piece(int64_t n, int64_t most)
+{
+    return divide_up(divide_up(n, divide_up(n, most)), 2 * SIDE) * 2 * SIDE;
+}
+
+static tiling cut(int64_t batch, int64_t m, int64_t n, int64_t k, int threads)
+{
+    tiling t = {0};
+    int64_t worth = batch * m * n / GRAIN * k + batch * m * n % GRAIN * k / GRAIN;
+    int64_t best = INT64_MAX, steps = divide_up(min64(k, KC), STEP);
+    t.threads = (int)(worth < 1 ? 1 : min64(worth, threads));
+    for (int64_t i = MOST; i >= 2 * SIDE; i /= 2)
+        for (int64_t j = MOST; j >= 2 * SIDE; j /= 2) {
+            int64_t rows = piece(m, i), columns = piece(n, j);
+            int64_t blocks = batch * divide_up(m, rows) * divide_up(n, columns);
+            int64_t cost =
+                divide_up(blocks, t.threads) * (rows * columns + PACK_COST * (rows + columns));
+            if (cost < best) {
+                best = cost;
+                t.rows = rows;
+                t.columns = columns;
+            }
+        }
+    t.blocks_m = divide_up(m, t.rows);
+    t.blocks_n = divide_up(n, t.columns);
+    t.bytes_a = t.rows / SIDE * steps * TILE;
+    t.bytes_b = t.columns / SIDE * steps * TILE;
+    t.stride = t.columns + SIDE; /* not a power of two */
+    return t;
+}
+
+static int64_t scratch_bytes(const tiling *t)
+{
+    return t->bytes_a + t->bytes_b + t->rows * t->stride * (int64_t)sizeof(float);
+}
+
+/* ---- Packing ---- */
+
+/* 32 numbers of each row from k on, nk of which exist; zeros for rows that do not. */
+static inline void read_rows(const char *const *row, int rows, int64_t k, int64_t nk, vf r[SIDE])
+{
+    __mmask32 mask = nk >= STEP ? ~(__mmask32)0 : ((__mmask32)1 << nk) - 1;
+    for (int i = 0; i < SIDE; i++)
+        r[i] = i < rows ? vi_as_vf(_mm512_maskz_loadu_epi16(mask, row[i] + 2 * k)) : vf_zero();
+}
+
+static inline vi read_lanes(const char *row, int64_t at, int lanes)
+{
+    return _mm512_cvtepu16_epi32(
+        _mm256_maskz_loadu_epi16((__mmask16)((1u << lanes) - 1), row + 2 * at));
+}
+
+/* Pairs of neighbours in k, of which there are nk rows: some lanes of them. */
+static inline void read_pairs(const char *const *row, int64_t nk, int64_t at, int lanes, vf r[SIDE])
+{
+    for (int i = 0; i < SIDE; i++) {
+        vi low = 2 * i < nk ? read_lanes(row[2 * i], at, lanes) : vi_zero();
+        vi high = 2 * i + 1 < nk ? read_lanes(row[2 * i + 1], at, lanes) : vi_zero();
+        r[i] = vi_as_vf(vi_or(low, vi_shl(high, 16)));
+    }
+}
+
+static inline void store_tile(vf r[SIDE], bool turned, char *to)
+{
+    if (turned)
+        vf_transpose(r);
+    for (int i = 0; i < SIDE; i++)
+        vf_store((float *)(void *)(to + i * LINE), r[i]);
+}
+
+/* All strips of a part. pairs: as b has them, neighbours in k beside each other in a lane. */
+static void pack(const wf_gemm_part *p, bool pairs, char *to)
+{
+    int64_t strips = divide_up(p->n, SIDE), steps = divide_up(p->nk, STEP);
+    const char *row[STEP];
+    vf r[SIDE];
+    for (int64_t s = 0; s < strips && !p->of->k_is_row; s++) {
+        int rows = (int)min64(p->n - s * SIDE, SIDE);
+        for (int i = 0; i < rows; i++)
+            row[i] = wf_gemm_row(p, p->first + s * SIDE + i, p->k0);
+        for (int64_t k = 0; k < steps; k++) {
+            read_rows(row, rows, k * STEP, p->nk - k * STEP, r);
+            store_tile(r, pairs, to + (s * steps + k) * TILE);
+        }
+    }
+    for (int64_t k = 0; k < steps && p->of->k_is_row; k++) {
+        int64_t nk = min64(p->nk - k * STEP, STEP);
+        for (int64_t i = 0; i < nk; i++)
+            row[i] = wf_gemm_row(p, p->k0 + k * STEP + i, p->first);
+        for (int64_t s = 0; s < strips; s++) {
+            read_pairs(row, nk, s * SIDE, (int)min64(p->n - s * SIDE, SIDE), r);
+            store_tile(r, !pairs, to + (s * steps + k) * TILE);
+        }
+    }
+}
+
+/* ---- Tiles ---- */
+
+static const wf_tile_config all_whole = {
+    .palette = 1,
+    .bytes = {LINE, LINE, LINE, LINE, LINE, LINE, LINE, LINE},
+    .rows = {SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE},
+};
+
+/* c, rows of it `stride` bytes apart, from one or two strips of each operand, `next` bytes apart; add: to what
+ * stands there. */
+WF_INLINE void multiply(bool two_a, bool two_b, int64_t steps, const char *a, const char *b,
+                        char *c, int64_t stride, bool add)
+{
+    int64_t next = steps * TILE;
+    char *below = c + SIDE * stride;
+    wf_tile_zero(0);
+    wf_tile_zero(1);
+    wf_tile_zero(2);
+    wf_tile_zero(3);
+    if (add) {
+        wf_tile_load(0, c, stride);
+        if (two_b)
+            wf_tile_load(1, c + LINE, stride);
+        if (two_a)
+            wf_tile_load(2, below, stride);
+        if (two_a && two_b)
+            wf_tile_load(3, below + LINE, stride);
+    }
+    for (int64_t k = 0; k < steps; k++, a += TILE, b += TILE) {
+        wf_tile_load(4, a, LINE);
+        wf_tile_load(6, b, LINE);
+        wf_tile_multiply_bf16(0, 4, 6);
+        if (two_b) {
+            wf_tile_load(7, b + next, LINE);
+            wf_tile_multiply_bf16(1, 4, 7);
+        }
+        if (two_a) {
+            wf_tile_load(5, a + next, LINE);
+            wf_tile_multiply_bf16(2, 5, 6);
+        }
+        if (two_a && two_b)
+            wf_tile_multiply_bf16(3, 5, 7);
+    }
+    wf_tile_store(0, c, stride);
+    if (two_b)
+        wf_tile_store(1, c + LINE, stride);
+    if (two_a)
+        wf_tile_store(2, below, stride);
+    if (two_a && two_b)
+        wf_tile_store(3, below + LINE, stride);
+}
+
+typedef void multiply_fn(int64_t steps, const char *a, const char *b, char *c, int64_t stride,
+                         bool add);
+#define MULTIPLY(two_a, two_b)                                                                \
+    static void multiply_##two_a##two_b(int64_t steps, const char *a, const char *b, char *c, \
+                                        int64_t stride, bool add)                             \
+    {                                                                                         \
+        multiply(two_a, two_b, steps, a, b, c, stride, add);                                  \
+    }
+MULTIPLY(0, 0)
+MULTIPLY(0, 1)
+MULTIPLY(1, 0)
+MULTIPLY(1, 1)
+/* By whether there are two strips of a, and of b. */
+static multiply_fn *const multiply_table[2][2] = {{multiply_00, multiply_01},
+                                                  {multiply_10, multiply_11}};
+
+/* ---- Blocks ---- */
+
+/* Block i: rows from i0 on, columns from j0 on. */
+static void one_block(const tiling *t, int64_t i, char *a)
+{
+    const wf_gemm *g = t->g;
+    int64_t index = i / (t->blocks_m * t->blocks_n);
+    int64_t i0 = i / t->blocks_n % t->blocks_m * t->rows, j0 = i % t->blocks_n * t->columns;
+    int64_t m = min64(g->m - i0, t->rows), n = min64(g->n - j0, t->columns);
+    int64_t strips_m = divide_up(m, SIDE), strips_n = divide_up(n, SIDE);
+    char *b = a + t->bytes_a, *c = b + t->bytes_b;
+    int64_t stride = t->stride * (int64_t)sizeof(float);
+    for (int64_t k0 = 0; k0 < g->k; k0 += KC) {
+        int64_t nk = min64(g->k - k0, KC), steps = divide_up(nk, STEP);
+        pack(&(wf_gemm_part){&g->a, index, i0, m, k0, nk}, false, a);
+        pack(&(wf_gemm_part){&g->b, index, j0, n, k0, nk}, true, b);
+        for (int64_t y = 0; y < strips_n; y += 2)
+            for (int64_t x = 0; x < strips_m; x += 2)
+                multiply_table[x + 1 < strips_m][y + 1 < strips_n](
+                    steps, a + x * steps * TILE, b + y * steps * TILE,
+                    c + x * SIDE * stride + y * LINE, stride, k0 > 0);
+    }
+    for (int64_t r = 0; r < m; r++)
+        for (int64_t j = 0; j < n; j += WF_GEMM_CHUNK)
+            wf_gemm_finish(g, index, i0 + r, j0 + j, min64(n - j, WF_GEMM_CHUNK),
+                           (float *)(void *)(c + r * stride) + j);
+}
+
+static void some_blocks(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const tiling *t = arg;
+    wf_tile_configure(&all_whole);
+    for (int64_t i = begin; i < end; i++)
+        one_block(t, i, (char *)t->g->scratch + thread * scratch_bytes(t));
+    wf_tile_release();
+}
+
+static void run(const wf_gemm *g)
+{
+    bool wanted = g->pre || (g->y && g->y->data);
+    if (!wanted || g->batch == 0)
+        return;
+    wf_assert(wf_gemm_product(g)->dense && !g->add);
+    tiling t = cut(g->batch, g->m, g->n, g->k, g->threads);
+    t.g = g;
+    wf_parallel_for(t.threads, g->batch * t.blocks_m * t.blocks_n, 1, some_blocks, &t);
+}
+
+/* ---- Ops ---- */
+
+static bool pays(wf_gemm g)
+{
+    return g.m >= LEAST && g.n >= LEAST && g.k >= LEAST;
+}
+
+static size_t scratch(wf_gemm g, int threads)
+{
+    tiling t = cut(g.batch, g.m, g.n, g.k, threads);
+    return (size_t)t.threads * (size_t)scratch_bytes(&t);
+}
+
+static bool accepts_matmul(const wf_node *n)
+{
+    return pays(wf_matmul_sizes(n));
+}
+
+static bool accepts_linear(const wf_node *n)
+{
+    return pays(wf_linear_sizes(n));
+}
+
+static size_t matmul_workspace(const wf_node *n, int threads)
+{
+    return scratch(wf_matmul_sizes(n), threads);
+}
+
+static size_t linear_workspace(const wf_node *n, int threads)
+{
+    return scratch(wf_linear_sizes(n), threads);
+}
+
+static wf_status launch_matmul(const wf_launch *l)
+{
+    wf_gemm g = wf_matmul_product(l);
+    run(&g);
+    return WF_OK;
+}
+
+static wf_status launch_linear(const wf_launch *l)
+{
+    wf_gemm g = wf_linear_product(l);
+    if (l->node->op == WF_OP_linear_act) {
+        const wf_attr_linear_act *attr = l->attr;
+        g.act = WF_SIMD(wf_simd_activation)(attr->act);
+    }
+    run(&g);
+    return WF_OK;
+}
+
+/* clang-format off */
+#define ROW(op_, kind)                                                                               \
+    {.op = WF_OP_##op_, .name = "amx", .types = 1u << WF_BF16, .weights = 1u << WF_BF16,             \
+     .strided = true, .accepts = accepts_##kind, .workspace = kind##_workspace, .launch = launch_##kind}
+const wf_kernel WF_AMX(wf_amx_gemm)[] = {
+    ROW(matmul, matmul),
+    ROW(linear, linear),
+    ROW(linear_act, linear),
+    {0},
+};

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * quant.c - many rows by packed quantized weights (simd/quant.h), with tiles of 8-bit integers and the bits
+ * of the kernel for AVX-512.
+ *
+ * An activation is an integer of 15 bits: 256 times a high digit, -64 to 64, and a low digit, -128 to 127. A
+ * block of 32 is multiplied once by the one and once by the other; the two sums are put together, exactly,
+ * and scaled and added up as quant.c of simd/ does it. Integers of q6_K times the scales of their groups have
+ * 14 bits and therefore two digits as well. The three sums of products of digits come out of one tile of
+ * activations, [high | low], by three of weights, which overlap in memory:
+ *
+ *     [ 0 | low ]            low by low
+ *         [ low | high ]     low by high, and high by low
+ *               [ high | 0 ] high by high
+ *
+ * While tiles are multiplied for one block, vectors scale and add up the sums of the block before.
+ */
+#include "device/cpu/simd/quant.h"
+
+#include "base/thread.h"
+#include "device/cpu/amx/amx.h"
+#include "device/cpu/amx/tile.h"
+#include "device/cpu/simd/quant_block.h"
+
+enum {
+    ROWS = 16, /* of x in a tile */
+    LINE = 64, /* bytes of a row of a tile */
+    TILE = ROWS * LINE,
+    PANELS = 4,        /* that are taken apart together; half as many of q6_K */
+    DEPTH = 8,         /* blocks of 32 that are taken apart at a time */
+    WORDS = 8 * LINE,  /* bytes of a block of 32 of a panel, as a tile has it: 8 rows */
+    CHUNK = 16 * ROWS, /* rows of x that share what was taken apart */
+    GRAIN = 64 * 1024  /* multiplications worth waking a thread for */
+};
+_Static_assert(WF_VL == ROWS, "a row of sums is a vector");
+
+/* ---- Activations ---- */
+
+/* Rows of x in groups of ROWS; a last group that is not full is filled up with zeros. */
+typedef struct {
+    int64_t blocks;       /* of 32 in a row */
+    int8_t *digit;        /* [group][block][ROWS][high 32, low 32] */
+    float *scale, *total; /* [group][block][ROWS]: of quant.h */
+} activations;
+
+static int64_t groups_of(int64_t m)
+{
+    return (m + ROWS - 1) / ROWS;
+}
+
+static size_t activation_bytes(int64_t m, int64_t k)
+{
+    return (size_t)(groups_of(m) * (k / WF_QUANT_BLOCK)) * (TILE + 2 * ROWS * sizeof(float));
+}
+
+static activations activations_at(void *memory, int64_t m, int64_t k)
+{
+    activations x = {.blocks = k / WF_QUANT_BLOCK};
+    int64_t count = groups_of(m) * x.blocks;
+    x.digit = memory;
+    x.scale = (void *)((char *)memory + count * TILE);
+    x.total = x.scale + count * ROWS;
+    return x;
+}
+
+/* The lowest bytes of 16 lanes. */
+static void store_bytes(int8_t *to, vi x)
+{
+    _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(x));
+}
+
+/* Rows of a group, NULL where there is none. */
+typedef struct {
+    wf_type type;
+    const char *row[ROWS];
+} source;
+
+static inline vf read_half(const source *x, int lane, int64_t b, int half)
+{
+    int64_t at = b * WF_QUANT_BLOCK + half * WF_VL;
+    if (!x->row[lane])
+        return vf_zero();
+    return vf_load_as(x->type, x->row[lane] + at * (x->type == WF_F32 ? 4 : 2));
+}
+
+/* What integers of block b are to be multiplied by, a row to a lane, and what numbers are to be multiplied
+ * by to become integers: 0 for what is no number, or too small to count. */
+static vf scales_of(const source *x, int64_t b, float inverse[ROWS])
+{
+    vf most[ROWS], bad[ROWS], largest = vf_zero();
+    for (int lane = 0; lane < ROWS; lane++) {
+        vf low = read_half(x, lane, b, 0), high = read_half(x, lane, b, 1);
+        most[lane] = vf_max(vf_abs(high), vf_abs(low));
+        bad[lane] = vf_fma(high, vf_zero(), vf_fma(low, vf_zero(), vf_zero()));
+    }
+    vf_transpose(most);
+    for (int i = 0; i < ROWS; i++)
+        largest = vf_max(most[i], largest);
+    vf scale = vf_add(vf_mul(largest, vf_set(1.0f / WF_QUANT_MOST)), vf_sums(bad));
+    vf inverses = vf_div(vf_set(WF_QUANT_MOST), largest);
+    inverses = vf_select(vf_lt(vf_set(0x1p-100f), largest), inverses, vf_zero());
+    vf_store(inverse, vf_select(vf_eq(scale, scale), inverses, vf_zero()));
+    return scale;
+}
+
+/* Rounds as quant_rows.c does, to the same integers, but a group of rows at a time. */
+static void fill_block(const activations *to, const source *x, int64_t group, int64_t b)
+{
+    int64_t at = group * to->blocks + b;
+    float inverse[ROWS];
+    vf scale = scales_of(x, b, inverse), sum[ROWS];
+    for (int lane = 0; lane < ROWS; lane++) {
+        int8_t *digit = to->digit + at * TILE + lane * LINE;
+        sum[lane] = vf_zero();
+        for (int half = 0; half < 2; half++, digit += WF_VL) {
+            vi integer = vf_to_vi(vf_mul(read_half(x, lane, b, half), vf_set(inverse[lane])));
+            store_bytes(digit, vi_sra(vi_add(integer, vi_set(128)), 8));
+            store_bytes(digit + WF_QUANT_BLOCK, integer);
+            sum[lane] = vf_add(sum[lane], vi_to_vf(integer));
+        }
+    }
+    vf_store(to->scale + at * ROWS, scale);
+    vf_store(to->total + at * ROWS, vf_mul(scale, vf_sums(sum))); /* exact until here */
+}
+
+/* ---- Weights ---- */
+
+/* DEPTH blocks of a panel, taken apart: tiles, and what scales them. The tiles of q8_0 lie in the panel
+ * itself; those of q6_K begin with half a tile of zeros, and each block ends with one. */
+typedef struct {
+    uint8_t words[(3 * DEPTH + 1) * WORDS];
+    float scale[DEPTH][WF_VL], min[DEPTH][WF_VL];
+} apart;
+
+/* From the tile of one block to that of the next. */
+#define STEP(type) ((type) == WF_Q6_K ? 3 * WORDS : WORDS)
+
+/* Four neighbours, u of 8, in the bytes of a lane: integers as they are stored. */
+WF_INLINE vi bytes_of(wf_type type, const uint8_t *words, int part, int u)
+{
+    const vi low4 = vi_set(0x0f0f0f0f), low2 = vi_set(0x03030303);
+    if (type == WF_Q6_K) {
+        int half = part / 4, quarter = part % 4;
+        vi low = vi_load(words + (24 * half + 8 * (quarter % 2) + u) * LINE);
+        vi high = vi_load(words + (24 * half + 16 + u) * LINE);
+        low = vi_and(vi_shr(low, 4 * (quarter / 2)), low4);
+        return vi_or(low, vi_shl(vi_and(vi_shr(high, 2 * quarter), low2), 4));
+    }
+    if (type == WF_Q4_K)
+        return vi_and(vi_shr(vi_load(words + (8 * (part / 2) + u) * LINE), 4 * (part % 2)), low4);
+    return vi_and(vi_shr(vi_load(words + u % 4 * LINE), 4 * (u / 4)), low4);
+}
+
+/* The digits of the integers of q6_K, by what their group is multiplied by, `by` in both halves of lanes. */
+WF_INLINE void store_digits(vi bytes, vi by, uint8_t *low, uint8_t *high)
+{
+    const vi byte = vi_set(0x00ff00ff), offset = vi_set(WF_QUANT_OFFSET(WF_Q6_K) * 0x00010001);
+    vi even = vp_mul(vp_sub(vi_and(bytes, byte), offset), by);
+    vi odd = vp_mul(vp_sub(vp_shr(bytes, 8), offset), by);
+    vi_store(low, vi_or(vi_and(even, byte), vp_shl(odd, 8)));
+    even = _mm512_add_epi16(even, vi_set(0x00800080)); /* what the low digit lacks as an i8 */
+    odd = _mm512_add_epi16(odd, vi_set(0x00800080));
+    vi_store(high, vi_or(vp_shr(even, 8), vi_and(odd, vi_set(~0x00ff00ff))));
+}
+
+/* One part of a panel, as block `at`. */
+WF_INLINE void take_part(wf_type type, wf_quant_panel p, int part, int at, apart *to)
+{
+    uint8_t *words = to->words + at * STEP(type) + (type == WF_Q6_K ? WORDS : 0);
+    vf_store(to->scale[at], wf_quant_scale_of(type, p.scales, part));
+    if (WF_QUANT_HAS_MINS(type))
+        vf_store(to->min[at], wf_quant_min_of(type, p.scales, part));
+    if (type == WF_Q8_0)
+        return;
+#pragma GCC unroll 8
+    for (int u = 0; u < 8; u++) {
+        vi bytes = bytes_of(type, p.words, part, u);
+        if (type == WF_Q6_K) {
+            vi s = wf_quant_group_scale(p.scales, 2 * part + u / 4);
+            s = vi_or(vi_shl(s, 16), vi_and(s, vi_set(0xffff)));
+            store_digits(bytes, s, words + u * LINE, words + WORDS + u * LINE);
+        } else if (type == WF_Q4_0) {
+            vi_store(words + u * LINE, _mm512_sub_epi8(bytes, vi_set(0x08080808)));
+        } else {
+            vi_store(words + u * LINE, bytes);
+        }
+    }
+}
+
+WF_INLINE void take_apart(wf_type type, wf_quant_panel p, int blocks, apart *to)
+{
+    const int parts = WF_QUANT_PARTS(type);
+    for (int at = 0; at < blocks; at += parts, p = wf_quant_panel_next(p, 1)) {
+#pragma GCC unroll 8
+        for (int part = 0; part < parts; part++)
+            take_part(type, p, part, at + part, to);
+    }
+}
+
+/* ---- Products ---- */
+
+/* Sums of a block are in tiles 0 to 2, those of the next in 3 to 5, weights in 7. Of q6_K tile 6 has the
+ * activations; else there are but two sums, and tiles 2 and 5 have the high and the low digits. */
+static const wf_tile_config three_sums = {
+    .palette = 1,
+    .bytes = {LINE, LINE, LINE, LINE, LINE, LINE, LINE, LINE},
+    .rows = {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, ROWS},
+};
+static const wf_tile_config two_sums = {
+    .palette = 1,
+    .bytes = {LINE, LINE, LINE / 2, LINE, LINE, LINE / 2, 0, LINE},
+    .rows = {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, 0, WORDS / LINE},
+};
+
+WF_INLINE void multiply_even(wf_type type, const int8_t *x, const uint8_t *w)
+{
+    wf_tile_zero(0);
+    wf_tile_zero(1);
+    if (type == WF_Q6_K) {
+        wf_tile_zero(2);
+        wf_tile_load(6, x, LINE);
+        wf_tile_load(7, w, LINE);
+        wf_tile_multiply_i8(2, 6, 7);
+        wf_tile_load(7, w + WORDS, LINE);
+        wf_tile_multiply_i8(1, 6, 7);
+        wf_tile_load(7, w + 2 * WORDS, LINE);
+        wf_tile_multiply_i8(0, 6, 7);
+    } else {
+        wf_tile_load(7, w, LINE);
+        wf_tile_load(2, x, LINE);
+        wf_tile_multiply_i8(0, 2, 7);
+        wf_tile_load(5, x + WF_QUANT_BLOCK, LINE);
+        wf_tile_multiply_i8(1, 5, 7);
+    }
+}
+
+WF_INLINE void multiply_odd(wf_type type, const int8_t *x, const uint8_t *w)
+{
+    wf_tile_zero(3);
+    wf_tile_zero(4);
+    if (type == WF_Q6_K) {
+        wf_tile_zero(5);
+        wf_tile_load(6, x, LINE);
+        wf_tile_load(7, w, LINE);
+        wf_tile_multiply_i8(5, 6, 7);
+        wf_tile_load(7, w + WORDS, LINE);
+        wf_tile_multiply_i8(4, 6, 7);
+        wf_tile_load(7, w + 2 * WORDS, LINE);
+        wf_tile_multiply_i8(3, 6, 7);
+    } else {
+        wf_tile_load(7, w, LINE);
+        wf_tile_load(2, x, LINE);
+        wf_tile_multiply_i8(3, 2, 7);
+        wf_tile_load(5, x + WF_QUANT_BLOCK, LINE);
+        wf_tile_multiply_i8(4, 5, 7);
+    }
+}
+
+/* Sums of a block: of high digits, of low ones; of q6_K with the mixed ones between. */
+typedef struct {
+    _Alignas(LINE) int32_t part[3][ROWS][WF_VL];
+} sums;
+
+WF_INLINE void store_even(wf_type type, sums *to)
+{
+    wf_tile_store(0, to->part[0], LINE);
+    wf_tile_store(1, to->part[1], LINE);
+    if (type == WF_Q6_K)
+        wf_tile_store(2, to->part[2], LINE);
+}
+
+WF_INLINE void store_odd(wf_type type, sums *to)
+{
+    wf_tile_store(3, to->part[0], LINE);
+    wf_tile_store(4, to->part[1], LINE);
+    if (type == WF_Q6_K)
+        wf_tile_store(5, to->part[2], LINE);
+}
+
+/* Row r of the sums in one. Of types of 4 bits a sum of high digits has 16: 32 x 64 x 15 is less than 2^15. */
+WF_INLINE vi whole(wf_type type, const sums *s, int r)
+{
+    vi high = vi_load(s->part[0][r]), low = vi_load(s->part[1][r]);
+    if (type != WF_Q8_0 && type != WF_Q6_K)
+        return vp_dot(low, high, vi_set(256));
+    vi both = vi_add(vi_shl(high, 8), low);
+    return type == WF_Q6_K ? vi_add(vi_shl(both, 8), vi_load(s->part[2][r])) : both;
+}
+
+WF_INLINE void add_block(wf_type type, const sums *s, const apart *w, int64_t at,
+                         const float *scale, const float *total, vf c[ROWS])
+{
+    vf by = vf_load(w->scale[at]), min = vf_zero();
+    if (WF_QUANT_HAS_MINS(type))
+        min = vf_load(w->min[at]);
+    scale += at * ROWS;
+    total += at * ROWS;
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++) {
+        vf product = vi_to_vf(whole(type, s, r));
+        c[r] = vf_fma(product, vf_mul(by, vf_set(scale[r])), c[r]);
+        if (WF_QUANT_HAS_MINS(type))
+            c[r] = vf_fma(min, vf_set(total[r]), c[r]);
+    }
+}
+
+/* c [ROWS][PANELS][WF_VL] += a group of rows, `blocks` blocks of it from `block` on, by what was taken apart
+ * of a panel; its tiles begin at `words`. Sums of a block are stored when those of the next are under way
+ * and the block before has been added: by then they are ready. */
+WF_INLINE void multiply(wf_type type, const apart *w, const uint8_t *words, const activations *x,
+                        int64_t block, int blocks, float *c)
+{
+    const int8_t *digit = x->digit + block * TILE;
+    const float *scale = x->scale + block * ROWS, *total = x->total + block * ROWS;
+    sums s;
+    vf sum[ROWS];
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++)
+        sum[r] = vf_load(c + r * PANELS * WF_VL);
+    multiply_even(type, digit, words);
+    for (int64_t i = 0; i < blocks; i += 2) {
+        if (i + 1 < blocks)
+            multiply_odd(type, digit + (i + 1) * TILE, words + (i + 1) * STEP(type));
+        if (i > 0)
+            add_block(type, &s, w, i - 1, scale, total, sum);
+        store_even(type, &s);
+        if (i + 1 == blocks)
+            break;
+        if (i + 2 < blocks)
+            multiply_even(type, digit + (i + 2) * TILE, words + (i + 2) * STEP(type));
+        add_block(type, &s, w, i, scale, total, sum);
+        store_odd(type, &s);
+    }
+    add_block(type, &s, w, blocks - 1, scale, total, sum);
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++)
+        vf_store(c + r * PANELS * WF_VL, sum[r]);
+}
+
+/* ---- By type ---- */
+
+typedef struct {
+    void (*take_apart)(wf_quant_panel p, int blocks, apart *to);
+    void (*multiply)(const apart *w, const uint8_t *words, const activations *x, int64_t block,
+                     int blocks, float *c);
+} kernel;
+
+#define KERNEL(type)                                                                        \
+    static void apart_##type(wf_quant_panel p, int blocks, apart *to)                       \
+    {                                                                                       \
+        take_apart(WF_##type, p, blocks, to);                                               \
+    }                                                                                       \
+    static void multiply_##type(const apart *w, const uint8_t *words, const activations *x, \
+                                int64_t block, int blocks, float *c)                        \
+    {                                                                                       \
+        multiply(WF_##type, w, words, x, block, blocks, c);                                 \
+    }
+WF_QUANT_TYPES(KERNEL)
+#define ENTRY(type) [WF_##type] = {apart_##type, multiply_##type},
+static const kernel kernels[] = {WF_QUANT_TYPES(ENTRY)};
+
+/* ---- linear and linear_act ---- */
+
+typedef struct {
+    const wf_launch *l;
+    const wf_view *w;
+    wf_quant_result to;
+    activations x;
+    int64_t m, panels;
+    int width;             /* panels that an item takes, which share cache with rows of x */
+    int64_t columns;       /* of items */
+    int64_t chunk, chunks; /* rows of x that an item takes, and how many such there are */
+    char *scratch;         /* of the threads */
+} product;
+
+/* Of a thread: what was taken apart, and sums of whole tiles. */
+typedef struct {
+    apart w[PANELS];
+    float c[CHUNK * PANELS * WF_VL];
+} scratch;
+
+/* Blocks [b, b + n) for all rows of an item. */
+static void multiply_depth(const product *o, int64_t p0, int64_t r0, int64_t rows, int64_t b, int n,
+                           scratch *s)
+{
+    const wf_type type = o->w->type;
+    const uint8_t *words[PANELS];
+    for (int v = 0; v < o->width; v++) {
+        int64_t last = o->panels - 1, at = p0 + v < last ? p0 + v : last; /* past it: dropped */
+        wf_quant_panel p =
+            wf_quant_panel_next(wf_quant_panel_at(o->w, at), b / WF_QUANT_PARTS(type));
+        kernels[type].take_apart(p, n, &s->w[v]);
+        words[v] = type == WF_Q8_0 ? p.words : s->w[v].words;
+    }
+    for (int64_t r = 0; r < rows; r += ROWS)
+        for (int v = 0; v < o->width; v++)
+            kernels[type].multiply(&s->w[v], words[v], &o->x, (r0 + r) / ROWS * o->x.blocks + b, n,
+                                   s->c + (r * PANELS + v) * WF_VL);
+}
+
+/* Item i: some panels and some rows of x, which stay in a cache from item to item. */
+static void one_item(const product *o, int64_t i, scratch *s)
+{
+    int64_t p0 = i % o->columns * o->width, r0 = i / o->columns * o->chunk;
+    int64_t rows = o->m - r0 < o->chunk ? o->m - r0 : o->chunk;
+    memset(s->c, 0, (size_t)(groups_of(rows) * ROWS * PANELS * WF_VL) * sizeof *s->c);
+    for (int64_t b = 0; b < o->x.blocks; b += DEPTH) {
+        int n = (int)(o->x.blocks - b < DEPTH ? o->x.blocks - b : DEPTH);
+        multiply_depth(o, p0, r0, rows, b, n, s);
+    }
+    for (int64_t r = 0; r < rows; r++)
+        wf_quant_finish(&o->to, r0 + r, p0, o->width, s->c + r * PANELS * WF_VL);
+}
+
+static void some_items(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const product *o = arg;
+    scratch *s = (void *)(o->scratch + (size_t)thread * sizeof(scratch));
+    bool three = o->w->type == WF_Q6_K;
+    for (int v = 0; v < o->width && three; v++)
+        memset(s->w[v].words, 0, sizeof s->w[v].words); /* what lies between blocks stays so */
+    wf_tile_configure(three ? &three_sums : &two_sums);
+    for (int64_t i = begin; i < end; i++)
+        one_item(o, i, s);
+    wf_tile_release();
+}
+
+static void fill_groups(void *arg, int64_t begin, int64_t end, int thread)
+{
+    const product *o = arg;
+    (void)thread;
+    const wf_view *x = &o->l->in[0];
+    for (int64_t g = begin; g < end; g++) {
+        source from = {.type = x->type};
+        for (int64_t r = g * ROWS; r < (g + 1) * ROWS && r < o->m; r++)
+            from.row[r % ROWS] = wf_view_at(x, wf_view_row(x, r));
+        for (int64_t b = 0; b < o->x.blocks; b++)
+            fill_block(&o->x, &from, g, b);
+    }
+}
+
+static bool accepts(const wf_node *n)
+{
+    return wf_dims_rows(&n->in[0]->shape) > WF_QUANT_FEW;
+}
+
+static size_t workspace(const wf_node *n, int threads)
+{
+    int64_t m = wf_dims_rows(&n->in[0]->shape), k = n->in[1]->shape.d[1];
+    return activation_bytes(m, k) + (size_t)threads * sizeof(scratch);
+}
+
+/* Rows of x in an item: as many as share well, but not so many that threads have nothing to do. */
+static void cut(product *o, int threads)
+{
+    int64_t groups = groups_of(o->m);
+    o->width = o->w->type == WF_Q6_K ? PANELS / 2 : PANELS;
+    o->columns = (o->panels + o->width - 1) / o->width;
+    o->chunks = (o->m + CHUNK - 1) / CHUNK;
+    while (o->columns * o->chunks < 4 * threads && groups / (o->chunks + 1) >= 4)
+        o->chunks++;
+    o->chunk = (groups + o->chunks - 1) / o->chunks * ROWS;
+    o->chunks = (o->m + o->chunk - 1) / o->chunk;
+}
+
+static wf_status launch(const wf_launch *l)
+{
+    const wf_view *w = &l->in[1];
+    product o = {.l = l, .w = w, .to = wf_quant_result_of(l)};
+    o.m = wf_view_rows(&l->in[0]);
+    o.panels = (w->dim[0] + WF_VL - 1) / WF_VL;
+    if (!o.to.y && !o.to.pre)
+        return WF_OK;
+    o.x = activations_at(l->workspace, o.m, w->dim[1]);
+    wf_parallel_for(l->threads, groups_of(o.m), GRAIN / (w->dim[1] * ROWS) + 1, fill_groups, &o);
+    o.scratch = (char *)l->workspace + activation_bytes(o.m, w->dim[1]);
+    cut(&o, l->threads);
+    wf_parallel_for(l->threads, o.columns * o.chunks, 1, some_items, &o);
+    return WF_OK;
+}
+
+/* clang-format off */
+#define ROW(op_)                                                                                  \
+    {.op = op_, .name = "amx packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,         \
+     .strided = true, .packed = 1u << 1, .accepts = accepts, .workspace = workspace, .launch = launch}
+const wf_kernel WF_AMX(wf_amx_quant)[] = {
+    ROW(WF_OP_linear),
+    ROW(WF_OP_linear_act),
+    {0},
+};

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* gemm_finish.h - what becomes of the sums of matrix products: bias, rounding, activation. */
+#ifndef WF_DEVICE_CPU_SIMD_GEMM_FINISH_H
+#define WF_DEVICE_CPU_SIMD_GEMM_FINISH_H
+
+#include "device/cpu/simd/gemm_pack.h"
+
+static inline const wf_view *wf_gemm_product(const wf_gemm *g)
+{
+    return g->pre ? g->pre : g->y;
+}
+
+static inline char *wf_gemm_result_at(const wf_gemm *g, const wf_view *v, int64_t index, int64_t i,
+                                      int64_t j)
+{
+    return wf_view_at(v, (g->y_first + index * g->m + i) * g->n + j);
+}
+
+/* n lanes of a row, from column j on: the bias, and what is stored of the product. */
+static inline vf wf_gemm_store(const wf_gemm *g, const wf_view *to, char *at, int64_t j, vf x,
+                               int n)
+{
+    if (g->bias) {
+        const void *bias = wf_view_at(g->bias, j);
+        x = vf_add(x, n == WF_VL ? vf_load_as(g->bias->type, bias)
+                                 : vf_load_as_n(g->bias->type, bias, n));
+    }
+    if (n == WF_VL)
+        vf_store_as(to->type, at, x);
+    else
+        vf_store_as_n(to->type, at, x, n);
+    return n == WF_VL ? vf_load_as(to->type, at) : vf_load_as_n(to->type, at, n);
+}
+
+enum { WF_GEMM_CHUNK = 256 }; /* columns */
+
+/* Stores n <= WF_GEMM_CHUNK sums of row i of a product from column j on. The activation is that of the product
+ * as its type has it; where this is not kept, the place of the result serves to round it. */
+static inline void wf_gemm_finish(const wf_gemm *g, int64_t index, int64_t i, int64_t j, int64_t n,
+                                  const float *sum)
+{
+    const wf_view *to = wf_gemm_product(g);
+    size_t size = wf_gemm_size(to->type);
+    char *at = wf_gemm_result_at(g, to, index, i, j);
+    float row[WF_GEMM_CHUNK];
+    for (int64_t c = 0; c < n; c += WF_VL) {
+        int lanes = (int)(n - c < WF_VL ? n - c : WF_VL);
+        vf x = lanes == WF_VL ? vf_load(sum + c) : vf_load_n(sum + c, lanes);
+        vf_store(row + c, wf_gemm_store(g, to, at + (size_t)c * size, j + c, x, lanes));
+    }
+    if (!g->act || !g->y || !g->y->data)
+        return;
+    char *y = wf_gemm_result_at(g, g->y, index, i, j);
+    g->act(row, row, n); /* whole vectors */
+    for (int64_t c = 0; c < n; c += WF_VL) {
+        if (n - c >= WF_VL)
+            vf_store_as(g->y->type, y + (size_t)c * size, vf_load(row + c));
+        else
+            vf_store_as_n(g->y->type, y + (size_t)c * size, vf_load(row + c), (int)(n - c));
+    }
+}
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/* quant_block.h - where the blocks of a packed weight lie (quant.h), and what scales their integers. */
+#ifndef WF_DEVICE_CPU_SIMD_QUANT_BLOCK_H
+#define WF_DEVICE_CPU_SIMD_QUANT_BLOCK_H
+
+#include "device/cpu/simd/quant.h"
+
+/* A panel, and how far it is to the next block of the file. */
+typedef struct {
+    const uint8_t *scales, *words;
+    int scale_step, word_step;
+} wf_quant_panel;
+
+static inline wf_quant_panel wf_quant_panel_at(const wf_view *w, int64_t index)
+{
+    const wf_quant_layout *y = wf_quant_layout_of(w->type);
+    const uint8_t *base = (const uint8_t *)w->data + index * wf_quant_panel_bytes(y, w->dim[1]);
+    return (wf_quant_panel){base, base + wf_quant_scale_bytes(y, w->dim[1]),
+                            (2 * y->halves + y->scales) * WF_VL, y->words * 4 * WF_VL};
+}
+
+static inline wf_quant_panel wf_quant_panel_next(wf_quant_panel p, int64_t blocks)
+{
+    p.scales += blocks * p.scale_step;
+    p.words += blocks * p.word_step;
+    return p;
+}
+
+/* Blocks of 32 in a block of the type. */
+#define WF_QUANT_PARTS(type) ((type) == WF_Q4_K || (type) == WF_Q6_K ? 8 : 1)
+/* Whether a number has something added that does not depend on its integer. */
+#define WF_QUANT_HAS_MINS(type) ((type) == WF_Q4_1 || (type) == WF_Q4_K)
+/* What is to be taken off the integers as they are stored. */
+#define WF_QUANT_OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
+
+/* The groups of 16 of q6_K: what each is multiplied by. */
+WF_INLINE vi wf_quant_group_scale(const uint8_t *scales, int group)
+{
+    return vi_from_i8((const int8_t *)scales + (2 + group) * WF_VL);
+}
+
+/* What an integer of the part is multiplied by, and what is added. */
+WF_INLINE vf wf_quant_scale_of(wf_type type, const uint8_t *scales, int part)
+{
+    vf d = vf_load_f16((const void *)scales);
+    if (type == WF_Q4_K)
+        d = vf_mul(d, vi_to_vf(vi_from_u8(scales + (4 + 2 * part) * WF_VL)));
+    return d;
+}
+
+WF_INLINE vf wf_quant_min_of(wf_type type, const uint8_t *scales, int part)
+{
+    vf m = vf_load_f16((const void *)(scales + 2 * WF_VL));
+    if (type == WF_Q4_K)
+        m = vf_mul(vf_neg(m), vi_to_vf(vi_from_u8(scales + (5 + 2 * part) * WF_VL)));
+    return m;
+}
+
+#define WF_QUANT_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q4_K) X(Q6_K)
+
+#endif

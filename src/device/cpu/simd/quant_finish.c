@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* quant_finish.c - what becomes of sums of products with a packed quantized weight. */
+#include "device/cpu/simd/gemm.h"
+#include "device/cpu/simd/quant.h"
+
+wf_quant_result wf_quant_result_of(const wf_launch *l)
+{
+    wf_quant_result o = {.n = l->in[1].dim[0]};
+    o.bias = l->nin > 2 ? &l->in[2] : NULL;
+    o.y = l->out[0].data ? &l->out[0] : NULL;
+    if (l->node->op == WF_OP_linear_act) {
+        const wf_attr_linear_act *attr = l->attr;
+        o.act = WF_SIMD(wf_simd_activation)(attr->act);
+        o.pre = l->out[1].data ? &l->out[1] : NULL;
+    }
+    return o;
+}
+
+/* n lanes of a row of v. */
+static void store_part(const wf_view *v, void *to, vf x, int n)
+{
+    if (n == WF_VL)
+        vf_store_as(v->type, to, x);
+    else
+        vf_store_as_n(v->type, to, x, n);
+}
+
+void wf_quant_finish(const wf_quant_result *o, int64_t r, int64_t p, int panels, const float *c)
+{
+    const wf_view *to = o->pre ? o->pre : o->y;
+    size_t size = to->type == WF_F32 ? sizeof(float) : sizeof(uint16_t);
+    char *at = wf_view_at(to, wf_view_row(to, r));
+    char *y = o->act && o->y ? wf_view_at(o->y, wf_view_row(o->y, r)) : NULL;
+    for (int64_t j = p * WF_VL; panels > 0 && j < o->n; panels--, j += WF_VL, c += WF_VL) {
+        int n = (int)(o->n - j < WF_VL ? o->n - j : WF_VL);
+        vf x = vf_load(c);
+        if (o->bias)
+            x = vf_add(x, vf_load_as_n(o->bias->type, wf_view_at(o->bias, j), n));
+        store_part(to, at + (size_t)j * size, x, n);
+        if (y) {
+            float row[WF_VL]; /* as its type has the product */
+            vf_store(row, vf_load_as_n(to->type, at + (size_t)j * size, n));
+            o->act(row, row, n);
+            store_part(o->y, y + (size_t)j * size, vf_load(row), n);
+        }
+    }
+}
