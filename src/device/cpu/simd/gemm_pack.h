@@ -10,7 +10,7 @@
 #include "device/cpu/simd/simd.h"
 #include "graph/quant/block.h"
 
-#define WF_PACK_COLUMNS 512 /* elements of a row that are packed at a time */
+#define WF_PACK_COLUMNS 1024 /* elements of a row that are packed at a time */
 
 /* Rows or columns dealt out to tiles: `wide` of width + 1, then all others of width. */
 typedef struct {

@@ -8,8 +8,9 @@
  *     columns, NC at a time
  *       k, KC at a time: b is packed, [KC, NC], and stays in an outer cache
  *         rows, MC at a time: a is packed, [MC, KC], and stays in the second-level cache
- *           columns, a panel at a time, which stays in the first-level cache
- *             rows, a tile at a time (gemm_tile.h)
+ *           rows, GROUP tiles of them at a time
+ *             columns, a panel at a time, which stays in the first-level cache
+ *               rows, a tile at a time (gemm_tile.h)
  *
  * Sums are kept in y itself, or in scratch where y is narrow. Every element is summed up over k in the
  * same order, blocks of KC after one another, whatever the shape, the pieces and the path.
@@ -23,6 +24,7 @@ enum {
     MR = WF_TILE_ROWS,
     NR = WF_TILE_COLUMNS,
     KC = WF_TILE_K,
+    GROUP = 4, /* tiles that one panel of b meets after another: about as much of a as of b */
     MC = WF_VREGS == 32 ? 12 * MR : 24 * MR,
     NC = WF_PACK_COLUMNS,
     SUM_ROWS = 1024,       /* rows of narrow results at a time: their sums take scratch */
@@ -218,13 +220,14 @@ static void multiply_rows(const tiling *t, const block *b, float *a, const float
     wf_deal d = deal_rows(b->m);
     bool add = g->add || b->k0 > 0;
     pack(&part, g->k, &d, stride_a(b->nk), a);
-    for (int64_t j = 0; j < b->n; j += NR) {
-        int n = (int)min64(b->n - j, NR);
-        wf_tile_fn *const *kernel = tile[n <= WF_VL];
-        for (int64_t i = 0; i < d.tiles; i++)
-            kernel[wf_deal_width(&d, i) - 1](b->nk, a + i * stride_a(b->nk), panels + j * b->nk,
-                                             c + wf_deal_first(&d, i) * ldc + j, ldc, n, add);
-    }
+    for (int64_t first = 0; first < d.tiles; first += GROUP)
+        for (int64_t j = 0; j < b->n; j += NR) {
+            int n = (int)min64(b->n - j, NR);
+            wf_tile_fn *const *kernel = tile[n <= WF_VL];
+            for (int64_t i = first; i < min64(first + GROUP, d.tiles); i++)
+                kernel[wf_deal_width(&d, i) - 1](b->nk, a + i * stride_a(b->nk), panels + j * b->nk,
+                                                 c + wf_deal_first(&d, i) * ldc + j, ldc, n, add);
+        }
 }
 
 /* All of k for a block of at most SUM_ROWS by NC. */
@@ -267,8 +270,10 @@ static void some_pieces(void *arg, int64_t begin, int64_t end, int thread)
         block b = {.index = p / (t->pieces_m * t->pieces_n)};
         for (b.i0 = g->m * pm / t->pieces_m; b.i0 < i1; b.i0 += b.m) {
             b.m = narrow ? min64(i1 - b.i0, SUM_ROWS) : i1 - b.i0;
-            for (b.j0 = panels * pn / t->pieces_n * NR; b.j0 < j1; b.j0 += b.n) {
-                b.n = min64(j1 - b.j0, NC);
+            /* More than one block of columns: half as wide, so that the sums of a block stay near. */
+            const int64_t j0 = panels * pn / t->pieces_n * NR, nc = j1 - j0 <= NC ? NC : NC / 2;
+            for (b.j0 = j0; b.j0 < j1; b.j0 += b.n) {
+                b.n = min64(j1 - b.j0, nc);
                 multiply_block(t, b, scratch);
             }
         }
