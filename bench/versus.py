@@ -149,18 +149,18 @@ def model(args, report):
 
 
 def load(args, report):
-    """The whole life of a process that computes one prompt token and generates one: start, load, first token, end."""
+    """The whole life of a process that loads the model and computes a token, twice: start, load, first token, second, end."""
     for threads in args.threads:
         for path in args.models:
             warm(path)
             name = os.path.basename(path)
             report.about_weft(weft_json(args, threads, path, "-p", "1", "-n", "1", "-r", "1"))
             for _ in range(args.rounds):
-                ours = [args.weft, "run", path, "-p", "a", "-n", "1", "-c", "512", "-t", str(threads), "-q"]
-                theirs = [args.llama_bench, "-m", path, "-t", str(threads), "-p", "0", "-n", "1", "-r", "1", "--no-warmup", "-o", "json"]
+                ours = [args.weft, "bench", "decode", path, "-t", str(threads), "-n", "1", "-r", "1", "-ctk", "f16", "--no-peak", "-q"]
+                theirs = [args.llama_bench, "-m", path, "-t", str(threads), "-p", "0", "-n", "1", "-r", "1", "-o", "json"]
                 for side, command, env in (("weft", ours, weft_env(args, threads)), ("peer", theirs, peer_env(args, threads))):
                     seconds, kib = measured(command, env)
-                    report.add(f"{threads} threads {name} to the first token, s", side, seconds, "lower")
+                    report.add(f"{threads} threads {name} load and two tokens, s", side, seconds, "lower")
                     report.add(f"{threads} threads {name} most resident, MB", side, kib * 1024 / 1e6, "lower")
             out = json.loads(run(theirs, peer_env(args, threads))[0])
             report.peer = {"name": "llama.cpp llama-bench", "version": out[0]["build_commit"], "cpu": out[0]["cpu_info"]}
@@ -202,7 +202,7 @@ def main():
     p.add_argument("--took", help="a command that trains")
     p.add_argument("--length", default=64, type=int)
     p.add_argument("--steps", default=6, type=int)
-    args = p.parse_args()
+    args = p.parse_intermixed_args()
     report = Report(args)
     globals()[args.what](args, report)
     report.finish()
