@@ -63,6 +63,9 @@ class Report:
     def finish(self):
         results = []
         for name, row in self.rows.items():
+            if not row["weft"] or not row["peer"]:
+                print(f"{name}: only one of the two has it", file=sys.stderr)
+                continue
             median = {s: statistics.median(row[s]) for s in ("weft", "peer")}
             best = {s: (max if row["better"] == "higher" else min)(row[s]) for s in ("weft", "peer")}
 
@@ -85,7 +88,7 @@ class Report:
 
 def public(argument):
     """The command as it is recorded: programs and models by name, without folders of this machine."""
-    return " ".join(os.path.basename(part) if os.path.isabs(part) else part for part in argument.split(" "))
+    return re.sub(r"(^|[ =])/\S*/", r"\1", argument)
 
 
 def weft_env(args, threads):
@@ -182,6 +185,8 @@ def train(args, report):
                 out, err = run(["sh", "-c", args.took], peer_env(args, threads))
                 steps = [float(ms) for ms in re.findall(r"took ([\d.]+) ms", out + err)]
                 report.peer = {"name": args.peer_name, "command": public(args.took)}
+                if len(steps) < 2:
+                    sys.exit(f"{args.took} printed fewer than two steps")
                 report.add(name, "peer", statistics.median(steps[1:]), "lower")  # the first allocates
 
 
@@ -203,6 +208,14 @@ def main():
     p.add_argument("--length", default=64, type=int)
     p.add_argument("--steps", default=6, type=int)
     args = p.parse_intermixed_args()
+    if args.what in ("model", "load") and not args.models:
+        p.error(f"{args.what} wants models")
+    if args.what == "train" and bool(args.torch) == bool(args.took):
+        p.error("train wants one of --torch and --took")
+    if args.rounds < 1 or args.steps < 1:
+        p.error("--rounds and --steps want at least 1")
+    if not all("=" in pair for pair in args.peer_env):
+        p.error("--peer-env wants NAME=VALUE")
     report = Report(args)
     globals()[args.what](args, report)
     report.finish()

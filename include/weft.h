@@ -483,7 +483,7 @@ WF_API wf_status wf_plan_memory(wf_device *device, wf_graph *graph,
 
 typedef struct {
     uint64_t runs;
-    uint64_t nanoseconds;  /* inside runs */
+    uint64_t nanoseconds;  /* inside runs; weights that the first one packed not counted */
     uint64_t bytes_in;     /* host to device, by wf_exec_write */
     uint64_t bytes_out;    /* device to host, by wf_exec_read */
     uint64_t bytes_copied; /* by views that had to be made dense, and copy nodes */
@@ -692,7 +692,8 @@ typedef struct {
     bool check;        /* look for NaN and infinity in the weights, and log those that have some */
 } wf_generator_options;
 
-/* `options` may be NULL. What fails, here and below, leaves its sentence in the context that the model was
+/* `options` may be NULL. Weights are read when the first run needs them: until then, and where they stay mapped for
+ * as long as the generator lives, the model's files must not change. What fails, here and below, leaves its sentence in the context that the model was
  * opened with; a generator and its sequences are used by one thread at a time. */
 WF_API wf_status wf_generator_new(wf_device *device, const wf_model *model,
                                   const wf_generator_options *options, wf_generator **out);
@@ -775,6 +776,8 @@ WF_API wf_status wf_generator_logits(wf_generator *generator, const int32_t *ids
 typedef struct {
     uint64_t prompt_tokens, prompt_nanoseconds; /* computed; those in pages already do not count */
     uint64_t tokens, nanoseconds;               /* generated */
+    uint64_t
+        packing_nanoseconds; /* in the first runs, beside the above: weights into the device's layout */
     uint64_t reused_tokens;
     uint64_t bytes_in, bytes_out; /* between host and device, in steps */
     int64_t pages, pages_used;

@@ -210,6 +210,10 @@ static void test_ops(void **state)
         assert_positive(&rows->child[i], KEYS("best_us", "bytes", "gb_per_s"));
         assert_int_equal(wf_json_get(&rows->child[i], "read_share")->kind, WF_JSON_NULL);
     }
+    wt_program_ok(&p, "bench ops rms_norm --shape 1x2048 --no-peak -r 1 -q -o json");
+    rows = wf_json_get(bench(&arena), "results");
+    assert_int_equal(rows->count, 1);
+    assert_string_equal(wf_json_get_string(&rows->child[0], "shape", ""), "f32 1x2048");
     wf_arena_free(&arena);
 }
 
@@ -283,6 +287,8 @@ static void test_mistakes(void **state)
         {2, "train tiny --length 65 -q", "length 65 is more than the context of tiny, 64"},
         {2, "ops atention", "there is no op 'atention'; did you mean 'attention'?"},
         {2, "ops erf", "there is no case of the op 'erf' to measure"},
+        {2, "ops rope --shape 9x9", "no case to measure has '9x9' in its shape"},
+        {2, "machine --shape 9x9", "--shape means nothing to 'weft bench machine'"},
         {2, "ops -d abacus", "there is no device 'abacus'"},
         {1, "decode " LLAMA " -n 1 -r 1 -q --no-peak -o json --json /nowhere/b.json",
          "/nowhere/b.json"},

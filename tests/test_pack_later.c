@@ -101,7 +101,7 @@ static void test_the_first_run_packs(void **state)
         compile_product(ctx, &now, type);
         compile_product(ctx, &later, type);
         wt_ok(ctx, wf_session_write(now.session, "w", blocks, bytes));
-        wt_ok(ctx, wf_session_write_later(later.session, "w", map, AT));
+        wf_session_write_later(later.session, "w", map, AT);
         assert_int_equal(now.session->waiting, 0);
         assert_int_equal(later.session->waiting, 1);
         multiply(&now, want);
@@ -125,12 +125,12 @@ static void test_reading_packs_and_writing_replaces(void **state)
     if (!open_session(ctx, "cpu:2", WF_Q4_K, &r))
         skip();
     wt_ok(ctx, wf_map_open(ctx, path, &map));
-    wt_ok(ctx, wf_session_write_later(r.session, "w", map, AT));
+    wf_session_write_later(r.session, "w", map, AT);
     wt_ok(ctx, wf_session_read(r.session, "w", back, bytes));
     assert_memory_equal(back, blocks, bytes);
     assert_int_equal(r.session->waiting, 0);
-    wt_ok(ctx, wf_session_write_later(r.session, "w", map, AT));
-    wt_ok(ctx, wf_session_write_later(r.session, "w", map, AT));
+    wf_session_write_later(r.session, "w", map, AT);
+    wf_session_write_later(r.session, "w", map, AT);
     assert_int_equal(r.session->waiting, 1);
     blocks[17] ^= 1;
     wt_ok(ctx, wf_session_write(r.session, "w", blocks, bytes));
@@ -138,7 +138,7 @@ static void test_reading_packs_and_writing_replaces(void **state)
     wt_ok(ctx, wf_session_settle(r.session, NULL));
     wt_ok(ctx, wf_session_read(r.session, "w", back, bytes));
     assert_memory_equal(back, blocks, bytes);
-    wt_ok(ctx, wf_session_write_later(r.session, "w", map, AT)); /* which nobody needs any more */
+    wf_session_write_later(r.session, "w", map, AT); /* which nobody needs any more */
     wt_close(&r);
     wf_map_close(map);
 }
@@ -163,7 +163,7 @@ static void test_pieces(void **state)
         from[i] = (uint8_t)(i * 2654435761u >> 13);
     wt_ok(ctx, wf_session_pack(r.session, "w", WF_Q8_0, 2, shape.d));
     wt_ok(ctx, wf_map_memory(ctx, from, bytes, &map));
-    wt_ok(ctx, wf_session_write_later(r.session, "w", map, 0));
+    wf_session_write_later(r.session, "w", map, 0);
     wt_ok(ctx, wf_session_settle(r.session, NULL));
     wf_map_close(map);
     wt_ok(ctx, wf_session_read(r.session, "w", to, bytes));
@@ -185,8 +185,8 @@ static void test_a_file_cut_short(void **state)
     wf_guard_mapped_files(true);
     wt_ok(ctx, wf_map_open(ctx, path, &map));
     compile_product(ctx, &r, WF_Q8_0);
-    wt_ok(ctx, wf_session_write_later(r.session, "w", map, AT));
-    assert_int_equal(truncate(path, AT), 0);
+    wf_session_write_later(r.session, "w", map, AT);
+    assert_int_equal(truncate(path, 0), 0); /* pages may be large */
     for (int i = 0; i < 2; i++) {
         wt_fails(ctx, wf_exec_run(r.exec), WF_ERR_IO, "state 'w' was cut short");
         assert_int_equal(r.session->waiting, 1);

@@ -9,7 +9,6 @@
 #include "cli/bench.h"
 #include "cli/engine.h"
 #include "cli/progress.h"
-#include "device/device.h"
 
 enum { PROMPT, GENERATED, RUNS };
 
@@ -71,6 +70,13 @@ static wf_status choose_context(job *t)
 }
 
 /* ---- Measuring ---- */
+
+static double packing(const job *t)
+{
+    wf_generator_stats s;
+    wf_generator_get_stats(t->engine.generator, &s);
+    return (double)s.packing_nanoseconds / 1e9;
+}
 
 static wf_status measure(job *t)
 {
@@ -259,7 +265,7 @@ wf_status wf_bench_model(wf_ctx *ctx, const char *mode, char *const *operands, i
         status = measure(&t);
     t.resident = wf_machine_peak_resident();
     if (status == WF_OK)
-        t.packing = (double)t.engine.generator->session->packing_ns / 1e9;
+        t.packing = packing(&t);
     wf_generator_free(t.engine.generator);
     t.engine.generator = NULL;
     if (status == WF_OK)

@@ -110,6 +110,8 @@ void wf_engine_say_speed(const wf_engine *e, uint64_t prompt, int begun, const c
     wf_engine_say("prompt: %llu tokens%s; generated: %llu tokens%s%s%s", (unsigned long long)prompt,
                   rate(prompt, s.prompt_nanoseconds, reading), (unsigned long long)s.tokens,
                   rate(timed, s.nanoseconds, writing), *ending ? "; " : "", ending);
+    if (wf_engine_set.verbose && s.packing_nanoseconds > 0)
+        wf_engine_say("packing of weights: %.3f s", (double)s.packing_nanoseconds / 1e9);
     if (wf_engine_set.verbose)
         wf_engine_say("reused: %llu tokens; to the device: %llu bytes, from it: %llu",
                       (unsigned long long)s.reused_tokens, (unsigned long long)s.bytes_in,

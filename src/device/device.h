@@ -178,8 +178,8 @@ wf_status wf_session_declare_packed(wf_session *session, const char *name, wf_ty
 /* The contents of a packed state, all of its bytes from `offset` on in a file that stays mapped and unchanged
  * until they are packed: by the first run that reads the state, just before it does, or by
  * wf_session_settle. The file's pages are forgotten then. */
-wf_status wf_session_write_later(wf_session *session, const char *name, const wf_map *map,
-                                 size_t offset);
+void wf_session_write_later(wf_session *session, const char *name, const wf_map *map,
+                            size_t offset);
 /* Packs the contents of one state, or of all (NULL), that wait for it. Allocates nothing. When the file was cut
  * short they go on waiting. */
 wf_status wf_session_settle(wf_session *session, wf_stored_state *state);

@@ -342,7 +342,7 @@ wf_status wf_session_write(wf_session *s, const char *name, const void *from, si
     return s->device->ops->copy_in(s->queue, state->buffer, 0, from, bytes);
 }
 
-wf_status wf_session_write_later(wf_session *s, const char *name, const wf_map *map, size_t offset)
+void wf_session_write_later(wf_session *s, const char *name, const wf_map *map, size_t offset)
 {
     wf_stored_state *state = wf_session_find(s, name);
     wf_assert(state && state->storage == WF_STATE_PACKED && state->buffer);
@@ -350,7 +350,6 @@ wf_status wf_session_write_later(wf_session *s, const char *name, const wf_map *
     s->waiting += state->source == NULL;
     state->source = map;
     state->source_at = offset;
-    return WF_OK;
 }
 
 /* Packs some of its rows and forgets them in the file. */

@@ -184,6 +184,7 @@ void wf_generator_get_stats(const wf_generator *g, wf_generator_stats *out)
     *out = g->stats;
     out->pages = g->pages.count;
     out->pages_used = g->pages.count - g->pages.free_count;
+    out->packing_nanoseconds = g->session->packing_ns;
     for (int i = 0; i < g->buckets; i++) {
         wf_run_stats run;
         wf_exec_stats(g->bucket[i].exec, &run);

@@ -41,12 +41,14 @@ wf_status wf_generator_plan_weights(wf_session *s, const wf_model *m, size_t *ma
     return WF_OK;
 }
 
-/* From the file's own bytes, which the device takes when the first run needs them. */
+/* From the file's own bytes, which the device takes when the first run needs them: that run says it when they
+ * cannot be read. */
 static wf_status pack_weight(wf_generator *g, const wf_model_weight_info *w)
 {
     const wf_stored *t = w->from;
-    return wf_session_write_later(g->session, w->name, g->model->store->file[t->file].map,
-                                  t->offset);
+    wf_assert(t->bytes == wf_type_bytes(w->type, wf_dims_count(&w->shape)));
+    wf_session_write_later(g->session, w->name, g->model->store->file[t->file].map, t->offset);
+    return WF_OK;
 }
 
 static wf_status copy_weight(wf_generator *g, const wf_model_weight_info *w)

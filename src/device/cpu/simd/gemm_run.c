@@ -5,7 +5,7 @@
  * A product is cut into as many pieces as there are threads to use, along rows, columns or both, and a
  * batch into its products. A piece goes through these loops, outermost first:
  *
- *     columns, NC at a time
+ *     columns, NC at a time, or half as many
  *       k, KC at a time: b is packed, [KC, NC], and stays in an outer cache
  *         rows, MC at a time: a is packed, [MC, KC], and stays in the second-level cache
  *           rows, GROUP tiles of them at a time
@@ -130,11 +130,17 @@ static int64_t stride_a(int64_t nk)
     return nk * MR + WF_VL;
 }
 
+/* Columns of a block of a piece. More than one block are half as wide, so that the sums of a block stay near. */
+static int64_t block_columns(int64_t columns)
+{
+    return columns <= NC ? NC : NC / 2;
+}
+
 /* What a piece takes, in multiplications of one k. */
 static int64_t cost(int64_t rows, int64_t columns)
 {
-    return rows * columns +
-           PACK_COST * (rows * divide_up(columns, NC) + columns * divide_up(rows, SUM_ROWS));
+    return rows * columns + PACK_COST * (rows * divide_up(columns, block_columns(columns)) +
+                                         columns * divide_up(rows, SUM_ROWS));
 }
 
 /* Chooses how many pieces, at most `most`, each product is cut into. */
@@ -270,8 +276,7 @@ static void some_pieces(void *arg, int64_t begin, int64_t end, int thread)
         block b = {.index = p / (t->pieces_m * t->pieces_n)};
         for (b.i0 = g->m * pm / t->pieces_m; b.i0 < i1; b.i0 += b.m) {
             b.m = narrow ? min64(i1 - b.i0, SUM_ROWS) : i1 - b.i0;
-            /* More than one block of columns: half as wide, so that the sums of a block stay near. */
-            const int64_t j0 = panels * pn / t->pieces_n * NR, nc = j1 - j0 <= NC ? NC : NC / 2;
+            const int64_t j0 = panels * pn / t->pieces_n * NR, nc = block_columns(j1 - j0);
             for (b.j0 = j0; b.j0 < j1; b.j0 += b.n) {
                 b.n = min64(j1 - b.j0, nc);
                 multiply_block(t, b, scratch);

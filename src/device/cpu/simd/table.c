@@ -5,6 +5,8 @@
 
 static const wf_kernel *const kernels[] = {WF_SIMD_KERNELS, WF_CPU_REFERENCE_KERNELS, NULL};
 
+_Static_assert(WF_CPU_PACK_ROWS % WF_VL == 0, "rows that are packed apart fill whole panels");
+
 /* Quantized blocks have a layout of their own, the rest that of the reference kernels. */
 size_t wf_simd_packed_bytes(const wf_device *device, wf_type type, const wf_dims *shape)
 {
