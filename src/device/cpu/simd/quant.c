@@ -55,42 +55,100 @@ WF_INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
     return vi_and(shift(vi_load(words + u % 4 * word), odd + 4 * (u / 4)), low4);
 }
 
+/* Four u of part `part`, 0 to 7: integers as they are stored, none of them negative. */
+WF_INLINE vi four_of(wf_type type, const uint8_t *words, int part, int u)
+{
+    const int word = 4 * WF_VL;
+    const vi low4 = vi_set(0x0f0f0f0f), high2 = vi_set(0x30303030);
+    if (type == WF_Q6_K) {
+        int half = part / 4, quarter = part % 4;
+        vi low = vi_load(words + (24 * half + 8 * (quarter % 2) + u) * word);
+        vi high = vi_load(words + (24 * half + 16 + u) * word);
+        return vi_or(vi_and(shift(low, 4 * (quarter / 2)), low4),
+                     vi_and(shift(high, 2 * quarter - 4), high2));
+    }
+    if (type == WF_Q4_K)
+        return vi_and(shift(vi_load(words + (8 * (part / 2) + u) * word), 4 * (part % 2)), low4);
+    return vi_and(shift(vi_load(words + u % 4 * word), 4 * (u / 4)), low4);
+}
+
 /* ---- Few rows ---- */
+
+/* The sum of products of fours [u, u + n) with the two digits of a block of activations. Sums of so few are
+ * within what vq_dot allows: 2 x 8 x 15 x 128, or 2 x 2 x 63 x 128, is less than 2^15. */
+WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int n,
+                       const int32_t *digits)
+{
+    const int most = WF_VQ_WIDE || type != WF_Q6_K ? n : 2;
+    vi sum = vi_zero();
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i += most) {
+        vq high = vq_zero(), low = vq_zero();
+#pragma GCC unroll 8
+        for (int j = i; j < i + most; j++) {
+            vi w = four_of(type, words, part, u + j);
+            high = vq_dot(high, w, digits + u + j);
+            low = vq_dot(low, w, digits + WF_QUANT_FOURS + u + j);
+        }
+        sum = vi_add(sum, vi_add(vq_sum(high, 8), vq_sum(low, 0)));
+    }
+    return sum;
+}
+
+/* The sum of a block's products with a part, integers that have been freed of their offset and, for q6_K,
+ * multiplied by the scales of their groups. */
+WF_INLINE vi dot_digits(wf_type type, wf_quant_panel p, int part, const int32_t *digits,
+                        const int32_t *sums)
+{
+    const int offset = WF_QUANT_OFFSET(type);
+    if (type != WF_Q6_K)
+        return vi_sub(dot_fours(type, p.words, part, 0, WF_QUANT_FOURS, digits),
+                      vi_set(offset * (sums[0] + sums[1])));
+    vi group[2];
+    for (int i = 0; i < 2; i++) {
+        group[i] =
+            vi_sub(dot_fours(type, p.words, part, 4 * i, 4, digits), vi_set(offset * sums[i]));
+        group[i] = vi_mul(group[i], wf_quant_group_scale(p.scales, 2 * part + i));
+    }
+    return vi_add(group[0], group[1]);
+}
+
+WF_INLINE vi dot_pairs(wf_type type, wf_quant_panel p, int part, const int32_t *pairs)
+{
+    vi sum = vi_zero(), other = vi_zero();
+#pragma GCC unroll 16
+    for (int i = 0; i < WF_QUANT_PAIRS; i++) {
+        vi w = pair_of(type, p.words, part, i), a = vi_set(pairs[i]);
+        if (wf_quant_four(i) < 4)
+            sum = vp_dot(sum, w, a);
+        else
+            other = vp_dot(other, w, a);
+    }
+    return vi_add(sum, other);
+}
+
+/* A pointer of which the compiler does not know where it comes from: it would keep one for each offset from
+ * it, and lacks registers for that. */
+WF_INLINE const int32_t *hide(const int32_t *p)
+{
+    __asm__("" : "+r"(p));
+    return p;
+}
 
 /* Adds to c[row] the products with block b of x, which is part `part` of p. */
 WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, const wf_quant_rows *x,
                         int64_t b, vf *c)
 {
-    vi sum[ROWS], other[ROWS];
     const int64_t blocks = x->k / WF_QUANT_BLOCK;
-    for (int r = 0; r < rows; r++) {
-        const int32_t *sums = x->sum + 2 * (r * blocks + b);
-        bool split = type == WF_Q6_K;
-        sum[r] = vi_set(-WF_QUANT_OFFSET(type) * (split ? sums[0] : sums[0] + sums[1]));
-        other[r] = vi_set(split ? -WF_QUANT_OFFSET(type) * sums[1] : 0);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < WF_QUANT_PAIRS; i++) {
-        vi w = pair_of(type, p.words, part, i);
-        for (int r = 0; r < rows; r++) {
-            vi a = vi_set(x->pair[(r * blocks + b) * WF_QUANT_PAIRS + i]);
-            if (wf_quant_four(i) < 4)
-                sum[r] = vp_dot(sum[r], w, a);
-            else
-                other[r] = vp_dot(other[r], w, a);
-        }
-    }
     vf scale = wf_quant_scale_of(type, p.scales, part);
     for (int r = 0; r < rows; r++) {
-        if (type == WF_Q6_K) {
-            sum[r] = vi_mul(sum[r], wf_quant_group_scale(p.scales, 2 * part));
-            other[r] = vi_mul(other[r], wf_quant_group_scale(p.scales, 2 * part + 1));
-        }
-        vf product = vi_to_vf(vi_add(sum[r], other[r]));
-        c[r] = vf_fma(product, vf_mul(scale, vf_set(x->scale[r * blocks + b])), c[r]);
+        int64_t at = r * blocks + b;
+        const int32_t *numbers = hide(x->pair + at * WF_QUANT_PAIRS);
+        vi sum = WF_QUANT_DIGITS(type) ? dot_digits(type, p, part, numbers, x->sum + 2 * at)
+                                       : dot_pairs(type, p, part, numbers);
+        c[r] = vf_fma(vi_to_vf(sum), vf_mul(scale, vf_set(x->scale[at])), c[r]);
         if (WF_QUANT_HAS_MINS(type))
-            c[r] = vf_fma(wf_quant_min_of(type, p.scales, part), vf_set(x->total[r * blocks + b]),
-                          c[r]);
+            c[r] = vf_fma(wf_quant_min_of(type, p.scales, part), vf_set(x->total[at]), c[r]);
     }
 }
 
@@ -374,6 +432,7 @@ static wf_status launch_linear(const wf_launch *l)
     if (o.m == 0 || (!o.to.y && !o.to.pre))
         return WF_OK;
     o.x = wf_quant_rows_at(l->workspace, o.m, w->dim[1], group_of(o.m));
+    o.x.digits = o.m <= WF_QUANT_FEW && WF_QUANT_DIGITS(w->type);
     wf_parallel_for(l->threads, (o.m + o.x.group - 1) / o.x.group,
                     GRAIN / (w->dim[1] * o.x.group) + 1, fill_rows, &o);
     if (o.m <= WF_QUANT_FEW) {

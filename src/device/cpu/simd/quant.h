@@ -15,8 +15,9 @@
  * A block of 32 numbers is multiplied as 16 pairs of i16: of each four neighbours the first and third, then
  * the second and fourth, as they come out of a word by shifting and masking. The fours are taken from the
  * lower and the upper half of the block in turn, as two vectors of activations are joined (vp_join).
- * Activations are rounded to 15 bits for each block of 32 and laid out as such pairs. Sums of products
- * within a block are exact; they are scaled and added up in the order of blocks. A result therefore
+ * Activations are rounded to 15 bits for each block of 32 and laid out as such pairs. Few of them may be
+ * laid out as digits of 8 bits instead, 256 times the one and the other, for products of four bytes at a
+ * time: less to do for each weight, but more for each row. Sums of products within a block are exact; they are scaled and added up in the order of blocks. A result therefore
  * depends on its row of x and its row of w alone, not on the rows beside them, on the number of threads
  * or on the width of vectors.
  */
@@ -37,6 +38,7 @@ typedef struct {
 
 #define WF_QUANT_BLOCK 32 /* numbers of a block of activations */
 #define WF_QUANT_PAIRS 16 /* pairs of it */
+#define WF_QUANT_FOURS 8  /* words of four digits of it */
 #define WF_QUANT_FEW 8    /* rows of activations that are multiplied without taking panels apart */
 #define WF_QUANT_MOST \
     16383 /* the largest integer that stands for an activation: 32 x 4096 x this, the
@@ -80,6 +82,7 @@ void wf_quant_unpack_row(const void *panels, wf_type type, int64_t k, int64_t r,
 typedef struct {
     int64_t k;
     int group;
+    bool digits;   /* pair is [row][k / 32][32 high digits, then 32 low ones], bytes; group is 1 */
     int32_t *pair; /* [group of rows][k / 2][group] */
     float
         *scale; /* [group of rows][k / 32][group]: what an integer of the block is multiplied by */
@@ -98,6 +101,7 @@ static inline wf_quant_rows wf_quant_rows_from(const wf_quant_rows *q, int64_t r
     int64_t skipped = r * (q->k / 32);
     return (wf_quant_rows){q->k,
                            q->group,
+                           q->digits,
                            q->pair + 16 * skipped,
                            q->scale + skipped,
                            q->total + skipped,

@@ -30,6 +30,8 @@ static inline wf_quant_panel wf_quant_panel_next(wf_quant_panel p, int64_t block
 #define WF_QUANT_PARTS(type) ((type) == WF_Q4_K || (type) == WF_Q6_K ? 8 : 1)
 /* Whether a number has something added that does not depend on its integer. */
 #define WF_QUANT_HAS_MINS(type) ((type) == WF_Q4_1 || (type) == WF_Q4_K)
+/* Whether few rows are multiplied digit by digit: wherever integers as they are stored are not negative. */
+#define WF_QUANT_DIGITS(type) ((type) != WF_Q8_0)
 /* What is to be taken off the integers as they are stored. */
 #define WF_QUANT_OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
 

@@ -58,18 +58,36 @@ static inline int32_t sum_half(const vi *integer)
     return (int32_t)vf_sum(sum);
 }
 
-/* Row `lane` of a group, of which `block` blocks come before. */
-static inline void store_block(const wf_quant_rows *q, int64_t block, int lane, float scale,
-                               const vi integer[VECTORS])
+/* Of 15 bits: the high digit is within 64 of 0, the low one within 128. */
+static inline void store_digits(int8_t *to, const vi integer[VECTORS])
 {
-    const int group = q->group;
-    int32_t *to = q->pair + block * WF_QUANT_PAIRS * group + lane, pair[WF_QUANT_PAIRS];
-    int32_t sum[2] = {sum_half(integer), sum_half(integer + VECTORS / 2)};
+    for (int i = 0; i < VECTORS; i++) {
+        vi_store_bytes(to + i * WF_VL, vi_sra(vi_add(integer[i], vi_set(128)), 8));
+        vi_store_bytes(to + WF_QUANT_BLOCK + i * WF_VL, integer[i]);
+    }
+}
+
+static inline void store_pairs(int32_t *to, int group, const vi integer[VECTORS])
+{
+    int32_t pair[WF_QUANT_PAIRS];
     for (int i = 0; i < VECTORS / 2; i++)
         vi_store((group == 1 ? to : pair) + i * WF_VL,
                  vp_join(integer[i], integer[i + VECTORS / 2]));
     for (int i = 0; i < WF_QUANT_PAIRS && group > 1; i++)
         to[i * group] = pair[i];
+}
+
+/* Row `lane` of a group, of which `block` blocks come before. */
+static inline void store_block(const wf_quant_rows *q, int64_t block, int lane, float scale,
+                               const vi integer[VECTORS])
+{
+    const int group = q->group;
+    int32_t *to = q->pair + block * WF_QUANT_PAIRS * group + lane;
+    int32_t sum[2] = {sum_half(integer), sum_half(integer + VECTORS / 2)};
+    if (q->digits)
+        store_digits((int8_t *)to, integer);
+    else
+        store_pairs(to, group, integer);
     q->scale[block * group + lane] = scale;
     q->total[block * group + lane] = scale * (float)(sum[0] + sum[1]);
     q->sum[2 * block * group + lane] = sum[0];

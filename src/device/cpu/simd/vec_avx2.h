@@ -114,6 +114,12 @@ static inline vi vi_load_fours(const uint8_t *p, const int64_t *at)
     return _mm256_inserti128_si256(x, _mm_loadu_si128((const void *)(p + at[1])), 1);
 }
 static inline void vi_store(void *p, vi x) { _mm256_storeu_si256(p, x); }
+/* The lowest byte of each lane. */
+static inline void vi_store_bytes(void *p, vi x)
+{
+    x = _mm256_shuffle_epi8(x, _mm256_set1_epi32(0x0c080400));
+    _mm_storel_epi64(p, _mm_unpacklo_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
+}
 static inline vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
 static inline vi vi_mul(vi a, vi b) { return _mm256_mullo_epi32(a, b); }
@@ -148,6 +154,21 @@ static inline vi vp_join(vi a, vi b)
     return vf_as_vi(_mm256_shuffle_ps(vi_as_vf(a), vi_as_vf(b), 0x44));
 }
 static inline vi vp_dot(vi sum, vi a, vi b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+
+/* ---- Fours of bytes in a lane ---- */
+
+/* Sums of products of u8 by i8. Where they are not wide an i16 holds each half of a lane's sum until vq_sum. */
+#define WF_VQ_WIDE 0
+typedef vi vq;
+static inline vq vq_zero(void) { return vi_zero(); }
+/* The same four of a for every lane. In this order: for another one gcc lacks registers. */
+static inline vq vq_dot(vq sum, vi u8, const int32_t *a)
+{
+    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(u8, vi_set(*a)));
+    __asm__("" : "+x"(sum));
+    return sum;
+}
+static inline vi vq_sum(vq sum, int shift) { return _mm256_madd_epi16(sum, _mm256_set1_epi16((short)(1 << shift))); }
 
 /* ---- f16 and bf16 ---- */
 

@@ -128,6 +128,8 @@ static inline vi vi_load_fours(const uint8_t *p, const int64_t *at)
     return _mm512_inserti32x4(x, _mm_loadu_si128((const void *)(p + at[3])), 3);
 }
 static inline void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
+/* The lowest byte of each lane. */
+static inline void vi_store_bytes(void *p, vi x) { _mm_storeu_si128(p, _mm512_cvtepi32_epi8(x)); }
 static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 static inline vi vi_mul(vi a, vi b) { return _mm512_mullo_epi32(a, b); }
@@ -167,6 +169,20 @@ static inline vi vp_dot(vi sum, vi a, vi b)
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
 }
+
+/* ---- Fours of bytes in a lane ---- */
+
+/* Sums of products of u8 by i8. Where they are not wide an i16 holds each half of a lane's sum until vq_sum. */
+#define WF_VQ_WIDE 1
+typedef vi vq;
+static inline vq vq_zero(void) { return vi_zero(); }
+/* The same four of a for every lane. */
+static inline vq vq_dot(vq sum, vi u8, const int32_t *a)
+{
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(u8), "m"(*a));
+    return sum;
+}
+static inline vi vq_sum(vq sum, int shift) { return vi_shl(sum, shift); }
 
 /* ---- f16 and bf16 ---- */
 

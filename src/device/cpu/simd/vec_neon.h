@@ -125,6 +125,13 @@ static inline vi vi_load(const void *p) { return vreinterpretq_s32_u8(vld1q_u8(p
 /* Four lanes from p + at[0] */
 static inline vi vi_load_fours(const uint8_t *p, const int64_t *at) { return vi_load(p + at[0]); }
 static inline void vi_store(void *p, vi x) { vst1q_u8(p, vreinterpretq_u8_s32(x)); }
+/* The lowest byte of each lane. */
+static inline void vi_store_bytes(void *p, vi x)
+{
+    int16x4_t half = vmovn_s32(x);
+    uint32_t four = vget_lane_u32(vreinterpret_u32_s8(vmovn_s16(vcombine_s16(half, half))), 0);
+    memcpy(p, &four, sizeof four);
+}
 static inline vi vi_add(vi a, vi b) { return vaddq_s32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return vsubq_s32(a, b); }
 static inline vi vi_mul(vi a, vi b) { return vmulq_s32(a, b); }
@@ -179,6 +186,25 @@ static inline vi vp_dot(vi sum, vi a, vi b)
     int16x8_t x = vi_as_i16(a), y = vi_as_i16(b);
     vi low = vmull_s16(vget_low_s16(x), vget_low_s16(y)), high = vmull_high_s16(x, y);
     return vaddq_s32(sum, vpaddq_s32(low, high));
+}
+
+/* ---- Fours of bytes in a lane ---- */
+
+/* Sums of products of u8, of at most 7 bits, by i8. Where they are not wide an i16 holds a part of a lane's sum until vq_sum. */
+#define WF_VQ_WIDE 0
+typedef struct {
+    int16x8_t low, high; /* the four products of lanes 0 and 1, of lanes 2 and 3 */
+} vq;
+static inline vq vq_zero(void) { return (vq){vdupq_n_s16(0), vdupq_n_s16(0)}; }
+/* The same four of a for every lane. */
+static inline vq vq_dot(vq sum, vi u8, const int32_t *a)
+{
+    int8x16_t x = vreinterpretq_s8_s32(u8), y = vreinterpretq_s8_s32(vi_set(*a));
+    return (vq){vmlal_s8(sum.low, vget_low_s8(x), vget_low_s8(y)), vmlal_high_s8(sum.high, x, y)};
+}
+static inline vi vq_sum(vq sum, int shift)
+{
+    return vi_shl(vpaddq_s32(vpaddlq_s16(sum.low), vpaddlq_s16(sum.high)), shift);
 }
 
 /* ---- f16 and bf16 ---- */
