@@ -135,22 +135,6 @@ typedef struct {
 /* From the tile of one block to that of the next. */
 #define STEP(type) ((type) == WF_Q6_K ? 3 * WORDS : WORDS)
 
-/* Four neighbours, u of 8, in the bytes of a lane: integers as they are stored. */
-WF_INLINE vi bytes_of(wf_type type, const uint8_t *words, int part, int u)
-{
-    const vi low4 = vi_set(0x0f0f0f0f), low2 = vi_set(0x03030303);
-    if (type == WF_Q6_K) {
-        int half = part / 4, quarter = part % 4;
-        vi low = vi_load(words + (24 * half + 8 * (quarter % 2) + u) * LINE);
-        vi high = vi_load(words + (24 * half + 16 + u) * LINE);
-        low = vi_and(vi_shr(low, 4 * (quarter / 2)), low4);
-        return vi_or(low, vi_shl(vi_and(vi_shr(high, 2 * quarter), low2), 4));
-    }
-    if (type == WF_Q4_K)
-        return vi_and(vi_shr(vi_load(words + (8 * (part / 2) + u) * LINE), 4 * (part % 2)), low4);
-    return vi_and(vi_shr(vi_load(words + u % 4 * LINE), 4 * (u / 4)), low4);
-}
-
 /* The digits of the integers of q6_K, by what their group is multiplied by, `by` in both halves of lanes. */
 WF_INLINE void store_digits(vi bytes, vi by, uint8_t *low, uint8_t *high)
 {
@@ -174,7 +158,7 @@ WF_INLINE void take_part(wf_type type, wf_quant_panel p, int part, int at, apart
         return;
 #pragma GCC unroll 8
     for (int u = 0; u < 8; u++) {
-        vi bytes = bytes_of(type, p.words, part, u);
+        vi bytes = wf_quant_bytes_of(type, p.words, part, u);
         if (type == WF_Q6_K) {
             vi s = wf_quant_group_scale(p.scales, 2 * part + u / 4);
             s = vi_or(vi_shl(s, 16), vi_and(s, vi_set(0xffff)));

@@ -37,17 +37,19 @@ WF_INLINE vi shift(vi x, int right)
 WF_INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
 {
     const int u = wf_quant_four(p), odd = 8 * (p % 2), word = 4 * WF_VL;
-    const vi low4 = vi_set(0x000f000f), high2 = vi_set(0x00300030);
+    const vi low4 = vi_set(0x000f000f);
     if (type == WF_Q8_0) {
         vi w = vi_load(words + u * word);
         return vp_sra(odd ? w : vp_shl(w, 8), 8);
     }
     if (type == WF_Q6_K) {
-        int half = part / 4, quarter = part % 4;
-        vi low = vi_load(words + (24 * half + 8 * (quarter % 2) + u) * word);
-        vi high = vi_load(words + (24 * half + 16 + u) * word);
-        low = vi_and(shift(low, odd + 4 * (quarter / 2)), low4);
-        return vi_or(low, vi_and(shift(high, odd + 2 * quarter - 4), high2));
+        const uint8_t *three = words + (part / 4 * 24 + u) * word;
+        if (part % 4 < 3)
+            return vi_and(shift(vi_load(three + part % 4 * 8 * word), odd), vi_set(0x003f003f));
+        vi low = vi_and(shift(vi_load(three), 6 + odd), vi_set(0x00030003));
+        vi mid = vi_and(shift(vi_load(three + 8 * word), 4 + odd), vi_set(0x000c000c));
+        vi high = vi_and(shift(vi_load(three + 16 * word), 2 + odd), vi_set(0x00300030));
+        return vi_or(vi_or(low, mid), high);
     }
     if (type == WF_Q4_K)
         return vi_and(shift(vi_load(words + (8 * (part / 2) + u) * word), odd + 4 * (part % 2)),
@@ -55,38 +57,20 @@ WF_INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
     return vi_and(shift(vi_load(words + u % 4 * word), odd + 4 * (u / 4)), low4);
 }
 
-/* Four u of part `part`, 0 to 7: integers as they are stored, none of them negative. */
-WF_INLINE vi four_of(wf_type type, const uint8_t *words, int part, int u)
-{
-    const int word = 4 * WF_VL;
-    const vi low4 = vi_set(0x0f0f0f0f), high2 = vi_set(0x30303030);
-    if (type == WF_Q6_K) {
-        int half = part / 4, quarter = part % 4;
-        vi low = vi_load(words + (24 * half + 8 * (quarter % 2) + u) * word);
-        vi high = vi_load(words + (24 * half + 16 + u) * word);
-        return vi_or(vi_and(shift(low, 4 * (quarter / 2)), low4),
-                     vi_and(shift(high, 2 * quarter - 4), high2));
-    }
-    if (type == WF_Q4_K)
-        return vi_and(shift(vi_load(words + (8 * (part / 2) + u) * word), 4 * (part % 2)), low4);
-    return vi_and(shift(vi_load(words + u % 4 * word), 4 * (u / 4)), low4);
-}
-
 /* ---- Few rows ---- */
 
-/* The sum of products of fours [u, u + n) with the two digits of a block of activations. Sums of so few are
- * within what vq_dot allows: 2 x 8 x 15 x 128, or 2 x 2 x 63 x 128, is less than 2^15. */
+/* sum, and the products of fours [u, u + n) with the two digits of a block of activations. Sums of so few
+ * are within what vq_dot allows: 2 x 8 x 15 x 128, or 2 x 2 x 63 x 128, is less than 2^15. */
 WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int n,
-                       const int32_t *digits)
+                       const int32_t *digits, vi sum)
 {
     const int most = WF_VQ_WIDE || type != WF_Q6_K ? n : 2;
-    vi sum = vi_zero();
 #pragma GCC unroll 8
     for (int i = 0; i < n; i += most) {
         vq high = vq_zero(), low = vq_zero();
 #pragma GCC unroll 8
         for (int j = i; j < i + most; j++) {
-            vi w = four_of(type, words, part, u + j);
+            vi w = wf_quant_bytes_of(type, words, part, u + j);
             high = vq_dot(high, w, digits + u + j);
             low = vq_dot(low, w, digits + WF_QUANT_FOURS + u + j);
         }
@@ -95,19 +79,18 @@ WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int 
     return sum;
 }
 
-/* The sum of a block's products with a part, integers that have been freed of their offset and, for q6_K,
- * multiplied by the scales of their groups. */
+/* The sum of a block's products with a part, of integers freed of their offset (which `off` is for) and, for
+ * q6_K, multiplied by the scales of their groups. */
 WF_INLINE vi dot_digits(wf_type type, wf_quant_panel p, int part, const int32_t *digits,
-                        const int32_t *sums)
+                        const int32_t *off)
 {
-    const int offset = WF_QUANT_OFFSET(type);
-    if (type != WF_Q6_K)
-        return vi_sub(dot_fours(type, p.words, part, 0, WF_QUANT_FOURS, digits),
-                      vi_set(offset * (sums[0] + sums[1])));
+    if (type != WF_Q6_K) {
+        vi sum = WF_QUANT_OFFSET(type) ? vi_add(vi_set(off[0]), vi_set(off[1])) : vi_zero();
+        return dot_fours(type, p.words, part, 0, WF_QUANT_FOURS, digits, sum);
+    }
     vi group[2];
     for (int i = 0; i < 2; i++) {
-        group[i] =
-            vi_sub(dot_fours(type, p.words, part, 4 * i, 4, digits), vi_set(offset * sums[i]));
+        group[i] = dot_fours(type, p.words, part, 4 * i, 4, digits, vi_set(off[i]));
         group[i] = vi_mul(group[i], wf_quant_group_scale(p.scales, 2 * part + i));
     }
     return vi_add(group[0], group[1]);
@@ -144,7 +127,7 @@ WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, cons
     for (int r = 0; r < rows; r++) {
         int64_t at = r * blocks + b;
         const int32_t *numbers = hide(x->pair + at * WF_QUANT_PAIRS);
-        vi sum = WF_QUANT_DIGITS(type) ? dot_digits(type, p, part, numbers, x->sum + 2 * at)
+        vi sum = WF_QUANT_DIGITS(type) ? dot_digits(type, p, part, numbers, x->off + 2 * at)
                                        : dot_pairs(type, p, part, numbers);
         c[r] = vf_fma(vi_to_vf(sum), vf_mul(scale, vf_set(x->scale[at])), c[r]);
         if (WF_QUANT_HAS_MINS(type))
@@ -433,6 +416,7 @@ static wf_status launch_linear(const wf_launch *l)
         return WF_OK;
     o.x = wf_quant_rows_at(l->workspace, o.m, w->dim[1], group_of(o.m));
     o.x.digits = o.m <= WF_QUANT_FEW && WF_QUANT_DIGITS(w->type);
+    o.x.offset = WF_QUANT_OFFSET(w->type);
     wf_parallel_for(l->threads, (o.m + o.x.group - 1) / o.x.group,
                     GRAIN / (w->dim[1] * o.x.group) + 1, fill_rows, &o);
     if (o.m <= WF_QUANT_FEW) {

@@ -9,8 +9,9 @@
  *     [block][half][WF_VL] f16, [block][byte][WF_VL] u8     to a whole number of cache lines
  *     [block][word][WF_VL] u32
  *
- * The words are those of the file, so that packing moves bits and changes none; only of q6_K the words
- * with high bits come after each half of those with low bits, in the order in which they are read.
+ * The words are those of the file, but for q6_K: of each 128 numbers, four times 32, come 8 words with the
+ * first 32, 8 with the second, 8 with the third, six bits of each byte, and the fourth 32 are in the two bits
+ * that are left of each, the lowest in the first word's. That takes less to take apart than the file's words.
  *
  * A block of 32 numbers is multiplied as 16 pairs of i16: of each four neighbours the first and third, then
  * the second and fourth, as they come out of a word by shifting and masking. The fours are taken from the
@@ -83,11 +84,13 @@ typedef struct {
     int64_t k;
     int group;
     bool digits;   /* pair is [row][k / 32][32 high digits, then 32 low ones], bytes; group is 1 */
+    int offset;    /* of the weights' integers as they are stored */
     int32_t *pair; /* [group of rows][k / 2][group] */
     float
         *scale; /* [group of rows][k / 32][group]: what an integer of the block is multiplied by */
     float *total; /* the same: the sum of the block's numbers */
-    int32_t *sum; /* [group of rows][k / 16][group]: sums of 16 neighbouring integers */
+    int32_t
+        *off; /* [group of rows][k / 16][group]: sums of 16 neighbouring integers times -offset */
 } wf_quant_rows;
 
 #define wf_quant_rows_bytes WF_SIMD(wf_quant_rows_bytes)
@@ -102,10 +105,11 @@ static inline wf_quant_rows wf_quant_rows_from(const wf_quant_rows *q, int64_t r
     return (wf_quant_rows){q->k,
                            q->group,
                            q->digits,
+                           q->offset,
                            q->pair + 16 * skipped,
                            q->scale + skipped,
                            q->total + skipped,
-                           q->sum + 2 * skipped};
+                           q->off + 2 * skipped};
 }
 /* Groups [begin, end) from x, of any float type. A block with a NaN or an infinity becomes NaN. */
 void wf_quant_rows_fill(const wf_quant_rows *q, const wf_view *x, int64_t begin, int64_t end);

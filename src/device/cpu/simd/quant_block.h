@@ -58,6 +58,26 @@ WF_INLINE vf wf_quant_min_of(wf_type type, const uint8_t *scales, int part)
     return m;
 }
 
+/* Four u of part `part`, 0 to 7, in the bytes of a lane: integers as they are stored, none of them negative.
+ * Not for q8_0, whose words are what they are. */
+WF_INLINE vi wf_quant_bytes_of(wf_type type, const uint8_t *words, int part, int u)
+{
+    const int word = 4 * WF_VL;
+    const vi low4 = vi_set(0x0f0f0f0f);
+    if (type == WF_Q6_K) {
+        const uint8_t *three = words + (part / 4 * 24 + u) * word;
+        if (part % 4 < 3)
+            return vi_and(vi_load(three + part % 4 * 8 * word), vi_set(0x3f3f3f3f));
+        vi low = vi_and(vi_shr(vi_load(three), 6), vi_set(0x03030303));
+        vi mid = vi_and(vi_shr(vi_load(three + 8 * word), 4), vi_set(0x0c0c0c0c));
+        vi high = vi_and(vi_shr(vi_load(three + 16 * word), 2), vi_set(0x30303030));
+        return vi_or(vi_or(low, mid), high);
+    }
+    if (type == WF_Q4_K)
+        return vi_and(vi_shr(vi_load(words + (8 * (part / 2) + u) * word), 4 * (part % 2)), low4);
+    return vi_and(vi_shr(vi_load(words + u % 4 * word), 4 * (u / 4)), low4);
+}
+
 #define WF_QUANT_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q4_K) X(Q6_K)
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* quant_pack.c - blocks of rows to panels and back, bit for bit. */
+/* quant_pack.c - blocks of rows to panels and back; no bit is lost. */
 #include "base/check.h"
 #include "base/thread.h"
 #include "device/cpu/simd/quant.h"
@@ -98,7 +98,8 @@ static uint8_t *words_at(const wf_quant_layout *y, uint8_t *panel, int64_t k, in
     return panel + wf_quant_scale_bytes(y, k) + b * y->words * 4 * WF_VL;
 }
 
-/* Where word i of a block lies in the file's block, in words after the first. */
+/* Where word i of a block lies in the file's block, in words after the first. Of q6_K: 8 words with the low
+ * bits of the first and third 32 numbers of a half, 8 with those of the second and fourth, 8 with high bits. */
 WF_INLINE int word_of(wf_type type, int i)
 {
     if (type != WF_Q6_K)
@@ -137,6 +138,34 @@ WF_INLINE void pack_words(wf_type type, uint8_t *to, const uint8_t *rows, size_t
     }
 }
 
+/* The words of q6_K, which are in a panel as the file has them, to those of quant.h. */
+WF_INLINE void mix_words(uint8_t *words, int64_t blocks)
+{
+    const int step = 8 * 4 * WF_VL;
+    const vi low4 = vi_set(0x0f0f0f0f), high2 = vi_set(0x30303030), top2 = vi_set((int)0xc0c0c0c0);
+    for (int64_t half = 0; half < 2 * blocks; half++, words += 3 * step)
+        for (uint8_t *at = words; at < words + step; at += 4 * WF_VL) {
+            vi even = vi_load(at), odd = vi_load(at + step), high = vi_load(at + 2 * step);
+            vi first = vi_or(vi_and(even, low4), vi_and(vi_shl(high, 4), high2));
+            vi second = vi_or(vi_and(odd, low4), vi_and(vi_shl(high, 2), high2));
+            vi third = vi_or(vi_and(vi_shr(even, 4), low4), vi_and(high, vi_or(high2, top2)));
+            vi_store(at, vi_or(first, vi_and(vi_shl(odd, 2), top2)));
+            vi_store(at + step, vi_or(second, vi_and(odd, top2)));
+            vi_store(at + 2 * step, third);
+        }
+}
+
+/* And back, of one row: three words to the file's. */
+static void unmix_words(uint32_t w[3])
+{
+    uint32_t even = (w[0] & 0x0f0f0f0f) | (w[2] << 4 & 0xf0f0f0f0);
+    uint32_t odd = (w[1] & 0xcfcfcfcf) | (w[0] >> 2 & 0x30303030);
+    uint32_t high = (w[0] >> 4 & 0x03030303) | (w[1] >> 2 & 0x0c0c0c0c) | (w[2] & 0xf0f0f0f0);
+    w[0] = even;
+    w[1] = odd;
+    w[2] = high;
+}
+
 WF_INLINE void pack_scales(wf_type type, uint8_t *to, const uint8_t *rows, size_t row_bytes,
                            int count, int64_t k)
 {
@@ -167,6 +196,8 @@ WF_INLINE void pack_rows(wf_type type, uint8_t *panel, const uint8_t *rows, size
         pack_scales(type, panel, rows, row_bytes, count, k);
         pack_words(type, words, rows, row_bytes, count, k);
     }
+    if (type == WF_Q6_K)
+        mix_words(words, k / layouts[type].block);
 }
 
 #define PACK_PANEL(T)                                                                      \
@@ -201,8 +232,17 @@ static void unpack_row(wf_type type, const uint8_t *panel, int lane, uint8_t *ro
         for (int i = 0; i < y->scales; i++)
             scale[i] = scales[(2 * y->halves + i) * WF_VL + lane];
         write_scales(type, row, half, scale);
+        uint32_t w[48];
         for (int i = 0; i < y->words; i++)
-            memcpy(row + y->word_at + 4 * word_of(type, i), words + 4 * i * WF_VL, 4);
+            memcpy(&w[i], words + 4 * i * WF_VL, 4);
+        for (int i = 0; i < 16 && type == WF_Q6_K; i++) {
+            uint32_t *at = w + i / 8 * 24 + i % 8, three[3] = {at[0], at[8], at[16]};
+            unmix_words(three);
+            for (int j = 0; j < 3; j++)
+                at[8 * j] = three[j];
+        }
+        for (int i = 0; i < y->words; i++)
+            memcpy(row + y->word_at + 4 * word_of(type, i), &w[i], 4);
     }
 }
 

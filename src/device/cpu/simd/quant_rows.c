@@ -27,7 +27,7 @@ wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group)
     q.pair = (void *)at;
     q.scale = (void *)(at += lines(rows * k * 2));
     q.total = (void *)(at += lines(rows * k / 8));
-    q.sum = (void *)(at + lines(rows * k / 8));
+    q.off = (void *)(at + lines(rows * k / 8));
     return q;
 }
 
@@ -90,8 +90,8 @@ static inline void store_block(const wf_quant_rows *q, int64_t block, int lane, 
         store_pairs(to, group, integer);
     q->scale[block * group + lane] = scale;
     q->total[block * group + lane] = scale * (float)(sum[0] + sum[1]);
-    q->sum[2 * block * group + lane] = sum[0];
-    q->sum[(2 * block + 1) * group + lane] = sum[1];
+    q->off[2 * block * group + lane] = -q->offset * sum[0];
+    q->off[(2 * block + 1) * group + lane] = -q->offset * sum[1];
 }
 
 static void fill_group(const wf_quant_rows *q, const wf_view *x, int64_t group, int lane)
