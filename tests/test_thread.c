@@ -485,6 +485,36 @@ static void test_cores(void **state)
     wt_scratch_remove(&s);
 }
 
+/* Until somebody else ran on its processor, ten seconds at most. */
+static void *count_preemptions(void *arg)
+{
+    time_t begin = time(NULL);
+    int64_t before = wf_cores_preemptions();
+    if (!wf_cores_pin(*(int *)arg))
+        return NULL;
+    while (wf_cores_preemptions() <= before)
+        if (time(NULL) - begin > 10)
+            return arg;
+    return NULL;
+}
+
+static void test_preemptions(void **state)
+{
+    (void)state;
+    int cpu[WF_CORES_MAX];
+    wf_cores_list(cpu);
+    if (wf_cores_preemptions() < 0)
+        skip();
+    pthread_t id[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&id[i], NULL, count_preemptions, cpu), 0);
+    for (int i = 0; i < 2; i++) {
+        void *wrong;
+        assert_int_equal(pthread_join(id[i], &wrong), 0);
+        assert_null(wrong);
+    }
+}
+
 static void test_quota(void **state)
 {
     (void)state;
@@ -532,7 +562,8 @@ int main(void)
         cmocka_unit_test(test_nested),      cmocka_unit_test(test_concurrent_callers),
         cmocka_unit_test(test_fork),        cmocka_unit_test(test_fork_during_loops),
         cmocka_unit_test(test_exit),        cmocka_unit_test(test_threads_available),
-        cmocka_unit_test(test_cores),       cmocka_unit_test(test_quota),
+        cmocka_unit_test(test_cores),       cmocka_unit_test(test_preemptions),
+        cmocka_unit_test(test_quota),
     };
     return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* cores.c - see cores.h. */
 #ifdef __linux__
-#define _GNU_SOURCE /* sched_getaffinity, syscall */
+#define _GNU_SOURCE /* sched_getaffinity, RUSAGE_THREAD, syscall */
 #endif
 #include "base/cores.h"
 
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #if defined __linux__ && defined __x86_64__
 #include <sys/syscall.h>
@@ -35,6 +36,16 @@ int wf_cores_list(int cpu[WF_CORES_MAX])
     if (n == 0)
         cpu[n++] = 0;
     return n;
+}
+
+int64_t wf_cores_preemptions(void)
+{
+#ifdef RUSAGE_THREAD
+    struct rusage usage;
+    if (getrusage(RUSAGE_THREAD, &usage) == 0)
+        return usage.ru_nivcsw;
+#endif
+    return -1;
 }
 
 bool wf_cores_pin(int cpu)

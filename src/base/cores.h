@@ -10,6 +10,7 @@
 #define WF_BASE_CORES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define WF_CORES_MAX 1024
 
@@ -26,6 +27,10 @@ int wf_cores_quota(const char *root);
 
 /* Keeps the calling thread on this processor. False where that cannot be had. */
 bool wf_cores_pin(int cpu);
+
+/* How often the system has taken the processor from the calling thread, which would have gone on, for another
+ * one; -1 where it does not say. Time that a hypervisor gives to other machines is not in it. */
+int64_t wf_cores_preemptions(void);
 
 /* Asks the system for tile registers, for all threads of the process, also those to come. False where it
  * does not give them, or the machine has none. */

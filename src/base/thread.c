@@ -44,12 +44,17 @@
 #define FAN_OUT 8    /* sleeping workers that each one wakes */
 #define STOP UINT64_MAX
 
-/* How long to spin, in ns. Waking a sleeper takes 5 to 50 us; so spinning for as long costs at most twice
- * what is best. Where processors are shared it takes them from the very threads that are waited for. */
-#define SPIN_ALONE 50000
+/* How long to spin, in ns. Waking a sleeper takes 5 to 50 us, in a virtual machine 100, and the one that
+ * wakes last keeps the whole team waiting: so it is worth more than the time of a wake-up, and enough for
+ * what lies between two loops of a step (a norm, the choice of a token). A team that is not called again
+ * burns it once, then its cores are idle. Where processors are shared it takes them from the very threads
+ * that are waited for. */
+#define SPIN_ALONE 200000
 #define SPIN_SHARED 2000
 #define LINGER 2000          /* until a worker looks for others' ranges */
-#define PREEMPTED 250000     /* between two looks at the clock: somebody else ran here */
+#define AWAY 50000           /* between two looks at the clock: this thread did not run */
+#define PREEMPTED 250000     /* and not for the sake of something short */
+#define ASK 200000           /* how old a count of preemptions may be: they cost a system call */
 #define SHARED_MIN 100000000 /* how long that is remembered at first, and at most */
 #define SHARED_MAX 1600000000
 
@@ -73,7 +78,7 @@ typedef struct {
     pthread_t id;
     team *team;
     int index;
-    uint64_t idle; /* since when; its own */
+    uint64_t idle; /* since when, but for times away; its own */
 } slot;
 
 struct team {
@@ -98,9 +103,12 @@ static pthread_once_t machine_once = PTHREAD_ONCE_INIT, pool_once = PTHREAD_ONCE
 
 static alignas(LINE) atomic_int awake;            /* workers of all teams that spin or work */
 static _Atomic uint64_t shared_until, shared_for; /* by the clock; ns, the last time */
+static _Atomic uint64_t preempted_at;             /* last, by the clock */
 
-static _Thread_local bool inside; /* a range of a loop */
-static _Thread_local int last;    /* team that was taken */
+static _Thread_local bool inside;         /* a range of a loop */
+static _Thread_local int last;            /* team that was taken */
+static _Thread_local int64_t preemptions; /* of this thread, and when it asked */
+static _Thread_local uint64_t asked_at;
 
 static int clamp(int64_t x, int64_t low, int64_t high)
 {
@@ -145,36 +153,57 @@ static uint64_t spin_time(uint64_t now)
     return shared ? SPIN_SHARED : SPIN_ALONE;
 }
 
-/* Remembered for twice as long when it happens again soon after it was forgotten. Two threads that notice
- * at the same time may lose one of their notes, which does no harm. */
+/* Once is chance: among many threads somebody's daemon always meets one. Twice is sharing, remembered for
+ * twice as long when it happens again soon after it was forgotten. Two threads that notice at the same time
+ * may lose one of their notes, which does no harm. */
 static void note_preemption(uint64_t now)
 {
     uint64_t until = atomic_load_explicit(&shared_until, memory_order_relaxed);
     uint64_t time = atomic_load_explicit(&shared_for, memory_order_relaxed);
+    uint64_t before = atomic_load_explicit(&preempted_at, memory_order_relaxed);
     if (now < until)
+        return;
+    atomic_store_explicit(&preempted_at, now, memory_order_relaxed);
+    if (now - before > SHARED_MIN)
         return;
     time = now - until > time ? SHARED_MIN : time < SHARED_MAX ? 2 * time : time;
     atomic_store_explicit(&shared_for, time, memory_order_relaxed);
     atomic_store_explicit(&shared_until, now + time, memory_order_relaxed);
 }
 
-/* Until *word differs from `from` or `time` ns have passed `since`. A thread that only spins and yet did
- * not run for long shares its processor with others: it gives up, and all spin less for a while. */
-static bool spin(_Atomic uint64_t *word, uint64_t from, uint64_t since, uint64_t time)
+/* Since this thread asked last; true where nobody knows. */
+static bool was_preempted(uint64_t now)
 {
-    for (uint64_t then, now = wf_clock_ns();;) {
+    int64_t before = preemptions;
+    preemptions = wf_cores_preemptions();
+    asked_at = now;
+    return preemptions < 0 || preemptions != before;
+}
+
+/* Until *word differs from `from` or `time` ns have passed since *since. A thread that only spins and yet did
+ * not run for long shares its processor with other threads: it gives up, and all spin less for a while. Or
+ * its processor is a virtual one that did not run, of which the system does not know: such time does not
+ * count, and sleeping would gain nothing. */
+static bool spin(_Atomic uint64_t *word, uint64_t from, uint64_t *since, uint64_t time)
+{
+    uint64_t now = wf_clock_ns(), gap;
+    if (now - asked_at > ASK)
+        was_preempted(now);
+    for (;;) {
         for (int i = 0; i < 8; i++) {
             if (atomic_load_explicit(word, memory_order_acquire) != from)
                 return true;
             relax();
         }
-        then = now;
-        now = wf_clock_ns();
-        if (now - then > PREEMPTED) {
+        gap = wf_clock_ns() - now;
+        now += gap;
+        if (gap > AWAY && !was_preempted(now))
+            *since += gap;
+        else if (gap > PREEMPTED) {
             note_preemption(now);
             return false;
         }
-        if (now - since >= time)
+        if (now - *since >= time)
             return false;
     }
 }
@@ -274,11 +303,11 @@ static void sleep_worker(slot *w, uint64_t seen)
 static uint64_t await_post(slot *w, uint64_t seen)
 {
     team *t = w->team;
-    if (!spin(&t->post, seen, w->idle, LINGER)) {
+    if (!spin(&t->post, seen, &w->idle, LINGER)) {
         /* The loop goes on without us, so somebody is late. */
         for (int i = 0, units = (int)(seen % THREADS_MAX) + 1; i < units; i++)
             try_unit(t, seen >> UNIT_BITS, i);
-        if (!spin(&t->post, seen, w->idle, spin_time(wf_clock_ns())))
+        if (!spin(&t->post, seen, &w->idle, spin_time(wf_clock_ns())))
             sleep_worker(w, seen);
     }
     return atomic_load_explicit(&t->post, memory_order_acquire);
@@ -421,7 +450,7 @@ static void wait_for_all(team *t, uint64_t number, int units)
             since = wf_clock_ns();
             time = spin_time(since);
         }
-        if (spin(state, claimed(number), since, time))
+        if (spin(state, claimed(number), &since, time))
             continue;
         pthread_mutex_lock(&t->lock);
         atomic_store(&t->waiting, true);
