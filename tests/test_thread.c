@@ -182,6 +182,112 @@ static void test_after_idle(void **state)
     }
 }
 
+/* ---- Shared loops ---- */
+
+enum { ITEMS = 3000 };
+
+typedef struct {
+    int threads;
+    int64_t n;
+    atomic_int calls[ITEMS];
+    atomic_bool busy[THREADS];
+    atomic_int wrong; /* calls out of range, empty, or two at a time with the same thread index */
+} shared;
+
+static void record_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    shared *s = arg;
+    if (thread < 0 || thread >= s->threads || begin < 0 || begin >= end || end > s->n ||
+        atomic_exchange(&s->busy[thread], true)) {
+        s->wrong++;
+        return;
+    }
+    for (int64_t i = begin; i < end; i++)
+        s->calls[i]++;
+    s->busy[thread] = false;
+}
+
+static void check_shared(int threads, int64_t n, int64_t piece)
+{
+    shared s = {.threads = threads > 1 ? threads : 1, .n = n};
+    wf_parallel_share(threads, n, piece, record_piece, &s);
+    assert_int_equal(s.wrong, 0);
+    for (int64_t i = 0; i < n; i++)
+        assert_int_equal(s.calls[i], 1);
+}
+
+static void test_shared(void **state)
+{
+    (void)state;
+    for (int threads = 0; threads <= THREADS; threads++) {
+        for (int64_t n = -1; n <= 40; n++)
+            for (int64_t piece = 0; piece <= 12; piece++)
+                check_shared(threads, n, piece);
+        for (int64_t piece = 1; piece < 2 * ITEMS; piece *= 3)
+            check_shared(threads, ITEMS, piece);
+    }
+}
+
+static void add_lengths(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    atomic_fetch_add((_Atomic int64_t *)arg, end - begin);
+}
+
+static void test_shared_huge(void **state)
+{
+    (void)state;
+    static const int64_t pieces[] = {INT64_MAX, INT64_MAX / 2, INT64_MAX / 3, INT64_MAX / 1000};
+    for (int threads = 1; threads <= THREADS; threads++)
+        for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+            _Atomic int64_t sum = 0;
+            wf_parallel_share(threads, INT64_MAX, pieces[i], add_lengths, &sum);
+            assert_true(sum == INT64_MAX);
+        }
+}
+
+static void share_nested(void *arg, int64_t begin, int64_t end, int thread)
+{
+    shared *s = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        wf_parallel_share(3, s[i].n, 7, record_piece, &s[i]);
+}
+
+static void test_shared_nested(void **state)
+{
+    (void)state;
+    enum { LOOPS = 20 };
+    static shared s[LOOPS];
+    for (int round = 0; round < 50; round++) {
+        memset(s, 0, sizeof s);
+        for (int i = 0; i < LOOPS; i++) {
+            s[i].threads = 3;
+            s[i].n = 50 * i;
+        }
+        wf_parallel_share(4, LOOPS, 1, share_nested, s);
+        for (int i = 0; i < LOOPS; i++) {
+            assert_int_equal(s[i].wrong, 0);
+            for (int j = 0; j < s[i].n; j++)
+                assert_int_equal(s[i].calls[j], 1);
+        }
+    }
+}
+
+/* A loop sees what the pieces of the one before it wrote, whoever took them. */
+static void test_shared_order(void **state)
+{
+    enum { LOOPS = 20000 };
+    (void)state;
+    for (int threads = 2; threads <= 8; threads += 3) {
+        int x[2][8] = {{0}};
+        for (int i = 0; i < LOOPS; i++)
+            wf_parallel_share(threads, 8, 1, turn_and_add, &(turn){x[(i + 1) % 2], x[i % 2]});
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(x[LOOPS % 2][i], LOOPS);
+    }
+}
+
 /* ---- Workers ---- */
 
 static bool has_workers(void)
@@ -223,6 +329,31 @@ static void test_at_the_same_time(void **state)
         wf_parallel_for(2, 2, 1, meet, &m);
         assert_true(m.begun);
         assert_true(m.cpus > 1);
+    }
+}
+
+/* The first piece waits for all others, ten seconds at most. */
+static void wait_for_others(void *arg, int64_t begin, int64_t end, int thread)
+{
+    atomic_int *items = arg;
+    (void)thread;
+    for (int i = 0; i < 10000 && begin == 0 && *items < 100 - end; i++) {
+        struct timespec pause = {.tv_nsec = 1000000};
+        nanosleep(&pause, NULL);
+    }
+    *items += (int)(begin == 0 && *items < 100 - end ? 0 : end - begin);
+}
+
+/* Others take what a slow thread has not come to. */
+static void test_shared_slow(void **state)
+{
+    (void)state;
+    if (!has_workers())
+        skip();
+    for (int threads = 2; threads <= 8; threads += 3) {
+        atomic_int items = 0;
+        wf_parallel_share(threads, 100, 3, wait_for_others, &items);
+        assert_int_equal(items, 100);
     }
 }
 
@@ -556,13 +687,25 @@ int main(void)
     atexit(end_child);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pinned), /* first */
-        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_sum),
-        cmocka_unit_test(test_many_ranges), cmocka_unit_test(test_tiny_loops),
-        cmocka_unit_test(test_after_idle),  cmocka_unit_test(test_at_the_same_time),
-        cmocka_unit_test(test_nested),      cmocka_unit_test(test_concurrent_callers),
-        cmocka_unit_test(test_fork),        cmocka_unit_test(test_fork_during_loops),
-        cmocka_unit_test(test_exit),        cmocka_unit_test(test_threads_available),
-        cmocka_unit_test(test_cores),       cmocka_unit_test(test_preemptions),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_sum),
+        cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_shared_huge),
+        cmocka_unit_test(test_shared_nested),
+        cmocka_unit_test(test_shared_order),
+        cmocka_unit_test(test_shared_slow),
+        cmocka_unit_test(test_many_ranges),
+        cmocka_unit_test(test_tiny_loops),
+        cmocka_unit_test(test_after_idle),
+        cmocka_unit_test(test_at_the_same_time),
+        cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_concurrent_callers),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_fork_during_loops),
+        cmocka_unit_test(test_exit),
+        cmocka_unit_test(test_threads_available),
+        cmocka_unit_test(test_cores),
+        cmocka_unit_test(test_preemptions),
         cmocka_unit_test(test_quota),
     };
     return cmocka_run_group_tests_name("thread", tests, NULL, NULL);

@@ -18,6 +18,9 @@
  *           compare-and-swap, so a worker that comes late with an old post finds it taken. A successful
  *           claim holds the loop's fields in place: the caller does not return, let alone post another
  *           loop, before it has read `done` (acquire) of that claim (release).
+ *   left    of each unit of a shared loop, whose ranges are worked on in pieces: those that nobody has taken.
+ *           Set by the caller before it posts, then used by who has claimed a unit, any unit, and so
+ *           holds the loop in place.
  *
  * A thread that finds nothing to do spins for a while, then sleeps. Falling asleep and posting are a
  * store followed by a load of what the other side stores (asleep, then post; post, then asleep), and so
@@ -65,6 +68,7 @@ typedef struct {
     void *arg;
     int64_t share, extra; /* items of a range; how many ranges, the first ones, have one more */
     int parts, units;
+    int64_t piece; /* items that are taken at once in a shared loop, where units are parts; or 0 */
 } loop;
 
 typedef struct team team;
@@ -72,6 +76,7 @@ typedef struct team team;
 /* Unit i of a loop and worker i, which have nothing else in common; worker 0 is the caller. */
 typedef struct {
     alignas(LINE) _Atomic uint64_t state;
+    _Atomic uint64_t left; /* in the same line: who claims a unit begins with its pieces */
     alignas(LINE) atomic_bool asleep; /* cleared, under the lock, by who wakes it */
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -210,12 +215,64 @@ static bool spin(_Atomic uint64_t *word, uint64_t from, uint64_t *since, uint64_
 
 /* ---- Ranges ---- */
 
-static void run_unit(const loop *l, int unit)
+static int64_t first_item(const loop *l, int part)
+{
+    return part * l->share + (part < l->extra ? part : l->extra);
+}
+
+static int64_t items_of(const loop *l, int part)
+{
+    return l->share + (part < l->extra);
+}
+
+/* Pieces [first, end) of a unit's own: end << 32 | first. */
+static uint64_t all_pieces(const loop *l, int unit)
+{
+    return (uint64_t)((items_of(l, unit) - 1) / l->piece + 1) << 32;
+}
+
+/* Takes the first piece of those that are left, or the last one; -1 if none is. */
+static int64_t take_piece(_Atomic uint64_t *left, bool first)
+{
+    uint64_t was = atomic_load_explicit(left, memory_order_relaxed), now;
+    do {
+        if (was >> 32 == (uint32_t)was)
+            return -1;
+        now = first ? was + 1 : was - (UINT64_C(1) << 32);
+    } while (!atomic_compare_exchange_weak_explicit(left, &was, now, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return first ? (uint32_t)was : (int64_t)(now >> 32);
+}
+
+/* The unit's own pieces, then others' from the end, where their owners come last. */
+static void run_pieces(team *t, int unit)
+{
+    const loop *l = &t->loop;
+    for (int i = 0; i < l->parts; i++) {
+        int part = (unit + i) % l->parts;
+        int64_t all = items_of(l, part);
+        for (int64_t k; (k = take_piece(&t->slots[part].left, i == 0)) >= 0;) {
+            int64_t at = k * l->piece, begin = first_item(l, part) + at;
+            int64_t items = all - at < l->piece ? all - at : l->piece;
+            l->fn(l->arg, begin, begin + items, unit);
+        }
+    }
+}
+
+static void run_ranges(const loop *l, int unit)
 {
     for (int i = unit; i < l->parts; i += l->units) {
-        int64_t begin = i * l->share + (i < l->extra ? i : l->extra);
-        l->fn(l->arg, begin, begin + l->share + (i < l->extra), i);
+        int64_t begin = first_item(l, i);
+        l->fn(l->arg, begin, begin + items_of(l, i), i);
     }
+}
+
+static void run_unit(team *t, int unit)
+{
+    if (t->loop.piece)
+        run_pieces(t, unit);
+    else
+        run_ranges(&t->loop, unit);
 }
 
 static uint64_t claimed(uint64_t number)
@@ -244,7 +301,7 @@ static void try_unit(team *t, uint64_t number, int unit)
         !atomic_compare_exchange_strong_explicit(state, &was, claimed(number), memory_order_relaxed,
                                                  memory_order_relaxed))
         return;
-    run_unit(&t->loop, unit);
+    run_unit(t, unit);
     atomic_store(state, done(number));
     if (atomic_load(&t->waiting))
         wake_caller(t);
@@ -462,6 +519,7 @@ static void wait_for_all(team *t, uint64_t number, int units)
     }
 }
 
+/* And gives the team back. */
 static void run_loop(team *t, const loop *l)
 {
     int units = l->units, crew = crew_of(units), mine = first_unit(1, crew, units);
@@ -470,19 +528,29 @@ static void run_loop(team *t, const loop *l)
 
     uint64_t number = ++t->number;
     t->loop = *l;
+    for (int i = 0; l->piece && i < units; i++)
+        atomic_store_explicit(&t->slots[i].left, all_pieces(l, i), memory_order_relaxed);
     atomic_store_explicit(&t->slots[0].state, done(number),
                           memory_order_relaxed); /* nobody else's */
     atomic_store(&t->post, number << UNIT_BITS | (uint64_t)(units - 1));
     wake_some(t, 0, crew);
 
     inside = true;
-    run_unit(l, 0);
+    run_unit(t, 0);
     for (int i = 1; i < mine; i++)
         try_unit(t, number, i);
     for (int i = units - 1; i >= mine; i--) /* the last were woken last */
         try_unit(t, number, i);
     inside = false;
     wait_for_all(t, number, units);
+    atomic_store_explicit(&t->held, false, memory_order_release);
+}
+
+/* NULL: the calling thread runs its loop alone. */
+static team *find_team(void)
+{
+    pthread_once(&pool_once, init_teams);
+    return inside || capacity == 1 ? NULL : take_team();
 }
 
 void wf_parallel_for(int threads, int64_t n, int64_t grain, wf_range_fn *fn, void *arg)
@@ -500,13 +568,32 @@ void wf_parallel_for(int threads, int64_t n, int64_t grain, wf_range_fn *fn, voi
               .extra = n % parts,
               .parts = parts,
               .units = parts < THREADS_MAX ? parts : THREADS_MAX};
-    pthread_once(&pool_once, init_teams);
-    team *t = inside || capacity == 1 ? NULL : take_team();
-    if (t) {
+    team *t = find_team();
+    for (int i = 0; !t && i < l.units; i++)
+        run_ranges(&l, i);
+    if (t)
         run_loop(t, &l);
-        atomic_store_explicit(&t->held, false, memory_order_release);
-    } else {
-        for (int i = 0; i < l.units; i++)
-            run_unit(&l, i);
+}
+
+void wf_parallel_share(int threads, int64_t n, int64_t piece, wf_range_fn *fn, void *arg)
+{
+    if (n <= 0)
+        return;
+    piece = piece > 0 ? piece : 1;
+    int parts = clamp(n / piece, 1, threads > 1 ? threads : 1);
+    team *t = parts > 1 ? find_team() : NULL;
+    if (!t) {
+        fn(arg, 0, n, 0);
+        return;
     }
+    parts = crew_of(parts); /* more would find nothing left */
+    int64_t least = n / parts / INT32_MAX + 1;
+    loop l = {.fn = fn,
+              .arg = arg,
+              .share = n / parts,
+              .extra = n % parts,
+              .parts = parts,
+              .units = parts,
+              .piece = piece > least ? piece : least};
+    run_loop(t, &l);
 }

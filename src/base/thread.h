@@ -26,4 +26,13 @@ typedef void wf_range_fn(void *arg, int64_t begin, int64_t end, int thread);
  * of the affinity mask; the calling threads are left alone. */
 void wf_parallel_for(int threads, int64_t n, int64_t grain, wf_range_fn *fn, void *arg);
 
+/* The same for loops in which waiting for the slowest thread would cost: a core may be slower than others,
+ * or taken away for a while. Ranges are cut as above, with `piece` as their grain, but worked on by `piece`
+ * items at a time, from the first on; and who is done takes pieces from the ends of others' ranges. fn is
+ * called any number of times with a thread index, never twice at the same time; calls may be longer than
+ * a piece where there is nobody to share with, and shorter at the end of a range. Which thread works on
+ * an item is left to chance: results may not depend on it, nor on where calls begin and end. A piece
+ * should be worth 5 us or more, for taking one costs a miss of the cache. */
+void wf_parallel_share(int threads, int64_t n, int64_t piece, wf_range_fn *fn, void *arg);
+
 #endif
