@@ -156,8 +156,8 @@ static void run_chunk(const job *j)
                           .b = {w, 0, classes, false},
                           .y = &j->logits});
     bool own = j->ways->row && j->loss.attr->softcap == 0;
-    wf_parallel_for(l->threads, rows, wf_grain(classes), own ? loss_rows_way : loss_rows,
-                    (void *)j);
+    wf_parallel_share(l->threads, rows, wf_grain(classes), own ? loss_rows_way : loss_rows,
+                      (void *)j);
     if (!j->grad)
         return;
     multiply(j, (wf_gemm){.m = rows,

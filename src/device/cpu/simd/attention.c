@@ -240,8 +240,8 @@ static wf_status launch_attention(const wf_launch *l)
         int64_t groups = (lanes + TILES * LANES - 1) / (TILES * LANES);
         a.first[s + 1] = a.first[s] + (wf_decode_wants(o, s) ? 0 : groups);
     }
-    wf_parallel_for(l->threads, a.first[o->sequences] * o->kv_heads,
-                    GRAIN / (TILES * LANES * o->keys * (o->d + o->dv) + 1) + 1, run_range, &a);
+    wf_parallel_share(l->threads, a.first[o->sequences] * o->kv_heads,
+                      GRAIN / (TILES * LANES * o->keys * (o->d + o->dv) + 1) + 1, run_range, &a);
     WF_SIMD(wf_decode_run)(&a.decode, o);
     return WF_OK;
 }

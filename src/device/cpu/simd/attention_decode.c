@@ -342,7 +342,8 @@ void WF_SIMD(wf_decode_run)(wf_decode *a, const wf_attention_problem *o)
     }
     int64_t chunks = a->first[o->sequences] * o->kv_heads;
     int64_t keys = o->keys < CHUNK ? o->keys : CHUNK;
-    wf_parallel_for(o->l->threads, chunks, GRAIN / (keys * (o->d + o->dv) + 1) + 1, run_chunks, &w);
+    wf_parallel_share(o->l->threads, chunks, GRAIN / (keys * (o->d + o->dv) + 1) + 1, run_chunks,
+                      &w);
     int64_t each = (o->dv_wide + 16) * a->chunks;
     wf_parallel_for(o->l->threads, a->queries[o->sequences] * heads, GRAIN / (each + 1) + 1,
                     finish_range, &w);

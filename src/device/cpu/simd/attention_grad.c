@@ -291,8 +291,8 @@ static void run_pass(const gradient *a, pass w)
     }
     w.a = a;
     int64_t pairs = (w.lanes > 0 ? w.lanes : longest * o->group) * (w.keys > 0 ? w.keys : longest);
-    wf_parallel_for(o->l->threads, a->first[o->sequences] * o->kv_heads,
-                    GRAIN / (pairs * (o->d + o->dv) + 1) + 1, run_range, &w);
+    wf_parallel_share(o->l->threads, a->first[o->sequences] * o->kv_heads,
+                      GRAIN / (pairs * (o->d + o->dv) + 1) + 1, run_range, &w);
 }
 
 /* Whether going once over all tiles, 5 products each, keeps the threads busier than 7 that can be split

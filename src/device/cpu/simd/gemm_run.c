@@ -3,7 +3,8 @@
  * gemm_run.c - matrix products.
  *
  * A product is cut into as many pieces as there are threads to use, along rows, columns or both, and a
- * batch into its products. A piece goes through these loops, outermost first:
+ * batch into its products; and these into their blocks, so that threads can help each other, where that
+ * packs nothing more often than it would be anyway. A piece goes through these loops, outermost first:
  *
  *     columns, NC at a time, or half as many
  *       k, KC at a time: b is packed, [KC, NC], and stays in an outer cache
@@ -160,12 +161,25 @@ static void cut_pieces(tiling *t, int64_t m, int64_t n, int64_t most)
     }
 }
 
+/* Blocks of columns pack a anew, and blocks of rows pack b: so they may as well be pieces. */
+static void cut_blocks(tiling *t, wf_type product)
+{
+    int64_t blocks_n = divide_up(t->columns, block_columns(t->columns));
+    int64_t blocks_m = product == WF_F32 ? 1 : divide_up(t->rows, SUM_ROWS);
+    t->pieces_n *= blocks_n;
+    t->pieces_m *= blocks_m;
+    t->columns = divide_up(t->columns, blocks_n * NR) * NR;
+    t->rows = divide_up(t->rows, blocks_m);
+}
+
 static tiling cut(int64_t batch, int64_t m, int64_t n, int64_t k, wf_type product, int threads)
 {
     tiling t = {0};
     int64_t worth = batch * m * n / GRAIN * k + batch * m * n % GRAIN * k / GRAIN;
     t.threads = (int)(worth < 1 ? 1 : min64(worth, threads));
     cut_pieces(&t, m, n, batch >= 4 * t.threads ? 1 : t.threads / gcd(t.threads, batch));
+    if (t.threads > 1)
+        cut_blocks(&t, product);
     int64_t nk = min64(k, KC), nc = min64(t.columns, NC), mc = min64(t.rows, MC);
     t.floats_a = divide_up(mc, MR) * stride_a(nk);
     t.floats_a = divide_up(t.floats_a, LINE) * LINE;
@@ -342,11 +356,12 @@ void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g)
     if (is_few(g->m) && !g->b.k_is_row && few[g->b.view->type][0] && !g->b.view->packed) {
         int64_t groups = divide_up(g->n, WF_VL);
         widen_rows(g);
-        wf_parallel_for(g->threads, g->batch * groups, FEW_GRAIN / (WF_VL * (g->k + 1)) + 1,
-                        few_groups, (void *)g);
+        wf_parallel_share(g->threads, g->batch * groups, FEW_GRAIN / (WF_VL * (g->k + 1)) + 1,
+                          few_groups, (void *)g);
         return;
     }
     tiling t = cut(g->batch, g->m, g->n, g->k, wf_gemm_product(g)->type, g->threads);
     t.g = g;
-    wf_parallel_for(t.threads, g->batch * t.pieces_m * t.pieces_n, 1, some_pieces, &t);
+    int64_t pieces = t.pieces_m * t.pieces_n, each = g->m * g->n / pieces * g->k;
+    wf_parallel_share(t.threads, g->batch * pieces, GRAIN / 4 / (each + 1) + 1, some_pieces, &t);
 }

@@ -421,13 +421,14 @@ static wf_status launch_linear(const wf_launch *l)
                     GRAIN / (w->dim[1] * o.x.group) + 1, fill_rows, &o);
     if (o.m <= WF_QUANT_FEW) {
         int64_t cost = WF_VL * w->dim[1] * o.m;
-        wf_parallel_for(l->threads, o.panels, GRAIN / cost + 1, some_panels, &o);
+        wf_parallel_share(l->threads, o.panels, (GRAIN / cost / PANELS + 1) * PANELS, some_panels,
+                          &o);
         return WF_OK;
     }
     o.scratch = (char *)l->workspace + wf_quant_rows_bytes(o.m, w->dim[1], o.x.group);
     cut(&o, l->threads);
     int64_t items = (o.panels + TILE_VECTORS - 1) / TILE_VECTORS * o.chunks;
-    wf_parallel_for(l->threads, items, 1, some_items, &o);
+    wf_parallel_share(l->threads, items, 1, some_items, &o);
     return WF_OK;
 }
 
