@@ -47,12 +47,15 @@
 #define FAN_OUT 8    /* sleeping workers that each one wakes */
 #define STOP UINT64_MAX
 
-/* How long to spin, in ns. Waking a sleeper takes 5 to 50 us, in a virtual machine 100, and the one that
- * wakes last keeps the whole team waiting: so it is worth more than the time of a wake-up, and enough for
- * what lies between two loops of a step (a norm, the choice of a token). A team that is not called again
- * burns it once, then its cores are idle. Where processors are shared it takes them from the very threads
- * that are waited for. */
-#define SPIN_ALONE 200000
+/* How long to spin, in ns. Waking a sleeper takes 5 to 50 us, in a virtual machine 100. While a loop is not
+ * done and yet nothing is left to take, somebody who works on it was stopped: spinning as long as waking
+ * takes costs at most twice what is best, and who sleeps leaves a processor to the one that is late. Between
+ * loops the caller does something short, a norm or the choice of a token, and the worker that wakes last
+ * keeps the whole team waiting: so it is worth more. A team that is not called again burns that once,
+ * then its cores are idle. Where processors are shared it takes them from the very threads that are
+ * waited for. */
+#define SPIN_LATE 50000
+#define SPIN_BETWEEN 200000
 #define SPIN_SHARED 2000
 #define LINGER 2000          /* until a worker looks for others' ranges */
 #define AWAY 50000           /* between two looks at the clock: this thread did not run */
@@ -151,11 +154,11 @@ static void relax(void)
 #endif
 }
 
-static uint64_t spin_time(uint64_t now)
+static uint64_t spin_time(uint64_t now, uint64_t alone)
 {
     bool shared = now < atomic_load_explicit(&shared_until, memory_order_relaxed) ||
                   atomic_load_explicit(&awake, memory_order_relaxed) >= capacity;
-    return shared ? SPIN_SHARED : SPIN_ALONE;
+    return shared ? SPIN_SHARED : alone;
 }
 
 /* Once is chance: among many threads somebody's daemon always meets one. Twice is sharing, remembered for
@@ -307,6 +310,25 @@ static void try_unit(team *t, uint64_t number, int unit)
         wake_caller(t);
 }
 
+static uint64_t number_of(uint64_t post)
+{
+    return post >> UNIT_BITS;
+}
+
+static int units_of(uint64_t post)
+{
+    return (int)(post % THREADS_MAX) + 1;
+}
+
+/* Of the loop that was posted, perhaps not the last one. */
+static bool all_done(team *t, uint64_t post)
+{
+    for (int i = 0; i < units_of(post); i++)
+        if (atomic_load(&t->slots[i].state) < done(number_of(post)))
+            return false;
+    return true;
+}
+
 /* Member i of a crew has the units from here to where the next one's begin. */
 static int first_unit(int i, int crew, int units)
 {
@@ -362,9 +384,11 @@ static uint64_t await_post(slot *w, uint64_t seen)
     team *t = w->team;
     if (!spin(&t->post, seen, &w->idle, LINGER)) {
         /* The loop goes on without us, so somebody is late. */
-        for (int i = 0, units = (int)(seen % THREADS_MAX) + 1; i < units; i++)
-            try_unit(t, seen >> UNIT_BITS, i);
-        if (!spin(&t->post, seen, &w->idle, spin_time(wf_clock_ns())))
+        for (int i = 0; i < units_of(seen); i++)
+            try_unit(t, number_of(seen), i);
+        if (!spin(&t->post, seen, &w->idle, spin_time(wf_clock_ns(), SPIN_LATE)) &&
+            !(all_done(t, seen) &&
+              spin(&t->post, seen, &w->idle, spin_time(wf_clock_ns(), SPIN_BETWEEN))))
             sleep_worker(w, seen);
     }
     return atomic_load_explicit(&t->post, memory_order_acquire);
@@ -379,13 +403,13 @@ static void *run_worker(void *arg)
         wf_cores_pin(cpus[w->index]);
     w->idle = wf_clock_ns();
     for (uint64_t post = 0; (post = await_post(w, post)) != STOP;) {
-        int units = (int)(post % THREADS_MAX) + 1, crew = crew_of(units);
+        int units = units_of(post), crew = crew_of(units);
         if (w->index >= crew)
             continue; /* and stays idle since it was */
         wake_some(t, w->index, crew);
         int end = first_unit(w->index + 1, crew, units);
         for (int i = first_unit(w->index, crew, units); i < end; i++)
-            try_unit(t, post >> UNIT_BITS, i);
+            try_unit(t, number_of(post), i);
         w->idle = wf_clock_ns();
     }
     atomic_fetch_sub_explicit(&awake, 1, memory_order_relaxed);
@@ -487,31 +511,23 @@ static team *take_team(void)
     return NULL;
 }
 
-static bool all_done(team *t, uint64_t number, int units)
-{
-    for (int i = 1; i < units; i++)
-        if (atomic_load(&t->slots[i].state) != done(number))
-            return false;
-    return true;
-}
-
 /* Every unit is claimed. */
-static void wait_for_all(team *t, uint64_t number, int units)
+static void wait_for_all(team *t, uint64_t post)
 {
-    uint64_t since = 0, time = 0;
-    for (int i = 1; i < units; i++) {
+    uint64_t since = 0, time = 0, number = number_of(post);
+    for (int i = 1; i < units_of(post); i++) {
         _Atomic uint64_t *state = &t->slots[i].state;
         if (atomic_load_explicit(state, memory_order_acquire) == done(number))
             continue;
         if (!since) {
             since = wf_clock_ns();
-            time = spin_time(since);
+            time = spin_time(since, SPIN_LATE);
         }
         if (spin(state, claimed(number), &since, time))
             continue;
         pthread_mutex_lock(&t->lock);
         atomic_store(&t->waiting, true);
-        while (!all_done(t, number, units))
+        while (!all_done(t, post))
             pthread_cond_wait(&t->done, &t->lock);
         atomic_store_explicit(&t->waiting, false, memory_order_relaxed);
         pthread_mutex_unlock(&t->lock);
@@ -526,23 +542,23 @@ static void run_loop(team *t, const loop *l)
     if (t->wanted < crew - 1)
         start_workers(t, crew - 1);
 
-    uint64_t number = ++t->number;
+    uint64_t number = ++t->number, post = number << UNIT_BITS | (uint64_t)(units - 1);
     t->loop = *l;
     for (int i = 0; l->piece && i < units; i++)
         atomic_store_explicit(&t->slots[i].left, all_pieces(l, i), memory_order_relaxed);
-    atomic_store_explicit(&t->slots[0].state, done(number),
-                          memory_order_relaxed); /* nobody else's */
-    atomic_store(&t->post, number << UNIT_BITS | (uint64_t)(units - 1));
+    atomic_store_explicit(&t->slots[0].state, claimed(number), memory_order_relaxed);
+    atomic_store(&t->post, post);
     wake_some(t, 0, crew);
 
     inside = true;
     run_unit(t, 0);
+    atomic_store(&t->slots[0].state, done(number));
     for (int i = 1; i < mine; i++)
         try_unit(t, number, i);
     for (int i = units - 1; i >= mine; i--) /* the last were woken last */
         try_unit(t, number, i);
     inside = false;
-    wait_for_all(t, number, units);
+    wait_for_all(t, post);
     atomic_store_explicit(&t->held, false, memory_order_release);
 }
 
