@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* quant_rows.c - activations rounded to 15 bits, a scale for every 32, in the pairs of quant.h. */
+#include "device/cpu/simd/lanes.h"
 #include "device/cpu/simd/quant.h"
 
 /* Each array begins on a cache line of its own. */
@@ -33,29 +34,35 @@ wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group)
 
 enum { VECTORS = WF_QUANT_BLOCK / WF_VL };
 
-/* Integers for the numbers of a block; gives what they are to be multiplied by. */
-static inline float round_block(const vf x[VECTORS], vi integer[VECTORS])
-{
-    vf most = vf_zero(), bad = vf_zero();
-    for (int i = 0; i < VECTORS; i++) {
-        most = vf_max(vf_abs(x[i]), most);
-        bad = vf_fma(x[i], vf_zero(), bad); /* NaN once a number is none, or infinite */
-    }
-    float largest = vf_most(most), scale = largest * (1.0f / WF_QUANT_MOST) + vf_sum(bad);
-    /* What is so small is nothing beside any other number, and has no inverse. */
-    float inverse = largest > 0x1p-100f && scale == scale ? WF_QUANT_MOST / largest : 0;
-    for (int i = 0; i < VECTORS; i++)
-        integer[i] = inverse > 0 ? vf_to_vi(vf_mul(x[i], vf_set(inverse))) : vi_zero();
-    return scale;
-}
+/* What stands for WF_VL blocks, a lane to a block. */
+typedef struct {
+    float inverse[WF_VL]; /* what numbers are multiplied by; 0 where all integers are to be 0 */
+    vf scale;             /* and integers, to be numbers again */
+    vf sum[2][WF_VL];     /* of both halves of a block, by lanes */
+} rounding;
 
-/* Exact in f32: integers of 15 bits, 16 of them. */
-static inline int32_t sum_half(const vi *integer)
+/* Of `count` blocks of numbers x. The bits of what is largest are those of the largest integer,
+ * an infinity's above all finite numbers', a NaN's above those. */
+WF_INLINE void find_scales(wf_type type, const char *x, int count, rounding *to)
 {
-    vf sum = vi_to_vf(integer[0]);
-    for (int i = 1; i < VECTORS / 2; i++)
-        sum = vf_add(sum, vi_to_vf(integer[i]));
-    return (int32_t)vf_sum(sum);
+    vf most[WF_VL];
+    for (int b = 0; b < WF_VL; b++) {
+        vi bits = vi_zero();
+        for (int i = 0; i < VECTORS && b < count; i++)
+            bits = vi_max(bits, vf_as_vi(vf_abs(vf_load_as(
+                                    type, lanes_at(type, x, b * WF_QUANT_BLOCK + i * WF_VL)))));
+        most[b] = vi_as_vf(bits);
+    }
+    vf_transpose(most);
+    vi bits = vf_as_vi(most[0]);
+    for (int i = 1; i < WF_VL; i++)
+        bits = vi_max(bits, vf_as_vi(most[i]));
+    vf largest = vi_as_vf(bits), inverse = vf_div(vf_set(WF_QUANT_MOST), largest);
+    /* NaN unless finite. */
+    to->scale = vf_fma(largest, vf_zero(), vf_mul(largest, vf_set(1.0f / WF_QUANT_MOST)));
+    /* What is so small is nothing beside any other number, and has no inverse. */
+    inverse = vf_select(vf_lt(vf_set(0x1p-100f), largest), inverse, vf_zero());
+    vf_store(to->inverse, inverse);
 }
 
 /* Of 15 bits: the high digit is within 64 of 0, the low one within 128. */
@@ -77,39 +84,74 @@ static inline void store_pairs(int32_t *to, int group, const vi integer[VECTORS]
         to[i * group] = pair[i];
 }
 
-/* Row `lane` of a group, of which `block` blocks come before. */
-static inline void store_block(const wf_quant_rows *q, int64_t block, int lane, float scale,
-                               const vi integer[VECTORS])
+/* Integers of block b of a rounding; sums of 16 of 15 bits are exact in f32. */
+WF_INLINE void round_block(wf_type type, const char *x, int b, rounding *by, vi integer[VECTORS])
 {
-    const int group = q->group;
-    int32_t *to = q->pair + block * WF_QUANT_PAIRS * group + lane;
-    int32_t sum[2] = {sum_half(integer), sum_half(integer + VECTORS / 2)};
-    if (q->digits)
-        store_digits((int8_t *)to, integer);
-    else
-        store_pairs(to, group, integer);
-    q->scale[block * group + lane] = scale;
-    q->total[block * group + lane] = scale * (float)(sum[0] + sum[1]);
-    q->off[2 * block * group + lane] = -q->offset * sum[0];
-    q->off[(2 * block + 1) * group + lane] = -q->offset * sum[1];
+    vf inverse = vf_set(by->inverse[b]);
+    for (int half = 0; half < 2; half++) {
+        vf sum = vf_zero();
+        for (int i = half * VECTORS / 2; i < (half + 1) * VECTORS / 2; i++) {
+            vf in = vf_load_as(type, lanes_at(type, x, b * WF_QUANT_BLOCK + i * WF_VL));
+            integer[i] = by->inverse[b] > 0 ? vf_to_vi(vf_mul(in, inverse)) : vi_zero();
+            sum = vf_add(sum, vi_to_vf(integer[i]));
+        }
+        by->sum[half][b] = sum;
+    }
 }
 
-static void fill_group(const wf_quant_rows *q, const wf_view *x, int64_t group, int lane)
+/* Blocks [block, block + count) of row `lane` of a group, counted from the first group on. */
+static inline void store_scales(const wf_quant_rows *q, int64_t block, int lane, int count,
+                                rounding *by)
 {
-    int64_t blocks = q->k / WF_QUANT_BLOCK, r = group * q->group + lane;
-    bool none = r >= wf_view_rows(x);
-    int64_t row = none ? 0 : wf_view_row(x, r);
-    for (int64_t b = 0; b < blocks; b++) {
-        vi integer[VECTORS];
-        float scale = 0;
-        vf in[VECTORS];
-        for (int i = 0; i < VECTORS; i++)
-            integer[i] = vi_zero();
-        for (int i = 0; i < VECTORS && !none; i++)
-            in[i] = vf_load_as(x->type, wf_view_at(x, row + b * WF_QUANT_BLOCK + i * WF_VL));
-        if (!none)
-            scale = round_block(in, integer);
-        store_block(q, group * blocks + b, lane, scale, integer);
+    float scale[WF_VL], total[WF_VL], half[2][WF_VL];
+    vf low = vf_sums(by->sum[0]), high = vf_sums(by->sum[1]);
+    vf_store(scale, by->scale);
+    vf_store(total, vf_mul(by->scale, vf_add(low, high)));
+    vf_store(half[0], low);
+    vf_store(half[1], high);
+    for (int b = 0; b < count; b++) {
+        q->scale[(block + b) * q->group + lane] = scale[b];
+        q->total[(block + b) * q->group + lane] = total[b];
+    }
+    for (int b = 0; b < count && q->digits && q->offset; b++)
+        for (int i = 0; i < 2; i++)
+            q->off[2 * (block + b) + i] = -q->offset * (int32_t)half[i][b];
+}
+
+WF_INLINE void fill_row(wf_type type, const wf_quant_rows *q, const wf_view *x, int64_t group,
+                        int lane)
+{
+    const int64_t blocks = q->k / WF_QUANT_BLOCK;
+    const char *row = wf_view_at(x, wf_view_row(x, group * q->group + lane));
+    for (int64_t first = 0; first < blocks; first += WF_VL) {
+        rounding by;
+        const char *in = lanes_at(type, row, first * WF_QUANT_BLOCK);
+        int64_t block = group * blocks + first;
+        int count = (int)(blocks - first < WF_VL ? blocks - first : WF_VL);
+        find_scales(type, in, count, &by);
+        for (int b = count; b < WF_VL; b++)
+            by.sum[0][b] = by.sum[1][b] = vf_zero();
+        for (int b = 0; b < count; b++) {
+            vi integer[VECTORS];
+            int32_t *to = q->pair + (block + b) * WF_QUANT_PAIRS * q->group + lane;
+            round_block(type, in, b, &by, integer);
+            if (q->digits)
+                store_digits((int8_t *)to, integer);
+            else
+                store_pairs(to, q->group, integer);
+        }
+        store_scales(q, block, lane, count, &by);
+    }
+}
+
+/* A row that is not there. */
+static void clear_row(const wf_quant_rows *q, int64_t group, int lane)
+{
+    const int64_t blocks = q->k / WF_QUANT_BLOCK;
+    for (int64_t b = group * blocks; b < (group + 1) * blocks; b++) {
+        for (int i = 0; i < WF_QUANT_PAIRS; i++)
+            q->pair[(b * WF_QUANT_PAIRS + i) * q->group + lane] = 0;
+        q->scale[b * q->group + lane] = q->total[b * q->group + lane] = 0;
     }
 }
 
@@ -117,5 +159,8 @@ void wf_quant_rows_fill(const wf_quant_rows *q, const wf_view *x, int64_t begin,
 {
     for (int64_t g = begin; g < end; g++)
         for (int lane = 0; lane < q->group; lane++)
-            fill_group(q, x, g, lane);
+            if (g * q->group + lane < wf_view_rows(x))
+                LANES_BY_TYPE(x->type, fill_row, q, x, g, lane);
+            else
+                clear_row(q, g, lane);
 }
