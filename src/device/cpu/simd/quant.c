@@ -342,6 +342,17 @@ static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* Brings row r of the result near, where panels from p on go: rows are far apart, and each would be waited
+ * for when it is written. */
+static void fetch_result(const wf_quant_result *o, int64_t r, int64_t p)
+{
+    const wf_view *to = o->pre ? o->pre : o->y;
+    const char *at = wf_view_at(to, wf_view_row(to, r) + p * WF_VL);
+    int bytes = TILE_VECTORS * WF_VL * (to->type == WF_F32 ? 4 : 2);
+    for (int i = 0; i < bytes; i += 64)
+        v_prefetch(at + i);
+}
+
 /* Item i: some panels and some rows of x. */
 static void one_item(const product *o, int64_t i, scratch *s)
 {
@@ -354,12 +365,15 @@ static void one_item(const product *o, int64_t i, scratch *s)
     memset(s->c, 0, (size_t)whole * TILE_VECTORS * WF_VL * sizeof *s->c);
     for (int64_t b = 0; b < blocks; b += DEPTH) {
         int n = (int)(blocks - b < DEPTH ? blocks - b : DEPTH);
+        bool last = b + n == blocks;
         for (int v = 0; v < TILE_VECTORS; v++) {
             int64_t p = p0 + v < o->panels ? p0 + v : o->panels - 1; /* past the last: dropped */
             apart_table[o->w->type](wf_quant_panel_at(o->w, p), b, n, v, &s->w);
         }
         for (int64_t r = 0; r < rows; r += TILE_ROWS) {
             wf_quant_rows x = wf_quant_rows_from(&o->x, r0 + r);
+            for (int64_t j = r; j < r + TILE_ROWS && j < rows && last; j++)
+                fetch_result(&o->to, r0 + j, p0);
             multiply(&s->w, &x, b, n, s->c + r * TILE_VECTORS * WF_VL);
         }
     }
