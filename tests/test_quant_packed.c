@@ -2,7 +2,8 @@
 /*
  * test_quant_packed.c - quantized weights that the device has packed: their bytes come back unchanged,
  * products are right within what rounding activations to 15 bits allows, and a row of a product has the
- * same bits alone, among others, and with any number of threads.
+ * same bits alone, among others, and with any number of threads. Products by q8_0 as it lies, where they may
+ * be rounded, have the bits of those by packed weights.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -200,6 +201,65 @@ static void test_same_bits(void **state)
     }
 }
 
+/* ---- q8_0 as it lies ---- */
+
+static const char *kernel_of(wt_run *r)
+{
+    wf_op_stats s;
+    for (int i = 0; wf_exec_op_stats(r->exec, i, &s); i++)
+        if (strncmp(s.op, "linear", 6) == 0)
+            return s.kernel;
+    return "";
+}
+
+/* A session whose w is owned, written, and may be rounded by. */
+static wt_run open_direct(wf_ctx *ctx, const char *device, const product *p)
+{
+    wt_run r = wt_open(ctx, device);
+    wt_compile(&r, graph_of(ctx, p, 1)); /* from when on there is a state w */
+    wt_ok(ctx, wf_session_write(r.session, "w", p->blocks, wf_type_bytes(p->type, p->n * p->k)));
+    multiply(ctx, &r, p, 0, 1, (float[MOST_N]){0});
+    assert_string_not_equal(kernel_of(&r), "direct");
+    wf_session_round(r.session, "w");
+    return r;
+}
+
+/* Sizes around those of panels, k of one block and of odd numbers of them, few rows and many. */
+static void test_direct(void **state)
+{
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 40, 300};
+    static const int64_t columns[] = {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 70};
+    static const int64_t ks[] = {32, 64, 96, 256, 288, 544, 768};
+    static const wf_type floats[] = {WF_F32, WF_F16, WF_BF16};
+    wf_ctx *ctx = *state;
+    static product p;
+    static float y[MOST_M * MOST_N];
+    int run = 0;
+    for (int i = 0; i < 11; i++)
+        for (int j = i % 2; j < 13; j += 2, run++) {
+            wt_run packed, direct;
+            p = (product){
+                .type = WF_Q8_0, .x_type = floats[run % 3], .bias = run % 2, .act = run % 5 == 1};
+            p.m = rows[i];
+            p.n = columns[j];
+            p.k = ks[run % 7];
+            fill(ctx, &p, wt_seed() + (uint64_t)run);
+            if (!open_packed(ctx, "cpu:2", &p, &packed))
+                skip();
+            multiply(ctx, &packed, &p, 0, p.m, p.y);
+            direct = open_direct(ctx, run % 4 ? "cpu:2" : "check", &p);
+            multiply(ctx, &direct, &p, 0, p.m, y);
+            assert_string_equal(kernel_of(&direct), "direct");
+            assert_memory_equal(y, p.y, (size_t)(p.m * p.n) * sizeof *y);
+            multiply(ctx, &direct, &p, p.m - 1, 1, y);
+            assert_memory_equal(y, p.y + (p.m - 1) * p.n, (size_t)p.n * sizeof *y);
+            wt_close(&packed);
+            wt_close(&direct);
+        }
+}
+
+/* ---- What is no number ---- */
+
 /* What is no number stays in its row; zeros give zeros, and so does what is too small to count. */
 static void test_odd_numbers(void **state)
 {
@@ -266,10 +326,8 @@ static void test_rows_of_a_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_products),
-        wt_test(test_same_bits),
-        wt_test(test_odd_numbers),
-        wt_test(test_rows_of_a_table),
+        wt_test(test_products),    wt_test(test_same_bits),       wt_test(test_direct),
+        wt_test(test_odd_numbers), wt_test(test_rows_of_a_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,6 +190,21 @@ static wf_status pack(job *j)
     return WF_OK;
 }
 
+/* Of states, which are there once a graph has been compiled. */
+static wf_status round_states(job *j)
+{
+    char name[32];
+    WF_TRY(wf_compile_with(j->session, j->graph, &plain, &j->exec));
+    wf_exec_free(j->exec);
+    j->exec = NULL;
+    for (int i = 0; i < j->operands; i++)
+        for (int copy = 0; j->operand[i].state && copy < j->copies; copy++) {
+            name_operand(j, i, copy, name);
+            wf_session_round(j->session, name);
+        }
+    return WF_OK;
+}
+
 static wf_status write_operand(job *j, int index)
 {
     const operand *o = &j->operand[index];
@@ -249,6 +264,8 @@ static wf_status run(job *j, const wf_bench_case_options *o, wf_bench_case_resul
     WF_TRY(wf_session_new(j->device, &j->session));
     if (o->packed)
         WF_TRY(pack(j));
+    if (o->rounded)
+        WF_TRY(round_states(j));
     WF_TRY(wf_compile_with(j->session, j->graph, &plain, &j->exec));
     WF_TRY(wf_bench_profile_new(&j->exec, 1, &j->profile));
     for (int i = 0; i < j->operands; i++)

@@ -30,6 +30,7 @@ typedef struct {
     double seconds;    /* for all of them together, after which no more are begun */
     uint64_t streamed; /* bytes that the states of a run have together, at least */
     bool packed;       /* states in the device's own layout */
+    bool rounded;      /* states as they lie, by which activations may be rounded */
 } wf_bench_case_options;
 
 typedef struct {

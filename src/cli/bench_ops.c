@@ -11,6 +11,8 @@
 
 #define SECONDS 0.25 /* for a case, unless so many repetitions take longer */
 
+enum { WAYS = 3 }; /* to keep the states of a case */
+
 typedef struct {
     const wf_bench_case *c;
     wf_bench_case_result result;
@@ -19,7 +21,7 @@ typedef struct {
 typedef struct {
     char *const *names;
     int name_count;
-    measured *row; /* of cases, packed ones included */
+    measured *row; /* of cases, each in up to WAYS ways */
     int rows;
     wf_bench_case_options options;
 } job;
@@ -54,17 +56,21 @@ static wf_status check_names(wf_ctx *ctx, const job *t)
                    wf_bench_set.shape);
 }
 
-/* As it lies in files and, where the device has one, in its own layout. That no kernel takes a case so is
- * no failure: there is no row then. */
+/* As it lies in files, the same by a kernel that may round activations, if there is one, and, where the device
+ * has one, in its own layout. That no kernel takes a case so is no failure: there is no row then. */
 static wf_status measure_case(wf_device *device, job *t, const wf_bench_case *c)
 {
-    for (int packed = 0; packed <= (wf_bench_case_packs(device, c) ? 1 : 0); packed++) {
+    const char *plain = "";
+    for (int way = 0; way < (wf_bench_case_packs(device, c) ? WAYS : 1); way++) {
         measured *m = &t->row[t->rows];
         m->c = c;
-        t->options.packed = packed != 0;
+        t->options.rounded = way == 1;
+        t->options.packed = way == 2;
         wf_status status = wf_bench_case_run(device, c, &t->options, &m->result);
+        if (way == 0 && status == WF_OK)
+            plain = m->result.kernel;
         if (status == WF_OK)
-            t->rows++;
+            t->rows += way != 1 || strcmp(m->result.kernel, plain) != 0;
         else if (status != WF_ERR_UNSUPPORTED)
             return status;
     }
@@ -133,7 +139,7 @@ wf_status wf_bench_ops_mode(wf_ctx *ctx, const char *mode, char *const *operands
         cases++;
     t.options.repeats = wf_bench_set.repeats >= 0 ? (int)wf_bench_set.repeats : 3;
     t.options.seconds = wf_bench_set.repeats >= 0 ? 0 : SECONDS;
-    t.row = wf_mem_array(ctx, (size_t)cases * 2, sizeof *t.row);
+    t.row = wf_mem_array(ctx, (size_t)cases * WAYS, sizeof *t.row);
     wf_status status = t.row ? wf_engine_device(ctx, &device) : WF_ERR_MEMORY;
     if (status == WF_OK)
         status = wf_bench_measure(device, &machine);

@@ -140,6 +140,7 @@ typedef struct {
     wf_dims shape;
     size_t bytes; /* as the host sees it */
     wf_storage storage;
+    bool rounded; /* products may round activations (WF_MARK_ROUNDED) */
     wf_buffer *buffer;
     /* Packed states: the file whose bytes are packed when they are first needed, and where they begin.
      * NULL: that is done. */
@@ -175,6 +176,12 @@ struct wf_session {
 /* Says that a state will be packed, for wf_session_plan alone: nothing is allocated for it. */
 wf_status wf_session_declare_packed(wf_session *session, const char *name, wf_type type, int rank,
                                     const int64_t *dims);
+/* The same for a state that will be mapped and rounded. */
+wf_status wf_session_declare_rounded(wf_session *session, const char *name, wf_type type, int rank,
+                                     const int64_t *dims);
+/* In graphs that are compiled from now on products by this state may round activations, as those by packed
+ * states do. */
+void wf_session_round(wf_session *session, const char *name);
 /* The contents of a packed state, all of its bytes from `offset` on in a file that stays mapped and unchanged
  * until they are packed: by the first run that reads the state, just before it does, or by
  * wf_session_settle. The file's pages are forgotten then. */

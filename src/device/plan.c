@@ -289,18 +289,20 @@ size_t wf_plan_offset(const wf_plan *plan, const wf_device *device, int block)
 
 /* ---- The whole ---- */
 
-/* Lets passes and kernel tables see which states the session has packed. A mark that came with the
- * graph, from a text, is not about this session. */
-static void mark_packed(planner *p)
+/* Lets passes and kernel tables see how the session keeps states. A mark that came with the graph, from a
+ * text, is not about this session. */
+static void mark_states(planner *p)
 {
     for (int i = 0; i < p->plan->graph->node_count; i++) {
         wf_node *n = p->plan->graph->nodes[i];
         if (n->op != WF_OP_state)
             continue;
         const wf_stored_state *s = p->session ? wf_session_find(p->session, n->name) : NULL;
-        n->out[0].marks &= ~(uint32_t)WF_MARK_PACKED;
+        n->out[0].marks &= ~(uint32_t)(WF_MARK_PACKED | WF_MARK_ROUNDED);
         if (s && s->storage == WF_STATE_PACKED)
             n->out[0].marks |= WF_MARK_PACKED;
+        if (s && s->rounded)
+            n->out[0].marks |= WF_MARK_ROUNDED;
     }
 }
 
@@ -329,7 +331,7 @@ static wf_status make_plan(planner *p, wf_graph *graph, wf_arena *scratch)
     wf_plan *plan = p->plan;
     const wf_pass_env env = {&p->device->target, p->options, p->report};
     WF_TRY(wf_graph_copy(graph, &plan->graph)); /* checks it, too */
-    mark_packed(p);
+    mark_states(p);
     WF_TRY(wf_passes_run(plan->graph, &env));
     WF_TRY(wf_uses_new(plan->graph, &p->uses));
     WF_TRY(prepare(p, scratch));

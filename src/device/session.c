@@ -233,6 +233,23 @@ wf_status wf_session_map(wf_session *s, const char *name, wf_type type, int rank
     return state_take_back(s, map_state(s, state, path, offset));
 }
 
+void wf_session_round(wf_session *s, const char *name)
+{
+    wf_stored_state *state = wf_session_find(s, name);
+    wf_assert(state);
+    state->rounded = true;
+}
+
+wf_status wf_session_declare_rounded(wf_session *s, const char *name, wf_type type, int rank,
+                                     const int64_t *dims)
+{
+    wf_stored_state *state;
+    WF_TRY(declare(s, name, type, rank, dims, &state));
+    state->storage = WF_STATE_MAPPED;
+    state->rounded = true;
+    return WF_OK;
+}
+
 /* *out: what the state takes up then. */
 static wf_status mark_packed(wf_session *s, wf_stored_state *state, size_t *out)
 {

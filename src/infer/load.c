@@ -21,9 +21,11 @@ wf_status wf_generator_map_weights(wf_generator *g)
         const wf_model_weight_info *w = &m->weight[i];
         if (packs(g->session->device, w))
             WF_TRY(wf_session_pack(g->session, w->name, w->type, (int)w->shape.n, w->shape.d));
-        else if (wf_weight_lies_ready(w))
+        else if (wf_weight_lies_ready(w)) {
             WF_TRY(wf_session_map(g->session, w->name, w->type, (int)w->shape.n, w->shape.d,
                                   m->store->file[w->from->file].path, w->from->offset));
+            wf_session_round(g->session, w->name);
+        }
     }
     return WF_OK;
 }
@@ -35,8 +37,10 @@ wf_status wf_generator_plan_weights(wf_session *s, const wf_model *m, size_t *ma
         const wf_model_weight_info *w = &m->weight[i];
         if (packs(s->device, w))
             WF_TRY(wf_session_declare_packed(s, w->name, w->type, (int)w->shape.n, w->shape.d));
-        else if (s->device->ops->buffer_map && wf_weight_lies_ready(w))
+        else if (s->device->ops->buffer_map && wf_weight_lies_ready(w)) {
+            WF_TRY(wf_session_declare_rounded(s, w->name, w->type, (int)w->shape.n, w->shape.d));
             *mapped += w->from->bytes;
+        }
     }
     return WF_OK;
 }

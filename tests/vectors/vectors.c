@@ -182,6 +182,23 @@ static void check_transpose(void)
     }
 }
 
+static void check_transpose_fours(void)
+{
+    vf rows[4];
+    float from[4][WF_VL], to[WF_VL];
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < WF_VL; j++)
+            from[i][j] = (float)(100 * i + j);
+        rows[i] = vf_load(from[i]);
+    }
+    vf_transpose_fours(rows);
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < WF_VL; j++)
+            to[j] = from[j % 4][j / 4 * 4 + i];
+        expect_f("vf_transpose_fours", rows[i], to);
+    }
+}
+
 /* In whole numbers, since each set has an order of its own. */
 static void check_sums(void)
 {
@@ -384,6 +401,7 @@ int main(void)
         check_conversions();
     }
     check_transpose();
+    check_transpose_fours();
     printf("vectors: %d lanes, %d rounds, %d failures\n", WF_VL, (int)ROUNDS, failures);
     return failures > 0;
 }

@@ -5,11 +5,8 @@
 #include "graph/text/text_priv.h"
 
 const wf_mark_name wf_mark_names[] = {
-    {WF_MARK_BLOCK, "block"},
-    {WF_MARK_RECOMPUTE, "recompute"},
-    {WF_MARK_FOLDED, "folded"},
-    {WF_MARK_PACKED, "packed"},
-    {0, NULL},
+    {WF_MARK_BLOCK, "block"},   {WF_MARK_RECOMPUTE, "recompute"}, {WF_MARK_FOLDED, "folded"},
+    {WF_MARK_PACKED, "packed"}, {WF_MARK_ROUNDED, "rounded"},     {0, NULL},
 };
 
 static void write_name(wf_writer *w, const char *name)

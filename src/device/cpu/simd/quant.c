@@ -316,11 +316,44 @@ typedef struct {
     char *scratch;         /* of the threads */
 } product;
 
-/* Of a thread: what was taken apart, and sums of whole tiles. */
+/* Of a thread: what was taken apart, sums of whole tiles, and blocks that are no panel yet. */
 typedef struct {
     apart w;
+    uint8_t blocks[DEPTH * (2 + WF_QUANT_BLOCK) * WF_VL + 64];
     float c[CHUNK * TILE_VECTORS * WF_VL];
 } scratch;
+
+/* Rows of w as they lie. Those of a vector are as far apart as can be: each lane then reads one row after the
+ * other, which is a stream that processors foresee. `count` such vectors, which begin with rows of w from
+ * `first` on, make that many columns for each lane. */
+static void some_columns(const product *o, int64_t first, int64_t gap, int count)
+{
+    const int64_t lanes = gap > 0 ? WF_VL : 1;
+    float c[ROWS][WF_VL][WF_VL], one[ROWS * WF_VL];
+    for (int64_t r = 0; r < o->m; r += ROWS) {
+        int rows = (int)(o->m - r < ROWS ? o->m - r : ROWS);
+        wf_quant_rows x = wf_quant_rows_from(&o->x, r);
+        for (int i = 0; i < count; i++) {
+            wf_quant_direct_few(o->w, first + i, gap, &x, rows, one);
+            for (int k = 0; k < rows * WF_VL; k++)
+                c[k / WF_VL][k % WF_VL][i] = one[k];
+        }
+        for (int64_t k = 0; k < rows * lanes; k++)
+            wf_quant_finish_columns(&o->to, r + k / lanes, first + k % lanes * gap, count,
+                                    c[k / lanes][k % lanes]);
+    }
+}
+
+static void some_direct(const product *o, int64_t begin, int64_t end)
+{
+    const int64_t gap = o->w->dim[0] / WF_VL;
+    for (int64_t i = begin; i < end && i < gap; i += WF_VL) {
+        int64_t left = (end < gap ? end : gap) - i;
+        some_columns(o, i, gap, (int)(left < WF_VL ? left : WF_VL));
+    }
+    for (int64_t j = gap * WF_VL; end > gap && j < o->w->dim[0]; j++)
+        some_columns(o, j, 0, 1); /* rows that are left over */
+}
 
 static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -328,9 +361,14 @@ static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
     int64_t next = wf_quant_panel_bytes(wf_quant_layout_of(o->w->type), o->x.k), i = begin;
     float c[PANELS * ROWS * WF_VL];
     (void)thread;
+    if (!o->w->packed) {
+        some_direct(o, begin, end);
+        return;
+    }
     while (i < end) {
-        few_fn *const *few = few_table[o->w->type][end - i >= PANELS && o->m <= 2];
-        int panels = few == few_table[o->w->type][1] ? PANELS : 1;
+        bool several = end - i >= PANELS && o->m <= 2;
+        few_fn *const *few = few_table[o->w->type][several];
+        int panels = several ? PANELS : 1;
         for (int64_t r = 0; r < o->m; r += ROWS) {
             int rows = (int)(o->m - r < ROWS ? o->m - r : ROWS);
             wf_quant_rows x = wf_quant_rows_from(&o->x, r);
@@ -368,7 +406,10 @@ static void one_item(const product *o, int64_t i, scratch *s)
         bool last = b + n == blocks;
         for (int v = 0; v < TILE_VECTORS; v++) {
             int64_t p = p0 + v < o->panels ? p0 + v : o->panels - 1; /* past the last: dropped */
-            apart_table[o->w->type](wf_quant_panel_at(o->w, p), b, n, v, &s->w);
+            if (o->w->packed)
+                apart_table[o->w->type](wf_quant_panel_at(o->w, p), b, n, v, &s->w);
+            else
+                apart_Q8_0(wf_quant_direct_part(o->w, p, b, n, s->blocks), 0, n, v, &s->w);
         }
         for (int64_t r = 0; r < rows; r += TILE_ROWS) {
             wf_quant_rows x = wf_quant_rows_from(&o->x, r0 + r);
@@ -429,8 +470,8 @@ static wf_status launch_linear(const wf_launch *l)
     if (o.m == 0 || (!o.to.y && !o.to.pre))
         return WF_OK;
     o.x = wf_quant_rows_at(l->workspace, o.m, w->dim[1], group_of(o.m));
-    o.x.digits = o.m <= WF_QUANT_FEW && WF_QUANT_DIGITS(w->type);
-    o.x.offset = WF_QUANT_OFFSET(w->type);
+    o.x.digits = o.m <= WF_QUANT_FEW && (w->packed ? WF_QUANT_DIGITS(w->type) : WF_VQ_WIDE);
+    o.x.offset = w->packed ? WF_QUANT_OFFSET(w->type) : WF_QUANT_DIRECT_OFFSET;
     wf_parallel_for(l->threads, (o.m + o.x.group - 1) / o.x.group,
                     GRAIN / (w->dim[1] * o.x.group) + 1, fill_rows, &o);
     if (o.m <= WF_QUANT_FEW) {
@@ -481,12 +522,23 @@ static wf_status launch_embed(const wf_launch *l)
     return WF_OK;
 }
 
+/* What lies in a file is multiplied by numbers that are rounded only where the session may do so. */
+static bool accepts_direct(const wf_node *n)
+{
+    const wf_value *w = n->in[1];
+    return w->node->op == WF_OP_state && w->marks & WF_MARK_ROUNDED && wf_dims_count(&w->shape) > 0;
+}
+
 /* clang-format off */
 const wf_kernel WF_SIMD(wf_cpu_quant)[] = {
     {.op = WF_OP_linear, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,
      .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear},
     {.op = WF_OP_linear_act, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,
      .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear},
+    {.op = WF_OP_linear, .name = "direct", .types = WF_TYPES_FLOAT, .weights = 1u << WF_Q8_0,
+     .strided = true, .accepts = accepts_direct, .workspace = workspace, .launch = launch_linear},
+    {.op = WF_OP_linear_act, .name = "direct", .types = WF_TYPES_FLOAT, .weights = 1u << WF_Q8_0,
+     .strided = true, .accepts = accepts_direct, .workspace = workspace, .launch = launch_linear},
     {.op = WF_OP_embed, .name = "packed", .types = WF_TYPES_BLOCK, .packed = 1u << 0,
      .workspace = embed_workspace, .launch = launch_embed},
     {0},

@@ -124,6 +124,9 @@ typedef struct {
 #define wf_quant_result_of WF_SIMD(wf_quant_result_of)
 #define wf_quant_finish WF_SIMD(wf_quant_finish)
 wf_quant_result wf_quant_result_of(const wf_launch *l);
+/* Row r, columns [j, j + n), at most WF_VL. */
+#define wf_quant_finish_columns WF_SIMD(wf_quant_finish_columns)
+void wf_quant_finish_columns(const wf_quant_result *o, int64_t r, int64_t j, int n, const float *c);
 /* Row r, the columns of panels from p on, as far as there are: from sums c [panels][WF_VL]. */
 void wf_quant_finish(const wf_quant_result *o, int64_t r, int64_t p, int panels, const float *c);
 

@@ -26,13 +26,23 @@ static inline wf_quant_panel wf_quant_panel_next(wf_quant_panel p, int64_t block
     return p;
 }
 
+/* Weights of q8_0 that are rows of blocks, as in a file (quant_direct.c): out [count][WF_VL], `count` rows of
+ * x, at most 4, by WF_VL rows of w that are so many apart; and some blocks of a panel, made in memory of wf_quant_panel_bytes. */
+#define wf_quant_direct_few WF_SIMD(wf_quant_direct_few)
+#define wf_quant_direct_part WF_SIMD(wf_quant_direct_part)
+void wf_quant_direct_few(const wf_view *w, int64_t first, int64_t apart, const wf_quant_rows *x,
+                         int count, float *out);
+wf_quant_panel wf_quant_direct_part(const wf_view *w, int64_t panel, int64_t block, int blocks,
+                                    void *to);
+
 /* Blocks of 32 in a block of the type. */
 #define WF_QUANT_PARTS(type) ((type) == WF_Q4_K || (type) == WF_Q6_K ? 8 : 1)
 /* Whether a number has something added that does not depend on its integer. */
 #define WF_QUANT_HAS_MINS(type) ((type) == WF_Q4_1 || (type) == WF_Q4_K)
 /* Whether few rows are multiplied digit by digit: wherever integers as they are stored are not negative. */
 #define WF_QUANT_DIGITS(type) ((type) != WF_Q8_0)
-/* What is to be taken off the integers as they are stored. */
+/* What is to be taken off the integers as they are stored, or off those of q8_0 once their sign was turned. */
+#define WF_QUANT_DIRECT_OFFSET 128
 #define WF_QUANT_OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
 
 /* The groups of 16 of q6_K: what each is multiplied by. */

@@ -25,23 +25,26 @@ static void store_part(const wf_view *v, void *to, vf x, int n)
         vf_store_as_n(v->type, to, x, n);
 }
 
-void wf_quant_finish(const wf_quant_result *o, int64_t r, int64_t p, int panels, const float *c)
+void wf_quant_finish_columns(const wf_quant_result *o, int64_t r, int64_t j, int n, const float *c)
 {
     const wf_view *to = o->pre ? o->pre : o->y;
     size_t size = to->type == WF_F32 ? sizeof(float) : sizeof(uint16_t);
-    char *at = wf_view_at(to, wf_view_row(to, r));
-    char *y = o->act && o->y ? wf_view_at(o->y, wf_view_row(o->y, r)) : NULL;
-    for (int64_t j = p * WF_VL; panels > 0 && j < o->n; panels--, j += WF_VL, c += WF_VL) {
-        int n = (int)(o->n - j < WF_VL ? o->n - j : WF_VL);
-        vf x = vf_load(c);
-        if (o->bias)
-            x = vf_add(x, vf_load_as_n(o->bias->type, wf_view_at(o->bias, j), n));
-        store_part(to, at + (size_t)j * size, x, n);
-        if (y) {
-            float row[WF_VL]; /* as its type has the product */
-            vf_store(row, vf_load_as_n(to->type, at + (size_t)j * size, n));
-            o->act(row, row, n);
-            store_part(o->y, y + (size_t)j * size, vf_load(row), n);
-        }
+    char *at = (char *)wf_view_at(to, wf_view_row(to, r)) + (size_t)j * size;
+    vf x = vf_load(c);
+    if (o->bias)
+        x = vf_add(x, vf_load_as_n(o->bias->type, wf_view_at(o->bias, j), n));
+    store_part(to, at, x, n);
+    if (o->act && o->y) {
+        float row[WF_VL]; /* as its type has the product */
+        vf_store(row, vf_load_as_n(to->type, at, n));
+        o->act(row, row, n);
+        store_part(o->y, (char *)wf_view_at(o->y, wf_view_row(o->y, r)) + (size_t)j * size,
+                   vf_load(row), n);
     }
+}
+
+void wf_quant_finish(const wf_quant_result *o, int64_t r, int64_t p, int panels, const float *c)
+{
+    for (int64_t j = p * WF_VL; panels > 0 && j < o->n; panels--, j += WF_VL, c += WF_VL)
+        wf_quant_finish_columns(o, r, j, (int)(o->n - j < WF_VL ? o->n - j : WF_VL), c);
 }

@@ -92,7 +92,7 @@ extern const wf_kernel WF_SIMD(wf_cpu_gemm)[], WF_SIMD(wf_cpu_quant)[], WF_SIMD(
     WF_SIMD(wf_cpu_rows)[], WF_SIMD(wf_cpu_cache)[], WF_SIMD(wf_cpu_shape)[],
     WF_SIMD(wf_cpu_update)[];
 #define WF_SIMD_KERNELS                                                                           \
-    WF_SIMD(wf_cpu_gemm), WF_SIMD(wf_cpu_quant), WF_SIMD(wf_cpu_head_loss),                       \
+    WF_SIMD(wf_cpu_quant), WF_SIMD(wf_cpu_gemm), WF_SIMD(wf_cpu_head_loss),                       \
         WF_SIMD(wf_cpu_attention), WF_SIMD(wf_cpu_elementwise), WF_SIMD(wf_cpu_norm),             \
         WF_SIMD(wf_cpu_rope), WF_SIMD(wf_cpu_loss), WF_SIMD(wf_cpu_reduce), WF_SIMD(wf_cpu_rows), \
         WF_SIMD(wf_cpu_cache), WF_SIMD(wf_cpu_shape), WF_SIMD(wf_cpu_update)

@@ -196,6 +196,17 @@ static inline void vf_store_bf16(uint16_t *p, vf x)
 
 /* ---- Transposition ---- */
 
+/* Of each four lanes: row i, lane j becomes row j, lane i. */
+static inline void vf_transpose_fours(vf r[4])
+{
+    vf a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpackhi_ps(r[0], r[1]);
+    vf c = _mm256_unpacklo_ps(r[2], r[3]), d = _mm256_unpackhi_ps(r[2], r[3]);
+    r[0] = _mm256_shuffle_ps(a, c, 0x44);
+    r[1] = _mm256_shuffle_ps(a, c, 0xee);
+    r[2] = _mm256_shuffle_ps(b, d, 0x44);
+    r[3] = _mm256_shuffle_ps(b, d, 0xee);
+}
+
 /* Row i, lane j becomes row j, lane i. */
 static inline void vf_transpose(vf r[8])
 {

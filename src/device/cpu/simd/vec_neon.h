@@ -236,6 +236,9 @@ static inline void vf_transpose(vf r[4])
     r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
 }
 
+/* The same of each four lanes, of which there are no more. */
+static inline void vf_transpose_fours(vf r[4]) { vf_transpose(r); }
+
 /* clang-format on */
 
 #endif
