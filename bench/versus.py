@@ -140,11 +140,11 @@ def model(args, report):
             warm(path)
             name = os.path.basename(path)
             for _ in range(args.rounds):
-                js = weft_json(args, threads, path, "-r", "2")
+                js = weft_json(args, threads, path, "-r", str(args.repeats))
                 report.about_weft(js)
                 for r in js["results"]:
                     report.add(f"{threads} threads {name} {r['test']}, tokens/s", "weft", r["tokens_per_s"], "higher")
-                command = [args.llama_bench, "-m", path, "-t", str(threads), "-p", "512", "-n", "128", "-r", "2", "-o", "json"]
+                command = [args.llama_bench, "-m", path, "-t", str(threads), "-p", "512", "-n", "128", "-r", str(args.repeats), "-o", "json"]
                 for r in json.loads(run(command, peer_env(args, threads))[0]):
                     test = f"pp{r['n_prompt']}" if r["n_prompt"] else f"tg{r['n_gen']}"
                     report.peer = {"name": "llama.cpp llama-bench", "version": r["build_commit"], "cpu": r["cpu_info"], "backends": r["backends"]}
@@ -207,13 +207,14 @@ def main():
     p.add_argument("--took", help="a command that trains")
     p.add_argument("--length", default=64, type=int)
     p.add_argument("--steps", default=6, type=int)
+    p.add_argument("--repeats", default=2, type=int, help="runs of a model in each round, whose mean counts")
     args = p.parse_intermixed_args()
     if args.what in ("model", "load") and not args.models:
         p.error(f"{args.what} wants models")
     if args.what == "train" and bool(args.torch) == bool(args.took):
         p.error("train wants one of --torch and --took")
-    if args.rounds < 1 or args.steps < 1:
-        p.error("--rounds and --steps want at least 1")
+    if args.rounds < 1 or args.steps < 1 or args.repeats < 1:
+        p.error("--rounds, --steps and --repeats want at least 1")
     if not all("=" in pair for pair in args.peer_env):
         p.error("--peer-env wants NAME=VALUE")
     report = Report(args)
