@@ -344,8 +344,10 @@ static void some_columns(const product *o, int64_t first, int64_t gap, int count
     }
 }
 
-static void some_direct(const product *o, int64_t begin, int64_t end)
+static void some_direct(void *arg, int64_t begin, int64_t end, int thread)
 {
+    const product *o = arg;
+    (void)thread;
     const int64_t gap = o->w->dim[0] / WF_VL;
     for (int64_t i = begin; i < end && i < gap; i += WF_VL) {
         int64_t left = (end < gap ? end : gap) - i;
@@ -355,28 +357,32 @@ static void some_direct(const product *o, int64_t begin, int64_t end)
         some_columns(o, j, 0, 1); /* rows that are left over */
 }
 
+/* Panels that one or two rows meet at a time are as far apart as can be, too. */
+static int64_t gap_of(const product *o)
+{
+    return o->m <= 2 ? o->panels / PANELS : 0;
+}
+
+/* Item i: PANELS panels, so far apart, or, once there are no such any more, one. */
 static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
 {
     const product *o = arg;
-    int64_t next = wf_quant_panel_bytes(wf_quant_layout_of(o->w->type), o->x.k), i = begin;
+    const int64_t next = wf_quant_panel_bytes(wf_quant_layout_of(o->w->type), o->x.k);
+    const int64_t gap = gap_of(o);
     float c[PANELS * ROWS * WF_VL];
     (void)thread;
-    if (!o->w->packed) {
-        some_direct(o, begin, end);
-        return;
-    }
-    while (i < end) {
-        bool several = end - i >= PANELS && o->m <= 2;
-        few_fn *const *few = few_table[o->w->type][several];
-        int panels = several ? PANELS : 1;
+    for (int64_t i = begin; i < end; i++) {
+        const bool several = i < gap;
+        const int panels = several ? PANELS : 1;
+        const int64_t first = several ? i : i + (PANELS - 1) * gap;
         for (int64_t r = 0; r < o->m; r += ROWS) {
             int rows = (int)(o->m - r < ROWS ? o->m - r : ROWS);
             wf_quant_rows x = wf_quant_rows_from(&o->x, r);
-            few[rows - 1](wf_quant_panel_at(o->w, i), next, &x, c);
+            few_table[o->w->type][several][rows - 1](wf_quant_panel_at(o->w, first), gap * next, &x,
+                                                     c);
             for (int k = 0; k < panels * rows; k++)
-                wf_quant_finish(&o->to, r + k % rows, i + k / rows, 1, c + k * WF_VL);
+                wf_quant_finish(&o->to, r + k % rows, first + k / rows * gap, 1, c + k * WF_VL);
         }
-        i += panels;
     }
 }
 
@@ -475,9 +481,10 @@ static wf_status launch_linear(const wf_launch *l)
     wf_parallel_for(l->threads, (o.m + o.x.group - 1) / o.x.group,
                     GRAIN / (w->dim[1] * o.x.group) + 1, fill_rows, &o);
     if (o.m <= WF_QUANT_FEW) {
-        int64_t cost = WF_VL * w->dim[1] * o.m;
-        wf_parallel_share(l->threads, o.panels, (GRAIN / cost / PANELS + 1) * PANELS, some_panels,
-                          &o);
+        int64_t cost = WF_VL * w->dim[1] * o.m, gap = w->packed ? gap_of(&o) : 0;
+        wf_parallel_share(l->threads, o.panels - gap * (PANELS - 1),
+                          GRAIN / cost / (gap > 0 ? PANELS : 1) + 1,
+                          w->packed ? some_panels : some_direct, &o);
         return WF_OK;
     }
     o.scratch = (char *)l->workspace + wf_quant_rows_bytes(o.m, w->dim[1], o.x.group);
