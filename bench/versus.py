@@ -201,6 +201,7 @@ def main():
     p.add_argument("--cpu", help="Weft's instruction set (WEFT_CPU)")
     p.add_argument("--peer-env", action="append", default=[])
     p.add_argument("--peer-name", default="peer")
+    p.add_argument("--peer-version", help="where the peer does not know its own")
     p.add_argument("--openblas", default="libopenblas.so.0")
     p.add_argument("--llama-bench", default="llama-bench")
     p.add_argument("--torch", help="a Python that has PyTorch")
@@ -219,6 +220,8 @@ def main():
         p.error("--peer-env wants NAME=VALUE")
     report = Report(args)
     globals()[args.what](args, report)
+    if args.peer_version:
+        report.peer["version"] = args.peer_version
     report.finish()
 
 

@@ -18,9 +18,10 @@
 #include <string.h>
 
 #include "device/device.h"
+#include "graph/quant/block.h"
 #include "support.h"
 
-enum { MOST_N = 70, MOST_K = 768, MOST_M = 300 };
+enum { MOST_N = 520, MOST_K = 768, MOST_M = 300 };
 
 static const wf_type types[5] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
 
@@ -98,7 +99,7 @@ static void multiply(wf_ctx *ctx, wt_run *r, const product *p, int64_t first, in
 }
 
 /* Half a step of each block of 32 activations, f32 sums, and the rounding of the result. */
-static double allowed(const product *p, const float *x, const float *w, double y)
+static double allowed(const product *p, const float *x, const float *w, double bias, double y)
 {
     double step = 0, sum = 0,
            narrow = p->x_type == WF_BF16  ? 0x1p-8
@@ -113,7 +114,7 @@ static double allowed(const product *p, const float *x, const float *w, double y
         }
         step += most / 16383 * 0.51 * weights;
     }
-    return step + sum * 0x1p-20 + (fabs(y) + 1) * narrow + 1e-6;
+    return step + sum * 0x1p-20 + (fabs(y) + fabs(bias) + 1) * narrow + 1e-6;
 }
 
 static void expect_right(const product *p)
@@ -121,11 +122,11 @@ static void expect_right(const product *p)
     for (int64_t i = 0; i < p->m; i++)
         for (int64_t j = 0; j < p->n; j++) {
             const float *x = p->x + i * p->k, *w = p->wide + j * p->k;
-            double want = p->bias ? p->b[j] : 0;
+            double bias = p->bias ? p->b[j] : 0, want = bias;
             for (int64_t k = 0; k < p->k; k++)
                 want += (double)x[k] * w[k];
             want = p->act && want < 0 ? 0 : want;
-            double off = fabs(p->y[i * p->n + j] - want), may = allowed(p, x, w, want);
+            double off = fabs(p->y[i * p->n + j] - want), may = allowed(p, x, w, bias, want);
             if (!(off <= may))
                 fail_msg("%s, %lld x %lld x %lld: [%lld, %lld] is %g, not %g, and may be off by %g",
                          wf_type_name(p->type), (long long)p->m, (long long)p->n, (long long)p->k,
@@ -145,7 +146,7 @@ static void test_products(void **state)
         {3, 17, 512, WF_F32, true},   {4, 8, 256, WF_F16, false},  {5, 15, 768, WF_BF16, true},
         {7, 31, 256, WF_F32, false},  {8, 33, 512, WF_F32, false}, {9, 33, 512, WF_F32, true},
         {12, 64, 256, WF_F32, false}, {13, 49, 768, WF_F16, true}, {19, 7, 256, WF_F32, false},
-        {300, 40, 256, WF_F32, true},
+        {300, 40, 256, WF_F32, true}, {1, 150, 768, WF_F32, true}, {2, 517, 768, WF_F32, false},
     };
     wf_ctx *ctx = *state;
     static product p;
@@ -174,9 +175,14 @@ static void test_same_bits(void **state)
     wf_ctx *ctx = *state;
     static product p;
     static float alone[MOST_M * MOST_N], other[MOST_M * MOST_N];
-    for (int t = 0; t < 5; t++) {
+    for (int run = 0; run < 10; run++) {
         wt_run r;
-        p = (product){.type = types[t], .x_type = WF_F32, .m = 40, .n = 45, .k = 512};
+        p = (product){.type = types[run / 2], .x_type = WF_F32, .m = 40, .n = 45, .k = 512};
+        if (run % 2) { /* few rows, and panels for all of several threads */
+            p.m = 9;
+            p.n = 517;
+            p.k = 768;
+        }
         fill(ctx, &p, wt_seed());
         if (!open_packed(ctx, "cpu:1", &p, &r))
             skip();
@@ -228,7 +234,7 @@ static wt_run open_direct(wf_ctx *ctx, const char *device, const product *p)
 static void test_direct(void **state)
 {
     static const int64_t rows[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 40, 300};
-    static const int64_t columns[] = {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 70};
+    static const int64_t columns[] = {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 70, 263, 517};
     static const int64_t ks[] = {32, 64, 96, 256, 288, 544, 768};
     static const wf_type floats[] = {WF_F32, WF_F16, WF_BF16};
     wf_ctx *ctx = *state;
@@ -236,7 +242,7 @@ static void test_direct(void **state)
     static float y[MOST_M * MOST_N];
     int run = 0;
     for (int i = 0; i < 11; i++)
-        for (int j = i % 2; j < 13; j += 2, run++) {
+        for (int j = i % 2; j < (rows[i] < 10 ? 15 : 13); j += 2, run++) {
             wt_run packed, direct;
             p = (product){
                 .type = WF_Q8_0, .x_type = floats[run % 3], .bias = run % 2, .act = run % 5 == 1};
@@ -255,6 +261,62 @@ static void test_direct(void **state)
             assert_memory_equal(y, p.y + (p.m - 1) * p.n, (size_t)p.n * sizeof *y);
             wt_close(&packed);
             wt_close(&direct);
+        }
+}
+
+/* ---- The largest integers ---- */
+
+/* Blocks of nothing but the largest integers, d being 1. */
+static void fill_blocks(wf_type type, void *blocks, int64_t count)
+{
+    const uint16_t one = 0x3c00;
+    for (int64_t i = 0; i < count; i++) {
+        if (type == WF_Q8_0) {
+            wf_block_q8_0 *b = (wf_block_q8_0 *)blocks + i;
+            memset(b->q, -128, sizeof b->q);
+            b->d = one;
+        } else if (type == WF_Q6_K) {
+            wf_block_q6_k *b = (wf_block_q6_k *)blocks + i;
+            memset(b, 0xff, sizeof *b);
+            memset(b->scales, i % 2 ? 127 : -128, sizeof b->scales);
+            b->d = one;
+        } else if (type == WF_Q4_K) {
+            wf_block_q4_k *b = (wf_block_q4_k *)blocks + i;
+            memset(b, 0xff, sizeof *b);
+            b->d = one;
+            b->dmin = 0;
+        } else if (type == WF_Q4_1) {
+            wf_block_q4_1 *b = (wf_block_q4_1 *)blocks + i;
+            memset(b, 0xff, sizeof *b);
+            b->d = one;
+            b->m = 0;
+        } else {
+            wf_block_q4_0 *b = (wf_block_q4_0 *)blocks + i;
+            memset(b, 0xff, sizeof *b);
+            b->d = one;
+        }
+    }
+}
+
+/* Sums of products are largest where weights are, and activations of one sign: 16383 makes the scale 1, and
+ * digits of 16256 are 64 and -128, those of the others -64 and 127. */
+static void test_largest(void **state)
+{
+    wf_ctx *ctx = *state;
+    static product p;
+    for (int t = 0; t < 5; t++)
+        for (int m = 1; m <= 17; m += 8) {
+            wt_run r;
+            p = (product){.type = types[t], .x_type = WF_F32, .m = m, .n = 70, .k = 512};
+            fill_blocks(p.type, p.blocks, p.n * p.k / (t < 3 ? 32 : 256));
+            wt_ok(ctx, wf_type_to_f32(ctx, p.type, p.blocks, p.wide, p.n * p.k));
+            for (int64_t i = 0; i < p.m * p.k; i++)
+                p.x[i] = i % 32 == 0 ? 16383 : i / 32 % 2 ? 16256 : -16257;
+            if (!open_packed(ctx, "cpu:2", &p, &r))
+                skip();
+            multiply(ctx, &r, &p, 0, p.m, p.y);
+            expect_right(&p);
+            wt_close(&r);
         }
 }
 
@@ -326,8 +388,8 @@ static void test_rows_of_a_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_products),    wt_test(test_same_bits),       wt_test(test_direct),
-        wt_test(test_odd_numbers), wt_test(test_rows_of_a_table),
+        wt_test(test_products), wt_test(test_same_bits),   wt_test(test_direct),
+        wt_test(test_largest),  wt_test(test_odd_numbers), wt_test(test_rows_of_a_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

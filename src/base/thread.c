@@ -191,10 +191,10 @@ static bool was_preempted(uint64_t now)
 /* Until *word differs from `from` or `time` ns have passed since *since. A thread that only spins and yet did
  * not run for long shares its processor with other threads: it gives up, and all spin less for a while. Or
  * its processor is a virtual one that did not run, of which the system does not know: such time does not
- * count, and sleeping would gain nothing. */
+ * count, and sleeping would gain nothing; but ten times as long is too long, whatever the system says. */
 static bool spin(_Atomic uint64_t *word, uint64_t from, uint64_t *since, uint64_t time)
 {
-    uint64_t now = wf_clock_ns(), gap;
+    uint64_t now = wf_clock_ns(), latest = now + 10 * time, gap;
     if (now - asked_at > ASK)
         was_preempted(now);
     for (;;) {
@@ -211,7 +211,7 @@ static bool spin(_Atomic uint64_t *word, uint64_t from, uint64_t *since, uint64_
             note_preemption(now);
             return false;
         }
-        if (now - *since >= time)
+        if (now - *since >= time || now >= latest)
             return false;
     }
 }

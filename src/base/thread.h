@@ -27,7 +27,7 @@ typedef void wf_range_fn(void *arg, int64_t begin, int64_t end, int thread);
 void wf_parallel_for(int threads, int64_t n, int64_t grain, wf_range_fn *fn, void *arg);
 
 /* The same for loops in which waiting for the slowest thread would cost: a core may be slower than others,
- * or taken away for a while. Ranges are cut as above, with `piece` as their grain, but worked on by `piece`
+ * or taken away for a while. Ranges are cut with `piece` as their grain, into as many as threads can run, but worked on by `piece`
  * items at a time, from the first on; and who is done takes pieces from the ends of others' ranges. fn is
  * called any number of times with a thread index, never twice at the same time; calls may be longer than
  * a piece where there is nobody to share with, and shorter at the end of a range. Which thread works on

@@ -179,8 +179,8 @@ wf_status wf_session_declare_packed(wf_session *session, const char *name, wf_ty
 /* The same for a state that will be mapped and rounded. */
 wf_status wf_session_declare_rounded(wf_session *session, const char *name, wf_type type, int rank,
                                      const int64_t *dims);
-/* In graphs that are compiled from now on products by this state may round activations, as those by packed
- * states do. */
+/* In graphs that are compiled from now on products by this state of quantized blocks may round activations,
+ * as they do when it is packed. */
 void wf_session_round(wf_session *session, const char *name);
 /* The contents of a packed state, all of its bytes from `offset` on in a file that stays mapped and unchanged
  * until they are packed: by the first run that reads the state, just before it does, or by

@@ -26,12 +26,12 @@ enum {
     WF_MARK_BLOCK = 1,     /* the end of a block of the model: the next one starts from it */
     WF_MARK_RECOMPUTE = 2, /* cheaper to compute again for the gradient than to keep */
     WF_MARK_FOLDED = 4,    /* readers no longer compute by way of it: see pass/fold.c */
-    WF_MARK_ROUNDED =
-        16,            /* a state by which products may round what they multiply it with, as those
-                              with packed states do: set and taken off as WF_MARK_PACKED is */
-    WF_MARK_PACKED = 8 /* a state that the session keeps in a layout of the device's own: set by the
-                              plan on its copy, so that a target can tell from the node whether it has
-                              a kernel. On other values than states it means nothing */
+    /* a state that the session keeps in a layout of the device's own: set by the plan on its copy, so that a
+     * target can tell from the node whether it has a kernel. On other values than states it means nothing */
+    WF_MARK_PACKED = 8,
+    /* a state of quantized blocks by which products may round what they multiply it with, as they do when
+     * it is packed: set and taken off as WF_MARK_PACKED is */
+    WF_MARK_ROUNDED = 16
 };
 
 struct wf_node {

@@ -14,6 +14,12 @@ static bool packs(const wf_device *d, const wf_model_weight_info *w)
            d->ops->packing_pays(d, w->type, &w->shape);
 }
 
+/* Whether products by it may round activations where it lies, as they do where it is packed. */
+static bool rounds(const wf_model_weight_info *w)
+{
+    return wf_type_get(w->type)->kind == WF_KIND_BLOCK;
+}
+
 wf_status wf_generator_map_weights(wf_generator *g)
 {
     const wf_model *m = g->model;
@@ -24,7 +30,8 @@ wf_status wf_generator_map_weights(wf_generator *g)
         else if (wf_weight_lies_ready(w)) {
             WF_TRY(wf_session_map(g->session, w->name, w->type, (int)w->shape.n, w->shape.d,
                                   m->store->file[w->from->file].path, w->from->offset));
-            wf_session_round(g->session, w->name);
+            if (rounds(w))
+                wf_session_round(g->session, w->name);
         }
     }
     return WF_OK;
@@ -38,7 +45,9 @@ wf_status wf_generator_plan_weights(wf_session *s, const wf_model *m, size_t *ma
         if (packs(s->device, w))
             WF_TRY(wf_session_declare_packed(s, w->name, w->type, (int)w->shape.n, w->shape.d));
         else if (s->device->ops->buffer_map && wf_weight_lies_ready(w)) {
-            WF_TRY(wf_session_declare_rounded(s, w->name, w->type, (int)w->shape.n, w->shape.d));
+            if (rounds(w))
+                WF_TRY(
+                    wf_session_declare_rounded(s, w->name, w->type, (int)w->shape.n, w->shape.d));
             *mapped += w->from->bytes;
         }
     }

@@ -63,12 +63,6 @@ static activations activations_at(void *memory, int64_t m, int64_t k)
     return x;
 }
 
-/* The lowest bytes of 16 lanes. */
-static void store_bytes(int8_t *to, vi x)
-{
-    _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(x));
-}
-
 /* Rows of a group, NULL where there is none. */
 typedef struct {
     wf_type type;
@@ -114,8 +108,8 @@ static void fill_block(const activations *to, const source *x, int64_t group, in
         sum[lane] = vf_zero();
         for (int half = 0; half < 2; half++, digit += WF_VL) {
             vi integer = vf_to_vi(vf_mul(read_half(x, lane, b, half), vf_set(inverse[lane])));
-            store_bytes(digit, vi_sra(vi_add(integer, vi_set(128)), 8));
-            store_bytes(digit + WF_QUANT_BLOCK, integer);
+            vi_store_bytes(digit, vi_sra(vi_add(integer, vi_set(128)), 8));
+            vi_store_bytes(digit + WF_QUANT_BLOCK, integer);
             sum[lane] = vf_add(sum[lane], vi_to_vf(integer));
         }
     }

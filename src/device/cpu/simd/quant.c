@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quant.c - products with quantized weights that the device has packed (quant.h): linear, linear with an
- * activation, and rows of such a table.
+ * quant.c - products with quantized weights that the device has packed (quant.h), or reads where they lie
+ * (quant_direct.c): linear, linear with an activation, and rows of a packed table.
  *
  * Few rows of x (decoding) are multiplied with integers as they come out of a panel, which is read once.
  * Many rows (a prompt) pay for taking 256 numbers of a panel or two apart first; a register tile of rows
@@ -328,8 +328,7 @@ typedef struct {
  * `first` on, make that many columns for each lane. */
 static void some_columns(const product *o, int64_t first, int64_t gap, int count)
 {
-    const int64_t lanes = gap > 0 ? WF_VL : 1;
-    float c[ROWS][WF_VL][WF_VL], one[ROWS * WF_VL];
+    float c[ROWS][WF_VL][WF_VL] = {0}, one[ROWS * WF_VL];
     for (int64_t r = 0; r < o->m; r += ROWS) {
         int rows = (int)(o->m - r < ROWS ? o->m - r : ROWS);
         wf_quant_rows x = wf_quant_rows_from(&o->x, r);
@@ -338,9 +337,22 @@ static void some_columns(const product *o, int64_t first, int64_t gap, int count
             for (int k = 0; k < rows * WF_VL; k++)
                 c[k / WF_VL][k % WF_VL][i] = one[k];
         }
-        for (int64_t k = 0; k < rows * lanes; k++)
-            wf_quant_finish_columns(&o->to, r + k / lanes, first + k % lanes * gap, count,
-                                    c[k / lanes][k % lanes]);
+        for (int64_t k = 0; k < rows * WF_VL; k++)
+            wf_quant_finish_columns(&o->to, r + k / WF_VL, first + k % WF_VL * gap, count,
+                                    c[k / WF_VL][k % WF_VL]);
+    }
+}
+
+/* Rows of w from `first` on, which are fewer than a vector's. */
+static void last_columns(const product *o, int64_t first)
+{
+    float c[ROWS * WF_VL];
+    for (int64_t r = 0; r < o->m; r += ROWS) {
+        int rows = (int)(o->m - r < ROWS ? o->m - r : ROWS);
+        wf_quant_rows x = wf_quant_rows_from(&o->x, r);
+        wf_quant_direct_few(o->w, first, 1, &x, rows, c);
+        for (int k = 0; k < rows; k++)
+            wf_quant_finish(&o->to, r + k, first / WF_VL, 1, c + k * WF_VL);
     }
 }
 
@@ -353,8 +365,8 @@ static void some_direct(void *arg, int64_t begin, int64_t end, int thread)
         int64_t left = (end < gap ? end : gap) - i;
         some_columns(o, i, gap, (int)(left < WF_VL ? left : WF_VL));
     }
-    for (int64_t j = gap * WF_VL; end > gap && j < o->w->dim[0]; j++)
-        some_columns(o, j, 0, 1); /* rows that are left over */
+    if (end > gap)
+        last_columns(o, gap * WF_VL);
 }
 
 /* Panels that one or two rows meet at a time are as far apart as can be, too. */

@@ -18,9 +18,9 @@
  * lower and the upper half of the block in turn, as two vectors of activations are joined (vp_join).
  * Activations are rounded to 15 bits for each block of 32 and laid out as such pairs. Few of them may be
  * laid out as digits of 8 bits instead, 256 times the one and the other, for products of four bytes at a
- * time: less to do for each weight, but more for each row. Sums of products within a block are exact; they are scaled and added up in the order of blocks. A result therefore
- * depends on its row of x and its row of w alone, not on the rows beside them, on the number of threads
- * or on the width of vectors.
+ * time: less to do for each weight, but more for each row. Sums of products within a block are exact; they
+ * are scaled and added up in the order of blocks. A result therefore depends on its row of x and its row of w
+ * alone, not on the rows beside them, on the number of threads or on the width of vectors.
  */
 #ifndef WF_DEVICE_CPU_SIMD_QUANT_H
 #define WF_DEVICE_CPU_SIMD_QUANT_H
@@ -86,11 +86,11 @@ typedef struct {
     bool digits;   /* pair is [row][k / 32][32 high digits, then 32 low ones], bytes; group is 1 */
     int offset;    /* of the weights' integers as they are stored */
     int32_t *pair; /* [group of rows][k / 2][group] */
-    float
-        *scale; /* [group of rows][k / 32][group]: what an integer of the block is multiplied by */
+    /* [group of rows][k / 32][group]: what an integer of the block is multiplied by */
+    float *scale;
     float *total; /* the same: the sum of the block's numbers */
-    int32_t
-        *off; /* [group of rows][k / 16][group]: sums of 16 neighbouring integers times -offset */
+    /* [row][k / 16], with digits alone: sums of 16 neighbouring integers times -offset */
+    int32_t *off;
 } wf_quant_rows;
 
 #define wf_quant_rows_bytes WF_SIMD(wf_quant_rows_bytes)

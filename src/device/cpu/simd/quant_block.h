@@ -27,7 +27,8 @@ static inline wf_quant_panel wf_quant_panel_next(wf_quant_panel p, int64_t block
 }
 
 /* Weights of q8_0 that are rows of blocks, as in a file (quant_direct.c): out [count][WF_VL], `count` rows of
- * x, at most 4, by WF_VL rows of w that are so many apart; and some blocks of a panel, made in memory of wf_quant_panel_bytes. */
+ * x, at most 4, by WF_VL rows of w that are so many apart, or by neighbours, as many as there are; and some
+ * blocks of a panel, made in memory of wf_quant_panel_bytes. */
 #define wf_quant_direct_few WF_SIMD(wf_quant_direct_few)
 #define wf_quant_direct_part WF_SIMD(wf_quant_direct_part)
 void wf_quant_direct_few(const wf_view *w, int64_t first, int64_t apart, const wf_quant_rows *x,
@@ -39,7 +40,7 @@ wf_quant_panel wf_quant_direct_part(const wf_view *w, int64_t panel, int64_t blo
 #define WF_QUANT_PARTS(type) ((type) == WF_Q4_K || (type) == WF_Q6_K ? 8 : 1)
 /* Whether a number has something added that does not depend on its integer. */
 #define WF_QUANT_HAS_MINS(type) ((type) == WF_Q4_1 || (type) == WF_Q4_K)
-/* Whether few rows are multiplied digit by digit: wherever integers as they are stored are not negative. */
+/* Whether few rows meet packed weights digit by digit: where integers as they are stored are not negative. */
 #define WF_QUANT_DIGITS(type) ((type) != WF_Q8_0)
 /* What is to be taken off the integers as they are stored, or off those of q8_0 once their sign was turned. */
 #define WF_QUANT_DIRECT_OFFSET 128

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* quant_finish.c - what becomes of sums of products with a packed quantized weight. */
+/* quant_finish.c - what becomes of sums of products with a quantized weight. */
 #include "device/cpu/simd/gemm.h"
 #include "device/cpu/simd/quant.h"
 

@@ -190,7 +190,8 @@ static inline vi vp_dot(vi sum, vi a, vi b)
 
 /* ---- Fours of bytes in a lane ---- */
 
-/* Sums of products of u8, of at most 7 bits, by i8. Where they are not wide an i16 holds a part of a lane's sum until vq_sum. */
+/* Sums of products of u8, of at most 7 bits, by i8. Where they are not wide an i16 holds a part of a
+ * lane's sum until vq_sum. */
 #define WF_VQ_WIDE 0
 typedef struct {
     int16x8_t low, high; /* the four products of lanes 0 and 1, of lanes 2 and 3 */
