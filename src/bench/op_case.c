@@ -258,6 +258,15 @@ static wf_status time_runs(job *j, const wf_bench_case_options *o, wf_bench_case
     return WF_OK;
 }
 
+static bool has_kernel(const job *j, const char *name)
+{
+    for (int i = 0; i < j->profile.count; i++)
+        if (strcmp(j->profile.op[i].op, j->c->op) == 0 &&
+            strcmp(j->profile.op[i].kernel, name) == 0)
+            return true;
+    return false;
+}
+
 static wf_status run(job *j, const wf_bench_case_options *o, wf_bench_case_result *out)
 {
     WF_TRY(build(j, &out->cost));
@@ -268,6 +277,8 @@ static wf_status run(job *j, const wf_bench_case_options *o, wf_bench_case_resul
         WF_TRY(round_states(j));
     WF_TRY(wf_compile_with(j->session, j->graph, &plain, &j->exec));
     WF_TRY(wf_bench_profile_new(&j->exec, 1, &j->profile));
+    if (o->unless && has_kernel(j, o->unless))
+        return WF_OK;
     for (int i = 0; i < j->operands; i++)
         WF_TRY(write_operand(j, i));
     return time_runs(j, o, out);

@@ -26,11 +26,12 @@ typedef struct {
 extern const wf_bench_case wf_bench_cases[];
 
 typedef struct {
-    int repeats;       /* at least */
-    double seconds;    /* for all of them together, after which no more are begun */
-    uint64_t streamed; /* bytes that the states of a run have together, at least */
-    bool packed;       /* states in the device's own layout */
-    bool rounded;      /* states as they lie, by which activations may be rounded */
+    int repeats;        /* at least */
+    double seconds;     /* for all of them together, after which no more are begun */
+    uint64_t streamed;  /* bytes that the states of a run have together, at least */
+    bool packed;        /* states in the device's own layout */
+    bool rounded;       /* states as they lie, by which activations may be rounded */
+    const char *unless; /* NULL, or a kernel that was measured: if it is that again, nothing runs */
 } wf_bench_case_options;
 
 typedef struct {

@@ -96,18 +96,12 @@ WF_INLINE vi dot_digits(wf_type type, wf_quant_panel p, int part, const int32_t 
     return vi_add(group[0], group[1]);
 }
 
-WF_INLINE vi dot_pairs(wf_type type, wf_quant_panel p, int part, const int32_t *pairs)
+WF_INLINE vi dot_words(const uint8_t *words, const int32_t *pairs)
 {
-    vi sum = vi_zero(), other = vi_zero();
-#pragma GCC unroll 16
-    for (int i = 0; i < WF_QUANT_PAIRS; i++) {
-        vi w = pair_of(type, p.words, part, i), a = vi_set(pairs[i]);
-        if (wf_quant_four(i) < 4)
-            sum = vp_dot(sum, w, a);
-        else
-            other = vp_dot(other, w, a);
-    }
-    return vi_add(sum, other);
+    vi word[WF_QUANT_FOURS];
+    for (int i = 0; i < WF_QUANT_FOURS; i++)
+        word[i] = vi_load(words + i * 4 * WF_VL);
+    return wf_quant_dot_pairs(word, pairs);
 }
 
 /* A pointer of which the compiler does not know where it comes from: it would keep one for each offset from
@@ -128,7 +122,7 @@ WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, cons
         int64_t at = r * blocks + b;
         const int32_t *numbers = hide(x->pair + at * WF_QUANT_PAIRS);
         vi sum = WF_QUANT_DIGITS(type) ? dot_digits(type, p, part, numbers, x->off + 2 * at)
-                                       : dot_pairs(type, p, part, numbers);
+                                       : dot_words(p.words, numbers);
         c[r] = vf_fma(vi_to_vf(sum), vf_mul(scale, vf_set(x->scale[at])), c[r]);
         if (WF_QUANT_HAS_MINS(type))
             c[r] = vf_fma(wf_quant_min_of(type, p.scales, part), vf_set(x->total[at]), c[r]);

@@ -89,6 +89,22 @@ WF_INLINE vi wf_quant_bytes_of(wf_type type, const uint8_t *words, int part, int
     return vi_and(vi_shr(vi_load(words + u % 4 * word), 4 * (u / 4)), low4);
 }
 
+/* Words of a block of q8_0 by the pairs of a block of activations. */
+WF_INLINE vi wf_quant_dot_pairs(const vi word[WF_QUANT_FOURS], const int32_t *pairs)
+{
+    vi sum = vi_zero(), other = vi_zero();
+#pragma GCC unroll 16
+    for (int i = 0; i < WF_QUANT_PAIRS; i++) {
+        vi w = word[wf_quant_four(i)], a = vi_set(pairs[i]);
+        w = vp_sra(i % 2 ? w : vp_shl(w, 8), 8);
+        if (wf_quant_four(i) < 4)
+            sum = vp_dot(sum, w, a);
+        else
+            other = vp_dot(other, w, a);
+    }
+    return vi_add(sum, other);
+}
+
 #define WF_QUANT_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q4_K) X(Q6_K)
 
 #endif

@@ -61,21 +61,6 @@ WF_INLINE void load_scales(bool whole, const rows *r, const uint8_t *block, uint
 
 /* ---- Few rows of x ---- */
 
-WF_INLINE vi dot_pairs(const vi word[WORDS], const int32_t *pairs)
-{
-    vi sum = vi_zero(), other = vi_zero();
-#pragma GCC unroll 16
-    for (int i = 0; i < WF_QUANT_PAIRS; i++) {
-        vi w = word[wf_quant_four(i)], a = vi_set(pairs[i]);
-        w = vp_sra(i % 2 ? w : vp_shl(w, 8), 8);
-        if (wf_quant_four(i) < 4)
-            sum = vp_dot(sum, w, a);
-        else
-            other = vp_dot(other, w, a);
-    }
-    return vi_add(sum, other);
-}
-
 /* Of integers that 128 has been added to, which `off` takes away again. */
 WF_INLINE vi dot_digits(const vi word[WORDS], const int32_t *digits, const int32_t *off)
 {
@@ -99,7 +84,8 @@ WF_INLINE void add_block(int count, vi word[WORDS], vf scale, const wf_quant_row
     for (int i = 0; i < count; i++) {
         int64_t at = i * (x->k / WF_QUANT_BLOCK) + b;
         const int32_t *numbers = x->pair + at * WF_QUANT_PAIRS;
-        vi sum = WF_VQ_WIDE ? dot_digits(word, numbers, x->off + 2 * at) : dot_pairs(word, numbers);
+        vi sum = WF_VQ_WIDE ? dot_digits(word, numbers, x->off + 2 * at)
+                            : wf_quant_dot_pairs(word, numbers);
         c[i] = vf_fma(vi_to_vf(sum), vf_mul(scale, vf_set(x->scale[at])), c[i]);
     }
 }
