@@ -74,18 +74,30 @@ static void fill(wf_ctx *ctx, product *p, int extreme, uint64_t seed)
     wt_ok(ctx, wf_type_from_f32(ctx, p->type, p->w, p->blocks, p->n * p->k));
 }
 
-static void multiply(wf_ctx *ctx, const product *p, const wf_kernel *const *kernels,
-                     const char *name, float *y)
+static wf_graph *graph_of(wf_ctx *ctx, const product *p)
 {
-    wt_run r = wt_open(ctx, "cpu:2");
-    r.device->kernels = kernels;
     wf_graph *g = wt_graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){p->m, p->k});
     wf_value *w = wf_state(g, "w", p->type, 2, (int64_t[]){p->n, p->k});
     wt_ok(ctx, wf_output(g, "y", wf_linear(g, x, w, NULL)));
-    wt_ok(ctx, wf_session_pack(r.session, "w", p->type, 2, (int64_t[]){p->n, p->k}));
+    return g;
+}
+
+/* By the kernel of that name; a weight that is not packed may be rounded by. */
+static void multiply(wf_ctx *ctx, const product *p, const wf_kernel *const *kernels,
+                     const char *name, float *y)
+{
+    const bool packed = strstr(name, "packed") != NULL;
+    wt_run r = wt_open(ctx, "cpu:2");
+    r.device->kernels = kernels;
+    if (packed)
+        wt_ok(ctx, wf_session_pack(r.session, "w", p->type, 2, (int64_t[]){p->n, p->k}));
+    else
+        wt_compile(&r, graph_of(ctx, p)); /* from when on there is a state w */
     wt_ok(ctx, wf_session_write(r.session, "w", p->blocks, wf_type_bytes(p->type, p->n * p->k)));
-    wt_compile(&r, g);
+    if (!packed)
+        wf_session_round(r.session, "w");
+    wt_compile(&r, graph_of(ctx, p));
     wt_write(&r, "x", p->x, (size_t)(p->m * p->k) * sizeof *p->x);
     wt_run_once(&r);
     expect_kernel(&r, name);
@@ -120,6 +132,11 @@ static void test_quantized_bits(void **state)
                 multiply(ctx, &p, kernels_of("avx512"), "packed", want);
                 memset(y, 0xff, sizeof y);
                 multiply(ctx, &p, tile_kernels(), "amx packed", y);
+                assert_memory_equal(y, want, (size_t)(p.m * p.n) * sizeof *y);
+                if (p.type != WF_Q8_0 && p.type != WF_Q6_K)
+                    continue;
+                memset(y, 0xff, sizeof y);
+                multiply(ctx, &p, tile_kernels(), "amx direct", y);
                 assert_memory_equal(y, want, (size_t)(p.m * p.n) * sizeof *y);
             }
 }

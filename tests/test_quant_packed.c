@@ -207,7 +207,7 @@ static void test_same_bits(void **state)
     }
 }
 
-/* ---- q8_0 as it lies ---- */
+/* ---- Weights as they lie ---- */
 
 static const char *kernel_of(wt_run *r)
 {
@@ -230,37 +230,46 @@ static wt_run open_direct(wf_ctx *ctx, const char *device, const product *p)
     return r;
 }
 
+/* The bits of packed weights. */
+static void expect_same(wf_ctx *ctx, product *p, const char *device)
+{
+    static float y[MOST_M * MOST_N];
+    wt_run packed, direct;
+    if (!open_packed(ctx, "cpu:2", p, &packed))
+        skip();
+    multiply(ctx, &packed, p, 0, p->m, p->y);
+    direct = open_direct(ctx, device, p);
+    multiply(ctx, &direct, p, 0, p->m, y);
+    assert_string_equal(kernel_of(&direct), "direct");
+    assert_memory_equal(y, p->y, (size_t)(p->m * p->n) * sizeof *y);
+    multiply(ctx, &direct, p, p->m - 1, 1, y);
+    assert_memory_equal(y, p->y + (p->m - 1) * p->n, (size_t)p->n * sizeof *y);
+    wt_close(&packed);
+    wt_close(&direct);
+}
+
 /* Sizes around those of panels, k of one block and of odd numbers of them, few rows and many. */
 static void test_direct(void **state)
 {
     static const int64_t rows[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 40, 300};
     static const int64_t columns[] = {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 70, 263, 517};
-    static const int64_t ks[] = {32, 64, 96, 256, 288, 544, 768};
+    static const int64_t ks[2][7] = {{32, 64, 96, 256, 288, 544, 768},
+                                     {256, 512, 768, 256, 512, 768, 256}};
     static const wf_type floats[] = {WF_F32, WF_F16, WF_BF16};
-    wf_ctx *ctx = *state;
     static product p;
-    static float y[MOST_M * MOST_N];
     int run = 0;
     for (int i = 0; i < 11; i++)
-        for (int j = i % 2; j < (rows[i] < 10 ? 15 : 13); j += 2, run++) {
-            wt_run packed, direct;
-            p = (product){
-                .type = WF_Q8_0, .x_type = floats[run % 3], .bias = run % 2, .act = run % 5 == 1};
+        for (int j = 0; j < (rows[i] < 10 ? 15 : 13); j++, run++) {
+            const bool six = (i + j) % 2;
+            p = (product){.type = six ? WF_Q6_K : WF_Q8_0,
+                          .x_type = floats[run % 3],
+                          .bias = run % 2,
+                          .act = run % 5 == 1};
             p.m = rows[i];
             p.n = columns[j];
-            p.k = ks[run % 7];
-            fill(ctx, &p, wt_seed() + (uint64_t)run);
-            if (!open_packed(ctx, "cpu:2", &p, &packed))
-                skip();
-            multiply(ctx, &packed, &p, 0, p.m, p.y);
-            direct = open_direct(ctx, run % 4 ? "cpu:2" : "check", &p);
-            multiply(ctx, &direct, &p, 0, p.m, y);
-            assert_string_equal(kernel_of(&direct), "direct");
-            assert_memory_equal(y, p.y, (size_t)(p.m * p.n) * sizeof *y);
-            multiply(ctx, &direct, &p, p.m - 1, 1, y);
-            assert_memory_equal(y, p.y + (p.m - 1) * p.n, (size_t)p.n * sizeof *y);
-            wt_close(&packed);
-            wt_close(&direct);
+            p.k = ks[six][run % 7];
+            fill(*state, &p, wt_seed() + (uint64_t)run);
+            expect_same(*state, &p, run % 4 ? "cpu:2" : "check");
         }
 }
 
@@ -317,6 +326,8 @@ static void test_largest(void **state)
             multiply(ctx, &r, &p, 0, p.m, p.y);
             expect_right(&p);
             wt_close(&r);
+            if (p.type == WF_Q8_0 || p.type == WF_Q6_K)
+                expect_same(ctx, &p, "cpu:2");
         }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quant.c - many rows by packed quantized weights (simd/quant.h), with tiles of 8-bit integers and the bits
- * of the kernel for AVX-512.
+ * quant.c - many rows by quantized weights, packed (simd/quant.h) or as a file has them, with tiles of 8-bit
+ * integers and the bits of the kernel for AVX-512.
  *
  * An activation is an integer of 15 bits: 256 times a high digit, -64 to 64, and a low digit, -128 to 127. A
  * block of 32 is multiplied once by the one and once by the other; the two sums are put together, exactly,
@@ -351,11 +351,21 @@ typedef struct {
     char *scratch;         /* of the threads */
 } product;
 
-/* Of a thread: what was taken apart, and sums of whole tiles. */
+/* Of a thread: what was taken apart, sums of whole tiles, and blocks of weights that are no panels. */
 typedef struct {
     apart w[PANELS];
     float c[CHUNK * PANELS * WF_VL];
+    uint8_t blocks[PANELS][(DEPTH * (2 + WF_QUANT_BLOCK) * WF_VL + LINE - 1) / LINE * LINE];
 } scratch;
+_Static_assert(sizeof(scratch) % LINE == 0, "tiles of every thread begin with a line");
+
+/* DEPTH blocks of a panel, or `n` that are left, from b on. */
+static wf_quant_panel panel_part(const product *o, int64_t panel, int64_t b, int n, void *blocks)
+{
+    if (!o->w->packed)
+        return wf_quant_direct_part(o->w, panel, b, n, blocks);
+    return wf_quant_panel_next(wf_quant_panel_at(o->w, panel), b / WF_QUANT_PARTS(o->w->type));
+}
 
 /* Blocks [b, b + n) for all rows of an item. */
 static void multiply_depth(const product *o, int64_t p0, int64_t r0, int64_t rows, int64_t b, int n,
@@ -365,8 +375,7 @@ static void multiply_depth(const product *o, int64_t p0, int64_t r0, int64_t row
     const uint8_t *words[PANELS];
     for (int v = 0; v < o->width; v++) {
         int64_t last = o->panels - 1, at = p0 + v < last ? p0 + v : last; /* past it: dropped */
-        wf_quant_panel p =
-            wf_quant_panel_next(wf_quant_panel_at(o->w, at), b / WF_QUANT_PARTS(type));
+        wf_quant_panel p = panel_part(o, at, b, n, s->blocks[v]);
         kernels[type].take_apart(p, n, &s->w[v]);
         words[v] = type == WF_Q8_0 ? p.words : s->w[v].words;
     }
@@ -425,6 +434,11 @@ static bool accepts(const wf_node *n)
     return pays && wf_dims_rows(&n->in[0]->shape) > WF_QUANT_FEW;
 }
 
+static bool accepts_direct(const wf_node *n)
+{
+    return accepts(n) && wf_quant_direct_accepts(n);
+}
+
 static size_t workspace(const wf_node *n, int threads)
 {
     int64_t m = wf_dims_rows(&n->in[0]->shape), k = n->in[1]->shape.d[1];
@@ -461,11 +475,14 @@ static wf_status launch(const wf_launch *l)
 }
 
 /* clang-format off */
-#define ROW(op_)                                                                                  \
+#define ROWS_OF(op_)                                                                              \
     {.op = op_, .name = "amx packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,         \
-     .strided = true, .packed = 1u << 1, .accepts = accepts, .workspace = workspace, .launch = launch}
+     .strided = true, .packed = 1u << 1, .accepts = accepts, .workspace = workspace,              \
+     .launch = launch},                                                                           \
+    {.op = op_, .name = "amx direct", .types = WF_TYPES_FLOAT, .weights = WF_QUANT_DIRECT_TYPES,  \
+     .strided = true, .accepts = accepts_direct, .workspace = workspace, .launch = launch},
 const wf_kernel WF_AMX(wf_amx_quant)[] = {
-    ROW(WF_OP_linear),
-    ROW(WF_OP_linear_act),
+    ROWS_OF(WF_OP_linear)
+    ROWS_OF(WF_OP_linear_act)
     {0},
 };

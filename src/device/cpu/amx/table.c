@@ -2,6 +2,7 @@
 /* table.c - the set: its kernels before those of AVX-512, whose layout of packed weights it shares. */
 #include "device/cpu/amx/amx.h"
 #include "device/cpu/row.h"
+#include "device/cpu/simd/quant_block.h"
 
 static const wf_kernel *const kernels[] = {
     WF_AMX(wf_amx_gemm), WF_AMX(wf_amx_quant), WF_SIMD_KERNELS, WF_CPU_REFERENCE_KERNELS, NULL,
@@ -13,7 +14,7 @@ const wf_cpu_isa WF_AMX(wf_cpu_isa) = {
     .packed_bytes = wf_simd_packed_bytes,
     .pack = wf_simd_pack,
     .unpack = wf_simd_unpack,
-    .packs = WF_TYPES_BLOCK,
+    .packs = WF_TYPES_BLOCK & ~WF_QUANT_DIRECT_TYPES,
     .functions = WF_SIMD(wf_cpu_functions),
     .loops = &WF_SIMD(wf_cpu_loops),
 };

@@ -121,8 +121,8 @@ WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, cons
     for (int r = 0; r < rows; r++) {
         int64_t at = r * blocks + b;
         const int32_t *numbers = hide(x->pair + at * WF_QUANT_PAIRS);
-        vi sum = WF_QUANT_DIGITS(type) ? dot_digits(type, p, part, numbers, x->off + 2 * at)
-                                       : dot_words(p.words, numbers);
+        vi sum = WF_QUANT_DIGITS(type, true) ? dot_digits(type, p, part, numbers, x->off + 2 * at)
+                                             : dot_words(p.words, numbers);
         c[r] = vf_fma(vi_to_vf(sum), vf_mul(scale, vf_set(x->scale[at])), c[r]);
         if (WF_QUANT_HAS_MINS(type))
             c[r] = vf_fma(wf_quant_min_of(type, p.scales, part), vf_set(x->total[at]), c[r]);
@@ -421,7 +421,8 @@ static void one_item(const product *o, int64_t i, scratch *s)
             if (o->w->packed)
                 apart_table[o->w->type](wf_quant_panel_at(o->w, p), b, n, v, &s->w);
             else
-                apart_Q8_0(wf_quant_direct_part(o->w, p, b, n, s->blocks), 0, n, v, &s->w);
+                apart_table[o->w->type](wf_quant_direct_part(o->w, p, b, n, s->blocks), 0, n, v,
+                                        &s->w);
         }
         for (int64_t r = 0; r < rows; r += TILE_ROWS) {
             wf_quant_rows x = wf_quant_rows_from(&o->x, r0 + r);
@@ -482,8 +483,8 @@ static wf_status launch_linear(const wf_launch *l)
     if (o.m == 0 || (!o.to.y && !o.to.pre))
         return WF_OK;
     o.x = wf_quant_rows_at(l->workspace, o.m, w->dim[1], group_of(o.m));
-    o.x.digits = o.m <= WF_QUANT_FEW && (w->packed ? WF_QUANT_DIGITS(w->type) : WF_VQ_WIDE);
-    o.x.offset = w->packed ? WF_QUANT_OFFSET(w->type) : WF_QUANT_DIRECT_OFFSET;
+    o.x.digits = o.m <= WF_QUANT_FEW && WF_QUANT_DIGITS(w->type, w->packed);
+    o.x.offset = w->type == WF_Q8_0 ? WF_QUANT_TURNED_OFFSET : WF_QUANT_OFFSET(w->type);
     wf_parallel_for(l->threads, (o.m + o.x.group - 1) / o.x.group,
                     GRAIN / (w->dim[1] * o.x.group) + 1, fill_rows, &o);
     if (o.m <= WF_QUANT_FEW) {
@@ -535,23 +536,16 @@ static wf_status launch_embed(const wf_launch *l)
     return WF_OK;
 }
 
-/* What lies in a file is multiplied by numbers that are rounded only where the session may do so. */
-static bool accepts_direct(const wf_node *n)
-{
-    const wf_value *w = n->in[1];
-    return w->node->op == WF_OP_state && w->marks & WF_MARK_ROUNDED && wf_dims_count(&w->shape) > 0;
-}
-
 /* clang-format off */
 const wf_kernel WF_SIMD(wf_cpu_quant)[] = {
     {.op = WF_OP_linear, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,
      .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear},
     {.op = WF_OP_linear_act, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,
      .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear},
-    {.op = WF_OP_linear, .name = "direct", .types = WF_TYPES_FLOAT, .weights = 1u << WF_Q8_0,
-     .strided = true, .accepts = accepts_direct, .workspace = workspace, .launch = launch_linear},
-    {.op = WF_OP_linear_act, .name = "direct", .types = WF_TYPES_FLOAT, .weights = 1u << WF_Q8_0,
-     .strided = true, .accepts = accepts_direct, .workspace = workspace, .launch = launch_linear},
+    {.op = WF_OP_linear, .name = "direct", .types = WF_TYPES_FLOAT, .weights = WF_QUANT_DIRECT_TYPES,
+     .strided = true, .accepts = wf_quant_direct_accepts, .workspace = workspace, .launch = launch_linear},
+    {.op = WF_OP_linear_act, .name = "direct", .types = WF_TYPES_FLOAT, .weights = WF_QUANT_DIRECT_TYPES,
+     .strided = true, .accepts = wf_quant_direct_accepts, .workspace = workspace, .launch = launch_linear},
     {.op = WF_OP_embed, .name = "packed", .types = WF_TYPES_BLOCK, .packed = 1u << 0,
      .workspace = embed_workspace, .launch = launch_embed},
     {0},

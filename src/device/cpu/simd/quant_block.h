@@ -26,25 +26,30 @@ static inline wf_quant_panel wf_quant_panel_next(wf_quant_panel p, int64_t block
     return p;
 }
 
-/* Weights of q8_0 that are rows of blocks, as in a file (quant_direct.c): out [count][WF_VL], `count` rows of
- * x, at most 4, by WF_VL rows of w that are so many apart, or by neighbours, as many as there are; and some
- * blocks of a panel, made in memory of wf_quant_panel_bytes. */
+/* Weights of q8_0 or q6_K that are rows of blocks, as in a file (quant_direct.c): out [count][WF_VL], `count`
+ * rows of x, at most 4, by WF_VL rows of w that are so many apart, or by neighbours, as many as there are; and
+ * some blocks of 32 of a panel, made in memory of wf_quant_panel_bytes. */
+#define WF_QUANT_DIRECT_TYPES (1u << WF_Q8_0 | 1u << WF_Q6_K)
 #define wf_quant_direct_few WF_SIMD(wf_quant_direct_few)
 #define wf_quant_direct_part WF_SIMD(wf_quant_direct_part)
 void wf_quant_direct_few(const wf_view *w, int64_t first, int64_t apart, const wf_quant_rows *x,
                          int count, float *out);
 wf_quant_panel wf_quant_direct_part(const wf_view *w, int64_t panel, int64_t block, int blocks,
                                     void *to);
+/* What lies in a file is multiplied by numbers that are rounded only where the session may do so. */
+#define wf_quant_direct_accepts WF_SIMD(wf_quant_direct_accepts)
+bool wf_quant_direct_accepts(const wf_node *n);
 
 /* Blocks of 32 in a block of the type. */
 #define WF_QUANT_PARTS(type) ((type) == WF_Q4_K || (type) == WF_Q6_K ? 8 : 1)
 /* Whether a number has something added that does not depend on its integer. */
 #define WF_QUANT_HAS_MINS(type) ((type) == WF_Q4_1 || (type) == WF_Q4_K)
-/* Whether few rows meet packed weights digit by digit: where integers as they are stored are not negative. */
-#define WF_QUANT_DIGITS(type) ((type) != WF_Q8_0)
-/* What is to be taken off the integers as they are stored, or off those of q8_0 once their sign was turned. */
-#define WF_QUANT_DIRECT_OFFSET 128
+/* Whether few rows meet weights digit by digit: where integers as they are stored are not negative. Those of
+ * q8_0 have their sign turned on the way from a file. */
+#define WF_QUANT_DIGITS(type, packed) ((type) != WF_Q8_0 || (!(packed) && WF_VQ_WIDE))
+/* What is to be taken off the integers as they are stored, or as they are once their sign was turned. */
 #define WF_QUANT_OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
+#define WF_QUANT_TURNED_OFFSET 128
 
 /* The groups of 16 of q6_K: what each is multiplied by. */
 WF_INLINE vi wf_quant_group_scale(const uint8_t *scales, int group)
@@ -67,6 +72,19 @@ WF_INLINE vf wf_quant_min_of(wf_type type, const uint8_t *scales, int part)
     if (type == WF_Q4_K)
         m = vf_mul(vf_neg(m), vi_to_vf(vi_from_u8(scales + (5 + 2 * part) * WF_VL)));
     return m;
+}
+
+/* A word each of what a file has of q6_K: the low bits of the first and third 32 numbers of 128, those of the
+ * second and fourth, the high bits of all; to the three that quant.h wants. */
+WF_INLINE void wf_quant_mix(vi word[3])
+{
+    const vi low4 = vi_set(0x0f0f0f0f), high2 = vi_set(0x30303030), top2 = vi_set((int)0xc0c0c0c0);
+    const vi even = word[0], odd = word[1], high = word[2];
+    vi first = vi_or(vi_and(even, low4), vi_and(vi_shl(high, 4), high2));
+    vi second = vi_or(vi_and(odd, low4), vi_and(vi_shl(high, 2), high2));
+    word[0] = vi_or(first, vi_and(vi_shl(odd, 2), top2));
+    word[1] = vi_or(second, vi_and(odd, top2));
+    word[2] = vi_or(vi_and(vi_shr(even, 4), low4), vi_and(high, vi_or(high2, top2)));
 }
 
 /* Four u of part `part`, 0 to 7, in the bytes of a lane: integers as they are stored, none of them negative.

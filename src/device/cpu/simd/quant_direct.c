@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quant_direct.c - products with a q8_0 weight as a file has it, a row of blocks after the other.
+ * quant_direct.c - products with weights of q8_0 or q6_K as a file has them, a row of blocks after the other.
  *
  * A model then computes as soon as its file is mapped. What a panel would hold is made on the way: of WF_VL
  * rows the same words are brought into one vector, a block or two at a time. Reading such a weight out of
@@ -10,9 +10,8 @@
 #include "graph/quant/block.h"
 
 enum {
-    WORDS = 8, /* of integers of a block */
-    BYTES = sizeof(wf_block_q8_0),
-    INTEGERS = offsetof(wf_block_q8_0, q),
+    WORDS = 8,   /* of integers of a block of q8_0 */
+    LINE = 64,   /* bytes */
     AHEAD = 512, /* bytes of a row */
     ROWS = 4     /* of x at a time */
 };
@@ -26,7 +25,8 @@ typedef struct {
 
 static rows rows_of(const wf_view *w, int64_t first, int64_t apart)
 {
-    const int64_t left = w->dim[0] - first, bytes = w->dim[1] / WF_QUANT_BLOCK * BYTES;
+    const wf_quant_layout *y = wf_quant_layout_of(w->type);
+    const int64_t left = w->dim[0] - first, bytes = w->dim[1] / y->block * y->bytes;
     return (rows){(const uint8_t *)w->data + first * bytes, apart * bytes,
                   left < WF_VL ? (int)left : WF_VL};
 }
@@ -36,30 +36,43 @@ WF_INLINE int64_t row_at(bool whole, const rows *r, int i)
     return (whole || i < r->count ? i : r->count - 1) * r->step;
 }
 
-/* Words of a block of the first row, and of the same block of the others. */
-WF_INLINE void load_words(bool whole, const rows *r, const uint8_t *block, vi word[WORDS])
+/* Four words of the first row, and the same of the others. */
+WF_INLINE void load_four(bool whole, const rows *r, const uint8_t *from, vi word[4])
 {
-    for (int half = 0; half < 2; half++) {
-        vf x[4];
-        for (int i = 0; i < 4; i++) {
-            int64_t at[WF_VL / 4];
-            for (int j = 0; j < WF_VL / 4; j++)
-                at[j] = row_at(whole, r, 4 * j + i);
-            x[i] = vi_as_vf(vi_load_fours(block + INTEGERS + 16 * half, at));
-        }
-        vf_transpose_fours(x);
-        for (int i = 0; i < 4; i++)
-            word[4 * half + i] = vf_as_vi(x[i]);
+    vf x[4];
+    for (int i = 0; i < 4; i++) {
+        int64_t at[WF_VL / 4];
+        for (int j = 0; j < WF_VL / 4; j++)
+            at[j] = row_at(whole, r, 4 * j + i);
+        x[i] = vi_as_vf(vi_load_fours(from, at));
     }
+    vf_transpose_fours(x);
+    for (int i = 0; i < 4; i++)
+        word[i] = vf_as_vi(x[i]);
 }
 
-WF_INLINE void load_scales(bool whole, const rows *r, const uint8_t *block, uint16_t scale[WF_VL])
+/* An f16 of each row. */
+WF_INLINE void load_halves(bool whole, const rows *r, const uint8_t *from, uint16_t half[WF_VL])
 {
     for (int i = 0; i < WF_VL; i++)
-        memcpy(&scale[i], block + row_at(whole, r, i), sizeof *scale);
+        memcpy(&half[i], from + row_at(whole, r, i), sizeof *half);
 }
 
-/* ---- Few rows of x ---- */
+/* Brings near `bytes` of each row that are wanted soon, or of the row after it. */
+WF_INLINE void fetch_ahead(bool whole, const rows *r, const uint8_t *from, int bytes)
+{
+    for (int i = 0; i < WF_VL; i++)
+        for (int at = 0; at < bytes; at += LINE)
+            v_prefetch(from + row_at(whole, r, i) + AHEAD + at);
+}
+
+/* ---- q8_0 ---- */
+
+WF_INLINE void load_words(bool whole, const rows *r, const uint8_t *block, vi word[WORDS])
+{
+    for (int i = 0; i < WORDS; i += 4)
+        load_four(whole, r, block + offsetof(wf_block_q8_0, q) + 4 * i, word + i);
+}
 
 /* Of integers that 128 has been added to, which `off` takes away again. */
 WF_INLINE vi dot_digits(const vi word[WORDS], const int32_t *digits, const int32_t *off)
@@ -75,9 +88,15 @@ WF_INLINE vi dot_digits(const vi word[WORDS], const int32_t *digits, const int32
 }
 
 /* Adds to c[row] the products with block b of x. */
-WF_INLINE void add_block(int count, vi word[WORDS], vf scale, const wf_quant_rows *x, int64_t b,
-                         vf *c)
+WF_INLINE void add_q8_0(bool whole, int count, const rows *r, const uint8_t *block,
+                        const wf_quant_rows *x, int64_t b, vf *c)
 {
+    vi word[WORDS];
+    uint16_t scale[WF_VL];
+    if (b % 2 == 0) /* a cache line is about two blocks */
+        fetch_ahead(whole, r, block, LINE);
+    load_halves(whole, r, block + offsetof(wf_block_q8_0, d), scale);
+    load_words(whole, r, block, word);
     for (int i = 0; i < WORDS && WF_VQ_WIDE; i++)
         word[i] = vi_xor(word[i], vi_set((int32_t)0x80808080));
 #pragma GCC unroll 4
@@ -86,85 +105,213 @@ WF_INLINE void add_block(int count, vi word[WORDS], vf scale, const wf_quant_row
         const int32_t *numbers = x->pair + at * WF_QUANT_PAIRS;
         vi sum = WF_VQ_WIDE ? dot_digits(word, numbers, x->off + 2 * at)
                             : wf_quant_dot_pairs(word, numbers);
-        c[i] = vf_fma(vi_to_vf(sum), vf_mul(scale, vf_set(x->scale[at])), c[i]);
+        c[i] = vf_fma(vi_to_vf(sum), vf_mul(vf_load_f16(scale), vf_set(x->scale[at])), c[i]);
     }
 }
 
-/* Brings near what is wanted of each row soon, or of the row after it. */
-WF_INLINE void fetch_ahead(bool whole, const rows *r, const uint8_t *block)
+WF_INLINE void store_q8_0(bool whole, const rows *r, const uint8_t *block, uint8_t *scales,
+                          uint8_t *words)
 {
-    for (int i = 0; i < WF_VL; i++)
-        v_prefetch(block + row_at(whole, r, i) + AHEAD);
+    vi word[WORDS];
+    fetch_ahead(whole, r, block, LINE);
+    load_words(whole, r, block, word);
+    load_halves(whole, r, block + offsetof(wf_block_q8_0, d), (uint16_t *)(void *)scales);
+    for (int i = 0; i < WORDS; i++)
+        vi_store(words + i * 4 * WF_VL, word[i]);
 }
 
-WF_INLINE void few_rows(bool whole, int count, const rows *r, const wf_quant_rows *x, float *out)
+/* ---- q6_K ---- */
+
+/* Words [4 group, 4 group + 4) of three kinds, of half a block: see wf_quant_mix. */
+WF_INLINE void load_group(bool whole, const rows *r, const uint8_t *block, int half, int group,
+                          vi word[3][4])
+{
+    const uint8_t *low = block + offsetof(wf_block_q6_k, low) + 64 * half + 16 * group;
+    load_four(whole, r, low, word[0]);
+    load_four(whole, r, low + 32, word[1]);
+    load_four(whole, r, block + offsetof(wf_block_q6_k, high) + 32 * half + 16 * group, word[2]);
+}
+
+/* Four integers of 32 numbers, the first to the fourth such of a half. */
+WF_INLINE vi bytes_of(const vi word[3][4], int part, int i)
+{
+    vi low = vi_shr(word[part % 2][i], part / 2 * 4);
+    vi high = part < 2 ? vi_shl(word[2][i], 4 - 2 * part) : vi_shr(word[2][i], 2 * part - 4);
+    return vi_or(vi_and(low, vi_set(0x0f0f0f0f)), vi_and(high, vi_set(0x30303030)));
+}
+
+/* What 16 numbers are multiplied by, of words of four such scales. */
+WF_INLINE vi scale_of(const vi scale[4], int group)
+{
+    return vi_sra(vi_shl(scale[group / 4], 24 - group % 4 * 8), 24);
+}
+
+/* 16 integers by the digits of 16 numbers. Where sums are not wide two fours are as much as they hold. */
+WF_INLINE vi dot_group(const vi bytes[4], const int32_t *digits, int32_t off)
+{
+    const int most = WF_VQ_WIDE ? 4 : 2;
+    vi sum = vi_set(off);
+#pragma GCC unroll 2
+    for (int i = 0; i < 4; i += most) {
+        vq high = vq_zero(), low = vq_zero();
+#pragma GCC unroll 4
+        for (int j = i; j < i + most; j++) {
+            high = vq_dot(high, bytes[j], digits + j);
+            low = vq_dot(low, bytes[j], digits + WF_QUANT_FOURS + j);
+        }
+        sum = vi_add(sum, vi_add(vq_sum(high, 8), vq_sum(low, 0)));
+    }
+    return sum;
+}
+
+/* sum[part][row]: products of half a block with blocks of x from b on. */
+WF_INLINE void dot_half(bool whole, int count, const rows *r, const uint8_t *block, int half,
+                        const vi scale[4], const wf_quant_rows *x, int64_t b, vi sum[4][ROWS])
+{
+#pragma GCC unroll 2
+    for (int group = 0; group < 2; group++) {
+        vi word[3][4];
+        load_group(whole, r, block, half, group, word);
+#pragma GCC unroll 4
+        for (int part = 0; part < 4; part++) {
+            vi by = scale_of(scale, 8 * half + 2 * part + group), bytes[4];
+            for (int i = 0; i < 4; i++)
+                bytes[i] = bytes_of(word, part, i);
+#pragma GCC unroll 4
+            for (int i = 0; i < count; i++) {
+                int64_t at = i * (x->k / WF_QUANT_BLOCK) + b + part;
+                const int32_t *digits = x->pair + at * WF_QUANT_PAIRS + 4 * group;
+                vi product = vi_mul(dot_group(bytes, digits, x->off[2 * at + group]), by);
+                sum[part][i] = group ? vi_add(sum[part][i], product) : product;
+            }
+        }
+    }
+}
+
+/* Adds to c[row] the products with 8 blocks of x. */
+WF_INLINE void add_q6_K(bool whole, int count, const rows *r, const uint8_t *block,
+                        const wf_quant_rows *x, int64_t b, vf *c)
+{
+    vi scale[4], sum[4][ROWS];
+    uint16_t d[WF_VL];
+    fetch_ahead(whole, r, block, sizeof(wf_block_q6_k));
+    load_halves(whole, r, block + offsetof(wf_block_q6_k, d), d);
+    load_four(whole, r, block + offsetof(wf_block_q6_k, scales), scale);
+    for (int half = 0; half < 2; half++, b += 4) {
+        dot_half(whole, count, r, block, half, scale, x, b, sum);
+        for (int part = 0; part < 4; part++)
+            for (int i = 0; i < count; i++) {
+                vf by = vf_set(x->scale[i * (x->k / WF_QUANT_BLOCK) + b + part]);
+                c[i] = vf_fma(vi_to_vf(sum[part][i]), vf_mul(vf_load_f16(d), by), c[i]);
+            }
+    }
+}
+
+WF_INLINE void store_q6_K(bool whole, const rows *r, const uint8_t *block, uint8_t *scales,
+                          uint8_t *words)
+{
+    vi scale[4];
+    fetch_ahead(whole, r, block, sizeof(wf_block_q6_k));
+    load_halves(whole, r, block + offsetof(wf_block_q6_k, d), (uint16_t *)(void *)scales);
+    load_four(whole, r, block + offsetof(wf_block_q6_k, scales), scale);
+    for (int i = 0; i < 16; i++)
+        vi_store_bytes(scales + (2 + i) * WF_VL, vi_shr(scale[i / 4], i % 4 * 8));
+    for (int group = 0; group < 4; group++) {
+        vi word[3][4];
+        load_group(whole, r, block, group / 2, group % 2, word);
+        for (int i = 0; i < 4; i++) {
+            vi three[3] = {word[0][i], word[1][i], word[2][i]};
+            wf_quant_mix(three);
+            for (int j = 0; j < 3; j++)
+                vi_store(words + (group / 2 * 24 + j * 8 + group % 2 * 4 + i) * 4 * WF_VL,
+                         three[j]);
+        }
+    }
+}
+
+/* ---- Both ---- */
+
+WF_INLINE void few_rows(wf_type type, bool whole, int count, const rows *r, const wf_quant_rows *x,
+                        float *out)
 {
     const int64_t blocks = x->k / WF_QUANT_BLOCK;
     const uint8_t *block = r->first;
     vf c[ROWS];
     for (int i = 0; i < count; i++)
         c[i] = vf_zero();
-    for (int64_t b = 0; b < blocks; b++, block += BYTES) {
-        vi word[WORDS];
-        uint16_t scale[WF_VL];
-        if (b % 2 == 0) /* a cache line is about two blocks */
-            fetch_ahead(whole, r, block);
-        load_scales(whole, r, block, scale);
-        load_words(whole, r, block, word);
-        add_block(count, word, vf_load_f16(scale), x, b, c);
-    }
+    if (type == WF_Q8_0)
+        for (int64_t b = 0; b < blocks; b++, block += sizeof(wf_block_q8_0))
+            add_q8_0(whole, count, r, block, x, b, c);
+    else
+        for (int64_t b = 0; b < blocks; b += 8, block += sizeof(wf_block_q6_k))
+            add_q6_K(whole, count, r, block, x, b, c);
     for (int i = 0; i < count; i++)
         vf_store(out + i * WF_VL, c[i]);
 }
 
-#define FEW_ROWS(count_)                                                        \
-    static void few_##count_(const rows *r, const wf_quant_rows *x, float *out) \
-    {                                                                           \
-        if (r->count == WF_VL)                                                  \
-            few_rows(true, count_, r, x, out);                                  \
-        else                                                                    \
-            few_rows(false, count_, r, x, out);                                 \
+#define FEW_ROWS(type, count_)                                                           \
+    static void few_##type##_##count_(const rows *r, const wf_quant_rows *x, float *out) \
+    {                                                                                    \
+        if (r->count == WF_VL)                                                           \
+            few_rows(WF_##type, true, count_, r, x, out);                                \
+        else                                                                             \
+            few_rows(WF_##type, false, count_, r, x, out);                               \
     }
-FEW_ROWS(1)
-FEW_ROWS(2)
-FEW_ROWS(3)
-FEW_ROWS(4)
+#define FEW_OF_TYPE(type) FEW_ROWS(type, 1) FEW_ROWS(type, 2) FEW_ROWS(type, 3) FEW_ROWS(type, 4)
+FEW_OF_TYPE(Q8_0)
+FEW_OF_TYPE(Q6_K)
+#define FEW_ENTRY(type) \
+    [WF_##type] = {few_##type##_1, few_##type##_2, few_##type##_3, few_##type##_4}
 
 void wf_quant_direct_few(const wf_view *w, int64_t first, int64_t apart, const wf_quant_rows *x,
                          int count, float *out)
 {
-    static void (*const few[ROWS])(const rows *, const wf_quant_rows *, float *) = {few_1, few_2,
-                                                                                    few_3, few_4};
+    static void (*const few[][ROWS])(const rows *, const wf_quant_rows *,
+                                     float *) = {FEW_ENTRY(Q8_0), FEW_ENTRY(Q6_K)};
     rows r = rows_of(w, first, apart);
-    few[count - 1](&r, x, out);
+    few[w->type][count - 1](&r, x, out);
 }
 
-/* ---- Many rows of x ---- */
-
-WF_INLINE void pack_blocks(bool whole, const rows *r, const uint8_t *block, int blocks,
-                           uint16_t *scales, uint8_t *words)
+/* Blocks of the file from `block` on. */
+WF_INLINE void pack_blocks(wf_type type, bool whole, const rows *r, const uint8_t *block,
+                           int blocks, wf_quant_panel to)
 {
-    for (int b = 0; b < blocks; b++, block += BYTES, scales += WF_VL) {
-        vi word[WORDS];
-        if (b % 2 == 0)
-            fetch_ahead(whole, r, block);
-        load_words(whole, r, block, word);
-        load_scales(whole, r, block, scales);
-        for (int i = 0; i < WORDS; i++, words += 4 * WF_VL)
-            vi_store(words, word[i]);
-    }
+    uint8_t *scales = (uint8_t *)to.scales, *words = (uint8_t *)to.words;
+    for (; blocks > 0; blocks--, scales += to.scale_step, words += to.word_step)
+        if (type == WF_Q8_0) {
+            store_q8_0(whole, r, block, scales, words);
+            block += sizeof(wf_block_q8_0);
+        } else {
+            store_q6_K(whole, r, block, scales, words);
+            block += sizeof(wf_block_q6_k);
+        }
 }
+
+#define PACK_BLOCKS(type)                                                                       \
+    static void pack_##type(const rows *r, const uint8_t *block, int blocks, wf_quant_panel to) \
+    {                                                                                           \
+        if (r->count == WF_VL)                                                                  \
+            pack_blocks(WF_##type, true, r, block, blocks, to);                                 \
+        else                                                                                    \
+            pack_blocks(WF_##type, false, r, block, blocks, to);                                \
+    }
+PACK_BLOCKS(Q8_0)
+PACK_BLOCKS(Q6_K)
 
 wf_quant_panel wf_quant_direct_part(const wf_view *w, int64_t panel, int64_t block, int blocks,
                                     void *to)
 {
-    const wf_quant_layout *y = wf_quant_layout_of(WF_Q8_0);
+    const wf_view part = {.data = to, .type = w->type, .dim = {WF_VL, blocks * WF_QUANT_BLOCK}};
+    const int parts = WF_QUANT_PARTS(w->type);
     const rows r = rows_of(w, panel * WF_VL, 1);
-    const uint8_t *from = r.first + block * BYTES;
-    uint8_t *words = (uint8_t *)to + wf_quant_scale_bytes(y, (int64_t)blocks * WF_QUANT_BLOCK);
-    if (r.count == WF_VL)
-        pack_blocks(true, &r, from, blocks, to, words);
-    else
-        pack_blocks(false, &r, from, blocks, to, words);
-    return (wf_quant_panel){to, words, 2 * WF_VL, WORDS * 4 * WF_VL};
+    const uint8_t *from = r.first + block / parts * wf_quant_layout_of(w->type)->bytes;
+    wf_quant_panel p = wf_quant_panel_at(&part, 0);
+    (w->type == WF_Q8_0 ? pack_Q8_0 : pack_Q6_K)(&r, from, blocks / parts, p);
+    return p;
+}
+
+bool wf_quant_direct_accepts(const wf_node *n)
+{
+    const wf_value *w = n->in[1];
+    return w->node->op == WF_OP_state && w->marks & WF_MARK_ROUNDED && wf_dims_count(&w->shape) > 0;
 }

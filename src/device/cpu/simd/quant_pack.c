@@ -2,7 +2,7 @@
 /* quant_pack.c - blocks of rows to panels and back; no bit is lost. */
 #include "base/check.h"
 #include "base/thread.h"
-#include "device/cpu/simd/quant.h"
+#include "device/cpu/simd/quant_block.h"
 #include "graph/quant/block.h"
 
 enum { GRAIN = 256 * 1024 /* bytes worth waking a thread for */ };
@@ -139,19 +139,15 @@ WF_INLINE void pack_words(wf_type type, uint8_t *to, const uint8_t *rows, size_t
 }
 
 /* The words of q6_K, which are in a panel as the file has them, to those of quant.h. */
-WF_INLINE void mix_words(uint8_t *words, int64_t blocks)
+static void mix_words(uint8_t *words, int64_t blocks)
 {
     const int step = 8 * 4 * WF_VL;
-    const vi low4 = vi_set(0x0f0f0f0f), high2 = vi_set(0x30303030), top2 = vi_set((int)0xc0c0c0c0);
     for (int64_t half = 0; half < 2 * blocks; half++, words += 3 * step)
         for (uint8_t *at = words; at < words + step; at += 4 * WF_VL) {
-            vi even = vi_load(at), odd = vi_load(at + step), high = vi_load(at + 2 * step);
-            vi first = vi_or(vi_and(even, low4), vi_and(vi_shl(high, 4), high2));
-            vi second = vi_or(vi_and(odd, low4), vi_and(vi_shl(high, 2), high2));
-            vi third = vi_or(vi_and(vi_shr(even, 4), low4), vi_and(high, vi_or(high2, top2)));
-            vi_store(at, vi_or(first, vi_and(vi_shl(odd, 2), top2)));
-            vi_store(at + step, vi_or(second, vi_and(odd, top2)));
-            vi_store(at + 2 * step, third);
+            vi word[3] = {vi_load(at), vi_load(at + step), vi_load(at + 2 * step)};
+            wf_quant_mix(word);
+            for (int i = 0; i < 3; i++)
+                vi_store(at + i * step, word[i]);
         }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* table.c - an instruction set: its kernels, before the reference ones, which do the rest. */
 #include "device/cpu/row.h"
-#include "device/cpu/simd/quant.h"
+#include "device/cpu/simd/quant_block.h"
 
 static const wf_kernel *const kernels[] = {WF_SIMD_KERNELS, WF_CPU_REFERENCE_KERNELS, NULL};
 
@@ -37,7 +37,7 @@ const wf_cpu_isa WF_SIMD(wf_cpu_isa) = {
     .packed_bytes = wf_simd_packed_bytes,
     .pack = wf_simd_pack,
     .unpack = wf_simd_unpack,
-    .packs = WF_TYPES_BLOCK & ~(1u << WF_Q8_0), /* which "direct" reads where it lies */
+    .packs = WF_TYPES_BLOCK & ~WF_QUANT_DIRECT_TYPES,
     .functions = WF_SIMD(wf_cpu_functions),
     .loops = &WF_SIMD(wf_cpu_loops),
 };
