@@ -106,11 +106,12 @@ void wf_map_forget(const wf_map *map, size_t offset, size_t bytes)
 #ifdef MADV_DONTNEED
     if (map->borrowed || map->size == 0)
         return;
-    /* Pages that lie inside whole; what is dropped is read again from the file when it is touched. */
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t begin = (offset + page - 1) / page * page, end = (offset + bytes) / page * page;
-    if (begin < end)
-        madvise((void *)(map->data + begin), end - begin, MADV_DONTNEED);
+    /* Where a page is touched systems may map all that was read with it, 2 MB at most, and with it what was
+     * forgotten before: so this drops as much around. What is wanted again is there again when touched. */
+    const size_t around = 2 << 20;
+    size_t begin = offset / around * around, end = (offset + bytes + around - 1) / around * around;
+    madvise((void *)(map->data + begin), (end < map->size ? end : map->size) - begin,
+            MADV_DONTNEED);
 #else
     (void)map, (void)offset, (void)bytes;
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* load.c - weights from a model's files into a session: packed where the device gains by it, mapped where
- * that can be, written where not. */
+ * that can be and pays, written where not. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -20,6 +20,14 @@ static bool rounds(const wf_model_weight_info *w)
     return wf_type_get(w->type)->kind == WF_KIND_BLOCK;
 }
 
+/* Small ones, of norms mostly, are copied: a page that is in use keeps all in memory that was read with it,
+ * which is what other weights have been packed from. */
+static bool maps(const wf_model_weight_info *w)
+{
+    enum { SMALL = 64 * 1024 /* bytes */ };
+    return wf_weight_lies_ready(w) && (rounds(w) || w->from->bytes >= SMALL);
+}
+
 wf_status wf_generator_map_weights(wf_generator *g)
 {
     const wf_model *m = g->model;
@@ -27,7 +35,7 @@ wf_status wf_generator_map_weights(wf_generator *g)
         const wf_model_weight_info *w = &m->weight[i];
         if (packs(g->session->device, w))
             WF_TRY(wf_session_pack(g->session, w->name, w->type, (int)w->shape.n, w->shape.d));
-        else if (wf_weight_lies_ready(w)) {
+        else if (maps(w)) {
             WF_TRY(wf_session_map(g->session, w->name, w->type, (int)w->shape.n, w->shape.d,
                                   m->store->file[w->from->file].path, w->from->offset));
             if (rounds(w))
@@ -44,7 +52,7 @@ wf_status wf_generator_plan_weights(wf_session *s, const wf_model *m, size_t *ma
         const wf_model_weight_info *w = &m->weight[i];
         if (packs(s->device, w))
             WF_TRY(wf_session_declare_packed(s, w->name, w->type, (int)w->shape.n, w->shape.d));
-        else if (s->device->ops->buffer_map && wf_weight_lies_ready(w)) {
+        else if (s->device->ops->buffer_map && maps(w)) {
             if (rounds(w))
                 WF_TRY(
                     wf_session_declare_rounded(s, w->name, w->type, (int)w->shape.n, w->shape.d));
@@ -95,7 +103,7 @@ wf_status wf_generator_write_weights(wf_generator *g)
         const wf_model_weight_info *w = &m->weight[i];
         if (packs(g->session->device, w))
             WF_TRY(pack_weight(g, w));
-        else if (!wf_weight_lies_ready(w))
+        else if (!maps(w))
             WF_TRY(copy_weight(g, w));
     }
     WF_TRY(wf_store_check(m->store));
