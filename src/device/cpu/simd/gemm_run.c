@@ -2,9 +2,9 @@
 /*
  * gemm_run.c - matrix products.
  *
- * A product is cut into as many pieces as there are threads to use, along rows, columns or both, and a
- * batch into its products; and these into their blocks, so that threads can help each other, where that
- * packs nothing more often than it would be anyway. A piece goes through these loops, outermost first:
+ * A product is cut into pieces, along rows, columns or both, a few for each thread so that threads can help
+ * each other; and pieces into their blocks, where that packs nothing more often than it would be anyway. A
+ * piece goes through these loops, outermost first:
  *
  *     columns, NC at a time, or half as many
  *       k, KC at a time: b is packed, [KC, NC], and stays in an outer cache
@@ -31,7 +31,7 @@ enum {
     SUM_ROWS = 1024,       /* rows of narrow results at a time: their sums take scratch */
     GRAIN = 1024 * 1024,   /* multiplications worth waking a thread for, */
     FEW_GRAIN = 64 * 1024, /* or elements of a weight that is only read */
-    PACK_COST = 8,         /* packing an element, in multiplications */
+    PACK_COST = 24,        /* packing an element, in multiplications */
     LINE = 16              /* floats in a cache line */
 };
 
@@ -98,19 +98,14 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static int64_t divide_up(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
-}
-
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
 }
 
 /* n rows in as few tiles as can be, of widths that differ by one at most. */
@@ -137,28 +132,53 @@ static int64_t block_columns(int64_t columns)
     return columns <= NC ? NC : NC / 2;
 }
 
-/* What a piece takes, in multiplications of one k. */
-static int64_t cost(int64_t rows, int64_t columns)
+static int log2_of(int x)
 {
-    return rows * columns + PACK_COST * (rows * divide_up(columns, block_columns(columns)) +
-                                         columns * divide_up(rows, SUM_ROWS));
+    return x > 1 ? 1 + log2_of(x / 2) : 0;
 }
 
-/* Chooses how many pieces, at most `most`, each product is cut into. */
-static void cut_pieces(tiling *t, int64_t m, int64_t n, int64_t most)
+/* What it takes to cut products into pm by pn pieces, in multiplications of one k. Pieces that are left when
+ * every thread has had as many count half as a whole round: who has none leaves the others more of the
+ * machine. At the end all wait for part of a piece: the more threads, the later is the last, by a quarter of
+ * its piece where there are 16. */
+static int64_t cost(int64_t batch, int64_t m, int64_t n, int64_t pm, int64_t pn, int threads)
 {
-    int64_t panels = divide_up(n, NR), best = INT64_MAX;
-    for (int64_t pm = 1; pm <= min64(most, m); pm++) {
-        int64_t pn = min64(most / pm, panels), rows = divide_up(m, pm);
-        int64_t columns = divide_up(panels, pn) * NR;
-        if (cost(rows, columns) < best) {
-            best = cost(rows, columns);
+    const int64_t rows = divide_up(m, pm), columns = divide_up(divide_up(n, NR), pn) * NR;
+    const int64_t a = divide_up(columns, block_columns(columns)), b = divide_up(rows, SUM_ROWS);
+    const int64_t one = rows * columns + PACK_COST * (rows * a + columns * b);
+    const int64_t all = batch * (m * n + PACK_COST * (m * a * pn + n * b * pm));
+    const int64_t pieces = batch * pm * pn, left = pieces % threads;
+    const int64_t share = all / pieces * (pieces - left) / threads +
+                          (left ? all / pieces * (left + threads) / (2 * threads) : 0);
+    return max64(one, share) + one / 64 * log2_of(threads) * log2_of(threads);
+}
+
+/* 1, 2, 3, 4, 6, 8, 12, 16, ... */
+static int64_t next_number(int64_t i)
+{
+    return i + (i & (i - 1) ? i / 3 : (i + 1) / 2);
+}
+
+/* Chooses how many pieces each product is cut into: up to three for a thread, which make up for threads that
+ * are late and for numbers that do not divide, but pack more. */
+static void cut_pieces(tiling *t, int64_t batch, int64_t m, int64_t n)
+{
+    static const int thirds[] = {3, 4, 6, 9}; /* of a piece for each thread */
+    const int64_t panels = divide_up(n, NR);
+    int64_t best = INT64_MAX;
+    for (int64_t pm = 1; pm <= min64(m, 3 * t->threads); pm = next_number(pm))
+        for (int i = 0; i < 4; i++) {
+            int64_t most = thirds[i] * t->threads / (3 * batch * pm);
+            int64_t pn = max64(1, min64(most, panels));
+            int64_t takes = cost(batch, m, n, pm, pn, t->threads);
+            if ((most < 1 && pm > 1) || takes >= best)
+                continue;
+            best = takes;
             t->pieces_m = pm;
             t->pieces_n = pn;
-            t->rows = rows;
-            t->columns = columns;
         }
-    }
+    t->rows = divide_up(m, t->pieces_m);
+    t->columns = divide_up(panels, t->pieces_n) * NR;
 }
 
 /* Blocks of columns pack a anew, and blocks of rows pack b: so they may as well be pieces. */
@@ -177,7 +197,7 @@ static tiling cut(int64_t batch, int64_t m, int64_t n, int64_t k, wf_type produc
     tiling t = {0};
     int64_t worth = batch * m * n / GRAIN * k + batch * m * n % GRAIN * k / GRAIN;
     t.threads = (int)(worth < 1 ? 1 : min64(worth, threads));
-    cut_pieces(&t, m, n, batch >= 4 * t.threads ? 1 : t.threads / gcd(t.threads, batch));
+    cut_pieces(&t, batch, m, n);
     if (t.threads > 1)
         cut_blocks(&t, product);
     int64_t nk = min64(k, KC), nc = min64(t.columns, NC), mc = min64(t.rows, MC);
