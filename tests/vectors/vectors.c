@@ -272,6 +272,7 @@ static void check_integers(void)
     vi a = vi_load(ia), b = vi_load(ib);
     EACH_I(vi_zero(), 0);
     EACH_I(vi_set(ia[0]), ia[0]);
+    EACH_I(vi_keep(a), x);
     EACH_I(vi_add(a, b), wrap((int64_t)x + y));
     EACH_I(vi_sub(a, b), wrap((int64_t)x - y));
     EACH_I(vi_mul(a, b), wrap((int64_t)x * y));

@@ -19,11 +19,12 @@
 enum {
     PANELS = 4, /* that one or two rows meet at a time */
     ROWS = 4,   /* of them at a time */
-    TILE_ROWS = WF_VREGS == 32 && WF_VL == 16 ? 6 : 3,
-    TILE_VECTORS = 2,       /* panels of a tile */
-    DEPTH = 8,              /* blocks of 32 that are taken apart at a time */
-    CHUNK = 48 * TILE_ROWS, /* rows of x that share what was taken apart */
-    GRAIN = 64 * 1024       /* multiplications worth waking a thread for */
+    TILE_ROWS = WF_VL == 16 ? 6 : (WF_VL == 8 ? 4 : 3),
+    TILE_VECTORS = 2,                /* panels of a tile */
+    DEPTH = WF_VL == 8 ? 16 : 8,     /* blocks of 32 that are taken apart at a time */
+    STEPS = WF_VREGS == 16 ? 16 : 4, /* of a tile that are unrolled */
+    CHUNK = 48 * TILE_ROWS,          /* rows of x that share what was taken apart */
+    GRAIN = 64 * 1024                /* multiplications worth waking a thread for */
 };
 
 /* ---- Integers of a type ---- */
@@ -246,7 +247,8 @@ WF_QUANT_TYPES(TAKE_APART)
 static apart_fn *const apart_table[] = {WF_QUANT_TYPES(APART_ENTRY)};
 
 /* c [TILE_ROWS][TILE_VECTORS][WF_VL] += a group of rows of x, blocks [block, block + blocks) of it, by
- * what was taken apart. */
+ * what was taken apart. Where registers are few the sums of a block have them, and those of all blocks are
+ * in memory, where they are wanted once in 16 steps. */
 WF_INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t block, int blocks,
                     float *c)
 {
@@ -264,7 +266,7 @@ WF_INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t b
         for (int r = 0; r < TILE_ROWS; r++)
             for (int v = 0; v < TILE_VECTORS; v++)
                 dot[r][v] = vi_zero();
-#pragma GCC unroll 4
+#pragma GCC unroll STEPS
         for (int i = 0; i < WF_QUANT_PAIRS; i++, a += TILE_ROWS) {
             vi by[TILE_VECTORS];
             for (int v = 0; v < TILE_VECTORS; v++)
@@ -272,7 +274,7 @@ WF_INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t b
             for (int r = 0; r < TILE_ROWS; r++) {
                 vi one = vi_set(a[r]);
                 for (int v = 0; v < TILE_VECTORS; v++)
-                    dot[r][v] = vp_dot(dot[r][v], by[v], one);
+                    dot[r][v] = vi_keep(vp_dot(dot[r][v], by[v], one));
             }
         }
         for (int r = 0; r < TILE_ROWS; r++)

@@ -120,6 +120,8 @@ static inline void vi_store_bytes(void *p, vi x)
     x = _mm256_shuffle_epi8(x, _mm256_set1_epi32(0x0c080400));
     _mm_storel_epi64(p, _mm_unpacklo_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
 }
+/* x, computed here: where a compiler puts it off to a place it likes better it lacks registers. */
+static inline vi vi_keep(vi x) { __asm__("" : "+x"(x)); return x; }
 static inline vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
 static inline vi vi_mul(vi a, vi b) { return _mm256_mullo_epi32(a, b); }
@@ -161,12 +163,10 @@ static inline vi vp_dot(vi sum, vi a, vi b) { return _mm256_add_epi32(sum, _mm25
 #define WF_VQ_WIDE 0
 typedef vi vq;
 static inline vq vq_zero(void) { return vi_zero(); }
-/* The same four of a for every lane. In this order: for another one gcc lacks registers. */
+/* The same four of a for every lane. */
 static inline vq vq_dot(vq sum, vi u8, const int32_t *a)
 {
-    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(u8, vi_set(*a)));
-    __asm__("" : "+x"(sum));
-    return sum;
+    return vi_keep(_mm256_add_epi16(sum, _mm256_maddubs_epi16(u8, vi_set(*a))));
 }
 static inline vi vq_sum(vq sum, int shift) { return _mm256_madd_epi16(sum, _mm256_set1_epi16((short)(1 << shift))); }
 

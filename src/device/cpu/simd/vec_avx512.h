@@ -130,6 +130,8 @@ static inline vi vi_load_fours(const uint8_t *p, const int64_t *at)
 static inline void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
 /* The lowest byte of each lane. */
 static inline void vi_store_bytes(void *p, vi x) { _mm_storeu_si128(p, _mm512_cvtepi32_epi8(x)); }
+/* x, computed here: where a compiler puts it off to a place it likes better it lacks registers. */
+static inline vi vi_keep(vi x) { __asm__("" : "+v"(x)); return x; }
 static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 static inline vi vi_mul(vi a, vi b) { return _mm512_mullo_epi32(a, b); }

@@ -132,6 +132,8 @@ static inline void vi_store_bytes(void *p, vi x)
     uint32_t four = vget_lane_u32(vreinterpret_u32_s8(vmovn_s16(vcombine_s16(half, half))), 0);
     memcpy(p, &four, sizeof four);
 }
+/* x, computed here: where a compiler puts it off to a place it likes better it lacks registers. */
+static inline vi vi_keep(vi x) { __asm__("" : "+w"(x)); return x; }
 static inline vi vi_add(vi a, vi b) { return vaddq_s32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return vsubq_s32(a, b); }
 static inline vi vi_mul(vi a, vi b) { return vmulq_s32(a, b); }
