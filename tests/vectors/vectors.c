@@ -364,7 +364,7 @@ static void check_all_fours(void)
     check_fours(2, 0, 63);
     check_fours(1, 0, 127);
     if (WF_VQ_WIDE)
-        check_fours(8, 0, 255);
+        check_fours(8, WF_VQ_SIGNED ? -128 : 0, WF_VQ_SIGNED ? 127 : 255);
 }
 
 /* ---- Between types ---- */

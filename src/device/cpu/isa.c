@@ -71,6 +71,15 @@ static bool has_amx(void)
            wf_cores_allow_tiles();
 }
 #endif
+#elif defined __aarch64__ && WF_CPU_SIMD
+#include <sys/auxv.h>
+
+/* With all that a compiler uses when it is told armv8.2-a, which has them. */
+static bool has_dotprod(void)
+{
+    const unsigned long bits = HWCAP_CRC32 | HWCAP_ATOMICS | HWCAP_ASIMDRDM | HWCAP_ASIMDDP;
+    return (getauxval(AT_HWCAP) & bits) == bits;
+}
 #endif
 
 static bool always(void)
@@ -79,7 +88,7 @@ static bool always(void)
 }
 
 extern const wf_cpu_isa wf_cpu_isa_amx, wf_cpu_isa_amx_emulated, wf_cpu_isa_avx512, wf_cpu_isa_avx2,
-    wf_cpu_isa_neon;
+    wf_cpu_isa_dotprod, wf_cpu_isa_neon;
 
 static const wf_kernel *const reference_kernels[] = {WF_CPU_REFERENCE_KERNELS, NULL};
 
@@ -108,6 +117,7 @@ static const struct {
     {"amx_emulated", "AMX kernels with emulated tiles", has_avx512, &wf_cpu_isa_amx_emulated},
 #endif
 #elif defined __aarch64__ && WF_CPU_SIMD
+    {"dotprod", "NEON kernels with dot products", has_dotprod, &wf_cpu_isa_dotprod},
     {"neon", "NEON kernels", always, &wf_cpu_isa_neon},
 #endif
     {"reference", "reference kernels in C", always, &reference},
