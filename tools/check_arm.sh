@@ -35,6 +35,7 @@ expect() {
 }
 expect cortex-a53 'NEON kernels'
 expect cortex-a76 'NEON kernels with dot products'
+expect max 'NEON kernels with dot products and bf16'
 
 # text MODEL COMMAND...: the greedy text of the program that the command runs.
 text() {

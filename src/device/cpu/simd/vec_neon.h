@@ -230,6 +230,9 @@ static inline void vf_store_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u1
 static inline vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 
 /* To the nearest, ties to even; NaN stays one. */
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+static inline void vf_store_bf16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_bf16(vcvt_bf16_f32(x))); }
+#else
 static inline void vf_store_bf16(uint16_t *p, vf x)
 {
     vi bits = vf_as_vi(x), odd = vi_and(vi_shr(bits, 16), vi_set(1));
@@ -237,6 +240,7 @@ static inline void vf_store_bf16(uint16_t *p, vf x)
     near = vbslq_s32(vf_nan(x), vi_or(bits, vi_set(0x400000)), near);
     vst1_u16(p, vshrn_n_u32(vi_as_u32(near), 16));
 }
+#endif
 
 /* ---- Transposition ---- */
 
