@@ -67,7 +67,7 @@ arm: ## cross-compile for arm64 in build-arm/ and run its kernels under qemu (so
 	$(call tree,build,Release,OFF)
 	@cmake -S . -B build-arm -G Ninja --toolchain cmake/aarch64.cmake --no-warn-unused-cli \
 	    -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS)
-	@cmake --build build-arm --target weft_cli vectors_neon
+	@cmake --build build-arm --target weft_cli vectors_neon vectors_dotprod vectors_i8mm
 	tools/check_arm.sh build-arm build/weft
 
 format: ## format the C files in place

@@ -10,8 +10,14 @@ program=$2
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
+# on CPU COMMAND...: runs it as that processor does; arm COMMAND...: as one that has everything.
+on() {
+    cpu=$1
+    shift
+    qemu-aarch64-static -L /usr/aarch64-linux-gnu -cpu "$cpu" "$@"
+}
 arm() {
-    qemu-aarch64-static -L /usr/aarch64-linux-gnu "$@"
+    on max "$@"
 }
 
 # The list is in what is said about a set that does not exist.
@@ -20,6 +26,16 @@ case $sets in
 *neon*) ;;
 *) echo "check_arm: $build/weft has no kernels for NEON" && exit 1 ;;
 esac
+
+# expect CPU TITLE: which kernels such a processor is given.
+expect() {
+    if ! on "$1" "$build/weft" devices | grep -q "^cpu  *[0-9]*  $2, "; then
+        echo "check_arm: a $1 is not given the $2" && exit 1
+    fi
+}
+expect cortex-a53 'NEON kernels'
+expect cortex-a76 'NEON kernels with dot products'
+expect max 'NEON kernels with dot products and bf16'
 
 # text MODEL COMMAND...: the greedy text of the program that the command runs.
 text() {
@@ -41,7 +57,9 @@ compare() {
     compared=$((compared + 1))
 }
 
-arm "$build/tests/vectors_neon"
+for set in $sets; do
+    [ "$set" = reference ] || arm "$build/tests/vectors_$set"
+done
 compared=0
 for model in tests/fixtures/models/*/; do
     compare "${model%/}"

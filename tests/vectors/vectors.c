@@ -305,6 +305,69 @@ static void check_pairs(void)
     EACH_I(vp_sra(a, n), pair(low(x) >> n, high(x) >> n));
 }
 
+/* The lowest byte of each lane, and nothing after them; fours of lanes from anywhere. */
+static void check_bytes(void)
+{
+    uint8_t bytes[WF_VL + 1], all[4 * 4 * WF_VL];
+    int64_t at[WF_VL / 4];
+    bytes[WF_VL] = 0x55;
+    vi_store_bytes(bytes, vi_load(ia));
+    for (int i = 0; i < WF_VL; i++)
+        if (bytes[i] != (uint8_t)ia[i])
+            wrong("vi_store_bytes", i, bytes[i], (uint8_t)ia[i]);
+    if (bytes[WF_VL] != 0x55)
+        wrong("vi_store_bytes, the next byte", WF_VL, bytes[WF_VL], 0x55);
+
+    for (size_t i = 0; i < sizeof all; i++)
+        all[i] = (uint8_t)draw();
+    for (int i = 0; i < WF_VL / 4; i++)
+        at[i] = draw() % (sizeof all - 15);
+    int32_t want[WF_VL];
+    for (int i = 0; i < WF_VL; i++)
+        memcpy(&want[i], all + at[i / 4] + i % 4 * 4, sizeof *want);
+    expect_i("vi_load_fours", vi_load_fours(all, at), want);
+}
+
+/* The end of the range that is asked for, 0 or 1, or anything within. */
+static int draw_between(int least, int most, uint32_t end)
+{
+    int any = least + (int)(draw() % (uint32_t)(most - least + 1));
+    return end == 0 ? least : end == 1 ? most : any;
+}
+
+/* `count` products in a row of bytes from `least` to `most`: what sums must have room for. */
+static void check_fours(int count, int least, int most)
+{
+    vq sum = vq_zero();
+    int32_t want[WF_VL] = {0};
+    const int shift = (int)(draw() % 2 * 8);
+    const uint32_t end = draw() % 4, a_end = draw() % 4;
+    for (int k = 0; k < count; k++) {
+        int8_t a[4];
+        uint8_t bytes[4 * WF_VL];
+        for (int i = 0; i < 4; i++)
+            a[i] = (int8_t)draw_between(-128, 127, a_end);
+        for (int i = 0; i < 4 * WF_VL; i++) {
+            int byte = draw_between(least, most, end);
+            bytes[i] = (uint8_t)byte;
+            want[i / 4] += byte * a[i % 4] * (1 << shift);
+        }
+        int32_t four;
+        memcpy(&four, a, sizeof four);
+        sum = vq_dot(sum, vi_load(bytes), &four);
+    }
+    expect_i("vq_dot, vq_sum", vq_sum(sum, shift), want);
+}
+
+static void check_all_fours(void)
+{
+    check_fours(8, 0, 15);
+    check_fours(2, 0, 63);
+    check_fours(1, 0, 127);
+    if (WF_VQ_WIDE)
+        check_fours(8, WF_VQ_SIGNED ? -128 : 0, WF_VQ_SIGNED ? 127 : 255);
+}
+
 /* ---- Between types ---- */
 
 /* What does not fit into an i32 may become any number. */
@@ -397,6 +460,8 @@ int main(void)
         check_doubles();
         check_integers();
         check_pairs();
+        check_bytes();
+        check_all_fours();
         check_halves();
         check_first_lanes(end);
         check_conversions();

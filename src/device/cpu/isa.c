@@ -71,6 +71,22 @@ static bool has_amx(void)
            wf_cores_allow_tiles();
 }
 #endif
+#elif defined __aarch64__ && WF_CPU_SIMD
+#include <sys/auxv.h>
+
+/* With all that a compiler uses when it is told armv8.2-a, which has them. */
+static bool has_dotprod(void)
+{
+    const unsigned long bits = HWCAP_CRC32 | HWCAP_ATOMICS | HWCAP_ASIMDRDM | HWCAP_ASIMDDP;
+    return (getauxval(AT_HWCAP) & bits) == bits;
+}
+
+/* Processors with the one have the other. */
+static bool has_i8mm(void)
+{
+    const unsigned long bits = HWCAP2_I8MM | HWCAP2_BF16;
+    return has_dotprod() && (getauxval(AT_HWCAP2) & bits) == bits;
+}
 #endif
 
 static bool always(void)
@@ -79,7 +95,7 @@ static bool always(void)
 }
 
 extern const wf_cpu_isa wf_cpu_isa_amx, wf_cpu_isa_amx_emulated, wf_cpu_isa_avx512, wf_cpu_isa_avx2,
-    wf_cpu_isa_neon;
+    wf_cpu_isa_i8mm, wf_cpu_isa_dotprod, wf_cpu_isa_neon;
 
 static const wf_kernel *const reference_kernels[] = {WF_CPU_REFERENCE_KERNELS, NULL};
 
@@ -108,6 +124,8 @@ static const struct {
     {"amx_emulated", "AMX kernels with emulated tiles", has_avx512, &wf_cpu_isa_amx_emulated},
 #endif
 #elif defined __aarch64__ && WF_CPU_SIMD
+    {"i8mm", "NEON kernels with dot products and bf16", has_i8mm, &wf_cpu_isa_i8mm},
+    {"dotprod", "NEON kernels with dot products", has_dotprod, &wf_cpu_isa_dotprod},
     {"neon", "NEON kernels", always, &wf_cpu_isa_neon},
 #endif
     {"reference", "reference kernels in C", always, &reference},

@@ -45,11 +45,11 @@ bool wf_quant_direct_accepts(const wf_node *n);
 /* Whether a number has something added that does not depend on its integer. */
 #define WF_QUANT_HAS_MINS(type) ((type) == WF_Q4_1 || (type) == WF_Q4_K)
 /* Whether few rows meet weights digit by digit: where integers as they are stored are not negative. Those of
- * q8_0 have their sign turned on the way from a file. */
+ * q8_0 have their sign turned on the way from a file, or are taken as they are. */
 #define WF_QUANT_DIGITS(type, packed) ((type) != WF_Q8_0 || (!(packed) && WF_VQ_WIDE))
 /* What is to be taken off the integers as they are stored, or as they are once their sign was turned. */
 #define WF_QUANT_OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
-#define WF_QUANT_TURNED_OFFSET 128
+#define WF_QUANT_TURNED_OFFSET (WF_VQ_SIGNED ? 0 : 128)
 
 /* The groups of 16 of q6_K: what each is multiplied by. */
 WF_INLINE vi wf_quant_group_scale(const uint8_t *scales, int group)

@@ -74,7 +74,7 @@ WF_INLINE void load_words(bool whole, const rows *r, const uint8_t *block, vi wo
         load_four(whole, r, block + offsetof(wf_block_q8_0, q) + 4 * i, word + i);
 }
 
-/* Of integers that 128 has been added to, which `off` takes away again. */
+/* Of integers that have had 128 added unless they may be signed, which `off` takes away again. */
 WF_INLINE vi dot_digits(const vi word[WORDS], const int32_t *digits, const int32_t *off)
 {
     vq high = vq_zero(), low = vq_zero();
@@ -83,7 +83,7 @@ WF_INLINE vi dot_digits(const vi word[WORDS], const int32_t *digits, const int32
         high = vq_dot(high, word[i], digits + i);
         low = vq_dot(low, word[i], digits + WF_QUANT_FOURS + i);
     }
-    vi sum = vi_add(vi_set(off[0]), vi_set(off[1]));
+    vi sum = WF_VQ_SIGNED ? vi_zero() : vi_add(vi_set(off[0]), vi_set(off[1]));
     return vi_add(sum, vi_add(vq_sum(high, 8), vq_sum(low, 0)));
 }
 
@@ -97,7 +97,7 @@ WF_INLINE void add_q8_0(bool whole, int count, const rows *r, const uint8_t *blo
         fetch_ahead(whole, r, block, LINE);
     load_halves(whole, r, block + offsetof(wf_block_q8_0, d), scale);
     load_words(whole, r, block, word);
-    for (int i = 0; i < WORDS && WF_VQ_WIDE; i++)
+    for (int i = 0; i < WORDS && WF_VQ_WIDE && !WF_VQ_SIGNED; i++)
         word[i] = vi_xor(word[i], vi_set((int32_t)0x80808080));
 #pragma GCC unroll 4
     for (int i = 0; i < count; i++) {

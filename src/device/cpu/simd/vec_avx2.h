@@ -159,14 +159,16 @@ static inline vi vp_dot(vi sum, vi a, vi b) { return _mm256_add_epi32(sum, _mm25
 
 /* ---- Fours of bytes in a lane ---- */
 
-/* Sums of products of u8 by i8. Where they are not wide an i16 holds each half of a lane's sum until vq_sum. */
+/* Sums of products of bytes by i8, the bytes from 0 to 127. Where sums are wide, of i32, bytes may be all that
+ * there are: i8 with WF_VQ_SIGNED, u8 without. Elsewhere an i16 holds a part of a lane's sum until vq_sum. */
 #define WF_VQ_WIDE 0
+#define WF_VQ_SIGNED 0
 typedef vi vq;
 static inline vq vq_zero(void) { return vi_zero(); }
 /* The same four of a for every lane. */
-static inline vq vq_dot(vq sum, vi u8, const int32_t *a)
+static inline vq vq_dot(vq sum, vi bytes, const int32_t *a)
 {
-    return vi_keep(_mm256_add_epi16(sum, _mm256_maddubs_epi16(u8, vi_set(*a))));
+    return vi_keep(_mm256_add_epi16(sum, _mm256_maddubs_epi16(bytes, vi_set(*a))));
 }
 static inline vi vq_sum(vq sum, int shift) { return _mm256_madd_epi16(sum, _mm256_set1_epi16((short)(1 << shift))); }
 

@@ -174,14 +174,16 @@ static inline vi vp_dot(vi sum, vi a, vi b)
 
 /* ---- Fours of bytes in a lane ---- */
 
-/* Sums of products of u8 by i8. Where they are not wide an i16 holds each half of a lane's sum until vq_sum. */
+/* Sums of products of bytes by i8, the bytes from 0 to 127. Where sums are wide, of i32, bytes may be all that
+ * there are: i8 with WF_VQ_SIGNED, u8 without. Elsewhere an i16 holds a part of a lane's sum until vq_sum. */
 #define WF_VQ_WIDE 1
+#define WF_VQ_SIGNED 0
 typedef vi vq;
 static inline vq vq_zero(void) { return vi_zero(); }
 /* The same four of a for every lane. */
-static inline vq vq_dot(vq sum, vi u8, const int32_t *a)
+static inline vq vq_dot(vq sum, vi bytes, const int32_t *a)
 {
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(u8), "m"(*a));
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(bytes), "m"(*a));
     return sum;
 }
 static inline vi vq_sum(vq sum, int shift) { return vi_shl(sum, shift); }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* vec_neon.h - the vectors of simd.h with NEON, which every arm64 has: 4 lanes, 32 registers. */
+/* vec_neon.h - the vectors of simd.h with NEON, which every arm64 has, and what newer ones do better: 4 lanes,
+ * 32 registers. */
 #ifndef WF_DEVICE_CPU_SIMD_VEC_NEON_H
 #define WF_DEVICE_CPU_SIMD_VEC_NEON_H
 
@@ -192,23 +193,36 @@ static inline vi vp_dot(vi sum, vi a, vi b)
 
 /* ---- Fours of bytes in a lane ---- */
 
-/* Sums of products of u8, of at most 7 bits, by i8. Where they are not wide an i16 holds a part of a
- * lane's sum until vq_sum. */
+/* Sums of products of bytes by i8, the bytes from 0 to 127. Where sums are wide, of i32, bytes may be all that
+ * there are: i8 with WF_VQ_SIGNED, u8 without. Elsewhere an i16 holds a part of a lane's sum until vq_sum. */
+#define WF_VQ_SIGNED 1
+#ifdef __ARM_FEATURE_DOTPROD
+#define WF_VQ_WIDE 1
+typedef vi vq;
+static inline vq vq_zero(void) { return vi_zero(); }
+/* The same four of a for every lane. By element: spreading them would take a vector unit's time. */
+static inline vq vq_dot(vq sum, vi bytes, const int32_t *a)
+{
+    return vdotq_lane_s32(sum, vi_as_i8(bytes), vreinterpret_s8_s32((int32x2_t){*a, 0}), 0);
+}
+static inline vi vq_sum(vq sum, int shift) { return vi_shl(sum, shift); }
+#else
 #define WF_VQ_WIDE 0
 typedef struct {
     int16x8_t low, high; /* the four products of lanes 0 and 1, of lanes 2 and 3 */
 } vq;
 static inline vq vq_zero(void) { return (vq){vdupq_n_s16(0), vdupq_n_s16(0)}; }
 /* The same four of a for every lane. */
-static inline vq vq_dot(vq sum, vi u8, const int32_t *a)
+static inline vq vq_dot(vq sum, vi bytes, const int32_t *a)
 {
-    int8x16_t x = vreinterpretq_s8_s32(u8), y = vreinterpretq_s8_s32(vi_set(*a));
+    int8x16_t x = vi_as_i8(bytes), y = vi_as_i8(vi_set(*a));
     return (vq){vmlal_s8(sum.low, vget_low_s8(x), vget_low_s8(y)), vmlal_high_s8(sum.high, x, y)};
 }
 static inline vi vq_sum(vq sum, int shift)
 {
     return vi_shl(vpaddq_s32(vpaddlq_s16(sum.low), vpaddlq_s16(sum.high)), shift);
 }
+#endif
 
 /* ---- f16 and bf16 ---- */
 
@@ -218,6 +232,9 @@ static inline void vf_store_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u1
 static inline vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 
 /* To the nearest, ties to even; NaN stays one. */
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+static inline void vf_store_bf16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_bf16(vcvt_bf16_f32(x))); }
+#else
 static inline void vf_store_bf16(uint16_t *p, vf x)
 {
     vi bits = vf_as_vi(x), odd = vi_and(vi_shr(bits, 16), vi_set(1));
@@ -225,6 +242,7 @@ static inline void vf_store_bf16(uint16_t *p, vf x)
     near = vbslq_s32(vf_nan(x), vi_or(bits, vi_set(0x400000)), near);
     vst1_u16(p, vshrn_n_u32(vi_as_u32(near), 16));
 }
+#endif
 
 /* ---- Transposition ---- */
 
