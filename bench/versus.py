@@ -110,22 +110,26 @@ def weft_json(args, threads, *words):
 
 
 def gemm(args, report):
+    """Every shape by itself, Weft and the peer right after one another."""
     for threads in args.threads:
+        shapes = {}
+        for r in weft_json(args, threads, "ops", "linear", "matmul", "--shape", "f32", "-r", "1")["results"]:
+            m = re.fullmatch(r"f32 (?:(\w\w) )?(\d+)x(\d+)x(\d+)", r["shape"])
+            if m and int(m[2]) >= 256 and "packed" not in r["kernel"]:
+                shapes[r["shape"]] = [r["op"] == "linear", m[1] or "nt", int(m[2]), int(m[3]), int(m[4])]
         for _ in range(args.rounds):
-            js = weft_json(args, threads, "ops", "linear", "matmul", "--shape", "f32")
-            report.about_weft(js)
-            shapes = {}
-            for r in js["results"]:
-                m = re.fullmatch(r"f32 (?:(\w\w) )?(\d+)x(\d+)x(\d+)", r["shape"])
-                if m and int(m[2]) >= 256 and "packed" not in r["kernel"]:
-                    shapes[r["shape"]] = [r["op"] == "linear", m[1] or "nt", int(m[2]), int(m[3]), int(m[4])]
-                    report.add(f"{threads} threads {r['op']} {r['shape']}, GFLOP/s", "weft", r["flop"] / r["best_us"] / 1e3, "higher")
-            command = [sys.executable, os.path.join(HERE, "peers", "openblas.py"), args.openblas, json.dumps(shapes)]
-            peer = json.loads(run(command, peer_env(args, threads))[0])
-            report.peer = {"name": "OpenBLAS", "version": peer["config"], "core": peer["core"]}
-            for shape, gflops in peer["gflops"].items():
-                op = "linear" if shapes[shape][0] else "matmul"
-                report.add(f"{threads} threads {op} {shape}, GFLOP/s", "peer", gflops, "higher")
+            for shape, numbers in shapes.items():
+                op = "linear" if numbers[0] else "matmul"
+                name = f"{threads} threads {op} {shape}, GFLOP/s"
+                js = weft_json(args, threads, "ops", op, "--shape", shape)
+                report.about_weft(js)
+                for r in js["results"]:
+                    if r["shape"] == shape and "packed" not in r["kernel"]:
+                        report.add(name, "weft", r["flop"] / r["best_us"] / 1e3, "higher")
+                command = [sys.executable, os.path.join(HERE, "peers", "openblas.py"), args.openblas, json.dumps({shape: numbers})]
+                peer = json.loads(run(command, peer_env(args, threads))[0])
+                report.peer = {"name": "OpenBLAS", "version": peer["config"], "core": peer["core"]}
+                report.add(name, "peer", peer["gflops"][shape], "higher")
 
 
 def warm(model):
