@@ -125,6 +125,7 @@ endforeach()
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     foreach(set IN LISTS WEFT_SIMD_SETS WEFT_TILE_SETS ITEMS reference)
         weft_test_on(${set} selftest test_selftest test_all_ops_on_the_cpu)
+        weft_test_on(${set} quant_packed test_quant_packed)
     endforeach()
 endif()
 

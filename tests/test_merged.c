@@ -285,6 +285,25 @@ static void test_head_in_odd_chunks(void **state)
     }
 }
 
+/* A last chunk that wants more scratch than the others: because it is so few rows that they are widened first,
+ * or because it is cut otherwise. */
+static void test_head_of_a_last_chunk(void **state)
+{
+    static const setup sizes[] = {
+        {.rows = 264, .classes = 32, .width = 16384},
+        {.rows = 258, .chunk = 130, .classes = 128, .width = 128},
+        {.rows = 66, .chunk = 34, .classes = 32, .width = 2048},
+    };
+    for (int i = 0; i < 3; i++) {
+        setup s = sizes[i];
+        s.seed = wt_seed();
+        s.ignore = -1;
+        s.x = s.w = WF_F32;
+        s.read = 3;
+        compare(*state, build_head, &s, "head_loss");
+    }
+}
+
 /* The logits of all rows exist in separate ops, those of one chunk here. */
 static void test_head_memory(void **state)
 {
@@ -478,9 +497,13 @@ static void test_updates_that_cannot_be_merged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_head_in_chunks), wt_test(test_head_in_odd_chunks),
-        wt_test(test_head_memory),    wt_test(test_head_of_bad_targets),
-        wt_test(test_updates),        wt_test(test_updates_that_cannot_be_merged),
+        wt_test(test_head_in_chunks),
+        wt_test(test_head_in_odd_chunks),
+        wt_test(test_head_of_a_last_chunk),
+        wt_test(test_head_memory),
+        wt_test(test_head_of_bad_targets),
+        wt_test(test_updates),
+        wt_test(test_updates_that_cannot_be_merged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

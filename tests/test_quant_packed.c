@@ -2,8 +2,8 @@
 /*
  * test_quant_packed.c - quantized weights that the device has packed: their bytes come back unchanged,
  * products are right within what rounding activations to 15 bits allows, and a row of a product has the
- * same bits alone, among others, and with any number of threads. Products by q8_0 as it lies, where they may
- * be rounded, have the bits of those by packed weights.
+ * same bits alone, among others, and with any number of threads. Products by q8_0 and q6_K as they lie, where
+ * they may be rounded, have the bits of those by packed weights.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -225,7 +225,7 @@ static wt_run open_direct(wf_ctx *ctx, const char *device, const product *p)
     wt_compile(&r, graph_of(ctx, p, 1)); /* from when on there is a state w */
     wt_ok(ctx, wf_session_write(r.session, "w", p->blocks, wf_type_bytes(p->type, p->n * p->k)));
     multiply(ctx, &r, p, 0, 1, (float[MOST_N]){0});
-    assert_string_not_equal(kernel_of(&r), "direct");
+    assert_null(strstr(kernel_of(&r), "direct"));
     wf_session_round(r.session, "w");
     return r;
 }
@@ -240,7 +240,7 @@ static void expect_same(wf_ctx *ctx, product *p, const char *device)
     multiply(ctx, &packed, p, 0, p->m, p->y);
     direct = open_direct(ctx, device, p);
     multiply(ctx, &direct, p, 0, p->m, y);
-    assert_string_equal(kernel_of(&direct), "direct");
+    assert_non_null(strstr(kernel_of(&direct), "direct"));
     assert_memory_equal(y, p->y, (size_t)(p->m * p->n) * sizeof *y);
     multiply(ctx, &direct, p, p->m - 1, 1, y);
     assert_memory_equal(y, p->y + (p->m - 1) * p->n, (size_t)p->n * sizeof *y);

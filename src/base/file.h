@@ -23,7 +23,8 @@ wf_status wf_map_open(wf_ctx *ctx, const char *path, wf_map **out);
 /* Memory in place of a file; it must outlive the map. */
 wf_status wf_map_memory(wf_ctx *ctx, const uint8_t *data, size_t size, wf_map **out);
 void wf_map_close(wf_map *map); /* NULL is fine */
-/* These bytes will not be needed for a while: they need not stay in memory. */
+/* These bytes will not be needed for a while: they, and some around them, need not stay in memory. They can be
+ * read as before, by others meanwhile, too. */
 void wf_map_forget(const wf_map *map, size_t offset, size_t bytes);
 /* Whether bytes that the file no longer has were read: all that was read so far is worth nothing. */
 bool wf_map_broken(const wf_map *map);

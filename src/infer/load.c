@@ -80,6 +80,7 @@ static wf_status copy_weight(wf_generator *g, const wf_model_weight_info *w)
     if (status == WF_OK)
         status = wf_session_write(g->session, w->name, data, bytes);
     wf_mem_free(g->ctx, data);
+    wf_map_forget(g->model->store->file[w->from->file].map, w->from->offset, w->from->bytes);
     return status;
 }
 

@@ -60,17 +60,28 @@ static sizes sizes_of(const wf_node *n, const wf_head_loss_ways *ways)
     return s;
 }
 
+/* What the products of a chunk of so many rows want. */
+static size_t scratch_of(const sizes *s, int64_t rows, wf_type x, const wf_head_loss_ways *ways,
+                         int threads)
+{
+    size_t scratch = ways->scratch(rows, s->classes, s->width, x, threads);
+    if (s->grad) {
+        scratch = max_size(scratch, ways->scratch(rows, s->width, s->classes, x, threads));
+        scratch = max_size(scratch, ways->scratch(s->classes, s->width, rows, WF_F32, threads));
+    }
+    return scratch;
+}
+
 static layout layout_of(const wf_node *n, const sizes *s, const wf_head_loss_ways *ways,
                         int threads)
 {
     wf_type x = n->in[0]->type, w = n->in[1]->type;
     bool apart = n->nout > 3 && w != WF_F32;
-    size_t scratch = max_size(wf_row_workspace(threads, BUFFERS, s->classes),
-                              ways->scratch(s->chunk, s->classes, s->width, x, threads));
-    if (s->grad) {
-        scratch = max_size(scratch, ways->scratch(s->chunk, s->width, s->classes, x, threads));
-        scratch = max_size(scratch, ways->scratch(s->classes, s->width, s->chunk, WF_F32, threads));
-    }
+    /* The last chunk may have fewer rows, and then want more: it is cut otherwise. */
+    int64_t last = s->rows > 0 ? (s->rows - 1) % s->chunk + 1 : 0;
+    size_t scratch = max_size(
+        wf_row_workspace(threads, BUFFERS, s->classes),
+        max_size(scratch_of(s, s->chunk, x, ways, threads), scratch_of(s, last, x, ways, threads)));
     layout a = {.sum = lines(wf_type_bytes(x, s->chunk * s->classes))};
     a.scratch = a.sum + (apart ? lines(wf_type_bytes(WF_F32, s->classes * s->width)) : 0);
     a.end = a.scratch + scratch;

@@ -72,6 +72,7 @@ static bool has_amx(void)
 }
 #endif
 #elif defined __aarch64__ && WF_CPU_SIMD
+#ifdef __linux__
 #include <sys/auxv.h>
 
 /* With all that a compiler uses when it is told armv8.2-a, which has them. */
@@ -87,6 +88,17 @@ static bool has_i8mm(void)
     const unsigned long bits = HWCAP2_I8MM | HWCAP2_BF16;
     return has_dotprod() && (getauxval(AT_HWCAP2) & bits) == bits;
 }
+#else
+static bool has_dotprod(void) /* nobody to ask */
+{
+    return false;
+}
+
+static bool has_i8mm(void)
+{
+    return false;
+}
+#endif
 #endif
 
 static bool always(void)

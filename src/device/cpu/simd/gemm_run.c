@@ -148,8 +148,9 @@ static int64_t cost(int64_t batch, int64_t m, int64_t n, int64_t pm, int64_t pn,
     const int64_t one = rows * columns + PACK_COST * (rows * a + columns * b);
     const int64_t all = batch * (m * n + PACK_COST * (m * a * pn + n * b * pm));
     const int64_t pieces = batch * pm * pn, left = pieces % threads;
-    const int64_t share = all / pieces * (pieces - left) / threads +
-                          (left ? all / pieces * (left + threads) / (2 * threads) : 0);
+    const int64_t rounds = pieces / threads;
+    const int64_t share =
+        all / pieces * rounds + (left ? all / pieces / (2 * threads) * (left + threads) : 0);
     return max64(one, share) + one / 64 * log2_of(threads) * log2_of(threads);
 }
 
@@ -160,19 +161,17 @@ static int64_t next_number(int64_t i)
 }
 
 /* Chooses how many pieces each product is cut into: one for a thread, or about three, which make up for
- * threads that are late and for numbers that do not divide, but pack more. Two were measured to be no better
- * than one. */
+ * threads that are late and for numbers that do not divide, but pack more. */
 static void cut_pieces(tiling *t, int64_t batch, int64_t m, int64_t n)
 {
     static const int thirds[] = {3, 8, 9}; /* of a piece for each thread */
     const int64_t panels = divide_up(n, NR);
-    int64_t best = INT64_MAX;
+    int64_t best = cost(batch, m, n, 1, 1, t->threads);
     for (int64_t pm = 1; pm <= min64(m, 3 * t->threads); pm = next_number(pm))
         for (int i = 0; i < 3; i++) {
-            int64_t most = thirds[i] * t->threads / (3 * batch * pm);
-            int64_t pn = max64(1, min64(most, panels));
-            int64_t takes = cost(batch, m, n, pm, pn, t->threads);
-            if ((most < 1 && pm > 1) || takes >= best)
+            int64_t pn = min64(thirds[i] * t->threads / (3 * batch * pm), panels);
+            int64_t takes = pn > 0 ? cost(batch, m, n, pm, pn, t->threads) : best;
+            if (takes >= best)
                 continue;
             best = takes;
             t->pieces_m = pm;
@@ -198,9 +197,13 @@ static tiling cut(int64_t batch, int64_t m, int64_t n, int64_t k, wf_type produc
     tiling t = {0};
     int64_t worth = batch * m * n / GRAIN * k + batch * m * n % GRAIN * k / GRAIN;
     t.threads = (int)(worth < 1 ? 1 : min64(worth, threads));
-    cut_pieces(&t, batch, m, n);
-    if (t.threads > 1)
+    t.pieces_m = t.pieces_n = 1;
+    t.rows = m;
+    t.columns = divide_up(n, NR) * NR;
+    if (t.threads > 1) {
+        cut_pieces(&t, batch, m, n);
         cut_blocks(&t, product);
+    }
     int64_t nk = min64(k, KC), nc = min64(t.columns, NC), mc = min64(t.rows, MC);
     t.floats_a = divide_up(mc, MR) * stride_a(nk);
     t.floats_a = divide_up(t.floats_a, LINE) * LINE;

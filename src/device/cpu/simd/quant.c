@@ -4,7 +4,7 @@
  * (quant_direct.c): linear, linear with an activation, and rows of a packed table.
  *
  * Few rows of x (decoding) are multiplied with integers as they come out of a panel, which is read once.
- * Many rows (a prompt) pay for taking 256 numbers of a panel or two apart first; a register tile of rows
+ * Many rows (a prompt) pay for taking 256 or 512 numbers of two panels apart first; a register tile of rows
  * and panels then does nothing but multiply. Both add up the same numbers in the same order.
  */
 #include "device/cpu/simd/quant.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* quant_block.h - where the blocks of a packed weight lie (quant.h), and what scales their integers. */
+/* quant_block.h - where the blocks of a weight lie, packed (quant.h) or as a file has them, and what scales
+ * their integers. */
 #ifndef WF_DEVICE_CPU_SIMD_QUANT_BLOCK_H
 #define WF_DEVICE_CPU_SIMD_QUANT_BLOCK_H
 

@@ -243,7 +243,7 @@ WF_INLINE void few_rows(wf_type type, bool whole, int count, const rows *r, cons
         for (int64_t b = 0; b < blocks; b++, block += sizeof(wf_block_q8_0))
             add_q8_0(whole, count, r, block, x, b, c);
     else
-        for (int64_t b = 0; b < blocks; b += 8, block += sizeof(wf_block_q6_k))
+        for (int64_t b = 0; b < blocks; b += WF_QUANT_PARTS(type), block += sizeof(wf_block_q6_k))
             add_q6_K(whole, count, r, block, x, b, c);
     for (int i = 0; i < count; i++)
         vf_store(out + i * WF_VL, c[i]);
