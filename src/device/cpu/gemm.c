@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "device/cpu/count.h"
 #include "device/cpu/row.h"
 
 enum {
@@ -47,16 +48,6 @@ typedef struct {
     int64_t index, i0, m, j0, n, k0, nk;
 } block;
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* Floats from one panel to the next: a cache line more than it holds, or else the panels of a block
  * would begin a power of two apart and push each other out of the cache. */
 static int64_t panel_floats(int64_t nk, int width)
@@ -67,12 +58,12 @@ static int64_t panel_floats(int64_t nk, int width)
 /* `stored` is the type of a b in panels, WF_TYPE_NONE when there are none yet. */
 static tiling cut(int64_t m, int64_t n, int64_t k, wf_type stored)
 {
-    tiling t = {.tiles_m = divide_up(m, TILE_M), .tiles_n = divide_up(n, TILE_N)};
-    t.mc = min64(TILE_M, divide_up(m, MR) * MR);
-    t.nc = min64(TILE_N, divide_up(n, NR) * NR);
-    t.packed_a = t.mc / MR * panel_floats(min64(KC, k), MR);
+    tiling t = {.tiles_m = wf_divide_up(m, TILE_M), .tiles_n = wf_divide_up(n, TILE_N)};
+    t.mc = wf_min64(TILE_M, wf_divide_up(m, MR) * MR);
+    t.nc = wf_min64(TILE_N, wf_divide_up(n, NR) * NR);
+    t.packed_a = t.mc / MR * panel_floats(wf_min64(KC, k), MR);
     int64_t panels_b = stored == WF_TYPE_NONE ? t.nc / NR : stored != WF_F32;
-    t.packed_b = panels_b * panel_floats(min64(KC, k), NR);
+    t.packed_b = panels_b * panel_floats(wf_min64(KC, k), NR);
     return t;
 }
 
@@ -118,7 +109,7 @@ static inline void pack(const wf_gemm_operand *o, int64_t index, int64_t first, 
                           width, stride);
         return;
     }
-    int64_t full = divide_up(n, width) * width;
+    int64_t full = wf_divide_up(n, width) * width;
     for (int64_t i = 0; i < full; i++) {
         float *panel = to + i / width * stride + i % width;
         const float *from = i < n ? wf_row_part(o->view, base + first + i, k0, nk, buf) : NULL;
@@ -245,7 +236,7 @@ static void multiply_direct(const tiling *t, const block *k, const float *a, flo
         const float *rows[NR];
         for (int i = 0; i < NR; i++) /* past the last column: that one again, to be dropped */
             rows[i] =
-                wf_row_part(o->view, base + min64(j + i, k->n - 1), k->k0, k->nk, b + i * k->nk);
+                wf_row_part(o->view, base + wf_min64(j + i, k->n - 1), k->k0, k->nk, b + i * k->nk);
         for (int64_t i = 0; i < k->m; i++)
             direct_kernel(k->nk, a + i, rows, c + i * t->nc + j);
     }
@@ -257,13 +248,13 @@ static void one_tile(const tiling *t, int64_t tile, float *scratch)
     block k = {.index = tile / (t->tiles_m * t->tiles_n),
                .i0 = tile / t->tiles_n % t->tiles_m * TILE_M,
                .j0 = tile % t->tiles_n * TILE_N};
-    k.m = min64(g->m - k.i0, TILE_M);
-    k.n = min64(g->n - k.j0, TILE_N);
+    k.m = wf_min64(g->m - k.i0, TILE_M);
+    k.n = wf_min64(g->n - k.j0, TILE_N);
     float *a = scratch, *b = a + t->packed_a, *c = b + t->packed_b, *buf = c + t->mc * t->nc;
 
     begin_tile(t, &k, c);
     for (; k.k0 < g->k; k.k0 += KC) {
-        k.nk = min64(g->k - k.k0, KC);
+        k.nk = wf_min64(g->k - k.k0, KC);
         pack(&g->a, k.index, k.i0, k.m, k.k0, k.nk, MR, a, buf);
         if (g->m <= FEW_M && !g->b.k_is_row && !g->b.view->packed)
             multiply_direct(t, &k, a, b, c);

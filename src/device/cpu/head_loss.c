@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "device/cpu/count.h"
 #include "device/cpu/walk.h"
 
 enum { Z, DZ, BUFFERS };
@@ -33,11 +34,6 @@ typedef struct {
     size_t scratch;
     size_t end;
 } layout; /* the logits of a chunk come first */
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static size_t max_size(size_t a, size_t b)
 {
@@ -55,7 +51,7 @@ static sizes sizes_of(const wf_node *n, const wf_head_loss_ways *ways)
     const wf_attr_head_loss *attr = n->attr;
     const wf_dims *w = &n->in[1]->shape;
     sizes s = {.rows = wf_dims_rows(&n->in[0]->shape), .classes = w->d[0], .width = w->d[1]};
-    s.chunk = min64(attr->chunk > 0 ? attr->chunk : ways->chunk, s.rows);
+    s.chunk = wf_min64(attr->chunk > 0 ? attr->chunk : ways->chunk, s.rows);
     s.grad = n->nin > 3;
     return s;
 }
@@ -158,7 +154,7 @@ static void run_chunk(const job *j)
 {
     const wf_launch *l = j->l;
     const wf_view *x = &l->in[0], *w = &l->in[1];
-    int64_t rows = min64(j->size.chunk, j->size.rows - j->first);
+    int64_t rows = wf_min64(j->size.chunk, j->size.rows - j->first);
     int64_t classes = j->size.classes, width = j->size.width;
     multiply(j, (wf_gemm){.m = rows,
                           .n = classes,
@@ -196,7 +192,7 @@ static void round_rows(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t r = begin; r < end; r++)
         for (int64_t at = 0; at < j->size.width; at += WF_CHUNK) {
-            int64_t n = min64(j->size.width - at, WF_CHUNK);
+            int64_t n = wf_min64(j->size.width - at, WF_CHUNK);
             const float *from = wf_row_part(&j->sum, r, at, n, NULL);
             wf_chunk stored, rounded;
             wf_convert_from_f32(type, from, &stored, n);

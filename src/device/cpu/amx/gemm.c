@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "device/cpu/amx/amx.h"
 #include "device/cpu/amx/tile.h"
+#include "device/cpu/count.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/simd/gemm_finish.h"
 
@@ -43,42 +44,32 @@ typedef struct {
         stride; /* scratch of a thread: strips, and sums, `stride` floats a row */
 } tiling;
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* n in even pieces of at most `most`, of whole pairs of strips. */
 static int64_t piece(int64_t n, int64_t most)
 {
-    return divide_up(divide_up(n, divide_up(n, most)), 2 * SIDE) * 2 * SIDE;
+    return wf_divide_up(wf_divide_up(n, wf_divide_up(n, most)), 2 * SIDE) * 2 * SIDE;
 }
 
 static tiling cut(int64_t batch, int64_t m, int64_t n, int64_t k, int threads)
 {
     tiling t = {0};
     int64_t worth = batch * m * n / GRAIN * k + batch * m * n % GRAIN * k / GRAIN;
-    int64_t best = INT64_MAX, steps = divide_up(min64(k, KC), STEP);
-    t.threads = (int)(worth < 1 ? 1 : min64(worth, threads));
+    int64_t best = INT64_MAX, steps = wf_divide_up(wf_min64(k, KC), STEP);
+    t.threads = (int)(worth < 1 ? 1 : wf_min64(worth, threads));
     for (int64_t i = MOST; i >= 2 * SIDE; i /= 2)
         for (int64_t j = MOST; j >= 2 * SIDE; j /= 2) {
             int64_t rows = piece(m, i), columns = piece(n, j);
-            int64_t blocks = batch * divide_up(m, rows) * divide_up(n, columns);
+            int64_t blocks = batch * wf_divide_up(m, rows) * wf_divide_up(n, columns);
             int64_t cost =
-                divide_up(blocks, t.threads) * (rows * columns + PACK_COST * (rows + columns));
+                wf_divide_up(blocks, t.threads) * (rows * columns + PACK_COST * (rows + columns));
             if (cost < best) {
                 best = cost;
                 t.rows = rows;
                 t.columns = columns;
             }
         }
-    t.blocks_m = divide_up(m, t.rows);
-    t.blocks_n = divide_up(n, t.columns);
+    t.blocks_m = wf_divide_up(m, t.rows);
+    t.blocks_n = wf_divide_up(n, t.columns);
     t.bytes_a = t.rows / SIDE * steps * TILE;
     t.bytes_b = t.columns / SIDE * steps * TILE;
     t.stride = t.columns + SIDE; /* not a power of two */
@@ -127,11 +118,11 @@ static inline void store_tile(vf r[SIDE], bool turned, char *to)
 /* All strips of a part. pairs: as b has them, neighbours in k beside each other in a lane. */
 static void pack(const wf_gemm_part *p, bool pairs, char *to)
 {
-    int64_t strips = divide_up(p->n, SIDE), steps = divide_up(p->nk, STEP);
+    int64_t strips = wf_divide_up(p->n, SIDE), steps = wf_divide_up(p->nk, STEP);
     const char *row[STEP];
     vf r[SIDE];
     for (int64_t s = 0; s < strips && !p->of->k_is_row; s++) {
-        int rows = (int)min64(p->n - s * SIDE, SIDE);
+        int rows = (int)wf_min64(p->n - s * SIDE, SIDE);
         for (int i = 0; i < rows; i++)
             row[i] = wf_gemm_row(p, p->first + s * SIDE + i, p->k0);
         for (int64_t k = 0; k < steps; k++) {
@@ -140,11 +131,11 @@ static void pack(const wf_gemm_part *p, bool pairs, char *to)
         }
     }
     for (int64_t k = 0; k < steps && p->of->k_is_row; k++) {
-        int64_t nk = min64(p->nk - k * STEP, STEP);
+        int64_t nk = wf_min64(p->nk - k * STEP, STEP);
         for (int64_t i = 0; i < nk; i++)
             row[i] = wf_gemm_row(p, p->k0 + k * STEP + i, p->first);
         for (int64_t s = 0; s < strips; s++) {
-            read_pairs(row, nk, s * SIDE, (int)min64(p->n - s * SIDE, SIDE), r);
+            read_pairs(row, nk, s * SIDE, (int)wf_min64(p->n - s * SIDE, SIDE), r);
             store_tile(r, !pairs, to + (s * steps + k) * TILE);
         }
     }
@@ -226,12 +217,12 @@ static void one_block(const tiling *t, int64_t i, char *a)
     const wf_gemm *g = t->g;
     int64_t index = i / (t->blocks_m * t->blocks_n);
     int64_t i0 = i / t->blocks_n % t->blocks_m * t->rows, j0 = i % t->blocks_n * t->columns;
-    int64_t m = min64(g->m - i0, t->rows), n = min64(g->n - j0, t->columns);
-    int64_t strips_m = divide_up(m, SIDE), strips_n = divide_up(n, SIDE);
+    int64_t m = wf_min64(g->m - i0, t->rows), n = wf_min64(g->n - j0, t->columns);
+    int64_t strips_m = wf_divide_up(m, SIDE), strips_n = wf_divide_up(n, SIDE);
     char *b = a + t->bytes_a, *c = b + t->bytes_b;
     int64_t stride = t->stride * (int64_t)sizeof(float);
     for (int64_t k0 = 0; k0 < g->k; k0 += KC) {
-        int64_t nk = min64(g->k - k0, KC), steps = divide_up(nk, STEP);
+        int64_t nk = wf_min64(g->k - k0, KC), steps = wf_divide_up(nk, STEP);
         pack(&(wf_gemm_part){&g->a, index, i0, m, k0, nk}, false, a);
         pack(&(wf_gemm_part){&g->b, index, j0, n, k0, nk}, true, b);
         for (int64_t y = 0; y < strips_n; y += 2)
@@ -242,7 +233,7 @@ static void one_block(const tiling *t, int64_t i, char *a)
     }
     for (int64_t r = 0; r < m; r++)
         for (int64_t j = 0; j < n; j += WF_GEMM_CHUNK)
-            wf_gemm_finish(g, index, i0 + r, j0 + j, min64(n - j, WF_GEMM_CHUNK),
+            wf_gemm_finish(g, index, i0 + r, j0 + j, wf_min64(n - j, WF_GEMM_CHUNK),
                            (float *)(void *)(c + r * stride) + j);
 }
 

@@ -17,6 +17,7 @@
  * same order, blocks of KC after one another, whatever the shape, the pieces and the path.
  */
 #include "base/thread.h"
+#include "device/cpu/count.h"
 #include "device/cpu/simd/gemm.h"
 #include "device/cpu/simd/gemm_few.h"
 #include "device/cpu/simd/gemm_finish.h"
@@ -93,31 +94,16 @@ typedef struct {
     int64_t index, i0, m, j0, n, k0, nk;
 } block;
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* n rows in as few tiles as can be, of widths that differ by one at most. */
 static wf_deal deal_rows(int64_t n)
 {
-    int64_t tiles = divide_up(n, MR);
+    int64_t tiles = wf_divide_up(n, MR);
     return (wf_deal){tiles, n / tiles, n % tiles};
 }
 
 static wf_deal deal_columns(int64_t n)
 {
-    return (wf_deal){divide_up(n, NR), NR, 0};
+    return (wf_deal){wf_divide_up(n, NR), NR, 0};
 }
 
 /* Floats from one panel of a to the next: not a power of two, and room for the packing to overrun. */
@@ -143,15 +129,16 @@ static int log2_of(int x)
  * its piece where there are 16. */
 static int64_t cost(int64_t batch, int64_t m, int64_t n, int64_t pm, int64_t pn, int threads)
 {
-    const int64_t rows = divide_up(m, pm), columns = divide_up(divide_up(n, NR), pn) * NR;
-    const int64_t a = divide_up(columns, block_columns(columns)), b = divide_up(rows, SUM_ROWS);
+    const int64_t rows = wf_divide_up(m, pm), columns = wf_divide_up(wf_divide_up(n, NR), pn) * NR;
+    const int64_t a = wf_divide_up(columns, block_columns(columns)),
+                  b = wf_divide_up(rows, SUM_ROWS);
     const int64_t one = rows * columns + PACK_COST * (rows * a + columns * b);
     const int64_t all = batch * (m * n + PACK_COST * (m * a * pn + n * b * pm));
     const int64_t pieces = batch * pm * pn, left = pieces % threads;
     const int64_t rounds = pieces / threads;
     const int64_t share =
         all / pieces * rounds + (left ? all / pieces / (2 * threads) * (left + threads) : 0);
-    return max64(one, share) + one / 64 * log2_of(threads) * log2_of(threads);
+    return wf_max64(one, share) + one / 64 * log2_of(threads) * log2_of(threads);
 }
 
 /* 1, 2, 3, 4, 6, 8, 12, 16, ... */
@@ -165,11 +152,11 @@ static int64_t next_number(int64_t i)
 static void cut_pieces(tiling *t, int64_t batch, int64_t m, int64_t n)
 {
     static const int thirds[] = {3, 8, 9}; /* of a piece for each thread */
-    const int64_t panels = divide_up(n, NR);
+    const int64_t panels = wf_divide_up(n, NR);
     int64_t best = cost(batch, m, n, 1, 1, t->threads);
-    for (int64_t pm = 1; pm <= min64(m, 3 * t->threads); pm = next_number(pm))
+    for (int64_t pm = 1; pm <= wf_min64(m, 3 * t->threads); pm = next_number(pm))
         for (int i = 0; i < 3; i++) {
-            int64_t pn = min64(thirds[i] * t->threads / (3 * batch * pm), panels);
+            int64_t pn = wf_min64(thirds[i] * t->threads / (3 * batch * pm), panels);
             int64_t takes = pn > 0 ? cost(batch, m, n, pm, pn, t->threads) : best;
             if (takes >= best)
                 continue;
@@ -177,38 +164,38 @@ static void cut_pieces(tiling *t, int64_t batch, int64_t m, int64_t n)
             t->pieces_m = pm;
             t->pieces_n = pn;
         }
-    t->rows = divide_up(m, t->pieces_m);
-    t->columns = divide_up(panels, t->pieces_n) * NR;
+    t->rows = wf_divide_up(m, t->pieces_m);
+    t->columns = wf_divide_up(panels, t->pieces_n) * NR;
 }
 
 /* Blocks of columns pack a anew, and blocks of rows pack b: so they may as well be pieces. */
 static void cut_blocks(tiling *t, wf_type product)
 {
-    int64_t blocks_n = divide_up(t->columns, block_columns(t->columns));
-    int64_t blocks_m = product == WF_F32 ? 1 : divide_up(t->rows, SUM_ROWS);
+    int64_t blocks_n = wf_divide_up(t->columns, block_columns(t->columns));
+    int64_t blocks_m = product == WF_F32 ? 1 : wf_divide_up(t->rows, SUM_ROWS);
     t->pieces_n *= blocks_n;
     t->pieces_m *= blocks_m;
-    t->columns = divide_up(t->columns, blocks_n * NR) * NR;
-    t->rows = divide_up(t->rows, blocks_m);
+    t->columns = wf_divide_up(t->columns, blocks_n * NR) * NR;
+    t->rows = wf_divide_up(t->rows, blocks_m);
 }
 
 static tiling cut(int64_t batch, int64_t m, int64_t n, int64_t k, wf_type product, int threads)
 {
     tiling t = {0};
     int64_t worth = batch * m * n / GRAIN * k + batch * m * n % GRAIN * k / GRAIN;
-    t.threads = (int)(worth < 1 ? 1 : min64(worth, threads));
+    t.threads = (int)(worth < 1 ? 1 : wf_min64(worth, threads));
     t.pieces_m = t.pieces_n = 1;
     t.rows = m;
-    t.columns = divide_up(n, NR) * NR;
+    t.columns = wf_divide_up(n, NR) * NR;
     if (t.threads > 1) {
         cut_pieces(&t, batch, m, n);
         cut_blocks(&t, product);
     }
-    int64_t nk = min64(k, KC), nc = min64(t.columns, NC), mc = min64(t.rows, MC);
-    t.floats_a = divide_up(mc, MR) * stride_a(nk);
-    t.floats_a = divide_up(t.floats_a, LINE) * LINE;
-    t.floats_b = divide_up(nc * nk, LINE) * LINE;
-    t.floats_c = product == WF_F32 ? 0 : min64(t.rows, SUM_ROWS) * nc;
+    int64_t nk = wf_min64(k, KC), nc = wf_min64(t.columns, NC), mc = wf_min64(t.rows, MC);
+    t.floats_a = wf_divide_up(mc, MR) * stride_a(nk);
+    t.floats_a = wf_divide_up(t.floats_a, LINE) * LINE;
+    t.floats_b = wf_divide_up(nc * nk, LINE) * LINE;
+    t.floats_c = product == WF_F32 ? 0 : wf_min64(t.rows, SUM_ROWS) * nc;
     return t;
 }
 
@@ -241,7 +228,7 @@ static void finish_block(const wf_gemm *g, const block *b, const float *c, int64
 {
     for (int64_t i = 0; i < b->m; i++)
         for (int64_t j = 0; j < b->n; j += WF_GEMM_CHUNK)
-            wf_gemm_finish(g, b->index, b->i0 + i, b->j0 + j, min64(b->n - j, WF_GEMM_CHUNK),
+            wf_gemm_finish(g, b->index, b->i0 + i, b->j0 + j, wf_min64(b->n - j, WF_GEMM_CHUNK),
                            c + i * ldc + j);
 }
 
@@ -266,9 +253,9 @@ static void multiply_rows(const tiling *t, const block *b, float *a, const float
     pack(&part, g->k, &d, stride_a(b->nk), a);
     for (int64_t first = 0; first < d.tiles; first += GROUP)
         for (int64_t j = 0; j < b->n; j += NR) {
-            int n = (int)min64(b->n - j, NR);
+            int n = (int)wf_min64(b->n - j, NR);
             wf_tile_fn *const *kernel = tile[n <= WF_VL];
-            for (int64_t i = first; i < min64(first + GROUP, d.tiles); i++)
+            for (int64_t i = first; i < wf_min64(first + GROUP, d.tiles); i++)
                 kernel[wf_deal_width(&d, i) - 1](b->nk, a + i * stride_a(b->nk), panels + j * b->nk,
                                                  c + wf_deal_first(&d, i) * ldc + j, ldc, n, add);
         }
@@ -281,10 +268,10 @@ static void multiply_block(const tiling *t, block b, float *scratch)
     const wf_view *to = wf_gemm_product(g);
     float *a = scratch, *panels = a + t->floats_a, *sums = panels + t->floats_b;
     bool narrow = to->type != WF_F32;
-    int64_t ldc = narrow ? divide_up(b.n, NR) * NR : g->n;
-    int64_t parts = divide_up(b.m, MC), first = b.i0, rows = b.m;
+    int64_t ldc = narrow ? wf_divide_up(b.n, NR) * NR : g->n;
+    int64_t parts = wf_divide_up(b.m, MC), first = b.i0, rows = b.m;
     for (; b.k0 == 0 || b.k0 < g->k; b.k0 += KC) {
-        b.nk = min64(g->k - b.k0, KC);
+        b.nk = wf_min64(g->k - b.k0, KC);
         wf_gemm_part part = {&g->b, b.index, b.j0, b.n, b.k0, b.nk};
         wf_deal d = deal_columns(b.n);
         pack(&part, g->k, &d, b.nk * NR, panels);
@@ -305,18 +292,18 @@ static void some_pieces(void *arg, int64_t begin, int64_t end, int thread)
     const tiling *t = arg;
     const wf_gemm *g = t->g;
     float *scratch = (float *)g->scratch + thread * scratch_floats(t);
-    int64_t panels = divide_up(g->n, NR);
+    int64_t panels = wf_divide_up(g->n, NR);
     bool narrow = wf_gemm_product(g)->type != WF_F32;
     for (int64_t p = begin; p < end; p++) {
         int64_t pm = p / t->pieces_n % t->pieces_m, pn = p % t->pieces_n;
         int64_t i1 = g->m * (pm + 1) / t->pieces_m;
-        int64_t j1 = min64(panels * (pn + 1) / t->pieces_n * NR, g->n);
+        int64_t j1 = wf_min64(panels * (pn + 1) / t->pieces_n * NR, g->n);
         block b = {.index = p / (t->pieces_m * t->pieces_n)};
         for (b.i0 = g->m * pm / t->pieces_m; b.i0 < i1; b.i0 += b.m) {
-            b.m = narrow ? min64(i1 - b.i0, SUM_ROWS) : i1 - b.i0;
+            b.m = narrow ? wf_min64(i1 - b.i0, SUM_ROWS) : i1 - b.i0;
             const int64_t j0 = panels * pn / t->pieces_n * NR, nc = block_columns(j1 - j0);
             for (b.j0 = j0; b.j0 < j1; b.j0 += b.n) {
-                b.n = min64(j1 - b.j0, nc);
+                b.n = wf_min64(j1 - b.j0, nc);
                 multiply_block(t, b, scratch);
             }
         }
@@ -346,11 +333,11 @@ static void few_columns(const wf_gemm *g, int64_t index, int64_t j, int columns)
 static void few_groups(void *arg, int64_t begin, int64_t end, int thread)
 {
     const wf_gemm *g = arg;
-    int64_t groups = divide_up(g->n, WF_VL);
+    int64_t groups = wf_divide_up(g->n, WF_VL);
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         int64_t j = i % groups * WF_VL;
-        few_columns(g, i / groups, j, (int)min64(g->n - j, WF_VL));
+        few_columns(g, i / groups, j, (int)wf_min64(g->n - j, WF_VL));
     }
 }
 
@@ -378,7 +365,7 @@ void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g)
         return;
     wf_assert(wf_gemm_product(g)->dense && (!g->add || g->y->type == WF_F32));
     if (is_few(g->m) && !g->b.k_is_row && few[g->b.view->type][0] && !g->b.view->packed) {
-        int64_t groups = divide_up(g->n, WF_VL);
+        int64_t groups = wf_divide_up(g->n, WF_VL);
         widen_rows(g);
         wf_parallel_share(g->threads, g->batch * groups, FEW_GRAIN / (WF_VL * (g->k + 1)) + 1,
                           few_groups, (void *)g);

@@ -19,6 +19,7 @@ enum {
     WF_TILE_VECTORS = 2,
     WF_TILE_COLUMNS = WF_TILE_VECTORS * WF_VL,
     WF_TILE_ROWS = WF_VREGS == 32 ? 14 : 6,
+    WF_TILE_STEPS = WF_VREGS == 32 ? 4 : 8, /* of k that are unrolled: about as much code */
     /* Every element of a product is summed up over k in the same order, blocks of this many after one
      * another. A panel of b this long stays in the first-level cache. */
     WF_TILE_K = WF_GEMM_BLOCK
@@ -59,7 +60,7 @@ WF_INLINE void wf_tile_multiply(int rows, int vectors, wf_type type, int64_t nk,
         for (int v = 0; v < vectors; v++)
             sum[i][v] = vf_zero();
     }
-#pragma GCC unroll 4
+#pragma GCC unroll WF_TILE_STEPS
     for (int64_t k = 0; k < nk; k++, a += rows, bk += WF_TILE_VECTORS * vector) {
         vf x[WF_TILE_VECTORS];
 #pragma GCC unroll 2
