@@ -47,6 +47,7 @@ typedef struct {
 } pair;
 
 static const pair prints[] = {
+    {"{{ {1: 2}[] is defined }}{% if nil %}{{ -not [] }}{% endif %}", "False"},
     {"", ""},
     {"plain\n", "plain"},
     {"{{ bos_token }}{{ n + 1 }} {{ f }} {{ yes }} {{ nil }} {{ missing }}|",

@@ -305,7 +305,9 @@ static wf_jnode *parse_subscript(wf_jparser *p)
 
 static wf_jnode *parse_item(wf_jparser *p, wf_jnode *object)
 {
-    wf_jnode *n = wf_jnode_new(p, WF_JN_ITEM), *index = parse_subscript(p);
+    wf_jnode *n = wf_jnode_new(p, WF_JN_ITEM);
+    /* Without an index it is an empty tuple. */
+    wf_jnode *index = wf_jat_op(p, ']') ? wf_jnode_new(p, WF_JN_TUPLE) : parse_subscript(p);
     if (!n || !index)
         return NULL;
     if (wf_jat_op(p, ',')) { /* a tuple as index */
