@@ -5,7 +5,8 @@
 #
 # The rules the compiler does not know:
 #   - includes point one way through the layers, and *_priv.h stays in its own folder;
-#   - code shared by all devices names none of them, but for their list, src/device/device.c;
+#   - code shared by all devices names none of them, but for their list, src/device/device.c,
+#     and the trainer not even the cpu;
 #   - source files start with the licence line;
 #   - no file contains a path of somebody's machine.
 # Prints each violation as "file:line: sentence" and exits 1 if there is one.
@@ -39,10 +40,12 @@ check_sources() {
         may["device"]   = " base graph device "
         may["selftest"] = " base graph device selftest "
         may["infer"]    = " base graph format text model device infer "
-        may["bench"]    = " base graph format text model device infer bench "
-        may["cli"]      = " base graph format text model device infer selftest bench cli "
+        may["train"]    = " base graph format text model device infer train "
+        may["bench"]    = " base graph format text model device infer train bench "
+        may["cli"]      = " base graph format text model device infer train selftest bench cli "
         may["tests"]    = may["cli"]
         backends = "(^|[^a-z])(cuda|opencl|pjrt|cudnn|cublas)"
+        trainable = "(^|[^a-z])(cpu|cuda|opencl|pjrt|cudnn|cublas)"
     }
 
     function complain(sentence) {
@@ -102,7 +105,7 @@ check_sources() {
         sub(/\/[^\/]*$/, "", folder)
         depth = split(file, parts, "/")
         layer = parts[1] == "src" ? parts[2] : parts[1]
-        shared = layer == "base" || layer == "graph" || \
+        shared = layer == "base" || layer == "graph" || layer == "train" || \
                  (layer == "device" && depth == 3 && file !~ /\.def$|\/device\.c$/)
         line = 1
         if (!(layer in may)) {
@@ -112,7 +115,7 @@ check_sources() {
         for (line = 1; (getline text < file) > 0; line++) {
             if (text ~ /^[ \t]*#[ \t]*include[ \t]*["<]/)
                 check_include(text)
-            if (shared && match(tolower(text), backends)) {
+            if (shared && match(tolower(text), layer == "train" ? trainable : backends)) {
                 name = substr(tolower(text), RSTART, RLENGTH)
                 sub(/^[^a-z]/, "", name)
                 complain("code shared by all devices may not name one (" name ")")
@@ -181,6 +184,8 @@ selftest() {
     refuses include/weft.h '#include "base/ctx.h"'
     refuses src/graph/a.c '/* as CUDA does */'
     refuses src/device/a.c 'int wf_opencl_open(void);'
+    refuses src/train/a.c '/* on the CPU */'
+    refuses src/model/a.c '#include "train/data.h"'
     refuses docs/a.md "see $(printf '/%s/me/notes' home)"
 
     plant src/base/a.c 'int x;'
