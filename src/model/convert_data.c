@@ -159,11 +159,10 @@ static wf_status move_slabs(wf_convert *c, mover *v, wf_convert_write *write, vo
     return WF_OK;
 }
 
-static wf_status move(wf_convert *c, const wf_convert_item *item, wf_convert_write *write, void *to)
+static wf_status move_stored(wf_convert *c, const wf_convert_item *item, wf_convert_write *write,
+                             void *to)
 {
     mover v = {.item = item, .config = &c->m->config};
-    if (!item->from)
-        return write(to, item->data, wf_type_bytes(item->type, wf_dims_count(&item->shape)));
     wf_assert(!item->crossed || item->order == WF_ROWS_AS_THEY_ARE);
     measure(&v);
     wf_status status = get_room(c, &v);
@@ -175,6 +174,32 @@ static wf_status move(wf_convert *c, const wf_convert_item *item, wf_convert_wri
     wf_mem_free(c->ctx, v.raw);
     wf_mem_free(c->ctx, v.bytes);
     return status;
+}
+
+/* What lies in no file is brought for as long as it takes. */
+static wf_status move_fetched(wf_convert *c, const wf_convert_item *item, wf_convert_write *write,
+                              void *to)
+{
+    wf_stored here = *item->from;
+    wf_convert_item brought = *item;
+    float *data = wf_mem_new(c->ctx, here.bytes);
+    if (!data)
+        return WF_ERR_MEMORY;
+    here.data = (const uint8_t *)data;
+    brought.from = &here;
+    wf_status status =
+        c->m->fetch(c->m->fetch_user, here.name, data, (int64_t)(here.bytes / sizeof *data));
+    if (status == WF_OK)
+        status = move_stored(c, &brought, write, to);
+    wf_mem_free(c->ctx, data);
+    return status;
+}
+
+static wf_status move(wf_convert *c, const wf_convert_item *item, wf_convert_write *write, void *to)
+{
+    if (!item->from)
+        return write(to, item->data, wf_type_bytes(item->type, wf_dims_count(&item->shape)));
+    return item->from->data ? move_stored(c, item, write, to) : move_fetched(c, item, write, to);
 }
 
 wf_status wf_convert_data(wf_convert *c, wf_convert_write *write, void *to)

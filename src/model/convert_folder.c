@@ -64,12 +64,15 @@ static wf_type type_of_matrix(const folder *f, const wf_model_weight_info *w)
 }
 
 /* Vectors are f32 in GGUF files, whatever they were before. They become that again where this loses
- * nothing. */
+ * nothing. Those of a model that lies in no file are f32. */
 static wf_status type_of_vector(const folder *f, const wf_model_weight_info *w, wf_type *out)
 {
     wf_ctx *ctx = f->c->ctx;
     int64_t count = wf_dims_count(&w->shape);
     size_t bytes = (size_t)count * sizeof(float);
+    *out = WF_F32;
+    if (!w->from->data)
+        return WF_OK;
     float *numbers = wf_mem_new(ctx, bytes), *back = wf_mem_new(ctx, bytes);
     void *narrow = wf_mem_new(ctx, bytes);
     wf_status status = numbers && back && narrow ? wf_weight_read(ctx, w, numbers) : WF_ERR_MEMORY;

@@ -98,13 +98,13 @@ static const char *own_name(wf_model *m)
     return keep(m, base, len);
 }
 
-static wf_status fill_info(wf_model *m)
+void wf_model_describe(wf_model *m, const char *format)
 {
     const wf_config *c = &m->config;
     wf_model_info *i = &m->info;
     *i = (wf_model_info){
         .family = c->family->name,
-        .format = "safetensors",
+        .format = format,
         .layers = c->layers,
         .width = c->width,
         .heads = c->heads,
@@ -122,6 +122,12 @@ static wf_status fill_info(wf_model *m)
         i->parameters += wf_dims_count(&m->weight[w].shape);
         i->bytes += m->weight[w].from->bytes;
     }
+}
+
+static wf_status fill_info(wf_model *m)
+{
+    wf_model_info *i = &m->info;
+    wf_model_describe(m, "safetensors");
     if (m->folder) {
         i->chat_template = m->folder->chat_template;
         i->name = own_name(m);
@@ -161,7 +167,8 @@ void wf_model_close(wf_model *m)
 {
     if (!m)
         return;
-    wf_tokenizer_free(m->tokenizer);
+    if (!m->tokenizer_borrowed)
+        wf_tokenizer_free(m->tokenizer);
     wf_gguf_close(m->gguf);
     wf_folder_close(m->folder);
     wf_mem_free(m->ctx, m->weight);

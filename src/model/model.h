@@ -33,8 +33,16 @@ struct wf_model {
     wf_model_weight_info *weight;
     int weights;
     wf_tokenizer *tokenizer; /* NULL: the model has none, or one that Weft cannot read */
-    char *no_tokenizer;      /* why not */
+    bool tokenizer_borrowed;
+    const char *no_tokenizer; /* why not */
+    /* A model that lies in no file (blank.h): where its weights come from, and a store without any. */
+    wf_status (*fetch)(void *user, const char *weight, float *to, int64_t count);
+    void *fetch_user;
+    wf_store nowhere;
 };
+
+/* m->info, but for name and template, from config and weights. */
+void wf_model_describe(wf_model *m, const char *format);
 
 /* Can the state be the bytes of the file, where they are? */
 bool wf_weight_lies_ready(const wf_model_weight_info *w);
