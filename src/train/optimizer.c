@@ -50,6 +50,12 @@ static wf_value *update_sgd(const update *u)
     return wf_sgd(u->g, u->p, velocity, u->grad, u->rate, u->s->factor, u->s->apply, &o);
 }
 
+static wf_value *update_lion(const update *u)
+{
+    const wf_lion_options o = {u->o->beta1, u->o->beta2, u->decay};
+    return wf_lion(u->g, u->p, companion(u, "m"), u->grad, u->rate, u->s->factor, u->s->apply, &o);
+}
+
 /* ---- Muon ---- */
 
 /*
@@ -102,6 +108,7 @@ static wf_value *update_muon(const update *u)
 static wf_value *(*const kinds[])(const update *u) = {
     [WF_ADAMW] = update_adamw,
     [WF_SGD] = update_sgd,
+    [WF_LION] = update_lion,
     [WF_MUON] = update_muon,
 };
 
