@@ -325,6 +325,14 @@ typedef struct {
 /* `velocity` is a state like p, or NULL when momentum is 0. */
 WF_API wf_value *wf_sgd(wf_graph *g, wf_value *p, wf_value *velocity, wf_value *grad, wf_value *lr,
                         wf_value *scale, wf_value *apply, const wf_sgd_options *options);
+typedef struct {
+    double beta1, beta2; /* default 0.9, 0.99; negative: 0 */
+    double weight_decay;
+} wf_lion_options;
+/* Every element moves by lr, in the direction that moment and gradient agree on: rates are a third to a
+ * tenth of AdamW's. Returns the new p; output 1: the new moment. */
+WF_API wf_value *wf_lion(wf_graph *g, wf_value *p, wf_value *m, wf_value *grad, wf_value *lr,
+                         wf_value *scale, wf_value *apply, const wf_lion_options *options);
 /* pool (a state) [P, page, Hk, D] := x [N, Hk, D], token i of sequence s at position positions[i].
  */
 WF_API wf_value *wf_kv_append(wf_graph *g, wf_value *pool, wf_value *x, wf_value *seq_start,
@@ -372,6 +380,11 @@ typedef struct {
     int64_t interval; /* good steps in a row before it grows; default 2000. Negative: it never
                          changes; with initial = 1 this is for bf16: it skips and counts */
     double clip;      /* largest norm of the gradient, beyond which it is shortened; default: any */
+    double
+        outlier; /* a norm beyond so many times the average of those before is a bad step, too: it
+                         is skipped and counted, but the scale stays. The average, f32 NAME.average, is
+                         over good steps, the last fifty or so, and serves once there were 20;
+                         i32 NAME.outliers counts. Default: none is */
 } wf_loss_scale_options;
 
 /* What updates need: for wf_adamw(..., step, factor, apply). Computed values, all scalars. */
@@ -379,7 +392,7 @@ typedef struct {
     wf_value *scale;  /* f32: the loss scale of this step */
     wf_value *norm;   /* f32: global norm of the gradients, unscaled and before clipping */
     wf_value *factor; /* f32: what gradients are to be multiplied by: unscales and clips */
-    wf_value *apply;  /* u8: 0 when some gradient is not finite */
+    wf_value *apply;  /* u8: 0 when some gradient is not finite, or the norm an outlier */
     wf_value *step;   /* i32: updates made so far, and 1: skipped steps do not count */
 } wf_scaled;
 

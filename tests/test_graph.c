@@ -187,6 +187,10 @@ static const bad_call bad_calls[] = {
     {"sgd", "", "*f32[2] f32[3] f32[] f32[] u8[]", "floats of one shape"},
     {"sgd", "momentum=0.9", "*f32[2] f32[2] f32[] f32[] u8[]", "needs a velocity"},
     {"sgd", "nesterov=1", "*f32[2] f32[2] f32[] f32[] u8[]", "nesterov needs momentum"},
+    {"lion", "", "*f32[2] *f32[3] f32[2] f32[] f32[] u8[]", "floats of one shape"},
+    {"lion", "", "*f32[2] f32[2] f32[2] f32[] f32[] u8[]", "operand 1 must be"},
+    {"lion", "", "*f32[2] *f32[2] f32[2] f32[] f32[] f32[]", "apply u8"},
+    {"lion", "beta2=1", "*f32[2] *f32[2] f32[2] f32[] f32[] u8[]", "betas must"},
     {"kv_append", "", "*f32[3,4,2] f32[5,1,2] i32[2] i32[5] i32[1,2]", "the pool must be"},
     {"kv_append", "", "*f32[3,4,1,2] f32[5,1,3] i32[2] i32[5] i32[1,2]", "the same Hk and D"},
     {"kv_append", "", "*f32[3,4,1,2] f32[5,1,2] i32[2] i32[5] i32[2,2]", "the table must be"},
@@ -570,6 +574,12 @@ static void test_options(void **state)
     assert_true(ATTR(sgd, v).nesterov == 1);
     v = wf_sgd(g, v, NULL, one, one, NULL, NULL, NULL);
     assert_true(ATTR(sgd, v).momentum == 0 && ATTR(sgd, v).nesterov == 0);
+    v = wf_lion(g, v, wf_state_like(g, "lion", p), one, one, NULL, NULL, NULL);
+    assert_true(ATTR(lion, v).beta1 == 0.9 && ATTR(lion, v).beta2 == 0.99);
+    v = wf_lion(g, v, wf_value_output(v, 1), one, one, NULL, NULL,
+                &(wf_lion_options){-1, 0.5, 0.1});
+    assert_true(ATTR(lion, v).beta1 == 0 && ATTR(lion, v).beta2 == 0.5);
+    assert_true(ATTR(lion, v).weight_decay == 0.1);
     wt_ok(ctx, wf_graph_verify(g));
     wf_graph_free(g);
 }

@@ -96,6 +96,7 @@ static void test_wrong_results_are_found(void **state)
                                       "rms_norm",
                                       "cross_entropy",
                                       "adamw",
+                                      "lion",
                                       "gather_rows",
                                       "fill",
                                       "attention",

@@ -482,6 +482,18 @@ wf_value *wf_sgd(wf_graph *g, wf_value *p, wf_value *velocity, wf_value *grad, w
     return add(g, WF_OP_sgd, &a, in, n);
 }
 
+wf_value *wf_lion(wf_graph *g, wf_value *p, wf_value *m, wf_value *grad, wf_value *lr,
+                  wf_value *scale, wf_value *apply, const wf_lion_options *o)
+{
+    wf_lion_options none = {0};
+    o = o ? o : &none;
+    wf_attr_lion a = {.beta1 = or_default(o->beta1, 0.9),
+                      .beta2 = or_default(o->beta2, 0.99),
+                      .weight_decay = o->weight_decay};
+    wf_value *in[] = {p, m, grad, lr, or_scalar(g, scale, WF_F32), or_scalar(g, apply, WF_U8)};
+    return add(g, WF_OP_lion, &a, in, 6);
+}
+
 wf_value *wf_kv_append(wf_graph *g, wf_value *pool, wf_value *x, wf_value *seq_start,
                        wf_value *positions, wf_value *table)
 {

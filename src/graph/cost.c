@@ -254,6 +254,7 @@ static const row rows[WF_OP_COUNT] = {
     [WF_OP_kv_append] = {.of = NOTHING, .bytes = append_bytes},
     [WF_OP_adamw] = {.each = 16},
     [WF_OP_sgd] = {.each = 6},
+    [WF_OP_lion] = {.each = 9},
     /* fused forms: what their parts cost; the bytes are fewer by themselves */
     [WF_OP_residual_rms_norm] = {.each = 5},
     [WF_OP_residual_layer_norm] = {.each = 9},

@@ -15,6 +15,10 @@
 #include "graph/op/rule.h"
 
 #define MAX_NAME 128
+/* Of the average norm, by which outliers are known: good steps before it serves, and what a step weighs in
+ * it in the long run. */
+#define SETTLED 20
+#define WEIGHT 0.02
 
 /* ---- Options ---- */
 
@@ -57,6 +61,12 @@ static wf_status check_options(wf_graph *g, const wf_loss_scale_options *o)
     if (!(o->clip >= 0) || o->interval > INT32_MAX)
         return wf_graph_fail(g, WF_ERR_USAGE,
                              "loss scale: clip must not be negative, nor interval over 2^31");
+    if (!(o->outlier == 0 || o->outlier >= 1))
+        return wf_graph_fail(
+            g, WF_ERR_USAGE,
+            "loss scale: outlier, a multiple of the average norm, must be 1 or more, "
+            "not %g",
+            o->outlier);
     return WF_OK;
 }
 
@@ -103,8 +113,29 @@ static wf_value *current_scale(wf_graph *g, const wf_loss_scale_options *o)
     return wf_where(g, wf_eq(g, state, f32(g, 0)), f32(g, o->initial), state);
 }
 
-/* The scale after this step, and how many good steps there have been since it last changed. */
-static void update_scale(wf_graph *g, const wf_loss_scale_options *o, const wf_scaled *s)
+/* u8: whether the norm is within what the average of those before allows. */
+static wf_value *is_usual(wf_graph *g, const wf_loss_scale_options *o, wf_value *norm)
+{
+    wf_value *average = scalar_state(g, o, ".average", WF_F32);
+    wf_value *fresh = wf_lt(g, scalar_state(g, o, ".steps", WF_I32), i32(g, SETTLED));
+    wf_value *most = wf_where(g, fresh, f32(g, FLT_MAX), wf_scale(g, average, o->outlier));
+    return wf_le(g, norm, most);
+}
+
+/* The mean of the first norms, which then turns into an average that forgets. */
+static void update_average(wf_graph *g, const wf_loss_scale_options *o, const wf_scaled *s)
+{
+    wf_value *average = scalar_state(g, o, ".average", WF_F32);
+    wf_value *weight = wf_div(g, f32(g, 1), wf_cast(g, s->step, WF_F32));
+    weight = wf_maximum(g, weight, f32(g, WEIGHT));
+    wf_value *change = wf_mul(g, wf_sub(g, s->norm, average), weight);
+    wf_assign(g, average, wf_add(g, average, change), s->apply);
+}
+
+/* The scale after this step, and how many good steps there have been since it last changed. `finite`: u8,
+ * as apply, but 1 for outliers, which say nothing about the scale. */
+static void update_scale(wf_graph *g, const wf_loss_scale_options *o, const wf_scaled *s,
+                         wf_value *finite)
 {
     wf_value *state = scalar_state(g, o, "", WF_F32), *good = scalar_state(g, o, ".good", WF_I32);
     wf_value *more = wf_add(g, good, i32(g, 1)), *full = wf_le(g, i32(g, o->interval), more);
@@ -112,13 +143,21 @@ static void update_scale(wf_graph *g, const wf_loss_scale_options *o, const wf_s
     wf_value *shrunk = wf_maximum(g, wf_scale(g, s->scale, o->backoff), f32(g, o->smallest));
     wf_value *kept = wf_where(g, full, grown, s->scale), *zero = i32(g, 0);
     wf_value *row = wf_where(g, full, zero, more);
-    wf_assign(g, state, wf_where(g, s->apply, kept, shrunk), NULL);
-    wf_assign(g, good, wf_where(g, s->apply, row, zero), NULL);
+    if (o->outlier > 0) {
+        kept = wf_where(g, s->apply, kept, s->scale);
+        row = wf_where(g, s->apply, row, good);
+    }
+    wf_assign(g, state, wf_where(g, finite, kept, shrunk), NULL);
+    wf_assign(g, good, wf_where(g, finite, row, zero), NULL);
 }
 
-static void count_step(wf_graph *g, const wf_loss_scale_options *o, const wf_scaled *s)
+static void count_step(wf_graph *g, const wf_loss_scale_options *o, const wf_scaled *s,
+                       wf_value *finite)
 {
     wf_value *done = wf_cast(g, s->apply, WF_I32);
+    if (o->outlier > 0)
+        wf_accumulate(g, scalar_state(g, o, ".outliers", WF_I32),
+                      wf_sub(g, wf_cast(g, finite, WF_I32), done), NULL);
     wf_accumulate(g, scalar_state(g, o, ".steps", WF_I32), done, NULL);
     wf_accumulate(g, scalar_state(g, o, ".skipped", WF_I32), wf_sub(g, i32(g, 1), done), NULL);
 }
@@ -144,17 +183,20 @@ wf_status wf_unscale(wf_graph *g, wf_value *const *grads, int n, wf_value *count
     /* Of the gradients as they are: finite exactly when all are, up to squares beyond f32. */
     wf_value *scaled = wf_global_norm(g, grads, n);
     wf_value *inverse = wf_div(g, f32(g, 1), count ? wf_mul(g, s.scale, count) : s.scale);
-    s.apply = wf_le(g, scaled, f32(g, FLT_MAX));
+    wf_value *finite = wf_le(g, scaled, f32(g, FLT_MAX));
     s.norm = wf_mul(g, scaled, inverse);
+    s.apply = o.outlier > 0 ? wf_and(g, finite, is_usual(g, &o, s.norm)) : finite;
     s.factor = inverse;
     if (o.clip > 0) {
         wf_value *most = f32(g, o.clip);
         s.factor = wf_mul(g, inverse, wf_div(g, most, wf_maximum(g, s.norm, most)));
     }
     s.step = wf_add(g, scalar_state(g, &o, ".steps", WF_I32), i32(g, 1));
+    if (o.outlier > 0)
+        update_average(g, &o, &s);
     if (!is_fixed(&o))
-        update_scale(g, &o, &s);
-    count_step(g, &o, &s);
+        update_scale(g, &o, &s, finite);
+    count_step(g, &o, &s, finite);
     WF_TRY(g->status);
     *out = s;
     return WF_OK;

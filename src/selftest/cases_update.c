@@ -146,6 +146,37 @@ static void build_sgd(wf_case *c)
     wf_case_node(c, wf_sgd(c->g, p, velocity, grad, lr, scale, apply, &t->o));
 }
 
+/* ---- lion ---- */
+
+static const struct lion_case {
+    wf_dims shape;
+    int apply;
+    bool mixed; /* moment and gradient of another type than p */
+    wf_lion_options o;
+} lion_cases[] = {
+    {{2, {3, 5}}, 0, false, {0}},
+    {{1, {33}}, 1, false, {0.9, 0.99, 0.1}},
+    {{0, {0}}, 1, false, {0.95, 0.98, 0.1}},
+    {{1, {0}}, 1, false, {0}},
+    {{2, {3, 5}}, 2, false, {0.9, 0.99, 0.1}},
+    {{1, {33}}, 1, true, {0.9, 0.99, 0.1}},
+    {{1, {33}}, 1, false, {-1, -1, 1}},
+    {{1, {33001}}, 1, false, {0.9, 0.99, 0.1}},
+};
+
+static void build_lion(wf_case *c)
+{
+    const struct lion_case *t = &lion_cases[c->variant];
+    wf_type type = t->mixed ? wf_case_other_float(c) : c->type;
+    c->optional = t->mixed;
+    wf_value *p = wf_case_state(c, c->type, t->shape, -2, 2);
+    wf_value *m = wf_case_state(c, type, t->shape, -0.1, 0.1);
+    wf_value *grad = wf_case_typed(c, type, t->shape, -1, 1);
+    wf_value *lr = wf_case_f32(c, D0, 1e-3, 1e-1), *scale = wf_case_f32(c, D0, 0.1, 2);
+    wf_value *apply = wf_case_apply(c, t->apply);
+    wf_case_node(c, wf_lion(c->g, p, m, grad, lr, scale, apply, &t->o));
+}
+
 const wf_case_row wf_cases_update[] = {
     WF_ROW(assign, 15, WF_TYPES_PLAIN),
     WF_ROW(accumulate, 15, WF_TYPES_NUMBER),
@@ -163,5 +194,6 @@ const wf_case_row wf_cases_update[] = {
     WF_ROW(adamw, WF_LENGTH(adamw_cases), WF_TYPES_FLOAT),
     WF_ROW(adamw_many, 2 * WF_LENGTH(adamw_cases), WF_TYPES_FLOAT),
     WF_ROW(sgd, WF_LENGTH(sgd_cases), WF_TYPES_FLOAT),
+    WF_ROW(lion, WF_LENGTH(lion_cases), WF_TYPES_FLOAT),
     {.build = NULL},
 };

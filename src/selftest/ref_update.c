@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_update.c - the next version of states: assign, accumulate, adamw, sgd. */
+/* ref_update.c - the next version of states: assign, accumulate, adamw, sgd, lion. */
 #include "selftest/ref_priv.h"
 
 /* The first nout operands are the old states; what is not applied stays, bit for bit. */
@@ -126,6 +126,29 @@ wf_status wf_ref_sgd(const wf_ref_call *c)
             }
         }
         wf_ref_set(&c->out[0], e, p - lr * d, fabs(p) + fabs(lr) * d_mag);
+    }
+    return WF_OK;
+}
+
+/* (p, m, grad, lr, scale, apply) -> p, m: p (1 - lr decay) - lr sign(beta1 m + (1 - beta1) grad). Where
+ * that sum is roundoff either sign is right. */
+wf_status wf_ref_lion(const wf_ref_call *c)
+{
+    const wf_attr_lion *attr = c->attr;
+    keep_states(c);
+    if (c->in[5].v[0] == 0)
+        return WF_OK;
+    double lr = c->in[3].v[0], scale = c->in[4].v[0];
+    int64_t count = wf_dims_count(&c->out->shape);
+    for (int64_t e = 0; e < count; e++) {
+        double p = c->in[0].v[e], m = c->in[1].v[e], g = c->in[2].v[e] * scale;
+        double a = attr->beta1 * m, b = (1 - attr->beta1) * g, decay = lr * attr->weight_decay * p;
+        double old = attr->beta2 * m, new = (1 - attr->beta2) * g;
+        double step = a + b > 0 ? lr : a + b < 0 ? -lr : 0;
+        bool either = fabs(a + b) < 4 * WF_ROUNDOFF_F32 * (fabs(a) + fabs(b));
+        wf_ref_set(&c->out[0], e, p - decay - step,
+                   fabs(p) + fabs(decay) + lr + (either ? 2 * lr / WF_ROUNDOFF_F32 : 0));
+        wf_ref_set(&c->out[1], e, old + new, fabs(old) + fabs(new));
     }
     return WF_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * update.c - ops that change states in place: assign, accumulate, adamw, sgd, kv_append.
+ * update.c - ops that change states in place: assign, accumulate, adamw, sgd, lion, kv_append.
  *
  * Output i is the same memory as input i, the state, and goes unmentioned below. Floats are widened
  * to f32, changed and rounded back; `apply` = 0 leaves every bit as it is.
@@ -272,6 +272,40 @@ static wf_status launch_sgd(const wf_launch *l)
     return WF_OK;
 }
 
+/* ---- lion: (p, m, grad, lr, scale, apply) ---- */
+
+static void lion(const update *u, int64_t begin, int64_t end)
+{
+    const wf_attr_lion *attr = u->l->attr;
+    float keep = (float)(1 - u->lr * attr->weight_decay);
+    float beta1 = (float)attr->beta1, beta2 = (float)attr->beta2;
+    float rest1 = (float)(1 - attr->beta1), rest2 = (float)(1 - attr->beta2);
+
+    for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
+        wf_chunk buf[3];
+        float *p = begin_state(u, &r, 0, &buf[0]);
+        float *m = begin_state(u, &r, 1, &buf[1]);
+        const float *grad = read_operand(u, &r, 2, &buf[2]);
+        for (int64_t i = 0; i < r.n; i++) {
+            float g = grad[i] * u->scale, way = beta1 * m[i] + rest1 * g;
+            p[i] = p[i] * keep - (way > 0 ? u->lr : way < 0 ? -u->lr : 0);
+            m[i] = beta2 * m[i] + rest2 * g;
+        }
+        end_state(u, &r, 0, p);
+        end_state(u, &r, 1, m);
+    }
+}
+
+static wf_status launch_lion(const wf_launch *l)
+{
+    update u = {.l = l, .fn = lion, .count = 1, .operands = 3};
+    u.lr = scalar(l, 3);
+    u.scale = scalar(l, 4);
+    if (applies(l, 5))
+        run_update(&u);
+    return WF_OK;
+}
+
 /* ---- kv_append: (pool [P, page, Hk, D], x [N, Hk, D], seq_start, positions, table) ---- */
 
 static void copy_row(const wf_view *from, int64_t r, const wf_view *to, int64_t t, float *buf)
@@ -325,6 +359,7 @@ const wf_kernel wf_cpu_update[] = {
     ROW(adamw, adamw, WF_TYPES_FLOAT, NULL, NULL),
     ROW(adamw_many, adamw, WF_TYPES_FLOAT, NULL, NULL),
     ROW(sgd, sgd, WF_TYPES_FLOAT, NULL, NULL),
+    ROW(lion, lion, WF_TYPES_FLOAT, NULL, NULL),
     ROW(kv_append, kv_append, WF_TYPES_FLOAT, NULL, kv_append_workspace),
     {0},
 };

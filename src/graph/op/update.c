@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * update.c - rules of update ops. That the first operands are states is checked for all update ops
- * when the node is added; what the optimizers compute is PyTorch's AdamW and SGD.
+ * when the node is added; what the optimizers compute is PyTorch's AdamW and SGD, and Lion of
+ * its paper (Chen et al., 2023).
  */
 #include <math.h>
 
@@ -174,5 +175,38 @@ wf_status wf_expand_sgd(wf_graph *g, const wf_node *n, wf_value *const *in, wf_v
     out[0] = assign_cast(g, in[0], wf_sub(g, p, wf_mul(g, step, lr)), apply);
     if (velocity)
         out[1] = assign_cast(g, in[1], velocity, apply);
+    return WF_OK;
+}
+
+/* ---- lion: (p, m, grad, lr, scale, apply) ---- */
+
+wf_status wf_shape_lion(wf_infer *r)
+{
+    const wf_attr_lion *a = r->attr;
+    for (int i = 0; i < 3; i++)
+        WF_RULE(r, wf_is_float(r->in[i]) && wf_same_shape(r->in[0], r->in[i]),
+                "p, m and grad must be floats of one shape");
+    WF_RULE(r,
+            wf_is_scalar(r->in[3], WF_F32) && wf_is_scalar(r->in[4], WF_F32) &&
+                wf_is_scalar(r->in[5], WF_U8),
+            "lr must be an f32 scalar, scale f32 and apply u8");
+    WF_RULE(r, a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 && a->beta2 < 1,
+            "betas must lie in [0, 1)");
+    infer_states(r, 2);
+    return WF_OK;
+}
+
+/* Each element moves by lr, whichever way it goes; where the direction is 0 or NaN, not at all. */
+wf_status wf_expand_lion(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
+{
+    const wf_attr_lion *a = n->attr;
+    wf_value *p = wf_cast(g, in[0], WF_F32), *m = wf_cast(g, in[1], WF_F32), *lr = in[3];
+    wf_value *grad = wf_mul(g, wf_cast(g, in[2], WF_F32), in[4]);
+    wf_value *way = blend(g, m, grad, a->beta1), *zero = wf_like(g, way, 0);
+    wf_value *down = wf_where(g, wf_lt(g, way, zero), wf_neg(g, lr), zero);
+    wf_value *step = wf_where(g, wf_lt(g, zero, way), lr, down);
+    wf_value *keep = wf_sub(g, wf_like(g, lr, 1), wf_scale(g, lr, a->weight_decay));
+    out[0] = assign_cast(g, in[0], wf_sub(g, wf_mul(g, p, keep), step), in[5]);
+    out[1] = assign_cast(g, in[1], blend(g, m, grad, a->beta2), in[5]);
     return WF_OK;
 }

@@ -66,7 +66,8 @@ static const rule rules[WF_OP_COUNT] = {
     [WF_OP_lt] = {READ, 0}, [WF_OP_le] = {READ, 0}, [WF_OP_eq] = {READ, 0}, [WF_OP_ne] = {READ, 0},
     [WF_OP_argmax] = {READ, 0}, [WF_OP_cross_entropy] = {READ, 0}, [WF_OP_global_norm] = {READ, 0},
     [WF_OP_cast] = {READ, 0}, [WF_OP_assign] = {READ, 0}, [WF_OP_accumulate] = {READ, 0},
-    [WF_OP_adamw] = {READ, 0}, [WF_OP_sgd] = {READ, 0}, [WF_OP_kv_append] = {READ, 0},
+    [WF_OP_adamw] = {READ, 0}, [WF_OP_sgd] = {READ, 0}, [WF_OP_lion] = {READ, 0},
+    [WF_OP_kv_append] = {READ, 0},
 };
 /* clang-format on */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * update.c - ops that change states in place: accumulate, adamw, sgd.
+ * update.c - ops that change states in place: accumulate, adamw, sgd, lion.
  *
  * The arithmetic, operation by operation, is that of the reference kernels, and so are the bits. What
  * they cost is memory: 28 bytes for a parameter of adamw in f32, behind which a root and two quotients of a
@@ -28,9 +28,10 @@ struct update {
     wf_type type[MAX_OPERANDS];  /* of the update at work */
     char *at[MAX_OPERANDS];      /* where its run begins */
     float lr, scale;
-    float keep, eps, beta1, beta2, rest1, rest2; /* adamw: as its attributes say; rest: 1 - beta */
-    float step_size, root_bias2;                 /* lr / (1 - beta1^step), sqrt(1 - beta2^step) */
-    float momentum, decay;                       /* sgd */
+    float keep, eps, beta1, beta2, rest1,
+        rest2;                   /* adamw, lion: as attributes say; rest: 1 - beta */
+    float step_size, root_bias2; /* lr / (1 - beta1^step), sqrt(1 - beta2^step) */
+    float momentum, decay;       /* sgd */
     bool nesterov;
 };
 
@@ -92,6 +93,17 @@ static inline void sgd(lanes w)
     put(w, 0, vf_sub(p, vf_mul(vf_set(u->lr), g)));
 }
 
+static inline void lion(lanes w)
+{
+    const update *u = w.u;
+    vf g = vf_mul(get(w, 2), vf_set(u->scale)), m = get(w, 1), zero = vf_set(0);
+    vf way = vf_add(vf_mul(vf_set(u->beta1), m), vf_mul(vf_set(u->rest1), g));
+    vf step = vf_select(vf_lt(way, zero), vf_set(-u->lr), zero);
+    step = vf_select(vf_lt(zero, way), vf_set(u->lr), step);
+    put(w, 0, vf_sub(vf_mul(get(w, 0), vf_set(u->keep)), step));
+    put(w, 1, vf_add(vf_mul(vf_set(u->beta2), m), vf_mul(vf_set(u->rest2), g)));
+}
+
 static inline void over(const update *u, int64_t n, bool f32, void (*step)(lanes w))
 {
     int64_t i = 0;
@@ -112,6 +124,7 @@ static inline void over(const update *u, int64_t n, bool f32, void (*step)(lanes
 RUN(accumulate)
 RUN(adamw)
 RUN(sgd)
+RUN(lion)
 
 /* ---- The driver ---- */
 
@@ -222,6 +235,21 @@ static wf_status launch_sgd(const wf_launch *l)
     return applies(l, lr + 2) ? run_update(&u) : WF_OK;
 }
 
+/* (p, m, grad, lr, scale, apply) */
+static wf_status launch_lion(const wf_launch *l)
+{
+    const wf_attr_lion *attr = l->attr;
+    update u = {.l = l, .run = lion_run, .count = 1, .states = 2, .operands = 3};
+    u.lr = scalar(l, 3);
+    u.scale = scalar(l, 4);
+    u.keep = (float)(1 - u.lr * attr->weight_decay);
+    u.beta1 = (float)attr->beta1;
+    u.beta2 = (float)attr->beta2;
+    u.rest1 = (float)(1 - attr->beta1);
+    u.rest2 = (float)(1 - attr->beta2);
+    return applies(l, 5) ? run_update(&u) : WF_OK;
+}
+
 static bool is_float(const wf_value *v)
 {
     return (wf_type_bit(v->type) & WF_TYPES_FLOAT) != 0;
@@ -246,5 +274,6 @@ const wf_kernel WF_SIMD(wf_cpu_update)[] = {
     ROW(adamw, adamw, NULL),
     ROW(adamw_many, adamw, NULL),
     ROW(sgd, sgd, NULL),
+    ROW(lion, lion, NULL),
     {0},
 };
