@@ -169,7 +169,7 @@ static void write_weights(wf_ctx *ctx, wt_scratch *s, const char *name, const ch
     snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s/model.safetensors", name);
     wt_ok(ctx, wf_safetensors_read(&store, path));
     wt_ok(ctx, wf_store_seal(&store));
-    wt_ok(ctx, wf_safetensors_write_new(ctx, s->folder, 0, &w));
+    wt_ok(ctx, wf_safetensors_write_new(ctx, s->folder, "model", 0, &w));
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < store.count; i++) {
             const wf_stored *t = &store.tensor[i];

@@ -317,7 +317,7 @@ static wf_status write_model(wf_ctx *ctx, const char *folder, const model *m, ui
                              size_t piece)
 {
     wf_safetensors_writer *w;
-    WF_TRY(wf_safetensors_write_new(ctx, folder, shard_bytes, &w));
+    WF_TRY(wf_safetensors_write_new(ctx, folder, "model", shard_bytes, &w));
     wf_status status = WF_OK;
     for (int i = 0; i < m->count && status == WF_OK; i++)
         status = wf_safetensors_write_tensor(w, m->name[i], m->type[i], &m->shape[i]);
@@ -467,6 +467,36 @@ static void forms_replace_each_other(void **state)
     free(m);
 }
 
+/* Files of another stem lie beside a model's and leave it alone. */
+static void keeps_to_its_stem(void **state)
+{
+    model *m = malloc(sizeof *m);
+    const wf_dims shape = DIMS(2);
+    const float numbers[4] = {1, 2, 3, 4};
+    wt_scratch s;
+    wt_scratch_make(&s);
+    small_model(m);
+    wt_ok(*state, write_model(*state, s.folder, m, 0, 0));
+    for (int files = 1; files <= 2; files++) {
+        wf_safetensors_writer *w;
+        wt_ok(*state,
+              wf_safetensors_write_new(*state, s.folder, "optimizer", files == 2 ? 8 : 0, &w));
+        wt_ok(*state, wf_safetensors_write_tensor(w, "a", WF_F32, &shape));
+        wt_ok(*state, wf_safetensors_write_tensor(w, "b", WF_F32, &shape));
+        wt_ok(*state, wf_safetensors_write_begin(w));
+        wt_ok(*state, wf_safetensors_write_data(w, numbers, sizeof numbers));
+        wt_ok(*state, wf_safetensors_write_end(w));
+        wf_safetensors_write_free(w);
+        const char *name =
+            files == 2 ? "optimizer-00002-of-00002.safetensors" : "optimizer.safetensors";
+        assert_int_equal(wf_path_look(wt_path(&s, name)), WF_PATH_FILE);
+        assert_int_equal(wt_entries(&s), files == 2 ? 4 : 2);
+        assert_int_equal(wf_path_look(wt_path(&s, "model.safetensors")), WF_PATH_FILE);
+    }
+    wt_scratch_remove(&s);
+    free(m);
+}
+
 /* Until the end nothing is to be seen, and what was there stays. */
 static void appears_whole(void **state)
 {
@@ -479,7 +509,7 @@ static void appears_whole(void **state)
     assert_int_equal(wt_entries(&s), 4);
     wf_safetensors_writer *w;
     for (size_t give = 0; give <= 37; give++) {
-        wt_ok(*state, wf_safetensors_write_new(*state, s.folder, 12, &w));
+        wt_ok(*state, wf_safetensors_write_new(*state, s.folder, "model", 12, &w));
         for (int i = 0; i < 3; i++)
             wt_ok(*state, wf_safetensors_write_tensor(w, m->name[i], WF_F32, &m->shape[i]));
         wt_ok(*state, wf_safetensors_write_begin(w));
@@ -507,7 +537,7 @@ static void refuses_to_write(void **state)
     wf_safetensors_writer *w;
     wt_scratch_make(&s);
     wf_dims one = DIMS(1), odd = DIMS(-1), huge = DIMS(INT64_MAX / 4, 4);
-    wt_ok(*state, wf_safetensors_write_new(*state, wt_path(&s, "new"), 0, &w));
+    wt_ok(*state, wf_safetensors_write_new(*state, wt_path(&s, "new"), "model", 0, &w));
     wt_fails(*state, wf_safetensors_write_tensor(w, "a", WF_Q4_K, &one), WF_ERR_USAGE,
              "tensor 'a'");
     wt_fails(*state, wf_safetensors_write_tensor(w, "a", WF_TYPE_NONE, &one), WF_ERR_USAGE, "type");
@@ -522,7 +552,7 @@ static void refuses_to_write(void **state)
     wf_safetensors_write_free(w);
     assert_int_equal(wt_entries(&s), 0);
 
-    wt_ok(*state, wf_safetensors_write_new(*state, wt_path(&s, "no/folder"), 0, &w));
+    wt_ok(*state, wf_safetensors_write_new(*state, wt_path(&s, "no/folder"), "model", 0, &w));
     wt_fails(*state, wf_safetensors_write_begin(w), WF_ERR_IO, "cannot create the folder");
     wf_safetensors_write_free(w);
     wt_scratch_remove(&s);
@@ -631,12 +661,19 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(reads),           wt_test(refuses_headers),
-        wt_test(refuses_lengths), wt_test(reads_index),
-        wt_test(refuses_indices), wt_test(round_trips),
-        wt_test(writes_strictly), wt_test(forms_replace_each_other),
-        wt_test(appears_whole),   wt_test(refuses_to_write),
-        wt_test(cut_anywhere),    wt_test(damaged_anywhere),
+        wt_test(reads),
+        wt_test(refuses_headers),
+        wt_test(refuses_lengths),
+        wt_test(reads_index),
+        wt_test(refuses_indices),
+        wt_test(round_trips),
+        wt_test(writes_strictly),
+        wt_test(forms_replace_each_other),
+        wt_test(keeps_to_its_stem),
+        wt_test(appears_whole),
+        wt_test(refuses_to_write),
+        wt_test(cut_anywhere),
+        wt_test(damaged_anywhere),
         wt_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,11 +19,12 @@ wf_status wf_safetensors_read_index(wf_store *s, const char *path);
 
 typedef struct wf_safetensors_writer wf_safetensors_writer;
 
-/* Makes the folder if need be, and writes FOLDER/model.safetensors or, when the tensors take more than shard_bytes (0: no limit), shards
- * model-00001-of-0000N.safetensors and model.safetensors.index.json. Files appear when all are whole;
- * what was there in the other form is removed then. */
-wf_status wf_safetensors_write_new(wf_ctx *ctx, const char *folder, uint64_t shard_bytes,
-                                   wf_safetensors_writer **out);
+/* Makes the folder if need be, and writes FOLDER/STEM.safetensors (a model's weights have the stem "model") or,
+ * when the tensors take more than shard_bytes (0: no limit), shards STEM-00001-of-0000N.safetensors and
+ * STEM.safetensors.index.json. Files appear when all are whole; what was there in the other form is removed
+ * then. */
+wf_status wf_safetensors_write_new(wf_ctx *ctx, const char *folder, const char *stem,
+                                   uint64_t shard_bytes, wf_safetensors_writer **out);
 /* Plain types only. Data lies in the order of the calls without gaps: it is aligned when wider types come
  * first. */
 wf_status wf_safetensors_write_tensor(wf_safetensors_writer *w, const char *name, wf_type type,

@@ -18,9 +18,6 @@
 #include "format/safetensors.h"
 #include "format/safetensors_priv.h"
 
-#define SINGLE_NAME "model.safetensors"
-#define INDEX_NAME "model.safetensors.index.json"
-
 typedef struct {
     const char *name; /* first, for wf_names_sort */
     const char *type_name;
@@ -40,6 +37,8 @@ struct wf_safetensors_writer {
     wf_ctx *ctx;
     wf_arena arena; /* of names */
     const char *folder;
+    const char *stem; /* of the names of files */
+    const char *single_name, *index_name;
     uint64_t shard_bytes, total;
     declared *tensor;
     int count, room;
@@ -50,8 +49,19 @@ struct wf_safetensors_writer {
     wf_sink *index;
 };
 
-wf_status wf_safetensors_write_new(wf_ctx *ctx, const char *folder, uint64_t shard_bytes,
-                                   wf_safetensors_writer **out)
+static char *file_name(wf_safetensors_writer *w, const char *end)
+{
+    wf_writer out = {.ctx = w->ctx};
+    char *text, *name = NULL;
+    wf_writer_print(&out, "%s%s", w->stem, end);
+    if (wf_writer_take(&out, &text, NULL) == WF_OK)
+        name = wf_arena_strdup(&w->arena, text);
+    wf_mem_free(w->ctx, text);
+    return name;
+}
+
+wf_status wf_safetensors_write_new(wf_ctx *ctx, const char *folder, const char *stem,
+                                   uint64_t shard_bytes, wf_safetensors_writer **out)
 {
     *out = NULL;
     wf_safetensors_writer *w = wf_mem_new(ctx, sizeof *w);
@@ -61,7 +71,10 @@ wf_status wf_safetensors_write_new(wf_ctx *ctx, const char *folder, uint64_t sha
     w->shard_bytes = shard_bytes;
     wf_arena_init(&w->arena, ctx);
     w->folder = wf_arena_strdup(&w->arena, folder);
-    if (!w->folder) {
+    w->stem = w->folder ? wf_arena_strdup(&w->arena, stem) : NULL;
+    w->single_name = w->stem ? file_name(w, ".safetensors") : NULL;
+    w->index_name = w->single_name ? file_name(w, ".safetensors.index.json") : NULL;
+    if (!w->index_name) {
         wf_safetensors_write_free(w);
         return WF_ERR_MEMORY;
     }
@@ -280,9 +293,9 @@ static wf_status make_shards(wf_safetensors_writer *w)
         s->bytes += bytes;
     }
     for (int i = 0; i < w->shard_count; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", i + 1, w->shard_count);
-        w->shards[i].name = wf_arena_strdup(&w->arena, w->shard_count > 1 ? name : SINGLE_NAME);
+        char end[64];
+        snprintf(end, sizeof end, "-%05d-of-%05d.safetensors", i + 1, w->shard_count);
+        w->shards[i].name = file_name(w, w->shard_count > 1 ? end : ".safetensors");
         if (!w->shards[i].name)
             return WF_ERR_MEMORY;
     }
@@ -340,7 +353,7 @@ wf_status wf_safetensors_write_end(wf_safetensors_writer *w)
                        "cannot write to '%s': not all tensors were given their data", w->folder);
     bool single = w->shard_count == 1;
     if (!single) {
-        WF_TRY(open_file(w, INDEX_NAME, &w->index));
+        WF_TRY(open_file(w, w->index_name, &w->index));
         WF_TRY(write_index(w));
         WF_TRY(wf_sink_seal(w->index));
     }
@@ -349,6 +362,6 @@ wf_status wf_safetensors_write_end(wf_safetensors_writer *w)
     if (!single)
         WF_TRY(wf_sink_commit(w->index));
     /* What was here before in the other form would be found, too, and might be taken for the model. */
-    const char *other = wf_path_join(&w->arena, w->folder, single ? INDEX_NAME : SINGLE_NAME);
+    const char *other = wf_path_join(&w->arena, w->folder, single ? w->index_name : w->single_name);
     return other ? wf_path_remove(w->ctx, other) : WF_ERR_MEMORY;
 }

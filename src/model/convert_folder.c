@@ -167,7 +167,8 @@ static wf_status write_piece(void *to, const void *data, size_t bytes)
 static wf_status write_weights(folder *f)
 {
     wf_convert *c = f->c;
-    WF_TRY(wf_safetensors_write_new(c->ctx, c->path, c->options->split_bytes, &f->weights));
+    WF_TRY(
+        wf_safetensors_write_new(c->ctx, c->path, "model", c->options->split_bytes, &f->weights));
     for (int i = 0; i < c->items; i++)
         WF_TRY(wf_safetensors_write_tensor(f->weights, c->item[i].name, c->item[i].type,
                                            &c->item[i].shape));
