@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "model/family.h"
 
@@ -14,8 +15,9 @@ static wf_value *weight(wf_builder *b, const char *name, const char *kind, int r
 {
     const wf_build_options *o = b->options;
     char full[WF_NAME_BYTES];
-    snprintf(full, sizeof full, "%s%s.%s", b->prefix, name, kind);
-    wf_type type = rank > 1 && o->type ? o->type(o->user, full) : WF_F32;
+    size_t before = o->prefix ? strlen(o->prefix) : 0;
+    snprintf(full, sizeof full, "%s%s%s.%s", o->prefix ? o->prefix : "", b->prefix, name, kind);
+    wf_type type = rank > 1 && o->type ? o->type(o->user, full + before) : WF_F32;
     return wf_state(b->g, full, type, rank, (int64_t[]){rows, columns});
 }
 
@@ -85,9 +87,14 @@ wf_value *wf_part_swiglu(wf_builder *b, wf_value *x)
     return wf_part_linear(b, h, "ffn_down", c->width, c->mlp_bias);
 }
 
+static wf_value *drop(wf_builder *b, wf_value *x)
+{
+    return b->options->dropout > 0 ? wf_dropout(b->g, x, b->key, b->options->dropout) : x;
+}
+
 wf_value *wf_part_add(wf_builder *b, wf_value *x, wf_value *y)
 {
-    return wf_binary(b->g, "add", x, y);
+    return wf_binary(b->g, "add", x, drop(b, y));
 }
 
 /* ---- The trunk ---- */
@@ -116,9 +123,10 @@ static wf_value *trunk(wf_builder *b, wf_value *table, wf_value *tokens)
     if (c->family->rotary)
         b->inv_freq = frequencies(b);
     else
-        x = wf_part_add(
-            b, x,
+        x = wf_binary(
+            b->g, "add", x,
             embed(b, weight(b, "position_embd", "weight", 2, c->context, c->width), b->positions));
+    x = drop(b, x);
     for (b->layer = 0; b->layer < c->layers; b->layer++) {
         snprintf(b->prefix, sizeof b->prefix, "blk.%d.", (int)b->layer);
         x = wf_block(b->g, c->family->block(b, x));
@@ -138,6 +146,8 @@ wf_value *wf_model_graph(wf_graph *g, const wf_config *c, const wf_build_options
         b.table = wf_input(g, "table", WF_I32, 2, (int64_t[]){S, o->pages});
     if (o->form == WF_FORM_STEP)
         b.lengths = wf_input(g, "lengths", WF_I32, 1, &S);
+    if (o->random)
+        b.key = wf_input(g, "key", WF_I32, 1, &(int64_t){3});
     if (o->rows)
         rows = wf_input(g, "rows", WF_I32, 1, &o->rows);
 

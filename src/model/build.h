@@ -9,6 +9,7 @@
  *     rows               i32[R]         rows whose logits are wanted (where asked for)
  *     table              i32[S, pages]  the pages of each sequence (with a cache)
  *     lengths            i32[S]         tokens of each sequence so far, these included (WF_FORM_STEP)
+ *     key                i32[3]         of random numbers (where asked for)
  *
  * The result is logits f32[R, V]. States are the weights, rope.inv_freq where positions are rotary and the
  * options ask for it, and with a cache kv.LAYER.k and .v [pool, page, Hk, D].
@@ -37,6 +38,9 @@ typedef struct {
     /* The type of a matrix, by its full name; NULL: f32. Vectors are always f32. */
     wf_type (*type)(void *user, const char *name);
     void *user;
+    const char *prefix; /* of the names of all weights' states; NULL: none */
+    double dropout;     /* of embeddings and of what every branch adds; needs the input `key` */
+    bool random;        /* there is an input key i32[3], as wf_uniform takes it */
 } wf_build_options;
 
 typedef struct {
@@ -48,6 +52,7 @@ typedef struct {
     wf_value *positions, *seq_start;
     wf_value *inv_freq;        /* rotary families, else NULL */
     wf_value *table, *lengths; /* NULL where there are none */
+    wf_value *key;             /* the same */
 } wf_builder;
 
 /* The graph of a model without its outputs: logits [R, V]. NULL when the graph failed. */
@@ -66,6 +71,7 @@ wf_value *wf_part_rope(wf_builder *b, wf_value *x);
 wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v);
 /* x [N, C] -> [N, C]: SwiGLU of ffn_gate, ffn_up, ffn_down. */
 wf_value *wf_part_swiglu(wf_builder *b, wf_value *x);
+/* x and what a branch adds to it. */
 wf_value *wf_part_add(wf_builder *b, wf_value *x, wf_value *y);
 
 #endif

@@ -41,6 +41,7 @@ const wf_example wf_examples[] = {
     {"gpt2-124M",  "GPT-2, the smallest", &wf_family_gpt2,  12,   50257, 1024,   768,  12,   12, 64, 3072, true,  4},
     {"gpt2-350M",  "GPT-2 medium",        &wf_family_gpt2,  24,   50257, 1024,   1024, 16,   16, 64, 4096, true,  4},
     {"gpt2-1558M", "GPT-2 XL",            &wf_family_gpt2,  48,   50257, 1024,   1600, 25,   25, 64, 6400, true,  1},
+    {"llama-30M",  "Llama, small and tied", &wf_family_llama, 10, 32000, 2048,  384,  6,    2,  64, 1024, true,  8},
     {"llama-120M", "Llama, tied head",    &wf_family_llama, 12,   32000, 2048,   768,  12,   4,  64, 2816, true,  4},
     {"llama-1B",   "TinyLlama 1.1B",      &wf_family_llama, 22,   32000, 2048,   2048, 32,   4,  64, 5632, false, 1},
     {"tiny",       "tiny_trainer's model", &tiny,  3,    128,   64,     96,   4,    4,  24, 384,  false, 16},
@@ -128,7 +129,7 @@ static wf_status finish_training(wf_graph **g, wf_value *logits, wf_value *targe
 
 /* ---- The whole ---- */
 
-static wf_config config_of(const wf_example *e)
+wf_config wf_example_config(const wf_example *e)
 {
     return (wf_config){
         .family = e->family,
@@ -197,7 +198,7 @@ wf_status wf_example_build(wf_ctx *ctx, const char *name, const wf_example_optio
     *out = NULL;
     WF_TRY(wf_example_find(ctx, name, &example));
     WF_TRY(choose_sizes(ctx, example, o, &b));
-    const wf_config config = config_of(example);
+    const wf_config config = wf_example_config(example);
     WF_TRY(wf_graph_new(ctx, &g));
     wf_status status = build(&g, &config, &b, o);
     if (status == WF_OK)

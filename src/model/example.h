@@ -30,6 +30,9 @@ extern const wf_example wf_examples[];
 /* WF_ERR_USAGE, and the nearest name, when there is none of this name. */
 wf_status wf_example_find(wf_ctx *ctx, const char *name, const wf_example **out);
 
+/* Its config, of which the vocabulary is the example's, too. */
+wf_config wf_example_config(const wf_example *e);
+
 typedef enum {
     WF_EXAMPLE_TRAIN,   /* forward, loss, gradients clipped to a global norm of 1, AdamW */
     WF_EXAMPLE_PREFILL, /* fills the pages; logits of one token of each sequence */

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/* graph.c - see graph.h. */
+#include "train/graph.h"
+
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "graph/graph.h"
+#include "model/family.h"
+
+#define IGNORED (-100) /* the target of a token that does not count */
+
+/* ---- What the forms have in common ---- */
+
+bool wf_train_uses(const wf_setup *s, wf_train_form form)
+{
+    bool merged = s->options.accumulate == 1;
+    return form == WF_TRAIN_WHOLE                              ? merged
+           : form == WF_TRAIN_MICRO || form == WF_TRAIN_UPDATE ? !merged
+                                                               : true;
+}
+
+int64_t wf_train_tokens(const wf_setup *s, wf_train_form form)
+{
+    int64_t least = s->config.context < WF_SAMPLE_TOKENS ? s->config.context : WF_SAMPLE_TOKENS;
+    return form == WF_TRAIN_SAMPLE ? least : s->options.batch * s->options.length;
+}
+
+int64_t wf_train_sequences(const wf_setup *s, wf_train_form form)
+{
+    return form == WF_TRAIN_SAMPLE ? 1 : s->sequences;
+}
+
+wf_compile_options wf_train_compiling(const wf_setup *s, wf_train_form form)
+{
+    bool backward = form == WF_TRAIN_WHOLE || form == WF_TRAIN_MICRO;
+    return (wf_compile_options){.recompute = backward ? s->options.recompute : 0};
+}
+
+static wf_value *forward(const wf_setup *s, wf_train_form form, wf_graph *g)
+{
+    const wf_train_options *o = &s->options;
+    bool training = form == WF_TRAIN_WHOLE || form == WF_TRAIN_MICRO;
+    wf_build_options b = {
+        .form = WF_FORM_TRAIN,
+        .tokens = wf_train_tokens(s, form),
+        .sequences = wf_train_sequences(s, form),
+        .rows = form == WF_TRAIN_SAMPLE ? 1 : 0,
+        .given_frequencies = s->config.family->rotary,
+        .prefix = !training && o->ema > 0 ? "ema." : NULL,
+        .dropout = training ? o->dropout : 0,
+        .random = training && (o->dropout > 0 || o->lora_dropout > 0),
+    };
+    if (s->adapter) {
+        b.type = wf_model_weight_type;
+        b.user = s->base;
+        b.adapt = wf_adapter_apply;
+        b.adapt_user = s->adapter;
+    }
+    return wf_model_graph(g, &s->config, &b);
+}
+
+static wf_value *scalar(wf_graph *g, double value)
+{
+    return wf_fill(g, WF_F32, 0, NULL, value);
+}
+
+static wf_value *sum_of(wf_graph *g, wf_value *x)
+{
+    return wf_reduce(g, "sum", x, WF_AXIS(0), false);
+}
+
+/* The sum of the losses of all targets that count, and their number, f32. */
+static wf_value *total_loss(const wf_setup *s, wf_train_form form, wf_graph *g, wf_value **count)
+{
+    const wf_train_options *o = &s->options;
+    wf_cross_entropy_options ce = {.ignore_index = IGNORED};
+    if (form != WF_TRAIN_VALID) {
+        ce.label_smoothing = o->label_smoothing;
+        ce.z_loss = o->z_loss;
+    }
+    int64_t n = wf_train_tokens(s, form);
+    wf_value *logits = forward(s, form, g), *targets = wf_input(g, "targets", WF_I32, 1, &n);
+    wf_value *none = wf_fill(g, WF_I32, 0, NULL, IGNORED);
+    *count = sum_of(g, wf_cast(g, wf_binary(g, "ne", targets, none), WF_F32));
+    return sum_of(g, wf_cross_entropy(g, logits, targets, &ce));
+}
+
+static wf_status put_report(wf_graph *g, wf_value *const *x, int n)
+{
+    wf_value *item[WF_REPORT_COUNT];
+    for (int i = 0; i < n; i++)
+        item[i] = wf_reshape(g, wf_cast(g, x[i], WF_F32), 1, &(int64_t){1});
+    return wf_output(g, "report", wf_concat(g, item, n, 0));
+}
+
+/* ---- Parameters ---- */
+
+typedef struct {
+    wf_value **param, **grad; /* [n] */
+    int n;
+} trained;
+
+static void free_trained(wf_graph *g, trained *t)
+{
+    wf_mem_free(g->ctx, t->param);
+    wf_mem_free(g->ctx, t->grad);
+}
+
+static wf_status room_for(wf_graph *g, size_t most, trained *t)
+{
+    t->param = wf_mem_array(g->ctx, most + 1, sizeof(wf_value *));
+    t->grad = wf_mem_array(g->ctx, most + 1, sizeof(wf_value *));
+    return t->param && t->grad ? WF_OK : WF_ERR_MEMORY;
+}
+
+static wf_status find_trained(const wf_setup *s, wf_graph *g, trained *t)
+{
+    WF_TRY(room_for(g, (size_t)g->node_count, t));
+    for (int i = 0; i < g->node_count; i++) {
+        const wf_node *n = g->nodes[i];
+        if (n->op == WF_OP_state && wf_setup_trains(s, n->name))
+            t->param[t->n++] = &g->nodes[i]->out[0];
+    }
+    return WF_OK;
+}
+
+static wf_value *sum_state(wf_graph *g, const char *what)
+{
+    return wf_state(g, what, WF_F32, 0, NULL);
+}
+
+static wf_value *grad_state(wf_graph *g, const wf_value *param)
+{
+    char name[WF_NAME_BYTES + 8];
+    snprintf(name, sizeof name, "grad.%s", param->node->name);
+    return wf_state_like(g, name, param);
+}
+
+/* ---- The forms ---- */
+
+/* From the loss to its gradients, multiplied by the loss scale. */
+static wf_status differentiate(const wf_setup *s, wf_graph *g, wf_value *loss, trained *t)
+{
+    WF_TRY(wf_graph_status(g));
+    WF_TRY(find_trained(s, g, t));
+    WF_TRY(wf_precision(g, s->options.compute));
+    wf_value *scaled = wf_binary(g, "mul", loss, wf_loss_scale(g, &s->scale));
+    return wf_grad(g, scaled, t->param, t->n, t->grad);
+}
+
+/* From summed gradients to new parameters. */
+static wf_status update(const wf_setup *s, wf_graph *g, const trained *t, wf_value *loss,
+                        wf_value *count)
+{
+    wf_scaled scaled;
+    wf_value *rate = wf_input(g, "rate", WF_F32, 0, NULL);
+    /* A batch without a target has no gradient, rather than none that is a number. */
+    wf_value *most = wf_binary(g, "maximum", count, scalar(g, 1));
+    WF_TRY(wf_unscale(g, t->grad, t->n, most, &s->scale, &scaled));
+    WF_TRY(wf_optimizer_update(g, &s->optimizer, t->param, t->grad, t->n, rate, &scaled));
+    wf_value *mean = wf_binary(g, "div", loss, most);
+    wf_value *report[WF_REPORT_COUNT] = {mean, scaled.norm, scaled.apply, scaled.scale, count};
+    return put_report(g, report, WF_REPORT_COUNT);
+}
+
+static wf_status build_whole(const wf_setup *s, wf_graph *g, trained *t)
+{
+    wf_value *count, *loss = total_loss(s, WF_TRAIN_WHOLE, g, &count);
+    WF_TRY(differentiate(s, g, loss, t));
+    return update(s, g, t, loss, count);
+}
+
+static wf_status build_micro(const wf_setup *s, wf_graph *g, trained *t)
+{
+    wf_value *count, *loss = total_loss(s, WF_TRAIN_MICRO, g, &count);
+    WF_TRY(differentiate(s, g, loss, t));
+    for (int i = 0; i < t->n; i++)
+        wf_accumulate(g, grad_state(g, t->param[i]), t->grad[i], NULL);
+    wf_accumulate(g, sum_state(g, "sum.loss"), loss, NULL);
+    wf_accumulate(g, sum_state(g, "sum.count"), count, NULL);
+    return WF_OK;
+}
+
+/* The parameters by the model's own graph, which is not computed here. */
+static wf_status list_params(const wf_setup *s, wf_graph *g, trained *t)
+{
+    wf_graph *model;
+    trained there = {0};
+    WF_TRY(wf_graph_new(g->ctx, &model));
+    forward(s, WF_TRAIN_MICRO, model);
+    wf_status status = wf_graph_status(model);
+    if (status == WF_OK)
+        status = find_trained(s, model, &there);
+    if (status == WF_OK)
+        status = room_for(g, (size_t)there.n, t);
+    for (int i = 0; status == WF_OK && i < there.n; i++) {
+        const wf_value *v = there.param[i];
+        t->param[i] = wf_state(g, v->node->name, v->type, v->shape.n, v->shape.d);
+        t->grad[i] = grad_state(g, v);
+    }
+    t->n = there.n;
+    free_trained(model, &there);
+    wf_graph_free(model);
+    return status;
+}
+
+static wf_status build_update(const wf_setup *s, wf_graph *g, trained *t)
+{
+    WF_TRY(list_params(s, g, t));
+    wf_value *loss = sum_state(g, "sum.loss"), *count = sum_state(g, "sum.count");
+    WF_TRY(update(s, g, t, loss, count));
+    for (int i = 0; i < t->n; i++) {
+        const wf_dims *shape = &t->grad[i]->shape;
+        wf_assign(g, t->grad[i], wf_fill(g, WF_F32, shape->n, shape->d, 0), NULL);
+    }
+    wf_assign(g, loss, scalar(g, 0), NULL);
+    wf_assign(g, count, scalar(g, 0), NULL);
+    return WF_OK;
+}
+
+static wf_status build_valid(const wf_setup *s, wf_graph *g, trained *t)
+{
+    (void)t;
+    wf_value *count, *loss = total_loss(s, WF_TRAIN_VALID, g, &count);
+    WF_TRY(wf_graph_status(g));
+    WF_TRY(wf_precision(g, s->options.compute));
+    return put_report(g, (wf_value *[]){loss, count}, 2);
+}
+
+static wf_status build_sample(const wf_setup *s, wf_graph *g, trained *t)
+{
+    (void)t;
+    wf_value *logits = forward(s, WF_TRAIN_SAMPLE, g);
+    WF_TRY(wf_graph_status(g));
+    WF_TRY(wf_output(g, "logits", logits));
+    return wf_precision(g, s->options.compute);
+}
+
+wf_status wf_train_graph(const wf_setup *s, wf_train_form form, wf_graph **out)
+{
+    static wf_status (*const build[WF_TRAIN_COUNT])(const wf_setup *, wf_graph *, trained *) = {
+        build_whole, build_micro, build_update, build_valid, build_sample};
+    wf_graph *g;
+    trained t = {0};
+    *out = NULL;
+    WF_TRY(wf_graph_new(s->ctx, &g));
+    wf_status status = build[form](s, g, &t);
+    if (status == WF_OK)
+        status = wf_graph_status(g);
+    free_trained(g, &t);
+    if (status == WF_OK)
+        *out = g;
+    else
+        wf_graph_free(g);
+    return status;
+}

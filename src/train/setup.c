@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: MIT */
+/* setup.c - see setup.h. */
+#include "train/setup.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/path.h"
+#include "model/family.h"
+#include "train/shape.h"
+
+#define BATCH_TOKENS 4096
+#define DOCUMENT_TOKENS 64 /* so short are documents on average at most, or some share a sequence */
+
+/* ---- Words ---- */
+
+static const char *const optimizers[] = {
+    [WF_ADAMW] = "adamw", [WF_SGD] = "sgd", [WF_LION] = "lion", [WF_MUON] = "muon"};
+static const char *const schedules[] = {[WF_SCHEDULE_CONSTANT] = "constant",
+                                        [WF_SCHEDULE_COSINE] = "cosine",
+                                        [WF_SCHEDULE_LINEAR] = "linear",
+                                        [WF_SCHEDULE_WSD] = "wsd"};
+
+static wf_status find_word(wf_ctx *ctx, const char *what, const char *word,
+                           const char *const *words, int count, int *out)
+{
+    char known[128];
+    size_t len = 0;
+    for (*out = 0; *out < count; ++*out) {
+        if (strcmp(words[*out], word) == 0)
+            return WF_OK;
+        wf_text_append(known, sizeof known, &len, "%s%s", *out ? ", " : "", words[*out]);
+    }
+    return wf_fail(ctx, WF_ERR_USAGE, "there is no %s '%s'; there are %s", what, word, known);
+}
+
+/* ---- Defaults ---- */
+
+static void default_int(int64_t *x, int64_t otherwise)
+{
+    *x = *x == 0 ? otherwise : *x < 0 ? 0 : *x;
+}
+
+static void default_real(double *x, double otherwise)
+{
+    *x = *x == 0 ? otherwise : *x < 0 ? 0 : *x;
+}
+
+/* Wide models want smaller steps. Adapters begin as nothing and stand larger ones; a trained model does
+ * not. */
+static double default_rate(const wf_setup *s)
+{
+    if (s->adapter)
+        return 2e-4;
+    double rate = s->base ? 2e-5 : fmin(fmax(6e-4 * 768 / (double)s->config.width, 1e-4), 3e-3);
+    return s->optimizer.kind == WF_LION  ? rate / 5
+           : s->optimizer.kind == WF_SGD ? rate * 100
+                                         : rate;
+}
+
+static void fill_optimizer(wf_setup *s)
+{
+    wf_train_options *o = &s->options;
+    bool sgd = s->optimizer.kind == WF_SGD, lion = s->optimizer.kind == WF_LION;
+    default_real(&o->beta1, 0.9);
+    default_real(&o->beta2, lion ? 0.99 : 0.95);
+    default_real(&o->eps, 1e-8);
+    default_real(&o->momentum, sgd ? 0.9 : 0.95);
+    default_real(&o->weight_decay, s->adapter || sgd ? -1 : 0.1);
+    default_real(&o->clip, 1);
+    if (o->rate == 0)
+        o->rate = default_rate(s);
+    s->optimizer = (wf_optimizer_options){
+        .kind = s->optimizer.kind,
+        /* There 0 stands for the default. */
+        .beta1 = o->beta1 == 0 ? -1 : o->beta1,
+        .beta2 = o->beta2 == 0 ? -1 : o->beta2,
+        .eps = o->eps == 0 ? -1 : o->eps,
+        .momentum = o->momentum,
+        .weight_decay = o->weight_decay,
+        .decay_all = o->decay_all,
+        .ema = o->ema,
+    };
+}
+
+static void fill_scale(wf_setup *s)
+{
+    const wf_train_options *o = &s->options;
+    s->scale = (wf_loss_scale_options){.clip = o->clip, .outlier = o->outlier};
+    if (o->compute != WF_F16) { /* nothing to scale, but bad steps are skipped and counted */
+        s->scale.initial = 1;
+        s->scale.interval = -1;
+    }
+}
+
+/* ---- Limits ---- */
+
+static wf_status check_numbers(wf_ctx *ctx, const wf_train_options *o)
+{
+    const struct {
+        const char *name;
+        double value, least, most;
+    } reals[] = {
+        {"learning rate", o->rate, 0, 1e3},
+        {"beta1", o->beta1, -INFINITY, 0.999999999},
+        {"beta2", o->beta2, -INFINITY, 0.999999999},
+        {"momentum", o->momentum, -INFINITY, 0.999999999},
+        {"weight decay", o->weight_decay, -INFINITY, 1e3},
+        {"decay of the average", o->ema, 0, 0.999999999},
+        {"share of the rate at the end", o->floor, -INFINITY, 1},
+        {"label smoothing", o->label_smoothing, 0, 1},
+        {"z-loss", o->z_loss, 0, 1e3},
+        {"dropout", o->dropout, 0, 0.95},
+        {"dropout of the adapters", o->lora_dropout, 0, 0.95},
+        {"limit of outliers", o->outlier, 0, 1e9},
+        {"number of epochs", o->epochs, 0, 1e9},
+    };
+    const struct {
+        const char *name;
+        int64_t value, most;
+    } wholes[] = {
+        {"batch", o->batch, 1 << 20},
+        {"length", o->length, 1 << 24},
+        {"accumulation", o->accumulate, 1 << 20},
+        {"number of steps", o->steps, INT32_MAX},
+        {"rank of the adapters", o->lora, 4096},
+        {"interval of recomputation", o->recompute, 4096},
+    };
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        if (!(reals[i].value >= reals[i].least && reals[i].value <= reals[i].most))
+            return wf_fail(ctx, WF_ERR_USAGE, "a %s of %g is not possible", reals[i].name,
+                           reals[i].value);
+    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
+        if (wholes[i].value < 0 || wholes[i].value > wholes[i].most)
+            return wf_fail(ctx, WF_ERR_USAGE, "a %s of %lld is not possible, 1 to %lld is",
+                           wholes[i].name, (long long)wholes[i].value, (long long)wholes[i].most);
+    return WF_OK;
+}
+
+/* ---- The model ---- */
+
+static wf_status copy_text(wf_setup *s, const char **text)
+{
+    if (*text && !(*text = wf_arena_strdup(&s->arena, *text)))
+        return WF_ERR_MEMORY;
+    return WF_OK;
+}
+
+static wf_status copy_texts(wf_setup *s)
+{
+    wf_train_options *o = &s->options;
+    const char **texts[] = {&o->preset,    &o->config,   &o->model,
+                            &o->optimizer, &o->schedule, &o->lora_targets};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        WF_TRY(copy_text(s, texts[i]));
+    return WF_OK;
+}
+
+/* Weights that are trained are kept in the order of checkpoints, whose pairs are (i, i + R/2), so that what is
+ * saved and loaded again computes the same sums in the same order. */
+static wf_status start_from_model(wf_setup *s)
+{
+    const wf_train_options *o = &s->options;
+    if (o->preset || o->depth || o->config)
+        return wf_fail(s->ctx, WF_ERR_USAGE,
+                       "a model to start from has its shape already; leave out preset, depth and "
+                       "config");
+    WF_TRY(wf_model_open(s->ctx, o->model, &s->base));
+    s->config = s->base->config;
+    if (!o->lora)
+        s->config.rope.interleaved = false;
+    if (o->length > s->config.context)
+        return wf_fail(s->ctx, WF_ERR_USAGE,
+                       "a length of %lld tokens is not possible; %s has been made for %lld",
+                       (long long)o->length, s->base->info.name, (long long)s->config.context);
+    return WF_OK;
+}
+
+static wf_status make_adapter(wf_setup *s)
+{
+    wf_train_options *o = &s->options;
+    default_real(&o->lora_alpha, 2 * (double)o->lora);
+    if (!s->base)
+        return wf_fail(s->ctx, WF_ERR_USAGE, "adapters need a model to be fitted to; give one");
+    if (o->ema > 0)
+        return wf_fail(s->ctx, WF_ERR_USAGE,
+                       "an average is kept of weights only; leave it out with adapters");
+    if (!o->lora_targets)
+        o->lora_targets = "all";
+    const wf_adapter_options a = {.rank = o->lora,
+                                  .alpha = o->lora_alpha,
+                                  .dropout = o->lora_dropout,
+                                  .targets = o->lora_targets};
+    return wf_adapter_new(s->ctx, &s->config, &a, &s->adapter);
+}
+
+static wf_status count_parameters(wf_setup *s)
+{
+    wf_info t;
+    WF_TRY(wf_shape_parameters(s->ctx, &s->config, &s->parameters));
+    s->trained = s->adapter ? 0 : s->parameters;
+    for (int i = 0; s->adapter && wf_adapter_tensor(s->adapter, i, &t); i++)
+        s->trained += (int64_t)(t.bytes / sizeof(float));
+    return WF_OK;
+}
+
+static wf_status choose_model(wf_setup *s, int64_t tokens)
+{
+    const wf_train_options *o = &s->options;
+    if (o->model)
+        WF_TRY(start_from_model(s));
+    else
+        WF_TRY(wf_shape_choose(&s->arena, o->preset, o->depth, o->config, tokens, o->length,
+                               &s->config));
+    if (tokens > s->config.vocab)
+        return wf_fail(s->ctx, WF_ERR_USAGE,
+                       "the data was made with a tokenizer of %lld tokens and the model has %lld; "
+                       "prepare the data with the model's own tokenizer",
+                       (long long)tokens, (long long)s->config.vocab);
+    if (o->lora)
+        WF_TRY(make_adapter(s));
+    return count_parameters(s);
+}
+
+static wf_status choose_batch(wf_setup *s)
+{
+    wf_train_options *o = &s->options;
+    if (!o->length)
+        o->length = s->config.context < 1024 ? s->config.context : 1024;
+    if (!o->batch)
+        o->batch = o->length < BATCH_TOKENS ? BATCH_TOKENS / o->length : 1;
+    default_int(&o->accumulate, 1);
+    if (o->batch > INT32_MAX / o->length)
+        return wf_fail(s->ctx, WF_ERR_USAGE,
+                       "a batch of %lld sequences of %lld tokens is too large", (long long)o->batch,
+                       (long long)o->length);
+    s->sequences = o->batch;
+    if (o->documents)
+        s->sequences = o->batch * (o->length / DOCUMENT_TOKENS + 2);
+    return WF_OK;
+}
+
+static wf_status make(wf_setup *s, int64_t tokens)
+{
+    wf_train_options *o = &s->options;
+    int kind;
+    WF_TRY(copy_texts(s));
+    WF_TRY(check_numbers(s->ctx, o));
+    if (o->compute == WF_TYPE_NONE)
+        o->compute = WF_F32;
+    if (o->compute != WF_F32 && o->compute != WF_BF16 && o->compute != WF_F16)
+        return wf_fail(s->ctx, WF_ERR_USAGE, "training computes in f32, bf16 or f16, not %s",
+                       wf_type_name(o->compute));
+    WF_TRY(choose_model(s, tokens));
+    WF_TRY(choose_batch(s));
+    if (!o->optimizer)
+        o->optimizer = "adamw";
+    WF_TRY(find_word(s->ctx, "optimizer", o->optimizer, optimizers, 4, &kind));
+    s->optimizer.kind = (wf_optimizer_kind)kind;
+    if (!o->schedule)
+        o->schedule = "cosine";
+    WF_TRY(find_word(s->ctx, "schedule", o->schedule, schedules, 4, &kind));
+    s->schedule.kind = (wf_schedule_kind)kind;
+    default_int(&o->patience, 20);
+    default_real(&o->epochs, 1);
+    default_real(&o->floor, 0.1);
+    o->seed = o->seed ? o->seed : 1;
+    fill_optimizer(s);
+    fill_scale(s);
+    return o->steps ? wf_setup_count(s, 0) : WF_OK;
+}
+
+wf_status wf_setup_make(wf_ctx *ctx, const wf_train_options *options, int64_t tokens, wf_setup *out)
+{
+    *out = (wf_setup){.ctx = ctx, .options = *options};
+    wf_arena_init(&out->arena, ctx);
+    return make(out, tokens);
+}
+
+wf_status wf_setup_count(wf_setup *s, int64_t batches)
+{
+    wf_train_options *o = &s->options;
+    if (!o->steps) {
+        double steps = ceil((double)batches * o->epochs / (double)o->accumulate);
+        if (!(steps <= INT32_MAX))
+            return wf_fail(s->ctx, WF_ERR_USAGE, "%g epochs take too many steps", o->epochs);
+        o->steps = steps < 1 ? 1 : (int64_t)steps;
+    }
+    default_int(&o->warmup, o->steps / 50 < 1000 ? o->steps / 50 : 1000);
+    default_int(&o->decay, o->steps / 5);
+    s->schedule = (wf_schedule){.kind = s->schedule.kind,
+                                .peak = o->rate,
+                                .floor = o->floor,
+                                .warmup = o->warmup,
+                                .steps = o->steps,
+                                .decay = o->decay};
+    return WF_OK;
+}
+
+void wf_setup_free(wf_setup *s)
+{
+    if (!s->ctx)
+        return;
+    wf_adapter_free(s->adapter);
+    wf_model_close(s->base);
+    wf_arena_free(&s->arena);
+    *s = (wf_setup){0};
+}
+
+bool wf_setup_trains(const wf_setup *s, const char *state)
+{
+    if (s->adapter)
+        return wf_path_ends(state, ".lora_a") || wf_path_ends(state, ".lora_b");
+    return strcmp(state, "rope.inv_freq") != 0;
+}
+
+/* ---- Settings as words ---- */
+
+#define FIELD(name) offsetof(wf_train_options, name)
+static const struct {
+    const char *name;
+    enum { WHOLE, REAL, TEXT, YES, TYPE, SEED } kind;
+    size_t at;
+    bool exact;
+} settings[] = {
+    {"preset", TEXT, FIELD(preset), true},
+    {"depth", WHOLE, FIELD(depth), true},
+    {"config", TEXT, FIELD(config), false},
+    {"model", TEXT, FIELD(model), false},
+    {"batch", WHOLE, FIELD(batch), true},
+    {"length", WHOLE, FIELD(length), true},
+    {"accumulate", WHOLE, FIELD(accumulate), true},
+    {"documents", YES, FIELD(documents), true},
+    {"steps", WHOLE, FIELD(steps), true},
+    {"optimizer", TEXT, FIELD(optimizer), true},
+    {"rate", REAL, FIELD(rate), true},
+    {"beta1", REAL, FIELD(beta1), true},
+    {"beta2", REAL, FIELD(beta2), true},
+    {"eps", REAL, FIELD(eps), true},
+    {"momentum", REAL, FIELD(momentum), true},
+    {"weight_decay", REAL, FIELD(weight_decay), true},
+    {"decay_all", YES, FIELD(decay_all), true},
+    {"clip", REAL, FIELD(clip), true},
+    {"ema", REAL, FIELD(ema), true},
+    {"schedule", TEXT, FIELD(schedule), true},
+    {"warmup", WHOLE, FIELD(warmup), true},
+    {"floor", REAL, FIELD(floor), true},
+    {"decay", WHOLE, FIELD(decay), true},
+    {"label_smoothing", REAL, FIELD(label_smoothing), true},
+    {"z_loss", REAL, FIELD(z_loss), true},
+    {"dropout", REAL, FIELD(dropout), true},
+    {"compute", TYPE, FIELD(compute), true},
+    {"recompute", WHOLE, FIELD(recompute), true},
+    {"outlier", REAL, FIELD(outlier), true},
+    {"patience", WHOLE, FIELD(patience), false},
+    {"lora", WHOLE, FIELD(lora), true},
+    {"lora_alpha", REAL, FIELD(lora_alpha), true},
+    {"lora_dropout", REAL, FIELD(lora_dropout), true},
+    {"lora_targets", TEXT, FIELD(lora_targets), true},
+    {"seed", SEED, FIELD(seed), true},
+};
+
+bool wf_setup_setting(const wf_setup *s, int index, const char **name, char value[96], bool *exact)
+{
+    if (index < 0 || index >= (int)(sizeof settings / sizeof *settings))
+        return false;
+    const char *at = (const char *)&s->options + settings[index].at;
+    *name = settings[index].name;
+    *exact = settings[index].exact;
+    switch (settings[index].kind) {
+    case WHOLE: snprintf(value, 96, "%" PRId64, *(const int64_t *)at); break;
+    case REAL:
+        for (int digits = 6; digits <= 17; digits++) { /* as few as read back the same */
+            snprintf(value, 96, "%.*g", digits, *(const double *)at);
+            if (strtod(value, NULL) == *(const double *)at)
+                break;
+        }
+        break;
+    case TEXT:
+        snprintf(value, 96, "%s", *(const char *const *)at ? *(const char *const *)at : "");
+        break;
+    case YES: snprintf(value, 96, "%s", *(const bool *)at ? "yes" : "no"); break;
+    case TYPE: snprintf(value, 96, "%s", wf_type_name(*(const wf_type *)at)); break;
+    case SEED: snprintf(value, 96, "%" PRIu64, *(const uint64_t *)at); break;
+    }
+    return true;
+}
