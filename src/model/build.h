@@ -25,6 +25,8 @@ typedef enum {
     WF_FORM_STEP     /* tokens that continue sequences: attention reads the cache */
 } wf_build_form;
 
+typedef struct wf_builder wf_builder;
+
 typedef struct {
     wf_build_form form;
     int64_t tokens, sequences;
@@ -37,9 +39,13 @@ typedef struct {
     /* The type of a matrix, by its full name; NULL: f32. Vectors are always f32. */
     wf_type (*type)(void *user, const char *name);
     void *user;
+    /* Adds to y = linear(x) of a weight, by its full name without ".weight"; NULL: nothing does. A head that
+     * is the embedding is left out. */
+    wf_value *(*adapt)(void *user, wf_builder *b, const char *name, wf_value *x, wf_value *y);
+    void *adapt_user;
 } wf_build_options;
 
-typedef struct {
+struct wf_builder {
     wf_graph *g;
     const wf_config *config;
     const wf_build_options *options;
@@ -48,7 +54,8 @@ typedef struct {
     wf_value *positions, *seq_start;
     wf_value *inv_freq;        /* rotary families, else NULL */
     wf_value *table, *lengths; /* NULL where there are none */
-} wf_builder;
+    wf_value *key;             /* of dropout, i32[3]; NULL: nothing is dropped */
+};
 
 /* The graph of a model without its outputs: logits [R, V]. NULL when the graph failed. */
 wf_value *wf_model_graph(wf_graph *g, const wf_config *config, const wf_build_options *options);
