@@ -26,7 +26,12 @@ static wf_value *weight(wf_builder *b, const char *name, const char *kind, int r
 wf_value *wf_part_linear(wf_builder *b, wf_value *x, const char *name, int64_t to, bool bias)
 {
     wf_value *w = weight(b, name, "weight", 2, to, x ? wf_dims_last(&x->shape) : 0);
-    return wf_linear(b->g, x, w, bias ? weight(b, name, "bias", 1, to, 0) : NULL);
+    wf_value *y = wf_linear(b->g, x, w, bias ? weight(b, name, "bias", 1, to, 0) : NULL);
+    char full[WF_NAME_BYTES];
+    if (!b->options->adapt)
+        return y;
+    snprintf(full, sizeof full, "%s%s", b->prefix, name);
+    return b->options->adapt(b->options->adapt_user, b, full, x, y);
 }
 
 wf_value *wf_part_norm(wf_builder *b, wf_value *x, const char *name)

@@ -26,6 +26,8 @@ typedef enum {
     WF_FORM_STEP     /* tokens that continue sequences: attention reads the cache */
 } wf_build_form;
 
+typedef struct wf_builder wf_builder;
+
 typedef struct {
     wf_build_form form;
     int64_t tokens, sequences;
@@ -41,9 +43,13 @@ typedef struct {
     const char *prefix; /* of the names of all weights' states; NULL: none */
     double dropout;     /* of embeddings and of what every branch adds; needs the input `key` */
     bool random;        /* there is an input key i32[3], as wf_uniform takes it */
+    /* Adds to y = linear(x) of a weight, by its full name without ".weight"; NULL: nothing does. A head that
+     * is the embedding is left out. */
+    wf_value *(*adapt)(void *user, wf_builder *b, const char *name, wf_value *x, wf_value *y);
+    void *adapt_user;
 } wf_build_options;
 
-typedef struct {
+struct wf_builder {
     wf_graph *g;
     const wf_config *config;
     const wf_build_options *options;
@@ -52,8 +58,8 @@ typedef struct {
     wf_value *positions, *seq_start;
     wf_value *inv_freq;        /* rotary families, else NULL */
     wf_value *table, *lengths; /* NULL where there are none */
-    wf_value *key;             /* the same */
-} wf_builder;
+    wf_value *key;             /* of dropout, i32[3]; NULL: nothing is dropped */
+};
 
 /* The graph of a model without its outputs: logits [R, V]. NULL when the graph failed. */
 wf_value *wf_model_graph(wf_graph *g, const wf_config *config, const wf_build_options *options);

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * adapter.h - low-rank adapters (LoRA): small matrices beside the linears of a model, which stays as it is.
+ *
+ * A linear y = x W^T that an adapter has becomes y + scale * (x A^T) B^T, with states NAME.lora_a [r, in] and
+ * NAME.lora_b [out, r] in f32, where NAME is that of the weight ("blk.3.attn_q") and scale is alpha / r. W may
+ * be of any type, quantized ones included, and has no gradient.
+ *
+ * On the disk an adapter is a folder as PEFT writes it: adapter_config.json and adapter_model.safetensors, with
+ * the names and the order of rows of Hugging Face's checkpoints. In memory rows have the order of the model that
+ * runs, which differs where that is a GGUF file of a family with turned pairs (rows.h).
+ */
+#ifndef WF_MODEL_ADAPTER_H
+#define WF_MODEL_ADAPTER_H
+
+#include "model/build.h"
+
+typedef struct wf_adapter wf_adapter;
+
+typedef struct {
+    int64_t rank;   /* default 16 */
+    double alpha;   /* default: twice the rank */
+    double dropout; /* of what A reads, while training; default: none */
+    /* Linears, comma-separated: by the name of the weight (attn_q, ffn_down, blk.3.attn_q, output) or of the
+     * Hugging Face module (q_proj, self_attn.q_proj), or "attention", "mlp", "all": those of all blocks, which
+     * is the default. */
+    const char *targets;
+    bool rslora; /* scale is alpha / sqrt(r) */
+} wf_adapter_options;
+
+/* A new one. What the config points to must outlive it. Targets that are none are WF_ERR_USAGE, with the list
+ * of those there are. */
+wf_status wf_adapter_new(wf_ctx *ctx, const wf_config *config, const wf_adapter_options *options,
+                         wf_adapter **out);
+void wf_adapter_free(wf_adapter *a); /* NULL is fine */
+
+/* For wf_build_options.adapt, with the adapter as user. */
+wf_value *wf_adapter_apply(void *adapter, wf_builder *b, const char *name, wf_value *x,
+                           wf_value *y);
+
+/* Its states, A and B of one linear after the other; false past the last. */
+bool wf_adapter_tensor(const wf_adapter *a, int index, wf_info *out);
+/* What a state begins with: A uniform within 1 / sqrt(in), as in PEFT, B zeros, so that the model is at first
+ * what it was. One seed gives the same numbers everywhere. */
+void wf_adapter_init(const wf_adapter *a, uint64_t seed, int index, float *to);
+/* Rank, alpha, dropout and scaling as they are; targets is NULL. */
+void wf_adapter_get_options(const wf_adapter *a, wf_adapter_options *out);
+
+#endif
