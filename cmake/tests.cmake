@@ -99,6 +99,9 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set(plugin pjrt:${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so)
     add_test(NAME parity_pjrt COMMAND test_parity WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     add_test(NAME loss_scale_pjrt COMMAND test_loss_scale WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    add_test(NAME optimizer_pjrt COMMAND test_optimizer WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(optimizer_pjrt PROPERTIES TIMEOUT 600
+        ENVIRONMENT "${environment};WEFT_OPTIMIZER_DEVICE=${plugin}")
     add_test(NAME models_pjrt COMMAND test_models WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(models_pjrt PROPERTIES TIMEOUT 600
         ENVIRONMENT "${environment};WEFT_MODELS_DEVICE=${plugin}")

@@ -371,6 +371,92 @@ static void test_fixed_scale(void **state)
     wt_close(&t.run);
 }
 
+/* ---- Outliers ---- */
+
+/* A gradient that is given, and what became of it. */
+typedef struct {
+    wt_run run;
+    float w, scale, average;
+    int32_t good, steps, skipped, outliers;
+} watched;
+
+static void open_watched(wf_ctx *ctx, const wf_loss_scale_options *o, watched *t)
+{
+    wf_graph *g = wt_graph(ctx);
+    wf_value *w = wf_state(g, "w", WF_F32, 0, NULL), *x = wf_input(g, "x", WF_F32, 0, NULL);
+    wf_scaled s;
+    wt_ok(ctx, wf_unscale(g, &x, 1, NULL, o, &s));
+    wf_sgd(g, w, NULL, x, wf_fill(g, WF_F32, 0, NULL, 1), s.factor, s.apply, NULL);
+    wf_output(g, "scale", s.scale);
+    *t = (watched){.run = wt_open(ctx, device_under_test())};
+    wt_compile(&t->run, g);
+}
+
+/* A step with a gradient of this norm, as it would be without the scale. */
+static void give(watched *t, const wf_loss_scale_options *o, float norm)
+{
+    wf_session *s = t->run.session;
+    const float x = norm * (t->scale == 0 ? (float)o->initial : t->scale);
+    wt_write(&t->run, "x", &x, sizeof x);
+    wt_run_once(&t->run);
+    wt_ok(t->run.ctx, wf_session_read(s, "w", &t->w, sizeof t->w));
+    wt_ok(t->run.ctx, wf_session_read(s, "n.average", &t->average, sizeof t->average));
+    wt_ok(t->run.ctx, wf_session_read(s, "n.steps", &t->steps, sizeof t->steps));
+    wt_ok(t->run.ctx, wf_session_read(s, "n.skipped", &t->skipped, sizeof t->skipped));
+    wt_ok(t->run.ctx, wf_session_read(s, "n.outliers", &t->outliers, sizeof t->outliers));
+    if (o->interval < 0)
+        return;
+    wt_ok(t->run.ctx, wf_session_read(s, "n", &t->scale, sizeof t->scale));
+    wt_ok(t->run.ctx, wf_session_read(s, "n.good", &t->good, sizeof t->good));
+}
+
+static void expect_counts(const watched *t, int32_t steps, int32_t skipped, int32_t outliers)
+{
+    assert_int_equal(t->steps, steps);
+    assert_int_equal(t->skipped, skipped);
+    assert_int_equal(t->outliers, outliers);
+}
+
+static void test_outliers(void **state)
+{
+    const wf_loss_scale_options cases[] = {
+        {.name = "n", .initial = 1024, .interval = 1000, .outlier = 4},
+        {.name = "n", .initial = 1, .interval = -1, .outlier = 4}};
+    for (int k = 0; k < 2; k++) {
+        const wf_loss_scale_options *o = &cases[k];
+        watched t, before;
+        double sum = 0, average;
+        open_watched(*state, o, &t);
+        for (int i = 0; i < 20; i++) { /* nobody knows yet what is usual */
+            float norm = i == 7 ? 50 : 1 + 0.1f * (float)(i % 3);
+            give(&t, o, norm);
+            sum += norm;
+            assert_true(fabs(t.average - sum / (i + 1)) < 1e-5 * sum);
+        }
+        expect_counts(&t, 20, 0, 0);
+        for (int i = 0; i < 60; i++) { /* the mean of the first ones, then one that forgets */
+            average = t.average;
+            give(&t, o, 2);
+            double weight = fmax(1.0 / (21 + i), 0.02);
+            assert_true(fabs(t.average - (average + (2 - average) * weight)) < 1e-5);
+        }
+        expect_counts(&t, 80, 0, 0);
+        before = t;
+        give(&t, o, 4.1f * before.average); /* too much */
+        expect_counts(&t, 80, 1, 1);
+        assert_true(t.w == before.w && t.average == before.average);
+        assert_true(t.scale == before.scale && t.good == before.good);
+        give(&t, o, NAN); /* bad, but no outlier */
+        expect_counts(&t, 80, 2, 1);
+        assert_true(t.w == before.w && t.average == before.average && t.good == 0);
+        assert_true(k == 1 || t.scale == 0.5f * before.scale);
+        give(&t, o, 3.9f * before.average);
+        expect_counts(&t, 81, 2, 1);
+        assert_true(t.w != before.w && t.average > before.average);
+        wt_close(&t.run);
+    }
+}
+
 /* ---- Misuse ---- */
 
 static void refuses(wf_ctx *ctx, wf_loss_scale_options o, const char *part)
@@ -406,6 +492,8 @@ static void test_wrong_options(void **state)
     refuses(*state, (wf_loss_scale_options){.clip = -1}, "clip must not be negative");
     refuses(*state, (wf_loss_scale_options){.clip = NAN}, "clip must not be negative");
     refuses(*state, (wf_loss_scale_options){.interval = INT64_C(1) << 40}, "interval");
+    refuses(*state, (wf_loss_scale_options){.outlier = 0.5}, "must be 1 or more");
+    refuses(*state, (wf_loss_scale_options){.outlier = NAN}, "must be 1 or more");
     refuses(*state, (wf_loss_scale_options){.name = ""}, "a name has");
     refuses(*state, (wf_loss_scale_options){.name = name}, "a name has");
 }
@@ -447,7 +535,8 @@ int main(void)
         wt_test(test_curves_track),    wt_test(test_overflow),
         wt_test(test_nothing_is_read), wt_test(test_gradients_that_are_no_numbers),
         wt_test(test_micro_batches),   wt_test(test_fixed_scale),
-        wt_test(test_wrong_options),   wt_test(test_misuse),
+        wt_test(test_outliers),        wt_test(test_wrong_options),
+        wt_test(test_misuse),
     };
     bool other = strcmp(device_under_test(), "cpu") != 0;
     if (!wt_can_open(device_under_test()))

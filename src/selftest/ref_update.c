@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ref_update.c - the next version of states: assign, accumulate, adamw, sgd, lion. */
+#include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
 /* The first nout operands are the old states; what is not applied stays, bit for bit. */

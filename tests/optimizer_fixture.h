@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* optimizer_fixture.h - tests/fixtures/optimizers.json, and the numbers that its steps begin with. To be
+ * included after cmocka.h. */
+#ifndef WEFT_TESTS_OPTIMIZER_FIXTURE_H
+#define WEFT_TESTS_OPTIMIZER_FIXTURE_H
+
+#include "base/json_tree.h"
+
+typedef struct {
+    wf_arena arena;
+    wf_json_node *root;
+} wt_optimizers;
+
+wt_optimizers wt_optimizers_open(wf_ctx *ctx);
+void wt_optimizers_close(wt_optimizers *f);
+
+/* The next number, in [-1, 1), of the generator that the fixtures' scripts describe. */
+float wt_lcg(uint64_t *x);
+
+#endif
