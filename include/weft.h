@@ -803,6 +803,158 @@ WF_API void wf_generator_memory(const wf_generator *generator, wf_memory *out);
 WF_API wf_status wf_generator_plan(wf_device *device, const wf_model *model,
                                    const wf_generator_options *options, wf_memory *out);
 
+/* ---- Training ------------------------------------------------------------------------------ */
+
+/* What is trained, and how. Everything is decided before the first step, and is the same on every device. */
+typedef struct {
+    /* Which model: one of these four. */
+    const char *preset; /* a well-known shape: "gpt2-124M", "llama-30M", ... (`weft train --help`) */
+    int64_t depth;      /* layers; all other sizes follow from it */
+    const char *config; /* path of a config.json */
+    const char *model;  /* one to start from: a GGUF file or a Hugging Face folder */
+
+    int64_t batch;      /* sequences at once; default: about 4096 tokens' worth */
+    int64_t length;     /* tokens of a sequence; default: the model's context, at most 1024 */
+    int64_t accumulate; /* batches whose gradients are summed up to one update; default 1 */
+    bool documents;     /* attention does not look beyond the beginning of a document */
+    int64_t steps;      /* updates; default: as many as `epochs` take */
+    double epochs;      /* passes over the data; default 1 */
+
+    const char *optimizer; /* "adamw" (default), "sgd", "lion", "muon" */
+    double rate;           /* of learning, at its highest; default: by the size of the model */
+    double beta1, beta2, eps, momentum; /* defaults 0.9, 0.95, 1e-8, 0.95; negative: 0 */
+    double weight_decay;                /* of matrices; default 0.1; negative: 0 */
+    bool decay_all;                     /* of vectors, too */
+    double clip; /* longest gradient, by its global norm; default 1; negative: any */
+    double ema;  /* decay of an average of the weights, which is what is saved as the model; 0: none */
+
+    const char *schedule; /* "cosine" (default), "linear", "constant", "wsd" */
+    int64_t warmup;       /* steps; default a fiftieth, at most 1000; negative: 0 */
+    double floor;         /* share of the rate that is left at the end; default 0.1; negative: 0 */
+    int64_t decay;        /* wsd: steps of its last part; default a fifth */
+
+    double label_smoothing, z_loss, dropout;
+
+    wf_type compute;   /* WF_F32 (default), WF_BF16, or WF_F16 with a dynamic loss scale */
+    int64_t recompute; /* as in wf_compile_options */
+    double outlier;    /* a gradient so many times as long as usual is skipped; 0: none is */
+    int64_t patience;  /* stop after so many skipped steps in a row; default 20 */
+
+    int64_t lora; /* rank of adapters that are trained in place of the weights; 0: none */
+    double lora_alpha;         /* default twice the rank */
+    double lora_dropout;
+    const char *lora_targets;  /* "attn_q,attn_v", "attention", "mlp"; default "all" */
+
+    uint64_t seed; /* of initial weights, order of the data, dropout; default 1 */
+} wf_train_options;
+
+/* Tokens to learn from: B sequences of T tokens, or as many as wf_train_options.documents makes of them. */
+typedef struct {
+    const int32_t *tokens, *positions; /* [B * T] */
+    const int32_t *targets;            /* [B * T]: what follows each token; -100: does not count */
+    const int32_t *seq_start;          /* [S + 1], as wf_attention takes it */
+    int64_t valid;                     /* targets that count */
+    int64_t bytes;                     /* of text behind them; 0: not known */
+} wf_batch;
+
+/* What a trainer trains, and what it takes. */
+typedef struct {
+    const char *name, *family;   /* of the model; borrowed from the trainer */
+    int64_t parameters, trained; /* numbers in all weights, and in those that are trained */
+    int64_t layers, width, heads, kv_heads, hidden, vocab, context;
+    int64_t batch, length, accumulate, sequences; /* B, T, batches a step, S */
+    int64_t step, steps;                          /* updates made, and to make */
+    double flops;                                 /* of a step: 6 for each token and number in a matrix, and attention */
+    wf_memory memory; /* of all its executables: ports are added up */
+} wf_train_info;
+
+/* A model that is being trained on a device. */
+typedef struct wf_trainer wf_trainer;
+
+/* The tokenizer, which must outlive the trainer, is saved with the model; NULL: that of options->model. Steps
+ * must be given. What does not fit into `memory` bytes (0: no limit) is refused before anything is
+ * allocated, with what would fit. */
+WF_API wf_status wf_trainer_new(wf_device *device, const wf_tokenizer *tokenizer,
+                                const wf_train_options *options, size_t memory, wf_trainer **out);
+WF_API void wf_trainer_free(wf_trainer *trainer);
+WF_API void wf_trainer_get_info(const wf_trainer *trainer, wf_train_info *out);
+/* Settings with all defaults filled in, as words; false past the last. */
+WF_API bool wf_trainer_setting(const wf_trainer *trainer, int index, const char **name,
+                               char value[96]);
+
+/* One step, as people watch it. */
+typedef struct {
+    int64_t step, steps; /* 1 is the first */
+    double loss, norm, rate;
+    double seconds;           /* of the step */
+    double tokens_per_second; /* of late */
+    double share;             /* of the device's peak arithmetic; 0: not known */
+    double scale;             /* of the loss; 0: none */
+    int64_t tokens, skipped;  /* so far */
+    size_t memory;
+    double left;  /* seconds */
+    bool applied; /* false: the step was skipped, and all states are as they were */
+} wf_train_step;
+
+/* Batch number `index` since the beginning of training, borrowed until the next call. */
+typedef wf_status wf_batch_fn(void *user, int64_t index, const wf_batch **out);
+/* One update, from `accumulate` batches that `next` is asked for. WF_ERR_DEVICE when so many steps in a row had to be
+ * skipped that it is no use going on. */
+WF_API wf_status wf_trainer_step(wf_trainer *trainer, wf_batch_fn *next, void *user,
+                                 wf_train_step *out);
+/* The sum of the losses of a batch, without dropout and smoothing, and how many targets counted; of the average of the weights where
+ * there is one. */
+WF_API wf_status wf_trainer_evaluate(wf_trainer *trainer, const wf_batch *batch, double *loss,
+                                     int64_t *count);
+/* Goes on after a prompt; *ids, for wf_ids_free, are the new tokens, and end before one that ends a text. */
+WF_API wf_status wf_trainer_generate(wf_trainer *trainer, const int32_t *prompt, size_t count,
+                                     int64_t limit, const wf_sampling *sampling, int32_t **ids,
+                                     size_t *nids);
+/* All that it takes to go on: the model (or adapter) as a Hugging Face folder, and what optimizer and random
+ * numbers need beside it. The folder must exist. */
+WF_API wf_status wf_trainer_save(wf_trainer *trainer, const char *folder);
+/* Goes on from there, bit for bit, when settings and machine are the same: *exact says so, and the log why
+ * not. Another model or other settings that change what is computed are WF_ERR_USAGE. */
+WF_API wf_status wf_trainer_load(wf_trainer *trainer, const char *folder, bool *exact);
+/* The model, by wf_model_convert; of adapters the folder that PEFT reads. `type` as there. */
+WF_API wf_status wf_trainer_export(wf_trainer *trainer, const char *path, const char *type);
+
+/* What a run tells while it goes on; any of them may be NULL. */
+typedef struct {
+    void *user;
+    void (*begin)(void *user, const wf_trainer *trainer, int64_t tokens, int64_t passes);
+    void (*step)(void *user, const wf_train_step *step);
+    void (*valid)(void *user, int64_t step, double loss, double bits_per_byte);
+    void (*sample)(void *user, int64_t step, const char *text);
+    void (*say)(void *user, const char *sentence); /* checkpoints, warnings */
+    bool (*stop)(void *user); /* asked after every step: true saves and ends the run */
+} wf_train_events;
+
+/* One training run in a folder of its own, from prepared data to a model: docs/training.md. */
+typedef struct {
+    const char *data; /* folder that wf_prepare made */
+    const char *out;  /* the run's folder: checkpoints, log, curve, and the model at the end */
+    bool resume;      /* go on from the newest whole checkpoint in `out`, where there is one */
+    wf_train_options train;
+    int64_t save_every; /* steps between checkpoints; default a tenth of all; negative: at the end */
+    int64_t keep;       /* checkpoints that are kept, the newest; default 2; negative: all */
+    int64_t keep_every; /* those of every so many steps are kept besides; 0: none */
+    int64_t valid_every;       /* steps between validations; default a tenth of all; negative: never */
+    int64_t valid_batches;     /* of a validation; default 20 */
+    int64_t sample_every;      /* steps between sample texts; 0: none */
+    const char *sample_prompt; /* what they begin with; default: the beginning of a document */
+    int64_t sample_tokens;     /* default 64 */
+    const char *export_type;   /* of the matrices of OUT/model.gguf; default "f32"; "none": no file */
+    size_t memory; /* most that may be planned; default: what the device has free */
+    bool fit;      /* change batch, accumulation and recomputation until it fits */
+    const wf_train_events *events; /* NULL: nobody watches */
+} wf_run_options;
+
+/* *stopped: the run was asked to stop, and can be resumed. */
+WF_API wf_status wf_train(wf_device *device, const wf_run_options *options, bool *stopped);
+/* Bytes that the device could still allocate; 0: not known. */
+WF_API size_t wf_device_available(const wf_device *device);
+
 #ifdef __cplusplus
 }
 #endif

@@ -133,3 +133,37 @@ uint64_t wf_machine_peak_resident(void)
     return (uint64_t)usage.ru_maxrss * 1024;
 #endif
 }
+
+/* A number behind a word at the beginning of a line ("MemAvailable:"), or the first of the file (""). */
+static bool read_number(const char *path, const char *word, uint64_t *out)
+{
+    char line[256];
+    bool found = false;
+    FILE *f = fopen(path, "r");
+    while (f && !found && fgets(line, sizeof line, f)) {
+        char *end;
+        size_t length = strlen(word);
+        if (strncmp(line, word, length) != 0)
+            continue;
+        *out = strtoull(line + length, &end, 10);
+        found = end != line + length;
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+uint64_t wf_machine_available(void)
+{
+    uint64_t free_kb, limit, used;
+    if (!read_number("/proc/meminfo", "MemAvailable:", &free_kb))
+        return 0;
+    uint64_t available = free_kb * 1024;
+    /* A container sees its own group as the root. Pages of files count as used there, but go first. */
+    if (read_number("/sys/fs/cgroup/memory.max", "", &limit) &&
+        read_number("/sys/fs/cgroup/memory.stat", "anon ", &used)) {
+        uint64_t left = limit > used ? limit - used : 0;
+        available = left < available ? left : available;
+    }
+    return available;
+}

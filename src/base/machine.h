@@ -17,4 +17,8 @@ void wf_machine_get(wf_machine *out);
 /* The most memory that this process has had resident so far, in bytes; 0: unknown. */
 uint64_t wf_machine_peak_resident(void);
 
+/* Memory that this process could still take without others being pushed out, in bytes, limits of its control
+ * group counted; 0: unknown. */
+uint64_t wf_machine_available(void);
+
 #endif

@@ -122,6 +122,11 @@ void wf_device_memory(const wf_device *device, size_t *bytes, size_t *peak)
     *peak = device->peak_bytes;
 }
 
+size_t wf_device_available(const wf_device *device)
+{
+    return device->ops->available ? device->ops->available(device) : 0;
+}
+
 wf_status wf_options_check(wf_ctx *ctx, const wf_compile_options *options)
 {
     if (options && options->recompute < 0)

@@ -108,6 +108,8 @@ struct wf_device_ops {
      * kept. */
     wf_status (*plan)(wf_device *device, const wf_session *session, wf_graph *graph,
                       const wf_compile_options *options, wf_memory *out);
+    /* Optional: bytes that could still be allocated; 0: unknown. */
+    size_t (*available)(const wf_device *device);
     /* Optional: measures it, which takes a second or so, with so many of the device's threads, 1 to all of
      * them, and by streaming through `bytes` of memory: several times what its caches hold. */
     wf_status (*peak)(wf_device *device, int threads, size_t bytes, wf_device_peak *out);

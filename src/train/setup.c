@@ -325,52 +325,53 @@ static const struct {
     const char *name;
     enum { WHOLE, REAL, TEXT, YES, TYPE, SEED } kind;
     size_t at;
-    bool exact;
+    wf_setting_kind changed;
 } settings[] = {
-    {"preset", TEXT, FIELD(preset), true},
-    {"depth", WHOLE, FIELD(depth), true},
-    {"config", TEXT, FIELD(config), false},
-    {"model", TEXT, FIELD(model), false},
-    {"batch", WHOLE, FIELD(batch), true},
-    {"length", WHOLE, FIELD(length), true},
-    {"accumulate", WHOLE, FIELD(accumulate), true},
-    {"documents", YES, FIELD(documents), true},
-    {"steps", WHOLE, FIELD(steps), true},
-    {"optimizer", TEXT, FIELD(optimizer), true},
-    {"rate", REAL, FIELD(rate), true},
-    {"beta1", REAL, FIELD(beta1), true},
-    {"beta2", REAL, FIELD(beta2), true},
-    {"eps", REAL, FIELD(eps), true},
-    {"momentum", REAL, FIELD(momentum), true},
-    {"weight_decay", REAL, FIELD(weight_decay), true},
-    {"decay_all", YES, FIELD(decay_all), true},
-    {"clip", REAL, FIELD(clip), true},
-    {"ema", REAL, FIELD(ema), true},
-    {"schedule", TEXT, FIELD(schedule), true},
-    {"warmup", WHOLE, FIELD(warmup), true},
-    {"floor", REAL, FIELD(floor), true},
-    {"decay", WHOLE, FIELD(decay), true},
-    {"label_smoothing", REAL, FIELD(label_smoothing), true},
-    {"z_loss", REAL, FIELD(z_loss), true},
-    {"dropout", REAL, FIELD(dropout), true},
-    {"compute", TYPE, FIELD(compute), true},
-    {"recompute", WHOLE, FIELD(recompute), true},
-    {"outlier", REAL, FIELD(outlier), true},
-    {"patience", WHOLE, FIELD(patience), false},
-    {"lora", WHOLE, FIELD(lora), true},
-    {"lora_alpha", REAL, FIELD(lora_alpha), true},
-    {"lora_dropout", REAL, FIELD(lora_dropout), true},
-    {"lora_targets", TEXT, FIELD(lora_targets), true},
-    {"seed", SEED, FIELD(seed), true},
+    {"preset", TEXT, FIELD(preset), WF_SETTING_REFUSED},
+    {"depth", WHOLE, FIELD(depth), WF_SETTING_REFUSED},
+    {"config", TEXT, FIELD(config), WF_SETTING_FREE},
+    {"model", TEXT, FIELD(model), WF_SETTING_FREE},
+    {"batch", WHOLE, FIELD(batch), WF_SETTING_BITS},
+    {"length", WHOLE, FIELD(length), WF_SETTING_BITS},
+    {"accumulate", WHOLE, FIELD(accumulate), WF_SETTING_BITS},
+    {"documents", YES, FIELD(documents), WF_SETTING_BITS},
+    {"steps", WHOLE, FIELD(steps), WF_SETTING_BITS},
+    {"optimizer", TEXT, FIELD(optimizer), WF_SETTING_REFUSED},
+    {"rate", REAL, FIELD(rate), WF_SETTING_BITS},
+    {"beta1", REAL, FIELD(beta1), WF_SETTING_BITS},
+    {"beta2", REAL, FIELD(beta2), WF_SETTING_BITS},
+    {"eps", REAL, FIELD(eps), WF_SETTING_BITS},
+    {"momentum", REAL, FIELD(momentum), WF_SETTING_BITS},
+    {"weight_decay", REAL, FIELD(weight_decay), WF_SETTING_BITS},
+    {"decay_all", YES, FIELD(decay_all), WF_SETTING_BITS},
+    {"clip", REAL, FIELD(clip), WF_SETTING_BITS},
+    {"ema", REAL, FIELD(ema), WF_SETTING_REFUSED},
+    {"schedule", TEXT, FIELD(schedule), WF_SETTING_BITS},
+    {"warmup", WHOLE, FIELD(warmup), WF_SETTING_BITS},
+    {"floor", REAL, FIELD(floor), WF_SETTING_BITS},
+    {"decay", WHOLE, FIELD(decay), WF_SETTING_BITS},
+    {"label_smoothing", REAL, FIELD(label_smoothing), WF_SETTING_BITS},
+    {"z_loss", REAL, FIELD(z_loss), WF_SETTING_BITS},
+    {"dropout", REAL, FIELD(dropout), WF_SETTING_BITS},
+    {"compute", TYPE, FIELD(compute), WF_SETTING_BITS},
+    {"recompute", WHOLE, FIELD(recompute), WF_SETTING_BITS},
+    {"outlier", REAL, FIELD(outlier), WF_SETTING_BITS},
+    {"patience", WHOLE, FIELD(patience), WF_SETTING_FREE},
+    {"lora", WHOLE, FIELD(lora), WF_SETTING_REFUSED},
+    {"lora_alpha", REAL, FIELD(lora_alpha), WF_SETTING_REFUSED},
+    {"lora_dropout", REAL, FIELD(lora_dropout), WF_SETTING_BITS},
+    {"lora_targets", TEXT, FIELD(lora_targets), WF_SETTING_REFUSED},
+    {"seed", SEED, FIELD(seed), WF_SETTING_BITS},
 };
 
-bool wf_setup_setting(const wf_setup *s, int index, const char **name, char value[96], bool *exact)
+bool wf_setup_setting(const wf_setup *s, int index, const char **name, char value[96],
+                      wf_setting_kind *kind)
 {
     if (index < 0 || index >= (int)(sizeof settings / sizeof *settings))
         return false;
     const char *at = (const char *)&s->options + settings[index].at;
     *name = settings[index].name;
-    *exact = settings[index].exact;
+    *kind = settings[index].changed;
     switch (settings[index].kind) {
     case WHOLE: snprintf(value, 96, "%" PRId64, *(const int64_t *)at); break;
     case REAL:

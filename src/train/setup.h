@@ -38,8 +38,14 @@ void wf_setup_free(wf_setup *s);
 /* Is this state of the graph one that is trained? */
 bool wf_setup_trains(const wf_setup *s, const char *state);
 
-/* The settings as pairs of words, for tables and files; false past the last. `exact`: a run that is resumed
- * with another value is another run. */
-bool wf_setup_setting(const wf_setup *s, int index, const char **name, char value[96], bool *exact);
+/* What it means when a run is resumed with another value of a setting. */
+typedef enum {
+    WF_SETTING_FREE,   /* nothing */
+    WF_SETTING_BITS,   /* what follows is not what an uninterrupted run would have done */
+    WF_SETTING_REFUSED /* it is another run */
+} wf_setting_kind;
+/* The settings as pairs of words, for tables and files; false past the last. */
+bool wf_setup_setting(const wf_setup *s, int index, const char **name, char value[96],
+                      wf_setting_kind *kind);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "device/cpu/cpu.h"
@@ -162,6 +163,12 @@ wf_status wf_cpu_event_wait(wf_event *e)
 {
     (void)e;
     return WF_OK;
+}
+
+size_t wf_cpu_available(const wf_device *d)
+{
+    (void)d;
+    return (size_t)wf_machine_available();
 }
 
 const wf_device_ops wf_cpu_device_ops = {

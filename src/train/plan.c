@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/* plan.c - what the graphs of a setup take together. See fit.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "device/plan.h"
+#include "graph/cost.h"
+#include "train/fit.h"
+#include "train/graph.h"
+#include "train/trainer.h"
+
+typedef struct {
+    const char *name;
+    size_t bytes;
+} state;
+
+typedef struct {
+    const wf_setup *setup;
+    wf_device *device;
+    const wf_device_peak *peak;
+    wf_arena arena; /* of names */
+    state *states;
+    size_t count, room;
+    wf_setup_plan *out;
+} planning;
+
+/* ---- States: those of all graphs, each once ---- */
+
+static wf_status add_state(planning *p, const wf_node *n)
+{
+    if (p->count == p->room) {
+        size_t room = p->room ? 2 * p->room : 256;
+        state *grown = wf_mem_grow(p->setup->ctx, p->states, room * sizeof *grown);
+        if (!grown)
+            return WF_ERR_MEMORY;
+        p->states = grown;
+        p->room = room;
+    }
+    const wf_value *v = &n->out[0];
+    state *s = &p->states[p->count++];
+    s->bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape));
+    s->name = wf_arena_strdup(&p->arena, n->name);
+    return s->name ? WF_OK : WF_ERR_MEMORY;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const state *)a)->name, ((const state *)b)->name);
+}
+
+static void sum_states(planning *p)
+{
+    wf_setup_plan *o = p->out;
+    qsort(p->states, p->count, sizeof *p->states, by_name);
+    for (size_t i = 0; i < p->count; i++) {
+        const state *s = &p->states[i];
+        const char *name = s->name;
+        if (i > 0 && strcmp(s[-1].name, name) == 0)
+            continue;
+        if (wf_setup_maps(p->setup, p->device, name)) {
+            o->memory.mapped += s->bytes;
+            continue;
+        }
+        o->memory.states += s->bytes;
+        bool moment = (name[0] == 'm' || name[0] == 'v') && name[1] == '.';
+        *(moment                              ? &o->moments
+          : strncmp(name, "grad.", 5) == 0    ? &o->gradients
+          : strncmp(name, "ema.", 4) == 0     ? &o->averages
+          : strncmp(name, "sum.", 4) == 0 || strncmp(name, "loss_scale", 10) == 0 ||
+                  strncmp(name, "rope.", 5) == 0
+              ? &o->others
+              : &o->weights) += s->bytes;
+    }
+}
+
+/* ---- Graphs ---- */
+
+/* `times` that the graph runs in a step. */
+static void add_cost(planning *p, const wf_graph *g, double times)
+{
+    wf_setup_plan *o = p->out;
+    for (int i = 0; i < g->node_count; i++) {
+        wf_cost c;
+        wf_node_cost(g->nodes[i], &c);
+        double flops = (double)c.flops, bytes = (double)c.bytes_read + (double)c.bytes_written;
+        o->flops += times * flops;
+        o->bytes += times * bytes;
+        if (p->peak && p->peak->flops > 0 && p->peak->copy > 0) {
+            double computing = flops / p->peak->flops, moving = bytes / p->peak->copy;
+            o->seconds += times * (computing > moving ? computing : moving);
+        }
+    }
+}
+
+static void add_memory(planning *p, const wf_memory *m)
+{
+    wf_memory *o = &p->out->memory;
+    o->ports += m->ports;
+    if (m->activations > o->activations) {
+        o->activations = o->region = m->activations;
+        o->lower_bound = m->lower_bound;
+        o->workspace = m->workspace;
+    }
+}
+
+static wf_status add_graph(planning *p, wf_graph *g, wf_train_form form)
+{
+    const wf_compile_options options = wf_train_compiling(p->setup, form);
+    double times = form == WF_TRAIN_MICRO                              ? (double)p->setup->options.accumulate
+                   : form == WF_TRAIN_WHOLE || form == WF_TRAIN_UPDATE ? 1
+                                                                       : 0;
+    wf_report report = {0};
+    wf_plan *plan;
+    for (int i = 0; i < g->node_count; i++)
+        if (g->nodes[i]->op == WF_OP_state)
+            WF_TRY(add_state(p, g->nodes[i]));
+    if (!p->device->kernels) {
+        wf_memory m;
+        WF_TRY(wf_plan_memory(p->device, g, &options, &m));
+        add_memory(p, &m);
+        add_cost(p, g, times);
+        return WF_OK;
+    }
+    WF_TRY(wf_plan_new(p->device, g, &options, NULL, &report, &plan));
+    add_memory(p, &plan->memory);
+    add_cost(p, plan->graph, times);
+    wf_plan_free(plan);
+    return WF_OK;
+}
+
+static wf_status plan_all(planning *p)
+{
+    wf_setup_plan *o = p->out;
+    for (int form = 0; form < WF_TRAIN_COUNT; form++) {
+        wf_graph *g;
+        if (!wf_train_uses(p->setup, (wf_train_form)form))
+            continue;
+        WF_TRY(wf_train_graph(p->setup, (wf_train_form)form, &g));
+        wf_status status = add_graph(p, g, (wf_train_form)form);
+        wf_graph_free(g);
+        WF_TRY(status);
+    }
+    sum_states(p);
+    o->total = o->memory.states;
+    if (!wf_add_size(o->total, o->memory.region, &o->total) ||
+        !wf_add_size(o->total, o->memory.ports, &o->total))
+        return wf_fail(p->setup->ctx, WF_ERR_MEMORY, "this setup exceeds any address space");
+    return WF_OK;
+}
+
+wf_status wf_setup_plan_memory(const wf_setup *s, wf_device *device, const wf_device_peak *peak,
+                               wf_setup_plan *out)
+{
+    planning p = {.setup = s, .device = device, .peak = peak, .out = out};
+    *out = (wf_setup_plan){0};
+    wf_arena_init(&p.arena, s->ctx);
+    wf_status status = plan_all(&p);
+    wf_mem_free(s->ctx, p.states);
+    wf_arena_free(&p.arena);
+    return status;
+}

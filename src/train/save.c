@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * save.c - the files of a trainer, and going on from them.
+ *
+ *     config.json, model.safetensors, tokenizer.json, ...   the model, f32; or of adapters
+ *     adapter_config.json, adapter_model.safetensors        as PEFT has them
+ *     optimizer.safetensors                                 all other states that outlive a step
+ *     trainer.json                                          counts, settings, kernels
+ *
+ * Gradients are no states between steps: an update leaves them as zeros.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "base/writer.h"
+#include "model/blank.h"
+#include "train/states.h"
+#include "train/trainer.h"
+
+#define VERSION 1
+#define MOST_BYTES ((size_t)1 << 20) /* of trainer.json */
+
+/* ---- The model ---- */
+
+typedef struct {
+    wf_trainer *t;
+    bool average;
+} source;
+
+static wf_status fetch(void *user, const char *weight, float *to, int64_t count)
+{
+    source *s = user;
+    return wf_trainer_fetch(s->t, weight, s->average, to, count);
+}
+
+static wf_status fetch_adapter(void *user, const char *state, void *to, size_t bytes)
+{
+    wf_trainer *t = user;
+    return wf_session_read(t->session, state, to, bytes);
+}
+
+static wf_status save_model(wf_trainer *t, const char *path, bool average, const char *type)
+{
+    wf_train_info info;
+    wf_model *m;
+    source from = {t, average};
+    if (t->setup.adapter)
+        return wf_adapter_save(t->setup.adapter, t->ctx, path, t->setup.options.model,
+                               fetch_adapter, t);
+    wf_trainer_get_info(t, &info);
+    const wf_blank blank = {.name = info.name,
+                            .config = &t->setup.config,
+                            .tokenizer = t->tokenizer,
+                            .chat_template = t->chat_template,
+                            .fetch = fetch,
+                            .user = &from};
+    const wf_convert_options options = {.type = type};
+    WF_TRY(wf_model_new(t->ctx, &blank, &m));
+    wf_status status = wf_model_convert(m, t->ctx, path, &options);
+    wf_model_close(m);
+    return status;
+}
+
+wf_status wf_trainer_export(wf_trainer *t, const char *path, const char *type)
+{
+    return save_model(t, path, true, type);
+}
+
+static wf_status load_model(wf_trainer *t, const char *folder)
+{
+    wf_model *m;
+    WF_TRY(wf_model_open(t->ctx, folder, &m));
+    wf_status status = WF_OK;
+    const wf_config *a = &m->config, *b = &t->setup.config;
+    if (a->family != b->family || a->layers != b->layers || a->width != b->width ||
+        a->vocab != b->vocab || a->hidden != b->hidden || a->heads != b->heads ||
+        a->kv_heads != b->kv_heads || a->tied != b->tied)
+        status = wf_fail(t->ctx, WF_ERR_USAGE, "%s holds a model of another shape than this run's",
+                         folder);
+    if (status == WF_OK)
+        status = wf_trainer_read_model(t, m);
+    wf_model_close(m);
+    return status;
+}
+
+static wf_status load_adapter(wf_trainer *t, const char *folder)
+{
+    wf_adapter *a;
+    wf_info tensor;
+    WF_TRY(wf_adapter_open(t->ctx, folder, &t->setup.config, &a));
+    wf_status status = WF_OK;
+    for (int i = 0; status == WF_OK && wf_adapter_tensor(a, i, &tensor); i++) {
+        float *x = wf_mem_new(t->ctx, tensor.bytes);
+        status = x ? wf_adapter_read(a, i, x) : WF_ERR_MEMORY;
+        if (status == WF_OK)
+            status = wf_session_write(t->session, tensor.name, x, tensor.bytes);
+        wf_mem_free(t->ctx, x);
+    }
+    wf_adapter_free(a);
+    return status;
+}
+
+/* ---- The states beside it ---- */
+
+static bool beside(void *user, const char *state)
+{
+    (void)user;
+    return ((state[0] == 'm' || state[0] == 'v') && state[1] == '.') ||
+           strncmp(state, "ema.", 4) == 0 || strncmp(state, "loss_scale", 10) == 0;
+}
+
+/* ---- trainer.json ---- */
+
+/* op/kernel of every launch of a step: what must be the same for the same bits. false past the last. */
+static bool kernel_at(const wf_trainer *t, int index, char out[96])
+{
+    for (int form = 0; form <= WF_TRAIN_UPDATE; form++) {
+        wf_op_stats s;
+        for (int i = 0; t->exec[form] && wf_exec_op_stats(t->exec[form], i, &s); i++)
+            if (index-- == 0) {
+                snprintf(out, 96, "%s/%s", s.op, s.kernel);
+                return true;
+            }
+    }
+    return false;
+}
+
+static void put_text(wf_writer *w, const char *text)
+{
+    wf_writer_char(w, '"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            wf_writer_char(w, '\\');
+        if ((unsigned char)*text >= ' ')
+            wf_writer_char(w, *text);
+    }
+    wf_writer_char(w, '"');
+}
+
+static wf_status save_counts(wf_trainer *t, const char *folder)
+{
+    const char *name;
+    char value[96];
+    wf_setting_kind kind;
+    wf_arena arena;
+    wf_writer w = {.ctx = t->ctx};
+    wf_writer_print(&w, "{\n  \"version\": %d,\n  \"weft\": ", VERSION);
+    put_text(&w, wf_version_string());
+    wf_writer_print(&w, ",\n  \"step\": %" PRId64 ",\n  \"tokens\": %" PRId64, t->step, t->tokens);
+    wf_writer_print(&w, ",\n  \"skipped\": %" PRId64 ",\n  \"skipped_in_a_row\": %" PRId64,
+                    t->skipped, t->skipped_row);
+    wf_writer_print(&w, ",\n  \"data\": \"%016" PRIx64 "\",\n  \"settings\": {", t->data);
+    for (int i = 0; wf_setup_setting(&t->setup, i, &name, value, &kind); i++) {
+        wf_writer_print(&w, "%s\n    \"%s\": ", i ? "," : "", name);
+        put_text(&w, value);
+    }
+    wf_writer_print(&w, "\n  },\n  \"kernels\": [");
+    for (int i = 0; kernel_at(t, i, value); i++) {
+        wf_writer_print(&w, "%s", i ? ", " : "");
+        put_text(&w, value);
+    }
+    wf_writer_print(&w, "]\n}\n");
+    char *text;
+    size_t bytes;
+    WF_TRY(wf_writer_take(&w, &text, &bytes));
+    wf_arena_init(&arena, t->ctx);
+    const char *path = wf_path_join(&arena, folder, "trainer.json");
+    wf_status status = path ? wf_file_write(t->ctx, path, text, bytes) : WF_ERR_MEMORY;
+    wf_arena_free(&arena);
+    wf_mem_free(t->ctx, text);
+    return status;
+}
+
+static wf_status compare_settings(wf_trainer *t, const char *path, const wf_json_node *json,
+                                  bool *exact)
+{
+    const wf_json_node *settings = wf_json_get(json, "settings");
+    const char *name;
+    char value[96];
+    wf_setting_kind kind;
+    for (int i = 0; wf_setup_setting(&t->setup, i, &name, value, &kind); i++) {
+        const char *was = wf_json_get_string(settings, name, "");
+        if (kind == WF_SETTING_FREE || strcmp(was, value) == 0)
+            continue;
+        if (kind == WF_SETTING_REFUSED)
+            return wf_fail(t->ctx, WF_ERR_USAGE,
+                           "%s is of a run with %s = %s, and this one has %s; go on with the same, "
+                           "or begin another run",
+                           path, name, was, value);
+        *exact = false;
+        wf_ctx_log(t->ctx, WF_LOG_WARN, "not exact: %s was %s and is %s now", name, was, value);
+    }
+    return WF_OK;
+}
+
+static wf_status compare_data(wf_trainer *t, const char *path, const wf_json_node *json)
+{
+    char data[24];
+    snprintf(data, sizeof data, "%016" PRIx64, t->data);
+    return strcmp(wf_json_get_string(json, "data", data), data) == 0
+               ? WF_OK
+               : wf_fail(t->ctx, WF_ERR_USAGE,
+                         "%s is of a run with other data; give the data that it began with", path);
+}
+
+static void compare_kernels(wf_trainer *t, const wf_json_node *json, bool *exact)
+{
+    const wf_json_node *kernels = wf_json_get(json, "kernels");
+    size_t count = kernels && kernels->kind == WF_JSON_ARRAY ? kernels->count : 0, i = 0;
+    char value[96];
+    bool same = true;
+    for (; kernel_at(t, (int)i, value); i++)
+        same &= i < count && wf_json_is(&kernels->child[i], value);
+    if (same && i == count)
+        return;
+    *exact = false;
+    wf_ctx_log(t->ctx, WF_LOG_WARN,
+               "not exact: other kernels will run than before the checkpoint, which round "
+               "differently");
+}
+
+/* Another run must not be taken for this one. What merely differs from an uninterrupted one is said, and goes
+ * on. */
+static wf_status compare(wf_trainer *t, const char *path, const wf_json_node *json, bool *exact)
+{
+    *exact = true;
+    WF_TRY(compare_settings(t, path, json, exact));
+    WF_TRY(compare_data(t, path, json));
+    compare_kernels(t, json, exact);
+    return WF_OK;
+}
+
+static wf_status load_counts(wf_trainer *t, wf_arena *arena, const char *folder, bool *exact)
+{
+    char *text;
+    size_t bytes;
+    wf_json_node *json;
+    const char *path = wf_path_join(arena, folder, "trainer.json");
+    if (!path)
+        return WF_ERR_MEMORY;
+    WF_TRY(wf_file_read(t->ctx, path, MOST_BYTES, &text, &bytes));
+    wf_status status = wf_json_parse(arena, path, text, bytes, &json);
+    wf_mem_free(t->ctx, text);
+    WF_TRY(status);
+    if (wf_json_get_int(json, "version", 0) != VERSION)
+        return wf_fail(t->ctx, WF_ERR_FORMAT, "%s is of another version of Weft's", path);
+    WF_TRY(compare(t, path, json, exact));
+    t->step = wf_json_get_int(json, "step", -1);
+    t->tokens = wf_json_get_int(json, "tokens", -1);
+    t->skipped = wf_json_get_int(json, "skipped", -1);
+    t->skipped_row = wf_json_get_int(json, "skipped_in_a_row", -1);
+    if (t->step < 0 || t->step > INT32_MAX || t->tokens < 0 || t->skipped < 0 ||
+        t->skipped_row < 0)
+        return wf_fail(t->ctx, WF_ERR_FORMAT, "%s does not say which step it is of", path);
+    return WF_OK;
+}
+
+/* ---- The whole ---- */
+
+wf_status wf_trainer_save(wf_trainer *t, const char *folder)
+{
+    WF_TRY(save_model(t, folder, false, NULL));
+    WF_TRY(wf_states_save(t->session, folder, "optimizer.safetensors", beside, NULL));
+    return save_counts(t, folder);
+}
+
+static wf_status load(wf_trainer *t, wf_arena *arena, const char *folder, bool *exact)
+{
+    const char *states = wf_path_join(arena, folder, "optimizer.safetensors");
+    if (!states)
+        return WF_ERR_MEMORY;
+    WF_TRY(load_counts(t, arena, folder, exact));
+    WF_TRY(t->setup.adapter ? load_adapter(t, folder) : load_model(t, folder));
+    return wf_states_load(t->session, states, beside, NULL);
+}
+
+wf_status wf_trainer_load(wf_trainer *t, const char *folder, bool *exact)
+{
+    wf_arena arena;
+    *exact = false;
+    wf_arena_init(&arena, t->ctx);
+    wf_status status = load(t, &arena, folder, exact);
+    wf_arena_free(&arena);
+    return status;
+}

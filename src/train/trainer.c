@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/* trainer.c - see trainer.h. */
+#include "train/trainer.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "device/device.h"
+#include "model/family.h"
+#include "train/fit.h"
+
+/* ---- Making one ---- */
+
+static wf_status compile(wf_trainer *t, wf_train_form form)
+{
+    wf_graph *g;
+    const wf_compile_options options = wf_train_compiling(&t->setup, form);
+    if (t->exec[form])
+        return WF_OK;
+    WF_TRY(wf_train_graph(&t->setup, form, &g));
+    wf_status status = wf_compile_with(t->session, g, &options, &t->exec[form]);
+    wf_graph_free(g);
+    return status;
+}
+
+/* 6 for each token and number in a matrix: two forward, two for the gradient of the input, two for that of
+ * the matrix, which frozen ones do without; and attention, where a query sees half of the keys. */
+static double count_flops(const wf_trainer *t)
+{
+    const wf_setup *s = &t->setup;
+    const wf_config *c = &s->config;
+    const wf_train_options *o = &s->options;
+    double tokens = (double)(o->batch * o->length * o->accumulate), matrices = 0, adapters = 0;
+    wf_info state;
+    for (int i = 0; wf_session_state(t->session, i, &state); i++) {
+        double count = state.rank == 2 ? (double)(state.dim[0] * state.dim[1]) : 0;
+        bool rows = strcmp(state.name, "position_embd.weight") == 0 ||
+                    (strcmp(state.name, "token_embd.weight") == 0 && !c->tied);
+        if (wf_path_ends(state.name, ".lora_a") || wf_path_ends(state.name, ".lora_b"))
+            adapters += strchr("mvg", state.name[0]) && state.name[1] == '.' ? 0 : count;
+        else if (!rows && (strncmp(state.name, "blk.", 4) == 0 ||
+                           strncmp(state.name, "output.", 7) == 0 ||
+                           strncmp(state.name, "token_embd.", 11) == 0))
+            matrices += count;
+    }
+    double attention = 12 * tokens * (double)(o->length + 1) / 2 *
+                       (double)(c->layers * c->heads * c->head_dim);
+    return tokens * ((s->adapter ? 4 : 6) * matrices + 6 * adapters) + attention;
+}
+
+static wf_status prepare(wf_trainer *t, size_t memory)
+{
+    if (t->setup.options.steps < 1)
+        return wf_fail(t->ctx, WF_ERR_USAGE, "how many steps? a trainer must be told");
+    WF_TRY(wf_setup_refuse(&t->setup, t->device, memory));
+    WF_TRY(wf_session_new(t->device, &t->session));
+    WF_TRY(wf_trainer_map_weights(t));
+    for (int form = 0; form < WF_TRAIN_COUNT; form++)
+        if (wf_train_uses(&t->setup, (wf_train_form)form))
+            WF_TRY(compile(t, (wf_train_form)form));
+    t->flops = count_flops(t);
+    return wf_trainer_write_weights(t);
+}
+
+wf_status wf_trainer_make(wf_device *device, const wf_tokenizer *tokenizer, wf_setup *setup,
+                          size_t memory, wf_trainer **out)
+{
+    *out = NULL;
+    wf_trainer *t = wf_mem_new(device->ctx, sizeof *t);
+    if (!t) {
+        wf_setup_free(setup);
+        return WF_ERR_MEMORY;
+    }
+    t->ctx = device->ctx;
+    t->device = device;
+    t->setup = *setup;
+    *setup = (wf_setup){0};
+    const wf_model *base = t->setup.base;
+    t->tokenizer = tokenizer ? tokenizer : base ? base->tokenizer : NULL;
+    t->chat_template = base ? base->info.chat_template : NULL;
+    wf_status status = prepare(t, memory);
+    if (status == WF_OK)
+        *out = t;
+    else
+        wf_trainer_free(t);
+    return status;
+}
+
+wf_status wf_trainer_new(wf_device *device, const wf_tokenizer *tokenizer,
+                         const wf_train_options *options, size_t memory, wf_trainer **out)
+{
+    wf_setup setup;
+    *out = NULL;
+    wf_status status = wf_setup_make(device->ctx, options,
+                                     tokenizer ? wf_tokenizer_count(tokenizer) : 0, &setup);
+    if (status != WF_OK) {
+        wf_setup_free(&setup);
+        return status;
+    }
+    return wf_trainer_make(device, tokenizer, &setup, memory, out);
+}
+
+void wf_trainer_free(wf_trainer *t)
+{
+    if (!t)
+        return;
+    for (int i = 0; i < WF_TRAIN_COUNT; i++)
+        wf_exec_free(t->exec[i]);
+    wf_session_free(t->session);
+    wf_setup_free(&t->setup);
+    wf_mem_free(t->ctx, t);
+}
+
+/* ---- What it is ---- */
+
+void wf_trainer_get_info(const wf_trainer *t, wf_train_info *out)
+{
+    const wf_setup *s = &t->setup;
+    const wf_config *c = &s->config;
+    const wf_train_options *o = &s->options;
+    *out = (wf_train_info){
+        .name = s->base ? s->base->info.name : o->preset ? o->preset : c->family->name,
+        .family = c->family->name,
+        .parameters = s->parameters,
+        .trained = s->trained,
+        .layers = c->layers,
+        .width = c->width,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .hidden = c->hidden,
+        .vocab = c->vocab,
+        .context = c->context,
+        .batch = o->batch,
+        .length = o->length,
+        .accumulate = o->accumulate,
+        .sequences = s->sequences,
+        .step = t->step,
+        .steps = o->steps,
+        .flops = t->flops,
+    };
+    size_t ports = 0;
+    for (int i = 0; i < WF_TRAIN_COUNT; i++)
+        if (t->exec[i]) {
+            wf_memory m;
+            wf_exec_memory(t->exec[i], &m);
+            ports += m.ports;
+            if (m.activations >= out->memory.activations)
+                out->memory = m;
+        }
+    out->memory.ports = ports;
+}
+
+bool wf_trainer_setting(const wf_trainer *t, int index, const char **name, char value[96])
+{
+    wf_setting_kind kind;
+    return wf_setup_setting(&t->setup, index, name, value, &kind);
+}
+
+/* ---- Steps ---- */
+
+static wf_status write_batch(wf_trainer *t, wf_train_form form, const wf_batch *b)
+{
+    wf_exec *e = t->exec[form];
+    size_t tokens = (size_t)wf_train_tokens(&t->setup, form) * sizeof(int32_t);
+    size_t starts = ((size_t)wf_train_sequences(&t->setup, form) + 1) * sizeof(int32_t);
+    WF_TRY(wf_exec_write(e, "tokens", b->tokens, tokens));
+    WF_TRY(wf_exec_write(e, "targets", b->targets, tokens));
+    if (t->placed[form])
+        return WF_OK;
+    WF_TRY(wf_exec_write(e, "positions", b->positions, tokens));
+    WF_TRY(wf_exec_write(e, "seq_start", b->seq_start, starts));
+    t->placed[form] = !t->setup.options.documents;
+    return WF_OK;
+}
+
+/* Batches of all steps are counted, so that no two draw the same random numbers. */
+static wf_status write_key(wf_trainer *t, wf_exec *e, int64_t micro)
+{
+    const wf_train_options *o = &t->setup.options;
+    int64_t number = t->step * o->accumulate + micro;
+    const uint32_t key[3] = {(uint32_t)o->seed, (uint32_t)(o->seed >> 32), (uint32_t)number};
+    bool random = o->dropout > 0 || o->lora_dropout > 0;
+    return random ? wf_exec_write(e, "key", key, sizeof key) : WF_OK;
+}
+
+/* Batch `micro` of this step goes to the graph that wants it. */
+static wf_status bring(wf_trainer *t, wf_train_form form, int64_t micro, wf_batch_fn *next,
+                       void *user)
+{
+    const wf_batch *b;
+    WF_TRY(next(user, t->step * t->setup.options.accumulate + micro, &b));
+    WF_TRY(write_batch(t, form, b));
+    t->tokens += b->valid;
+    return write_key(t, t->exec[form], micro);
+}
+
+static wf_status run(wf_trainer *t, wf_batch_fn *next, void *user, double rate, float *report)
+{
+    const int64_t accumulate = t->setup.options.accumulate;
+    wf_train_form last = accumulate == 1 ? WF_TRAIN_WHOLE : WF_TRAIN_UPDATE;
+    wf_exec *e = t->exec[last];
+    float f32 = (float)rate;
+    if (accumulate == 1)
+        WF_TRY(bring(t, last, 0, next, user));
+    for (int64_t i = 0; accumulate > 1 && i < accumulate; i++) {
+        WF_TRY(bring(t, WF_TRAIN_MICRO, i, next, user));
+        WF_TRY(wf_exec_run(t->exec[WF_TRAIN_MICRO]));
+    }
+    WF_TRY(wf_exec_write(e, "rate", &f32, sizeof f32));
+    WF_TRY(wf_exec_run(e));
+    return wf_exec_read(e, "report", report, WF_REPORT_COUNT * sizeof *report);
+}
+
+static void count(wf_trainer *t, bool applied, double seconds)
+{
+    t->step++;
+    t->skipped += !applied;
+    t->skipped_row = applied ? 0 : t->skipped_row + 1;
+    t->late = t->late > 0 ? 0.9 * t->late + 0.1 * seconds : seconds;
+}
+
+wf_status wf_trainer_step(wf_trainer *t, wf_batch_fn *next, void *user, wf_train_step *out)
+{
+    const wf_setup *s = &t->setup;
+    const wf_train_options *o = &s->options;
+    float report[WF_REPORT_COUNT];
+    size_t now;
+    uint64_t begin = wf_clock_ns();
+    *out = (wf_train_step){.rate = wf_schedule_rate(&s->schedule, t->step)};
+    WF_TRY(run(t, next, user, out->rate, report));
+    out->seconds = (double)(wf_clock_ns() - begin) / 1e9;
+    out->applied = report[WF_REPORT_APPLIED] != 0;
+    count(t, out->applied, out->seconds);
+    double tokens = (double)(o->batch * o->length * o->accumulate);
+    out->step = t->step;
+    out->steps = o->steps;
+    out->loss = report[WF_REPORT_LOSS];
+    out->norm = report[WF_REPORT_NORM];
+    out->scale = o->compute == WF_F16 ? report[WF_REPORT_SCALE] : 0;
+    out->tokens_per_second = tokens / t->late;
+    out->share = t->peak > 0 ? t->flops / out->seconds / t->peak : 0;
+    out->tokens = t->tokens;
+    out->skipped = t->skipped;
+    wf_device_memory(t->device, &now, &out->memory);
+    out->left = (double)(o->steps - t->step) * t->late;
+    if (o->patience > 0 && t->skipped_row >= o->patience)
+        return wf_fail(t->ctx, WF_ERR_DEVICE,
+                       "%lld steps in a row had a gradient that is not finite or far longer than "
+                       "usual, and were skipped; go on from an earlier checkpoint with a lower "
+                       "learning rate",
+                       (long long)t->skipped_row);
+    return WF_OK;
+}
+
+wf_status wf_trainer_evaluate(wf_trainer *t, const wf_batch *batch, double *loss, int64_t *counted)
+{
+    float report[2];
+    wf_exec *e = t->exec[WF_TRAIN_VALID];
+    WF_TRY(write_batch(t, WF_TRAIN_VALID, batch));
+    WF_TRY(wf_exec_run(e));
+    WF_TRY(wf_exec_read(e, "report", report, sizeof report));
+    *loss = report[0];
+    *counted = (int64_t)report[1];
+    return WF_OK;
+}

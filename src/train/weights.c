@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * weights.c - what the states of a trainer begin with, and how they are read back.
+ *
+ * Weights that are trained are f32 and have their rows in the order of checkpoints, whatever they come from.
+ * Frozen ones stay as they lie, in their type and order, and in their file where the device can read it there.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/philox.h"
+#include "device/device.h"
+#include "model/rows.h"
+#include "train/trainer.h"
+
+#define DEVIATION 0.02 /* of initial weights: GPT-2's, and everybody's since */
+
+/* ---- Frozen weights ---- */
+
+static bool lies_ready(const wf_setup *s, const wf_device *d, const wf_model_weight_info *w)
+{
+    return s->adapter && d->ops->buffer_map && wf_weight_lies_ready(w);
+}
+
+bool wf_setup_maps(const wf_setup *s, const wf_device *d, const char *state)
+{
+    const wf_model_weight_info *w = s->base ? wf_model_find_weight(s->base, state) : NULL;
+    return w && lies_ready(s, d, w);
+}
+
+wf_status wf_trainer_map_weights(wf_trainer *t)
+{
+    const wf_model *m = t->setup.base;
+    for (int i = 0; m && i < m->weights; i++) {
+        const wf_model_weight_info *w = &m->weight[i];
+        if (lies_ready(&t->setup, t->device, w))
+            WF_TRY(wf_session_map(t->session, w->name, w->type, w->shape.n, w->shape.d,
+                                  m->store->file[w->from->file].path, w->from->offset));
+    }
+    return WF_OK;
+}
+
+/* ---- Weights from a file ---- */
+
+/* As f32, its rows in the order of the trainer's model. */
+static wf_status read_rows(wf_trainer *t, const wf_model *m, const wf_model_weight_info *w,
+                           const void *raw, float *to)
+{
+    char other[WF_NAME_BYTES];
+    const wf_config *c = &m->config;
+    int64_t count = wf_dims_count(&w->shape);
+    const wf_weight_name *name = wf_family_hugging_face(c->family, w->name, true, other);
+    wf_row_order order =
+        wf_rows_order(c, name, c->rope.interleaved, t->setup.config.rope.interleaved);
+    if (order == WF_ROWS_AS_THEY_ARE) {
+        wf_convert_to_f32(w->type, raw, to, count);
+        return WF_OK;
+    }
+    int64_t columns = w->shape.n == 1 ? 1 : wf_dims_last(&w->shape), rows = count / columns;
+    size_t bytes = wf_type_bytes(w->type, columns);
+    for (int64_t i = 0; i < rows; i++)
+        wf_convert_to_f32(w->type, (const char *)raw + (size_t)wf_rows_source(c, order, i) * bytes,
+                          to + i * columns, columns);
+    return WF_OK;
+}
+
+static wf_status write_from(wf_trainer *t, const wf_model *m, const wf_model_weight_info *w)
+{
+    int64_t count = wf_dims_count(&w->shape);
+    size_t bytes = wf_type_bytes(w->type, count);
+    void *raw = wf_mem_new(t->ctx, bytes);
+    float *to = t->setup.adapter ? NULL : wf_mem_array(t->ctx, (size_t)count, sizeof *to);
+    wf_status status = raw && (to || t->setup.adapter) ? wf_weight_read(t->ctx, w, raw) : WF_ERR_MEMORY;
+    if (status == WF_OK && to)
+        status = read_rows(t, m, w, raw, to);
+    if (status == WF_OK)
+        status = to ? wf_session_write(t->session, w->name, to, (size_t)count * sizeof *to)
+                    : wf_session_write(t->session, w->name, raw, bytes);
+    wf_mem_free(t->ctx, to);
+    wf_mem_free(t->ctx, raw);
+    return status;
+}
+
+wf_status wf_trainer_read_model(wf_trainer *t, const wf_model *m)
+{
+    for (int i = 0; i < m->weights; i++)
+        if (!wf_setup_maps(&t->setup, t->device, m->weight[i].name))
+            WF_TRY(write_from(t, m, &m->weight[i]));
+    return wf_store_check(m->store);
+}
+
+/* ---- Weights from nothing ---- */
+
+/* What a branch adds to the residual stream is made smaller, the more branches there are. */
+static double deviation_of(const wf_setup *s, const char *name)
+{
+    bool adds = strstr(name, ".attn_output.") || strstr(name, ".ffn_down.");
+    return adds ? DEVIATION / sqrt(2 * (double)s->config.layers) : DEVIATION;
+}
+
+/* One stream for each weight, by its name: a model with more layers begins with the same first ones. */
+static uint64_t stream_of(const char *name)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *name; name++)
+        h = (h ^ (uint8_t)*name) * 0x100000001b3u;
+    return h;
+}
+
+static wf_status begin_weight(wf_trainer *t, const wf_info *state)
+{
+    int64_t count = (int64_t)(state->bytes / sizeof(float));
+    float *x = wf_mem_new(t->ctx, state->bytes); /* zeros, as biases are */
+    if (!x)
+        return WF_ERR_MEMORY;
+    if (state->rank > 1)
+        wf_random_normal(t->setup.options.seed, stream_of(state->name), 0,
+                         (float)deviation_of(&t->setup, state->name), x, count);
+    else if (wf_path_ends(state->name, "norm.weight"))
+        for (int64_t i = 0; i < count; i++)
+            x[i] = 1;
+    wf_status status = wf_session_write(t->session, state->name, x, state->bytes);
+    wf_mem_free(t->ctx, x);
+    return status;
+}
+
+static bool is_weight(const char *name)
+{
+    return strncmp(name, "blk.", 4) == 0 || strncmp(name, "token_embd.", 11) == 0 ||
+           strncmp(name, "position_embd.", 14) == 0 || strncmp(name, "output", 6) == 0;
+}
+
+static wf_status begin_weights(wf_trainer *t)
+{
+    wf_info state;
+    for (int i = 0; wf_session_state(t->session, i, &state); i++)
+        if (is_weight(state.name))
+            WF_TRY(begin_weight(t, &state));
+    return WF_OK;
+}
+
+/* ---- The rest ---- */
+
+static wf_status begin_adapter(wf_trainer *t)
+{
+    wf_info tensor;
+    for (int i = 0; wf_adapter_tensor(t->setup.adapter, i, &tensor); i++) {
+        float *x = wf_mem_new(t->ctx, tensor.bytes);
+        if (!x)
+            return WF_ERR_MEMORY;
+        wf_adapter_init(t->setup.adapter, t->setup.options.seed, i, x);
+        wf_status status = wf_session_write(t->session, tensor.name, x, tensor.bytes);
+        wf_mem_free(t->ctx, x);
+        WF_TRY(status);
+    }
+    return WF_OK;
+}
+
+/* Averages begin as what they are the average of. */
+static wf_status begin_averages(wf_trainer *t)
+{
+    wf_info state;
+    for (int i = 0; wf_session_state(t->session, i, &state); i++) {
+        if (strncmp(state.name, "ema.", 4) != 0)
+            continue;
+        void *x = wf_mem_new(t->ctx, state.bytes);
+        wf_status status =
+            x ? wf_session_read(t->session, state.name + 4, x, state.bytes) : WF_ERR_MEMORY;
+        if (status == WF_OK)
+            status = wf_session_write(t->session, state.name, x, state.bytes);
+        wf_mem_free(t->ctx, x);
+        WF_TRY(status);
+    }
+    return WF_OK;
+}
+
+static wf_status write_frequencies(wf_trainer *t)
+{
+    const wf_rotary *rope = &t->setup.config.rope;
+    size_t bytes = (size_t)rope->dims / 2 * sizeof(float);
+    float *x = wf_mem_new(t->ctx, bytes);
+    if (!x)
+        return WF_ERR_MEMORY;
+    wf_rope_frequencies(rope, x);
+    wf_status status = wf_session_write(t->session, "rope.inv_freq", x, bytes);
+    wf_mem_free(t->ctx, x);
+    return status;
+}
+
+wf_status wf_trainer_write_weights(wf_trainer *t)
+{
+    WF_TRY(t->setup.base ? wf_trainer_read_model(t, t->setup.base) : begin_weights(t));
+    if (t->setup.adapter)
+        WF_TRY(begin_adapter(t));
+    if (t->setup.options.ema > 0)
+        WF_TRY(begin_averages(t));
+    return t->setup.config.family->rotary ? write_frequencies(t) : WF_OK;
+}
+
+wf_status wf_trainer_fetch(wf_trainer *t, const char *weight, bool average, float *to, int64_t count)
+{
+    char name[WF_NAME_BYTES + 8];
+    bool averaged = average && t->setup.options.ema > 0;
+    snprintf(name, sizeof name, "%s%s", averaged ? "ema." : "", weight);
+    return wf_session_read(t->session, name, to, (size_t)count * sizeof *to);
+}
