@@ -7,7 +7,9 @@
 
 #include <cmocka.h>
 
+#include "cli/figures.c"
 #include "cli/progress.c"
+#include "cli/term.c"
 
 static void expect(wf_progress p, double seconds, int columns, const char *wanted)
 {

@@ -3,43 +3,23 @@
 #include "cli/progress.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "cli/figures.h"
+#include "cli/term.h"
 
 #define BAR 30                /* columns, where there is room */
 #define REDRAW_NS 100000000u  /* on a terminal */
 #define REPORT_NS 5000000000u /* in a log */
 #define SETTLED_SECONDS 0.5   /* before that a rate is no more than a guess */
 
-static void append_amount(char *out, size_t cap, size_t *len, double amount, bool bytes)
-{
-    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
-    int i = 0;
-    for (; bytes && amount >= 999.5 && i < 4; i++)
-        amount /= 1000;
-    bool tenths = amount < 9.95 && amount != (int)amount;
-    wf_text_append(out, cap, len, "%.*f%s%s", tenths ? 1 : 0, amount, bytes ? " " : "",
-                   bytes ? units[i] : "");
-}
-
 static void append_rate(const wf_progress *p, double seconds, char *out, size_t cap, size_t *len)
 {
-    append_amount(out, cap, len, (double)p->done / seconds, p->unit == WF_PROGRESS_BYTES);
+    wf_figure_amount(out, cap, len, (double)p->done / seconds, p->unit == WF_PROGRESS_BYTES);
     wf_text_append(out, cap, len, "/s");
-}
-
-static void append_time(char *out, size_t cap, size_t *len, double seconds)
-{
-    long s = seconds < 1e8 ? (long)(seconds + 0.5) : 100000000;
-    if (s >= 3600)
-        wf_text_append(out, cap, len, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    else
-        wf_text_append(out, cap, len, "%ld:%02ld", s / 60, s % 60);
 }
 
 /* "42%, 350 MB/s, 0:12 left" */
@@ -52,7 +32,7 @@ static void append_numbers(const wf_progress *p, double seconds, double part, co
     wf_text_append(out, cap, len, "%s", gap);
     append_rate(p, seconds, out, cap, len);
     wf_text_append(out, cap, len, "%s", gap);
-    append_time(out, cap, len, seconds * (1 / part - 1));
+    wf_figure_time(out, cap, len, seconds * (1 / part - 1));
     wf_text_append(out, cap, len, " left");
 }
 
@@ -99,12 +79,8 @@ static double seconds_since(uint64_t began, uint64_t now)
 static void show(wf_progress *p, uint64_t now)
 {
     char text[512];
-    struct winsize size;
-    int columns = 0;
+    int columns = p->terminal ? wf_term_columns(STDERR_FILENO) : 0;
     p->shown = now;
-    if (p->terminal) /* one column stays free: terminals wrap when the last is written */
-        columns =
-            ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1 : 79;
     wf_progress_text(p, seconds_since(p->began, now), columns, text, sizeof text);
     fprintf(stderr, p->terminal ? "\r%s\x1b[K" : "%s\n", text);
     fflush(stderr);
@@ -112,9 +88,8 @@ static void show(wf_progress *p, uint64_t now)
 
 void wf_progress_begin(wf_progress *p, const char *label, wf_progress_unit unit, int64_t total)
 {
-    const char *term = getenv("TERM"), *plain = getenv("NO_COLOR");
     uint64_t now = wf_clock_ns();
-    bool terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    bool terminal = wf_term_is(STDERR_FILENO);
     *p = (wf_progress){
         .label = label,
         .unit = unit,
@@ -122,7 +97,7 @@ void wf_progress_begin(wf_progress *p, const char *label, wf_progress_unit unit,
         .began = now,
         .shown = now,
         .terminal = terminal,
-        .color = terminal && !(plain && plain[0]),
+        .color = wf_term_color(STDERR_FILENO),
     };
     if (terminal)
         show(p, now);
@@ -148,7 +123,7 @@ void wf_progress_end(wf_progress *p)
     size_t len = 0;
     double seconds = seconds_since(p->began, wf_clock_ns());
     wf_text_append(text, sizeof text, &len, "%s: ", p->label);
-    append_amount(text, sizeof text, &len, (double)p->done, p->unit == WF_PROGRESS_BYTES);
+    wf_figure_amount(text, sizeof text, &len, (double)p->done, p->unit == WF_PROGRESS_BYTES);
     wf_text_append(text, sizeof text, &len, " in %.1f s", seconds);
     if (seconds >= SETTLED_SECONDS) {
         wf_text_append(text, sizeof text, &len, ", ");
