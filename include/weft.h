@@ -672,6 +672,17 @@ WF_API wf_status wf_model_chat_text(const wf_model *model, wf_ctx *ctx, const wf
                                     int count, const wf_chat_options *options, char **text,
                                     size_t *bytes);
 
+/* ---- Adapters ------------------------------------------------------------------------------ */
+
+/* A low-rank adapter (LoRA): a folder with adapter_config.json and adapter_model.safetensors, as PEFT and `weft
+ * finetune` write it, which belongs to one model, whatever the format and the types of that. */
+typedef struct {
+    const char *path;
+    float scale; /* of what it adds to the model; default 1 */
+} wf_lora;
+
+/* ---- Conversion ---------------------------------------------------------------------------- */
+
 /* Writes the model anew: to a GGUF file when the path ends in .gguf, else to a Hugging Face folder. */
 typedef struct {
     /* Of the matrices: "f32", "q8_0", "Q4_K_M", ... (`weft quantize --help` lists them); NULL: as they
@@ -682,7 +693,10 @@ typedef struct {
     bool pure;            /* one type for all matrices, rather than the recipe's mixture */
     bool requantize;      /* admits quantizing what is quantized already */
     uint64_t split_bytes; /* most bytes of weights in one file; default: never split */
-    int threads;          /* default: all cores */
+    /* Adapters that become part of the weights. A quantized weight that one of them changes needs a `type`. */
+    const wf_lora *lora;
+    int loras;
+    int threads; /* default: all cores */
     /* bytes; anything but WF_OK ends it and is returned, and nothing was written. May be NULL */
     wf_status (*progress)(void *user, const char *weight, int64_t done, int64_t total);
     void *user;
@@ -703,6 +717,8 @@ typedef struct {
     int64_t chunk;     /* most tokens of prompts in one run; default 512 */
     wf_type kv;        /* of keys and values: WF_F32 (default), WF_F16, WF_BF16 */
     bool check;        /* look for NaN and infinity in the weights, and log those that have some */
+    const wf_lora *lora; /* adapters that are added to the model, which stays as it is */
+    int loras;
 } wf_generator_options;
 
 /* `options` may be NULL. Weights are read when the first run needs them: until then, and where they stay mapped for

@@ -69,6 +69,25 @@ void wf_writer_bytes(wf_writer *w, const void *bytes, size_t count)
     w->text[w->len] = '\0';
 }
 
+void wf_writer_quoted(wf_writer *w, const char *text, size_t bytes)
+{
+    wf_writer_char(w, '"');
+    for (size_t n; bytes > 0; text += n, bytes -= n) {
+        n = wf_text_utf8(text, bytes);
+        if (n == 0) {
+            wf_writer_print(w, "\xEF\xBF\xBD");
+            n = 1;
+        } else if ((unsigned char)*text < ' ') {
+            wf_writer_print(w, "\\u%04x", (unsigned)*text);
+        } else {
+            if (*text == '"' || *text == '\\')
+                wf_writer_char(w, '\\');
+            wf_writer_bytes(w, text, n);
+        }
+    }
+    wf_writer_char(w, '"');
+}
+
 wf_status wf_writer_take(wf_writer *w, char **out, size_t *bytes)
 {
     wf_status status = make_room(w, 0) ? WF_OK : w->status;

@@ -20,6 +20,8 @@ typedef struct {
 void wf_writer_print(wf_writer *w, const char *fmt, ...) WF_PRINTF(2, 3);
 void wf_writer_char(wf_writer *w, char c);
 void wf_writer_bytes(wf_writer *w, const void *bytes, size_t count);
+/* As a string of JSON, with its quotes; a byte that is not UTF-8 becomes U+FFFD. */
+void wf_writer_quoted(wf_writer *w, const char *text, size_t bytes);
 /* Hands the text over, to be given to wf_mem_free; its length without the NUL to *bytes, which may
  * be NULL. After a failure *out is NULL. The writer is empty then in either case. */
 wf_status wf_writer_take(wf_writer *w, char **out, size_t *bytes);

@@ -167,24 +167,10 @@ wf_status wf_safetensors_write_tensor(wf_safetensors_writer *w, const char *name
 
 /* ---- JSON ---- */
 
-static void put_string(wf_writer *out, const char *s)
-{
-    wf_writer_char(out, '"');
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            wf_writer_char(out, '\\');
-        if ((unsigned char)*s < ' ')
-            wf_writer_print(out, "\\u%04x", (unsigned)*s);
-        else
-            wf_writer_char(out, *s);
-    }
-    wf_writer_char(out, '"');
-}
-
 static void put_tensor(wf_writer *out, const declared *t, uint64_t offset)
 {
     wf_writer_char(out, ',');
-    put_string(out, t->name);
+    wf_writer_quoted(out, t->name, strlen(t->name));
     wf_writer_print(out, ":{\"dtype\":\"%s\",\"shape\":[", t->type_name);
     for (int64_t i = 0; i < t->shape.n; i++)
         wf_writer_print(out, "%s%" PRId64, i ? "," : "", t->shape.d[i]);
@@ -235,7 +221,7 @@ static wf_status write_index(wf_safetensors_writer *w)
         const shard *s = &w->shards[i];
         for (int k = s->first; k < s->first + s->count; k++) {
             wf_writer_print(&out, "%s\n    ", k ? "," : "");
-            put_string(&out, w->tensor[k].name);
+            wf_writer_quoted(&out, w->tensor[k].name, strlen(w->tensor[k].name));
             wf_writer_print(&out, ": \"%s\"", s->name);
         }
     }

@@ -43,6 +43,34 @@ bool wf_adapter_tensor(const wf_adapter *a, int index, wf_info *out);
 /* What a state begins with: A uniform within 1 / sqrt(in), as in PEFT, B zeros, so that the model is at first
  * what it was. One seed gives the same numbers everywhere. */
 void wf_adapter_init(const wf_adapter *a, uint64_t seed, int index, float *to);
+/* The folder `folder`, which is made if need be: what PEFT loads onto the model `base_name` (a path, or a name on
+ * a hub). `fetch` gives the numbers of a state, as wf_session_read does. Files appear when they are whole. */
+typedef wf_status wf_adapter_fetch(void *user, const char *state, void *to, size_t bytes);
+wf_status wf_adapter_save(const wf_adapter *a, wf_ctx *ctx, const char *folder,
+                          const char *base_name, wf_adapter_fetch *fetch, void *user);
+
+/* Reads such a folder, PEFT's own included, in f32, f16 or bf16. What does not belong to a model of this config,
+ * is missing, or was made in ways that Weft does not compute (DoRA, biases, modules that were trained whole, ...) is
+ * refused by its name. What the config points to must outlive the adapter. */
+wf_status wf_adapter_open(wf_ctx *ctx, const char *folder, const wf_config *config,
+                          wf_adapter **out);
+/* The numbers of a state of an adapter that was opened. */
+wf_status wf_adapter_read(const wf_adapter *a, int index, float *to);
+
+/* Several adapters beside each other, as options name them; states of all but the first end in their number. */
+typedef struct {
+    wf_ctx *ctx;
+    wf_adapter **adapter;
+    int count;
+} wf_adapters;
+/* Freed by wf_adapters_close, after a failure as well. */
+wf_status wf_adapters_open(wf_ctx *ctx, const wf_lora *lora, int count, const wf_config *config,
+                           wf_adapters *out);
+void wf_adapters_close(wf_adapters *s); /* a zeroed one is fine */
+/* For wf_build_options.adapt, with the wf_adapters as user. */
+wf_value *wf_adapters_apply(void *adapters, wf_builder *b, const char *name, wf_value *x,
+                            wf_value *y);
+
 /* Rank, alpha, dropout and scaling as they are; targets is NULL. */
 void wf_adapter_get_options(const wf_adapter *a, wf_adapter_options *out);
 

@@ -15,15 +15,6 @@ wf_status wf_convert_items(wf_convert *c)
     return c->item ? WF_OK : WF_ERR_MEMORY;
 }
 
-wf_row_order wf_convert_order(const wf_convert *c, const wf_weight_name *row, bool interleaved)
-{
-    const wf_config *config = &c->m->config;
-    if (!config->family->turned || !row || !(row->flags & WF_NAME_TURNED) ||
-        config->rope.interleaved == interleaved)
-        return WF_ROWS_AS_THEY_ARE;
-    return interleaved ? WF_ROWS_TO_PAIRS : WF_ROWS_FROM_PAIRS;
-}
-
 static bool is_block(wf_type type)
 {
     return wf_type_get(type)->kind == WF_KIND_BLOCK;

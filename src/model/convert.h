@@ -8,12 +8,9 @@
 #ifndef WF_MODEL_CONVERT_H
 #define WF_MODEL_CONVERT_H
 
-#include "model/family.h"
 #include "model/model.h"
 #include "model/recipe.h"
-
-/* The order of rows within a head: llama's GGUF files have the pairs that rope turns beside each other. */
-typedef enum { WF_ROWS_AS_THEY_ARE, WF_ROWS_TO_PAIRS, WF_ROWS_FROM_PAIRS } wf_row_order;
+#include "model/rows.h"
 
 /* A tensor of the file that is written. */
 typedef struct {
@@ -41,8 +38,6 @@ typedef struct {
 
 /* Makes the list, empty, with room for all weights and one more tensor. */
 wf_status wf_convert_items(wf_convert *c);
-/* How the rows of a weight change on the way to a file whose pairs are (2i, 2i + 1), or are not. */
-wf_row_order wf_convert_order(const wf_convert *c, const wf_weight_name *row, bool interleaved);
 /* Refuses to make blocks from blocks of another type, unless the options admit it. */
 wf_status wf_convert_check(const wf_convert *c);
 

@@ -32,19 +32,6 @@ typedef struct {
     size_t raw_each, numbers_each;
 } mover;
 
-/* Row i of a head as it is written is which row of it as it lies? */
-static int64_t source_row(const mover *v, int64_t row)
-{
-    int64_t half = v->config->rope.dims / 2, in_head = row % v->config->head_dim, from = in_head;
-    if (v->item->order == WF_ROWS_AS_THEY_ARE || in_head >= 2 * half)
-        return row;
-    if (v->item->order == WF_ROWS_TO_PAIRS)
-        from = in_head / 2 + in_head % 2 * half;
-    else
-        from = in_head < half ? 2 * in_head : 2 * (in_head - half) + 1;
-    return row - in_head + from;
-}
-
 static void move_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const mover *v = arg;
@@ -52,7 +39,8 @@ static void move_rows(void *arg, int64_t begin, int64_t end, int thread)
     uint8_t *raw = v->raw + (size_t)thread * v->raw_each;
     float *numbers = v->numbers + (size_t)thread * v->numbers_each;
     for (int64_t i = begin; i < end; i++) {
-        const uint8_t *from = t->data + (size_t)source_row(v, v->first + i) * v->from_row;
+        int64_t row = wf_rows_source(v->config, v->item->order, v->first + i);
+        const uint8_t *from = t->data + (size_t)row * v->from_row;
         uint8_t *to = v->bytes + (size_t)i * v->to_row;
         if (t->type == v->item->type) {
             memcpy(to, from, v->to_row);

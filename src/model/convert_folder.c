@@ -119,11 +119,12 @@ static wf_status add_item(folder *f, const wf_model_weight_info *w)
     const wf_weight_name *row = wf_family_hugging_face(c->m->config.family, w->name, true, name);
     wf_assert(row);
     wf_convert_item *item = &c->item[c->items++];
-    *item = (wf_convert_item){.name = wf_arena_strdup(&c->arena, name),
-                              .type = type_of_matrix(f, w),
-                              .shape = w->shape,
-                              .from = w->from,
-                              .order = wf_convert_order(c, row, false)};
+    *item = (wf_convert_item){
+        .name = wf_arena_strdup(&c->arena, name),
+        .type = type_of_matrix(f, w),
+        .shape = w->shape,
+        .from = w->from,
+        .order = wf_rows_order(&c->m->config, row, c->m->config.rope.interleaved, false)};
     if (!item->name)
         return WF_ERR_MEMORY;
     if (w->shape.n < 2)

@@ -206,12 +206,13 @@ static wf_status list_items(wf_convert *c)
         char other[WF_NAME_BYTES];
         const wf_weight_name *row =
             wf_family_hugging_face(c->m->config.family, w->name, true, other);
-        c->item[c->items++] = (wf_convert_item){.name = w->name,
-                                                .type = type_of(c, w),
-                                                .shape = w->shape,
-                                                .from = w->from,
-                                                .crossed = w->transposed,
-                                                .order = wf_convert_order(c, row, true)};
+        c->item[c->items++] = (wf_convert_item){
+            .name = w->name,
+            .type = type_of(c, w),
+            .shape = w->shape,
+            .from = w->from,
+            .crossed = w->transposed,
+            .order = wf_rows_order(&c->m->config, row, c->m->config.rope.interleaved, true)};
     }
     WF_TRY(add_divisors(c));
     return wf_convert_check(c);

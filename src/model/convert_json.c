@@ -46,20 +46,6 @@ static void close_level(json *j, char bracket)
     j->filled = true;
 }
 
-static void text_value(json *j, const char *s, size_t bytes)
-{
-    wf_writer_char(&j->w, '"');
-    for (; bytes > 0; s++, bytes--) {
-        if (*s == '"' || *s == '\\')
-            wf_writer_char(&j->w, '\\');
-        if ((unsigned char)*s < ' ')
-            wf_writer_print(&j->w, "\\u%04x", (unsigned)*s);
-        else
-            wf_writer_char(&j->w, *s);
-    }
-    wf_writer_char(&j->w, '"');
-}
-
 /* The shortest decimal that is this float: 1e-05, where the float itself is 9.99999974737875e-06. */
 static double as_it_was_said(double value)
 {
@@ -91,7 +77,7 @@ static void float_value(json *j, double value)
 static void put_text(json *j, const char *key, const char *value)
 {
     next(j, key);
-    text_value(j, value, strlen(value));
+    wf_writer_quoted(&j->w, value, strlen(value));
 }
 
 static void put_int(json *j, const char *key, int64_t value)
@@ -130,7 +116,7 @@ static void put_value(json *j, const wf_json_node *node)
         else
             float_value(j, node->number);
         break;
-    case WF_JSON_STRING: text_value(j, node->string, node->bytes); break;
+    case WF_JSON_STRING: wf_writer_quoted(&j->w, node->string, node->bytes); break;
     case WF_JSON_ARRAY:
     case WF_JSON_OBJECT: {
         bool object = node->kind == WF_JSON_OBJECT;
@@ -138,7 +124,7 @@ static void put_value(json *j, const wf_json_node *node)
         for (size_t i = 0; i < node->count; i++) {
             next(j, NULL);
             if (object) {
-                text_value(j, node->child[i].key, node->child[i].key_bytes);
+                wf_writer_quoted(&j->w, node->child[i].key, node->child[i].key_bytes);
                 wf_writer_print(&j->w, ": ");
             }
             put_value(j, &node->child[i]);
@@ -324,10 +310,10 @@ static void copy_config(json *j, const wf_json_node *config, wf_type type)
         const wf_json_node *node = &config->child[i];
         bool is_type = strcmp(node->key, "torch_dtype") == 0 || strcmp(node->key, "dtype") == 0;
         next(j, NULL);
-        text_value(j, node->key, node->key_bytes);
+        wf_writer_quoted(&j->w, node->key, node->key_bytes);
         wf_writer_print(&j->w, ": ");
         if (is_type)
-            text_value(j, dtype(type), strlen(dtype(type)));
+            wf_writer_quoted(&j->w, dtype(type), strlen(dtype(type)));
         else
             put_value(j, node);
         said |= is_type;
