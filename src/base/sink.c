@@ -66,6 +66,8 @@ static wf_status prepare(wf_sink *s, const char *path)
             return WF_ERR_MEMORY;
         snprintf(s->temporary, bytes, "%s.XXXXXX", s->path);
     }
+    if (wf_file_fault(s->ctx))
+        return wf_file_fail(s->ctx, "create", path, EIO);
     return open_fd(s, in_place) ? WF_OK : wf_file_fail(s->ctx, "create", path, errno);
 }
 
@@ -87,7 +89,7 @@ wf_status wf_sink_open(wf_ctx *ctx, const char *path, wf_sink **out)
 
 static wf_status put(wf_sink *s, const void *data, size_t bytes)
 {
-    int error = wf_file_put(s->fd, &(wf_piece){data, bytes}, 1);
+    int error = wf_file_fault(s->ctx) ? EIO : wf_file_put(s->fd, &(wf_piece){data, bytes}, 1);
     return error == 0 ? WF_OK : wf_file_fail(s->ctx, "write", s->path, error);
 }
 
@@ -132,7 +134,7 @@ wf_status wf_sink_seal(wf_sink *s)
     wf_mem_free(s->ctx, s->gathered); /* there may be many that are sealed and wait */
     s->gathered = NULL;
     s->count = 0;
-    int error = s->temporary && fsync(s->fd) != 0 ? errno : 0;
+    int error = wf_file_fault(s->ctx) ? EIO : s->temporary && fsync(s->fd) != 0 ? errno : 0;
     if (close(s->fd) != 0 && error == 0)
         error = errno;
     s->fd = -1;
@@ -159,6 +161,8 @@ wf_status wf_sink_commit(wf_sink *s)
     WF_TRY(wf_sink_seal(s));
     if (!s->temporary)
         return WF_OK;
+    if (wf_file_fault(s->ctx))
+        return wf_file_fail(s->ctx, "write", s->path, EIO);
     if (rename(s->temporary, s->path) != 0)
         return wf_file_fail(s->ctx, "write", s->path, errno);
     wf_mem_free(s->ctx, s->temporary);

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * checkpoint.c - see checkpoint.h.
+ *
+ * At every moment, and so after a crash at any, each checkpoint that was ever whole and was not removed on
+ * purpose lies whole under a name that wf_checkpoint_find looks at: step-N or .step-N.old.
+ */
+#include "train/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/disk.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "train/manifest.h"
+
+#define ENTRIES ((size_t)1 << 20) /* of the folder of a run */
+#define NAME_BYTES 48
+
+/* ---- The lock ---- */
+
+static wf_status make_run(wf_arena *arena, const char *run)
+{
+    if (wf_path_look(run) == WF_PATH_FOLDER)
+        return WF_OK;
+    WF_TRY(wf_path_make_folder(arena->ctx, run));
+    const char *around = wf_path_parent(arena, run);
+    return around ? wf_disk_sync(arena->ctx, around) : WF_ERR_MEMORY;
+}
+
+static wf_status take_lock(wf_arena *arena, const char *run, wf_run_lock **out)
+{
+    int64_t holder;
+    WF_TRY(make_run(arena, run));
+    const char *path = wf_path_join(arena, run, "lock");
+    if (!path)
+        return WF_ERR_MEMORY;
+    wf_status status = wf_lock_take(arena->ctx, path, out, &holder);
+    if (status != WF_ERR_USAGE)
+        return status;
+    char who[48] = "another process";
+    if (holder > 0)
+        snprintf(who, sizeof who, "process %" PRId64, holder);
+    return wf_fail(arena->ctx, WF_ERR_USAGE,
+                   "cannot train in '%s': %s does already; wait until it ends, or choose another "
+                   "folder",
+                   run, who);
+}
+
+wf_status wf_run_lock_take(wf_ctx *ctx, const char *run, wf_run_lock **out)
+{
+    wf_arena arena;
+    *out = NULL;
+    wf_arena_init(&arena, ctx);
+    wf_status status = take_lock(&arena, run, out);
+    wf_arena_free(&arena);
+    return status;
+}
+
+void wf_run_lock_release(wf_run_lock *lock)
+{
+    wf_lock_release(lock);
+}
+
+/* ---- Names ---- */
+
+typedef enum { WHOLE, OLD, PART, GONE, KINDS } name_kind;
+
+static const char *const suffixes[KINDS] = {"", ".old", ".part", ".gone"};
+
+static void compose_name(char out[NAME_BYTES], int64_t step, name_kind kind)
+{
+    snprintf(out, NAME_BYTES, "%sstep-%08" PRId64 "%s", kind == WHOLE ? "" : ".", step,
+             suffixes[kind]);
+}
+
+/* RUN/step-..., NULL when memory runs out. */
+static char *compose_path(wf_arena *arena, const char *run, int64_t step, name_kind kind)
+{
+    char name[NAME_BYTES];
+    compose_name(name, step, kind);
+    return wf_path_join(arena, run, name);
+}
+
+/* KINDS: none of ours. Only what would be written exactly so is taken. */
+static name_kind parse_name(const char *name, int64_t *step)
+{
+    const char *digits = name + (*name == '.');
+    *step = 0;
+    if (strncmp(digits, "step-", 5) != 0)
+        return KINDS;
+    digits += 5;
+    for (int n = 0; n < 18 && digits[n] >= '0' && digits[n] <= '9'; n++)
+        *step = *step * 10 + (digits[n] - '0');
+    for (name_kind kind = 0; kind < KINDS; kind++) {
+        char again[NAME_BYTES];
+        compose_name(again, *step, kind);
+        if (strcmp(name, again) == 0)
+            return kind;
+    }
+    return KINDS;
+}
+
+typedef struct {
+    int64_t step;
+    name_kind kind;
+    const char *path;
+} found;
+
+/* Newest first, and of one step what has its name before what made way for it. */
+static int compare_found(const void *a, const void *b)
+{
+    const found *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step < y->step ? 1 : -1;
+    return (x->kind > y->kind) - (x->kind < y->kind);
+}
+
+static wf_status list_run(wf_arena *arena, const char *run, found **out, size_t *count)
+{
+    const char *const *names;
+    size_t n;
+    *count = 0;
+    WF_TRY(wf_path_list(arena, run, ENTRIES, &names, &n));
+    *out = wf_arena_alloc(arena, n * sizeof **out);
+    if (!*out)
+        return WF_ERR_MEMORY;
+    for (size_t i = 0; i < n; i++) {
+        found f;
+        f.kind = parse_name(names[i], &f.step);
+        if (f.kind == KINDS)
+            continue;
+        f.path = wf_path_join(arena, run, names[i]);
+        if (!f.path)
+            return WF_ERR_MEMORY;
+        (*out)[(*count)++] = f;
+    }
+    if (*count > 0)
+        qsort(*out, *count, sizeof **out, compare_found);
+    return WF_OK;
+}
+
+/* Is a checkpoint of this step among those that were listed, under its own name? */
+static bool has_whole(const found *list, size_t count, int64_t step)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].step == step && list[i].kind == WHOLE)
+            return true;
+    return false;
+}
+
+/* ---- Writing one ---- */
+
+struct wf_checkpoint {
+    wf_ctx *ctx;
+    wf_arena arena;
+    int64_t step;
+    const char *run, *part, *whole, *old;
+    bool renamed; /* the folder has its name: no longer ours to remove */
+    bool told;    /* the sentence of the failure says what became of it */
+};
+
+/* Under another name first: it cannot be taken for whole then while its files go one by one. */
+static wf_status remove_checkpoint(wf_arena *arena, const char *run, int64_t step, const char *path)
+{
+    const char *gone = compose_path(arena, run, step, GONE);
+    if (!gone)
+        return WF_ERR_MEMORY;
+    WF_TRY(wf_disk_remove(arena->ctx, gone));
+    WF_TRY(wf_disk_rename(arena->ctx, path, gone));
+    return wf_disk_remove(arena->ctx, gone);
+}
+
+/* After a crash: what was being written or removed goes. What was made way for gets its name back if nothing
+ * else has it. */
+static wf_status clean_up(wf_checkpoint *c)
+{
+    found *list;
+    size_t count;
+    WF_TRY(list_run(&c->arena, c->run, &list, &count));
+    for (size_t i = 0; i < count; i++) {
+        const found *f = &list[i];
+        if (f->kind == PART || f->kind == GONE)
+            WF_TRY(wf_disk_remove(c->ctx, f->path));
+        if (f->kind == OLD && !has_whole(list, count, f->step)) {
+            const char *name = compose_path(&c->arena, c->run, f->step, WHOLE);
+            if (!name)
+                return WF_ERR_MEMORY;
+            WF_TRY(wf_disk_rename(c->ctx, f->path, name));
+        }
+    }
+    return WF_OK;
+}
+
+static wf_status begin(wf_checkpoint *c, const char *run)
+{
+    wf_arena *arena = &c->arena;
+    c->run = wf_arena_strdup(arena, run);
+    c->part = compose_path(arena, run, c->step, PART);
+    c->whole = compose_path(arena, run, c->step, WHOLE);
+    c->old = compose_path(arena, run, c->step, OLD);
+    if (!c->run || !c->part || !c->whole || !c->old)
+        return WF_ERR_MEMORY;
+    WF_TRY(clean_up(c));
+    return wf_path_make_folder(c->ctx, c->part);
+}
+
+wf_status wf_checkpoint_begin(wf_ctx *ctx, const char *run, int64_t step, wf_checkpoint **out)
+{
+    *out = NULL;
+    wf_assert(step >= 0);
+    wf_checkpoint *c = wf_mem_new(ctx, sizeof *c);
+    if (!c)
+        return WF_ERR_MEMORY;
+    c->ctx = ctx;
+    c->step = step;
+    wf_arena_init(&c->arena, ctx);
+    wf_status status = begin(c, run);
+    if (status == WF_OK) {
+        *out = c;
+        return WF_OK;
+    }
+    wf_checkpoint_explain(c, status);
+    c->renamed = true; /* there is nothing to remove, or it could not be removed */
+    wf_checkpoint_free(c);
+    return status;
+}
+
+const char *wf_checkpoint_folder(const wf_checkpoint *c)
+{
+    return c->part;
+}
+
+wf_status wf_checkpoint_explain(wf_checkpoint *c, wf_status status)
+{
+    if (c->told || c->renamed || status == WF_OK)
+        return status;
+    c->told = true;
+    return wf_fail(c->ctx, status,
+                   "%s; the checkpoint of step %" PRId64
+                   " is not saved, those before it are as they were",
+                   wf_ctx_message(c->ctx), c->step);
+}
+
+/* Moves the checkpoint that has the name out of the way. Two of them are there only when a crash came between
+ * the new one's getting its name and the old one's going: one of them is enough, if it is whole. */
+static wf_status make_way(wf_checkpoint *c)
+{
+    if (wf_path_look(c->whole) == WF_PATH_NONE)
+        return WF_OK;
+    if (wf_path_look(c->old) != WF_PATH_NONE) {
+        bool good = wf_manifest_check(c->ctx, c->whole, c->step, true) == WF_OK;
+        WF_TRY(remove_checkpoint(&c->arena, c->run, c->step, good ? c->old : c->whole));
+        if (!good)
+            return WF_OK;
+    }
+    return wf_disk_rename(c->ctx, c->whole, c->old);
+}
+
+static wf_status give_name(wf_checkpoint *c)
+{
+    WF_TRY(make_way(c));
+    wf_status status = wf_disk_rename(c->ctx, c->part, c->whole);
+    c->renamed = status == WF_OK;
+    if (status != WF_OK && wf_path_look(c->old) != WF_PATH_NONE) {
+        char why[WF_MESSAGE_BYTES];
+        snprintf(why, sizeof why, "%s", wf_ctx_message(c->ctx));
+        wf_disk_rename(c->ctx, c->old, c->whole); /* if not, it is found under that name, too */
+        return wf_fail(c->ctx, status, "%s", why);
+    }
+    return status;
+}
+
+/* Those that made way, now that others are safely there. That one stays does no harm but for its room. */
+static void remove_old(wf_checkpoint *c)
+{
+    found *list;
+    size_t count;
+    wf_status status = list_run(&c->arena, c->run, &list, &count);
+    for (size_t i = 0; status == WF_OK && i < count; i++)
+        if (list[i].kind == OLD && has_whole(list, count, list[i].step))
+            status = remove_checkpoint(&c->arena, c->run, list[i].step, list[i].path);
+    if (status != WF_OK)
+        wf_ctx_log(c->ctx, WF_LOG_WARN, "an old checkpoint stays where it was: %s",
+                   wf_ctx_message(c->ctx));
+}
+
+wf_status wf_checkpoint_commit(wf_checkpoint *c)
+{
+    wf_assert(!c->renamed);
+    wf_status status = wf_manifest_write(c->ctx, c->part, c->step);
+    if (status == WF_OK)
+        status = give_name(c);
+    if (status == WF_OK)
+        status = wf_disk_sync(c->ctx, c->run);
+    if (status != WF_OK)
+        return wf_checkpoint_explain(c, status);
+    remove_old(c);
+    return WF_OK;
+}
+
+void wf_checkpoint_free(wf_checkpoint *c)
+{
+    if (!c)
+        return;
+    if (!c->renamed) {
+        wf_status kept = c->ctx->status; /* why it is not finished matters more than what follows */
+        char message[WF_MESSAGE_BYTES];
+        memcpy(message, c->ctx->message, sizeof message);
+        if (wf_disk_remove(c->ctx, c->part) != WF_OK)
+            wf_ctx_log(c->ctx, WF_LOG_WARN, "an unfinished checkpoint stays until the next: %s",
+                       wf_ctx_message(c->ctx));
+        c->ctx->status = kept;
+        memcpy(c->ctx->message, message, sizeof message);
+    }
+    wf_arena_free(&c->arena);
+    wf_mem_free(c->ctx, c);
+}
+
+/* ---- Finding ---- */
+
+static char *copy_text(wf_ctx *ctx, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = wf_mem_new(ctx, bytes);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+static wf_status find(wf_arena *arena, const char *run, int64_t at, char **path, int64_t *step)
+{
+    found *list;
+    size_t count;
+    wf_ctx *ctx = arena->ctx;
+    if (wf_path_look(run) == WF_PATH_NONE)
+        return WF_OK;
+    WF_TRY(list_run(arena, run, &list, &count));
+    for (size_t i = 0; i < count; i++) {
+        const found *f = &list[i];
+        if ((f->kind != WHOLE && f->kind != OLD) || (at >= 0 && f->step != at))
+            continue;
+        wf_status status = wf_manifest_check(ctx, f->path, f->step, true);
+        if (status == WF_OK) {
+            *step = f->step;
+            *path = copy_text(ctx, f->path);
+            return *path ? WF_OK : WF_ERR_MEMORY;
+        }
+        if (status == WF_ERR_MEMORY)
+            return status;
+        wf_ctx_log(ctx, WF_LOG_WARN, "a checkpoint is passed over: %s", wf_ctx_message(ctx));
+    }
+    return WF_OK;
+}
+
+wf_status wf_checkpoint_find(wf_ctx *ctx, const char *run, int64_t at, char **path, int64_t *step)
+{
+    wf_arena arena;
+    *path = NULL;
+    *step = -1;
+    wf_arena_init(&arena, ctx);
+    wf_status status = find(&arena, run, at, path, step);
+    wf_arena_free(&arena);
+    return status;
+}
+
+/* ---- Keeping few ---- */
+
+/* What has our names and no manifest is somebody else's: one of ours loses its name before its manifest. */
+static wf_status has_manifest(wf_arena *arena, const found *f, bool *out)
+{
+    const char *path = wf_path_join(arena, f->path, WF_MANIFEST_NAME);
+    *out = path && wf_path_look(path) == WF_PATH_FILE;
+    return path ? WF_OK : WF_ERR_MEMORY;
+}
+
+static wf_status retain(wf_arena *arena, const char *run, int64_t keep, int64_t major)
+{
+    found *list;
+    size_t count;
+    int64_t kept = 0;
+    WF_TRY(list_run(arena, run, &list, &count));
+    for (size_t i = 0; i < count; i++) {
+        const found *f = &list[i];
+        bool ours = false;
+        if (f->kind == WHOLE)
+            WF_TRY(has_manifest(arena, f, &ours));
+        if (!ours)
+            continue;
+        if (kept < keep) { /* sizes tell nearly as much as all bytes would, and at once */
+            wf_status status = wf_manifest_check(arena->ctx, f->path, f->step, false);
+            if (status == WF_ERR_MEMORY)
+                return status;
+            kept += status == WF_OK;
+        } else if (major == 0 || f->step % major != 0) {
+            WF_TRY(remove_checkpoint(arena, run, f->step, f->path));
+        }
+    }
+    return WF_OK;
+}
+
+wf_status wf_checkpoint_retain(wf_ctx *ctx, const char *run, int64_t keep, int64_t major)
+{
+    wf_assert(keep >= 0 && major >= 0);
+    if (keep == 0)
+        return WF_OK;
+    wf_arena arena;
+    wf_arena_init(&arena, ctx);
+    wf_status status = retain(&arena, run, keep, major);
+    wf_arena_free(&arena);
+    return status;
+}

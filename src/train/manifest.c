@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/* manifest.c - see manifest.h. */
+#include "train/manifest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/checksum.h"
+#include "base/disk.h"
+#include "base/file.h"
+#include "base/json_tree.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "base/sink.h"
+#include "base/thread.h"
+#include "base/writer.h"
+
+#define FORMAT 1
+#define FILES 10000                  /* of a folder */
+#define TEXT_BYTES ((size_t)4 << 20) /* of a manifest */
+
+typedef struct {
+    const char *name, *path;
+    uint64_t bytes, sum; /* as the manifest has them */
+    uint64_t bytes_there, sum_there;
+    int error; /* while reading it; 0: none */
+} entry;
+
+typedef struct {
+    wf_ctx *ctx;
+    wf_arena arena;
+    const char *folder, *path; /* path: of the manifest */
+    entry *file;
+    size_t count;
+} manifest;
+
+static wf_status open_manifest(manifest *m, wf_ctx *ctx, const char *folder)
+{
+    *m = (manifest){.ctx = ctx, .folder = folder};
+    wf_arena_init(&m->arena, ctx);
+    m->path = wf_path_join(&m->arena, folder, WF_MANIFEST_NAME);
+    return m->path ? WF_OK : WF_ERR_MEMORY;
+}
+
+/* Parts of letters, digits, '.', '_' and '-' that begin with no dot: such a name needs no escapes, and leads
+ * nowhere out of the folder. */
+static bool is_name(const char *name)
+{
+    bool begins = true;
+    for (const char *c = name; *c; c++) {
+        bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+                      (*c >= '0' && *c <= '9') || *c == '_' || *c == '-';
+        if (!letter && (begins || (*c != '.' && *c != '/')))
+            return false;
+        begins = *c == '/';
+    }
+    return !begins && strlen(name) <= 255;
+}
+
+static wf_status add_path(manifest *m, entry *e)
+{
+    e->path = wf_path_join(&m->arena, m->folder, e->name);
+    return e->path ? WF_OK : WF_ERR_MEMORY;
+}
+
+static void sum_range(void *arg, int64_t begin, int64_t end, int thread)
+{
+    manifest *m = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        entry *e = &m->file[i];
+        e->error = wf_disk_checksum(e->path, &e->bytes_there, &e->sum_there);
+    }
+}
+
+static void sum_up(manifest *m)
+{
+    wf_parallel_share(wf_threads_available(), (int64_t)m->count, 1, sum_range, m);
+}
+
+/* ---- Writing ---- */
+
+static wf_status list_files(manifest *m)
+{
+    const char *const *names;
+    size_t count;
+    WF_TRY(wf_disk_files(&m->arena, m->folder, FILES, &names, &count));
+    m->file = wf_arena_alloc(&m->arena, count * sizeof *m->file);
+    if (!m->file)
+        return WF_ERR_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(names[i], WF_MANIFEST_NAME) == 0)
+            continue;
+        if (!is_name(names[i]))
+            return wf_fail(m->ctx, WF_ERR_USAGE,
+                           "cannot write '%s': a manifest cannot hold the file name '%s'", m->path,
+                           names[i]);
+        m->file[m->count].name = names[i];
+        WF_TRY(add_path(m, &m->file[m->count++]));
+    }
+    return WF_OK;
+}
+
+/* The folders around a file, up to the manifest's, which is synced when the manifest is written. */
+static wf_status sync_folders(manifest *m, const char *path)
+{
+    const char *folder = wf_path_parent(&m->arena, path);
+    for (size_t top = strlen(m->folder); folder && strlen(folder) > top;) {
+        WF_TRY(wf_disk_sync(m->ctx, folder));
+        folder = wf_path_parent(&m->arena, folder);
+    }
+    return folder ? WF_OK : WF_ERR_MEMORY;
+}
+
+static wf_status sync_files(manifest *m)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        WF_TRY(wf_disk_sync(m->ctx, m->file[i].path));
+        if (strchr(m->file[i].name, '/'))
+            WF_TRY(sync_folders(m, m->file[i].path));
+    }
+    return WF_OK;
+}
+
+static wf_status compose(manifest *m, int64_t step, char **text, size_t *bytes)
+{
+    wf_writer out = {.ctx = m->ctx};
+    wf_writer_print(
+        &out, "{\n  \"format\": %d,\n  \"weft\": \"%s\",\n  \"step\": %" PRId64 ",\n  \"files\": [",
+        FORMAT, wf_version_string(), step);
+    for (size_t i = 0; i < m->count; i++) {
+        const entry *e = &m->file[i];
+        wf_writer_print(&out,
+                        "%s\n    {\"name\": \"%s\", \"bytes\": %" PRIu64
+                        ", \"checksum\": \"%016" PRIx64 "\"}",
+                        i ? "," : "", e->name, e->bytes_there, e->sum_there);
+    }
+    wf_writer_print(&out, "\n  ],\n");
+    uint64_t sum = out.status == WF_OK ? wf_checksum(out.text, out.len) : 0;
+    wf_writer_print(&out, "  \"checksum\": \"%016" PRIx64 "\"\n}\n", sum);
+    return wf_writer_take(&out, text, bytes);
+}
+
+static wf_status write_text(manifest *m, const char *text, size_t bytes)
+{
+    wf_sink *sink;
+    WF_TRY(wf_sink_open(m->ctx, m->path, &sink));
+    wf_status status = wf_sink_write(sink, text, bytes);
+    if (status == WF_OK)
+        status = wf_sink_commit(sink);
+    wf_sink_free(sink);
+    return status;
+}
+
+static wf_status write_manifest(manifest *m, int64_t step)
+{
+    WF_TRY(list_files(m));
+    WF_TRY(sync_files(m));
+    sum_up(m);
+    for (size_t i = 0; i < m->count; i++) {
+        char why[128];
+        if (m->file[i].error != 0)
+            return wf_fail(m->ctx, WF_ERR_IO, "cannot read '%s' back: %s", m->file[i].path,
+                           wf_disk_reason(m->file[i].error, why, sizeof why));
+    }
+    char *text;
+    size_t bytes;
+    WF_TRY(compose(m, step, &text, &bytes));
+    wf_status status = write_text(m, text, bytes);
+    wf_mem_free(m->ctx, text);
+    return status;
+}
+
+wf_status wf_manifest_write(wf_ctx *ctx, const char *folder, int64_t step)
+{
+    manifest m;
+    wf_status status = open_manifest(&m, ctx, folder);
+    if (status == WF_OK)
+        status = write_manifest(&m, step);
+    wf_arena_free(&m.arena);
+    return status;
+}
+
+/* ---- Checking ---- */
+
+static wf_status fail_whole(const manifest *m, const char *what)
+{
+    return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is not whole: its %s %s", m->folder,
+                   WF_MANIFEST_NAME, what);
+}
+
+/* 16 digits as they are written, nothing else. */
+static bool read_sum(const char *text, uint64_t *out)
+{
+    *out = 0;
+    for (int i = 0; i < 16; i++) {
+        char c = text[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
+            return false;
+        *out = *out << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return true;
+}
+
+/* The last line but one has the sum of all before it; nothing in the text can change without notice. */
+static bool is_sealed(const char *text, size_t bytes)
+{
+    static const char begin[] = "  \"checksum\": \"", end[] = "\"\n}\n";
+    const size_t tail = sizeof begin - 1 + 16 + sizeof end - 1;
+    if (bytes < tail)
+        return false;
+    const char *at = text + bytes - tail;
+    uint64_t sum;
+    return memcmp(at, begin, sizeof begin - 1) == 0 && read_sum(at + sizeof begin - 1, &sum) &&
+           memcmp(at + sizeof begin - 1 + 16, end, sizeof end - 1) == 0 &&
+           sum == wf_checksum(text, bytes - tail);
+}
+
+static wf_status read_entry(manifest *m, const wf_json_node *node, entry *e)
+{
+    const wf_json_node *name = wf_json_get(node, "name"), *sum = wf_json_get(node, "checksum");
+    int64_t bytes = wf_json_get_int(node, "bytes", -1);
+    bool good = name && name->kind == WF_JSON_STRING && strlen(name->string) == name->bytes &&
+                is_name(name->string) && bytes >= 0 && sum && sum->kind == WF_JSON_STRING &&
+                sum->bytes == 16 && read_sum(sum->string, &e->sum);
+    if (!good)
+        return fail_whole(m, "describes a file in a way that cannot be");
+    e->name = name->string;
+    e->bytes = (uint64_t)bytes;
+    return add_path(m, e);
+}
+
+static wf_status read_root(manifest *m, const wf_json_node *root, int64_t step)
+{
+    const wf_json_node *files = wf_json_get(root, "files");
+    int64_t format = wf_json_get_int(root, "format", -1), of = wf_json_get_int(root, "step", -1);
+    if (format != FORMAT)
+        return wf_fail(m->ctx, WF_ERR_FORMAT,
+                       "'%s' cannot be used: its %s is of format %" PRId64
+                       ", this version of Weft knows %d",
+                       m->folder, WF_MANIFEST_NAME, format, FORMAT);
+    if (of != step)
+        return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' cannot be used: its %s is of step %" PRId64,
+                       m->folder, WF_MANIFEST_NAME, of);
+    if (!files || files->kind != WF_JSON_ARRAY || files->count > FILES)
+        return fail_whole(m, "has no list of files");
+    m->file = wf_arena_alloc(&m->arena, files->count * sizeof *m->file);
+    if (!m->file)
+        return WF_ERR_MEMORY;
+    for (; m->count < files->count; m->count++)
+        WF_TRY(read_entry(m, &files->child[m->count], &m->file[m->count]));
+    return WF_OK;
+}
+
+static wf_status read_manifest(manifest *m, int64_t step)
+{
+    char *text;
+    size_t bytes;
+    wf_json_node *root = NULL;
+    if (wf_path_look(m->folder) == WF_PATH_FOLDER && wf_path_look(m->path) == WF_PATH_NONE)
+        return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is not whole: it has no %s", m->folder,
+                       WF_MANIFEST_NAME);
+    WF_TRY(wf_file_read(m->ctx, m->path, TEXT_BYTES, &text, &bytes));
+    wf_status status = is_sealed(text, bytes)
+                           ? wf_json_parse(&m->arena, m->path, text, bytes, &root)
+                           : fail_whole(m, "is damaged");
+    wf_mem_free(m->ctx, text);
+    return status == WF_OK ? read_root(m, root, step) : status;
+}
+
+static wf_status check_size(const manifest *m, const entry *e, uint64_t there)
+{
+    if (there == e->bytes)
+        return WF_OK;
+    return wf_fail(m->ctx, WF_ERR_FORMAT,
+                   "'%s' is not whole: its file '%s' has %" PRIu64 " bytes, it had %" PRIu64,
+                   m->folder, e->name, there, e->bytes);
+}
+
+static wf_status check_look(const manifest *m, const entry *e)
+{
+    wf_file_stamp stamp;
+    if (wf_file_look(e->path, &stamp))
+        return check_size(m, e, stamp.bytes);
+    return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is not whole: its file '%s' is missing", m->folder,
+                   e->name);
+}
+
+static wf_status check_sum(const manifest *m, const entry *e)
+{
+    char why[128];
+    if (e->error == ENOMEM)
+        return wf_fail(m->ctx, WF_ERR_MEMORY, "out of memory while reading '%s'", e->path);
+    if (e->error != 0)
+        return wf_fail(m->ctx, WF_ERR_IO, "'%s' cannot be used: its file '%s' cannot be read: %s",
+                       m->folder, e->name, wf_disk_reason(e->error, why, sizeof why));
+    WF_TRY(check_size(m, e, e->bytes_there));
+    if (e->sum_there == e->sum)
+        return WF_OK;
+    return wf_fail(
+        m->ctx, WF_ERR_FORMAT,
+        "'%s' is not whole: its file '%s' is not as it was written, the checksum differs",
+        m->folder, e->name);
+}
+
+static wf_status check_files(manifest *m, bool thorough)
+{
+    for (size_t i = 0; i < m->count; i++)
+        WF_TRY(check_look(m, &m->file[i]));
+    if (!thorough)
+        return WF_OK;
+    sum_up(m);
+    for (size_t i = 0; i < m->count; i++)
+        WF_TRY(check_sum(m, &m->file[i]));
+    return WF_OK;
+}
+
+wf_status wf_manifest_check(wf_ctx *ctx, const char *folder, int64_t step, bool thorough)
+{
+    manifest m;
+    wf_status status = open_manifest(&m, ctx, folder);
+    if (status == WF_OK)
+        status = read_manifest(&m, step);
+    if (status == WF_OK)
+        status = check_files(&m, thorough);
+    wf_arena_free(&m.arena);
+    return status;
+}

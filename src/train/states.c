@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/* states.c - see states.h. */
+#include "train/states.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/path.h"
+#include "device/device.h"
+#include "format/safetensors.h"
+
+#define SUFFIX ".safetensors"
+
+/* ---- Which states ---- */
+
+typedef struct {
+    wf_info *state;
+    int count;
+    size_t largest; /* bytes */
+} wanted;
+
+/* Wide types first, so that all lie aligned in the file; then by name, so that its bytes do not depend on the order in
+ * which graphs were compiled. */
+static int compare_states(const void *a, const void *b)
+{
+    const wf_info *x = a, *y = b;
+    int wx = wf_type_get(x->type)->block_bytes, wy = wf_type_get(y->type)->block_bytes;
+    return wx != wy ? (wx < wy) - (wx > wy) : strcmp(x->name, y->name);
+}
+
+static wf_status list_states(wf_session *s, wf_states_want *want, void *user, wanted *out)
+{
+    wf_info info;
+    int n = 0;
+    *out = (wanted){0};
+    while (wf_session_state(s, n, &info))
+        n++;
+    out->state = wf_mem_array(s->ctx, (size_t)n, sizeof *out->state);
+    if (!out->state)
+        return WF_ERR_MEMORY;
+    for (int i = 0; i < n && wf_session_state(s, i, &info); i++) {
+        if (want && !want(user, info.name))
+            continue;
+        out->state[out->count++] = info;
+        out->largest = info.bytes > out->largest ? info.bytes : out->largest;
+    }
+    if (out->count > 0)
+        qsort(out->state, (size_t)out->count, sizeof *out->state, compare_states);
+    return WF_OK;
+}
+
+/* ---- Writing ---- */
+
+static wf_status write_states(wf_session *s, const wanted *w, wf_safetensors_writer *writer,
+                              void *buffer)
+{
+    for (int i = 0; i < w->count; i++) {
+        const wf_info *t = &w->state[i];
+        wf_dims shape = wf_dims_make(t->rank, t->dim);
+        WF_TRY(wf_safetensors_write_tensor(writer, t->name, t->type, &shape));
+    }
+    WF_TRY(wf_safetensors_write_begin(writer));
+    for (int i = 0; i < w->count; i++) {
+        const wf_info *t = &w->state[i];
+        WF_TRY(wf_session_read(s, t->name, buffer, t->bytes));
+        WF_TRY(wf_safetensors_write_data(writer, buffer, t->bytes));
+    }
+    return wf_safetensors_write_end(writer);
+}
+
+static wf_status save(wf_session *s, const char *folder, const char *stem, const wanted *w)
+{
+    wf_safetensors_writer *writer;
+    WF_TRY(wf_safetensors_write_new(s->ctx, folder, stem, 0, &writer));
+    void *buffer = wf_mem_new(s->ctx, w->largest);
+    wf_status status = buffer ? write_states(s, w, writer, buffer) : WF_ERR_MEMORY;
+    wf_mem_free(s->ctx, buffer);
+    wf_safetensors_write_free(writer);
+    return status;
+}
+
+wf_status wf_states_save(wf_session *s, const char *folder, const char *file, wf_states_want *want,
+                         void *user)
+{
+    wf_assert(wf_path_ends(file, SUFFIX));
+    size_t length = strlen(file) - strlen(SUFFIX);
+    char *stem = wf_mem_new(s->ctx, length + 1);
+    wanted w = {0};
+    wf_status status = stem ? list_states(s, want, user, &w) : WF_ERR_MEMORY;
+    if (status == WF_OK) {
+        memcpy(stem, file, length);
+        status = save(s, folder, stem, &w);
+    }
+    wf_mem_free(s->ctx, w.state);
+    wf_mem_free(s->ctx, stem);
+    return status;
+}
+
+/* ---- Reading ---- */
+
+static wf_status check_state(wf_ctx *ctx, const char *path, const wf_stored *t, const wf_info *want)
+{
+    wf_dims shape = wf_dims_make(want->rank, want->dim);
+    if (t->type == want->type && wf_dims_equal(&t->shape, &shape))
+        return WF_OK;
+    char text[2][192];
+    size_t len[2] = {0, 0};
+    const wf_value have = {.type = t->type, .shape = t->shape},
+                   needed = {.type = want->type, .shape = shape};
+    wf_value_print(&have, text[0], sizeof text[0], &len[0]);
+    wf_value_print(&needed, text[1], sizeof text[1], &len[1]);
+    return wf_fail(ctx, WF_ERR_FORMAT, "cannot take up '%s': state '%s' is %s in it, not %s", path,
+                   want->name, text[0], text[1]);
+}
+
+/* Both ways: what is wanted is there, and what is there is wanted. */
+static wf_status check_states(wf_ctx *ctx, const char *path, const wf_store *store, const wanted *w)
+{
+    for (int i = 0; i < w->count; i++) {
+        const wf_stored *t = wf_store_find(store, w->state[i].name);
+        if (!t)
+            return wf_fail(ctx, WF_ERR_FORMAT, "cannot take up '%s': it has no state '%s'", path,
+                           w->state[i].name);
+        WF_TRY(check_state(ctx, path, t, &w->state[i]));
+    }
+    for (int i = 0; store->count > w->count && i < store->count; i++) {
+        const char *name = store->tensor[i].name;
+        bool known = false;
+        for (int k = 0; k < w->count && !known; k++)
+            known = strcmp(w->state[k].name, name) == 0;
+        char shown[WF_TEXT_SHOWN];
+        if (!known)
+            return wf_fail(ctx, WF_ERR_FORMAT,
+                           "cannot take up '%s': '%s' in it is no state of this run", path,
+                           wf_text_show(shown, name, strlen(name)));
+    }
+    return WF_OK;
+}
+
+static wf_status load(wf_session *s, const char *path, wf_store *store, const wanted *w)
+{
+    WF_TRY(wf_safetensors_read(store, path));
+    WF_TRY(wf_store_seal(store));
+    WF_TRY(check_states(s->ctx, path, store, w));
+    for (int i = 0; i < w->count; i++) {
+        const wf_stored *t = wf_store_find(store, w->state[i].name);
+        WF_TRY(wf_session_write(s, w->state[i].name, t->data, t->bytes));
+        wf_map_forget(store->file[t->file].map, t->offset, t->bytes);
+    }
+    return wf_store_check(store);
+}
+
+wf_status wf_states_load(wf_session *s, const char *path, wf_states_want *want, void *user)
+{
+    wanted w;
+    wf_store store;
+    wf_store_init(&store, s->ctx);
+    wf_status status = list_states(s, want, user, &w);
+    if (status == WF_OK)
+        status = load(s, path, &store, &w);
+    wf_mem_free(s->ctx, w.state);
+    wf_store_free(&store);
+    return status;
+}
