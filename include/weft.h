@@ -824,8 +824,9 @@ WF_API wf_status wf_generator_plan(wf_device *device, const wf_model *model,
 /* What is trained, and how. Everything is decided before the first step, and is the same on every device. */
 typedef struct {
     /* Which model: one of these four. */
-    const char *preset; /* a well-known shape: "gpt2-124M", "llama-30M", ... (`weft train --help`) */
-    int64_t depth;      /* layers; all other sizes follow from it */
+    const char
+        *preset;   /* a well-known shape: "gpt2-124M", "llama-30M", ... (`weft train --help`) */
+    int64_t depth; /* layers; all other sizes follow from it */
     const char *config; /* path of a config.json */
     const char *model;  /* one to start from: a GGUF file or a Hugging Face folder */
 
@@ -842,7 +843,8 @@ typedef struct {
     double weight_decay;                /* of matrices; default 0.1; negative: 0 */
     bool decay_all;                     /* of vectors, too */
     double clip; /* longest gradient, by its global norm; default 1; negative: any */
-    double ema;  /* decay of an average of the weights, which is what is saved as the model; 0: none */
+    double
+        ema; /* decay of an average of the weights, which is what is saved as the model; 0: none */
 
     const char *schedule; /* "cosine" (default), "linear", "constant", "wsd" */
     int64_t warmup;       /* steps; default a fiftieth, at most 1000; negative: 0 */
@@ -856,10 +858,10 @@ typedef struct {
     double outlier;    /* a gradient so many times as long as usual is skipped; 0: none is */
     int64_t patience;  /* stop after so many skipped steps in a row; default 20 */
 
-    int64_t lora; /* rank of adapters that are trained in place of the weights; 0: none */
-    double lora_alpha;         /* default twice the rank */
+    int64_t lora;      /* rank of adapters that are trained in place of the weights; 0: none */
+    double lora_alpha; /* default twice the rank */
     double lora_dropout;
-    const char *lora_targets;  /* "attn_q,attn_v", "attention", "mlp"; default "all" */
+    const char *lora_targets; /* "attn_q,attn_v", "attention", "mlp"; default "all" */
 
     uint64_t seed; /* of initial weights, order of the data, dropout; default 1 */
 } wf_train_options;
@@ -880,7 +882,7 @@ typedef struct {
     int64_t layers, width, heads, kv_heads, hidden, vocab, context;
     int64_t batch, length, accumulate, sequences; /* B, T, batches a step, S */
     int64_t step, steps;                          /* updates made, and to make */
-    double flops;                                 /* of a step: 6 for each token and number in a matrix, and attention */
+    double flops;     /* of a step: 6 for each token and number in a matrix, and attention */
     wf_memory memory; /* of all its executables: ports are added up */
 } wf_train_info;
 
@@ -952,17 +954,18 @@ typedef struct {
     const char *out;  /* the run's folder: checkpoints, log, curve, and the model at the end */
     bool resume;      /* go on from the newest whole checkpoint in `out`, where there is one */
     wf_train_options train;
-    int64_t save_every; /* steps between checkpoints; default a tenth of all; negative: at the end */
-    int64_t keep;       /* checkpoints that are kept, the newest; default 2; negative: all */
-    int64_t keep_every; /* those of every so many steps are kept besides; 0: none */
-    int64_t valid_every;       /* steps between validations; default a tenth of all; negative: never */
-    int64_t valid_batches;     /* of a validation; default 20 */
-    int64_t sample_every;      /* steps between sample texts; 0: none */
+    int64_t
+        save_every; /* steps between checkpoints; default a tenth of all; negative: at the end */
+    int64_t keep;   /* checkpoints that are kept, the newest; default 2; negative: all */
+    int64_t keep_every;    /* those of every so many steps are kept besides; 0: none */
+    int64_t valid_every;   /* steps between validations; default a tenth of all; negative: never */
+    int64_t valid_batches; /* of a validation; default 20 */
+    int64_t sample_every;  /* steps between sample texts; 0: none */
     const char *sample_prompt; /* what they begin with; default: the beginning of a document */
     int64_t sample_tokens;     /* default 64 */
-    const char *export_type;   /* of the matrices of OUT/model.gguf; default "f32"; "none": no file */
-    size_t memory; /* most that may be planned; default: what the device has free */
-    bool fit;      /* change batch, accumulation and recomputation until it fits */
+    const char *export_type; /* of the matrices of OUT/model.gguf; default "f32"; "none": no file */
+    size_t memory;           /* most that may be planned; default: what the device has free */
+    bool fit;                /* change batch, accumulation and recomputation until it fits */
     const wf_train_events *events; /* NULL: nobody watches */
 } wf_run_options;
 

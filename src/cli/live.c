@@ -47,14 +47,14 @@ static char *add(fields *f, int weight, const char *color)
 
 static void add_loss(fields *f, const wf_live *l)
 {
-    const wf_point *p = &l->last;
+    const wf_train_step *p = &l->last;
     size_t len = 0;
     snprintf(add(f, 0, p->applied ? "\x1b[36m" : "\x1b[31m"), FIELD, "loss %.4f", p->loss);
     if (l->weight > 0 && l->seen > 1)
         wf_text_append(add(f, 5, NULL), FIELD, &len, "mean %.4f", l->sum / l->weight);
 }
 
-static void add_speed(fields *f, const wf_point *p)
+static void add_speed(fields *f, const wf_train_step *p)
 {
     size_t len = 0;
     if (p->seconds < 10)
@@ -72,7 +72,7 @@ static void add_speed(fields *f, const wf_point *p)
         snprintf(add(f, 4, NULL), FIELD, "%.0f%% of peak", p->share * 100);
 }
 
-static void add_rest(fields *f, const wf_point *p)
+static void add_rest(fields *f, const wf_train_step *p)
 {
     size_t len = 0;
     if (p->memory > 0)
@@ -89,7 +89,7 @@ static void add_rest(fields *f, const wf_point *p)
 
 static void fill(fields *f, const wf_live *l)
 {
-    const wf_point *p = &l->last;
+    const wf_train_step *p = &l->last;
     bool plain = p->norm >= 0.01 && p->norm < 1000;
     f->count = 0;
     if (p->steps > 0)
@@ -176,7 +176,7 @@ static bool is_due(const wf_live *l, uint64_t now)
     return l->every > 0 ? l->last.step % l->every == 0 : now - l->shown >= REPORT_NS;
 }
 
-void wf_live_step(wf_live *l, const wf_point *p)
+void wf_live_step(wf_live *l, const wf_train_step *p)
 {
     uint64_t now = wf_clock_ns();
     l->last = *p;

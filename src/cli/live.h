@@ -16,13 +16,13 @@ typedef struct {
     uint64_t shown; /* by wf_clock_ns */
     bool terminal, color;
     bool waiting;       /* the last point was not shown yet */
-    wf_point last;      /* if seen */
+    wf_train_step last; /* if seen */
     double sum, weight; /* of the mean of the loss */
 } wf_live;
 
 void wf_live_begin(wf_live *l, int64_t every);
 /* Cheap: writes at most ten times a second. */
-void wf_live_step(wf_live *l, const wf_point *p);
+void wf_live_step(wf_live *l, const wf_train_step *p);
 /* A line that stays, or several: validation losses, samples, checkpoints, warnings. Control characters become '?'. */
 void wf_live_say(wf_live *l, const char *fmt, ...) WF_PRINTF(2, 3);
 /* The same for wf_ctx_set_log, with the wf_live as its user: warnings and worse. */

@@ -11,11 +11,15 @@
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 const wf_command *const wf_commands[] = {
-    &wf_cmd_run,     &wf_cmd_chat,     &wf_cmd_info,     &wf_cmd_tokenize,
-    &wf_cmd_convert, &wf_cmd_quantize, &wf_cmd_eval,     &wf_cmd_bench,
-    &wf_cmd_devices, &wf_cmd_ops,      &wf_cmd_selftest, &wf_cmd_plan,
-    &wf_cmd_plot,    &wf_cmd_version,  &wf_cmd_help,     NULL,
+    &wf_cmd_run,      &wf_cmd_chat,     &wf_cmd_info,
+    &wf_cmd_tokenize, &wf_cmd_convert,  &wf_cmd_quantize,
+    &wf_cmd_train,    &wf_cmd_finetune, &wf_cmd_eval,
+    &wf_cmd_bench,    &wf_cmd_devices,  &wf_cmd_ops,
+    &wf_cmd_selftest, &wf_cmd_plan,     &wf_cmd_plot,
+    &wf_cmd_version,  &wf_cmd_help,     NULL,
 };
+
+int wf_exit_code = EXIT_OK;
 
 #define COMMAND_COUNT ((int)(sizeof wf_commands / sizeof wf_commands[0]) - 1)
 
@@ -160,7 +164,7 @@ int main(int argc, char **argv)
     wf_status status = choose(ctx, argv[1], &command);
     if (status == WF_OK)
         status = run(ctx, command, argc - 2, argv + 2);
-    int code = status == WF_OK ? EXIT_OK : status == WF_ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
+    int code = status == WF_OK ? wf_exit_code : status == WF_ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
     bool written = flush_results(command);
     if (status != WF_OK)
         complain(command, wf_ctx_message(ctx));

@@ -59,15 +59,8 @@ void wf_loader_free(wf_loader *l);               /* NULL is fine */
 int64_t wf_loader_batches(const wf_loader *l);   /* in one pass over the split; 1 or more */
 int64_t wf_loader_sequences(const wf_loader *l); /* S */
 
-typedef struct {
-    const int32_t *tokens, *targets,
-        *positions; /* [B*T]; targets are -100 where they do not count */
-    /* [S+1], not descending, from 0 to B*T; sequences at the end may be empty. A row begins a sequence. What a row has more documents
-     * than S leaves it sequences share its last one. */
-    const int32_t *seq_start;
-    int64_t valid; /* targets that count */
-    int64_t bytes; /* of text behind them */
-} wf_batch;
+/* Of a wf_batch, seq_start is not descending, from 0 to B*T; sequences at the end may be empty. A row begins a
+ * sequence; what a row has more documents than S leaves it sequences share its last one. */
 
 /* Batch number `index` since the beginning of training: passes over the data follow each other. Any index at any
  * time; borrowed until the next call. The one behind it is prepared meanwhile by a thread. */

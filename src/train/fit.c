@@ -149,11 +149,12 @@ wf_status wf_setup_refuse(const wf_setup *s, wf_device *device, size_t limit)
             fits = &choice[i];
     }
     const wf_choice *other = fits ? fits : least;
-    return wf_fail(s->ctx, WF_ERR_MEMORY,
-                   "this setup takes %.2f GB (states %.2f, activations %.2f), more than the %.2f GB "
-                   "there are; %s with %s it would take %.2f GB (weft plan shows more)",
-                   (double)plan.total / 1e9, (double)plan.memory.states / 1e9,
-                   (double)plan.memory.activations / 1e9, (double)limit / 1e9,
-                   fits ? "it would fit:" : "nothing was found that fits, the least is:",
-                   wf_fit_words(other, words, sizeof words), (double)other->plan.total / 1e9);
+    return wf_fail(
+        s->ctx, WF_ERR_MEMORY,
+        "this setup takes %.2f GB (states %.2f, activations %.2f), more than the %.2f GB "
+        "there are; %s with %s it would take %.2f GB (weft plan shows more)",
+        (double)plan.total / 1e9, (double)plan.memory.states / 1e9,
+        (double)plan.memory.activations / 1e9, (double)limit / 1e9,
+        fits ? "it would fit:" : "nothing was found that fits, the least is:",
+        wf_fit_words(other, words, sizeof words), (double)other->plan.total / 1e9);
 }

@@ -16,8 +16,8 @@ typedef struct {
     wf_memory memory; /* of all graphs: one region, ports added up */
     size_t total;     /* states, region and ports */
     size_t weights, gradients, moments, averages, others; /* that the states are */
-    double flops, bytes; /* of a step */
-    double seconds;      /* of a step; 0: the device's rates are not known */
+    double flops, bytes;                                  /* of a step */
+    double seconds; /* of a step; 0: the device's rates are not known */
 } wf_setup_plan;
 
 /* `peak` may be NULL: no time is predicted. */

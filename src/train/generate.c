@@ -13,11 +13,11 @@
 
 typedef struct {
     wf_trainer *t;
-    int64_t window;   /* tokens of a run */
-    int32_t *ids;     /* prompt and what follows */
+    int64_t window; /* tokens of a run */
+    int32_t *ids;   /* prompt and what follows */
     size_t count;
-    int32_t *tokens;  /* [window] */
-    float *logits;    /* [vocab] */
+    int32_t *tokens; /* [window] */
+    float *logits;   /* [vocab] */
     wf_sampler *sampler;
 } generation;
 

@@ -28,7 +28,7 @@ static double or_zero(double x)
     return x >= 0 && x <= 1e18 ? x : 0;
 }
 
-wf_status wf_history_add_step(wf_history *h, const wf_point *p)
+wf_status wf_history_add_step(wf_history *h, const wf_train_step *p)
 {
     wf_history_rewind(h, p->step - 1);
     WF_TRY(check_room(h, h->count));
@@ -130,7 +130,7 @@ static int64_t count_of(const wf_json_node *record, const char *key)
 static wf_status read_step(wf_history *h, const wf_json_node *record, int64_t step)
 {
     return wf_history_add_step(
-        h, &(wf_point){
+        h, &(wf_train_step){
                .step = step,
                .steps = count_of(record, "steps"),
                .tokens = count_of(record, "tokens"),

@@ -38,7 +38,7 @@ typedef struct {
 } wf_history;
 
 /* Starts as {.ctx = ctx}. */
-wf_status wf_history_add_step(wf_history *h, const wf_point *p);
+wf_status wf_history_add_step(wf_history *h, const wf_train_step *p);
 wf_status wf_history_add_valid(wf_history *h, int64_t step, double loss, double bits_per_byte);
 /* Forgets what came after this step. */
 void wf_history_rewind(wf_history *h, int64_t step);

@@ -65,9 +65,9 @@ static void sum_states(planning *p)
         }
         o->memory.states += s->bytes;
         bool moment = (name[0] == 'm' || name[0] == 'v') && name[1] == '.';
-        *(moment                              ? &o->moments
-          : strncmp(name, "grad.", 5) == 0    ? &o->gradients
-          : strncmp(name, "ema.", 4) == 0     ? &o->averages
+        *(moment                           ? &o->moments
+          : strncmp(name, "grad.", 5) == 0 ? &o->gradients
+          : strncmp(name, "ema.", 4) == 0  ? &o->averages
           : strncmp(name, "sum.", 4) == 0 || strncmp(name, "loss_scale", 10) == 0 ||
                   strncmp(name, "rope.", 5) == 0
               ? &o->others
@@ -108,7 +108,7 @@ static void add_memory(planning *p, const wf_memory *m)
 static wf_status add_graph(planning *p, wf_graph *g, wf_train_form form)
 {
     const wf_compile_options options = wf_train_compiling(p->setup, form);
-    double times = form == WF_TRAIN_MICRO                              ? (double)p->setup->options.accumulate
+    double times = form == WF_TRAIN_MICRO ? (double)p->setup->options.accumulate
                    : form == WF_TRAIN_WHOLE || form == WF_TRAIN_UPDATE ? 1
                                                                        : 0;
     wf_report report = {0};

@@ -135,7 +135,7 @@ static void draw_sometimes(wf_record *r)
 
 /* ---- Records ---- */
 
-wf_status wf_record_step(wf_record *r, const wf_point *p)
+wf_status wf_record_step(wf_record *r, const wf_train_step *p)
 {
     wf_writer w = begin_line(r, "step", p->step), events = {.ctx = r->ctx};
     put_int(&w, "steps", p->steps);

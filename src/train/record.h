@@ -17,22 +17,9 @@
 #define WF_TRAIN_RECORD_H
 
 #include "base/ctx.h"
+#include "weft.h"
 
 #define WF_RECORD_LOG "log.jsonl"
-
-/* A step that was done. */
-typedef struct {
-    int64_t step, steps; /* this one, from 1 on; of so many in all */
-    double loss, norm, rate;
-    double seconds; /* that it took */
-    double tokens_per_second;
-    double share;            /* of the device's peak; 0: not known */
-    double scale;            /* of the loss; 0: none */
-    int64_t tokens, skipped; /* so far */
-    size_t memory;           /* bytes */
-    double left;             /* seconds that the rest will take */
-    bool applied;            /* false: this step was skipped */
-} wf_point;
 
 typedef struct wf_record wf_record;
 
@@ -41,7 +28,7 @@ wf_status wf_record_open(wf_ctx *ctx, const char *run, int64_t from, wf_record *
 /* Draws the curves a last time. NULL is fine. */
 void wf_record_close(wf_record *r);
 
-wf_status wf_record_step(wf_record *r, const wf_point *p);
+wf_status wf_record_step(wf_record *r, const wf_train_step *p);
 /* bits_per_byte: NAN when it is not known. */
 wf_status wf_record_valid(wf_record *r, int64_t step, double loss, double bits_per_byte);
 /* Text of any bytes; what is not UTF-8 in it is replaced. */

@@ -254,8 +254,7 @@ static wf_status load_counts(wf_trainer *t, wf_arena *arena, const char *folder,
     t->tokens = wf_json_get_int(json, "tokens", -1);
     t->skipped = wf_json_get_int(json, "skipped", -1);
     t->skipped_row = wf_json_get_int(json, "skipped_in_a_row", -1);
-    if (t->step < 0 || t->step > INT32_MAX || t->tokens < 0 || t->skipped < 0 ||
-        t->skipped_row < 0)
+    if (t->step < 0 || t->step > INT32_MAX || t->tokens < 0 || t->skipped < 0 || t->skipped_row < 0)
         return wf_fail(t->ctx, WF_ERR_FORMAT, "%s does not say which step it is of", path);
     return WF_OK;
 }

@@ -40,13 +40,13 @@ static double count_flops(const wf_trainer *t)
                     (strcmp(state.name, "token_embd.weight") == 0 && !c->tied);
         if (wf_path_ends(state.name, ".lora_a") || wf_path_ends(state.name, ".lora_b"))
             adapters += strchr("mvg", state.name[0]) && state.name[1] == '.' ? 0 : count;
-        else if (!rows && (strncmp(state.name, "blk.", 4) == 0 ||
-                           strncmp(state.name, "output.", 7) == 0 ||
-                           strncmp(state.name, "token_embd.", 11) == 0))
+        else if (!rows &&
+                 (strncmp(state.name, "blk.", 4) == 0 || strncmp(state.name, "output.", 7) == 0 ||
+                  strncmp(state.name, "token_embd.", 11) == 0))
             matrices += count;
     }
-    double attention = 12 * tokens * (double)(o->length + 1) / 2 *
-                       (double)(c->layers * c->heads * c->head_dim);
+    double attention =
+        12 * tokens * (double)(o->length + 1) / 2 * (double)(c->layers * c->heads * c->head_dim);
     return tokens * ((s->adapter ? 4 : 6) * matrices + 6 * adapters) + attention;
 }
 
@@ -93,8 +93,8 @@ wf_status wf_trainer_new(wf_device *device, const wf_tokenizer *tokenizer,
 {
     wf_setup setup;
     *out = NULL;
-    wf_status status = wf_setup_make(device->ctx, options,
-                                     tokenizer ? wf_tokenizer_count(tokenizer) : 0, &setup);
+    wf_status status =
+        wf_setup_make(device->ctx, options, tokenizer ? wf_tokenizer_count(tokenizer) : 0, &setup);
     if (status != WF_OK) {
         wf_setup_free(&setup);
         return status;
@@ -121,7 +121,9 @@ void wf_trainer_get_info(const wf_trainer *t, wf_train_info *out)
     const wf_config *c = &s->config;
     const wf_train_options *o = &s->options;
     *out = (wf_train_info){
-        .name = s->base ? s->base->info.name : o->preset ? o->preset : c->family->name,
+        .name = s->base     ? s->base->info.name
+                : o->preset ? o->preset
+                            : c->family->name,
         .family = c->family->name,
         .parameters = s->parameters,
         .trained = s->trained,

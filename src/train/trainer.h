@@ -17,13 +17,13 @@ struct wf_trainer {
     const char *chat_template; /* to save with the model; NULL: none */
     uint64_t data;             /* which it is, for checkpoints; 0: the caller's own */
     wf_session *session;
-    wf_exec *exec[WF_TRAIN_COUNT];  /* NULL: not used, or not yet */
-    bool placed[WF_TRAIN_COUNT];    /* positions and seq_start, where they never change, are there */
-    int64_t step, tokens, skipped;  /* so far */
-    int64_t skipped_row;            /* the last so many were */
-    double flops;                   /* of a step */
-    double peak;                    /* of the device's arithmetic, a second; 0: not known */
-    double late;                    /* seconds of a step, of late; 0: none was made */
+    wf_exec *exec[WF_TRAIN_COUNT]; /* NULL: not used, or not yet */
+    bool placed[WF_TRAIN_COUNT];   /* positions and seq_start, where they never change, are there */
+    int64_t step, tokens, skipped; /* so far */
+    int64_t skipped_row;           /* the last so many were */
+    double flops;                  /* of a step */
+    double peak;                   /* of the device's arithmetic, a second; 0: not known */
+    double late;                   /* seconds of a step, of late; 0: none was made */
 };
 
 /* The trainer of a setup, which it takes over also when it fails. */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/philox.h"
+#include "base/path.h"
 #include "device/device.h"
 #include "model/rows.h"
 #include "train/trainer.h"
@@ -72,7 +72,8 @@ static wf_status write_from(wf_trainer *t, const wf_model *m, const wf_model_wei
     size_t bytes = wf_type_bytes(w->type, count);
     void *raw = wf_mem_new(t->ctx, bytes);
     float *to = t->setup.adapter ? NULL : wf_mem_array(t->ctx, (size_t)count, sizeof *to);
-    wf_status status = raw && (to || t->setup.adapter) ? wf_weight_read(t->ctx, w, raw) : WF_ERR_MEMORY;
+    wf_status status =
+        raw && (to || t->setup.adapter) ? wf_weight_read(t->ctx, w, raw) : WF_ERR_MEMORY;
     if (status == WF_OK && to)
         status = read_rows(t, m, w, raw, to);
     if (status == WF_OK)
@@ -199,7 +200,8 @@ wf_status wf_trainer_write_weights(wf_trainer *t)
     return t->setup.config.family->rotary ? write_frequencies(t) : WF_OK;
 }
 
-wf_status wf_trainer_fetch(wf_trainer *t, const char *weight, bool average, float *to, int64_t count)
+wf_status wf_trainer_fetch(wf_trainer *t, const char *weight, bool average, float *to,
+                           int64_t count)
 {
     char name[WF_NAME_BYTES + 8];
     bool averaged = average && t->setup.options.ema > 0;

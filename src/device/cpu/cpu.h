@@ -85,6 +85,7 @@ wf_status wf_cpu_peak(wf_device *device, int threads, size_t bytes, wf_device_pe
     .buffer_map = wf_cpu_buffer_map, .queue_new = wf_cpu_queue_new,                                \
     .queue_free = wf_cpu_queue_free, .queue_wait = wf_cpu_queue_wait, .copy_in = wf_cpu_copy_in,   \
     .copy_out = wf_cpu_copy_out, .event_new = wf_cpu_event_new, .event_free = wf_cpu_event_free,   \
-    .event_record = wf_cpu_event_record, .event_wait = wf_cpu_event_wait, .peak = wf_cpu_peak, .available = wf_cpu_available
+    .event_record = wf_cpu_event_record, .event_wait = wf_cpu_event_wait, .peak = wf_cpu_peak,     \
+    .available = wf_cpu_available
 
 #endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_train.c - weft train and weft finetune: a training run, watched. */
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/engine.h"
+#include "cli/live.h"
+#include "cli/plan.h"
+#include "cli/train.h"
+#include "train/shape.h"
+
+#define EXIT_STOPPED 3 /* asked to stop, saved, can be resumed */
+
+static wf_live live;
+
+/* ---- Stopping ---- */
+
+static volatile sig_atomic_t asked;
+
+static void ask(int signal)
+{
+    if (asked)
+        _exit(128 + signal);
+    asked = 1;
+}
+
+static bool is_asked(void *user)
+{
+    (void)user;
+    return asked != 0;
+}
+
+/* ---- What is shown ---- */
+
+/* Settings that nobody needs to see when they are off. */
+static bool worth_showing(const char *name, const char *value)
+{
+    static const char *const always[] = {"steps", "seed", "batch", "length", "accumulate", NULL};
+    for (int i = 0; always[i]; i++)
+        if (strcmp(always[i], name) == 0)
+            return true;
+    return *value && strcmp(value, "0") != 0 && strcmp(value, "no") != 0;
+}
+
+static void show_settings(const wf_trainer *t)
+{
+    const char *name;
+    char value[96], cell[160];
+    int column = 0;
+    for (int i = 0; wf_trainer_setting(t, i, &name, value); i++) {
+        if (!worth_showing(name, value))
+            continue;
+        snprintf(cell, sizeof cell, "%s %s", name, value);
+        fprintf(stderr, "%s%-24s", column == 0 ? "  " : "  ", cell);
+        column = (column + 1) % 4;
+        if (column == 0)
+            fputc('\n', stderr);
+    }
+    if (column)
+        fputc('\n', stderr);
+}
+
+static void show_memory(const wf_train_info *i)
+{
+    char states[32], mapped[32], region[32], ports[32], total[32];
+    const wf_memory *m = &i->memory;
+    fprintf(stderr, "memory: %s: states %s, activations %s, inputs and outputs %s",
+            wf_plan_bytes(m->states + m->region + m->ports, total, sizeof total),
+            wf_plan_bytes(m->states, states, sizeof states),
+            wf_plan_bytes(m->region, region, sizeof region),
+            wf_plan_bytes(m->ports, ports, sizeof ports));
+    if (m->mapped)
+        fprintf(stderr, "; %s of weights stay in their file",
+                wf_plan_bytes(m->mapped, mapped, sizeof mapped));
+    fputc('\n', stderr);
+}
+
+static void begin(void *user, const wf_trainer *t, int64_t tokens, int64_t batches)
+{
+    const wf_device *device = user;
+    wf_train_info i;
+    char all[16], trained[16], data[16], seen[16];
+    wf_trainer_get_info(t, &i);
+    int64_t step = i.batch * i.length * i.accumulate;
+    fprintf(stderr, "%s: %s, %s parameters", i.name, i.family,
+            wf_engine_count(i.parameters, all, sizeof all));
+    if (i.trained != i.parameters)
+        fprintf(stderr, ", of which %s in adapters are trained",
+                wf_engine_count(i.trained, trained, sizeof trained));
+    fprintf(stderr,
+            "; %lld layers, width %lld, %lld heads, hidden %lld, vocabulary %lld, context %lld\n",
+            (long long)i.layers, (long long)i.width, (long long)i.heads, (long long)i.hidden,
+            (long long)i.vocab, (long long)i.context);
+    fprintf(stderr, "on %s\n", wf_device_description(device));
+    show_settings(t);
+    fprintf(
+        stderr,
+        "data: %s tokens, %lld batches a pass; %lld steps of %lld tokens see %s (%.2f passes)\n",
+        wf_engine_count(tokens, data, sizeof data), (long long)batches, (long long)i.steps,
+        (long long)step, wf_engine_count(step * i.steps, seen, sizeof seen),
+        (double)(i.steps * i.accumulate) / (double)batches);
+    show_memory(&i);
+    wf_live_begin(&live, wf_train_log_every() > 0 ? wf_train_log_every() : 0);
+}
+
+static void show_step(void *user, const wf_train_step *s)
+{
+    (void)user;
+    wf_live_step(&live, s);
+    if (!s->applied)
+        wf_live_say(&live, "step %lld was skipped: its gradient has the length %g",
+                    (long long)s->step, s->norm);
+}
+
+static void show_valid(void *user, int64_t step, double loss, double bits)
+{
+    (void)user;
+    char more[48] = "";
+    if (!isnan(bits))
+        snprintf(more, sizeof more, ", %.4f bits a byte", bits);
+    wf_live_say(&live, "step %lld: validation loss %.4f, perplexity %.2f%s", (long long)step, loss,
+                exp(loss), more);
+}
+
+static void show_sample(void *user, int64_t step, const char *text)
+{
+    (void)user;
+    wf_live_say(&live, "step %lld: sample: %s", (long long)step, text);
+}
+
+static void show_sentence(void *user, const char *sentence)
+{
+    (void)user;
+    wf_live_say(&live, "%s", sentence);
+}
+
+/* ---- Running ---- */
+
+static wf_status train(wf_ctx *ctx, const wf_run_options *o)
+{
+    const struct sigaction action = {.sa_handler = ask};
+    wf_device *device;
+    bool stopped;
+    WF_TRY(wf_train_device(ctx, &device));
+    wf_train_events events = {.user = device, .stop = is_asked};
+    if (!wf_train_quiet()) {
+        events.begin = begin;
+        events.step = show_step;
+        events.valid = show_valid;
+        events.sample = show_sample;
+        events.say = show_sentence;
+        wf_ctx_set_log(ctx, wf_live_log, &live);
+    }
+    wf_run_options options = *o;
+    options.events = &events;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    wf_status status = wf_train(device, &options, &stopped);
+    if (!wf_train_quiet())
+        wf_live_end(&live);
+    if (status == WF_OK && stopped) {
+        fprintf(stderr, "stopped as asked, and saved; go on with --resume\n");
+        wf_exit_code = EXIT_STOPPED;
+    }
+    wf_device_close(device);
+    return status;
+}
+
+static wf_status get_options(wf_ctx *ctx, const char *model, wf_run_options *o)
+{
+    WF_TRY(wf_train_options_get(ctx, model, o));
+    if (!o->data)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "what is to be learned? give --data DATA, a folder that weft prepare wrote");
+    if (!o->out)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "where to? give --out RUN, a folder for checkpoints, log and model");
+    return WF_OK;
+}
+
+static wf_status run_train(wf_ctx *ctx, char *const *operands, int count)
+{
+    wf_run_options o;
+    (void)operands;
+    (void)count;
+    WF_TRY(get_options(ctx, NULL, &o));
+    return train(ctx, &o);
+}
+
+static wf_status run_finetune(wf_ctx *ctx, char *const *operands, int count)
+{
+    wf_run_options o;
+    if (count == 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "which model? give a GGUF file or a Hugging Face folder to start from");
+    WF_TRY(get_options(ctx, operands[0], &o));
+    return train(ctx, &o);
+}
+
+static void list_presets(FILE *to)
+{
+    const char *name, *doc;
+    fprintf(to, "\npresets:\n");
+    for (int i = 0; wf_shape_preset(i, &name, &doc); i++)
+        fprintf(to, "  %-12s %s\n", name, doc);
+}
+
+static const wf_flag flags[] = {
+    {.doc = "the run", .more = wf_run_flags},
+    {.doc = "what is trained, and how", .more = wf_train_flags},
+    {0},
+};
+
+const wf_command wf_cmd_train = {
+    .name = "train",
+    .doc = "train a model from nothing, on data that weft prepare wrote",
+    .operands = "",
+    .details =
+        "Give the shape by --preset, --depth or --config. RUN gets step-N/ (a Hugging Face folder\n"
+        "and what it takes to go on), log.jsonl, loss.svg, TensorBoard events and, at the end,\n"
+        "model.gguf. Ctrl-C (or SIGTERM) finishes the step, saves and exits with status 3; a second\n"
+        "one exits at once. docs/training.md explains every flag.",
+    .more = list_presets,
+    .example = "weft train --data data --out run --depth 4 --steps 500",
+    .flags = flags,
+    .run = run_train,
+};
+
+const wf_command wf_cmd_finetune = {
+    .name = "finetune",
+    .doc = "train a model further, all of it or adapters (--lora)",
+    .operands = "MODEL",
+    .max_operands = 1,
+    .details =
+        "MODEL may be of any type, quantized ones included: with --lora its weights stay as they are\n"
+        "and RUN/adapter, which PEFT reads, is what was learned (weft run MODEL --lora RUN/adapter);\n"
+        "without, they become f32 and RUN/model.gguf is the new model. Everything else is as in\n"
+        "weft train.",
+    .example = "weft finetune model.gguf --data chats --out run --lora 16",
+    .flags = flags,
+    .run = run_finetune,
+};

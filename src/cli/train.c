@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/* train.c - see train.h. */
+#include "cli/train.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define UNSET (-1e300)
+
+/* Numbers that are not given are UNSET or -1, so that 0 can be: options take it for "the default". */
+static struct {
+    const char *preset, *config, *optimizer, *schedule, *compute, *lora_targets;
+    int64_t depth, batch, length, accumulate, steps, warmup, decay, recompute, patience, lora, seed;
+    double epochs, rate, beta1, beta2, eps, momentum, weight_decay, clip, ema, floor, smoothing,
+        z_loss, dropout, outlier, lora_alpha, lora_dropout;
+    bool documents, decay_all;
+    /* of a run */
+    const char *data, *out, *device, *prompt, *export_type, *memory;
+    int64_t threads, save_every, keep, keep_every, valid_every, valid_batches, sample_every,
+        sample_tokens, log_every;
+    bool resume, fit, quiet;
+} set = {
+    .compute = "f32",
+    .depth = -1,
+    .batch = -1,
+    .length = -1,
+    .accumulate = -1,
+    .steps = -1,
+    .warmup = -1,
+    .decay = -1,
+    .recompute = -1,
+    .patience = -1,
+    .lora = -1,
+    .seed = -1,
+    .epochs = UNSET,
+    .rate = UNSET,
+    .beta1 = UNSET,
+    .beta2 = UNSET,
+    .eps = UNSET,
+    .momentum = UNSET,
+    .weight_decay = UNSET,
+    .clip = UNSET,
+    .ema = UNSET,
+    .floor = UNSET,
+    .smoothing = UNSET,
+    .z_loss = UNSET,
+    .dropout = UNSET,
+    .outlier = UNSET,
+    .lora_alpha = UNSET,
+    .lora_dropout = UNSET,
+    .device = "cpu",
+    .threads = -1,
+    .save_every = -1,
+    .keep = -1,
+    .keep_every = -1,
+    .valid_every = -1,
+    .valid_batches = -1,
+    .sample_every = -1,
+    .sample_tokens = -1,
+    .log_every = -1,
+};
+
+const wf_flag wf_train_flags[] = {
+    {"preset", 0, "NAME", "a well-known shape; listed below", .text = &set.preset},
+    {"depth", 0, "N", "layers of a Llama whose other sizes follow from them", .whole = &set.depth},
+    {"config", 0, "FILE", "a config.json, as Hugging Face has it", .text = &set.config},
+    {"batch", 'b', "B", "sequences at once (default: about 4096 tokens' worth)",
+     .whole = &set.batch},
+    {"length", 'l', "T", "tokens of a sequence (default: the context, up to 1024)",
+     .whole = &set.length},
+    {"accumulate", 0, "N", "batches whose gradients make one step (default 1)",
+     .whole = &set.accumulate, .also = "--grad-accum"},
+    {"documents", 0, NULL, "attention ends where documents do", .on = &set.documents},
+    {"steps", 'n', "N", "updates (default: one pass over the data)", .whole = &set.steps},
+    {"epochs", 0, "X", "passes over the data, in place of --steps", .real = &set.epochs},
+    {"optimizer", 0, "NAME", "adamw, muon, lion or sgd (default adamw)", .text = &set.optimizer},
+    {"rate", 0, "X", "learning rate at its highest (default: by the model's size)",
+     .real = &set.rate, .also = "--lr"},
+    {"schedule", 0, "NAME", "cosine, linear, constant or wsd (default cosine)",
+     .text = &set.schedule},
+    {"warmup", 0, "N", "steps of rising rate (default a fiftieth of all)", .whole = &set.warmup},
+    {"floor", 0, "X", "share of the rate that is left at the end (default 0.1)",
+     .real = &set.floor},
+    {"decay", 0, "N", "wsd: steps of the last part, in which the rate falls (default a fifth)",
+     .whole = &set.decay},
+    {"weight-decay", 0, "X", "of matrices, times the rate (default 0.1; adapters and sgd 0)",
+     .real = &set.weight_decay},
+    {"decay-all", 0, NULL, "weight decay of vectors, too", .on = &set.decay_all},
+    {"beta1", 0, "X", "adamw, lion: decay of the first moment (default 0.9)", .real = &set.beta1},
+    {"beta2", 0, "X", "adamw, lion: decay of the second (default 0.95; lion 0.99)",
+     .real = &set.beta2},
+    {"eps", 0, "X", "adamw: added to the root of the second (default 1e-8)", .real = &set.eps},
+    {"momentum", 0, "X", "muon, sgd (default 0.95; sgd 0.9)", .real = &set.momentum},
+    {"clip", 0, "X", "longest gradient, by its global norm (default 1; 0: any)", .real = &set.clip},
+    {"ema", 0, "X", "keep an average of the weights with this decay, and export that",
+     .real = &set.ema},
+    {"dropout", 0, "X", "of embeddings and of what every branch adds (default 0)",
+     .real = &set.dropout},
+    {"label-smoothing", 0, "X", "share of a target spread over all tokens (default 0)",
+     .real = &set.smoothing},
+    {"z-loss", 0, "X", "factor of the squared log-sum-exp in the loss (default 0)",
+     .real = &set.z_loss},
+    {"compute", 'p', "TYPE", "f32, bf16, or f16 with a dynamic loss scale (default f32)",
+     .text = &set.compute, .also = "--precision"},
+    {"recompute", 'r', "N", "keep the end of every Nth block only, and compute the rest again",
+     .whole = &set.recompute},
+    {"outlier", 0, "X", "skip steps whose gradient is X times as long as usual (default: none)",
+     .real = &set.outlier},
+    {"patience", 0, "N", "stop after N skipped steps in a row (default 20; 0: never)",
+     .whole = &set.patience},
+    {"lora", 0, "R", "train adapters of this rank, and leave the weights as they are",
+     .whole = &set.lora},
+    {"lora-alpha", 0, "X", "their scale, times R (default 2R)", .real = &set.lora_alpha},
+    {"lora-dropout", 0, "X", "of what they read (default 0)", .real = &set.lora_dropout},
+    {"lora-targets", 0, "NAMES", "which linears have one: attn_q,attn_v,..., attention, mlp or all",
+     .text = &set.lora_targets},
+    {"seed", 's', "N", "of weights, order and dropout (default 1)", .whole = &set.seed},
+    {"device", 'd', "D", "where to compute; 'weft devices' lists them", .text = &set.device},
+    {"threads", 't', "N", "threads of the CPU (default: all cores)", .whole = &set.threads},
+    {"memory", 0, "BYTES", "most that may be planned, as 8G (default: what is free)",
+     .text = &set.memory},
+    {0},
+};
+
+const wf_flag wf_run_flags[] = {
+    {"data", 0, "DATA", "the folder that weft prepare wrote", .text = &set.data},
+    {"out", 'o', "RUN", "the folder of the run: checkpoints, log, curve, model", .text = &set.out},
+    {"resume", 0, NULL, "go on from the newest whole checkpoint in RUN, if there is one",
+     .on = &set.resume},
+    {"fit", 0, NULL, "change batch, accumulation and recompute until it fits into memory",
+     .on = &set.fit},
+    {"save-every", 0, "N", "steps between checkpoints (default a tenth of all; 0: at the end)",
+     .whole = &set.save_every},
+    {"keep", 0, "N", "keep the last N checkpoints (default 2; 0: all)", .whole = &set.keep},
+    {"keep-every", 0, "N", "and those of every N steps for ever", .whole = &set.keep_every},
+    {"valid-every", 0, "N", "steps between validations (default a tenth of all; 0: never)",
+     .whole = &set.valid_every},
+    {"valid-batches", 0, "N", "batches of a validation (default 20)", .whole = &set.valid_batches},
+    {"sample-every", 0, "N", "steps between sample texts (default: none)",
+     .whole = &set.sample_every},
+    {"sample-prompt", 0, "TEXT", "what they begin with (default: a document's beginning)",
+     .text = &set.prompt},
+    {"sample-tokens", 0, "N", "how long they are (default 64)", .whole = &set.sample_tokens},
+    {"export", 0, "TYPE",
+     "of RUN/model.gguf at the end: f32, bf16, q8_0, ... or none (default f32)",
+     .text = &set.export_type},
+    {"log-every", 0, "N", "where stderr is no terminal: a line every N steps (default: 10 s)",
+     .whole = &set.log_every},
+    {"quiet", 'q', NULL, "nothing on stderr but failures", .on = &set.quiet},
+    {0},
+};
+
+/* ---- From flags to options ---- */
+
+static double real(double given)
+{
+    return given == UNSET ? 0 : given == 0 ? -1 : given;
+}
+
+/* Where 0 is what nothing given means, too. */
+static double plain(double given)
+{
+    return given == UNSET ? 0 : given;
+}
+
+static int64_t whole(int64_t given)
+{
+    return given < 0 ? 0 : given == 0 ? -1 : given;
+}
+
+static int64_t count(int64_t given)
+{
+    return given < 0 ? 0 : given;
+}
+
+/* Numbers from 1 on. */
+static wf_status check_counts(wf_ctx *ctx)
+{
+    const struct {
+        const char *flag;
+        int64_t value;
+    } counts[] = {{"depth", set.depth},
+                  {"batch", set.batch},
+                  {"length", set.length},
+                  {"accumulate", set.accumulate},
+                  {"steps", set.steps},
+                  {"lora", set.lora},
+                  {"sample-tokens", set.sample_tokens}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (counts[i].value == 0)
+            return wf_fail(ctx, WF_ERR_USAGE, "--%s wants a number from 1 on", counts[i].flag);
+    if (set.rate != UNSET && !(set.rate > 0))
+        return wf_fail(ctx, WF_ERR_USAGE, "--rate wants a number above 0");
+    return WF_OK;
+}
+
+static wf_status parse_bytes(wf_ctx *ctx, const char *text, size_t *out)
+{
+    static const char units[] = "kMGT";
+    char *end;
+    *out = 0;
+    if (!text)
+        return WF_OK;
+    double value = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end == 'K' ? 'k' : *end) : NULL;
+    for (const char *u = units; unit && u <= unit; u++)
+        value *= 1000;
+    end += unit != NULL;
+    end += unit && *end == 'B';
+    if (end == text || *end || !(value >= 1 && value < 1e18))
+        return wf_fail(ctx, WF_ERR_USAGE, "--memory wants bytes, as 800M or 8G, not '%s'", text);
+    *out = (size_t)value;
+    return WF_OK;
+}
+
+static wf_status get_train(wf_ctx *ctx, const char *model, wf_train_options *o)
+{
+    WF_TRY(check_counts(ctx));
+    *o = (wf_train_options){
+        .preset = set.preset,
+        .depth = count(set.depth),
+        .config = set.config,
+        .model = model,
+        .batch = count(set.batch),
+        .length = count(set.length),
+        .accumulate = count(set.accumulate),
+        .documents = set.documents,
+        .steps = count(set.steps),
+        .epochs = plain(set.epochs),
+        .optimizer = set.optimizer,
+        .rate = plain(set.rate),
+        .beta1 = real(set.beta1),
+        .beta2 = real(set.beta2),
+        .eps = real(set.eps),
+        .momentum = real(set.momentum),
+        .weight_decay = real(set.weight_decay),
+        .decay_all = set.decay_all,
+        .clip = real(set.clip),
+        .ema = plain(set.ema),
+        .schedule = set.schedule,
+        .warmup = whole(set.warmup),
+        .floor = real(set.floor),
+        .decay = whole(set.decay),
+        .label_smoothing = plain(set.smoothing),
+        .z_loss = plain(set.z_loss),
+        .dropout = plain(set.dropout),
+        .compute = wf_type_from_name(set.compute),
+        .recompute = count(set.recompute),
+        .outlier = plain(set.outlier),
+        .patience = whole(set.patience),
+        .lora = count(set.lora),
+        .lora_alpha = plain(set.lora_alpha),
+        .lora_dropout = plain(set.lora_dropout),
+        .lora_targets = set.lora_targets,
+        .seed = (uint64_t)count(set.seed),
+    };
+    return o->compute ? WF_OK
+                      : wf_fail(ctx, WF_ERR_USAGE, "--compute wants f32, bf16 or f16, not '%s'",
+                                set.compute);
+}
+
+wf_status wf_train_options_get(wf_ctx *ctx, const char *model, wf_run_options *out)
+{
+    *out = (wf_run_options){
+        .data = set.data,
+        .out = set.out,
+        .resume = set.resume,
+        .save_every = whole(set.save_every),
+        .keep = whole(set.keep),
+        .keep_every = count(set.keep_every),
+        .valid_every = whole(set.valid_every),
+        .valid_batches = count(set.valid_batches),
+        .sample_every = count(set.sample_every),
+        .sample_prompt = set.prompt,
+        .sample_tokens = count(set.sample_tokens),
+        .export_type = set.export_type,
+        .fit = set.fit,
+    };
+    WF_TRY(parse_bytes(ctx, set.memory, &out->memory));
+    return get_train(ctx, model, &out->train);
+}
+
+wf_status wf_train_device(wf_ctx *ctx, wf_device **out)
+{
+    char spec[64];
+    size_t len = 0;
+    if (set.threads < 0 || strcmp(set.device, "cpu") != 0)
+        return wf_device_open(ctx, set.device, out);
+    wf_text_append(spec, sizeof spec, &len, "cpu:%lld", (long long)set.threads);
+    return wf_device_open(ctx, spec, out);
+}
+
+bool wf_train_quiet(void)
+{
+    return set.quiet;
+}
+
+int64_t wf_train_log_every(void)
+{
+    return set.log_every;
+}

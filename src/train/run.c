@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * run.c - a training run in a folder of its own, from data to a model, that can be stopped at any time.
+ *
+ * A step is a function of the states and of its number: batch and random numbers follow from the number, so a
+ * checkpoint at the end of a step is all that it takes to go on.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/path.h"
+#include "device/device.h"
+#include "train/checkpoint.h"
+#include "train/data.h"
+#include "train/fit.h"
+#include "train/record.h"
+#include "train/trainer.h"
+
+#define PEAK_BYTES ((size_t)64 << 20) /* streamed through to measure the device */
+
+typedef struct {
+    wf_ctx *ctx;
+    wf_device *device;
+    wf_run_options o; /* with all defaults filled in */
+    wf_run_lock *lock;
+    wf_data *data;
+    wf_setup setup;            /* until the trainer has it */
+    wf_loader *loader, *valid; /* valid NULL: there is nothing to validate with */
+    wf_trainer *trainer;
+    wf_record *record;
+    char *checkpoint; /* that is resumed; NULL: none */
+    int64_t saved;    /* step of the newest checkpoint; -1: none */
+    bool measured;
+    wf_device_peak peak;
+} run;
+
+static void say(run *r, const char *fmt, ...) WF_PRINTF(2, 3);
+static void say(run *r, const char *fmt, ...)
+{
+    char text[600];
+    size_t len = 0;
+    va_list args;
+    const wf_train_events *e = r->o.events;
+    if (!e || !e->say)
+        return;
+    va_start(args, fmt);
+    wf_text_vappend(text, sizeof text, &len, fmt, args);
+    va_end(args);
+    e->say(e->user, text);
+}
+
+/* What went wrong and is no reason to stop. */
+static void say_failure(run *r, const char *what)
+{
+    say(r, "%s: %s", what, wf_ctx_message(r->ctx));
+    wf_ctx_clear(r->ctx);
+}
+
+/* ---- Beginning ---- */
+
+static int64_t filled(int64_t value, int64_t otherwise)
+{
+    return value == 0 ? otherwise : value < 0 ? 0 : value;
+}
+
+/* Nothing may be taken for a new run that has been one before. */
+static wf_status look_at_folder(run *r)
+{
+    WF_TRY(wf_run_lock_take(r->ctx, r->o.out, &r->lock));
+    WF_TRY(wf_checkpoint_find(r->ctx, r->o.out, -1, &r->checkpoint, &r->saved));
+    if (!r->checkpoint)
+        r->saved = -1;
+    if (r->checkpoint && !r->o.resume)
+        return wf_fail(r->ctx, WF_ERR_USAGE,
+                       "'%s' holds a run that has come to step %lld; go on with it (--resume), or "
+                       "give another folder",
+                       r->o.out, (long long)r->saved);
+    return WF_OK;
+}
+
+static wf_status measure(run *r)
+{
+    if (r->measured || !r->device->ops->peak)
+        return WF_OK;
+    r->measured = true;
+    return r->device->ops->peak(r->device, r->device->threads, PEAK_BYTES, &r->peak);
+}
+
+/* Changes the setup until it fits. */
+static wf_status fit(run *r)
+{
+    wf_choice choice[WF_MAX_CHOICES];
+    char words[96];
+    int count;
+    WF_TRY(measure(r));
+    WF_TRY(wf_fit_choices(&r->setup, r->device, &r->peak, r->o.memory, choice, &count));
+    const wf_choice *best = wf_fit_best(&r->setup, choice, count);
+    if (!best)
+        return wf_setup_refuse(&r->setup, r->device, r->o.memory);
+    if (best != &choice[0])
+        say(r, "to fit into %.2f GB: %s", (double)r->o.memory / 1e9,
+            wf_fit_words(best, words, sizeof words));
+    wf_fit_apply(&r->setup, best);
+    return WF_OK;
+}
+
+static wf_status open_loaders(run *r)
+{
+    const wf_train_options *t = &r->setup.options;
+    wf_data_info valid;
+    wf_loader_options o = {.batch = t->batch,
+                           .length = t->length,
+                           .seed = t->seed,
+                           .documents = t->documents,
+                           .sequences = r->setup.sequences};
+    WF_TRY(wf_loader_new(r->data, WF_SPLIT_TRAIN, &o, &r->loader));
+    wf_data_get_info(r->data, WF_SPLIT_VALID, &valid);
+    if (valid.tokens < 2 || r->o.valid_every < 0)
+        return WF_OK;
+    o.in_order = true;
+    return wf_loader_new(r->data, WF_SPLIT_VALID, &o, &r->valid);
+}
+
+static void fill_options(run *r)
+{
+    wf_run_options *o = &r->o;
+    const wf_train_options *t = &r->setup.options;
+    int64_t tenth = t->steps / 10 > 0 ? t->steps / 10 : 1;
+    o->save_every = filled(o->save_every, tenth);
+    o->keep = filled(o->keep, 2);
+    o->valid_every = filled(o->valid_every, tenth);
+    o->valid_batches = filled(o->valid_batches, 20);
+    o->sample_tokens = filled(o->sample_tokens, 64);
+    o->export_type = o->export_type ? o->export_type : "f32";
+}
+
+static wf_status make_setup(run *r)
+{
+    wf_data_info info;
+    WF_TRY(wf_data_open(r->ctx, r->o.data, &r->data));
+    wf_data_get_info(r->data, WF_SPLIT_TRAIN, &info);
+    r->o.train.documents |= info.masked;
+    int64_t tokens = wf_tokenizer_count(wf_data_tokenizer(r->data));
+    WF_TRY(wf_setup_make(r->ctx, &r->o.train, tokens, &r->setup));
+    if (!r->o.memory)
+        r->o.memory = wf_device_available(r->device);
+    if (r->o.fit)
+        WF_TRY(fit(r));
+    WF_TRY(open_loaders(r));
+    WF_TRY(wf_setup_count(&r->setup, wf_loader_batches(r->loader)));
+    fill_options(r);
+    return WF_OK;
+}
+
+static wf_status make_trainer(run *r)
+{
+    const char *template = wf_data_chat_template(r->data);
+    WF_TRY(wf_trainer_make(r->device, wf_data_tokenizer(r->data), &r->setup, r->o.memory,
+                           &r->trainer));
+    r->trainer->data = wf_data_identity(r->data);
+    if (template)
+        r->trainer->chat_template = template;
+    if (!r->checkpoint)
+        return WF_OK;
+    bool exact;
+    WF_TRY(wf_trainer_load(r->trainer, r->checkpoint, &exact));
+    say(r, "going on from %s%s", r->checkpoint, exact ? "" : ", which is not exact");
+    return WF_OK;
+}
+
+static wf_status begin(run *r)
+{
+    const wf_train_events *e = r->o.events;
+    wf_data_info info;
+    if (!r->o.data || !r->o.out)
+        return wf_fail(r->ctx, WF_ERR_USAGE, "a run needs data and a folder to write to");
+    WF_TRY(make_setup(r));
+    WF_TRY(look_at_folder(r));
+    WF_TRY(make_trainer(r));
+    if (wf_record_open(r->ctx, r->o.out, r->trainer->step, &r->record) != WF_OK)
+        say_failure(r, "there will be no log");
+    if (e && e->step) { /* the share of the peak is for those who watch */
+        WF_TRY(measure(r));
+        r->trainer->peak = r->peak.flops;
+    }
+    wf_data_get_info(r->data, WF_SPLIT_TRAIN, &info);
+    if (e && e->begin)
+        e->begin(e->user, r->trainer, info.tokens, wf_loader_batches(r->loader));
+    if (!r->valid && r->o.valid_every > 0)
+        say(r, "the data has no validation split: there will be no validation loss");
+    return WF_OK;
+}
+
+/* ---- What happens between steps ---- */
+
+static wf_status write_checkpoint(run *r, wf_checkpoint *c)
+{
+    wf_status status = wf_trainer_save(r->trainer, wf_checkpoint_folder(c));
+    if (status != WF_OK)
+        return wf_checkpoint_explain(c, status);
+    return wf_checkpoint_commit(c);
+}
+
+static wf_status save(run *r)
+{
+    wf_checkpoint *c;
+    int64_t step = r->trainer->step;
+    if (r->saved == step)
+        return WF_OK;
+    WF_TRY(wf_checkpoint_begin(r->ctx, r->o.out, step, &c));
+    wf_status status = write_checkpoint(r, c);
+    wf_checkpoint_free(c);
+    WF_TRY(status);
+    r->saved = step;
+    say(r, "saved step %lld", (long long)step);
+    return wf_checkpoint_retain(r->ctx, r->o.out, r->o.keep, r->o.keep_every);
+}
+
+static wf_status validate(run *r)
+{
+    const wf_train_events *e = r->o.events;
+    int64_t batches = wf_loader_batches(r->valid), counted = 0, bytes = 0;
+    double sum = 0;
+    if (batches > r->o.valid_batches)
+        batches = r->o.valid_batches;
+    for (int64_t i = 0; i < batches; i++) {
+        const wf_batch *b;
+        double loss;
+        int64_t count;
+        WF_TRY(wf_loader_get(r->valid, i, &b));
+        WF_TRY(wf_trainer_evaluate(r->trainer, b, &loss, &count));
+        sum += loss;
+        counted += count;
+        bytes += b->bytes;
+    }
+    if (counted == 0)
+        return WF_OK;
+    double loss = sum / (double)counted, bits = bytes ? sum / log(2) / (double)bytes : NAN;
+    if (r->record && wf_record_valid(r->record, r->trainer->step, loss, bits) != WF_OK)
+        say_failure(r, "the log");
+    if (e && e->valid)
+        e->valid(e->user, r->trainer->step, loss, bits);
+    return WF_OK;
+}
+
+static wf_status sample_ids(run *r, int32_t **ids, size_t *count)
+{
+    const wf_tokenizer *t = wf_data_tokenizer(r->data);
+    const char *prompt = r->o.sample_prompt ? r->o.sample_prompt : "";
+    WF_TRY(wf_tokenizer_encode(t, r->ctx, prompt, strlen(prompt), WF_TEXT_SPECIAL, ids, count));
+    if (*count > 0)
+        return WF_OK;
+    wf_ids_free(r->ctx, *ids);
+    *ids = wf_mem_array(r->ctx, 1, sizeof **ids);
+    if (!*ids)
+        return WF_ERR_MEMORY;
+    **ids = wf_data_end(r->data); /* what stands before every document but the first */
+    *count = 1;
+    return WF_OK;
+}
+
+static wf_status sample(run *r)
+{
+    const wf_train_events *e = r->o.events;
+    const wf_sampling sampling = {
+        .temperature = 0.8, .top_k = 40, .seed = r->trainer->setup.options.seed};
+    const wf_tokenizer *t = wf_data_tokenizer(r->data);
+    int32_t *prompt = NULL, *ids = NULL;
+    size_t count = 0, n = 0, bytes;
+    char *text = NULL;
+    wf_status status = sample_ids(r, &prompt, &count);
+    if (status == WF_OK)
+        status =
+            wf_trainer_generate(r->trainer, prompt, count, r->o.sample_tokens, &sampling, &ids, &n);
+    if (status == WF_OK)
+        status = wf_tokenizer_decode(t, r->ctx, ids, n, 0, &text, &bytes);
+    if (status == WF_OK && r->record &&
+        wf_record_sample(r->record, r->trainer->step, text) != WF_OK)
+        say_failure(r, "the log");
+    if (status == WF_OK && e && e->sample)
+        e->sample(e->user, r->trainer->step, text);
+    wf_text_free(r->ctx, text);
+    wf_ids_free(r->ctx, ids);
+    wf_ids_free(r->ctx, prompt);
+    return status;
+}
+
+static bool due(int64_t step, int64_t every, int64_t last)
+{
+    return every > 0 && (step % every == 0 || step == last);
+}
+
+/* A checkpoint that cannot be written is no reason to lose the run: the last one is whole, and the next may
+ * succeed. */
+static wf_status between(run *r)
+{
+    int64_t step = r->trainer->step, last = r->trainer->setup.options.steps;
+    if (r->valid && due(step, r->o.valid_every, last))
+        WF_TRY(validate(r));
+    if (due(step, r->o.sample_every, last))
+        WF_TRY(sample(r));
+    if (step < last && due(step, r->o.save_every, last) && save(r) != WF_OK)
+        say_failure(r, "not saved");
+    return WF_OK;
+}
+
+/* ---- Steps ---- */
+
+static wf_status next_batch(void *user, int64_t index, const wf_batch **out)
+{
+    run *r = user;
+    return wf_loader_get(r->loader, index, out);
+}
+
+static void tell(run *r, const wf_train_step *s)
+{
+    const wf_train_events *e = r->o.events;
+    if (r->record && wf_record_step(r->record, s) != WF_OK)
+        say_failure(r, "the log");
+    if (e && e->step)
+        e->step(e->user, s);
+}
+
+static wf_status train(run *r, bool *stopped)
+{
+    const wf_train_events *e = r->o.events;
+    const int64_t steps = r->trainer->setup.options.steps;
+    while (r->trainer->step < steps && !*stopped) {
+        wf_train_step step;
+        int64_t before = r->trainer->step;
+        wf_status status = wf_trainer_step(r->trainer, next_batch, r, &step);
+        if (r->trainer->step > before)
+            tell(r, &step);
+        WF_TRY(status);
+        WF_TRY(between(r));
+        *stopped = e && e->stop && e->stop(e->user) && r->trainer->step < steps;
+    }
+    return save(r);
+}
+
+static wf_status export_model(run *r)
+{
+    wf_arena arena;
+    bool adapter = r->trainer->setup.adapter != NULL;
+    if (strcmp(r->o.export_type, "none") == 0)
+        return WF_OK;
+    wf_arena_init(&arena, r->ctx);
+    const char *path = wf_path_join(&arena, r->o.out, adapter ? "adapter" : "model.gguf");
+    wf_status status = path ? wf_trainer_export(r->trainer, path, adapter ? NULL : r->o.export_type)
+                            : WF_ERR_MEMORY;
+    if (status == WF_OK)
+        say(r, "the %s is %s", adapter ? "adapter" : "model", path);
+    wf_arena_free(&arena);
+    return status;
+}
+
+/* ---- The whole ---- */
+
+static void end(run *r)
+{
+    wf_record_close(r->record);
+    wf_trainer_free(r->trainer);
+    wf_loader_free(r->valid);
+    wf_loader_free(r->loader);
+    wf_setup_free(&r->setup);
+    wf_data_close(r->data);
+    wf_mem_free(r->ctx, r->checkpoint);
+    wf_run_lock_release(r->lock);
+}
+
+wf_status wf_train(wf_device *device, const wf_run_options *options, bool *stopped)
+{
+    run r = {.ctx = device->ctx, .device = device, .o = *options, .saved = -1};
+    *stopped = false;
+    wf_status status = begin(&r);
+    if (status == WF_OK)
+        status = train(&r, stopped);
+    if (status == WF_OK && !*stopped)
+        status = export_model(&r);
+    end(&r);
+    return status;
+}
