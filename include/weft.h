@@ -801,6 +801,11 @@ WF_API void wf_sequence_cancel(wf_sequence *sequence);
 typedef wf_status wf_logits_fn(void *user, size_t i, const float *logits, size_t vocab);
 WF_API wf_status wf_generator_logits(wf_generator *generator, const int32_t *ids, size_t count,
                                      wf_logits_fn *fn, void *user);
+/* The same for i >= from, with a sequence of the caller's, which is over then (WF_STOP_CANCEL) and can be
+ * restarted. What its tokens before and these have in common at the beginning, up to `from`, is not
+ * computed again: several continuations of one text cost what the continuations do. */
+WF_API wf_status wf_sequence_logits(wf_sequence *sequence, const int32_t *ids, size_t count,
+                                    size_t from, wf_logits_fn *fn, void *user);
 
 typedef struct {
     uint64_t prompt_tokens, prompt_nanoseconds; /* computed; those in pages already do not count */

@@ -1,227 +1,63 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * cmd_eval.c - weft eval: how well a model predicts a text.
- *
- * The text is cut into windows of tokens that do not overlap, each as long as the context. Where the
- * tokenizer begins texts with bos, every window begins with it, and all tokens of the text count; else the
- * first token of each window has no prediction and does not.
- */
+/* cmd_eval.c - weft eval: how well a model predicts a text, or answers questions. */
 #include <math.h>
 
-#include "base/file.h"
-#include "base/mem.h"
-#include "cli/engine.h"
-#include "cli/progress.h"
-#include "cli/prompt.h"
+#include "cli/eval.h"
 
 static struct {
-    const char *data;
+    const char *data, *choices;
     int64_t limit;
     bool json;
 } options = {.limit = -1};
 
-typedef struct {
-    wf_engine engine;
-    wf_prompts prompts;
-    int32_t *ids; /* of the text */
-    size_t *end;  /* [count] where the token's text ends, in bytes */
-    size_t count;
-    int32_t bos;     /* before every window; -1: none */
-    int32_t *window; /* [context] */
-    /* while it runs */
-    wf_progress progress;
-    size_t at;     /* of the window's first token in ids */
-    size_t length; /* of the window, bos included */
-    size_t windows, counted, bytes;
-    double nats;
-} evaluation;
-
-/* ---- The text ---- */
-
-/* Does the tokenizer put bos before a text? */
-static wf_status find_bos(evaluation *v)
+wf_status wf_eval_bos(const wf_engine *e, int32_t *bos)
 {
-    const wf_engine *e = &v->engine;
-    int32_t *ids, bos = wf_tokenizer_special(e->tokenizer, WF_SPECIAL_BOS);
+    int32_t *ids, id = wf_tokenizer_special(e->tokenizer, WF_SPECIAL_BOS);
     size_t count;
     WF_TRY(wf_tokenizer_encode(e->tokenizer, e->ctx, "a", 1, WF_TEXT_SPECIAL, &ids, &count));
-    v->bos = bos >= 0 && count > 0 && ids[0] == bos ? bos : -1;
+    *bos = id >= 0 && count > 0 && ids[0] == id ? id : -1;
     wf_ids_free(e->ctx, ids);
     return WF_OK;
 }
 
-/* A character of several tokens counts with the last of them. */
-static wf_status measure(evaluation *v)
+double wf_eval_nats(const float *logits, size_t vocab, int32_t target)
 {
-    const wf_engine *e = &v->engine;
-    wf_decoder *decoder;
-    const char *text;
-    size_t bytes, sum = 0;
-    v->end = wf_mem_array(e->ctx, v->count, sizeof *v->end);
-    if (!v->end)
-        return WF_ERR_MEMORY;
-    WF_TRY(wf_decoder_new(e->tokenizer, e->ctx, WF_TEXT_CONTROL, &decoder));
-    wf_status status = WF_OK;
-    for (size_t i = 0; i < v->count && status == WF_OK; i++) {
-        status = wf_decoder_next(decoder, v->ids[i], &text, &bytes);
-        v->end[i] = sum += status == WF_OK ? bytes : 0;
-    }
-    wf_decoder_free(decoder);
-    return status;
-}
-
-static wf_status read_text(evaluation *v)
-{
-    wf_engine *e = &v->engine;
-    const wf_values none = {.count = 0}, files = {.item = {options.data}, .count = 1};
-    WF_TRY(wf_prompts_read(e->ctx, &none, &files, 0, &v->prompts));
-    const wf_prompt *text = &v->prompts.item[0];
-    WF_TRY(
-        wf_tokenizer_encode(e->tokenizer, e->ctx, text->text, text->bytes, 0, &v->ids, &v->count));
-    if (options.limit > 0 && v->count > (size_t)options.limit)
-        v->count = (size_t)options.limit;
-    WF_TRY(find_bos(v));
-    if (v->count < (v->bos < 0 ? 2 : 1))
-        return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "'%s' has %zu token%s, and nothing to predict; give a longer text",
-                       options.data, v->count, v->count == 1 ? "" : "s");
-    if (e->context < 2)
-        return wf_fail(e->ctx, WF_ERR_USAGE, "--ctx-size wants 2 tokens or more");
-    v->window = wf_mem_array(e->ctx, (size_t)e->context, sizeof *v->window);
-    return v->window ? measure(v) : WF_ERR_MEMORY;
-}
-
-/* ---- Windows ---- */
-
-/* Logits after token i of the window predict token i + 1. */
-static wf_status add_loss(void *user, size_t i, const float *logits, size_t vocab)
-{
-    evaluation *v = user;
-    if (i + 1 >= v->length)
-        return WF_OK;
-    size_t target = (size_t)v->window[i + 1], place = v->at + i + (v->bos < 0);
     double most = logits[0], sum = 0;
     for (size_t k = 1; k < vocab; k++)
         most = logits[k] > most ? logits[k] : most;
     for (size_t k = 0; k < vocab; k++)
         sum += exp(logits[k] - most);
-    v->nats += log(sum) + most - logits[target];
-    v->counted++;
-    v->bytes += v->end[place] - (place > 0 ? v->end[place - 1] : 0);
-    if (!wf_engine_set.quiet)
-        wf_progress_update(&v->progress, (int64_t)place + 1);
-    return WF_OK;
-}
-
-static wf_status run_windows(evaluation *v)
-{
-    size_t room = (size_t)v->engine.context - (v->bos >= 0);
-    if (!wf_engine_set.quiet)
-        wf_progress_begin(&v->progress, "tokens", WF_PROGRESS_ITEMS, (int64_t)v->count);
-    for (v->at = 0; v->at < v->count; v->at += room) {
-        size_t n = v->count - v->at < room ? v->count - v->at : room;
-        v->length = 0;
-        if (v->bos >= 0)
-            v->window[v->length++] = v->bos;
-        for (size_t i = 0; i < n; i++)
-            v->window[v->length++] = v->ids[v->at + i];
-        wf_status status =
-            wf_generator_logits(v->engine.generator, v->window, v->length, add_loss, v);
-        if (status != WF_OK && !wf_engine_set.quiet)
-            wf_progress_clear(&v->progress);
-        WF_TRY(status);
-        v->windows++;
-    }
-    v->progress.done = (int64_t)v->count;
-    if (!wf_engine_set.quiet)
-        wf_progress_end(&v->progress);
-    return WF_OK;
-}
-
-/* ---- Results ---- */
-
-static void print_results(const evaluation *v)
-{
-    double loss = v->nats / (double)v->counted;
-    printf("loss         %.4f nats a token\n", loss);
-    printf("perplexity   %.4f\n", exp(loss));
-    if (v->bytes > 0)
-        printf("bits a byte  %.4f\n", v->nats / log(2) / (double)v->bytes);
-    printf("counted      %zu of %zu tokens, %zu bytes, in %zu window%s of %lld tokens, %s\n",
-           v->counted, v->count, v->bytes, v->windows, v->windows == 1 ? "" : "s",
-           (long long)v->engine.context,
-           v->bos >= 0 ? "each with bos before it" : "whose first tokens have no prediction");
-}
-
-static void print_json(const evaluation *v)
-{
-    const struct {
-        const char *key;
-        double value;
-    } reals[] = {{"loss", v->nats / (double)v->counted},
-                 {"perplexity", exp(v->nats / (double)v->counted)},
-                 {"bits_per_byte", v->bytes ? v->nats / log(2) / (double)v->bytes : NAN}};
-    const struct {
-        const char *key;
-        int64_t value;
-    } counts[] = {{"counted_tokens", (int64_t)v->counted},
-                  {"tokens", (int64_t)v->count},
-                  {"counted_bytes", (int64_t)v->bytes},
-                  {"windows", (int64_t)v->windows},
-                  {"context", v->engine.context}};
-    wf_json j;
-    wf_json_begin(&j, stdout);
-    wf_json_object_begin(&j);
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
-        wf_json_key(&j, reals[i].key);
-        wf_json_double(&j, reals[i].value);
-    }
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        wf_json_key(&j, counts[i].key);
-        wf_json_int(&j, counts[i].value);
-    }
-    wf_json_key(&j, "bos");
-    wf_json_bool(&j, v->bos >= 0);
-    wf_json_object_end(&j);
-    wf_json_end(&j);
-}
-
-static wf_status evaluate(evaluation *v, const char *path)
-{
-    WF_TRY(wf_engine_open(v->engine.ctx, path, &v->engine));
-    WF_TRY(read_text(v));
-    WF_TRY(wf_engine_load(&v->engine, 1));
-    WF_TRY(run_windows(v));
-    if (options.json)
-        print_json(v);
-    else
-        print_results(v);
-    return WF_OK;
+    return log(sum) + most - logits[target];
 }
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
-    static evaluation v;
+    static wf_engine e;
     const char *path;
     WF_TRY(wf_engine_path(ctx, operands, count, &path));
-    if (!options.data)
+    if (!options.data && !options.choices)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "which text? give a file with --data, or --data - for stdin");
+                       "which text? give a file with --data, or --data - for stdin; or questions "
+                       "with --choices");
+    if (options.data && options.choices)
+        return wf_fail(ctx, WF_ERR_USAGE, "--data and --choices are two tests; give one of them");
     if (options.limit == 0)
         return wf_fail(ctx, WF_ERR_USAGE, "--limit wants a number from 1 on");
-    v.engine.ctx = v.prompts.ctx = ctx;
-    wf_status status = evaluate(&v, path);
-    wf_ids_free(ctx, v.ids);
-    wf_mem_free(ctx, v.end);
-    wf_mem_free(ctx, v.window);
-    wf_prompts_free(&v.prompts);
-    wf_engine_close(&v.engine);
+    const wf_eval_options o = {options.data ? options.data : options.choices, options.limit,
+                               options.json};
+    e.ctx = ctx;
+    wf_status status = wf_engine_open(ctx, path, &e);
+    if (status == WF_OK)
+        status = (options.data ? wf_eval_text : wf_eval_choices)(&e, &o);
+    wf_engine_close(&e);
     return status;
 }
 
 static const wf_flag flags[] = {
     {"data", 0, "FILE", "the text; -: stdin", .text = &options.data, .also = "-f --file"},
-    {"limit", 0, "N", "look at the first N tokens only", .whole = &options.limit},
+    {"choices", 0, "FILE", "questions with answers to choose from, a line of JSON each; -: stdin",
+     .text = &options.choices},
+    {"limit", 0, "N", "look at the first N tokens, or questions, only", .whole = &options.limit},
     WF_FLAG_JSON(&options.json),
     {.doc = "the model", .more = wf_engine_flags},
     {0},
@@ -229,14 +65,20 @@ static const wf_flag flags[] = {
 
 const wf_command wf_cmd_eval = {
     .name = "eval",
-    .doc = "how well a model predicts a text: loss, perplexity, bits a byte",
+    .doc = "how well a model predicts a text (loss, perplexity, bits a byte) or answers questions",
     .operands = "MODEL",
     .max_operands = 1,
     .details =
         "The text is cut into windows as long as the context (--ctx-size), which do not overlap.\n"
         "Where the tokenizer begins texts with bos, every window begins with it, and all tokens of\n"
         "the text count; else the first token of each window has no prediction and does not count,\n"
-        "nor do its bytes.",
+        "nor do its bytes.\n"
+        "\n"
+        "Questions are lines {\"ctx\": TEXT, \"endings\": [TEXT, ...], \"label\": N}, as HellaSwag has\n"
+        "them, or {\"question\" or \"prompt\": TEXT, \"choices\": [TEXT, ...], \"answer\": N or a letter};\n"
+        "N counts from 0. The model's choice is the ending that is likeliest after the context, by the\n"
+        "sum of the logarithms of its tokens' probabilities; and, for the second figure, by that sum\n"
+        "for each byte of the ending. Context and ending are joined by a space where neither has one.",
     .example = "weft eval model.gguf --data text.txt --ctx-size 2048",
     .flags = flags,
     .run = run,

@@ -172,8 +172,8 @@ void wf_generator_free(wf_generator *g)
     wf_exec_free(g->every);
     wf_session_free(g->session);
     wf_pages_free(&g->pages);
-    void *arrays[] = {g->slot,    g->tokens, g->positions, g->seq_start, g->table,
-                      g->lengths, g->rows,   g->best,      g->top,       g->logits};
+    void *arrays[] = {g->slot, g->tokens, g->positions, g->seq_start, g->table,       g->lengths,
+                      g->rows, g->best,   g->top,       g->logits,    g->every_logits};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         wf_mem_free(g->ctx, arrays[i]);
     wf_mem_free(g->ctx, g);
@@ -239,8 +239,10 @@ wf_status wf_generator_plan(wf_device *device, const wf_model *model,
 
 /* ---- All logits of a text ---- */
 
-static wf_status run_every(wf_generator *g, wf_sequence *s, int64_t n, float *logits)
+/* The next n tokens of this sequence and of no other. rows: as for wf_generator_launch. */
+static wf_status run_alone(wf_sequence *s, int64_t n, wf_exec *exec, int64_t tokens, bool rows)
 {
+    wf_generator *g = s->generator;
     const int64_t at = s->cached;
     WF_TRY(wf_sequence_reserve(s, at + n));
     for (int64_t i = 0; i < n; i++) {
@@ -249,42 +251,77 @@ static wf_status run_every(wf_generator *g, wf_sequence *s, int64_t n, float *lo
     }
     for (int64_t i = 0; i <= g->sequences; i++)
         g->seq_start[i] = (int32_t)(i > s->slot ? n : 0);
-    for (int64_t i = 0; i < g->sequences; i++)
+    for (int64_t i = 0; i < g->sequences; i++) {
         g->lengths[i] = (int32_t)(i == s->slot ? at + n : 0);
+        g->rows[i] = 0;
+    }
     for (int64_t i = 0; i < s->pages; i++)
         g->table[s->slot * g->pages_each + i] = s->page[i];
-    WF_TRY(wf_generator_launch(g, g->every, EVERY_TOKENS, n, false));
+    WF_TRY(wf_generator_launch(g, exec, tokens, n, rows));
     s->cached += n;
-    return wf_exec_read(g->every, "logits", logits,
-                        (size_t)(EVERY_TOKENS * g->vocab) * sizeof *logits);
+    return WF_OK;
 }
 
-static wf_status each_logits(wf_generator *g, wf_sequence *s, float *logits, wf_logits_fn *fn,
-                             void *user)
+/* Tokens up to `end`, in as few runs as there can be: nobody asks for their logits. */
+static wf_status run_silent(wf_sequence *s, int64_t end)
 {
+    const wf_generator *g = s->generator;
+    while (s->cached < end) {
+        const wf_bucket *b = g->bucket, *last = &g->bucket[g->buckets - 1];
+        while (b < last && b->tokens < end - s->cached)
+            b++;
+        int64_t n = end - s->cached < b->tokens ? end - s->cached : b->tokens;
+        WF_TRY(run_alone(s, n, b->exec, b->tokens, true));
+    }
+    return WF_OK;
+}
+
+static wf_status each_logits(wf_sequence *s, wf_logits_fn *fn, void *user)
+{
+    wf_generator *g = s->generator;
     while (s->cached < s->count) {
         int64_t at = s->cached, left = s->count - at;
         int64_t n = left < EVERY_TOKENS ? left : EVERY_TOKENS;
-        WF_TRY(run_every(g, s, n, logits));
+        WF_TRY(run_alone(s, n, g->every, EVERY_TOKENS, false));
+        WF_TRY(wf_exec_read(g->every, "logits", g->every_logits,
+                            (size_t)(EVERY_TOKENS * g->vocab) * sizeof *g->every_logits));
         for (int64_t i = 0; i < n; i++)
-            WF_TRY(fn(user, (size_t)(at + i), logits + i * g->vocab, (size_t)g->vocab));
+            WF_TRY(fn(user, (size_t)(at + i), g->every_logits + i * g->vocab, (size_t)g->vocab));
     }
     return WF_OK;
+}
+
+static wf_status prepare_every(wf_generator *g)
+{
+    if (!g->every)
+        WF_TRY(compile(g, EVERY_TOKENS, 0, &g->every));
+    if (!g->every_logits)
+        g->every_logits =
+            wf_mem_array(g->ctx, (size_t)(EVERY_TOKENS * g->vocab), sizeof *g->every_logits);
+    return g->every_logits ? WF_OK : WF_ERR_MEMORY;
+}
+
+wf_status wf_sequence_logits(wf_sequence *s, const int32_t *ids, size_t count, size_t from,
+                             wf_logits_fn *fn, void *user)
+{
+    WF_TRY(wf_sequence_restart(s, ids, count, NULL));
+    s->stop = WF_STOP_CANCEL;
+    WF_TRY(prepare_every(s->generator));
+    int64_t first = from < count ? (int64_t)from : s->count;
+    if (s->cached > first)
+        s->cached = first;
+    WF_TRY(run_silent(s, first));
+    return each_logits(s, fn, user);
 }
 
 wf_status wf_generator_logits(wf_generator *g, const int32_t *ids, size_t count, wf_logits_fn *fn,
                               void *user)
 {
-    wf_sequence *s = NULL;
+    wf_sequence *s;
     if (count == 0)
         return WF_OK;
-    if (!g->every)
-        WF_TRY(compile(g, EVERY_TOKENS, 0, &g->every));
-    float *logits = wf_mem_array(g->ctx, (size_t)(EVERY_TOKENS * g->vocab), sizeof *logits);
-    wf_status status = logits ? wf_sequence_new(g, ids, count, NULL, &s) : WF_ERR_MEMORY;
-    if (status == WF_OK)
-        status = each_logits(g, s, logits, fn, user);
+    WF_TRY(wf_sequence_new(g, ids, count, NULL, &s));
+    wf_status status = wf_sequence_logits(s, ids, count, 0, fn, user);
     wf_sequence_free(s);
-    wf_mem_free(g->ctx, logits);
     return status;
 }

@@ -34,8 +34,9 @@ struct wf_generator {
     wf_pages pages;
     wf_bucket bucket[WF_MAX_BUCKETS]; /* by ascending tokens */
     int buckets;
-    wf_exec *every;     /* gives logits of all tokens; made when first asked for */
-    wf_sequence **slot; /* [sequences]; NULL: free */
+    wf_exec *every;      /* gives logits of all tokens; made when first asked for */
+    float *every_logits; /* and what it gives */
+    wf_sequence **slot;  /* [sequences]; NULL: free */
     /* what is written before a run, and read after it */
     int32_t *tokens, *positions; /* [most tokens of a run] */
     int32_t *seq_start;          /* [sequences + 1] */

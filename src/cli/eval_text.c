@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * eval_text.c - how well a model predicts a text.
+ *
+ * The text is cut into windows of tokens that do not overlap, each as long as the context. Where the
+ * tokenizer begins texts with bos, every window begins with it, and all tokens of the text count; else the
+ * first token of each window has no prediction and does not.
+ */
+#include <math.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/eval.h"
+#include "cli/progress.h"
+#include "cli/prompt.h"
+
+typedef struct {
+    wf_engine *e;
+    const wf_eval_options *o;
+    wf_prompts prompts;
+    int32_t *ids; /* of the text */
+    size_t *end;  /* [count] where the token's text ends, in bytes */
+    size_t count;
+    int32_t bos;     /* before every window; -1: none */
+    int32_t *window; /* [context] */
+    /* while it runs */
+    wf_progress progress;
+    size_t at;     /* of the window's first token in ids */
+    size_t length; /* of the window, bos included */
+    size_t windows, counted, bytes;
+    double nats;
+} evaluation;
+
+/* ---- The text ---- */
+
+/* A character of several tokens counts with the last of them. */
+static wf_status measure(evaluation *v)
+{
+    const wf_engine *e = v->e;
+    wf_decoder *decoder;
+    const char *text;
+    size_t bytes, sum = 0;
+    v->end = wf_mem_array(e->ctx, v->count, sizeof *v->end);
+    if (!v->end)
+        return WF_ERR_MEMORY;
+    WF_TRY(wf_decoder_new(e->tokenizer, e->ctx, WF_TEXT_CONTROL, &decoder));
+    wf_status status = WF_OK;
+    for (size_t i = 0; i < v->count && status == WF_OK; i++) {
+        status = wf_decoder_next(decoder, v->ids[i], &text, &bytes);
+        v->end[i] = sum += status == WF_OK ? bytes : 0;
+    }
+    wf_decoder_free(decoder);
+    return status;
+}
+
+static wf_status read_text(evaluation *v)
+{
+    wf_engine *e = v->e;
+    const wf_values none = {.count = 0}, files = {.item = {v->o->file}, .count = 1};
+    WF_TRY(wf_prompts_read(e->ctx, &none, &files, 0, &v->prompts));
+    const wf_prompt *text = &v->prompts.item[0];
+    WF_TRY(
+        wf_tokenizer_encode(e->tokenizer, e->ctx, text->text, text->bytes, 0, &v->ids, &v->count));
+    if (v->o->limit > 0 && v->count > (size_t)v->o->limit)
+        v->count = (size_t)v->o->limit;
+    WF_TRY(wf_eval_bos(e, &v->bos));
+    if (v->count < (v->bos < 0 ? 2 : 1))
+        return wf_fail(e->ctx, WF_ERR_USAGE,
+                       "'%s' has %zu token%s, and nothing to predict; give a longer text",
+                       v->o->file, v->count, v->count == 1 ? "" : "s");
+    if (e->context < 2)
+        return wf_fail(e->ctx, WF_ERR_USAGE, "--ctx-size wants 2 tokens or more");
+    v->window = wf_mem_array(e->ctx, (size_t)e->context, sizeof *v->window);
+    return v->window ? measure(v) : WF_ERR_MEMORY;
+}
+
+/* ---- Windows ---- */
+
+/* Logits after token i of the window predict token i + 1. */
+static wf_status add_loss(void *user, size_t i, const float *logits, size_t vocab)
+{
+    evaluation *v = user;
+    if (i + 1 >= v->length)
+        return WF_OK;
+    size_t place = v->at + i + (v->bos < 0);
+    v->nats += wf_eval_nats(logits, vocab, v->window[i + 1]);
+    v->counted++;
+    v->bytes += v->end[place] - (place > 0 ? v->end[place - 1] : 0);
+    if (!wf_engine_set.quiet)
+        wf_progress_update(&v->progress, (int64_t)place + 1);
+    return WF_OK;
+}
+
+static wf_status run_windows(evaluation *v)
+{
+    size_t room = (size_t)v->e->context - (v->bos >= 0);
+    if (!wf_engine_set.quiet)
+        wf_progress_begin(&v->progress, "tokens", WF_PROGRESS_ITEMS, (int64_t)v->count);
+    for (v->at = 0; v->at < v->count; v->at += room) {
+        size_t n = v->count - v->at < room ? v->count - v->at : room;
+        v->length = 0;
+        if (v->bos >= 0)
+            v->window[v->length++] = v->bos;
+        for (size_t i = 0; i < n; i++)
+            v->window[v->length++] = v->ids[v->at + i];
+        wf_status status = wf_generator_logits(v->e->generator, v->window, v->length, add_loss, v);
+        if (status != WF_OK && !wf_engine_set.quiet)
+            wf_progress_clear(&v->progress);
+        WF_TRY(status);
+        v->windows++;
+    }
+    v->progress.done = (int64_t)v->count;
+    if (!wf_engine_set.quiet)
+        wf_progress_end(&v->progress);
+    return WF_OK;
+}
+
+/* ---- Results ---- */
+
+static void print_results(const evaluation *v)
+{
+    double loss = v->nats / (double)v->counted;
+    printf("loss         %.4f nats a token\n", loss);
+    printf("perplexity   %.4f\n", exp(loss));
+    if (v->bytes > 0)
+        printf("bits a byte  %.4f\n", v->nats / log(2) / (double)v->bytes);
+    printf("counted      %zu of %zu tokens, %zu bytes, in %zu window%s of %lld tokens, %s\n",
+           v->counted, v->count, v->bytes, v->windows, v->windows == 1 ? "" : "s",
+           (long long)v->e->context,
+           v->bos >= 0 ? "each with bos before it" : "whose first tokens have no prediction");
+}
+
+static void print_json(const evaluation *v)
+{
+    const struct {
+        const char *key;
+        double value;
+    } reals[] = {{"loss", v->nats / (double)v->counted},
+                 {"perplexity", exp(v->nats / (double)v->counted)},
+                 {"bits_per_byte", v->bytes ? v->nats / log(2) / (double)v->bytes : NAN}};
+    const struct {
+        const char *key;
+        int64_t value;
+    } counts[] = {{"counted_tokens", (int64_t)v->counted},
+                  {"tokens", (int64_t)v->count},
+                  {"counted_bytes", (int64_t)v->bytes},
+                  {"windows", (int64_t)v->windows},
+                  {"context", v->e->context}};
+    wf_json j;
+    wf_json_begin(&j, stdout);
+    wf_json_object_begin(&j);
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        wf_json_key(&j, reals[i].key);
+        wf_json_double(&j, reals[i].value);
+    }
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        wf_json_key(&j, counts[i].key);
+        wf_json_int(&j, counts[i].value);
+    }
+    wf_json_key(&j, "bos");
+    wf_json_bool(&j, v->bos >= 0);
+    wf_json_object_end(&j);
+    wf_json_end(&j);
+}
+
+static wf_status evaluate(evaluation *v)
+{
+    WF_TRY(read_text(v));
+    WF_TRY(wf_engine_load(v->e, 1));
+    WF_TRY(run_windows(v));
+    (v->o->json ? print_json : print_results)(v);
+    return WF_OK;
+}
+
+wf_status wf_eval_text(wf_engine *e, const wf_eval_options *o)
+{
+    evaluation v = {.e = e, .o = o, .prompts.ctx = e->ctx};
+    wf_status status = evaluate(&v);
+    wf_ids_free(e->ctx, v.ids);
+    wf_mem_free(e->ctx, v.end);
+    wf_mem_free(e->ctx, v.window);
+    wf_prompts_free(&v.prompts);
+    return status;
+}
