@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* cmd_convert.c - weft convert: a model in another format, or of another type. */
 #include "cli/cli.h"
+#include "cli/lora.h"
 #include "cli/rewrite.h"
 
 static struct {
     const char *type, *split_size, *threads;
     bool pure, requantize;
+    wf_values lora;
 } options;
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
@@ -19,11 +21,21 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         WF_TRY(wf_rewrite_size(ctx, "--split-size", options.split_size, &o.split_bytes));
     if (options.threads)
         WF_TRY(wf_rewrite_threads(ctx, options.threads, &o.threads));
-    return wf_rewrite(ctx, operands[0], operands[1], &o);
+    wf_lora lora[WF_MAX_VALUES];
+    wf_arena arena;
+    wf_arena_init(&arena, ctx);
+    o.lora = lora;
+    o.loras = options.lora.count;
+    wf_status status = wf_lora_parse(&arena, &options.lora, lora);
+    if (status == WF_OK)
+        status = wf_rewrite(ctx, operands[0], operands[1], &o);
+    wf_arena_free(&arena);
+    return status;
 }
 
 static const wf_flag flags[] = {
     {.name = "type", .value = "T", .doc = "type of the weights", .text = &options.type},
+    WF_FLAG_LORA(&options.lora),
     {.name = "split-size",
      .value = "SIZE",
      .doc = "begin another file after so many bytes, such as 2G",
@@ -48,7 +60,8 @@ const wf_command wf_cmd_convert = {
     .details =
         "MODEL is a GGUF file or a Hugging Face folder. OUT becomes a GGUF file when its name "
         "ends\nin .gguf, else a folder. Without --type weights keep their types; in a folder, "
-        "which holds\nf32, f16 and bf16 only, what was quantized becomes f16.",
+        "which holds\nf32, f16 and bf16 only, what was quantized becomes f16. With --lora the adapter becomes part of "
+        "the weights.",
     .more = wf_rewrite_types,
     .example = "weft convert SmolLM2-135M-Instruct smollm2.gguf --type f16",
     .flags = flags,

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "cli/lora.h"
 #include "cli/plan.h"
 #include "infer/generator.h"
 
@@ -26,6 +27,7 @@ const wf_flag wf_engine_flags[] = {
      .text = &wf_engine_set.kv_k, .also = "-ctk"},
     {"cache-type-v", 0, "TYPE", "the same as --cache-type-k", .text = &wf_engine_set.kv_v,
      .also = "-ctv"},
+    WF_FLAG_LORA(&wf_engine_set.lora),
     {"check-tensors", 0, NULL, "look for NaN and infinity in the weights",
      .on = &wf_engine_set.check},
     {"quiet", 'q', NULL, "nothing on stderr but failures", .on = &wf_engine_set.quiet},
@@ -83,6 +85,8 @@ static void say_memory(const wf_engine *e, int64_t sequences, const wf_memory *m
     wf_engine_say("%s (%s, %s parameters, %s) on %s", e->info.name, e->info.family,
                   wf_engine_count(e->info.parameters, count, sizeof count), e->info.format,
                   wf_device_description(e->device));
+    for (int i = 0; i < wf_engine_set.lora.count; i++)
+        wf_engine_say("with the adapter %s, times %g", e->lora[i].path, (double)e->lora[i].scale);
     wf_engine_say(
         "memory: weights %s mapped and %s copied, keys and values %s for %lld x %lld "
         "tokens, activations %s",
@@ -187,7 +191,9 @@ wf_status wf_engine_open_weights(wf_ctx *ctx, const char *path, wf_engine *e)
     *e = (wf_engine){.ctx = ctx};
     if (wf_engine_set.verbose)
         wf_ctx_set_log(ctx, log_everything, NULL);
+    wf_arena_init(&e->arena, ctx);
     WF_TRY(choose_kv(ctx, &e->kv));
+    WF_TRY(wf_lora_parse(&e->arena, &wf_engine_set.lora, e->lora));
     if (wf_engine_set.chunk == 0)
         return wf_fail(ctx, WF_ERR_USAGE, "--batch-size wants a number from 1 on");
     WF_TRY(wf_engine_device(ctx, &e->device));
@@ -213,6 +219,8 @@ wf_status wf_engine_load(wf_engine *e, int64_t sequences)
         .chunk = wf_engine_set.chunk > 0 ? wf_engine_set.chunk : 0,
         .kv = e->kv,
         .check = wf_engine_set.check,
+        .lora = e->lora,
+        .loras = wf_engine_set.lora.count,
     };
     wf_memory memory;
     WF_TRY(wf_generator_plan(e->device, e->model, &options, &memory));
@@ -225,4 +233,5 @@ void wf_engine_close(wf_engine *e)
     wf_generator_free(e->generator);
     wf_model_close(e->model);
     wf_device_close(e->device);
+    wf_arena_free(&e->arena);
 }

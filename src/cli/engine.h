@@ -15,6 +15,7 @@ typedef struct {
     const char *model, *device, *kv_k, *kv_v;
     int64_t context, chunk, threads; /* -1: the default */
     bool check, quiet, verbose;
+    wf_values lora;
 } wf_engine_options;
 extern wf_engine_options wf_engine_set;
 extern const wf_flag wf_engine_flags[];
@@ -27,6 +28,8 @@ typedef struct {
     wf_device *device;
     int64_t context; /* tokens */
     wf_type kv;
+    wf_arena arena; /* of the paths of adapters */
+    wf_lora lora[WF_MAX_VALUES];
     wf_generator *generator; /* NULL before wf_engine_load */
 } wf_engine;
 

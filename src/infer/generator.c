@@ -49,7 +49,7 @@ static wf_status choose(wf_generator *g, const wf_generator_options *o)
 /* ---- Executables ---- */
 
 /* rows 0: logits of all tokens. */
-static wf_status build(const wf_generator *g, int64_t tokens, int64_t rows, wf_graph *graph)
+static wf_status build(wf_generator *g, int64_t tokens, int64_t rows, wf_graph *graph)
 {
     const wf_build_options options = {
         .form = WF_FORM_STEP,
@@ -63,6 +63,8 @@ static wf_status build(const wf_generator *g, int64_t tokens, int64_t rows, wf_g
         .given_frequencies = true,
         .type = wf_model_weight_type,
         .user = (void *)(uintptr_t)g->model, /* which is only read */
+        .adapt = g->adapters.count > 0 ? wf_adapters_apply : NULL,
+        .adapt_user = &g->adapters,
     };
     wf_value *logits = wf_model_graph(graph, &g->model->config, &options);
     WF_TRY(wf_output(graph, "logits", logits));
@@ -135,6 +137,7 @@ static wf_status allocate(wf_generator *g)
 static wf_status prepare(wf_generator *g, wf_device *device, const wf_generator_options *o)
 {
     WF_TRY(choose(g, o));
+    WF_TRY(wf_adapters_open(g->ctx, o->lora, o->loras, &g->model->config, &g->adapters));
     WF_TRY(wf_session_new(device, &g->session));
     WF_TRY(wf_pages_init(&g->pages, g->ctx, g->pages_each * g->sequences));
     if (o->check)
@@ -171,6 +174,7 @@ void wf_generator_free(wf_generator *g)
         wf_exec_free(g->bucket[i].exec);
     wf_exec_free(g->every);
     wf_session_free(g->session);
+    wf_adapters_close(&g->adapters);
     wf_pages_free(&g->pages);
     void *arrays[] = {g->slot, g->tokens, g->positions, g->seq_start, g->table,       g->lengths,
                       g->rows, g->best,   g->top,       g->logits,    g->every_logits};
@@ -209,10 +213,14 @@ void wf_generator_memory(const wf_generator *g, wf_memory *out)
 }
 
 /* In a session that stays empty. */
-static wf_status plan(wf_generator *g, wf_memory *out)
+static wf_status plan(wf_generator *g, wf_device *device, const wf_generator_options *o,
+                      wf_memory *out)
 {
     size_t mapped;
     wf_graph *graph;
+    WF_TRY(choose(g, o));
+    WF_TRY(wf_adapters_open(g->ctx, o->lora, o->loras, &g->model->config, &g->adapters));
+    WF_TRY(wf_session_new(device, &g->session));
     WF_TRY(wf_generator_plan_weights(g->session, g->model, &mapped));
     WF_TRY(wf_graph_new(g->ctx, &graph));
     wf_status status = build(g, most_tokens(g), g->sequences, graph);
@@ -230,10 +238,9 @@ wf_status wf_generator_plan(wf_device *device, const wf_model *model,
     const wf_generator_options defaults = {0};
     wf_generator g = {.ctx = model->ctx, .model = model};
     *out = (wf_memory){0};
-    WF_TRY(choose(&g, options ? options : &defaults));
-    WF_TRY(wf_session_new(device, &g.session));
-    wf_status status = plan(&g, out);
+    wf_status status = plan(&g, device, options ? options : &defaults, out);
     wf_session_free(g.session);
+    wf_adapters_close(&g.adapters);
     return status;
 }
 

@@ -13,6 +13,7 @@
 #include "infer/pages.h"
 #include "infer/sample.h"
 #include "infer/stop.h"
+#include "model/adapter.h"
 #include "model/model.h"
 
 #define WF_PAGE_TOKENS 16
@@ -26,6 +27,7 @@ typedef struct {
 struct wf_generator {
     wf_ctx *ctx;
     const wf_model *model;
+    wf_adapters adapters;
     wf_session *session;
     int64_t context, sequences, chunk; /* options, defaults filled in */
     wf_type kv;

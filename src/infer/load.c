@@ -97,6 +97,20 @@ static wf_status write_frequencies(wf_generator *g)
     return status;
 }
 
+static wf_status write_adapter(wf_generator *g, const wf_adapter *a)
+{
+    wf_info info;
+    wf_status status = WF_OK;
+    for (int i = 0; status == WF_OK && wf_adapter_tensor(a, i, &info); i++) {
+        float *numbers = wf_mem_new(g->ctx, info.bytes);
+        status = numbers ? wf_adapter_read(a, i, numbers) : WF_ERR_MEMORY;
+        if (status == WF_OK)
+            status = wf_session_write(g->session, info.name, numbers, info.bytes);
+        wf_mem_free(g->ctx, numbers);
+    }
+    return status;
+}
+
 wf_status wf_generator_write_weights(wf_generator *g)
 {
     const wf_model *m = g->model;
@@ -108,6 +122,8 @@ wf_status wf_generator_write_weights(wf_generator *g)
             WF_TRY(copy_weight(g, w));
     }
     WF_TRY(wf_store_check(m->store));
+    for (int i = 0; i < g->adapters.count; i++)
+        WF_TRY(write_adapter(g, g->adapters.adapter[i]));
     return m->config.rope.base != 0 ? write_frequencies(g) : WF_OK;
 }
 

@@ -266,6 +266,22 @@ bool wf_adapter_tensor(const wf_adapter *a, int index, wf_info *out)
     return true;
 }
 
+int wf_adapter_find(const wf_adapter *a, const char *weight)
+{
+    for (int i = 0; i < a->linears; i++) {
+        size_t length = strlen(a->linear[i].name);
+        if (strncmp(a->linear[i].name, weight, length) == 0 &&
+            strcmp(weight + length, ".weight") == 0)
+            return 2 * i;
+    }
+    return -1;
+}
+
+double wf_adapter_scale(const wf_adapter *a)
+{
+    return a->scale;
+}
+
 void wf_adapter_init(const wf_adapter *a, uint64_t seed, int index, float *to)
 {
     wf_info info;

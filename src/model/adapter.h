@@ -40,6 +40,10 @@ wf_value *wf_adapter_apply(void *adapter, wf_builder *b, const char *name, wf_va
 
 /* Its states, A and B of one linear after the other; false past the last. */
 bool wf_adapter_tensor(const wf_adapter *a, int index, wf_info *out);
+/* The index of A of a weight, by its name ("blk.3.attn_q.weight"), B being the next; -1: it is not adapted. */
+int wf_adapter_find(const wf_adapter *a, const char *weight);
+/* What B A is multiplied by. */
+double wf_adapter_scale(const wf_adapter *a);
 /* What a state begins with: A uniform within 1 / sqrt(in), as in PEFT, B zeros, so that the model is at first
  * what it was. One seed gives the same numbers everywhere. */
 void wf_adapter_init(const wf_adapter *a, uint64_t seed, int index, float *to);

@@ -232,6 +232,16 @@ static wf_status take_linear(const reader *r, wf_adapted *l, bool *taken)
     return check_tensor(r, l->stored[1], l->out, rank);
 }
 
+/* PEFT puts the embedding and the head beside an adapter of one of them, in case that they were trained. */
+static bool is_copy(const char *name)
+{
+    static const char *const parts[] = {"lm_head", "embed_tokens", "wte"};
+    bool lora = strstr(name, ".lora_") != NULL, copy = false;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        copy |= strstr(name, parts[i]) != NULL;
+    return copy && !lora;
+}
+
 /* What is there and belongs to no linear is of another model, or of a kind that was not announced. */
 static wf_status refuse_others(const reader *r)
 {
@@ -242,6 +252,11 @@ static wf_status refuse_others(const reader *r)
         bool used = false;
         for (int k = 0; k < a->linears && !used; k++)
             used = a->linear[k].stored[0] == t || a->linear[k].stored[1] == t;
+        if (!used && is_copy(t->name))
+            return wf_fail(a->ctx, WF_ERR_UNSUPPORTED,
+                           "the adapter '%s' has weights of the model itself, %s; save it without "
+                           "them, in PEFT by save_embedding_layers=False",
+                           r->path, wf_text_show(shown, t->name, strlen(t->name)));
         if (!used)
             return wf_fail(a->ctx, WF_ERR_FORMAT,
                            "the adapter '%s' does not fit the model: it has %s, and there is no "

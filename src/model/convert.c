@@ -20,8 +20,23 @@ static bool is_block(wf_type type)
     return wf_type_get(type)->kind == WF_KIND_BLOCK;
 }
 
+/* What was quantized becomes other numbers, which no longer are what its blocks can hold. */
+static wf_status check_merged(const wf_convert *c)
+{
+    for (int i = 0; i < c->items && !c->recipe; i++) {
+        const wf_convert_item *item = &c->item[i];
+        if (item->weight && is_block(item->type) && wf_merge_changes(c, item->weight))
+            return wf_fail(c->ctx, WF_ERR_USAGE,
+                           "%s is quantized, to %s, and must be rounded anew with the adapter in "
+                           "it; choose the type that weights are to have (--type f16, --type %s)",
+                           item->name, wf_type_name(item->type), wf_type_name(item->type));
+    }
+    return WF_OK;
+}
+
 wf_status wf_convert_check(const wf_convert *c)
 {
+    WF_TRY(check_merged(c));
     for (int i = 0; i < c->items && !c->options->requantize; i++) {
         const wf_convert_item *item = &c->item[i];
         if (item->from && item->from->type != item->type && is_block(item->from->type) &&
@@ -71,6 +86,8 @@ static wf_status convert(wf_convert *c)
     if (c->options->type)
         WF_TRY(wf_recipe_find(c->ctx, c->options->type, &c->recipe));
     WF_TRY(check_itself(c, gguf));
+    WF_TRY(
+        wf_adapters_open(c->ctx, c->options->lora, c->options->loras, &c->m->config, &c->adapters));
     return gguf ? wf_convert_to_gguf(c) : wf_convert_to_folder(c);
 }
 
@@ -87,6 +104,7 @@ wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char *path,
     /* The model's own parts fail in the context that it was opened with. */
     if (status != WF_OK && ctx != model->ctx && ctx->status == WF_OK)
         wf_fail(ctx, status, "%s", wf_ctx_message(model->ctx));
+    wf_adapters_close(&c.adapters);
     wf_arena_free(&c.arena);
     return status;
 }

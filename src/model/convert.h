@@ -8,6 +8,7 @@
 #ifndef WF_MODEL_CONVERT_H
 #define WF_MODEL_CONVERT_H
 
+#include "model/adapter.h"
 #include "model/model.h"
 #include "model/recipe.h"
 #include "model/rows.h"
@@ -21,6 +22,8 @@ typedef struct {
     const void *data;
     bool crossed; /* its rows are the columns of `from` */
     wf_row_order order;
+    const char *weight; /* of the model, that it is; NULL: none */
+    bool transposed;    /* it is [in, out], not [out, in] */
 } wf_convert_item;
 
 typedef struct {
@@ -30,7 +33,8 @@ typedef struct {
     const wf_convert_options *options; /* never NULL */
     const wf_recipe *recipe;           /* NULL: types stay as they are */
     int threads;
-    wf_arena arena; /* of names and lists */
+    wf_adapters adapters; /* which are merged into the weights */
+    wf_arena arena;       /* of names and lists */
     wf_convert_item *item;
     int items;
     int64_t done, total; /* bytes of the weights that were read */
@@ -44,6 +48,25 @@ wf_status wf_convert_check(const wf_convert *c);
 /* All items in order, in pieces, to `write`. What is written does not depend on the threads. */
 typedef wf_status wf_convert_write(void *to, const void *data, size_t bytes);
 wf_status wf_convert_data(wf_convert *c, wf_convert_write *write, void *to);
+
+/* ---- Adapters that are merged: what they add to a weight, left [row] * scale * right [column] for each k ---- */
+
+typedef struct {
+    int64_t rank; /* of all adapters together; 0: they add nothing */
+    int64_t rows, columns;
+    double *scale;   /* [rank] */
+    float *in, *out; /* [rank, in], [rank, out] */
+    float *left,
+        *right; /* these two, as the rows and columns of what is written: [rank, rows], [rank, columns] */
+} wf_merge;
+
+bool wf_merge_changes(const wf_convert *c, const char *weight);
+/* Freed by wf_merge_free, after a failure as well. */
+wf_status wf_merge_make(const wf_convert *c, const wf_convert_item *item, wf_merge *m);
+void wf_merge_free(const wf_convert *c, wf_merge *m);
+/* Adds to the numbers of a row. The row is that of the weight as it lies, before its rows were put in another
+ * order. */
+void wf_merge_row(const wf_merge *m, int64_t row, float *numbers);
 
 wf_status wf_convert_to_gguf(wf_convert *c);
 wf_status wf_convert_to_folder(wf_convert *c);

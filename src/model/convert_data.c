@@ -19,6 +19,7 @@
 typedef struct {
     const wf_convert_item *item;
     const wf_config *config;
+    wf_merge merge;        /* what adapters add to it */
     int64_t rows, columns; /* as it is written */
     size_t from_row;       /* bytes, as it lies */
     size_t to_row;
@@ -42,12 +43,14 @@ static void move_rows(void *arg, int64_t begin, int64_t end, int thread)
         int64_t row = wf_rows_source(v->config, v->item->order, v->first + i);
         const uint8_t *from = t->data + (size_t)row * v->from_row;
         uint8_t *to = v->bytes + (size_t)i * v->to_row;
-        if (t->type == v->item->type) {
+        if (t->type == v->item->type && v->merge.rank == 0) {
             memcpy(to, from, v->to_row);
             continue;
         }
         memcpy(raw, from, v->from_row);
         wf_convert_to_f32(t->type, raw, numbers, v->columns);
+        if (v->merge.rank > 0)
+            wf_merge_row(&v->merge, row, numbers);
         wf_quantize(v->item->type, numbers, NULL, to, 1, v->columns);
     }
 }
@@ -79,6 +82,8 @@ static void put_crossed(void *arg, int64_t begin, int64_t end, int thread)
 {
     const mover *v = arg;
     (void)thread;
+    for (int64_t i = begin; i < end && v->merge.rank > 0; i++)
+        wf_merge_row(&v->merge, v->first + i, v->crossed + i * v->columns);
     wf_quantize(v->item->type, v->crossed + begin * v->columns, NULL,
                 v->bytes + (size_t)begin * v->to_row, end - begin, v->columns);
 }
@@ -153,10 +158,13 @@ static wf_status move_stored(wf_convert *c, const wf_convert_item *item, wf_conv
     mover v = {.item = item, .config = &c->m->config};
     wf_assert(!item->crossed || item->order == WF_ROWS_AS_THEY_ARE);
     measure(&v);
-    wf_status status = get_room(c, &v);
+    wf_status status = wf_merge_make(c, item, &v.merge);
+    if (status == WF_OK)
+        status = get_room(c, &v);
     if (status == WF_OK)
         status = move_slabs(c, &v, write, to);
     c->done += (int64_t)item->from->bytes;
+    wf_merge_free(c, &v.merge);
     wf_mem_free(c->ctx, v.crossed);
     wf_mem_free(c->ctx, v.numbers);
     wf_mem_free(c->ctx, v.raw);

@@ -124,6 +124,7 @@ static wf_status add_item(folder *f, const wf_model_weight_info *w)
         .type = type_of_matrix(f, w),
         .shape = w->shape,
         .from = w->from,
+        .weight = w->name,
         .order = wf_rows_order(&c->m->config, row, c->m->config.rope.interleaved, false)};
     if (!item->name)
         return WF_ERR_MEMORY;
@@ -131,6 +132,7 @@ static wf_status add_item(folder *f, const wf_model_weight_info *w)
         return type_of_vector(f, w, &item->type);
     if (row->flags & WF_NAME_TRANSPOSED) {
         item->crossed = !w->transposed;
+        item->transposed = true;
         item->shape = (wf_dims){2, {w->shape.d[1], w->shape.d[0]}};
     }
     return WF_OK;

@@ -211,6 +211,7 @@ static wf_status list_items(wf_convert *c)
             .type = type_of(c, w),
             .shape = w->shape,
             .from = w->from,
+            .weight = w->name,
             .crossed = w->transposed,
             .order = wf_rows_order(&c->m->config, row, c->m->config.rope.interleaved, true)};
     }
