@@ -106,6 +106,24 @@ wf_status wf_sink_write(wf_sink *s, const void *data, size_t bytes)
     return WF_OK;
 }
 
+wf_status wf_sink_patch(wf_sink *s, uint64_t offset, const void *data, size_t bytes)
+{
+    wf_assert(s->fd >= 0);
+    WF_TRY(put(s, s->gathered, s->count));
+    s->count = 0;
+    for (const char *from = data; bytes > 0;) {
+        ssize_t n = pwrite(s->fd, from, bytes, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return wf_file_fail(s->ctx, "write", s->path, n < 0 ? errno : EIO);
+        from += n;
+        bytes -= (size_t)n;
+        offset += (uint64_t)n;
+    }
+    return WF_OK;
+}
+
 wf_status wf_sink_seal(wf_sink *s)
 {
     if (s->fd < 0)

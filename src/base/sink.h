@@ -16,6 +16,9 @@ typedef struct wf_sink wf_sink;
 wf_status wf_sink_open(wf_ctx *ctx, const char *path, wf_sink **out);
 /* Small pieces are gathered. */
 wf_status wf_sink_write(wf_sink *s, const void *data, size_t bytes);
+/* Writes over bytes that were written before, all of them: a header whose counts are known at the end. Not into
+ * what is no plain file. */
+wf_status wf_sink_patch(wf_sink *s, uint64_t offset, const void *data, size_t bytes);
 /* Puts everything onto the disk and closes, so that nothing is left but the renaming: of several
  * files that belong together, all are sealed before one is committed. */
 wf_status wf_sink_seal(wf_sink *s);

@@ -39,6 +39,7 @@
 
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/thread_priv.h"
 
 #define THREADS_MAX WF_CORES_MAX
 #define UNIT_BITS 10 /* units of a loop: 1 to 1024 */
@@ -429,16 +430,11 @@ static bool start_worker(team *t, int index)
     return true;
 }
 
-/* Starts what is missing of so many workers. Signals are for the program's own threads, but for those that
- * a thread brings upon itself. */
+/* Starts what is missing of so many workers. */
 static void start_workers(team *t, int workers)
 {
-    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
-    sigset_t block, before;
-    sigfillset(&block);
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        sigdelset(&block, own[i]);
-    pthread_sigmask(SIG_SETMASK, &block, &before);
+    sigset_t before;
+    wf_signals_block(&before);
     t->wanted = workers;
     while (t->workers < workers && start_worker(t, t->workers + 1))
         t->workers++;

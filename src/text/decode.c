@@ -271,3 +271,20 @@ wf_status wf_tokenizer_decode(const wf_tokenizer *t, wf_ctx *ctx, const int32_t 
     wf_decoder_free(d);
     return status;
 }
+
+wf_status wf_tokenizer_lengths(const wf_tokenizer *t, wf_ctx *ctx, uint32_t *to)
+{
+    wf_decoder *d;
+    WF_TRY(wf_decoder_new(t, ctx, 0, &d));
+    d->started = true;
+    wf_status status = WF_OK;
+    for (int32_t id = 0; id < wf_tokenizer_count(t) && status == WF_OK; id++) {
+        to[id] = 0;
+        if (wf_kind_is_control(t->vocab.token[id].kind))
+            continue;
+        status = make_piece(d, id);
+        to[id] = (uint32_t)d->piece.n;
+    }
+    wf_decoder_free(d);
+    return status;
+}

@@ -28,6 +28,8 @@ wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_write
 wf_status wf_tokenizer_to_json(const wf_tokenizer *t, wf_ctx *ctx, char **json, size_t *bytes);
 wf_status wf_tokenizer_to_config(const wf_tokenizer *t, wf_ctx *ctx, const char *chat_template,
                                  char **json, size_t *bytes);
+/* Bytes of text that each token stands for in the middle of a text, 0 for control tokens: to[0 .. count). */
+wf_status wf_tokenizer_lengths(const wf_tokenizer *t, wf_ctx *ctx, uint32_t *to);
 /* One more id after which a text ends: what generation_config.json or a model's keys say. An id that is no
  * token is left out. */
 void wf_tokenizer_add_end(wf_tokenizer *t, int32_t id);

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* data_priv.h - data as loaders see it. */
+#ifndef WF_TRAIN_DATA_PRIV_H
+#define WF_TRAIN_DATA_PRIV_H
+
+#include "base/arena.h"
+#include "train/data.h"
+#include "train/shard.h"
+
+/* Shards behind each other: tokens and documents are numbered through all of them. */
+typedef struct {
+    wf_shard *shard; /* [shards] */
+    int64_t *token;  /* [shards + 1] number of the first of each */
+    int64_t *document;
+    int shards;
+    wf_data_info info;
+} wf_data_split;
+
+struct wf_data {
+    wf_ctx *ctx;
+    wf_arena arena;
+    wf_data_split split[2];
+    wf_tokenizer *tokenizer;
+    const char *chat_template;
+    int32_t end;
+    uint32_t *lengths; /* [tokens of the tokenizer] bytes of text that each stands for */
+    uint64_t identity;
+};
+
+/* Of numbers[0 .. shards], the shard that number n is in. */
+int wf_data_shard(const int64_t *numbers, int shards, int64_t n);
+/* Tokens from .. from + count. */
+void wf_data_copy(const wf_data_split *s, int64_t from, int64_t count, int32_t *to);
+/* Where the document behind that of this token begins: the end of all tokens when there is none. */
+int64_t wf_data_next_start(const wf_data_split *s, int64_t token);
+bool wf_data_broken(const wf_data_split *s);
+
+#endif
