@@ -22,6 +22,7 @@ struct wf_ctx {
 
     wf_mem_stats mem;       /* kept by mem.c */
     uint64_t fail_in_calls; /* allocations until one fails on purpose; 0 = never */
+    uint64_t fail_in_io;    /* the same of calls that write files */
 };
 
 #define wf_assert(cond) assert(cond)
@@ -38,6 +39,10 @@ struct wf_ctx {
  * sentence starts in lower case, names the thing at fault and has no full stop. The arguments may
  * include the context's present message. Allocates nothing. */
 wf_status wf_fail(wf_ctx *ctx, wf_status status, const char *fmt, ...) WF_PRINTF(3, 4);
+
+/* For tests: the nth call from now (1 is the next) that makes, writes, syncs or renames a file fails once.
+ * 0 calls it off. */
+void wf_ctx_fail_io(wf_ctx *ctx, uint64_t nth);
 
 void wf_ctx_log(wf_ctx *ctx, wf_log_level level, const char *fmt, ...) WF_PRINTF(3, 4);
 

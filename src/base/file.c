@@ -27,6 +27,16 @@ wf_status wf_file_fail(wf_ctx *ctx, const char *verb, const char *path, int erro
                    path, why);
 }
 
+void wf_ctx_fail_io(wf_ctx *ctx, uint64_t nth)
+{
+    ctx->fail_in_io = nth;
+}
+
+bool wf_file_fault(wf_ctx *ctx)
+{
+    return ctx->fail_in_io && --ctx->fail_in_io == 0;
+}
+
 /* Opens anything but a directory, which open(2) would let pass. extra holds further open flags. */
 static wf_status file_open(wf_ctx *ctx, const char *path, int extra, int *fd, struct stat *st)
 {
@@ -194,6 +204,8 @@ static wf_status replace(wf_ctx *ctx, const char *path, const wf_piece *pieces, 
         return WF_ERR_MEMORY;
     snprintf(name, bytes, "%s.XXXXXX", path);
     int fd = mkstemp(name), error = fd < 0 ? errno : wf_file_put(fd, pieces, n);
+    if (error == 0 && wf_file_fault(ctx))
+        error = EIO;
     if (error == 0 && fchmod(fd, mode) != 0)
         error = errno;
     if (fd >= 0 && close(fd) != 0 && error == 0)

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/* disk.c - see disk.h. */
+#include "base/disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checksum.h"
+#include "base/file_priv.h"
+#include "base/mem.h"
+#include "base/path.h"
+
+#define DEPTH 16                     /* of folders in folders */
+#define ENTRIES ((size_t)1 << 20)    /* of one folder that is removed */
+#define READ_BYTES ((size_t)1 << 18) /* at a time, of a file that is summed up */
+
+const char *wf_disk_reason(int error, char *text, size_t bytes)
+{
+    if (strerror_r(error, text, bytes) != 0)
+        snprintf(text, bytes, "error %d", error);
+    return text;
+}
+
+wf_status wf_disk_sync(wf_ctx *ctx, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), error = fd < 0 ? errno : 0;
+    if (error == 0 && wf_file_fault(ctx))
+        error = EIO;
+    /* Some file systems cannot sync folders, and say EINVAL. */
+    if (error == 0 && fsync(fd) != 0 && errno != EINVAL)
+        error = errno;
+    if (fd >= 0)
+        close(fd);
+    return error == 0 ? WF_OK : wf_file_fail(ctx, "put onto the disk", path, error);
+}
+
+wf_status wf_disk_rename(wf_ctx *ctx, const char *from, const char *to)
+{
+    int error = wf_file_fault(ctx) ? EIO : rename(from, to) != 0 ? errno : 0;
+    if (error == 0)
+        return WF_OK;
+    char why[128];
+    return wf_fail(ctx, WF_ERR_IO, "cannot rename '%s' to '%s': %s", from, to,
+                   wf_disk_reason(error, why, sizeof why));
+}
+
+/* ---- Removing ---- */
+
+static wf_status remove_at(wf_arena *arena, const char *path, int depth)
+{
+    struct stat st;
+    wf_ctx *ctx = arena->ctx;
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT ? WF_OK : wf_file_fail(ctx, "remove", path, errno);
+    if (!S_ISDIR(st.st_mode))
+        return wf_path_remove(ctx, path);
+    if (depth == DEPTH)
+        return wf_fail(ctx, WF_ERR_IO, "cannot remove '%s': folders lie too deep in it", path);
+    const char *const *names;
+    size_t count;
+    WF_TRY(wf_path_list(arena, path, ENTRIES, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        const char *entry = wf_path_join(arena, path, names[i]);
+        if (!entry)
+            return WF_ERR_MEMORY;
+        WF_TRY(remove_at(arena, entry, depth + 1));
+    }
+    return rmdir(path) == 0 || errno == ENOENT ? WF_OK : wf_file_fail(ctx, "remove", path, errno);
+}
+
+wf_status wf_disk_remove(wf_ctx *ctx, const char *path)
+{
+    wf_arena arena;
+    wf_arena_init(&arena, ctx);
+    wf_status status = remove_at(&arena, path, 0);
+    wf_arena_free(&arena);
+    return status;
+}
+
+/* ---- Listing ---- */
+
+typedef struct {
+    wf_arena *arena;
+    const char *folder;
+    size_t limit, count, room;
+    const char **name;
+} listing;
+
+static wf_status add_file(listing *l, const char *name)
+{
+    if (l->count == l->limit)
+        return wf_fail(l->arena->ctx, WF_ERR_IO, "cannot list '%s': it has more than %zu files",
+                       l->folder, l->limit);
+    if (l->count == l->room) {
+        size_t room = l->room ? l->room * 2 : 16;
+        const char **grown = wf_mem_grow(l->arena->ctx, l->name, room * sizeof *grown);
+        if (!grown)
+            return WF_ERR_MEMORY;
+        l->name = grown;
+        l->room = room;
+    }
+    l->name[l->count++] = name;
+    return WF_OK;
+}
+
+/* `inside`: the folder that is listed, from l->folder on; "" at first. */
+static wf_status list_at(listing *l, const char *inside, int depth)
+{
+    const char *const *names, *path = wf_path_join(l->arena, l->folder, inside);
+    size_t count;
+    if (!path)
+        return WF_ERR_MEMORY;
+    if (depth == DEPTH)
+        return wf_fail(l->arena->ctx, WF_ERR_IO, "cannot list '%s': folders lie too deep in it",
+                       l->folder);
+    WF_TRY(wf_path_list(l->arena, path, l->limit, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        const char *name = *inside ? wf_path_join(l->arena, inside, names[i]) : names[i];
+        const char *full = name ? wf_path_join(l->arena, l->folder, name) : NULL;
+        if (!full)
+            return WF_ERR_MEMORY;
+        wf_path_kind kind = wf_path_look(full);
+        if (kind != WF_PATH_FILE && kind != WF_PATH_FOLDER)
+            return wf_fail(l->arena->ctx, WF_ERR_IO,
+                           "cannot list '%s': '%s' is neither a file nor a folder", l->folder,
+                           name);
+        WF_TRY(kind == WF_PATH_FILE ? add_file(l, name) : list_at(l, name, depth + 1));
+    }
+    return WF_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+wf_status wf_disk_files(wf_arena *arena, const char *folder, size_t limit,
+                        const char *const **names, size_t *count)
+{
+    listing l = {.arena = arena, .folder = folder, .limit = limit};
+    wf_status status = list_at(&l, "", 0);
+    *names = NULL;
+    *count = 0;
+    if (status == WF_OK) {
+        if (l.count > 0)
+            qsort(l.name, l.count, sizeof *l.name, compare_names);
+        *names = wf_arena_copy(arena, l.name, l.count * sizeof *l.name);
+        *count = *names ? l.count : 0;
+        status = *names ? WF_OK : WF_ERR_MEMORY;
+    }
+    wf_mem_free(arena->ctx, l.name);
+    return status;
+}
+
+/* ---- Checksums ---- */
+
+static int sum_up(int fd, uint8_t *buffer, uint64_t *bytes, uint64_t *sum)
+{
+    wf_checksum_state state;
+    wf_checksum_begin(&state);
+    for (;;) {
+        ssize_t n = read(fd, buffer, READ_BYTES);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno;
+        if (n == 0)
+            break;
+        wf_checksum_add(&state, buffer, (size_t)n);
+        *bytes += (uint64_t)n;
+    }
+    *sum = wf_checksum_end(&state);
+    return 0;
+}
+
+int wf_disk_checksum(const char *path, uint64_t *bytes, uint64_t *sum)
+{
+    *bytes = *sum = 0;
+    struct stat st;
+    int fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* or a pipe would wait for its writer */
+    if (fd < 0)
+        return errno;
+    int error = fstat(fd, &st) != 0    ? errno
+                : S_ISDIR(st.st_mode)  ? EISDIR
+                : !S_ISREG(st.st_mode) ? EINVAL
+                                       : 0;
+    uint8_t *buffer = error == 0 ? malloc(READ_BYTES) : NULL; /* no context: several threads */
+    if (error == 0)
+        error = buffer ? sum_up(fd, buffer, bytes, sum) : ENOMEM;
+    free(buffer);
+    close(fd);
+    return error;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* lock.c - see lock.h. */
+#define _DEFAULT_SOURCE /* flock */
+#include "base/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/file_priv.h"
+#include "base/mem.h"
+
+struct wf_lock {
+    wf_ctx *ctx;
+    int fd;
+};
+
+static int64_t read_holder(int fd)
+{
+    char text[32];
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    int64_t holder = strtoll(text, NULL, 10);
+    return holder > 0 ? holder : 0;
+}
+
+/* So that others can say who holds it; the lock itself does not need it. */
+static int write_holder(int fd)
+{
+    char text[32];
+    int n = snprintf(text, sizeof text, "%" PRId64 "\n", (int64_t)getpid());
+    if (ftruncate(fd, 0) != 0)
+        return errno;
+    return wf_file_put(fd, &(wf_piece){text, (size_t)n}, 1);
+}
+
+static wf_status take(wf_ctx *ctx, const char *path, int fd, int64_t *holder)
+{
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int error = errno;
+        if (error == EWOULDBLOCK) {
+            *holder = read_holder(fd);
+            return wf_fail(ctx, WF_ERR_USAGE, "'%s' is held by process %" PRId64, path, *holder);
+        }
+        if (error == ENOLCK || error == ENOTSUP || error == ENOSYS) {
+            wf_ctx_log(
+                ctx, WF_LOG_WARN,
+                "'%s' cannot be locked, as its file system has no locks: see to it that nobody "
+                "else writes there",
+                path);
+            break;
+        }
+        if (error != EINTR)
+            return wf_file_fail(ctx, "lock", path, error);
+    }
+    int error = write_holder(fd);
+    return error == 0 ? WF_OK : wf_file_fail(ctx, "write", path, error);
+}
+
+wf_status wf_lock_take(wf_ctx *ctx, const char *path, wf_lock **out, int64_t *holder)
+{
+    *out = NULL;
+    *holder = 0;
+    wf_lock *lock = wf_mem_new(ctx, sizeof *lock);
+    if (!lock)
+        return WF_ERR_MEMORY;
+    lock->ctx = ctx;
+    lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    wf_status status = lock->fd >= 0 ? take(ctx, path, lock->fd, holder)
+                                     : wf_file_fail(ctx, "create", path, errno);
+    if (status == WF_OK) {
+        *out = lock;
+        return WF_OK;
+    }
+    if (lock->fd >= 0)
+        close(lock->fd);
+    wf_mem_free(ctx, lock);
+    return status;
+}
+
+void wf_lock_release(wf_lock *lock)
+{
+    if (!lock)
+        return;
+    /* A number that is nobody's any more would only mislead. If it stays, nothing follows from it. */
+    if (ftruncate(lock->fd, 0) != 0)
+        wf_ctx_log(lock->ctx, WF_LOG_DEBUG,
+                   "the number of the process stays in the file of a lock");
+    close(lock->fd);
+    wf_mem_free(lock->ctx, lock);
+}
