@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/philox.h"
+#include "base/writer.h"
 #include "data_fixture.h"
 #include "support.h"
 #include "text/token.h"
@@ -66,7 +67,7 @@ static void write_tokenizer(wf_ctx *ctx, const char *folder, int32_t vocab, uint
                     "\"merges\":[],\"vocab\":{",
                     (int)vocab - 1);
     for (int i = 0; i < vocab - 1; i++) {
-        char letter[8] = "";
+        char letter[16] = "";
         if (i < 256)
             wf_utf8_encode(wf_byte_letter((uint8_t)i), letter);
         else
