@@ -73,10 +73,11 @@ static wf_status look_at_folder(run *r)
     if (!r->checkpoint)
         r->saved = -1;
     if (r->checkpoint && !r->o.resume)
-        return wf_fail(r->ctx, WF_ERR_USAGE,
-                       "'%s' holds a run that has come to step %lld; go on with it (--resume), or "
-                       "give another folder",
-                       r->o.out, (long long)r->saved);
+        return wf_fail(
+            r->ctx, WF_ERR_USAGE,
+            "the folder '%s' holds a run that has come to step %lld; go on with it (--resume), or "
+            "give another folder",
+            r->o.out, (long long)r->saved);
     return WF_OK;
 }
 

@@ -80,8 +80,8 @@ static wf_status load_model(wf_trainer *t, const char *folder)
     if (a->family != b->family || a->layers != b->layers || a->width != b->width ||
         a->vocab != b->vocab || a->hidden != b->hidden || a->heads != b->heads ||
         a->kv_heads != b->kv_heads || a->tied != b->tied)
-        status = wf_fail(t->ctx, WF_ERR_USAGE, "%s holds a model of another shape than this run's",
-                         folder);
+        status = wf_fail(t->ctx, WF_ERR_USAGE,
+                         "the folder %s holds a model of another shape than this run's", folder);
     if (status == WF_OK)
         status = wf_trainer_read_model(t, m);
     wf_model_close(m);
@@ -176,7 +176,7 @@ static wf_status save_counts(wf_trainer *t, const char *folder)
     return status;
 }
 
-static wf_status compare_settings(wf_trainer *t, const char *path, const wf_json_node *json,
+static wf_status compare_settings(wf_trainer *t, const char *folder, const wf_json_node *json,
                                   bool *exact)
 {
     const wf_json_node *settings = wf_json_get(json, "settings");
@@ -188,24 +188,27 @@ static wf_status compare_settings(wf_trainer *t, const char *path, const wf_json
         if (kind == WF_SETTING_FREE || strcmp(was, value) == 0)
             continue;
         if (kind == WF_SETTING_REFUSED)
-            return wf_fail(t->ctx, WF_ERR_USAGE,
-                           "%s is of a run with %s = %s, and this one has %s; go on with the same, "
-                           "or begin another run",
-                           path, name, was, value);
+            return wf_fail(
+                t->ctx, WF_ERR_USAGE,
+                "the checkpoint %s is of a run with %s = %s, and this one has %s; go on with the same, "
+                "or begin another run",
+                folder, name, was, value);
         *exact = false;
         wf_ctx_log(t->ctx, WF_LOG_WARN, "not exact: %s was %s and is %s now", name, was, value);
     }
     return WF_OK;
 }
 
-static wf_status compare_data(wf_trainer *t, const char *path, const wf_json_node *json)
+static wf_status compare_data(wf_trainer *t, const char *folder, const wf_json_node *json)
 {
     char data[24];
     snprintf(data, sizeof data, "%016" PRIx64, t->data);
     return strcmp(wf_json_get_string(json, "data", data), data) == 0
                ? WF_OK
-               : wf_fail(t->ctx, WF_ERR_USAGE,
-                         "%s is of a run with other data; give the data that it began with", path);
+               : wf_fail(
+                     t->ctx, WF_ERR_USAGE,
+                     "the checkpoint %s is of a run with other data; give the data that it began with",
+                     folder);
 }
 
 static void compare_kernels(wf_trainer *t, const wf_json_node *json, bool *exact)
@@ -226,11 +229,11 @@ static void compare_kernels(wf_trainer *t, const wf_json_node *json, bool *exact
 
 /* Another run must not be taken for this one. What merely differs from an uninterrupted one is said, and goes
  * on. */
-static wf_status compare(wf_trainer *t, const char *path, const wf_json_node *json, bool *exact)
+static wf_status compare(wf_trainer *t, const char *folder, const wf_json_node *json, bool *exact)
 {
     *exact = true;
-    WF_TRY(compare_settings(t, path, json, exact));
-    WF_TRY(compare_data(t, path, json));
+    WF_TRY(compare_settings(t, folder, json, exact));
+    WF_TRY(compare_data(t, folder, json));
     compare_kernels(t, json, exact);
     return WF_OK;
 }
@@ -248,14 +251,16 @@ static wf_status load_counts(wf_trainer *t, wf_arena *arena, const char *folder,
     wf_mem_free(t->ctx, text);
     WF_TRY(status);
     if (wf_json_get_int(json, "version", 0) != VERSION)
-        return wf_fail(t->ctx, WF_ERR_FORMAT, "%s is of another version of Weft's", path);
-    WF_TRY(compare(t, path, json, exact));
+        return wf_fail(t->ctx, WF_ERR_FORMAT, "the checkpoint %s is of another version of Weft's",
+                       folder);
+    WF_TRY(compare(t, folder, json, exact));
     t->step = wf_json_get_int(json, "step", -1);
     t->tokens = wf_json_get_int(json, "tokens", -1);
     t->skipped = wf_json_get_int(json, "skipped", -1);
     t->skipped_row = wf_json_get_int(json, "skipped_in_a_row", -1);
     if (t->step < 0 || t->step > INT32_MAX || t->tokens < 0 || t->skipped < 0 || t->skipped_row < 0)
-        return wf_fail(t->ctx, WF_ERR_FORMAT, "%s does not say which step it is of", path);
+        return wf_fail(t->ctx, WF_ERR_FORMAT, "the checkpoint %s does not say which step it is of",
+                       folder);
     return WF_OK;
 }
 

@@ -70,7 +70,7 @@ static void fill_optimizer(wf_setup *s)
     default_real(&o->beta2, lion ? 0.99 : 0.95);
     default_real(&o->eps, 1e-8);
     default_real(&o->momentum, sgd ? 0.9 : 0.95);
-    default_real(&o->weight_decay, s->adapter || sgd ? -1 : 0.1);
+    default_real(&o->weight_decay, s->adapter || sgd ? 0 : 0.1);
     default_real(&o->clip, 1);
     if (o->rate == 0)
         o->rate = default_rate(s);

@@ -33,7 +33,8 @@ static wf_status from_preset(wf_ctx *ctx, const char *preset, wf_config *out)
     WF_TRY(wf_example_find(ctx, preset, &e));
     if (!e->family->weights)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "'%s' is an example to plan with, whose weights no file format has", preset);
+                       "the example '%s' is one to plan with: no file format has its weights",
+                       preset);
     *out = wf_example_config(e);
     return WF_OK;
 }
