@@ -257,40 +257,57 @@ static void expect_same_file(wf_ctx *ctx, const char *folder, const char *wanted
     wf_mem_free(ctx, b);
 }
 
+/* Writes a new adapter of a model. */
+static void write_new(wf_ctx *ctx, const char *base, const wf_adapter_options *options,
+                      const char *folder, const char *name)
+{
+    wf_model *m;
+    wf_adapter *a;
+    wt_ok(ctx, wf_model_open(ctx, base, &m));
+    wt_ok(ctx, wf_adapter_new(ctx, &m->config, options, &a));
+    wt_ok(ctx, wf_adapter_save(a, ctx, folder, name, fetch_made, a));
+    wf_adapter_free(a);
+    wf_model_close(m);
+}
+
 /* fixtures/lora/NAME-weft is what Weft writes of a new adapter, with the logits that PEFT computed when it had
  * loaded it. With WEFT_LORA_OUT these folders are written there, for make_lora.py. */
 static void peft_loads_what_is_written(void **state)
 {
     static const struct {
-        const char *name;
+        const char *name, *written;
+        bool gguf; /* the base is a GGUF file, with rows in its order */
         wf_adapter_options options;
     } rows[] = {
-        {"llama", {.rank = 2, .alpha = 3, .targets = "attention,ffn_down,output"}},
-        {"gpt2", {.rank = 3, .targets = "attn_qkv,attn_output", .dropout = 0.05, .rslora = true}},
+        {"llama",
+         "llama-weft",
+         false,
+         {.rank = 2, .alpha = 3, .targets = "attention,ffn_down,output"}},
+        {"llama", "llama-gguf-weft", true, {.rank = 2, .targets = "attn_q,attn_k"}},
+        {"gpt2",
+         "gpt2-weft",
+         false,
+         {.rank = 3, .targets = "attn_qkv,attn_output", .dropout = 0.05, .rslora = true}},
     };
     wf_ctx *ctx = *state;
     wt_scratch s;
     wt_scratch_make(&s);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char wanted[64], folder[300];
         const char *out = getenv("WEFT_LORA_OUT");
-        snprintf(wanted, sizeof wanted, "%s-weft", rows[i].name);
-        snprintf(folder, sizeof folder, "%s/%s", out ? out : s.folder, wanted);
-        wf_model *m;
-        wf_adapter *a;
-        char path[128];
-        snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s", rows[i].name);
-        wt_ok(ctx, wf_model_open(ctx, path, &m));
-        wt_ok(ctx, wf_adapter_new(ctx, &m->config, &rows[i].options, &a));
-        wt_ok(ctx, wf_adapter_save(a, ctx, folder, rows[i].name, fetch_made, a));
-        wf_adapter_free(a);
-        wf_model_close(m);
+        char base[300], folder[300];
+        snprintf(folder, sizeof folder, "%s/%s", out ? out : s.folder, rows[i].written);
+        snprintf(base, sizeof base, WT_MODELS_FOLDER "/%s", rows[i].name);
+        if (rows[i].gguf) {
+            convert(ctx, base, wt_path(&s, "base.gguf"), NULL);
+            snprintf(base, sizeof base, "%s", wt_path(&s, "base.gguf"));
+        }
+        write_new(ctx, base, &rows[i].options, folder, rows[i].name);
         if (out)
             continue;
-        fixture f = fixture_read(ctx, rows[i].name, wanted);
+        fixture f = fixture_read(ctx, rows[i].name, rows[i].written);
         expect_same_file(ctx, folder, f.adapter, "adapter_config.json");
         expect_same_tensors(ctx, folder, f.adapter);
-        expect_logits(ctx, &f, "cpu", f.r.path, &(wf_lora){.path = folder}, 1);
+        expect_logits(ctx, &f, "cpu", base, &(wf_lora){.path = folder}, 1);
         fixture_free(&f);
     }
     wt_scratch_remove(&s);

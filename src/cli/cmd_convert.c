@@ -60,8 +60,7 @@ const wf_command wf_cmd_convert = {
     .details =
         "MODEL is a GGUF file or a Hugging Face folder. OUT becomes a GGUF file when its name "
         "ends\nin .gguf, else a folder. Without --type weights keep their types; in a folder, "
-        "which holds\nf32, f16 and bf16 only, what was quantized becomes f16. With --lora the adapter becomes part of "
-        "the weights.",
+        "which holds\nf32, f16 and bf16 only, what was quantized becomes f16. With --lora adapters become part\nof the weights.",
     .more = wf_rewrite_types,
     .example = "weft convert SmolLM2-135M-Instruct smollm2.gguf --type f16",
     .flags = flags,
