@@ -55,20 +55,14 @@ static void reach(canvas *c, int run, double value_x, double value_y)
     c->last_y = y;
 }
 
-static bool drawable(const canvas *c, double y)
-{
-    return wf_curve_usable(y) && (!c->range.y.log || y > 0);
-}
-
 static void draw_run(canvas *c, int run, const wf_history *h)
 {
     wf_bucket buckets[2 * MOST];
     int n = 2 * c->columns;
     c->last_x = -1;
-    wf_curve_slice(h, c->o->x, c->range.x.low, c->range.x.high,
-                   wf_curve_keep(c->o->smooth, h->count), buckets, n);
+    wf_curve_slice(h, c->o->x, c->range.x.low, c->range.x.high, c->o->smooth, buckets, n);
     for (int i = 0; i < n; i++)
-        if (buckets[i].count > 0 && drawable(c, buckets[i].smooth))
+        if (buckets[i].count > 0 && wf_chart_drawable(c->o, buckets[i].smooth))
             reach(c, run, buckets[i].x, buckets[i].smooth);
 }
 
@@ -76,7 +70,7 @@ static void draw_valids(canvas *c, int run, const wf_history *h)
 {
     c->last_x = -1;
     for (int i = 0; i < h->valid_count; i++)
-        if (drawable(c, h->valids[i].loss))
+        if (wf_chart_drawable(c->o, h->valids[i].loss))
             reach(c, run, wf_curve_valid_x(&h->valids[i], c->o->x), h->valids[i].loss);
 }
 
@@ -104,7 +98,7 @@ static void put_row(wf_writer *w, const canvas *c, int row, const char *label, b
 static void put_rows(wf_writer *w, const canvas *c, bool color)
 {
     double ticks[WF_AXIS_TICKS];
-    int n = wf_axis_ticks(&c->range.y, c->rows / 3, ticks);
+    int n = wf_axis_ticks(&c->range.y, c->rows / 3 + 1, ticks);
     for (int row = 0; row < c->rows; row++) {
         char label[WF_AXIS_LABEL] = "";
         for (int i = 0; i < n; i++) {
@@ -160,5 +154,8 @@ void wf_braille_draw(wf_writer *w, const wf_chart_run *runs, int n, const wf_cha
         draw_valids(&c, 1, runs[0].history);
     put_rows(w, &c, color);
     put_axis(w, &c);
+    if (n == 1 && color && runs[0].history->valid_count > 0)
+        wf_writer_print(w, "%*s%sloss, smoothed  %svalidation loss\x1b[0m\n", LEFT, "",
+                        wf_braille_color(0), wf_braille_color(1));
     wf_mem_free(w->ctx, c.cells);
 }

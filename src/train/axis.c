@@ -15,9 +15,9 @@ wf_axis wf_axis_make(wf_axis_kind kind, double low, double high, bool log, bool 
         return (wf_axis){kind, low / factor, high * factor, true};
     }
     double around = room ? (high - low) * 0.04 : 0;
-    /* Numbers that differ by less than a double can tell apart get an axis, too. */
-    if (high - low <= fabs(high) * 1e-9)
-        around = fabs(high) > 0 ? fabs(high) * 0.1 : 1;
+    /* Numbers that can hardly be told apart get an axis, too. */
+    if (high - low <= fabs(high) * 1e-9 || high - low < 1e-30)
+        around = fabs(high) > 1e-20 ? fabs(high) * 0.1 : 1;
     return (wf_axis){kind, low - around, high + around, false};
 }
 
@@ -71,7 +71,7 @@ int wf_axis_ticks(const wf_axis *a, int about, double ticks[WF_AXIS_TICKS])
     for (double i = ceil((a->low - slack) / step); n < WF_AXIS_TICKS; i++) {
         if (i * step > a->high + slack)
             break;
-        ticks[n++] = i * step;
+        ticks[n++] = i == 0 ? 0 : i * step; /* and not -0 */
     }
     return n;
 }

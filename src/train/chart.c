@@ -60,27 +60,24 @@ static void include(span *s, double value)
     s->high = value > s->high ? value : s->high;
 }
 
-/* A curve that can be drawn: of a logarithm only what is above 0. */
-static bool drawable(const wf_chart_options *o, double y)
+bool wf_chart_drawable(const wf_chart_options *o, double loss)
 {
-    return wf_curve_usable(y) && (!o->log_y || y > 0);
+    return wf_curve_usable(loss) && (!o->log_y || loss >= 1e-30);
 }
 
 /* Spikes of single steps may leave the drawing, the smoothed curve may not. */
 static void span_run(const wf_history *h, const wf_chart_options *o, span *x, span *y)
 {
-    double sum = 0, weight = 0, keep = wf_curve_keep(o->smooth, h->count);
+    wf_smoother smoother = wf_smoother_make(o->smooth, h->count);
     for (int i = 0; i < h->count; i++) {
         const wf_history_step *s = &h->steps[i];
-        if (!drawable(o, s->loss))
+        if (!wf_chart_drawable(o, s->loss))
             continue;
-        sum = keep * sum + (1 - keep) * s->loss;
-        weight = keep * weight + (1 - keep);
         include(x, wf_curve_step_x(s, o->x));
-        include(y, sum / weight);
+        include(y, wf_smoother_add(&smoother, s->loss));
     }
     for (int i = 0; i < h->valid_count; i++)
-        if (drawable(o, h->valids[i].loss)) {
+        if (wf_chart_drawable(o, h->valids[i].loss)) {
             include(x, wf_curve_valid_x(&h->valids[i], o->x));
             include(y, h->valids[i].loss);
         }
@@ -118,6 +115,7 @@ static wf_axis rate_axis(const drawing *d)
 /* In tenths, with a dot in every locale. */
 static void put_number(drawing *d, double v)
 {
+    wf_assert(!isnan(v));
     long tenths = lround((v < -9999 ? -9999 : v > 9999 ? 9999 : v) * 10);
     wf_writer_print(&d->w, "%s%ld", tenths < 0 ? "-" : "", labs(tenths) / 10);
     if (tenths % 10 != 0)
@@ -243,7 +241,7 @@ static void draw_raw(drawing *d, int run)
     begin_path(d, "raw", run, false);
     for (int i = 0; i < d->bucket_count; i++) {
         const wf_bucket *b = &d->buckets[i];
-        if (b->count == 0 || !drawable(d->o, b->low))
+        if (b->count == 0 || !wf_chart_drawable(d->o, b->low))
             continue;
         put_point(d, first, x_of(d, b->x), loss_y(d, b->high));
         if (b->high > b->low)
@@ -258,7 +256,7 @@ static void draw_smooth(drawing *d, int run)
     bool first = true;
     begin_path(d, "smooth", run, true);
     for (int i = 0; i < d->bucket_count; i++)
-        if (d->buckets[i].count > 0 && drawable(d->o, d->buckets[i].smooth)) {
+        if (d->buckets[i].count > 0 && wf_chart_drawable(d->o, d->buckets[i].smooth)) {
             put_point(d, first, x_of(d, d->buckets[i].x), loss_y(d, d->buckets[i].smooth));
             first = false;
         }
@@ -302,14 +300,14 @@ static void draw_valids(drawing *d, int run)
         return;
     begin_path(d, "valid", color, false);
     for (int i = 0; i < h->valid_count; i++)
-        if ((h->valid_count - 1 - i) % each == 0 && drawable(d->o, h->valids[i].loss)) {
+        if ((h->valid_count - 1 - i) % each == 0 && wf_chart_drawable(d->o, h->valids[i].loss)) {
             put_point(d, first, x_of(d, wf_curve_valid_x(&h->valids[i], d->o->x)),
                       loss_y(d, h->valids[i].loss));
             first = false;
         }
     end_path(d);
     for (int i = 0; i < h->valid_count; i++)
-        if ((h->valid_count - 1 - i) % each == 0 && drawable(d->o, h->valids[i].loss))
+        if ((h->valid_count - 1 - i) % each == 0 && wf_chart_drawable(d->o, h->valids[i].loss))
             put_dot(d, color, x_of(d, wf_curve_valid_x(&h->valids[i], d->o->x)),
                     loss_y(d, h->valids[i].loss));
 }
@@ -319,8 +317,8 @@ static void draw_curves(drawing *d)
     wf_writer_print(&d->w, "<g clip-path=\"url(#area)\">\n");
     for (int r = 0; r < d->n; r++) {
         const wf_history *h = d->runs[r].history;
-        wf_curve_slice(h, d->o->x, d->range.x.low, d->range.x.high,
-                       wf_curve_keep(d->o->smooth, h->count), d->buckets, d->bucket_count);
+        wf_curve_slice(h, d->o->x, d->range.x.low, d->range.x.high, d->o->smooth, d->buckets,
+                       d->bucket_count);
         if (d->n <= RAW_RUNS)
             draw_raw(d, r);
         draw_smooth(d, r);
@@ -417,7 +415,7 @@ static void put_head(drawing *d)
         ".ground{fill:#fff}text{font:12px sans-serif;fill:#24292f}.head{font-size:15px;"
         "font-weight:bold}.tick{font-size:11px;fill:#57606a}.end{text-anchor:end}"
         ".middle{text-anchor:middle}.grid{stroke:#d8dee4;stroke-width:1}\n"
-        "path{fill:none;stroke-linejoin:round}.raw{stroke-width:1;opacity:.35}"
+        "path{fill:none;stroke-linejoin:round}.raw{stroke-width:1;opacity:.45}"
         ".smooth{stroke-width:2}.valid{stroke-width:1.5;stroke-dasharray:4 3}"
         ".rate{stroke-width:1.5}\n"
         "@media (prefers-color-scheme:dark){.ground{fill:#0d1117}text{fill:#e6edf3}"
@@ -434,7 +432,7 @@ static void draw(drawing *d)
     draw_words(d);
     draw_x_axis(d);
     draw_y_axis(d, &d->range.y, d->top, d->bottom, 6, "loss");
-    draw_y_axis(d, &d->rate, d->rate_top, d->rate_bottom, 2, "learning rate");
+    draw_y_axis(d, &d->rate, d->rate_top, d->rate_bottom, 3, "learning rate");
     if (!d->range.empty)
         draw_curves(d);
     wf_writer_print(&d->w, "</svg>\n");

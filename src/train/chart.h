@@ -22,6 +22,9 @@ typedef struct {
     bool log_y;
 } wf_chart_options;
 
+/* Whether a loss can be drawn: on a logarithmic axis only what is above 0. */
+bool wf_chart_drawable(const wf_chart_options *o, double loss);
+
 /* What the axes must hold. */
 typedef struct {
     wf_axis x, y;

@@ -19,12 +19,20 @@ bool wf_curve_usable(double y)
     return fabs(y) <= 1e30;
 }
 
-double wf_curve_keep(double keep, int points)
+wf_smoother wf_smoother_make(double keep, int points)
 {
-    double window = points / 100.0; /* a hundredth of the curve: smooth, and hardly late */
-    if (keep >= 0)
-        return keep;
-    return window > 1 ? 1 - 1 / (window < 1000 ? window : 1000) : 0;
+    /* A hundredth of the curve: smooth, and hardly late. */
+    double window = points < 100 ? 1 : points > 100000 ? 1000 : points / 100.0;
+    return (wf_smoother){.keep = keep < 0 ? 1 - 1 / window : keep, .grows = keep < 0};
+}
+
+double wf_smoother_add(wf_smoother *s, double y)
+{
+    double bound = 1 - 10 / (10 + s->added++);
+    double keep = s->grows && s->keep > bound ? bound : s->keep;
+    s->sum = keep * s->sum + (1 - keep) * y;
+    s->weight = keep * s->weight + (1 - keep);
+    return s->sum / s->weight;
 }
 
 static void add(wf_bucket *b, double x, double y)
@@ -40,7 +48,8 @@ static void add(wf_bucket *b, double x, double y)
 void wf_curve_slice(const wf_history *h, wf_curve_x axis, double x0, double x1, double keep,
                     wf_bucket *buckets, int n)
 {
-    double sum = 0, weight = 0, width = x1 > x0 ? (x1 - x0) / n : 1;
+    double width = x1 > x0 ? (x1 - x0) / n : 1;
+    wf_smoother smoother = wf_smoother_make(keep, h->count);
     for (int i = 0; i < n; i++)
         buckets[i] = (wf_bucket){0};
     for (int i = 0; i < h->count; i++) {
@@ -48,13 +57,12 @@ void wf_curve_slice(const wf_history *h, wf_curve_x axis, double x0, double x1, 
         double x = wf_curve_step_x(s, axis), slice = (x - x0) / width;
         if (!wf_curve_usable(s->loss))
             continue;
-        sum = keep * sum + (1 - keep) * s->loss;
-        weight = keep * weight + (1 - keep);
+        double smooth = wf_smoother_add(&smoother, s->loss);
         if (slice < 0 || slice > n)
             continue;
         wf_bucket *b = &buckets[slice < n ? (int)slice : n - 1];
         add(b, x, s->loss);
-        b->smooth = sum / weight;
+        b->smooth = smooth;
         b->rate = wf_curve_usable(s->rate) ? (double)s->rate : 0;
     }
 }

@@ -22,11 +22,19 @@ typedef struct {
     double rate;            /* of its last point */
 } wf_bucket;
 
-/* Means that follow the curve: s = keep * s + (1 - keep) * y, corrected at the start. keep is from 0 to below 1;
- * a negative one is chosen by the number of points. */
-double wf_curve_keep(double keep, int points);
+/* A mean that follows the curve: m = keep * m + (1 - keep) * y, corrected at the start. */
+typedef struct {
+    double keep, sum, weight;
+    double added; /* points so far */
+    bool
+        grows; /* keep is a bound: the mean starts short, where losses fall fast, and gets longer */
+} wf_smoother;
 
-/* The points of a run in n slices of [x0, x1]. Points that cannot be drawn are left out. */
+/* keep is from 0 to below 1; a negative one is chosen by the number of points. */
+wf_smoother wf_smoother_make(double keep, int points);
+double wf_smoother_add(wf_smoother *s, double y);
+
+/* The points of a run in n slices of [x0, x1], smoothed as wf_smoother_make says. Points that cannot be drawn are left out. */
 void wf_curve_slice(const wf_history *h, wf_curve_x axis, double x0, double x1, double keep,
                     wf_bucket *buckets, int n);
 

@@ -11,8 +11,8 @@
 
 /* Lines that are longer are no records: a sample of a run is some kilobytes. */
 #define LONGEST_LINE ((size_t)1 << 20)
-/* An arena's chunk serves many lines. */
-#define LINES_PER_ARENA 64
+/* An arena serves several lines, so many bytes of them and the last. */
+#define ARENA_BYTES 8192
 
 static wf_status check_room(wf_history *h, int count)
 {
@@ -184,25 +184,25 @@ static wf_status read_line(wf_history *h, wf_arena *arena, const char *path, con
     return WF_OK;
 }
 
-static wf_status read_lines(wf_history *h, const char *path, const wf_map *map)
+wf_status wf_history_parse(wf_history *h, const char *what, const char *text, size_t bytes)
 {
-    const char *at = (const char *)map->data, *end = at + map->size, *newline;
+    const char *at = text, *end = text + bytes, *newline, *held = text;
     wf_status status = WF_OK;
     wf_arena arena;
     wf_arena_init(&arena, h->ctx);
     /* What stands behind the last newline is being written, or was when somebody pulled the plug. */
-    for (int64_t n = 0; status == WF_OK && at < end; n++, at = newline + 1) {
+    for (; status == WF_OK && at < end; at = newline + 1) {
         newline = memchr(at, '\n', (size_t)(end - at));
         if (!newline)
             break;
         if (newline > at)
-            status = read_line(h, &arena, path, at, (size_t)(newline - at));
-        if (n % LINES_PER_ARENA == 0)
+            status = read_line(h, &arena, what, at, (size_t)(newline - at));
+        if (newline - held > ARENA_BYTES) {
             wf_arena_free(&arena);
+            held = newline;
+        }
     }
     wf_arena_free(&arena);
-    if (status == WF_OK && wf_map_broken(map))
-        status = wf_fail(h->ctx, WF_ERR_IO, "cannot read '%s': it was cut while it was read", path);
     return status;
 }
 
@@ -210,7 +210,9 @@ wf_status wf_history_read(wf_history *h, const char *path)
 {
     wf_map *map;
     WF_TRY(wf_map_open(h->ctx, path, &map));
-    wf_status status = read_lines(h, path, map);
+    wf_status status = wf_history_parse(h, path, (const char *)map->data, map->size);
+    if (status == WF_OK && wf_map_broken(map))
+        status = wf_fail(h->ctx, WF_ERR_IO, "cannot read '%s': it was cut while it was read", path);
     wf_map_close(map);
     return status;
 }

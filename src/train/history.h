@@ -47,6 +47,8 @@ void wf_history_free(wf_history *h); /* what it holds */
 /* Reads a log, which may have been written by anybody, and be written to meanwhile. h is new; it is the caller's to
  * free also when this fails. */
 wf_status wf_history_read(wf_history *h, const char *path);
+/* The same of its text; `what` names it in sentences. */
+wf_status wf_history_parse(wf_history *h, const char *what, const char *text, size_t bytes);
 
 /* The validation with the least loss; NULL: there is none. */
 const wf_history_valid *wf_history_best(const wf_history *h);

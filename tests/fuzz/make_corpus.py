@@ -333,7 +333,32 @@ end
 """
 
 
+# ---- log.jsonl ----
+
+def record(event, step, **more):
+    return compact(dict(event=event, step=step, **more)) + "\n"
+
+
+def step(n, loss, **more):
+    return record("step", n, steps=100, loss=loss, norm=1.5, rate=3e-4, seconds=0.25, tokens_per_second=4096.0,
+                  tokens=1024 * n, skipped=0, memory=1 << 20, applied=True, **more)
+
+
+def make_histories():
+    run = record("start", 0) + "".join(step(n, 8 / n + 2) for n in range(1, 21))
+    write("history", "run", run + record("valid", 20, loss=2.5, bits_per_byte=1.2) + record("sample", 20, text="a\nb"))
+    write("history", "resumed", run + '{"event":"step","st\n' + record("resume", 10) + step(11, 2.7) + step(12, 2.6))
+    write("history", "again", run + record("start", 0) + step(1, 9.0) + '{"event":"ste')
+    write("history", "back", step(5, 3.0) + step(3, 3.1) + step(3, 3.2) + record("valid", 9, loss=None))
+    write("history", "numbers", step(1, 1e308) + step(2, -1e29) + step(3, 5e-324) + step(4, None) + step(5, 0)
+          + record("step", 1 << 62, loss=1e-31, tokens=(1 << 63) - 1, seconds=1e300, rate=-1e25, skipped=1 << 40)
+          + record("step", -1) + record("step", 1.5) + record("valid", 0, loss=1e30))
+    write("history", "garbage", "\n\n[]\nnull\n\xff\n{}\n" + record("later", 3) + compact({"event": 3, "step": 1}) + "\n")
+    write("history", "equal", "".join(step(7 * n, 3.25) for n in range(1, 4)))
+
+
 def main():
+    make_histories()
     for name, value_ in tokenizers():
         write("tokenizer", name, compact(value_))
         if name in ("gpt2", "pieces"):
