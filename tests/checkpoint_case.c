@@ -142,14 +142,30 @@ void wt_expect_step(wt_checkpoints *t, int64_t at, int64_t step, char letter)
 
 /* ---- Folders ---- */
 
+static void list(wt_checkpoints *t, wf_arena *arena, const char *const **names, size_t *count)
+{
+    wf_arena_init(arena, t->ctx);
+    wt_ok(t->ctx, wf_path_list(arena, t->run, 100, names, count));
+}
+
+void wt_count_entries(wt_checkpoints *t, const char *end, int *count)
+{
+    const char *const *names;
+    size_t n;
+    wf_arena arena;
+    list(t, &arena, &names, &n);
+    for (size_t i = 0; i < n; i++)
+        *count += wf_path_ends(names[i], end);
+    wf_arena_free(&arena);
+}
+
 void wt_expect_entries(wt_checkpoints *t, const char *wanted)
 {
     char got[1024] = "";
     const char *const *names;
     size_t count, n = 0;
     wf_arena arena;
-    wf_arena_init(&arena, t->ctx);
-    wt_ok(t->ctx, wf_path_list(&arena, t->run, 100, &names, &count));
+    list(t, &arena, &names, &count);
     for (size_t i = 0; i < count; i++)
         wf_text_append(got, sizeof got, &n, "%s%s", i ? " " : "", names[i]);
     wf_arena_free(&arena);

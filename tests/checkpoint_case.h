@@ -29,6 +29,8 @@ void wt_expect_step(wt_checkpoints *t, int64_t at, int64_t step, char letter);
 char wt_newest(wf_ctx *ctx, const char *run, int64_t *step);
 /* The names in the run's folder, sorted, with spaces between them. */
 void wt_expect_entries(wt_checkpoints *t, const char *names);
+/* Adds to *count how many names end so. */
+void wt_count_entries(wt_checkpoints *t, const char *end, int *count);
 /* Inside the run's folder. */
 void wt_move(wt_checkpoints *t, const char *from, const char *to);
 void wt_copy(wt_checkpoints *t, const char *from, const char *to);
