@@ -343,8 +343,8 @@ static wf_status find(wf_arena *arena, const char *run, int64_t at, char **path,
             continue;
         wf_status status = wf_manifest_check(ctx, f->path, f->step, true);
         if (status == WF_OK) {
-            *step = f->step;
             *path = copy_text(ctx, f->path);
+            *step = *path ? f->step : -1;
             return *path ? WF_OK : WF_ERR_MEMORY;
         }
         if (status == WF_ERR_MEMORY)

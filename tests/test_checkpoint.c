@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_checkpoint.c - checkpoints when all goes well: what is written and found, replaced and kept; locks; states of a
+ * session through a file and back. test_checkpoint_faults.c has what goes wrong.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/disk.h"
+#include "base/path.h"
+#include "checkpoint_case.h"
+#include "support.h"
+#include "train/manifest.h"
+#include "train/states.h"
+
+/* ---- Writing and finding ---- */
+
+static void test_written_and_found(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_expect_step(&t, -1, -1, 0); /* no folder yet */
+    wt_lock(&t);
+    wt_expect_step(&t, -1, -1, 0); /* an empty one */
+    wt_save(&t, 10, 'a');
+    wt_save(&t, 200, 'b');
+    wt_save(&t, 123456789, 'c'); /* more digits than names usually have */
+    wt_expect_step(&t, -1, 123456789, 'c');
+    wt_expect_step(&t, 10, 10, 'a');
+    wt_expect_step(&t, 200, 200, 'b');
+    wt_expect_step(&t, 11, -1, 0);
+    assert_string_equal(t.log, "");
+    assert_int_equal(wf_path_look(wt_path(&t.scratch, "run/step-00000200/model/weights.bin")),
+                     WF_PATH_FILE);
+    wt_checkpoints_remove(&t);
+}
+
+static void test_manifest_text(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    wf_checkpoint *c;
+    wt_ok(t.ctx, wf_checkpoint_begin(t.ctx, t.run, 7, &c));
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", wf_checkpoint_folder(c), "a.txt");
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("abc", f);
+    fclose(f);
+    wt_ok(t.ctx, wf_checkpoint_commit(c));
+    wf_checkpoint_free(c);
+    char text[1024];
+    f = fopen(wt_path(&t.scratch, "run/step-00000007/manifest.json"), "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    /* 44bc2cf5ad770999 is what xxhsum -H1 says of abc */
+    char *own = strstr(text, "  \"checksum\": ");
+    assert_non_null(own);
+    *own = '\0';
+    char wanted[512];
+    snprintf(
+        wanted, sizeof wanted,
+        "{\n  \"format\": 1,\n  \"weft\": \"%s\",\n  \"step\": 7,\n  \"files\": [\n    {\"name\": "
+        "\"a.txt\", \"bytes\": 3, \"checksum\": \"44bc2cf5ad770999\"}\n  ],\n",
+        wf_version_string());
+    assert_string_equal(text, wanted);
+    wt_checkpoints_remove(&t);
+}
+
+/* The same step again: the new one takes the place of the old one, and nothing else is left. */
+static void test_replaced(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    wt_save(&t, 10, 'a');
+    wt_save(&t, 10, 'b');
+    wt_expect_step(&t, -1, 10, 'b');
+    wt_expect_entries(&t, "lock step-00000010");
+    wt_checkpoints_remove(&t);
+}
+
+/* What programs that were ended in the midst of it leave behind. */
+static void test_left_behind(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    wt_save(&t, 10, 'a');
+    wt_save(&t, 20, 'b');
+    wt_move(&t, "step-00000020", ".step-00000020.old"); /* before the new one had the name */
+    wt_expect_step(&t, -1, 20, 'b');
+    mkdir(wt_path(&t.scratch, "run/.step-00000030.part"), 0777);
+    wt_put_text(&t.scratch, "run/.step-00000030.part/x", "x");
+    mkdir(wt_path(&t.scratch, "run/.step-00000005.gone"), 0777);
+    mkdir(wt_path(&t.scratch, "run/.step-00000005.gone/deep"), 0777);
+    wt_put_text(&t.scratch, "run/.step-00000005.gone/deep/x", "x");
+    wt_expect_step(&t, -1, 20, 'b');
+    wt_save(&t, 30, 'c');
+    wt_expect_entries(&t, "lock step-00000010 step-00000020 step-00000030");
+
+    /* Before the old one was gone: the new one counts, and a third takes the place of both. */
+    wt_move(&t, "step-00000030", ".step-00000030.old");
+    wt_move(&t, "step-00000020", "kept");
+    wt_save(&t, 40, 'd');
+    wt_move(&t, "step-00000030", ".step-00000030.old");
+    wt_copy(&t, ".step-00000030.old", "step-00000030");
+    wt_expect_step(&t, 30, 30, 'c');
+    wt_save(&t, 30, 'e');
+    wt_expect_step(&t, 30, 30, 'e');
+    wt_expect_entries(&t, "kept lock step-00000010 step-00000030 step-00000040");
+
+    /* The same when the new one was damaged since: the old one stays until there is a whole one. */
+    wt_copy(&t, "step-00000040", ".step-00000040.old");
+    assert_int_equal(unlink(wt_path(&t.scratch, "run/step-00000040/manifest.json")), 0);
+    wt_expect_step(&t, 40, 40, 'd');
+    wt_save(&t, 40, 'f');
+    wt_expect_step(&t, 40, 40, 'f');
+    wt_expect_entries(&t, "kept lock step-00000010 step-00000030 step-00000040");
+    wt_checkpoints_remove(&t);
+}
+
+/* What is not ours is not looked at, not removed and not complained about. */
+static void test_foreign(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    wt_put_text(&t.scratch, "run/log.jsonl", "{}\n");
+    wt_put_text(&t.scratch, "run/step-", "");
+    wt_put_text(&t.scratch, "run/step-00000009x", "");
+    wt_put_text(&t.scratch, "run/step-9", "");
+    wt_put_text(&t.scratch, "run/step-99999999999999999999999", "");
+    wt_put_text(&t.scratch, "run/.step-00000009", "");
+    wt_put_text(&t.scratch, "run/step-00000009.part", "");
+    mkdir(wt_path(&t.scratch, "run/step-backup"), 0777);
+    wt_save(&t, 8, 'a');
+    wt_put_text(&t.scratch, "run/step-00000008/notes of mine.txt", "best so far");
+    wt_expect_step(&t, -1, 8, 'a');
+    assert_string_equal(t.log, "");
+    mkdir(wt_path(&t.scratch, "run/step-00000001"), 0777); /* a name of ours without a manifest */
+    for (int64_t i = 9; i < 12; i++)
+        wt_save(&t, i, 'b');
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 1, 0));
+    wt_expect_entries(&t, ".step-00000009 lock log.jsonl step- step-00000001 step-00000009.part "
+                          "step-00000009x step-00000011 step-9 step-99999999999999999999999 "
+                          "step-backup");
+    wt_checkpoints_remove(&t);
+}
+
+static void test_kept(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    for (int64_t step = 0; step <= 80; step += 10)
+        wt_save(&t, step, (char)('a' + step / 10));
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 0, 30));
+    wt_expect_entries(&t, "lock step-00000000 step-00000010 step-00000020 step-00000030 "
+                          "step-00000040 step-00000050 step-00000060 step-00000070 step-00000080");
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 2, 40));
+    wt_expect_entries(&t, "lock step-00000000 step-00000040 step-00000070 step-00000080");
+    /* What is not whole does not count: of 80 a file was cut short. */
+    wt_put_text(&t.scratch, "run/step-00000080/state.json", "");
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 1, 0));
+    wt_expect_entries(&t, "lock step-00000070 step-00000080");
+    wt_expect_step(&t, -1, 70, 'h');
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 5, 0));
+    wt_expect_entries(&t, "lock step-00000070 step-00000080");
+    wt_checkpoints_remove(&t);
+}
+
+/* A file that a manifest could not name, and one that is no file. */
+static void test_refused_names(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    static const char *const names[] = {"a b", ".hidden", "quote\"", "uml\xc3\xa4ut"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        wf_checkpoint *c;
+        char name[256];
+        wt_ok(t.ctx, wf_checkpoint_begin(t.ctx, t.run, 3, &c));
+        snprintf(name, sizeof name, "run/.step-00000003.part/%s", names[i]);
+        wt_put_text(&t.scratch, name, "x");
+        wt_fails(t.ctx, wf_checkpoint_commit(c), WF_ERR_USAGE, "a manifest cannot hold");
+        wf_checkpoint_free(c);
+        wt_expect_entries(&t, "lock");
+    }
+    wf_checkpoint *c;
+    wt_ok(t.ctx, wf_checkpoint_begin(t.ctx, t.run, 3, &c));
+    assert_int_equal(symlink("/nowhere", wt_path(&t.scratch, "run/.step-00000003.part/link")), 0);
+    wt_fails(t.ctx, wf_checkpoint_commit(c), WF_ERR_IO, "neither a file nor a folder");
+    wf_checkpoint_free(c);
+    wt_expect_entries(&t, "lock");
+    wt_checkpoints_remove(&t);
+}
+
+/* ---- Locks ---- */
+
+/* In a process of its own: 0 when the lock was taken, 1 when it was refused with this in the sentence. */
+static int take_in_child(const wt_checkpoints *t, const char *part, bool die)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        wf_ctx *ctx;
+        wf_run_lock *lock = NULL;
+        if (wf_ctx_new(&ctx) != WF_OK)
+            _exit(9);
+        wf_status status = wf_run_lock_take(ctx, t->run, &lock);
+        if (status == WF_OK && die)
+            raise(SIGKILL);
+        wf_run_lock_release(lock);
+        _exit(status == WF_OK                                               ? 0
+              : status == WF_ERR_USAGE && strstr(wf_ctx_message(ctx), part) ? 1
+                                                                            : 2);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+static void test_locks(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    char part[64];
+    snprintf(part, sizeof part, "process %ld does already", (long)getpid());
+    assert_int_equal(take_in_child(&t, part, false), 1);
+    wf_run_lock *twice;
+    wt_fails(t.ctx, wf_run_lock_take(t.ctx, t.run, &twice), WF_ERR_USAGE, part);
+    assert_null(twice);
+    wf_run_lock_release(t.lock);
+    assert_int_equal(take_in_child(&t, "", false), 0);
+    assert_int_equal(take_in_child(&t, "", true), 100 + SIGKILL); /* and its number stays */
+    wt_ok(t.ctx, wf_run_lock_take(t.ctx, t.run, &t.lock));
+    assert_int_equal(take_in_child(&t, part, false), 1);
+    wt_put_text(&t.scratch, "run/lock", "no number"); /* somebody wrote to it */
+    assert_int_equal(take_in_child(&t, "another process does already", false), 1);
+    wt_checkpoints_remove(&t);
+}
+
+static void test_lock_places(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wf_run_lock *lock;
+    wt_fails(t.ctx, wf_run_lock_take(t.ctx, wt_path(&t.scratch, "none/run"), &lock), WF_ERR_IO,
+             "cannot create the folder");
+    wt_put_text(&t.scratch, "file", "x");
+    wt_fails(t.ctx, wf_run_lock_take(t.ctx, wt_path(&t.scratch, "file"), &lock), WF_ERR_IO,
+             "cannot create the folder");
+    mkdir(wt_path(&t.scratch, "dir"), 0777);
+    mkdir(wt_path(&t.scratch, "dir/lock"), 0777);
+    wt_fails(t.ctx, wf_run_lock_take(t.ctx, wt_path(&t.scratch, "dir"), &lock), WF_ERR_IO,
+             "cannot create");
+    wt_checkpoints_remove(&t);
+}
+
+/* ---- States ---- */
+
+static bool want_moments(void *user, const char *name)
+{
+    (void)user;
+    return strncmp(name, "m.", 2) == 0 || strcmp(name, "count") == 0;
+}
+
+/* A session with states of several types: w and m.w f32[2,3], m.b f16[5], m.x u8[3], count i32[]. */
+static void make_states(wt_run *r, wf_type of_w)
+{
+    wf_graph *g = wt_graph(r->ctx);
+    int64_t w[] = {2, 3}, b = 5, x = 3;
+    wf_output(g, "x", wf_copy(g, wf_state(g, "m.x", WF_U8, 1, &x)));
+    wf_output(g, "b", wf_copy(g, wf_state(g, "m.b", WF_F16, 1, &b)));
+    wf_output(g, "w", wf_copy(g, wf_state(g, "w", WF_F32, 2, w)));
+    wf_output(g, "m", wf_copy(g, wf_state(g, "m.w", of_w, 2, w)));
+    wf_output(g, "c", wf_copy(g, wf_state(g, "count", WF_I32, 0, NULL)));
+    wt_compile(r, g);
+}
+
+static void test_states(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_scratch scratch;
+    wt_scratch_make(&scratch);
+    wt_run a = wt_open(ctx, "cpu"), b = wt_open(ctx, "cpu"), other = wt_open(ctx, "cpu");
+    make_states(&a, WF_F32);
+    make_states(&b, WF_F32);
+    make_states(&other, WF_BF16);
+    const float w[6] = {1, 2, 3, 4, 5, 6}, m[6] = {0.5f, -0.25f, 1e-30f, 3, -0.0f, 7};
+    const uint16_t half[5] = {0x3C00, 0x0001, 0xFBFF, 0x8000, 0x1234};
+    const uint8_t bytes[3] = {1, 0, 255};
+    const int32_t count = -7;
+    wt_ok(ctx, wf_session_write(a.session, "w", w, sizeof w));
+    wt_ok(ctx, wf_session_write(a.session, "m.w", m, sizeof m));
+    wt_ok(ctx, wf_session_write(a.session, "m.b", half, sizeof half));
+    wt_ok(ctx, wf_session_write(a.session, "m.x", bytes, sizeof bytes));
+    wt_ok(ctx, wf_session_write(a.session, "count", &count, sizeof count));
+    wt_ok(ctx,
+          wf_states_save(a.session, scratch.folder, "optimizer.safetensors", want_moments, NULL));
+    const char *path = wt_path(&scratch, "optimizer.safetensors");
+    wt_ok(ctx, wf_states_load(b.session, path, want_moments, NULL));
+    float got[6];
+    uint16_t half_got[5];
+    uint8_t bytes_got[3];
+    int32_t count_got;
+    wt_ok(ctx, wf_session_read(b.session, "m.w", got, sizeof got));
+    assert_memory_equal(got, m, sizeof m);
+    wt_ok(ctx, wf_session_read(b.session, "m.b", half_got, sizeof half_got));
+    assert_memory_equal(half_got, half, sizeof half);
+    wt_ok(ctx, wf_session_read(b.session, "m.x", bytes_got, sizeof bytes_got));
+    assert_memory_equal(bytes_got, bytes, sizeof bytes);
+    wt_ok(ctx, wf_session_read(b.session, "count", &count_got, sizeof count_got));
+    assert_int_equal(count_got, count);
+    wt_expect_state(&b, "w", (float[6]){0}, 6); /* was not wanted */
+
+    /* Both ways, by name, type and shape; and nothing is written when it fails. */
+    wt_fails(ctx, wf_states_load(b.session, path, NULL, NULL), WF_ERR_FORMAT, "no state 'w'");
+    wt_ok(ctx, wf_states_save(a.session, scratch.folder, "all.safetensors", NULL, NULL));
+    wt_fails(ctx,
+             wf_states_load(b.session, wt_path(&scratch, "all.safetensors"), want_moments, NULL),
+             WF_ERR_FORMAT, "'w' in it is no state of this run");
+    wt_fails(ctx,
+             wf_states_load(other.session, wt_path(&scratch, "optimizer.safetensors"), want_moments,
+                            NULL),
+             WF_ERR_FORMAT, "state 'm.w' is f32[2,3] in it, not bf16[2,3]");
+    wt_ok(ctx, wf_session_read(other.session, "count", &count_got, sizeof count_got));
+    assert_int_equal(count_got, 0);
+    wt_fails(ctx, wf_states_load(b.session, wt_path(&scratch, "none.safetensors"), NULL, NULL),
+             WF_ERR_IO, "cannot open");
+    wt_put_text(&scratch, "bad.safetensors", "12345678");
+    wt_fails(ctx, wf_states_load(b.session, wt_path(&scratch, "bad.safetensors"), NULL, NULL),
+             WF_ERR_FORMAT, "header");
+    wt_close(&a);
+    wt_close(&b);
+    wt_close(&other);
+    wt_scratch_remove(&scratch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_written_and_found), wt_test(test_manifest_text),
+        wt_test(test_replaced),          wt_test(test_left_behind),
+        wt_test(test_foreign),           wt_test(test_kept),
+        wt_test(test_refused_names),     wt_test(test_locks),
+        wt_test(test_lock_places),       wt_test(test_states),
+    };
+    return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
+}

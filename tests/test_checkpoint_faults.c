@@ -1,0 +1,637 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_checkpoint_faults.c - what goes wrong with checkpoints: damaged files, disks that are full or fail, folders that cannot be
+ * written, memory running out, and programs that are killed at any moment. What was whole before must be found after
+ * it, whole.
+ */
+#define _DEFAULT_SOURCE /* usleep, setgroups */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/disk.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "checkpoint_case.h"
+#include "support.h"
+
+static uint64_t random_state;
+
+static uint64_t next_random(uint64_t below)
+{
+    uint64_t z = random_state += UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (z ^ z >> 31) % below;
+}
+
+/* ---- Damage ---- */
+
+static const char *const newest_files[] = {
+    "run/step-00000020/model/weights.bin", "run/step-00000020/optimizer.bin",
+    "run/step-00000020/state.json", "run/step-00000020/manifest.json"};
+
+#define FILES (sizeof newest_files / sizeof *newest_files)
+
+static size_t read_all(const char *path, char *to, size_t room)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t n = fread(to, 1, room, f);
+    assert_true(n > 0 && n < room);
+    fclose(f);
+    return n;
+}
+
+/* The newest is passed over with one sentence that has this in it, and the one before it is taken. */
+static void expect_passed_over(wt_checkpoints *t, const char *part)
+{
+    wt_expect_step(t, -1, 10, 'a');
+    const char *end = strchr(t->log, '\n');
+    if (!strstr(t->log, "step-00000020") || !strstr(t->log, part) || !end || end[1])
+        fail_msg("wanted one line with '%s', got: %s", part, t->log);
+    wt_expect_step(t, 20, -1, 0);
+    wt_expect_step(t, 10, 10, 'a');
+}
+
+static void begin_damage(wt_checkpoints *t, wf_ctx *ctx)
+{
+    wt_checkpoints_make(t, ctx);
+    wt_lock(t);
+    wt_save(t, 10, 'a');
+    wt_save(t, 20, 'b');
+    wt_expect_step(t, -1, 20, 'b');
+}
+
+static void test_flipped_bits(void **state)
+{
+    static char bytes[1 << 15];
+    wt_checkpoints t;
+    begin_damage(&t, *state);
+    random_state = wt_seed();
+    for (size_t i = 0; i < FILES; i++) {
+        size_t n = read_all(wt_path(&t.scratch, newest_files[i]), bytes, sizeof bytes);
+        const char *name = strrchr(newest_files[i], '/') + 1;
+        /* Every byte of the manifest, which is read in more ways than one; of others some, the ends included. */
+        bool all = strcmp(name, "manifest.json") == 0;
+        for (size_t k = 0; k < (all ? n : 40); k++) {
+            size_t at = all ? k : k == 0 ? 0 : k == 1 ? n - 1 : next_random(n);
+            char flip = (char)(1 << next_random(8));
+            bytes[at] ^= flip;
+            wt_put(&t.scratch, newest_files[i], bytes, n);
+            expect_passed_over(&t, name);
+            bytes[at] ^= flip;
+        }
+        wt_put(&t.scratch, newest_files[i], bytes, n);
+        wt_expect_step(&t, -1, 20, 'b');
+    }
+    wt_checkpoints_remove(&t);
+}
+
+static void test_cut_short(void **state)
+{
+    static char bytes[1 << 15];
+    wt_checkpoints t;
+    begin_damage(&t, *state);
+    random_state = wt_seed();
+    for (size_t i = 0; i < FILES; i++) {
+        const char *path = wt_path(&t.scratch, newest_files[i]);
+        size_t n = read_all(path, bytes, sizeof bytes - 1);
+        const char *name = strrchr(newest_files[i], '/') + 1;
+        for (size_t k = 0; k < 20; k++) {
+            wt_put(&t.scratch, newest_files[i], bytes, k < 2 ? k : k == 2 ? n - 1 : next_random(n));
+            expect_passed_over(&t, name);
+        }
+        bytes[n] = '\n';
+        wt_put(&t.scratch, newest_files[i], bytes, n + 1);
+        expect_passed_over(&t, name);
+        assert_int_equal(unlink(path), 0);
+        expect_passed_over(&t,
+                           strcmp(name, "manifest.json") == 0 ? "it has no manifest" : "missing");
+        assert_int_equal(mkdir(path, 0777), 0); /* a folder in its place, or a pipe */
+        expect_passed_over(&t, name);
+        assert_int_equal(rmdir(path), 0);
+        if (strcmp(name, "manifest.json") != 0) {
+            assert_int_equal(mkfifo(path, 0666), 0);
+            expect_passed_over(&t, "missing");
+            assert_int_equal(unlink(path), 0);
+        }
+        wt_put(&t.scratch, newest_files[i], bytes, n);
+        wt_expect_step(&t, -1, 20, 'b');
+    }
+    wt_checkpoints_remove(&t);
+}
+
+/* Things that have the name of a checkpoint. */
+static void test_no_checkpoints(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    wt_save(&t, 10, 'a');
+    mkdir(wt_path(&t.scratch, "run/step-00000020"), 0777);
+    expect_passed_over(&t, "it has no manifest.json");
+    assert_int_equal(rmdir(wt_path(&t.scratch, "run/step-00000020")), 0);
+    wt_put_text(&t.scratch, "run/step-00000020", "a file");
+    expect_passed_over(&t, "manifest.json");
+    assert_int_equal(unlink(wt_path(&t.scratch, "run/step-00000020")), 0);
+    wt_copy(&t, "step-00000010", "step-00000020");
+    expect_passed_over(&t, "is of step 10");
+    wt_checkpoints_remove(&t);
+}
+
+/* Manifests that are well sealed and say what cannot be. */
+static void test_hostile_manifests(void **state)
+{
+    static const struct {
+        const char *format, *files, *part;
+    } bad[] = {
+        {"1",
+         "[{\"name\": \"../step-00000010/state.json\", \"bytes\": 33, \"checksum\": "
+         "\"0123456789abcdef\"}]",
+         "cannot be"},
+        {"1", "[{\"name\": \"/etc/passwd\", \"bytes\": 33, \"checksum\": \"0123456789abcdef\"}]",
+         "cannot be"},
+        {"1", "[{\"name\": \"a//b\", \"bytes\": 33, \"checksum\": \"0123456789abcdef\"}]",
+         "cannot be"},
+        {"1", "[{\"name\": \"\", \"bytes\": 33, \"checksum\": \"0123456789abcdef\"}]", "cannot be"},
+        {"1", "[{\"name\": \"a\\u0000b\", \"bytes\": 33, \"checksum\": \"0123456789abcdef\"}]",
+         "cannot be"},
+        {"1", "[{\"name\": \"a\", \"bytes\": -1, \"checksum\": \"0123456789abcdef\"}]",
+         "cannot be"},
+        {"1", "[{\"name\": \"a\", \"bytes\": 1e3, \"checksum\": \"0123456789abcdef\"}]",
+         "cannot be"},
+        {"1", "[{\"name\": \"a\", \"bytes\": 1, \"checksum\": \"0123\"}]", "cannot be"},
+        {"1", "[{\"name\": \"a\", \"bytes\": 1}]", "cannot be"},
+        {"1", "[7]", "cannot be"},
+        {"1", "{}", "no list of files"},
+        {"1", "null", "no list of files"},
+        {"2", "[]", "format 2"},
+        {"null", "[]", "format"},
+        {"1", "[", "manifest.json"},
+        {"1", "[{\"name\": \"none\", \"bytes\": 1, \"checksum\": \"0123456789abcdef\"}]",
+         "missing"},
+    };
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    wt_save(&t, 10, 'a');
+    mkdir(wt_path(&t.scratch, "run/step-00000020"), 0777);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[1024];
+        int n =
+            snprintf(text, sizeof text, "{\n  \"format\": %s,\n  \"step\": 20,\n  \"files\": %s,\n",
+                     bad[i].format, bad[i].files);
+        snprintf(text + n, sizeof text - (size_t)n, "  \"checksum\": \"%016llx\"\n}\n",
+                 (unsigned long long)wf_checksum(text, (size_t)n));
+        wt_put_text(&t.scratch, "run/step-00000020/manifest.json", text);
+        expect_passed_over(&t, bad[i].part);
+    }
+    wt_checkpoints_remove(&t);
+}
+
+/* ---- Disks ---- */
+
+/* Each call that makes, writes, syncs or renames a file fails in turn, while a checkpoint is saved for the first time and
+ * while it takes the place of another. */
+static void sweep_io(wt_checkpoints *t, int64_t step, char letter, int64_t before,
+                     char before_letter)
+{
+    int failures = 0;
+    for (uint64_t nth = 1;; nth++) {
+        wf_ctx_fail_io(t->ctx, nth);
+        wf_status status = wt_try_save(t->ctx, t->run, step, letter);
+        bool reached = t->ctx->fail_in_io == 0;
+        wf_ctx_fail_io(t->ctx, 0);
+        int64_t found;
+        char got = wt_newest(t->ctx, t->run, &found);
+        if (status == WF_OK) { /* nothing failed, or but the removal of an old one, which is told */
+            assert_int_equal(got, letter);
+            assert_int_equal(found, step);
+            if (!reached)
+                break;
+            assert_non_null(strstr(t->log, "an old checkpoint stays"));
+        } else {
+            failures++;
+            wt_fails(t->ctx, status, WF_ERR_IO, "Input/output error");
+            bool late = got == letter && found == step; /* the folder's own sync failed */
+            if (!late) {
+                wt_fails(t->ctx, status, WF_ERR_IO,
+                         "is not saved, those before it are as they were");
+                assert_int_equal(got, before_letter);
+                assert_int_equal(found, before);
+            }
+            assert_int_equal(wf_path_look(wt_path(&t->scratch, "run/.step-00000020.part")),
+                             WF_PATH_NONE);
+            if (late) /* as it was, for the next */
+                assert_int_equal(wf_disk_remove(t->ctx, wt_path(&t->scratch, "run/step-00000020")),
+                                 WF_OK);
+            if (late && before == step)
+                wt_save(t, step, before_letter);
+        }
+        t->log[0] = '\0';
+        assert_true(nth < 1000);
+    }
+    assert_true(failures >= 10);
+}
+
+static void test_failing_io(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    wt_save(&t, 10, 'a');
+    sweep_io(&t, 20, 'b', 10, 'a');
+    sweep_io(&t, 20, 'c', 20, 'b');
+    wt_expect_entries(&t, "lock step-00000010 step-00000020");
+    wt_checkpoints_remove(&t);
+}
+
+/* Keeping few: a failure leaves whole ones or none under their names. */
+static void test_failing_retain(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    for (int64_t step = 10; step <= 40; step += 10)
+        wt_save(&t, step, 'a');
+    wf_ctx_fail_io(t.ctx, 1);
+    wt_fails(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 1, 0), WF_ERR_IO, "cannot rename");
+    wt_expect_entries(&t, "lock step-00000010 step-00000020 step-00000030 step-00000040");
+    wf_ctx_fail_io(t.ctx, 2);
+    wt_fails(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 1, 0), WF_ERR_IO, "cannot rename");
+    wt_expect_entries(&t, "lock step-00000010 step-00000020 step-00000040");
+    wf_ctx_fail_io(t.ctx, 0);
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 1, 0));
+    wt_expect_entries(&t, "lock step-00000040");
+    wt_checkpoints_remove(&t);
+}
+
+/* Files that may not grow beyond some size: a write ends in the middle, as on a full disk. In a process of its own, since
+ * the limit stays. */
+static void child_with_limit(const wt_checkpoints *t)
+{
+    wf_ctx *ctx;
+    if (wf_ctx_new(&ctx) != WF_OK)
+        _exit(9);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit = {7000, 7000}; /* the model fits, the optimizer does not */
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        _exit(8);
+    wf_status status = wt_try_save(ctx, t->run, 20, 'b');
+    const char *said = wf_ctx_message(ctx);
+    bool good = status == WF_ERR_IO && strstr(said, "optimizer.bin") &&
+                strstr(said, "File too large") && strstr(said, "those before it are as they were");
+    if (!good)
+        fprintf(stderr, "%s\n", said);
+    _exit(good ? 0 : 1);
+}
+
+static int wait_for(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+static void test_limited_files(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    wt_save(&t, 10, 'a');
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        child_with_limit(&t);
+    assert_int_equal(wait_for(child), 0);
+    wt_expect_step(&t, -1, 10, 'a');
+    assert_string_equal(t.log, "");
+    wt_expect_entries(&t, "lock step-00000010");
+    wt_checkpoints_remove(&t);
+}
+
+/* A disk that is full: a small one in memory, where the system lets us mount it. */
+static void test_full_disk(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    char command[512];
+    assert_int_equal(mkdir(t.run, 0777), 0);
+    snprintf(command, sizeof command, "mount -t tmpfs -o size=64k none '%s' 2>/dev/null", t.run);
+    if (system(command) != 0) {
+        print_message("no small disk can be mounted here: skipped\n");
+        wt_checkpoints_remove(&t);
+        skip();
+    }
+    wt_lock(&t);
+    wt_save(&t, 10, 'a'); /* 5 pages of 16, and 2 of folders' */
+    wt_save(&t, 20, 'b');
+    wf_status status = wt_try_save(t.ctx, t.run, 30, 'c');
+    bool full = status == WF_ERR_IO && strstr(wf_ctx_message(t.ctx), "No space left") &&
+                strstr(wf_ctx_message(t.ctx), "those before it are as they were");
+    if (!full)
+        print_error("%s\n", wf_ctx_message(t.ctx));
+    int64_t step, again = 0;
+    char letter = wt_newest(t.ctx, t.run, &step), after = 0;
+    wt_expect_entries(&t, "lock step-00000010 step-00000020");
+    /* When there is room again it goes on. */
+    wf_status kept = wf_checkpoint_retain(t.ctx, t.run, 1, 0);
+    wf_status saved = wt_try_save(t.ctx, t.run, 30, 'c');
+    after = wt_newest(t.ctx, t.run, &again);
+    wf_run_lock_release(t.lock);
+    t.lock = NULL;
+    snprintf(command, sizeof command, "umount '%s'", t.run);
+    assert_int_equal(system(command), 0);
+    assert_true(full);
+    assert_int_equal(letter, 'b');
+    assert_int_equal(step, 20);
+    wt_ok(t.ctx, kept);
+    wt_ok(t.ctx, saved);
+    assert_int_equal(after, 'c');
+    assert_int_equal(again, 30);
+    wt_checkpoints_remove(&t);
+}
+
+/* A folder that may not be written. The administrator may, so as somebody else. */
+static void child_without_rights(const wt_checkpoints *t)
+{
+    wf_ctx *ctx;
+    wf_run_lock *lock;
+    if (geteuid() == 0 && (setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0))
+        _exit(9);
+    if (wf_ctx_new(&ctx) != WF_OK)
+        _exit(8);
+    bool good = wf_run_lock_take(ctx, t->run, &lock) == WF_ERR_IO &&
+                strstr(wf_ctx_message(ctx), "Permission denied") &&
+                wt_try_save(ctx, t->run, 20, 'b') == WF_ERR_IO &&
+                strstr(wf_ctx_message(ctx), "Permission denied");
+    int64_t step;
+    good = good && wt_newest(ctx, t->run, &step) == 'a' && step == 10; /* it may be read */
+    if (!good)
+        fprintf(stderr, "%s\n", wf_ctx_message(ctx));
+    _exit(good ? 0 : 1);
+}
+
+static void test_read_only(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    wt_save(&t, 10, 'a');
+    assert_int_equal(chmod(t.scratch.folder, 0755), 0);
+    assert_int_equal(chmod(wt_path(&t.scratch, "run/lock"), 0444), 0);
+    assert_int_equal(chmod(t.run, 0555), 0);
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        child_without_rights(&t);
+    int code = wait_for(child);
+    assert_int_equal(chmod(t.run, 0755), 0);
+    if (code == 9)
+        print_message("cannot become somebody else: skipped\n");
+    else
+        assert_int_equal(code, 0);
+    wt_checkpoints_remove(&t);
+}
+
+/* ---- Memory ---- */
+
+/* Every allocation fails in turn. Once the checkpoint has its name only the removal of others can still fail. */
+static void test_memory_of_saving(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    wt_save(&t, 10, 'a');
+    uint64_t blocks = wt_live_blocks(t.ctx);
+    bool reached = true, saved = false;
+    for (uint64_t nth = 1; reached; nth++) {
+        wf_ctx_fail_allocation(t.ctx, nth);
+        wf_status status = wt_try_save(t.ctx, t.run, 20, 'b');
+        reached = t.ctx->fail_in_calls == 0;
+        wf_ctx_fail_allocation(t.ctx, 0);
+        assert_int_equal(wt_live_blocks(t.ctx), blocks);
+        if (status != WF_OK)
+            wt_fails(t.ctx, status, WF_ERR_MEMORY, "out of memory");
+        saved = saved || status == WF_OK;
+        wt_expect_step(&t, -1, saved ? 20 : 10, saved ? 'b' : 'a');
+        assert_true(nth < 1000);
+    }
+    assert_true(saved);
+    wt_expect_entries(&t, "lock step-00000010 step-00000020");
+    wt_checkpoints_remove(&t);
+}
+
+/* Never another than the newest because memory ran out. */
+static void test_memory_of_finding(void **state)
+{
+    wt_checkpoints t;
+    begin_damage(&t, *state);
+    uint64_t blocks = wt_live_blocks(t.ctx);
+    wf_status status = WF_ERR_MEMORY;
+    for (uint64_t nth = 1; status != WF_OK; nth++) {
+        char *path;
+        int64_t step;
+        wf_ctx_fail_allocation(t.ctx, nth);
+        status = wf_checkpoint_find(t.ctx, t.run, -1, &path, &step);
+        assert_int_equal(t.ctx->fail_in_calls == 0, status != WF_OK);
+        wf_ctx_fail_allocation(t.ctx, 0);
+        assert_int_equal(step, status == WF_OK ? 20 : -1);
+        wf_mem_free(t.ctx, path);
+        assert_int_equal(wt_live_blocks(t.ctx), blocks);
+    }
+    wt_checkpoints_remove(&t);
+}
+
+/* ---- Being killed ---- */
+
+/* The message of the call that was to fail is where this process ends. */
+static void end_at_once(void *user, wf_log_level level, const char *message)
+{
+    (void)user, (void)level;
+    if (strstr(message, "Input/output error"))
+        raise(SIGKILL);
+}
+
+static void child_ended_at(const wt_checkpoints *t, uint64_t nth, int64_t step, char letter)
+{
+    wf_ctx *ctx;
+    if (wf_ctx_new(&ctx) != WF_OK)
+        _exit(9);
+    wf_ctx_set_log(ctx, end_at_once, NULL);
+    wf_ctx_fail_io(ctx, nth);
+    if (wt_try_save(ctx, t->run, step, letter) == WF_OK)
+        _exit(0);
+    fprintf(stderr, "%s\n", wf_ctx_message(ctx));
+    _exit(1);
+}
+
+/* At each call that makes, writes, syncs or renames a file, in turn. */
+static void test_killed_at_each_call(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    wt_save(&t, 10, 'a');
+    const struct {
+        char before, after;
+        int64_t before_step, step;
+    } round[] = {{'a', 'b', 10, 20}, {'b', 'c', 20, 20}};
+    for (int i = 0; i < 2; i++) {
+        bool there = false;
+        int code = 100 + SIGKILL, made_way = 0;
+        for (uint64_t nth = 1; code == 100 + SIGKILL; nth++) {
+            fflush(NULL);
+            pid_t child = fork();
+            assert_true(child >= 0);
+            if (child == 0)
+                child_ended_at(&t, nth, round[i].step, round[i].after);
+            code = wait_for(child);
+            int64_t step;
+            char got = wt_newest(t.ctx, t.run, &step);
+            assert_string_equal(t.log, "");
+            there = there || got == round[i].after;
+            assert_int_equal(got, there ? round[i].after : round[i].before);
+            assert_int_equal(step, there ? round[i].step : round[i].before_step);
+            wt_count_entries(&t, ".old", &made_way);
+        }
+        assert_int_equal(code, 0);
+        assert_true(there);
+        assert_true(made_way > 0 || i == 0);
+    }
+    wt_expect_entries(&t, "lock step-00000010 step-00000020");
+    wt_checkpoints_remove(&t);
+}
+
+/* Saves one after the other, letter by letter, the same step again or the next, and keeps two. */
+static void child_that_saves(const wt_checkpoints *t, uint64_t seed)
+{
+    wf_ctx *ctx;
+    wf_run_lock *lock;
+    random_state = seed;
+    if (wf_ctx_new(&ctx) != WF_OK || wf_run_lock_take(ctx, t->run, &lock) != WF_OK)
+        _exit(9);
+    int64_t step;
+    char letter = wt_newest(ctx, t->run, &step);
+    for (;;) {
+        /* The same step again, or the next: what a run that goes on from its last checkpoint does. */
+        step = step < 0 ? 10 : step + (next_random(2) ? 10 : 0);
+        letter = letter == 0 || letter == 'z' ? 'a' : (char)(letter + 1);
+        if (wt_try_save(ctx, t->run, step, letter) != WF_OK ||
+            wf_checkpoint_retain(ctx, t->run, 2, 0) != WF_OK) {
+            fprintf(stderr, "%s\n", wf_ctx_message(ctx));
+            _exit(1);
+        }
+        /* Told by a byte, which comes after the checkpoint is there. */
+        if (write(STDOUT_FILENO, &letter, 1) != 1)
+            _exit(8);
+    }
+}
+
+static pid_t start_saving(const wt_checkpoints *t, int *from)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    uint64_t seed = random_state += 12345;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        child_that_saves(t, seed);
+    }
+    close(ends[1]);
+    *from = ends[0];
+    return child;
+}
+
+/* After each kill a whole one is found: the last that was told of, or the one after it. */
+static void test_killed(void **state)
+{
+    enum { ROUNDS = 300 };
+    wt_checkpoints t;
+    /* In memory, if it can be, where it takes no time to sync: many are killed in between then. */
+    if (wf_path_look("/dev/shm") == WF_PATH_FOLDER)
+        setenv("TMPDIR", "/dev/shm", 0);
+    wt_checkpoints_make(&t, *state);
+    random_state = wt_seed();
+    /* Long enough for some of them; how long one takes is the disk's. */
+    wt_lock(&t);
+    uint64_t began = wf_clock_ns();
+    wt_save(&t, 5, 'x');
+    uint64_t microseconds = (wf_clock_ns() - began) / 1000 + 100;
+    wf_run_lock_release(t.lock);
+    t.lock = NULL;
+    char last = 'x';
+    int64_t last_step = -1;
+    int unfinished = 0, made_way = 0, saved = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        int from;
+        pid_t child = start_saving(&t, &from);
+        usleep((useconds_t)(500 + next_random(microseconds * 3)));
+        kill(child, SIGKILL);
+        assert_int_equal(wait_for(child), 100 + SIGKILL);
+        char told[4096];
+        ssize_t n;
+        while ((n = read(from, told, sizeof told)) > 0) {
+            last = told[n - 1];
+            saved += (int)n;
+        }
+        close(from);
+        int64_t step;
+        char got = wt_newest(t.ctx, t.run, &step);
+        assert_string_equal(t.log, ""); /* nothing that looks whole and is not */
+        char next = last == 0 || last == 'z' ? 'a' : (char)(last + 1);
+        if (got != last && got != next)
+            fail_msg("round %d: found '%c' after '%c'", round, got ? got : '-', last ? last : '-');
+        assert_true(step >= last_step);
+        last = got;
+        last_step = step;
+        wt_count_entries(&t, ".part", &unfinished);
+        wt_count_entries(&t, ".old", &made_way);
+    }
+    print_message("%d kills, %d checkpoints saved, %d left unfinished, %d while one made way\n",
+                  ROUNDS, saved, unfinished, made_way);
+    assert_true(saved > 0 && unfinished > 0);
+    wt_checkpoints_remove(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_flipped_bits),
+        wt_test(test_cut_short),
+        wt_test(test_no_checkpoints),
+        wt_test(test_hostile_manifests),
+        wt_test(test_failing_io),
+        wt_test(test_failing_retain),
+        wt_test(test_limited_files),
+        wt_test(test_full_disk),
+        wt_test(test_read_only),
+        wt_test(test_memory_of_saving),
+        wt_test(test_memory_of_finding),
+        wt_test(test_killed_at_each_call),
+        wt_test(test_killed),
+    };
+    return cmocka_run_group_tests_name("checkpoint faults", tests, NULL, NULL);
+}
