@@ -402,6 +402,7 @@ static int weight_of(const rg_recipe *recipe, int step, const rg_step *s)
     switch (s->kind) {
     case RG_JUMPS: return o->smooth ? 0 : s->weight;
     case RG_UPDATES: return early ? 0 : s->weight;
+    case RG_JUMPING_UPDATES: return early || o->smooth ? 0 : s->weight;
     case RG_GRAD: return early || !o->grad ? 0 : s->weight;
     default: return s->weight;
     }

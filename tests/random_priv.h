@@ -50,7 +50,7 @@ typedef struct {
     const char *name;
     void (*add)(rg_maker *m);
     int weight;
-    enum { RG_ANY, RG_JUMPS, RG_UPDATES, RG_GRAD } kind;
+    enum { RG_ANY, RG_JUMPS, RG_UPDATES, RG_JUMPING_UPDATES, RG_GRAD } kind;
 } rg_step;
 extern const rg_step rg_steps[]; /* a NULL name ends it */
 
@@ -127,6 +127,7 @@ wf_value *rg_head(rg_maker *m, wf_value *x);
 void rg_add_assign(rg_maker *m);
 void rg_add_adamw(rg_maker *m);
 void rg_add_sgd(rg_maker *m);
+void rg_add_lion(rg_maker *m);
 void rg_add_grad(rg_maker *m);
 
 #endif

@@ -618,6 +618,7 @@ const rg_step rg_steps[] = {
     {"assign", rg_add_assign, 8, RG_UPDATES},
     {"adamw", rg_add_adamw, 2, RG_UPDATES},
     {"sgd", rg_add_sgd, 2, RG_UPDATES},
+    {"lion", rg_add_lion, 1, RG_JUMPING_UPDATES},
     {"grad", rg_add_grad, 16, RG_GRAD},
     {NULL, NULL, 0, RG_ANY},
 };

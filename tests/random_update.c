@@ -114,6 +114,15 @@ static void update_sgd(rg_maker *m, const group *s, wf_value *p, wf_value *grad)
     rg_retire(m, wf_sgd(m->g, p, velocity, grad, s->lr, s->scale, s->apply, &options));
 }
 
+static void update_lion(rg_maker *m, const group *s, wf_value *p, wf_value *grad)
+{
+    static const wf_lion_options options = {0.95, 0.98, 0.1};
+    wf_value *moment = companion(m, "m", p);
+    rg_flush(m);
+    rg_retire(m, wf_lion(m->g, p, moment, grad, s->lr, s->scale, s->apply,
+                         rg_chance(m, 4) ? NULL : &options));
+}
+
 static group start_group(rg_maker *m, wf_value *scale)
 {
     return (group){
@@ -151,6 +160,11 @@ void rg_add_adamw(rg_maker *m)
 void rg_add_sgd(rg_maker *m)
 {
     add_group(m, update_sgd);
+}
+
+void rg_add_lion(rg_maker *m)
+{
+    add_group(m, update_lion);
 }
 
 /* ---- Gradients ---- */

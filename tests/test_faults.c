@@ -293,7 +293,8 @@ static void build_rest(wf_graph *g)
     wf_value *p = wf_state(g, "rest", WF_F32, 3, D(4, 2, 2)),
              *v = wf_state(g, "velocity", WF_F32, 3, D(4, 2, 2));
     p = wf_accumulate(g, p, x, NULL);
-    wf_sgd(g, p, v, x, one, NULL, NULL, &(wf_sgd_options){0.9, 0.1, true});
+    p = wf_sgd(g, p, v, x, one, NULL, NULL, &(wf_sgd_options){0.9, 0.1, true});
+    wf_lion(g, p, wf_state(g, "moment", WF_F32, 3, D(4, 2, 2)), x, one, NULL, NULL, NULL);
     wf_cross_entropy(
         g, x, wf_fill(g, WF_I32, 2, D(4, 2), 1),
         &(wf_cross_entropy_options){.label_smoothing = 0.1, .z_loss = 1, .softcap = 9});

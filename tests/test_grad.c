@@ -266,7 +266,8 @@ static void build_everything(wf_graph *g, wt_model *m)
     wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 2)), *one = wf_fill(g, WF_F32, 0, NULL, 1);
     wf_value *w = wf_accumulate(g, wf_state(g, "w", WF_F32, 2, D(2, 2)), x, NULL);
     wf_value *velocity = wf_state(g, "velocity", WF_F32, 2, D(2, 2));
-    wf_sgd(g, w, velocity, x, one, NULL, NULL, &(wf_sgd_options){0.9, 0.1, true});
+    w = wf_sgd(g, w, velocity, x, one, NULL, NULL, &(wf_sgd_options){0.9, 0.1, true});
+    wf_lion(g, w, wf_state(g, "moment", WF_F32, 2, D(2, 2)), x, one, NULL, NULL, NULL);
     wf_output(g, "paged", paged(g, fused(g, x)));
     wf_output(g, "merged", wt_merged(g, x));
 }
