@@ -27,7 +27,7 @@ typedef struct {
 
 extern const wf_command wf_cmd_run, wf_cmd_chat, wf_cmd_info, wf_cmd_tokenize, wf_cmd_convert,
     wf_cmd_quantize, wf_cmd_eval, wf_cmd_bench, wf_cmd_devices, wf_cmd_ops, wf_cmd_selftest,
-    wf_cmd_plan, wf_cmd_version, wf_cmd_help;
+    wf_cmd_plan, wf_cmd_prepare, wf_cmd_version, wf_cmd_help;
 
 /* All of them, in the order of the help; ends with NULL. */
 extern const wf_command *const wf_commands[];
