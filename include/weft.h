@@ -824,6 +824,60 @@ WF_API void wf_generator_memory(const wf_generator *generator, wf_memory *out);
 WF_API wf_status wf_generator_plan(wf_device *device, const wf_model *model,
                                    const wf_generator_options *options, wf_memory *out);
 
+/* ---- Data for training --------------------------------------------------------------------- */
+
+/* Texts become a folder of tokens, which training reads without having to hold it in memory. docs/data.md says
+ * what it holds, byte by byte. */
+typedef struct {
+    const char *const *inputs; /* files, and folders of files */
+    int input_count;
+    const char *const
+        *valid_inputs; /* to validate on; without any, a share of the inputs is held back */
+    int valid_count;
+    /* "text", or "jsonl": lines of JSON, each with a "text" or with "messages". NULL: files that end in .jsonl or
+     * .ndjson are lines, others text. */
+    const char *format;
+    const char
+        *split_on; /* what stands between documents in a text file; NULL: a file is a document */
+    const char
+        *tokenizer; /* a model, a folder or a tokenizer.json; NULL: one is learned from the texts */
+    int32_t vocab;  /* tokens of one that is learned; default: by how much text there is */
+    int64_t sample; /* most bytes of text that it is learned from, spread evenly; default 64 MiB */
+    const char *
+        chat_template; /* of conversations: its text, or "chatml"; NULL: the tokenizer's, or chatml */
+    double
+        valid; /* share that is held back to validate on, up to 0.5; default 0.01; below 0: none */
+    int64_t shard_tokens; /* about how many a file holds; default 2^27 */
+    int threads;          /* default: all cores; the result is the same with any number */
+    bool overwrite;       /* what is there, if it is a folder of data and nothing else */
+    /* "learning", "encoding"; in bytes. Anything but WF_OK ends it and is returned, and nothing is left. May be NULL */
+    wf_status (*progress)(void *user, const char *what, int64_t done, int64_t total);
+    void *user;
+} wf_prepare_options;
+
+typedef struct {
+    int64_t documents, tokens;
+    int64_t bytes;   /* of text */
+    int64_t counted; /* tokens that carry loss: of conversations the assistant's, of texts all */
+    int shards;
+} wf_prepared_split;
+typedef struct {
+    wf_prepared_split train, valid;
+    int32_t vocab;
+    int id_bytes;              /* that a token takes: 2 up to 65536 tokens, else 4 */
+    bool learned;              /* the tokenizer */
+    bool chat;                 /* conversations */
+    int64_t files;             /* that were read */
+    int64_t skipped_files;     /* in folders: no UTF-8 text, or empty */
+    int64_t skipped_documents; /* empty, or conversations without an answer */
+    int64_t
+        cuts; /* places where a long text was cut and the tokens around may not be those of the whole */
+} wf_prepared;
+
+/* Writes `folder`, which appears when it is whole. The same inputs and options give the same bytes. `out` may be
+ * NULL. */
+WF_API wf_status wf_prepare(wf_ctx *ctx, const char *folder, const wf_prepare_options *options,
+                            wf_prepared *out);
 /* ---- Training ------------------------------------------------------------------------------ */
 
 /* What is trained, and how. Everything is decided before the first step, and is the same on every device. */

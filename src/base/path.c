@@ -30,6 +30,12 @@ wf_path_kind wf_path_look(const char *path)
                                  : WF_PATH_OTHER;
 }
 
+bool wf_path_is_link(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
 bool wf_path_ends(const char *path, const char *end)
 {
     size_t n = strlen(path), m = strlen(end);

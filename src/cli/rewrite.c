@@ -3,44 +3,13 @@
 #include "cli/rewrite.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "cli/catch.h"
 #include "cli/progress.h"
 #include "model/recipe.h"
-
-/* ---- Signals: what is not whole is removed before one of them ends the program ---- */
-
-static volatile sig_atomic_t caught;
-
-static void on_signal(int number)
-{
-    caught = number;
-}
-
-static const int deadly[] = {SIGINT, SIGTERM, SIGHUP};
-#define DEADLY ((int)(sizeof deadly / sizeof *deadly))
-
-static void catch_signals(struct sigaction before[DEADLY])
-{
-    struct sigaction catch = {.sa_handler = on_signal};
-    sigemptyset(&catch.sa_mask);
-    for (int i = 0; i < DEADLY; i++) {
-        sigaction(deadly[i], NULL, &before[i]);
-        if (before[i].sa_handler != SIG_IGN) /* as nohup has it */
-            sigaction(deadly[i], &catch, NULL);
-    }
-}
-
-static void release_signals(const struct sigaction before[DEADLY])
-{
-    for (int i = 0; i < DEADLY; i++)
-        sigaction(deadly[i], &before[i], NULL);
-    if (caught)
-        raise(caught);
-}
 
 /* ---- Progress ---- */
 
@@ -51,7 +20,7 @@ static wf_status show(void *user, const char *weight, int64_t done, int64_t tota
         wf_progress_begin(p, weight, WF_PROGRESS_BYTES, total);
     p->label = weight;
     wf_progress_update(p, done);
-    return caught ? WF_ERR_IO : WF_OK;
+    return wf_caught() ? WF_ERR_IO : WF_OK;
 }
 
 static const char *size_text(double bytes, char out[32])
@@ -80,7 +49,6 @@ wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to,
     wf_progress progress = {0};
     wf_model *m;
     wf_model_info info;
-    struct sigaction before[DEADLY];
     int64_t bytes = 0;
     uint64_t began = wf_clock_ns();
     o.progress = show;
@@ -88,11 +56,11 @@ wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to,
     o.written = &bytes;
     WF_TRY(wf_model_open(ctx, from, &m));
     wf_model_get_info(m, &info);
-    catch_signals(before);
+    wf_catch_begin();
     wf_status status = wf_model_convert(m, ctx, to, &o);
     if (progress.label)
         wf_progress_clear(&progress);
-    release_signals(before);
+    wf_catch_end();
     if (status == WF_OK)
         conclude(to, &info, bytes, wf_clock_ns() - began);
     wf_model_close(m);

@@ -102,6 +102,22 @@ static wf_status read_template(wf_folder *f)
     return find_template(f, "chat_template.json", object);
 }
 
+wf_status wf_folder_template(wf_arena *arena, const char *path, const char **out)
+{
+    wf_folder f = {.ctx = arena->ctx, .path = path};
+    *out = NULL;
+    wf_arena_init(&f.arena, arena->ctx);
+    wf_status status = read_object(&f, "tokenizer_config.json", &f.tokenizer_config);
+    if (status == WF_OK)
+        status = read_template(&f);
+    if (status == WF_OK && f.chat_template) {
+        *out = wf_arena_copy(arena, f.chat_template, f.chat_template_bytes + 1);
+        status = *out ? WF_OK : WF_ERR_MEMORY;
+    }
+    wf_arena_free(&f.arena);
+    return status;
+}
+
 /* ---- Weights ---- */
 
 static wf_status fail_weights(const wf_folder *f, const char *const *names, size_t count)

@@ -30,6 +30,9 @@ typedef struct {
 wf_status wf_folder_open(wf_ctx *ctx, const char *path, wf_folder **out);
 void wf_folder_close(wf_folder *f); /* NULL is fine */
 
+/* The template alone, in the arena, of a folder that need not have weights. *out is NULL when there is none. */
+wf_status wf_folder_template(wf_arena *arena, const char *path, const char **out);
+
 typedef enum {
     WF_FORMAT_NONE,
     WF_FORMAT_GGUF,  /* a file */

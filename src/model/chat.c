@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* chat.c - conversations: from messages, through the model's template, to ids. */
+#include "model/chat.h"
+
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/path.h"
+#include "format/folder.h"
+#include "format/gguf.h"
 #include "model/model.h"
-#include "text/template.h"
 
-/* For models that come without a template: known by name. */
-static const char chatml[] =
+const char wf_chatml[] =
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
     "{% endfor %}"
@@ -82,31 +85,43 @@ static size_t add_tokens(const wf_tokenizer *t, wf_json_node *to)
     return n;
 }
 
-static wf_status make_variables(const wf_model *m, wf_arena *a, const wf_message *messages,
-                                int count, const wf_chat_options *o, wf_json_node *out)
+static wf_status make_variables(const wf_tokenizer *t, wf_arena *a, const wf_chat *c,
+                                wf_json_node *out)
 {
-    wf_json_node *extra = NULL, *tools = NULL;
-    if (o->variables)
-        WF_TRY(parse(a, "the template's variables", o->variables, WF_JSON_OBJECT, &extra));
-    if (o->tools)
-        WF_TRY(parse(a, "the list of tools", o->tools, WF_JSON_ARRAY, &tools));
-    size_t room = 8 + (extra ? extra->count : 0), n = 0;
+    size_t room = 8 + (c->variables ? c->variables->count : 0), n = 0;
     wf_json_node *v = wf_arena_alloc(a, room * sizeof *v);
     if (!v)
         return WF_ERR_MEMORY;
-    for (; extra && n < extra->count; n++) /* the first of a name is the one that is found */
-        v[n] = extra->child[n];
-    WF_TRY(set_messages(a, &v[n++], messages, count));
-    set_bool(&v[n++], "add_generation_prompt", !o->unfinished);
-    if (tools) {
-        v[n] = *tools;
+    for (; c->variables && n < c->variables->count;
+         n++) /* the first of a name is the one that is found */
+        v[n] = c->variables->child[n];
+    v[n] = *c->messages;
+    v[n].key = "messages";
+    v[n++].key_bytes = 8;
+    set_bool(&v[n++], "add_generation_prompt", c->answer);
+    if (c->tools) {
+        v[n] = *c->tools;
         v[n].key = "tools";
         v[n++].key_bytes = 5;
     }
-    if (m->tokenizer)
-        n += add_tokens(m->tokenizer, &v[n]);
+    if (t)
+        n += add_tokens(t, &v[n]);
     *out = (wf_json_node){.kind = WF_JSON_OBJECT, .child = v, .count = n};
     return WF_OK;
+}
+
+wf_status wf_chat_render(const wf_template *template, const wf_tokenizer *t, wf_ctx *ctx,
+                         const wf_chat *chat, wf_rendered *out)
+{
+    wf_arena arena;
+    wf_json_node variables;
+    *out = (wf_rendered){0};
+    wf_arena_init(&arena, ctx);
+    wf_status status = make_variables(t, &arena, chat, &variables);
+    if (status == WF_OK)
+        status = wf_template_render(template, ctx, &variables, NULL, out);
+    wf_arena_free(&arena);
+    return status;
 }
 
 /* ---- Rendering ---- */
@@ -122,7 +137,22 @@ static wf_status find_template(const wf_model *m, wf_ctx *ctx, const wf_chat_opt
                        "with `weft run`",
                        m->info.name);
     if (strcmp(*text, "chatml") == 0)
-        *text = chatml;
+        *text = wf_chatml;
+    return WF_OK;
+}
+
+/* What the options say in JSON. */
+static wf_status read_options(wf_arena *a, const wf_message *messages, int count,
+                              const wf_chat_options *o, wf_json_node *list, wf_chat *out)
+{
+    wf_json_node *extra = NULL, *tools = NULL;
+    if (o->variables)
+        WF_TRY(parse(a, "the template's variables", o->variables, WF_JSON_OBJECT, &extra));
+    if (o->tools)
+        WF_TRY(parse(a, "the list of tools", o->tools, WF_JSON_ARRAY, &tools));
+    WF_TRY(set_messages(a, list, messages, count));
+    *out =
+        (wf_chat){.messages = list, .answer = !o->unfinished, .tools = tools, .variables = extra};
     return WF_OK;
 }
 
@@ -132,7 +162,8 @@ static wf_status render(const wf_model *m, wf_ctx *ctx, const wf_message *messag
     const wf_chat_options defaults = {0}, *o = options ? options : &defaults;
     wf_arena arena;
     wf_template *template = NULL;
-    wf_json_node variables;
+    wf_json_node list;
+    wf_chat chat;
     const char *text;
     *out = (wf_rendered){0};
     if (count < 0)
@@ -141,9 +172,9 @@ static wf_status render(const wf_model *m, wf_ctx *ctx, const wf_message *messag
     wf_arena_init(&arena, ctx);
     wf_status status = wf_template_new(ctx, "the chat template", text, strlen(text), &template);
     if (status == WF_OK)
-        status = make_variables(m, &arena, messages, count, o, &variables);
+        status = read_options(&arena, messages, count, o, &list, &chat);
     if (status == WF_OK)
-        status = wf_template_render(template, ctx, &variables, NULL, out);
+        status = wf_chat_render(template, m->tokenizer, ctx, &chat, out);
     wf_template_free(template);
     wf_arena_free(&arena);
     return status;
@@ -176,4 +207,34 @@ wf_status wf_model_chat_text(const wf_model *m, wf_ctx *ctx, const wf_message *m
     r.text = NULL;
     wf_rendered_free(ctx, &r);
     return WF_OK;
+}
+
+/* ---- Templates without a model ---- */
+
+static wf_status gguf_template(wf_arena *arena, const char *path, const char **out)
+{
+    wf_gguf *f;
+    wf_gguf_text text;
+    WF_TRY(wf_gguf_open(arena->ctx, path, &f));
+    wf_status status = wf_gguf_get_text(f, "tokenizer.chat_template", &text);
+    if (status == WF_OK && text.len > 0) {
+        char *copy = wf_arena_alloc(arena, text.len + 1);
+        if (copy)
+            memcpy(copy, text.bytes, text.len);
+        *out = copy;
+        status = copy ? WF_OK : WF_ERR_MEMORY;
+    }
+    wf_gguf_close(f);
+    return status;
+}
+
+wf_status wf_chat_template_of(wf_arena *arena, const char *path, const char **out)
+{
+    *out = NULL;
+    if (wf_path_look(path) == WF_PATH_FOLDER)
+        return wf_folder_template(arena, path, out);
+    if (!wf_path_ends(path, ".json"))
+        return gguf_template(arena, path, out);
+    const char *folder = wf_path_parent(arena, path);
+    return folder ? wf_folder_template(arena, folder, out) : WF_ERR_MEMORY;
 }

@@ -28,6 +28,10 @@ wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_write
 wf_status wf_tokenizer_to_json(const wf_tokenizer *t, wf_ctx *ctx, char **json, size_t *bytes);
 wf_status wf_tokenizer_to_config(const wf_tokenizer *t, wf_ctx *ctx, const char *chat_template,
                                  char **json, size_t *bytes);
+/* The last place at in [least, most] where a text can be cut: text[at] is part of it, and the ids of what is before and
+ * of what is behind, one after the other, are those of the whole (without WF_TEXT_SPECIAL and WF_TEXT_CONTROL). 0: none is
+ * known, as with tokenizers of which it cannot be proved. */
+size_t wf_tokenizer_cut(const wf_tokenizer *t, const char *text, size_t least, size_t most);
 /* Bytes of text that each token stands for in the middle of a text, 0 for control tokens: to[0 .. count). */
 wf_status wf_tokenizer_lengths(const wf_tokenizer *t, wf_ctx *ctx, uint32_t *to);
 /* One more id after which a text ends: what generation_config.json or a model's keys say. An id that is no

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* catch.c - see catch.h. */
+#include "cli/catch.h"
+
+#include <signal.h>
+#include <stddef.h>
+
+static const int deadly[] = {SIGINT, SIGTERM, SIGHUP};
+#define DEADLY ((int)(sizeof deadly / sizeof *deadly))
+
+static volatile sig_atomic_t caught;
+static struct sigaction before[DEADLY];
+
+static void on_signal(int number)
+{
+    caught = number;
+}
+
+void wf_catch_begin(void)
+{
+    struct sigaction catch = {.sa_handler = on_signal};
+    sigemptyset(&catch.sa_mask);
+    for (int i = 0; i < DEADLY; i++) {
+        sigaction(deadly[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN)
+            sigaction(deadly[i], &catch, NULL);
+    }
+}
+
+bool wf_caught(void)
+{
+    return caught != 0;
+}
+
+void wf_catch_end(void)
+{
+    for (int i = 0; i < DEADLY; i++)
+        sigaction(deadly[i], &before[i], NULL);
+    if (caught)
+        raise(caught);
+}

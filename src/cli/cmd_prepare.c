@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_prepare.c - weft prepare: texts as tokens, for training. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "cli/catch.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "cli/rewrite.h"
+
+#define USAGE "weft prepare FILE|FOLDER... -o DATA"
+#define TEMPLATE_MOST ((size_t)4 << 20)
+
+static struct {
+    const char *out, *tokenizer, *format, *split_on, *template, *template_file, *sample;
+    int64_t vocab, threads, shard; /* -1: the default */
+    double valid;
+    wf_values valid_data;
+    bool overwrite, quiet, json;
+} set = {.vocab = -1, .threads = -1, .shard = -1, .valid = 0.01};
+
+static const wf_flag flags[] = {
+    {"output", 'o', "DATA", "the folder to write", .text = &set.out},
+    {"tokenizer", 0, "MODEL", "take the tokenizer of a model, a folder or a tokenizer.json",
+     .text = &set.tokenizer},
+    {"vocab", 0, "N", "else learn one of so many tokens (default: by how much text there is)",
+     .whole = &set.vocab, .also = "--vocab-size"},
+    {"sample", 0, "SIZE", "from at most so much text, spread evenly (default 64M)",
+     .text = &set.sample},
+    {"format", 0, "NAME", "text or jsonl (default: jsonl for .jsonl and .ndjson, else text)",
+     .text = &set.format},
+    {"split-on", 0, "TEXT",
+     "what stands between documents in a text file (\\n: a line end; default: a file is one)",
+     .text = &set.split_on},
+    {"chat-template", 0, "NAME", "chatml, for conversations (default: the tokenizer's, or chatml)",
+     .text = &set.template},
+    {"chat-template-file", 0, "FILE", "a template for conversations", .text = &set.template_file},
+    {"valid", 0, "SHARE", "of the documents, to validate on (default 0.01; 0: none)",
+     .real = &set.valid},
+    {"valid-data", 0, "PATH", "validate on this instead; may be repeated",
+     .values = &set.valid_data},
+    {"shard-tokens", 0, "N", "tokens in a file, about (default 134217728)", .whole = &set.shard},
+    {"overwrite", 0, NULL, "replace DATA, if it is prepared data", .on = &set.overwrite},
+    {"threads", 't', "N", "threads that encode (default: all cores)", .whole = &set.threads},
+    {"quiet", 'q', NULL, "no progress and no summary", .on = &set.quiet},
+    WF_FLAG_JSON(&set.json),
+    {0},
+};
+
+/* ---- Arguments ---- */
+
+/* \n, \t and \\ as in C, since shells make them hard to type. The copy is for wf_mem_free. */
+static wf_status unescape(wf_ctx *ctx, const char *text, char **out)
+{
+    char *to = *out = wf_mem_new(ctx, strlen(text) + 1);
+    if (!to)
+        return WF_ERR_MEMORY;
+    for (; *text; text++) {
+        static const char letters[] = "nt\\", meant[] = "\n\t\\";
+        const char *which = text[0] == '\\' && text[1] ? strchr(letters, text[1]) : NULL;
+        *to++ = which ? meant[which - letters] : *text;
+        text += which != NULL;
+    }
+    return WF_OK;
+}
+
+static wf_status check_flags(wf_ctx *ctx, int count)
+{
+    if (count == 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "give texts to prepare: " USAGE);
+    if (!set.out)
+        return wf_fail(ctx, WF_ERR_USAGE, "say which folder to write: " USAGE);
+    if (!(set.valid >= 0 && set.valid <= 0.5))
+        return wf_fail(ctx, WF_ERR_USAGE, "--valid is a share from 0 to 0.5, such as 0.01");
+    if (set.valid_data.count > 0 && set.valid != 0.01 && set.valid != 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--valid-data says what to validate on, so leave out --valid");
+    if (set.tokenizer && (set.vocab >= 0 || set.sample))
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--vocab and --sample are about learning a tokenizer, and --tokenizer "
+                       "takes one");
+    if (set.vocab == 0 || set.vocab > INT32_MAX)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--vocab %lld cannot be: 256 bytes and 3 special tokens are part of it",
+                       (long long)set.vocab);
+    if (set.template && strcmp(set.template, "chatml") != 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "the template that is known by name is chatml; give others with "
+                       "--chat-template-file FILE");
+    if (set.template && set.template_file)
+        return wf_fail(ctx, WF_ERR_USAGE, "give one of --chat-template and --chat-template-file");
+    return WF_OK;
+}
+
+/* ---- Progress and summary ---- */
+
+static wf_status show(void *user, const char *what, int64_t done, int64_t total)
+{
+    wf_progress *p = user;
+    if (!set.quiet) {
+        if (!p->label || strcmp(p->label, what) != 0) {
+            if (p->label)
+                wf_progress_clear(p);
+            wf_progress_begin(p, what, WF_PROGRESS_BYTES, total);
+        }
+        wf_progress_update(p, done);
+    }
+    return wf_caught() ? WF_ERR_IO : WF_OK;
+}
+
+static void say_split(const char *name, const wf_prepared_split *s, bool chat)
+{
+    if (s->tokens == 0) {
+        fprintf(stderr, "%s: nothing\n", name);
+        return;
+    }
+    fprintf(stderr, "%s: %lld document%s, %lld tokens", name, (long long)s->documents,
+            s->documents == 1 ? "" : "s", (long long)s->tokens);
+    if (chat)
+        fprintf(stderr, " (%lld of them answers)", (long long)s->counted);
+    fprintf(stderr, ", %lld bytes, %.2f bytes a token, %d shard%s\n", (long long)s->bytes,
+            (double)s->bytes / (double)s->tokens, s->shards, s->shards == 1 ? "" : "s");
+}
+
+static void say(const wf_prepared *r, double seconds)
+{
+    int64_t bytes = r->train.bytes + r->valid.bytes, tokens = r->train.tokens + r->valid.tokens;
+    say_split("train", &r->train, r->chat);
+    say_split("valid", &r->valid, r->chat);
+    fprintf(stderr,
+            "%s: a vocabulary of %d%s, %d bytes a token; %.1f s, %.1f MB/s, %.2f M tokens/s\n",
+            set.out, (int)r->vocab, r->learned ? ", learned" : "", r->id_bytes, seconds,
+            (double)bytes / seconds * 1e-6, (double)tokens / seconds * 1e-6);
+    if (r->skipped_files > 0)
+        fprintf(stderr, "skipped %lld file%s that %s empty or no UTF-8 text\n",
+                (long long)r->skipped_files, r->skipped_files == 1 ? "" : "s",
+                r->skipped_files == 1 ? "is" : "are");
+    if (r->skipped_documents > 0)
+        fprintf(stderr, "skipped %lld %s\n", (long long)r->skipped_documents,
+                r->chat ? "conversations without an answer of the assistant's"
+                        : "lines whose text is empty");
+    if (r->cuts > 0)
+        fprintf(
+            stderr,
+            "long texts were cut at %lld places where this tokenizer may have made other tokens "
+            "of the whole\n",
+            (long long)r->cuts);
+}
+
+static void put_int(wf_json *j, const char *key, int64_t value)
+{
+    wf_json_key(j, key);
+    wf_json_int(j, value);
+}
+
+static void put_split(wf_json *j, const char *key, const wf_prepared_split *s)
+{
+    wf_json_key(j, key);
+    wf_json_object_begin(j);
+    put_int(j, "documents", s->documents);
+    put_int(j, "tokens", s->tokens);
+    put_int(j, "bytes", s->bytes);
+    put_int(j, "counted", s->counted);
+    put_int(j, "shards", s->shards);
+    wf_json_object_end(j);
+}
+
+static void print_json(const wf_prepared *r, double seconds)
+{
+    wf_json j;
+    wf_json_begin(&j, stdout);
+    wf_json_object_begin(&j);
+    wf_json_key(&j, "folder");
+    wf_json_string(&j, set.out);
+    put_split(&j, "train", &r->train);
+    put_split(&j, "valid", &r->valid);
+    put_int(&j, "vocab", r->vocab);
+    put_int(&j, "id_bytes", r->id_bytes);
+    wf_json_key(&j, "learned");
+    wf_json_bool(&j, r->learned);
+    wf_json_key(&j, "chat");
+    wf_json_bool(&j, r->chat);
+    put_int(&j, "files", r->files);
+    put_int(&j, "skipped_files", r->skipped_files);
+    put_int(&j, "skipped_documents", r->skipped_documents);
+    put_int(&j, "cuts", r->cuts);
+    wf_json_key(&j, "seconds");
+    wf_json_double(&j, seconds);
+    wf_json_object_end(&j);
+    wf_json_end(&j);
+}
+
+/* ---- The command ---- */
+
+static wf_status prepare(wf_ctx *ctx, const wf_prepare_options *o)
+{
+    wf_prepare_options told = *o;
+    wf_progress bar = {0};
+    wf_prepared result;
+    uint64_t began = wf_clock_ns();
+    told.progress = show;
+    told.user = &bar;
+    wf_guard_mapped_files(true);
+    wf_catch_begin();
+    wf_status status = wf_prepare(ctx, set.out, &told, &result);
+    if (bar.label)
+        wf_progress_clear(&bar);
+    wf_catch_end();
+    if (status != WF_OK)
+        return status;
+    double seconds = (double)(wf_clock_ns() - began) * 1e-9;
+    if (set.json)
+        print_json(&result, seconds);
+    else if (!set.quiet)
+        say(&result, seconds);
+    return WF_OK;
+}
+
+static wf_status run(wf_ctx *ctx, char *const *operands, int count)
+{
+    char *template = NULL, *split_on = NULL;
+    uint64_t sample = 0;
+    size_t bytes;
+    WF_TRY(check_flags(ctx, count));
+    if (set.sample)
+        WF_TRY(wf_rewrite_size(ctx, "--sample", set.sample, &sample));
+    wf_status status = set.template_file
+                           ? wf_file_read(ctx, set.template_file, TEMPLATE_MOST, &template, &bytes)
+                           : WF_OK;
+    if (status == WF_OK && set.split_on)
+        status = unescape(ctx, set.split_on, &split_on);
+    const wf_prepare_options o = {
+        .inputs = (const char *const *)operands,
+        .input_count = count,
+        .valid_inputs = set.valid_data.item,
+        .valid_count = set.valid_data.count,
+        .format = set.format,
+        .split_on = split_on,
+        .tokenizer = set.tokenizer,
+        .vocab = set.vocab > 0 ? (int32_t)set.vocab : 0,
+        .sample = sample > INT64_MAX ? INT64_MAX : (int64_t)sample,
+        .chat_template = template ? template : set.template,
+        .valid = set.valid > 0 ? set.valid : -1,
+        .shard_tokens = set.shard > 0 ? set.shard : 0,
+        .threads = set.threads > 0 && set.threads < 1024 ? (int)set.threads : 0,
+        .overwrite = set.overwrite,
+    };
+    if (status == WF_OK)
+        status = prepare(ctx, &o);
+    wf_mem_free(ctx, template);
+    wf_mem_free(ctx, split_on);
+    return status;
+}
+
+const wf_command wf_cmd_prepare = {
+    .name = "prepare",
+    .doc = "texts or conversations as tokens, to train on",
+    .operands = "FILE|FOLDER...",
+    .max_operands = 1 << 20,
+    .details =
+        "Files are text, or lines of JSON with a \"text\" or a list of \"messages\" each. Of folders, all text\n"
+        "files are taken, those in folders inside as well, but nothing whose name begins with a dot. Of\n"
+        "conversations, only what the assistant says is learned.",
+    .example = "weft prepare books/ -o data",
+    .flags = flags,
+    .run = run,
+};

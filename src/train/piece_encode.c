@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+/* piece_encode.c - the tokens of a piece. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "train/piece.h"
+
+typedef struct {
+    const wf_encoding *e;
+    wf_piece_work *p;
+    wf_ctx *ctx;
+    wf_arena arena; /* of one line */
+} encoder;
+
+/* ---- Collecting ---- */
+
+static wf_status add_ids(encoder *x, const int32_t *ids, size_t n)
+{
+    wf_piece_work *p = x->p;
+    if (n > p->room - p->count) {
+        size_t room = p->count + n > 2 * p->room ? p->count + n : 2 * p->room;
+        int32_t *grown = wf_mem_grow(x->ctx, p->ids, room * sizeof *grown);
+        if (!grown)
+            return WF_ERR_MEMORY;
+        p->ids = grown;
+        p->room = room;
+    }
+    if (n > 0)
+        memcpy(p->ids + p->count, ids, n * sizeof *ids);
+    p->count += n;
+    return WF_OK;
+}
+
+/* Of the ids that were added last. */
+static wf_status add_mask(encoder *x, const uint8_t *mask, size_t n)
+{
+    wf_piece_work *p = x->p;
+    if (p->count > p->mask_room) {
+        uint8_t *grown = wf_mem_grow(x->ctx, p->mask, p->room);
+        if (!grown)
+            return WF_ERR_MEMORY;
+        p->mask = grown;
+        p->mask_room = p->room;
+    }
+    memcpy(p->mask + p->count - n, mask, n);
+    return WF_OK;
+}
+
+/* All ids since the last document. */
+static wf_status add_document(encoder *x, size_t before, size_t bytes, bool begins, bool ends)
+{
+    wf_piece_work *p = x->p;
+    wf_encoded *grown =
+        wf_mem_room(x->ctx, p->document, p->documents, &p->document_room, sizeof *p->document);
+    if (!grown)
+        return WF_ERR_MEMORY;
+    p->document = grown;
+    p->document[p->documents++] = (wf_encoded){p->count - before, bytes, begins, ends};
+    return WF_OK;
+}
+
+/* ---- Texts ---- */
+
+static wf_status encode_text(encoder *x, const char *text, size_t n)
+{
+    while (n > 0) {
+        size_t take = n, count;
+        int32_t *ids;
+        bool proved = true;
+        if (n > 2 * WF_PIECE_BYTES)
+            take = wf_cut_text(x->e->chat.tokenizer, text, WF_PIECE_BYTES / 2, WF_PIECE_BYTES,
+                               &proved);
+        x->p->cuts += !proved;
+        WF_TRY(wf_tokenizer_encode(x->e->chat.tokenizer, x->ctx, text, take, 0, &ids, &count));
+        wf_status status = add_ids(x, ids, count);
+        wf_ids_free(x->ctx, ids);
+        if (status != WF_OK)
+            return status;
+        text += take;
+        n -= take;
+    }
+    return WF_OK;
+}
+
+static wf_status encode_part(encoder *x, const char *text, size_t n, bool begins, bool ends)
+{
+    size_t before = x->p->count;
+    if (n == 0)
+        return WF_OK;
+    x->p->has_text = true;
+    if (begins)
+        WF_TRY(add_ids(x, x->e->before, x->e->befores));
+    WF_TRY(encode_text(x, text, n));
+    if (ends)
+        WF_TRY(add_ids(x, &x->e->chat.end, 1));
+    return add_document(x, before, n, begins, ends);
+}
+
+static wf_status encode_documents(encoder *x)
+{
+    const char *s = x->p->text, *end = s + x->p->bytes, *mark = x->e->split_on;
+    size_t bytes = strlen(mark);
+    while (s < end) {
+        const char *at = s;
+        while (at < end && !((size_t)(end - at) >= bytes && memcmp(at, mark, bytes) == 0))
+            at++;
+        if (at > s) /* nothing between two marks is no document */
+            WF_TRY(encode_part(x, s, (size_t)(at - s), true, true));
+        s = at < end ? at + bytes : end;
+    }
+    return WF_OK;
+}
+
+/* ---- Lines ---- */
+
+static wf_status encode_conversation(encoder *x, const wf_json_node *line)
+{
+    wf_conversation c;
+    size_t before = x->p->count;
+    x->p->has_chat = true;
+    WF_TRY(wf_conversation_encode(&x->e->chat, &x->arena, line, &c));
+    if (c.counted == 0) {
+        x->p->dropped++;
+        return WF_OK;
+    }
+    WF_TRY(add_ids(x, c.ids, c.count));
+    WF_TRY(add_mask(x, c.mask, c.count));
+    return add_document(x, before, c.bytes, true, true);
+}
+
+/* Its sentence says where a text is wrong, which is said better by those who know the line. */
+static wf_status parse_line(encoder *x, const char *s, size_t n, wf_json_node **out)
+{
+    static const char where[] = "cannot read 'it', line 1: ";
+    wf_status status = wf_json_parse(&x->arena, "it", s, n, out);
+    const char *why = wf_ctx_message(x->ctx);
+    if (status == WF_ERR_FORMAT && strncmp(why, where, strlen(where)) == 0)
+        return wf_fail(x->ctx, status, "it is no JSON: %s", why + strlen(where));
+    return status;
+}
+
+static wf_status encode_line(encoder *x, const char *s, size_t n)
+{
+    wf_json_node *line;
+    WF_TRY(parse_line(x, s, n, &line));
+    const wf_json_node *text = wf_json_get(line, "text");
+    if (wf_conversation_find(line))
+        return encode_conversation(x, line);
+    if (!text || text->kind != WF_JSON_STRING)
+        return wf_fail(x->ctx, WF_ERR_FORMAT,
+                       "it has no \"text\" that is a string, and no list \"messages\" or "
+                       "\"conversations\"");
+    x->p->dropped += text->bytes == 0;
+    return encode_part(x, text->string, text->bytes, true, true);
+}
+
+static bool is_blank(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (s[i] != ' ' && s[i] != '\t' && s[i] != '\r')
+            return false;
+    return true;
+}
+
+static wf_status encode_lines(encoder *x)
+{
+    const char *s = x->p->text, *end = s + x->p->bytes;
+    while (s < end) {
+        const char *line_end = memchr(s, '\n', (size_t)(end - s));
+        size_t n = (size_t)((line_end ? line_end : end) - s);
+        x->p->lines++;
+        if (!is_blank(s, n)) {
+            wf_status status = encode_line(x, s, n);
+            wf_arena_free(&x->arena);
+            if (status != WF_OK) {
+                x->p->line = x->p->lines;
+                return status;
+            }
+        }
+        s += n + 1;
+    }
+    return WF_OK;
+}
+
+/* ---- Pieces ---- */
+
+void wf_piece_encode(const wf_encoding *e, wf_ctx *ctx, wf_piece_work *p)
+{
+    encoder x = {.e = e, .p = p, .ctx = ctx};
+    wf_arena_init(&x.arena, ctx);
+    p->ctx = ctx;
+    switch (p->kind) {
+    case WF_PIECE_PART: p->status = encode_part(&x, p->text, p->bytes, p->begins, p->ends); break;
+    case WF_PIECE_DOCUMENTS: p->status = encode_documents(&x); break;
+    case WF_PIECE_LINES: p->status = encode_lines(&x); break;
+    }
+    if (p->status != WF_OK) {
+        size_t len = 0;
+        wf_text_append(p->why, sizeof p->why, &len, "%s", wf_ctx_message(ctx));
+    }
+    wf_arena_free(&x.arena);
+}
+
+void wf_piece_free(wf_piece_work *p)
+{
+    if (!p->ctx)
+        return;
+    wf_mem_free(p->ctx, p->ids);
+    wf_mem_free(p->ctx, p->mask);
+    wf_mem_free(p->ctx, p->document);
+    p->ctx = NULL;
+}
+
+wf_status wf_piece_report(wf_ctx *ctx, const wf_piece_work *p, int64_t lines)
+{
+    if (p->line > 0)
+        return wf_fail(ctx, p->status, "line %lld of '%s': %s", (long long)(lines + p->line),
+                       p->source->path, p->why);
+    return wf_fail(ctx, p->status, "cannot encode '%s': %s", p->source->path, p->why);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* prepare_output.c - the folder that appears when it is whole, and the shards in it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/disk.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "train/prepare_priv.h"
+
+#define LOCK "lock"
+#define ENTRIES ((size_t)1 << 20)
+#define DOCUMENTS \
+    ((int64_t)1 << 22) /* most of a shard, whose starts are held in memory until it ends */
+
+/* ---- The folder ---- */
+
+/* FOLDER/.NAME.END beside FOLDER/NAME. */
+static const char *beside(wf_arena *a, const char *path, const char *end)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t room = strlen(path) + strlen(end) + 2;
+    char *out = wf_arena_alloc(a, room);
+    if (out)
+        snprintf(out, room, "%.*s.%s%s", (int)(name - path), path, name, end);
+    return out;
+}
+
+static bool is_part_of_data(const char *name)
+{
+    return strcmp(name, WF_INDEX_FILE) == 0 || strcmp(name, "tokenizer.json") == 0 ||
+           strcmp(name, "tokenizer_config.json") == 0 || wf_path_ends(name, ".weft");
+}
+
+static wf_status check_folder(wf_data_output *o, bool overwrite)
+{
+    const char *const *names;
+    size_t count;
+    bool index = false;
+    WF_TRY(wf_path_list(&o->arena, o->folder, ENTRIES, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        index = index || strcmp(names[i], WF_INDEX_FILE) == 0;
+        if (!is_part_of_data(names[i]))
+            return wf_fail(o->ctx, WF_ERR_USAGE,
+                           "'%s' is there and holds '%.100s', which is no prepared data; name a "
+                           "folder that is not there",
+                           o->folder, names[i]);
+    }
+    if (count > 0 && !index)
+        return wf_fail(
+            o->ctx, WF_ERR_USAGE,
+            "'%s' is there and is no folder of prepared data; name one that is not there",
+            o->folder);
+    if (count > 0 && !overwrite)
+        return wf_fail(o->ctx, WF_ERR_USAGE,
+                       "'%s' is there already; name another folder, or replace it with --overwrite",
+                       o->folder);
+    return WF_OK;
+}
+
+wf_status wf_data_output_check(wf_ctx *ctx, wf_data_output *o, const char *folder, bool overwrite)
+{
+    *o = (wf_data_output){.ctx = ctx};
+    wf_arena_init(&o->arena, ctx);
+    char *path = wf_arena_strdup(&o->arena, folder);
+    if (!path)
+        return WF_ERR_MEMORY;
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = '\0';
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
+               *parent = wf_path_parent(&o->arena, path);
+    if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "'%s' cannot be the name of a new folder", folder);
+    o->folder = path;
+    o->part = beside(&o->arena, path, ".part");
+    o->old = beside(&o->arena, path, ".old");
+    if (!parent || !o->part || !o->old)
+        return WF_ERR_MEMORY;
+    if (wf_path_look(parent) != WF_PATH_FOLDER)
+        return wf_fail(ctx, WF_ERR_IO, "cannot write '%s': there is no folder '%s'", path, parent);
+    switch (wf_path_look(path)) {
+    case WF_PATH_NONE: return WF_OK;
+    case WF_PATH_FOLDER: return check_folder(o, overwrite);
+    default:
+        return wf_fail(ctx, WF_ERR_USAGE, "'%s' is there and is no folder; name another", path);
+    }
+}
+
+static wf_status take_lock(wf_data_output *o)
+{
+    int64_t holder = 0;
+    const char *path = wf_path_join(&o->arena, o->part, LOCK);
+    if (!path)
+        return WF_ERR_MEMORY;
+    wf_status status = wf_lock_take(o->ctx, path, &o->lock, &holder);
+    return status == WF_ERR_USAGE
+               ? wf_fail(o->ctx, status, "'%s' is being prepared already, by process %lld",
+                         o->folder, (long long)holder)
+               : status;
+}
+
+wf_status wf_data_output_begin(wf_data_output *o)
+{
+    const char *const *names;
+    size_t count;
+    WF_TRY(wf_path_make_folder(o->ctx, o->part));
+    WF_TRY(take_lock(o));
+    o->begun = true;
+    WF_TRY(wf_path_list(&o->arena, o->part, ENTRIES, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        const char *path = wf_path_join(&o->arena, o->part, names[i]);
+        if (!path)
+            return WF_ERR_MEMORY;
+        if (strcmp(names[i], LOCK) != 0)
+            WF_TRY(wf_disk_remove(o->ctx, path));
+    }
+    return WF_OK;
+}
+
+wf_status wf_data_output_commit(wf_data_output *o)
+{
+    const char *lock = wf_path_join(&o->arena, o->part, LOCK),
+               *parent = wf_path_parent(&o->arena, o->folder);
+    bool there = wf_path_look(o->folder) != WF_PATH_NONE;
+    if (!lock || !parent)
+        return WF_ERR_MEMORY;
+    WF_TRY(wf_path_remove(o->ctx, lock));
+    WF_TRY(wf_disk_sync(o->ctx, o->part));
+    WF_TRY(wf_disk_remove(o->ctx, o->old));
+    if (there)
+        WF_TRY(wf_disk_rename(o->ctx, o->folder, o->old));
+    wf_status status = wf_disk_rename(o->ctx, o->part, o->folder);
+    if (status != WF_OK && there)
+        (void)wf_disk_rename(o->ctx, o->old, o->folder);
+    o->done = status == WF_OK;
+    if (status == WF_OK)
+        status = wf_disk_sync(o->ctx, parent);
+    if (status == WF_OK)
+        status = wf_disk_remove(o->ctx, o->old);
+    return status;
+}
+
+void wf_data_output_free(wf_data_output *o)
+{
+    if (!o->ctx)
+        return;
+    if (o->begun && !o->done) {
+        char why[WF_MESSAGE_BYTES]; /* the failure before is the one to tell */
+        wf_status status = wf_ctx_status(o->ctx);
+        snprintf(why, sizeof why, "%s", wf_ctx_message(o->ctx));
+        (void)wf_disk_remove(o->ctx, o->part);
+        wf_ctx_clear(o->ctx);
+        if (status != WF_OK)
+            (void)wf_fail(o->ctx, status, "%s", why);
+    }
+    wf_lock_release(o->lock);
+    wf_arena_free(&o->arena);
+}
+
+/* ---- Shards ---- */
+
+static wf_status begin_shard(wf_shard_set *s)
+{
+    char name[32];
+    wf_index_split *x = s->index;
+    if (x->count == WF_INDEX_SHARDS)
+        return wf_fail(s->ctx, WF_ERR_USAGE,
+                       "the data would have more than %d shards; let each hold more tokens",
+                       WF_INDEX_SHARDS);
+    wf_index_shard *grown =
+        wf_mem_room(s->ctx, x->shard, (int)x->count, &s->room, sizeof *x->shard);
+    if (!grown)
+        return WF_ERR_MEMORY;
+    x->shard = grown;
+    snprintf(name, sizeof name, "%s-%05d.weft", wf_split_names[s->split], (int)x->count);
+    const char *file = wf_arena_strdup(s->arena, name),
+               *path = wf_path_join(s->arena, s->folder, name);
+    if (!file || !path)
+        return WF_ERR_MEMORY;
+    x->shard[x->count] = (wf_index_shard){.file = file};
+    return wf_shard_write_new(s->ctx, path, s->vocab, s->masked, &s->writer);
+}
+
+wf_status wf_shard_set_ids(wf_shard_set *s, const int32_t *ids, const uint8_t *mask, size_t count,
+                           size_t bytes)
+{
+    if (!s->writer)
+        WF_TRY(begin_shard(s));
+    WF_TRY(wf_shard_write_ids(s->writer, ids, mask, (int64_t)count));
+    s->bytes += (int64_t)bytes;
+    /* A long text goes on in the next shard, as a document there; conversations end first. */
+    return !s->masked && wf_shard_write_info(s->writer)->tokens >= s->most ? wf_shard_set_end(s)
+                                                                           : WF_OK;
+}
+
+wf_status wf_shard_set_document(wf_shard_set *s)
+{
+    if (!s->writer)
+        return WF_OK;
+    WF_TRY(wf_shard_write_document(s->writer, s->bytes));
+    s->bytes = 0;
+    const wf_shard_info *i = wf_shard_write_info(s->writer);
+    return i->tokens >= s->most || i->documents >= DOCUMENTS ? wf_shard_set_end(s) : WF_OK;
+}
+
+wf_status wf_shard_set_end(wf_shard_set *s)
+{
+    if (!s->writer)
+        return WF_OK;
+    WF_TRY(wf_shard_write_document(s->writer, s->bytes));
+    s->bytes = 0;
+    WF_TRY(wf_shard_write_end(s->writer, &s->index->shard[s->index->count].info));
+    s->index->count++;
+    wf_shard_write_free(s->writer);
+    s->writer = NULL;
+    return WF_OK;
+}
+
+void wf_shard_set_free(wf_shard_set *s)
+{
+    wf_shard_write_free(s->writer);
+    if (s->index) {
+        wf_mem_free(s->ctx, s->index->shard);
+        s->index->shard = NULL;
+    }
+}

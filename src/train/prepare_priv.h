@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* prepare_priv.h - the parts of preparing data. */
+#ifndef WF_TRAIN_PREPARE_PRIV_H
+#define WF_TRAIN_PREPARE_PRIV_H
+
+#include "base/lock.h"
+#include "train/index.h"
+#include "train/piece.h"
+
+/* ---- The folder, under another name until it is whole ---- */
+
+typedef struct {
+    wf_ctx *ctx;
+    wf_arena arena;
+    const char *folder; /* where it will be */
+    const char *part;   /* where it is */
+    const char *old;    /* where what is there goes, until it is removed */
+    wf_lock *lock;
+    bool begun, done;
+} wf_data_output;
+
+/* Refuses what would be overwritten. Starts as {0}. */
+wf_status wf_data_output_check(wf_ctx *ctx, wf_data_output *o, const char *folder, bool overwrite);
+/* Makes the folder, empty: what an unfinished run left there is removed. One run at a time. */
+wf_status wf_data_output_begin(wf_data_output *o);
+wf_status wf_data_output_commit(wf_data_output *o);
+/* Removes what was not committed. */
+void wf_data_output_free(wf_data_output *o);
+
+/* ---- Shards of one split ---- */
+
+typedef struct {
+    wf_ctx *ctx;
+    wf_arena *arena;
+    const char *folder;
+    wf_split split;
+    int64_t vocab, most; /* most: tokens of a shard, about */
+    bool masked;
+    wf_shard_writer *writer; /* NULL: none is begun */
+    int64_t bytes;           /* of text of the document at hand, that the shard has */
+    wf_index_split *index;
+    int room;
+} wf_shard_set;
+
+/* Tokens of the document at hand. */
+wf_status wf_shard_set_ids(wf_shard_set *s, const int32_t *ids, const uint8_t *mask, size_t count,
+                           size_t bytes);
+/* Ends the document. */
+wf_status wf_shard_set_document(wf_shard_set *s);
+/* Ends the shard. */
+wf_status wf_shard_set_end(wf_shard_set *s);
+void wf_shard_set_free(wf_shard_set *s);
+
+/* ---- What is validated on ---- */
+
+/* Of every 1 / share documents in a row one is held back, which one follows from the number; of few texts,
+ * the end of each. */
+typedef struct {
+    double share; /* of documents; 0: none */
+    double tail;  /* of each text; 0: none */
+} wf_holding;
+
+wf_status wf_holding_plan(wf_ctx *ctx, const wf_sources *s, const char *split_on, double share,
+                          wf_holding *out);
+bool wf_holding_takes(const wf_holding *h, int64_t document);
+
+/* ---- The tokenizer ---- */
+
+wf_status wf_prepare_learn(wf_ctx *ctx, const wf_sources *s, const wf_prepare_options *o,
+                           wf_tokenizer **out);
+
+#endif
