@@ -4,16 +4,19 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "cli/plan.h"
+#include "cli/train.h"
 #include "model/example.h"
 
 #define LARGEST_FILE ((size_t)1 << 30)
 
 static struct {
-    const char *device, *form, *precision, *without, *svg, *dot, *text;
-    int64_t batch, length, recompute;
-    bool explain, json;
-} options = {.device = "cpu", .precision = "f32", .batch = -1, .length = -1, .recompute = -1};
+    const char *form, *without, *svg, *dot, *text;
+    int64_t context, sequences, vocab;
+    bool train, explain, json;
+    wf_run_options run; /* what the flags of training say; 0: not given */
+} options = {.context = -1, .sequences = -1, .vocab = -1};
 
 /* ---- Choices ---- */
 
@@ -72,7 +75,7 @@ static wf_status read_graph(wf_ctx *ctx, subject *s)
 {
     char *text;
     size_t bytes, len = 0;
-    if (options.form || options.batch >= 0 || options.length >= 0)
+    if (options.form || options.run.train.batch || options.run.train.length)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "--form, --batch and --length are for examples; '%s' is a file", s->name);
     wf_text_append(s->title, sizeof s->title, &len, "%s", s->name);
@@ -96,17 +99,16 @@ static wf_status build_example(wf_ctx *ctx, subject *s)
         const char *of, *by;
     } words[] = {
         {"a training step of", "x"}, {"a prefill of", "x"}, {"decoding", "sequences of up to"}};
+    const wf_train_options *t = &options.run.train;
     const wf_example *e;
     int form = WF_EXAMPLE_TRAIN;
     size_t len = 0;
     WF_TRY(wf_example_find(ctx, s->name, &e));
     if (options.form)
         WF_TRY(find_word(ctx, "form", options.form, names, 3, &form));
-    if (options.batch == 0 || options.length == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--batch and --length want a number from 1 on");
     const wf_example_options o = {.form = (wf_example_form)form,
-                                  .batch = options.batch > 0 ? options.batch : e->batch,
-                                  .length = options.length > 0 ? options.length : e->context,
+                                  .batch = t->batch ? t->batch : e->batch,
+                                  .length = t->length ? t->length : e->context,
                                   .before_grad = set_precision,
                                   .user = s};
     wf_text_append(s->title, sizeof s->title, &len, "%s, %s %lld %s %lld tokens in %s", e->name,
@@ -119,10 +121,7 @@ static wf_status build_example(wf_ctx *ctx, subject *s)
 /* What has a slash or a dot in its name is a file, all else an example. */
 static wf_status get_graph(wf_ctx *ctx, subject *s)
 {
-    static const char *const types[] = {"f32", "bf16", "f16"};
-    int type = 0;
-    WF_TRY(find_word(ctx, "precision", options.precision, types, 3, &type));
-    s->compute = wf_type_from_name(types[type]);
+    s->compute = options.run.train.compute;
     return strpbrk(s->name, "/.") ? read_graph(ctx, s) : build_example(ctx, s);
 }
 
@@ -202,7 +201,7 @@ static wf_status show(wf_ctx *ctx, wf_plan_view *v)
 static wf_status plan_graph(wf_ctx *ctx, const subject *s, wf_device *device)
 {
     wf_report report = {0};
-    wf_compile_options o = {.recompute = options.recompute > 0 ? options.recompute : 0};
+    wf_compile_options o = {.recompute = options.run.train.recompute};
     wf_plan *plan;
     WF_TRY(parse_without(ctx, options.without, &o.without));
     if (!device->kernels)
@@ -233,17 +232,14 @@ static void list_examples(void)
                (long long)e->layers, (long long)e->width, (long long)e->context);
 }
 
-static wf_status run(wf_ctx *ctx, char *const *operands, int count)
+/* One graph: an example, or from a file. */
+static wf_status run_graph(wf_ctx *ctx, const char *name)
 {
     wf_device *device = NULL;
-    if (count == 0) {
-        list_examples();
-        return WF_OK;
-    }
-    subject s = {.name = operands[0]};
+    subject s = {.name = name};
     wf_status status = get_graph(ctx, &s);
     if (status == WF_OK)
-        status = wf_device_open(ctx, options.device, &device);
+        status = wf_train_device(ctx, &device);
     if (status == WF_OK)
         status = plan_graph(ctx, &s, device);
     wf_device_close(device);
@@ -251,19 +247,45 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     return status;
 }
 
+/* A model's file or folder, rather than the text of a graph or an example's name. */
+static bool is_model(const char *name)
+{
+    return wf_path_ends(name, ".gguf") || wf_path_look(name) == WF_PATH_FOLDER;
+}
+
+static wf_status run(wf_ctx *ctx, char *const *operands, int count)
+{
+    const char *name = count > 0 ? operands[0] : NULL;
+    bool model = name && is_model(name);
+    WF_TRY(wf_train_options_get(ctx, model ? name : NULL, &options.run));
+    if (options.train) {
+        if (name && !model)
+            options.run.train.preset = name;
+        return wf_plan_train(ctx, &options.run, options.vocab, options.json);
+    }
+    if (!name) {
+        list_examples();
+        return WF_OK;
+    }
+    const wf_plan_run_options o = {options.context, options.sequences, options.run.memory};
+    return model ? wf_plan_run(ctx, name, &o, options.json) : run_graph(ctx, name);
+}
+
 static const wf_flag flags[] = {
-    {"form", 'f', "F", "of an example: train, prefill or decode (default train)",
+    {"train", 0, NULL, "plan a whole training run, with the flags of weft train below",
+     .on = &options.train},
+    {"vocab", 0, "N",
+     "tokens of the tokenizer that will be used (default: the EXAMPLE's, or 32000)",
+     .whole = &options.vocab},
+    {"ctx-size", 'c', "N", "of a MODEL: tokens of the context; 0: all (default: up to 4096)",
+     .whole = &options.context},
+    {"parallel", 0, "N", "of a MODEL: sequences at once (default 1)", .whole = &options.sequences,
+     .also = "-np"},
+    {"form", 'f', "F", "of an EXAMPLE: train, prefill or decode (default train)",
      .text = &options.form},
-    {"batch", 'b', "B", "sequences of an example (default: its own)", .whole = &options.batch},
-    {"length", 'l', "T", "tokens a sequence (default: the model's context)",
-     .whole = &options.length},
-    {"precision", 'p', "TYPE", "compute in f32, bf16 or f16", .text = &options.precision},
-    {"recompute", 'r', "N", "keep the end of every Nth block only, and compute the rest again",
-     .whole = &options.recompute},
     {"without", 'w', "PASSES",
      "leave passes out: all, or some of fold,fuse,recompute,schedule,memory",
      .text = &options.without},
-    {"device", 'd', "D", "the device to plan for", .text = &options.device},
     {"explain", 'e', NULL, "what each pass did, memory over time, the largest values, cost by op",
      .on = &options.explain},
     {"svg", 0, "FILE", "draw memory over time and the region", .text = &options.svg},
@@ -272,20 +294,23 @@ static const wf_flag flags[] = {
      .text = &options.dot},
     {"text", 0, "FILE", "write it as text, which weft plan reads", .text = &options.text},
     WF_FLAG_JSON(&options.json),
+    {.doc = "batches, types, device; and with --train all of a run", .more = wf_train_flags},
     {0},
 };
 
 const wf_command wf_cmd_plan = {
     .name = "plan",
-    .doc = "memory and cost of a graph, before anything is allocated",
-    .operands = "[GRAPH|EXAMPLE]",
+    .doc = "memory and cost of a model, a training run or a graph, before anything is allocated",
+    .operands = "[MODEL|EXAMPLE|GRAPH]",
     .max_operands = 1,
     .details =
-        "GRAPH is a file with a graph as text, its name with a dot or a slash in it; EXAMPLE is a\n"
-        "model of a well-known shape. Without either the examples are listed. Figures are exact to\n"
-        "the byte for what Weft allocates. What --text wrote has been through the passes: to see\n"
-        "the same plan again, leave out fold, which would undo what --recompute did.",
-    .example = "weft plan gpt2-124M --batch 4 --precision bf16 --recompute 1 --explain",
+        "MODEL is a GGUF file or a Hugging Face folder: what it takes to run it, or with --train to\n"
+        "finetune it. EXAMPLE is a model of a well-known shape: one graph of it, or with --train a\n"
+        "whole run; --depth and --config do instead. GRAPH is a file with a graph as text. Without\n"
+        "any the examples are listed. Figures are exact to the byte for what Weft allocates; time is\n"
+        "predicted from the device's measured rates. What --text wrote has been through the passes:\n"
+        "to see the same plan again, leave out fold, which would undo what --recompute did.",
+    .example = "weft plan gpt2-124M --train --batch 4 --compute bf16 --recompute 1",
     .flags = flags,
     .run = run,
 };

@@ -44,4 +44,17 @@ void wf_plan_json(const wf_plan_view *v);
 /* Memory over time, and the region with every block where it lies. */
 wf_status wf_plan_svg(wf_ctx *ctx, const wf_plan_view *v, const char *path);
 
+/* ---- Whole setups ---- */
+
+/* weft plan --train: of a run that would have these options; a vocabulary of 0 is not known. */
+wf_status wf_plan_train(wf_ctx *ctx, const wf_run_options *options, int64_t vocab, bool json);
+
+typedef struct {
+    int64_t context;   /* tokens; 0: all that the model has; -1: up to 4096 */
+    int64_t sequences; /* -1: one */
+    size_t memory;     /* that there is; 0: what the device has free */
+} wf_plan_run_options;
+wf_status wf_plan_run(wf_ctx *ctx, const char *model, const wf_plan_run_options *options,
+                      bool json);
+
 #endif

@@ -66,10 +66,16 @@ static void fill_optimizer(wf_setup *s)
 {
     wf_train_options *o = &s->options;
     bool sgd = s->optimizer.kind == WF_SGD, lion = s->optimizer.kind == WF_LION;
+    bool muon = s->optimizer.kind == WF_MUON;
     default_real(&o->beta1, 0.9);
     default_real(&o->beta2, lion ? 0.99 : 0.95);
     default_real(&o->eps, 1e-8);
     default_real(&o->momentum, sgd ? 0.9 : 0.95);
+    /* What is not used has no value, so that nobody takes it for one that matters. */
+    o->momentum = sgd || muon ? o->momentum : 0;
+    o->eps = sgd || lion ? 0 : o->eps;
+    o->beta1 = sgd ? 0 : o->beta1;
+    o->beta2 = sgd ? 0 : o->beta2;
     default_real(&o->weight_decay, s->adapter || sgd ? 0 : 0.1);
     default_real(&o->clip, 1);
     if (o->rate == 0)
@@ -208,6 +214,16 @@ static wf_status count_parameters(wf_setup *s)
     return WF_OK;
 }
 
+/* "llama-d4": by the family and the number of layers, where it has no other. */
+static wf_status choose_name(wf_setup *s)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s-d%lld", s->config.family->name, (long long)s->config.layers);
+    const char *known = s->base ? s->base->info.name : s->options.preset;
+    s->name = wf_arena_strdup(&s->arena, known ? known : name);
+    return s->name ? WF_OK : WF_ERR_MEMORY;
+}
+
 static wf_status choose_model(wf_setup *s, int64_t tokens)
 {
     const wf_train_options *o = &s->options;
@@ -223,6 +239,7 @@ static wf_status choose_model(wf_setup *s, int64_t tokens)
                        (long long)tokens, (long long)s->config.vocab);
     if (o->lora)
         WF_TRY(make_adapter(s));
+    WF_TRY(choose_name(s));
     return count_parameters(s);
 }
 
@@ -292,6 +309,8 @@ wf_status wf_setup_count(wf_setup *s, int64_t batches)
     }
     default_int(&o->warmup, o->steps / 50 < 1000 ? o->steps / 50 : 1000);
     default_int(&o->decay, o->steps / 5);
+    o->decay = s->schedule.kind == WF_SCHEDULE_WSD ? o->decay : 0;
+    o->floor = s->schedule.kind == WF_SCHEDULE_CONSTANT ? 0 : o->floor;
     s->schedule = (wf_schedule){.kind = s->schedule.kind,
                                 .peak = o->rate,
                                 .floor = o->floor,

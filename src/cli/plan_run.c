@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/* plan_run.c - weft plan MODEL: what it takes to run a model. */
+#include <string.h>
+
+#include "base/machine.h"
+#include "cli/engine.h"
+#include "cli/plan.h"
+#include "cli/train.h"
+
+#define PEAK_BYTES ((size_t)256 << 20)
+
+typedef struct {
+    const wf_model *model;
+    wf_model_info info;
+    wf_device *device;
+    wf_generator_options options;
+    int64_t context;
+    wf_memory memory;
+    size_t total, limit, reserve;
+    double token; /* seconds for a token, at best; 0: not known */
+} view;
+
+static void print_line(const char *what, size_t bytes, const char *remark)
+{
+    char buf[32];
+    printf("  %-14s %15llu  %10s  %s\n", what, (unsigned long long)bytes,
+           wf_plan_bytes(bytes, buf, sizeof buf), remark);
+}
+
+static void print_text(const view *v)
+{
+    const wf_memory *m = &v->memory;
+    char count[16];
+    printf("running %s: %s parameters, %lld x %lld tokens, on %s\n\nmemory, in bytes:\n",
+           v->info.name, wf_engine_count(v->info.parameters, count, sizeof count),
+           (long long)v->options.sequences, (long long)v->context,
+           wf_device_description(v->device));
+    print_line("states", m->states, "keys and values, and weights that are copied");
+    print_line("activations", m->activations, "with workspace");
+    print_line("ports", m->ports, "inputs and outputs of the largest run");
+    print_line("total", v->total, "that will be allocated on the device");
+    print_line("mapped", m->mapped, "weights that stay in their file");
+    if (v->reserve)
+        print_line("reserve", v->reserve, "what program and libraries have taken by now, measured");
+    if (v->limit)
+        print_line("there are", v->limit,
+                   v->total <= v->limit ? "so it fits" : "so it does not fit");
+    printf("\na token: %.3g GFLOP; every weight is read once", 2e-9 * (double)v->info.parameters);
+    if (v->token > 0)
+        printf(", so %.1f tokens a second at best", 1 / v->token);
+    puts("");
+    if (v->limit && v->total > v->limit)
+        puts("less: a shorter context (--ctx-size), fewer sequences (--parallel)");
+}
+
+static void print_json(const view *v)
+{
+    const wf_memory *m = &v->memory;
+    const struct {
+        const char *key;
+        size_t value;
+    } parts[] = {{"states", m->states},
+                 {"activations", m->activations},
+                 {"ports", m->ports},
+                 {"mapped", m->mapped},
+                 {"total", v->total},
+                 {"available", v->limit},
+                 {"reserve", v->reserve},
+                 {"context", (size_t)v->context},
+                 {"parameters", (size_t)v->info.parameters}};
+    wf_json j;
+    wf_json_begin(&j, stdout);
+    wf_json_object_begin(&j);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        wf_json_key(&j, parts[i].key);
+        wf_json_int(&j, (int64_t)parts[i].value);
+    }
+    wf_json_key(&j, "seconds_per_token");
+    wf_json_double(&j, v->token);
+    wf_json_object_end(&j);
+    wf_json_end(&j);
+}
+
+static wf_status show(view *v, bool json)
+{
+    wf_device *d = v->device;
+    v->reserve = (size_t)wf_machine_peak_resident();
+    WF_TRY(wf_generator_plan(d, v->model, &v->options, &v->memory));
+    v->total = v->memory.states + v->memory.activations + v->memory.ports;
+    if (!v->limit)
+        v->limit = wf_device_available(d);
+    if (d->ops->peak) {
+        wf_device_peak peak;
+        WF_TRY(d->ops->peak(d, d->threads, PEAK_BYTES, &peak));
+        v->token = peak.read > 0 ? (double)v->info.bytes / peak.read : 0;
+    }
+    if (json)
+        print_json(v);
+    else
+        print_text(v);
+    return WF_OK;
+}
+
+wf_status wf_plan_run(wf_ctx *ctx, const char *path, const wf_plan_run_options *o, bool json)
+{
+    wf_model *model;
+    view v = {.limit = o->memory};
+    WF_TRY(wf_model_open(ctx, path, &model));
+    wf_model_get_info(model, &v.info);
+    v.model = model;
+    int64_t usual = v.info.context < 4096 ? v.info.context : 4096;
+    v.context = o->context > 0 ? o->context : o->context == 0 ? v.info.context : usual;
+    v.options = (wf_generator_options){.context = v.context,
+                                       .sequences = o->sequences > 0 ? o->sequences : 1};
+    wf_status status = wf_train_device(ctx, &v.device);
+    if (status == WF_OK)
+        status = show(&v, json);
+    wf_device_close(v.device);
+    wf_model_close(model);
+    return status;
+}
