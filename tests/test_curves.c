@@ -249,10 +249,10 @@ static void test_narrow(void **state)
         const wf_family *family;
         wf_type type;
         double gap;
-    } rows[] = {{&wf_family_gpt2, WF_BF16, 0.02},
-                {&wf_family_llama, WF_BF16, 0.02},
-                {&wf_family_gpt2, WF_F16, 0.02},
-                {&wf_family_llama, WF_F16, 0.02}};
+    } rows[] = {{&wf_family_gpt2, WF_BF16, 0.01},
+                {&wf_family_llama, WF_BF16, 0.005},
+                {&wf_family_gpt2, WF_F16, 0.0006},
+                {&wf_family_llama, WF_F16, 0.0006}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double gap, norm_gap;
         follow(*state, rows[i].family, 1, rows[i].type, &gap, &norm_gap);

@@ -34,32 +34,31 @@ static bool is_asked(void *user)
 
 /* ---- What is shown ---- */
 
-/* Settings that nobody needs to see when they are off. */
-static bool worth_showing(const char *name, const char *value)
-{
-    static const char *const always[] = {"steps", "seed", "batch", "length", "accumulate", NULL};
-    for (int i = 0; always[i]; i++)
-        if (strcmp(always[i], name) == 0)
-            return true;
-    return *value && strcmp(value, "0") != 0 && strcmp(value, "no") != 0;
-}
-
+/* All settings, defaults included, in columns; a text that is not given is none. */
 static void show_settings(const wf_trainer *t)
 {
+    enum { WIDTH = 26, COLUMNS = 4 };
     const char *name;
-    char value[96], cell[160];
+    char value[96], row[COLUMNS * WIDTH + 256];
+    size_t len = 0;
     int column = 0;
     for (int i = 0; wf_trainer_setting(t, i, &name, value); i++) {
-        if (!worth_showing(name, value))
+        if (!*value)
             continue;
-        snprintf(cell, sizeof cell, "%s %s", name, value);
-        fprintf(stderr, "%s%-24s", column == 0 ? "  " : "  ", cell);
-        column = (column + 1) % 4;
-        if (column == 0)
-            fputc('\n', stderr);
+        size_t begin = len;
+        wf_text_append(row, sizeof row, &len, "  %s %s", name, value);
+        if (++column == COLUMNS || len - begin > WIDTH) {
+            fprintf(stderr, "%s\n", row);
+            column = 0;
+            len = 0;
+            continue;
+        }
+        wf_text_append(row, sizeof row, &len, "%*s", (int)(WIDTH - (len - begin)), "");
     }
+    while (len > 0 && row[len - 1] == ' ')
+        row[--len] = '\0';
     if (column)
-        fputc('\n', stderr);
+        fprintf(stderr, "%s\n", row);
 }
 
 static void show_memory(const wf_train_info *i)

@@ -20,6 +20,7 @@ void wf_fit_apply(wf_setup *s, const wf_choice *c)
     s->options.accumulate = c->accumulate;
     s->options.recompute = c->recompute;
     s->options.compute = c->compute;
+    wf_setup_scale(s);
 }
 
 static bool same(const wf_choice *a, const wf_choice *b)

@@ -93,14 +93,19 @@ static void fill_optimizer(wf_setup *s)
     };
 }
 
-static void fill_scale(wf_setup *s)
+void wf_setup_scale(wf_setup *s)
 {
     const wf_train_options *o = &s->options;
     s->scale = (wf_loss_scale_options){.clip = o->clip, .outlier = o->outlier};
     if (o->compute != WF_F16) { /* nothing to scale, but bad steps are skipped and counted */
         s->scale.initial = 1;
         s->scale.interval = -1;
+        return;
     }
+    /* What is usual for a mean, of a loss that is a sum: a power of two, so that nothing is rounded. */
+    double tokens = (double)(o->batch * o->length);
+    s->scale.initial = exp2(floor(log2(65536 / tokens)));
+    s->scale.smallest = 0x1p-14 * s->scale.initial;
 }
 
 /* ---- Limits ---- */
@@ -287,7 +292,7 @@ static wf_status make(wf_setup *s, int64_t tokens)
     default_real(&o->floor, 0.1);
     o->seed = o->seed ? o->seed : 1;
     fill_optimizer(s);
-    fill_scale(s);
+    wf_setup_scale(s);
     return o->steps ? wf_setup_count(s, 0) : WF_OK;
 }
 

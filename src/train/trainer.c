@@ -121,9 +121,7 @@ void wf_trainer_get_info(const wf_trainer *t, wf_train_info *out)
     const wf_config *c = &s->config;
     const wf_train_options *o = &s->options;
     *out = (wf_train_info){
-        .name = s->base     ? s->base->info.name
-                : o->preset ? o->preset
-                            : c->family->name,
+        .name = s->name,
         .family = c->family->name,
         .parameters = s->parameters,
         .trained = s->trained,

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* test_cli_train.c - weft train and finetune as people use them: mistakes, signals, damaged checkpoints, full disks,
+ * folders that are in use. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model_fixture.h"
+#include "program.h"
+
+static wt_program p;
+
+#define SHAPE "--depth 1 --batch 2 --length 32 --data $D/data "
+
+static int make(void **state)
+{
+    (void)state;
+    if (wt_program_make(&p) != 0)
+        return -1;
+    /* enough text for some dozens of steps */
+    return wt_program_shell(
+        &p, "for i in 1 2 3 4 5 6 7 8; do cat LICENSE docs/plan.md; done > $D/text.txt && "
+            "$W prepare $D/text.txt -o $D/data --vocab 300 --valid 0.05 2>&1");
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    wt_scratch_remove(&p.scratch);
+    return 0;
+}
+
+static void shell_ok(const char *commands)
+{
+    int code = wt_program_shell(&p, commands);
+    if (code != 0)
+        fail_msg("exit status %d of: %s\n%s", code, commands, p.err);
+}
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    wt_program_fails(&p, 2, "train", "what is to be learned");
+    wt_program_fails(&p, 2, "train --data $D/data", "where to");
+    wt_program_fails(&p, 2, "train --data $D/data --out $D/m", "what is to be trained");
+    wt_program_fails(&p, 1, "train --depth 1 --data $D/nothing --out $D/m", "nothing");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --optimizer adam", "there are adamw");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 0", "--steps wants");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --rate 0", "--rate wants");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --compute i8", "f32, bf16 or f16");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 0", "threads");
+    wt_program_fails(&p, 2, "finetune --data $D/data --out $D/m", "which model");
+    wt_program_fails(&p, 2, "finetune " WT_MODELS_FOLDER "/llama --data $D/data --out $D/m",
+                     "model's own tokenizer");
+    wt_program_fails(&p, 1, "train " SHAPE "--out $D/m --steps 2 --memory 1M", "more than the");
+    assert_int_equal(wt_program_shell(&p, "test ! -e $D/m/model.gguf"), 0);
+}
+
+static void test_whole_run(void **state)
+{
+    (void)state;
+    shell_ok("$W train " SHAPE "--out $D/run --steps 12 --save-every 4 --sample-every 6 --keep 2 "
+             "--keep-every 4");
+    wt_program_err(&p, "llama-d1");
+    wt_program_err(&p, "validation loss");
+    wt_program_err(&p, "sample:");
+    wt_program_err(&p, "model.gguf");
+    shell_ok(
+        "test -s $D/run/loss.svg -a -s $D/run/log.jsonl -a -s $D/run/model.gguf && "
+        "test -d $D/run/step-00000004 -a -d $D/run/step-00000008 -a -d $D/run/step-00000012 && "
+        "ls $D/run/events.out.tfevents.* && $W run $D/run/model.gguf -p the -n 8 -q && "
+        "$W run $D/run/step-00000012 -p the -n 8 -q && $W plot $D/run");
+    wt_program_out(&p, "12");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/run --steps 12", "has come to step 12");
+    shell_ok("$W train " SHAPE "--out $D/run --steps 12 --resume"); /* there is nothing to do */
+    shell_ok("$W train " SHAPE "--out $D/quiet --steps 2 -q");
+    assert_string_equal(p.err, "");
+}
+
+/* SIGTERM saves and exits with 3; what was done then goes on to the same end. */
+static void test_signals(void **state)
+{
+    (void)state;
+    shell_ok(
+        "$W train " SHAPE "--out $D/s --steps 100000 --log-every 1 --valid-every 0 2> $D/s.err & "
+        "pid=$!; until grep -q 'step 3/' $D/s.err; do sleep 0.05; done; kill -TERM $pid; wait $pid; "
+        "test $? = 3 && grep -q 'go on with --resume' $D/s.err && ls -d $D/s/step-*");
+    shell_ok("$W train " SHAPE
+             "--out $D/s2 --steps 100000 --log-every 1 --valid-every 0 2> $D/s2.err & "
+             "pid=$!; until grep -q 'step 3/' $D/s2.err; do sleep 0.05; done; "
+             "while kill -INT $pid 2>/dev/null; do :; done; wait $pid; code=$?; "
+             "test $code = 130 -o $code = 3");
+}
+
+static void test_two_runs(void **state)
+{
+    (void)state;
+    shell_ok("$W train " SHAPE
+             "--out $D/two --steps 100000 --log-every 1 --valid-every 0 2> $D/two.err & "
+             "pid=$!; until grep -q 'step 2/' $D/two.err; do sleep 0.05; done; "
+             "$W train " SHAPE "--out $D/two --steps 5 --resume 2> $D/second.err; code=$?; "
+             "kill -TERM $pid; wait $pid; cat $D/second.err >&2; "
+             "test $code = 2 && grep -q \"$pid\" $D/second.err");
+}
+
+/* Loss of the last step, as the log has it. */
+#define LAST "grep '\"event\":\"step\"' $D/%s/log.jsonl | tail -1 | grep -o '\"loss\":[^,]*'"
+
+static void test_damage(void **state)
+{
+    static const char *const faults[] = {
+        "printf x | dd of=$D/d/step-00000008/model.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null",
+        "printf x | dd of=$D/d/step-00000008/optimizer.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null",
+        "truncate -s 100 $D/d/step-00000008/optimizer.safetensors",
+        "rm $D/d/step-00000008/trainer.json",
+        "rm $D/d/step-00000008/manifest.json",
+        "echo > $D/d/step-00000008/manifest.json",
+    };
+    (void)state;
+    shell_ok("$W train " SHAPE "--out $D/whole --steps 12 --save-every 4 --export none -q");
+    shell_ok("$W train " SHAPE
+             "--out $D/base --steps 12 --save-every 4 --keep 0 --export none -q && "
+             "rm -r $D/base/step-00000012");
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        char commands[2048];
+        snprintf(commands, sizeof commands,
+                 "rm -rf $D/d && cp -r $D/base $D/d && %s && "
+                 "$W train " SHAPE "--out $D/d --steps 12 --save-every 4 --export none --resume && "
+                 "test \"$(" LAST ")\" = \"$(" LAST ")\"",
+                 faults[i], "d", "whole");
+        shell_ok(commands);
+        wt_program_err(&p, "going on from");
+        wt_program_err(&p, "step-00000004");
+        wt_program_err(&p, "step-00000008"); /* a word about what is wrong with it */
+    }
+}
+
+/* A checkpoint that does not fit is not saved, and the run goes on; the one before is whole. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    shell_ok("$W train " SHAPE "--out $D/full --steps 4 --export none -q");
+    int code = wt_program_shell(&p, "(ulimit -f 100; $W train " SHAPE
+                                    "--out $D/full --steps 8 --save-every 2 --export none "
+                                    "--resume)");
+    assert_int_equal(code, 1);
+    wt_program_err(&p, "not saved");
+    shell_ok("ls $D/full; test -d $D/full/step-00000004 && ! ls -d $D/full/.step* 2>/dev/null && "
+             "$W train " SHAPE "--out $D/full --steps 8 --export none --resume");
+    wt_program_err(&p, "step-00000004");
+}
+
+static void test_fit(void **state)
+{
+    (void)state;
+    shell_ok("total=$($W plan --train --depth 1 --batch 8 --length 64 --vocab 300 --json | "
+             "grep -m1 '\"total\"' | grep -o '[0-9]*'); "
+             "$W train --depth 1 --batch 8 --length 64 --data $D/data --out $D/fit --steps 2 --fit "
+             "--memory $((total - 1000)) --export none");
+    wt_program_err(&p, "to fit into");
+}
+
+/* A model that was trained here is finetuned: all of it, and by adapters, with its file as it was. */
+static void test_finetune(void **state)
+{
+    (void)state;
+    shell_ok(
+        "$W train " SHAPE "--out $D/f0 --steps 10 -q && cp $D/f0/model.gguf $D/before.gguf && "
+        "$W quantize $D/f0/model.gguf $D/q8.gguf q8_0 2>/dev/null && "
+        "$W prepare $D/text.txt -o $D/fdata --tokenizer $D/f0/model.gguf --valid 0 2>/dev/null && "
+        "$W finetune $D/f0/model.gguf --data $D/fdata --batch 2 --length 32 --out $D/f1 --steps 4 && "
+        "$W run $D/f1/model.gguf -p the -n 4 -q");
+    shell_ok("$W finetune $D/q8.gguf --data $D/fdata --batch 2 --length 32 --out $D/f2 --steps 4 "
+             "--lora 4 && $W run $D/q8.gguf --lora $D/f2/adapter -p the -n 4 -q && "
+             "cmp $D/before.gguf $D/f0/model.gguf");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_whole_run),
+        cmocka_unit_test(test_signals),  cmocka_unit_test(test_two_runs),
+        cmocka_unit_test(test_damage),   cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_fit),      cmocka_unit_test(test_finetune),
+    };
+    return cmocka_run_group_tests_name("cli_train", tests, make, clean);
+}
