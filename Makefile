@@ -15,12 +15,12 @@ define tree
 @cmake --build $(1)
 endef
 
-# $(call ctest,FOLDER): runs the tests of one tree.
-ctest = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS)
+# $(call ctest,FOLDER,OPTIONS): runs tests of one tree, those that OPTIONS choose.
+ctest = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS) $(2)
 
 # Ninja builds in parallel; the steps here follow one another, also under make -j.
 .NOTPARALLEL:
-.PHONY: all demo test debug sanitize fuzz arm format install clean deps help
+.PHONY: all demo test test-long debug sanitize fuzz arm format install clean deps help
 
 all: ## build the program, build/weft, and the libraries (the default)
 	$(call tree,build,Release,OFF)
@@ -43,11 +43,16 @@ test: ## install what is missing, build twice (release, sanitizers), run every c
 	@tools/fetch_python.sh build-python
 	tools/check_symbols.sh build-test/libweft.so include/weft.h
 	tools/check_baseline.sh build-test
-	$(call ctest,build-test)
-	$(call ctest,build-sanitize)
+	$(call ctest,build-test,-LE long)
+	$(call ctest,build-sanitize,-LE long)
 	@echo
 	@echo "Everything passed: format, layers, exported symbols, and all tests in both builds" \
 	    "(release, and with the address and undefined-behaviour sanitizers)."
+
+test-long: ## the tests that take many minutes and are not in "make test", in a release build
+	@tools/deps.sh test
+	$(call tree,build-test,Release,ON)
+	$(call ctest,build-test,-L long)
 
 debug: ## build with assertions and without optimisation in build-debug/, tests included
 	$(call tree,build-debug,Debug,ON)
@@ -83,4 +88,4 @@ deps: ## install the packages that building and testing need (Debian, Ubuntu)
 	@tools/deps.sh test
 
 help: ## list the targets
-	@awk -F ': ?[a-z]* ## ' '/^[a-z]+:.* ## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ': ?[a-z]* ## ' '/^[a-z-]+:.* ## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile

@@ -111,6 +111,13 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         ENVIRONMENT "${environment};WEFT_PRECISION_DEVICE=${plugin}")
 endif()
 
+# What takes many minutes is labelled "long": `make test` leaves it out and `make test-long` runs nothing else.
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    add_test(NAME resume_kill_long COMMAND test_resume_kill WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(resume_kill_long PROPERTIES TIMEOUT 7200 LABELS long
+        ENVIRONMENT "${environment};WEFT_KILLS=240")
+endif()
+
 # Vectors and kernels of each instruction set, forced one by one, and skipped with a word where the
 # machine does not have it. "selftest" itself is of the best set, and the only one that is sanitized.
 # weft_test_on(SET NAME PROGRAM ARGUMENTS...)
