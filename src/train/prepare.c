@@ -162,7 +162,7 @@ static wf_status check_kind(preparing *p, const wf_piece_work *w)
     p->has_chat = p->has_chat || w->has_chat;
     if (p->has_text && p->has_chat)
         return wf_fail(p->ctx, WF_ERR_USAGE,
-                       "'%s' has %s, and what was read before has not; prepare texts and "
+                       "the file '%s' has %s, and what was read before has not; prepare texts and "
                        "conversations apart",
                        w->source->path, w->has_chat ? "conversations" : "plain texts");
     p->set[0].masked = p->set[1].masked = p->has_chat;
