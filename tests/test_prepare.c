@@ -72,6 +72,8 @@ static wf_tokenizer *learn(wf_ctx *ctx, const char *split, int32_t vocab,
 
 static void check_cuts(wf_ctx *ctx, const wf_tokenizer *t, wf_rng *rng, int trials, int *found)
 {
+    wf_encoder *e;
+    wt_ok(ctx, wf_encoder_new(t, ctx, &e));
     for (int k = 0; k < trials; k++) {
         size_t n, whole, left, right;
         char *text = random_text(ctx, rng, 40 + wf_rng_below(rng, 200), &n);
@@ -85,12 +87,18 @@ static void check_cuts(wf_ctx *ctx, const wf_tokenizer *t, wf_rng *rng, int tria
         assert_int_equal(left + right, whole);
         assert_memory_equal(a, b, left * sizeof *a);
         assert_memory_equal(a + left, c, right * sizeof *a);
+        const int32_t *again; /* with what was kept of the texts before */
+        size_t same;
+        wt_ok(ctx, wf_encoder_run(e, text, n, 0, &again, &same));
+        assert_int_equal(same, whole);
+        assert_memory_equal(a, again, whole * sizeof *a);
         *found += at > 0;
         wf_ids_free(ctx, a);
         wf_ids_free(ctx, b);
         wf_ids_free(ctx, c);
         wf_mem_free(ctx, text);
     }
+    wf_encoder_free(e);
 }
 
 /* Wherever it says that a text can be cut, it can. */

@@ -256,6 +256,11 @@ static void test_forged(void **state)
                  forged[i].at == WF_AT_VERSION ? WF_ERR_UNSUPPORTED : WF_ERR_FORMAT,
                  forged[i].part);
     }
+    memcpy(copy, bytes, size); /* as many marks, one of them behind the last token */
+    copy[mask] &= 0xFE;
+    copy[mask + 2] |= 0x10;
+    seal(copy, size);
+    wt_fails(ctx, read_all(ctx, copy, size), WF_ERR_FORMAT, "another number of tokens");
     free(bytes);
     free(copy);
 }

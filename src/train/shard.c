@@ -163,12 +163,14 @@ static bool starts_ascend(const wf_shard *s)
     return last == s->info.tokens;
 }
 
+/* -1 when bits behind the last token are marked. */
 static int64_t count_marked(const wf_shard *s)
 {
     int64_t bytes = (s->info.tokens + 7) / 8, n = 0;
+    int last = (int)(s->info.tokens % 8);
     for (int64_t i = 0; i < bytes; i++)
         n += __builtin_popcount(s->mask[i]);
-    return n;
+    return last && s->mask[bytes - 1] >> last ? -1 : n;
 }
 
 wf_shard_fault wf_shard_verify(const wf_shard *s)
