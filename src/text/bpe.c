@@ -328,10 +328,8 @@ static wf_status push_bytes(const wf_bpe *b, wf_bpe_run *r, const char *s, size_
     return WF_OK;
 }
 
-wf_status wf_bpe_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes)
+static wf_status merge_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes)
 {
-    if (bytes == 0)
-        return WF_OK;
     if (b->whole_words) {
         int32_t id;
         WF_TRY(find_word(b, r, word, bytes, &id));
@@ -350,4 +348,42 @@ wf_status wf_bpe_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t b
         }
     }
     return WF_OK;
+}
+
+/* ---- Words seen before ---- */
+
+/* The place of a word, which may hold another. */
+static wf_cached_word *cache_slot(wf_cached_word *cache, const uint64_t key[2], size_t bytes)
+{
+    uint64_t secret = wf_hash_key(), h = wf_hash_mix(key[0] ^ secret, secret + bytes);
+    return &cache[(wf_hash_mix(h ^ key[1], secret) >> 32) & (WF_CACHE_WORDS - 1)];
+}
+
+static wf_status cached_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes)
+{
+    uint64_t key[WF_CACHE_BYTES / 8] = {0};
+    memcpy(key, word, bytes);
+    wf_cached_word *c = cache_slot(r->cache, key, bytes);
+    if (c->bytes == bytes && c->key[0] == key[0] && c->key[1] == key[1]) {
+        for (int i = 0; i < c->count; i++)
+            WF_TRY(wf_bpe_push(r, c->id[i]));
+        return WF_OK;
+    }
+    size_t before = r->count;
+    WF_TRY(merge_word(b, r, word, bytes));
+    if (r->count - before <= WF_CACHE_IDS) {
+        *c = (wf_cached_word){.key = {key[0], key[1]},
+                              .bytes = (uint16_t)bytes,
+                              .count = (uint16_t)(r->count - before)};
+        memcpy(c->id, r->ids + before, c->count * sizeof *c->id);
+    }
+    return WF_OK;
+}
+
+wf_status wf_bpe_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes)
+{
+    if (bytes == 0)
+        return WF_OK;
+    return r->cache && bytes <= WF_CACHE_BYTES ? cached_word(b, r, word, bytes)
+                                               : merge_word(b, r, word, bytes);
 }

@@ -47,6 +47,18 @@ void wf_bpe_index(wf_bpe *b);
 /* A number that is less for higher scores. */
 uint32_t wf_score_rank(float score);
 
+/* Words and what became of them, for who encodes much: most words of a text are among few. A word has one place,
+ * where the last of several is kept; long words, and those of many tokens, are not. */
+#define WF_CACHE_WORDS (1u << 14)
+#define WF_CACHE_BYTES 16
+#define WF_CACHE_IDS 11
+typedef struct {
+    uint64_t key[WF_CACHE_BYTES / 8]; /* the word, zeros behind it */
+    uint16_t bytes;                   /* 0: nothing is kept here */
+    uint16_t count;
+    int32_t id[WF_CACHE_IDS];
+} wf_cached_word; /* a line of the processor's cache */
+
 /* What encoding needs while it runs; starts as {.ctx = ctx}. */
 typedef struct {
     wf_ctx *ctx;
@@ -58,6 +70,7 @@ typedef struct {
     size_t room;
     char *spelled; /* of a word in byte letters */
     size_t spelled_room;
+    wf_cached_word *cache; /* [WF_CACHE_WORDS] of one tokenizer, whoever runs owns it; NULL: none */
 } wf_bpe_run;
 
 void wf_bpe_run_free(wf_bpe_run *r);              /* all but the ids */

@@ -147,3 +147,45 @@ void wf_ids_free(wf_ctx *ctx, int32_t *ids)
 {
     wf_mem_free(ctx, ids);
 }
+
+/* ---- Many texts ---- */
+
+struct wf_encoder {
+    run r;
+};
+
+wf_status wf_encoder_new(const wf_tokenizer *t, wf_ctx *ctx, wf_encoder **out)
+{
+    wf_encoder *e = *out = wf_mem_new(ctx, sizeof *e);
+    if (!e)
+        return WF_ERR_MEMORY;
+    e->r = (run){.t = t, .out = {.ctx = ctx}};
+    e->r.out.cache = wf_mem_array(ctx, WF_CACHE_WORDS, sizeof *e->r.out.cache);
+    if (e->r.out.cache)
+        return WF_OK;
+    wf_encoder_free(e);
+    *out = NULL;
+    return WF_ERR_MEMORY;
+}
+
+void wf_encoder_free(wf_encoder *e)
+{
+    if (!e)
+        return;
+    wf_ctx *ctx = e->r.out.ctx;
+    wf_bpe_run_free(&e->r.out);
+    wf_mem_free(ctx, e->r.out.ids);
+    wf_mem_free(ctx, e->r.out.cache);
+    wf_mem_free(ctx, e);
+}
+
+wf_status wf_encoder_run(wf_encoder *e, const char *text, size_t bytes, uint32_t flags,
+                         const int32_t **ids, size_t *count)
+{
+    e->r.control = flags & WF_TEXT_CONTROL;
+    e->r.out.count = 0;
+    wf_status status = encode(&e->r, text, NULL, bytes, flags);
+    *ids = e->r.out.ids;
+    *count = status == WF_OK ? e->r.out.count : 0;
+    return status;
+}

@@ -32,6 +32,14 @@ wf_status wf_tokenizer_to_config(const wf_tokenizer *t, wf_ctx *ctx, const char 
  * of what is behind, one after the other, are those of the whole (without WF_TEXT_SPECIAL and WF_TEXT_CONTROL). 0: none is
  * known, as with tokenizers of which it cannot be proved. */
 size_t wf_tokenizer_cut(const wf_tokenizer *t, const char *text, size_t least, size_t most);
+/* Encodes many texts, one after the other: as wf_tokenizer_encode, but what was learned about words is kept. One thread at a
+ * time, each with its own. */
+typedef struct wf_encoder wf_encoder;
+wf_status wf_encoder_new(const wf_tokenizer *t, wf_ctx *ctx, wf_encoder **out);
+void wf_encoder_free(wf_encoder *e); /* NULL is fine */
+/* The ids are borrowed until the next call. */
+wf_status wf_encoder_run(wf_encoder *e, const char *text, size_t bytes, uint32_t flags,
+                         const int32_t **ids, size_t *count);
 /* Bytes of text that each token stands for in the middle of a text, 0 for control tokens: to[0 .. count). */
 wf_status wf_tokenizer_lengths(const wf_tokenizer *t, wf_ctx *ctx, uint32_t *to);
 /* One more id after which a text ends: what generation_config.json or a model's keys say. An id that is no

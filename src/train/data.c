@@ -42,14 +42,15 @@ static wf_status open_shards(wf_data *d, const char *folder, const wf_index_spli
         to->shards++;
         const wf_shard_info *s = &to->shard[i].info;
         if (!same_counts(s, &from->shard[i].info))
-            return wf_fail(d->ctx, WF_ERR_FORMAT,
-                           "'%s' is not the shard that %s in its folder describes; make the folder "
-                           "again with `weft prepare`",
-                           path, WF_INDEX_FILE);
+            return wf_fail(
+                d->ctx, WF_ERR_FORMAT,
+                "the file '%s' is not the shard that %s in its folder describes; make the folder "
+                "again with `weft prepare`",
+                path, WF_INDEX_FILE);
         if (!wf_add_i64(info->tokens, s->tokens, &info->tokens) ||
             !wf_add_i64(info->bytes, s->bytes, &info->bytes))
-            return wf_fail(d->ctx, WF_ERR_FORMAT, "'%s' has more tokens than can be counted",
-                           folder);
+            return wf_fail(d->ctx, WF_ERR_FORMAT,
+                           "the folder '%s' has more tokens than can be counted", folder);
         info->documents += s->documents; /* not more than tokens, as what counts */
         info->counted += s->counted;
         info->masked = s->masked;
@@ -112,13 +113,15 @@ static wf_status check_tokenizer(wf_data *d, const char *folder, const wf_index 
     uint64_t sum = wf_checksum(text, bytes);
     wf_mem_free(d->ctx, text);
     if (sum != x->tokenizer_sum)
-        return wf_fail(d->ctx, WF_ERR_FORMAT,
-                       "'%s' is not the tokenizer that made the tokens beside it: its checksum is "
-                       "another",
-                       path);
+        return wf_fail(
+            d->ctx, WF_ERR_FORMAT,
+            "the file '%s' is not the tokenizer that made the tokens beside it: its checksum is "
+            "another",
+            path);
     WF_TRY(wf_tokenizer_from_folder(d->ctx, folder, &d->tokenizer));
     if (wf_tokenizer_count(d->tokenizer) != x->vocab)
-        return wf_fail(d->ctx, WF_ERR_FORMAT, "'%s' has %d tokens and the data is of %lld", path,
+        return wf_fail(d->ctx, WF_ERR_FORMAT,
+                       "the tokenizer '%s' has %d tokens and the data is of %lld", path,
                        (int)wf_tokenizer_count(d->tokenizer), (long long)x->vocab);
     d->lengths = wf_mem_array(d->ctx, (size_t)x->vocab, sizeof *d->lengths);
     return d->lengths ? wf_tokenizer_lengths(d->tokenizer, d->ctx, d->lengths) : WF_ERR_MEMORY;
@@ -148,7 +151,7 @@ static wf_status open_all(wf_data *d, const char *folder)
     for (int i = 0; i < 2; i++)
         WF_TRY(open_shards(d, folder, &x.split[i], &d->split[i]));
     if (d->split[WF_SPLIT_TRAIN].info.tokens == 0)
-        return wf_fail(d->ctx, WF_ERR_FORMAT, "'%s' has nothing to train on", folder);
+        return wf_fail(d->ctx, WF_ERR_FORMAT, "the folder '%s' has nothing to train on", folder);
     WF_TRY(verify_all(d, folder, &x));
     WF_TRY(check_tokenizer(d, folder, &x));
     d->identity = identify(d, &x);

@@ -30,7 +30,7 @@ typedef struct {
 static wf_status refuse(reader *r, const char *why)
 {
     return wf_fail(r->arena->ctx, WF_ERR_FORMAT,
-                   "'%s' %s; make the folder again with `weft prepare`", r->path, why);
+                   "the file '%s' %s; make the folder again with `weft prepare`", r->path, why);
 }
 
 /* Sums are written as 16 hexadecimal digits: JSON's numbers do not hold 64 bits everywhere. */
@@ -93,12 +93,12 @@ static wf_status read_root(reader *r, const wf_json_node *root, wf_index *x)
 {
     int64_t version, id_bytes, end;
     if (!wf_json_is(wf_json_get(root, "format"), FORMAT))
-        return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "'%s' is not about data for training",
+        return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "the file '%s' is not about data for training",
                        r->path);
     if (!read_count(root, "version", &version) || version != VERSION)
         return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
-                       "'%s' is of another version than %d, which this program reads", r->path,
-                       VERSION);
+                       "the file '%s' is of another version than %d, which this program reads",
+                       r->path, VERSION);
     if (!read_count(root, "vocab", &x->vocab) || x->vocab < 1 || x->vocab > INT32_MAX ||
         !read_count(root, "id_bytes", &id_bytes) || (id_bytes != 2 && id_bytes != 4) ||
         !read_count(root, "end", &end) || end >= x->vocab)
@@ -122,10 +122,11 @@ wf_status wf_index_read(wf_arena *arena, const char *folder, wf_index *out)
     if (!r.path)
         return WF_ERR_MEMORY;
     if (wf_path_look(r.path) != WF_PATH_FILE)
-        return wf_fail(ctx, WF_ERR_IO,
-                       "'%s' is no folder of data to train on: it has no %s; make one with `weft "
-                       "prepare`",
-                       folder, WF_INDEX_FILE);
+        return wf_fail(
+            ctx, WF_ERR_IO,
+            "the folder '%s' has no data to train on, for it has no %s; make some with `weft "
+            "prepare`",
+            folder, WF_INDEX_FILE);
     char *text;
     size_t bytes;
     wf_json_node *root;

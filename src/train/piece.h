@@ -8,6 +8,7 @@
 #define WF_TRAIN_PIECE_H
 
 #include "text/template.h"
+#include "text/token.h"
 #include "train/conversation.h"
 #include "train/data.h"
 #include "train/source.h"
@@ -93,8 +94,9 @@ typedef struct {
     const char *split_on;
 } wf_encoding;
 
-/* Fills in what becomes of a piece, a failure included. The context is the thread's own. */
-void wf_piece_encode(const wf_encoding *e, wf_ctx *ctx, wf_piece_work *p);
+/* Fills in what becomes of a piece, a failure included. The context is the thread's own, as is the encoder, which is of that
+ * context. */
+void wf_piece_encode(const wf_encoding *e, wf_ctx *ctx, wf_encoder *texts, wf_piece_work *p);
 void wf_piece_free(wf_piece_work *p);
 
 /* "line 7 of 'FILE': WHY", where the piece begins behind so many lines. */

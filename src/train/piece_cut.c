@@ -144,9 +144,10 @@ static bool take_lines(wf_cutter *c, const char *text, size_t size, wf_piece_wor
             size_t most = size - begin < WF_LINE_BYTES ? size - begin : WF_LINE_BYTES;
             const char *line_end = memchr(text + begin, '\n', most);
             if (!line_end && most < size - begin) {
-                *status = wf_fail(c->ctx, WF_ERR_FORMAT,
-                                  "'%s' has a line of more than %zu bytes; is it lines of JSON?",
-                                  c->open.source->path, WF_LINE_BYTES);
+                *status =
+                    wf_fail(c->ctx, WF_ERR_FORMAT,
+                            "the file '%s' has a line of more than %zu bytes; is it lines of JSON?",
+                            c->open.source->path, WF_LINE_BYTES);
                 return false;
             }
             end = line_end ? (size_t)(line_end - text) + 1 : size;

@@ -9,6 +9,7 @@ typedef struct {
     const wf_encoding *e;
     wf_piece_work *p;
     wf_ctx *ctx;
+    wf_encoder *texts;
     wf_arena arena; /* of one line */
 } encoder;
 
@@ -65,17 +66,14 @@ static wf_status encode_text(encoder *x, const char *text, size_t n)
 {
     while (n > 0) {
         size_t take = n, count;
-        int32_t *ids;
+        const int32_t *ids;
         bool proved = true;
         if (n > 2 * WF_PIECE_BYTES)
             take = wf_cut_text(x->e->chat.tokenizer, text, WF_PIECE_BYTES / 2, WF_PIECE_BYTES,
                                &proved);
         x->p->cuts += !proved;
-        WF_TRY(wf_tokenizer_encode(x->e->chat.tokenizer, x->ctx, text, take, 0, &ids, &count));
-        wf_status status = add_ids(x, ids, count);
-        wf_ids_free(x->ctx, ids);
-        if (status != WF_OK)
-            return status;
+        WF_TRY(wf_encoder_run(x->texts, text, take, 0, &ids, &count));
+        WF_TRY(add_ids(x, ids, count));
         text += take;
         n -= take;
     }
@@ -184,9 +182,9 @@ static wf_status encode_lines(encoder *x)
 
 /* ---- Pieces ---- */
 
-void wf_piece_encode(const wf_encoding *e, wf_ctx *ctx, wf_piece_work *p)
+void wf_piece_encode(const wf_encoding *e, wf_ctx *ctx, wf_encoder *texts, wf_piece_work *p)
 {
-    encoder x = {.e = e, .p = p, .ctx = ctx};
+    encoder x = {.e = e, .p = p, .ctx = ctx, .texts = texts};
     wf_arena_init(&x.arena, ctx);
     p->ctx = ctx;
     switch (p->kind) {

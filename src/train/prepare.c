@@ -40,9 +40,10 @@ typedef struct {
     wf_prepared result;
 
     int threads;
-    wf_ctx **contexts;    /* [threads] */
-    wf_piece_work *piece; /* [ROUND_MOST] */
-    wf_opened *closing;   /* [ROUND_MOST + 1] to be closed after the round */
+    wf_ctx **contexts;     /* [threads] */
+    wf_encoder **encoders; /* [threads] */
+    wf_piece_work *piece;  /* [ROUND_MOST] */
+    wf_opened *closing;    /* [ROUND_MOST + 1] to be closed after the round */
     int pieces, closings;
 
     wf_split at;             /* of the document at hand */
@@ -162,7 +163,7 @@ static wf_status check_kind(preparing *p, const wf_piece_work *w)
     p->has_chat = p->has_chat || w->has_chat;
     if (p->has_text && p->has_chat)
         return wf_fail(p->ctx, WF_ERR_USAGE,
-                       "'%s' has %s, and what was read before has not; prepare texts and "
+                       "the file '%s' has %s, and what was read before has not; prepare texts and "
                        "conversations apart",
                        w->source->path, w->has_chat ? "conversations" : "plain texts");
     p->set[0].masked = p->set[1].masked = p->has_chat;
@@ -211,7 +212,7 @@ static void encode_some(void *arg, int64_t begin, int64_t end, int thread)
 {
     preparing *p = arg;
     for (int64_t i = begin; i < end; i++)
-        wf_piece_encode(&p->encoding, p->contexts[thread], &p->piece[i]);
+        wf_piece_encode(&p->encoding, p->contexts[thread], p->encoders[thread], &p->piece[i]);
 }
 
 static wf_status gather(preparing *p, wf_cutter *c)
@@ -365,12 +366,14 @@ static wf_status make_room(preparing *p)
     int threads = p->o->threads > 0 ? p->o->threads : wf_threads_available();
     p->threads = threads < THREADS_MOST ? threads : THREADS_MOST;
     p->contexts = wf_mem_array(p->ctx, (size_t)p->threads, sizeof *p->contexts);
+    p->encoders = wf_mem_array(p->ctx, (size_t)p->threads, sizeof *p->encoders);
     p->piece = wf_mem_array(p->ctx, ROUND_MOST, sizeof *p->piece);
     p->closing = wf_mem_array(p->ctx, ROUND_MOST + 1, sizeof *p->closing);
-    if (!p->contexts || !p->piece || !p->closing)
+    if (!p->contexts || !p->encoders || !p->piece || !p->closing)
         return WF_ERR_MEMORY;
     for (int i = 0; i < p->threads; i++)
-        if (wf_ctx_new(&p->contexts[i]) != WF_OK)
+        if (wf_ctx_new(&p->contexts[i]) != WF_OK ||
+            wf_encoder_new(p->tokenizer, p->contexts[i], &p->encoders[i]) != WF_OK)
             return wf_fail(p->ctx, WF_ERR_MEMORY, "no memory for %d threads", p->threads);
     for (int i = 0; i < 2; i++)
         p->set[i] = (wf_shard_set){
@@ -405,9 +408,12 @@ static void clean_up(preparing *p)
 {
     for (int i = 0; i < 2; i++)
         wf_shard_set_free(&p->set[i]);
-    for (int i = 0; p->contexts && i < p->threads; i++)
+    for (int i = 0; p->contexts && p->encoders && i < p->threads; i++) {
+        wf_encoder_free(p->encoders[i]);
         wf_ctx_free(p->contexts[i]);
+    }
     wf_mem_free(p->ctx, p->contexts);
+    wf_mem_free(p->ctx, p->encoders);
     wf_mem_free(p->ctx, p->piece);
     wf_mem_free(p->ctx, p->closing);
     wf_data_output_free(&p->output);

@@ -41,20 +41,22 @@ static wf_status check_folder(wf_data_output *o, bool overwrite)
     for (size_t i = 0; i < count; i++) {
         index = index || strcmp(names[i], WF_INDEX_FILE) == 0;
         if (!is_part_of_data(names[i]))
-            return wf_fail(o->ctx, WF_ERR_USAGE,
-                           "'%s' is there and holds '%.100s', which is no prepared data; name a "
-                           "folder that is not there",
-                           o->folder, names[i]);
+            return wf_fail(
+                o->ctx, WF_ERR_USAGE,
+                "the folder '%s' is there and holds '%.100s', which is no prepared data; name a "
+                "folder that is not there",
+                o->folder, names[i]);
     }
     if (count > 0 && !index)
         return wf_fail(
             o->ctx, WF_ERR_USAGE,
-            "'%s' is there and is no folder of prepared data; name one that is not there",
+            "the folder '%s' is there and is no folder of prepared data; name one that is not there",
             o->folder);
     if (count > 0 && !overwrite)
-        return wf_fail(o->ctx, WF_ERR_USAGE,
-                       "'%s' is there already; name another folder, or replace it with --overwrite",
-                       o->folder);
+        return wf_fail(
+            o->ctx, WF_ERR_USAGE,
+            "the folder '%s' is there already; name another folder, or replace it with --overwrite",
+            o->folder);
     return WF_OK;
 }
 
@@ -70,7 +72,7 @@ wf_status wf_data_output_check(wf_ctx *ctx, wf_data_output *o, const char *folde
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
                *parent = wf_path_parent(&o->arena, path);
     if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "'%s' cannot be the name of a new folder", folder);
+        return wf_fail(ctx, WF_ERR_USAGE, "a new folder cannot be called '%s'", folder);
     o->folder = path;
     o->part = beside(&o->arena, path, ".part");
     o->old = beside(&o->arena, path, ".old");
@@ -82,7 +84,8 @@ wf_status wf_data_output_check(wf_ctx *ctx, wf_data_output *o, const char *folde
     case WF_PATH_NONE: return WF_OK;
     case WF_PATH_FOLDER: return check_folder(o, overwrite);
     default:
-        return wf_fail(ctx, WF_ERR_USAGE, "'%s' is there and is no folder; name another", path);
+        return wf_fail(ctx, WF_ERR_USAGE, "the file '%s' is there and is no folder; name another",
+                       path);
     }
 }
 
@@ -94,8 +97,9 @@ static wf_status take_lock(wf_data_output *o)
         return WF_ERR_MEMORY;
     wf_status status = wf_lock_take(o->ctx, path, &o->lock, &holder);
     return status == WF_ERR_USAGE
-               ? wf_fail(o->ctx, status, "'%s' is being prepared already, by process %lld",
-                         o->folder, (long long)holder)
+               ? wf_fail(o->ctx, status,
+                         "the folder '%s' is being prepared already, by process %lld", o->folder,
+                         (long long)holder)
                : status;
 }
 
@@ -104,8 +108,9 @@ wf_status wf_data_output_begin(wf_data_output *o)
     const char *const *names;
     size_t count;
     WF_TRY(wf_path_make_folder(o->ctx, o->part));
-    WF_TRY(take_lock(o));
-    o->begun = true;
+    wf_status status = take_lock(o);
+    o->begun = status != WF_ERR_USAGE; /* then it is another's */
+    WF_TRY(status);
     WF_TRY(wf_path_list(&o->arena, o->part, ENTRIES, &names, &count));
     for (size_t i = 0; i < count; i++) {
         const char *path = wf_path_join(&o->arena, o->part, names[i]);

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/checksum.h"
-#include "train/shard_priv.h"
+#include "train/shard_format.h"
 
 #define BLOCK ((size_t)1 << 16) /* summed up and then looked at while it is in the cache */
 
@@ -32,7 +32,8 @@ bool wf_shard_lay_out(const wf_shard_info *info, wf_shard_layout *out)
 
 static wf_status refuse(wf_ctx *ctx, const char *what, const char *why)
 {
-    return wf_fail(ctx, WF_ERR_FORMAT, "'%s' %s; write it again with `weft prepare`", what, why);
+    return wf_fail(ctx, WF_ERR_FORMAT, "the shard '%s' %s; write it again with `weft prepare`",
+                   what, why);
 }
 
 /* Numbers that do not fit int64_t become -1, which is none of what they may be. */
@@ -75,14 +76,14 @@ static wf_status read_header(wf_ctx *ctx, const char *what, const uint8_t *h, si
 {
     wf_shard_layout l;
     if (size < 8 || memcmp(h, WF_SHARD_MAGIC, 8) != 0)
-        return wf_fail(ctx, WF_ERR_FORMAT, "'%s' is no shard of tokens", what);
+        return wf_fail(ctx, WF_ERR_FORMAT, "the file '%s' is no shard of tokens", what);
     if (size < WF_SHARD_HEADER)
         return refuse(ctx, what, "ends within its header");
     uint64_t version = wf_shard_load(h + WF_AT_VERSION, 4);
     if (version != WF_SHARD_VERSION)
         return wf_fail(ctx, WF_ERR_UNSUPPORTED,
-                       "'%s' is a shard of version %u, and this program reads version %d", what,
-                       (unsigned)version, WF_SHARD_VERSION);
+                       "the file '%s' is a shard of version %u, and this program reads version %d",
+                       what, (unsigned)version, WF_SHARD_VERSION);
     if (wf_checksum(h, WF_AT_HEADER_SUM) != wf_shard_load(h + WF_AT_HEADER_SUM, 8))
         return refuse(ctx, what, "has a damaged header: its checksum is another");
     WF_TRY(read_counts(ctx, what, h, &s->info));
@@ -91,9 +92,10 @@ static wf_status read_header(wf_ctx *ctx, const char *what, const uint8_t *h, si
         wf_shard_load(h + WF_AT_MASK, 8) != l.mask || wf_shard_load(h + WF_AT_SIZE, 8) != l.size)
         return refuse(ctx, what, "has offsets that do not follow from its counts");
     if (size != l.size)
-        return wf_fail(ctx, WF_ERR_FORMAT,
-                       "'%s' has %zu bytes and should have %zu; write it again with `weft prepare`",
-                       what, size, l.size);
+        return wf_fail(
+            ctx, WF_ERR_FORMAT,
+            "the shard '%s' has %zu bytes and should have %zu; write it again with `weft prepare`",
+            what, size, l.size);
     s->ids = h + l.ids;
     s->starts = h + l.starts;
     s->mask = l.mask ? h + l.mask : NULL;
@@ -161,12 +163,14 @@ static bool starts_ascend(const wf_shard *s)
     return last == s->info.tokens;
 }
 
+/* -1 when bits behind the last token are marked. */
 static int64_t count_marked(const wf_shard *s)
 {
     int64_t bytes = (s->info.tokens + 7) / 8, n = 0;
+    int last = (int)(s->info.tokens % 8);
     for (int64_t i = 0; i < bytes; i++)
         n += __builtin_popcount(s->mask[i]);
-    return n;
+    return last && s->mask[bytes - 1] >> last ? -1 : n;
 }
 
 wf_shard_fault wf_shard_verify(const wf_shard *s)

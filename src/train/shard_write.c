@@ -6,7 +6,7 @@
 #include "base/checksum.h"
 #include "base/mem.h"
 #include "base/sink.h"
-#include "train/shard_priv.h"
+#include "train/shard_format.h"
 
 #define GATHER 4096 /* ids turned into bytes at once */
 

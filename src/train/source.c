@@ -111,16 +111,17 @@ wf_status wf_sources_add(wf_sources *s, const char *path, const char *format)
     case WF_PATH_OTHER:
         return wf_fail(
             s->ctx, WF_ERR_USAGE,
-            "'%s' is neither a file nor a folder; texts are read more than once, so save "
+            "cannot read '%s', which is neither a file nor a folder; texts are read more than once, so save "
             "them to a file first",
             path);
     }
     WF_TRY(judge_file(s->ctx, path, &what, &bytes));
     if (what == IS_BINARY)
-        return wf_fail(s->ctx, WF_ERR_FORMAT,
-                       "'%s' is no text: it has bytes that are zero; give text files or lines of "
-                       "JSON",
-                       path);
+        return wf_fail(
+            s->ctx, WF_ERR_FORMAT,
+            "the file '%s' is no text: it has bytes that are zero; give text files or lines of "
+            "JSON",
+            path);
     const char *copy = wf_arena_strdup(&s->arena, path);
     return copy ? add_file(s, copy, bytes, format) : WF_ERR_MEMORY;
 }
@@ -144,6 +145,7 @@ wf_status wf_source_close(wf_ctx *ctx, wf_opened *o)
     bool broken = o->map && wf_map_broken(o->map);
     wf_map_close(o->map);
     o->map = NULL;
-    return broken ? wf_fail(ctx, WF_ERR_IO, "'%s' was cut short while it was read", o->source->path)
+    return broken ? wf_fail(ctx, WF_ERR_IO, "the file '%s' was cut short while it was read",
+                            o->source->path)
                   : WF_OK;
 }

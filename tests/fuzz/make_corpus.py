@@ -357,6 +357,38 @@ def make_histories():
     write("history", "equal", "".join(step(7 * n, 3.25) for n in range(1, 4)))
 
 
+# ---- shards ----
+
+def shard(ids, starts, width, vocab, mask=None):
+    """Sums are left out: the target puts them in."""
+    data = struct.pack("<%d%s" % (len(ids), "H" if width == 2 else "I"), *ids)
+    data += bytes(-len(data) % 8)
+    at = 128 + len(data)
+    data += struct.pack("<%dQ" % len(starts), *starts)
+    mask_at = 0
+    if mask is not None:
+        mask_at = 128 + len(data)
+        bits = bytearray((len(ids) + 7) // 8)
+        for i in mask:
+            bits[i // 8] |= 1 << i % 8
+        data += bytes(bits)
+    counted = len(ids) if mask is None else len(mask)
+    head = b"WEFTDATA" + struct.pack("<IIQQQQQQ", 1, width, vocab, len(ids), len(starts) - 1, 3 * len(ids), counted,
+                                     mask is not None)
+    head += struct.pack("<QQQQ", 128, at, mask_at, 128 + len(data))
+    return head + bytes(32) + data
+
+
+def make_shards():
+    write("shard", "narrow", shard([1, 2, 3, 0, 9, 0], [0, 4, 6], 2, 10))
+    write("shard", "wide", shard([1, 70000, 3], [0, 1, 2, 3], 4, 70001))
+    write("shard", "masked", shard(list(range(20)), [0, 5, 20], 2, 20, mask=[3, 4, 9, 19]))
+    write("shard", "one", shard([0], [0, 1], 2, 1))
+    write("shard", "id", shard([1, 10], [0, 2], 2, 10))
+    write("shard", "starts", shard([1, 2, 3], [0, 2, 2, 3], 2, 10))
+    write("shard", "header", shard([1], [0, 1], 2, 10)[:127])
+
+
 def main():
     make_histories()
     for name, value_ in tokenizers():
@@ -365,6 +397,7 @@ def main():
             write("tokenizer", name + "-config", compact(value_) + "\0" + compact(CONFIG))
     make_gguf()
     make_safetensors()
+    make_shards()
     make_configs()
     for name, body in TEMPLATES.items():
         write("template", name, body)

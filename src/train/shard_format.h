@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* shard_priv.h - the header of a shard, for those who read and write it. Offsets in bytes; numbers are little endian. */
-#ifndef WF_TRAIN_SHARD_PRIV_H
-#define WF_TRAIN_SHARD_PRIV_H
+/* shard_format.h - the header of a shard, for those who read and write it. Offsets in bytes; numbers are little endian. */
+#ifndef WF_TRAIN_SHARD_FORMAT_H
+#define WF_TRAIN_SHARD_FORMAT_H
 
 #include "train/shard.h"
 

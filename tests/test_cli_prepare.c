@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* test_cli_prepare.c - `weft prepare` as a user runs it, mistakes included. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+#include "program.h"
+
+static wt_program p;
+
+static int make(void **state)
+{
+    (void)state;
+    return wt_program_make(&p);
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    wt_scratch_remove(&p.scratch);
+    return 0;
+}
+
+/* Succeeds in the language of the shell. */
+static void ok(const char *commands)
+{
+    int code = wt_program_shell(&p, commands);
+    if (code != 0)
+        fail_msg("%s: exit status %d, and said: %s", commands, code, p.err);
+}
+
+static void test_text(void **state)
+{
+    (void)state;
+    ok("mkdir $D/in && cp README.md docs/*.md $D/in && $W prepare $D/in -o $D/data");
+    wt_program_err(&p, "train: ");
+    wt_program_err(&p, "bytes a token");
+    wt_program_err(&p, ", learned, 2 bytes a token");
+    ok("test -f $D/data/train-00000.weft -a -f $D/data/tokenizer.json && test -z \"$(ls -A $D | grep part)\"");
+    /* As others read it. */
+    wt_program_ok(&p, "prepare $D/in -o $D/again --json -q");
+    wt_program_out(&p, "\"learned\": true");
+    wt_program_out(&p, "\"skipped_files\": 0");
+    ok("cmp $D/data/train-00000.weft $D/again/train-00000.weft && cmp $D/data/data.json $D/again/data.json");
+    /* With a tokenizer that is there: that of the folder, too. */
+    wt_program_ok(&p, "prepare $D/in -o $D/third --tokenizer $D/data -q");
+    ok("cmp $D/data/train-00000.weft $D/third/train-00000.weft");
+}
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    ok("echo some text, some text >$D/a.txt; printf 'a\\0b' >$D/binary; : >$D/empty; mkdir -p $D/hollow $D/mine; "
+       "echo x >$D/mine/notes");
+    wt_program_fails(&p, 2, "prepare", "give texts to prepare");
+    wt_program_fails(&p, 2, "prepare $D/a.txt", "say which folder to write");
+    wt_program_fails(&p, 1, "prepare $D/nowhere -o $D/o", "no file or folder");
+    wt_program_fails(&p, 1, "prepare $D/binary -o $D/o", "is no text");
+    wt_program_fails(&p, 2, "prepare $D/empty -o $D/o", "nothing to train on");
+    wt_program_fails(&p, 2, "prepare $D/hollow -o $D/o", "nothing to train on");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/mine --overwrite", "no prepared data");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/a.txt", "is no folder");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o /", "cannot be called");
+    wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/no/o", "there is no folder");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --valid 2", "0 to 0.5");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --valid 0.1 --valid-data $D/a.txt",
+                     "leave out --valid");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --vocab 10", "too small");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --vocab 0", "--vocab 0");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --tokenizer $D/x --vocab 300",
+                     "--tokenizer takes one");
+    wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/o --tokenizer $D/x", "/x'");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --format xml", "not 'xml'");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --chat-template llama", "is chatml");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --sample lots", "--sample wants a size");
+    wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/o --format jsonl", "line 1 of");
+    ok("test ! -e $D/o && test -z \"$(ls -A $D | grep part)\"");
+}
+
+static void test_overwrite(void **state)
+{
+    (void)state;
+    ok("echo one text and another text >$D/t.txt; mkdir $D/d; $W prepare $D/t.txt -o $D/d -q --vocab 260");
+    wt_program_fails(&p, 2, "prepare $D/t.txt -o $D/d/", "--overwrite");
+    ok("echo more more more more >>$D/t.txt; cp $D/d/data.json $D/before");
+    /* What an unfinished run left is no hindrance, and goes. */
+    ok("mkdir $D/.d.part; echo junk >$D/.d.part/train-00000.weft; $W prepare $D/t.txt -o $D/d --overwrite -q");
+    ok("! cmp -s $D/d/data.json $D/before; test ! -e $D/.d.part -a ! -e $D/.d.old");
+    /* A disk that is full, or as good as: what was there stays. */
+    ok("cp $D/d/data.json $D/before; for i in 1 2 3 4 5 6 7 8; do cat docs/*.md; done >$D/long.txt");
+    int code = wt_program_shell(
+        &p,
+        "trap '' XFSZ; ulimit -f 64; $W prepare $D/long.txt -o $D/d --overwrite --tokenizer $D/d");
+    assert_int_equal(code, 1);
+    wt_program_err(&p, "File too large");
+    ok("cmp $D/d/data.json $D/before; test ! -e $D/.d.part -a ! -e $D/.d.old");
+}
+
+static void test_chat(void **state)
+{
+    (void)state;
+    ok("for i in $(seq 40); do echo '{\"messages\": [{\"role\": \"user\", \"content\": \"say '$i'\"}, "
+       "{\"role\": \"assistant\", \"content\": \"it is '$i'\"}]}'; done >$D/c.jsonl; "
+       "$W prepare $D/c.jsonl -o $D/chat");
+    wt_program_err(&p, "train: 39 documents");
+    wt_program_err(&p, "of them answers");
+    wt_program_err(&p, "valid: 1 document,");
+    ok("$W prepare $D/c.jsonl -o $D/none --valid 0");
+    wt_program_err(&p, "valid: nothing");
+    ok("$W prepare $D/c.jsonl -o $D/other --valid-data $D/c.jsonl");
+    wt_program_err(&p, "valid: 40 documents");
+    ok("printf 'a b\\n--\\nc d\\n--\\ne' >$D/s.txt; "
+       "$W prepare $D/s.txt -o $D/split --split-on '\\n--\\n' --valid 0 --vocab 260");
+    wt_program_err(&p, "train: 3 documents");
+}
+
+/* Eight times as much text takes no more memory. */
+static void test_flat(void **state)
+{
+    (void)state;
+    struct rusage small, large;
+#ifdef __SANITIZE_ADDRESS__
+    skip(); /* which keeps what was freed */
+#endif
+    ok("for i in $(seq 16); do cat docs/*.md README.md include/weft.h; done >$D/m; "
+       "for i in 1 2; do cat $D/m; done >$D/4; for i in $(seq 16); do cat $D/m; done >$D/40; "
+       "$W prepare $D/m -o $D/t -q --vocab 300; $W prepare $D/4 -o $D/d4 -q --tokenizer $D/t -t 2");
+    getrusage(RUSAGE_CHILDREN, &small);
+    ok("$W prepare $D/40 -o $D/d40 -q --tokenizer $D/t -t 2; "
+       "test $(wc -c <$D/40) -gt $((7 * $(wc -c <$D/4)))");
+    getrusage(RUSAGE_CHILDREN, &large);
+    assert_true(large.ru_maxrss < small.ru_maxrss + 8192); /* KiB */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_text, make, clean),
+        cmocka_unit_test_setup_teardown(test_mistakes, make, clean),
+        cmocka_unit_test_setup_teardown(test_overwrite, make, clean),
+        cmocka_unit_test_setup_teardown(test_chat, make, clean),
+        cmocka_unit_test_setup_teardown(test_flat, make, clean),
+    };
+    return cmocka_run_group_tests_name("cli_prepare", tests, NULL, NULL);
+}
