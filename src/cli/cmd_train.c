@@ -12,6 +12,7 @@
 #include "train/shape.h"
 
 #define EXIT_STOPPED 3 /* asked to stop, saved, can be resumed */
+#define CELL 24        /* columns of a setting */
 
 static wf_live live;
 
@@ -47,13 +48,13 @@ static bool worth_showing(const char *name, const char *value)
 static void show_settings(const wf_trainer *t)
 {
     const char *name;
-    char value[96], cell[160];
-    int column = 0;
+    char value[96];
+    int column = 0, wide = 0;
     for (int i = 0; wf_trainer_setting(t, i, &name, value); i++) {
         if (!worth_showing(name, value))
             continue;
-        snprintf(cell, sizeof cell, "%s %s", name, value);
-        fprintf(stderr, "%s%-24s", column == 0 ? "  " : "  ", cell);
+        fprintf(stderr, "%*s", column == 0 ? 2 : wide < CELL ? CELL - wide : 2, "");
+        wide = fprintf(stderr, "%s %s", name, value);
         column = (column + 1) % 4;
         if (column == 0)
             fputc('\n', stderr);
@@ -84,8 +85,9 @@ static void begin(void *user, const wf_trainer *t, int64_t tokens, int64_t batch
     char all[16], trained[16], data[16], seen[16];
     wf_trainer_get_info(t, &i);
     int64_t step = i.batch * i.length * i.accumulate;
-    fprintf(stderr, "%s: %s, %s parameters", i.name, i.family,
-            wf_engine_count(i.parameters, all, sizeof all));
+    if (strcmp(i.name, i.family) != 0)
+        fprintf(stderr, "%s: ", i.name);
+    fprintf(stderr, "%s, %s parameters", i.family, wf_engine_count(i.parameters, all, sizeof all));
     if (i.trained != i.parameters)
         fprintf(stderr, ", of which %s in adapters are trained",
                 wf_engine_count(i.trained, trained, sizeof trained));
