@@ -21,13 +21,16 @@ void wf_help_program(FILE *to)
 
 #define LEFT 20 /* columns of the flags; what is longer has a line of its own */
 
+/* Unless the text itself says it. */
 static void print_default(FILE *to, const wf_flag *flag)
 {
+    if (strstr(flag->doc, "(default"))
+        return;
     if (flag->text && *flag->text)
         fprintf(to, " (default %s)", *flag->text);
     if (flag->whole && *flag->whole >= 0)
         fprintf(to, " (default %lld)", (long long)*flag->whole);
-    if (flag->real)
+    if (flag->real && *flag->real >= 0)
         fprintf(to, " (default %g)", *flag->real);
 }
 

@@ -131,7 +131,7 @@ static void say(const wf_prepared *r, double seconds)
     say_split("train", &r->train, r->chat);
     say_split("valid", &r->valid, r->chat);
     fprintf(stderr,
-            "%s: a vocabulary of %d%s, %d bytes a token; %.1f s, %.1f MB/s, %.2f M tokens/s\n",
+            "%s: a vocabulary of %d%s, ids of %d bytes; %.1f s, %.1f MB/s, %.2f M tokens/s\n",
             set.out, (int)r->vocab, r->learned ? ", learned" : "", r->id_bytes, seconds,
             (double)bytes / seconds * 1e-6, (double)tokens / seconds * 1e-6);
     if (r->skipped_files > 0)

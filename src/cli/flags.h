@@ -28,7 +28,7 @@ struct wf_flag {
     bool *on;
     const char **text;
     int64_t *whole; /* 0 or more; a default below 0 means none */
-    double *real;   /* finite */
+    double *real;   /* finite; a default below 0 means none */
     wf_values *values;
     const char *also; /* other spellings, with their dashes: "-sys --predict"; NULL: none */
     bool minus_one;   /* of a whole number: -1 is one, too */

@@ -61,7 +61,7 @@ static struct {
 };
 
 const wf_flag wf_train_flags[] = {
-    {"preset", 0, "NAME", "a well-known shape; listed below", .text = &set.preset},
+    {"preset", 0, "NAME", "a well-known shape: 'weft help train' lists them", .text = &set.preset},
     {"depth", 0, "N", "layers of a Llama whose other sizes follow from them", .whole = &set.depth},
     {"config", 0, "FILE", "a config.json, as Hugging Face has it", .text = &set.config},
     {"batch", 'b', "B", "sequences at once (default: about 4096 tokens' worth)",
@@ -72,7 +72,8 @@ const wf_flag wf_train_flags[] = {
      .whole = &set.accumulate, .also = "--grad-accum"},
     {"documents", 0, NULL, "attention ends where documents do", .on = &set.documents},
     {"steps", 'n', "N", "updates (default: one pass over the data)", .whole = &set.steps},
-    {"epochs", 0, "X", "passes over the data, in place of --steps", .real = &set.epochs},
+    {"epochs", 0, "X", "passes over the data, in place of --steps (default 1)",
+     .real = &set.epochs},
     {"optimizer", 0, "NAME", "adamw, muon, lion or sgd (default adamw)", .text = &set.optimizer},
     {"rate", 0, "X", "learning rate at its highest (default: by the model's size)",
      .real = &set.rate, .also = "--lr"},
@@ -92,7 +93,8 @@ const wf_flag wf_train_flags[] = {
     {"eps", 0, "X", "adamw: added to the root of the second (default 1e-8)", .real = &set.eps},
     {"momentum", 0, "X", "muon, sgd (default 0.95; sgd 0.9)", .real = &set.momentum},
     {"clip", 0, "X", "longest gradient, by its global norm (default 1; 0: any)", .real = &set.clip},
-    {"ema", 0, "X", "keep an average of the weights with this decay, and export that",
+    {"ema", 0, "X",
+     "keep an average of the weights with this decay, and export that (default: none)",
      .real = &set.ema},
     {"dropout", 0, "X", "of embeddings and of what every branch adds (default 0)",
      .real = &set.dropout},
