@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -372,6 +373,34 @@ static void test_cut(void **state)
     wf_data_close(d);
 }
 
+/* A shard that somebody cuts short while it is used is an error, not a signal. */
+static void test_broken(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_texts t = wt_texts_random(wt_seed(), 40, 30, VOCAB, END, false);
+    char folder[300], path[400];
+    wf_data *d;
+    wf_loader *l;
+    const wf_batch *b;
+    snprintf(folder, sizeof folder, "%s",
+             wt_data_write(ctx, &scratch, "broken", VOCAB, &t, NULL, 100));
+    wf_guard_mapped_files(true);
+    wt_ok(ctx, wf_data_open(ctx, folder, &d));
+    const wf_loader_options o = {.batch = 2, .length = 8};
+    wt_ok(ctx, wf_loader_new(d, WF_SPLIT_TRAIN, &o, &l));
+    wt_ok(ctx, wf_loader_get(l, 0, &b));
+    snprintf(path, sizeof path, "%s/train-00000.weft", folder);
+    assert_int_equal(truncate(path, 0), 0);
+    wf_status status = WF_OK; /* the next one may have been prepared before */
+    for (int64_t i = 1; i < 4 && status == WF_OK; i++)
+        status = wf_loader_get(l, i, &b);
+    wt_fails(ctx, status, WF_ERR_IO, "cut short");
+    wf_loader_free(l);
+    wf_data_close(d);
+    wf_guard_mapped_files(false);
+    wt_texts_free(&t);
+}
+
 static void test_usage(void **state)
 {
     wf_ctx *ctx = *state;
@@ -415,6 +444,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_pass, begin, end),
         cmocka_unit_test_setup_teardown(test_wide, begin, end),
         cmocka_unit_test_setup_teardown(test_cut, begin, end),
+        cmocka_unit_test_setup_teardown(test_broken, begin, end),
         cmocka_unit_test_setup_teardown(test_usage, begin, end),
     };
     return cmocka_run_group_tests_name("loader", tests, NULL, NULL);
