@@ -102,6 +102,9 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     add_test(NAME optimizer_pjrt COMMAND test_optimizer WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(optimizer_pjrt PROPERTIES TIMEOUT 600
         ENVIRONMENT "${environment};WEFT_OPTIMIZER_DEVICE=${plugin}")
+    add_test(NAME curves_pjrt COMMAND test_curves WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(curves_pjrt PROPERTIES TIMEOUT 600
+        ENVIRONMENT "${environment};WEFT_CURVES_DEVICE=${plugin}")
     add_test(NAME models_pjrt COMMAND test_models WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(models_pjrt PROPERTIES TIMEOUT 600
         ENVIRONMENT "${environment};WEFT_MODELS_DEVICE=${plugin}")

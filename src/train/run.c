@@ -137,6 +137,25 @@ static void fill_options(run *r)
     o->export_type = o->export_type ? o->export_type : "f32";
 }
 
+/* Ids mean something else with another tokenizer, and nothing would tell. */
+static wf_status check_tokenizer(run *r)
+{
+    const wf_tokenizer *ours = wf_data_tokenizer(r->data);
+    const wf_tokenizer *base = r->setup.base ? r->setup.base->tokenizer : NULL;
+    bool same = !base || wf_tokenizer_count(base) == wf_tokenizer_count(ours);
+    for (int32_t i = 0; base && same && i < wf_tokenizer_count(base); i++) {
+        size_t a, b;
+        const char *x = wf_tokenizer_token(base, i, &a), *y = wf_tokenizer_token(ours, i, &b);
+        same = x && y ? a == b && memcmp(x, y, a) == 0 : x == y;
+    }
+    return same ? WF_OK
+                : wf_fail(
+                      r->ctx, WF_ERR_USAGE,
+                      "the data in '%s' was made with another tokenizer than that of %s; prepare "
+                      "it with the model's own tokenizer (weft prepare --tokenizer %s)",
+                      r->o.data, r->setup.base->info.name, r->setup.options.model);
+}
+
 static wf_status make_setup(run *r)
 {
     wf_data_info info;
@@ -145,6 +164,7 @@ static wf_status make_setup(run *r)
     r->o.train.documents |= info.masked;
     int64_t tokens = wf_tokenizer_count(wf_data_tokenizer(r->data));
     WF_TRY(wf_setup_make(r->ctx, &r->o.train, tokens, &r->setup));
+    WF_TRY(check_tokenizer(r));
     if (!r->o.memory)
         r->o.memory = wf_device_available(r->device);
     if (r->o.fit)

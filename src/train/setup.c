@@ -240,7 +240,7 @@ static wf_status choose_model(wf_setup *s, int64_t tokens)
     if (tokens > s->config.vocab)
         return wf_fail(s->ctx, WF_ERR_USAGE,
                        "the data was made with a tokenizer of %lld tokens and the model has %lld; "
-                       "prepare the data with the model's own tokenizer",
+                       "prepare it with the model's own tokenizer",
                        (long long)tokens, (long long)s->config.vocab);
     if (o->lora)
         WF_TRY(make_adapter(s));
