@@ -285,8 +285,10 @@ static void test_killed_and_resumed(void **state)
     wt_texts_free(&train);
     wt_texts_free(&valid);
     for (int i = 0; i < SETUPS; i++) {
-        disturb_setup(&p, i, (kills - done) / (SETUPS - i), &t);
-        done += (kills - done) / (SETUPS - i);
+        int share = (kills - done) / (SETUPS - i);
+        if (share > 0 || i == 0)
+            disturb_setup(&p, i, share, &t);
+        done += share;
     }
     print_message("%d kills, %d of them while a checkpoint was written, in %d runs\n", t.kills,
                   t.writing, t.runs);
