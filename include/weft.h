@@ -927,6 +927,7 @@ typedef struct {
 
 /* Tokens to learn from: B sequences of T tokens, or as many as wf_train_options.documents makes of them. */
 typedef struct {
+    /* Positions and seq_start are the same in all batches, unless wf_train_options.documents. */
     const int32_t *tokens, *positions; /* [B * T] */
     const int32_t *targets;            /* [B * T]: what follows each token; -100: does not count */
     const int32_t *seq_start;          /* [S + 1], as wf_attention takes it */

@@ -249,7 +249,7 @@ static void test_mistakes(void **state)
         {"plan gpt2-124m", "weft plan: there is no example 'gpt2-124m'; did you mean 'gpt2-124M'?"},
         {"plan tiny --form chat",
          "weft plan: there is no form 'chat'; there are: train, prefill, decode"},
-        {"plan tiny -p f64", "weft plan: there is no precision 'f64'; there are: f32, bf16, f16"},
+        {"plan tiny -p f64", "weft plan: --compute wants f32, bf16 or f16, not 'f64'"},
         {"plan tiny -b 0", "weft plan: --batch and --length want a number from 1 on"},
         {"plan README.md -b 4",
          "weft plan: --form, --batch and --length are for examples; 'README.md' is a file"},

@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/path.h"
 #include "data_fixture.h"
 #include "model_fixture.h"
 #include "support.h"
@@ -68,8 +71,25 @@ typedef struct {
     wf_ctx *ctx;
     wf_device *device;
     wt_scratch scratch;
-    char data[256];
+    char data[256], llama[256],
+        gpt2[256]; /* paths: models without a tokenizer, which any data fits */
 } place;
+
+static void copy_model(place *p, const char *name, char to[256])
+{
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    snprintf(to, 256, "%s", wt_path(&p->scratch, name));
+    wt_ok(p->ctx, wf_path_make_folder(p->ctx, to));
+    for (int i = 0; i < 2; i++) {
+        char from[256], path[512], *bytes;
+        size_t size;
+        snprintf(from, sizeof from, WT_MODELS_FOLDER "/%s/%s", name, files[i]);
+        snprintf(path, sizeof path, "%s/%s", to, files[i]);
+        wt_ok(p->ctx, wf_file_read(p->ctx, from, 1 << 24, &bytes, &size));
+        wt_ok(p->ctx, wf_file_write(p->ctx, path, bytes, size));
+        wf_mem_free(p->ctx, bytes);
+    }
+}
 
 static void make_place(place *p, wf_ctx *ctx)
 {
@@ -82,6 +102,8 @@ static void make_place(place *p, wf_ctx *ctx)
              wt_data_write(ctx, &p->scratch, "data", VOCAB, &train, &valid, 20));
     wt_texts_free(&train);
     wt_texts_free(&valid);
+    copy_model(p, "llama", p->llama);
+    copy_model(p, "gpt2", p->gpt2);
 }
 
 static void remove_place(place *p)
@@ -95,14 +117,20 @@ static wf_status try_run(place *p, const char *name, const wf_train_options *tra
 {
     const wf_train_events events = {
         .user = w, .step = on_step, .valid = on_valid, .say = on_say, .stop = on_stop};
+    char out[512];
+    snprintf(out, sizeof out, "%s", wt_path(&p->scratch, name));
     wf_run_options o = {.data = p->data,
-                        .out = wt_path(&p->scratch, name),
+                        .out = out,
                         .resume = resume,
                         .train = *train,
                         .save_every = -1,
                         .valid_every = 4,
                         .export_type = "none",
                         .events = &events};
+    if (train->model && strcmp(train->model, "llama") == 0)
+        o.train.model = p->llama;
+    if (train->model && strcmp(train->model, "gpt2") == 0)
+        o.train.model = p->gpt2;
     return wf_train(p->device, &o, stopped);
 }
 
@@ -128,17 +156,10 @@ static const struct {
     {"an average", {SMALL, .ema = 0.9, .schedule = "wsd"}},
     {"documents", {SMALL, .documents = true, .z_loss = 1e-3, .label_smoothing = 0.1}},
     {"recompute", {SMALL, .recompute = 1, .schedule = "linear", .outlier = 50}},
-    {"all weights of a model",
-     {.model = WT_MODELS_FOLDER "/llama", .batch = 2, .length = 32, .steps = STEPS}},
+    {"all weights of a model", {.model = "llama", .batch = 2, .length = 32, .steps = STEPS}},
     {"adapters",
-     {.model = WT_MODELS_FOLDER "/llama",
-      .batch = 2,
-      .length = 32,
-      .steps = STEPS,
-      .lora = 4,
-      .lora_dropout = 0.1}},
-    {"adapters of GPT-2",
-     {.model = WT_MODELS_FOLDER "/gpt2", .batch = 2, .length = 32, .steps = STEPS, .lora = 4}},
+     {.model = "llama", .batch = 2, .length = 32, .steps = STEPS, .lora = 4, .lora_dropout = 0.1}},
+    {"adapters of GPT-2", {.model = "gpt2", .batch = 2, .length = 32, .steps = STEPS, .lora = 4}},
 };
 
 static void test_resumed_bit_for_bit(void **state)
@@ -178,16 +199,12 @@ static void test_order_of_rows(void **state)
     char path[512];
     make_place(&p, *state);
     snprintf(path, sizeof path, "%s", wt_path(&p.scratch, "llama.gguf"));
-    wt_ok(p.ctx, wf_model_open(p.ctx, WT_MODELS_FOLDER "/llama", &m));
+    wt_ok(p.ctx, wf_model_open(p.ctx, p.llama, &m));
     wt_ok(p.ctx, wf_model_convert(m, p.ctx, path, &(wf_convert_options){.type = "f32"}));
     wf_model_close(m);
     for (int lora = 0; lora <= 4; lora += 4) {
-        wf_train_options o = {.model = WT_MODELS_FOLDER "/llama",
-                              .batch = 2,
-                              .length = 32,
-                              .steps = STEPS,
-                              .rate = 1e-3,
-                              .lora = lora};
+        wf_train_options o = {
+            .model = "llama", .batch = 2, .length = 32, .steps = STEPS, .rate = 1e-3, .lora = lora};
         run(&p, lora ? "a" : "b", &o, false, &folder);
         o.model = path;
         run(&p, lora ? "c" : "d", &o, false, &gguf);
@@ -245,6 +262,7 @@ static void test_options(void **state)
         {{.model = WT_MODELS_FOLDER "/llama", .length = 100000}, "has been made for"},
         {{.model = WT_MODELS_FOLDER "/llama", .lora = 2, .lora_targets = "nothing"}, "nothing"},
         {{.model = WT_MODELS_FOLDER "/llama", .lora = 2, .ema = 0.9}, "average"},
+        {{.model = WT_MODELS_FOLDER "/llama"}, "another tokenizer"},
     };
     place p;
     make_place(&p, *state);
