@@ -29,7 +29,7 @@ typedef struct {
     uint8_t apply;
     /* head_loss */
     int64_t rows, width, chunk;
-    bool grad, strided;
+    bool grad, strided, masked; /* masked: few targets count */
     wf_type x, w;
     unsigned read; /* bit i: output i */
 } setup;
@@ -70,8 +70,9 @@ static void *draw(wf_ctx *ctx, const wf_info *info, const setup *s)
         if (info->name[0] == 'v') /* second moments */
             f[i] = f[i] < 0 ? -f[i] : f[i];
         if (info->type == WF_I32 && strcmp(info->name, "targets") == 0)
-            ((int32_t *)to)[i] =
-                bits % 8 == 0 ? s->ignore : (int32_t)(bits / 8 % (uint32_t)s->classes);
+            ((int32_t *)to)[i] = (bits % 8 == 0) != s->masked
+                                     ? s->ignore
+                                     : (int32_t)(bits / 8 % (uint32_t)s->classes);
         else if (info->type == WF_I32)
             ((int32_t *)to)[i] = strcmp(info->name, "step") == 0 ? 3 : (int32_t)bits;
         else if (info->type == WF_U8)
@@ -250,6 +251,7 @@ static setup pick_head(wf_rng *rng, int64_t rows, int64_t chunk)
     s.w = wf_rng_below(rng, 2) ? s.x : pick_float(rng);
     s.strided = wf_rng_below(rng, 2);
     s.grad = wf_rng_below(rng, 8) > 0;
+    s.masked = wf_rng_below(rng, 2);
     unsigned all = s.grad ? 15 : 3;
     s.read = wf_rng_below(rng, 2) ? all : 1 + (unsigned)wf_rng_below(rng, all);
     return s;

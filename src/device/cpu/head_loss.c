@@ -8,10 +8,14 @@
  * grow with the number of rows, and the logits are computed once where separate nodes would keep
  * them or compute them again.
  *
+ * Rows whose targets are ignored, most of them in conversations, have no loss and a gradient of zeros. Where nobody
+ * reads lse they are left out: the rows that count are gathered, so that chunks are full of them.
+ *
  * All results have the bits of the separate nodes. Between the steps numbers are rounded as the
  * nodes' outputs are; rows of a product do not depend on their neighbours; and chunks are whole
  * blocks of the product's sums, so that dw is added up over the rows as in one product. (A chunk that
- * was asked for and is no multiple of WF_GEMM_BLOCK adds up dw in other portions.)
+ * was asked for and is no multiple of WF_GEMM_BLOCK adds up dw in other portions.) Zeros that are left out change
+ * no sum, as long as those that are gathered are of one block: so, with dw, rows stay in their chunk.
  */
 #include "device/cpu/head_loss.h"
 
@@ -22,6 +26,7 @@
 #include "device/cpu/walk.h"
 
 enum { Z, DZ, BUFFERS };
+enum { SIZES = 8 /* of gathered chunks, a multiple of a share each: so many kinds of products */ };
 
 typedef struct {
     int64_t rows, classes, width, chunk;
@@ -30,7 +35,9 @@ typedef struct {
 
 /* Where the parts of the workspace begin, in bytes. */
 typedef struct {
-    size_t sum; /* f32 [V, C]: dw before it is rounded to w's type; none where that is f32 */
+    size_t sum;    /* f32 [V, C]: dw before it is rounded to w's type; none where that is f32 */
+    size_t taken;  /* i64 [chunk]: rows of x that were gathered */
+    size_t gather; /* [chunk, C]: these, then their dx */
     size_t scratch;
     size_t end;
 } layout; /* the logits of a chunk come first */
@@ -68,6 +75,13 @@ static size_t scratch_of(const sizes *s, int64_t rows, wf_type x, const wf_head_
     return scratch;
 }
 
+/* Rows that a chunk of n gathered ones is made to have; those past n are zeros. */
+static int64_t gathered_rows(const sizes *s, int64_t n)
+{
+    int64_t share = wf_divide_up(s->chunk, SIZES);
+    return wf_min64(wf_divide_up(n, share) * share, s->chunk);
+}
+
 static layout layout_of(const wf_node *n, const sizes *s, const wf_head_loss_ways *ways,
                         int threads)
 {
@@ -75,11 +89,14 @@ static layout layout_of(const wf_node *n, const sizes *s, const wf_head_loss_way
     bool apart = n->nout > 3 && w != WF_F32;
     /* The last chunk may have fewer rows, and then want more: it is cut otherwise. */
     int64_t last = s->rows > 0 ? (s->rows - 1) % s->chunk + 1 : 0;
-    size_t scratch = max_size(
-        wf_row_workspace(threads, BUFFERS, s->classes),
-        max_size(scratch_of(s, s->chunk, x, ways, threads), scratch_of(s, last, x, ways, threads)));
+    size_t scratch = max_size(wf_row_workspace(threads, BUFFERS, s->classes),
+                              scratch_of(s, last, x, ways, threads));
+    for (int64_t rows = 1; rows <= s->chunk; rows = gathered_rows(s, rows) + 1)
+        scratch = max_size(scratch, scratch_of(s, gathered_rows(s, rows), x, ways, threads));
     layout a = {.sum = lines(wf_type_bytes(x, s->chunk * s->classes))};
-    a.scratch = a.sum + (apart ? lines(wf_type_bytes(WF_F32, s->classes * s->width)) : 0);
+    a.taken = a.sum + (apart ? lines(wf_type_bytes(WF_F32, s->classes * s->width)) : 0);
+    a.gather = a.taken + lines((size_t)s->chunk * sizeof(int64_t));
+    a.scratch = a.gather + lines(wf_type_bytes(x, s->chunk * s->width));
     a.end = a.scratch + scratch;
     return a;
 }
@@ -97,9 +114,14 @@ typedef struct {
     wf_loss loss;
     wf_view logits; /* [chunk, V] of x's type, then their gradient */
     wf_view sum;    /* f32 [V, C]: dw, or the workspace; without data when nobody reads dw */
-    int64_t first;  /* row of x where the chunk begins */
+    wf_view gather; /* [chunk, C] of x's type */
+    int64_t *taken; /* [chunk]: the rows of the chunk */
+    int64_t count;  /* how many it has */
+    int64_t next;   /* row where the one after it may begin */
     void *scratch;
-    bool grad; /* dx or dw is wanted */
+    bool grad;   /* dx or dw is wanted */
+    bool skip;   /* rows that do not count */
+    bool summed; /* there is something in sum */
 } job;
 
 static wf_view dense_view(void *data, wf_type type, int64_t rows, int64_t columns)
@@ -120,7 +142,7 @@ static void loss_rows(void *arg, int64_t begin, int64_t end, int thread)
     float *buf = wf_row_buffer_in(j->scratch, thread, BUFFERS, Z, j->size.classes);
     float *out = wf_row_buffer_in(j->scratch, thread, BUFFERS, DZ, j->size.classes);
     for (int64_t r = begin; r < end; r++) {
-        int64_t i = j->first + r;
+        int64_t i = j->taken[r];
         const float *z = wf_loss_read(&j->loss, &j->logits, r, buf);
         float lse = wf_loss_row(&j->loss, i, z, &l->out[0], &l->out[1]);
         if (!j->grad)
@@ -137,11 +159,71 @@ static void loss_rows_way(void *arg, int64_t begin, int64_t end, int thread)
     const job *j = arg;
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        j->ways->row(&j->loss, j->first + r, j->logits.type,
+        j->ways->row(&j->loss, j->taken[r], j->logits.type,
                      wf_view_at(&j->logits, wf_view_row(&j->logits, r)), j->l, j->grad);
 }
 
-/* The product y = a b, or y += a b, over `rows` rows of the chunk. */
+/* ---- Which rows ---- */
+
+static char *row_at(const wf_view *v, int64_t row)
+{
+    return wf_view_at(v, wf_view_row(v, row));
+}
+
+/* A row that does not count. */
+static void leave_out(const job *j, int64_t row)
+{
+    const wf_launch *l = j->l;
+    if (l->out[0].data)
+        *(float *)wf_loss_at(&l->out[0], row) = 0;
+    if (j->size.grad && l->out[2].data)
+        memset(row_at(&l->out[2], row), 0, wf_type_bytes(l->out[2].type, j->size.width));
+}
+
+/* The next chunk: as many rows that count as there is room for, or all rows that follow. */
+static void take_rows(job *j)
+{
+    int64_t end = j->size.rows;
+    if (!j->skip || j->sum.data)
+        end = wf_min64(end, j->next + j->size.chunk);
+    for (j->count = 0; j->next < end && j->count < j->size.chunk; j->next++)
+        if (j->skip && wf_loss_target(&j->loss, j->next) == j->loss.attr->ignore_index)
+            leave_out(j, j->next);
+        else
+            j->taken[j->count++] = j->next;
+}
+
+/* Does the chunk lie in x as one that nothing was left out of would? */
+static bool is_together(const job *j)
+{
+    int64_t first = j->taken[0];
+    return j->taken[j->count - 1] - first == j->count - 1 &&
+           (j->count == j->size.chunk ||
+            (first % j->size.chunk == 0 && first + j->count == j->size.rows));
+}
+
+/* Rows of x, or zeros, become those of the chunk. Returns how many. */
+static int64_t gather_rows(const job *j)
+{
+    int64_t rows = gathered_rows(&j->size, j->count);
+    size_t bytes = wf_type_bytes(j->gather.type, j->size.width);
+    for (int64_t r = 0; r < j->count; r++)
+        memcpy(row_at(&j->gather, r), row_at(&j->l->in[0], j->taken[r]), bytes);
+    memset(row_at(&j->gather, j->count), 0, (size_t)(rows - j->count) * bytes);
+    return rows;
+}
+
+static void scatter_rows(const job *j)
+{
+    const wf_view *dx = &j->l->out[2];
+    for (int64_t r = 0; r < j->count; r++)
+        memcpy(row_at(dx, j->taken[r]), row_at(&j->gather, r),
+               wf_type_bytes(dx->type, j->size.width));
+}
+
+/* ---- A chunk ---- */
+
+/* The product y = a b, or y += a b. */
 static void multiply(const job *j, wf_gemm g)
 {
     g.batch = 1;
@@ -150,37 +232,44 @@ static void multiply(const job *j, wf_gemm g)
     j->ways->multiply(&g);
 }
 
-static void run_chunk(const job *j)
+static void run_chunk(job *j)
 {
     const wf_launch *l = j->l;
-    const wf_view *x = &l->in[0], *w = &l->in[1];
-    int64_t rows = wf_min64(j->size.chunk, j->size.rows - j->first);
+    const wf_view *w = &l->in[1];
     int64_t classes = j->size.classes, width = j->size.width;
+    const bool together = is_together(j);
+    const wf_view *x = together ? &l->in[0] : &j->gather;
+    const int64_t first = together ? j->taken[0] : 0;
+    const int64_t rows = together ? j->count : gather_rows(j);
     multiply(j, (wf_gemm){.m = rows,
                           .n = classes,
                           .k = width,
-                          .a = {x, j->first, rows, false},
+                          .a = {x, first, rows, false},
                           .b = {w, 0, classes, false},
                           .y = &j->logits});
     bool own = j->ways->row && j->loss.attr->softcap == 0;
-    wf_parallel_share(l->threads, rows, wf_grain(classes), own ? loss_rows_way : loss_rows,
-                      (void *)j);
+    wf_parallel_share(l->threads, j->count, wf_grain(classes), own ? loss_rows_way : loss_rows, j);
     if (!j->grad)
+        return;
+    multiply(j, (wf_gemm){.m = classes,
+                          .n = width,
+                          .k = rows,
+                          .a = {&j->logits, 0, rows, true},
+                          .b = {x, first, rows, true},
+                          .y = &j->sum,
+                          .add = j->summed});
+    j->summed = true;
+    if (!l->out[2].data)
         return;
     multiply(j, (wf_gemm){.m = rows,
                           .n = width,
                           .k = classes,
                           .a = {&j->logits, 0, rows, false},
                           .b = {w, 0, classes, true},
-                          .y = &l->out[2],
-                          .y_first = j->first});
-    multiply(j, (wf_gemm){.m = classes,
-                          .n = width,
-                          .k = rows,
-                          .a = {&j->logits, 0, rows, true},
-                          .b = {x, j->first, rows, true},
-                          .y = &j->sum,
-                          .add = j->first > 0});
+                          .y = together ? &l->out[2] : &j->gather, /* x is not needed any more */
+                          .y_first = first});
+    if (!together)
+        scatter_rows(j);
 }
 
 /* Rows of dw from their sums: a product has x's type before it is cast to that of w. */
@@ -206,7 +295,7 @@ static void finish_dw(const job *j)
     const wf_launch *l = j->l;
     if (!j->sum.data)
         return;
-    if (j->size.rows == 0) /* no chunk has set the sums */
+    if (!j->summed)
         memset(j->sum.data, 0, wf_type_bytes(WF_F32, wf_view_count(&j->sum)));
     if (l->in[0].type != WF_F32 || l->in[1].type != WF_F32)
         wf_parallel_for(l->threads, j->size.classes, wf_grain(j->size.width), round_rows,
@@ -224,6 +313,8 @@ wf_status wf_head_loss_launch(const wf_launch *l, const wf_head_loss_ways *ways)
     int64_t classes = j.size.classes, width = j.size.width;
     j.loss = (wf_loss){&attr, &l->in[2], j.size.rows, classes};
     j.logits = dense_view(base, x, j.size.chunk, classes);
+    j.gather = dense_view(base + a.gather, x, j.size.chunk, width);
+    j.taken = (int64_t *)(void *)(base + a.taken);
     j.scratch = base + a.scratch;
     if (j.size.grad) {
         void *dw = l->nout > 3 ? l->out[3].data : NULL;
@@ -231,8 +322,12 @@ wf_status wf_head_loss_launch(const wf_launch *l, const wf_head_loss_ways *ways)
         j.grad = l->out[2].data || dw;
     }
     WF_TRY(wf_loss_check(&j.loss, l));
-    for (; j.first < j.size.rows; j.first += j.size.chunk)
-        run_chunk(&j);
+    j.skip = !l->out[1].data && (!j.sum.data || j.size.chunk <= WF_GEMM_BLOCK);
+    while (j.next < j.size.rows) {
+        take_rows(&j);
+        if (j.count > 0)
+            run_chunk(&j);
+    }
     finish_dw(&j);
     return WF_OK;
 }
