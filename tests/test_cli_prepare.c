@@ -42,7 +42,7 @@ static void test_text(void **state)
     ok("mkdir $D/in && cp README.md docs/*.md $D/in && $W prepare $D/in -o $D/data");
     wt_program_err(&p, "train: ");
     wt_program_err(&p, "bytes a token");
-    wt_program_err(&p, ", learned, 2 bytes a token");
+    wt_program_err(&p, ", learned, ids of 2 bytes");
     ok("test -f $D/data/train-00000.weft -a -f $D/data/tokenizer.json && test -z \"$(ls -A $D | grep part)\"");
     /* As others read it. */
     wt_program_ok(&p, "prepare $D/in -o $D/again --json -q");
