@@ -154,7 +154,7 @@ static void test_foreign(void **state)
     mkdir(wt_path(&t.scratch, "run/step-00000001"), 0777); /* a name of ours without a manifest */
     for (int64_t i = 9; i < 12; i++)
         wt_save(&t, i, 'b');
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 1, 0));
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 1, 0));
     wt_expect_entries(&t, ".step-00000009 lock log.jsonl step- step-00000001 step-00000009.part "
                           "step-00000009x step-00000011 step-9 step-99999999999999999999999 "
                           "step-backup");
@@ -168,18 +168,42 @@ static void test_kept(void **state)
     wt_lock(&t);
     for (int64_t step = 0; step <= 80; step += 10)
         wt_save(&t, step, (char)('a' + step / 10));
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 0, 30));
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 0, 30));
     wt_expect_entries(&t, "lock step-00000000 step-00000010 step-00000020 step-00000030 "
                           "step-00000040 step-00000050 step-00000060 step-00000070 step-00000080");
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 2, 40));
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 2, 40));
     wt_expect_entries(&t, "lock step-00000000 step-00000040 step-00000070 step-00000080");
     /* What is not whole does not count: of 80 a file was cut short. */
     wt_put_text(&t.scratch, "run/step-00000080/state.json", "");
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 1, 0));
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 1, 0));
     wt_expect_entries(&t, "lock step-00000070 step-00000080");
     wt_expect_step(&t, -1, 70, 'h');
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 5, 0));
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 5, 0));
     wt_expect_entries(&t, "lock step-00000070 step-00000080");
+    wt_checkpoints_remove(&t);
+}
+
+/* A run that went on from before two damaged ones, whose sizes are right, keeps what it saves. */
+static void test_kept_behind_damage(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    for (int64_t step = 10; step <= 30; step += 10)
+        wt_save(&t, step, 'a');
+    wt_put_text(&t.scratch, "run/step-00000020/state.json", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab");
+    wt_put_text(&t.scratch, "run/step-00000030/state.json", "baaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    wt_expect_step(&t, -1, 10, 'a');
+    for (int64_t step = 12; step <= 16; step += 2) {
+        wt_save(&t, step, 'b');
+        wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, step, 2, 0));
+        wt_expect_step(&t, -1, step, 'b');
+    }
+    wt_expect_entries(&t, "lock step-00000014 step-00000016 step-00000020 step-00000030");
+    wt_save(&t, 20, 'c'); /* takes the damaged one's place */
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 20, 1, 0));
+    wt_expect_step(&t, -1, 20, 'c');
+    wt_expect_entries(&t, "lock step-00000020 step-00000030");
     wt_checkpoints_remove(&t);
 }
 
@@ -356,11 +380,10 @@ static void test_states(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_written_and_found), wt_test(test_manifest_text),
-        wt_test(test_replaced),          wt_test(test_left_behind),
-        wt_test(test_foreign),           wt_test(test_kept),
-        wt_test(test_refused_names),     wt_test(test_locks),
-        wt_test(test_lock_places),       wt_test(test_states),
+        wt_test(test_written_and_found),  wt_test(test_manifest_text), wt_test(test_replaced),
+        wt_test(test_left_behind),        wt_test(test_foreign),       wt_test(test_kept),
+        wt_test(test_kept_behind_damage), wt_test(test_refused_names), wt_test(test_locks),
+        wt_test(test_lock_places),        wt_test(test_states),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
 }

@@ -271,13 +271,13 @@ static void test_failing_retain(void **state)
     for (int64_t step = 10; step <= 40; step += 10)
         wt_save(&t, step, 'a');
     wf_ctx_fail_io(t.ctx, 1);
-    wt_fails(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 1, 0), WF_ERR_IO, "cannot rename");
+    wt_fails(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 1, 0), WF_ERR_IO, "cannot rename");
     wt_expect_entries(&t, "lock step-00000010 step-00000020 step-00000030 step-00000040");
     wf_ctx_fail_io(t.ctx, 2);
-    wt_fails(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 1, 0), WF_ERR_IO, "cannot rename");
+    wt_fails(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 1, 0), WF_ERR_IO, "cannot rename");
     wt_expect_entries(&t, "lock step-00000010 step-00000020 step-00000040");
     wf_ctx_fail_io(t.ctx, 0);
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 1, 0));
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 1, 0));
     wt_expect_entries(&t, "lock step-00000040");
     wt_checkpoints_remove(&t);
 }
@@ -352,7 +352,7 @@ static void test_full_disk(void **state)
     char letter = wt_newest(t.ctx, t.run, &step), after = 0;
     wt_expect_entries(&t, "lock step-00000010 step-00000020");
     /* When there is room again it goes on. */
-    wf_status kept = wf_checkpoint_retain(t.ctx, t.run, 1, 0);
+    wf_status kept = wf_checkpoint_retain(t.ctx, t.run, 99, 1, 0);
     wf_status saved = wt_try_save(t.ctx, t.run, 30, 'c');
     after = wt_newest(t.ctx, t.run, &again);
     wf_run_lock_release(t.lock);
@@ -536,7 +536,7 @@ static void child_that_saves(const wt_checkpoints *t, uint64_t seed)
         step = step < 0 ? 10 : step + (next_random(2) ? 10 : 0);
         letter = letter == 0 || letter == 'z' ? 'a' : (char)(letter + 1);
         if (wt_try_save(ctx, t->run, step, letter) != WF_OK ||
-            wf_checkpoint_retain(ctx, t->run, 2, 0) != WF_OK) {
+            wf_checkpoint_retain(ctx, t->run, step, 2, 0) != WF_OK) {
             fprintf(stderr, "%s\n", wf_ctx_message(ctx));
             _exit(1);
         }

@@ -250,7 +250,7 @@ static void test_mistakes(void **state)
         {"plan tiny --form chat",
          "weft plan: there is no form 'chat'; there are: train, prefill, decode"},
         {"plan tiny -p f64", "weft plan: --compute wants f32, bf16 or f16, not 'f64'"},
-        {"plan tiny -b 0", "weft plan: --batch and --length want a number from 1 on"},
+        {"plan tiny -b 0", "weft plan: --batch wants a number from 1 on"},
         {"plan README.md -b 4",
          "weft plan: --form, --batch and --length are for examples; 'README.md' is a file"},
         {"plan tiny -w fold,foo",

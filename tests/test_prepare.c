@@ -588,6 +588,57 @@ static void test_stopped(void **state)
     assert_int_equal(wt_entries(&scratch), entries + 1);
 }
 
+/* What another has prepared meanwhile is not replaced unasked. */
+typedef struct {
+    const wf_prepare_options *o; /* of the other */
+    const char *out;
+} meanwhile;
+
+static wf_status prepare_other(void *user, const char *what, int64_t done, int64_t total)
+{
+    meanwhile *m = user;
+    (void)done, (void)total;
+    if (strcmp(what, "learning") == 0 && m->o) {
+        wf_ctx *ctx;
+        assert_int_equal(wf_ctx_new(&ctx), WF_OK);
+        wt_ok(ctx, wf_prepare(ctx, m->out, m->o, NULL));
+        wf_ctx_free(ctx);
+        m->o = NULL;
+    }
+    return WF_OK;
+}
+
+static void test_two(void **state)
+{
+    wf_ctx *ctx = *state;
+    char a[600], b[600], out[600];
+    const char *first = a, *second = b;
+    snprintf(a, sizeof a, "%s", wt_put_text(&scratch, "a.txt", "hello hello hello\nyou\n"));
+    snprintf(b, sizeof b, "%s", wt_put_text(&scratch, "b.txt", "another text\nand its end\n"));
+    snprintf(out, sizeof out, "%s", wt_path(&scratch, "two"));
+    const wf_prepare_options other = {.inputs = &second, .input_count = 1, .valid = -1};
+    meanwhile m = {.o = &other, .out = out};
+    wf_prepare_options o = {
+        .inputs = &first, .input_count = 1, .progress = prepare_other, .user = &m};
+    wt_fails(ctx, wf_prepare(ctx, out, &o, NULL), WF_ERR_USAGE, "is there already");
+    assert_null(m.o);
+    wf_data *d;
+    wf_data_info info;
+    wt_ok(ctx, wf_data_open(ctx, out, &d));
+    wf_data_get_info(d, WF_SPLIT_TRAIN, &info);
+    assert_int_equal(info.bytes, strlen("another text\nand its end\n"));
+    wf_data_close(d);
+    int entries = wt_entries(&scratch);
+    o.overwrite = true;
+    o.valid = 1e-300; /* of which nothing comes, nor a number that overflows */
+    wf_prepared r;
+    wt_ok(ctx, wf_prepare(ctx, out, &o, &r));
+    assert_int_equal(r.train.bytes, strlen("hello hello hello\nyou\n"));
+    assert_int_equal(r.valid.documents, 0);
+    assert_int_equal(wt_entries(&scratch), entries);
+    assert_int_equal(wf_path_look(wt_path(&scratch, "two/lock")), WF_PATH_NONE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -598,6 +649,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_chat, begin, end),
         cmocka_unit_test_setup_teardown(test_smollm2, begin, end),
         cmocka_unit_test_setup_teardown(test_refused, begin, end),
+        cmocka_unit_test_setup_teardown(test_two, begin, end),
         cmocka_unit_test_setup_teardown(test_options, begin, end),
         cmocka_unit_test_setup_teardown(test_stopped, begin, end),
     };

@@ -18,7 +18,8 @@ static void on_signal(int number)
 
 void wf_catch_begin(void)
 {
-    struct sigaction catch = {.sa_handler = on_signal};
+    /* Work that takes long to ask can be ended by a second one, which does what it always did. */
+    struct sigaction catch = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&catch.sa_mask);
     for (int i = 0; i < DEADLY; i++) {
         sigaction(deadly[i], NULL, &before[i]);

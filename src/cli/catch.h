@@ -9,7 +9,8 @@
 
 #include <stdbool.h>
 
-/* From now on SIGINT, SIGTERM and SIGHUP are kept, unless they were ignored (as nohup has it). */
+/* From now on the first SIGINT, SIGTERM and SIGHUP are kept, unless they were ignored (as nohup has it). The second of
+ * a kind ends the program at once. */
 void wf_catch_begin(void);
 /* Has one come? */
 bool wf_caught(void);

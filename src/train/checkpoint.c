@@ -375,7 +375,7 @@ static wf_status has_manifest(wf_arena *arena, const found *f, bool *out)
     return path ? WF_OK : WF_ERR_MEMORY;
 }
 
-static wf_status retain(wf_arena *arena, const char *run, int64_t keep, int64_t major)
+static wf_status retain(wf_arena *arena, const char *run, int64_t at, int64_t keep, int64_t major)
 {
     found *list;
     size_t count;
@@ -384,7 +384,7 @@ static wf_status retain(wf_arena *arena, const char *run, int64_t keep, int64_t 
     for (size_t i = 0; i < count; i++) {
         const found *f = &list[i];
         bool ours = false;
-        if (f->kind == WHOLE)
+        if (f->kind == WHOLE && f->step <= at)
             WF_TRY(has_manifest(arena, f, &ours));
         if (!ours)
             continue;
@@ -400,14 +400,15 @@ static wf_status retain(wf_arena *arena, const char *run, int64_t keep, int64_t 
     return WF_OK;
 }
 
-wf_status wf_checkpoint_retain(wf_ctx *ctx, const char *run, int64_t keep, int64_t major)
+wf_status wf_checkpoint_retain(wf_ctx *ctx, const char *run, int64_t at, int64_t keep,
+                               int64_t major)
 {
     wf_assert(keep >= 0 && major >= 0);
     if (keep == 0)
         return WF_OK;
     wf_arena arena;
     wf_arena_init(&arena, ctx);
-    wf_status status = retain(&arena, run, keep, major);
+    wf_status status = retain(&arena, run, at, keep, major);
     wf_arena_free(&arena);
     return status;
 }

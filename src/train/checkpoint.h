@@ -42,8 +42,10 @@ void wf_checkpoint_free(wf_checkpoint *c);
  * wf_mem_free; NULL: there is none. Each that is not whole is told to the log, WF_LOG_WARN, in one sentence.
  * Nothing is changed. */
 wf_status wf_checkpoint_find(wf_ctx *ctx, const char *run, int64_t at, char **path, int64_t *step);
-/* Removes all but the last `keep` (0: removes none) and those whose step is a multiple of `major` (0: no such).
- * What is not whole does not count as one of the last. */
-wf_status wf_checkpoint_retain(wf_ctx *ctx, const char *run, int64_t keep, int64_t major);
+/* Of a run that has come to step `at`, removes all but the last `keep` (0: removes none) and those whose step is a
+ * multiple of `major` (0: no such). What is not whole does not count as one of the last, nor does what is of a later
+ * step, which is left alone: the run went on from before it because it is damaged. */
+wf_status wf_checkpoint_retain(wf_ctx *ctx, const char *run, int64_t at, int64_t keep,
+                               int64_t major);
 
 #endif

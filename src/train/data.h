@@ -44,8 +44,9 @@ typedef struct {
     /* Block-diagonal: sequences end with documents, positions begin anew, and no token is to predict the first
      * one of the next document. Conversations (masked data) are always so. */
     bool documents;
-    int64_t
-        sequences; /* S: most sequences of a batch of documents; 0: as many as there can be in this data. Else: batch */
+    /* S: most sequences of a batch of documents, for which rows of conversations have no more of them than
+     * S / B; 0: as many as there can be in this data. Without documents it is B. */
+    int64_t sequences;
 } wf_loader_options;
 
 typedef struct wf_loader wf_loader;
@@ -60,7 +61,7 @@ int64_t wf_loader_batches(const wf_loader *l);   /* in one pass over the split; 
 int64_t wf_loader_sequences(const wf_loader *l); /* S */
 
 /* Of a wf_batch, seq_start is not descending, from 0 to B*T; sequences at the end may be empty. A row begins a
- * sequence; what a row has more documents than S leaves it sequences share its last one. */
+ * sequence; of texts, what a row has more documents than S leaves it sequences share its last one. */
 
 /* Batch number `index` since the beginning of training: passes over the data follow each other. Any index at any
  * time; borrowed until the next call. The one behind it is prepared meanwhile by a thread. */

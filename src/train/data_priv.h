@@ -31,7 +31,8 @@ struct wf_data {
 int wf_data_shard(const int64_t *numbers, int shards, int64_t n);
 /* Tokens from .. from + count. */
 void wf_data_copy(const wf_data_split *s, int64_t from, int64_t count, int32_t *to);
-/* Where the document behind that of this token begins: the end of all tokens when there is none. */
+/* Where the document behind that of this token begins: the end of all tokens when there is none. Always behind the
+ * token. */
 int64_t wf_data_next_start(const wf_data_split *s, int64_t token);
 bool wf_data_broken(const wf_data_split *s);
 

@@ -69,7 +69,8 @@ static void fill_documents(filling *f, int64_t row)
         return;
     }
     for (int64_t d = l->pack[row]; d < l->pack[row + 1]; d++) {
-        int64_t first, pairs = wf_loader_pairs(l, d, &first);
+        int64_t first, pairs = wf_loader_pairs(l, d, &first), room = l->o.length - f->used;
+        pairs = pairs < room ? pairs : room; /* they fit, unless the file was cut short since */
         if (pairs == 0)
             continue;
         int k = wf_data_shard(l->split->document, l->split->shards, d);

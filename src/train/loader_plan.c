@@ -12,10 +12,14 @@ int64_t wf_loader_pairs(const wf_loader *l, int64_t document, int64_t *first)
     int k = wf_data_shard(s->document, s->shards, document);
     const wf_shard *shard = &s->shard[k];
     int64_t d = document - s->document[k], begin = wf_shard_start(shard, d),
-            pairs = wf_shard_start(shard, d + 1) - begin - 1;
-    *first = s->token[k] + begin;
-    if (pairs <= l->o.length)
-        return pairs;
+            end = wf_shard_start(shard, d + 1);
+    *first = s->token[k];
+    /* It was checked, but a file that is cut short meanwhile reads as zeros. */
+    if (begin < 0 || end <= begin || end > shard->info.tokens)
+        return 0;
+    *first += begin;
+    if (end - begin - 1 <= l->o.length)
+        return end - begin - 1;
     /* What is left when it is cut must still have something to learn. */
     for (int64_t i = 1; i <= l->o.length; i++)
         if (wf_shard_counts(shard, begin + i))
@@ -37,10 +41,12 @@ static wf_status add_row(wf_loader *l, size_t *room, int64_t document)
     return WF_OK;
 }
 
-/* As many as fit, in order; *most is the largest number of them in a row. */
+/* As many as fit, in order; *most is the largest number of them in a row. Each has a sequence of its own, however
+ * few of them there are: conversations that looked at each other would be learned wrong. */
 static wf_status pack_documents(wf_loader *l, int64_t *most)
 {
     size_t room = 0;
+    int64_t allowed = l->o.sequences > 0 ? l->o.sequences / l->o.batch : INT64_MAX;
     int64_t used = 0, here = 0, cut = 0, dropped = 0, documents = l->split->info.documents, first;
     *most = 1;
     for (int64_t d = 0; d < documents; d++) {
@@ -53,7 +59,7 @@ static wf_status pack_documents(wf_loader *l, int64_t *most)
         dropped += longer && pairs == 0;
         if (pairs == 0)
             continue;
-        if (l->rows == 0 || used + pairs > l->o.length) {
+        if (l->rows == 0 || used + pairs > l->o.length || here >= allowed) {
             WF_TRY(add_row(l, &room, d));
             used = here = 0;
         }
@@ -141,7 +147,5 @@ wf_status wf_loader_plan(wf_loader *l)
         return wf_fail(l->data->ctx, WF_ERR_USAGE,
                        "a batch of %lld rows cannot have only %lld sequences",
                        (long long)l->o.batch, (long long)l->sequences);
-    if (l->sequences > tokens)
-        l->sequences = tokens;
     return WF_OK;
 }

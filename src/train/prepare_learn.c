@@ -10,15 +10,18 @@
 /* ---- What is validated on ---- */
 
 #define FEW 10 /* lines of which none is held back */
+#define LEAST \
+    1e-12 /* share: of less than that there is nothing in any text, and numbers overflow */
 
 wf_status wf_holding_plan(wf_ctx *ctx, const wf_sources *s, const char *split_on, double share,
                           wf_holding *out)
 {
     int64_t documents;
     bool lines = false;
-    *out = (wf_holding){.share = share};
-    if (share <= 0)
+    *out = (wf_holding){0};
+    if (share < LEAST)
         return WF_OK;
+    out->share = share;
     for (size_t i = 0; i < s->count; i++)
         lines = lines || s->source[i].kind == WF_SOURCE_LINES;
     int64_t stretch = (int64_t)ceil(1 / share), enough = 2 * stretch;

@@ -29,10 +29,11 @@ static const char *beside(wf_arena *a, const char *path, const char *end)
 static bool is_part_of_data(const char *name)
 {
     return strcmp(name, WF_INDEX_FILE) == 0 || strcmp(name, "tokenizer.json") == 0 ||
-           strcmp(name, "tokenizer_config.json") == 0 || wf_path_ends(name, ".weft");
+           strcmp(name, "tokenizer_config.json") == 0 || wf_path_ends(name, ".weft") ||
+           strcmp(name, LOCK) == 0; /* when the program ended before it could remove it */
 }
 
-static wf_status check_folder(wf_data_output *o, bool overwrite)
+static wf_status check_folder(wf_data_output *o)
 {
     const char *const *names;
     size_t count;
@@ -52,7 +53,7 @@ static wf_status check_folder(wf_data_output *o, bool overwrite)
             o->ctx, WF_ERR_USAGE,
             "the folder '%s' is there and is no folder of prepared data; name one that is not there",
             o->folder);
-    if (count > 0 && !overwrite)
+    if (count > 0 && !o->overwrite)
         return wf_fail(
             o->ctx, WF_ERR_USAGE,
             "the folder '%s' is there already; name another folder, or replace it with --overwrite",
@@ -60,9 +61,20 @@ static wf_status check_folder(wf_data_output *o, bool overwrite)
     return WF_OK;
 }
 
+static wf_status check_place(wf_data_output *o)
+{
+    switch (wf_path_look(o->folder)) {
+    case WF_PATH_NONE: return WF_OK;
+    case WF_PATH_FOLDER: return check_folder(o);
+    default:
+        return wf_fail(o->ctx, WF_ERR_USAGE,
+                       "the file '%s' is there and is no folder; name another", o->folder);
+    }
+}
+
 wf_status wf_data_output_check(wf_ctx *ctx, wf_data_output *o, const char *folder, bool overwrite)
 {
-    *o = (wf_data_output){.ctx = ctx};
+    *o = (wf_data_output){.ctx = ctx, .overwrite = overwrite};
     wf_arena_init(&o->arena, ctx);
     char *path = wf_arena_strdup(&o->arena, folder);
     if (!path)
@@ -80,13 +92,7 @@ wf_status wf_data_output_check(wf_ctx *ctx, wf_data_output *o, const char *folde
         return WF_ERR_MEMORY;
     if (wf_path_look(parent) != WF_PATH_FOLDER)
         return wf_fail(ctx, WF_ERR_IO, "cannot write '%s': there is no folder '%s'", path, parent);
-    switch (wf_path_look(path)) {
-    case WF_PATH_NONE: return WF_OK;
-    case WF_PATH_FOLDER: return check_folder(o, overwrite);
-    default:
-        return wf_fail(ctx, WF_ERR_USAGE, "the file '%s' is there and is no folder; name another",
-                       path);
-    }
+    return check_place(o);
 }
 
 static wf_status take_lock(wf_data_output *o)
@@ -111,6 +117,7 @@ wf_status wf_data_output_begin(wf_data_output *o)
     wf_status status = take_lock(o);
     o->begun = status != WF_ERR_USAGE; /* then it is another's */
     WF_TRY(status);
+    WF_TRY(check_place(o)); /* another may have ended since it was looked at */
     WF_TRY(wf_path_list(&o->arena, o->part, ENTRIES, &names, &count));
     for (size_t i = 0; i < count; i++) {
         const char *path = wf_path_join(&o->arena, o->part, names[i]);
@@ -122,14 +129,14 @@ wf_status wf_data_output_begin(wf_data_output *o)
     return WF_OK;
 }
 
+/* The lock goes last: without it, another that begins would empty the folder that is about to get its name. */
 wf_status wf_data_output_commit(wf_data_output *o)
 {
-    const char *lock = wf_path_join(&o->arena, o->part, LOCK),
+    const char *lock = wf_path_join(&o->arena, o->folder, LOCK),
                *parent = wf_path_parent(&o->arena, o->folder);
     bool there = wf_path_look(o->folder) != WF_PATH_NONE;
     if (!lock || !parent)
         return WF_ERR_MEMORY;
-    WF_TRY(wf_path_remove(o->ctx, lock));
     WF_TRY(wf_disk_sync(o->ctx, o->part));
     WF_TRY(wf_disk_remove(o->ctx, o->old));
     if (there)
@@ -140,9 +147,12 @@ wf_status wf_data_output_commit(wf_data_output *o)
     o->done = status == WF_OK;
     if (status == WF_OK)
         status = wf_disk_sync(o->ctx, parent);
-    if (status == WF_OK)
-        status = wf_disk_remove(o->ctx, o->old);
-    return status;
+    WF_TRY(status);
+    if (wf_path_remove(o->ctx, lock) != WF_OK || wf_disk_remove(o->ctx, o->old) != WF_OK) {
+        wf_ctx_log(o->ctx, WF_LOG_WARN, "the data is there, but %s", wf_ctx_message(o->ctx));
+        wf_ctx_clear(o->ctx);
+    }
+    return WF_OK;
 }
 
 void wf_data_output_free(wf_data_output *o)

@@ -16,7 +16,7 @@ typedef struct {
     const char *part;   /* where it is */
     const char *old;    /* where what is there goes, until it is removed */
     wf_lock *lock;
-    bool begun, done;
+    bool overwrite, begun, done;
 } wf_data_output;
 
 /* Refuses what would be overwritten. Starts as {0}. */

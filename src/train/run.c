@@ -236,8 +236,9 @@ static wf_status save(run *r)
     WF_TRY(status);
     r->saved = step;
     say(r, "saved step %lld", (long long)step);
-    if (wf_checkpoint_retain(r->ctx, r->o.out, r->o.keep, r->o.keep_every) != WF_OK)
-        say_failure(r, "old checkpoints stay");
+    /* One too many does no harm, and this one is saved. */
+    if (wf_checkpoint_retain(r->ctx, r->o.out, step, r->o.keep, r->o.keep_every) != WF_OK)
+        say_failure(r, "an old checkpoint stays where it was");
     return WF_OK;
 }
 
