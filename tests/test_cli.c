@@ -257,7 +257,7 @@ static void test_mistakes(void **state)
          "weft plan: there is no pass 'foo'; there are: all, fold, fuse, recompute, schedule, "
          "memory"},
         {"plan tiny small",
-         "weft plan: 'small' is one argument too many; the usage is: weft plan [GRAPH|EXAMPLE]"},
+         "weft plan: 'small' is one argument too many; the usage is: weft plan [MODEL|EXAMPLE|GRAPH]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int code = run(cases[i].args);
