@@ -82,7 +82,7 @@ static const struct head_case {
     {{2, {6, 9}}, 7, true, false, false, {.ignore_index = -100, .label_smoothing = 0.1}},
     {{2, {6, 9}}, 7, true, true, false, {.ignore_index = -100, .z_loss = 0.01}},
     {{2, {6, 9}}, 7, true, false, false, {.ignore_index = -100, .softcap = 5}},
-    {{2, {7, 12}}, 9, true, true, false, {-1, 0.2, 1e-3, 8, 3}},
+    {{2, {7, 12}}, 9, true, true, false, {-1, 0.2, 1e-3, 8, 3, 0}},
     {{2, {7, 12}}, 9, true, false, true, {.ignore_index = -100, .chunk = 5}},
     {{2, {7, 12}}, 9, false, false, true, {.ignore_index = -100, .label_smoothing = 0.1}},
     {{2, {0, 5}}, 3, true, false, false, {.ignore_index = -100}},
@@ -93,6 +93,8 @@ static const struct head_case {
     {{2, {150, 20}}, 140, true, true, false, {.ignore_index = -100}},
     {{2, {261, 7}}, 5, true, true, false, {.ignore_index = -100}}, /* more than a chunk */
     {{2, {2, 300}}, 270, true, false, true, {.ignore_index = -100}},
+    {{2, {9, 40}}, 30, true, true, false, {.ignore_index = -100, .chunk = 4, .frozen = 1}},
+    {{2, {9, 40}}, 30, true, true, true, {.ignore_index = -100, .softcap = 5, .frozen = 1}},
 };
 
 static void build_head_loss(wf_case *c)
@@ -117,7 +119,7 @@ static void build_head_loss_blocks(wf_case *c)
 {
     static const wf_type blocks[] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
     static const wf_attr_head_loss attrs[] = {{.ignore_index = -100, .chunk = 3},
-                                              {-1, 0.1, 1e-3, 8, 0}};
+                                              {-1, 0.1, 1e-3, 8, 0, 0}};
     const wf_attr_head_loss *attr = &attrs[c->variant % 2];
     c->optional = true;
     wf_value *x = wf_case_x(c, D(7, 512), -1, 1);

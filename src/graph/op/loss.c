@@ -122,6 +122,11 @@ wf_status wf_expand_cross_entropy_grad(wf_graph *g, const wf_node *n, wf_value *
 
 /* ---- head_loss: (x, w, targets, dloss?) -> loss, lse, dx?, dw? ---- */
 
+static bool has_dw(const wf_attr_head_loss *a, const wf_value *w)
+{
+    return wf_is_float(w) && !a->frozen; /* blocks have no gradient */
+}
+
 wf_status wf_shape_head_loss(wf_infer *r)
 {
     const wf_attr_head_loss *a = r->attr;
@@ -144,7 +149,7 @@ wf_status wf_shape_head_loss(wf_infer *r)
     wf_infer_out(r, WF_F32, &targets->shape);
     if (r->nin > 3) {
         wf_infer_out(r, x->type, &x->shape);
-        if (wf_is_float(w)) /* blocks have no gradient */
+        if (has_dw(a, w))
             wf_infer_out(r, w->type, &w->shape);
     }
     return WF_OK;
@@ -163,7 +168,7 @@ wf_status wf_expand_head_loss(wf_graph *g, const wf_node *n, wf_value *const *in
     wf_value *rows =
         wf_flatten_rows(g, wf_node_add(g, WF_OP_cross_entropy_grad, &attr, NULL, back, 4));
     out[2] = wf_reshape_to(g, wf_matmul(g, rows, w, false, false), &x->shape);
-    if (wf_is_float(w))
+    if (has_dw(n->attr, w))
         out[3] = wf_cast(g, wf_matmul(g, rows, wf_flatten_rows(g, x), true, false), w->type);
     return WF_OK;
 }

@@ -104,11 +104,9 @@ static bool match_gradient(const wf_uses *u, head *h)
         else
             return false;
     }
-    /* The fused form computes both: worth it only when both are wanted, and in the types it gives; of
-     * quantized blocks there is only dx. An output of the graph cannot be a view, which dx is when x has
-     * more axes. */
-    wf_type w = h->linear->in[1]->type;
-    bool dw = wf_type_get(w)->kind == WF_KIND_BLOCK ? !h->dw : h->dw && h->dw->out[0].type == w;
+    /* The fused form computes dx, and dw in w's type or, of a frozen w, not at all. An output of the graph
+     * cannot be a view, which dx is when x has more axes. */
+    bool dw = !h->dw || h->dw->out[0].type == h->linear->in[1]->type;
     return h->dx && dw && !(h->flat && wf_uses_is_output(u, &h->dx->out[0]));
 }
 
@@ -168,7 +166,8 @@ static wf_status fuse_head(wf_rewrite *r, const wf_pass_env *env, const head *h,
     const wf_attr_head_loss attr = {.ignore_index = a->ignore_index,
                                     .label_smoothing = a->label_smoothing,
                                     .z_loss = a->z_loss,
-                                    .softcap = a->softcap};
+                                    .softcap = a->softcap,
+                                    .frozen = h->grad && !h->dw};
     wf_value *in[] = {h->linear->in[0], h->linear->in[1], h->loss->in[1],
                       h->grad ? h->grad->in[0] : NULL};
     wf_rewrite_before(r, h->linear);
