@@ -458,6 +458,43 @@ static void test_chat(void **state)
     wf_tokenizer_free(t);
 }
 
+/* A template that writes no token which ends a turn: the one behind the conversation is learned, if an answer ends
+ * there. */
+static void test_plain_chat(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const char template[] =
+        "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}assistant:{% endif %}";
+    static const char talk[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
+        "\"content\": \"Ho\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
+        "\"content\": \"Ho\"}, {\"role\": \"user\", \"content\": \"So\"}]}\n";
+    static const char *const learned[] = {" Ho\n<|endoftext|>", " Ho\n"};
+    char in[600], out[600], folder[600];
+    wf_tokenizer *t = learn(ctx, "llama3", 300, special, sizeof special / sizeof *special);
+    save_tokenizer(ctx, t, folder);
+    snprintf(in, sizeof in, "%s", wt_put_text(&scratch, "chat.jsonl", talk));
+    snprintf(out, sizeof out, "%s", wt_path(&scratch, "data"));
+    prepare(ctx, out, in, (wf_prepare_options){.tokenizer = folder, .chat_template = template});
+    split_data s = read_split(ctx, out, WF_SPLIT_TRAIN);
+    assert_int_equal(s.documents, 2);
+    for (int64_t d = 0; d < 2; d++) {
+        size_t n = 0, bytes;
+        int32_t counted[64];
+        char *said;
+        for (int64_t i = s.start[d]; i < s.start[d + 1]; i++)
+            if (s.mask[i])
+                counted[n++] = s.ids[i];
+        wt_ok(ctx, wf_tokenizer_decode(t, ctx, counted, n, WF_TEXT_CONTROL, &said, &bytes));
+        assert_string_equal(said, learned[d]);
+        wf_text_free(ctx, said);
+    }
+    free_split(&s);
+    wf_tokenizer_free(t);
+}
+
 /* With the real model's tokenizer and template, if it is there. */
 static void test_smollm2(void **state)
 {
@@ -647,6 +684,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_tail, begin, end),
         cmocka_unit_test_setup_teardown(test_threads, begin, end),
         cmocka_unit_test_setup_teardown(test_chat, begin, end),
+        cmocka_unit_test_setup_teardown(test_plain_chat, begin, end),
         cmocka_unit_test_setup_teardown(test_smollm2, begin, end),
         cmocka_unit_test_setup_teardown(test_refused, begin, end),
         cmocka_unit_test_setup_teardown(test_two, begin, end),

@@ -299,6 +299,19 @@ static void test_resume(void **state)
     decode(ctx, event_file(ctx, 1), events);
     assert_memory_equal(events, "brain.Event:2;start 5;5 loss ", 29);
 
+    /* So are validations, whether later ones were recorded or not. */
+    wf_record *r;
+    wt_ok(ctx, wf_record_open(ctx, scratch.folder, 8, &r));
+    for (int64_t step = 2; step <= 8; step += 2)
+        wt_ok(ctx, wf_record_valid(r, step, 3.0, NAN));
+    wf_record_close(r);
+    write_steps(ctx, 5, 7);
+    wt_ok(ctx, wf_history_read(&h, wt_path(&scratch, WF_RECORD_LOG)));
+    assert_int_equal(h.count, 7);
+    assert_int_equal(h.valid_count, 2);
+    assert_int_equal(h.valids[1].step, 4);
+    wf_history_free(&h);
+
     write_steps(ctx, 0, 2); /* anew */
     wt_ok(ctx, wf_history_read(&h, wt_path(&scratch, WF_RECORD_LOG)));
     assert_int_equal(h.count, 2);

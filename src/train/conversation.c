@@ -177,10 +177,14 @@ static wf_status hand_over(finding *f, wf_arena *arena, wf_conversation *out)
         return WF_ERR_MEMORY;
     memcpy(out->ids, f->ids, f->count * sizeof *f->ids);
     memcpy(out->mask, f->mask, f->count);
-    if (!ended)
+    if (!ended) {
         out->ids[f->count] = f->c->end;
-    for (size_t i = 0; i < f->count; i++)
-        out->counted += f->mask[i];
+        /* Where the template ends an answer with no token of its own, this is what teaches to stop. */
+        out->mask[f->count] = f->count > 0 && f->mask[f->count - 1] &&
+                              !wf_tokenizer_ends(f->c->tokenizer, f->ids[f->count - 1]);
+    }
+    for (size_t i = 0; i < out->count; i++)
+        out->counted += out->mask[i];
     out->bytes = f->whole.bytes;
     return WF_OK;
 }
