@@ -81,6 +81,9 @@ foreach(source IN LISTS sources)
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
 endforeach()
 
+# Minutes of training, more where others compute beside it.
+set_tests_properties(end_to_end PROPERTIES TIMEOUT 1800 PROCESSORS 2)
+
 # Chat templates against jinja2, which the system's Python has if any; skipped with a word without it.
 find_program(WEFT_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
 find_program(WEFT_PYTHON python3)

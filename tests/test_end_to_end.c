@@ -28,18 +28,18 @@
 #else
 #define LEARNS true
 #define TRAIN "--depth 4 --batch 8 --length 256 --steps 160 --optimizer muon --rate 8e-3"
-#define TUNE "--lora 32 --batch 1 --length 256 --steps 240 --optimizer muon --rate 5e-3"
+#define TUNE "--lora 32 --batch 1 --length 256 --steps 180 --optimizer muon --rate 5e-3"
 #endif
 
-/* What training must come to, in nats a token of a vocabulary of 1024, of which nothing learned is 6.9. Reached are 2.8,
- * 3.3 on files that were held back, and 3.0 on one that was never seen. */
-#define TRAIN_LOSS 3.2
-#define VALID_LOSS 3.7
-#define EVAL_LOSS 3.5
-/* What rounding the weights may cost of it. */
+/* What training must come to, in nats a token of a vocabulary of 1024, where nothing learned is 6.9. Measured: 2.7, 2.9 on
+ * files that were held back, and 3.3 on one that was never seen; the text changes with every commit. */
+#define TRAIN_LOSS 3.0
+#define VALID_LOSS 3.3
+#define EVAL_LOSS 3.6
+/* What rounding the weights may cost of it; measured: 0.0001 and 0.006. */
 #define Q8_COST 0.01
-#define Q4_COST 0.15
-/* Of the words that it writes, how many must be words of the text. */
+#define Q4_COST 0.05
+/* Of the words that it writes, how many must be words of the text; measured: 0.83 to 0.9. */
 #define KNOWN_WORDS 0.6
 
 /* examples/tiny_trainer.c is what is evaluated on, so it is not learned from. */
@@ -149,20 +149,23 @@ static char *read_corpus(void)
     return corpus;
 }
 
+/* Four beginnings, so that one that strays into a table of numbers does not decide. */
 static void generate(const char *model, const char *corpus)
 {
     char args[256];
     snprintf(args, sizeof args,
-             "run \"$D/%s\" -p 'static wf_status ' -n 200 --temp 0.5 -s 1 -q --ignore-eos", model);
+             "run \"$D/%s\" -p 'static wf_status ' -p 'static void ' -p '/* ' -p 'typedef ' -n 100 "
+             "--temp 0.5 -s 1 -q",
+             model);
     wt_program_ok(&program, args);
-    print_message("--- %s:\n%.400s\n---\n", model, program.out);
-    assert_true(strlen(program.out) > 40);
+    print_message("--- %s:\n%.600s\n---\n", model, program.out);
+    assert_true(strlen(program.out) > 100);
     double share = known_words(program.out, corpus);
     print_message("%.0f%% of its words are known\n", 100 * share);
     if (LEARNS) {
         assert_true(share > KNOWN_WORDS);
         wt_program_out(&program, "wf_");
-        wt_program_out(&program, ";\n");
+        wt_program_out(&program, ";");
     }
 }
 
@@ -207,13 +210,16 @@ static void ask(const char *question, const char *answer)
         wt_program_out(&program, answer);
 }
 
-/* The weights that are adapted are the quantized ones. */
+/* The weights that are adapted are the quantized ones; one conversation is held back. */
+#define TUNED "finetune \"$D/q8.gguf\" --data examples/chats.jsonl --out \"$D/tuned\" "
 static void finetune(void)
 {
-    wt_program_ok(&program, "prepare examples/chats.jsonl --tokenizer \"$D/q8.gguf\" --valid 0 "
-                            "-o \"$D/chats\" --threads 2");
-    wt_program_ok(&program, "finetune \"$D/q8.gguf\" --data \"$D/chats\" --out \"$D/tuned\" " TUNE);
+    wt_program_ok(&program, TUNED TUNE);
+    wt_program_err(&program, "39 conversations");
     wt_program_err(&program, "the adapter is");
+    wt_program_fails(&program, 2, TUNED TUNE " -q", "has the data of a run already");
+    wt_program_ok(&program, TUNED TUNE " --resume");
+    wt_program_err(&program, "going on from");
     ask("What is Weft?", "Weft is a transformer engine in plain C.");
     ask("What is a shard?", "A shard is a file of tokens that weft prepare wrote.");
     ask("How are functions named?", "Functions are named wf_noun_verb.");

@@ -179,23 +179,32 @@ static wf_status get_options(wf_ctx *ctx, const char *model, wf_run_options *o)
     return WF_OK;
 }
 
-static wf_status run_train(wf_ctx *ctx, char *const *operands, int count)
+static wf_status run_from(wf_ctx *ctx, const char *model)
 {
     wf_run_options o;
+    wf_arena arena;
+    WF_TRY(get_options(ctx, model, &o));
+    wf_arena_init(&arena, ctx);
+    wf_status status = wf_train_data(ctx, &arena, &o);
+    if (status == WF_OK)
+        status = train(ctx, &o);
+    wf_arena_free(&arena);
+    return status;
+}
+
+static wf_status run_train(wf_ctx *ctx, char *const *operands, int count)
+{
     (void)operands;
     (void)count;
-    WF_TRY(get_options(ctx, NULL, &o));
-    return train(ctx, &o);
+    return run_from(ctx, NULL);
 }
 
 static wf_status run_finetune(wf_ctx *ctx, char *const *operands, int count)
 {
-    wf_run_options o;
     if (count == 0)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "which model? give a GGUF file or a Hugging Face folder to start from");
-    WF_TRY(get_options(ctx, operands[0], &o));
-    return train(ctx, &o);
+    return run_from(ctx, operands[0]);
 }
 
 static void list_presets(FILE *to)

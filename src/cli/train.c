@@ -125,7 +125,8 @@ const wf_flag wf_train_flags[] = {
 };
 
 const wf_flag wf_run_flags[] = {
-    {"data", 0, "DATA", "the folder that weft prepare wrote", .text = &set.data},
+    {"data", 0, "DATA", "the folder that weft prepare wrote; or a file of text or JSON lines",
+     .text = &set.data},
     {"out", 'o', "RUN", "the folder of the run: checkpoints, log, curve, model", .text = &set.out},
     {"resume", 0, NULL, "go on from the newest whole checkpoint in RUN, if there is one",
      .on = &set.resume},
