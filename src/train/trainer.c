@@ -218,7 +218,7 @@ static void count(wf_trainer *t, bool applied, double seconds)
     t->step++;
     t->skipped += !applied;
     t->skipped_row = applied ? 0 : t->skipped_row + 1;
-    t->late = t->late > 0 ? 0.9 * t->late + 0.1 * seconds : seconds;
+    t->late = t->timed++ > 1 ? 0.9 * t->late + 0.1 * seconds : seconds;
 }
 
 wf_status wf_trainer_step(wf_trainer *t, wf_batch_fn *next, void *user, wf_train_step *out)

@@ -24,6 +24,7 @@ struct wf_trainer {
     double flops;                  /* of a step */
     double peak;                   /* of the device's arithmetic, a second; 0: not known */
     double late;                   /* seconds of a step, of late; 0: none was made */
+    int64_t timed; /* steps of this process; the first, which takes longer, is not part of `late` */
 };
 
 /* The trainer of a setup, which it takes over also when it fails. */
