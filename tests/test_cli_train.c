@@ -139,6 +139,12 @@ static void test_damage(void **state)
         wt_program_err(&p, "step-00000004");
         wt_program_err(&p, "step-00000008"); /* a word about what is wrong with it */
     }
+    /* Nothing is left to go on from: said, and what the new run saves is not lost to the damaged ones. */
+    shell_ok("for s in 4 8; do printf x | dd of=$D/base/step-0000000$s/optimizer.safetensors bs=1 "
+             "seek=9000 conv=notrunc 2>/dev/null; done; "
+             "$W train " SHAPE "--out $D/base --steps 3 --save-every 1 --export none --resume && "
+             "test -d $D/base/step-00000003");
+    wt_program_err(&p, "begins at its first step");
 }
 
 /* A checkpoint that does not fit is not saved, and the run goes on; the one before is whole. */

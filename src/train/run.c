@@ -78,6 +78,8 @@ static wf_status look_at_folder(run *r)
             "the folder '%s' holds a run that has come to step %lld; go on with it (--resume), or "
             "give another folder",
             r->o.out, (long long)r->saved);
+    if (r->o.resume && !r->checkpoint)
+        say(r, "there is no whole checkpoint in %s: the run begins at its first step", r->o.out);
     return WF_OK;
 }
 
