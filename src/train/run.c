@@ -65,9 +65,26 @@ static int64_t filled(int64_t value, int64_t otherwise)
     return value == 0 ? otherwise : value < 0 ? 0 : value;
 }
 
+/* Are there checkpoints, whole or not? */
+static wf_status has_checkpoints(run *r, bool *out)
+{
+    enum { MOST = 1 << 16 };
+    const char *const *names;
+    size_t count;
+    wf_arena arena;
+    *out = false;
+    wf_arena_init(&arena, r->ctx);
+    wf_status status = wf_path_list(&arena, r->o.out, MOST, &names, &count);
+    for (size_t i = 0; status == WF_OK && i < count; i++)
+        *out |= strncmp(names[i], "step-", 5) == 0;
+    wf_arena_free(&arena);
+    return status;
+}
+
 /* Nothing may be taken for a new run that has been one before. */
 static wf_status look_at_folder(run *r)
 {
+    bool some;
     WF_TRY(wf_run_lock_take(r->ctx, r->o.out, &r->lock));
     WF_TRY(wf_checkpoint_find(r->ctx, r->o.out, -1, &r->checkpoint, &r->saved));
     if (!r->checkpoint)
@@ -78,6 +95,12 @@ static wf_status look_at_folder(run *r)
             "the folder '%s' holds a run that has come to step %lld; go on with it (--resume), or "
             "give another folder",
             r->o.out, (long long)r->saved);
+    WF_TRY(has_checkpoints(r, &some));
+    if (some && !r->o.resume)
+        return wf_fail(r->ctx, WF_ERR_USAGE,
+                       "the folder '%s' holds checkpoints, of which none is whole; give another "
+                       "folder, or begin anew in it with --resume",
+                       r->o.out);
     if (r->o.resume && !r->checkpoint)
         say(r, "there is no whole checkpoint in %s: the run begins at its first step", r->o.out);
     return WF_OK;
@@ -123,7 +146,10 @@ static wf_status open_loaders(run *r)
     if (valid.tokens < 2 || r->o.valid_every < 0)
         return WF_OK;
     o.in_order = true;
-    return wf_loader_new(r->data, WF_SPLIT_VALID, &o, &r->valid);
+    /* What is to be learned does not depend on it. */
+    if (wf_loader_new(r->data, WF_SPLIT_VALID, &o, &r->valid) != WF_OK)
+        say_failure(r, "there will be no validation");
+    return WF_OK;
 }
 
 static void fill_options(run *r)
@@ -318,18 +344,17 @@ static bool due(int64_t step, int64_t every, int64_t last)
     return every > 0 && (step % every == 0 || step == last);
 }
 
-/* A checkpoint that cannot be written is no reason to lose the run: the last one is whole, and the next may
- * succeed. */
-static wf_status between(run *r)
+/* None of it is a reason to lose the run: of checkpoints the last is whole, and the next may succeed. What is wrong
+ * with the device, the next step will tell. */
+static void between(run *r)
 {
     int64_t step = r->trainer->step, last = r->trainer->setup.options.steps;
-    if (r->valid && due(step, r->o.valid_every, last))
-        WF_TRY(validate(r));
-    if (due(step, r->o.sample_every, last))
-        WF_TRY(sample(r));
+    if (r->valid && due(step, r->o.valid_every, last) && validate(r) != WF_OK)
+        say_failure(r, "not validated");
+    if (due(step, r->o.sample_every, last) && sample(r) != WF_OK)
+        say_failure(r, "no sample");
     if (step < last && due(step, r->o.save_every, last) && save(r) != WF_OK)
         say_failure(r, "not saved");
-    return WF_OK;
 }
 
 /* ---- Steps ---- */
@@ -360,7 +385,7 @@ static wf_status train(run *r, bool *stopped)
         if (r->trainer->step > before)
             tell(r, &step);
         WF_TRY(status);
-        WF_TRY(between(r));
+        between(r);
         *stopped = e && e->stop && e->stop(e->user) && r->trainer->step < steps;
     }
     return save(r);

@@ -14,7 +14,7 @@
 #include "train/shape.h"
 
 #define BATCH_TOKENS 4096
-#define DOCUMENT_TOKENS 64 /* so short are documents on average at most, or some share a sequence */
+#define DOCUMENT_TOKENS 16 /* so short are documents on average at most, or some share a sequence */
 
 /* ---- Words ---- */
 
