@@ -211,6 +211,21 @@ static void test_finetune(void **state)
     wt_program_err(&p, "step-00000006");
 }
 
+/* Other instructions round differently, and that is said; another number of threads does not. */
+static void test_other_kernels(void **state)
+{
+    (void)state;
+    if (wt_program_shell(&p, "WEFT_CPU=avx2 $W devices | grep -q AVX2 && "
+                             "WEFT_CPU=avx512 $W devices | grep -q AVX-512") != 0)
+        skip();
+    shell_ok("WEFT_CPU=avx2 $W train " SHAPE "--out $D/k --steps 4 --threads 1 --export none -q");
+    shell_ok("WEFT_CPU=avx2 $W train " SHAPE
+             "--out $D/k --steps 4 --threads 2 --export none --resume");
+    assert_null(strstr(p.err, "not exact"));
+    shell_ok("WEFT_CPU=avx512 $W train " SHAPE "--out $D/k --steps 4 --export none --resume");
+    wt_program_err(&p, "other kernels will run");
+}
+
 /* A model whose numbers are others is not gone on with. */
 static void test_other_config(void **state)
 {
@@ -235,11 +250,12 @@ static void test_other_config(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_whole_run),
-        cmocka_unit_test(test_signals),  cmocka_unit_test(test_two_runs),
-        cmocka_unit_test(test_damage),   cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_fit),      cmocka_unit_test(test_finetune),
-        cmocka_unit_test(test_zeros),    cmocka_unit_test(test_other_config),
+        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_whole_run),
+        cmocka_unit_test(test_signals),       cmocka_unit_test(test_two_runs),
+        cmocka_unit_test(test_damage),        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_fit),           cmocka_unit_test(test_finetune),
+        cmocka_unit_test(test_zeros),         cmocka_unit_test(test_other_config),
+        cmocka_unit_test(test_other_kernels),
     };
     return cmocka_run_group_tests_name("cli_train", tests, make, clean);
 }

@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/writer.h"
+#include "device/device.h"
 #include "model/blank.h"
 #include "model/family.h"
 #include "train/states.h"
@@ -129,7 +130,8 @@ static bool beside(void *user, const char *state)
 
 /* ---- trainer.json ---- */
 
-/* op/kernel of every launch of a step: what must be the same for the same bits. false past the last. */
+/* op/kernel of every kind of launch of a step: what must be the same for the same bits, and the device that has
+ * them. false past the last. */
 static bool kernel_at(const wf_trainer *t, int index, char out[96])
 {
     for (int form = 0; form <= WF_TRAIN_UPDATE; form++) {
@@ -141,6 +143,12 @@ static bool kernel_at(const wf_trainer *t, int index, char out[96])
             }
     }
     return false;
+}
+
+/* Kernels of one name round differently on different devices. */
+static const char *rounds_as(const wf_trainer *t)
+{
+    return t->device->rounds_as ? t->device->rounds_as : t->device->description;
 }
 
 /* What is no UTF-8, as names of files may be and as a value is that was cut short, would not be read back. */
@@ -184,7 +192,9 @@ static wf_status save_counts(wf_trainer *t, const char *folder)
         wf_writer_print(&w, "%s\n    \"%s\": ", i ? "," : "", name);
         put_text(&w, value);
     }
-    wf_writer_print(&w, "\n  },\n  \"kernels\": [");
+    wf_writer_print(&w, "\n  },\n  \"device\": ");
+    put_text(&w, rounds_as(t));
+    wf_writer_print(&w, ",\n  \"kernels\": [");
     for (int i = 0; kernel_at(t, i, value); i++) {
         wf_writer_print(&w, "%s", i ? ", " : "");
         put_text(&w, value);
@@ -251,7 +261,8 @@ static void compare_kernels(wf_trainer *t, const wf_json_node *json, bool *exact
     const wf_json_node *kernels = wf_json_get(json, "kernels");
     size_t count = kernels && kernels->kind == WF_JSON_ARRAY ? kernels->count : 0, i = 0;
     char value[96];
-    bool same = true;
+    const char *device = rounds_as(t);
+    bool same = strcmp(wf_json_get_string(json, "device", device), device) == 0;
     for (; kernel_at(t, (int)i, value); i++)
         same &= i < count && wf_json_is(&kernels->child[i], value);
     if (same && i == count)
