@@ -1000,7 +1000,7 @@ WF_API wf_status wf_trainer_export(wf_trainer *trainer, const char *path, const 
 /* What a run tells while it goes on; any of them may be NULL. */
 typedef struct {
     void *user;
-    void (*begin)(void *user, const wf_trainer *trainer, int64_t tokens, int64_t passes);
+    void (*begin)(void *user, const wf_trainer *trainer, int64_t tokens, int64_t batches);
     void (*step)(void *user, const wf_train_step *step);
     void (*valid)(void *user, int64_t step, double loss, double bits_per_byte);
     void (*sample)(void *user, int64_t step, const char *text);

@@ -307,6 +307,34 @@ static void begins_alike(void **state)
 
 /* ---- Targets ---- */
 
+/* Dropout of the model is of embeddings and branches: what an adapter adds is neither. */
+static void dropout_of_the_model(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_model *m;
+    wf_adapter *a;
+    wf_graph *g;
+    int64_t drops = 0;
+    wt_ok(ctx, wf_model_open(ctx, WT_MODELS_FOLDER "/llama", &m));
+    wt_ok(ctx, wf_adapter_new(ctx, &m->config, NULL, &a));
+    wt_ok(ctx, wf_graph_new(ctx, &g));
+    const wf_build_options o = {.form = WF_FORM_TRAIN,
+                                .tokens = TOKENS,
+                                .sequences = 1,
+                                .dropout = 0.1,
+                                .random = true,
+                                .adapt = wf_adapter_apply,
+                                .adapt_user = a};
+    wf_model_graph(g, &m->config, &o);
+    wt_ok(ctx, wf_graph_status(g));
+    for (int i = 0; i < g->node_count; i++)
+        drops += g->nodes[i]->op == WF_OP_dropout;
+    assert_int_equal(drops, 1 + 2 * m->config.layers);
+    wf_graph_free(g);
+    wf_adapter_free(a);
+    wf_model_close(m);
+}
+
 static int count_states(wf_ctx *ctx, const char *model, const char *targets)
 {
     char path[128];
@@ -365,7 +393,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         wt_test(gradients),    wt_test(weights_stay), wt_test(begins_as_nothing),
-        wt_test(begins_alike), wt_test(targets),
+        wt_test(begins_alike), wt_test(targets),      wt_test(dropout_of_the_model),
     };
     return cmocka_run_group_tests_name("adapter_train", tests, NULL, NULL);
 }

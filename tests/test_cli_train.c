@@ -53,6 +53,10 @@ static void test_mistakes(void **state)
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --optimizer adam", "there are adamw");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 0", "--steps wants");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --rate 0", "--rate wants");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --weight-decay -1", "from 0 on");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --epochs 0", "--epochs wants");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --seed 0", "--seed wants");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --export q9", "no type 'q9'");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --compute i8", "f32, bf16 or f16");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 0", "threads");
     wt_program_fails(&p, 2, "finetune --data $D/data --out $D/m", "which model");
@@ -81,6 +85,23 @@ static void test_whole_run(void **state)
     shell_ok("$W train " SHAPE "--out $D/run --steps 12 --resume"); /* there is nothing to do */
     shell_ok("$W train " SHAPE "--out $D/quiet --steps 2 -q");
     assert_string_equal(p.err, "");
+}
+
+/* A number that is 0 is not one that is missing. */
+static void test_zeros(void **state)
+{
+    (void)state;
+    shell_ok("$W train " SHAPE "--out $D/zero --steps 60 --warmup 0 --schedule wsd --decay 0 "
+             "--optimizer muon --momentum 0 --clip 0 --floor 0 --weight-decay 0 --beta1 0 "
+             "--valid-every 0 --export none");
+    wt_program_err(&p, "warmup 0 ");
+    wt_program_err(&p, "  decay 0\n");
+    wt_program_err(&p, "momentum 0\n");
+    wt_program_err(&p, "clip 0 ");
+    wt_program_err(&p, "floor 0 ");
+    shell_ok("grep -m1 '\"rate\":' $D/zero/log.jsonl | grep -o '\"rate\":[^,]*' > $D/first; "
+             "grep '\"rate\":' $D/zero/log.jsonl | tail -1 | grep -o '\"rate\":[^,]*' > $D/last; "
+             "cmp $D/first $D/last");
 }
 
 /* SIGTERM saves and exits with 3; what was done then goes on to the same end. */
@@ -185,15 +206,62 @@ static void test_finetune(void **state)
     shell_ok("$W finetune $D/q8.gguf --data $D/fdata --batch 2 --length 32 --out $D/f2 --steps 4 "
              "--lora 4 && $W run $D/q8.gguf --lora $D/f2/adapter -p the -n 4 -q && "
              "cmp $D/before.gguf $D/f0/model.gguf");
+    /* Adapters are of one model, wherever it lies and whatever it is called, and of no other. */
+    wt_program_fails(&p, 2,
+                     "finetune $D/f0/model.gguf --data $D/fdata --batch 2 --length 32 "
+                     "--out $D/f2 --steps 4 --lora 4 --resume",
+                     "another model than");
+    shell_ok("name=$(printf 'm\\344x.gguf'); mv $D/q8.gguf \"$D/$name\" && "
+             "for n in 6 8; do $W finetune \"$D/$name\" --data $D/fdata --batch 2 --length 32 "
+             "--out $D/f2 --steps $n --lora 4 --resume || exit 1; done");
+    wt_program_err(&p, "step-00000006");
+}
+
+/* Other instructions round differently, and that is said; another number of threads does not. */
+static void test_other_kernels(void **state)
+{
+    (void)state;
+    if (wt_program_shell(&p, "WEFT_CPU=avx2 $W devices | grep -q AVX2 && "
+                             "WEFT_CPU=avx512 $W devices | grep -q AVX-512") != 0)
+        skip();
+    shell_ok("WEFT_CPU=avx2 $W train " SHAPE "--out $D/k --steps 4 --threads 1 --export none -q");
+    shell_ok("WEFT_CPU=avx2 $W train " SHAPE
+             "--out $D/k --steps 4 --threads 2 --export none --resume");
+    assert_null(strstr(p.err, "not exact"));
+    shell_ok("WEFT_CPU=avx512 $W train " SHAPE "--out $D/k --steps 4 --export none --resume");
+    wt_program_err(&p, "other kernels will run");
+}
+
+/* A model whose numbers are others is not gone on with. */
+static void test_other_config(void **state)
+{
+    (void)state;
+    wt_put_text(&p.scratch, "a.json",
+                "{\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 1, \"n_head\": 2, "
+                "\"n_positions\": 64, \"vocab_size\": 300, \"layer_norm_epsilon\": 1e-5}");
+    shell_ok(
+        "sed s/1e-5/1e-4/ $D/a.json > $D/b.json && "
+        "$W train --config $D/a.json --batch 2 --length 32 --data $D/data --out $D/c --steps 2 "
+        "--export none -q");
+    wt_program_fails(&p, 2,
+                     "train --config $D/b.json --batch 2 --length 32 --data $D/data "
+                     "--out $D/c --steps 2 --resume",
+                     "another model than this run's");
+    int code = wt_program_run(&p, "train --config $D/a.json --batch 2 --length 64 --data $D/data "
+                                  "--out $D/c --steps 2 --resume");
+    assert_int_equal(code, 2);
+    wt_program_err(&p, "the longest text (--length)");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_whole_run),
-        cmocka_unit_test(test_signals),  cmocka_unit_test(test_two_runs),
-        cmocka_unit_test(test_damage),   cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_fit),      cmocka_unit_test(test_finetune),
+        cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_whole_run),
+        cmocka_unit_test(test_signals),       cmocka_unit_test(test_two_runs),
+        cmocka_unit_test(test_damage),        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_fit),           cmocka_unit_test(test_finetune),
+        cmocka_unit_test(test_zeros),         cmocka_unit_test(test_other_config),
+        cmocka_unit_test(test_other_kernels),
     };
     return cmocka_run_group_tests_name("cli_train", tests, make, clean);
 }

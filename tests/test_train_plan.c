@@ -159,6 +159,18 @@ static void test_choices(void **state)
     wt_ok(ctx, wf_fit_choices(&s, device, &rates, 1, choice, &count));
     assert_null(wf_fit_best(&s, choice, count));
     wf_setup_free(&s);
+
+    /* Batches that are no powers of two are cut down to single sequences, too. */
+    const wf_train_options odd = {.depth = 1, .batch = 15, .length = 16, .steps = 4};
+    bool single = false;
+    wt_ok(ctx, wf_setup_make(ctx, &odd, 300, &s));
+    wt_ok(ctx, wf_fit_choices(&s, device, &rates, 0, choice, &count));
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(choice[i].batch * choice[i].accumulate, 15);
+        single |= choice[i].batch == 1;
+    }
+    assert_true(single);
+    wf_setup_free(&s);
     wf_device_close(device);
 }
 

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "data_fixture.h"
+#include "device/device.h"
 #include "model_fixture.h"
 #include "support.h"
 #include "train/trainer.h"
@@ -375,6 +376,39 @@ static void test_bad_steps(void **state)
     free(after);
 }
 
+/* The length of what Muon keeps of a matrix after one step. */
+static double kept_with(wf_device *device, double momentum)
+{
+    enum { COUNT = 256 * 704 };
+    static float m[COUNT];
+    wf_ctx *ctx = device->ctx;
+    constant c = make_constant();
+    const wf_train_options o = {SMALL, .optimizer = "muon", .momentum = momentum};
+    wf_setup setup;
+    wf_trainer *t;
+    wf_train_step step;
+    double sum = 0;
+    point(&c);
+    wt_ok(ctx, wf_setup_make(ctx, &o, VOCAB, &setup));
+    wt_ok(ctx, wf_trainer_make(device, NULL, &setup, 0, &t));
+    wt_ok(ctx, wf_trainer_step(t, next, &c, &step));
+    wt_ok(ctx, wf_session_read(t->session, "m.blk.0.ffn_down.weight", m, sizeof m));
+    for (int i = 0; i < COUNT; i++)
+        sum += (double)m[i] * (double)m[i];
+    wf_trainer_free(t);
+    return sqrt(sum);
+}
+
+/* Momentum 0, which options say by a negative number, keeps all of the last gradient and is not the default. */
+static void test_no_momentum(void **state)
+{
+    wf_device *device;
+    wt_ok(*state, wf_device_open(*state, "cpu:2", &device));
+    double none = kept_with(device, -1), usual = kept_with(device, 0);
+    assert_true(usual > 0 && fabs(none / usual - 20) < 1e-3);
+    wf_device_close(device);
+}
+
 /* What is trained is learned: the loss of a batch that comes again and again falls. */
 static void test_learns(void **state)
 {
@@ -420,6 +454,7 @@ int main(void)
                                        wt_test(test_folders),
                                        wt_test(test_options),
                                        wt_test(test_bad_steps),
+                                       wt_test(test_no_momentum),
                                        wt_test(test_learns)};
     return cmocka_run_group_tests_name("train_run", tests, NULL, NULL);
 }

@@ -176,6 +176,23 @@ static int64_t count(int64_t given)
     return given < 0 ? 0 : given;
 }
 
+/* Options take what is below 0 for 0, which a flag says by 0. */
+static wf_status check_reals(wf_ctx *ctx)
+{
+    for (const wf_flag *f = wf_train_flags; f->name; f++)
+        if (f->real && *f->real != UNSET && *f->real < 0)
+            return wf_fail(ctx, WF_ERR_USAGE, "--%s wants a number from 0 on, not %g", f->name,
+                           *f->real);
+    const struct {
+        const char *flag;
+        double value;
+    } above[] = {{"rate", set.rate}, {"epochs", set.epochs}, {"lora-alpha", set.lora_alpha}};
+    for (size_t i = 0; i < sizeof above / sizeof *above; i++)
+        if (above[i].value == 0)
+            return wf_fail(ctx, WF_ERR_USAGE, "--%s wants a number above 0", above[i].flag);
+    return WF_OK;
+}
+
 /* Numbers from 1 on. */
 static wf_status check_counts(wf_ctx *ctx)
 {
@@ -188,13 +205,13 @@ static wf_status check_counts(wf_ctx *ctx)
                   {"accumulate", set.accumulate},
                   {"steps", set.steps},
                   {"lora", set.lora},
+                  {"seed", set.seed},
+                  {"valid-batches", set.valid_batches},
                   {"sample-tokens", set.sample_tokens}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (counts[i].value == 0)
             return wf_fail(ctx, WF_ERR_USAGE, "--%s wants a number from 1 on", counts[i].flag);
-    if (set.rate != UNSET && !(set.rate > 0))
-        return wf_fail(ctx, WF_ERR_USAGE, "--rate wants a number above 0");
-    return WF_OK;
+    return check_reals(ctx);
 }
 
 static wf_status parse_bytes(wf_ctx *ctx, const char *text, size_t *out)

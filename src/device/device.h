@@ -33,6 +33,7 @@ struct wf_device {
     int session_count;        /* sessions alive, which must go first */
     size_t bytes, peak_bytes; /* in buffers: now, and the most there have been */
     char description[256];
+    const char *rounds_as; /* what rounds alike has this in common; NULL: the description */
 };
 
 /* Memory of the device. */

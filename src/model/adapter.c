@@ -247,7 +247,7 @@ wf_value *wf_adapter_apply(void *adapter, wf_builder *b, const char *name, wf_va
         x = wf_dropout(b->g, x, b->key, a->options.dropout);
     /* Scaled where there are r numbers a token rather than `out` of them. */
     wf_value *h = wf_scale(b->g, wf_linear(b->g, x, down, NULL), a->scale);
-    return wf_part_add(b, y, wf_linear(b->g, h, up, NULL));
+    return wf_binary(b->g, "add", y, wf_linear(b->g, h, up, NULL)); /* no branch: not dropped */
 }
 
 /* ---- States ---- */

@@ -86,10 +86,13 @@ wf_status wf_fit_choices(const wf_setup *s, wf_device *device, const wf_device_p
         WF_TRY(consider(&f, c));
         again.recompute = 1;
         WF_TRY(consider(&f, again));
-        if (c.batch % 2 != 0)
+        if (c.batch == 1)
             break;
-        c.batch /= 2;
-        c.accumulate *= 2;
+        int64_t pieces = 2; /* the least that batches can be cut into */
+        while (c.batch % pieces != 0)
+            pieces++;
+        c.batch /= pieces;
+        c.accumulate *= pieces;
     }
     wf_choice narrow = out[0];
     narrow.compute = WF_BF16;

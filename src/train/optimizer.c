@@ -34,6 +34,12 @@ static wf_value *companion(const update *u, const char *kind)
     return wf_state(u->g, name, WF_F32, (int)u->p->shape.n, u->p->shape.d);
 }
 
+static double momentum_of(const update *u, double otherwise)
+{
+    double given = u->o->momentum;
+    return given == 0 ? otherwise : given < 0 ? 0 : given;
+}
+
 /* ---- The kinds: each returns the new parameter ---- */
 
 static wf_value *update_adamw(const update *u)
@@ -45,7 +51,7 @@ static wf_value *update_adamw(const update *u)
 
 static wf_value *update_sgd(const update *u)
 {
-    const wf_sgd_options o = {.momentum = u->o->momentum, .weight_decay = u->decay};
+    const wf_sgd_options o = {.momentum = momentum_of(u, 0), .weight_decay = u->decay};
     wf_value *velocity = o.momentum > 0 ? companion(u, "m") : NULL;
     return wf_sgd(u->g, u->p, velocity, u->grad, u->rate, u->s->factor, u->s->apply, &o);
 }
@@ -90,7 +96,7 @@ static wf_value *update_muon(const update *u)
         return update_adamw(u);
     wf_graph *g = u->g;
     const int64_t order[] = {1, 0}, rows = u->p->shape.d[0], columns = u->p->shape.d[1];
-    const double momentum = u->o->momentum == 0 ? 0.95 : u->o->momentum;
+    const double momentum = momentum_of(u, 0.95);
     const double size = 0.2 * sqrt((double)(rows > columns ? rows : columns));
     wf_value *old = companion(u, "m"), *p = wf_cast(g, u->p, WF_F32);
     wf_value *grad = wf_mul(g, wf_cast(g, u->grad, WF_F32), u->s->factor);
@@ -126,7 +132,7 @@ static void update_average(const update *u, wf_value *p)
 
 static wf_status check_options(wf_graph *g, const wf_optimizer_options *o)
 {
-    if (!(o->momentum >= 0 && o->momentum < 1))
+    if (!(o->momentum < 1))
         return wf_graph_fail(g, WF_ERR_USAGE, "optimizer: momentum must lie in [0, 1), not be %g",
                              o->momentum);
     if (!(o->weight_decay >= 0) || !isfinite(o->weight_decay))

@@ -20,7 +20,7 @@ typedef enum {
     WF_MUON   /* m.NAME of matrices inside of blocks ("blk.*", two axes); AdamW for all others */
 } wf_optimizer_kind;
 
-/* Zeros stand for the defaults. */
+/* Zeros stand for the defaults, and of the first four negative numbers for 0. */
 typedef struct {
     wf_optimizer_kind kind;
     double beta1, beta2; /* AdamW: 0.9, 0.999; Lion: 0.9, 0.99 */

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "device/device.h"
+#include "model/recipe.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/fit.h"
@@ -219,12 +220,21 @@ static wf_status make_trainer(run *r)
     return WF_OK;
 }
 
+/* A type that does not exist is a mistake now, not when all steps are made. */
+static wf_status check_export(const run *r)
+{
+    const wf_recipe *recipe;
+    const char *type = r->o.export_type;
+    return type && strcmp(type, "none") != 0 ? wf_recipe_find(r->ctx, type, &recipe) : WF_OK;
+}
+
 static wf_status begin(run *r)
 {
     const wf_train_events *e = r->o.events;
     wf_data_info info;
     if (!r->o.data || !r->o.out)
         return wf_fail(r->ctx, WF_ERR_USAGE, "a run needs data and a folder to write to");
+    WF_TRY(check_export(r));
     WF_TRY(make_setup(r));
     WF_TRY(look_at_folder(r));
     WF_TRY(make_trainer(r));
@@ -374,9 +384,15 @@ static void tell(run *r, const wf_train_step *s)
         e->step(e->user, s);
 }
 
-static wf_status train(run *r, bool *stopped)
+/* At the end there is nothing to stop. */
+static bool is_stopped(const run *r)
 {
     const wf_train_events *e = r->o.events;
+    return e && e->stop && r->trainer->step < r->trainer->setup.options.steps && e->stop(e->user);
+}
+
+static wf_status train(run *r, bool *stopped)
+{
     const int64_t steps = r->trainer->setup.options.steps;
     while (r->trainer->step < steps && !*stopped) {
         wf_train_step step;
@@ -385,8 +401,11 @@ static wf_status train(run *r, bool *stopped)
         if (r->trainer->step > before)
             tell(r, &step);
         WF_TRY(status);
-        between(r);
-        *stopped = e && e->stop && e->stop(e->user) && r->trainer->step < steps;
+        *stopped = is_stopped(r);
+        if (!*stopped) { /* whoever asks to stop may not wait for a validation */
+            between(r);
+            *stopped = is_stopped(r);
+        }
     }
     return save(r);
 }

@@ -13,17 +13,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/writer.h"
+#include "device/device.h"
 #include "model/blank.h"
+#include "model/family.h"
 #include "train/states.h"
 #include "train/trainer.h"
 
 #define VERSION 1
-#define MOST_BYTES ((size_t)1 << 20) /* of trainer.json */
+#define MOST_BYTES \
+    ((size_t)64 << 20)  /* of trainer.json; a deep model has 100,000 launches a step */
+#define BASE_SAMPLE 256 /* bytes of a weight that tell which it is */
 
 /* ---- The model ---- */
 
@@ -71,19 +76,28 @@ wf_status wf_trainer_export(wf_trainer *t, const char *path, const char *type)
     return save_model(t, path, true, type);
 }
 
+/* By all that the weights were made for. Files have rounded numbers. */
+static bool is_alike(const wf_config *a, const wf_config *b)
+{
+    return a->family == b->family && a->layers == b->layers && a->width == b->width &&
+           a->vocab == b->vocab && a->hidden == b->hidden && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->tied == b->tied &&
+           (float)a->eps == (float)b->eps && (float)a->rope.base == (float)b->rope.base &&
+           (a->family->rotary || a->context == b->context);
+}
+
 static wf_status load_model(wf_trainer *t, const char *folder)
 {
     wf_model *m;
     WF_TRY(wf_model_open(t->ctx, folder, &m));
-    wf_status status = WF_OK;
-    const wf_config *a = &m->config, *b = &t->setup.config;
-    if (a->family != b->family || a->layers != b->layers || a->width != b->width ||
-        a->vocab != b->vocab || a->hidden != b->hidden || a->heads != b->heads ||
-        a->kv_heads != b->kv_heads || a->tied != b->tied)
-        status = wf_fail(t->ctx, WF_ERR_USAGE,
-                         "the folder %s holds a model of another shape than this run's", folder);
-    if (status == WF_OK)
-        status = wf_trainer_read_model(t, m);
+    wf_status status =
+        is_alike(&m->config, &t->setup.config)
+            ? wf_trainer_read_model(t, m)
+            : wf_fail(t->ctx, WF_ERR_USAGE,
+                      "the folder %s holds another model than this run's: its sizes%s, eps or the "
+                      "base of its rotary positions are not the same",
+                      folder,
+                      t->setup.config.family->rotary ? "" : ", the longest text (--length)");
     wf_model_close(m);
     return status;
 }
@@ -116,7 +130,8 @@ static bool beside(void *user, const char *state)
 
 /* ---- trainer.json ---- */
 
-/* op/kernel of every launch of a step: what must be the same for the same bits. false past the last. */
+/* op/kernel of every kind of launch of a step: what must be the same for the same bits, and the device that has
+ * them. false past the last. */
 static bool kernel_at(const wf_trainer *t, int index, char out[96])
 {
     for (int form = 0; form <= WF_TRAIN_UPDATE; form++) {
@@ -130,16 +145,31 @@ static bool kernel_at(const wf_trainer *t, int index, char out[96])
     return false;
 }
 
+/* Kernels of one name round differently on different devices. */
+static const char *rounds_as(const wf_trainer *t)
+{
+    return t->device->rounds_as ? t->device->rounds_as : t->device->description;
+}
+
+/* What is no UTF-8, as names of files may be and as a value is that was cut short, would not be read back. */
 static void put_text(wf_writer *w, const char *text)
 {
-    wf_writer_char(w, '"');
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            wf_writer_char(w, '\\');
-        if ((unsigned char)*text >= ' ')
-            wf_writer_char(w, *text);
+    wf_writer_quoted(w, text, strlen(text));
+}
+
+/* Which model the adapters belong to: the beginning of every weight tells models apart, and reads little of a file
+ * that may be larger than memory. */
+static uint64_t base_identity(const wf_trainer *t)
+{
+    wf_checksum_state s;
+    const wf_model *m = t->setup.base;
+    wf_checksum_begin(&s);
+    for (int i = 0; i < m->weights; i++) {
+        const wf_stored *from = m->weight[i].from;
+        wf_checksum_add(&s, from->name, strlen(from->name));
+        wf_checksum_add(&s, from->data, from->bytes < BASE_SAMPLE ? from->bytes : BASE_SAMPLE);
     }
-    wf_writer_char(w, '"');
+    return wf_checksum_end(&s);
 }
 
 static wf_status save_counts(wf_trainer *t, const char *folder)
@@ -154,12 +184,17 @@ static wf_status save_counts(wf_trainer *t, const char *folder)
     wf_writer_print(&w, ",\n  \"step\": %" PRId64 ",\n  \"tokens\": %" PRId64, t->step, t->tokens);
     wf_writer_print(&w, ",\n  \"skipped\": %" PRId64 ",\n  \"skipped_in_a_row\": %" PRId64,
                     t->skipped, t->skipped_row);
-    wf_writer_print(&w, ",\n  \"data\": \"%016" PRIx64 "\",\n  \"settings\": {", t->data);
+    wf_writer_print(&w, ",\n  \"data\": \"%016" PRIx64 "\"", t->data);
+    if (t->setup.adapter)
+        wf_writer_print(&w, ",\n  \"base\": \"%016" PRIx64 "\"", base_identity(t));
+    wf_writer_print(&w, ",\n  \"settings\": {");
     for (int i = 0; wf_setup_setting(&t->setup, i, &name, value, &kind); i++) {
         wf_writer_print(&w, "%s\n    \"%s\": ", i ? "," : "", name);
         put_text(&w, value);
     }
-    wf_writer_print(&w, "\n  },\n  \"kernels\": [");
+    wf_writer_print(&w, "\n  },\n  \"device\": ");
+    put_text(&w, rounds_as(t));
+    wf_writer_print(&w, ",\n  \"kernels\": [");
     for (int i = 0; kernel_at(t, i, value); i++) {
         wf_writer_print(&w, "%s", i ? ", " : "");
         put_text(&w, value);
@@ -199,16 +234,26 @@ static wf_status compare_settings(wf_trainer *t, const char *folder, const wf_js
     return WF_OK;
 }
 
+static bool is_same(const wf_json_node *json, const char *key, uint64_t identity)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%016" PRIx64, identity);
+    return strcmp(wf_json_get_string(json, key, text), text) == 0;
+}
+
 static wf_status compare_data(wf_trainer *t, const char *folder, const wf_json_node *json)
 {
-    char data[24];
-    snprintf(data, sizeof data, "%016" PRIx64, t->data);
-    return strcmp(wf_json_get_string(json, "data", data), data) == 0
-               ? WF_OK
-               : wf_fail(
-                     t->ctx, WF_ERR_USAGE,
-                     "the checkpoint %s is of a run with other data; give the data that it began with",
-                     folder);
+    if (!is_same(json, "data", t->data))
+        return wf_fail(
+            t->ctx, WF_ERR_USAGE,
+            "the checkpoint %s is of a run with other data; give the data that it began with",
+            folder);
+    if (t->setup.adapter && !is_same(json, "base", base_identity(t)))
+        return wf_fail(t->ctx, WF_ERR_USAGE,
+                       "the checkpoint %s has adapters of another model than %s; give the model "
+                       "that the run began with",
+                       folder, t->setup.options.model);
+    return WF_OK;
 }
 
 static void compare_kernels(wf_trainer *t, const wf_json_node *json, bool *exact)
@@ -216,7 +261,8 @@ static void compare_kernels(wf_trainer *t, const wf_json_node *json, bool *exact
     const wf_json_node *kernels = wf_json_get(json, "kernels");
     size_t count = kernels && kernels->kind == WF_JSON_ARRAY ? kernels->count : 0, i = 0;
     char value[96];
-    bool same = true;
+    const char *device = rounds_as(t);
+    bool same = strcmp(wf_json_get_string(json, "device", device), device) == 0;
     for (; kernel_at(t, (int)i, value); i++)
         same &= i < count && wf_json_is(&kernels->child[i], value);
     if (same && i == count)

@@ -54,9 +54,9 @@ static void default_real(double *x, double otherwise)
  * not. */
 static double default_rate(const wf_setup *s)
 {
-    if (s->adapter)
-        return 2e-4;
-    double rate = s->base ? 2e-5 : fmin(fmax(6e-4 * 768 / (double)s->config.width, 1e-4), 3e-3);
+    double rate = s->adapter ? 2e-4
+                  : s->base  ? 2e-5
+                             : fmin(fmax(6e-4 * 768 / (double)s->config.width, 1e-4), 3e-3);
     return s->optimizer.kind == WF_LION  ? rate / 5
            : s->optimizer.kind == WF_SGD ? rate * 100
                                          : rate;
@@ -86,7 +86,7 @@ static void fill_optimizer(wf_setup *s)
         .beta1 = o->beta1 == 0 ? -1 : o->beta1,
         .beta2 = o->beta2 == 0 ? -1 : o->beta2,
         .eps = o->eps == 0 ? -1 : o->eps,
-        .momentum = o->momentum,
+        .momentum = o->momentum == 0 ? -1 : o->momentum,
         .weight_decay = o->weight_decay,
         .decay_all = o->decay_all,
         .ema = o->ema,
@@ -119,6 +119,7 @@ static wf_status check_numbers(wf_ctx *ctx, const wf_train_options *o)
         {"learning rate", o->rate, 0, 1e3},
         {"beta1", o->beta1, -INFINITY, 0.999999999},
         {"beta2", o->beta2, -INFINITY, 0.999999999},
+        {"eps", o->eps, -INFINITY, 1e3},
         {"momentum", o->momentum, -INFINITY, 0.999999999},
         {"weight decay", o->weight_decay, -INFINITY, 1e3},
         {"decay of the average", o->ema, 0, 0.999999999},
@@ -127,6 +128,7 @@ static wf_status check_numbers(wf_ctx *ctx, const wf_train_options *o)
         {"z-loss", o->z_loss, 0, 1e3},
         {"dropout", o->dropout, 0, 0.95},
         {"dropout of the adapters", o->lora_dropout, 0, 0.95},
+        {"scale of the adapters, alpha,", o->lora_alpha, 0, 1e6},
         {"limit of outliers", o->outlier, 0, 1e9},
         {"number of epochs", o->epochs, 0, 1e9},
     };
@@ -306,6 +308,8 @@ wf_status wf_setup_make(wf_ctx *ctx, const wf_train_options *options, int64_t to
 wf_status wf_setup_count(wf_setup *s, int64_t batches)
 {
     wf_train_options *o = &s->options;
+    if (s->schedule.steps > 0) /* counted: a 0 below is a choice now, and no default */
+        return WF_OK;
     if (!o->steps) {
         double steps = ceil((double)batches * o->epochs / (double)o->accumulate);
         if (!(steps <= INT32_MAX))

@@ -32,7 +32,7 @@ typedef struct {
  * wf_setup_free, after a failure as well. Strings of the options are copied. */
 wf_status wf_setup_make(wf_ctx *ctx, const wf_train_options *options, int64_t tokens,
                         wf_setup *out);
-/* When it is known how many batches the data has: fills in steps, and what follows from them. */
+/* When it is known how many batches the data has: fills in steps, and what follows from them, once. */
 wf_status wf_setup_count(wf_setup *s, int64_t batches);
 /* What the loss is multiplied by follows from batch and compute type: to be called when these change. */
 void wf_setup_scale(wf_setup *s);

@@ -25,6 +25,12 @@ static wf_status compile(wf_trainer *t, wf_train_form form)
     return status;
 }
 
+static bool is_companion(const char *state)
+{
+    return strncmp(state, "m.", 2) == 0 || strncmp(state, "v.", 2) == 0 ||
+           strncmp(state, "grad.", 5) == 0;
+}
+
 /* 6 for each token and number in a matrix: two forward, two for the gradient of the input, two for that of
  * the matrix, which frozen ones do without; and attention, where a query sees half of the keys. */
 static double count_flops(const wf_trainer *t)
@@ -39,7 +45,7 @@ static double count_flops(const wf_trainer *t)
         bool rows = strcmp(state.name, "position_embd.weight") == 0 ||
                     (strcmp(state.name, "token_embd.weight") == 0 && !c->tied);
         if (wf_path_ends(state.name, ".lora_a") || wf_path_ends(state.name, ".lora_b"))
-            adapters += strchr("mvg", state.name[0]) && state.name[1] == '.' ? 0 : count;
+            adapters += is_companion(state.name) ? 0 : count;
         else if (!rows &&
                  (strncmp(state.name, "blk.", 4) == 0 || strncmp(state.name, "output.", 7) == 0 ||
                   strncmp(state.name, "token_embd.", 11) == 0))

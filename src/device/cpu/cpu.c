@@ -36,6 +36,7 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
                                 .supports = wf_kernel_target_supports,
                                 .workspace = wf_kernel_target_workspace},
                      .kernels = wf_cpu_isa_now()->kernels,
+                     .rounds_as = wf_cpu_isa_title(), /* with any number of threads */
                      .threads = (int)threads};
     snprintf(d->description, sizeof d->description, "%s, %ld thread%s", wf_cpu_isa_title(), threads,
              threads == 1 ? "" : "s");
