@@ -57,9 +57,10 @@ static double default_rate(const wf_setup *s)
     double rate = s->adapter ? 2e-4
                   : s->base  ? 2e-5
                              : fmin(fmax(6e-4 * 768 / (double)s->config.width, 1e-4), 3e-3);
-    return s->optimizer.kind == WF_LION  ? rate / 5
-           : s->optimizer.kind == WF_SGD ? rate * 100
-                                         : rate;
+    return s->optimizer.kind == WF_LION   ? rate / 5
+           : s->optimizer.kind == WF_MUON ? rate * 4
+           : s->optimizer.kind == WF_SGD  ? rate * 100
+                                          : rate;
 }
 
 static void fill_optimizer(wf_setup *s)
