@@ -52,6 +52,7 @@ test: ## install what is missing, build twice (release, sanitizers), run every c
 test-long: ## the tests that take many minutes and are not in "make test", in a release build
 	@tools/deps.sh test
 	$(call tree,build-test,Release,ON)
+	@tools/fetch_models.sh build-models
 	$(call ctest,build-test,-L long)
 
 debug: ## build with assertions and without optimisation in build-debug/, tests included

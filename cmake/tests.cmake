@@ -122,11 +122,11 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     add_test(NAME resume_kill_long COMMAND test_resume_kill WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(resume_kill_long PROPERTIES TIMEOUT 7200 LABELS long
         ENVIRONMENT "${environment};WEFT_KILLS=240")
-else() # where a short run takes many seconds
-    set_tests_properties(resume_kill PROPERTIES ENVIRONMENT "${environment};WEFT_KILLS=2")
     add_test(NAME smollm2_lora_long COMMAND test_smollm2_lora WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(smollm2_lora_long PROPERTIES TIMEOUT 7200 LABELS long
         ENVIRONMENT "${environment};WEFT_SEEDS=3")
+else() # where a short run takes many seconds
+    set_tests_properties(resume_kill PROPERTIES ENVIRONMENT "${environment};WEFT_KILLS=2")
 endif()
 
 # Vectors and kernels of each instruction set, forced one by one, and skipped with a word where the
