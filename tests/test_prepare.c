@@ -265,8 +265,10 @@ static void test_documents(void **state)
             int32_t *ids;
             size_t count;
             wt_ok(ctx, wf_tokenizer_encode(t, ctx, text[i], bytes[i], 0, &ids, &count));
+            /* Held back, whole: a short one may be the beginning of the one that is. */
             int which = s[1].start[s[1].documents] - at[1] > (int64_t)count &&
-                        memcmp(s[1].ids + at[1], ids, count * sizeof *ids) == 0 && i / 100 == held;
+                        memcmp(s[1].ids + at[1], ids, count * sizeof *ids) == 0 &&
+                        s[1].ids[at[1] + (int64_t)count] == 0 && i / 100 == held;
             assert_memory_equal(s[which].ids + at[which], ids, count * sizeof *ids);
             at[which] += (int64_t)count;
             assert_int_equal(s[which].ids[at[which]++], 0);
