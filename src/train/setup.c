@@ -58,7 +58,7 @@ static double default_rate(const wf_setup *s)
                   : s->base  ? 2e-5
                              : fmin(fmax(6e-4 * 768 / (double)s->config.width, 1e-4), 3e-3);
     return s->optimizer.kind == WF_LION   ? rate / 5
-           : s->optimizer.kind == WF_MUON ? rate * 4
+           : s->optimizer.kind == WF_MUON ? rate * (s->base ? 1 : 4)
            : s->optimizer.kind == WF_SGD  ? rate * 100
                                           : rate;
 }
