@@ -37,6 +37,8 @@ typedef struct {
 wf_use_kind wf_plan_use(const wf_plan *plan, int block);
 /* "1.23 GB" */
 const char *wf_plan_bytes(uint64_t bytes, char *buf, size_t cap);
+/* A line of a table of memory. */
+void wf_plan_line(const char *what, uint64_t bytes, const char *remark);
 
 void wf_plan_print(const wf_plan_view *v);
 void wf_plan_explain(const wf_plan_view *v);

@@ -20,13 +20,6 @@ typedef struct {
     double token; /* seconds for a token, at best; 0: not known */
 } view;
 
-static void print_line(const char *what, size_t bytes, const char *remark)
-{
-    char buf[32];
-    printf("  %-14s %15llu  %10s  %s\n", what, (unsigned long long)bytes,
-           wf_plan_bytes(bytes, buf, sizeof buf), remark);
-}
-
 static void print_text(const view *v)
 {
     const wf_memory *m = &v->memory;
@@ -35,16 +28,17 @@ static void print_text(const view *v)
            v->info.name, wf_engine_count(v->info.parameters, count, sizeof count),
            (long long)v->options.sequences, (long long)v->context,
            wf_device_description(v->device));
-    print_line("states", m->states, "keys and values, and weights that are copied");
-    print_line("activations", m->activations, "with workspace");
-    print_line("ports", m->ports, "inputs and outputs of the largest run");
-    print_line("total", v->total, "that will be allocated on the device");
-    print_line("mapped", m->mapped, "weights that stay in their file");
+    wf_plan_line("states", m->states, "keys and values, and weights that are copied");
+    wf_plan_line("activations", m->activations, "with workspace");
+    wf_plan_line("ports", m->ports, "inputs and outputs of the largest run");
+    wf_plan_line("total", v->total, "that will be allocated on the device");
+    wf_plan_line("mapped", m->mapped, "weights that stay in their file");
     if (v->reserve)
-        print_line("reserve", v->reserve, "what program and libraries have taken by now, measured");
+        wf_plan_line("reserve", v->reserve,
+                     "what program and libraries have taken by now, measured");
     if (v->limit)
-        print_line("there are", v->limit,
-                   v->total <= v->limit ? "so it fits" : "so it does not fit");
+        wf_plan_line("there are", v->limit,
+                     v->total <= v->limit ? "so it fits" : "so it does not fit");
     printf("\na token: %.3g GFLOP; every weight is read once", 2e-9 * (double)v->info.parameters);
     if (v->token > 0)
         printf(", so %.1f tokens a second at best", 1 / v->token);

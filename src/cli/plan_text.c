@@ -37,7 +37,7 @@ static const char *count_text(double x, char *buf, size_t cap)
     return buf;
 }
 
-static void print_line(const char *what, uint64_t bytes, const char *remark)
+void wf_plan_line(const char *what, uint64_t bytes, const char *remark)
 {
     char buf[32];
     printf("  %-14s %15llu  %10s  %s\n", what, (unsigned long long)bytes,
@@ -53,16 +53,16 @@ static void print_memory(const wf_plan_view *v)
     puts("memory, in bytes:");
     snprintf(remark, sizeof remark, "of which a run changes %s",
              wf_plan_bytes(v->written, buf, sizeof buf));
-    print_line("states", m->states, remark);
-    print_line("ports", m->ports, "inputs and outputs");
+    wf_plan_line("states", m->states, remark);
+    wf_plan_line("ports", m->ports, "inputs and outputs");
     double above = m->lower_bound ? 100 * ((double)m->activations / (double)m->lower_bound - 1) : 0;
     if (m->activations == m->lower_bound)
         snprintf(remark, sizeof remark, "with workspace; no more than the busiest step needs");
     else
         snprintf(remark, sizeof remark, "with workspace; %.2f%% above what the busiest step needs",
                  above);
-    print_line("activations", m->activations, remark);
-    print_line("total", m->states + m->ports + m->activations, "all that Weft will allocate");
+    wf_plan_line("activations", m->activations, remark);
+    wf_plan_line("total", m->states + m->ports + m->activations, "all that Weft will allocate");
 }
 
 static void print_cost(const wf_plan_view *v)

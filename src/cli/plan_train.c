@@ -48,13 +48,6 @@ static int list_parts(const wf_setup_plan *p, part *out)
     return n;
 }
 
-static void print_line(const char *what, size_t bytes, const char *remark)
-{
-    char buf[32];
-    printf("  %-14s %15llu  %10s  %s\n", what, (unsigned long long)bytes,
-           wf_plan_bytes(bytes, buf, sizeof buf), remark);
-}
-
 static void print_memory(const view *v)
 {
     const wf_setup_plan *p = &v->choice[0].plan;
@@ -62,15 +55,16 @@ static void print_memory(const view *v)
     int n = list_parts(p, parts);
     puts("memory, in bytes:");
     for (int i = 0; i < n; i++)
-        print_line(parts[i].name, parts[i].bytes, parts[i].remark);
-    print_line("total", p->total, "all that Weft will allocate on the device");
+        wf_plan_line(parts[i].name, parts[i].bytes, parts[i].remark);
+    wf_plan_line("total", p->total, "all that Weft will allocate on the device");
     if (p->memory.mapped)
-        print_line("mapped", p->memory.mapped, "weights that stay in their file");
+        wf_plan_line("mapped", p->memory.mapped, "weights that stay in their file");
     if (v->reserve)
-        print_line("reserve", v->reserve, "what program and libraries have taken by now, measured");
+        wf_plan_line("reserve", v->reserve,
+                     "what program and libraries have taken by now, measured");
     if (v->limit)
-        print_line("there are", v->limit,
-                   p->total <= v->limit ? "so it fits" : "so it does not fit");
+        wf_plan_line("there are", v->limit,
+                     p->total <= v->limit ? "so it fits" : "so it does not fit");
 }
 
 static void print_seconds(double seconds, char *buf, size_t cap)

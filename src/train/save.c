@@ -15,7 +15,6 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/writer.h"

@@ -27,9 +27,8 @@ typedef struct {
     wf_loss_scale_options scale;
 } wf_setup;
 
-/* `tokens` of the tokenizer, 0 where the base's counts; `steps` an epoch takes, which options may turn into all
- * steps, by tokens of the data: 0 where there is no data, and then the options must have steps. Freed by
- * wf_setup_free, after a failure as well. Strings of the options are copied. */
+/* `tokens` of the tokenizer, 0 where those of the base count. Where the options do not say the steps, they follow from
+ * wf_setup_count. Freed by wf_setup_free, after a failure as well. Strings of the options are copied. */
 wf_status wf_setup_make(wf_ctx *ctx, const wf_train_options *options, int64_t tokens,
                         wf_setup *out);
 /* When it is known how many batches the data has: fills in steps, and what follows from them, once. */
