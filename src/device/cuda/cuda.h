@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cuda.h - what the files of this device share: the device, its queue, its tables of kernels, and how a
+ * failure becomes a sentence. Read by C and by CUDA C (in kernels.cuh, which has what only the latter needs).
+ *
+ * The runtime is linked statically and finds the driver itself; cuBLASLt and cuDNN are loaded when they are
+ * first needed (library.c). So one binary runs with and without a GPU.
+ */
+#ifndef WF_DEVICE_CUDA_CUDA_H
+#define WF_DEVICE_CUDA_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "device/device.h"
+
+typedef struct wf_cuda_products wf_cuda_products; /* product.h */
+
+typedef struct {
+    wf_device head;
+    int ordinal;
+    int major, minor;  /* compute capability */
+    int processors;    /* streaming multiprocessors */
+    size_t cache;      /* bytes of L2 */
+    size_t shared;     /* bytes of shared memory that a block can be given */
+    bool tf32;         /* products of f32 may round their operands to 10 bits: asked for */
+    size_t reserve;    /* bytes that the context took when the device was opened */
+    wf_cuda_products *products;
+    char name[128];
+} wf_cuda_device;
+
+typedef struct {
+    wf_queue head;
+    cudaStream_t stream; /* on which kernels run */
+    cudaStream_t upload; /* on which the host's bytes arrive */
+    void *staging;       /* pinned memory of the host through which they go */
+    size_t staging_bytes, staging_used;
+    cudaEvent_t uploaded; /* the last upload; kernels that come after it wait for it */
+    cudaEvent_t consumed; /* kernels before it may still read what an upload would overwrite */
+} wf_cuda_queue;
+
+static inline const wf_cuda_device *wf_cuda_device_of(const wf_launch *l)
+{
+    return (const wf_cuda_device *)l->queue->device;
+}
+
+static inline cudaStream_t wf_cuda_stream(const wf_launch *l)
+{
+    return ((const wf_cuda_queue *)l->queue)->stream;
+}
+
+/* "embed(f32[10,4], i32[3]) on cuda: an illegal memory access was encountered". WF_OK for cudaSuccess. */
+wf_status wf_cuda_check(const wf_launch *l, cudaError_t error);
+/* The same for what kernels just launched said: every launch function ends with it. */
+wf_status wf_cuda_launched(const wf_launch *l);
+/* The same away from kernels: "cuda: <what>: <reason>". */
+wf_status wf_cuda_try(wf_ctx *ctx, cudaError_t error, const char *what);
+
+/* Tables of kernels by compute capability: the best rows first. NULL-terminated lists, see kernel.h. */
+const wf_kernel *const *wf_cuda_kernels(int major, int minor);
+
+/* One array a file. */
+extern const wf_kernel wf_cuda_elementwise_kernels[], wf_cuda_cast_kernels[], wf_cuda_shape_kernels[],
+    wf_cuda_source_kernels[], wf_cuda_reduce_kernels[], wf_cuda_softmax_kernels[],
+    wf_cuda_rows_kernels[], wf_cuda_norm_kernels[], wf_cuda_rope_kernels[], wf_cuda_loss_kernels[],
+    wf_cuda_update_kernels[], wf_cuda_product_kernels[], wf_cuda_head_kernels[],
+    wf_cuda_attention_kernels[], wf_cuda_flash_kernels[], wf_cuda_hopper_kernels[],
+    wf_cuda_cudnn_kernels[];
+
+#ifdef __cplusplus
+}
+#endif
+#endif
