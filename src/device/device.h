@@ -29,6 +29,9 @@ struct wf_device {
     /* What run_plan needs, which may allocate nothing, into exec->own; NULL: nothing. Called once
      * all addresses are known. */
     wf_status (*prepare_plan)(wf_plan_exec *exec);
+    /* Releases what prepare_plan and run_plan made outside the executable's arena; NULL: nothing. */
+    void (*free_plan)(wf_plan_exec *exec);
+    bool timed;               /* asked to tell the time of each step, be it slower for that */
     bool dense_views;         /* for tests: no view shares storage, so that their kernels run */
     int session_count;        /* sessions alive, which must go first */
     size_t bytes, peak_bytes; /* in buffers: now, and the most there have been */

@@ -12,14 +12,16 @@
 #include "device/cuda/cuda.h"
 
 typedef struct {
-    void *data;        /* NULL: not wanted */
-    int64_t row, head; /* strides in elements from token to token and head to head; that of the last axis is 1 */
+    void *data; /* NULL: not wanted */
+    int64_t row,
+        head; /* strides in elements from token to token and head to head; that of the last axis is 1 */
 } wf_flash_operand;
 
 typedef struct {
     wf_type type;                /* of all operands: WF_BF16 or WF_F16 */
     wf_flash_operand q, k, v, o; /* [N, H, D], [N, Hk, D], [N, Hk, Dv], [N, H, Dv] */
-    float *lse;                  /* [N, H]: log of the sum of e^score; -Inf where a query sees nothing, and o is 0 then */
+    float *
+        lse; /* [N, H]: log of the sum of e^score; -Inf where a query sees nothing, and o is 0 then */
     wf_flash_operand dout, dq, dk, dv; /* the gradient alone */
     int32_t n, heads, kv_heads, d, d_v;
     float scale; /* of q.k */
