@@ -29,6 +29,8 @@ typedef struct {
     size_t reserve;   /* bytes that the context took when the device was opened */
     wf_cuda_products *products;
     char name[128];
+    char rounding[256]; /* what rounds alike: the GPU, the driver, and which algorithms multiply */
+    size_t rounding_bytes; /* of it that do not change when algorithms are chosen */
 } wf_cuda_device;
 
 /* A piece of memory through which bytes of the host reach the device: see queue.c. */
@@ -70,6 +72,8 @@ wf_status wf_cuda_try(wf_ctx *ctx, cudaError_t error, const char *what);
  * shape. tune: times those that are new. */
 wf_status wf_cuda_products_new(wf_cuda_device *d, bool tune);
 void wf_cuda_products_free(wf_cuda_device *d);
+/* A number that stands for all choices made so far: the same exactly when these are. */
+uint64_t wf_cuda_products_choices(const wf_cuda_device *d);
 
 /* Tables of kernels by compute capability: the best rows first. NULL-terminated lists, see kernel.h. */
 const wf_kernel *const *wf_cuda_kernels(int major, int minor);

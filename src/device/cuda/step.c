@@ -37,6 +37,14 @@ static void drop_graph(cuda_plan *own)
     own->graph = NULL;
 }
 
+/* Another algorithm adds up in another order, so runs that chose differently do not repeat each other. */
+static void describe_rounding(wf_cuda_device *d)
+{
+    size_t len = d->rounding_bytes;
+    wf_text_append(d->rounding, sizeof d->rounding, &len, ", products %016llx%s",
+                   (unsigned long long)wf_cuda_products_choices(d), d->tf32 ? ", tf32" : "");
+}
+
 wf_status wf_cuda_prepare_plan(wf_plan_exec *e)
 {
     e->own = wf_arena_alloc(&e->arena, sizeof(cuda_plan));
@@ -46,6 +54,7 @@ wf_status wf_cuda_prepare_plan(wf_plan_exec *e)
     for (int i = 0; i < e->plan->step_count; i++)
         if (e->steps[i].kernel->prepare)
             WF_TRY(e->steps[i].kernel->prepare(&e->steps[i].launch));
+    describe_rounding((wf_cuda_device *)e->head.session->device);
     return WF_OK;
 }
 
