@@ -76,7 +76,7 @@ typedef struct {
     bool ops;
     int64_t stream; /* MB */
     bool no_peak;
-    const char *output, *json;
+    const char *output, *json, *trace;
 } wf_bench_options;
 extern wf_bench_options wf_bench_set;
 

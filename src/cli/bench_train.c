@@ -2,6 +2,7 @@
 /* bench_train.c - weft bench train: training steps of an example. */
 #include <math.h>
 
+#include "bench/trace.h"
 #include "bench/train.h"
 #include "cli/bench.h"
 #include "cli/engine.h"
@@ -13,7 +14,7 @@ typedef struct {
     wf_bench_times times;
     int repeats;
     float first_loss, last_loss;
-    size_t planned;
+    size_t planned, allocated, reserve;
     uint64_t resident;
 } job;
 
@@ -43,16 +44,28 @@ static wf_status measure(job *t, wf_progress *progress)
     for (int i = 0; i <= t->repeats; i++) { /* the first touches all memory, and does not count */
         double seconds;
         WF_TRY(wf_bench_train_step(&t->train, &seconds, &t->last_loss));
-        if (i == 0) {
+        if (i == 0)
             t->first_loss = t->last_loss;
-            wf_bench_profile_start(&t->profile);
-        } else {
+        else
             wf_bench_times_add(&t->times, seconds);
-        }
         wf_progress_update(progress, i + 1);
     }
-    wf_bench_profile_end(&t->profile, t->repeats);
     return WF_OK;
+}
+
+/* Steps more in which the device tells how long each op takes, which may make it slower. */
+static wf_status measure_ops(wf_device *device, job *t)
+{
+    double seconds;
+    float loss;
+    device->timed = true;
+    WF_TRY(wf_bench_train_step(&t->train, &seconds, &loss));
+    wf_bench_profile_start(&t->profile);
+    for (int i = 0; i < t->repeats; i++)
+        WF_TRY(wf_bench_train_step(&t->train, &seconds, &loss));
+    wf_bench_profile_end(&t->profile, t->repeats);
+    device->timed = false;
+    return wf_bench_set.trace ? wf_bench_trace_write(t->train.exec, wf_bench_set.trace) : WF_OK;
 }
 
 static wf_status train(wf_device *device, job *t)
@@ -70,6 +83,11 @@ static wf_status train(wf_device *device, job *t)
     wf_progress_begin(&progress, "steps", WF_PROGRESS_ITEMS, t->repeats + 1);
     wf_status status = measure(t, &progress);
     wf_progress_clear(&progress);
+    if (status == WF_OK && (wf_bench_set.ops || wf_bench_set.trace))
+        status = measure_ops(device, t);
+    size_t now;
+    wf_device_memory(device, &now, &t->allocated);
+    t->reserve = device->reserve;
     t->resident = wf_machine_peak_resident();
     return status;
 }
@@ -86,7 +104,10 @@ static void put_training(wf_bench_report *r, const job *t)
         {"parameters", "parameters", WF_SHOW_WHOLE},
         {"first_loss", "first loss", WF_SHOW_THOUSANDTHS},
         {"last_loss", "last loss", WF_SHOW_THOUSANDTHS},
+        {"fast", "--fast", WF_SHOW_TEXT},
         {"planned_bytes", "planned memory", WF_SHOW_BYTES},
+        {"allocated_bytes", "allocated, at most", WF_SHOW_BYTES},
+        {"reserve_bytes", "taken by others", WF_SHOW_BYTES},
         {"peak_resident_bytes", "peak resident", WF_SHOW_BYTES},
         {0},
     };
@@ -99,7 +120,10 @@ static void put_training(wf_bench_report *r, const job *t)
     wf_bench_number(r, (double)b->parameters);
     wf_bench_number(r, t->first_loss);
     wf_bench_number(r, t->last_loss);
+    wf_bench_text(r, "%s", wf_engine_set.fast ? "yes" : "no");
     wf_bench_number(r, (double)t->planned);
+    wf_bench_number(r, (double)t->allocated);
+    wf_bench_number(r, t->reserve > 0 ? (double)t->reserve : NAN);
     wf_bench_number(r, t->resident > 0 ? (double)t->resident : NAN);
 }
 

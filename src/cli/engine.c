@@ -23,6 +23,7 @@ const wf_flag wf_engine_flags[] = {
      .whole = &wf_engine_set.threads},
     {"device", 'd', "D", "where to compute; 'weft devices' lists them",
      .text = &wf_engine_set.device},
+    WF_FLAG_FAST(&wf_engine_set.fast),
     {"cache-type-k", 0, "TYPE", "of keys and values: f32, f16 or bf16 (default f32)",
      .text = &wf_engine_set.kv_k, .also = "-ctk"},
     {"cache-type-v", 0, "TYPE", "the same as --cache-type-k", .text = &wf_engine_set.kv_v,
@@ -164,13 +165,18 @@ static wf_status choose_kv(wf_ctx *ctx, wf_type *out)
 wf_status wf_engine_device(wf_ctx *ctx, wf_device **out)
 {
     char spec[32];
-    if (wf_engine_set.threads < 0)
-        return wf_device_open(ctx, wf_engine_set.device, out);
-    if (strcmp(wf_engine_set.device, "cpu") != 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--threads is for the device cpu, not for '%s'",
-                       wf_engine_set.device);
-    snprintf(spec, sizeof spec, "cpu:%lld", (long long)wf_engine_set.threads);
-    return wf_device_open(ctx, spec, out);
+    const char *name = wf_engine_set.device;
+    *out = NULL;
+    if (wf_engine_set.threads >= 0) {
+        if (strcmp(name, "cpu") != 0)
+            return wf_fail(ctx, WF_ERR_USAGE, "--threads is for the device cpu, not for '%s'",
+                           name);
+        snprintf(spec, sizeof spec, "cpu:%lld", (long long)wf_engine_set.threads);
+        name = spec;
+    }
+    WF_TRY(wf_device_open(ctx, name, out));
+    wf_device_allow_nondeterministic(*out, wf_engine_set.fast);
+    return WF_OK;
 }
 
 static wf_status choose_context(wf_engine *e)

@@ -14,7 +14,7 @@
 typedef struct {
     const char *model, *device, *kv_k, *kv_v;
     int64_t context, chunk, threads; /* -1: the default */
-    bool check, quiet, verbose;
+    bool check, quiet, verbose, fast;
     wf_values lora;
 } wf_engine_options;
 extern wf_engine_options wf_engine_set;

@@ -18,7 +18,7 @@ static struct {
     const char *data, *out, *device, *prompt, *export_type, *memory;
     int64_t threads, save_every, keep, keep_every, valid_every, valid_batches, sample_every,
         sample_tokens, log_every;
-    bool resume, fit, quiet;
+    bool resume, fit, quiet, fast;
 } set = {
     .compute = "f32",
     .depth = -1,
@@ -118,6 +118,7 @@ const wf_flag wf_train_flags[] = {
      .text = &set.lora_targets},
     {"seed", 's', "N", "of weights, order and dropout (default 1)", .whole = &set.seed},
     {"device", 'd', "D", "where to compute; 'weft devices' lists them", .text = &set.device},
+    WF_FLAG_FAST(&set.fast),
     {"threads", 't', "N", "threads of the CPU (default: all cores)", .whole = &set.threads},
     {"memory", 0, "BYTES", "most that may be planned, as 8G (default: what is free)",
      .text = &set.memory},
@@ -304,10 +305,11 @@ wf_status wf_train_device(wf_ctx *ctx, wf_device **out)
 {
     char spec[64];
     size_t len = 0;
-    if (set.threads < 0 || strcmp(set.device, "cpu") != 0)
-        return wf_device_open(ctx, set.device, out);
+    bool threads = set.threads >= 0 && strcmp(set.device, "cpu") == 0;
     wf_text_append(spec, sizeof spec, &len, "cpu:%lld", (long long)set.threads);
-    return wf_device_open(ctx, spec, out);
+    WF_TRY(wf_device_open(ctx, threads ? spec : set.device, out));
+    wf_device_allow_nondeterministic(*out, set.fast);
+    return WF_OK;
 }
 
 bool wf_train_quiet(void)

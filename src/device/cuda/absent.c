@@ -8,8 +8,9 @@ static wf_status cuda_open(wf_ctx *ctx, const char *options, wf_device **out)
 {
     (void)options;
     *out = NULL;
-    return wf_fail(ctx, WF_ERR_UNSUPPORTED,
-                   "this build has no CUDA kernels: nvcc was not found when it was configured");
+    return wf_fail(
+        ctx, WF_ERR_UNSUPPORTED,
+        "this build has no CUDA kernels: it was configured without nvcc or with WEFT_CUDA=OFF");
 }
 
 const wf_device_ops wf_cuda_device_ops = {

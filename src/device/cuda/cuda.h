@@ -26,7 +26,6 @@ typedef struct {
     size_t cache;     /* bytes of L2 */
     size_t shared;    /* bytes of shared memory that a block can be given */
     bool tf32;        /* products of f32 may round their operands to 10 bits: asked for */
-    size_t reserve;   /* bytes that the context took when the device was opened */
     wf_cuda_products *products;
     char name[128];
     char rounding[256]; /* what rounds alike: the GPU, the driver, and which algorithms multiply */

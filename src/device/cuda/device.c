@@ -96,7 +96,7 @@ static wf_status describe(wf_cuda_device *d)
     d->processors = p.multiProcessorCount;
     d->cache = (size_t)p.l2CacheSize;
     d->shared = p.sharedMemPerBlockOptin;
-    d->reserve = total - available;
+    d->head.reserve = total - available;
     size_t len = 0, rounding = 0;
     int driver = 0;
     cudaDriverGetVersion(&driver);
@@ -105,7 +105,7 @@ static wf_status describe(wf_cuda_device *d)
                    "%s, compute capability %d.%d, %d multiprocessors, %.1f GiB of memory, %.2f of "
                    "them taken by the driver and others; driver for CUDA %d.%d",
                    d->name, d->major, d->minor, d->processors, (double)total / (1 << 30),
-                   (double)d->reserve / (1 << 30), driver / 1000, driver % 1000 / 10);
+                   (double)d->head.reserve / (1 << 30), driver / 1000, driver % 1000 / 10);
     wf_text_append(d->rounding, sizeof d->rounding, &rounding, "%s, CUDA %d", d->name, driver);
     d->rounding_bytes = rounding;
     d->head.rounds_as = d->rounding;
