@@ -31,6 +31,8 @@ struct wf_device {
     wf_status (*prepare_plan)(wf_plan_exec *exec);
     /* Releases what prepare_plan and run_plan made outside the executable's arena; NULL: nothing. */
     void (*free_plan)(wf_plan_exec *exec);
+    /* Runs return before they are done, and inputs may be written meanwhile for the next. */
+    bool runs_ahead;
     size_t reserve;           /* bytes that drivers and libraries took when it was opened */
     bool timed;               /* asked to tell the time of each step, be it slower for that */
     bool dense_views;         /* for tests: no view shares storage, so that their kernels run */

@@ -81,6 +81,7 @@ wf_status wf_trainer_make(wf_device *device, const wf_tokenizer *tokenizer, wf_s
     }
     t->ctx = device->ctx;
     t->device = device;
+    t->ahead = -1;
     t->setup = *setup;
     *setup = (wf_setup){0};
     const wf_model *base = t->setup.base;
@@ -196,10 +197,31 @@ static wf_status bring(wf_trainer *t, wf_train_form form, int64_t micro, wf_batc
                        void *user)
 {
     const wf_batch *b;
-    WF_TRY(next(user, t->step * t->setup.options.accumulate + micro, &b));
-    WF_TRY(write_batch(t, form, b));
-    t->tokens += b->valid;
+    const int64_t number = t->step * t->setup.options.accumulate + micro;
+    if (t->ahead == number) {
+        t->tokens += t->ahead_valid;
+    } else {
+        WF_TRY(next(user, number, &b));
+        WF_TRY(write_batch(t, form, b));
+        t->tokens += b->valid;
+    }
+    t->ahead = -1;
     return write_key(t, t->exec[form], micro);
+}
+
+/* The first batch of the next step, where the device is still at this one. What goes wrong with it, that step will
+ * meet again. */
+static void bring_ahead(wf_trainer *t, wf_batch_fn *next, void *user)
+{
+    const wf_train_options *o = &t->setup.options;
+    const int64_t number = (t->step + 1) * o->accumulate;
+    const wf_train_form form = o->accumulate == 1 ? WF_TRAIN_WHOLE : WF_TRAIN_MICRO;
+    const wf_batch *b;
+    if (!t->device->runs_ahead || t->step + 1 >= o->steps || next(user, number, &b) != WF_OK ||
+        write_batch(t, form, b) != WF_OK)
+        return;
+    t->ahead = number;
+    t->ahead_valid = b->valid;
 }
 
 static wf_status run(wf_trainer *t, wf_batch_fn *next, void *user, double rate, float *report)
@@ -216,6 +238,7 @@ static wf_status run(wf_trainer *t, wf_batch_fn *next, void *user, double rate, 
     }
     WF_TRY(wf_exec_write(e, "rate", &f32, sizeof f32));
     WF_TRY(wf_exec_run(e));
+    bring_ahead(t, next, user);
     return wf_exec_read(e, "report", report, WF_REPORT_COUNT * sizeof *report);
 }
 

@@ -134,6 +134,7 @@ static wf_status cuda_open(wf_ctx *ctx, const char *text, wf_device **out)
                                      .owner = d,
                                      .supports = wf_kernel_target_supports,
                                      .workspace = wf_kernel_target_workspace},
+                          .runs_ahead = true,
                           .prepare_plan = wf_cuda_prepare_plan,
                           .run_plan = wf_cuda_run_plan,
                           .free_plan = wf_cuda_free_plan};
