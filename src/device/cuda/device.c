@@ -170,4 +170,5 @@ const wf_device_ops wf_cuda_device_ops = {
     .compile = wf_plan_compile,
     .plan = wf_plan_sizes,
     .available = wf_cuda_available,
+    .peak = wf_cuda_peak,
 };

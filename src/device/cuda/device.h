@@ -21,6 +21,9 @@ void wf_cuda_event_free(wf_event *event);
 wf_status wf_cuda_event_record(wf_queue *q, wf_event *event);
 wf_status wf_cuda_event_wait(wf_event *event);
 
+/* peak.cu */
+wf_status wf_cuda_peak(wf_device *d, int threads, size_t bytes, wf_device_peak *out);
+
 /* How plans run: as one CUDA graph, captured when their memory has been placed; or, when the device is to
  * tell the time of each step, one step after the other. */
 wf_status wf_cuda_prepare_plan(wf_plan_exec *e);
