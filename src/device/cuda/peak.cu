@@ -2,7 +2,9 @@
 /* peak.cu - what memory and arithmetic of a GPU give at best: what speeds are compared with. */
 #include "device/cuda/kernels.cuh"
 
-enum { THREADS = 512, ROUNDS = 4096, TRIES = 7 };
+#define THREADS 512
+#define ROUNDS 4096
+#define TRIES 7
 
 /* Sums that nobody needs, but of which the compiler must not think so. */
 static __global__ void read_all(const float4 *from, int64_t n, float *never)
