@@ -147,7 +147,7 @@ static void put_steps(wf_bench_report *r, const job *t, const wf_bench_machine *
     wf_bench_number(r, (double)(t->train.batch * t->train.length) / median);
     wf_bench_number(r, t->train.flops / 1e9);
     wf_bench_number(r, t->train.flops / median / 1e9);
-    wf_bench_number(r, t->train.flops / median / m->all.flops);
+    wf_bench_number(r, t->train.flops / median / wf_bench_flops(m, t->train.compute));
 }
 
 /* Shares are of the time in kernels, for the rest is no op's. */
@@ -173,7 +173,8 @@ static void put_ops(wf_bench_report *r, const job *t, const wf_bench_machine *m)
         wf_bench_number(r, o->launches);
         wf_bench_number(r, o->seconds * 1e3);
         wf_bench_number(r, o->seconds / all);
-        wf_bench_put_rates(r, m, (double)o->cost.bytes_read + (double)o->cost.bytes_written,
+        wf_bench_put_rates(r, m, t->train.compute,
+                           (double)o->cost.bytes_read + (double)o->cost.bytes_written,
                            (double)o->cost.flops, o->seconds);
     }
 }
@@ -199,7 +200,7 @@ wf_status wf_bench_train_mode(wf_ctx *ctx, const char *mode, char *const *operan
     job t = {0};
     wf_device *device;
     WF_TRY(choose(ctx, &t, count > 0 ? operands[0] : "gpt2-124M"));
-    WF_TRY(wf_engine_device(ctx, &device));
+    WF_TRY(wf_engine_device(ctx, NULL, &device));
     wf_status status = train(device, &t);
     if (status == WF_OK)
         status = report(ctx, mode, device, &t);

@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/example.h"
+
+#define USUAL_VOCABULARY 32000
+
 #define UNSET (-1e300)
 
 /* Numbers that are not given are UNSET or -1, so that 0 can be: options take it for "the default". */
@@ -301,15 +305,25 @@ wf_status wf_train_options_get(wf_ctx *ctx, const char *model, wf_run_options *o
     return get_train(ctx, model, &out->train);
 }
 
-wf_status wf_train_device(wf_ctx *ctx, wf_device **out)
+wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out)
 {
     char spec[64];
     size_t len = 0;
     bool threads = set.threads >= 0 && strcmp(set.device, "cpu") == 0;
     wf_text_append(spec, sizeof spec, &len, "cpu:%lld", (long long)set.threads);
-    WF_TRY(wf_device_open(ctx, threads ? spec : set.device, out));
-    wf_device_allow_nondeterministic(*out, set.fast);
-    return WF_OK;
+    return wf_auto_open(ctx, threads ? spec : set.device, work, set.fast, set.quiet, out);
+}
+
+wf_status wf_train_guess(wf_ctx *ctx, const wf_train_options *o, int64_t given, wf_setup *out)
+{
+    const wf_example *e;
+    int64_t vocabulary = given > 0 ? given : o->model ? 0 : USUAL_VOCABULARY;
+    *out = (wf_setup){0};
+    if (given == 0 && o->preset) {
+        WF_TRY(wf_example_find(ctx, o->preset, &e));
+        vocabulary = e->vocab;
+    }
+    return wf_setup_make(ctx, o, vocabulary, out);
 }
 
 bool wf_train_quiet(void)

@@ -64,13 +64,16 @@ typedef struct {
 /* What memory and arithmetic of a device give at best, measured: what speeds are compared with. */
 typedef struct {
     double read, copy, triad; /* bytes a second, what is written counting as what is read does */
-    double flops; /* f32 operations a second; a multiplication and an addition are two */
+    double flops;  /* f32 operations a second; a multiplication and an addition are two */
+    double narrow; /* the same of products of bf16; 0: not known */
+    double launch; /* seconds that a kernel takes at least; 0: none to speak of */
 } wf_device_peak;
 
 /* All slots are required unless marked. Devices embed the structs above in their own. */
 struct wf_device_ops {
     const char *kind;
     const char *doc; /* one line for `weft devices` */
+    bool automatic;  /* may be chosen where no device was named (choose.h) */
     wf_status (*open)(wf_ctx *ctx, const char *options, wf_device **out);
     void (*close)(wf_device *device);
 

@@ -15,6 +15,7 @@ static wf_status cuda_open(wf_ctx *ctx, const char *options, wf_device **out)
 
 const wf_device_ops wf_cuda_device_ops = {
     .kind = "cuda",
+    .automatic = true,
     .doc = "an NVIDIA GPU",
     .open = cuda_open,
 };

@@ -153,6 +153,7 @@ static wf_status cuda_open(wf_ctx *ctx, const char *text, wf_device **out)
 
 const wf_device_ops wf_cuda_device_ops = {
     .kind = "cuda",
+    .automatic = true,
     .doc = "an NVIDIA GPU; cuda:N is the Nth, cuda:N,tf32 rounds the operands of f32 products",
     .open = cuda_open,
     .close = cuda_close,
