@@ -167,6 +167,22 @@ bool wf_trainer_setting(const wf_trainer *t, int index, const char **name, char 
 
 /* ---- Steps ---- */
 
+/* What the graph promises of sequences of one length (wf_attention_options.length) must be so. */
+static wf_status check_places(const wf_trainer *t, wf_train_form form, const wf_batch *b)
+{
+    int64_t length = wf_train_length(&t->setup, form), tokens = wf_train_tokens(&t->setup, form);
+    bool whole = true;
+    for (int64_t i = 0; length > 0 && i <= tokens && whole; i += length)
+        whole = b->seq_start[i / length] == i;
+    for (int64_t i = 0; length > 0 && i < tokens && whole; i++)
+        whole = b->positions[i] == i % length;
+    return whole ? WF_OK
+                 : wf_fail(t->ctx, WF_ERR_USAGE,
+                           "without documents, a batch must be sequences of %lld tokens, with "
+                           "positions from 0",
+                           (long long)length);
+}
+
 static wf_status write_batch(wf_trainer *t, wf_train_form form, const wf_batch *b)
 {
     wf_exec *e = t->exec[form];
@@ -176,6 +192,7 @@ static wf_status write_batch(wf_trainer *t, wf_train_form form, const wf_batch *
     WF_TRY(wf_exec_write(e, "targets", b->targets, tokens));
     if (t->placed[form])
         return WF_OK;
+    WF_TRY(check_places(t, form, b));
     WF_TRY(wf_exec_write(e, "positions", b->positions, tokens));
     WF_TRY(wf_exec_write(e, "seq_start", b->seq_start, starts));
     t->placed[form] = !t->setup.options.documents;
