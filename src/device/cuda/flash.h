@@ -12,8 +12,9 @@
 #include "device/cuda/cuda.h"
 
 typedef struct {
-    void *data;        /* NULL: not wanted */
-    int64_t row, head; /* strides in elements from token to token and head to head; that of the last axis is 1 */
+    void *data; /* NULL: not wanted */
+    int64_t row,
+        head; /* strides in elements from token to token and head to head; that of the last axis is 1 */
 } wf_flash_operand;
 
 typedef struct {
@@ -32,6 +33,8 @@ typedef struct {
     int32_t length;
     int32_t causal, window; /* window 0: none */
     const int32_t *low, *high, *irregular;
+    /* The gradient alone: key j is seen by the queries seen_low[j] <= i < seen_high[j]. */
+    const int32_t *seen_low, *seen_high;
 } wf_flash;
 
 #endif
