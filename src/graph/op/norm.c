@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* norm.c - rules of layer_norm and rms_norm, also of a sum with a residual. Statistics are f32 and saved for the gradient. */
+/*
+ * norm.c - rules of layer_norm and rms_norm, also of a sum with a residual, and of their gradients. Statistics
+ * are f32 and saved for the gradient.
+ */
 #include "graph/op/rule.h"
 
 /* x is [..., C] with C > 0; operands from `first` on are [C]. */
@@ -48,19 +51,22 @@ static wf_status expand_residual(wf_graph *g, const wf_node *n, wf_value *const 
     return WF_OK;
 }
 
-/* dy and x alike, then `stats` f32 statistics of x's leading shape, then perhaps gamma. Outputs dx
- * and `params` gradients of [C]: of gamma's type, or x's when there is none. */
-static wf_status shape_norm_grad(wf_infer *r, int stats, int params)
+/* dy and x alike, then `stats` f32 statistics of x's leading shape, dsum like x if there is a residual, then
+ * perhaps gamma. Outputs dx and `params` gradients of [C]: of gamma's type, or x's when there is none. */
+static wf_status shape_norm_grad(wf_infer *r, bool residual, int stats, int params)
 {
     const wf_value *x = r->in[1];
-    WF_TRY(check_rows(r, x, 2 + stats));
+    int gamma = 2 + stats + residual;
+    WF_TRY(check_rows(r, x, gamma));
     WF_RULE(r, wf_alike(r->in[0], x), "dy and x must have one type and shape");
     wf_dims leading = wf_dims_leading(&x->shape);
     for (int i = 2; i < 2 + stats; i++)
         WF_RULE(r, r->in[i]->type == WF_F32 && wf_dims_equal(&r->in[i]->shape, &leading),
                 "the statistics must be f32 of x's shape without its last axis");
+    WF_RULE(r, !residual || wf_alike(r->in[2 + stats], x),
+            "dsum and x must have one type and shape");
     wf_infer_out(r, x->type, &x->shape);
-    wf_type type = r->nin > 2 + stats ? r->in[2 + stats]->type : x->type;
+    wf_type type = r->nin > gamma ? r->in[gamma]->type : x->type;
     for (int i = 0; i < params; i++)
         wf_infer_out(r, type, &(wf_dims){1, {wf_dims_last(&x->shape)}});
     return WF_OK;
@@ -98,17 +104,22 @@ static wf_value *sum_rows(wf_graph *g, wf_value *v, wf_type type)
     return wf_cast(g, wf_sum(g, wf_flatten_rows(g, v), 1, false), type);
 }
 
-/* What the two gradients share. h is x normalized, by statistics that were saved; its mean over the last
- * axis was taken out when `centered`. in[first] is gamma, if there is one. Gives dx and dgamma. */
-static wf_value *expand_grad(wf_graph *g, const wf_node *n, wf_value *const *in, int first,
-                             wf_value *h, wf_value *rstd, bool centered, wf_value **out)
+/* What the gradients share. h is x normalized, by statistics that were saved; its mean over the last
+ * axis was taken out when `centered`. With `residual`, in[first] is dsum. Then comes gamma, if there is one.
+ * Gives dx and dgamma. */
+static wf_value *expand_grad(wf_graph *g, const wf_node *n, wf_value *const *in, bool residual,
+                             int first, wf_value *h, wf_value *rstd, bool centered, wf_value **out)
 {
+    int gamma = first + residual;
     wf_value *dy = wf_cast(g, in[0], WF_F32);
-    wf_value *dh = scaled_and_shifted(g, dy, n->nin > first ? in[first] : NULL, NULL);
+    wf_value *dh = scaled_and_shifted(g, dy, n->nin > gamma ? in[gamma] : NULL, NULL);
     wf_value *dx = wf_sub(g, dh, wf_mul(g, h, mean_last(g, wf_mul(g, dh, h))));
     if (centered)
         dx = wf_sub(g, dx, mean_last(g, dh));
-    out[0] = wf_cast(g, wf_mul(g, dx, rstd), in[1]->type);
+    dx = wf_mul(g, dx, rstd);
+    if (residual)
+        dx = wf_add(g, dx, wf_cast(g, in[first], WF_F32));
+    out[0] = wf_cast(g, dx, in[1]->type);
     out[1] = sum_rows(g, wf_mul(g, dy, h), n->out[1].type);
     return dy;
 }
@@ -127,7 +138,12 @@ wf_status wf_shape_residual_layer_norm(wf_infer *r)
 
 wf_status wf_shape_layer_norm_grad(wf_infer *r)
 {
-    return shape_norm_grad(r, 2, 2);
+    return shape_norm_grad(r, false, 2, 2);
+}
+
+wf_status wf_shape_residual_layer_norm_grad(wf_infer *r)
+{
+    return shape_norm_grad(r, true, 2, 2);
 }
 
 wf_status wf_grad_layer_norm(wf_vjp *v)
@@ -164,14 +180,26 @@ wf_status wf_expand_residual_layer_norm(wf_graph *g, const wf_node *n, wf_value 
     return expand_residual(g, n, in, WF_OP_layer_norm, out);
 }
 
-wf_status wf_expand_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
-                                    wf_value **out)
+static wf_status expand_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                        bool residual, wf_value **out)
 {
     wf_value *rstd = wf_column(g, in[3]);
     wf_value *d = wf_sub(g, wf_cast(g, in[1], WF_F32), wf_column(g, in[2]));
-    wf_value *dy = expand_grad(g, n, in, 4, wf_mul(g, d, rstd), rstd, true, out);
+    wf_value *dy = expand_grad(g, n, in, residual, 4, wf_mul(g, d, rstd), rstd, true, out);
     out[2] = sum_rows(g, dy, n->out[2].type);
     return WF_OK;
+}
+
+wf_status wf_expand_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                    wf_value **out)
+{
+    return expand_layer_norm_grad(g, n, in, false, out);
+}
+
+wf_status wf_expand_residual_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                             wf_value **out)
+{
+    return expand_layer_norm_grad(g, n, in, true, out);
 }
 
 /* ---- rms_norm ---- */
@@ -188,7 +216,12 @@ wf_status wf_shape_residual_rms_norm(wf_infer *r)
 
 wf_status wf_shape_rms_norm_grad(wf_infer *r)
 {
-    return shape_norm_grad(r, 1, 1);
+    return shape_norm_grad(r, false, 1, 1);
+}
+
+wf_status wf_shape_residual_rms_norm_grad(wf_infer *r)
+{
+    return shape_norm_grad(r, true, 1, 1);
 }
 
 wf_status wf_grad_rms_norm(wf_vjp *v)
@@ -218,11 +251,23 @@ wf_status wf_expand_residual_rms_norm(wf_graph *g, const wf_node *n, wf_value *c
     return expand_residual(g, n, in, WF_OP_rms_norm, out);
 }
 
-wf_status wf_expand_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
-                                  wf_value **out)
+static wf_status expand_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                      bool residual, wf_value **out)
 {
     wf_value *rstd = wf_column(g, in[2]);
     wf_value *h = wf_mul(g, wf_cast(g, in[1], WF_F32), rstd);
-    expand_grad(g, n, in, 3, h, rstd, false, out);
+    expand_grad(g, n, in, residual, 3, h, rstd, false, out);
     return WF_OK;
+}
+
+wf_status wf_expand_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                  wf_value **out)
+{
+    return expand_rms_norm_grad(g, n, in, false, out);
+}
+
+wf_status wf_expand_residual_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                           wf_value **out)
+{
+    return expand_rms_norm_grad(g, n, in, true, out);
 }
