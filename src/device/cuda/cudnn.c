@@ -112,7 +112,6 @@ const wf_kernel wf_cuda_cudnn_kernels[] = {
      .name = "cudnn",
      .types = NARROW,
      .strided = true,
-     .strided_out = 7,
      .nondeterministic = true,
      .accepts = accepts,
      .workspace = workspace,
