@@ -33,6 +33,8 @@ typedef struct {
     int32_t length;
     int32_t causal, window; /* window 0: none */
     const int32_t *low, *high, *irregular;
+    /* The gradient alone: key j is seen by the queries seen_low[j] <= i < seen_high[j]. */
+    const int32_t *seen_low, *seen_high;
 } wf_flash;
 
 #endif

@@ -117,20 +117,27 @@ static __device__ int first_at(const int32_t *positions, int begin, int end, int
     return begin;
 }
 
-/* Rows in no sequence get low = high = i, so that neither ever decreases. */
+typedef struct {
+    int32_t *irregular, *low, *high, *seen_low, *seen_high; /* the last two may be NULL */
+} ranges;
+
+/* Rows in no sequence get empty ranges at i, so that no bound ever decreases. */
 static __global__ void flash_ranges(const int32_t *starts, int count, const int32_t *positions,
-                                    int n, int causal, int window, int32_t *low, int32_t *high,
-                                    int32_t *irregular)
+                                    int n, int causal, int window, ranges r)
 {
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), begin, end;
     if (i >= n)
         return;
     find_sequence(starts, count, n, i, &begin, &end);
     if (i > begin && positions[i] < positions[i - 1])
-        *irregular = 1;
+        *r.irregular = 1;
     int64_t position = positions[i];
-    low[i] = window > 0 ? first_at(positions, begin, end, position - window + 1) : begin;
-    high[i] = causal ? first_at(positions, begin, end, position + 1) : end;
+    r.low[i] = window > 0 ? first_at(positions, begin, end, position - window + 1) : begin;
+    r.high[i] = causal ? first_at(positions, begin, end, position + 1) : end;
+    if (!r.seen_low)
+        return;
+    r.seen_low[i] = causal ? first_at(positions, begin, end, position) : begin;
+    r.seen_high[i] = window > 0 ? first_at(positions, begin, end, position + window) : end;
 }
 
 static size_t rounded(size_t bytes)
@@ -138,27 +145,74 @@ static size_t rounded(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
+/* irregular, then the arrays, each of which begins at a multiple of 256 bytes. */
 size_t wf_flash_ranges_bytes(const wf_node *n)
 {
-    /* positions: operand 4 of attention, 5 of its gradient */
-    int64_t rows = n->in[n->op == WF_OP_attention_grad ? 5 : 4]->shape.d[0];
-    return 2 * rounded((size_t)rows * sizeof(int32_t)) + 256;
+    const bool grad = n->op == WF_OP_attention_grad;
+    int64_t rows = n->in[grad ? 5 : 4]->shape.d[0]; /* of positions */
+    return 256 + (grad ? 4 : 2) * rounded((size_t)rows * sizeof(int32_t));
 }
 
 void wf_flash_ranges(const wf_launch *l, wf_flash *f, void *workspace)
 {
     if (f->length > 0)
         return;
-    const int first = l->node->op == WF_OP_attention_grad ? 4 : 3;
-    const wf_view *starts = &l->in[first], *positions = &l->in[first + 1];
-    char *at = (char *)workspace;
-    int32_t *irregular = (int32_t *)at, *low = (int32_t *)(at + 256),
-            *high = (int32_t *)(at + 256 + rounded((size_t)f->n * sizeof(int32_t)));
-    cudaMemsetAsync(irregular, 0, sizeof *irregular, wf_cuda_stream(l));
+    const bool grad = l->node->op == WF_OP_attention_grad;
+    const wf_view *starts = &l->in[grad ? 4 : 3], *positions = &l->in[grad ? 5 : 4];
+    const size_t step = rounded((size_t)f->n * sizeof(int32_t)) / sizeof(int32_t);
+    ranges r = {};
+    r.irregular = (int32_t *)workspace;
+    r.low = r.irregular + 256 / sizeof(int32_t);
+    r.high = r.low + step;
+    if (grad) {
+        r.seen_low = r.high + step;
+        r.seen_high = r.seen_low + step;
+    }
+    cudaMemsetAsync(r.irregular, 0, sizeof *r.irregular, wf_cuda_stream(l));
     WF_RUN(flash_ranges, wf_cuda_blocks(f->n, 256, INT32_MAX), 256, 0, wf_cuda_stream(l))
     ((const int32_t *)starts->data, (int)starts->dim[0], (const int32_t *)positions->data, f->n,
-     f->causal, f->window, low, high, irregular);
-    f->low = low;
-    f->high = high;
-    f->irregular = irregular;
+     f->causal, f->window, r);
+    f->irregular = r.irregular;
+    f->low = r.low;
+    f->high = r.high;
+    f->seen_low = r.seen_low;
+    f->seen_high = r.seen_high;
 }
+
+/* ---- The kernels for all GPUs ---- */
+
+size_t wf_flash_workspace(const wf_node *n, int threads)
+{
+    size_t plain = wf_attention_workspace(n, threads), stats = 0;
+    if (n->op == WF_OP_attention_grad)
+        stats = wf_flash_stats_bytes(n);
+    return wf_flash_ranges_bytes(n) + (stats > plain ? stats : plain);
+}
+
+/* The plain kernels come last, and share the memory behind the ranges: only one of both uses it. */
+wf_status wf_flash_launch(const wf_launch *l)
+{
+    wf_flash f = wf_flash_of(l);
+    if (f.n == 0 || f.heads == 0)
+        return WF_OK;
+    void *rest = (char *)l->workspace + wf_flash_ranges_bytes(l->node);
+    wf_flash_ranges(l, &f, l->workspace);
+    if (l->node->op == WF_OP_attention_grad)
+        wf_flash_backward(l, &f, rest);
+    else
+        wf_flash_forward(l, &f);
+    if (f.irregular)
+        wf_attention_run(l, rest, f.irregular);
+    return wf_cuda_launched(l);
+}
+
+#define NARROW (1u << WF_BF16 | 1u << WF_F16)
+
+/* clang-format off */
+extern "C" const wf_kernel wf_cuda_flash_kernels[] = {
+    {.op = WF_OP_attention, .name = "flash", .types = NARROW, .strided = true,
+     .accepts = wf_flash_accepts, .workspace = wf_flash_workspace, .launch = wf_flash_launch},
+    {.op = WF_OP_attention_grad, .name = "flash", .types = NARROW, .strided = true,
+     .accepts = wf_flash_accepts, .workspace = wf_flash_workspace, .launch = wf_flash_launch},
+    {},
+};

@@ -40,6 +40,11 @@ void wf_flash_ranges(const wf_launch *l, wf_flash *f, void *workspace);
 size_t wf_flash_workspace(const wf_node *n, int threads);
 wf_status wf_flash_launch(const wf_launch *l);
 
+/* Parts of these: flash.cu, and flash_grad.cu, whose workspace has wf_flash_stats_bytes. */
+void wf_flash_forward(const wf_launch *l, const wf_flash *f);
+size_t wf_flash_stats_bytes(const wf_node *n);
+void wf_flash_backward(const wf_launch *l, const wf_flash *f, void *workspace);
+
 /* The plain kernels (attention.cu), which take everything. When `irregular` is not NULL they do nothing
  * unless it is set. */
 size_t wf_attention_workspace(const wf_node *n, int threads);
