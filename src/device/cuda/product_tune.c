@@ -168,7 +168,7 @@ static int next_finalist(const double *us, const bool *again, int count, double 
 /* All candidates a few times, then those in front, after the library's first, more often. -1: none runs. */
 static int find_fastest(const bench *t, const wf_lt_candidate *candidates, int count, double *us)
 {
-    double first[WF_PRODUCT_CANDIDATES], best = 0;
+    double first[WF_PRODUCT_CANDIDATES] = {0}, best = 0;
     bool again[WF_PRODUCT_CANDIDATES] = {false};
     int winner = -1;
     for (int i = 0; i < count; i++) {
