@@ -24,6 +24,9 @@ wf_status wf_cuda_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
     cudaError_t error = cudaMalloc(&(*out)->base, bytes > 0 ? bytes : 1);
     if (error == cudaSuccess)
         error = cudaMemset((*out)->base, 0, bytes);
+    /* Streams of queues do not wait for the one on which that is done. */
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(cudaStreamLegacy);
     if (error == cudaSuccess)
         return WF_OK;
     wf_cuda_buffer_free(*out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fuse_grad.c - patterns of the fuse pass that gradients are full of. Results in narrow types are rounded once
- * where there were two or three nodes, each of which rounded.
+ * where there were several nodes, each of which rounded.
  */
 #include "graph/pass/fuse_priv.h"
 #include "graph/pass/match.h"

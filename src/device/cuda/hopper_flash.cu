@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hopper_flash.cu - attention for Hopper: scores by wgmma from tiles that TMA brings, softmax in registers, and
+ * the weighted sum of values by wgmma again.
+ *
+ * A block has one warpgroup of which a thread has tiles of keys and values brought into a ring of slots, and
+ * GROUPS warpgroups that each work on 64 queries of one head: KEYS keys at a time, in ascending order. Their scores are
+ * the accumulators of a product, turn into weights there, and are the left operand of the next product as they are.
+ * The scores of the next tile are computed while this one's values are summed up, and while one
+ * warpgroup takes exponentials the products of another run. Tiles of which no query sees a key are left out, and only
+ * tiles of which some query does not see all are masked.
+ *
+ * Blocks stay, one for each processor (or two), and draw their next item, 64 GROUPS queries of one head, from
+ * a counter: the longest first within a number of heads whose keys and values the L2 cache holds. What is computed
+ * for an item does not depend on the order.
+ *
+ * The greatest score of a row, which weights are relative to, is only replaced when it is exceeded by a factor of
+ * 2^8 in weight: so the sums are hardly ever scaled, and weights stay far below what f16 holds.
+ */
+#include "device/cuda/flash.h"
+#include "device/cuda/hopper.cuh"
+
+typedef struct {
+    CUtensorMap q, k, v; /* [sequence, token, head, D] */
+    void *o;
+    int64_t o_row, o_head;
+    float *lse;
+    const int32_t *low, *high, *irregular;
+    int32_t *next;        /* item to be drawn */
+    int32_t length;       /* of a sequence; all tokens where low and high say what a query sees */
+    int32_t heads, group; /* group: query heads that share a kv head */
+    int32_t causal;
+    int32_t tiles, items;  /* of queries of a head; of all */
+    int32_t all, together; /* heads of all sequences; those whose items are drawn before others' */
+    float scale2;          /* of scores, as logarithms to base 2 */
+} task;
+
+/* How a kernel is shaped. BLOCKS: on a processor at once. TURNS: warpgroups take turns in issuing products. */
+template <typename T_, int D_, int GROUPS_, int KEYS_, int SLOTS_, int BLOCKS_, bool TURNS_>
+struct shape {
+    typedef T_ T;
+    static constexpr int D = D_, GROUPS = GROUPS_, KEYS = KEYS_, SLOTS = SLOTS_;
+    static constexpr int BLOCKS = BLOCKS_;
+    static constexpr bool TURNS = TURNS_;
+    static constexpr int QUERIES = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
+    /* registers of a thread that computes and of one that does not: together what the block was given */
+    static constexpr int MANY = BLOCKS == 2 ? 104 : GROUPS == 2 ? 240 : GROUPS == 3 ? 160 : 112;
+    static constexpr int FEW = BLOCKS == 1 && GROUPS == 2 ? 24 : 32;
+    /* shared memory: queries twice, slots, barriers */
+    static constexpr int GROUP_BYTES = 64 * D * 2, Q_BYTES = GROUPS * GROUP_BYTES;
+    static constexpr int SLOT_BYTES = KEYS * D * 2;
+    static constexpr int SLOT_AT = 2 * Q_BYTES, BARRIER_AT = SLOT_AT + SLOTS * SLOT_BYTES;
+    static constexpr int BYTES = BARRIER_AT + 8 * (2 * SLOTS + 4) + 2 * 16 + 1024;
+};
+
+#if WF_HOPPER_CODE
+
+/* What a block works on at a time. */
+typedef struct {
+    int sequence, head; /* sequence -1: nothing is left */
+    int row;            /* the first query, counted in the sequence */
+    int begin;          /* the first key that it sees */
+} item;
+
+/* The block's shared memory, by addresses. */
+template <class S> struct memory {
+    uint32_t base;
+    item *items; /* [2] */
+    __device__ uint32_t q(int i) const
+    {
+        return base + i * S::Q_BYTES;
+    }
+    __device__ uint32_t slot(int i) const
+    {
+        return base + S::SLOT_AT + i * S::SLOT_BYTES;
+    }
+    __device__ wf_barrier full(int i) const
+    {
+        return base + S::BARRIER_AT + 8 * i;
+    }
+    __device__ wf_barrier empty(int i) const
+    {
+        return full(S::SLOTS + i);
+    }
+    __device__ wf_barrier q_full(int i) const
+    {
+        return full(2 * S::SLOTS + i);
+    }
+    __device__ wf_barrier q_empty(int i) const
+    {
+        return full(2 * S::SLOTS + 2 + i);
+    }
+};
+
+template <class S> WF_HOPPER memory<S> block_memory(unsigned char *shared)
+{
+    unsigned char *base = shared + (-(uintptr_t)wf_shared_address(shared) & 1023);
+    return {wf_shared_address(base), (item *)(base + S::BARRIER_AT + 8 * (2 * S::SLOTS + 4))};
+}
+
+/* Where in the ring; parity is that of the slot's use. */
+template <class S> struct place {
+    int slot;
+    uint32_t parity;
+    __device__ void advance()
+    {
+        if (++slot == S::SLOTS) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* One past the last key that a query sees. */
+WF_HOPPER int key_end(const task &t, int row)
+{
+    return t.high ? t.high[row] : t.causal ? row + 1 : t.length;
+}
+
+/* Tiles of keys, from the item's first on, that the queries up to `row` (exclusive) need. */
+template <class S> WF_HOPPER int key_tiles(const task &t, const item &i, int row)
+{
+    int keys = key_end(t, min(row, t.length) - 1) - i.begin;
+    return keys > 0 ? (keys + S::KEYS - 1) / S::KEYS : 0;
+}
+
+/* ---- The thread that brings tiles ---- */
+
+template <class S> WF_HOPPER item item_at(const task &t, int number)
+{
+    int chunk = number / (t.together * t.tiles), rest = number - chunk * (t.together * t.tiles);
+    int first = chunk * t.together, count = min(t.together, t.all - first);
+    int tile = rest / count, head = first + rest - tile * count;
+    item i = {head / t.heads, head % t.heads, (t.tiles - 1 - tile) * S::QUERIES, 0};
+    if (t.low)
+        i.begin = t.low[i.row];
+    return i;
+}
+
+template <class S>
+WF_HOPPER void bring_tile(const memory<S> &m, place<S> &at, const CUtensorMap *map, int head,
+                          int row, int sequence)
+{
+    wf_barrier_wait(m.empty(at.slot), at.parity ^ 1);
+    wf_barrier_expect(m.full(at.slot), S::SLOT_BYTES);
+    for (int c = 0; c < S::D / 64; c++)
+        wf_tma_load(m.slot(at.slot) + c * (S::KEYS * 128), map, m.full(at.slot), 64 * c, head, row,
+                    sequence);
+    at.advance();
+}
+
+template <class S> WF_HOPPER void bring(const task &t, const memory<S> &m)
+{
+    place<S> at = {0, 0};
+    int number = atomicAdd(t.next, 1);
+    for (int use = 0;; use++) {
+        int b = use & 1;
+        wf_barrier_wait(m.q_empty(b), (use >> 1 & 1) ^ 1);
+        if (number >= t.items) {
+            m.items[b].sequence = -1;
+            wf_barrier_arrive(m.q_full(b));
+            break;
+        }
+        item i = item_at<S>(t, number);
+        m.items[b] = i;
+        wf_barrier_expect(m.q_full(b), S::Q_BYTES);
+        for (int g = 0; g < S::GROUPS; g++)
+            for (int c = 0; c < S::D / 64; c++)
+                wf_tma_load(m.q(b) + g * S::GROUP_BYTES + c * (64 * 128), &t.q, m.q_full(b), 64 * c,
+                            i.head, i.row + 64 * g, i.sequence);
+        number = atomicAdd(t.next, 1);
+        /* in the order in which they are needed */
+        int n = key_tiles<S>(t, i, i.row + S::QUERIES), head = i.head / t.group;
+        for (int j = 0; j <= n; j++) {
+            if (j < n)
+                bring_tile(m, at, &t.k, head, i.begin + j * S::KEYS, i.sequence);
+            if (j > 0)
+                bring_tile(m, at, &t.v, head, i.begin + (j - 1) * S::KEYS, i.sequence);
+        }
+    }
+}
+
+/* ---- Warpgroups that compute ---- */
+
+/* s[64, KEYS] = q k^T */
+template <class S> WF_HOPPER void multiply_keys(float (&s)[S::KEYS / 2], uint32_t q, uint32_t keys)
+{
+    uint64_t a = wf_wgmma_operand(q, 16), b = wf_wgmma_operand(keys, 16);
+#pragma unroll
+    for (int k = 0; k < S::D / 16; k++)
+        wf_wgmma<typename S::T, 0, 0>(s, a + (k / 4 * (64 * 128) + k % 4 * 32) / 16,
+                                      b + (k / 4 * (S::KEYS * 128) + k % 4 * 32) / 16, k > 0);
+    wf_wgmma_commit();
+}
+
+/* o[64, D] += weights v */
+template <class S>
+WF_HOPPER void multiply_values(float (&o)[S::D / 2], const uint32_t (&w)[S::KEYS / 4],
+                               uint32_t values)
+{
+    uint64_t b = wf_wgmma_operand(values, S::KEYS * 128);
+#pragma unroll
+    for (int k = 0; k < S::KEYS / 16; k++)
+        wf_wgmma<typename S::T, 1>(o, w + 4 * k, b + k * 2048 / 16, 1);
+    wf_wgmma_commit();
+}
+
+/* Two rows of queries that a thread has parts of; every four threads have the whole of them. */
+typedef struct {
+    int low[2], high[2]; /* the keys that they see, counted from the item's first */
+    float top[2];        /* what weights are relative to, a score */
+    float sum[2];        /* of the thread's weights */
+} rows;
+
+/* Scores of keys that a row does not see become -Inf. `first` is the key of the thread's first column. */
+template <int N> WF_HOPPER void mask(float (&s)[N], const rows &r, int first)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int key = first + i / 4 * 8 + i % 2, half = i / 2 % 2;
+        if (key < r.low[half] || key >= r.high[half])
+            s[i] = -INFINITY;
+    }
+}
+
+/* Scores become weights. What was summed up before is to be multiplied by `factor`; whether that is 1 for
+ * all rows of the warp is returned. */
+template <int N> WF_HOPPER bool weigh(float (&s)[N], rows &r, float (&factor)[2], float scale2)
+{
+    const float limit = 8;
+    bool same = true;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float a = fmaxf(s[2 * h], s[2 * h + 1]), b = fmaxf(s[2 * h + 4], s[2 * h + 5]);
+#pragma unroll
+        for (int i = 8; i < N; i += 8) {
+            a = fmaxf(a, fmaxf(s[i + 2 * h], s[i + 2 * h + 1]));
+            b = fmaxf(b, fmaxf(s[i + 2 * h + 4], s[i + 2 * h + 5]));
+        }
+        a = fmaxf(a, b);
+        a = fmaxf(a, __shfl_xor_sync(0xffffffffu, a, 1));
+        a = fmaxf(a, __shfl_xor_sync(0xffffffffu, a, 2));
+        float old = r.top[h];
+        bool grown = (a - old) * scale2 > limit; /* also from -Inf; not for -Inf - -Inf */
+        factor[h] = grown ? wf_exp2((old - a) * scale2) : 1;
+        r.top[h] = grown ? a : old;
+        same = same && !grown;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float base = r.top[h] == -INFINITY ? 0 : r.top[h] * scale2, sum[2] = {0, 0};
+#pragma unroll
+        for (int i = 2 * h; i < N; i += 4) {
+            s[i] = wf_exp2(fmaf(s[i], scale2, -base));
+            s[i + 1] = wf_exp2(fmaf(s[i + 1], scale2, -base));
+            sum[0] += s[i];
+            sum[1] += s[i + 1];
+        }
+        r.sum[h] = r.sum[h] * factor[h] + (sum[0] + sum[1]);
+    }
+    return __all_sync(0xffffffffu, same);
+}
+
+template <typename T, int N> WF_HOPPER void round_weights(uint32_t (&w)[N], const float (&s)[2 * N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        w[i] = wf_pair<T>(s[2 * i], s[2 * i + 1]);
+}
+
+/* Word c of lane l of every four lanes goes to lane c of them, as word l. */
+WF_HOPPER void transpose_words(uint32_t (&x)[4], int lane)
+{
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (i & bit)
+                continue;
+            bool upper = lane & bit;
+            uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? x[i] : x[i + bit], bit);
+            x[i] = upper ? other : x[i];
+            x[i + bit] = upper ? x[i + bit] : other;
+        }
+    }
+}
+
+/* The thread's two rows of o, 8 apart from `row` on, and their lse. */
+template <class S>
+WF_HOPPER void finish(const task &t, const item &it, int row, const float (&o)[S::D / 2], rows &r)
+{
+    typedef typename S::T T;
+    const int lane = threadIdx.x % 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float sum = r.sum[h];
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        float inverse = sum == 0 ? 0 : 1 / sum;
+        bool there = row + 8 * h < t.length;
+        int64_t token = (int64_t)it.sequence * t.length + row + 8 * h;
+        if (there && lane == 0 && t.lse)
+            t.lse[token * t.heads + it.head] =
+                sum == 0 ? -INFINITY : (r.top[h] * t.scale2 + log2f(sum)) * 0.69314718056f;
+        T *to = (T *)t.o + token * t.o_row + it.head * t.o_head;
+#pragma unroll
+        for (int c = 0; c < S::D / 32; c++) {
+            uint32_t x[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                x[i] = wf_pair<T>(o[16 * c + 4 * i + 2 * h] * inverse,
+                                  o[16 * c + 4 * i + 2 * h + 1] * inverse);
+            transpose_words(x, lane);
+            if (there)
+                *(uint4 *)(to + 32 * c + 8 * lane) = make_uint4(x[0], x[1], x[2], x[3]);
+        }
+    }
+}
+
+/* What a warp of a computing warpgroup knows. */
+template <class S> struct worker {
+    memory<S> m;
+    place<S> at;
+    int group;
+    bool leader; /* the lane that arrives for its warp */
+
+    __device__ __forceinline__ void await()
+    {
+        wf_barrier_wait(m.full(at.slot), at.parity);
+    }
+    __device__ __forceinline__ void release(int slot)
+    {
+        __syncwarp();
+        if (leader)
+            wf_barrier_arrive(m.empty(slot));
+    }
+    /* A tile that is not needed: its slot is only given back. */
+    __device__ __forceinline__ void skip()
+    {
+        await();
+        release(at.slot);
+        at.advance();
+    }
+    __device__ __forceinline__ void turn_begin()
+    {
+        if (S::TURNS)
+            wf_named_sync(1 + group, 256);
+    }
+    __device__ __forceinline__ void turn_end()
+    {
+        if (S::TURNS)
+            wf_named_arrive(1 + (group + 1 == S::GROUPS ? 0 : group + 1), 256);
+    }
+};
+
+/* o and r of the group's queries, over the first `mine` of the item's n tiles. */
+template <class S>
+WF_HOPPER void attend(worker<S> &w, uint32_t q, int n, int mine, float scale2, float (&o)[S::D / 2],
+                      rows &r)
+{
+    constexpr int N = S::KEYS / 2;
+    float s[N], factor[2];
+    uint32_t weights[N / 2];
+    const int column = threadIdx.x % 4 * 2;
+    /* of the warp: keys from `hidden` on are masked for some row, as those before `shown` */
+    const int hidden = __shfl_sync(0xffffffffu, r.high[0], 0);
+    const int shown = __shfl_sync(0xffffffffu, r.low[1], 31);
+
+    w.await();
+    w.turn_begin();
+    wf_wgmma_begin();
+    multiply_keys<S>(s, q, w.m.slot(w.at.slot));
+    w.turn_end();
+    wf_wgmma_wait<0>();
+    wf_wgmma_hold(s);
+    w.release(w.at.slot);
+    w.at.advance();
+    if (S::KEYS > hidden || shown > 0)
+        mask(s, r, column);
+    weigh(s, r, factor, scale2);
+    round_weights<typename S::T>(weights, s);
+
+    for (int j = 1; j < mine; j++) {
+        int keys = w.at.slot;
+        w.await();
+        w.turn_begin();
+        wf_wgmma_hold(s);
+        wf_wgmma_hold(o);
+        wf_wgmma_begin();
+        multiply_keys<S>(s, q, w.m.slot(keys));
+        w.at.advance();
+        int values = w.at.slot;
+        w.await();
+        wf_wgmma_begin();
+        multiply_values<S>(o, weights, w.m.slot(values));
+        w.turn_end();
+        w.at.advance();
+        wf_wgmma_wait<1>();
+        wf_wgmma_hold(s);
+        w.release(keys);
+        if ((j + 1) * S::KEYS > hidden || shown > j * S::KEYS)
+            mask(s, r, j * S::KEYS + column);
+        bool same = weigh(s, r, factor, scale2);
+        wf_wgmma_wait<0>();
+        wf_wgmma_hold(o);
+        w.release(values);
+        if (!same) {
+#pragma unroll
+            for (int i = 0; i < S::D / 2; i++)
+                o[i] *= factor[i / 2 % 2];
+        }
+        round_weights<typename S::T>(weights, s);
+    }
+    if (mine < n)
+        w.skip();
+    w.await();
+    w.turn_begin();
+    wf_wgmma_hold(o);
+    wf_wgmma_begin();
+    multiply_values<S>(o, weights, w.m.slot(w.at.slot));
+    w.turn_end();
+    wf_wgmma_wait<0>();
+    wf_wgmma_hold(o);
+    w.release(w.at.slot);
+    w.at.advance();
+}
+
+/* Lets the tiles pass that others still work on. attend took mine + 1 turns and used two slots a tile, and one more
+ * if it was not the last. */
+template <class S> WF_HOPPER void pass(worker<S> &w, int n, int mine)
+{
+    int used = mine > 0 ? 2 * mine + (mine < n) : 0;
+    for (int turn = mine > 0 ? mine + 1 : 0; n > 0 && turn <= n; turn++) {
+        w.turn_begin();
+        w.turn_end();
+        for (int i = 0; i < 2 && used < 2 * n; i++, used++)
+            w.skip();
+    }
+}
+
+template <class S> WF_HOPPER void compute(const task &t, const memory<S> &m, int group)
+{
+    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    worker<S> w = {m, {0, 0}, group, lane == 0};
+    if (S::TURNS && group == S::GROUPS - 1)
+        w.turn_end();
+    for (int use = 0;; use++) {
+        int b = use & 1;
+        wf_barrier_wait(m.q_full(b), use >> 1 & 1);
+        item it = m.items[b];
+        if (it.sequence < 0)
+            break;
+        int row = it.row + 64 * group;
+        int n = key_tiles<S>(t, it, it.row + S::QUERIES);
+        int mine = row < t.length ? key_tiles<S>(t, it, row + 64) : 0;
+        row += first;
+        rows r;
+        float o[S::D / 2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int near = min(row + 8 * h, t.length - 1);
+            r.low[h] = t.low ? t.low[near] - it.begin : 0;
+            r.high[h] = key_end(t, near) - it.begin;
+            r.top[h] = -INFINITY;
+            r.sum[h] = 0;
+        }
+#pragma unroll
+        for (int i = 0; i < S::D / 2; i++)
+            o[i] = 0;
+        if (mine > 0)
+            attend<S>(w, m.q(b) + group * S::GROUP_BYTES, n, mine, t.scale2, o, r);
+        __syncwarp();
+        if (w.leader)
+            wf_barrier_arrive(m.q_empty(b));
+        pass<S>(w, n, mine);
+        finish<S>(t, it, row, o, r);
+    }
+}
+#endif
+
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, S::BLOCKS) attention(const __grid_constant__ task t)
+{
+#if WF_HOPPER_CODE
+    WF_SHARED(unsigned char, shared);
+    const memory<S> m = block_memory<S>(shared);
+    if (t.irregular && *t.irregular)
+        return;
+    if (threadIdx.x == 0) {
+        wf_tma_prefetch(&t.q);
+        wf_tma_prefetch(&t.k);
+        wf_tma_prefetch(&t.v);
+        for (int i = 0; i < S::SLOTS; i++) {
+            wf_barrier_init(m.full(i), 1);
+            wf_barrier_init(m.empty(i), 4 * S::GROUPS);
+        }
+        for (int i = 0; i < 2; i++) {
+            wf_barrier_init(m.q_full(i), 1);
+            wf_barrier_init(m.q_empty(i), 4 * S::GROUPS);
+        }
+        wf_barrier_init_done();
+    }
+    __syncthreads();
+    const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+    if (group == 0) {
+        wf_registers_give<S::FEW>();
+        if (threadIdx.x == 0)
+            bring<S>(t, m);
+    } else {
+        wf_registers_take<S::MANY>();
+        compute<S>(t, m, group - 1);
+    }
+#endif
+}
+
+/* ---- The host's side ---- */
+
+/* x [N, heads, D] as TMA sees it, moved in boxes of `rows` tokens of one head. */
+static wf_tensor_box operand_box(const wf_flash *f, const wf_flash_operand *x, int heads, int rows)
+{
+    int length = f->length > 0 ? f->length : f->n;
+    return {.type = f->type,
+            .data = x->data,
+            .dim = {f->d, heads, length, f->n / length},
+            .stride = {1, x->head, x->row, x->row * length},
+            .box = {64, 1, rows, 1}};
+}
+
+template <class S> static wf_status run(const wf_launch *l, const wf_flash *f)
+{
+    enum { TOGETHER = 16 << 20 }; /* bytes of keys and values */
+    int length = f->length > 0 ? f->length : f->n;
+    task t = {};
+    t.o = f->o.data;
+    t.o_row = f->o.row;
+    t.o_head = f->o.head;
+    t.lse = f->lse;
+    t.low = f->low;
+    t.high = f->high;
+    t.irregular = f->irregular;
+    t.next = (int32_t *)l->workspace;
+    t.length = length;
+    t.heads = f->heads;
+    t.group = f->heads / f->kv_heads;
+    t.causal = f->causal;
+    t.scale2 = f->scale * 1.44269504089f;
+    t.tiles = (length + S::QUERIES - 1) / S::QUERIES;
+    t.all = f->n / length * f->heads;
+    t.items = t.tiles * t.all;
+    int64_t bytes = (int64_t)length * f->d * 2 * 2, many = TOGETHER / bytes * t.group;
+    t.together = (int32_t)(many < t.group ? t.group : many < t.all ? many : t.all);
+    wf_tensor_box q = operand_box(f, &f->q, f->heads, 64),
+                  k = operand_box(f, &f->k, f->kv_heads, S::KEYS),
+                  v = operand_box(f, &f->v, f->kv_heads, S::KEYS);
+    WF_TRY(wf_cuda_tensor_map(l, &q, &t.q));
+    WF_TRY(wf_cuda_tensor_map(l, &k, &t.k));
+    WF_TRY(wf_cuda_tensor_map(l, &v, &t.v));
+    WF_TRY(wf_cuda_check(
+        l,
+        cudaFuncSetAttribute(attention<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES)));
+    cudaStream_t stream = wf_cuda_stream(l);
+    WF_TRY(wf_cuda_check(l, cudaMemsetAsync(t.next, 0, sizeof *t.next, stream)));
+    unsigned blocks = wf_cuda_blocks(t.items, 1, wf_cuda_device_of(l)->processors * S::BLOCKS);
+    WF_RUN(attention<S>, blocks, S::THREADS, S::BYTES, stream)(t);
+    return wf_cuda_launched(l);
+}
+
+extern "C" wf_status wf_cuda_hopper_attention(const wf_launch *l, const wf_flash *f)
+{
+    if (f->n == 0 || f->heads == 0)
+        return WF_OK;
+    if (f->type == WF_BF16)
+        return f->d == 64 ? run<shape<wf_bf16, 64, 3, 128, 8, 1, false>>(l, f)
+                          : run<shape<wf_bf16, 128, 2, 128, 5, 1, true>>(l, f);
+    return f->d == 64 ? run<shape<wf_f16, 64, 3, 128, 8, 1, false>>(l, f)
+                      : run<shape<wf_f16, 128, 2, 128, 5, 1, true>>(l, f);
+}
