@@ -48,6 +48,7 @@ static void set_options(wf_flash *f, const wf_view *q, const wf_view *k, const w
     f->cap = (float)attr->softcap;
     f->causal = attr->causal != 0;
     f->window = (int32_t)attr->window;
+    f->length = (int32_t)attr->length;
 }
 
 wf_flash wf_flash_of(const wf_launch *l)

@@ -145,6 +145,21 @@ static __device__ __forceinline__ void wf_load_floats(const T *from, float *to)
     }
 }
 
+/* The same the other way round. */
+template <typename T, int N>
+static __device__ __forceinline__ void wf_store_floats(T *to, const float *from)
+{
+    constexpr int W = WF_WIDE(T);
+    if constexpr (N < W) {
+        *reinterpret_cast<uint2 *>(to) =
+            make_uint2(wf_repack4(from, T()), wf_repack4(from + 2, T()));
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i += W)
+            wf_store16(to + i, wf_repack16<T>(from + i));
+    }
+}
+
 /* Elements of a type that is only known when the kernel runs: one of the three float types. */
 typedef struct {
     void *data; /* NULL: there are none */
