@@ -64,8 +64,6 @@ static int64_t alignment(const void *p)
 static int epilogue_of(const wf_cuda_product *p)
 {
     bool bias = p->bias != NULL;
-    if (p->sums)
-        return WF_LT_EPILOGUE_BGRADB;
     if (p->ending == WF_CUDA_ACT)
         return bias ? WF_LT_EPILOGUE_GELU_AUX_BIAS : WF_LT_EPILOGUE_GELU_AUX;
     if (p->ending == WF_CUDA_ACT_GRAD)
@@ -143,11 +141,10 @@ static bool suits_library(const wf_cuda_products *all, const wf_cuda_product *p)
 }
 
 /* Endings that may be the library's. What it makes of an activation does not have the bits of the op itself, on which
- * recomputing it counts, unless results need not be the same anyway. */
+ * recomputing it counts, unless results need not be the same anyway. (It would add up sums, too, but products take so
+ * much longer then that a kernel of ours is faster.) */
 static bool ending_suits(const wf_cuda_products *all, const wf_cuda_product *p)
 {
-    if (p->ending == WF_CUDA_PLAIN)
-        return true;
     if (p->sums || p->act != WF_ACT_GELU || !p->pre.data)
         return false;
     return p->ending == WF_CUDA_ACT_GRAD || all->device->head.fast;
@@ -196,14 +193,13 @@ static bool build_desc(const wf_cuda_products *all, wf_product_entry *e)
     const int64_t *f = e->key.f;
     const int32_t ta = f[KEY_TRANS_A] != 0, tb = f[KEY_TRANS_B] != 0;
     const uint32_t epilogue = (uint32_t)f[KEY_EPILOGUE];
-    const int32_t bias =
-        epilogue == WF_LT_EPILOGUE_BGRADB ? WF_LT_R_32F : library_type(f[KEY_TYPE_BIAS]);
+    const int32_t bias = library_type(f[KEY_TYPE_BIAS]);
     if (lt->desc_create(&e->desc, (int)f[KEY_COMPUTE], WF_LT_R_32F) != 0 ||
         lt->desc_set(e->desc, WF_LT_DESC_TRANSA, &ta, sizeof ta) != 0 ||
         lt->desc_set(e->desc, WF_LT_DESC_TRANSB, &tb, sizeof tb) != 0 ||
         lt->desc_set(e->desc, WF_LT_DESC_EPILOGUE, &epilogue, sizeof epilogue) != 0)
         return false;
-    if ((epilogue == WF_LT_EPILOGUE_BGRADB || f[KEY_TYPE_BIAS] != WF_TYPE_NONE) &&
+    if (f[KEY_TYPE_BIAS] != WF_TYPE_NONE &&
         lt->desc_set(e->desc, WF_LT_DESC_BIAS_DATA_TYPE, &bias, sizeof bias) != 0)
         return false;
     return f[KEY_LD_AUX] == 0 ||
@@ -246,10 +242,9 @@ int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const
 {
     const wf_lt *lt = all->lt;
     const float one = 1, beta = e->key.f[KEY_ADD] ? 1 : 0;
-    const void *vector = e->key.f[KEY_EPILOGUE] == WF_LT_EPILOGUE_BGRADB ? at->sums : at->bias;
     int error = 0;
-    if (vector)
-        error = lt->desc_set(e->desc, WF_LT_DESC_BIAS_POINTER, &vector, sizeof vector);
+    if (at->bias)
+        error = lt->desc_set(e->desc, WF_LT_DESC_BIAS_POINTER, &at->bias, sizeof at->bias);
     if (error == 0 && e->key.f[KEY_LD_AUX] != 0)
         error = lt->desc_set(e->desc, WF_LT_DESC_AUX_POINTER, &at->aux, sizeof at->aux);
     if (error != 0)
@@ -423,8 +418,7 @@ static wf_status run_library(const wf_cuda_work *w, wf_cuda_products *all, wf_pr
                                   .d = p->y.data,
                                   .workspace = w->scratch,
                                   .bias = p->bias,
-                                  .aux = p->pre.data,
-                                  .sums = p->sums};
+                                  .aux = p->pre.data};
     if (w->prepare)
         return WF_OK;
     int error = wf_product_run(all, e, &e->algo, &at, wf_cuda_stream(w->l));

@@ -82,7 +82,7 @@ typedef struct {
     const void *a, *b;
     void *d, *workspace;
     const void *bias;
-    void *aux, *sums;
+    void *aux;
 } wf_product_memory;
 
 /* The error of cuBLASLt, 0 for none. */

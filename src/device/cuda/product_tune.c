@@ -9,22 +9,21 @@
 
 #include "device/cuda/product_priv.h"
 
-enum { FIRST_RUNS = 3, LAST_RUNS = 9, MOST_RUNS = LAST_RUNS, FINALISTS = 4 };
+enum { ROUNDS = 5, BURSTS = 3 };
 
 static const double worth_timing = 25e6; /* multiplications */
-static const double near = 1.05;         /* of the fastest: timed again, more often */
+static const double near = 1.06;         /* of the fastest: timed again */
 static const double noise = 1.01;        /* the library's first is taken within so much of it */
-static const double hopeless = 2;        /* not timed again at all */
+static const double burst_us = 10e3;
 
 typedef struct {
     const wf_cuda_products *all;
     const wf_product_entry *e;
     const wf_cuda_product *p;
     cudaStream_t stream;
-    cudaEvent_t begin[MOST_RUNS], end[MOST_RUNS];
+    cudaEvent_t begin, end;
     void *memory;
     wf_product_memory at;
-    float *parts;
 } bench;
 
 /* ---- Memory ---- */
@@ -53,10 +52,6 @@ static size_t lay_out(bench *t, char *base)
         t->at.bias = place(base, &used, f[KEY_M] * 4, 256);
     if (f[KEY_LD_AUX] != 0)
         t->at.aux = place(base, &used, f[KEY_LD_AUX] * f[KEY_N] * out, f[KEY_ALIGN_AUX]);
-    if (t->p->sums) {
-        t->at.sums = place(base, &used, f[KEY_N] * 4, 256);
-        t->parts = place(base, &used, (int64_t)wf_cuda_sums_bytes(f[KEY_N]), 256);
-    }
     t->at.workspace = place(base, &used, f[KEY_WORKSPACE], 256);
     return used;
 }
@@ -69,21 +64,17 @@ static bool begin_bench(bench *t)
         lay_out(t, t->memory);
         wf_cuda_randomize(t->stream, (wf_type)t->e->key.f[KEY_TYPE], t->memory, bytes, 1);
     }
-    for (int i = 0; ok && i < MOST_RUNS; i++)
-        ok = cudaEventCreate(&t->begin[i]) == cudaSuccess &&
-             cudaEventCreate(&t->end[i]) == cudaSuccess;
-    return ok;
+    return ok && cudaEventCreate(&t->begin) == cudaSuccess &&
+           cudaEventCreate(&t->end) == cudaSuccess;
 }
 
 static void end_bench(bench *t)
 {
     cudaStreamSynchronize(t->stream);
-    for (int i = 0; i < MOST_RUNS; i++) {
-        if (t->begin[i])
-            cudaEventDestroy(t->begin[i]);
-        if (t->end[i])
-            cudaEventDestroy(t->end[i]);
-    }
+    if (t->begin)
+        cudaEventDestroy(t->begin);
+    if (t->end)
+        cudaEventDestroy(t->end);
     cudaFree(t->memory);
     cudaGetLastError(); /* that there was no memory is no failure of what comes next */
 }
@@ -101,21 +92,16 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
-/* Our kernels for the ending, as run_apart of product.c runs them. */
+/* Our kernel for the ending, as run_apart of product.c runs it. */
 static void run_ours(const bench *t)
 {
     wf_cuda_product q = *t->p;
-    q.a.data = (void *)(uintptr_t)t->at.b;
     q.y.data = t->at.d;
     q.pre.data = t->at.aux;
-    q.sums = t->at.sums;
-    if (q.sums)
-        wf_cuda_row_sums(t->stream, &q, t->parts);
-    if (q.ending != WF_CUDA_PLAIN)
-        wf_cuda_finish(t->stream, &q);
+    wf_cuda_finish(t->stream, &q);
 }
 
-/* algo NULL: our kernels. */
+/* algo NULL: our kernel. */
 static int run_once(const bench *t, const wf_lt_algo *algo)
 {
     if (algo)
@@ -124,69 +110,87 @@ static int run_once(const bench *t, const wf_lt_algo *algo)
     return 0;
 }
 
-/* Microseconds, the median of some runs; 0: it cannot be run. A first run, which may have to load the code, does not
- * count; if it is no match for `best`, it is all there is. */
-static double time_it(const bench *t, const wf_lt_algo *algo, int runs, double best)
+/* Microseconds of `runs` runs one after the other; 0: it cannot be run. */
+static double time_runs(const bench *t, const wf_lt_algo *algo, int runs)
 {
-    double us[MOST_RUNS];
     float ms = 0;
-    int done = 0;
-    for (int i = -2; i < runs; i++) {
-        const int slot = i < 0 ? 0 : i;
-        cudaEventRecord(t->begin[slot], t->stream);
+    cudaEventRecord(t->begin, t->stream);
+    for (int i = 0; i < runs; i++)
         if (run_once(t, algo) != 0)
             return 0;
-        cudaEventRecord(t->end[slot], t->stream);
-        if (i >= 0)
-            continue;
-        if (cudaStreamSynchronize(t->stream) != cudaSuccess)
-            return 0;
-        cudaEventElapsedTime(&ms, t->begin[slot], t->end[slot]);
-        if (i == -1 && best > 0 && ms * 1000.0 > hopeless * best)
-            return ms * 1000.0;
-    }
-    if (cudaStreamSynchronize(t->stream) != cudaSuccess)
+    cudaEventRecord(t->end, t->stream);
+    if (cudaStreamSynchronize(t->stream) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, t->begin, t->end) != cudaSuccess)
         return 0;
-    for (; done < runs; done++) {
-        if (cudaEventElapsedTime(&ms, t->begin[done], t->end[done]) != cudaSuccess)
-            return 0;
-        us[done] = ms * 1000.0;
-    }
-    return median(us, done);
+    return ms * 1000.0;
 }
 
-/* The fastest of those that were not timed again yet and are near `best`; -1: there is none. */
-static int next_finalist(const double *us, const bool *again, int count, double best)
+typedef struct {
+    const wf_lt_algo *algo; /* NULL: our kernel */
+    double us[ROUNDS];
+    double best; /* the median of these; 0: it cannot be run */
+} entrant;
+
+/* All a few times, in turns: what the GPU's clock does meanwhile it does to all of them. The first run of each, which
+ * may have to load the code, does not count. Returns the best time. */
+static double run_heat(const bench *t, entrant *list, int count)
 {
-    int next = -1;
+    double best = 0;
     for (int i = 0; i < count; i++)
-        if (us[i] > 0 && us[i] <= near * best && !again[i] && (next < 0 || us[i] < us[next]))
-            next = i;
-    return next;
+        list[i].best = time_runs(t, list[i].algo, 1);
+    for (int r = 0; r < ROUNDS; r++)
+        for (int i = 0; i < count; i++)
+            if (list[i].best > 0)
+                list[i].us[r] = time_runs(t, list[i].algo, 1);
+    for (int i = 0; i < count; i++) {
+        if (list[i].best > 0)
+            list[i].best = median(list[i].us, ROUNDS);
+        if (list[i].best > 0 && (best == 0 || list[i].best < best))
+            best = list[i].best;
+    }
+    return best;
 }
 
-/* All candidates a few times, then those in front, after the library's first, more often. -1: none runs. */
-static int find_fastest(const bench *t, const wf_lt_candidate *candidates, int count, double *us)
+/* Microseconds of a run among so many that the GPU is as hot, and its clock as low, as in training: there an
+ * algorithm that takes less power is faster. */
+static double run_hot(const bench *t, const wf_lt_algo *algo, double about)
 {
-    double first[WF_PRODUCT_CANDIDATES] = {0}, best = 0;
-    bool again[WF_PRODUCT_CANDIDATES] = {false};
+    int runs = (int)(burst_us / about) + 1;
+    return time_runs(t, algo, runs) / runs;
+}
+
+/* Which one is the fastest; -1: none runs. Those in front after a heat run again, the library's first always. */
+static int find_fastest(const bench *t, entrant *list, int count, double *us)
+{
+    const double best = run_heat(t, list, count);
     int winner = -1;
     for (int i = 0; i < count; i++) {
-        first[i] = time_it(t, &candidates[i].algo, FIRST_RUNS, best);
-        if (first[i] > 0 && (best == 0 || first[i] < best))
-            best = first[i];
-    }
-    int i = first[0] > 0 ? 0 : next_finalist(first, again, count, best);
-    for (int n = 0; i >= 0 && n <= FINALISTS; n++) {
-        const double more = time_it(t, &candidates[i].algo, LAST_RUNS, 0);
-        again[i] = true;
-        if (more > 0 && (winner < 0 || more * (winner == 0 ? noise : 1) < *us)) {
+        if (list[i].best == 0 || (i > 0 && list[i].best > near * best))
+            continue;
+        for (int r = 0; r < BURSTS; r++)
+            list[i].us[r] = run_hot(t, list[i].algo, list[i].best);
+        const double hot = median(list[i].us, BURSTS);
+        if (hot > 0 && (winner < 0 || hot * (winner == 0 ? noise : 1) < *us)) {
             winner = i;
-            *us = more;
+            *us = hot;
         }
-        i = next_finalist(first, again, count, best);
     }
     return winner;
+}
+
+static int time_candidates(const bench *t, const wf_lt_candidate *candidates, int count, double *us)
+{
+    entrant list[WF_PRODUCT_CANDIDATES] = {{0}};
+    for (int i = 0; i < count; i++)
+        list[i].algo = &candidates[i].algo;
+    return find_fastest(t, list, count, us);
+}
+
+static double time_ours(const bench *t)
+{
+    entrant ours = {0};
+    double us = 0;
+    return find_fastest(t, &ours, 1, &us) < 0 ? 0 : us;
 }
 
 void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_candidate *candidates,
@@ -199,14 +203,14 @@ void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_can
         return;
     if (begin_bench(&t)) {
         double us = 0;
-        int winner = find_fastest(&t, candidates, count, &us);
+        int winner = time_candidates(&t, candidates, count, &us);
         if (winner >= 0) {
             e->algo = candidates[winner].algo;
             e->us = us;
             all->changed = true;
         }
-        if (p->ending != WF_CUDA_PLAIN || p->sums)
-            *ours_us = time_it(&t, NULL, LAST_RUNS, 0);
+        if (p->ending != WF_CUDA_PLAIN)
+            *ours_us = time_ours(&t);
     } else {
         wf_ctx_log(all->ctx, WF_LOG_INFO,
                    "a product of %lldx%lldx%lld is not timed: there is no memory for it",
