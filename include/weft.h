@@ -278,6 +278,8 @@ typedef struct {
     int64_t window;     /* a query sees keys less than this many positions back; default: all. It
                            looks back only: bidirectional attention still sees later keys */
     double softcap;     /* s -> cap * tanh(s / cap); default: none */
+    int64_t length;     /* packed: a promise that every sequence has as many tokens, at positions
+                           0, 1, ..., on which kernels may rely; default: none is made */
 } wf_attention_options;
 /* q [N, H, D] of all sequences, one after the other: rows seq_start[s] .. seq_start[s+1] (i32[S+1])
  * are sequence s; positions i32[N]. k [N, Hk, D], v [N, Hk, Dv], packed alike; Hk divides H.
@@ -927,7 +929,8 @@ typedef struct {
 
 /* Tokens to learn from: B sequences of T tokens, or as many as wf_train_options.documents makes of them. */
 typedef struct {
-    /* Positions and seq_start are the same in all batches, unless wf_train_options.documents. */
+    /* Unless wf_train_options.documents, positions are 0, 1, ..., T - 1 of every sequence, and seq_start is 0,
+     * T, ..., B * T. */
     const int32_t *tokens, *positions; /* [B * T] */
     const int32_t *targets;            /* [B * T]: what follows each token; -100: does not count */
     const int32_t *seq_start;          /* [S + 1], as wf_attention takes it */

@@ -12,7 +12,7 @@ command -v "$program" >/dev/null || program=clang-format
 found=$("$program" --version | sed 's/.*version \([0-9]*\).*/\1/')
 
 clang_format() {
-    find include src tests examples -name '*.[ch]' -exec "$program" --style=file "$@" {} +
+    find include src tests examples \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -exec "$program" --style=file "$@" {} +
 }
 
 if [ $# -eq 0 ]; then

@@ -76,7 +76,7 @@ typedef struct {
     bool ops;
     int64_t stream; /* MB */
     bool no_peak;
-    const char *output, *json;
+    const char *output, *json, *trace;
 } wf_bench_options;
 extern wf_bench_options wf_bench_set;
 
@@ -92,9 +92,11 @@ wf_status wf_bench_measure(wf_device *device, wf_bench_machine *m);
 /* The sections "machine" and, where they were measured, "peaks". */
 void wf_bench_put_machine(wf_bench_report *r, const wf_bench_machine *m);
 
+/* Operations a second at best, where numbers are of this type. */
+double wf_bench_flops(const wf_bench_machine *m, wf_type type);
 /* GB/s, its share of the best that can be read, GFLOP/s and its share: four cells. */
-void wf_bench_put_rates(wf_bench_report *r, const wf_bench_machine *m, double bytes, double flops,
-                        double seconds);
+void wf_bench_put_rates(wf_bench_report *r, const wf_bench_machine *m, wf_type type, double bytes,
+                        double flops, double seconds);
 #define WF_BENCH_RATES                                                              \
     {"gb_per_s", "GB/s", WF_SHOW_TENTHS}, {"read_share", "of read", WF_SHOW_SHARE}, \
         {"gflop_per_s", "GFLOP/s", WF_SHOW_TENTHS},                                 \

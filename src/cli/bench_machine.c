@@ -4,6 +4,7 @@
 
 #include "cli/bench.h"
 #include "cli/engine.h"
+#include "device/choose.h"
 
 #define LEAST_STREAM ((uint64_t)512 << 20) /* bytes */
 
@@ -18,7 +19,7 @@ static size_t stream_bytes(const wf_machine *m)
 
 wf_status wf_bench_measure(wf_device *device, wf_bench_machine *m)
 {
-    const wf_device_peak none = {NAN, NAN, NAN, NAN};
+    const wf_device_peak none = {NAN, NAN, NAN, NAN, NAN, 0};
     size_t len = 0, words = 0;
     *m = (wf_bench_machine){.threads = device->threads, .one = none, .all = none};
     wf_machine_get(&m->machine);
@@ -30,9 +31,9 @@ wf_status wf_bench_measure(wf_device *device, wf_bench_machine *m)
     const size_t bytes = stream_bytes(&m->machine);
     wf_engine_say("measuring what the machine gives at best, with 1 thread%s",
                   device->threads > 1 ? " and with all" : "");
-    WF_TRY(device->ops->peak(device, 1, bytes, &m->one));
-    m->all = m->one;
-    return device->threads > 1 ? device->ops->peak(device, device->threads, bytes, &m->all) : WF_OK;
+    WF_TRY(wf_device_measure(device, bytes, &m->all));
+    m->one = m->all;
+    return device->threads > 1 ? device->ops->peak(device, 1, bytes, &m->one) : WF_OK;
 }
 
 static void put_peak(wf_bench_report *r, int threads, const wf_device_peak *p)
@@ -42,6 +43,7 @@ static void put_peak(wf_bench_report *r, int threads, const wf_device_peak *p)
     wf_bench_number(r, p->copy / 1e9);
     wf_bench_number(r, p->triad / 1e9);
     wf_bench_number(r, p->flops / 1e9);
+    wf_bench_number(r, p->narrow > 0 ? p->narrow / 1e9 : NAN);
 }
 
 void wf_bench_put_machine(wf_bench_report *r, const wf_bench_machine *m)
@@ -63,6 +65,7 @@ void wf_bench_put_machine(wf_bench_report *r, const wf_bench_machine *m)
         {"copy_gb_per_s", "copy GB/s", WF_SHOW_TENTHS},
         {"triad_gb_per_s", "triad GB/s", WF_SHOW_TENTHS},
         {"fma_gflop_per_s", "FMA GFLOP/s", WF_SHOW_TENTHS},
+        {"bf16_gflop_per_s", "bf16 GFLOP/s", WF_SHOW_TENTHS},
         {0},
     };
     wf_bench_begin(r, "machine", machine, true);
@@ -77,18 +80,23 @@ void wf_bench_put_machine(wf_bench_report *r, const wf_bench_machine *m)
     if (isnan(m->one.read))
         return;
     wf_bench_begin(r, "peaks", peaks, false);
-    put_peak(r, 1, &m->one);
     if (m->threads > 1)
-        put_peak(r, m->threads, &m->all);
+        put_peak(r, 1, &m->one);
+    put_peak(r, m->threads, &m->all);
 }
 
-void wf_bench_put_rates(wf_bench_report *r, const wf_bench_machine *m, double bytes, double flops,
-                        double seconds)
+double wf_bench_flops(const wf_bench_machine *m, wf_type type)
+{
+    return type != WF_F32 && m->all.narrow > m->all.flops ? m->all.narrow : m->all.flops;
+}
+
+void wf_bench_put_rates(wf_bench_report *r, const wf_bench_machine *m, wf_type type, double bytes,
+                        double flops, double seconds)
 {
     wf_bench_number(r, bytes / seconds / 1e9);
     wf_bench_number(r, bytes / seconds / m->all.read);
     wf_bench_number(r, flops / seconds / 1e9);
-    wf_bench_number(r, flops / seconds / m->all.flops);
+    wf_bench_number(r, flops / seconds / wf_bench_flops(m, type));
 }
 
 wf_status wf_bench_machine_mode(wf_ctx *ctx, const char *mode, char *const *operands, int count)
@@ -97,7 +105,7 @@ wf_status wf_bench_machine_mode(wf_ctx *ctx, const char *mode, char *const *oper
     wf_bench_machine m;
     wf_bench_report r;
     (void)operands, (void)count;
-    WF_TRY(wf_engine_device(ctx, &device));
+    WF_TRY(wf_engine_device(ctx, NULL, &device));
     wf_status status = wf_bench_measure(device, &m);
     wf_bench_report_init(&r, ctx, mode);
     if (status == WF_OK) {

@@ -203,7 +203,7 @@ static void put_results(wf_bench_report *r, const job *t, const wf_bench_machine
         wf_bench_number(r, t->first[i]);
         wf_bench_number(r, t->work[i].bytes);
         wf_bench_number(r, t->work[i].flops);
-        wf_bench_put_rates(r, m, t->work[i].bytes, t->work[i].flops, tokens / mean);
+        wf_bench_put_rates(r, m, WF_F32, t->work[i].bytes, t->work[i].flops, tokens / mean);
     }
 }
 

@@ -95,6 +95,19 @@ static wf_status measure(wf_device *device, job *t)
     return status;
 }
 
+/* That of its first operand. */
+static wf_type type_of(const wf_bench_case *c)
+{
+    static const wf_type narrow[] = {WF_BF16, WF_F16};
+    const char *text = c->operands + (c->operands[0] == '=');
+    for (int i = 0; i < 2; i++) {
+        const char *name = wf_type_name(narrow[i]);
+        if (strncmp(text, name, strlen(name)) == 0)
+            return narrow[i];
+    }
+    return WF_F32;
+}
+
 static wf_status report(wf_ctx *ctx, const char *mode, const job *t, const wf_bench_machine *m)
 {
     static const wf_bench_column columns[] = {
@@ -122,7 +135,7 @@ static wf_status report(wf_ctx *ctx, const char *mode, const job *t, const wf_be
         wf_bench_number(&r, x->best * 1e6);
         wf_bench_number(&r, bytes);
         wf_bench_number(&r, (double)x->cost.flops);
-        wf_bench_put_rates(&r, m, bytes, (double)x->cost.flops, x->best);
+        wf_bench_put_rates(&r, m, type_of(t->row[i].c), bytes, (double)x->cost.flops, x->best);
     }
     wf_status status = wf_bench_report_write(&r);
     wf_bench_report_free(&r);
@@ -141,7 +154,7 @@ wf_status wf_bench_ops_mode(wf_ctx *ctx, const char *mode, char *const *operands
     t.options.repeats = wf_bench_set.repeats >= 0 ? (int)wf_bench_set.repeats : 3;
     t.options.seconds = wf_bench_set.repeats >= 0 ? 0 : SECONDS;
     t.row = wf_mem_array(ctx, (size_t)cases * WAYS, sizeof *t.row);
-    wf_status status = t.row ? wf_engine_device(ctx, &device) : WF_ERR_MEMORY;
+    wf_status status = t.row ? wf_engine_device(ctx, NULL, &device) : WF_ERR_MEMORY;
     if (status == WF_OK)
         status = wf_bench_measure(device, &machine);
     if (status == WF_OK) {

@@ -2,6 +2,7 @@
 /* bench_train.c - weft bench train: training steps of an example. */
 #include <math.h>
 
+#include "bench/trace.h"
 #include "bench/train.h"
 #include "cli/bench.h"
 #include "cli/engine.h"
@@ -13,7 +14,7 @@ typedef struct {
     wf_bench_times times;
     int repeats;
     float first_loss, last_loss;
-    size_t planned;
+    size_t planned, allocated, reserve;
     uint64_t resident;
 } job;
 
@@ -43,16 +44,28 @@ static wf_status measure(job *t, wf_progress *progress)
     for (int i = 0; i <= t->repeats; i++) { /* the first touches all memory, and does not count */
         double seconds;
         WF_TRY(wf_bench_train_step(&t->train, &seconds, &t->last_loss));
-        if (i == 0) {
+        if (i == 0)
             t->first_loss = t->last_loss;
-            wf_bench_profile_start(&t->profile);
-        } else {
+        else
             wf_bench_times_add(&t->times, seconds);
-        }
         wf_progress_update(progress, i + 1);
     }
-    wf_bench_profile_end(&t->profile, t->repeats);
     return WF_OK;
+}
+
+/* Steps more in which the device tells how long each op takes, which may make it slower. */
+static wf_status measure_ops(wf_device *device, job *t)
+{
+    double seconds;
+    float loss;
+    device->timed = true;
+    WF_TRY(wf_bench_train_step(&t->train, &seconds, &loss));
+    wf_bench_profile_start(&t->profile);
+    for (int i = 0; i < t->repeats; i++)
+        WF_TRY(wf_bench_train_step(&t->train, &seconds, &loss));
+    wf_bench_profile_end(&t->profile, t->repeats);
+    device->timed = false;
+    return wf_bench_set.trace ? wf_bench_trace_write(t->train.exec, wf_bench_set.trace) : WF_OK;
 }
 
 static wf_status train(wf_device *device, job *t)
@@ -70,6 +83,11 @@ static wf_status train(wf_device *device, job *t)
     wf_progress_begin(&progress, "steps", WF_PROGRESS_ITEMS, t->repeats + 1);
     wf_status status = measure(t, &progress);
     wf_progress_clear(&progress);
+    if (status == WF_OK && (wf_bench_set.ops || wf_bench_set.trace))
+        status = measure_ops(device, t);
+    size_t now;
+    wf_device_memory(device, &now, &t->allocated);
+    t->reserve = device->reserve;
     t->resident = wf_machine_peak_resident();
     return status;
 }
@@ -86,7 +104,10 @@ static void put_training(wf_bench_report *r, const job *t)
         {"parameters", "parameters", WF_SHOW_WHOLE},
         {"first_loss", "first loss", WF_SHOW_THOUSANDTHS},
         {"last_loss", "last loss", WF_SHOW_THOUSANDTHS},
+        {"fast", "--fast", WF_SHOW_TEXT},
         {"planned_bytes", "planned memory", WF_SHOW_BYTES},
+        {"allocated_bytes", "allocated, at most", WF_SHOW_BYTES},
+        {"reserve_bytes", "taken by others", WF_SHOW_BYTES},
         {"peak_resident_bytes", "peak resident", WF_SHOW_BYTES},
         {0},
     };
@@ -99,7 +120,10 @@ static void put_training(wf_bench_report *r, const job *t)
     wf_bench_number(r, (double)b->parameters);
     wf_bench_number(r, t->first_loss);
     wf_bench_number(r, t->last_loss);
+    wf_bench_text(r, "%s", wf_engine_set.fast ? "yes" : "no");
     wf_bench_number(r, (double)t->planned);
+    wf_bench_number(r, (double)t->allocated);
+    wf_bench_number(r, t->reserve > 0 ? (double)t->reserve : NAN);
     wf_bench_number(r, t->resident > 0 ? (double)t->resident : NAN);
 }
 
@@ -123,7 +147,7 @@ static void put_steps(wf_bench_report *r, const job *t, const wf_bench_machine *
     wf_bench_number(r, (double)(t->train.batch * t->train.length) / median);
     wf_bench_number(r, t->train.flops / 1e9);
     wf_bench_number(r, t->train.flops / median / 1e9);
-    wf_bench_number(r, t->train.flops / median / m->all.flops);
+    wf_bench_number(r, t->train.flops / median / wf_bench_flops(m, t->train.compute));
 }
 
 /* Shares are of the time in kernels, for the rest is no op's. */
@@ -149,7 +173,8 @@ static void put_ops(wf_bench_report *r, const job *t, const wf_bench_machine *m)
         wf_bench_number(r, o->launches);
         wf_bench_number(r, o->seconds * 1e3);
         wf_bench_number(r, o->seconds / all);
-        wf_bench_put_rates(r, m, (double)o->cost.bytes_read + (double)o->cost.bytes_written,
+        wf_bench_put_rates(r, m, t->train.compute,
+                           (double)o->cost.bytes_read + (double)o->cost.bytes_written,
                            (double)o->cost.flops, o->seconds);
     }
 }
@@ -175,7 +200,7 @@ wf_status wf_bench_train_mode(wf_ctx *ctx, const char *mode, char *const *operan
     job t = {0};
     wf_device *device;
     WF_TRY(choose(ctx, &t, count > 0 ? operands[0] : "gpt2-124M"));
-    WF_TRY(wf_engine_device(ctx, &device));
+    WF_TRY(wf_engine_device(ctx, NULL, &device));
     wf_status status = train(device, &t);
     if (status == WF_OK)
         status = report(ctx, mode, device, &t);

@@ -49,6 +49,7 @@ static const struct {
     {"--precision", TRAIN, .text = &wf_bench_set.precision},
     {"--shape", OPS, .text = &wf_bench_set.shape},
     {"--ops", MODEL | DECODE | PREFILL | TRAIN, .on = &wf_bench_set.ops},
+    {"--trace", TRAIN, .text = &wf_bench_set.trace},
     {"-r", ~(unsigned)MACHINE, .whole = &wf_bench_set.repeats},
     {"--no-peak", ~(unsigned)MACHINE, .on = &wf_bench_set.no_peak},
 };
@@ -130,6 +131,8 @@ static const wf_flag flags[] = {
      .text = &wf_bench_set.shape},
     {"ops", 0, NULL, "also the time of each op and kernel, of all but ops and machine",
      .on = &wf_bench_set.ops},
+    {"trace", 0, "FILE", "train: write when each op of a step ran, for ui.perfetto.dev",
+     .text = &wf_bench_set.trace},
     {"stream", 0, "MB",
      "memory to measure bandwidth with (default: 512, or four times the last cache)",
      .whole = &wf_bench_set.stream},

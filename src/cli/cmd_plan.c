@@ -238,10 +238,14 @@ static wf_status run_graph(wf_ctx *ctx, const char *name)
     wf_device *device = NULL;
     subject s = {.name = name};
     wf_status status = get_graph(ctx, &s);
+    wf_auto_graph work_graph = {s.graph, NULL};
+    const wf_auto_work work = wf_auto_planning(&work_graph);
     if (status == WF_OK)
-        status = wf_train_device(ctx, &device);
+        status = wf_train_device(ctx, &work, &device);
     if (status == WF_OK)
         status = plan_graph(ctx, &s, device);
+    if (status == WF_OK && options.explain && !options.json)
+        wf_auto_explain();
     wf_device_close(device);
     wf_graph_free(s.graph);
     return status;
@@ -261,7 +265,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     if (options.train) {
         if (name && !model)
             options.run.train.preset = name;
-        return wf_plan_train(ctx, &options.run, options.vocab, options.json);
+        return wf_plan_train(ctx, &options.run, options.vocab, options.json,
+                             options.explain && !options.json);
     }
     if (!name) {
         list_examples();

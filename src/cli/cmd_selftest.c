@@ -14,7 +14,7 @@ static struct {
     const char *device, *op;
     int64_t seed; /* below 0: a fresh one */
     double distort;
-    bool json, verbose;
+    bool json, verbose, fast;
 } options = {.device = "cpu", .seed = -1};
 
 /* A run in progress. */
@@ -152,6 +152,7 @@ static void end_json(wf_json *j, const wf_selftest_report *r, double seconds, co
 static wf_status begin(wf_ctx *ctx, job *t, wf_device **device)
 {
     WF_TRY(wf_device_open(ctx, options.device, device));
+    wf_device_allow_nondeterministic(*device, options.fast);
     const char *description = wf_device_description(*device);
     if (options.json)
         begin_json(&t->json, description);
@@ -208,6 +209,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 static const wf_flag flags[] = {
     {"device", 'd', "D", "the device to test, as in cpu, cpu:2, check or pjrt:PLUGIN.so",
      .text = &options.device},
+    WF_FLAG_FAST(&options.fast),
     {"op", 0, "OP", "test this op alone", .text = &options.op},
     {"seed", 's', "S", "repeats the numbers of an earlier run (default: fresh ones)",
      .whole = &options.seed},

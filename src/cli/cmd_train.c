@@ -142,7 +142,12 @@ static wf_status train(wf_ctx *ctx, const wf_run_options *o)
     const struct sigaction action = {.sa_handler = ask};
     wf_device *device;
     bool stopped;
-    WF_TRY(wf_train_device(ctx, &device));
+    wf_setup guess;
+    wf_status guessed = wf_train_guess(ctx, &o->train, 0, &guess);
+    const wf_auto_work work = wf_auto_training(&guess);
+    wf_status opened = wf_train_device(ctx, guessed == WF_OK ? &work : NULL, &device);
+    wf_setup_free(&guess);
+    WF_TRY(opened);
     wf_train_events events = {.user = device, .stop = is_asked};
     if (!wf_train_quiet()) {
         events.begin = begin;

@@ -23,6 +23,7 @@ const wf_flag wf_engine_flags[] = {
      .whole = &wf_engine_set.threads},
     {"device", 'd', "D", "where to compute; 'weft devices' lists them",
      .text = &wf_engine_set.device},
+    WF_FLAG_FAST(&wf_engine_set.fast),
     {"cache-type-k", 0, "TYPE", "of keys and values: f32, f16 or bf16 (default f32)",
      .text = &wf_engine_set.kv_k, .also = "-ctk"},
     {"cache-type-v", 0, "TYPE", "the same as --cache-type-k", .text = &wf_engine_set.kv_v,
@@ -161,16 +162,19 @@ static wf_status choose_kv(wf_ctx *ctx, wf_type *out)
     return WF_OK;
 }
 
-wf_status wf_engine_device(wf_ctx *ctx, wf_device **out)
+wf_status wf_engine_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out)
 {
     char spec[32];
-    if (wf_engine_set.threads < 0)
-        return wf_device_open(ctx, wf_engine_set.device, out);
-    if (strcmp(wf_engine_set.device, "cpu") != 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--threads is for the device cpu, not for '%s'",
-                       wf_engine_set.device);
-    snprintf(spec, sizeof spec, "cpu:%lld", (long long)wf_engine_set.threads);
-    return wf_device_open(ctx, spec, out);
+    const char *name = wf_engine_set.device;
+    *out = NULL;
+    if (wf_engine_set.threads >= 0) {
+        if (strcmp(name, "cpu") != 0)
+            return wf_fail(ctx, WF_ERR_USAGE, "--threads is for the device cpu, not for '%s'",
+                           name);
+        snprintf(spec, sizeof spec, "cpu:%lld", (long long)wf_engine_set.threads);
+        name = spec;
+    }
+    return wf_auto_open(ctx, name, work, wf_engine_set.fast, wf_engine_set.quiet, out);
 }
 
 static wf_status choose_context(wf_engine *e)
@@ -182,6 +186,15 @@ static wf_status choose_context(wf_engine *e)
                        "--ctx-size %lld is more than %s was made for; its context is %lld tokens",
                        (long long)asked, e->info.name, (long long)most);
     return WF_OK;
+}
+
+/* By what one sequence takes. */
+static wf_status choose_device(wf_engine *e)
+{
+    const wf_generator_options options = {.context = e->context, .sequences = 1, .kv = e->kv};
+    wf_auto_model model = {e->model, &options, (double)e->info.bytes};
+    const wf_auto_work work = wf_auto_running(&model);
+    return wf_engine_device(e->ctx, &work, &e->device);
 }
 
 /* ---- The engine ---- */
@@ -196,11 +209,14 @@ wf_status wf_engine_open_weights(wf_ctx *ctx, const char *path, wf_engine *e)
     WF_TRY(wf_lora_parse(&e->arena, &wf_engine_set.lora, e->lora));
     if (wf_engine_set.chunk == 0)
         return wf_fail(ctx, WF_ERR_USAGE, "--batch-size wants a number from 1 on");
-    WF_TRY(wf_engine_device(ctx, &e->device));
+    const bool choose = strcmp(wf_engine_set.device, "auto") == 0;
+    if (!choose)
+        WF_TRY(wf_engine_device(ctx, NULL, &e->device));
     WF_TRY(wf_model_open(ctx, path, &e->model));
     wf_model_get_info(e->model, &e->info);
     e->tokenizer = wf_model_tokenizer(e->model);
-    return choose_context(e);
+    WF_TRY(choose_context(e));
+    return choose ? choose_device(e) : WF_OK;
 }
 
 wf_status wf_engine_open(wf_ctx *ctx, const char *path, wf_engine *e)

@@ -8,13 +8,13 @@
 #ifndef WF_CLI_ENGINE_H
 #define WF_CLI_ENGINE_H
 
-#include "cli/cli.h"
+#include "cli/auto.h"
 #include "model/model.h"
 
 typedef struct {
     const char *model, *device, *kv_k, *kv_v;
     int64_t context, chunk, threads; /* -1: the default */
-    bool check, quiet, verbose;
+    bool check, quiet, verbose, fast;
     wf_values lora;
 } wf_engine_options;
 extern wf_engine_options wf_engine_set;
@@ -39,8 +39,8 @@ wf_status wf_engine_path(wf_ctx *ctx, char *const *operands, int count, const ch
 wf_status wf_engine_open(wf_ctx *ctx, const char *path, wf_engine *e);
 /* The same for work without text: there need not be a tokenizer. */
 wf_status wf_engine_open_weights(wf_ctx *ctx, const char *path, wf_engine *e);
-/* The device alone. */
-wf_status wf_engine_device(wf_ctx *ctx, wf_device **out);
+/* The device alone; `work` is for --device auto to choose by, NULL where there is none. */
+wf_status wf_engine_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out);
 /* Says on stderr what memory it takes, and takes it. */
 wf_status wf_engine_load(wf_engine *e, int64_t sequences);
 void wf_engine_close(wf_engine *e);

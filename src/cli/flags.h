@@ -48,6 +48,12 @@ int wf_flags_list(const wf_flag *flags, const wf_flag *list[WF_MAX_FLAGS]);
         .name = "json", .doc = "print JSON, for other programs to read", .on = (target) \
     }
 
+#define WF_FLAG_FAST(target)                                                            \
+    {                                                                                   \
+        .name = "fast", .on = (target),                                                 \
+        .doc = "also kernels whose results may differ in the last bits from run to run" \
+    }
+
 /* Sets the targets of the flags in argv[0..argc) and moves the operands to the front of argv;
  * *operands is their number. What is wrong with an argument is WF_ERR_USAGE and a sentence. */
 wf_status wf_flags_parse(wf_ctx *ctx, const wf_flag *flags, int argc, char **argv, int *operands);

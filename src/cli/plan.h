@@ -49,7 +49,8 @@ wf_status wf_plan_svg(wf_ctx *ctx, const wf_plan_view *v, const char *path);
 /* ---- Whole setups ---- */
 
 /* weft plan --train: of a run that would have these options; a vocabulary of 0 is not known. */
-wf_status wf_plan_train(wf_ctx *ctx, const wf_run_options *options, int64_t vocab, bool json);
+wf_status wf_plan_train(wf_ctx *ctx, const wf_run_options *options, int64_t vocab, bool json,
+                        bool explain);
 
 typedef struct {
     int64_t context;   /* tokens; 0: all that the model has; -1: up to 4096 */

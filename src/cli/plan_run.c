@@ -78,16 +78,14 @@ static void print_json(const view *v)
 static wf_status show(view *v, bool json)
 {
     wf_device *d = v->device;
-    v->reserve = (size_t)wf_machine_peak_resident();
+    v->reserve = d->reserve ? d->reserve : (size_t)wf_machine_peak_resident();
     WF_TRY(wf_generator_plan(d, v->model, &v->options, &v->memory));
     v->total = v->memory.states + v->memory.activations + v->memory.ports;
     if (!v->limit)
         v->limit = wf_device_available(d);
-    if (d->ops->peak) {
-        wf_device_peak peak;
-        WF_TRY(d->ops->peak(d, d->threads, PEAK_BYTES, &peak));
-        v->token = peak.read > 0 ? (double)v->info.bytes / peak.read : 0;
-    }
+    wf_device_peak peak;
+    WF_TRY(wf_device_measure(d, PEAK_BYTES, &peak));
+    v->token = peak.read > 0 ? (double)v->info.bytes / peak.read : 0;
     if (json)
         print_json(v);
     else
@@ -106,7 +104,9 @@ wf_status wf_plan_run(wf_ctx *ctx, const char *path, const wf_plan_run_options *
     v.context = o->context > 0 ? o->context : o->context == 0 ? v.info.context : usual;
     v.options = (wf_generator_options){.context = v.context,
                                        .sequences = o->sequences > 0 ? o->sequences : 1};
-    wf_status status = wf_train_device(ctx, &v.device);
+    wf_auto_model work_model = {model, &v.options, (double)v.info.bytes};
+    const wf_auto_work work = wf_auto_running(&work_model);
+    wf_status status = wf_train_device(ctx, &work, &v.device);
     if (status == WF_OK)
         status = show(&v, json);
     wf_device_close(v.device);

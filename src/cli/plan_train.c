@@ -6,10 +6,8 @@
 #include "cli/engine.h"
 #include "cli/plan.h"
 #include "cli/train.h"
-#include "model/example.h"
 #include "train/fit.h"
 
-#define USUAL_VOCABULARY 32000
 #define PEAK_BYTES ((size_t)256 << 20) /* streamed through to measure memory */
 
 typedef struct {
@@ -183,11 +181,10 @@ static void print_json(const view *v)
 static wf_status show(view *v, bool json)
 {
     wf_device *d = v->device;
-    v->reserve = (size_t)wf_machine_peak_resident();
+    v->reserve = d->reserve ? d->reserve : (size_t)wf_machine_peak_resident();
     if (!v->limit)
         v->limit = wf_device_available(d);
-    if (d->ops->peak)
-        WF_TRY(d->ops->peak(d, d->threads, PEAK_BYTES, &v->peak));
+    WF_TRY(wf_device_measure(d, PEAK_BYTES, &v->peak));
     WF_TRY(wf_fit_choices(v->setup, d, &v->peak, v->limit, v->choice, &v->count));
     if (json)
         print_json(v);
@@ -196,30 +193,20 @@ static wf_status show(view *v, bool json)
     return WF_OK;
 }
 
-/* What tokenizer the data will have is not known here: a preset's own, or one of usual size. */
-static wf_status vocabulary(wf_ctx *ctx, const wf_train_options *o, int64_t given, int64_t *out)
-{
-    const wf_example *e;
-    *out = given > 0 ? given : o->model ? 0 : USUAL_VOCABULARY;
-    if (given > 0 || !o->preset)
-        return WF_OK;
-    WF_TRY(wf_example_find(ctx, o->preset, &e));
-    *out = e->vocab;
-    return WF_OK;
-}
-
-wf_status wf_plan_train(wf_ctx *ctx, const wf_run_options *o, int64_t vocab, bool json)
+wf_status wf_plan_train(wf_ctx *ctx, const wf_run_options *o, int64_t vocab, bool json,
+                        bool explain)
 {
     static view v;
     wf_setup setup;
-    int64_t tokens;
     v = (view){.setup = &setup, .limit = o->memory};
-    WF_TRY(vocabulary(ctx, &o->train, vocab, &tokens));
-    wf_status status = wf_setup_make(ctx, &o->train, tokens, &setup);
+    wf_status status = wf_train_guess(ctx, &o->train, vocab, &setup);
+    const wf_auto_work work = wf_auto_training(&setup);
     if (status == WF_OK)
-        status = wf_train_device(ctx, &v.device);
+        status = wf_train_device(ctx, &work, &v.device);
     if (status == WF_OK)
         status = show(&v, json);
+    if (status == WF_OK && explain)
+        wf_auto_explain();
     wf_device_close(v.device);
     wf_setup_free(&setup);
     return status;

@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/example.h"
+
+#define USUAL_VOCABULARY 32000
+
 #define UNSET (-1e300)
 
 /* Numbers that are not given are UNSET or -1, so that 0 can be: options take it for "the default". */
@@ -18,7 +22,7 @@ static struct {
     const char *data, *out, *device, *prompt, *export_type, *memory;
     int64_t threads, save_every, keep, keep_every, valid_every, valid_batches, sample_every,
         sample_tokens, log_every;
-    bool resume, fit, quiet;
+    bool resume, fit, quiet, fast;
 } set = {
     .compute = "f32",
     .depth = -1,
@@ -118,6 +122,7 @@ const wf_flag wf_train_flags[] = {
      .text = &set.lora_targets},
     {"seed", 's', "N", "of weights, order and dropout (default 1)", .whole = &set.seed},
     {"device", 'd', "D", "where to compute; 'weft devices' lists them", .text = &set.device},
+    WF_FLAG_FAST(&set.fast),
     {"threads", 't', "N", "threads of the CPU (default: all cores)", .whole = &set.threads},
     {"memory", 0, "BYTES", "most that may be planned, as 8G (default: what is free)",
      .text = &set.memory},
@@ -300,14 +305,25 @@ wf_status wf_train_options_get(wf_ctx *ctx, const char *model, wf_run_options *o
     return get_train(ctx, model, &out->train);
 }
 
-wf_status wf_train_device(wf_ctx *ctx, wf_device **out)
+wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out)
 {
     char spec[64];
     size_t len = 0;
-    if (set.threads < 0 || strcmp(set.device, "cpu") != 0)
-        return wf_device_open(ctx, set.device, out);
+    bool threads = set.threads >= 0 && strcmp(set.device, "cpu") == 0;
     wf_text_append(spec, sizeof spec, &len, "cpu:%lld", (long long)set.threads);
-    return wf_device_open(ctx, spec, out);
+    return wf_auto_open(ctx, threads ? spec : set.device, work, set.fast, set.quiet, out);
+}
+
+wf_status wf_train_guess(wf_ctx *ctx, const wf_train_options *o, int64_t given, wf_setup *out)
+{
+    const wf_example *e;
+    int64_t vocabulary = given > 0 ? given : o->model ? 0 : USUAL_VOCABULARY;
+    *out = (wf_setup){0};
+    if (given == 0 && o->preset) {
+        WF_TRY(wf_example_find(ctx, o->preset, &e));
+        vocabulary = e->vocab;
+    }
+    return wf_setup_make(ctx, o, vocabulary, out);
 }
 
 bool wf_train_quiet(void)

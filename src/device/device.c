@@ -4,10 +4,12 @@
 
 #include <string.h>
 
-extern const wf_device_ops wf_cpu_device_ops, wf_check_device_ops, wf_pjrt_device_ops;
+extern const wf_device_ops wf_cpu_device_ops, wf_cuda_device_ops, wf_check_device_ops,
+    wf_pjrt_device_ops;
 
 static const wf_device_ops *const kinds[] = {
     &wf_cpu_device_ops,
+    &wf_cuda_device_ops,
     &wf_check_device_ops,
     &wf_pjrt_device_ops,
 };

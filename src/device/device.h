@@ -29,6 +29,12 @@ struct wf_device {
     /* What run_plan needs, which may allocate nothing, into exec->own; NULL: nothing. Called once
      * all addresses are known. */
     wf_status (*prepare_plan)(wf_plan_exec *exec);
+    /* Releases what prepare_plan and run_plan made outside the executable's arena; NULL: nothing. */
+    void (*free_plan)(wf_plan_exec *exec);
+    /* Runs return before they are done, and inputs may be written meanwhile for the next. */
+    bool runs_ahead;
+    size_t reserve;           /* bytes that drivers and libraries took when it was opened */
+    bool timed;               /* asked to tell the time of each step, be it slower for that */
     bool dense_views;         /* for tests: no view shares storage, so that their kernels run */
     int session_count;        /* sessions alive, which must go first */
     size_t bytes, peak_bytes; /* in buffers: now, and the most there have been */
@@ -58,13 +64,16 @@ typedef struct {
 /* What memory and arithmetic of a device give at best, measured: what speeds are compared with. */
 typedef struct {
     double read, copy, triad; /* bytes a second, what is written counting as what is read does */
-    double flops; /* f32 operations a second; a multiplication and an addition are two */
+    double flops;  /* f32 operations a second; a multiplication and an addition are two */
+    double narrow; /* the same of products of bf16; 0: not known */
+    double launch; /* seconds that a kernel takes at least; 0: none to speak of */
 } wf_device_peak;
 
 /* All slots are required unless marked. Devices embed the structs above in their own. */
 struct wf_device_ops {
     const char *kind;
     const char *doc; /* one line for `weft devices` */
+    bool automatic;  /* may be chosen where no device was named (choose.h) */
     wf_status (*open)(wf_ctx *ctx, const char *options, wf_device **out);
     void (*close)(wf_device *device);
 

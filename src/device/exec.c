@@ -133,6 +133,8 @@ static void exec_free(wf_exec *exec)
 {
     wf_plan_exec *e = (wf_plan_exec *)exec;
     wf_ctx *ctx = exec->session->ctx;
+    if (exec->session->device->free_plan)
+        exec->session->device->free_plan(e);
     if (e->done)
         exec->session->device->ops->event_free(e->done);
     wf_buffer_free(e->ports);
@@ -162,8 +164,9 @@ wf_status wf_plan_exec_step(wf_plan_exec *e, int i)
     const wf_bound_step *step = &e->steps[i];
     uint64_t before = wf_clock_ns();
     WF_TRY(step->kernel->launch(&step->launch));
+    e->spans[i] = (wf_span){before - e->began, wf_clock_ns() - before};
     e->stats[step->stats].launches++;
-    e->stats[step->stats].nanoseconds += wf_clock_ns() - before;
+    e->stats[step->stats].nanoseconds += e->spans[i].ns;
     e->head.stats.bytes_copied += step->copy_bytes;
     return WF_OK;
 }
@@ -206,6 +209,7 @@ static wf_status exec_run(wf_exec *exec)
                        "the session's memory for activations could not be allocated again");
     if (e->generation != session->region_generation)
         bind_addresses(e);
+    e->began = wf_clock_ns();
     WF_TRY(device->run_plan ? run_its_way(e) : run_in_order(e));
     return device->ops->event_record(session->queue, e->done);
 }
@@ -237,8 +241,9 @@ static wf_status build(wf_plan_exec *e, wf_graph *graph, const wf_compile_option
     e->head.memory = plan->memory;
     e->steps = wf_arena_alloc(&e->arena, steps * sizeof *e->steps);
     e->stats = wf_arena_alloc(&e->arena, steps * sizeof *e->stats);
+    e->spans = wf_arena_alloc(&e->arena, steps * sizeof *e->spans);
     e->states = wf_arena_alloc(&e->arena, (nodes + 1) * sizeof *e->states);
-    if (!e->steps || !e->stats || !e->states)
+    if (!e->steps || !e->stats || !e->spans || !e->states)
         return WF_ERR_MEMORY;
     for (int i = 0; i < plan->step_count; i++)
         WF_TRY(prepare_step(e, &plan->steps[i], &e->steps[i]));

@@ -16,6 +16,11 @@ typedef struct {
     uint64_t copy_bytes; /* that it moves without computing */
 } wf_bound_step;
 
+/* When a step of the last run began, from the run's beginning, and how long it took. */
+typedef struct {
+    uint64_t begin, ns;
+} wf_span;
+
 struct wf_plan_exec {
     wf_exec head;
     wf_plan *plan;
@@ -24,6 +29,8 @@ struct wf_plan_exec {
     wf_event *done;      /* recorded after each run */
     wf_bound_step *steps;
     wf_stored_state **states; /* [node] of the plan's graph: those of its state nodes */
+    uint64_t began;           /* the last run, by wf_clock_ns */
+    wf_span *spans;           /* [step]; zeros where the device did not tell */
     wf_op_stats *stats;
     int stats_count;
     wf_arena arena; /* steps, views, ports, statistics */

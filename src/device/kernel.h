@@ -47,6 +47,9 @@ typedef struct wf_kernel {
     uint32_t packed;       /* bit i: operand i must be a packed state; other rows take none */
     bool (*accepts)(const wf_node *n);                  /* finer conditions; NULL: none */
     size_t (*workspace)(const wf_node *n, int threads); /* NULL: none */
+    /* Once for each step, when all addresses are known and before the first run: may allocate and measure, but
+     * not write operands or outputs. NULL: there is nothing to prepare. */
+    wf_status (*prepare)(const wf_launch *l);
     wf_status (*launch)(const wf_launch *l);
 } wf_kernel;
 

@@ -389,7 +389,7 @@ static wf_attr_attention attention_attr(const wf_attention_options *o)
 {
     wf_attention_options none = {0};
     o = o ? o : &none;
-    return (wf_attr_attention){!o->bidirectional, o->scale, o->window, o->softcap};
+    return (wf_attr_attention){!o->bidirectional, o->scale, o->window, o->softcap, o->length};
 }
 
 wf_value *wf_attention(wf_graph *g, wf_value *q, wf_value *k, wf_value *v, wf_value *seq_start,

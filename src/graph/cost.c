@@ -110,6 +110,16 @@ static uint64_t linear_act_flops(const wf_node *n)
     return plus(linear_flops(n), times(act[a->act], count(&n->out[0])));
 }
 
+static uint64_t matmul_act_grad_flops(const wf_node *n)
+{
+    return times(plus(times(2, dim(n->in[0], 1)), 16), count(&n->out[0]));
+}
+
+static uint64_t linear_grad_weight_flops(const wf_node *n)
+{
+    return plus(times(times(2, dim(n->in[0], 0)), count(&n->out[0])), count(n->in[0]));
+}
+
 /* linear and cross_entropy; with dloss also its gradient and the products that follow: dx, and dw where w
  * has one. */
 static uint64_t head_loss_flops(const wf_node *n)
@@ -259,6 +269,10 @@ static const row rows[WF_OP_COUNT] = {
     [WF_OP_residual_rms_norm] = {.each = 5},
     [WF_OP_residual_layer_norm] = {.each = 9},
     [WF_OP_linear_act] = {.flops = linear_act_flops},
+    [WF_OP_residual_rms_norm_grad] = {.each = 10},
+    [WF_OP_residual_layer_norm_grad] = {.each = 14},
+    [WF_OP_matmul_act_grad] = {.flops = matmul_act_grad_flops},
+    [WF_OP_linear_grad_weight] = {.flops = linear_grad_weight_flops},
     [WF_OP_head_loss] = {.flops = head_loss_flops},
     [WF_OP_adamw_many] = {.flops = adamw_many_flops},
     [WF_OP_accumulate_many] = {.flops = accumulate_many_flops},

@@ -69,7 +69,7 @@ static wf_value *keep(wf_builder *b, wf_value *x, const char *which)
 wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v)
 {
     const wf_config *c = b->config;
-    const wf_attention_options window = {.window = wf_config_window(c, b->layer)};
+    wf_attention_options options = {.window = wf_config_window(c, b->layer)};
     wf_value *k_pool = NULL, *v_pool = NULL, *y;
     if (b->options->form != WF_FORM_TRAIN) {
         k_pool = keep(b, k, "k");
@@ -77,9 +77,11 @@ wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v)
     }
     if (b->options->form == WF_FORM_STEP)
         y = wf_attention_paged(b->g, q, k_pool, v_pool, b->seq_start, b->positions, b->table,
-                               b->lengths, &window);
-    else /* whole sequences: all keys are at hand */
-        y = wf_attention(b->g, q, k, v, b->seq_start, b->positions, &window);
+                               b->lengths, &options);
+    else { /* whole sequences: all keys are at hand */
+        options.length = b->options->length;
+        y = wf_attention(b->g, q, k, v, b->seq_start, b->positions, &options);
+    }
     return wf_reshape(b->g, y, 2, (int64_t[]){b->options->tokens, c->heads * c->head_dim});
 }
 

@@ -31,11 +31,12 @@ typedef struct wf_builder wf_builder;
 typedef struct {
     wf_build_form form;
     int64_t tokens, sequences;
-    int64_t rows;           /* whose logits are wanted; 0: of all tokens, and no input `rows` */
-    int64_t page;           /* tokens a page */
-    int64_t pages;          /* most of a sequence */
-    int64_t pool;           /* pages there are */
-    wf_type kv;             /* of keys and values in the cache */
+    int64_t length; /* whole sequences: tokens of each, at positions 0, 1, ...; 0: as inputs say */
+    int64_t rows;   /* whose logits are wanted; 0: of all tokens, and no input `rows` */
+    int64_t page;   /* tokens a page */
+    int64_t pages;  /* most of a sequence */
+    int64_t pool;   /* pages there are */
+    wf_type kv;     /* of keys and values in the cache */
     bool given_frequencies; /* rope.inv_freq is a state; else they are computed, without scaling */
     /* The type of a matrix, by its full name; NULL: f32. Vectors are always f32. */
     wf_type (*type)(void *user, const char *name);

@@ -168,6 +168,7 @@ static wf_status choose_sizes(wf_ctx *ctx, const wf_example *e, const wf_example
         .form = forms[o->form],
         .tokens = o->form == WF_EXAMPLE_DECODE ? batch : batch * length,
         .sequences = batch,
+        .length = length,
         .rows = o->form == WF_EXAMPLE_PREFILL ? batch : 0,
         .page = page,
         .pages = (length - 1) / page + 1,

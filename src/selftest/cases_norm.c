@@ -61,23 +61,41 @@ static void add_backward(wf_case *c, wf_value *forward, wf_value *const *in, int
         wf_case_node(c, wf_node_add(c->g, c->row->op, forward->node->attr, NULL, in, nin));
 }
 
-static void build_layer_norm_grad(wf_case *c)
+/* (dy, x, statistics of y = norm(x), dsum if there is a residual, gamma?) */
+static void build_backward(wf_case *c, bool centered, bool residual)
 {
     const struct norm_case *t = &norm_cases[c->variant];
     wf_value *dy = wf_case_x(c, t->x, -2, 2), *x = wf_case_x(c, t->x, t->lo, t->hi);
-    wf_value *gamma = param(c, t, 0), *y = layer_norm(c, x, gamma);
-    wf_value *mean = wf_case_frozen(c, wf_value_output(y, 1));
-    wf_value *in[] = {dy, x, mean, wf_case_frozen(c, wf_value_output(y, 2)), gamma};
-    add_backward(c, y, in, gamma ? 5 : 4);
+    wf_value *gamma = param(c, t, 0), *in[6] = {dy, x};
+    wf_value *y = centered ? layer_norm(c, x, gamma) : wf_rms_norm(c->g, x, gamma, t->eps);
+    int nin = 2;
+    for (int i = 1; i <= (centered ? 2 : 1); i++)
+        in[nin++] = wf_case_frozen(c, wf_value_output(y, i));
+    if (residual)
+        in[nin++] = wf_case_x(c, t->x, -2, 2);
+    if (gamma)
+        in[nin++] = gamma;
+    add_backward(c, y, in, nin);
+}
+
+static void build_layer_norm_grad(wf_case *c)
+{
+    build_backward(c, true, false);
 }
 
 static void build_rms_norm_grad(wf_case *c)
 {
-    const struct norm_case *t = &norm_cases[c->variant];
-    wf_value *dy = wf_case_x(c, t->x, -2, 2), *x = wf_case_x(c, t->x, t->lo, t->hi);
-    wf_value *gamma = param(c, t, 0), *y = wf_rms_norm(c->g, x, gamma, t->eps);
-    wf_value *in[] = {dy, x, wf_case_frozen(c, wf_value_output(y, 1)), gamma};
-    add_backward(c, y, in, gamma ? 4 : 3);
+    build_backward(c, false, false);
+}
+
+static void build_residual_layer_norm_grad(wf_case *c)
+{
+    build_backward(c, true, true);
+}
+
+static void build_residual_rms_norm_grad(wf_case *c)
+{
+    build_backward(c, false, true);
 }
 
 /* layer_norm and rms_norm of a sum; the latter has no beta. */
@@ -141,6 +159,8 @@ const wf_case_row wf_cases_norm[] = {
     WF_ROW(rms_norm_grad, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
     WF_ROW(residual_layer_norm, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
     WF_ROW(residual_rms_norm, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
+    WF_ROW(residual_layer_norm_grad, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
+    WF_ROW(residual_rms_norm_grad, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
     WF_ROW(rope, WF_LENGTH(rope_cases), WF_TYPES_FLOAT),
     {.build = NULL},
 };

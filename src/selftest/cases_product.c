@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_product.c - cases of matmul, linear and linear_act. */
+/* cases_product.c - cases of matmul, linear, and the fused forms of linear and its gradient. */
 #include "selftest/case.h"
 
 static const struct matmul_case {
@@ -117,6 +117,34 @@ static void build_linear_act(wf_case *c)
     wf_case_node(c, wf_node_add(c->g, WF_OP_linear_act, &attr, NULL, in, nin));
 }
 
+/* ---- Gradients of linear: dy [M, N], x [M, K], w [N, K] ---- */
+
+static const struct gradient_case {
+    int64_t m, n, k;
+    bool mixed;
+} gradient_cases[] = {
+    {1, 1, 1, false},     {17, 33, 9, false},   {0, 5, 4, false},     {5, 0, 4, false},
+    {4, 5, 0, false},     {70, 130, 65, false}, {9, 20, 7, true},     {600, 3, 20, false},
+    {3, 600, 150, false}, {130, 64, 96, false}, {265, 72, 40, false}, {32, 256, 128, false},
+};
+
+static void build_matmul_act_grad(wf_case *c)
+{
+    const struct gradient_case *t = &gradient_cases[c->variant];
+    wf_type type = t->mixed ? wf_case_other_float(c) : c->type;
+    c->optional = t->mixed;
+    wf_value *dy = wf_case_x(c, D(t->m, t->n), -2, 2);
+    wf_value *w = wf_case_typed(c, type, D(t->n, t->k), -2, 2);
+    WF_CASE_OP(c, "act=0", dy, w, wf_case_x(c, D(t->m, t->k), -4, 4));
+}
+
+static void build_linear_grad_weight(wf_case *c)
+{
+    const struct gradient_case *t = &gradient_cases[c->variant];
+    wf_value *dy = wf_case_x(c, D(t->m, t->n), -2, 2);
+    WF_CASE_OP(c, "", dy, wf_case_x(c, D(t->m, t->k), -2, 2));
+}
+
 /* ---- Quantized weights ---- */
 
 static const wf_type blocks[] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
@@ -178,6 +206,8 @@ const wf_case_row wf_cases_product[] = {
     WF_ROW(matmul, WF_LENGTH(matmul_cases), WF_TYPES_FLOAT),
     WF_ROW(linear, WF_LENGTH(linear_cases), WF_TYPES_FLOAT),
     WF_ROW(linear_act, 2 * WF_LENGTH(linear_cases), WF_TYPES_FLOAT),
+    WF_ROW(matmul_act_grad, WF_LENGTH(gradient_cases), WF_TYPES_FLOAT),
+    WF_ROW(linear_grad_weight, WF_LENGTH(gradient_cases), WF_TYPES_FLOAT),
     WF_ROW_OF(matmul, blocks, BLOCK_CASES, WF_TYPES_FLOAT),
     WF_ROW_OF(linear, blocks, BLOCK_CASES, WF_TYPES_FLOAT),
     WF_ROW_OF(linear_act, blocks, BLOCK_CASES, WF_TYPES_FLOAT),

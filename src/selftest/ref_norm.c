@@ -56,9 +56,8 @@ wf_status wf_ref_layer_norm(const wf_ref_call *c)
 
 /* (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta. With h = (x - mean) rstd and g = dy gamma:
  * dx = rstd (g - mean(g) - h mean(g h)), dgamma = sum of dy h over rows, dbeta = that of dy. */
-wf_status wf_ref_layer_norm_grad(const wf_ref_call *c)
+static wf_status layer_norm_grad(const wf_ref_call *c, const wf_ref *gamma)
 {
-    const wf_ref *gamma = c->nin > 4 ? &c->in[4] : NULL;
     int64_t rows = wf_dims_rows(&c->in[1].shape), n = wf_dims_last(&c->in[1].shape);
     for (int64_t r = 0; r < rows; r++) {
         const double *dy = c->in[0].v + r * n, *x = c->in[1].v + r * n;
@@ -90,6 +89,17 @@ wf_status wf_ref_layer_norm_grad(const wf_ref_call *c)
     return WF_OK;
 }
 
+/* Operand i, or NULL when there are fewer. */
+static const wf_ref *operand(const wf_ref_call *c, int i)
+{
+    return c->nin > i ? &c->in[i] : NULL;
+}
+
+wf_status wf_ref_layer_norm_grad(const wf_ref_call *c)
+{
+    return layer_norm_grad(c, operand(c, 4));
+}
+
 /* ---- rms_norm ---- */
 
 /* (x, gamma?) -> y, rstd. Nothing cancels: every factor is off by a few roundoffs of itself. */
@@ -114,9 +124,8 @@ wf_status wf_ref_rms_norm(const wf_ref_call *c)
 
 /* (dy, x, rstd, gamma?) -> dx, dgamma. With h = x rstd and g = dy gamma:
  * dx = rstd (g - h mean(g h)), dgamma = sum of dy h over rows. */
-wf_status wf_ref_rms_norm_grad(const wf_ref_call *c)
+static wf_status rms_norm_grad(const wf_ref_call *c, const wf_ref *gamma)
 {
-    const wf_ref *gamma = c->nin > 3 ? &c->in[3] : NULL;
     int64_t rows = wf_dims_rows(&c->in[1].shape), n = wf_dims_last(&c->in[1].shape);
     for (int64_t r = 0; r < rows; r++) {
         const double *dy = c->in[0].v + r * n, *x = c->in[1].v + r * n;
@@ -137,6 +146,11 @@ wf_status wf_ref_rms_norm_grad(const wf_ref_call *c)
         }
     }
     return WF_OK;
+}
+
+wf_status wf_ref_rms_norm_grad(const wf_ref_call *c)
+{
+    return rms_norm_grad(c, operand(c, 3));
 }
 
 /* ---- Of x + residual ---- */
@@ -165,4 +179,27 @@ wf_status wf_ref_residual_layer_norm(const wf_ref_call *c)
 wf_status wf_ref_residual_rms_norm(const wf_ref_call *c)
 {
     return residual(c, wf_ref_rms_norm);
+}
+
+/* dx += dsum: the sum is rounded once, not dx before. */
+static wf_status add_dsum(const wf_ref_call *c, const wf_ref *dsum)
+{
+    int64_t count = wf_dims_count(&dsum->shape);
+    for (int64_t e = 0; e < count; e++)
+        wf_ref_set(&c->out[0], e, c->out[0].v[e] + dsum->v[e], c->out[0].mag[e] + fabs(dsum->v[e]));
+    return WF_OK;
+}
+
+/* (dy, x, mean, rstd, dsum, gamma?) -> dx, dgamma, dbeta */
+wf_status wf_ref_residual_layer_norm_grad(const wf_ref_call *c)
+{
+    WF_TRY(layer_norm_grad(c, operand(c, 5)));
+    return add_dsum(c, &c->in[4]);
+}
+
+/* (dy, x, rstd, dsum, gamma?) -> dx, dgamma */
+wf_status wf_ref_residual_rms_norm_grad(const wf_ref_call *c)
+{
+    WF_TRY(rms_norm_grad(c, operand(c, 4)));
+    return add_dsum(c, &c->in[3]);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_product.c - matrix products: matmul, linear, and linear with an activation. */
+/* ref_product.c - matrix products: matmul, linear, and the fused forms of linear and its gradient. */
 #include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
@@ -65,5 +65,43 @@ wf_status wf_ref_linear_act(const wf_ref_call *c)
         wf_ref_act off = wf_ref_activate(op, x + 16 * WF_ROUNDOFF_F32 * lost);
         wf_ref_set(y, e, here.y, here.mag + lost * fmax(fabs(here.slope), fabs(off.slope)));
     }
+    return WF_OK;
+}
+
+/* (dy [M, N], w [N, K], pre [M, K]) -> [M, K]; the product is not rounded to the type on the way. */
+wf_status wf_ref_matmul_act_grad(const wf_ref_call *c)
+{
+    const wf_attr_matmul_act_grad *attr = c->attr;
+    const wf_ref *dy = &c->in[0], *w = &c->in[1], *pre = &c->in[2];
+    int64_t n = w->shape.d[0], k = w->shape.d[1], count = wf_dims_count(&c->out->shape);
+    for (int64_t e = 0; e < count; e++) {
+        double product = 0, mag = 0;
+        for (int64_t i = 0; i < n; i++) {
+            double term = dy->v[e / k * n + i] * w->v[i * k + e % k];
+            product += term;
+            mag += fabs(term);
+        }
+        wf_ref_act f = wf_ref_activate(wf_act_op(attr->act), pre->v[e]);
+        wf_ref_set(c->out, e, product * f.slope, mag * fabs(f.slope) + fabs(product) * f.slope_mag);
+    }
+    return WF_OK;
+}
+
+/* (dy [M, N], x [M, K]) -> dw [N, K], db [N] */
+wf_status wf_ref_linear_grad_weight(const wf_ref_call *c)
+{
+    const wf_ref *dy = &c->in[0], *x = &c->in[1];
+    wf_ref *dw = &c->out[0], *db = &c->out[1];
+    int64_t m = dy->shape.d[0], n = dy->shape.d[1], k = x->shape.d[1];
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double d = dy->v[i * n + j];
+            for (int64_t l = 0; l < k; l++) {
+                dw->v[j * k + l] += d * x->v[i * k + l];
+                dw->mag[j * k + l] += fabs(d * x->v[i * k + l]);
+            }
+            db->v[j] += d;
+            db->mag[j] += fabs(d);
+        }
     return WF_OK;
 }

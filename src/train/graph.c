@@ -31,6 +31,12 @@ int64_t wf_train_sequences(const wf_setup *s, wf_train_form form)
     return form == WF_TRAIN_SAMPLE ? 1 : s->sequences;
 }
 
+int64_t wf_train_length(const wf_setup *s, wf_train_form form)
+{
+    bool whole = form == WF_TRAIN_SAMPLE || !s->options.documents;
+    return whole ? wf_train_tokens(s, form) / wf_train_sequences(s, form) : 0;
+}
+
 wf_compile_options wf_train_compiling(const wf_setup *s, wf_train_form form)
 {
     bool backward = form == WF_TRAIN_WHOLE || form == WF_TRAIN_MICRO;
@@ -45,6 +51,7 @@ static wf_value *forward(const wf_setup *s, wf_train_form form, wf_graph *g)
         .form = WF_FORM_TRAIN,
         .tokens = wf_train_tokens(s, form),
         .sequences = wf_train_sequences(s, form),
+        .length = wf_train_length(s, form),
         .rows = form == WF_TRAIN_SAMPLE ? 1 : 0,
         .given_frequencies = s->config.family->rotary,
         .prefix = !training && o->ema > 0 ? "ema." : NULL,

@@ -43,6 +43,8 @@ bool wf_train_uses(const wf_setup *s, wf_train_form form);
 /* Sequences and tokens of its inputs. */
 int64_t wf_train_tokens(const wf_setup *s, wf_train_form form);
 int64_t wf_train_sequences(const wf_setup *s, wf_train_form form);
+/* Of every sequence, at positions 0, 1, ...; 0: they differ. */
+int64_t wf_train_length(const wf_setup *s, wf_train_form form);
 wf_status wf_train_graph(const wf_setup *s, wf_train_form form, wf_graph **out);
 wf_compile_options wf_train_compiling(const wf_setup *s, wf_train_form form);
 

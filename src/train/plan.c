@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "device/choose.h"
 #include "device/plan.h"
 #include "graph/cost.h"
 #include "train/fit.h"
@@ -84,14 +85,11 @@ static void add_cost(planning *p, const wf_graph *g, double times)
     for (int i = 0; i < g->node_count; i++) {
         wf_cost c;
         wf_node_cost(g->nodes[i], &c);
-        double flops = (double)c.flops, bytes = (double)c.bytes_read + (double)c.bytes_written;
-        o->flops += times * flops;
-        o->bytes += times * bytes;
-        if (p->peak && p->peak->flops > 0 && p->peak->copy > 0) {
-            double computing = flops / p->peak->flops, moving = bytes / p->peak->copy;
-            o->seconds += times * (computing > moving ? computing : moving);
-        }
+        o->flops += times * (double)c.flops;
+        o->bytes += times * ((double)c.bytes_read + (double)c.bytes_written);
     }
+    if (p->peak)
+        o->seconds += times * wf_peak_graph_seconds(p->peak, g);
 }
 
 static void add_memory(planning *p, const wf_memory *m)

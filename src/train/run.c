@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "base/path.h"
-#include "device/device.h"
+#include "device/choose.h"
 #include "model/recipe.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
@@ -112,7 +112,7 @@ static wf_status measure(run *r)
     if (r->measured || !r->device->ops->peak)
         return WF_OK;
     r->measured = true;
-    return r->device->ops->peak(r->device, r->device->threads, PEAK_BYTES, &r->peak);
+    return wf_device_measure(r->device, PEAK_BYTES, &r->peak);
 }
 
 /* Changes the setup until it fits. */
@@ -242,7 +242,9 @@ static wf_status begin(run *r)
         say_failure(r, "there will be no log");
     if (e && e->step) { /* the share of the peak is for those who watch */
         WF_TRY(measure(r));
-        r->trainer->peak = r->peak.flops;
+        const bool narrow =
+            r->trainer->setup.options.compute != WF_F32 && r->peak.narrow > r->peak.flops;
+        r->trainer->peak = narrow ? r->peak.narrow : r->peak.flops;
     }
     wf_data_get_info(r->data, WF_SPLIT_TRAIN, &info);
     if (e && e->begin)

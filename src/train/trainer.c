@@ -81,6 +81,7 @@ wf_status wf_trainer_make(wf_device *device, const wf_tokenizer *tokenizer, wf_s
     }
     t->ctx = device->ctx;
     t->device = device;
+    t->ahead = -1;
     t->setup = *setup;
     *setup = (wf_setup){0};
     const wf_model *base = t->setup.base;
@@ -166,6 +167,22 @@ bool wf_trainer_setting(const wf_trainer *t, int index, const char **name, char 
 
 /* ---- Steps ---- */
 
+/* What the graph promises of sequences of one length (wf_attention_options.length) must be so. */
+static wf_status check_places(const wf_trainer *t, wf_train_form form, const wf_batch *b)
+{
+    int64_t length = wf_train_length(&t->setup, form), tokens = wf_train_tokens(&t->setup, form);
+    bool whole = true;
+    for (int64_t i = 0; length > 0 && i <= tokens && whole; i += length)
+        whole = b->seq_start[i / length] == i;
+    for (int64_t i = 0; length > 0 && i < tokens && whole; i++)
+        whole = b->positions[i] == i % length;
+    return whole ? WF_OK
+                 : wf_fail(t->ctx, WF_ERR_USAGE,
+                           "without documents, a batch must be sequences of %lld tokens, with "
+                           "positions from 0",
+                           (long long)length);
+}
+
 static wf_status write_batch(wf_trainer *t, wf_train_form form, const wf_batch *b)
 {
     wf_exec *e = t->exec[form];
@@ -175,6 +192,7 @@ static wf_status write_batch(wf_trainer *t, wf_train_form form, const wf_batch *
     WF_TRY(wf_exec_write(e, "targets", b->targets, tokens));
     if (t->placed[form])
         return WF_OK;
+    WF_TRY(check_places(t, form, b));
     WF_TRY(wf_exec_write(e, "positions", b->positions, tokens));
     WF_TRY(wf_exec_write(e, "seq_start", b->seq_start, starts));
     t->placed[form] = !t->setup.options.documents;
@@ -196,10 +214,31 @@ static wf_status bring(wf_trainer *t, wf_train_form form, int64_t micro, wf_batc
                        void *user)
 {
     const wf_batch *b;
-    WF_TRY(next(user, t->step * t->setup.options.accumulate + micro, &b));
-    WF_TRY(write_batch(t, form, b));
-    t->tokens += b->valid;
+    const int64_t number = t->step * t->setup.options.accumulate + micro;
+    if (t->ahead == number) {
+        t->tokens += t->ahead_valid;
+    } else {
+        WF_TRY(next(user, number, &b));
+        WF_TRY(write_batch(t, form, b));
+        t->tokens += b->valid;
+    }
+    t->ahead = -1;
     return write_key(t, t->exec[form], micro);
+}
+
+/* The first batch of the next step, where the device is still at this one. What goes wrong with it, that step will
+ * meet again. */
+static void bring_ahead(wf_trainer *t, wf_batch_fn *next, void *user)
+{
+    const wf_train_options *o = &t->setup.options;
+    const int64_t number = (t->step + 1) * o->accumulate;
+    const wf_train_form form = o->accumulate == 1 ? WF_TRAIN_WHOLE : WF_TRAIN_MICRO;
+    const wf_batch *b;
+    if (!t->device->runs_ahead || t->step + 1 >= o->steps || next(user, number, &b) != WF_OK ||
+        write_batch(t, form, b) != WF_OK)
+        return;
+    t->ahead = number;
+    t->ahead_valid = b->valid;
 }
 
 static wf_status run(wf_trainer *t, wf_batch_fn *next, void *user, double rate, float *report)
@@ -216,6 +255,7 @@ static wf_status run(wf_trainer *t, wf_batch_fn *next, void *user, double rate, 
     }
     WF_TRY(wf_exec_write(e, "rate", &f32, sizeof f32));
     WF_TRY(wf_exec_run(e));
+    bring_ahead(t, next, user);
     return wf_exec_read(e, "report", report, WF_REPORT_COUNT * sizeof *report);
 }
 

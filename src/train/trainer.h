@@ -19,6 +19,9 @@ struct wf_trainer {
     wf_session *session;
     wf_exec *exec[WF_TRAIN_COUNT]; /* NULL: not used, or not yet */
     bool placed[WF_TRAIN_COUNT];   /* positions and seq_start, where they never change, are there */
+    /* The batch that was written before its step, while the one before it ran: its number, and how many of its
+     * tokens count. -1: none was. */
+    int64_t ahead, ahead_valid;
     int64_t step, tokens, skipped; /* so far */
     int64_t skipped_row;           /* the last so many were */
     double flops;                  /* of a step */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * activation.h - activations of one f32. Kernels that apply one on the way to something else must
+ * activation.h - activations of one f32, and a slope. Kernels that apply one on the way to something else must
  * give the bits of the op itself, so that each is written once, here.
  */
 #ifndef WF_DEVICE_CPU_ACTIVATION_H
@@ -28,6 +28,13 @@ static inline float wf_gelu_gate_f32(float x)
 static inline float wf_gelu_erf_gate_f32(float x)
 {
     return 0.5f * erfcf(-x * WF_SQRT_HALF);
+}
+
+static inline float wf_gelu_slope_f32(float x)
+{
+    float gate = wf_gelu_gate_f32(x), bend = gate * (1 - gate); /* 0 long before x * x overflows */
+    float slope = 2 * WF_SQRT_2_OVER_PI * (1 + 3 * WF_GELU_CUBIC * x * x);
+    return gate + (bend > 0 ? x * bend * slope : 0);
 }
 
 static inline float wf_relu_f32(float x)

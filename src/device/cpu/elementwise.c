@@ -117,13 +117,6 @@ static void scale_f32(const span *s)
 
 #define INV_SQRT_2PI 0.3989422804014327f
 
-static inline float gelu_slope(float x)
-{
-    float gate = wf_gelu_gate_f32(x), bend = gate * (1 - gate); /* 0 long before x * x overflows */
-    float slope = 2 * WF_SQRT_2_OVER_PI * (1 + 3 * WF_GELU_CUBIC * x * x);
-    return gate + (bend > 0 ? x * bend * slope : 0);
-}
-
 static inline float gelu_erf_slope(float x)
 {
     return wf_gelu_erf_gate_f32(x) + x * INV_SQRT_2PI * expf(-0.5f * x * x);
@@ -148,7 +141,7 @@ static inline float activate_slope(int64_t kind, float x)
 {
     switch (kind) {
     case WF_GLU_SILU: return silu_slope(x);
-    case WF_GLU_GELU: return gelu_slope(x);
+    case WF_GLU_GELU: return wf_gelu_slope_f32(x);
     default: return gelu_erf_slope(x);
     }
 }
@@ -160,7 +153,7 @@ static void gelu_grad_f32(const span *s)
     const int64_t n = s->n;
     INDEPENDENT
     for (int64_t i = 0; i < n; i++)
-        dx[i] = dy[i] * gelu_slope(x[i]);
+        dx[i] = dy[i] * wf_gelu_slope_f32(x[i]);
 }
 
 static void glu_f32(const span *s)

@@ -197,6 +197,17 @@ static void end_tile(const tiling *t, const block *b, float *c, float *buf)
     }
 }
 
+/* The same with what a slope makes of them. */
+static void end_tile_slope(const tiling *t, const block *b, float *c, float *buf)
+{
+    const wf_gemm *g = t->g;
+    for (int64_t i = 0; i < b->m; i++) {
+        int64_t r = first_row(g, b) + i;
+        g->slope(wf_row_part(g->at, r, b->j0, b->n, buf), c + i * t->nc, b->n);
+        store_part(g->y, r, b->j0, c + i * t->nc, b->n);
+    }
+}
+
 /* One block of k of the panel of column j in a b that lies in panels, [k][NR] of its type each. */
 static const float *stored_panel(const wf_gemm *g, const block *k, int64_t j, float *buf)
 {
@@ -261,7 +272,7 @@ static void one_tile(const tiling *t, int64_t tile, float *scratch)
         else
             multiply_packed(t, &k, a, b, c, buf);
     }
-    end_tile(t, &k, c, buf);
+    (g->slope ? end_tile_slope : end_tile)(t, &k, c, buf);
 }
 
 static void some_tiles(void *arg, int64_t begin, int64_t end, int thread)

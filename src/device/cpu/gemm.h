@@ -15,14 +15,19 @@ typedef struct {
 } wf_gemm_operand;
 
 typedef void wf_gemm_act(const float *x, float *y, int64_t n);
+/* y is multiplied by the slope of an activation at x. */
+typedef void wf_gemm_slope(const float *x, float *y, int64_t n);
 
-/* y [m, n] = act(pre), pre [m, n] = a [m, k] b [k, n] + bias, for each matrix of the batch. */
+/* y [m, n] = act(pre), pre [m, n] = a [m, k] b [k, n] + bias, for each matrix of the batch; or, where there
+ * is a slope, y = a b slope(at), without bias and act. */
 typedef struct {
     int64_t batch, m, n, k;
     wf_gemm_operand a, b;
     const wf_view *bias;    /* [n], or NULL */
     wf_gemm_act *act;       /* of the product as its type has it, or NULL: then there is no pre */
     const wf_view *y, *pre; /* NULL: nobody reads it */
+    wf_gemm_slope *slope;   /* the product is not rounded before; or NULL */
+    const wf_view *at;      /* [m, n] that slope is taken of */
     int64_t y_first;        /* row of y where the first product goes */
     bool add;               /* to what stands in y, which is f32 then, rather than replacing it */
     int threads;

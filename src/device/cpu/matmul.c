@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * matmul.c - matrix products: matmul (batched, either operand transposed), linear, and linear with an
- * activation, which is applied to each tile while it is in the cache. Linear reads a weight as it was
+ * activation, which is applied to each tile while it is in the cache; likewise gradients. Linear reads a weight as it was
  * given or in panels, by the same code and with the same bits.
  */
 #include "device/cpu/matmul.h"
 #include "device/cpu/activation.h"
 #include "device/cpu/gemm.h"
+#include "device/cpu/reduce.h"
 #include "device/cpu/row.h"
 
 static const wf_view *output(const wf_launch *l, int i)
@@ -116,6 +117,81 @@ static wf_status launch_linear_act(const wf_launch *l)
     return WF_OK;
 }
 
+/* ---- matmul_act_grad: dy [M, N], w [N, K], pre [M, K] -> [M, K] ---- */
+
+wf_gemm wf_matmul_act_grad_sizes(const wf_node *n)
+{
+    const wf_dims *w = &n->in[1]->shape;
+    return (wf_gemm){.batch = 1, .m = n->in[0]->shape.d[0], .n = w->d[1], .k = w->d[0]};
+}
+
+static size_t matmul_act_grad_workspace(const wf_node *n, int threads)
+{
+    wf_gemm g = wf_matmul_act_grad_sizes(n);
+    return wf_gemm_scratch(g.m, g.n, g.k, threads);
+}
+
+wf_gemm wf_matmul_act_grad_product(const wf_launch *l)
+{
+    wf_gemm g = wf_matmul_act_grad_sizes(l->node);
+    g.a = (wf_gemm_operand){&l->in[0], 0, g.m, false};
+    g.b = (wf_gemm_operand){&l->in[1], 0, g.k, true};
+    g.y = output(l, 0);
+    g.at = &l->in[2];
+    g.threads = l->threads;
+    g.scratch = l->workspace;
+    return g;
+}
+
+static void gelu_slope_row(const float *x, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] *= wf_gelu_slope_f32(x[i]);
+}
+
+static wf_status launch_matmul_act_grad(const wf_launch *l)
+{
+    wf_gemm g = wf_matmul_act_grad_product(l);
+    g.slope = gelu_slope_row;
+    wf_gemm_run(&g);
+    return WF_OK;
+}
+
+/* ---- linear_grad_weight: dy [M, N], x [M, K] -> dw f32 [N, K], db f32 [N] ---- */
+
+wf_gemm wf_linear_grad_weight_sizes(const wf_node *n)
+{
+    const wf_dims *dy = &n->in[0]->shape, *x = &n->in[1]->shape;
+    return (wf_gemm){.batch = 1, .m = dy->d[1], .n = x->d[1], .k = dy->d[0]};
+}
+
+static size_t linear_grad_weight_workspace(const wf_node *n, int threads)
+{
+    wf_gemm g = wf_linear_grad_weight_sizes(n);
+    size_t product = wf_gemm_scratch(g.m, g.n, g.k, threads);
+    size_t sum = wf_sum_rows_workspace(g.k, g.m);
+    return product > sum ? product : sum; /* one after the other */
+}
+
+wf_gemm wf_linear_grad_weight_product(const wf_launch *l)
+{
+    wf_gemm g = wf_linear_grad_weight_sizes(l->node);
+    g.a = (wf_gemm_operand){&l->in[0], 0, g.k, true};
+    g.b = (wf_gemm_operand){&l->in[1], 0, g.k, true};
+    g.y = output(l, 0);
+    g.threads = l->threads;
+    g.scratch = l->workspace;
+    return g;
+}
+
+static wf_status launch_linear_grad_weight(const wf_launch *l)
+{
+    wf_gemm g = wf_linear_grad_weight_product(l);
+    wf_gemm_run(&g);
+    wf_sum_rows(l, &l->in[0], &l->out[1]);
+    return WF_OK;
+}
+
 /* clang-format off */
 #define ROW(name_, workspace_)                                                                     \
     {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT,                            \
@@ -125,11 +201,16 @@ static wf_status launch_linear_act(const wf_launch *l)
     {.op = WF_OP_##name_, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_FLOAT,    \
      .strided = true, .packed = 1u << 1, .workspace = linear_workspace_packed,                     \
      .launch = launch_##name_}
+#define GRAD(name_, weights_)                                                                      \
+    {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT, .weights = weights_,       \
+     .strided = true, .workspace = name_##_workspace, .launch = launch_##name_}
 const wf_kernel wf_cpu_matmul[] = {
     ROW(matmul, matmul_workspace),
     ROW(linear, linear_workspace),
     PACKED(linear),
     ROW(linear_act, linear_workspace),
     PACKED(linear_act),
+    GRAD(matmul_act_grad, WF_TYPES_WEIGHT),
+    GRAD(linear_grad_weight, WF_TYPES_FLOAT),
     {0},
 };

@@ -5,7 +5,8 @@
  *     y = xhat * gamma + beta     xhat = (x - mean) * rstd     rstd = 1 / sqrt(mean square + eps)
  *
  * The rms norm is the same with mean = 0 and no beta, so one implementation serves both. With a
- * residual, x is the sum as an add would have stored it: the bits are those of two nodes.
+ * residual, x is the sum as an add would have stored it: the bits are those of two nodes. What is added
+ * to a gradient is added before that is rounded to its type.
  */
 #include <math.h>
 
@@ -24,7 +25,7 @@ typedef struct {
     double eps;
     bool centered;                        /* layer norm: the mean is taken off */
     const wf_view *dy, *x, *gamma, *beta; /* gamma, beta: NULL when there are none */
-    const wf_view *residual;              /* added to x before, or NULL */
+    const wf_view *residual;              /* added to x before, or to dx after; or NULL */
     const wf_view *mean, *rstd;           /* saved statistics: outputs, or inputs of the gradient */
     const wf_view *total, *y, *dx, *dgamma, *dbeta; /* outputs: NULL when nobody reads them */
     double *sums;                                   /* [2][length], for dgamma and dbeta */
@@ -184,7 +185,7 @@ static wf_status launch_residual_rms_norm(const wf_launch *l)
  * With g = dy * gamma:  dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), the second term for the
  * layer norm only; dgamma and dbeta are the sums of dy * xhat and of dy over all rows. */
 
-enum { G, XHAT, DX, SCALE, BACKWARD_BUFFERS };
+enum { G, XHAT, DX, SCALE, DSUM, BACKWARD_BUFFERS };
 
 /* The same of xhat, always in buf. */
 static void xhat_part(const norm *o, int64_t r, int64_t begin, int64_t n, float *buf)
@@ -215,7 +216,10 @@ static void dx_rows(void *arg, int64_t begin, int64_t end, int thread)
         float along = (float)(dot(g, xhat, n) / (double)n);
         float mean = o->centered ? (float)(sum(g, n) / (double)n) : 0;
         for (int64_t i = 0; i < n; i++)
-            dx[i] = rstd * (g[i] - mean - xhat[i] * along);
+            g[i] = rstd * (g[i] - mean - xhat[i] * along);
+        const float *dsum = o->residual ? wf_row_read(o->residual, r, buf[DSUM]) : NULL;
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = dsum ? g[i] + dsum[i] : g[i];
         wf_row_end(o->dx, r, dx);
     }
 }
@@ -283,27 +287,48 @@ static wf_status backward(norm *o)
     return WF_OK;
 }
 
-/* layer_norm_grad: (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta */
-static wf_status launch_layer_norm_grad(const wf_launch *l)
+/* (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta; with dsum before gamma where there is a residual */
+static wf_status layer_norm_grad(const wf_launch *l, bool residual)
 {
-    norm o = {.l = l, .centered = true, .gamma = input(l, 4)};
-    o.mean = &l->in[2];
-    o.rstd = &l->in[3];
+    norm o = {.l = l, .centered = true, .mean = &l->in[2], .rstd = &l->in[3]};
+    o.residual = residual ? &l->in[4] : NULL;
+    o.gamma = input(l, residual ? 5 : 4);
     return backward(&o);
 }
 
-/* rms_norm_grad: (dy, x, rstd, gamma?) -> dx, dgamma */
+/* (dy, x, rstd, gamma?) -> dx, dgamma; likewise */
+static wf_status rms_norm_grad(const wf_launch *l, bool residual)
+{
+    norm o = {.l = l, .rstd = &l->in[2]};
+    o.residual = residual ? &l->in[3] : NULL;
+    o.gamma = input(l, residual ? 4 : 3);
+    return backward(&o);
+}
+
+static wf_status launch_layer_norm_grad(const wf_launch *l)
+{
+    return layer_norm_grad(l, false);
+}
+
 static wf_status launch_rms_norm_grad(const wf_launch *l)
 {
-    norm o = {.l = l, .gamma = input(l, 3)};
-    o.rstd = &l->in[2];
-    return backward(&o);
+    return rms_norm_grad(l, false);
+}
+
+static wf_status launch_residual_layer_norm_grad(const wf_launch *l)
+{
+    return layer_norm_grad(l, true);
+}
+
+static wf_status launch_residual_rms_norm_grad(const wf_launch *l)
+{
+    return rms_norm_grad(l, true);
 }
 
 /* clang-format off */
-#define ROW(name_, workspace_)                                                                     \
+#define ROW(name_, workspace_, ...)                                                                \
     {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT, .strided = true,           \
-     .workspace = workspace_, .launch = launch_##name_}
+     .workspace = workspace_, .launch = launch_##name_, __VA_ARGS__}
 const wf_kernel wf_cpu_norm[] = {
     ROW(layer_norm, plain_workspace),
     ROW(layer_norm_grad, backward_workspace),
@@ -311,5 +336,7 @@ const wf_kernel wf_cpu_norm[] = {
     ROW(rms_norm_grad, backward_workspace),
     ROW(residual_layer_norm, residual_workspace),
     ROW(residual_rms_norm, residual_workspace),
+    ROW(residual_layer_norm_grad, backward_workspace, .in_place = 1u << 4), /* dsum */
+    ROW(residual_rms_norm_grad, backward_workspace, .in_place = 1u << 3),
     {0},
 };

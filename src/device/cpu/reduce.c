@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "device/cpu/reduce.h"
 #include "device/cpu/row.h"
 #include "device/cpu/walk.h"
 
@@ -86,7 +87,8 @@ FOLDING(max_i32, int64_t, i, int32_t, INT32_MIN, a >= b ? a : b)
 #define TILE WF_CHUNK /* results that are worked on together */
 
 typedef struct {
-    const wf_launch *l;
+    const wf_view *x, *y;
+    double divisor; /* of floats */
     const folding *fold;
     wf_walk kept, gone;
     int64_t outputs, length; /* results; elements that make one */
@@ -98,7 +100,7 @@ typedef struct {
 /* Results [first, end), of one tile, from block b of what makes them. */
 static void reduce_across(const reduction *r, int64_t first, int64_t end, int64_t b, total *t)
 {
-    const wf_view *x = &r->l->in[0];
+    const wf_view *x = r->x;
     int64_t stop = b * BLOCK + BLOCK < r->length ? b * BLOCK + BLOCK : r->length;
     int64_t kept_step = wf_walk_step(&r->kept, 0), gone_step = wf_walk_step(&r->gone, 0);
     wf_chunk buf;
@@ -112,7 +114,7 @@ static void reduce_across(const reduction *r, int64_t first, int64_t end, int64_
 
 static void reduce_along(const reduction *r, int64_t first, int64_t end, int64_t b, total *t)
 {
-    const wf_view *x = &r->l->in[0];
+    const wf_view *x = r->x;
     int64_t stop = b * BLOCK + BLOCK < r->length ? b * BLOCK + BLOCK : r->length;
     int64_t gone_step = wf_walk_step(&r->gone, 0);
     wf_chunk buf;
@@ -125,14 +127,13 @@ static void reduce_along(const reduction *r, int64_t first, int64_t end, int64_t
 
 static void store(const reduction *r, int64_t first, int64_t n, const total *t)
 {
-    const wf_view *out = &r->l->out[0];
-    double divisor = r->l->node->op == WF_OP_mean ? (double)r->length : 1;
+    const wf_view *out = r->y;
     wf_chunk y;
     for (int64_t i = 0; i < n; i++)
         if (out->type == WF_I32)
             y.i32[i] = (int32_t)(uint32_t)(uint64_t)t[i].i;
         else
-            y.f32[i] = (float)(t[i].f / divisor);
+            y.f32[i] = (float)(t[i].f / r->divisor);
     if (out->type == WF_I32)
         memcpy(wf_view_at(out, first), y.i32, (size_t)n * sizeof y.i32[0]);
     else
@@ -173,15 +174,13 @@ static void join_range(void *arg, int64_t begin, int64_t stop, int thread)
     }
 }
 
-static wf_status launch_reduce(const wf_launch *l)
+/* Over the axes of the bit set; threads and workspace are the launch's. */
+static void reduce(const wf_launch *l, reduction r, int64_t axes)
 {
-    const wf_attr_reduce *attr = l->attr;
-    const wf_view *x = &l->in[0];
-    bool max = l->node->op == WF_OP_max, ints = x->type == WF_I32;
-    reduction r = {.l = l, .fold = max ? ints ? &max_i32 : &max_f32 : ints ? &sum_i32 : &sum_f32};
-    if (!l->out[0].data)
-        return WF_OK;
-    split_axes(x, attr->axes, &r.kept, &r.gone);
+    const wf_view *x = r.x;
+    if (!r.y->data)
+        return;
+    split_axes(x, axes, &r.kept, &r.gone);
     r.outputs = wf_walk_count(&r.kept);
     r.length = wf_walk_count(&r.gone);
     r.tiles = (r.outputs + TILE - 1) / TILE;
@@ -189,21 +188,46 @@ static wf_status launch_reduce(const wf_launch *l)
     r.partial = r.blocks > 1 ? l->workspace : NULL;
     for (int i = 0; i < x->rank; i++)
         if (x->dim[i] != 1)
-            r.across = !(attr->axes >> i & 1);
+            r.across = !(axes >> i & 1);
+    r.divisor = l->node->op == WF_OP_mean ? (double)r.length : 1;
 
     int64_t size = (r.outputs < TILE ? r.outputs : TILE) * (r.length < BLOCK ? r.length : BLOCK);
     wf_parallel_for(l->threads, r.tiles * r.blocks, wf_grain(size), reduce_range, &r);
     if (r.partial)
         wf_parallel_for(l->threads, r.tiles, wf_grain(TILE * r.blocks), join_range, &r);
+}
+
+static wf_status launch_reduce(const wf_launch *l)
+{
+    const wf_attr_reduce *attr = l->attr;
+    const wf_view *x = &l->in[0];
+    bool max = l->node->op == WF_OP_max, ints = x->type == WF_I32;
+    const folding *fold = max ? ints ? &max_i32 : &max_f32 : ints ? &sum_i32 : &sum_f32;
+    reduce(l, (reduction){.x = x, .y = &l->out[0], .fold = fold}, attr->axes);
     return WF_OK;
+}
+
+static size_t partial_bytes(int64_t outputs, int64_t length)
+{
+    int64_t blocks = blocks_of(length);
+    return blocks > 1 ? (size_t)(outputs * blocks) * sizeof(total) : 0;
 }
 
 static size_t reduce_workspace(const wf_node *n, int threads)
 {
     (void)threads;
     int64_t outputs = wf_dims_count(&n->out[0].shape);
-    int64_t blocks = outputs > 0 ? blocks_of(wf_dims_count(&n->in[0]->shape) / outputs) : 0;
-    return blocks > 1 ? (size_t)(outputs * blocks) * sizeof(total) : 0;
+    return outputs > 0 ? partial_bytes(outputs, wf_dims_count(&n->in[0]->shape) / outputs) : 0;
+}
+
+void wf_sum_rows(const wf_launch *l, const wf_view *x, const wf_view *y)
+{
+    reduce(l, (reduction){.x = x, .y = y, .fold = &sum_f32}, 1);
+}
+
+size_t wf_sum_rows_workspace(int64_t rows, int64_t columns)
+{
+    return partial_bytes(columns, rows);
 }
 
 /* ---- argmax ---- */

@@ -21,24 +21,33 @@ typedef struct wf_cuda_products wf_cuda_products; /* product.h */
 typedef struct {
     wf_device head;
     int ordinal;
-    int major, minor;  /* compute capability */
-    int processors;    /* streaming multiprocessors */
-    size_t cache;      /* bytes of L2 */
-    size_t shared;     /* bytes of shared memory that a block can be given */
-    bool tf32;         /* products of f32 may round their operands to 10 bits: asked for */
-    size_t reserve;    /* bytes that the context took when the device was opened */
+    int major, minor; /* compute capability */
+    int processors;   /* streaming multiprocessors */
+    size_t cache;     /* bytes of L2 */
+    size_t shared;    /* bytes of shared memory that a block can be given */
+    bool tf32;        /* products of f32 may round their operands to 10 bits: asked for */
     wf_cuda_products *products;
     char name[128];
+    char rounding[256]; /* what rounds alike: the GPU, the driver, and which algorithms multiply */
+    size_t rounding_bytes; /* of it that do not change when algorithms are chosen */
 } wf_cuda_device;
+
+/* A piece of memory through which bytes of the host reach the device: see queue.c. */
+typedef struct {
+    cudaEvent_t arrived; /* they are on the device */
+    cudaEvent_t taken;   /* and have been moved to where they belong: it is free */
+} wf_cuda_slot;
+
+enum { WF_CUDA_SLOTS = 8, WF_CUDA_SLOT_BYTES = 512 << 10 };
 
 typedef struct {
     wf_queue head;
     cudaStream_t stream; /* on which kernels run */
     cudaStream_t upload; /* on which the host's bytes arrive */
-    void *staging;       /* pinned memory of the host through which they go */
-    size_t staging_bytes, staging_used;
-    cudaEvent_t uploaded; /* the last upload; kernels that come after it wait for it */
-    cudaEvent_t consumed; /* kernels before it may still read what an upload would overwrite */
+    char *staging;       /* pinned memory of the host, [WF_CUDA_SLOTS][WF_CUDA_SLOT_BYTES] */
+    char *landing;       /* the same on the device */
+    wf_cuda_slot slots[WF_CUDA_SLOTS];
+    int next; /* slot to use */
 } wf_cuda_queue;
 
 static inline const wf_cuda_device *wf_cuda_device_of(const wf_launch *l)
@@ -58,16 +67,23 @@ wf_status wf_cuda_launched(const wf_launch *l);
 /* The same away from kernels: "cuda: <what>: <reason>". */
 wf_status wf_cuda_try(wf_ctx *ctx, cudaError_t error, const char *what);
 
+/* What products need for the life of the device (product.c): handles, and which algorithm was fastest for which
+ * shape. tune: times those that are new. */
+wf_status wf_cuda_products_new(wf_cuda_device *d, bool tune);
+void wf_cuda_products_free(wf_cuda_device *d);
+/* A number that stands for all choices made so far: the same exactly when these are. */
+uint64_t wf_cuda_products_choices(const wf_cuda_device *d);
+
 /* Tables of kernels by compute capability: the best rows first. NULL-terminated lists, see kernel.h. */
 const wf_kernel *const *wf_cuda_kernels(int major, int minor);
 
 /* One array a file. */
-extern const wf_kernel wf_cuda_elementwise_kernels[], wf_cuda_cast_kernels[], wf_cuda_shape_kernels[],
-    wf_cuda_source_kernels[], wf_cuda_reduce_kernels[], wf_cuda_softmax_kernels[],
-    wf_cuda_rows_kernels[], wf_cuda_norm_kernels[], wf_cuda_rope_kernels[], wf_cuda_loss_kernels[],
-    wf_cuda_update_kernels[], wf_cuda_product_kernels[], wf_cuda_head_kernels[],
-    wf_cuda_attention_kernels[], wf_cuda_flash_kernels[], wf_cuda_hopper_kernels[],
-    wf_cuda_cudnn_kernels[];
+extern const wf_kernel wf_cuda_elementwise_kernels[], wf_cuda_cast_kernels[],
+    wf_cuda_shape_kernels[], wf_cuda_source_kernels[], wf_cuda_reduce_kernels[],
+    wf_cuda_softmax_kernels[], wf_cuda_rows_kernels[], wf_cuda_norm_kernels[],
+    wf_cuda_rope_kernels[], wf_cuda_loss_kernels[], wf_cuda_update_kernels[],
+    wf_cuda_product_kernels[], wf_cuda_head_kernels[], wf_cuda_attention_kernels[],
+    wf_cuda_flash_kernels[], wf_cuda_hopper_kernels[], wf_cuda_cudnn_kernels[];
 
 #ifdef __cplusplus
 }

@@ -12,14 +12,18 @@
 #include "device/cuda/cuda.h"
 
 typedef struct {
-    void *data;        /* NULL: not wanted */
-    int64_t row, head; /* strides in elements from token to token and head to head; that of the last axis is 1 */
+    void *data; /* NULL: not wanted */
+    int64_t row,
+        head; /* strides in elements from token to token and head to head; that of the last axis is 1 */
 } wf_flash_operand;
 
 typedef struct {
     wf_type type;                /* of all operands: WF_BF16 or WF_F16 */
     wf_flash_operand q, k, v, o; /* [N, H, D], [N, Hk, D], [N, Hk, Dv], [N, H, Dv] */
-    float *lse;                  /* [N, H]: log of the sum of e^score; -Inf where a query sees nothing, and o is 0 then */
+    /* [N, H]: log of the sum of e^score; -Inf where a query sees nothing, and o is 0 then. Rows are lse_row
+     * elements apart: heads, but for views. */
+    float *lse;
+    int64_t lse_row;
     wf_flash_operand dout, dq, dk, dv; /* the gradient alone */
     int32_t n, heads, kv_heads, d, d_v;
     float scale; /* of q.k */
@@ -29,6 +33,8 @@ typedef struct {
     int32_t length;
     int32_t causal, window; /* window 0: none */
     const int32_t *low, *high, *irregular;
+    /* The gradient alone: key j is seen by the queries seen_low[j] <= i < seen_high[j]. */
+    const int32_t *seen_low, *seen_high;
 } wf_flash;
 
 #endif

@@ -22,7 +22,7 @@
 /* WF_RUN(kernel, grid, block, shared bytes, stream)(arguments); a name with commas goes in parentheses. */
 #define WF_RUN(kernel, grid, block, shared, stream) kernel<<<grid, block, shared, stream>>>
 /* Dynamic shared memory of the block, aligned to 128 bytes: WF_SHARED(float, tile); */
-#define WF_SHARED(type, name)                              \
+#define WF_SHARED(type, name)                                   \
     extern __shared__ __align__(128) unsigned char wf_shared[]; \
     type *name = reinterpret_cast<type *>(wf_shared)
 #endif
@@ -33,18 +33,37 @@ typedef __nv_bfloat16 wf_bf16;
 typedef __half wf_f16;
 
 /* As f32, in which everything is computed. */
-static __device__ __forceinline__ float wf_load(float x) { return x; }
-static __device__ __forceinline__ float wf_load(wf_bf16 x) { return __bfloat162float(x); }
-static __device__ __forceinline__ float wf_load(wf_f16 x) { return __half2float(x); }
+static __device__ __forceinline__ float wf_load(float x)
+{
+    return x;
+}
+static __device__ __forceinline__ float wf_load(wf_bf16 x)
+{
+    return __bfloat162float(x);
+}
+static __device__ __forceinline__ float wf_load(wf_f16 x)
+{
+    return __half2float(x);
+}
 
 /* Rounded to nearest, ties to even. */
 template <typename T> static __device__ __forceinline__ T wf_round(float x);
-template <> __device__ __forceinline__ float wf_round<float>(float x) { return x; }
-template <> __device__ __forceinline__ wf_bf16 wf_round<wf_bf16>(float x) { return __float2bfloat16_rn(x); }
-template <> __device__ __forceinline__ wf_f16 wf_round<wf_f16>(float x) { return __float2half_rn(x); }
+template <> __device__ __forceinline__ float wf_round<float>(float x)
+{
+    return x;
+}
+template <> __device__ __forceinline__ wf_bf16 wf_round<wf_bf16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+template <> __device__ __forceinline__ wf_f16 wf_round<wf_f16>(float x)
+{
+    return __float2half_rn(x);
+}
 
 /* N elements that are moved at once: 16 bytes and less. Addresses are multiples of the size. */
-template <typename T, int N> struct __align__(sizeof(T) * N) wf_pack {
+template <typename T, int N> struct __align__(sizeof(T) * N) wf_pack
+{
     T x[N];
 };
 #define WF_WIDE(T) (16 / (int)sizeof(T))

@@ -41,6 +41,17 @@ static wf_status check_heads(wf_infer *r, wf_value *const *in, int64_t key_rank)
     return WF_OK;
 }
 
+/* What `length` promises of seq_start and positions must be possible; in[] starts at q. */
+static wf_status check_length(wf_infer *r, wf_value *const *in)
+{
+    const wf_attr_attention *a = r->attr;
+    int64_t tokens = in[Q]->shape.d[0], sequences = in[SEQ_START]->shape.d[0] - 1;
+    WF_RULE(r, a->length >= 0, "length must not be negative");
+    WF_RULE(r, a->length == 0 || (tokens % a->length == 0 && tokens / a->length == sequences),
+            "there must be as many sequences of `length` tokens as seq_start has");
+    return WF_OK;
+}
+
 /* Rows are counted in i32: those of the pool, [P, page, ...], and of a sequence, pages * page. */
 static bool rows_have_numbers(const wf_value *pool, const wf_value *table)
 {
@@ -59,8 +70,11 @@ wf_status wf_shape_attention(wf_infer *r)
     const wf_dims *q = &r->in[Q]->shape, *v = &r->in[V]->shape;
     if (!paged) {
         WF_RULE(r, r->in[K]->shape.d[0] == q->d[0], "packed keys must have as many rows as q");
+        WF_TRY(check_length(r, r->in));
     } else {
+        const wf_attr_attention *a = r->attr;
         int64_t sequences = r->in[SEQ_START]->shape.d[0] - 1;
+        WF_RULE(r, a->length == 0, "only packed sequences can have a length");
         WF_RULE(r, v->d[1] > 0, "a page must have rows");
         WF_RULE(r, wf_is_i32(r->in[TABLE], 2) && r->in[TABLE]->shape.d[0] == sequences,
                 "the table must be i32[S, pages]");
@@ -79,6 +93,7 @@ wf_status wf_shape_attention_grad(wf_infer *r)
     wf_value *const *in = r->in + 1;
     const wf_value *dy = r->in[0], *o = r->in[6], *lse = r->in[7];
     WF_TRY(check_heads(r, in, 3));
+    WF_TRY(check_length(r, in));
     const wf_dims *q = &in[Q]->shape;
     wf_dims shape = {3, {q->d[0], q->d[1], in[V]->shape.d[2]}};
     WF_RULE(r, in[K]->shape.d[0] == q->d[0], "packed keys must have as many rows as q");

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* norm.c - rules of layer_norm and rms_norm, also of a sum with a residual. Statistics are f32 and saved for the gradient. */
+/*
+ * norm.c - rules of layer_norm and rms_norm, also of a sum with a residual, and of their gradients. Statistics
+ * are f32 and saved for the gradient.
+ */
 #include "graph/op/rule.h"
 
 /* x is [..., C] with C > 0; operands from `first` on are [C]. */
@@ -48,19 +51,38 @@ static wf_status expand_residual(wf_graph *g, const wf_node *n, wf_value *const 
     return WF_OK;
 }
 
-/* dy and x alike, then `stats` f32 statistics of x's leading shape, then perhaps gamma. Outputs dx
- * and `params` gradients of [C]: of gamma's type, or x's when there is none. */
-static wf_status shape_norm_grad(wf_infer *r, int stats, int params)
+/* `grad` in f32 of all operands but in[at], dsum, which is added to dx. */
+static wf_status expand_residual_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                      wf_op grad, int at, wf_value **out)
+{
+    wf_value *of[5] = {wf_cast(g, in[0], WF_F32), wf_cast(g, in[1], WF_F32)};
+    for (int i = 2; i < n->nin; i++)
+        if (i != at)
+            of[i < at ? i : i - 1] = in[i];
+    wf_value *dx = wf_node_add(g, grad, n->attr, NULL, of, n->nin - 1);
+    wf_value *sum = wf_add(g, dx, wf_cast(g, in[at], WF_F32));
+    out[0] = wf_cast(g, sum, n->out[0].type);
+    for (int i = 1; i < n->nout; i++)
+        out[i] = wf_cast(g, wf_value_output(dx, i), n->out[i].type);
+    return WF_OK;
+}
+
+/* dy and x alike, then `stats` f32 statistics of x's leading shape, dsum like x if there is a residual, then
+ * perhaps gamma. Outputs dx and `params` gradients of [C]: of gamma's type, or x's when there is none. */
+static wf_status shape_norm_grad(wf_infer *r, bool residual, int stats, int params)
 {
     const wf_value *x = r->in[1];
-    WF_TRY(check_rows(r, x, 2 + stats));
+    int gamma = 2 + stats + residual;
+    WF_TRY(check_rows(r, x, gamma));
     WF_RULE(r, wf_alike(r->in[0], x), "dy and x must have one type and shape");
     wf_dims leading = wf_dims_leading(&x->shape);
     for (int i = 2; i < 2 + stats; i++)
         WF_RULE(r, r->in[i]->type == WF_F32 && wf_dims_equal(&r->in[i]->shape, &leading),
                 "the statistics must be f32 of x's shape without its last axis");
+    WF_RULE(r, !residual || wf_alike(r->in[2 + stats], x),
+            "dsum and x must have one type and shape");
     wf_infer_out(r, x->type, &x->shape);
-    wf_type type = r->nin > 2 + stats ? r->in[2 + stats]->type : x->type;
+    wf_type type = r->nin > gamma ? r->in[gamma]->type : x->type;
     for (int i = 0; i < params; i++)
         wf_infer_out(r, type, &(wf_dims){1, {wf_dims_last(&x->shape)}});
     return WF_OK;
@@ -127,7 +149,12 @@ wf_status wf_shape_residual_layer_norm(wf_infer *r)
 
 wf_status wf_shape_layer_norm_grad(wf_infer *r)
 {
-    return shape_norm_grad(r, 2, 2);
+    return shape_norm_grad(r, false, 2, 2);
+}
+
+wf_status wf_shape_residual_layer_norm_grad(wf_infer *r)
+{
+    return shape_norm_grad(r, true, 2, 2);
 }
 
 wf_status wf_grad_layer_norm(wf_vjp *v)
@@ -174,6 +201,12 @@ wf_status wf_expand_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *con
     return WF_OK;
 }
 
+wf_status wf_expand_residual_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                             wf_value **out)
+{
+    return expand_residual_grad(g, n, in, WF_OP_layer_norm_grad, 4, out);
+}
+
 /* ---- rms_norm ---- */
 
 wf_status wf_shape_rms_norm(wf_infer *r)
@@ -188,7 +221,12 @@ wf_status wf_shape_residual_rms_norm(wf_infer *r)
 
 wf_status wf_shape_rms_norm_grad(wf_infer *r)
 {
-    return shape_norm_grad(r, 1, 1);
+    return shape_norm_grad(r, false, 1, 1);
+}
+
+wf_status wf_shape_residual_rms_norm_grad(wf_infer *r)
+{
+    return shape_norm_grad(r, true, 1, 1);
 }
 
 wf_status wf_grad_rms_norm(wf_vjp *v)
@@ -225,4 +263,10 @@ wf_status wf_expand_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const
     wf_value *h = wf_mul(g, wf_cast(g, in[1], WF_F32), rstd);
     expand_grad(g, n, in, 3, h, rstd, false, out);
     return WF_OK;
+}
+
+wf_status wf_expand_residual_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                           wf_value **out)
+{
+    return expand_residual_grad(g, n, in, WF_OP_rms_norm_grad, 3, out);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* product.c - rules of matmul, linear and linear_act. */
+/* product.c - rules of matmul, linear, and the fused forms of linear and its gradient. */
 #include "graph/op/rule.h"
 
 /* ---- matmul ---- */
@@ -104,5 +104,56 @@ wf_status wf_expand_linear_act(wf_graph *g, const wf_node *n, wf_value *const *i
     const wf_attr_linear_act *a = n->attr;
     out[1] = wf_node_add(g, WF_OP_linear, NULL, NULL, in, n->nin);
     out[0] = wf_node_add(g, wf_act_op(a->act), NULL, NULL, &out[1], 1);
+    return WF_OK;
+}
+
+/* ---- matmul_act_grad: the gradient of linear by its operand, and of the activation that made it ---- */
+
+wf_status wf_shape_matmul_act_grad(wf_infer *r)
+{
+    const wf_attr_matmul_act_grad *a = r->attr;
+    const wf_value *dy = r->in[0], *w = r->in[1], *pre = r->in[2];
+    WF_RULE(r, a->act == WF_ACT_GELU, "act must be 0 (gelu), which has a gradient as an op");
+    WF_RULE(r, wf_is_float(dy) && wf_type_get(w->type)->kind != WF_KIND_INT,
+            "dy must be f32, f16 or bf16, and w no integer");
+    WF_RULE(r, dy->shape.n == 2 && w->shape.n == 2 && dy->shape.d[1] == w->shape.d[0],
+            "dy must be [M, N] and w [N, K]");
+    WF_RULE(r,
+            pre->type == dy->type &&
+                wf_dims_equal(&pre->shape, &(wf_dims){2, {dy->shape.d[0], w->shape.d[1]}}),
+            "pre must be [M, K] of dy's type");
+    wf_infer_out(r, pre->type, &pre->shape);
+    return WF_OK;
+}
+
+wf_status wf_expand_matmul_act_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                    wf_value **out)
+{
+    wf_value *product = wf_matmul(g, wf_cast(g, in[0], WF_F32), in[1], false, false);
+    wf_value *d = wf_gelu_grad(g, product, wf_cast(g, in[2], WF_F32)); /* no other act has one */
+    out[0] = wf_cast(g, d, n->out[0].type);
+    return WF_OK;
+}
+
+/* ---- linear_grad_weight: the gradient of linear by its weight and bias ---- */
+
+wf_status wf_shape_linear_grad_weight(wf_infer *r)
+{
+    const wf_value *dy = r->in[0], *x = r->in[1];
+    WF_RULE(r, wf_is_float(dy) && x->type == dy->type, "dy and x must be floats of one type");
+    WF_RULE(r, dy->shape.n == 2 && x->shape.n == 2 && dy->shape.d[0] == x->shape.d[0],
+            "dy must be [M, N] and x [M, K]");
+    wf_infer_out(r, WF_F32, &(wf_dims){2, {dy->shape.d[1], x->shape.d[1]}});
+    wf_infer_out(r, WF_F32, &(wf_dims){1, {dy->shape.d[1]}});
+    return WF_OK;
+}
+
+wf_status wf_expand_linear_grad_weight(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                       wf_value **out)
+{
+    (void)n;
+    wf_value *dy = wf_cast(g, in[0], WF_F32);
+    out[0] = wf_matmul(g, dy, wf_cast(g, in[1], WF_F32), true, false);
+    out[1] = wf_sum(g, dy, 1, false);
     return WF_OK;
 }

@@ -6,9 +6,9 @@
  * gradient, by builders who still hold values of the graph, and after it, by the compiler: so every
  * rule leads to ops with gradient rules, and replaced nodes stay where they are, unread.
  *
- * Rules of the first part keep every bit, but for one: a sum over axes of length 1 leaves -0 what it
- * is, where adding up from 0 gives +0. (x + 0 stays for that reason, x + -0 and x - 0 go.) A NaN that
- * signals may stay one. Rules of the second part change values within roundoff.
+ * Rules of the first part keep every bit, but for two: a sum over axes of length 1, and one of values padded
+ * with zeros where the others are, leave -0 what it is, where adding to 0 gives +0. (x + 0 stays for that
+ * reason, x + -0 and x - 0 go.) A NaN that signals may stay one. Rules of the second part change values within roundoff.
  */
 #include <limits.h>
 
@@ -49,6 +49,7 @@ static const fold_rule rules[] = {
     {"double negation",             WF_OP_neg,       wf_fold_neg},
     {"where of a constant",         WF_OP_where,     wf_fold_where},
     {"pad by 0",                    WF_OP_pad,       wf_fold_pad},
+    {"sum of pads",                 WF_OP_add,       wf_fold_pads},
     {"concat of one",               WF_OP_concat,    wf_fold_concat},
     {"broadcast to the same shape", WF_OP_broadcast, wf_fold_broadcast},
     {"reduction of one element",    WF_OP_sum,       wf_fold_reduce},

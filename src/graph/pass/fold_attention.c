@@ -161,7 +161,7 @@ bool wf_fold_attention(wf_folder *f, wf_node *n)
     if (!match(f, n, &p) || !fits(&p))
         return false;
     heads_shape s = shape_of(p.q);
-    wf_attention_options options = {.bidirectional = !p.causal, .scale = p.scale};
+    wf_attention_options options = {.bidirectional = !p.causal, .scale = p.scale, .length = s.t};
     wf_value *number = wf_iota(g, 1, (int64_t[]){s.b + 1}, 0);
     wf_value *seq_start = wf_mul(g, number, wf_fill(g, WF_I32, 0, NULL, (double)s.t));
     wf_value *positions =

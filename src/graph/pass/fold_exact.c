@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fold_exact.c - rules of the fold pass that keep every bit (fold.c names the one exception). */
+/* fold_exact.c - rules of the fold pass that keep every bit (fold.c names the exceptions). */
 #include <math.h>
 
 #include "graph/pass/fold_priv.h"
@@ -235,4 +235,58 @@ bool wf_fold_reduce(wf_folder *f, wf_node *n)
     if (wf_same_shape(x, &n->out[0]))
         return wf_fold_by(f, n, x);
     return wf_fold_may_view(f, n, x) && wf_fold_new(f, n, wf_reshape_to(f->g, x, &n->out[0].shape));
+}
+
+/* ---- Sums of pads ---- */
+
+enum { MOST_PADS = 64 };
+
+/* Pads along one axis that are added up, by where they begin. */
+typedef struct {
+    wf_value *part[MOST_PADS];
+    int64_t begin[MOST_PADS];
+    int count;
+    int64_t axis; /* -1: none yet */
+} pads;
+
+/* Takes v, [shape], apart into pads: one of them, or an add of such. */
+static bool collect_pads(wf_folder *f, wf_value *v, const wf_dims *shape, pads *p)
+{
+    if (!wf_dims_equal(&v->shape, shape) || p->count == MOST_PADS)
+        return false;
+    wf_fold_past(f, v);
+    if (wf_made_by(v, WF_OP_add))
+        return collect_pads(f, wf_fold_in(f, v->node, 0), shape, p) &&
+               collect_pads(f, wf_fold_in(f, v->node, 1), shape, p);
+    const wf_attr_pad *a = wf_made_by(v, WF_OP_pad) ? v->node->attr : NULL;
+    if (!a || (p->axis >= 0 && a->axis != p->axis))
+        return false;
+    int at = p->count++;
+    for (; at > 0 && p->begin[at - 1] > a->before; at--) {
+        p->begin[at] = p->begin[at - 1];
+        p->part[at] = p->part[at - 1];
+    }
+    p->axis = a->axis;
+    p->begin[at] = a->before;
+    p->part[at] = wf_fold_in(f, v->node, 0);
+    return true;
+}
+
+/* The gradient of cutting into slices: parts that meet, and have zeros where the others are, behind each
+ * other. */
+bool wf_fold_pads(wf_folder *f, wf_node *n)
+{
+    pads p = {.axis = -1};
+    const wf_dims *shape = &n->out[0].shape;
+    if (!collect_pads(f, wf_fold_in(f, n, 0), shape, &p) ||
+        !collect_pads(f, wf_fold_in(f, n, 1), shape, &p))
+        return false;
+    int64_t end = 0;
+    for (int i = 0; i < p.count; i++) {
+        if (p.begin[i] != end || !wf_fold_reads(f, n, p.part[i]))
+            return false;
+        end += p.part[i]->shape.d[p.axis];
+    }
+    return end == shape->d[p.axis] &&
+           wf_fold_new(f, n, wf_concat(f->g, p.part, p.count, (int)p.axis));
 }

@@ -66,8 +66,8 @@ bool wf_fold_new(wf_folder *f, wf_node *n, wf_value *by);
 
 wf_fold_rule_fn wf_fold_reshape, wf_fold_permute, wf_fold_slice, wf_fold_cast, wf_fold_copy,
     wf_fold_scale_one, wf_fold_add_zero, wf_fold_sub_zero, wf_fold_mul_one, wf_fold_div_one,
-    wf_fold_mul_fill, wf_fold_neg, wf_fold_where, wf_fold_fill, wf_fold_pad, wf_fold_concat,
-    wf_fold_broadcast, wf_fold_reduce; /* fold_exact.c */
+    wf_fold_mul_fill, wf_fold_neg, wf_fold_where, wf_fold_fill, wf_fold_pad, wf_fold_pads,
+    wf_fold_concat, wf_fold_broadcast, wf_fold_reduce; /* fold_exact.c */
 wf_fold_rule_fn wf_fold_scales, wf_fold_div_fill, wf_fold_silu, wf_fold_glu, wf_fold_linear,
     wf_fold_linear_bias, wf_fold_matmul_transposed, wf_fold_softmax, wf_fold_rms_norm,
     wf_fold_rms_norm_div, wf_fold_scatter, wf_fold_layer_norm, wf_fold_norm_gain,

@@ -8,8 +8,8 @@
  * outputs, which cost nothing when nobody reads them.
  *
  * A fused node stands where the first node of its pattern stood: what the others read besides must be
- * there by then, and their readers come later anyway. Patterns whose nodes are far apart are in
- * fuse_far.c.
+ * there by then, and their readers come later anyway. Patterns of gradients are in fuse_grad.c, those whose
+ * nodes are far apart in fuse_far.c. Head and loss come first: they take products that are patterns themselves.
  */
 #include "base/mem.h"
 #include "graph/pass/fuse_priv.h"
@@ -32,20 +32,17 @@ void wf_fuse_take(wf_fuser *f, const wf_node *n)
     f->taken[n->id] = true;
 }
 
-/* Builds a node where `at` stands. */
-static wf_value *build_at(wf_fuser *f, const wf_node *at, wf_op op, const void *attr,
-                          wf_value *const *in, int nin)
+wf_value *wf_fuse_build(wf_fuser *f, const wf_node *at, wf_op op, const void *attr,
+                        wf_value *const *in, int nin)
 {
     wf_rewrite_before(&f->r, at);
     f->g->backward = at->backward;
     wf_value *made = wf_node_add(f->g, op, attr, NULL, in, nin);
     f->g->backward = false;
-    return made;
+    return wf_fuse_accepts(&f->r, f->env->target, made) ? made : NULL;
 }
 
-/* Whether one is to be computed again for the gradient and the other kept: as results of one node they
- * would share their fate, and what they are made of would have to be kept. */
-static bool part_ways(const wf_fuser *f, const wf_value *a, const wf_value *b)
+bool wf_fuse_part_ways(const wf_fuser *f, const wf_value *a, const wf_value *b)
 {
     bool recomputes = !(f->env->options->without & WF_PASS_RECOMPUTE);
     return recomputes && ((a->marks ^ b->marks) & WF_MARK_RECOMPUTE) != 0;
@@ -59,7 +56,7 @@ static bool residual_norm(wf_fuser *f, wf_node *n)
     wf_node *sum = n->in[0]->node;
     wf_op op = n->op == WF_OP_rms_norm ? WF_OP_residual_rms_norm : WF_OP_residual_layer_norm;
     bool end = sum->out[0].marks & WF_MARK_BLOCK && f->env->options->recompute > 0;
-    if (sum->op != WF_OP_add || end || part_ways(f, n->in[0], &n->out[0]) ||
+    if (sum->op != WF_OP_add || end || wf_fuse_part_ways(f, n->in[0], &n->out[0]) ||
         !wf_fuse_free(f, sum) || !wf_dims_equal(&sum->in[0]->shape, &sum->in[1]->shape))
         return false;
     for (int i = 1; i < n->nin; i++)
@@ -68,8 +65,8 @@ static bool residual_norm(wf_fuser *f, wf_node *n)
     wf_value *in[4] = {sum->in[0], sum->in[1]};
     for (int i = 1; i < n->nin; i++)
         in[i + 1] = n->in[i];
-    wf_value *made = build_at(f, sum, op, n->attr, in, n->nin + 1);
-    if (!wf_fuse_accepts(&f->r, f->env->target, made))
+    wf_value *made = wf_fuse_build(f, sum, op, n->attr, in, n->nin + 1);
+    if (!made)
         return false;
     wf_rewrite_replace(&f->r, &sum->out[0], made);
     for (int i = 0; i < n->nout; i++)
@@ -82,12 +79,12 @@ static bool residual_norm(wf_fuser *f, wf_node *n)
 static bool linear_act(wf_fuser *f, wf_node *n)
 {
     wf_node *linear = n->in[0]->node;
-    if (linear->op != WF_OP_linear || part_ways(f, n->in[0], &n->out[0]) ||
+    if (linear->op != WF_OP_linear || wf_fuse_part_ways(f, n->in[0], &n->out[0]) ||
         !wf_fuse_free(f, linear))
         return false;
     const wf_attr_linear_act attr = {.act = wf_act_find(n->op)};
-    wf_value *made = build_at(f, linear, WF_OP_linear_act, &attr, linear->in, linear->nin);
-    if (!wf_fuse_accepts(&f->r, f->env->target, made))
+    wf_value *made = wf_fuse_build(f, linear, WF_OP_linear_act, &attr, linear->in, linear->nin);
+    if (!made)
         return false;
     wf_rewrite_replace(&f->r, &n->out[0], made);
     wf_rewrite_replace(&f->r, &linear->out[0], &made->node->out[1]);
@@ -108,8 +105,8 @@ static bool glu(wf_fuser *f, wf_node *n)
             wf_uses_root(&f->r.uses, act->in[0])->state)
             continue; /* a gate that is a state could have changed since */
         wf_value *in[] = {act->in[0], n->in[1 - i]};
-        wf_value *made = build_at(f, n, WF_OP_glu, &attr, in, 2);
-        if (!wf_fuse_accepts(&f->r, f->env->target, made))
+        wf_value *made = wf_fuse_build(f, n, WF_OP_glu, &attr, in, 2);
+        if (!made)
             return false;
         wf_rewrite_replace(&f->r, &n->out[0], made);
         wf_fuse_take(f, act);
@@ -133,14 +130,18 @@ static const pattern patterns[] = {
     {"linear + silu", WF_OP_silu, linear_act},
     {"linear + relu", WF_OP_relu, linear_act},
     {"linear + relu2", WF_OP_relu2, linear_act},
+    {"gradient of norm + residual", WF_OP_add, wf_fuse_norm_grad},
+    {"matmul + gradient of gelu", WF_OP_gelu_grad, wf_fuse_matmul_act_grad},
+    {"gradient of weight in f32", WF_OP_cast, wf_fuse_weight_grad},
 };
 
+enum { HEAD_LOSS, UPDATES };
 static const struct {
     const char *name;
     wf_fuse_far_fn *fuse;
 } far_patterns[] = {
-    {"head + loss", wf_fuse_head_loss},
-    {"updates merged", wf_fuse_updates},
+    [HEAD_LOSS] = {"head + loss", wf_fuse_head_loss},
+    [UPDATES] = {"updates merged", wf_fuse_updates},
 };
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
@@ -177,16 +178,22 @@ static wf_status fuse_near(wf_graph *g, const wf_pass_env *env)
     return status;
 }
 
-wf_status wf_pass_fuse(wf_graph *g, const wf_pass_env *env)
+/* One far pattern, as often as it is found. */
+static wf_status fuse_far(wf_graph *g, const wf_pass_env *env, int which)
 {
     int dropped;
+    for (bool made = true; made;) {
+        WF_TRY(wf_graph_prune(g, &dropped)); /* readers that are none would be in the way */
+        WF_TRY(far_patterns[which].fuse(g, env, &made));
+        wf_report_add(env->report, "fuse", far_patterns[which].name, made);
+    }
+    return WF_OK;
+}
+
+wf_status wf_pass_fuse(wf_graph *g, const wf_pass_env *env)
+{
+    WF_TRY(fuse_far(g, env, HEAD_LOSS));
     WF_TRY(wf_order_sources(g));
     WF_TRY(fuse_near(g, env));
-    for (int i = 0; i < LENGTH(far_patterns); i++)
-        for (bool made = true; made;) {
-            WF_TRY(wf_graph_prune(g, &dropped)); /* readers that are none would be in the way */
-            WF_TRY(far_patterns[i].fuse(g, env, &made));
-            wf_report_add(env->report, "fuse", far_patterns[i].name, made);
-        }
-    return WF_OK;
+    return fuse_far(g, env, UPDATES);
 }

@@ -25,6 +25,16 @@ void wf_fuse_take(wf_fuser *f, const wf_node *n);
  * be built. */
 bool wf_fuse_accepts(wf_rewrite *r, const wf_target *target, const wf_value *made);
 
+/* Builds a node where `at` stands. NULL: it could not be built, or the target has no kernel for it. */
+wf_value *wf_fuse_build(wf_fuser *f, const wf_node *at, wf_op op, const void *attr,
+                        wf_value *const *in, int nin);
+/* Whether one is to be computed again for the gradient and the other kept: as results of one node they
+ * would share their fate, and what they are made of would have to be kept. */
+bool wf_fuse_part_ways(const wf_fuser *f, const wf_value *a, const wf_value *b);
+
+/* fuse_grad.c */
+wf_fuse_fn wf_fuse_norm_grad, wf_fuse_matmul_act_grad, wf_fuse_weight_grad;
+
 /* fuse_far.c: patterns whose nodes are far apart. One is made in each call; *made says whether, and
  * the graph's order is legal again afterwards. */
 typedef wf_status wf_fuse_far_fn(wf_graph *g, const wf_pass_env *env, bool *made);

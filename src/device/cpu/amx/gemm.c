@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gemm.c - matrix products of bf16 by bf16 with many rows: matmul, linear, and linear with an activation.
+ * gemm.c - matrix products of bf16 by bf16 with many rows: matmul, linear, and their fused forms.
  *
  * A product is cut into blocks of rows and columns, which threads share out among themselves. For a block
  * both operands are packed into tiles, KC of k at a time; types other than bf16 do not come here, strides,
@@ -19,6 +19,7 @@
 #include "device/cpu/count.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/simd/gemm_finish.h"
+#include "device/cpu/simd/reduce.h"
 
 enum {
     SIDE = 16,          /* rows or columns of a tile of sums */
@@ -308,6 +309,45 @@ static wf_status launch_linear(const wf_launch *l)
     return WF_OK;
 }
 
+static bool accepts_matmul_act_grad(const wf_node *n)
+{
+    return pays(wf_matmul_act_grad_sizes(n));
+}
+
+static size_t matmul_act_grad_workspace(const wf_node *n, int threads)
+{
+    return scratch(wf_matmul_act_grad_sizes(n), threads);
+}
+
+static wf_status launch_matmul_act_grad(const wf_launch *l)
+{
+    wf_gemm g = wf_matmul_act_grad_product(l);
+    g.slope = WF_SIMD(wf_simd_slope)(WF_ACT_GELU);
+    run(&g);
+    return WF_OK;
+}
+
+static bool accepts_linear_grad_weight(const wf_node *n)
+{
+    return pays(wf_linear_grad_weight_sizes(n));
+}
+
+/* The product and the sum follow each other, in one workspace. */
+static size_t linear_grad_weight_workspace(const wf_node *n, int threads)
+{
+    wf_gemm g = wf_linear_grad_weight_sizes(n);
+    size_t product = scratch(g, threads), sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.k, g.m);
+    return product > sum ? product : sum;
+}
+
+static wf_status launch_linear_grad_weight(const wf_launch *l)
+{
+    wf_gemm g = wf_linear_grad_weight_product(l);
+    run(&g);
+    WF_SIMD(wf_simd_sum_rows)(l, &l->in[0], &l->out[1]);
+    return WF_OK;
+}
+
 /* clang-format off */
 #define ROW(op_, kind)                                                                               \
     {.op = WF_OP_##op_, .name = "amx", .types = 1u << WF_BF16, .weights = 1u << WF_BF16,             \
@@ -316,5 +356,7 @@ const wf_kernel WF_AMX(wf_amx_gemm)[] = {
     ROW(matmul, matmul),
     ROW(linear, linear),
     ROW(linear_act, linear),
+    ROW(matmul_act_grad, matmul_act_grad),
+    ROW(linear_grad_weight, linear_grad_weight),
     {0},
 };

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* gemm.c - the ops that are matrix products: matmul, linear, and linear with an activation. */
+/* gemm.c - the ops that are matrix products: matmul, linear, and their fused forms. */
 #include "device/cpu/simd/gemm.h"
 
 #include "device/cpu/activation.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/simd/math.h"
+#include "device/cpu/simd/reduce.h"
 
 static size_t scratch(wf_gemm g, const wf_node *n, int threads)
 {
@@ -60,6 +61,50 @@ static wf_status launch_linear_act(const wf_launch *l)
     return WF_OK;
 }
 
+/* ---- Gradients ---- */
+
+static size_t matmul_act_grad_workspace(const wf_node *n, int threads)
+{
+    return scratch(wf_matmul_act_grad_sizes(n), n, threads);
+}
+
+static void gelu_slope_row(const float *x, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += WF_VL) {
+        vf at = vf_load(x + i);
+        vf_store(y + i, vf_mul(vf_load(y + i), vf_gelu_slope(at, vf_gelu_gate(at))));
+    }
+}
+
+wf_gemm_slope *WF_SIMD(wf_simd_slope)(wf_act act)
+{
+    return act == WF_ACT_GELU ? gelu_slope_row : NULL;
+}
+
+static wf_status launch_matmul_act_grad(const wf_launch *l)
+{
+    wf_gemm g = wf_matmul_act_grad_product(l);
+    g.slope = gelu_slope_row;
+    WF_SIMD(wf_simd_gemm_run)(&g);
+    return WF_OK;
+}
+
+/* The product and the sum follow each other, in one workspace. */
+static size_t linear_grad_weight_workspace(const wf_node *n, int threads)
+{
+    wf_gemm g = wf_linear_grad_weight_sizes(n);
+    size_t product = scratch(g, n, threads), sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.k, g.m);
+    return product > sum ? product : sum;
+}
+
+static wf_status launch_linear_grad_weight(const wf_launch *l)
+{
+    wf_gemm g = wf_linear_grad_weight_product(l);
+    WF_SIMD(wf_simd_gemm_run)(&g);
+    WF_SIMD(wf_simd_sum_rows)(l, &l->in[0], &l->out[1]);
+    return WF_OK;
+}
+
 /* clang-format off */
 #define ROW(name_, workspace_)                                                                     \
     {.op = WF_OP_##name_, .name = "simd", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_WEIGHT,     \
@@ -68,11 +113,16 @@ static wf_status launch_linear_act(const wf_launch *l)
     {.op = WF_OP_##name_, .name = "simd packed", .types = WF_TYPES_FLOAT,                          \
      .weights = WF_TYPES_FLOAT, .strided = true, .packed = 1u << 1, .workspace = linear_workspace, \
      .launch = launch_##name_}
+#define GRAD(name_, weights_)                                                                      \
+    {.op = WF_OP_##name_, .name = "simd", .types = WF_TYPES_FLOAT, .weights = weights_,            \
+     .strided = true, .workspace = name_##_workspace, .launch = launch_##name_}
 const wf_kernel WF_SIMD(wf_cpu_gemm)[] = {
     ROW(matmul, matmul_workspace),
     ROW(linear, linear_workspace),
     PACKED(linear),
     ROW(linear_act, linear_workspace),
     PACKED(linear_act),
+    GRAD(matmul_act_grad, WF_TYPES_WEIGHT),
+    GRAD(linear_grad_weight, WF_TYPES_FLOAT),
     {0},
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gemm_finish.h - what becomes of the sums of matrix products: bias, rounding, activation. */
+/* gemm_finish.h - what becomes of the sums of matrix products: bias, rounding, activation or a slope. */
 #ifndef WF_DEVICE_CPU_SIMD_GEMM_FINISH_H
 #define WF_DEVICE_CPU_SIMD_GEMM_FINISH_H
 
@@ -34,11 +34,47 @@ static inline vf wf_gemm_store(const wf_gemm *g, const wf_view *to, char *at, in
 
 enum { WF_GEMM_CHUNK = 256 }; /* columns */
 
+/* n lanes of a row from lane c on, in its type. */
+static inline vf wf_gemm_load_row(wf_type type, const char *row, int64_t c, int64_t n)
+{
+    const char *at = row + (size_t)c * wf_gemm_size(type);
+    return n - c >= WF_VL ? vf_load_as(type, at) : vf_load_as_n(type, at, (int)(n - c));
+}
+
+static inline void wf_gemm_store_row(wf_type type, char *row, int64_t c, int64_t n, vf x)
+{
+    char *at = row + (size_t)c * wf_gemm_size(type);
+    if (n - c >= WF_VL)
+        vf_store_as(type, at, x);
+    else
+        vf_store_as_n(type, at, x, (int)(n - c));
+}
+
+/* The same as wf_gemm_finish where there is a slope. */
+static inline void wf_gemm_finish_slope(const wf_gemm *g, int64_t index, int64_t i, int64_t j,
+                                        int64_t n, const float *sum)
+{
+    float row[WF_GEMM_CHUNK], at[WF_GEMM_CHUNK];
+    const char *x = wf_view_at(g->at, wf_view_row(g->at, g->y_first + index * g->m + i) + j);
+    char *y = wf_gemm_result_at(g, g->y, index, i, j);
+    for (int64_t c = 0; c < n; c += WF_VL) {
+        vf_store(row + c, wf_gemm_load_row(WF_F32, (const char *)sum, c, n));
+        vf_store(at + c, wf_gemm_load_row(g->at->type, x, c, n));
+    }
+    g->slope(at, row, n); /* whole vectors */
+    for (int64_t c = 0; c < n; c += WF_VL)
+        wf_gemm_store_row(g->y->type, y, c, n, vf_load(row + c));
+}
+
 /* Stores n <= WF_GEMM_CHUNK sums of row i of a product from column j on. The activation is that of the product
  * as its type has it; where this is not kept, the place of the result serves to round it. */
 static inline void wf_gemm_finish(const wf_gemm *g, int64_t index, int64_t i, int64_t j, int64_t n,
                                   const float *sum)
 {
+    if (g->slope) {
+        wf_gemm_finish_slope(g, index, i, j, n, sum);
+        return;
+    }
     const wf_view *to = wf_gemm_product(g);
     size_t size = wf_gemm_size(to->type);
     char *at = wf_gemm_result_at(g, to, index, i, j);
@@ -52,12 +88,8 @@ static inline void wf_gemm_finish(const wf_gemm *g, int64_t index, int64_t i, in
         return;
     char *y = wf_gemm_result_at(g, g->y, index, i, j);
     g->act(row, row, n); /* whole vectors */
-    for (int64_t c = 0; c < n; c += WF_VL) {
-        if (n - c >= WF_VL)
-            vf_store_as(g->y->type, y + (size_t)c * size, vf_load(row + c));
-        else
-            vf_store_as_n(g->y->type, y + (size_t)c * size, vf_load(row + c), (int)(n - c));
-    }
+    for (int64_t c = 0; c < n; c += WF_VL)
+        wf_gemm_store_row(g->y->type, y, c, n, vf_load(row + c));
 }
 
 #endif

@@ -281,7 +281,7 @@ static void multiply_block(const tiling *t, block b, float *scratch)
             float *c = narrow ? sums + (b.i0 - first) * ldc
                               : (float *)(void *)wf_gemm_result_at(g, to, b.index, b.i0, b.j0);
             multiply_rows(t, &b, a, panels, c, ldc);
-            if (b.k0 + b.nk == g->k && (narrow || g->bias || g->act))
+            if (b.k0 + b.nk == g->k && (narrow || g->bias || g->act || g->slope))
                 finish_block(g, &b, c, ldc);
         }
     }

@@ -23,7 +23,7 @@ typedef struct {
     double eps;
     bool centered;                        /* layer norm: the mean is taken off */
     const wf_view *dy, *x, *gamma, *beta; /* gamma, beta: NULL when there are none */
-    const wf_view *residual;              /* added to x before, or NULL */
+    const wf_view *residual;              /* added to x before, or to dx after; or NULL */
     const wf_view *mean, *rstd;           /* saved statistics: outputs, or inputs of the gradient */
     const wf_view *total, *y, *dx, *dgamma, *dbeta; /* outputs: NULL when nobody reads them */
     int64_t part, parts; /* rows that dgamma and dbeta are first summed over */
@@ -208,7 +208,7 @@ static int64_t part_of(int64_t rows)
 
 /* A row of the operands, and the statistics that were saved of it. */
 typedef struct {
-    const void *dy, *x;
+    const void *dy, *x, *dsum; /* dsum: NULL when there is none */
     const float *gamma;
     vf mean, rstd;
     int64_t n;
@@ -249,7 +249,10 @@ static inline void grad_dx(wf_type type, const grad_row *w, float mean, float al
     for (int64_t i = 0; i < w->n; i += WF_VL) {
         vf g = g_at(w, i, lanes_load(type, w->dy, i, w->n));
         vf d = vf_fnma(xhat_at(type, w, i), a, vf_sub(g, m));
-        lanes_store(type, dx, i, w->n, vf_mul(w->rstd, d));
+        d = vf_mul(w->rstd, d);
+        if (w->dsum)
+            d = vf_add(d, lanes_load(type, w->dsum, i, w->n));
+        lanes_store(type, dx, i, w->n, d);
     }
 }
 
@@ -265,6 +268,7 @@ static inline void backward_of(wf_type type, const norm *o, int64_t begin, int64
         for (int64_t r = part * o->part; r < last; r++) {
             w.dy = lanes_row(o->dy, r);
             w.x = lanes_row(o->x, r);
+            w.dsum = o->residual ? lanes_row(o->residual, r) : NULL;
             w.mean = vf_set(o->mean ? *(const float *)lanes_item(o->mean, r) : 0);
             w.rstd = vf_set(*(const float *)lanes_item(o->rstd, r));
             grad_means(type, &w, dgamma, dbeta, &mean, &along);
@@ -340,27 +344,48 @@ static wf_status backward(norm *o)
     return WF_OK;
 }
 
-/* layer_norm_grad: (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta */
-static wf_status launch_layer_norm_grad(const wf_launch *l)
+/* (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta; with dsum before gamma where there is a residual */
+static wf_status layer_norm_grad(const wf_launch *l, bool residual)
 {
-    norm o = {.l = l, .centered = true, .gamma = input(l, 4)};
-    o.mean = &l->in[2];
-    o.rstd = &l->in[3];
+    norm o = {.l = l, .centered = true, .mean = &l->in[2], .rstd = &l->in[3]};
+    o.residual = residual ? &l->in[4] : NULL;
+    o.gamma = input(l, residual ? 5 : 4);
     return backward(&o);
 }
 
-/* rms_norm_grad: (dy, x, rstd, gamma?) -> dx, dgamma */
+/* (dy, x, rstd, gamma?) -> dx, dgamma; likewise */
+static wf_status rms_norm_grad(const wf_launch *l, bool residual)
+{
+    norm o = {.l = l, .rstd = &l->in[2]};
+    o.residual = residual ? &l->in[3] : NULL;
+    o.gamma = input(l, residual ? 4 : 3);
+    return backward(&o);
+}
+
+static wf_status launch_layer_norm_grad(const wf_launch *l)
+{
+    return layer_norm_grad(l, false);
+}
+
 static wf_status launch_rms_norm_grad(const wf_launch *l)
 {
-    norm o = {.l = l, .gamma = input(l, 3)};
-    o.rstd = &l->in[2];
-    return backward(&o);
+    return rms_norm_grad(l, false);
+}
+
+static wf_status launch_residual_layer_norm_grad(const wf_launch *l)
+{
+    return layer_norm_grad(l, true);
+}
+
+static wf_status launch_residual_rms_norm_grad(const wf_launch *l)
+{
+    return rms_norm_grad(l, true);
 }
 
 /* clang-format off */
-#define ROW(name_, workspace_)                                                                     \
+#define ROW(name_, workspace_, ...)                                                                \
     {.op = WF_OP_##name_, .name = "simd", .types = WF_TYPES_FLOAT, .strided = true,                \
-     .workspace = workspace_, .launch = launch_##name_}
+     .workspace = workspace_, .launch = launch_##name_, __VA_ARGS__}
 const wf_kernel WF_SIMD(wf_cpu_norm)[] = {
     ROW(layer_norm, forward_workspace),
     ROW(layer_norm_grad, backward_workspace),
@@ -368,5 +393,7 @@ const wf_kernel WF_SIMD(wf_cpu_norm)[] = {
     ROW(rms_norm_grad, backward_workspace),
     ROW(residual_layer_norm, forward_workspace),
     ROW(residual_rms_norm, forward_workspace),
+    ROW(residual_layer_norm_grad, backward_workspace, .in_place = 1u << 4), /* dsum */
+    ROW(residual_rms_norm_grad, backward_workspace, .in_place = 1u << 3),
     {0},
 };

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "base/thread.h"
-#include "device/cpu/simd/simd.h"
+#include "device/cpu/simd/reduce.h"
 #include "device/cpu/walk.h"
 #include "graph/quant/block.h"
 
@@ -146,7 +146,8 @@ static cut cut_up(int rank, const int64_t *dim, int64_t axes)
 }
 
 typedef struct {
-    const wf_launch *l;
+    const wf_view *x, *y;
+    double divisor;
     cut c;
     wf_walk kept, gone; /* the axes that stay, and the others; operand: the input */
     double *partial;    /* [blocks][outputs]; NULL when there is a single block */
@@ -170,7 +171,7 @@ static void split_axes(const wf_view *v, int64_t axes, wf_walk *kept, wf_walk *g
 static void sum_across(const reduction *r, int64_t first, int64_t end, int64_t from, int64_t to,
                        double *t)
 {
-    const wf_view *x = &r->l->in[0];
+    const wf_view *x = r->x;
     int64_t step = wf_walk_step(&r->kept, 0), next = wf_walk_step(&r->gone, 0);
     int64_t width = step == 1 ? TILE : WF_CHUNK, height = step == 1 ? BLOCK_ROWS : 1;
     wf_chunk buf;
@@ -185,7 +186,7 @@ static void sum_across(const reduction *r, int64_t first, int64_t end, int64_t f
 static void sum_along(const reduction *r, int64_t first, int64_t end, int64_t from, int64_t to,
                       double *t)
 {
-    const wf_view *x = &r->l->in[0];
+    const wf_view *x = r->x;
     int64_t step = wf_walk_step(&r->gone, 0), width = step == 1 ? BLOCK : WF_CHUNK;
     wf_chunk buf;
     for (wf_run k = wf_run_over(&r->kept, first, end); wf_run_next(&k, 1); t++)
@@ -197,11 +198,10 @@ static void sum_along(const reduction *r, int64_t first, int64_t end, int64_t fr
 
 static void store(const reduction *r, int64_t first, int64_t n, const double *t)
 {
-    const wf_view *out = &r->l->out[0];
-    double divisor = r->l->node->op == WF_OP_mean ? (double)r->c.length : 1;
+    const wf_view *out = r->y;
     float y[TILE];
     for (int64_t i = 0; i < n; i++)
-        y[i] = (float)(t[i] / divisor);
+        y[i] = (float)(t[i] / r->divisor);
     wf_convert_from_f32(out->type, y, wf_view_at(out, first), n);
 }
 
@@ -241,29 +241,49 @@ static void join_range(void *arg, int64_t begin, int64_t stop, int thread)
     }
 }
 
-static wf_status launch_sum(const wf_launch *l)
+/* Over the axes of the bit set; threads and workspace are the launch's. */
+static void reduce(const wf_launch *l, const wf_view *x, const wf_view *y, int64_t axes)
 {
-    const wf_view *x = &l->in[0];
-    int64_t axes = ((const wf_attr_reduce *)l->attr)->axes;
-    reduction r = {.l = l, .c = cut_up(x->rank, x->dim, axes)};
-    if (!l->out[0].data)
-        return WF_OK;
+    reduction r = {.x = x, .y = y, .c = cut_up(x->rank, x->dim, axes)};
+    if (!y->data)
+        return;
     split_axes(x, axes, &r.kept, &r.gone);
+    r.divisor = l->node->op == WF_OP_mean ? (double)r.c.length : 1;
     r.partial = r.c.blocks > 1 ? l->workspace : NULL;
     int64_t width = r.c.outputs < r.c.tile ? r.c.outputs : r.c.tile;
     int64_t height = r.c.length < r.c.block ? r.c.length : r.c.block;
     wf_parallel_for(l->threads, r.c.tiles * r.c.blocks, wf_grain(width * height), reduce_range, &r);
     if (r.partial)
         wf_parallel_for(l->threads, r.c.tiles, wf_grain(width * r.c.blocks), join_range, &r);
+}
+
+static wf_status launch_sum(const wf_launch *l)
+{
+    reduce(l, &l->in[0], &l->out[0], ((const wf_attr_reduce *)l->attr)->axes);
     return WF_OK;
+}
+
+static size_t partial_bytes(int rank, const int64_t *dim, int64_t axes)
+{
+    cut c = cut_up(rank, dim, axes);
+    return c.blocks > 1 ? (size_t)(c.outputs * c.blocks) * sizeof(double) : 0;
 }
 
 static size_t sum_workspace(const wf_node *n, int threads)
 {
     (void)threads;
     const wf_dims *shape = &n->in[0]->shape;
-    cut c = cut_up(shape->n, shape->d, ((const wf_attr_reduce *)n->attr)->axes);
-    return c.blocks > 1 ? (size_t)(c.outputs * c.blocks) * sizeof(double) : 0;
+    return partial_bytes((int)shape->n, shape->d, ((const wf_attr_reduce *)n->attr)->axes);
+}
+
+void WF_SIMD(wf_simd_sum_rows)(const wf_launch *l, const wf_view *x, const wf_view *y)
+{
+    reduce(l, x, y, 1);
+}
+
+size_t WF_SIMD(wf_simd_sum_rows_workspace)(int64_t rows, int64_t columns)
+{
+    return partial_bytes(2, (int64_t[]){rows, columns}, 1);
 }
 
 /* ---- global_norm ---- */

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+# The cuda device, where CUDA's compiler is found. Kernels are compiled for every GPU that the device supports;
+# the runtime is linked statically and finds the driver when the program runs, so that the same program
+# starts on machines without a GPU. In sanitized builds the kernels are emulated (emulator.cmake) instead.
+
+set(WEFT_CUDA AUTO CACHE STRING "The cuda device: ON, OFF, or AUTO (when nvcc is found, except in Sanitize)")
+set(WEFT_CUDA_ARCHITECTURES "80;86;89;90a" CACHE STRING "Compute capabilities to compile kernels for")
+option(WEFT_CUDA_PTX "Also embed code from which drivers compile for later GPUs" ON)
+
+set(WEFT_CUDA_OBJECTS)
+set(WEFT_HAVE_CUDA 0)
+find_program(WEFT_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
+if(WEFT_NVCC)
+    get_filename_component(cuda_home ${WEFT_NVCC} REALPATH)
+    get_filename_component(cuda_home ${cuda_home} DIRECTORY)
+    get_filename_component(WEFT_CUDA_HOME ${cuda_home} DIRECTORY)
+    find_path(WEFT_CUDA_INCLUDE cuda_runtime_api.h
+        HINTS ${WEFT_CUDA_HOME}/include ${WEFT_CUDA_HOME}/targets/x86_64-linux/include)
+    find_library(WEFT_CUDART cudart_static
+        HINTS ${WEFT_CUDA_HOME}/lib64 ${WEFT_CUDA_HOME}/lib ${WEFT_CUDA_HOME}/targets/x86_64-linux/lib)
+endif()
+
+if(WEFT_CUDA STREQUAL "ON" AND NOT (WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART))
+    message(FATAL_ERROR "WEFT_CUDA is ON, but nvcc, its headers or libcudart_static were not found")
+endif()
+
+file(GLOB cuda_host_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cuda/*.c)
+list(REMOVE_ITEM cuda_host_sources ${PROJECT_SOURCE_DIR}/src/device/cuda/absent.c)
+file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cuda/*.cu)
+
+if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "OFF" AND
+   (WEFT_CUDA STREQUAL "ON" OR NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize"))
+    set(WEFT_HAVE_CUDA 1)
+    set(warnings -Wall,-Wextra,-Wno-missing-field-initializers)
+    if(WEFT_WERROR)
+        set(warnings ${warnings},-Werror)
+        set(nvcc_werror -Werror all-warnings)
+    endif()
+    # weft_cuda_codes(VARIABLE FILE): for which GPUs. What only one generation can run is named after it.
+    foreach(source IN LISTS cuda_kernel_sources)
+        get_filename_component(name ${source} NAME_WE)
+        set(codes)
+        foreach(arch IN LISTS WEFT_CUDA_ARCHITECTURES)
+            if(NOT name MATCHES "^hopper" OR arch STREQUAL "90a")
+                list(APPEND codes -gencode=arch=compute_${arch},code=sm_${arch})
+            endif()
+        endforeach()
+        if(WEFT_CUDA_PTX AND NOT name MATCHES "^hopper")
+            list(APPEND codes -gencode=arch=compute_90,code=compute_90)
+        endif()
+        if(NOT codes)
+            continue() # nobody could run it
+        endif()
+        set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
+        add_custom_command(OUTPUT ${object}
+            COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cuda
+            COMMAND ${WEFT_NVCC} -std=c++20 -O3 ${codes} -lineinfo
+                -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
+                -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,${warnings}
+                ${nvcc_werror} -MD -MF ${object}.d -c ${source} -o ${object}
+            DEPENDS ${source} DEPFILE ${object}.d
+            COMMENT "Building CUDA object ${name}.o" VERBATIM)
+        list(APPEND WEFT_CUDA_OBJECTS ${object})
+    endforeach()
+    target_sources(weft_objects PRIVATE ${cuda_host_sources})
+    target_include_directories(weft_needs SYSTEM INTERFACE ${WEFT_CUDA_INCLUDE})
+    target_link_libraries(weft_needs INTERFACE ${WEFT_CUDART} rt)
+    if("90a" IN_LIST WEFT_CUDA_ARCHITECTURES)
+        target_compile_definitions(weft_objects PRIVATE WF_CUDA_HOPPER=1)
+    endif()
+    message(STATUS "Weft: CUDA kernels for ${WEFT_CUDA_ARCHITECTURES}")
+else()
+    target_sources(weft_objects PRIVATE ${PROJECT_SOURCE_DIR}/src/device/cuda/absent.c)
+    message(STATUS "Weft: without CUDA")
+endif()

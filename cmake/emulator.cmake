@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+# The cuda device without a GPU: its files compiled for the host against an emulated runtime (tests/emulator), in a
+# program like weft of which `selftest --device cuda` tests the kernels. Needs the headers of CUDA's toolkit and a C++
+# compiler.
+
+# Not emulated: kernels that only one generation of GPUs can run, and loading NVIDIA's libraries, which need a GPU
+# (tests/emulator/absent.c stands in for both).
+set(left_out "/(hopper[^/]*[.]cu|library[.]c)$")
+
+if(CMAKE_C_COMPILER_ID MATCHES Clang)
+    find_program(WEFT_EMULATOR_CXX NAMES clang++ clang++-14)
+else()
+    find_program(WEFT_EMULATOR_CXX NAMES g++ c++)
+endif()
+find_program(WEFT_AWK awk)
+if(NOT (WEFT_CUDA_INCLUDE AND WEFT_EMULATOR_CXX AND WEFT_AWK))
+    message(STATUS "Weft: CUDA kernels are not emulated: no toolkit, C++ compiler or awk")
+    return()
+endif()
+
+set(emulator ${PROJECT_SOURCE_DIR}/tests/emulator)
+string(TOUPPER ${CMAKE_BUILD_TYPE} type)
+separate_arguments(flags UNIX_COMMAND "${CMAKE_C_FLAGS_${type}}")
+list(TRANSFORM flags REPLACE "^-O3$" "-O2") # compiles faster, and runs as fast
+list(APPEND flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -fno-threadsafe-statics -ffp-contract=off
+    -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas
+    -DWF_CUDA_EMULATED=1 -I${emulator} -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include
+    -isystem ${WEFT_CUDA_INCLUDE})
+if(WEFT_WERROR)
+    list(APPEND flags -Werror)
+endif()
+
+# weft_emulate(VARIABLE SOURCE): the object's name is appended to the variable.
+function(weft_emulate variable source)
+    get_filename_component(name ${source} NAME_WE)
+    set(object ${PROJECT_BINARY_DIR}/emulated/${name}.o)
+    add_custom_command(OUTPUT ${object}
+        COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/emulated
+        COMMAND ${emulator}/compile.sh ${WEFT_AWK} ${object}.d ${object} ${source}
+            ${CMAKE_C_COMPILER_LAUNCHER} ${WEFT_EMULATOR_CXX} ${flags}
+        DEPENDS ${source} ${emulator}/compile.sh ${emulator}/shared.awk
+        DEPFILE ${object}.d
+        COMMENT "Building emulated CUDA object ${name}.o" VERBATIM)
+    set(${variable} ${${variable}} ${object} PARENT_SCOPE)
+endfunction()
+
+set(objects)
+list(FILTER cuda_kernel_sources EXCLUDE REGEX "${left_out}")
+list(FILTER cuda_host_sources EXCLUDE REGEX "${left_out}")
+foreach(source IN LISTS cuda_kernel_sources)
+    weft_emulate(objects ${source})
+endforeach()
+
+# The runtime, and the host's side of the device. What is found here is not looked for in the library.
+file(GLOB sources CONFIGURE_DEPENDS ${emulator}/*.c)
+add_library(weft_emulator OBJECT ${sources})
+target_include_directories(weft_emulator PRIVATE src include)
+target_include_directories(weft_emulator SYSTEM PRIVATE ${WEFT_CUDA_INCLUDE})
+target_link_libraries(weft_emulator PRIVATE weft_needs)
+
+add_library(weft_emulated_device OBJECT ${cuda_host_sources})
+target_include_directories(weft_emulated_device PRIVATE src include)
+target_include_directories(weft_emulated_device SYSTEM PRIVATE ${WEFT_CUDA_INCLUDE})
+target_compile_definitions(weft_emulated_device PRIVATE WF_CUDA_HOPPER=0 WF_CUDA_EMULATED=1)
+target_link_libraries(weft_emulated_device PRIVATE weft_needs)
+
+add_executable(weft_emulated $<TARGET_OBJECTS:weft_cli> ${objects}
+    $<TARGET_OBJECTS:weft_emulated_device> $<TARGET_OBJECTS:weft_emulator>)
+set_target_properties(weft_emulated PROPERTIES
+    LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_link_libraries(weft_emulated PRIVATE weft_static)
+
+weft_emulate(test_object ${PROJECT_SOURCE_DIR}/tests/test_emulator.cu)
+add_executable(test_emulator ${test_object} $<TARGET_OBJECTS:weft_emulator>)
+set_target_properties(test_emulator PROPERTIES
+    LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_link_libraries(test_emulator PRIVATE PkgConfig::CMOCKA Threads::Threads m)
+add_test(NAME emulator COMMAND test_emulator WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+set_tests_properties(emulator PROPERTIES TIMEOUT 120 ENVIRONMENT "${environment}")
+
+add_test(NAME selftest_cuda_emulated COMMAND weft_emulated selftest --device cuda
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+set_tests_properties(selftest_cuda_emulated PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")

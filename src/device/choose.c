@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/* choose.c - see choose.h. */
+#include "device/choose.h"
+
+#include "base/clock.h"
+#include "graph/build.h"
+
+#define STREAMED ((size_t)256 << 20) /* bytes, to measure memory with */
+#define LEAST_SECONDS 4e-3           /* that a product must take to be a measurement */
+#define PRODUCTS 8                   /* in a run */
+#define LARGEST 8192                 /* rows and columns of the largest that is tried */
+
+/* ---- What a device gives ---- */
+
+static wf_status time_product(wf_session *session, wf_exec *e, double *seconds)
+{
+    *seconds = 0;
+    for (int i = 0; i < 4; i++) { /* the first is not counted */
+        uint64_t begin = wf_clock_ns();
+        WF_TRY(wf_exec_run(e));
+        WF_TRY(session->device->ops->queue_wait(session->queue));
+        double s = (double)(wf_clock_ns() - begin) / 1e9;
+        if (i == 1 || (i > 1 && s < *seconds))
+            *seconds = s;
+    }
+    return WF_OK;
+}
+
+/* Products of a random x of n x n, which nobody has to bring, with itself: so many that making x does not count. */
+static wf_status run_product(wf_device *device, wf_type type, int64_t n, double *seconds)
+{
+    wf_graph *g;
+    wf_session *session = NULL;
+    wf_exec *e = NULL;
+    WF_TRY(wf_graph_new(device->ctx, &g));
+    wf_value *key = wf_cast(g, wf_fill(g, WF_F32, 1, &(int64_t){3}, 7), WF_I32);
+    wf_value *u = wf_uniform(g, key, 2, (int64_t[]){n, n});
+    wf_value *x = wf_cast(g, wf_sub(g, u, wf_fill(g, WF_F32, 0, NULL, 0.5)), type), *y = x;
+    for (int i = 0; i < PRODUCTS; i++)
+        y = wf_linear(g, y, x, NULL);
+    /* Of the last one nothing is wanted but that it was made. */
+    wf_output(g, "y", wf_reduce(g, "sum", wf_slice(g, y, 0, 0, 1), WF_AXIS(0) | WF_AXIS(1), false));
+    wf_status status = wf_session_new(device, &session);
+    if (status == WF_OK)
+        status = wf_compile(session, g, &e);
+    if (status == WF_OK)
+        status = time_product(session, e, seconds);
+    wf_exec_free(e);
+    wf_session_free(session);
+    wf_graph_free(g);
+    return status;
+}
+
+/* Operations a second, of products large enough to tell. */
+static wf_status measure_products(wf_device *device, wf_type type, double *out)
+{
+    double seconds = 0;
+    *out = 0;
+    for (int64_t n = 512; n <= LARGEST && seconds < LEAST_SECONDS; n *= 2) {
+        WF_TRY(run_product(device, type, n, &seconds));
+        double rate = PRODUCTS * 2.0 * (double)n * (double)n * (double)n / seconds;
+        *out = rate > *out ? rate : *out;
+    }
+    return WF_OK;
+}
+
+wf_status wf_device_measure(wf_device *device, size_t bytes, wf_device_peak *out)
+{
+    *out = (wf_device_peak){0};
+    if (!device->ops->peak)
+        return WF_OK;
+    const size_t most = device->peak_bytes; /* what is allocated for this is not the caller's */
+    WF_TRY(device->ops->peak(device, device->threads, bytes, out));
+    wf_status status = measure_products(device, WF_BF16, &out->narrow);
+    device->peak_bytes = most > device->bytes ? most : device->bytes;
+    return status;
+}
+
+/* ---- What work takes ---- */
+
+double wf_peak_seconds(const wf_device_peak *peak, wf_type type, const wf_cost *cost)
+{
+    double bytes = (double)cost->bytes_read + (double)cost->bytes_written;
+    double rate = type != WF_F32 && peak->narrow > 0 ? peak->narrow : peak->flops;
+    if (!(peak->copy > 0) || !(rate > 0))
+        return 0;
+    double moving = bytes / peak->copy, computing = (double)cost->flops / rate;
+    double most = moving > computing ? moving : computing;
+    return most > peak->launch || most == 0 ? most : peak->launch;
+}
+
+double wf_peak_graph_seconds(const wf_device_peak *peak, const wf_graph *g)
+{
+    double sum = 0;
+    for (int i = 0; i < g->node_count; i++) {
+        const wf_node *n = g->nodes[i];
+        wf_cost cost;
+        wf_node_cost(n, &cost);
+        sum += wf_peak_seconds(peak, n->nin > 0 ? n->in[0]->type : WF_F32, &cost);
+    }
+    return sum;
+}
+
+/* ---- Choosing ---- */
+
+static void keep_message(wf_ctx *ctx, wf_candidate *c)
+{
+    size_t len = 0;
+    wf_text_append(c->why, sizeof c->why, &len, "%s", wf_ctx_message(ctx));
+}
+
+static void give_up(wf_ctx *ctx, wf_candidate *c)
+{
+    keep_message(ctx, c);
+    wf_device_close(c->device);
+    c->device = NULL;
+}
+
+static void look_at(wf_ctx *ctx, wf_candidate *c, wf_forecast_fn *forecast, void *user, bool fast)
+{
+    if (wf_device_open(ctx, c->kind, &c->device) != WF_OK) {
+        keep_message(ctx, c);
+        return;
+    }
+    wf_device_allow_nondeterministic(c->device, fast);
+    c->available = wf_device_available(c->device);
+    if (wf_device_measure(c->device, STREAMED, &c->peak) != WF_OK ||
+        forecast(user, c->device, &c->peak, &c->forecast) != WF_OK) {
+        give_up(ctx, c);
+    } else if (c->available > 0 && c->forecast.bytes > c->available) {
+        size_t len = 0;
+        wf_text_append(c->why, sizeof c->why, &len, "it takes %zu bytes, and %zu are free",
+                       c->forecast.bytes, c->available);
+        wf_device_close(c->device);
+        c->device = NULL;
+    }
+}
+
+wf_status wf_devices_compare(wf_ctx *ctx, wf_forecast_fn *forecast, void *user, bool fast,
+                             wf_candidates *out)
+{
+    const wf_device_ops *ops;
+    *out = (wf_candidates){.best = -1};
+    for (int i = 0; (ops = wf_device_ops_get(i)); i++) {
+        if (!ops->automatic || out->count == WF_MAX_CANDIDATES)
+            continue;
+        wf_candidate *c = &out->all[out->count];
+        c->kind = ops->kind;
+        look_at(ctx, c, forecast, user, fast);
+        const wf_candidate *best = out->best >= 0 ? &out->all[out->best] : NULL;
+        if (c->device && (!best || c->forecast.seconds < best->forecast.seconds))
+            out->best = out->count;
+        out->count++;
+    }
+    if (out->best >= 0)
+        return WF_OK;
+    char why[512];
+    size_t len = 0;
+    wf_text_append(why, sizeof why, &len, "%s", out->count > 0 ? out->all[0].why : "there is none");
+    return wf_fail(ctx, WF_ERR_DEVICE, "no device can do it; the first one: %s", why);
+}
+
+wf_device *wf_candidates_take(wf_candidates *c)
+{
+    wf_device *best = c->best >= 0 ? c->all[c->best].device : NULL;
+    if (best)
+        c->all[c->best].device = NULL;
+    wf_candidates_close(c);
+    return best;
+}
+
+void wf_candidates_close(wf_candidates *c)
+{
+    for (int i = 0; i < c->count; i++) {
+        wf_device_close(c->all[i].device);
+        c->all[i].device = NULL;
+    }
+}

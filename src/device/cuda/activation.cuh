@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * activation.cuh - activations of one f32 and their slopes, as cpu/activation.h has them. Kernels that apply one on
+ * the way to something else must give the bits of the op itself, so that each is written once, here.
+ */
+#ifndef WF_DEVICE_CUDA_ACTIVATION_CUH
+#define WF_DEVICE_CUDA_ACTIVATION_CUH
+
+#include "device/cuda/kernels.cuh"
+
+#define WF_SQRT_2_OVER_PI 0.7978845608028654f
+#define WF_SQRT_HALF 0.7071067811865476f
+#define WF_INV_SQRT_2PI 0.3989422804014327f
+#define WF_GELU_CUBIC 0.044715f
+
+/* a / b within two units of the last place, for b that is neither tiny nor huge. */
+static __device__ __forceinline__ float wf_quick_divide(float a, float b)
+{
+#if WF_CUDA_EMULATED
+    return a / b;
+#else
+    return __fdividef(a, b);
+#endif
+}
+
+static __device__ __forceinline__ float wf_sigmoid(float x)
+{
+    const float e = expf(-fabsf(x)); /* never overflows */
+    return wf_quick_divide(x < 0 ? e : 1, 1 + e);
+}
+
+/* (1 + tanh(u)) / 2 is sigmoid(2 u), which stays exact where tanh(u) is close to -1. */
+static __device__ __forceinline__ float wf_gelu_gate(float x)
+{
+    return wf_sigmoid(2 * WF_SQRT_2_OVER_PI * (x + WF_GELU_CUBIC * x * x * x));
+}
+
+/* (1 + erf(u)) / 2, for the same reason. */
+static __device__ __forceinline__ float wf_gelu_erf_gate(float x)
+{
+    return 0.5f * erfcf(-x * WF_SQRT_HALF);
+}
+
+static __device__ __forceinline__ float wf_gelu(float x)
+{
+    return wf_gelu_gate(x) * x;
+}
+static __device__ __forceinline__ float wf_gelu_erf(float x)
+{
+    return wf_gelu_erf_gate(x) * x;
+}
+static __device__ __forceinline__ float wf_silu(float x)
+{
+    return wf_sigmoid(x) * x;
+}
+static __device__ __forceinline__ float wf_relu(float x)
+{
+    return x < 0 ? 0 : x;
+} /* NaN stays */
+static __device__ __forceinline__ float wf_relu2(float x)
+{
+    return wf_relu(x) * wf_relu(x);
+}
+
+static __device__ __forceinline__ float wf_gelu_slope(float x)
+{
+    const float gate = wf_gelu_gate(x),
+                bend = gate * (1 - gate); /* 0 long before x * x overflows */
+    const float slope = 2 * WF_SQRT_2_OVER_PI * (1 + 3 * WF_GELU_CUBIC * x * x);
+    return gate + (bend > 0 ? x * bend * slope : 0);
+}
+
+static __device__ __forceinline__ float wf_gelu_erf_slope(float x)
+{
+    return wf_gelu_erf_gate(x) + x * WF_INV_SQRT_2PI * expf(-0.5f * x * x);
+}
+
+static __device__ __forceinline__ float wf_silu_slope(float x)
+{
+    const float gate = wf_sigmoid(x);
+    return gate * (1 + x * (1 - gate));
+}
+
+/* By number, as attributes have it. */
+template <wf_act ACT> static __device__ __forceinline__ float wf_activate(float x)
+{
+    return ACT == WF_ACT_GELU       ? wf_gelu(x)
+           : ACT == WF_ACT_GELU_ERF ? wf_gelu_erf(x)
+           : ACT == WF_ACT_SILU     ? wf_silu(x)
+           : ACT == WF_ACT_RELU     ? wf_relu(x)
+                                    : wf_relu2(x);
+}
+
+#endif

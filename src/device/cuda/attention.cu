@@ -1,0 +1,687 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * attention.cu - attention and its gradient in f32 arithmetic, for everything that the ops allow: mixed types,
+ * heads of any size, positions in any order, page pools.
+ *
+ * Lanes are pairs of a token and one of the query heads that share a kv head, numbered through a sequence. A
+ * block works on TILE rows, lanes or keys of one sequence, and goes through the columns, keys or lanes, a tile at a
+ * time: scores (and their gradients) of TILE x TILE pairs, then sums over the columns, of which there are never
+ * more than WIDTH in a block; wider heads take several blocks, which compute the same scores. No sum is
+ * shared between blocks, so the order of each depends on the shape alone.
+ */
+#include "device/cuda/flash_launch.h"
+
+#include <math.h>
+
+#include "device/cuda/kernels.cuh"
+
+enum {
+    TILE = 64,
+    THREADS = 256, /* 16 x 16, each with 4 x 4 pairs: rows y + 16 i, columns x + 16 j */
+    SIDE = 16,
+    EACH = TILE / SIDE,
+    DEPTH = 32, /* elements of a row that are multiplied at a time */
+    FEW = 16    /* rows of values that are in shared memory at a time */
+};
+
+/* Rows of elements: at page, row of the page and head. */
+typedef struct {
+    void *data;
+    wf_type type;
+    int64_t page, row, head; /* strides in elements; without pages all rows are in page 0 */
+} rows_of;
+
+typedef struct {
+    rows_of q, k, v, o, dout, dq, dk, dv;
+    float *lse;
+    int64_t lse_row;
+    float *delta;          /* [N, H]: do . o, the gradient alone */
+    const int32_t *starts; /* [sequences + 1] */
+    const int32_t *positions;
+    const int32_t *table; /* NULL: packed */
+    const int32_t *lengths;
+    int64_t table_row;
+    int sequences, pool, page; /* pages of the pool, rows of a page */
+    int n, heads, kv_heads, group, d, d_v;
+    float scale, cap;
+    int causal;
+    int64_t window;
+    const int32_t *irregular; /* when not NULL: there is something to do only if it is set */
+} problem;
+
+/* TILE rows or columns of pairs; offsets are below 0 for those that are not there. */
+typedef struct {
+    int64_t first[TILE], second[TILE], out[TILE]; /* in q, do and o (or dq); in k, v and dk; ... */
+    int position[TILE];
+    float lse[TILE], delta[TILE]; /* of lanes */
+} side;
+
+typedef struct {
+    union {
+        float operands[2][TILE][DEPTH + 1];
+        float values[FEW * 128];
+    };
+    float pairs[TILE][TILE + 1];
+    side row, column;
+    int low, high; /* positions of the rows */
+    int any;       /* whether some column may be seen by some row */
+} shared;
+
+/* A stretch of tokens: a sequence, or those before the first and after the last, whose number is below 0. */
+typedef struct {
+    int sequence, begin, end;
+    int64_t first; /* row of the tile in it */
+} stretch;
+
+/* ---- Elements ---- */
+
+static __device__ __forceinline__ float load_as(wf_type type, const void *data, int64_t i)
+{
+    if (type == WF_F32)
+        return ((const float *)data)[i];
+    return type == WF_BF16 ? wf_load(((const wf_bf16 *)data)[i])
+                           : wf_load(((const wf_f16 *)data)[i]);
+}
+
+static __device__ __forceinline__ void store_as(wf_type type, void *data, int64_t i, float x)
+{
+    if (type == WF_F32)
+        ((float *)data)[i] = x;
+    else if (type == WF_BF16)
+        ((wf_bf16 *)data)[i] = wf_round<wf_bf16>(x);
+    else
+        ((wf_f16 *)data)[i] = wf_round<wf_f16>(x);
+}
+
+static __device__ __forceinline__ int64_t offset(const rows_of &x, int64_t page, int64_t row,
+                                                 int64_t head)
+{
+    return page * x.page + row * x.row + head * x.head;
+}
+
+/* ---- Which rows and columns ---- */
+
+static __device__ int boundary(const problem &a, int s)
+{
+    if (s == 0)
+        return 0;
+    return s > a.sequences + 1 ? a.n : min(max(a.starts[s - 1], 0), a.n);
+}
+
+/* Tile number t when each token has per_token rows. Stretch s begins with tile b * per_token / TILE + s, where b
+ * is its first token, so that some tiles have no rows. */
+static __device__ stretch find_stretch(const problem &a, int64_t t, int64_t per_token)
+{
+    int low = 0, high = a.sequences + 1; /* the last stretch that begins at t or before it */
+    while (low < high) {
+        int middle = low + (high - low + 1) / 2;
+        if (boundary(a, middle) * per_token / TILE + middle <= t)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    stretch s = {low - 1, boundary(a, low), boundary(a, low + 1), 0};
+    s.first = (t - (s.begin * per_token / TILE + low)) * TILE;
+    if (s.sequence >= a.sequences)
+        s.sequence = -1;
+    return s;
+}
+
+static int64_t tile_count(const problem *a, int64_t per_token)
+{
+    return a->n * per_token / TILE + a->sequences + 2;
+}
+
+static __device__ __forceinline__ int64_t key_count(const problem &a, const stretch &s)
+{
+    if (s.sequence < 0)
+        return 0;
+    return a.table ? a.lengths[s.sequence] : s.end - s.begin;
+}
+
+static __device__ __forceinline__ bool sees(const problem &a, int64_t query, int64_t key)
+{
+    return !(a.causal && key > query) && !(a.window > 0 && query - key >= a.window);
+}
+
+/* Entry c of a side becomes lane x of the stretch. */
+static __device__ void put_lane(const problem &a, const stretch &s, int kv_head, int64_t x, int c,
+                                side &to)
+{
+    const int64_t i = s.begin + x / a.group, h = (int64_t)kv_head * a.group + x % a.group;
+    const bool there = i < s.end;
+    to.first[c] = there ? offset(a.q, 0, i, h) : -1;
+    to.position[c] = there ? a.positions[i] : 0;
+    if (a.dout.data) {
+        to.second[c] = there ? offset(a.dout, 0, i, h) : -1;
+        to.out[c] = there ? offset(a.dq, 0, i, h) : -1;
+        to.lse[c] = there ? a.lse[i * a.lse_row + h] : 0;
+        to.delta[c] = there ? a.delta[i * a.heads + h] : 0;
+    } else {
+        to.out[c] = there ? offset(a.o, 0, i, h) : -1;
+    }
+}
+
+/* The same for key j. */
+static __device__ void put_key(const problem &a, const stretch &s, int kv_head, int64_t j, int c,
+                               side &to)
+{
+    bool there = j < key_count(a, s);
+    int64_t page = 0, row = s.begin + j;
+    to.position[c] = there && !a.table ? a.positions[row] : (int)j;
+    if (there && a.table) {
+        page = a.table[s.sequence * a.table_row + j / a.page];
+        row = j % a.page;
+        there = page >= 0 && page < a.pool;
+    }
+    to.first[c] = there ? offset(a.k, page, row, kv_head) : -1;
+    to.second[c] = there ? offset(a.v, page, row, kv_head) : -1;
+    to.out[c] = -1;
+}
+
+/* After the rows were put: their positions. All threads call it. */
+static __device__ void find_bounds(shared &sh)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sh.low = INT32_MAX;
+        sh.high = INT32_MIN;
+        for (int i = 0; i < TILE; i++)
+            if (sh.row.first[i] >= 0) {
+                sh.low = min(sh.low, sh.row.position[i]);
+                sh.high = max(sh.high, sh.row.position[i]);
+            }
+    }
+    __syncthreads();
+}
+
+/* Puts a tile of columns, leaving out those that no row can see, and says whether one is left. All threads
+ * call it; put(c) fills column c. */
+template <typename F>
+static __device__ bool put_columns(const problem &a, shared &sh, bool rows_are_queries, F put)
+{
+    const int c = (int)threadIdx.x;
+    __syncthreads(); /* nobody looks at the last ones any more */
+    if (c == 0)
+        sh.any = 0;
+    __syncthreads();
+    if (c < TILE) {
+        put(c);
+        const int64_t p = sh.column.position[c];
+        const bool hidden =
+            rows_are_queries
+                ? (a.causal && p > sh.high) || (a.window > 0 && sh.low - p >= a.window)
+                : (a.causal && p < sh.low) || (a.window > 0 && p - sh.high >= a.window);
+        if (hidden)
+            sh.column.first[c] = sh.column.second[c] = -1;
+        if (sh.column.first[c] >= 0)
+            sh.any = 1;
+    }
+    __syncthreads();
+    return sh.any != 0;
+}
+
+/* ---- Products ---- */
+
+/* Elements [at, at + DEPTH) of TILE rows, 0 where there are none. */
+static __device__ void load_operand(float (*to)[DEPTH + 1], const rows_of &x,
+                                    const int64_t *offsets, int at, int length)
+{
+    const int c = (int)threadIdx.x % DEPTH, step = THREADS / DEPTH;
+#pragma unroll
+    for (int i = 0; i < TILE / step; i++) {
+        const int r = (int)threadIdx.x / DEPTH + i * step;
+        const bool there = offsets[r] >= 0 && at + c < length;
+        to[r][c] = there ? load_as(x.type, x.data, offsets[r] + at + c) : 0.0f;
+    }
+}
+
+/* sum[i][j] = row . column, over `length` elements. */
+static __device__ void multiply(shared &sh, float (&sum)[EACH][EACH], const rows_of &row,
+                                const int64_t *rows, const rows_of &column, const int64_t *columns,
+                                int length)
+{
+    const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            sum[i][j] = 0;
+    for (int at = 0; at < length; at += DEPTH) {
+        __syncthreads();
+        load_operand(sh.operands[0], row, rows, at, length);
+        load_operand(sh.operands[1], column, columns, at, length);
+        __syncthreads();
+#pragma unroll 8
+        for (int d = 0; d < DEPTH; d++) {
+            float u[EACH], v[EACH];
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                u[i] = sh.operands[0][y + i * SIDE][d];
+                v[i] = sh.operands[1][x + i * SIDE][d];
+            }
+#pragma unroll
+            for (int i = 0; i < EACH; i++)
+#pragma unroll
+                for (int j = 0; j < EACH; j++)
+                    sum[i][j] += u[i] * v[j];
+        }
+    }
+}
+
+/* sum[i][c] += pairs[row][column] times element at + x + 16 c of the column's values. */
+template <int WIDTH>
+static __device__ void add_values(shared &sh, float (&sum)[EACH][WIDTH / SIDE],
+                                  const rows_of &value, const int64_t *columns, int at, int length)
+{
+    const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
+    for (int from = 0; from < TILE; from += FEW) {
+        __syncthreads();
+        for (int item = (int)threadIdx.x; item < FEW * WIDTH; item += THREADS) {
+            const int r = item / WIDTH, c = at + item % WIDTH;
+            const int64_t begin = columns[from + r];
+            sh.values[item] =
+                begin >= 0 && c < length ? load_as(value.type, value.data, begin + c) : 0.0f;
+        }
+        __syncthreads();
+#pragma unroll 4
+        for (int r = 0; r < FEW; r++) {
+            float p[EACH];
+#pragma unroll
+            for (int i = 0; i < EACH; i++)
+                p[i] = sh.pairs[y + i * SIDE][from + r];
+#pragma unroll
+            for (int c = 0; c < WIDTH / SIDE; c++) {
+                const float v = sh.values[r * WIDTH + x + c * SIDE];
+#pragma unroll
+                for (int i = 0; i < EACH; i++)
+                    sum[i][c] += p[i] * v;
+            }
+        }
+    }
+}
+
+template <int WIDTH>
+static __device__ void store_sums(shared &sh, const float (&sum)[EACH][WIDTH / SIDE],
+                                  const float (&factor)[EACH], const rows_of &to, int at,
+                                  int length)
+{
+    const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+#pragma unroll
+        for (int c = 0; c < WIDTH / SIDE; c++) {
+            const int64_t begin = sh.row.out[y + i * SIDE];
+            if (begin >= 0 && at + x + c * SIDE < length)
+                store_as(to.type, to.data, begin + at + x + c * SIDE, sum[i][c] * factor[i]);
+        }
+}
+
+static __device__ __forceinline__ float score(const problem &a, float product)
+{
+    const float s = product * a.scale;
+    return a.cap != 0 ? a.cap * tanhf(s / a.cap) : s;
+}
+
+/* ---- Forward ---- */
+
+/* Running softmax of a row, which 16 neighbouring threads have in common. */
+typedef struct {
+    float most, sum;
+} running;
+
+static __device__ __forceinline__ float side_max(float x)
+{
+#pragma unroll
+    for (int k = SIDE / 2; k > 0; k /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, k));
+    return x;
+}
+
+static __device__ __forceinline__ float side_sum(float x)
+{
+#pragma unroll
+    for (int k = SIDE / 2; k > 0; k /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, k);
+    return x;
+}
+
+/* Products become probabilities, in sh.pairs, as far as they are known; sums of values shrink accordingly. */
+template <int WIDTH>
+static __device__ void soften(const problem &a, shared &sh, float (&s)[EACH][EACH],
+                              running (&r)[EACH], float (&sum)[EACH][WIDTH / SIDE])
+{
+    const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int row = y + i * SIDE;
+        float most = r[i].most, more = 0;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const int column = x + j * SIDE;
+            const bool seen = sh.row.first[row] >= 0 && sh.column.first[column] >= 0 &&
+                              sees(a, sh.row.position[row], sh.column.position[column]);
+            s[i][j] = seen ? score(a, s[i][j]) : -INFINITY;
+            most = fmaxf(most, s[i][j]);
+        }
+        most = side_max(most);
+        const float base = most == -INFINITY ? 0.0f : most, shrink = expf(r[i].most - base);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const float p = expf(s[i][j] - base);
+            sh.pairs[row][x + j * SIDE] = p;
+            more += p;
+        }
+        r[i].most = most;
+        r[i].sum = r[i].sum * shrink + side_sum(more);
+#pragma unroll
+        for (int c = 0; c < WIDTH / SIDE; c++)
+            sum[i][c] *= shrink;
+    }
+}
+
+template <int WIDTH>
+static __device__ void attend(const problem &a, shared &sh, const stretch &s, int kv_head, int at)
+{
+    if (threadIdx.x < TILE)
+        put_lane(a, s, kv_head, s.first + threadIdx.x, (int)threadIdx.x, sh.row);
+    find_bounds(sh);
+    float sum[EACH][WIDTH / SIDE] = {}, pairs[EACH][EACH], factor[EACH];
+    running r[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        r[i] = {-INFINITY, 0};
+    const int64_t keys = key_count(a, s);
+    for (int64_t j = 0; j < keys; j += TILE) {
+        if (!put_columns(a, sh, true, [&](int c) { put_key(a, s, kv_head, j + c, c, sh.column); }))
+            continue;
+        multiply(sh, pairs, a.q, sh.row.first, a.k, sh.column.first, a.d);
+        soften<WIDTH>(a, sh, pairs, r, sum);
+        add_values<WIDTH>(sh, sum, a.v, sh.column.second, at, a.d_v);
+    }
+    const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        factor[i] = r[i].sum == 0 ? 0.0f : 1 / r[i].sum;
+        const int64_t lane = s.first + y + i * SIDE, token = s.begin + lane / a.group;
+        if (a.lse && at == 0 && x == 0 && token < s.end)
+            a.lse[token * a.lse_row + kv_head * a.group + lane % a.group] =
+                r[i].sum == 0 ? -INFINITY : r[i].most + logf(r[i].sum);
+    }
+    if (a.o.data)
+        store_sums<WIDTH>(sh, sum, factor, a.o, at, a.d_v);
+}
+
+/* Items: parts of the columns for each kv head for each tile, the last tiles first, whose rows see most. */
+template <int WIDTH>
+static __global__ void __launch_bounds__(THREADS) attention_forward(const problem a, int64_t tiles)
+{
+    __shared__ shared sh;
+    if (a.irregular && !*a.irregular)
+        return;
+    const int parts = max((a.d_v + WIDTH - 1) / WIDTH, 1);
+    for (int64_t item = blockIdx.x; item < tiles * a.kv_heads * parts; item += gridDim.x) {
+        const int64_t t = tiles - 1 - item / parts / a.kv_heads;
+        const stretch s = find_stretch(a, t, a.group);
+        if (s.first >= (int64_t)(s.end - s.begin) * a.group)
+            continue;
+        __syncthreads();
+        attend<WIDTH>(a, sh, s, (int)(item / parts % a.kv_heads), (int)(item % parts) * WIDTH);
+    }
+}
+
+/* ---- Gradient ----
+ *
+ * With p = e^(s - lse) and delta = do . o: ds = p (do . v - delta), through the cap and the scale to q . k. */
+
+/* A warp for each row. */
+static __global__ void attention_delta(const problem a)
+{
+    if (a.irregular && !*a.irregular)
+        return;
+    const int64_t rows = (int64_t)a.n * a.heads, step = (int64_t)gridDim.x * blockDim.x / 32;
+    for (int64_t r = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; r < rows; r += step) {
+        const int64_t o = offset(a.o, 0, r / a.heads, r % a.heads);
+        const int64_t dout = offset(a.dout, 0, r / a.heads, r % a.heads);
+        float sum = 0;
+        for (int c = (int)threadIdx.x % 32; c < a.d_v; c += 32)
+            sum += load_as(a.o.type, a.o.data, o + c) * load_as(a.dout.type, a.dout.data, dout + c);
+        sum = wf_warp_sum(sum);
+        if (threadIdx.x % 32 == 0)
+            a.delta[r] = sum;
+    }
+}
+
+/* What goes into sh.pairs: p, or, if GRADIENT, ds. Rows are lanes, or columns are. */
+template <bool GRADIENT>
+static __device__ void differentiate(const problem &a, shared &sh, const float (&s)[EACH][EACH],
+                                     const float (&dp)[EACH][EACH], bool rows_are_lanes)
+{
+    const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
+    const side &lanes = rows_are_lanes ? sh.row : sh.column;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const int row = y + i * SIDE, column = x + j * SIDE;
+            const int lane = rows_are_lanes ? row : column;
+            const int64_t here = sh.row.position[row], there = sh.column.position[column];
+            float value = 0;
+            if (sh.row.first[row] >= 0 && sh.column.first[column] >= 0 &&
+                (rows_are_lanes ? sees(a, here, there) : sees(a, there, here))) {
+                const float capped = score(a, s[i][j]), slope = a.cap != 0 ? capped / a.cap : 0.0f;
+                value = expf(capped - lanes.lse[lane]);
+                if (GRADIENT)
+                    value *= (dp[i][j] - lanes.delta[lane]) * (1 - slope * slope) * a.scale;
+            }
+            sh.pairs[row][column] = value;
+        }
+}
+
+template <int WIDTH>
+static __global__ void __launch_bounds__(THREADS) attention_dq(const problem a, int64_t tiles)
+{
+    __shared__ shared sh;
+    if (a.irregular && !*a.irregular)
+        return;
+    const int parts = (a.d + WIDTH - 1) / WIDTH;
+    for (int64_t item = blockIdx.x; item < tiles * a.kv_heads * parts; item += gridDim.x) {
+        const stretch s = find_stretch(a, tiles - 1 - item / parts / a.kv_heads, a.group);
+        const int kv_head = (int)(item / parts % a.kv_heads), at = (int)(item % parts) * WIDTH;
+        if (s.first >= (int64_t)(s.end - s.begin) * a.group)
+            continue;
+        __syncthreads();
+        if (threadIdx.x < TILE)
+            put_lane(a, s, kv_head, s.first + threadIdx.x, (int)threadIdx.x, sh.row);
+        find_bounds(sh);
+        float sum[EACH][WIDTH / SIDE] = {}, pairs[EACH][EACH], dp[EACH][EACH];
+        const float ones[EACH] = {1, 1, 1, 1};
+        const int64_t keys = key_count(a, s);
+        for (int64_t j = 0; j < keys; j += TILE) {
+            if (!put_columns(a, sh, true,
+                             [&](int c) { put_key(a, s, kv_head, j + c, c, sh.column); }))
+                continue;
+            multiply(sh, pairs, a.q, sh.row.first, a.k, sh.column.first, a.d);
+            multiply(sh, dp, a.dout, sh.row.second, a.v, sh.column.second, a.d_v);
+            differentiate<true>(a, sh, pairs, dp, true);
+            add_values<WIDTH>(sh, sum, a.k, sh.column.first, at, a.d);
+        }
+        store_sums<WIDTH>(sh, sum, ones, a.dq, at, a.d);
+    }
+}
+
+/* Columns of dk or, if VALUES, dv, from `at` on. */
+template <int WIDTH, bool VALUES>
+static __device__ void sum_lanes(const problem &a, shared &sh, const stretch &s, int kv_head,
+                                 int at)
+{
+    if (threadIdx.x < TILE) {
+        const int c = (int)threadIdx.x;
+        const int64_t i = s.begin + s.first + c;
+        put_key(a, s, kv_head, s.first + c, c, sh.row);
+        if (i < s.end)
+            sh.row.out[c] = offset(VALUES ? a.dv : a.dk, 0, i, kv_head);
+    }
+    find_bounds(sh);
+    float sum[EACH][WIDTH / SIDE] = {}, pairs[EACH][EACH], dp[EACH][EACH] = {};
+    const float ones[EACH] = {1, 1, 1, 1};
+    const int64_t lanes = s.sequence < 0 ? 0 : (int64_t)(s.end - s.begin) * a.group;
+    for (int64_t j = 0; j < lanes; j += TILE) {
+        if (!put_columns(a, sh, false,
+                         [&](int c) { put_lane(a, s, kv_head, j + c, c, sh.column); }))
+            continue;
+        multiply(sh, pairs, a.k, sh.row.first, a.q, sh.column.first, a.d);
+        if (!VALUES)
+            multiply(sh, dp, a.v, sh.row.second, a.dout, sh.column.second, a.d_v);
+        differentiate<!VALUES>(a, sh, pairs, dp, false);
+        add_values<WIDTH>(sh, sum, VALUES ? a.dout : a.q,
+                          VALUES ? sh.column.second : sh.column.first, at, VALUES ? a.d_v : a.d);
+    }
+    store_sums<WIDTH>(sh, sum, ones, VALUES ? a.dv : a.dk, at, VALUES ? a.d_v : a.d);
+}
+
+template <int WIDTH>
+static __global__ void __launch_bounds__(THREADS) attention_dkv(const problem a, int64_t tiles)
+{
+    __shared__ shared sh;
+    if (a.irregular && !*a.irregular)
+        return;
+    const int parts_k = a.dk.data ? (a.d + WIDTH - 1) / WIDTH : 0;
+    const int parts = parts_k + (a.dv.data ? (a.d_v + WIDTH - 1) / WIDTH : 0);
+    for (int64_t item = blockIdx.x; item < tiles * a.kv_heads * parts; item += gridDim.x) {
+        const stretch s = find_stretch(a, item / parts / a.kv_heads, 1);
+        const int part = (int)(item % parts), kv_head = (int)(item / parts % a.kv_heads);
+        if (s.first >= s.end - s.begin)
+            continue;
+        __syncthreads();
+        if (part < parts_k)
+            sum_lanes<WIDTH, false>(a, sh, s, kv_head, part * WIDTH);
+        else
+            sum_lanes<WIDTH, true>(a, sh, s, kv_head, (part - parts_k) * WIDTH);
+    }
+}
+
+/* ---- Launch ---- */
+
+static rows_of tokens(const wf_view *v)
+{
+    rows_of x = {v->data, v->type, 0, v->stride[0], v->stride[1]};
+    return x;
+}
+
+static rows_of pages(const wf_view *v)
+{
+    rows_of x = {v->data, v->type, v->stride[0], v->stride[1], v->stride[2]};
+    return x;
+}
+
+/* in[] begins at q. */
+static problem open_problem(const wf_launch *l, const wf_view *in)
+{
+    const wf_attr_attention *attr = (const wf_attr_attention *)l->attr;
+    const wf_view *q = &in[0], *k = &in[1], *v = &in[2];
+    problem a = {};
+    a.q = tokens(q);
+    a.k = k->rank == 4 ? pages(k) : tokens(k);
+    a.v = k->rank == 4 ? pages(v) : tokens(v);
+    a.starts = (const int32_t *)in[3].data;
+    a.sequences = (int)in[3].dim[0] - 1;
+    a.positions = (const int32_t *)in[4].data;
+    a.n = (int)q->dim[0];
+    a.heads = (int)q->dim[1];
+    a.kv_heads = (int)k->dim[k->rank - 2];
+    a.group = a.heads / a.kv_heads;
+    a.d = (int)q->dim[2];
+    a.d_v = (int)v->dim[v->rank - 1];
+    a.scale = (float)(attr->scale != 0 ? attr->scale : 1 / sqrt((double)a.d));
+    a.cap = (float)attr->softcap;
+    a.causal = attr->causal != 0;
+    a.window = attr->window;
+    return a;
+}
+
+static unsigned grid_for(const wf_launch *l, int64_t items)
+{
+    return wf_cuda_blocks(items, 1, wf_cuda_device_of(l)->processors * 4);
+}
+
+static void run_forward(const wf_launch *l, const int32_t *irregular)
+{
+    problem a = open_problem(l, l->in);
+    a.o = tokens(&l->out[0]);
+    a.lse = (float *)l->out[1].data;
+    a.lse_row = l->out[1].stride[0];
+    a.irregular = irregular;
+    if (l->nin > 5) {
+        a.table = (const int32_t *)l->in[5].data;
+        a.table_row = l->in[5].stride[0];
+        a.lengths = (const int32_t *)l->in[6].data;
+        a.pool = (int)l->in[1].dim[0];
+        a.page = (int)l->in[1].dim[1];
+    }
+    const int64_t tiles = tile_count(&a, a.group), parts = a.d_v <= 64 ? 1 : (a.d_v + 127) / 128;
+    const auto kernel = a.d_v <= 64 ? attention_forward<64> : attention_forward<128>;
+    WF_RUN(kernel, grid_for(l, tiles * a.kv_heads * parts), THREADS, 0, wf_cuda_stream(l))
+    (a, tiles);
+}
+
+static void run_backward(const wf_launch *l, void *workspace, const int32_t *irregular)
+{
+    cudaStream_t stream = wf_cuda_stream(l);
+    problem a = open_problem(l, l->in + 1);
+    a.dout = tokens(&l->in[0]);
+    a.o = tokens(&l->in[6]);
+    a.lse = (float *)l->in[7].data;
+    a.lse_row = l->in[7].stride[0];
+    a.delta = (float *)workspace;
+    a.dq = tokens(&l->out[0]);
+    a.dk = tokens(&l->out[1]);
+    a.dv = tokens(&l->out[2]);
+    a.irregular = irregular;
+    const int64_t tiles = tile_count(&a, a.group), key_tiles = tile_count(&a, 1);
+    const bool narrow = a.d <= 64 && a.d_v <= 64;
+    const int parts = narrow ? 1 : (a.d + 127) / 128, parts_v = narrow ? 1 : (a.d_v + 127) / 128;
+    WF_RUN(attention_delta, grid_for(l, (int64_t)a.n * a.heads), THREADS, 0, stream)(a);
+    if (a.dq.data) {
+        const auto kernel = narrow ? attention_dq<64> : attention_dq<128>;
+        WF_RUN(kernel, grid_for(l, tiles * a.kv_heads * parts), THREADS, 0, stream)(a, tiles);
+    }
+    if (a.dk.data || a.dv.data) {
+        const auto kernel = narrow ? attention_dkv<64> : attention_dkv<128>;
+        const int64_t items = key_tiles * a.kv_heads * (parts + parts_v);
+        WF_RUN(kernel, grid_for(l, items), THREADS, 0, stream)(a, key_tiles);
+    }
+}
+
+size_t wf_attention_workspace(const wf_node *n, int)
+{
+    if (n->op != WF_OP_attention_grad)
+        return 0;
+    const wf_dims *q = &n->in[1]->shape;
+    return (size_t)(q->d[0] * q->d[1]) * sizeof(float);
+}
+
+void wf_attention_run(const wf_launch *l, void *workspace, const int32_t *irregular)
+{
+    const wf_view *q = &l->in[l->node->op == WF_OP_attention_grad ? 1 : 0];
+    if (q->dim[0] == 0 || q->dim[1] == 0)
+        return;
+    if (l->node->op == WF_OP_attention_grad)
+        run_backward(l, workspace, irregular);
+    else
+        run_forward(l, irregular);
+}
+
+static wf_status launch(const wf_launch *l)
+{
+    wf_attention_run(l, l->workspace, NULL);
+    return wf_cuda_launched(l);
+}
+
+/* clang-format off */
+extern "C" const wf_kernel wf_cuda_attention_kernels[] = {
+    {.op = WF_OP_attention, .name = "plain", .types = WF_TYPES_FLOAT, .strided = true, .launch = launch},
+    {.op = WF_OP_attention_grad, .name = "plain", .types = WF_TYPES_FLOAT, .strided = true,
+     .workspace = wf_attention_workspace, .launch = launch},
+    {},
+};

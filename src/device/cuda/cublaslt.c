@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* cublaslt.c - loads cuBLASLt, once in a process. */
+#include "device/cuda/cublaslt.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "device/cuda/library.h"
+
+static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so",
+                                    NULL};
+
+#define SYMBOL(field, name)                     \
+    {                                           \
+        "cublasLt" name, offsetof(wf_lt, field) \
+    }
+static const wf_cuda_symbol symbols[] = {
+    SYMBOL(create, "Create"),
+    SYMBOL(destroy, "Destroy"),
+    SYMBOL(version, "GetVersion"),
+    SYMBOL(status_name, "GetStatusName"),
+    SYMBOL(matmul, "Matmul"),
+    SYMBOL(layout_create, "MatrixLayoutCreate"),
+    SYMBOL(layout_destroy, "MatrixLayoutDestroy"),
+    SYMBOL(layout_set, "MatrixLayoutSetAttribute"),
+    SYMBOL(desc_create, "MatmulDescCreate"),
+    SYMBOL(desc_destroy, "MatmulDescDestroy"),
+    SYMBOL(desc_set, "MatmulDescSetAttribute"),
+    SYMBOL(pref_create, "MatmulPreferenceCreate"),
+    SYMBOL(pref_destroy, "MatmulPreferenceDestroy"),
+    SYMBOL(pref_set, "MatmulPreferenceSetAttribute"),
+    SYMBOL(heuristic, "MatmulAlgoGetHeuristic"),
+    SYMBOL(check, "MatmulAlgoCheck"),
+};
+
+static const wf_cuda_library library = {
+    .what = "cuBLASLt",
+    .variable = "WEFT_CUBLASLT",
+    .names = names,
+    .symbols = symbols,
+    .symbol_count = sizeof symbols / sizeof *symbols,
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static wf_lt table;
+static bool loaded;
+static char fault[512];
+
+static void load(void)
+{
+#if defined(WF_CUDA_EMULATED) && WF_CUDA_EMULATED
+    (void)library;
+    snprintf(fault, sizeof fault, "cuBLASLt needs a GPU, and this one is emulated");
+#else
+    loaded = wf_cuda_library_load(&library, &table, fault, sizeof fault);
+#endif
+}
+
+const wf_lt *wf_lt_get(void)
+{
+    pthread_once(&once, load);
+    return loaded ? &table : NULL;
+}
+
+const char *wf_lt_fault(void)
+{
+    pthread_once(&once, load);
+    return fault;
+}

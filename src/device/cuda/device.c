@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* device.c - the cuda device: opening a GPU, and saying why there is none. */
+#include "device/cuda/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/executor.h"
+
+extern const wf_device_ops wf_cuda_device_ops;
+
+enum { OLDEST = 8 }; /* major compute capability for which kernels are built */
+
+/* ---- Options: [N][,tf32][,tune=0] ---- */
+
+typedef struct {
+    int ordinal;
+    bool tf32, tune;
+} cuda_options;
+
+static bool read_option(const char *word, size_t n, cuda_options *out)
+{
+    char text[32], *end;
+    if (n == 0 || n >= sizeof text)
+        return false;
+    memcpy(text, word, n);
+    text[n] = 0;
+    long ordinal = strtol(text, &end, 10);
+    if (end != text && *end == 0 && ordinal >= 0 && ordinal < 1024)
+        out->ordinal = (int)ordinal;
+    else if (strcmp(text, "tf32") == 0)
+        out->tf32 = true;
+    else if (strcmp(text, "tune=0") == 0)
+        out->tune = false;
+    else
+        return false;
+    return true;
+}
+
+static wf_status read_options(wf_ctx *ctx, const char *text, cuda_options *out)
+{
+    *out = (cuda_options){.tune = true};
+    while (*text) {
+        size_t n = strcspn(text, ",");
+        if (!read_option(text, n, out))
+            return wf_fail(ctx, WF_ERR_USAGE,
+                           "cuda:%.60s: the options are the number of a GPU, tf32 (products of f32 "
+                           "round to 10 bits) and tune=0 (products are not timed)",
+                           text);
+        text += n;
+        text += *text == ',';
+    }
+    return WF_OK;
+}
+
+/* ---- Opening ---- */
+
+static wf_status find_device(wf_ctx *ctx, const cuda_options *options)
+{
+    int count = 0, driver = 0, runtime = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (error == cudaErrorInsufficientDriver && driver == 0)
+        return wf_fail(ctx, WF_ERR_DEVICE, "cuda: no NVIDIA driver was found on this machine");
+    if (error == cudaErrorInsufficientDriver)
+        return wf_fail(ctx, WF_ERR_DEVICE,
+                       "cuda: the NVIDIA driver is for CUDA %d.%d, and this build needs %d.%d",
+                       driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
+        return wf_fail(ctx, WF_ERR_DEVICE, "cuda: there is a driver, but no NVIDIA GPU to use");
+    WF_TRY(wf_cuda_try(ctx, error, "looking for GPUs"));
+    if (options->ordinal >= count)
+        return wf_fail(ctx, WF_ERR_USAGE, "cuda:%d: this machine has %d GPU%s, counted from 0",
+                       options->ordinal, count, count == 1 ? "" : "s");
+    return WF_OK;
+}
+
+static wf_status describe(wf_cuda_device *d)
+{
+    struct cudaDeviceProp p;
+    size_t available = 0, total = 0;
+    wf_ctx *ctx = d->head.ctx;
+    WF_TRY(wf_cuda_try(ctx, cudaSetDevice(d->ordinal), "choosing the GPU"));
+    WF_TRY(wf_cuda_try(ctx, cudaGetDeviceProperties(&p, d->ordinal), "asking about the GPU"));
+    if (p.major < OLDEST)
+        return wf_fail(ctx, WF_ERR_DEVICE,
+                       "cuda: %s has compute capability %d.%d, and kernels are built for %d.0 and "
+                       "later",
+                       p.name, p.major, p.minor, OLDEST);
+    WF_TRY(wf_cuda_try(ctx, cudaMemGetInfo(&available, &total), "asking for free memory"));
+    d->major = p.major;
+    d->minor = p.minor;
+    d->processors = p.multiProcessorCount;
+    d->cache = (size_t)p.l2CacheSize;
+    d->shared = p.sharedMemPerBlockOptin;
+    d->head.reserve = total - available;
+    size_t len = 0, rounding = 0;
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    snprintf(d->name, sizeof d->name, "%.120s", p.name);
+    wf_text_append(d->head.description, sizeof d->head.description, &len,
+                   "%s, compute capability %d.%d, %d multiprocessors, %.1f GiB of memory, %.2f of "
+                   "them taken by the driver and others; driver for CUDA %d.%d",
+                   d->name, d->major, d->minor, d->processors, (double)total / (1 << 30),
+                   (double)d->head.reserve / (1 << 30), driver / 1000, driver % 1000 / 10);
+    wf_text_append(d->rounding, sizeof d->rounding, &rounding, "%s, CUDA %d", d->name, driver);
+    d->rounding_bytes = rounding;
+    d->head.rounds_as = d->rounding;
+    return WF_OK;
+}
+
+static void cuda_close(wf_device *device)
+{
+    wf_cuda_products_free((wf_cuda_device *)device);
+    wf_mem_free(device->ctx, device);
+}
+
+static wf_status cuda_open(wf_ctx *ctx, const char *text, wf_device **out)
+{
+    cuda_options options;
+    *out = NULL;
+    WF_TRY(read_options(ctx, text, &options));
+    WF_TRY(find_device(ctx, &options));
+    wf_cuda_device *d = wf_mem_new(ctx, sizeof *d);
+    if (!d)
+        return WF_ERR_MEMORY;
+    d->head = (wf_device){.ops = &wf_cuda_device_ops,
+                          .ctx = ctx,
+                          .target = {.name = "cuda",
+                                     .alignment = 256,
+                                     .owner = d,
+                                     .supports = wf_kernel_target_supports,
+                                     .workspace = wf_kernel_target_workspace},
+                          .runs_ahead = true,
+                          .prepare_plan = wf_cuda_prepare_plan,
+                          .run_plan = wf_cuda_run_plan,
+                          .free_plan = wf_cuda_free_plan};
+    d->ordinal = options.ordinal;
+    d->tf32 = options.tf32;
+    wf_status status = describe(d);
+    d->head.kernels = wf_cuda_kernels(d->major, d->minor);
+    if (status == WF_OK)
+        status = wf_cuda_products_new(d, options.tune);
+    if (status == WF_OK)
+        *out = &d->head;
+    else
+        cuda_close(&d->head);
+    return status;
+}
+
+const wf_device_ops wf_cuda_device_ops = {
+    .kind = "cuda",
+    .automatic = true,
+    .doc = "an NVIDIA GPU; cuda:N is the Nth, cuda:N,tf32 rounds the operands of f32 products",
+    .open = cuda_open,
+    .close = cuda_close,
+    .buffer_new = wf_cuda_buffer_new,
+    .buffer_free = wf_cuda_buffer_free,
+    .queue_new = wf_cuda_queue_new,
+    .queue_free = wf_cuda_queue_free,
+    .queue_wait = wf_cuda_queue_wait,
+    .copy_in = wf_cuda_copy_in,
+    .copy_out = wf_cuda_copy_out,
+    .event_new = wf_cuda_event_new,
+    .event_free = wf_cuda_event_free,
+    .event_record = wf_cuda_event_record,
+    .event_wait = wf_cuda_event_wait,
+    .compile = wf_plan_compile,
+    .plan = wf_plan_sizes,
+    .available = wf_cuda_available,
+    .peak = wf_cuda_peak,
+};

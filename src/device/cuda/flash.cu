@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * flash.cu - attention on tensor cores, for GPUs from compute capability 8.0 on.
+ *
+ * A block computes o for some tokens of one head. Its warps, each with rows of its own, go through the keys that
+ * these tokens see, a tile at a time, with a running maximum and sum for each row. Values are copied to
+ * shared memory while scores are computed, the next keys while values are added up. Probabilities are
+ * rounded to the operands' type for the second product. Keys that a query does not see have
+ * probability 0, but a NaN among the values of its tile is still seen.
+ */
+#include "device/cuda/flash.cuh"
+
+/* Shapes: M times 16 rows a warp, BN keys at a time; KEPT: q stays in registers. */
+template <int D> struct forward_shape {
+    enum {
+        WARPS = 4,
+        M = D <= 64 ? 2 : 1,
+        BM = WARPS * M * 16,
+        BN = D <= 192 ? 64 : 32,
+        KEPT = D <= 128,
+        BLOCKS = D <= 64    ? 2
+                 : D <= 128 ? 3
+                            : 2, /* at once on a processor, at least */
+        BYTES = (BM + 2 * BN) * wf_tile<D>::STRIDE * 2
+    };
+};
+
+/* What turns scores into exponents of 2: they are capped and scaled here when that is more than a positive
+ * factor, which is left to the exponentials. */
+static __device__ __forceinline__ float exponent_factor(const wf_flash &f)
+{
+    return f.cap != 0 || f.scale < 0 ? 1.0f : f.scale * WF_LOG2E;
+}
+
+template <int M, int N>
+static __device__ __forceinline__ void cap_scores(const wf_flash &f, float (&s)[M][N][4])
+{
+    if (f.cap == 0 && f.scale >= 0)
+        return;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float x = s[m][n][i] * f.scale;
+                s[m][n][i] = (f.cap != 0 ? f.cap * tanhf(x / f.cap) : x) * WF_LOG2E;
+            }
+}
+
+/* -Inf for keys from `key` on that rows do not see. */
+template <int M, int N>
+static __device__ __forceinline__ void hide_keys(float (&s)[M][N][4], const wf_range (&seen)[M][2],
+                                                 int key)
+{
+    key += threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int j = key + n * 8 + i % 2;
+                if (j < seen[m][i / 2].low || j >= seen[m][i / 2].high)
+                    s[m][n][i] = -INFINITY;
+            }
+}
+
+/* Running softmax of a row: the largest score so far, before `factor`, and this lane's share of the sum. */
+typedef struct {
+    float most, sum;
+} running;
+
+/* Scores become probabilities as far as they are known; what was summed up before shrinks accordingly. */
+template <int M, int N, int O>
+static __device__ __forceinline__ void soften(float (&s)[M][N][4], running (&r)[M][2],
+                                              float (&o)[M][O][4], float factor)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float most = r[m][h].most;
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+            float base = most == -INFINITY ? 0.0f : most * factor, sum = 0;
+            float shrink = wf_exp2(r[m][h].most * factor - base);
+            r[m][h].most = most;
+#pragma unroll
+            for (int n = 0; n < N; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    float &x = s[m][n][2 * h + i];
+                    x = wf_exp2(x * factor - base);
+                    sum += x;
+                }
+            r[m][h].sum = r[m][h].sum * shrink + sum;
+#pragma unroll
+            for (int n = 0; n < O; n++) {
+                o[m][n][2 * h] *= shrink;
+                o[m][n][2 * h + 1] *= shrink;
+            }
+        }
+}
+
+/* Divides o by the sums of its rows, which lie in the four lanes of each, and stores their logarithms. */
+template <int M, int O>
+static __device__ __forceinline__ void finish(const wf_flash &f, float (&o)[M][O][4],
+                                              const running (&r)[M][2], float factor, int row,
+                                              int head)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float sum = r[m][h].sum;
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            float inverse = sum == 0 ? 0.0f : 1 / sum;
+#pragma unroll
+            for (int n = 0; n < O; n++) {
+                o[m][n][2 * h] *= inverse;
+                o[m][n][2 * h + 1] *= inverse;
+            }
+            int i = row + m * 16 + h * 8 + (int)threadIdx.x % 32 / 4;
+            if (f.lse && i < f.n && threadIdx.x % 4 == 0)
+                f.lse[i * f.lse_row + head] =
+                    sum == 0 ? -INFINITY : r[m][h].most * factor * WF_LN2 + logf(sum);
+        }
+}
+
+template <typename T, int D>
+static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_shape<D>::BLOCKS)
+    flash_forward(const wf_flash f, bool wide)
+{
+    typedef forward_shape<D> shape;
+    constexpr int M = shape::M, BM = shape::BM, BN = shape::BN, THREADS = shape::WARPS * 32;
+    if (f.irregular && *f.irregular)
+        return;
+    WF_SHARED(T, q_tile); /* [BM][D] */
+    T *k_tile = q_tile + BM * wf_tile<D>::STRIDE, *v_tile = k_tile + BN * wf_tile<D>::STRIDE;
+    const int tiles = (f.n + BM - 1) / BM, head = (int)blockIdx.x % f.heads;
+    const int first = (tiles - 1 - (int)blockIdx.x / f.heads) * BM; /* late tokens see most */
+    const int kv_head = head / (f.heads / f.kv_heads);
+    const T *q = (const T *)f.q.data + head * f.q.head,
+            *k = (const T *)f.k.data + kv_head * f.k.head,
+            *v = (const T *)f.v.data + kv_head * f.v.head;
+    const int begin = wf_keys_of(f, first).low, end = wf_keys_of(f, min(first + BM, f.n) - 1).high;
+    const int warp_row = (int)threadIdx.x / 32 * M * 16, row = first + warp_row;
+    const float factor = exponent_factor(f);
+
+    wf_load_tile<T, BM, D, THREADS>(q_tile, q, f.q.row, first, f.n, f.d, wide);
+    wf_load_tile<T, BN, D, THREADS>(k_tile, k, f.k.row, begin, f.n, f.d, wide);
+    wf_copy_commit();
+
+    wf_range seen[M][2];
+    running r[M][2];
+    float o[M][D / 8][4] = {};
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            seen[m][h] = wf_keys_of(f, row + m * 16 + h * 8 + (int)threadIdx.x % 32 / 4);
+            r[m][h] = {-INFINITY, 0};
+        }
+    /* Of the warp's rows: the keys that all of them see, and that some do. */
+    const wf_range low_row = wf_keys_of(f, row),
+                   high_row = wf_keys_of(f, min(row + M * 16, f.n) - 1);
+    wf_rows<T, M, D, shape::KEPT> queries;
+    queries.tile = q_tile + warp_row * wf_tile<D>::STRIDE;
+
+    for (int j = begin; j < end; j += BN) {
+        wf_copy_wait<0>();
+        __syncthreads(); /* keys are here, and nobody reads the last values any more */
+        wf_load_tile<T, BN, D, THREADS>(v_tile, v, f.v.row, j, f.n, f.d_v, wide);
+        wf_copy_commit();
+        if (j == begin)
+            queries.keep();
+        const bool any = row < f.n && j < high_row.high && j + BN > low_row.low;
+        float s[M][BN / 8][4];
+        if (any)
+            wf_scores<T, M, BN, D>(s, queries, k_tile);
+        wf_copy_wait<0>();
+        __syncthreads();
+        if (j + BN < end)
+            wf_load_tile<T, BN, D, THREADS>(k_tile, k, f.k.row, j + BN, f.n, f.d, wide);
+        wf_copy_commit();
+        if (any) {
+            cap_scores(f, s);
+            if (j < high_row.low || j + BN > low_row.high)
+                hide_keys(s, seen, j);
+            soften(s, r, o, factor);
+            wf_add_values<T, M, BN, D, D>(o, s, v_tile);
+        }
+    }
+    wf_copy_wait<0>();
+    __syncthreads(); /* q is in shared memory also when no key was seen */
+    finish(f, o, r, factor, row, head);
+    if (!f.o.data)
+        return;
+    T *rows = q_tile + warp_row * wf_tile<D>::STRIDE;
+    wf_put_rows<T, M, D, D>(rows, o, 1.0f);
+    wf_store_rows<T, M * 16, D, D>(rows, (T *)f.o.data + head * f.o.head, f.o.row, row, f.n, f.d_v,
+                                   wide);
+}
+
+/* ---- Launch ---- */
+
+void wf_flash_forward(const wf_launch *l, const wf_flash *f)
+{
+    wf_with_head(f, [&](auto zero, auto size) {
+        using T = decltype(zero);
+        constexpr int D = decltype(size)::value;
+        typedef forward_shape<D> shape;
+        const auto kernel = flash_forward<T, D>;
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape::BYTES);
+        const unsigned blocks = (unsigned)((f->n + shape::BM - 1) / shape::BM * (int64_t)f->heads);
+        WF_RUN(kernel, blocks, shape::WARPS * 32, shape::BYTES, wf_cuda_stream(l))
+        (*f, wf_flash_aligned(f));
+    });
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * mma.cuh - what a warp does together on tensor cores: m16n8k16 products of bf16 and f16 with sums in f32, the
+ * loads of their fragments from shared memory, and copies to there that go on in the background.
+ *
+ * Fragments, with g = lane / 4 and t = lane % 4; each register of a and b has two elements:
+ *   a (16 x 16): rows g, g + 8, g, g + 8; columns 2t, 2t, 2t + 8, 2t + 8 and the ones after them
+ *   b (16 x 8):  column g; rows 2t, 2t + 8 and the ones after them
+ *   c (16 x 8):  rows g, g, g + 8, g + 8; columns 2t, 2t + 1, 2t, 2t + 1
+ * So c of two neighbouring products, rounded, is the a of another one.
+ */
+#ifndef WF_DEVICE_CUDA_MMA_CUH
+#define WF_DEVICE_CUDA_MMA_CUH
+
+#include "device/cuda/kernels.cuh"
+
+/* Two elements as a register, the first in its low half. */
+template <typename T> static __device__ __forceinline__ uint32_t wf_pair(float low, float high);
+template <> __device__ __forceinline__ uint32_t wf_pair<wf_bf16>(float low, float high)
+{
+    __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&x);
+}
+template <> __device__ __forceinline__ uint32_t wf_pair<wf_f16>(float low, float high)
+{
+    __half2 x = __floats2half2_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&x);
+}
+
+#if !WF_CUDA_EMULATED
+
+/* c += a b */
+template <typename T>
+static __device__ __forceinline__ void wf_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                              uint32_t b1)
+{
+    if constexpr (sizeof(T) == 2 && __is_same(T, wf_bf16))
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Four 8 x 8 matrices: lane i gives the address of row i % 8 of matrix i / 8, 16 bytes in shared memory, and
+ * gets elements 2t and 2t + 1 of row g of each. */
+static __device__ __forceinline__ void wf_ldmatrix(uint32_t (&r)[4], const void *row)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+/* The same, but lanes get rows 2t and 2t + 1 of column g. */
+static __device__ __forceinline__ void wf_ldmatrix_transposed(uint32_t (&r)[4], const void *row)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+/* Copies the first `bytes` of SIZE to shared memory and makes the others 0; both addresses are multiples of
+ * SIZE (4, 8 or 16). Nothing is read when there are none. */
+template <int SIZE>
+static __device__ __forceinline__ void wf_copy_async(void *to, const void *from, int bytes)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    if constexpr (SIZE == 16)
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
+                     "r"(bytes)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from),
+                     "n"(SIZE), "r"(bytes)
+                     : "memory");
+}
+
+/* Copies since the last call become a group. */
+static __device__ __forceinline__ void wf_copy_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits until all of this thread's groups but the last N have arrived. */
+template <int N> static __device__ __forceinline__ void wf_copy_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* 2^x to 22 bits. */
+static __device__ __forceinline__ float wf_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#else /* the same by shuffles */
+
+template <typename T> static float wf_half_of(uint32_t pair, int which)
+{
+    T x[2];
+    memcpy(x, &pair, sizeof x);
+    return wf_load(x[which]);
+}
+
+template <typename T>
+static void wf_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    for (int k = 0; k < 16;
+         k += 2) { /* elements k and k + 1 of two rows of a and two columns of b */
+        uint32_t row[2], column[2];
+        for (int i = 0; i < 2; i++) {
+            row[i] = __shfl_sync(0xffffffffu, a[i + k / 8 * 2], g * 4 + k % 8 / 2);
+            uint32_t low = __shfl_sync(0xffffffffu, b0, (2 * t + i) * 4 + k % 8 / 2);
+            uint32_t high = __shfl_sync(0xffffffffu, b1, (2 * t + i) * 4 + k % 8 / 2);
+            column[i] = k < 8 ? low : high;
+        }
+        for (int i = 0; i < 4; i++)
+            for (int half = 0; half < 2; half++)
+                c[i] += wf_half_of<T>(row[i / 2], half) * wf_half_of<T>(column[i % 2], half);
+    }
+}
+
+static void wf_ldmatrix(uint32_t (&r)[4], const void *row)
+{
+    const int lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; i++) {
+        unsigned long long at =
+            __shfl_sync(0xffffffffu, (unsigned long long)(uintptr_t)row, i * 8 + lane / 4);
+        memcpy(&r[i], (const char *)(uintptr_t)at + lane % 4 * 4, 4);
+    }
+    __syncwarp();
+}
+
+static void wf_ldmatrix_transposed(uint32_t (&r)[4], const void *row)
+{
+    const int lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; i++)
+        for (int half = 0; half < 2; half++) {
+            unsigned long long at = __shfl_sync(0xffffffffu, (unsigned long long)(uintptr_t)row,
+                                                i * 8 + lane % 4 * 2 + half);
+            memcpy((char *)&r[i] + half * 2, (const char *)(uintptr_t)at + lane / 4 * 2, 2);
+        }
+    __syncwarp();
+}
+
+template <int SIZE> static void wf_copy_async(void *to, const void *from, int bytes)
+{
+    memset(to, 0, SIZE);
+    if (bytes > 0)
+        memcpy(to, from, (size_t)bytes);
+}
+
+static void wf_copy_commit(void) {}
+template <int N> static void wf_copy_wait(void) {}
+static float wf_exp2(float x)
+{
+    return exp2f(x);
+}
+
+#endif
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * step.c - runs a plan: its launches are captured once as one CUDA graph, and a run is one call. What changes from run to
+ * run (rates, steps, keys, tokens) lies in device memory, so that nothing has to be captured again until the
+ * region moves. A device that is to tell times launches step by step, with an event between them.
+ */
+#include <nvtx3/nvToolsExt.h>
+
+#include "base/mem.h"
+#include "device/cuda/device.h"
+#include "device/executor.h"
+
+typedef struct {
+    cudaGraphExec_t graph; /* NULL: not captured */
+    unsigned generation;   /* of the addresses in it */
+    cudaEvent_t *marks;    /* [steps + 1], made when times are first asked for */
+} cuda_plan;
+
+static cudaStream_t stream_of(const wf_plan_exec *e)
+{
+    return ((wf_cuda_queue *)e->head.session->queue)->stream;
+}
+
+static wf_status launch(const wf_plan_exec *e, int i)
+{
+    const wf_bound_step *step = &e->steps[i];
+    nvtxRangePushA(wf_node_def(step->launch.node)->name);
+    wf_status status = step->kernel->launch(&step->launch);
+    nvtxRangePop();
+    return status;
+}
+
+static void drop_graph(cuda_plan *own)
+{
+    if (own->graph)
+        cudaGraphExecDestroy(own->graph);
+    own->graph = NULL;
+}
+
+/* Another algorithm adds up in another order, so runs that chose differently do not repeat each other. */
+static void describe_rounding(wf_cuda_device *d)
+{
+    size_t len = d->rounding_bytes;
+    wf_text_append(d->rounding, sizeof d->rounding, &len, ", products %016llx%s",
+                   (unsigned long long)wf_cuda_products_choices(d), d->tf32 ? ", tf32" : "");
+}
+
+wf_status wf_cuda_prepare_plan(wf_plan_exec *e)
+{
+    e->own = wf_arena_alloc(&e->arena, sizeof(cuda_plan));
+    if (!e->own)
+        return WF_ERR_MEMORY;
+    *(cuda_plan *)e->own = (cuda_plan){0};
+    for (int i = 0; i < e->plan->step_count; i++)
+        if (e->steps[i].kernel->prepare)
+            WF_TRY(e->steps[i].kernel->prepare(&e->steps[i].launch));
+    describe_rounding((wf_cuda_device *)e->head.session->device);
+    return WF_OK;
+}
+
+void wf_cuda_free_plan(wf_plan_exec *e)
+{
+    cuda_plan *own = e->own;
+    if (!own)
+        return;
+    cudaStreamSynchronize(stream_of(e));
+    drop_graph(own);
+    for (int i = 0; own->marks && i <= e->plan->step_count; i++)
+        if (own->marks[i])
+            cudaEventDestroy(own->marks[i]);
+}
+
+/* ---- As one graph ---- */
+
+static wf_status launch_all(const wf_plan_exec *e)
+{
+    for (int i = 0; i < e->plan->step_count; i++)
+        WF_TRY(launch(e, i));
+    return WF_OK;
+}
+
+static wf_status capture(wf_plan_exec *e, cuda_plan *own)
+{
+    wf_ctx *ctx = e->head.session->ctx;
+    cudaGraph_t graph = NULL;
+    drop_graph(own);
+    WF_TRY(wf_cuda_try(ctx, cudaStreamBeginCapture(stream_of(e), cudaStreamCaptureModeRelaxed),
+                       "capturing a step"));
+    wf_status status = launch_all(e);
+    cudaError_t error = cudaStreamEndCapture(stream_of(e), &graph);
+    if (status == WF_OK)
+        status = wf_cuda_try(ctx, error, "capturing a step");
+    if (status == WF_OK)
+        status = wf_cuda_try(ctx, cudaGraphInstantiate(&own->graph, graph, 0),
+                             "making a graph of a step");
+    if (graph)
+        cudaGraphDestroy(graph);
+    own->generation = e->generation;
+    return status;
+}
+
+static void count(wf_plan_exec *e, int i)
+{
+    e->stats[e->steps[i].stats].launches++;
+    e->head.stats.bytes_copied += e->steps[i].copy_bytes;
+}
+
+/* ---- Step by step ---- */
+
+static wf_status make_marks(wf_plan_exec *e, cuda_plan *own)
+{
+    const int n = e->plan->step_count + 1;
+    own->marks = wf_arena_alloc(&e->arena, (size_t)n * sizeof *own->marks);
+    if (!own->marks)
+        return WF_ERR_MEMORY;
+    for (int i = 0; i < n; i++)
+        own->marks[i] = NULL;
+    for (int i = 0; i < n; i++)
+        WF_TRY(
+            wf_cuda_try(e->head.session->ctx, cudaEventCreate(&own->marks[i]), "making an event"));
+    return WF_OK;
+}
+
+static wf_status read_times(wf_plan_exec *e, const cuda_plan *own)
+{
+    wf_ctx *ctx = e->head.session->ctx;
+    const int n = e->plan->step_count;
+    WF_TRY(wf_cuda_try(ctx, cudaEventSynchronize(own->marks[n]), "running a step"));
+    for (int i = 0; i < n; i++) {
+        float since, ms;
+        WF_TRY(wf_cuda_try(ctx, cudaEventElapsedTime(&since, own->marks[0], own->marks[i]),
+                           "reading times"));
+        WF_TRY(wf_cuda_try(ctx, cudaEventElapsedTime(&ms, own->marks[i], own->marks[i + 1]),
+                           "reading times"));
+        e->spans[i] = (wf_span){(uint64_t)(since * 1e6), (uint64_t)(ms * 1e6)};
+        e->stats[e->steps[i].stats].nanoseconds += e->spans[i].ns;
+    }
+    return WF_OK;
+}
+
+static wf_status run_timed(wf_plan_exec *e, cuda_plan *own)
+{
+    wf_ctx *ctx = e->head.session->ctx;
+    if (!own->marks)
+        WF_TRY(make_marks(e, own));
+    for (int i = 0; i < e->plan->step_count; i++) {
+        WF_TRY(wf_cuda_try(ctx, cudaEventRecord(own->marks[i], stream_of(e)), "taking the time"));
+        WF_TRY(launch(e, i));
+        count(e, i);
+    }
+    WF_TRY(wf_cuda_try(ctx, cudaEventRecord(own->marks[e->plan->step_count], stream_of(e)),
+                       "taking the time"));
+    return read_times(e, own);
+}
+
+wf_status wf_cuda_run_plan(wf_plan_exec *e)
+{
+    cuda_plan *own = e->own;
+    if (e->head.session->device->timed)
+        return run_timed(e, own);
+    if (e->plan->step_count == 0)
+        return WF_OK;
+    if (!own->graph || own->generation != e->generation)
+        WF_TRY(capture(e, own));
+    nvtxRangePushA("run");
+    cudaError_t error = cudaGraphLaunch(own->graph, stream_of(e));
+    nvtxRangePop();
+    for (int i = 0; i < e->plan->step_count; i++)
+        count(e, i);
+    return wf_cuda_try(e->head.session->ctx, error, "running a step");
+}

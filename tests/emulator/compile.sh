@@ -1,0 +1,12 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# compile.sh AWK DEPFILE OUTPUT SOURCE COMPILER FLAGS... - compiles CUDA C for the host: preprocesses it, gives
+# its shared variables their memory (shared.awk), and compiles what comes out.
+set -e
+awk=$1 deps=$2 output=$3 source=$4
+shift 4
+here=$(dirname "$0")
+"$@" -x c++ -E -MD -MF "$deps" -MT "$output" "$source" -o "$output.ii"
+"$awk" -f "$here/shared.awk" "$output.ii" >"$output.shared.ii"
+"$@" -x c++-cpp-output -c "$output.shared.ii" -o "$output"
+rm -f "$output.ii" "$output.shared.ii"

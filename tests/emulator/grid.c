@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: MIT */
+/* grid.c - blocks, their threads, and what threads wait for. */
+#define _GNU_SOURCE
+#include "grid.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fiber.h"
+
+#define MOST_THREADS 1024
+#define MOST_WARPS (MOST_THREADS / 32)
+#define BARRIERS 16
+
+typedef enum { READY, AT_SYNC, AT_BARRIER, AT_WARP, YIELDED, ENDED } wait;
+
+typedef struct {
+    uint3 index;
+    wait at;
+    wf_fiber *fiber; /* NULL: it has not begun */
+    int barrier;     /* which */
+    wf_warp_kind kind;
+    int source;
+    unsigned mask;
+    uint64_t value, result;
+} thread;
+
+typedef struct {
+    unsigned ready;   /* lanes that can go on */
+    unsigned waiting; /* lanes in a function of warps */
+    unsigned live;    /* lanes that have not ended */
+} warp;
+
+/* A __shared__ variable in a block. */
+typedef struct {
+    void *data;
+    uint64_t serial; /* of the block for which it was filled */
+} variable;
+
+typedef struct block {
+    struct block *next;
+    uint64_t serial;
+    variable *variable; /* by number, from 1 */
+    int variables;
+    uint3 index;
+    int threads, warps, live;
+    unsigned ready;      /* warps that have lanes that can go on */
+    unsigned yielded;    /* threads that gave way to other blocks */
+    int waiting;         /* threads in __syncthreads */
+    int sum, count, all; /* what those have brought, and what came out of the last time */
+    int arrived[BARRIERS];
+    unsigned turn; /* which warp comes first */
+    bool down;     /* lanes from the last to the first */
+    void *shared;
+    thread thread[MOST_THREADS];
+    warp warp[MOST_WARPS];
+} block;
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+uint64_t wf_emulated_serial;
+
+static struct {
+    const wf_emulated_grid *grid;
+    block *block;    /* that runs */
+    int thread;      /* of it */
+    int next;        /* of the fiber that is changed to */
+    wf_fiber *fiber; /* on which it does */
+    wf_fiber main;
+    wf_fiber *idle; /* fibers */
+    block *spare;   /* blocks */
+    uint64_t random;
+    uint64_t serial;   /* of the last block made */
+    int variables;     /* that were asked for, in all kernels */
+    uint64_t progress; /* grows when something other than waiting happens */
+} now;
+
+uint64_t wf_grid_random(void)
+{
+    if (!now.random) {
+        const char *text = getenv("WEFT_EMULATED_SEED");
+        now.random = text ? strtoull(text, NULL, 10) * 2 + 1 : 3;
+    }
+    uint64_t x = now.random += 0x9e3779b97f4a7c15u; /* splitmix64 */
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* ---- When nothing goes on ---- */
+
+static _Noreturn void stop(const char *what)
+{
+    fprintf(stderr, "emulator: %s, block (%u, %u, %u), thread (%u, %u, %u): %s\n", now.grid->name,
+            blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, what);
+    abort();
+}
+
+/* Says of the first thread that waits for something, and for what. */
+static _Noreturn void deadlock(const block *b)
+{
+    int at[ENDED + 1] = {0};
+    for (int i = 0; i < b->threads; i++)
+        at[b->thread[i].at]++;
+    fprintf(
+        stderr,
+        "emulator: %s, block (%u, %u, %u): its threads wait for each other: %d at __syncthreads, "
+        "%d at other barriers, %d in functions of warps, %d for other blocks, %d have ended\n",
+        now.grid->name, b->index.x, b->index.y, b->index.z, at[AT_SYNC], at[AT_BARRIER],
+        at[AT_WARP], at[YIELDED], at[ENDED]);
+    for (int i = 0; i < b->threads; i++) {
+        const thread *t = &b->thread[i];
+        if (t->at != AT_WARP)
+            continue;
+        const warp *w = &b->warp[i / 32];
+        unsigned same = 0;
+        for (int lane = 0; lane < 32 && i / 32 * 32 + lane < b->threads; lane++) {
+            const thread *o = &b->thread[i / 32 * 32 + lane];
+            if (o->at == AT_WARP && o->kind == t->kind && o->mask == t->mask)
+                same |= 1u << lane;
+        }
+        fprintf(
+            stderr,
+            "emulator: thread %d calls a function of its warp for lanes 0x%08x; those there are: "
+            "0x%08x, ended: 0x%08x\n",
+            i, t->mask, same, ~w->live);
+        break;
+    }
+    abort();
+}
+
+/* ---- Changing between threads ---- */
+
+/* The thread to go on with, of the warp that runs if there is one; -1: none can. */
+static int choose(block *b)
+{
+    if (!b->ready)
+        return -1;
+    unsigned w = (unsigned)now.thread / 32;
+    if (!b->warp[w].ready) {
+        unsigned turned = b->ready >> b->turn | (b->turn ? b->ready << (32 - b->turn) : 0);
+        w = ((unsigned)__builtin_ctz(turned) + b->turn) % 32;
+    }
+    unsigned ready = b->warp[w].ready;
+    return (int)(w * 32 +
+                 (b->down ? 31u - (unsigned)__builtin_clz(ready) : (unsigned)__builtin_ctz(ready)));
+}
+
+static void set_ready(block *b, int first_lane, unsigned lanes)
+{
+    b->warp[first_lane / 32].ready |= lanes;
+    b->ready |= 1u << first_lane / 32;
+}
+
+static void set_busy(block *b, int i)
+{
+    warp *w = &b->warp[i / 32];
+    w->ready &= ~(1u << i % 32);
+    if (!w->ready)
+        b->ready &= ~(1u << i / 32);
+}
+
+static void enter(int i)
+{
+    now.thread = i;
+    threadIdx = now.block->thread[i].index;
+    set_busy(now.block, i);
+}
+
+static void run_threads(void);
+
+static wf_fiber *fiber_for(thread *t)
+{
+    if (!t->fiber) {
+        t->fiber = now.idle;
+        if (t->fiber)
+            now.idle = t->fiber->next;
+        else
+            t->fiber = wf_fiber_new();
+        wf_fiber_start(t->fiber, run_threads);
+    }
+    return t->fiber;
+}
+
+/* Leaves the thread that runs, which waits for something, and comes back when it is ready. */
+static void leave(void)
+{
+    block *b = now.block;
+    int mine = now.thread, next = choose(b);
+    if (next == mine) {
+        enter(mine);
+        return;
+    }
+    wf_fiber *from = now.fiber, *to = &now.main;
+    if (next >= 0) {
+        to = fiber_for(&b->thread[next]);
+        now.next = next;
+    }
+    now.fiber = to;
+    wf_fiber_change(from, to, 0);
+    enter(now.next);
+}
+
+static void ended(block *b, int i);
+
+/* What a fiber does: threads that have not begun, one after the other, as long as none of those that have can
+ * go on. */
+static void run_threads(void)
+{
+    enter(now.next);
+    for (;;) {
+        block *b = now.block;
+        wf_fiber *self = now.fiber, *to = &now.main;
+        b->thread[now.thread].fiber = self;
+        now.grid->call(now.grid->arguments);
+        ended(b, now.thread);
+        int next = choose(b);
+        if (next >= 0 && !b->thread[next].fiber) {
+            enter(next);
+            continue;
+        }
+        if (next >= 0)
+            to = b->thread[next].fiber;
+        now.next = next;
+        self->next = now.idle;
+        now.idle = self;
+        now.fiber = to;
+        wf_fiber_change(self, to, 1);
+    }
+}
+
+/* ---- Waiting for all threads of a block ---- */
+
+static void release_sync(block *b)
+{
+    b->count = b->sum;
+    b->all = b->waiting;
+    b->sum = b->waiting = 0;
+    for (int i = 0; i < b->threads; i++)
+        if (b->thread[i].at == AT_SYNC) {
+            b->thread[i].at = READY;
+            set_ready(b, i, 1u << i % 32);
+        }
+    now.progress++;
+}
+
+static void ended(block *b, int i)
+{
+    b->thread[i].at = ENDED;
+    b->warp[i / 32].live &= ~(1u << i % 32);
+    now.progress++;
+    if (--b->live > 0 && b->waiting == b->live)
+        release_sync(b);
+}
+
+int wf_emulated_syncthreads(wf_barrier kind, int value)
+{
+    block *b = now.block;
+    thread *t = &b->thread[now.thread];
+    b->sum += kind == WF_BARRIER_AND || kind == WF_BARRIER_OR ? value != 0 : value;
+    b->waiting++;
+    t->at = AT_SYNC;
+    if (b->waiting == b->live)
+        release_sync(b);
+    leave();
+    return kind == WF_BARRIER_AND  ? b->count == b->all
+           : kind == WF_BARRIER_OR ? b->count > 0
+                                   : b->count;
+}
+
+void wf_emulated_barrier(int barrier, int threads)
+{
+    block *b = now.block;
+    if (barrier < 0 || barrier >= BARRIERS || threads <= 0 || threads % 32)
+        stop("there is no such barrier");
+    thread *t = &b->thread[now.thread];
+    t->at = AT_BARRIER;
+    t->barrier = barrier;
+    if (++b->arrived[barrier] == threads) {
+        b->arrived[barrier] = 0;
+        now.progress++;
+        for (int i = 0; i < b->threads; i++)
+            if (b->thread[i].at == AT_BARRIER && b->thread[i].barrier == barrier) {
+                b->thread[i].at = READY;
+                set_ready(b, i, 1u << i % 32);
+            }
+    }
+    leave();
+}
+
+/* ---- Warps ---- */
+
+static uint64_t reduce(wf_warp_kind kind, uint64_t a, uint64_t b)
+{
+    switch (kind) {
+    case WF_WARP_ADD: return a + b;
+    case WF_WARP_AND: return a & b;
+    case WF_WARP_OR: return a | b;
+    case WF_WARP_XOR: return a ^ b;
+    case WF_WARP_MIN: return (int64_t)a < (int64_t)b ? a : b;
+    case WF_WARP_MAX: return (int64_t)a > (int64_t)b ? a : b;
+    case WF_WARP_UMIN: return a < b ? a : b;
+    case WF_WARP_UMAX: return a > b ? a : b;
+    default: return 0;
+    }
+}
+
+/* What all lanes of the mask get: they are all there. */
+static void finish_warp(thread *lanes, wf_warp_kind kind, unsigned mask)
+{
+    uint64_t all = 0;
+    bool first = true;
+    for (unsigned m = mask; m; m &= m - 1) {
+        int lane = __builtin_ctz(m);
+        thread *t = &lanes[lane];
+        switch (kind) {
+        case WF_WARP_SYNC: break;
+        case WF_WARP_SHUFFLE: /* what a lane that is not there would give is not defined */
+            t->result = mask >> t->source & 1 ? lanes[t->source].value : UINT64_MAX;
+            break;
+        case WF_WARP_BALLOT: all |= t->value ? 1u << lane : 0; break;
+        case WF_WARP_MATCH:
+            t->result = 0;
+            for (unsigned o = mask; o; o &= o - 1)
+                if (lanes[__builtin_ctz(o)].value == t->value)
+                    t->result |= o & -o;
+            break;
+        default: all = first ? t->value : reduce(kind, all, t->value);
+        }
+        first = false;
+    }
+    if (kind != WF_WARP_SHUFFLE && kind != WF_WARP_MATCH)
+        for (unsigned m = mask; m; m &= m - 1)
+            lanes[__builtin_ctz(m)].result = all;
+}
+
+uint64_t wf_emulated_warp(wf_warp_kind kind, unsigned mask, uint64_t value, int source)
+{
+    block *b = now.block;
+    int first = now.thread / 32 * 32, lane = now.thread % 32;
+    thread *lanes = &b->thread[first], *t = &lanes[lane];
+    warp *w = &b->warp[first / 32];
+    if (!(mask >> lane & 1))
+        stop("calls a function of its warp for other lanes, and not for its own");
+    if (mask & ~w->live)
+        stop("calls a function of its warp for lanes that have ended or that there are not");
+    t->at = AT_WARP;
+    t->kind = kind;
+    t->mask = mask;
+    t->value = value;
+    t->source = source;
+    w->waiting |= 1u << lane;
+    bool all = (w->waiting & mask) == mask;
+    for (unsigned m = mask; all && m; m &= m - 1) {
+        const thread *o = &lanes[__builtin_ctz(m)];
+        all = o->kind == kind && o->mask == mask;
+    }
+    if (all) {
+        finish_warp(lanes, kind, mask);
+        for (unsigned m = mask; m; m &= m - 1)
+            lanes[__builtin_ctz(m)].at = READY;
+        w->waiting &= ~mask;
+        set_ready(b, first, mask);
+        now.progress++;
+    }
+    leave();
+    return t->result;
+}
+
+unsigned wf_emulated_activemask(void)
+{
+    return now.block->warp[now.thread / 32].live;
+}
+
+int wf_emulated_lane(void)
+{
+    return now.thread % 32;
+}
+
+/* ---- Blocks ---- */
+
+void *wf_emulated_shared(void)
+{
+    return now.block->shared;
+}
+
+void wf_emulated_yield(void)
+{
+    block *b = now.block;
+    b->thread[now.thread].at = YIELDED;
+    b->yielded++;
+    leave();
+}
+
+/* With ones in every bit: NaN for all float types. */
+static void *filled(void *data, size_t bytes, size_t alignment)
+{
+    if (bytes && !data && posix_memalign(&data, alignment, bytes) != 0) {
+        fputs("emulator: no memory for what a block shares\n", stderr);
+        abort();
+    }
+    if (bytes)
+        memset(data, 0xff, bytes);
+    return data;
+}
+
+void *wf_emulated_find(wf_emulated_slot *slot, size_t bytes, size_t alignment)
+{
+    block *b = now.block;
+    if (!slot->number)
+        slot->number = ++now.variables;
+    if (slot->number >= b->variables) {
+        int count = now.variables + 1;
+        b->variable = realloc(b->variable, (size_t)count * sizeof *b->variable);
+        if (!b->variable)
+            abort();
+        memset(b->variable + b->variables, 0, (size_t)(count - b->variables) * sizeof *b->variable);
+        b->variables = count;
+    }
+    variable *v = &b->variable[slot->number];
+    if (v->serial != b->serial) {
+        v->data = filled(v->data, bytes, alignment < sizeof(void *) ? sizeof(void *) : alignment);
+        v->serial = b->serial;
+    }
+    slot->address = v->data;
+    slot->serial = b->serial;
+    return v->data;
+}
+
+static block *block_new(const wf_emulated_grid *g, uint64_t number)
+{
+    block *b = now.spare;
+    if (b)
+        now.spare = b->next;
+    else if (!(b = calloc(1, sizeof *b)))
+        abort();
+    b->index = (uint3){(unsigned)(number % g->grid.x), (unsigned)(number / g->grid.x % g->grid.y),
+                       (unsigned)(number / g->grid.x / g->grid.y)};
+    b->threads = b->live = (int)(g->block.x * g->block.y * g->block.z);
+    b->warps = (b->threads + 31) / 32;
+    b->serial = ++now.serial;
+    b->ready = b->yielded = 0;
+    b->waiting = b->sum = 0;
+    memset(b->arrived, 0, sizeof b->arrived);
+    uint64_t random = wf_grid_random();
+    b->turn = (unsigned)(random % (unsigned)b->warps);
+    b->down = random >> 32 & 1;
+    b->shared = filled(b->shared, g->shared, 1024);
+    for (int w = 0; w < b->warps; w++) {
+        int lanes = b->threads - w * 32 < 32 ? b->threads - w * 32 : 32;
+        unsigned all = lanes == 32 ? ~0u : (1u << lanes) - 1;
+        b->warp[w] = (warp){.ready = all, .live = all};
+        b->ready |= 1u << w;
+    }
+    for (int i = 0; i < b->threads; i++)
+        b->thread[i] =
+            (thread){.index = {(unsigned)i % g->block.x, (unsigned)i / g->block.x % g->block.y,
+                               (unsigned)i / g->block.x / g->block.y},
+                     .at = READY};
+    return b;
+}
+
+/* Until it has ended, or all that is left of it waits for other blocks. */
+static void block_run(block *b)
+{
+    for (int i = 0; b->yielded && i < b->threads; i++)
+        if (b->thread[i].at == YIELDED) {
+            b->thread[i].at = READY;
+            set_ready(b, i, 1u << i % 32);
+        }
+    b->yielded = 0;
+    now.block = b;
+    blockIdx = b->index;
+    wf_emulated_serial = b->serial;
+    now.thread = 0;
+    now.next = choose(b);
+    now.fiber = fiber_for(&b->thread[now.next]);
+    wf_fiber_change(&now.main, now.fiber, 0);
+    if (b->live > 0 && !b->yielded)
+        deadlock(b);
+}
+
+/* The order of blocks: number i is the (i * step + start)th. */
+typedef struct {
+    uint64_t count, step, start;
+} order;
+
+static order order_of(uint64_t count)
+{
+    order o = {count, 1, 0};
+    if (count > 2) {
+        uint64_t a, b;
+        do {
+            o.step = wf_grid_random() % (count - 1) + 1;
+            for (a = count, b = o.step; b;) {
+                uint64_t rest = a % b;
+                a = b;
+                b = rest;
+            }
+        } while (a != 1);
+        o.start = wf_grid_random() % count;
+    }
+    return o;
+}
+
+void wf_grid_run(const wf_emulated_grid *g)
+{
+    now.grid = g;
+    gridDim = g->grid;
+    blockDim = g->block;
+    order o = order_of((uint64_t)g->grid.x * g->grid.y * g->grid.z);
+    block *waiting = NULL; /* blocks that wait for others */
+    uint64_t begun = 0, rounds = 0, progress = 0;
+    while (begun < o.count || waiting) {
+        block **at = &waiting;
+        while (*at) {
+            block *b = *at;
+            block_run(b);
+            if (b->live > 0) {
+                at = &b->next;
+                continue;
+            }
+            *at = b->next;
+            b->next = now.spare;
+            now.spare = b;
+        }
+        rounds = now.progress != progress ? 0 : rounds + 1;
+        progress = now.progress;
+        if (begun < o.count) {
+            uint64_t number = (uint64_t)((unsigned __int128)begun++ * o.step % o.count);
+            block *b = block_new(g, (number + o.start) % o.count);
+            b->next = waiting;
+            waiting = b;
+        } else if (rounds > 100000) {
+            deadlock(waiting);
+        }
+    }
+    /* The next grid shares other amounts. */
+    while (now.spare) {
+        block *b = now.spare;
+        now.spare = b->next;
+        for (int i = 0; i < b->variables; i++)
+            free(b->variable[i].data);
+        free(b->variable);
+        free(b->shared);
+        free(b);
+    }
+    now.grid = NULL;
+    now.block = NULL;
+}
