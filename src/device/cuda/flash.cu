@@ -18,9 +18,7 @@ template <int D> struct forward_shape {
         BM = WARPS * M * 16,
         BN = D <= 192 ? 64 : 32,
         KEPT = D <= 128,
-        BLOCKS = D <= 64    ? 2
-                 : D <= 128 ? 3
-                            : 2, /* at once on a processor, at least */
+        BLOCKS = 2, /* at once on a processor, at least */
         BYTES = (BM + 2 * BN) * wf_tile<D>::STRIDE * 2
     };
 };

@@ -89,12 +89,13 @@ template <int D> struct dq_shape {
         BN = D <= 224 ? 32 : 16,
         STAGES = D <= 192 ? 2 : 1,
         KEPT = D <= 64,
+        BLOCKS = 2, /* at once on a processor, at least */
         BYTES = (2 * BM + STAGES * 2 * BN) * wf_tile<D>::STRIDE * 2
     };
 };
 
 template <typename T, int D>
-static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, 2)
+static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::BLOCKS)
     flash_dq(const wf_flash f, const stat *stats, bool wide)
 {
     typedef dq_shape<D> shape;
@@ -205,6 +206,7 @@ template <int D> struct dkv_shape {
         DC = D / PARTS, /* columns of dk and dv in a block */
         STAGES = D <= 160 ? 2 : 1,
         KEPT = D <= 64,
+        BLOCKS = 2, /* at once on a processor, at least */
         BYTES = (2 * BN + STAGES * 2 * BM) * wf_tile<D>::STRIDE * 2 + STAGES * BM * 16
     };
 };
@@ -228,7 +230,7 @@ static __device__ __forceinline__ void load_columns(const wf_flash &f, const sta
 }
 
 template <typename T, int D>
-static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, 2)
+static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>::BLOCKS)
     flash_dkv(const wf_flash f, const stat *stats, bool wide)
 {
     typedef dkv_shape<D> shape;

@@ -36,12 +36,14 @@ typedef struct {
 } task;
 
 /* How a kernel is shaped. BLOCKS: on a processor at once. TURNS: warpgroups take turns in issuing products. */
-template <typename T_, int D_, int GROUPS_, int KEYS_, int SLOTS_, int BLOCKS_, bool TURNS_>
+template <typename T_, int D_, int GROUPS_, int KEYS_, int SLOTS_, int BLOCKS_, bool TURNS_,
+          int POLY_ = 0>
 struct shape {
     typedef T_ T;
     static constexpr int D = D_, GROUPS = GROUPS_, KEYS = KEYS_, SLOTS = SLOTS_;
     static constexpr int BLOCKS = BLOCKS_;
     static constexpr bool TURNS = TURNS_;
+    static constexpr int POLY = POLY_;
     static constexpr int QUERIES = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
     /* registers of a thread that computes and of one that does not: together what the block was given */
     static constexpr int MANY = BLOCKS == 2 ? 104 : GROUPS == 2 ? 240 : GROUPS == 3 ? 160 : 112;
@@ -223,9 +225,20 @@ template <int N> WF_HOPPER void mask(float (&s)[N], const rows &r, int first)
     }
 }
 
+/* 2^x by multiplications and additions, within a part in 10^4; x not greater than 127. For x below -125 it stays at 2^-125. */
+WF_HOPPER float exp2_polynomial(float x)
+{
+    x = fmaxf(x, -125.0f);
+    float rounded = x + 12582912.0f; /* 3 2^22: the integer is in the lowest bits */
+    float f = x - (rounded - 12582912.0f);
+    float y = fmaf(fmaf(fmaf(0.05517167f, f, 0.24261112f), f, 0.69326099f), f, 0.99992807f);
+    return __int_as_float(__float_as_int(y) + (__float_as_int(rounded) << 23));
+}
+
 /* Scores become weights. What was summed up before is to be multiplied by `factor`; whether that is 1 for
  * all rows of the warp is returned. */
-template <int N> WF_HOPPER bool weigh(float (&s)[N], rows &r, float (&factor)[2], float scale2)
+template <int POLY, int N>
+WF_HOPPER bool weigh(float (&s)[N], rows &r, float (&factor)[2], float scale2)
 {
     const float limit = 8;
     bool same = true;
@@ -251,12 +264,14 @@ template <int N> WF_HOPPER bool weigh(float (&s)[N], rows &r, float (&factor)[2]
         float base = r.top[h] == -INFINITY ? 0 : r.top[h] * scale2, sum[2] = {0, 0};
 #pragma unroll
         for (int i = 2 * h; i < N; i += 4) {
-            s[i] = wf_exp2(fmaf(s[i], scale2, -base));
-            s[i + 1] = wf_exp2(fmaf(s[i + 1], scale2, -base));
+            float x = fmaf(s[i], scale2, -base), y = fmaf(s[i + 1], scale2, -base);
+            s[i] = i / 2 * POLY % 16 < POLY ? exp2_polynomial(x) : wf_exp2(x);
+            s[i + 1] = (i / 2 + 1) * POLY % 16 < POLY ? exp2_polynomial(y) : wf_exp2(y);
             sum[0] += s[i];
             sum[1] += s[i + 1];
         }
         r.sum[h] = r.sum[h] * factor[h] + (sum[0] + sum[1]);
+        same = same && r.sum[h] >= 0;
     }
     return __all_sync(0xffffffffu, same);
 }
@@ -296,12 +311,13 @@ WF_HOPPER void finish(const task &t, const item &it, int row, const float (&o)[S
         float sum = r.sum[h];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        float inverse = sum == 0 ? 0 : 1 / sum;
+        bool none = r.top[h] == -INFINITY && sum == sum; /* not a NaN */
+        float inverse = none ? 0 : 1 / sum;
         bool there = row + 8 * h < t.length;
         int64_t token = (int64_t)it.sequence * t.length + row + 8 * h;
         if (there && lane == 0 && t.lse)
             t.lse[token * t.heads + it.head] =
-                sum == 0 ? -INFINITY : (r.top[h] * t.scale2 + log2f(sum)) * 0.69314718056f;
+                none ? -INFINITY : (r.top[h] * t.scale2 + log2f(sum)) * 0.69314718056f;
         T *to = (T *)t.o + token * t.o_row + it.head * t.o_head;
 #pragma unroll
         for (int c = 0; c < S::D / 32; c++) {
@@ -377,7 +393,7 @@ WF_HOPPER void attend(worker<S> &w, uint32_t q, int n, int mine, float scale2, f
     w.at.advance();
     if (S::KEYS > hidden || shown > 0)
         mask(s, r, column);
-    weigh(s, r, factor, scale2);
+    weigh<S::POLY>(s, r, factor, scale2);
     round_weights<typename S::T>(weights, s);
 
     for (int j = 1; j < mine; j++) {
@@ -400,15 +416,17 @@ WF_HOPPER void attend(worker<S> &w, uint32_t q, int n, int mine, float scale2, f
         w.release(keys);
         if ((j + 1) * S::KEYS > hidden || shown > j * S::KEYS)
             mask(s, r, j * S::KEYS + column);
-        bool same = weigh(s, r, factor, scale2);
-        wf_wgmma_wait<0>();
-        wf_wgmma_hold(o);
-        w.release(values);
+        bool same = weigh<S::POLY>(s, r, factor, scale2);
         if (!same) {
+            wf_wgmma_wait<0>();
+            wf_wgmma_hold(o);
 #pragma unroll
             for (int i = 0; i < S::D / 2; i++)
                 o[i] *= factor[i / 2 % 2];
         }
+        wf_wgmma_wait<0>();
+        wf_wgmma_hold(o);
+        w.release(values);
         round_weights<typename S::T>(weights, s);
     }
     if (mine < n)
