@@ -48,6 +48,7 @@ list(FILTER cuda_host_sources EXCLUDE REGEX "${left_out}")
 foreach(source IN LISTS cuda_kernel_sources)
     weft_emulate(objects ${source})
 endforeach()
+weft_emulate(objects ${emulator}/cublaslt.cu)
 
 # The runtime, and the host's side of the device. What is found here is not looked for in the library.
 file(GLOB sources CONFIGURE_DEPENDS ${emulator}/*.c)
@@ -79,3 +80,19 @@ set_tests_properties(emulator PROPERTIES TIMEOUT 120 ENVIRONMENT "${environment}
 add_test(NAME selftest_cuda_emulated COMMAND weft_emulated selftest --device cuda
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 set_tests_properties(selftest_cuda_emulated PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
+
+# Products by way of a library, as far as that can be tested without it.
+weft_emulate(products_test_object ${PROJECT_SOURCE_DIR}/tests/test_cuda_products.cu)
+add_executable(test_cuda_products ${products_test_object} ${objects}
+    $<TARGET_OBJECTS:weft_emulated_device> $<TARGET_OBJECTS:weft_emulator>)
+set_target_properties(test_cuda_products PROPERTIES
+    LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_link_libraries(test_cuda_products PRIVATE weft_static PkgConfig::CMOCKA)
+add_test(NAME cuda_products COMMAND test_cuda_products WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+set_tests_properties(cuda_products PROPERTIES TIMEOUT 120 ENVIRONMENT "${environment}")
+foreach(op IN ITEMS matmul linear_act matmul_act_grad linear_grad_weight head_loss)
+    add_test(NAME selftest_cublaslt_${op} COMMAND weft_emulated selftest --device cuda --fast --op ${op}
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(selftest_cublaslt_${op} PROPERTIES
+        TIMEOUT 120 ENVIRONMENT "${environment};WEFT_CUBLASLT=emulated")
+endforeach()
