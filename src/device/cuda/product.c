@@ -15,10 +15,11 @@
 #include "base/mem.h"
 #include "device/cuda/product_priv.h"
 
-/* ---- Scratch: cuBLASLt's workspace, then a bias in another type, then parts of sums ---- */
+/* ---- Scratch: cuBLASLt's workspace, a bias in another type, parts of sums, a small product in f32 ---- */
 
 static const size_t workspace_large = (size_t)32 << 20, workspace_small = (size_t)4 << 20;
-static const double large = 0.5e9; /* multiplications */
+static const double large = 0.5e9;                    /* multiplications */
+static const int64_t settled_most = (int64_t)4 << 20; /* elements */
 
 bool wf_cuda_products_library(void)
 {
@@ -42,9 +43,18 @@ static size_t bias_bytes(const wf_cuda_product *p)
     return ((size_t)p->n * sizeof(float) + 255) / 256 * 256;
 }
 
+/* Small products in narrow types are settled from f32, if anything follows: for these cuBLASLt has kernels that round
+ * before a bias is added, which loses more than the definition does. */
+static bool may_settle(const wf_cuda_product *p)
+{
+    return p->batch == 1 && p->y.type != WF_F32 && multiplications(p) < WF_PRODUCT_SMALL &&
+           p->m * p->n <= settled_most;
+}
+
 size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, bool sums)
 {
-    return library_bytes(p) + (bias ? bias_bytes(p) : 0) + (sums ? wf_cuda_sums_bytes(p->m) : 0);
+    return library_bytes(p) + (bias ? bias_bytes(p) : 0) + (sums ? wf_cuda_sums_bytes(p->m) : 0) +
+           (may_settle(p) ? (size_t)(p->m * p->n) * sizeof(float) : 0);
 }
 
 static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
@@ -52,7 +62,8 @@ static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
     return (char *)w->scratch + library_bytes(p);
 }
 
-static float *sums_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
+/* Of sums or, since no product has both, of the whole product. */
+static float *float_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     return (float *)(void *)((char *)bias_scratch(w, p) + (p->bias ? bias_bytes(p) : 0));
 }
@@ -321,13 +332,9 @@ static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_produ
     }
 }
 
-/* How a product is run that cuBLASLt does not take as a whole. One that is multiplied by a slope is not rounded before that
- * if it is small. */
+/* How a product is run that cuBLASLt does not take as a whole. */
 static wf_product_way way_without(const wf_cuda_product *p)
 {
-    const bool small = multiplications(p) < large;
-    if (p->ending == WF_CUDA_ACT_GRAD && small && p->y.type != WF_F32)
-        return WF_WAY_PLAIN;
     if (has_ending(p))
         return WF_WAY_APART;
     return p->bias && p->bias_type != p->y.type ? WF_WAY_ROUND_BIAS : WF_WAY_PLAIN;
@@ -403,7 +410,19 @@ static wf_status run_with_sums(const wf_cuda_work *w, const wf_cuda_product *p)
     q.sums = NULL;
     WF_TRY(wf_cuda_multiply(w, &q));
     if (!w->prepare)
-        wf_cuda_row_sums(wf_cuda_stream(w->l), p, sums_scratch(w, p));
+        wf_cuda_row_sums(wf_cuda_stream(w->l), p, float_scratch(w, p));
+    return WF_OK;
+}
+
+static wf_status run_settled(const wf_cuda_work *w, const wf_cuda_product *p)
+{
+    wf_cuda_product q = without_ending(p);
+    float *product = float_scratch(w, p);
+    q.bias = NULL;
+    q.y = (wf_cuda_matrix){.data = product, .type = WF_F32, .row = p->n};
+    WF_TRY(wf_cuda_multiply(w, &q));
+    if (!w->prepare)
+        wf_cuda_settle(wf_cuda_stream(w->l), p, product);
     return WF_OK;
 }
 
@@ -455,6 +474,8 @@ wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
         return WF_OK;
     if (!all || !suits_library(all, p))
         return run_plain(w, p);
+    if ((p->bias || has_ending(p)) && may_settle(p))
+        return run_settled(w, p);
     wf_product_entry *e = entry_of(w, all, p);
     if (!e)
         return WF_ERR_MEMORY;

@@ -90,6 +90,8 @@ int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const
                    const wf_product_memory *at, cudaStream_t stream);
 
 #define WF_PRODUCT_CANDIDATES 32
+/* Multiplications of a product that is not worth timing. */
+#define WF_PRODUCT_SMALL 25e6
 
 /* Times the candidates, if that is wanted and worth it and there is memory for it: sets e->algo and e->us then. *ours_us is
  * what our kernels take for the ending of the product, if it has one. */

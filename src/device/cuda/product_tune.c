@@ -11,9 +11,8 @@
 
 enum { ROUNDS = 5, BURSTS = 3 };
 
-static const double worth_timing = 25e6; /* multiplications */
-static const double near = 1.06;         /* of the fastest: timed again */
-static const double noise = 1.01;        /* the library's first is taken within so much of it */
+static const double near = 1.06;  /* of the fastest: timed again */
+static const double noise = 1.01; /* the library's first is taken within so much of it */
 static const double burst_us = 10e3;
 
 typedef struct {
@@ -199,7 +198,7 @@ void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_can
     const int64_t *f = e->key.f;
     bench t = {.all = all, .e = e, .p = p, .stream = stream};
     double size = (double)f[KEY_BATCH] * (double)f[KEY_M] * (double)f[KEY_N] * (double)f[KEY_K];
-    if (!all->tune || size < worth_timing)
+    if (!all->tune || size < WF_PRODUCT_SMALL)
         return;
     if (begin_bench(&t)) {
         double us = 0;
