@@ -306,11 +306,17 @@ static void build_fused(wf_graph *g)
 {
     wf_attr_norm norm = {.eps = 1e-5};
     wf_attr_linear_act act = {.act = WF_ACT_SILU};
+    wf_attr_matmul_act_grad slope = {.act = WF_ACT_GELU};
     wf_value *x = wf_input(g, "fused x", WF_F32, 2, D(3, 3));
     wf_value *v = wf_input(g, "fused v", WF_F32, 1, D(3)), *in[] = {x, x, v, v};
     wf_node_add(g, WF_OP_residual_rms_norm, &norm, NULL, in, 3);
     wf_node_add(g, WF_OP_residual_layer_norm, &norm, NULL, in, 4);
     wf_node_add(g, WF_OP_linear_act, &act, NULL, in, 3);
+    wf_node_add(g, WF_OP_residual_rms_norm_grad, &norm, NULL, (wf_value *[]){x, x, v, x}, 4);
+    wf_node_add(g, WF_OP_residual_layer_norm_grad, &norm, NULL, (wf_value *[]){x, x, v, v, x, v},
+                6);
+    wf_node_add(g, WF_OP_matmul_act_grad, &slope, NULL, (wf_value *[]){x, x, x}, 3);
+    wf_node_add(g, WF_OP_linear_grad_weight, NULL, NULL, in, 2);
 }
 
 /* The expansion of every op, with memory running out at each of its nodes. */

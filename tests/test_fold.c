@@ -122,6 +122,59 @@ static wf_value *concat_two(wf_graph *g)
     return use(g, wf_concat(g, (wf_value *[]){x, x}, 2, 1));
 }
 
+/* The gradient of cutting x [4, 6] into slices: parts [begin, end) of axis 1, added up. */
+static wf_value *cut_pad(wf_graph *g, wf_value *x, int64_t begin, int64_t end)
+{
+    return wf_pad(g, wf_exp(g, wf_slice(g, x, 1, begin, end)), 1, begin, 6 - end);
+}
+static wf_value *pads_three(wf_graph *g)
+{
+    wf_value *x = X(g), *y = wf_add(g, cut_pad(g, x, 4, 6), cut_pad(g, x, 1, 4));
+    return use(g, wf_add(g, y, cut_pad(g, x, 0, 1)));
+}
+static wf_value *pads_tree(wf_graph *g)
+{
+    wf_value *x = X(g), *y = wf_add(g, cut_pad(g, x, 5, 6), cut_pad(g, x, 1, 4));
+    return use(g, wf_add(g, wf_add(g, cut_pad(g, x, 0, 1), cut_pad(g, x, 4, 5)), y));
+}
+static wf_value *pads_gap(wf_graph *g)
+{
+    wf_value *x = X(g);
+    return use(g, wf_add(g, cut_pad(g, x, 0, 2), cut_pad(g, x, 3, 6)));
+}
+static wf_value *pads_end(wf_graph *g)
+{
+    wf_value *x = X(g);
+    return use(g, wf_add(g, cut_pad(g, x, 0, 2), cut_pad(g, x, 2, 5)));
+}
+static wf_value *pads_overlap(wf_graph *g)
+{
+    wf_value *x = X(g);
+    return use(g, wf_add(g, cut_pad(g, x, 0, 3), cut_pad(g, x, 2, 6)));
+}
+static wf_value *pads_twice(wf_graph *g)
+{
+    wf_value *x = X(g), *a = cut_pad(g, x, 0, 3);
+    return use(g, wf_add(g, wf_add(g, a, a), cut_pad(g, x, 3, 6)));
+}
+static wf_value *pads_axes(wf_graph *g)
+{
+    wf_value *x = X(g);
+    return use(g, wf_add(g, cut_pad(g, x, 0, 3), wf_pad(g, wf_slice(g, x, 0, 0, 2), 0, 2, 0)));
+}
+static wf_value *pads_and_more(wf_graph *g)
+{
+    wf_value *x = X(g);
+    return use(g, wf_add(g, wf_add(g, cut_pad(g, x, 0, 3), x), cut_pad(g, x, 3, 6)));
+}
+/* Reading the state where the sum stands would be too late. */
+static wf_value *pads_kept(wf_graph *g)
+{
+    wf_value *s = S(g), *a = wf_pad(g, wf_slice(g, s, 1, 0, 3), 1, 0, 3), *more = use(g, s);
+    wf_accumulate(g, s, more, NULL);
+    return use(g, wf_add(g, a, cut_pad(g, X(g), 3, 6)));
+}
+
 /* A copy that keeps what the state was; its reader comes after the update. */
 static wf_value *copy_kept(wf_graph *g)
 {
@@ -232,6 +285,15 @@ static const fold_case exact_cases[] = {
     {"pad by 1",                  "pad by 0", 0, pad_some, true, 0},
     {"concat of one",             "concat of one", 1, concat_one, true, 0},
     {"concat of two",             "concat of one", 0, concat_two, true, 0},
+    {"pads of three slices",      "sum of pads", 1, pads_three, true, 0},
+    {"pads of four, as a tree",   "sum of pads", 1, pads_tree, true, 0},
+    {"pads with a gap",           "sum of pads", 0, pads_gap, true, 0},
+    {"pads with an end",          "sum of pads", 0, pads_end, true, 0},
+    {"pads that overlap",         "sum of pads", 0, pads_overlap, true, 0},
+    {"one pad twice",             "sum of pads", 0, pads_twice, true, 0},
+    {"pads of two axes",          "sum of pads", 0, pads_axes, true, 0},
+    {"pads and another",          "sum of pads", 0, pads_and_more, true, 0},
+    {"pads, then an update",      "sum of pads", 0, pads_kept, true, 0},
     {"broadcast to the same",     "broadcast to the same shape", 1, broadcast_none, true, 0},
     {"max of one",                "reduction of one element", 1, max_one, true, 0},
     {"max of one, kept",          "reduction of one element", 1, max_keep, true, 0},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_fused.c - fused forms give, bit for bit, what the separate ops give: for random shapes,
- * types and views, whichever outputs are read, on one thread and on two.
+ * types and views, whichever outputs are read, on one thread and on two. Those of gradients round where
+ * the separate ops would in f32, and then once.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@
 #include "support.h"
 
 #define ROUNDS 120
-#define MAX_OPERANDS 4
+#define MAX_OPERANDS 6
 #define MAX_RESULTS 4
 
 /* A graph with a fused node beside the nodes that it stands for, and the numbers that go in. */
@@ -157,6 +158,85 @@ static void make_linear_act(pair *p)
     p->plain[0] = wf_unary(p->g, names[attr.act], p->plain[1]);
 }
 
+static wf_value *f32(pair *p, wf_value *x)
+{
+    return wf_cast(p->g, x, WF_F32);
+}
+
+/* The statistics are any numbers. */
+static void make_residual_grad(pair *p, bool centered)
+{
+    int64_t length = ONE_OF(p, 1, 2, 7, 33, 64, 259);
+    wf_type type = draw_type(p), other = draw(p, 3) == 0 ? draw_type(p) : type;
+    wf_dims shape = draw_rows(p, length), row = {1, {length}}, leading = {shape.n - 1, {0}};
+    memcpy(leading.d, shape.d, (size_t)leading.n * sizeof *leading.d);
+    wf_attr_norm attr = {.eps = 1e-5};
+    wf_value *in[6] = {operand(p, type, shape), operand(p, type, shape)}, *of[5];
+    int nin = 2;
+    for (int i = 0; i < (centered ? 2 : 1); i++)
+        in[nin++] = input(p, WF_F32, &leading);
+    of[0] = f32(p, in[0]);
+    of[1] = f32(p, in[1]);
+    memcpy(of + 2, in + 2, (size_t)(nin - 2) * sizeof *of);
+    int dsum = nin++;
+    in[dsum] = operand(p, type, shape);
+    if (draw(p, 2))
+        of[dsum] = in[nin++] = operand(p, other, row);
+
+    p->results = centered ? 3 : 2;
+    take_outputs(
+        p->fused,
+        wf_node_add(p->g, centered ? WF_OP_residual_layer_norm_grad : WF_OP_residual_rms_norm_grad,
+                    &attr, NULL, in, nin));
+    take_outputs(p->plain, wf_node_add(p->g, centered ? WF_OP_layer_norm_grad : WF_OP_rms_norm_grad,
+                                       &attr, NULL, of, nin - 1));
+    p->plain[0] = wf_add(p->g, p->plain[0], f32(p, in[dsum]));
+    for (int i = 0; i < p->results; i++)
+        p->plain[i] = wf_cast(p->g, p->plain[i], p->fused[i]->type);
+}
+
+static void make_residual_rms_norm_grad(pair *p)
+{
+    make_residual_grad(p, false);
+}
+
+static void make_residual_layer_norm_grad(pair *p)
+{
+    make_residual_grad(p, true);
+}
+
+/* Products of bf16 may go another way than those of f32, with other bits. */
+static wf_type draw_product_type(pair *p)
+{
+    return (wf_type)ONE_OF(p, WF_F32, WF_F16);
+}
+
+static void make_matmul_act_grad(pair *p)
+{
+    int64_t m = ONE_OF(p, 0, 1, 3, 130), n = ONE_OF(p, 0, 1, 7, 64, 300), k = ONE_OF(p, 1, 9, 140);
+    wf_type type = draw_product_type(p);
+    wf_attr_matmul_act_grad attr = {.act = WF_ACT_GELU};
+    wf_value *in[] = {operand(p, type, (wf_dims){2, {m, n}}),
+                      operand(p, type, (wf_dims){2, {n, k}}),
+                      operand(p, type, (wf_dims){2, {m, k}})};
+    p->results = 1;
+    take_outputs(p->fused, wf_node_add(p->g, WF_OP_matmul_act_grad, &attr, NULL, in, 3));
+    wf_value *product = wf_matmul(p->g, f32(p, in[0]), in[1], false, false);
+    p->plain[0] = wf_cast(p->g, wf_gelu_grad(p->g, product, f32(p, in[2])), type);
+}
+
+static void make_linear_grad_weight(pair *p)
+{
+    int64_t m = ONE_OF(p, 0, 1, 3, 300), n = ONE_OF(p, 0, 1, 7, 64, 300), k = ONE_OF(p, 0, 9, 140);
+    wf_type type = draw_product_type(p);
+    wf_value *in[] = {operand(p, type, (wf_dims){2, {m, n}}),
+                      operand(p, type, (wf_dims){2, {m, k}})};
+    p->results = 2;
+    take_outputs(p->fused, wf_node_add(p->g, WF_OP_linear_grad_weight, NULL, NULL, in, 2));
+    p->plain[0] = wf_matmul(p->g, f32(p, in[0]), f32(p, in[1]), true, false);
+    p->plain[1] = wf_reduce(p->g, "sum", f32(p, in[0]), WF_AXIS(0), false);
+}
+
 /* ---- Comparing ---- */
 
 /* Output "p0" or the like: must have the bits in *want, and sets it when it comes first. */
@@ -264,6 +344,30 @@ static void test_linear_act(void **state)
         one_round(*state, make_linear_act, 2000 + i);
 }
 
+static void test_residual_rms_norm_grad(void **state)
+{
+    for (uint64_t i = 0; i < ROUNDS; i++)
+        one_round(*state, make_residual_rms_norm_grad, 3000 + i);
+}
+
+static void test_residual_layer_norm_grad(void **state)
+{
+    for (uint64_t i = 0; i < ROUNDS; i++)
+        one_round(*state, make_residual_layer_norm_grad, 4000 + i);
+}
+
+static void test_matmul_act_grad(void **state)
+{
+    for (uint64_t i = 0; i < ROUNDS; i++)
+        one_round(*state, make_matmul_act_grad, 5000 + i);
+}
+
+static void test_linear_grad_weight(void **state)
+{
+    for (uint64_t i = 0; i < ROUNDS; i++)
+        one_round(*state, make_linear_grad_weight, 6000 + i);
+}
+
 /* ---- What is stored ---- */
 
 static uint64_t region(wf_ctx *ctx, wf_op op, int output)
@@ -306,6 +410,10 @@ int main(void)
         wt_test(test_residual_rms_norm),
         wt_test(test_residual_layer_norm),
         wt_test(test_linear_act),
+        wt_test(test_residual_rms_norm_grad),
+        wt_test(test_residual_layer_norm_grad),
+        wt_test(test_matmul_act_grad),
+        wt_test(test_linear_grad_weight),
         wt_test(test_unread_outputs_are_not_stored),
         wt_test(test_activations_are_numbered),
     };

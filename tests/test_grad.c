@@ -220,6 +220,8 @@ static void test_what_has_no_gradient(void **state)
             sum_all(g, wf_op_add(g, "softmax_grad", "", (wf_value *[]){x, x}, 2)), x);
     NO_GRAD("linear_act has no gradient",
             sum_all(g, wf_op_add(g, "linear_act", "", (wf_value *[]){x, x}, 2)), x);
+    NO_GRAD("linear_grad_weight has no gradient",
+            sum_all(g, wf_op_add(g, "linear_grad_weight", "", (wf_value *[]){x, x}, 2)), x);
     NO_GRAD("assign has no gradient",
             sum_all(g, wf_assign(g, wf_state(g, "s", WF_F32, 2, D(2, 3)), x, NULL)), x);
     NO_GRAD("rope has no gradient with respect to inv_freq",
@@ -250,7 +252,14 @@ static wf_value *fused(wf_graph *g, wf_value *x)
     wf_value *a = wf_op_add(g, "residual_rms_norm", "", (wf_value *[]){x, x}, 2);
     wf_value *in[] = {wf_value_output(a, 0), wf_value_output(a, 1)};
     wf_value *b = wf_op_add(g, "residual_layer_norm", "", in, 2);
-    return wf_op_add(g, "linear_act", "act=2", (wf_value *[]){wf_value_output(b, 1), x}, 2);
+    wf_value *c = wf_op_add(g, "linear_act", "act=2", (wf_value *[]){wf_value_output(b, 1), x}, 2);
+    wf_value *d =
+        wf_op_add(g, "residual_layer_norm_grad", "",
+                  (wf_value *[]){c, x, wf_value_output(b, 2), wf_value_output(b, 3), x}, 5);
+    wf_value *e = wf_op_add(g, "residual_rms_norm_grad", "",
+                            (wf_value *[]){d, x, wf_value_output(a, 2), x}, 4);
+    wf_value *h = wf_op_add(g, "matmul_act_grad", "", (wf_value *[]){e, x, x}, 3);
+    return wf_op_add(g, "linear_grad_weight", "", (wf_value *[]){h, x}, 2);
 }
 
 /* A model in which every op that has an expansion takes part. */

@@ -129,6 +129,17 @@ static const bad_call bad_calls[] = {
     {"attention", "", "f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[2] i32[3]", "positions must be i32[N]"},
     {"attention", "window=-1", "f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[2] i32[4]",
      "window and softcap must not be negative"},
+    {"attention", "length=-1", "f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[2] i32[4]",
+     "length must not be negative"},
+    {"attention", "length=3", "f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[2] i32[4]",
+     "as many sequences of `length` tokens"},
+    {"attention", "length=4", "f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[3] i32[4]",
+     "as many sequences of `length` tokens"},
+    {"attention", "length=4", "f32[4,2,8] f32[3,4,1,8] f32[3,4,1,8] i32[2] i32[4] i32[1,2] i32[1]",
+     "only packed sequences can have a length"},
+    {"attention_grad", "length=2",
+     "f32[4,2,8] f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[2] i32[4] f32[4,2,8] f32[4,2]",
+     "as many sequences of `length` tokens"},
     {"attention", "", "f32[4,2,8] f32[3,4,1,8] f32[3,4,1,8] i32[2] i32[4] i32[2,2] i32[1]",
      "the table must be i32[S, pages]"},
     {"attention", "", "f32[4,2,8] f32[3,4,1,8] f32[3,4,1,8] i32[2] i32[4] i32[1,2] i32[2]",
@@ -152,6 +163,22 @@ static const bad_call bad_calls[] = {
     {"linear_act", "act=5", "f32[2,3] f32[4,3]", "act must be 0 (gelu)"},
     {"linear_act", "act=-1", "f32[2,3] f32[4,3]", "act must be 0 (gelu)"},
     {"linear_act", "", "f32[2,3] f32[4,5]", "the last axis of x must equal the last axis of w"},
+    {"residual_rms_norm_grad", "", "f32[2,3] f32[2,3] f32[2] f32[2,4]", "dsum and x must have one"},
+    {"residual_rms_norm_grad", "", "f32[2,3] f32[2,3] f32[2] f16[2,3]", "dsum and x must have one"},
+    {"residual_layer_norm_grad", "", "f32[2,3] f32[2,3] f32[2] f32[2] f32[3,2]",
+     "dsum and x must have one"},
+    {"residual_layer_norm_grad", "", "f32[2,3] f32[2,3] f32[2] f32[3] f32[2,3]",
+     "without its last axis"},
+    {"residual_layer_norm_grad", "", "f32[2,3] f32[2,3] f32[2] f32[2] f32[2,3] f32[2]",
+     "as long as the last axis of x"},
+    {"matmul_act_grad", "act=1", "f32[2,3] f32[3,4] f32[2,4]", "act must be 0 (gelu)"},
+    {"matmul_act_grad", "", "i32[2,3] f32[3,4] f32[2,4]", "dy must be f32, f16 or bf16"},
+    {"matmul_act_grad", "", "f32[2,3] f32[4,3] f32[2,4]", "dy must be [M, N] and w [N, K]"},
+    {"matmul_act_grad", "", "f32[2,3] f32[3,4] f32[2,3]", "pre must be [M, K] of dy's type"},
+    {"matmul_act_grad", "", "f32[2,3] f32[3,4] f16[2,4]", "pre must be [M, K] of dy's type"},
+    {"linear_grad_weight", "", "f32[2,3] f16[2,4]", "floats of one type"},
+    {"linear_grad_weight", "", "i32[2,3] i32[2,4]", "floats of one type"},
+    {"linear_grad_weight", "", "f32[2,3] f32[3,4]", "dy must be [M, N] and x [M, K]"},
     {"head_loss", "", "f32[2,3] i32[4,3] i32[2]", "and w one of them or of quantized"},
     {"head_loss", "", "f32[2,3] f32[0,3] i32[2]", "a V that is not 0"},
     {"head_loss", "", "f32[] f32[4,3] i32[]", "x must be [..., C]"},
@@ -545,9 +572,11 @@ static void test_options(void **state)
     wf_value *start = wf_iota(g, 1, D(2), 0);
     v = wf_attention(g, q, q, q, start, n, NULL);
     assert_true(ATTR(attention, v).causal == 1 && ATTR(attention, v).window == 0);
-    v = wf_attention(g, q, q, q, start, n, &(wf_attention_options){true, 0.5, 3, 7});
+    assert_int_equal(ATTR(attention, v).length, 0);
+    v = wf_attention(g, q, q, q, start, n, &(wf_attention_options){true, 0.5, 3, 7, 4});
     assert_true(ATTR(attention, v).causal == 0 && ATTR(attention, v).scale == 0.5);
     assert_true(ATTR(attention, v).window == 3 && ATTR(attention, v).softcap == 7);
+    assert_int_equal(ATTR(attention, v).length, 4);
 
     wf_value *logits = wf_input(g, "logits", WF_F32, 2, D(4, 9));
     v = wf_cross_entropy(g, logits, n, &(wf_cross_entropy_options){0, 0.25, 0.5, 7});

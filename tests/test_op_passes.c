@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "device/plan.h"
+#include "graph/build.h"
 #include "graph/pass/order.h"
 #include "pass_case.h"
 #include "support.h"
@@ -251,14 +252,53 @@ static void build_head(wf_case *c)
     wf_case_node(c, wf_cross_entropy(c->g, wf_linear(c->g, x, w, NULL), targets, &options));
 }
 
+/* What passes the norm by is there before its gradient. */
+static void build_residual_grad(wf_case *c)
+{
+    bool centered = c->variant & 4;
+    wf_op op = centered ? WF_OP_layer_norm_grad : WF_OP_rms_norm_grad;
+    wf_value *dsum = wf_case_x(c, D(5, 12), -2, 2), *gamma = NULL, *in[5];
+    in[0] = wf_case_x(c, D(5, 12), -2, 2);
+    in[1] = wf_case_x(c, D(5, 12), -2, 2);
+    if (c->variant & 2)
+        gamma = wf_case_x(c, D(12), 0.5, 1.5);
+    wf_value *y = centered ? wf_layer_norm(c->g, in[1], gamma, NULL, 1e-2)
+                           : wf_rms_norm(c->g, in[1], gamma, 1e-2);
+    int nin = 2;
+    for (int i = 1; i <= (centered ? 2 : 1); i++)
+        in[nin++] = wf_case_frozen(c, wf_value_output(y, i));
+    if (gamma)
+        in[nin++] = gamma;
+    wf_value *dx = wf_node_add(c->g, op, &(wf_attr_norm){1e-2}, NULL, in, nin);
+    c->no_gradient = true;
+    wf_case_node(c, c->variant & 1 ? wf_binary(c->g, "add", dx, dsum)
+                                   : wf_binary(c->g, "add", dsum, dx));
+}
+
+static void build_matmul_act_grad(wf_case *c)
+{
+    wf_value *dy = wf_case_x(c, D(5, 6), -1, 1), *w = wf_case_x(c, D(6, 9), -1, 1);
+    wf_value *pre = wf_case_x(c, D(5, 9), -3, 3);
+    wf_case_node(c, wf_gelu_grad(c->g, wf_matmul(c->g, dy, w, false, false), pre));
+}
+
+static void build_weight_grad(wf_case *c)
+{
+    wf_value *dy = wf_case_x(c, D(7, 5), -1, 1), *x = wf_case_x(c, D(7, 9), -1, 1);
+    c->no_gradient = true; /* that of a product whose rounding is gone */
+    wf_case_node(c, wf_cast(c->g, wf_matmul(c->g, dy, x, true, false), WF_F32));
+}
+
 /* Gradients go through two ops, each with the bound of one, and what the second amplifies. */
-#define PATTERN(op_, variants_, build_) \
-    .row = {.op = WF_OP_##op_,          \
-            .variants = variants_,      \
-            .build = build_,            \
-            .types = WF_TYPES_FLOAT,    \
-            .gradient = 256,            \
+#define PATTERN_OF(types_, op_, variants_, build_) \
+    .row = {.op = WF_OP_##op_,                     \
+            .variants = variants_,                 \
+            .build = build_,                       \
+            .types = (types_),                     \
+            .gradient = 256,                       \
             .label = "a pattern"}
+#define PATTERN(...) PATTERN_OF(WF_TYPES_FLOAT, __VA_ARGS__)
+#define NARROW_PATTERN(...) PATTERN_OF(1u << WF_F16 | 1u << WF_BF16, __VA_ARGS__)
 
 /* How strongly y moves with what lies between. A norm of C = 12 elements: gamma rstd (1 + sqrt(C)), rstd
  * and gamma up to 1.5; activations by 1.13, relu2 by twice its operand of at most 9; a product by its
@@ -275,6 +315,12 @@ static const pc_kind patterns[] = {
     {PATTERN(relu2, 2, build_linear_act), 18, false, "linear + relu2", "linear + relu2"},
     {PATTERN(mul, 6, build_act_up), 2, false, "activation * up", NULL},
     {PATTERN(cross_entropy, 3, build_head), 2, true, "head + loss", "head + loss"},
+    {PATTERN(add, 8, build_residual_grad), 1, false, "gradient of norm + residual",
+     "gradient of norm + residual"},
+    {PATTERN(gelu_grad, 1, build_matmul_act_grad), 1.13, false, "matmul + gradient of gelu",
+     "matmul + gradient of gelu"},
+    {NARROW_PATTERN(cast, 1, build_weight_grad), 1, false, "gradient of weight in f32",
+     "gradient of weight in f32"},
 };
 
 /* ---- Tests ---- */

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* absent.c - empty tables in place of those whose files are not emulated; any other definition is preferred. */
+/* absent.c - in place of files that are not emulated: tables without kernels, where no other file has them, and
+ * libraries that cannot be loaded. */
+#include <stdio.h>
+
 #include "device/cuda/cuda.h"
+#include "device/cuda/library.h"
 
 #define EMPTY(name) __attribute__((weak)) const wf_kernel wf_cuda_##name##_kernels[1]
 
@@ -37,4 +41,11 @@ __attribute__((weak)) uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
 {
     (void)d;
     return 0;
+}
+
+__attribute__((weak)) bool wf_cuda_library_load(const wf_cuda_library *library, void *table, char *why, size_t bytes)
+{
+    (void)table;
+    snprintf(why, bytes, "%s needs a GPU, and this one is emulated", library->what);
+    return false;
 }

@@ -92,6 +92,27 @@ static inline wf_emulated_launcher<F> wf_emulated_runner(F f, const char *name, 
     return {f, {name, grid, block, shared, nullptr, nullptr, 0}, stream};
 }
 
+/* Templates of the toolkit that only nvcc sees. */
+template <typename R, typename... A>
+static inline cudaError_t cudaFuncSetAttribute(R (*kernel)(A...), cudaFuncAttribute attribute,
+                                               int value)
+{
+    return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), attribute, value);
+}
+template <typename R, typename... A>
+static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, R (*kernel)(A...))
+{
+    return cudaFuncGetAttributes(out, reinterpret_cast<const void *>(kernel));
+}
+template <typename R, typename... A>
+static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks,
+                                                                        R (*kernel)(A...),
+                                                                        int threads, size_t shared)
+{
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks, reinterpret_cast<const void *>(kernel), threads, shared);
+}
+
 /* ---- Bits ---- */
 
 template <typename To, typename From> static inline To wf_emulated_bits(From from)

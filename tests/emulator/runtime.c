@@ -10,6 +10,7 @@
 enum { MAJOR = 8, MINOR = 0, PROCESSORS = 5 };
 #define DEFAULT_SHARED ((size_t)48 << 10)
 #define MOST_SHARED ((size_t)163 << 10)
+#define MOST_FILLED ((size_t)256 << 10)
 
 typedef struct {
     char *data;
@@ -262,7 +263,7 @@ wf_place wf_runtime_place(const void *data, size_t bytes)
     return WF_PAGEABLE;
 }
 
-/* Contents are ones in every bit. Exactly so many bytes, so that the address sanitizer sees where they end. */
+/* Contents are ones in every bit, at the beginning at least. Exactly so many bytes, so that the address sanitizer sees where they end. */
 static cudaError_t allocate(void **out, size_t bytes, wf_place place)
 {
     *out = NULL;
@@ -279,7 +280,7 @@ static cudaError_t allocate(void **out, size_t bytes, wf_place place)
     }
     if (posix_memalign(out, place == WF_ON_DEVICE ? 256 : 4096, bytes) != 0)
         return cudaErrorMemoryAllocation;
-    memset(*out, 0xff, bytes);
+    memset(*out, 0xff, bytes < MOST_FILLED ? bytes : MOST_FILLED);
     now.ranges[now.count++] = (range){*out, bytes, place};
     now.used += place == WF_ON_DEVICE ? bytes : 0;
     return cudaSuccess;

@@ -48,12 +48,7 @@ static char fault[512];
 
 static void load(void)
 {
-#if defined(WF_CUDA_EMULATED) && WF_CUDA_EMULATED
-    (void)library;
-    snprintf(fault, sizeof fault, "cuBLASLt needs a GPU, and this one is emulated");
-#else
     loaded = wf_cuda_library_load(&library, &table, fault, sizeof fault);
-#endif
 }
 
 const wf_lt *wf_lt_get(void)

@@ -56,8 +56,7 @@ enum {
     WF_LT_EPILOGUE_BIAS = 4,
     WF_LT_EPILOGUE_GELU_AUX = 32 | 128,
     WF_LT_EPILOGUE_GELU_AUX_BIAS = 32 | 128 | 4,
-    WF_LT_EPILOGUE_DGELU = 64 | 128,
-    WF_LT_EPILOGUE_BGRADB = 512
+    WF_LT_EPILOGUE_DGELU = 64 | 128
 };
 
 /* Functions give 0 (WF_LT_SUCCESS) or the number of an error. */

@@ -24,6 +24,7 @@ typedef struct {
 static inline wf_divisor wf_divisor_of(int64_t by)
 {
     uint32_t shift = 0;
+    by = by > 0 ? by : 1; /* of an empty axis, which nobody walks */
     while ((int64_t)1 << shift < by)
         shift++;
     uint64_t excess = ((uint64_t)1 << shift) - (uint64_t)by;

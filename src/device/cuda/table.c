@@ -9,10 +9,11 @@
         wf_cuda_softmax_kernels, wf_cuda_rows_kernels, wf_cuda_norm_kernels, wf_cuda_rope_kernels, \
         wf_cuda_loss_kernels, wf_cuda_update_kernels, NULL
 
-static const wf_kernel *const common[] = {EVERYWHERE};
+static const wf_kernel *const common[] = {wf_cuda_cudnn_kernels, EVERYWHERE};
 
 #if WF_CUDA_HOPPER
-static const wf_kernel *const hopper[] = {wf_cuda_hopper_kernels, EVERYWHERE};
+static const wf_kernel *const hopper[] = {wf_cuda_cudnn_kernels, wf_cuda_hopper_kernels,
+                                          EVERYWHERE};
 #endif
 
 const wf_kernel *const *wf_cuda_kernels(int major, int minor)

@@ -9,13 +9,11 @@
  * Executables are code: nobody else should be able to write there.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/cache.h"
 #include "base/mem.h"
 #include "device/pjrt/pjrt.h"
-
-#define FOLDER_VARIABLE "WEFT_CACHE"
 
 typedef struct {
     char magic[8];
@@ -65,8 +63,8 @@ static uint64_t key_of(wf_pjrt_plugin *p, const wf_pjrt_program *program)
 /* The path of the program's file, for wf_mem_free; NULL when there is no cache. */
 static char *path_of(wf_pjrt_plugin *p, const wf_pjrt_program *program, uint64_t *key)
 {
-    const char *folder = getenv(FOLDER_VARIABLE);
-    if (!folder || !*folder || p->stamp.bytes == 0 || !wf_pjrt_has(p, PJRT_LOAD) ||
+    const char *folder = wf_cache_named();
+    if (!folder || p->stamp.bytes == 0 || !wf_pjrt_has(p, PJRT_LOAD) ||
         !wf_pjrt_has(p, PJRT_EXECUTABLE_SERIALIZE))
         return NULL;
     size_t room = strlen(folder) + 40;

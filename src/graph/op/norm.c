@@ -51,6 +51,22 @@ static wf_status expand_residual(wf_graph *g, const wf_node *n, wf_value *const 
     return WF_OK;
 }
 
+/* `grad` in f32 of all operands but in[at], dsum, which is added to dx. */
+static wf_status expand_residual_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
+                                      wf_op grad, int at, wf_value **out)
+{
+    wf_value *of[5] = {wf_cast(g, in[0], WF_F32), wf_cast(g, in[1], WF_F32)};
+    for (int i = 2; i < n->nin; i++)
+        if (i != at)
+            of[i < at ? i : i - 1] = in[i];
+    wf_value *dx = wf_node_add(g, grad, n->attr, NULL, of, n->nin - 1);
+    wf_value *sum = wf_add(g, dx, wf_cast(g, in[at], WF_F32));
+    out[0] = wf_cast(g, sum, n->out[0].type);
+    for (int i = 1; i < n->nout; i++)
+        out[i] = wf_cast(g, wf_value_output(dx, i), n->out[i].type);
+    return WF_OK;
+}
+
 /* dy and x alike, then `stats` f32 statistics of x's leading shape, dsum like x if there is a residual, then
  * perhaps gamma. Outputs dx and `params` gradients of [C]: of gamma's type, or x's when there is none. */
 static wf_status shape_norm_grad(wf_infer *r, bool residual, int stats, int params)
@@ -104,22 +120,17 @@ static wf_value *sum_rows(wf_graph *g, wf_value *v, wf_type type)
     return wf_cast(g, wf_sum(g, wf_flatten_rows(g, v), 1, false), type);
 }
 
-/* What the gradients share. h is x normalized, by statistics that were saved; its mean over the last
- * axis was taken out when `centered`. With `residual`, in[first] is dsum. Then comes gamma, if there is one.
- * Gives dx and dgamma. */
-static wf_value *expand_grad(wf_graph *g, const wf_node *n, wf_value *const *in, bool residual,
-                             int first, wf_value *h, wf_value *rstd, bool centered, wf_value **out)
+/* What the two gradients share. h is x normalized, by statistics that were saved; its mean over the last
+ * axis was taken out when `centered`. in[first] is gamma, if there is one. Gives dx and dgamma. */
+static wf_value *expand_grad(wf_graph *g, const wf_node *n, wf_value *const *in, int first,
+                             wf_value *h, wf_value *rstd, bool centered, wf_value **out)
 {
-    int gamma = first + residual;
     wf_value *dy = wf_cast(g, in[0], WF_F32);
-    wf_value *dh = scaled_and_shifted(g, dy, n->nin > gamma ? in[gamma] : NULL, NULL);
+    wf_value *dh = scaled_and_shifted(g, dy, n->nin > first ? in[first] : NULL, NULL);
     wf_value *dx = wf_sub(g, dh, wf_mul(g, h, mean_last(g, wf_mul(g, dh, h))));
     if (centered)
         dx = wf_sub(g, dx, mean_last(g, dh));
-    dx = wf_mul(g, dx, rstd);
-    if (residual)
-        dx = wf_add(g, dx, wf_cast(g, in[first], WF_F32));
-    out[0] = wf_cast(g, dx, in[1]->type);
+    out[0] = wf_cast(g, wf_mul(g, dx, rstd), in[1]->type);
     out[1] = sum_rows(g, wf_mul(g, dy, h), n->out[1].type);
     return dy;
 }
@@ -180,26 +191,20 @@ wf_status wf_expand_residual_layer_norm(wf_graph *g, const wf_node *n, wf_value 
     return expand_residual(g, n, in, WF_OP_layer_norm, out);
 }
 
-static wf_status expand_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
-                                        bool residual, wf_value **out)
-{
-    wf_value *rstd = wf_column(g, in[3]);
-    wf_value *d = wf_sub(g, wf_cast(g, in[1], WF_F32), wf_column(g, in[2]));
-    wf_value *dy = expand_grad(g, n, in, residual, 4, wf_mul(g, d, rstd), rstd, true, out);
-    out[2] = sum_rows(g, dy, n->out[2].type);
-    return WF_OK;
-}
-
 wf_status wf_expand_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                     wf_value **out)
 {
-    return expand_layer_norm_grad(g, n, in, false, out);
+    wf_value *rstd = wf_column(g, in[3]);
+    wf_value *d = wf_sub(g, wf_cast(g, in[1], WF_F32), wf_column(g, in[2]));
+    wf_value *dy = expand_grad(g, n, in, 4, wf_mul(g, d, rstd), rstd, true, out);
+    out[2] = sum_rows(g, dy, n->out[2].type);
+    return WF_OK;
 }
 
 wf_status wf_expand_residual_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                              wf_value **out)
 {
-    return expand_layer_norm_grad(g, n, in, true, out);
+    return expand_residual_grad(g, n, in, WF_OP_layer_norm_grad, 4, out);
 }
 
 /* ---- rms_norm ---- */
@@ -251,23 +256,17 @@ wf_status wf_expand_residual_rms_norm(wf_graph *g, const wf_node *n, wf_value *c
     return expand_residual(g, n, in, WF_OP_rms_norm, out);
 }
 
-static wf_status expand_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
-                                      bool residual, wf_value **out)
-{
-    wf_value *rstd = wf_column(g, in[2]);
-    wf_value *h = wf_mul(g, wf_cast(g, in[1], WF_F32), rstd);
-    expand_grad(g, n, in, residual, 3, h, rstd, false, out);
-    return WF_OK;
-}
-
 wf_status wf_expand_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                   wf_value **out)
 {
-    return expand_rms_norm_grad(g, n, in, false, out);
+    wf_value *rstd = wf_column(g, in[2]);
+    wf_value *h = wf_mul(g, wf_cast(g, in[1], WF_F32), rstd);
+    expand_grad(g, n, in, 3, h, rstd, false, out);
+    return WF_OK;
 }
 
 wf_status wf_expand_residual_rms_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                            wf_value **out)
 {
-    return expand_rms_norm_grad(g, n, in, true, out);
+    return expand_residual_grad(g, n, in, WF_OP_rms_norm_grad, 3, out);
 }

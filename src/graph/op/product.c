@@ -129,8 +129,9 @@ wf_status wf_shape_matmul_act_grad(wf_infer *r)
 wf_status wf_expand_matmul_act_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                     wf_value **out)
 {
-    (void)n; /* gelu is all there is */
-    out[0] = wf_gelu_grad(g, wf_matmul(g, in[0], in[1], false, false), in[2]);
+    wf_value *product = wf_matmul(g, wf_cast(g, in[0], WF_F32), in[1], false, false);
+    wf_value *d = wf_gelu_grad(g, product, wf_cast(g, in[2], WF_F32)); /* no other act has one */
+    out[0] = wf_cast(g, d, n->out[0].type);
     return WF_OK;
 }
 

@@ -383,9 +383,9 @@ static wf_status launch_residual_rms_norm_grad(const wf_launch *l)
 }
 
 /* clang-format off */
-#define ROW(name_, workspace_)                                                                     \
+#define ROW(name_, workspace_, ...)                                                                \
     {.op = WF_OP_##name_, .name = "simd", .types = WF_TYPES_FLOAT, .strided = true,                \
-     .workspace = workspace_, .launch = launch_##name_}
+     .workspace = workspace_, .launch = launch_##name_, __VA_ARGS__}
 const wf_kernel WF_SIMD(wf_cpu_norm)[] = {
     ROW(layer_norm, forward_workspace),
     ROW(layer_norm_grad, backward_workspace),
@@ -393,7 +393,7 @@ const wf_kernel WF_SIMD(wf_cpu_norm)[] = {
     ROW(rms_norm_grad, backward_workspace),
     ROW(residual_layer_norm, forward_workspace),
     ROW(residual_rms_norm, forward_workspace),
-    ROW(residual_layer_norm_grad, backward_workspace),
-    ROW(residual_rms_norm_grad, backward_workspace),
+    ROW(residual_layer_norm_grad, backward_workspace, .in_place = 1u << 4), /* dsum */
+    ROW(residual_rms_norm_grad, backward_workspace, .in_place = 1u << 3),
     {0},
 };

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * loss.cu - cross entropy of rows of logits [V] and its gradient: what loss.cuh describes.
+ *
+ * A row is read once, for the largest and the sum of exponentials at the same time. If a gradient is to follow it
+ * waits in shared memory, as far as that is large enough. Rows of 50257 two-byte logits begin anywhere: the
+ * elements before the first and after the last 16 bytes, the edges, go one by one.
+ */
+#include "device/cuda/loss.cuh"
+
+enum { AHEAD = 4 /* loads of 16 bytes that a thread has under way */ };
+
+#define LOG2E 1.4426950408889634f
+
+/* 2^x, 0 where that is below the least normal number. */
+static __device__ __forceinline__ float exp2_fast(float x)
+{
+#if WF_CUDA_EMULATED
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+/* 2^x in all of f32's range. */
+static __device__ __forceinline__ float exp2_full(float x)
+{
+#if WF_CUDA_EMULATED
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+/* Where the 16 byte parts of a row lie. */
+typedef struct {
+    int lead;  /* elements before them */
+    int packs; /* how many there are */
+    int edges; /* elements before and after */
+} row_parts;
+
+template <typename T>
+static __device__ __forceinline__ row_parts parts_of(const T *x, const T *dx, int length)
+{
+    row_parts p = {0, 0, length};
+    const uint64_t at = (uint64_t)(uintptr_t)x;
+    if (dx && ((uint64_t)(uintptr_t)dx - at) % 16 != 0)
+        return p;
+    p.lead = (int)((16 - at % 16) % 16 / sizeof(T));
+    if (p.lead >= length) {
+        p.lead = 0;
+        return p;
+    }
+    p.packs = (length - p.lead) / WF_WIDE(T);
+    p.edges = length - p.packs * WF_WIDE(T);
+    return p;
+}
+
+/* Which element of the row edge i is. */
+template <typename T> static __device__ __forceinline__ int edge_at(const row_parts &p, int i)
+{
+    return i < p.lead ? i : i + p.packs * WF_WIDE(T);
+}
+
+/* ---- The sum of exponentials ---- */
+
+typedef struct {
+    float most; /* far below any logit at first, but finite: so logits of -Inf give 0 and not NaN */
+    float sum;  /* of e^(z - most) */
+    float z;    /* sum of z */
+} running;
+
+template <bool FULL> static __device__ __forceinline__ float capped(const wf_cuda_loss &o, float x)
+{
+    return FULL && o.softcap != 0 ? o.softcap * tanhf(x / o.softcap) : x;
+}
+
+template <int N, bool FULL>
+static __device__ __forceinline__ void include(const wf_cuda_loss &o, float *z, running *s)
+{
+    float most = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        z[i] = capped<FULL>(o, z[i]);
+        most = fmaxf(most, z[i]);
+        if (FULL)
+            s->z += z[i];
+    }
+    if (most > s->most) {
+        s->sum *= exp2_fast((s->most - most) * LOG2E);
+        s->most = most;
+    }
+    const float shift = -s->most * LOG2E;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        s->sum += exp2_fast(fmaf(z[i], LOG2E, shift));
+}
+
+/* This thread's part of a row, which is also put into shared memory: as many packs as `keep`. */
+template <typename T, bool FULL>
+static __device__ __forceinline__ running read_row(const wf_cuda_loss &o, const T *x,
+                                                   const row_parts &p, int keep, uint4 *kept)
+{
+    constexpr int W = WF_WIDE(T);
+    const int threads = (int)blockDim.x;
+    running s = {-1e38f, 0, 0};
+    for (int first = (int)threadIdx.x; first < p.packs; first += AHEAD * threads) {
+        uint4 in[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (first + k * threads < p.packs)
+                in[k] = wf_load16(x + p.lead + (first + k * threads) * W);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const int at = first + k * threads;
+            if (at >= p.packs)
+                continue;
+            if (at < keep)
+                kept[at] = in[k];
+            float z[W];
+            wf_unpack16<T>(in[k], z);
+            include<W, FULL>(o, z, &s);
+        }
+    }
+    for (int i = (int)threadIdx.x; i < p.edges; i += (int)blockDim.x) {
+        float z = wf_load(x[edge_at<T>(p, i)]);
+        include<1, FULL>(o, &z, &s);
+    }
+    return s;
+}
+
+/* ---- The gradient ---- */
+
+typedef struct {
+    float lse, dloss;
+    float factor; /* of p */
+    float share;  /* of every class in what is taken off */
+    float hit;    /* of the target beyond it */
+} slopes;
+
+/* Before the target's part. */
+template <bool FULL>
+static __device__ __forceinline__ float slope_of(const wf_cuda_loss &o, const slopes &g, float x,
+                                                 bool hit)
+{
+    const float z = capped<FULL>(o, x);
+    const float p = exp2_full((z - g.lse) * LOG2E);
+    float d = p * g.factor;
+    if (FULL)
+        d -= g.share;
+    if (hit)
+        d -= g.hit;
+    if (FULL && o.softcap != 0)
+        d *= 1 - z / o.softcap * (z / o.softcap);
+    return g.dloss * d;
+}
+
+template <typename T, bool FULL>
+static __device__ __forceinline__ void write_row(const wf_cuda_loss &o, const slopes &g, const T *x,
+                                                 T *dx, const row_parts &p, int target, int keep,
+                                                 const uint4 *kept)
+{
+    constexpr int W = WF_WIDE(T);
+    const int threads = (int)blockDim.x;
+    for (int first = (int)threadIdx.x; first < p.packs; first += AHEAD * threads) {
+        uint4 in[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const int at = first + k * threads;
+            if (at < p.packs)
+                in[k] = at < keep ? kept[at] : wf_load16(x + p.lead + at * W);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const int at = first + k * threads, begin = p.lead + at * W;
+            if (at >= p.packs)
+                continue;
+            float z[W];
+            wf_unpack16<T>(in[k], z);
+            if (target >= begin && target < begin + W) {
+#pragma unroll
+                for (int i = 0; i < W; i++)
+                    z[i] = slope_of<FULL>(o, g, z[i], begin + i == target);
+            } else {
+#pragma unroll
+                for (int i = 0; i < W; i++)
+                    z[i] = slope_of<FULL>(o, g, z[i], false);
+            }
+            wf_store16(dx + begin, wf_repack16<T>(z));
+        }
+    }
+    for (int i = (int)threadIdx.x; i < p.edges; i += (int)blockDim.x) {
+        const int at = edge_at<T>(p, i);
+        dx[at] = wf_round<T>(slope_of<FULL>(o, g, wf_load(x[at]), at == target));
+    }
+}
+
+template <typename T> static __device__ __forceinline__ void clear_row(T *dx, const row_parts &p)
+{
+    for (int i = (int)threadIdx.x; i < p.packs; i += (int)blockDim.x)
+        wf_store16(dx + p.lead + i * WF_WIDE(T), make_uint4(0, 0, 0, 0));
+    for (int i = (int)threadIdx.x; i < p.edges; i += (int)blockDim.x)
+        dx[edge_at<T>(p, i)] = wf_round<T>(0.0f);
+}
+
+/* ---- One row ---- */
+
+typedef struct {
+    wf_row_scratch<1> most;
+    wf_row_scratch<2> sums;
+} loss_scratch;
+
+/* FULL: with softcap or smoothing. */
+template <typename T, bool FULL>
+static __global__ void __launch_bounds__(512, 2) loss_rows(wf_cuda_loss o, int keep)
+{
+    WF_SHARED(uint4, kept); /* [keep] */
+    __shared__ loss_scratch scratch;
+    const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    const bool live = row < o.rows;
+    const int64_t r = live ? row : o.rows - 1;
+    const T *x = (const T *)o.logits + wf_cuda_offset(o.logits_at, r);
+    T *dx = o.dlogits ? (T *)o.dlogits + wf_cuda_offset(o.dlogits_at, r) : NULL;
+    const row_parts parts = parts_of(x, dx, live ? (int)o.classes : 0);
+    const int64_t target = o.target[wf_cuda_offset(o.target_at, r)];
+    const bool ignored = target == o.ignore_index;
+    const bool wrong = !ignored && (target < 0 || target >= o.classes);
+    slopes g = {};
+
+    if (o.given) {
+        g.lse = o.given[wf_cuda_offset(o.given_at, r)];
+    } else if (blockDim.y > 1 || !ignored || o.lse) { /* the same for all threads of a block */
+        /* The logit of the target is read before gradients may replace it. */
+        const bool picks = live && threadIdx.x == 0 && !ignored && !wrong;
+        const float z = picks ? capped<FULL>(o, wf_load(x[target])) : 0;
+        const running s = read_row<T, FULL>(o, x, parts, keep, kept);
+        const float most = wf_row_max(s.most, &scratch.most, 0);
+        float sums[2] = {s.sum * exp2_fast((s.most - most) * LOG2E), s.z};
+        wf_row_sums<2>(sums, &scratch.sums, 0);
+        g.lse = most + logf(sums[0]);
+        if (live && threadIdx.x == 0 && o.lse)
+            o.lse[r] = g.lse;
+        if (live && threadIdx.x == 0 && o.loss) {
+            float loss = (1 - o.smoothing) * (g.lse - z) + o.z_loss * g.lse * g.lse;
+            if (FULL && o.smoothing != 0)
+                loss += o.smoothing * (g.lse - sums[1] / (float)o.classes);
+            o.loss[r] = ignored ? 0 : wrong ? NAN : loss;
+        }
+    } else if (threadIdx.x == 0 && o.loss) {
+        o.loss[r] = 0;
+    }
+    if (!dx || !live)
+        return;
+
+    if (ignored) {
+        clear_row(dx, parts);
+    } else {
+        g.dloss = wrong ? NAN : o.dloss[wf_cuda_offset(o.dloss_at, r)];
+        g.factor = 1 + 2 * o.z_loss * g.lse;
+        g.share = o.smoothing / (float)o.classes;
+        g.hit = 1 - o.smoothing;
+        write_row<T, FULL>(o, g, x, dx, parts, (int)target, o.given ? 0 : keep, kept);
+    }
+    for (int64_t i = o.classes + threadIdx.x; i < o.padded; i += blockDim.x)
+        dx[i] = wf_round<T>(0.0f);
+}
+
+/* Threads of a row of so many classes. */
+static int threads_of(int64_t classes)
+{
+    int threads = 32;
+    while (threads < 512 && threads * 64 < classes)
+        threads *= 2;
+    return threads;
+}
+
+template <typename T, bool FULL>
+static cudaError_t run(const wf_cuda_loss *o, size_t shared, cudaStream_t stream)
+{
+    const int threads = threads_of(o->classes);
+    const dim3 block((unsigned)threads, threads < 256 ? 256 / threads : 1);
+    size_t bytes = 0;
+    if (o->dlogits && !o->given && block.y == 1) {
+        size_t room = shared > sizeof(loss_scratch) ? shared - sizeof(loss_scratch) : 0;
+        size_t row = (size_t)(o->classes / WF_WIDE(T)) * 16;
+        bytes = row < room ? row : room / 16 * 16;
+        cudaError_t error = cudaFuncSetAttribute(
+            loss_rows<T, FULL>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)room);
+        if (error != cudaSuccess)
+            return error;
+    }
+    WF_RUN((loss_rows<T, FULL>), wf_cuda_blocks(o->rows, block.y, INT32_MAX), block, bytes, stream)
+    (*o, (int)(bytes / 16));
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t wf_cuda_loss_run(const wf_cuda_loss *o, size_t shared, cudaStream_t stream)
+{
+    cudaError_t error = cudaSuccess;
+    if (o->rows > 0)
+        wf_with_float(o->type, [&](auto zero) {
+            using T = decltype(zero);
+            error = o->softcap != 0 || o->smoothing != 0 ? run<T, true>(o, shared, stream)
+                                                         : run<T, false>(o, shared, stream);
+        });
+    return error;
+}
+
+/* ---- The ops ---- */
+
+static wf_cuda_loss describe(const wf_launch *l, const wf_view *logits)
+{
+    const wf_view *targets = logits + 1;
+    wf_cuda_loss o = {};
+    o.type = logits->type;
+    o.rows = wf_view_rows(logits);
+    o.classes = wf_view_last(logits);
+    o.logits = logits->data;
+    o.logits_at = wf_cuda_row_steps(logits);
+    o.target = (const int32_t *)targets->data;
+    o.target_at = wf_cuda_item_steps(targets);
+    wf_cuda_loss_attr(&o, (const wf_attr_cross_entropy *)l->attr);
+    return o;
+}
+
+/* cross_entropy: (logits [..., V], targets i32[...]) -> loss f32[...], lse f32[...] */
+static wf_status launch_cross_entropy(const wf_launch *l)
+{
+    wf_cuda_loss o = describe(l, &l->in[0]);
+    o.loss = (float *)l->out[0].data;
+    o.lse = (float *)l->out[1].data;
+    return wf_cuda_check(l, wf_cuda_loss_run(&o, 0, wf_cuda_stream(l)));
+}
+
+/* cross_entropy_grad: (dloss f32[...], logits, targets, lse f32[...]) -> dlogits */
+static wf_status launch_cross_entropy_grad(const wf_launch *l)
+{
+    if (!l->out[0].data)
+        return WF_OK;
+    wf_cuda_loss o = describe(l, &l->in[1]);
+    o.dlogits = l->out[0].data;
+    o.dlogits_at = wf_cuda_row_steps(&l->out[0]);
+    o.dloss = (const float *)l->in[0].data;
+    o.dloss_at = wf_cuda_item_steps(&l->in[0]);
+    o.given = (const float *)l->in[3].data;
+    o.given_at = wf_cuda_item_steps(&l->in[3]);
+    return wf_cuda_check(l, wf_cuda_loss_run(&o, 0, wf_cuda_stream(l)));
+}
+
+/* clang-format off */
+#define ROW(name_, ...)                                                                            \
+    {.op = WF_OP_##name_, .name = "rows", .types = WF_TYPES_FLOAT, .strided = true, __VA_ARGS__}
+extern "C" const wf_kernel wf_cuda_loss_kernels[] = {
+    ROW(cross_entropy, .launch = launch_cross_entropy),
+    /* gradients of logits where the logits were */
+    ROW(cross_entropy_grad, .in_place = 2, .launch = launch_cross_entropy_grad),
+    {},
+};

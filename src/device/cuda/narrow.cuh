@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * narrow.cuh - conversions between f32 and the narrow floats, bit for bit those of base/half.h, which says what they are:
+ * NaN keeps its sign and as much of its payload as fits, which the machine's own conversions do not promise.
+ */
+#ifndef WF_DEVICE_CUDA_NARROW_CUH
+#define WF_DEVICE_CUDA_NARROW_CUH
+
+#include "device/cuda/kernels.cuh"
+
+/* Types that have no arithmetic: only stored and cast. */
+typedef struct {
+    uint8_t code;
+} wf_e4m3;
+typedef struct {
+    uint8_t code;
+} wf_e5m2;
+
+static __device__ __forceinline__ bool wf_is_nan(uint32_t bits)
+{
+    return (bits & 0x7FFFFFFFu) > 0x7F800000u;
+}
+
+/* x / 2^shift to nearest even, for 1 <= shift <= 24 and x below 2^31. */
+static __device__ __forceinline__ uint32_t wf_rounded_shift(uint32_t x, uint32_t shift)
+{
+    return (x + (1u << (shift - 1)) - 1 + (x >> shift & 1)) >> shift;
+}
+
+/* The magnitude code of a finite |f|, given by its bits, with E exponent and M mantissa bits; past the largest
+ * it goes on counting. */
+template <int E, int M> static __device__ __forceinline__ uint32_t wf_narrow_code(uint32_t abs)
+{
+    constexpr uint32_t rebias = 127u - ((1u << (E - 1)) - 1u), drop = 23 - M;
+    if (abs >= (rebias + 1) << 23) /* a normal number there, too */
+        return wf_rounded_shift(abs - (rebias << 23), drop);
+    const uint32_t shift = drop + rebias + 1 - (abs >> 23);
+    return shift > 24 ? 0 : wf_rounded_shift((abs & 0x7FFFFFu) | 0x800000u, shift);
+}
+
+/* The f32 of a finite magnitude code. A subnormal one counts in steps of the least number. */
+template <int E, int M> static __device__ __forceinline__ uint32_t wf_widened_bits(uint32_t code)
+{
+    constexpr uint32_t rebias = 127u - ((1u << (E - 1)) - 1u);
+    constexpr uint32_t step = (rebias + 1 - M) << 23;
+    if (code >> M)
+        return (code << (23 - M)) + (rebias << 23);
+    return __float_as_uint((float)code * __uint_as_float(step));
+}
+
+/* ---- To f32 ---- */
+
+static __device__ __forceinline__ float wf_widen(float x)
+{
+    return x;
+}
+static __device__ __forceinline__ float wf_widen(wf_bf16 x)
+{
+    return __uint_as_float((uint32_t)__bfloat16_as_ushort(x) << 16);
+}
+static __device__ __forceinline__ float wf_widen(wf_f16 x)
+{
+    const uint32_t code = __half_as_ushort(x), size = code & 0x7FFFu;
+    const float exact = __half2float(x);
+    return size > 0x7C00u
+               ? __uint_as_float((code & 0x8000u) << 16 | 0x7F800000u | (size - 0x7C00u) << 13)
+               : exact;
+}
+static __device__ __forceinline__ float wf_widen(wf_e5m2 x)
+{
+    const uint32_t size = x.code & 0x7Fu, inf = 0x7Cu;
+    const uint32_t bits =
+        size < inf ? wf_widened_bits<5, 2>(size) : 0x7F800000u | (size - inf) << 21;
+    return __uint_as_float((x.code & 0x80u) << 24 | bits);
+}
+static __device__ __forceinline__ float wf_widen(wf_e4m3 x)
+{
+    const uint32_t size = x.code & 0x7Fu;
+    const uint32_t bits = size == 0x7F ? 0x7FC00000u : wf_widened_bits<4, 3>(size);
+    return __uint_as_float((x.code & 0x80u) << 24 | bits);
+}
+
+/* ---- From f32 ---- */
+
+template <typename T> static __device__ __forceinline__ T wf_narrow(float x);
+template <> __device__ __forceinline__ float wf_narrow<float>(float x)
+{
+    return x;
+}
+template <> __device__ __forceinline__ wf_bf16 wf_narrow<wf_bf16>(float x)
+{
+    const uint32_t bits = __float_as_uint(x);
+    const uint32_t kept = bits >> 16 | (bits & 0x7F0000u ? 0 : 0x40u); /* no payload would be Inf */
+    return wf_is_nan(bits) ? __ushort_as_bfloat16((unsigned short)kept) : __float2bfloat16_rn(x);
+}
+template <> __device__ __forceinline__ wf_f16 wf_narrow<wf_f16>(float x)
+{
+    const uint32_t bits = __float_as_uint(x), payload = (bits & 0x7FFFFFu) >> 13;
+    const uint32_t kept = (bits >> 16 & 0x8000u) | 0x7C00u | (payload ? payload : 0x200u);
+    return wf_is_nan(bits) ? __ushort_as_half((unsigned short)kept) : __float2half_rn(x);
+}
+template <> __device__ __forceinline__ wf_e5m2 wf_narrow<wf_e5m2>(float x)
+{
+    const uint32_t bits = __float_as_uint(x), abs = bits & 0x7FFFFFFFu, inf = 0x7Cu;
+    uint32_t code;
+    if (abs > 0x7F800000u) {
+        code = inf | ((abs & 0x7FFFFFu) >> 21 ? (abs & 0x7FFFFFu) >> 21 : 2u);
+    } else {
+        code = wf_narrow_code<5, 2>(abs);
+        code = code < inf ? code : inf;
+    }
+    return {(uint8_t)((bits >> 24 & 0x80u) | code)};
+}
+template <> __device__ __forceinline__ wf_e4m3 wf_narrow<wf_e4m3>(float x)
+{
+    const uint32_t bits = __float_as_uint(x), abs = bits & 0x7FFFFFFFu;
+    uint32_t code = 0x7F;
+    if (abs < 0x7F800000u) {
+        code = wf_narrow_code<4, 3>(abs);
+        code = code < 0x7E ? code : 0x7E;
+    }
+    return {(uint8_t)((bits >> 24 & 0x80u) | code)};
+}
+
+#endif

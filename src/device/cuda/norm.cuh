@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* norm.cuh - what norms and their gradients share: how many threads a row gets, and operands of a launch. */
+#ifndef WF_DEVICE_CUDA_NORM_CUH
+#define WF_DEVICE_CUDA_NORM_CUH
+
+#include "device/cuda/row.cuh"
+
+enum { WF_NORM_BLOCK = 256 /* threads, unless a row takes more */ };
+
+/* norm_grad.cu */
+extern "C" size_t wf_cuda_norm_grad_workspace(const wf_node *n, int threads);
+extern "C" wf_status wf_cuda_layer_norm_grad(const wf_launch *l);
+extern "C" wf_status wf_cuda_rms_norm_grad(const wf_launch *l);
+extern "C" wf_status wf_cuda_residual_layer_norm_grad(const wf_launch *l);
+extern "C" wf_status wf_cuda_residual_rms_norm_grad(const wf_launch *l);
+
+/* How rows [C] are spread over threads: each has so many elements, in registers. */
+typedef struct {
+    int threads, elements; /* threads 0: such rows do not fit in registers */
+} wf_norm_cut;
+
+/* The cut that leaves the fewest places empty among these numbers of elements, ascending and ended by 0. Rows
+ * within a warp are preferred, then those in fewer threads; `most` threads are allowed. */
+static inline wf_norm_cut wf_norm_cut_of(int64_t columns, const int *elements, int most)
+{
+    wf_norm_cut best = {0, 0};
+    for (int threads = 32; threads >= 4; threads /= 2)
+        for (const int *e = elements; *e; e++)
+            if (threads * *e >= columns &&
+                (!best.threads || threads * *e < best.threads * best.elements))
+                best = wf_norm_cut{threads, *e};
+    for (int threads = 64; !best.threads && threads <= most; threads *= 2)
+        for (const int *e = elements; *e && !best.threads; e++)
+            if (threads * *e >= columns)
+                best = wf_norm_cut{threads, *e};
+    return best;
+}
+
+static inline dim3 wf_norm_block(int threads)
+{
+    return dim3((unsigned)threads, threads < WF_NORM_BLOCK ? WF_NORM_BLOCK / threads : 1);
+}
+
+/* Threads of a row that does not lie in registers. */
+static inline int wf_norm_threads(int64_t columns)
+{
+    int threads = 32;
+    while (threads < 512 && threads * 4 < columns)
+        threads *= 2;
+    return threads;
+}
+
+static inline const wf_view *wf_norm_input(const wf_launch *l, int i)
+{
+    return i < l->nin ? &l->in[i] : NULL;
+}
+
+/* NULL when nobody reads it. */
+static inline const wf_view *wf_norm_output(const wf_launch *l, int i)
+{
+    return i < l->nout && l->out[i].data ? &l->out[i] : NULL;
+}
+
+/* Rows are counted over the same axes in all operands, put together where all their strides allow it. */
+typedef struct {
+    int count; /* at least 1 */
+    int64_t dim[WF_MAX_RANK];
+} wf_norm_axes;
+
+/* Where rows lie of a value that may be missing, or their statistics. */
+typedef struct {
+    void *data;                  /* NULL: missing */
+    int64_t stride[WF_MAX_RANK]; /* along the axes */
+} wf_norm_rows;
+
+/* Sets rows[i] to those of views[i], all of which have x's axes but the last; NULL for missing ones. */
+static inline wf_norm_axes wf_norm_fold(const wf_view *x, const wf_view *const *views,
+                                        wf_norm_rows *const *rows, int count)
+{
+    wf_norm_axes axes = {1, {1}};
+    for (int k = 0; k < count; k++) {
+        *rows[k] = wf_norm_rows{NULL, {0}};
+        rows[k]->data = views[k] ? views[k]->data : NULL;
+    }
+    bool first = true;
+    for (int i = 0; i < x->rank - 1; i++) {
+        if (x->dim[i] == 1)
+            continue;
+        bool joins = !first;
+        for (int k = 0; k < count; k++)
+            joins = joins && (!views[k] ||
+                              rows[k]->stride[axes.count - 1] == x->dim[i] * views[k]->stride[i]);
+        if (!joins && !first)
+            axes.dim[axes.count++] = 1;
+        axes.dim[axes.count - 1] *= x->dim[i];
+        for (int k = 0; k < count; k++)
+            rows[k]->stride[axes.count - 1] = views[k] ? views[k]->stride[i] : 0;
+        first = false;
+    }
+    return axes;
+}
+
+/* Whether rows can be moved 16 bytes at a time. */
+static inline bool wf_norm_rows_wide(const wf_norm_rows *rows, const wf_norm_axes *axes,
+                                     wf_type type)
+{
+    uint64_t bits = (uint64_t)(uintptr_t)rows->data;
+    for (int i = 0; i < axes->count; i++)
+        bits |= (uint64_t)rows->stride[i] * (type == WF_F32 ? 4 : 2);
+    return !rows->data || bits % 16 == 0;
+}
+
+/* Whether parameters [C] are such as the kernels in registers take: of x's type or f32, all of one. */
+static inline bool wf_norm_params_fit(const wf_view *gamma, const wf_view *beta, wf_type x)
+{
+    if (!gamma)
+        return true;
+    uintptr_t bits = (uintptr_t)gamma->data | (beta ? (uintptr_t)beta->data : 0);
+    return (gamma->type == x || gamma->type == WF_F32) && (!beta || beta->type == gamma->type) &&
+           bits % 16 == 0;
+}
+
+/* Row r, or its statistic. */
+template <typename T>
+static __device__ __forceinline__ T *wf_norm_row(const wf_norm_axes &axes, const wf_norm_rows &v,
+                                                 int64_t r)
+{
+    int64_t offset = 0;
+    for (int i = axes.count - 1; i > 0; i--) {
+        offset += r % axes.dim[i] * v.stride[i];
+        r /= axes.dim[i];
+    }
+    return (T *)v.data + offset + r * v.stride[0];
+}
+
+/* The same for at most two axes and 2^31 rows, with the divisions done once for all operands. */
+typedef struct {
+    uint32_t outer, inner;
+} wf_norm_place;
+
+static inline bool wf_norm_places_fit(const wf_norm_axes *axes, int64_t rows)
+{
+    return axes->count <= 2 && rows <= INT32_MAX;
+}
+
+static __device__ __forceinline__ wf_norm_place wf_norm_place_of(const wf_norm_axes &axes,
+                                                                 uint32_t r)
+{
+    if (axes.count == 1)
+        return wf_norm_place{r, 0};
+    const uint32_t dim = (uint32_t)axes.dim[1];
+    return wf_norm_place{r / dim, r % dim};
+}
+
+template <typename T>
+static __device__ __forceinline__ T *wf_norm_at(const wf_norm_rows &v, wf_norm_place p)
+{
+    return (T *)v.data + p.outer * v.stride[0] + p.inner * v.stride[1];
+}
+
+#endif

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * product_aux.cu - what stands around products: activations of their results, sums of an operand, conversion of
+ * operands, and numbers to time them with.
+ */
+#include "device/cuda/activation.cuh"
+#include "device/cuda/blocks.cuh"
+#include "device/cuda/product.h"
+
+#define THREADS 256
+
+static bool is_wide(const void *p, int64_t stride_bytes)
+{
+    return ((uintptr_t)p | (uintptr_t)stride_bytes) % 16 == 0;
+}
+
+static __device__ __forceinline__ float number_of(wf_type type, const void *from, int64_t i)
+{
+    if (type == WF_F32)
+        return static_cast<const float *>(from)[i];
+    if (type == WF_BF16)
+        return wf_load(static_cast<const wf_bf16 *>(from)[i]);
+    return wf_load(static_cast<const wf_f16 *>(from)[i]);
+}
+
+/* ---- Activations and their slopes, of rows of n ---- */
+
+typedef struct {
+    const void *pre;
+    void *y;                /* ACT_GRAD: the product, which the result replaces */
+    int64_t items, per_row; /* packs */
+    int64_t pre_row, y_row; /* elements */
+} finish;
+
+enum { PACKS = 4 }; /* of a thread, in flight together */
+
+template <int ACT, bool GRAD> static __device__ __forceinline__ float finish_one(float pre, float y)
+{
+    if (GRAD)
+        return y * wf_gelu_slope(pre);
+    return wf_activate<(wf_act)ACT>(pre);
+}
+
+template <typename T, int N, int ACT, bool GRAD>
+static __global__ void __launch_bounds__(THREADS) finish_rows(const finish f)
+{
+    const int64_t first = (int64_t)blockIdx.x * (PACKS * THREADS) + threadIdx.x;
+    const T *pre = static_cast<const T *>(f.pre);
+    T *y = static_cast<T *>(f.y);
+    wf_pack<T, N> x[PACKS], product[PACKS];
+    int64_t at[PACKS];
+#pragma unroll
+    for (int u = 0; u < PACKS; u++) {
+        const int64_t item = first + u * THREADS;
+        if (item >= f.items)
+            break;
+        const int64_t row = f.per_row == f.items ? 0 : item / f.per_row;
+        const int64_t column = (item - row * f.per_row) * N;
+        at[u] = row * f.y_row + column;
+        x[u] = wf_load_pack<T, N>(pre + row * f.pre_row + column);
+        if (GRAD)
+            product[u] = wf_load_pack<T, N>(y + at[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < PACKS; u++) {
+        if (first + u * THREADS >= f.items)
+            break;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[u].x[i] = wf_round<T>(
+                finish_one<ACT, GRAD>(wf_load(x[u].x[i]), GRAD ? wf_load(product[u].x[i]) : 0.0f));
+        wf_store_pack<T, N>(y + at[u], x[u]);
+    }
+}
+
+template <typename T, int N, int ACT, bool GRAD>
+static void run_finish(cudaStream_t stream, finish f, int64_t m, int64_t n)
+{
+    const bool dense = f.pre_row == n && f.y_row == n;
+    f.per_row = (dense ? m * n : n) / N;
+    f.items = dense ? f.per_row : m * f.per_row;
+    const int64_t each = PACKS * THREADS;
+    WF_RUN((finish_rows<T, N, ACT, GRAD>), (unsigned)((f.items + each - 1) / each), THREADS, 0,
+           stream)
+    (f);
+}
+
+template <typename T, int ACT, bool GRAD>
+static void finish_type(cudaStream_t stream, const finish &f, int64_t m, int64_t n)
+{
+    const int64_t bytes = (int64_t)sizeof(T);
+    const bool dense = f.pre_row == n && f.y_row == n;
+    if ((dense ? m * n : n) % WF_WIDE(T) == 0 && is_wide(f.pre, dense ? 0 : f.pre_row * bytes) &&
+        is_wide(f.y, dense ? 0 : f.y_row * bytes))
+        run_finish<T, WF_WIDE(T), ACT, GRAD>(stream, f, m, n);
+    else
+        run_finish<T, 1, ACT, GRAD>(stream, f, m, n);
+}
+
+template <typename T>
+static void finish_act(cudaStream_t stream, const finish &f, const wf_cuda_product *p)
+{
+    if (p->ending == WF_CUDA_ACT_GRAD)
+        finish_type<T, WF_ACT_GELU, true>(stream, f, p->m, p->n);
+    else if (p->act == WF_ACT_GELU)
+        finish_type<T, WF_ACT_GELU, false>(stream, f, p->m, p->n);
+    else if (p->act == WF_ACT_GELU_ERF)
+        finish_type<T, WF_ACT_GELU_ERF, false>(stream, f, p->m, p->n);
+    else if (p->act == WF_ACT_SILU)
+        finish_type<T, WF_ACT_SILU, false>(stream, f, p->m, p->n);
+    else if (p->act == WF_ACT_RELU)
+        finish_type<T, WF_ACT_RELU, false>(stream, f, p->m, p->n);
+    else
+        finish_type<T, WF_ACT_RELU2, false>(stream, f, p->m, p->n);
+}
+
+extern "C" void wf_cuda_finish(cudaStream_t stream, const wf_cuda_product *p)
+{
+    const bool kept = p->pre.data != NULL;
+    const finish f = {kept ? p->pre.data : p->y.data, p->y.data, 0, 0,
+                      kept ? p->pre.row : p->y.row,   p->y.row};
+    if (p->m * p->n > 0)
+        wf_with_float(p->y.type, [&](auto zero) { finish_act<decltype(zero)>(stream, f, p); });
+}
+
+/* ---- A product in f32 becomes what was asked for: exact, and not made for speed ---- */
+
+static __device__ float activate(int act, float x)
+{
+    switch (act) {
+    case WF_ACT_GELU: return wf_activate<WF_ACT_GELU>(x);
+    case WF_ACT_GELU_ERF: return wf_activate<WF_ACT_GELU_ERF>(x);
+    case WF_ACT_SILU: return wf_activate<WF_ACT_SILU>(x);
+    case WF_ACT_RELU: return wf_activate<WF_ACT_RELU>(x);
+    default: return wf_activate<WF_ACT_RELU2>(x);
+    }
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS) settle(const wf_cuda_product p, const float *from)
+{
+    const int64_t step = (int64_t)gridDim.x * THREADS, count = p.m * p.n;
+    T *y = static_cast<T *>(p.y.data), *pre = static_cast<T *>(p.pre.data);
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        const int64_t row = i / p.n, column = i % p.n;
+        float x = from[i];
+        if (p.bias)
+            x += number_of(p.bias_type, p.bias, column);
+        if (p.ending == WF_CUDA_ACT) {
+            const T stored = wf_round<T>(x);
+            if (pre)
+                pre[row * p.pre.row + column] = stored;
+            x = activate(p.act, wf_load(stored));
+        } else if (p.ending == WF_CUDA_ACT_GRAD) {
+            x *= wf_gelu_slope(wf_load(pre[row * p.pre.row + column]));
+        }
+        if (y)
+            y[row * p.y.row + column] = wf_round<T>(x);
+    }
+}
+
+extern "C" void wf_cuda_settle(cudaStream_t stream, const wf_cuda_product *p, const float *product)
+{
+    if (p->m * p->n > 0)
+        wf_with_float(p->y.type, [&](auto zero) {
+            WF_RUN(settle<decltype(zero)>, wf_cuda_blocks(p->m * p->n, THREADS, 1 << 20), THREADS,
+                   0, stream)
+            (*p, product);
+        });
+}
+
+/* ---- Sums over k of a, which lies as [k, m] ---- */
+
+enum { SUM_PARTS = 256, SUM_ROWS = 8, SUM_LANES = 32 };
+
+size_t wf_cuda_sums_bytes(int64_t m)
+{
+    return (size_t)m * SUM_PARTS * sizeof(float);
+}
+
+/* Part p has rows p * SUM_ROWS + y + i * SUM_ROWS * parts. A warp adds up N columns a lane, SUM_ROWS warps
+ * beside each other; then these. */
+template <typename T, int N>
+static __global__ void __launch_bounds__(SUM_ROWS *SUM_LANES)
+    sum_parts(const T *a, int64_t stride, int64_t k, int64_t m, float *parts)
+{
+    __shared__ float beside[SUM_ROWS][SUM_LANES * N + 1];
+    const int lane = threadIdx.x % SUM_LANES, warp = threadIdx.x / SUM_LANES;
+    const int64_t column = ((int64_t)blockIdx.x * SUM_LANES + lane) * N;
+    const int64_t step = (int64_t)SUM_ROWS * gridDim.y;
+    float sum[N] = {};
+    if (column < m) {
+        int64_t r = (int64_t)blockIdx.y * SUM_ROWS + warp;
+        for (; r + 3 * step < k; r += 4 * step) {
+            wf_pack<T, N> x[4];
+#pragma unroll
+            for (int u = 0; u < 4; u++)
+                x[u] = wf_load_pack<T, N>(a + (r + u * step) * stride + column);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                sum[i] += (wf_load(x[0].x[i]) + wf_load(x[1].x[i])) +
+                          (wf_load(x[2].x[i]) + wf_load(x[3].x[i]));
+        }
+        for (; r < k; r += step) {
+            const wf_pack<T, N> x = wf_load_pack<T, N>(a + r * stride + column);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                sum[i] += wf_load(x.x[i]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        beside[warp][lane * N + i] = sum[i];
+    __syncthreads();
+    for (int c = threadIdx.x; c < SUM_LANES * N; c += SUM_ROWS * SUM_LANES) {
+        const int64_t to = (int64_t)blockIdx.x * (SUM_LANES * N) + c;
+        float all = 0;
+#pragma unroll
+        for (int i = 0; i < SUM_ROWS; i++)
+            all += beside[i][c];
+        if (to < m)
+            parts[blockIdx.y * m + to] = all;
+    }
+}
+
+/* A warp for 32 columns, SUM_ROWS warps that share the parts. */
+static __global__ void __launch_bounds__(SUM_ROWS *SUM_LANES)
+    sum_all(const float *parts, int count, int64_t m, float *sums)
+{
+    __shared__ float beside[SUM_ROWS][SUM_LANES + 1];
+    const int lane = threadIdx.x % SUM_LANES, warp = threadIdx.x / SUM_LANES;
+    const int64_t column = (int64_t)blockIdx.x * SUM_LANES + lane;
+    float sum = 0;
+    if (column < m)
+        for (int p = warp; p < count; p += SUM_ROWS)
+            sum += parts[p * m + column];
+    beside[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0 || column >= m)
+        return;
+    for (int i = 1; i < SUM_ROWS; i++)
+        sum += beside[i][lane];
+    sums[column] = sum;
+}
+
+template <typename T>
+static void run_sums(cudaStream_t stream, const wf_cuda_product *p, float *parts)
+{
+    const T *a = static_cast<const T *>(p->a.data);
+    const bool wide = p->m % WF_WIDE(T) == 0 && is_wide(a, p->a.row * (int64_t)sizeof(T));
+    const int64_t columns = (int64_t)SUM_LANES * (wide ? WF_WIDE(T) : 1);
+    const unsigned count = wf_cuda_blocks(p->k, 8 * SUM_ROWS, SUM_PARTS);
+    const dim3 grid((unsigned)((p->m + columns - 1) / columns), count);
+    if (wide)
+        WF_RUN((sum_parts<T, WF_WIDE(T)>), grid, SUM_ROWS * SUM_LANES, 0, stream)
+    (a, p->a.row, p->k, p->m, parts);
+    else WF_RUN((sum_parts<T, 1>), grid, SUM_ROWS * SUM_LANES, 0, stream)(a, p->a.row, p->k, p->m,
+                                                                          parts);
+    WF_RUN(sum_all, (unsigned)((p->m + SUM_LANES - 1) / SUM_LANES), SUM_ROWS * SUM_LANES, 0, stream)
+    (parts, (int)count, p->m, p->sums);
+}
+
+extern "C" void wf_cuda_row_sums(cudaStream_t stream, const wf_cuda_product *p, float *parts)
+{
+    wf_assert(p->transpose_a);
+    if (p->m > 0)
+        wf_with_float(p->a.type, [&](auto zero) { run_sums<decltype(zero)>(stream, p, parts); });
+}
+
+/* ---- Other types ---- */
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    convert(const wf_cuda_view v, wf_type type, int64_t last, int64_t count, bool dense, T *to)
+{
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        const int64_t at = dense ? i : wf_cuda_row(v, i / last) + i % last;
+        to[i] = wf_round<T>(number_of(type, v.data, at));
+    }
+}
+
+/* Eight numbers a thread; `last` and `count` in eights. Rows are whole blocks wherever they lie. */
+template <typename T, wf_type TYPE>
+static __global__ void __launch_bounds__(THREADS)
+    decode(const wf_cuda_view v, int64_t last, int64_t count, bool dense, T *to)
+{
+    enum { PARTS = wf_block_of<TYPE>::LENGTH / 8, BYTES = wf_block_of<TYPE>::BYTES };
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        const int64_t at = dense ? i : wf_cuda_row(v, i / last) / 8 + i % last;
+        float x[8];
+        wf_block_decode8<TYPE>(static_cast<const char *>(v.data) + at / PARTS * BYTES,
+                               (int)(at % PARTS), x);
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            to[8 * i + k] = wf_round<T>(x[k]);
+    }
+}
+
+extern "C" void wf_cuda_convert(cudaStream_t stream, const wf_view *from, wf_type type, void *to)
+{
+    const int64_t count = wf_view_count(from), last = wf_view_last(from);
+    const bool blocks = wf_type_get(from->type)->kind == WF_KIND_BLOCK;
+    const wf_cuda_view v = wf_cuda_view_of(from);
+    const unsigned grid = wf_cuda_blocks(blocks ? count / 8 : count, THREADS, 1 << 20);
+    if (count == 0)
+        return;
+    wf_with_float(type, [&](auto zero) {
+        using T = decltype(zero);
+        T *out = static_cast<T *>(to);
+        if (blocks)
+            wf_with_block(from->type, [&](auto b) {
+                WF_RUN((decode<T, decltype(b)::TYPE>), grid, THREADS, 0, stream)
+                (v, last / 8, count / 8, from->dense, out);
+            });
+        else
+            WF_RUN(convert<T>, grid, THREADS, 0, stream)
+        (v, from->type, last, count, from->dense, out);
+    });
+}
+
+/* ---- Numbers to time with ---- */
+
+/* Bell-shaped, about 0.5 off: what is multiplied decides how much power it takes, and that how fast it goes. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS) randomize(T *to, int64_t count, uint64_t seed)
+{
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        uint64_t h = ((uint64_t)i + seed) * 0x9e3779b97f4a7c15u;
+        h = (h ^ h >> 32) * 0xd6e8feb86659fd93u;
+        h ^= h >> 32;
+        int sum = 0;
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            sum += (int)(h >> 8 * k & 255);
+        to[i] = wf_round<T>((float)(sum - 1020) * (0.5f / 209.0f));
+    }
+}
+
+extern "C" void wf_cuda_randomize(cudaStream_t stream, wf_type type, void *to, size_t bytes,
+                                  uint64_t seed)
+{
+    wf_with_float(type, [&](auto zero) {
+        using T = decltype(zero);
+        const int64_t count = (int64_t)(bytes / sizeof(T));
+        WF_RUN(randomize<T>, wf_cuda_blocks(count, THREADS, 4096), THREADS, 0, stream)
+        (static_cast<T *>(to), count, seed);
+    });
+}

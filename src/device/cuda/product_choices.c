@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * product_choices.c - how products are run best, on disk: products-GPU-DRIVER-LIBRARY.txt in the folder for caches.
+ *
+ * A line has the numbers of a key, the way, nanoseconds, the algorithm in hexadecimal digits as the library's version
+ * wrote it, and a checksum of what stands before. Lines that are not like that are skipped.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cache.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "device/cuda/product_priv.h"
+
+enum { LINE = 1024, MOST = 4 << 20 /* bytes of a file */ };
+
+/* FNV-1a. */
+static uint64_t check_of(const char *text, size_t bytes)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < bytes; i++)
+        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
+    return h;
+}
+
+/* ---- Reading ---- */
+
+static bool read_number(const char **at, int64_t *out)
+{
+    char *end;
+    *out = strtoll(*at, &end, 10);
+    bool found = end > *at && *end == ' ';
+    *at = end + found;
+    return found;
+}
+
+static bool read_algo(const char **at, wf_lt_algo *out)
+{
+    for (int i = 0; i < 8; i++) {
+        char word[17] = {0}, *end;
+        if (strlen(*at) < 16)
+            return false;
+        memcpy(word, *at, 16);
+        out->data[i] = strtoull(word, &end, 16);
+        if (end != word + 16)
+            return false;
+        *at += 16;
+    }
+    return *(*at)++ == ' ';
+}
+
+static bool read_line(const char *line, wf_product_entry *out)
+{
+    const char *at = line;
+    int64_t way, ns;
+    for (int i = 0; i < KEY_FIELDS; i++)
+        if (!read_number(&at, &out->key.f[i]))
+            return false;
+    if (!read_number(&at, &way) || !read_number(&at, &ns) || !read_algo(&at, &out->algo))
+        return false;
+    out->way = (wf_product_way)way;
+    out->us = (double)ns / 1000;
+    return way >= 0 && way < WF_WAY_COUNT && ns > 0 &&
+           strtoull(at, NULL, 16) == check_of(line, (size_t)(at - line));
+}
+
+static void enter_line(wf_cuda_products *all, const char *line)
+{
+    wf_product_entry read = {.way = WF_WAY_COUNT};
+    if (!read_line(line, &read))
+        return;
+    wf_product_entry *e = wf_product_find(all, &read.key);
+    if (!e || e->way != WF_WAY_COUNT)
+        return;
+    e->way = read.way;
+    e->us = read.us;
+    e->algo = read.algo;
+}
+
+static void read_file(wf_cuda_products *all)
+{
+    wf_file_stamp stamp;
+    char *text;
+    size_t bytes;
+    if (!wf_file_look(all->path, &stamp) ||
+        wf_file_read(all->ctx, all->path, MOST, &text, &bytes) != WF_OK)
+        return;
+    for (char *line = text; *line;) {
+        char *end = line + strcspn(line, "\n"), *next = *end ? end + 1 : end;
+        *end = 0;
+        enter_line(all, line);
+        line = next;
+    }
+    wf_mem_free(all->ctx, text);
+}
+
+/* What cannot be in the name of a file becomes '_'. */
+static void clean(char *name)
+{
+    for (; *name; name++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-", *name))
+            *name = '_';
+}
+
+void wf_product_choices_open(wf_cuda_products *all)
+{
+    char folder[WF_CACHE_PATH], name[256];
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || !wf_cache_folder(all->ctx, folder))
+        return;
+    snprintf(name, sizeof name, "products-%s-%d-%zu.txt", all->device->name, driver,
+             all->lt->version());
+    clean(name);
+    size_t room = strlen(folder) + strlen(name) + 2;
+    all->path = wf_mem_new(all->ctx, room);
+    if (!all->path)
+        return;
+    snprintf(all->path, room, "%s/%s", folder, name);
+    read_file(all);
+}
+
+/* ---- Writing ---- */
+
+static size_t write_line(char line[LINE], const wf_product_entry *e)
+{
+    size_t n = 0;
+    for (int i = 0; i < KEY_FIELDS; i++)
+        n += (size_t)snprintf(line + n, LINE - n, "%" PRId64 " ", e->key.f[i]);
+    n += (size_t)snprintf(line + n, LINE - n, "%d %" PRId64 " ", (int)e->way,
+                          (int64_t)(e->us * 1000) + 1);
+    for (int i = 0; i < 8; i++)
+        n += (size_t)snprintf(line + n, LINE - n, "%016" PRIx64, e->algo.data[i]);
+    n += (size_t)snprintf(line + n, LINE - n, " ");
+    return n + (size_t)snprintf(line + n, LINE - n, "%016" PRIx64 "\n", check_of(line, n));
+}
+
+void wf_product_choices_write(wf_cuda_products *all)
+{
+    if (!all->path)
+        return;
+    read_file(all);
+    char *text = wf_mem_array(all->ctx, (size_t)all->count, LINE);
+    size_t bytes = 0;
+    for (int i = 0; text && i < all->count; i++)
+        if (all->entries[i]->us > 0)
+            bytes += write_line(text + bytes, all->entries[i]);
+    const wf_piece piece = {text, bytes};
+    if (text && wf_file_replace(all->ctx, all->path, &piece, 1) != WF_OK)
+        wf_ctx_log(all->ctx, WF_LOG_WARN, "how products are run best was not kept: %s",
+                   wf_ctx_message(all->ctx));
+    wf_mem_free(all->ctx, text);
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * product_ops.c - matmul, linear, and the fused forms of linear and its gradient.
+ *
+ * Operands of one float type are multiplied where they lie. Others, and quantized blocks, become f32 in the
+ * workspace at first and so does the product, which is exact as the definition wants it; blocks of a weight whose products
+ * may be rounded become the type of the other operand.
+ */
+#include "device/cuda/product.h"
+
+/* ---- Views as matrices ---- */
+
+/* Axes that a product does not take by itself: it is run for all of their places. */
+typedef struct {
+    int rank;
+    int64_t dim[WF_MAX_RANK], a[WF_MAX_RANK], b[WF_MAX_RANK], y[WF_MAX_RANK]; /* strides */
+} outer_axes;
+
+static void add_outer(outer_axes *o, int64_t dim, int64_t a, int64_t b, int64_t y)
+{
+    if (dim == 1)
+        return;
+    o->dim[o->rank] = dim;
+    o->a[o->rank] = a;
+    o->b[o->rank] = b;
+    o->y[o->rank++] = y;
+}
+
+static wf_cuda_matrix matrix_of(const wf_view *v)
+{
+    return (wf_cuda_matrix){
+        .data = v->data, .type = v->type, .row = v->rank > 1 ? v->stride[v->rank - 2] : 0};
+}
+
+/* a [..., K] with as many rows as its axes make: those that lie evenly become m, the others are outer ones. */
+static void set_rows(wf_cuda_product *p, const wf_view *a, outer_axes *o)
+{
+    int64_t rows = 1;
+    int i = a->rank - 2;
+    p->a = (wf_cuda_matrix){.data = a->data, .type = a->type, .row = wf_view_last(a)};
+    for (; i >= 0; i--) {
+        if (a->dim[i] == 1)
+            continue;
+        if (rows > 1 && a->stride[i] != rows * p->a.row)
+            break;
+        if (rows == 1)
+            p->a.row = a->stride[i];
+        rows *= a->dim[i];
+    }
+    p->m = rows;
+    for (; i >= 0; i--) {
+        add_outer(o, a->dim[i], a->stride[i], 0, rows * p->n);
+        rows *= a->dim[i];
+    }
+}
+
+/* All axes but the last two: those that lie evenly in both become the batch, the others are outer ones. */
+static void set_batch(wf_cuda_product *p, const wf_view *a, const wf_view *b, outer_axes *o)
+{
+    int64_t count = 1;
+    int i = a->rank - 3;
+    p->batch = 1;
+    for (; i >= 0; i--) {
+        if (a->dim[i] == 1)
+            continue;
+        if (p->batch > 1 &&
+            (a->stride[i] != p->batch * p->a.batch || b->stride[i] != p->batch * p->b.batch))
+            break;
+        if (p->batch == 1) {
+            p->a.batch = a->stride[i];
+            p->b.batch = b->stride[i];
+        }
+        p->batch *= a->dim[i];
+    }
+    p->y.batch = p->m * p->n;
+    count = p->batch;
+    for (; i >= 0; i--) {
+        add_outer(o, a->dim[i], a->stride[i], b->stride[i], count * p->m * p->n);
+        count *= a->dim[i];
+    }
+}
+
+static void *advance(const wf_cuda_matrix *x, int64_t elements)
+{
+    return x->data ? (char *)x->data + elements * (int64_t)wf_type_bytes(x->type, 1) : NULL;
+}
+
+static wf_status multiply_all(const wf_cuda_work *w, const wf_cuda_product *p, const outer_axes *o)
+{
+    int64_t at[WF_MAX_RANK] = {0}, count = 1;
+    for (int i = 0; i < o->rank; i++)
+        count *= o->dim[i];
+    for (int64_t n = 0; n < count; n++) {
+        wf_cuda_product q = *p;
+        int64_t a = 0, b = 0, y = 0;
+        for (int i = 0; i < o->rank; i++) {
+            a += at[i] * o->a[i];
+            b += at[i] * o->b[i];
+            y += at[i] * o->y[i];
+        }
+        q.a.data = advance(&p->a, a);
+        q.b.data = advance(&p->b, b);
+        q.y.data = advance(&p->y, y);
+        q.pre.data = advance(&p->pre, y);
+        WF_TRY(wf_cuda_multiply(w, &q));
+        for (int i = 0; i < o->rank && ++at[i] == o->dim[i]; i++)
+            at[i] = 0;
+    }
+    return WF_OK;
+}
+
+/* ---- What the nodes ask for ---- */
+
+static bool is_linear(wf_op op)
+{
+    return op == WF_OP_linear || op == WF_OP_linear_act;
+}
+
+/* Sizes, types and transposes. Of linear, m are all rows. */
+static wf_cuda_product sizes_of(const wf_node *n)
+{
+    const wf_dims *a = &n->in[0]->shape, *b = &n->in[1]->shape, *y = &n->out[0].shape;
+    wf_cuda_product p = {.batch = 1};
+    p.m = n->op == WF_OP_linear_grad_weight ? a->d[1] : wf_dims_rows(y);
+    p.n = wf_dims_last(y);
+    p.k = wf_dims_last(a);
+    if (is_linear(n->op))
+        p.transpose_b = true;
+    if (n->op == WF_OP_linear_grad_weight) {
+        p.transpose_a = true;
+        p.k = a->d[0];
+    }
+    if (n->op == WF_OP_matmul) {
+        const wf_attr_matmul *attr = n->attr;
+        p.transpose_a = attr->transpose_a != 0;
+        p.transpose_b = attr->transpose_b != 0;
+        p.m = y->d[y->n - 2];
+        p.k = a->d[p.transpose_a ? a->n - 2 : a->n - 1];
+        for (int i = 0; i < y->n - 2; i++)
+            p.batch *= y->d[i];
+    }
+    (void)b;
+    p.a.type = n->in[0]->type;
+    p.b.type = n->in[1]->type;
+    p.y.type = n->out[0].type;
+    return p;
+}
+
+typedef enum { AS_IT_IS, ROUNDED /* b to a's type */, WIDENED /* all to f32 */ } meeting;
+
+static meeting meeting_of(const wf_node *n)
+{
+    const wf_value *b = n->in[1];
+    if (b->type == n->in[0]->type)
+        return AS_IT_IS;
+    if (wf_type_get(b->type)->kind == WF_KIND_BLOCK && b->node->op == WF_OP_state &&
+        b->marks & WF_MARK_ROUNDED)
+        return ROUNDED;
+    return WIDENED;
+}
+
+/* Where the parts of the workspace begin, in bytes; what products need comes first. */
+typedef struct {
+    size_t a, b, y; /* of WIDENED and, b alone, of ROUNDED */
+    size_t end;
+} layout;
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static layout layout_of(const wf_node *n)
+{
+    const wf_cuda_product p = sizes_of(n);
+    const wf_value *a = n->in[0], *b = n->in[1];
+    const meeting how = meeting_of(n);
+    layout at = {.a = lines(wf_cuda_product_scratch(&p, is_linear(n->op) && n->nin > 2,
+                                                    n->op == WF_OP_linear_grad_weight))};
+    at.b = at.y = at.end = at.a;
+    if (how == AS_IT_IS)
+        return at;
+    if (how == WIDENED && a->type != WF_F32)
+        at.b += lines(wf_type_bytes(WF_F32, wf_dims_count(&a->shape)));
+    at.y = at.b;
+    if (how == ROUNDED || b->type != WF_F32)
+        at.y += lines(wf_type_bytes(how == ROUNDED ? a->type : WF_F32, wf_dims_count(&b->shape)));
+    at.end = at.y;
+    if (how == WIDENED && a->type != WF_F32)
+        at.end += lines(wf_type_bytes(WF_F32, p.batch * p.m * p.n));
+    return at;
+}
+
+static size_t product_workspace(const wf_node *n, int threads)
+{
+    (void)threads;
+    return layout_of(n).end;
+}
+
+/* The view itself, or the same in another type at `to`. */
+static wf_view converted(const wf_cuda_work *w, const wf_view *v, wf_type type, void *to)
+{
+    if (v->type == type)
+        return *v;
+    wf_view out = *v;
+    out.data = to;
+    out.type = type;
+    out.dense = true;
+    int64_t stride = 1;
+    for (int i = v->rank - 1; i >= 0; i--) {
+        out.stride[i] = stride;
+        stride *= v->dim[i];
+    }
+    if (!w->prepare)
+        wf_cuda_convert(wf_cuda_stream(w->l), v, type, to);
+    return out;
+}
+
+/* Bias and ending, and where results go. */
+static void set_ending(wf_cuda_product *p, const wf_launch *l)
+{
+    const wf_view *y = &l->out[0];
+    p->y = (wf_cuda_matrix){.data = y->data, .type = y->type, .row = p->n};
+    if (is_linear(l->node->op) && l->nin > 2) {
+        p->bias = l->in[2].data;
+        p->bias_type = l->in[2].type;
+    }
+    if (l->node->op == WF_OP_linear_act) {
+        p->ending = WF_CUDA_ACT;
+        p->act = (int)((const wf_attr_linear_act *)l->attr)->act;
+        p->pre = (wf_cuda_matrix){.data = l->out[1].data, .type = y->type, .row = p->n};
+        if (!y->data) { /* nobody reads it */
+            p->ending = WF_CUDA_PLAIN;
+            p->y = p->pre;
+            p->pre = (wf_cuda_matrix){0};
+        }
+    } else if (l->node->op == WF_OP_matmul_act_grad) {
+        p->ending = WF_CUDA_ACT_GRAD;
+        p->act = (int)((const wf_attr_matmul_act_grad *)l->attr)->act;
+        p->pre = matrix_of(&l->in[2]);
+    } else if (l->node->op == WF_OP_linear_grad_weight) {
+        p->sums = l->out[1].data;
+    }
+}
+
+/* Everything in f32, and then as it was asked for. Operands are dense, but for f32 ones that stay where they lie. */
+static wf_status multiply_widened(const wf_cuda_work *w, const wf_cuda_product *p,
+                                  const outer_axes *o, float *product)
+{
+    wf_cuda_product q = *p, whole = *p;
+    if (p->y.type == WF_F32)
+        return multiply_all(w, p, o);
+    q.ending = WF_CUDA_PLAIN;
+    q.bias = NULL;
+    q.pre = (wf_cuda_matrix){0};
+    q.y.data = product;
+    q.y.type = WF_F32;
+    WF_TRY(multiply_all(w, &q, o));
+    for (int i = 0; i < o->rank; i++)
+        whole.m *= o->dim[i];
+    whole.m *= p->batch;
+    if (!w->prepare)
+        wf_cuda_settle(wf_cuda_stream(w->l), &whole, product);
+    return WF_OK;
+}
+
+static wf_status multiply_node(const wf_launch *l, bool prepare)
+{
+    const wf_cuda_work w = {l, prepare, l->workspace};
+    const meeting how = meeting_of(l->node);
+    const layout at = layout_of(l->node);
+    char *base = l->workspace;
+    const wf_view *first = &l->in[0];
+    const wf_view a = converted(&w, first, how == WIDENED ? WF_F32 : first->type, base + at.a);
+    const wf_view b = converted(&w, &l->in[1], a.type, base + at.b);
+    wf_cuda_product p = sizes_of(l->node);
+    outer_axes outer = {0};
+    set_ending(&p, l);
+    p.b = matrix_of(&b);
+    if (is_linear(l->node->op)) {
+        set_rows(&p, &a, &outer);
+    } else {
+        p.a = matrix_of(&a);
+        if (l->node->op == WF_OP_matmul)
+            set_batch(&p, &a, &b, &outer);
+    }
+    if (!p.y.data) { /* sums may be wanted all the same */
+        if (p.sums && !prepare)
+            wf_cuda_row_sums(wf_cuda_stream(l), &p, (float *)l->workspace);
+        return WF_OK;
+    }
+    if (how == WIDENED)
+        return multiply_widened(&w, &p, &outer, (float *)(void *)(base + at.y));
+    return multiply_all(&w, &p, &outer);
+}
+
+static wf_status launch_product(const wf_launch *l)
+{
+    WF_TRY(multiply_node(l, false));
+    return wf_cuda_launched(l);
+}
+
+static wf_status prepare_product(const wf_launch *l)
+{
+    wf_status status = multiply_node(l, true);
+    wf_cuda_products_keep(l);
+    return status;
+}
+
+static bool has_library(const wf_node *n)
+{
+    (void)n;
+    return wf_cuda_products_library();
+}
+
+/* clang-format off */
+#define ROW(op_, weights_, name_, accepts_)                                                        \
+    {.op = WF_OP_##op_, .name = name_, .types = WF_TYPES_FLOAT, .weights = weights_,               \
+     .strided = true, .accepts = accepts_, .workspace = product_workspace,                         \
+     .prepare = prepare_product, .launch = launch_product}
+#define ROWS(op_, weights_)                                                                        \
+    ROW(op_, weights_, "cublaslt", has_library), ROW(op_, weights_, "plain", NULL)
+const wf_kernel wf_cuda_product_kernels[] = {
+    ROWS(matmul, WF_TYPES_WEIGHT),
+    ROWS(linear, WF_TYPES_WEIGHT),
+    ROWS(linear_act, WF_TYPES_WEIGHT),
+    ROWS(matmul_act_grad, WF_TYPES_WEIGHT),
+    ROWS(linear_grad_weight, WF_TYPES_FLOAT),
+    {0},
+};

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * rope.cu - rotary position embedding of x [N, H, D].
+ *
+ * Pair i of a head turns by the angle positions[n] * inv_freq[i]; the inverse turns back. The first
+ * R = 2 * len(inv_freq) dimensions are paired, the rest pass.
+ *
+ * A block has some tokens and some of the pairs: it computes cosines and sines once, for all heads.
+ */
+#include "device/cuda/row.cuh"
+
+enum {
+    THREADS = 256,
+    TURNS = 1024 /* cosines and sines of a block: tokens times pairs */
+};
+
+typedef struct {
+    const void *x;
+    void *y;
+    const int32_t *positions;
+    const float *inv_freq;
+    int64_t tokens;
+    int heads, width, pairs;
+    int64_t x_token, x_head;     /* strides; y is dense */
+    int tokens_each, pairs_each; /* of a block; pairs_each is a multiple of a vector */
+    bool interleaved;
+    float magnitude, direction; /* direction -1: back */
+} rope_args;
+
+/* Positions reach 10^9, where an angle in f32 would be off by a turn and more: the product and what is left of it
+ * after whole turns are taken off are exact enough in f64, and the rest is at most pi. */
+static __device__ __forceinline__ float2 turn_of(const rope_args &a, int32_t position,
+                                                 float inv_freq)
+{
+    const double angle = (double)position * inv_freq;
+    const double turns = rint(angle * 0.15915494309189535);
+    const double rest = fma(turns, -2.4492935982947064e-16, fma(turns, -6.283185307179586, angle));
+    float sine, cosine;
+    sincosf((float)rest, &sine, &cosine);
+    return make_float2(cosine * a.magnitude, sine * a.magnitude * a.direction);
+}
+
+/* N pairs whose first elements are x[0 ..] and the others x[apart ..], or x[0], x[1], ... in turn. */
+template <typename T, int N>
+static __device__ __forceinline__ void turn_pairs(const T *x, T *y, const float2 *turn,
+                                                  bool interleaved, int apart)
+{
+    float in[2][N], out[2][N];
+    if constexpr (N == 1) {
+        in[0][0] = wf_load(x[0]);
+        in[1][0] = wf_load(x[apart]);
+    } else if (interleaved) {
+        float v[2 * N];
+        wf_load_floats<T, N>(x, v);
+        wf_load_floats<T, N>(x + N, v + N);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            in[0][i] = v[2 * i];
+            in[1][i] = v[2 * i + 1];
+        }
+    } else {
+        wf_load_floats<T, N>(x, in[0]);
+        wf_load_floats<T, N>(x + apart, in[1]);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float2 t = turn[i];
+        out[0][i] = in[0][i] * t.x - in[1][i] * t.y;
+        out[1][i] = in[0][i] * t.y + in[1][i] * t.x;
+    }
+    if constexpr (N == 1) {
+        y[0] = wf_round<T>(out[0][0]);
+        y[apart] = wf_round<T>(out[1][0]);
+    } else if (interleaved) {
+        float v[2 * N];
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            v[2 * i] = out[0][i];
+            v[2 * i + 1] = out[1][i];
+        }
+        wf_store_floats<T, N>(y, v);
+        wf_store_floats<T, N>(y + N, v + N);
+    } else {
+        wf_store_floats<T, N>(y, out[0]);
+        wf_store_floats<T, N>(y + apart, out[1]);
+    }
+}
+
+/* N: pairs at a time. */
+template <typename T, int N> static __global__ void __launch_bounds__(THREADS) rope(rope_args a)
+{
+    __shared__ float2 turn[TURNS];
+    const int64_t first = (int64_t)blockIdx.x * a.tokens_each;
+    const int tokens = (int)(a.tokens - first < a.tokens_each ? a.tokens - first : a.tokens_each);
+    const int pair = (int)blockIdx.y * a.pairs_each;
+    const int pairs = a.pairs - pair < a.pairs_each ? a.pairs - pair : a.pairs_each;
+    for (int i = threadIdx.x; i < tokens * pairs; i += THREADS)
+        turn[i] = turn_of(a, a.positions[first + i / pairs], a.inv_freq[pair + i % pairs]);
+    __syncthreads();
+
+    const int vectors = pairs / N, rest = a.width - 2 * a.pairs;
+    const int apart = a.interleaved ? 1 : a.pairs;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < tokens * a.heads * vectors; i += THREADS) {
+        const int v = i % vectors, th = i / vectors, h = th % a.heads, t = th / a.heads;
+        const int at = (pair + v * N) * (a.interleaved ? 2 : 1);
+        const T *x = (const T *)a.x + (first + t) * a.x_token + h * a.x_head + at;
+        T *y = (T *)a.y + ((first + t) * a.heads + h) * a.width + at;
+        turn_pairs<T, N>(x, y, turn + t * pairs + v * N, a.interleaved, apart);
+    }
+    if (rest == 0 || blockIdx.y > 0)
+        return;
+    for (int i = threadIdx.x; i < tokens * a.heads * rest; i += THREADS) {
+        const int th = i / rest, h = th % a.heads, t = th / a.heads, at = 2 * a.pairs + i % rest;
+        ((T *)a.y)[((first + t) * a.heads + h) * a.width + at] =
+            ((const T *)a.x)[(first + t) * a.x_token + h * a.x_head + at];
+    }
+}
+
+static int clamp(int64_t x, int64_t low, int64_t high)
+{
+    return (int)(x < low ? low : x > high ? high : x);
+}
+
+/* (x [N, H, D], positions i32[N], inv_freq f32[R/2]) -> [N, H, D] */
+static wf_status launch_rope(const wf_launch *l)
+{
+    const wf_view *x = &l->in[0];
+    const wf_attr_rope *attr = (const wf_attr_rope *)l->attr;
+    rope_args a = {};
+    a.x = x->data;
+    a.y = l->out[0].data;
+    a.positions = (const int32_t *)l->in[1].data;
+    a.inv_freq = (const float *)l->in[2].data;
+    a.tokens = x->dim[0];
+    a.heads = (int)x->dim[1];
+    a.width = (int)x->dim[2];
+    a.pairs = (int)l->in[2].dim[0];
+    a.x_token = x->stride[0];
+    a.x_head = x->stride[1];
+    a.interleaved = attr->interleaved != 0;
+    a.magnitude = (float)attr->magnitude;
+    a.direction = attr->inverse ? -1 : 1;
+    if (!a.y || wf_view_count(x) == 0)
+        return WF_OK;
+
+    const int wide = x->type == WF_F32 ? 4 : 8;
+    const int64_t work = (int64_t)a.heads * a.width; /* of a token */
+    a.pairs_each = clamp(a.pairs, 1, TURNS);
+    a.tokens_each = clamp(THREADS * 4 * wide / work, 1, TURNS / a.pairs_each);
+    const uint64_t bits = (uint64_t)(uintptr_t)a.x | (uint64_t)(uintptr_t)a.y |
+                          (uint64_t)(a.x_token | a.x_head | a.width | a.pairs) * (16 / wide);
+    const bool vectors = bits % 16 == 0 && a.pairs > 0;
+    const dim3 grid(wf_cuda_blocks(a.tokens, a.tokens_each, INT32_MAX),
+                    wf_cuda_blocks(a.pairs, a.pairs_each, 65535));
+    cudaStream_t stream = wf_cuda_stream(l);
+    wf_with_float(x->type, [&](auto zero) {
+        using T = decltype(zero);
+        if (vectors)
+            WF_RUN((rope<T, WF_WIDE(T)>), grid, THREADS, 0, stream)(a);
+        else
+            WF_RUN((rope<T, 1>), grid, THREADS, 0, stream)(a);
+    });
+    return wf_cuda_launched(l);
+}
+
+/* clang-format off */
+extern "C" const wf_kernel wf_cuda_rope_kernels[] = {
+    {.op = WF_OP_rope, .name = "tokens", .types = WF_TYPES_FLOAT, .strided = true, .in_place = 1,
+     .launch = launch_rope},
+    {},
+};

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * scatter.cu - scatter_add_rows: rows of `from` are added to rows of x, in the order in which they stand, whichever
+ * thread comes first.
+ *
+ * 1. The entries are put in the order of their rows by a stable radix sort, 8 bits of the row at a time. What has no
+ *    row in x is put behind all others and left out.
+ * 2. The sorted list is cut into tiles of equally many entries, whatever their rows, so that a row that is named often
+ *    costs no more than many named once. A block adds up the entries of each row in its tile. Rows that
+ *    stand in one tile alone are done with that; sums of those that go beyond it are kept.
+ * 3. The sums of such a row are added in the order of the tiles, by a block of the tile in which it begins.
+ */
+#include "device/cuda/rows.cuh"
+
+#define WARPS 8
+#define THREADS (32 * WARPS)
+#define DIGITS 256 /* as many as there are threads */
+
+/* ---- The sort ---- */
+
+typedef struct {
+    uint32_t *row;   /* x's row count stands for none */
+    uint32_t *entry; /* which of `from` */
+} sorted;
+
+/* One pass over n entries: a block has `tile` of them, a warp the WARPS-th part of that. */
+typedef struct {
+    int64_t n, tile;
+    int shift;
+    const int32_t *indices; /* of the first pass, NULL later */
+    int64_t rows;
+    sorted from, to;
+    uint32_t *histogram; /* [blocks][DIGITS] */
+} sorting;
+
+static __device__ __forceinline__ uint32_t row_of(const sorting &s, int64_t i)
+{
+    if (!s.indices)
+        return s.from.row[i];
+    const int32_t row = s.indices[i];
+    return row >= 0 && row < s.rows ? (uint32_t)row : (uint32_t)s.rows;
+}
+
+static __device__ __forceinline__ int digit_of(const sorting &s, uint32_t row)
+{
+    return (int)(row >> s.shift & (DIGITS - 1));
+}
+
+static __global__ void __launch_bounds__(THREADS) count_kernel(sorting s)
+{
+    __shared__ uint32_t count[DIGITS];
+    for (int d = threadIdx.x; d < DIGITS; d += THREADS)
+        count[d] = 0;
+    __syncthreads();
+    const int64_t begin = blockIdx.x * s.tile, stop = begin + s.tile;
+    const int64_t end = stop < s.n ? stop : s.n;
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
+        atomicAdd(&count[digit_of(s, row_of(s, i))], 1u);
+    __syncthreads();
+    for (int d = threadIdx.x; d < DIGITS; d += THREADS)
+        s.histogram[(int64_t)blockIdx.x * DIGITS + d] = count[d];
+}
+
+/* Where the block's first entry of each digit goes: thread d answers for digit d. */
+static __device__ __forceinline__ uint32_t first_of_digit(const sorting &s, uint32_t *scratch)
+{
+    uint32_t before = 0, all = 0;
+    for (unsigned b = 0; b < gridDim.x; b++) {
+        const uint32_t count = s.histogram[(int64_t)b * DIGITS + threadIdx.x];
+        before += b < blockIdx.x ? count : 0;
+        all += count;
+    }
+    /* All entries of lower digits come first. */
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t sum = all;
+    for (int k = 1; k < 32; k *= 2) {
+        const uint32_t other = __shfl_up_sync(0xffffffffu, sum, k);
+        sum += lane >= k ? other : 0;
+    }
+    if (lane == 31)
+        scratch[warp] = sum;
+    __syncthreads();
+    for (int w = 0; w < warp; w++)
+        sum += scratch[w];
+    return sum - all + before;
+}
+
+/* The lanes whose digit is this lane's, among those that are `there`. */
+static __device__ __forceinline__ uint32_t peers_of(int digit, bool there)
+{
+    uint32_t peers = __ballot_sync(0xffffffffu, there);
+#pragma unroll
+    for (int bit = 0; bit < 8; bit++) {
+        const uint32_t ones = __ballot_sync(0xffffffffu, digit >> bit & 1);
+        peers &= digit >> bit & 1 ? ones : ~ones;
+    }
+    return peers;
+}
+
+static __global__ void __launch_bounds__(THREADS) place_kernel(sorting s)
+{
+    __shared__ uint32_t next[WARPS][DIGITS], scratch[WARPS];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t share = s.tile / WARPS, begin = blockIdx.x * s.tile + warp * share;
+    const int64_t end = begin + share < s.n ? begin + share : s.n;
+    for (int d = threadIdx.x; d < WARPS * DIGITS; d += THREADS)
+        next[d / DIGITS][d % DIGITS] = 0;
+    __syncthreads();
+    for (int64_t i = begin + lane; i < end; i += 32)
+        atomicAdd(&next[warp][digit_of(s, row_of(s, i))], 1u);
+    uint32_t at = first_of_digit(s, scratch);
+    __syncthreads();
+    for (int w = 0; w < WARPS; w++) {
+        const uint32_t count = next[w][threadIdx.x];
+        next[w][threadIdx.x] = at;
+        at += count;
+    }
+    __syncthreads();
+    for (int64_t first = begin; first < end;
+         first += 32) { /* in order: equals stay as they stood */
+        const int64_t i = first + lane;
+        const bool there = i < end;
+        const uint32_t row = there ? row_of(s, i) : 0;
+        const int digit = digit_of(s, row);
+        const uint32_t peers = peers_of(digit, there), before = peers & ((1u << lane) - 1);
+        const uint32_t place = next[warp][digit] + __popc(before);
+        __syncwarp();
+        if (there) {
+            s.to.row[place] = row;
+            s.to.entry[place] = s.indices ? (uint32_t)i : s.from.entry[i];
+            if (before == 0)
+                next[warp][digit] += __popc(peers);
+        }
+        __syncwarp();
+    }
+}
+
+/* ---- The sums ---- */
+
+typedef struct {
+    const uint32_t *row, *entry; /* sorted */
+    int64_t n, tile, rows;       /* entries; of a tile; of x */
+    int64_t columns;
+    float *
+        partial; /* [tiles][2][columns]: of the row that began before the tile, of the one that goes on after it */
+} scattering;
+
+#define MAX_TILE 64
+#define AHEAD 8 /* entries whose elements are under way at once */
+
+template <typename T, int V>
+static __device__ __forceinline__ void add_to(T *to, const float (&sum)[V])
+{
+    wf_pack<T, V> x = wf_load_pack<T, V>(to);
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        x.x[k] = wf_round<T>(wf_load(x.x[k]) + sum[k]);
+    wf_store_pack<T, V>(to, x);
+}
+
+template <int V> static __device__ __forceinline__ void keep(float *to, const float (&sum)[V])
+{
+    constexpr int P = V < 4 ? V : 4;
+#pragma unroll
+    for (int i = 0; i < V; i += P) {
+        wf_pack<float, P> x;
+#pragma unroll
+        for (int k = 0; k < P; k++)
+            x.x[k] = sum[i + k];
+        wf_store_pack<float, P>(to + i, x);
+    }
+}
+
+/* A block has one tile and blockDim.x packs of columns. y is x, to which is added. */
+template <typename T, int V>
+static __global__ void __launch_bounds__(THREADS) tile_kernel(scattering s, const T *from, T *y)
+{
+    /* Rows of the tile, and of the entries before and after it; none where there is no entry. */
+    __shared__ uint32_t rows[MAX_TILE + 2], entries[MAX_TILE];
+    const int64_t begin = blockIdx.x * s.tile, stop = begin + s.tile;
+    const int count = (int)((stop < s.n ? stop : s.n) - begin);
+    const uint32_t none = (uint32_t)s.rows;
+    for (int i = threadIdx.x; i < count + 2; i += blockDim.x) {
+        const int64_t at = begin + i - 1;
+        rows[i] = at >= 0 && at < s.n ? s.row[at] : none;
+    }
+    for (int i = threadIdx.x; i < count; i += blockDim.x)
+        entries[i] = s.entry[begin + i];
+    __syncthreads();
+    const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * V;
+    if (column >= s.columns)
+        return;
+    from += column;
+    y += column;
+    float *partial = s.partial + blockIdx.x * 2 * s.columns + column;
+
+    float sum[V] = {};
+    bool began = rows[0] != rows[1]; /* the row that is being added up, in this tile */
+    for (int first = 0; first < count; first += AHEAD) {
+        wf_pack<T, V> x[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            if (first + u < count)
+                x[u] = wf_load_pack<T, V>(from + entries[first + u] * s.columns);
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            if (first + u >= count)
+                break;
+            const uint32_t row = rows[first + u + 1];
+            const bool ends = rows[first + u + 2] != row;
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                sum[k] += wf_load(x[u].x[k]);
+            if (!ends && first + u + 1 < count)
+                continue;
+            if (row == none)
+                ;
+            else if (began && ends)
+                add_to<T, V>(y + row * s.columns, sum);
+            else
+                keep<V>(partial + (began ? s.columns : 0), sum);
+#pragma unroll
+            for (int k = 0; k < V; k++)
+                sum[k] = 0;
+            began = true;
+        }
+    }
+}
+
+/* The last tile with entries of the row, which has some in tile t and in the one after it. */
+static __device__ __forceinline__ int64_t last_tile(const scattering &s, int64_t t, uint32_t row)
+{
+    const int64_t tiles = (s.n + s.tile - 1) / s.tile;
+    /* Tile `low` begins with the row, or is t; tile `high` does not. */
+    int64_t low = t + 1, high = t + 2;
+    for (int64_t step = 1; high < tiles && s.row[high * s.tile] == row; step *= 2) {
+        low = high;
+        high += step;
+    }
+    high = high < tiles ? high : tiles;
+    while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        if (s.row[middle * s.tile] == row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+#define LANES 32 /* columns that a block adds up, in packs */
+
+template <typename T, int V>
+static __global__ void __launch_bounds__(THREADS) join_kernel(scattering s, T *y)
+{
+    __shared__ float scratch[THREADS * V];
+    const int64_t t = blockIdx.x, begin = t * s.tile, end = begin + s.tile;
+    if (end >= s.n)
+        return;
+    const uint32_t row = s.row[end - 1];
+    const bool began = begin == 0 || s.row[begin - 1] != row;
+    if (row == (uint32_t)s.rows || s.row[end] != row || !began)
+        return;
+    const int64_t last = last_tile(s, t, row);
+    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+    const int64_t column = ((int64_t)blockIdx.y * LANES + lane) * V;
+    const bool there = column < s.columns;
+    float sum[V] = {};
+    if (there) {
+        constexpr int UNROLL = 4;
+        for (int64_t i = t + group; i <= last; i += UNROLL * WARPS) {
+            wf_pack<float, V> x[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                const int64_t tile = i + u * WARPS;
+                if (tile <= last)
+                    x[u] = wf_load_pack<float, V>(s.partial + (tile * 2 + (tile == t)) * s.columns +
+                                                  column);
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                if (i + u * WARPS <= last)
+#pragma unroll
+                    for (int k = 0; k < V; k++)
+                        sum[k] += x[u].x[k];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        scratch[k * THREADS + threadIdx.x] = sum[k];
+    __syncthreads();
+    if (group > 0 || !there)
+        return;
+    for (int g = 1; g < WARPS; g++)
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            sum[k] += scratch[k * THREADS + g * LANES + lane];
+    add_to<T, V>(y + row * s.columns + column, sum);
+}
+
+/* ---- Launching them ---- */
+
+/* What follows from the shapes: how entries are shared out, and where things lie in the workspace. */
+typedef struct {
+    int64_t n, rows, columns;
+    int64_t sort_tile, sort_blocks;
+    int64_t tile, tiles;
+    size_t lists[4], histogram, partial, bytes;
+} layout;
+
+static layout layout_of(int64_t n, int64_t rows, int64_t columns)
+{
+    layout s = {.n = n, .rows = rows, .columns = columns};
+    s.sort_tile = (n / 64 + 2047) / 2048 * 2048; /* 64 blocks or so at most */
+    s.sort_tile = s.sort_tile > 2048 ? s.sort_tile : 2048;
+    s.sort_blocks = (n + s.sort_tile - 1) / s.sort_tile;
+    for (s.tile = 8; s.tile < MAX_TILE && n / s.tile > 1024;)
+        s.tile *= 2;
+    s.tiles = (n + s.tile - 1) / s.tile;
+    size_t at = 0;
+    const size_t list = ((size_t)n * sizeof(uint32_t) + 255) / 256 * 256;
+    for (int i = 0; i < 4; i++, at += list)
+        s.lists[i] = at;
+    s.histogram = at;
+    at += (size_t)s.sort_blocks * DIGITS * sizeof(uint32_t);
+    s.partial = at;
+    s.bytes = at + (size_t)(s.tiles * 2 * columns) * sizeof(float);
+    return s;
+}
+
+size_t wf_cuda_scatter_workspace(const wf_node *n, int threads)
+{
+    (void)threads;
+    const wf_dims *x = &n->in[0]->shape;
+    int64_t columns = 1;
+    for (int64_t i = 1; i < x->n; i++)
+        columns *= x->d[i];
+    const int64_t entries = n->in[1]->shape.d[0];
+    return entries > 0 && columns > 0 ? layout_of(entries, x->d[0], columns).bytes : 0;
+}
+
+/* Leaves the sorted lists in one of the two pairs. */
+static sorted sort_entries(const wf_launch *l, const layout *s)
+{
+    char *base = (char *)l->workspace;
+    const sorted pair[2] = {{(uint32_t *)(base + s->lists[0]), (uint32_t *)(base + s->lists[1])},
+                            {(uint32_t *)(base + s->lists[2]), (uint32_t *)(base + s->lists[3])}};
+    sorting sort = {.n = s->n,
+                    .tile = s->sort_tile,
+                    .indices = (const int32_t *)l->in[1].data,
+                    .rows = s->rows,
+                    .histogram = (uint32_t *)(base + s->histogram)};
+    int which = 0;
+    do {
+        sort.from = pair[!which];
+        sort.to = pair[which];
+        WF_RUN(count_kernel, (unsigned)s->sort_blocks, THREADS, 0, wf_cuda_stream(l))
+        (sort);
+        WF_RUN(place_kernel, (unsigned)s->sort_blocks, THREADS, 0, wf_cuda_stream(l))
+        (sort);
+        sort.indices = NULL;
+        sort.shift += 8;
+        which = !which;
+    } while (s->rows >> sort.shift > 0);
+    return sort.to;
+}
+
+template <typename T, int V>
+static void add_entries(const wf_launch *l, const layout *s, sorted list)
+{
+    const scattering job = {.row = list.row,
+                            .entry = list.entry,
+                            .n = s->n,
+                            .tile = s->tile,
+                            .rows = s->rows,
+                            .columns = s->columns,
+                            .partial = (float *)((char *)l->workspace + s->partial)};
+    const int64_t packs = s->columns / V;
+    const int64_t threads = packs < THREADS ? (packs + 31) / 32 * 32 : THREADS;
+    WF_RUN((tile_kernel<T, V>),
+           dim3((unsigned)s->tiles, (unsigned)((packs + threads - 1) / threads)), (unsigned)threads,
+           0, wf_cuda_stream(l))
+    (job, (const T *)l->in[2].data, (T *)l->out[0].data);
+    constexpr int P = V < 4 ? V : 4; /* sums are f32 */
+    const int64_t sums = s->columns / P;
+    WF_RUN((join_kernel<T, P>), dim3((unsigned)s->tiles, (unsigned)((sums + LANES - 1) / LANES)),
+           THREADS, 0, wf_cuda_stream(l))
+    (job, (T *)l->out[0].data);
+}
+
+wf_status wf_cuda_launch_scatter(const wf_launch *l)
+{
+    const wf_view *x = &l->in[0], *from = &l->in[2], *out = &l->out[0];
+    const int64_t rows = x->dim[0], count = wf_view_count(x), n = l->in[1].dim[0];
+    if (!out->data || count == 0)
+        return WF_OK;
+    if (out->data != x->data)
+        wf_cuda_copy_dense(l, x, out->data);
+    if (n == 0)
+        return wf_cuda_launched(l);
+    const layout s = layout_of(n, rows, count / rows);
+    const sorted list = sort_entries(l, &s);
+    wf_with_float(x->type, [&](auto zero) {
+        using T = decltype(zero);
+        constexpr int V = WF_WIDE(T);
+        if (s.columns % V == 0 && (uintptr_t)from->data % 16 == 0 && (uintptr_t)out->data % 16 == 0)
+            add_entries<T, V>(l, &s, list);
+        else
+            add_entries<T, 1>(l, &s, list);
+    });
+    return wf_cuda_launched(l);
+}

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * update.cu - ops that change states in place: assign, accumulate, adamw, sgd, lion. (kv_append is in append.cu.)
+ *
+ * Output i is the same memory as input i, the state. Floats are widened to f32, changed and rounded back. What says
+ * whether and how far (apply, lr, step, scale) is read from the device's memory; apply = 0 leaves every bit.
+ *
+ * Many tensors are changed by one launch: blocks are dealt out to them in portions of equal size.
+ */
+#include "device/cuda/update.cuh"
+
+enum {
+    THREADS = 256,
+    PORTION = 8192,   /* elements of a block */
+    MOST = WF_MAX_OUT /* pairs at once */
+};
+
+/* The tensor of this block, and which of its portions: first[i] is the first block of tensor i. */
+static __device__ __forceinline__ int tensor_of(const uint32_t *first, int count)
+{
+    int i = 0;
+    while (i + 1 < count && blockIdx.x >= first[i + 1])
+        i++;
+    return i;
+}
+
+static uint32_t portions(int64_t elements)
+{
+    return (uint32_t)((elements + PORTION - 1) / PORTION);
+}
+
+static bool aligned(const void *p, size_t bytes)
+{
+    return (uintptr_t)p % bytes == 0;
+}
+
+static int bytes_of(wf_type type)
+{
+    return wf_type_get(type)->block_bytes;
+}
+
+/* ---- assign and accumulate: (state_0, ..., x_0, ..., apply?) ---- */
+
+/* What to do with a pair. */
+typedef enum {
+    PAIR_COPY, /* units of bytes as they are */
+    PAIR_INTS, /* i32 are added */
+    PAIR_FLOATS
+} pair_way;
+
+typedef struct {
+    void *state;
+    const void *x;
+    int64_t count;
+} pair;
+
+typedef struct {
+    const uint8_t *apply; /* NULL: yes */
+    int count;
+    uint32_t first[MOST + 1];
+    uint8_t way[MOST];
+    uint8_t wide[MOST]; /* PAIR_COPY: bytes of a unit; else whether vectors can be moved */
+    uint8_t state_type[MOST], x_type[MOST];
+    pair item[MOST];
+} pairs;
+
+template <typename U>
+static __device__ __forceinline__ void copy_units(const pair &p, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
+        ((U *)p.state)[i] = ((const U *)p.x)[i];
+}
+
+static __device__ __forceinline__ void add_ints(const pair &p, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
+        ((uint32_t *)p.state)[i] += ((const uint32_t *)p.x)[i]; /* unsigned: wraps around */
+}
+
+template <typename S, typename X, bool ADD>
+static __device__ __forceinline__ void move_floats(const pair &p, bool wide, int64_t begin,
+                                                   int64_t end)
+{
+    constexpr int N = 4;
+    S *state = (S *)p.state;
+    const X *x = (const X *)p.x;
+    int64_t done = begin;
+    if (wide) {
+        done = begin + (end - begin) / N * N;
+#pragma unroll 4
+        for (int64_t i = begin + threadIdx.x * N; i < done; i += THREADS * N) {
+            float a[N], b[N];
+            wf_load_floats<X, N>(x + i, b);
+            if (ADD)
+                wf_load_floats<S, N>(state + i, a);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                b[k] = ADD ? a[k] + b[k] : b[k];
+            wf_store_floats<S, N>(state + i, b);
+        }
+    }
+    for (int64_t i = done + threadIdx.x; i < end; i += THREADS)
+        state[i] = wf_round<S>((ADD ? wf_load(state[i]) : 0) + wf_load(x[i]));
+}
+
+template <typename S, bool ADD>
+static __device__ __forceinline__ void move_floats_of(const pair &p, int x_type, bool wide,
+                                                      int64_t begin, int64_t end)
+{
+    if (x_type == WF_F32)
+        move_floats<S, float, ADD>(p, wide, begin, end);
+    else if (x_type == WF_BF16)
+        move_floats<S, wf_bf16, ADD>(p, wide, begin, end);
+    else
+        move_floats<S, wf_f16, ADD>(p, wide, begin, end);
+}
+
+template <bool ADD> static __global__ void __launch_bounds__(THREADS) update_pairs(pairs u)
+{
+    if (u.apply && *u.apply == 0)
+        return;
+    const int t = tensor_of(u.first, u.count);
+    const pair p = u.item[t];
+    const int64_t begin = (int64_t)(blockIdx.x - u.first[t]) * PORTION;
+    const int64_t end = begin + PORTION < p.count ? begin + PORTION : p.count;
+    const int wide = u.wide[t];
+    if (u.way[t] == PAIR_COPY) {
+        if (wide == 16)
+            copy_units<uint4>(p, begin, end);
+        else if (wide == 4)
+            copy_units<uint32_t>(p, begin, end);
+        else if (wide == 2)
+            copy_units<uint16_t>(p, begin, end);
+        else
+            copy_units<uint8_t>(p, begin, end);
+    } else if (u.way[t] == PAIR_INTS) {
+        add_ints(p, begin, end);
+    } else if (u.state_type[t] == WF_F32) {
+        move_floats_of<float, ADD>(p, u.x_type[t], wide, begin, end);
+    } else if (u.state_type[t] == WF_BF16) {
+        move_floats_of<wf_bf16, ADD>(p, u.x_type[t], wide, begin, end);
+    } else {
+        move_floats_of<wf_f16, ADD>(p, u.x_type[t], wide, begin, end);
+    }
+}
+
+/* The largest units by which both can be moved. */
+static int unit_of(const pair *p, int64_t bytes)
+{
+    int unit = 16;
+    while (!aligned(p->state, unit) || !aligned(p->x, unit) || bytes % unit != 0)
+        unit = unit == 16 ? 4 : unit / 2;
+    return unit;
+}
+
+static void describe_pair(pairs *u, int i, const wf_view *state, const wf_view *x, bool add)
+{
+    pair *p = &u->item[i];
+    *p = pair{state->data, x->data, wf_view_count(state)};
+    u->state_type[i] = (uint8_t)state->type;
+    u->x_type[i] = (uint8_t)x->type;
+    if (!add && state->type == x->type) {
+        const int64_t bytes = p->count * bytes_of(state->type);
+        u->way[i] = PAIR_COPY;
+        u->wide[i] = (uint8_t)unit_of(p, bytes);
+        p->count = bytes / u->wide[i];
+    } else {
+        u->way[i] = state->type == WF_I32 ? PAIR_INTS : PAIR_FLOATS;
+        u->wide[i] =
+            aligned(p->state, 4 * bytes_of(state->type)) && aligned(p->x, 4 * bytes_of(x->type));
+    }
+    u->first[i + 1] = u->first[i] + portions(p->count);
+}
+
+static wf_status launch_pairs(const wf_launch *l, bool add)
+{
+    pairs u = {};
+    u.count = l->nout;
+    u.apply = l->nin > 2 * l->nout ? (const uint8_t *)l->in[2 * l->nout].data : NULL;
+    for (int i = 0; i < l->nout; i++)
+        describe_pair(&u, i, &l->in[i], &l->in[l->nout + i], add);
+    const uint32_t blocks = u.first[u.count];
+    if (blocks > 0 && add)
+        WF_RUN(update_pairs<true>, blocks, THREADS, 0, wf_cuda_stream(l))(u);
+    else if (blocks > 0)
+        WF_RUN(update_pairs<false>, blocks, THREADS, 0, wf_cuda_stream(l))(u);
+    return wf_cuda_launched(l);
+}
+
+static wf_status launch_assign(const wf_launch *l)
+{
+    return launch_pairs(l, false);
+}
+
+static wf_status launch_accumulate(const wf_launch *l)
+{
+    return launch_pairs(l, true);
+}
+
+static bool is_float(wf_type type)
+{
+    return (wf_type_bit(type) & WF_TYPES_FLOAT) != 0;
+}
+
+/* One type, or two that are both float. */
+static bool types_meet(const wf_node *n)
+{
+    for (int i = 0; i < n->nout; i++) {
+        wf_type state = n->in[i]->type, x = n->in[n->nout + i]->type;
+        if (state != x && !(is_float(state) && is_float(x)))
+            return false;
+    }
+    return true;
+}
+
+/* ---- Optimizers: states of one parameter and its gradient ---- */
+
+enum { PARAMS = WF_MAX_OUT / 3 /* at once */ };
+
+typedef struct {
+    wf_cuda_any state[3], grad;
+    int64_t count;
+    bool wide; /* states are f32, and all can be moved 4 elements at a time */
+} param;
+
+typedef struct {
+    const float *lr, *scale;
+    const int32_t *step; /* NULL: there is none */
+    const uint8_t *apply;
+    int count;
+    uint32_t first[PARAMS + 1];
+    param item[PARAMS];
+} params;
+
+/* A way to change states s[] of an element by its gradient. prepare: once a thread; false: nothing is to be done. */
+struct adamw {
+    enum { STATES = 3 };
+    float beta1, beta2, rest1, rest2, eps;
+    double log_beta1, log_beta2, weight_decay;
+    float scale, keep, step_size, root_bias2;
+
+    /* beta^step - 1 without its rounding to 1; the logarithms are the host's. The CPU refuses a step below 1. */
+    __device__ __forceinline__ bool prepare(const params &u)
+    {
+        const int32_t step = *u.step;
+        const float lr = *u.lr;
+        scale = *u.scale;
+        keep = (float)(1 - lr * weight_decay);
+        step_size = lr / -expm1f((float)(step * log_beta1));
+        root_bias2 = sqrtf(-expm1f((float)(step * log_beta2)));
+        return step >= 1;
+    }
+
+    /* The arithmetic of PyTorch's AdamW. */
+    __device__ __forceinline__ void change(float *s, float grad) const
+    {
+        const float g = grad * scale;
+        s[1] = beta1 * s[1] + rest1 * g;
+        s[2] = beta2 * s[2] + rest2 * g * g;
+        const float root = sqrtf(s[2]) / root_bias2 + eps;
+        s[0] = s[0] * keep - step_size * s[1] / root;
+    }
+};
+
+template <bool MOVING> struct sgd {
+    enum { STATES = MOVING ? 2 : 1 };
+    float momentum, decay;
+    bool nesterov;
+    float lr, scale;
+
+    __device__ __forceinline__ bool prepare(const params &u)
+    {
+        lr = *u.lr;
+        scale = *u.scale;
+        return true;
+    }
+
+    /* The arithmetic of PyTorch's SGD. */
+    __device__ __forceinline__ void change(float *s, float grad) const
+    {
+        float g = grad * scale + decay * s[0];
+        if constexpr (MOVING) {
+            s[1] = momentum * s[1] + g;
+            g = nesterov ? g + momentum * s[1] : s[1];
+        }
+        s[0] -= lr * g;
+    }
+};
+
+struct lion {
+    enum { STATES = 2 };
+    float beta1, beta2, rest1, rest2;
+    double weight_decay;
+    float lr, scale, keep;
+
+    __device__ __forceinline__ bool prepare(const params &u)
+    {
+        lr = *u.lr;
+        scale = *u.scale;
+        keep = (float)(1 - lr * weight_decay);
+        return true;
+    }
+
+    __device__ __forceinline__ void change(float *s, float grad) const
+    {
+        const float g = grad * scale, way = beta1 * s[1] + rest1 * g;
+        s[0] = s[0] * keep - (way > 0 ? lr : way < 0 ? -lr : 0);
+        s[1] = beta2 * s[1] + rest2 * g;
+    }
+};
+
+/* Elements [begin, end) of states in f32, four at a time, with gradients of type G. */
+template <typename G, typename O>
+static __device__ __forceinline__ void change_wide(const O &o, const param &p, int64_t begin,
+                                                   int64_t end)
+{
+    constexpr int N = 4;
+    const G *grad = (const G *)p.grad.data;
+#pragma unroll 2
+    for (int64_t i = begin + threadIdx.x * N; i < end; i += THREADS * N) {
+        float s[O::STATES][N], g[N];
+        wf_load_floats<G, N>(grad + i, g);
+#pragma unroll
+        for (int k = 0; k < O::STATES; k++)
+            wf_load_floats<float, N>((const float *)p.state[k].data + i, s[k]);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            float one[O::STATES];
+#pragma unroll
+            for (int k = 0; k < O::STATES; k++)
+                one[k] = s[k][j];
+            o.change(one, g[j]);
+#pragma unroll
+            for (int k = 0; k < O::STATES; k++)
+                s[k][j] = one[k];
+        }
+#pragma unroll
+        for (int k = 0; k < O::STATES; k++)
+            wf_store_floats<float, N>((float *)p.state[k].data + i, s[k]);
+    }
+}
+
+/* The same one by one, of any types. */
+template <typename O>
+static __device__ __forceinline__ void change_any(const O &o, const param &p, int64_t begin,
+                                                  int64_t end)
+{
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS) {
+        float s[O::STATES];
+#pragma unroll
+        for (int k = 0; k < O::STATES; k++)
+            s[k] = wf_any_load(p.state[k], i);
+        o.change(s, wf_any_load(p.grad, i));
+#pragma unroll
+        for (int k = 0; k < O::STATES; k++)
+            wf_any_store(p.state[k], i, s[k]);
+    }
+}
+
+template <typename O> static __global__ void __launch_bounds__(THREADS) optimize(params u, O o)
+{
+    if (*u.apply == 0 || !o.prepare(u))
+        return;
+    const int t = tensor_of(u.first, u.count);
+    const param &p = u.item[t];
+    const int64_t begin = (int64_t)(blockIdx.x - u.first[t]) * PORTION;
+    const int64_t end = begin + PORTION < p.count ? begin + PORTION : p.count;
+    const int64_t whole = p.wide ? begin + (end - begin) / 4 * 4 : begin;
+    if (p.grad.type == WF_F32)
+        change_wide<float>(o, p, begin, whole);
+    else if (p.grad.type == WF_BF16)
+        change_wide<wf_bf16>(o, p, begin, whole);
+    else
+        change_wide<wf_f16>(o, p, begin, whole);
+    change_any(o, p, whole, end);
+}
+
+/* Operands of `count` parameters of so many states, which come first: operand k of parameter i is input i + k count,
+ * and after the gradients come lr, step if there is one, scale and apply. */
+template <typename O>
+static wf_status launch_optimizer(const wf_launch *l, int count, bool has_step, const O &o)
+{
+    const int states = O::STATES;
+    const wf_view *rest = &l->in[(states + 1) * count];
+    params u = {};
+    u.count = count;
+    u.lr = (const float *)rest[0].data;
+    u.step = has_step ? (const int32_t *)rest[1].data : NULL;
+    u.scale = (const float *)rest[has_step ? 2 : 1].data;
+    u.apply = (const uint8_t *)rest[has_step ? 3 : 2].data;
+    for (int i = 0; i < count; i++) {
+        param *p = &u.item[i];
+        p->count = wf_view_count(&l->in[i]);
+        p->grad = wf_cuda_any_of(&l->in[i + states * count]);
+        p->wide = aligned(p->grad.data, 4 * bytes_of(p->grad.type));
+        for (int k = 0; k < states; k++) {
+            p->state[k] = wf_cuda_any_of(&l->in[i + k * count]);
+            p->wide = p->wide && p->state[k].type == WF_F32 && aligned(p->state[k].data, 16);
+        }
+        u.first[i + 1] = u.first[i] + portions(p->count);
+    }
+    if (u.first[count] > 0)
+        WF_RUN(optimize<O>, u.first[count], THREADS, 0, wf_cuda_stream(l))(u, o);
+    return wf_cuda_launched(l);
+}
+
+static wf_status launch_adamw(const wf_launch *l)
+{
+    const wf_attr_adamw *attr = (const wf_attr_adamw *)l->attr;
+    adamw o = {};
+    o.beta1 = (float)attr->beta1;
+    o.beta2 = (float)attr->beta2;
+    o.rest1 = (float)(1 - attr->beta1);
+    o.rest2 = (float)(1 - attr->beta2);
+    o.eps = (float)attr->eps;
+    o.log_beta1 = log(attr->beta1);
+    o.log_beta2 = log(attr->beta2);
+    o.weight_decay = attr->weight_decay;
+    return launch_optimizer(l, l->nout / 3, true, o);
+}
+
+template <bool MOVING> static wf_status launch_sgd_of(const wf_launch *l)
+{
+    const wf_attr_sgd *attr = (const wf_attr_sgd *)l->attr;
+    sgd<MOVING> o = {};
+    o.momentum = (float)attr->momentum;
+    o.decay = (float)attr->weight_decay;
+    o.nesterov = attr->nesterov != 0;
+    return launch_optimizer(l, 1, false, o);
+}
+
+static wf_status launch_sgd(const wf_launch *l)
+{
+    return l->nout > 1 ? launch_sgd_of<true>(l) : launch_sgd_of<false>(l);
+}
+
+static wf_status launch_lion(const wf_launch *l)
+{
+    const wf_attr_lion *attr = (const wf_attr_lion *)l->attr;
+    lion o = {};
+    o.beta1 = (float)attr->beta1;
+    o.beta2 = (float)attr->beta2;
+    o.rest1 = (float)(1 - attr->beta1);
+    o.rest2 = (float)(1 - attr->beta2);
+    o.weight_decay = attr->weight_decay;
+    return launch_optimizer(l, 1, false, o);
+}
+
+/* clang-format off */
+#define ROW(name_, with_, types_, ...)                                                             \
+    {.op = WF_OP_##name_, .name = "portions", .types = types_, __VA_ARGS__ .launch = launch_##with_}
+extern "C" const wf_kernel wf_cuda_update_kernels[] = {
+    ROW(assign, assign, WF_TYPES_PLAIN, .accepts = types_meet,),
+    ROW(accumulate, accumulate, WF_TYPES_NUMBER, .accepts = types_meet,),
+    ROW(accumulate_many, accumulate, WF_TYPES_NUMBER, .accepts = types_meet,),
+    ROW(adamw, adamw, WF_TYPES_FLOAT),
+    ROW(adamw_many, adamw, WF_TYPES_FLOAT),
+    ROW(sgd, sgd, WF_TYPES_FLOAT),
+    ROW(lion, lion, WF_TYPES_FLOAT),
+    {.op = WF_OP_kv_append, .name = "tokens", .types = WF_TYPES_FLOAT, .strided = true,
+     .workspace = wf_cuda_kv_append_workspace, .launch = wf_cuda_kv_append},
+    {},
+};

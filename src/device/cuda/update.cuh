@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/* update.cuh - the update op that has a file of its own. */
+#ifndef WF_DEVICE_CUDA_UPDATE_CUH
+#define WF_DEVICE_CUDA_UPDATE_CUH
+
+#include "device/cuda/row.cuh"
+
+/* append.cu */
+extern "C" size_t wf_cuda_kv_append_workspace(const wf_node *n, int threads);
+extern "C" wf_status wf_cuda_kv_append(const wf_launch *l);
+
+#endif
