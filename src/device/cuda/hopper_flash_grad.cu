@@ -16,8 +16,8 @@
  * Of a block's three warpgroups two compute, 64 keys each. In the third one warp brings operands by TMA, one waits for the
  * block's turn at each dq, and one passes the turn on.
  */
-#include "device/cuda/flash.h"
 #include "device/cuda/hopper.cuh"
+#include "device/cuda/hopper_flash.h"
 
 enum {
     KV = 128,      /* keys of a tile */
