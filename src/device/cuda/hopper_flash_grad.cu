@@ -332,7 +332,7 @@ WF_HOPPER void add_global(float4 *to, float4 x)
 }
 
 #define R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define O16(d, i) WF_O8(d, i), WF_O8(d, i + 8)
+#define O16(d, i) WF_O8("+f", d, i), WF_O8("+f", d, i + 8)
 template <typename T, int TA, int TB>
 WF_HOPPER void wf_wgmma(float (&d)[16], uint64_t a, uint64_t b, int add)
 {
