@@ -36,7 +36,7 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         set(warnings ${warnings},-Werror)
         set(nvcc_werror -Werror all-warnings)
     endif()
-    # weft_cuda_codes(VARIABLE FILE): for which GPUs. What only one generation can run is named after it.
+    # What only one generation of GPUs can run is named after it.
     foreach(source IN LISTS cuda_kernel_sources)
         get_filename_component(name ${source} NAME_WE)
         set(codes)
@@ -54,7 +54,7 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
         add_custom_command(OUTPUT ${object}
             COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cuda
-            COMMAND ${WEFT_NVCC} -std=c++20 -O3 ${codes} -lineinfo
+            COMMAND ${WEFT_NVCC} -std=c++20 -O3 ${codes} --compress-mode=size
                 -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
                 -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,${warnings}
                 ${nvcc_werror} -MD -MF ${object}.d -c ${source} -o ${object}
@@ -62,6 +62,7 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
             COMMENT "Building CUDA object ${name}.o" VERBATIM)
         list(APPEND WEFT_CUDA_OBJECTS ${object})
     endforeach()
+    add_custom_target(weft_cuda_objects ALL DEPENDS ${WEFT_CUDA_OBJECTS}) # beside the C files, not after them
     target_sources(weft_objects PRIVATE ${cuda_host_sources})
     target_include_directories(weft_needs SYSTEM INTERFACE ${WEFT_CUDA_INCLUDE})
     target_link_libraries(weft_needs INTERFACE ${WEFT_CUDART} rt)

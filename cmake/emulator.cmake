@@ -48,6 +48,7 @@ list(FILTER cuda_host_sources EXCLUDE REGEX "${left_out}")
 foreach(source IN LISTS cuda_kernel_sources)
     weft_emulate(objects ${source})
 endforeach()
+weft_emulate(objects ${emulator}/cublaslt.cu)
 
 add_custom_target(weft_emulated_kernels DEPENDS ${objects}) # once for all programs
 
@@ -102,3 +103,13 @@ set_target_properties(test_emulator PROPERTIES
     LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 target_link_libraries(test_emulator PRIVATE PkgConfig::CMOCKA Threads::Threads m)
 weft_emulated_test(emulator test_emulator)
+
+# Products by way of a library, as far as that can be tested without it.
+weft_emulate(products_test_object ${PROJECT_SOURCE_DIR}/tests/test_cuda_products.cu)
+weft_emulated_program(test_cuda_products ${products_test_object})
+target_link_libraries(test_cuda_products PRIVATE weft_static PkgConfig::CMOCKA)
+weft_emulated_test(cuda_products test_cuda_products)
+foreach(op IN ITEMS matmul linear_act matmul_act_grad linear_grad_weight head_loss)
+    weft_emulated_test(selftest_cublaslt_${op} weft_emulated selftest --device cuda --fast --op ${op})
+    set_property(TEST selftest_cublaslt_${op} APPEND PROPERTY ENVIRONMENT WEFT_CUBLASLT=emulated)
+endforeach()

@@ -171,8 +171,8 @@ static wf_status look(wf_ctx *ctx, wf_plan_view *v)
             v->busiest = s;
         }
     }
-    for (int i = 0; i < plan->graph->node_count; i++) {
-        const wf_node *n = plan->graph->nodes[i];
+    for (int i = 0; i < plan->step_count; i++) {
+        const wf_node *n = plan->steps[i].node;
         wf_cost c;
         wf_node_cost(n, &c);
         wf_cost_add(&v->cost, &c);

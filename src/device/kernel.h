@@ -44,7 +44,10 @@ typedef struct wf_kernel {
     bool nondeterministic; /* results may differ from run to run: only with --fast */
     uint32_t in_place;     /* bit i: output 0 may lie where operand i does, in the same layout; two
                               such operands may be one value */
-    uint32_t packed;       /* bit i: operand i must be a packed state; other rows take none */
+    uint32_t
+        strided_out; /* bit i: output i may be strided, its last axis contiguous, and begin at any
+                              element: part of a concat. Others are dense and aligned */
+    uint32_t packed; /* bit i: operand i must be a packed state; other rows take none */
     bool (*accepts)(const wf_node *n);                  /* finer conditions; NULL: none */
     size_t (*workspace)(const wf_node *n, int threads); /* NULL: none */
     /* Once for each step, when all addresses are known and before the first run: may allocate and measure, but

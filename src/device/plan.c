@@ -2,7 +2,8 @@
 /*
  * plan.c - makes a plan: runs the passes over a copy of the graph, chooses kernels, lets views share
  * storage where every reader takes strides, and then does the last pass, memory: lifetimes, results
- * that take the place of an operand, and one region for all.
+ * that take the place of an operand, operands of a concat that are made in their place in its result, and one
+ * region for all.
  */
 #include "device/plan.h"
 
@@ -21,6 +22,8 @@ typedef struct {
     wf_uses uses;
     const wf_kernel **kernel; /* [node] NULL for sources, and for views that share storage */
     int *into;                /* [block] 1 + the block that took it over; 0: none has */
+    const wf_node **whole;    /* [slot] the concat in whose result a value is made; NULL: none */
+    bool *joined;             /* [node] a concat whose operands all are: nothing is left to do */
 } planner;
 
 static wf_place *place_of(const planner *p, const wf_value *v)
@@ -55,6 +58,8 @@ static wf_status choose_kernels(planner *p)
  * it would overwrite what it still has to read. */
 static bool can_read(const planner *p, const wf_node *reader, const wf_place *view)
 {
+    if (p->joined[reader->id])
+        return true;
     for (int i = 0; view->state && wf_node_is(reader, WF_FLAG_UPDATE) && i < reader->nout; i++)
         if (reader->in[i]->state == view->state)
             return false;
@@ -72,6 +77,50 @@ static bool view_is_shared(planner *p, const wf_node *n)
         if (use[i].node && !can_read(p, use[i].node, place_of(p, y)))
             return false;
     return true;
+}
+
+/* ---- Concats without a copy ---- */
+
+/* The value that operand i of a concat is or, by reshapes, is a view of, if it can be made right where it is
+ * needed: nobody else reads it, and the kernel that makes it can write there. NULL: it cannot. */
+static const wf_value *part_of(const planner *p, const wf_node *n, int i, wf_place *place)
+{
+    const wf_value *v = n->in[i];
+    wf_place_part(n, i, place);
+    for (; v->node->op == WF_OP_reshape; v = v->node->in[0])
+        if (wf_uses_count(&p->uses, v) != 1 || !wf_place_before(v->node, place, place))
+            return NULL;
+    const wf_kernel *kernel = p->kernel[v->node->id];
+    bool alone = wf_uses_count(&p->uses, v) == 1 && !v->state && wf_value_count(v) > 0;
+    return alone && kernel && v->index < 32 && kernel->strided_out >> v->index & 1 ? v : NULL;
+}
+
+static void join_concat(planner *p, const wf_node *n)
+{
+    wf_place place;
+    const wf_value *y = &n->out[0];
+    if (wf_uses_count(&p->uses, y) == 0 || wf_uses_is_output(&p->uses, y))
+        return;
+    for (int i = 0; i < n->nin; i++)
+        if (!part_of(p, n, i, &place))
+            return;
+    for (int i = 0; i < n->nin; i++) {
+        const wf_value *part = part_of(p, n, i, &place);
+        *place_of(p, part) = place;
+        p->whole[wf_uses_slot(&p->uses, part)] = n;
+    }
+    p->joined[n->id] = true;
+    wf_report_add(p->report, "memory", "concats made in place", 1);
+}
+
+static void join_concats(planner *p)
+{
+    const wf_graph *g = p->plan->graph;
+    if (p->options->without & WF_PASS_MEMORY || p->device->dense_views)
+        return;
+    for (int i = 0; i < g->node_count; i++)
+        if (g->nodes[i]->op == WF_OP_concat)
+            join_concat(p, g->nodes[i]);
 }
 
 /* ---- Places and steps ---- */
@@ -119,6 +168,18 @@ static wf_status place_value(planner *p, const wf_value *v, int begin)
     return WF_OK;
 }
 
+/* Part of a concat's result, whose strides are known; the first part to be made gives the whole its block. */
+static wf_status place_part(planner *p, const wf_value *v, const wf_node *concat, int begin)
+{
+    wf_place *place = place_of(p, v), *whole = place_of(p, &concat->out[0]);
+    if (whole->kind == WF_PLACE_NONE)
+        WF_TRY(place_value(p, &concat->out[0], begin));
+    place->kind = WF_PLACE_REGION;
+    place->block = whole->block;
+    p->plan->blocks[whole->block].end = begin;
+    return WF_OK;
+}
+
 static wf_status add_step(planner *p, const wf_node *n)
 {
     wf_plan *plan = p->plan;
@@ -132,8 +193,10 @@ static wf_status add_step(planner *p, const wf_node *n)
         step->workspace = new_block(p, NULL, step->workspace_bytes, at);
     if (step->workspace_bytes > plan->memory.workspace)
         plan->memory.workspace = step->workspace_bytes;
-    for (int i = 0; i < n->nout; i++)
-        WF_TRY(place_value(p, &n->out[i], at));
+    for (int i = 0; i < n->nout; i++) {
+        const wf_node *whole = p->whole[wf_uses_slot(&p->uses, &n->out[i])];
+        WF_TRY(whole ? place_part(p, &n->out[i], whole, at) : place_value(p, &n->out[i], at));
+    }
     for (int i = 0; i < n->nin; i++) {
         const wf_place *place = place_of(p, n->in[i]);
         wf_assert(place->dense || kernel->strided); /* kernels that make views dense must be */
@@ -150,6 +213,8 @@ static wf_status place_nodes(planner *p)
         const wf_node *n = g->nodes[i];
         if (wf_node_is(n, WF_FLAG_SOURCE)) {
             WF_TRY(place_value(p, &n->out[0], 0));
+        } else if (p->joined[i]) {
+            wf_assert(place_of(p, &n->out[0])->kind == WF_PLACE_REGION);
         } else if (!wf_node_is(n, WF_FLAG_VIEW)) {
             WF_TRY(add_step(p, n));
         } else if (!view_is_shared(p, n)) {
@@ -179,8 +244,8 @@ static bool can_overwrite(const planner *p, const wf_step *step, int at, int i)
     const wf_value *x = n->in[i], *y = &n->out[0];
     const wf_place *from = place_of(p, x), *to = place_of(p, y);
     if (!(step->kernel->in_place >> i & 1) || from->kind != WF_PLACE_REGION ||
-        to->kind != WF_PLACE_REGION || x->type != y->type || !wf_dims_equal(&x->shape, &y->shape) ||
-        !from->dense || from->first != 0)
+        p->whole[wf_uses_slot(&p->uses, y)] || to->kind != WF_PLACE_REGION || x->type != y->type ||
+        !wf_dims_equal(&x->shape, &y->shape) || !from->dense || from->first != 0)
         return false;
     const wf_plan *plan = p->plan;
     int block = final_block(p, from->block);
@@ -318,8 +383,10 @@ static wf_status prepare(planner *p, wf_arena *scratch)
     wf_place *places = wf_arena_alloc(&plan->arena, (values + 1) * sizeof *places);
     p->kernel = wf_arena_alloc(scratch, nodes * sizeof *p->kernel);
     p->into = wf_arena_alloc(scratch, (nodes + values) * sizeof *p->into);
+    p->whole = wf_arena_alloc(scratch, (values + 1) * sizeof *p->whole);
+    p->joined = wf_arena_alloc(scratch, nodes * sizeof *p->joined);
     if (!plan->places || !plan->steps || !plan->blocks || !plan->block_info || !places ||
-        !p->kernel || !p->into)
+        !p->kernel || !p->into || !p->whole || !p->joined)
         return WF_ERR_MEMORY;
     for (int i = 0; i < g->node_count; i++)
         plan->places[i] = places + p->uses.slot[i];
@@ -336,6 +403,7 @@ static wf_status make_plan(planner *p, wf_graph *graph, wf_arena *scratch)
     WF_TRY(wf_uses_new(plan->graph, &p->uses));
     WF_TRY(prepare(p, scratch));
     WF_TRY(choose_kernels(p));
+    join_concats(p);
     WF_TRY(place_nodes(p));
     return plan_memory(p);
 }

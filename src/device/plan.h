@@ -17,7 +17,8 @@ typedef enum {
     WF_PLACE_STATE   /* in the buffer of a state */
 } wf_place_kind;
 
-/* Where a value lies. Views share the place of their root, with strides of their own. */
+/* Where a value lies. Views share the place of their root, with strides of their own, and so do operands of a
+ * concat that are made where its result lies (such a concat is no step) with the result. */
 typedef struct {
     wf_place_kind kind;
     const wf_node *state; /* WF_PLACE_STATE: the state node */
@@ -67,6 +68,11 @@ size_t wf_plan_offset(const wf_plan *plan, const wf_device *device, int block);
 
 /* A dense row-major layout of this shape, from element 0 on. */
 void wf_place_dense(wf_place *place, const wf_dims *shape);
+/* Where operand i of a concat lies within its result, which is dense. */
+void wf_place_part(const wf_node *concat, int i, wf_place *out);
+/* Where the operand of the reshape n must lie for its result to lie at `result`. false: nowhere, its elements
+ * would have to be moved, or its last axis would have gaps. */
+bool wf_place_before(const wf_node *n, const wf_place *result, wf_place *out);
 /* Where the output of the view node n lies if it shares the storage of its operand, which lies at
  * `operand`. false: it cannot, its elements have to be moved. */
 bool wf_place_view(const wf_node *n, const wf_place *operand, wf_place *out);

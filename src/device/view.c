@@ -62,6 +62,32 @@ static bool reshape_strides(const wf_dims *from, const wf_place *place, const wf
     return true;
 }
 
+static bool last_is_contiguous(const wf_place *place, const wf_dims *shape)
+{
+    return shape->n == 0 || shape->d[shape->n - 1] == 1 || place->stride[shape->n - 1] == 1;
+}
+
+void wf_place_part(const wf_node *concat, int i, wf_place *out)
+{
+    const wf_attr_axis *a = concat->attr;
+    *out = (wf_place){0};
+    wf_place_dense(out, &concat->out[0].shape);
+    for (int k = 0; k < i; k++)
+        out->first += concat->in[k]->shape.d[a->axis] * out->stride[a->axis];
+    out->dense = strides_are_dense(out, &concat->in[i]->shape);
+}
+
+bool wf_place_before(const wf_node *n, const wf_place *result, wf_place *out)
+{
+    const wf_dims *shape = &n->in[0]->shape;
+    wf_place place = *result;
+    if (!reshape_strides(&n->out[0].shape, result, shape, place.stride))
+        return false;
+    place.dense = strides_are_dense(&place, shape);
+    *out = place;
+    return last_is_contiguous(out, shape);
+}
+
 bool wf_place_view(const wf_node *n, const wf_place *operand, wf_place *out)
 {
     const wf_value *x = n->in[0];
@@ -88,5 +114,5 @@ bool wf_place_view(const wf_node *n, const wf_place *operand, wf_place *out)
     default: return false;
     }
     out->dense = strides_are_dense(out, shape);
-    return shape->n == 0 || shape->d[shape->n - 1] == 1 || out->stride[shape->n - 1] == 1;
+    return last_is_contiguous(out, shape);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ref_attention.c - rope, attention over packed rows or page pools, its gradient, kv_append. */
+#include "selftest/case.h"
 #include "selftest/ref_priv.h"
 
 /* ---- rope ---- */
@@ -110,9 +111,23 @@ typedef struct {
     const wf_ref *table, *lengths; /* NULL: packed */
     int64_t rows, heads, kv_heads, d, dv;
     double scale;
+    double rounded,
+        tiny; /* one rounding to the operands' type: share of a number, and at least; see below */
     key *keys;
     int64_t seen;
 } problem;
+
+/* Tensor cores multiply by weights and their gradients in the type of the other operand: one rounding of each is
+ * allowed when q, k and v have one narrow type. In roundoffs of f32, of which bounds are multiples. */
+static void allow_rounding(problem *a)
+{
+    double unit = WF_CASE_FORWARD * WF_ROUNDOFF_F32;
+    wf_type type = a->q->type;
+    if (type == WF_F32 || a->k->type != type || a->v->type != type || a->table)
+        return;
+    a->rounded = wf_type_get(type)->roundoff / unit;
+    a->tiny = type == WF_F16 ? 0x1p-25 / unit : 0;
+}
 
 /* `q` is the first of the operands q, k, v, seq_start, positions (, table, lengths). */
 static wf_status problem_open(problem *a, const wf_ref_call *c, const wf_ref *q, bool paged)
@@ -128,6 +143,7 @@ static wf_status problem_open(problem *a, const wf_ref_call *c, const wf_ref *q,
     a->kv_heads = a->k->shape.d[a->k->shape.n - 2];
     a->dv = wf_dims_last(&a->v->shape);
     a->scale = a->attr->scale != 0 ? a->attr->scale : a->d > 0 ? 1 / sqrt((double)a->d) : 1;
+    allow_rounding(a);
     WF_TRY(check_sequences(c, a->seq_start, a->rows));
     int64_t most = paged ? a->table->shape.d[1] * a->k->shape.d[1] : a->rows;
     a->keys = wf_mem_array(c->ctx, (size_t)most, sizeof *a->keys);
@@ -228,7 +244,8 @@ static void attend(problem *a, int64_t i, int64_t h)
             const key *k = &a->keys[j];
             double term = k->weight * v_row(a, k, h)[x];
             o += term;
-            mag += fabs(term) * (1 + k->s.mag + max - k->s.y);
+            mag += fabs(term) * (1 + a->rounded + k->s.mag + max - k->s.y);
+            mag += fabs(v_row(a, k, h)[x]) * a->tiny;
         }
         wf_ref_set(&a->c->out[0], at * a->dv + x, o, mag + fabs(o) * lost);
     }
@@ -277,11 +294,11 @@ static void attend_grad(problem *a, int64_t i, int64_t h)
         const key *k = &a->keys[j];
         int64_t kv = k->row * a->kv_heads + kv_head(a, h);
         double p = exp(k->s.y - lse), lost = k->s.mag + fabs(k->s.y - lse);
-        add_scaled(dv, kv * a->dv, grad, a->dv, p, p * (1 + lost));
+        add_scaled(dv, kv * a->dv, grad, a->dv, p, p * (1 + a->rounded + lost) + a->tiny);
 
         double dp_mag, dp = dot(grad, v_row(a, k, h), a->dv, &dp_mag);
         double ds = p * (dp - delta);
-        double ds_mag = p * (dp_mag + delta_mag) + fabs(ds) * lost;
+        double ds_mag = p * (dp_mag + delta_mag) + fabs(ds) * (a->rounded + lost) + a->tiny;
         double raw = a->scale * ds * k->s.slope;
         double raw_mag = fabs(a->scale) * (ds_mag * k->s.slope + fabs(ds) * k->s.slope_mag);
         add_scaled(dq, at * a->d, k_row(a, k, h), a->d, raw, raw_mag);

@@ -74,10 +74,13 @@ typedef struct {
     const wf_plan *plan;
     wf_check *check;
     wf_arena scratch;
-    int values;      /* of all nodes */
-    int *slot;       /* [node] of its output 0; its other outputs follow */
-    int *step_of;    /* [node] -1: none */
-    int *extent_of;  /* [slot] for ports and states, by their first version */
+    int values;     /* of all nodes */
+    int *slot;      /* [node] of its output 0; its other outputs follow */
+    int *step_of;   /* [node] -1: none */
+    int *extent_of; /* [slot] for ports and states, by their first version */
+    const wf_value *
+        *whole;      /* [slot] the concat, no step, of which a value is a part; NULL: of none */
+    int parts;       /* most of such a concat; 1 when there is none */
     int *read_first; /* [slot] the latest in a list of reads, or -1 */
     int *read_next, *reader;
     int reads;
@@ -88,6 +91,8 @@ wf_status wf_check_find_order(wf_check_draft *d);
 
 /* The value that lies where v does and is no view of another. */
 const wf_value *wf_check_root(const wf_check_draft *d, const wf_value *v);
+/* What a result is part of, or itself. */
+const wf_value *wf_check_whole(const wf_check_draft *d, const wf_value *root);
 /* The memory of such a value; -1: it has none. */
 int wf_check_extent_of(const wf_check_draft *d, const wf_value *root);
 

@@ -58,18 +58,31 @@ static int life_ends(const orderer *o, int block)
 
 /* ---- Data, and what is overwritten ---- */
 
+static wf_status order_read(orderer *o, int step, const wf_node *made_by)
+{
+    const wf_node *n = node_of(o, step);
+    int writer = o->d->step_of[made_by->id];
+    if (writer >= step)
+        return wf_fail(o->d->plan->ctx, WF_ERR_INTERNAL,
+                       "the plan is wrong: node %d (%s) runs before node %d (%s), whose result "
+                       "it reads",
+                       n->id, op_of(n), made_by->id, op_of(made_by));
+    if (writer >= 0)
+        add_edge(o, writer, step);
+    return WF_OK;
+}
+
+/* Of a concat that is no step the parts are waited for. */
 static wf_status order_reads(orderer *o, int step)
 {
     const wf_node *n = node_of(o, step);
     for (int i = 0; i < n->nin; i++) {
-        int writer = o->d->step_of[wf_check_root(o->d, n->in[i])->node->id];
-        if (writer >= step)
-            return wf_fail(o->d->plan->ctx, WF_ERR_INTERNAL,
-                           "the plan is wrong: node %d (%s) runs before node %d (%s), whose result "
-                           "it reads",
-                           n->id, op_of(n), node_of(o, writer)->id, op_of(node_of(o, writer)));
-        if (writer >= 0)
-            add_edge(o, writer, step);
+        const wf_node *of = wf_check_root(o->d, n->in[i])->node;
+        bool parts = o->d->step_of[of->id] < 0 && !wf_node_is(of, WF_FLAG_SOURCE);
+        for (int k = 0; parts && k < of->nin; k++)
+            WF_TRY(order_read(o, step, wf_check_root(o->d, of->in[k])->node));
+        if (!parts)
+            WF_TRY(order_read(o, step, of));
     }
     return WF_OK;
 }
@@ -117,9 +130,11 @@ static wf_status order_values(orderer *o)
             int x = wf_check_extent_of(d, &n->out[k]);
             if (x < 0)
                 continue;
-            if (holds[x] > 0)
+            const wf_value *whole = wf_check_whole(d, &n->out[k]);
+            int slot = d->slot[whole->node->id] + whole->index;
+            if (holds[x] > 0 && holds[x] != 1 + slot) /* else it is one more part */
                 WF_TRY(order_overwrite(o, s, holds[x] - 1, writer[x]));
-            holds[x] = 1 + d->slot[n->id] + k;
+            holds[x] = 1 + slot;
             writer[x] = s;
         }
     }
@@ -216,7 +231,7 @@ wf_status wf_check_find_order(wf_check_draft *d)
     orderer o = {.d = d};
     /* An overwritten value has one overwriter, which each of its readers precedes; a claim makes at
      * most two pieces more than it takes, and leaves at most two of those it meets. */
-    size_t edges = 2 * (size_t)d->reads + (size_t)d->values +
+    size_t edges = ((size_t)d->parts + 1) * (size_t)d->reads + (size_t)d->values +
                    2 * (size_t)c->touch_first[d->plan->step_count] + 4 * (size_t)c->extent_count;
     o.edges = wf_arena_alloc(&d->scratch, (edges + 1) * sizeof *o.edges);
     o.pieces = wf_arena_alloc(&d->scratch, (size_t)(2 * c->extent_count + 4) * sizeof *o.pieces);

@@ -23,6 +23,12 @@ const wf_value *wf_check_root(const wf_check_draft *d, const wf_value *v)
     return v;
 }
 
+const wf_value *wf_check_whole(const wf_check_draft *d, const wf_value *root)
+{
+    const wf_value *whole = d->whole[d->slot[root->node->id] + root->index];
+    return whole ? whole : root;
+}
+
 int wf_check_extent_of(const wf_check_draft *d, const wf_value *root)
 {
     const wf_place *place = place_of(d, root);
@@ -130,9 +136,50 @@ static wf_status find_extents(wf_check_draft *d)
     return WF_OK;
 }
 
+/* ---- Concats that are no steps ---- */
+
+/* Whether operand i lies where it belongs in the result, which is dense. */
+static bool is_in_place(const wf_check_draft *d, const wf_node *concat, int i)
+{
+    const wf_attr_axis *a = concat->attr;
+    const wf_value *x = concat->in[i], *y = &concat->out[0];
+    const wf_place *part = place_of(d, x), *whole = place_of(d, y);
+    int64_t first = 0, stride = 1;
+    if (part->kind != WF_PLACE_REGION || whole->kind != WF_PLACE_REGION || !whole->dense ||
+        whole->first != 0 || part->block != whole->block)
+        return false;
+    for (int64_t k = y->shape.n - 1; k >= 0; stride *= y->shape.d[k--]) {
+        if (x->shape.d[k] != 1 && part->stride[k] != stride)
+            return false;
+        for (int before = 0; k == a->axis && before < i; before++)
+            first += concat->in[before]->shape.d[k] * stride;
+    }
+    return part->first == first;
+}
+
+/* Whatever is neither given nor a view that shares memory has to be a step, or a concat of results of steps. */
+static wf_status find_parts(wf_check_draft *d)
+{
+    const wf_graph *g = d->plan->graph;
+    d->parts = 1;
+    for (int i = 0; i < g->node_count; i++) {
+        const wf_node *n = g->nodes[i];
+        if (d->step_of[i] >= 0 || wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW))
+            continue;
+        for (int k = 0; k < n->nin; k++) {
+            const wf_value *root = wf_check_root(d, n->in[k]);
+            if (n->op != WF_OP_concat || d->step_of[root->node->id] < 0 || !is_in_place(d, n, k))
+                return refuse(d, n, "is made by nobody");
+            d->whole[d->slot[root->node->id] + root->index] = &n->out[0];
+        }
+        d->parts = n->nin > d->parts ? n->nin : d->parts;
+    }
+    return WF_OK;
+}
+
 /* ---- Touches ---- */
 
-/* Whether all elements of v lie in the memory of its root. */
+/* Whether all elements of v lie in the memory of its root, or of what that is a part of. */
 static bool is_inside(const wf_check_draft *d, const wf_value *v, const wf_value *root)
 {
     const wf_place *place = place_of(d, v);
@@ -141,7 +188,7 @@ static bool is_inside(const wf_check_draft *d, const wf_value *v, const wf_value
         return true;
     for (int64_t i = 0; i < v->shape.n; i++)
         last += (v->shape.d[i] - 1) * place->stride[i];
-    return place->first >= 0 && last >= 0 && last < wf_dims_count(&root->shape);
+    return place->first >= 0 && last >= 0 && last < wf_dims_count(&wf_check_whole(d, root)->shape);
 }
 
 /* A step touches an extent once, however many of its operands and results lie there. */
@@ -218,17 +265,19 @@ wf_status wf_check_find_touches(wf_check_draft *d)
     }
     size_t values = (size_t)d->values + 1, steps = (size_t)plan->step_count + 1;
     d->extent_of = wf_arena_alloc(arena, values * sizeof *d->extent_of);
+    d->whole = wf_arena_alloc(arena, values * sizeof *d->whole);
     d->read_first = wf_arena_alloc(arena, values * sizeof *d->read_first);
     d->read_next = wf_arena_alloc(arena, reads * sizeof *d->read_next);
     d->reader = wf_arena_alloc(arena, reads * sizeof *d->reader);
     wf_check *c = d->check;
     c->touches = wf_arena_alloc(&d->e->arena, (reads + results) * sizeof *c->touches);
     c->touch_first = wf_arena_alloc(&d->e->arena, steps * sizeof *c->touch_first);
-    if (!d->extent_of || !d->read_first || !d->read_next || !d->reader || !c->touches ||
-        !c->touch_first)
+    if (!d->extent_of || !d->whole || !d->read_first || !d->read_next || !d->reader ||
+        !c->touches || !c->touch_first)
         return WF_ERR_MEMORY;
     memset(d->extent_of, -1, values * sizeof *d->extent_of);
     memset(d->read_first, -1, values * sizeof *d->read_first);
     WF_TRY(find_extents(d));
+    WF_TRY(find_parts(d));
     return touch_all(d);
 }

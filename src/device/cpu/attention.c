@@ -480,11 +480,11 @@ static wf_status launch_attention_grad(const wf_launch *l)
 }
 
 /* clang-format off */
-#define ROW(name_)                                                                                 \
+#define ROW(name_, ...)                                                                            \
     {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT, .strided = true,           \
-     .workspace = name_##_workspace, .launch = launch_##name_}
+     .workspace = name_##_workspace, .launch = launch_##name_, __VA_ARGS__}
 const wf_kernel wf_cpu_attention[] = {
     ROW(attention),
-    ROW(attention_grad),
+    ROW(attention_grad, .strided_out = 7),
     {0},
 };

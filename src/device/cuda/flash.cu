@@ -214,7 +214,8 @@ void wf_flash_forward(const wf_launch *l, const wf_flash *f)
         constexpr int D = decltype(size)::value;
         typedef forward_shape<D> shape;
         const auto kernel = flash_forward<T, D>;
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape::BYTES);
+        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             shape::BYTES);
         const unsigned blocks = (unsigned)((f->n + shape::BM - 1) / shape::BM * (int64_t)f->heads);
         WF_RUN(kernel, blocks, shape::WARPS * 32, shape::BYTES, wf_cuda_stream(l))
         (*f, wf_flash_aligned(f));

@@ -100,10 +100,13 @@ static __device__ __forceinline__ void wf_put_rows(T *to, const float (&c)[M][N 
 #pragma unroll
         for (int n = 0; n < N / 8; n++)
 #pragma unroll
-            for (int h = 0; h < 2; h++)
-                *reinterpret_cast<uint32_t *>(to + (m * 16 + g + h * 8) * wf_tile<D>::STRIDE +
-                                              n * 8 + t * 2) =
-                    wf_pair<T>(c[m][n][2 * h] * factor, c[m][n][2 * h + 1] * factor);
+            for (int h = 0; h < 2; h++) {
+                uint32_t pair = wf_pair<T>(c[m][n][2 * h] * factor, c[m][n][2 * h + 1] * factor);
+                wf_pack<T, 2> both;
+                memcpy((void *)&both, &pair, sizeof both);
+                wf_store_pack<T, 2>(to + (m * 16 + g + h * 8) * wf_tile<D>::STRIDE + n * 8 + t * 2,
+                                    both);
+            }
 }
 
 /* The 16 x 16 elements of a tile at (row, column) as a. */

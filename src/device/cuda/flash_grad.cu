@@ -365,7 +365,7 @@ void wf_flash_backward(const wf_launch *l, const wf_flash *f, void *workspace)
         if (f->dq.data) {
             const auto kernel = flash_dq<T, D>;
             const int64_t tiles = (f->n + by_query::BM - 1) / by_query::BM;
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+            cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  by_query::BYTES);
             WF_RUN(kernel, (unsigned)(tiles * f->heads), by_query::WARPS * 32, by_query::BYTES,
                    stream)
@@ -374,7 +374,7 @@ void wf_flash_backward(const wf_launch *l, const wf_flash *f, void *workspace)
         if (f->dk.data || f->dv.data) {
             const auto kernel = flash_dkv<T, D>;
             const int64_t tiles = (f->n + by_key::BN - 1) / by_key::BN;
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+            cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  by_key::BYTES);
             WF_RUN(kernel, (unsigned)(tiles * f->kv_heads * by_key::PARTS), by_key::WARPS * 32,
                    by_key::BYTES, stream)

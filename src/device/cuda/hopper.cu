@@ -3,6 +3,7 @@
  * hopper.cu - what the kernels for Hopper share on the host's side: maps for TMA, and their rows.
  */
 #include "device/cuda/hopper.cuh"
+#include "device/cuda/hopper_flash.h"
 
 /* The driver's function, through the runtime: nothing is linked to the driver itself. */
 static decltype(&cuTensorMapEncodeTiled) encoder(const wf_launch *l, wf_status *status)
@@ -56,3 +57,15 @@ wf_status wf_cuda_tensor_map(const wf_launch *l, const wf_tensor_box *b, CUtenso
                              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return wf_cuda_check(l, result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
 }
+
+/* ---- Rows ---- */
+
+#define NARROW (1u << WF_BF16 | 1u << WF_F16)
+
+/* clang-format off */
+extern "C" const wf_kernel wf_cuda_hopper_kernels[] = {
+    {.op = WF_OP_attention, .name = "hopper", .types = NARROW, .strided = true,
+     .accepts = wf_cuda_hopper_attention_accepts, .workspace = wf_cuda_hopper_attention_workspace,
+     .launch = wf_cuda_hopper_attention_launch},
+    {},
+};

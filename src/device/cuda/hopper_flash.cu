@@ -17,7 +17,8 @@
  * The greatest score of a row, which weights are relative to, is only replaced when it is exceeded by a factor of
  * 2^8 in weight: so the sums are hardly ever scaled, and weights stay far below what f16 holds.
  */
-#include "device/cuda/flash.h"
+#include "device/cuda/hopper_flash.h"
+
 #include "device/cuda/hopper.cuh"
 
 typedef struct {
@@ -25,11 +26,12 @@ typedef struct {
     void *o;
     int64_t o_row, o_head;
     float *lse;
+    int64_t lse_row;
     const int32_t *low, *high, *irregular;
     int32_t *next;        /* item to be drawn */
     int32_t length;       /* of a sequence; all tokens where low and high say what a query sees */
     int32_t heads, group; /* group: query heads that share a kv head */
-    int32_t causal;
+    int32_t causal, window;
     int32_t tiles, items;  /* of queries of a head; of all */
     int32_t all, together; /* heads of all sequences; those whose items are drawn before others' */
     float scale2;          /* of scores, as logarithms to base 2 */
@@ -113,7 +115,12 @@ template <class S> struct place {
     }
 };
 
-/* One past the last key that a query sees. */
+/* The first key that a query sees, and one past the last. */
+WF_HOPPER int key_begin(const task &t, int row)
+{
+    return t.low ? t.low[row] : t.window > 0 ? max(0, row + 1 - t.window) : 0;
+}
+
 WF_HOPPER int key_end(const task &t, int row)
 {
     return t.high ? t.high[row] : t.causal ? row + 1 : t.length;
@@ -134,8 +141,7 @@ template <class S> WF_HOPPER item item_at(const task &t, int number)
     int first = chunk * t.together, count = min(t.together, t.all - first);
     int tile = rest / count, head = first + rest - tile * count;
     item i = {head / t.heads, head % t.heads, (t.tiles - 1 - tile) * S::QUERIES, 0};
-    if (t.low)
-        i.begin = t.low[i.row];
+    i.begin = key_begin(t, i.row);
     return i;
 }
 
@@ -316,7 +322,7 @@ WF_HOPPER void finish(const task &t, const item &it, int row, const float (&o)[S
         bool there = row + 8 * h < t.length;
         int64_t token = (int64_t)it.sequence * t.length + row + 8 * h;
         if (there && lane == 0 && t.lse)
-            t.lse[token * t.heads + it.head] =
+            t.lse[token * t.lse_row + it.head] =
                 none ? -INFINITY : (r.top[h] * t.scale2 + log2f(sum)) * 0.69314718056f;
         T *to = (T *)t.o + token * t.o_row + it.head * t.o_head;
 #pragma unroll
@@ -340,6 +346,10 @@ template <class S> struct worker {
     int group;
     bool leader; /* the lane that arrives for its warp */
 
+    __device__ __forceinline__ uint32_t q(int b) const
+    {
+        return m.q(b) + group * S::GROUP_BYTES;
+    }
     __device__ __forceinline__ void await()
     {
         wf_barrier_wait(m.full(at.slot), at.parity);
@@ -369,26 +379,51 @@ template <class S> struct worker {
     }
 };
 
-/* o and r of the group's queries, over the first `mine` of the item's n tiles. */
+/* What a warpgroup has to do with an item. */
+typedef struct {
+    item it;
+    int n, mine; /* tiles of keys, and how many of them its queries need */
+    int row;     /* its first query */
+} work;
+
+/* Takes up the block's item number `use`, and begins with the scores of the first tile. That product is also
+ * begun, with whatever is there, when there is none: registers under way must be so on every path. */
 template <class S>
-WF_HOPPER void attend(worker<S> &w, uint32_t q, int n, int mine, float scale2, float (&o)[S::D / 2],
-                      rows &r)
+WF_HOPPER work start(worker<S> &w, const task &t, int use, float (&s)[S::KEYS / 2])
+{
+    int b = use & 1;
+    wf_barrier_wait(w.m.q_full(b), use >> 1 & 1);
+    work x = {w.m.items[b], 0, 0, 0};
+    if (x.it.sequence >= 0) {
+        x.row = x.it.row + 64 * w.group;
+        x.n = key_tiles<S>(t, x.it, x.it.row + S::QUERIES);
+        x.mine = x.row < t.length ? key_tiles<S>(t, x.it, x.row + 64) : 0;
+    }
+    if (x.mine > 0) {
+        w.await();
+        w.turn_begin();
+    }
+    wf_wgmma_hold(s);
+    wf_wgmma_begin();
+    multiply_keys<S>(s, w.q(b), w.m.slot(w.at.slot));
+    if (x.mine > 0)
+        w.turn_end();
+    return x;
+}
+
+/* o and r of the group's queries; s has the first tile's scores. */
+template <class S>
+WF_HOPPER void attend(worker<S> &w, const work &x, uint32_t q, float scale2,
+                      float (&s)[S::KEYS / 2], float (&o)[S::D / 2], rows &r)
 {
     constexpr int N = S::KEYS / 2;
-    float s[N], factor[2];
+    float factor[2];
     uint32_t weights[N / 2];
     const int column = threadIdx.x % 4 * 2;
     /* of the warp: keys from `hidden` on are masked for some row, as those before `shown` */
     const int hidden = __shfl_sync(0xffffffffu, r.high[0], 0);
     const int shown = __shfl_sync(0xffffffffu, r.low[1], 31);
 
-    w.await();
-    w.turn_begin();
-    wf_wgmma_begin();
-    multiply_keys<S>(s, q, w.m.slot(w.at.slot));
-    w.turn_end();
-    wf_wgmma_wait<0>();
-    wf_wgmma_hold(s);
     w.release(w.at.slot);
     w.at.advance();
     if (S::KEYS > hidden || shown > 0)
@@ -396,7 +431,7 @@ WF_HOPPER void attend(worker<S> &w, uint32_t q, int n, int mine, float scale2, f
     weigh<S::POLY>(s, r, factor, scale2);
     round_weights<typename S::T>(weights, s);
 
-    for (int j = 1; j < mine; j++) {
+    for (int j = 1; j < x.mine; j++) {
         int keys = w.at.slot;
         w.await();
         w.turn_begin();
@@ -429,7 +464,7 @@ WF_HOPPER void attend(worker<S> &w, uint32_t q, int n, int mine, float scale2, f
         w.release(values);
         round_weights<typename S::T>(weights, s);
     }
-    if (mine < n)
+    if (x.mine < x.n)
         w.skip();
     w.await();
     w.turn_begin();
@@ -445,13 +480,13 @@ WF_HOPPER void attend(worker<S> &w, uint32_t q, int n, int mine, float scale2, f
 
 /* Lets the tiles pass that others still work on. attend took mine + 1 turns and used two slots a tile, and one more
  * if it was not the last. */
-template <class S> WF_HOPPER void pass(worker<S> &w, int n, int mine)
+template <class S> WF_HOPPER void pass(worker<S> &w, const work &x)
 {
-    int used = mine > 0 ? 2 * mine + (mine < n) : 0;
-    for (int turn = mine > 0 ? mine + 1 : 0; n > 0 && turn <= n; turn++) {
+    int used = x.mine > 0 ? 2 * x.mine + (x.mine < x.n) : 0;
+    for (int turn = x.mine > 0 ? x.mine + 1 : 0; x.n > 0 && turn <= x.n; turn++) {
         w.turn_begin();
         w.turn_end();
-        for (int i = 0; i < 2 && used < 2 * n; i++, used++)
+        for (int i = 0; i < 2 && used < 2 * x.n; i++, used++)
             w.skip();
     }
 }
@@ -460,39 +495,39 @@ template <class S> WF_HOPPER void compute(const task &t, const memory<S> &m, int
 {
     const int lane = threadIdx.x % 32, first = threadIdx.x / 32 % 4 * 16 + lane / 4;
     worker<S> w = {m, {0, 0}, group, lane == 0};
+    float s[S::KEYS / 2];
     if (S::TURNS && group == S::GROUPS - 1)
         w.turn_end();
-    for (int use = 0;; use++) {
-        int b = use & 1;
-        wf_barrier_wait(m.q_full(b), use >> 1 & 1);
-        item it = m.items[b];
-        if (it.sequence < 0)
-            break;
-        int row = it.row + 64 * group;
-        int n = key_tiles<S>(t, it, it.row + S::QUERIES);
-        int mine = row < t.length ? key_tiles<S>(t, it, row + 64) : 0;
-        row += first;
+    work x = start(w, t, 0, s);
+    for (int use = 0; x.it.sequence >= 0; use++) {
+        const int b = use & 1, row = x.row + first;
         rows r;
         float o[S::D / 2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int near = min(row + 8 * h, t.length - 1);
-            r.low[h] = t.low ? t.low[near] - it.begin : 0;
-            r.high[h] = key_end(t, near) - it.begin;
+            r.low[h] = key_begin(t, near) - x.it.begin;
+            r.high[h] = key_end(t, near) - x.it.begin;
             r.top[h] = -INFINITY;
             r.sum[h] = 0;
         }
 #pragma unroll
         for (int i = 0; i < S::D / 2; i++)
             o[i] = 0;
-        if (mine > 0)
-            attend<S>(w, m.q(b) + group * S::GROUP_BYTES, n, mine, t.scale2, o, r);
+        wf_wgmma_wait<0>();
+        wf_wgmma_hold(s);
+        if (x.mine > 0)
+            attend<S>(w, x, w.q(b), t.scale2, s, o, r);
         __syncwarp();
         if (w.leader)
             wf_barrier_arrive(m.q_empty(b));
-        pass<S>(w, n, mine);
-        finish<S>(t, it, row, o, r);
+        pass<S>(w, x);
+        work next = start(w, t, use + 1, s);
+        finish<S>(t, x.it, row, o, r); /* while the next scores are computed */
+        x = next;
     }
+    wf_wgmma_wait<0>();
+    wf_wgmma_hold(s);
 }
 #endif
 
@@ -553,6 +588,7 @@ template <class S> static wf_status run(const wf_launch *l, const wf_flash *f)
     t.o_row = f->o.row;
     t.o_head = f->o.head;
     t.lse = f->lse;
+    t.lse_row = f->lse_row;
     t.low = f->low;
     t.high = f->high;
     t.irregular = f->irregular;
@@ -561,6 +597,7 @@ template <class S> static wf_status run(const wf_launch *l, const wf_flash *f)
     t.heads = f->heads;
     t.group = f->heads / f->kv_heads;
     t.causal = f->causal;
+    t.window = f->window;
     t.scale2 = f->scale * 1.44269504089f;
     t.tiles = (length + S::QUERIES - 1) / S::QUERIES;
     t.all = f->n / length * f->heads;
@@ -583,13 +620,43 @@ template <class S> static wf_status run(const wf_launch *l, const wf_flash *f)
     return wf_cuda_launched(l);
 }
 
-extern "C" wf_status wf_cuda_hopper_attention(const wf_launch *l, const wf_flash *f)
+wf_status wf_cuda_hopper_attention(const wf_launch *l, const wf_flash *f)
 {
-    if (f->n == 0 || f->heads == 0)
-        return WF_OK;
     if (f->type == WF_BF16)
         return f->d == 64 ? run<shape<wf_bf16, 64, 3, 128, 8, 1, false>>(l, f)
                           : run<shape<wf_bf16, 128, 2, 128, 5, 1, true>>(l, f);
     return f->d == 64 ? run<shape<wf_f16, 64, 3, 128, 8, 1, false>>(l, f)
                       : run<shape<wf_f16, 128, 2, 128, 5, 1, true>>(l, f);
+}
+
+/* ---- The row ---- */
+
+enum { COUNTER = 256 }; /* bytes of the workspace */
+
+bool wf_cuda_hopper_attention_accepts(const wf_node *n)
+{
+    const wf_attr_attention *a = (const wf_attr_attention *)n->attr;
+    int64_t d = n->in[0]->shape.d[2];
+    return wf_flash_accepts(n) && (d == 64 || d == 128) && n->in[2]->shape.d[2] == d &&
+           a->softcap == 0 && a->scale >= 0;
+}
+
+size_t wf_cuda_hopper_attention_workspace(const wf_node *n, int threads)
+{
+    return COUNTER + wf_flash_workspace(n, threads);
+}
+
+wf_status wf_cuda_hopper_attention_launch(const wf_launch *l)
+{
+    wf_flash f = wf_flash_of(l);
+    if (f.n == 0 || f.heads == 0)
+        return WF_OK;
+    if (!wf_flash_aligned(&f))
+        return wf_flash_launch(l);
+    char *ranges = (char *)l->workspace + COUNTER;
+    wf_flash_ranges(l, &f, ranges);
+    WF_TRY(wf_cuda_hopper_attention(l, &f));
+    if (f.irregular)
+        wf_attention_run(l, ranges + wf_flash_ranges_bytes(l->node), f.irregular);
+    return wf_cuda_launched(l);
 }

@@ -12,6 +12,8 @@
 #ifndef WF_DEVICE_CUDA_MMA_CUH
 #define WF_DEVICE_CUDA_MMA_CUH
 
+#include <string.h>
+
 #include "device/cuda/kernels.cuh"
 
 /* Two elements as a register, the first in its low half. */
@@ -19,12 +21,16 @@ template <typename T> static __device__ __forceinline__ uint32_t wf_pair(float l
 template <> __device__ __forceinline__ uint32_t wf_pair<wf_bf16>(float low, float high)
 {
     __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<uint32_t *>(&x);
+    uint32_t pair;
+    memcpy(&pair, &x, sizeof pair);
+    return pair;
 }
 template <> __device__ __forceinline__ uint32_t wf_pair<wf_f16>(float low, float high)
 {
     __half2 x = __floats2half2_rn(low, high);
-    return *reinterpret_cast<uint32_t *>(&x);
+    uint32_t pair;
+    memcpy(&pair, &x, sizeof pair);
+    return pair;
 }
 
 #if !WF_CUDA_EMULATED
@@ -107,9 +113,9 @@ static __device__ __forceinline__ float wf_exp2(float x)
 
 template <typename T> static float wf_half_of(uint32_t pair, int which)
 {
-    T x[2];
-    memcpy(x, &pair, sizeof x);
-    return wf_load(x[which]);
+    wf_pack<T, 2> both;
+    memcpy((void *)&both, &pair, sizeof both);
+    return wf_load(both.x[which]);
 }
 
 template <typename T>

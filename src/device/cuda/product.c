@@ -25,12 +25,16 @@ bool wf_cuda_products_library(void)
     return wf_lt_get() != NULL;
 }
 
+static double multiplications(const wf_cuda_product *p)
+{
+    return (double)p->batch * (double)p->m * (double)p->n * (double)p->k;
+}
+
 static size_t library_bytes(const wf_cuda_product *p)
 {
     if (!wf_cuda_products_library())
         return 0;
-    double count = (double)p->batch * (double)p->m * (double)p->n * (double)p->k;
-    return count >= large ? workspace_large : workspace_small;
+    return multiplications(p) >= large ? workspace_large : workspace_small;
 }
 
 static size_t bias_bytes(const wf_cuda_product *p)
@@ -74,7 +78,7 @@ static int epilogue_of(const wf_cuda_product *p)
 /* More than a product and a bias. */
 static bool has_ending(const wf_cuda_product *p)
 {
-    return p->ending != WF_CUDA_PLAIN || p->sums;
+    return p->ending != WF_CUDA_PLAIN;
 }
 
 /* Elements from row to row of a matrix of so many rows and columns; that of a single row is of no meaning. */
@@ -141,11 +145,10 @@ static bool suits_library(const wf_cuda_products *all, const wf_cuda_product *p)
 }
 
 /* Endings that may be the library's. What it makes of an activation does not have the bits of the op itself, on which
- * recomputing it counts, unless results need not be the same anyway. (It would add up sums, too, but products take so
- * much longer then that a kernel of ours is faster.) */
+ * recomputing it counts, unless results need not be the same anyway. */
 static bool ending_suits(const wf_cuda_products *all, const wf_cuda_product *p)
 {
-    if (p->sums || p->act != WF_ACT_GELU || !p->pre.data)
+    if (p->act != WF_ACT_GELU || !p->pre.data)
         return false;
     return p->ending == WF_CUDA_ACT_GRAD || all->device->head.fast;
 }
@@ -298,7 +301,6 @@ static wf_cuda_product without_ending(const wf_cuda_product *p)
         q.y = p->pre;
     q.ending = WF_CUDA_PLAIN;
     q.pre = (wf_cuda_matrix){0};
-    q.sums = NULL;
     return q;
 }
 
@@ -319,6 +321,18 @@ static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_produ
     }
 }
 
+/* How a product is run that cuBLASLt does not take as a whole. One that is multiplied by a slope is not rounded before that
+ * if it is small. */
+static wf_product_way way_without(const wf_cuda_product *p)
+{
+    const bool small = multiplications(p) < large;
+    if (p->ending == WF_CUDA_ACT_GRAD && small && p->y.type != WF_F32)
+        return WF_WAY_PLAIN;
+    if (has_ending(p))
+        return WF_WAY_APART;
+    return p->bias && p->bias_type != p->y.type ? WF_WAY_ROUND_BIAS : WF_WAY_PLAIN;
+}
+
 static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
                    const wf_cuda_product *p)
 {
@@ -328,10 +342,7 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
     int count = 0;
     if ((!ending || ending_suits(all, p)) && wf_product_build(all, e))
         count = candidates_of(all, e, candidates);
-    e->way = count > 0                              ? WF_WAY_LIBRARY
-             : ending                               ? WF_WAY_APART
-             : p->bias && p->bias_type != p->y.type ? WF_WAY_ROUND_BIAS
-                                                    : WF_WAY_PLAIN;
+    e->way = count > 0 ? WF_WAY_LIBRARY : way_without(p);
     if (count == 0)
         return;
     e->algo = candidates[0].algo;
@@ -371,12 +382,8 @@ static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
 
 static wf_status run_plain(const wf_cuda_work *w, const wf_cuda_product *p)
 {
-    cudaStream_t stream = wf_cuda_stream(w->l);
-    if (w->prepare)
-        return WF_OK;
-    wf_cuda_plain_product(stream, p);
-    if (p->sums)
-        wf_cuda_row_sums(stream, p, sums_scratch(w, p));
+    if (!w->prepare)
+        wf_cuda_plain_product(wf_cuda_stream(w->l), p);
     return WF_OK;
 }
 
@@ -384,12 +391,19 @@ static wf_status run_apart(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     const wf_cuda_product q = without_ending(p);
     WF_TRY(wf_cuda_multiply(w, &q));
-    if (w->prepare)
-        return WF_OK;
-    if (p->sums)
-        wf_cuda_row_sums(wf_cuda_stream(w->l), p, sums_scratch(w, p));
-    if (p->ending != WF_CUDA_PLAIN && p->y.data)
+    if (!w->prepare)
         wf_cuda_finish(wf_cuda_stream(w->l), p);
+    return WF_OK;
+}
+
+/* (cuBLASLt would add up sums on the way, but takes so much longer then that a kernel of ours is faster.) */
+static wf_status run_with_sums(const wf_cuda_work *w, const wf_cuda_product *p)
+{
+    wf_cuda_product q = *p;
+    q.sums = NULL;
+    WF_TRY(wf_cuda_multiply(w, &q));
+    if (!w->prepare)
+        wf_cuda_row_sums(wf_cuda_stream(w->l), p, sums_scratch(w, p));
     return WF_OK;
 }
 
@@ -435,8 +449,10 @@ static wf_status run_library(const wf_cuda_work *w, wf_cuda_products *all, wf_pr
 wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     wf_cuda_products *all = wf_cuda_device_of(w->l)->products;
-    if (p->batch * p->m * p->n == 0) /* sums of an empty k are not empty */
-        return run_plain(w, p);
+    if (p->sums)
+        return run_with_sums(w, p);
+    if (p->batch * p->m * p->n == 0)
+        return WF_OK;
     if (!all || !suits_library(all, p))
         return run_plain(w, p);
     wf_product_entry *e = entry_of(w, all, p);

@@ -100,7 +100,8 @@ bool wf_fuse_weight_grad(wf_fuser *f, wf_node *n)
 {
     wf_node *product = matrix_product(n->in[0], true), *at = product;
     if (!product || !is_f32_of(n, n->in[0]) || !is_inner(f, n->in[0]) ||
-        product->in[0]->type == WF_F32 || wf_fuse_part_ways(f, n->in[0], &n->out[0]))
+        product->in[0]->type == WF_F32 || product->in[1]->type != product->in[0]->type ||
+        wf_fuse_part_ways(f, n->in[0], &n->out[0]))
         return false;
     wf_node *bias = bias_grad(f, product->in[0]), *sum = bias ? bias->in[0]->node : NULL;
     if (sum && sum->id < at->id) {

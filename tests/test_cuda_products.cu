@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_cuda_products.cu - how products are run best: found by timing, kept in a file, and read from there, as long as it is
+ * not damaged. By an emulated cuBLASLt, of whose three algorithms the second is the fastest.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/cuda/kernels.cuh"
+
+extern "C" {
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "device/cuda/product_priv.h"
+}
+
+enum { M = 16, N = 24, K = 70000, SLOW = 0, FASTEST = 1 };
+
+static char folder[] = "/tmp/weft-products-XXXXXX";
+static wf_ctx *ctx;
+static wf_cuda_device device;
+static wf_cuda_queue queue;
+static float *a, *b, *y, *scratch;
+
+static void *device_new(size_t bytes)
+{
+    void *data;
+    assert_int_equal(cudaMalloc(&data, bytes), cudaSuccess);
+    return data;
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    setenv("WEFT_CACHE", folder, 1);
+    setenv("WEFT_CUBLASLT", "emulated", 1);
+    assert_int_equal(wf_ctx_new(&ctx), WF_OK);
+    device.head.ctx = ctx;
+    snprintf(device.name, sizeof device.name, "A / GPU");
+    queue.head.device = &device.head;
+    assert_int_equal(cudaStreamCreate(&queue.stream), cudaSuccess);
+    a = static_cast<float *>(device_new(sizeof *a * M * K));
+    b = static_cast<float *>(device_new(sizeof *b * N * K));
+    y = static_cast<float *>(device_new(sizeof *y * M * N));
+    scratch = static_cast<float *>(device_new(64 << 20));
+    return 0;
+}
+
+static wf_cuda_product large_product(void)
+{
+    wf_cuda_product p = {};
+    p.batch = 1;
+    p.m = M;
+    p.n = N;
+    p.k = K;
+    p.a = wf_cuda_matrix{a, WF_F32, K, 0};
+    p.b = wf_cuda_matrix{b, WF_F32, K, 0};
+    p.y = wf_cuda_matrix{y, WF_F32, N, 0};
+    p.transpose_b = true;
+    return p;
+}
+
+/* Opens the device's products, makes one ready, and says by which algorithm it is run. */
+static uint64_t prepare(bool tune, const wf_cuda_product *p, uint64_t *choices, double *us)
+{
+    wf_launch l = {};
+    l.ctx = ctx;
+    l.queue = &queue.head;
+    wf_cuda_work w = {&l, true, scratch};
+    assert_int_equal(wf_cuda_products_new(&device, tune), WF_OK);
+    assert_int_equal(wf_cuda_multiply(&w, p), WF_OK);
+    wf_cuda_products_keep(&l);
+    *choices = wf_cuda_products_choices(&device);
+    for (int i = 0; i < device.products->count; i++)
+        if (device.products->entries[i]->used) {
+            uint64_t algorithm = device.products->entries[i]->algo.data[0];
+            *us = device.products->entries[i]->us;
+            wf_cuda_products_free(&device);
+            return algorithm;
+        }
+    fail_msg("no product was made ready");
+    return 0;
+}
+
+static void path_of_choices(char *out, size_t bytes)
+{
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    snprintf(out, bytes, "%s/products-A___GPU-%d-1.txt", folder, driver);
+}
+
+static void test_timed_and_kept(void **state)
+{
+    const wf_cuda_product p = large_product();
+    uint64_t first, second;
+    double us, again;
+    char path[256];
+    wf_file_stamp stamp;
+    (void)state;
+    assert_int_equal(prepare(true, &p, &first, &us), FASTEST);
+    assert_true(us > 0);
+    path_of_choices(path, sizeof path);
+    assert_true(wf_file_look(path, &stamp));
+    assert_int_equal(prepare(true, &p, &second, &again), FASTEST);
+    assert_true(first == second);
+    assert_true(again > us - 0.01 && again < us + 0.01); /* read, not timed */
+}
+
+static void test_damaged_file(void **state)
+{
+    const wf_cuda_product p = large_product();
+    uint64_t choices;
+    double us, again;
+    char path[256], *text;
+    size_t bytes;
+    (void)state;
+    prepare(true, &p, &choices, &us);
+    path_of_choices(path, sizeof path);
+    assert_int_equal(wf_file_read(ctx, path, 1 << 20, &text, &bytes), WF_OK);
+    for (size_t i = 0; i < bytes; i += 7) { /* one wrong byte at a time, and cut short */
+        char old = text[i];
+        text[i] = old == '1' ? '2' : '1';
+        assert_int_equal(wf_file_write(ctx, path, text, bytes), WF_OK);
+        assert_int_equal(wf_cuda_products_new(&device, true), WF_OK);
+        assert_int_equal(device.products->count, 0);
+        wf_cuda_products_free(&device);
+        assert_int_equal(wf_file_write(ctx, path, text, i), WF_OK);
+        assert_int_equal(wf_cuda_products_new(&device, true), WF_OK);
+        assert_int_equal(device.products->count, 0);
+        wf_cuda_products_free(&device);
+        text[i] = old;
+    }
+    wf_mem_free(ctx, text);
+    assert_int_equal(prepare(true, &p, &choices, &again), FASTEST);
+}
+
+static void test_not_tuned(void **state)
+{
+    const wf_cuda_product p = large_product();
+    uint64_t tuned, first;
+    double us;
+    (void)state;
+    prepare(true, &p, &tuned, &us);
+    assert_int_equal(prepare(false, &p, &first, &us), SLOW);
+    assert_true(us == 0);
+    assert_true(tuned != first);
+}
+
+/* The same product that lies otherwise is another one. */
+static void test_alignment_counts(void **state)
+{
+    wf_cuda_product p = large_product();
+    uint64_t even, odd;
+    double us;
+    (void)state;
+    prepare(true, &p, &even, &us);
+    p.y.data = y + 1;
+    p.m = M - 1;
+    prepare(true, &p, &odd, &us);
+    assert_true(even != odd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_timed_and_kept),
+        cmocka_unit_test(test_damaged_file),
+        cmocka_unit_test(test_not_tuned),
+        cmocka_unit_test(test_alignment_counts),
+    };
+    return cmocka_run_group_tests(tests, begin, NULL);
+}
