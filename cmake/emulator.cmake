@@ -111,12 +111,11 @@ target_link_libraries(test_cuda_products PRIVATE weft_static PkgConfig::CMOCKA)
 weft_emulated_test(cuda_products test_cuda_products)
 foreach(op IN ITEMS matmul linear_act matmul_act_grad linear_grad_weight head_loss)
     weft_emulated_test(selftest_cublaslt_${op} weft_emulated selftest --device cuda --fast --op ${op})
-    set_tests_properties(selftest_cublaslt_${op} PROPERTIES
-        ENVIRONMENT "${environment};WEFT_CUBLASLT=emulated")
+    set_property(TEST selftest_cublaslt_${op} APPEND PROPERTY ENVIRONMENT WEFT_CUBLASLT=emulated)
 endforeach()
 
 # Whole trainings, as other devices are tested.
 weft_emulated_program(test_device_train_emulated ${PROJECT_SOURCE_DIR}/tests/test_device_train.c)
 target_link_libraries(test_device_train_emulated PRIVATE weft_test_support)
 weft_emulated_test(device_train_emulated test_device_train_emulated)
-set_tests_properties(device_train_emulated PROPERTIES ENVIRONMENT "${environment};WEFT_TRAIN_DEVICE=cuda")
+set_property(TEST device_train_emulated APPEND PROPERTY ENVIRONMENT WEFT_TRAIN_DEVICE=cuda)

@@ -61,6 +61,7 @@ static wf_status find_device(wf_ctx *ctx, const cuda_options *options)
 {
     int count = 0, driver = 0, runtime = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
+    cudaGetLastError(); /* or the next launch would report it */
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
     if (error == cudaErrorInsufficientDriver && driver == 0)

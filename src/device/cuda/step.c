@@ -84,6 +84,7 @@ static wf_status capture(wf_plan_exec *e, cuda_plan *own)
     wf_ctx *ctx = e->head.session->ctx;
     cudaGraph_t graph = NULL;
     drop_graph(own);
+    cudaGetLastError(); /* of something that was freed: launches would report it */
     WF_TRY(wf_cuda_try(ctx, cudaStreamBeginCapture(stream_of(e), cudaStreamCaptureModeRelaxed),
                        "capturing a step"));
     wf_status status = launch_all(e);
@@ -143,6 +144,7 @@ static wf_status run_timed(wf_plan_exec *e, cuda_plan *own)
     wf_ctx *ctx = e->head.session->ctx;
     if (!own->marks)
         WF_TRY(make_marks(e, own));
+    cudaGetLastError();
     for (int i = 0; i < e->plan->step_count; i++) {
         WF_TRY(wf_cuda_try(ctx, cudaEventRecord(own->marks[i], stream_of(e)), "taking the time"));
         WF_TRY(launch(e, i));
