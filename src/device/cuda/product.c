@@ -130,7 +130,7 @@ static wf_product_key key_of(const wf_cuda_products *all, const wf_cuda_product 
     f[KEY_ALIGN_D] = alignment(p->y.data);
     f[KEY_ALIGN_AUX] = aux ? alignment(p->pre.data) : 0;
     f[KEY_WORKSPACE] = (int64_t)library_bytes(p);
-    f[KEY_FAST] = all->device->head.fast;
+    f[KEY_FAST] = all->device->head.fast && (aux || p->y.type == WF_F32); /* else nothing changes */
     return key;
 }
 
