@@ -54,7 +54,7 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
         add_custom_command(OUTPUT ${object}
             COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cuda
-            COMMAND ${WEFT_NVCC} -std=c++20 -O3 ${codes} -lineinfo
+            COMMAND ${WEFT_NVCC} -std=c++20 -O3 ${codes} --compress-mode=size
                 -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
                 -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,${warnings}
                 ${nvcc_werror} -MD -MF ${object}.d -c ${source} -o ${object}

@@ -50,6 +50,8 @@ foreach(source IN LISTS cuda_kernel_sources)
 endforeach()
 weft_emulate(objects ${emulator}/cublaslt.cu)
 
+add_custom_target(weft_emulated_kernels DEPENDS ${objects}) # once for all programs
+
 # The runtime, and the host's side of the device. What is found here is not looked for in the library.
 file(GLOB sources CONFIGURE_DEPENDS ${emulator}/*.c)
 add_library(weft_emulator OBJECT ${sources})
@@ -63,36 +65,58 @@ target_include_directories(weft_emulated_device SYSTEM PRIVATE ${WEFT_CUDA_INCLU
 target_compile_definitions(weft_emulated_device PRIVATE WF_CUDA_HOPPER=0 WF_CUDA_EMULATED=1)
 target_link_libraries(weft_emulated_device PRIVATE weft_needs)
 
-add_executable(weft_emulated $<TARGET_OBJECTS:weft_cli> ${objects}
-    $<TARGET_OBJECTS:weft_emulated_device> $<TARGET_OBJECTS:weft_emulator>)
-set_target_properties(weft_emulated PROPERTIES
-    LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-target_link_libraries(weft_emulated PRIVATE weft_static)
+# weft_emulated_program(NAME SOURCES...): in build/tests, with the emulated device.
+function(weft_emulated_program name)
+    add_executable(${name} ${ARGN} ${objects}
+        $<TARGET_OBJECTS:weft_emulated_device> $<TARGET_OBJECTS:weft_emulator>)
+    set_target_properties(${name} PROPERTIES
+        LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    add_dependencies(${name} weft_emulated_kernels)
+    target_include_directories(${name} PRIVATE src tests tests/emulator)
+    target_include_directories(${name} SYSTEM PRIVATE ${WEFT_CUDA_INCLUDE})
+endfunction()
 
+# weft_emulated_test(NAME COMMAND...)
+function(weft_emulated_test name)
+    add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
+endfunction()
+
+weft_emulated_program(weft_emulated $<TARGET_OBJECTS:weft_cli>)
+target_link_libraries(weft_emulated PRIVATE weft_static)
+weft_emulated_test(selftest_cuda_emulated weft_emulated selftest --device cuda)
+
+# Each tests/emulated/test_NAME.c is one program and one test called NAME.
+file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/emulated/test_*.c)
+foreach(source IN LISTS sources)
+    get_filename_component(program ${source} NAME_WE)
+    string(REGEX REPLACE "^test_" "" name ${program})
+    weft_emulated_program(${program} ${source})
+    target_link_libraries(${program} PRIVATE weft_test_support)
+    weft_emulated_test(${name} ${program})
+endforeach()
+
+# The emulator itself.
 weft_emulate(test_object ${PROJECT_SOURCE_DIR}/tests/test_emulator.cu)
 add_executable(test_emulator ${test_object} $<TARGET_OBJECTS:weft_emulator>)
 set_target_properties(test_emulator PROPERTIES
     LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 target_link_libraries(test_emulator PRIVATE PkgConfig::CMOCKA Threads::Threads m)
-add_test(NAME emulator COMMAND test_emulator WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-set_tests_properties(emulator PROPERTIES TIMEOUT 120 ENVIRONMENT "${environment}")
-
-add_test(NAME selftest_cuda_emulated COMMAND weft_emulated selftest --device cuda
-    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-set_tests_properties(selftest_cuda_emulated PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
+weft_emulated_test(emulator test_emulator)
 
 # Products by way of a library, as far as that can be tested without it.
 weft_emulate(products_test_object ${PROJECT_SOURCE_DIR}/tests/test_cuda_products.cu)
-add_executable(test_cuda_products ${products_test_object} ${objects}
-    $<TARGET_OBJECTS:weft_emulated_device> $<TARGET_OBJECTS:weft_emulator>)
-set_target_properties(test_cuda_products PROPERTIES
-    LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+weft_emulated_program(test_cuda_products ${products_test_object})
 target_link_libraries(test_cuda_products PRIVATE weft_static PkgConfig::CMOCKA)
-add_test(NAME cuda_products COMMAND test_cuda_products WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-set_tests_properties(cuda_products PROPERTIES TIMEOUT 120 ENVIRONMENT "${environment}")
+weft_emulated_test(cuda_products test_cuda_products)
 foreach(op IN ITEMS matmul linear_act matmul_act_grad linear_grad_weight head_loss)
-    add_test(NAME selftest_cublaslt_${op} COMMAND weft_emulated selftest --device cuda --fast --op ${op}
-        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    weft_emulated_test(selftest_cublaslt_${op} weft_emulated selftest --device cuda --fast --op ${op})
     set_tests_properties(selftest_cublaslt_${op} PROPERTIES
-        TIMEOUT 120 ENVIRONMENT "${environment};WEFT_CUBLASLT=emulated")
+        ENVIRONMENT "${environment};WEFT_CUBLASLT=emulated")
 endforeach()
+
+# Whole trainings, as other devices are tested.
+weft_emulated_program(test_device_train_emulated ${PROJECT_SOURCE_DIR}/tests/test_device_train.c)
+target_link_libraries(test_device_train_emulated PRIVATE weft_test_support)
+weft_emulated_test(device_train_emulated test_device_train_emulated)
+set_tests_properties(device_train_emulated PROPERTIES ENVIRONMENT "${environment};WEFT_TRAIN_DEVICE=cuda")

@@ -269,12 +269,17 @@ static void test_deadlocks_are_told(void **state)
 {
     (void)state;
     must_stop(
-        [] { WF_RUN(half_shuffle, 1, 32, 0, 0)
-             ((int *)device_new(128)); },
+        [] {
+            WF_RUN(half_shuffle, 1, 32, 0, 0)
+            ((int *)device_new(128));
+        },
         "half_shuffle, block (0, 0, 0): its threads wait for each other: 16 at __syncthreads");
-    must_stop([] { WF_RUN(some_barrier, 3, 64, 0, 0)
-                   ((int *)device_new(128)); },
-              "2 in functions of warps");
+    must_stop(
+        [] {
+            WF_RUN(some_barrier, 3, 64, 0, 0)
+            ((int *)device_new(128));
+        },
+        "2 in functions of warps");
 }
 
 static void test_bad_launches_are_refused(void **state)

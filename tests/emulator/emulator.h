@@ -85,6 +85,27 @@ uint64_t wf_emulated_warp(wf_warp_kind kind, unsigned mask, uint64_t value, int 
 unsigned wf_emulated_activemask(void);
 int wf_emulated_lane(void);
 
+/* ---- For tests ---- */
+
+typedef struct {
+    uint64_t launches;               /* of kernels, by themselves */
+    uint64_t captured;               /* launches that became part of a graph */
+    uint64_t captures;               /* graphs made so */
+    uint64_t graph_launches;         /* of whole graphs */
+    uint64_t allocations;            /* of either memory */
+    uint64_t waits;                  /* of the host for the device */
+    uint64_t to_device, from_device; /* bytes that crossed */
+    int alive; /* allocations, streams, events and graphs that were not freed */
+} wf_emulated_counts;
+/* Since the program started. */
+wf_emulated_counts wf_emulated_count(void);
+/* The nth function from now that can fail does so, and nothing else; 0: none will. */
+void wf_emulated_fail(int nth, cudaError_t error);
+/* Whether it has. */
+bool wf_emulated_failed(void);
+
+/* ---- Blocks that wait for others ---- */
+
 /* Lets threads of other blocks run: for loops that wait until another block has written something. */
 void wf_emulated_yield(void);
 

@@ -33,6 +33,17 @@ void wf_runtime_lock(void)
     pthread_mutex_lock(&lock);
 }
 
+wf_emulated_counts wf_runtime_counts;
+
+static int fail_in; /* 0: never */
+static cudaError_t fail_with;
+
+cudaError_t wf_runtime_enter(void)
+{
+    wf_runtime_lock();
+    return fail_in > 0 && --fail_in == 0 ? fail_with : cudaSuccess;
+}
+
 cudaError_t wf_runtime_unlock(cudaError_t error)
 {
     pthread_mutex_unlock(&lock);
@@ -57,6 +68,29 @@ static size_t memory(void)
     return from_environment("WEFT_EMULATED_MEMORY", 4096) << 20;
 }
 
+/* ---- For tests ---- */
+
+wf_emulated_counts wf_emulated_count(void)
+{
+    wf_runtime_lock();
+    wf_emulated_counts counts = wf_runtime_counts;
+    wf_runtime_unlock(cudaSuccess);
+    return counts;
+}
+
+void wf_emulated_fail(int nth, cudaError_t error)
+{
+    wf_runtime_lock();
+    fail_in = nth;
+    fail_with = error;
+    wf_runtime_unlock(cudaSuccess);
+}
+
+bool wf_emulated_failed(void)
+{
+    return fail_in == 0;
+}
+
 /* ---- Errors ---- */
 
 typedef struct {
@@ -79,6 +113,8 @@ static const reason reasons[] = {
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+     "an illegal memory access was encountered"},
     {cudaErrorSymbolNotFound, "cudaErrorSymbolNotFound", "named symbol not found"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
      "operation not permitted when stream is capturing"},
@@ -282,6 +318,8 @@ static cudaError_t allocate(void **out, size_t bytes, wf_place place)
         return cudaErrorMemoryAllocation;
     memset(*out, 0xff, bytes < MOST_FILLED ? bytes : MOST_FILLED);
     now.ranges[now.count++] = (range){*out, bytes, place};
+    wf_runtime_counts.allocations++;
+    wf_runtime_counts.alive++;
     now.used += place == WF_ON_DEVICE ? bytes : 0;
     return cudaSuccess;
 }
@@ -296,6 +334,7 @@ static cudaError_t release(void *data, wf_place place)
         if (now.ranges[i].data == data && now.ranges[i].place == place) {
             now.used -= place == WF_ON_DEVICE ? now.ranges[i].bytes : 0;
             now.ranges[i] = now.ranges[--now.count];
+            wf_runtime_counts.alive--;
             free(data);
             return cudaSuccess;
         }
@@ -304,8 +343,9 @@ static cudaError_t release(void *data, wf_place place)
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    wf_runtime_lock();
-    return wf_runtime_unlock(allocate(out, bytes, WF_ON_DEVICE));
+    cudaError_t error = wf_runtime_enter();
+    *out = NULL;
+    return wf_runtime_unlock(error != cudaSuccess ? error : allocate(out, bytes, WF_ON_DEVICE));
 }
 
 cudaError_t cudaFree(void *data)
@@ -316,8 +356,9 @@ cudaError_t cudaFree(void *data)
 
 cudaError_t cudaMallocHost(void **out, size_t bytes)
 {
-    wf_runtime_lock();
-    return wf_runtime_unlock(allocate(out, bytes, WF_PINNED));
+    cudaError_t error = wf_runtime_enter();
+    *out = NULL;
+    return wf_runtime_unlock(error != cudaSuccess ? error : allocate(out, bytes, WF_PINNED));
 }
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)

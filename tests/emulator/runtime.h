@@ -7,6 +7,9 @@
 #include "grid.h"
 
 void wf_runtime_lock(void);
+/* The same at the beginning of what can fail: an error that a test asked for, which ends the function. */
+cudaError_t wf_runtime_enter(void);
+extern wf_emulated_counts wf_runtime_counts;
 /* Gives up the lock, and remembers an error for cudaGetLastError. */
 cudaError_t wf_runtime_unlock(cudaError_t error);
 

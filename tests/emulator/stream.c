@@ -241,6 +241,14 @@ static cudaError_t put(cudaStream_t s, task *t)
     return cudaSuccess;
 }
 
+/* Begins a function that can fail. */
+#define ENTER()                                 \
+    do {                                        \
+        cudaError_t asked = wf_runtime_enter(); \
+        if (asked != cudaSuccess)               \
+            return wf_runtime_unlock(asked);    \
+    } while (0)
+
 /* ---- Launches ---- */
 
 static cudaError_t launch(const wf_emulated_grid *g, cudaStream_t stream)
@@ -255,18 +263,22 @@ static cudaError_t launch(const wf_emulated_grid *g, cudaStream_t stream)
     t->grid = *g;
     memcpy(t->arguments, g->arguments, g->argument_bytes);
     t->grid.arguments = t->arguments;
+    if (stream_of(stream)->capture)
+        wf_runtime_counts.captured++;
+    else
+        wf_runtime_counts.launches++;
     return put(stream_of(stream), t);
 }
 
 void wf_emulated_launch(const wf_emulated_grid *grid, cudaStream_t stream)
 {
-    wf_runtime_lock();
-    wf_runtime_unlock(launch(grid, stream));
+    cudaError_t error = wf_runtime_enter();
+    wf_runtime_unlock(error != cudaSuccess ? error : launch(grid, stream));
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t f, void *data)
 {
-    wf_runtime_lock();
+    ENTER();
     task *t = task_new(HOST, 0);
     t->host = f;
     t->to = data;
@@ -305,22 +317,26 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcp
     t->from = from;
     t->bytes = bytes;
     put(s, t);
-    if (wait || pageable)
+    wf_runtime_counts.to_device += there == WF_ON_DEVICE && here != WF_ON_DEVICE ? bytes : 0;
+    wf_runtime_counts.from_device += here == WF_ON_DEVICE && there != WF_ON_DEVICE ? bytes : 0;
+    if (wait || pageable) {
+        wf_runtime_counts.waits++;
         wait_for(s, NULL, 0);
+    }
     return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind direction,
                             cudaStream_t stream)
 {
-    wf_runtime_lock();
+    ENTER();
     return wf_runtime_unlock(bytes ? copy(to, from, bytes, direction, stream_of(stream), false)
                                    : cudaSuccess);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind direction)
 {
-    wf_runtime_lock();
+    ENTER();
     return wf_runtime_unlock(bytes ? copy(to, from, bytes, direction, &legacy, true) : cudaSuccess);
 }
 
@@ -338,7 +354,7 @@ static cudaError_t set(void *to, int value, size_t bytes, cudaStream_t s)
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
-    wf_runtime_lock();
+    ENTER();
     return wf_runtime_unlock(bytes ? set(to, value, bytes, stream_of(stream)) : cudaSuccess);
 }
 
@@ -352,12 +368,14 @@ cudaError_t cudaMemset(void *to, int value, size_t bytes)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
-    wf_runtime_lock();
+    *out = NULL;
+    ENTER();
     cudaStream_t s = must(calloc(1, sizeof *s));
     s->last = &s->first;
     s->blocking = !(flags & cudaStreamNonBlocking);
     s->next = streams;
     streams = *out = s;
+    wf_runtime_counts.alive++;
     return wf_runtime_unlock(cudaSuccess);
 }
 
@@ -385,16 +403,18 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
         at = &(*at)->next;
     *at = s->next;
     free(s);
+    wf_runtime_counts.alive--;
     return wf_runtime_unlock(cudaSuccess);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    wf_runtime_lock();
+    ENTER();
     cudaStream_t s = stream_of(stream);
     if (s->capture)
         return wf_runtime_unlock(forbidden(s, cudaErrorStreamCaptureUnsupported));
     take_turns(s);
+    wf_runtime_counts.waits++;
     wait_for(s, NULL, 0);
     return wf_runtime_unlock(cudaSuccess);
 }
@@ -411,7 +431,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    wf_runtime_lock();
+    ENTER();
     for (cudaStream_t s = streams; s; s = s->next)
         if (s->capture)
             return wf_runtime_unlock(forbidden(s, cudaErrorStreamCaptureUnsupported));
@@ -423,11 +443,14 @@ cudaError_t cudaDeviceSynchronize(void)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
+    *out = NULL;
+    ENTER();
     cudaEvent_t e = must(calloc(1, sizeof *e));
     e->references = 1;
     e->timed = !(flags & cudaEventDisableTiming);
     *out = e;
-    return cudaSuccess;
+    wf_runtime_counts.alive++;
+    return wf_runtime_unlock(cudaSuccess);
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t *out)
@@ -441,6 +464,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     if (!event)
         return wf_runtime_unlock(cudaErrorInvalidResourceHandle);
     event_release(event);
+    wf_runtime_counts.alive--;
     return wf_runtime_unlock(cudaSuccess);
 }
 
@@ -455,7 +479,7 @@ static task *event_task(kind k, cudaEvent_t event)
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
 {
-    wf_runtime_lock();
+    ENTER();
     cudaStream_t s = stream_of(stream);
     if (!event)
         return wf_runtime_unlock(cudaErrorInvalidResourceHandle);
@@ -502,7 +526,7 @@ static cudaError_t wait_captured(cudaStream_t s, cudaEvent_t event, cudaGraph_t 
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
-    wf_runtime_lock();
+    ENTER();
     cudaStream_t s = stream_of(stream);
     (void)flags;
     if (!event)
@@ -517,7 +541,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    wf_runtime_lock();
+    ENTER();
     if (!event)
         return wf_runtime_unlock(cudaErrorInvalidResourceHandle);
     cudaGraph_t capture = capture_of(event);
@@ -525,6 +549,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
         capture->broken = true;
         return wf_runtime_unlock(cudaErrorStreamCaptureUnsupported);
     }
+    wf_runtime_counts.waits += event->reached < event->recorded;
     wait_for(NULL, event, event->recorded);
     return wf_runtime_unlock(cudaSuccess);
 }
@@ -563,7 +588,7 @@ cudaError_t wf_stream_permits(void)
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-    wf_runtime_lock();
+    ENTER();
     cudaStream_t s = stream_of(stream);
     if (s == &legacy)
         return wf_runtime_unlock(cudaErrorStreamCaptureUnsupported);
@@ -594,7 +619,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
-    wf_runtime_lock();
+    const cudaError_t asked = wf_runtime_enter(); /* to fail: the capture is over all the same */
     cudaStream_t s = stream_of(stream);
     cudaGraph_t g = s->capture;
     cudaError_t error = cudaSuccess;
@@ -614,8 +639,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
     captures -= g->mode != cudaStreamCaptureModeRelaxed;
     if (g->broken)
         error = cudaErrorStreamCaptureInvalidated;
+    if (asked != cudaSuccess)
+        error = asked;
     if (error == cudaSuccess) {
         *out = g;
+        wf_runtime_counts.captures++;
+        wf_runtime_counts.alive++;
     } else {
         work_release(g->work);
         free(g);
@@ -633,11 +662,13 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
-    wf_runtime_lock();
+    *out = NULL;
+    ENTER();
     (void)flags;
     *out = must(calloc(1, sizeof **out));
     (*out)->work = graph->work;
     graph->work->references++;
+    wf_runtime_counts.alive++;
     return wf_runtime_unlock(cudaSuccess);
 }
 
@@ -649,10 +680,11 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
-    wf_runtime_lock();
+    ENTER();
     task *t = task_new(GRAPH, 0);
     t->graph = exec->work;
     t->graph->references++;
+    wf_runtime_counts.graph_launches++;
     return wf_runtime_unlock(put(stream_of(stream), t));
 }
 
@@ -661,6 +693,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
     wf_runtime_lock();
     work_release(graph->work);
     free(graph);
+    wf_runtime_counts.alive--;
     return wf_runtime_unlock(cudaSuccess);
 }
 
@@ -669,5 +702,6 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
     wf_runtime_lock();
     work_release(exec->work);
     free(exec);
+    wf_runtime_counts.alive--;
     return wf_runtime_unlock(cudaSuccess);
 }

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_cuda_device.c - the host's side of the cuda device, on an emulated GPU: why it cannot be opened, memory that does
+ * not suffice, steps that are captured once and repeated, and calls to the runtime that fail, each in turn.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emulator.h"
+#include "graph/build.h"
+#include "support.h"
+
+#define D(...) ((int64_t[]){__VA_ARGS__})
+#define F(...) ((float[]){__VA_ARGS__})
+
+/* ---- Opening ---- */
+
+static void test_says_why_it_cannot_be_opened(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_device *device;
+    setenv("WEFT_EMULATED_DEVICES", "0", 1);
+    wt_fails(ctx, wf_device_open(ctx, "cuda", &device), WF_ERR_DEVICE, "no NVIDIA driver");
+    unsetenv("WEFT_EMULATED_DEVICES");
+    wt_fails(ctx, wf_device_open(ctx, "cuda:3", &device), WF_ERR_USAGE, "this machine has 1 GPU");
+    wt_fails(ctx, wf_device_open(ctx, "cuda:fast", &device), WF_ERR_USAGE, "the options are");
+    wt_ok(ctx, wf_device_open(ctx, "cuda:0", &device));
+    assert_non_null(strstr(wf_device_description(device), "emulated GPU"));
+    wf_device_close(device);
+}
+
+/* ---- Steps ---- */
+
+/* y = tanh(x) + s, s += x */
+static wf_graph *small(wf_ctx *ctx, int64_t n)
+{
+    wf_graph *g = wt_graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 1, D(n)), *s = wf_state(g, "s", WF_F32, 1, D(n));
+    wf_output(g, "y", wf_add(g, wf_tanh(g, x), s));
+    wf_assign(g, s, wf_add(g, s, x), NULL);
+    return g;
+}
+
+static void test_a_step_is_captured_once(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cuda");
+    wt_compile(&r, small(ctx, 3));
+    wf_emulated_counts before = wf_emulated_count();
+    for (int i = 0; i < 5; i++) {
+        float sum = 0;
+        wt_write(&r, "x", F(0, 0, (float)i), 12);
+        wt_run_once(&r);
+        for (int k = 0; k <= i; k++)
+            sum += (float)k;
+        wt_expect_state(&r, "s", F(0, 0, sum), 3);
+    }
+    wf_emulated_counts after = wf_emulated_count();
+    assert_int_equal(after.captures - before.captures, 1);
+    assert_int_equal(after.graph_launches - before.graph_launches, 5);
+    assert_int_equal(after.launches, before.launches);
+    assert_int_equal(after.allocations, before.allocations);
+    wt_close(&r);
+}
+
+/* Nothing but inputs goes to the device, and nothing comes back or is waited for until somebody reads. */
+static void test_a_steady_run_moves_its_inputs_alone(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cuda");
+    wt_compile(&r, small(ctx, 3));
+    wt_write(&r, "x", F(1, 2, 3), 12);
+    wt_run_once(&r);
+    float y[3];
+    wt_read(&r, "y", y, sizeof y);
+    wf_emulated_counts before = wf_emulated_count();
+    for (int i = 0; i < 4; i++) { /* fewer than there are places for uploads */
+        wt_write(&r, "x", F(1, 2, 3), 12);
+        wt_run_once(&r);
+    }
+    wf_emulated_counts after = wf_emulated_count();
+    assert_int_equal(after.to_device - before.to_device, 4 * 12);
+    assert_int_equal(after.from_device, before.from_device);
+    assert_int_equal(after.waits, before.waits);
+    wt_read(&r, "y", y, sizeof y);
+    assert_int_equal(wf_emulated_count().from_device - before.from_device, 12);
+    wt_close(&r);
+}
+
+/* Addresses in a graph are those of a region that was replaced by a larger one. */
+static void test_a_region_that_moved_is_captured_again(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run first = wt_open(ctx, "cuda");
+    wt_compile(&first, small(ctx, 3));
+    wt_write(&first, "x", F(1, 0, 0), 12);
+    wt_run_once(&first);
+    wt_run second = {.ctx = ctx, .device = first.device, .session = first.session};
+    wf_graph *g = wt_graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 1, D(100000));
+    wf_output(g, "y", wf_tanh(g, wf_exp(g, wf_sin(g, x))));
+    wt_compile(&second, g);
+    wf_emulated_counts before = wf_emulated_count();
+    for (int i = 0; i < 3; i++)
+        wt_run_once(&first);
+    wt_expect_state(&first, "s", F(4, 0, 0), 3);
+    assert_true(wf_emulated_count().captures - before.captures <= 1);
+    wf_exec_free(second.exec);
+    wt_close(&first);
+}
+
+/* More than the slots through which uploads go hold at once. */
+static void test_large_states_go_in_and_out(void **state)
+{
+    wf_ctx *ctx = *state;
+    enum { N = 3 << 20 };
+    float *data = malloc(N * sizeof *data), *back = malloc(N * sizeof *back);
+    wt_run r = wt_open(ctx, "cuda");
+    assert_non_null(data);
+    assert_non_null(back);
+    for (int i = 0; i < N; i++)
+        data[i] = (float)(i % 8191);
+    wt_compile(&r, small(ctx, N));
+    wt_ok(ctx, wf_session_write(r.session, "s", data, N * sizeof *data));
+    wt_ok(ctx, wf_session_read(r.session, "s", back, N * sizeof *back));
+    assert_memory_equal(data, back, N * sizeof *data);
+    wt_close(&r);
+    free(data);
+    free(back);
+}
+
+/* ---- What fails ---- */
+
+static void test_memory_that_does_not_suffice(void **state)
+{
+    wf_ctx *ctx = *state;
+    setenv("WEFT_EMULATED_MEMORY", "24", 1);
+    wt_run r = wt_open(ctx, "cuda");
+    wf_graph *g = wt_graph(ctx);
+    wf_value *x = wf_input(g, "x", WF_F32, 1, D(16 << 20));
+    wf_output(g, "y", wf_tanh(g, x));
+    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "could not be allocated");
+    wf_graph_free(g);
+    wt_compile(&r, small(ctx, 3)); /* goes on */
+    wt_write(&r, "x", F(1, 0, 0), 12);
+    wt_run_once(&r);
+    wt_expect_state(&r, "s", F(1, 0, 0), 3);
+    wt_close(&r);
+    unsetenv("WEFT_EMULATED_MEMORY");
+}
+
+/* From opening a device to reading a result, and closing it; false: something failed, with a sentence. A call that
+ * fails as things are freed, which cannot be told, comes to *closing. */
+static bool whole_life(wf_ctx *ctx, bool *closing)
+{
+    wf_device *device = NULL;
+    wf_session *session = NULL;
+    wf_exec *exec = NULL;
+    wf_graph *g = small(ctx, 3);
+    float y[3];
+    wf_status status = wf_device_open(ctx, "cuda", &device);
+    if (status == WF_OK)
+        status = wf_session_new(device, &session);
+    if (status == WF_OK)
+        status = wf_compile(session, g, &exec);
+    for (int i = 0; status == WF_OK && i < 2; i++) {
+        status = wf_exec_write(exec, "x", F(1, 2, 3), 12);
+        if (status == WF_OK)
+            status = wf_exec_run(exec);
+        if (status == WF_OK)
+            status = wf_exec_read(exec, "y", y, sizeof y);
+    }
+    if (status != WF_OK)
+        assert_true(wt_is_sentence(wf_ctx_message(ctx)));
+    *closing = !wf_emulated_failed();
+    wf_exec_free(exec);
+    wf_graph_free(g);
+    wf_session_free(session);
+    wf_device_close(device);
+    return status == WF_OK;
+}
+
+static void fail_each(wf_ctx *ctx, cudaError_t error)
+{
+    const int alive = wf_emulated_count().alive;
+    int nth = 1;
+    for (;; nth++) {
+        uint64_t blocks = wt_live_blocks(ctx);
+        wf_emulated_fail(nth, error);
+        bool closing, went_well = whole_life(ctx, &closing);
+        bool failed = wf_emulated_failed();
+        wf_emulated_fail(0, cudaSuccess);
+        assert_int_equal(wt_live_blocks(ctx), blocks);
+        assert_int_equal(wf_emulated_count().alive, alive);
+        if (!failed) {
+            assert_true(went_well);
+            break;
+        }
+        if (went_well && !closing)
+            fail_msg("call %d failed, and nobody said so", nth);
+    }
+    assert_true(nth > 20);
+    print_message("%d calls failed, each in turn\n", nth - 1);
+}
+
+static void test_every_call_may_fail(void **state)
+{
+    fail_each(*state, cudaErrorMemoryAllocation);
+    fail_each(*state, cudaErrorIllegalAddress);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_says_why_it_cannot_be_opened),
+        wt_test(test_a_step_is_captured_once),
+        wt_test(test_a_steady_run_moves_its_inputs_alone),
+        wt_test(test_a_region_that_moved_is_captured_again),
+        wt_test(test_large_states_go_in_and_out),
+        wt_test(test_memory_that_does_not_suffice),
+        wt_test(test_every_call_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_device_train.c - training as a device does it: what goes in and comes out of a steady step, that planned memory is
+ * what is taken, that a run repeats bit for bit, with and without recomputation and from a checkpoint, and that losses
+ * are the cpu's.
+ *
+ * WEFT_TRAIN_DEVICE names another device than the cpu; where it cannot be opened, nothing is done.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pjrt_support.h"
+#include "scratch.h"
+#include "support.h"
+#include "train/fit.h"
+#include "train/trainer.h"
+
+#define STEPS 6
+#define VOCABULARY 300
+
+static const char *device_under_test(void)
+{
+    const char *given = getenv("WEFT_TRAIN_DEVICE");
+    return given ? given : "cpu";
+}
+
+/* ---- Batches ---- */
+
+typedef struct {
+    int64_t batch, length;
+    int32_t *tokens, *targets, *positions, *seq_start;
+    wf_batch out;
+} source;
+
+static source open_source(const wf_train_options *o)
+{
+    source s = {.batch = o->batch, .length = o->length};
+    size_t n = (size_t)(o->batch * o->length);
+    int32_t *all = calloc(3 * n + (size_t)o->batch + 1, sizeof *all);
+    assert_non_null(all);
+    s.tokens = all;
+    s.targets = all + n;
+    s.positions = all + 2 * n;
+    s.seq_start = all + 3 * n;
+    return s;
+}
+
+/* A language that can be learned: each token says what follows, but for every eighth. */
+static wf_status next(void *user, int64_t index, const wf_batch **out)
+{
+    source *s = user;
+    int64_t n = s->batch * s->length;
+    uint32_t x = (uint32_t)index * 2654435761u + 12345;
+    for (int64_t i = 0; i < n; i++) {
+        x = i % 8 ? x * 5 + 7 : x * 1664525 + 1013904223;
+        s->tokens[i] = (int32_t)(x >> 8) % VOCABULARY;
+        s->tokens[i] += s->tokens[i] < 0 ? VOCABULARY : 0;
+        s->positions[i] = (int32_t)(i % s->length);
+        s->targets[i > 0 ? i - 1 : n - 1] = s->tokens[i];
+    }
+    for (int64_t b = 0; b <= s->batch; b++)
+        s->seq_start[b] = (int32_t)(b * s->length);
+    s->out = (wf_batch){.tokens = s->tokens,
+                        .targets = s->targets,
+                        .positions = s->positions,
+                        .seq_start = s->seq_start,
+                        .valid = n};
+    *out = &s->out;
+    return WF_OK;
+}
+
+/* ---- Runs ---- */
+
+typedef struct {
+    double loss[STEPS], norm[STEPS];
+} curve;
+
+static wf_trainer *open_trainer(wf_ctx *ctx, wf_device *device, const wf_train_options *options)
+{
+    wf_train_options o = *options;
+    wf_setup s;
+    wf_trainer *t;
+    o.steps = STEPS;
+    wt_ok(ctx, wf_setup_make(ctx, &o, VOCABULARY, &s));
+    wt_ok(ctx, wf_trainer_make(device, NULL, &s, 0, &t));
+    return t;
+}
+
+static void make_steps(wf_ctx *ctx, wf_trainer *t, const wf_train_options *o, int count, curve *out)
+{
+    source s = open_source(o);
+    for (int i = 0; i < count; i++) {
+        wf_train_step step;
+        wt_ok(ctx, wf_trainer_step(t, next, &s, &step));
+        assert_true(isfinite(step.loss) && step.applied);
+        out->loss[step.step - 1] = step.loss;
+        out->norm[step.step - 1] = step.norm;
+    }
+    free(s.tokens);
+}
+
+static curve train(wf_ctx *ctx, const char *name, const wf_train_options *o)
+{
+    wf_device *device;
+    curve c = {0};
+    wt_ok(ctx, wf_device_open(ctx, name, &device));
+    wf_trainer *t = open_trainer(ctx, device, o);
+    make_steps(ctx, t, o, STEPS, &c);
+    wf_trainer_free(t);
+    wf_device_close(device);
+    return c;
+}
+
+static void assert_same(const curve *a, const curve *b)
+{
+    assert_memory_equal(a, b, sizeof *a);
+}
+
+static const wf_train_options setups[] = {
+    {.depth = 2, .batch = 2, .length = 48},
+    {.depth = 2, .batch = 2, .length = 48, .compute = WF_BF16},
+    {.depth = 2, .batch = 2, .length = 33, .compute = WF_F16, .accumulate = 2},
+};
+#define SETUPS (int)(sizeof setups / sizeof *setups)
+
+/* ---- What is promised ---- */
+
+/* In a steady step the batch's tokens and targets and the rate go in, and the report comes out: nothing else. */
+static void test_traffic(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (int i = 0; i < SETUPS; i++) {
+        const wf_train_options *o = &setups[i];
+        wf_device *device;
+        curve c;
+        wf_run_stats before[WF_TRAIN_COUNT] = {0}, after;
+        uint64_t in = 0, out = 0, copied = 0, allocations = 0;
+        wt_ok(ctx, wf_device_open(ctx, device_under_test(), &device));
+        wf_trainer *t = open_trainer(ctx, device, o);
+        make_steps(ctx, t, o, 2, &c);
+        for (int f = 0; f < WF_TRAIN_COUNT; f++)
+            if (t->exec[f])
+                wf_exec_stats(t->exec[f], &before[f]);
+        make_steps(ctx, t, o, 1, &c);
+        for (int f = 0; f < WF_TRAIN_COUNT; f++) {
+            if (!t->exec[f])
+                continue;
+            wf_exec_stats(t->exec[f], &after);
+            in += after.bytes_in - before[f].bytes_in;
+            out += after.bytes_out - before[f].bytes_out;
+            copied += after.bytes_copied - before[f].bytes_copied;
+            allocations += after.allocations - before[f].allocations;
+        }
+        int64_t batches = o->accumulate > 0 ? o->accumulate : 1;
+        assert_int_equal(in, 2 * batches * o->batch * o->length * 4 + 4);
+        assert_int_equal(out, WF_REPORT_COUNT * 4);
+        assert_int_equal(allocations, 0);
+        print_message("%s, setup %d: %d bytes in, %d out, %d copied on the device a step\n",
+                      device_under_test(), i, (int)in, (int)out, (int)copied);
+        wf_trainer_free(t);
+        wf_device_close(device);
+    }
+}
+
+static void test_planned_is_taken(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (int i = 0; i < SETUPS; i++) {
+        wf_train_options o = setups[i];
+        wf_device *device;
+        wf_setup s;
+        wf_setup_plan plan;
+        size_t now, peak;
+        curve c;
+        o.steps = STEPS;
+        wt_ok(ctx, wf_device_open(ctx, device_under_test(), &device));
+        wt_ok(ctx, wf_setup_make(ctx, &o, VOCABULARY, &s));
+        wt_ok(ctx, wf_setup_plan_memory(&s, device, NULL, &plan));
+        wf_setup_free(&s);
+        wf_trainer *t = open_trainer(ctx, device, &o);
+        make_steps(ctx, t, &o, 2, &c);
+        wf_device_memory(device, &now, &peak);
+        assert_int_equal(now, plan.total);
+        assert_int_equal(peak, plan.total);
+        wf_trainer_free(t);
+        wf_device_close(device);
+    }
+}
+
+static void test_repeats(void **state)
+{
+    for (int i = 0; i < SETUPS; i++) {
+        wf_train_options o = setups[i];
+        curve first = train(*state, device_under_test(), &o);
+        curve again = train(*state, device_under_test(), &o);
+        assert_same(&first, &again);
+        o.recompute = 1;
+        curve recomputed = train(*state, device_under_test(), &o);
+        assert_same(&first, &recomputed);
+    }
+}
+
+/* The second half from a checkpoint, in a trainer of its own. */
+static void test_resumes(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (int i = 0; i < SETUPS; i++) {
+        const wf_train_options *o = &setups[i];
+        curve whole = train(ctx, device_under_test(), o), parts = {0};
+        wt_scratch scratch;
+        bool exact;
+        wt_scratch_make(&scratch);
+        for (int half = 0; half < 2; half++) {
+            wf_device *device;
+            wt_ok(ctx, wf_device_open(ctx, device_under_test(), &device));
+            wf_trainer *t = open_trainer(ctx, device, o);
+            if (half == 1) {
+                wt_ok(ctx, wf_trainer_load(t, scratch.folder, &exact));
+                assert_true(exact);
+            }
+            make_steps(ctx, t, o, STEPS / 2, &parts);
+            if (half == 0)
+                wt_ok(ctx, wf_trainer_save(t, scratch.folder));
+            wf_trainer_free(t);
+            wf_device_close(device);
+        }
+        assert_same(&whole, &parts);
+        wt_scratch_remove(&scratch);
+    }
+}
+
+/* In f32 devices differ by the order of sums; narrow types by a rounding here and there, which steps carry on. */
+static void test_agrees_with_cpu(void **state)
+{
+    static const double bounds[SETUPS] = {1e-4, 2e-2, 5e-3};
+    for (int i = 0; i < SETUPS; i++) {
+        curve here = train(*state, device_under_test(), &setups[i]);
+        curve cpu = train(*state, "cpu", &setups[i]);
+        double most = 0;
+        for (int k = 0; k < STEPS; k++)
+            most = fmax(most, fabs(here.loss[k] - cpu.loss[k]));
+        print_message("%s, setup %d: losses differ by %.2g from the cpu's\n", device_under_test(),
+                      i, most);
+        assert_true(most <= bounds[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_traffic), wt_test(test_planned_is_taken), wt_test(test_repeats),
+        wt_test(test_resumes), wt_test(test_agrees_with_cpu),
+    };
+    if (!wt_can_open(device_under_test()))
+        return 0;
+    return cmocka_run_group_tests_name("device_train", tests, NULL, NULL);
+}
