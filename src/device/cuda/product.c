@@ -111,7 +111,7 @@ static wf_product_key key_of(const wf_cuda_products *all, const wf_cuda_product 
     f[KEY_TRANS_B] = p->transpose_a;
     f[KEY_TYPE] = p->a.type;
     f[KEY_TYPE_D] = p->y.type;
-    f[KEY_TYPE_BIAS] = p->bias ? p->bias_type : WF_TYPE_NONE;
+    f[KEY_BIAS] = p->bias != NULL;
     f[KEY_COMPUTE] =
         p->a.type == WF_F32 && all->device->tf32 ? WF_LT_COMPUTE_32F_FAST_TF32 : WF_LT_COMPUTE_32F;
     f[KEY_EPILOGUE] = epilogue_of(p);
@@ -130,7 +130,7 @@ static wf_product_key key_of(const wf_cuda_products *all, const wf_cuda_product 
     f[KEY_ALIGN_D] = alignment(p->y.data);
     f[KEY_ALIGN_AUX] = aux ? alignment(p->pre.data) : 0;
     f[KEY_WORKSPACE] = (int64_t)library_bytes(p);
-    f[KEY_FAST] = all->device->head.fast;
+    f[KEY_FAST] = all->device->head.fast && (aux || p->y.type == WF_F32); /* else nothing changes */
     return key;
 }
 
@@ -155,11 +155,12 @@ static bool suits_library(const wf_cuda_products *all, const wf_cuda_product *p)
            p->k <= INT32_MAX && p->batch <= INT32_MAX;
 }
 
-/* Endings that may be the library's. What it makes of an activation does not have the bits of the op itself, on which
- * recomputing it counts, unless results need not be the same anyway. */
+/* Endings that may be the library's. It approximates tanh, which narrow types do not show. What it makes of an activation
+ * does not have the bits of the op itself, on which recomputing it counts, unless results need not be the same
+ * anyway. */
 static bool ending_suits(const wf_cuda_products *all, const wf_cuda_product *p)
 {
-    if (p->act != WF_ACT_GELU || !p->pre.data)
+    if (p->act != WF_ACT_GELU || !p->pre.data || p->y.type == WF_F32)
         return false;
     return p->ending == WF_CUDA_ACT_GRAD || all->device->head.fast;
 }
@@ -207,14 +208,13 @@ static bool build_desc(const wf_cuda_products *all, wf_product_entry *e)
     const int64_t *f = e->key.f;
     const int32_t ta = f[KEY_TRANS_A] != 0, tb = f[KEY_TRANS_B] != 0;
     const uint32_t epilogue = (uint32_t)f[KEY_EPILOGUE];
-    const int32_t bias = library_type(f[KEY_TYPE_BIAS]);
+    const int32_t bias = library_type(f[KEY_TYPE_D]);
     if (lt->desc_create(&e->desc, (int)f[KEY_COMPUTE], WF_LT_R_32F) != 0 ||
         lt->desc_set(e->desc, WF_LT_DESC_TRANSA, &ta, sizeof ta) != 0 ||
         lt->desc_set(e->desc, WF_LT_DESC_TRANSB, &tb, sizeof tb) != 0 ||
         lt->desc_set(e->desc, WF_LT_DESC_EPILOGUE, &epilogue, sizeof epilogue) != 0)
         return false;
-    if (f[KEY_TYPE_BIAS] != WF_TYPE_NONE &&
-        lt->desc_set(e->desc, WF_LT_DESC_BIAS_DATA_TYPE, &bias, sizeof bias) != 0)
+    if (f[KEY_BIAS] && lt->desc_set(e->desc, WF_LT_DESC_BIAS_DATA_TYPE, &bias, sizeof bias) != 0)
         return false;
     return f[KEY_LD_AUX] == 0 ||
            lt->desc_set(e->desc, WF_LT_DESC_AUX_LD, &f[KEY_LD_AUX], sizeof(int64_t)) == 0;
@@ -332,14 +332,6 @@ static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_produ
     }
 }
 
-/* How a product is run that cuBLASLt does not take as a whole. */
-static wf_product_way way_without(const wf_cuda_product *p)
-{
-    if (has_ending(p))
-        return WF_WAY_APART;
-    return p->bias && p->bias_type != p->y.type ? WF_WAY_ROUND_BIAS : WF_WAY_PLAIN;
-}
-
 static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
                    const wf_cuda_product *p)
 {
@@ -349,7 +341,7 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
     int count = 0;
     if ((!ending || ending_suits(all, p)) && wf_product_build(all, e))
         count = candidates_of(all, e, candidates);
-    e->way = count > 0 ? WF_WAY_LIBRARY : way_without(p);
+    e->way = count > 0 ? WF_WAY_LIBRARY : ending ? WF_WAY_APART : WF_WAY_PLAIN;
     if (count == 0)
         return;
     e->algo = candidates[0].algo;
@@ -426,6 +418,7 @@ static wf_status run_settled(const wf_cuda_work *w, const wf_cuda_product *p)
     return WF_OK;
 }
 
+/* cuBLASLt adds no bias of another type than the result's. */
 static wf_status run_rounded_bias(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     wf_cuda_product q = *p;
@@ -476,13 +469,14 @@ wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
         return run_plain(w, p);
     if ((p->bias || has_ending(p)) && may_settle(p))
         return run_settled(w, p);
+    if (p->bias && p->bias_type != p->y.type)
+        return run_rounded_bias(w, p);
     wf_product_entry *e = entry_of(w, all, p);
     if (!e)
         return WF_ERR_MEMORY;
     switch (e->way) {
     case WF_WAY_LIBRARY: return run_library(w, all, e, p);
     case WF_WAY_APART: return run_apart(w, p);
-    case WF_WAY_ROUND_BIAS: return run_rounded_bias(w, p);
     default: return run_plain(w, p);
     }
 }

@@ -47,7 +47,7 @@ static size_t lay_out(bench *t, char *base)
     t->at.a = place(base, &used, a * in, f[KEY_ALIGN_A]);
     t->at.b = place(base, &used, b * in, f[KEY_ALIGN_B]);
     t->at.d = place(base, &used, d * out, f[KEY_ALIGN_D]);
-    if (f[KEY_TYPE_BIAS] != WF_TYPE_NONE)
+    if (f[KEY_BIAS])
         t->at.bias = place(base, &used, f[KEY_M] * 4, 256);
     if (f[KEY_LD_AUX] != 0)
         t->at.aux = place(base, &used, f[KEY_LD_AUX] * f[KEY_N] * out, f[KEY_ALIGN_AUX]);
