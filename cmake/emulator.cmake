@@ -96,6 +96,19 @@ foreach(source IN LISTS sources)
     weft_emulated_test(${name} ${program})
 endforeach()
 
+# Whole models and training, by tests that take the device from the environment. Once is enough: they are long.
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    foreach(name IN ITEMS parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS)
+        string(REPLACE ":" ";" name ${name})
+        list(GET name 1 variable)
+        list(GET name 0 name)
+        weft_emulated_program(test_${name}_emulated ${PROJECT_SOURCE_DIR}/tests/test_${name}.c)
+        target_link_libraries(test_${name}_emulated PRIVATE weft_test_support)
+        weft_emulated_test(${name}_cuda_emulated test_${name}_emulated)
+        set_property(TEST ${name}_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_${variable}_DEVICE=cuda)
+    endforeach()
+endif()
+
 # The emulator itself.
 weft_emulate(test_object ${PROJECT_SOURCE_DIR}/tests/test_emulator.cu)
 add_executable(test_emulator ${test_object} $<TARGET_OBJECTS:weft_emulator>)
