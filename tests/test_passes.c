@@ -547,6 +547,34 @@ static void test_schedule_of_a_wide_graph(void **state)
     wf_graph_free(g);
 }
 
+/* The gradient of a bias goes with that of the weight, whichever comes first, unless x is not there yet. */
+static void test_weight_and_bias_gradients(void **state)
+{
+    enum { PRODUCT_FIRST, SUM_FIRST, SUM_BEFORE_X, CASES };
+    wf_ctx *ctx = *state;
+    for (int kind = 0; kind < CASES; kind++) {
+        wf_report report = {0};
+        wf_graph *g = wt_graph(ctx);
+        wf_value *dy = wf_input(g, "dy", WF_BF16, 2, (int64_t[]){8, 6}), *db = NULL;
+        wf_value *x = wf_input(g, "x", WF_BF16, 2, (int64_t[]){8, 4});
+        for (int i = 0; i < 2; i++)
+            if (i == (kind == PRODUCT_FIRST)) {
+                db = wf_cast(g, wf_reduce(g, "sum", dy, WF_AXIS(0), false), WF_F32);
+                db = wf_unary(g, "exp", db);
+            } else {
+                x = kind == SUM_BEFORE_X ? wf_unary(g, "sin", x) : x;
+                wf_output(g, "dw", wf_cast(g, wf_matmul(g, dy, x, true, false), WF_F32));
+            }
+        wf_output(g, "db", db);
+        activations(ctx, g, (wf_compile_options){.without = WF_PASS_SCHEDULE}, &report);
+        assert_int_equal(wf_report_get(&report, "fuse", "gradient of weight in f32"), 1);
+        /* two inputs, the fused node and exp; or also sin, sum and cast */
+        assert_int_equal(wf_report_get(&report, "fuse", "nodes after"),
+                         kind == SUM_BEFORE_X ? 7 : 4);
+        wf_graph_free(g);
+    }
+}
+
 /* Fusing must not take from recompute what it saves: the norm that begins a block and the sum that ends the
  * one before stay apart. */
 static void test_recompute_of_fused_blocks(void **state)
@@ -606,6 +634,7 @@ int main(void)
         wt_test(test_heads_that_stay_apart),
         wt_test(test_schedule_saves_memory),
         wt_test(test_schedule_of_a_wide_graph),
+        wt_test(test_weight_and_bias_gradients),
         wt_test(test_recompute_of_fused_blocks),
         wt_test(test_long_chain_of_views),
     };

@@ -50,6 +50,7 @@ static const struct {
     {"--shape", OPS, .text = &wf_bench_set.shape},
     {"--ops", MODEL | DECODE | PREFILL | TRAIN, .on = &wf_bench_set.ops},
     {"--trace", TRAIN, .text = &wf_bench_set.trace},
+    {"--beside", OPS, .text = &wf_bench_set.beside},
     {"-r", ~(unsigned)MACHINE, .whole = &wf_bench_set.repeats},
     {"--no-peak", ~(unsigned)MACHINE, .on = &wf_bench_set.no_peak},
 };
@@ -131,6 +132,8 @@ static const wf_flag flags[] = {
      .text = &wf_bench_set.shape},
     {"ops", 0, NULL, "also the time of each op and kernel, of all but ops and machine",
      .on = &wf_bench_set.ops},
+    {"beside", 0, "D", "ops: also on this device, and how many times as fast the first is",
+     .text = &wf_bench_set.beside},
     {"trace", 0, "FILE", "train: write when each op of a step ran, for ui.perfetto.dev",
      .text = &wf_bench_set.trace},
     {"stream", 0, "MB",

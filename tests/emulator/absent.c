@@ -43,7 +43,8 @@ __attribute__((weak)) uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
     return 0;
 }
 
-__attribute__((weak)) bool wf_cuda_library_load(const wf_cuda_library *library, void *table, char *why, size_t bytes)
+__attribute__((weak)) bool wf_cuda_library_load(const wf_cuda_library *library, void *table,
+                                                char *why, size_t bytes)
 {
     (void)table;
     snprintf(why, bytes, "%s needs a GPU, and this one is emulated", library->what);

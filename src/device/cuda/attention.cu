@@ -681,7 +681,7 @@ static wf_status launch(const wf_launch *l)
 /* clang-format off */
 extern "C" const wf_kernel wf_cuda_attention_kernels[] = {
     {.op = WF_OP_attention, .name = "plain", .types = WF_TYPES_FLOAT, .strided = true, .launch = launch},
-    {.op = WF_OP_attention_grad, .name = "plain", .types = WF_TYPES_FLOAT, .strided = true,
+    {.op = WF_OP_attention_grad, .name = "plain", .types = WF_TYPES_FLOAT, .strided = true, .strided_out = 7,
      .workspace = wf_attention_workspace, .launch = launch},
     {},
 };

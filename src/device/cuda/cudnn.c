@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cudnn.c - attention by cuDNN, beside our own: rows that stand before ours where they are faster. Its
- * gradient does not repeat bit for bit, so that it runs under --fast alone.
+ * cudnn.c - attention by cuDNN, beside our own. Its gradient does not repeat bit for bit, so that it runs under
+ * --fast alone, where ours are slower: table.c.
  *
  * Whether cuDNN has a plan is known when strides are, at prepare; where it has none, our own kernels run.
  */
@@ -55,11 +55,16 @@ static bool complete(const wf_launch *l, const wf_flash *f)
                                                : all;
 }
 
-/* What runs in its stead: in every table cuDNN's rows come first. */
+/* What runs in its stead: the first row that is ours. */
 static const wf_kernel *own(const wf_kernel *const *table, const wf_node *n)
 {
-    wf_assert(*table == wf_cuda_cudnn_kernels);
-    return wf_kernel_choose(table + 1, n, false);
+    const wf_kernel *found = NULL;
+    for (; *table && !found; table++) {
+        const wf_kernel *const one[] = {*table, NULL};
+        if (*table != wf_cuda_cudnn_kernels)
+            found = wf_kernel_choose(one, n, false);
+    }
+    return found;
 }
 
 static size_t own_workspace(const wf_node *n, int threads)
@@ -112,6 +117,7 @@ const wf_kernel wf_cuda_cudnn_kernels[] = {
      .name = "cudnn",
      .types = NARROW,
      .strided = true,
+     .strided_out = 7,
      .nondeterministic = true,
      .accepts = accepts,
      .workspace = workspace,

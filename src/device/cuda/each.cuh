@@ -61,6 +61,7 @@ static __device__ __forceinline__ wf_places<N> wf_each_at(const wf_each<N> &w, i
 #pragma unroll
         for (int i = 0; i < N; i++)
             p.at[i] = 0;
+#pragma unroll 1
         for (int a = w.rank - 1; a > 0; a--) {
             const uint32_t next = wf_divide(rest, w.by[a]);
             const int64_t index = rest - next * w.by[a].by;
@@ -74,6 +75,7 @@ static __device__ __forceinline__ wf_places<N> wf_each_at(const wf_each<N> &w, i
 #pragma unroll
         for (int i = 0; i < N; i++)
             p.at[i] = 0;
+#pragma unroll 1
         for (int a = w.rank - 1; a > 0; a--) {
             const int64_t index = item % w.dim[a];
 #pragma unroll

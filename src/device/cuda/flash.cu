@@ -64,43 +64,70 @@ static __device__ __forceinline__ void hide_keys(float (&s)[M][N][4], const wf_r
             }
 }
 
-/* Running softmax of a row: the largest score so far, before `factor`, and this lane's share of the sum. */
+/* Running softmax of a row: a score, before `factor`, to which probabilities are relative, and this lane's share
+ * of their sum. */
 typedef struct {
-    float most, sum;
+    float base, sum;
 } running;
 
-/* Scores become probabilities as far as they are known; what was summed up before shrinks accordingly. */
+/* Probabilities are relative to the largest score of the row so far, or to an earlier one that it exceeds by so
+ * little that they stay below 2^8: then sums need not be scaled again, which is so for most tiles. */
+#define FAR 8.0f
+
 template <int M, int N, int O>
-static __device__ __forceinline__ void soften(float (&s)[M][N][4], running (&r)[M][2],
+static __device__ __forceinline__ void rebase(const float (&s)[M][N][4], running (&r)[M][2],
                                               float (&o)[M][O][4], float factor)
+{
+    float most[M][2];
+    bool far = false;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float x = r[m][h].base;
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+            x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+            x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+            most[m][h] = x;
+            far = far || (x - r[m][h].base) * factor > FAR;
+        }
+    if (!__any_sync(0xffffffffu, far))
+        return;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            if (most[m][h] == -INFINITY)
+                continue; /* nothing was seen so far */
+            float shrink = wf_exp2((r[m][h].base - most[m][h]) * factor);
+            r[m][h] = {most[m][h], r[m][h].sum * shrink};
+#pragma unroll
+            for (int n = 0; n < O; n++) {
+                o[m][n][2 * h] *= shrink;
+                o[m][n][2 * h + 1] *= shrink;
+            }
+        }
+}
+
+/* Scores become probabilities, but for a factor that the row has in common. */
+template <int M, int N>
+static __device__ __forceinline__ void soften(float (&s)[M][N][4], running (&r)[M][2], float factor)
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float most = r[m][h].most;
-#pragma unroll
-            for (int n = 0; n < N; n++)
-                most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-            float base = most == -INFINITY ? 0.0f : most * factor, sum = 0;
-            float shrink = wf_exp2(r[m][h].most * factor - base);
-            r[m][h].most = most;
+            const float base = r[m][h].base == -INFINITY ? 0.0f : r[m][h].base * factor;
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float &x = s[m][n][2 * h + i];
                     x = wf_exp2(x * factor - base);
-                    sum += x;
+                    r[m][h].sum += x;
                 }
-            r[m][h].sum = r[m][h].sum * shrink + sum;
-#pragma unroll
-            for (int n = 0; n < O; n++) {
-                o[m][n][2 * h] *= shrink;
-                o[m][n][2 * h + 1] *= shrink;
-            }
         }
 }
 
@@ -126,7 +153,7 @@ static __device__ __forceinline__ void finish(const wf_flash &f, float (&o)[M][O
             int i = row + m * 16 + h * 8 + (int)threadIdx.x % 32 / 4;
             if (f.lse && i < f.n && threadIdx.x % 4 == 0)
                 f.lse[i * f.lse_row + head] =
-                    sum == 0 ? -INFINITY : r[m][h].most * factor * WF_LN2 + logf(sum);
+                    sum == 0 ? -INFINITY : r[m][h].base * factor * WF_LN2 + logf(sum);
         }
 }
 
@@ -190,7 +217,8 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
             cap_scores(f, s);
             if (j < high_row.low || j + BN > low_row.high)
                 hide_keys(s, seen, j);
-            soften(s, r, o, factor);
+            rebase(s, r, o, factor);
+            soften(s, r, factor);
             wf_add_values<T, M, BN, D, D>(o, s, v_tile);
         }
     }

@@ -213,7 +213,7 @@ wf_status wf_flash_launch(const wf_launch *l)
 extern "C" const wf_kernel wf_cuda_flash_kernels[] = {
     {.op = WF_OP_attention, .name = "flash", .types = NARROW, .strided = true,
      .accepts = wf_flash_accepts, .workspace = wf_flash_workspace, .launch = wf_flash_launch},
-    {.op = WF_OP_attention_grad, .name = "flash", .types = NARROW, .strided = true,
+    {.op = WF_OP_attention_grad, .name = "flash", .types = NARROW, .strided = true, .strided_out = 7,
      .accepts = wf_flash_accepts, .workspace = wf_flash_workspace, .launch = wf_flash_launch},
     {},
 };

@@ -67,5 +67,9 @@ extern "C" const wf_kernel wf_cuda_hopper_kernels[] = {
     {.op = WF_OP_attention, .name = "hopper", .types = NARROW, .strided = true,
      .accepts = wf_cuda_hopper_attention_accepts, .workspace = wf_cuda_hopper_attention_workspace,
      .launch = wf_cuda_hopper_attention_launch},
+    {.op = WF_OP_attention_grad, .name = "hopper", .types = NARROW, .strided = true, .strided_out = 7,
+     .accepts = wf_cuda_hopper_attention_grad_accepts,
+     .workspace = wf_cuda_hopper_attention_grad_workspace,
+     .launch = wf_cuda_hopper_attention_grad_launch},
     {},
 };

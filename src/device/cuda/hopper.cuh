@@ -239,11 +239,11 @@ template <int N> WF_HOPPER void wf_wgmma_hold(float (&d)[N])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define WF_O8(d, i)                                                                             \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-        "+f"(d[i + 6]), "+f"(d[i + 7])
-#define WF_O32(d, i) WF_O8(d, i), WF_O8(d, i + 8), WF_O8(d, i + 16), WF_O8(d, i + 24)
-#define WF_O64(d, i) WF_O32(d, i), WF_O32(d, i + 32)
+#define WF_O8(c, d, i)                                                                     \
+    c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), \
+        c(d[i + 7])
+#define WF_O32(c, d, i) WF_O8(c, d, i), WF_O8(c, d, i + 8), WF_O8(c, d, i + 16), WF_O8(c, d, i + 24)
+#define WF_O64(c, d, i) WF_O32(c, d, i), WF_O32(c, d, i + 32)
 #define WF_R32                                                                                   \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -265,23 +265,44 @@ template <int N> WF_HOPPER void wf_wgmma_hold(float (&d)[N])
                  : outs                                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB))
 
-/* T: wf_bf16 or wf_f16. TA, TB: whether a and b are transposed. */
+/* d = a b, whatever d was. T: wf_bf16 or wf_f16. TA, TB: whether a and b are transposed. */
+template <typename T, int TA, int TB>
+WF_HOPPER void wf_wgmma_first(float (&d)[32], uint64_t a, uint64_t b)
+{
+    const int add = 0;
+    if constexpr (__is_same(T, wf_bf16))
+        WF_WGMMA_SS(64, "bf16", WF_R32, WF_O32("=f", d, 0), 32, 33, 34, 35, 36);
+    else
+        WF_WGMMA_SS(64, "f16", WF_R32, WF_O32("=f", d, 0), 32, 33, 34, 35, 36);
+}
+
+template <typename T, int TA, int TB>
+WF_HOPPER void wf_wgmma_first(float (&d)[64], uint64_t a, uint64_t b)
+{
+    const int add = 0;
+    if constexpr (__is_same(T, wf_bf16))
+        WF_WGMMA_SS(128, "bf16", WF_R64, WF_O64("=f", d, 0), 64, 65, 66, 67, 68);
+    else
+        WF_WGMMA_SS(128, "f16", WF_R64, WF_O64("=f", d, 0), 64, 65, 66, 67, 68);
+}
+
+/* The same added to d, or not if `add` is 0; but d counts as read then. */
 template <typename T, int TA, int TB>
 WF_HOPPER void wf_wgmma(float (&d)[32], uint64_t a, uint64_t b, int add)
 {
     if constexpr (__is_same(T, wf_bf16))
-        WF_WGMMA_SS(64, "bf16", WF_R32, WF_O32(d, 0), 32, 33, 34, 35, 36);
+        WF_WGMMA_SS(64, "bf16", WF_R32, WF_O32("+f", d, 0), 32, 33, 34, 35, 36);
     else
-        WF_WGMMA_SS(64, "f16", WF_R32, WF_O32(d, 0), 32, 33, 34, 35, 36);
+        WF_WGMMA_SS(64, "f16", WF_R32, WF_O32("+f", d, 0), 32, 33, 34, 35, 36);
 }
 
 template <typename T, int TA, int TB>
 WF_HOPPER void wf_wgmma(float (&d)[64], uint64_t a, uint64_t b, int add)
 {
     if constexpr (__is_same(T, wf_bf16))
-        WF_WGMMA_SS(128, "bf16", WF_R64, WF_O64(d, 0), 64, 65, 66, 67, 68);
+        WF_WGMMA_SS(128, "bf16", WF_R64, WF_O64("+f", d, 0), 64, 65, 66, 67, 68);
     else
-        WF_WGMMA_SS(128, "f16", WF_R64, WF_O64(d, 0), 64, 65, 66, 67, 68);
+        WF_WGMMA_SS(128, "f16", WF_R64, WF_O64("+f", d, 0), 64, 65, 66, 67, 68);
 }
 
 /* The same with a in registers. */
@@ -289,18 +310,18 @@ template <typename T, int TB>
 WF_HOPPER void wf_wgmma(float (&d)[32], const uint32_t *a, uint64_t b, int add)
 {
     if constexpr (__is_same(T, wf_bf16))
-        WF_WGMMA_RS(64, "bf16", WF_R32, WF_O32(d, 0), 32, 33, 34, 35, 36, 37, 38);
+        WF_WGMMA_RS(64, "bf16", WF_R32, WF_O32("+f", d, 0), 32, 33, 34, 35, 36, 37, 38);
     else
-        WF_WGMMA_RS(64, "f16", WF_R32, WF_O32(d, 0), 32, 33, 34, 35, 36, 37, 38);
+        WF_WGMMA_RS(64, "f16", WF_R32, WF_O32("+f", d, 0), 32, 33, 34, 35, 36, 37, 38);
 }
 
 template <typename T, int TB>
 WF_HOPPER void wf_wgmma(float (&d)[64], const uint32_t *a, uint64_t b, int add)
 {
     if constexpr (__is_same(T, wf_bf16))
-        WF_WGMMA_RS(128, "bf16", WF_R64, WF_O64(d, 0), 64, 65, 66, 67, 68, 69, 70);
+        WF_WGMMA_RS(128, "bf16", WF_R64, WF_O64("+f", d, 0), 64, 65, 66, 67, 68, 69, 70);
     else
-        WF_WGMMA_RS(128, "f16", WF_R64, WF_O64(d, 0), 64, 65, 66, 67, 68, 69, 70);
+        WF_WGMMA_RS(128, "f16", WF_R64, WF_O64("+f", d, 0), 64, 65, 66, 67, 68, 69, 70);
 }
 
 /* ---- Numbers ---- */
@@ -310,6 +331,14 @@ WF_HOPPER float wf_exp2(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Within 2^-22 of it, or of the number; -Inf for 0. */
+WF_HOPPER float wf_log2(float x)
+{
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 

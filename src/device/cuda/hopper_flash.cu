@@ -126,11 +126,15 @@ WF_HOPPER int key_end(const task &t, int row)
     return t.high ? t.high[row] : t.causal ? row + 1 : t.length;
 }
 
-/* Tiles of keys, from the item's first on, that the queries up to `row` (exclusive) need. */
-template <class S> WF_HOPPER int key_tiles(const task &t, const item &i, int row)
+/* Keys, from the item's first on, that the queries up to `row` (exclusive) need. */
+WF_HOPPER int key_count(const task &t, const item &i, int row)
 {
-    int keys = key_end(t, min(row, t.length) - 1) - i.begin;
-    return keys > 0 ? (keys + S::KEYS - 1) / S::KEYS : 0;
+    return max(key_end(t, min(row, t.length) - 1) - i.begin, 0);
+}
+
+template <class S> WF_HOPPER int tiles(int keys)
+{
+    return (keys + S::KEYS - 1) / S::KEYS;
 }
 
 /* ---- The thread that brings tiles ---- */
@@ -178,7 +182,7 @@ template <class S> WF_HOPPER void bring(const task &t, const memory<S> &m)
                             i.head, i.row + 64 * g, i.sequence);
         number = atomicAdd(t.next, 1);
         /* in the order in which they are needed */
-        int n = key_tiles<S>(t, i, i.row + S::QUERIES), head = i.head / t.group;
+        int n = tiles<S>(key_count(t, i, i.row + S::QUERIES)), head = i.head / t.group;
         for (int j = 0; j <= n; j++) {
             if (j < n)
                 bring_tile(m, at, &t.k, head, i.begin + j * S::KEYS, i.sequence);
@@ -190,25 +194,27 @@ template <class S> WF_HOPPER void bring(const task &t, const memory<S> &m)
 
 /* ---- Warpgroups that compute ---- */
 
-/* s[64, KEYS] = q k^T */
-template <class S> WF_HOPPER void multiply_keys(float (&s)[S::KEYS / 2], uint32_t q, uint32_t keys)
+/* s[64, N] = q k^T */
+template <class S, int N> WF_HOPPER void multiply_keys(float (&s)[N], uint32_t q, uint32_t keys)
 {
+    typedef typename S::T T;
     uint64_t a = wf_wgmma_operand(q, 16), b = wf_wgmma_operand(keys, 16);
+    wf_wgmma_first<T, 0, 0>(s, a, b);
 #pragma unroll
-    for (int k = 0; k < S::D / 16; k++)
-        wf_wgmma<typename S::T, 0, 0>(s, a + (k / 4 * (64 * 128) + k % 4 * 32) / 16,
-                                      b + (k / 4 * (S::KEYS * 128) + k % 4 * 32) / 16, k > 0);
+    for (int k = 1; k < S::D / 16; k++)
+        wf_wgmma<T, 0, 0>(s, a + (k / 4 * (64 * 128) + k % 4 * 32) / 16,
+                          b + (k / 4 * (S::KEYS * 128) + k % 4 * 32) / 16, 1);
     wf_wgmma_commit();
 }
 
-/* o[64, D] += weights v */
-template <class S>
+/* o[64, D] += weights v, of KEYS keys */
+template <class S, int KEYS>
 WF_HOPPER void multiply_values(float (&o)[S::D / 2], const uint32_t (&w)[S::KEYS / 4],
                                uint32_t values)
 {
     uint64_t b = wf_wgmma_operand(values, S::KEYS * 128);
 #pragma unroll
-    for (int k = 0; k < S::KEYS / 16; k++)
+    for (int k = 0; k < KEYS / 16; k++)
         wf_wgmma<typename S::T, 1>(o, w + 4 * k, b + k * 2048 / 16, 1);
     wf_wgmma_commit();
 }
@@ -282,10 +288,11 @@ WF_HOPPER bool weigh(float (&s)[N], rows &r, float (&factor)[2], float scale2)
     return __all_sync(0xffffffffu, same);
 }
 
-template <typename T, int N> WF_HOPPER void round_weights(uint32_t (&w)[N], const float (&s)[2 * N])
+template <typename T, int M, int N>
+WF_HOPPER void round_weights(uint32_t (&w)[M], const float (&s)[N])
 {
 #pragma unroll
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < N / 2; i++)
         w[i] = wf_pair<T>(s[2 * i], s[2 * i + 1]);
 }
 
@@ -383,6 +390,7 @@ template <class S> struct worker {
 typedef struct {
     item it;
     int n, mine; /* tiles of keys, and how many of them its queries need */
+    bool half;   /* of the last of these only 64 keys, and it is not the first */
     int row;     /* its first query */
 } work;
 
@@ -393,17 +401,18 @@ WF_HOPPER work start(worker<S> &w, const task &t, int use, float (&s)[S::KEYS / 
 {
     int b = use & 1;
     wf_barrier_wait(w.m.q_full(b), use >> 1 & 1);
-    work x = {w.m.items[b], 0, 0, 0};
+    work x = {w.m.items[b], 0, 0, false, 0};
     if (x.it.sequence >= 0) {
         x.row = x.it.row + 64 * w.group;
-        x.n = key_tiles<S>(t, x.it, x.it.row + S::QUERIES);
-        x.mine = x.row < t.length ? key_tiles<S>(t, x.it, x.row + 64) : 0;
+        x.n = tiles<S>(key_count(t, x.it, x.it.row + S::QUERIES));
+        int keys = x.row < t.length ? key_count(t, x.it, x.row + 64) : 0;
+        x.mine = tiles<S>(keys);
+        x.half = x.mine > 1 && keys <= (x.mine - 1) * S::KEYS + 64;
     }
     if (x.mine > 0) {
         w.await();
         w.turn_begin();
     }
-    wf_wgmma_hold(s);
     wf_wgmma_begin();
     multiply_keys<S>(s, w.q(b), w.m.slot(w.at.slot));
     if (x.mine > 0)
@@ -411,82 +420,101 @@ WF_HOPPER work start(worker<S> &w, const task &t, int use, float (&s)[S::KEYS / 
     return x;
 }
 
-/* o and r of the group's queries; s has the first tile's scores. */
-template <class S>
-WF_HOPPER void attend(worker<S> &w, const work &x, uint32_t q, float scale2,
-                      float (&s)[S::KEYS / 2], float (&o)[S::D / 2], rows &r)
+/* What a warpgroup has in registers, and for which keys a row of the warp is masked: those from `hidden` on,
+ * and those before `shown`. */
+template <class S> struct state {
+    float s[S::KEYS / 2]; /* scores, then weights */
+    uint32_t weights[S::KEYS / 4];
+    float o[S::D / 2];
+    rows r;
+    int hidden, shown;
+};
+
+/* The weights of tile j, of which KEYS keys count, while o += weights v of the tile before. */
+template <class S, int KEYS>
+WF_HOPPER void step(worker<S> &w, state<S> &x, uint32_t q, int j, float scale2)
 {
-    constexpr int N = S::KEYS / 2;
-    float factor[2];
-    uint32_t weights[N / 2];
-    const int column = threadIdx.x % 4 * 2;
-    /* of the warp: keys from `hidden` on are masked for some row, as those before `shown` */
-    const int hidden = __shfl_sync(0xffffffffu, r.high[0], 0);
-    const int shown = __shfl_sync(0xffffffffu, r.low[1], 31);
-
-    w.release(w.at.slot);
+    float(&s)[KEYS / 2] = reinterpret_cast<float(&)[KEYS / 2]>(x.s), factor[2];
+    const int first = j * S::KEYS, keys = w.at.slot;
+    w.await();
+    w.turn_begin();
+    wf_wgmma_hold(x.o);
+    wf_wgmma_begin();
+    multiply_keys<S>(s, q, w.m.slot(keys));
     w.at.advance();
-    if (S::KEYS > hidden || shown > 0)
-        mask(s, r, column);
-    weigh<S::POLY>(s, r, factor, scale2);
-    round_weights<typename S::T>(weights, s);
-
-    for (int j = 1; j < x.mine; j++) {
-        int keys = w.at.slot;
-        w.await();
-        w.turn_begin();
-        wf_wgmma_hold(s);
-        wf_wgmma_hold(o);
-        wf_wgmma_begin();
-        multiply_keys<S>(s, q, w.m.slot(keys));
-        w.at.advance();
-        int values = w.at.slot;
-        w.await();
-        wf_wgmma_begin();
-        multiply_values<S>(o, weights, w.m.slot(values));
-        w.turn_end();
-        w.at.advance();
-        wf_wgmma_wait<1>();
-        wf_wgmma_hold(s);
-        w.release(keys);
-        if ((j + 1) * S::KEYS > hidden || shown > j * S::KEYS)
-            mask(s, r, j * S::KEYS + column);
-        bool same = weigh<S::POLY>(s, r, factor, scale2);
-        if (!same) {
-            wf_wgmma_wait<0>();
-            wf_wgmma_hold(o);
-#pragma unroll
-            for (int i = 0; i < S::D / 2; i++)
-                o[i] *= factor[i / 2 % 2];
-        }
+    const int values = w.at.slot;
+    w.await();
+    wf_wgmma_begin();
+    multiply_values<S, S::KEYS>(x.o, x.weights, w.m.slot(values));
+    w.turn_end();
+    w.at.advance();
+    wf_wgmma_wait<1>();
+    wf_wgmma_hold(s);
+    w.release(keys);
+    if (first + KEYS > x.hidden || x.shown > first)
+        mask(s, x.r, first + threadIdx.x % 4 * 2);
+    if (!weigh<S::POLY>(s, x.r, factor, scale2)) {
         wf_wgmma_wait<0>();
-        wf_wgmma_hold(o);
-        w.release(values);
-        round_weights<typename S::T>(weights, s);
+        wf_wgmma_hold(x.o);
+#pragma unroll
+        for (int i = 0; i < S::D / 2; i++)
+            x.o[i] *= factor[i / 2 % 2];
     }
-    if (x.mine < x.n)
+    wf_wgmma_wait<0>();
+    wf_wgmma_hold(x.o);
+    w.release(values);
+    round_weights<typename S::T>(x.weights, s);
+}
+
+/* o += weights v of the last tile, of which KEYS keys count. */
+template <class S, int KEYS> WF_HOPPER void last_step(worker<S> &w, state<S> &x, bool others)
+{
+    if (others)
         w.skip();
     w.await();
     w.turn_begin();
-    wf_wgmma_hold(o);
+    wf_wgmma_hold(x.o);
     wf_wgmma_begin();
-    multiply_values<S>(o, weights, w.m.slot(w.at.slot));
+    multiply_values<S, KEYS>(x.o, x.weights, w.m.slot(w.at.slot));
     w.turn_end();
     wf_wgmma_wait<0>();
-    wf_wgmma_hold(o);
+    wf_wgmma_hold(x.o);
     w.release(w.at.slot);
     w.at.advance();
 }
 
+/* o and r of the group's queries; s has the first tile's scores. */
+template <class S>
+WF_HOPPER void attend(worker<S> &w, const work &k, state<S> &x, uint32_t q, float scale2)
+{
+    float factor[2];
+    w.release(w.at.slot);
+    w.at.advance();
+    if (S::KEYS > x.hidden || x.shown > 0)
+        mask(x.s, x.r, threadIdx.x % 4 * 2);
+    weigh<S::POLY>(x.s, x.r, factor, scale2);
+    round_weights<typename S::T>(x.weights, x.s);
+
+    const bool half = S::KEYS == 128 && k.half, others = k.mine < k.n;
+    for (int j = 1; j < k.mine - half; j++)
+        step<S, S::KEYS>(w, x, q, j, scale2);
+    if (half) {
+        step<S, 64>(w, x, q, k.mine - 1, scale2);
+        last_step<S, 64>(w, x, others);
+    } else {
+        last_step<S, S::KEYS>(w, x, others);
+    }
+}
+
 /* Lets the tiles pass that others still work on. attend took mine + 1 turns and used two slots a tile, and one more
  * if it was not the last. */
-template <class S> WF_HOPPER void pass(worker<S> &w, const work &x)
+template <class S> WF_HOPPER void pass(worker<S> &w, const work &k)
 {
-    int used = x.mine > 0 ? 2 * x.mine + (x.mine < x.n) : 0;
-    for (int turn = x.mine > 0 ? x.mine + 1 : 0; x.n > 0 && turn <= x.n; turn++) {
+    int used = k.mine > 0 ? 2 * k.mine + (k.mine < k.n) : 0;
+    for (int turn = k.mine > 0 ? k.mine + 1 : 0; k.n > 0 && turn <= k.n; turn++) {
         w.turn_begin();
         w.turn_end();
-        for (int i = 0; i < 2 && used < 2 * x.n; i++, used++)
+        for (int i = 0; i < 2 && used < 2 * k.n; i++, used++)
             w.skip();
     }
 }
@@ -495,39 +523,39 @@ template <class S> WF_HOPPER void compute(const task &t, const memory<S> &m, int
 {
     const int lane = threadIdx.x % 32, first = threadIdx.x / 32 % 4 * 16 + lane / 4;
     worker<S> w = {m, {0, 0}, group, lane == 0};
-    float s[S::KEYS / 2];
+    state<S> x;
     if (S::TURNS && group == S::GROUPS - 1)
         w.turn_end();
-    work x = start(w, t, 0, s);
-    for (int use = 0; x.it.sequence >= 0; use++) {
-        const int b = use & 1, row = x.row + first;
-        rows r;
-        float o[S::D / 2];
+    work k = start(w, t, 0, x.s);
+    for (int use = 0; k.it.sequence >= 0; use++) {
+        const int b = use & 1, row = k.row + first;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int near = min(row + 8 * h, t.length - 1);
-            r.low[h] = key_begin(t, near) - x.it.begin;
-            r.high[h] = key_end(t, near) - x.it.begin;
-            r.top[h] = -INFINITY;
-            r.sum[h] = 0;
+            x.r.low[h] = key_begin(t, near) - k.it.begin;
+            x.r.high[h] = key_end(t, near) - k.it.begin;
+            x.r.top[h] = -INFINITY;
+            x.r.sum[h] = 0;
         }
+        x.hidden = __shfl_sync(0xffffffffu, x.r.high[0], 0);
+        x.shown = __shfl_sync(0xffffffffu, x.r.low[1], 31);
 #pragma unroll
         for (int i = 0; i < S::D / 2; i++)
-            o[i] = 0;
+            x.o[i] = 0;
         wf_wgmma_wait<0>();
-        wf_wgmma_hold(s);
-        if (x.mine > 0)
-            attend<S>(w, x, w.q(b), t.scale2, s, o, r);
+        wf_wgmma_hold(x.s);
+        if (k.mine > 0)
+            attend<S>(w, k, x, w.q(b), t.scale2);
         __syncwarp();
         if (w.leader)
             wf_barrier_arrive(m.q_empty(b));
-        pass<S>(w, x);
-        work next = start(w, t, use + 1, s);
-        finish<S>(t, x.it, row, o, r); /* while the next scores are computed */
-        x = next;
+        pass<S>(w, k);
+        work next = start(w, t, use + 1, x.s);
+        finish<S>(t, k.it, row, x.o, x.r); /* while the next scores are computed */
+        k = next;
     }
     wf_wgmma_wait<0>();
-    wf_wgmma_hold(s);
+    wf_wgmma_hold(x.s);
 }
 #endif
 

@@ -21,6 +21,11 @@ wf_status wf_cuda_hopper_attention_launch(const wf_launch *l);
  * with 256 bytes for it. */
 wf_status wf_cuda_hopper_attention(const wf_launch *l, const wf_flash *f);
 
+/* The same for attention_grad. dq is summed up in a fixed order. */
+bool wf_cuda_hopper_attention_grad_accepts(const wf_node *n);
+size_t wf_cuda_hopper_attention_grad_workspace(const wf_node *n, int threads);
+wf_status wf_cuda_hopper_attention_grad_launch(const wf_launch *l);
+
 #ifdef __cplusplus
 }
 #endif

@@ -16,8 +16,8 @@
  * Of a block's three warpgroups two compute, 64 keys each. In the third one warp brings operands by TMA, one waits for the
  * block's turn at each dq, and one passes the turn on.
  */
-#include "device/cuda/flash.h"
 #include "device/cuda/hopper.cuh"
+#include "device/cuda/hopper_flash.h"
 
 enum {
     KV = 128,      /* keys of a tile */
@@ -332,7 +332,7 @@ WF_HOPPER void add_global(float4 *to, float4 x)
 }
 
 #define R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define O16(d, i) WF_O8(d, i), WF_O8(d, i + 8)
+#define O16(d, i) WF_O8("+f", d, i), WF_O8("+f", d, i + 8)
 template <typename T, int TA, int TB>
 WF_HOPPER void wf_wgmma(float (&d)[16], uint64_t a, uint64_t b, int add)
 {
@@ -737,10 +737,11 @@ static wf_status map_of(const wf_launch *l, const wf_flash *f, const wf_flash_op
     return wf_cuda_tensor_map(l, &b, out);
 }
 
-template <typename T, int D> static wf_status run(const wf_launch *l, const wf_flash *f)
+template <typename T, int D>
+static wf_status run(const wf_launch *l, const wf_flash *f, void *workspace)
 {
     arguments a = arguments_of(f->n, f->heads, f->kv_heads);
-    place_workspace(&a, D, (char *)l->workspace);
+    place_workspace(&a, D, (char *)workspace);
     a.dq = f->dq;
     a.dk = f->dk;
     a.dv = f->dv;
@@ -769,11 +770,42 @@ template <typename T, int D> static wf_status run(const wf_launch *l, const wf_f
     return wf_cuda_launched(l);
 }
 
-wf_status wf_cuda_hopper_attention_grad(const wf_launch *l, const wf_flash *f)
+static wf_status run_any(const wf_launch *l, const wf_flash *f, void *workspace)
 {
-    if (f->n == 0 || f->heads == 0)
-        return WF_OK;
     if (f->type == WF_BF16)
-        return f->d == 64 ? run<wf_bf16, 64>(l, f) : run<wf_bf16, 128>(l, f);
-    return f->d == 64 ? run<wf_f16, 64>(l, f) : run<wf_f16, 128>(l, f);
+        return f->d == 64 ? run<wf_bf16, 64>(l, f, workspace) : run<wf_bf16, 128>(l, f, workspace);
+    return f->d == 64 ? run<wf_f16, 64>(l, f, workspace) : run<wf_f16, 128>(l, f, workspace);
+}
+
+bool wf_cuda_hopper_attention_grad_accepts(const wf_node *n)
+{
+    const wf_attr_attention *a = (const wf_attr_attention *)n->attr;
+    int64_t d = n->in[1]->shape.d[2];
+    return wf_flash_accepts(n) && (d == 64 || d == 128) && n->in[3]->shape.d[2] == d &&
+           a->softcap == 0 && a->scale >= 0;
+}
+
+/* The ranges of keys come first, and behind them what is used by one kernel or another. */
+size_t wf_cuda_hopper_attention_grad_workspace(const wf_node *n, int threads)
+{
+    const wf_dims *q = &n->in[1]->shape, *k = &n->in[2]->shape;
+    arguments a = arguments_of(q->d[0], q->d[1], k->d[1]);
+    size_t ours = wf_flash_ranges_bytes(n) + place_workspace(&a, q->d[2], NULL);
+    size_t others = wf_flash_workspace(n, threads);
+    return ours > others ? ours : others;
+}
+
+wf_status wf_cuda_hopper_attention_grad_launch(const wf_launch *l)
+{
+    wf_flash f = wf_flash_of(l);
+    if (f.n == 0 || f.heads == 0)
+        return WF_OK;
+    if (!wf_flash_aligned(&f))
+        return wf_flash_launch(l);
+    char *rest = (char *)l->workspace + wf_flash_ranges_bytes(l->node);
+    wf_flash_ranges(l, &f, l->workspace);
+    WF_TRY(run_any(l, &f, rest));
+    if (f.irregular)
+        wf_attention_run(l, rest, f.irregular);
+    return wf_cuda_launched(l);
 }

@@ -15,10 +15,11 @@
 #include "base/mem.h"
 #include "device/cuda/product_priv.h"
 
-/* ---- Scratch: cuBLASLt's workspace, then a bias in another type, then parts of sums ---- */
+/* ---- Scratch: cuBLASLt's workspace, a bias in another type, parts of sums, a small product in f32 ---- */
 
 static const size_t workspace_large = (size_t)32 << 20, workspace_small = (size_t)4 << 20;
-static const double large = 0.5e9; /* multiplications */
+static const double large = 0.5e9;                    /* multiplications */
+static const int64_t settled_most = (int64_t)4 << 20; /* elements */
 
 bool wf_cuda_products_library(void)
 {
@@ -42,9 +43,18 @@ static size_t bias_bytes(const wf_cuda_product *p)
     return ((size_t)p->n * sizeof(float) + 255) / 256 * 256;
 }
 
+/* Small products in narrow types are settled from f32, if anything follows: for these cuBLASLt has kernels that round
+ * before a bias is added, which loses more than the definition does. */
+static bool may_settle(const wf_cuda_product *p)
+{
+    return p->batch == 1 && p->y.type != WF_F32 && multiplications(p) < WF_PRODUCT_SMALL &&
+           p->m * p->n <= settled_most;
+}
+
 size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, bool sums)
 {
-    return library_bytes(p) + (bias ? bias_bytes(p) : 0) + (sums ? wf_cuda_sums_bytes(p->m) : 0);
+    return library_bytes(p) + (bias ? bias_bytes(p) : 0) + (sums ? wf_cuda_sums_bytes(p->m) : 0) +
+           (may_settle(p) ? (size_t)(p->m * p->n) * sizeof(float) : 0);
 }
 
 static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
@@ -52,7 +62,8 @@ static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
     return (char *)w->scratch + library_bytes(p);
 }
 
-static float *sums_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
+/* Of sums or, since no product has both, of the whole product. */
+static float *float_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     return (float *)(void *)((char *)bias_scratch(w, p) + (p->bias ? bias_bytes(p) : 0));
 }
@@ -100,7 +111,7 @@ static wf_product_key key_of(const wf_cuda_products *all, const wf_cuda_product 
     f[KEY_TRANS_B] = p->transpose_a;
     f[KEY_TYPE] = p->a.type;
     f[KEY_TYPE_D] = p->y.type;
-    f[KEY_TYPE_BIAS] = p->bias ? p->bias_type : WF_TYPE_NONE;
+    f[KEY_BIAS] = p->bias != NULL;
     f[KEY_COMPUTE] =
         p->a.type == WF_F32 && all->device->tf32 ? WF_LT_COMPUTE_32F_FAST_TF32 : WF_LT_COMPUTE_32F;
     f[KEY_EPILOGUE] = epilogue_of(p);
@@ -119,7 +130,7 @@ static wf_product_key key_of(const wf_cuda_products *all, const wf_cuda_product 
     f[KEY_ALIGN_D] = alignment(p->y.data);
     f[KEY_ALIGN_AUX] = aux ? alignment(p->pre.data) : 0;
     f[KEY_WORKSPACE] = (int64_t)library_bytes(p);
-    f[KEY_FAST] = all->device->head.fast;
+    f[KEY_FAST] = all->device->head.fast && (aux || p->y.type == WF_F32); /* else nothing changes */
     return key;
 }
 
@@ -144,11 +155,12 @@ static bool suits_library(const wf_cuda_products *all, const wf_cuda_product *p)
            p->k <= INT32_MAX && p->batch <= INT32_MAX;
 }
 
-/* Endings that may be the library's. What it makes of an activation does not have the bits of the op itself, on which
- * recomputing it counts, unless results need not be the same anyway. */
+/* Endings that may be the library's. It approximates tanh, which narrow types do not show. What it makes of an activation
+ * does not have the bits of the op itself, on which recomputing it counts, unless results need not be the same
+ * anyway. */
 static bool ending_suits(const wf_cuda_products *all, const wf_cuda_product *p)
 {
-    if (p->act != WF_ACT_GELU || !p->pre.data)
+    if (p->act != WF_ACT_GELU || !p->pre.data || p->y.type == WF_F32)
         return false;
     return p->ending == WF_CUDA_ACT_GRAD || all->device->head.fast;
 }
@@ -196,14 +208,13 @@ static bool build_desc(const wf_cuda_products *all, wf_product_entry *e)
     const int64_t *f = e->key.f;
     const int32_t ta = f[KEY_TRANS_A] != 0, tb = f[KEY_TRANS_B] != 0;
     const uint32_t epilogue = (uint32_t)f[KEY_EPILOGUE];
-    const int32_t bias = library_type(f[KEY_TYPE_BIAS]);
+    const int32_t bias = library_type(f[KEY_TYPE_D]);
     if (lt->desc_create(&e->desc, (int)f[KEY_COMPUTE], WF_LT_R_32F) != 0 ||
         lt->desc_set(e->desc, WF_LT_DESC_TRANSA, &ta, sizeof ta) != 0 ||
         lt->desc_set(e->desc, WF_LT_DESC_TRANSB, &tb, sizeof tb) != 0 ||
         lt->desc_set(e->desc, WF_LT_DESC_EPILOGUE, &epilogue, sizeof epilogue) != 0)
         return false;
-    if (f[KEY_TYPE_BIAS] != WF_TYPE_NONE &&
-        lt->desc_set(e->desc, WF_LT_DESC_BIAS_DATA_TYPE, &bias, sizeof bias) != 0)
+    if (f[KEY_BIAS] && lt->desc_set(e->desc, WF_LT_DESC_BIAS_DATA_TYPE, &bias, sizeof bias) != 0)
         return false;
     return f[KEY_LD_AUX] == 0 ||
            lt->desc_set(e->desc, WF_LT_DESC_AUX_LD, &f[KEY_LD_AUX], sizeof(int64_t)) == 0;
@@ -321,18 +332,6 @@ static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_produ
     }
 }
 
-/* How a product is run that cuBLASLt does not take as a whole. One that is multiplied by a slope is not rounded before that
- * if it is small. */
-static wf_product_way way_without(const wf_cuda_product *p)
-{
-    const bool small = multiplications(p) < large;
-    if (p->ending == WF_CUDA_ACT_GRAD && small && p->y.type != WF_F32)
-        return WF_WAY_PLAIN;
-    if (has_ending(p))
-        return WF_WAY_APART;
-    return p->bias && p->bias_type != p->y.type ? WF_WAY_ROUND_BIAS : WF_WAY_PLAIN;
-}
-
 static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
                    const wf_cuda_product *p)
 {
@@ -342,7 +341,7 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
     int count = 0;
     if ((!ending || ending_suits(all, p)) && wf_product_build(all, e))
         count = candidates_of(all, e, candidates);
-    e->way = count > 0 ? WF_WAY_LIBRARY : way_without(p);
+    e->way = count > 0 ? WF_WAY_LIBRARY : ending ? WF_WAY_APART : WF_WAY_PLAIN;
     if (count == 0)
         return;
     e->algo = candidates[0].algo;
@@ -403,10 +402,23 @@ static wf_status run_with_sums(const wf_cuda_work *w, const wf_cuda_product *p)
     q.sums = NULL;
     WF_TRY(wf_cuda_multiply(w, &q));
     if (!w->prepare)
-        wf_cuda_row_sums(wf_cuda_stream(w->l), p, sums_scratch(w, p));
+        wf_cuda_row_sums(wf_cuda_stream(w->l), p, float_scratch(w, p));
     return WF_OK;
 }
 
+static wf_status run_settled(const wf_cuda_work *w, const wf_cuda_product *p)
+{
+    wf_cuda_product q = without_ending(p);
+    float *product = float_scratch(w, p);
+    q.bias = NULL;
+    q.y = (wf_cuda_matrix){.data = product, .type = WF_F32, .row = p->n};
+    WF_TRY(wf_cuda_multiply(w, &q));
+    if (!w->prepare)
+        wf_cuda_settle(wf_cuda_stream(w->l), p, product);
+    return WF_OK;
+}
+
+/* cuBLASLt adds no bias of another type than the result's. */
 static wf_status run_rounded_bias(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     wf_cuda_product q = *p;
@@ -455,13 +467,16 @@ wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
         return WF_OK;
     if (!all || !suits_library(all, p))
         return run_plain(w, p);
+    if ((p->bias || has_ending(p)) && may_settle(p))
+        return run_settled(w, p);
+    if (p->bias && p->bias_type != p->y.type)
+        return run_rounded_bias(w, p);
     wf_product_entry *e = entry_of(w, all, p);
     if (!e)
         return WF_ERR_MEMORY;
     switch (e->way) {
     case WF_WAY_LIBRARY: return run_library(w, all, e, p);
     case WF_WAY_APART: return run_apart(w, p);
-    case WF_WAY_ROUND_BIAS: return run_rounded_bias(w, p);
     default: return run_plain(w, p);
     }
 }

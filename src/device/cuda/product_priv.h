@@ -14,9 +14,9 @@ enum {
     KEY_BATCH,
     KEY_TRANS_A,
     KEY_TRANS_B,
-    KEY_TYPE,      /* of the operands, wf_type */
-    KEY_TYPE_D,    /* of the result */
-    KEY_TYPE_BIAS, /* WF_TYPE_NONE: none */
+    KEY_TYPE,   /* of the operands, wf_type */
+    KEY_TYPE_D, /* of the result */
+    KEY_BIAS,   /* 1: there is one, of the result's type */
     KEY_COMPUTE,
     KEY_EPILOGUE,
     KEY_ADD,
@@ -42,10 +42,9 @@ typedef struct {
 
 /* Numbers of files: to be added to, not changed. */
 typedef enum {
-    WF_WAY_LIBRARY,    /* cuBLASLt does all of it */
-    WF_WAY_APART,      /* what follows the product is done by kernels of ours */
-    WF_WAY_ROUND_BIAS, /* the same product with a bias of the result's type */
-    WF_WAY_PLAIN,      /* all of it is ours */
+    WF_WAY_LIBRARY, /* cuBLASLt does all of it */
+    WF_WAY_APART,   /* what follows the product is done by a kernel of ours */
+    WF_WAY_PLAIN,   /* all of it is ours */
     WF_WAY_COUNT
 } wf_product_way;
 
@@ -90,6 +89,8 @@ int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const
                    const wf_product_memory *at, cudaStream_t stream);
 
 #define WF_PRODUCT_CANDIDATES 32
+/* Multiplications of a product that is not worth timing. */
+#define WF_PRODUCT_SMALL 25e6
 
 /* Times the candidates, if that is wanted and worth it and there is memory for it: sets e->algo and e->us then. *ours_us is
  * what our kernels take for the ending of the product, if it has one. */

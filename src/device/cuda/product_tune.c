@@ -11,9 +11,8 @@
 
 enum { ROUNDS = 5, BURSTS = 3 };
 
-static const double worth_timing = 25e6; /* multiplications */
-static const double near = 1.06;         /* of the fastest: timed again */
-static const double noise = 1.01;        /* the library's first is taken within so much of it */
+static const double near = 1.06;  /* of the fastest: timed again */
+static const double noise = 1.01; /* the library's first is taken within so much of it */
 static const double burst_us = 10e3;
 
 typedef struct {
@@ -48,7 +47,7 @@ static size_t lay_out(bench *t, char *base)
     t->at.a = place(base, &used, a * in, f[KEY_ALIGN_A]);
     t->at.b = place(base, &used, b * in, f[KEY_ALIGN_B]);
     t->at.d = place(base, &used, d * out, f[KEY_ALIGN_D]);
-    if (f[KEY_TYPE_BIAS] != WF_TYPE_NONE)
+    if (f[KEY_BIAS])
         t->at.bias = place(base, &used, f[KEY_M] * 4, 256);
     if (f[KEY_LD_AUX] != 0)
         t->at.aux = place(base, &used, f[KEY_LD_AUX] * f[KEY_N] * out, f[KEY_ALIGN_AUX]);
@@ -199,7 +198,7 @@ void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_can
     const int64_t *f = e->key.f;
     bench t = {.all = all, .e = e, .p = p, .stream = stream};
     double size = (double)f[KEY_BATCH] * (double)f[KEY_M] * (double)f[KEY_N] * (double)f[KEY_K];
-    if (!all->tune || size < worth_timing)
+    if (!all->tune || size < WF_PRODUCT_SMALL)
         return;
     if (begin_bench(&t)) {
         double us = 0;

@@ -12,7 +12,8 @@
 static const wf_kernel *const common[] = {wf_cuda_cudnn_kernels, EVERYWHERE};
 
 #if WF_CUDA_HOPPER
-static const wf_kernel *const hopper[] = {wf_cuda_cudnn_kernels, wf_cuda_hopper_kernels,
+/* Before cuDNN's: measured faster, forward and backward (docs/performance.md). */
+static const wf_kernel *const hopper[] = {wf_cuda_hopper_kernels, wf_cuda_cudnn_kernels,
                                           EVERYWHERE};
 #endif
 
