@@ -96,6 +96,21 @@ foreach(source IN LISTS sources)
     weft_emulated_test(${name} ${program})
 endforeach()
 
+# Whole models and training, by tests that take the device from the environment. They are long, so once is enough.
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    foreach(name IN ITEMS parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS
+        device_train:TRAIN)
+        string(REPLACE ":" ";" name ${name})
+        list(GET name 1 variable)
+        list(GET name 0 name)
+        weft_emulated_program(test_${name}_emulated ${PROJECT_SOURCE_DIR}/tests/test_${name}.c)
+        target_link_libraries(test_${name}_emulated PRIVATE weft_test_support)
+        weft_emulated_test(${name}_cuda_emulated test_${name}_emulated)
+        set_property(TEST ${name}_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_${variable}_DEVICE=cuda)
+    endforeach()
+    set_tests_properties(curves_cuda_emulated PROPERTIES LABELS long) # minutes
+endif()
+
 # The emulator itself.
 weft_emulate(test_object ${PROJECT_SOURCE_DIR}/tests/test_emulator.cu)
 add_executable(test_emulator ${test_object} $<TARGET_OBJECTS:weft_emulator>)
@@ -113,9 +128,3 @@ foreach(op IN ITEMS matmul linear_act matmul_act_grad linear_grad_weight head_lo
     weft_emulated_test(selftest_cublaslt_${op} weft_emulated selftest --device cuda --fast --op ${op})
     set_property(TEST selftest_cublaslt_${op} APPEND PROPERTY ENVIRONMENT WEFT_CUBLASLT=emulated)
 endforeach()
-
-# Whole trainings, as other devices are tested.
-weft_emulated_program(test_device_train_emulated ${PROJECT_SOURCE_DIR}/tests/test_device_train.c)
-target_link_libraries(test_device_train_emulated PRIVATE weft_test_support)
-weft_emulated_test(device_train_emulated test_device_train_emulated)
-set_property(TEST device_train_emulated APPEND PROPERTY ENVIRONMENT WEFT_TRAIN_DEVICE=cuda)

@@ -14,6 +14,21 @@
 /* one token that follows 1023 others, in pages of 16 */
 #define DECODE(type) "f32[1,32,64] =" type "[64,16,4,64] =" type "[64,16,4,64] i32[2]*1 i32[1]=1023 i32[1,64]*1 i32[1]=1024"
 
+/* A layer of GPT-2 124M in bf16, forward and backward, over n tokens in sequences of t, of which there are s - 1. */
+#define LAYER(n, t, s) \
+    {"linear", "bf16 " #n "x2304x768", 0, "bf16[" #n ",768] =bf16[2304,768] =f32[2304]"}, \
+    {"linear_act", "bf16 gelu " #n "x3072x768", 0, "bf16[" #n ",768] =bf16[3072,768] =f32[3072]"}, \
+    {"matmul", "bf16 nn " #n "x768x3072", 0, "bf16[" #n ",3072] =bf16[3072,768]"}, \
+    {"matmul_act_grad", "bf16 gelu " #n "x3072x768", 0, "bf16[" #n ",768] =bf16[768,3072] bf16[" #n ",3072]"}, \
+    {"linear_grad_weight", "bf16 3072x768x" #n, 0, "bf16[" #n ",3072] bf16[" #n ",768]"}, \
+    {"attention", "bf16 " #n " tokens by " #t, "length=" #t, "bf16[" #n ",12,64] bf16[" #n ",12,64] bf16[" #n ",12,64]" PACKED(n, t, s)}, \
+    {"attention_grad", "bf16 " #n " tokens by " #t, "length=" #t, "bf16[" #n ",12,64] bf16[" #n ",12,64] bf16[" #n ",12,64] bf16[" #n ",12,64]" \
+     PACKED(n, t, s) " bf16[" #n ",12,64] f32[" #n ",12]=6"}, \
+    {"residual_layer_norm", "bf16 " #n "x768", 0, "bf16[" #n ",768] bf16[" #n ",768] f32[768] f32[768]"}, \
+    {"residual_layer_norm_grad", "bf16 " #n "x768", 0, "bf16[" #n ",768] bf16[" #n ",768] f32[" #n "]=0 f32[" #n "]=10 bf16[" #n ",768] f32[768]"}, \
+    {"rope", "bf16 " #n " tokens, 12 heads", 0, "bf16[" #n ",12,64] i32[" #n "]%" #t " f32[32]=0.1"}, \
+    {"glu", "bf16 " #n "x3072", 0, "bf16[" #n ",3072] bf16[" #n ",3072]"}
+
 const wf_bench_case wf_bench_cases[] = {
     WEIGHTS("f32"), WEIGHTS("f16"), WEIGHTS("bf16"), WEIGHTS("q8_0"), WEIGHTS("q4_0"), WEIGHTS("q4_1"),
     WEIGHTS("q4_K"), WEIGHTS("q6_K"),
@@ -79,6 +94,9 @@ const wf_bench_case wf_bench_cases[] = {
     {"add", "f32 2048x768", 0, "f32[2048,768] f32[2048,768]"},
     {"copy", "f32 4096x4096", 0, "f32[4096,4096]"},
     {"cast", "f32 to bf16 4096x4096", "type=bf16", "f32[4096,4096]"},
+
+    LAYER(1024, 128, 9), LAYER(8192, 1024, 9), LAYER(16384, 8192, 3),
+    {"head_loss", "bf16 4096x50257x768, with gradients", 0, "bf16[4096,768] =bf16[50257,768] i32[4096]<50257 f32[4096]=1"},
     {0},
 };
 

@@ -8,6 +8,7 @@
 #include "cli/bench.h"
 #include "cli/engine.h"
 #include "cli/progress.h"
+#include "device/choose.h"
 
 #define SECONDS 0.25 /* for a case, unless so many repetitions take longer */
 
@@ -16,7 +17,10 @@ enum { WAYS = 3 }; /* to keep the states of a case */
 typedef struct {
     const wf_bench_case *c;
     wf_bench_case_result result;
+    double beside; /* seconds on the other device; 0: not measured */
 } measured;
+
+#define LONG_FLOP 1e12 /* of which the other device is spared */
 
 typedef struct {
     char *const *names;
@@ -78,6 +82,28 @@ static wf_status measure_case(wf_device *device, job *t, const wf_bench_case *c)
     return WF_OK;
 }
 
+/* The same on another device, as it lies in files. Cases that it has no kernel for, or that would take long, stay
+ * without a time. */
+static wf_status measure_beside(wf_device *device, job *t)
+{
+    wf_bench_case_result r;
+    device->timed = true;
+    t->options.packed = t->options.rounded = false;
+    t->options.unless = NULL;
+    for (int i = 0; i < t->rows; i++) {
+        measured *m = &t->row[i];
+        if (i > 0 && m->c == m[-1].c) {
+            m->beside = m[-1].beside;
+        } else if ((double)m->result.cost.flops <= LONG_FLOP) {
+            wf_status status = wf_bench_case_run(device, m->c, &t->options, &r);
+            if (status != WF_OK && status != WF_ERR_UNSUPPORTED)
+                return status;
+            m->beside = status == WF_OK ? r.best : 0;
+        }
+    }
+    return WF_OK;
+}
+
 static wf_status measure(wf_device *device, job *t)
 {
     wf_progress progress;
@@ -108,7 +134,24 @@ static wf_type type_of(const wf_bench_case *c)
     return WF_F32;
 }
 
-static wf_status report(wf_ctx *ctx, const char *mode, const job *t, const wf_bench_machine *m)
+static void put_memory(wf_bench_report *r, const wf_device *device)
+{
+    static const wf_bench_column columns[] = {
+        {"allocated_bytes", "allocated now", WF_SHOW_BYTES},
+        {"peak_bytes", "at most", WF_SHOW_BYTES},
+        {"reserve_bytes", "taken by others", WF_SHOW_BYTES},
+        {0},
+    };
+    size_t now, peak;
+    wf_device_memory(device, &now, &peak);
+    wf_bench_begin(r, "memory", columns, true);
+    wf_bench_number(r, (double)now);
+    wf_bench_number(r, (double)peak);
+    wf_bench_number(r, device->reserve > 0 ? (double)device->reserve : NAN);
+}
+
+static wf_status report(wf_ctx *ctx, const char *mode, const job *t, const wf_device *device,
+                        const wf_bench_machine *m)
 {
     static const wf_bench_column columns[] = {
         {"op", "op", WF_SHOW_TEXT},
@@ -119,6 +162,9 @@ static wf_status report(wf_ctx *ctx, const char *mode, const job *t, const wf_be
         {"bytes", NULL, WF_SHOW_WHOLE},
         {"flop", NULL, WF_SHOW_WHOLE},
         WF_BENCH_RATES,
+        {"floor_share", "of floor", WF_SHOW_SHARE},
+        {"beside_us", "us beside", WF_SHOW_TENTHS},
+        {"times_as_fast", "times as fast", WF_SHOW_TENTHS},
         {0},
     };
     wf_bench_report r;
@@ -136,7 +182,12 @@ static wf_status report(wf_ctx *ctx, const char *mode, const job *t, const wf_be
         wf_bench_number(&r, bytes);
         wf_bench_number(&r, (double)x->cost.flops);
         wf_bench_put_rates(&r, m, type_of(t->row[i].c), bytes, (double)x->cost.flops, x->best);
+        double floor = wf_peak_seconds(&m->all, type_of(t->row[i].c), &x->cost);
+        wf_bench_number(&r, floor > 0 ? floor / x->best : NAN);
+        wf_bench_number(&r, t->row[i].beside > 0 ? t->row[i].beside * 1e6 : NAN);
+        wf_bench_number(&r, t->row[i].beside > 0 ? t->row[i].beside / x->best : NAN);
     }
+    put_memory(&r, device);
     wf_status status = wf_bench_report_write(&r);
     wf_bench_report_free(&r);
     return status;
@@ -145,7 +196,7 @@ static wf_status report(wf_ctx *ctx, const char *mode, const job *t, const wf_be
 wf_status wf_bench_ops_mode(wf_ctx *ctx, const char *mode, char *const *operands, int count)
 {
     int cases = 0;
-    wf_device *device = NULL;
+    wf_device *device = NULL, *other = NULL;
     wf_bench_machine machine;
     job t = {.names = operands, .name_count = count};
     WF_TRY(check_names(ctx, &t));
@@ -159,10 +210,16 @@ wf_status wf_bench_ops_mode(wf_ctx *ctx, const char *mode, char *const *operands
         status = wf_bench_measure(device, &machine);
     if (status == WF_OK) {
         t.options.streamed = 2 * machine.machine.cache;
+        device->timed = true;
         status = measure(device, &t);
     }
+    if (status == WF_OK && wf_bench_set.beside)
+        status = wf_device_open(ctx, wf_bench_set.beside, &other);
+    if (status == WF_OK && other)
+        status = measure_beside(other, &t);
     if (status == WF_OK)
-        status = report(ctx, mode, &t, &machine);
+        status = report(ctx, mode, &t, device, &machine);
+    wf_device_close(other);
     wf_mem_free(ctx, t.row);
     wf_device_close(device);
     return status;

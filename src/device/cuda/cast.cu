@@ -11,7 +11,8 @@
 #include "device/cuda/narrow.cuh"
 
 #define THREADS 256
-#define UNROLL 4 /* packs that a thread has under way */
+/* Packs of so many bytes that a thread has under way. */
+#define UNROLL(bytes) ((bytes) >= 16 ? 4 : 8)
 
 /* ---- Elements by way of i32 or f32 ---- */
 
@@ -111,16 +112,17 @@ template <typename From, int V>
 static __global__ void __launch_bounds__(THREADS)
     cast_kernel(wf_each<1> w, const From *from, wf_type type, void *to)
 {
-    const int64_t first = (int64_t)blockIdx.x * (THREADS * UNROLL) + threadIdx.x;
-    wf_pack<From, V> x[UNROLL];
+    constexpr int U = UNROLL(V * sizeof(From));
+    const int64_t first = (int64_t)blockIdx.x * (THREADS * U) + threadIdx.x;
+    wf_pack<From, V> x[U];
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
+    for (int u = 0; u < U; u++) {
         const int64_t item = first + u * THREADS;
         if (item < w.count)
             x[u] = wf_each_load<From, V>(w, 0, from, wf_each_at(w, item).at[0]);
     }
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
+    for (int u = 0; u < U; u++) {
         const int64_t item = first + u * THREADS;
         decltype(number(x[u].x[0])) n[V];
 #pragma unroll
@@ -134,7 +136,7 @@ static __global__ void __launch_bounds__(THREADS)
 template <int V, typename From>
 static void run_packs(const wf_launch *l, const wf_walk *w, const From *from, void *to)
 {
-    const int64_t items = wf_walk_count(w) / V, per_block = THREADS * UNROLL;
+    const int64_t items = wf_walk_count(w) / V, per_block = THREADS * UNROLL(V * sizeof(From));
     WF_RUN((cast_kernel<From, V>), (unsigned)((items + per_block - 1) / per_block), THREADS, 0,
            wf_cuda_stream(l))
     (wf_each_of<1>(w, V), from, l->out[0].type, to);

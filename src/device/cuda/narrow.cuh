@@ -99,26 +99,41 @@ template <> __device__ __forceinline__ wf_f16 wf_narrow<wf_f16>(float x)
     const uint32_t kept = (bits >> 16 & 0x8000u) | 0x7C00u | (payload ? payload : 0x200u);
     return wf_is_nan(bits) ? __ushort_as_half((unsigned short)kept) : __float2half_rn(x);
 }
+/* The same, by the machine where it has a way; what is past the largest, and what is no number, gives any code. */
+template <int E, int M> static __device__ __forceinline__ uint32_t wf_narrow_within(uint32_t abs)
+{
+#if !WF_CUDA_EMULATED && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint16_t pair;
+    if (E == 4)
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
+            : "=h"(pair)
+            : "f"(0.0f), "f"(__uint_as_float(abs)));
+    else
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;"
+            : "=h"(pair)
+            : "f"(0.0f), "f"(__uint_as_float(abs)));
+    return pair & 0xFFu;
+#else
+    return wf_narrow_code<E, M>(abs);
+#endif
+}
+
 template <> __device__ __forceinline__ wf_e5m2 wf_narrow<wf_e5m2>(float x)
 {
     const uint32_t bits = __float_as_uint(x), abs = bits & 0x7FFFFFFFu, inf = 0x7Cu;
-    uint32_t code;
-    if (abs > 0x7F800000u) {
-        code = inf | ((abs & 0x7FFFFFu) >> 21 ? (abs & 0x7FFFFFu) >> 21 : 2u);
-    } else {
-        code = wf_narrow_code<5, 2>(abs);
-        code = code < inf ? code : inf;
-    }
+    const uint32_t payload = (abs & 0x7FFFFFu) >> 21;
+    uint32_t code = wf_narrow_within<5, 2>(abs);
+    code = abs >= 0x47700000u ? inf
+                              : code; /* 61440, halfway from the largest to what would come next */
+    code = abs > 0x7F800000u ? inf | (payload ? payload : 2u) : code;
     return {(uint8_t)((bits >> 24 & 0x80u) | code)};
 }
 template <> __device__ __forceinline__ wf_e4m3 wf_narrow<wf_e4m3>(float x)
 {
     const uint32_t bits = __float_as_uint(x), abs = bits & 0x7FFFFFFFu;
-    uint32_t code = 0x7F;
-    if (abs < 0x7F800000u) {
-        code = wf_narrow_code<4, 3>(abs);
-        code = code < 0x7E ? code : 0x7E;
-    }
+    uint32_t code = wf_narrow_within<4, 3>(abs);
+    code = code < 0x7E ? code : 0x7E;
+    code = abs >= 0x7F800000u ? 0x7F : code;
     return {(uint8_t)((bits >> 24 & 0x80u) | code)};
 }
 

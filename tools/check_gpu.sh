@@ -1,0 +1,45 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# usage: tools/check_gpu.sh BUILD [DEVICE]               everything that can be tested on a machine with a GPU
+#        tools/check_gpu.sh BUILD DEVICE --sanitize      the selftest under compute-sanitizer: memcheck, then racecheck
+#
+# BUILD is a build folder with tests ("make test" leaves build-test). DEVICE is cuda unless told. Exits 1 if something failed.
+set -eu
+build=$1
+device=${2:-cuda}
+weft=$build/weft
+failed=0
+
+say() { printf '== %s\n' "$*"; }
+
+sanitize() { # TOOL: each op in a process of its own, as many at a time as there are processors
+    say "compute-sanitizer --tool $1, every op of the selftest"
+    out=$(mktemp -d)
+    "$weft" ops --json | sed -n 's/^      "name": "\([a-z0-9_]*\)".*/\1/p' | sort -u |
+        xargs -P "$(nproc)" -I{} sh -c "compute-sanitizer --tool $1 --error-exitcode 9 \
+            '$weft' selftest --device '$device' --op {} > '$out/{}' 2>&1 || echo {} >> '$out/FAILED'"
+    grep -h '^selftest: [0-9]' "$out"/* | awk '{ cases += $2; ops++ } END { print ops + 0, "ops,", cases + 0, "cases" }'
+    grep -h 'ERROR SUMMARY\|RACECHECK SUMMARY' "$out"/* | sort | uniq -c | sort -rn | head -5
+    if [ -f "$out/FAILED" ]; then
+        failed=1
+        sort "$out/FAILED" | while read -r op; do
+            echo "failed: $op"
+            grep -m 3 '=========' "$out/$op" || tail -3 "$out/$op"
+        done
+    fi
+    rm -rf "$out"
+}
+
+if [ "${3:-}" = --sanitize ]; then
+    sanitize memcheck
+    sanitize racecheck
+    exit $failed
+fi
+
+say "every op against the reference"
+"$weft" selftest --device "$device" || failed=1
+say "models and training against PyTorch's numbers, and as training promises"
+for test in parity curves device_train; do
+    WEFT_PARITY_DEVICE=$device WEFT_CURVES_DEVICE=$device WEFT_TRAIN_DEVICE=$device "$build/tests/test_$test" || failed=1
+done
+exit $failed
