@@ -34,10 +34,14 @@ typedef struct {
 
 enum { PACKS = 4 }; /* of a thread, in flight together */
 
-template <int ACT, bool GRAD> static __device__ __forceinline__ float finish_one(float pre, float y)
+template <typename T, int ACT, bool GRAD>
+static __device__ __forceinline__ float finish_one(float pre, float y)
 {
+    constexpr bool narrow = sizeof(T) == 2;
     if (GRAD)
-        return y * wf_gelu_slope(pre);
+        return y * (narrow ? wf_quick_gelu_slope(pre) : wf_gelu_slope(pre));
+    if (narrow && ACT == WF_ACT_GELU)
+        return wf_quick_gelu(pre);
     return wf_activate<(wf_act)ACT>(pre);
 }
 
@@ -67,8 +71,8 @@ static __global__ void __launch_bounds__(THREADS) finish_rows(const finish f)
             break;
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[u].x[i] = wf_round<T>(
-                finish_one<ACT, GRAD>(wf_load(x[u].x[i]), GRAD ? wf_load(product[u].x[i]) : 0.0f));
+            x[u].x[i] = wf_round<T>(finish_one<T, ACT, GRAD>(
+                wf_load(x[u].x[i]), GRAD ? wf_load(product[u].x[i]) : 0.0f));
         wf_store_pack<T, N>(y + at[u], x[u]);
     }
 }
