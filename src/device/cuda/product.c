@@ -269,10 +269,9 @@ int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const
 
 /* ---- How a product is run ---- */
 
-/* The library's proposals, the most promising first. Parts of sums over k may only be added up in f32 and in an
- * order that is always the same. */
-static int candidates_of(const wf_cuda_products *all, const wf_product_entry *e,
-                         wf_lt_candidate out[WF_PRODUCT_CANDIDATES])
+/* Parts of sums over k may only be added up in f32 and in an order that is always the same. */
+int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
+                       wf_lt_candidate out[WF_PRODUCT_PROPOSED])
 {
     const wf_lt *lt = all->lt;
     const int64_t *f = e->key.f;
@@ -294,7 +293,7 @@ static int candidates_of(const wf_cuda_products *all, const wf_product_entry *e,
              lt->pref_set(pref, WF_LT_PREF_MIN_ALIGNMENT_A_BYTES + i, &bytes, sizeof bytes) == 0;
     }
     if (!ok || lt->heuristic(all->handle, e->desc, e->a, e->b, e->d, e->d, pref,
-                             WF_PRODUCT_CANDIDATES, out, &count) != 0)
+                             WF_PRODUCT_PROPOSED, out, &count) != 0)
         count = 0;
     lt->pref_destroy(pref);
     int good = 0;
@@ -335,12 +334,12 @@ static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_produ
 static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
                    const wf_cuda_product *p)
 {
-    wf_lt_candidate candidates[WF_PRODUCT_CANDIDATES];
+    wf_lt_candidate candidates[WF_PRODUCT_PROPOSED];
     const bool ending = has_ending(p);
     double ours_us = 0;
     int count = 0;
     if ((!ending || ending_suits(all, p)) && wf_product_build(all, e))
-        count = candidates_of(all, e, candidates);
+        count = wf_product_propose(all, e, candidates);
     e->way = count > 0 ? WF_WAY_LIBRARY : ending ? WF_WAY_APART : WF_WAY_PLAIN;
     if (count == 0)
         return;

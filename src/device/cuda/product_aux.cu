@@ -353,3 +353,29 @@ extern "C" void wf_cuda_randomize(cudaStream_t stream, wf_type type, void *to, s
         (static_cast<T *>(to), count, seed);
     });
 }
+
+/* ---- Results of two algorithms ---- */
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    compare(const T *a, const T *b, int64_t count, float slack, int *wrong)
+{
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    int found = 0;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        const float x = wf_load(a[i]), y = wf_load(b[i]);
+        found += !(fabsf(x - y) <= slack + fabsf(x) * (1.0f / 64));
+    }
+    if (found > 0)
+        atomicAdd(wrong, found);
+}
+
+extern "C" void wf_cuda_compare(cudaStream_t stream, wf_type type, const void *a, const void *b,
+                                int64_t count, float slack, int *wrong)
+{
+    wf_with_float(type, [&](auto zero) {
+        using T = decltype(zero);
+        WF_RUN(compare<T>, wf_cuda_blocks(count, THREADS, 4096), THREADS, 0, stream)
+        (static_cast<const T *>(a), static_cast<const T *>(b), count, slack, wrong);
+    });
+}
