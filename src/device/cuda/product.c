@@ -51,10 +51,21 @@ static bool may_settle(const wf_cuda_product *p)
            p->m * p->n <= settled_most;
 }
 
+/* Elements of the largest product that is settled when p is run as it is or, because its rows do not lie evenly, as
+ * several products of some of its rows. */
+static int64_t settled_elements(const wf_cuda_product *p)
+{
+    const double small = WF_PRODUCT_SMALL / (double)(p->k > 0 ? p->k : 1);
+    int64_t most = p->m * p->n < settled_most ? p->m * p->n : settled_most;
+    if (p->batch != 1 || p->y.type == WF_F32)
+        return 0;
+    return small < (double)most ? (int64_t)small : most;
+}
+
 size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, bool sums)
 {
     return library_bytes(p) + (bias ? bias_bytes(p) : 0) + (sums ? wf_cuda_sums_bytes(p->m) : 0) +
-           (may_settle(p) ? (size_t)(p->m * p->n) * sizeof(float) : 0);
+           (size_t)settled_elements(p) * sizeof(float);
 }
 
 static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
