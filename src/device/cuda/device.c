@@ -107,8 +107,8 @@ static wf_status describe(wf_cuda_device *d)
                    "them taken by the driver and others; driver for CUDA %d.%d",
                    d->name, d->major, d->minor, d->processors, (double)total / (1 << 30),
                    (double)d->head.reserve / (1 << 30), driver / 1000, driver % 1000 / 10);
-    wf_text_append(d->rounding, sizeof d->rounding, &rounding, "%s, CUDA %d", d->name, driver);
-    d->rounding_bytes = rounding;
+    wf_text_append(d->rounding, sizeof d->rounding, &rounding, "%s, CUDA %d%s", d->name, driver,
+                   d->tf32 ? ", tf32" : "");
     d->head.rounds_as = d->rounding;
     return WF_OK;
 }

@@ -548,10 +548,17 @@ static uint64_t mix(uint64_t h, const void *bytes, size_t n)
     return h;
 }
 
+void wf_cuda_products_begin(const wf_cuda_device *d)
+{
+    for (int i = 0; d->products && i < d->products->count; i++)
+        d->products->entries[i]->used = false;
+}
+
 /* The order in which they came up does not count. */
 uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
 {
     const wf_cuda_products *all = d->products;
+    const size_t version = all && all->lt ? all->lt->version() : 0;
     uint64_t sum = 0;
     for (int i = 0; all && i < all->count; i++) {
         const wf_product_entry *e = all->entries[i];
@@ -559,7 +566,7 @@ uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
         if (!e->used)
             continue;
         uint64_t h = mix(0xcbf29ce484222325u, &e->key, sizeof e->key);
-        h = mix(h, &way, sizeof way);
+        h = mix(mix(h, &way, sizeof way), &version, sizeof version);
         sum += e->way == WF_WAY_LIBRARY ? mix(h, &e->algo, sizeof e->algo) : h;
     }
     return sum;
