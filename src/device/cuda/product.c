@@ -502,6 +502,8 @@ wf_status wf_cuda_products_new(wf_cuda_device *d, bool tune)
         return WF_ERR_MEMORY;
     *all = (wf_cuda_products){.ctx = ctx, .device = d, .lt = wf_lt_get(), .tune = tune};
     d->products = all;
+    if (!all->lt)
+        wf_ctx_log(ctx, WF_LOG_WARN, "plain kernels multiply, far slower: %s", wf_lt_fault());
     int error = all->lt ? all->lt->create(&all->handle) : 0;
     if (error != 0) {
         wf_ctx_log(ctx, WF_LOG_WARN, "cuBLASLt does not start (%s): plain kernels multiply",
