@@ -42,7 +42,7 @@ static __global__ void overwritten(float *x, bool wait)
 
 static __global__ void blocks(float *out, bool apart)
 {
-    out[(apart ? blockIdx.x * 64 : 0) + threadIdx.x] = 1;
+    out[(apart ? blockIdx.x * 64 : 0) + threadIdx.x] = (float)blockIdx.x;
 }
 
 static __global__ void counted(int *out, bool apart)
@@ -51,6 +51,13 @@ static __global__ void counted(int *out, bool apart)
         atomicAdd(out, 1);
     else
         *out += 1;
+}
+
+/* Several threads raise a flag: no race, whatever the order. */
+static __global__ void flags(int *out, bool zero)
+{
+    if (threadIdx.x % 3 == 0)
+        out[0] = zero ? 0 : 1 + (int)threadIdx.x;
 }
 
 static void expect(void (*f)(bool), const char *words)
@@ -93,21 +100,39 @@ static float *memory(void)
 static void test_races_are_told(void **state)
 {
     (void)state;
-    expect([](bool right) { WF_RUN(neighbours, 1, 64, 0, 0)
-                            (memory(), right); },
-           "race in neighbours, block (0, 0, 0)");
-    expect([](bool right) { WF_RUN(lanes, 1, 32, 128, 0)
-                            (memory(), right); },
-           "of its block wrote since the last barrier");
-    expect([](bool right) { WF_RUN(overwritten, 1, 64, 0, 0)
-                            (memory(), right); },
-           "since the last barrier");
-    expect([](bool right) { WF_RUN(blocks, 3, 64, 0, 0)
-                            (memory(), right); },
-           "of another block wrote");
-    expect([](bool right) { WF_RUN(counted, 3, 1, 0, 0)
+    expect(
+        [](bool right) {
+            WF_RUN(neighbours, 1, 64, 0, 0)
+            (memory(), right);
+        },
+        "race in neighbours, block (0, 0, 0)");
+    expect(
+        [](bool right) {
+            WF_RUN(lanes, 1, 32, 128, 0)
+            (memory(), right);
+        },
+        "of its block wrote since the last barrier");
+    expect(
+        [](bool right) {
+            WF_RUN(overwritten, 1, 64, 0, 0)
+            (memory(), right);
+        },
+        "since the last barrier");
+    expect(
+        [](bool right) {
+            WF_RUN(blocks, 3, 64, 0, 0)
+            (memory(), right);
+        },
+        "of another block wrote");
+    expect(
+        [](bool right) {
+            WF_RUN(counted, 3, 1, 0, 0)
+            ((int *)memory(), right);
+        },
+        "of another block");
+    expect([](bool right) { WF_RUN(flags, 1, 64, 0, 0)
                             ((int *)memory(), right); },
-           "of another block");
+           "since the last barrier");
 }
 
 int main(void)

@@ -196,6 +196,8 @@ static wf_fiber *fiber_for(thread *t)
 /* Leaves the thread that runs, which waits for something, and comes back when it is ready. */
 static void leave(void)
 {
+    if (wf_race_pending)
+        wf_race_settle();
     block *b = now.block;
     int mine = now.thread, next = choose(b);
     if (next == mine) {
@@ -258,6 +260,8 @@ static void release_sync(block *b)
 
 static void ended(block *b, int i)
 {
+    if (wf_race_pending)
+        wf_race_settle();
     b->thread[i].at = ENDED;
     b->warp[i / 32].live &= ~(1u << i % 32);
     now.progress++;

@@ -21,6 +21,9 @@ typedef struct {
     const char *stack, *stack_end;
 } wf_grid_place;
 extern wf_grid_place wf_grid_here;
+/* Looks at what the thread wrote last, before another runs; only if there is something. */
+extern bool wf_race_pending;
+void wf_race_settle(void);
 /* Memory that begins anew. */
 void wf_race_forget(const void *data, size_t bytes);
 

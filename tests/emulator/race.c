@@ -5,8 +5,8 @@
  * -fsanitize=thread call the functions below before every use; no library of that sanitizer is linked.
  *
  * Of each two bytes the last write is remembered and two of the reads since. Barriers and functions of warps order
- * what comes before and after; other ways (flags, tickets) are not understood. Single bytes and atomic functions are
- * not looked at. What is found is printed once for a kernel and instruction, and the program ends with status 66.
+ * what comes before and after; other ways (flags, tickets) are not understood. Writes that change nothing are right:
+ * several threads may raise one flag. Single bytes and atomic functions are not looked at. What is found is printed once for a kernel and instruction, and the program ends with status 66.
  */
 #define _GNU_SOURCE
 #include <execinfo.h>
@@ -124,25 +124,60 @@ static bool unordered(const use *a)
     return a->thread / 32 != w->thread / 32 || a->warp_phase == (uint16_t)w->warp_phase;
 }
 
-static void tell(const use *a, const char *mine, const char *theirs, const void *address,
-                 const void *where)
+/* A race by the thread that runs. If it is a write, it is told when that has changed something. */
+typedef struct {
+    use other;
+    const char *theirs; /* what the other did */
+    const char *address;
+    size_t bytes; /* that are written; 0: a read */
+    char before[16];
+    const void *where;
+} race;
+
+static race pending;
+bool wf_race_pending;
+
+static void tell(const race *r)
 {
     const wf_grid_place *w = &wf_grid_here;
     for (int i = 0; i < now.reports; i++)
-        if (now.reported[i] == where)
+        if (now.reported[i] == r->where)
             return;
     if (now.reports == MOST_REPORTS)
         return;
-    now.reported[now.reports++] = where;
+    now.reported[now.reports++] = r->where;
     fprintf(stderr, "emulator: race in %s, block (%u, %u, %u): thread %d %s at %p what ", w->kernel,
-            blockIdx.x, blockIdx.y, blockIdx.z, w->thread, mine, address);
-    if (a->block == w->block)
-        fprintf(stderr, "thread %d of its block %s since the last barrier, by ", a->thread, theirs);
+            blockIdx.x, blockIdx.y, blockIdx.z, w->thread, r->bytes ? "writes" : "reads",
+            (const void *)r->address);
+    if (r->other.block == w->block)
+        fprintf(stderr, "thread %d of its block %s since the last barrier, by ", r->other.thread,
+                r->theirs);
     else
-        fprintf(stderr, "thread %d of another block %s, by ", a->thread, theirs);
+        fprintf(stderr, "thread %d of another block %s, by ", r->other.thread, r->theirs);
     fflush(stderr);
-    void *const frame[] = {(void *)(uintptr_t)where};
+    void *const frame[] = {(void *)(uintptr_t)r->where};
     backtrace_symbols_fd(frame, 1, STDERR_FILENO);
+}
+
+void wf_race_settle(void)
+{
+    if (wf_race_pending && memcmp(pending.address, pending.before, pending.bytes) != 0)
+        tell(&pending);
+    wf_race_pending = false;
+}
+
+static void found(const use *other, const char *theirs, const void *address, size_t bytes,
+                  const void *where)
+{
+    race r = {.other = *other, .theirs = theirs, .address = address, .where = where};
+    r.bytes = bytes < sizeof r.before ? bytes : sizeof r.before;
+    if (bytes == 0) {
+        tell(&r);
+        return;
+    }
+    memcpy(r.before, address, r.bytes);
+    pending = r;
+    wf_race_pending = true;
 }
 
 static bool on_stack(const void *address)
@@ -156,13 +191,15 @@ static void look(const void *address, size_t bytes, bool write, const void *wher
     const wf_grid_place *w = &wf_grid_here;
     if (!w->block || on_stack(address))
         return;
+    if (wf_race_pending)
+        wf_race_settle();
     const use mine = {w->block, w->phase, (uint16_t)w->warp_phase, (uint16_t)w->thread};
     uintptr_t at = (uintptr_t)address;
     for (size_t i = 0; i < bytes; i += 2) {
         page *p = page_of(at + i, true);
         cell *c = &p->cells[((at + i) & ((1u << PAGE_BITS) - 1)) / 2];
         if (unordered(&c->write))
-            tell(&c->write, write ? "writes" : "reads", "wrote", address, where);
+            found(&c->write, "wrote", address, write ? bytes : 0, where);
         if (!write) {
             const use *r = &c->read[0]; /* which stays until it is ordered */
             bool first =
@@ -173,7 +210,7 @@ static void look(const void *address, size_t bytes, bool write, const void *wher
         }
         for (int k = 0; k < 2; k++)
             if (unordered(&c->read[k]))
-                tell(&c->read[k], "writes", "read", address, where);
+                found(&c->read[k], "read", address, bytes, where);
         c->write = mine;
     }
 }
