@@ -9,11 +9,14 @@ FUZZ_SECONDS ?= 600
 FUZZ ?=
 JOBS := $(shell nproc 2>/dev/null || echo 1)
 
-# $(call tree,FOLDER,BUILD TYPE,TESTS): configures and builds one tree.
+# $(call tree,FOLDER,BUILD TYPE,TESTS,MORE FLAGS): configures and builds one tree.
 define tree
-@cmake -S . -B $(1) -G Ninja -DCMAKE_BUILD_TYPE=$(2) -DWEFT_TESTS=$(3) $(CMAKE_FLAGS)
+@cmake -S . -B $(1) -G Ninja -DCMAKE_BUILD_TYPE=$(2) -DWEFT_TESTS=$(3) $(4) $(CMAKE_FLAGS)
 @cmake --build $(1)
 endef
+
+# Tests have CUDA kernels for one GPU alone: each of the others takes minutes more. "make" has all of them.
+ONE_GPU = -DWEFT_CUDA_ARCHITECTURES=90a -DWEFT_CUDA_PTX=OFF
 
 # $(call ctest,FOLDER,OPTIONS): runs tests of one tree, those that OPTIONS choose.
 ctest = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS) $(2)
@@ -36,7 +39,7 @@ test: ## install what is missing, build twice (release, sanitizers), run every c
 	tools/format.sh --check
 	tools/check_layers.sh --selftest
 	tools/check_layers.sh
-	$(call tree,build-test,Release,ON)
+	$(call tree,build-test,Release,ON,$(ONE_GPU))
 	$(call tree,build-sanitize,Sanitize,ON)
 	@tools/fetch_pjrt.sh build-pjrt
 	@tools/fetch_models.sh build-models
@@ -51,7 +54,7 @@ test: ## install what is missing, build twice (release, sanitizers), run every c
 
 test-long: ## the tests that take many minutes and are not in "make test", in a release build
 	@tools/deps.sh test
-	$(call tree,build-test,Release,ON)
+	$(call tree,build-test,Release,ON,$(ONE_GPU))
 	@tools/fetch_models.sh build-models
 	$(call ctest,build-test,-L long)
 

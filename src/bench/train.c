@@ -57,7 +57,11 @@ static void count_work(wf_bench_train *t)
 
 /* ---- Numbers ---- */
 
-static wf_status write_state(wf_bench_train *t, const wf_info *s)
+/* So many numbers are drawn once, and repeated: drawing them anew for each of hundreds of weights takes long. A prime, so
+ * that rows differ. */
+#define DRAWN 1000003
+
+static wf_status write_state(wf_bench_train *t, const wf_info *s, const float *drawn)
 {
     const size_t n = strlen(s->name);
     const bool gain = n > 11 && strcmp(s->name + n - 11, "norm.weight") == 0;
@@ -67,14 +71,9 @@ static wf_status write_state(wf_bench_train *t, const wf_info *s)
     float *x = wf_mem_new(t->ctx, s->bytes);
     if (!x)
         return WF_ERR_MEMORY;
-    wf_status status = WF_OK;
-    if (gain)
-        for (int64_t i = 0; i < count; i++)
-            x[i] = 1;
-    else
-        status = wf_bench_fill(t->ctx, WF_F32, DEVIATION, x, count);
-    if (status == WF_OK)
-        status = wf_session_write(t->session, s->name, x, s->bytes);
+    for (int64_t i = 0; i < count; i++)
+        x[i] = gain ? 1 : drawn[i % DRAWN];
+    wf_status status = wf_session_write(t->session, s->name, x, s->bytes);
     wf_mem_free(t->ctx, x);
     return status;
 }
@@ -82,10 +81,14 @@ static wf_status write_state(wf_bench_train *t, const wf_info *s)
 static wf_status write_states(wf_bench_train *t)
 {
     wf_info s;
-    for (int i = 0; wf_session_state(t->session, i, &s); i++)
+    float *drawn = wf_mem_new(t->ctx, DRAWN * sizeof *drawn);
+    wf_status status =
+        drawn ? wf_bench_fill(t->ctx, WF_F32, DEVIATION, drawn, DRAWN) : WF_ERR_MEMORY;
+    for (int i = 0; status == WF_OK && wf_session_state(t->session, i, &s); i++)
         if (s.type == WF_F32)
-            WF_TRY(write_state(t, &s));
-    return WF_OK;
+            status = write_state(t, &s, drawn);
+    wf_mem_free(t->ctx, drawn);
+    return status;
 }
 
 /* An input by what build.h says of its name. */

@@ -5,142 +5,165 @@
  *     y = xhat * gamma + beta     xhat = (x - mean) * rstd     rstd = 1 / sqrt(mean square + eps)
  *
  * The rms norm is the same with mean = 0 and no beta. With a residual, x is the sum rounded to its type.
- * A row is read once and stays in registers, where its mean is taken, then the squares of what is left. Rows are
- * on their way to shared memory while others are worked on.
+ * A row is read once and stays in registers, where its mean is taken, then the squares of what is left.
  */
 #include "device/cuda/norm.cuh"
+
+/* ---- How rows come to threads: each has some elements, in registers ---- */
+
+enum { BLOCK = 256 /* threads, unless a row takes more */ };
+
+typedef struct {
+    int threads, elements; /* threads 0: such rows do not fit in registers */
+} row_cut;
+
+/* The cut that leaves the fewest places empty among these numbers of elements, ascending and ended by 0. Rows
+ * within a warp are preferred, then those in fewer threads; `most` threads are allowed. */
+static row_cut cut_of(int64_t columns, const int *elements, int most)
+{
+    row_cut best = {0, 0};
+    for (int threads = 32; threads >= 4; threads /= 2)
+        for (const int *e = elements; *e; e++)
+            if (threads * *e >= columns &&
+                (!best.threads || threads * *e < best.threads * best.elements))
+                best = row_cut{threads, *e};
+    for (int threads = 64; !best.threads && threads <= most; threads *= 2)
+        for (const int *e = elements; *e && !best.threads; e++)
+            if (threads * *e >= columns)
+                best = row_cut{threads, *e};
+    return best;
+}
+
+static dim3 block_of(int threads)
+{
+    return dim3((unsigned)threads, threads < BLOCK ? BLOCK / threads : 1);
+}
 
 typedef struct {
     int64_t rows, columns;
     wf_norm_axes axes;
-    float eps, inverse;                 /* 1 / C */
+    float eps;
     bool centered;                      /* layer norm: the mean is taken off */
     wf_norm_rows x, residual, total, y; /* T [rows, C]; all but x may be missing */
     wf_norm_rows mean, rstd;            /* f32 [rows] */
     wf_cuda_any gamma, beta;            /* [C] */
 } norm_args;
 
-/* ---- Rows by way of shared memory ---- */
-
-/* Sends for row r; zeros, past the last one. */
+/* Adds row r of the residual to a thread's elements of x, and stores the sum if somebody reads it. */
 template <typename T, int N>
-static __device__ __forceinline__ void fetch_row(const norm_args &a, const wf_norm_ring<N> &to,
-                                                 int stage, int64_t r)
-{
-    const bool live = r < a.rows;
-    const wf_norm_place p = wf_norm_place_of(a.axes, live ? (uint32_t)r : 0);
-    to.fetch(stage, 0, live ? wf_norm_at<const T>(a.x, p) : NULL, (int)a.columns);
-    if (a.residual.data)
-        to.fetch(stage, 1, live ? wf_norm_at<const T>(a.residual, p) : NULL, (int)a.columns);
-    wf_copy_commit();
-}
-
-/* This thread's part of a row: x, or its sum with the residual, which is stored in `total` if that is not NULL. */
-template <typename T, int N>
-static __device__ __forceinline__ void take_row(const norm_args &a, const wf_norm_ring<N> &rows,
-                                                int stage, T *total, float (*v)[WF_WIDE(T)])
+static __device__ __forceinline__ void add_residual(const norm_args &a, wf_norm_place at, bool live,
+                                                    uint4 *x)
 {
     constexpr int W = WF_WIDE(T);
+    const int columns = (int)a.columns, step = (int)blockDim.x * W, first = (int)threadIdx.x * W;
+    const T *residual = wf_norm_at<const T>(a.residual, at);
+    uint4 in[N]; /* all of them before anything is stored, which might be where they lie */
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        const int c = (int)(threadIdx.x + k * blockDim.x) * W;
-        wf_unpack16<T>(*rows.slot(stage, 0, k), v[k]);
-        if (!a.residual.data)
-            continue;
-        float add[W];
-        wf_unpack16<T>(*rows.slot(stage, 1, k), add);
+        in[k] = make_uint4(0, 0, 0, 0);
+        if (first + k * step < columns)
+            in[k] = wf_load16(residual + first + k * step);
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        float sum[W], add[W];
+        wf_unpack16<T>(x[k], sum);
+        wf_unpack16<T>(in[k], add);
 #pragma unroll
         for (int i = 0; i < W; i++)
-            add[i] += v[k][i];
-        const uint4 sum = wf_repack16<T>(add);
-        wf_unpack16<T>(sum, v[k]);
-        if (total && c < a.columns)
-            wf_store16(total + c, sum);
+            sum[i] += add[i];
+        x[k] = wf_repack16<T>(sum);
     }
+    if (!a.total.data || !live)
+        return;
+    T *total = wf_norm_at<T>(a.total, at);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (first + k * step < columns)
+            wf_store16(total + first + k * step, x[k]);
 }
 
-/* y of this thread's part, from what is left of it without the mean. */
-template <typename T, typename G, int N>
-static __device__ __forceinline__ void store_row(const norm_args &a, T *y, float rstd,
-                                                 float (*v)[WF_WIDE(T)])
+/* G: the type of gamma and beta. E: elements of a thread. */
+template <typename T, typename G, int E>
+static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
 {
-    constexpr int W = WF_WIDE(T);
+    constexpr int W = WF_WIDE(T), N = E / W;
+    __shared__ wf_row_scratch<1> scratch;
+    const int columns = (int)a.columns, step = (int)blockDim.x * W, first = (int)threadIdx.x * W;
+    const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    const bool live = row < a.rows;
+    /* All threads take part in sums. */
+    const wf_norm_place p = wf_norm_place_of(a.axes, (uint32_t)(live ? row : a.rows - 1));
+    const T *x = wf_norm_at<const T>(a.x, p);
+
+    uint4 in[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        in[k] = make_uint4(0, 0, 0, 0);
+        if (first + k * step < columns)
+            in[k] = wf_load16(x + first + k * step);
+    }
+    float v[N][W];
+    if (a.residual.data)
+        add_residual<T, N>(a, p, live, in);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        wf_unpack16<T>(in[k], v[k]);
+
+    float mean = 0;
+    if (a.centered) {
+        float sum = 0;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                sum += v[k][i]; /* beyond the row there are zeros */
+        mean = wf_row_sum(sum, &scratch, 0) / (float)columns;
+    }
+    float square = 0;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (first + k * step < columns)
+#pragma unroll
+            for (int i = 0; i < W; i++) {
+                v[k][i] -= mean;
+                square += v[k][i] * v[k][i];
+            }
+    const float rstd = rsqrtf(wf_row_sum(square, &scratch, 1) / (float)columns + a.eps);
+    if (!live)
+        return;
+    if (threadIdx.x == 0) {
+        if (a.mean.data)
+            *wf_norm_at<float>(a.mean, p) = mean;
+        if (a.rstd.data)
+            *wf_norm_at<float>(a.rstd, p) = rstd;
+    }
+    if (!a.y.data)
+        return;
+
+    T *y = wf_norm_at<T>(a.y, p);
     const G *gamma = (const G *)a.gamma.data, *beta = (const G *)a.beta.data;
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        const int c = (int)(threadIdx.x + k * blockDim.x) * W;
-        if (c >= a.columns)
+        const int at = first + k * step;
+        if (at >= columns)
             continue;
         float scale[W], shift[W];
         if (gamma)
-            wf_load_floats<G, W>(gamma + c, scale);
+            wf_load_floats<G, W>(gamma + at, scale);
         if (beta)
-            wf_load_floats<G, W>(beta + c, shift);
+            wf_load_floats<G, W>(beta + at, shift);
 #pragma unroll
         for (int i = 0; i < W; i++) {
             float h = v[k][i] * rstd;
             h = gamma ? h * scale[i] : h;
             v[k][i] = beta ? h + shift[i] : h;
         }
-        wf_store16(y + c, wf_repack16<T>(v[k]));
+        wf_store16(y + at, wf_repack16<T>(v[k]));
     }
 }
 
-/* G: the type of gamma and beta. S: stages of the ring. Blocks of at most `most` threads, of which `least` at once
- * on a processor. */
-template <typename T, typename G, int N, int S, int most, int least>
-static __global__ void __launch_bounds__(most, least) norm_forward(norm_args a)
-{
-    constexpr int W = WF_WIDE(T);
-    WF_SHARED(uint4, shared);
-    __shared__ wf_row_scratch<1> scratch;
-    const wf_norm_ring<N> rows = {shared, a.residual.data ? 2 : 1};
-    const int64_t stride = (int64_t)gridDim.x * blockDim.y;
-    int64_t r = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-#pragma unroll
-    for (int s = 0; s < S - 1; s++)
-        fetch_row<T, N>(a, rows, s, r + s * stride);
-    int stage = 0, turn = 0;
-    for (int64_t base = (int64_t)blockIdx.x * blockDim.y; base < a.rows; base += stride) {
-        const bool live = r < a.rows;
-        const wf_norm_place p = wf_norm_place_of(a.axes, live ? (uint32_t)r : 0);
-        float v[N][W], mean = 0, square = 0;
-        wf_copy_wait<S - 2>();
-        take_row<T, N>(a, rows, stage, a.total.data && live ? wf_norm_at<T>(a.total, p) : NULL, v);
-        /* Where the row before this one was. */
-        fetch_row<T, N>(a, rows, stage == 0 ? S - 1 : stage - 1, r + (S - 1) * stride);
-        if (a.centered) {
-#pragma unroll
-            for (int k = 0; k < N; k++)
-#pragma unroll
-                for (int i = 0; i < W; i++)
-                    mean += v[k][i]; /* beyond the row there are zeros */
-            mean = wf_row_sum(mean, &scratch, turn) * a.inverse;
-            turn ^= 1;
-        }
-#pragma unroll
-        for (int k = 0; k < N; k++)
-            if ((int)(threadIdx.x + k * blockDim.x) * W < a.columns)
-#pragma unroll
-                for (int i = 0; i < W; i++) {
-                    v[k][i] -= mean;
-                    square += v[k][i] * v[k][i];
-                }
-        const float rstd = rsqrtf(wf_row_sum(square, &scratch, turn) * a.inverse + a.eps);
-        turn ^= 1;
-        if (live && threadIdx.x == 0 && a.mean.data)
-            *wf_norm_at<float>(a.mean, p) = mean;
-        if (live && threadIdx.x == 0 && a.rstd.data)
-            *wf_norm_at<float>(a.rstd, p) = rstd;
-        if (live && a.y.data)
-            store_row<T, G, N>(a, wf_norm_at<T>(a.y, p), rstd, v);
-        r += stride;
-        stage = stage + 1 == S ? 0 : stage + 1;
-    }
-}
-
-/* ---- Rows of any length and alignment, parameters of any type: read again from the caches ---- */
-
+/* Rows of any length and alignment, parameters of any type: rows are read again from the caches. */
 template <typename T> static __global__ void __launch_bounds__(512) norm_forward_any(norm_args a)
 {
     __shared__ wf_row_scratch<1> scratch;
@@ -189,53 +212,32 @@ template <typename T> static __global__ void __launch_bounds__(512) norm_forward
     }
 }
 
-/* ---- Launching ---- */
-
-typedef struct {
-    void (*run)(norm_args);
-    int stages, threads, each; /* of a block, and how many blocks of them run at once */
-} norm_kernel;
-
-template <typename T, typename G> static norm_kernel kernel_of(wf_norm_cut cut)
+template <typename T, typename G>
+static void run_cut(const norm_args *a, row_cut cut, cudaStream_t stream)
 {
-    if (cut.packs == 1)
-        return norm_kernel{norm_forward<T, G, 1, 4, 256, 5>, 4, 256, 5};
-    if (cut.packs == 2)
-        return norm_kernel{norm_forward<T, G, 2, 4, 256, 3>, 4, 256, 3};
-    if (cut.packs == 3)
-        return norm_kernel{norm_forward<T, G, 3, 3, 128, 6>, 3, 128, 6};
-    if (cut.threads <= 128)
-        return norm_kernel{norm_forward<T, G, 4, 3, 128, 5>, 3, 128, 5};
-    return norm_kernel{norm_forward<T, G, 4, 2, 512, 1>, 2, 512, 1};
+    const dim3 block = block_of(cut.threads);
+    const unsigned grid = wf_cuda_blocks(a->rows, block.y, INT32_MAX);
+    switch (cut.elements) {
+    case 8: WF_RUN((norm_forward<T, G, 8>), grid, block, 0, stream)(*a); break;
+    case 16: WF_RUN((norm_forward<T, G, 16>), grid, block, 0, stream)(*a); break;
+    case 24: WF_RUN((norm_forward<T, G, 24>), grid, block, 0, stream)(*a); break;
+    case 32: WF_RUN((norm_forward<T, G, 32>), grid, block, 0, stream)(*a); break;
+    default:
+        if constexpr (sizeof(T) == 2)
+            WF_RUN((norm_forward<T, G, 64>), grid, block, 0, stream)(*a);
+    }
 }
 
-/* false: shared memory is too small. */
-static bool run_cut(const norm_args *a, wf_norm_cut cut, norm_kernel kernel, const wf_launch *l)
+static row_cut cut_for(const norm_args *a, wf_type type, const wf_view *gamma, const wf_view *beta)
 {
-    const wf_cuda_device *device = wf_cuda_device_of(l);
-    const size_t spare = 1 << 10;
-    const dim3 block = wf_norm_block(cut.threads, kernel.threads);
-    const size_t bytes = wf_norm_ring_bytes(cut, kernel.stages, a->residual.data ? 2 : 1, block);
-    const int each = kernel.each * kernel.threads / (int)(block.x * block.y);
-    if (bytes + spare > device->shared)
-        return false;
-    cudaFuncSetAttribute(kernel.run, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)(device->shared - spare));
-    WF_RUN(kernel.run, wf_cuda_blocks(a->rows, block.y, each * device->processors), block, bytes,
-           wf_cuda_stream(l))
-    (*a);
-    return true;
-}
-
-static wf_norm_cut cut_of(const norm_args *a, wf_type type, const wf_view *gamma,
-                          const wf_view *beta)
-{
-    const wf_norm_axes *axes = &a->axes;
-    bool wide = wf_norm_places_fit(axes, a->rows) && wf_norm_rows_wide(&a->x, axes, type) &&
-                wf_norm_rows_wide(&a->residual, axes, type) &&
-                wf_norm_rows_wide(&a->total, axes, type) && wf_norm_rows_wide(&a->y, axes, type) &&
+    static const int elements[] = {8, 16, 24, 32, 64, 0}, narrow[] = {8, 16, 24, 32, 0};
+    const wf_norm_rows *all[] = {&a->x, &a->residual, &a->total, &a->y, &a->mean, &a->rstd};
+    bool wide = a->columns % (type == WF_F32 ? 4 : 8) == 0 &&
+                wf_norm_places_fit(&a->axes, a->rows, all, 6) &&
                 wf_norm_params_fit(gamma, beta, type);
-    return wide ? wf_norm_cut_of(a->columns, type) : wf_norm_cut{0, 0};
+    for (int i = 0; i < 4; i++)
+        wide = wide && wf_norm_rows_wide(all[i], &a->axes, type);
+    return wide ? cut_of(a->columns, type == WF_F32 ? narrow : elements, 512) : row_cut{0, 0};
 }
 
 /* (x, gamma?, beta?) -> y, mean if centered, rstd; from their second operand and output on, the forms with a
@@ -250,7 +252,6 @@ static wf_status forward(const wf_launch *l, bool centered, bool residual)
     a.rows = wf_view_rows(&l->in[0]);
     a.columns = wf_view_last(&l->in[0]);
     a.eps = (float)((const wf_attr_norm *)l->attr)->eps;
-    a.inverse = (float)(1.0 / (double)a.columns);
     a.centered = centered;
     a.gamma = wf_cuda_any_of(gamma);
     a.beta = wf_cuda_any_of(beta);
@@ -264,16 +265,20 @@ static wf_status forward(const wf_launch *l, bool centered, bool residual)
     a.axes = wf_norm_fold(&l->in[0], views, rows, 6);
     if (a.rows == 0)
         return WF_OK;
-    const wf_norm_cut cut = cut_of(&a, type, gamma, beta);
+    const row_cut cut = cut_for(&a, type, gamma, beta);
+    cudaStream_t stream = wf_cuda_stream(l);
     wf_with_float(type, [&](auto zero) {
         using T = decltype(zero);
-        const norm_kernel kernel =
-            gamma && gamma->type == WF_F32 ? kernel_of<T, float>(cut) : kernel_of<T, T>(cut);
-        const dim3 block = wf_norm_block(wf_norm_threads(a.columns), 256);
-        if (!cut.threads || !run_cut(&a, cut, kernel, l))
+        if (!cut.threads) {
+            const dim3 block = block_of(wf_norm_threads(a.columns));
             WF_RUN(norm_forward_any<T>, wf_cuda_blocks(a.rows, block.y, INT32_MAX), block, 0,
-                   wf_cuda_stream(l))
+                   stream)
             (a);
+        } else if (gamma && gamma->type == WF_F32) {
+            run_cut<T, float>(&a, cut, stream);
+        } else {
+            run_cut<T, T>(&a, cut, stream);
+        }
     });
     return wf_cuda_launched(l);
 }

@@ -3,7 +3,6 @@
 #ifndef WF_DEVICE_CUDA_NORM_CUH
 #define WF_DEVICE_CUDA_NORM_CUH
 
-#include "device/cuda/mma.cuh"
 #include "device/cuda/row.cuh"
 
 /* norm_grad.cu */
@@ -13,30 +12,7 @@ extern "C" wf_status wf_cuda_rms_norm_grad(const wf_launch *l);
 extern "C" wf_status wf_cuda_residual_layer_norm_grad(const wf_launch *l);
 extern "C" wf_status wf_cuda_residual_rms_norm_grad(const wf_launch *l);
 
-/* How rows [C] are spread over threads: `packs` times 16 bytes each. */
-typedef struct {
-    int threads, packs; /* 0: such rows have to be read more than once */
-} wf_norm_cut;
-
-/* Within a warp if they are short, else in few packs. */
-static inline wf_norm_cut wf_norm_cut_of(int64_t columns, wf_type type)
-{
-    const int64_t width = type == WF_F32 ? 4 : 8, total = (columns + width - 1) / width;
-    wf_norm_cut cut = {4, 1};
-    if (columns % width != 0 || total > 2048)
-        return wf_norm_cut{0, 0};
-    if (total <= 128) {
-        while (cut.threads < 32 && cut.threads < total)
-            cut.threads *= 2;
-        cut.packs = (int)((total + 31) / 32);
-    } else {
-        cut.packs = total <= 256 ? 1 : total <= 512 ? 2 : 4;
-        cut.threads = (int)((total + cut.packs * 32 - 1) / (cut.packs * 32)) * 32;
-    }
-    return cut;
-}
-
-/* The block of such rows: as many at once as fit in a number of threads, at least one. */
+/* A block of rows: as many at once as fit in a number of threads, at least one. */
 static inline dim3 wf_norm_block(int threads, int most)
 {
     return dim3((unsigned)threads, threads < most ? (unsigned)(most / threads) : 1);
@@ -49,36 +25,6 @@ static inline int wf_norm_threads(int64_t columns)
     while (threads < 512 && threads * 4 < columns)
         threads *= 2;
     return threads;
-}
-
-/* Rows on their way through shared memory: a thread copies and reads its own packs. */
-template <int N> struct wf_norm_ring {
-    uint4 *at; /* [stages][tensors][N][threads of the block] */
-    int tensors;
-
-    __device__ __forceinline__ uint4 *slot(int stage, int tensor, int k) const
-    {
-        const int threads = (int)(blockDim.x * blockDim.y);
-        const int me = (int)(threadIdx.y * blockDim.x + threadIdx.x);
-        return at + ((stage * tensors + tensor) * N + k) * threads + me;
-    }
-
-    /* Sends for this thread's packs of a row; zeros past its end, and if it is NULL. */
-    template <typename T>
-    __device__ __forceinline__ void fetch(int stage, int tensor, const T *row, int columns) const
-    {
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-            const int c = (int)(threadIdx.x + k * blockDim.x) * WF_WIDE(T);
-            const int bytes = row && c < columns ? 16 : 0;
-            wf_copy_async<16>(slot(stage, tensor, k), bytes ? row + c : row, bytes);
-        }
-    }
-};
-
-static inline size_t wf_norm_ring_bytes(wf_norm_cut cut, int stages, int tensors, dim3 block)
-{
-    return (size_t)stages * (size_t)tensors * (size_t)cut.packs * 16 * block.x * block.y;
 }
 
 static inline const wf_view *wf_norm_input(const wf_launch *l, int i)
@@ -164,14 +110,20 @@ static __device__ __forceinline__ T *wf_norm_row(const wf_norm_axes &axes, const
     return (T *)v.data + offset + r * v.stride[0];
 }
 
-/* The same for at most two axes and 2^31 rows, with the divisions done once for all operands. */
+/* The same for at most two axes, with the divisions done once for all operands, and 32 bits wherever they are
+ * enough: rows are short, and this is done for each. */
 typedef struct {
     uint32_t outer, inner;
 } wf_norm_place;
 
-static inline bool wf_norm_places_fit(const wf_norm_axes *axes, int64_t rows)
+static inline bool wf_norm_places_fit(const wf_norm_axes *axes, int64_t rows,
+                                      const wf_norm_rows *const *all, int count)
 {
-    return axes->count <= 2 && rows <= INT32_MAX;
+    bool fit = axes->count <= 2 && rows <= INT32_MAX;
+    for (int k = 0; k < count; k++)
+        for (int i = 0; i < axes->count; i++)
+            fit = fit && all[k]->stride[i] >= 0 && all[k]->stride[i] <= INT32_MAX;
+    return fit;
 }
 
 static __device__ __forceinline__ wf_norm_place wf_norm_place_of(const wf_norm_axes &axes,
@@ -186,7 +138,8 @@ static __device__ __forceinline__ wf_norm_place wf_norm_place_of(const wf_norm_a
 template <typename T>
 static __device__ __forceinline__ T *wf_norm_at(const wf_norm_rows &v, wf_norm_place p)
 {
-    return (T *)v.data + p.outer * v.stride[0] + p.inner * v.stride[1];
+    return (T *)v.data +
+           ((uint64_t)p.outer * (uint32_t)v.stride[0] + (uint64_t)p.inner * (uint32_t)v.stride[1]);
 }
 
 #endif

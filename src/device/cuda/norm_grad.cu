@@ -11,6 +11,7 @@
  * workspace; a second kernel adds up the blocks' sums in order. The number of blocks depends on the shape alone.
  * Rows are on their way to shared memory while others are worked on.
  */
+#include "device/cuda/mma.cuh"
 #include "device/cuda/norm.cuh"
 
 enum {
@@ -28,53 +29,94 @@ typedef struct {
     float *sums;                  /* [blocks][2][C]: of dgamma and dbeta. NULL: nobody reads them */
 } grad_args;
 
-/* ---- Rows by way of shared memory ---- */
+/* ---- Rows by way of shared memory: N times 16 bytes a thread, which it copies and reads itself ---- */
+
+enum { DY, X, DSUM };
+
+/* Threads of a row: WIDTH, where that is not 0. */
+template <int WIDTH> static __device__ __forceinline__ int row_threads(void)
+{
+    return WIDTH ? WIDTH : (int)blockDim.x;
+}
+
+/* Column at which pack k of this thread begins. */
+template <typename T, int WIDTH> static __device__ __forceinline__ int column_of(int k)
+{
+    return ((int)threadIdx.x + k * row_threads<WIDTH>()) * WF_WIDE(T);
+}
+
+template <typename T, int N, int WIDTH> struct ring {
+    uint4 *at; /* [stages][tensors][N][threads of the block], from this thread's on */
+    int threads, tensors, columns;
+
+    __device__ __forceinline__ uint4 *slot(int stage, int tensor, int k) const
+    {
+        return at + ((stage * tensors + tensor) * N + k) * threads;
+    }
+
+    /* Sends for this thread's packs of a row; zeros past its end, and if it is NULL. */
+    __device__ __forceinline__ void fetch(int stage, int tensor, const T *row) const
+    {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const int c = column_of<T, WIDTH>(k), bytes = row && c < columns ? 16 : 0;
+            wf_copy_async<16>(slot(stage, tensor, k), row + c, bytes);
+        }
+    }
+};
 
 /* Sends for row r; zeros, past the last one. */
-template <typename T, int N>
-static __device__ __forceinline__ void fetch_row(const grad_args &a, const wf_norm_ring<N> &to,
-                                                 int stage, int64_t r)
+template <typename T, int N, int WIDTH>
+static __device__ __forceinline__ void fetch_row(const grad_args &a, const ring<T, N, WIDTH> &to,
+                                                 int stage, uint32_t r)
 {
-    const bool live = r < a.rows;
-    const wf_norm_place p = wf_norm_place_of(a.axes, live ? (uint32_t)r : 0);
-    to.fetch(stage, 0, live ? wf_norm_at<const T>(a.dy, p) : NULL, (int)a.columns);
-    to.fetch(stage, 1, live ? wf_norm_at<const T>(a.x, p) : NULL, (int)a.columns);
+    const bool live = r < (uint32_t)a.rows;
+    const wf_norm_place p = wf_norm_place_of(a.axes, r);
+    to.fetch(stage, DY, live ? wf_norm_at<const T>(a.dy, p) : NULL);
+    to.fetch(stage, X, live ? wf_norm_at<const T>(a.x, p) : NULL);
     if (a.dsum.data)
-        to.fetch(stage, 2, live ? wf_norm_at<const T>(a.dsum, p) : NULL, (int)a.columns);
+        to.fetch(stage, DSUM, live ? wf_norm_at<const T>(a.dsum, p) : NULL);
     wf_copy_commit();
 }
 
-/* rstd and -mean * rstd of row r. */
-static __device__ __forceinline__ float2 statistics(const grad_args &a, int64_t r)
+/* mean and rstd of row r. */
+static __device__ __forceinline__ float2 statistics(const grad_args &a, uint32_t r)
 {
-    if (r >= a.rows)
-        return make_float2(0, 0);
-    const wf_norm_place p = wf_norm_place_of(a.axes, (uint32_t)r);
-    const float rstd = *wf_norm_at<const float>(a.rstd, p);
-    return make_float2(rstd, a.mean.data ? -*wf_norm_at<const float>(a.mean, p) * rstd : 0);
+    const wf_norm_place p = wf_norm_place_of(a.axes, r);
+    float2 s = {0, 0};
+    if (r >= (uint32_t)a.rows)
+        return s;
+    if (a.mean.data)
+        s.x = *wf_norm_at<const float>(a.mean, p);
+    s.y = *wf_norm_at<const float>(a.rstd, p);
+    return s;
 }
 
 /* Adds the columns' sums of all rows that a block worked on at once, in their order, and stores them as the
  * block's. */
-template <int W, int N>
-static __device__ __forceinline__ void store_sums(const grad_args &a, const float (*sum)[N][W])
+template <typename T, int N, int WIDTH>
+static __device__ __forceinline__ void store_sums(const grad_args &a,
+                                                  const float (*sum)[N][WF_WIDE(T)])
 {
+    constexpr int W = WF_WIDE(T);
     WF_SHARED(float, shared); /* [2][C] where threads have columns in common */
     const int columns = (int)a.columns, threads = (int)blockDim.x;
     float *to = a.sums + (int64_t)blockIdx.x * 2 * columns;
     for (int turn = 0; turn < (int)blockDim.y; turn++) {
         float *at = blockDim.y > 1 ? shared : to;
-        if ((int)threadIdx.y == turn)
 #pragma unroll
-            for (int k = 0; k < N; k++)
+        for (int k = 0; k < 2 * N; k++) {
+            const int c = column_of<T, WIDTH>(k / 2);
+            float *place = at + k % 2 * columns + c, total[W] = {};
+            if ((int)threadIdx.y != turn || c >= columns)
+                continue;
+            if (turn)
+                wf_load_floats<float, W>(place, total);
 #pragma unroll
-                for (int i = 0; i < W; i++) {
-                    const int c = ((int)threadIdx.x + k * threads) * W + i;
-                    if (c >= columns)
-                        continue;
-                    at[c] = (turn ? at[c] : 0) + sum[0][k][i];
-                    at[columns + c] = (turn ? at[columns + c] : 0) + sum[1][k][i];
-                }
+            for (int i = 0; i < W; i++)
+                total[i] += sum[k % 2][k / 2][i];
+            wf_store_floats<float, W>(place, total);
+        }
         __syncthreads();
     }
     if (blockDim.y > 1)
@@ -83,44 +125,47 @@ static __device__ __forceinline__ void store_sums(const grad_args &a, const floa
             to[i] = shared[i];
 }
 
-/* G: the type of gamma. S: stages of the ring. Rows of blockDim.x threads, blocks of at most `most`, of which `least` at once on a
+/* G: the type of gamma. S: stages of the ring. Blocks of at most `most` threads, of which `least` at once on a
  * processor. */
-template <typename T, typename G, int N, int S, int most, int least>
+template <typename T, typename G, int N, int WIDTH, int S, int most, int least>
 static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
 {
     constexpr int W = WF_WIDE(T);
     WF_SHARED(uint4, shared);
     __shared__ wf_row_scratch<2> scratch;
-    const wf_norm_ring<N> rows = {shared, a.dsum.data ? 3 : 2};
-    const int columns = (int)a.columns, step = (int)blockDim.x * W, first = (int)threadIdx.x * W;
-    const int64_t stride = (int64_t)gridDim.x * blockDim.y;
-    int64_t r = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    const int columns = (int)a.columns;
+    const ring<T, N, WIDTH> rows = {shared + threadIdx.y * row_threads<WIDTH>() + threadIdx.x,
+                                    row_threads<WIDTH>() * (int)blockDim.y, a.dsum.data ? 3 : 2,
+                                    columns};
+    const uint32_t stride = gridDim.x * blockDim.y;
+    uint32_t r = blockIdx.x * blockDim.y + threadIdx.y;
 #pragma unroll
     for (int s = 0; s < S - 1; s++)
-        fetch_row<T, N>(a, rows, s, r + s * stride);
+        fetch_row(a, rows, s, r + s * stride);
     float gamma[N][W], sum[2][N][W] = {};
 #pragma unroll
     for (int k = 0; k < N; k++) {
 #pragma unroll
         for (int i = 0; i < W; i++)
             gamma[k][i] = 1;
-        if (a.gamma.data && first + k * step < columns)
-            wf_load_floats<G, W>((const G *)a.gamma.data + first + k * step, gamma[k]);
+        if (a.gamma.data && column_of<T, WIDTH>(k) < columns)
+            wf_load_floats<G, W>((const G *)a.gamma.data + column_of<T, WIDTH>(k), gamma[k]);
     }
     float2 next = statistics(a, r);
     int stage = 0, turn = 0;
-    for (int64_t base = (int64_t)blockIdx.x * blockDim.y; base < a.rows; base += stride) {
-        const float2 stats = next;
+    for (uint32_t base = blockIdx.x * blockDim.y; base < (uint32_t)a.rows; base += stride) {
+        const float rstd = next.y, shift = -next.x * rstd; /* xhat = x * rstd + shift */
         next = statistics(a, r + stride);
         wf_copy_wait<S - 2>();
+        fetch_row(a, rows, stage == 0 ? S - 1 : stage - 1, r + (S - 1) * stride);
         float g[N][W], h[N][W], means[2] = {0, 0}; /* of g and of g * xhat */
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            wf_unpack16<T>(*rows.slot(stage, 0, k), g[k]);
-            wf_unpack16<T>(*rows.slot(stage, 1, k), h[k]);
+            wf_unpack16<T>(*rows.slot(stage, DY, k), g[k]);
+            wf_unpack16<T>(*rows.slot(stage, X, k), h[k]);
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                h[k][i] = fmaf(h[k][i], stats.x, stats.y);
+                h[k][i] = fmaf(h[k][i], rstd, shift); /* past the last column g is 0 */
                 sum[0][k][i] += g[k][i] * h[k][i];
                 sum[1][k][i] += g[k][i];
                 g[k][i] *= gamma[k][i];
@@ -129,24 +174,21 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
             }
         }
         wf_row_sums<2>(means, &scratch, turn);
-        /* Past the last column xhat is not 0, but nothing is made of it. */
-        const float off = a.centered ? -stats.x * means[0] * a.inverse : 0;
-        const float along = -stats.x * means[1] * a.inverse;
-        T *dx = wf_norm_at<T>(a.dx, wf_norm_place_of(a.axes, r < a.rows ? (uint32_t)r : 0));
+        const float off = a.centered ? -rstd * means[0] * a.inverse : 0;
+        const float along = -rstd * means[1] * a.inverse;
+        T *dx = wf_norm_at<T>(a.dx, wf_norm_place_of(a.axes, r));
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            if (!a.dx.data || r >= a.rows || first + k * step >= columns)
+            if (!a.dx.data || r >= (uint32_t)a.rows || column_of<T, WIDTH>(k) >= columns)
                 continue;
             float more[W] = {};
             if (a.dsum.data)
-                wf_unpack16<T>(*rows.slot(stage, 2, k), more);
+                wf_unpack16<T>(*rows.slot(stage, DSUM, k), more);
 #pragma unroll
             for (int i = 0; i < W; i++)
-                g[k][i] = fmaf(g[k][i], stats.x, fmaf(h[k][i], along, off)) + more[i];
-            wf_store16(dx + first + k * step, wf_repack16<T>(g[k]));
+                g[k][i] = fmaf(g[k][i], rstd, fmaf(h[k][i], along, off)) + more[i];
+            wf_store16(dx + column_of<T, WIDTH>(k), wf_repack16<T>(g[k]));
         }
-        /* Where the row before this one was. */
-        fetch_row<T, N>(a, rows, stage == 0 ? S - 1 : stage - 1, r + (S - 1) * stride);
         r += stride;
         stage = stage + 1 == S ? 0 : stage + 1;
         turn ^= 1;
@@ -155,7 +197,7 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
         return;
     wf_copy_wait<0>();
     __syncthreads(); /* shared memory is needed for something else */
-    store_sums<W, N>(a, sum);
+    store_sums<T, N, WIDTH>(a, sum);
 }
 
 /* ---- Rows of any length and alignment, gamma of any type: read again from the caches ---- */
@@ -248,7 +290,27 @@ static __global__ void __launch_bounds__(32 * TOTAL_ROWS)
 
 /* ---- Launching ---- */
 
-static dim3 block_of(wf_norm_cut cut)
+/* How rows are spread over threads: `packs` times 16 bytes each. */
+typedef struct {
+    int threads, packs; /* 0: such rows have to be read more than once */
+} grad_cut;
+
+/* As few threads as possible: what is done once a row and thread would take longer than the rest. */
+static grad_cut cut_of(int64_t columns, wf_type type)
+{
+    const int64_t width = type == WF_F32 ? 4 : 8, total = (columns + width - 1) / width;
+    grad_cut cut = {4, 1};
+    if (columns % width != 0 || total > 2048)
+        return grad_cut{0, 0};
+    if (total > 128)
+        return grad_cut{(int)((total + 127) / 128) * 32, 4};
+    while (cut.threads < 32 && cut.threads < total)
+        cut.threads *= 2;
+    cut.packs = (int)((total + 31) / 32);
+    return cut;
+}
+
+static dim3 block_of(grad_cut cut)
 {
     return wf_norm_block(cut.threads, cut.packs < 3 ? 256 : 128);
 }
@@ -256,7 +318,7 @@ static dim3 block_of(wf_norm_cut cut)
 /* Blocks that leave sums: of the shape alone, and as many as run at once. */
 static int blocks_of(int64_t rows, int64_t columns, wf_type type)
 {
-    const wf_norm_cut cut = wf_norm_cut_of(columns, type);
+    const grad_cut cut = cut_of(columns, type);
     if (!cut.threads)
         return (int)wf_cuda_blocks(rows, 8, 4 * PROCESSORS);
     const dim3 block = block_of(cut);
@@ -278,26 +340,29 @@ typedef struct {
     int stages;
 } grad_kernel;
 
-template <typename T, typename G> static grad_kernel kernel_of(wf_norm_cut cut)
+template <typename T, typename G> static grad_kernel kernel_of(grad_cut cut)
 {
     if (cut.packs == 1)
-        return grad_kernel{norm_grad<T, G, 1, 4, 256, 4>, 4};
+        return grad_kernel{norm_grad<T, G, 1, 0, 4, 256, 4>, 4};
     if (cut.packs == 2)
-        return grad_kernel{norm_grad<T, G, 2, 4, 256, 2>, 4};
+        return grad_kernel{norm_grad<T, G, 2, 32, 4, 256, 2>, 4};
     if (cut.packs == 3)
-        return grad_kernel{norm_grad<T, G, 3, 3, 128, 3>, 3};
+        return grad_kernel{norm_grad<T, G, 3, 32, 3, 128, 3>, 3};
+    if (cut.threads == 32)
+        return grad_kernel{norm_grad<T, G, 4, 32, 3, 128, 3>, 3};
     if (cut.threads <= 128)
-        return grad_kernel{norm_grad<T, G, 4, 3, 128, 3>, 3};
-    return grad_kernel{norm_grad<T, G, 4, 2, 512, 1>, 2};
+        return grad_kernel{norm_grad<T, G, 4, 0, 3, 128, 3>, 3};
+    return grad_kernel{norm_grad<T, G, 4, 0, 2, 512, 1>, 2};
 }
 
 /* false: shared memory is too small. */
-static bool run_cut(const grad_args *a, wf_norm_cut cut, grad_kernel kernel, int blocks,
+static bool run_cut(const grad_args *a, grad_cut cut, grad_kernel kernel, int blocks,
                     const wf_launch *l)
 {
     const size_t shared = wf_cuda_device_of(l)->shared, spare = 1 << 10;
     const dim3 block = block_of(cut);
-    const size_t ring = wf_norm_ring_bytes(cut, kernel.stages, a->dsum.data ? 3 : 2, block);
+    const size_t tensors = a->dsum.data ? 3 : 2;
+    const size_t ring = kernel.stages * tensors * cut.packs * 16 * block.x * block.y;
     const size_t sums = block.y > 1 ? 2 * (size_t)a->columns * sizeof(float) : 0;
     const size_t bytes = ring > sums ? ring : sums;
     if (bytes + spare > shared)
@@ -342,11 +407,11 @@ static wf_status backward(const wf_launch *l, bool centered, bool residual)
     wf_norm_rows *rows[] = {&a.dy, &a.x, &a.dsum, &a.dx, &a.mean, &a.rstd};
     a.axes = wf_norm_fold(x, views, rows, 6);
     const int blocks = blocks_of(a.rows, a.columns, x->type);
-    const bool wide =
-        wf_norm_places_fit(&a.axes, a.rows) && wf_norm_rows_wide(&a.dy, &a.axes, x->type) &&
-        wf_norm_rows_wide(&a.x, &a.axes, x->type) && wf_norm_rows_wide(&a.dsum, &a.axes, x->type) &&
-        wf_norm_rows_wide(&a.dx, &a.axes, x->type) && wf_norm_params_fit(gamma, NULL, x->type);
-    const wf_norm_cut cut = wide ? wf_norm_cut_of(a.columns, x->type) : wf_norm_cut{0, 0};
+    bool wide = wf_norm_places_fit(&a.axes, a.rows, rows, 6);
+    for (int i = 0; i < 4; i++)
+        wide = wide && wf_norm_rows_wide(rows[i], &a.axes, x->type);
+    wide = wide && wf_norm_params_fit(gamma, NULL, x->type);
+    const grad_cut cut = wide ? cut_of(a.columns, x->type) : grad_cut{0, 0};
     cudaStream_t stream = wf_cuda_stream(l);
     if (a.rows > 0)
         wf_with_float(x->type, [&](auto zero) {

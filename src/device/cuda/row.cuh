@@ -197,15 +197,36 @@ template <int N> struct wf_row_scratch {
     float part[2][32][N];
 };
 
+/* Waits for all threads of a row of several warps. */
+static __device__ __forceinline__ void wf_row_barrier(void)
+{
+#if WF_CUDA_EMULATED
+    __syncthreads();
+#else
+    if (blockDim.y == 1)
+        __syncthreads();
+    else
+        asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(blockDim.x) : "memory");
+#endif
+}
+
 /* Of N numbers at once. All threads of the block call it, with turn = 0, 1, 0, ... */
 template <int N>
 static __device__ __forceinline__ void wf_row_sums(float *x, wf_row_scratch<N> *scratch, int turn)
 {
     const int threads = (int)blockDim.x;
-    for (int k = threads < 32 ? threads / 2 : 16; k > 0; k /= 2)
+    if (threads >= 32) {
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] += __shfl_xor_sync(0xffffffffu, x[i], k);
+        for (int k = 16; k > 0; k /= 2)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                x[i] += __shfl_xor_sync(0xffffffffu, x[i], k);
+    } else {
+        for (int k = threads / 2; k > 0; k /= 2)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                x[i] += __shfl_xor_sync(0xffffffffu, x[i], k);
+    }
     if (threads <= 32)
         return;
     const int warps = threads / 32, first = (int)threadIdx.y * warps;
@@ -213,10 +234,11 @@ static __device__ __forceinline__ void wf_row_sums(float *x, wf_row_scratch<N> *
 #pragma unroll
         for (int i = 0; i < N; i++)
             scratch->part[turn][first + (int)threadIdx.x / 32][i] = x[i];
-    __syncthreads();
+    wf_row_barrier();
 #pragma unroll
     for (int i = 0; i < N; i++)
         x[i] = scratch->part[turn][first][i];
+#pragma unroll 1
     for (int w = 1; w < warps; w++)
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -239,8 +261,9 @@ static __device__ __forceinline__ float wf_row_max(float x, wf_row_scratch<1> *s
     const int warps = threads / 32, first = (int)threadIdx.y * warps;
     if (threadIdx.x % 32 == 0)
         scratch->part[turn][first + (int)threadIdx.x / 32][0] = x;
-    __syncthreads();
+    wf_row_barrier();
     x = scratch->part[turn][first][0];
+#pragma unroll 1
     for (int w = 1; w < warps; w++)
         x = fmaxf(x, scratch->part[turn][first + w][0]);
     return x;
