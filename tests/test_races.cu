@@ -130,9 +130,12 @@ static void test_races_are_told(void **state)
             ((int *)memory(), right);
         },
         "of another block");
-    expect([](bool right) { WF_RUN(flags, 1, 64, 0, 0)
-                            ((int *)memory(), right); },
-           "since the last barrier");
+    expect(
+        [](bool right) {
+            WF_RUN(flags, 1, 64, 0, 0)
+            ((int *)memory(), right);
+        },
+        "since the last barrier");
 }
 
 int main(void)
