@@ -24,7 +24,11 @@ static cudaStream_t stream_of(const wf_plan_exec *e)
 static wf_status launch(const wf_plan_exec *e, int i)
 {
     const wf_bound_step *step = &e->steps[i];
-    nvtxRangePushA(wf_node_def(step->launch.node)->name);
+    char name[96]; /* as the graph's text has the node */
+    size_t len = 0;
+    wf_text_append(name, sizeof name, &len, "%%%d %s", step->launch.node->id,
+                   wf_node_def(step->launch.node)->name);
+    nvtxRangePushA(name);
     wf_status status = step->kernel->launch(&step->launch);
     nvtxRangePop();
     return status;
