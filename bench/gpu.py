@@ -6,8 +6,7 @@
     bench/gpu.py chart bench/results/versus-train-gpu-h200.json docs/pictures/versus-gpu.svg
 
 The peer is called as COMMAND NAME BATCH LENGTH and prints "ms=X" for the median step and "mem=X GiB" for the most memory it
-took; NAME is d12, d24 or d48 by the number of layers. Weft is measured before and after it, in both modes, and the
-slower of the two medians counts. --raw keeps what `weft bench train --json` wrote.
+took; NAME is d12, d24 or d48 by the number of layers. Medians of steps are compared. --raw keeps what `weft bench train --json` wrote.
 """
 import argparse
 import datetime
@@ -27,7 +26,7 @@ def weft(args, model, batch, fast, name):
     """-> the JSON of one measurement."""
     path = os.path.join(args.raw, name) if args.raw else "/tmp/weft-gpu-bench.json"
     command = [args.weft, "bench", "train", model, "--device", args.device, "--precision", "bf16", "--batch", str(batch),
-               "--length", str(LENGTH), "-r", str(args.steps), "--ops", "-q", "--json", path] + (["--fast"] if fast else [])
+               "--length", str(LENGTH), "-r", str(args.steps), "--ops", "--no-peak", "-q", "--json", path] + (["--fast"] if fast else [])
     p = subprocess.run(command, capture_output=True, text=True)
     if p.returncode:
         sys.exit(f"{shlex.join(command)} failed: {p.stderr[-2000:]}")
@@ -50,12 +49,11 @@ def measure(args):
     for model, name, batch in SETUPS:
         if args.only and model not in args.only:
             continue
-        before = [weft(args, model, batch, fast, f"bench-train-{model}{'-fast' if fast else ''}-{args.name}.json") for fast in (0, 1)]
+        ours = [weft(args, model, batch, fast, f"bench-train-{model}{'-fast' if fast else ''}-{args.name}.json") for fast in (0, 1)]
         peer_ms, peer_gib = peer(args, name, batch)
-        after = [weft(args, model, batch, fast, f"bench-train-{model}{'-fast' if fast else ''}-{args.name}.json") for fast in (0, 1)]
-        ms = [max(x["results"][0]["ms_per_step_median"] for x in pair) for pair in zip(before, after)]
-        gib = after[0]["training"]["planned_bytes"] / GIB
-        about = {k: after[0][k] for k in ("version", "commit", "build", "machine") if k in after[0]}
+        ms = [x["results"][0]["ms_per_step_median"] for x in ours]
+        gib = ours[0]["training"]["planned_bytes"] / GIB
+        about = {k: ours[0][k] for k in ("version", "commit", "build", "machine") if k in ours[0]}
         rows.append({"model": model, "batch": batch, "length": LENGTH, "weft_ms": ms[0], "weft_fast_ms": ms[1], "peer_ms": peer_ms,
                      "weft_tokens_per_s": batch * LENGTH / ms[0] * 1e3, "weft_fast_tokens_per_s": batch * LENGTH / ms[1] * 1e3,
                      "peer_tokens_per_s": batch * LENGTH / peer_ms * 1e3, "ratio": round(peer_ms / ms[0], 3),

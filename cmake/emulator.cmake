@@ -96,7 +96,7 @@ foreach(source IN LISTS sources)
     weft_emulated_test(${name} ${program})
 endforeach()
 
-# Whole models and training, by tests that take the device from the environment. Once is enough: they are long.
+# Whole models and training, by tests that take the device from the environment. They are long, so once is enough.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     foreach(name IN ITEMS parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS
         device_train:TRAIN)
@@ -108,6 +108,7 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         weft_emulated_test(${name}_cuda_emulated test_${name}_emulated)
         set_property(TEST ${name}_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_${variable}_DEVICE=cuda)
     endforeach()
+    set_tests_properties(curves_cuda_emulated PROPERTIES LABELS long) # minutes
 endif()
 
 # The emulator itself.

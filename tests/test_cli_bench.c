@@ -201,7 +201,7 @@ static void test_ops(void **state)
 {
     wf_arena arena;
     wf_arena_init(&arena, *state);
-    wt_program_ok(&p, "bench ops rms_norm rope kv_append --no-peak -r 1 -q -o json");
+    wt_program_ok(&p, "bench ops rms_norm rope kv_append --shape f32 --no-peak -r 1 -q -o json");
     const wf_json_node *b = bench(&arena), *rows = wf_json_get(b, "results");
     assert_head(b, "ops");
     assert_int_equal(rows->count, 4);

@@ -49,7 +49,7 @@ static int begin(void **state)
     assert_int_equal(cudaStreamCreate(&queue.stream), cudaSuccess);
     a = static_cast<float *>(device_new(sizeof *a * M * K));
     b = static_cast<float *>(device_new(sizeof *b * N * K));
-    y = static_cast<float *>(device_new(sizeof *y * M * N));
+    y = static_cast<float *>(device_new(sizeof *y * 256 * 256));
     scratch = static_cast<float *>(device_new(64 << 20));
     return 0;
 }
@@ -168,6 +168,48 @@ static void test_alignment_counts(void **state)
     assert_true(even != odd);
 }
 
+static wf_status launch(const wf_cuda_product *p)
+{
+    wf_launch l = {};
+    l.ctx = ctx;
+    l.queue = &queue.head;
+    wf_cuda_work w = {&l, false, scratch};
+    return wf_cuda_multiply(&w, p);
+}
+
+/* Rows that do not lie evenly are multiplied by and by, in scratch that was sized for all of them at once. */
+static void test_scratch_of_some_rows(void **state)
+{
+    enum { ROWS = 1024, PART = 16, WIDTH = 256, MORE = 1 << 16 };
+    wf_cuda_product p = {};
+    (void)state;
+    p.batch = 1;
+    p.m = ROWS;
+    p.n = p.k = WIDTH;
+    p.a = wf_cuda_matrix{a, WF_BF16, WIDTH, 0};
+    p.b = wf_cuda_matrix{b, WF_BF16, WIDTH, 0};
+    p.y = wf_cuda_matrix{y, WF_BF16, WIDTH, 0};
+    p.transpose_b = true;
+    p.bias = b;
+    p.bias_type = WF_BF16;
+    const size_t bytes = wf_cuda_product_scratch(&p, true, false);
+    unsigned char *rest = (unsigned char *)scratch + bytes,
+                  *host = static_cast<unsigned char *>(malloc(MORE));
+    assert_non_null(host);
+    assert_true(bytes + MORE <= 64 << 20);
+    assert_int_equal(cudaMemsetAsync(rest, 0xA5, MORE, queue.stream), cudaSuccess);
+    assert_int_equal(wf_cuda_products_new(&device, false), WF_OK);
+    p.m = PART;
+    assert_int_equal(launch(&p), WF_OK);
+    assert_int_equal(cudaMemcpyAsync(host, rest, MORE, cudaMemcpyDeviceToHost, queue.stream),
+                     cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(queue.stream), cudaSuccess);
+    wf_cuda_products_free(&device);
+    for (int i = 0; i < MORE; i++)
+        assert_int_equal(host[i], 0xA5);
+    free(host);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_damaged_file),
         cmocka_unit_test(test_not_tuned),
         cmocka_unit_test(test_alignment_counts),
+        cmocka_unit_test(test_scratch_of_some_rows),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

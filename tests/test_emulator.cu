@@ -293,15 +293,24 @@ static __global__ void write_beyond(int *out, int where, int i)
 static void test_memory_is_guarded(void **state)
 {
     (void)state;
-    must_end([] { WF_RUN(write_beyond, 1, 1, 12, 0)
-                  ((int *)device_new(20), 0, 5); },
-             "heap-buffer-overflow");
-    must_end([] { WF_RUN(write_beyond, 1, 1, 12, 0)
-                  ((int *)device_new(20), 1, 33); },
-             "heap-buffer-overflow");
-    must_end([] { WF_RUN(write_beyond, 1, 1, 12, 0)
-                  ((int *)device_new(20), 2, 3); },
-             "heap-buffer-overflow");
+    must_end(
+        [] {
+            WF_RUN(write_beyond, 1, 1, 12, 0)
+            ((int *)device_new(20), 0, 5);
+        },
+        "heap-buffer-overflow");
+    must_end(
+        [] {
+            WF_RUN(write_beyond, 1, 1, 12, 0)
+            ((int *)device_new(20), 1, 33);
+        },
+        "heap-buffer-overflow");
+    must_end(
+        [] {
+            WF_RUN(write_beyond, 1, 1, 12, 0)
+            ((int *)device_new(20), 2, 3);
+        },
+        "heap-buffer-overflow");
 }
 #endif
 

@@ -40,6 +40,7 @@ static int count_marks(const wf_graph *g)
  * 2 C Hk D of keys and values, 3 C hidden of the MLP and 2 C of norms:
  *   llama-30M   10 * (2*384^2 + 2*384*128 + 3*384*1024 + 2*384) + 384 + 32000*384
  *   llama-120M  12 * (2*768^2 + 2*768*256 + 3*768*2816 + 2*768) + 768 + 32000*768
+ *   llama-350M  24 * (2*1024^2 + 2*1024*256 + 3*1024*3584 + 2*1024) + 1024 + 32000*1024
  *   llama-1B    22 * (2*2048^2 + 2*2048*256 + 3*2048*5632 + 2*2048) + 2048 + 2*32000*2048
  *   tiny        3 * (4*96^2 + 8*96^2 + 2*96) + 96 + 2*128*96 */
 static const struct {
@@ -47,8 +48,8 @@ static const struct {
     int64_t parameters;
 } wanted[] = {
     {"gpt2-124M", 124439808}, {"gpt2-350M", 354823168},  {"gpt2-1558M", 1557611200},
-    {"llama-30M", 28024704},  {"llama-120M", 121326336}, {"llama-1B", 1100048384},
-    {"tiny", 357024},
+    {"llama-30M", 28024704},  {"llama-120M", 121326336}, {"llama-350M", 359973888},
+    {"llama-1B", 1100048384}, {"tiny", 357024},
 };
 
 static void test_every_example(void **state)

@@ -344,6 +344,13 @@ static void test_bad_steps(void **state)
     wt_ok(ctx, wf_device_open(ctx, "cpu:2", &device));
     wt_ok(ctx, wf_setup_make(ctx, &o, VOCAB, &setup));
     wt_ok(ctx, wf_trainer_make(device, NULL, &setup, 0, &t));
+    /* Sequences that the graph does not expect. */
+    c.positions[40]++;
+    wt_fails(ctx, wf_trainer_step(t, next, &c, &step), WF_ERR_USAGE, "sequences of 32 tokens");
+    c.positions[40]--;
+    c.seq_start[1]++;
+    wt_fails(ctx, wf_trainer_step(t, next, &c, &step), WF_ERR_USAGE, "sequences of 32 tokens");
+    c.seq_start[1]--;
     wt_ok(ctx, wf_trainer_step(t, next, &c, &step));
     assert_true(step.applied && isfinite(step.loss));
 

@@ -2,6 +2,7 @@
 /* train.c - see train.h. */
 #include "bench/train.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -31,10 +32,12 @@ static bool is_moment(const char *name)
 static void count_work(wf_bench_train *t)
 {
     const wf_example *e = t->example;
-    const double tokens = (double)(t->batch * t->length);
+    const bool training = t->form == WF_EXAMPLE_TRAIN;
     double matrices = 0;
     wf_info s;
     t->parameters = 0;
+    t->tokens = t->batch * (t->form == WF_EXAMPLE_DECODE ? 1 : t->length);
+    const double tokens = (double)t->tokens;
     for (int i = 0; wf_session_state(t->session, i, &s); i++) {
         int64_t count = 1;
         for (int k = 0; k < s.rank; k++)
@@ -47,14 +50,18 @@ static void count_work(wf_bench_train *t)
         matrices += s.rank > 1 && !rows ? (double)count : 0;
     }
     /* A query sees half of the keys on average, for two products forward and four backward. */
-    double pairs = tokens * (double)(t->length + 1) / 2;
-    double attention = 12 * pairs * (double)(e->layers * e->heads * e->head_dim);
-    t->flops = 6 * matrices * tokens + attention;
+    double pairs = tokens * (double)(t->length + 1) / (t->form == WF_EXAMPLE_DECODE ? 1 : 2);
+    double attention = 4 * pairs * (double)(e->layers * e->heads * e->head_dim);
+    t->flops = (training ? 3 : 1) * (2 * matrices * tokens + attention);
 }
 
 /* ---- Numbers ---- */
 
-static wf_status write_state(wf_bench_train *t, const wf_info *s)
+/* So many numbers are drawn once, and repeated: drawing them anew for each of hundreds of weights takes long. A prime, so
+ * that rows differ. */
+#define DRAWN 1000003
+
+static wf_status write_state(wf_bench_train *t, const wf_info *s, const float *drawn)
 {
     const size_t n = strlen(s->name);
     const bool gain = n > 11 && strcmp(s->name + n - 11, "norm.weight") == 0;
@@ -64,14 +71,9 @@ static wf_status write_state(wf_bench_train *t, const wf_info *s)
     float *x = wf_mem_new(t->ctx, s->bytes);
     if (!x)
         return WF_ERR_MEMORY;
-    wf_status status = WF_OK;
-    if (gain)
-        for (int64_t i = 0; i < count; i++)
-            x[i] = 1;
-    else
-        status = wf_bench_fill(t->ctx, WF_F32, DEVIATION, x, count);
-    if (status == WF_OK)
-        status = wf_session_write(t->session, s->name, x, s->bytes);
+    for (int64_t i = 0; i < count; i++)
+        x[i] = gain ? 1 : drawn[i % DRAWN];
+    wf_status status = wf_session_write(t->session, s->name, x, s->bytes);
     wf_mem_free(t->ctx, x);
     return status;
 }
@@ -79,19 +81,30 @@ static wf_status write_state(wf_bench_train *t, const wf_info *s)
 static wf_status write_states(wf_bench_train *t)
 {
     wf_info s;
-    for (int i = 0; wf_session_state(t->session, i, &s); i++)
+    float *drawn = wf_mem_new(t->ctx, DRAWN * sizeof *drawn);
+    wf_status status =
+        drawn ? wf_bench_fill(t->ctx, WF_F32, DEVIATION, drawn, DRAWN) : WF_ERR_MEMORY;
+    for (int i = 0; status == WF_OK && wf_session_state(t->session, i, &s); i++)
         if (s.type == WF_F32)
-            WF_TRY(write_state(t, &s));
-    return WF_OK;
+            status = write_state(t, &s, drawn);
+    wf_mem_free(t->ctx, drawn);
+    return status;
 }
 
 /* An input by what build.h says of its name. */
 static int32_t element_of(const wf_bench_train *t, const char *name, int64_t i, wf_rng *rng)
 {
+    const bool decoding = t->form == WF_EXAMPLE_DECODE;
     if (strcmp(name, "positions") == 0)
-        return (int32_t)(i % t->length);
+        return (int32_t)(decoding ? t->length - 1 : i % t->length);
     if (strcmp(name, "seq_start") == 0)
-        return (int32_t)(i * t->length);
+        return (int32_t)(decoding ? i : i * t->length);
+    if (strcmp(name, "table") == 0)
+        return (int32_t)i;
+    if (strcmp(name, "lengths") == 0)
+        return (int32_t)t->length;
+    if (strcmp(name, "rows") == 0)
+        return (int32_t)(decoding ? i : (i + 1) * t->length - 1);
     return (int32_t)wf_rng_below(rng, (uint64_t)t->example->vocab); /* tokens, targets */
 }
 
@@ -106,20 +119,21 @@ static wf_status write_inputs(wf_bench_train *t)
         int32_t *x = wf_mem_new(t->ctx, in.bytes);
         if (!x)
             return WF_ERR_MEMORY;
-        for (int64_t k = 0; k < in.dim[0]; k++)
+        for (int64_t k = 0; k < (int64_t)(in.bytes / sizeof *x); k++)
             x[k] = element_of(t, in.name, k, &rng);
         wf_status status = wf_exec_write(t->exec, in.name, x, in.bytes);
         wf_mem_free(t->ctx, x);
         WF_TRY(status);
     }
-    return wf_exec_write(t->exec, "lr", &(float){RATE}, sizeof(float));
+    return t->form == WF_EXAMPLE_TRAIN ? wf_exec_write(t->exec, "lr", &(float){RATE}, sizeof(float))
+                                       : WF_OK;
 }
 
 /* ---- Steps ---- */
 
 wf_status wf_bench_train_open(wf_device *device, wf_bench_train *t)
 {
-    const wf_example_options options = {.form = WF_EXAMPLE_TRAIN,
+    const wf_example_options options = {.form = t->form,
                                         .batch = t->batch,
                                         .length = t->length,
                                         .before_grad = set_precision,
@@ -143,10 +157,14 @@ void wf_bench_train_close(wf_bench_train *t)
 wf_status wf_bench_train_step(wf_bench_train *t, double *seconds, float *loss)
 {
     uint64_t begin = wf_clock_ns();
+    const bool training = t->form == WF_EXAMPLE_TRAIN;
     t->step++;
-    WF_TRY(wf_exec_write(t->exec, "step", &t->step, sizeof t->step));
+    *loss = NAN;
+    if (training)
+        WF_TRY(wf_exec_write(t->exec, "step", &t->step, sizeof t->step));
     WF_TRY(wf_exec_run(t->exec));
-    WF_TRY(wf_exec_read(t->exec, "loss", loss, sizeof *loss));
+    WF_TRY(training ? wf_exec_read(t->exec, "loss", loss, sizeof *loss)
+                    : t->session->device->ops->queue_wait(t->session->queue));
     *seconds = (double)(wf_clock_ns() - begin) / 1e9;
     return WF_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* train.h - training steps of an example, on random tokens and from random weights: forward, backward and
- * the update of all parameters by AdamW. */
+ * the update of all parameters by AdamW. Other forms of it are run alike, of which no loss is known. */
 #ifndef WF_BENCH_TRAIN_H
 #define WF_BENCH_TRAIN_H
 
@@ -10,13 +10,16 @@
 typedef struct {
     wf_ctx *ctx;
     const wf_example *example;
-    int64_t batch, length; /* B sequences of T tokens */
+    wf_example_form form;
+    int64_t batch, length; /* B sequences of T tokens; decoding: the last of T */
     wf_type compute;
     wf_graph *graph;
     wf_session *session;
     wf_exec *exec;
     int64_t parameters;
-    double flops; /* of a step: 6 for each token and number in a matrix, and attention */
+    int64_t tokens; /* of a step */
+    double
+        flops; /* of a step: 6 for each token and number in a matrix, and attention; of other forms 2 */
     int32_t step; /* made so far */
 } wf_bench_train;
 

@@ -77,6 +77,7 @@ typedef struct {
     int64_t stream; /* MB */
     bool no_peak;
     const char *output, *json, *trace;
+    const char *form;   /* of an example */
     const char *beside; /* another device to measure */
 } wf_bench_options;
 extern wf_bench_options wf_bench_set;

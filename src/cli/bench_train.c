@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* bench_train.c - weft bench train: training steps of an example. */
 #include <math.h>
+#include <string.h>
 
 #include "bench/trace.h"
 #include "bench/train.h"
@@ -24,7 +25,15 @@ static wf_status choose(wf_ctx *ctx, job *t, const char *example)
     const wf_bench_options *o = &wf_bench_set;
     wf_bench_train *b = &t->train;
     WF_TRY(wf_example_find(ctx, example, &b->example));
-    b->batch = o->batch >= 0 ? o->batch : 4;
+    static const char *const forms[] = {"train", "prefill", "decode"};
+    const char *form = o->form ? o->form : "train";
+    int found = -1;
+    for (int i = 0; i < 3; i++)
+        found = strcmp(form, forms[i]) == 0 ? i : found;
+    if (found < 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "--form wants train, prefill or decode, not '%s'", form);
+    b->form = (wf_example_form)found;
+    b->batch = o->batch >= 0 ? o->batch : b->form == WF_EXAMPLE_TRAIN ? 4 : 1;
     b->length = o->length >= 0 ? o->length : 64;
     t->repeats = o->repeats >= 0 ? (int)o->repeats : 3;
     const char *precision = o->precision ? o->precision : "f32";
@@ -72,8 +81,9 @@ static wf_status train(wf_device *device, job *t)
 {
     wf_memory memory;
     wf_progress progress;
-    wf_engine_say("%s, a training step of %lld x %lld tokens in %s on %s", t->train.example->name,
-                  (long long)t->train.batch, (long long)t->train.length,
+    static const char *const what[] = {"a training step", "a prompt", "a token"};
+    wf_engine_say("%s, %s of %lld x %lld tokens in %s on %s", t->train.example->name,
+                  what[t->train.form], (long long)t->train.batch, (long long)t->train.length,
                   wf_type_name(t->train.compute), wf_device_description(device));
     WF_TRY(wf_bench_train_open(device, &t->train));
     WF_TRY(wf_bench_profile_new(&t->train.exec, 1, &t->profile));
@@ -144,7 +154,7 @@ static void put_steps(wf_bench_report *r, const job *t, const wf_bench_machine *
     wf_bench_number(r, t->times.count);
     wf_bench_number(r, median * 1e3);
     wf_bench_number(r, wf_bench_times_best(&t->times) * 1e3);
-    wf_bench_number(r, (double)(t->train.batch * t->train.length) / median);
+    wf_bench_number(r, (double)t->train.tokens / median);
     wf_bench_number(r, t->train.flops / 1e9);
     wf_bench_number(r, t->train.flops / median / 1e9);
     wf_bench_number(r, t->train.flops / median / wf_bench_flops(m, t->train.compute));

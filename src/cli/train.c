@@ -319,7 +319,7 @@ wf_status wf_train_guess(wf_ctx *ctx, const wf_train_options *o, int64_t given, 
     const wf_example *e;
     int64_t vocabulary = given > 0 ? given : o->model ? 0 : USUAL_VOCABULARY;
     *out = (wf_setup){0};
-    if (given == 0 && o->preset) {
+    if (given <= 0 && o->preset) {
         WF_TRY(wf_example_find(ctx, o->preset, &e));
         vocabulary = e->vocab;
     }

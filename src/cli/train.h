@@ -19,7 +19,7 @@ wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o);
 /* The device that the flags name; `work` is for --device auto to choose by. */
 wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out);
 /* The setup that the options make, without their data: its vocabulary is that of the preset, or as large as they usually are
- * (given: 0). To be freed also after a failure. */
+ * (given: 0 or less). To be freed also after a failure. */
 wf_status wf_train_guess(wf_ctx *ctx, const wf_train_options *o, int64_t given, wf_setup *out);
 bool wf_train_quiet(void);
 int64_t wf_train_log_every(void);

@@ -43,6 +43,7 @@ const wf_example wf_examples[] = {
     {"gpt2-1558M", "GPT-2 XL",            &wf_family_gpt2,  48,   50257, 1024,   1600, 25,   25, 64, 6400, true,  1},
     {"llama-30M",  "Llama, small and tied", &wf_family_llama, 10, 32000, 2048,  384,  6,    2,  64, 1024, true,  8},
     {"llama-120M", "Llama, tied head",    &wf_family_llama, 12,   32000, 2048,   768,  12,   4,  64, 2816, true,  4},
+    {"llama-350M", "Llama, medium and tied", &wf_family_llama, 24, 32000, 2048, 1024, 16,   4,  64, 3584, true,  2},
     {"llama-1B",   "TinyLlama 1.1B",      &wf_family_llama, 22,   32000, 2048,   2048, 32,   4,  64, 5632, false, 1},
     {"tiny",       "tiny_trainer's model", &tiny,  3,    128,   64,     96,   4,    4,  24, 384,  false, 16},
     {0},

@@ -92,9 +92,10 @@ static const struct top_k_case {
     int64_t k;
     bool ties;
 } top_k_cases[] = {
-    {{1, {9}}, 1, false},    {{2, {4, 9}}, 3, false},      {{2, {4, 9}}, 9, false},
-    {{2, {4, 30}}, 7, true}, {{3, {2, 3, 5}}, 2, true},    {{2, {4, 9}}, 0, false},
-    {{2, {0, 9}}, 2, false}, {{2, {170, 200}}, 40, false}, {{1, {1}}, 1, false},
+    {{1, {9}}, 1, false},      {{2, {4, 9}}, 3, false},      {{2, {4, 9}}, 9, false},
+    {{2, {4, 30}}, 7, true},   {{3, {2, 3, 5}}, 2, true},    {{2, {4, 9}}, 0, false},
+    {{2, {0, 9}}, 2, false},   {{2, {170, 200}}, 40, false}, {{1, {1}}, 1, false},
+    {{2, {3, 500}}, 70, true}, {{1, {5000}}, 4200, true},
 };
 
 static void build_top_k(wf_case *c)

@@ -70,6 +70,7 @@ typedef enum {
     WF_WARP_SYNC,
     WF_WARP_SHUFFLE, /* gives the value of lane `source` */
     WF_WARP_BALLOT,  /* gives the lanes whose value is not 0 */
+    WF_WARP_GATHER,  /* see wf_emulated_gather */
     WF_WARP_MATCH,   /* gives the lanes that have the same value */
     WF_WARP_ADD,
     WF_WARP_AND,
@@ -82,6 +83,10 @@ typedef enum {
 } wf_warp_kind;
 /* Waits for all lanes of the mask to call it with the same kind and mask. */
 uint64_t wf_emulated_warp(wf_warp_kind kind, unsigned mask, uint64_t value, int source);
+/* What all 32 lanes brought, up to WF_EMULATED_GATHERED bytes each, which is where one begins after the other; until
+ * the next but one call. */
+enum { WF_EMULATED_GATHERED = 64 };
+const void *wf_emulated_gather(const void *mine, size_t bytes);
 unsigned wf_emulated_activemask(void);
 int wf_emulated_lane(void);
 

@@ -30,6 +30,8 @@ typedef struct {
     unsigned ready;   /* lanes that can go on */
     unsigned waiting; /* lanes in a function of warps */
     unsigned live;    /* lanes that have not ended */
+    unsigned gathers; /* that are complete */
+    _Alignas(16) char gathered[2][32][WF_EMULATED_GATHERED];
 } warp;
 
 /* A __shared__ variable in a block. */
@@ -315,7 +317,8 @@ static void finish_warp(thread *lanes, wf_warp_kind kind, unsigned mask)
         int lane = __builtin_ctz(m);
         thread *t = &lanes[lane];
         switch (kind) {
-        case WF_WARP_SYNC: break;
+        case WF_WARP_SYNC:
+        case WF_WARP_GATHER: break;
         case WF_WARP_SHUFFLE: /* what a lane that is not there would give is not defined */
             t->result = mask >> t->source & 1 ? lanes[t->source].value : UINT64_MAX;
             break;
@@ -358,6 +361,7 @@ uint64_t wf_emulated_warp(wf_warp_kind kind, unsigned mask, uint64_t value, int 
     }
     if (all) {
         finish_warp(lanes, kind, mask);
+        w->gathers += kind == WF_WARP_GATHER;
         for (unsigned m = mask; m; m &= m - 1)
             lanes[__builtin_ctz(m)].at = READY;
         w->waiting &= ~mask;
@@ -366,6 +370,18 @@ uint64_t wf_emulated_warp(wf_warp_kind kind, unsigned mask, uint64_t value, int 
     }
     leave();
     return t->result;
+}
+
+/* A lane that is here again has read what it got, so two places suffice: see the other lanes' next call. */
+const void *wf_emulated_gather(const void *mine, size_t bytes)
+{
+    warp *w = &now.block->warp[now.thread / 32];
+    const unsigned turn = w->gathers % 2;
+    if (bytes > WF_EMULATED_GATHERED)
+        stop("brings more than lanes can exchange");
+    memcpy(w->gathered[turn][now.thread % 32], mine, bytes);
+    wf_emulated_warp(WF_WARP_GATHER, 0xffffffffu, 0, 0);
+    return w->gathered[turn];
 }
 
 unsigned wf_emulated_activemask(void)
@@ -450,7 +466,8 @@ static block *block_new(const wf_emulated_grid *g, uint64_t number)
     for (int w = 0; w < b->warps; w++) {
         int lanes = b->threads - w * 32 < 32 ? b->threads - w * 32 : 32;
         unsigned all = lanes == 32 ? ~0u : (1u << lanes) - 1;
-        b->warp[w] = (warp){.ready = all, .live = all};
+        b->warp[w].ready = b->warp[w].live = all;
+        b->warp[w].waiting = b->warp[w].gathers = 0;
         b->ready |= 1u << w;
     }
     for (int i = 0; i < b->threads; i++)

@@ -3,24 +3,24 @@
  * flash.cu - attention on tensor cores, for GPUs from compute capability 8.0 on.
  *
  * A block computes o for some tokens of one head. Its warps, each with rows of its own, go through the keys that
- * these tokens see, a tile at a time, with a running maximum and sum for each row. Values are copied to
- * shared memory while scores are computed, the next keys while values are added up. Probabilities are
- * rounded to the operands' type for the second product. Keys that a query does not see have
- * probability 0, but a NaN among the values of its tile is still seen.
+ * these tokens see, a tile at a time, with a running maximum and sum for each row, while the next tile is copied to
+ * shared memory. Probabilities are rounded to the operands' type for the second product. Keys that a query
+ * does not see have probability 0, but a NaN among the values of its tile is still seen.
  */
 #include "device/cuda/flash.cuh"
 
 /* Shapes: M times 16 rows a warp, BN keys at a time; KEPT: q stays in registers. */
 template <int D> struct forward_shape {
     enum {
-        WARPS = 4,
-        M = D <= 64 ? 2 : 1,
+        WARPS = D <= 64 ? 8 : 4,
+        M = D > 64 && D <= 128 ? 2 : 1,
         BM = WARPS * M * 16,
-        BN = D <= 192 ? 64 : 32,
-        KEPT = D <= 128,
+        BN = D <= 64 ? 64 : 32,
+        KEPT = D <= 64,
         BLOCKS = 2, /* at once on a processor, at least */
-        BYTES = (BM + 2 * BN) * wf_tile<D>::STRIDE * 2
+        BYTES = (BM + 4 * BN) * wf_tile<D>::STRIDE * 2
     };
+    static_assert(BYTES <= 99 * 1024, "what every GPU has");
 };
 
 /* What turns scores into exponents of 2: they are capped and scaled here when that is more than a positive
@@ -165,8 +165,9 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
     constexpr int M = shape::M, BM = shape::BM, BN = shape::BN, THREADS = shape::WARPS * 32;
     if (f.irregular && *f.irregular)
         return;
-    WF_SHARED(T, q_tile); /* [BM][D] */
-    T *k_tile = q_tile + BM * wf_tile<D>::STRIDE, *v_tile = k_tile + BN * wf_tile<D>::STRIDE;
+    constexpr int STRIDE = wf_tile<D>::STRIDE;
+    WF_SHARED(T, q_tile); /* [BM][D], then twice keys and values, [BN][D] each */
+    T *kv_tiles = q_tile + BM * STRIDE;
     const int tiles = (f.n + BM - 1) / BM, head = (int)blockIdx.x % f.heads;
     const int first = (tiles - 1 - (int)blockIdx.x / f.heads) * BM; /* late tokens see most */
     const int kv_head = head / (f.heads / f.kv_heads);
@@ -177,8 +178,13 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
     const int warp_row = (int)threadIdx.x / 32 * M * 16, row = first + warp_row;
     const float factor = exponent_factor(f);
 
+    auto load_keys = [&](int j, int stage) {
+        T *to = kv_tiles + stage * 2 * BN * STRIDE;
+        wf_load_tile<T, BN, D, THREADS>(to, k, f.k.row, j, f.n, f.d, wide);
+        wf_load_tile<T, BN, D, THREADS>(to + BN * STRIDE, v, f.v.row, j, f.n, f.d_v, wide);
+    };
     wf_load_tile<T, BM, D, THREADS>(q_tile, q, f.q.row, first, f.n, f.d, wide);
-    wf_load_tile<T, BN, D, THREADS>(k_tile, k, f.k.row, begin, f.n, f.d, wide);
+    load_keys(begin, 0);
     wf_copy_commit();
 
     wf_range seen[M][2];
@@ -195,39 +201,34 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
     const wf_range low_row = wf_keys_of(f, row),
                    high_row = wf_keys_of(f, min(row + M * 16, f.n) - 1);
     wf_rows<T, M, D, shape::KEPT> queries;
-    queries.tile = q_tile + warp_row * wf_tile<D>::STRIDE;
+    queries.tile = q_tile + warp_row * STRIDE;
 
-    for (int j = begin; j < end; j += BN) {
+    for (int j = begin, stage = 0; j < end; j += BN, stage ^= 1) {
         wf_copy_wait<0>();
-        __syncthreads(); /* keys are here, and nobody reads the last values any more */
-        wf_load_tile<T, BN, D, THREADS>(v_tile, v, f.v.row, j, f.n, f.d_v, wide);
+        __syncthreads(); /* the tile is here, and nobody reads the last one any more */
+        if (j + BN < end)
+            load_keys(j + BN, stage ^ 1);
         wf_copy_commit();
         if (j == begin)
             queries.keep();
-        const bool any = row < f.n && j < high_row.high && j + BN > low_row.low;
+        if (row >= f.n || j >= high_row.high || j + BN <= low_row.low)
+            continue;
+        const T *k_tile = kv_tiles + stage * 2 * BN * STRIDE;
         float s[M][BN / 8][4];
-        if (any)
-            wf_scores<T, M, BN, D>(s, queries, k_tile);
-        wf_copy_wait<0>();
-        __syncthreads();
-        if (j + BN < end)
-            wf_load_tile<T, BN, D, THREADS>(k_tile, k, f.k.row, j + BN, f.n, f.d, wide);
-        wf_copy_commit();
-        if (any) {
-            cap_scores(f, s);
-            if (j < high_row.low || j + BN > low_row.high)
-                hide_keys(s, seen, j);
-            rebase(s, r, o, factor);
-            soften(s, r, factor);
-            wf_add_values<T, M, BN, D, D>(o, s, v_tile);
-        }
+        wf_scores<T, M, BN, D>(s, queries, k_tile);
+        cap_scores(f, s);
+        if (j < high_row.low || j + BN > low_row.high)
+            hide_keys(s, seen, j);
+        rebase(s, r, o, factor);
+        soften(s, r, factor);
+        wf_add_values<T, M, BN, D, D>(o, s, k_tile + BN * STRIDE);
     }
     wf_copy_wait<0>();
     __syncthreads(); /* q is in shared memory also when no key was seen */
     finish(f, o, r, factor, row, head);
     if (!f.o.data)
         return;
-    T *rows = q_tile + warp_row * wf_tile<D>::STRIDE;
+    T *rows = q_tile + warp_row * STRIDE;
     wf_put_rows<T, M, D, D>(rows, o, 1.0f);
     wf_store_rows<T, M * 16, D, D>(rows, (T *)f.o.data + head * f.o.head, f.o.row, row, f.n, f.d_v,
                                    wide);

@@ -81,17 +81,23 @@ static __device__ __forceinline__ void differentiate(const wf_flash &f, float fa
 
 /* ---- dq ---- */
 
+/* Shapes: M times 16 rows a warp; KEPT: what belongs to them stays in registers. STAGES: tiles of what they
+ * meet that are in shared memory at a time, which has 99 KiB on some GPUs. */
 template <int D> struct dq_shape {
     enum {
-        WARPS = 4,
-        M = D <= 64 ? 2 : 1,
+        WARPS = D <= 64 ? 8 : 4,
+        M = D > 64 && D <= 128 ? 2 : 1,
         BM = WARPS * M * 16,
-        BN = D <= 224 ? 32 : 16,
-        STAGES = D <= 192 ? 2 : 1,
+        BN = D <= 64    ? 32
+             : D <= 128 ? 16
+             : D <= 224 ? 32
+                        : 16,
+        STAGES = D <= 160 ? 2 : 1,
         KEPT = D <= 64,
         BLOCKS = 2, /* at once on a processor, at least */
         BYTES = (2 * BM + STAGES * 2 * BN) * wf_tile<D>::STRIDE * 2
     };
+    static_assert(BYTES <= 99 * 1024, "what every GPU has");
 };
 
 template <typename T, int D>
@@ -114,8 +120,8 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
     const int warp_row = (int)threadIdx.x / 32 * M * 16, row = first + warp_row;
     const float factor = f.scale * WF_LOG2E;
     const bool capped = f.cap != 0;
-    auto load_keys = [&](int j) {
-        T *to = kv_tiles + (shape::STAGES == 2 && (j - begin) / BN % 2 ? 2 * BN * STRIDE : 0);
+    auto load_keys = [&](int j, int stage) {
+        T *to = kv_tiles + stage * 2 * BN * STRIDE;
         wf_load_tile<T, BN, D, THREADS>(to, k, f.k.row, j, f.n, f.d, wide);
         wf_load_tile<T, BN, D, THREADS>(to + BN * STRIDE, v, f.v.row, j, f.n, f.d_v, wide);
     };
@@ -124,7 +130,7 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
                                     f.n, f.d, wide);
     wf_load_tile<T, BM, D, THREADS>(do_tile, (const T *)f.dout.data + head * f.dout.head,
                                     f.dout.row, first, f.n, f.d_v, wide);
-    load_keys(begin);
+    load_keys(begin, 0);
     wf_copy_commit();
 
     wf_range seen[M][2];
@@ -146,20 +152,17 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
     queries.tile = q_tile + warp_row * STRIDE;
     douts.tile = do_tile + warp_row * STRIDE;
 
-    for (int j = begin; j < end; j += BN) {
-        if (shape::STAGES == 2) {
-            if (j + BN < end)
-                load_keys(j + BN);
-            wf_copy_commit();
-        }
-        wf_copy_wait<shape::STAGES - 1>();
-        __syncthreads();
+    for (int j = begin, stage = 0; j < end; j += BN) {
+        wf_copy_wait<0>();
+        __syncthreads(); /* the tile is here, and nobody reads the last one any more */
+        if (shape::STAGES == 2 && j + BN < end)
+            load_keys(j + BN, stage ^ 1);
+        wf_copy_commit();
         if (j == begin) {
             queries.keep();
             douts.keep();
         }
-        const T *k_tile =
-            kv_tiles + (shape::STAGES == 2 && (j - begin) / BN % 2 ? 2 * BN * STRIDE : 0);
+        const T *k_tile = kv_tiles + stage * 2 * BN * STRIDE;
         if (row < f.n && j < high_row.high && j + BN > low_row.low) {
             float s[M][BN / 8][4], dp[M][BN / 8][4];
             wf_scores<T, M, BN, D>(s, queries, k_tile);
@@ -178,9 +181,11 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
                     }
             wf_add_values<T, M, BN, D, D>(dq, dp, k_tile);
         }
-        __syncthreads();
-        if (shape::STAGES == 1 && j + BN < end) {
-            load_keys(j + BN);
+        if (shape::STAGES == 2) {
+            stage ^= 1;
+        } else if (j + BN < end) {
+            __syncthreads();
+            load_keys(j + BN, 0);
             wf_copy_commit();
         }
     }
@@ -205,10 +210,11 @@ template <int D> struct dkv_shape {
         PARTS = D <= 128 ? 1 : 2,
         DC = D / PARTS, /* columns of dk and dv in a block */
         STAGES = D <= 160 ? 2 : 1,
-        KEPT = D <= 64,
-        BLOCKS = 2, /* at once on a processor, at least */
+        KEPT = 0,
+        BLOCKS = D <= 64 ? 3 : 2,
         BYTES = (2 * BN + STAGES * 2 * BM) * wf_tile<D>::STRIDE * 2 + STAGES * BM * 16
     };
+    static_assert(BYTES <= 99 * 1024, "what every GPU has");
 };
 
 /* Starts copying what is known of queries [i, i + BM), and the keys that they see. */
@@ -253,9 +259,8 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
     const bool capped = f.cap != 0;
     /* Steps go through the tiles of one head after the other. */
     const int tiles = (end - begin + BM - 1) / BM, steps = tiles * group;
-    auto load_queries = [&](int step) {
+    auto load_queries = [&](int step, int stage) {
         const int head = kv_head * group + step / tiles, i = begin + step % tiles * BM;
-        const int stage = shape::STAGES == 2 ? step % 2 : 0;
         T *to = q_tiles + stage * 2 * BM * STRIDE;
         wf_load_tile<T, BM, D, THREADS>(to, (const T *)f.q.data + head * f.q.head, f.q.row, i, f.n,
                                         f.d, wide);
@@ -270,22 +275,19 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
     wf_load_tile<T, BN, D, THREADS>(v_tile, (const T *)f.v.data + kv_head * f.v.head, f.v.row,
                                     first, f.n, f.d_v, wide);
     if (steps > 0)
-        load_queries(0);
+        load_queries(0, 0);
     wf_copy_commit();
     float dk[M][DC / 8][4] = {}, dv[M][DC / 8][4] = {};
     wf_rows<T, M, D, shape::KEPT> keys, values;
     keys.tile = k_tile + warp_row * STRIDE;
     values.tile = v_tile + warp_row * STRIDE;
 
-    for (int step = 0; step < steps; step++) {
-        const int stage = shape::STAGES == 2 ? step % 2 : 0;
-        if (shape::STAGES == 2) {
-            if (step + 1 < steps)
-                load_queries(step + 1);
-            wf_copy_commit();
-        }
-        wf_copy_wait<shape::STAGES - 1>();
-        __syncthreads();
+    for (int step = 0, stage = 0; step < steps; step++) {
+        wf_copy_wait<0>();
+        __syncthreads(); /* the tile is here, and nobody reads the last one any more */
+        if (shape::STAGES == 2 && step + 1 < steps)
+            load_queries(step + 1, stage ^ 1);
+        wf_copy_commit();
         if (step == 0) {
             keys.keep();
             values.keep();
@@ -319,9 +321,11 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
             wf_add_values<T, M, BM, DC, D>(dv, s, do_tile + column);
             wf_add_values<T, M, BM, DC, D>(dk, dp, q_tile + column);
         }
-        __syncthreads();
-        if (shape::STAGES == 1 && step + 1 < steps) {
-            load_queries(step + 1);
+        if (shape::STAGES == 2) {
+            stage ^= 1;
+        } else if (step + 1 < steps) {
+            __syncthreads();
+            load_queries(step + 1, 0);
             wf_copy_commit();
         }
     }

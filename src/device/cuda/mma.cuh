@@ -41,15 +41,15 @@ static __device__ __forceinline__ void wf_mma(float (&c)[4], const uint32_t (&a)
                                               uint32_t b1)
 {
     if constexpr (sizeof(T) == 2 && __is_same(T, wf_bf16))
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     else
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-                     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* Four 8 x 8 matrices: lane i gives the address of row i % 8 of matrix i / 8, 16 bytes in shared memory, and
@@ -109,54 +109,65 @@ static __device__ __forceinline__ float wf_exp2(float x)
     return y;
 }
 
-#else /* the same by shuffles */
+#else /* the same by an exchange between all lanes */
 
-template <typename T> static float wf_half_of(uint32_t pair, int which)
+/* Elements of a lane. */
+typedef struct {
+    float a[4][2], b[2][2];
+} wf_mma_part;
+
+template <typename T> static void wf_mma_unpack(float (&to)[2], uint32_t pair)
 {
     wf_pack<T, 2> both;
     memcpy((void *)&both, &pair, sizeof both);
-    return wf_load(both.x[which]);
+    to[0] = wf_load(both.x[0]);
+    to[1] = wf_load(both.x[1]);
 }
 
 template <typename T>
 static void wf_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    for (int k = 0; k < 16;
-         k += 2) { /* elements k and k + 1 of two rows of a and two columns of b */
-        uint32_t row[2], column[2];
-        for (int i = 0; i < 2; i++) {
-            row[i] = __shfl_sync(0xffffffffu, a[i + k / 8 * 2], g * 4 + k % 8 / 2);
-            uint32_t low = __shfl_sync(0xffffffffu, b0, (2 * t + i) * 4 + k % 8 / 2);
-            uint32_t high = __shfl_sync(0xffffffffu, b1, (2 * t + i) * 4 + k % 8 / 2);
-            column[i] = k < 8 ? low : high;
-        }
+    wf_mma_part mine;
+    for (int i = 0; i < 4; i++)
+        wf_mma_unpack<T>(mine.a[i], a[i]);
+    wf_mma_unpack<T>(mine.b[0], b0);
+    wf_mma_unpack<T>(mine.b[1], b1);
+    const char *all = (const char *)wf_emulated_gather(&mine, sizeof mine);
+    auto part = [=](int of) { return (const wf_mma_part *)(all + of * WF_EMULATED_GATHERED); };
+    for (int k = 0; k < 16; k++) {
+        const int owner = k % 8 / 2, high = k / 8, half = k % 2;
         for (int i = 0; i < 4; i++)
-            for (int half = 0; half < 2; half++)
-                c[i] += wf_half_of<T>(row[i / 2], half) * wf_half_of<T>(column[i % 2], half);
+            c[i] += part(g * 4 + owner)->a[i / 2 + high * 2][half] *
+                    part((2 * t + i % 2) * 4 + owner)->b[high][half];
     }
+}
+
+/* The address that a lane gave. */
+static const char *wf_row_of(const void *all, int lane)
+{
+    const void *row;
+    memcpy(&row, (const char *)all + lane * WF_EMULATED_GATHERED, sizeof row);
+    return (const char *)row;
 }
 
 static void wf_ldmatrix(uint32_t (&r)[4], const void *row)
 {
     const int lane = threadIdx.x % 32;
-    for (int i = 0; i < 4; i++) {
-        unsigned long long at =
-            __shfl_sync(0xffffffffu, (unsigned long long)(uintptr_t)row, i * 8 + lane / 4);
-        memcpy(&r[i], (const char *)(uintptr_t)at + lane % 4 * 4, 4);
-    }
+    const void *all = wf_emulated_gather(&row, sizeof row);
+    for (int i = 0; i < 4; i++)
+        memcpy(&r[i], wf_row_of(all, i * 8 + lane / 4) + lane % 4 * 4, 4);
     __syncwarp();
 }
 
 static void wf_ldmatrix_transposed(uint32_t (&r)[4], const void *row)
 {
     const int lane = threadIdx.x % 32;
+    const void *all = wf_emulated_gather(&row, sizeof row);
     for (int i = 0; i < 4; i++)
-        for (int half = 0; half < 2; half++) {
-            unsigned long long at = __shfl_sync(0xffffffffu, (unsigned long long)(uintptr_t)row,
-                                                i * 8 + lane % 4 * 2 + half);
-            memcpy((char *)&r[i] + half * 2, (const char *)(uintptr_t)at + lane / 4 * 2, 2);
-        }
+        for (int half = 0; half < 2; half++)
+            memcpy((char *)&r[i] + half * 2,
+                   wf_row_of(all, i * 8 + lane % 4 * 2 + half) + lane / 4 * 2, 2);
     __syncwarp();
 }
 

@@ -9,6 +9,36 @@
  */
 #include "device/cuda/norm.cuh"
 
+/* ---- How rows come to threads: each has some elements, in registers ---- */
+
+enum { BLOCK = 256 /* threads, unless a row takes more */ };
+
+typedef struct {
+    int threads, elements; /* threads 0: such rows do not fit in registers */
+} row_cut;
+
+/* The cut that leaves the fewest places empty among these numbers of elements, ascending and ended by 0. Rows
+ * within a warp are preferred, then those in fewer threads; `most` threads are allowed. */
+static row_cut cut_of(int64_t columns, const int *elements, int most)
+{
+    row_cut best = {0, 0};
+    for (int threads = 32; threads >= 4; threads /= 2)
+        for (const int *e = elements; *e; e++)
+            if (threads * *e >= columns &&
+                (!best.threads || threads * *e < best.threads * best.elements))
+                best = row_cut{threads, *e};
+    for (int threads = 64; !best.threads && threads <= most; threads *= 2)
+        for (const int *e = elements; *e && !best.threads; e++)
+            if (threads * *e >= columns)
+                best = row_cut{threads, *e};
+    return best;
+}
+
+static dim3 block_of(int threads)
+{
+    return dim3((unsigned)threads, threads < BLOCK ? BLOCK / threads : 1);
+}
+
 typedef struct {
     int64_t rows, columns;
     wf_norm_axes axes;
@@ -183,9 +213,9 @@ template <typename T> static __global__ void __launch_bounds__(512) norm_forward
 }
 
 template <typename T, typename G>
-static void run_cut(const norm_args *a, wf_norm_cut cut, cudaStream_t stream)
+static void run_cut(const norm_args *a, row_cut cut, cudaStream_t stream)
 {
-    const dim3 block = wf_norm_block(cut.threads);
+    const dim3 block = block_of(cut.threads);
     const unsigned grid = wf_cuda_blocks(a->rows, block.y, INT32_MAX);
     switch (cut.elements) {
     case 8: WF_RUN((norm_forward<T, G, 8>), grid, block, 0, stream)(*a); break;
@@ -198,8 +228,7 @@ static void run_cut(const norm_args *a, wf_norm_cut cut, cudaStream_t stream)
     }
 }
 
-static wf_norm_cut cut_of(const norm_args *a, wf_type type, const wf_view *gamma,
-                          const wf_view *beta)
+static row_cut cut_of(const norm_args *a, wf_type type, const wf_view *gamma, const wf_view *beta)
 {
     static const int elements[] = {8, 16, 24, 32, 64, 0}, narrow[] = {8, 16, 24, 32, 0};
     bool wide = a->columns % (type == WF_F32 ? 4 : 8) == 0 &&
@@ -207,8 +236,7 @@ static wf_norm_cut cut_of(const norm_args *a, wf_type type, const wf_view *gamma
                 wf_norm_rows_wide(&a->residual, &a->axes, type) &&
                 wf_norm_rows_wide(&a->total, &a->axes, type) &&
                 wf_norm_rows_wide(&a->y, &a->axes, type) && wf_norm_params_fit(gamma, beta, type);
-    return wide ? wf_norm_cut_of(a->columns, type == WF_F32 ? narrow : elements, 512)
-                : wf_norm_cut{0, 0};
+    return wide ? cut_of(a->columns, type == WF_F32 ? narrow : elements, 512) : row_cut{0, 0};
 }
 
 /* (x, gamma?, beta?) -> y, mean if centered, rstd; from their second operand and output on, the forms with a
@@ -236,12 +264,12 @@ static wf_status forward(const wf_launch *l, bool centered, bool residual)
     a.axes = wf_norm_fold(&l->in[0], views, rows, 6);
     if (a.rows == 0)
         return WF_OK;
-    const wf_norm_cut cut = cut_of(&a, type, gamma, beta);
+    const row_cut cut = cut_of(&a, type, gamma, beta);
     cudaStream_t stream = wf_cuda_stream(l);
     wf_with_float(type, [&](auto zero) {
         using T = decltype(zero);
         if (!cut.threads) {
-            const dim3 block = wf_norm_block(wf_norm_threads(a.columns));
+            const dim3 block = block_of(wf_norm_threads(a.columns));
             WF_RUN(norm_forward_any<T>, wf_cuda_blocks(a.rows, block.y, INT32_MAX), block, 0,
                    stream)
             (a);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* norm.cuh - what norms and their gradients share: how many threads a row gets, and operands of a launch. */
+/* norm.cuh - what norms and their gradients share: how rows come to threads, and operands of a launch. */
 #ifndef WF_DEVICE_CUDA_NORM_CUH
 #define WF_DEVICE_CUDA_NORM_CUH
 
+#include "device/cuda/mma.cuh"
 #include "device/cuda/row.cuh"
-
-enum { WF_NORM_BLOCK = 256 /* threads, unless a row takes more */ };
 
 /* norm_grad.cu */
 extern "C" size_t wf_cuda_norm_grad_workspace(const wf_node *n, int threads);
@@ -14,40 +13,72 @@ extern "C" wf_status wf_cuda_rms_norm_grad(const wf_launch *l);
 extern "C" wf_status wf_cuda_residual_layer_norm_grad(const wf_launch *l);
 extern "C" wf_status wf_cuda_residual_rms_norm_grad(const wf_launch *l);
 
-/* How rows [C] are spread over threads: each has so many elements, in registers. */
+/* How rows [C] are spread over threads: `packs` times 16 bytes each. */
 typedef struct {
-    int threads, elements; /* threads 0: such rows do not fit in registers */
+    int threads, packs; /* 0: such rows have to be read more than once */
 } wf_norm_cut;
 
-/* The cut that leaves the fewest places empty among these numbers of elements, ascending and ended by 0. Rows
- * within a warp are preferred, then those in fewer threads; `most` threads are allowed. */
-static inline wf_norm_cut wf_norm_cut_of(int64_t columns, const int *elements, int most)
+/* Within a warp if they are short, else in few packs. */
+static inline wf_norm_cut wf_norm_cut_of(int64_t columns, wf_type type)
 {
-    wf_norm_cut best = {0, 0};
-    for (int threads = 32; threads >= 4; threads /= 2)
-        for (const int *e = elements; *e; e++)
-            if (threads * *e >= columns &&
-                (!best.threads || threads * *e < best.threads * best.elements))
-                best = wf_norm_cut{threads, *e};
-    for (int threads = 64; !best.threads && threads <= most; threads *= 2)
-        for (const int *e = elements; *e && !best.threads; e++)
-            if (threads * *e >= columns)
-                best = wf_norm_cut{threads, *e};
-    return best;
+    const int64_t width = type == WF_F32 ? 4 : 8, total = (columns + width - 1) / width;
+    wf_norm_cut cut = {4, 1};
+    if (columns % width != 0 || total > 2048)
+        return wf_norm_cut{0, 0};
+    if (total <= 128) {
+        while (cut.threads < 32 && cut.threads < total)
+            cut.threads *= 2;
+        cut.packs = (int)((total + 31) / 32);
+    } else {
+        cut.packs = total <= 256 ? 1 : total <= 512 ? 2 : 4;
+        cut.threads = (int)((total + cut.packs * 32 - 1) / (cut.packs * 32)) * 32;
+    }
+    return cut;
 }
 
-static inline dim3 wf_norm_block(int threads)
+/* The block of such rows: as many at once as fit in a number of threads, at least one. */
+static inline dim3 wf_norm_block(int threads, int most)
 {
-    return dim3((unsigned)threads, threads < WF_NORM_BLOCK ? WF_NORM_BLOCK / threads : 1);
+    return dim3((unsigned)threads, threads < most ? (unsigned)(most / threads) : 1);
 }
 
-/* Threads of a row that does not lie in registers. */
+/* Threads of a row that is read more than once. */
 static inline int wf_norm_threads(int64_t columns)
 {
     int threads = 32;
     while (threads < 512 && threads * 4 < columns)
         threads *= 2;
     return threads;
+}
+
+/* Rows on their way through shared memory: a thread copies and reads its own packs. */
+template <int N> struct wf_norm_ring {
+    uint4 *at; /* [stages][tensors][N][threads of the block] */
+    int tensors;
+
+    __device__ __forceinline__ uint4 *slot(int stage, int tensor, int k) const
+    {
+        const int threads = (int)(blockDim.x * blockDim.y);
+        const int me = (int)(threadIdx.y * blockDim.x + threadIdx.x);
+        return at + ((stage * tensors + tensor) * N + k) * threads + me;
+    }
+
+    /* Sends for this thread's packs of a row; zeros past its end, and if it is NULL. */
+    template <typename T>
+    __device__ __forceinline__ void fetch(int stage, int tensor, const T *row, int columns) const
+    {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const int c = (int)(threadIdx.x + k * blockDim.x) * WF_WIDE(T);
+            const int bytes = row && c < columns ? 16 : 0;
+            wf_copy_async<16>(slot(stage, tensor, k), bytes ? row + c : row, bytes);
+        }
+    }
+};
+
+static inline size_t wf_norm_ring_bytes(wf_norm_cut cut, int stages, int tensors, dim3 block)
+{
+    return (size_t)stages * (size_t)tensors * (size_t)cut.packs * 16 * block.x * block.y;
 }
 
 static inline const wf_view *wf_norm_input(const wf_launch *l, int i)

@@ -9,96 +9,49 @@
  *
  * A block goes through rows, each read once, with sums of its columns in registers, and leaves these in the
  * workspace; a second kernel adds up the blocks' sums in order. The number of blocks depends on the shape alone.
+ * Rows are on their way to shared memory while others are worked on.
  */
 #include "device/cuda/norm.cuh"
 
-/* Tuned for 132 processors, but the same everywhere: sums are to have the same bits on all GPUs. */
 enum {
-    BLOCKS = 528,      /* that leave sums, at most */
-    THREADS = 256,     /* of a block, at most */
-    MOST_THREADS = 512 /* the same where rows are too long for that */
+    PROCESSORS = 132 /* of the GPUs that matter; sums have the same bits on all others as well */
 };
 
 typedef struct {
     int64_t rows, columns;
     wf_norm_axes axes;
     bool centered;
+    float inverse;                /* 1 / C */
     wf_norm_rows dy, x, dsum, dx; /* T [rows, C]; dsum and dx may be missing */
     wf_norm_rows mean, rstd;      /* f32 [rows]; no mean: 0 */
     wf_cuda_any gamma;            /* [C] */
     float *sums;                  /* [blocks][2][C]: of dgamma and dbeta. NULL: nobody reads them */
 } grad_args;
 
-/* ---- Rows in registers: N times 16 bytes of each of R rows a thread ---- */
+/* ---- Rows by way of shared memory ---- */
 
-template <typename T, int N> struct grad_row {
-    uint4 dy[N], x[N], dsum[N];
-    float mean, rstd;
-};
-
-/* Past the last row and column there are zeros. */
+/* Sends for row r; zeros, past the last one. */
 template <typename T, int N>
-static __device__ __forceinline__ void load_row(const grad_args &a, int64_t r, grad_row<T, N> *to)
+static __device__ __forceinline__ void fetch_row(const grad_args &a, const wf_norm_ring<N> &to,
+                                                 int stage, int64_t r)
 {
-    constexpr int W = WF_WIDE(T);
-    const int columns = (int)a.columns, step = (int)blockDim.x * W, first = (int)threadIdx.x * W;
     const bool live = r < a.rows;
-    to->mean = to->rstd = 0;
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        to->dy[k] = to->x[k] = to->dsum[k] = make_uint4(0, 0, 0, 0);
-    if (!live)
-        return;
+    const wf_norm_place p = wf_norm_place_of(a.axes, live ? (uint32_t)r : 0);
+    to.fetch(stage, 0, live ? wf_norm_at<const T>(a.dy, p) : NULL, (int)a.columns);
+    to.fetch(stage, 1, live ? wf_norm_at<const T>(a.x, p) : NULL, (int)a.columns);
+    if (a.dsum.data)
+        to.fetch(stage, 2, live ? wf_norm_at<const T>(a.dsum, p) : NULL, (int)a.columns);
+    wf_copy_commit();
+}
+
+/* rstd and -mean * rstd of row r. */
+static __device__ __forceinline__ float2 statistics(const grad_args &a, int64_t r)
+{
+    if (r >= a.rows)
+        return make_float2(0, 0);
     const wf_norm_place p = wf_norm_place_of(a.axes, (uint32_t)r);
-    const T *dy = wf_norm_at<const T>(a.dy, p), *x = wf_norm_at<const T>(a.x, p);
-    const T *dsum = wf_norm_at<const T>(a.dsum, p);
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        if (first + k * step < columns) {
-            to->dy[k] = wf_load16(dy + first + k * step);
-            to->x[k] = wf_load16(x + first + k * step);
-            if (a.dsum.data)
-                to->dsum[k] = wf_load16(dsum + first + k * step);
-        }
-    to->rstd = *wf_norm_at<const float>(a.rstd, p);
-    if (a.mean.data)
-        to->mean = *wf_norm_at<const float>(a.mean, p);
-}
-
-/* dy and xhat of 16 bytes. */
-template <typename T, int N>
-static __device__ __forceinline__ void unpack_row(const grad_row<T, N> &row, int k, float *dy,
-                                                  float *h)
-{
-    constexpr int W = WF_WIDE(T);
-    wf_unpack16<T>(row.dy[k], dy);
-    wf_unpack16<T>(row.x[k], h);
-#pragma unroll
-    for (int i = 0; i < W; i++)
-        h[i] = (h[i] - row.mean) * row.rstd;
-}
-
-template <typename T, int N>
-static __device__ __forceinline__ void store_row(const grad_args &a, int64_t r, grad_row<T, N> &row,
-                                                 const float (*gamma)[WF_WIDE(T)], float2 means)
-{
-    constexpr int W = WF_WIDE(T);
-    const int columns = (int)a.columns, step = (int)blockDim.x * W, first = (int)threadIdx.x * W;
-    T *dx = wf_norm_at<T>(a.dx, wf_norm_place_of(a.axes, (uint32_t)r));
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        float dy[W], h[W], more[W];
-        if (first + k * step >= columns)
-            continue;
-        wf_forget16(row.dy[k]);
-        wf_forget16(row.x[k]);
-        unpack_row<T, N>(row, k, dy, h);
-        wf_unpack16<T>(row.dsum[k], more);
-#pragma unroll
-        for (int i = 0; i < W; i++)
-            dy[i] = row.rstd * (dy[i] * gamma[k][i] - means.x - h[i] * means.y) + more[i];
-        wf_store16(dx + first + k * step, wf_repack16<T>(dy));
-    }
+    const float rstd = *wf_norm_at<const float>(a.rstd, p);
+    return make_float2(rstd, a.mean.data ? -*wf_norm_at<const float>(a.mean, p) * rstd : 0);
 }
 
 /* Adds the columns' sums of all rows that a block worked on at once, in their order, and stores them as the
@@ -130,15 +83,21 @@ static __device__ __forceinline__ void store_sums(const grad_args &a, const floa
             to[i] = shared[i];
 }
 
-/* G: the type of gamma. Rows of blockDim.x threads, which is a power of two or a multiple of 32. */
-template <typename T, typename G, int N, int R, int most>
-static __global__ void __launch_bounds__(most, N == 1   ? 3
-                                               : N == 2 ? 2
-                                                        : 1) norm_grad(grad_args a)
+/* G: the type of gamma. S: stages of the ring. Rows of blockDim.x threads, blocks of at most `most`, of which `least` at once on a
+ * processor. */
+template <typename T, typename G, int N, int S, int most, int least>
+static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
 {
     constexpr int W = WF_WIDE(T);
-    __shared__ wf_row_scratch<2 * R> scratch;
+    WF_SHARED(uint4, shared);
+    __shared__ wf_row_scratch<2> scratch;
+    const wf_norm_ring<N> rows = {shared, a.dsum.data ? 3 : 2};
     const int columns = (int)a.columns, step = (int)blockDim.x * W, first = (int)threadIdx.x * W;
+    const int64_t stride = (int64_t)gridDim.x * blockDim.y;
+    int64_t r = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+#pragma unroll
+    for (int s = 0; s < S - 1; s++)
+        fetch_row<T, N>(a, rows, s, r + s * stride);
     float gamma[N][W], sum[2][N][W] = {};
 #pragma unroll
     for (int k = 0; k < N; k++) {
@@ -148,41 +107,55 @@ static __global__ void __launch_bounds__(most, N == 1   ? 3
         if (a.gamma.data && first + k * step < columns)
             wf_load_floats<G, W>((const G *)a.gamma.data + first + k * step, gamma[k]);
     }
-    int turn = 0;
-    const int64_t at_once = (int64_t)blockDim.y * R;
-    for (int64_t base = blockIdx.x * at_once; base < a.rows; base += gridDim.x * at_once) {
-        const int64_t r = base + threadIdx.y * R;
-        grad_row<T, N> row[R];
+    float2 next = statistics(a, r);
+    int stage = 0, turn = 0;
+    for (int64_t base = (int64_t)blockIdx.x * blockDim.y; base < a.rows; base += stride) {
+        const float2 stats = next;
+        next = statistics(a, r + stride);
+        wf_copy_wait<S - 2>();
+        float g[N][W], h[N][W], means[2] = {0, 0}; /* of g and of g * xhat */
 #pragma unroll
-        for (int j = 0; j < R; j++)
-            load_row<T, N>(a, r + j, &row[j]);
-        float means[2 * R] = {}; /* of g and of g * xhat */
+        for (int k = 0; k < N; k++) {
+            wf_unpack16<T>(*rows.slot(stage, 0, k), g[k]);
+            wf_unpack16<T>(*rows.slot(stage, 1, k), h[k]);
 #pragma unroll
-        for (int j = 0; j < R; j++)
-#pragma unroll
-            for (int k = 0; k < N; k++) {
-                float dy[W], h[W];
-                unpack_row<T, N>(row[j], k, dy, h);
-#pragma unroll
-                for (int i = 0; i < W; i++) {
-                    const float g = dy[i] * gamma[k][i];
-                    means[2 * j] += g;
-                    means[2 * j + 1] += g * h[i];
-                    sum[0][k][i] += dy[i] * h[i];
-                    sum[1][k][i] += dy[i];
-                }
+            for (int i = 0; i < W; i++) {
+                h[k][i] = fmaf(h[k][i], stats.x, stats.y);
+                sum[0][k][i] += g[k][i] * h[k][i];
+                sum[1][k][i] += g[k][i];
+                g[k][i] *= gamma[k][i];
+                means[0] += g[k][i];
+                means[1] += g[k][i] * h[k][i];
             }
-        wf_row_sums<2 * R>(means, &scratch, turn);
-        turn ^= 1;
+        }
+        wf_row_sums<2>(means, &scratch, turn);
+        /* Past the last column xhat is not 0, but nothing is made of it. */
+        const float off = a.centered ? -stats.x * means[0] * a.inverse : 0;
+        const float along = -stats.x * means[1] * a.inverse;
+        T *dx = wf_norm_at<T>(a.dx, wf_norm_place_of(a.axes, r < a.rows ? (uint32_t)r : 0));
 #pragma unroll
-        for (int j = 0; j < R; j++)
-            if (a.dx.data && r + j < a.rows)
-                store_row<T, N>(a, r + j, row[j], gamma,
-                                make_float2(a.centered ? means[2 * j] / (float)columns : 0,
-                                            means[2 * j + 1] / (float)columns));
+        for (int k = 0; k < N; k++) {
+            if (!a.dx.data || r >= a.rows || first + k * step >= columns)
+                continue;
+            float more[W] = {};
+            if (a.dsum.data)
+                wf_unpack16<T>(*rows.slot(stage, 2, k), more);
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                g[k][i] = fmaf(g[k][i], stats.x, fmaf(h[k][i], along, off)) + more[i];
+            wf_store16(dx + first + k * step, wf_repack16<T>(g[k]));
+        }
+        /* Where the row before this one was. */
+        fetch_row<T, N>(a, rows, stage == 0 ? S - 1 : stage - 1, r + (S - 1) * stride);
+        r += stride;
+        stage = stage + 1 == S ? 0 : stage + 1;
+        turn ^= 1;
     }
-    if (a.sums)
-        store_sums<W, N>(a, sum);
+    if (!a.sums)
+        return;
+    wf_copy_wait<0>();
+    __syncthreads(); /* shared memory is needed for something else */
+    store_sums<W, N>(a, sum);
 }
 
 /* ---- Rows of any length and alignment, gamma of any type: read again from the caches ---- */
@@ -246,7 +219,7 @@ template <typename T> static __global__ void __launch_bounds__(256) norm_columns
 
 /* ---- The blocks' sums ---- */
 
-enum { TOTAL_ROWS = 16 };
+enum { TOTAL_ROWS = 32 };
 
 /* dgamma (blockIdx.y 0) or dbeta (1) of 32 columns from the sums of all blocks. */
 static __global__ void __launch_bounds__(32 * TOTAL_ROWS)
@@ -261,7 +234,7 @@ static __global__ void __launch_bounds__(32 * TOTAL_ROWS)
     const float *from = sums + blockIdx.y * columns + c;
     float sum = 0;
     if (c < columns)
-#pragma unroll 4
+#pragma unroll 8
         for (int b = threadIdx.y; b < blocks; b += TOTAL_ROWS)
             sum += from[b * 2 * columns];
     part[threadIdx.y][threadIdx.x] = sum;
@@ -275,38 +248,21 @@ static __global__ void __launch_bounds__(32 * TOTAL_ROWS)
 
 /* ---- Launching ---- */
 
-/* How rows are spread over threads: `packs` times 16 bytes each; 0: they do not fit. */
-typedef struct {
-    int threads, packs;
-} grad_cut;
-
-static grad_cut cut_of(int64_t columns, wf_type type)
+static dim3 block_of(wf_norm_cut cut)
 {
-    const int64_t width = type == WF_F32 ? 4 : 8, total = (columns + width - 1) / width;
-    grad_cut cut = {4, 1};
-    while (cut.packs < 4 && cut.packs * THREADS < total)
-        cut.packs *= 2;
-    if (cut.packs * MOST_THREADS < total || columns % width != 0)
-        return grad_cut{0, 0};
-    while (cut.threads < 32 && cut.threads * cut.packs < total)
-        cut.threads *= 2;
-    if (cut.threads == 32)
-        cut.threads = (int)((total + cut.packs * 32 - 1) / (cut.packs * 32)) * 32;
-    return cut;
+    return wf_norm_block(cut.threads, cut.packs < 3 ? 256 : 128);
 }
 
-static dim3 block_of(grad_cut cut)
-{
-    int rows = cut.threads > 0 && cut.threads < THREADS ? THREADS / cut.threads : 1;
-    return dim3((unsigned)cut.threads, (unsigned)rows);
-}
-
-/* Blocks that leave sums: of the shape alone. */
+/* Blocks that leave sums: of the shape alone, and as many as run at once. */
 static int blocks_of(int64_t rows, int64_t columns, wf_type type)
 {
-    const grad_cut cut = cut_of(columns, type);
-    const int at_once = cut.threads ? (int)block_of(cut).y * (cut.packs == 1 ? 2 : 1) : 8;
-    return (int)wf_cuda_blocks(rows, at_once, BLOCKS);
+    const wf_norm_cut cut = wf_norm_cut_of(columns, type);
+    if (!cut.threads)
+        return (int)wf_cuda_blocks(rows, 8, 4 * PROCESSORS);
+    const dim3 block = block_of(cut);
+    const int threads = cut.packs == 1 ? 1024 : cut.packs == 2 ? 512 : 384; /* of a processor */
+    const int each = threads / (int)(block.x * block.y);
+    return (int)wf_cuda_blocks(rows, block.y, (each > 0 ? each : 1) * PROCESSORS);
 }
 
 extern "C" size_t wf_cuda_norm_grad_workspace(const wf_node *n, int threads)
@@ -317,19 +273,39 @@ extern "C" size_t wf_cuda_norm_grad_workspace(const wf_node *n, int threads)
     return (size_t)blocks_of(rows, columns, n->in[1]->type) * 2 * (size_t)columns * sizeof(float);
 }
 
-template <typename T, typename G>
-static void run_cut(const grad_args *a, grad_cut cut, int blocks, cudaStream_t stream)
+typedef struct {
+    void (*run)(grad_args);
+    int stages;
+} grad_kernel;
+
+template <typename T, typename G> static grad_kernel kernel_of(wf_norm_cut cut)
 {
-    const dim3 block = block_of(cut);
-    const size_t shared = block.y > 1 ? 2 * (size_t)a->columns * sizeof(float) : 0;
     if (cut.packs == 1)
-        WF_RUN((norm_grad<T, G, 1, 2, THREADS>), blocks, block, shared, stream)(*a);
-    else if (cut.packs == 2)
-        WF_RUN((norm_grad<T, G, 2, 1, THREADS>), blocks, block, shared, stream)(*a);
-    else if (cut.threads <= THREADS)
-        WF_RUN((norm_grad<T, G, 4, 1, THREADS>), blocks, block, shared, stream)(*a);
-    else
-        WF_RUN((norm_grad<T, G, 4, 1, MOST_THREADS>), blocks, block, shared, stream)(*a);
+        return grad_kernel{norm_grad<T, G, 1, 4, 256, 4>, 4};
+    if (cut.packs == 2)
+        return grad_kernel{norm_grad<T, G, 2, 4, 256, 2>, 4};
+    if (cut.packs == 3)
+        return grad_kernel{norm_grad<T, G, 3, 3, 128, 3>, 3};
+    if (cut.threads <= 128)
+        return grad_kernel{norm_grad<T, G, 4, 3, 128, 3>, 3};
+    return grad_kernel{norm_grad<T, G, 4, 2, 512, 1>, 2};
+}
+
+/* false: shared memory is too small. */
+static bool run_cut(const grad_args *a, wf_norm_cut cut, grad_kernel kernel, int blocks,
+                    const wf_launch *l)
+{
+    const size_t shared = wf_cuda_device_of(l)->shared, spare = 1 << 10;
+    const dim3 block = block_of(cut);
+    const size_t ring = wf_norm_ring_bytes(cut, kernel.stages, a->dsum.data ? 3 : 2, block);
+    const size_t sums = block.y > 1 ? 2 * (size_t)a->columns * sizeof(float) : 0;
+    const size_t bytes = ring > sums ? ring : sums;
+    if (bytes + spare > shared)
+        return false;
+    cudaFuncSetAttribute(kernel.run, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         (int)(shared - spare));
+    WF_RUN(kernel.run, blocks, block, bytes, wf_cuda_stream(l))(*a);
+    return true;
 }
 
 /* dx comes last: it may replace dy or x. */
@@ -339,7 +315,7 @@ template <typename T> static void run_any(const grad_args *a, int blocks, cudaSt
         WF_RUN(norm_columns_any<T>, dim3(wf_cuda_blocks(a->columns, 32, INT32_MAX), blocks),
                dim3(32, 8), 0, stream)
     (*a);
-    const dim3 block = wf_norm_block(wf_norm_threads(a->columns));
+    const dim3 block = wf_norm_block(wf_norm_threads(a->columns), 256);
     if (a->dx.data)
         WF_RUN(norm_dx_any<T>, wf_cuda_blocks(a->rows, block.y, INT32_MAX), block, 0, stream)(*a);
 }
@@ -354,6 +330,7 @@ static wf_status backward(const wf_launch *l, bool centered, bool residual)
     a.rows = wf_view_rows(x);
     a.columns = wf_view_last(x);
     a.centered = centered;
+    a.inverse = (float)(1.0 / (double)a.columns);
     a.gamma = wf_cuda_any_of(gamma);
     a.sums = dgamma || dbeta ? (float *)l->workspace : NULL;
     const wf_view *views[] = {&l->in[0],
@@ -369,17 +346,15 @@ static wf_status backward(const wf_launch *l, bool centered, bool residual)
         wf_norm_places_fit(&a.axes, a.rows) && wf_norm_rows_wide(&a.dy, &a.axes, x->type) &&
         wf_norm_rows_wide(&a.x, &a.axes, x->type) && wf_norm_rows_wide(&a.dsum, &a.axes, x->type) &&
         wf_norm_rows_wide(&a.dx, &a.axes, x->type) && wf_norm_params_fit(gamma, NULL, x->type);
-    const grad_cut cut = wide ? cut_of(a.columns, x->type) : grad_cut{0, 0};
+    const wf_norm_cut cut = wide ? wf_norm_cut_of(a.columns, x->type) : wf_norm_cut{0, 0};
     cudaStream_t stream = wf_cuda_stream(l);
     if (a.rows > 0)
         wf_with_float(x->type, [&](auto zero) {
             using T = decltype(zero);
-            if (!cut.threads)
+            const grad_kernel kernel =
+                gamma && gamma->type == WF_F32 ? kernel_of<T, float>(cut) : kernel_of<T, T>(cut);
+            if (!cut.threads || !run_cut(&a, cut, kernel, blocks, l))
                 run_any<T>(&a, blocks, stream);
-            else if (gamma && gamma->type == WF_F32)
-                run_cut<T, float>(&a, cut, blocks, stream);
-            else
-                run_cut<T, T>(&a, cut, blocks, stream);
         });
     if (a.sums)
         WF_RUN(norm_totals, dim3(wf_cuda_blocks(a.columns, 32, INT32_MAX), centered ? 2 : 1),

@@ -51,10 +51,21 @@ static bool may_settle(const wf_cuda_product *p)
            p->m * p->n <= settled_most;
 }
 
+/* Elements of the largest product that is settled when p is run as it is or, because its rows do not lie evenly, as
+ * several products of some of its rows. */
+static int64_t settled_elements(const wf_cuda_product *p)
+{
+    const double small = WF_PRODUCT_SMALL / (double)(p->k > 0 ? p->k : 1);
+    int64_t most = p->m * p->n < settled_most ? p->m * p->n : settled_most;
+    if (p->batch != 1 || p->y.type == WF_F32)
+        return 0;
+    return small < (double)most ? (int64_t)small : most;
+}
+
 size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, bool sums)
 {
     return library_bytes(p) + (bias ? bias_bytes(p) : 0) + (sums ? wf_cuda_sums_bytes(p->m) : 0) +
-           (may_settle(p) ? (size_t)(p->m * p->n) * sizeof(float) : 0);
+           (size_t)settled_elements(p) * sizeof(float);
 }
 
 static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
@@ -269,10 +280,9 @@ int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const
 
 /* ---- How a product is run ---- */
 
-/* The library's proposals, the most promising first. Parts of sums over k may only be added up in f32 and in an
- * order that is always the same. */
-static int candidates_of(const wf_cuda_products *all, const wf_product_entry *e,
-                         wf_lt_candidate out[WF_PRODUCT_CANDIDATES])
+/* Parts of sums over k may only be added up in f32 and in an order that is always the same. */
+int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
+                       wf_lt_candidate out[WF_PRODUCT_PROPOSED])
 {
     const wf_lt *lt = all->lt;
     const int64_t *f = e->key.f;
@@ -294,7 +304,7 @@ static int candidates_of(const wf_cuda_products *all, const wf_product_entry *e,
              lt->pref_set(pref, WF_LT_PREF_MIN_ALIGNMENT_A_BYTES + i, &bytes, sizeof bytes) == 0;
     }
     if (!ok || lt->heuristic(all->handle, e->desc, e->a, e->b, e->d, e->d, pref,
-                             WF_PRODUCT_CANDIDATES, out, &count) != 0)
+                             WF_PRODUCT_PROPOSED, out, &count) != 0)
         count = 0;
     lt->pref_destroy(pref);
     int good = 0;
@@ -335,12 +345,12 @@ static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_produ
 static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
                    const wf_cuda_product *p)
 {
-    wf_lt_candidate candidates[WF_PRODUCT_CANDIDATES];
+    wf_lt_candidate candidates[WF_PRODUCT_PROPOSED];
     const bool ending = has_ending(p);
     double ours_us = 0;
     int count = 0;
     if ((!ending || ending_suits(all, p)) && wf_product_build(all, e))
-        count = candidates_of(all, e, candidates);
+        count = wf_product_propose(all, e, candidates);
     e->way = count > 0 ? WF_WAY_LIBRARY : ending ? WF_WAY_APART : WF_WAY_PLAIN;
     if (count == 0)
         return;

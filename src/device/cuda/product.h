@@ -74,6 +74,9 @@ void wf_cuda_row_sums(cudaStream_t stream, const wf_cuda_product *p, float *part
 size_t wf_cuda_sums_bytes(int64_t m);
 /* A view, of floats or of quantized blocks, as a dense array of another float type. */
 void wf_cuda_convert(cudaStream_t stream, const wf_view *from, wf_type type, void *to);
+/* Adds to *wrong how many of the numbers are further apart than 1/64 of them and `slack`. */
+void wf_cuda_compare(cudaStream_t stream, wf_type type, const void *a, const void *b, int64_t count,
+                     float slack, int *wrong);
 /* Random numbers of about the size that activations have. */
 void wf_cuda_randomize(cudaStream_t stream, wf_type type, void *to, size_t bytes, uint64_t seed);
 

@@ -34,10 +34,14 @@ typedef struct {
 
 enum { PACKS = 4 }; /* of a thread, in flight together */
 
-template <int ACT, bool GRAD> static __device__ __forceinline__ float finish_one(float pre, float y)
+template <typename T, int ACT, bool GRAD>
+static __device__ __forceinline__ float finish_one(float pre, float y)
 {
+    constexpr bool narrow = sizeof(T) == 2;
     if (GRAD)
-        return y * wf_gelu_slope(pre);
+        return y * (narrow ? wf_quick_gelu_slope(pre) : wf_gelu_slope(pre));
+    if (narrow && ACT == WF_ACT_GELU)
+        return wf_quick_gelu(pre);
     return wf_activate<(wf_act)ACT>(pre);
 }
 
@@ -67,8 +71,8 @@ static __global__ void __launch_bounds__(THREADS) finish_rows(const finish f)
             break;
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[u].x[i] = wf_round<T>(
-                finish_one<ACT, GRAD>(wf_load(x[u].x[i]), GRAD ? wf_load(product[u].x[i]) : 0.0f));
+            x[u].x[i] = wf_round<T>(finish_one<T, ACT, GRAD>(
+                wf_load(x[u].x[i]), GRAD ? wf_load(product[u].x[i]) : 0.0f));
         wf_store_pack<T, N>(y + at[u], x[u]);
     }
 }
@@ -347,5 +351,31 @@ extern "C" void wf_cuda_randomize(cudaStream_t stream, wf_type type, void *to, s
         const int64_t count = (int64_t)(bytes / sizeof(T));
         WF_RUN(randomize<T>, wf_cuda_blocks(count, THREADS, 4096), THREADS, 0, stream)
         (static_cast<T *>(to), count, seed);
+    });
+}
+
+/* ---- Results of two algorithms ---- */
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    compare(const T *a, const T *b, int64_t count, float slack, int *wrong)
+{
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    int found = 0;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        const float x = wf_load(a[i]), y = wf_load(b[i]);
+        found += !(fabsf(x - y) <= slack + fabsf(x) * (1.0f / 64));
+    }
+    if (found > 0)
+        atomicAdd(wrong, found);
+}
+
+extern "C" void wf_cuda_compare(cudaStream_t stream, wf_type type, const void *a, const void *b,
+                                int64_t count, float slack, int *wrong)
+{
+    wf_with_float(type, [&](auto zero) {
+        using T = decltype(zero);
+        WF_RUN(compare<T>, wf_cuda_blocks(count, THREADS, 4096), THREADS, 0, stream)
+        (static_cast<const T *>(a), static_cast<const T *>(b), count, slack, wrong);
     });
 }

@@ -63,7 +63,9 @@ static bool read_line(const char *line, wf_product_entry *out)
         return false;
     out->way = (wf_product_way)way;
     out->us = (double)ns / 1000;
+    /* What has no ending cannot be run apart from it. */
     return way >= 0 && way < WF_WAY_COUNT && ns > 0 &&
+           !(way == WF_WAY_APART && out->key.f[KEY_LD_AUX] == 0) &&
            strtoull(at, NULL, 16) == check_of(line, (size_t)(at - line));
 }
 

@@ -88,13 +88,18 @@ typedef struct {
 int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const wf_lt_algo *algo,
                    const wf_product_memory *at, cudaStream_t stream);
 
-#define WF_PRODUCT_CANDIDATES 32
+/* Algorithms that cuBLASLt is asked to propose, and that are timed at most. */
+#define WF_PRODUCT_PROPOSED 16
+#define WF_PRODUCT_CANDIDATES 64
 /* Multiplications of a product that is not worth timing. */
 #define WF_PRODUCT_SMALL 25e6
 
-/* Times the candidates, if that is wanted and worth it and there is memory for it: sets e->algo and e->us then. *ours_us is
+/* The library's proposals, the most promising first. Returns how many. */
+int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
+                       wf_lt_candidate out[WF_PRODUCT_PROPOSED]);
+/* Times these and others, if that is wanted and worth it and there is memory for it: sets e->algo and e->us then. *ours_us is
  * what our kernels take for the ending of the product, if it has one. */
-void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_candidate *candidates,
+void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_candidate *proposed,
                      int count, const wf_cuda_product *p, cudaStream_t stream, double *ours_us);
 
 /* The file of choices: what it says is entered; what was timed goes into it, beside what others wrote meanwhile. That

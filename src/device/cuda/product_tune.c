@@ -3,17 +3,20 @@
  * product_tune.c - which of cuBLASLt's algorithms is the fastest for a product, found by timing them.
  *
  * Their order as proposed says little about that: it does not know what is added, what follows, how much power the
- * numbers take. So all are timed on memory of their own, laid out as the product's is, with random numbers.
+ * numbers take. So all are timed on memory of their own, laid out as the product's is, with random numbers. Nor does it
+ * propose all that are good: some that it proposes for operands that lie otherwise are a quarter faster. These are
+ * candidates, too, and have to agree with its first.
  */
+#include <math.h>
 #include <string.h>
 
 #include "device/cuda/product_priv.h"
 
-enum { ROUNDS = 5, BURSTS = 3 };
+enum { ROUNDS = 3, BURSTS = 3, FINALISTS = 6 };
 
-static const double near = 1.06;  /* of the fastest: timed again */
+static const double near = 1.12;  /* of the fastest: timed again */
 static const double noise = 1.01; /* the library's first is taken within so much of it */
-static const double burst_us = 10e3;
+static const double burst_us = 15e3;
 
 typedef struct {
     const wf_cuda_products *all;
@@ -23,6 +26,8 @@ typedef struct {
     cudaEvent_t begin, end;
     void *memory;
     wf_product_memory at;
+    void *second; /* like at.d */
+    int *wrong;
 } bench;
 
 /* ---- Memory ---- */
@@ -47,6 +52,8 @@ static size_t lay_out(bench *t, char *base)
     t->at.a = place(base, &used, a * in, f[KEY_ALIGN_A]);
     t->at.b = place(base, &used, b * in, f[KEY_ALIGN_B]);
     t->at.d = place(base, &used, d * out, f[KEY_ALIGN_D]);
+    t->second = place(base, &used, d * out, f[KEY_ALIGN_D]);
+    t->wrong = place(base, &used, sizeof *t->wrong, 256);
     if (f[KEY_BIAS])
         t->at.bias = place(base, &used, f[KEY_M] * 4, 256);
     if (f[KEY_LD_AUX] != 0)
@@ -152,37 +159,145 @@ static double run_heat(const bench *t, entrant *list, int count)
 
 /* Microseconds of a run among so many that the GPU is as hot, and its clock as low, as in training: there an
  * algorithm that takes less power is faster. */
-static double run_hot(const bench *t, const wf_lt_algo *algo, double about)
+static double run_hot(const bench *t, const entrant *x)
 {
-    int runs = (int)(burst_us / about) + 1;
-    return time_runs(t, algo, runs) / runs;
+    int runs = (int)(burst_us / x->best) + 1;
+    return time_runs(t, x->algo, runs) / runs;
 }
 
-/* Which one is the fastest; -1: none runs. Those in front after a heat run again, the library's first always. */
+/* The fastest after a heat of those that are near the best and not taken yet; -1: there is none. */
+static int next_finalist(const entrant *list, int count, double best, const bool *taken)
+{
+    int next = -1;
+    for (int i = 0; i < count; i++)
+        if (!taken[i] && list[i].best > 0 && list[i].best <= near * best &&
+            (next < 0 || list[i].best < list[next].best))
+            next = i;
+    return next;
+}
+
+/* These, after the library's first; returns how many. */
+static int choose_finalists(const entrant *list, int count, double best, int out[FINALISTS])
+{
+    bool taken[WF_PRODUCT_CANDIDATES] = {false};
+    int next = list[0].best > 0 ? 0 : next_finalist(list, count, best, taken), n = 0;
+    for (; next >= 0 && n < FINALISTS; next = next_finalist(list, count, best, taken)) {
+        out[n++] = next;
+        taken[next] = true;
+    }
+    return n;
+}
+
+/* Which one is the fastest; -1: none runs. */
 static int find_fastest(const bench *t, entrant *list, int count, double *us)
 {
+    int finalists[FINALISTS], winner = -1;
     const double best = run_heat(t, list, count);
-    int winner = -1;
-    for (int i = 0; i < count; i++) {
-        if (list[i].best == 0 || (i > 0 && list[i].best > near * best))
-            continue;
-        for (int r = 0; r < BURSTS; r++)
-            list[i].us[r] = run_hot(t, list[i].algo, list[i].best);
-        const double hot = median(list[i].us, BURSTS);
+    const int n = choose_finalists(list, count, best, finalists);
+    for (int r = 0; r < BURSTS; r++)
+        for (int i = 0; i < n; i++)
+            list[finalists[i]].us[r] = run_hot(t, &list[finalists[i]]);
+    for (int i = 0; i < n; i++) {
+        const double hot = median(list[finalists[i]].us, BURSTS);
         if (hot > 0 && (winner < 0 || hot * (winner == 0 ? noise : 1) < *us)) {
-            winner = i;
+            winner = finalists[i];
             *us = hot;
         }
     }
     return winner;
 }
 
-static int time_candidates(const bench *t, const wf_lt_candidate *candidates, int count, double *us)
+/* ---- Candidates ---- */
+
+static bool is_listed(const wf_lt_candidate *list, int count, const wf_lt_algo *algo)
 {
-    entrant list[WF_PRODUCT_CANDIDATES] = {{0}};
     for (int i = 0; i < count; i++)
-        list[i].algo = &candidates[i].algo;
-    return find_fastest(t, list, count, us);
+        if (memcmp(&list[i].algo, algo, sizeof *algo) == 0)
+            return true;
+    return false;
+}
+
+/* Adds what is proposed for a plain product of the same size whose operands lie in another way. */
+static int add_related(wf_cuda_products *all, const wf_product_entry *e, bool ta, bool tb,
+                       wf_lt_candidate *list, int count)
+{
+    wf_lt_candidate found[WF_PRODUCT_PROPOSED];
+    wf_product_entry other = {.key = e->key};
+    int64_t *f = other.key.f;
+    f[KEY_TRANS_A] = ta;
+    f[KEY_TRANS_B] = tb;
+    f[KEY_LD_A] = ta ? f[KEY_K] : f[KEY_M];
+    f[KEY_LD_B] = tb ? f[KEY_N] : f[KEY_K];
+    f[KEY_EPILOGUE] = WF_LT_EPILOGUE_DEFAULT;
+    f[KEY_BIAS] = f[KEY_LD_AUX] = 0;
+    const int n = wf_product_build(all, &other) ? wf_product_propose(all, &other, found) : 0;
+    wf_product_drop(all, &other);
+    for (int i = 0; i < n && count < WF_PRODUCT_CANDIDATES; i++) {
+        wf_lt_candidate *next = &list[count];
+        if (is_listed(list, count, &found[i].algo) ||
+            all->lt->check(all->handle, e->desc, e->a, e->b, e->d, e->d, &found[i].algo, next) !=
+                0 ||
+            next->workspace > (size_t)f[KEY_WORKSPACE])
+            continue;
+        next->algo = found[i].algo;
+        count++;
+    }
+    return count;
+}
+
+static int list_candidates(wf_cuda_products *all, const wf_product_entry *e,
+                           const wf_lt_candidate *proposed, int count,
+                           wf_lt_candidate list[WF_PRODUCT_CANDIDATES])
+{
+    memcpy(list, proposed, (size_t)count * sizeof *list);
+    for (int i = 0; e->key.f[KEY_BATCH] == 1 && i < 4; i++)
+        count = add_related(all, e, i & 1, i & 2, list, count);
+    return count;
+}
+
+/* Whether two algorithms have the same results, but for how sums are rounded. */
+static bool agree(const bench *t, const wf_lt_algo *a, const wf_lt_algo *b)
+{
+    const int64_t *f = t->e->key.f;
+    wf_product_memory at = t->at;
+    const float slack = 0.02f * (1 + 0.25f * sqrtf((float)f[KEY_K])); /* of numbers around 0.5 */
+    const wf_type type = (wf_type)f[KEY_TYPE_D];
+    const int64_t elements = f[KEY_LD_D] * f[KEY_N] + (f[KEY_BATCH] - 1) * f[KEY_STEP_D];
+    int wrong = 1;
+    at.d = t->second;
+    cudaMemcpyAsync(t->second, t->at.d, wf_type_bytes(type, elements), cudaMemcpyDeviceToDevice,
+                    t->stream); /* the rest of rows, and what is added to */
+    cudaMemsetAsync(t->wrong, 0, sizeof wrong, t->stream);
+    if (wf_product_run(t->all, t->e, a, &t->at, t->stream) != 0 ||
+        wf_product_run(t->all, t->e, b, &at, t->stream) != 0)
+        return false;
+    wf_cuda_compare(t->stream, type, t->at.d, t->second, elements, slack, t->wrong);
+    cudaMemcpyAsync(&wrong, t->wrong, sizeof wrong, cudaMemcpyDeviceToHost, t->stream);
+    return cudaStreamSynchronize(t->stream) == cudaSuccess && wrong == 0;
+}
+
+static void take_fastest(const bench *t, wf_cuda_products *all, wf_product_entry *e,
+                         const wf_lt_candidate *list, int count)
+{
+    entrant entrants[WF_PRODUCT_CANDIDATES] = {{0}};
+    double us = 0;
+    for (int i = 0; i < count; i++)
+        entrants[i].algo = &list[i].algo;
+    const int winner = find_fastest(t, entrants, count, &us);
+    if (winner < 0)
+        return;
+    if (winner > 0 && !agree(t, &list[0].algo, &list[winner].algo)) {
+        wf_ctx_log(all->ctx, WF_LOG_WARN,
+                   "cuBLASLt has an algorithm that is fast but wrong for a product of "
+                   "%lldx%lldx%lld: its first one is taken",
+                   (long long)e->key.f[KEY_N], (long long)e->key.f[KEY_M],
+                   (long long)e->key.f[KEY_K]);
+        us = entrants[0].best;
+    } else {
+        e->algo = list[winner].algo;
+    }
+    e->us = us;
+    all->changed = true;
 }
 
 static double time_ours(const bench *t)
@@ -192,22 +307,17 @@ static double time_ours(const bench *t)
     return find_fastest(t, &ours, 1, &us) < 0 ? 0 : us;
 }
 
-void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_candidate *candidates,
+void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_candidate *proposed,
                      int count, const wf_cuda_product *p, cudaStream_t stream, double *ours_us)
 {
     const int64_t *f = e->key.f;
     bench t = {.all = all, .e = e, .p = p, .stream = stream};
+    wf_lt_candidate list[WF_PRODUCT_CANDIDATES];
     double size = (double)f[KEY_BATCH] * (double)f[KEY_M] * (double)f[KEY_N] * (double)f[KEY_K];
     if (!all->tune || size < WF_PRODUCT_SMALL)
         return;
     if (begin_bench(&t)) {
-        double us = 0;
-        int winner = time_candidates(&t, candidates, count, &us);
-        if (winner >= 0) {
-            e->algo = candidates[winner].algo;
-            e->us = us;
-            all->changed = true;
-        }
+        take_fastest(&t, all, e, list, list_candidates(all, e, proposed, count, list));
         if (p->ending != WF_CUDA_PLAIN)
             *ours_us = time_ours(&t);
     } else {

@@ -11,6 +11,7 @@
 
 enum {
     THREADS = 256,
+    AHEAD = 2,   /* items that a thread has under way */
     TURNS = 1024 /* cosines and sines of a block: tokens times pairs */
 };
 
@@ -40,53 +41,55 @@ static __device__ __forceinline__ float2 turn_of(const rope_args &a, int32_t pos
     return make_float2(cosine * a.magnitude, sine * a.magnitude * a.direction);
 }
 
-/* N pairs whose first elements are x[0 ..] and the others x[apart ..], or x[0], x[1], ... in turn. */
+/* Some pairs of a head of a token: where they lie, and how they turn. */
+template <typename T> struct rope_item {
+    const T *x;
+    T *y;
+    const float2 *turn;
+};
+
+/* Item i of those of a block: `vectors` a head, of N pairs each. Its pairs turn by turn[token][pair]. */
 template <typename T, int N>
-static __device__ __forceinline__ void turn_pairs(const T *x, T *y, const float2 *turn,
-                                                  bool interleaved, int apart)
+static __device__ __forceinline__ rope_item<T> item_of(const rope_args &a, const float2 *turn,
+                                                       int64_t first, int pair, int pairs, int i)
 {
-    float in[2][N], out[2][N];
-    if constexpr (N == 1) {
-        in[0][0] = wf_load(x[0]);
-        in[1][0] = wf_load(x[apart]);
-    } else if (interleaved) {
-        float v[2 * N];
-        wf_load_floats<T, N>(x, v);
-        wf_load_floats<T, N>(x + N, v + N);
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            in[0][i] = v[2 * i];
-            in[1][i] = v[2 * i + 1];
-        }
-    } else {
-        wf_load_floats<T, N>(x, in[0]);
-        wf_load_floats<T, N>(x + apart, in[1]);
-    }
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        const float2 t = turn[i];
-        out[0][i] = in[0][i] * t.x - in[1][i] * t.y;
-        out[1][i] = in[0][i] * t.y + in[1][i] * t.x;
-    }
-    if constexpr (N == 1) {
-        y[0] = wf_round<T>(out[0][0]);
-        y[apart] = wf_round<T>(out[1][0]);
-    } else if (interleaved) {
-        float v[2 * N];
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            v[2 * i] = out[0][i];
-            v[2 * i + 1] = out[1][i];
-        }
-        wf_store_floats<T, N>(y, v);
-        wf_store_floats<T, N>(y + N, v + N);
-    } else {
-        wf_store_floats<T, N>(y, out[0]);
-        wf_store_floats<T, N>(y + apart, out[1]);
-    }
+    const int vectors = pairs / N, v = i % vectors, th = i / vectors;
+    const int h = th % a.heads, t = th / a.heads;
+    const int at = (pair + v * N) * (a.interleaved ? 2 : 1);
+    return rope_item<T>{(const T *)a.x + (first + t) * a.x_token + h * a.x_head + at,
+                        (T *)a.y + ((first + t) * a.heads + h) * a.width + at,
+                        turn + t * pairs + v * N};
 }
 
-/* N: pairs at a time. */
+/* As many pairs as 16 bytes have elements: those of 16 bytes at x and of 16 at x + apart, or of 32 bytes in
+ * turn. */
+template <typename T>
+static __device__ __forceinline__ void turn_wide(const rope_args &a, const rope_item<T> &item,
+                                                 const uint4 *in, int apart)
+{
+    constexpr int N = WF_WIDE(T);
+    float v[2 * N];
+    wf_unpack16<T>(in[0], v);
+    wf_unpack16<T>(in[1], v + N);
+    auto turn = [&](float &x, float &y, float2 t) {
+        const float first = x * t.x - y * t.y;
+        y = x * t.y + y * t.x;
+        x = first;
+    };
+    if (a.interleaved) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            turn(v[2 * i], v[2 * i + 1], item.turn[i]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            turn(v[i], v[N + i], item.turn[i]);
+    }
+    wf_store16(item.y, wf_repack16<T>(v));
+    wf_store16(item.y + apart, wf_repack16<T>(v + N));
+}
+
+/* N: pairs at a time, 1 or as many as 16 bytes have elements. */
 template <typename T, int N> static __global__ void __launch_bounds__(THREADS) rope(rope_args a)
 {
     __shared__ float2 turn[TURNS];
@@ -98,16 +101,35 @@ template <typename T, int N> static __global__ void __launch_bounds__(THREADS) r
         turn[i] = turn_of(a, a.positions[first + i / pairs], a.inv_freq[pair + i % pairs]);
     __syncthreads();
 
-    const int vectors = pairs / N, rest = a.width - 2 * a.pairs;
-    const int apart = a.interleaved ? 1 : a.pairs;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < tokens * a.heads * vectors; i += THREADS) {
-        const int v = i % vectors, th = i / vectors, h = th % a.heads, t = th / a.heads;
-        const int at = (pair + v * N) * (a.interleaved ? 2 : 1);
-        const T *x = (const T *)a.x + (first + t) * a.x_token + h * a.x_head + at;
-        T *y = (T *)a.y + ((first + t) * a.heads + h) * a.width + at;
-        turn_pairs<T, N>(x, y, turn + t * pairs + v * N, a.interleaved, apart);
+    const int items = tokens * a.heads * (pairs / N);
+    if constexpr (N == 1) {
+        const int apart = a.interleaved ? 1 : a.pairs;
+        for (int i = threadIdx.x; i < items; i += THREADS) {
+            const rope_item<T> item = item_of<T, 1>(a, turn, first, pair, pairs, i);
+            const float x = wf_load(item.x[0]), y = wf_load(item.x[apart]);
+            const float2 t = *item.turn;
+            item.y[0] = wf_round<T>(x * t.x - y * t.y);
+            item.y[apart] = wf_round<T>(x * t.y + y * t.x);
+        }
+    } else {
+        const int apart = a.interleaved ? N : a.pairs;
+        for (int begin = threadIdx.x; begin < items; begin += AHEAD * THREADS) {
+            rope_item<T> item[AHEAD];
+            uint4 in[AHEAD][2];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                const int i = begin + k * THREADS;
+                item[k] = item_of<T, N>(a, turn, first, pair, pairs, i < items ? i : begin);
+                in[k][0] = wf_load16(item[k].x);
+                in[k][1] = wf_load16(item[k].x + apart);
+            }
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++)
+                if (begin + k * THREADS < items)
+                    turn_wide<T>(a, item[k], in[k], apart);
+        }
     }
+    const int rest = a.width - 2 * a.pairs;
     if (rest == 0 || blockIdx.y > 0)
         return;
     for (int i = threadIdx.x; i < tokens * a.heads * rest; i += THREADS) {

@@ -11,7 +11,7 @@
 
 enum {
     THREADS = 256,
-    PORTION = 8192,   /* elements of a block */
+    PORTION = 4096,   /* elements of a block */
     MOST = WF_MAX_OUT /* pairs at once */
 };
 
