@@ -16,7 +16,7 @@
 
 #include <cuda.h>
 
-#include "device/cuda/kernels.cuh"
+#include "device/cuda/mma.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) && !WF_CUDA_EMULATED
 #define WF_HOPPER_CODE 1
@@ -322,35 +322,6 @@ WF_HOPPER void wf_wgmma(float (&d)[64], const uint32_t *a, uint64_t b, int add)
         WF_WGMMA_RS(128, "bf16", WF_R64, WF_O64("+f", d, 0), 64, 65, 66, 67, 68, 69, 70);
     else
         WF_WGMMA_RS(128, "f16", WF_R64, WF_O64("+f", d, 0), 64, 65, 66, 67, 68, 69, 70);
-}
-
-/* ---- Numbers ---- */
-
-/* 2^x within 2 units in the last place; 0 for -Inf. */
-WF_HOPPER float wf_exp2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* Within 2^-22 of it, or of the number; -Inf for 0. */
-WF_HOPPER float wf_log2(float x)
-{
-    float y;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-/* Two elements of T, the first in the lower half. */
-template <typename T> WF_HOPPER uint32_t wf_pair(float low, float high)
-{
-    uint32_t y;
-    if constexpr (__is_same(T, wf_bf16))
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
-    return y;
 }
 
 #endif

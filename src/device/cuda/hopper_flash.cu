@@ -14,8 +14,12 @@
  * a counter: the longest first within a number of heads whose keys and values the L2 cache holds. What is computed
  * for an item does not depend on the order.
  *
- * The greatest score of a row, which weights are relative to, is only replaced when it is exceeded by a factor of
- * 2^8 in weight: so the sums are hardly ever scaled, and weights stay far below what f16 holds.
+ * Weights are relative to the greatest score of a row's first tile, not to the greatest so far: as long as later scores
+ * do not exceed it by more than the type of weights can hold, with a wide margin, nobody has to look for the
+ * greatest, and sums are never scaled. If they do, which the sum of weights tells, the tile is done again with care.
+ *
+ * Items are cut from the end of a sequence, so that the one that is not full is the first, which is the shortest where
+ * attention is causal.
  */
 #include "device/cuda/hopper_flash.h"
 
@@ -38,14 +42,14 @@ typedef struct {
 } task;
 
 /* How a kernel is shaped. BLOCKS: on a processor at once. TURNS: warpgroups take turns in issuing products. */
-template <typename T_, int D_, int GROUPS_, int KEYS_, int SLOTS_, int BLOCKS_, bool TURNS_,
-          int POLY_ = 0>
+template <typename T_, int D_, int GROUPS_, int KEYS_, int SLOTS_, int BLOCKS_, bool TURNS_>
 struct shape {
     typedef T_ T;
     static constexpr int D = D_, GROUPS = GROUPS_, KEYS = KEYS_, SLOTS = SLOTS_;
     static constexpr int BLOCKS = BLOCKS_;
     static constexpr bool TURNS = TURNS_;
-    static constexpr int POLY = POLY_;
+    /* of the sum of a thread's weights in a tile, relative to what they were in the first */
+    static constexpr float LIMIT = __is_same(T, wf_f16) ? 0x1p14f : 0x1p64f;
     static constexpr int QUERIES = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
     /* registers of a thread that computes and of one that does not: together what the block was given */
     static constexpr int MANY = BLOCKS == 2 ? 104 : GROUPS == 2 ? 240 : GROUPS == 3 ? 160 : 112;
@@ -62,14 +66,19 @@ struct shape {
 /* What a block works on at a time. */
 typedef struct {
     int sequence, head; /* sequence -1: nothing is left */
-    int row;            /* the first query, counted in the sequence */
+    int row;            /* the first query, counted in the sequence; those below 0 are none */
     int begin;          /* the first key that it sees */
 } item;
 
 /* The block's shared memory, by addresses. */
 template <class S> struct memory {
     uint32_t base;
-    item *items; /* [2] */
+    unsigned char *start; /* the same as a pointer */
+    item *items;          /* [2] */
+    __device__ const unsigned char *at(uint32_t address) const
+    {
+        return start + (address - base);
+    }
     __device__ uint32_t q(int i) const
     {
         return base + i * S::Q_BYTES;
@@ -99,7 +108,7 @@ template <class S> struct memory {
 template <class S> WF_HOPPER memory<S> block_memory(unsigned char *shared)
 {
     unsigned char *base = shared + (-(uintptr_t)wf_shared_address(shared) & 1023);
-    return {wf_shared_address(base), (item *)(base + S::BARRIER_AT + 8 * (2 * S::SLOTS + 4))};
+    return {wf_shared_address(base), base, (item *)(base + S::BARRIER_AT + 8 * (2 * S::SLOTS + 4))};
 }
 
 /* Where in the ring; parity is that of the slot's use. */
@@ -129,7 +138,7 @@ WF_HOPPER int key_end(const task &t, int row)
 /* Keys, from the item's first on, that the queries up to `row` (exclusive) need. */
 WF_HOPPER int key_count(const task &t, const item &i, int row)
 {
-    return max(key_end(t, min(row, t.length) - 1) - i.begin, 0);
+    return row > 0 ? max(key_end(t, row - 1) - i.begin, 0) : 0;
 }
 
 template <class S> WF_HOPPER int tiles(int keys)
@@ -144,8 +153,8 @@ template <class S> WF_HOPPER item item_at(const task &t, int number)
     int chunk = number / (t.together * t.tiles), rest = number - chunk * (t.together * t.tiles);
     int first = chunk * t.together, count = min(t.together, t.all - first);
     int tile = rest / count, head = first + rest - tile * count;
-    item i = {head / t.heads, head % t.heads, (t.tiles - 1 - tile) * S::QUERIES, 0};
-    i.begin = key_begin(t, i.row);
+    item i = {head / t.heads, head % t.heads, t.length - (tile + 1) * S::QUERIES, 0};
+    i.begin = key_begin(t, max(i.row, 0));
     return i;
 }
 
@@ -222,70 +231,111 @@ WF_HOPPER void multiply_values(float (&o)[S::D / 2], const uint32_t (&w)[S::KEYS
 /* Two rows of queries that a thread has parts of; every four threads have the whole of them. */
 typedef struct {
     int low[2], high[2]; /* the keys that they see, counted from the item's first */
-    float top[2];        /* what weights are relative to, a score */
-    float sum[2];        /* of the thread's weights */
+    int hidden,
+        shown; /* keys from `hidden` on, or before `shown`, are masked for some row of the warp */
+    float base[2]; /* what weights are relative to, a logarithm to base 2 */
+    float sum[2];  /* of the thread's weights */
 } rows;
 
-/* Scores of keys that a row does not see become -Inf. `first` is the key of the thread's first column. */
+/* Scores of keys that a row does not see become -Inf. `first` is the tile's first key. */
 template <int N> WF_HOPPER void mask(float (&s)[N], const rows &r, int first)
 {
+    const int column = threadIdx.x % 4 * 2;
+    if (first + N * 2 > r.hidden) {
+        const int high[2] = {r.high[0] - first - column, r.high[1] - first - column};
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        int key = first + i / 4 * 8 + i % 2, half = i / 2 % 2;
-        if (key < r.low[half] || key >= r.high[half])
-            s[i] = -INFINITY;
+        for (int i = 0; i < N; i++)
+            s[i] = i / 4 * 8 + i % 2 < high[i / 2 % 2] ? s[i] : -INFINITY;
+    }
+    if (first < r.shown) {
+        const int low[2] = {r.low[0] - first - column, r.low[1] - first - column};
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            s[i] = i / 4 * 8 + i % 2 >= low[i / 2 % 2] ? s[i] : -INFINITY;
     }
 }
 
-/* 2^x by multiplications and additions, within a part in 10^4; x not greater than 127. For x below -125 it stays at 2^-125. */
-WF_HOPPER float exp2_polynomial(float x)
+/* Scores, times scale2, become weights relative to the greatest of the row so far. What was summed up before is to be
+ * multiplied by `factor`. */
+template <int N> WF_HOPPER void weigh(float (&s)[N], rows &r, float (&factor)[2], float scale2)
 {
-    x = fmaxf(x, -125.0f);
-    float rounded = x + 12582912.0f; /* 3 2^22: the integer is in the lowest bits */
-    float f = x - (rounded - 12582912.0f);
-    float y = fmaf(fmaf(fmaf(0.05517167f, f, 0.24261112f), f, 0.69326099f), f, 0.99992807f);
-    return __int_as_float(__float_as_int(y) + (__float_as_int(rounded) << 23));
-}
-
-/* Scores become weights. What was summed up before is to be multiplied by `factor`; whether that is 1 for
- * all rows of the warp is returned. */
-template <int POLY, int N>
-WF_HOPPER bool weigh(float (&s)[N], rows &r, float (&factor)[2], float scale2)
-{
-    const float limit = 8;
-    bool same = true;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float a = fmaxf(s[2 * h], s[2 * h + 1]), b = fmaxf(s[2 * h + 4], s[2 * h + 5]);
+        float top = s[2 * h], sum = 0;
 #pragma unroll
-        for (int i = 8; i < N; i += 8) {
-            a = fmaxf(a, fmaxf(s[i + 2 * h], s[i + 2 * h + 1]));
-            b = fmaxf(b, fmaxf(s[i + 2 * h + 4], s[i + 2 * h + 5]));
-        }
-        a = fmaxf(a, b);
-        a = fmaxf(a, __shfl_xor_sync(0xffffffffu, a, 1));
-        a = fmaxf(a, __shfl_xor_sync(0xffffffffu, a, 2));
-        float old = r.top[h];
-        bool grown = (a - old) * scale2 > limit; /* also from -Inf; not for -Inf - -Inf */
-        factor[h] = grown ? wf_exp2((old - a) * scale2) : 1;
-        r.top[h] = grown ? a : old;
-        same = same && !grown;
-    }
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float base = r.top[h] == -INFINITY ? 0 : r.top[h] * scale2, sum[2] = {0, 0};
+        for (int i = 2 * h; i < N; i += 4)
+            top = fmaxf(top, fmaxf(s[i], s[i + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        top = fmaxf(top * scale2, r.base[h]);
+        float base = top == -INFINITY ? 0 : top;
+        factor[h] = wf_exp2(r.base[h] - base);
+        r.base[h] = top;
 #pragma unroll
         for (int i = 2 * h; i < N; i += 4) {
-            float x = fmaf(s[i], scale2, -base), y = fmaf(s[i + 1], scale2, -base);
-            s[i] = i / 2 * POLY % 16 < POLY ? exp2_polynomial(x) : wf_exp2(x);
-            s[i + 1] = (i / 2 + 1) * POLY % 16 < POLY ? exp2_polynomial(y) : wf_exp2(y);
-            sum[0] += s[i];
-            sum[1] += s[i + 1];
+            s[i] = wf_exp2(fmaf(s[i], scale2, -base));
+            s[i + 1] = wf_exp2(fmaf(s[i + 1], scale2, -base));
+            sum += s[i] + s[i + 1];
         }
-        r.sum[h] = r.sum[h] * factor[h] + (sum[0] + sum[1]);
-        same = same && r.sum[h] >= 0;
+        r.sum[h] = r.sum[h] * factor[h] + sum;
     }
-    return __all_sync(0xffffffffu, same);
+}
+
+/* The same relative to what the tiles before were, without looking for the greatest. Returns whether that was right for
+ * all rows of the warp; if not, r is unchanged. */
+template <class S, int N> WF_HOPPER bool weigh_alike(float (&s)[N], rows &r, float scale2)
+{
+    bool right = true;
+    float sum[2];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        s[i] = wf_exp2(fmaf(s[i], scale2, -r.base[i / 2 % 2]));
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float part[8]; /* many short sums, so that none waits for a single exponential */
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            part[i] = s[4 * i + 2 * h] + s[4 * i + 2 * h + 1];
+#pragma unroll
+        for (int i = 8; i < N / 4; i++)
+            part[i % 8] += s[4 * i + 2 * h] + s[4 * i + 2 * h + 1];
+        sum[h] = ((part[0] + part[4]) + (part[1] + part[5])) +
+                 ((part[2] + part[6]) + (part[3] + part[7]));
+        right = right && sum[h] < S::LIMIT;
+    }
+    if (!__all_sync(0xffffffffu, right))
+        return false;
+    r.sum[0] += sum[0];
+    r.sum[1] += sum[1];
+    return true;
+}
+
+WF_HOPPER uint32_t word(const unsigned char *p)
+{
+    return *reinterpret_cast<const uint32_t *>(p);
+}
+
+/* The scores of a tile again, by each warp for itself: for those that weigh_alike overwrote in vain. */
+template <class S, int N>
+WF_HOPPER void score_again(float (&s)[N], const memory<S> &m, uint32_t q, uint32_t keys)
+{
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    const unsigned char *a = m.at(q) + row * 128, *b = m.at(keys) + lane / 4 * 128;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        s[i] = 0;
+#pragma unroll 1
+    for (int k = 0; k < S::D; k += 16) {
+        /* of rows whose number has the same remainder by 8, so the same permutation */
+        const int at = (k % 64 * 2 + lane % 4 * 4) ^ lane / 4 * 16, next = at ^ 16;
+        const unsigned char *ak = a + k / 64 * (64 * 128), *bk = b + k / 64 * (S::KEYS * 128);
+        uint32_t x[4] = {word(ak + at), word(ak + 1024 + at), word(ak + next),
+                         word(ak + 1024 + next)};
+#pragma unroll
+        for (int c = 0; c < N / 4; c++)
+            wf_mma<typename S::T>(reinterpret_cast<float(&)[4]>(s[4 * c]), x,
+                                  word(bk + c * 1024 + at), word(bk + c * 1024 + next));
+    }
 }
 
 template <typename T, int M, int N>
@@ -324,13 +374,13 @@ WF_HOPPER void finish(const task &t, const item &it, int row, const float (&o)[S
         float sum = r.sum[h];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        bool none = r.top[h] == -INFINITY && sum == sum; /* not a NaN */
+        bool none = r.base[h] == -INFINITY && sum == sum; /* not a NaN */
         float inverse = none ? 0 : 1 / sum;
-        bool there = row + 8 * h < t.length;
+        bool there = row + 8 * h >= 0;
         int64_t token = (int64_t)it.sequence * t.length + row + 8 * h;
         if (there && lane == 0 && t.lse)
             t.lse[token * t.lse_row + it.head] =
-                none ? -INFINITY : (r.top[h] * t.scale2 + log2f(sum)) * 0.69314718056f;
+                none ? -INFINITY : (r.base[h] + log2f(sum)) * 0.69314718056f;
         T *to = (T *)t.o + token * t.o_row + it.head * t.o_head;
 #pragma unroll
         for (int c = 0; c < S::D / 32; c++) {
@@ -405,7 +455,7 @@ WF_HOPPER work start(worker<S> &w, const task &t, int use, float (&s)[S::KEYS / 
     if (x.it.sequence >= 0) {
         x.row = x.it.row + 64 * w.group;
         x.n = tiles<S>(key_count(t, x.it, x.it.row + S::QUERIES));
-        int keys = x.row < t.length ? key_count(t, x.it, x.row + 64) : 0;
+        int keys = key_count(t, x.it, x.row + 64);
         x.mine = tiles<S>(keys);
         x.half = x.mine > 1 && keys <= (x.mine - 1) * S::KEYS + 64;
     }
@@ -420,14 +470,19 @@ WF_HOPPER work start(worker<S> &w, const task &t, int use, float (&s)[S::KEYS / 
     return x;
 }
 
-/* What a warpgroup has in registers, and for which keys a row of the warp is masked: those from `hidden` on,
- * and those before `shown`. */
+/* Whether all rows of the warp have seen a key. */
+WF_HOPPER bool all_begun(const rows &r)
+{
+    return __all_sync(0xffffffffu, r.base[0] > -INFINITY && r.base[1] > -INFINITY);
+}
+
+/* What a warpgroup has in registers. */
 template <class S> struct state {
     float s[S::KEYS / 2]; /* scores, then weights */
     uint32_t weights[S::KEYS / 4];
     float o[S::D / 2];
     rows r;
-    int hidden, shown;
+    bool begun; /* all rows of the warp have seen a key */
 };
 
 /* The weights of tile j, of which KEYS keys count, while o += weights v of the tile before. */
@@ -450,16 +505,22 @@ WF_HOPPER void step(worker<S> &w, state<S> &x, uint32_t q, int j, float scale2)
     w.at.advance();
     wf_wgmma_wait<1>();
     wf_wgmma_hold(s);
-    w.release(keys);
-    if (first + KEYS > x.hidden || x.shown > first)
-        mask(s, x.r, first + threadIdx.x % 4 * 2);
-    if (!weigh<S::POLY>(s, x.r, factor, scale2)) {
+    mask(s, x.r, first);
+    bool begun = x.begun, alike = begun && weigh_alike<S>(s, x.r, scale2);
+    if (!alike) {
         wf_wgmma_wait<0>();
         wf_wgmma_hold(x.o);
+        if (begun) {
+            score_again<S>(s, w.m, q, w.m.slot(keys));
+            mask(s, x.r, first);
+        }
+        weigh(s, x.r, factor, scale2);
+        x.begun = all_begun(x.r);
 #pragma unroll
         for (int i = 0; i < S::D / 2; i++)
             x.o[i] *= factor[i / 2 % 2];
     }
+    w.release(keys);
     wf_wgmma_wait<0>();
     wf_wgmma_hold(x.o);
     w.release(values);
@@ -490,9 +551,9 @@ WF_HOPPER void attend(worker<S> &w, const work &k, state<S> &x, uint32_t q, floa
     float factor[2];
     w.release(w.at.slot);
     w.at.advance();
-    if (S::KEYS > x.hidden || x.shown > 0)
-        mask(x.s, x.r, threadIdx.x % 4 * 2);
-    weigh<S::POLY>(x.s, x.r, factor, scale2);
+    mask(x.s, x.r, 0);
+    weigh(x.s, x.r, factor, scale2);
+    x.begun = all_begun(x.r);
     round_weights<typename S::T>(x.weights, x.s);
 
     const bool half = S::KEYS == 128 && k.half, others = k.mine < k.n;
@@ -531,14 +592,14 @@ template <class S> WF_HOPPER void compute(const task &t, const memory<S> &m, int
         const int b = use & 1, row = k.row + first;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            int near = min(row + 8 * h, t.length - 1);
+            int near = max(row + 8 * h, 0);
             x.r.low[h] = key_begin(t, near) - k.it.begin;
             x.r.high[h] = key_end(t, near) - k.it.begin;
-            x.r.top[h] = -INFINITY;
+            x.r.base[h] = -INFINITY;
             x.r.sum[h] = 0;
         }
-        x.hidden = __shfl_sync(0xffffffffu, x.r.high[0], 0);
-        x.shown = __shfl_sync(0xffffffffu, x.r.low[1], 31);
+        x.r.hidden = __shfl_sync(0xffffffffu, x.r.high[0], 0);
+        x.r.shown = __shfl_sync(0xffffffffu, x.r.low[1], 31);
 #pragma unroll
         for (int i = 0; i < S::D / 2; i++)
             x.o[i] = 0;
@@ -648,13 +709,20 @@ template <class S> static wf_status run(const wf_launch *l, const wf_flash *f)
     return wf_cuda_launched(l);
 }
 
+template <typename T> static wf_status run_type(const wf_launch *l, const wf_flash *f)
+{
+    enum {
+        SHORT = 2048
+    }; /* tokens: more warpgroups and smaller tiles leave less undone at either end */
+    if (f->d == 128)
+        return run<shape<T, 128, 2, 128, 5, 1, true>>(l, f);
+    return f->length <= SHORT ? run<shape<T, 64, 4, 64, 16, 1, false>>(l, f)
+                              : run<shape<T, 64, 3, 128, 8, 1, false>>(l, f);
+}
+
 wf_status wf_cuda_hopper_attention(const wf_launch *l, const wf_flash *f)
 {
-    if (f->type == WF_BF16)
-        return f->d == 64 ? run<shape<wf_bf16, 64, 3, 128, 8, 1, false>>(l, f)
-                          : run<shape<wf_bf16, 128, 2, 128, 5, 1, true>>(l, f);
-    return f->d == 64 ? run<shape<wf_f16, 64, 3, 128, 8, 1, false>>(l, f)
-                      : run<shape<wf_f16, 128, 2, 128, 5, 1, true>>(l, f);
+    return f->type == WF_BF16 ? run_type<wf_bf16>(l, f) : run_type<wf_f16>(l, f);
 }
 
 /* ---- The row ---- */
