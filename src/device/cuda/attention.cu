@@ -40,6 +40,7 @@ typedef struct {
     const int32_t *positions;
     const int32_t *table; /* NULL: packed */
     const int32_t *lengths;
+    int64_t longest; /* that a row of the table has pages for; lengths beyond it are cut */
     int64_t table_row;
     int sequences, pool, page; /* pages of the pool, rows of a page */
     int n, heads, kv_heads, group, d, d_v;
@@ -136,7 +137,7 @@ static __device__ __forceinline__ int64_t key_count(const problem &a, const stre
 {
     if (s.sequence < 0)
         return 0;
-    return a.table ? a.lengths[s.sequence] : s.end - s.begin;
+    return a.table ? min((int64_t)a.lengths[s.sequence], a.longest) : s.end - s.begin;
 }
 
 static __device__ __forceinline__ bool sees(const problem &a, int64_t query, int64_t key)
@@ -616,6 +617,7 @@ static void run_forward(const wf_launch *l, const int32_t *irregular)
         a.table = (const int32_t *)l->in[5].data;
         a.table_row = l->in[5].stride[0];
         a.lengths = (const int32_t *)l->in[6].data;
+        a.longest = l->in[5].dim[1] * l->in[1].dim[1];
         a.pool = (int)l->in[1].dim[0];
         a.page = (int)l->in[1].dim[1];
     }

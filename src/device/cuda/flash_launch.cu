@@ -47,7 +47,7 @@ static void set_options(wf_flash *f, const wf_view *q, const wf_view *k, const w
     f->scale = (float)(attr->scale != 0 ? attr->scale : 1 / sqrt((double)f->d));
     f->cap = (float)attr->softcap;
     f->causal = attr->causal != 0;
-    f->window = (int32_t)attr->window;
+    f->window = (int32_t)(attr->window < INT32_MAX ? attr->window : INT32_MAX);
     f->length = (int32_t)attr->length;
 }
 
@@ -129,6 +129,10 @@ static __global__ void flash_ranges(const int32_t *starts, int count, const int3
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), begin, end;
     if (i >= n)
         return;
+    for (int s = i; s + 1 < count;
+         s += n) /* sequences that go backwards are for kernels that look at each row */
+        if (starts[s] > starts[s + 1])
+            *r.irregular = 1;
     find_sequence(starts, count, n, i, &begin, &end);
     if (i > begin && positions[i] < positions[i - 1])
         *r.irregular = 1;

@@ -390,7 +390,7 @@ WF_HOPPER void finish(const task &t, const item &it, int row, const float (&o)[S
                 x[i] = wf_pair<T>(o[16 * c + 4 * i + 2 * h] * inverse,
                                   o[16 * c + 4 * i + 2 * h + 1] * inverse);
             transpose_words(x, lane);
-            if (there)
+            if (there && t.o)
                 *(uint4 *)(to + 32 * c + 8 * lane) = make_uint4(x[0], x[1], x[2], x[3]);
         }
     }

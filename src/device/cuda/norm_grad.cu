@@ -15,7 +15,8 @@
 #include "device/cuda/norm.cuh"
 
 enum {
-    PROCESSORS = 132 /* of the GPUs that matter; sums have the same bits on all others as well */
+    PROCESSORS =
+        132 /* of the GPUs that matter; sums are the same on all others that have the shared memory for such rows */
 };
 
 typedef struct {
