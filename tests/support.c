@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "device/cpu/cpu.h"
 #include "device/device.h"
 #include "support.h"
 
@@ -317,4 +318,11 @@ wf_status wt_write_params(wf_session *session, const wt_model *m)
             return status;
     }
     return WF_OK;
+}
+
+void wt_without_tiles(void)
+{
+    const char *best;
+    if (!getenv("WEFT_CPU") && wf_cpu_isa_at(0, &best) && strncmp(best, "amx", 3) == 0)
+        setenv("WEFT_CPU", "avx512", 1);
 }

@@ -94,4 +94,8 @@ wf_value *wt_merged(wf_graph *g, wf_value *x);
 wf_status wt_write_inputs(wf_exec *exec, const wt_sizes *size, int32_t step);
 wf_status wt_write_params(wf_session *session, const wt_model *m);
 
+/* For tests of equal bits: on machines with AMX the kernels of AVX-512 run, unless the environment says otherwise. With tiles
+ * sums of bf16 are added up in another order, so ops that have them differ from ops that do not. To be called first. */
+void wt_without_tiles(void);
+
 #endif

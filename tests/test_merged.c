@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "device/cpu/cpu.h"
 #include "graph/build.h"
 #include "support.h"
 
@@ -498,17 +497,9 @@ static void test_updates_that_cannot_be_merged(void **state)
     wf_graph_free(g);
 }
 
-/* With tiles linear multiplies bf16 by these, and head_loss does not: both are right, but not bit for bit the same. */
-static void leave_out_tiles(void)
-{
-    const char *best;
-    if (!getenv("WEFT_CPU") && wf_cpu_isa_at(0, &best) && strncmp(best, "amx", 3) == 0)
-        setenv("WEFT_CPU", "avx512", 1);
-}
-
 int main(void)
 {
-    leave_out_tiles();
+    wt_without_tiles(); /* by which linear multiplies bf16, and head_loss does not */
     const struct CMUnitTest tests[] = {
         wt_test(test_head_in_chunks),
         wt_test(test_head_in_odd_chunks),
