@@ -39,6 +39,26 @@ typedef struct {
 
 enum { WF_CUDA_SLOTS = 8, WF_CUDA_SLOT_BYTES = 512 << 10 };
 
+/* The words of a plan's steps in which kernels tell of data that is not right (fault.c). */
+typedef struct wf_cuda_faults {
+    struct wf_cuda_faults *next; /* of the queue */
+    uint64_t *words;             /* [count], pinned memory of the host, which kernels write */
+    const wf_launch **launches;  /* [count]: whose they are */
+    int count;
+} wf_cuda_faults;
+
+/* What a word tells: which kind of fault, the place of the element that is wrong, and its value. Of several the least
+ * is kept: the same each time. */
+enum {
+    WF_CUDA_FAULT_START, /* seq_start */
+    WF_CUDA_FAULT_INDEX, /* an index, a target, a length, a step */
+    WF_CUDA_FAULT_PAGE,  /* a page table */
+    WF_CUDA_FAULT_KIND_AT = 62,
+    WF_CUDA_FAULT_PLACE_AT = 32,
+    WF_CUDA_FAULT_PLACES = 1 << 30 /* places from here on are the last that can be told */
+};
+#define WF_CUDA_NO_FAULT UINT64_MAX
+
 typedef struct {
     wf_queue head;
     cudaStream_t stream; /* on which kernels run */
@@ -47,6 +67,7 @@ typedef struct {
     char *landing;       /* the same on the device */
     wf_cuda_slot slots[WF_CUDA_SLOTS];
     int next; /* slot to use */
+    wf_cuda_faults *faults;
 } wf_cuda_queue;
 
 static inline const wf_cuda_device *wf_cuda_device_of(const wf_launch *l)

@@ -171,7 +171,8 @@ wf_status wf_cuda_copy_out(wf_queue *queue, void *to, const wf_buffer *from, siz
                                         cudaMemcpyDeviceToHost, stream);
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(stream);
-    return wf_cuda_try(queue->device->ctx, error, "copying from the device");
+    WF_TRY(wf_cuda_try(queue->device->ctx, error, "copying from the device"));
+    return wf_cuda_faults_look((wf_cuda_queue *)queue);
 }
 
 /* ---- Events ---- */

@@ -4,7 +4,7 @@
  * thread comes first.
  *
  * 1. The entries are put in the order of their rows by a stable radix sort, 8 bits of the row at a time. What has no
- *    row in x is put behind all others and left out.
+ *    row in x is told as a fault, put behind all others and left out.
  * 2. The sorted list is cut into tiles of equally many entries, whatever their rows, so that a row that is named often
  *    costs no more than many named once. A block adds up the entries of each row in its tile. Rows that
  *    stand in one tile alone are done with that; sums of those that go beyond it are kept.
@@ -31,6 +31,7 @@ typedef struct {
     int64_t rows;
     sorted from, to;
     uint32_t *histogram; /* [blocks][DIGITS] */
+    uint64_t *fault;
 } sorting;
 
 static __device__ __forceinline__ uint32_t row_of(const sorting &s, int64_t i)
@@ -54,8 +55,12 @@ static __global__ void __launch_bounds__(THREADS) count_kernel(sorting s)
     __syncthreads();
     const int64_t begin = blockIdx.x * s.tile, stop = begin + s.tile;
     const int64_t end = stop < s.n ? stop : s.n;
-    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
-        atomicAdd(&count[digit_of(s, row_of(s, i))], 1u);
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS) {
+        const uint32_t row = row_of(s, i);
+        if (s.indices && row == (uint32_t)s.rows)
+            wf_fault(s.fault, WF_CUDA_FAULT_INDEX, i, s.indices[i]);
+        atomicAdd(&count[digit_of(s, row)], 1u);
+    }
     __syncthreads();
     for (int d = threadIdx.x; d < DIGITS; d += THREADS)
         s.histogram[(int64_t)blockIdx.x * DIGITS + d] = count[d];
@@ -352,7 +357,8 @@ static sorted sort_entries(const wf_launch *l, const layout *s)
                     .tile = s->sort_tile,
                     .indices = (const int32_t *)l->in[1].data,
                     .rows = s->rows,
-                    .histogram = (uint32_t *)(base + s->histogram)};
+                    .histogram = (uint32_t *)(base + s->histogram),
+                    .fault = l->fault};
     int which = 0;
     do {
         sort.from = pair[!which];
