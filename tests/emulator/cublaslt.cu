@@ -3,8 +3,8 @@
  * cublaslt.cu - as much of cuBLASLt as products use, emulated: so that the way from a product to the library, back, and
  * past it is tested without a GPU. WEFT_CUBLASLT=emulated loads it.
  *
- * It refuses what the library does: a bias of another type than the result, and endings with an activation unless sizes
- * are multiples of 8. Three algorithms are proposed, of which the second is the fastest and all have the same results;
+ * It refuses what the library does: a bias of another type than the result, or that lies unevenly, and endings with an
+ * activation unless sizes are multiples of 8. Three algorithms are proposed, of which the second is the fastest and all have the same results;
  * the others compute them several times.
  */
 #include <stdlib.h>
@@ -226,6 +226,9 @@ static int matmul(wf_lt_object, wf_lt_object op, const void *, const void *a, wf
     if (check(NULL, op, a_layout, b_layout, NULL, d_layout, algo, &out) != 0)
         return NOT_SUPPORTED;
     p.op = *static_cast<desc *>(op);
+    if ((p.op.epilogue & 4 && (uintptr_t)p.op.bias % 16 != 0) ||
+        (p.op.epilogue & (32 | 64) && ((uintptr_t)p.op.aux % 16 != 0 || p.op.aux_ld % 8 != 0)))
+        return NOT_SUPPORTED;
     p.a = *static_cast<layout *>(a_layout);
     p.b = *static_cast<layout *>(b_layout);
     p.d = *static_cast<layout *>(d_layout);

@@ -166,12 +166,20 @@ static bool suits_library(const wf_cuda_products *all, const wf_cuda_product *p)
            p->k <= INT32_MAX && p->batch <= INT32_MAX;
 }
 
+/* What vectors beside a product are read by: cuBLASLt proposes its algorithms as if they lay evenly. */
+static bool lies_evenly(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
+
 /* Endings that may be the library's. It approximates tanh, which narrow types do not show. What it makes of an activation
  * does not have the bits of the op itself, on which recomputing it counts, unless results need not be the same
- * anyway. */
+ * anyway. Rows of what stands beside the product have to be multiples of 8 apart. */
 static bool ending_suits(const wf_cuda_products *all, const wf_cuda_product *p)
 {
     if (p->act != WF_ACT_GELU || !p->pre.data || p->y.type == WF_F32)
+        return false;
+    if (!lies_evenly(p->pre.data) || leading(&p->pre, p->m, p->n) % 8 != 0)
         return false;
     return p->ending == WF_CUDA_ACT_GRAD || all->device->head.fast;
 }
@@ -349,7 +357,7 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
     const bool ending = has_ending(p);
     double ours_us = 0;
     int count = 0;
-    if ((!ending || ending_suits(all, p)) && wf_product_build(all, e))
+    if (wf_product_build(all, e))
         count = wf_product_propose(all, e, candidates);
     e->way = count > 0 ? WF_WAY_LIBRARY : ending ? WF_WAY_APART : WF_WAY_PLAIN;
     if (count == 0)
@@ -428,8 +436,8 @@ static wf_status run_settled(const wf_cuda_work *w, const wf_cuda_product *p)
     return WF_OK;
 }
 
-/* cuBLASLt adds no bias of another type than the result's. */
-static wf_status run_rounded_bias(const wf_cuda_work *w, const wf_cuda_product *p)
+/* cuBLASLt adds no bias of another type than the result's, and one that begins anywhere is better not given to it. */
+static wf_status run_copied_bias(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     wf_cuda_product q = *p;
     void *to = bias_scratch(w, p);
@@ -479,8 +487,10 @@ wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
         return run_plain(w, p);
     if ((p->bias || has_ending(p)) && may_settle(p))
         return run_settled(w, p);
-    if (p->bias && p->bias_type != p->y.type)
-        return run_rounded_bias(w, p);
+    if (has_ending(p) && !ending_suits(all, p)) /* what entries know of them is GELU's */
+        return run_apart(w, p);
+    if (p->bias && (p->bias_type != p->y.type || !lies_evenly(p->bias)))
+        return run_copied_bias(w, p);
     wf_product_entry *e = entry_of(w, all, p);
     if (!e)
         return WF_ERR_MEMORY;
