@@ -142,6 +142,44 @@ static void test_damaged_file(void **state)
     assert_int_equal(prepare(true, &p, &choices, &again), FASTEST);
 }
 
+/* What a product is run by that a file has algorithms for which add up parts of sums in this way. */
+static uint64_t prepare_forged(const wf_cuda_product *p, uint64_t reduce)
+{
+    wf_launch l = {};
+    uint64_t choices, found = 0;
+    double us;
+    l.ctx = ctx;
+    l.queue = &queue.head;
+    wf_cuda_work w = {&l, true, scratch};
+    prepare(true, p, &choices, &us);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(wf_cuda_products_new(&device, true), WF_OK);
+        wf_cuda_products_begin(&device);
+        assert_int_equal(wf_cuda_multiply(&w, p), WF_OK);
+        for (int k = 0; k < device.products->count; k++)
+            if (device.products->entries[k]->used) {
+                found = device.products->entries[k]->algo.data[2];
+                device.products->entries[k]->algo.data[2] = reduce;
+            }
+        if (i == 0)
+            wf_product_choices_write(device.products);
+        wf_cuda_products_free(&device);
+    }
+    return found;
+}
+
+static void test_forged_file(void **state)
+{
+    const wf_cuda_product p = large_product();
+    (void)state;
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_IN_PLACE), 0);
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_OUTPUT_TYPE | 8), 0);
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_OUTPUT_TYPE), WF_LT_REDUCE_OUTPUT_TYPE);
+    device.head.fast = true; /* where it is allowed */
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_IN_PLACE), WF_LT_REDUCE_IN_PLACE);
+    device.head.fast = false;
+}
+
 static void test_not_tuned(void **state)
 {
     const wf_cuda_product p = large_product();
@@ -309,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_timed_and_kept),
         cmocka_unit_test(test_damaged_file),
+        cmocka_unit_test(test_forged_file),
         cmocka_unit_test(test_not_tuned),
         cmocka_unit_test(test_alignment_counts),
         cmocka_unit_test(test_scratch_of_some_rows),

@@ -203,6 +203,19 @@ static int check(wf_lt_object, wf_lt_object object, wf_lt_object a_object, wf_lt
     return 0;
 }
 
+/* Algorithms are numbers, and behind two words how they add up parts of sums: not at all, unless a test says so. */
+static int config_get(const wf_lt_algo *algo, int attribute, void *value, size_t bytes,
+                      size_t *written)
+{
+    const uint32_t parts = algo->data[2] != 0 ? 2 : 1, reduce = (uint32_t)algo->data[2];
+    if (bytes != 4 ||
+        (attribute != WF_LT_CONFIG_SPLITK_NUM && attribute != WF_LT_CONFIG_REDUCTION_SCHEME))
+        return NOT_SUPPORTED;
+    memcpy(value, attribute == WF_LT_CONFIG_SPLITK_NUM ? &parts : &reduce, bytes);
+    *written = bytes;
+    return 0;
+}
+
 static int heuristic(wf_lt_object handle, wf_lt_object op, wf_lt_object a, wf_lt_object b,
                      wf_lt_object c, wf_lt_object d, wf_lt_object, int wanted, wf_lt_candidate *out,
                      int *count)
@@ -274,6 +287,7 @@ static const wf_lt functions = {
     .pref_set = pref_set,
     .heuristic = heuristic,
     .check = check,
+    .config_get = config_get,
 };
 
 /* In place of library.c. */

@@ -288,7 +288,15 @@ int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const
 
 /* ---- How a product is run ---- */
 
-/* Parts of sums over k may only be added up in f32 and in an order that is always the same. */
+/* Parts of sums over k may only be added up in f32 and in an order that is always the same: the ways to do so. */
+static uint32_t reductions_of(const wf_product_key *key)
+{
+    uint32_t ways = WF_LT_REDUCE_COMPUTE_TYPE;
+    if (key->f[KEY_TYPE_D] == WF_F32)
+        ways |= WF_LT_REDUCE_OUTPUT_TYPE | (key->f[KEY_FAST] ? WF_LT_REDUCE_IN_PLACE : 0);
+    return ways;
+}
+
 int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
                        wf_lt_candidate out[WF_PRODUCT_PROPOSED])
 {
@@ -296,11 +304,9 @@ int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
     const int64_t *f = e->key.f;
     const uint64_t workspace = (uint64_t)f[KEY_WORKSPACE];
     const int64_t places[] = {f[KEY_ALIGN_A], f[KEY_ALIGN_B], f[KEY_ALIGN_D], f[KEY_ALIGN_D]};
-    uint32_t reduce = WF_LT_REDUCE_COMPUTE_TYPE;
+    const uint32_t reduce = reductions_of(&e->key);
     wf_lt_object pref = NULL;
     int count = 0;
-    if (f[KEY_TYPE_D] == WF_F32)
-        reduce |= WF_LT_REDUCE_OUTPUT_TYPE | (f[KEY_FAST] ? WF_LT_REDUCE_IN_PLACE : 0);
     if (lt->pref_create(&pref) != 0)
         return 0;
     bool ok =
@@ -369,7 +375,20 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
         choose_ending(w, all, e, p, ours_us);
 }
 
-/* What a file says of an entry holds if the library says so, too. */
+/* Whether sums that it has in parts are added up in a way that is allowed. */
+static bool adds_as_allowed(const wf_cuda_products *all, const wf_product_entry *e)
+{
+    const wf_lt *lt = all->lt;
+    int32_t parts = 0;
+    uint32_t reduce = 0;
+    size_t n;
+    if (lt->config_get(&e->algo, WF_LT_CONFIG_SPLITK_NUM, &parts, sizeof parts, &n) != 0 ||
+        lt->config_get(&e->algo, WF_LT_CONFIG_REDUCTION_SCHEME, &reduce, sizeof reduce, &n) != 0)
+        return false;
+    return parts == 1 || (reduce & ~reductions_of(&e->key)) == 0;
+}
+
+/* What a file says of an entry holds if the library says so, too, and if it is what would have been asked for. */
 static bool is_good(wf_cuda_products *all, wf_product_entry *e)
 {
     wf_lt_candidate result = {0};
@@ -379,7 +398,7 @@ static bool is_good(wf_cuda_products *all, wf_product_entry *e)
         return true;
     return wf_product_build(all, e) &&
            all->lt->check(all->handle, e->desc, e->a, e->b, e->d, e->d, &e->algo, &result) == 0 &&
-           result.workspace <= (size_t)e->key.f[KEY_WORKSPACE];
+           result.workspace <= (size_t)e->key.f[KEY_WORKSPACE] && adds_as_allowed(all, e);
 }
 
 /* NULL: no memory. */
