@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/device.h"
 #include "emulator.h"
 #include "graph/build.h"
 #include "support.h"
@@ -172,6 +173,26 @@ static void test_rows_may_be_very_wide(void **state)
 
 /* ---- What fails ---- */
 
+/* What a session takes beside its buffers is in the figures before there is one. */
+static void test_memory_of_a_session_is_known_before(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_device *device;
+    wf_session *session;
+    size_t now, peak;
+    wt_ok(ctx, wf_device_open(ctx, "cuda", &device));
+    const size_t available = wf_device_available(device), reserve = device->reserve;
+    wt_ok(ctx, wf_session_new(device, &session));
+    wf_device_memory(device, &now, &peak);
+    assert_int_equal(now, 0);
+    assert_int_equal(wf_device_available(device), available);
+    size_t left = 0, all = 0;
+    assert_int_equal(cudaMemGetInfo(&left, &all), cudaSuccess);
+    assert_int_equal(all - left, reserve);
+    wf_session_free(session);
+    wf_device_close(device);
+}
+
 static void test_memory_that_does_not_suffice(void **state)
 {
     wf_ctx *ctx = *state;
@@ -259,6 +280,7 @@ int main(void)
         wt_test(test_a_region_that_moved_is_captured_again),
         wt_test(test_large_states_go_in_and_out),
         wt_test(test_rows_may_be_very_wide),
+        wt_test(test_memory_of_a_session_is_known_before),
         wt_test(test_memory_that_does_not_suffice),
         wt_test(test_every_call_may_fail),
     };

@@ -37,7 +37,11 @@ typedef struct {
     cudaEvent_t taken;   /* and have been moved to where they belong: it is free */
 } wf_cuda_slot;
 
-enum { WF_CUDA_SLOTS = 8, WF_CUDA_SLOT_BYTES = 512 << 10 };
+enum {
+    WF_CUDA_SLOTS = 8,
+    WF_CUDA_SLOT_BYTES = 512 << 10,
+    WF_CUDA_LANDING = WF_CUDA_SLOTS * WF_CUDA_SLOT_BYTES /* on the device, for each session */
+};
 
 /* The words of a plan's steps in which kernels tell of data that is not right (fault.c). */
 typedef struct wf_cuda_faults {
