@@ -142,6 +142,44 @@ static void test_damaged_file(void **state)
     assert_int_equal(prepare(true, &p, &choices, &again), FASTEST);
 }
 
+/* What a product is run by that a file has algorithms for which add up parts of sums in this way. */
+static uint64_t prepare_forged(const wf_cuda_product *p, uint64_t reduce)
+{
+    wf_launch l = {};
+    uint64_t choices, found = 0;
+    double us;
+    l.ctx = ctx;
+    l.queue = &queue.head;
+    wf_cuda_work w = {&l, true, scratch};
+    prepare(true, p, &choices, &us);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(wf_cuda_products_new(&device, true), WF_OK);
+        wf_cuda_products_begin(&device);
+        assert_int_equal(wf_cuda_multiply(&w, p), WF_OK);
+        for (int k = 0; k < device.products->count; k++)
+            if (device.products->entries[k]->used) {
+                found = device.products->entries[k]->algo.data[2];
+                device.products->entries[k]->algo.data[2] = reduce;
+            }
+        if (i == 0)
+            wf_product_choices_write(device.products);
+        wf_cuda_products_free(&device);
+    }
+    return found;
+}
+
+static void test_forged_file(void **state)
+{
+    const wf_cuda_product p = large_product();
+    (void)state;
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_IN_PLACE), 0);
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_OUTPUT_TYPE | 8), 0);
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_OUTPUT_TYPE), WF_LT_REDUCE_OUTPUT_TYPE);
+    device.head.fast = true; /* where it is allowed */
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_IN_PLACE), WF_LT_REDUCE_IN_PLACE);
+    device.head.fast = false;
+}
+
 static void test_not_tuned(void **state)
 {
     const wf_cuda_product p = large_product();
@@ -210,14 +248,112 @@ static void test_scratch_of_some_rows(void **state)
     free(host);
 }
 
+/* ---- What stands beside a product ---- */
+
+/* Large enough to be the library's, in bf16. */
+static wf_cuda_product narrow_product(void)
+{
+    enum { SIDE = 64, DEPTH = 8192 };
+    wf_cuda_product p = {};
+    p.batch = 1;
+    p.m = p.n = SIDE;
+    p.k = DEPTH;
+    p.a = wf_cuda_matrix{a, WF_BF16, DEPTH, 0};
+    p.b = wf_cuda_matrix{b, WF_BF16, DEPTH, 0};
+    p.y = wf_cuda_matrix{y, WF_BF16, SIDE, 0};
+    p.pre = wf_cuda_matrix{y + 8192, WF_BF16, SIDE, 0};
+    p.transpose_b = true;
+    return p;
+}
+
+/* Runs it, and says in which way the library's entry is; results are those of the plain kernel. */
+static wf_product_way run_beside(const wf_cuda_product *p)
+{
+    int *wrong = (int *)(y + 40000), found = 1;
+    wf_product_way way = WF_WAY_COUNT;
+    wf_cuda_product plain = *p;
+    assert_int_equal(launch(p), WF_OK);
+    plain.y.data = y + 24576;
+    plain.pre.data = p->ending == WF_CUDA_ACT ? y + 32768 : p->pre.data;
+    wf_cuda_plain_product(queue.stream, &plain);
+    cudaMemsetAsync(wrong, 0, sizeof *wrong, queue.stream);
+    wf_cuda_compare(queue.stream, WF_BF16, p->y.data, plain.y.data, p->m * p->n, 0.01f, wrong);
+    cudaMemcpyAsync(&found, wrong, sizeof found, cudaMemcpyDeviceToHost, queue.stream);
+    assert_int_equal(cudaStreamSynchronize(queue.stream), cudaSuccess);
+    assert_int_equal(found, 0);
+    for (int i = 0; i < device.products->count; i++)
+        if (device.products->entries[i]->used)
+            way = device.products->entries[i]->way;
+    wf_cuda_products_begin(&device);
+    return way;
+}
+
+static void fill_operands(void)
+{
+    wf_cuda_randomize(queue.stream, WF_BF16, a, sizeof *a * M * K, 1);
+    wf_cuda_randomize(queue.stream, WF_BF16, b, sizeof *b * N * K, 2);
+    wf_cuda_randomize(queue.stream, WF_BF16, y, sizeof *y * 256 * 256, 3);
+    assert_int_equal(wf_cuda_products_new(&device, false), WF_OK);
+}
+
+/* A bias that is a slice is copied to where it lies evenly. */
+static void test_bias_that_begins_anywhere(void **state)
+{
+    wf_cuda_product p = narrow_product();
+    (void)state;
+    fill_operands();
+    p.bias_type = WF_BF16;
+    for (int at = 0; at < 9; at++) {
+        p.bias = (const wf_bf16 *)(const void *)b + 5 * 8192 + at;
+        assert_int_equal(run_beside(&p), WF_WAY_LIBRARY);
+    }
+    wf_cuda_products_free(&device);
+}
+
+static void test_ending_beside_what_begins_anywhere(void **state)
+{
+    wf_cuda_product p = narrow_product();
+    (void)state;
+    fill_operands();
+    p.ending = WF_CUDA_ACT_GRAD;
+    p.act = WF_ACT_GELU;
+    for (int at = 0; at < 9; at++) { /* the library's, or its product and an ending of ours */
+        p.pre.data = (wf_bf16 *)(void *)(y + 8192) + at;
+        assert_int_equal(run_beside(&p), WF_WAY_LIBRARY);
+    }
+    for (p.pre.row = 65; p.pre.row <= 72; p.pre.row++) {
+        p.pre.data = y + 8192;
+        assert_int_equal(run_beside(&p), WF_WAY_LIBRARY);
+    }
+    wf_cuda_products_free(&device);
+}
+
+/* The library knows one activation, and has to be asked for no other because it was for that one. */
+static void test_endings_of_all_activations(void **state)
+{
+    wf_cuda_product p = narrow_product();
+    (void)state;
+    fill_operands();
+    p.ending = WF_CUDA_ACT;
+    device.head.fast = true;
+    for (p.act = WF_ACT_GELU; p.act < WF_ACT_COUNT; p.act++)
+        assert_int_equal(run_beside(&p), WF_WAY_LIBRARY);
+    device.head.fast = false;
+    wf_cuda_products_free(&device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_timed_and_kept),
         cmocka_unit_test(test_damaged_file),
+        cmocka_unit_test(test_forged_file),
         cmocka_unit_test(test_not_tuned),
         cmocka_unit_test(test_alignment_counts),
         cmocka_unit_test(test_scratch_of_some_rows),
+        cmocka_unit_test(test_bias_that_begins_anywhere),
+        cmocka_unit_test(test_ending_beside_what_begins_anywhere),
+        cmocka_unit_test(test_endings_of_all_activations),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

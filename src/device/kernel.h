@@ -32,6 +32,9 @@ typedef struct {
     const wf_view *out; /* outputs of update ops are the states themselves, also in[i] */
     int nin, nout;
     void *workspace; /* as many bytes as the row asked for, aligned; contents undefined */
+    /* Where a kernel that runs when the launch has returned tells of data that is not right, which a launch that sees it
+     * fails by. NULL: nowhere. */
+    uint64_t *fault;
     int threads;
 } wf_launch;
 

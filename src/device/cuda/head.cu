@@ -167,6 +167,7 @@ static wf_status run_loss(const job *j, int64_t first, int64_t rows)
     if (j->work.prepare)
         return WF_OK;
     o.rows = rows;
+    o.before = first;
     o.target = static_cast<const int32_t *>(l->in[2].data) + first;
     if (o.dlogits)
         o.dloss = static_cast<const float *>(l->in[3].data) + first;
@@ -225,6 +226,7 @@ static void set_loss(job *j, const wf_launch *l, bool grad)
     o->padded = j->size.columns;
     o->logits_at = o->dlogits_at = wf_cuda_steps_every(j->size.padded);
     o->target_at = o->dloss_at = o->given_at = wf_cuda_steps_every(1);
+    o->fault = l->fault;
     wf_cuda_loss_attr(o, &attr);
 }
 

@@ -166,12 +166,20 @@ static bool suits_library(const wf_cuda_products *all, const wf_cuda_product *p)
            p->k <= INT32_MAX && p->batch <= INT32_MAX;
 }
 
+/* What vectors beside a product are read by: cuBLASLt proposes its algorithms as if they lay evenly. */
+static bool lies_evenly(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
+
 /* Endings that may be the library's. It approximates tanh, which narrow types do not show. What it makes of an activation
  * does not have the bits of the op itself, on which recomputing it counts, unless results need not be the same
- * anyway. */
+ * anyway. Rows of what stands beside the product have to be multiples of 8 apart. */
 static bool ending_suits(const wf_cuda_products *all, const wf_cuda_product *p)
 {
     if (p->act != WF_ACT_GELU || !p->pre.data || p->y.type == WF_F32)
+        return false;
+    if (!lies_evenly(p->pre.data) || leading(&p->pre, p->m, p->n) % 8 != 0)
         return false;
     return p->ending == WF_CUDA_ACT_GRAD || all->device->head.fast;
 }
@@ -280,7 +288,15 @@ int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const
 
 /* ---- How a product is run ---- */
 
-/* Parts of sums over k may only be added up in f32 and in an order that is always the same. */
+/* Parts of sums over k may only be added up in f32 and in an order that is always the same: the ways to do so. */
+static uint32_t reductions_of(const wf_product_key *key)
+{
+    uint32_t ways = WF_LT_REDUCE_COMPUTE_TYPE;
+    if (key->f[KEY_TYPE_D] == WF_F32)
+        ways |= WF_LT_REDUCE_OUTPUT_TYPE | (key->f[KEY_FAST] ? WF_LT_REDUCE_IN_PLACE : 0);
+    return ways;
+}
+
 int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
                        wf_lt_candidate out[WF_PRODUCT_PROPOSED])
 {
@@ -288,11 +304,9 @@ int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
     const int64_t *f = e->key.f;
     const uint64_t workspace = (uint64_t)f[KEY_WORKSPACE];
     const int64_t places[] = {f[KEY_ALIGN_A], f[KEY_ALIGN_B], f[KEY_ALIGN_D], f[KEY_ALIGN_D]};
-    uint32_t reduce = WF_LT_REDUCE_COMPUTE_TYPE;
+    const uint32_t reduce = reductions_of(&e->key);
     wf_lt_object pref = NULL;
     int count = 0;
-    if (f[KEY_TYPE_D] == WF_F32)
-        reduce |= WF_LT_REDUCE_OUTPUT_TYPE | (f[KEY_FAST] ? WF_LT_REDUCE_IN_PLACE : 0);
     if (lt->pref_create(&pref) != 0)
         return 0;
     bool ok =
@@ -349,7 +363,7 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
     const bool ending = has_ending(p);
     double ours_us = 0;
     int count = 0;
-    if ((!ending || ending_suits(all, p)) && wf_product_build(all, e))
+    if (wf_product_build(all, e))
         count = wf_product_propose(all, e, candidates);
     e->way = count > 0 ? WF_WAY_LIBRARY : ending ? WF_WAY_APART : WF_WAY_PLAIN;
     if (count == 0)
@@ -361,7 +375,20 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
         choose_ending(w, all, e, p, ours_us);
 }
 
-/* What a file says of an entry holds if the library says so, too. */
+/* Whether sums that it has in parts are added up in a way that is allowed. */
+static bool adds_as_allowed(const wf_cuda_products *all, const wf_product_entry *e)
+{
+    const wf_lt *lt = all->lt;
+    int32_t parts = 0;
+    uint32_t reduce = 0;
+    size_t n;
+    if (lt->config_get(&e->algo, WF_LT_CONFIG_SPLITK_NUM, &parts, sizeof parts, &n) != 0 ||
+        lt->config_get(&e->algo, WF_LT_CONFIG_REDUCTION_SCHEME, &reduce, sizeof reduce, &n) != 0)
+        return false;
+    return parts == 1 || (reduce & ~reductions_of(&e->key)) == 0;
+}
+
+/* What a file says of an entry holds if the library says so, too, and if it is what would have been asked for. */
 static bool is_good(wf_cuda_products *all, wf_product_entry *e)
 {
     wf_lt_candidate result = {0};
@@ -371,7 +398,7 @@ static bool is_good(wf_cuda_products *all, wf_product_entry *e)
         return true;
     return wf_product_build(all, e) &&
            all->lt->check(all->handle, e->desc, e->a, e->b, e->d, e->d, &e->algo, &result) == 0 &&
-           result.workspace <= (size_t)e->key.f[KEY_WORKSPACE];
+           result.workspace <= (size_t)e->key.f[KEY_WORKSPACE] && adds_as_allowed(all, e);
 }
 
 /* NULL: no memory. */
@@ -428,8 +455,8 @@ static wf_status run_settled(const wf_cuda_work *w, const wf_cuda_product *p)
     return WF_OK;
 }
 
-/* cuBLASLt adds no bias of another type than the result's. */
-static wf_status run_rounded_bias(const wf_cuda_work *w, const wf_cuda_product *p)
+/* cuBLASLt adds no bias of another type than the result's, and one that begins anywhere is better not given to it. */
+static wf_status run_copied_bias(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     wf_cuda_product q = *p;
     void *to = bias_scratch(w, p);
@@ -479,8 +506,10 @@ wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
         return run_plain(w, p);
     if ((p->bias || has_ending(p)) && may_settle(p))
         return run_settled(w, p);
-    if (p->bias && p->bias_type != p->y.type)
-        return run_rounded_bias(w, p);
+    if (has_ending(p) && !ending_suits(all, p)) /* what entries know of them is GELU's */
+        return run_apart(w, p);
+    if (p->bias && (p->bias_type != p->y.type || !lies_evenly(p->bias)))
+        return run_copied_bias(w, p);
     wf_product_entry *e = entry_of(w, all, p);
     if (!e)
         return WF_ERR_MEMORY;
