@@ -192,7 +192,7 @@ static void test_scratch_of_some_rows(void **state)
     p.transpose_b = true;
     p.bias = b;
     p.bias_type = WF_BF16;
-    const size_t bytes = wf_cuda_product_scratch(&p, true, false);
+    const size_t bytes = wf_cuda_product_scratch(&p, true, 0);
     unsigned char *rest = (unsigned char *)scratch + bytes,
                   *host = static_cast<unsigned char *>(malloc(MORE));
     assert_non_null(host);
