@@ -230,7 +230,7 @@ static void test_scratch_of_some_rows(void **state)
     p.transpose_b = true;
     p.bias = b;
     p.bias_type = WF_BF16;
-    const size_t bytes = wf_cuda_product_scratch(&p, true, false);
+    const size_t bytes = wf_cuda_product_scratch(&p, true, 0);
     unsigned char *rest = (unsigned char *)scratch + bytes,
                   *host = static_cast<unsigned char *>(malloc(MORE));
     assert_non_null(host);
@@ -342,6 +342,58 @@ static void test_endings_of_all_activations(void **state)
     wf_cuda_products_free(&device);
 }
 
+static double number(wf_type type, const void *from, int64_t i)
+{
+    if (type == WF_F32)
+        return static_cast<const float *>(from)[i];
+    return type == WF_BF16 ? wf_load(static_cast<const wf_bf16 *>(from)[i])
+                           : wf_load(static_cast<const wf_f16 *>(from)[i]);
+}
+
+/* y act'(pre) in place, with rows added up or without: the same y, and its sums but for its rounding. */
+static void test_sums_with_a_slope(void **state)
+{
+    enum { ROWS = 600, WIDTH = 272, ROW = WIDTH + 8 };
+    static const wf_type types[] = {WF_F32, WF_F16, WF_BF16};
+    (void)state;
+    for (int k = 0; k < 6; k++) {
+        const wf_type type = types[k / 2];
+        const size_t bytes = wf_type_bytes(type, ROWS * ROW);
+        float *parts = scratch, *sums = scratch + wf_cuda_sums_bytes(WIDTH) / sizeof *parts;
+        char *host = static_cast<char *>(malloc(2 * bytes));
+        float got[WIDTH];
+        wf_cuda_product p = {};
+        p.batch = 1;
+        p.m = ROWS;
+        p.n = k % 2 ? WIDTH - 3 : WIDTH;
+        p.ending = WF_CUDA_ACT_GRAD;
+        p.act = WF_ACT_GELU;
+        p.pre = wf_cuda_matrix{b, type, ROW, 0};
+        wf_cuda_randomize(queue.stream, type, b, bytes, 1);
+        for (int with = 0; with < 2; with++) {
+            p.y = wf_cuda_matrix{reinterpret_cast<char *>(a) + with * bytes, type, ROW, 0};
+            p.rows_sums = with ? sums : NULL;
+            wf_cuda_randomize(queue.stream, type, p.y.data, bytes, 2);
+            wf_cuda_finish(queue.stream, &p, parts);
+        }
+        cudaMemcpyAsync(host, a, 2 * bytes, cudaMemcpyDeviceToHost, queue.stream);
+        cudaMemcpyAsync(got, sums, p.n * sizeof *got, cudaMemcpyDeviceToHost, queue.stream);
+        assert_int_equal(cudaStreamSynchronize(queue.stream), cudaSuccess);
+        assert_memory_equal(host, host + bytes, bytes);
+        for (int c = 0; c < p.n; c++) {
+            double sum = 0, size = 0;
+            for (int r = 0; r < ROWS; r++) {
+                const double x = number(type, host, (int64_t)r * ROW + c);
+                sum += x;
+                size += x < 0 ? -x : x;
+            }
+            const double off = got[c] - sum, most = size * wf_type_get(type)->roundoff * 2;
+            assert_true(off <= most && -off <= most);
+        }
+        free(host);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_bias_that_begins_anywhere),
         cmocka_unit_test(test_ending_beside_what_begins_anywhere),
         cmocka_unit_test(test_endings_of_all_activations),
+        cmocka_unit_test(test_sums_with_a_slope),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

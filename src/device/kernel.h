@@ -50,6 +50,9 @@ typedef struct wf_kernel {
     uint32_t
         strided_out; /* bit i: output i may be strided, its last axis contiguous, and begin at any
                               element: part of a concat. Others are dense and aligned */
+    uint32_t
+        from_first; /* bit i: output i is made from output 0, which then has memory even if nobody else
+                            reads it */
     uint32_t packed; /* bit i: operand i must be a packed state; other rows take none */
     bool (*accepts)(const wf_node *n);                  /* finer conditions; NULL: none */
     size_t (*workspace)(const wf_node *n, int threads); /* NULL: none */

@@ -96,7 +96,7 @@ static layout layout_of(const wf_node *n, const sizes *s)
     const wf_cuda_product p = logits_product(s, s->chunk); /* the three multiply as much */
     const int64_t matrix = s->columns * s->width;
     layout at = {};
-    at.logits = lines(wf_cuda_product_scratch(&p, false, false));
+    at.logits = lines(wf_cuda_product_scratch(&p, false, 0));
     at.sum = at.logits + lines(wf_type_bytes(n->in[0]->type, s->chunk * s->padded));
     at.weight = at.sum + (copies_sums(n, s) ? lines(wf_type_bytes(WF_F32, matrix)) : 0);
     at.end = at.weight + (copies_weight(n, s) ? lines(wf_type_bytes(s->weight, matrix)) : 0);

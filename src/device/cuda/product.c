@@ -62,9 +62,9 @@ static int64_t settled_elements(const wf_cuda_product *p)
     return small < (double)most ? (int64_t)small : most;
 }
 
-size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, bool sums)
+size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, int64_t sums)
 {
-    return library_bytes(p) + (bias ? bias_bytes(p) : 0) + (sums ? wf_cuda_sums_bytes(p->m) : 0) +
+    return library_bytes(p) + (bias ? bias_bytes(p) : 0) + wf_cuda_sums_bytes(sums) +
            (size_t)settled_elements(p) * sizeof(float);
 }
 
@@ -73,7 +73,7 @@ static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
     return (char *)w->scratch + library_bytes(p);
 }
 
-/* Of sums or, since no product has both, of the whole product. */
+/* Of sums, and before that of the whole product. */
 static float *float_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     return (float *)(void *)((char *)bias_scratch(w, p) + (p->bias ? bias_bytes(p) : 0));
@@ -142,6 +142,7 @@ static wf_product_key key_of(const wf_cuda_products *all, const wf_cuda_product 
     f[KEY_ALIGN_AUX] = aux ? alignment(p->pre.data) : 0;
     f[KEY_WORKSPACE] = (int64_t)library_bytes(p);
     f[KEY_FAST] = all->device->head.fast && (aux || p->y.type == WF_F32); /* else nothing changes */
+    f[KEY_ROWS_SUMS] = p->rows_sums != NULL;
     return key;
 }
 
@@ -336,13 +337,14 @@ static wf_cuda_product without_ending(const wf_cuda_product *p)
         q.y = p->pre;
     q.ending = WF_CUDA_PLAIN;
     q.pre = (wf_cuda_matrix){0};
+    q.rows_sums = NULL;
     return q;
 }
 
 static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
                                   const wf_cuda_product *p);
 
-/* The faster one of the library's ending and ours, if it was timed. */
+/* The faster one of the library's ending and ours, with all sums, if it was timed. */
 static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
                           const wf_cuda_product *p, double ours_us)
 {
@@ -416,11 +418,20 @@ static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
 
 /* ---- Running ---- */
 
+/* Where nothing that was done before has added them up. */
+static wf_status add_rows(const wf_cuda_work *w, const wf_cuda_product *p)
+{
+    if (p->rows_sums && !w->prepare)
+        wf_cuda_add_rows(wf_cuda_stream(w->l), &p->y, p->m, p->n, p->rows_sums,
+                         float_scratch(w, p));
+    return WF_OK;
+}
+
 static wf_status run_plain(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     if (!w->prepare)
         wf_cuda_plain_product(wf_cuda_stream(w->l), p);
-    return WF_OK;
+    return add_rows(w, p);
 }
 
 static wf_status run_apart(const wf_cuda_work *w, const wf_cuda_product *p)
@@ -428,7 +439,7 @@ static wf_status run_apart(const wf_cuda_work *w, const wf_cuda_product *p)
     const wf_cuda_product q = without_ending(p);
     WF_TRY(wf_cuda_multiply(w, &q));
     if (!w->prepare)
-        wf_cuda_finish(wf_cuda_stream(w->l), p);
+        wf_cuda_finish(wf_cuda_stream(w->l), p, float_scratch(w, p));
     return WF_OK;
 }
 
@@ -439,7 +450,7 @@ static wf_status run_with_sums(const wf_cuda_work *w, const wf_cuda_product *p)
     q.sums = NULL;
     WF_TRY(wf_cuda_multiply(w, &q));
     if (!w->prepare)
-        wf_cuda_row_sums(wf_cuda_stream(w->l), p, float_scratch(w, p));
+        wf_cuda_add_rows(wf_cuda_stream(w->l), &p->a, p->k, p->m, p->sums, float_scratch(w, p));
     return WF_OK;
 }
 
@@ -452,7 +463,7 @@ static wf_status run_settled(const wf_cuda_work *w, const wf_cuda_product *p)
     WF_TRY(wf_cuda_multiply(w, &q));
     if (!w->prepare)
         wf_cuda_settle(wf_cuda_stream(w->l), p, product);
-    return WF_OK;
+    return add_rows(w, p);
 }
 
 /* cuBLASLt adds no bias of another type than the result's, and one that begins anywhere is better not given to it. */
@@ -486,7 +497,7 @@ static wf_status run_library(const wf_cuda_work *w, wf_cuda_products *all, wf_pr
         return WF_OK;
     int error = wf_product_run(all, e, &e->algo, &at, wf_cuda_stream(w->l));
     if (error == 0)
-        return WF_OK;
+        return add_rows(w, p);
     wf_ctx_log(all->ctx, WF_LOG_WARN,
                "cuBLASLt did not multiply %lldx%lld by %lldx%lld (%s): a plain kernel does it",
                (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
@@ -501,7 +512,7 @@ wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
     if (p->sums)
         return run_with_sums(w, p);
     if (p->batch * p->m * p->n == 0)
-        return WF_OK;
+        return add_rows(w, p);
     if (!all || !suits_library(all, p))
         return run_plain(w, p);
     if ((p->bias || has_ending(p)) && may_settle(p))
