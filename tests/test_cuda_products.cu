@@ -180,6 +180,32 @@ static void test_forged_file(void **state)
     device.head.fast = false;
 }
 
+/* What a file says of another algorithm is not the time of one that was not timed. */
+static void test_forged_file_and_no_timing(void **state)
+{
+    const wf_cuda_product p = large_product();
+    wf_launch l = {};
+    uint64_t choices;
+    double us;
+    l.ctx = ctx;
+    l.queue = &queue.head;
+    wf_cuda_work w = {&l, false, scratch};
+    (void)state;
+    prepare_forged(&p, WF_LT_REDUCE_OUTPUT_TYPE);
+    assert_int_equal(wf_cuda_products_new(&device, true), WF_OK);
+    for (int k = 0; k < device.products->count; k++)
+        device.products->entries[k]->algo.data[2] = WF_LT_REDUCE_IN_PLACE;
+    wf_cuda_products_begin(&device);
+    assert_int_equal(wf_cuda_multiply(&w, &p), WF_OK);
+    assert_int_equal(cudaStreamSynchronize(queue.stream), cudaSuccess);
+    for (int k = 0; k < device.products->count; k++)
+        if (device.products->entries[k]->used)
+            assert_true(device.products->entries[k]->us == 0);
+    wf_cuda_products_free(&device);
+    prepare(true, &p, &choices, &us);
+    assert_true(us > 0);
+}
+
 static void test_not_tuned(void **state)
 {
     const wf_cuda_product p = large_product();
@@ -400,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_timed_and_kept),
         cmocka_unit_test(test_damaged_file),
         cmocka_unit_test(test_forged_file),
+        cmocka_unit_test(test_forged_file_and_no_timing),
         cmocka_unit_test(test_not_tuned),
         cmocka_unit_test(test_alignment_counts),
         cmocka_unit_test(test_scratch_of_some_rows),

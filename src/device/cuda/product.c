@@ -365,6 +365,7 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
     const bool ending = has_ending(p);
     double ours_us = 0;
     int count = 0;
+    e->us = 0; /* what a file said was of another way */
     if (wf_product_build(all, e))
         count = wf_product_propose(all, e, candidates);
     e->way = count > 0 ? WF_WAY_LIBRARY : ending ? WF_WAY_APART : WF_WAY_PLAIN;
