@@ -220,6 +220,9 @@ static bool whole_life(wf_ctx *ctx, bool *closing)
     wf_exec *exec = NULL;
     wf_graph *g = small(ctx, 3);
     float y[3];
+    /* with a step that has a word for faults */
+    wf_output(g, "rows",
+              wf_embed(g, wf_state(g, "table", WF_F32, 2, D(2, 3)), wf_iota(g, 1, D(2), 0)));
     wf_status status = wf_device_open(ctx, "cuda", &device);
     if (status == WF_OK)
         status = wf_session_new(device, &session);
