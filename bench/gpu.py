@@ -59,14 +59,15 @@ def peer(args, name, batch):
     return float(ms.group(1)), float(memory.group(1))
 
 
-def rows_of_before(path, commit):
-    """What the same commit measured of other models."""
+def rows_of_before(path, weft, peer_about):
+    """What the same commit measured of other models, beside the same peer."""
     try:
         with open(path) as f:
             data = json.load(f)
     except FileNotFoundError:
         return {}
-    return {r["model"]: r for r in data["results"]} if data["weft"].get("commit") == commit else {}
+    same = data["weft"].get("commit") == weft.get("commit") and data["peer"] == peer_about
+    return {r["model"]: r for r in data["results"]} if same else {}
 
 
 def measure(args):
@@ -87,9 +88,9 @@ def measure(args):
         print(f"{model:12} weft {r['weft_ms']:7.1f} ms {r['weft_tokens_per_s']:9.0f} tok/s ({r['ratio']:.2f}x), --fast {r['weft_fast_ms']:7.1f} ms "
               f"{r['weft_fast_tokens_per_s']:9.0f} ({r['ratio_fast']:.2f}x), peer {peer_ms:7.1f} ms {r['peer_tokens_per_s']:9.0f}; "
               f"memory {gib:.1f} against {peer_gib:.1f} GiB", flush=True)
-        rows = rows_of_before(args.json, ours[0]["commit"]) | {model: r}
-        write(args.json, {"weft": about(ours[0]), "peer": {"name": args.peer_name, "command": os.path.basename(args.peer)},
-                          "results": [rows[m] for m, _, _ in SETUPS if m in rows]})
+        beside = {"name": args.peer_name, "command": os.path.basename(args.peer)}
+        rows = rows_of_before(args.json, ours[0], beside) | {model: r}
+        write(args.json, {"weft": about(ours[0]), "peer": beside, "results": [rows[m] for m, _, _ in SETUPS if m in rows]})
 
 
 def sizes(args):
