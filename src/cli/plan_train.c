@@ -17,7 +17,7 @@ typedef struct {
     wf_choice choice[WF_MAX_CHOICES]; /* the first is the setup itself */
     int count;
     size_t limit;   /* bytes; 0: not known */
-    size_t reserve; /* that program and libraries have taken by now */
+    size_t reserve; /* that program and libraries take beside it */
 } view;
 
 /* ---- Text ---- */

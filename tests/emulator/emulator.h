@@ -3,9 +3,9 @@
  * emulator.h - kernels in CUDA C on the host: how a grid is described, and what its threads ask for.
  *
  * Every thread of a block is a fiber with a stack of its own, and runs until it has to wait for others; blocks run one
- * after the other, in an order that follows from a seed, unless they wait for others. Shared memory is filled with ones before each block, so
- * that what was not written reads as NaN. A block whose threads wait for each other in vain ends the program with
- * a sentence.
+ * after the other, in an order that follows from a seed, unless they wait for others. Shared memory is filled with ones
+ * before each block, so that what was not written reads as NaN. A block whose threads wait for each other in vain ends the
+ * program with a sentence.
  *
  * Environment:
  *   WEFT_EMULATED_CAPABILITY  of the device, times 10: 90 is Hopper (default 80)
