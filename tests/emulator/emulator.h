@@ -3,15 +3,16 @@
  * emulator.h - kernels in CUDA C on the host: how a grid is described, and what its threads ask for.
  *
  * Every thread of a block is a fiber with a stack of its own, and runs until it has to wait for others; blocks run one
- * after the other, in an order that follows from a seed. Shared memory is filled with ones before each block, so
+ * after the other, in an order that follows from a seed, unless they wait for others. Shared memory is filled with ones before each block, so
  * that what was not written reads as NaN. A block whose threads wait for each other in vain ends the program with
  * a sentence.
  *
  * Environment:
- *   WEFT_EMULATED_SEED     decides the order of blocks, warps, lanes and streams (default 1)
- *   WEFT_EMULATED_MEMORY   MiB of memory that the device has (default 4096)
- *   WEFT_EMULATED_DEVICES  how many there are; 0: none, as without a driver (default 1)
- *   CUDA_LAUNCH_BLOCKING   1: what is put into a stream is done at once, for debuggers
+ *   WEFT_EMULATED_CAPABILITY  of the device, times 10: 90 is Hopper (default 80)
+ *   WEFT_EMULATED_SEED        decides the order of blocks, warps, lanes and streams (default 1)
+ *   WEFT_EMULATED_MEMORY      MiB of memory that the device has (default 4096)
+ *   WEFT_EMULATED_DEVICES     how many there are; 0: none, as without a driver (default 1)
+ *   CUDA_LAUNCH_BLOCKING      1: what is put into a stream is done at once, for debuggers
  */
 #ifndef WF_TESTS_EMULATOR_H
 #define WF_TESTS_EMULATOR_H
@@ -60,11 +61,13 @@ static inline void *wf_emulated_static(wf_emulated_slot *slot, size_t bytes, siz
                                               : wf_emulated_find(slot, bytes, alignment);
 }
 
-typedef enum { WF_BARRIER, WF_BARRIER_COUNT, WF_BARRIER_AND, WF_BARRIER_OR } wf_barrier;
+typedef enum { WF_BARRIER, WF_BARRIER_COUNT, WF_BARRIER_AND, WF_BARRIER_OR } wf_barrier_kind;
 /* Waits for all threads of the block that have not ended; gives the sum of `value` or what became of it. */
-int wf_emulated_syncthreads(wf_barrier kind, int value);
-/* bar.sync: waits until so many threads wait at this barrier of 16, a multiple of 32. */
+int wf_emulated_syncthreads(wf_barrier_kind kind, int value);
+/* bar.sync: waits until so many threads have arrived at this barrier of 16, a multiple of 32. */
 void wf_emulated_barrier(int barrier, int threads);
+/* bar.arrive: the same without waiting. */
+void wf_emulated_barrier_arrive(int barrier, int threads);
 
 typedef enum {
     WF_WARP_SYNC,

@@ -13,13 +13,14 @@
 #define MOST_WARPS (MOST_THREADS / 32)
 #define BARRIERS 16
 
-typedef enum { READY, AT_SYNC, AT_BARRIER, AT_WARP, YIELDED, ENDED } wait;
+typedef enum { READY, AT_SYNC, AT_BARRIER, AT_SHARED, AT_WARP, YIELDED, ENDED } wait;
 
 typedef struct {
     uint3 index;
     wait at;
-    wf_fiber *fiber; /* NULL: it has not begun */
-    int barrier;     /* which */
+    wf_fiber *fiber;  /* NULL: it has not begun */
+    int barrier;      /* which */
+    const void *what; /* AT_SHARED: where its barrier is */
     wf_warp_kind kind;
     int source;
     unsigned mask;
@@ -53,9 +54,11 @@ typedef struct block {
     unsigned yielded;    /* threads that gave way to other blocks */
     int waiting;         /* threads in __syncthreads */
     int sum, count, all; /* what those have brought, and what came out of the last time */
-    int arrived[BARRIERS];
-    unsigned turn; /* which warp comes first */
-    bool down;     /* lanes from the last to the first */
+    int arrived[BARRIERS], expected[BARRIERS];
+    wf_async *async;
+    bool interrupted; /* other blocks come first */
+    unsigned turn;    /* which warp comes first */
+    bool down;        /* lanes from the last to the first */
     void *shared;
     thread thread[MOST_THREADS];
     warp warp[MOST_WARPS];
@@ -95,7 +98,7 @@ uint64_t wf_grid_random(void)
 
 /* ---- When nothing goes on ---- */
 
-static _Noreturn void stop(const char *what)
+_Noreturn void wf_grid_stop(const char *what)
 {
     fprintf(stderr, "emulator: %s, block (%u, %u, %u), thread (%u, %u, %u): %s\n", now.grid->name,
             blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, what);
@@ -111,9 +114,10 @@ static _Noreturn void deadlock(const block *b)
     fprintf(
         stderr,
         "emulator: %s, block (%u, %u, %u): its threads wait for each other: %d at __syncthreads, "
-        "%d at other barriers, %d in functions of warps, %d for other blocks, %d have ended\n",
+        "%d at other barriers, %d at barriers in shared memory, %d in functions of warps, %d for other "
+        "blocks, %d have ended\n",
         now.grid->name, b->index.x, b->index.y, b->index.z, at[AT_SYNC], at[AT_BARRIER],
-        at[AT_WARP], at[YIELDED], at[ENDED]);
+        at[AT_SHARED], at[AT_WARP], at[YIELDED], at[ENDED]);
     for (int i = 0; i < b->threads; i++) {
         const thread *t = &b->thread[i];
         if (t->at != AT_WARP)
@@ -140,8 +144,11 @@ static _Noreturn void deadlock(const block *b)
 /* The thread to go on with, of the warp that runs if there is one; -1: none can. */
 static int choose(block *b)
 {
-    if (!b->ready)
+    if (b->interrupted)
         return -1;
+    while (!b->ready)
+        if (!wf_async_advance(b->async))
+            return -1;
     unsigned w = (unsigned)now.thread / 32;
     if (!b->warp[w].ready) {
         unsigned turned = b->ready >> b->turn | (b->turn ? b->ready << (32 - b->turn) : 0);
@@ -260,6 +267,7 @@ static void release_sync(block *b)
 
 static void ended(block *b, int i)
 {
+    wf_async_thread_ends(b->async);
     if (wf_race_pending)
         wf_race_settle();
     b->thread[i].at = ENDED;
@@ -269,7 +277,7 @@ static void ended(block *b, int i)
         release_sync(b);
 }
 
-int wf_emulated_syncthreads(wf_barrier kind, int value)
+int wf_emulated_syncthreads(wf_barrier_kind kind, int value)
 {
     block *b = now.block;
     thread *t = &b->thread[now.thread];
@@ -284,14 +292,14 @@ int wf_emulated_syncthreads(wf_barrier kind, int value)
                                    : b->count;
 }
 
-void wf_emulated_barrier(int barrier, int threads)
+void wf_emulated_barrier_arrive(int barrier, int threads)
 {
     block *b = now.block;
     if (barrier < 0 || barrier >= BARRIERS || threads <= 0 || threads % 32)
-        stop("there is no such barrier");
-    thread *t = &b->thread[now.thread];
-    t->at = AT_BARRIER;
-    t->barrier = barrier;
+        wf_grid_stop("there is no such barrier");
+    if (b->arrived[barrier] > 0 && b->expected[barrier] != threads)
+        wf_grid_stop("expects another number of threads at a barrier than others do");
+    b->expected[barrier] = threads;
     if (++b->arrived[barrier] == threads) {
         b->arrived[barrier] = 0;
         b->phase++;
@@ -302,7 +310,39 @@ void wf_emulated_barrier(int barrier, int threads)
                 set_ready(b, i, 1u << i % 32);
             }
     }
+}
+
+void wf_emulated_barrier(int barrier, int threads)
+{
+    thread *t = &now.block->thread[now.thread];
+    t->at = AT_BARRIER;
+    t->barrier = barrier;
+    wf_emulated_barrier_arrive(barrier, threads);
     leave();
+}
+
+void wf_grid_wait(const void *what)
+{
+    thread *t = &now.block->thread[now.thread];
+    t->at = AT_SHARED;
+    t->what = what;
+    leave();
+}
+
+void wf_grid_wake(const void *what)
+{
+    block *b = now.block;
+    now.progress++;
+    for (int i = 0; i < b->threads; i++)
+        if (b->thread[i].at == AT_SHARED && b->thread[i].what == what) {
+            b->thread[i].at = READY;
+            set_ready(b, i, 1u << i % 32);
+        }
+}
+
+void wf_grid_interrupt(void)
+{
+    now.block->interrupted = true;
 }
 
 /* ---- Warps ---- */
@@ -359,9 +399,10 @@ uint64_t wf_emulated_warp(wf_warp_kind kind, unsigned mask, uint64_t value, int 
     thread *lanes = &b->thread[first], *t = &lanes[lane];
     warp *w = &b->warp[first / 32];
     if (!(mask >> lane & 1))
-        stop("calls a function of its warp for other lanes, and not for its own");
+        wf_grid_stop("calls a function of its warp for other lanes, and not for its own");
     if (mask & ~w->live)
-        stop("calls a function of its warp for lanes that have ended or that there are not");
+        wf_grid_stop(
+            "calls a function of its warp for lanes that have ended or that there are not");
     t->at = AT_WARP;
     t->kind = kind;
     t->mask = mask;
@@ -393,7 +434,7 @@ const void *wf_emulated_gather(const void *mine, size_t bytes)
     warp *w = &now.block->warp[now.thread / 32];
     const unsigned turn = w->gathers % 2;
     if (bytes > WF_EMULATED_GATHERED)
-        stop("brings more than lanes can exchange");
+        wf_grid_stop("brings more than lanes can exchange");
     memcpy(w->gathered[turn][now.thread % 32], mine, bytes);
     wf_emulated_warp(WF_WARP_GATHER, 0xffffffffu, 0, 0);
     return w->gathered[turn];
@@ -414,6 +455,16 @@ int wf_emulated_lane(void)
 void *wf_emulated_shared(void)
 {
     return now.block->shared;
+}
+
+size_t wf_grid_shared(void)
+{
+    return now.grid->shared;
+}
+
+wf_async **wf_grid_async(void)
+{
+    return &now.block->async;
 }
 
 void wf_emulated_yield(void)
@@ -504,17 +555,24 @@ static void block_run(block *b)
             set_ready(b, i, 1u << i % 32);
         }
     b->yielded = 0;
+    b->interrupted = false;
     now.block = b;
     blockIdx = b->index;
     wf_emulated_serial = b->serial;
     wf_grid_here.block = b->serial;
     now.thread = 0;
     now.next = choose(b);
-    now.fiber = fiber_for(&b->thread[now.next]);
-    wf_fiber_change(&now.main, now.fiber, 0);
-    wf_grid_here.block = 0;
-    if (b->live > 0 && !b->yielded)
+    if (now.next >= 0) {
+        now.fiber = fiber_for(&b->thread[now.next]);
+        wf_fiber_change(&now.main, now.fiber, 0);
+    }
+    if (b->live > 0 && !b->yielded && !b->interrupted)
         deadlock(b);
+    if (b->live == 0) {
+        wf_async_end(b->async);
+        b->async = NULL;
+    }
+    wf_grid_here.block = 0;
 }
 
 /* The order of blocks: number i is the (i * step + start)th. */

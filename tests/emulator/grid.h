@@ -10,7 +10,10 @@ void wf_grid_run(const wf_emulated_grid *grid);
 /* The next number of a sequence that follows from the seed. */
 uint64_t wf_grid_random(void);
 
-/* What runs, for race.c. */
+/* Ends the program with a sentence that begins with the thread that runs. */
+_Noreturn void wf_grid_stop(const char *what);
+
+/* What runs, for race.c and hopper.c. */
 typedef struct {
     const char *kernel;
     uint64_t first;      /* serial of the grid's first block */
@@ -26,5 +29,24 @@ extern bool wf_race_pending;
 void wf_race_settle(void);
 /* Memory that begins anew. */
 void wf_race_forget(const void *data, size_t bytes);
+
+/* ---- For hopper.c ---- */
+
+/* What a block and its threads have under way; NULL until somebody makes it. */
+typedef struct wf_async wf_async;
+wf_async **wf_grid_async(void);
+/* Gets something done when no thread can go on; false: there is nothing. */
+bool wf_async_advance(wf_async *a);
+/* The thread that runs ends; the block has. */
+void wf_async_thread_ends(const wf_async *a);
+void wf_async_end(wf_async *a);
+size_t wf_grid_shared(void); /* bytes that are dynamic */
+/* The thread waits until somebody wakes those that wait at `what`, in shared memory of the block. */
+void wf_grid_wait(const void *what);
+void wf_grid_wake(const void *what);
+/* When the thread waits next, other blocks run for a while. */
+void wf_grid_interrupt(void);
+/* cuTensorMapEncodeTiled */
+void *wf_hopper_encoder(void);
 
 #endif

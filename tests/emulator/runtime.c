@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAJOR = 8, MINOR = 0, PROCESSORS = 5 };
+enum { PROCESSORS = 5 };
 #define DEFAULT_SHARED ((size_t)48 << 10)
-#define MOST_SHARED ((size_t)163 << 10)
 #define MOST_FILLED ((size_t)256 << 10)
 
 typedef struct {
@@ -66,6 +65,18 @@ static int devices(void)
 static size_t memory(void)
 {
     return from_environment("WEFT_EMULATED_MEMORY", 4096) << 20;
+}
+
+/* Of the device, times 10. */
+static int capability(void)
+{
+    return (int)from_environment("WEFT_EMULATED_CAPABILITY", 80);
+}
+
+/* That a block can have. */
+static size_t most_shared(void)
+{
+    return (size_t)(capability() >= 90 ? 227 : 163) << 10;
 }
 
 /* ---- For tests ---- */
@@ -198,8 +209,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
         return last = cudaErrorInvalidDevice;
     *out = (struct cudaDeviceProp){.totalGlobalMem = memory(),
                                    .sharedMemPerBlock = DEFAULT_SHARED,
-                                   .sharedMemPerBlockOptin = MOST_SHARED,
-                                   .sharedMemPerMultiprocessor = MOST_SHARED + 1024,
+                                   .sharedMemPerBlockOptin = most_shared(),
+                                   .sharedMemPerMultiprocessor = most_shared() + 1024,
                                    .reservedSharedMemPerBlock = 1024,
                                    .regsPerBlock = 65536,
                                    .regsPerMultiprocessor = 65536,
@@ -207,8 +218,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
                                    .maxThreadsPerBlock = 1024,
                                    .maxThreadsDim = {1024, 1024, 64},
                                    .maxGridSize = {2147483647, 65535, 65535},
-                                   .major = MAJOR,
-                                   .minor = MINOR,
+                                   .major = capability() / 10,
+                                   .minor = capability() % 10,
                                    .multiProcessorCount = PROCESSORS,
                                    .maxThreadsPerMultiProcessor = 2048,
                                    .maxBlocksPerMultiProcessor = 32,
@@ -251,7 +262,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 {
     bool size = attribute == cudaFuncAttributeMaxDynamicSharedMemorySize;
     wf_runtime_lock();
-    if (!kernel || value < 0 || (size && (size_t)value > MOST_SHARED))
+    if (!kernel || value < 0 || (size && (size_t)value > most_shared()))
         return wf_runtime_unlock(cudaErrorInvalidValue);
     if (size && (size_t)value > now.shared)
         now.shared = (size_t)value;
@@ -267,10 +278,10 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *ke
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *kernel,
                                                           int threads, size_t shared)
 {
-    if (!kernel || threads <= 0 || threads > 1024 || shared > MOST_SHARED)
+    if (!kernel || threads <= 0 || threads > 1024 || shared > most_shared())
         return last = cudaErrorInvalidValue;
     int by_threads = 2048 / ((threads + 31) / 32 * 32);
-    int by_shared = (int)((MOST_SHARED + 1024) / (shared + 1024));
+    int by_shared = (int)((most_shared() + 1024) / (shared + 1024));
     *blocks = by_threads < by_shared ? by_threads : by_shared;
     return cudaSuccess;
 }
@@ -279,11 +290,12 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, uns
                                              unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult *found)
 {
-    (void)symbol, (void)version, (void)flags;
-    *out = NULL;
+    (void)version, (void)flags;
+    cudaError_t error = wf_runtime_enter();
+    *out = strcmp(symbol, "cuTensorMapEncodeTiled") == 0 ? wf_hopper_encoder() : NULL;
     if (found)
-        *found = cudaDriverEntryPointSymbolNotFound;
-    return cudaSuccess;
+        *found = *out ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return wf_runtime_unlock(error);
 }
 
 /* ---- Memory ---- */

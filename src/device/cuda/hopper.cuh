@@ -9,7 +9,8 @@
  * at a multiple of 1024 bytes. Wider tiles are several such tiles one after the other, 64 columns each.
  *
  * Code for other architectures is compiled from the same files and must not meet these instructions: kernels put
- * their bodies behind #if WF_HOPPER_CODE.
+ * their bodies behind #if WF_HOPPER_CODE. For tests without a GPU tests/emulator/emulated_hopper.cuh has the same
+ * functions: what is added here is needed there.
  */
 #ifndef WF_DEVICE_CUDA_HOPPER_CUH
 #define WF_DEVICE_CUDA_HOPPER_CUH
@@ -18,7 +19,7 @@
 
 #include "device/cuda/mma.cuh"
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && !WF_CUDA_EMULATED
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || WF_CUDA_EMULATED
 #define WF_HOPPER_CODE 1
 #else
 #define WF_HOPPER_CODE 0
@@ -44,16 +45,28 @@ wf_status wf_cuda_tensor_map(const wf_launch *l, const wf_tensor_box *b, CUtenso
 static __device__ volatile int wf_hopper_stuck;
 #endif
 
-#if WF_HOPPER_CODE
+/* Dynamic shared memory that begins at a multiple of 1024 bytes. */
+#if WF_CUDA_EMULATED
+#define WF_SHARED_TILES(type, name) WF_SHARED(type, name)
+#else
+#define WF_SHARED_TILES(type, name)                                    \
+    extern __shared__ __align__(1024) unsigned char wf_shared_tiles[]; \
+    type *name = reinterpret_cast<type *>(wf_shared_tiles)
+#endif
+
+/* A barrier is 8 bytes of shared memory, known by their address. */
+typedef uint32_t wf_barrier;
+
+#if WF_CUDA_EMULATED
+#include "emulated_hopper.cuh"
+#elif WF_HOPPER_CODE
 
 WF_HOPPER uint32_t wf_shared_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* ---- Barriers in shared memory: wf_barrier is 8 bytes there, known by its address ---- */
-
-typedef uint32_t wf_barrier;
+/* ---- Barriers in shared memory ---- */
 
 /* Phases of the barrier end when so many arrivals came (and the bytes that were announced). */
 WF_HOPPER void wf_barrier_init(wf_barrier b, int arrivals)
@@ -123,6 +136,29 @@ WF_HOPPER void wf_named_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* ---- Flags in global memory: what was written before one became x can be read by who saw it ---- */
+
+/* Until *from is x. */
+WF_HOPPER void wf_flag_await(const int32_t *from, int32_t x)
+{
+#ifdef WF_HOPPER_WATCH
+    long long begin = clock64();
+#endif
+    for (int32_t y = -1; y != x;) {
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(y) : "l"(from) : "memory");
+#ifdef WF_HOPPER_WATCH
+        if (clock64() - begin > 4000000000ll)
+            __trap();
+#endif
+    }
+}
+
+WF_HOPPER void wf_flag_release(int32_t *to, int32_t x)
+{
+    asm volatile("fence.acq_rel.gpu;\n st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x)
+                 : "memory");
+}
+
 /* ---- TMA: one thread moves a box ---- */
 
 WF_HOPPER void wf_tma_prefetch(const CUtensorMap *map)
@@ -138,6 +174,15 @@ WF_HOPPER void wf_tma_load(uint32_t to, const CUtensorMap *map, wf_barrier b, in
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
                  "l"(map), "r"(b), "r"(x0), "r"(x1), "r"(x2), "r"(x3)
+                 : "memory");
+}
+
+/* Bytes that lie together; all three are multiples of 16. */
+WF_HOPPER void wf_bulk_load(uint32_t to, const void *from, int bytes, wf_barrier b)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(b)
                  : "memory");
 }
 
@@ -222,7 +267,7 @@ WF_HOPPER void wf_async_fence()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* ---- Registers ---- */
+/* ---- Registers and memory ---- */
 
 /* All warps of a warpgroup give registers back, or wait until they have so many: N a multiple of 8. */
 template <int N> WF_HOPPER void wf_registers_give()
@@ -234,6 +279,27 @@ template <int N> WF_HOPPER void wf_registers_take()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
+
+/* Four 8x8 matrices of 16-bit elements, by a warp: rows 0-7 and 8-15 of the left 8 columns, then of the right ones. Lane
+ * i says where row i % 8 of matrix i / 8 goes, 16 bytes of shared memory. */
+WF_HOPPER void wf_store_matrices(uint32_t to, const uint32_t *x)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+/* *to += x, which nobody else reads or adds to meanwhile. */
+WF_HOPPER void wf_add_global(float4 *to, float4 x)
+{
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x),
+                 "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
+}
+
+#endif
+
+#if WF_HOPPER_CODE
 
 /* ---- Products: d[64, N] += a[64, 16] b[16, N], by the 128 threads of a warpgroup ----
  *
@@ -253,6 +319,10 @@ WF_HOPPER uint64_t wf_wgmma_operand(uint32_t address, uint32_t lead)
     return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(lead >> 4) << 16 |
            (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
+
+#endif
+
+#if WF_HOPPER_CODE && !WF_CUDA_EMULATED
 
 /* Before the first of a run of products whose registers were written since. */
 WF_HOPPER void wf_wgmma_begin()
@@ -284,8 +354,10 @@ template <int N> WF_HOPPER void wf_wgmma_hold(float (&d)[N])
 #define WF_O8(c, d, i)                                                                     \
     c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), \
         c(d[i + 7])
+#define WF_O16(c, d, i) WF_O8(c, d, i), WF_O8(c, d, i + 8)
 #define WF_O32(c, d, i) WF_O8(c, d, i), WF_O8(c, d, i + 8), WF_O8(c, d, i + 16), WF_O8(c, d, i + 24)
 #define WF_O64(c, d, i) WF_O32(c, d, i), WF_O32(c, d, i + 32)
+#define WF_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define WF_R32                                                                                   \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
     "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -386,6 +458,15 @@ WF_HOPPER void wf_wgmma(float (&d)[128], uint64_t a, uint64_t b, int add)
         WF_WGMMA_SS(256, "bf16", WF_R128, WF_O128("+f", d, 0), 128, 129, 130, 131, 132);
     else
         WF_WGMMA_SS(256, "f16", WF_R128, WF_O128("+f", d, 0), 128, 129, 130, 131, 132);
+}
+
+template <typename T, int TA, int TB>
+WF_HOPPER void wf_wgmma(float (&d)[16], uint64_t a, uint64_t b, int add)
+{
+    if constexpr (__is_same(T, wf_bf16))
+        WF_WGMMA_SS(32, "bf16", WF_R16, WF_O16("+f", d, 0), 16, 17, 18, 19, 20);
+    else
+        WF_WGMMA_SS(32, "f16", WF_R16, WF_O16("+f", d, 0), 16, 17, 18, 19, 20);
 }
 
 template <typename T, int TA, int TB>

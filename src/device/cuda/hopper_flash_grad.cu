@@ -200,14 +200,6 @@ template <int N> struct ring {
     }
 };
 
-WF_HOPPER void load_bytes(uint32_t to, const void *from, int bytes, wf_barrier b)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(b)
-                 : "memory");
-}
-
 /* One thread: operands by TMA. */
 template <int D>
 static __device__ void bring(const arguments &a, const CUtensorMap *q, const CUtensorMap *k,
@@ -244,33 +236,12 @@ static __device__ void bring(const arguments &a, const CUtensorMap *q, const CUt
                     wf_tma_load(base + P::Q + to, q, full, c * 64, head, m * BM, 0);
                     wf_tma_load(base + P::DO + to, dout, full, c * 64, head, m * BM, 0);
                 }
-                load_bytes(base + P::ROWS + in.at * P::ROW_BYTES, a.rows + tile * 2 * BM,
-                           P::ROW_BYTES, full);
-                load_bytes(base + P::LIMITS + in.at * P::ROW_BYTES, a.limits + m * 2 * BM,
-                           P::ROW_BYTES, full);
+                wf_bulk_load(base + P::ROWS + in.at * P::ROW_BYTES, a.rows + tile * 2 * BM,
+                             P::ROW_BYTES, full);
+                wf_bulk_load(base + P::LIMITS + in.at * P::ROW_BYTES, a.limits + m * 2 * BM,
+                             P::ROW_BYTES, full);
             }
     }
-}
-
-/* Until *from is x; what was written before it became x can be read then. */
-WF_HOPPER void await(const int32_t *from, int32_t x)
-{
-#ifdef WF_HOPPER_WATCH
-    long long begin = clock64();
-#endif
-    for (int32_t y = -1; y != x;) {
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(y) : "l"(from) : "memory");
-#ifdef WF_HOPPER_WATCH
-        if (clock64() - begin > 4000000000ll)
-            __trap();
-#endif
-    }
-}
-
-static __device__ void store_release(int32_t *to, int32_t x)
-{
-    asm volatile("fence.acq_rel.gpu;\n st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x)
-                 : "memory");
 }
 
 /* One thread: waits until it is this block's turn to add to a dq and lets the warps that compute know of it (PASS
@@ -295,10 +266,10 @@ template <int D, bool PASS> static __device__ void take_turns(const arguments &a
                     wf_barrier_wait(base + P::DONE + 8 * turn.at, turn.parity);
                     wf_barrier_arrive(base + P::PASSED + 8 * turn.at);
                     if (x.tile > bounds.x)
-                        store_release(added, bounds.y - x.tile + 1);
+                        wf_flag_release(added, bounds.y - x.tile + 1);
                 } else {
                     if (x.tile < bounds.y)
-                        await(added, bounds.y - x.tile);
+                        wf_flag_await(added, bounds.y - x.tile);
                     wf_barrier_wait(base + P::PASSED + 8 * turn.at, turn.parity ^ 1);
                     ((volatile int *)(shared + P::PART))[turn.at] =
                         (x.tile == bounds.y ? PART_FIRST : 0) |
@@ -315,32 +286,6 @@ template <int D, bool PASS> static __device__ void take_turns(const arguments &a
 typedef struct {
     int group, thread, lane, row;
 } place;
-
-/* Four 8x8 matrices of 16-bit elements: rows 0-7 and 8-15 of the left 8 columns, then of the right ones. */
-WF_HOPPER void store_matrices(uint32_t to, const uint32_t *x)
-{
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
-                 : "memory");
-}
-
-WF_HOPPER void add_global(float4 *to, float4 x)
-{
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x),
-                 "f"(x.y), "f"(x.z), "f"(x.w)
-                 : "memory");
-}
-
-#define R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define O16(d, i) WF_O8("+f", d, i), WF_O8("+f", d, i + 8)
-template <typename T, int TA, int TB>
-WF_HOPPER void wf_wgmma(float (&d)[16], uint64_t a, uint64_t b, int add)
-{
-    if constexpr (__is_same(T, wf_bf16))
-        WF_WGMMA_SS(32, "bf16", R16, O16(d, 0), 16, 17, 18, 19, 20);
-    else
-        WF_WGMMA_SS(32, "f16", R16, O16(d, 0), 16, 17, 18, 19, 20);
-}
 
 /* Word i of the four threads of a quad becomes words 0..3 of thread i. */
 WF_HOPPER void transpose_quad(uint32_t (&w)[4], int lane)
@@ -436,7 +381,7 @@ static __device__ __forceinline__ void add_dq(const arguments &a, float (&dq)[D 
             if (part & PART_FIRST)
                 __stcg(sum + i * 128, x);
             else
-                add_global(sum + i * 128, x);
+                wf_add_global(sum + i * 128, x);
         }
     }
     __syncwarp();
@@ -576,9 +521,9 @@ template <typename T, int D> static __device__ void compute(const arguments &a, 
                 ds[c] = wf_pair<T>(s[2 * c] * dp[2 * c], s[2 * c + 1] * dp[2 * c + 1]);
 #pragma unroll
             for (int i = 0; i < BM / 16; i++)
-                store_matrices(base + P::DS + ds_ring.at * P::DS_BYTES + ds_row +
-                                   ((ds_piece ^ (uint32_t)(2 * i)) << 4),
-                               ds + 4 * i);
+                wf_store_matrices(base + P::DS + ds_ring.at * P::DS_BYTES + ds_row +
+                                      ((ds_piece ^ (uint32_t)(2 * i)) << 4),
+                                  ds + 4 * i);
             wf_async_fence();
             __syncwarp();
             if (at.lane == 0)
@@ -652,7 +597,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 {
 #if WF_HOPPER_CODE
     using P = plan<D>;
-    extern __shared__ __align__(1024) char shared[];
+    WF_SHARED_TILES(char, shared);
     if (a.irregular && *a.irregular)
         return;
     const uint32_t base = wf_shared_address(shared);
