@@ -161,3 +161,9 @@ foreach(op IN ITEMS matmul linear_act matmul_act_grad linear_grad_weight head_lo
     weft_emulated_test(selftest_cublaslt_${op} weft_emulated selftest --device cuda --fast --op ${op})
     set_property(TEST selftest_cublaslt_${op} APPEND PROPERTY ENVIRONMENT WEFT_CUBLASLT=emulated)
 endforeach()
+
+# Products by kernels for Hopper.
+weft_emulate(hopper_test_object emulated ${PROJECT_SOURCE_DIR}/tests/test_hopper_products.cu)
+weft_emulated_program(test_hopper_products ${hopper_test_object})
+target_link_libraries(test_hopper_products PRIVATE weft_static PkgConfig::CMOCKA)
+weft_emulated_test(hopper_products test_hopper_products)
