@@ -101,6 +101,10 @@ else() # one op of each kind, and another order of blocks
         set_property(TEST selftest_cuda_emulated_${op} APPEND PROPERTY ENVIRONMENT WEFT_EMULATED_SEED=2)
     endforeach()
 endif()
+foreach(op IN ITEMS attention attention_grad) # that Hopper has kernels for
+    weft_emulated_test(selftest_cuda_hopper_${op} weft_emulated selftest --device cuda --op ${op})
+    set_property(TEST selftest_cuda_hopper_${op} APPEND PROPERTY ENVIRONMENT WEFT_EMULATED_CAPABILITY=90)
+endforeach()
 
 # The same with kernels that tell race.c of every access.
 option(WEFT_RACES "Also build tests/weft_races, whose selftest finds races in emulated CUDA kernels" OFF)
@@ -148,9 +152,12 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
 endif()
 
 # The emulator itself.
-weft_emulate(test_object emulated ${PROJECT_SOURCE_DIR}/tests/test_emulator.cu)
-weft_emulator_program(test_emulator ${test_object})
-weft_emulated_test(emulator test_emulator)
+foreach(name IN ITEMS emulator emulator_hopper)
+    set(test_object)
+    weft_emulate(test_object emulated ${PROJECT_SOURCE_DIR}/tests/test_${name}.cu)
+    weft_emulator_program(test_${name} ${test_object})
+    weft_emulated_test(${name} test_${name})
+endforeach()
 
 # Products by way of a library, as far as that can be tested without it.
 weft_emulate(products_test_object emulated ${PROJECT_SOURCE_DIR}/tests/test_cuda_products.cu)

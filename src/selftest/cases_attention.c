@@ -3,7 +3,8 @@
 #include "selftest/case.h"
 
 #define MOST_SEQUENCES 5
-#define MOST_ROWS 128
+#define MOST_ROWS 288
+#define NARROW (1u << WF_F16 | 1u << WF_BF16)
 
 /* ---- Packed ---- */
 
@@ -52,6 +53,21 @@ static const struct attention_case {
     {5, 1, 1, 300, 270, 1, {0, 5}, 0, {0}},
 };
 
+/* Several tiles of kernels for tensor cores, which take narrow types and heads such as these. The first two are small
+ * enough to be looked at as views, and with outputs that nobody reads. */
+static const struct attention_case tile_cases[] = {
+    {15, 1, 1, 64, 64, 2, {1, 8, 15}, 0, {0}},
+    {7, 1, 1, 128, 128, 1, {0, 7}, 0, {.length = 7}},
+    {257, 2, 1, 64, 64, 4, {0, 1, 130, 130, 257}, 0, {0}},
+    {258, 1, 1, 64, 64, 2, {0, 129, 258}, 0, {.length = 129, .bidirectional = true}},
+    {200, 2, 1, 128, 128, 2, {0, 197, 200}, 0, {.bidirectional = true, .window = 40}},
+    {270, 1, 1, 128, 128, 1, {0, 270}, 0, {.length = 270, .window = 130}},
+    /* Later scores exceed those of the first tile by far. Not for gradients: some are too small for bf16. */
+    {193, 1, 1, 64, 64, 1, {0, 193}, 0, {.window = 65, .scale = 4}},
+    {257, 1, 1, 128, 128, 1, {0, 257}, 0, {.window = 129, .scale = 4}},
+};
+enum { STEEP_CASES = 2 };
+
 static wf_value *starts(wf_case *c, const int32_t *start, int sequences)
 {
     return wf_case_i32_given(c, D(sequences + 1), start);
@@ -76,9 +92,8 @@ static void packed(wf_case *c, const struct attention_case *t, wf_value *in[5])
     in[4] = positions(c, t);
 }
 
-static void build_attention(wf_case *c)
+static void attend(wf_case *c, const struct attention_case *t)
 {
-    const struct attention_case *t = &attention_cases[c->variant];
     wf_value *x[5];
     packed(c, t, x);
     /* Weights near 0 and 1: what differences see has cancelled. attention_grad has its own bounds. */
@@ -86,9 +101,18 @@ static void build_attention(wf_case *c)
     wf_case_node(c, wf_attention(c->g, x[0], x[1], x[2], x[3], x[4], &t->o));
 }
 
-static void build_attention_grad(wf_case *c)
+static void build_attention(wf_case *c)
 {
-    const struct attention_case *t = &attention_cases[c->variant];
+    attend(c, &attention_cases[c->variant]);
+}
+
+static void build_attention_tiles(wf_case *c)
+{
+    attend(c, &tile_cases[c->variant]);
+}
+
+static void attend_grad(wf_case *c, const struct attention_case *t)
+{
     wf_value *x[8];
     x[0] = wf_case_x(c, D(t->n, t->h, t->dv), -1.5, 1.5);
     packed(c, t, &x[1]);
@@ -97,6 +121,16 @@ static void build_attention_grad(wf_case *c)
     x[7] = wf_case_frozen(c, wf_value_output(o, 1));
     if (o)
         wf_case_node(c, wf_node_add(c->g, c->row->op, o->node->attr, NULL, x, 8));
+}
+
+static void build_attention_grad(wf_case *c)
+{
+    attend_grad(c, &attention_cases[c->variant]);
+}
+
+static void build_attention_grad_tiles(wf_case *c)
+{
+    attend_grad(c, &tile_cases[c->variant]);
 }
 
 /* ---- Over page pools ---- */
@@ -235,12 +269,14 @@ static void build_kv_append(wf_case *c)
 
 const wf_case_row wf_cases_attention[] = {
     WF_ROW(attention, WF_LENGTH(attention_cases), WF_TYPES_FLOAT),
+    WF_ROW_OF(attention, tiles, WF_LENGTH(tile_cases), NARROW),
     {.op = WF_OP_attention,
      .variants = WF_LENGTH(paged_cases),
      .build = build_paged,
      .types = WF_TYPES_FLOAT,
      .label = "paged"},
     WF_ROW(attention_grad, WF_LENGTH(attention_cases), WF_TYPES_FLOAT),
+    WF_ROW_OF(attention_grad, tiles, WF_LENGTH(tile_cases) - STEEP_CASES, NARROW),
     WF_ROW(kv_append, WF_LENGTH(paged_cases), WF_TYPES_FLOAT),
     {.build = NULL},
 };

@@ -147,7 +147,7 @@ static int choose(block *b)
     if (b->interrupted)
         return -1;
     while (!b->ready)
-        if (!wf_async_advance(b->async))
+        if (b->live == 0 || !wf_async_advance(b->async))
             return -1;
     unsigned w = (unsigned)now.thread / 32;
     if (!b->warp[w].ready) {

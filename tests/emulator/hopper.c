@@ -105,7 +105,7 @@ void *wf_emulated_shared_at(uint32_t address, size_t bytes)
 }
 
 /* Where a byte lies of what is stored in rows of 128 bytes whose 16-byte pieces are permuted. */
-static uint32_t swizzled(uint32_t address)
+static inline uint32_t swizzled(uint32_t address)
 {
     return address ^ (address >> 7 & 7) << 4;
 }
@@ -500,9 +500,11 @@ void wf_emulated_wgmma_commit(void)
     self()->group++;
 }
 
-/* What a descriptor says, in bytes. */
+/* What a descriptor says, in bytes, and the shared memory in which it lies. */
 typedef struct {
     uint32_t start, lead, stride;
+    const char *shared;
+    size_t bytes;
 } operand;
 
 static operand operand_of(uint64_t d)
@@ -510,16 +512,20 @@ static operand operand_of(uint64_t d)
     if (d >> 62 != 1 || (d >> 49 & 7))
         wf_grid_stop("has a descriptor that is not emulated");
     return (operand){(uint32_t)(d & 0x3fff) << 4, (uint32_t)(d >> 16 & 0x3fff) << 4,
-                     (uint32_t)(d >> 32 & 0x3fff) << 4};
+                     (uint32_t)(d >> 32 & 0x3fff) << 4, wf_emulated_shared(), wf_grid_shared()};
 }
 
-/* The address of element k of row r. */
-static uint32_t element_at(const operand *o, bool columns, int r, int k)
+/* Element k of row r, and what lies behind it, so many bytes. */
+static inline const char *element_at(const operand *o, bool columns, unsigned r, unsigned k,
+                                     size_t bytes)
 {
-    const uint32_t ur = (uint32_t)r, uk = (uint32_t)k;
-    return swizzled(columns ? o->start + ur / 64 * o->lead + uk / 8 * o->stride + uk % 8 * 128 +
-                                  ur % 64 * 2
-                            : o->start + ur / 8 * o->stride + ur % 8 * 128 + uk * 2);
+    uint32_t at =
+        o->start + (columns ? r / 64 * o->lead + k / 8 * o->stride + k % 8 * 128 + r % 64 * 2
+                            : r / 8 * o->stride + r % 8 * 128 + k * 2);
+    at = swizzled(at) - SHARED_BEGIN; /* what is before the beginning becomes large */
+    if (at + bytes > o->bytes)
+        wf_grid_stop("has a descriptor of what is not in its shared memory");
+    return o->shared + at;
 }
 
 static const float *f16_values(void)
@@ -546,30 +552,32 @@ static void widen(float *to, const uint16_t *from, int n, bool f16)
 }
 
 /* Row r of an operand. */
-static void load_row(float to[16], const operand *o, bool columns, bool f16, int r)
+static void load_row(float to[16], const operand *o, bool columns, bool f16, unsigned r)
 {
     uint16_t x[16];
     if (columns)
-        for (int k = 0; k < 16; k++)
-            memcpy(&x[k], wf_emulated_shared_at(element_at(o, true, r, k), 2), 2);
+        for (unsigned k = 0; k < 16; k++)
+            memcpy(&x[k], element_at(o, true, r, k, 2), 2);
     else
-        for (int k = 0; k < 16; k += 8)
-            memcpy(&x[k], wf_emulated_shared_at(element_at(o, false, r, k), 16), 16);
+        for (unsigned k = 0; k < 16; k += 8)
+            memcpy(&x[k], element_at(o, false, r, k, 16), 16);
     widen(to, x, 16, f16);
 }
 
 static void multiply(const wf_emulated_product *p, float *sum)
 {
-    const int index = wf_grid_here.thread % 128, row = index / 32 * 16 + index % 32 / 4;
+    const unsigned index = (unsigned)wf_grid_here.thread % 128;
+    const unsigned row = index / 32 * 16 + index % 32 / 4;
     const operand a = p->registers ? (operand){0} : operand_of(p->a), b = operand_of(p->b);
     float x[2][16], y[16];
-    for (int h = 0; h < 2; h++)
+    for (unsigned h = 0; h < 2; h++)
         if (p->registers)
             widen(x[h], p->row[h], 16, p->f16);
         else
             load_row(x[h], &a, p->a_columns, p->f16, row + 8 * h);
     for (int i = 0; i < p->count; i += i % 2 ? 3 : 1) { /* 0, 1, 4, 5, ... */
-        load_row(y, &b, p->b_columns, p->f16, i / 4 * 8 + index % 4 * 2 + i % 2);
+        load_row(y, &b, p->b_columns, p->f16,
+                 (unsigned)i / 4 * 8 + index % 4 * 2 + (unsigned)i % 2);
         float s0 = p->add ? sum[i] : 0, s1 = p->add ? sum[i + 2] : 0;
         for (int k = 0; k < 16; k++) {
             s0 += x[0][k] * y[k];
