@@ -57,11 +57,12 @@ static bool is_known(const wf_cuda_product *p)
                (!p->sums || p->n <= 1 << 15);
     if (p->y.type != type || p->add || p->sums)
         return false;
+    const bool bias = !p->bias || p->bias_type == type || p->bias_type == WF_F32;
     switch (p->ending) {
-    case WF_CUDA_ACT: return p->transpose_b && p->act == WF_ACT_GELU;
+    case WF_CUDA_ACT: return p->transpose_b && p->act == WF_ACT_GELU && bias;
     case WF_CUDA_ACT_GRAD:
         return !p->transpose_b && p->act == WF_ACT_GELU && !p->bias && p->pre.data;
-    default: return true;
+    default: return bias;
     }
 }
 
@@ -73,5 +74,5 @@ bool wf_cuda_hopper_takes(const wf_cuda_product *p)
         return false;
     return lies_well(&p->a, p->transpose_a ? p->m : p->k) &&
            lies_well(&p->b, p->transpose_b ? p->k : p->n) && lies_well(&p->y, p->n) &&
-           (!p->pre.data || lies_well(&p->pre, p->n)) && (uintptr_t)p->bias % 16 == 0;
+           (!p->pre.data || lies_well(&p->pre, p->n));
 }

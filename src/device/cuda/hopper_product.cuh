@@ -41,6 +41,7 @@ typedef struct {
     float *sums;        /* [splits, tiles_n, m] or NULL */
     int64_t row;
     int32_t bias_wide; /* it is f32 */
+    int32_t bias_even; /* pairs of it can be loaded */
     int32_t kept;      /* pre is stored */
     int32_t add;       /* to what stands in y */
     int32_t m, n;
@@ -342,20 +343,22 @@ WF_HOPPER void wf_hopper_run(const wf_hopper_task &t, wf_hopper_worker<S> &w,
 /* ---- Endings ---- */
 
 /* Elements `column` and the next of the bias; beyond its end it is 0. */
+template <typename T> WF_HOPPER float2 wf_hopper_pair(const T *from, bool both, bool even)
+{
+    if (!both || !even)
+        return make_float2(wf_load(from[0]), both ? wf_load(from[1]) : 0);
+    const wf_pack<T, 2> pair = wf_load_pack<T, 2>(from);
+    return make_float2(wf_load(pair.x[0]), wf_load(pair.x[1]));
+}
+
 template <typename T> WF_HOPPER float2 wf_hopper_bias(const wf_hopper_task &t, int column)
 {
     const bool both = column + 1 < t.n;
     if (!t.bias || column >= t.n)
         return make_float2(0, 0);
-    if (t.bias_wide) {
-        const float *b = static_cast<const float *>(t.bias) + column;
-        return both ? *reinterpret_cast<const float2 *>(b) : make_float2(*b, 0);
-    }
-    const T *b = static_cast<const T *>(t.bias) + column;
-    if (!both)
-        return make_float2(wf_load(*b), 0);
-    const wf_pack<T, 2> pair = wf_load_pack<T, 2>(b);
-    return make_float2(wf_load(pair.x[0]), wf_load(pair.x[1]));
+    if (t.bias_wide)
+        return wf_hopper_pair(static_cast<const float *>(t.bias) + column, both, t.bias_even);
+    return wf_hopper_pair(static_cast<const T *>(t.bias) + column, both, t.bias_even);
 }
 
 template <typename T> WF_HOPPER float2 wf_hopper_unpack(uint32_t pair)
@@ -626,6 +629,7 @@ template <class S> static wf_hopper_task wf_hopper_task_of(const wf_cuda_product
     wf_hopper_task t = {};
     t.bias = p->bias;
     t.bias_wide = p->bias_type == WF_F32;
+    t.bias_even = (uintptr_t)p->bias % (t.bias_wide ? 8 : 4) == 0;
     t.kept = p->pre.data != NULL;
     t.add = p->add;
     t.m = (int32_t)p->m;
