@@ -5,7 +5,8 @@
  *
  *   nvcc -std=c++20 -O3 -arch=sm_90a -split-compile=0 -DWF_HOPPER_WATCH -Isrc -Iinclude bench/lab/hopper_product.cu -o hopper_product -lcublasLt
  *
- * usage: hopper_product [CASES [SHAPES]] - of those whose name contains these: hopper_product 768 t128; - for all of them
+ * usage: hopper_product [CASES [SHAPES [MIB [TOGETHER]]]] - those whose names contain these ("gelu 768" t128, "" for all); MiB for
+ * parts of split sums (32, what the device has); rows of tiles that are worked on before others (16)
  *
  * Shapes: t: two warpgroups in turns, b: both on one tile; rows x columns of a tile; c2: clusters of two. Times are medians
  * of bursts, all in turns, so that the GPU's clock is the same for all. cuBLASLt: the fastest of its first 8 proposals, with
@@ -80,7 +81,8 @@ static void must(bool ok, const char *what)
 
 /* ---- Shapes ---- */
 
-typedef wf_status runner(const wf_launch *l, const wf_cuda_product *p, void *scratch, size_t room);
+typedef wf_status runner(const wf_launch *l, const wf_cuda_product *p, void *scratch, size_t room,
+                         int together);
 enum { LINEAR, GELU, INPUT, SLOPE, WEIGHT, KINDS };
 
 typedef struct {
@@ -125,7 +127,10 @@ typedef struct {
 static wf_cuda_device device;
 static wf_cuda_queue queue;
 static wf_launch launch;
-static const size_t operand_bytes = (size_t)65536 * 3072 * 2 + (64 << 20), room = 96 << 20;
+static const size_t operand_bytes = (size_t)65536 * 3072 * 2 + (64 << 20),
+                    scratch_bytes = (size_t)320 << 20, sums_at = (size_t)288 << 20;
+static size_t parts_bytes = 32 << 20;
+static int together = 16;
 static char *a, *b, *y, *again, *pre, *scratch;
 static float *bias, *sums;
 static int *wrong;
@@ -228,6 +233,12 @@ static int take_wrong(void)
     return count;
 }
 
+static bool run_shape(const shape *s, int kind, const wf_cuda_product *p)
+{
+    const size_t room = parts_bytes + (p->sums ? wf_cuda_sums_bytes(p->m) : 0);
+    return s->run[kind](&launch, p, scratch, room, together) == WF_OK;
+}
+
 /* Whether the shape runs, is right and repeats its bits; says so if not. */
 static bool is_right(const shape *s, const test *t)
 {
@@ -238,7 +249,7 @@ static bool is_right(const shape *s, const test *t)
     CUDA(cudaMemset(y, 0xff, bytes));
     if (t->kind == GELU)
         CUDA(cudaMemset(pre, 0xff, bytes));
-    if (s->run[t->kind](&launch, &p, scratch, room) != WF_OK)
+    if (!run_shape(s, t->kind, &p))
         return false;
     CUDA(cudaStreamSynchronize(queue.stream));
 #ifdef WF_HOPPER_WATCH
@@ -254,7 +265,7 @@ static bool is_right(const shape *s, const test *t)
     CUDA(cudaStreamSynchronize(queue.stream));
     const int bad = take_wrong();
     p.y.data = again;
-    s->run[t->kind](&launch, &p, scratch, room);
+    must(run_shape(s, t->kind, &p), s->name);
     count_differences<<<1024, 256, 0, queue.stream>>>((uint32_t *)y, (uint32_t *)again, bytes / 4,
                                                       wrong);
     CUDA(cudaStreamSynchronize(queue.stream));
@@ -340,7 +351,7 @@ typedef struct {
 static bool run_once(const contest *c, int entrant)
 {
     if (entrant < SHAPES)
-        return shapes[entrant].run[c->t->kind](&launch, &c->p, scratch, room) == WF_OK;
+        return run_shape(&shapes[entrant], c->t->kind, &c->p);
     if (entrant == LIBRARY_END)
         return c->end.count > 0 && library_run(&c->end, &c->p, c->end.best);
     if (c->plain.count == 0 || !library_run(&c->plain, &c->p, c->plain.best))
@@ -348,7 +359,7 @@ static bool run_once(const contest *c, int entrant)
     if (c->p.ending != WF_CUDA_PLAIN)
         wf_cuda_finish(queue.stream, &c->p);
     if (c->p.sums)
-        wf_cuda_row_sums(queue.stream, &c->p, (float *)(scratch + (64 << 20)));
+        wf_cuda_row_sums(queue.stream, &c->p, (float *)(scratch + sums_at));
     return true;
 }
 
@@ -458,7 +469,7 @@ static void begin(void)
         CUDA(cudaMalloc(places[i], operand_bytes));
         wf_cuda_randomize(queue.stream, WF_BF16, *places[i], operand_bytes, (uint64_t)i << 40);
     }
-    CUDA(cudaMalloc(&scratch, room));
+    CUDA(cudaMalloc(&scratch, scratch_bytes));
     CUDA(cudaMalloc(&bias, 1 << 20));
     CUDA(cudaMalloc(&sums, 1 << 20));
     CUDA(cudaMalloc(&wrong, sizeof *wrong));

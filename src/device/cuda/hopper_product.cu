@@ -6,15 +6,17 @@
 
 #include "device/cuda/hopper_product.cuh"
 
+enum { TOGETHER = 16 };
+
 template <typename T, int TA, int TB, wf_hopper_ending ENDING>
 static wf_status run_tiles(const wf_launch *l, const wf_cuda_product *p, wf_hopper_tiles tiles,
                            void *scratch, size_t room)
 {
     if (tiles == WF_HOPPER_TURNS_128)
         return wf_hopper_run_product<wf_hopper_shape<T, TA, TB, ENDING, 2, 128, true, 1>>(
-            l, p, scratch, room);
+            l, p, scratch, room, TOGETHER);
     return wf_hopper_run_product<wf_hopper_shape<T, TA, TB, ENDING, 1, 256, false, 1>>(
-        l, p, scratch, room);
+        l, p, scratch, room, TOGETHER);
 }
 
 template <typename T>

@@ -78,6 +78,7 @@ struct wf_hopper_shape {
     static constexpr int ONES_AT = PIECE_AT + 2 * PIECES * PIECE_BYTES;
     static constexpr int BARRIER_AT = ONES_AT + ONES_BYTES;
     static constexpr int BYTES = BARRIER_AT + BARRIER_BYTES + 1024; /* 1024: to be aligned */
+    static_assert(CLUSTER == 1 || N % 128 == 0, "halves of b are whole chunks of 64");
     static_assert(SLOTS >= 2 && 8 * (2 * SLOTS + 2) <= BARRIER_BYTES, "fits");
 };
 
@@ -234,6 +235,7 @@ template <class S> struct wf_hopper_worker {
             wf_barrier_arrive(m.empty(slot));
         }
     }
+    /* Turns are also what makes parities enough: who has the turn knows that all slabs before its own have arrived. */
     __device__ __forceinline__ void turn_begin()
     {
         if (S::TURNS)
@@ -624,7 +626,7 @@ static inline wf_tensor_box wf_hopper_result(const wf_cuda_matrix *x, int64_t m,
 }
 
 /* The sizes of the task for tiles of that shape, but for splits of which there is one. */
-template <class S> static wf_hopper_task wf_hopper_task_of(const wf_cuda_product *p)
+template <class S> static wf_hopper_task wf_hopper_task_of(const wf_cuda_product *p, int together)
 {
     wf_hopper_task t = {};
     t.bias = p->bias;
@@ -639,7 +641,7 @@ template <class S> static wf_hopper_task wf_hopper_task_of(const wf_cuda_product
     t.tiles_m = (t.m + S::M * S::CLUSTER - 1) / (S::M * S::CLUSTER);
     t.tiles_n = (t.n + S::N - 1) / S::N;
     t.items = t.tiles_m * t.tiles_n;
-    t.together = 16 / S::CLUSTER;
+    t.together = together > S::CLUSTER ? together / S::CLUSTER : 1;
     t.wide = (float *)p->y.data;
     t.row = p->y.row;
     return t;
@@ -723,12 +725,12 @@ static __global__ void __launch_bounds__(256) wf_hopper_add_parts(const wf_hoppe
     }
 }
 
-/* All of a product. scratch: `room` bytes, for parts and sums. */
+/* All of a product. scratch: `room` bytes, for parts and sums. together: rows of tiles that are worked on before others. */
 template <class S>
 static wf_status wf_hopper_run_product(const wf_launch *l, const wf_cuda_product *p, void *scratch,
-                                       size_t room)
+                                       size_t room, int together)
 {
-    wf_hopper_task t = wf_hopper_task_of<S>(p);
+    wf_hopper_task t = wf_hopper_task_of<S>(p, together);
     const int64_t elements = p->m * p->y.row;
     if (S::WIDE && p->y.row == p->n)
         t.splits = wf_hopper_splits<S>(&t, wf_cuda_device_of(l)->processors,
