@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "device/cuda/product_aux.cu"
@@ -110,6 +111,13 @@ static const shape shapes[] = {
     SHAPE("b128x192", 1, 192, false, 1),  SHAPE("b256x128", 2, 128, false, 1),
     SHAPE("b256x128c2", 2, 128, false, 2)};
 enum { SHAPES = sizeof shapes / sizeof *shapes, LIBRARY = SHAPES, LIBRARY_END, ENTRANTS };
+
+static const char *wanted = "", *unwanted; /* parts of names; unwanted may be NULL */
+
+static bool is_wanted(const shape *s)
+{
+    return strstr(s->name, wanted) && !(unwanted && strstr(s->name, unwanted));
+}
 
 static const char *name_of(int i)
 {
@@ -406,14 +414,14 @@ static void choose_algorithm(contest *c, library *x, int entrant)
         x->count = 0;
 }
 
-static void compete(const test *t, const char *wanted)
+static void compete(const test *t)
 {
     enum { ROUNDS = 5 };
     contest c = {t, product_of(t), {}, {}};
     double us[ENTRANTS][ROUNDS], median[ENTRANTS] = {};
     bool in[ENTRANTS] = {};
     for (int i = 0; i < SHAPES; i++)
-        in[i] = strstr(shapes[i].name, wanted) && is_right(&shapes[i], t);
+        in[i] = is_wanted(&shapes[i]) && is_right(&shapes[i], t);
     c.plain = library_of(&c.p, false);
     choose_algorithm(&c, &c.plain, LIBRARY);
     if (t->kind == SLOPE) {
@@ -481,7 +489,7 @@ static void begin(void)
 }
 
 /* Shapes whose edges lie within tiles, all of them. */
-static void check_odd(const char *wanted)
+static void check_odd(void)
 {
     static const int64_t sizes[][3] = {
         {8, 8, 8}, {200, 264, 72}, {136, 520, 1000}, {1048, 40, 640}, {768, 768, 8200}};
@@ -490,7 +498,7 @@ static void check_odd(const char *wanted)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const test t = named(kind, sizes[i][0], sizes[i][1], sizes[i][2], 0);
             for (int s = 0; s < SHAPES; s++)
-                if (strstr(shapes[s].name, wanted)) {
+                if (is_wanted(&shapes[s])) {
                     right += is_right(&shapes[s], &t);
                     all++;
                 }
@@ -499,14 +507,13 @@ static void check_odd(const char *wanted)
     fflush(stdout);
 }
 
-int main(int argc, char **argv)
+static void run_all(const char *cases)
 {
     static const int64_t models[][2] = {{768, 65536}, {1024, 32768}, {1600, 16384}};
-    const char *cases = argc > 1 ? argv[1] : "", *wanted = argc > 2 ? argv[2] : "";
     alarm(
-        90); /* a barrier that nobody arrives at must not hold up whoever waits for this program */
+        60); /* a barrier that nobody arrives at must not hold up whoever waits for this program */
     begin();
-    check_odd(wanted);
+    check_odd();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         const int64_t c = models[i][0], m = models[i][1];
         const test tests[] = {
@@ -519,7 +526,29 @@ int main(int argc, char **argv)
         };
         for (size_t k = 0; k < sizeof tests / sizeof *tests; k++)
             if (strstr(tests[k].name, cases))
-                compete(&tests[k], wanted);
+                compete(&tests[k]);
     }
+}
+
+int main(int argc, char **argv)
+{
+    const char *cases = argc > 1 ? argv[1] : "";
+    if (argc > 2)
+        wanted = argv[2];
+    if (argc > 3)
+        parts_bytes = (size_t)atoi(argv[3]) << 20;
+    if (argc > 4)
+        together = atoi(argv[4]);
+    must(parts_bytes <= (size_t)256 << 20 && together > 0, "reading arguments");
+    if (!*wanted) { /* clusters by themselves: a fault of theirs would end the others, too */
+        const pid_t child = fork();
+        if (child != 0) {
+            waitpid(child, NULL, 0);
+            wanted = "c2";
+        } else {
+            unwanted = "c2";
+        }
+    }
+    run_all(cases);
     return 0;
 }
