@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Training steps of GPT-2 on a GPU: Weft, as it is and with --fast, and a peer on the same work in the same run.
+"""Training steps on a GPU: GPT-2 by Weft, as it is and with --fast, and by a peer on the same work in the same run; and Llama
+in sizes, the CPU beside the GPU, with the latency of one token.
 
-    bench/gpu.py run --peer 'python3 torch_train.py' --json bench/results/versus-train-gpu-h200.json [--raw FOLDER]
+    bench/gpu.py run --peer 'python3 torch_train.py' --json bench/results/versus-train-gpu-h200.json [--raw FOLDER] [--only gpt2-124M]
     bench/gpu.py chart bench/results/versus-train-gpu-h200.json docs/pictures/versus-gpu.svg
+    bench/gpu.py sizes --json bench/results/sizes-h200.json [--raw FOLDER]
 
 The peer is called as COMMAND NAME BATCH LENGTH and prints "ms=X" for the median step and "mem=X GiB" for the most memory it
 took; NAME is d12, d24 or d48 by the number of layers. Medians of steps are compared. --raw keeps what `weft bench train --json` wrote.
+`run` writes its file after each model, and leaves rows of other models in it that the same commit made.
 """
 import argparse
 import datetime
@@ -19,19 +22,31 @@ import sys
 
 SETUPS = (("gpt2-124M", "d12", 64), ("gpt2-350M", "d24", 32), ("gpt2-1558M", "d48", 16))
 LENGTH = 1024
+# Of Llama: what a GPU trains at once, and what a CPU does in a few seconds.
+SIZES = (("llama-30M", 64), ("llama-120M", 32), ("llama-350M", 16), ("llama-1B", 8))
+CPU_BATCH, CPU_LENGTH = 2, 256
 GIB = 2 ** 30
 
 
-def weft(args, model, batch, fast, name):
-    """-> the JSON of one measurement."""
+def bench(args, name, model, flags):
+    """-> the JSON of one measurement, which is kept as `name`."""
     path = os.path.join(args.raw, name) if args.raw else "/tmp/weft-gpu-bench.json"
-    command = [args.weft, "bench", "train", model, "--device", args.device, "--precision", "bf16", "--batch", str(batch),
-               "--length", str(LENGTH), "-r", str(args.steps), "--ops", "--no-peak", "-q", "--json", path] + (["--fast"] if fast else [])
+    command = [args.weft, "bench", "train", model, "--no-peak", "--json", path] + [str(x) for x in flags]
     p = subprocess.run(command, capture_output=True, text=True)
     if p.returncode:
         sys.exit(f"{shlex.join(command)} failed: {p.stderr[-2000:]}")
     with open(path) as f:
         return json.load(f)["bench"]
+
+
+def about(measurement):
+    return {k: measurement[k] for k in ("version", "commit", "build", "machine") if k in measurement}
+
+
+def write(path, data):
+    with open(path, "w") as f:
+        json.dump({"date": datetime.date.today().isoformat(), **data}, f, indent=2)
+        f.write("\n")
 
 
 def peer(args, name, batch):
@@ -44,29 +59,59 @@ def peer(args, name, batch):
     return float(ms.group(1)), float(memory.group(1))
 
 
+def rows_of_before(path, commit):
+    """What the same commit measured of other models."""
+    try:
+        with open(path) as f:
+            data = json.load(f)
+    except FileNotFoundError:
+        return {}
+    return {r["model"]: r for r in data["results"]} if data["weft"].get("commit") == commit else {}
+
+
 def measure(args):
-    rows, about = [], {}
     for model, name, batch in SETUPS:
         if args.only and model not in args.only:
             continue
-        ours = [weft(args, model, batch, fast, f"bench-train-{model}{'-fast' if fast else ''}-{args.name}.json") for fast in (0, 1)]
+        flags = ["--device", args.device, "--precision", "bf16", "--batch", batch, "--length", LENGTH, "-r", args.steps, "--ops"]
+        ours = [bench(args, f"bench-train-{model}{'-fast' if fast else ''}-{args.name}.json", model, flags + fast)
+                for fast in ([], ["--fast"])]
         peer_ms, peer_gib = peer(args, name, batch)
         ms = [x["results"][0]["ms_per_step_median"] for x in ours]
         gib = ours[0]["training"]["planned_bytes"] / GIB
-        about = {k: ours[0][k] for k in ("version", "commit", "build", "machine") if k in ours[0]}
-        rows.append({"model": model, "batch": batch, "length": LENGTH, "weft_ms": ms[0], "weft_fast_ms": ms[1], "peer_ms": peer_ms,
-                     "weft_tokens_per_s": batch * LENGTH / ms[0] * 1e3, "weft_fast_tokens_per_s": batch * LENGTH / ms[1] * 1e3,
-                     "peer_tokens_per_s": batch * LENGTH / peer_ms * 1e3, "ratio": round(peer_ms / ms[0], 3),
-                     "ratio_fast": round(peer_ms / ms[1], 3), "weft_gib": round(gib, 2), "peer_gib": peer_gib,
-                     "memory_ratio": round(gib / peer_gib, 3)})
-        r = rows[-1]
+        r = {"model": model, "batch": batch, "length": LENGTH, "weft_ms": ms[0], "weft_fast_ms": ms[1], "peer_ms": peer_ms,
+             "weft_tokens_per_s": batch * LENGTH / ms[0] * 1e3, "weft_fast_tokens_per_s": batch * LENGTH / ms[1] * 1e3,
+             "peer_tokens_per_s": batch * LENGTH / peer_ms * 1e3, "ratio": round(peer_ms / ms[0], 3),
+             "ratio_fast": round(peer_ms / ms[1], 3), "weft_gib": round(gib, 2), "peer_gib": peer_gib,
+             "memory_ratio": round(gib / peer_gib, 3)}
         print(f"{model:12} weft {r['weft_ms']:7.1f} ms {r['weft_tokens_per_s']:9.0f} tok/s ({r['ratio']:.2f}x), --fast {r['weft_fast_ms']:7.1f} ms "
               f"{r['weft_fast_tokens_per_s']:9.0f} ({r['ratio_fast']:.2f}x), peer {peer_ms:7.1f} ms {r['peer_tokens_per_s']:9.0f}; "
               f"memory {gib:.1f} against {peer_gib:.1f} GiB", flush=True)
-    with open(args.json, "w") as f:
-        json.dump({"date": datetime.date.today().isoformat(), "weft": about, "peer": {"name": args.peer_name, "command": os.path.basename(args.peer)},
-                   "results": rows}, f, indent=2)
-        f.write("\n")
+        rows = rows_of_before(args.json, ours[0]["commit"]) | {model: r}
+        write(args.json, {"weft": about(ours[0]), "peer": {"name": args.peer_name, "command": os.path.basename(args.peer)},
+                          "results": [rows[m] for m, _, _ in SETUPS if m in rows]})
+
+
+def sizes(args):
+    """A training step of each size, and one token after LENGTH others, on the GPU and on the CPU."""
+    rows = []
+    print("| | parameters | GPU, tokens/s | CPU, tokens/s | | GPU, ms a token | CPU, ms a token | |\n|---|---|---|---|---|---|---|---|")
+    for model, batch in SIZES:
+        def one(device, kind, *flags):
+            return bench(args, f"bench-{kind}-{model}-{device}-{args.name}.json", model, ("--device", device) + flags)
+
+        gpu = one(args.device, "train", "--precision", "bf16", "--batch", batch, "--length", LENGTH, "-r", args.steps)
+        cpu = one("cpu", "train", "--precision", "bf16", "--batch", CPU_BATCH, "--length", CPU_LENGTH, "-r", 1)
+        token = [one(d, "decode", "--form", "decode", "--length", LENGTH, "-r", 20) for d in (args.device, "cpu")]
+        r = {"model": model, "parameters": gpu["training"]["parameters"], "gpu_batch": batch, "gpu_length": LENGTH,
+             "gpu_tokens_per_s": gpu["results"][0]["tokens_per_s"], "cpu_batch": CPU_BATCH, "cpu_length": CPU_LENGTH,
+             "cpu_tokens_per_s": cpu["results"][0]["tokens_per_s"], "gpu_gib": round(gpu["training"]["planned_bytes"] / GIB, 2),
+             "gpu_ms_per_token": token[0]["results"][0]["ms_per_step_median"], "cpu_ms_per_token": token[1]["results"][0]["ms_per_step_median"]}
+        rows.append(r)
+        print(f"| {model} | {r['parameters'] / 1e6:.0f} M | {r['gpu_tokens_per_s']:,.0f} | {r['cpu_tokens_per_s']:,.0f} | "
+              f"{r['gpu_tokens_per_s'] / r['cpu_tokens_per_s']:.0f}x | {r['gpu_ms_per_token']:.2f} | {r['cpu_ms_per_token']:.2f} | "
+              f"{r['cpu_ms_per_token'] / r['gpu_ms_per_token']:.1f}x |", flush=True)
+        write(args.json, {"weft": {args.device: about(gpu), "cpu": about(cpu)}, "results": rows})
 
 
 def chart(args):
@@ -96,21 +141,22 @@ def chart(args):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = p.add_subparsers(dest="verb", required=True)
-    r = verbs.add_parser("run")
-    r.add_argument("--weft", default="build/weft")
-    r.add_argument("--device", default="cuda")
+    r, z = verbs.add_parser("run"), verbs.add_parser("sizes")
     r.add_argument("--peer", required=True)
     r.add_argument("--peer-name", default="PyTorch, torch.compile")
-    r.add_argument("--name", default="h200", help="of the machine, in names of files")
-    r.add_argument("--steps", default=20, type=int)
     r.add_argument("--only", action="append")
-    r.add_argument("--raw")
-    r.add_argument("--json", required=True)
+    for v in r, z:
+        v.add_argument("--weft", default="build/weft")
+        v.add_argument("--device", default="cuda")
+        v.add_argument("--name", default="h200", help="of the machine, in names of files")
+        v.add_argument("--steps", default=20, type=int)
+        v.add_argument("--raw")
+        v.add_argument("--json", required=True)
     c = verbs.add_parser("chart")
     c.add_argument("json")
     c.add_argument("out")
     args = p.parse_args()
-    {"run": measure, "chart": chart}[args.verb](args)
+    {"run": measure, "sizes": sizes, "chart": chart}[args.verb](args)
 
 
 if __name__ == "__main__":

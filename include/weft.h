@@ -244,7 +244,8 @@ WF_API wf_value *wf_softmax(wf_graph *g, wf_value *x); /* of the last axis */
 /* f32 scalar: the root of the sum of squares of all elements of all n values. */
 WF_API wf_value *wf_global_norm(wf_graph *g, wf_value *const *x, int n);
 
-/* Rows by index. Indices out of range fail the run where the device can tell. */
+/* Rows by index. Indices out of range fail the run where the device can tell; on one that runs ahead, the next reading
+ * of a result or state. */
 WF_API wf_value *wf_embed(wf_graph *g, wf_value *table, wf_value *ids); /* ids' shape + [C], of the
                                                             table's type; f32 for quantized blocks */
 WF_API wf_value *wf_gather_rows(wf_graph *g, wf_value *x, wf_value *rows); /* rows: i32[n] */

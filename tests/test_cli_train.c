@@ -59,6 +59,8 @@ static void test_mistakes(void **state)
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --export q9", "no type 'q9'");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --compute i8", "f32, bf16 or f16");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 0", "threads");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 2 --device check",
+                     "--threads is for the device cpu");
     wt_program_fails(&p, 2, "finetune --data $D/data --out $D/m", "which model");
     wt_program_fails(&p, 2, "finetune " WT_MODELS_FOLDER "/llama --data $D/data --out $D/m",
                      "model's own tokenizer");

@@ -142,6 +142,44 @@ static void test_damaged_file(void **state)
     assert_int_equal(prepare(true, &p, &choices, &again), FASTEST);
 }
 
+/* What a product is run by that a file has algorithms for which add up parts of sums in this way. */
+static uint64_t prepare_forged(const wf_cuda_product *p, uint64_t reduce)
+{
+    wf_launch l = {};
+    uint64_t choices, found = 0;
+    double us;
+    l.ctx = ctx;
+    l.queue = &queue.head;
+    wf_cuda_work w = {&l, true, scratch};
+    prepare(true, p, &choices, &us);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(wf_cuda_products_new(&device, true), WF_OK);
+        wf_cuda_products_begin(&device);
+        assert_int_equal(wf_cuda_multiply(&w, p), WF_OK);
+        for (int k = 0; k < device.products->count; k++)
+            if (device.products->entries[k]->used) {
+                found = device.products->entries[k]->algo.data[2];
+                device.products->entries[k]->algo.data[2] = reduce;
+            }
+        if (i == 0)
+            wf_product_choices_write(device.products);
+        wf_cuda_products_free(&device);
+    }
+    return found;
+}
+
+static void test_forged_file(void **state)
+{
+    const wf_cuda_product p = large_product();
+    (void)state;
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_IN_PLACE), 0);
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_OUTPUT_TYPE | 8), 0);
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_OUTPUT_TYPE), WF_LT_REDUCE_OUTPUT_TYPE);
+    device.head.fast = true; /* where it is allowed */
+    assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_IN_PLACE), WF_LT_REDUCE_IN_PLACE);
+    device.head.fast = false;
+}
+
 static void test_not_tuned(void **state)
 {
     const wf_cuda_product p = large_product();
@@ -192,7 +230,7 @@ static void test_scratch_of_some_rows(void **state)
     p.transpose_b = true;
     p.bias = b;
     p.bias_type = WF_BF16;
-    const size_t bytes = wf_cuda_product_scratch(&p, true, false);
+    const size_t bytes = wf_cuda_product_scratch(&p, true, 0);
     unsigned char *rest = (unsigned char *)scratch + bytes,
                   *host = static_cast<unsigned char *>(malloc(MORE));
     assert_non_null(host);
@@ -210,14 +248,165 @@ static void test_scratch_of_some_rows(void **state)
     free(host);
 }
 
+/* ---- What stands beside a product ---- */
+
+/* Large enough to be the library's, in bf16. */
+static wf_cuda_product narrow_product(void)
+{
+    enum { SIDE = 64, DEPTH = 8192 };
+    wf_cuda_product p = {};
+    p.batch = 1;
+    p.m = p.n = SIDE;
+    p.k = DEPTH;
+    p.a = wf_cuda_matrix{a, WF_BF16, DEPTH, 0};
+    p.b = wf_cuda_matrix{b, WF_BF16, DEPTH, 0};
+    p.y = wf_cuda_matrix{y, WF_BF16, SIDE, 0};
+    p.pre = wf_cuda_matrix{y + 8192, WF_BF16, SIDE, 0};
+    p.transpose_b = true;
+    return p;
+}
+
+/* Runs it, and says in which way the library's entry is; results are those of the plain kernel. */
+static wf_product_way run_beside(const wf_cuda_product *p)
+{
+    int *wrong = (int *)(y + 40000), found = 1;
+    wf_product_way way = WF_WAY_COUNT;
+    wf_cuda_product plain = *p;
+    assert_int_equal(launch(p), WF_OK);
+    plain.y.data = y + 24576;
+    plain.pre.data = p->ending == WF_CUDA_ACT ? y + 32768 : p->pre.data;
+    wf_cuda_plain_product(queue.stream, &plain);
+    cudaMemsetAsync(wrong, 0, sizeof *wrong, queue.stream);
+    wf_cuda_compare(queue.stream, WF_BF16, p->y.data, plain.y.data, p->m * p->n, 0.01f, wrong);
+    cudaMemcpyAsync(&found, wrong, sizeof found, cudaMemcpyDeviceToHost, queue.stream);
+    assert_int_equal(cudaStreamSynchronize(queue.stream), cudaSuccess);
+    assert_int_equal(found, 0);
+    for (int i = 0; i < device.products->count; i++)
+        if (device.products->entries[i]->used)
+            way = device.products->entries[i]->way;
+    wf_cuda_products_begin(&device);
+    return way;
+}
+
+static void fill_operands(void)
+{
+    wf_cuda_randomize(queue.stream, WF_BF16, a, sizeof *a * M * K, 1);
+    wf_cuda_randomize(queue.stream, WF_BF16, b, sizeof *b * N * K, 2);
+    wf_cuda_randomize(queue.stream, WF_BF16, y, sizeof *y * 256 * 256, 3);
+    assert_int_equal(wf_cuda_products_new(&device, false), WF_OK);
+}
+
+/* A bias that is a slice is copied to where it lies evenly. */
+static void test_bias_that_begins_anywhere(void **state)
+{
+    wf_cuda_product p = narrow_product();
+    (void)state;
+    fill_operands();
+    p.bias_type = WF_BF16;
+    for (int at = 0; at < 9; at++) {
+        p.bias = (const wf_bf16 *)(const void *)b + 5 * 8192 + at;
+        assert_int_equal(run_beside(&p), WF_WAY_LIBRARY);
+    }
+    wf_cuda_products_free(&device);
+}
+
+static void test_ending_beside_what_begins_anywhere(void **state)
+{
+    wf_cuda_product p = narrow_product();
+    (void)state;
+    fill_operands();
+    p.ending = WF_CUDA_ACT_GRAD;
+    p.act = WF_ACT_GELU;
+    for (int at = 0; at < 9; at++) { /* the library's, or its product and an ending of ours */
+        p.pre.data = (wf_bf16 *)(void *)(y + 8192) + at;
+        assert_int_equal(run_beside(&p), WF_WAY_LIBRARY);
+    }
+    for (p.pre.row = 65; p.pre.row <= 72; p.pre.row++) {
+        p.pre.data = y + 8192;
+        assert_int_equal(run_beside(&p), WF_WAY_LIBRARY);
+    }
+    wf_cuda_products_free(&device);
+}
+
+/* The library knows one activation, and has to be asked for no other because it was for that one. */
+static void test_endings_of_all_activations(void **state)
+{
+    wf_cuda_product p = narrow_product();
+    (void)state;
+    fill_operands();
+    p.ending = WF_CUDA_ACT;
+    device.head.fast = true;
+    for (p.act = WF_ACT_GELU; p.act < WF_ACT_COUNT; p.act++)
+        assert_int_equal(run_beside(&p), WF_WAY_LIBRARY);
+    device.head.fast = false;
+    wf_cuda_products_free(&device);
+}
+
+static double number(wf_type type, const void *from, int64_t i)
+{
+    if (type == WF_F32)
+        return static_cast<const float *>(from)[i];
+    return type == WF_BF16 ? wf_load(static_cast<const wf_bf16 *>(from)[i])
+                           : wf_load(static_cast<const wf_f16 *>(from)[i]);
+}
+
+/* y act'(pre) in place, with rows added up or without: the same y, and its sums but for its rounding. */
+static void test_sums_with_a_slope(void **state)
+{
+    enum { ROWS = 600, WIDTH = 272, ROW = WIDTH + 8 };
+    static const wf_type types[] = {WF_F32, WF_F16, WF_BF16};
+    (void)state;
+    for (int k = 0; k < 6; k++) {
+        const wf_type type = types[k / 2];
+        const size_t bytes = wf_type_bytes(type, ROWS * ROW);
+        float *parts = scratch, *sums = scratch + wf_cuda_sums_bytes(WIDTH) / sizeof *parts;
+        char *host = static_cast<char *>(malloc(2 * bytes));
+        float got[WIDTH];
+        wf_cuda_product p = {};
+        p.batch = 1;
+        p.m = ROWS;
+        p.n = k % 2 ? WIDTH - 3 : WIDTH;
+        p.ending = WF_CUDA_ACT_GRAD;
+        p.act = WF_ACT_GELU;
+        p.pre = wf_cuda_matrix{b, type, ROW, 0};
+        wf_cuda_randomize(queue.stream, type, b, bytes, 1);
+        for (int with = 0; with < 2; with++) {
+            p.y = wf_cuda_matrix{reinterpret_cast<char *>(a) + with * bytes, type, ROW, 0};
+            p.rows_sums = with ? sums : NULL;
+            wf_cuda_randomize(queue.stream, type, p.y.data, bytes, 2);
+            wf_cuda_finish(queue.stream, &p, parts);
+        }
+        cudaMemcpyAsync(host, a, 2 * bytes, cudaMemcpyDeviceToHost, queue.stream);
+        cudaMemcpyAsync(got, sums, p.n * sizeof *got, cudaMemcpyDeviceToHost, queue.stream);
+        assert_int_equal(cudaStreamSynchronize(queue.stream), cudaSuccess);
+        assert_memory_equal(host, host + bytes, bytes);
+        for (int c = 0; c < p.n; c++) {
+            double sum = 0, size = 0;
+            for (int r = 0; r < ROWS; r++) {
+                const double x = number(type, host, (int64_t)r * ROW + c);
+                sum += x;
+                size += x < 0 ? -x : x;
+            }
+            const double off = got[c] - sum, most = size * wf_type_get(type)->roundoff * 2;
+            assert_true(off <= most && -off <= most);
+        }
+        free(host);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_timed_and_kept),
         cmocka_unit_test(test_damaged_file),
+        cmocka_unit_test(test_forged_file),
         cmocka_unit_test(test_not_tuned),
         cmocka_unit_test(test_alignment_counts),
         cmocka_unit_test(test_scratch_of_some_rows),
+        cmocka_unit_test(test_bias_that_begins_anywhere),
+        cmocka_unit_test(test_ending_beside_what_begins_anywhere),
+        cmocka_unit_test(test_endings_of_all_activations),
+        cmocka_unit_test(test_sums_with_a_slope),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

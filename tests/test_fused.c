@@ -163,6 +163,12 @@ static wf_value *f32(pair *p, wf_value *x)
     return wf_cast(p->g, x, WF_F32);
 }
 
+/* The rows of x, as its type has them, added up in f32. */
+static wf_value *rows_added(pair *p, wf_value *x)
+{
+    return wf_reduce(p->g, "sum", f32(p, wf_flatten_rows(p->g, x)), WF_AXIS(0), false);
+}
+
 /* The statistics are any numbers. */
 static void make_residual_grad(pair *p, bool centered)
 {
@@ -183,7 +189,7 @@ static void make_residual_grad(pair *p, bool centered)
     if (draw(p, 2))
         of[dsum] = in[nin++] = operand(p, other, row);
 
-    p->results = centered ? 3 : 2;
+    p->results = centered ? 4 : 3;
     take_outputs(
         p->fused,
         wf_node_add(p->g, centered ? WF_OP_residual_layer_norm_grad : WF_OP_residual_rms_norm_grad,
@@ -191,8 +197,9 @@ static void make_residual_grad(pair *p, bool centered)
     take_outputs(p->plain, wf_node_add(p->g, centered ? WF_OP_layer_norm_grad : WF_OP_rms_norm_grad,
                                        &attr, NULL, of, nin - 1));
     p->plain[0] = wf_add(p->g, p->plain[0], f32(p, in[dsum]));
-    for (int i = 0; i < p->results; i++)
+    for (int i = 0; i < p->results - 1; i++)
         p->plain[i] = wf_cast(p->g, p->plain[i], p->fused[i]->type);
+    p->plain[p->results - 1] = rows_added(p, p->plain[0]);
 }
 
 static void make_residual_rms_norm_grad(pair *p)
@@ -219,10 +226,11 @@ static void make_matmul_act_grad(pair *p)
     wf_value *in[] = {operand(p, type, (wf_dims){2, {m, n}}),
                       operand(p, type, (wf_dims){2, {n, k}}),
                       operand(p, type, (wf_dims){2, {m, k}})};
-    p->results = 1;
+    p->results = 2;
     take_outputs(p->fused, wf_node_add(p->g, WF_OP_matmul_act_grad, &attr, NULL, in, 3));
     wf_value *product = wf_matmul(p->g, f32(p, in[0]), in[1], false, false);
     p->plain[0] = wf_cast(p->g, wf_gelu_grad(p->g, product, f32(p, in[2])), type);
+    p->plain[1] = rows_added(p, p->plain[0]);
 }
 
 static void make_linear_grad_weight(pair *p)
@@ -234,7 +242,7 @@ static void make_linear_grad_weight(pair *p)
     p->results = 2;
     take_outputs(p->fused, wf_node_add(p->g, WF_OP_linear_grad_weight, NULL, NULL, in, 2));
     p->plain[0] = wf_matmul(p->g, f32(p, in[0]), f32(p, in[1]), true, false);
-    p->plain[1] = wf_reduce(p->g, "sum", f32(p, in[0]), WF_AXIS(0), false);
+    p->plain[1] = rows_added(p, in[0]);
 }
 
 /* ---- Comparing ---- */

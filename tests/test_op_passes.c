@@ -289,6 +289,30 @@ static void build_weight_grad(wf_case *c)
     wf_case_node(c, wf_cast(c->g, wf_matmul(c->g, dy, x, true, false), WF_F32));
 }
 
+/* What dy is made by adds up its rows as well: 5 of them. */
+static void build_row_sums(wf_case *c)
+{
+    wf_value *of[6] = {wf_case_x(c, D(5, 12), -1, 1), NULL}, *d;
+    if (c->variant == 2) {
+        of[1] = wf_case_x(c, D(12, 9), -1, 1);
+        of[2] = wf_case_x(c, D(5, 9), -3, 3);
+        d = wf_op_add(c->g, "matmul_act_grad", "", of, 3);
+    } else {
+        int nin = 1;
+        of[nin++] = wf_case_x(c, D(5, 12), -1, 1);
+        for (int i = 0; i <= c->variant; i++)
+            of[nin++] = wf_case_f32(c, D(5), 0.5, 1);
+        of[nin++] = wf_case_x(c, D(5, 12), -1, 1);
+        d = wf_op_add(c->g, c->variant ? "residual_layer_norm_grad" : "residual_rms_norm_grad", "",
+                      of, nin);
+    }
+    c->no_gradient = true;
+    wf_case_node(c, c->row->op == WF_OP_sum
+                        ? wf_reduce(c->g, "sum", d, WF_AXIS(0), false)
+                        : wf_op_add(c->g, "linear_grad_weight", "",
+                                    (wf_value *[]){d, wf_case_x(c, D(5, 7), -1, 1)}, 2));
+}
+
 /* Gradients go through two ops, each with the bound of one, and what the second amplifies. */
 #define PATTERN_OF(types_, op_, variants_, build_) \
     .row = {.op = WF_OP_##op_,                     \
@@ -321,6 +345,9 @@ static const pc_kind patterns[] = {
      "matmul + gradient of gelu"},
     {NARROW_PATTERN(cast, 1, build_weight_grad), 1, false, "gradient of weight in f32",
      "gradient of weight in f32"},
+    {PATTERN(sum, 3, build_row_sums), 5, false, "rows added up where they are made", NULL},
+    {PATTERN(linear_grad_weight, 3, build_row_sums), 5, false, "rows added up where they are made",
+     NULL},
 };
 
 /* ---- Tests ---- */

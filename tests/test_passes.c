@@ -21,6 +21,7 @@
 
 #include "base/philox.h"
 #include "device/plan.h"
+#include "graph/build.h"
 #include "graph/pass/order.h"
 #include "graph/pass/pass.h"
 #include "parity_model.h"
@@ -575,6 +576,44 @@ static void test_weight_and_bias_gradients(void **state)
     }
 }
 
+/* The gradient of a bias is taken from what makes dy: a gradient of a norm with a residual, whatever the shape of its
+ * rows, or a product with a slope. Not if what is added up is another output, or along another axis. */
+static void test_row_sums(void **state)
+{
+    enum { NORM, RESHAPED, PRODUCT, WEIGHT, NARROW, UNREAD, COLUMNS, KEPT, OTHER, TWISTED, CASES };
+    wf_ctx *ctx = *state;
+    for (int kind = 0; kind < CASES; kind++) {
+        wf_report report = {0};
+        wf_graph *g = wt_graph(ctx);
+        wf_type type = kind == WEIGHT || kind == NARROW || kind == UNREAD ? WF_BF16 : WF_F32;
+        bool flat = kind == NORM;
+        wf_value *a = flat ? wf_input(g, "a", type, 2, (int64_t[]){8, 6})
+                           : wf_input(g, "a", type, 3, (int64_t[]){4, 2, 6});
+        wf_value *rstd = wf_input(g, "rstd", WF_F32, flat ? 1 : 2, (int64_t[]){flat ? 8 : 4, 2});
+        wf_value *x = wf_reshape(g, a, 2, (int64_t[]){8, 6});
+        wf_value *w = wf_input(g, "w", type, 2, (int64_t[]){6, 6});
+        wf_value *d = wf_op_add(g, "rms_norm_grad", "", (wf_value *[]){a, a, rstd}, 3);
+        d = kind == OTHER ? wf_value_output(d, 1) : wf_binary(g, "add", a, d);
+        if (kind == PRODUCT)
+            d = wf_gelu_grad(g, wf_matmul(g, x, w, false, false), x);
+        else if (kind == TWISTED)
+            d = wf_reshape(g, d, 2, (int64_t[]){6, 8});
+        else if (kind != OTHER && !flat)
+            d = wf_reshape(g, d, 2, (int64_t[]){8, 6});
+        wf_value *db =
+            wf_reduce(g, "sum", d, kind == COLUMNS ? WF_AXIS(1) : WF_AXIS(0), kind == KEPT);
+        if (kind == WEIGHT || kind == UNREAD)
+            wf_output(g, "dw", wf_cast(g, wf_matmul(g, d, x, true, false), WF_F32));
+        if (kind != UNREAD)
+            wf_output(g, "db", kind == WEIGHT ? wf_cast(g, db, WF_F32) : db);
+        activations(ctx, g, (wf_compile_options){.without = WF_PASS_SCHEDULE | WF_PASS_FOLD},
+                    &report);
+        assert_int_equal(wf_report_get(&report, "fuse", "rows added up where they are made"),
+                         kind < UNREAD);
+        wf_graph_free(g);
+    }
+}
+
 /* Fusing must not take from recompute what it saves: the norm that begins a block and the sum that ends the
  * one before stay apart. */
 static void test_recompute_of_fused_blocks(void **state)
@@ -635,6 +674,7 @@ int main(void)
         wt_test(test_schedule_saves_memory),
         wt_test(test_schedule_of_a_wide_graph),
         wt_test(test_weight_and_bias_gradients),
+        wt_test(test_row_sums),
         wt_test(test_recompute_of_fused_blocks),
         wt_test(test_long_chain_of_views),
     };

@@ -34,8 +34,7 @@ static void print_text(const view *v)
     wf_plan_line("total", v->total, "that will be allocated on the device");
     wf_plan_line("mapped", m->mapped, "weights that stay in their file");
     if (v->reserve)
-        wf_plan_line("reserve", v->reserve,
-                     "what program and libraries have taken by now, measured");
+        wf_plan_line("reserve", v->reserve, "what program and libraries take beside it, measured");
     if (v->limit)
         wf_plan_line("there are", v->limit,
                      v->total <= v->limit ? "so it fits" : "so it does not fit");

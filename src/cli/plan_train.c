@@ -58,8 +58,7 @@ static void print_memory(const view *v)
     if (p->memory.mapped)
         wf_plan_line("mapped", p->memory.mapped, "weights that stay in their file");
     if (v->reserve)
-        wf_plan_line("reserve", v->reserve,
-                     "what program and libraries have taken by now, measured");
+        wf_plan_line("reserve", v->reserve, "what program and libraries take beside it, measured");
     if (v->limit)
         wf_plan_line("there are", v->limit,
                      p->total <= v->limit ? "so it fits" : "so it does not fit");

@@ -314,7 +314,11 @@ wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out
 {
     char spec[64];
     size_t len = 0;
-    bool threads = set.threads >= 0 && strcmp(set.device, "cpu") == 0;
+    const bool threads = set.threads >= 0;
+    *out = NULL;
+    if (threads && strcmp(set.device, "cpu") != 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "--threads is for the device cpu, not for '%s'",
+                       set.device);
     wf_text_append(spec, sizeof spec, &len, "cpu:%lld", (long long)set.threads);
     return wf_auto_open(ctx, threads ? spec : set.device, work, set.fast, set.quiet, out);
 }

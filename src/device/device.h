@@ -33,8 +33,9 @@ struct wf_device {
     void (*free_plan)(wf_plan_exec *exec);
     /* Runs return before they are done, and inputs may be written meanwhile for the next. */
     bool runs_ahead;
-    size_t reserve;           /* bytes that drivers and libraries took when it was opened */
-    bool timed;               /* asked to tell the time of each step, be it slower for that */
+    size_t reserve; /* bytes that drivers and libraries took when it was opened, and a session takes
+                       beside its buffers */
+    bool timed;     /* asked to tell the time of each step, be it slower for that */
     bool dense_views;         /* for tests: no view shares storage, so that their kernels run */
     int session_count;        /* sessions alive, which must go first */
     size_t bytes, peak_bytes; /* in buffers: now, and the most there have been */
@@ -118,7 +119,7 @@ struct wf_device_ops {
      * kept. */
     wf_status (*plan)(wf_device *device, const wf_session *session, wf_graph *graph,
                       const wf_compile_options *options, wf_memory *out);
-    /* Optional: bytes that could still be allocated; 0: unknown. */
+    /* Optional: bytes that buffers could still take; 0: unknown. */
     size_t (*available)(const wf_device *device);
     /* Optional: measures it, which takes a second or so, with so many of the device's threads, 1 to all of
      * them, and by streaming through `bytes` of memory: several times what its caches hold. */

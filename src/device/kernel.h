@@ -32,6 +32,9 @@ typedef struct {
     const wf_view *out; /* outputs of update ops are the states themselves, also in[i] */
     int nin, nout;
     void *workspace; /* as many bytes as the row asked for, aligned; contents undefined */
+    /* Where a kernel that runs when the launch has returned tells of data that is not right, which a launch that sees it
+     * fails by. NULL: nowhere. */
+    uint64_t *fault;
     int threads;
 } wf_launch;
 
@@ -47,6 +50,9 @@ typedef struct wf_kernel {
     uint32_t
         strided_out; /* bit i: output i may be strided, its last axis contiguous, and begin at any
                               element: part of a concat. Others are dense and aligned */
+    uint32_t
+        from_first; /* bit i: output i is made from output 0, which then has memory even if nobody else
+                            reads it */
     uint32_t packed; /* bit i: operand i must be a packed state; other rows take none */
     bool (*accepts)(const wf_node *n);                  /* finer conditions; NULL: none */
     size_t (*workspace)(const wf_node *n, int threads); /* NULL: none */

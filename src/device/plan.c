@@ -149,6 +149,16 @@ static wf_status place_port(planner *p, const wf_value *v, wf_place *place)
     return WF_OK;
 }
 
+/* Nobody reads it, neither a node nor the kernel that makes another output from it. */
+static bool is_unread(const planner *p, const wf_value *v)
+{
+    const wf_kernel *kernel = p->kernel[v->node->id];
+    bool unread = wf_uses_count(&p->uses, v) == 0;
+    for (int i = 1; unread && v->index == 0 && kernel && i < v->node->nout && i < 32; i++)
+        unread = !(kernel->from_first >> i & 1) || wf_uses_count(&p->uses, &v->node->out[i]) == 0;
+    return unread;
+}
+
 static wf_status place_value(planner *p, const wf_value *v, int begin)
 {
     wf_place *place = place_of(p, v);
@@ -157,7 +167,7 @@ static wf_status place_value(planner *p, const wf_value *v, int begin)
     if (v->state) {
         place->kind = WF_PLACE_STATE;
         place->state = v->state;
-    } else if (wf_uses_count(&p->uses, v) == 0) {
+    } else if (is_unread(p, v)) {
         place->kind = WF_PLACE_NONE;
     } else if (v->node->op == WF_OP_input || wf_uses_is_output(&p->uses, v)) {
         return place_port(p, v, place);

@@ -500,7 +500,9 @@ wf_status wf_exec_read(wf_exec *e, const char *name, void *to, size_t bytes)
     if (e->stats.runs == 0)
         return wf_fail(e->session->ctx, WF_ERR_USAGE, "output '%s' was read before the first run",
                        name);
-    WF_TRY(e->ops->read(e, port, to));
+    e->last = e->ops->read(e, port, to); /* a run that is not done yet may still fail */
+    if (e->last != WF_OK)
+        return e->last;
     e->stats.bytes_out += bytes;
     return WF_OK;
 }

@@ -112,7 +112,7 @@ static uint64_t linear_act_flops(const wf_node *n)
 
 static uint64_t matmul_act_grad_flops(const wf_node *n)
 {
-    return times(plus(times(2, dim(n->in[0], 1)), 16), count(&n->out[0]));
+    return times(plus(times(2, dim(n->in[0], 1)), 17), count(&n->out[0]));
 }
 
 static uint64_t linear_grad_weight_flops(const wf_node *n)
@@ -269,8 +269,8 @@ static const row rows[WF_OP_COUNT] = {
     [WF_OP_residual_rms_norm] = {.each = 5},
     [WF_OP_residual_layer_norm] = {.each = 9},
     [WF_OP_linear_act] = {.flops = linear_act_flops},
-    [WF_OP_residual_rms_norm_grad] = {.each = 10},
-    [WF_OP_residual_layer_norm_grad] = {.each = 14},
+    [WF_OP_residual_rms_norm_grad] = {.each = 11},
+    [WF_OP_residual_layer_norm_grad] = {.each = 15},
     [WF_OP_matmul_act_grad] = {.flops = matmul_act_grad_flops},
     [WF_OP_linear_grad_weight] = {.flops = linear_grad_weight_flops},
     [WF_OP_head_loss] = {.flops = head_loss_flops},

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "base/philox.h"
+#include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
 static wf_ref_fn *const refs[WF_OP_COUNT] = {
@@ -69,6 +70,17 @@ int64_t wf_ref_repeated(const wf_dims *from, const int64_t *index, int64_t to_ra
     for (int64_t a = 0; a < from->n; a++)
         own[a] = from->d[a] == 1 ? 0 : index[to_rank - from->n + a];
     return wf_ref_ravel(from, own);
+}
+
+void wf_ref_add_rows(const wf_ref *x, wf_ref *sums)
+{
+    /* A rounding is off by one roundoff of its type, where the harness allows several of f32 on mag. */
+    double rounded = x->type == WF_F32 ? 0 : wf_type_get(x->type)->roundoff / WF_ROUNDOFF_F32 / 4;
+    int64_t count = wf_dims_count(&x->shape), columns = wf_dims_last(&x->shape);
+    for (int64_t e = 0; e < count; e++) {
+        sums->v[e % columns] += x->v[e];
+        sums->mag[e % columns] += x->mag[e] + (1 + rounded) * fabs(x->v[e]);
+    }
 }
 
 wf_status wf_ref_check(const wf_ref_call *c, const char *what, int64_t value, int64_t limit)

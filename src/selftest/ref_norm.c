@@ -181,23 +181,24 @@ wf_status wf_ref_residual_rms_norm(const wf_ref_call *c)
     return residual(c, wf_ref_rms_norm);
 }
 
-/* dx += dsum: the sum is rounded once, not dx before. */
+/* dx += dsum: the sum is rounded once, not dx before. Then the last output, dx's rows added up. */
 static wf_status add_dsum(const wf_ref_call *c, const wf_ref *dsum)
 {
     int64_t count = wf_dims_count(&dsum->shape);
     for (int64_t e = 0; e < count; e++)
         wf_ref_set(&c->out[0], e, c->out[0].v[e] + dsum->v[e], c->out[0].mag[e] + fabs(dsum->v[e]));
+    wf_ref_add_rows(&c->out[0], &c->out[c->nout - 1]);
     return WF_OK;
 }
 
-/* (dy, x, mean, rstd, dsum, gamma?) -> dx, dgamma, dbeta */
+/* (dy, x, mean, rstd, dsum, gamma?) -> dx, dgamma, dbeta, sum of dx */
 wf_status wf_ref_residual_layer_norm_grad(const wf_ref_call *c)
 {
     WF_TRY(layer_norm_grad(c, operand(c, 5)));
     return add_dsum(c, &c->in[4]);
 }
 
-/* (dy, x, rstd, dsum, gamma?) -> dx, dgamma */
+/* (dy, x, rstd, dsum, gamma?) -> dx, dgamma, sum of dx */
 wf_status wf_ref_residual_rms_norm_grad(const wf_ref_call *c)
 {
     WF_TRY(rms_norm_grad(c, operand(c, 4)));

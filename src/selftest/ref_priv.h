@@ -75,6 +75,10 @@ wf_ref_act wf_ref_activate(wf_op op, double x);
 /* Number e of the random stream: in [0, 1), on a grid of 2^-24. */
 double wf_ref_random(const wf_ref *key, int64_t stream, int64_t e);
 
+/* Adds the rows of x [..., C] to sums [C]. Devices may add up what they store, each number rounded to x's type, or
+ * what it was before. */
+void wf_ref_add_rows(const wf_ref *x, wf_ref *sums);
+
 /* An integer operand's element. */
 static inline int64_t wf_ref_int(const wf_ref *r, int64_t i)
 {

@@ -68,7 +68,8 @@ wf_status wf_ref_linear_act(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* (dy [M, N], w [N, K], pre [M, K]) -> [M, K]; the product is not rounded to the type on the way. */
+/* (dy [M, N], w [N, K], pre [M, K]) -> d [M, K], its rows added up [K]; the product is not rounded to the type on
+ * the way. */
 wf_status wf_ref_matmul_act_grad(const wf_ref_call *c)
 {
     const wf_attr_matmul_act_grad *attr = c->attr;
@@ -84,6 +85,7 @@ wf_status wf_ref_matmul_act_grad(const wf_ref_call *c)
         wf_ref_act f = wf_ref_activate(wf_act_op(attr->act), pre->v[e]);
         wf_ref_set(c->out, e, product * f.slope, mag * fabs(f.slope) + fabs(product) * f.slope_mag);
     }
+    wf_ref_add_rows(&c->out[0], &c->out[1]);
     return WF_OK;
 }
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/device.h"
 #include "emulator.h"
 #include "graph/build.h"
 #include "support.h"
@@ -137,7 +138,60 @@ static void test_large_states_go_in_and_out(void **state)
     free(back);
 }
 
+/* Blocks are as many as a grid's first axis takes, not its second: 65535. */
+static void test_rows_may_be_very_wide(void **state)
+{
+    wf_ctx *ctx = *state;
+    enum { C = 65535 * 32 + 1, ENTRIES = 9 }; /* of one row, in two tiles */
+    float *x = malloc(C * sizeof *x), *from = malloc((size_t)ENTRIES * C * sizeof *from);
+    const int32_t rows[ENTRIES] = {0};
+    assert_non_null(x);
+    assert_non_null(from);
+    for (int c = 0; c < C; c++)
+        x[c] = (float)(c % 1021);
+    for (int i = 0; i < ENTRIES * C; i++)
+        from[i] = (float)(i / C + i % C % 7);
+    wt_run r = wt_open(ctx, "cuda");
+    wf_graph *g = wt_graph(ctx);
+    wf_output(g, "y",
+              wf_scatter_add_rows(g, wf_input(g, "x", WF_F32, 2, D(1, C)),
+                                  wf_input(g, "rows", WF_I32, 1, D(ENTRIES)),
+                                  wf_input(g, "from", WF_F32, 2, D(ENTRIES, C))));
+    wt_compile(&r, g);
+    wt_write(&r, "x", x, C * sizeof *x);
+    wt_write(&r, "rows", rows, sizeof rows);
+    wt_write(&r, "from", from, (size_t)ENTRIES * C * sizeof *from);
+    wt_run_once(&r);
+    wt_read(&r, "y", x, C * sizeof *x);
+    for (int c = 0; c < C; c++)
+        if (x[c] != (float)(c % 1021 + 36 + 9 * (c % 7)))
+            fail_msg("column %d is %g", c, (double)x[c]);
+    wt_close(&r);
+    free(x);
+    free(from);
+}
+
 /* ---- What fails ---- */
+
+/* What a session takes beside its buffers is in the figures before there is one. */
+static void test_memory_of_a_session_is_known_before(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_device *device;
+    wf_session *session;
+    size_t now, peak;
+    wt_ok(ctx, wf_device_open(ctx, "cuda", &device));
+    const size_t available = wf_device_available(device), reserve = device->reserve;
+    wt_ok(ctx, wf_session_new(device, &session));
+    wf_device_memory(device, &now, &peak);
+    assert_int_equal(now, 0);
+    assert_int_equal(wf_device_available(device), available);
+    size_t left = 0, all = 0;
+    assert_int_equal(cudaMemGetInfo(&left, &all), cudaSuccess);
+    assert_int_equal(all - left, reserve);
+    wf_session_free(session);
+    wf_device_close(device);
+}
 
 static void test_memory_that_does_not_suffice(void **state)
 {
@@ -225,6 +279,8 @@ int main(void)
         wt_test(test_a_steady_run_moves_its_inputs_alone),
         wt_test(test_a_region_that_moved_is_captured_again),
         wt_test(test_large_states_go_in_and_out),
+        wt_test(test_rows_may_be_very_wide),
+        wt_test(test_memory_of_a_session_is_known_before),
         wt_test(test_memory_that_does_not_suffice),
         wt_test(test_every_call_may_fail),
     };

@@ -3,8 +3,8 @@
  * cublaslt.cu - as much of cuBLASLt as products use, emulated: so that the way from a product to the library, back, and
  * past it is tested without a GPU. WEFT_CUBLASLT=emulated loads it.
  *
- * It refuses what the library does: a bias of another type than the result, and endings with an activation unless sizes
- * are multiples of 8. Three algorithms are proposed, of which the second is the fastest and all have the same results;
+ * It refuses what the library does: a bias of another type than the result, or that lies unevenly, and endings with an
+ * activation unless sizes are multiples of 8. Three algorithms are proposed, of which the second is the fastest and all have the same results;
  * the others compute them several times.
  */
 #include <stdlib.h>
@@ -203,6 +203,19 @@ static int check(wf_lt_object, wf_lt_object object, wf_lt_object a_object, wf_lt
     return 0;
 }
 
+/* Algorithms are numbers, and behind two words how they add up parts of sums: not at all, unless a test says so. */
+static int config_get(const wf_lt_algo *algo, int attribute, void *value, size_t bytes,
+                      size_t *written)
+{
+    const uint32_t parts = algo->data[2] != 0 ? 2 : 1, reduce = (uint32_t)algo->data[2];
+    if (bytes != 4 ||
+        (attribute != WF_LT_CONFIG_SPLITK_NUM && attribute != WF_LT_CONFIG_REDUCTION_SCHEME))
+        return NOT_SUPPORTED;
+    memcpy(value, attribute == WF_LT_CONFIG_SPLITK_NUM ? &parts : &reduce, bytes);
+    *written = bytes;
+    return 0;
+}
+
 static int heuristic(wf_lt_object handle, wf_lt_object op, wf_lt_object a, wf_lt_object b,
                      wf_lt_object c, wf_lt_object d, wf_lt_object, int wanted, wf_lt_candidate *out,
                      int *count)
@@ -226,6 +239,9 @@ static int matmul(wf_lt_object, wf_lt_object op, const void *, const void *a, wf
     if (check(NULL, op, a_layout, b_layout, NULL, d_layout, algo, &out) != 0)
         return NOT_SUPPORTED;
     p.op = *static_cast<desc *>(op);
+    if ((p.op.epilogue & 4 && (uintptr_t)p.op.bias % 16 != 0) ||
+        (p.op.epilogue & (32 | 64) && ((uintptr_t)p.op.aux % 16 != 0 || p.op.aux_ld % 8 != 0)))
+        return NOT_SUPPORTED;
     p.a = *static_cast<layout *>(a_layout);
     p.b = *static_cast<layout *>(b_layout);
     p.d = *static_cast<layout *>(d_layout);
@@ -271,6 +287,7 @@ static const wf_lt functions = {
     .pref_set = pref_set,
     .heuristic = heuristic,
     .check = check,
+    .config_get = config_get,
 };
 
 /* In place of library.c. */

@@ -57,6 +57,7 @@ typedef struct block {
     int arrived[BARRIERS], expected[BARRIERS];
     wf_async *async;
     bool interrupted; /* other blocks come first */
+    bool gives_way;   /* the warp that runs: others come first */
     unsigned turn;    /* which warp comes first */
     bool down;        /* lanes from the last to the first */
     void *shared;
@@ -149,11 +150,12 @@ static int choose(block *b)
     while (!b->ready)
         if (b->live == 0 || !wf_async_advance(b->async))
             return -1;
-    unsigned w = (unsigned)now.thread / 32;
-    if (!b->warp[w].ready) {
-        unsigned turned = b->ready >> b->turn | (b->turn ? b->ready << (32 - b->turn) : 0);
+    unsigned w = (unsigned)now.thread / 32, others = b->ready & ~(1u << w);
+    if (!b->warp[w].ready || (b->gives_way && others)) {
+        unsigned turned = others >> b->turn | (b->turn ? others << (32 - b->turn) : 0);
         w = ((unsigned)__builtin_ctz(turned) + b->turn) % 32;
     }
+    b->gives_way = false;
     unsigned ready = b->warp[w].ready;
     return (int)(w * 32 +
                  (b->down ? 31u - (unsigned)__builtin_clz(ready) : (unsigned)__builtin_ctz(ready)));
@@ -338,6 +340,14 @@ void wf_grid_wake(const void *what)
             b->thread[i].at = READY;
             set_ready(b, i, 1u << i % 32);
         }
+}
+
+void wf_grid_give_way(void)
+{
+    block *b = now.block;
+    b->gives_way = true;
+    set_ready(b, now.thread, 1u << now.thread % 32);
+    leave();
 }
 
 void wf_grid_interrupt(void)

@@ -44,6 +44,8 @@ size_t wf_grid_shared(void); /* bytes that are dynamic */
 /* The thread waits until somebody wakes those that wait at `what`, in shared memory of the block. */
 void wf_grid_wait(const void *what);
 void wf_grid_wake(const void *what);
+/* Threads of other warps run first, if some can. */
+void wf_grid_give_way(void);
 /* When the thread waits next, other blocks run for a while. */
 void wf_grid_interrupt(void);
 /* cuTensorMapEncodeTiled */

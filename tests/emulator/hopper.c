@@ -171,6 +171,8 @@ static void arrive(uint32_t address, int bytes)
 void wf_emulated_mbarrier_arrive(uint32_t address)
 {
     arrive(address, 0);
+    if (wf_grid_random() % 4 == 0) /* who waited may be faster */
+        wf_grid_give_way();
 }
 
 void wf_emulated_mbarrier_expect(uint32_t address, int bytes)

@@ -30,7 +30,7 @@ typedef struct task {
     struct work *graph;
     cudaHostFn_t host;
     wf_emulated_grid grid;
-    _Alignas(16) char arguments[]; /* of the grid */
+    _Alignas(128) char arguments[]; /* of the grid */
 } task;
 
 /* The work of a graph, which it shares with what was made of it and with launches. */
@@ -211,7 +211,9 @@ static void take_turns(cudaStream_t s)
 
 static task *task_new(kind k, size_t arguments)
 {
-    task *t = must(calloc(1, sizeof *t + arguments));
+    const size_t step = _Alignof(task);
+    task *t = must(aligned_alloc(step, sizeof *t + (arguments + step - 1) / step * step));
+    memset(t, 0, sizeof *t);
     t->kind = k;
     return t;
 }

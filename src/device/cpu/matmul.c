@@ -117,7 +117,7 @@ static wf_status launch_linear_act(const wf_launch *l)
     return WF_OK;
 }
 
-/* ---- matmul_act_grad: dy [M, N], w [N, K], pre [M, K] -> [M, K] ---- */
+/* ---- matmul_act_grad: dy [M, N], w [N, K], pre [M, K] -> d [M, K], its rows added up f32 [K] ---- */
 
 wf_gemm wf_matmul_act_grad_sizes(const wf_node *n)
 {
@@ -128,7 +128,9 @@ wf_gemm wf_matmul_act_grad_sizes(const wf_node *n)
 static size_t matmul_act_grad_workspace(const wf_node *n, int threads)
 {
     wf_gemm g = wf_matmul_act_grad_sizes(n);
-    return wf_gemm_scratch(g.m, g.n, g.k, threads);
+    size_t product = wf_gemm_scratch(g.m, g.n, g.k, threads);
+    size_t sum = wf_sum_rows_workspace(g.m, g.n);
+    return product > sum ? product : sum; /* one after the other */
 }
 
 wf_gemm wf_matmul_act_grad_product(const wf_launch *l)
@@ -154,6 +156,7 @@ static wf_status launch_matmul_act_grad(const wf_launch *l)
     wf_gemm g = wf_matmul_act_grad_product(l);
     g.slope = gelu_slope_row;
     wf_gemm_run(&g);
+    wf_sum_rows(l, &l->out[0], &l->out[1]);
     return WF_OK;
 }
 
@@ -201,16 +204,16 @@ static wf_status launch_linear_grad_weight(const wf_launch *l)
     {.op = WF_OP_##name_, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_FLOAT,    \
      .strided = true, .packed = 1u << 1, .workspace = linear_workspace_packed,                     \
      .launch = launch_##name_}
-#define GRAD(name_, weights_)                                                                      \
+#define GRAD(name_, weights_, ...)                                                                 \
     {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT, .weights = weights_,       \
-     .strided = true, .workspace = name_##_workspace, .launch = launch_##name_}
+     .strided = true, .workspace = name_##_workspace, .launch = launch_##name_, __VA_ARGS__}
 const wf_kernel wf_cpu_matmul[] = {
     ROW(matmul, matmul_workspace),
     ROW(linear, linear_workspace),
     PACKED(linear),
     ROW(linear_act, linear_workspace),
     PACKED(linear_act),
-    GRAD(matmul_act_grad, WF_TYPES_WEIGHT),
+    GRAD(matmul_act_grad, WF_TYPES_WEIGHT, .from_first = 1u << 1),
     GRAD(linear_grad_weight, WF_TYPES_FLOAT),
     {0},
 };

@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "base/thread.h"
+#include "device/cpu/reduce.h"
 #include "device/cpu/row.h"
 #include "device/cpu/walk.h"
 
@@ -28,6 +29,7 @@ typedef struct {
     const wf_view *residual;              /* added to x before, or to dx after; or NULL */
     const wf_view *mean, *rstd;           /* saved statistics: outputs, or inputs of the gradient */
     const wf_view *total, *y, *dx, *dgamma, *dbeta; /* outputs: NULL when nobody reads them */
+    const wf_view *dx_sum;                          /* of the rows of dx; likewise */
     double *sums;                                   /* [2][length], for dgamma and dbeta */
 } norm;
 
@@ -265,6 +267,15 @@ static size_t backward_workspace(const wf_node *n, int threads)
            2 * (size_t)length * sizeof(double);
 }
 
+/* The sum of dx's rows comes after the rest. */
+static size_t residual_backward_workspace(const wf_node *n, int threads)
+{
+    const wf_dims *x = &n->in[0]->shape;
+    size_t rest = backward_workspace(n, threads);
+    size_t sum = wf_sum_rows_workspace(wf_dims_rows(x), wf_dims_last(x));
+    return rest > sum ? rest : sum;
+}
+
 static wf_status backward(norm *o)
 {
     const wf_launch *l = o->l;
@@ -274,7 +285,8 @@ static wf_status backward(norm *o)
     o->length = wf_view_last(o->x);
     o->dx = output(l, 0);
     o->dgamma = output(l, 1);
-    o->dbeta = output(l, 2);
+    o->dbeta = o->centered ? output(l, 2) : NULL;
+    o->dx_sum = o->residual ? output(l, l->nout - 1) : NULL;
     size_t buffers = wf_row_workspace(l->threads, BACKWARD_BUFFERS, o->length);
     o->sums = (double *)(void *)((char *)l->workspace + buffers);
 
@@ -284,10 +296,15 @@ static wf_status backward(norm *o)
         int64_t blocks = (o->length + COLUMNS - 1) / COLUMNS;
         wf_parallel_for(l->threads, blocks, wf_grain(COLUMNS * o->rows), sum_columns, o);
     }
+    if (o->dx_sum) {
+        const wf_view dx = wf_flat_rows(o->dx);
+        wf_sum_rows(l, &dx, o->dx_sum);
+    }
     return WF_OK;
 }
 
-/* (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta; with dsum before gamma where there is a residual */
+/* (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta; with dsum before gamma and the sum of dx's rows last where there
+ * is a residual */
 static wf_status layer_norm_grad(const wf_launch *l, bool residual)
 {
     norm o = {.l = l, .centered = true, .mean = &l->in[2], .rstd = &l->in[3]};
@@ -336,7 +353,8 @@ const wf_kernel wf_cpu_norm[] = {
     ROW(rms_norm_grad, backward_workspace),
     ROW(residual_layer_norm, residual_workspace),
     ROW(residual_rms_norm, residual_workspace),
-    ROW(residual_layer_norm_grad, backward_workspace, .in_place = 1u << 4), /* dsum */
-    ROW(residual_rms_norm_grad, backward_workspace, .in_place = 1u << 3),
+    ROW(residual_layer_norm_grad, residual_backward_workspace, .in_place = 1u << 4 /* dsum */,
+        .from_first = 1u << 3),
+    ROW(residual_rms_norm_grad, residual_backward_workspace, .in_place = 1u << 3, .from_first = 1u << 2),
     {0},
 };

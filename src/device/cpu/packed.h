@@ -13,12 +13,12 @@ static inline wf_status wf_packed_check(const wf_launch *l, const wf_view *seq_s
 {
     const int32_t *start = seq_start->data;
     for (int64_t s = 0; s < seq_start->dim[0]; s++) {
-        int32_t low = s > 0 ? start[s - 1] : 0;
-        if (start[s] < low || start[s] > rows)
-            return wf_fail(l->ctx, WF_ERR_DEVICE,
-                           "%s: seq_start[%lld] is %d, which is not between %d and the %lld rows",
-                           wf_op_get(l->node->op)->name, (long long)s, start[s], low,
-                           (long long)rows);
+        if (start[s] < (s > 0 ? start[s - 1] : 0) || start[s] > rows)
+            return wf_fail(
+                l->ctx, WF_ERR_DEVICE,
+                "%s: seq_start[%lld] is %d: starts do not fall, and do not go beyond the "
+                "%lld rows",
+                wf_op_get(l->node->op)->name, (long long)s, start[s], (long long)rows);
     }
     return WF_OK;
 }

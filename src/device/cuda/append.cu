@@ -4,7 +4,8 @@
  * the page table [S, pages] give. Should several tokens have one place, the last of them wins.
  *
  * A token looks for later ones with the same place: all of them where there are few, else in a hash table of places
- * in the workspace. Tokens without a place, because their position or page is out of range, are left out.
+ * in the workspace. Tokens without a place, because their position or page is out of range, are told as faults
+ * and left out.
  */
 #include "device/cuda/update.cuh"
 
@@ -25,12 +26,19 @@ typedef struct {
     int64_t slots;
     unsigned long long *key; /* place + 1; 0: free */
     int *last;               /* the last token with this place */
+    uint64_t *fault;
 } append_args;
+
+/* Whether token i is of a sequence. */
+static __device__ bool belongs(const append_args &a, int64_t i)
+{
+    return a.sequences > 0 && i >= a.start[0] && i < a.start[a.sequences];
+}
 
 /* Where token i goes, counted in tokens of the pool; -1: nowhere. */
 static __device__ int64_t place_of(const append_args &a, int64_t i)
 {
-    if (a.sequences == 0 || i < a.start[0] || i >= a.start[a.sequences])
+    if (!belongs(a, i))
         return -1;
     int64_t low = 0, high = a.sequences; /* the last sequence that does not begin after i */
     while (high - low > 1) {
@@ -86,8 +94,13 @@ static __global__ void __launch_bounds__(THREADS) append_copy(append_args a)
     __shared__ int beaten; /* by a later token */
     const int64_t i = blockIdx.x;
     const int64_t place = place_of(a, i);
-    if (place < 0)
+    wf_check_starts(a.fault, a.start, a.sequences + 1, a.tokens, i * THREADS + threadIdx.x,
+                    gridDim.x * (int64_t)THREADS);
+    if (place < 0) {
+        if (threadIdx.x == 0 && belongs(a, i))
+            wf_fault(a.fault, WF_CUDA_FAULT_INDEX, i, a.positions[i]);
         return;
+    }
     if (threadIdx.x == 0)
         beaten = a.key ? a.last[entry_of(a, place)] != (int)i : 0;
     __syncthreads();
@@ -153,6 +166,7 @@ extern "C" wf_status wf_cuda_kv_append(const wf_launch *l)
                           (uint64_t)(a.x_token | a.x_head | a.width) * size;
     a.wide = x->type == pool->type && bits % 16 == 0;
     a.slots = slots_of(a.tokens);
+    a.fault = l->fault;
     if (a.tokens == 0 || a.heads * a.width == 0 || a.page == 0 || a.sequences <= 0)
         return WF_OK;
     cudaStream_t stream = wf_cuda_stream(l);

@@ -48,6 +48,7 @@ typedef struct {
     int causal;
     int64_t window;
     const int32_t *irregular; /* when not NULL: there is something to do only if it is set */
+    uint64_t *fault;          /* NULL: somebody else looks for them */
 } problem;
 
 /* TILE rows or columns of pairs; offsets are below 0 for those that are not there. */
@@ -140,6 +141,19 @@ static __device__ __forceinline__ int64_t key_count(const problem &a, const stre
     return a.table ? min((int64_t)a.lengths[s.sequence], a.longest) : s.end - s.begin;
 }
 
+/* Tells of starts and lengths that are not right. All threads of the grid call it. */
+static __device__ void check_sequences(const problem &a)
+{
+    const int64_t first = (int64_t)blockIdx.x * THREADS + threadIdx.x,
+                  step = (int64_t)gridDim.x * THREADS;
+    if (!a.fault)
+        return;
+    wf_check_starts(a.fault, a.starts, a.sequences + 1, a.n, first, step);
+    for (int64_t s = first; a.table && s < a.sequences; s += step)
+        if (a.lengths[s] < 0 || a.lengths[s] > a.longest)
+            wf_fault(a.fault, WF_CUDA_FAULT_INDEX, s, a.lengths[s]);
+}
+
 static __device__ __forceinline__ bool sees(const problem &a, int64_t query, int64_t key)
 {
     return !(a.causal && key > query) && !(a.window > 0 && query - key >= a.window);
@@ -178,6 +192,16 @@ static __device__ void put_key(const problem &a, const stretch &s, int kv_head, 
     to.first[c] = there ? offset(a.k, page, row, kv_head) : -1;
     to.second[c] = there ? offset(a.v, page, row, kv_head) : -1;
     to.out[c] = -1;
+}
+
+/* Key j, which column c should have had, is in no page of the pool: a fault if a row sees it. */
+static __device__ void tell_page(const problem &a, const shared &sh, const stretch &s, int64_t j)
+{
+    const int64_t at = s.sequence * (a.longest / a.page) + j / a.page;
+    const int32_t page = a.table[s.sequence * a.table_row + j / a.page];
+    for (int i = 0; i < TILE; i++)
+        if (sh.row.first[i] >= 0 && sees(a, sh.row.position[i], j))
+            return wf_fault(a.fault, WF_CUDA_FAULT_PAGE, at, page);
 }
 
 /* After the rows were put: their positions. All threads call it. */
@@ -394,7 +418,12 @@ static __device__ void attend(const problem &a, shared &sh, const stretch &s, in
         r[i] = {-INFINITY, 0};
     const int64_t keys = key_count(a, s);
     for (int64_t j = 0; j < keys; j += TILE) {
-        if (!put_columns(a, sh, true, [&](int c) { put_key(a, s, kv_head, j + c, c, sh.column); }))
+        const bool any = put_columns(a, sh, true, [&](int c) {
+            put_key(a, s, kv_head, j + c, c, sh.column);
+            if (a.table && sh.column.first[c] < 0 && j + c < keys)
+                tell_page(a, sh, s, j + c);
+        });
+        if (!any)
             continue;
         multiply(sh, pairs, a.q, sh.row.first, a.k, sh.column.first, a.d);
         soften<WIDTH>(a, sh, pairs, r, sum);
@@ -420,6 +449,7 @@ static __global__ void __launch_bounds__(THREADS) attention_forward(const proble
     __shared__ shared sh;
     if (a.irregular && !*a.irregular)
         return;
+    check_sequences(a);
     const int parts = max((a.d_v + WIDTH - 1) / WIDTH, 1);
     for (int64_t item = blockIdx.x; item < tiles * a.kv_heads * parts; item += gridDim.x) {
         const int64_t t = tiles - 1 - item / parts / a.kv_heads;
@@ -440,6 +470,7 @@ static __global__ void attention_delta(const problem a)
 {
     if (a.irregular && !*a.irregular)
         return;
+    check_sequences(a);
     const int64_t rows = (int64_t)a.n * a.heads, step = (int64_t)gridDim.x * blockDim.x / 32;
     for (int64_t r = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; r < rows; r += step) {
         const int64_t o = offset(a.o, 0, r / a.heads, r % a.heads);
@@ -613,6 +644,7 @@ static void run_forward(const wf_launch *l, const int32_t *irregular)
     a.lse = (float *)l->out[1].data;
     a.lse_row = l->out[1].stride[0];
     a.irregular = irregular;
+    a.fault = irregular ? NULL : l->fault; /* flash_launch.cu told of them */
     if (l->nin > 5) {
         a.table = (const int32_t *)l->in[5].data;
         a.table_row = l->in[5].stride[0];
@@ -640,6 +672,7 @@ static void run_backward(const wf_launch *l, void *workspace, const int32_t *irr
     a.dk = tokens(&l->out[1]);
     a.dv = tokens(&l->out[2]);
     a.irregular = irregular;
+    a.fault = irregular ? NULL : l->fault; /* flash_launch.cu told of them */
     const int64_t tiles = tile_count(&a, a.group), key_tiles = tile_count(&a, 1);
     const bool narrow = a.d <= 64 && a.d_v <= 64;
     const int parts = narrow ? 1 : (a.d + 127) / 128, parts_v = narrow ? 1 : (a.d_v + 127) / 128;

@@ -31,6 +31,7 @@ static const wf_cuda_symbol symbols[] = {
     SYMBOL(pref_set, "MatmulPreferenceSetAttribute"),
     SYMBOL(heuristic, "MatmulAlgoGetHeuristic"),
     SYMBOL(check, "MatmulAlgoCheck"),
+    SYMBOL(config_get, "MatmulAlgoConfigGetAttribute"),
 };
 
 static const wf_cuda_library library = {

@@ -47,6 +47,8 @@ enum {
     WF_LT_PREF_MIN_ALIGNMENT_A_BYTES = 5, /* then of B, C and D */
 };
 
+enum { WF_LT_CONFIG_SPLITK_NUM = 2, WF_LT_CONFIG_REDUCTION_SCHEME = 3 };
+
 /* How parts of sums over k come together: in place, behind counters; or from the workspace in a step of its
  * own. */
 enum { WF_LT_REDUCE_IN_PLACE = 1, WF_LT_REDUCE_COMPUTE_TYPE = 2, WF_LT_REDUCE_OUTPUT_TYPE = 4 };
@@ -85,6 +87,8 @@ typedef struct {
                      wf_lt_candidate *out, int *count);
     int (*check)(wf_lt_object handle, wf_lt_object desc, wf_lt_object a, wf_lt_object b,
                  wf_lt_object c, wf_lt_object d, const wf_lt_algo *algo, wf_lt_candidate *out);
+    int (*config_get)(const wf_lt_algo *algo, int attribute, void *value, size_t bytes,
+                      size_t *written);
 } wf_lt;
 
 #ifdef __cplusplus

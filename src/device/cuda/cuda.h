@@ -37,7 +37,31 @@ typedef struct {
     cudaEvent_t taken;   /* and have been moved to where they belong: it is free */
 } wf_cuda_slot;
 
-enum { WF_CUDA_SLOTS = 8, WF_CUDA_SLOT_BYTES = 512 << 10 };
+enum {
+    WF_CUDA_SLOTS = 8,
+    WF_CUDA_SLOT_BYTES = 512 << 10,
+    WF_CUDA_LANDING = WF_CUDA_SLOTS * WF_CUDA_SLOT_BYTES /* on the device, for each session */
+};
+
+/* The words of a plan's steps in which kernels tell of data that is not right (fault.c). */
+typedef struct wf_cuda_faults {
+    struct wf_cuda_faults *next; /* of the queue */
+    uint64_t *words;             /* [count], pinned memory of the host, which kernels write */
+    const wf_launch **launches;  /* [count]: whose they are */
+    int count;
+} wf_cuda_faults;
+
+/* What a word tells: which kind of fault, the place of the element that is wrong, and its value. Of several the least
+ * is kept: the same each time. */
+enum {
+    WF_CUDA_FAULT_START, /* seq_start */
+    WF_CUDA_FAULT_INDEX, /* an index, a target, a length, a step */
+    WF_CUDA_FAULT_PAGE,  /* a page table */
+    WF_CUDA_FAULT_KIND_AT = 62,
+    WF_CUDA_FAULT_PLACE_AT = 32,
+    WF_CUDA_FAULT_PLACES = 1 << 30 /* places from here on are the last that can be told */
+};
+#define WF_CUDA_NO_FAULT UINT64_MAX
 
 typedef struct {
     wf_queue head;
@@ -47,6 +71,7 @@ typedef struct {
     char *landing;       /* the same on the device */
     wf_cuda_slot slots[WF_CUDA_SLOTS];
     int next; /* slot to use */
+    wf_cuda_faults *faults;
 } wf_cuda_queue;
 
 static inline const wf_cuda_device *wf_cuda_device_of(const wf_launch *l)

@@ -98,7 +98,7 @@ static wf_status describe(wf_cuda_device *d)
     d->processors = p.multiProcessorCount;
     d->cache = (size_t)p.l2CacheSize;
     d->shared = p.sharedMemPerBlockOptin;
-    d->head.reserve = total - available;
+    d->head.reserve = total - available + WF_CUDA_LANDING;
     size_t len = 0, rounding = 0;
     int driver = 0;
     cudaDriverGetVersion(&driver);
@@ -107,7 +107,7 @@ static wf_status describe(wf_cuda_device *d)
                    "%s, compute capability %d.%d, %d multiprocessors, %.1f GiB of memory, %.2f of "
                    "them taken by the driver and others; driver for CUDA %d.%d",
                    d->name, d->major, d->minor, d->processors, (double)total / (1 << 30),
-                   (double)d->head.reserve / (1 << 30), driver / 1000, driver % 1000 / 10);
+                   (double)(total - available) / (1 << 30), driver / 1000, driver % 1000 / 10);
     if (!wf_cuda_products_library())
         wf_text_append(d->head.description, sizeof d->head.description, &len,
                        "; no cuBLASLt: products are slow");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* device.h - how the host's side of the device is split: memory and queues (queue.c), running a plan
- * (step.c), and opening the device (device.c). */
+ * (step.c), data that made a run fail (fault.c), and opening the device (device.c). */
 #ifndef WF_DEVICE_CUDA_DEVICE_H
 #define WF_DEVICE_CUDA_DEVICE_H
 
@@ -24,6 +24,12 @@ wf_status wf_cuda_event_new(wf_device *d, wf_event **out);
 void wf_cuda_event_free(wf_event *event);
 wf_status wf_cuda_event_record(wf_queue *q, wf_event *event);
 wf_status wf_cuda_event_wait(wf_event *event);
+
+/* Gives the steps of a plan words for faults, and takes them away; NULL is allowed. */
+wf_status wf_cuda_faults_new(wf_plan_exec *e, wf_cuda_faults **out);
+void wf_cuda_faults_free(wf_cuda_queue *q, wf_cuda_faults *f);
+/* When all that was launched is done: fails by the first fault there was, and forgets all of them. */
+wf_status wf_cuda_faults_look(wf_cuda_queue *q);
 
 /* peak.cu */
 wf_status wf_cuda_peak(wf_device *d, int threads, size_t bytes, wf_device_peak *out);

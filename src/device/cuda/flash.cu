@@ -5,7 +5,7 @@
  * A block computes o for some tokens of one head. Its warps, each with rows of its own, go through the keys that
  * these tokens see, a tile at a time, with a running maximum and sum for each row, while the next tile is copied to
  * shared memory. Probabilities are rounded to the operands' type for the second product. Keys that a query
- * does not see have probability 0, but a NaN among the values of its tile is still seen.
+ * does not see have probability 0, but a NaN among values that another query of the block sees reaches it, as 0 * NaN.
  */
 #include "device/cuda/flash.cuh"
 
@@ -180,8 +180,8 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
 
     auto load_keys = [&](int j, int stage) {
         T *to = kv_tiles + stage * 2 * BN * STRIDE;
-        wf_load_tile<T, BN, D, THREADS>(to, k, f.k.row, j, f.n, f.d, wide);
-        wf_load_tile<T, BN, D, THREADS>(to + BN * STRIDE, v, f.v.row, j, f.n, f.d_v, wide);
+        wf_load_tile<T, BN, D, THREADS>(to, k, f.k.row, j, end, f.d, wide);
+        wf_load_tile<T, BN, D, THREADS>(to + BN * STRIDE, v, f.v.row, j, end, f.d_v, wide);
     };
     wf_load_tile<T, BM, D, THREADS>(q_tile, q, f.q.row, first, f.n, f.d, wide);
     load_keys(begin, 0);

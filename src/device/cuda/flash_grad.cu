@@ -122,8 +122,8 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
     const bool capped = f.cap != 0;
     auto load_keys = [&](int j, int stage) {
         T *to = kv_tiles + stage * 2 * BN * STRIDE;
-        wf_load_tile<T, BN, D, THREADS>(to, k, f.k.row, j, f.n, f.d, wide);
-        wf_load_tile<T, BN, D, THREADS>(to + BN * STRIDE, v, f.v.row, j, f.n, f.d_v, wide);
+        wf_load_tile<T, BN, D, THREADS>(to, k, f.k.row, j, end, f.d, wide);
+        wf_load_tile<T, BN, D, THREADS>(to + BN * STRIDE, v, f.v.row, j, end, f.d_v, wide);
     };
 
     wf_load_tile<T, BM, D, THREADS>(q_tile, (const T *)f.q.data + head * f.q.head, f.q.row, first,
@@ -217,15 +217,15 @@ template <int D> struct dkv_shape {
     static_assert(BYTES <= 99 * 1024, "what every GPU has");
 };
 
-/* Starts copying what is known of queries [i, i + BM), and the keys that they see. */
+/* Starts copying what is known of queries [i, i + BM), zeros from `end` on, and the keys that they see. */
 template <int BM>
 static __device__ __forceinline__ void load_columns(const wf_flash &f, const stat *stats, int i,
-                                                    stat *to, wf_range *seen)
+                                                    int end, stat *to, wf_range *seen)
 {
     const int c = (int)threadIdx.x;
     if (c >= BM)
         return;
-    const int there = i + c < f.n, at = there ? i + c : 0;
+    const int there = i + c < end, at = there ? i + c : 0;
     wf_copy_async<8>(to + c, stats + at, there * 8);
     if (f.length > 0) {
         seen[c] = wf_keys_of(f, i + c);
@@ -262,12 +262,13 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
     auto load_queries = [&](int step, int stage) {
         const int head = kv_head * group + step / tiles, i = begin + step % tiles * BM;
         T *to = q_tiles + stage * 2 * BM * STRIDE;
-        wf_load_tile<T, BM, D, THREADS>(to, (const T *)f.q.data + head * f.q.head, f.q.row, i, f.n,
+        wf_load_tile<T, BM, D, THREADS>(to, (const T *)f.q.data + head * f.q.head, f.q.row, i, end,
                                         f.d, wide);
         wf_load_tile<T, BM, D, THREADS>(to + BM * STRIDE,
                                         (const T *)f.dout.data + head * f.dout.head, f.dout.row, i,
-                                        f.n, f.d_v, wide);
-        load_columns<BM>(f, stats + (int64_t)head * f.n, i, at + stage * BM, seen + stage * BM);
+                                        end, f.d_v, wide);
+        load_columns<BM>(f, stats + (int64_t)head * f.n, i, end, at + stage * BM,
+                         seen + stage * BM);
     };
 
     wf_load_tile<T, BN, D, THREADS>(k_tile, (const T *)f.k.data + kv_head * f.k.head, f.k.row,
@@ -295,8 +296,8 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
         const T *q_tile = q_tiles + stage * 2 * BM * STRIDE, *do_tile = q_tile + BM * STRIDE;
         const wf_range *range = seen + stage * BM;
         const stat *known = at + stage * BM;
-        /* Queries past the last token have zeros for q and do, and see nothing. */
-        const int last = min(BM, f.n - begin - step % tiles * BM) - 1;
+        /* Queries past the last one have zeros for q and do, and see none of the keys. */
+        const int last = min(BM, end - begin - step % tiles * BM) - 1;
         if (row < f.n && row < range[last].high && row + M * 16 > range[0].low) {
             float s[M][BM / 8][4], dp[M][BM / 8][4];
             wf_scores<T, M, BM, D>(s, keys, q_tile);

@@ -124,11 +124,12 @@ typedef struct {
 
 /* Rows in no sequence get empty ranges at i, so that no bound ever decreases. */
 static __global__ void flash_ranges(const int32_t *starts, int count, const int32_t *positions,
-                                    int n, int causal, int window, ranges r)
+                                    int n, int causal, int window, ranges r, uint64_t *fault)
 {
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), begin, end;
     if (i >= n)
         return;
+    wf_check_starts(fault, starts, count, n, i, n);
     for (int s = i; s + 1 < count;
          s += n) /* sequences that go backwards are for kernels that look at each row */
         if (starts[s] > starts[s + 1])
@@ -176,7 +177,7 @@ void wf_flash_ranges(const wf_launch *l, wf_flash *f, void *workspace)
     cudaMemsetAsync(r.irregular, 0, sizeof *r.irregular, wf_cuda_stream(l));
     WF_RUN(flash_ranges, wf_cuda_blocks(f->n, 256, INT32_MAX), 256, 0, wf_cuda_stream(l))
     ((const int32_t *)starts->data, (int)starts->dim[0], (const int32_t *)positions->data, f->n,
-     f->causal, f->window, r);
+     f->causal, f->window, r, l->fault);
     f->irregular = r.irregular;
     f->low = r.low;
     f->high = r.high;

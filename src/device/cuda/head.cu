@@ -96,7 +96,7 @@ static layout layout_of(const wf_node *n, const sizes *s)
     const wf_cuda_product p = logits_product(s, s->chunk); /* the three multiply as much */
     const int64_t matrix = s->columns * s->width;
     layout at = {};
-    at.logits = lines(wf_cuda_product_scratch(&p, false, false));
+    at.logits = lines(wf_cuda_product_scratch(&p, false, 0));
     at.sum = at.logits + lines(wf_type_bytes(n->in[0]->type, s->chunk * s->padded));
     at.weight = at.sum + (copies_sums(n, s) ? lines(wf_type_bytes(WF_F32, matrix)) : 0);
     at.end = at.weight + (copies_weight(n, s) ? lines(wf_type_bytes(s->weight, matrix)) : 0);
@@ -167,6 +167,7 @@ static wf_status run_loss(const job *j, int64_t first, int64_t rows)
     if (j->work.prepare)
         return WF_OK;
     o.rows = rows;
+    o.before = first;
     o.target = static_cast<const int32_t *>(l->in[2].data) + first;
     if (o.dlogits)
         o.dloss = static_cast<const float *>(l->in[3].data) + first;
@@ -225,6 +226,7 @@ static void set_loss(job *j, const wf_launch *l, bool grad)
     o->padded = j->size.columns;
     o->logits_at = o->dlogits_at = wf_cuda_steps_every(j->size.padded);
     o->target_at = o->dloss_at = o->given_at = wf_cuda_steps_every(1);
+    o->fault = l->fault;
     wf_cuda_loss_attr(o, &attr);
 }
 

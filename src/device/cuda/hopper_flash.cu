@@ -381,7 +381,7 @@ WF_HOPPER void finish(const task &t, const item &it, int row, const float (&o)[S
         if (there && lane == 0 && t.lse)
             t.lse[token * t.lse_row + it.head] =
                 none ? -INFINITY : (r.base[h] + log2f(sum)) * 0.69314718056f;
-        T *to = (T *)t.o + token * t.o_row + it.head * t.o_head;
+        int64_t to = token * t.o_row + it.head * t.o_head;
 #pragma unroll
         for (int c = 0; c < S::D / 32; c++) {
             uint32_t x[4];
@@ -391,7 +391,7 @@ WF_HOPPER void finish(const task &t, const item &it, int row, const float (&o)[S
                                   o[16 * c + 4 * i + 2 * h + 1] * inverse);
             transpose_words(x, lane);
             if (there && t.o)
-                *(uint4 *)(to + 32 * c + 8 * lane) = make_uint4(x[0], x[1], x[2], x[3]);
+                *(uint4 *)((T *)t.o + to + 32 * c + 8 * lane) = make_uint4(x[0], x[1], x[2], x[3]);
         }
     }
 }

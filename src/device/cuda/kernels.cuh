@@ -121,6 +121,33 @@ static __device__ __forceinline__ int64_t wf_cuda_row(const wf_cuda_view &v, int
     return offset;
 }
 
+/* ---- Data that is not right ---- */
+
+/* Once for each element: words are memory of the host. See wf_launch's `fault`, and cuda.h for kinds. */
+static __device__ __forceinline__ void wf_fault(uint64_t *word, int kind, int64_t place,
+                                                int32_t value)
+{
+    const int64_t last = WF_CUDA_FAULT_PLACES - 1;
+    const uint64_t told = (uint64_t)kind << WF_CUDA_FAULT_KIND_AT |
+                          (uint64_t)(place < last ? place : last) << WF_CUDA_FAULT_PLACE_AT |
+                          (uint32_t)value;
+    if (word)
+        atomicMin((unsigned long long *)word, (unsigned long long)told);
+}
+
+/* starts [count] of packed sequences, which must not fall or go beyond `rows`. All threads of a grid call it, each
+ * with its number among `threads`. */
+static __device__ __forceinline__ void wf_check_starts(uint64_t *word, const int32_t *starts,
+                                                       int64_t count, int64_t rows, int64_t thread,
+                                                       int64_t threads)
+{
+    for (int64_t s = thread; s < count; s += threads) {
+        const int32_t start = starts[s];
+        if (start < (s > 0 ? starts[s - 1] : 0) || start > rows)
+            wf_fault(word, WF_CUDA_FAULT_START, s, start);
+    }
+}
+
 /* ---- Grids ---- */
 
 static inline unsigned wf_cuda_blocks(int64_t items, int64_t per_block, int64_t most)

@@ -223,12 +223,14 @@ static __global__ void __launch_bounds__(512, 2) loss_rows(wf_cuda_loss o, int k
     const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     const bool live = row < o.rows;
     const int64_t r = live ? row : o.rows - 1;
+    const int target = o.target[wf_cuda_offset(o.target_at, r)];
+    const bool ignored = target == o.ignore_index;
+    const bool wrong = !ignored && (target < 0 || target >= o.classes);
+    if (wrong && live && threadIdx.x == 0)
+        wf_fault(o.fault, WF_CUDA_FAULT_INDEX, o.before + r, target);
     const T *x = (const T *)o.logits + wf_cuda_offset(o.logits_at, r);
     T *dx = o.dlogits ? (T *)o.dlogits + wf_cuda_offset(o.dlogits_at, r) : NULL;
     const row_parts parts = parts_of(x, dx, live ? (int)o.classes : 0);
-    const int64_t target = o.target[wf_cuda_offset(o.target_at, r)];
-    const bool ignored = target == o.ignore_index;
-    const bool wrong = !ignored && (target < 0 || target >= o.classes);
     slopes g = {};
 
     if (o.given) {
@@ -263,7 +265,7 @@ static __global__ void __launch_bounds__(512, 2) loss_rows(wf_cuda_loss o, int k
         g.factor = 1 + 2 * o.z_loss * g.lse;
         g.share = o.smoothing / (float)o.classes;
         g.hit = 1 - o.smoothing;
-        write_row<T, FULL>(o, g, x, dx, parts, (int)target, o.given ? 0 : keep, kept);
+        write_row<T, FULL>(o, g, x, dx, parts, target, o.given ? 0 : keep, kept);
     }
     for (int64_t i = o.classes + threadIdx.x; i < o.padded; i += blockDim.x)
         dx[i] = wf_round<T>(0.0f);
@@ -323,6 +325,7 @@ static wf_cuda_loss describe(const wf_launch *l, const wf_view *logits)
     o.logits_at = wf_cuda_row_steps(logits);
     o.target = (const int32_t *)targets->data;
     o.target_at = wf_cuda_item_steps(targets);
+    o.fault = l->fault;
     wf_cuda_loss_attr(&o, (const wf_attr_cross_entropy *)l->attr);
     return o;
 }

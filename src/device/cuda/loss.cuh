@@ -8,7 +8,7 @@
  *     dz_v = dloss (p_v (1 + 2 z_loss lse) - (1 - e) [v == t] - e / V),   p_v = exp(z_v - lse)
  *
  * Rows whose target is ignored have loss 0 and a gradient of zeros. A target that is neither ignored nor one of the
- * classes makes both NaN: a kernel cannot refuse.
+ * classes is told as a fault and makes both NaN: a kernel cannot refuse.
  */
 #ifndef WF_DEVICE_CUDA_LOSS_CUH
 #define WF_DEVICE_CUDA_LOSS_CUH
@@ -28,6 +28,8 @@ typedef struct {
     int64_t padded; /* columns [V, padded) of dlogits, if there are any, become zeros */
     int64_t ignore_index;
     float smoothing, z_loss, softcap;
+    uint64_t *fault;
+    int64_t before; /* rows that come before these, in what faults tell */
 } wf_cuda_loss;
 
 /* The attributes, into a description. */

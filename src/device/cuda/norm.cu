@@ -304,9 +304,11 @@ static wf_status launch_residual_rms_norm(const wf_launch *l)
 }
 
 /* clang-format off */
-#define ROW(name_, with_, in_place_, workspace_)                                                   \
+#define ROW_FROM(name_, with_, in_place_, from_first_, workspace_)                                 \
     {.op = WF_OP_##name_, .name = "rows", .types = WF_TYPES_FLOAT, .strided = true,                \
-     .in_place = in_place_, .workspace = workspace_, .launch = with_}
+     .in_place = in_place_, .from_first = from_first_, .workspace = workspace_, .launch = with_}
+#define ROW(name_, with_, in_place_, workspace_)                                                   \
+    ROW_FROM(name_, with_, in_place_, 0, workspace_)
 extern "C" const wf_kernel wf_cuda_norm_kernels[] = {
     ROW(layer_norm, launch_layer_norm, 1, NULL),
     ROW(rms_norm, launch_rms_norm, 1, NULL),
@@ -314,9 +316,9 @@ extern "C" const wf_kernel wf_cuda_norm_kernels[] = {
     ROW(residual_rms_norm, launch_residual_rms_norm, 3, NULL),
     ROW(layer_norm_grad, wf_cuda_layer_norm_grad, 3, wf_cuda_norm_grad_workspace),
     ROW(rms_norm_grad, wf_cuda_rms_norm_grad, 3, wf_cuda_norm_grad_workspace),
-    ROW(residual_layer_norm_grad, wf_cuda_residual_layer_norm_grad, 3 | 1 << 4,
-        wf_cuda_norm_grad_workspace),
-    ROW(residual_rms_norm_grad, wf_cuda_residual_rms_norm_grad, 3 | 1 << 3,
-        wf_cuda_norm_grad_workspace),
+    ROW_FROM(residual_layer_norm_grad, wf_cuda_residual_layer_norm_grad, 3 | 1 << 4, 1u << 3,
+             wf_cuda_norm_grad_workspace),
+    ROW_FROM(residual_rms_norm_grad, wf_cuda_residual_rms_norm_grad, 3 | 1 << 3, 1u << 2,
+             wf_cuda_norm_grad_workspace),
     {},
 };

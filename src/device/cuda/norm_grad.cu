@@ -5,7 +5,8 @@
  *     dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + dsum      g = dy * gamma
  *     dgamma = sum of dy * xhat over rows      dbeta = sum of dy
  *
- * mean(g) and dbeta are the layer norm's only; dsum is what arrives at a sum of which the norm was taken.
+ * mean(g) and dbeta are the layer norm's only; dsum is what arrives at a sum of which the norm was taken. Where there
+ * is one, the rows of dx are added up, too, if somebody wants that: it is the gradient of a bias that was added before.
  *
  * A block goes through rows, each read once, with sums of its columns in registers, and leaves these in the
  * workspace; a second kernel adds up the blocks' sums in order. The number of blocks depends on the shape alone.
@@ -27,7 +28,8 @@ typedef struct {
     wf_norm_rows dy, x, dsum, dx; /* T [rows, C]; dsum and dx may be missing */
     wf_norm_rows mean, rstd;      /* f32 [rows]; no mean: 0 */
     wf_cuda_any gamma;            /* [C] */
-    float *sums;                  /* [blocks][2][C]: of dgamma and dbeta. NULL: nobody reads them */
+    float *sums; /* [blocks][kinds][C]: of dgamma, dbeta and dx. NULL: nobody reads them */
+    int kinds;   /* 2, or 3 if somebody reads that of dx, which is not missing then */
 } grad_args;
 
 /* ---- Rows by way of shared memory: N times 16 bytes a thread, which it copies and reads itself ---- */
@@ -93,45 +95,45 @@ static __device__ __forceinline__ float2 statistics(const grad_args &a, uint32_t
     return s;
 }
 
-/* Adds the columns' sums of all rows that a block worked on at once, in their order, and stores them as the
- * block's. */
-template <typename T, int N, int WIDTH>
+/* Adds the K kinds of columns' sums of all rows that a block worked on at once, in their order, and stores them as
+ * the block's. */
+template <typename T, int N, int WIDTH, int K>
 static __device__ __forceinline__ void store_sums(const grad_args &a,
                                                   const float (*sum)[N][WF_WIDE(T)])
 {
     constexpr int W = WF_WIDE(T);
-    WF_SHARED(float, shared); /* [2][C] where threads have columns in common */
+    WF_SHARED(float, shared); /* [K][C] where threads have columns in common */
     const int columns = (int)a.columns, threads = (int)blockDim.x;
-    float *to = a.sums + (int64_t)blockIdx.x * 2 * columns;
+    float *to = a.sums + (int64_t)blockIdx.x * K * columns;
     for (int turn = 0; turn < (int)blockDim.y; turn++) {
         float *at = blockDim.y > 1 ? shared : to;
 #pragma unroll
-        for (int k = 0; k < 2 * N; k++) {
-            const int c = column_of<T, WIDTH>(k / 2);
-            float *place = at + k % 2 * columns + c, total[W] = {};
+        for (int k = 0; k < K * N; k++) {
+            const int c = column_of<T, WIDTH>(k / K);
+            float *place = at + k % K * columns + c, total[W] = {};
             if ((int)threadIdx.y != turn || c >= columns)
                 continue;
             if (turn)
                 wf_load_floats<float, W>(place, total);
 #pragma unroll
             for (int i = 0; i < W; i++)
-                total[i] += sum[k % 2][k / 2][i];
+                total[i] += sum[k % K][k / K][i];
             wf_store_floats<float, W>(place, total);
         }
         __syncthreads();
     }
     if (blockDim.y > 1)
-        for (int i = threadIdx.y * threads + threadIdx.x; i < 2 * columns;
+        for (int i = threadIdx.y * threads + threadIdx.x; i < K * columns;
              i += threads * blockDim.y)
             to[i] = shared[i];
 }
 
-/* G: the type of gamma. S: stages of the ring. Blocks of at most `most` threads, of which `least` at once on a
- * processor. */
-template <typename T, typename G, int N, int WIDTH, int S, int most, int least>
+/* G: the type of gamma. S: stages of the ring. K: kinds of sums; with 3 no registers are left for a row, which is read
+ * again from the ring. Blocks of at most `most` threads, of which `least` at once on a processor. */
+template <typename T, typename G, int N, int WIDTH, int S, int most, int least, int K>
 static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
 {
-    constexpr int W = WF_WIDE(T);
+    constexpr int W = WF_WIDE(T), KEPT = K == 3 ? 1 : N;
     WF_SHARED(uint4, shared);
     __shared__ wf_row_scratch<2> scratch;
     const int columns = (int)a.columns;
@@ -143,7 +145,7 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
 #pragma unroll
     for (int s = 0; s < S - 1; s++)
         fetch_row(a, rows, s, r + s * stride);
-    float gamma[N][W], sum[2][N][W] = {};
+    float gamma[N][W], sum[K][N][W] = {};
 #pragma unroll
     for (int k = 0; k < N; k++) {
 #pragma unroll
@@ -159,36 +161,50 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
         next = statistics(a, r + stride);
         wf_copy_wait<S - 2>();
         fetch_row(a, rows, stage == 0 ? S - 1 : stage - 1, r + (S - 1) * stride);
-        float g[N][W], h[N][W], means[2] = {0, 0}; /* of g and of g * xhat */
+        float kept_g[KEPT][W], kept_h[KEPT][W], means[2] = {0, 0}; /* of g and of g * xhat */
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            wf_unpack16<T>(*rows.slot(stage, DY, k), g[k]);
-            wf_unpack16<T>(*rows.slot(stage, X, k), h[k]);
+            float *g = kept_g[k % KEPT], *h = kept_h[k % KEPT];
+            wf_unpack16<T>(*rows.slot(stage, DY, k), g);
+            wf_unpack16<T>(*rows.slot(stage, X, k), h);
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                h[k][i] = fmaf(h[k][i], rstd, shift); /* past the last column g is 0 */
-                sum[0][k][i] += g[k][i] * h[k][i];
-                sum[1][k][i] += g[k][i];
-                g[k][i] *= gamma[k][i];
-                means[0] += g[k][i];
-                means[1] += g[k][i] * h[k][i];
+                h[i] = fmaf(h[i], rstd, shift); /* past the last column g is 0 */
+                sum[0][k][i] += g[i] * h[i];
+                sum[1][k][i] += g[i];
+                g[i] *= gamma[k][i];
+                means[0] += g[i];
+                means[1] += g[i] * h[i];
             }
         }
         wf_row_sums<2>(means, &scratch, turn);
         const float off = a.centered ? -rstd * means[0] * a.inverse : 0;
         const float along = -rstd * means[1] * a.inverse;
         T *dx = wf_norm_at<T>(a.dx, wf_norm_place_of(a.axes, r));
+        if (K == 3)
+            wf_forget_loads();
 #pragma unroll
         for (int k = 0; k < N; k++) {
             if (!a.dx.data || r >= (uint32_t)a.rows || column_of<T, WIDTH>(k) >= columns)
                 continue;
-            float more[W] = {};
+            float *g = kept_g[k % KEPT], *h = kept_h[k % KEPT], more[W] = {};
             if (a.dsum.data)
                 wf_unpack16<T>(*rows.slot(stage, DSUM, k), more);
+            if (K == 3) {
+                wf_unpack16<T>(*rows.slot(stage, DY, k), g);
+                wf_unpack16<T>(*rows.slot(stage, X, k), h);
+            }
 #pragma unroll
-            for (int i = 0; i < W; i++)
-                g[k][i] = fmaf(g[k][i], rstd, fmaf(h[k][i], along, off)) + more[i];
-            wf_store16(dx + column_of<T, WIDTH>(k), wf_repack16<T>(g[k]));
+            for (int i = 0; i < W; i++) {
+                if (K == 3) {
+                    g[i] *= gamma[k][i];
+                    h[i] = fmaf(h[i], rstd, shift);
+                }
+                g[i] = fmaf(g[i], rstd, fmaf(h[i], along, off)) + more[i];
+                if (K == 3)
+                    sum[K - 1][k][i] += g[i];
+            }
+            wf_store16(dx + column_of<T, WIDTH>(k), wf_repack16<T>(g));
         }
         r += stride;
         stage = stage + 1 == S ? 0 : stage + 1;
@@ -198,7 +214,7 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
         return;
     wf_copy_wait<0>();
     __syncthreads(); /* shared memory is needed for something else */
-    store_sums<T, N, WIDTH>(a, sum);
+    store_sums<T, N, WIDTH, K>(a, sum);
 }
 
 /* ---- Rows of any length and alignment, gamma of any type: read again from the caches ---- */
@@ -255,23 +271,41 @@ template <typename T> static __global__ void __launch_bounds__(256) norm_columns
         sum.x += part[i][threadIdx.x].x;
         sum.y += part[i][threadIdx.x].y;
     }
-    float *to = a.sums + (int64_t)blockIdx.y * 2 * a.columns;
+    float *to = a.sums + (int64_t)blockIdx.y * a.kinds * a.columns;
     to[c] = sum.x;
     to[a.columns + c] = sum.y;
+}
+
+/* The same of dx, once it is there. */
+template <typename T> static __global__ void __launch_bounds__(256) dx_columns_any(grad_args a)
+{
+    __shared__ float part[8][32];
+    const int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x;
+    float sum = 0;
+    if (c < a.columns)
+        for (int64_t r = (int64_t)blockIdx.y * 8 + threadIdx.y; r < a.rows; r += gridDim.y * 8)
+            sum += wf_load(wf_norm_row<const T>(a.axes, a.dx, r)[c]);
+    part[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || c >= a.columns)
+        return;
+    for (int i = 1; i < 8; i++)
+        sum += part[i][threadIdx.x];
+    a.sums[(blockIdx.y * (int64_t)a.kinds + 2) * a.columns + c] = sum;
 }
 
 /* ---- The blocks' sums ---- */
 
 enum { TOTAL_ROWS = 32 };
 
-/* dgamma (blockIdx.y 0) or dbeta (1) of 32 columns from the sums of all blocks. */
+/* dgamma (blockIdx.y 0), dbeta (1) or dx's (2) of 32 columns from the sums of all blocks. */
 static __global__ void __launch_bounds__(32 * TOTAL_ROWS)
-    norm_totals(const float *sums, int blocks, int64_t columns, wf_cuda_any dgamma,
-                wf_cuda_any dbeta)
+    norm_totals(const float *sums, int blocks, int kinds, int64_t columns, wf_cuda_any dgamma,
+                wf_cuda_any dbeta, wf_cuda_any dx)
 {
     __shared__ float part[TOTAL_ROWS][32];
     const int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x;
-    const wf_cuda_any to = blockIdx.y ? dbeta : dgamma;
+    const wf_cuda_any to = blockIdx.y == 0 ? dgamma : blockIdx.y == 1 ? dbeta : dx;
     if (!to.data)
         return;
     const float *from = sums + blockIdx.y * columns + c;
@@ -279,7 +313,7 @@ static __global__ void __launch_bounds__(32 * TOTAL_ROWS)
     if (c < columns)
 #pragma unroll 8
         for (int b = threadIdx.y; b < blocks; b += TOTAL_ROWS)
-            sum += from[b * 2 * columns];
+            sum += from[(int64_t)b * kinds * columns];
     part[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y > 0 || c >= columns)
@@ -333,7 +367,10 @@ extern "C" size_t wf_cuda_norm_grad_workspace(const wf_node *n, int threads)
     (void)threads;
     const wf_dims *x = &n->in[1]->shape;
     const int64_t rows = wf_dims_rows(x), columns = wf_dims_last(x);
-    return (size_t)blocks_of(rows, columns, n->in[1]->type) * 2 * (size_t)columns * sizeof(float);
+    const bool residual =
+        n->op == WF_OP_residual_layer_norm_grad || n->op == WF_OP_residual_rms_norm_grad;
+    return (size_t)blocks_of(rows, columns, n->in[1]->type) * (residual ? 3 : 2) * (size_t)columns *
+           sizeof(float);
 }
 
 typedef struct {
@@ -341,19 +378,27 @@ typedef struct {
     int stages;
 } grad_kernel;
 
-template <typename T, typename G> static grad_kernel kernel_of(grad_cut cut)
+template <typename T, typename G, int K> static grad_kernel kernel_of(grad_cut cut)
 {
     if (cut.packs == 1)
-        return grad_kernel{norm_grad<T, G, 1, 0, 4, 256, 4>, 4};
+        return grad_kernel{norm_grad<T, G, 1, 0, 4, 256, 4, K>, 4};
     if (cut.packs == 2)
-        return grad_kernel{norm_grad<T, G, 2, 32, 4, 256, 2>, 4};
+        return grad_kernel{norm_grad<T, G, 2, 32, 4, 256, 2, K>, 4};
     if (cut.packs == 3)
-        return grad_kernel{norm_grad<T, G, 3, 32, 3, 128, 3>, 3};
+        return grad_kernel{norm_grad<T, G, 3, 32, 3, 128, 3, K>, 3};
     if (cut.threads == 32)
-        return grad_kernel{norm_grad<T, G, 4, 32, 3, 128, 3>, 3};
+        return grad_kernel{norm_grad<T, G, 4, 32, 3, 128, 3, K>, 3};
     if (cut.threads <= 128)
-        return grad_kernel{norm_grad<T, G, 4, 0, 3, 128, 3>, 3};
-    return grad_kernel{norm_grad<T, G, 4, 0, 2, 512, 1>, 2};
+        return grad_kernel{norm_grad<T, G, 4, 0, 3, 128, 3, K>, 3};
+    return grad_kernel{norm_grad<T, G, 4, 0, 2, 512, 1, K>, 2};
+}
+
+template <typename T> static grad_kernel kernel_for(grad_cut cut, const wf_view *gamma, int kinds)
+{
+    const bool wide = gamma && gamma->type == WF_F32;
+    if (kinds == 3)
+        return wide ? kernel_of<T, float, 3>(cut) : kernel_of<T, T, 3>(cut);
+    return wide ? kernel_of<T, float, 2>(cut) : kernel_of<T, T, 2>(cut);
 }
 
 /* false: shared memory is too small. */
@@ -364,7 +409,7 @@ static bool run_cut(const grad_args *a, grad_cut cut, grad_kernel kernel, int bl
     const dim3 block = block_of(cut);
     const size_t tensors = a->dsum.data ? 3 : 2;
     const size_t ring = kernel.stages * tensors * cut.packs * 16 * block.x * block.y;
-    const size_t sums = block.y > 1 ? 2 * (size_t)a->columns * sizeof(float) : 0;
+    const size_t sums = block.y > 1 ? a->kinds * (size_t)a->columns * sizeof(float) : 0;
     const size_t bytes = ring > sums ? ring : sums;
     if (bytes + spare > shared)
         return false;
@@ -374,31 +419,34 @@ static bool run_cut(const grad_args *a, grad_cut cut, grad_kernel kernel, int bl
     return true;
 }
 
-/* dx comes last: it may replace dy or x. */
+/* dx comes after sums of the others: it may replace dy or x. */
 template <typename T> static void run_any(const grad_args *a, int blocks, cudaStream_t stream)
 {
+    const dim3 grid(wf_cuda_blocks(a->columns, 32, INT32_MAX), blocks);
     if (a->sums)
-        WF_RUN(norm_columns_any<T>, dim3(wf_cuda_blocks(a->columns, 32, INT32_MAX), blocks),
-               dim3(32, 8), 0, stream)
-    (*a);
+        WF_RUN(norm_columns_any<T>, grid, dim3(32, 8), 0, stream)(*a);
     const dim3 block = wf_norm_block(wf_norm_threads(a->columns), 256);
     if (a->dx.data)
         WF_RUN(norm_dx_any<T>, wf_cuda_blocks(a->rows, block.y, INT32_MAX), block, 0, stream)(*a);
+    if (a->kinds == 3)
+        WF_RUN(dx_columns_any<T>, grid, dim3(32, 8), 0, stream)(*a);
 }
 
-/* (dy, x, mean if centered, rstd, dsum if residual, gamma?) -> dx, dgamma, dbeta if centered */
+/* (dy, x, mean if centered, rstd, dsum if residual, gamma?) -> dx, dgamma, dbeta if centered, sum of dx if residual */
 static wf_status backward(const wf_launch *l, bool centered, bool residual)
 {
     const int rstd = centered ? 3 : 2;
     const wf_view *x = &l->in[1], *gamma = wf_norm_input(l, rstd + 1 + residual);
     const wf_view *dgamma = wf_norm_output(l, 1), *dbeta = centered ? wf_norm_output(l, 2) : NULL;
+    const wf_view *dx_sum = residual ? wf_norm_output(l, l->nout - 1) : NULL;
     grad_args a = {};
     a.rows = wf_view_rows(x);
     a.columns = wf_view_last(x);
     a.centered = centered;
     a.inverse = (float)(1.0 / (double)a.columns);
     a.gamma = wf_cuda_any_of(gamma);
-    a.sums = dgamma || dbeta ? (float *)l->workspace : NULL;
+    a.sums = dgamma || dbeta || dx_sum ? (float *)l->workspace : NULL;
+    a.kinds = dx_sum ? 3 : 2;
     const wf_view *views[] = {&l->in[0],
                               x,
                               residual ? &l->in[rstd + 1] : NULL,
@@ -417,15 +465,18 @@ static wf_status backward(const wf_launch *l, bool centered, bool residual)
     if (a.rows > 0)
         wf_with_float(x->type, [&](auto zero) {
             using T = decltype(zero);
-            const grad_kernel kernel =
-                gamma && gamma->type == WF_F32 ? kernel_of<T, float>(cut) : kernel_of<T, T>(cut);
+            const grad_kernel kernel = kernel_for<T>(cut, gamma, a.kinds);
             if (!cut.threads || !run_cut(&a, cut, kernel, blocks, l))
                 run_any<T>(&a, blocks, stream);
         });
     if (a.sums)
-        WF_RUN(norm_totals, dim3(wf_cuda_blocks(a.columns, 32, INT32_MAX), centered ? 2 : 1),
+        WF_RUN(norm_totals,
+               dim3(wf_cuda_blocks(a.columns, 32, INT32_MAX), dx_sum     ? 3
+                                                              : centered ? 2
+                                                                         : 1),
                dim3(32, TOTAL_ROWS), 0, stream)
-    (a.sums, a.rows > 0 ? blocks : 0, a.columns, wf_cuda_any_of(dgamma), wf_cuda_any_of(dbeta));
+    (a.sums, a.rows > 0 ? blocks : 0, a.kinds, a.columns, wf_cuda_any_of(dgamma),
+     wf_cuda_any_of(dbeta), wf_cuda_any_of(dx_sum));
     return wf_cuda_launched(l);
 }
 

@@ -62,9 +62,9 @@ static int64_t settled_elements(const wf_cuda_product *p)
     return small < (double)most ? (int64_t)small : most;
 }
 
-size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, bool sums)
+size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, int64_t sums)
 {
-    return library_bytes(p) + (bias ? bias_bytes(p) : 0) + (sums ? wf_cuda_sums_bytes(p->m) : 0) +
+    return library_bytes(p) + (bias ? bias_bytes(p) : 0) + wf_cuda_sums_bytes(sums) +
            (size_t)settled_elements(p) * sizeof(float);
 }
 
@@ -73,7 +73,7 @@ static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
     return (char *)w->scratch + library_bytes(p);
 }
 
-/* Of sums or, since no product has both, of the whole product. */
+/* Of sums, and before that of the whole product. */
 static float *float_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     return (float *)(void *)((char *)bias_scratch(w, p) + (p->bias ? bias_bytes(p) : 0));
@@ -142,6 +142,7 @@ static wf_product_key key_of(const wf_cuda_products *all, const wf_cuda_product 
     f[KEY_ALIGN_AUX] = aux ? alignment(p->pre.data) : 0;
     f[KEY_WORKSPACE] = (int64_t)library_bytes(p);
     f[KEY_FAST] = all->device->head.fast && (aux || p->y.type == WF_F32); /* else nothing changes */
+    f[KEY_ROWS_SUMS] = p->rows_sums != NULL;
     return key;
 }
 
@@ -166,12 +167,20 @@ static bool suits_library(const wf_cuda_products *all, const wf_cuda_product *p)
            p->k <= INT32_MAX && p->batch <= INT32_MAX;
 }
 
+/* What vectors beside a product are read by: cuBLASLt proposes its algorithms as if they lay evenly. */
+static bool lies_evenly(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
+
 /* Endings that may be the library's. It approximates tanh, which narrow types do not show. What it makes of an activation
  * does not have the bits of the op itself, on which recomputing it counts, unless results need not be the same
- * anyway. */
+ * anyway. Rows of what stands beside the product have to be multiples of 8 apart. */
 static bool ending_suits(const wf_cuda_products *all, const wf_cuda_product *p)
 {
     if (p->act != WF_ACT_GELU || !p->pre.data || p->y.type == WF_F32)
+        return false;
+    if (!lies_evenly(p->pre.data) || leading(&p->pre, p->m, p->n) % 8 != 0)
         return false;
     return p->ending == WF_CUDA_ACT_GRAD || all->device->head.fast;
 }
@@ -280,7 +289,15 @@ int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const
 
 /* ---- How a product is run ---- */
 
-/* Parts of sums over k may only be added up in f32 and in an order that is always the same. */
+/* Parts of sums over k may only be added up in f32 and in an order that is always the same: the ways to do so. */
+static uint32_t reductions_of(const wf_product_key *key)
+{
+    uint32_t ways = WF_LT_REDUCE_COMPUTE_TYPE;
+    if (key->f[KEY_TYPE_D] == WF_F32)
+        ways |= WF_LT_REDUCE_OUTPUT_TYPE | (key->f[KEY_FAST] ? WF_LT_REDUCE_IN_PLACE : 0);
+    return ways;
+}
+
 int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
                        wf_lt_candidate out[WF_PRODUCT_PROPOSED])
 {
@@ -288,11 +305,9 @@ int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
     const int64_t *f = e->key.f;
     const uint64_t workspace = (uint64_t)f[KEY_WORKSPACE];
     const int64_t places[] = {f[KEY_ALIGN_A], f[KEY_ALIGN_B], f[KEY_ALIGN_D], f[KEY_ALIGN_D]};
-    uint32_t reduce = WF_LT_REDUCE_COMPUTE_TYPE;
+    const uint32_t reduce = reductions_of(&e->key);
     wf_lt_object pref = NULL;
     int count = 0;
-    if (f[KEY_TYPE_D] == WF_F32)
-        reduce |= WF_LT_REDUCE_OUTPUT_TYPE | (f[KEY_FAST] ? WF_LT_REDUCE_IN_PLACE : 0);
     if (lt->pref_create(&pref) != 0)
         return 0;
     bool ok =
@@ -322,13 +337,14 @@ static wf_cuda_product without_ending(const wf_cuda_product *p)
         q.y = p->pre;
     q.ending = WF_CUDA_PLAIN;
     q.pre = (wf_cuda_matrix){0};
+    q.rows_sums = NULL;
     return q;
 }
 
 static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
                                   const wf_cuda_product *p);
 
-/* The faster one of the library's ending and ours, if it was timed. */
+/* The faster one of the library's ending and ours, with all sums, if it was timed. */
 static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
                           const wf_cuda_product *p, double ours_us)
 {
@@ -349,7 +365,7 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
     const bool ending = has_ending(p);
     double ours_us = 0;
     int count = 0;
-    if ((!ending || ending_suits(all, p)) && wf_product_build(all, e))
+    if (wf_product_build(all, e))
         count = wf_product_propose(all, e, candidates);
     e->way = count > 0 ? WF_WAY_LIBRARY : ending ? WF_WAY_APART : WF_WAY_PLAIN;
     if (count == 0)
@@ -361,7 +377,20 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
         choose_ending(w, all, e, p, ours_us);
 }
 
-/* What a file says of an entry holds if the library says so, too. */
+/* Whether sums that it has in parts are added up in a way that is allowed. */
+static bool adds_as_allowed(const wf_cuda_products *all, const wf_product_entry *e)
+{
+    const wf_lt *lt = all->lt;
+    int32_t parts = 0;
+    uint32_t reduce = 0;
+    size_t n;
+    if (lt->config_get(&e->algo, WF_LT_CONFIG_SPLITK_NUM, &parts, sizeof parts, &n) != 0 ||
+        lt->config_get(&e->algo, WF_LT_CONFIG_REDUCTION_SCHEME, &reduce, sizeof reduce, &n) != 0)
+        return false;
+    return parts == 1 || (reduce & ~reductions_of(&e->key)) == 0;
+}
+
+/* What a file says of an entry holds if the library says so, too, and if it is what would have been asked for. */
 static bool is_good(wf_cuda_products *all, wf_product_entry *e)
 {
     wf_lt_candidate result = {0};
@@ -371,7 +400,7 @@ static bool is_good(wf_cuda_products *all, wf_product_entry *e)
         return true;
     return wf_product_build(all, e) &&
            all->lt->check(all->handle, e->desc, e->a, e->b, e->d, e->d, &e->algo, &result) == 0 &&
-           result.workspace <= (size_t)e->key.f[KEY_WORKSPACE];
+           result.workspace <= (size_t)e->key.f[KEY_WORKSPACE] && adds_as_allowed(all, e);
 }
 
 /* NULL: no memory. */
@@ -389,11 +418,20 @@ static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
 
 /* ---- Running ---- */
 
+/* Where nothing that was done before has added them up. */
+static wf_status add_rows(const wf_cuda_work *w, const wf_cuda_product *p)
+{
+    if (p->rows_sums && !w->prepare)
+        wf_cuda_add_rows(wf_cuda_stream(w->l), &p->y, p->m, p->n, p->rows_sums,
+                         float_scratch(w, p));
+    return WF_OK;
+}
+
 static wf_status run_plain(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     if (!w->prepare)
         wf_cuda_plain_product(wf_cuda_stream(w->l), p);
-    return WF_OK;
+    return add_rows(w, p);
 }
 
 static wf_status run_apart(const wf_cuda_work *w, const wf_cuda_product *p)
@@ -401,7 +439,7 @@ static wf_status run_apart(const wf_cuda_work *w, const wf_cuda_product *p)
     const wf_cuda_product q = without_ending(p);
     WF_TRY(wf_cuda_multiply(w, &q));
     if (!w->prepare)
-        wf_cuda_finish(wf_cuda_stream(w->l), p);
+        wf_cuda_finish(wf_cuda_stream(w->l), p, float_scratch(w, p));
     return WF_OK;
 }
 
@@ -412,7 +450,7 @@ static wf_status run_with_sums(const wf_cuda_work *w, const wf_cuda_product *p)
     q.sums = NULL;
     WF_TRY(wf_cuda_multiply(w, &q));
     if (!w->prepare)
-        wf_cuda_row_sums(wf_cuda_stream(w->l), p, float_scratch(w, p));
+        wf_cuda_add_rows(wf_cuda_stream(w->l), &p->a, p->k, p->m, p->sums, float_scratch(w, p));
     return WF_OK;
 }
 
@@ -425,11 +463,11 @@ static wf_status run_settled(const wf_cuda_work *w, const wf_cuda_product *p)
     WF_TRY(wf_cuda_multiply(w, &q));
     if (!w->prepare)
         wf_cuda_settle(wf_cuda_stream(w->l), p, product);
-    return WF_OK;
+    return add_rows(w, p);
 }
 
-/* cuBLASLt adds no bias of another type than the result's. */
-static wf_status run_rounded_bias(const wf_cuda_work *w, const wf_cuda_product *p)
+/* cuBLASLt adds no bias of another type than the result's, and one that begins anywhere is better not given to it. */
+static wf_status run_copied_bias(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     wf_cuda_product q = *p;
     void *to = bias_scratch(w, p);
@@ -459,7 +497,7 @@ static wf_status run_library(const wf_cuda_work *w, wf_cuda_products *all, wf_pr
         return WF_OK;
     int error = wf_product_run(all, e, &e->algo, &at, wf_cuda_stream(w->l));
     if (error == 0)
-        return WF_OK;
+        return add_rows(w, p);
     wf_ctx_log(all->ctx, WF_LOG_WARN,
                "cuBLASLt did not multiply %lldx%lld by %lldx%lld (%s): a plain kernel does it",
                (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
@@ -474,13 +512,15 @@ wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
     if (p->sums)
         return run_with_sums(w, p);
     if (p->batch * p->m * p->n == 0)
-        return WF_OK;
+        return add_rows(w, p);
     if (!all || !suits_library(all, p))
         return run_plain(w, p);
     if ((p->bias || has_ending(p)) && may_settle(p))
         return run_settled(w, p);
-    if (p->bias && p->bias_type != p->y.type)
-        return run_rounded_bias(w, p);
+    if (has_ending(p) && !ending_suits(all, p)) /* what entries know of them is GELU's */
+        return run_apart(w, p);
+    if (p->bias && (p->bias_type != p->y.type || !lies_evenly(p->bias)))
+        return run_copied_bias(w, p);
     wf_product_entry *e = entry_of(w, all, p);
     if (!e)
         return WF_ERR_MEMORY;

@@ -39,7 +39,8 @@ typedef struct {
     wf_cuda_matrix pre; /* like y. ACT writes it unless its data is NULL, ACT_GRAD reads it */
     const void *bias;   /* [n] or NULL */
     wf_type bias_type;
-    float *sums; /* [m] or NULL: sums of a over k, too */
+    float *sums;      /* [m] or NULL: sums of a over k, too */
+    float *rows_sums; /* [n] or NULL: rows of y added up, too; ACT_GRAD alone */
 } wf_cuda_product;
 
 /* How products are asked for: to be run, or, before that, to be made ready (and timed where it is not known yet
@@ -50,8 +51,8 @@ typedef struct {
     void *scratch; /* of wf_cuda_product_scratch bytes */
 } wf_cuda_work;
 
-/* Bytes of scratch for a product of these sizes and types, with or without a bias and sums. */
-size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, bool sums);
+/* Bytes of scratch for a product of these sizes and types, with or without a bias, and with so many sums. */
+size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, int64_t sums);
 
 /* Runs a product, or makes it ready. Empty ones are fine. */
 wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p);
@@ -63,15 +64,17 @@ void wf_cuda_products_keep(const wf_launch *l);
 
 /* ---- Kernels (product_plain.cu, product_aux.cu) ---- */
 
-/* All of the product, but for `sums`. */
+/* All of the product, but for sums. */
 void wf_cuda_plain_product(cudaStream_t stream, const wf_cuda_product *p);
-/* The ending of a product that stands in y, or in pre if that has data: y = act(pre), y = y act'(pre). */
-void wf_cuda_finish(cudaStream_t stream, const wf_cuda_product *p);
+/* The ending of a product that stands in y, or in pre if that has data: y = act(pre), y = y act'(pre). For rows_sums
+ * it takes `parts`, of wf_cuda_sums_bytes. */
+void wf_cuda_finish(cudaStream_t stream, const wf_cuda_product *p, float *parts);
 /* The same, and the bias, of a dense product in f32: batch is 1. */
 void wf_cuda_settle(cudaStream_t stream, const wf_cuda_product *p, const float *product);
-/* sums[m] of a, which lies as [k, m], in two steps through `parts`, of wf_cuda_sums_bytes. */
-void wf_cuda_row_sums(cudaStream_t stream, const wf_cuda_product *p, float *parts);
-size_t wf_cuda_sums_bytes(int64_t m);
+/* sums[columns] of all rows of x, in two steps through `parts`, of wf_cuda_sums_bytes. */
+void wf_cuda_add_rows(cudaStream_t stream, const wf_cuda_matrix *x, int64_t rows, int64_t columns,
+                      float *sums, float *parts);
+size_t wf_cuda_sums_bytes(int64_t columns);
 /* A view, of floats or of quantized blocks, as a dense array of another float type. */
 void wf_cuda_convert(cudaStream_t stream, const wf_view *from, wf_type type, void *to);
 /* Adds to *wrong how many of the numbers are further apart than 1/64 of them and `slack`. */

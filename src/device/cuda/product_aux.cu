@@ -6,6 +6,7 @@
 #include "device/cuda/activation.cuh"
 #include "device/cuda/blocks.cuh"
 #include "device/cuda/product.h"
+#include "device/cuda/row.cuh"
 
 #define THREADS 256
 
@@ -118,15 +119,6 @@ static void finish_act(cudaStream_t stream, const finish &f, const wf_cuda_produ
         finish_type<T, WF_ACT_RELU2, false>(stream, f, p->m, p->n);
 }
 
-extern "C" void wf_cuda_finish(cudaStream_t stream, const wf_cuda_product *p)
-{
-    const bool kept = p->pre.data != NULL;
-    const finish f = {kept ? p->pre.data : p->y.data, p->y.data, 0, 0,
-                      kept ? p->pre.row : p->y.row,   p->y.row};
-    if (p->m * p->n > 0)
-        wf_with_float(p->y.type, [&](auto zero) { finish_act<decltype(zero)>(stream, f, p); });
-}
-
 /* ---- A product in f32 becomes what was asked for: exact, and not made for speed ---- */
 
 static __device__ float activate(int act, float x)
@@ -173,44 +165,116 @@ extern "C" void wf_cuda_settle(cudaStream_t stream, const wf_cuda_product *p, co
         });
 }
 
-/* ---- Sums over k of a, which lies as [k, m] ---- */
+/* ---- Rows of a matrix added up, as they are or while a slope comes to them ---- */
 
-enum { SUM_PARTS = 256, SUM_ROWS = 8, SUM_LANES = 32 };
+enum { SUM_PARTS = 256, SUM_ROWS = 8, SUM_LANES = 32, SUM_LOADS = 4 };
 
-size_t wf_cuda_sums_bytes(int64_t m)
+size_t wf_cuda_sums_bytes(int64_t columns)
 {
-    return (size_t)m * SUM_PARTS * sizeof(float);
+    return (size_t)columns * SUM_PARTS * sizeof(float);
+}
+
+typedef struct {
+    const void *x;
+    int64_t row; /* elements from row to row of x */
+    int64_t rows, columns;
+    float *parts;    /* [parts][columns] */
+    const void *pre; /* SLOPE: x becomes x gelu'(pre) before it is added up */
+    int64_t pre_row;
+} adding;
+
+/* N elements as they lie in memory: packs of two-byte elements would take a register each. */
+template <typename T, int N> struct lump {
+    uint4 x;
+    __device__ __forceinline__ void load(const T *from)
+    {
+        x = wf_load16(from);
+    }
+    __device__ __forceinline__ void store(T *to) const
+    {
+        wf_store16(to, x);
+    }
+    __device__ __forceinline__ void unpack(float *to) const
+    {
+        wf_unpack16<T>(x, to);
+    }
+    __device__ __forceinline__ void repack(const float *from)
+    {
+        x = wf_repack16<T>(from);
+    }
+};
+template <typename T> struct lump<T, 1> {
+    T x;
+    __device__ __forceinline__ void load(const T *from)
+    {
+        x = *from;
+    }
+    __device__ __forceinline__ void store(T *to) const
+    {
+        *to = x;
+    }
+    __device__ __forceinline__ void unpack(float *to) const
+    {
+        *to = wf_load(x);
+    }
+    __device__ __forceinline__ void repack(const float *from)
+    {
+        x = wf_round<T>(*from);
+    }
+};
+
+/* Adds N columns of LOADS rows, in flight together and `step` apart, in pairs. */
+template <typename T, int N, bool SLOPE, int LOADS>
+static __device__ __forceinline__ void add_some(const adding &a, int64_t column, int64_t r,
+                                                int64_t step, float *sum)
+{
+    T *x = static_cast<T *>(const_cast<void *>(a.x)) + r * a.row + column;
+    const T *pre = static_cast<const T *>(a.pre) + r * a.pre_row + column;
+    lump<T, N> in[LOADS], at[LOADS];
+    float pair[(LOADS + 1) / 2][N];
+#pragma unroll
+    for (int u = 0; u < LOADS; u++) {
+        in[u].load(x + u * step * a.row);
+        if (SLOPE)
+            at[u].load(pre + u * step * a.pre_row);
+    }
+#pragma unroll
+    for (int u = 0; u < LOADS; u++) {
+        float value[N], slope[N];
+        in[u].unpack(value);
+        if (SLOPE) {
+            at[u].unpack(slope);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                value[i] = finish_one<T, WF_ACT_GELU, true>(slope[i], value[i]);
+            in[u].repack(value);
+            in[u].store(x + u * step * a.row);
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            pair[u / 2][i] = u % 2 ? pair[u / 2][i] + value[i] : value[i];
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        sum[i] += LOADS > 2 ? pair[0][i] + pair[(LOADS - 1) / 2][i] : pair[0][i];
 }
 
 /* Part p has rows p * SUM_ROWS + y + i * SUM_ROWS * parts. A warp adds up N columns a lane, SUM_ROWS warps
  * beside each other; then these. */
-template <typename T, int N>
-static __global__ void __launch_bounds__(SUM_ROWS *SUM_LANES)
-    sum_parts(const T *a, int64_t stride, int64_t k, int64_t m, float *parts)
+template <typename T, int N, bool SLOPE>
+static __global__ void __launch_bounds__(SUM_ROWS *SUM_LANES) sum_parts(const adding a)
 {
     __shared__ float beside[SUM_ROWS][SUM_LANES * N + 1];
     const int lane = threadIdx.x % SUM_LANES, warp = threadIdx.x / SUM_LANES;
     const int64_t column = ((int64_t)blockIdx.x * SUM_LANES + lane) * N;
     const int64_t step = (int64_t)SUM_ROWS * gridDim.y;
     float sum[N] = {};
-    if (column < m) {
+    if (column < a.columns) {
         int64_t r = (int64_t)blockIdx.y * SUM_ROWS + warp;
-        for (; r + 3 * step < k; r += 4 * step) {
-            wf_pack<T, N> x[4];
-#pragma unroll
-            for (int u = 0; u < 4; u++)
-                x[u] = wf_load_pack<T, N>(a + (r + u * step) * stride + column);
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                sum[i] += (wf_load(x[0].x[i]) + wf_load(x[1].x[i])) +
-                          (wf_load(x[2].x[i]) + wf_load(x[3].x[i]));
-        }
-        for (; r < k; r += step) {
-            const wf_pack<T, N> x = wf_load_pack<T, N>(a + r * stride + column);
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                sum[i] += wf_load(x.x[i]);
-        }
+        for (; r + (SUM_LOADS - 1) * step < a.rows; r += SUM_LOADS * step)
+            add_some<T, N, SLOPE, SUM_LOADS>(a, column, r, step, sum);
+        for (; r < a.rows; r += step)
+            add_some<T, N, SLOPE, 1>(a, column, r, step, sum);
     }
 #pragma unroll
     for (int i = 0; i < N; i++)
@@ -222,8 +286,8 @@ static __global__ void __launch_bounds__(SUM_ROWS *SUM_LANES)
 #pragma unroll
         for (int i = 0; i < SUM_ROWS; i++)
             all += beside[i][c];
-        if (to < m)
-            parts[blockIdx.y * m + to] = all;
+        if (to < a.columns)
+            a.parts[blockIdx.y * a.columns + to] = all;
     }
 }
 
@@ -247,28 +311,48 @@ static __global__ void __launch_bounds__(SUM_ROWS *SUM_LANES)
     sums[column] = sum;
 }
 
-template <typename T>
-static void run_sums(cudaStream_t stream, const wf_cuda_product *p, float *parts)
+template <typename T, bool SLOPE>
+static void run_sums(cudaStream_t stream, const adding &a, float *sums)
 {
-    const T *a = static_cast<const T *>(p->a.data);
-    const bool wide = p->m % WF_WIDE(T) == 0 && is_wide(a, p->a.row * (int64_t)sizeof(T));
-    const int64_t columns = (int64_t)SUM_LANES * (wide ? WF_WIDE(T) : 1);
-    const unsigned count = wf_cuda_blocks(p->k, 8 * SUM_ROWS, SUM_PARTS);
-    const dim3 grid((unsigned)((p->m + columns - 1) / columns), count);
+    const int64_t bytes = (int64_t)sizeof(T);
+    const bool wide = a.columns % WF_WIDE(T) == 0 && is_wide(a.x, a.row * bytes) &&
+                      (!SLOPE || is_wide(a.pre, a.pre_row * bytes));
+    const int64_t each = (int64_t)SUM_LANES * (wide ? WF_WIDE(T) : 1);
+    const unsigned count = wf_cuda_blocks(a.rows, 8 * SUM_ROWS, SUM_PARTS);
+    const dim3 grid((unsigned)((a.columns + each - 1) / each), count);
     if (wide)
-        WF_RUN((sum_parts<T, WF_WIDE(T)>), grid, SUM_ROWS * SUM_LANES, 0, stream)
-    (a, p->a.row, p->k, p->m, parts);
-    else WF_RUN((sum_parts<T, 1>), grid, SUM_ROWS * SUM_LANES, 0, stream)(a, p->a.row, p->k, p->m,
-                                                                          parts);
-    WF_RUN(sum_all, (unsigned)((p->m + SUM_LANES - 1) / SUM_LANES), SUM_ROWS * SUM_LANES, 0, stream)
-    (parts, (int)count, p->m, p->sums);
+        WF_RUN((sum_parts<T, WF_WIDE(T), SLOPE>), grid, SUM_ROWS * SUM_LANES, 0, stream)(a);
+    else
+        WF_RUN((sum_parts<T, 1, SLOPE>), grid, SUM_ROWS * SUM_LANES, 0, stream)(a);
+    WF_RUN(sum_all, (unsigned)((a.columns + SUM_LANES - 1) / SUM_LANES), SUM_ROWS * SUM_LANES, 0,
+           stream)
+    (a.parts, (int)count, a.columns, sums);
 }
 
-extern "C" void wf_cuda_row_sums(cudaStream_t stream, const wf_cuda_product *p, float *parts)
+extern "C" void wf_cuda_add_rows(cudaStream_t stream, const wf_cuda_matrix *x, int64_t rows,
+                                 int64_t columns, float *sums, float *parts)
 {
-    wf_assert(p->transpose_a);
-    if (p->m > 0)
-        wf_with_float(p->a.type, [&](auto zero) { run_sums<decltype(zero)>(stream, p, parts); });
+    const adding a = {x->data, x->row, rows, columns, parts, NULL, 0};
+    if (columns > 0)
+        wf_with_float(x->type,
+                      [&](auto zero) { run_sums<decltype(zero), false>(stream, a, sums); });
+}
+
+/* ---- Endings ---- */
+
+extern "C" void wf_cuda_finish(cudaStream_t stream, const wf_cuda_product *p, float *parts)
+{
+    const bool kept = p->pre.data != NULL;
+    const finish f = {kept ? p->pre.data : p->y.data, p->y.data, 0, 0,
+                      kept ? p->pre.row : p->y.row,   p->y.row};
+    const adding a = {p->y.data, p->y.row, p->m, p->n, parts, p->pre.data, p->pre.row};
+    if (p->m * p->n > 0)
+        wf_with_float(p->y.type, [&](auto zero) {
+            if (p->rows_sums)
+                run_sums<decltype(zero), true>(stream, a, p->rows_sums);
+            else
+                finish_act<decltype(zero)>(stream, f, p);
+        });
 }
 
 /* ---- Other types ---- */

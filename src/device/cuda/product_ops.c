@@ -175,8 +175,10 @@ static layout layout_of(const wf_node *n)
     const wf_cuda_product p = sizes_of(n);
     const wf_value *a = n->in[0], *b = n->in[1];
     const meeting how = meeting_of(n);
-    layout at = {.a = lines(wf_cuda_product_scratch(&p, is_linear(n->op) && n->nin > 2,
-                                                    n->op == WF_OP_linear_grad_weight))};
+    const int64_t sums = n->op == WF_OP_linear_grad_weight ? p.m
+                         : n->op == WF_OP_matmul_act_grad  ? p.n
+                                                           : 0;
+    layout at = {.a = lines(wf_cuda_product_scratch(&p, is_linear(n->op) && n->nin > 2, sums))};
     at.b = at.y = at.end = at.a;
     if (how == AS_IT_IS)
         return at;
@@ -238,6 +240,7 @@ static void set_ending(wf_cuda_product *p, const wf_launch *l)
         p->ending = WF_CUDA_ACT_GRAD;
         p->act = (int)((const wf_attr_matmul_act_grad *)l->attr)->act;
         p->pre = matrix_of(&l->in[2]);
+        p->rows_sums = l->out[1].data;
     } else if (l->node->op == WF_OP_linear_grad_weight) {
         p->sums = l->out[1].data;
     }
@@ -253,14 +256,18 @@ static wf_status multiply_widened(const wf_cuda_work *w, const wf_cuda_product *
     q.ending = WF_CUDA_PLAIN;
     q.bias = NULL;
     q.pre = (wf_cuda_matrix){0};
+    q.rows_sums = NULL;
     q.y.data = product;
     q.y.type = WF_F32;
     WF_TRY(multiply_all(w, &q, o));
     for (int i = 0; i < o->rank; i++)
         whole.m *= o->dim[i];
     whole.m *= p->batch;
-    if (!w->prepare)
-        wf_cuda_settle(wf_cuda_stream(w->l), &whole, product);
+    if (w->prepare)
+        return WF_OK;
+    wf_cuda_settle(wf_cuda_stream(w->l), &whole, product);
+    if (p->rows_sums)
+        wf_cuda_add_rows(wf_cuda_stream(w->l), &p->y, p->m, p->n, p->rows_sums, w->scratch);
     return WF_OK;
 }
 
@@ -286,7 +293,7 @@ static wf_status multiply_node(const wf_launch *l, bool prepare)
     }
     if (!p.y.data) { /* sums may be wanted all the same */
         if (p.sums && !prepare)
-            wf_cuda_row_sums(wf_cuda_stream(l), &p, (float *)l->workspace);
+            wf_cuda_add_rows(wf_cuda_stream(l), &p.a, p.k, p.m, p.sums, l->workspace);
         return WF_OK;
     }
     if (how == WIDENED)
@@ -314,17 +321,17 @@ static bool has_library(const wf_node *n)
 }
 
 /* clang-format off */
-#define ROW(op_, weights_, name_, accepts_)                                                        \
+#define ROW(op_, weights_, name_, accepts_, from_first_)                                           \
     {.op = WF_OP_##op_, .name = name_, .types = WF_TYPES_FLOAT, .weights = weights_,               \
-     .strided = true, .accepts = accepts_, .workspace = product_workspace,                         \
-     .prepare = prepare_product, .launch = launch_product}
-#define ROWS(op_, weights_)                                                                        \
-    ROW(op_, weights_, "cublaslt", has_library), ROW(op_, weights_, "plain", NULL)
+     .strided = true, .from_first = from_first_, .accepts = accepts_,                              \
+     .workspace = product_workspace, .prepare = prepare_product, .launch = launch_product}
+#define ROWS(op_, weights_, from_first_)                                                           \
+    ROW(op_, weights_, "cublaslt", has_library, from_first_), ROW(op_, weights_, "plain", NULL, from_first_)
 const wf_kernel wf_cuda_product_kernels[] = {
-    ROWS(matmul, WF_TYPES_WEIGHT),
-    ROWS(linear, WF_TYPES_WEIGHT),
-    ROWS(linear_act, WF_TYPES_WEIGHT),
-    ROWS(matmul_act_grad, WF_TYPES_WEIGHT),
-    ROWS(linear_grad_weight, WF_TYPES_FLOAT),
+    ROWS(matmul, WF_TYPES_WEIGHT, 0),
+    ROWS(linear, WF_TYPES_WEIGHT, 0),
+    ROWS(linear_act, WF_TYPES_WEIGHT, 0),
+    ROWS(matmul_act_grad, WF_TYPES_WEIGHT, 1u << 1),
+    ROWS(linear_grad_weight, WF_TYPES_FLOAT, 0),
     {0},
 };

@@ -33,6 +33,7 @@ enum {
     KEY_ALIGN_AUX,
     KEY_WORKSPACE, /* bytes that algorithms may use */
     KEY_FAST,      /* results may differ from run to run, and from those of separate nodes */
+    KEY_ROWS_SUMS, /* 1: rows of the result are added up */
     KEY_FIELDS
 };
 

@@ -28,6 +28,7 @@ typedef struct {
     wf_product_memory at;
     void *second; /* like at.d */
     int *wrong;
+    float *sums, *parts; /* of rows, if they are added up */
 } bench;
 
 /* ---- Memory ---- */
@@ -58,6 +59,10 @@ static size_t lay_out(bench *t, char *base)
         t->at.bias = place(base, &used, f[KEY_M] * 4, 256);
     if (f[KEY_LD_AUX] != 0)
         t->at.aux = place(base, &used, f[KEY_LD_AUX] * f[KEY_N] * out, f[KEY_ALIGN_AUX]);
+    if (f[KEY_ROWS_SUMS]) {
+        t->sums = place(base, &used, f[KEY_M] * 4, 256);
+        t->parts = place(base, &used, (int64_t)wf_cuda_sums_bytes(f[KEY_M]), 256);
+    }
     t->at.workspace = place(base, &used, f[KEY_WORKSPACE], 256);
     return used;
 }
@@ -99,30 +104,45 @@ static double median(double *x, int n)
 }
 
 /* Our kernel for the ending, as run_apart of product.c runs it. */
-static void run_ours(const bench *t)
+static void finish(const bench *t)
 {
     wf_cuda_product q = *t->p;
     q.y.data = t->at.d;
     q.pre.data = t->at.aux;
-    wf_cuda_finish(t->stream, &q);
+    q.rows_sums = t->sums;
+    wf_cuda_finish(t->stream, &q, t->parts);
 }
 
-/* algo NULL: our kernel. */
-static int run_once(const bench *t, const wf_lt_algo *algo)
+/* Our kernel for what the library leaves to be done after its own ending. */
+static void add_rows(const bench *t)
 {
-    if (algo)
-        return wf_product_run(t->all, t->e, algo, &t->at, t->stream);
-    run_ours(t);
+    wf_cuda_matrix y = t->p->y;
+    y.data = t->at.d;
+    wf_cuda_add_rows(t->stream, &y, t->p->m, t->p->n, t->sums, t->parts);
+}
+
+typedef struct {
+    const wf_lt_algo *algo;       /* or NULL: */
+    void (*ours)(const bench *t); /* a kernel of ours */
+    double us[ROUNDS];
+    double best; /* the median of these; 0: it cannot be run */
+} entrant;
+
+static int run_once(const bench *t, const entrant *x)
+{
+    if (x->algo)
+        return wf_product_run(t->all, t->e, x->algo, &t->at, t->stream);
+    x->ours(t);
     return 0;
 }
 
 /* Microseconds of `runs` runs one after the other; 0: it cannot be run. */
-static double time_runs(const bench *t, const wf_lt_algo *algo, int runs)
+static double time_runs(const bench *t, const entrant *x, int runs)
 {
     float ms = 0;
     cudaEventRecord(t->begin, t->stream);
     for (int i = 0; i < runs; i++)
-        if (run_once(t, algo) != 0)
+        if (run_once(t, x) != 0)
             return 0;
     cudaEventRecord(t->end, t->stream);
     if (cudaStreamSynchronize(t->stream) != cudaSuccess ||
@@ -131,23 +151,17 @@ static double time_runs(const bench *t, const wf_lt_algo *algo, int runs)
     return ms * 1000.0;
 }
 
-typedef struct {
-    const wf_lt_algo *algo; /* NULL: our kernel */
-    double us[ROUNDS];
-    double best; /* the median of these; 0: it cannot be run */
-} entrant;
-
 /* All a few times, in turns: what the GPU's clock does meanwhile it does to all of them. The first run of each, which
  * may have to load the code, does not count. Returns the best time. */
 static double run_heat(const bench *t, entrant *list, int count)
 {
     double best = 0;
     for (int i = 0; i < count; i++)
-        list[i].best = time_runs(t, list[i].algo, 1);
+        list[i].best = time_runs(t, &list[i], 1);
     for (int r = 0; r < ROUNDS; r++)
         for (int i = 0; i < count; i++)
             if (list[i].best > 0)
-                list[i].us[r] = time_runs(t, list[i].algo, 1);
+                list[i].us[r] = time_runs(t, &list[i], 1);
     for (int i = 0; i < count; i++) {
         if (list[i].best > 0)
             list[i].best = median(list[i].us, ROUNDS);
@@ -162,7 +176,7 @@ static double run_heat(const bench *t, entrant *list, int count)
 static double run_hot(const bench *t, const entrant *x)
 {
     int runs = (int)(burst_us / x->best) + 1;
-    return time_runs(t, x->algo, runs) / runs;
+    return time_runs(t, x, runs) / runs;
 }
 
 /* The fastest after a heat of those that are near the best and not taken yet; -1: there is none. */
@@ -300,9 +314,9 @@ static void take_fastest(const bench *t, wf_cuda_products *all, wf_product_entry
     all->changed = true;
 }
 
-static double time_ours(const bench *t)
+static double time_ours(const bench *t, void (*run)(const bench *t))
 {
-    entrant ours = {0};
+    entrant ours = {.ours = run};
     double us = 0;
     return find_fastest(t, &ours, 1, &us) < 0 ? 0 : us;
 }
@@ -319,7 +333,9 @@ void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_can
     if (begin_bench(&t)) {
         take_fastest(&t, all, e, list, list_candidates(all, e, proposed, count, list));
         if (p->ending != WF_CUDA_PLAIN)
-            *ours_us = time_ours(&t);
+            *ours_us = time_ours(&t, finish);
+        if (f[KEY_ROWS_SUMS] && e->us > 0)
+            e->us += time_ours(&t, add_rows);
     } else {
         wf_ctx_log(all->ctx, WF_LOG_INFO,
                    "a product of %lldx%lldx%lld is not timed: there is no memory for it",

@@ -54,13 +54,15 @@ void wf_cuda_buffer_free(wf_buffer *b)
     wf_mem_free(b->device->ctx, b);
 }
 
+/* Without what the first session will take for its slots. */
 size_t wf_cuda_available(const wf_device *d)
 {
+    const size_t slots = d->session_count == 0 ? WF_CUDA_LANDING : 0;
     size_t available = 0, total;
     if (cudaSetDevice(((const wf_cuda_device *)d)->ordinal) != cudaSuccess ||
         cudaMemGetInfo(&available, &total) != cudaSuccess)
         return 0;
-    return available;
+    return available > slots ? available - slots : 1; /* 0 would be unknown */
 }
 
 /* ---- Queues ---- */
@@ -87,7 +89,7 @@ void wf_cuda_queue_free(wf_queue *queue)
 
 static wf_status open_queue(wf_ctx *ctx, wf_cuda_queue *q)
 {
-    const size_t bytes = (size_t)WF_CUDA_SLOTS * WF_CUDA_SLOT_BYTES;
+    const size_t bytes = WF_CUDA_LANDING;
     WF_TRY(wf_cuda_try(ctx, cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking),
                        "making a stream"));
     WF_TRY(wf_cuda_try(ctx, cudaStreamCreateWithFlags(&q->upload, cudaStreamNonBlocking),
@@ -171,7 +173,8 @@ wf_status wf_cuda_copy_out(wf_queue *queue, void *to, const wf_buffer *from, siz
                                         cudaMemcpyDeviceToHost, stream);
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(stream);
-    return wf_cuda_try(queue->device->ctx, error, "copying from the device");
+    WF_TRY(wf_cuda_try(queue->device->ctx, error, "copying from the device"));
+    return wf_cuda_faults_look((wf_cuda_queue *)queue);
 }
 
 /* ---- Events ---- */

@@ -81,6 +81,14 @@ static __device__ __forceinline__ void wf_forget16(uint4 &x)
 #endif
 }
 
+/* What is loaded before and after this is loaded twice. */
+static __device__ __forceinline__ void wf_forget_loads(void)
+{
+#if !WF_CUDA_EMULATED
+    asm volatile("" ::: "memory");
+#endif
+}
+
 static __device__ __forceinline__ void wf_unpack4(uint32_t x, float *to, float)
 {
     to[0] = __uint_as_float(x);

@@ -3,7 +3,8 @@
  * rows.cu - ops that pick rows by index: embed, gather_rows; scatter_add_rows has a file of its own.
  *
  * A row is all that stands under one index of the first axis, of whatever rank. Indices are data of the device, and a
- * launch cannot fail by them: where there is no such row, what is read of it is NaN (0 of integers).
+ * launch cannot fail by them: where there is no such row it is told as a fault, and what is read of it is NaN
+ * (0 of integers).
  */
 #include "device/cuda/blocks.cuh"
 #include "device/cuda/rows.cuh"
@@ -26,6 +27,7 @@ typedef struct {
     wf_divisor by;        /* units of a row, if count < 2^31 */
     bool small;
     uint32_t none; /* bytes of a row that does not exist */
+    uint64_t *fault;
 } picking;
 
 /* Unit `item` of the result: the row it comes from, -1 where there is none, and its place there. */
@@ -39,8 +41,12 @@ static __device__ __forceinline__ int64_t picked(const picking &p, int64_t item,
         i = item / p.row.count;
         *place = item - i * p.row.count;
     }
-    const int64_t row = p.indices[wf_each_at(p.index, i).at[0]];
-    return row >= 0 && row < p.rows ? row : -1;
+    const int32_t row = p.indices[wf_each_at(p.index, i).at[0]];
+    if (row >= 0 && row < p.rows)
+        return row;
+    if (*place == 0)
+        wf_fault(p.fault, WF_CUDA_FAULT_INDEX, i, row);
+    return -1;
 }
 
 template <typename T> static __device__ __forceinline__ T repeated(uint32_t word)
@@ -107,6 +113,7 @@ static picking picking_of(const wf_launch *l)
     p.index = wf_each_of<1>(&index, 1);
     p.rows = l->in[0].dim[0];
     p.none = nothing_of(l->in[0].type);
+    p.fault = l->fault;
     return p;
 }
 

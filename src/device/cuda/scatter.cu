@@ -4,7 +4,7 @@
  * thread comes first.
  *
  * 1. The entries are put in the order of their rows by a stable radix sort, 8 bits of the row at a time. What has no
- *    row in x is put behind all others and left out.
+ *    row in x is told as a fault, put behind all others and left out.
  * 2. The sorted list is cut into tiles of equally many entries, whatever their rows, so that a row that is named often
  *    costs no more than many named once. A block adds up the entries of each row in its tile. Rows that
  *    stand in one tile alone are done with that; sums of those that go beyond it are kept.
@@ -31,6 +31,7 @@ typedef struct {
     int64_t rows;
     sorted from, to;
     uint32_t *histogram; /* [blocks][DIGITS] */
+    uint64_t *fault;
 } sorting;
 
 static __device__ __forceinline__ uint32_t row_of(const sorting &s, int64_t i)
@@ -54,8 +55,12 @@ static __global__ void __launch_bounds__(THREADS) count_kernel(sorting s)
     __syncthreads();
     const int64_t begin = blockIdx.x * s.tile, stop = begin + s.tile;
     const int64_t end = stop < s.n ? stop : s.n;
-    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
-        atomicAdd(&count[digit_of(s, row_of(s, i))], 1u);
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS) {
+        const uint32_t row = row_of(s, i);
+        if (s.indices && row == (uint32_t)s.rows)
+            wf_fault(s.fault, WF_CUDA_FAULT_INDEX, i, s.indices[i]);
+        atomicAdd(&count[digit_of(s, row)], 1u);
+    }
     __syncthreads();
     for (int d = threadIdx.x; d < DIGITS; d += THREADS)
         s.histogram[(int64_t)blockIdx.x * DIGITS + d] = count[d];
@@ -140,6 +145,7 @@ static __global__ void __launch_bounds__(THREADS) place_kernel(sorting s)
 typedef struct {
     const uint32_t *row, *entry; /* sorted */
     int64_t n, tile, rows;       /* entries; of a tile; of x */
+    uint32_t tiles;              /* blocks: all of them for the first columns, then the next */
     int64_t columns;
     float *
         partial; /* [tiles][2][columns]: of the row that began before the tile, of the one that goes on after it */
@@ -177,7 +183,8 @@ static __global__ void __launch_bounds__(THREADS) tile_kernel(scattering s, cons
 {
     /* Rows of the tile, and of the entries before and after it; none where there is no entry. */
     __shared__ uint32_t rows[MAX_TILE + 2], entries[MAX_TILE];
-    const int64_t begin = blockIdx.x * s.tile, stop = begin + s.tile;
+    const int64_t chunk = blockIdx.x / s.tiles, t = blockIdx.x % s.tiles;
+    const int64_t begin = t * s.tile, stop = begin + s.tile;
     const int count = (int)((stop < s.n ? stop : s.n) - begin);
     const uint32_t none = (uint32_t)s.rows;
     for (int i = threadIdx.x; i < count + 2; i += blockDim.x) {
@@ -187,12 +194,12 @@ static __global__ void __launch_bounds__(THREADS) tile_kernel(scattering s, cons
     for (int i = threadIdx.x; i < count; i += blockDim.x)
         entries[i] = s.entry[begin + i];
     __syncthreads();
-    const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * V;
+    const int64_t column = (chunk * blockDim.x + threadIdx.x) * V;
     if (column >= s.columns)
         return;
     from += column;
     y += column;
-    float *partial = s.partial + blockIdx.x * 2 * s.columns + column;
+    float *partial = s.partial + t * 2 * s.columns + column;
 
     float sum[V] = {};
     bool began = rows[0] != rows[1]; /* the row that is being added up, in this tile */
@@ -230,7 +237,7 @@ static __global__ void __launch_bounds__(THREADS) tile_kernel(scattering s, cons
 /* The last tile with entries of the row, which has some in tile t and in the one after it. */
 static __device__ __forceinline__ int64_t last_tile(const scattering &s, int64_t t, uint32_t row)
 {
-    const int64_t tiles = (s.n + s.tile - 1) / s.tile;
+    const int64_t tiles = s.tiles;
     /* Tile `low` begins with the row, or is t; tile `high` does not. */
     int64_t low = t + 1, high = t + 2;
     for (int64_t step = 1; high < tiles && s.row[high * s.tile] == row; step *= 2) {
@@ -254,7 +261,8 @@ template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS) join_kernel(scattering s, T *y)
 {
     __shared__ float scratch[THREADS * V];
-    const int64_t t = blockIdx.x, begin = t * s.tile, end = begin + s.tile;
+    const int64_t chunk = blockIdx.x / s.tiles, t = blockIdx.x % s.tiles;
+    const int64_t begin = t * s.tile, end = begin + s.tile;
     if (end >= s.n)
         return;
     const uint32_t row = s.row[end - 1];
@@ -263,7 +271,7 @@ static __global__ void __launch_bounds__(THREADS) join_kernel(scattering s, T *y
         return;
     const int64_t last = last_tile(s, t, row);
     const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
-    const int64_t column = ((int64_t)blockIdx.y * LANES + lane) * V;
+    const int64_t column = (chunk * LANES + lane) * V;
     const bool there = column < s.columns;
     float sum[V] = {};
     if (there) {
@@ -349,7 +357,8 @@ static sorted sort_entries(const wf_launch *l, const layout *s)
                     .tile = s->sort_tile,
                     .indices = (const int32_t *)l->in[1].data,
                     .rows = s->rows,
-                    .histogram = (uint32_t *)(base + s->histogram)};
+                    .histogram = (uint32_t *)(base + s->histogram),
+                    .fault = l->fault};
     int which = 0;
     do {
         sort.from = pair[!which];
@@ -373,18 +382,18 @@ static void add_entries(const wf_launch *l, const layout *s, sorted list)
                             .n = s->n,
                             .tile = s->tile,
                             .rows = s->rows,
+                            .tiles = (uint32_t)s->tiles,
                             .columns = s->columns,
                             .partial = (float *)((char *)l->workspace + s->partial)};
     const int64_t packs = s->columns / V;
     const int64_t threads = packs < THREADS ? (packs + 31) / 32 * 32 : THREADS;
-    WF_RUN((tile_kernel<T, V>),
-           dim3((unsigned)s->tiles, (unsigned)((packs + threads - 1) / threads)), (unsigned)threads,
-           0, wf_cuda_stream(l))
+    WF_RUN((tile_kernel<T, V>), (unsigned)(s->tiles * ((packs + threads - 1) / threads)),
+           (unsigned)threads, 0, wf_cuda_stream(l))
     (job, (const T *)l->in[2].data, (T *)l->out[0].data);
     constexpr int P = V < 4 ? V : 4; /* sums are f32 */
     const int64_t sums = s->columns / P;
-    WF_RUN((join_kernel<T, P>), dim3((unsigned)s->tiles, (unsigned)((sums + LANES - 1) / LANES)),
-           THREADS, 0, wf_cuda_stream(l))
+    WF_RUN((join_kernel<T, P>), (unsigned)(s->tiles * ((sums + LANES - 1) / LANES)), THREADS, 0,
+           wf_cuda_stream(l))
     (job, (T *)l->out[0].data);
 }
 

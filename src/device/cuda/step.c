@@ -14,6 +14,7 @@ typedef struct {
     cudaGraphExec_t graph; /* NULL: not captured */
     unsigned generation;   /* of the addresses in it */
     cudaEvent_t *marks;    /* [steps + 1], made when times are first asked for */
+    wf_cuda_faults *faults;
 } cuda_plan;
 
 static cudaStream_t stream_of(const wf_plan_exec *e)
@@ -49,6 +50,7 @@ wf_status wf_cuda_prepare_plan(wf_plan_exec *e)
     *(cuda_plan *)e->own = (cuda_plan){0};
     const wf_cuda_device *d = (const wf_cuda_device *)e->head.session->device;
     WF_TRY(wf_cuda_enter(&d->head));
+    WF_TRY(wf_cuda_faults_new(e, &((cuda_plan *)e->own)->faults));
     wf_cuda_products_begin(d);
     for (int i = 0; i < e->plan->step_count; i++)
         if (e->steps[i].kernel->prepare)
@@ -65,6 +67,7 @@ void wf_cuda_free_plan(wf_plan_exec *e)
         return;
     cudaStreamSynchronize(stream_of(e));
     drop_graph(own);
+    wf_cuda_faults_free((wf_cuda_queue *)e->head.session->queue, own->faults);
     for (int i = 0; own->marks && i <= e->plan->step_count; i++)
         if (own->marks[i])
             cudaEventDestroy(own->marks[i]);
@@ -152,7 +155,8 @@ static wf_status run_timed(wf_plan_exec *e, cuda_plan *own)
     }
     WF_TRY(wf_cuda_try(ctx, cudaEventRecord(own->marks[e->plan->step_count], stream_of(e)),
                        "taking the time"));
-    return read_times(e, own);
+    WF_TRY(read_times(e, own));
+    return wf_cuda_faults_look((wf_cuda_queue *)e->head.session->queue);
 }
 
 wf_status wf_cuda_run_plan(wf_plan_exec *e)

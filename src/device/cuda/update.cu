@@ -238,8 +238,9 @@ struct adamw {
     float beta1, beta2, rest1, rest2, eps;
     double log_beta1, log_beta2, weight_decay;
     float scale, keep, step_size, root_bias2;
+    uint64_t *fault;
 
-    /* beta^step - 1 without its rounding to 1; the logarithms are the host's. The CPU refuses a step below 1. */
+    /* beta^step - 1 without its rounding to 1; the logarithms are the host's. A step below 1 is a fault. */
     __device__ __forceinline__ bool prepare(const params &u)
     {
         const int32_t step = *u.step;
@@ -248,6 +249,8 @@ struct adamw {
         keep = (float)(1 - lr * weight_decay);
         step_size = lr / -expm1f((float)(step * log_beta1));
         root_bias2 = sqrtf(-expm1f((float)(step * log_beta2)));
+        if (step < 1 && blockIdx.x == 0 && threadIdx.x == 0)
+            wf_fault(fault, WF_CUDA_FAULT_INDEX, 0, step);
         return step >= 1;
     }
 
@@ -416,6 +419,7 @@ static wf_status launch_adamw(const wf_launch *l)
     o.log_beta1 = log(attr->beta1);
     o.log_beta2 = log(attr->beta2);
     o.weight_decay = attr->weight_decay;
+    o.fault = l->fault;
     return launch_optimizer(l, l->nout / 3, true, o);
 }
 

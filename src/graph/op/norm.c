@@ -51,7 +51,13 @@ static wf_status expand_residual(wf_graph *g, const wf_node *n, wf_value *const 
     return WF_OK;
 }
 
-/* `grad` in f32 of all operands but in[at], dsum, which is added to dx. */
+/* Over all axes but the last. */
+static wf_value *sum_rows(wf_graph *g, wf_value *v, wf_type type)
+{
+    return wf_cast(g, wf_sum(g, wf_flatten_rows(g, v), 1, false), type);
+}
+
+/* `grad` in f32 of all operands but in[at], dsum, which is added to dx, whose rows are then added up. */
 static wf_status expand_residual_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                       wf_op grad, int at, wf_value **out)
 {
@@ -62,13 +68,15 @@ static wf_status expand_residual_grad(wf_graph *g, const wf_node *n, wf_value *c
     wf_value *dx = wf_node_add(g, grad, n->attr, NULL, of, n->nin - 1);
     wf_value *sum = wf_add(g, dx, wf_cast(g, in[at], WF_F32));
     out[0] = wf_cast(g, sum, n->out[0].type);
-    for (int i = 1; i < n->nout; i++)
+    for (int i = 1; i < n->nout - 1; i++)
         out[i] = wf_cast(g, wf_value_output(dx, i), n->out[i].type);
+    out[n->nout - 1] = sum_rows(g, wf_cast(g, out[0], WF_F32), WF_F32);
     return WF_OK;
 }
 
 /* dy and x alike, then `stats` f32 statistics of x's leading shape, dsum like x if there is a residual, then
- * perhaps gamma. Outputs dx and `params` gradients of [C]: of gamma's type, or x's when there is none. */
+ * perhaps gamma. Outputs dx, `params` gradients of [C], of gamma's type or x's when there is none, and with a
+ * residual the rows of dx added up. */
 static wf_status shape_norm_grad(wf_infer *r, bool residual, int stats, int params)
 {
     const wf_value *x = r->in[1];
@@ -85,6 +93,8 @@ static wf_status shape_norm_grad(wf_infer *r, bool residual, int stats, int para
     wf_type type = r->nin > gamma ? r->in[gamma]->type : x->type;
     for (int i = 0; i < params; i++)
         wf_infer_out(r, type, &(wf_dims){1, {wf_dims_last(&x->shape)}});
+    if (residual)
+        wf_infer_out(r, WF_F32, &(wf_dims){1, {wf_dims_last(&x->shape)}});
     return WF_OK;
 }
 
@@ -112,12 +122,6 @@ static wf_value *scaled_and_shifted(wf_graph *g, wf_value *y, wf_value *gamma, w
 static wf_value *rsqrt_eps(wf_graph *g, wf_value *mean_square, const wf_attr_norm *a)
 {
     return wf_rsqrt(g, wf_add(g, mean_square, wf_like(g, mean_square, a->eps)));
-}
-
-/* Over all axes but the last. */
-static wf_value *sum_rows(wf_graph *g, wf_value *v, wf_type type)
-{
-    return wf_cast(g, wf_sum(g, wf_flatten_rows(g, v), 1, false), type);
 }
 
 /* What the two gradients share. h is x normalized, by statistics that were saved; its mean over the last

@@ -123,6 +123,7 @@ wf_status wf_shape_matmul_act_grad(wf_infer *r)
                 wf_dims_equal(&pre->shape, &(wf_dims){2, {dy->shape.d[0], w->shape.d[1]}}),
             "pre must be [M, K] of dy's type");
     wf_infer_out(r, pre->type, &pre->shape);
+    wf_infer_out(r, WF_F32, &(wf_dims){1, {pre->shape.d[1]}});
     return WF_OK;
 }
 
@@ -132,6 +133,7 @@ wf_status wf_expand_matmul_act_grad(wf_graph *g, const wf_node *n, wf_value *con
     wf_value *product = wf_matmul(g, wf_cast(g, in[0], WF_F32), in[1], false, false);
     wf_value *d = wf_gelu_grad(g, product, wf_cast(g, in[2], WF_F32)); /* no other act has one */
     out[0] = wf_cast(g, d, n->out[0].type);
+    out[1] = wf_sum(g, wf_cast(g, out[0], WF_F32), 1, false);
     return WF_OK;
 }
 

@@ -135,6 +135,12 @@ static const pattern patterns[] = {
     {"gradient of weight in f32", WF_OP_cast, wf_fuse_weight_grad},
 };
 
+/* Of fused forms, after these were made. */
+static const pattern late_patterns[] = {
+    {"rows added up where they are made", WF_OP_linear_grad_weight, wf_fuse_row_sums},
+    {"rows added up where they are made", WF_OP_sum, wf_fuse_row_sums},
+};
+
 enum { HEAD_LOSS, UPDATES };
 static const struct {
     const char *name;
@@ -148,29 +154,31 @@ static const struct {
 
 const char *wf_fuse_pattern(int index)
 {
-    int far = index - LENGTH(patterns);
+    int late = index - LENGTH(patterns), far = late - LENGTH(late_patterns);
     if (index < 0 || far >= LENGTH(far_patterns))
         return NULL;
-    return far < 0 ? patterns[index].name : far_patterns[far].name;
+    return late < 0  ? patterns[index].name
+           : far < 0 ? late_patterns[late].name
+                     : far_patterns[far].name;
 }
 
-static void look_at(wf_fuser *f, wf_node *n)
+static void look_at(wf_fuser *f, wf_node *n, const pattern *table, int length)
 {
-    for (int i = 0; i < LENGTH(patterns); i++)
-        if (n->op == patterns[i].last && wf_fuse_free(f, n) && patterns[i].fuse(f, n)) {
+    for (int i = 0; i < length; i++)
+        if (n->op == table[i].last && wf_fuse_free(f, n) && table[i].fuse(f, n)) {
             wf_fuse_take(f, n);
-            wf_report_add(f->env->report, "fuse", patterns[i].name, 1);
+            wf_report_add(f->env->report, "fuse", table[i].name, 1);
         }
 }
 
-static wf_status fuse_near(wf_graph *g, const wf_pass_env *env)
+static wf_status fuse_near(wf_graph *g, const wf_pass_env *env, const pattern *table, int length)
 {
     wf_fuser f = {.g = g, .env = env};
     WF_TRY(wf_rewrite_begin(g, &f.r));
     f.taken = wf_mem_array(g->ctx, (size_t)f.r.count + 1, sizeof *f.taken);
     wf_status status = f.taken ? WF_OK : WF_ERR_MEMORY;
     for (int i = 0; i < f.r.count && status == WF_OK; i++) {
-        look_at(&f, g->nodes[i]);
+        look_at(&f, g->nodes[i], table, length);
         status = g->status;
     }
     status = wf_rewrite_end(&f.r, status);
@@ -192,8 +200,11 @@ static wf_status fuse_far(wf_graph *g, const wf_pass_env *env, int which)
 
 wf_status wf_pass_fuse(wf_graph *g, const wf_pass_env *env)
 {
+    int dropped;
     WF_TRY(fuse_far(g, env, HEAD_LOSS));
     WF_TRY(wf_order_sources(g));
-    WF_TRY(fuse_near(g, env));
+    WF_TRY(fuse_near(g, env, patterns, LENGTH(patterns)));
+    WF_TRY(wf_graph_prune(g, &dropped)); /* what was fused reads its operands no more */
+    WF_TRY(fuse_near(g, env, late_patterns, LENGTH(late_patterns)));
     return fuse_far(g, env, UPDATES);
 }

@@ -122,3 +122,33 @@ bool wf_fuse_weight_grad(wf_fuser *f, wf_node *n)
     }
     return true;
 }
+
+/* The rows of dy added up, where the node that makes dy does that, too; or NULL. */
+static wf_value *row_sums_of(const wf_value *dy)
+{
+    const wf_value *d =
+        wf_made_by(dy, WF_OP_reshape) ? dy->node->in[0] : dy; /* to [rows, columns] */
+    wf_node *maker = d->node;
+    if (d->index != 0 || wf_dims_last(&d->shape) != wf_dims_last(&dy->shape) ||
+        (maker->op != WF_OP_residual_rms_norm_grad && maker->op != WF_OP_residual_layer_norm_grad &&
+         maker->op != WF_OP_matmul_act_grad))
+        return NULL;
+    return &maker->out[maker->nout - 1];
+}
+
+/* The gradient of a bias, db of linear_grad_weight or a sum over rows: no pass over dy of its own. */
+bool wf_fuse_row_sums(wf_fuser *f, wf_node *n)
+{
+    const wf_attr_reduce *a = n->op == WF_OP_sum ? n->attr : NULL;
+    wf_value *dy = n->in[0], *db = &n->out[n->nout - 1], *sums = row_sums_of(dy);
+    if (!sums || (a && (a->axes != 1 || a->keep || dy->shape.n != 2)) ||
+        wf_uses_count(&f->r.uses, db) == 0 || wf_fuse_part_ways(f, sums, db))
+        return false;
+    wf_rewrite_before(&f->r, n);
+    f->g->backward = n->backward;
+    wf_value *by = wf_cast(f->g, sums, db->type);
+    f->g->backward = false;
+    if (by)
+        wf_rewrite_replace(&f->r, db, by);
+    return by != NULL;
+}

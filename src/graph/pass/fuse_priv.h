@@ -33,7 +33,7 @@ wf_value *wf_fuse_build(wf_fuser *f, const wf_node *at, wf_op op, const void *at
 bool wf_fuse_part_ways(const wf_fuser *f, const wf_value *a, const wf_value *b);
 
 /* fuse_grad.c */
-wf_fuse_fn wf_fuse_norm_grad, wf_fuse_matmul_act_grad, wf_fuse_weight_grad;
+wf_fuse_fn wf_fuse_norm_grad, wf_fuse_matmul_act_grad, wf_fuse_weight_grad, wf_fuse_row_sums;
 
 /* fuse_far.c: patterns whose nodes are far apart. One is made in each call; *made says whether, and
  * the graph's order is legal again afterwards. */

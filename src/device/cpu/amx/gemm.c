@@ -314,9 +314,12 @@ static bool accepts_matmul_act_grad(const wf_node *n)
     return pays(wf_matmul_act_grad_sizes(n));
 }
 
+/* The product and the sum follow each other, in one workspace. */
 static size_t matmul_act_grad_workspace(const wf_node *n, int threads)
 {
-    return scratch(wf_matmul_act_grad_sizes(n), threads);
+    wf_gemm g = wf_matmul_act_grad_sizes(n);
+    size_t product = scratch(g, threads), sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.m, g.n);
+    return product > sum ? product : sum;
 }
 
 static wf_status launch_matmul_act_grad(const wf_launch *l)
@@ -324,6 +327,7 @@ static wf_status launch_matmul_act_grad(const wf_launch *l)
     wf_gemm g = wf_matmul_act_grad_product(l);
     g.slope = WF_SIMD(wf_simd_slope)(WF_ACT_GELU);
     run(&g);
+    WF_SIMD(wf_simd_sum_rows)(l, &l->out[0], &l->out[1]);
     return WF_OK;
 }
 
@@ -332,7 +336,7 @@ static bool accepts_linear_grad_weight(const wf_node *n)
     return pays(wf_linear_grad_weight_sizes(n));
 }
 
-/* The product and the sum follow each other, in one workspace. */
+/* Likewise. */
 static size_t linear_grad_weight_workspace(const wf_node *n, int threads)
 {
     wf_gemm g = wf_linear_grad_weight_sizes(n);
@@ -349,14 +353,15 @@ static wf_status launch_linear_grad_weight(const wf_launch *l)
 }
 
 /* clang-format off */
-#define ROW(op_, kind)                                                                               \
+#define ROW(op_, kind, ...)                                                                          \
     {.op = WF_OP_##op_, .name = "amx", .types = 1u << WF_BF16, .weights = 1u << WF_BF16,             \
-     .strided = true, .accepts = accepts_##kind, .workspace = kind##_workspace, .launch = launch_##kind}
+     .strided = true, .accepts = accepts_##kind, .workspace = kind##_workspace,                      \
+     .launch = launch_##kind, __VA_ARGS__}
 const wf_kernel WF_AMX(wf_amx_gemm)[] = {
     ROW(matmul, matmul),
     ROW(linear, linear),
     ROW(linear_act, linear),
-    ROW(matmul_act_grad, matmul_act_grad),
+    ROW(matmul_act_grad, matmul_act_grad, .from_first = 1u << 1),
     ROW(linear_grad_weight, linear_grad_weight),
     {0},
 };

@@ -61,11 +61,13 @@ static wf_status launch_linear_act(const wf_launch *l)
     return WF_OK;
 }
 
-/* ---- Gradients ---- */
+/* ---- Gradients: a product and a sum that follow each other, in one workspace ---- */
 
 static size_t matmul_act_grad_workspace(const wf_node *n, int threads)
 {
-    return scratch(wf_matmul_act_grad_sizes(n), n, threads);
+    wf_gemm g = wf_matmul_act_grad_sizes(n);
+    size_t product = scratch(g, n, threads), sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.m, g.n);
+    return product > sum ? product : sum;
 }
 
 static void gelu_slope_row(const float *x, float *y, int64_t n)
@@ -86,10 +88,10 @@ static wf_status launch_matmul_act_grad(const wf_launch *l)
     wf_gemm g = wf_matmul_act_grad_product(l);
     g.slope = gelu_slope_row;
     WF_SIMD(wf_simd_gemm_run)(&g);
+    WF_SIMD(wf_simd_sum_rows)(l, &l->out[0], &l->out[1]);
     return WF_OK;
 }
 
-/* The product and the sum follow each other, in one workspace. */
 static size_t linear_grad_weight_workspace(const wf_node *n, int threads)
 {
     wf_gemm g = wf_linear_grad_weight_sizes(n);
@@ -113,16 +115,16 @@ static wf_status launch_linear_grad_weight(const wf_launch *l)
     {.op = WF_OP_##name_, .name = "simd packed", .types = WF_TYPES_FLOAT,                          \
      .weights = WF_TYPES_FLOAT, .strided = true, .packed = 1u << 1, .workspace = linear_workspace, \
      .launch = launch_##name_}
-#define GRAD(name_, weights_)                                                                      \
+#define GRAD(name_, weights_, ...)                                                                 \
     {.op = WF_OP_##name_, .name = "simd", .types = WF_TYPES_FLOAT, .weights = weights_,            \
-     .strided = true, .workspace = name_##_workspace, .launch = launch_##name_}
+     .strided = true, .workspace = name_##_workspace, .launch = launch_##name_, __VA_ARGS__}
 const wf_kernel WF_SIMD(wf_cpu_gemm)[] = {
     ROW(matmul, matmul_workspace),
     ROW(linear, linear_workspace),
     PACKED(linear),
     ROW(linear_act, linear_workspace),
     PACKED(linear_act),
-    GRAD(matmul_act_grad, WF_TYPES_WEIGHT),
+    GRAD(matmul_act_grad, WF_TYPES_WEIGHT, .from_first = 1u << 1),
     GRAD(linear_grad_weight, WF_TYPES_FLOAT),
     {0},
 };

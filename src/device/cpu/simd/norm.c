@@ -13,8 +13,10 @@
 #include <math.h>
 
 #include "base/thread.h"
+#include "device/cpu/reduce.h"
 #include "device/cpu/row.h"
 #include "device/cpu/simd/lanes.h"
+#include "device/cpu/simd/reduce.h"
 #include "device/cpu/walk.h"
 
 typedef struct {
@@ -26,6 +28,7 @@ typedef struct {
     const wf_view *residual;              /* added to x before, or to dx after; or NULL */
     const wf_view *mean, *rstd;           /* saved statistics: outputs, or inputs of the gradient */
     const wf_view *total, *y, *dx, *dgamma, *dbeta; /* outputs: NULL when nobody reads them */
+    const wf_view *dx_sum;                          /* of the rows of dx; likewise */
     int64_t part, parts; /* rows that dgamma and dbeta are first summed over */
     float *sums;         /* [parts][2][stride]: of dgamma, of dbeta */
     int64_t stride;      /* the length in whole cache lines */
@@ -321,6 +324,15 @@ static size_t backward_workspace(const wf_node *n, int threads)
            2 * (size_t)(parts * stride_of(length)) * sizeof(float);
 }
 
+/* The sum of dx's rows comes after the rest. */
+static size_t residual_backward_workspace(const wf_node *n, int threads)
+{
+    const wf_dims *x = &n->in[0]->shape;
+    size_t rest = backward_workspace(n, threads);
+    size_t sum = WF_SIMD(wf_simd_sum_rows_workspace)(wf_dims_rows(x), wf_dims_last(x));
+    return rest > sum ? rest : sum;
+}
+
 static wf_status backward(norm *o)
 {
     const wf_launch *l = o->l;
@@ -330,7 +342,8 @@ static wf_status backward(norm *o)
     o->length = wf_view_last(o->x);
     o->dx = output(l, 0);
     o->dgamma = output(l, 1);
-    o->dbeta = output(l, 2);
+    o->dbeta = o->centered ? output(l, 2) : NULL;
+    o->dx_sum = o->residual ? output(l, l->nout - 1) : NULL;
     o->part = part_of(o->rows);
     o->parts = (o->rows + o->part - 1) / o->part;
     o->stride = stride_of(o->length);
@@ -341,10 +354,15 @@ static wf_status backward(norm *o)
     if (o->dgamma || o->dbeta)
         wf_parallel_for(l->threads, o->stride / COLUMNS, wf_grain(COLUMNS * o->parts), join_columns,
                         o);
+    if (o->dx_sum) {
+        const wf_view dx = wf_flat_rows(o->dx);
+        WF_SIMD(wf_simd_sum_rows)(l, &dx, o->dx_sum);
+    }
     return WF_OK;
 }
 
-/* (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta; with dsum before gamma where there is a residual */
+/* (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta; with dsum before gamma and the sum of dx's rows last where there
+ * is a residual */
 static wf_status layer_norm_grad(const wf_launch *l, bool residual)
 {
     norm o = {.l = l, .centered = true, .mean = &l->in[2], .rstd = &l->in[3]};
@@ -393,7 +411,8 @@ const wf_kernel WF_SIMD(wf_cpu_norm)[] = {
     ROW(rms_norm_grad, backward_workspace),
     ROW(residual_layer_norm, forward_workspace),
     ROW(residual_rms_norm, forward_workspace),
-    ROW(residual_layer_norm_grad, backward_workspace, .in_place = 1u << 4), /* dsum */
-    ROW(residual_rms_norm_grad, backward_workspace, .in_place = 1u << 3),
+    ROW(residual_layer_norm_grad, residual_backward_workspace, .in_place = 1u << 4 /* dsum */,
+        .from_first = 1u << 3),
+    ROW(residual_rms_norm_grad, residual_backward_workspace, .in_place = 1u << 3, .from_first = 1u << 2),
     {0},
 };

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_cuda_faults.c - indices and the like that are not right, on an emulated GPU: whoever reads a result of the run is
+ * told, in the cpu's words, and everything goes on with data that is.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "emulator.h"
+#include "graph/build.h"
+#include "support.h"
+
+#define D(...) ((int64_t[]){__VA_ARGS__})
+
+/* An i32 input of a case: what is right, and, where that is not all zeros, what is wrong. */
+typedef struct {
+    const char *name;
+    int count;
+    int32_t right[8], wrong[8];
+} data;
+
+typedef struct {
+    const char *op;
+    void (*build)(wf_graph *g);
+    data inputs[4];
+    const char *word; /* of the sentence */
+} fault_case;
+
+static wf_value *input(wf_graph *g, const char *name, int64_t n)
+{
+    return wf_input(g, name, WF_I32, 1, D(n));
+}
+
+/* ---- Graphs. States are zeros ---- */
+
+static void build_embed(wf_graph *g)
+{
+    wf_value *table = wf_state(g, "table", WF_F32, 2, D(5, 3));
+    wf_output(g, "y", wf_embed(g, table, wf_input(g, "ids", WF_I32, 2, D(2, 3))));
+}
+
+static void build_embed_blocks(wf_graph *g)
+{
+    wf_value *table = wf_state(g, "table", WF_Q8_0, 2, D(5, 64));
+    wf_output(g, "y", wf_embed(g, table, wf_input(g, "ids", WF_I32, 2, D(2, 3))));
+}
+
+static void build_gather(wf_graph *g)
+{
+    wf_value *x = wf_state(g, "x", WF_BF16, 3, D(5, 2, 8));
+    wf_output(g, "y", wf_cast(g, wf_gather_rows(g, x, input(g, "rows", 3)), WF_F32));
+}
+
+static void build_scatter(wf_graph *g)
+{
+    wf_value *x = wf_state(g, "x", WF_F32, 2, D(5, 4)),
+             *from = wf_state(g, "from", WF_F32, 2, D(3, 4));
+    wf_output(g, "y", wf_scatter_add_rows(g, x, input(g, "rows", 3), from));
+}
+
+static void build_loss(wf_graph *g)
+{
+    wf_value *logits = wf_state(g, "logits", WF_F32, 2, D(4, 5));
+    wf_output(g, "y", wf_cross_entropy(g, logits, input(g, "targets", 4), NULL));
+}
+
+static void build_loss_grad(wf_graph *g)
+{
+    wf_value *logits = wf_state(g, "logits", WF_F32, 2, D(4, 5));
+    wf_value *scalar = wf_state(g, "scalar", WF_F32, 1, D(4));
+    wf_value *in[] = {scalar, logits, input(g, "targets", 4), scalar};
+    wf_output(g, "y", wf_op_add(g, "cross_entropy_grad", "", in, 4));
+}
+
+/* Rows of the second chunk come after those of the first. */
+static void build_head(wf_graph *g)
+{
+    wf_value *in[] = {wf_state(g, "x", WF_F32, 2, D(4, 8)), wf_state(g, "w", WF_F32, 2, D(5, 8)),
+                      input(g, "targets", 4)};
+    wf_output(g, "y", wf_op_add(g, "head_loss", "chunk=2", in, 3));
+}
+
+static void attention(wf_graph *g, wf_type type)
+{
+    wf_value *q = wf_state(g, "q", type, 3, D(6, 2, 16)),
+             *k = wf_state(g, "k", type, 3, D(6, 1, 16));
+    wf_value *o =
+        wf_attention(g, q, k, k, input(g, "seq_start", 4), input(g, "positions", 6), NULL);
+    wf_output(g, "y", wf_cast(g, o, WF_F32));
+}
+
+static void build_attention(wf_graph *g)
+{
+    attention(g, WF_F32);
+}
+
+static void build_flash(wf_graph *g)
+{
+    attention(g, WF_BF16);
+}
+
+static void build_attention_grad(wf_graph *g)
+{
+    wf_value *q = wf_state(g, "q", WF_F32, 3, D(6, 2, 16)),
+             *k = wf_state(g, "k", WF_F32, 3, D(6, 1, 16)),
+             *lse = wf_state(g, "lse", WF_F32, 2, D(6, 2));
+    wf_value *in[] = {q, q, k, k, input(g, "seq_start", 4), input(g, "positions", 6), q, lse};
+    wf_output(g, "y", wf_op_add(g, "attention_grad", "", in, 8));
+}
+
+/* Two sequences of one query each, three pages of two tokens. */
+static void build_paged(wf_graph *g)
+{
+    wf_value *q = wf_state(g, "q", WF_F32, 3, D(2, 1, 8)),
+             *pool = wf_state(g, "pool", WF_F32, 4, D(3, 2, 1, 8)),
+             *starts = wf_iota(g, 1, D(3), 0);
+    wf_output(g, "y",
+              wf_attention_paged(g, q, pool, pool, starts, input(g, "positions", 2),
+                                 wf_input(g, "table", WF_I32, 2, D(2, 2)), input(g, "lengths", 2),
+                                 NULL));
+}
+
+static void build_append(wf_graph *g)
+{
+    wf_value *pool = wf_state(g, "pool", WF_F32, 4, D(3, 2, 1, 8)),
+             *x = wf_state(g, "x", WF_F32, 3, D(4, 1, 8));
+    wf_value *new = wf_kv_append(g, pool, x, input(g, "seq_start", 3), input(g, "positions", 4),
+                                 wf_input(g, "table", WF_I32, 2, D(2, 2)));
+    wf_output(g, "y", wf_reduce(g, "sum", new, 1, false));
+}
+
+static void build_adamw(wf_graph *g)
+{
+    wf_value *p = wf_state(g, "p", WF_F32, 1, D(4)), *m = wf_state(g, "m", WF_F32, 1, D(4)),
+             *v = wf_state(g, "v", WF_F32, 1, D(4));
+    wf_value *grad = wf_fill(g, WF_F32, 1, D(4), 1), *lr = wf_fill(g, WF_F32, 0, NULL, 1);
+    wf_value *step = wf_reshape(g, input(g, "step", 1), 0, NULL);
+    wf_output(g, "y", wf_adamw(g, p, m, v, grad, lr, step, NULL, NULL, NULL));
+}
+
+static const fault_case cases[] = {
+    {"embed",
+     build_embed,
+     {{"ids", 6, {0, 1, 2, 3, 4, 0}, {0, 1, 2, 3, -1, 7}}},
+     "index -1 at [1,1]"},
+    {"embed", build_embed_blocks, {{"ids", 6, {0, 1}, {0, 1, 5, 3, -1, 7}}}, "index 5 at [0,2]"},
+    {"gather_rows", build_gather, {{"rows", 3, {4, 4, 1}, {4, INT32_MIN, 9}}}, "[0, 5)"},
+    {"scatter_add_rows", build_scatter, {{"rows", 3, {0, 4, 0}, {0, 5, -1}}}, "index 5 at [1]"},
+    {"cross_entropy", build_loss, {{"targets", 4, {0, -100, 4, 1}, {0, -100, 5, -1}}}, "of row 2"},
+    {"cross_entropy_grad", build_loss_grad, {{"targets", 4, {0}, {0, 0, 0, -1}}}, "of row 3"},
+    {"head_loss", build_head, {{"targets", 4, {0, -100, 4, 1}, {0, -100, 4, 5}}}, "of row 3"},
+    {"attention",
+     build_attention,
+     {{"seq_start", 4, {0, 2, 4, 6}, {0, 4, 3, 6}}, {"positions", 6, {0, 1, 0, 1, 0, 1}, {0}}},
+     "seq_start[2] is 3"},
+    {"attention",
+     build_flash,
+     {{"seq_start", 4, {0, 2, 4, 6}, {0, 2, 4, 7}}, {"positions", 6, {0, 1, 0, 1, 0, 1}, {0}}},
+     "beyond the 6 rows"},
+    {"attention_grad",
+     build_attention_grad,
+     {{"seq_start", 4, {0, 2, 4, 6}, {-1, 2, 4, 6}}, {"positions", 6, {0, 1, 0, 1, 0, 1}, {0}}},
+     "seq_start[0] is -1"},
+    {"attention",
+     build_paged,
+     {{"positions", 2, {3, 1}, {0}},
+      {"table", 4, {0, 1, 2, 3}, {0}}, /* page 3 is not looked at */
+      {"lengths", 2, {4, 2}, {4, 5}}},
+     "lengths[1] is 5"},
+    {"attention",
+     build_paged,
+     {{"positions", 2, {3, 1}, {0}},
+      {"table", 4, {0, 1, 2, 3}, {0, 1, 3, 3}},
+      {"lengths", 2, {4, 2}, {0}}},
+     "table[1][0] is page 3"},
+    {"kv_append",
+     build_append,
+     {{"seq_start", 3, {0, 1, 3}, {0}},
+      {"positions", 4, {3, 0, 1, 9}, {3, 0, 4, 9}}, /* row 3 is of no sequence */
+      {"table", 4, {0, 1, 2, 3}, {0}}},
+     "no page for row 2, position 4"},
+    {"kv_append",
+     build_append,
+     {{"seq_start", 3, {0, 1, 3}, {0, 1, 5}},
+      {"positions", 4, {3, 0, 1, 0}, {0}},
+      {"table", 4, {0, 1, 2, 3}, {0}}},
+     "seq_start[2] is 5"},
+    {"adamw", build_adamw, {{"step", 1, {1}, {-3}}}, "step is -3"},
+};
+
+/* ---- Runs ---- */
+
+static void write_inputs(wt_run *r, const fault_case *c, bool wrong)
+{
+    static const int32_t none[8];
+    for (int i = 0; i < 4 && c->inputs[i].name; i++) {
+        const data *d = &c->inputs[i];
+        const bool other = wrong && memcmp(d->wrong, none, sizeof none) != 0;
+        wt_write(r, d->name, other ? d->wrong : d->right, (size_t)d->count * sizeof(int32_t));
+    }
+}
+
+static wf_status read_y(wt_run *r)
+{
+    static char y[2048];
+    wf_info info;
+    assert_true(wf_exec_output(r->exec, 0, &info));
+    assert_true(info.bytes <= sizeof y);
+    return wf_exec_read(r->exec, "y", y, info.bytes);
+}
+
+static void open_case(wf_ctx *ctx, const fault_case *c, const char *device, wt_run *r)
+{
+    wf_graph *g = wt_graph(ctx);
+    c->build(g);
+    *r = wt_open(ctx, device);
+    wt_compile(r, g);
+}
+
+/* What the cpu says. */
+static void ask_cpu(wf_ctx *ctx, const fault_case *c, char *sentence, size_t bytes)
+{
+    wt_run r;
+    open_case(ctx, c, "cpu:1", &r);
+    write_inputs(&r, c, true);
+    wt_fails(ctx, wf_exec_run(r.exec), WF_ERR_DEVICE, c->word);
+    snprintf(sentence, bytes, "%s", wf_ctx_message(ctx));
+    write_inputs(&r, c, false);
+    wt_run_once(&r);
+    wt_close(&r);
+}
+
+/* The cpu's sentence, or the beginning of it. */
+static void expect_sentence(wf_ctx *ctx, const char *wanted, const char *word)
+{
+    const char *got = wf_ctx_message(ctx);
+    if (strncmp(got, wanted, strlen(got)) != 0 || !strstr(got, word))
+        fail_msg("\"%s\" instead of \"%s\"", got, wanted);
+}
+
+static void run_case(wf_ctx *ctx, const fault_case *c)
+{
+    char wanted[512];
+    wt_run r;
+    ask_cpu(ctx, c, wanted, sizeof wanted);
+    open_case(ctx, c, "cuda", &r);
+    for (int times = 0; times < 2; times++) {
+        wf_emulated_counts before = wf_emulated_count();
+        write_inputs(&r, c, false);
+        wt_run_once(&r);
+        wt_ok(ctx, read_y(&r));
+        write_inputs(&r, c, true);
+        wt_run_once(&r); /* it is not known yet */
+        wt_fails(ctx, read_y(&r), WF_ERR_DEVICE, c->op);
+        expect_sentence(ctx, wanted, c->word);
+        wt_fails(ctx, read_y(&r), WF_ERR_DEVICE, "does not exist");
+        assert_true(times == 0 || wf_emulated_count().captures == before.captures);
+    }
+    r.device->timed = true; /* one step after the other, and the run itself fails */
+    wt_fails(ctx, wf_exec_run(r.exec), WF_ERR_DEVICE, c->op);
+    expect_sentence(ctx, wanted, c->word);
+    r.device->timed = false;
+    write_inputs(&r, c, false);
+    wt_run_once(&r);
+    wt_ok(ctx, read_y(&r));
+    wt_close(&r);
+}
+
+static void test_wrong_data_is_told_in_words_of_the_cpu(void **state)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        run_case(*state, &cases[i]);
+}
+
+/* Another executable's fault, and one that is seen where a state is read. */
+static void test_whoever_reads_is_told(void **state)
+{
+    wf_ctx *ctx = *state;
+    const fault_case *c = &cases[0];
+    wt_run first, second;
+    float table[15];
+    open_case(ctx, c, "cuda", &first);
+    second = (wt_run){.ctx = ctx, .device = first.device, .session = first.session};
+    wf_graph *g = wt_graph(ctx);
+    wf_output(g, "y", wf_fill(g, WF_F32, 1, D(3), 2));
+    wt_compile(&second, g);
+    for (int i = 0; i < 2; i++) {
+        write_inputs(&first, c, true);
+        wt_run_once(&first);
+        write_inputs(&first, c, false); /* later runs do not hide it, and are not told of again */
+        wt_run_once(&first);
+        wt_run_once(&second);
+        if (i == 0)
+            wt_fails(ctx, read_y(&second), WF_ERR_DEVICE, c->word);
+        else
+            wt_fails(ctx, wf_session_read(first.session, "table", table, sizeof table),
+                     WF_ERR_DEVICE, c->word);
+        wt_ok(ctx, read_y(&first));
+        wt_run_once(&second);
+        wt_ok(ctx, read_y(&second));
+    }
+    wf_exec_free(second.exec);
+    wt_close(&first);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_wrong_data_is_told_in_words_of_the_cpu),
+        wt_test(test_whoever_reads_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
