@@ -62,7 +62,8 @@ target_link_libraries(weft_emulator PRIVATE weft_needs)
 add_library(weft_emulated_device OBJECT ${cuda_host_sources})
 target_include_directories(weft_emulated_device PRIVATE src include)
 target_include_directories(weft_emulated_device SYSTEM PRIVATE ${WEFT_CUDA_INCLUDE})
-target_compile_definitions(weft_emulated_device PRIVATE WF_CUDA_HOPPER=1 WF_CUDA_EMULATED=1)
+target_compile_definitions(weft_emulated_device PRIVATE WF_CUDA_HOPPER=1 WF_CUDA_HOPPER_PRODUCTS=1
+    WF_CUDA_EMULATED=1)
 target_link_libraries(weft_emulated_device PRIVATE weft_needs)
 
 # weft_emulated_program(NAME SOURCES...): in build/tests, with the emulated device.
