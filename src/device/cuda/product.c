@@ -68,6 +68,12 @@ size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, int64_t sums
            (size_t)settled_elements(p) * sizeof(float);
 }
 
+/* Products with sums have no bias: these lie one behind the other. */
+size_t wf_product_room(const wf_cuda_product *p)
+{
+    return library_bytes(p) + (p->sums ? wf_cuda_sums_bytes(p->m) : 0);
+}
+
 static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     return (char *)w->scratch + library_bytes(p);
@@ -358,8 +364,8 @@ static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_produ
     }
 }
 
-static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
-                   const wf_cuda_product *p)
+static void decide_parts(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
+                         const wf_cuda_product *p)
 {
     wf_lt_candidate candidates[WF_PRODUCT_PROPOSED];
     const bool ending = has_ending(p);
@@ -376,6 +382,19 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
         wf_product_tune(all, e, candidates, count, p, wf_cuda_stream(w->l), &ours_us);
     if (ending)
         choose_ending(w, all, e, p, ours_us);
+}
+
+static wf_status multiply_in_parts(const wf_cuda_work *w, const wf_cuda_product *p);
+
+/* By one kernel, or otherwise. */
+static void decide_whole(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
+                         const wf_cuda_product *p)
+{
+    const int64_t sums = p->sums ? p->m : p->rows_sums ? p->n : 0;
+    e->way = WF_WAY_APART;
+    if (w->prepare && all->tune && multiply_in_parts(w, p) == WF_OK) /* so made ready */
+        wf_product_rival(all, e, w, p, multiply_in_parts,
+                         wf_cuda_product_scratch(p, p->bias != NULL, sums));
 }
 
 /* Whether sums that it has in parts are added up in a way that is allowed. */
@@ -397,6 +416,8 @@ static bool is_good(wf_cuda_products *all, wf_product_entry *e)
     wf_lt_candidate result = {0};
     if (e->way == WF_WAY_COUNT)
         return false;
+    if (e->way == WF_WAY_HOPPER)
+        return e->algo.data[0] < (uint64_t)wf_product_hopper_count();
     if (e->ready || e->way != WF_WAY_LIBRARY)
         return true;
     return wf_product_build(all, e) &&
@@ -404,23 +425,43 @@ static bool is_good(wf_cuda_products *all, wf_product_entry *e)
            result.workspace <= (size_t)e->key.f[KEY_WORKSPACE] && adds_as_allowed(all, e);
 }
 
+typedef void (*decider)(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
+                        const wf_cuda_product *p);
+
 /* NULL: no memory. */
-static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
-                                  const wf_cuda_product *p)
+static wf_product_entry *find_or_decide(const wf_cuda_work *w, wf_cuda_products *all,
+                                        const wf_product_key *key, const wf_cuda_product *p,
+                                        decider decide)
 {
-    const wf_product_key key = key_of(all, p);
-    wf_product_entry *e = wf_product_find(all, &key);
-    if (e && !is_good(all, e))
+    wf_product_entry *e = wf_product_find(all, key);
+    if (e && !is_good(all, e)) {
+        all->deciding++;
         decide(w, all, e, p);
-    if (e)
+        all->deciding--;
+    }
+    if (e && all->deciding == 0)
         e->used = true;
     return e;
 }
 
+static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
+                                  const wf_cuda_product *p)
+{
+    const wf_product_key key = key_of(all, p);
+    return find_or_decide(w, all, &key, p, decide_parts);
+}
+
+static wf_product_entry *whole_entry_of(const wf_cuda_work *w, wf_cuda_products *all,
+                                        const wf_cuda_product *p)
+{
+    wf_product_key key = key_of(all, p);
+    key.f[KEY_WHOLE] = 1 + (p->pre.data != NULL) + 2 * (p->sums != NULL);
+    return find_or_decide(w, all, &key, p, decide_whole);
+}
+
 /* ---- Running ---- */
 
-/* Where nothing that was done before has added them up. */
-static wf_status add_rows(const wf_cuda_work *w, const wf_cuda_product *p)
+wf_status wf_product_add_rows(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     if (p->rows_sums && !w->prepare)
         wf_cuda_add_rows(wf_cuda_stream(w->l), &p->y, p->m, p->n, p->rows_sums,
@@ -432,7 +473,7 @@ static wf_status run_plain(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     if (!w->prepare)
         wf_cuda_plain_product(wf_cuda_stream(w->l), p);
-    return add_rows(w, p);
+    return wf_product_add_rows(w, p);
 }
 
 static wf_status run_apart(const wf_cuda_work *w, const wf_cuda_product *p)
@@ -464,7 +505,7 @@ static wf_status run_settled(const wf_cuda_work *w, const wf_cuda_product *p)
     WF_TRY(wf_cuda_multiply(w, &q));
     if (!w->prepare)
         wf_cuda_settle(wf_cuda_stream(w->l), p, product);
-    return add_rows(w, p);
+    return wf_product_add_rows(w, p);
 }
 
 /* cuBLASLt adds no bias of another type than the result's, and one that begins anywhere is better not given to it. */
@@ -498,7 +539,7 @@ static wf_status run_library(const wf_cuda_work *w, wf_cuda_products *all, wf_pr
         return WF_OK;
     int error = wf_product_run(all, e, &e->algo, &at, wf_cuda_stream(w->l));
     if (error == 0)
-        return add_rows(w, p);
+        return wf_product_add_rows(w, p);
     wf_ctx_log(all->ctx, WF_LOG_WARN,
                "cuBLASLt did not multiply %lldx%lld by %lldx%lld (%s): a plain kernel does it",
                (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
@@ -507,13 +548,13 @@ static wf_status run_library(const wf_cuda_work *w, wf_cuda_products *all, wf_pr
     return wf_cuda_multiply(w, p);
 }
 
-wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
+static wf_status multiply_in_parts(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     wf_cuda_products *all = wf_cuda_device_of(w->l)->products;
     if (p->sums)
         return run_with_sums(w, p);
     if (p->batch * p->m * p->n == 0)
-        return add_rows(w, p);
+        return wf_product_add_rows(w, p);
     if (!all || !suits_library(all, p))
         return run_plain(w, p);
     if ((p->bias || has_ending(p)) && may_settle(p))
@@ -530,6 +571,19 @@ wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
     case WF_WAY_APART: return run_apart(w, p);
     default: return run_plain(w, p);
     }
+}
+
+wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
+{
+    wf_cuda_products *all = wf_cuda_device_of(w->l)->products;
+    if (all && wf_product_hopper_suits(all, p)) {
+        const wf_product_entry *e = whole_entry_of(w, all, p);
+        if (!e)
+            return WF_ERR_MEMORY;
+        if (e->way == WF_WAY_HOPPER)
+            return w->prepare ? WF_OK : wf_product_hopper_run(w, p, e->algo.data[0]);
+    }
+    return multiply_in_parts(w, p);
 }
 
 /* ---- The device's part ---- */
@@ -609,7 +663,8 @@ uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
             continue;
         uint64_t h = mix(0xcbf29ce484222325u, &e->key, sizeof e->key);
         h = mix(mix(h, &way, sizeof way), &version, sizeof version);
-        sum += e->way == WF_WAY_LIBRARY ? mix(h, &e->algo, sizeof e->algo) : h;
+        const bool by_number = e->way == WF_WAY_LIBRARY || e->way == WF_WAY_HOPPER;
+        sum += by_number ? mix(h, &e->algo, sizeof e->algo) : h;
     }
     return sum;
 }
