@@ -15,6 +15,8 @@
 #include "base/mem.h"
 #include "device/cuda/product_priv.h"
 
+double wf_product_small = 25e6;
+
 /* ---- Scratch: cuBLASLt's workspace, a bias in another type, parts of sums, a small product in f32 ---- */
 
 static const size_t workspace_large = (size_t)32 << 20, workspace_small = (size_t)4 << 20;
@@ -47,7 +49,7 @@ static size_t bias_bytes(const wf_cuda_product *p)
  * before a bias is added, which loses more than the definition does. */
 static bool may_settle(const wf_cuda_product *p)
 {
-    return p->batch == 1 && p->y.type != WF_F32 && multiplications(p) < WF_PRODUCT_SMALL &&
+    return p->batch == 1 && p->y.type != WF_F32 && multiplications(p) < wf_product_small &&
            p->m * p->n <= settled_most;
 }
 
@@ -55,7 +57,7 @@ static bool may_settle(const wf_cuda_product *p)
  * several products of some of its rows. */
 static int64_t settled_elements(const wf_cuda_product *p)
 {
-    const double small = WF_PRODUCT_SMALL / (double)(p->k > 0 ? p->k : 1);
+    const double small = wf_product_small / (double)(p->k > 0 ? p->k : 1);
     int64_t most = p->m * p->n < settled_most ? p->m * p->n : settled_most;
     if (p->batch != 1 || p->y.type == WF_F32)
         return 0;
@@ -371,7 +373,6 @@ static void decide_parts(const wf_cuda_work *w, wf_cuda_products *all, wf_produc
     const bool ending = has_ending(p);
     double ours_us = 0;
     int count = 0;
-    e->us = 0; /* what a file said was of another way */
     if (wf_product_build(all, e))
         count = wf_product_propose(all, e, candidates);
     e->way = count > 0 ? WF_WAY_LIBRARY : ending ? WF_WAY_APART : WF_WAY_PLAIN;
@@ -436,6 +437,7 @@ static wf_product_entry *find_or_decide(const wf_cuda_work *w, wf_cuda_products 
     wf_product_entry *e = wf_product_find(all, key);
     if (e && !is_good(all, e)) {
         all->deciding++;
+        e->us = 0; /* what a file said was of another way */
         decide(w, all, e, p);
         all->deciding--;
     }

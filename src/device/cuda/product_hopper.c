@@ -11,7 +11,7 @@
 bool wf_product_hopper_suits(const wf_cuda_products *all, const wf_cuda_product *p)
 {
     const double size = (double)p->m * (double)p->n * (double)p->k;
-    return all->device->major == 9 && all->device->minor == 0 && size >= WF_PRODUCT_SMALL &&
+    return all->device->major == 9 && all->device->minor == 0 && size >= wf_product_small &&
            wf_cuda_hopper_takes(p);
 }
 

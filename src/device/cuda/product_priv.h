@@ -95,8 +95,8 @@ int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const
 /* Algorithms that cuBLASLt is asked to propose, and that are timed at most. */
 #define WF_PRODUCT_PROPOSED 16
 #define WF_PRODUCT_CANDIDATES 64
-/* Multiplications of a product that is not worth timing. */
-#define WF_PRODUCT_SMALL 25e6
+/* Products of fewer multiplications are not worth timing: 25 million, or what a test says. */
+extern double wf_product_small;
 
 /* The library's proposals, the most promising first. Returns how many. */
 int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,

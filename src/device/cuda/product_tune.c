@@ -351,7 +351,7 @@ void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_can
     bench t = {.all = all, .e = e, .p = p, .stream = stream};
     wf_lt_candidate list[WF_PRODUCT_CANDIDATES];
     double size = (double)f[KEY_BATCH] * (double)f[KEY_M] * (double)f[KEY_N] * (double)f[KEY_K];
-    if (!all->tune || size < WF_PRODUCT_SMALL)
+    if (!all->tune || size < wf_product_small)
         return;
     if (begin_bench(&t)) {
         take_fastest(&t, all, e, list, list_candidates(all, e, proposed, count, list));
