@@ -364,10 +364,11 @@ static bool run_once(const contest *c, int entrant)
         return c->end.count > 0 && library_run(&c->end, &c->p, c->end.best);
     if (c->plain.count == 0 || !library_run(&c->plain, &c->p, c->plain.best))
         return false;
+    float *parts = (float *)(scratch + sums_at);
     if (c->p.ending != WF_CUDA_PLAIN)
-        wf_cuda_finish(queue.stream, &c->p);
+        wf_cuda_finish(queue.stream, &c->p, parts);
     if (c->p.sums)
-        wf_cuda_row_sums(queue.stream, &c->p, (float *)(scratch + sums_at));
+        wf_cuda_add_rows(queue.stream, &c->p.a, c->p.k, c->p.m, c->p.sums, parts);
     return true;
 }
 
