@@ -108,23 +108,4 @@ template <wf_act ACT> static __device__ __forceinline__ float wf_activate(float 
                                     : wf_relu2(x);
 }
 
-/* gelu and its slope for results that are rounded to 8 or 11 bits, by an exponential that is off by some units of the last
- * place, more so where the result is next to 0: memory is then what they wait for. */
-static __device__ __forceinline__ float wf_quick_gelu_gate(float x)
-{
-    const float u = 2 * WF_SQRT_2_OVER_PI * (x + WF_GELU_CUBIC * x * x * x), e = __expf(-fabsf(u));
-    return wf_quick_divide(u < 0 ? e : 1, 1 + e);
-}
-static __device__ __forceinline__ float wf_quick_gelu(float x)
-{
-    return wf_quick_gelu_gate(x) * x;
-}
-static __device__ __forceinline__ float wf_quick_gelu_slope(float x)
-{
-    const float gate = wf_quick_gelu_gate(x),
-                bend = gate * (1 - gate); /* 0 long before x * x overflows */
-    const float slope = 2 * WF_SQRT_2_OVER_PI * (1 + 3 * WF_GELU_CUBIC * x * x);
-    return gate + (bend > 0 ? x * bend * slope : 0);
-}
-
 #endif
