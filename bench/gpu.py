@@ -31,7 +31,7 @@ def weft(args, model, batch, fast, name):
     if p.returncode:
         sys.exit(f"{shlex.join(command)} failed: {p.stderr[-2000:]}")
     with open(path) as f:
-        return json.load(f)
+        return json.load(f)["bench"]
 
 
 def peer(args, name, batch):

@@ -28,14 +28,14 @@ list(APPEND flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -fno-threadsafe-sta
     -DWF_CUDA_EMULATED=1 -I${emulator} -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include
     -isystem ${WEFT_CUDA_INCLUDE})
 
-# weft_emulate(VARIABLE SOURCE): the object's name is appended to the variable.
-function(weft_emulate variable source)
+# weft_emulate(VARIABLE FOLDER SOURCE FLAGS...): the object's name is appended to the variable.
+function(weft_emulate variable folder source)
     get_filename_component(name ${source} NAME_WE)
-    set(object ${PROJECT_BINARY_DIR}/emulated/${name}.o)
+    set(object ${PROJECT_BINARY_DIR}/${folder}/${name}.o)
     add_custom_command(OUTPUT ${object}
-        COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/emulated
+        COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/${folder}
         COMMAND ${emulator}/compile.sh ${WEFT_AWK} ${object}.d ${object} ${source}
-            ${CMAKE_C_COMPILER_LAUNCHER} ${WEFT_EMULATOR_CXX} ${flags}
+            ${CMAKE_C_COMPILER_LAUNCHER} ${WEFT_EMULATOR_CXX} ${flags} ${ARGN}
         DEPENDS ${source} ${emulator}/compile.sh ${emulator}/shared.awk
         DEPFILE ${object}.d
         COMMENT "Building emulated CUDA object ${name}.o" VERBATIM)
@@ -46,11 +46,12 @@ set(objects)
 list(FILTER cuda_kernel_sources EXCLUDE REGEX "${left_out}")
 list(FILTER cuda_host_sources EXCLUDE REGEX "${left_out}")
 foreach(source IN LISTS cuda_kernel_sources)
-    weft_emulate(objects ${source})
+    weft_emulate(objects emulated ${source})
 endforeach()
-weft_emulate(objects ${emulator}/cublaslt.cu)
+weft_emulate(objects emulated ${emulator}/cublaslt.cu)
 
 add_custom_target(weft_emulated_kernels DEPENDS ${objects}) # once for all programs
+set(emulated_objects ${objects})
 
 # The runtime, and the host's side of the device. What is found here is not looked for in the library.
 file(GLOB sources CONFIGURE_DEPENDS ${emulator}/*.c)
@@ -76,6 +77,14 @@ function(weft_emulated_program name)
     target_include_directories(${name} SYSTEM PRIVATE ${WEFT_CUDA_INCLUDE})
 endfunction()
 
+# weft_emulator_program(NAME SOURCES...): the same with the emulated runtime alone.
+function(weft_emulator_program name)
+    add_executable(${name} ${ARGN} $<TARGET_OBJECTS:weft_emulator>)
+    set_target_properties(${name} PROPERTIES
+        LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    target_link_libraries(${name} PRIVATE PkgConfig::CMOCKA Threads::Threads m)
+endfunction()
+
 # weft_emulated_test(NAME COMMAND...)
 function(weft_emulated_test name)
     add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -84,7 +93,35 @@ endfunction()
 
 weft_emulated_program(weft_emulated $<TARGET_OBJECTS:weft_cli>)
 target_link_libraries(weft_emulated PRIVATE weft_static)
-weft_emulated_test(selftest_cuda_emulated weft_emulated selftest --device cuda)
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    weft_emulated_test(selftest_cuda_emulated weft_emulated selftest --device cuda)
+else() # one op of each kind, and another order of blocks
+    foreach(op IN ITEMS add where cast permute concat sum top_k softmax embed scatter_add_rows linear
+            linear_grad_weight rms_norm_grad residual_layer_norm rope attention attention_grad
+            cross_entropy_grad head_loss adamw_many kv_append)
+        weft_emulated_test(selftest_cuda_emulated_${op} weft_emulated selftest --device cuda --op ${op})
+        set_property(TEST selftest_cuda_emulated_${op} APPEND PROPERTY ENVIRONMENT WEFT_EMULATED_SEED=2)
+    endforeach()
+endif()
+
+# The same with kernels that tell race.c of every access.
+option(WEFT_RACES "Also build tests/weft_races, whose selftest finds races in emulated CUDA kernels" OFF)
+if(WEFT_RACES AND NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    set(race_flags -O1 -g -fsanitize=thread --param=tsan-instrument-func-entry-exit=0)
+    weft_emulate(race_test_object races ${PROJECT_SOURCE_DIR}/tests/test_races.cu ${race_flags})
+    weft_emulator_program(test_races ${race_test_object})
+    weft_emulated_test(races test_races)
+    set(race_objects)
+    foreach(source IN LISTS cuda_kernel_sources)
+        weft_emulate(race_objects races ${source} ${race_flags})
+    endforeach()
+    set(objects ${race_objects} ${PROJECT_BINARY_DIR}/emulated/cublaslt.o)
+    weft_emulated_program(weft_races $<TARGET_OBJECTS:weft_cli>)
+    target_link_libraries(weft_races PRIVATE weft_static)
+    weft_emulated_test(selftest_cuda_races weft_races selftest --device cuda)
+    set_tests_properties(selftest_cuda_races PROPERTIES LABELS long)
+    set(objects ${emulated_objects})
+endif()
 
 # Each tests/emulated/test_NAME.c is one program and one test called NAME.
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/emulated/test_*.c)
@@ -112,15 +149,12 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
 endif()
 
 # The emulator itself.
-weft_emulate(test_object ${PROJECT_SOURCE_DIR}/tests/test_emulator.cu)
-add_executable(test_emulator ${test_object} $<TARGET_OBJECTS:weft_emulator>)
-set_target_properties(test_emulator PROPERTIES
-    LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-target_link_libraries(test_emulator PRIVATE PkgConfig::CMOCKA Threads::Threads m)
+weft_emulate(test_object emulated ${PROJECT_SOURCE_DIR}/tests/test_emulator.cu)
+weft_emulator_program(test_emulator ${test_object})
 weft_emulated_test(emulator test_emulator)
 
 # Products by way of a library, as far as that can be tested without it.
-weft_emulate(products_test_object ${PROJECT_SOURCE_DIR}/tests/test_cuda_products.cu)
+weft_emulate(products_test_object emulated ${PROJECT_SOURCE_DIR}/tests/test_cuda_products.cu)
 weft_emulated_program(test_cuda_products ${products_test_object})
 target_link_libraries(test_cuda_products PRIVATE weft_static PkgConfig::CMOCKA)
 weft_emulated_test(cuda_products test_cuda_products)

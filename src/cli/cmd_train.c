@@ -145,6 +145,10 @@ static wf_status train(wf_ctx *ctx, const wf_run_options *o)
     wf_setup guess;
     wf_status guessed = wf_train_guess(ctx, &o->train, 0, &guess);
     const wf_auto_work work = wf_auto_training(&guess);
+    if (guessed != WF_OK && wf_train_chooses()) { /* without it there is nothing to choose by */
+        wf_setup_free(&guess);
+        return guessed;
+    }
     wf_status opened = wf_train_device(ctx, guessed == WF_OK ? &work : NULL, &device);
     wf_setup_free(&guess);
     WF_TRY(opened);

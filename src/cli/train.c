@@ -305,6 +305,11 @@ wf_status wf_train_options_get(wf_ctx *ctx, const char *model, wf_run_options *o
     return get_train(ctx, model, &out->train);
 }
 
+bool wf_train_chooses(void)
+{
+    return strcmp(set.device, "auto") == 0;
+}
+
 wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out)
 {
     char spec[64];

@@ -16,6 +16,8 @@ wf_status wf_train_options_get(wf_ctx *ctx, const char *model, wf_run_options *o
 /* Where the data is a file of text or JSON lines, prepares it in RUN/data, with the tokenizer of the model that is
  * started from, and makes that the data. */
 wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o);
+/* Whether they leave it open: --device auto. */
+bool wf_train_chooses(void);
 /* The device that the flags name; `work` is for --device auto to choose by. */
 wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out);
 /* The setup that the options make, without their data: its vocabulary is that of the preset, or as large as they usually are

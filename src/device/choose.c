@@ -136,6 +136,13 @@ static void look_at(wf_ctx *ctx, wf_candidate *c, wf_forecast_fn *forecast, void
     }
 }
 
+/* What is not known is not quick. */
+static bool is_quicker(const wf_candidate *a, const wf_candidate *b)
+{
+    return a->forecast.seconds > 0 &&
+           (b->forecast.seconds <= 0 || a->forecast.seconds < b->forecast.seconds);
+}
+
 wf_status wf_devices_compare(wf_ctx *ctx, wf_forecast_fn *forecast, void *user, bool fast,
                              wf_candidates *out)
 {
@@ -148,7 +155,7 @@ wf_status wf_devices_compare(wf_ctx *ctx, wf_forecast_fn *forecast, void *user, 
         c->kind = ops->kind;
         look_at(ctx, c, forecast, user, fast);
         const wf_candidate *best = out->best >= 0 ? &out->all[out->best] : NULL;
-        if (c->device && (!best || c->forecast.seconds < best->forecast.seconds))
+        if (c->device && (!best || is_quicker(c, best)))
             out->best = out->count;
         out->count++;
     }

@@ -232,7 +232,8 @@ struct wf_exec {
     int input_count, output_count;
     wf_memory memory;
     wf_run_stats stats;
-    wf_status last; /* of the last run */
+    wf_status last;   /* of the last run */
+    uint64_t choices; /* stands for how its kernels do what they left open; 0: nothing was */
 };
 
 /* The caller has checked names, sizes and order. */

@@ -129,8 +129,8 @@ static bool beside(void *user, const char *state)
 
 /* ---- trainer.json ---- */
 
-/* op/kernel of every kind of launch of a step: what must be the same for the same bits, and the device that has
- * them. false past the last. */
+/* op/kernel of every kind of launch of a step, and what these left open: what must be the same for the same bits, and
+ * the device that has them. false past the last. */
 static bool kernel_at(const wf_trainer *t, int index, char out[96])
 {
     for (int form = 0; form <= WF_TRAIN_UPDATE; form++) {
@@ -140,6 +140,10 @@ static bool kernel_at(const wf_trainer *t, int index, char out[96])
                 snprintf(out, 96, "%s/%s", s.op, s.kernel);
                 return true;
             }
+        if (t->exec[form] && t->exec[form]->choices && index-- == 0) {
+            snprintf(out, 96, "choices %016" PRIx64, t->exec[form]->choices);
+            return true;
+        }
     }
     return false;
 }

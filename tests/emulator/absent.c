@@ -37,6 +37,11 @@ __attribute__((weak)) void wf_cuda_products_free(wf_cuda_device *d)
     (void)d;
 }
 
+__attribute__((weak)) void wf_cuda_products_begin(const wf_cuda_device *d)
+{
+    (void)d;
+}
+
 __attribute__((weak)) uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
 {
     (void)d;

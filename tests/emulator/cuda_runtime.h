@@ -476,12 +476,14 @@ static inline long long clock64(void)
 template <typename T> struct wf_emulated_same {
     typedef T type;
 };
-#define WF_ATOMIC(name, expression)                                                        \
-    template <typename T> static inline T name(T *p, typename wf_emulated_same<T>::type x) \
-    {                                                                                      \
-        T old = *p;                                                                        \
-        *p = (T)(expression);                                                              \
-        return old;                                                                        \
+#define WF_UNSEEN __attribute__((no_sanitize_thread)) /* by race.c */
+#define WF_ATOMIC(name, expression)                                            \
+    template <typename T>                                                      \
+    WF_UNSEEN static inline T name(T *p, typename wf_emulated_same<T>::type x) \
+    {                                                                          \
+        T old = *p;                                                            \
+        *p = (T)(expression);                                                  \
+        return old;                                                            \
     }
 WF_ATOMIC(atomicAdd, old + x)
 WF_ATOMIC(atomicSub, old - x)
@@ -495,8 +497,8 @@ WF_ATOMIC(atomicInc, old >= x ? 0 : old + 1)
 WF_ATOMIC(atomicDec, old == 0 || old > x ? x : old - 1)
 #undef WF_ATOMIC
 template <typename T>
-static inline T atomicCAS(T *p, typename wf_emulated_same<T>::type compare,
-                          typename wf_emulated_same<T>::type x)
+WF_UNSEEN static inline T atomicCAS(T *p, typename wf_emulated_same<T>::type compare,
+                                    typename wf_emulated_same<T>::type x)
 {
     T old = *p;
     if (old == compare)

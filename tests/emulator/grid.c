@@ -31,6 +31,7 @@ typedef struct {
     unsigned waiting; /* lanes in a function of warps */
     unsigned live;    /* lanes that have not ended */
     unsigned gathers; /* that are complete */
+    unsigned phase;   /* functions that are complete */
     _Alignas(16) char gathered[2][32][WF_EMULATED_GATHERED];
 } warp;
 
@@ -47,6 +48,7 @@ typedef struct block {
     int variables;
     uint3 index;
     int threads, warps, live;
+    unsigned phase;      /* barriers that it has passed */
     unsigned ready;      /* warps that have lanes that can go on */
     unsigned yielded;    /* threads that gave way to other blocks */
     int waiting;         /* threads in __syncthreads */
@@ -62,6 +64,7 @@ typedef struct block {
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 uint64_t wf_emulated_serial;
+wf_grid_place wf_grid_here;
 
 static struct {
     const wf_emulated_grid *grid;
@@ -167,6 +170,11 @@ static void enter(int i)
 {
     now.thread = i;
     threadIdx = now.block->thread[i].index;
+    wf_grid_here.thread = i;
+    wf_grid_here.phase = now.block->phase;
+    wf_grid_here.warp_phase = now.block->warp[i / 32].phase;
+    wf_grid_here.stack = now.fiber->stack;
+    wf_grid_here.stack_end = (const char *)now.fiber->stack + now.fiber->bytes;
     set_busy(now.block, i);
 }
 
@@ -188,6 +196,8 @@ static wf_fiber *fiber_for(thread *t)
 /* Leaves the thread that runs, which waits for something, and comes back when it is ready. */
 static void leave(void)
 {
+    if (wf_race_pending)
+        wf_race_settle();
     block *b = now.block;
     int mine = now.thread, next = choose(b);
     if (next == mine) {
@@ -236,6 +246,7 @@ static void run_threads(void)
 
 static void release_sync(block *b)
 {
+    b->phase++;
     b->count = b->sum;
     b->all = b->waiting;
     b->sum = b->waiting = 0;
@@ -249,6 +260,8 @@ static void release_sync(block *b)
 
 static void ended(block *b, int i)
 {
+    if (wf_race_pending)
+        wf_race_settle();
     b->thread[i].at = ENDED;
     b->warp[i / 32].live &= ~(1u << i % 32);
     now.progress++;
@@ -281,6 +294,7 @@ void wf_emulated_barrier(int barrier, int threads)
     t->barrier = barrier;
     if (++b->arrived[barrier] == threads) {
         b->arrived[barrier] = 0;
+        b->phase++;
         now.progress++;
         for (int i = 0; i < b->threads; i++)
             if (b->thread[i].at == AT_BARRIER && b->thread[i].barrier == barrier) {
@@ -362,6 +376,7 @@ uint64_t wf_emulated_warp(wf_warp_kind kind, unsigned mask, uint64_t value, int 
     if (all) {
         finish_warp(lanes, kind, mask);
         w->gathers += kind == WF_WARP_GATHER;
+        w->phase++;
         for (unsigned m = mask; m; m &= m - 1)
             lanes[__builtin_ctz(m)].at = READY;
         w->waiting &= ~mask;
@@ -416,8 +431,10 @@ static void *filled(void *data, size_t bytes, size_t alignment)
         fputs("emulator: no memory for what a block shares\n", stderr);
         abort();
     }
-    if (bytes)
+    if (bytes) {
         memset(data, 0xff, bytes);
+        wf_race_forget(data, bytes);
+    }
     return data;
 }
 
@@ -456,7 +473,7 @@ static block *block_new(const wf_emulated_grid *g, uint64_t number)
     b->threads = b->live = (int)(g->block.x * g->block.y * g->block.z);
     b->warps = (b->threads + 31) / 32;
     b->serial = ++now.serial;
-    b->ready = b->yielded = 0;
+    b->ready = b->yielded = b->phase = 0;
     b->waiting = b->sum = 0;
     memset(b->arrived, 0, sizeof b->arrived);
     uint64_t random = wf_grid_random();
@@ -467,7 +484,7 @@ static block *block_new(const wf_emulated_grid *g, uint64_t number)
         int lanes = b->threads - w * 32 < 32 ? b->threads - w * 32 : 32;
         unsigned all = lanes == 32 ? ~0u : (1u << lanes) - 1;
         b->warp[w].ready = b->warp[w].live = all;
-        b->warp[w].waiting = b->warp[w].gathers = 0;
+        b->warp[w].waiting = b->warp[w].gathers = b->warp[w].phase = 0;
         b->ready |= 1u << w;
     }
     for (int i = 0; i < b->threads; i++)
@@ -490,10 +507,12 @@ static void block_run(block *b)
     now.block = b;
     blockIdx = b->index;
     wf_emulated_serial = b->serial;
+    wf_grid_here.block = b->serial;
     now.thread = 0;
     now.next = choose(b);
     now.fiber = fiber_for(&b->thread[now.next]);
     wf_fiber_change(&now.main, now.fiber, 0);
+    wf_grid_here.block = 0;
     if (b->live > 0 && !b->yielded)
         deadlock(b);
 }
@@ -524,6 +543,8 @@ static order order_of(uint64_t count)
 void wf_grid_run(const wf_emulated_grid *g)
 {
     now.grid = g;
+    wf_grid_here.kernel = g->name;
+    wf_grid_here.first = now.serial + 1;
     gridDim = g->grid;
     blockDim = g->block;
     order o = order_of((uint64_t)g->grid.x * g->grid.y * g->grid.z);

@@ -28,8 +28,7 @@ typedef struct {
     bool tf32;        /* products of f32 may round their operands to 10 bits: asked for */
     wf_cuda_products *products;
     char name[128];
-    char rounding[256]; /* what rounds alike: the GPU, the driver, and which algorithms multiply */
-    size_t rounding_bytes; /* of it that do not change when algorithms are chosen */
+    char rounding[256]; /* what rounds alike: the GPU, the driver, and whether tf32 was asked for */
 } wf_cuda_device;
 
 /* A piece of memory through which bytes of the host reach the device: see queue.c. */
@@ -71,7 +70,9 @@ wf_status wf_cuda_try(wf_ctx *ctx, cudaError_t error, const char *what);
  * shape. tune: times those that are new. */
 wf_status wf_cuda_products_new(wf_cuda_device *d, bool tune);
 void wf_cuda_products_free(wf_cuda_device *d);
-/* A number that stands for all choices made so far: the same exactly when these are. */
+/* A number that stands for how products are run that came up since wf_cuda_products_begin, by which version of the library:
+ * the same exactly when that is. 0: there were none. */
+void wf_cuda_products_begin(const wf_cuda_device *d);
 uint64_t wf_cuda_products_choices(const wf_cuda_device *d);
 
 /* Tables of kernels by compute capability: the best rows first. NULL-terminated lists, see kernel.h. */

@@ -10,7 +10,7 @@
 #include "device/cuda/cudnn_graph.h"
 #include "device/cuda/flash_launch.h"
 
-enum { WORKSPACE = 16 << 20 }; /* bytes that a plan may want for itself */
+enum { WORKSPACE = 16 << 20, LINE = 256 }; /* bytes that a plan may want for itself, aligned so */
 
 static bool accepts(const wf_node *n)
 {
@@ -84,7 +84,8 @@ static size_t workspace(const wf_node *n, int threads)
     const wf_dims *q = &n->in[first]->shape;
     const size_t ours = own_workspace(n, threads);
     const size_t sums = first ? (size_t)(q->d[0] * q->d[1] * (q->d[2] + 1)) * sizeof(float) : 0;
-    return ours > sums + WORKSPACE ? ours : sums + WORKSPACE;
+    const size_t theirs = sums + LINE + WORKSPACE;
+    return ours > theirs ? ours : theirs;
 }
 
 static wf_status prepare(const wf_launch *l)

@@ -45,6 +45,7 @@ static struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cudnnHandle_t handle;
+static int owner; /* the GPU of the handle; others do without */
 static bool loaded;
 static char fault[512];
 
@@ -70,6 +71,7 @@ static void load(void)
     loaded = wf_cuda_library_load(&library, &dnn, fault, sizeof fault);
     if (!loaded)
         return;
+    cudaGetDevice(&owner);
     cudnnStatus_t status = dnn.create(&handle);
     loaded = status == CUDNN_STATUS_SUCCESS;
     if (!loaded)
@@ -360,7 +362,8 @@ static void choose_plan(building *b, desc graph, int64_t most, wf_dnn_plan *out)
         note(b, "looking for a plan",
              dnn.get(ways, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS,
                      &count, config));
-    for (int64_t i = 0; !b->failed && i < count; i++) {
+    /* As many as there are, of which no more were given than were asked for. */
+    for (int64_t i = 0; !b->failed && i < count && i < CONFIGS; i++) {
         int64_t got;
         desc plan = make(b, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         set(b, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
@@ -396,9 +399,17 @@ static void build(wf_dnn_plan *p, int64_t most)
     choose_plan(&b, graph, most, p);
 }
 
+static bool is_owner(void)
+{
+    int now = -1;
+    return cudaGetDevice(&now) == cudaSuccess && now == owner;
+}
+
 const wf_dnn_plan *wf_dnn_find(const wf_dnn_shape *shape)
 {
     const wf_dnn_plan *p;
+    if (!is_owner())
+        return NULL;
     pthread_mutex_lock(&lock);
     for (p = plans; p && memcmp(&p->shape, shape, sizeof *shape) != 0;)
         p = p->next;
@@ -411,6 +422,10 @@ const wf_dnn_plan *wf_dnn_build(const wf_dnn_shape *shape, size_t most, const ch
     *why = fault;
     if (!wf_dnn_available(NULL))
         return NULL;
+    if (!is_owner()) {
+        *why = "cuDNN is in use on another GPU";
+        return NULL;
+    }
     if (wf_dnn_find(shape))
         return wf_dnn_find(shape);
     wf_dnn_plan *p = calloc(1, sizeof *p);
@@ -430,7 +445,7 @@ const wf_dnn_plan *wf_dnn_build(const wf_dnn_shape *shape, size_t most, const ch
 size_t wf_dnn_sums(const wf_dnn_shape *s)
 {
     size_t n = (size_t)s->batch * (size_t)s->heads * (size_t)s->length;
-    return s->gradient ? n * ((size_t)s->d + 1) * sizeof(float) : 0;
+    return s->gradient ? (n * ((size_t)s->d + 1) * sizeof(float) + 255) / 256 * 256 : 0;
 }
 
 bool wf_dnn_run(const wf_dnn_plan *p, const wf_flash *f, void *workspace, cudaStream_t stream,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/cuda/product.h"
 #include "device/executor.h"
 
 extern const wf_device_ops wf_cuda_device_ops;
@@ -107,8 +108,11 @@ static wf_status describe(wf_cuda_device *d)
                    "them taken by the driver and others; driver for CUDA %d.%d",
                    d->name, d->major, d->minor, d->processors, (double)total / (1 << 30),
                    (double)d->head.reserve / (1 << 30), driver / 1000, driver % 1000 / 10);
-    wf_text_append(d->rounding, sizeof d->rounding, &rounding, "%s, CUDA %d", d->name, driver);
-    d->rounding_bytes = rounding;
+    if (!wf_cuda_products_library())
+        wf_text_append(d->head.description, sizeof d->head.description, &len,
+                       "; no cuBLASLt: products are slow");
+    wf_text_append(d->rounding, sizeof d->rounding, &rounding, "%s, CUDA %d%s", d->name, driver,
+                   d->tf32 ? ", tf32" : "");
     d->head.rounds_as = d->rounding;
     return WF_OK;
 }

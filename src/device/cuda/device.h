@@ -6,6 +6,10 @@
 
 #include "device/cuda/cuda.h"
 
+/* The device's GPU becomes that of the calling thread, which is another one where several are in use: before anything is
+ * made or launched. */
+wf_status wf_cuda_enter(const wf_device *d);
+
 wf_status wf_cuda_buffer_new(wf_device *d, size_t bytes, wf_buffer **out);
 void wf_cuda_buffer_free(wf_buffer *b);
 size_t wf_cuda_available(const wf_device *d);

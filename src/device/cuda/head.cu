@@ -172,7 +172,7 @@ static wf_status run_loss(const job *j, int64_t first, int64_t rows)
         o.dloss = static_cast<const float *>(l->in[3].data) + first;
     o.loss = l->out[0].data ? static_cast<float *>(l->out[0].data) + first : NULL;
     o.lse = l->out[1].data ? static_cast<float *>(l->out[1].data) + first : NULL;
-    return wf_cuda_check(l, wf_cuda_loss_run(&o, wf_cuda_device_of(l), wf_cuda_stream(l)));
+    return wf_cuda_check(l, wf_cuda_loss_run(&o, wf_cuda_device_of(l)->shared, wf_cuda_stream(l)));
 }
 
 /* dw (+)= dlogits^T x. */

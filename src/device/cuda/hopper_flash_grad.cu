@@ -757,12 +757,9 @@ static wf_status run(const wf_launch *l, const wf_flash *f, void *workspace)
     preparation p = {*f, a};
     const cudaStream_t stream = wf_cuda_stream(l);
     WF_RUN((flash_grad_prepare<T, D>), (unsigned)a.q_tiles * (BM / 32), 256, 0, stream)(p);
-    static bool ready; /* the same for all launches */
-    if (!ready)
-        WF_TRY(wf_cuda_check(l, cudaFuncSetAttribute(flash_grad<T, D>,
-                                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                     plan<D>::BYTES)));
-    ready = true;
+    WF_TRY(wf_cuda_check(l, cudaFuncSetAttribute(flash_grad<T, D>,
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 plan<D>::BYTES)));
     const int items = a.kv_tiles * a.kv_heads, processors = wf_cuda_device_of(l)->processors;
     WF_RUN((flash_grad<T, D>), items < processors ? items : processors, THREADS, plan<D>::BYTES,
            stream)

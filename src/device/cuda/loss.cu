@@ -7,14 +7,22 @@
  * elements before the first and after the last 16 bytes, the edges, go one by one.
  */
 #include "device/cuda/loss.cuh"
-#include "device/cuda/mma.cuh"
 
-enum {
-    AHEAD = 4,    /* loads of 16 bytes that a thread has under way */
-    STREAM = 1024 /* threads of a block that goes through rows */
-};
+enum { AHEAD = 4 /* loads of 16 bytes that a thread has under way */ };
 
 #define LOG2E 1.4426950408889634f
+
+/* 2^x, 0 where that is below the least normal number. */
+static __device__ __forceinline__ float exp2_fast(float x)
+{
+#if WF_CUDA_EMULATED
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
 
 /* 2^x in all of f32's range. */
 static __device__ __forceinline__ float exp2_full(float x)
@@ -83,13 +91,13 @@ static __device__ __forceinline__ void include(const wf_cuda_loss &o, float *z, 
             s->z += z[i];
     }
     if (most > s->most) {
-        s->sum *= wf_exp2((s->most - most) * LOG2E);
+        s->sum *= exp2_fast((s->most - most) * LOG2E);
         s->most = most;
     }
     const float shift = -s->most * LOG2E;
 #pragma unroll
     for (int i = 0; i < N; i++)
-        s->sum += wf_exp2(fmaf(z[i], LOG2E, shift));
+        s->sum += exp2_fast(fmaf(z[i], LOG2E, shift));
 }
 
 /* This thread's part of a row, which is also put into shared memory: as many packs as `keep`. */
@@ -151,26 +159,6 @@ static __device__ __forceinline__ float slope_of(const wf_cuda_loss &o, const sl
     return g.dloss * d;
 }
 
-/* Of 16 bytes, which begin at this element of the row. */
-template <typename T, bool FULL>
-static __device__ __forceinline__ uint4 slopes16(const wf_cuda_loss &o, const slopes &g, uint4 in,
-                                                 int begin, int target)
-{
-    constexpr int W = WF_WIDE(T);
-    float z[W];
-    wf_unpack16<T>(in, z);
-    if (target >= begin && target < begin + W) {
-#pragma unroll
-        for (int i = 0; i < W; i++)
-            z[i] = slope_of<FULL>(o, g, z[i], begin + i == target);
-    } else {
-#pragma unroll
-        for (int i = 0; i < W; i++)
-            z[i] = slope_of<FULL>(o, g, z[i], false);
-    }
-    return wf_repack16<T>(z);
-}
-
 template <typename T, bool FULL>
 static __device__ __forceinline__ void write_row(const wf_cuda_loss &o, const slopes &g, const T *x,
                                                  T *dx, const row_parts &p, int target, int keep,
@@ -189,8 +177,20 @@ static __device__ __forceinline__ void write_row(const wf_cuda_loss &o, const sl
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
             const int at = first + k * threads, begin = p.lead + at * W;
-            if (at < p.packs)
-                wf_store16(dx + begin, slopes16<T, FULL>(o, g, in[k], begin, target));
+            if (at >= p.packs)
+                continue;
+            float z[W];
+            wf_unpack16<T>(in[k], z);
+            if (target >= begin && target < begin + W) {
+#pragma unroll
+                for (int i = 0; i < W; i++)
+                    z[i] = slope_of<FULL>(o, g, z[i], begin + i == target);
+            } else {
+#pragma unroll
+                for (int i = 0; i < W; i++)
+                    z[i] = slope_of<FULL>(o, g, z[i], false);
+            }
+            wf_store16(dx + begin, wf_repack16<T>(z));
         }
     }
     for (int i = (int)threadIdx.x; i < p.edges; i += (int)blockDim.x) {
@@ -207,27 +207,7 @@ template <typename T> static __device__ __forceinline__ void clear_row(T *dx, co
         dx[edge_at<T>(p, i)] = wf_round<T>(0.0f);
 }
 
-static __device__ __forceinline__ slopes slopes_of(const wf_cuda_loss &o, float lse, float dloss)
-{
-    return slopes{lse, dloss, 1 + 2 * o.z_loss * lse, o.smoothing / (float)o.classes,
-                  1 - o.smoothing};
-}
-
-/* ---- A row a block, or less ---- */
-
-/* z: the target's logit; sum: that of all logits. */
-template <bool FULL>
-static __device__ __forceinline__ void store_loss(const wf_cuda_loss &o, int64_t r, float z,
-                                                  float lse, float sum, bool ignored, bool wrong)
-{
-    float loss = (1 - o.smoothing) * (lse - z) + o.z_loss * lse * lse;
-    if (FULL && o.smoothing != 0)
-        loss += o.smoothing * (lse - sum / (float)o.classes);
-    if (o.lse)
-        o.lse[r] = lse;
-    if (o.loss)
-        o.loss[r] = ignored ? 0 : wrong ? NAN : loss;
-}
+/* ---- One row ---- */
 
 typedef struct {
     wf_row_scratch<1> most;
@@ -249,21 +229,27 @@ static __global__ void __launch_bounds__(512, 2) loss_rows(wf_cuda_loss o, int k
     const int64_t target = o.target[wf_cuda_offset(o.target_at, r)];
     const bool ignored = target == o.ignore_index;
     const bool wrong = !ignored && (target < 0 || target >= o.classes);
-    float lse = 0;
+    slopes g = {};
 
     if (o.given) {
-        lse = o.given[wf_cuda_offset(o.given_at, r)];
+        g.lse = o.given[wf_cuda_offset(o.given_at, r)];
     } else if (blockDim.y > 1 || !ignored || o.lse) { /* the same for all threads of a block */
         /* The logit of the target is read before gradients may replace it. */
         const bool picks = live && threadIdx.x == 0 && !ignored && !wrong;
         const float z = picks ? capped<FULL>(o, wf_load(x[target])) : 0;
         const running s = read_row<T, FULL>(o, x, parts, keep, kept);
         const float most = wf_row_max(s.most, &scratch.most, 0);
-        float sums[2] = {s.sum * wf_exp2((s.most - most) * LOG2E), s.z};
+        float sums[2] = {s.sum * exp2_fast((s.most - most) * LOG2E), s.z};
         wf_row_sums<2>(sums, &scratch.sums, 0);
-        lse = most + logf(sums[0]);
-        if (live && threadIdx.x == 0)
-            store_loss<FULL>(o, r, z, lse, sums[1], ignored, wrong);
+        g.lse = most + logf(sums[0]);
+        if (live && threadIdx.x == 0 && o.lse)
+            o.lse[r] = g.lse;
+        if (live && threadIdx.x == 0 && o.loss) {
+            float loss = (1 - o.smoothing) * (g.lse - z) + o.z_loss * g.lse * g.lse;
+            if (FULL && o.smoothing != 0)
+                loss += o.smoothing * (g.lse - sums[1] / (float)o.classes);
+            o.loss[r] = ignored ? 0 : wrong ? NAN : loss;
+        }
     } else if (threadIdx.x == 0 && o.loss) {
         o.loss[r] = 0;
     }
@@ -273,115 +259,14 @@ static __global__ void __launch_bounds__(512, 2) loss_rows(wf_cuda_loss o, int k
     if (ignored) {
         clear_row(dx, parts);
     } else {
-        const float dloss = wrong ? NAN : o.dloss[wf_cuda_offset(o.dloss_at, r)];
-        const slopes g = slopes_of(o, lse, dloss);
+        g.dloss = wrong ? NAN : o.dloss[wf_cuda_offset(o.dloss_at, r)];
+        g.factor = 1 + 2 * o.z_loss * g.lse;
+        g.share = o.smoothing / (float)o.classes;
+        g.hit = 1 - o.smoothing;
         write_row<T, FULL>(o, g, x, dx, parts, (int)target, o.given ? 0 : keep, kept);
     }
     for (int64_t i = o.classes + threadIdx.x; i < o.padded; i += blockDim.x)
         dx[i] = wf_round<T>(0.0f);
-}
-
-/* ---- Rows one after the other, the next of which is on its way ---- */
-
-/* What a thread needs to know of a row, besides the parts of 16 bytes in shared memory. */
-template <typename T> struct row_ahead {
-    const T *x;
-    T *dx;
-    row_parts parts;
-    int64_t target;
-    float dloss;
-    T edge; /* this thread's element of the edges, if it has one */
-};
-
-template <typename T>
-static __device__ __forceinline__ row_ahead<T> send_for(const wf_cuda_loss &o, int64_t r,
-                                                        uint4 *kept)
-{
-    row_ahead<T> a = {};
-    if (r < o.rows) {
-        a.x = (const T *)o.logits + wf_cuda_offset(o.logits_at, r);
-        a.dx = o.dlogits ? (T *)o.dlogits + wf_cuda_offset(o.dlogits_at, r) : NULL;
-        a.parts = parts_of(a.x, a.dx, (int)o.classes);
-        for (int i = (int)threadIdx.x; i < a.parts.packs; i += STREAM)
-            wf_copy_async<16>(&kept[i], a.x + a.parts.lead + i * WF_WIDE(T), 16);
-        a.target = o.target[wf_cuda_offset(o.target_at, r)];
-        if (a.dx)
-            a.dloss = o.dloss[wf_cuda_offset(o.dloss_at, r)];
-        if ((int)threadIdx.x < a.parts.edges)
-            a.edge = a.x[edge_at<T>(a.parts, (int)threadIdx.x)];
-    }
-    wf_copy_commit();
-    return a;
-}
-
-/* The logit of a target that is a class, when all threads have what they sent for. */
-template <typename T>
-static __device__ __forceinline__ float logit_at(const row_ahead<T> &a, int target,
-                                                 const uint4 *kept)
-{
-    const int i = target - a.parts.lead;
-    if (i < 0 || i >= a.parts.packs * WF_WIDE(T))
-        return wf_load(a.x[target]);
-    return wf_load(((const T *)kept)[i]);
-}
-
-/* Loss, lse and gradient, of rows that all have fewer edges than a block has threads and fit twice in shared
- * memory: [2][keep]. */
-template <typename T, bool FULL>
-static __global__ void __launch_bounds__(STREAM, 1) loss_stream(wf_cuda_loss o, int keep)
-{
-    constexpr int W = WF_WIDE(T);
-    WF_SHARED(uint4, shared);
-    __shared__ loss_scratch scratch;
-    row_ahead<T> next = send_for<T>(o, blockIdx.x, shared);
-    int turn = 0;
-    for (int64_t r = blockIdx.x; r < o.rows; r += gridDim.x) {
-        const row_ahead<T> a = next;
-        uint4 *kept = shared + turn * keep;
-        next = send_for<T>(o, r + gridDim.x, shared + (turn ^ 1) * keep);
-        wf_copy_wait<1>();
-        running s = {-1e38f, 0, 0};
-#pragma unroll 2
-        for (int i = (int)threadIdx.x; i < a.parts.packs; i += STREAM) {
-            float z[W];
-            wf_unpack16<T>(kept[i], z);
-            include<W, FULL>(o, z, &s);
-        }
-        if ((int)threadIdx.x < a.parts.edges) {
-            float z = wf_load(a.edge);
-            include<1, FULL>(o, &z, &s);
-        }
-        const float most = wf_row_max(s.most, &scratch.most, turn);
-        const bool ignored = a.target == o.ignore_index;
-        const bool wrong = !ignored && (a.target < 0 || a.target >= o.classes);
-        float z = 0; /* of the target, before gradients may replace it */
-        if (threadIdx.x == 0 && !ignored && !wrong)
-            z = capped<FULL>(o, logit_at(a, (int)a.target, kept));
-        float sums[2] = {s.sum * wf_exp2((s.most - most) * LOG2E), s.z};
-        wf_row_sums<2>(sums, &scratch.sums, turn);
-        turn ^= 1;
-        const float lse = most + logf(sums[0]);
-        if (threadIdx.x == 0)
-            store_loss<FULL>(o, r, z, lse, sums[1], ignored, wrong);
-        if (!a.dx)
-            continue;
-        const slopes g = slopes_of(o, lse, wrong ? NAN : a.dloss);
-        if (ignored) {
-            clear_row(a.dx, a.parts);
-        } else {
-#pragma unroll 2
-            for (int i = (int)threadIdx.x; i < a.parts.packs; i += STREAM) {
-                const int begin = a.parts.lead + i * W;
-                wf_store16(a.dx + begin, slopes16<T, FULL>(o, g, kept[i], begin, (int)a.target));
-            }
-            if ((int)threadIdx.x < a.parts.edges) {
-                const int at = edge_at<T>(a.parts, (int)threadIdx.x);
-                a.dx[at] = wf_round<T>(slope_of<FULL>(o, g, wf_load(a.edge), at == a.target));
-            }
-        }
-        for (int64_t i = o.classes + threadIdx.x; i < o.padded; i += STREAM)
-            a.dx[i] = wf_round<T>(0.0f);
-    }
 }
 
 /* Threads of a row of so many classes. */
@@ -393,53 +278,34 @@ static int threads_of(int64_t classes)
     return threads;
 }
 
-/* Whether rows can go one after the other: two-byte elements, or few classes. */
-template <typename T> static bool streams(const wf_cuda_loss *o, size_t room)
-{
-    const uint64_t apart = ((uint64_t)(uintptr_t)o->logits ^ (uint64_t)(uintptr_t)o->dlogits) |
-                           (uint64_t)(o->logits_at.stride[0] ^ o->dlogits_at.stride[0]) * sizeof(T);
-    return !o->given && o->classes >= 16384 && 2 * (size_t)o->classes * sizeof(T) <= room &&
-           (!o->dlogits || (apart % 16 == 0 && o->logits_at.axes < 2 && o->dlogits_at.axes < 2));
-}
-
 template <typename T, bool FULL>
-static cudaError_t run(const wf_cuda_loss *o, size_t shared, int processors, cudaStream_t stream)
+static cudaError_t run(const wf_cuda_loss *o, size_t shared, cudaStream_t stream)
 {
-    const size_t room = shared > sizeof(loss_scratch) ? shared - sizeof(loss_scratch) : 0;
-    const size_t row = (size_t)(o->classes / WF_WIDE(T)) * 16;
     const int threads = threads_of(o->classes);
     const dim3 block((unsigned)threads, threads < 256 ? 256 / threads : 1);
-    const bool keeps = o->dlogits && !o->given && block.y == 1;
-    const size_t bytes = keeps ? row < room ? row : room / 16 * 16 : 0;
-    cudaError_t error = cudaSuccess;
-    if (streams<T>(o, room)) {
-        error = cudaFuncSetAttribute(loss_stream<T, FULL>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, (int)room);
-        if (error == cudaSuccess)
-            WF_RUN((loss_stream<T, FULL>), wf_cuda_blocks(o->rows, 1, processors), STREAM, 2 * row,
-                   stream)
-        (*o, (int)(row / 16));
-    } else {
-        error = cudaFuncSetAttribute(loss_rows<T, FULL>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, (int)room);
-        if (error == cudaSuccess)
-            WF_RUN((loss_rows<T, FULL>), wf_cuda_blocks(o->rows, block.y, INT32_MAX), block, bytes,
-                   stream)
-        (*o, (int)(bytes / 16));
+    size_t bytes = 0;
+    if (o->dlogits && !o->given && block.y == 1) {
+        size_t room = shared > sizeof(loss_scratch) ? shared - sizeof(loss_scratch) : 0;
+        size_t row = (size_t)(o->classes / WF_WIDE(T)) * 16;
+        bytes = row < room ? row : room / 16 * 16;
+        cudaError_t error = cudaFuncSetAttribute(
+            loss_rows<T, FULL>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)room);
+        if (error != cudaSuccess)
+            return error;
     }
-    return error == cudaSuccess ? cudaGetLastError() : error;
+    WF_RUN((loss_rows<T, FULL>), wf_cuda_blocks(o->rows, block.y, INT32_MAX), block, bytes, stream)
+    (*o, (int)(bytes / 16));
+    return cudaGetLastError();
 }
 
-extern "C" cudaError_t wf_cuda_loss_run(const wf_cuda_loss *o, const wf_cuda_device *device,
-                                        cudaStream_t stream)
+extern "C" cudaError_t wf_cuda_loss_run(const wf_cuda_loss *o, size_t shared, cudaStream_t stream)
 {
     cudaError_t error = cudaSuccess;
     if (o->rows > 0)
         wf_with_float(o->type, [&](auto zero) {
             using T = decltype(zero);
-            error = o->softcap != 0 || o->smoothing != 0
-                        ? run<T, true>(o, device->shared, device->processors, stream)
-                        : run<T, false>(o, device->shared, device->processors, stream);
+            error = o->softcap != 0 || o->smoothing != 0 ? run<T, true>(o, shared, stream)
+                                                         : run<T, false>(o, shared, stream);
         });
     return error;
 }
@@ -467,7 +333,7 @@ static wf_status launch_cross_entropy(const wf_launch *l)
     wf_cuda_loss o = describe(l, &l->in[0]);
     o.loss = (float *)l->out[0].data;
     o.lse = (float *)l->out[1].data;
-    return wf_cuda_check(l, wf_cuda_loss_run(&o, wf_cuda_device_of(l), wf_cuda_stream(l)));
+    return wf_cuda_check(l, wf_cuda_loss_run(&o, 0, wf_cuda_stream(l)));
 }
 
 /* cross_entropy_grad: (dloss f32[...], logits, targets, lse f32[...]) -> dlogits */
@@ -482,7 +348,7 @@ static wf_status launch_cross_entropy_grad(const wf_launch *l)
     o.dloss_at = wf_cuda_item_steps(&l->in[0]);
     o.given = (const float *)l->in[3].data;
     o.given_at = wf_cuda_item_steps(&l->in[3]);
-    return wf_cuda_check(l, wf_cuda_loss_run(&o, wf_cuda_device_of(l), wf_cuda_stream(l)));
+    return wf_cuda_check(l, wf_cuda_loss_run(&o, 0, wf_cuda_stream(l)));
 }
 
 /* clang-format off */

@@ -47,8 +47,7 @@ static inline wf_cuda_steps wf_cuda_steps_every(int64_t stride)
 }
 
 /* Each logit is read from memory once, and each gradient written once. The description is copied, pointers are the
- * device's. */
-extern "C" cudaError_t wf_cuda_loss_run(const wf_cuda_loss *o, const wf_cuda_device *device,
-                                        cudaStream_t stream);
+ * device's. `shared`: bytes of shared memory that a block can be given (wf_cuda_device). */
+extern "C" cudaError_t wf_cuda_loss_run(const wf_cuda_loss *o, size_t shared, cudaStream_t stream);
 
 #endif

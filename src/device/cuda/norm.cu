@@ -9,17 +9,45 @@
  */
 #include "device/cuda/norm.cuh"
 
+/* ---- How rows come to threads: each has some elements, in registers ---- */
+
+enum { BLOCK = 256 /* threads, unless a row takes more */ };
+
+typedef struct {
+    int threads, elements; /* threads 0: such rows do not fit in registers */
+} row_cut;
+
+/* The cut that leaves the fewest places empty among these numbers of elements, ascending and ended by 0. Rows
+ * within a warp are preferred, then those in fewer threads; `most` threads are allowed. */
+static row_cut cut_of(int64_t columns, const int *elements, int most)
+{
+    row_cut best = {0, 0};
+    for (int threads = 32; threads >= 4; threads /= 2)
+        for (const int *e = elements; *e; e++)
+            if (threads * *e >= columns &&
+                (!best.threads || threads * *e < best.threads * best.elements))
+                best = row_cut{threads, *e};
+    for (int threads = 64; !best.threads && threads <= most; threads *= 2)
+        for (const int *e = elements; *e && !best.threads; e++)
+            if (threads * *e >= columns)
+                best = row_cut{threads, *e};
+    return best;
+}
+
+static dim3 block_of(int threads)
+{
+    return dim3((unsigned)threads, threads < BLOCK ? BLOCK / threads : 1);
+}
+
 typedef struct {
     int64_t rows, columns;
     wf_norm_axes axes;
-    float eps, inverse;                 /* 1 / C */
+    float eps;
     bool centered;                      /* layer norm: the mean is taken off */
     wf_norm_rows x, residual, total, y; /* T [rows, C]; all but x may be missing */
     wf_norm_rows mean, rstd;            /* f32 [rows] */
     wf_cuda_any gamma, beta;            /* [C] */
 } norm_args;
-
-/* ---- Rows in registers ---- */
 
 /* Adds row r of the residual to a thread's elements of x, and stores the sum if somebody reads it. */
 template <typename T, int N>
@@ -90,7 +118,7 @@ static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
 #pragma unroll
             for (int i = 0; i < W; i++)
                 sum += v[k][i]; /* beyond the row there are zeros */
-        mean = wf_row_sum(sum, &scratch, 0) * a.inverse;
+        mean = wf_row_sum(sum, &scratch, 0) / (float)columns;
     }
     float square = 0;
 #pragma unroll
@@ -101,7 +129,7 @@ static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
                 v[k][i] -= mean;
                 square += v[k][i] * v[k][i];
             }
-    const float rstd = rsqrtf(wf_row_sum(square, &scratch, 1) * a.inverse + a.eps);
+    const float rstd = rsqrtf(wf_row_sum(square, &scratch, 1) / (float)columns + a.eps);
     if (!live)
         return;
     if (threadIdx.x == 0) {
@@ -135,8 +163,7 @@ static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
     }
 }
 
-/* ---- Rows of any length and alignment, parameters of any type: read again from the caches ---- */
-
+/* Rows of any length and alignment, parameters of any type: rows are read again from the caches. */
 template <typename T> static __global__ void __launch_bounds__(512) norm_forward_any(norm_args a)
 {
     __shared__ wf_row_scratch<1> scratch;
@@ -185,57 +212,32 @@ template <typename T> static __global__ void __launch_bounds__(512) norm_forward
     }
 }
 
-/* ---- Launching ---- */
-
-/* How rows are spread over threads: each has so many elements. */
-typedef struct {
-    int threads, elements; /* 0: such rows do not fit in registers */
-} norm_cut;
-
-/* The cut that leaves the fewest places empty, within a warp if that is possible, else in few threads. */
-static norm_cut cut_of(int64_t columns, wf_type type)
-{
-    static const int elements[] = {8, 16, 24, 32, 56, 64};
-    const int count = type == WF_F32 ? 4 : 6, wide = type == WF_F32 ? 4 : 8;
-    norm_cut best = {0, 0};
-    for (int threads = 32; threads >= 4; threads /= 2)
-        for (int i = 0; i < count; i++)
-            if (threads * elements[i] >= columns &&
-                (!best.threads || threads * elements[i] < best.threads * best.elements))
-                best = norm_cut{threads, elements[i]};
-    for (int threads = 64; !best.threads && threads <= 512; threads *= 2)
-        for (int i = 0; i < count && !best.threads; i++)
-            if (threads * elements[i] >= columns)
-                best = norm_cut{threads, elements[i]};
-    return columns % wide == 0 ? best : norm_cut{0, 0};
-}
-
 template <typename T, typename G>
-static void run_cut(const norm_args *a, norm_cut cut, cudaStream_t stream)
+static void run_cut(const norm_args *a, row_cut cut, cudaStream_t stream)
 {
-    const dim3 block = wf_norm_block(cut.threads, 128);
+    const dim3 block = block_of(cut.threads);
     const unsigned grid = wf_cuda_blocks(a->rows, block.y, INT32_MAX);
     switch (cut.elements) {
     case 8: WF_RUN((norm_forward<T, G, 8>), grid, block, 0, stream)(*a); break;
     case 16: WF_RUN((norm_forward<T, G, 16>), grid, block, 0, stream)(*a); break;
     case 24: WF_RUN((norm_forward<T, G, 24>), grid, block, 0, stream)(*a); break;
     case 32: WF_RUN((norm_forward<T, G, 32>), grid, block, 0, stream)(*a); break;
-    }
-    if constexpr (sizeof(T) == 2) {
-        if (cut.elements == 56)
-            WF_RUN((norm_forward<T, G, 56>), grid, block, 0, stream)(*a);
-        if (cut.elements == 64)
+    default:
+        if constexpr (sizeof(T) == 2)
             WF_RUN((norm_forward<T, G, 64>), grid, block, 0, stream)(*a);
     }
 }
 
-static bool fits(const norm_args *a, wf_type type, const wf_view *gamma, const wf_view *beta)
+static row_cut cut_for(const norm_args *a, wf_type type, const wf_view *gamma, const wf_view *beta)
 {
+    static const int elements[] = {8, 16, 24, 32, 64, 0}, narrow[] = {8, 16, 24, 32, 0};
     const wf_norm_rows *all[] = {&a->x, &a->residual, &a->total, &a->y, &a->mean, &a->rstd};
-    bool wide = wf_norm_places_fit(&a->axes, a->rows, all, 6);
+    bool wide = a->columns % (type == WF_F32 ? 4 : 8) == 0 &&
+                wf_norm_places_fit(&a->axes, a->rows, all, 6) &&
+                wf_norm_params_fit(gamma, beta, type);
     for (int i = 0; i < 4; i++)
         wide = wide && wf_norm_rows_wide(all[i], &a->axes, type);
-    return wide && wf_norm_params_fit(gamma, beta, type);
+    return wide ? cut_of(a->columns, type == WF_F32 ? narrow : elements, 512) : row_cut{0, 0};
 }
 
 /* (x, gamma?, beta?) -> y, mean if centered, rstd; from their second operand and output on, the forms with a
@@ -250,7 +252,6 @@ static wf_status forward(const wf_launch *l, bool centered, bool residual)
     a.rows = wf_view_rows(&l->in[0]);
     a.columns = wf_view_last(&l->in[0]);
     a.eps = (float)((const wf_attr_norm *)l->attr)->eps;
-    a.inverse = (float)(1.0 / (double)a.columns);
     a.centered = centered;
     a.gamma = wf_cuda_any_of(gamma);
     a.beta = wf_cuda_any_of(beta);
@@ -264,19 +265,20 @@ static wf_status forward(const wf_launch *l, bool centered, bool residual)
     a.axes = wf_norm_fold(&l->in[0], views, rows, 6);
     if (a.rows == 0)
         return WF_OK;
-    const norm_cut cut = fits(&a, type, gamma, beta) ? cut_of(a.columns, type) : norm_cut{0, 0};
+    const row_cut cut = cut_for(&a, type, gamma, beta);
     cudaStream_t stream = wf_cuda_stream(l);
     wf_with_float(type, [&](auto zero) {
         using T = decltype(zero);
-        const dim3 block = wf_norm_block(wf_norm_threads(a.columns), 256);
-        if (!cut.threads)
+        if (!cut.threads) {
+            const dim3 block = block_of(wf_norm_threads(a.columns));
             WF_RUN(norm_forward_any<T>, wf_cuda_blocks(a.rows, block.y, INT32_MAX), block, 0,
                    stream)
             (a);
-        else if (gamma && gamma->type == WF_F32)
+        } else if (gamma && gamma->type == WF_F32) {
             run_cut<T, float>(&a, cut, stream);
-        else
+        } else {
             run_cut<T, T>(&a, cut, stream);
+        }
     });
     return wf_cuda_launched(l);
 }

@@ -104,6 +104,7 @@ extern "C" wf_status wf_cuda_peak(wf_device *device, int threads, size_t bytes, 
     const wf_cuda_device *d = (const wf_cuda_device *)device;
     bench b = {};
     (void)threads;
+    WF_TRY(wf_cuda_try(device->ctx, cudaSetDevice(d->ordinal), "choosing the GPU"));
     b.n = (int64_t)(bytes / sizeof(float4));
     b.blocks = (unsigned)d->processors * 4;
     wf_status status = measure(device->ctx, &b, (size_t)b.n * sizeof(float4), out);

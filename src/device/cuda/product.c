@@ -501,6 +501,8 @@ wf_status wf_cuda_products_new(wf_cuda_device *d, bool tune)
         return WF_ERR_MEMORY;
     *all = (wf_cuda_products){.ctx = ctx, .device = d, .lt = wf_lt_get(), .tune = tune};
     d->products = all;
+    if (!all->lt)
+        wf_ctx_log(ctx, WF_LOG_WARN, "plain kernels multiply, far slower: %s", wf_lt_fault());
     int error = all->lt ? all->lt->create(&all->handle) : 0;
     if (error != 0) {
         wf_ctx_log(ctx, WF_LOG_WARN, "cuBLASLt does not start (%s): plain kernels multiply",
@@ -547,10 +549,17 @@ static uint64_t mix(uint64_t h, const void *bytes, size_t n)
     return h;
 }
 
+void wf_cuda_products_begin(const wf_cuda_device *d)
+{
+    for (int i = 0; d->products && i < d->products->count; i++)
+        d->products->entries[i]->used = false;
+}
+
 /* The order in which they came up does not count. */
 uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
 {
     const wf_cuda_products *all = d->products;
+    const size_t version = all && all->lt ? all->lt->version() : 0;
     uint64_t sum = 0;
     for (int i = 0; all && i < all->count; i++) {
         const wf_product_entry *e = all->entries[i];
@@ -558,7 +567,7 @@ uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
         if (!e->used)
             continue;
         uint64_t h = mix(0xcbf29ce484222325u, &e->key, sizeof e->key);
-        h = mix(h, &way, sizeof way);
+        h = mix(mix(h, &way, sizeof way), &version, sizeof version);
         sum += e->way == WF_WAY_LIBRARY ? mix(h, &e->algo, sizeof e->algo) : h;
     }
     return sum;

@@ -54,7 +54,7 @@ typedef struct {
     wf_lt_algo algo;
     double us;  /* that it took when it was timed, kernels of ours included; 0: it was not */
     bool ready; /* the objects below are there, where the way needs them */
-    bool used;  /* in this process */
+    bool used;  /* since wf_cuda_products_begin */
     wf_lt_object desc, a, b, d;
 } wf_product_entry;
 

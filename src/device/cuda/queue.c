@@ -12,11 +12,19 @@
 #include "base/mem.h"
 #include "device/cuda/device.h"
 
+wf_status wf_cuda_enter(const wf_device *d)
+{
+    return wf_cuda_try(d->ctx, cudaSetDevice(((const wf_cuda_device *)d)->ordinal),
+                       "choosing the GPU");
+}
+
 /* ---- Buffers ---- */
 
 wf_status wf_cuda_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
 {
     size_t available = 0, total = 0;
+    *out = NULL;
+    WF_TRY(wf_cuda_enter(d));
     *out = wf_mem_new(d->ctx, sizeof **out);
     if (!*out)
         return WF_ERR_MEMORY;
@@ -49,8 +57,10 @@ void wf_cuda_buffer_free(wf_buffer *b)
 size_t wf_cuda_available(const wf_device *d)
 {
     size_t available = 0, total;
-    (void)d;
-    return cudaMemGetInfo(&available, &total) == cudaSuccess ? available : 0;
+    if (cudaSetDevice(((const wf_cuda_device *)d)->ordinal) != cudaSuccess ||
+        cudaMemGetInfo(&available, &total) != cudaSuccess)
+        return 0;
+    return available;
 }
 
 /* ---- Queues ---- */
@@ -96,8 +106,9 @@ static wf_status open_queue(wf_ctx *ctx, wf_cuda_queue *q)
 
 wf_status wf_cuda_queue_new(wf_device *d, wf_queue **out)
 {
-    wf_cuda_queue *q = wf_mem_new(d->ctx, sizeof *q);
     *out = NULL;
+    WF_TRY(wf_cuda_enter(d));
+    wf_cuda_queue *q = wf_mem_new(d->ctx, sizeof *q);
     if (!q)
         return WF_ERR_MEMORY;
     q->head.device = d;
@@ -172,8 +183,9 @@ typedef struct {
 
 wf_status wf_cuda_event_new(wf_device *d, wf_event **out)
 {
-    cuda_event *e = wf_mem_new(d->ctx, sizeof *e);
     *out = NULL;
+    WF_TRY(wf_cuda_enter(d));
+    cuda_event *e = wf_mem_new(d->ctx, sizeof *e);
     if (!e)
         return WF_ERR_MEMORY;
     e->head.device = d;

@@ -24,7 +24,11 @@ static cudaStream_t stream_of(const wf_plan_exec *e)
 static wf_status launch(const wf_plan_exec *e, int i)
 {
     const wf_bound_step *step = &e->steps[i];
-    nvtxRangePushA(wf_node_def(step->launch.node)->name);
+    char name[96]; /* as the graph's text has the node */
+    size_t len = 0;
+    wf_text_append(name, sizeof name, &len, "%%%d %s", step->launch.node->id,
+                   wf_node_def(step->launch.node)->name);
+    nvtxRangePushA(name);
     wf_status status = step->kernel->launch(&step->launch);
     nvtxRangePop();
     return status;
@@ -37,24 +41,20 @@ static void drop_graph(cuda_plan *own)
     own->graph = NULL;
 }
 
-/* Another algorithm adds up in another order, so runs that chose differently do not repeat each other. */
-static void describe_rounding(wf_cuda_device *d)
-{
-    size_t len = d->rounding_bytes;
-    wf_text_append(d->rounding, sizeof d->rounding, &len, ", products %016llx%s",
-                   (unsigned long long)wf_cuda_products_choices(d), d->tf32 ? ", tf32" : "");
-}
-
 wf_status wf_cuda_prepare_plan(wf_plan_exec *e)
 {
     e->own = wf_arena_alloc(&e->arena, sizeof(cuda_plan));
     if (!e->own)
         return WF_ERR_MEMORY;
     *(cuda_plan *)e->own = (cuda_plan){0};
+    const wf_cuda_device *d = (const wf_cuda_device *)e->head.session->device;
+    WF_TRY(wf_cuda_enter(&d->head));
+    wf_cuda_products_begin(d);
     for (int i = 0; i < e->plan->step_count; i++)
         if (e->steps[i].kernel->prepare)
             WF_TRY(e->steps[i].kernel->prepare(&e->steps[i].launch));
-    describe_rounding((wf_cuda_device *)e->head.session->device);
+    /* Another algorithm adds up in another order: runs that chose differently do not repeat each other. */
+    e->head.choices = wf_cuda_products_choices(d);
     return WF_OK;
 }
 
@@ -158,6 +158,7 @@ static wf_status run_timed(wf_plan_exec *e, cuda_plan *own)
 wf_status wf_cuda_run_plan(wf_plan_exec *e)
 {
     cuda_plan *own = e->own;
+    WF_TRY(wf_cuda_enter(e->head.session->device));
     if (e->head.session->device->timed)
         return run_timed(e, own);
     if (e->plan->step_count == 0)
