@@ -17,12 +17,12 @@
  *
  * Edges need no care while multiplying: what lies outside arrives as zeros, and is not stored.
  */
-#ifndef WF_DEVICE_CUDA_HOPPER_PRODUCT_CUH
-#define WF_DEVICE_CUDA_HOPPER_PRODUCT_CUH
+#ifndef WF_BENCH_HOPPER_PRODUCT_CUH
+#define WF_BENCH_HOPPER_PRODUCT_CUH
 
 #include "device/cuda/activation.cuh"
-#include "device/cuda/hopper.cuh"
 #include "device/cuda/product.h"
+#include "hopper_wide.cuh"
 
 /* What becomes of a sum. */
 typedef enum {
