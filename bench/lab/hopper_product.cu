@@ -221,7 +221,7 @@ static __global__ void judge(const judging j, int *wrong)
             sum *= wf_gelu_slope(before);
             before = got;
         } else if (p.ending == WF_CUDA_ACT) { /* the bits of the op itself */
-            const float want = wf_load(wf_round<wf_bf16>(wf_quick_gelu(before)));
+            const float want = wf_load(wf_round<wf_bf16>(wf_gelu(before)));
             if (want != got)
                 atomicAdd(wrong, 1);
         }

@@ -428,7 +428,7 @@ WF_HOPPER void wf_hopper_finish(const wf_hopper_task &t, wf_hopper_worker<S> &w,
 #pragma unroll
                 for (int e = 0; e < 8; e++) {
                     const float2 x = wf_hopper_unpack<T>(words[r][e]);
-                    words[r][e] = wf_pair<T>(wf_quick_gelu(x.x), wf_quick_gelu(x.y));
+                    words[r][e] = wf_pair<T>(wf_gelu(x.x), wf_gelu(x.y));
                 }
         }
         wf_hopper_store(w, &t.y, row, first + 64 * c, words);
@@ -465,8 +465,8 @@ WF_HOPPER void wf_hopper_slope(const wf_hopper_task &t, wf_hopper_worker<S> &w, 
                 uint32_t *word = wf_hopper_word(w, c, r, e);
                 const float2 x = wf_hopper_unpack<T>(*word);
                 const int at = 32 * c + 4 * e + r % 2 * 2;
-                *word = wf_pair<T>(d[r / 2][at] * wf_quick_gelu_slope(x.x),
-                                   d[r / 2][at + 1] * wf_quick_gelu_slope(x.y));
+                *word = wf_pair<T>(d[r / 2][at] * wf_gelu_slope(x.x),
+                                   d[r / 2][at + 1] * wf_gelu_slope(x.y));
             }
         wf_async_fence();
         w.gather();
