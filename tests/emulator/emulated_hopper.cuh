@@ -108,29 +108,6 @@ template <int N> WF_HOPPER void wf_tma_wait()
 
 WF_HOPPER void wf_async_fence() {}
 
-/* ---- Clusters, of one block: there are no others ---- */
-
-WF_HOPPER uint32_t wf_cluster_rank()
-{
-    return 0;
-}
-
-WF_HOPPER void wf_cluster_sync()
-{
-    __syncthreads();
-}
-
-WF_HOPPER void wf_barrier_arrive_at(wf_barrier b, uint32_t)
-{
-    wf_barrier_arrive(b);
-}
-
-WF_HOPPER void wf_tma_load_to(uint32_t to, const CUtensorMap *map, wf_barrier b, uint16_t, int x0,
-                              int x1, int x2, int x3)
-{
-    wf_tma_load(to, map, b, x0, x1, x2, x3);
-}
-
 /* ---- Registers and memory ---- */
 
 template <int N> WF_HOPPER void wf_registers_give()

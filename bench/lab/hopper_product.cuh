@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hopper_product.cuh - a matrix product for Hopper: y [m, n] = a [m, k] b [k, n] and what follows, of bf16 or f16.
+ * hopper_product.cuh - a matrix product for Hopper: y [m, n] = a [m, k] b [k, n] and what follows, of bf16. hopper_product.cu runs
+ * it, and says what it gave.
  *
  * Blocks stay, one for each processor. In each, a thread has slabs of 64 k of both operands brought by TMA into a ring of
  * slots, and two warpgroups multiply them, in one of two ways:
@@ -17,12 +18,12 @@
  *
  * Edges need no care while multiplying: what lies outside arrives as zeros, and is not stored.
  */
-#ifndef WF_DEVICE_CUDA_HOPPER_PRODUCT_CUH
-#define WF_DEVICE_CUDA_HOPPER_PRODUCT_CUH
+#ifndef WF_BENCH_HOPPER_PRODUCT_CUH
+#define WF_BENCH_HOPPER_PRODUCT_CUH
 
 #include "device/cuda/activation.cuh"
-#include "device/cuda/hopper.cuh"
 #include "device/cuda/product.h"
+#include "hopper_wide.cuh"
 
 /* What becomes of a sum. */
 typedef enum {
