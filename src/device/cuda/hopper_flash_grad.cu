@@ -7,14 +7,17 @@
  *
  *     s^T = k q^T,  p^T = e^(s^T - lse),  dv += p^T do,  dp^T = v do^T,  ds^T = p^T (dp^T - delta),  dk += ds^T q
  *
- * dq += ds k is summed over blocks, in global memory (f32) and in a fixed order: of the tiles of keys that a
- * tile of queries sees, the last one stores its part, the others add theirs one after the other, downwards, and the first
- * one makes the sum dq. A counter for each tile of queries and head says how many have been. Tiles of keys are given out
- * downwards too, so a block waits only for blocks that began before it; and since it meets its queries upwards, what it
- * waits for was mostly done one step ago.
+ * dq += ds k is summed over blocks, in global memory (f32) and in a fixed order: of the tiles of keys that a tile of
+ * queries meets, the last one stores its part, the others add theirs one after the other, downwards, and the first one
+ * takes the sum, adds its part and makes it dq. A counter for each tile of queries and head says whose turn it is. It is
+ * passed on when the bulk copy that adds a part is complete, not merely read, and looked at before the next begins, with
+ * fences between bulk copies and other accesses on both sides (wf_flag_release, wf_flag_await): never are two parts
+ * under way to the same sum. Tiles of keys are given out downwards too, so a block waits only for blocks that began before
+ * it; and since it meets its queries upwards, what it waits for was mostly done one step ago.
  *
  * Of a block's three warpgroups two compute, 64 keys each. In the third one warp brings operands by TMA and others, in
- * turns, take parts of dq from shared memory to the sums: the warps that compute never wait for global memory.
+ * turns, take parts of dq from shared memory to the sums: the warps that compute do not wait for global memory as long as
+ * there is place for another part.
  */
 #include "device/cuda/hopper.cuh"
 #include "device/cuda/hopper_flash.h"
@@ -70,7 +73,7 @@ enum { FIRST = 1, LAST = 2 }; /* part of a dq's sum */
 typedef struct __align__(16)
 {
     int tile, head;
-    int first, end; /* tiles of queries; end 0: there are no more tiles of keys */
+    int first, end; /* tiles of queries, at least one; end 0: there are no more tiles of keys */
 }
 item;
 
@@ -154,15 +157,15 @@ static __device__ void deliver(const wf_flash_grad &a, const CUtensorMap *dq, ch
     const wf_barrier full = base + P::PART_FULL + 8 * slot, empty = base + P::PART_EMPTY + 8 * slot;
     ring<P::KV_STAGES> kv;
     uint32_t parity = 0;
-    int next = slot;          /* steps until the next one */
-    int32_t *turn = NULL;     /* to be passed on, when the part is in the sum */
-    int32_t turn_becomes = 0; /* parts that are there then */
+    int next = slot; /* steps until the next one */
+    int turn = -1;   /* the sum to which a part is being added: the turn at it is to be passed on */
+    int32_t added = 0; /* parts that are in it then */
     auto finish = [&]() {
-        if (!turn)
+        if (turn < 0)
             return;
         wf_tma_wait<0>();
-        wf_flag_release(turn, turn_becomes);
-        turn = NULL;
+        wf_flag_release(a.added + turn, added);
+        turn = -1;
     };
     for (;; kv.step()) {
         wf_barrier_wait(base + P::KV_FULL + 8 * kv.at, kv.parity);
@@ -171,13 +174,13 @@ static __device__ void deliver(const wf_flash_grad &a, const CUtensorMap *dq, ch
             return;
         wf_barrier_arrive(base + P::KV_EMPTY + 8 * kv.at);
         int head = x.head * a.group, m = x.first + next;
-        const int heads = head + a.group; /* and those before */
+        const int heads = head + a.group; /* up to the last of the kv head's */
         for (;; m += P::PARTS) {
             for (; m >= x.end && head < heads; head++)
                 m -= x.end - x.first;
             if (head == heads)
                 break;
-            const int64_t tile = (int64_t)head * a.q_tiles + m;
+            const int tile = head * a.q_tiles + m; /* 32 bits: memory has less of them */
             const int2 bounds = a.q_bounds[m];
             const bool first = x.tile == bounds.y, last = x.tile == bounds.x;
             ((volatile int *)(shared + P::WHICH))[slot] = (first ? FIRST : 0) | (last ? LAST : 0);
@@ -186,7 +189,7 @@ static __device__ void deliver(const wf_flash_grad &a, const CUtensorMap *dq, ch
             finish();
             if (!first)
                 wf_flag_await(a.added + tile, bounds.y - x.tile);
-            float *sum = a.sum + tile * BM * D;
+            float *sum = a.sum + (int64_t)tile * (BM * D);
             if (last && !first) {
                 wf_barrier_expect(empty, P::PART_BYTES);
                 wf_bulk_load(part, sum, P::PART_BYTES, empty);
@@ -202,8 +205,8 @@ static __device__ void deliver(const wf_flash_grad &a, const CUtensorMap *dq, ch
                     wf_bulk_store(sum, part, P::PART_BYTES);
                 else
                     wf_bulk_add(sum, part, P::PART_BYTES);
-                turn = a.added + tile;
-                turn_becomes = bounds.y - x.tile + 1;
+                turn = tile;
+                added = bounds.y - x.tile + 1;
             }
             wf_tma_commit();
             wf_tma_wait_read<0>();
@@ -476,23 +479,6 @@ template <typename T, int D> struct worker {
         part_put = true;
     }
 
-    /* s = k q^T and dp = v do^T - delta, two groups of products. */
-    __device__ __forceinline__ void issue_scores(uint64_t q, uint64_t dout, const float *rows)
-    {
-#pragma unroll
-        for (int c = 0; c < BM / 8; c++) {
-            float2 d = *(const float2 *)(rows + BM + 8 * c + 2 * (at.lane % 4));
-            dp[4 * c] = dp[4 * c + 2] = d.x;
-            dp[4 * c + 1] = dp[4 * c + 3] = d.y;
-        }
-        wf_wgmma_hold(dp);
-        wf_wgmma_begin();
-        multiply_scores<T, D>(s, k.x, q, 0);
-        wf_wgmma_commit();
-        multiply_scores<T, D>(dp, v.x, dout, 1);
-        wf_wgmma_commit();
-    }
-
     /* s becomes p, in registers for products too. */
     __device__ __forceinline__ void weigh(const float *rows)
     {
@@ -517,7 +503,18 @@ template <typename T, int D> struct worker {
         const float *rows = (const float *)(shared + P::ROWS + in.at * P::ROW_BYTES);
         const int32_t *limits = (const int32_t *)(shared + P::LIMITS + in.at * P::ROW_BYTES);
         wf_barrier_wait(base + P::FULL + 8 * in.at, in.parity);
-        issue_scores(q, dout, rows);
+#pragma unroll
+        for (int c = 0; c < BM / 8; c++) { /* here, since as a function it costs 20 instructions */
+            float2 d = *(const float2 *)(rows + BM + 8 * c + 2 * (at.lane % 4));
+            dp[4 * c] = dp[4 * c + 2] = d.x;
+            dp[4 * c + 1] = dp[4 * c + 3] = d.y;
+        }
+        wf_wgmma_hold(dp);
+        wf_wgmma_begin();
+        multiply_scores<T, D>(s, k.x, q, 0);
+        wf_wgmma_commit();
+        multiply_scores<T, D>(dp, v.x, dout, 1);
+        wf_wgmma_commit();
         if constexpr (P::LATE)
             hand_over();
         wf_wgmma_wait<1>();

@@ -21,11 +21,10 @@ typedef struct {
     float *rows;     /* [H, q tiles, 2, WF_TILE_QUERIES]: lse / ln 2, -delta */
     int32_t *limits; /* [q tiles, 2, WF_TILE_QUERIES]: low, high */
     int2 *q_bounds;  /* [q tiles]: first and last tile of keys that it meets */
-    int2 *
-        kv_bounds; /* [kv tiles]: first tile of queries that it meets, and the one after the last */
-    int32_t *added; /* [H, q tiles]: parts of dq so far; 0 */
-    int32_t *next;  /* tile of keys and kv head to be taken; 0 */
-    float *sum;     /* [H, q tiles, 2 warpgroups, D / 16, 128 threads, 4]: dq, as threads hold it */
+    int2 *kv_bounds; /* [kv tiles]: tiles [x, y) of queries that it meets; never y = 0 */
+    int32_t *added;  /* [H, q tiles]: parts of dq so far; 0 */
+    int32_t *next;   /* tile of keys and kv head to be taken; 0 */
+    float *sum; /* [H, q tiles, 2 warpgroups, D / 16, 128 threads, 4]: dq, as threads hold it */
     const int32_t *irregular;
     int32_t n, heads, kv_heads, group, q_tiles, kv_tiles;
     float scale, scale_log2; /* of q.k; the same for 2^x */
