@@ -136,7 +136,8 @@ WF_HOPPER void wf_named_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* ---- Flags in global memory: what was written before one became x can be read by who saw it ---- */
+/* ---- Flags in global memory: who saw that one became x can read what was written before, by bulk copies too, if
+ * they were complete (wf_tma_wait) ---- */
 
 /* Until *from is x. */
 WF_HOPPER void wf_flag_await(const int32_t *from, int32_t x)
@@ -151,11 +152,14 @@ WF_HOPPER void wf_flag_await(const int32_t *from, int32_t x)
             __trap();
 #endif
     }
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 WF_HOPPER void wf_flag_release(int32_t *to, int32_t x)
 {
-    asm volatile("fence.acq_rel.gpu;\n st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x)
+    asm volatile("fence.proxy.async;\n fence.acq_rel.gpu;\n"
+                 " st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(to),
+                 "r"(x)
                  : "memory");
 }
 
@@ -196,12 +200,20 @@ WF_HOPPER void wf_tma_store(const CUtensorMap *map, uint32_t from, int x0, int x
                  : "memory");
 }
 
-/* The same, added to what is there. */
-WF_HOPPER void wf_tma_add(const CUtensorMap *map, uint32_t from, int x0, int x1, int x2, int x3)
+/* Bytes that lie together, as wf_bulk_load has them; or f32 that are added to what is there, with which nobody else has
+ * to do meanwhile. */
+WF_HOPPER void wf_bulk_store(void *to, uint32_t from, int bytes)
 {
-    asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.bulk_group "
-                 "[%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
-                 "r"(from), "r"(x0), "r"(x1), "r"(x2), "r"(x3)
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+
+WF_HOPPER void wf_bulk_add(float *to, uint32_t from, int bytes)
+{
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 "
+                 "[%0], [%1], %2;" ::"l"(to),
+                 "r"(from), "r"(bytes)
                  : "memory");
 }
 
@@ -250,14 +262,6 @@ WF_HOPPER void wf_store_matrices(uint32_t to, const uint32_t *x)
                  : "memory");
 }
 
-/* *to += x, which nobody else reads or adds to meanwhile. */
-WF_HOPPER void wf_add_global(float4 *to, float4 x)
-{
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x),
-                 "f"(x.y), "f"(x.z), "f"(x.w)
-                 : "memory");
-}
-
 #endif
 
 #if WF_HOPPER_CODE
@@ -277,8 +281,8 @@ WF_HOPPER void wf_add_global(float4 *to, float4 x)
  */
 WF_HOPPER uint64_t wf_wgmma_operand(uint32_t address, uint32_t lead)
 {
-    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(lead >> 4) << 16 |
-           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+    return (uint64_t)(address >> 4) | (uint64_t)(lead >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+           (uint64_t)1 << 62;
 }
 
 #endif
