@@ -220,6 +220,9 @@ static const struct paged_case {
      {132, 64},
      true,
      {0}},
+    /* many keys for a few rows; heads that are no multiple of a warp's lanes */
+    {3, 4, 2, 64, 64, 5, 400, 2, 2, {0, 1, 3}, {3, 1, 4, 0}, {700, 555}, false, {0}},
+    {2, 2, 1, 136, 200, 3, 300, 2, 1, {0, 2}, {2, 0}, {577}, false, {.window = 500}},
 };
 
 /* Rows of a sequence are its last ones; other rows are at position 0. */

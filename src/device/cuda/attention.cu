@@ -9,11 +9,8 @@
  * more than WIDTH in a block; wider heads take several blocks, which compute the same scores. No sum is
  * shared between blocks, so the order of each depends on the shape alone.
  */
+#include "device/cuda/attention.cuh"
 #include "device/cuda/flash_launch.h"
-
-#include <math.h>
-
-#include "device/cuda/kernels.cuh"
 
 enum {
     TILE = 64,
@@ -23,33 +20,6 @@ enum {
     DEPTH = 32, /* elements of a row that are multiplied at a time */
     FEW = 16    /* rows of values that are in shared memory at a time */
 };
-
-/* Rows of elements: at page, row of the page and head. */
-typedef struct {
-    void *data;
-    wf_type type;
-    int64_t page, row, head; /* strides in elements; without pages all rows are in page 0 */
-} rows_of;
-
-typedef struct {
-    rows_of q, k, v, o, dout, dq, dk, dv;
-    float *lse;
-    int64_t lse_row;
-    float *delta;          /* [N, H]: do . o, the gradient alone */
-    const int32_t *starts; /* [sequences + 1] */
-    const int32_t *positions;
-    const int32_t *table; /* NULL: packed */
-    const int32_t *lengths;
-    int64_t longest; /* that a row of the table has pages for; lengths beyond it are cut */
-    int64_t table_row;
-    int sequences, pool, page; /* pages of the pool, rows of a page */
-    int n, heads, kv_heads, group, d, d_v;
-    float scale, cap;
-    int causal;
-    int64_t window;
-    const int32_t *irregular; /* when not NULL: there is something to do only if it is set */
-    uint64_t *fault;          /* NULL: somebody else looks for them */
-} problem;
 
 /* TILE rows or columns of pairs; offsets are below 0 for those that are not there. */
 typedef struct {
@@ -69,119 +39,57 @@ typedef struct {
     int any;       /* whether some column may be seen by some row */
 } shared;
 
-/* A stretch of tokens: a sequence, or those before the first and after the last, whose number is below 0. */
-typedef struct {
-    int sequence, begin, end;
-    int64_t first; /* row of the tile in it */
-} stretch;
-
-/* ---- Elements ---- */
-
-static __device__ __forceinline__ float load_as(wf_type type, const void *data, int64_t i)
-{
-    if (type == WF_F32)
-        return ((const float *)data)[i];
-    return type == WF_BF16 ? wf_load(((const wf_bf16 *)data)[i])
-                           : wf_load(((const wf_f16 *)data)[i]);
-}
-
-static __device__ __forceinline__ void store_as(wf_type type, void *data, int64_t i, float x)
-{
-    if (type == WF_F32)
-        ((float *)data)[i] = x;
-    else if (type == WF_BF16)
-        ((wf_bf16 *)data)[i] = wf_round<wf_bf16>(x);
-    else
-        ((wf_f16 *)data)[i] = wf_round<wf_f16>(x);
-}
-
-static __device__ __forceinline__ int64_t offset(const rows_of &x, int64_t page, int64_t row,
-                                                 int64_t head)
-{
-    return page * x.page + row * x.row + head * x.head;
-}
-
 /* ---- Which rows and columns ---- */
-
-static __device__ int boundary(const problem &a, int s)
-{
-    if (s == 0)
-        return 0;
-    return s > a.sequences + 1 ? a.n : min(max(a.starts[s - 1], 0), a.n);
-}
 
 /* Tile number t when each token has per_token rows. Stretch s begins with tile b * per_token / TILE + s, where b
  * is its first token, so that some tiles have no rows. */
-static __device__ stretch find_stretch(const problem &a, int64_t t, int64_t per_token)
+static __device__ wf_attention_stretch find_stretch(const wf_attention_problem &a, int64_t t,
+                                                    int64_t per_token)
 {
     int low = 0, high = a.sequences + 1; /* the last stretch that begins at t or before it */
     while (low < high) {
         int middle = low + (high - low + 1) / 2;
-        if (boundary(a, middle) * per_token / TILE + middle <= t)
+        if (wf_attention_boundary(a, middle) * per_token / TILE + middle <= t)
             low = middle;
         else
             high = middle - 1;
     }
-    stretch s = {low - 1, boundary(a, low), boundary(a, low + 1), 0};
+    wf_attention_stretch s = {low - 1, wf_attention_boundary(a, low),
+                              wf_attention_boundary(a, low + 1), 0};
     s.first = (t - (s.begin * per_token / TILE + low)) * TILE;
     if (s.sequence >= a.sequences)
         s.sequence = -1;
     return s;
 }
 
-static int64_t tile_count(const problem *a, int64_t per_token)
+static int64_t tile_count(const wf_attention_problem *a, int64_t per_token)
 {
     return a->n * per_token / TILE + a->sequences + 2;
 }
 
-static __device__ __forceinline__ int64_t key_count(const problem &a, const stretch &s)
-{
-    if (s.sequence < 0)
-        return 0;
-    return a.table ? min((int64_t)a.lengths[s.sequence], a.longest) : s.end - s.begin;
-}
-
-/* Tells of starts and lengths that are not right. All threads of the grid call it. */
-static __device__ void check_sequences(const problem &a)
-{
-    const int64_t first = (int64_t)blockIdx.x * THREADS + threadIdx.x,
-                  step = (int64_t)gridDim.x * THREADS;
-    if (!a.fault)
-        return;
-    wf_check_starts(a.fault, a.starts, a.sequences + 1, a.n, first, step);
-    for (int64_t s = first; a.table && s < a.sequences; s += step)
-        if (a.lengths[s] < 0 || a.lengths[s] > a.longest)
-            wf_fault(a.fault, WF_CUDA_FAULT_INDEX, s, a.lengths[s]);
-}
-
-static __device__ __forceinline__ bool sees(const problem &a, int64_t query, int64_t key)
-{
-    return !(a.causal && key > query) && !(a.window > 0 && query - key >= a.window);
-}
-
 /* Entry c of a side becomes lane x of the stretch. */
-static __device__ void put_lane(const problem &a, const stretch &s, int kv_head, int64_t x, int c,
-                                side &to)
+static __device__ void put_lane(const wf_attention_problem &a, const wf_attention_stretch &s,
+                                int kv_head, int64_t x, int c, side &to)
 {
     const int64_t i = s.begin + x / a.group, h = (int64_t)kv_head * a.group + x % a.group;
     const bool there = i < s.end;
-    to.first[c] = there ? offset(a.q, 0, i, h) : -1;
+    to.first[c] = there ? wf_attention_offset(a.q, 0, i, h) : -1;
     to.position[c] = there ? a.positions[i] : 0;
     if (a.dout.data) {
-        to.second[c] = there ? offset(a.dout, 0, i, h) : -1;
-        to.out[c] = there ? offset(a.dq, 0, i, h) : -1;
+        to.second[c] = there ? wf_attention_offset(a.dout, 0, i, h) : -1;
+        to.out[c] = there ? wf_attention_offset(a.dq, 0, i, h) : -1;
         to.lse[c] = there ? a.lse[i * a.lse_row + h] : 0;
         to.delta[c] = there ? a.delta[i * a.heads + h] : 0;
     } else {
-        to.out[c] = there ? offset(a.o, 0, i, h) : -1;
+        to.out[c] = there ? wf_attention_offset(a.o, 0, i, h) : -1;
     }
 }
 
 /* The same for key j. */
-static __device__ void put_key(const problem &a, const stretch &s, int kv_head, int64_t j, int c,
-                               side &to)
+static __device__ void put_key(const wf_attention_problem &a, const wf_attention_stretch &s,
+                               int kv_head, int64_t j, int c, side &to)
 {
-    bool there = j < key_count(a, s);
+    bool there = j < wf_attention_keys(a, s);
     int64_t page = 0, row = s.begin + j;
     to.position[c] = there && !a.table ? a.positions[row] : (int)j;
     if (there && a.table) {
@@ -189,18 +97,19 @@ static __device__ void put_key(const problem &a, const stretch &s, int kv_head, 
         row = j % a.page;
         there = page >= 0 && page < a.pool;
     }
-    to.first[c] = there ? offset(a.k, page, row, kv_head) : -1;
-    to.second[c] = there ? offset(a.v, page, row, kv_head) : -1;
+    to.first[c] = there ? wf_attention_offset(a.k, page, row, kv_head) : -1;
+    to.second[c] = there ? wf_attention_offset(a.v, page, row, kv_head) : -1;
     to.out[c] = -1;
 }
 
 /* Key j, which column c should have had, is in no page of the pool: a fault if a row sees it. */
-static __device__ void tell_page(const problem &a, const shared &sh, const stretch &s, int64_t j)
+static __device__ void tell_page(const wf_attention_problem &a, const shared &sh,
+                                 const wf_attention_stretch &s, int64_t j)
 {
     const int64_t at = s.sequence * (a.longest / a.page) + j / a.page;
     const int32_t page = a.table[s.sequence * a.table_row + j / a.page];
     for (int i = 0; i < TILE; i++)
-        if (sh.row.first[i] >= 0 && sees(a, sh.row.position[i], j))
+        if (sh.row.first[i] >= 0 && wf_attention_sees(a, sh.row.position[i], j))
             return wf_fault(a.fault, WF_CUDA_FAULT_PAGE, at, page);
 }
 
@@ -223,7 +132,8 @@ static __device__ void find_bounds(shared &sh)
 /* Puts a tile of columns, leaving out those that no row can see, and says whether one is left. All threads
  * call it; put(c) fills column c. */
 template <typename F>
-static __device__ bool put_columns(const problem &a, shared &sh, bool rows_are_queries, F put)
+static __device__ bool put_columns(const wf_attention_problem &a, shared &sh, bool rows_are_queries,
+                                   F put)
 {
     const int c = (int)threadIdx.x;
     __syncthreads(); /* nobody looks at the last ones any more */
@@ -249,7 +159,7 @@ static __device__ bool put_columns(const problem &a, shared &sh, bool rows_are_q
 /* ---- Products ---- */
 
 /* Elements [at, at + DEPTH) of TILE rows, 0 where there are none. */
-static __device__ void load_operand(float (*to)[DEPTH + 1], const rows_of &x,
+static __device__ void load_operand(float (*to)[DEPTH + 1], const wf_attention_rows &x,
                                     const int64_t *offsets, int at, int length)
 {
     const int c = (int)threadIdx.x % DEPTH, step = THREADS / DEPTH;
@@ -257,14 +167,14 @@ static __device__ void load_operand(float (*to)[DEPTH + 1], const rows_of &x,
     for (int i = 0; i < TILE / step; i++) {
         const int r = (int)threadIdx.x / DEPTH + i * step;
         const bool there = offsets[r] >= 0 && at + c < length;
-        to[r][c] = there ? load_as(x.type, x.data, offsets[r] + at + c) : 0.0f;
+        to[r][c] = there ? wf_attention_load(x.type, x.data, offsets[r] + at + c) : 0.0f;
     }
 }
 
 /* sum[i][j] = row . column, over `length` elements. */
-static __device__ void multiply(shared &sh, float (&sum)[EACH][EACH], const rows_of &row,
-                                const int64_t *rows, const rows_of &column, const int64_t *columns,
-                                int length)
+static __device__ void multiply(shared &sh, float (&sum)[EACH][EACH], const wf_attention_rows &row,
+                                const int64_t *rows, const wf_attention_rows &column,
+                                const int64_t *columns, int length)
 {
     const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
 #pragma unroll
@@ -297,7 +207,8 @@ static __device__ void multiply(shared &sh, float (&sum)[EACH][EACH], const rows
 /* sum[i][c] += pairs[row][column] times element at + x + 16 c of the column's values. */
 template <int WIDTH>
 static __device__ void add_values(shared &sh, float (&sum)[EACH][WIDTH / SIDE],
-                                  const rows_of &value, const int64_t *columns, int at, int length)
+                                  const wf_attention_rows &value, const int64_t *columns, int at,
+                                  int length)
 {
     const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
     for (int from = 0; from < TILE; from += FEW) {
@@ -305,8 +216,9 @@ static __device__ void add_values(shared &sh, float (&sum)[EACH][WIDTH / SIDE],
         for (int item = (int)threadIdx.x; item < FEW * WIDTH; item += THREADS) {
             const int r = item / WIDTH, c = at + item % WIDTH;
             const int64_t begin = columns[from + r];
-            sh.values[item] =
-                begin >= 0 && c < length ? load_as(value.type, value.data, begin + c) : 0.0f;
+            sh.values[item] = begin >= 0 && c < length
+                                  ? wf_attention_load(value.type, value.data, begin + c)
+                                  : 0.0f;
         }
         __syncthreads();
 #pragma unroll 4
@@ -328,7 +240,7 @@ static __device__ void add_values(shared &sh, float (&sum)[EACH][WIDTH / SIDE],
 
 template <int WIDTH>
 static __device__ void store_sums(shared &sh, const float (&sum)[EACH][WIDTH / SIDE],
-                                  const float (&factor)[EACH], const rows_of &to, int at,
+                                  const float (&factor)[EACH], const wf_attention_rows &to, int at,
                                   int length)
 {
     const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
@@ -338,14 +250,9 @@ static __device__ void store_sums(shared &sh, const float (&sum)[EACH][WIDTH / S
         for (int c = 0; c < WIDTH / SIDE; c++) {
             const int64_t begin = sh.row.out[y + i * SIDE];
             if (begin >= 0 && at + x + c * SIDE < length)
-                store_as(to.type, to.data, begin + at + x + c * SIDE, sum[i][c] * factor[i]);
+                wf_attention_store(to.type, to.data, begin + at + x + c * SIDE,
+                                   sum[i][c] * factor[i]);
         }
-}
-
-static __device__ __forceinline__ float score(const problem &a, float product)
-{
-    const float s = product * a.scale;
-    return a.cap != 0 ? a.cap * tanhf(s / a.cap) : s;
 }
 
 /* ---- Forward ---- */
@@ -373,7 +280,7 @@ static __device__ __forceinline__ float side_sum(float x)
 
 /* Products become probabilities, in sh.pairs, as far as they are known; sums of values shrink accordingly. */
 template <int WIDTH>
-static __device__ void soften(const problem &a, shared &sh, float (&s)[EACH][EACH],
+static __device__ void soften(const wf_attention_problem &a, shared &sh, float (&s)[EACH][EACH],
                               running (&r)[EACH], float (&sum)[EACH][WIDTH / SIDE])
 {
     const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
@@ -384,9 +291,10 @@ static __device__ void soften(const problem &a, shared &sh, float (&s)[EACH][EAC
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             const int column = x + j * SIDE;
-            const bool seen = sh.row.first[row] >= 0 && sh.column.first[column] >= 0 &&
-                              sees(a, sh.row.position[row], sh.column.position[column]);
-            s[i][j] = seen ? score(a, s[i][j]) : -INFINITY;
+            const bool seen =
+                sh.row.first[row] >= 0 && sh.column.first[column] >= 0 &&
+                wf_attention_sees(a, sh.row.position[row], sh.column.position[column]);
+            s[i][j] = seen ? wf_attention_score(a, s[i][j]) : -INFINITY;
             most = fmaxf(most, s[i][j]);
         }
         most = side_max(most);
@@ -406,7 +314,8 @@ static __device__ void soften(const problem &a, shared &sh, float (&s)[EACH][EAC
 }
 
 template <int WIDTH>
-static __device__ void attend(const problem &a, shared &sh, const stretch &s, int kv_head, int at)
+static __device__ void attend(const wf_attention_problem &a, shared &sh,
+                              const wf_attention_stretch &s, int kv_head, int at)
 {
     if (threadIdx.x < TILE)
         put_lane(a, s, kv_head, s.first + threadIdx.x, (int)threadIdx.x, sh.row);
@@ -416,7 +325,7 @@ static __device__ void attend(const problem &a, shared &sh, const stretch &s, in
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         r[i] = {-INFINITY, 0};
-    const int64_t keys = key_count(a, s);
+    const int64_t keys = wf_attention_keys(a, s);
     for (int64_t j = 0; j < keys; j += TILE) {
         const bool any = put_columns(a, sh, true, [&](int c) {
             put_key(a, s, kv_head, j + c, c, sh.column);
@@ -444,16 +353,17 @@ static __device__ void attend(const problem &a, shared &sh, const stretch &s, in
 
 /* Items: parts of the columns for each kv head for each tile, the last tiles first, whose rows see most. */
 template <int WIDTH>
-static __global__ void __launch_bounds__(THREADS) attention_forward(const problem a, int64_t tiles)
+static __global__ void __launch_bounds__(THREADS)
+    attention_forward(const wf_attention_problem a, int64_t tiles)
 {
     __shared__ shared sh;
     if (a.irregular && !*a.irregular)
         return;
-    check_sequences(a);
+    wf_attention_check(a);
     const int parts = max((a.d_v + WIDTH - 1) / WIDTH, 1);
     for (int64_t item = blockIdx.x; item < tiles * a.kv_heads * parts; item += gridDim.x) {
         const int64_t t = tiles - 1 - item / parts / a.kv_heads;
-        const stretch s = find_stretch(a, t, a.group);
+        const wf_attention_stretch s = find_stretch(a, t, a.group);
         if (s.first >= (int64_t)(s.end - s.begin) * a.group)
             continue;
         __syncthreads();
@@ -466,18 +376,19 @@ static __global__ void __launch_bounds__(THREADS) attention_forward(const proble
  * With p = e^(s - lse) and delta = do . o: ds = p (do . v - delta), through the cap and the scale to q . k. */
 
 /* A warp for each row. */
-static __global__ void attention_delta(const problem a)
+static __global__ void attention_delta(const wf_attention_problem a)
 {
     if (a.irregular && !*a.irregular)
         return;
-    check_sequences(a);
+    wf_attention_check(a);
     const int64_t rows = (int64_t)a.n * a.heads, step = (int64_t)gridDim.x * blockDim.x / 32;
     for (int64_t r = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32; r < rows; r += step) {
-        const int64_t o = offset(a.o, 0, r / a.heads, r % a.heads);
-        const int64_t dout = offset(a.dout, 0, r / a.heads, r % a.heads);
+        const int64_t o = wf_attention_offset(a.o, 0, r / a.heads, r % a.heads);
+        const int64_t dout = wf_attention_offset(a.dout, 0, r / a.heads, r % a.heads);
         float sum = 0;
         for (int c = (int)threadIdx.x % 32; c < a.d_v; c += 32)
-            sum += load_as(a.o.type, a.o.data, o + c) * load_as(a.dout.type, a.dout.data, dout + c);
+            sum += wf_attention_load(a.o.type, a.o.data, o + c) *
+                   wf_attention_load(a.dout.type, a.dout.data, dout + c);
         sum = wf_warp_sum(sum);
         if (threadIdx.x % 32 == 0)
             a.delta[r] = sum;
@@ -486,8 +397,9 @@ static __global__ void attention_delta(const problem a)
 
 /* What goes into sh.pairs: p, or, if GRADIENT, ds. Rows are lanes, or columns are. */
 template <bool GRADIENT>
-static __device__ void differentiate(const problem &a, shared &sh, const float (&s)[EACH][EACH],
-                                     const float (&dp)[EACH][EACH], bool rows_are_lanes)
+static __device__ void differentiate(const wf_attention_problem &a, shared &sh,
+                                     const float (&s)[EACH][EACH], const float (&dp)[EACH][EACH],
+                                     bool rows_are_lanes)
 {
     const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
     const side &lanes = rows_are_lanes ? sh.row : sh.column;
@@ -500,8 +412,10 @@ static __device__ void differentiate(const problem &a, shared &sh, const float (
             const int64_t here = sh.row.position[row], there = sh.column.position[column];
             float value = 0;
             if (sh.row.first[row] >= 0 && sh.column.first[column] >= 0 &&
-                (rows_are_lanes ? sees(a, here, there) : sees(a, there, here))) {
-                const float capped = score(a, s[i][j]), slope = a.cap != 0 ? capped / a.cap : 0.0f;
+                (rows_are_lanes ? wf_attention_sees(a, here, there)
+                                : wf_attention_sees(a, there, here))) {
+                const float capped = wf_attention_score(a, s[i][j]),
+                            slope = a.cap != 0 ? capped / a.cap : 0.0f;
                 value = expf(capped - lanes.lse[lane]);
                 if (GRADIENT)
                     value *= (dp[i][j] - lanes.delta[lane]) * (1 - slope * slope) * a.scale;
@@ -511,14 +425,16 @@ static __device__ void differentiate(const problem &a, shared &sh, const float (
 }
 
 template <int WIDTH>
-static __global__ void __launch_bounds__(THREADS) attention_dq(const problem a, int64_t tiles)
+static __global__ void __launch_bounds__(THREADS)
+    attention_dq(const wf_attention_problem a, int64_t tiles)
 {
     __shared__ shared sh;
     if (a.irregular && !*a.irregular)
         return;
     const int parts = (a.d + WIDTH - 1) / WIDTH;
     for (int64_t item = blockIdx.x; item < tiles * a.kv_heads * parts; item += gridDim.x) {
-        const stretch s = find_stretch(a, tiles - 1 - item / parts / a.kv_heads, a.group);
+        const wf_attention_stretch s =
+            find_stretch(a, tiles - 1 - item / parts / a.kv_heads, a.group);
         const int kv_head = (int)(item / parts % a.kv_heads), at = (int)(item % parts) * WIDTH;
         if (s.first >= (int64_t)(s.end - s.begin) * a.group)
             continue;
@@ -528,7 +444,7 @@ static __global__ void __launch_bounds__(THREADS) attention_dq(const problem a, 
         find_bounds(sh);
         float sum[EACH][WIDTH / SIDE] = {}, pairs[EACH][EACH], dp[EACH][EACH];
         const float ones[EACH] = {1, 1, 1, 1};
-        const int64_t keys = key_count(a, s);
+        const int64_t keys = wf_attention_keys(a, s);
         for (int64_t j = 0; j < keys; j += TILE) {
             if (!put_columns(a, sh, true,
                              [&](int c) { put_key(a, s, kv_head, j + c, c, sh.column); }))
@@ -544,15 +460,15 @@ static __global__ void __launch_bounds__(THREADS) attention_dq(const problem a, 
 
 /* Columns of dk or, if VALUES, dv, from `at` on. */
 template <int WIDTH, bool VALUES>
-static __device__ void sum_lanes(const problem &a, shared &sh, const stretch &s, int kv_head,
-                                 int at)
+static __device__ void sum_lanes(const wf_attention_problem &a, shared &sh,
+                                 const wf_attention_stretch &s, int kv_head, int at)
 {
     if (threadIdx.x < TILE) {
         const int c = (int)threadIdx.x;
         const int64_t i = s.begin + s.first + c;
         put_key(a, s, kv_head, s.first + c, c, sh.row);
         if (i < s.end)
-            sh.row.out[c] = offset(VALUES ? a.dv : a.dk, 0, i, kv_head);
+            sh.row.out[c] = wf_attention_offset(VALUES ? a.dv : a.dk, 0, i, kv_head);
     }
     find_bounds(sh);
     float sum[EACH][WIDTH / SIDE] = {}, pairs[EACH][EACH], dp[EACH][EACH] = {};
@@ -573,7 +489,8 @@ static __device__ void sum_lanes(const problem &a, shared &sh, const stretch &s,
 }
 
 template <int WIDTH>
-static __global__ void __launch_bounds__(THREADS) attention_dkv(const problem a, int64_t tiles)
+static __global__ void __launch_bounds__(THREADS)
+    attention_dkv(const wf_attention_problem a, int64_t tiles)
 {
     __shared__ shared sh;
     if (a.irregular && !*a.irregular)
@@ -581,7 +498,7 @@ static __global__ void __launch_bounds__(THREADS) attention_dkv(const problem a,
     const int parts_k = a.dk.data ? (a.d + WIDTH - 1) / WIDTH : 0;
     const int parts = parts_k + (a.dv.data ? (a.d_v + WIDTH - 1) / WIDTH : 0);
     for (int64_t item = blockIdx.x; item < tiles * a.kv_heads * parts; item += gridDim.x) {
-        const stretch s = find_stretch(a, item / parts / a.kv_heads, 1);
+        const wf_attention_stretch s = find_stretch(a, item / parts / a.kv_heads, 1);
         const int part = (int)(item % parts), kv_head = (int)(item / parts % a.kv_heads);
         if (s.first >= s.end - s.begin)
             continue;
@@ -595,43 +512,6 @@ static __global__ void __launch_bounds__(THREADS) attention_dkv(const problem a,
 
 /* ---- Launch ---- */
 
-static rows_of tokens(const wf_view *v)
-{
-    rows_of x = {v->data, v->type, 0, v->stride[0], v->stride[1]};
-    return x;
-}
-
-static rows_of pages(const wf_view *v)
-{
-    rows_of x = {v->data, v->type, v->stride[0], v->stride[1], v->stride[2]};
-    return x;
-}
-
-/* in[] begins at q. */
-static problem open_problem(const wf_launch *l, const wf_view *in)
-{
-    const wf_attr_attention *attr = (const wf_attr_attention *)l->attr;
-    const wf_view *q = &in[0], *k = &in[1], *v = &in[2];
-    problem a = {};
-    a.q = tokens(q);
-    a.k = k->rank == 4 ? pages(k) : tokens(k);
-    a.v = k->rank == 4 ? pages(v) : tokens(v);
-    a.starts = (const int32_t *)in[3].data;
-    a.sequences = (int)in[3].dim[0] - 1;
-    a.positions = (const int32_t *)in[4].data;
-    a.n = (int)q->dim[0];
-    a.heads = (int)q->dim[1];
-    a.kv_heads = (int)k->dim[k->rank - 2];
-    a.group = a.heads / a.kv_heads;
-    a.d = (int)q->dim[2];
-    a.d_v = (int)v->dim[v->rank - 1];
-    a.scale = (float)(attr->scale != 0 ? attr->scale : 1 / sqrt((double)a.d));
-    a.cap = (float)attr->softcap;
-    a.causal = attr->causal != 0;
-    a.window = attr->window;
-    return a;
-}
-
 static unsigned grid_for(const wf_launch *l, int64_t items)
 {
     return wf_cuda_blocks(items, 1, wf_cuda_device_of(l)->processors * 4);
@@ -639,20 +519,10 @@ static unsigned grid_for(const wf_launch *l, int64_t items)
 
 static void run_forward(const wf_launch *l, const int32_t *irregular)
 {
-    problem a = open_problem(l, l->in);
-    a.o = tokens(&l->out[0]);
-    a.lse = (float *)l->out[1].data;
-    a.lse_row = l->out[1].stride[0];
+    wf_attention_problem a = wf_attention_open_forward(l);
     a.irregular = irregular;
-    a.fault = irregular ? NULL : l->fault; /* flash_launch.cu told of them */
-    if (l->nin > 5) {
-        a.table = (const int32_t *)l->in[5].data;
-        a.table_row = l->in[5].stride[0];
-        a.lengths = (const int32_t *)l->in[6].data;
-        a.longest = l->in[5].dim[1] * l->in[1].dim[1];
-        a.pool = (int)l->in[1].dim[0];
-        a.page = (int)l->in[1].dim[1];
-    }
+    if (irregular)
+        a.fault = NULL; /* flash_launch.cu told of them */
     const int64_t tiles = tile_count(&a, a.group), parts = a.d_v <= 64 ? 1 : (a.d_v + 127) / 128;
     const auto kernel = a.d_v <= 64 ? attention_forward<64> : attention_forward<128>;
     WF_RUN(kernel, grid_for(l, tiles * a.kv_heads * parts), THREADS, 0, wf_cuda_stream(l))
@@ -662,15 +532,15 @@ static void run_forward(const wf_launch *l, const int32_t *irregular)
 static void run_backward(const wf_launch *l, void *workspace, const int32_t *irregular)
 {
     cudaStream_t stream = wf_cuda_stream(l);
-    problem a = open_problem(l, l->in + 1);
-    a.dout = tokens(&l->in[0]);
-    a.o = tokens(&l->in[6]);
+    wf_attention_problem a = wf_attention_open(l, l->in + 1);
+    a.dout = wf_attention_tokens(&l->in[0]);
+    a.o = wf_attention_tokens(&l->in[6]);
     a.lse = (float *)l->in[7].data;
     a.lse_row = l->in[7].stride[0];
     a.delta = (float *)workspace;
-    a.dq = tokens(&l->out[0]);
-    a.dk = tokens(&l->out[1]);
-    a.dv = tokens(&l->out[2]);
+    a.dq = wf_attention_tokens(&l->out[0]);
+    a.dk = wf_attention_tokens(&l->out[1]);
+    a.dv = wf_attention_tokens(&l->out[2]);
     a.irregular = irregular;
     a.fault = irregular ? NULL : l->fault; /* flash_launch.cu told of them */
     const int64_t tiles = tile_count(&a, a.group), key_tiles = tile_count(&a, 1);

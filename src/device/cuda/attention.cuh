@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * attention.cuh - what attention in f32 arithmetic is told, and which tokens and keys belong together: for everything that
+ * the ops allow, mixed types, heads of any size, positions in any order, page pools.
+ */
+#ifndef WF_DEVICE_CUDA_ATTENTION_CUH
+#define WF_DEVICE_CUDA_ATTENTION_CUH
+
+#include <math.h>
+
+#include "device/cuda/kernels.cuh"
+
+/* Rows of elements: at page, row of the page and head. */
+typedef struct {
+    void *data;
+    wf_type type;
+    int64_t page, row, head; /* strides in elements; without pages all rows are in page 0 */
+} wf_attention_rows;
+
+typedef struct {
+    wf_attention_rows q, k, v, o, dout, dq, dk, dv;
+    float *lse;
+    int64_t lse_row;
+    float *delta;          /* [N, H]: do . o, the gradient alone */
+    const int32_t *starts; /* [sequences + 1] */
+    const int32_t *positions;
+    const int32_t *table; /* NULL: packed */
+    const int32_t *lengths;
+    int64_t longest; /* that a row of the table has pages for; lengths beyond it are cut */
+    int64_t table_row;
+    int sequences, pool, page; /* pages of the pool, rows of a page */
+    int n, heads, kv_heads, group, d, d_v;
+    float scale, cap;
+    int causal;
+    int64_t window;
+    const int32_t *irregular; /* when not NULL: there is something to do only if it is set */
+    uint64_t *fault;          /* NULL: somebody else looks for them */
+} wf_attention_problem;
+
+/* A stretch of tokens: a sequence, or those before the first and after the last, whose number is below 0. */
+typedef struct {
+    int sequence, begin, end;
+    int64_t first; /* row of the tile in it */
+} wf_attention_stretch;
+
+/* ---- Elements ---- */
+
+static __device__ __forceinline__ float wf_attention_load(wf_type type, const void *data, int64_t i)
+{
+    if (type == WF_F32)
+        return ((const float *)data)[i];
+    return type == WF_BF16 ? wf_load(((const wf_bf16 *)data)[i])
+                           : wf_load(((const wf_f16 *)data)[i]);
+}
+
+static __device__ __forceinline__ void wf_attention_store(wf_type type, void *data, int64_t i,
+                                                          float x)
+{
+    if (type == WF_F32)
+        ((float *)data)[i] = x;
+    else if (type == WF_BF16)
+        ((wf_bf16 *)data)[i] = wf_round<wf_bf16>(x);
+    else
+        ((wf_f16 *)data)[i] = wf_round<wf_f16>(x);
+}
+
+static __device__ __forceinline__ int64_t wf_attention_offset(const wf_attention_rows &x,
+                                                              int64_t page, int64_t row,
+                                                              int64_t head)
+{
+    return page * x.page + row * x.row + head * x.head;
+}
+
+/* ---- Which tokens and keys ---- */
+
+/* Where stretch s begins. */
+static __device__ __forceinline__ int wf_attention_boundary(const wf_attention_problem &a, int s)
+{
+    if (s == 0)
+        return 0;
+    return s > a.sequences + 1 ? a.n : min(max(a.starts[s - 1], 0), a.n);
+}
+
+static __device__ __forceinline__ int64_t wf_attention_keys(const wf_attention_problem &a,
+                                                            const wf_attention_stretch &s)
+{
+    if (s.sequence < 0)
+        return 0;
+    return a.table ? min((int64_t)a.lengths[s.sequence], a.longest) : s.end - s.begin;
+}
+
+/* Tells of starts and lengths that are not right. All threads of the grid call it. */
+static __device__ __forceinline__ void wf_attention_check(const wf_attention_problem &a)
+{
+    const int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x,
+                  step = (int64_t)gridDim.x * blockDim.x;
+    if (!a.fault)
+        return;
+    wf_check_starts(a.fault, a.starts, a.sequences + 1, a.n, first, step);
+    for (int64_t s = first; a.table && s < a.sequences; s += step)
+        if (a.lengths[s] < 0 || a.lengths[s] > a.longest)
+            wf_fault(a.fault, WF_CUDA_FAULT_INDEX, s, a.lengths[s]);
+}
+
+static __device__ __forceinline__ bool wf_attention_sees(const wf_attention_problem &a,
+                                                         int64_t query, int64_t key)
+{
+    return !(a.causal && key > query) && !(a.window > 0 && query - key >= a.window);
+}
+
+static __device__ __forceinline__ float wf_attention_score(const wf_attention_problem &a,
+                                                           float product)
+{
+    const float s = product * a.scale;
+    return a.cap != 0 ? a.cap * tanhf(s / a.cap) : s;
+}
+
+/* ---- Host ---- */
+
+static inline wf_attention_rows wf_attention_tokens(const wf_view *v)
+{
+    wf_attention_rows x = {v->data, v->type, 0, v->stride[0], v->stride[1]};
+    return x;
+}
+
+static inline wf_attention_rows wf_attention_pages(const wf_view *v)
+{
+    wf_attention_rows x = {v->data, v->type, v->stride[0], v->stride[1], v->stride[2]};
+    return x;
+}
+
+/* in[] begins at q. */
+static inline wf_attention_problem wf_attention_open(const wf_launch *l, const wf_view *in)
+{
+    const wf_attr_attention *attr = (const wf_attr_attention *)l->attr;
+    const wf_view *q = &in[0], *k = &in[1], *v = &in[2];
+    wf_attention_problem a = {};
+    a.q = wf_attention_tokens(q);
+    a.k = k->rank == 4 ? wf_attention_pages(k) : wf_attention_tokens(k);
+    a.v = k->rank == 4 ? wf_attention_pages(v) : wf_attention_tokens(v);
+    a.starts = (const int32_t *)in[3].data;
+    a.sequences = (int)in[3].dim[0] - 1;
+    a.positions = (const int32_t *)in[4].data;
+    a.n = (int)q->dim[0];
+    a.heads = (int)q->dim[1];
+    a.kv_heads = (int)k->dim[k->rank - 2];
+    a.group = a.heads / a.kv_heads;
+    a.d = (int)q->dim[2];
+    a.d_v = (int)v->dim[v->rank - 1];
+    a.scale = (float)(attr->scale != 0 ? attr->scale : 1 / sqrt((double)a.d));
+    a.cap = (float)attr->softcap;
+    a.causal = attr->causal != 0;
+    a.window = attr->window;
+    return a;
+}
+
+/* Of attention itself: with its results, and pages if it has them. */
+static inline wf_attention_problem wf_attention_open_forward(const wf_launch *l)
+{
+    wf_attention_problem a = wf_attention_open(l, l->in);
+    a.o = wf_attention_tokens(&l->out[0]);
+    a.lse = (float *)l->out[1].data;
+    a.lse_row = l->out[1].stride[0];
+    a.fault = l->fault;
+    if (l->nin > 5) {
+        a.table = (const int32_t *)l->in[5].data;
+        a.table_row = l->in[5].stride[0];
+        a.lengths = (const int32_t *)l->in[6].data;
+        a.longest = l->in[5].dim[1] * l->in[1].dim[1];
+        a.pool = (int)l->in[1].dim[0];
+        a.page = (int)l->in[1].dim[1];
+    }
+    return a;
+}
+
+#endif

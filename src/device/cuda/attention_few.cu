@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * attention_few.cu - attention of a few tokens to many keys, as in generation: a block for each token and head.
+ *
+ * The warps of a block take turns at keys, 32 at a time. Each lane scores one of them; then the lanes have elements of the
+ * sum of values, and go through the keys together. In the end the warps' parts are put together in their order.
+ */
+#include "device/cuda/attention.cuh"
+
+enum {
+    TOKENS = 8, /* at most */
+    THREADS = 512,
+    WARPS = THREADS / 32,
+    WIDTH = 256 /* of heads, at most */
+};
+
+typedef struct {
+    float q[WIDTH];
+    float most[WARPS], sum[WARPS]; /* of scores; of e^(score - most) */
+    float value[WARPS][WIDTH];     /* the same sum with values */
+} shared;
+
+static __device__ wf_attention_stretch stretch_of(const wf_attention_problem &a, int token)
+{
+    int low = 0,
+        high = a.sequences + 1; /* the last stretch that begins at the token or before it */
+    while (low < high) {
+        const int middle = low + (high - low + 1) / 2;
+        if (wf_attention_boundary(a, middle) <= token)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return {low <= a.sequences ? low - 1 : -1, wf_attention_boundary(a, low),
+            wf_attention_boundary(a, low + 1), 0};
+}
+
+/* Where key j is, in k and v; below 0 if the token cannot see it. That it is in no page of the pool is a fault. */
+static __device__ __forceinline__ longlong2 find_key(const wf_attention_problem &a,
+                                                     const wf_attention_stretch &s, int kv_head,
+                                                     int position, int64_t j)
+{
+    int64_t page = 0, row = s.begin + j;
+    if (!wf_attention_sees(a, position, a.table ? j : a.positions[row]))
+        return make_longlong2(-1, -1);
+    if (a.table) {
+        page = a.table[s.sequence * a.table_row + j / a.page];
+        row = j % a.page;
+    }
+    if (a.table && (page < 0 || page >= a.pool)) {
+        wf_fault(a.fault, WF_CUDA_FAULT_PAGE, s.sequence * (a.longest / a.page) + j / a.page,
+                 (int32_t)page);
+        return make_longlong2(-1, -1);
+    }
+    return make_longlong2(wf_attention_offset(a.k, page, row, kv_head),
+                          wf_attention_offset(a.v, page, row, kv_head));
+}
+
+/* W: elements that are loaded at once. */
+template <typename T, int W>
+static __device__ __forceinline__ float dot(const float *q, const T *k, int d)
+{
+    float sum = 0;
+#pragma unroll 4
+    for (int i = 0; i < d; i += W) {
+        const wf_pack<T, W> x = wf_load_pack<T, W>(k + i);
+#pragma unroll
+        for (int e = 0; e < W; e++)
+            sum += q[i + e] * wf_load(x.x[e]);
+    }
+    return sum;
+}
+
+/* A warp's share of the keys. PARTS: elements of a value that a lane has, 32 apart. */
+template <typename T, int W, int PARTS>
+static __device__ __forceinline__ void attend(const wf_attention_problem &a, shared &sh,
+                                              const wf_attention_stretch &s, int token, int kv_head)
+{
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int position = a.positions[token];
+    const int64_t keys = wf_attention_keys(a, s);
+    const T *k = (const T *)a.k.data, *v = (const T *)a.v.data;
+    float most = -INFINITY, sum = 0, value[PARTS] = {};
+    for (int64_t first = warp * 32; first < keys; first += THREADS) {
+        longlong2 at = make_longlong2(-1, -1);
+        if (first + lane < keys)
+            at = find_key(a, s, kv_head, position, first + lane);
+        const float x =
+            at.x < 0 ? -INFINITY : wf_attention_score(a, dot<T, W>(sh.q, k + at.x, a.d));
+        const float high = fmaxf(most, wf_warp_max(x)), base = high == -INFINITY ? 0.0f : high;
+        const float p = expf(x - base), shrink = expf(most - base);
+        most = high;
+        sum = sum * shrink + wf_warp_sum(p);
+#pragma unroll
+        for (int c = 0; c < PARTS; c++)
+            value[c] *= shrink;
+#pragma unroll 8
+        for (int i = 0; i < 32; i++) {
+            const int64_t from = __shfl_sync(0xffffffffu, (long long)at.y, i);
+            const float weight = __shfl_sync(0xffffffffu, p, i);
+#pragma unroll
+            for (int c = 0; c < PARTS; c++)
+                if (from >= 0 && lane + 32 * c < a.d_v)
+                    value[c] += weight * wf_load(v[from + lane + 32 * c]);
+        }
+    }
+    if (lane == 0) {
+        sh.most[warp] = most;
+        sh.sum[warp] = sum;
+    }
+#pragma unroll
+    for (int c = 0; c < PARTS; c++)
+        sh.value[warp][lane + 32 * c] = value[c];
+}
+
+template <typename T, int W, int PARTS>
+static __global__ void __launch_bounds__(THREADS) attention_few(const wf_attention_problem a)
+{
+    __shared__ shared sh;
+    const int token = (int)blockIdx.x / a.heads, head = (int)blockIdx.x % a.heads;
+    const int c = (int)threadIdx.x;
+    wf_attention_check(a);
+    if (c < a.d)
+        sh.q[c] =
+            wf_attention_load(a.q.type, a.q.data, wf_attention_offset(a.q, 0, token, head) + c);
+    __syncthreads();
+    attend<T, W, PARTS>(a, sh, stretch_of(a, token), token, head / a.group);
+    __syncthreads();
+    float most = -INFINITY, sum = 0, value = 0;
+    for (int w = 0; w < WARPS; w++)
+        most = fmaxf(most, sh.most[w]);
+    for (int w = 0; w < WARPS; w++) {
+        const float share = expf(sh.most[w] - (most == -INFINITY ? 0.0f : most));
+        sum += sh.sum[w] * share;
+        value += c < 32 * PARTS ? sh.value[w][c] * share : 0.0f;
+    }
+    if (a.lse && c == 0)
+        a.lse[token * a.lse_row + head] = sum == 0 ? -INFINITY : most + logf(sum);
+    if (a.o.data && c < a.d_v)
+        wf_attention_store(a.o.type, a.o.data, wf_attention_offset(a.o, 0, token, head) + c,
+                           sum == 0 ? 0.0f : value / sum);
+}
+
+/* ---- Launch ---- */
+
+static bool accepts(const wf_node *n)
+{
+    const wf_dims *q = &n->in[0]->shape, *v = &n->in[2]->shape;
+    return q->d[0] <= TOKENS && q->d[2] <= WIDTH && v->d[v->n - 1] <= WIDTH &&
+           n->in[1]->type == n->in[2]->type;
+}
+
+static bool is_wide(const wf_attention_rows *x, int64_t bytes)
+{
+    return ((uintptr_t)x->data | (uintptr_t)((x->page | x->row | x->head) * bytes)) % 16 == 0;
+}
+
+template <typename T, int W> static void run(const wf_launch *l, const wf_attention_problem *a)
+{
+    const auto kernel = a->d_v <= 64    ? attention_few<T, W, 2>
+                        : a->d_v <= 128 ? attention_few<T, W, 4>
+                                        : attention_few<T, W, 8>;
+    WF_RUN(kernel, (unsigned)(a->n * a->heads), THREADS, 0, wf_cuda_stream(l))(*a);
+}
+
+static wf_status launch(const wf_launch *l)
+{
+    const wf_attention_problem a = wf_attention_open_forward(l);
+    if (a.n == 0 || a.heads == 0)
+        return WF_OK;
+    wf_with_float(a.k.type, [&](auto zero) {
+        using T = decltype(zero);
+        if (a.d % WF_WIDE(T) == 0 && is_wide(&a.k, sizeof(T)))
+            run<T, WF_WIDE(T)>(l, &a);
+        else
+            run<T, 1>(l, &a);
+    });
+    return wf_cuda_launched(l);
+}
+
+/* clang-format off */
+extern "C" const wf_kernel wf_cuda_attention_few_kernels[] = {
+    {.op = WF_OP_attention, .name = "few", .types = WF_TYPES_FLOAT, .strided = true, .accepts = accepts, .launch = launch},
+    {},
+};
