@@ -348,6 +348,11 @@ static wf_status launch_kv_append(const wf_launch *l)
     return WF_OK;
 }
 
+static bool without_copies(const wf_node *n)
+{
+    return ((const wf_attr_adamw *)n->attr)->copies == 0;
+}
+
 /* clang-format off */
 #define ROW(name_, with_, types_, accepts_, workspace_)                                            \
     {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true,                   \
@@ -357,7 +362,7 @@ const wf_kernel wf_cpu_update[] = {
     ROW(accumulate, accumulate, WF_TYPES_NUMBER, types_meet, NULL),
     ROW(accumulate_many, accumulate, WF_TYPES_NUMBER, types_meet, NULL),
     ROW(adamw, adamw, WF_TYPES_FLOAT, NULL, NULL),
-    ROW(adamw_many, adamw, WF_TYPES_FLOAT, NULL, NULL),
+    ROW(adamw_many, adamw, WF_TYPES_FLOAT, without_copies, NULL),
     ROW(sgd, sgd, WF_TYPES_FLOAT, NULL, NULL),
     ROW(lion, lion, WF_TYPES_FLOAT, NULL, NULL),
     ROW(kv_append, kv_append, WF_TYPES_FLOAT, NULL, kv_append_workspace),

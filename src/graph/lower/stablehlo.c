@@ -74,7 +74,8 @@ bool wf_stablehlo_accepts(const wf_node *n)
         plain &= is_plain(n->in[i]);
     for (int i = 0; i < n->nout; i++)
         plain &= is_plain(&n->out[i]);
-    return plain && (wf_node_is(n, WF_FLAG_SOURCE) || wf_stablehlo_has(n->op));
+    bool source = n->op == WF_OP_input || n->op == WF_OP_state; /* copies are not kept there */
+    return plain && (source || wf_stablehlo_has(n->op));
 }
 
 /* ---- What crosses the edge ---- */

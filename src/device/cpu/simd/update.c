@@ -264,6 +264,11 @@ static bool are_floats(const wf_node *n)
     return true;
 }
 
+static bool without_copies(const wf_node *n)
+{
+    return ((const wf_attr_adamw *)n->attr)->copies == 0;
+}
+
 /* clang-format off */
 #define ROW(name_, with_, accepts_)                                                                \
     {.op = WF_OP_##name_, .name = "simd", .types = WF_TYPES_FLOAT, .strided = true,                 \
@@ -272,7 +277,7 @@ const wf_kernel WF_SIMD(wf_cpu_update)[] = {
     ROW(accumulate, accumulate, are_floats),
     ROW(accumulate_many, accumulate, are_floats),
     ROW(adamw, adamw, NULL),
-    ROW(adamw_many, adamw, NULL),
+    ROW(adamw_many, adamw, without_copies),
     ROW(sgd, sgd, NULL),
     ROW(lion, lion, NULL),
     {0},
