@@ -108,7 +108,7 @@ static wf_status refresh(wf_session *s, const wf_stored_state *copy)
     return kernel->launch(&launch);
 }
 
-/* Whether all nodes that change the state of a copy change the copy as well. */
+/* Whether all nodes that change a state or its copy change both. */
 static bool stays_equal(const wf_graph *g, const wf_node *copy, const wf_stored_state *of,
                         wf_stored_state *const *states)
 {
@@ -119,7 +119,7 @@ static bool stays_equal(const wf_graph *g, const wf_node *copy, const wf_stored_
             state |= states[n->out[k].state->id] == of;
             along |= n->out[k].state == copy;
         }
-        if (state && !along)
+        if (state != along)
             return false;
     }
     return true;

@@ -130,7 +130,8 @@ static wf_status check_reads(const verifier *v, const wf_node *n)
     return WF_OK;
 }
 
-/* A copy of a state changes along with that state only. */
+/* A copy of a state becomes nothing but a version of that state, rounded: by the same update or, where that was
+ * expanded, by an assign. */
 static wf_status check_copy(const verifier *v, const wf_node *n, int i)
 {
     const wf_node *copy = n->in[i]->state;
@@ -139,6 +140,8 @@ static wf_status check_copy(const verifier *v, const wf_node *n, int i)
     const wf_attr_adamw *a = n->op == WF_OP_adamw_many ? n->attr : NULL;
     const int count = n->nout / 4, of = i - 3 * count;
     const wf_node *state = a && a->copies && of >= 0 ? n->in[of]->state : NULL;
+    if (n->op == WF_OP_assign && n->in[1]->node->op == WF_OP_cast)
+        state = n->in[1]->node->in[0]->state;
     if (!state || state->op != WF_OP_state || strcmp(state->name, copy->name) != 0)
         return FAULT(v, "write-to-copy", "node %d (%s) changes the copy of state '%s' by itself",
                      n->id, op_name(n), copy->name);

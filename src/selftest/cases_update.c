@@ -109,7 +109,6 @@ static void build_adamw_copies(wf_case *c)
     const struct adamw_case *t = &adamw_cases[c->variant % WF_LENGTH(adamw_cases)];
     int n = 1 + c->variant % 3;
     wf_value *in[19];
-    c->optional = true;
     for (int i = 0; i < 5 * n; i++) {
         int k = i / n, parameter = i % n;
         bool narrow = t->mixed != (parameter == 1);
