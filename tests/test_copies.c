@@ -50,7 +50,7 @@ typedef struct {
 static void add_parameter(step *s, const char *name, wf_type type, wf_value *lr, wf_value *count,
                           wf_value *apply)
 {
-    char of[3][16];
+    char of[3][24];
     for (int i = 0; i < 3; i++)
         snprintf(of[i], sizeof of[i], "%s.%s", (const char *[]){"m", "v", "y"}[i], name);
     s->p = wf_state(s->g, name, WF_F32, 2, (int64_t[]){5, 7});
@@ -68,7 +68,7 @@ static step make_step(wf_ctx *ctx, int parameters, wf_type type)
     wf_value *count = wf_input(s.g, "step", WF_I32, 0, NULL);
     wf_value *apply = wf_input(s.g, "apply", WF_U8, 0, NULL);
     for (int i = 0; i < parameters; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "p%d", i);
         add_parameter(&s, name, type, lr, count, apply);
     }
