@@ -102,13 +102,13 @@ static void finish_adamw_many(wf_case *c, const struct adamw_case *t, int copies
     wf_case_op(c, attrs, in, (4 + copies) * n + 4);
 }
 
-/* One to three parameters with copies in bf16 and f16 by turns; moments and gradients of some are narrow, too. */
+/* One or two parameters with copies in bf16 and f16 by turns; moments and gradients of some are narrow, too. */
 static void build_adamw_copies(wf_case *c)
 {
     static const double range[5][2] = {{-2, 2}, {-0.1, 0.1}, {1e-3, 0.1}, {-2, 2}, {-1, 1}};
     const struct adamw_case *t = &adamw_cases[c->variant % WF_LENGTH(adamw_cases)];
-    int n = 1 + c->variant % 3;
-    wf_value *in[19];
+    int n = 1 + c->variant / WF_LENGTH(adamw_cases);
+    wf_value *in[14];
     for (int i = 0; i < 5 * n; i++) {
         int k = i / n, parameter = i % n;
         bool narrow = t->mixed != (parameter == 1);
@@ -217,7 +217,7 @@ const wf_case_row wf_cases_update[] = {
     WF_ROW(adamw, WF_LENGTH(adamw_cases), WF_TYPES_FLOAT),
     WF_ROW(adamw_many, 2 * WF_LENGTH(adamw_cases), WF_TYPES_FLOAT),
     {.op = WF_OP_adamw_many,
-     .variants = 3 * WF_LENGTH(adamw_cases),
+     .variants = 2 * WF_LENGTH(adamw_cases),
      .build = build_adamw_copies,
      .types = 1u << WF_F32,
      .label = "copies"},
