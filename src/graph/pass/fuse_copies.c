@@ -16,8 +16,9 @@
 typedef struct {
     wf_rewrite r;
     const wf_pass_env *env;
+    bool had_copies; /* that came with the graph, as text */
     wf_type
-        *type;   /* [node] of adamw: that its parameter is cast to; WF_TYPE_NONE: it gets no copy */
+        *type;   /* [node] of adamw: what its parameter is cast to; WF_TYPE_NONE: it gets no copy */
     bool *later; /* [node] comes after one of these updates, whatever the order */
 } copier;
 
@@ -49,15 +50,16 @@ static bool has_copy(const wf_graph *g, const char *name)
     return false;
 }
 
-static wf_type type_of_casts(const wf_uses *u, const wf_node *update)
+static wf_type type_of_casts(const copier *c, const wf_node *update)
 {
+    const wf_uses *u = &c->r.uses;
     const wf_value *p = update->in[0];
     if (update->op != WF_OP_adamw || p->node->op != WF_OP_state || p->type != WF_F32)
         return WF_TYPE_NONE;
     wf_type type = has_casts(u, p, WF_BF16)  ? WF_BF16
                    : has_casts(u, p, WF_F16) ? WF_F16
                                              : WF_TYPE_NONE;
-    return type != WF_TYPE_NONE && !has_copy(update->graph, p->node->name) ? type : WF_TYPE_NONE;
+    return c->had_copies && has_copy(c->r.g, p->node->name) ? WF_TYPE_NONE : type;
 }
 
 static wf_status mark_later(copier *c)
@@ -132,7 +134,9 @@ static bool make_copy(copier *c, wf_node *update)
 static wf_status make_copies(copier *c, int *made)
 {
     for (int i = 0; i < c->r.count; i++)
-        c->type[i] = type_of_casts(&c->r.uses, c->r.g->nodes[i]);
+        c->had_copies |= c->r.g->nodes[i]->op == WF_OP_state_copy;
+    for (int i = 0; i < c->r.count; i++)
+        c->type[i] = type_of_casts(c, c->r.g->nodes[i]);
     WF_TRY(mark_later(c));
     drop_read_later(c);
     for (int i = 0; i < c->r.count && c->r.g->status == WF_OK; i++)
