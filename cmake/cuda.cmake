@@ -5,7 +5,6 @@
 
 set(WEFT_CUDA AUTO CACHE STRING "The cuda device: ON, OFF, or AUTO (when nvcc is found, except in Sanitize)")
 set(WEFT_CUDA_ARCHITECTURES "80;86;89;90a" CACHE STRING "Compute capabilities to compile kernels for")
-option(WEFT_HOPPER_PRODUCTS "Time products of our own for Hopper beside cuBLASLt's; no GPU has run them yet" OFF)
 option(WEFT_CUDA_PTX "Also embed code from which drivers compile for later GPUs" ON)
 
 set(WEFT_CUDA_OBJECTS)
@@ -49,8 +48,8 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         if(WEFT_CUDA_PTX AND NOT name MATCHES "^hopper")
             list(APPEND codes -gencode=arch=compute_90,code=compute_90)
         endif()
-        if(NOT codes OR (name STREQUAL "hopper_product" AND NOT (WEFT_HOPPER_PRODUCTS OR WEFT_TESTS)))
-            continue() # nobody could run it; trees with tests show that all of it compiles
+        if(NOT codes)
+            continue() # nobody could run it
         endif()
         set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
         add_custom_command(OUTPUT ${object}
@@ -68,15 +67,10 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
     target_include_directories(weft_needs SYSTEM INTERFACE ${WEFT_CUDA_INCLUDE})
     target_link_libraries(weft_needs INTERFACE ${WEFT_CUDART} rt)
     set(hopper 0)
-    set(hopper_products 0)
     if("90a" IN_LIST WEFT_CUDA_ARCHITECTURES)
         set(hopper 1)
-        if(WEFT_HOPPER_PRODUCTS)
-            set(hopper_products 1)
-        endif()
     endif()
-    target_compile_definitions(weft_objects PRIVATE
-        WF_CUDA_HOPPER=${hopper} WF_CUDA_HOPPER_PRODUCTS=${hopper_products})
+    target_compile_definitions(weft_objects PRIVATE WF_CUDA_HOPPER=${hopper})
     message(STATUS "Weft: CUDA kernels for ${WEFT_CUDA_ARCHITECTURES} (minutes to compile; WEFT_CUDA=OFF leaves them out)")
 else()
     target_sources(weft_objects PRIVATE ${PROJECT_SOURCE_DIR}/src/device/cuda/absent.c)

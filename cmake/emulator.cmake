@@ -62,8 +62,7 @@ target_link_libraries(weft_emulator PRIVATE weft_needs)
 add_library(weft_emulated_device OBJECT ${cuda_host_sources})
 target_include_directories(weft_emulated_device PRIVATE src include)
 target_include_directories(weft_emulated_device SYSTEM PRIVATE ${WEFT_CUDA_INCLUDE})
-target_compile_definitions(weft_emulated_device PRIVATE WF_CUDA_HOPPER=1 WF_CUDA_HOPPER_PRODUCTS=1
-    WF_CUDA_EMULATED=1)
+target_compile_definitions(weft_emulated_device PRIVATE WF_CUDA_HOPPER=1 WF_CUDA_EMULATED=1)
 target_link_libraries(weft_emulated_device PRIVATE weft_needs)
 
 # weft_emulated_program(NAME SOURCES...): in build/tests, with the emulated device.
@@ -174,9 +173,3 @@ foreach(op IN LISTS ops)
     weft_emulated_test(selftest_cublaslt_${op} weft_emulated selftest --device cuda --fast --op ${op})
     set_property(TEST selftest_cublaslt_${op} APPEND PROPERTY ENVIRONMENT WEFT_CUBLASLT=emulated)
 endforeach()
-
-# Products by kernels for Hopper.
-weft_emulate(hopper_test_object emulated ${PROJECT_SOURCE_DIR}/tests/test_hopper_products.cu)
-weft_emulated_program(test_hopper_products ${hopper_test_object})
-target_link_libraries(test_hopper_products PRIVATE weft_static PkgConfig::CMOCKA)
-weft_emulated_test(hopper_products test_hopper_products)

@@ -72,7 +72,7 @@ enum { ROWS = 16, BOX = ROWS * 128, HALVES = 3 };
 /* Of each of HALVES boxes half is outside. One thread brings them in turn, and stores what another warp has made of
  * them. */
 static __global__ void move_boxes(const __grid_constant__ CUtensorMap from,
-                                  const __grid_constant__ CUtensorMap to, int add)
+                                  const __grid_constant__ CUtensorMap to)
 {
     WF_SHARED_TILES(char, shared);
     const uint32_t base = wf_shared_address(shared), full = base + BOX, empty = full + 8;
@@ -87,7 +87,7 @@ static __global__ void move_boxes(const __grid_constant__ CUtensorMap from,
             wf_barrier_expect(full, BOX);
             wf_tma_load(base, &from, full, 32, 1, -8, i);
             wf_barrier_wait(empty, i & 1);
-            add ? wf_tma_add(&to, base, 32, 1, -8, i) : wf_tma_store(&to, base, 32, 1, -8, i);
+            wf_tma_store(&to, base, 32, 1, -8, i);
             wf_tma_commit();
             wf_tma_wait_read<0>();
         }
@@ -111,19 +111,60 @@ static void test_boxes(void **state)
 {
     (void)state;
     enum { D1 = 2, D2 = 20, N = HALVES * D2 * D1 * 64 };
-    for (int add = 0; add < 2; add++) {
-        wf_bf16 *x = some_bf16(N), *y = some_bf16(N), host[N];
-        const cuuint64_t dim[4] = {64, D1, D2, HALVES};
-        WF_RUN(move_boxes, 1, 64, BOX + 16, 0)(map_of(x, dim, ROWS), map_of(y, dim, ROWS), add);
-        fetch(host, y, sizeof host);
-        for (int i = 0; i < N; i++) {
-            bool moved = i % 64 >= 32 && i / 64 % D1 == 1 && i / 64 / D1 % D2 < 8;
-            float want = moved ? some(i) + 1 + (add ? some(i) : 0) : some(i);
-            assert_true(wf_load(host[i]) == want);
-        }
-        cudaFree(x);
-        cudaFree(y);
+    wf_bf16 *x = some_bf16(N), *y = some_bf16(N), host[N];
+    const cuuint64_t dim[4] = {64, D1, D2, HALVES};
+    WF_RUN(move_boxes, 1, 64, BOX + 16, 0)(map_of(x, dim, ROWS), map_of(y, dim, ROWS));
+    fetch(host, y, sizeof host);
+    for (int i = 0; i < N; i++) {
+        bool moved = i % 64 >= 32 && i / 64 % D1 == 1 && i / 64 / D1 % D2 < 8;
+        assert_true(wf_load(host[i]) == (moved ? some(i) + 1 : some(i)));
     }
+    cudaFree(x);
+    cudaFree(y);
+}
+
+/* ---- Bytes ---- */
+
+enum { TERMS = 20 };
+
+/* to = 0 + 1 + ... + TERMS - 1, each of them written over the one before when that has been read. late: how many were
+ * not in the sum yet by then. */
+static __global__ void add_terms(float *to, int *late)
+{
+    WF_SHARED_TILES(float, shared);
+    float sum = 0;
+    for (int i = 0; i < TERMS; i++) {
+        for (int j = 0; j < 4; j++)
+            shared[j] = (float)i;
+        wf_async_fence();
+        if (i == 0)
+            wf_bulk_store(to, wf_shared_address(shared), 16);
+        else
+            wf_bulk_add(to, wf_shared_address(shared), 16);
+        wf_tma_commit();
+        wf_tma_wait_read<0>();
+        shared[0] = -1;
+        sum += (float)i;
+        *late += *to != sum;
+        wf_tma_wait<0>();
+        for (int j = 0; j < 4; j++)
+            assert_true(to[j] == sum);
+    }
+}
+
+static void test_bytes(void **state)
+{
+    (void)state;
+    struct {
+        float to[4];
+        int late;
+    } host, *data = (decltype(data))device_new(sizeof host);
+    assert_int_equal(cudaMemset(data, 0, sizeof host), cudaSuccess);
+    WF_RUN(add_terms, 1, 1, 1024, 0)(data->to, &data->late);
+    fetch(&host, data, sizeof host);
+    assert_true(host.to[3] == TERMS * (TERMS - 1) / 2);
+    assert_true(host.late > 0 && host.late < TERMS); /* now and then */
+    cudaFree(data);
 }
 
 /* ---- Products ---- */
@@ -209,9 +250,17 @@ static void test_products(void **state)
 
 /* ---- What must not pass ---- */
 
-typedef enum { NOBODY_COMES, NOT_MADE, TOO_MANY, SUMS_CHANGE, STILL_LOADING, ENDS_EARLY } mistake;
+typedef enum {
+    NOBODY_COMES,
+    NOT_MADE,
+    TOO_MANY,
+    SUMS_CHANGE,
+    STILL_LOADING,
+    NOT_READ,
+    ENDS_EARLY
+} mistake;
 
-static __global__ void mistaken(mistake m, const void *from)
+static __global__ void mistaken(mistake m, void *data)
 {
     WF_SHARED_TILES(char, shared);
     const uint32_t base = wf_shared_address(shared), b = base + 1024;
@@ -227,8 +276,11 @@ static __global__ void mistaken(mistake m, const void *from)
     if (m == STILL_LOADING && threadIdx.x == 0) {
         wf_barrier_expect(b, 50 * 16);
         for (int i = 0; i < 50; i++) /* one of them is late */
-            wf_bulk_load(base, from, 16, b);
+            wf_bulk_load(base, data, 16, b);
     }
+    if (m == NOT_READ && threadIdx.x == 0)
+        for (int i = 0; i < 50; i++)
+            wf_bulk_store(data, base, 16);
     if (m == SUMS_CHANGE || m == ENDS_EARLY) {
         float d[16] = {0};
         uint64_t o = wf_wgmma_operand(base, 0);
@@ -276,6 +328,7 @@ static void test_mistakes_are_told(void **state)
     must_end(TOO_MANY, "for which all have arrived");
     must_end(SUMS_CHANGE, "changes the sums of a product");
     must_end(STILL_LOADING, "a load is still under way");
+    must_end(NOT_READ, "a store has not been read");
     must_end(ENDS_EARLY, "ends with products under way");
 }
 
@@ -283,6 +336,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_mistakes_are_told),
     };

@@ -24,7 +24,8 @@ sanitize() { # TOOL: each op in a process of its own, as many at a time as there
         failed=1
         sort "$out/FAILED" | while read -r op; do
             echo "failed: $op"
-            grep -m 3 '=========' "$out/$op" || tail -3 "$out/$op"
+            grep -v '^=========' "$out/$op" | tail -4
+            grep -m 3 '^========= \(Invalid\|Error\|Warning\|Program\)' "$out/$op" || true
         done
     fi
     rm -rf "$out"

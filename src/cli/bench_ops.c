@@ -21,6 +21,8 @@ typedef struct {
 } measured;
 
 #define LONG_FLOP 1e12 /* of which the other device is spared */
+/* Of which one is enough there: it does not matter then where operands come from. */
+#define MANY_FLOP 1e10
 
 typedef struct {
     char *const *names;
@@ -87,21 +89,30 @@ static wf_status measure_case(wf_device *device, job *t, const wf_bench_case *c)
 static wf_status measure_beside(wf_device *device, job *t)
 {
     wf_bench_case_result r;
+    wf_progress progress;
+    wf_status status = WF_OK;
+    const uint64_t streamed = t->options.streamed;
     device->timed = true;
     t->options.packed = t->options.rounded = false;
     t->options.unless = NULL;
-    for (int i = 0; i < t->rows; i++) {
+    if (wf_bench_set.repeats < 0)
+        t->options.repeats = 1; /* what is compared here differs by factors, not by percents */
+    wf_progress_begin(&progress, "cases beside", WF_PROGRESS_ITEMS, t->rows);
+    for (int i = 0; i < t->rows && status == WF_OK; i++) {
         measured *m = &t->row[i];
         if (i > 0 && m->c == m[-1].c) {
             m->beside = m[-1].beside;
         } else if ((double)m->result.cost.flops <= LONG_FLOP) {
-            wf_status status = wf_bench_case_run(device, m->c, &t->options, &r);
-            if (status != WF_OK && status != WF_ERR_UNSUPPORTED)
-                return status;
+            t->options.streamed = (double)m->result.cost.flops > MANY_FLOP ? 0 : streamed;
+            status = wf_bench_case_run(device, m->c, &t->options, &r);
             m->beside = status == WF_OK ? r.best : 0;
+            if (status == WF_ERR_UNSUPPORTED)
+                status = WF_OK;
         }
+        wf_progress_update(&progress, i + 1);
     }
-    return WF_OK;
+    wf_progress_clear(&progress);
+    return status;
 }
 
 static wf_status measure(wf_device *device, job *t)

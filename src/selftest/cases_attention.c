@@ -3,7 +3,7 @@
 #include "selftest/case.h"
 
 #define MOST_SEQUENCES 5
-#define MOST_ROWS 288
+#define MOST_ROWS 400
 #define NARROW (1u << WF_F16 | 1u << WF_BF16)
 
 /* ---- Packed ---- */
@@ -62,6 +62,8 @@ static const struct attention_case tile_cases[] = {
     {258, 1, 1, 64, 64, 2, {0, 129, 258}, 0, {.length = 129, .bidirectional = true}},
     {200, 2, 1, 128, 128, 2, {0, 197, 200}, 0, {.bidirectional = true, .window = 40}},
     {270, 1, 1, 128, 128, 1, {0, 270}, 0, {.length = 270, .window = 130}},
+    {331, 3, 1, 64, 64, 3, {5, 70, 71, 257}, 0, {0}}, /* tokens in no sequence, three heads */
+    {385, 4, 2, 128, 128, 2, {130, 200, 384}, 0, {.window = 100}},
     /* Later scores exceed those of the first tile by far. Not for gradients: some are too small for bf16. */
     {193, 1, 1, 64, 64, 1, {0, 193}, 0, {.window = 65, .scale = 4}},
     {257, 1, 1, 128, 128, 1, {0, 257}, 0, {.window = 129, .scale = 4}},

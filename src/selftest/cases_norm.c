@@ -167,12 +167,16 @@ static void build_rope(wf_case *c)
     WF_CASE_OP(c, t->attrs, x, positions, inv_freq);
 }
 
+/* Gradients of layer norms see x less the mean as it was saved, in f32: of numbers around 10 that is less exact than terms
+ * of about 1 are, and once in some hundred runs more than the bound for others allows. */
+#define MEAN_SAVED .gradient = 256
+
 const wf_case_row wf_cases_norm[] = {
-    WF_ROW(layer_norm, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
+    WF_ROW(layer_norm, WF_LENGTH(norm_cases), WF_TYPES_FLOAT, MEAN_SAVED),
     WF_ROW(layer_norm_grad, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
     WF_ROW(rms_norm, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
     WF_ROW(rms_norm_grad, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
-    WF_ROW(residual_layer_norm, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
+    WF_ROW(residual_layer_norm, WF_LENGTH(norm_cases), WF_TYPES_FLOAT, MEAN_SAVED),
     WF_ROW(residual_rms_norm, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
     WF_ROW(residual_layer_norm_grad, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),
     WF_ROW(residual_rms_norm_grad, WF_LENGTH(norm_cases), WF_TYPES_FLOAT),

@@ -25,10 +25,8 @@
 
 #undef __shared__
 #undef __launch_bounds__
-#undef __cluster_dims__
 #define __shared__ wf_emulated_shared_variable /* shared.awk makes something of it */
 #define __launch_bounds__(...)
-#define __cluster_dims__(...)
 #define warpSize 32
 
 /* As CUDA's: WF_RUN(kernel, grid, block, shared bytes, stream)(arguments). */

@@ -77,18 +77,22 @@ WF_HOPPER void wf_tma_load(uint32_t to, const CUtensorMap *map, wf_barrier b, in
 WF_HOPPER void wf_tma_store(const CUtensorMap *map, uint32_t from, int x0, int x1, int x2, int x3)
 {
     const int x[4] = {x0, x1, x2, x3};
-    wf_emulated_tma_store(map, from, x, false);
-}
-
-WF_HOPPER void wf_tma_add(const CUtensorMap *map, uint32_t from, int x0, int x1, int x2, int x3)
-{
-    const int x[4] = {x0, x1, x2, x3};
-    wf_emulated_tma_store(map, from, x, true);
+    wf_emulated_tma_store(map, from, x);
 }
 
 WF_HOPPER void wf_bulk_load(uint32_t to, const void *from, int bytes, wf_barrier b)
 {
     wf_emulated_bulk_load(to, from, bytes, b);
+}
+
+WF_HOPPER void wf_bulk_store(void *to, uint32_t from, int bytes)
+{
+    wf_emulated_bulk_store(to, from, bytes, false);
+}
+
+WF_HOPPER void wf_bulk_add(float *to, uint32_t from, int bytes)
+{
+    wf_emulated_bulk_store(to, from, bytes, true);
 }
 
 WF_HOPPER void wf_tma_commit()
@@ -98,38 +102,15 @@ WF_HOPPER void wf_tma_commit()
 
 template <int N> WF_HOPPER void wf_tma_wait_read()
 {
-    wf_emulated_tma_wait(N);
+    wf_emulated_tma_wait(N, true);
 }
 
 template <int N> WF_HOPPER void wf_tma_wait()
 {
-    wf_emulated_tma_wait(N);
+    wf_emulated_tma_wait(N, false);
 }
 
 WF_HOPPER void wf_async_fence() {}
-
-/* ---- Clusters, of one block: there are no others ---- */
-
-WF_HOPPER uint32_t wf_cluster_rank()
-{
-    return 0;
-}
-
-WF_HOPPER void wf_cluster_sync()
-{
-    __syncthreads();
-}
-
-WF_HOPPER void wf_barrier_arrive_at(wf_barrier b, uint32_t)
-{
-    wf_barrier_arrive(b);
-}
-
-WF_HOPPER void wf_tma_load_to(uint32_t to, const CUtensorMap *map, wf_barrier b, uint16_t, int x0,
-                              int x1, int x2, int x3)
-{
-    wf_tma_load(to, map, b, x0, x1, x2, x3);
-}
 
 /* ---- Registers and memory ---- */
 
@@ -152,11 +133,6 @@ WF_HOPPER void wf_store_matrices(uint32_t to, const uint32_t *x)
         memcpy(&row, all + (i * 8 + lane / 4) * WF_EMULATED_GATHERED, sizeof row);
         memcpy((char *)wf_emulated_shared_at(row, 16) + lane % 4 * 4, &x[i], 4);
     }
-}
-
-WF_HOPPER void wf_add_global(float4 *to, float4 x)
-{
-    *to = make_float4(to->x + x.x, to->y + x.y, to->z + x.z, to->w + x.w);
 }
 
 /* ---- Products ---- */

@@ -46,15 +46,17 @@ typedef struct {
 enum { MAP_MAGIC = 0x774d6170 };
 _Static_assert(sizeof(tensor_map) <= sizeof(CUtensorMap), "");
 
-typedef enum { BOX_LOAD, BYTES_LOAD, BOX_STORE, BOX_ADD } transfer_kind;
+typedef enum { BOX_LOAD, BYTES_LOAD, BOX_STORE, BYTES_STORE, BYTES_ADD } transfer_kind;
 
 typedef struct {
     transfer_kind kind;
     uint32_t shared, barrier;
     tensor_map map;
     int x[4];
-    const void *from; /* BYTES_LOAD */
+    char *global; /* BYTES_ */
     int bytes;
+    char *
+        read; /* of a store that still has to be delivered: what shared memory was; NULL: it has to be read */
     int thread;     /* that has it done */
     unsigned group; /* of its stores */
 } transfer;
@@ -259,45 +261,10 @@ static float widened(uint16_t x, bool f16)
     return y;
 }
 
-/* To nearest, ties to even. */
-static uint16_t narrowed(float x, bool f16)
+/* Of shared memory, or of what it was. */
+static char *inside(const transfer *t, uint32_t address, size_t bytes)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    const uint32_t sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
-    if (rest > 0x7f800000)
-        return (uint16_t)(sign | 0x7fff);
-    if (!f16)
-        return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    if (rest >= 0x47800000) /* 65536 */
-        return (uint16_t)(sign | 0x7c00);
-    if (rest < 0x38800000) { /* below 2^-14: multiples of 2^-24 */
-        float y, magic = 0.5f;
-        memcpy(&y, &rest, sizeof y);
-        y += magic;
-        memcpy(&bits, &y, sizeof bits);
-        return (uint16_t)(sign | (bits - 0x3f000000));
-    }
-    return (uint16_t)(sign | ((rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13));
-}
-
-/* to += from, of one element. */
-static void add_element(const tensor_map *m, char *to, const char *from)
-{
-    if (m->type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32) {
-        float x, y;
-        memcpy(&x, to, 4);
-        memcpy(&y, from, 4);
-        x += y;
-        memcpy(to, &x, 4);
-        return;
-    }
-    const bool f16 = m->type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    uint16_t x, y;
-    memcpy(&x, to, 2);
-    memcpy(&y, from, 2);
-    x = narrowed(widened(x, f16) + widened(y, f16), f16);
-    memcpy(to, &x, 2);
+    return t->read ? t->read + (address - t->shared) : wf_emulated_shared_at(address, bytes);
 }
 
 /* One row of a box, elements along the innermost axis; `data` NULL: it is not in the tensor. */
@@ -309,16 +276,14 @@ static void transfer_row(const transfer *t, uint32_t shared, char *data)
         const int64_t x = t->x[0] + (int64_t)(i / m->element);
         const uint32_t at = m->swizzled ? swizzled(shared + i) : shared + i;
         const bool there = data && x >= 0 && (uint64_t)x < m->dim[0];
-        char *inside = wf_emulated_shared_at(at, m->element);
+        char *here = inside(t, at, m->element);
         char *outside = there ? data + x * (int64_t)m->element : NULL;
         if (t->kind == BOX_LOAD && there)
-            memcpy(inside, outside, m->element);
+            memcpy(here, outside, m->element);
         else if (t->kind == BOX_LOAD)
-            memset(inside, 0, m->element);
-        else if (t->kind == BOX_STORE && there)
-            memcpy(outside, inside, m->element);
+            memset(here, 0, m->element);
         else if (there)
-            add_element(m, outside, inside);
+            memcpy(outside, here, m->element);
     }
 }
 
@@ -327,42 +292,79 @@ static uint32_t box_bytes(const tensor_map *m)
     return m->box[0] * m->box[1] * m->box[2] * m->box[3] * m->element;
 }
 
-static void perform(const transfer *t)
+static void perform_box(const transfer *t)
 {
     const tensor_map *m = &t->map;
-    int bytes = t->bytes;
-    if (t->kind == BYTES_LOAD) {
-        memcpy(wf_emulated_shared_at(t->shared, (size_t)bytes), t->from, (size_t)bytes);
-    } else {
-        uint32_t shared = t->shared;
-        bytes = (int)box_bytes(m);
-        for (uint32_t i = 0; i < m->box[1] * m->box[2] * m->box[3]; i++) {
-            const int64_t x[4] = {0, t->x[1] + (int64_t)(i % m->box[1]),
-                                  t->x[2] + (int64_t)(i / m->box[1] % m->box[2]),
-                                  t->x[3] + (int64_t)(i / m->box[1] / m->box[2])};
-            char *data = m->data;
-            for (int k = 1; k < 4 && data; k++)
-                data = x[k] >= 0 && (uint64_t)x[k] < m->dim[k] ? data + x[k] * (int64_t)m->stride[k]
-                                                               : NULL;
-            transfer_row(t, shared, data);
-            shared += m->box[0] * m->element;
-        }
-    }
-    if (t->kind == BOX_LOAD || t->kind == BYTES_LOAD) {
-        barrier b = barrier_at(t->barrier);
-        b.bytes -= bytes;
-        barrier_set(t->barrier, b);
+    uint32_t shared = t->shared;
+    for (uint32_t i = 0; i < m->box[1] * m->box[2] * m->box[3]; i++) {
+        const int64_t x[4] = {0, t->x[1] + (int64_t)(i % m->box[1]),
+                              t->x[2] + (int64_t)(i / m->box[1] % m->box[2]),
+                              t->x[3] + (int64_t)(i / m->box[1] / m->box[2])};
+        char *data = m->data;
+        for (int k = 1; k < 4 && data; k++)
+            data = x[k] >= 0 && (uint64_t)x[k] < m->dim[k] ? data + x[k] * (int64_t)m->stride[k]
+                                                           : NULL;
+        transfer_row(t, shared, data);
+        shared += m->box[0] * m->element;
     }
 }
 
-/* Now or later. */
-static void begin(const transfer *t)
+static void perform_bytes(const transfer *t)
+{
+    char *here = inside(t, t->shared, (size_t)t->bytes);
+    if (t->kind == BYTES_LOAD)
+        memcpy(here, t->global, (size_t)t->bytes);
+    else if (t->kind == BYTES_STORE)
+        memcpy(t->global, here, (size_t)t->bytes);
+    else
+        for (int i = 0; i < t->bytes; i += 4) {
+            float x, y;
+            memcpy(&x, t->global + i, 4);
+            memcpy(&y, here + i, 4);
+            x += y;
+            memcpy(t->global + i, &x, 4);
+        }
+}
+
+static bool is_load(const transfer *t)
+{
+    return t->kind == BOX_LOAD || t->kind == BYTES_LOAD;
+}
+
+static void perform(const transfer *t)
+{
+    if (t->kind == BOX_LOAD || t->kind == BOX_STORE)
+        perform_box(t);
+    else
+        perform_bytes(t);
+    if (is_load(t)) {
+        barrier b = barrier_at(t->barrier);
+        b.bytes -= t->bytes;
+        barrier_set(t->barrier, b);
+    }
+    free(t->read);
+}
+
+/* The first half of a store. */
+static void read_shared(transfer *t)
+{
+    if (t->read)
+        return;
+    const char *from = wf_emulated_shared_at(t->shared, (size_t)t->bytes);
+    t->read = memcpy(must(malloc((size_t)t->bytes)), from, (size_t)t->bytes);
+}
+
+/* Now or later; of a store the first half, or none. */
+static void begin(transfer *t)
 {
     wf_async *a = async();
-    if (wf_grid_random() % 2) {
+    const uint64_t how = wf_grid_random() % 4;
+    if (how < 2) {
         perform(t);
         return;
     }
+    if (how == 2 && !is_load(t))
+        read_shared(t);
     if (a->transfers == a->cap) {
         a->cap = a->cap ? 2 * a->cap : 16;
         a->transfer = must(realloc(a->transfer, (size_t)a->cap * sizeof *a->transfer));
@@ -390,8 +392,21 @@ static transfer box_transfer(transfer_kind kind, uint32_t shared, const void *ma
         wf_grid_stop("moves a box by a map that is none");
     if (shared % (t.map.swizzled ? 1024 : 128))
         wf_grid_stop("moves a box from or to shared memory that is not aligned");
-    wf_emulated_shared_at(shared, box_bytes(&t.map));
+    t.bytes = (int)box_bytes(&t.map);
+    wf_emulated_shared_at(shared, (size_t)t.bytes);
     return t;
+}
+
+static transfer bytes_transfer(transfer_kind kind, uint32_t shared, const void *global, int bytes)
+{
+    if (shared % 16 || (uintptr_t)global % 16 || bytes <= 0 || bytes % 16)
+        wf_grid_stop("moves bytes that are not aligned");
+    wf_emulated_shared_at(shared, (size_t)bytes);
+    return (transfer){.kind = kind,
+                      .shared = shared,
+                      .global = (char *)(uintptr_t)global,
+                      .bytes = bytes,
+                      .thread = wf_grid_here.thread};
 }
 
 void wf_emulated_tma_load(uint32_t to, const void *map, uint32_t address, const int x[4])
@@ -402,21 +417,25 @@ void wf_emulated_tma_load(uint32_t to, const void *map, uint32_t address, const 
     begin(&t);
 }
 
-void wf_emulated_tma_store(const void *map, uint32_t from, const int x[4], bool add)
+void wf_emulated_tma_store(const void *map, uint32_t from, const int x[4])
 {
-    transfer t = box_transfer(add ? BOX_ADD : BOX_STORE, from, map, x);
+    transfer t = box_transfer(BOX_STORE, from, map, x);
     t.group = self()->stores;
     begin(&t);
 }
 
 void wf_emulated_bulk_load(uint32_t to, const void *from, int bytes, uint32_t address)
 {
-    transfer t = {
-        .kind = BYTES_LOAD, .shared = to, .from = from, .bytes = bytes, .barrier = address};
-    if (to % 16 || (uintptr_t)from % 16 || bytes <= 0 || bytes % 16)
-        wf_grid_stop("moves bytes that are not aligned");
-    wf_emulated_shared_at(to, (size_t)bytes);
+    transfer t = bytes_transfer(BYTES_LOAD, to, from, bytes);
+    t.barrier = address;
     barrier_at(address);
+    begin(&t);
+}
+
+void wf_emulated_bulk_store(void *to, uint32_t from, int bytes, bool add)
+{
+    transfer t = bytes_transfer(add ? BYTES_ADD : BYTES_STORE, from, to, bytes);
+    t.group = self()->stores;
     begin(&t);
 }
 
@@ -425,21 +444,21 @@ void wf_emulated_tma_commit(void)
     self()->stores++;
 }
 
-static bool is_load(const transfer *t)
-{
-    return t->kind == BOX_LOAD || t->kind == BYTES_LOAD;
-}
-
-void wf_emulated_tma_wait(int groups)
+void wf_emulated_tma_wait(int groups, bool read)
 {
     wf_async *a = async();
     const unsigned now = self()->stores;
     for (int i = 0; i < a->transfers;) {
-        const transfer *t = &a->transfer[i];
-        if (!is_load(t) && t->thread == wf_grid_here.thread && now - t->group > (unsigned)groups)
+        transfer *t = &a->transfer[i];
+        const bool mine =
+            !is_load(t) && t->thread == wf_grid_here.thread && now - t->group > (unsigned)groups;
+        if (mine && !read) {
             finish(a, i);
-        else
-            i++;
+            continue;
+        }
+        if (mine)
+            read_shared(t);
+        i++;
     }
 }
 
@@ -631,6 +650,8 @@ void wf_async_end(wf_async *a)
     while (a->transfers > 0) {
         if (is_load(&a->transfer[0]))
             wf_grid_stop("is the last of its block, for which a load is still under way");
+        if (!a->transfer[0].read)
+            wf_grid_stop("is the last of its block, of which a store has not been read");
         finish(a, 0);
     }
     for (int i = 0; i < 1024; i++) {

@@ -4,8 +4,9 @@
  * and products of warpgroups (hopper.c). src/device/cuda/hopper.cuh says what each of them is.
  *
  * What happens in the background happens as early or as late as it may, as the seed has it: a load at once, or when no
- * thread of the block can go on without one; a store at once, or when it is waited for; products always when they
- * are waited for. Until then their sums are NaN, and who changes them is stopped.
+ * thread of the block can go on without one; a store reads shared memory at once, or when that is waited for, and is
+ * delivered at once, or when this is waited for, at the end of the block at the latest; products always when they are
+ * waited for. Until then their sums are NaN, and who changes them is stopped.
  *
  * Shared memory is known by addresses as Hopper has them: 32 bits, within the first 256 KiB. Only dynamic memory
  * has one here.
@@ -32,11 +33,13 @@ void wf_emulated_mbarrier_wait(uint32_t barrier, uint32_t parity);
 
 /* A box of a CUtensorMap; x: its first element, the innermost axis first. */
 void wf_emulated_tma_load(uint32_t to, const void *map, uint32_t barrier, const int x[4]);
-void wf_emulated_tma_store(const void *map, uint32_t from, const int x[4], bool add);
-/* Bytes that lie together. */
+void wf_emulated_tma_store(const void *map, uint32_t from, const int x[4]);
+/* Bytes that lie together; or f32 to be added. */
 void wf_emulated_bulk_load(uint32_t to, const void *from, int bytes, uint32_t barrier);
+void wf_emulated_bulk_store(void *to, uint32_t from, int bytes, bool add);
 void wf_emulated_tma_commit(void);
-void wf_emulated_tma_wait(int groups);
+/* read: until shared memory was read. */
+void wf_emulated_tma_wait(int groups, bool read);
 
 enum { WF_EMULATED_SUMS = 128 }; /* of a thread, at most: 256 columns */
 

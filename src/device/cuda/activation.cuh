@@ -13,26 +13,43 @@
 #define WF_INV_SQRT_2PI 0.3989422804014327f
 #define WF_GELU_CUBIC 0.044715f
 
-/* a / b within two units of the last place, for b that is neither tiny nor huge. */
-static __device__ __forceinline__ float wf_quick_divide(float a, float b)
+/* 2 to the x, relatively exact to 2^-22; what is less than 2^-126 is 0. */
+static __device__ __forceinline__ float wf_quick_exp2(float x)
 {
 #if WF_CUDA_EMULATED
-    return a / b;
+    return exp2f(x);
 #else
-    return __fdividef(a, b);
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 #endif
 }
 
-static __device__ __forceinline__ float wf_sigmoid(float x)
+/* 1 / x to 2^-23; 0 of what is more than 2^126. */
+static __device__ __forceinline__ float wf_quick_reciprocal(float x)
 {
-    const float e = expf(-fabsf(x)); /* never overflows */
-    return wf_quick_divide(x < 0 ? e : 1, 1 + e);
+#if WF_CUDA_EMULATED
+    return 1 / x;
+#else
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
 }
 
-/* (1 + tanh(u)) / 2 is sigmoid(2 u), which stays exact where tanh(u) is close to -1. */
+/* Where e^-x overflows, 1 / (1 + e^-x) is 0. */
+static __device__ __forceinline__ float wf_sigmoid(float x)
+{
+    return wf_quick_reciprocal(1 + expf(-x));
+}
+
+/* (1 + tanh(u)) / 2 is sigmoid(2 u), which stays exact where tanh(u) is close to -1. The factors of x and x^3 in
+ * -2 u / ln 2: a quick power of 2 is enough, as its error counts for no more than that of u where gelu is large. */
 static __device__ __forceinline__ float wf_gelu_gate(float x)
 {
-    return wf_sigmoid(2 * WF_SQRT_2_OVER_PI * (x + WF_GELU_CUBIC * x * x * x));
+    constexpr float linear = (float)(-2 * 0.7978845608028654 * 1.4426950408889634);
+    constexpr float cubic = (float)(-2 * 0.7978845608028654 * 1.4426950408889634 * 0.044715);
+    return wf_quick_reciprocal(1 + wf_quick_exp2(x * (linear + cubic * x * x)));
 }
 
 /* (1 + erf(u)) / 2, for the same reason. */
@@ -64,8 +81,8 @@ static __device__ __forceinline__ float wf_relu2(float x)
 
 static __device__ __forceinline__ float wf_gelu_slope(float x)
 {
-    const float gate = wf_gelu_gate(x),
-                bend = gate * (1 - gate); /* 0 long before x * x overflows */
+    const float gate = wf_gelu_gate(x);
+    const float bend = fmaf(-gate, gate, gate); /* 0 long before x * x overflows */
     const float slope = 2 * WF_SQRT_2_OVER_PI * (1 + 3 * WF_GELU_CUBIC * x * x);
     return gate + (bend > 0 ? x * bend * slope : 0);
 }
@@ -89,25 +106,6 @@ template <wf_act ACT> static __device__ __forceinline__ float wf_activate(float 
            : ACT == WF_ACT_SILU     ? wf_silu(x)
            : ACT == WF_ACT_RELU     ? wf_relu(x)
                                     : wf_relu2(x);
-}
-
-/* gelu and its slope for results that are rounded to 8 or 11 bits, by an exponential that is off by some units of the last
- * place, more so where the result is next to 0: memory is then what they wait for. */
-static __device__ __forceinline__ float wf_quick_gelu_gate(float x)
-{
-    const float u = 2 * WF_SQRT_2_OVER_PI * (x + WF_GELU_CUBIC * x * x * x), e = __expf(-fabsf(u));
-    return wf_quick_divide(u < 0 ? e : 1, 1 + e);
-}
-static __device__ __forceinline__ float wf_quick_gelu(float x)
-{
-    return wf_quick_gelu_gate(x) * x;
-}
-static __device__ __forceinline__ float wf_quick_gelu_slope(float x)
-{
-    const float gate = wf_quick_gelu_gate(x),
-                bend = gate * (1 - gate); /* 0 long before x * x overflows */
-    const float slope = 2 * WF_SQRT_2_OVER_PI * (1 + 3 * WF_GELU_CUBIC * x * x);
-    return gate + (bend > 0 ? x * bend * slope : 0);
 }
 
 #endif

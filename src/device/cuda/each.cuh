@@ -138,6 +138,13 @@ static __device__ __forceinline__ wf_pack<T, V> wf_each_load(const wf_each<N> &w
     return x;
 }
 
+/* The last item instead of one that does not exist. Threads load without asking and ask before they store: a condition
+ * around both would have compilers put each load next to its store, and wait for one after the other. */
+static __device__ __forceinline__ int64_t wf_each_within(int64_t item, int64_t count)
+{
+    return item < count ? item : count - 1;
+}
+
 /* ---- Copies (shape.cu) ---- */
 
 /* Moves elements of so many bytes (1, 2, 4) along a folded walk with the operands from, to. */

@@ -215,10 +215,7 @@ static __global__ void __launch_bounds__(THREADS) each_kernel(wf_each<F::IN> w, 
     wf_pack<B, V> b[U][MORE];
 #pragma unroll
     for (int u = 0; u < U; u++) {
-        const int64_t item = first + u * THREADS;
-        if (item >= w.count)
-            break;
-        const wf_places<F::IN> p = wf_each_at(w, item);
+        const wf_places<F::IN> p = wf_each_at(w, wf_each_within(first + u * THREADS, w.count));
         a[u] = wf_each_load<A, V>(w, 0, (const A *)o.in[0], p.at[0]);
 #pragma unroll
         for (int i = 1; i < F::IN; i++)
@@ -314,49 +311,56 @@ template <typename F> static void run(const wf_launch *l, F f)
 
 /* ---- dropout ---- */
 
-/* Elements are dropped where the stream's number is below p; so what is dropped depends on their
- * place alone. What was there does not matter, not even NaN. */
+/* Elements are dropped where the stream's number is below p; so what is dropped depends on their place alone. What was
+ * there does not matter, not even NaN. `least` is p in steps of those numbers, of which there are 2^24. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     dropout_kernel(wf_each<1> w, const T *x, const int32_t *key, T *y, int64_t before,
-                   uint32_t stream, float p, float keep)
+                   uint32_t stream, uint32_t least, float keep)
 {
-    const int64_t item = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (item >= w.count)
-        return;
-    wf_pack<T, V> pack = wf_each_load<T, V>(w, 0, x, wf_each_at(w, item).at[0]);
-    const int64_t first = before + item * V;
-    constexpr int BLOCKS = (V + 3) / 4;
+    constexpr int U = UNROLL(V);
+    const int64_t first = (int64_t)blockIdx.x * (THREADS * U) + threadIdx.x;
+    wf_pack<T, V> pack[U];
 #pragma unroll
-    for (int b = 0; b < BLOCKS; b++) {
-        const wf_random_block r = wf_random(key, stream, (uint64_t)first / 4 + b);
-        if (V == 1) { /* the one word that is its own */
-            const int which = (int)(first % 4);
-            const uint32_t word = which == 0   ? r.word[0]
-                                  : which == 1 ? r.word[1]
-                                  : which == 2 ? r.word[2]
-                                               : r.word[3];
-            pack.x[0] = wf_round<T>(wf_random_unit(word) >= p ? wf_load(pack.x[0]) * keep : 0);
-        } else {
+    for (int u = 0; u < U; u++)
+        pack[u] = wf_each_load<T, V>(
+            w, 0, x, wf_each_at(w, wf_each_within(first + u * THREADS, w.count)).at[0]);
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                T &e = pack.x[(4 * b + k) % V];
-                e = wf_round<T>(wf_random_unit(r.word[k]) >= p ? wf_load(e) * keep : 0);
+    for (int u = 0; u < U; u++) {
+        const int64_t item = first + u * THREADS, element = before + item * V;
+#pragma unroll
+        for (int b = 0; b < (V + 3) / 4; b++) {
+            const wf_random_block r = wf_random(key, stream, (uint64_t)element / 4 + b);
+            if (V == 1) { /* the one word that is its own */
+                const int which = (int)(element % 4);
+                const uint32_t word = which == 0   ? r.word[0]
+                                      : which == 1 ? r.word[1]
+                                      : which == 2 ? r.word[2]
+                                                   : r.word[3];
+                pack[u].x[0] = wf_round<T>(word >> 8 >= least ? wf_load(pack[u].x[0]) * keep : 0);
+            } else {
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    T &e = pack[u].x[(4 * b + k) % V];
+                    e = wf_round<T>(r.word[k] >> 8 >= least ? wf_load(e) * keep : 0);
+                }
             }
         }
+        if (item < w.count)
+            wf_store_pack<T, V>(y + item * V, pack[u]);
     }
-    wf_store_pack<T, V>(y + item * V, pack);
 }
 
 template <int V, typename T>
 static void run_dropout(const wf_launch *l, const wf_walk *w, const T *x, int64_t before)
 {
     const wf_attr_dropout *a = (const wf_attr_dropout *)l->attr;
-    const int64_t items = wf_walk_count(w) / V;
-    WF_RUN((dropout_kernel<T, V>), (unsigned)((items + THREADS - 1) / THREADS), THREADS, 0,
+    const int64_t items = wf_walk_count(w) / V, per_block = THREADS * UNROLL(V);
+    const uint32_t least = (uint32_t)ceil((double)(float)a->p * 0x1p24);
+    WF_RUN((dropout_kernel<T, V>), (unsigned)((items + per_block - 1) / per_block), THREADS, 0,
            wf_cuda_stream(l))
     (wf_each_of<1>(w, V), x, (const int32_t *)l->in[1].data, (T *)l->out[0].data + before, before,
-     (uint32_t)a->stream, (float)a->p, (float)(1 / (1 - a->p)));
+     (uint32_t)a->stream, least, (float)(1 / (1 - a->p)));
 }
 
 static wf_status launch_dropout(const wf_launch *l)

@@ -11,7 +11,6 @@
 #include "device/cuda/flash_launch.h"
 #include "device/cuda/mma.cuh"
 
-#define WF_LOG2E 1.4426950408889634f
 #define WF_LN2 0.6931471805599453f
 
 template <int D> struct wf_tile {

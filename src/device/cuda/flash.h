@@ -11,6 +11,8 @@
 
 #include "device/cuda/cuda.h"
 
+#define WF_LOG2E 1.4426950408889634f
+
 typedef struct {
     void *data; /* NULL: not wanted */
     int64_t row,

@@ -136,7 +136,8 @@ WF_HOPPER void wf_named_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* ---- Flags in global memory: what was written before one became x can be read by who saw it ---- */
+/* ---- Flags in global memory: who saw that one became x can read what was written before, by bulk copies too, if
+ * they were complete (wf_tma_wait) ---- */
 
 /* Until *from is x. */
 WF_HOPPER void wf_flag_await(const int32_t *from, int32_t x)
@@ -151,11 +152,14 @@ WF_HOPPER void wf_flag_await(const int32_t *from, int32_t x)
             __trap();
 #endif
     }
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 WF_HOPPER void wf_flag_release(int32_t *to, int32_t x)
 {
-    asm volatile("fence.acq_rel.gpu;\n st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(to), "r"(x)
+    asm volatile("fence.proxy.async;\n fence.acq_rel.gpu;\n"
+                 " st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(to),
+                 "r"(x)
                  : "memory");
 }
 
@@ -196,12 +200,20 @@ WF_HOPPER void wf_tma_store(const CUtensorMap *map, uint32_t from, int x0, int x
                  : "memory");
 }
 
-/* The same, added to what is there. */
-WF_HOPPER void wf_tma_add(const CUtensorMap *map, uint32_t from, int x0, int x1, int x2, int x3)
+/* Bytes that lie together, as wf_bulk_load has them; or f32 that are added to what is there, with which nobody else has
+ * to do meanwhile. */
+WF_HOPPER void wf_bulk_store(void *to, uint32_t from, int bytes)
 {
-    asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.bulk_group "
-                 "[%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
-                 "r"(from), "r"(x0), "r"(x1), "r"(x2), "r"(x3)
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+
+WF_HOPPER void wf_bulk_add(float *to, uint32_t from, int bytes)
+{
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 "
+                 "[%0], [%1], %2;" ::"l"(to),
+                 "r"(from), "r"(bytes)
                  : "memory");
 }
 
@@ -220,45 +232,6 @@ template <int N> WF_HOPPER void wf_tma_wait_read()
 template <int N> WF_HOPPER void wf_tma_wait()
 {
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
-}
-
-/* ---- Clusters: blocks of one that see each other's shared memory, at the same addresses ---- */
-
-/* This block's number in its cluster. */
-WF_HOPPER uint32_t wf_cluster_rank()
-{
-    uint32_t rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-/* All threads of all blocks of the cluster; also what makes initialised barriers known to the others. */
-WF_HOPPER void wf_cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                 "barrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-}
-
-/* Arrives at the barrier that lies there in the block of that rank. */
-WF_HOPPER void wf_barrier_arrive_at(wf_barrier b, uint32_t rank)
-{
-    asm volatile("{\n .reg .b32 there;\n"
-                 " mapa.shared::cluster.u32 there, %0, %1;\n"
-                 " mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(b),
-                 "r"(rank)
-                 : "memory");
-}
-
-/* wf_tma_load to the blocks of the cluster whose bits are set: to the same address in each, and each one's barrier at the
- * same address hears of it. */
-WF_HOPPER void wf_tma_load_to(uint32_t to, const CUtensorMap *map, wf_barrier b, uint16_t blocks,
-                              int x0, int x1, int x2, int x3)
-{
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1, {%4, %5, %6, %7}], [%2], %3;" ::"r"(to),
-                 "l"(map), "r"(b), "h"(blocks), "r"(x0), "r"(x1), "r"(x2), "r"(x3)
-                 : "memory");
 }
 
 /* What the thread wrote to shared memory may be read by TMA and wgmma. */
@@ -289,14 +262,6 @@ WF_HOPPER void wf_store_matrices(uint32_t to, const uint32_t *x)
                  : "memory");
 }
 
-/* *to += x, which nobody else reads or adds to meanwhile. */
-WF_HOPPER void wf_add_global(float4 *to, float4 x)
-{
-    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x),
-                 "f"(x.y), "f"(x.z), "f"(x.w)
-                 : "memory");
-}
-
 #endif
 
 #if WF_HOPPER_CODE
@@ -316,8 +281,8 @@ WF_HOPPER void wf_add_global(float4 *to, float4 x)
  */
 WF_HOPPER uint64_t wf_wgmma_operand(uint32_t address, uint32_t lead)
 {
-    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(lead >> 4) << 16 |
-           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+    return (uint64_t)(address >> 4) | (uint64_t)(lead >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+           (uint64_t)1 << 62;
 }
 
 #endif
@@ -350,7 +315,6 @@ template <int N> WF_HOPPER void wf_wgmma_hold(float (&d)[N])
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define WF_LIST(...) __VA_ARGS__
 #define WF_O8(c, d, i)                                                                     \
     c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), \
         c(d[i + 7])
@@ -364,16 +328,6 @@ template <int N> WF_HOPPER void wf_wgmma_hold(float (&d)[N])
 #define WF_R64                                                                                  \
     WF_R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-
-#define WF_O96(c, d, i) WF_O64(c, d, i), WF_O32(c, d, i + 64)
-#define WF_O128(c, d, i) WF_O64(c, d, i), WF_O64(c, d, i + 64)
-#define WF_R96                                                                                  \
-    WF_R64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-           "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define WF_R128                                                                                   \
-    WF_R96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "   \
-           "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, " \
-           "%124, %125, %126, %127"
 
 /* add 0: d is overwritten. i0...: the numbers of the operands that follow d. */
 #define WF_WGMMA_SS(n, type, regs, outs, i0, i1, i2, i3, i4)                                \
@@ -410,56 +364,7 @@ WF_HOPPER void wf_wgmma_first(float (&d)[64], uint64_t a, uint64_t b)
         WF_WGMMA_SS(128, "f16", WF_R64, WF_O64("=f", d, 0), 64, 65, 66, 67, 68);
 }
 
-template <typename T, int TA, int TB>
-WF_HOPPER void wf_wgmma_first(float (&d)[96], uint64_t a, uint64_t b)
-{
-    const int add = 0;
-    if constexpr (__is_same(T, wf_bf16))
-        WF_WGMMA_SS(192, "bf16", WF_R96, WF_O96("=f", d, 0), 96, 97, 98, 99, 100);
-    else
-        WF_WGMMA_SS(192, "f16", WF_R96, WF_O96("=f", d, 0), 96, 97, 98, 99, 100);
-}
-
-template <typename T, int TA, int TB>
-WF_HOPPER void wf_wgmma_first(float (&d)[128], uint64_t a, uint64_t b)
-{
-    const int add = 0;
-    if constexpr (__is_same(T, wf_bf16))
-        WF_WGMMA_SS(256, "bf16", WF_R128, WF_O128("=f", d, 0), 128, 129, 130, 131, 132);
-    else
-        WF_WGMMA_SS(256, "f16", WF_R128, WF_O128("=f", d, 0), 128, 129, 130, 131, 132);
-}
-
 /* The same added to d, or not if `add` is 0; but d counts as read then. */
-template <typename T, int TA, int TB>
-WF_HOPPER void wf_wgmma(float (&d)[4], uint64_t a, uint64_t b, int add)
-{
-    if constexpr (__is_same(T, wf_bf16))
-        WF_WGMMA_SS(8, "bf16", "%0, %1, %2, %3",
-                    WF_LIST("+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])), 4, 5, 6, 7, 8);
-    else
-        WF_WGMMA_SS(8, "f16", "%0, %1, %2, %3",
-                    WF_LIST("+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])), 4, 5, 6, 7, 8);
-}
-
-template <typename T, int TA, int TB>
-WF_HOPPER void wf_wgmma(float (&d)[96], uint64_t a, uint64_t b, int add)
-{
-    if constexpr (__is_same(T, wf_bf16))
-        WF_WGMMA_SS(192, "bf16", WF_R96, WF_O96("+f", d, 0), 96, 97, 98, 99, 100);
-    else
-        WF_WGMMA_SS(192, "f16", WF_R96, WF_O96("+f", d, 0), 96, 97, 98, 99, 100);
-}
-
-template <typename T, int TA, int TB>
-WF_HOPPER void wf_wgmma(float (&d)[128], uint64_t a, uint64_t b, int add)
-{
-    if constexpr (__is_same(T, wf_bf16))
-        WF_WGMMA_SS(256, "bf16", WF_R128, WF_O128("+f", d, 0), 128, 129, 130, 131, 132);
-    else
-        WF_WGMMA_SS(256, "f16", WF_R128, WF_O128("+f", d, 0), 128, 129, 130, 131, 132);
-}
-
 template <typename T, int TA, int TB>
 WF_HOPPER void wf_wgmma(float (&d)[16], uint64_t a, uint64_t b, int add)
 {

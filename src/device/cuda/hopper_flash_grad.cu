@@ -7,161 +7,63 @@
  *
  *     s^T = k q^T,  p^T = e^(s^T - lse),  dv += p^T do,  dp^T = v do^T,  ds^T = p^T (dp^T - delta),  dk += ds^T q
  *
- * dq += ds k is summed over blocks, in global memory (f32) and in a fixed order: of the tiles of keys that a
- * tile of queries sees, the last one stores its part, the others add theirs one after the other, downwards, and the first
- * one makes the sum dq. A counter for each tile of queries and head says how many have been. Tiles of keys are given out
- * downwards too, so a block waits only for blocks that began before it; and since it meets its queries upwards, what it
- * waits for was mostly done one step ago.
+ * dq += ds k is summed over blocks, in global memory (f32) and in a fixed order: of the tiles of keys that a tile of
+ * queries meets, the last one stores its part, the others add theirs one after the other, downwards, and the first one
+ * takes the sum, adds its part and makes it dq. A counter for each tile of queries and head says whose turn it is. It is
+ * passed on when the bulk copy that adds a part is complete, not merely read, and looked at before the next begins, with
+ * fences between bulk copies and other accesses on both sides (wf_flag_release, wf_flag_await): never are two parts
+ * under way to the same sum. Tiles of keys are given out downwards too, so a block waits only for blocks that began before
+ * it; and since it meets its queries upwards, what it waits for was mostly done one step ago.
  *
- * Of a block's three warpgroups two compute, 64 keys each. In the third one warp brings operands by TMA, one waits for the
- * block's turn at each dq, and one passes the turn on.
+ * Of a block's three warpgroups two compute, 64 keys each. In the third one warp brings operands by TMA and others, in
+ * turns, take parts of dq from shared memory to the sums: the warps that compute do not wait for global memory as long as
+ * there is place for another part.
  */
 #include "device/cuda/hopper.cuh"
 #include "device/cuda/hopper_flash.h"
+#include "device/cuda/hopper_flash_grad.h"
 
 enum {
-    KV = 128,      /* keys of a tile */
-    BM = 64,       /* queries of a tile */
+    KV = WF_TILE_KEYS,
+    BM = WF_TILE_QUERIES,
     THREADS = 384, /* of a block: warpgroup 0 moves data, 1 and 2 compute */
     WARPS = 8,     /* that compute */
 };
 
 /* What a block has in shared memory, in bytes from its beginning, and how it goes about it. */
 template <int D> struct plan {
-    static constexpr int KV_STAGES = D == 64 ? 2 : 1; /* tiles of keys and values */
-    static constexpr int STAGES = D == 64 ? 4 : 2;    /* tiles of queries and of do */
     /* dq of a step is computed within the next one, when registers allow it: so there is always a product to do. */
     static constexpr bool LATE = D == 64;
-    static constexpr int DS_STAGES = LATE ? 3 : 2;
+    /* k and v are held in registers too: shared memory could not be read fast enough. */
+    static constexpr bool HELD = D == 64;
+    static constexpr int KV_STAGES = D == 64 ? 2 : 1; /* tiles of keys and values */
+    static constexpr int STAGES = D == 64 ? 3 : 2;    /* tiles of queries and of do */
+    static constexpr int DS_STAGES = 2, PARTS = D == 64 ? 3 : 2;
     static constexpr int KV_BYTES = KV * D * 2, Q_BYTES = BM * D * 2, DS_BYTES = KV * BM * 2;
+    static constexpr int PART_BYTES = BM * D * 4;
     static constexpr int ROW_BYTES = 2 * BM * 4; /* lse and -delta, and as many for low and high */
     static constexpr int K = 0;
     static constexpr int V = K + KV_STAGES * KV_BYTES;
     static constexpr int Q = V + KV_STAGES * KV_BYTES;
     static constexpr int DO = Q + STAGES * Q_BYTES;
     static constexpr int DS = DO + STAGES * Q_BYTES;
-    static constexpr int ROWS = DS + DS_STAGES * DS_BYTES;
+    static constexpr int PART = DS + DS_STAGES * DS_BYTES; /* of a dq */
+    /* The tile of dq when it is complete: behind the parts, or in their place, each warpgroup's in that of its own. */
+    static constexpr int OUT = D == 64 ? PART + PARTS * PART_BYTES : PART;
+    static constexpr int OUT_BYTES = D == 64 ? Q_BYTES : PART_BYTES;
+    static constexpr int ROWS = PART + PARTS * PART_BYTES + (D == 64 ? PARTS * OUT_BYTES : 0);
     static constexpr int LIMITS = ROWS + STAGES * ROW_BYTES;
     static constexpr int ITEM = LIMITS + STAGES * ROW_BYTES; /* what the tiles of keys are */
-    static constexpr int PART = ITEM + 16 * KV_STAGES;       /* int[2]: of this block in a dq */
-    static constexpr int BARRIERS = PART + 16;
-    static constexpr int KV_FULL = BARRIERS, KV_EMPTY = KV_FULL + 8 * KV_STAGES;
+    static constexpr int WHICH = ITEM + 16 * KV_STAGES;      /* int[PARTS]: FIRST, LAST */
+    static constexpr int KV_FULL = WHICH + 16, KV_EMPTY = KV_FULL + 8 * KV_STAGES;
     static constexpr int FULL = KV_EMPTY + 8 * KV_STAGES, EMPTY = FULL + 8 * STAGES;
     static constexpr int DS_FULL = EMPTY + 8 * STAGES;
-    static constexpr int TURN = DS_FULL + 8 * DS_STAGES, DONE = TURN + 16;
-    static constexpr int PASSED = DONE + 16;
-    static constexpr int BYTES = PASSED + 16;
+    static constexpr int PART_EMPTY = DS_FULL + 8 * DS_STAGES, PART_FULL = PART_EMPTY + 8 * PARTS;
+    static constexpr int BYTES = PART_FULL + 8 * PARTS;
+    static_assert(BYTES <= 232448, "all that a block can have");
 };
 
-/* In the sum of a dq. */
-enum { PART_FIRST = 1, PART_LAST = 2 };
-
-typedef struct {
-    wf_flash_operand dq, dk, dv;
-    float *rows;     /* [H, q tiles, 2, BM]: lse / ln 2, -delta */
-    int32_t *limits; /* [q tiles, 2, BM]: low, high */
-    int2 *q_bounds;  /* [q tiles]: first and last tile of keys that it meets */
-    int2 *
-        kv_bounds; /* [kv tiles]: first tile of queries that it meets, and the one after the last, never 0 */
-    int32_t *added; /* [H, q tiles]: parts of dq so far */
-    int32_t *next;  /* item to be taken */
-    float4 *sum;    /* [H, q tiles, 2 warpgroups, D / 16, 128 threads]: dq, as threads hold it */
-    const int32_t *irregular;
-    int32_t n, heads, kv_heads, group, q_tiles, kv_tiles;
-    float scale, scale_log2; /* of q.k; the same for 2^x */
-} arguments;
-
-#define LOG2E 1.4426950408889634f
-
-/* ---- Before: delta, limits, bounds ---- */
-
-typedef struct {
-    wf_flash f;
-    arguments a;
-} preparation;
-
-/* Keys [x, y) that query i sees. Neither falls as i rises, also past the last query. */
-static __device__ int2 seen_by(const wf_flash &f, int i)
-{
-    if (i >= f.n)
-        i = f.n - 1;
-    if (f.low)
-        return make_int2(f.low[i], f.high[i]);
-    int begin = i / f.length * f.length;
-    return make_int2(f.window > 0 ? max(begin, i - f.window + 1) : begin,
-                     f.causal ? i + 1 : begin + f.length);
-}
-
-/* Every tile of queries meets at least one of keys, so that its dq is written. */
-static __device__ int2 q_bounds_of(const wf_flash &f, int tile)
-{
-    int first = seen_by(f, tile * BM).x, end = seen_by(f, tile * BM + BM - 1).y;
-    return make_int2(first / KV, max(first, end - 1) / KV);
-}
-
-/* The first tile of queries that meets a tile of keys from `tile` on (upper), or from which on all meet only later ones. */
-static __device__ int first_q_tile(const preparation &p, int tile, bool upper)
-{
-    int low = 0, high = p.a.q_tiles;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        int2 bounds = q_bounds_of(p.f, middle);
-        if (upper ? bounds.y >= tile : bounds.x > tile)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
-
-/* 8 threads a row of 8 or 16 elements each, 32 rows a block. */
-template <typename T, int D>
-static __global__ void flash_grad_prepare(const __grid_constant__ preparation p)
-{
-    if (p.f.irregular && *p.f.irregular)
-        return;
-    const int i = (int)(blockIdx.x * 32 + threadIdx.x / 8), lane = threadIdx.x % 8;
-    const int tile = i / BM, q_tiles = p.a.q_tiles, thread = (int)(blockIdx.x * 256 + threadIdx.x);
-    for (int64_t j = thread; j < (int64_t)p.a.heads * q_tiles; j += gridDim.x * 256)
-        p.a.added[j] = 0;
-    if (thread == 0)
-        *p.a.next = 0;
-    if (thread < q_tiles)
-        p.a.q_bounds[thread] = q_bounds_of(p.f, thread);
-    if (thread < p.a.kv_tiles) {
-        int first = first_q_tile(p, thread, true), end = first_q_tile(p, thread, false);
-        p.a.kv_bounds[thread] = first < end ? make_int2(first, end) : make_int2(1, 1);
-    }
-    if (lane == 0) {
-        int2 seen = seen_by(p.f, i);
-        p.a.limits[tile * 2 * BM + i % BM] = seen.x;
-        p.a.limits[tile * 2 * BM + BM + i % BM] = seen.y;
-    }
-    const T *out = (const T *)p.f.o.data + i * p.f.o.row + lane * 8;
-    const T *dout = (const T *)p.f.dout.data + i * p.f.dout.row + lane * 8;
-#pragma unroll 4
-    for (int h = 0; h < p.a.heads; h++) {
-        float delta = 0, lse = -INFINITY;
-        if (i < p.f.n) {
-#pragma unroll
-            for (int c = 0; c < D; c += 64) {
-                auto x = wf_load_pack<T, 8>(out + h * p.f.o.head + c);
-                auto y = wf_load_pack<T, 8>(dout + h * p.f.dout.head + c);
-#pragma unroll
-                for (int k = 0; k < 8; k++)
-                    delta += wf_load(x.x[k]) * wf_load(y.x[k]);
-            }
-            lse = p.f.lse[i * p.f.lse_row + h];
-        }
-        for (int k = 4; k > 0; k /= 2)
-            delta += __shfl_xor_sync(0xffffffffu, delta, k);
-        float *to = p.a.rows + ((int64_t)h * q_tiles + tile) * 2 * BM + i % BM;
-        if (lane == 0) {
-            to[0] = lse == -INFINITY ? INFINITY : lse * LOG2E; /* sees nothing: p is to be 0 */
-            to[BM] = -delta;
-        }
-    }
-}
+enum { FIRST = 1, LAST = 2 }; /* part of a dq's sum */
 
 /* ---- The kernel ---- */
 
@@ -171,12 +73,12 @@ static __global__ void flash_grad_prepare(const __grid_constant__ preparation p)
 typedef struct __align__(16)
 {
     int tile, head;
-    int first, end; /* tiles of queries; end 0: there are no more tiles of keys */
+    int first, end; /* tiles of queries, at least one; end 0: there are no more tiles of keys */
 }
 item;
 
 /* Tiles of keys downwards, and within them kv heads. */
-static __device__ item take_item(const arguments &a)
+static __device__ item take_item(const wf_flash_grad &a)
 {
     const int index = atomicAdd(a.next, 1);
     if (index >= a.kv_tiles * a.kv_heads)
@@ -202,7 +104,7 @@ template <int N> struct ring {
 
 /* One thread: operands by TMA. */
 template <int D>
-static __device__ void bring(const arguments &a, const CUtensorMap *q, const CUtensorMap *k,
+static __device__ void bring(const wf_flash_grad &a, const CUtensorMap *q, const CUtensorMap *k,
                              const CUtensorMap *v, const CUtensorMap *dout, char *shared)
 {
     using P = plan<D>;
@@ -244,39 +146,73 @@ static __device__ void bring(const arguments &a, const CUtensorMap *q, const CUt
     }
 }
 
-/* One thread: waits until it is this block's turn to add to a dq and lets the warps that compute know of it (PASS
- * false); another: waits until they have done it and gives the turn to the next block (PASS true). */
-template <int D, bool PASS> static __device__ void take_turns(const arguments &a, char *shared)
+/* One thread: every PARTS-th part of a dq, from shared memory to the sum when it is this block's turn. For the last
+ * part the sum is brought there instead, and what the warps that compute make of it is dq. */
+template <int D>
+static __device__ void deliver(const wf_flash_grad &a, const CUtensorMap *dq, char *shared,
+                               int slot)
 {
     using P = plan<D>;
-    const uint32_t base = wf_shared_address(shared);
+    const uint32_t base = wf_shared_address(shared), part = base + P::PART + slot * P::PART_BYTES;
+    const wf_barrier full = base + P::PART_FULL + 8 * slot, empty = base + P::PART_EMPTY + 8 * slot;
     ring<P::KV_STAGES> kv;
-    ring<2> turn;
+    uint32_t parity = 0;
+    int next = slot; /* steps until the next one */
+    int turn = -1;   /* the sum to which a part is being added: the turn at it is to be passed on */
+    int32_t added = 0; /* parts that are in it then */
+    auto finish = [&]() {
+        if (turn < 0)
+            return;
+        wf_tma_wait<0>();
+        wf_flag_release(a.added + turn, added);
+        turn = -1;
+    };
     for (;; kv.step()) {
         wf_barrier_wait(base + P::KV_FULL + 8 * kv.at, kv.parity);
         const item x = ((const item *)(shared + P::ITEM))[kv.at];
         if (x.end == 0)
             return;
         wf_barrier_arrive(base + P::KV_EMPTY + 8 * kv.at);
-        for (int g = 0; g < a.group; g++)
-            for (int m = x.first; m < x.end; m++, turn.step()) {
-                int32_t *added = a.added + (int64_t)(x.head * a.group + g) * a.q_tiles + m;
-                int2 bounds = a.q_bounds[m];
-                if constexpr (PASS) {
-                    wf_barrier_wait(base + P::DONE + 8 * turn.at, turn.parity);
-                    wf_barrier_arrive(base + P::PASSED + 8 * turn.at);
-                    if (x.tile > bounds.x)
-                        wf_flag_release(added, bounds.y - x.tile + 1);
-                } else {
-                    if (x.tile < bounds.y)
-                        wf_flag_await(added, bounds.y - x.tile);
-                    wf_barrier_wait(base + P::PASSED + 8 * turn.at, turn.parity ^ 1);
-                    ((volatile int *)(shared + P::PART))[turn.at] =
-                        (x.tile == bounds.y ? PART_FIRST : 0) |
-                        (x.tile == bounds.x ? PART_LAST : 0);
-                    wf_barrier_arrive(base + P::TURN + 8 * turn.at);
-                }
+        int head = x.head * a.group, m = x.first + next;
+        const int heads = head + a.group; /* up to the last of the kv head's */
+        for (;; m += P::PARTS) {
+            for (; m >= x.end && head < heads; head++)
+                m -= x.end - x.first;
+            if (head == heads)
+                break;
+            const int tile = head * a.q_tiles + m; /* 32 bits: memory has less of them */
+            const int2 bounds = a.q_bounds[m];
+            const bool first = x.tile == bounds.y, last = x.tile == bounds.x;
+            ((volatile int *)(shared + P::WHICH))[slot] = (first ? FIRST : 0) | (last ? LAST : 0);
+            if (first || !last)
+                wf_barrier_arrive(empty);
+            finish();
+            if (!first)
+                wf_flag_await(a.added + tile, bounds.y - x.tile);
+            float *sum = a.sum + (int64_t)tile * (BM * D);
+            if (last && !first) {
+                wf_barrier_expect(empty, P::PART_BYTES);
+                wf_bulk_load(part, sum, P::PART_BYTES, empty);
             }
+            wf_barrier_wait(full, parity);
+            parity ^= 1;
+            if (last) {
+                for (int c = 0; c < D / 64 && a.dq.data; c++)
+                    wf_tma_store(dq, base + P::OUT + slot * P::OUT_BYTES + c * P::PART_BYTES / 2,
+                                 c * 64, head, m * BM, 0);
+            } else {
+                if (first)
+                    wf_bulk_store(sum, part, P::PART_BYTES);
+                else
+                    wf_bulk_add(sum, part, P::PART_BYTES);
+                turn = tile;
+                added = bounds.y - x.tile + 1;
+            }
+            wf_tma_commit();
+            wf_tma_wait_read<0>();
+        }
+        next = m - x.first;
+        finish();
     }
 }
 
@@ -285,6 +221,9 @@ template <int D, bool PASS> static __device__ void take_turns(const arguments &a
 /* Where a thread stands: warpgroup 0 or 1, thread of it, lane of the warp, and its first row of 64. */
 typedef struct {
     int group, thread, lane, row;
+    /* The row of 8 elements that it gives to and takes from stmatrix and ldmatrix: of KV rows, in bytes, and which
+     * piece of the row. */
+    uint32_t matrix_row, matrix_piece;
 } place;
 
 /* Word i of the four threads of a quad becomes words 0..3 of thread i. */
@@ -348,45 +287,48 @@ static __device__ __forceinline__ void hide(float (&s)[BM / 2], const int32_t *l
     }
 }
 
-/* A warpgroup's share of a dq, [BM, D / 2]: into the sum, or from it to dq. */
-template <typename T, int D>
-static __device__ __forceinline__ void add_dq(const arguments &a, float (&dq)[D / 4], int head,
-                                              int tile, uint32_t base, const char *shared,
-                                              const ring<2> &turn, const place &at)
+/* A warpgroup's share of a part of a dq, [BM, D / 2], to shared memory. */
+template <int D>
+static __device__ __forceinline__ void put_part(const float (&dq)[D / 4], float4 *part)
 {
-    using P = plan<D>;
-    float4 *sum =
-        a.sum + (((int64_t)head * a.q_tiles + tile) * 2 + at.group) * (D / 16) * 128 + at.thread;
-    wf_barrier_wait(base + P::TURN + 8 * turn.at, turn.parity);
-    const int part = ((volatile const int *)(shared + P::PART))[turn.at];
-    if (part & PART_LAST) {
-        if (!(part & PART_FIRST))
 #pragma unroll
-            for (int i = 0; i < D / 16; i++) {
-                float4 x = __ldcg(sum + i * 128);
-                dq[4 * i] += x.x;
-                dq[4 * i + 1] += x.y;
-                dq[4 * i + 2] += x.z;
-                dq[4 * i + 3] += x.w;
-            }
-        if (a.dq.data)
-            store_rows<T>(dq, a.scale,
-                          (T *)a.dq.data + (int64_t)tile * BM * a.dq.row + head * a.dq.head +
-                              at.group * (D / 2),
-                          a.dq.row, a.n - tile * BM, at);
-    } else {
+    for (int i = 0; i < D / 16; i++)
+        part[i * 128] = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+}
+
+/* Adds those before it, which are there. */
+template <int D>
+static __device__ __forceinline__ void add_parts(float (&dq)[D / 4], const float4 *part)
+{
 #pragma unroll
-        for (int i = 0; i < D / 16; i++) {
-            float4 x = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
-            if (part & PART_FIRST)
-                __stcg(sum + i * 128, x);
-            else
-                wf_add_global(sum + i * 128, x);
-        }
+    for (int i = 0; i < D / 16; i++) {
+        const float4 x = part[i * 128];
+        dq[4 * i] += x.x;
+        dq[4 * i + 1] += x.y;
+        dq[4 * i + 2] += x.z;
+        dq[4 * i + 3] += x.w;
     }
-    __syncwarp();
-    if (at.lane == 0)
-        wf_barrier_arrive(base + P::DONE + 8 * turn.at);
+}
+
+/* The sum, in its type, to the tile of dq. */
+template <typename T, int D>
+static __device__ __forceinline__ void put_sum(const float (&dq)[D / 4], float scale, uint32_t out,
+                                               const place &at)
+{
+    const uint32_t group = (uint32_t)at.group;
+    const uint32_t row = at.matrix_row - group * 64 * 128 + (D == 64 ? 0 : group * BM * 64 * 4);
+    const uint32_t piece = at.matrix_piece ^ (D == 64 ? 4 * group : 0);
+    if (D != 64)
+        wf_named_sync(1 + at.group,
+                      128); /* the parts lie there, and all threads have read theirs */
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+        uint32_t w[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            w[j] = wf_pair<T>(dq[8 * i + 2 * j] * scale, dq[8 * i + 2 * j + 1] * scale);
+        wf_store_matrices(out + row + ((piece ^ (uint32_t)(2 * i)) << 4), w);
+    }
 }
 
 /* A warpgroup's share of dq = ds k: its half of the columns. Operands of all these are descriptors, and further by
@@ -399,185 +341,251 @@ static __device__ __forceinline__ void multiply_dq(float (&dq)[D / 4], uint64_t 
         wf_wgmma<T, 1, 1>(dq, ds + i * 2048 / 16, k + i * 2048 / 16, i > 0);
 }
 
-/* s = a b^T: 64 rows of a with KV in the tile, BM rows of b. */
-template <typename T, int D>
-static __device__ __forceinline__ void multiply_scores(float (&s)[BM / 2], uint64_t a, uint64_t b,
+/* s = a b^T: 64 rows of a with KV in the tile, or in registers, and BM rows of b. */
+template <typename T, int D, typename A>
+static __device__ __forceinline__ void multiply_scores(float (&s)[BM / 2], const A &a, uint64_t b,
                                                        int add)
 {
 #pragma unroll
-    for (int i = 0; i < D / 16; i++)
-        wf_wgmma<T, 0, 0>(s, a + (i / 4 * KV * 128 + i % 4 * 32) / 16,
-                          b + (i / 4 * BM * 128 + i % 4 * 32) / 16, add || i > 0);
+    for (int i = 0; i < D / 16; i++) {
+        const uint64_t column = b + (i / 4 * BM * 128 + i % 4 * 32) / 16;
+        if constexpr (__is_same(A, uint64_t))
+            wf_wgmma<T, 0, 0>(s, a + (i / 4 * KV * 128 + i % 4 * 32) / 16, column, add || i > 0);
+        else
+            wf_wgmma<T, 0>(s, a[i], column, add || i > 0);
+    }
 }
 
-/* d += a b, a[64, BM] in registers. */
+/* d = a b, or d += a b; a[64, BM] in registers. */
 template <typename T, int D>
 static __device__ __forceinline__ void multiply_sum(float (&d)[D / 2], const uint32_t (&a)[BM / 4],
-                                                    uint64_t b)
+                                                    uint64_t b, int add)
 {
 #pragma unroll
     for (int i = 0; i < BM / 16; i++)
-        wf_wgmma<T, 1>(d, a + 4 * i, b + i * 2048 / 16, 1);
+        wf_wgmma<T, 1>(d, a + 4 * i, b + i * 2048 / 16, add || i > 0);
 }
 
-template <bool B> struct constant {
-    static constexpr bool value = B;
+/* What a warpgroup has of a tile of keys or values, for products: a descriptor, or its 64 rows in registers. */
+template <int D, bool HELD> struct operand {
+    uint64_t x;
+    __device__ __forceinline__ void load(const char *tile, const place &at)
+    {
+        x = wf_wgmma_operand(wf_shared_address(tile) + at.group * 64 * 128, 0);
+    }
+};
+template <int D> struct operand<D, true> {
+    uint32_t x[D / 16][4];
+    __device__ __forceinline__ void load(const char *tile, const place &at)
+    {
+#pragma unroll
+        for (int i = 0; i < D / 16; i++)
+            wf_ldmatrix(x[i], tile + at.matrix_row + ((at.matrix_piece ^ (uint32_t)(2 * i)) << 4));
+    }
 };
 
-template <typename T, int D> static __device__ void compute(const arguments &a, char *shared)
-{
+/* A thread of the warps that compute: what it holds, and what it does. With LATE the dq of a step is computed in the next
+ * one, which may be of the next tile of keys. */
+template <typename T, int D> struct worker {
     using P = plan<D>;
-    const uint32_t base = wf_shared_address(shared);
+    const wf_flash_grad &a;
+    char *const shared;
+    const uint32_t base;
     place at;
-    at.group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128 - 1, 0); /* known to be uniform */
-    at.thread = (int)threadIdx.x % 128;
-    at.lane = (int)threadIdx.x % 32;
-    at.row = at.thread / 32 * 16 + at.lane / 4;
-    /* where stmatrix takes this thread's row of 8 elements: row and 16-byte piece of it */
-    const uint32_t ds_row = (uint32_t)(at.group * 64 + at.thread / 32 * 16 + at.lane % 16) * 128;
-    const uint32_t ds_piece = (uint32_t)(at.lane / 16 ^ at.lane % 8);
-
+    operand<D, P::HELD> k, v;
+    float dk[D / 2], dv[D / 2], s[BM / 2], dp[BM / 2], dq[D / 4];
+    uint32_t p[BM / 4], ds[BM / 4];
     ring<P::KV_STAGES> kv;
     ring<P::STAGES> in;
     ring<P::DS_STAGES> ds_ring;
-    ring<2> turn;
-    for (;; kv.step()) {
-        wf_barrier_wait(base + P::KV_FULL + 8 * kv.at, kv.parity);
-        const item x = ((const item *)(shared + P::ITEM))[kv.at];
-        if (x.end == 0)
-            return;
-        const int steps = (x.end - x.first) * a.group;
-        const int key = x.tile * KV + at.group * 64; /* first of the warpgroup's */
-        const uint32_t tile = base + kv.at * P::KV_BYTES;
-        const uint64_t k = wf_wgmma_operand(tile + P::K + at.group * 8192, 0);
-        const uint64_t v = wf_wgmma_operand(tile + P::V + at.group * 8192, 0);
-        const uint64_t k_columns =
-            wf_wgmma_operand(tile + P::K + at.group * (D == 64 ? 64 : KV * 128), 0);
-        float dk[D / 2], dv[D / 2], s[BM / 2], dp[BM / 2], dq[D / 4];
-        uint32_t p[BM / 4], ds[BM / 4];
-#pragma unroll
-        for (int i = 0; i < D / 2; i++)
-            dk[i] = dv[i] = 0;
+    ring<P::PARTS> part;
+    bool there = false;    /* ds is in registers, and its dq to be computed */
+    uint64_t ds_k;         /* what it is to be multiplied with */
+    int kv_last = -1;      /* the stage of that, when it is of the tile of keys before */
+    bool part_put = false; /* a part of dq was written, and nobody told */
+    int last_stage = 0;    /* of the queries of the step before */
 
-        int m = x.first, head = x.head * a.group, last_m = 0, last_head = 0, last_stage = 0;
-        /* LATE: whether there is a dq of the step before to be computed in this one. */
-        auto do_step = [&](auto late) {
-            constexpr bool LATE = decltype(late)::value;
-            const uint64_t q = wf_wgmma_operand(base + P::Q + in.at * P::Q_BYTES, BM * 128);
-            const uint64_t dout = wf_wgmma_operand(base + P::DO + in.at * P::Q_BYTES, BM * 128);
-            const float *rows = (const float *)(shared + P::ROWS + in.at * P::ROW_BYTES);
-            const int32_t *limits = (const int32_t *)(shared + P::LIMITS + in.at * P::ROW_BYTES);
-            wf_barrier_wait(base + P::FULL + 8 * in.at, in.parity);
-#pragma unroll
-            for (int c = 0; c < BM / 8; c++) {
-                float2 d = *(const float2 *)(rows + BM + 8 * c + 2 * (at.lane % 4));
-                dp[4 * c] = dp[4 * c + 2] = d.x;
-                dp[4 * c + 1] = dp[4 * c + 3] = d.y;
-            }
-            wf_wgmma_hold(dp);
-            wf_wgmma_begin();
-            multiply_scores<T, D>(s, k, q, 0);
-            wf_wgmma_commit();
-            multiply_scores<T, D>(dp, v, dout, 1);
-            wf_wgmma_commit();
-            if constexpr (LATE) {
-                wf_barrier_wait(base + P::DS_FULL + 8 * ds_ring.at, ds_ring.parity);
-                wf_wgmma_begin();
-                multiply_dq<T, D>(dq, wf_wgmma_operand(base + P::DS + ds_ring.at * P::DS_BYTES, 0),
-                                  k_columns);
-                ds_ring.step();
-                wf_wgmma_commit();
-            }
-            wf_wgmma_wait<LATE ? 2 : 1>();
-            wf_wgmma_hold(s);
-            if constexpr (LATE) {
-                wf_wgmma_hold(dv);
-                wf_wgmma_hold(dk);
-                if (at.lane == 0)
-                    wf_barrier_arrive(base + P::EMPTY + 8 * last_stage);
-            }
+    __device__ __forceinline__ worker(const wf_flash_grad &arguments, char *memory)
+        : a(arguments), shared(memory), base(wf_shared_address(memory))
+    {
+        /* the shuffle lets the compiler know that it is one for a warp, and with it all descriptors */
+        at.group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128 - 1, 0);
+        at.thread = (int)threadIdx.x % 128;
+        at.lane = (int)threadIdx.x % 32;
+        at.row = at.thread / 32 * 16 + at.lane / 4;
+        at.matrix_row = (uint32_t)(at.group * 64 + at.thread / 32 * 16 + at.lane % 16) * 128;
+        at.matrix_piece = (uint32_t)(at.lane / 16 ^ at.lane % 8);
+        ds_k = wf_wgmma_operand(base + P::K, 0);
+    }
 
-            const int first_key = x.tile * KV;
-            if (limits[BM - 1] > first_key || limits[BM] < first_key + KV)
-                hide(s, limits, key + at.row, at.lane);
-#pragma unroll
-            for (int c = 0; c < BM / 8; c++) {
-                float2 lse = *(const float2 *)(rows + 8 * c + 2 * (at.lane % 4));
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    float *y = s + 4 * c + 2 * half;
-                    y[0] = wf_exp2(y[0] * a.scale_log2 - lse.x);
-                    y[1] = wf_exp2(y[1] * a.scale_log2 - lse.y);
-                    p[2 * c + half] = wf_pair<T>(y[0], y[1]);
-                }
-            }
-            wf_wgmma_begin();
-            multiply_sum<T, D>(dv, p, dout);
-            wf_wgmma_commit();
-            wf_wgmma_wait<LATE ? 2 : 1>();
-            wf_wgmma_hold(dp);
-#pragma unroll
-            for (int c = 0; c < BM / 4; c++)
-                ds[c] = wf_pair<T>(s[2 * c] * dp[2 * c], s[2 * c + 1] * dp[2 * c + 1]);
+    __device__ __forceinline__ void arrive(wf_barrier b)
+    {
+        if (at.lane == 0)
+            wf_barrier_arrive(b);
+    }
+
+    /* ds to shared memory, where all of it is multiplied with k; and this and a part of dq are made known. */
+    __device__ __forceinline__ void hand_over()
+    {
+        if (there)
 #pragma unroll
             for (int i = 0; i < BM / 16; i++)
-                wf_store_matrices(base + P::DS + ds_ring.at * P::DS_BYTES + ds_row +
-                                      ((ds_piece ^ (uint32_t)(2 * i)) << 4),
+                wf_store_matrices(base + P::DS + ds_ring.at * P::DS_BYTES + at.matrix_row +
+                                      ((at.matrix_piece ^ (uint32_t)(2 * i)) << 4),
                                   ds + 4 * i);
-            wf_async_fence();
-            __syncwarp();
-            if (at.lane == 0)
-                wf_barrier_arrive(base + P::DS_FULL + 8 * ds_ring.at);
-            wf_wgmma_begin();
-            multiply_sum<T, D>(dk, ds, q);
-            wf_wgmma_commit();
-            if constexpr (LATE) {
-                wf_wgmma_wait<2>();
-                wf_wgmma_hold(dq);
-                add_dq<T, D>(a, dq, last_head, last_m, base, shared, turn, at);
-                turn.step();
-            }
-            last_stage = in.at;
-            last_m = m;
-            last_head = head;
-            in.step();
-            if (++m == x.end) {
-                m = x.first;
-                head++;
-            }
-        };
-        auto finish_dq = [&]() {
+        wf_async_fence();
+        __syncwarp();
+        if (there)
+            arrive(base + P::DS_FULL + 8 * ds_ring.at);
+        if (part_put) {
+            arrive(base + P::PART_FULL + 8 * part.at);
+            part.step();
+            part_put = false;
+        }
+    }
+
+    /* dq of ds. Without one the product is that of anything and not used: so there is always one. */
+    __device__ __forceinline__ void issue_dq()
+    {
+        if (there)
             wf_barrier_wait(base + P::DS_FULL + 8 * ds_ring.at, ds_ring.parity);
-            wf_wgmma_begin();
-            multiply_dq<T, D>(dq, wf_wgmma_operand(base + P::DS + ds_ring.at * P::DS_BYTES, 0),
-                              k_columns);
-            ds_ring.step();
-            wf_wgmma_commit();
-            wf_wgmma_wait<0>();
-            wf_wgmma_hold(dq);
-            wf_wgmma_hold(dv);
-            wf_wgmma_hold(dk);
-            if (at.lane == 0)
-                wf_barrier_arrive(base + P::EMPTY + 8 * last_stage);
-            add_dq<T, D>(a, dq, last_head, last_m, base, shared, turn, at);
-            turn.step();
-        };
-        if constexpr (P::LATE) {
-            if (steps > 0) {
-                do_step(constant<false>());
-                for (int step = 1; step < steps; step++)
-                    do_step(constant<true>());
-                finish_dq();
-            }
+        wf_wgmma_begin();
+        multiply_dq<T, D>(dq, wf_wgmma_operand(base + P::DS + ds_ring.at * P::DS_BYTES, 0), ds_k);
+        wf_wgmma_commit();
+    }
+
+    /* When it is complete, to shared memory: a part, or with the others what dq is. */
+    __device__ __forceinline__ void put_dq()
+    {
+        wf_wgmma_hold(dq);
+        if (!there)
+            return;
+        ds_ring.step();
+        there = false;
+        if (kv_last >= 0)
+            arrive(base + P::KV_EMPTY + 8 * kv_last);
+        kv_last = -1;
+        float4 *mine = (float4 *)(shared + P::PART + part.at * P::PART_BYTES) +
+                       at.group * (D / 16) * 128 + at.thread;
+        wf_barrier_wait(base + P::PART_EMPTY + 8 * part.at, part.parity);
+        const int which = ((volatile int *)(shared + P::WHICH))[part.at];
+        if (which & LAST) {
+            if (!(which & FIRST))
+                add_parts<D>(dq, mine);
+            put_sum<T, D>(dq, a.scale, base + P::OUT + part.at * P::OUT_BYTES, at);
         } else {
-            for (int step = 0; step < steps; step++) {
-                do_step(constant<false>());
-                finish_dq();
+            put_part<D>(dq, mine);
+        }
+        part_put = true;
+    }
+
+    /* s becomes p, in registers for products too. */
+    __device__ __forceinline__ void weigh(const float *rows)
+    {
+#pragma unroll
+        for (int c = 0; c < BM / 8; c++) {
+            float2 lse = *(const float2 *)(rows + 8 * c + 2 * (at.lane % 4));
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float *y = s + 4 * c + 2 * half;
+                y[0] = wf_exp2(y[0] * a.scale_log2 - lse.x);
+                y[1] = wf_exp2(y[1] * a.scale_log2 - lse.y);
+                p[2 * c + half] = wf_pair<T>(y[0], y[1]);
             }
         }
-        __syncwarp();
-        if (at.lane == 0)
-            wf_barrier_arrive(base + P::KV_EMPTY + 8 * kv.at);
+    }
+
+    /* A tile of queries; step: how many were before it. */
+    __device__ __forceinline__ void do_step(const item &x, uint64_t k_columns, int step)
+    {
+        const uint64_t q = wf_wgmma_operand(base + P::Q + in.at * P::Q_BYTES, BM * 128);
+        const uint64_t dout = wf_wgmma_operand(base + P::DO + in.at * P::Q_BYTES, BM * 128);
+        const float *rows = (const float *)(shared + P::ROWS + in.at * P::ROW_BYTES);
+        const int32_t *limits = (const int32_t *)(shared + P::LIMITS + in.at * P::ROW_BYTES);
+        wf_barrier_wait(base + P::FULL + 8 * in.at, in.parity);
+#pragma unroll
+        for (int c = 0; c < BM / 8; c++) { /* here, since as a function it costs 20 instructions */
+            float2 d = *(const float2 *)(rows + BM + 8 * c + 2 * (at.lane % 4));
+            dp[4 * c] = dp[4 * c + 2] = d.x;
+            dp[4 * c + 1] = dp[4 * c + 3] = d.y;
+        }
+        wf_wgmma_hold(dp);
+        wf_wgmma_begin();
+        multiply_scores<T, D>(s, k.x, q, 0);
+        wf_wgmma_commit();
+        multiply_scores<T, D>(dp, v.x, dout, 1);
+        wf_wgmma_commit();
+        if constexpr (P::LATE)
+            hand_over();
+        wf_wgmma_wait<1>();
+        wf_wgmma_hold(s);
+        if constexpr (P::LATE) {
+            wf_wgmma_hold(dk);
+            if (step > 0)
+                arrive(base + P::EMPTY + 8 * last_stage);
+        }
+
+        const int first_key = x.tile * KV;
+        if (limits[BM - 1] > first_key || limits[BM] < first_key + KV)
+            hide(s, limits, first_key + at.group * 64 + at.row, at.lane);
+        weigh(rows);
+        wf_wgmma_begin();
+        multiply_sum<T, D>(dv, p, dout, step > 0);
+        wf_wgmma_commit();
+        if constexpr (P::LATE)
+            issue_dq();
+        wf_wgmma_wait<P::LATE ? 2 : 1>();
+        wf_wgmma_hold(dp);
+#pragma unroll
+        for (int c = 0; c < BM / 4; c++)
+            ds[c] = wf_pair<T>(s[2 * c] * dp[2 * c], s[2 * c + 1] * dp[2 * c + 1]);
+        wf_wgmma_begin();
+        multiply_sum<T, D>(dk, ds, q, step > 0);
+        wf_wgmma_commit();
+        if constexpr (P::LATE) {
+            wf_wgmma_wait<1>();
+            wf_wgmma_hold(dv);
+            put_dq();
+            there = true;
+            ds_k = k_columns;
+            last_stage = in.at;
+        } else {
+            there = true;
+            ds_k = k_columns;
+            hand_over();
+            issue_dq();
+            wf_wgmma_wait<0>();
+            wf_wgmma_hold(dv);
+            wf_wgmma_hold(dk);
+            arrive(base + P::EMPTY + 8 * in.at);
+            put_dq();
+        }
+        in.step();
+    }
+
+    /* A tile of keys, of which there is at least one step to do. */
+    __device__ __forceinline__ void do_item(const item &x)
+    {
+        const int steps = (x.end - x.first) * a.group;
+        const uint64_t k_columns = wf_wgmma_operand(
+            base + P::K + kv.at * P::KV_BYTES + at.group * (D == 64 ? 64 : KV * 128), 0);
+        k.load(shared + P::K + kv.at * P::KV_BYTES, at);
+        v.load(shared + P::V + kv.at * P::KV_BYTES, at);
+        if constexpr (P::LATE) {
+            /* The first one apart: the compiler wants the same products under way whenever the loop begins anew. */
+            do_step(x, k_columns, 0);
+            for (int step = 1; step < steps; step++)
+                do_step(x, k_columns, step);
+            wf_wgmma_wait<0>();
+            wf_wgmma_hold(dk);
+            arrive(base + P::EMPTY + 8 * last_stage);
+            kv_last = kv.at;
+        } else {
+            for (int step = 0; step < steps; step++)
+                do_step(x, k_columns, step);
+            arrive(base + P::KV_EMPTY + 8 * kv.at);
+        }
+        const int key = x.tile * KV + at.group * 64; /* first of the warpgroup's */
         if (a.dk.data)
             store_rows<T>(dk, a.scale, (T *)a.dk.data + key * a.dk.row + x.head * a.dk.head,
                           a.dk.row, a.n - key, at);
@@ -585,15 +593,33 @@ template <typename T, int D> static __device__ void compute(const arguments &a, 
             store_rows<T>(dv, 1.0f, (T *)a.dv.data + key * a.dv.row + x.head * a.dv.head, a.dv.row,
                           a.n - key, at);
     }
-}
+
+    __device__ __forceinline__ void run()
+    {
+        for (;; kv.step()) {
+            wf_barrier_wait(base + P::KV_FULL + 8 * kv.at, kv.parity);
+            const item x = ((const item *)(shared + P::ITEM))[kv.at];
+            if (x.end == 0)
+                break;
+            do_item(x);
+        }
+        hand_over();
+        if constexpr (P::LATE) {
+            issue_dq();
+            wf_wgmma_wait<0>();
+            put_dq();
+            hand_over();
+        }
+    }
+};
 
 #endif
 
 template <typename T, int D>
 static __global__ void __launch_bounds__(THREADS, 1)
-    flash_grad(const __grid_constant__ arguments a, const __grid_constant__ CUtensorMap q,
+    flash_grad(const __grid_constant__ wf_flash_grad a, const __grid_constant__ CUtensorMap q,
                const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
-               const __grid_constant__ CUtensorMap dout)
+               const __grid_constant__ CUtensorMap dout, const __grid_constant__ CUtensorMap dq)
 {
 #if WF_HOPPER_CODE
     using P = plan<D>;
@@ -604,7 +630,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0) {
         for (int i = 0; i < P::KV_STAGES; i++) {
             wf_barrier_init(base + P::KV_FULL + 8 * i, 1);
-            wf_barrier_init(base + P::KV_EMPTY + 8 * i, WARPS + 2);
+            wf_barrier_init(base + P::KV_EMPTY + 8 * i, WARPS + P::PARTS);
         }
         for (int i = 0; i < P::STAGES; i++) {
             wf_barrier_init(base + P::FULL + 8 * i, 1);
@@ -612,10 +638,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
         }
         for (int i = 0; i < P::DS_STAGES; i++)
             wf_barrier_init(base + P::DS_FULL + 8 * i, WARPS);
-        for (int i = 0; i < 2; i++) {
-            wf_barrier_init(base + P::TURN + 8 * i, 1);
-            wf_barrier_init(base + P::DONE + 8 * i, WARPS);
-            wf_barrier_init(base + P::PASSED + 8 * i, 1);
+        for (int i = 0; i < P::PARTS; i++) {
+            wf_barrier_init(base + P::PART_EMPTY + 8 * i, 1);
+            wf_barrier_init(base + P::PART_FULL + 8 * i, WARPS);
         }
         wf_barrier_init_done();
     }
@@ -624,13 +649,11 @@ static __global__ void __launch_bounds__(THREADS, 1)
         wf_registers_give<24>();
         if (threadIdx.x == 0)
             bring<D>(a, &q, &k, &v, &dout, shared);
-        else if (threadIdx.x == 32)
-            take_turns<D, false>(a, shared);
-        else if (threadIdx.x == 64)
-            take_turns<D, true>(a, shared);
+        else if (threadIdx.x % 32 == 0 && threadIdx.x / 32 <= P::PARTS)
+            deliver<D>(a, &dq, shared, (int)threadIdx.x / 32 - 1);
     } else {
         wf_registers_take<240>();
-        compute<T, D>(a, shared);
+        worker<T, D>(a, shared).run();
     }
 #endif
 }
@@ -643,7 +666,7 @@ static size_t rounded(size_t bytes)
 }
 
 /* Sets a's pointers, from `at` on, for its sizes; returns how many bytes they take. */
-static size_t place_workspace(arguments *a, int64_t d, char *at)
+static size_t place_workspace(wf_flash_grad *a, int64_t d, char *at)
 {
     const size_t rows = (size_t)a->heads * (size_t)a->q_tiles * BM, begin = (size_t)at;
     a->rows = (float *)at;
@@ -658,13 +681,13 @@ static size_t place_workspace(arguments *a, int64_t d, char *at)
     at += rounded((size_t)a->heads * (size_t)a->q_tiles * sizeof(int32_t));
     a->next = (int32_t *)at;
     at += 256;
-    a->sum = (float4 *)at;
+    a->sum = (float *)at;
     return (size_t)at - begin + rows * (size_t)d * sizeof(float);
 }
 
-static arguments arguments_of(int64_t n, int64_t heads, int64_t kv_heads)
+static wf_flash_grad arguments_of(int64_t n, int64_t heads, int64_t kv_heads)
 {
-    arguments a = {};
+    wf_flash_grad a = {};
     a.n = (int32_t)n;
     a.heads = (int32_t)heads;
     a.kv_heads = (int32_t)kv_heads;
@@ -685,30 +708,30 @@ static wf_status map_of(const wf_launch *l, const wf_flash *f, const wf_flash_op
 template <typename T, int D>
 static wf_status run(const wf_launch *l, const wf_flash *f, void *workspace)
 {
-    arguments a = arguments_of(f->n, f->heads, f->kv_heads);
+    wf_flash_grad a = arguments_of(f->n, f->heads, f->kv_heads);
     place_workspace(&a, D, (char *)workspace);
     a.dq = f->dq;
     a.dk = f->dk;
     a.dv = f->dv;
     a.irregular = f->irregular;
     a.scale = f->scale;
-    a.scale_log2 = f->scale * LOG2E;
-    CUtensorMap q, k, v, dout;
+    a.scale_log2 = f->scale * WF_LOG2E;
+    CUtensorMap q, k, v, dout, dq = {};
     WF_TRY(map_of(l, f, &f->q, f->heads, BM, &q));
     WF_TRY(map_of(l, f, &f->k, f->kv_heads, KV, &k));
     WF_TRY(map_of(l, f, &f->v, f->kv_heads, KV, &v));
     WF_TRY(map_of(l, f, &f->dout, f->heads, BM, &dout));
+    if (f->dq.data)
+        WF_TRY(map_of(l, f, &f->dq, f->heads, BM, &dq));
 
-    preparation p = {*f, a};
-    const cudaStream_t stream = wf_cuda_stream(l);
-    WF_RUN((flash_grad_prepare<T, D>), (unsigned)a.q_tiles * (BM / 32), 256, 0, stream)(p);
+    wf_cuda_hopper_flash_grad_prepare(l, f, &a);
     WF_TRY(wf_cuda_check(l, cudaFuncSetAttribute(flash_grad<T, D>,
                                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                  plan<D>::BYTES)));
     const int items = a.kv_tiles * a.kv_heads, processors = wf_cuda_device_of(l)->processors;
     WF_RUN((flash_grad<T, D>), items < processors ? items : processors, THREADS, plan<D>::BYTES,
-           stream)
-    (a, q, k, v, dout);
+           wf_cuda_stream(l))
+    (a, q, k, v, dout, dq);
     return wf_cuda_launched(l);
 }
 
@@ -731,7 +754,7 @@ bool wf_cuda_hopper_attention_grad_accepts(const wf_node *n)
 size_t wf_cuda_hopper_attention_grad_workspace(const wf_node *n, int threads)
 {
     const wf_dims *q = &n->in[1]->shape, *k = &n->in[2]->shape;
-    arguments a = arguments_of(q->d[0], q->d[1], k->d[1]);
+    wf_flash_grad a = arguments_of(q->d[0], q->d[1], k->d[1]);
     size_t ours = wf_flash_ranges_bytes(n) + place_workspace(&a, q->d[2], NULL);
     size_t others = wf_flash_workspace(n, threads);
     return ours > others ? ours : others;

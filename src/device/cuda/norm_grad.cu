@@ -157,7 +157,7 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
     float2 next = statistics(a, r);
     int stage = 0, turn = 0;
     for (uint32_t base = blockIdx.x * blockDim.y; base < (uint32_t)a.rows; base += stride) {
-        const float rstd = next.y, shift = -next.x * rstd; /* xhat = x * rstd + shift */
+        const float rstd = next.y, mean = next.x;
         next = statistics(a, r + stride);
         wf_copy_wait<S - 2>();
         fetch_row(a, rows, stage == 0 ? S - 1 : stage - 1, r + (S - 1) * stride);
@@ -169,7 +169,9 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
             wf_unpack16<T>(*rows.slot(stage, X, k), h);
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                h[i] = fmaf(h[i], rstd, shift); /* past the last column g is 0 */
+                /* Not x * rstd - mean * rstd: in rows of nearly equal numbers that would be their rounding.
+                 * Past the last column g is 0. */
+                h[i] = (h[i] - mean) * rstd;
                 sum[0][k][i] += g[i] * h[i];
                 sum[1][k][i] += g[i];
                 g[i] *= gamma[k][i];
@@ -198,7 +200,7 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
             for (int i = 0; i < W; i++) {
                 if (K == 3) {
                     g[i] *= gamma[k][i];
-                    h[i] = fmaf(h[i], rstd, shift);
+                    h[i] = (h[i] - mean) * rstd;
                 }
                 g[i] = fmaf(g[i], rstd, fmaf(h[i], along, off)) + more[i];
                 if (K == 3)

@@ -70,12 +70,6 @@ size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, int64_t sums
            (size_t)settled_elements(p) * sizeof(float);
 }
 
-/* Products with sums have no bias: these lie one behind the other. */
-size_t wf_product_room(const wf_cuda_product *p)
-{
-    return library_bytes(p) + (p->sums ? wf_cuda_sums_bytes(p->m) : 0);
-}
-
 static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     return (char *)w->scratch + library_bytes(p);
@@ -120,7 +114,7 @@ static int64_t leading(const wf_cuda_matrix *x, int64_t rows, int64_t columns)
 static wf_product_key key_of(const wf_cuda_products *all, const wf_cuda_product *p)
 {
     wf_product_key key = {0};
-    const bool aux = p->ending != WF_CUDA_PLAIN;
+    const bool aux = has_ending(p);
     int64_t *f = key.f;
     f[KEY_M] = p->n;
     f[KEY_N] = p->m;
@@ -349,15 +343,16 @@ static wf_cuda_product without_ending(const wf_cuda_product *p)
     return q;
 }
 
-static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
-                                  const wf_cuda_product *p);
+static wf_product_entry *decided_entry_of(const wf_cuda_work *w, wf_cuda_products *all,
+                                          const wf_cuda_product *p);
 
-/* The faster one of the library's ending and ours, with all sums, if it was timed. */
+/* The faster one of the library's ending and ours, with all sums, if it was timed. What is only looked at for that does
+ * not count as used: choices are the same when they are timed and when they are read. */
 static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
                           const wf_cuda_product *p, double ours_us)
 {
     const wf_cuda_product q = without_ending(p);
-    const wf_product_entry *apart = e->us > 0 ? entry_of(w, all, &q) : NULL;
+    const wf_product_entry *apart = e->us > 0 ? decided_entry_of(w, all, &q) : NULL;
     if (!apart || apart->us == 0 || ours_us == 0)
         return;
     if (apart->us + ours_us < e->us) {
@@ -366,8 +361,8 @@ static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_produ
     }
 }
 
-static void decide_parts(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
-                         const wf_cuda_product *p)
+static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
+                   const wf_cuda_product *p)
 {
     wf_lt_candidate candidates[WF_PRODUCT_PROPOSED];
     const bool ending = has_ending(p);
@@ -383,19 +378,6 @@ static void decide_parts(const wf_cuda_work *w, wf_cuda_products *all, wf_produc
         wf_product_tune(all, e, candidates, count, p, wf_cuda_stream(w->l), &ours_us);
     if (ending)
         choose_ending(w, all, e, p, ours_us);
-}
-
-static wf_status multiply_in_parts(const wf_cuda_work *w, const wf_cuda_product *p);
-
-/* By one kernel, or otherwise. */
-static void decide_whole(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
-                         const wf_cuda_product *p)
-{
-    const int64_t sums = p->sums ? p->m : p->rows_sums ? p->n : 0;
-    e->way = WF_WAY_APART;
-    if (w->prepare && all->tune && multiply_in_parts(w, p) == WF_OK) /* so made ready */
-        wf_product_rival(all, e, w, p, multiply_in_parts,
-                         wf_cuda_product_scratch(p, p->bias != NULL, sums));
 }
 
 /* Whether sums that it has in parts are added up in a way that is allowed. */
@@ -417,8 +399,6 @@ static bool is_good(wf_cuda_products *all, wf_product_entry *e)
     wf_lt_candidate result = {0};
     if (e->way == WF_WAY_COUNT)
         return false;
-    if (e->way == WF_WAY_HOPPER)
-        return e->algo.data[0] < (uint64_t)wf_product_hopper_count();
     if (e->ready || e->way != WF_WAY_LIBRARY)
         return true;
     return wf_product_build(all, e) &&
@@ -426,44 +406,33 @@ static bool is_good(wf_cuda_products *all, wf_product_entry *e)
            result.workspace <= (size_t)e->key.f[KEY_WORKSPACE] && adds_as_allowed(all, e);
 }
 
-typedef void (*decider)(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
-                        const wf_cuda_product *p);
-
 /* NULL: no memory. */
-static wf_product_entry *find_or_decide(const wf_cuda_work *w, wf_cuda_products *all,
-                                        const wf_product_key *key, const wf_cuda_product *p,
-                                        decider decide)
+static wf_product_entry *decided_entry_of(const wf_cuda_work *w, wf_cuda_products *all,
+                                          const wf_cuda_product *p)
 {
-    wf_product_entry *e = wf_product_find(all, key);
+    const wf_product_key key = key_of(all, p);
+    wf_product_entry *e = wf_product_find(all, &key);
     if (e && !is_good(all, e)) {
-        all->deciding++;
         e->us = 0; /* what a file said was of another way */
         decide(w, all, e, p);
-        all->deciding--;
     }
-    if (e && all->deciding == 0)
+    return e;
+}
+
+/* The same, to be run. */
+static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
+                                  const wf_cuda_product *p)
+{
+    wf_product_entry *e = decided_entry_of(w, all, p);
+    if (e)
         e->used = true;
     return e;
 }
 
-static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
-                                  const wf_cuda_product *p)
-{
-    const wf_product_key key = key_of(all, p);
-    return find_or_decide(w, all, &key, p, decide_parts);
-}
-
-static wf_product_entry *whole_entry_of(const wf_cuda_work *w, wf_cuda_products *all,
-                                        const wf_cuda_product *p)
-{
-    wf_product_key key = key_of(all, p);
-    key.f[KEY_WHOLE] = 1 + (p->pre.data != NULL) + 2 * (p->sums != NULL);
-    return find_or_decide(w, all, &key, p, decide_whole);
-}
-
 /* ---- Running ---- */
 
-wf_status wf_product_add_rows(const wf_cuda_work *w, const wf_cuda_product *p)
+/* Where nothing that was done before has added them up. */
+static wf_status add_rows(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     if (p->rows_sums && !w->prepare)
         wf_cuda_add_rows(wf_cuda_stream(w->l), &p->y, p->m, p->n, p->rows_sums,
@@ -475,7 +444,7 @@ static wf_status run_plain(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     if (!w->prepare)
         wf_cuda_plain_product(wf_cuda_stream(w->l), p);
-    return wf_product_add_rows(w, p);
+    return add_rows(w, p);
 }
 
 static wf_status run_apart(const wf_cuda_work *w, const wf_cuda_product *p)
@@ -507,7 +476,7 @@ static wf_status run_settled(const wf_cuda_work *w, const wf_cuda_product *p)
     WF_TRY(wf_cuda_multiply(w, &q));
     if (!w->prepare)
         wf_cuda_settle(wf_cuda_stream(w->l), p, product);
-    return wf_product_add_rows(w, p);
+    return add_rows(w, p);
 }
 
 /* cuBLASLt adds no bias of another type than the result's, and one that begins anywhere is better not given to it. */
@@ -541,7 +510,7 @@ static wf_status run_library(const wf_cuda_work *w, wf_cuda_products *all, wf_pr
         return WF_OK;
     int error = wf_product_run(all, e, &e->algo, &at, wf_cuda_stream(w->l));
     if (error == 0)
-        return wf_product_add_rows(w, p);
+        return add_rows(w, p);
     wf_ctx_log(all->ctx, WF_LOG_WARN,
                "cuBLASLt did not multiply %lldx%lld by %lldx%lld (%s): a plain kernel does it",
                (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
@@ -550,13 +519,13 @@ static wf_status run_library(const wf_cuda_work *w, wf_cuda_products *all, wf_pr
     return wf_cuda_multiply(w, p);
 }
 
-static wf_status multiply_in_parts(const wf_cuda_work *w, const wf_cuda_product *p)
+wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     wf_cuda_products *all = wf_cuda_device_of(w->l)->products;
     if (p->sums)
         return run_with_sums(w, p);
     if (p->batch * p->m * p->n == 0)
-        return wf_product_add_rows(w, p);
+        return add_rows(w, p);
     if (!all || !suits_library(all, p))
         return run_plain(w, p);
     if ((p->bias || has_ending(p)) && may_settle(p))
@@ -573,19 +542,6 @@ static wf_status multiply_in_parts(const wf_cuda_work *w, const wf_cuda_product 
     case WF_WAY_APART: return run_apart(w, p);
     default: return run_plain(w, p);
     }
-}
-
-wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
-{
-    wf_cuda_products *all = wf_cuda_device_of(w->l)->products;
-    if (all && wf_product_hopper_suits(all, p)) {
-        const wf_product_entry *e = whole_entry_of(w, all, p);
-        if (!e)
-            return WF_ERR_MEMORY;
-        if (e->way == WF_WAY_HOPPER)
-            return w->prepare ? WF_OK : wf_product_hopper_run(w, p, e->algo.data[0]);
-    }
-    return multiply_in_parts(w, p);
 }
 
 /* ---- The device's part ---- */
@@ -665,8 +621,7 @@ uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
             continue;
         uint64_t h = mix(0xcbf29ce484222325u, &e->key, sizeof e->key);
         h = mix(mix(h, &way, sizeof way), &version, sizeof version);
-        const bool by_number = e->way == WF_WAY_LIBRARY || e->way == WF_WAY_HOPPER;
-        sum += by_number ? mix(h, &e->algo, sizeof e->algo) : h;
+        sum += e->way == WF_WAY_LIBRARY ? mix(h, &e->algo, sizeof e->algo) : h;
     }
     return sum;
 }

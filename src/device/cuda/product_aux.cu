@@ -35,14 +35,10 @@ typedef struct {
 
 enum { PACKS = 4 }; /* of a thread, in flight together */
 
-template <typename T, int ACT, bool GRAD>
-static __device__ __forceinline__ float finish_one(float pre, float y)
+template <int ACT, bool GRAD> static __device__ __forceinline__ float finish_one(float pre, float y)
 {
-    constexpr bool narrow = sizeof(T) == 2;
     if (GRAD)
-        return y * (narrow ? wf_quick_gelu_slope(pre) : wf_gelu_slope(pre));
-    if (narrow && ACT == WF_ACT_GELU)
-        return wf_quick_gelu(pre);
+        return y * wf_gelu_slope(pre);
     return wf_activate<(wf_act)ACT>(pre);
 }
 
@@ -56,9 +52,8 @@ static __global__ void __launch_bounds__(THREADS) finish_rows(const finish f)
     int64_t at[PACKS];
 #pragma unroll
     for (int u = 0; u < PACKS; u++) {
-        const int64_t item = first + u * THREADS;
-        if (item >= f.items)
-            break;
+        /* past the last: that one again, so that no load waits for a condition */
+        const int64_t next = first + u * THREADS, item = next < f.items ? next : f.items - 1;
         const int64_t row = f.per_row == f.items ? 0 : item / f.per_row;
         const int64_t column = (item - row * f.per_row) * N;
         at[u] = row * f.y_row + column;
@@ -68,13 +63,12 @@ static __global__ void __launch_bounds__(THREADS) finish_rows(const finish f)
     }
 #pragma unroll
     for (int u = 0; u < PACKS; u++) {
-        if (first + u * THREADS >= f.items)
-            break;
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[u].x[i] = wf_round<T>(finish_one<T, ACT, GRAD>(
-                wf_load(x[u].x[i]), GRAD ? wf_load(product[u].x[i]) : 0.0f));
-        wf_store_pack<T, N>(y + at[u], x[u]);
+            x[u].x[i] = wf_round<T>(
+                finish_one<ACT, GRAD>(wf_load(x[u].x[i]), GRAD ? wf_load(product[u].x[i]) : 0.0f));
+        if (first + u * THREADS < f.items)
+            wf_store_pack<T, N>(y + at[u], x[u]);
     }
 }
 
@@ -246,7 +240,7 @@ static __device__ __forceinline__ void add_some(const adding &a, int64_t column,
             at[u].unpack(slope);
 #pragma unroll
             for (int i = 0; i < N; i++)
-                value[i] = finish_one<T, WF_ACT_GELU, true>(slope[i], value[i]);
+                value[i] = finish_one<WF_ACT_GELU, true>(slope[i], value[i]);
             in[u].repack(value);
             in[u].store(x + u * step * a.row);
         }

@@ -63,12 +63,10 @@ static bool read_line(const char *line, wf_product_entry *out)
         return false;
     out->way = (wf_product_way)way;
     out->us = (double)ns / 1000;
-    /* Products by one kernel or not, and what has no ending cannot be run apart from it. */
-    const bool whole = out->key.f[KEY_WHOLE] != 0;
-    const bool known = whole ? way == WF_WAY_APART || way == WF_WAY_HOPPER
-                             : way >= 0 && way < WF_WAY_HOPPER &&
-                                   !(way == WF_WAY_APART && out->key.f[KEY_LD_AUX] == 0);
-    return known && ns > 0 && strtoull(at, NULL, 16) == check_of(line, (size_t)(at - line));
+    /* What has no ending cannot be run apart from it. */
+    return way >= 0 && way < WF_WAY_COUNT && ns > 0 &&
+           !(way == WF_WAY_APART && out->key.f[KEY_LD_AUX] == 0) &&
+           strtoull(at, NULL, 16) == check_of(line, (size_t)(at - line));
 }
 
 static void enter_line(wf_cuda_products *all, const char *line)

@@ -119,7 +119,7 @@ static bool is_linear(wf_op op)
 /* Sizes, types and transposes. Of linear, m are all rows. */
 static wf_cuda_product sizes_of(const wf_node *n)
 {
-    const wf_dims *a = &n->in[0]->shape, *b = &n->in[1]->shape, *y = &n->out[0].shape;
+    const wf_dims *a = &n->in[0]->shape, *y = &n->out[0].shape;
     wf_cuda_product p = {.batch = 1};
     p.m = n->op == WF_OP_linear_grad_weight ? a->d[1] : wf_dims_rows(y);
     p.n = wf_dims_last(y);
@@ -139,7 +139,6 @@ static wf_cuda_product sizes_of(const wf_node *n)
         for (int i = 0; i < y->n - 2; i++)
             p.batch *= y->d[i];
     }
-    (void)b;
     p.a.type = n->in[0]->type;
     p.b.type = n->in[1]->type;
     p.y.type = n->out[0].type;

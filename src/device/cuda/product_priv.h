@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* product_priv.h - what product.c and product_tune.c share: products as cuBLASLt sees them, and how each is run. */
+/*
+ * product_priv.h - what product.c, product_tune.c and product_choices.c share: products as cuBLASLt sees them, and how each
+ * is run.
+ */
 #ifndef WF_DEVICE_CUDA_PRODUCT_PRIV_H
 #define WF_DEVICE_CUDA_PRODUCT_PRIV_H
 
@@ -34,7 +37,6 @@ enum {
     KEY_WORKSPACE, /* bytes that algorithms may use */
     KEY_FAST,      /* results may differ from run to run, and from those of separate nodes */
     KEY_ROWS_SUMS, /* 1: rows of the result are added up */
-    KEY_WHOLE, /* 0, or the question whether one kernel does all of it: 1, + 1 with pre, + 2 with sums */
     KEY_FIELDS
 };
 
@@ -47,7 +49,6 @@ typedef enum {
     WF_WAY_LIBRARY, /* cuBLASLt does all of it */
     WF_WAY_APART,   /* what follows the product is done by a kernel of ours */
     WF_WAY_PLAIN,   /* all of it is ours */
-    WF_WAY_HOPPER, /* the same by a kernel for Hopper, whose number is algo.data[0]: KEY_WHOLE, or else APART */
     WF_WAY_COUNT
 } wf_product_way;
 
@@ -69,7 +70,6 @@ struct wf_cuda_products {
     bool tune;
     wf_product_entry **entries;
     int count, room;
-    int deciding; /* products that are looked at for the sake of others: those do not count as used */
     bool changed; /* something was timed */
     char *path;   /* of the file of choices; NULL: none */
 };
@@ -105,26 +105,6 @@ int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
  * what our kernels take for the ending of the product, if it has one. */
 void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_candidate *proposed,
                      int count, const wf_cuda_product *p, cudaStream_t stream, double *ours_us);
-
-/* Times kernels of ours that do all of a product (KEY_WHOLE) against how it is run otherwise, by `parts`, with all that belongs
- * to either, if there is memory for it: sets e->way, e->algo and e->us then. scratch: bytes that the product needs. */
-typedef wf_status (*wf_product_runner)(const wf_cuda_work *w, const wf_cuda_product *p);
-void wf_product_rival(wf_cuda_products *all, wf_product_entry *e, const wf_cuda_work *w,
-                      const wf_cuda_product *p, wf_product_runner parts, size_t scratch);
-
-/* ---- Kernels for Hopper (product_hopper.c) ---- */
-
-/* Whether they can run the product on this device. */
-bool wf_product_hopper_suits(const wf_cuda_products *all, const wf_cuda_product *p);
-/* How many there are; their numbers are those of files. */
-int wf_product_hopper_count(void);
-/* Runs one of them. */
-wf_status wf_product_hopper_run(const wf_cuda_work *w, const wf_cuda_product *p, uint64_t number);
-
-/* Bytes at the beginning of the scratch that kernels may use as they like. */
-size_t wf_product_room(const wf_cuda_product *p);
-/* Adds up rows of y, if that is wanted, where nothing that was done before has. */
-wf_status wf_product_add_rows(const wf_cuda_work *w, const wf_cuda_product *p);
 
 /* The file of choices: what it says is entered; what was timed goes into it, beside what others wrote meanwhile. That
  * there is none, and that it cannot be written, is fine. */

@@ -28,11 +28,7 @@ typedef struct {
     wf_product_memory at;
     void *second; /* like at.d */
     int *wrong;
-    float *sums, *parts;         /* of rows, if they are added up */
-    wf_product_runner run_parts; /* of whole products, as they are run otherwise: */
-    wf_cuda_work work;
-    wf_cuda_product whole; /* p on this memory */
-    size_t scratch;        /* bytes; 0: those of the key's workspace */
+    float *sums, *parts; /* of rows, if they are added up */
 } bench;
 
 /* ---- Memory ---- */
@@ -67,10 +63,7 @@ static size_t lay_out(bench *t, char *base)
         t->sums = place(base, &used, f[KEY_M] * 4, 256);
         t->parts = place(base, &used, (int64_t)wf_cuda_sums_bytes(f[KEY_M]), 256);
     }
-    if (t->p->sums)
-        t->sums = place(base, &used, f[KEY_N] * 4, 256);
-    t->at.workspace =
-        place(base, &used, t->scratch > 0 ? (int64_t)t->scratch : f[KEY_WORKSPACE], 256);
+    t->at.workspace = place(base, &used, f[KEY_WORKSPACE], 256);
     return used;
 }
 
@@ -111,46 +104,36 @@ static double median(double *x, int n)
 }
 
 /* Our kernel for the ending, as run_apart of product.c runs it. */
-static bool finish(const bench *t)
+static void finish(const bench *t)
 {
     wf_cuda_product q = *t->p;
     q.y.data = t->at.d;
     q.pre.data = t->at.aux;
     q.rows_sums = t->sums;
     wf_cuda_finish(t->stream, &q, t->parts);
-    return true;
 }
 
 /* Our kernel for what the library leaves to be done after its own ending. */
-static bool add_rows(const bench *t)
+static void add_rows(const bench *t)
 {
     wf_cuda_matrix y = t->p->y;
     y.data = t->at.d;
     wf_cuda_add_rows(t->stream, &y, t->p->m, t->p->n, t->sums, t->parts);
-    return true;
-}
-
-/* All of the product, without one kernel for it. */
-static bool run_parts(const bench *t)
-{
-    return t->run_parts(&t->work, &t->whole) == WF_OK;
 }
 
 typedef struct {
     const wf_lt_algo *algo;       /* or NULL: */
-    bool (*ours)(const bench *t); /* a kernel of ours, or also NULL: */
-    uint64_t number;              /* of a kernel that does all of it */
+    void (*ours)(const bench *t); /* a kernel of ours */
     double us[ROUNDS];
     double best; /* the median of these; 0: it cannot be run */
 } entrant;
 
-static bool run_once(const bench *t, const entrant *x)
+static int run_once(const bench *t, const entrant *x)
 {
     if (x->algo)
-        return wf_product_run(t->all, t->e, x->algo, &t->at, t->stream) == 0;
-    if (x->ours)
-        return x->ours(t);
-    return wf_product_hopper_run(&t->work, &t->whole, x->number) == WF_OK;
+        return wf_product_run(t->all, t->e, x->algo, &t->at, t->stream);
+    x->ours(t);
+    return 0;
 }
 
 /* Microseconds of `runs` runs one after the other; 0: it cannot be run. */
@@ -159,7 +142,7 @@ static double time_runs(const bench *t, const entrant *x, int runs)
     float ms = 0;
     cudaEventRecord(t->begin, t->stream);
     for (int i = 0; i < runs; i++)
-        if (!run_once(t, x))
+        if (run_once(t, x) != 0)
             return 0;
     cudaEventRecord(t->end, t->stream);
     if (cudaStreamSynchronize(t->stream) != cudaSuccess ||
@@ -286,34 +269,28 @@ static int list_candidates(wf_cuda_products *all, const wf_product_entry *e,
     return count;
 }
 
-static bool run_into_second(bench *t, const entrant *x)
-{
-    void *const first = t->at.d;
-    t->at.d = t->whole.y.data = t->second;
-    const bool ran = run_once(t, x);
-    t->at.d = t->whole.y.data = first;
-    return ran;
-}
-
-/* Whether two have the same results, but for how sums are rounded. */
-static bool agree(bench *t, const entrant *a, const entrant *b)
+/* Whether two algorithms have the same results, but for how sums are rounded. */
+static bool agree(const bench *t, const wf_lt_algo *a, const wf_lt_algo *b)
 {
     const int64_t *f = t->e->key.f;
+    wf_product_memory at = t->at;
     const float slack = 0.02f * (1 + 0.25f * sqrtf((float)f[KEY_K])); /* of numbers around 0.5 */
     const wf_type type = (wf_type)f[KEY_TYPE_D];
     const int64_t elements = f[KEY_LD_D] * f[KEY_N] + (f[KEY_BATCH] - 1) * f[KEY_STEP_D];
     int wrong = 1;
+    at.d = t->second;
     cudaMemcpyAsync(t->second, t->at.d, wf_type_bytes(type, elements), cudaMemcpyDeviceToDevice,
                     t->stream); /* the rest of rows, and what is added to */
     cudaMemsetAsync(t->wrong, 0, sizeof wrong, t->stream);
-    if (!run_once(t, a) || !run_into_second(t, b))
+    if (wf_product_run(t->all, t->e, a, &t->at, t->stream) != 0 ||
+        wf_product_run(t->all, t->e, b, &at, t->stream) != 0)
         return false;
     wf_cuda_compare(t->stream, type, t->at.d, t->second, elements, slack, t->wrong);
     cudaMemcpyAsync(&wrong, t->wrong, sizeof wrong, cudaMemcpyDeviceToHost, t->stream);
     return cudaStreamSynchronize(t->stream) == cudaSuccess && wrong == 0;
 }
 
-static void take_fastest(bench *t, wf_cuda_products *all, wf_product_entry *e,
+static void take_fastest(const bench *t, wf_cuda_products *all, wf_product_entry *e,
                          const wf_lt_candidate *list, int count)
 {
     entrant entrants[WF_PRODUCT_CANDIDATES] = {{0}};
@@ -323,7 +300,7 @@ static void take_fastest(bench *t, wf_cuda_products *all, wf_product_entry *e,
     const int winner = find_fastest(t, entrants, count, &us);
     if (winner < 0)
         return;
-    if (winner > 0 && !agree(t, &entrants[0], &entrants[winner])) {
+    if (winner > 0 && !agree(t, &list[0].algo, &list[winner].algo)) {
         wf_ctx_log(all->ctx, WF_LOG_WARN,
                    "cuBLASLt has an algorithm that is fast but wrong for a product of "
                    "%lldx%lldx%lld: its first one is taken",
@@ -337,7 +314,7 @@ static void take_fastest(bench *t, wf_cuda_products *all, wf_product_entry *e,
     all->changed = true;
 }
 
-static double time_ours(const bench *t, bool (*run)(const bench *t))
+static double time_ours(const bench *t, void (*run)(const bench *t))
 {
     entrant ours = {.ours = run};
     double us = 0;
@@ -363,66 +340,6 @@ void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_can
         wf_ctx_log(all->ctx, WF_LOG_INFO,
                    "a product of %lldx%lldx%lld is not timed: there is no memory for it",
                    (long long)f[KEY_N], (long long)f[KEY_M], (long long)f[KEY_K]);
-    }
-    end_bench(&t);
-}
-
-/* ---- Kernels of ours that do all of a product ---- */
-
-/* The product on the bench's memory. */
-static void set_whole(bench *t, const wf_launch *l)
-{
-    t->work = (wf_cuda_work){l, false, t->at.workspace};
-    t->whole = *t->p;
-    t->whole.a.data = (void *)(uintptr_t)t->at.b; /* row-major */
-    t->whole.b.data = (void *)(uintptr_t)t->at.a;
-    t->whole.y.data = t->at.d;
-    if (t->p->bias)
-        t->whole.bias = t->at.bias;
-    if (t->p->pre.data)
-        t->whole.pre.data = t->at.aux;
-    if (t->p->sums)
-        t->whole.sums = t->sums;
-    if (t->p->rows_sums)
-        t->whole.rows_sums = t->sums;
-}
-
-static void take_rival(bench *t, wf_cuda_products *all, wf_product_entry *e)
-{
-    entrant entrants[1 + WF_PRODUCT_PROPOSED] = {{.ours = run_parts}};
-    const int count = 1 + wf_product_hopper_count();
-    double us = 0;
-    for (int i = 1; i < count; i++)
-        entrants[i].number = (uint64_t)i - 1;
-    const int winner = find_fastest(t, entrants, count, &us);
-    if (winner < 0)
-        return;
-    if (winner > 0 && !agree(t, &entrants[0], &entrants[winner])) {
-        wf_ctx_log(all->ctx, WF_LOG_WARN,
-                   "a kernel is fast but wrong for a product of %lldx%lldx%lld: it is not taken",
-                   (long long)e->key.f[KEY_N], (long long)e->key.f[KEY_M],
-                   (long long)e->key.f[KEY_K]);
-        us = entrants[0].best;
-    } else if (winner > 0) {
-        e->way = WF_WAY_HOPPER;
-        e->algo = (wf_lt_algo){{(uint64_t)(winner - 1)}};
-    }
-    e->us = us;
-    all->changed = true;
-}
-
-void wf_product_rival(wf_cuda_products *all, wf_product_entry *e, const wf_cuda_work *w,
-                      const wf_cuda_product *p, wf_product_runner parts, size_t scratch)
-{
-    bench t = {.all = all,
-               .e = e,
-               .p = p,
-               .stream = wf_cuda_stream(w->l),
-               .run_parts = parts,
-               .scratch = scratch > 0 ? scratch : 256};
-    if (begin_bench(&t)) {
-        set_whole(&t, w->l);
-        take_rival(&t, all, e);
     }
     end_bench(&t);
 }

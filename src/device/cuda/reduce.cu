@@ -196,17 +196,27 @@ static __global__ void __launch_bounds__(THREADS) along_kernel(reduction r)
             wf_pack<T, V> pack[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++)
-                if (i + u * r.team < end)
-                    pack[u] = wf_load_pack<T, V>(x + wf_each_at(r.gone, i + u * r.team).at[0]);
+                pack[u] = wf_load_pack<T, V>(
+                    x + wf_each_at(r.gone, wf_each_within(i + u * r.team, end)).at[0]);
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++)
-                if (i + u * r.team < end)
-                    sum = Fold::of(sum, folded<Fold, T, V>(pack[u]));
+            for (int u = 0; u < UNROLL; u++) {
+                const total more = folded<Fold, T, V>(pack[u]);
+                sum = Fold::of(sum, i + u * r.team < end ? more : Fold::first());
+            }
         }
     }
     sum = over_team<Fold>(sum, r.team, scratch);
     if (member == 0 && piece < r.c.pieces && output < r.c.outputs)
         put<Fold, T>(r, piece, output, sum);
+}
+
+/* One more of each of V results. */
+template <typename Fold, typename T, int V>
+static __device__ __forceinline__ void add(typename Fold::total (&sum)[V], const wf_pack<T, V> &x)
+{
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        sum[k] = Fold::of(sum[k], number(x.x[k]));
 }
 
 #define ACROSS_UNROLL 8
@@ -227,19 +237,18 @@ static __global__ void __launch_bounds__(THREADS) across_kernel(reduction r)
         sum[k] = Fold::first();
     if (item < r.kept.count) {
         const T *x = (const T *)r.x + wf_each_at(r.kept, item).at[0];
-        for (int64_t i = begin + threadIdx.x / lanes; i < end; i += ACROSS_UNROLL * groups) {
+        int64_t i = begin + threadIdx.x / lanes;
+        for (; i + (ACROSS_UNROLL - 1) * groups < end; i += ACROSS_UNROLL * groups) {
             wf_pack<T, V> pack[ACROSS_UNROLL];
 #pragma unroll
             for (int u = 0; u < ACROSS_UNROLL; u++)
-                if (i + u * groups < end)
-                    pack[u] = wf_load_pack<T, V>(x + wf_each_at(r.gone, i + u * groups).at[0]);
+                pack[u] = wf_load_pack<T, V>(x + wf_each_at(r.gone, i + u * groups).at[0]);
 #pragma unroll
             for (int u = 0; u < ACROSS_UNROLL; u++)
-                if (i + u * groups < end)
-#pragma unroll
-                    for (int k = 0; k < V; k++)
-                        sum[k] = Fold::of(sum[k], number(pack[u].x[k]));
+                add<Fold>(sum, pack[u]);
         }
+        for (; i < end; i += groups)
+            add<Fold>(sum, wf_load_pack<T, V>(x + wf_each_at(r.gone, i).at[0]));
     }
     over_groups<Fold, V>(sum, lanes, scratch);
     if (threadIdx.x < lanes && item < r.kept.count)
@@ -434,11 +443,13 @@ template <typename T> static void run_argmax(const wf_launch *l)
     const wf_each<1> outputs = wf_each_of<1>(&kept, 1);
     const int64_t per_block = threads / team;
     const unsigned blocks = (unsigned)((outputs.count + per_block - 1) / per_block);
-    if (packs)
+    if (packs) {
         WF_RUN((argmax_kernel<T, V>), blocks, threads, 0, wf_cuda_stream(l))
-    (outputs, (const T *)x->data, length, step, team, (int32_t *)l->out[0].data);
-    else WF_RUN((argmax_kernel<T, 1>), blocks, threads, 0, wf_cuda_stream(l))(
-        outputs, (const T *)x->data, length, step, team, (int32_t *)l->out[0].data);
+        (outputs, (const T *)x->data, length, step, team, (int32_t *)l->out[0].data);
+    } else {
+        WF_RUN((argmax_kernel<T, 1>), blocks, threads, 0, wf_cuda_stream(l))
+        (outputs, (const T *)x->data, length, step, team, (int32_t *)l->out[0].data);
+    }
 }
 
 static wf_status launch_argmax(const wf_launch *l)
@@ -501,8 +512,7 @@ static __device__ __forceinline__ double sum_of_squares(const T *x, int64_t coun
             wf_pack<T, V> pack[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++)
-                if (i + u * THREADS < packs)
-                    pack[u] = wf_load_pack<T, V>(x + (i + u * THREADS) * V);
+                pack[u] = wf_load_pack<T, V>(x + wf_each_within(i + u * THREADS, packs) * V);
 #pragma unroll
             for (int u = 0; u < UNROLL; u++)
                 if (i + u * THREADS < packs)

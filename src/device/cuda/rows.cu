@@ -71,11 +71,8 @@ static __global__ void __launch_bounds__(THREADS) gather_kernel(picking p, T *to
     T x[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-        const int64_t item = first + u * THREADS;
-        if (item >= p.count)
-            break;
         int64_t place;
-        const int64_t row = picked(p, item, &place);
+        const int64_t row = picked(p, wf_each_within(first + u * THREADS, p.count), &place);
         x[u] = row < 0 ? repeated<T>(p.none)
                        : ((const T *)p.x)[row * p.stride + wf_each_at(p.row, place).at[0]];
     }

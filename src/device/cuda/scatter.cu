@@ -206,9 +206,10 @@ static __global__ void __launch_bounds__(THREADS) tile_kernel(scattering s, cons
     for (int first = 0; first < count; first += AHEAD) {
         wf_pack<T, V> x[AHEAD];
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            if (first + u < count)
-                x[u] = wf_load_pack<T, V>(from + entries[first + u] * s.columns);
+        for (int u = 0; u < AHEAD; u++) {
+            const int e = first + u < count ? first + u : count - 1;
+            x[u] = wf_load_pack<T, V>(from + entries[e] * s.columns);
+        }
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             if (first + u >= count)

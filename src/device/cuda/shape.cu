@@ -27,10 +27,7 @@ static __global__ void __launch_bounds__(THREADS) copy_kernel(wf_each<2> w, cons
     int64_t at[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-        const int64_t item = first + u * THREADS;
-        if (item >= w.count)
-            break;
-        const wf_places<2> p = wf_each_at(w, item);
+        const wf_places<2> p = wf_each_at(w, wf_each_within(first + u * THREADS, w.count));
         at[u] = p.at[1];
         if (from)
             x[u] = wf_each_load<T, V>(w, 0, from, p.at[0]);
@@ -119,7 +116,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     constexpr int LANES = TILE / P, STEP = THREADS / LANES;
     constexpr int PITCH = TILE + (sizeof(T) >= 4 ? 1 : 4 / sizeof(T)); /* an odd number of words */
-    __shared__ T tile[TILE * PITCH];
+    __shared__ __align__(16) T tile[TILE * PITCH];
     const int64_t across = blockIdx.x % t.tiles_across, rest = blockIdx.x / t.tiles_across;
     const int64_t row = rest % t.tiles_down * TILE, column = across * TILE;
     const wf_places<2> p = wf_each_at(outer, rest / t.tiles_down);
@@ -134,9 +131,12 @@ static __global__ void __launch_bounds__(THREADS)
             x[i] = wf_load_pack<T, P>(from + (line + i * STEP) * t.from_row + lane);
 #pragma unroll
     for (int i = 0; i < TILE / STEP; i++)
+        if (PITCH % P == 0)
+            wf_store_pack<T, P>(tile + (line + i * STEP) * PITCH + lane, x[i]);
+        else
 #pragma unroll
-        for (int k = 0; k < P; k++)
-            tile[(line + i * STEP) * PITCH + lane + k] = x[i].x[k];
+            for (int k = 0; k < P; k++)
+                tile[(line + i * STEP) * PITCH + lane + k] = x[i].x[k];
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < TILE / STEP; i++) {
@@ -187,11 +187,13 @@ static bool run_transposed(const wf_launch *l, const wf_walk *w, const void *fro
     const int64_t blocks = t.tiles_down * t.tiles_across * wf_walk_count(&outer);
     if (blocks >= (int64_t)1 << 31)
         return false;
-    if (pairs)
+    if (pairs) {
         WF_RUN((transpose_kernel<T, 2>), (unsigned)blocks, THREADS, 0, wf_cuda_stream(l))
-    (wf_each_of<2>(&outer, 1), t, (const T *)from, (T *)to);
-    else WF_RUN((transpose_kernel<T, 1>), (unsigned)blocks, THREADS, 0,
-                wf_cuda_stream(l))(wf_each_of<2>(&outer, 1), t, (const T *)from, (T *)to);
+        (wf_each_of<2>(&outer, 1), t, (const T *)from, (T *)to);
+    } else {
+        WF_RUN((transpose_kernel<T, 1>), (unsigned)blocks, THREADS, 0, wf_cuda_stream(l))
+        (wf_each_of<2>(&outer, 1), t, (const T *)from, (T *)to);
+    }
     return true;
 }
 
@@ -378,8 +380,7 @@ static __global__ void __launch_bounds__(THREADS) concat_kernel(parts p, T *to)
     T x[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++)
-        if (first + u * THREADS < count)
-            x[u] = from[first + u * THREADS];
+        x[u] = from[wf_each_within(first + u * THREADS, count)];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
         const int64_t item = first + u * THREADS;

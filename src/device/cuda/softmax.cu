@@ -168,20 +168,25 @@ template <typename T, int V, int THREADS> static bool run_rows(const wf_launch *
         return false;
     const int64_t per_block = BLOCK(THREADS) / THREADS;
     const unsigned blocks = (unsigned)((j->rows + per_block - 1) / per_block);
-    if (l->node->op == WF_OP_softmax)
+    if (l->node->op == WF_OP_softmax) {
         WF_RUN((softmax_kernel<T, V, THREADS>), blocks, BLOCK(THREADS), 0, wf_cuda_stream(l))
-    (*j);
-    else WF_RUN((softmax_grad_kernel<T, V, THREADS>), blocks, BLOCK(THREADS), 0,
-                wf_cuda_stream(l))(*j);
+        (*j);
+    } else {
+        WF_RUN((softmax_grad_kernel<T, V, THREADS>), blocks, BLOCK(THREADS), 0, wf_cuda_stream(l))
+        (*j);
+    }
     return true;
 }
 
 template <typename T> static void run_long(const wf_launch *l, const job *j)
 {
-    if (l->node->op == WF_OP_softmax)
+    if (l->node->op == WF_OP_softmax) {
         WF_RUN(long_softmax_kernel<T>, (unsigned)j->rows, LONG, 0, wf_cuda_stream(l))
-    (*j);
-    else WF_RUN(long_grad_kernel<T>, (unsigned)j->rows, LONG, 0, wf_cuda_stream(l))(*j);
+        (*j);
+    } else {
+        WF_RUN(long_grad_kernel<T>, (unsigned)j->rows, LONG, 0, wf_cuda_stream(l))
+        (*j);
+    }
 }
 
 /* Whether all rows of a view begin at multiples of 16 bytes. */

@@ -37,31 +37,32 @@ static __device__ __forceinline__ void put(const choice &c, const T *row, int64_
 /* ---- A warp for a row ---- */
 
 #define WARP_THREADS 128
-#define WARP_KEYS 8 /* of each lane */
+#define WARP_KEYS 8 /* of each lane, at most */
 #define WARP_K 64
 
-template <typename T> static __global__ void __launch_bounds__(WARP_THREADS) warp_kernel(choice c)
+template <typename T, int KEYS>
+static __global__ void __launch_bounds__(WARP_THREADS) warp_kernel(choice c)
 {
     const int64_t r = (int64_t)blockIdx.x * (WARP_THREADS / 32) + threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     if (r >= c.rows)
         return;
     const T *row = (const T *)c.x.data + wf_cuda_row(c.x, r);
-    key keys[WARP_KEYS];
+    key keys[KEYS];
 #pragma unroll
-    for (int i = 0; i < WARP_KEYS; i++)
+    for (int i = 0; i < KEYS; i++)
         keys[i] = i * 32 + lane < c.length ? key_at(row, i * 32 + lane) : 0;
     for (int64_t at = 0; at < c.k; at++) {
         key best = 0;
 #pragma unroll
-        for (int i = 0; i < WARP_KEYS; i++)
+        for (int i = 0; i < KEYS; i++)
             best = keys[i] > best ? keys[i] : best;
         for (int half = 16; half > 0; half /= 2) {
             const key other = __shfl_xor_sync(0xffffffffu, best, half);
             best = other > best ? other : best;
         }
 #pragma unroll
-        for (int i = 0; i < WARP_KEYS; i++)
+        for (int i = 0; i < KEYS; i++)
             keys[i] = keys[i] == best ? 0 : keys[i];
         if (lane == 0)
             put(c, row, r, at, best);
@@ -190,12 +191,18 @@ wf_status wf_cuda_launch_top_k(const wf_launch *l)
     const int64_t room = room_for(c.k), per_block = WARP_THREADS / 32;
     wf_with_float(x->type, [&](auto zero) {
         using T = decltype(zero);
-        if (c.length <= 32 * WARP_KEYS && c.k <= WARP_K)
-            WF_RUN(warp_kernel<T>, (unsigned)((c.rows + per_block - 1) / per_block), WARP_THREADS,
-                   0, wf_cuda_stream(l))
-        (c);
-        else WF_RUN(block_kernel<T>, (unsigned)(c.rows < BLOCKS ? c.rows : BLOCKS), THREADS, 0,
-                    wf_cuda_stream(l))(c, room > SHARED_KEYS ? (key *)l->workspace : NULL, room);
+        const unsigned blocks = (unsigned)((c.rows + per_block - 1) / per_block);
+        if (c.length <= 32 * 2 && c.k <= WARP_K) {
+            WF_RUN((warp_kernel<T, 2>), blocks, WARP_THREADS, 0, wf_cuda_stream(l))
+            (c);
+        } else if (c.length <= 32 * WARP_KEYS && c.k <= WARP_K) {
+            WF_RUN((warp_kernel<T, WARP_KEYS>), blocks, WARP_THREADS, 0, wf_cuda_stream(l))
+            (c);
+        } else {
+            WF_RUN(block_kernel<T>, (unsigned)(c.rows < BLOCKS ? c.rows : BLOCKS), THREADS, 0,
+                   wf_cuda_stream(l))
+            (c, room > SHARED_KEYS ? (key *)l->workspace : NULL, room);
+        }
     });
     return wf_cuda_launched(l);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hopper_product.cuh - a matrix product for Hopper: y [m, n] = a [m, k] b [k, n] and what follows, of bf16 or f16.
+ * hopper_product.cuh - a matrix product for Hopper: y [m, n] = a [m, k] b [k, n] and what follows, of bf16. hopper_product.cu runs
+ * it, and says what it gave.
  *
  * Blocks stay, one for each processor. In each, a thread has slabs of 64 k of both operands brought by TMA into a ring of
  * slots, and two warpgroups multiply them, in one of two ways:
@@ -17,12 +18,12 @@
  *
  * Edges need no care while multiplying: what lies outside arrives as zeros, and is not stored.
  */
-#ifndef WF_DEVICE_CUDA_HOPPER_PRODUCT_CUH
-#define WF_DEVICE_CUDA_HOPPER_PRODUCT_CUH
+#ifndef WF_BENCH_HOPPER_PRODUCT_CUH
+#define WF_BENCH_HOPPER_PRODUCT_CUH
 
 #include "device/cuda/activation.cuh"
-#include "device/cuda/hopper.cuh"
 #include "device/cuda/product.h"
+#include "hopper_wide.cuh"
 
 /* What becomes of a sum. */
 typedef enum {
@@ -428,7 +429,7 @@ WF_HOPPER void wf_hopper_finish(const wf_hopper_task &t, wf_hopper_worker<S> &w,
 #pragma unroll
                 for (int e = 0; e < 8; e++) {
                     const float2 x = wf_hopper_unpack<T>(words[r][e]);
-                    words[r][e] = wf_pair<T>(wf_quick_gelu(x.x), wf_quick_gelu(x.y));
+                    words[r][e] = wf_pair<T>(wf_gelu(x.x), wf_gelu(x.y));
                 }
         }
         wf_hopper_store(w, &t.y, row, first + 64 * c, words);
@@ -465,8 +466,8 @@ WF_HOPPER void wf_hopper_slope(const wf_hopper_task &t, wf_hopper_worker<S> &w, 
                 uint32_t *word = wf_hopper_word(w, c, r, e);
                 const float2 x = wf_hopper_unpack<T>(*word);
                 const int at = 32 * c + 4 * e + r % 2 * 2;
-                *word = wf_pair<T>(d[r / 2][at] * wf_quick_gelu_slope(x.x),
-                                   d[r / 2][at + 1] * wf_quick_gelu_slope(x.y));
+                *word = wf_pair<T>(d[r / 2][at] * wf_gelu_slope(x.x),
+                                   d[r / 2][at + 1] * wf_gelu_slope(x.y));
             }
         wf_async_fence();
         w.gather();

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hopper_flash_grad_prepare.cu - what the gradient of attention on Hopper needs to know before it begins: of each query
+ * delta, the sum of do * o, and the keys that it sees; of each tile the tiles that it meets.
+ */
+#include "device/cuda/hopper_flash_grad.h"
+#include "device/cuda/kernels.cuh"
+
+enum {
+    KV = WF_TILE_KEYS,
+    BM = WF_TILE_QUERIES,
+    ROWS = 32, /* of a block, by 8 threads each */
+    HEADS = 2, /* of a block */
+};
+static_assert(KV % BM == 0, "a tile of queries lies within one of keys");
+
+typedef struct {
+    wf_flash f;
+    wf_flash_grad g;
+} preparation;
+
+/* Keys [x, y) that query i sees. Neither falls as i rises, also past the last query; and x <= i <= y, also for a token in
+ * no sequence, where both are i. */
+static __device__ int2 seen_by(const wf_flash &f, int i)
+{
+    if (i >= f.n)
+        i = f.n - 1;
+    if (f.low)
+        return make_int2(f.low[i], f.high[i]);
+    int begin = i / f.length * f.length;
+    return make_int2(f.window > 0 ? max(begin, i - f.window + 1) : begin,
+                     f.causal ? i + 1 : begin + f.length);
+}
+
+/* Never empty, so that every dq is written, and with the tile of keys in which the queries lie themselves: first is
+ * not after the tile's first token t, and end - 1 not before its last one but one; which is before t only if t is alone
+ * and in no sequence, and then first is t. */
+static __device__ int2 q_bounds_of(const wf_flash &f, int tile)
+{
+    int first = seen_by(f, tile * BM).x, end = seen_by(f, tile * BM + BM - 1).y;
+    return make_int2(first / KV, max(first, end - 1) / KV);
+}
+
+/* The first tile of queries that meets a tile of keys from `tile` on (upper), or from which on all meet only later ones. */
+static __device__ int first_q_tile(const preparation &p, int tile, bool upper)
+{
+    int low = 0, high = p.g.q_tiles;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        int2 bounds = q_bounds_of(p.f, middle);
+        if (upper ? bounds.y >= tile : bounds.x > tile)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Limits and bounds, by at least as many threads as there are queries in all tiles. */
+static __device__ void prepare_limits(const preparation &p, int thread, int threads)
+{
+    const wf_flash_grad &g = p.g;
+    for (int64_t i = thread; i < (int64_t)g.heads * g.q_tiles; i += threads)
+        g.added[i] = 0;
+    if (thread == 0)
+        *g.next = 0;
+    if (thread < g.q_tiles)
+        g.q_bounds[thread] = q_bounds_of(p.f, thread);
+    if (thread < g.kv_tiles)
+        g.kv_bounds[thread] =
+            make_int2(first_q_tile(p, thread, true), first_q_tile(p, thread, false));
+    if (thread < g.q_tiles * BM) {
+        int2 seen = seen_by(p.f, thread);
+        int32_t *to = g.limits + thread / BM * 2 * BM + thread % BM;
+        to[0] = seen.x;
+        to[BM] = seen.y;
+    }
+}
+
+/* Blocks that follow each other have the same rows: memory has them side by side. */
+template <typename T, int D>
+static __global__ void flash_grad_prepare(const __grid_constant__ preparation p, int blocks_of_row)
+{
+    if (p.f.irregular && *p.f.irregular)
+        return;
+    const int block = (int)(blockIdx.x / blocks_of_row);
+    const int head = (int)(blockIdx.x % blocks_of_row) * HEADS;
+    if (head == 0)
+        prepare_limits(p, (int)(block * blockDim.x + threadIdx.x),
+                       (int)(gridDim.x / blocks_of_row * blockDim.x));
+    const int i = block * ROWS + (int)threadIdx.x / 8, lane = threadIdx.x % 8;
+    const T *out = (const T *)p.f.o.data + i * p.f.o.row + lane * 8;
+    const T *dout = (const T *)p.f.dout.data + i * p.f.dout.row + lane * 8;
+    wf_pack<T, 8> x[HEADS][D / 64], y[HEADS][D / 64];
+    float lse[HEADS];
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) { /* all loads first */
+        lse[h] = -INFINITY;
+        if (i >= p.f.n || head + h >= p.g.heads)
+            continue;
+        lse[h] = p.f.lse[i * p.f.lse_row + head + h];
+#pragma unroll
+        for (int c = 0; c < D / 64; c++) {
+            x[h][c] = wf_load_pack<T, 8>(out + (head + h) * p.f.o.head + c * 64);
+            y[h][c] = wf_load_pack<T, 8>(dout + (head + h) * p.f.dout.head + c * 64);
+        }
+    }
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        float delta = 0;
+        if (i < p.f.n && head + h < p.g.heads)
+#pragma unroll
+            for (int k = 0; k < D / 8; k++)
+                delta += wf_load(x[h][k / 8].x[k % 8]) * wf_load(y[h][k / 8].x[k % 8]);
+        for (int k = 4; k > 0; k /= 2)
+            delta += __shfl_xor_sync(0xffffffffu, delta, k);
+        if (lane != 0 || head + h >= p.g.heads)
+            continue;
+        float *to = p.g.rows + ((int64_t)(head + h) * p.g.q_tiles + i / BM) * 2 * BM + i % BM;
+        to[0] = lse[h] == -INFINITY ? INFINITY : lse[h] * WF_LOG2E; /* sees nothing: p is to be 0 */
+        to[BM] = -delta;
+    }
+}
+
+template <typename T, int D> static void run(const wf_launch *l, const preparation &p)
+{
+    const int blocks_of_row = (p.g.heads + HEADS - 1) / HEADS;
+    const unsigned rows = (unsigned)p.g.q_tiles * (unsigned)(BM / (int)ROWS);
+    WF_RUN((flash_grad_prepare<T, D>), rows * (unsigned)blocks_of_row, ROWS * 8, 0,
+           wf_cuda_stream(l))
+    (p, blocks_of_row);
+}
+
+void wf_cuda_hopper_flash_grad_prepare(const wf_launch *l, const wf_flash *f,
+                                       const wf_flash_grad *g)
+{
+    const preparation p = {*f, *g};
+    if (f->type == WF_BF16)
+        f->d == 64 ? run<wf_bf16, 64>(l, p) : run<wf_bf16, 128>(l, p);
+    else
+        f->d == 64 ? run<wf_f16, 64>(l, p) : run<wf_f16, 128>(l, p);
+}
