@@ -294,6 +294,36 @@ static void test_copies_are_shared(void **state)
     wt_close(&t.r);
 }
 
+/* Every allocation of a compilation fails in turn, in a session whose copies others read already: they are as they
+ * were. */
+static void test_memory_runs_out(void **state)
+{
+    trainer t = {.r = wt_open(*state, device_under_test())};
+    bool reached = true;
+    compile_step(&t);
+    set_parameter(&t, 2);
+    run_step(&t, 1);
+    size_t bytes = t.r.device->bytes;
+    for (uint64_t nth = 1; reached; nth++) {
+        step s = make_step(t.r.ctx, 5, nth % 2 ? WF_F16 : WF_BF16);
+        uint64_t blocks = wt_live_blocks(t.r.ctx);
+        wf_exec *exec;
+        wf_ctx_fail_allocation(t.r.ctx, nth);
+        wf_status status = wf_compile(t.r.session, s.g, &exec);
+        reached = t.r.ctx->fail_in_calls == 0;
+        wf_ctx_fail_allocation(t.r.ctx, 0);
+        if (reached) {
+            wt_fails(t.r.ctx, status, WF_ERR_MEMORY, "out of memory");
+            assert_int_equal(t.r.device->bytes, bytes);
+            assert_true(wt_live_blocks(t.r.ctx) <= blocks + 1); /* the table of states may grow */
+        }
+        wf_exec_free(exec);
+        wf_graph_free(s.g);
+        run_step(&t, (uint8_t)(nth % 2));
+    }
+    wt_close(&t.r);
+}
+
 /* What a graph cannot have a copy of. */
 static void test_copies_of_nothing(void **state)
 {
@@ -315,7 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         wt_test(test_casts_become_copies), wt_test(test_casts_that_stay),
         wt_test(test_copies_are_equal),    wt_test(test_copies_are_shared),
-        wt_test(test_copies_of_nothing),
+        wt_test(test_memory_runs_out),     wt_test(test_copies_of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
