@@ -95,6 +95,8 @@ static wf_status refresh(wf_session *s, const wf_stored_state *copy)
     if (!kernel || (kernel->workspace && kernel->workspace(&cast, device->threads) > 0))
         return wf_fail(s->ctx, WF_ERR_UNSUPPORTED, "device %s cannot copy state '%s'",
                        device->target.name, copy->of->name);
+    if (device->ops->before_launch)
+        WF_TRY(device->ops->before_launch(device));
     const wf_view in = view_of(copy->of), out = view_of(copy);
     const wf_launch launch = {.ctx = s->ctx,
                               .queue = s->queue,

@@ -119,6 +119,8 @@ struct wf_device_ops {
      * kept. */
     wf_status (*plan)(wf_device *device, const wf_session *session, wf_graph *graph,
                       const wf_compile_options *options, wf_memory *out);
+    /* Optional, of kernel devices: to be called by who launches kernels himself, outside of run_plan. */
+    wf_status (*before_launch)(wf_device *device);
     /* Optional: bytes that buffers could still take; 0: unknown. */
     size_t (*available)(const wf_device *device);
     /* Optional: measures it, which takes a second or so, with so many of the device's threads, 1 to all of
