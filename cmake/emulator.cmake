@@ -140,7 +140,7 @@ endforeach()
 # Whole models and training, by tests that take the device from the environment. They are long, so once is enough.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     foreach(name IN ITEMS parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS
-        device_train:TRAIN)
+        device_train:TRAIN copies:COPIES)
         string(REPLACE ":" ";" name ${name})
         list(GET name 1 variable)
         list(GET name 0 name)

@@ -399,7 +399,7 @@ static void build_adamw(wf_graph *g, const setup *s, bool merged)
     wf_rng rng;
     wf_rng_init(&rng, s->seed, 3);
     int n = pick_count(&rng, WF_MAX_OUT / 3);
-    wf_attr_adamw attr = {0.9, 0.95, 1e-8, 0.1};
+    wf_attr_adamw attr = {0.9, 0.95, 1e-8, 0.1, 0};
     wf_value *in[WF_MAX_OUT / 3 * 4 + 4], **rest = in + 4 * n;
     for (int i = 0; i < n; i++) {
         wf_dims dims = pick_shape(&rng);
@@ -485,7 +485,7 @@ static void test_updates_that_cannot_be_merged(void **state)
     in[6] = in[7] = in[10] = wf_input(g, "x", WF_F32, 0, NULL);
     in[9] = step;
     in[11] = wf_input(g, "apply", WF_U8, 0, NULL);
-    wf_node_add(g, WF_OP_adamw_many, &(wf_attr_adamw){0.9, 0.9, 0, 0}, NULL, in, 12);
+    wf_node_add(g, WF_OP_adamw_many, &(wf_attr_adamw){0.9, 0.9, 0, 0, 0}, NULL, in, 12);
     wt_fails(ctx, wf_graph_status(g), WF_ERR_USAGE, "operand 8 is a state that another");
     wf_graph_free(g);
     g = wt_graph(ctx);

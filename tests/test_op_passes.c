@@ -313,6 +313,19 @@ static void build_row_sums(wf_case *c)
                                     (wf_value *[]){d, wf_case_x(c, D(5, 7), -1, 1)}, 2));
 }
 
+/* A parameter that is read narrow, and its update. That it does not apply is known to runs alone. */
+static void build_copied(wf_case *c)
+{
+    wf_value *p = wf_case_state(c, WF_F32, D(5, 12), -2, 2);
+    wf_value *m = wf_case_state(c, WF_F32, D(5, 12), -1, 1);
+    wf_value *v = wf_case_state(c, WF_F32, D(5, 12), 0, 1), *grad = wf_case_f32(c, D(5, 12), -1, 1);
+    wf_value *lr = wf_case_f32(c, D0, 0.1, 0.2), *step = wf_case_i32(c, D0, 3, 3);
+    wf_value *apply = wf_case_apply(c, 2), *y = wf_unary(c->g, "neg", wf_cast(c->g, p, c->type));
+    wf_adamw(c->g, p, m, v, grad, lr, step, NULL, apply, NULL);
+    c->no_gradient = true;
+    wf_case_node(c, y);
+}
+
 /* Gradients go through two ops, each with the bound of one, and what the second amplifies. */
 #define PATTERN_OF(types_, op_, variants_, build_) \
     .row = {.op = WF_OP_##op_,                     \
@@ -345,6 +358,7 @@ static const pc_kind patterns[] = {
      "matmul + gradient of gelu"},
     {NARROW_PATTERN(cast, 1, build_weight_grad), 1, false, "gradient of weight in f32",
      "gradient of weight in f32"},
+    {NARROW_PATTERN(neg, 1, build_copied), 1, false, "parameters with narrow copies", NULL},
     {PATTERN(sum, 3, build_row_sums), 5, false, "rows added up where they are made", NULL},
     {PATTERN(linear_grad_weight, 3, build_row_sums), 5, false, "rows added up where they are made",
      NULL},

@@ -33,7 +33,7 @@ static bool is_left_out(wf_op op)
         WF_OP_residual_rms_norm,        WF_OP_residual_layer_norm, WF_OP_residual_rms_norm_grad,
         WF_OP_residual_layer_norm_grad, WF_OP_linear_act,          WF_OP_matmul_act_grad,
         WF_OP_linear_grad_weight,       WF_OP_head_loss,           WF_OP_adamw_many,
-        WF_OP_accumulate_many};
+        WF_OP_accumulate_many,          WF_OP_state_copy};
     for (size_t i = 0; i < sizeof fused / sizeof *fused; i++)
         if (op == fused[i])
             return true; /* a pass makes these */

@@ -279,6 +279,28 @@ static void update_skips_a_version(victim *v)
     v->next->version = 2;
 }
 
+static wf_value *copy_of_w(victim *v, int64_t rows)
+{
+    const wf_attr_source attr = {.type = WF_BF16, .dims = {2, {rows, 3}}};
+    return wf_node_add(v->g, WF_OP_state_copy, &attr, "w", NULL, 0);
+}
+
+static void copy_changes_by_itself(victim *v)
+{
+    wf_value *like = wf_fill(v->g, WF_BF16, 2, (int64_t[]){3, 3}, 0);
+    assert_non_null(wf_assign(v->g, copy_of_w(v, 3), like, NULL));
+}
+
+static void copy_of_another_shape(victim *v)
+{
+    assert_non_null(copy_of_w(v, 2));
+}
+
+static void copy_of_an_input(victim *v)
+{
+    copy_of_w(v, 3)->node->name = "x";
+}
+
 /* ---- Damage: the whole ---- */
 
 static void output_without_value(victim *v)
@@ -366,6 +388,9 @@ static const damage_case cases[] = {
     {"wrong-version", state_starts_at_3, "(state)"},
     {"wrong-version", update_of_another_state, "next version of 'w'"},
     {"wrong-version", update_skips_a_version, "next version of 'w'"},
+    {"write-to-copy", copy_changes_by_itself, "(assign) changes the copy of state 'w'"},
+    {"copy-of-nothing", copy_of_another_shape, "(state_copy) is of 'w'"},
+    {"copy-of-nothing", copy_of_an_input, "(state_copy) is of 'x'"},
     {"dangling-output", output_without_value, "output 's'"},
     {"dangling-output", output_of_another_graph, "output 'z'"},
     {"shared-output", output_is_an_input, "output 's'"},

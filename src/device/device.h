@@ -119,6 +119,8 @@ struct wf_device_ops {
      * kept. */
     wf_status (*plan)(wf_device *device, const wf_session *session, wf_graph *graph,
                       const wf_compile_options *options, wf_memory *out);
+    /* Optional, of kernel devices: to be called by who launches kernels himself, outside of run_plan. */
+    wf_status (*before_launch)(wf_device *device);
     /* Optional: bytes that buffers could still take; 0: unknown. */
     size_t (*available)(const wf_device *device);
     /* Optional: measures it, which takes a second or so, with so many of the device's threads, 1 to all of
@@ -147,7 +149,7 @@ typedef enum {
 } wf_storage;
 
 /* A state of a session. */
-typedef struct {
+typedef struct wf_stored_state {
     char *name;
     wf_type type;
     wf_dims shape;
@@ -159,6 +161,12 @@ typedef struct {
      * NULL: that is done. */
     const wf_map *source;
     size_t source_at;
+    uint64_t changes;               /* how often it may have changed */
+    struct wf_stored_state *copies; /* narrow ones (copies.c), */
+    struct wf_stored_state *next;   /* linked by this */
+    struct wf_stored_state *of;     /* a copy, which has no name: the state it is of, */
+    uint64_t seen;                  /* and of->changes when it was last equal to it; */
+    int users;                      /* executables that read it */
 } wf_stored_state;
 
 /* A file in which mapped states lie. */
@@ -214,6 +222,11 @@ wf_status wf_session_reserve(wf_session *session, size_t bytes);
 /* Finds the session's state for a graph's state node, making it (zeroed) when it is new, failing
  * when type or shape differ. */
 wf_status wf_session_bind(wf_session *session, const wf_node *state, wf_stored_state **out);
+
+/* The same for a narrow copy of a state that is bound already. Each is to be released: the last to do so frees
+ * it. */
+wf_status wf_session_bind_copy(wf_session *session, const wf_node *copy, wf_stored_state **out);
+void wf_session_release_copy(wf_session *session, wf_stored_state *copy);
 
 /* One input or output of an executable. */
 typedef struct {

@@ -135,6 +135,7 @@ static void exec_free(wf_exec *exec)
     wf_ctx *ctx = exec->session->ctx;
     if (exec->session->device->free_plan)
         exec->session->device->free_plan(e);
+    wf_copies_release(e);
     if (e->done)
         exec->session->device->ops->event_free(e->done);
     wf_buffer_free(e->ports);
@@ -209,8 +210,10 @@ static wf_status exec_run(wf_exec *exec)
                        "the session's memory for activations could not be allocated again");
     if (e->generation != session->region_generation)
         bind_addresses(e);
+    WF_TRY(wf_copies_begin(e));
     e->began = wf_clock_ns();
     WF_TRY(device->run_plan ? run_its_way(e) : run_in_order(e));
+    wf_copies_end(e);
     return device->ops->event_record(session->queue, e->done);
 }
 
@@ -252,6 +255,7 @@ static wf_status build(wf_plan_exec *e, wf_graph *graph, const wf_compile_option
     for (size_t i = 0; i < nodes; i++)
         if (plan->graph->nodes[i]->op == WF_OP_state)
             WF_TRY(wf_session_bind(session, plan->graph->nodes[i], &e->states[i]));
+    WF_TRY(wf_copies_prepare(e));
     WF_TRY(wf_buffer_new(device, plan->memory.ports, &e->ports));
     WF_TRY(device->ops->event_new(device, &e->done));
     WF_TRY(wf_session_reserve(session, plan->memory.activations));

@@ -313,7 +313,8 @@ static void keep_blocks_apart(wf_plan *plan)
 static size_t state_bytes(const planner *p, const wf_node *n)
 {
     const wf_value *v = &n->out[0];
-    const wf_stored_state *s = p->session ? wf_session_find(p->session, n->name) : NULL;
+    bool copy = n->op == WF_OP_state_copy;
+    const wf_stored_state *s = p->session && !copy ? wf_session_find(p->session, n->name) : NULL;
     return s && s->storage == WF_STATE_PACKED
                ? p->device->ops->packed_bytes(p->device, v->type, &v->shape)
                : wf_value_bytes(v);
@@ -327,7 +328,7 @@ static wf_status add_states(planner *p)
     size_t total;
     bool fits = wf_add_size(m->activations, m->ports, &total);
     for (int i = 0; i < plan->graph->node_count && fits; i++)
-        if (plan->graph->nodes[i]->op == WF_OP_state) {
+        if (wf_node_is(plan->graph->nodes[i], WF_FLAG_STATE)) {
             size_t bytes = state_bytes(p, plan->graph->nodes[i]);
             fits = wf_add_size(total, bytes, &total);
             m->states += bytes;

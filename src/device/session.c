@@ -351,6 +351,7 @@ wf_status wf_session_write(wf_session *s, const char *name, const void *from, si
     if (state->storage == WF_STATE_MAPPED || state->storage == WF_STATE_COPIED)
         return wf_fail(s->ctx, WF_ERR_USAGE, "state '%s' lies in a file and cannot be written",
                        name);
+    state->changes++;
     if (state->storage == WF_STATE_PACKED) {
         s->waiting -= state->source != NULL;
         state->source = NULL;
@@ -587,6 +588,8 @@ void wf_exec_memory(const wf_exec *e, wf_memory *out)
     for (int i = 0; i < s->state_count; i++) { /* also those that came with later graphs */
         bool mapped = s->states[i]->storage == WF_STATE_MAPPED;
         *(mapped ? &out->mapped : &out->states) += s->states[i]->buffer->bytes;
+        for (const wf_stored_state *c = s->states[i]->copies; c; c = c->next)
+            out->states += c->buffer->bytes;
     }
     out->region = s->region ? s->region->bytes : 0;
 }

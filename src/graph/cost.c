@@ -140,7 +140,8 @@ static uint64_t many_flops(const wf_node *n, int parameters, uint64_t each)
 
 static uint64_t adamw_many_flops(const wf_node *n)
 {
-    return many_flops(n, n->nout / 3, 16);
+    const wf_attr_adamw *a = n->attr;
+    return many_flops(n, n->nout / (a->copies ? 4 : 3), 16);
 }
 
 static uint64_t accumulate_many_flops(const wf_node *n)
@@ -182,6 +183,15 @@ static void assign_bytes(const wf_node *n, wf_cost *out)
 {
     read_from(n, 1, out);
     out->bytes_written = wf_value_bytes(&n->out[0]);
+}
+
+/* Copies are written without being read. */
+static void adamw_many_bytes(const wf_node *n, wf_cost *out)
+{
+    const wf_attr_adamw *a = n->attr;
+    all_bytes(n, out);
+    for (int i = n->nout / 4 * 3; a->copies && i < n->nout; i++)
+        out->bytes_read -= wf_value_bytes(n->in[i]);
 }
 
 /* Of the pool only the new tokens. */
@@ -274,7 +284,7 @@ static const row rows[WF_OP_COUNT] = {
     [WF_OP_matmul_act_grad] = {.flops = matmul_act_grad_flops},
     [WF_OP_linear_grad_weight] = {.flops = linear_grad_weight_flops},
     [WF_OP_head_loss] = {.flops = head_loss_flops},
-    [WF_OP_adamw_many] = {.flops = adamw_many_flops},
+    [WF_OP_adamw_many] = {.flops = adamw_many_flops, .bytes = adamw_many_bytes},
     [WF_OP_accumulate_many] = {.flops = accumulate_many_flops},
 };
 

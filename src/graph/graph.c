@@ -207,7 +207,7 @@ static wf_node *make_node(wf_infer *r, wf_op op, const char *name)
     for (int i = 0; i < r->nout; i++) {
         wf_value *v = &n->out[i];
         *v = (wf_value){.node = n, .index = i, .type = r->out[i].type, .shape = r->out[i].shape};
-        if (op == WF_OP_state) {
+        if (r->def->flags & WF_FLAG_STATE) {
             v->state = n;
         } else if (r->def->flags & WF_FLAG_UPDATE) {
             v->state = r->in[i]->state;

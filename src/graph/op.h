@@ -68,7 +68,8 @@ enum {
     WF_FLAG_UPDATE = 4,   /* output i is the next version of input i, a state */
     WF_FLAG_KEY_IS_1 = 8, /* input 1, not 0, gives the type by which kernels are listed */
     WF_FLAG_ELEMENTWISE = 16,
-    WF_FLAG_COMPARE = 32 /* elementwise, giving truth values */
+    WF_FLAG_COMPARE = 32, /* elementwise, giving truth values */
+    WF_FLAG_STATE = 64    /* a source that the session keeps: version 0 of it */
 };
 
 #define WF_MANY 4096  /* most inputs of an op that takes any number */

@@ -130,20 +130,40 @@ static wf_status check_reads(const verifier *v, const wf_node *n)
     return WF_OK;
 }
 
+/* A copy of a state becomes nothing but a version of that state, rounded: by the same update or, where that was
+ * expanded, by an assign. */
+static wf_status check_copy(const verifier *v, const wf_node *n, int i)
+{
+    const wf_node *copy = n->in[i]->state;
+    if (copy->op != WF_OP_state_copy)
+        return WF_OK;
+    const wf_attr_adamw *a = n->op == WF_OP_adamw_many ? n->attr : NULL;
+    const int count = n->nout / 4, of = i - 3 * count;
+    const wf_node *state = a && a->copies && of >= 0 ? n->in[of]->state : NULL;
+    if (n->op == WF_OP_assign && n->in[1]->node->op == WF_OP_cast)
+        state = n->in[1]->node->in[0]->state;
+    if (!state || state->op != WF_OP_state || strcmp(state->name, copy->name) != 0)
+        return FAULT(v, "write-to-copy", "node %d (%s) changes the copy of state '%s' by itself",
+                     n->id, op_name(n), copy->name);
+    return WF_OK;
+}
+
 static wf_status check_writes(verifier *v, const wf_node *n)
 {
     for (int i = 0; i < n->nout; i++) {
         const wf_value *out = &n->out[i];
         const wf_value *in = wf_node_is(n, WF_FLAG_UPDATE) ? n->in[i] : NULL;
-        if (n->op == WF_OP_state && (out->state != n || out->version != 0))
+        bool source = wf_node_is(n, WF_FLAG_STATE);
+        if (source && (out->state != n || out->version != 0))
             return FAULT(v, "wrong-version", "node %d (%s) is not version 0 of itself", n->id,
                          op_name(n));
-        if (n->op != WF_OP_state && !in && out->state)
+        if (!source && !in && out->state)
             return FAULT(v, "wrong-version", "output %d of node %d (%s) claims to be a state", i,
                          n->id, op_name(n));
         if (!in)
             continue;
-        if (!in->state || in->state->op != WF_OP_state || !wf_graph_has(v->g, &in->state->out[0]))
+        if (!in->state || (unsigned)in->state->op >= WF_OP_COUNT ||
+            !wf_node_is(in->state, WF_FLAG_STATE) || !wf_graph_has(v->g, &in->state->out[0]))
             return FAULT(v, "write-to-no-state", "node %d (%s) updates a value that is no state",
                          n->id, op_name(n));
         int s = in->state->id;
@@ -156,6 +176,7 @@ static wf_status check_writes(verifier *v, const wf_node *n)
             return FAULT(v, "wrong-version",
                          "output %d of node %d (%s) is not the next version of '%s'", i, n->id,
                          op_name(n), in->state->name);
+        WF_TRY(check_copy(v, n, i));
         v->version[s]++;
         v->writer[s] = n->id;
     }
@@ -194,6 +215,35 @@ static wf_status find_twins(const verifier *v, used_name *names, size_t n)
     return WF_OK;
 }
 
+/* Every copy is one of an f32 state of this graph, in its shape. */
+static wf_status find_copied(const verifier *v, const used_name *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (names[i].kind != WF_OP_state_copy)
+            continue;
+        size_t low = 0, high = n; /* names before low come before the one that is looked for */
+        const used_name key = {names[i].name, WF_OP_state, -1};
+        while (low < high) {
+            size_t middle = low + (high - low) / 2;
+            if (compare_names(&names[middle], &key) < 0)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        const wf_node *copy = v->g->nodes[names[i].place];
+        const wf_node *state =
+            low < n && names[low].kind == WF_OP_state && strcmp(names[low].name, copy->name) == 0
+                ? v->g->nodes[names[low].place]
+                : NULL;
+        if (!state || state->out[0].type != WF_F32 ||
+            !wf_dims_equal(&state->out[0].shape, &copy->out[0].shape))
+            return FAULT(v, "copy-of-nothing",
+                         "node %d (%s) is of '%s', which is no f32 state of this shape", copy->id,
+                         op_name(copy), copy->name);
+    }
+    return WF_OK;
+}
+
 static wf_status check_names(const verifier *v)
 {
     const wf_graph *g = v->g;
@@ -207,6 +257,8 @@ static wf_status check_names(const verifier *v)
     for (int i = 0; i < g->output_count; i++)
         names[n++] = (used_name){g->outputs[i].name, WF_OP_COUNT, i};
     wf_status status = find_twins(v, names, n);
+    if (status == WF_OK)
+        status = find_copied(v, names, n);
     wf_mem_free(g->ctx, names);
     return status;
 }

@@ -62,6 +62,26 @@ wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, bool
     return o->value;
 }
 
+wf_value *wf_case_state_copy(wf_case *c, wf_value *state)
+{
+    if (!state || c->operands == WF_CASE_OPERANDS)
+        return NULL;
+    const wf_operand *of = &c->operand[c->operands - 1];
+    wf_operand *o = &c->operand[c->operands];
+    const wf_attr_source attr = {.type = c->type, .dims = state->shape};
+    int64_t count = wf_dims_count(&state->shape);
+    wf_assert(of->value == state);
+    o->value = wf_node_add(c->g, WF_OP_state_copy, &attr, of->node->name, NULL, 0);
+    o->v = case_alloc(c, count, sizeof *o->v);
+    if (!o->value || !o->v)
+        return NULL;
+    for (int64_t i = 0; i < count; i++)
+        o->v[i] = wf_number_round(c->type, of->v[i]);
+    o->node = o->value->node;
+    c->operands++;
+    return o->value;
+}
+
 /* Rounds the numbers to their type and makes them an operand. */
 static wf_value *operand(wf_case *c, wf_type type, wf_dims dims, double *v, bool state)
 {

@@ -117,6 +117,8 @@ wf_value *wf_case_i32_given(wf_case *c, wf_dims dims, const int32_t *v);
 /* i32[3] for random ops. */
 wf_value *wf_case_key(wf_case *c);
 wf_value *wf_case_state(wf_case *c, wf_type type, wf_dims dims, double lo, double hi);
+/* The copy of a state, which is the last operand so far, in the type under test: it is not written, but there. */
+wf_value *wf_case_state_copy(wf_case *c, wf_value *state);
 /* For update ops. 0: absent, 1: a scalar that says yes, 2: one that says no. */
 wf_value *wf_case_apply(wf_case *c, int which);
 /* An operand with the numbers that the reference gives for `value`: what a forward op saved for the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_source.c - cases of ops that make values: input and state (through a copy), fill, iota,
- * uniform. */
+/* cases_source.c - cases of ops that make values: input, state and state_copy (through a copy), fill,
+ * iota, uniform. */
 #include <math.h>
 
 #include "selftest/case.h"
@@ -17,6 +17,13 @@ static void build_input(wf_case *c)
 static void build_state(wf_case *c)
 {
     wf_case_node(c, wf_copy(c->g, wf_case_state(c, c->type, shapes[c->variant], -100, 100)));
+}
+
+static void build_state_copy(wf_case *c)
+{
+    wf_value *of = wf_case_state(c, WF_F32, shapes[c->variant], -100, 100);
+    c->no_gradient = true;
+    wf_case_node(c, wf_copy(c->g, wf_case_state_copy(c, of)));
 }
 
 static void build_fill(wf_case *c)
@@ -50,7 +57,11 @@ static void build_uniform(wf_case *c)
 }
 
 const wf_case_row wf_cases_source[] = {
-    WF_ROW(input, 5, WF_TYPES_PLAIN), WF_ROW(state, 5, WF_TYPES_PLAIN),
-    WF_ROW(fill, 10, WF_TYPES_PLAIN), WF_ROW(iota, WF_LENGTH(iota_cases), 1u << WF_I32),
-    WF_ROW(uniform, 6, 1u << WF_I32), {.build = NULL},
+    WF_ROW(input, 5, WF_TYPES_PLAIN),
+    WF_ROW(state, 5, WF_TYPES_PLAIN),
+    WF_ROW(state_copy, 5, 1u << WF_BF16 | 1u << WF_F16),
+    WF_ROW(fill, 10, WF_TYPES_PLAIN),
+    WF_ROW(iota, WF_LENGTH(iota_cases), 1u << WF_I32),
+    WF_ROW(uniform, 6, 1u << WF_I32),
+    {.build = NULL},
 };

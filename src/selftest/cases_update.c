@@ -86,6 +86,41 @@ static void build_adamw(wf_case *c)
     wf_case_node(c, wf_adamw(c->g, p, m, v, grad, lr, step, scale, apply, &t->o));
 }
 
+/* The operands that all parameters of a merged update share, and the node. */
+static void finish_adamw_many(wf_case *c, const struct adamw_case *t, int copies, wf_value **in,
+                              int n)
+{
+    wf_value **rest = in + (4 + copies) * n;
+    char attrs[128];
+    rest[0] = wf_case_f32(c, D0, 1e-3, 1e-1);
+    rest[1] = wf_case_i32(c, D0, t->step, t->step);
+    rest[2] = wf_case_f32(c, D0, 0.1, 2);
+    rest[3] = wf_case_apply(c, t->apply > 0 ? t->apply : 1);
+    snprintf(attrs, sizeof attrs, "beta1=%g beta2=%g eps=%g weight_decay=%g copies=%d",
+             t->o.beta1 < 0 ? 0 : t->o.beta1, t->o.beta2 < 0 ? 0 : t->o.beta2, t->o.eps,
+             t->o.weight_decay, copies);
+    wf_case_op(c, attrs, in, (4 + copies) * n + 4);
+}
+
+/* One or two parameters with copies in bf16 and f16 by turns; moments and gradients of some are narrow, too. */
+static void build_adamw_copies(wf_case *c)
+{
+    static const double range[5][2] = {{-2, 2}, {-0.1, 0.1}, {1e-3, 0.1}, {-2, 2}, {-1, 1}};
+    const struct adamw_case *t = &adamw_cases[c->variant % WF_LENGTH(adamw_cases)];
+    int n = 1 + c->variant / WF_LENGTH(adamw_cases);
+    wf_value *in[14];
+    for (int i = 0; i < 5 * n; i++) {
+        int k = i / n, parameter = i % n;
+        bool narrow = t->mixed != (parameter == 1);
+        wf_type copy = (c->variant + parameter) % 2 ? WF_F16 : WF_BF16;
+        wf_type type = k == 0 ? WF_F32 : k == 3 ? copy : narrow ? wf_case_other_float(c) : WF_F32;
+        wf_dims shape = parameter == 0 ? t->shape : shapes[(c->variant + parameter) % 5];
+        in[i] = k < 4 ? wf_case_state(c, type, shape, range[k][0], range[k][1])
+                      : wf_case_typed(c, type, shape, range[k][0], range[k][1]);
+    }
+    finish_adamw_many(c, t, 1, in, n);
+}
+
 /* Up to three parameters, the later ones of other shapes and types than the first. */
 static void build_adamw_many(wf_case *c)
 {
@@ -101,15 +136,7 @@ static void build_adamw_many(wf_case *c)
         in[i] = k < 3 ? wf_case_state(c, type, shape, range[k][0], range[k][1])
                       : wf_case_typed(c, type, shape, range[k][0], range[k][1]);
     }
-    in[4 * n] = wf_case_f32(c, D0, 1e-3, 1e-1);
-    in[4 * n + 1] = wf_case_i32(c, D0, t->step, t->step);
-    in[4 * n + 2] = wf_case_f32(c, D0, 0.1, 2);
-    in[4 * n + 3] = wf_case_apply(c, t->apply > 0 ? t->apply : 1);
-    char attrs[128];
-    snprintf(attrs, sizeof attrs, "beta1=%g beta2=%g eps=%g weight_decay=%g",
-             t->o.beta1 < 0 ? 0 : t->o.beta1, t->o.beta2 < 0 ? 0 : t->o.beta2, t->o.eps,
-             t->o.weight_decay);
-    wf_case_op(c, attrs, in, 4 * n + 4);
+    finish_adamw_many(c, t, 0, in, n);
 }
 
 /* ---- sgd ---- */
@@ -189,6 +216,11 @@ const wf_case_row wf_cases_update[] = {
     WF_ROW(accumulate_many, 18, WF_TYPES_NUMBER),
     WF_ROW(adamw, WF_LENGTH(adamw_cases), WF_TYPES_FLOAT),
     WF_ROW(adamw_many, 2 * WF_LENGTH(adamw_cases), WF_TYPES_FLOAT),
+    {.op = WF_OP_adamw_many,
+     .variants = 2 * WF_LENGTH(adamw_cases),
+     .build = build_adamw_copies,
+     .types = 1u << WF_F32,
+     .label = "copies"},
     WF_ROW(sgd, WF_LENGTH(sgd_cases), WF_TYPES_FLOAT),
     WF_ROW(lion, WF_LENGTH(lion_cases), WF_TYPES_FLOAT),
     {.build = NULL},

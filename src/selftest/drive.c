@@ -26,7 +26,7 @@ static wf_status write_operands(wf_case *c, wf_session *session, wf_exec *exec, 
         const wf_operand *o = &c->operand[i];
         if (o->node->op == WF_OP_state)
             WF_TRY(wf_session_write(session, o->node->name, o->bytes, o->size));
-        else if (!states)
+        else if (!states && o->node->op == WF_OP_input)
             WF_TRY(wf_exec_write(exec, o->node->name, o->bytes, o->size));
     }
     return WF_OK;

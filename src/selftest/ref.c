@@ -48,6 +48,11 @@ wf_status wf_ref_state(const wf_ref_call *c)
     return no_reference(c);
 }
 
+wf_status wf_ref_state_copy(const wf_ref_call *c)
+{
+    return no_reference(c);
+}
+
 void wf_ref_unravel(const wf_dims *shape, int64_t e, int64_t index[WF_MAX_RANK])
 {
     for (int64_t a = shape->n - 1; a >= 0; a--) {

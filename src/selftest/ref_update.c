@@ -46,7 +46,7 @@ wf_status wf_ref_accumulate(const wf_ref_call *c)
  * that belong to every update. */
 static wf_status one_of_many(const wf_ref_call *c, wf_ref_fn *fn, int n, int i, int own, int shared)
 {
-    wf_ref in[8], out[3];
+    wf_ref in[9], out[4];
     wf_ref_call one = {c->ctx, c->node, c->attr, own + shared, c->nout / n, in, out};
     for (int k = 0; k < own; k++)
         in[k] = c->in[i + k * n];
@@ -93,12 +93,29 @@ wf_status wf_ref_adamw(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* (p_0, ..., m_0, ..., v_0, ..., grad_0, ..., lr, step, scale, apply) */
+/* (p, m, v, copy, grad, lr, step, scale, apply) -> p, m, v, copy: the copy is the new p. */
+static wf_status adamw_with_copy(const wf_ref_call *c)
+{
+    wf_ref in[8] = {c->in[0], c->in[1], c->in[2]};
+    wf_ref_call plain = {c->ctx, c->node, c->attr, 8, 3, in, c->out};
+    for (int k = 3; k < 8; k++)
+        in[k] = c->in[k + 1];
+    keep_states(c);
+    WF_TRY(wf_ref_adamw(&plain));
+    int64_t count = c->in[8].v[0] != 0 ? wf_dims_count(&c->out->shape) : 0;
+    for (int64_t e = 0; e < count; e++)
+        wf_ref_set(&c->out[3], e, c->out[0].v[e], c->out[0].mag[e]);
+    return WF_OK;
+}
+
+/* (p_0, ..., m_0, ..., v_0, ..., copies?, grad_0, ..., lr, step, scale, apply) */
 wf_status wf_ref_adamw_many(const wf_ref_call *c)
 {
-    int n = c->nout / 3;
+    const wf_attr_adamw *attr = c->attr;
+    int n = c->nout / (attr->copies ? 4 : 3);
     for (int i = 0; i < n; i++)
-        WF_TRY(one_of_many(c, wf_ref_adamw, n, i, 4, 4));
+        WF_TRY(attr->copies ? one_of_many(c, adamw_with_copy, n, i, 5, 4)
+                            : one_of_many(c, wf_ref_adamw, n, i, 4, 4));
     return WF_OK;
 }
 

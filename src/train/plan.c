@@ -14,6 +14,7 @@
 
 typedef struct {
     const char *name;
+    wf_type copy; /* a narrow copy of it in this type; WF_TYPE_NONE: itself */
     size_t bytes;
 } state;
 
@@ -41,6 +42,7 @@ static wf_status add_state(planning *p, const wf_node *n)
     }
     const wf_value *v = &n->out[0];
     state *s = &p->states[p->count++];
+    s->copy = n->op == WF_OP_state_copy ? v->type : WF_TYPE_NONE;
     s->bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape));
     s->name = wf_arena_strdup(&p->arena, n->name);
     return s->name ? WF_OK : WF_ERR_MEMORY;
@@ -48,7 +50,9 @@ static wf_status add_state(planning *p, const wf_node *n)
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const state *)a)->name, ((const state *)b)->name);
+    const state *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : (int)x->copy - (int)y->copy;
 }
 
 static void sum_states(planning *p)
@@ -58,8 +62,13 @@ static void sum_states(planning *p)
     for (size_t i = 0; i < p->count; i++) {
         const state *s = &p->states[i];
         const char *name = s->name;
-        if (i > 0 && strcmp(s[-1].name, name) == 0)
+        if (i > 0 && by_name(&s[-1], s) == 0)
             continue;
+        if (s->copy != WF_TYPE_NONE) {
+            o->memory.states += s->bytes;
+            o->weights += s->bytes;
+            continue;
+        }
         if (wf_setup_maps(p->setup, p->device, name)) {
             o->memory.mapped += s->bytes;
             continue;
@@ -124,8 +133,12 @@ static wf_status add_graph(planning *p, wf_graph *g, wf_train_form form)
     WF_TRY(wf_plan_new(p->device, g, &options, NULL, &report, &plan));
     add_memory(p, &plan->memory);
     add_cost(p, plan->graph, times);
+    wf_status status = WF_OK;
+    for (int i = 0; i < plan->graph->node_count && status == WF_OK; i++)
+        if (plan->graph->nodes[i]->op == WF_OP_state_copy)
+            status = add_state(p, plan->graph->nodes[i]);
     wf_plan_free(plan);
-    return WF_OK;
+    return status;
 }
 
 static wf_status plan_all(planning *p)

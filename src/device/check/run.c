@@ -22,7 +22,7 @@ static unsigned char *base_of(const watch *w, const wf_check_extent *x)
 {
     const wf_session *session = w->e->head.session;
     if (x->kind == WF_PLACE_STATE)
-        return wf_session_find(session, x->node->name)->buffer->base;
+        return w->e->states[x->node->id]->buffer->base;
     return x->kind == WF_PLACE_PORT ? w->e->ports->base : session->region->base;
 }
 
@@ -138,8 +138,7 @@ static wf_status check_guards(const watch *w, const wf_check_extent *x)
     const unsigned char *base = base_of(w, x);
     size_t before = x->begin - x->low, after = x->high - x->begin - x->bytes;
     if (x->kind == WF_PLACE_STATE) { /* a buffer of its own, unless the memory is somebody else's */
-        const wf_session *session = w->e->head.session;
-        bool borrowed = wf_session_find(session, x->node->name)->buffer->borrowed;
+        bool borrowed = w->e->states[x->node->id]->buffer->borrowed;
         before = after = borrowed ? 0 : WF_CHECK_EDGE;
     }
     base += x->begin;

@@ -108,8 +108,8 @@ static wf_status add_value(wf_check_draft *d, const wf_value *v)
     const wf_place *place = place_of(d, v);
     wf_check_extent x = {.kind = place->kind, .node = v->node};
     size_t low = 0;
-    if (v->node->op == WF_OP_state) {
-        x.bytes = wf_session_find(d->e->head.session, v->node->name)->buffer->bytes;
+    if (wf_node_is(v->node, WF_FLAG_STATE)) {
+        x.bytes = d->e->states[v->node->id]->buffer->bytes;
     } else if (place->kind == WF_PLACE_PORT && !is_shared_view(d, v->node)) {
         size_t guard = d->e->head.session->device->target.guard;
         x.begin = place->offset;

@@ -186,8 +186,8 @@ static bool types_meet(const wf_node *n)
     return true;
 }
 
-/* ---- adamw: (p_0, ..., m_0, ..., v_0, ..., grad_0, ..., lr, step, scale, apply), the arithmetic of
- * PyTorch's AdamW ---- */
+/* ---- adamw: (p_0, ..., m_0, ..., v_0, ..., copies of p?, grad_0, ..., lr, step, scale, apply), the
+ * arithmetic of PyTorch's AdamW ---- */
 
 static void adamw(const update *u, int64_t begin, int64_t end)
 {
@@ -201,7 +201,7 @@ static void adamw(const update *u, int64_t begin, int64_t end)
         float *p = begin_state(u, &r, 0, &buf[0]);
         float *m = begin_state(u, &r, 1, &buf[1]);
         float *v = begin_state(u, &r, 2, &buf[2]);
-        const float *grad = read_operand(u, &r, 3, &buf[3]);
+        const float *grad = read_operand(u, &r, u->operands - 1, &buf[3]);
         for (int64_t i = 0; i < r.n; i++) {
             float g = grad[i] * u->scale;
             m[i] = beta1 * m[i] + rest1 * g;
@@ -212,14 +212,17 @@ static void adamw(const update *u, int64_t begin, int64_t end)
         end_state(u, &r, 0, p);
         end_state(u, &r, 1, m);
         end_state(u, &r, 2, v);
+        if (attr->copies)
+            end_state(u, &r, 3, p);
     }
 }
 
 static wf_status launch_adamw(const wf_launch *l)
 {
     const wf_attr_adamw *attr = l->attr;
-    int n = l->nout / 3, lr = 4 * n; /* step, scale and apply follow it */
-    update u = {.l = l, .fn = adamw, .count = n, .operands = 4};
+    int own = attr->copies ? 5 : 4, n = l->nout / (own - 1);
+    int lr = own * n; /* step, scale and apply follow it */
+    update u = {.l = l, .fn = adamw, .count = n, .operands = own};
     int32_t step = *(const int32_t *)l->in[lr + 1].data;
     u.lr = scalar(l, lr);
     u.scale = scalar(l, lr + 2);

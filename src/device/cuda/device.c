@@ -156,6 +156,14 @@ static wf_status cuda_open(wf_ctx *ctx, const char *text, wf_device **out)
     return status;
 }
 
+/* Which GPU is meant is known to each thread of its own, and an error of a call before would be taken for the launch's. */
+static wf_status before_launch(wf_device *d)
+{
+    WF_TRY(wf_cuda_enter(d));
+    cudaGetLastError();
+    return WF_OK;
+}
+
 const wf_device_ops wf_cuda_device_ops = {
     .kind = "cuda",
     .automatic = true,
@@ -175,6 +183,7 @@ const wf_device_ops wf_cuda_device_ops = {
     .event_wait = wf_cuda_event_wait,
     .compile = wf_plan_compile,
     .plan = wf_plan_sizes,
+    .before_launch = before_launch,
     .available = wf_cuda_available,
     .peak = wf_cuda_peak,
 };

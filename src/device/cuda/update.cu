@@ -219,6 +219,7 @@ enum { PARAMS = WF_MAX_OUT / 3 /* at once */ };
 
 typedef struct {
     wf_cuda_any state[3], grad;
+    wf_cuda_any copy; /* becomes state[0] rounded; of kernels with COPY alone */
     int64_t count;
     bool wide; /* states are f32, and all can be moved 4 elements at a time */
 } param;
@@ -312,8 +313,17 @@ struct lion {
     }
 };
 
+/* Four elements of state 0 rounded to the copy's type: 8 bytes. */
+static __device__ __forceinline__ void copy_wide(const wf_cuda_any &copy, int64_t i, const float *x)
+{
+    if (copy.type == WF_BF16)
+        wf_store_floats<wf_bf16, 4>((wf_bf16 *)copy.data + i, x);
+    else
+        wf_store_floats<wf_f16, 4>((wf_f16 *)copy.data + i, x);
+}
+
 /* Elements [begin, end) of states in f32, four at a time, with gradients of type G. */
-template <typename G, typename O>
+template <bool COPY, typename G, typename O>
 static __device__ __forceinline__ void change_wide(const O &o, const param &p, int64_t begin,
                                                    int64_t end)
 {
@@ -340,11 +350,13 @@ static __device__ __forceinline__ void change_wide(const O &o, const param &p, i
 #pragma unroll
         for (int k = 0; k < O::STATES; k++)
             wf_store_floats<float, N>((float *)p.state[k].data + i, s[k]);
+        if constexpr (COPY)
+            copy_wide(p.copy, i, s[0]);
     }
 }
 
 /* The same one by one, of any types. */
-template <typename O>
+template <bool COPY, typename O>
 static __device__ __forceinline__ void change_any(const O &o, const param &p, int64_t begin,
                                                   int64_t end)
 {
@@ -357,10 +369,13 @@ static __device__ __forceinline__ void change_any(const O &o, const param &p, in
 #pragma unroll
         for (int k = 0; k < O::STATES; k++)
             wf_any_store(p.state[k], i, s[k]);
+        if constexpr (COPY)
+            wf_any_store(p.copy, i, s[0]);
     }
 }
 
-template <typename O> static __global__ void __launch_bounds__(THREADS) optimize(params u, O o)
+template <bool COPY, typename O>
+static __global__ void __launch_bounds__(THREADS) optimize(params u, O o)
 {
     if (*u.apply == 0 || !o.prepare(u))
         return;
@@ -370,21 +385,22 @@ template <typename O> static __global__ void __launch_bounds__(THREADS) optimize
     const int64_t end = begin + PORTION < p.count ? begin + PORTION : p.count;
     const int64_t whole = p.wide ? begin + (end - begin) / 4 * 4 : begin;
     if (p.grad.type == WF_F32)
-        change_wide<float>(o, p, begin, whole);
+        change_wide<COPY, float>(o, p, begin, whole);
     else if (p.grad.type == WF_BF16)
-        change_wide<wf_bf16>(o, p, begin, whole);
+        change_wide<COPY, wf_bf16>(o, p, begin, whole);
     else
-        change_wide<wf_f16>(o, p, begin, whole);
-    change_any(o, p, whole, end);
+        change_wide<COPY, wf_f16>(o, p, begin, whole);
+    change_any<COPY>(o, p, whole, end);
 }
 
 /* Operands of `count` parameters of so many states, which come first: operand k of parameter i is input i + k count,
- * and after the gradients come lr, step if there is one, scale and apply. */
-template <typename O>
+ * and after the gradients come lr, step if there is one, scale and apply. With COPY the copies stand between states
+ * and gradients. */
+template <bool COPY, typename O>
 static wf_status launch_optimizer(const wf_launch *l, int count, bool has_step, const O &o)
 {
-    const int states = O::STATES;
-    const wf_view *rest = &l->in[(states + 1) * count];
+    const int states = O::STATES, grads = states + (COPY ? 1 : 0);
+    const wf_view *rest = &l->in[(grads + 1) * count];
     params u = {};
     u.count = count;
     u.lr = (const float *)rest[0].data;
@@ -394,16 +410,20 @@ static wf_status launch_optimizer(const wf_launch *l, int count, bool has_step, 
     for (int i = 0; i < count; i++) {
         param *p = &u.item[i];
         p->count = wf_view_count(&l->in[i]);
-        p->grad = wf_cuda_any_of(&l->in[i + states * count]);
+        p->grad = wf_cuda_any_of(&l->in[i + grads * count]);
         p->wide = aligned(p->grad.data, 4 * bytes_of(p->grad.type));
         for (int k = 0; k < states; k++) {
             p->state[k] = wf_cuda_any_of(&l->in[i + k * count]);
             p->wide = p->wide && p->state[k].type == WF_F32 && aligned(p->state[k].data, 16);
         }
+        if (COPY) {
+            p->copy = wf_cuda_any_of(&l->in[i + states * count]);
+            p->wide = p->wide && aligned(p->copy.data, 8);
+        }
         u.first[i + 1] = u.first[i] + portions(p->count);
     }
     if (u.first[count] > 0)
-        WF_RUN(optimize<O>, u.first[count], THREADS, 0, wf_cuda_stream(l))(u, o);
+        WF_RUN((optimize<COPY, O>), u.first[count], THREADS, 0, wf_cuda_stream(l))(u, o);
     return wf_cuda_launched(l);
 }
 
@@ -420,7 +440,8 @@ static wf_status launch_adamw(const wf_launch *l)
     o.log_beta2 = log(attr->beta2);
     o.weight_decay = attr->weight_decay;
     o.fault = l->fault;
-    return launch_optimizer(l, l->nout / 3, true, o);
+    return attr->copies ? launch_optimizer<true>(l, l->nout / 4, true, o)
+                        : launch_optimizer<false>(l, l->nout / 3, true, o);
 }
 
 template <bool MOVING> static wf_status launch_sgd_of(const wf_launch *l)
@@ -430,7 +451,7 @@ template <bool MOVING> static wf_status launch_sgd_of(const wf_launch *l)
     o.momentum = (float)attr->momentum;
     o.decay = (float)attr->weight_decay;
     o.nesterov = attr->nesterov != 0;
-    return launch_optimizer(l, 1, false, o);
+    return launch_optimizer<false>(l, 1, false, o);
 }
 
 static wf_status launch_sgd(const wf_launch *l)
@@ -447,7 +468,7 @@ static wf_status launch_lion(const wf_launch *l)
     o.rest1 = (float)(1 - attr->beta1);
     o.rest2 = (float)(1 - attr->beta2);
     o.weight_decay = attr->weight_decay;
-    return launch_optimizer(l, 1, false, o);
+    return launch_optimizer<false>(l, 1, false, o);
 }
 
 /* clang-format off */

@@ -117,6 +117,16 @@ static bool crosses(const wf_value *v)
     return wf_dims_count(&v->shape) > 0;
 }
 
+/* A copy of a state is no argument but computed: of version 0, which is what the program is given. That it is changed
+ * along with the state is of no use then. The verifier saw that there is such a state. */
+static const wf_node *state_of(const lowering *l, const wf_node *copy)
+{
+    int i = 0;
+    while (l->g->nodes[i]->op != WF_OP_state || strcmp(l->g->nodes[i]->name, copy->name) != 0)
+        i++;
+    return l->g->nodes[i];
+}
+
 static void find_live(lowering *l)
 {
     const wf_graph *g = l->g;
@@ -128,6 +138,8 @@ static void find_live(lowering *l)
         l->live[i] |= update;
         for (int k = 0; l->live[i] && k < n->nin; k++)
             l->live[n->in[k]->node->id] = true;
+        if (l->live[i] && n->op == WF_OP_state_copy)
+            l->live[state_of(l, n)->id] = true;
         for (int k = 0; update && k < n->nout; k++)
             if (!l->final[n->out[k].state->id]) /* we come from the end */
                 l->final[n->out[k].state->id] = &n->out[k];
@@ -216,6 +228,8 @@ static wf_status lower_node(lowering *l, const wf_node *n)
     if (!crosses(&n->out[0])) { /* outputs of one node are empty together, or none is */
         for (int i = 0; i < n->nout; i++)
             out[i] = wf_hlo_constant(&l->text, n->out[i].type, &n->out[i].shape, 0);
+    } else if (n->op == WF_OP_state_copy) {
+        out[0] = wf_hlo_cast(&l->text, l->values[state_of(l, n)->id][0], n->out[0].type);
     } else if (!wf_node_is(n, WF_FLAG_SOURCE)) {
         for (int i = 0; i < n->nin; i++)
             l->in[i] = l->values[n->in[i]->node->id][n->in[i]->index];

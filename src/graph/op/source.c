@@ -10,6 +10,15 @@ wf_status wf_shape_source(wf_infer *r)
     return WF_OK;
 }
 
+/* That there is such a state is known when the graph is whole: see verify.c. */
+wf_status wf_shape_state_copy(wf_infer *r)
+{
+    const wf_attr_source *a = r->attr;
+    WF_RULE(r, a->type == WF_BF16 || a->type == WF_F16, "the type must be bf16 or f16");
+    wf_infer_out(r, a->type, &a->dims);
+    return WF_OK;
+}
+
 wf_status wf_shape_fill(wf_infer *r)
 {
     const wf_attr_fill *a = r->attr;

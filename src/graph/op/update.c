@@ -66,15 +66,31 @@ wf_status wf_expand_accumulate_many(wf_graph *g, const wf_node *n, wf_value *con
     return WF_OK;
 }
 
-/* ---- adamw: (p_0, ..., m_0, ..., v_0, ..., grad_0, ..., lr, step, scale, apply) ---- */
+/* ---- adamw: (p_0, ..., m_0, ..., v_0, ..., grad_0, ..., lr, step, scale, apply), with copies of p after v ---- */
+
+/* What is known of a copy is all that rounding needs. */
+static wf_status check_copies(wf_infer *r, int n)
+{
+    WF_RULE(r, n <= WF_MAX_OUT / 4, "takes %d parameters with copies at most", WF_MAX_OUT / 4);
+    for (int i = 0; i < n; i++)
+        WF_RULE(r,
+                r->in[i]->type == WF_F32 &&
+                    (r->in[3 * n + i]->type == WF_BF16 || r->in[3 * n + i]->type == WF_F16),
+                "p must be f32, and its copy bf16 or f16");
+    return WF_OK;
+}
 
 wf_status wf_shape_adamw(wf_infer *r)
 {
     const wf_attr_adamw *a = r->attr;
-    int n = (r->nin - 4) / 4;
-    wf_value *const *rest = r->in + 4 * n;
-    WF_RULE(r, r->nin % 4 == 0, "takes p, m, v and grad of each parameter, and 4 more operands");
-    for (int i = 0; i < 4 * n; i++)
+    WF_RULE(r, a->copies == 0 || (a->copies == 1 && r->def == wf_op_get(WF_OP_adamw_many)),
+            "copies must be 0, or 1 for adamw_many");
+    int own = 4 + (int)a->copies, n = (r->nin - 4) / own;
+    wf_value *const *rest = r->in + own * n;
+    WF_RULE(r, n > 0 && r->nin == own * n + 4,
+            "takes p, m, v%s and grad of each parameter, and 4 more operands",
+            a->copies ? ", a copy" : "");
+    for (int i = 0; i < own * n; i++)
         WF_RULE(r, wf_is_float(r->in[i]) && wf_same_shape(r->in[i % n], r->in[i]),
                 "p, m, v and grad must be floats of one shape");
     WF_RULE(r,
@@ -83,8 +99,10 @@ wf_status wf_shape_adamw(wf_infer *r)
             "lr must be an f32 scalar, step i32, scale f32 and apply u8");
     WF_RULE(r, a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 && a->beta2 < 1 && a->eps >= 0,
             "betas must lie in [0, 1) and eps not be negative");
-    infer_states(r, 3 * n);
-    return check_apart(r, n, 4 * n);
+    if (a->copies)
+        WF_TRY(check_copies(r, n));
+    infer_states(r, (own - 1) * n);
+    return check_apart(r, n, own * n);
 }
 
 static wf_value *blend(wf_graph *g, wf_value *old, wf_value *x, double beta)
@@ -125,16 +143,22 @@ wf_status wf_expand_adamw(wf_graph *g, const wf_node *n, wf_value *const *in, wf
 
 wf_status wf_expand_adamw_many(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
-    int count = n->nout / 3;
+    wf_attr_adamw attr = *(const wf_attr_adamw *)n->attr;
+    bool copies = attr.copies;
+    int states = copies ? 4 : 3, count = n->nout / states;
+    wf_value *const *shared = in + (states + 1) * count;
+    attr.copies = 0;
     for (int i = 0; i < count; i++) {
         wf_value *one[8];
         for (int k = 0; k < 4; k++) {
-            one[k] = in[i + k * count];
-            one[4 + k] = in[4 * count + k];
+            one[k] = in[i + (k < 3 ? k : states) * count];
+            one[4 + k] = shared[k];
         }
-        wf_value *p = wf_node_add(g, WF_OP_adamw, n->attr, NULL, one, 8);
+        wf_value *p = wf_node_add(g, WF_OP_adamw, &attr, NULL, one, 8);
         for (int k = 0; k < 3; k++)
             out[i + k * count] = wf_value_output(p, k);
+        if (copies)
+            out[i + 3 * count] = assign_cast(g, in[i + 3 * count], p, shared[3]);
     }
     return WF_OK;
 }

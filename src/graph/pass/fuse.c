@@ -9,7 +9,7 @@
  *
  * A fused node stands where the first node of its pattern stood: what the others read besides must be
  * there by then, and their readers come later anyway. Patterns of gradients are in fuse_grad.c, those whose
- * nodes are far apart in fuse_far.c. Head and loss come first: they take products that are patterns themselves.
+ * nodes are far apart in fuse_far.c and fuse_copies.c. Head and loss come first: they take products that are patterns themselves.
  */
 #include "base/mem.h"
 #include "graph/pass/fuse_priv.h"
@@ -141,12 +141,13 @@ static const pattern late_patterns[] = {
     {"rows added up where they are made", WF_OP_sum, wf_fuse_row_sums},
 };
 
-enum { HEAD_LOSS, UPDATES };
+enum { HEAD_LOSS, COPIES, UPDATES };
 static const struct {
     const char *name;
     wf_fuse_far_fn *fuse;
 } far_patterns[] = {
     [HEAD_LOSS] = {"head + loss", wf_fuse_head_loss},
+    [COPIES] = {"parameters with narrow copies", wf_fuse_copies},
     [UPDATES] = {"updates merged", wf_fuse_updates},
 };
 
@@ -190,7 +191,7 @@ static wf_status fuse_near(wf_graph *g, const wf_pass_env *env, const pattern *t
 static wf_status fuse_far(wf_graph *g, const wf_pass_env *env, int which)
 {
     int dropped;
-    for (bool made = true; made;) {
+    for (int made = 1; made > 0;) {
         WF_TRY(wf_graph_prune(g, &dropped)); /* readers that are none would be in the way */
         WF_TRY(far_patterns[which].fuse(g, env, &made));
         wf_report_add(env->report, "fuse", far_patterns[which].name, made);
@@ -206,5 +207,6 @@ wf_status wf_pass_fuse(wf_graph *g, const wf_pass_env *env)
     WF_TRY(fuse_near(g, env, patterns, LENGTH(patterns)));
     WF_TRY(wf_graph_prune(g, &dropped)); /* what was fused reads its operands no more */
     WF_TRY(fuse_near(g, env, late_patterns, LENGTH(late_patterns)));
+    WF_TRY(fuse_far(g, env, COPIES));
     return fuse_far(g, env, UPDATES);
 }

@@ -180,14 +180,14 @@ static wf_status fuse_head(wf_rewrite *r, const wf_pass_env *env, const head *h,
 
 /* The linear that makes the logits, their cross entropy and, when it is wanted, the gradient of both:
  * then the logits, by far the largest value of a language model, never exist as a whole. */
-wf_status wf_fuse_head_loss(wf_graph *g, const wf_pass_env *env, bool *made)
+wf_status wf_fuse_head_loss(wf_graph *g, const wf_pass_env *env, int *made)
 {
     wf_rewrite r;
-    *made = false;
+    bool found = false;
     WF_TRY(wf_rewrite_begin(g, &r));
     bool *member = wf_mem_array(g->ctx, (size_t)r.count + 1, sizeof *member);
     wf_status status = member ? WF_OK : WF_ERR_MEMORY;
-    for (int i = 0; i < r.count && status == WF_OK && !*made; i++) {
+    for (int i = 0; i < r.count && status == WF_OK && !found; i++) {
         head h;
         bool legal;
         if (g->nodes[i]->op != WF_OP_cross_entropy || !match_head(&r.uses, g->nodes[i], &h))
@@ -196,8 +196,9 @@ wf_status wf_fuse_head_loss(wf_graph *g, const wf_pass_env *env, bool *made)
         mark_members(&h, member);
         status = can_merge(g, member, &legal);
         if (status == WF_OK && legal)
-            status = fuse_head(&r, env, &h, made);
+            status = fuse_head(&r, env, &h, &found);
     }
+    *made = found;
     wf_mem_free(g->ctx, member);
     return end_and_sort(&r, status);
 }
@@ -218,8 +219,15 @@ typedef struct {
 
 static const merge_form forms[] = {
     {WF_OP_adamw, WF_OP_adamw_many, 3, 4, WF_MAX_OUT / 3},
+    {WF_OP_adamw_many, WF_OP_adamw_many, 4, 5, WF_MAX_OUT / 4}, /* with copies */
     {WF_OP_accumulate, WF_OP_accumulate_many, 1, 2, WF_MAX_OUT},
 };
+
+/* A single update: those with copies are made as a merged one of one parameter. */
+static bool is_one(const merge_form *form, const wf_node *n)
+{
+    return n->op == form->one && n->nout == form->states;
+}
 
 /* The same attributes and the same shared operands. */
 static bool are_alike(const merge_form *form, const wf_node *a, const wf_node *b)
@@ -300,19 +308,19 @@ static wf_status merge(wf_rewrite *r, const wf_pass_env *env, const merge_form *
 }
 
 /* Many small updates as one launch. */
-wf_status wf_fuse_updates(wf_graph *g, const wf_pass_env *env, bool *made)
+wf_status wf_fuse_updates(wf_graph *g, const wf_pass_env *env, int *made)
 {
     wf_rewrite r;
     wf_node *group[WF_MAX_OUT];
-    *made = false;
+    bool found = false;
     WF_TRY(wf_rewrite_begin(g, &r));
     bool *member = wf_mem_array(g->ctx, 2 * (size_t)r.count + 1, sizeof *member);
     bool *awaited = member + r.count;
     wf_status status = member ? WF_OK : WF_ERR_MEMORY;
     for (int f = 0; f < (int)(sizeof forms / sizeof *forms); f++)
-        for (int i = 0; i < r.count && status == WF_OK && !*made; i++) {
+        for (int i = 0; i < r.count && status == WF_OK && !found; i++) {
             bool legal = false;
-            if (g->nodes[i]->op != forms[f].one)
+            if (!is_one(&forms[f], g->nodes[i]))
                 continue;
             mark_awaited(g, &forms[f], g->nodes[i], awaited);
             int n = gather(g, &forms[f], g->nodes[i], awaited, group);
@@ -323,8 +331,9 @@ wf_status wf_fuse_updates(wf_graph *g, const wf_pass_env *env, bool *made)
                 member[group[k]->id] = true;
             status = can_merge(g, member, &legal);
             if (status == WF_OK && legal)
-                status = merge(&r, env, &forms[f], group, n, made);
+                status = merge(&r, env, &forms[f], group, n, &found);
         }
+    *made = found;
     wf_mem_free(g->ctx, member);
     return end_and_sort(&r, status);
 }

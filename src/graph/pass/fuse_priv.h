@@ -35,9 +35,11 @@ bool wf_fuse_part_ways(const wf_fuser *f, const wf_value *a, const wf_value *b);
 /* fuse_grad.c */
 wf_fuse_fn wf_fuse_norm_grad, wf_fuse_matmul_act_grad, wf_fuse_weight_grad, wf_fuse_row_sums;
 
-/* fuse_far.c: patterns whose nodes are far apart. One is made in each call; *made says whether, and
+/* fuse_far.c: patterns whose nodes are far apart. One is made in each call; *made says how many were, and
  * the graph's order is legal again afterwards. */
-typedef wf_status wf_fuse_far_fn(wf_graph *g, const wf_pass_env *env, bool *made);
+typedef wf_status wf_fuse_far_fn(wf_graph *g, const wf_pass_env *env, int *made);
 wf_fuse_far_fn wf_fuse_head_loss, wf_fuse_updates;
+/* fuse_copies.c: all at once. */
+wf_fuse_far_fn wf_fuse_copies;
 
 #endif

@@ -55,7 +55,7 @@ static int laziness(const scheduler *s, const wf_node *n)
             return 0;
     for (int k = 0; k < n->nin; k++) {
         const wf_node *from = n->in[k]->node;
-        if (from->op != WF_OP_state && !s->lazy[from->id])
+        if (!wf_node_is(from, WF_FLAG_STATE) && !s->lazy[from->id])
             return 0;
         depth = s->lazy[from->id] > depth ? s->lazy[from->id] : depth;
     }

@@ -12,7 +12,7 @@ typedef struct {
 } look;
 
 static const look looks[] = {
-    {0, WF_OP_state, false, "#fde8c8"},     /* orange */
+    {WF_FLAG_STATE, -1, false, "#fde8c8"},  /* orange */
     {0, WF_OP_input, false, "#e2f0d9"},     /* green */
     {WF_FLAG_UPDATE, -1, false, "#f8d7da"}, /* red */
     {0, -1, true, "#e9e2f5"},               /* violet */

@@ -15,7 +15,8 @@
 #include "device/cpu/simd/simd.h"
 #include "device/cpu/walk.h"
 
-#define MAX_OPERANDS 4
+#define MAX_OPERANDS 5
+#define COPY 3 /* the operand that is one, where updates have copies */
 
 typedef struct update update;
 /* Changes n elements of the run at work, all of f32 if it says so. */
@@ -33,6 +34,7 @@ struct update {
     float step_size, root_bias2; /* lr / (1 - beta1^step), sqrt(1 - beta2^step) */
     float momentum, decay;       /* sgd */
     bool nesterov;
+    bool copies; /* adamw: operand COPY becomes state 0 rounded */
 };
 
 /* Lanes [i, i + n) of operand k. */
@@ -60,6 +62,16 @@ static inline void put(lanes w, int k, vf x)
         vf_store_as_n(type, at, x, w.n);
 }
 
+/* Copies are narrow, whatever the others are. */
+static inline void put_copy(lanes w, vf x)
+{
+    char *at = w.u->at[COPY] + w.i * 2;
+    if (w.n == WF_VL)
+        vf_store_as(w.u->type[COPY], at, x);
+    else
+        vf_store_as_n(w.u->type[COPY], at, x, w.n);
+}
+
 /* ---- The ops ---- */
 
 static inline void accumulate(lanes w)
@@ -70,14 +82,17 @@ static inline void accumulate(lanes w)
 static inline void adamw(lanes w)
 {
     const update *u = w.u;
-    vf g = vf_mul(get(w, 3), vf_set(u->scale)), m = get(w, 1), v = get(w, 2);
+    vf g = vf_mul(get(w, u->operands - 1), vf_set(u->scale)), m = get(w, 1), v = get(w, 2);
     m = vf_add(vf_mul(vf_set(u->beta1), m), vf_mul(vf_set(u->rest1), g));
     v = vf_add(vf_mul(vf_set(u->beta2), v), vf_mul(vf_mul(vf_set(u->rest2), g), g));
     vf root = vf_add(vf_div(vf_sqrt(v), vf_set(u->root_bias2)), vf_set(u->eps));
     vf move = vf_div(vf_mul(vf_set(u->step_size), m), root);
-    put(w, 0, vf_sub(vf_mul(get(w, 0), vf_set(u->keep)), move));
+    vf p = vf_sub(vf_mul(get(w, 0), vf_set(u->keep)), move);
+    put(w, 0, p);
     put(w, 1, m);
     put(w, 2, v);
+    if (u->copies)
+        put_copy(w, p);
 }
 
 static inline void sgd(lanes w)
@@ -138,7 +153,7 @@ static void update_part(update *u, int index, int64_t begin, int64_t end)
     for (int k = 0; k < u->operands; k++) {
         v[k] = &u->l->in[index + k * u->count];
         u->type[k] = v[k]->type;
-        f32 &= v[k]->type == WF_F32;
+        f32 &= v[k]->type == WF_F32 || (u->copies && k == COPY);
         wf_walk_add(&w, v[k]);
     }
     wf_walk_fold(&w);
@@ -196,18 +211,20 @@ static wf_status launch_accumulate(const wf_launch *l)
     return applies(l, 2 * n) ? run_update(&u) : WF_OK;
 }
 
-/* (p_0, ..., m_0, ..., v_0, ..., grad_0, ..., lr, step, scale, apply) */
+/* (p_0, ..., m_0, ..., v_0, ..., copies of p?, grad_0, ..., lr, step, scale, apply) */
 static wf_status launch_adamw(const wf_launch *l)
 {
     const wf_attr_adamw *attr = l->attr;
-    int n = l->nout / 3, lr = 4 * n;
+    bool copies = attr->copies;
+    int states = copies ? 4 : 3, n = l->nout / states, lr = (states + 1) * n;
     int32_t step = *(const int32_t *)l->in[lr + 1].data;
-    update u = {.l = l, .run = adamw_run, .count = n, .states = 3, .operands = 4};
+    update u = {.l = l, .run = adamw_run, .count = n, .states = states, .operands = states + 1};
     if (!applies(l, lr + 3))
         return WF_OK;
     if (step < 1)
         return wf_fail(l->ctx, WF_ERR_DEVICE, "%s: step is %d, but the first one is 1",
                        wf_op_get(l->node->op)->name, step);
+    u.copies = copies;
     u.lr = scalar(l, lr);
     u.scale = scalar(l, lr + 2);
     u.keep = (float)(1 - u.lr * attr->weight_decay);

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fuse_copies.c - narrow copies of parameters, written by the update that changes them.
+ *
+ * Where products compute in bf16 or f16, a step begins by casting every f32 parameter that they read, and ends with
+ * an update that has the same parameter in registers. Here the casts become reads of a state of their own, which the
+ * session keeps equal to the parameter (WF_OP_state_copy), and the update writes it along.
+ *
+ * A cast could be read after the update; version 0 of a copy cannot. So its readers must come before.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/pass/fuse_priv.h"
+
+typedef struct {
+    wf_rewrite r;
+    const wf_pass_env *env;
+    bool had_copies; /* that came with the graph, as text */
+    wf_type
+        *type;   /* [node] of adamw: what its parameter is cast to; WF_TYPE_NONE: it gets no copy */
+    bool *later; /* [node] comes after one of these updates, whatever the order */
+} copier;
+
+/* ---- Which parameters ---- */
+
+static bool is_cast(const wf_node *n, wf_type type)
+{
+    return n && n->op == WF_OP_cast && n->out[0].type == type;
+}
+
+/* A cast that is an output of the graph has to have memory of its own. */
+static bool has_casts(const wf_uses *u, const wf_value *p, wf_type type)
+{
+    bool any = false;
+    for (int i = 0; i < wf_uses_count(u, p); i++) {
+        const wf_node *n = wf_uses_of(u, p)[i].node;
+        if (is_cast(n, type) && wf_uses_is_output(u, &n->out[0]))
+            return false;
+        any |= is_cast(n, type);
+    }
+    return any;
+}
+
+static bool has_copy(const wf_graph *g, const char *name)
+{
+    for (int i = 0; i < g->node_count; i++)
+        if (g->nodes[i]->op == WF_OP_state_copy && strcmp(g->nodes[i]->name, name) == 0)
+            return true;
+    return false;
+}
+
+static wf_type type_of_casts(const copier *c, const wf_node *update)
+{
+    const wf_uses *u = &c->r.uses;
+    const wf_value *p = update->in[0];
+    if (update->op != WF_OP_adamw || p->node->op != WF_OP_state || p->type != WF_F32)
+        return WF_TYPE_NONE;
+    wf_type type = has_casts(u, p, WF_BF16)  ? WF_BF16
+                   : has_casts(u, p, WF_F16) ? WF_F16
+                                             : WF_TYPE_NONE;
+    return c->had_copies && has_copy(c->r.g, p->node->name) ? WF_TYPE_NONE : type;
+}
+
+static wf_status mark_later(copier *c)
+{
+    wf_edges e;
+    WF_TRY(wf_edges_new(c->r.g, &e));
+    for (int i = 0; i < e.count; i++) /* edges lead to nodes that stand behind */
+        for (int k = e.first[i]; k < e.first[i + 1]; k++)
+            if (c->type[i] != WF_TYPE_NONE || c->later[i])
+                c->later[e.after[k]] = true;
+    wf_edges_free(&e);
+    return WF_OK;
+}
+
+/* The update of the parameter of which v is such a cast, or NULL. */
+static wf_node *update_of(const copier *c, const wf_value *v)
+{
+    const wf_uses *u = &c->r.uses;
+    if (v->node->op != WF_OP_cast || v->node->in[0]->node->op != WF_OP_state)
+        return NULL;
+    const wf_value *p = v->node->in[0];
+    for (int i = 0; i < wf_uses_count(u, p); i++) {
+        wf_use use = wf_uses_of(u, p)[i];
+        if (use.node && use.operand == 0 && use.node->op == WF_OP_adamw)
+            return c->type[use.node->id] == v->type ? use.node : NULL;
+    }
+    return NULL;
+}
+
+static void drop_read_later(copier *c)
+{
+    for (int i = 0; i < c->r.count; i++) {
+        const wf_node *reader = c->r.g->nodes[i];
+        for (int k = 0; k < reader->nin; k++) {
+            const wf_node *update = update_of(c, wf_uses_root(&c->r.uses, reader->in[k]));
+            if (update && (c->later[i] || reader == update))
+                c->type[update->id] = WF_TYPE_NONE;
+        }
+    }
+}
+
+/* ---- The change ---- */
+
+static bool make_copy(copier *c, wf_node *update)
+{
+    wf_graph *g = c->r.g;
+    wf_value *p = update->in[0];
+    const wf_type type = c->type[update->id];
+    const wf_attr_source source = {.type = type, .dims = p->shape};
+    wf_attr_adamw attr = *(const wf_attr_adamw *)update->attr;
+    wf_value *in[9];
+    attr.copies = 1;
+    wf_rewrite_before(&c->r, update);
+    wf_value *copy = wf_node_add(g, WF_OP_state_copy, &source, p->node->name, NULL, 0);
+    for (int i = 0; i < 9; i++)
+        in[i] = i < 3 ? update->in[i] : i == 3 ? copy : update->in[i - 1];
+    wf_value *y = wf_node_add(g, WF_OP_adamw_many, &attr, NULL, in, 9);
+    if (!wf_fuse_accepts(&c->r, c->env->target, y))
+        return false;
+    for (int k = 0; k < update->nout; k++)
+        wf_rewrite_replace(&c->r, &update->out[k], &y->node->out[k]);
+    wf_rewrite_drop(&c->r, update);
+    const wf_uses *u = &c->r.uses;
+    for (int i = 0; i < wf_uses_count(u, p); i++) {
+        wf_node *n = wf_uses_of(u, p)[i].node;
+        if (is_cast(n, type))
+            wf_rewrite_replace(&c->r, &n->out[0], copy);
+    }
+    return true;
+}
+
+static wf_status make_copies(copier *c, int *made)
+{
+    for (int i = 0; i < c->r.count; i++)
+        c->had_copies |= c->r.g->nodes[i]->op == WF_OP_state_copy;
+    for (int i = 0; i < c->r.count; i++)
+        c->type[i] = type_of_casts(c, c->r.g->nodes[i]);
+    WF_TRY(mark_later(c));
+    drop_read_later(c);
+    for (int i = 0; i < c->r.count && c->r.g->status == WF_OK; i++)
+        if (c->type[i] != WF_TYPE_NONE)
+            *made += make_copy(c, c->r.g->nodes[i]);
+    return c->r.g->status;
+}
+
+/* Not where values are computed again rather than kept: casts are among them, and copies would take the memory that
+ * this is to save. */
+wf_status wf_fuse_copies(wf_graph *g, const wf_pass_env *env, int *made)
+{
+    copier c = {.env = env};
+    *made = 0;
+    if (env->options->recompute > 0)
+        return WF_OK;
+    WF_TRY(wf_rewrite_begin(g, &c.r));
+    c.type = wf_mem_array(g->ctx, (size_t)c.r.count + 1, sizeof *c.type);
+    c.later = wf_mem_array(g->ctx, (size_t)c.r.count + 1, sizeof *c.later);
+    wf_status status = c.type && c.later ? make_copies(&c, made) : WF_ERR_MEMORY;
+    wf_mem_free(g->ctx, c.type);
+    wf_mem_free(g->ctx, c.later);
+    WF_TRY(wf_rewrite_end(&c.r, status));
+    if (*made == 0)
+        return WF_OK;
+    WF_TRY(wf_order_sources(g)); /* the copies stand where their updates do */
+    return wf_order_sort(g);
+}
