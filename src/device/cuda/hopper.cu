@@ -23,14 +23,6 @@ static int64_t element_bytes(const wf_tensor_box *b)
     return b->type == WF_F32 ? 4 : 2;
 }
 
-bool wf_cuda_tensor_fits(const wf_tensor_box *b)
-{
-    bool fits = (uintptr_t)b->data % 16 == 0 && b->stride[0] == 1;
-    for (int i = 1; i < 4; i++)
-        fits = fits && b->stride[i] * element_bytes(b) % 16 == 0 && b->stride[i] > 0;
-    return fits;
-}
-
 wf_status wf_cuda_tensor_map(const wf_launch *l, const wf_tensor_box *b, CUtensorMap *out)
 {
     static decltype(&cuTensorMapEncodeTiled) encode; /* the same for all */

@@ -36,8 +36,6 @@ typedef struct {
     int32_t box[4];    /* that is moved at once; box[0] is 128 bytes, rows in swizzled order */
 } wf_tensor_box;
 
-/* Whether the address and strides of b are such as TMA takes. */
-bool wf_cuda_tensor_fits(const wf_tensor_box *b);
 /* The map that kernels take as a const __grid_constant__ parameter. */
 wf_status wf_cuda_tensor_map(const wf_launch *l, const wf_tensor_box *b, CUtensorMap *out);
 

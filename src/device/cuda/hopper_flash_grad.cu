@@ -70,12 +70,11 @@ enum { FIRST = 1, LAST = 2 }; /* part of a dq's sum */
 #if WF_HOPPER_CODE
 
 /* A tile of keys of a head, as it stands in shared memory beside them. */
-typedef struct __align__(16)
-{
-    int tile, head;
+typedef struct {
+    alignas(16) int tile;
+    int head;
     int first, end; /* tiles of queries, at least one; end 0: there are no more tiles of keys */
-}
-item;
+} item;
 
 /* Tiles of keys downwards, and within them kv heads. */
 static __device__ item take_item(const wf_flash_grad &a)
@@ -318,9 +317,8 @@ static __device__ __forceinline__ void put_sum(const float (&dq)[D / 4], float s
     const uint32_t group = (uint32_t)at.group;
     const uint32_t row = at.matrix_row - group * 64 * 128 + (D == 64 ? 0 : group * BM * 64 * 4);
     const uint32_t piece = at.matrix_piece ^ (D == 64 ? 4 * group : 0);
-    if (D != 64)
-        wf_named_sync(1 + at.group,
-                      128); /* the parts lie there, and all threads have read theirs */
+    if (D != 64) /* the parts lie there, and all threads are to have read theirs */
+        wf_named_sync(1 + at.group, 128);
 #pragma unroll
     for (int i = 0; i < D / 32; i++) {
         uint32_t w[4];
@@ -399,7 +397,7 @@ template <typename T, int D> struct worker {
     ring<P::STAGES> in;
     ring<P::DS_STAGES> ds_ring;
     ring<P::PARTS> part;
-    bool there = false;    /* ds is in registers, and its dq to be computed */
+    bool there = false;    /* there is a ds whose dq is to be computed */
     uint64_t ds_k;         /* what it is to be multiplied with */
     int kv_last = -1;      /* the stage of that, when it is of the tile of keys before */
     bool part_put = false; /* a part of dq was written, and nobody told */
@@ -424,15 +422,24 @@ template <typename T, int D> struct worker {
             wf_barrier_arrive(b);
     }
 
-    /* ds to shared memory, where all of it is multiplied with k; and this and a part of dq are made known. */
+    /* ds to shared memory, where all of it is multiplied with k. It comes before the product that has it in registers: those
+     * must not be touched while that is under way. No barrier tells that a stage is empty: it was used two steps ago, and
+     * DS_FULL of the step between has told that all warps were done with it. */
+    __device__ __forceinline__ void put_ds()
+    {
+        static_assert(P::DS_STAGES == 2,
+                      "one is being multiplied, if there is one, the other is free");
+        const int stage = there ? ds_ring.at ^ 1 : ds_ring.at;
+#pragma unroll
+        for (int i = 0; i < BM / 16; i++)
+            wf_store_matrices(base + P::DS + stage * P::DS_BYTES + at.matrix_row +
+                                  ((at.matrix_piece ^ (uint32_t)(2 * i)) << 4),
+                              ds + 4 * i);
+    }
+
+    /* What was put, ds or a part of dq, is made known. */
     __device__ __forceinline__ void hand_over()
     {
-        if (there)
-#pragma unroll
-            for (int i = 0; i < BM / 16; i++)
-                wf_store_matrices(base + P::DS + ds_ring.at * P::DS_BYTES + at.matrix_row +
-                                      ((at.matrix_piece ^ (uint32_t)(2 * i)) << 4),
-                                  ds + 4 * i);
         wf_async_fence();
         __syncwarp();
         if (there)
@@ -495,7 +502,12 @@ template <typename T, int D> struct worker {
         }
     }
 
-    /* A tile of queries; step: how many were before it. */
+    /* A tile of queries; step: how many were before it. LATE, products and what becomes of them, in their order:
+     *
+     *     s, dp   of this step; meanwhile ds of the last one is handed over, and the part of dq of the one before that
+     *     dv      of this step, when s has become p
+     *     dq      of the last step's ds
+     *     dk      of this step, when dp has become ds, which is put into shared memory; then the last step's part of dq is */
     __device__ __forceinline__ void do_step(const item &x, uint64_t k_columns, int step)
     {
         const uint64_t q = wf_wgmma_operand(base + P::Q + in.at * P::Q_BYTES, BM * 128);
@@ -539,6 +551,7 @@ template <typename T, int D> struct worker {
 #pragma unroll
         for (int c = 0; c < BM / 4; c++)
             ds[c] = wf_pair<T>(s[2 * c] * dp[2 * c], s[2 * c + 1] * dp[2 * c + 1]);
+        put_ds();
         wf_wgmma_begin();
         multiply_sum<T, D>(dk, ds, q, step > 0);
         wf_wgmma_commit();

@@ -57,24 +57,24 @@ static __device__ int first_q_tile(const preparation &p, int tile, bool upper)
 }
 
 /* Limits and bounds, by at least as many threads as there are queries in all tiles. */
-static __device__ void prepare_limits(const preparation &p, int thread, int threads)
+static __device__ void prepare_limits(const preparation &p, int64_t thread, int64_t threads)
 {
     const wf_flash_grad &g = p.g;
     for (int64_t i = thread; i < (int64_t)g.heads * g.q_tiles; i += threads)
         g.added[i] = 0;
     if (thread == 0)
         *g.next = 0;
-    if (thread < g.q_tiles)
-        g.q_bounds[thread] = q_bounds_of(p.f, thread);
-    if (thread < g.kv_tiles)
-        g.kv_bounds[thread] =
-            make_int2(first_q_tile(p, thread, true), first_q_tile(p, thread, false));
-    if (thread < g.q_tiles * BM) {
-        int2 seen = seen_by(p.f, thread);
-        int32_t *to = g.limits + thread / BM * 2 * BM + thread % BM;
-        to[0] = seen.x;
-        to[BM] = seen.y;
-    }
+    if (thread >= g.q_tiles * BM)
+        return;
+    const int i = (int)thread;
+    if (i < g.q_tiles)
+        g.q_bounds[i] = q_bounds_of(p.f, i);
+    if (i < g.kv_tiles)
+        g.kv_bounds[i] = make_int2(first_q_tile(p, i, true), first_q_tile(p, i, false));
+    const int2 seen = seen_by(p.f, i);
+    int32_t *to = g.limits + i / BM * 2 * BM + i % BM;
+    to[0] = seen.x;
+    to[BM] = seen.y;
 }
 
 /* Blocks that follow each other have the same rows: memory has them side by side. */
@@ -86,8 +86,8 @@ static __global__ void flash_grad_prepare(const __grid_constant__ preparation p,
     const int block = (int)(blockIdx.x / blocks_of_row);
     const int head = (int)(blockIdx.x % blocks_of_row) * HEADS;
     if (head == 0)
-        prepare_limits(p, (int)(block * blockDim.x + threadIdx.x),
-                       (int)(gridDim.x / blocks_of_row * blockDim.x));
+        prepare_limits(p, (int64_t)block * blockDim.x + threadIdx.x,
+                       (int64_t)(gridDim.x / blocks_of_row) * blockDim.x);
     const int i = block * ROWS + (int)threadIdx.x / 8, lane = threadIdx.x % 8;
     const T *out = (const T *)p.f.o.data + i * p.f.o.row + lane * 8;
     const T *dout = (const T *)p.f.dout.data + i * p.f.dout.row + lane * 8;
