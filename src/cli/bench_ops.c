@@ -21,7 +21,7 @@ typedef struct {
 } measured;
 
 #define LONG_FLOP 1e12 /* of which the other device is spared */
-/* Of which one is enough there: it does not matter then where operands come from. */
+/* Beyond which one set of operands is enough there: such cases are bound by arithmetic. */
 #define MANY_FLOP 1e10
 
 typedef struct {
@@ -91,20 +91,20 @@ static wf_status measure_beside(wf_device *device, job *t)
     wf_bench_case_result r;
     wf_progress progress;
     wf_status status = WF_OK;
-    const uint64_t streamed = t->options.streamed;
+    wf_bench_case_options options = t->options;
     device->timed = true;
-    t->options.packed = t->options.rounded = false;
-    t->options.unless = NULL;
+    options.packed = options.rounded = false;
+    options.unless = NULL;
     if (wf_bench_set.repeats < 0)
-        t->options.repeats = 1; /* what is compared here differs by factors, not by percents */
+        options.repeats = 1; /* what is compared here differs by factors, not by percents */
     wf_progress_begin(&progress, "cases beside", WF_PROGRESS_ITEMS, t->rows);
     for (int i = 0; i < t->rows && status == WF_OK; i++) {
         measured *m = &t->row[i];
         if (i > 0 && m->c == m[-1].c) {
             m->beside = m[-1].beside;
         } else if ((double)m->result.cost.flops <= LONG_FLOP) {
-            t->options.streamed = (double)m->result.cost.flops > MANY_FLOP ? 0 : streamed;
-            status = wf_bench_case_run(device, m->c, &t->options, &r);
+            options.streamed = (double)m->result.cost.flops > MANY_FLOP ? 0 : t->options.streamed;
+            status = wf_bench_case_run(device, m->c, &options, &r);
             m->beside = status == WF_OK ? r.best : 0;
             if (status == WF_ERR_UNSUPPORTED)
                 status = WF_OK;

@@ -88,6 +88,7 @@ struct wf_case {
     int reads;
     wf_node *node;    /* under test */
     bool no_gradient; /* this variant has none, or not one that differences could find */
+    double gradient;  /* roundoffs allowed to this variant's gradients; 0: what the row says */
     bool optional;    /* a device may do without this combination of types */
     bool untouched;   /* apply is 0: states must keep their bits */
 };

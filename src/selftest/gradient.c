@@ -88,7 +88,8 @@ static wf_status judge_operand(wf_job *j, differ *d, wf_operand *o, const wf_rea
                     kinks, n);
 
     wf_verdict worst = {.ratio = 0};
-    double c = j->row->gradient > 0 ? j->row->gradient : WF_CASE_GRADIENT;
+    double c = d->c->gradient > 0 ? d->c->gradient : j->row->gradient;
+    c = c > 0 ? c : WF_CASE_GRADIENT;
     c *= wf_job_slack(j);
     for (int i = 0; i < n; i++) {
         double got = wf_number_load(WF_F32, r->bytes, slopes[i].index);

@@ -55,8 +55,7 @@ typedef struct {
     int x[4];
     char *global; /* BYTES_ */
     int bytes;
-    char *
-        read; /* of a store that still has to be delivered: what shared memory was; NULL: it has to be read */
+    char *read;     /* of a store still to be delivered: what shared memory was; NULL: to be read */
     int thread;     /* that has it done */
     unsigned group; /* of its stores */
 } transfer;

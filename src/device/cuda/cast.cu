@@ -114,11 +114,13 @@ static __global__ void __launch_bounds__(THREADS)
 {
     constexpr int U = UNROLL(V * sizeof(From));
     const int64_t first = (int64_t)blockIdx.x * (THREADS * U) + threadIdx.x;
+    if (first >= w.count)
+        return;
     wf_pack<From, V> x[U];
 #pragma unroll
     for (int u = 0; u < U; u++)
         x[u] = wf_each_load<From, V>(
-            w, 0, from, wf_each_at(w, wf_each_within(first + u * THREADS, w.count)).at[0]);
+            w, 0, from, wf_each_at(w, wf_each_within(first + u * THREADS, w.count, first)).at[0]);
 #pragma unroll
     for (int u = 0; u < U; u++) {
         const int64_t item = first + u * THREADS;

@@ -138,11 +138,12 @@ static __device__ __forceinline__ wf_pack<T, V> wf_each_load(const wf_each<N> &w
     return x;
 }
 
-/* The last item instead of one that does not exist. Threads load without asking and ask before they store: a condition
- * around both would have compilers put each load next to its store, and wait for one after the other. */
-static __device__ __forceinline__ int64_t wf_each_within(int64_t item, int64_t count)
+/* The thread's own item `first`, which exists, instead of one that does not. Threads load without asking and ask before
+ * they store: a condition around both would have compilers put each load next to its store, and wait for one after the
+ * other. No other thread's item will do: results may replace operands, so that one may already be written. */
+static __device__ __forceinline__ int64_t wf_each_within(int64_t item, int64_t count, int64_t first)
 {
-    return item < count ? item : count - 1;
+    return item < count ? item : first;
 }
 
 /* ---- Copies (shape.cu) ---- */

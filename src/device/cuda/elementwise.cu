@@ -211,11 +211,14 @@ static __global__ void __launch_bounds__(THREADS) each_kernel(wf_each<F::IN> w, 
     typedef typename F::R R;
     constexpr int U = UNROLL(V), MORE = F::IN > 1 ? F::IN - 1 : 1;
     const int64_t first = (int64_t)blockIdx.x * (THREADS * U) + threadIdx.x;
+    if (first >= w.count)
+        return;
     wf_pack<A, V> a[U];
     wf_pack<B, V> b[U][MORE];
 #pragma unroll
     for (int u = 0; u < U; u++) {
-        const wf_places<F::IN> p = wf_each_at(w, wf_each_within(first + u * THREADS, w.count));
+        const wf_places<F::IN> p =
+            wf_each_at(w, wf_each_within(first + u * THREADS, w.count, first));
         a[u] = wf_each_load<A, V>(w, 0, (const A *)o.in[0], p.at[0]);
 #pragma unroll
         for (int i = 1; i < F::IN; i++)
@@ -320,11 +323,13 @@ static __global__ void __launch_bounds__(THREADS)
 {
     constexpr int U = UNROLL(V);
     const int64_t first = (int64_t)blockIdx.x * (THREADS * U) + threadIdx.x;
+    if (first >= w.count)
+        return;
     wf_pack<T, V> pack[U];
 #pragma unroll
     for (int u = 0; u < U; u++)
         pack[u] = wf_each_load<T, V>(
-            w, 0, x, wf_each_at(w, wf_each_within(first + u * THREADS, w.count)).at[0]);
+            w, 0, x, wf_each_at(w, wf_each_within(first + u * THREADS, w.count, first)).at[0]);
 #pragma unroll
     for (int u = 0; u < U; u++) {
         const int64_t item = first + u * THREADS, element = before + item * V;

@@ -46,14 +46,17 @@ template <typename T, int N, int ACT, bool GRAD>
 static __global__ void __launch_bounds__(THREADS) finish_rows(const finish f)
 {
     const int64_t first = (int64_t)blockIdx.x * (PACKS * THREADS) + threadIdx.x;
+    if (first >= f.items)
+        return;
     const T *pre = static_cast<const T *>(f.pre);
     T *y = static_cast<T *>(f.y);
     wf_pack<T, N> x[PACKS], product[PACKS];
     int64_t at[PACKS];
 #pragma unroll
     for (int u = 0; u < PACKS; u++) {
-        /* past the last: that one again, so that no load waits for a condition */
-        const int64_t next = first + u * THREADS, item = next < f.items ? next : f.items - 1;
+        /* past the last: the thread's first again, so that no load waits for a condition, and none is of what another
+         * thread writes */
+        const int64_t next = first + u * THREADS, item = next < f.items ? next : first;
         const int64_t row = f.per_row == f.items ? 0 : item / f.per_row;
         const int64_t column = (item - row * f.per_row) * N;
         at[u] = row * f.y_row + column;

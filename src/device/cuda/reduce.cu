@@ -197,7 +197,7 @@ static __global__ void __launch_bounds__(THREADS) along_kernel(reduction r)
 #pragma unroll
             for (int u = 0; u < UNROLL; u++)
                 pack[u] = wf_load_pack<T, V>(
-                    x + wf_each_at(r.gone, wf_each_within(i + u * r.team, end)).at[0]);
+                    x + wf_each_at(r.gone, wf_each_within(i + u * r.team, end, i)).at[0]);
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
                 const total more = folded<Fold, T, V>(pack[u]);
@@ -512,7 +512,7 @@ static __device__ __forceinline__ double sum_of_squares(const T *x, int64_t coun
             wf_pack<T, V> pack[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; u++)
-                pack[u] = wf_load_pack<T, V>(x + wf_each_within(i + u * THREADS, packs) * V);
+                pack[u] = wf_load_pack<T, V>(x + wf_each_within(i + u * THREADS, packs, i) * V);
 #pragma unroll
             for (int u = 0; u < UNROLL; u++)
                 if (i + u * THREADS < packs)

@@ -68,11 +68,13 @@ template <typename T>
 static __global__ void __launch_bounds__(THREADS) gather_kernel(picking p, T *to)
 {
     const int64_t first = (int64_t)blockIdx.x * (THREADS * UNROLL) + threadIdx.x;
+    if (first >= p.count)
+        return;
     T x[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
         int64_t place;
-        const int64_t row = picked(p, wf_each_within(first + u * THREADS, p.count), &place);
+        const int64_t row = picked(p, wf_each_within(first + u * THREADS, p.count, first), &place);
         x[u] = row < 0 ? repeated<T>(p.none)
                        : ((const T *)p.x)[row * p.stride + wf_each_at(p.row, place).at[0]];
     }

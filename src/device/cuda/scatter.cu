@@ -207,7 +207,7 @@ static __global__ void __launch_bounds__(THREADS) tile_kernel(scattering s, cons
         wf_pack<T, V> x[AHEAD];
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
-            const int e = first + u < count ? first + u : count - 1;
+            const int e = first + u < count ? first + u : first;
             x[u] = wf_load_pack<T, V>(from + entries[e] * s.columns);
         }
 #pragma unroll

@@ -23,11 +23,13 @@ template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS) copy_kernel(wf_each<2> w, const T *from, T *to)
 {
     const int64_t first = (int64_t)blockIdx.x * (THREADS * UNROLL) + threadIdx.x;
+    if (first >= w.count)
+        return;
     wf_pack<T, V> x[UNROLL] = {};
     int64_t at[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-        const wf_places<2> p = wf_each_at(w, wf_each_within(first + u * THREADS, w.count));
+        const wf_places<2> p = wf_each_at(w, wf_each_within(first + u * THREADS, w.count, first));
         at[u] = p.at[1];
         if (from)
             x[u] = wf_each_load<T, V>(w, 0, from, p.at[0]);
@@ -376,11 +378,13 @@ static __global__ void __launch_bounds__(THREADS) concat_kernel(parts p, T *to)
     const T *from = (const T *)p.parts[blockIdx.y].from;
     const int64_t length = p.parts[blockIdx.y].length, count = p.rows * length;
     const int64_t first = (int64_t)blockIdx.x * (THREADS * UNROLL) + threadIdx.x;
+    if (first >= count)
+        return;
     to += p.parts[blockIdx.y].begin;
     T x[UNROLL];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++)
-        x[u] = from[wf_each_within(first + u * THREADS, count)];
+        x[u] = from[wf_each_within(first + u * THREADS, count, first)];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
         const int64_t item = first + u * THREADS;
