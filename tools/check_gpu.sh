@@ -12,14 +12,16 @@ failed=0
 
 say() { printf '== %s\n' "$*"; }
 
-sanitize() { # TOOL: each op in a process of its own, as many at a time as there are processors, the longest first
+sanitize() { # TOOL: each op in a process of its own (one for each type, where it takes minutes), as many at a time as there are
+    # processors, the longest first
     say "compute-sanitizer --tool $1, every op of the selftest"
     out=$(mktemp -d)
     "$weft" ops --json | sed -n 's/^      "name": "\([a-z0-9_]*\)".*/\1/p' | sort -u |
-        awk '/attention|linear|matmul|head|norm/ { print; next } { rest = rest $0 "\n" } END { printf "%s", rest }' |
+        awk '/attention|head_loss/ { print $0 " --type bf16\n" $0 " --type f16\n" $0 " --type f32"; next }
+             /linear|matmul|norm/ { print; next } { rest = rest $0 "\n" } END { printf "%s", rest }' |
         xargs -P "$(nproc)" -I{} sh -c "compute-sanitizer --tool $1 --error-exitcode 9 \
-            '$weft' selftest --device '$device' --op {} > '$out/{}' 2>&1 || echo {} >> '$out/FAILED'"
-    grep -h '^selftest: [0-9]' "$out"/* | awk '{ cases += $2; ops++ } END { print ops + 0, "ops,", cases + 0, "cases" }'
+            '$weft' selftest --device '$device' --op {} > '$out/{}' 2>&1 || echo '{}' >> '$out/FAILED'"
+    grep -h '^selftest: [0-9]' "$out"/* | awk '{ cases += $2; ops++ } END { print ops + 0, "processes,", cases + 0, "cases" }'
     grep -h 'ERROR SUMMARY\|RACECHECK SUMMARY' "$out"/* | sort | uniq -c | sort -rn | head -5
     if [ -f "$out/FAILED" ]; then
         failed=1

@@ -11,7 +11,7 @@
 #define TOLD_PER_OP 3
 
 static struct {
-    const char *device, *op;
+    const char *device, *op, *type;
     int64_t seed; /* below 0: a fresh one */
     double distort;
     bool json, verbose, fast;
@@ -169,6 +169,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     wf_op op;
     if (options.op)
         WF_TRY(wf_find_op(ctx, options.op, &op));
+    if (options.type && wf_type_from_name(options.type) == WF_TYPE_NONE)
+        return wf_fail(ctx, WF_ERR_USAGE, "--type: there is no type '%s'", options.type);
     if (options.seed < 0)
         options.seed = wf_fresh_seed();
 
@@ -182,6 +184,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         .device = options.device,
         .opened = device,
         .op = options.op,
+        .type = options.type ? wf_type_from_name(options.type) : WF_TYPE_NONE,
         .seed = (uint64_t)options.seed,
         .on_op = tell_op,
         .on_failure = tell_failure,
@@ -211,6 +214,7 @@ static const wf_flag flags[] = {
      .text = &options.device},
     WF_FLAG_FAST(&options.fast),
     {"op", 0, "OP", "test this op alone", .text = &options.op},
+    {"type", 0, "TYPE", "test cases of this type alone, as in bf16", .text = &options.type},
     {"seed", 's', "S", "repeats the numbers of an earlier run (default: fresh ones)",
      .whole = &options.seed},
     {"distort", 0, "E", "put this relative error into the reference, to see it noticed",

@@ -42,8 +42,11 @@ int wf_case_rows(wf_op op, wf_case_row *rows, int cap)
 
 static wf_status run_row(wf_job *j)
 {
+    const wf_type only = j->options->type;
     for (int type = 0; type < WF_TYPE_COUNT; type++)
         for (int v = 0; (j->row->types & wf_type_bit((wf_type)type)) && v < j->row->variants; v++) {
+            if (only != WF_TYPE_NONE && only != (wf_type)type)
+                break;
             j->type = (wf_type)type;
             j->variant = v;
             j->stop = false;
@@ -66,7 +69,7 @@ static wf_status run_op(wf_job *j, wf_op op, wf_selftest_report *report)
         j->row = &rows[i];
         WF_TRY(run_row(j));
     }
-    if (total->cases == 0 && total->failures == 0) {
+    if (total->cases == 0 && total->failures == 0 && j->options->type == WF_TYPE_NONE) {
         size_t len = 0;
         total->failures = 1;
         wf_text_append(total->first, sizeof total->first, &len,

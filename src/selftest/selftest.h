@@ -36,6 +36,7 @@ typedef struct {
     const char *device; /* as for wf_device_open; NULL: "cpu" */
     wf_device *opened;  /* the same, open already, and staying so; NULL: it is opened */
     const char *op;     /* NULL: all */
+    wf_type type;       /* WF_TYPE_NONE: all */
     uint64_t seed;      /* decides all numbers; a caller takes a fresh one and prints it */
     const char *twin;   /* a second device that must give the same bits; NULL: none */
 

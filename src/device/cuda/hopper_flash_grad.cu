@@ -422,17 +422,15 @@ template <typename T, int D> struct worker {
             wf_barrier_arrive(b);
     }
 
-    /* ds to shared memory, where all of it is multiplied with k. It comes before the product that has it in registers: those
-     * must not be touched while that is under way. No barrier tells that a stage is empty: it was used two steps ago, and
-     * DS_FULL of the step between has told that all warps were done with it. */
+    /* ds to shared memory, where all of it is multiplied with k. The product that has it in registers must not be under
+     * way. No barrier tells that a stage is empty: it was used two steps ago, and DS_FULL of the step between has told
+     * that all warps were done with it. */
     __device__ __forceinline__ void put_ds()
     {
-        static_assert(P::DS_STAGES == 2,
-                      "one is being multiplied, if there is one, the other is free");
-        const int stage = there ? ds_ring.at ^ 1 : ds_ring.at;
+        static_assert(P::DS_STAGES == 2, "see above");
 #pragma unroll
         for (int i = 0; i < BM / 16; i++)
-            wf_store_matrices(base + P::DS + stage * P::DS_BYTES + at.matrix_row +
+            wf_store_matrices(base + P::DS + ds_ring.at * P::DS_BYTES + at.matrix_row +
                                   ((at.matrix_piece ^ (uint32_t)(2 * i)) << 4),
                               ds + 4 * i);
     }
@@ -504,10 +502,10 @@ template <typename T, int D> struct worker {
 
     /* A tile of queries; step: how many were before it. LATE, products and what becomes of them, in their order:
      *
-     *     s, dp   of this step; meanwhile ds of the last one is handed over, and the part of dq of the one before that
+     *     s, dp   of this step; meanwhile ds of the last one is put and handed over, and the part of dq of the one before it
      *     dv      of this step, when s has become p
      *     dq      of the last step's ds
-     *     dk      of this step, when dp has become ds, which is put into shared memory; then the last step's part of dq is */
+     *     dk      of this step, when dp has become ds; then the last step's part of dq is put */
     __device__ __forceinline__ void do_step(const item &x, uint64_t k_columns, int step)
     {
         const uint64_t q = wf_wgmma_operand(base + P::Q + in.at * P::Q_BYTES, BM * 128);
@@ -527,15 +525,17 @@ template <typename T, int D> struct worker {
         wf_wgmma_commit();
         multiply_scores<T, D>(dp, v.x, dout, 1);
         wf_wgmma_commit();
-        if constexpr (P::LATE)
-            hand_over();
-        wf_wgmma_wait<1>();
-        wf_wgmma_hold(s);
         if constexpr (P::LATE) {
+            wf_wgmma_wait<2>(); /* for dk of the last step, while s and dp follow */
             wf_wgmma_hold(dk);
+            if (there)
+                put_ds();
+            hand_over();
             if (step > 0)
                 arrive(base + P::EMPTY + 8 * last_stage);
         }
+        wf_wgmma_wait<1>();
+        wf_wgmma_hold(s);
 
         const int first_key = x.tile * KV;
         if (limits[BM - 1] > first_key || limits[BM] < first_key + KV)
@@ -551,7 +551,8 @@ template <typename T, int D> struct worker {
 #pragma unroll
         for (int c = 0; c < BM / 4; c++)
             ds[c] = wf_pair<T>(s[2 * c] * dp[2 * c], s[2 * c + 1] * dp[2 * c + 1]);
-        put_ds();
+        if constexpr (!P::LATE)
+            put_ds();
         wf_wgmma_begin();
         multiply_sum<T, D>(dk, ds, q, step > 0);
         wf_wgmma_commit();
@@ -616,6 +617,8 @@ template <typename T, int D> struct worker {
                 break;
             do_item(x);
         }
+        if (there)
+            put_ds();
         hand_over();
         if constexpr (P::LATE) {
             issue_dq();
