@@ -5,6 +5,7 @@
 
 set(WEFT_CUDA AUTO CACHE STRING "The cuda device: ON, OFF, or AUTO (when nvcc is found, except in Sanitize)")
 set(WEFT_CUDA_ARCHITECTURES "80;86;89;90a" CACHE STRING "Compute capabilities to compile kernels for")
+option(WEFT_CUDA_EVERY_LANE "Kernels for Hopper in a form whose barriers compute-sanitizer's racecheck can follow" OFF)
 option(WEFT_CUDA_PTX "Also embed code from which drivers compile for later GPUs" ON)
 
 set(WEFT_CUDA_OBJECTS)
@@ -50,6 +51,9 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         endif()
         if(NOT codes)
             continue() # nobody could run it
+        endif()
+        if(WEFT_CUDA_EVERY_LANE)
+            list(APPEND codes -DWF_HOPPER_EVERY_LANE)
         endif()
         set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
         add_custom_command(OUTPUT ${object}

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/check_gpu.sh BUILD [DEVICE]               everything that can be tested on a machine with a GPU
-#        tools/check_gpu.sh BUILD DEVICE --sanitize      the selftest under compute-sanitizer: memcheck, then racecheck
+#        tools/check_gpu.sh BUILD DEVICE --sanitize      the selftest under compute-sanitizer: memcheck, then racecheck,
+#                                                        which takes BUILDs with -DWEFT_CUDA_EVERY_LANE=ON
 #
 # BUILD is a build folder with tests ("make test" leaves build-test). DEVICE is cuda unless told. Exits 1 if something failed.
 set -eu

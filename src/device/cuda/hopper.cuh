@@ -410,4 +410,25 @@ WF_HOPPER void wf_wgmma(float (&d)[64], const uint32_t *a, uint64_t b, int add)
 }
 
 #endif
+
+#if WF_HOPPER_CODE
+
+/* How often a warp arrives at a barrier: once, by its first lane, after a __syncwarp, which makes what the others did known
+ * with it. The assembler leaves that out of code in which warps are together anyway, and tools that look at machine code
+ * then take the others' accesses for races; for them each lane can arrive for itself (WEFT_CUDA_EVERY_LANE). */
+#ifdef WF_HOPPER_EVERY_LANE
+enum { WF_WARP_ARRIVALS = 32 };
+#else
+enum { WF_WARP_ARRIVALS = 1 };
+#endif
+
+/* All lanes of a warp call it, after a __syncwarp. */
+WF_HOPPER void wf_warp_arrive(wf_barrier b, int lane)
+{
+    if (lane < WF_WARP_ARRIVALS)
+        wf_barrier_arrive(b);
+}
+
+#endif
+
 #endif

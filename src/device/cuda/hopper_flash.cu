@@ -401,7 +401,7 @@ template <class S> struct worker {
     memory<S> m;
     place<S> at;
     int group;
-    bool leader; /* the lane that arrives for its warp */
+    int lane; /* of the warp */
 
     __device__ __forceinline__ uint32_t q(int b) const
     {
@@ -414,8 +414,7 @@ template <class S> struct worker {
     __device__ __forceinline__ void release(int slot)
     {
         __syncwarp();
-        if (leader)
-            wf_barrier_arrive(m.empty(slot));
+        wf_warp_arrive(m.empty(slot), lane);
     }
     /* A tile that is not needed: its slot is only given back. */
     __device__ __forceinline__ void skip()
@@ -583,7 +582,7 @@ template <class S> WF_HOPPER void pass(worker<S> &w, const work &k)
 template <class S> WF_HOPPER void compute(const task &t, const memory<S> &m, int group)
 {
     const int lane = threadIdx.x % 32, first = threadIdx.x / 32 % 4 * 16 + lane / 4;
-    worker<S> w = {m, {0, 0}, group, lane == 0};
+    worker<S> w = {m, {0, 0}, group, lane};
     state<S> x;
     if (S::TURNS && group == S::GROUPS - 1)
         w.turn_end();
@@ -608,8 +607,7 @@ template <class S> WF_HOPPER void compute(const task &t, const memory<S> &m, int
         if (k.mine > 0)
             attend<S>(w, k, x, w.q(b), t.scale2);
         __syncwarp();
-        if (w.leader)
-            wf_barrier_arrive(m.q_empty(b));
+        wf_warp_arrive(m.q_empty(b), lane);
         pass<S>(w, k);
         work next = start(w, t, use + 1, x.s);
         finish<S>(t, k.it, row, x.o, x.r); /* while the next scores are computed */
@@ -634,11 +632,11 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) attention(const __grid_
         wf_tma_prefetch(&t.v);
         for (int i = 0; i < S::SLOTS; i++) {
             wf_barrier_init(m.full(i), 1);
-            wf_barrier_init(m.empty(i), 4 * S::GROUPS);
+            wf_barrier_init(m.empty(i), 4 * S::GROUPS * WF_WARP_ARRIVALS);
         }
         for (int i = 0; i < 2; i++) {
             wf_barrier_init(m.q_full(i), 1);
-            wf_barrier_init(m.q_empty(i), 4 * S::GROUPS);
+            wf_barrier_init(m.q_empty(i), 4 * S::GROUPS * WF_WARP_ARRIVALS);
         }
         wf_barrier_init_done();
     }

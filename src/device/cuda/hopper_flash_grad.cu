@@ -418,8 +418,7 @@ template <typename T, int D> struct worker {
 
     __device__ __forceinline__ void arrive(wf_barrier b)
     {
-        if (at.lane == 0)
-            wf_barrier_arrive(b);
+        wf_warp_arrive(b, at.lane);
     }
 
     /* ds to shared memory, where all of it is multiplied with k. The product that has it in registers must not be under
@@ -646,17 +645,17 @@ static __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0) {
         for (int i = 0; i < P::KV_STAGES; i++) {
             wf_barrier_init(base + P::KV_FULL + 8 * i, 1);
-            wf_barrier_init(base + P::KV_EMPTY + 8 * i, WARPS + P::PARTS);
+            wf_barrier_init(base + P::KV_EMPTY + 8 * i, WARPS * WF_WARP_ARRIVALS + P::PARTS);
         }
         for (int i = 0; i < P::STAGES; i++) {
             wf_barrier_init(base + P::FULL + 8 * i, 1);
-            wf_barrier_init(base + P::EMPTY + 8 * i, WARPS);
+            wf_barrier_init(base + P::EMPTY + 8 * i, WARPS * WF_WARP_ARRIVALS);
         }
         for (int i = 0; i < P::DS_STAGES; i++)
-            wf_barrier_init(base + P::DS_FULL + 8 * i, WARPS);
+            wf_barrier_init(base + P::DS_FULL + 8 * i, WARPS * WF_WARP_ARRIVALS);
         for (int i = 0; i < P::PARTS; i++) {
             wf_barrier_init(base + P::PART_EMPTY + 8 * i, 1);
-            wf_barrier_init(base + P::PART_FULL + 8 * i, WARPS);
+            wf_barrier_init(base + P::PART_FULL + 8 * i, WARPS * WF_WARP_ARRIVALS);
         }
         wf_barrier_init_done();
     }
