@@ -52,7 +52,7 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         if(NOT codes)
             continue() # nobody could run it
         endif()
-        if(WEFT_CUDA_EVERY_LANE)
+        if(WEFT_CUDA_EVERY_LANE AND name MATCHES "^hopper")
             list(APPEND codes -DWF_HOPPER_EVERY_LANE)
         endif()
         set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)

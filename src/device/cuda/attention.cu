@@ -46,19 +46,10 @@ typedef struct {
 static __device__ wf_attention_stretch find_stretch(const wf_attention_problem &a, int64_t t,
                                                     int64_t per_token)
 {
-    int low = 0, high = a.sequences + 1; /* the last stretch that begins at t or before it */
-    while (low < high) {
-        int middle = low + (high - low + 1) / 2;
-        if (wf_attention_boundary(a, middle) * per_token / TILE + middle <= t)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    wf_attention_stretch s = {low - 1, wf_attention_boundary(a, low),
-                              wf_attention_boundary(a, low + 1), 0};
-    s.first = (t - (s.begin * per_token / TILE + low)) * TILE;
-    if (s.sequence >= a.sequences)
-        s.sequence = -1;
+    wf_attention_stretch s = wf_attention_find(a, [&](int number) {
+        return wf_attention_boundary(a, number) * per_token / TILE + number <= t;
+    });
+    s.first = (t - (s.begin * per_token / TILE + s.number)) * TILE;
     return s;
 }
 

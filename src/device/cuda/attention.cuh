@@ -40,7 +40,8 @@ typedef struct {
 /* A stretch of tokens: a sequence, or those before the first and after the last, whose number is below 0. */
 typedef struct {
     int sequence, begin, end;
-    int64_t first; /* row of the tile in it */
+    int number;    /* of all stretches */
+    int64_t first; /* row of the tile in it, where there are tiles */
 } wf_attention_stretch;
 
 /* ---- Elements ---- */
@@ -79,6 +80,23 @@ static __device__ __forceinline__ int wf_attention_boundary(const wf_attention_p
     if (s == 0)
         return 0;
     return s > a.sequences + 1 ? a.n : min(max(a.starts[s - 1], 0), a.n);
+}
+
+/* The last stretch of those that begin in time, which before(s) says of stretch s; the first always does. */
+template <typename F>
+static __device__ __forceinline__ wf_attention_stretch
+wf_attention_find(const wf_attention_problem &a, F before)
+{
+    int low = 0, high = a.sequences + 1;
+    while (low < high) {
+        const int middle = low + (high - low + 1) / 2;
+        if (before(middle))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return {low <= a.sequences ? low - 1 : -1, wf_attention_boundary(a, low),
+            wf_attention_boundary(a, low + 1), low, 0};
 }
 
 static __device__ __forceinline__ int64_t wf_attention_keys(const wf_attention_problem &a,

@@ -20,21 +20,6 @@ typedef struct {
     float value[WARPS][WIDTH];     /* the same sum with values */
 } shared;
 
-static __device__ wf_attention_stretch stretch_of(const wf_attention_problem &a, int token)
-{
-    int low = 0,
-        high = a.sequences + 1; /* the last stretch that begins at the token or before it */
-    while (low < high) {
-        const int middle = low + (high - low + 1) / 2;
-        if (wf_attention_boundary(a, middle) <= token)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return {low <= a.sequences ? low - 1 : -1, wf_attention_boundary(a, low),
-            wf_attention_boundary(a, low + 1), 0};
-}
-
 /* Where key j is, in k and v; below 0 if the token cannot see it. That it is in no page of the pool is a fault. */
 static __device__ __forceinline__ longlong2 find_key(const wf_attention_problem &a,
                                                      const wf_attention_stretch &s, int kv_head,
@@ -124,7 +109,9 @@ static __global__ void __launch_bounds__(THREADS) attention_few(const wf_attenti
         sh.q[c] =
             wf_attention_load(a.q.type, a.q.data, wf_attention_offset(a.q, 0, token, head) + c);
     __syncthreads();
-    attend<T, W, PARTS>(a, sh, stretch_of(a, token), token, head / a.group);
+    const wf_attention_stretch s =
+        wf_attention_find(a, [&](int number) { return wf_attention_boundary(a, number) <= token; });
+    attend<T, W, PARTS>(a, sh, s, token, head / a.group);
     __syncthreads();
     float most = -INFINITY, sum = 0, value = 0;
     for (int w = 0; w < WARPS; w++)

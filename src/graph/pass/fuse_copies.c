@@ -17,9 +17,8 @@ typedef struct {
     wf_rewrite r;
     const wf_pass_env *env;
     bool had_copies; /* that came with the graph, as text */
-    wf_type
-        *type;   /* [node] of adamw: what its parameter is cast to; WF_TYPE_NONE: it gets no copy */
-    bool *later; /* [node] comes after one of these updates, whatever the order */
+    wf_type *type;   /* [node] of adamw: what p is cast to; WF_TYPE_NONE: it gets no copy */
+    bool *later;     /* [node] comes after one of these updates, whatever the order */
 } copier;
 
 /* ---- Which parameters ---- */
