@@ -137,18 +137,22 @@ foreach(source IN LISTS sources)
     weft_emulated_test(${name} ${program})
 endforeach()
 
-# Whole models and training, by tests that take the device from the environment. They are long, so once is enough.
+# Tests that take the device from the environment. Whole models and training are long, so once is enough.
+set(tests bad_data:BAD_DATA)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
-    foreach(name IN ITEMS parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS
+    list(APPEND tests parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS
         device_train:TRAIN copies:COPIES)
-        string(REPLACE ":" ";" name ${name})
-        list(GET name 1 variable)
-        list(GET name 0 name)
-        weft_emulated_program(test_${name}_emulated ${PROJECT_SOURCE_DIR}/tests/test_${name}.c)
-        target_link_libraries(test_${name}_emulated PRIVATE weft_test_support)
-        weft_emulated_test(${name}_cuda_emulated test_${name}_emulated)
-        set_property(TEST ${name}_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_${variable}_DEVICE=cuda)
-    endforeach()
+endif()
+foreach(name IN LISTS tests)
+    string(REPLACE ":" ";" name ${name})
+    list(GET name 1 variable)
+    list(GET name 0 name)
+    weft_emulated_program(test_${name}_emulated ${PROJECT_SOURCE_DIR}/tests/test_${name}.c)
+    target_link_libraries(test_${name}_emulated PRIVATE weft_test_support)
+    weft_emulated_test(${name}_cuda_emulated test_${name}_emulated)
+    set_property(TEST ${name}_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_${variable}_DEVICE=cuda)
+endforeach()
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_tests_properties(curves_cuda_emulated PROPERTIES LABELS long) # minutes
 endif()
 

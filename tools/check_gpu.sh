@@ -43,8 +43,9 @@ fi
 
 say "every op against the reference"
 "$weft" selftest --device "$device" || failed=1
-say "models and training against PyTorch's numbers, and as training promises"
-for test in parity curves device_train; do
-    WEFT_PARITY_DEVICE=$device WEFT_CURVES_DEVICE=$device WEFT_TRAIN_DEVICE=$device "$build/tests/test_$test" || failed=1
+say "models and training against PyTorch's numbers, and as training promises; data that is not right"
+for test in parity curves device_train bad_data; do
+    WEFT_PARITY_DEVICE=$device WEFT_CURVES_DEVICE=$device WEFT_TRAIN_DEVICE=$device WEFT_BAD_DATA_DEVICE=$device \
+        "$build/tests/test_$test" || failed=1
 done
 exit $failed

@@ -118,6 +118,27 @@ static void test_a_region_that_moved_is_captured_again(void **state)
     wt_close(&first);
 }
 
+/* Data that is not right is told of by the kernels, from within the graph that was captured. */
+static void test_a_fault_captures_nothing_anew(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cuda");
+    wf_graph *g = wt_graph(ctx);
+    wf_value *table = wf_state(g, "table", WF_F32, 2, D(5, 3));
+    wf_output(g, "y", wf_embed(g, table, wf_input(g, "ids", WF_I32, 1, D(2))));
+    wt_compile(&r, g);
+    wf_emulated_counts before = wf_emulated_count();
+    for (int32_t last = 3; last < 7; last++) {
+        float y[6];
+        wt_write(&r, "ids", (int32_t[]){0, last}, 8);
+        wt_run_once(&r);
+        wf_status st = wf_exec_read(r.exec, "y", y, sizeof y);
+        assert_int_equal(st, last < 5 ? WF_OK : WF_ERR_DEVICE);
+    }
+    assert_int_equal(wf_emulated_count().captures - before.captures, 1);
+    wt_close(&r);
+}
+
 /* More than the slots through which uploads go hold at once. */
 static void test_large_states_go_in_and_out(void **state)
 {
@@ -281,6 +302,7 @@ int main(void)
         wt_test(test_a_step_is_captured_once),
         wt_test(test_a_steady_run_moves_its_inputs_alone),
         wt_test(test_a_region_that_moved_is_captured_again),
+        wt_test(test_a_fault_captures_nothing_anew),
         wt_test(test_large_states_go_in_and_out),
         wt_test(test_rows_may_be_very_wide),
         wt_test(test_memory_of_a_session_is_known_before),
