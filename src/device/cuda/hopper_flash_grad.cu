@@ -591,6 +591,7 @@ template <typename T, int D> struct worker {
                 do_step(x, k_columns, step);
             wf_wgmma_wait<0>();
             wf_wgmma_hold(dk);
+            __syncwarp(); /* the last step read its rows after it had handed over */
             arrive(base + P::EMPTY + 8 * last_stage);
             kv_last = kv.at;
         } else {
