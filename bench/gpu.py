@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Training steps on a GPU: GPT-2 by Weft, as it is and with --fast, and by a peer on the same work in the same run; and Llama
+"""Training steps on a GPU: GPT-2 by Weft, as it is and with --fast, and by peers on the same work in the same run; and Llama
 in sizes, the CPU beside the GPU, with the latency of one token.
 
-    bench/gpu.py run --peer 'python3 torch_train.py' --json bench/results/versus-train-gpu-h200.json [--raw FOLDER] [--only gpt2-124M]
+    bench/gpu.py run --peer 'PyTorch=python3 torch_train.py' --json bench/results/versus-train-gpu-h200.json [--raw FOLDER] [--only gpt2-124M]
     bench/gpu.py chart bench/results/versus-train-gpu-h200.json docs/pictures/versus-gpu.svg
     bench/gpu.py sizes --json bench/results/sizes-h200.json [--raw FOLDER]
 
-The peer is called as COMMAND NAME BATCH LENGTH and prints "ms=X" for the median step and "mem=X GiB" for the most memory it
+--peer can be repeated. Each is called as COMMAND NAME BATCH LENGTH and prints "ms=X" for the median step and "mem=X GiB" for the most memory it
 took; NAME is d12, d24 or d48 by the number of layers. Medians of steps are compared. --raw keeps what `weft bench train --json` wrote.
 `run` writes its file after each model, and leaves rows of other models in it that the same commit made.
 """
@@ -49,9 +49,9 @@ def write(path, data):
         f.write("\n")
 
 
-def peer(args, name, batch):
+def run_peer(command, name, batch):
     """-> milliseconds a step, GiB."""
-    command = shlex.split(args.peer) + [name, str(batch), str(LENGTH)]
+    command = shlex.split(command) + [name, str(batch), str(LENGTH)]
     p = subprocess.run(command, capture_output=True, text=True)
     ms, memory = re.search(r"\bms=([\d.]+)", p.stdout), re.search(r"\bmem=([\d.]+)", p.stdout)
     if p.returncode or not ms or not memory:
@@ -59,38 +59,41 @@ def peer(args, name, batch):
     return float(ms.group(1)), float(memory.group(1))
 
 
-def rows_of_before(path, weft, peer_about):
-    """What the same commit measured of other models, beside the same peer."""
+def rows_of_before(path, weft, peers):
+    """What the same commit measured of other models, beside the same peers."""
     try:
         with open(path) as f:
             data = json.load(f)
     except FileNotFoundError:
         return {}
-    same = data["weft"].get("commit") == weft.get("commit") and data["peer"] == peer_about
+    same = data["weft"].get("commit") == weft.get("commit") and data["peers"] == peers
     return {r["model"]: r for r in data["results"]} if same else {}
 
 
 def measure(args):
+    peers = [dict(zip(("name", "command"), p.split("=", 1))) for p in args.peer]
+    about_peers = [{"name": p["name"], "command": os.path.basename(p["command"])} for p in peers]
     for model, name, batch in SETUPS:
         if args.only and model not in args.only:
             continue
+        tokens = batch * LENGTH
         flags = ["--device", args.device, "--precision", "bf16", "--batch", batch, "--length", LENGTH, "-r", args.steps, "--ops"]
         ours = [bench(args, f"bench-train-{model}{'-fast' if fast else ''}-{args.name}.json", model, flags + fast)
                 for fast in ([], ["--fast"])]
-        peer_ms, peer_gib = peer(args, name, batch)
-        ms = [x["results"][0]["ms_per_step_median"] for x in ours]
+        ms, fast_ms = [x["results"][0]["ms_per_step_median"] for x in ours]
         gib = ours[0]["training"]["planned_bytes"] / GIB
-        r = {"model": model, "batch": batch, "length": LENGTH, "weft_ms": ms[0], "weft_fast_ms": ms[1], "peer_ms": peer_ms,
-             "weft_tokens_per_s": batch * LENGTH / ms[0] * 1e3, "weft_fast_tokens_per_s": batch * LENGTH / ms[1] * 1e3,
-             "peer_tokens_per_s": batch * LENGTH / peer_ms * 1e3, "ratio": round(peer_ms / ms[0], 3),
-             "ratio_fast": round(peer_ms / ms[1], 3), "weft_gib": round(gib, 2), "peer_gib": peer_gib,
-             "memory_ratio": round(gib / peer_gib, 3)}
-        print(f"{model:12} weft {r['weft_ms']:7.1f} ms {r['weft_tokens_per_s']:9.0f} tok/s ({r['ratio']:.2f}x), --fast {r['weft_fast_ms']:7.1f} ms "
-              f"{r['weft_fast_tokens_per_s']:9.0f} ({r['ratio_fast']:.2f}x), peer {peer_ms:7.1f} ms {r['peer_tokens_per_s']:9.0f}; "
-              f"memory {gib:.1f} against {peer_gib:.1f} GiB", flush=True)
-        beside = {"name": args.peer_name, "command": os.path.basename(args.peer)}
-        rows = rows_of_before(args.json, ours[0], beside) | {model: r}
-        write(args.json, {"weft": about(ours[0]), "peer": beside, "results": [rows[m] for m, _, _ in SETUPS if m in rows]})
+        r = {"model": model, "batch": batch, "length": LENGTH, "weft_ms": ms, "weft_fast_ms": fast_ms, "weft_tokens_per_s": tokens / ms * 1e3,
+             "weft_fast_tokens_per_s": tokens / fast_ms * 1e3, "weft_gib": round(gib, 2), "peers": {}}
+        print(f"{model:12} weft {ms:7.1f} ms {r['weft_tokens_per_s']:9.0f} tok/s, --fast {fast_ms:7.1f} ms {r['weft_fast_tokens_per_s']:9.0f}, "
+              f"{gib:.1f} GiB", flush=True)
+        for p in peers:
+            peer_ms, peer_gib = run_peer(p["command"], name, batch)
+            r["peers"][p["name"]] = {"ms": peer_ms, "tokens_per_s": tokens / peer_ms * 1e3, "gib": peer_gib, "ratio": round(peer_ms / ms, 3),
+                                     "ratio_fast": round(peer_ms / fast_ms, 3), "memory_ratio": round(gib / peer_gib, 3)}
+            print(f"{'':12} {p['name']} {peer_ms:7.1f} ms {tokens / peer_ms * 1e3:9.0f} tok/s, {peer_gib:.1f} GiB: weft {peer_ms / ms:.2f}x, "
+                  f"--fast {peer_ms / fast_ms:.2f}x, memory {gib / peer_gib:.2f}x", flush=True)
+        rows = rows_of_before(args.json, ours[0], about_peers) | {model: r}
+        write(args.json, {"weft": about(ours[0]), "peers": about_peers, "results": [rows[m] for m, _, _ in SETUPS if m in rows]})
 
 
 def sizes(args):
@@ -119,20 +122,20 @@ def chart(args):
     with open(args.json) as f:
         data = json.load(f)
     width, left, top, bar, gap = 720, 110, 56, 22, 26
-    colours = (("weft_fast_tokens_per_s", "Weft --fast", "#2364aa"), ("weft_tokens_per_s", "Weft", "#6ba0d8"), ("peer_tokens_per_s", data["peer"]["name"], "#c2731c"))
+    names = [p["name"] for p in data["peers"]]
+    colours = list(zip(["Weft --fast", "Weft"] + names, ("#2364aa", "#6ba0d8", "#c2731c", "#8a9a5b", "#777777")))
     out, y = [], top
     for r in data["results"]:
-        most = max(r[k] for k, _, _ in colours)
-        out.append(f'<text x="{left - 10}" y="{y + 1.5 * bar + 5}" class="l">{r["model"]}</text>')
-        for key, _, colour in colours:
-            w = (width - left - 150) * r[key] / most
-            ratio = r[key] / r["peer_tokens_per_s"]
+        rates = [r["weft_fast_tokens_per_s"], r["weft_tokens_per_s"]] + [r["peers"][n]["tokens_per_s"] for n in names]
+        out.append(f'<text x="{left - 10}" y="{y + len(rates) * bar / 2 + 4}" class="l">{r["model"]}</text>')
+        for rate, (_, colour) in zip(rates, colours):
+            w = (width - left - 150) * rate / max(rates)
             out.append(f'<rect x="{left}" y="{y}" width="{w:.1f}" height="{bar - 3}" fill="{colour}"/>'
-                       f'<text x="{left + w + 6:.1f}" y="{y + 14}">{r[key] / 1e3:.1f}k tokens/s, {ratio:.2f}x</text>')
+                       f'<text x="{left + w + 6:.1f}" y="{y + 14}">{rate / 1e3:.1f}k tokens/s, {rate / rates[2]:.2f}x</text>')
             y += bar
         y += gap
     legend = "".join(f'<rect x="{left + 150 * i}" y="34" width="12" height="12" fill="{c}"/><text x="{left + 150 * i + 18}" y="44">{n}</text>'
-                     for i, (_, n, c) in enumerate(colours))
+                     for i, (n, c) in enumerate(colours))
     with open(args.out, "w") as f:
         f.write(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" font-family="sans-serif" font-size="12">'
                 f'<style>.l{{text-anchor:end;font-weight:bold}}</style><rect width="{width}" height="{y}" fill="#fff"/>'
@@ -143,8 +146,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = p.add_subparsers(dest="verb", required=True)
     r, z = verbs.add_parser("run"), verbs.add_parser("sizes")
-    r.add_argument("--peer", required=True)
-    r.add_argument("--peer-name", default="PyTorch, torch.compile")
+    r.add_argument("--peer", required=True, action="append", metavar="NAME=COMMAND")
     r.add_argument("--only", action="append")
     for v in r, z:
         v.add_argument("--weft", default="build/weft")
@@ -157,6 +159,8 @@ def main():
     c.add_argument("json")
     c.add_argument("out")
     args = p.parse_args()
+    if args.verb == "run" and not all("=" in x for x in args.peer):
+        p.error("--peer is NAME=COMMAND")
     {"run": measure, "sizes": sizes, "chart": chart}[args.verb](args)
 
 
