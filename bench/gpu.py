@@ -45,7 +45,7 @@ def about(measurement):
 
 def write(path, data):
     with open(path, "w") as f:
-        json.dump({"date": datetime.date.today().isoformat(), **data}, f, indent=2)
+        json.dump({"date": datetime.date.today().isoformat(), "command": shlex.join(["bench/gpu.py"] + sys.argv[1:]), **data}, f, indent=2)
         f.write("\n")
 
 

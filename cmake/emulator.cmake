@@ -102,9 +102,28 @@ else() # one op of each kind, and another order of blocks
         set_property(TEST selftest_cuda_emulated_${op} APPEND PROPERTY ENVIRONMENT WEFT_EMULATED_SEED=2)
     endforeach()
 endif()
-foreach(op IN ITEMS attention attention_grad) # that Hopper has kernels for
-    weft_emulated_test(selftest_cuda_hopper_${op} weft_emulated selftest --device cuda --op ${op})
-    set_property(TEST selftest_cuda_hopper_${op} APPEND PROPERTY ENVIRONMENT WEFT_EMULATED_CAPABILITY=90)
+# What Hopper has kernels for; and these in the form for racecheck (WEFT_CUDA_EVERY_LANE).
+set(programs hopper:weft_emulated)
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    list(FILTER objects EXCLUDE REGEX "/hopper[^/]*[.]o$")
+    foreach(source IN LISTS cuda_kernel_sources)
+        if(source MATCHES "/hopper[^/]*[.]cu$")
+            weft_emulate(objects every_lane ${source} -DWF_HOPPER_EVERY_LANE)
+        endif()
+    endforeach()
+    weft_emulated_program(weft_every_lane $<TARGET_OBJECTS:weft_cli>)
+    target_link_libraries(weft_every_lane PRIVATE weft_static)
+    set(objects ${emulated_objects})
+    list(APPEND programs every_lane:weft_every_lane)
+endif()
+foreach(program IN LISTS programs)
+    string(REPLACE ":" ";" program ${program})
+    list(GET program 0 name)
+    list(GET program 1 program)
+    foreach(op IN ITEMS attention attention_grad)
+        weft_emulated_test(selftest_cuda_${name}_${op} ${program} selftest --device cuda --op ${op})
+        set_property(TEST selftest_cuda_${name}_${op} APPEND PROPERTY ENVIRONMENT WEFT_EMULATED_CAPABILITY=90)
+    endforeach()
 endforeach()
 
 # The same with kernels that tell race.c of every access.
@@ -151,7 +170,11 @@ foreach(name IN LISTS tests)
     target_link_libraries(test_${name}_emulated PRIVATE weft_test_support)
     weft_emulated_test(${name}_cuda_emulated test_${name}_emulated)
     set_property(TEST ${name}_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_${variable}_DEVICE=cuda)
+    set_tests_properties(${name}_cuda_emulated PROPERTIES FAIL_REGULAR_EXPRESSION "skipped: ") # this device is there
 endforeach()
+weft_emulated_test(bad_data_cuda_hopper test_bad_data_emulated)
+set_property(TEST bad_data_cuda_hopper APPEND PROPERTY
+    ENVIRONMENT WEFT_BAD_DATA_DEVICE=cuda WEFT_EMULATED_CAPABILITY=90)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_tests_properties(curves_cuda_emulated PROPERTIES LABELS long) # minutes
 endif()

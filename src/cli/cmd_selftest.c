@@ -93,6 +93,8 @@ static void begin_json(wf_json *j, const char *description)
     wf_json_key(j, "description");
     wf_json_string(j, description);
     wf_version_json(j);
+    wf_json_key(j, "command");
+    wf_json_string(j, wf_command_line());
     wf_json_key(j, "seed");
     wf_json_int(j, options.seed);
     wf_json_key(j, "failed");

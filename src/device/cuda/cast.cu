@@ -4,7 +4,8 @@
  *
  * Integers go by way of i32, which holds them all, and floats by way of f32; so an integer cast to an integer is
  * exact. What does not fit saturates; a float loses its fraction, NaN becomes 0. Kernels exist for each type that is
- * read; which one is written they look up, once for a pack.
+ * read; which one is written they look up, once for a pack. Products that want other types than they are given have
+ * them made here, too.
  */
 #include "device/cuda/blocks.cuh"
 #include "device/cuda/each.cuh"
@@ -133,19 +134,25 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* What is written: dense, of the shape that is read. */
+typedef struct {
+    cudaStream_t stream;
+    wf_type type;
+    void *data;
+} target;
+
 template <int V, typename From>
-static void run_packs(const wf_launch *l, const wf_walk *w, const From *from, void *to)
+static void run_packs(const target &t, const wf_walk *w, const From *from, void *to)
 {
     const int64_t items = wf_walk_count(w) / V, per_block = THREADS * UNROLL(V * sizeof(From));
     WF_RUN((cast_kernel<From, V>), (unsigned)((items + per_block - 1) / per_block), THREADS, 0,
-           wf_cuda_stream(l))
-    (wf_each_of<1>(w, V), from, l->out[0].type, to);
+           t.stream)
+    (wf_each_of<1>(w, V), from, t.type, to);
 }
 
-template <typename From> static void run(const wf_launch *l)
+template <typename From> static void run(const target &t, const wf_view *in)
 {
-    const wf_view *in = &l->in[0], *out = &l->out[0];
-    const int bytes = wf_type_get(out->type)->block_bytes;
+    const int bytes = wf_type_get(t.type)->block_bytes;
     const From *from = (const From *)in->data;
     wf_walk w = wf_walk_over(in->rank, in->dim);
     wf_walk_add(&w, in);
@@ -155,43 +162,20 @@ template <typename From> static void run(const wf_launch *l)
         const int64_t rest = w.dim[last] % V, whole = w.dim[last] - rest;
         if (V * (bytes > (int)sizeof(From) ? bytes : (int)sizeof(From)) > 16 ||
             !wf_walk_packs(&w, 0, from, sizeof(From), V) ||
-            (uintptr_t)out->data % (uintptr_t)(V * bytes) != 0 || (rest > 0 && w.rank > 1))
+            (uintptr_t)t.data % (uintptr_t)(V * bytes) != 0 || (rest > 0 && w.rank > 1))
             continue;
         w.dim[last] = whole;
         if (V == 4 && whole > 0)
-            run_packs<4>(l, &w, from, out->data);
+            run_packs<4>(t, &w, from, t.data);
         if constexpr (sizeof(From) <= 2)
             if (V == 8 && whole > 0)
-                run_packs<8>(l, &w, from, out->data);
+                run_packs<8>(t, &w, from, t.data);
         w.dim[last] = rest;
         if (rest > 0)
-            run_packs<1>(l, &w, from + whole * wf_walk_step(&w, 0),
-                         (char *)out->data + whole * bytes);
+            run_packs<1>(t, &w, from + whole * wf_walk_step(&w, 0), (char *)t.data + whole * bytes);
         return;
     }
-    run_packs<1>(l, &w, from, out->data);
-}
-
-static wf_status launch_cast(const wf_launch *l)
-{
-    const wf_view *in = &l->in[0], *out = &l->out[0];
-    if (!out->data || wf_view_count(out) == 0)
-        return WF_OK;
-    if (in->type == out->type) {
-        wf_cuda_copy_dense(l, in, out->data);
-        return wf_cuda_launched(l);
-    }
-    switch (in->type) {
-    case WF_F32: run<float>(l); break;
-    case WF_F16: run<wf_f16>(l); break;
-    case WF_BF16: run<wf_bf16>(l); break;
-    case WF_E4M3: run<wf_e4m3>(l); break;
-    case WF_E5M2: run<wf_e5m2>(l); break;
-    case WF_I32: run<int32_t>(l); break;
-    case WF_I8: run<int8_t>(l); break;
-    default: run<uint8_t>(l);
-    }
-    return wf_cuda_launched(l);
+    run_packs<1>(t, &w, from, t.data);
 }
 
 /* ---- Quantized blocks ---- */
@@ -218,36 +202,59 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static wf_status launch_cast_blocks(const wf_launch *l)
+static void decode(const target &t, const wf_view *in)
 {
-    const wf_view *in = &l->in[0], *out = &l->out[0];
-    if (!out->data || wf_view_count(out) == 0)
-        return WF_OK;
     wf_walk w = wf_walk_over(in->rank, in->dim);
     wf_walk_add(&w, in);
     wf_walk_fold(&w);
     const int64_t items = wf_walk_count(&w) / 8;
     wf_with_block(in->type, [&](auto b) {
-        wf_with_float(out->type, [&](auto zero) {
+        wf_with_float(t.type, [&](auto zero) {
             using T = decltype(zero);
             WF_RUN((decode_kernel<decltype(b), T>), (unsigned)((items + THREADS - 1) / THREADS),
-                   THREADS, 0, wf_cuda_stream(l))
-            (wf_each_of<1>(&w, 8), (const char *)in->data, (T *)out->data);
+                   THREADS, 0, t.stream)
+            (wf_each_of<1>(&w, 8), (const char *)in->data, (T *)t.data);
         });
     });
+}
+
+/* ---- All of them ---- */
+
+extern "C" void wf_cuda_convert(cudaStream_t stream, const wf_view *from, wf_type type, void *to)
+{
+    const target t = {stream, type, to};
+    if (wf_view_count(from) == 0)
+        return;
+    switch (from->type) {
+    case WF_F32: run<float>(t, from); break;
+    case WF_F16: run<wf_f16>(t, from); break;
+    case WF_BF16: run<wf_bf16>(t, from); break;
+    case WF_E4M3: run<wf_e4m3>(t, from); break;
+    case WF_E5M2: run<wf_e5m2>(t, from); break;
+    case WF_I32: run<int32_t>(t, from); break;
+    case WF_I8: run<int8_t>(t, from); break;
+    case WF_U8: run<uint8_t>(t, from); break;
+    default: decode(t, from);
+    }
+}
+
+static wf_status launch_cast(const wf_launch *l)
+{
+    const wf_view *in = &l->in[0], *out = &l->out[0];
+    if (!out->data || wf_view_count(out) == 0)
+        return WF_OK;
+    if (in->type == out->type)
+        wf_cuda_copy_dense(l, in, out->data);
+    else
+        wf_cuda_convert(wf_cuda_stream(l), in, out->type, out->data);
     return wf_cuda_launched(l);
 }
 
 extern "C" const wf_kernel wf_cuda_cast_kernels[] = {
     {.op = WF_OP_cast,
      .name = "cuda",
-     .types = WF_TYPES_PLAIN,
+     .types = WF_TYPES_ALL,
      .strided = true,
      .launch = launch_cast},
-    {.op = WF_OP_cast,
-     .name = "cuda",
-     .types = WF_TYPES_BLOCK,
-     .strided = true,
-     .launch = launch_cast_blocks},
     {},
 };

@@ -88,6 +88,9 @@ static inline cudaStream_t wf_cuda_stream(const wf_launch *l)
 wf_status wf_cuda_check(const wf_launch *l, cudaError_t error);
 /* The same for what kernels just launched said: every launch function ends with it. */
 wf_status wf_cuda_launched(const wf_launch *l);
+
+/* A view of any type as a dense array of another one, on the stream; quantized blocks as floats (cast.cu). */
+void wf_cuda_convert(cudaStream_t stream, const wf_view *from, wf_type type, void *to);
 /* The same away from kernels: "cuda: <what>: <reason>". */
 wf_status wf_cuda_try(wf_ctx *ctx, cudaError_t error, const char *what);
 

@@ -75,8 +75,6 @@ void wf_cuda_settle(cudaStream_t stream, const wf_cuda_product *p, const float *
 void wf_cuda_add_rows(cudaStream_t stream, const wf_cuda_matrix *x, int64_t rows, int64_t columns,
                       float *sums, float *parts);
 size_t wf_cuda_sums_bytes(int64_t columns);
-/* A view, of floats or of quantized blocks, as a dense array of another float type. */
-void wf_cuda_convert(cudaStream_t stream, const wf_view *from, wf_type type, void *to);
 /* Adds to *wrong how many of the numbers are further apart than 1/64 of them and `slack`. */
 void wf_cuda_compare(cudaStream_t stream, wf_type type, const void *a, const void *b, int64_t count,
                      float slack, int *wrong);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * product_aux.cu - what stands around products: activations of their results, sums of an operand, conversion of
- * operands, and numbers to time them with.
+ * product_aux.cu - what stands around products: activations of their results, sums of an operand, and numbers to
+ * time them with.
  */
 #include "device/cuda/activation.cuh"
-#include "device/cuda/blocks.cuh"
 #include "device/cuda/product.h"
 #include "device/cuda/row.cuh"
 
@@ -350,59 +349,6 @@ extern "C" void wf_cuda_finish(cudaStream_t stream, const wf_cuda_product *p, fl
             else
                 finish_act<decltype(zero)>(stream, f, p);
         });
-}
-
-/* ---- Other types ---- */
-
-template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    convert(const wf_cuda_view v, wf_type type, int64_t last, int64_t count, bool dense, T *to)
-{
-    const int64_t step = (int64_t)gridDim.x * THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
-        const int64_t at = dense ? i : wf_cuda_row(v, i / last) + i % last;
-        to[i] = wf_round<T>(number_of(type, v.data, at));
-    }
-}
-
-/* Eight numbers a thread; `last` and `count` in eights. Rows are whole blocks wherever they lie. */
-template <typename T, wf_type TYPE>
-static __global__ void __launch_bounds__(THREADS)
-    decode(const wf_cuda_view v, int64_t last, int64_t count, bool dense, T *to)
-{
-    enum { PARTS = wf_block_of<TYPE>::LENGTH / 8, BYTES = wf_block_of<TYPE>::BYTES };
-    const int64_t step = (int64_t)gridDim.x * THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
-        const int64_t at = dense ? i : wf_cuda_row(v, i / last) / 8 + i % last;
-        float x[8];
-        wf_block_decode8<TYPE>(static_cast<const char *>(v.data) + at / PARTS * BYTES,
-                               (int)(at % PARTS), x);
-#pragma unroll
-        for (int k = 0; k < 8; k++)
-            to[8 * i + k] = wf_round<T>(x[k]);
-    }
-}
-
-extern "C" void wf_cuda_convert(cudaStream_t stream, const wf_view *from, wf_type type, void *to)
-{
-    const int64_t count = wf_view_count(from), last = wf_view_last(from);
-    const bool blocks = wf_type_get(from->type)->kind == WF_KIND_BLOCK;
-    const wf_cuda_view v = wf_cuda_view_of(from);
-    const unsigned grid = wf_cuda_blocks(blocks ? count / 8 : count, THREADS, 1 << 20);
-    if (count == 0)
-        return;
-    wf_with_float(type, [&](auto zero) {
-        using T = decltype(zero);
-        T *out = static_cast<T *>(to);
-        if (blocks)
-            wf_with_block(from->type, [&](auto b) {
-                WF_RUN((decode<T, decltype(b)::TYPE>), grid, THREADS, 0, stream)
-                (v, last / 8, count / 8, from->dense, out);
-            });
-        else
-            WF_RUN(convert<T>, grid, THREADS, 0, stream)
-        (v, from->type, last, count, from->dense, out);
-    });
 }
 
 /* ---- Numbers to time with ---- */
