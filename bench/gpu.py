@@ -45,7 +45,8 @@ def about(measurement):
 
 def write(path, data):
     with open(path, "w") as f:
-        json.dump({"date": datetime.date.today().isoformat(), "command": shlex.join(["bench/gpu.py"] + sys.argv[1:]), **data}, f, indent=2)
+        command = ["bench/gpu.py"] + [a if "/" not in a else os.path.basename(a) for a in sys.argv[1:]]
+        json.dump({"date": datetime.date.today().isoformat(), "command": shlex.join(command), **data}, f, indent=2)
         f.write("\n")
 
 

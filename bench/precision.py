@@ -5,14 +5,16 @@
     bench/precision.py run --data FOLDER --json bench/results/precision-h200.json [--device cuda] [--seeds 5]
     bench/precision.py chart bench/results/precision-h200.json docs/pictures/cuda-loss.svg
 
-FOLDER is what `weft prepare` made of a text. The file has means over windows of 50 steps of each run. For each type it says how far
-the mean of its seeds is from f32's at most, in any window, and what part that is of the standard error of the difference of two such means:
-below 2, seeds alone explain it. `chart` draws means, and where f32's seeds are within one standard deviation.
+FOLDER is what `weft prepare TEXT --vocab 2048` made of a text. The file has means over windows of 50 steps of each run. A type's run and f32's
+of the same seed begin with the same weights and read the same batches, so their differences are what is judged: `from_f32` is the mean of
+them over the seeds, `error` its standard error, each for the window in which the mean is largest beside its error. The bound is BOUND
+errors in every window; the exit status is 1 if a type is beyond. `chart` draws means, and where f32's seeds are within one standard deviation.
 """
 import argparse
 import datetime
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -21,16 +23,19 @@ import tempfile
 TYPES = ("f32", "bf16", "f16")
 COLOURS = {"f32": "#777777", "bf16": "#2364aa", "f16": "#c2731c"}
 STEPS, WINDOW = 1000, 50
-SHAPE = ("--depth", 4, "--batch", 16, "--length", 256, "--steps", STEPS)
+FLAGS = ("--depth", 4, "--batch", 16, "--length", 256, "--steps", STEPS, "--save-every", 0, "--valid-every", 100, "--export", "none", "-q")
+BOUND = 2.8  # of Student's t with 4 degrees of freedom, 1 in 20 are beyond
+
+
+def command(args, out, type_, seed, data=None):
+    return [args.weft, "train", "--data", data or args.data, "--out", out, *map(str, FLAGS), "--compute", str(type_), "--seed", str(seed), "--device", args.device]
 
 
 def train(args, out, type_, seed):
     """-> a run: means of windows, the last loss on data held back, steps skipped."""
-    command = [args.weft, "train", "--data", args.data, "--out", out, *map(str, SHAPE), "--compute", type_, "--seed", str(seed),
-               "--device", args.device, "--save-every", "0", "--valid-every", "100", "--export", "none", "-q"]
-    p = subprocess.run(command, capture_output=True, text=True)
+    p = subprocess.run(command(args, out, type_, seed), capture_output=True, text=True)
     if p.returncode:
-        sys.exit(f"{' '.join(command)} failed: {p.stderr[-2000:]}")
+        sys.exit(f"{shlex.join(p.args)} failed: {p.stderr[-2000:]}")
     with open(os.path.join(out, "log.jsonl")) as f:
         events = [json.loads(line) for line in f]
     steps = [e for e in events if e["event"] == "step"]
@@ -46,39 +51,48 @@ def columns(runs, type_, what):
     return [what(column) for column in zip(*(r["loss"] for r in runs if r["type"] == type_))]
 
 
-def summary(runs, seeds):
-    mean = {t: columns(runs, t, statistics.mean) for t in TYPES}
-    deviation = {t: columns(runs, t, statistics.stdev) for t in TYPES}
+def most_away(runs, type_):
+    """Of the windows the one whose mean difference from f32 is largest beside its standard error -> the mean, the error."""
+    base = {r["seed"]: r["loss"] for r in runs if r["type"] == "f32"}
+    apart = [[a - b for a, b in zip(r["loss"], base[r["seed"]])] for r in runs if r["type"] == type_]
+    windows = [(statistics.mean(d), statistics.stdev(d) / len(d) ** 0.5) for d in zip(*apart)]
+    return max(windows, key=lambda w: abs(w[0]) / max(w[1], 1e-9))
+
+
+def summary(runs):
     rows = []
     for t in TYPES:
-        away = [abs(a - b) for a, b in zip(mean[t], mean["f32"])]
-        errors = [((a * a + b * b) / seeds) ** 0.5 for a, b in zip(deviation[t], deviation["f32"])]
-        valid = [r["valid"] for r in runs if r["type"] == t]
-        rows.append({"type": t, "last": round(mean[t][-1], 4), "deviation_of_seeds": round(max(deviation[t]), 4), "most_from_f32": round(max(away), 4),
-                     "in_standard_errors": round(max(a / e for a, e in zip(away, errors)), 2), "valid": round(statistics.mean(valid), 4),
-                     "valid_deviation": round(statistics.stdev(valid), 4), "skipped": sum(r["skipped"] for r in runs if r["type"] == t)})
+        mine = [r for r in runs if r["type"] == t]
+        valid = [r["valid"] for r in mine]
+        mean, error = most_away(runs, t)
+        rows.append({"type": t, "last": round(statistics.mean(r["loss"][-1] for r in mine), 4),
+                     "deviation_of_seeds": round(max(columns(runs, t, statistics.stdev)), 4), "from_f32": round(mean, 4), "error": round(error, 4),
+                     "valid": round(statistics.mean(valid), 4), "valid_deviation": round(statistics.stdev(valid), 4),
+                     "skipped": sum(r["skipped"] for r in mine), "within_bound": abs(mean) <= BOUND * error})
     return rows
 
 
 def measure(args):
     version = subprocess.run([args.weft, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     devices = subprocess.run([args.weft, "devices"], capture_output=True, text=True, check=True).stdout
-    runs = []
+    device = next((" ".join(line.split()) for line in devices.splitlines() if line.startswith(args.device)), args.device)
+    data = {"date": datetime.date.today().isoformat(), "weft": version, "device": device,
+            "command": "weft " + shlex.join(command(args, "RUN", "TYPE", "SEED", "FOLDER")[1:]), "window": WINDOW, "bound": BOUND, "types": [], "runs": []}
     with tempfile.TemporaryDirectory() as scratch:
         for seed in range(1, args.seeds + 1):
             for t in TYPES:
-                runs.append(train(args, os.path.join(scratch, f"{t}-{seed}"), t, seed))
-                print(f"{t:4} seed {seed}: loss {runs[-1]['loss'][-1]:.4f}, held back {runs[-1]['valid']:.4f}", flush=True)
-    rows = summary(runs, args.seeds)
-    for r in rows:
-        print(f"{r['type']:4} {r['last']:.4f}, at most {r['most_from_f32']:.4f} from f32 ({r['in_standard_errors']} standard errors), "
+                r = train(args, os.path.join(scratch, f"{t}-{seed}"), t, seed)
+                data["runs"].append(r)
+                print(f"{t:4} seed {seed}: loss {r['loss'][-1]:.4f}, held back {r['valid']:.4f}", flush=True)
+            if seed > 1:
+                data["types"] = summary(data["runs"])
+            with open(args.json, "w") as f:
+                json.dump(data, f, indent=1)
+                f.write("\n")
+    for r in data["types"]:
+        print(f"{r['type']:4} {r['last']:.4f}, {r['from_f32']:+.4f} +- {r['error']:.4f} from f32 where it is most, "
               f"seeds deviate by {r['deviation_of_seeds']:.4f}; held back {r['valid']:.4f} +- {r['valid_deviation']:.4f}; {r['skipped']} skipped")
-    with open(args.json, "w") as f:
-        json.dump({"date": datetime.date.today().isoformat(), "weft": version,
-                   "device": next((line.strip() for line in devices.splitlines() if line.startswith(args.device)), args.device),
-                   "command": " ".join(["weft train", *map(str, SHAPE), "--compute TYPE --seed SEED --device", args.device]),
-                   "window": WINDOW, "types": rows, "runs": runs}, f, indent=1)
-        f.write("\n")
+    sys.exit(not all(r["within_bound"] for r in data["types"]))
 
 
 def chart(args):
@@ -98,8 +112,9 @@ def chart(args):
     for loss in range(int(low), int(high) + 1):
         y = top + height * (high - loss) / (high - low)
         out.append(f'<path d="M{left} {y:.1f}h{width}" stroke="#eee"/><text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{loss}</text>')
-    for step in range(0, STEPS + 1, 200):
-        out.append(f'<text x="{left + width * step / STEPS:.1f}" y="{top + height + 18}" text-anchor="middle">{step}</text>')
+    steps = window * len(deviation)
+    for step in range(0, steps + 1, steps // 5):
+        out.append(f'<text x="{left + width * step / steps:.1f}" y="{top + height + 18}" text-anchor="middle">{step}</text>')
     for n, t in enumerate(TYPES):
         points = " ".join(at(i, m) for i, m in enumerate(mean[t]))
         out.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[t]}" stroke-width="1.5"{" stroke-dasharray=" + chr(34) + "6 3" + chr(34) if t != "f32" else ""}/>'
@@ -107,7 +122,7 @@ def chart(args):
     seeds = len({r["seed"] for r in runs})
     with open(args.out, "w") as f:
         f.write(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 20} {top + height + 30}" font-family="sans-serif" font-size="12">'
-                f'<rect width="100%" height="100%" fill="#fff"/><text x="{left}" y="20" font-weight="bold">Loss in {STEPS} steps on tinyshakespeare, on the GPU: '
+                f'<rect width="100%" height="100%" fill="#fff"/><text x="{left}" y="20" font-weight="bold">{args.title}: loss in {steps} steps, '
                 f'means of {seeds} seeds over {window} steps</text>{"".join(out)}<rect x="{left + 280}" y="32" width="24" height="12" fill="#ccc"/>'
                 f'<text x="{left + 310}" y="42">one standard deviation of f32\'s seeds</text></svg>\n')
 
@@ -118,13 +133,16 @@ def main():
     r = verbs.add_parser("run")
     r.add_argument("--weft", default="build/weft")
     r.add_argument("--device", default="cuda")
-    r.add_argument("--seeds", default=5, type=int)
+    r.add_argument("--seeds", default=5, type=int, help="2 at least")
     r.add_argument("--data", required=True)
     r.add_argument("--json", required=True)
     c = verbs.add_parser("chart")
+    c.add_argument("--title", default="A model of 4 layers")
     c.add_argument("json")
     c.add_argument("out")
     args = p.parse_args()
+    if args.verb == "run" and args.seeds < 2:
+        p.error("--seeds is 2 at least")
     {"run": measure, "chart": chart}[args.verb](args)
 
 
