@@ -45,7 +45,7 @@ def about(measurement):
 
 def write(path, data):
     with open(path, "w") as f:
-        command = ["bench/gpu.py"] + [a if "/" not in a else os.path.basename(a) for a in sys.argv[1:]]
+        command = ["bench/gpu.py"] + [re.sub(r"[^\s=]*/", "", a) for a in sys.argv[1:]]  # without this machine's folders
         json.dump({"date": datetime.date.today().isoformat(), "command": shlex.join(command), **data}, f, indent=2)
         f.write("\n")
 
