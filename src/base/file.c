@@ -250,6 +250,22 @@ wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t
     return replace(ctx, path, &piece, 1, wf_file_mode());
 }
 
+wf_status wf_file_create(wf_ctx *ctx, const char *path, const char *bytes, size_t size)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), error = fd < 0 ? errno : 0;
+    if (fd < 0 && error == EEXIST)
+        return wf_fail(ctx, WF_ERR_USAGE, "'%s' exists already; choose another name", path);
+    if (fd < 0)
+        return wf_file_fail(ctx, "create", path, error);
+    error = wf_file_fault(ctx) ? EIO : wf_file_put(fd, &(wf_piece){bytes, size}, 1);
+    if (close(fd) != 0 && error == 0)
+        error = errno;
+    if (error == 0)
+        return WF_OK;
+    unlink(path);
+    return wf_file_fail(ctx, "write", path, error);
+}
+
 bool wf_file_look(const char *path, wf_file_stamp *out)
 {
     struct stat st;

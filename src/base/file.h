@@ -38,6 +38,10 @@ wf_status wf_file_read(wf_ctx *ctx, const char *path, size_t limit, char **text,
  * written to as it stands. */
 wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t size);
 
+/* Makes a new file of these bytes and never replaces one: a path that exists, if only as a dangling link, is
+ * WF_ERR_USAGE. What could not be written whole is removed. */
+wf_status wf_file_create(wf_ctx *ctx, const char *path, const char *bytes, size_t size);
+
 /* What tells a file from another that was put in its place. */
 typedef struct {
     uint64_t bytes;

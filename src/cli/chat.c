@@ -110,7 +110,7 @@ static wf_status generate(wf_chat *c, wf_writer *answer)
         size_t bytes;
         const char *text = wf_sequence_text(c->sequence, &bytes);
         wf_writer_bytes(answer, text, bytes);
-        c->deaf = c->deaf || !wf_put(text, bytes);
+        c->deaf = c->deaf || !wf_screen_write(&c->screen, text, bytes);
     } while (wf_sequence_stop(c->sequence) == WF_UNFINISHED && answer->status == WF_OK);
     return answer->status;
 }
@@ -135,11 +135,13 @@ wf_status wf_chat_answer(wf_chat *c)
     struct sigaction stop = {.sa_handler = on_interrupt}, before;
     sigemptyset(&stop.sa_mask);
     interrupted = 0;
+    wf_screen_begin(&c->screen, true);
     sigaction(SIGINT, &stop, &before);
     wf_status status = begin(c);
     if (status == WF_OK)
         status = generate(c, &answer);
     sigaction(SIGINT, &before, NULL);
+    c->deaf = c->deaf || !wf_screen_end(&c->screen);
     if (answer.len > 0 && answer.text[answer.len - 1] != '\n')
         c->deaf = c->deaf || !wf_put("\n", 1);
     if (status == WF_OK) {
@@ -153,6 +155,7 @@ wf_status wf_chat_answer(wf_chat *c)
 void wf_chat_free(wf_chat *c)
 {
     wf_ctx *ctx = c->engine.ctx;
+    wf_line_free(c->line);
     wf_sequence_free(c->sequence);
     while (c->count > 0)
         wf_chat_drop_last(c);

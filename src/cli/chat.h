@@ -5,7 +5,9 @@
 
 #include "base/writer.h"
 #include "cli/engine.h"
+#include "cli/line.h"
 #include "cli/sampling.h"
+#include "cli/screen.h"
 
 typedef struct {
     wf_engine engine;
@@ -15,7 +17,10 @@ typedef struct {
     int count, room;
     wf_sequence *sequence; /* NULL before the first answer */
     uint64_t answers;      /* so far: each has a seed of its own */
-    bool interactive;      /* somebody types: mistakes end nothing */
+    wf_screen screen;      /* of the answer */
+    wf_line *line;         /* NULL before the first line is read */
+    bool commands;         /* stdin is a terminal: lines that begin with a slash are commands */
+    bool interactive;      /* somebody types: mistakes end nothing, and questions can be asked */
     bool deaf;             /* stdout takes no more */
     bool over;             /* /exit */
 } wf_chat;
@@ -33,7 +38,9 @@ wf_status wf_chat_encode(wf_chat *c, int32_t **ids, size_t *count);
 wf_status wf_chat_answer(wf_chat *c);
 void wf_chat_free(wf_chat *c);
 
-/* A line that begins with a slash. A mistake in it is a failure that changed nothing. */
+/* Is this input a command? Never where stdin is not a terminal: there every line is a question. */
+bool wf_chat_is_command(const wf_chat *c, const char *text);
+/* Runs a command. A mistake in it is a failure that changed nothing. */
 wf_status wf_chat_command(wf_chat *c, const char *line);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* chat_command.c - what begins with a slash in a chat. */
-#include <errno.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "cli/chat.h"
 
 typedef struct {
@@ -77,28 +78,63 @@ static wf_status set_temp(wf_chat *c, const char *value)
     return WF_OK;
 }
 
-static wf_status save(wf_chat *c, const char *value)
+static wf_status write_messages(const wf_chat *c, char **text, size_t *bytes)
+{
+    wf_writer w = {.ctx = c->engine.ctx};
+    wf_writer_char(&w, '[');
+    for (int i = 0; i < c->count; i++) {
+        const wf_message *m = &c->message[i];
+        wf_writer_print(&w, "%s\n  {\"role\": \"%s\", \"content\": ", i > 0 ? "," : "", m->role);
+        wf_writer_quoted(&w, m->content, strlen(m->content));
+        wf_writer_char(&w, '}');
+    }
+    wf_writer_print(&w, "\n]\n");
+    return wf_writer_take(&w, text, bytes);
+}
+
+/* *yes: the path is free (*exists is false), or the user agreed to replace what is there. */
+static wf_status may_write(wf_chat *c, const char *path, bool *exists, bool *yes)
+{
+    const char *answer;
+    char question[512];
+    size_t len = 0;
+    *exists = wf_path_look(path) != WF_PATH_NONE;
+    *yes = !*exists;
+    if (!*exists)
+        return WF_OK;
+    if (!c->interactive || !c->line)
+        return wf_fail(c->engine.ctx, WF_ERR_USAGE, "'%s' exists already; choose another name",
+                       path);
+    wf_text_append(question, sizeof question, &len, "'%.300s' exists; replace it? [y/N] ", path);
+    WF_TRY(wf_line_read(c->line, question, &answer));
+    *yes = answer && (answer[0] == 'y' || answer[0] == 'Y');
+    return WF_OK;
+}
+
+static wf_status save(wf_chat *c, const char *path)
 {
     wf_ctx *ctx = c->engine.ctx;
-    wf_json j;
-    FILE *f = fopen(value, "w");
-    if (!f)
-        return wf_fail(ctx, WF_ERR_IO, "cannot create '%s': %s", value, strerror(errno));
-    wf_json_begin(&j, f);
-    wf_json_array_begin(&j);
-    for (int i = 0; i < c->count; i++) {
-        wf_json_object_begin(&j);
-        wf_json_key(&j, "role");
-        wf_json_string(&j, c->message[i].role);
-        wf_json_key(&j, "content");
-        wf_json_string(&j, c->message[i].content);
-        wf_json_object_end(&j);
+    char *text;
+    size_t bytes;
+    bool exists, yes;
+    char *own = wf_mem_new(ctx, strlen(path) + 1); /* the line that holds it is read anew */
+    if (!own)
+        return WF_ERR_MEMORY;
+    memcpy(own, path, strlen(path) + 1);
+    wf_status status = may_write(c, own, &exists, &yes);
+    if (status == WF_OK && !yes)
+        wf_engine_say("not saved");
+    if (status == WF_OK && yes) {
+        status = write_messages(c, &text, &bytes);
+        if (status == WF_OK)
+            status = exists ? wf_file_write(ctx, own, text, bytes)
+                            : wf_file_create(ctx, own, text, bytes);
+        if (status == WF_OK)
+            wf_engine_say("saved %d messages to '%s'", c->count, own);
+        wf_mem_free(ctx, text);
     }
-    wf_json_array_end(&j);
-    bool written = wf_json_end(&j);
-    if (fclose(f) != 0 || !written)
-        return wf_fail(ctx, WF_ERR_IO, "cannot write '%s': %s", value, strerror(errno));
-    return WF_OK;
+    wf_mem_free(ctx, own);
+    return status;
 }
 
 static wf_status say_tokens(wf_chat *c, const char *value)
@@ -124,6 +160,11 @@ static const chat_command commands[] = {
     {"/tokens", NULL, "", "how much of the context is used", say_tokens},
     {0},
 };
+
+bool wf_chat_is_command(const wf_chat *c, const char *text)
+{
+    return c->commands && text[0] == '/';
+}
 
 wf_status wf_chat_command(wf_chat *c, const char *line)
 {

@@ -99,13 +99,14 @@ static wf_status ask_first(wf_chat *c)
 
 static wf_status take_line(wf_chat *c, const char *text)
 {
-    if (text[0] == '/')
+    if (wf_chat_is_command(c, text))
         return wf_chat_command(c, text);
     return text[strspn(text, " \t\n")] ? ask(c, text, strlen(text)) : WF_OK;
 }
 
-static wf_status converse(wf_chat *c, wf_line *line)
+static wf_status converse(wf_chat *c)
 {
+    wf_line *line = c->line;
     bool cancelled = false;
     while (!c->over && !c->deaf) {
         const char *text;
@@ -128,8 +129,8 @@ static wf_status converse(wf_chat *c, wf_line *line)
 
 static wf_status talk(wf_chat *c)
 {
-    wf_line *line = NULL;
-    c->interactive = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+    c->commands = isatty(STDIN_FILENO);
+    c->interactive = c->commands && isatty(STDERR_FILENO);
     if (options.prompt) {
         WF_TRY(ask_first(c));
         if (options.single)
@@ -137,10 +138,8 @@ static wf_status talk(wf_chat *c)
     }
     if (c->interactive)
         wf_engine_say("/help says what can be done here; Ctrl-D ends the chat");
-    WF_TRY(wf_line_new(c->engine.ctx, &line));
-    wf_status status = converse(c, line);
-    wf_line_free(line);
-    return status;
+    WF_TRY(wf_line_new(c->engine.ctx, &c->line));
+    return converse(c);
 }
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
@@ -188,8 +187,9 @@ const wf_command wf_cmd_chat = {
     .max_operands = 1,
     .details =
         "MODEL is a GGUF file or a Hugging Face folder with a chat template. The answers, and\n"
-        "nothing else, go to stdout. Ctrl-C stops an answer, Ctrl-D ends the chat, and /help lists\n"
-        "what else can be said. Where stdin is no terminal, every line of it is a question.",
+        "nothing else, go to stdout. On a terminal Ctrl-C stops an answer, Ctrl-D ends the chat and\n"
+        "/help lists the commands. Where stdin is not a terminal there are no commands: every line\n"
+        "that is not blank is a question.",
     .example = "weft chat model.gguf -p \"What is the capital of France?\" --temp 0 -st",
     .flags = flags,
     .run = run,

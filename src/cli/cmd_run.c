@@ -8,6 +8,7 @@
 #include "cli/engine.h"
 #include "cli/prompt.h"
 #include "cli/sampling.h"
+#include "cli/screen.h"
 
 #define AT_ONCE 8 /* prompts of a batch, unless told */
 
@@ -38,6 +39,7 @@ typedef struct {
     int shown;      /* the job whose text is being printed; those before are done */
     bool line_open; /* the last thing printed was no newline */
     bool deaf;      /* stdout takes no more */
+    wf_screen screen;
 } batch;
 
 /* ---- Before it runs ---- */
@@ -115,7 +117,7 @@ static void print(batch *b, const char *text, size_t bytes)
     if (bytes == 0 || b->deaf)
         return;
     b->line_open = text[bytes - 1] != '\n';
-    b->deaf = !wf_put(text, bytes);
+    b->deaf = !wf_screen_write(&b->screen, text, bytes);
 }
 
 static void print_heading(batch *b, int i)
@@ -224,6 +226,7 @@ static void report(batch *b)
         prompt += b->job[i].begun ? b->job[i].count : 0;
         full = full || b->job[i].stop == WF_STOP_CONTEXT;
     }
+    b->deaf = b->deaf || !wf_screen_end(&b->screen);
     if (options.json)
         print_json(b);
     else if (b->line_open && (b->prompts.count > 1 || isatty(STDOUT_FILENO)))
@@ -262,6 +265,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     if (options.parallel == 0)
         return wf_fail(ctx, WF_ERR_USAGE, "--parallel wants a number from 1 on");
     b.engine.ctx = b.prompts.ctx = ctx;
+    wf_screen_begin(&b.screen, false);
     wf_status status = prepare(&b, path);
     if (status == WF_OK)
         status = generate(&b);

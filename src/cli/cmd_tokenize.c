@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "cli/engine.h"
 #include "cli/prompt.h"
+#include "cli/screen.h"
 #include "cli/tokenize_train.h"
 
 static struct {
@@ -118,10 +119,12 @@ static wf_status decode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p, 
                                      options.control || options.special ? WF_TEXT_CONTROL : 0,
                                      &text, &bytes);
     if (status == WF_OK) {
+        wf_screen screen;
+        wf_screen_begin(&screen, false);
         if (options.json)
             wf_json_text(j, text, bytes);
-        else
-            wf_put(text, bytes);
+        else if (wf_screen_write(&screen, text, bytes))
+            wf_screen_end(&screen);
         wf_engine_say("%zu tokens, %zu bytes", count, bytes);
     }
     wf_text_free(ctx, text);

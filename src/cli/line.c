@@ -221,7 +221,7 @@ static wf_status read_joined(wf_line *l, const char *prompt, const char **text)
         if (how == LINE_ENDED && l->whole.len == 0)
             return WF_OK;
         size_t len = l->now.len;
-        more = how == LINE_DONE && len > 0 && l->now.text[len - 1] == '\\';
+        more = l->terminal && how == LINE_DONE && len > 0 && l->now.text[len - 1] == '\\';
         if (more)
             l->now.text[len - 1] = '\n';
         WF_TRY(wf_typed_insert(l->ctx, &l->whole, l->whole.len, len > 0 ? l->now.text : "", len));

@@ -17,8 +17,8 @@ typedef struct wf_line wf_line;
 wf_status wf_line_new(wf_ctx *ctx, wf_line **out);
 void wf_line_free(wf_line *l);
 
-/* The next line without its end, borrowed until the next call. A backslash at the end of a line joins the
- * next one to it, with a newline between them. Ctrl-C gives an empty line. *text is NULL when there are no
+/* The next line without its end, borrowed until the next call. On a terminal a backslash at the end of a line
+ * joins the next one to it, with a newline between them. Ctrl-C gives an empty line. *text is NULL when there are no
  * more: Ctrl-D on an empty line, or the end of the input. The prompt is plain text. */
 wf_status wf_line_read(wf_line *l, const char *prompt, const char **text);
 /* Did Ctrl-C end the last line? */

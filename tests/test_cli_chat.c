@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+/* test_cli_chat.c - weft chat on a pseudo-terminal, as a user types to it, and with a pipe as its input. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json_tree.h"
+#include "program.h"
+#include "support.h"
+#include "terminal.h"
+
+#define LLAMA "tests/fixtures/models/llama"
+#define CHAT "\"$W\" chat " LLAMA " -q -n 4 -s 3 "
+#define PROMPT "\r> "
+#define END "\x04" /* Ctrl-D */
+
+static wt_program p;
+static wt_terminal t;
+
+static const char *file_text(const char *name)
+{
+    char command[256];
+    snprintf(command, sizeof command, "cat \"$D/%s\"", name);
+    assert_int_equal(wt_program_shell(&p, command), 0);
+    return p.out;
+}
+
+static bool exists(const char *name)
+{
+    struct stat st;
+    return lstat(wt_path(&p.scratch, name), &st) == 0;
+}
+
+static void has(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("'%s' is missing in: %s", part, text);
+}
+
+/* Types a line and returns what came until the next prompt. */
+static const char *say(const char *line)
+{
+    wt_terminal_type(&t, line);
+    wt_terminal_type(&t, "\r");
+    wt_terminal_await(&t, "\n");
+    return wt_terminal_await(&t, PROMPT);
+}
+
+static void start(const char *commands)
+{
+    wt_terminal_start(&t, commands);
+    wt_terminal_await(&t, PROMPT);
+}
+
+static void finish(void)
+{
+    wt_terminal_type(&t, END);
+    assert_int_equal(wt_terminal_end(&t), 0);
+}
+
+static int count_lines(const char *text)
+{
+    int n = 0;
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
+/* The variable becomes the id of a text that is one token. */
+static void find_token(const char *text, const char *variable)
+{
+    char command[256];
+    snprintf(command, sizeof command,
+             "printf '%s' | \"$W\" tokenize " LLAMA " --no-special --ids -q | tr -d '[]\\n'", text);
+    assert_int_equal(wt_program_shell(&p, command), 0);
+    assert_true(*p.out && !strchr(p.out, ','));
+    setenv(variable, p.out, 1);
+}
+
+/* An answer is one line. */
+#define LETTERS " --logit-bias $LETTER+1000 "
+
+/* ---- Commands ---- */
+
+/* Text from a pipe is never a command: every line is a question. */
+static void test_pipe_has_no_commands(void **state)
+{
+    (void)state;
+    find_token("a", "LETTER");
+    assert_int_equal(wt_program_shell(&p, "printf '/save %s\\n/exit\\nhi\\n' "
+                                          "\"$D/piped\" | " CHAT LETTERS),
+                     0);
+    assert_string_equal(p.err, "");
+    assert_int_equal(count_lines(p.out), 3);
+    assert_false(exists("piped"));
+    /* No line is joined to the next one. */
+    assert_int_equal(wt_program_shell(&p, "printf 'a\\\\\\nb\\n\"\"\"\\nc\\n' | " CHAT LETTERS), 0);
+    assert_int_equal(count_lines(p.out), 4);
+    /* A terminal for stderr does not make the pipe one. */
+    wt_terminal_start(&t, "echo \"/save $D/piped\" | " CHAT);
+    assert_int_equal(wt_terminal_end(&t), 0);
+    assert_false(exists("piped"));
+}
+
+static void test_wrong_commands(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *sentence;
+    } wrong[] = {
+        {"/sav x", "there is no command '/sav'; did you mean '/save'?"},
+        {"/etc/passwd", "there is no command '/etc/passwd'; /help lists them"},
+        {"/temp", "/temp needs something behind it: /temp T"},
+        {"/temp hot", "/temp wants a number, 0 or more, not 'hot'"},
+        {"/reset all", "/reset takes nothing behind it, and was given 'all'"},
+        {"/regen", "there is no answer yet to give again"},
+        {"/save /nowhere/x", "cannot create '/nowhere/x'"},
+    };
+    start(CHAT);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        has(say(wrong[i].line), wrong[i].sentence);
+    has(say("/help"), "/retry");
+    finish();
+}
+
+static void test_commands(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const char *const roles[] = {"system", "user", "assistant", "user", "assistant"};
+    wf_arena arena;
+    wf_json_node *j;
+    char line[512];
+    start(CHAT);
+    say("/system be kind");
+    say("hello");
+    has(say("/tokens"), "3 messages, ");
+    say(" /again"); /* a space before the slash makes it text */
+    snprintf(line, sizeof line, "/save %s", wt_path(&p.scratch, "saved"));
+    say(line);
+    say("/reset");
+    has(say("/tokens"), "1 messages, ");
+    has(say("/regen"), "there is no answer yet");
+    wt_terminal_type(&t, "/exit\r");
+    assert_int_equal(wt_terminal_end(&t), 0);
+    file_text("saved");
+    wf_arena_init(&arena, ctx);
+    wt_ok(ctx, wf_json_parse(&arena, "saved", p.out, strlen(p.out), &j));
+    assert_int_equal(j->count, 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_string_equal(wf_json_get_string(&j->child[i], "role", ""), roles[i]);
+    assert_string_equal(wf_json_get_string(&j->child[0], "content", ""), "be kind");
+    assert_string_equal(wf_json_get_string(&j->child[3], "content", ""), " /again");
+    wf_arena_free(&arena);
+}
+
+/* The same answer again at temperature 0. */
+static void test_regen(void **state)
+{
+    (void)state;
+    char first[1024];
+    start(CHAT " --temp 0");
+    snprintf(first, sizeof first, "%s", say("hi"));
+    assert_string_equal(say("/regen"), first);
+    assert_string_equal(say("/retry"), first);
+    finish();
+}
+
+/* A file is replaced only after a yes. */
+static void test_save_asks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *answer;
+        bool replaced;
+    } cases[] = {{"\r", false}, {"n\r", false}, {"\x03", false}, {"\x04", false}, {"y\r", true}};
+    char line[512];
+    snprintf(line, sizeof line, "/save %s\r", wt_path(&p.scratch, "precious"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wt_put_text(&p.scratch, "precious", "precious\n");
+        start(CHAT);
+        say("hello");
+        wt_terminal_type(&t, line);
+        wt_terminal_await(&t, "precious' exists; replace it? [y/N] ");
+        wt_terminal_type(&t, cases[i].answer);
+        wt_terminal_await(&t, PROMPT);
+        finish();
+        if (cases[i].replaced)
+            has(file_text("precious"), "\"hello\"");
+        else
+            assert_string_equal(file_text("precious"), "precious\n");
+    }
+    /* Nobody can be asked: refused. */
+    wt_put_text(&p.scratch, "precious", "precious\n");
+    wt_terminal_start(&t, CHAT " 2>\"$D/err\"");
+    wt_terminal_type(&t, line);
+    wt_terminal_type(&t, "/exit\r");
+    wt_terminal_end(&t);
+    has(file_text("err"), "precious' exists already; choose another name");
+    assert_string_equal(file_text("precious"), "precious\n");
+    /* A dangling link is not followed. */
+    assert_int_equal(wt_program_shell(&p, "ln -s \"$D/target\" \"$D/link\""), 0);
+    snprintf(line, sizeof line, "/save %s", wt_path(&p.scratch, "link"));
+    start(CHAT);
+    has(say(line), "link' exists already");
+    finish();
+    assert_false(exists("target"));
+}
+
+/* ---- Generated text ---- */
+
+/* A model that generates control characters: they reach a pipe as they are and a terminal made visible. */
+static void test_control_characters(void **state)
+{
+    (void)state;
+    find_token("\\033", "ESCAPE");
+#define BIASED " -q -n 3 --logit-bias $ESCAPE+1000 -p hi "
+    assert_int_equal(wt_program_shell(&p, "\"$W\" chat " LLAMA BIASED " -st"), 0);
+    assert_string_equal(p.out, "\x1b\x1b\x1b\n");
+    wt_terminal_start(&t, "\"$W\" chat " LLAMA BIASED " -st");
+    assert_int_equal(wt_terminal_end(&t), 0);
+    assert_string_equal(t.seen, "^[^[^[\r\n");
+
+    assert_int_equal(wt_program_shell(&p, "\"$W\" run " LLAMA BIASED), 0);
+    assert_string_equal(p.out, "\x1b\x1b\x1b");
+    wt_terminal_start(&t, "\"$W\" run " LLAMA BIASED);
+    assert_int_equal(wt_terminal_end(&t), 0);
+    assert_string_equal(t.seen, "^[^[^[\r\n");
+
+    assert_int_equal(wt_program_shell(&p, "\"$W\" tokenize " LLAMA " --decode -q -p $ESCAPE"), 0);
+    assert_string_equal(p.out, "\x1b");
+    wt_terminal_start(&t, "\"$W\" tokenize " LLAMA " --decode -q -p $ESCAPE");
+    assert_int_equal(wt_terminal_end(&t), 0);
+    assert_string_equal(t.seen, "^[");
+
+    /* In JSON every control character is an escape, those of C1 included. */
+    assert_int_equal(
+        wt_program_shell(&p, "\"$W\" run " LLAMA " -q -n 1 --json -p '\\x1b[\\xc2\\x9b\\x7f'"), 0);
+    wt_program_out(&p, "\"\\u001b[\\u009b\\u007f\"");
+}
+
+static int make(void **state)
+{
+    (void)state;
+    if (wt_program_make(&p) != 0)
+        return -1;
+    setenv("XDG_STATE_HOME", p.scratch.folder, 1);
+    return 0;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    wt_scratch_remove(&p.scratch);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(test_pipe_has_no_commands),
+        wt_test(test_wrong_commands),
+        wt_test(test_commands),
+        wt_test(test_regen),
+        wt_test(test_save_asks),
+        wt_test(test_control_characters),
+    };
+    return cmocka_run_group_tests_name("chat", tests, make, clean);
+}
