@@ -182,7 +182,8 @@ static void test_json_strings(void **state)
         const char *raw, *written;
     } known[] = {
         {"", ""},
-        {"plain / text \x7f", "plain / text \x7f"},
+        {"plain / text", "plain / text"},
+        {"\x7f\xC2\x80\xC2\x9B\xC2\x9F\xC2\xA0", "\\u007f\\u0080\\u009b\\u009f\xC2\xA0"},
         {"\"\\\b\f\n\r\t", "\\\"\\\\\\b\\f\\n\\r\\t"},
         {"\x01\x1f", "\\u0001\\u001f"},
         {"\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80", "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80"},
