@@ -5,8 +5,8 @@
 
 /* ---- rope ---- */
 
-/* (x [N, H, D], positions [N], inv_freq [R/2]). An angle in f32 is off by its own roundoff, which
- * turns the pair a little further, by what stands at a right angle to it. */
+/* (x [N, H, D], positions [N], inv_freq [R/2]). The angle less whole turns is rounded to f32. Its
+ * error moves each element of a pair along the other one. Positions are exact at any size. */
 wf_status wf_ref_rope(const wf_ref_call *c)
 {
     const wf_attr_rope *attr = c->attr;
@@ -20,14 +20,15 @@ wf_status wf_ref_rope(const wf_ref_call *c)
         for (int64_t i = 0; i < half; i++) {
             double angle = c->in[1].v[row / heads] * c->in[2].v[i] * (attr->inverse ? -1 : 1);
             double turn_cos = attr->magnitude * cos(angle), turn_sin = attr->magnitude * sin(angle);
+            double rounded = fmin(fabs(angle), 3.15);
             int64_t i1 = attr->interleaved ? 2 * i : i;
             int64_t i2 = attr->interleaved ? 2 * i + 1 : i + half;
             double mag1 = fabs(x[i1] * turn_cos) + fabs(x[i2] * turn_sin);
             double mag2 = fabs(x[i1] * turn_sin) + fabs(x[i2] * turn_cos);
             wf_ref_set(c->out, row * d + i1, x[i1] * turn_cos - x[i2] * turn_sin,
-                       mag1 + fabs(angle) * mag2);
+                       mag1 + rounded * mag2);
             wf_ref_set(c->out, row * d + i2, x[i1] * turn_sin + x[i2] * turn_cos,
-                       mag2 + fabs(angle) * mag1);
+                       mag2 + rounded * mag1);
         }
     }
     return WF_OK;
