@@ -21,7 +21,7 @@
 
 #include "terminal.h"
 
-#define PATIENCE_MS 60000
+#define PATIENCE_MS 30000
 
 void wt_terminal_start(wt_terminal *t, const char *commands)
 {

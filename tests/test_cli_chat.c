@@ -20,7 +20,8 @@
 
 #define LLAMA "tests/fixtures/models/llama"
 #define CHAT "\"$W\" chat " LLAMA " -q -n 4 -s 3 "
-#define PROMPT "\r> "
+#define PROMPT "\r" COLOR "> "
+#define COLOR "\x1b[1;32m"
 #define END "\x04" /* Ctrl-D */
 
 static wt_program p;
@@ -147,7 +148,7 @@ static void test_commands(void **state)
     snprintf(line, sizeof line, "/save %s", wt_path(&p.scratch, "saved"));
     say(line);
     say("/reset");
-    has(say("/tokens"), "1 messages, ");
+    has(say("/tokens"), "1 message, ");
     has(say("/regen"), "there is no answer yet");
     wt_terminal_type(&t, "/exit\r");
     assert_int_equal(wt_terminal_end(&t), 0);
@@ -189,7 +190,8 @@ static void test_save_asks(void **state)
         start(CHAT);
         say("hello");
         wt_terminal_type(&t, line);
-        wt_terminal_await(&t, "precious' exists; replace it? [y/N] ");
+        wt_terminal_await(&t, "precious' exists\r\n");
+        wt_terminal_await(&t, "replace it? [y/N] ");
         wt_terminal_type(&t, cases[i].answer);
         wt_terminal_await(&t, PROMPT);
         finish();
@@ -247,6 +249,224 @@ static void test_control_characters(void **state)
     wt_program_out(&p, "\"\\u001b[\\u009b\\u007f\"");
 }
 
+/* ---- A terminal ---- */
+
+#define PASTED(text) "\x1b[200~" text "\x1b[201~"
+
+/* -q takes the confirmations away. */
+#define TALKATIVE "\"$W\" chat " LLAMA " -n 4 -s 3 "
+
+static void test_confirmations(void **state)
+{
+    (void)state;
+    start(TALKATIVE);
+    has(say("/system be kind"), "system prompt set\r\n");
+    has(say("/temp 0.25"), "temperature 0.25\r\n");
+    has(say("/reset"), "conversation cleared; the system prompt stays\r\n");
+    has(say("/system"), "system prompt removed\r\n");
+    has(say("/clear"), "conversation cleared\r\n");
+    finish();
+    /* On stderr: stdout has the answers alone. */
+    wt_terminal_start(&t, TALKATIVE ">\"$D/out\"");
+    wt_terminal_await(&t, PROMPT);
+    say("/temp 0");
+    say("/reset");
+    finish();
+    assert_string_equal(file_text("out"), "");
+}
+
+/* Eight lines that are pasted are one question, even if they look like commands. */
+static void test_paste(void **state)
+{
+    (void)state;
+    start(CHAT);
+    say(PASTED("1\r2\r3\r4\r5\r6\r7\r8"));
+    has(say("/tokens"), "2 messages, ");
+    say(PASTED("/save a\r/exit\r"));
+    has(say("/tokens"), "4 messages, ");
+    say("\"\"\"/exit\"\"\"");
+    has(say("/tokens"), "6 messages, ");
+    say("/system one\\\rtwo");
+    has(say("/tokens"), "7 messages, ");
+    finish();
+    assert_false(exists("a"));
+}
+
+static void test_load(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *sentence;
+    } bad[] = {
+        {"", "cannot read "},
+        {"{}", "is not a conversation"},
+        {"[1]", "message 1 of "},
+        {"[{\"role\": \"tool\", \"content\": \"x\"}]", "message 1 of "},
+        {"[{\"role\": \"user\", \"content\": 3}]", "message 1 of "},
+        {"[{\"role\": \"user\", \"content\": \"x\"}]", "ends with a question"},
+        {"[{\"role\": \"assistant\", \"content\": \"\"}, {\"role\": \"system\", \"content\": \"\"}]",
+         "message 2 of "},
+        {"[[[[[[\x1b[2J", "cannot read "},
+    };
+    char line[512];
+    start(TALKATIVE " -sys 'be kind'");
+    say("hello");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(line, sizeof line, "/load %s", wt_put_text(&p.scratch, "bad", bad[i].text));
+        const char *said = say(line);
+        has(said, bad[i].sentence);
+        assert_null(strstr(said, "\x1b[2J"));
+    }
+    has(say("/load /nowhere/x"), "cannot open '/nowhere/x'");
+    has(say("/load /dev/zero"), "'/dev/zero' is not a regular file");
+    snprintf(line, sizeof line, "/load %s", wt_path(&p.scratch, "large"));
+    assert_int_equal(wt_program_shell(&p, "truncate -s 1G \"$D/large\""), 0);
+    has(say(line), "is larger than 16777216 bytes");
+    has(say("/tokens"), "3 messages, "); /* the conversation is what it was */
+    snprintf(line, sizeof line, "/save %s", wt_path(&p.scratch, "good"));
+    has(say(line), "saved 3 messages to ");
+    say("/reset");
+    memcpy(line, "/load", 5);
+    has(say(line), "loaded 3 messages from ");
+    has(say("/tokens"), "3 messages, ");
+    assert_null(strstr(say("/regen"), "no answer yet"));
+    snprintf(line, sizeof line, "/load %s",
+             wt_put_text(&p.scratch, "object",
+                         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                         "{\"role\": \"assistant\", \"content\": \"b\"}]}"));
+    has(say(line), "loaded 2 messages from ");
+    finish();
+}
+
+/* Ctrl-Z: the shell gets its terminal back, and the text is there again afterwards. */
+static void test_suspend(void **state)
+{
+    (void)state;
+    wt_terminal_start(&t, "set -m; " CHAT "; echo \"stopped $?\"; stty -a | grep -q -e -icanon "
+                          "-e -isig -e '-echo ' || echo cooked; fg; echo \"ended $?\"");
+    wt_terminal_await(&t, PROMPT);
+    wt_terminal_type(&t, "not yet\x1a");
+    const char *before = wt_terminal_await(&t, "stopped 148\r\n");
+    has(before, "\x1b[?2004l");
+    wt_terminal_await(&t, "cooked\r\n");
+    wt_terminal_await(&t, PROMPT "not yet");
+    wt_terminal_await(&t, "\x1b[?2004h");
+    wt_terminal_type(&t, "\x15/exit\r");
+    wt_terminal_await(&t, "ended 0\r\n");
+    assert_int_equal(wt_terminal_end(&t), 0);
+}
+
+static void test_history(void **state)
+{
+    (void)state;
+    start(CHAT);
+    say("a question to remember");
+    finish();
+    has(file_text("weft/chat_history"), "a question to remember\n");
+    start(CHAT);
+    wt_terminal_type(&t, "\x1b[A");
+    wt_terminal_await(&t, "> a question to remember");
+    wt_terminal_type(&t, "\x15");
+    finish();
+    /* Not here, and not there; a pipe leaves nothing either. */
+    start(CHAT "--no-history");
+    say("a secret");
+    finish();
+    start("export WEFT_ARG_NO_HISTORY=1; " CHAT);
+    say("a secret");
+    finish();
+    start("export XDG_STATE_HOME=/dev/null; " CHAT);
+    say("a secret");
+    finish();
+    wt_program_shell(&p, "echo a secret | " CHAT);
+    assert_null(strstr(file_text("weft/chat_history"), "secret"));
+    /* Without XDG_STATE_HOME it is in the home folder. */
+    start("unset XDG_STATE_HOME; export HOME=\"$D\"; " CHAT);
+    say("at home");
+    finish();
+    assert_string_equal(file_text(".local/state/weft/chat_history"), "at home\n");
+}
+
+/* Colour: on a terminal unless the environment or the flag says otherwise. */
+static void test_color(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *flags;
+        bool color;
+    } cases[] = {
+        {"", "", true},
+        {"NO_COLOR=1", "", false},
+        {"NO_COLOR=", "", true},
+        {"NO_COLOR=1", "--color always", true},
+        {"", "--color never", false},
+        {"", "--color auto", true},
+        {"TERM=dumb", "", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[256];
+        snprintf(command, sizeof command, "%s " CHAT "%s", cases[i].before, cases[i].flags);
+        wt_terminal_start(&t, command);
+        const char *got = wt_terminal_await(&t, "> ");
+        assert_int_equal(strstr(got, COLOR) != NULL, cases[i].color);
+        if (strstr(cases[i].before, "dumb"))
+            assert_null(strchr(got, '\x1b'));
+        wt_terminal_type(&t, END);
+        assert_int_equal(wt_terminal_end(&t), 0);
+    }
+    wt_program_fails(&p, 2, "chat " LLAMA " --color blue", "--color is auto, always or never");
+}
+
+/* An answer of words is wrapped on a terminal and one line in a file. */
+static void test_wrapped_answer(void **state)
+{
+    (void)state;
+    find_token(" the", "WORD");
+#define WORDS "\"$W\" chat " LLAMA " -q -n 12 --logit-bias $WORD+1000 -p hi -st"
+    assert_int_equal(wt_program_shell(&p, WORDS), 0);
+    assert_string_equal(p.out, " the the the the the the the the the the the the\n");
+    wt_terminal_start(&t, "stty columns 20; " WORDS);
+    assert_int_equal(wt_terminal_end(&t), 0);
+    assert_string_equal(t.seen, " the the the the the\r\nthe the the the the\r\nthe the\r\n");
+}
+
+/* ---- A full context ---- */
+
+static void test_context_shift(void **state)
+{
+    (void)state;
+    char questions[1024] = "", command[1400];
+    find_token("a", "LETTER");
+    for (int i = 0; i < 12; i++)
+        strcat(questions, "a question\\n");
+    snprintf(command, sizeof command,
+             "printf '%s' | \"$W\" chat " LLAMA " -n 8 -s 1 -sys 'be kind' " LETTERS, questions);
+    assert_int_equal(wt_program_shell(&p, command), 0);
+    assert_int_equal(count_lines(p.out), 12);
+    wt_program_err(&p, "note: the context of 128 tokens is full; the model no longer sees the "
+                       "oldest 1 question\n");
+    /* As before, if asked for. */
+    strcat(command, " --no-context-shift");
+    assert_int_equal(wt_program_shell(&p, command), 2);
+    wt_program_err(&p, "tokens and the context only 128; /reset begins a new one");
+
+    /* What the model no longer sees is saved nevertheless. */
+    char line[512];
+    start(TALKATIVE " -sys 'be kind'");
+    for (int i = 0; i < 12; i++)
+        say("a question");
+    has(say("/tokens"), "25 messages, ");
+    has(say("/tokens"), "; the model no longer sees ");
+    snprintf(line, sizeof line, "/save %s", wt_path(&p.scratch, "whole"));
+    has(say(line), "saved 25 messages");
+    say("/reset");
+    assert_null(strstr(say("/tokens"), "no longer"));
+    memcpy(line, "/load", 5);
+    has(say(line), "loaded 25 messages");
+    has(say("one more"), "the model no longer sees the oldest ");
+    finish();
+}
+
 static int make(void **state)
 {
     (void)state;
@@ -272,6 +492,14 @@ int main(void)
         wt_test(test_regen),
         wt_test(test_save_asks),
         wt_test(test_control_characters),
+        wt_test(test_confirmations),
+        wt_test(test_paste),
+        wt_test(test_load),
+        wt_test(test_suspend),
+        wt_test(test_history),
+        wt_test(test_color),
+        wt_test(test_wrapped_answer),
+        wt_test(test_context_shift),
     };
     return cmocka_run_group_tests_name("chat", tests, make, clean);
 }

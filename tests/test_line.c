@@ -13,11 +13,17 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "cli/keys.c"
 #include "cli/line.c"
+#include "cli/line_history.c"
+#include "cli/term.c"
 #include "cli/typed.c"
+#include "cli/width.c"
 
+#include "scratch.h"
 #include "support.h"
 
 #define PROMPT "you> "
@@ -28,15 +34,20 @@ typedef struct {
     int keys, lines; /* keys: the terminal, or a pipe */
 } reader;
 
+static const char *history_file;
+static bool color, dumb;
+
 static void read_lines(int out)
 {
     wf_ctx *ctx;
     wf_line *l;
     const char *text;
-    if (wf_ctx_new(&ctx) != WF_OK || wf_line_new(ctx, &l) != WF_OK)
+    const wf_line_options options = {.history = history_file, .color = color};
+    setenv("TERM", dumb ? "dumb" : "xterm", 1);
+    if (wf_ctx_new(&ctx) != WF_OK || wf_line_new(ctx, &options, &l) != WF_OK)
         _exit(1);
     while (wf_line_read(l, PROMPT, &text) == WF_OK && text)
-        if (dprintf(out, "%s|", text) < 0)
+        if (dprintf(out, "%s%s|", wf_line_quoted(l) ? "quoted:" : "", text) < 0)
             _exit(1);
     wf_line_free(l);
     _exit(wt_live_blocks(ctx) == 0 ? 0 : 2);
@@ -87,7 +98,7 @@ static reader start(bool terminal)
     r.lines = out[0];
     char got[64];
     if (terminal)
-        await(r.keys, "\r" PROMPT, got, sizeof got);
+        await(r.keys, color || dumb ? PROMPT : "\r" PROMPT, got, sizeof got);
     return r;
 }
 
@@ -162,18 +173,19 @@ static void test_history(void **state)
     type(&r, UP DOWN "first\r", "first");
     type(&r, "second\r", "second");
     type(&r, "second\r", "second"); /* once in the history */
-    type(&r, "lost" UP UP "!\r", "first!");
-    type(&r, UP UP UP UP UP DOWN "\r", "second");
+    type(&r, "kept" UP UP "!\r", "first!");
+    type(&r, "kept" UP UP DOWN DOWN "!\r", "kept!");
+    type(&r, UP UP UP UP UP UP DOWN "\r", "second");
     type(&r, UP DOWN "new\r", "new");
     type(&r, "\r", "");
     type(&r, UP "\r", "new"); /* empty lines are not remembered */
-    for (int i = 0; i < WF_LINE_HISTORY + 5; i++) {
+    for (int i = 0; i < WF_HISTORY_ENTRIES + 5; i++) {
         char keys[32], wanted[32];
         snprintf(keys, sizeof keys, "line %d\r", i);
         snprintf(wanted, sizeof wanted, "line %d", i);
         type(&r, keys, wanted);
     }
-    type(&r, UP UP UP "\r", "line 202");
+    type(&r, UP UP UP "\r", "line 1002");
     type_only(&r, "\x04");
     finish(&r);
 }
@@ -251,7 +263,7 @@ static void test_memory(void **state)
         wf_line *l;
         const char *line;
         wf_ctx_fail_allocation(ctx, n);
-        wf_status status = wf_line_new(ctx, &l);
+        wf_status status = wf_line_new(ctx, NULL, &l);
         if (status == WF_OK)
             status = wf_line_read(l, "", &line);
         whole = status == WF_OK;
@@ -270,11 +282,301 @@ static void test_memory(void **state)
     }
 }
 
+/* ---- Several lines ---- */
+
+#define PASTED(text) "\x1b[200~" text "\x1b[201~"
+
+static void test_paste(void **state)
+{
+    (void)state;
+    reader r = start(true);
+    char got[8192];
+    type(&r, PASTED("1\r2\r\n3\n4\r5\r6\r7\r8") "\r", "1\n2\n3\n4\n5\n6\n7\n8");
+    type(&r, PASTED("one\rtwo\r") "\r", "one\ntwo"); /* with the newline at its end */
+    type(&r, "a" PASTED("b") "c\r", "abc");
+    type(&r, PASTED("a\tb") "\r", "a\tb"); /* tabs stay */
+    /* Bytes that would be keys are not, and escape sequences lose their escape. */
+    type(&r, "x" PASTED("a\x03\x04\x1a\x15\x1b[Ab\x1b[20c\x7f") "\r", "xa[Ab[20c");
+    type(&r, PASTED("\x1b\x1b[201") "\r", "[201");
+    type(&r, PASTED("") "\r", "");
+    type(&r, UP UP "\r", "xa[Ab[20c"); /* one entry of the history */
+    type(&r, PASTED("first\rsecond") UP "!" DOWN "?\r", "first!\nsecond?");
+    type(&r, PASTED("first\rsecond") HOME BACK "\r", "firstsecond");
+    type(&r, PASTED("\"\"\"not a block\r") "\r", "\"\"\"not a block");
+    /* Each line has its row, and the cursor stays where it is. */
+    type_only(&r, PASTED("ab\rcd"));
+    await(r.keys, "\r" PROMPT "ab\x1b[K\r\n\r... cd\x1b[K", got, sizeof got);
+    type_only(&r, UP LEFT);
+    await(r.keys, "\x1b[1A\r\x1b[6C", got, sizeof got);
+    type_only(&r, "\x15"); /* Ctrl-U: up to the beginning of the line */
+    await(r.keys, "\r" PROMPT "b\x1b[K\r\n\r... cd\x1b[K", got, sizeof got);
+    type(&r, DEL DEL "\r", "cd");
+    type_only(&r, "\x04");
+    finish(&r);
+}
+
+/* Bracketed paste is on only while a text is read. */
+static void test_paste_mode(void **state)
+{
+    (void)state;
+    reader r = start(true);
+    char got[8192];
+    await(r.keys, "\x1b[?2004h", got, sizeof got);
+    type_only(&r, "x\r");
+    await(r.keys, "\x1b[?2004l\r\n", got, sizeof got);
+    assert_null(strstr(got, "\x1b[?2004h"));
+    await(r.keys, "\x1b[?2004h", got, sizeof got);
+    type_only(&r, "\x04");
+    await(r.keys, "\x1b[?2004l", got, sizeof got);
+    await(r.lines, "|", got, sizeof got);
+    finish(&r);
+}
+
+static void test_quotes(void **state)
+{
+    (void)state;
+    reader r = start(true);
+    type(&r, "\"\"\"\rone\r/two\\\r\"\"\"\r", "quoted:one\n/two\\");
+    type(&r, "\"\"\"one\r\rtwo\"\"\" \r", "quoted:one\n\ntwo");
+    type(&r, "\"\"\"one\"\"\"\r", "quoted:one");
+    type(&r, "\"\"\"\"\"\"\r", "quoted:");
+    type(&r, "\"\"\"\rone\x03", "");
+    type(&r, "say \"\"\"\r", "say \"\"\""); /* only at the beginning */
+    type(&r, UP UP UP "\r", "one\n\ntwo");  /* the text, without the quotes */
+    type(&r, "a\x1b\rb\r", "a\nb");         /* Alt-Enter */
+    type_only(&r, "\x04");
+    finish(&r);
+}
+
+/* A terminal without escape sequences gets none. */
+static void test_dumb(void **state)
+{
+    (void)state;
+    char got[8192];
+    dumb = true;
+    reader r = start(true);
+    dumb = false;
+    type_only(&r, "hello\n");
+    await(r.lines, "hello|", got, sizeof got);
+    type_only(&r, "a\\\nb\n\"\"\"\nc\nd\"\"\"\n");
+    await(r.lines, "quoted:c\nd|", got, sizeof got);
+    assert_string_equal(got, "a\nb|quoted:c\nd|");
+    type_only(&r, "\x04");
+    finish(&r);
+}
+
+static void test_color(void **state)
+{
+    (void)state;
+    char got[8192];
+    color = true;
+    reader r = start(true);
+    color = false;
+    type_only(&r, "hi");
+    await(r.keys, "\r" COLOR PROMPT "hi" PLAIN "\x1b[K", got, sizeof got);
+    type_only(&r, "\x15\x04");
+    finish(&r);
+}
+
+/* Control characters that were pasted or kept in the history are drawn harmlessly. */
+static void test_harmless(void **state)
+{
+    (void)state;
+    char got[8192];
+    reader r = start(true);
+    type_only(&r, PASTED("a\xc2\x9b"
+                         "31mb\xff"
+                         "c\tz"));
+    await(r.keys, "\r" PROMPT "a?31mb?c    z\x1b[K", got, sizeof got);
+    type_only(&r, "\x15\x04");
+    finish(&r);
+}
+
+/* ---- Signals ---- */
+
+static bool is_cooked(int terminal)
+{
+    struct termios now;
+    assert_int_equal(tcgetattr(terminal, &now), 0);
+    return (now.c_lflag & ICANON) && (now.c_lflag & ECHO) && (now.c_lflag & ISIG);
+}
+
+static void test_deadly_signals(void **state)
+{
+    (void)state;
+    static const int deadly[] = {SIGTERM, SIGHUP, SIGINT, SIGQUIT};
+    for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++) {
+        char got[8192];
+        int status;
+        reader r = start(true);
+        await(r.keys, "\x1b[?2004h", got, sizeof got);
+        type_only(&r, PASTED("some\rtext"));
+        await(r.keys, "... text\x1b[K", got, sizeof got);
+        assert_false(is_cooked(r.keys));
+        assert_int_equal(kill(r.child, deadly[i]), 0);
+        await(r.keys, "\x1b[?2004l", got, sizeof got);
+        assert_int_equal(waitpid(r.child, &status, 0), r.child);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == deadly[i]);
+        assert_true(is_cooked(r.keys));
+        close(r.keys);
+        close(r.lines);
+    }
+}
+
+/* After SIGSTOP, which cannot be caught, the terminal is set up again and the text drawn again. */
+static void test_stopped(void **state)
+{
+    (void)state;
+    char got[8192];
+    int status;
+    reader r = start(true);
+    type_only(&r, "text");
+    await(r.keys, "text\x1b[K", got, sizeof got);
+    assert_int_equal(kill(r.child, SIGSTOP), 0);
+    assert_int_equal(waitpid(r.child, &status, WUNTRACED), r.child);
+    assert_true(WIFSTOPPED(status));
+    struct termios shells; /* what a shell makes of the terminal meanwhile */
+    assert_int_equal(tcgetattr(r.keys, &shells), 0);
+    shells.c_lflag |= ICANON | ECHO | ISIG;
+    assert_int_equal(tcsetattr(r.keys, TCSANOW, &shells), 0);
+    assert_int_equal(kill(r.child, SIGCONT), 0);
+    await(r.keys, "\r" PROMPT "text\x1b[K\x1b[?2004h", got, sizeof got);
+    assert_false(is_cooked(r.keys));
+    type(&r, "!\r", "text!");
+    type_only(&r, "\x04");
+    finish(&r);
+}
+
+static void test_resize(void **state)
+{
+    (void)state;
+    char got[8192];
+    reader r = start(true);
+    struct winsize size = {.ws_row = 5, .ws_col = 16};
+    type_only(&r, "abcdefghijklm");
+    await(r.keys, "\r" PROMPT "abcdefghijklm\x1b[K", got, sizeof got);
+    assert_int_equal(ioctl(r.keys, TIOCSWINSZ, &size), 0);
+    assert_int_equal(kill(r.child, SIGWINCH), 0);
+    /* The terminal has wrapped the line: its first row is one further up. */
+    await(r.keys, "\x1b[1A\r" PROMPT "defghijklm\x1b[K\x1b[J", got, sizeof got);
+    type(&r, "\r", "abcdefghijklm");
+    type_only(&r, "\x04");
+    finish(&r);
+}
+
+/* ---- The history's file ---- */
+
+static void test_history_file(void **state)
+{
+    (void)state;
+    wt_scratch scratch;
+    char path[512];
+    struct stat st;
+    wt_scratch_make(&scratch);
+    snprintf(path, sizeof path, "%s", wt_path(&scratch, "history"));
+    history_file = path;
+    reader a = start(true), b = start(true); /* two at once */
+    type(&a, "from a\r", "from a");
+    type(&b, PASTED("from b\rback\\slash\\n") "\r", "from b\nback\\slash\\n");
+    type(&a, "again a\r", "again a");
+    type(&a, UP UP "\r", "from a"); /* each has its own until it ends */
+    type_only(&a, "\x04");
+    finish(&a);
+    type_only(&b, "\x04");
+    finish(&b);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    a = start(true);
+    type(&a, UP UP UP UP UP "\r", "from a");
+    type(&a, UP UP UP UP "\r", "from b\nback\\slash\\n");
+    type_only(&a, "\x04");
+    finish(&a);
+    history_file = NULL;
+    wt_scratch_remove(&scratch);
+}
+
+/* A file of others' making: nothing but its text is taken, and it is cut to its limits. */
+static void test_history_hostile(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_scratch scratch;
+    static wf_line_history h;
+    wt_scratch_make(&scratch);
+    static const char odd[] = "good\n\n\x1b[2Jescape\xc2\x9b\nnul\0inside\n\xff\xfe\nlast";
+    wf_line_history_open(ctx, wt_put(&scratch, "odd", odd, sizeof odd - 1), &h);
+    assert_int_equal(h.count, 4);
+    assert_string_equal(h.entry[1], "[2Jescape");
+    assert_string_equal(h.entry[2], "nulinside");
+    assert_string_equal(h.entry[3], "last");
+    wf_line_history_add(&h, "new");
+    wf_line_history_close(&h);
+    wf_line_history_open(ctx, wt_path(&scratch, "odd"), &h);
+    assert_int_equal(h.count, 5);
+    assert_string_equal(h.entry[4], "new");
+    wf_line_history_close(&h);
+
+    /* Too large, too many lines: trimmed, the newest are kept. */
+    size_t size = 3 * WF_HISTORY_BYTES;
+    char *large = malloc(size);
+    assert_non_null(large);
+    for (int round = 0; round < 2; round++) {
+        struct stat st;
+        size_t line = round == 0 ? 5000 : 4, bytes = round == 0 ? size : size / 100;
+        memset(large, 'x', bytes);
+        for (size_t i = line; i < bytes; i += line)
+            large[i] = '\n';
+        memcpy(large + bytes - 5, "\nend\n", 5);
+        wf_line_history_open(ctx, wt_put(&scratch, "large", large, bytes), &h);
+        assert_true(h.count > 1 && h.count <= WF_HISTORY_ENTRIES);
+        assert_string_equal(h.entry[h.count - 1], "end");
+        assert_int_equal(stat(wt_path(&scratch, "large"), &st), 0);
+        assert_true(st.st_size <= (off_t)WF_HISTORY_BYTES / 2);
+        wf_line_history_close(&h);
+        wf_line_history_open(ctx, wt_path(&scratch, "large"), &h);
+        assert_string_equal(h.entry[h.count - 1], "end");
+        wf_line_history_close(&h);
+    }
+    memset(large, 'y', size); /* one line alone */
+    wf_line_history_open(ctx, wt_put(&scratch, "large", large, size), &h);
+    assert_int_equal(h.count, 0);
+    wf_line_history_close(&h);
+    free(large);
+
+    /* What is no file, and what cannot be written, is no failure. */
+    static const char *const bad[] = {"/dev/null", "/dev/zero", "/", "/nowhere/history"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        wf_line_history_open(ctx, bad[i], &h);
+        wf_line_history_add(&h, "text");
+        assert_int_equal(h.count, 1);
+        wf_line_history_close(&h);
+    }
+    assert_int_equal(mkfifo(wt_path(&scratch, "pipe"), 0600), 0);
+    wf_line_history_open(ctx, wt_path(&scratch, "pipe"), &h);
+    wf_line_history_add(&h, "text");
+    wf_line_history_close(&h);
+    wt_scratch_remove(&scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_keys), wt_test(test_history), wt_test(test_ends),
-        wt_test(test_wide), wt_test(test_pipe),    wt_test(test_memory),
+        wt_test(test_keys),
+        wt_test(test_history),
+        wt_test(test_ends),
+        wt_test(test_wide),
+        wt_test(test_pipe),
+        wt_test(test_memory),
+        wt_test(test_paste),
+        wt_test(test_paste_mode),
+        wt_test(test_quotes),
+        wt_test(test_dumb),
+        wt_test(test_color),
+        wt_test(test_harmless),
+        wt_test(test_deadly_signals),
+        wt_test(test_stopped),
+        wt_test(test_resize),
+        wt_test(test_history_file),
+        wt_test(test_history_hostile),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests_name("line", tests, NULL, NULL);

@@ -35,6 +35,15 @@ void wf_chat_drop_last(wf_chat *c)
     free_content(c, --c->count);
 }
 
+void wf_chat_drop_all(wf_chat *c)
+{
+    while (c->count > 0)
+        wf_chat_drop_last(c);
+    wf_mem_free(c->engine.ctx, c->message);
+    c->message = NULL;
+    c->room = c->left_out = 0;
+}
+
 static bool is_role(const wf_chat *c, int i, const char *role)
 {
     return i >= 0 && i < c->count && strcmp(c->message[i].role, role) == 0;
@@ -60,19 +69,94 @@ wf_status wf_chat_set_system(wf_chat *c, const char *content)
     return WF_OK;
 }
 
+bool wf_chat_has_system(const wf_chat *c)
+{
+    return is_role(c, 0, "system");
+}
+
 wf_status wf_chat_encode(wf_chat *c, int32_t **ids, size_t *count)
 {
     const wf_engine *e = &c->engine;
+    int system = wf_chat_has_system(c), n = c->count - c->left_out;
+    if (c->left_out == 0)
+        return wf_model_chat(e->model, e->ctx, c->message, n, &c->options, ids, count);
+    wf_message *shown = wf_mem_array(e->ctx, (size_t)n, sizeof *shown);
+    if (!shown)
+        return WF_ERR_MEMORY;
+    memcpy(shown, c->message, (size_t)system * sizeof *shown);
+    memcpy(shown + system, c->message + system + c->left_out, (size_t)(n - system) * sizeof *shown);
+    wf_status status = wf_model_chat(e->model, e->ctx, shown, n, &c->options, ids, count);
+    wf_mem_free(e->ctx, shown);
+    return status;
+}
+
+wf_status wf_chat_try(wf_chat *c)
+{
+    char *text;
+    WF_TRY(wf_chat_add(c, "user", "?", 1));
+    wf_status status = wf_model_chat_text(c->engine.model, c->engine.ctx, c->message, c->count,
+                                          &c->options, &text, NULL);
+    if (status == WF_OK)
+        wf_text_free(c->engine.ctx, text);
+    wf_chat_drop_last(c);
+    return status;
+}
+
+/* ---- The context ---- */
+
+/* Leaves out the oldest question that is shown, with its answer. false: there is only the last one. */
+static bool leave_out_oldest(wf_chat *c)
+{
+    int next = wf_chat_has_system(c) + c->left_out + 1;
+    while (next < c->count && !is_role(c, next, "user"))
+        next++;
+    if (next >= c->count)
+        return false;
+    c->left_out = next - wf_chat_has_system(c);
+    return true;
+}
+
+/* Tokens that an answer should find free: as many as were asked for, a quarter of the context at most. */
+static size_t room_for_answer(const wf_chat *c)
+{
+    int64_t limit = c->sampled.request.limit, quarter = c->engine.context / 4;
+    return (size_t)(limit > 0 && limit < quarter ? limit : quarter);
+}
+
+static wf_status too_long(const wf_chat *c, size_t count)
+{
+    const wf_engine *e = &c->engine;
     char larger[96];
-    WF_TRY(wf_model_chat(e->model, e->ctx, c->message, c->count, &c->options, ids, count));
-    if (*count <= (size_t)e->context)
-        return WF_OK;
-    wf_ids_free(e->ctx, *ids);
-    *ids = NULL;
     return wf_fail(e->ctx, WF_ERR_USAGE,
                    "the conversation has %zu tokens and the context only %lld; /reset begins a new "
                    "one%s",
-                   *count, (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
+                   count, (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
+}
+
+/* The ids of as much of the conversation as leaves room for an answer. */
+static wf_status encode_fitting(wf_chat *c, int32_t **ids, size_t *count)
+{
+    const wf_engine *e = &c->engine;
+    int before = c->left_out, questions = 0;
+    WF_TRY(wf_chat_encode(c, ids, count));
+    while (!c->no_shift && *count + room_for_answer(c) > (size_t)e->context &&
+           leave_out_oldest(c)) {
+        wf_ids_free(e->ctx, *ids);
+        WF_TRY(wf_chat_encode(c, ids, count));
+    }
+    if (*count > (size_t)e->context) {
+        wf_ids_free(e->ctx, *ids);
+        *ids = NULL;
+        c->left_out = before;
+        return too_long(c, *count);
+    }
+    for (int i = before; i < c->left_out; i++)
+        questions += is_role(c, wf_chat_has_system(c) + i, "user");
+    if (questions > 0)
+        wf_engine_say("note: the context of %lld tokens is full; the model no longer sees the "
+                      "oldest %d question%s",
+                      (long long)e->context, questions, questions > 1 ? "s" : "");
+    return WF_OK;
 }
 
 /* ---- Answers ---- */
@@ -92,7 +176,7 @@ static wf_status begin(wf_chat *c)
     int32_t *ids;
     size_t count;
     request.sampling.seed += c->answers++;
-    WF_TRY(wf_chat_encode(c, &ids, &count));
+    WF_TRY(encode_fitting(c, &ids, &count));
     wf_status status = c->sequence
                            ? wf_sequence_restart(c->sequence, ids, count, &request)
                            : wf_sequence_new(e->generator, ids, count, &request, &c->sequence);
@@ -157,9 +241,7 @@ void wf_chat_free(wf_chat *c)
     wf_ctx *ctx = c->engine.ctx;
     wf_line_free(c->line);
     wf_sequence_free(c->sequence);
-    while (c->count > 0)
-        wf_chat_drop_last(c);
-    wf_mem_free(ctx, c->message);
+    wf_chat_drop_all(c);
     wf_sampled_free(ctx, &c->sampled);
     wf_engine_close(&c->engine);
 }

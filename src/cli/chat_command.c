@@ -2,14 +2,13 @@
 /* chat_command.c - what begins with a slash in a chat. */
 #include <string.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "base/path.h"
 #include "cli/chat.h"
 
 typedef struct {
     const char *name, *also; /* with the slash; also may be NULL */
     const char *value;       /* "": none; "[X]": it may be missing */
+    bool lines;              /* the value may have several lines */
     const char *doc;
     wf_status (*run)(wf_chat *c, const char *value);
 } chat_command;
@@ -26,9 +25,11 @@ static wf_status help(wf_chat *c, const char *value)
                        k->also ? k->also : "", k->value);
         fprintf(stderr, "  %-20s %s\n", left, k->doc);
     }
-    fputs("  A \\ at the end of a line continues it; a space before a slash makes it text.\n"
-          "  Ctrl-C stops an answer, Ctrl-D ends the chat.\n",
-          stderr);
+    fputs(
+        "  Several lines are one question if they are pasted, if they end in a \\, or between\n"
+        "  \"\"\" and \"\"\"; Alt-Enter starts a new line. A space before a slash makes it text.\n"
+        "  Up and Down recall earlier lines. Ctrl-C stops an answer, Ctrl-D ends the chat.\n",
+        stderr);
     return WF_OK;
 }
 
@@ -42,14 +43,18 @@ static wf_status leave(wf_chat *c, const char *value)
 static wf_status reset(wf_chat *c, const char *value)
 {
     (void)value;
-    while (c->count > 0 && !(c->count == 1 && wf_chat_last_is(c, "system")))
+    while (c->count > wf_chat_has_system(c))
         wf_chat_drop_last(c);
+    c->left_out = 0;
+    wf_engine_say("conversation cleared%s", c->count > 0 ? "; the system prompt stays" : "");
     return WF_OK;
 }
 
 static wf_status set_system(wf_chat *c, const char *value)
 {
-    return wf_chat_set_system(c, value);
+    WF_TRY(wf_chat_set_system(c, value));
+    wf_engine_say(*value ? "system prompt set" : "system prompt removed");
+    return WF_OK;
 }
 
 /* The old answer stays when there is no new one. */
@@ -75,66 +80,8 @@ static wf_status set_temp(wf_chat *c, const char *value)
         return wf_fail(c->engine.ctx, WF_ERR_USAGE, "/temp wants a number, 0 or more, not '%s'",
                        value);
     c->sampled.request.sampling.temperature = temp;
+    wf_engine_say("temperature %g", temp);
     return WF_OK;
-}
-
-static wf_status write_messages(const wf_chat *c, char **text, size_t *bytes)
-{
-    wf_writer w = {.ctx = c->engine.ctx};
-    wf_writer_char(&w, '[');
-    for (int i = 0; i < c->count; i++) {
-        const wf_message *m = &c->message[i];
-        wf_writer_print(&w, "%s\n  {\"role\": \"%s\", \"content\": ", i > 0 ? "," : "", m->role);
-        wf_writer_quoted(&w, m->content, strlen(m->content));
-        wf_writer_char(&w, '}');
-    }
-    wf_writer_print(&w, "\n]\n");
-    return wf_writer_take(&w, text, bytes);
-}
-
-/* *yes: the path is free (*exists is false), or the user agreed to replace what is there. */
-static wf_status may_write(wf_chat *c, const char *path, bool *exists, bool *yes)
-{
-    const char *answer;
-    char question[512];
-    size_t len = 0;
-    *exists = wf_path_look(path) != WF_PATH_NONE;
-    *yes = !*exists;
-    if (!*exists)
-        return WF_OK;
-    if (!c->interactive || !c->line)
-        return wf_fail(c->engine.ctx, WF_ERR_USAGE, "'%s' exists already; choose another name",
-                       path);
-    wf_text_append(question, sizeof question, &len, "'%.300s' exists; replace it? [y/N] ", path);
-    WF_TRY(wf_line_read(c->line, question, &answer));
-    *yes = answer && (answer[0] == 'y' || answer[0] == 'Y');
-    return WF_OK;
-}
-
-static wf_status save(wf_chat *c, const char *path)
-{
-    wf_ctx *ctx = c->engine.ctx;
-    char *text;
-    size_t bytes;
-    bool exists, yes;
-    char *own = wf_mem_new(ctx, strlen(path) + 1); /* the line that holds it is read anew */
-    if (!own)
-        return WF_ERR_MEMORY;
-    memcpy(own, path, strlen(path) + 1);
-    wf_status status = may_write(c, own, &exists, &yes);
-    if (status == WF_OK && !yes)
-        wf_engine_say("not saved");
-    if (status == WF_OK && yes) {
-        status = write_messages(c, &text, &bytes);
-        if (status == WF_OK)
-            status = exists ? wf_file_write(ctx, own, text, bytes)
-                            : wf_file_create(ctx, own, text, bytes);
-        if (status == WF_OK)
-            wf_engine_say("saved %d messages to '%s'", c->count, own);
-        wf_mem_free(ctx, text);
-    }
-    wf_mem_free(ctx, own);
-    return status;
 }
 
 static wf_status say_tokens(wf_chat *c, const char *value)
@@ -145,49 +92,57 @@ static wf_status say_tokens(wf_chat *c, const char *value)
     (void)value;
     WF_TRY(wf_chat_encode(c, &ids, &count));
     wf_ids_free(e->ctx, ids);
-    fprintf(stderr, "%d messages, %zu tokens of %lld\n", c->count, count, (long long)e->context);
+    fprintf(stderr, "%d message%s, %zu tokens of %lld", c->count, c->count == 1 ? "" : "s", count,
+            (long long)e->context);
+    if (c->left_out > 0)
+        fprintf(stderr, "; the model no longer sees %d of them", c->left_out);
+    fputc('\n', stderr);
     return WF_OK;
 }
 
 static const chat_command commands[] = {
-    {"/help", "/?", "", "what can be said here", help},
-    {"/exit", "/quit", "", "ends the chat", leave},
-    {"/reset", "/clear", "", "forgets the conversation, but not what the system said", reset},
-    {"/system", NULL, "[TEXT]", "what the system says, from the beginning on", set_system},
-    {"/regen", "/retry", "", "answers the last question once more", again},
-    {"/temp", NULL, "T", "the temperature from now on", set_temp},
-    {"/save", NULL, "FILE", "writes the conversation as JSON", save},
-    {"/tokens", NULL, "", "how much of the context is used", say_tokens},
+    {"/help", "/?", "", false, "lists the commands", help},
+    {"/exit", "/quit", "", false, "ends the chat", leave},
+    {"/reset", "/clear", "", false, "forgets the conversation, not the system prompt", reset},
+    {"/system", NULL, "[TEXT]", true, "sets the system prompt; without a text removes it",
+     set_system},
+    {"/regen", "/retry", "", false, "answers the last question again", again},
+    {"/temp", NULL, "T", false, "sets the temperature", set_temp},
+    {"/save", NULL, "FILE", false, "writes the conversation as JSON", wf_chat_save},
+    {"/load", NULL, "FILE", false, "goes on with a conversation that /save wrote", wf_chat_load},
+    {"/tokens", NULL, "", false, "shows how much of the context is used", say_tokens},
     {0},
 };
 
-bool wf_chat_is_command(const wf_chat *c, const char *text)
+/* The command that a text begins with, or NULL. */
+static const chat_command *find(const char *text)
 {
-    return c->commands && text[0] == '/';
+    size_t length = strcspn(text, " \t\n");
+    for (const chat_command *k = commands; k->name; k++)
+        if ((strlen(k->name) == length && memcmp(text, k->name, length) == 0) ||
+            (k->also && strlen(k->also) == length && memcmp(text, k->also, length) == 0))
+            return k;
+    return NULL;
 }
 
-wf_status wf_chat_command(wf_chat *c, const char *line)
+/* A pasted text of several lines that begins with a slash is most likely no command. */
+bool wf_chat_is_command(const wf_chat *c, const char *text)
 {
-    wf_ctx *ctx = c->engine.ctx;
-    const char *names[2 * sizeof commands / sizeof *commands];
+    if (!c->commands || text[0] != '/' || wf_line_quoted(c->line))
+        return false;
+    const chat_command *k = find(text);
+    return !strchr(text, '\n') || (k && k->lines);
+}
+
+static wf_status no_command(wf_ctx *ctx, const char *text)
+{
+    const char *names[sizeof commands / sizeof *commands];
     int n = 0;
     char word[WF_TEXT_WORD + 1];
-    size_t length = strcspn(line, " \t"), len = 0;
-    const char *value = line + length + strspn(line + length, " \t");
-    wf_text_append(word, sizeof word, &len, "%.*s", (int)(length < 60 ? length : 60), line);
-    for (const chat_command *k = commands; k->name; k++) {
-        if (strcmp(word, k->name) != 0 && !(k->also && strcmp(word, k->also) == 0)) {
-            names[n++] = k->name;
-            continue;
-        }
-        if (!*k->value && *value)
-            return wf_fail(ctx, WF_ERR_USAGE, "%s takes nothing behind it, and was given '%s'",
-                           k->name, value);
-        if (*k->value && *k->value != '[' && !*value)
-            return wf_fail(ctx, WF_ERR_USAGE, "%s needs something behind it: %s %s", k->name,
-                           k->name, k->value);
-        return k->run(c, value);
-    }
+    size_t length = strcspn(text, " \t"), len = 0;
+    wf_text_append(word, sizeof word, &len, "%.*s", (int)(length < 60 ? length : 60), text);
+    for (const chat_command *k = commands; k->name; k++)
+        names[n++] = k->name;
     const char *near = wf_text_nearest(word, names, n);
     if (near)
         return wf_fail(ctx, WF_ERR_USAGE, "there is no command '%s'; did you mean '%s'?", word,
@@ -196,4 +151,21 @@ wf_status wf_chat_command(wf_chat *c, const char *line)
                    "there is no command '%s'; /help lists them, and a space before the slash makes "
                    "it text",
                    word);
+}
+
+wf_status wf_chat_command(wf_chat *c, const char *text)
+{
+    wf_ctx *ctx = c->engine.ctx;
+    const chat_command *k = find(text);
+    if (!k)
+        return no_command(ctx, text);
+    const char *value = text + strcspn(text, " \t\n");
+    value += strspn(value, " \t\n");
+    if (!*k->value && *value)
+        return wf_fail(ctx, WF_ERR_USAGE, "%s takes nothing behind it, and was given '%s'", k->name,
+                       value);
+    if (*k->value && *k->value != '[' && !*value)
+        return wf_fail(ctx, WF_ERR_USAGE, "%s needs something behind it: %s %s", k->name, k->name,
+                       k->value);
+    return k->run(c, value);
 }

@@ -6,17 +6,18 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/chat.h"
-#include "cli/line.h"
+#include "cli/line_history.h"
 #include "cli/prompt.h"
+#include "cli/term.h"
 #include "device/device.h"
 #include "infer/generator.h"
 
 #define LARGEST_TEMPLATE ((size_t)4 << 20)
 
 static struct {
-    const char *prompt, *system, *template, *template_file;
-    bool single, no_escape;
-} options;
+    const char *prompt, *system, *template, *template_file, *color;
+    bool single, no_escape, no_history, no_shift;
+} options = {.color = "auto"};
 
 /* The text of --chat-template or --chat-template-file, or NULL; *owned is to be freed. */
 static wf_status choose_template(wf_ctx *ctx, const char **out, char **owned)
@@ -40,19 +41,6 @@ static wf_status choose_template(wf_ctx *ctx, const char **out, char **owned)
     return WF_OK;
 }
 
-/* A template that is missing or wrong is found before the model is loaded. */
-static wf_status try_template(wf_chat *c)
-{
-    char *text;
-    WF_TRY(wf_chat_add(c, "user", "?", 1));
-    wf_status status = wf_model_chat_text(c->engine.model, c->engine.ctx, c->message, c->count,
-                                          &c->options, &text, NULL);
-    if (status == WF_OK)
-        wf_text_free(c->engine.ctx, text);
-    wf_chat_drop_last(c);
-    return status;
-}
-
 static wf_status open_chat(wf_chat *c, const char *path)
 {
     wf_ctx *ctx = c->engine.ctx;
@@ -66,7 +54,8 @@ static wf_status open_chat(wf_chat *c, const char *path)
         wf_mem_free(ctx, system);
         WF_TRY(status);
     }
-    WF_TRY(try_template(c));
+    WF_TRY(wf_chat_try(
+        c)); /* a template that is missing or wrong is found before the model is loaded */
     WF_TRY(wf_engine_load(&c->engine, 1));
     /* Before the first question rather than after it. */
     WF_TRY(wf_session_settle(c->engine.generator->session, NULL));
@@ -137,8 +126,12 @@ static wf_status talk(wf_chat *c)
             return WF_OK;
     }
     if (c->interactive)
-        wf_engine_say("/help says what can be done here; Ctrl-D ends the chat");
-    WF_TRY(wf_line_new(c->engine.ctx, &c->line));
+        wf_engine_say("/help lists the commands; Ctrl-D ends the chat");
+    char history[WF_HISTORY_PATH];
+    wf_line_options o = {.color = c->color};
+    if (c->interactive && !options.no_history && wf_line_history_place(history))
+        o.history = history;
+    WF_TRY(wf_line_new(c->engine.ctx, &o, &c->line));
     return converse(c);
 }
 
@@ -149,7 +142,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     char *template = NULL;
     wf_chat *c = &chat;
     WF_TRY(wf_engine_path(ctx, operands, count, &path));
-    *c = (wf_chat){.engine = {.ctx = ctx}};
+    *c = (wf_chat){.engine = {.ctx = ctx}, .no_shift = options.no_shift};
+    WF_TRY(wf_term_choose_color(ctx, options.color, STDERR_FILENO, &c->color));
     wf_status status = choose_template(ctx, &c->options.chat_template, &template);
     if (status == WF_OK)
         status = open_chat(c, path);
@@ -175,6 +169,13 @@ static const wf_flag flags[] = {
     {"chat-template-file", 0, "FILE", "the same from a file", .text = &options.template_file},
     {"no-escape", 0, NULL, "a backslash and an n behind -p and -sys stay what they are",
      .on = &options.no_escape},
+    {"no-context-shift", 0, NULL,
+     "a question that does not fit fails; the default leaves the oldest ones out",
+     .on = &options.no_shift},
+    {"no-history", 0, NULL, "do not keep the lines that are typed for the next chat",
+     .on = &options.no_history},
+    {"color", 0, "WHEN", "auto, always or never (default: auto; NO_COLOR is respected)",
+     .text = &options.color},
     {.doc = "choosing tokens", .more = wf_sampling_flags},
     {.doc = "the model", .more = wf_engine_flags},
     {0},

@@ -68,36 +68,42 @@ bool wf_typed_whole(const wf_typed *b, size_t at)
     return at - first >= (lead < 0xc0 ? 1u : lead < 0xe0 ? 2u : lead < 0xf0 ? 3u : 4u);
 }
 
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n';
+}
+
 size_t wf_typed_word(const wf_typed *b, size_t at)
 {
-    while (at > 0 && b->text[at - 1] == ' ')
+    while (at > 0 && is_space(b->text[at - 1]))
         at--;
-    while (at > 0 && b->text[at - 1] != ' ')
+    while (at > 0 && !is_space(b->text[at - 1]))
         at--;
     return at;
 }
 
-/* A wrong guess misplaces the cursor and nothing else. */
-int wf_typed_columns(const char *s)
+/* ---- Lines ---- */
+
+size_t wf_typed_line_begin(const wf_typed *b, size_t at)
 {
-    static const struct {
-        uint32_t first, last;
-        int columns;
-    } odd[] = {
-        {0x300, 0x36f, 0},     {0x200b, 0x200f, 0},   {0xfe00, 0xfe0f, 0},   {0x1100, 0x115f, 2},
-        {0x2e80, 0xa4cf, 2},   {0xac00, 0xd7a3, 2},   {0xf900, 0xfaff, 2},   {0xfe30, 0xfe6f, 2},
-        {0xff00, 0xff60, 2},   {0xffe0, 0xffe6, 2},   {0x1f300, 0x1f64f, 2}, {0x1f680, 0x1f6ff, 2},
-        {0x1f900, 0x1f9ff, 2}, {0x20000, 0x3fffd, 2},
-    };
-    unsigned char lead = (unsigned char)s[0];
-    uint32_t code = lead < 0xc0   ? lead
-                    : lead < 0xe0 ? lead & 0x1fu
-                    : lead < 0xf0 ? lead & 0xfu
-                                  : lead & 7u;
-    for (int i = 1; lead >= 0xc0 && ((unsigned char)s[i] & 0xc0) == 0x80 && i < 4; i++)
-        code = code << 6 | ((unsigned char)s[i] & 0x3fu);
-    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
-        if (code >= odd[i].first && code <= odd[i].last)
-            return odd[i].columns;
-    return 1;
+    while (at > 0 && b->text[at - 1] != '\n')
+        at--;
+    return at;
+}
+
+size_t wf_typed_line_end(const wf_typed *b, size_t at)
+{
+    const char *end = at < b->len ? memchr(b->text + at, '\n', b->len - at) : NULL;
+    return end ? (size_t)(end - b->text) : b->len;
+}
+
+/* ---- Columns ---- */
+
+wf_shown wf_typed_show(const wf_typed *b, size_t at)
+{
+    if (at < b->len && b->text[at] == '\t')
+        return (wf_shown){"    ", 4, 1, 4};
+    wf_shown c = wf_width_show(b->text + at, b->len - at);
+    size_t taken = wf_typed_after(b, at) - at;
+    return c.taken == taken ? c : (wf_shown){"?", 1, taken, 1};
 }

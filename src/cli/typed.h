@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* typed.h - a line while it is typed: bytes that make characters, and columns of a terminal. */
+/* typed.h - text while it is typed: bytes, characters, lines, and columns of a terminal. */
 #ifndef WF_CLI_TYPED_H
 #define WF_CLI_TYPED_H
 
 #include "base/ctx.h"
+#include "cli/width.h"
 
 #define WF_TYPED_MAX ((size_t)1 << 24) /* bytes; more is WF_ERR_USAGE */
 
@@ -22,8 +23,11 @@ size_t wf_typed_after(const wf_typed *b, size_t at);
 /* false: more bytes must be coming of the character before a place. */
 bool wf_typed_whole(const wf_typed *b, size_t at);
 
-/* Of the character at s: wide ones of East Asia and pictures take two columns, marks that sit on the
- * character before take none. */
-int wf_typed_columns(const char *s);
+/* The beginning and the end of the line that a place is in, without the newlines around it. */
+size_t wf_typed_line_begin(const wf_typed *b, size_t at);
+size_t wf_typed_line_end(const wf_typed *b, size_t at);
+
+/* The character at a place before the end, as it is drawn: a tab is four spaces. */
+wf_shown wf_typed_show(const wf_typed *b, size_t at);
 
 #endif

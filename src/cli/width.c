@@ -138,7 +138,7 @@ int wf_width(uint32_t code)
     return contains(wide, sizeof wide / sizeof *wide, code) ? 2 : 1;
 }
 
-static uint32_t decode(const char *s, size_t length)
+static uint32_t code_point(const char *s, size_t length)
 {
     static const unsigned char payload[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
     uint32_t code = (unsigned char)s[0] & payload[length];
@@ -155,7 +155,7 @@ wf_shown wf_width_show(const char *s, size_t n)
     size_t length = wf_text_utf8(s, n);
     if (length == 0)
         return (wf_shown){"?", 1, 1, 1};
-    uint32_t code = decode(s, length);
+    uint32_t code = code_point(s, length);
     if (code < 0x20)
         return (wf_shown){caret + 2 * code, 2, 1, 2};
     if (code == 0x7F)
