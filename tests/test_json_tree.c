@@ -203,7 +203,7 @@ static void sentences(void **state)
         {"{\n\"a\": 1,\n\"b\": x}", "line 3: 'x' stands where a value is expected"},
         {"{\n\"a\": 1\n", "line 3: the text ends where a comma or '}' is expected"},
         {"{\"a\": 1, \"a\": 2}", "has the key 'a' twice"},
-        {"{\"\\n\": 1, \"\\n\": 2}", "has the key '?' twice"},
+        {"{\"\\n\": 1, \"\\n\": 2}", "has the key '\\n' twice"},
         {"[1]\n\n\x01", "line 3: the byte 0x01 stands where the end is expected"},
         {"[007]", "begins with a zero"},
         {"[1e999]", "too large"},

@@ -109,6 +109,65 @@ static void test_text_append(void **state)
     }
 }
 
+/* Every code point and every byte: what is shown holds no control, and plain text is shown as it is. */
+static void test_text_escape(void **state)
+{
+    (void)state;
+    char one[WF_TEXT_ESCAPE], c[4];
+    for (unsigned point = 0; point < 0x110000; point++) {
+        if (point >= 0xD800 && point < 0xE000)
+            continue;
+        size_t n = wf_text_put_utf8(c, point);
+        assert_int_equal(wf_text_escape(one, c, n), n);
+        bool control = point < 0x20 || (point >= 0x7F && point < 0xA0);
+        bool turns = (point >= 0x202A && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069) ||
+                     point == 0x2028 || point == 0x2029;
+        bool same = strlen(one) == n && memcmp(one, c, n) == 0;
+        if (control || turns)
+            assert_true(one[0] == '\\' && strlen(one) >= 2);
+        else if (point < 0x300)
+            assert_true(same);
+        assert_int_equal(wf_text_harmless(c, n), same);
+        assert_true(wf_text_harmless(one, strlen(one)));
+    }
+    for (int byte = 0x80; byte < 0x100; byte++) {
+        char text[5];
+        snprintf(text, sizeof text, "\\x%02x", byte);
+        c[0] = (char)byte;
+        assert_int_equal(wf_text_escape(one, c, 1), 1);
+        assert_string_equal(one, text);
+    }
+}
+
+static void test_text_foreign(void **state)
+{
+    (void)state;
+    static char name[60000000];
+    char out[WF_TEXT_FOREIGN], shown[WF_TEXT_SHOWN];
+    assert_string_equal(WF_FOREIGN(""), "");
+    assert_string_equal(WF_FOREIGN("a\nb\t\x1b[2J\xE2\x80\xAEz\xC3\xA9"),
+                        "a\\nb\\t\\x1b[2J\\u202ez\xC3\xA9");
+    memset(name, 'x', sizeof name);
+    wf_text_foreign(out, sizeof out, name, sizeof name);
+    assert_int_equal(strlen(out), 200 + strlen("... (60 MB in all)"));
+    assert_string_equal(out + 200, "... (60 MB in all)");
+    assert_string_equal(wf_text_foreign(out, sizeof out, name, 200) + 199, "x");
+    wf_text_show(shown, name, 1500);
+    assert_int_equal(strlen(shown), WF_TEXT_SHOWN - 1);
+    assert_non_null(strstr(shown, "xx... (1.5 kB in all)"));
+    memset(name, '\x1b', sizeof name); /* escapes are cut between characters */
+    for (size_t cap = 48; cap < 300; cap++) {
+        memset(out, '#', sizeof out);
+        wf_text_foreign(out, cap, name, 1000);
+        size_t escapes = 0;
+        for (; strncmp(out + 4 * escapes, "\\x1b", 4) == 0; escapes++)
+            ;
+        assert_string_equal(out + 4 * escapes, "... (1.0 kB in all)");
+        assert_true(strlen(out) < cap);
+        assert_int_equal(out[cap], '#');
+    }
+}
+
 /* ---- json.c -------------------------------------------------------------------------------- */
 
 static char *json_text;
@@ -183,7 +242,9 @@ static void test_json_strings(void **state)
     } known[] = {
         {"", ""},
         {"plain / text", "plain / text"},
-        {"\x7f\xC2\x80\xC2\x9B\xC2\x9F\xC2\xA0", "\\u007f\\u0080\\u009b\\u009f\xC2\xA0"},
+        {"\x7f \xC2\x9B \xE2\x80\xAE \xE2\x81\xA9 \xE2\x80\xA8",
+         "\\u007f \\u009b \\u202e \\u2069 \\u2028"},
+        {"\xC2\x80\xC2\xA0 \xF3\xA0\x80\x81", "\\u0080\xC2\xA0 \xF3\xA0\x80\x81"},
         {"\"\\\b\f\n\r\t", "\\\"\\\\\\b\\f\\n\\r\\t"},
         {"\x01\x1f", "\\u0001\\u001f"},
         {"\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80", "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80"},
@@ -349,6 +410,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_distance), cmocka_unit_test(test_text_nearest),
         cmocka_unit_test(test_text_append),   cmocka_unit_test(test_json_layout),
+        cmocka_unit_test(test_text_escape),   cmocka_unit_test(test_text_foreign),
         cmocka_unit_test(test_json_strings),  cmocka_unit_test(test_json_doubles),
         cmocka_unit_test(test_json_misuse),   cmocka_unit_test(test_json_write_error),
     };

@@ -48,20 +48,17 @@ void wf_ctx_set_log(wf_ctx *ctx, wf_log_fn *fn, void *user)
     ctx->log_user = user;
 }
 
-/* Messages repeat names and texts from outside. Whatever these hold, a message is one line of UTF-8 that
- * no terminal takes for a command: breaks become spaces, other controls and broken characters '?'. */
-static void make_printable(char *s)
+/* Formats one line of UTF-8 that no terminal obeys, whatever the names and texts among the arguments hold. Composed
+ * aside, because the old message may be among the arguments. */
+static void compose(char out[WF_MESSAGE_BYTES], const char *fmt, va_list args)
 {
-    for (size_t left = strlen(s), n; left > 0; s += n, left -= n) {
-        n = wf_text_utf8(s, left);
-        bool high_control = n == 2 && s[0] == '\xC2' && (s[1] & 0x60) == 0;
-        if (n == 0 || high_control || s[0] == 0x7F)
-            s[0] = '?';
-        else if (s[0] > 0 && s[0] < ' ')
-            s[0] = strchr("\t\n\r", s[0]) ? ' ' : '?';
-        if (high_control)
-            s[1] = '?';
-        n += n == 0;
+    char raw[WF_MESSAGE_BYTES], one[WF_TEXT_ESCAPE];
+    size_t len = 0, at = 0;
+    wf_text_vappend(raw, sizeof raw, &len, fmt, args);
+    out[0] = '\0';
+    for (size_t i = 0; i < len;) {
+        i += wf_text_escape(one, raw + i, len - i);
+        wf_text_append(out, WF_MESSAGE_BYTES, &at, "%s", one);
     }
 }
 
@@ -69,17 +66,14 @@ wf_status wf_fail(wf_ctx *ctx, wf_status status, const char *fmt, ...)
 {
     wf_assert(status != WF_OK);
 
-    /* Composed aside, because the old message may be among the arguments. */
     char text[WF_MESSAGE_BYTES];
-    size_t len = 0;
     va_list args;
     va_start(args, fmt);
-    wf_text_vappend(text, sizeof text, &len, fmt, args);
+    compose(text, fmt, args);
     va_end(args);
-    make_printable(text);
 
     ctx->status = status;
-    memcpy(ctx->message, text, len + 1);
+    memcpy(ctx->message, text, strlen(text) + 1);
     if (ctx->log)
         ctx->log(ctx->log_user, WF_LOG_DEBUG, text);
     return status;
@@ -90,11 +84,9 @@ void wf_ctx_log(wf_ctx *ctx, wf_log_level level, const char *fmt, ...)
     if (!ctx->log)
         return;
     char text[WF_MESSAGE_BYTES];
-    size_t len = 0;
     va_list args;
     va_start(args, fmt);
-    wf_text_vappend(text, sizeof text, &len, fmt, args);
+    compose(text, fmt, args);
     va_end(args);
-    make_printable(text);
     ctx->log(ctx->log_user, level, text);
 }

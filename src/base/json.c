@@ -94,12 +94,11 @@ static void put_string(FILE *out, const char *text, size_t bytes)
         size_t length = wf_text_utf8((const char *)s, (size_t)(end - s));
         if (escape)
             fprintf(out, "\\%c", letter[escape - plain]);
-        else if (*s < 0x20 || *s == 0x7F)
-            fprintf(out, "\\u%04x", *s);
-        else if (length == 2 && s[0] == 0xC2 && s[1] < 0xA0) /* C1: a terminal may act on it */
-            fprintf(out, "\\u%04x", s[1]);
         else if (length == 0)
             fputs("\xEF\xBF\xBD", out); /* U+FFFD */
+        else if (!wf_text_harmless((const char *)s, length))
+            fprintf(out, "\\u%04x",
+                    wf_text_point((const char *)s, length)); /* a terminal would obey it */
         else
             fwrite(s, 1, length, out);
         s += length ? length : 1;

@@ -112,14 +112,84 @@ size_t wf_text_put_utf8(char *to, unsigned c)
     return length;
 }
 
+unsigned wf_text_point(const char *s, size_t length)
+{
+    static const unsigned lead[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
+    unsigned c = (unsigned char)s[0] & lead[length];
+    for (size_t i = 1; i < length; i++)
+        c = c << 6 | ((unsigned char)s[i] & 0x3Fu);
+    return c;
+}
+
+/* Controls, line breaks, and overrides of the direction of writing. */
+static bool steers(unsigned c)
+{
+    return c < 0x20 || (c >= 0x7F && c <= 0x9F) || (c >= 0x2028 && c <= 0x202E) ||
+           (c >= 0x2066 && c <= 0x2069);
+}
+
+size_t wf_text_escape(char out[WF_TEXT_ESCAPE], const char *s, size_t n)
+{
+    size_t length = wf_text_utf8(s, n);
+    unsigned c = length ? wf_text_point(s, length) : 0;
+    if (length && !steers(c)) {
+        memcpy(out, s, length);
+        out[length] = '\0';
+        return length;
+    }
+    if (length == 1 && strchr("\t\n\r", s[0]) && s[0])
+        snprintf(out, WF_TEXT_ESCAPE, "\\%c", s[0] == '\t' ? 't' : s[0] == '\n' ? 'n' : 'r');
+    else if (length <= 1)
+        snprintf(out, WF_TEXT_ESCAPE, "\\x%02x", (unsigned)(unsigned char)s[0]);
+    else
+        snprintf(out, WF_TEXT_ESCAPE, "\\u%04x", c & 0xFFFF);
+    return length ? length : 1;
+}
+
+bool wf_text_harmless(const char *s, size_t n)
+{
+    for (size_t i = 0, length; i < n; i += length) {
+        length = wf_text_utf8(s + i, n - i);
+        if (length == 0 || steers(wf_text_point(s + i, length)))
+            return false;
+    }
+    return true;
+}
+
+void wf_text_size(char out[WF_TEXT_SIZE], double bytes)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+    int unit = 0;
+    for (; bytes >= 999.5 && unit < 4; unit++)
+        bytes /= 1000;
+    snprintf(out, WF_TEXT_SIZE, unit && bytes < 9.95 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+}
+
+const char *wf_text_foreign(char *out, size_t cap, const char *bytes, size_t len)
+{
+    char one[WF_TEXT_ESCAPE], size[WF_TEXT_SIZE], tail[WF_TEXT_SIZE + 16];
+    wf_text_size(size, (double)len);
+    size_t tail_bytes = (size_t)snprintf(tail, sizeof tail, "... (%s in all)", size);
+    size_t at = 0, cut = 0; /* cut: the longest beginning that leaves room for the tail */
+    for (size_t i = 0, shown = 0, taken; i < len; i += taken, shown++) {
+        taken = wf_text_escape(one, bytes + i, len - i);
+        size_t n = strlen(one);
+        if (at + tail_bytes < cap)
+            cut = at;
+        if (shown == WF_TEXT_FOREIGN_MOST || at + n >= cap) {
+            memcpy(out + cut, tail, tail_bytes + 1);
+            return out;
+        }
+        memcpy(out + at, one, n);
+        at += n;
+    }
+    out[at] = '\0';
+    return out;
+}
+
 const char *wf_text_show(char out[WF_TEXT_SHOWN], const char *bytes, size_t len)
 {
-    size_t n = len < WF_TEXT_SHOWN ? len : WF_TEXT_SHOWN - 4;
-    for (size_t i = 0; i < n; i++)
-        out[i] = bytes[i] >= ' ' && bytes[i] <= '~' ? bytes[i] : '?';
-    memcpy(out + n, "...", n == len ? 0 : 3);
-    out[n == len ? n : WF_TEXT_SHOWN - 1] = '\0';
-    return out;
+    return wf_text_foreign(out, WF_TEXT_SHOWN, bytes, len);
 }
 
 void wf_text_from_double(char out[WF_TEXT_DOUBLE], double value)

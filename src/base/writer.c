@@ -88,6 +88,23 @@ void wf_writer_quoted(wf_writer *w, const char *text, size_t bytes)
     wf_writer_char(w, '"');
 }
 
+void wf_writer_xml(wf_writer *w, const char *text, size_t most)
+{
+    char one[WF_TEXT_ESCAPE];
+    size_t left = strlen(text);
+    for (size_t shown = 0, taken; left > 0; text += taken, left -= taken, shown++) {
+        if (shown == most) {
+            wf_writer_print(w, "...");
+            return;
+        }
+        taken = wf_text_escape(one, text, left);
+        if (strchr("<>&\"'", one[0]))
+            wf_writer_print(w, "&#%d;", one[0]);
+        else
+            wf_writer_bytes(w, one, strlen(one));
+    }
+}
+
 wf_status wf_writer_take(wf_writer *w, char **out, size_t *bytes)
 {
     wf_status status = make_room(w, 0) ? WF_OK : w->status;

@@ -22,6 +22,8 @@ void wf_writer_char(wf_writer *w, char c);
 void wf_writer_bytes(wf_writer *w, const void *bytes, size_t count);
 /* As a string of JSON, with its quotes; a byte that is not UTF-8 becomes U+FFFD. */
 void wf_writer_quoted(wf_writer *w, const char *text, size_t bytes);
+/* Foreign text as content of an XML element: escaped as wf_text_escape does, at most `most` characters. */
+void wf_writer_xml(wf_writer *w, const char *text, size_t most);
 /* Hands the text over, to be given to wf_mem_free; its length without the NUL to *bytes, which may
  * be NULL. After a failure *out is NULL. The writer is empty then in either case. */
 wf_status wf_writer_take(wf_writer *w, char **out, size_t *bytes);

@@ -59,7 +59,7 @@ static wf_status choose_context(job *t)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "%lld tokens do not fit the context of %s, which is %lld; give fewer (-p, "
                        "-n, --depth)",
-                       (long long)need, e->info.name, (long long)e->info.context);
+                       (long long)need, WF_SHOWN(e->info.name), (long long)e->info.context);
     if (wf_engine_set.context > 0 && need > e->context)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "%lld tokens do not fit --ctx-size %lld; give fewer (-p, -n, --depth)",

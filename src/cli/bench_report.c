@@ -67,6 +67,8 @@ void wf_bench_number(wf_bench_report *r, double x)
 
 /* ---- Text and Markdown ---- */
 
+#define SHOWN 640 /* bytes of a cell, escapes included */
+
 static const char *show(const wf_bench_column *c, const wf_bench_cell *cell, char *buf, size_t cap)
 {
     static const int digits[] = {[WF_SHOW_WHOLE] = 0,
@@ -75,7 +77,7 @@ static const char *show(const wf_bench_column *c, const wf_bench_cell *cell, cha
                                  [WF_SHOW_THOUSANDTHS] = 3,
                                  [WF_SHOW_SHARE] = 0};
     if (cell->text)
-        return cell->text;
+        return wf_text_foreign(buf, cap, cell->text, strlen(cell->text));
     if (isnan(cell->number))
         return "-";
     if (c->show == WF_SHOW_BYTES)
@@ -88,7 +90,7 @@ static const char *show(const wf_bench_column *c, const wf_bench_cell *cell, cha
 
 static int width_of(const wf_bench_section *s, int column)
 {
-    char buf[64];
+    char buf[SHOWN];
     size_t width = strlen(s->column[column].title);
     for (int i = column; i < s->cells; i += s->columns) {
         size_t n = strlen(show(&s->column[column], &s->cell[i], buf, sizeof buf));
@@ -106,7 +108,7 @@ static void print_cell(FILE *to, const char *text, int width, bool left)
 /* Row -1 is that of the titles. */
 static void print_row(FILE *to, const wf_bench_section *s, int row, bool markdown)
 {
-    char buf[64];
+    char buf[SHOWN];
     const char *before = markdown ? "| " : "";
     for (int i = 0; i < s->columns; i++) {
         const wf_bench_column *c = &s->column[i];
@@ -135,7 +137,7 @@ static void print_table(FILE *to, const wf_bench_section *s, bool markdown)
 
 static void print_single(FILE *to, const wf_bench_section *s, bool markdown)
 {
-    char buf[64];
+    char buf[SHOWN];
     int width = 0;
     for (int i = 0; i < s->columns; i++)
         if (s->column[i].title && (int)strlen(s->column[i].title) > width)

@@ -5,6 +5,7 @@
 #include "cli/engine.h"
 #include "cli/info.h"
 #include "cli/plan.h"
+#include "cli/screen.h"
 #include "model/family.h"
 
 #define BAR 30 /* columns */
@@ -82,7 +83,7 @@ static void print_special(const wf_model_view *v)
                     {"unknown", WF_SPECIAL_UNKNOWN},
                     {"padding", WF_SPECIAL_PAD}};
     if (!v->tokenizer) {
-        printf("  tokenizer   none: %s\n", v->model->no_tokenizer);
+        printf("  tokenizer   none: %s\n", WF_FOREIGN(v->model->no_tokenizer));
         return;
     }
     printf("  tokenizer   %d tokens, %d of them control tokens", wf_tokenizer_count(v->tokenizer),
@@ -91,9 +92,8 @@ static void print_special(const wf_model_view *v)
         int32_t id = wf_tokenizer_special(v->tokenizer, specials[i].which);
         size_t bytes = 0;
         const char *token = id >= 0 ? wf_tokenizer_token(v->tokenizer, id, &bytes) : NULL;
-        char shown[WF_TEXT_SHOWN];
         if (token)
-            printf(", %s %d %s", specials[i].name, id, wf_text_show(shown, token, bytes));
+            printf(", %s %d %s", specials[i].name, id, WF_FOREIGN_BYTES(token, bytes));
     }
     putchar('\n');
 }
@@ -112,7 +112,6 @@ static void print_memory(const wf_model_view *v)
 
 static void print_template(const wf_model_view *v)
 {
-    char shown[WF_TEXT_SHOWN];
     const char *t = v->info.chat_template;
     if (!t) {
         puts("  chat        no template: it continues texts");
@@ -120,14 +119,14 @@ static void print_template(const wf_model_view *v)
     }
     t += strspn(t, " \t\r\n");
     size_t line = strcspn(t, "\r\n");
-    printf("  chat        %s\n", wf_text_show(shown, t, line));
+    printf("  chat        %s\n", WF_FOREIGN_BYTES(t, line));
 }
 
 static void print_info(const wf_model_view *v)
 {
     const wf_model_info *i = &v->info;
     char count[16], bytes[32];
-    printf("%s\n", i->name);
+    printf("%s\n", WF_FOREIGN(i->name));
     printf("  family      %s: %s\n", i->family, v->model->config.family->title);
     printf("  format      %s, %d file%s, %s of weights\n", i->format, i->files,
            i->files == 1 ? "" : "s", wf_plan_bytes(i->bytes, bytes, sizeof bytes));
@@ -158,15 +157,22 @@ static void print_tensors(const wf_model_view *v)
     const wf_store *s = v->model->store;
     for (int i = 0; i < s->count; i++) {
         const wf_stored *t = &s->tensor[i];
-        char shape[96], shown[WF_TEXT_SHOWN];
+        char shape[96];
         size_t len = 0;
         shape[0] = '\0';
         for (int k = 0; k < (int)t->shape.n; k++)
             wf_text_append(shape, sizeof shape, &len, "%s%lld", k ? " x " : "",
                            (long long)t->shape.d[k]);
-        printf("%-44s %-6s %-20s %12zu\n", wf_text_show(shown, t->name, strlen(t->name)),
-               t->type_name, shape, t->bytes);
+        printf("%-44s %-6s %-20s %12zu\n", WF_FOREIGN(t->name), t->type_name, shape, t->bytes);
     }
+}
+
+static void put_template(const char *text)
+{
+    wf_screen screen;
+    wf_screen_begin(&screen, false);
+    if (wf_screen_write(&screen, text, strlen(text)))
+        wf_screen_end(&screen);
 }
 
 /* ---- The command ---- */
@@ -174,19 +180,19 @@ static void print_tensors(const wf_model_view *v)
 static wf_status show(wf_ctx *ctx, wf_model_view *v)
 {
     if (options.template && !v->info.chat_template)
-        return wf_fail(ctx, WF_ERR_USAGE, "%s has no chat template", v->info.name);
+        return wf_fail(ctx, WF_ERR_USAGE, "%s has no chat template", WF_SHOWN(v->info.name));
     if (options.keys && !v->model->gguf)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "--keys is for GGUF files, and %s is a folder: see its "
                        "config.json",
-                       v->info.name);
+                       WF_SHOWN(v->info.name));
     if (options.template && options.json) {
         wf_json j;
         wf_json_begin(&j, stdout);
         wf_json_string(&j, v->info.chat_template);
         wf_json_end(&j);
     } else if (options.template) {
-        fputs(v->info.chat_template, stdout);
+        put_template(v->info.chat_template);
     } else if (options.keys && !options.json) {
         wf_info_keys(v->model->gguf);
     } else if (options.tensors && !options.json) {

@@ -137,7 +137,7 @@ static int name_width(const comparison *c)
 {
     int width = 3;
     for (int i = 0; i < c->count; i++) {
-        int n = (int)strlen(c->run[i].name);
+        int n = (int)strlen(WF_FOREIGN(c->run[i].name));
         width = n > width ? n : width;
     }
     return width < 40 ? width : 40;
@@ -156,8 +156,8 @@ static void print_table(const comparison *c)
         char speed[32];
         size_t len = 0;
         wf_figure_short(speed, sizeof speed, &len, wf_history_speed(h));
-        printf("%s%-*s%s  %8lld", color ? wf_braille_color(i) : "", width, c->run[i].name,
-               color ? "\x1b[0m" : "", (long long)last.step);
+        printf("%s%-*s%s  %8lld", color ? wf_braille_color(i) : "", width,
+               WF_FOREIGN(c->run[i].name), color ? "\x1b[0m" : "", (long long)last.step);
         put_loss(last.loss);
         put_loss(h->valid_count ? h->valids[h->valid_count - 1].loss : NAN);
         put_loss(best ? best->loss : NAN);

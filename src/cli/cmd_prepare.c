@@ -132,7 +132,7 @@ static void say(const wf_prepared *r, double seconds)
     say_split("valid", &r->valid, r->chat);
     fprintf(stderr,
             "%s: a vocabulary of %d%s, ids of %d bytes; %.1f s, %.1f MB/s, %.2f M tokens/s\n",
-            set.out, (int)r->vocab, r->learned ? ", learned" : "", r->id_bytes, seconds,
+            WF_FOREIGN(set.out), (int)r->vocab, r->learned ? ", learned" : "", r->id_bytes, seconds,
             (double)bytes / seconds * 1e-6, (double)tokens / seconds * 1e-6);
     if (r->skipped_files > 0)
         fprintf(stderr, "skipped %lld file%s that %s empty or no UTF-8 text\n",

@@ -57,7 +57,7 @@ static wf_status encode(batch *b, job *j)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "an empty prompt gives nothing to continue, and %s has no token that begins "
                        "a text; write something behind -p",
-                       e->info.name);
+                       WF_SHOWN(e->info.name));
     wf_ids_free(e->ctx, j->ids);
     j->ids = wf_mem_array(e->ctx, 1, sizeof *j->ids);
     if (!j->ids)

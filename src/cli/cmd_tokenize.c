@@ -20,17 +20,11 @@ static struct {
 static void print_token(const char *token, size_t bytes)
 {
     putchar('"');
-    for (size_t i = 0, n; i < bytes; i += n ? n : 1) {
-        unsigned char c = (unsigned char)token[i];
-        n = wf_text_utf8(token + i, bytes - i);
-        if (c == '"' || c == '\\')
-            printf("\\%c", c);
-        else if (c == '\n' || c == '\t')
-            printf("\\%c", c == '\n' ? 'n' : 't');
-        else if (n == 0 || c < 0x20 || c == 0x7f)
-            printf("\\x%02x", c);
-        else
-            fwrite(token + i, 1, n, stdout);
+    char one[WF_TEXT_ESCAPE];
+    for (size_t i = 0; i < bytes;) {
+        bool quoted = token[i] == '"' || token[i] == '\\';
+        i += wf_text_escape(one, token + i, bytes - i);
+        printf("%s%s", quoted ? "\\" : "", one);
     }
     puts("\"");
 }

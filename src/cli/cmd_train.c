@@ -46,7 +46,7 @@ static void show_settings(const wf_trainer *t)
         if (!*value)
             continue;
         size_t begin = len;
-        wf_text_append(row, sizeof row, &len, "  %s %s", name, value);
+        wf_text_append(row, sizeof row, &len, "  %s %s", name, WF_FOREIGN(value));
         if (++column == COLUMNS || len - begin > WIDTH) {
             fprintf(stderr, "%s\n", row);
             column = 0;
@@ -83,7 +83,7 @@ static void begin(void *user, const wf_trainer *t, int64_t tokens, int64_t batch
     char all[16], trained[16], data[16], seen[16];
     wf_trainer_get_info(t, &i);
     int64_t step = i.batch * i.length * i.accumulate;
-    fprintf(stderr, "%s: %s, %s parameters", i.name, i.family,
+    fprintf(stderr, "%s: %s, %s parameters", WF_FOREIGN(i.name), i.family,
             wf_engine_count(i.parameters, all, sizeof all));
     if (i.trained != i.parameters)
         fprintf(stderr, ", of which %s in adapters are trained",

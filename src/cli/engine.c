@@ -83,11 +83,12 @@ static void say_memory(const wf_engine *e, int64_t sequences, const wf_memory *m
     char count[16], mapped[32], copied[32], kv[32], activations[32];
     size_t kv_bytes = wf_engine_kv_bytes(e, sequences);
     size_t rest = m->states > kv_bytes ? m->states - kv_bytes : 0;
-    wf_engine_say("%s (%s, %s parameters, %s) on %s", e->info.name, e->info.family,
+    wf_engine_say("%s (%s, %s parameters, %s) on %s", WF_FOREIGN(e->info.name), e->info.family,
                   wf_engine_count(e->info.parameters, count, sizeof count), e->info.format,
                   wf_device_description(e->device));
     for (int i = 0; i < wf_engine_set.lora.count; i++)
-        wf_engine_say("with the adapter %s, times %g", e->lora[i].path, (double)e->lora[i].scale);
+        wf_engine_say("with the adapter %s, times %g", WF_FOREIGN(e->lora[i].path),
+                      (double)e->lora[i].scale);
     wf_engine_say(
         "memory: weights %s mapped and %s copied, keys and values %s for %lld x %lld "
         "tokens, activations %s",
@@ -184,7 +185,7 @@ static wf_status choose_context(wf_engine *e)
     if (e->context > most)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "--ctx-size %lld is more than %s was made for; its context is %lld tokens",
-                       (long long)asked, e->info.name, (long long)most);
+                       (long long)asked, WF_SHOWN(e->info.name), (long long)most);
     return WF_OK;
 }
 

@@ -171,11 +171,10 @@ static void print_value(const wf_gguf *f, const wf_gguf_pair *p)
     int64_t whole = 0;
     double real = 0;
     bool on = false;
-    char shown[WF_TEXT_SHOWN];
     if (p->kind == WF_GGUF_ARRAY)
         printf("%llu items\n", (unsigned long long)p->count);
     else if (p->kind == WF_GGUF_STRING)
-        printf("%s\n", wf_text_show(shown, p->text->bytes, p->text->len));
+        printf("%s\n", WF_FOREIGN_BYTES(p->text->bytes, p->text->len));
     else if (p->kind == WF_GGUF_BOOL && wf_gguf_get_bool(f, p->key, &on) == WF_OK)
         puts(on ? "true" : "false");
     else if (p->kind == WF_GGUF_F32 || p->kind == WF_GGUF_F64)
@@ -189,8 +188,7 @@ static void print_value(const wf_gguf *f, const wf_gguf_pair *p)
 void wf_info_keys(const wf_gguf *f)
 {
     for (int i = 0; i < f->pairs; i++) {
-        char shown[WF_TEXT_SHOWN];
-        printf("%-44s ", wf_text_show(shown, f->pair[i].key, strlen(f->pair[i].key)));
+        printf("%-44s ", WF_FOREIGN(f->pair[i].key));
         print_value(f, &f->pair[i]);
     }
 }

@@ -190,21 +190,13 @@ void wf_live_step(wf_live *l, const wf_train_step *p)
         show(l, now);
 }
 
-/* What a model or a file says must not steer the terminal. */
+/* Foreign text, in which lines may end. */
 static void put_harmless(const char *text)
 {
-    const char *end = text + strlen(text);
-    while (text < end) {
-        size_t length = wf_text_utf8(text, (size_t)(end - text));
-        unsigned char first = (unsigned char)text[0], second = (unsigned char)text[length > 1];
-        bool control = length == 1
-                           ? (first < ' ' && first != '\n' && first != '\t') || first == 0x7F
-                           : first == 0xC2 && second < 0xA0;
-        if (length == 0 || control)
-            putc('?', stderr);
-        else
-            fwrite(text, 1, length, stderr);
-        text += length ? length : 1;
+    char one[WF_TEXT_ESCAPE];
+    for (size_t left = strlen(text), taken; left > 0; text += taken, left -= taken) {
+        taken = wf_text_escape(one, text, left);
+        fputs(*text == '\n' ? "\n" : *text == '\t' ? "\t" : one, stderr);
     }
 }
 

@@ -25,7 +25,7 @@ static void print_text(const view *v)
     const wf_memory *m = &v->memory;
     char count[16];
     printf("running %s: %s parameters, %lld x %lld tokens, on %s\n\nmemory, in bytes:\n",
-           v->info.name, wf_engine_count(v->info.parameters, count, sizeof count),
+           WF_FOREIGN(v->info.name), wf_engine_count(v->info.parameters, count, sizeof count),
            (long long)v->options.sequences, (long long)v->context,
            wf_device_description(v->device));
     wf_plan_line("states", m->states, "keys and values, and weights that are copied");

@@ -37,17 +37,6 @@ static void block_title(drawing *d, int block)
                     wf_plan_bytes(b->bytes, size, sizeof size), b->offset, b->begin, b->end);
 }
 
-/* Titles come from the command line. */
-static void write_escaped(wf_writer *w, const char *text)
-{
-    for (const char *s = text; *s; s++) {
-        if (*s == '<' || *s == '&')
-            wf_writer_print(w, "&#%d;", *s);
-        else
-            wf_writer_char(w, (unsigned char)*s < ' ' ? '?' : *s);
-    }
-}
-
 static void draw_axis(drawing *d, int top, int height, uint64_t most, const char *label)
 {
     wf_writer_print(&d->w, "<text x=\"%d\" y=\"%d\" class=\"head\">%s</text>\n", LEFT, top - 8,
@@ -124,7 +113,7 @@ static void draw(drawing *d)
                     "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
                     WIDTH, height, WIDTH, height);
     wf_writer_print(&d->w, "<text x=\"%d\" y=\"25\" class=\"head\">", LEFT);
-    write_escaped(&d->w, v->title);
+    wf_writer_xml(&d->w, v->title, 200);
     wf_writer_print(&d->w, "</text>\n");
     draw_legend(d);
     draw_axis(d, TOP, AREA, d->most, "bytes alive at each step");

@@ -77,7 +77,7 @@ static void print_cost(const wf_plan_view *v)
 
 void wf_plan_print(const wf_plan_view *v)
 {
-    printf("%s, on %s\n", v->title, v->device->target.name);
+    printf("%s, on %s\n", WF_FOREIGN(v->title), v->device->target.name);
     printf("%d nodes as written, %d kernels to launch, planned in %.0f ms\n\n", v->nodes,
            v->plan->step_count, 1e3 * v->seconds);
     print_memory(v);
@@ -175,7 +175,7 @@ static void print_busiest(const wf_plan_view *v)
             wf_value_print(value, what, sizeof what, &len);
         }
         printf("  %10s  steps %d .. %d  %s\n", wf_plan_bytes(b->bytes, size, sizeof size), b->begin,
-               b->end, what);
+               b->end, WF_FOREIGN(what));
     }
 }
 

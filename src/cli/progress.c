@@ -46,27 +46,27 @@ void wf_progress_text(const wf_progress *p, double seconds, int columns, char *o
 {
     double part = part_of(p);
     size_t len = 0, n = 0;
+    const char *shown = WF_FOREIGN(p->label);
     out[0] = '\0';
     if (columns == 0) {
-        wf_text_append(out, cap, &len, "%s: ", p->label);
+        wf_text_append(out, cap, &len, "%s: ", shown);
         append_numbers(p, seconds, part, ", ", out, cap, &len);
         return;
     }
     char numbers[64];
     append_numbers(p, seconds, part, "  ", numbers, sizeof numbers, &n);
-    int label = (int)strlen(p->label),
-        room = columns - label - (int)n - 4; /* spaces and brackets */
+    int label = (int)strlen(shown), room = columns - label - (int)n - 4; /* spaces and brackets */
     int bar = room > BAR ? BAR : room, full = (int)(part * bar);
     if (bar < 5) { /* better no bar than a stump, and rather the label's beginning than none */
         wf_text_append(out, cap, &len, "%.*s %s", columns > (int)n + 1 ? columns - (int)n - 1 : 0,
-                       p->label, numbers);
+                       shown, numbers);
         return;
     }
     static const char fill[] = "##############################",
                       rest[] = "..............................";
     _Static_assert(sizeof fill == BAR + 1 && sizeof rest == BAR + 1, "a full bar");
-    wf_text_append(out, cap, &len, "%s %s[%.*s%.*s]%s %s", p->label, p->color ? "\x1b[32m" : "",
-                   full, fill, bar - full, rest, p->color ? "\x1b[0m" : "", numbers);
+    wf_text_append(out, cap, &len, "%s %s[%.*s%.*s]%s %s", shown, p->color ? "\x1b[32m" : "", full,
+                   fill, bar - full, rest, p->color ? "\x1b[0m" : "", numbers);
 }
 
 /* ---- Writing ---- */
@@ -122,7 +122,7 @@ void wf_progress_end(wf_progress *p)
     char text[512];
     size_t len = 0;
     double seconds = seconds_since(p->began, wf_clock_ns());
-    wf_text_append(text, sizeof text, &len, "%s: ", p->label);
+    wf_text_append(text, sizeof text, &len, "%s: ", WF_FOREIGN(p->label));
     wf_figure_amount(text, sizeof text, &len, (double)p->done, p->unit == WF_PROGRESS_BYTES);
     wf_text_append(text, sizeof text, &len, " in %.1f s", seconds);
     if (seconds >= SETTLED_SECONDS) {

@@ -49,7 +49,7 @@ static void note_bytes(const char *what, const wf_prompt *p)
     }
     if (wrong)
         wf_engine_say("note: %s is no UTF-8 from byte %zu on; what is none is taken as U+FFFD",
-                      what, first);
+                      WF_FOREIGN(what), first);
 }
 
 static wf_status read_file(wf_prompts *p, const char *path, uint32_t flags)

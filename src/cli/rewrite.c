@@ -37,7 +37,7 @@ static const char *size_text(double bytes, char out[32])
 static void conclude(const char *to, const wf_model_info *info, int64_t bytes, uint64_t ns)
 {
     char before[32], after[32];
-    fprintf(stderr, "%s: %s of weights, were %s; %.2f bits a weight; %.1f s\n", to,
+    fprintf(stderr, "%s: %s of weights, were %s; %.2f bits a weight; %.1f s\n", WF_FOREIGN(to),
             size_text((double)bytes, after), size_text((double)info->bytes, before),
             8.0 * (double)bytes / (double)info->parameters, (double)ns * 1e-9);
 }

@@ -26,9 +26,9 @@ static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folde
     WF_TRY(status);
     if (wf_train_quiet())
         return WF_OK;
-    fprintf(stderr, "%s: %lld %s, %lld tokens, prepared in %s\n", o->data,
+    fprintf(stderr, "%s: %lld %s, %lld tokens, prepared in %s\n", WF_FOREIGN(o->data),
             (long long)made.train.documents, made.chat ? "conversations" : "documents",
-            (long long)made.train.tokens, folder);
+            (long long)made.train.tokens, WF_FOREIGN(folder));
     return WF_OK;
 }
 

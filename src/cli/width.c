@@ -160,7 +160,7 @@ wf_shown wf_width_show(const char *s, size_t n)
         return (wf_shown){caret + 2 * code, 2, 1, 2};
     if (code == 0x7F)
         return (wf_shown){"^?", 2, 1, 2};
-    if (code >= 0x80 && code < 0xA0)
+    if (!wf_text_harmless(s, length))
         return (wf_shown){"?", 1, length, 1};
     return (wf_shown){s, length, length, wf_width(code)};
 }

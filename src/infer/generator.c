@@ -25,7 +25,7 @@ static wf_status choose(wf_generator *g, const wf_generator_options *o)
     if (g->context < 1 || g->context > c->context)
         return wf_fail(g->ctx, WF_ERR_USAGE,
                        "a context of %lld tokens is not possible; %s has been made for 1 to %lld",
-                       (long long)g->context, g->model->info.name, (long long)c->context);
+                       (long long)g->context, WF_SHOWN(g->model->info.name), (long long)c->context);
     if (g->sequences < 1 || g->sequences > 4096)
         return wf_fail(g->ctx, WF_ERR_USAGE,
                        "a generator of %lld sequences is not possible, 1 to 4096 are",

@@ -135,7 +135,7 @@ static wf_status find_template(const wf_model *m, wf_ctx *ctx, const wf_chat_opt
                        "%s has no chat template, so it is not made to chat; give it one "
                        "(--chat-template chatml or --chat-template-file FILE) or complete a text "
                        "with `weft run`",
-                       m->info.name);
+                       WF_SHOWN(m->info.name));
     if (strcmp(*text, "chatml") == 0)
         *text = wf_chatml;
     return WF_OK;

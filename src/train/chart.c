@@ -137,26 +137,6 @@ static double rate_y(const drawing *d, double rate)
     return d->rate_bottom - (d->rate_bottom - d->rate_top) * wf_axis_place(&d->rate, rate);
 }
 
-/* Names come from outside. */
-static void put_escaped(drawing *d, const char *text, size_t most)
-{
-    size_t bytes = strlen(text), length;
-    const char *end = text + bytes;
-    for (size_t shown = 0; text < end; text += length ? length : 1, shown++) {
-        length = wf_text_utf8(text, (size_t)(end - text));
-        if (shown == most) {
-            wf_writer_print(&d->w, "...");
-            return;
-        }
-        if (strchr("<>&\"'", *text))
-            wf_writer_print(&d->w, "&#%d;", *text);
-        else if (length == 0 || (unsigned char)*text < ' ' || *text == 0x7F)
-            wf_writer_char(&d->w, '?');
-        else
-            wf_writer_bytes(&d->w, text, length);
-    }
-}
-
 static void put_text(drawing *d, const char *class, double x, double y, const char *text)
 {
     wf_writer_print(&d->w, "<text class=\"%s\" x=\"", class);
@@ -164,7 +144,7 @@ static void put_text(drawing *d, const char *class, double x, double y, const ch
     wf_writer_print(&d->w, "\" y=\"");
     put_number(d, y);
     wf_writer_print(&d->w, "\">");
-    put_escaped(d, text, 200);
+    wf_writer_xml(&d->w, text, 200);
     wf_writer_print(&d->w, "</text>\n");
 }
 
@@ -393,7 +373,7 @@ static void draw_words(drawing *d)
         wf_writer_print(&d->w, "M%d %d h24", LEFT, y - 4);
         end_path(d);
         wf_writer_print(&d->w, "<text class=\"small\" x=\"%d\" y=\"%d\">", LEFT + 30, y);
-        put_escaped(d, d->runs[r].name, 50);
+        wf_writer_xml(&d->w, d->runs[r].name, 50);
         wf_writer_print(&d->w, "</text>\n");
         summarize(d->runs[r].history, text, sizeof text);
         put_text(d, "small end", WIDTH - RIGHT, y, text);

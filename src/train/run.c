@@ -182,7 +182,7 @@ static wf_status check_tokenizer(run *r)
                       r->ctx, WF_ERR_USAGE,
                       "the data in '%s' was made with another tokenizer than that of %s; prepare "
                       "it with the model's own tokenizer (weft prepare --tokenizer %s)",
-                      r->o.data, r->setup.base->info.name, r->setup.options.model);
+                      r->o.data, WF_SHOWN(r->setup.base->info.name), r->setup.options.model);
 }
 
 static wf_status make_setup(run *r)

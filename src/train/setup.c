@@ -190,7 +190,8 @@ static wf_status start_from_model(wf_setup *s)
     if (o->length > s->config.context)
         return wf_fail(s->ctx, WF_ERR_USAGE,
                        "a length of %lld tokens is not possible; %s has been made for %lld",
-                       (long long)o->length, s->base->info.name, (long long)s->config.context);
+                       (long long)o->length, WF_SHOWN(s->base->info.name),
+                       (long long)s->config.context);
     return WF_OK;
 }
 
