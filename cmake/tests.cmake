@@ -115,6 +115,12 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         ENVIRONMENT "${environment};WEFT_PARITY_DEVICE=${plugin}")
     set_tests_properties(loss_scale_pjrt PROPERTIES TIMEOUT 600
         ENVIRONMENT "${environment};WEFT_PRECISION_DEVICE=${plugin}")
+    # A tenth of the selftest, other cases in each run: all of it takes the plugin several minutes.
+    add_test(NAME selftest_pjrt
+        COMMAND tests/with_plugin.sh $<TARGET_FILE:weft_cli> selftest --sample 500
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(selftest_pjrt PROPERTIES
+        TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endif()
 
 # What takes many minutes is labelled "long": `make test` leaves it out and `make test-long` runs nothing else.

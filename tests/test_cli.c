@@ -236,6 +236,8 @@ static void test_mistakes(void **state)
          "weft selftest: there is no op 'atention'; did you mean 'attention'?"},
         {"selftest --device cpx", "weft selftest: there is no device 'cpx'; did you mean 'cpu'?"},
         {"selftest --seed abc", "weft selftest: --seed wants a whole number, 0 or more, not 'abc'"},
+        {"selftest --sample -1",
+         "weft selftest: --sample wants a whole number, 0 or more, not '-1'"},
         {"selftest --seed 12x", "weft selftest: --seed wants a whole number, 0 or more, not '12x'"},
         {"selftest --seed -1", "weft selftest: --seed wants a whole number, 0 or more, not '-1'"},
         {"selftest -s 99999999999999999999",

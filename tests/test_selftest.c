@@ -53,6 +53,10 @@ static void test_all_ops_on_the_cpu(void **state)
         (unsigned long long)seed);
     assert_int_equal(report->ops_without_case_count, 0);
     assert_int_equal(report->failures, 0);
+    int listed = 0;
+    for (int op = 0; op < WF_OP_COUNT; op++)
+        listed += wf_selftest_cases((wf_op)op);
+    assert_int_equal(report->cases, listed);
     assert_int_equal(report->skipped, 0); /* the cpu has all combinations of types */
     assert_true(worst <= 1);
     wf_selftest_report_free(report);
@@ -231,6 +235,38 @@ static void test_a_seed_repeats(void **state)
     wf_ctx_free(ctx);
 }
 
+/* A sample has every op, about as many cases as asked for, and depends on the seed alone. */
+static void test_samples(void **state)
+{
+    (void)state;
+    enum { WANTED = 400 };
+    wf_ctx *ctx;
+    wf_selftest_report *report[3];
+    int all = 0, moved = 0;
+    for (int op = 0; op < WF_OP_COUNT; op++)
+        all += wf_selftest_cases((wf_op)op);
+    assert_int_equal(wf_ctx_new(&ctx), WF_OK);
+    for (int i = 0; i < 3; i++) {
+        wf_selftest_options o = {.device = "cpu", .seed = seed + (i == 2), .sample = WANTED};
+        assert_int_equal(wf_selftest_run(ctx, &o, &report[i]), WF_OK);
+        assert_int_equal(report[i]->failures, 0);
+        assert_int_equal(report[i]->ops, WF_OP_COUNT);
+    }
+    for (int i = 0; i < WF_OP_COUNT; i++) {
+        int cases = report[0]->rows[i].cases;
+        assert_in_range(cases, 1, wf_selftest_cases((wf_op)i));
+        assert_int_equal(report[1]->rows[i].cases, cases);
+        moved += report[2]->rows[i].cases != cases;
+    }
+    assert_true(moved > 0);
+    /* ops with few cases add some; 5 standard deviations of a binomial */
+    assert_in_range(report[0]->cases, WANTED - 100, WANTED + 100 + WF_OP_COUNT);
+    assert_true(report[0]->cases < all);
+    for (int i = 0; i < 3; i++)
+        wf_selftest_report_free(report[i]);
+    wf_ctx_free(ctx);
+}
+
 /* Fails every 7th allocation in turn: no crash, no leak, and the harness says that memory ran out. */
 static void test_memory_running_out(void **state)
 {
@@ -269,6 +305,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_comparison_of_gradients),
         cmocka_unit_test(test_unknown_names_are_refused),
         cmocka_unit_test(test_a_seed_repeats),
+        cmocka_unit_test(test_samples),
         cmocka_unit_test(test_wrong_results_are_found),
         cmocka_unit_test(test_wrong_gradients_are_found),
         cmocka_unit_test(test_memory_running_out),

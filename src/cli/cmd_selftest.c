@@ -2,6 +2,7 @@
 /* cmd_selftest.c - weft selftest: every op of a device against the float64 reference. */
 #include "selftest/selftest.h"
 
+#include <limits.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -12,9 +13,10 @@
 
 static struct {
     const char *device, *op, *type;
-    int64_t seed; /* below 0: a fresh one */
+    int64_t seed;   /* below 0: a fresh one */
+    int64_t sample; /* cases; 0: all */
     double distort;
-    bool json, verbose, fast;
+    bool json, verbose, fast, list;
 } options = {.device = "cpu", .seed = -1};
 
 /* A run in progress. */
@@ -69,8 +71,9 @@ static void print_closing(const wf_selftest_report *r, double seconds)
     int failed = 0;
     for (int i = 0; i < r->ops; i++)
         failed += r->rows[i].failures > 0;
-    printf("selftest: %d cases of %d op%s on %s in %.1f s, seed %lld: ", r->cases, r->ops,
-           r->ops == 1 ? "" : "s", options.device, seconds, (long long)options.seed);
+    printf("selftest: %d cases%s of %d op%s on %s in %.1f s, seed %lld: ", r->cases,
+           options.sample > 0 ? " (a sample)" : "", r->ops, r->ops == 1 ? "" : "s", options.device,
+           seconds, (long long)options.seed);
     if (r->skipped > 0)
         printf("%d skipped, ", r->skipped);
     if (r->failures == 0)
@@ -97,6 +100,10 @@ static void begin_json(wf_json *j, const char *description)
     wf_json_string(j, wf_command_line());
     wf_json_key(j, "seed");
     wf_json_int(j, options.seed);
+    if (options.sample > 0) {
+        wf_json_key(j, "sample");
+        wf_json_int(j, options.sample);
+    }
     wf_json_key(j, "failed");
     wf_json_array_begin(j);
 }
@@ -149,6 +156,17 @@ static void end_json(wf_json *j, const wf_selftest_report *r, double seconds, co
 
 /* ---- The command ---- */
 
+/* The cases of a device that supports every combination of types. */
+static void list_cases(void)
+{
+    int cases = 0;
+    for (int op = 0; op < WF_OP_COUNT; op++) {
+        printf("%-25s %5d cases\n", wf_op_get((wf_op)op)->name, wf_selftest_cases((wf_op)op));
+        cases += wf_selftest_cases((wf_op)op);
+    }
+    printf("%d cases of %d ops\n", cases, WF_OP_COUNT);
+}
+
 /* Says what will be tested. Fails before anything is printed when there is no such device. The device
  * stays open: opened again it might be another one, with a seed of its own. */
 static wf_status begin(wf_ctx *ctx, job *t, wf_device **device)
@@ -173,6 +191,10 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         WF_TRY(wf_find_op(ctx, options.op, &op));
     if (options.type && wf_type_from_name(options.type) == WF_TYPE_NONE)
         return wf_fail(ctx, WF_ERR_USAGE, "--type: there is no type '%s'", options.type);
+    if (options.list) {
+        list_cases();
+        return WF_OK;
+    }
     if (options.seed < 0)
         options.seed = wf_fresh_seed();
 
@@ -188,6 +210,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         .op = options.op,
         .type = options.type ? wf_type_from_name(options.type) : WF_TYPE_NONE,
         .seed = (uint64_t)options.seed,
+        .sample = options.sample < INT_MAX ? (int)options.sample : 0,
         .on_op = tell_op,
         .on_failure = tell_failure,
         .user = &t,
@@ -219,6 +242,9 @@ static const wf_flag flags[] = {
     {"type", 0, "TYPE", "test cases of this type alone, as in bf16", .text = &options.type},
     {"seed", 's', "S", "repeats the numbers of an earlier run (default: fresh ones)",
      .whole = &options.seed},
+    {"sample", 0, "N", "about N cases chosen by the seed, at least one of each op (default: all)",
+     .whole = &options.sample},
+    {"list", 0, NULL, "print how many cases each op has, and run none", .on = &options.list},
     {"distort", 0, "E", "put this relative error into the reference, to see it noticed",
      .real = &options.distort},
     {"verbose", 'v', NULL, "a line for each op, and every failure", .on = &options.verbose},

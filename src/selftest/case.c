@@ -254,6 +254,14 @@ static uint64_t hash(uint64_t h, const char *s)
     return h;
 }
 
+uint64_t wf_case_stream(const wf_case_row *row, int variant, wf_type type)
+{
+    char text[64];
+    snprintf(text, sizeof text, "/%s/%d/%s", row->label ? row->label : "", variant,
+             wf_type_name(type));
+    return hash(hash(0xcbf29ce484222325u, wf_op_get(row->op)->name), text);
+}
+
 wf_status wf_case_new(wf_ctx *ctx, const wf_case_row *row, int variant, wf_type type, uint64_t seed,
                       int views, wf_case **out)
 {
@@ -268,10 +276,7 @@ wf_status wf_case_new(wf_ctx *ctx, const wf_case_row *row, int variant, wf_type 
     c->views = views;
     wf_arena_init(&c->arena, ctx);
 
-    char text[64];
-    snprintf(text, sizeof text, "/%s/%d/%s", row->label ? row->label : "", variant,
-             wf_type_name(type));
-    uint64_t stream = hash(hash(0xcbf29ce484222325u, wf_op_get(row->op)->name), text);
+    uint64_t stream = wf_case_stream(row, variant, type);
     wf_rng_init(&c->rng, seed, stream);
     wf_rng_init(&c->view_rng, seed ^ (uint64_t)views << 32, ~stream);
 

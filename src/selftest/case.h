@@ -138,6 +138,8 @@ void wf_case_op(wf_case *c, const char *attrs, wf_value *const *in, int nin);
 
 /* ---- For the harness ------------------------------------------------------------------------ */
 
+/* The stream of random numbers of a case. It does not depend on other cases. */
+uint64_t wf_case_stream(const wf_case_row *row, int variant, wf_type type);
 /* Builds one variant. Succeeds also when the graph refused: see wf_case_status. */
 wf_status wf_case_new(wf_ctx *ctx, const wf_case_row *row, int variant, wf_type type, uint64_t seed,
                       int views, wf_case **out);

@@ -16,6 +16,7 @@ typedef struct {
     int variant;
     wf_type type;
     char node[256]; /* the node under test, in words */
+    uint32_t limit; /* of tickets: which cases are in the sample (selftest.c) */
     bool stop;      /* nothing more to learn from this case: it could not be built, or is skipped */
 } wf_job;
 

@@ -40,13 +40,64 @@ int wf_case_rows(wf_op op, wf_case_row *rows, int cap)
     return n;
 }
 
-static wf_status run_row(wf_job *j)
+int wf_selftest_cases(wf_op op)
+{
+    wf_case_row rows[ROWS_OF_ONE_OP];
+    int n = wf_case_rows(op, rows, ROWS_OF_ONE_OP), cases = 0;
+    for (int i = 0; i < n; i++)
+        for (int type = 0; type < WF_TYPE_COUNT; type++)
+            cases += rows[i].types & wf_type_bit((wf_type)type) ? rows[i].variants : 0;
+    return cases;
+}
+
+/* ---- Samples ---- */
+
+/* A case is in the sample when its ticket, drawn by the seed, is at most this. */
+static uint32_t sample_limit(const wf_selftest_options *o, int first, int end)
+{
+    int64_t all = 0;
+    for (int op = first; op < end; op++)
+        all += wf_selftest_cases((wf_op)op);
+    if (o->sample <= 0 || o->sample >= all)
+        return UINT32_MAX;
+    return (uint32_t)((double)UINT32_MAX * o->sample / (double)all);
+}
+
+static uint32_t ticket_of(uint64_t seed, const wf_case_row *row, int variant, wf_type type)
+{
+    wf_rng rng;
+    wf_rng_init(&rng, seed, wf_case_stream(row, variant, type) + 1);
+    return wf_rng_u32(&rng);
+}
+
+static bool has_type(const wf_job *j, const wf_case_row *row, int type)
 {
     const wf_type only = j->options->type;
+    return (row->types & wf_type_bit((wf_type)type)) &&
+           (only == WF_TYPE_NONE || only == (wf_type)type);
+}
+
+/* The limit for one op: not below its lowest ticket, so that one case runs. */
+static uint32_t op_limit(const wf_job *j, const wf_case_row *rows, int n)
+{
+    uint32_t least = UINT32_MAX;
+    for (int i = 0; i < n && j->limit < UINT32_MAX; i++)
+        for (int type = 0; type < WF_TYPE_COUNT; type++)
+            for (int v = 0; has_type(j, &rows[i], type) && v < rows[i].variants; v++) {
+                uint32_t ticket = ticket_of(j->options->seed, &rows[i], v, (wf_type)type);
+                least = ticket < least ? ticket : least;
+            }
+    return least > j->limit ? least : j->limit;
+}
+
+/* ---- Runs ---- */
+
+static wf_status run_row(wf_job *j, uint32_t limit)
+{
     for (int type = 0; type < WF_TYPE_COUNT; type++)
-        for (int v = 0; (j->row->types & wf_type_bit((wf_type)type)) && v < j->row->variants; v++) {
-            if (only != WF_TYPE_NONE && only != (wf_type)type)
-                break;
+        for (int v = 0; has_type(j, j->row, type) && v < j->row->variants; v++) {
+            if (ticket_of(j->options->seed, j->row, v, (wf_type)type) > limit)
+                continue;
             j->type = (wf_type)type;
             j->variant = v;
             j->stop = false;
@@ -65,11 +116,13 @@ static wf_status run_op(wf_job *j, wf_op op, wf_selftest_report *report)
     j->total = total;
     if (n == 0)
         report->ops_without_case[report->ops_without_case_count++] = total->op;
+    const uint32_t limit = op_limit(j, rows, n);
     for (int i = 0; i < n; i++) {
         j->row = &rows[i];
-        WF_TRY(run_row(j));
+        WF_TRY(run_row(j, limit));
     }
-    if (total->cases == 0 && total->failures == 0 && j->options->type == WF_TYPE_NONE) {
+    const bool all = j->options->type == WF_TYPE_NONE && j->limit == UINT32_MAX;
+    if (all && total->cases == 0 && total->failures == 0) {
         size_t len = 0;
         total->failures = 1;
         wf_text_append(total->first, sizeof total->first, &len,
@@ -94,9 +147,10 @@ static wf_status run_all(wf_job *j, wf_selftest_report *report)
     int only = name ? wf_op_find(name) : -1;
     if (name && only < 0)
         return wf_fail(j->ctx, WF_ERR_USAGE, "there is no op called %s; weft ops lists them", name);
-    for (int op = 0; op < WF_OP_COUNT; op++)
-        if (only < 0 || only == op)
-            WF_TRY(run_op(j, (wf_op)op, report));
+    const int first = only < 0 ? 0 : only, end = only < 0 ? WF_OP_COUNT : only + 1;
+    j->limit = sample_limit(j->options, first, end);
+    for (int op = first; op < end; op++)
+        WF_TRY(run_op(j, (wf_op)op, report));
     return WF_OK;
 }
 

@@ -9,6 +9,7 @@
 #ifndef WF_SELFTEST_SELFTEST_H
 #define WF_SELFTEST_SELFTEST_H
 
+#include "graph/op.h"
 #include "weft.h"
 
 /* What one op came to. */
@@ -38,6 +39,7 @@ typedef struct {
     const char *op;     /* NULL: all */
     wf_type type;       /* WF_TYPE_NONE: all */
     uint64_t seed;      /* decides all numbers; a caller takes a fresh one and prints it */
+    int sample;         /* about so many cases, chosen by the seed, at least one per op; 0: all */
     const char *twin;   /* a second device that must give the same bits; NULL: none */
 
     /* Both may be NULL: called when an op is done, and with the sentence of every failure. */
@@ -48,6 +50,9 @@ typedef struct {
     /* To test the tester: relative errors put into the reference, which must then be noticed. */
     double distort_forward, distort_gradient;
 } wf_selftest_options;
+
+/* How many cases an op has, whatever the device: variants times types. */
+int wf_selftest_cases(wf_op op);
 
 /* WF_OK when the harness could do its work, whatever it found: see the report. */
 wf_status wf_selftest_run(wf_ctx *ctx, const wf_selftest_options *options,
