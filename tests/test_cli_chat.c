@@ -52,7 +52,7 @@ static const char *say(const char *line)
 {
     wt_terminal_type(&t, line);
     wt_terminal_type(&t, "\r");
-    wt_terminal_await(&t, "\n");
+    wt_terminal_await(&t, "\x1b[?2004l\r\n"); /* the end of the text, however often it was drawn */
     return wt_terminal_await(&t, PROMPT);
 }
 
@@ -193,6 +193,7 @@ static void test_save_asks(void **state)
         wt_terminal_await(&t, "precious' exists\r\n");
         wt_terminal_await(&t, "replace it? [y/N] ");
         wt_terminal_type(&t, cases[i].answer);
+        wt_terminal_await(&t, "\x1b[?2004l");
         wt_terminal_await(&t, PROMPT);
         finish();
         if (cases[i].replaced)
@@ -444,7 +445,12 @@ static void test_context_shift(void **state)
     assert_int_equal(wt_program_shell(&p, command), 0);
     assert_int_equal(count_lines(p.out), 12);
     wt_program_err(&p, "note: the context of 128 tokens is full; the model no longer sees the "
-                       "oldest 1 question\n");
+                       "oldest ");
+    /* Half of the context is free after a shift: not every question needs one. */
+    int notes = 0;
+    for (const char *at = p.err; (at = strstr(at, "note: ")) != NULL; at++)
+        notes += strncmp(at, "note: the context", 17) == 0;
+    assert_in_range(notes, 1, 6);
     /* As before, if asked for. */
     strcat(command, " --no-context-shift");
     assert_int_equal(wt_program_shell(&p, command), 2);

@@ -104,16 +104,22 @@ wf_status wf_chat_try(wf_chat *c)
 
 /* ---- The context ---- */
 
-/* Leaves out the oldest question that is shown, with its answer. false: there is only the last one. */
-static bool leave_out_oldest(wf_chat *c)
+/* Questions that the model is shown. */
+static int count_questions(const wf_chat *c)
 {
-    int next = wf_chat_has_system(c) + c->left_out + 1;
-    while (next < c->count && !is_role(c, next, "user"))
-        next++;
-    if (next >= c->count)
-        return false;
-    c->left_out = next - wf_chat_has_system(c);
-    return true;
+    int n = 0;
+    for (int i = wf_chat_has_system(c) + c->left_out; i < c->count; i++)
+        n += is_role(c, i, "user");
+    return n;
+}
+
+/* Leaves out everything before the last `keep` questions. */
+static void keep_questions(wf_chat *c, int keep)
+{
+    int i = c->count;
+    while (keep > 0 && i > wf_chat_has_system(c))
+        keep -= is_role(c, --i, "user");
+    c->left_out = i - wf_chat_has_system(c);
 }
 
 /* Tokens that an answer should find free: as many as were asked for, a quarter of the context at most. */
@@ -133,30 +139,60 @@ static wf_status too_long(const wf_chat *c, size_t count)
                    count, (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
 }
 
+/* *fits: the last `keep` questions take at most half of the context, so that the next ones need no shift. */
+static wf_status try_questions(wf_chat *c, int keep, bool *fits)
+{
+    int32_t *ids;
+    size_t count;
+    keep_questions(c, keep);
+    WF_TRY(wf_chat_encode(c, &ids, &count));
+    wf_ids_free(c->engine.ctx, ids);
+    *fits = count <= (size_t)c->engine.context / 2;
+    return WF_OK;
+}
+
+/* Leaves out as few of the `shown` questions as possible, but one at least, and not the last one. Starts from the
+ * end, so the work depends on the context and not on the length of the conversation. */
+static wf_status shift(wf_chat *c, int shown)
+{
+    int low = 1, high = shown - 1;
+    bool fits = true;
+    for (int keep = 2; keep <= high && fits; keep = keep > high / 2 ? high + 1 : 2 * keep) {
+        WF_TRY(try_questions(c, keep, &fits));
+        low = fits ? keep : low;
+        high = fits ? high : keep - 1;
+    }
+    while (low < high) {
+        int keep = low + (high - low + 1) / 2;
+        WF_TRY(try_questions(c, keep, &fits));
+        low = fits ? keep : low;
+        high = fits ? high : keep - 1;
+    }
+    keep_questions(c, low);
+    int gone = shown - low;
+    wf_engine_say("note: the context of %lld tokens is full; the model no longer sees the oldest "
+                  "%d question%s",
+                  (long long)c->engine.context, gone, gone > 1 ? "s" : "");
+    return WF_OK;
+}
+
 /* The ids of as much of the conversation as leaves room for an answer. */
 static wf_status encode_fitting(wf_chat *c, int32_t **ids, size_t *count)
 {
     const wf_engine *e = &c->engine;
-    int before = c->left_out, questions = 0;
+    int shown = count_questions(c);
     WF_TRY(wf_chat_encode(c, ids, count));
-    while (!c->no_shift && *count + room_for_answer(c) > (size_t)e->context &&
-           leave_out_oldest(c)) {
-        wf_ids_free(e->ctx, *ids);
-        WF_TRY(wf_chat_encode(c, ids, count));
-    }
-    if (*count > (size_t)e->context) {
+    if (!c->no_shift && shown > 1 && *count + room_for_answer(c) > (size_t)e->context) {
         wf_ids_free(e->ctx, *ids);
         *ids = NULL;
-        c->left_out = before;
-        return too_long(c, *count);
+        WF_TRY(shift(c, shown));
+        WF_TRY(wf_chat_encode(c, ids, count));
     }
-    for (int i = before; i < c->left_out; i++)
-        questions += is_role(c, wf_chat_has_system(c) + i, "user");
-    if (questions > 0)
-        wf_engine_say("note: the context of %lld tokens is full; the model no longer sees the "
-                      "oldest %d question%s",
-                      (long long)e->context, questions, questions > 1 ? "s" : "");
-    return WF_OK;
+    if (*count <= (size_t)e->context)
+        return WF_OK;
+    wf_ids_free(e->ctx, *ids);
+    *ids = NULL;
+    return too_long(c, *count);
 }
 
 /* ---- Answers ---- */
