@@ -283,7 +283,7 @@ static void test_terminal(void **state)
     assert_int_equal(status, 0);
     close(keys);
     assert_null(strchr(got, '\x1b'));
-    assert_non_null(strstr(got, "^[^[^["));
+    assert_non_null(strstr(got, "\\x1b\\x1b\\x1b"));
 }
 
 static int make(void **state)

@@ -68,11 +68,11 @@ static void test_control(void **state)
 {
     (void)state;
     for (int wrap = 0; wrap < 2; wrap++) {
-        expect("\x1b[31mred\x1b]0;title\x07", wrap, "^[[31mred^[]0;title^G");
+        expect("\x1b[31mred\x1b]0;title\x07", wrap, "\\x1b[31mred\\x1b]0;title\\x07");
         expect("a\xc2\x9b"
                "2Jb\x7f\x08",
-               wrap, "a?2Jb^?^H");
-        expect("one\r\ntwo\rthree\r", wrap, "one\ntwo^Mthree^M");
+               wrap, "a\\u009b2Jb\\x7f\\x08");
+        expect("one\r\ntwo\rthree\r", wrap, "one\ntwo\\rthree\\r");
         expect("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", wrap,
                "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
     }

@@ -14,9 +14,8 @@
 
 static void say_done(const char *verb, int messages, const char *where, const char *path)
 {
-    char shown[WF_TEXT_SHOWN];
     wf_engine_say("%s %d message%s %s '%s'", verb, messages, messages == 1 ? "" : "s", where,
-                  wf_text_show(shown, path, strlen(path)));
+                  WF_FOREIGN(path));
 }
 
 /* ---- Save ---- */
@@ -51,7 +50,6 @@ static wf_status write_messages(const wf_chat *c, char **text, size_t *bytes)
 static wf_status may_write(wf_chat *c, const char *path, bool *exists, bool *yes)
 {
     const char *answer;
-    char shown[WF_TEXT_SHOWN];
     *exists = wf_path_look(path) != WF_PATH_NONE;
     *yes = !*exists;
     if (!*exists)
@@ -59,7 +57,7 @@ static wf_status may_write(wf_chat *c, const char *path, bool *exists, bool *yes
     if (!c->interactive || !c->line)
         return wf_fail(c->engine.ctx, WF_ERR_USAGE, "'%s' exists already; choose another name",
                        path);
-    fprintf(stderr, "'%s' exists\n", wf_text_show(shown, path, strlen(path)));
+    fprintf(stderr, "'%s' exists\n", WF_FOREIGN(path));
     WF_TRY(wf_line_ask(c->line, "replace it? [y/N] ", &answer));
     *yes = answer && (answer[0] == 'y' || answer[0] == 'Y');
     return WF_OK;

@@ -17,6 +17,8 @@
 
 #define TAB 8
 
+static const wf_shown carriage_return = {"\\r", 2, 1, 2};
+
 /* Gathers output, so that a write is one call of wf_put. */
 typedef struct {
     char text[4096];
@@ -70,7 +72,7 @@ static void put_word(wf_screen *s, output *o)
 
 static void add_character(wf_screen *s, output *o, const wf_shown *c)
 {
-    bool alone = c->columns == 2 && c->text[0] != '^'; /* a line may break around wide characters */
+    bool alone = c->columns == 2 && c->bytes > 2; /* wide: a line may break around it */
     if (alone) {
         put_word(s, o);
         s->joined = false;
@@ -124,7 +126,7 @@ bool wf_screen_write(wf_screen *s, const char *text, size_t bytes)
         wf_shown c = wf_width_show(text + i, bytes - i);
         char first = text[i];
         if (s->carriage_return && first != '\n')
-            add(s, &o, &(wf_shown){"^M", 2, 1, 2}, '\r');
+            add(s, &o, &carriage_return, '\r');
         s->carriage_return = first == '\r';
         if (!s->carriage_return)
             add(s, &o, &c, first);
@@ -139,7 +141,7 @@ bool wf_screen_end(wf_screen *s)
     if (!s->terminal)
         return true;
     if (s->carriage_return)
-        add(s, &o, &(wf_shown){"^M", 2, 1, 2}, '\r');
+        add(s, &o, &carriage_return, '\r');
     s->carriage_return = false;
     put_word(s, &o);
     s->spaces = 0;

@@ -3,8 +3,7 @@
 #include "cli/width.h"
 
 #include <stdbool.h>
-
-#include "base/text.h"
+#include <string.h>
 
 typedef struct {
     uint32_t first, last;
@@ -138,29 +137,14 @@ int wf_width(uint32_t code)
     return contains(wide, sizeof wide / sizeof *wide, code) ? 2 : 1;
 }
 
-static uint32_t code_point(const char *s, size_t length)
-{
-    static const unsigned char payload[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
-    uint32_t code = (unsigned char)s[0] & payload[length];
-    for (size_t i = 1; i < length; i++)
-        code = code << 6 | ((unsigned char)s[i] & 0x3Fu);
-    return code;
-}
-
 wf_shown wf_width_show(const char *s, size_t n)
 {
-    static const char caret[] = "^@^A^B^C^D^E^F^G^H^I^J^K^L^M^N^O^P^Q^R^S^T^U^V^W^X^Y^Z^[^\\^]^^^_";
+    wf_shown c = {.text = ""};
     if (n == 0)
-        return (wf_shown){.text = ""};
-    size_t length = wf_text_utf8(s, n);
-    if (length == 0)
-        return (wf_shown){"?", 1, 1, 1};
-    uint32_t code = code_point(s, length);
-    if (code < 0x20)
-        return (wf_shown){caret + 2 * code, 2, 1, 2};
-    if (code == 0x7F)
-        return (wf_shown){"^?", 2, 1, 2};
-    if (!wf_text_harmless(s, length))
-        return (wf_shown){"?", 1, length, 1};
-    return (wf_shown){s, length, length, wf_width(code)};
+        return c;
+    c.taken = wf_text_escape(c.text, s, n);
+    c.bytes = strlen(c.text);
+    bool same = c.bytes == c.taken && memcmp(c.text, s, c.bytes) == 0;
+    c.columns = same ? wf_width(wf_text_point(s, c.taken)) : (int)c.bytes;
+    return c;
 }

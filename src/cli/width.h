@@ -6,19 +6,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/text.h"
+
 /* 0 for combining marks and format characters, 2 for East Asian wide characters and emoji, else 1. */
 int wf_width(uint32_t code);
 
-/* One character in a form that cannot control the terminal. */
+/* One character in a form that cannot control the terminal, as wf_text_escape has it. */
 typedef struct {
-    const char *text; /* points into the caller's text or is static */
-    size_t bytes;     /* of text; at most 4 */
-    size_t taken;     /* bytes of the caller's text; 0 only when there are none */
+    char text[WF_TEXT_ESCAPE];
+    size_t bytes; /* of text */
+    size_t taken; /* bytes of the caller's text; 0 only when there are none */
     int columns;
 } wf_shown;
 
-/* The character that s[0..n) begins with. A control character of ASCII, newline and tab included, becomes ^X;
- * a C1 control character or a byte that is not UTF-8 becomes '?'. */
+/* The character that s[0..n) begins with. */
 wf_shown wf_width_show(const char *s, size_t n);
 
 #endif
