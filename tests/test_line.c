@@ -392,6 +392,80 @@ static void test_harmless(void **state)
     finish(&r);
 }
 
+static uint64_t chance;
+
+static unsigned draw_number(unsigned below)
+{
+    chance = chance * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (unsigned)(chance >> 33) % below;
+}
+
+/* Keys, and pastes of random bytes without an escape. Nothing that ends the text. */
+static void type_at_random(reader *r)
+{
+    static const char *const keys[] = {
+        UP,     DOWN,   LEFT,       RIGHT,          HOME,       END,
+        DEL,    BACK,   "\x15",     "\x17",         "a",        "\x0b",
+        " ",    "\t",   "\x1b\r",   "word ",        "\x0c",     "\x1b[19~",
+        "long", "word", "\xc3\xa9", "\xe4\xb8\xad", "e\xcc\x81"};
+    for (unsigned n = 1 + draw_number(40); n > 0; n--) {
+        char text[128];
+        int len = sprintf(text, "\x1b[200~");
+        if (draw_number(8) > 0) {
+            type_only(r, keys[draw_number(sizeof keys / sizeof *keys)]);
+            continue;
+        }
+        for (unsigned bytes = draw_number(60); bytes > 0; bytes--) {
+            char byte = (char)draw_number(256);
+            text[len++] = byte == '\x1b' || byte == '\0' ? '\r' : byte;
+        }
+        sprintf(text + len, "\x1b[201~");
+        type_only(r, text);
+    }
+}
+
+/* Is it UTF-8 whose only controls are line ends and the sequences that draw? */
+static bool is_drawing(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        size_t length = wf_text_utf8(text + i, n - i);
+        if (text[i] == '\x1b' && i + 1 < n && text[i + 1] == '[') {
+            i += 2 + strspn(text + i + 2, "?0123456789");
+            if (!strchr("KJACDHhl", text[i++]))
+                return false;
+            continue;
+        }
+        if (length == 0 || (text[i] != '\r' && text[i] != '\n' && text[i] != '\a' &&
+                            !wf_text_harmless(text + i, length)))
+            return false;
+        i += length;
+    }
+    return true;
+}
+
+static void test_random_keys(void **state)
+{
+    (void)state;
+    chance = wt_seed();
+    reader r = start(true);
+    for (int round = 0; round < 60; round++) {
+        static char got[1 << 20];
+        struct winsize size = {.ws_row = (unsigned short)(1 + draw_number(8)),
+                               .ws_col = (unsigned short)(2 + draw_number(40))};
+        assert_int_equal(ioctl(r.keys, TIOCSWINSZ, &size), 0);
+        assert_int_equal(kill(r.child, SIGWINCH), 0);
+        type_at_random(&r);
+        type_only(&r, "\x03");
+        await(r.lines, "|", got, sizeof got);
+        assert_string_equal(got, "|");
+        await(r.keys, "^C\x1b[?2004l\r\n\r" PROMPT, got, sizeof got);
+        assert_true(is_drawing(got, strlen(got)));
+        type(&r, "ok\r", "ok");
+    }
+    type_only(&r, "\x04");
+    finish(&r);
+}
+
 /* ---- Signals ---- */
 
 static bool is_cooked(int terminal)
@@ -560,23 +634,12 @@ static void test_history_hostile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_keys),
-        wt_test(test_history),
-        wt_test(test_ends),
-        wt_test(test_wide),
-        wt_test(test_pipe),
-        wt_test(test_memory),
-        wt_test(test_paste),
-        wt_test(test_paste_mode),
-        wt_test(test_quotes),
-        wt_test(test_dumb),
-        wt_test(test_color),
-        wt_test(test_harmless),
-        wt_test(test_deadly_signals),
-        wt_test(test_stopped),
-        wt_test(test_resize),
-        wt_test(test_history_file),
-        wt_test(test_history_hostile),
+        wt_test(test_keys),        wt_test(test_history),        wt_test(test_ends),
+        wt_test(test_wide),        wt_test(test_pipe),           wt_test(test_memory),
+        wt_test(test_paste),       wt_test(test_paste_mode),     wt_test(test_quotes),
+        wt_test(test_dumb),        wt_test(test_color),          wt_test(test_harmless),
+        wt_test(test_random_keys), wt_test(test_deadly_signals), wt_test(test_stopped),
+        wt_test(test_resize),      wt_test(test_history_file),   wt_test(test_history_hostile),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests_name("line", tests, NULL, NULL);
