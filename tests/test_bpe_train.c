@@ -166,12 +166,12 @@ static void compare_naive(wf_ctx *ctx, const char *split, const char *text, size
                           int32_t vocab, int64_t minimum)
 {
     static naive n;
-    char *normal = NULL;
-    size_t length = bytes, count;
+    wf_marked normal = {0};
+    size_t count;
     int32_t *ids;
     if (strcmp(split, "qwen2") == 0)
-        wt_ok(ctx, wf_nfc(ctx, text, bytes, &normal, &length));
-    naive_words(&n, split, normal ? normal : text, length);
+        wt_ok(ctx, wf_nfc(ctx, (wf_marked){.text = text, .bytes = bytes}, &normal));
+    naive_words(&n, split, normal.text ? normal.text : text, normal.text ? normal.bytes : bytes);
     while (n.tokens < vocab && naive_step(&n, minimum))
         continue;
 
@@ -192,7 +192,7 @@ static void compare_naive(wf_ctx *ctx, const char *split, const char *text, size
     assert_int_equal(at, count);
     wf_ids_free(ctx, ids);
     wf_tokenizer_free(t);
-    wf_mem_free(ctx, normal);
+    wf_mem_free(ctx, (void *)normal.text);
     free(n.id);
 }
 

@@ -220,7 +220,8 @@ static void test_control(void **state)
             whole ? "true" : "false");
         wt_ok(ctx, wf_tokenizer_from_json(ctx, "control", json, strlen(json), NULL, 0, &t));
         expect_ids(ctx, t, "ab", NULL, 0, IDS(0, 1));
-        expect_ids(ctx, t, "cab", NULL, 0, IDS(0, 1));
+        /* A single letter has no other token, and no text is lost. */
+        expect_ids(ctx, t, "cab", NULL, 0, IDS(3, 0, 1));
         expect_ids(ctx, t, "cab", NULL, WF_TEXT_CONTROL, IDS(3, 2));
         wf_tokenizer_free(t);
     }
@@ -235,6 +236,79 @@ static void test_control(void **state)
         wf_ids_free(ctx, ids);
         wf_tokenizer_free(t);
     }
+}
+
+/* ---- Added tokens ---- */
+
+/* Letters a to d, the space and the newline are tokens 0 to 5, "<" is 6 and ">" 7. */
+static wf_tokenizer *with_added(wf_ctx *ctx, const char *normalizer, const char *added)
+{
+    char json[1200];
+    wf_tokenizer *t;
+    snprintf(json, sizeof json,
+             "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"d\": 3, \" \": 4, "
+             "\"\\n\": 5, \"<\": 6, \">\": 7, \"bc\": 8, \"bcd\": 9}, \"merges\": "
+             "[[\"b\", \"c\"], [\"bc\", \"d\"]]}, \"normalizer\": %s, \"added_tokens\": [%s]}",
+             normalizer, added);
+    wt_ok(ctx, wf_tokenizer_from_json(ctx, "added", json, strlen(json), NULL, 0, &t));
+    return t;
+}
+
+/* What the package tokenizers 0.22 gives; tests/oracle/added_tokens.py compares random ones. */
+static void test_added(void **state)
+{
+    wf_ctx *ctx = *state;
+    /* A special token that is a letter, and one that merges make on the way to another. */
+    wf_tokenizer *t = with_added(ctx, "null",
+                                 "{\"id\": 1, \"content\": \"b\", \"special\": true}, "
+                                 "{\"id\": 8, \"content\": \"bc\", \"special\": true}");
+    expect_ids(ctx, t, "aba", NULL, 0, IDS(0, 1, 0));
+    expect_ids(ctx, t, "aba", NULL, WF_TEXT_CONTROL, IDS(0, 1, 0));
+    expect_ids(ctx, t, "abcd", NULL, 0, IDS(0, 9));
+    expect_ids(ctx, t, "abca", NULL, 0, IDS(0, 1, 2, 0));
+    expect_ids(ctx, t, "abcd", NULL, WF_TEXT_CONTROL, IDS(0, 8, 3));
+    wf_tokenizer_free(t);
+
+    /* White space that rstrip takes along may begin the next token; lstrip does not take it again. */
+    t = with_added(ctx, "null",
+                   "{\"id\": 10, \"content\": \"<a>\", \"rstrip\": true, \"normalized\": false}, "
+                   "{\"id\": 11, \"content\": \" b\", \"normalized\": false}, "
+                   "{\"id\": 2, \"content\": \"c\", \"lstrip\": true, \"normalized\": false}");
+    expect_ids(ctx, t, "<a>  b", NULL, 0, IDS(10, 11));
+    expect_ids(ctx, t, "<a> a", NULL, 0, IDS(10, 0));
+    expect_ids(ctx, t, "<a> \n c a", NULL, 0, IDS(10, 2, 4, 0));
+    wf_tokenizer_free(t);
+
+    /* Tokens that are not normalized come first, without a normalizer as well, and the longest wins. */
+    t = with_added(ctx, "null",
+                   "{\"id\": 10, \"content\": \"ab\", \"normalized\": true}, "
+                   "{\"id\": 8, \"content\": \"bc\", \"normalized\": false}, "
+                   "{\"id\": 12, \"content\": \"bca\", \"normalized\": false}");
+    expect_ids(ctx, t, "abcab", NULL, 0, IDS(0, 12, 1));
+    expect_ids(ctx, t, "abcdab", NULL, 0, IDS(0, 8, 3, 10));
+    wf_tokenizer_free(t);
+}
+
+/* Marks stay with the text when it is normalized, and text beside a control token does not hide it. */
+static void test_added_marks(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_tokenizer *t = with_added(
+        ctx, "{\"type\": \"Replace\", \"pattern\": {\"String\": \"dd\"}, \"content\": \"<\"}",
+        "{\"id\": 10, \"content\": \"<a\", \"special\": true, \"normalized\": true}, "
+        "{\"id\": 11, \"content\": \"<ab\", \"special\": true, \"normalized\": true}");
+    expect_ids(ctx, t, "dda", NULL, WF_TEXT_CONTROL, IDS(10));
+    expect_ids(ctx, t, "dda", NULL, 0, IDS(6, 0));
+    for (size_t i = 0; i < 3; i++) {
+        uint8_t plain[3] = {0};
+        plain[i] = 1;
+        expect_ids(ctx, t, "dda", plain, WF_TEXT_CONTROL, IDS(6, 0));
+    }
+    /* The user's b makes no longer token of the template's. */
+    expect_ids(ctx, t, "ddab", (const uint8_t[]){0, 0, 0, 1}, WF_TEXT_CONTROL, IDS(10, 1));
+    expect_ids(ctx, t, "ddab", (const uint8_t[]){0, 0, 0, 0}, WF_TEXT_CONTROL, IDS(11));
+    expect_ids(ctx, t, "dddda", (const uint8_t[]){1, 1, 0, 0, 0}, WF_TEXT_CONTROL, IDS(6, 10));
+    wf_tokenizer_free(t);
 }
 
 static void test_invalid_utf8(void **state)
@@ -690,10 +764,11 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_vectors),      wt_test(test_control),       wt_test(test_invalid_utf8),
-        wt_test(test_round_trips),  wt_test(test_written),       wt_test(test_long),
-        wt_test(test_hostile),      wt_test(test_pattern_limit), wt_test(test_faults),
-        wt_test(test_hostile_gguf), wt_test(test_pres),
+        wt_test(test_vectors),       wt_test(test_control),      wt_test(test_added),
+        wt_test(test_added_marks),   wt_test(test_invalid_utf8), wt_test(test_round_trips),
+        wt_test(test_written),       wt_test(test_long),         wt_test(test_hostile),
+        wt_test(test_pattern_limit), wt_test(test_faults),       wt_test(test_hostile_gguf),
+        wt_test(test_pres),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
 }

@@ -12,13 +12,14 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #define TEXTS 200
+#define TOKENIZERS 20
 #else
 #define TEXTS 2000
+#define TOKENIZERS 100
 #endif
 
-static void test_oracle(void **state)
+static void run_oracle(const char *script, int count)
 {
-    (void)state;
     const char *python = getenv("WEFT_TEST_PYTHON"), *tool = getenv("WEFT_TEST_TOKENIZE");
     if (!tool) {
         print_message("skipped: WEFT_TEST_TOKENIZE names no program\n");
@@ -28,9 +29,8 @@ static void test_oracle(void **state)
     FILE *there = python ? fopen(python, "rb") : NULL;
     if (there)
         fclose(there);
-    snprintf(command, sizeof command, "'%s' tests/oracle/tokenizers.py '%s' %d %s",
-             there ? python : "python3", tool, TEXTS,
-             getenv("WEFT_SEED") ? getenv("WEFT_SEED") : "");
+    snprintf(command, sizeof command, "'%s' tests/oracle/%s '%s' %d %s", there ? python : "python3",
+             script, tool, count, getenv("WEFT_SEED") ? getenv("WEFT_SEED") : "");
     int status = system(command);
     if (WIFEXITED(status) && (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127)) {
         print_message("skipped: there is no Python with the package tokenizers\n");
@@ -39,8 +39,21 @@ static void test_oracle(void **state)
     assert_int_equal(status, 0);
 }
 
+static void test_texts(void **state)
+{
+    (void)state;
+    run_oracle("tokenizers.py", TEXTS);
+}
+
+static void test_added_tokens(void **state)
+{
+    (void)state;
+    run_oracle("added_tokens.py", TOKENIZERS);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_oracle)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts),
+                                       cmocka_unit_test(test_added_tokens)};
     return cmocka_run_group_tests_name("tokenizer_oracle", tests, NULL, NULL);
 }

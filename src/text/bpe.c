@@ -11,6 +11,10 @@
 #include "text/utf8.h"
 
 #define NOWHERE UINT32_MAX
+#define NO_TOKEN (-1)
+#define GONE (-2)
+#define STRETCH 4096 /* slots from which on a word is cut where it can be */
+#define JOINED_BITS (1u << 20)
 
 /* ---- The table of merges ---- */
 
@@ -48,43 +52,146 @@ const wf_merge *wf_merges_find(const wf_merges *m, int32_t left, int32_t right)
     return s->made ? s : NULL;
 }
 
-/* Text never becomes a control token by itself. */
-static bool is_plain(const wf_bpe *b, int32_t id)
+static bool is_control(const wf_bpe *b, int32_t id)
 {
     wf_token_kind kind = b->vocab->token[id].kind;
-    return kind != WF_TOKEN_CONTROL && kind != WF_TOKEN_UNKNOWN && !b->vocab->token[id].outside;
+    return kind == WF_TOKEN_CONTROL || kind == WF_TOKEN_UNKNOWN;
+}
+
+/* A token of the model, control token or not; -1: none. */
+static int32_t find_any(const wf_bpe *b, const char *text, size_t bytes)
+{
+    int32_t id = wf_vocab_find(b->vocab, text, bytes);
+    return id >= 0 && !b->vocab->token[id].outside ? id : -1;
 }
 
 static int32_t find_plain(const wf_bpe *b, const char *text, size_t bytes)
 {
-    int32_t id = wf_vocab_find(b->vocab, text, bytes);
-    return id >= 0 && is_plain(b, id) ? id : -1;
+    int32_t id = find_any(b, text, bytes);
+    return id >= 0 && !is_control(b, id) ? id : -1;
 }
 
-void wf_bpe_index(wf_bpe *b)
+/* ---- Which characters can be side by side in a token ---- */
+
+static uint32_t join_bit(uint32_t left, uint32_t right)
 {
+    uint64_t mixed = ((uint64_t)left << 32 | right) * 0x9E3779B97F4A7C15u;
+    return (uint32_t)(mixed >> 40) & (JOINED_BITS - 1);
+}
+
+static void join(wf_bpe *b, uint32_t left, uint32_t right)
+{
+    uint32_t bit = join_bit(left, right);
+    b->joined[bit / 64] |= (uint64_t)1 << bit % 64;
+}
+
+/* 0, which no symbol has, stands for what may join with anything. */
+static bool can_join(const wf_bpe *b, uint32_t left, uint32_t right)
+{
+    uint32_t bit = join_bit(left, right);
+    return !left || !right || b->joined[bit / 64] >> bit % 64 & 1;
+}
+
+/* With scores any two symbols merge to a token that is spelled like them. */
+static bool join_token(wf_bpe *b, const wf_vocab_token *t)
+{
+    size_t length;
+    if (!t->text || t->bytes == 0)
+        return true;
+    if (!wf_utf8_valid(t->text, t->bytes))
+        return false;
+    uint32_t left = wf_utf8_decode(t->text, &length);
+    for (size_t i = length; i < t->bytes; i += length) {
+        uint32_t right = wf_utf8_decode(t->text + i, &length);
+        join(b, left, right);
+        left = right;
+    }
+    return true;
+}
+
+/* Symbols on both sides of a place are joined by a merge whose tokens meet there. */
+static bool join_merge(wf_bpe *b, const wf_merge *m)
+{
+    const wf_vocab_token *left = &b->vocab->token[m->left], *right = &b->vocab->token[m->right];
+    if (!left->bytes || !right->bytes || !wf_utf8_valid(left->text, left->bytes) ||
+        !wf_utf8_valid(right->text, right->bytes))
+        return false;
+    size_t at = left->bytes - 1, length;
+    while (at > 0 && ((uint8_t)left->text[at] & 0xC0) == 0x80)
+        at--;
+    join(b, wf_utf8_decode(left->text + at, &length), wf_utf8_decode(right->text, &length));
+    return true;
+}
+
+static void index_joins(wf_bpe *b)
+{
+    bool known = true;
+    for (int32_t i = 0; b->score && i < b->vocab->count; i++)
+        known = join_token(b, &b->vocab->token[i]) && known;
+    for (size_t i = 0; !b->score && b->merges.slot && i <= b->merges.mask; i++)
+        if (b->merges.slot[i].made)
+            known = join_merge(b, &b->merges.slot[i]) && known;
+    if (!known) /* a token is no UTF-8: words are not cut */
+        memset(b->joined, 0xFF, JOINED_BITS / 8);
+}
+
+/* ---- Control tokens that merges make: text gets their parts instead ---- */
+
+static wf_status index_parts(wf_bpe *b, wf_arena *arena)
+{
+    uint32_t *rank = NULL;
+    for (size_t i = 0; b->merges.slot && i <= b->merges.mask; i++) {
+        const wf_merge *m = &b->merges.slot[i];
+        int32_t made = (int32_t)m->made - 1;
+        if (made < 0 || !is_control(b, made) || !b->vocab->token[m->left].bytes ||
+            !b->vocab->token[m->right].bytes)
+            continue;
+        if (!b->parts) {
+            b->parts = wf_arena_alloc(arena, (size_t)b->vocab->count * sizeof *b->parts);
+            rank = wf_arena_alloc(arena, (size_t)b->vocab->count * sizeof *rank);
+            if (!b->parts || !rank)
+                return WF_ERR_MEMORY;
+            memset(b->parts, 0xFF, (size_t)b->vocab->count * sizeof *b->parts);
+        }
+        if (b->parts[made].left >= 0 && rank[made] < m->rank)
+            continue;
+        rank[made] = m->rank;
+        b->parts[made].left = (int32_t)m->left;
+        b->parts[made].right = (int32_t)m->right;
+    }
+    return WF_OK;
+}
+
+wf_status wf_bpe_index(wf_bpe *b, wf_arena *arena)
+{
+    /* A byte or character that is a control token as well has no other way to be written. */
     for (int i = 0; i < 256; i++) {
         static const char digit[] = "0123456789ABCDEF";
         char name[6] = {'<', '0', 'x', digit[i >> 4], digit[i & 15], '>'};
-        b->byte[i] = find_plain(b, name, 6);
-        b->letter[i] = find_plain(b, name, wf_utf8_encode(wf_byte_letter((uint8_t)i), name));
+        b->byte[i] = find_any(b, name, 6);
+        b->letter[i] = find_any(b, name, wf_utf8_encode(wf_byte_letter((uint8_t)i), name));
     }
+    b->joined = wf_arena_alloc(arena, JOINED_BITS / 8);
+    if (!b->joined)
+        return WF_ERR_MEMORY;
+    index_joins(b);
+    return index_parts(b, arena);
 }
 
 /* ---- What runs need ---- */
 
 void wf_bpe_run_free(wf_bpe_run *r)
 {
-    wf_mem_free(r->ctx, r->next);
-    wf_mem_free(r->ctx, r->prev);
+    wf_mem_free(r->ctx, r->length);
     wf_mem_free(r->ctx, r->id);
     wf_mem_free(r->ctx, r->heap);
     wf_mem_free(r->ctx, r->spelled);
-    r->next = r->prev = NULL;
+    r->length = NULL;
     r->id = NULL;
     r->heap = NULL;
     r->spelled = NULL;
-    r->room = r->spelled_room = 0;
+    r->room = r->slots = 0;
+    r->heap_room = r->spelled_room = 0;
 }
 
 wf_status wf_bpe_push(wf_bpe_run *r, int32_t id)
@@ -102,25 +209,39 @@ wf_status wf_bpe_push(wf_bpe_run *r, int32_t id)
     return WF_OK;
 }
 
-static wf_status make_room(wf_bpe_run *r, size_t bytes)
+static wf_status make_room(wf_bpe_run *r, uint32_t slots)
 {
-    if (bytes <= r->room)
+    if (slots <= r->room)
         return WF_OK;
-    if (bytes >= NOWHERE / 2)
-        return wf_fail(
-            r->ctx, WF_ERR_USAGE,
-            "a text of %zu bytes without a place to split it is too long for the tokenizer", bytes);
-    size_t room = bytes < 256 ? 256 : bytes < 65536 ? 2 * bytes : bytes;
-    wf_mem_free(r->ctx, r->next);
-    wf_mem_free(r->ctx, r->prev);
-    wf_mem_free(r->ctx, r->id);
-    wf_mem_free(r->ctx, r->heap);
-    r->next = wf_mem_array(r->ctx, room, sizeof *r->next);
-    r->prev = wf_mem_array(r->ctx, room, sizeof *r->prev);
-    r->id = wf_mem_array(r->ctx, room, sizeof *r->id);
-    r->heap = wf_mem_array(r->ctx, 2 * room, sizeof *r->heap);
-    r->room = r->next && r->prev && r->id && r->heap ? room : 0;
-    return r->room ? WF_OK : WF_ERR_MEMORY;
+    if (slots > WF_STRETCH_MOST)
+        return wf_fail(r->ctx, WF_ERR_USAGE,
+                       "the text has a word of more than %u MiB, too long for the tokenizer; put "
+                       "spaces or line ends into it",
+                       WF_STRETCH_MOST >> 20);
+    uint32_t room = r->room ? r->room : 256;
+    while (room < slots)
+        room *= 2;
+    uint32_t *length = wf_mem_grow(r->ctx, r->length, room * sizeof *length);
+    if (length)
+        r->length = length;
+    int32_t *id = length ? wf_mem_grow(r->ctx, r->id, room * sizeof *id) : NULL;
+    if (!id)
+        return WF_ERR_MEMORY;
+    r->id = id;
+    r->room = room;
+    return WF_OK;
+}
+
+static wf_status make_heap(wf_bpe_run *r, size_t room)
+{
+    if (room <= r->heap_room)
+        return WF_OK;
+    uint64_t *heap = wf_mem_grow(r->ctx, r->heap, room * sizeof *heap);
+    if (!heap)
+        return WF_ERR_MEMORY;
+    r->heap = heap;
+    r->heap_room = room;
+    return WF_OK;
 }
 
 /* ---- A heap of pairs: what comes first in the high half, where it starts in the low one ---- */
@@ -166,122 +287,212 @@ uint32_t wf_score_rank(float score)
     return bits >> 31 ? bits : ~bits & 0x7FFFFFFFu;
 }
 
-/* Does the symbol at `left` merge with the one behind it? *rank says how early, *made what it becomes. */
-static bool pair_merges(const wf_bpe *b, const wf_bpe_run *r, const char *word, size_t bytes,
-                        uint32_t left, uint32_t *rank, int32_t *made)
+static uint32_t next_of(const wf_bpe_run *r, uint32_t at)
 {
-    uint32_t right = r->next[left];
+    uint32_t next = at + r->length[at];
+    return next < r->slots ? next : NOWHERE;
+}
+
+/* Does the symbol at `left` merge with the one behind it? *rank says how early, *made what it becomes.
+ * text[i] belongs to slot i (with scores). */
+static bool pair_merges(const wf_bpe *b, const wf_bpe_run *r, const char *text, uint32_t left,
+                        uint32_t *rank, int32_t *made)
+{
+    uint32_t right = next_of(r, left);
     if (right == NOWHERE)
         return false;
     if (b->score) {
-        size_t end = r->next[right] == NOWHERE ? bytes : r->next[right];
-        *made = find_plain(b, word + left, end - left);
+        *made = find_plain(b, text + left, (size_t)r->length[left] + r->length[right]);
         *rank = *made < 0 ? 0 : wf_score_rank(b->score[*made]);
         return *made >= 0 && b->vocab->token[*made].kind != WF_TOKEN_BYTE;
     }
-    const wf_merge *m = r->id[left] < 0 || r->id[right] < 0
-                            ? NULL
-                            : wf_merges_find(&b->merges, r->id[left], r->id[right]);
-    if (!m || !is_plain(b, (int32_t)(m->made - 1)))
+    const wf_merge *m = wf_merges_find(&b->merges, r->id[left], r->id[right]);
+    if (!m || b->vocab->token[m->made - 1].outside)
         return false;
     *rank = m->rank;
     *made = (int32_t)(m->made - 1);
     return true;
 }
 
-static void merge_pairs(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes,
-                        uint32_t first)
+static void heapify(wf_bpe_run *r, size_t n)
+{
+    for (size_t i = n / 4 + 1; n > 1 && i-- > 0;)
+        if (i < n)
+            heap_sink(r->heap, n, i, r->heap[i]);
+}
+
+/* Is this still a pair that merges? Its symbols may have been merged meanwhile. */
+static bool is_current(const wf_bpe *b, const wf_bpe_run *r, const char *text, uint64_t key,
+                       int32_t *made)
+{
+    uint32_t rank, at = (uint32_t)key;
+    return r->id[at] != GONE && pair_merges(b, r, text, at, &rank, made) && rank == key >> 32;
+}
+
+/* Makes room for two more pairs: those that are out of date are at least a fifth of a full heap. */
+static wf_status clean_heap(const wf_bpe *b, wf_bpe_run *r, const char *text, size_t *n)
+{
+    size_t kept = 0;
+    int32_t made;
+    if (*n + 2 <= r->heap_room)
+        return WF_OK;
+    for (size_t i = 0; i < *n; i++)
+        if (is_current(b, r, text, r->heap[i], &made))
+            r->heap[kept++] = r->heap[i];
+    *n = kept;
+    heapify(r, kept);
+    return kept + 2 <= r->heap_room ? WF_OK : make_heap(r, r->heap_room + r->heap_room / 2 + 2);
+}
+
+static void merge_at(wf_bpe_run *r, uint32_t at, int32_t made)
+{
+    uint32_t gone = next_of(r, at), length = r->length[at] + r->length[gone];
+    r->id[gone] = GONE;
+    r->id[at] = made;
+    r->length[at] = r->length[at + length - 1] = length;
+}
+
+static wf_status merge_pairs(const wf_bpe *b, wf_bpe_run *r, const char *text)
 {
     size_t n = 0;
     uint32_t rank;
     int32_t made;
-    for (uint32_t at = first; at != NOWHERE; at = r->next[at])
-        if (pair_merges(b, r, word, bytes, at, &rank, &made))
+    WF_TRY(make_heap(r, (size_t)r->slots + r->slots / 4 + 16));
+    for (uint32_t at = 0; at != NOWHERE; at = next_of(r, at))
+        if (pair_merges(b, r, text, at, &rank, &made))
             r->heap[n++] = (uint64_t)rank << 32 | at;
-    for (size_t i = n / 4 + 1; n > 1 && i-- > 0;)
-        heap_sink(r->heap, n, i, r->heap[i]);
-
+    heapify(r, n);
     while (n > 0) {
         uint64_t top = heap_pop(r->heap, &n);
         uint32_t at = (uint32_t)top;
-        /* What stood here may have been merged meanwhile: away (its next is itself), or into another pair. */
-        if (r->next[at] == at || !pair_merges(b, r, word, bytes, at, &rank, &made) ||
-            rank != top >> 32)
+        if (!is_current(b, r, text, top, &made))
             continue;
-        uint32_t gone = r->next[at], after = r->next[gone], before = r->prev[at];
-        r->id[at] = made;
-        r->next[at] = after;
-        r->next[gone] = gone;
-        if (after != NOWHERE)
-            r->prev[after] = at;
-        if (before != NOWHERE && pair_merges(b, r, word, bytes, before, &rank, &made))
+        merge_at(r, at, made);
+        WF_TRY(clean_heap(b, r, text, &n));
+        uint32_t before = at > 0 ? at - r->length[at - 1] : NOWHERE;
+        if (before != NOWHERE && pair_merges(b, r, text, before, &rank, &made))
             heap_push(r->heap, &n, (uint64_t)rank << 32 | before);
-        if (pair_merges(b, r, word, bytes, at, &rank, &made))
+        if (pair_merges(b, r, text, at, &rank, &made))
             heap_push(r->heap, &n, (uint64_t)rank << 32 | at);
     }
+    return WF_OK;
 }
 
-/* The symbols that merging starts with, linked by their offsets. */
+/* ---- Symbols ---- */
+
+/* A character that SentencePiece has no token for. */
+static wf_status push_bytes(const wf_bpe *b, wf_bpe_run *r, const char *s, size_t n)
+{
+    bool all = true;
+    for (size_t i = 0; i < n; i++)
+        all = all && b->byte[(uint8_t)s[i]] >= 0;
+    if (!all)
+        return b->unknown >= 0 ? wf_bpe_push(r, b->unknown) : WF_OK;
+    for (size_t i = 0; i < n; i++)
+        WF_TRY(wf_bpe_push(r, b->byte[(uint8_t)s[i]]));
+    return WF_OK;
+}
+
+/* A token of the result. Text never becomes a control token, unless that is a single character. */
+static wf_status push_token(const wf_bpe *b, wf_bpe_run *r, int32_t id)
+{
+    if (!b->parts || b->parts[id].left < 0)
+        return wf_bpe_push(r, id);
+    size_t n = 0;
+    WF_TRY(make_heap(r, (size_t)b->vocab->token[id].bytes + 2)); /* a stack of parts to come */
+    r->heap[n++] = (uint64_t)id;
+    while (n > 0) {
+        id = (int32_t)r->heap[--n];
+        if (b->parts[id].left < 0) {
+            WF_TRY(wf_bpe_push(r, id));
+        } else {
+            r->heap[n++] = (uint64_t)b->parts[id].right;
+            r->heap[n++] = (uint64_t)b->parts[id].left;
+        }
+    }
+    return WF_OK;
+}
+
+/* The symbols of a word, as far as they are not merged yet. */
 typedef struct {
+    const wf_bpe *b;
     wf_bpe_run *r;
-    uint32_t first, last;
-    bool unknown; /* the last one is */
+    const char *text; /* with scores: of the first slot */
+    uint32_t last;    /* character of the last symbol, 0: none */
+    bool unknown;     /* the last symbol is the unknown token */
 } chain;
 
-static void chain_add(chain *c, size_t at, int32_t id)
+/* Merges the symbols that there are and appends their ids. */
+static wf_status chain_flush(chain *c)
 {
-    uint32_t here = (uint32_t)at;
-    c->r->id[here] = id;
-    c->r->prev[here] = c->last;
-    c->r->next[here] = NOWHERE;
-    if (c->last == NOWHERE)
-        c->first = here;
-    else
-        c->r->next[c->last] = here;
-    c->last = here;
+    wf_bpe_run *r = c->r;
+    if (r->slots == 0)
+        return WF_OK;
+    WF_TRY(merge_pairs(c->b, r, c->text));
+    for (uint32_t at = 0; at != NOWHERE; at = next_of(r, at))
+        WF_TRY(r->id[at] >= 0 ? push_token(c->b, r, r->id[at])
+                              : push_bytes(c->b, r, c->text + at, r->length[at]));
+    if (c->text)
+        c->text += r->slots;
+    r->slots = 0;
+    return WF_OK;
+}
+
+/* `letter` is the symbol's character, 0 if the word must not be cut beside it. */
+static wf_status chain_add(chain *c, int32_t id, uint32_t length, uint32_t letter)
+{
+    wf_bpe_run *r = c->r;
+    if (r->slots >= STRETCH && !can_join(c->b, c->last, letter))
+        WF_TRY(chain_flush(c));
+    WF_TRY(make_room(r, r->slots + length));
+    r->id[r->slots] = id;
+    r->length[r->slots] = r->length[r->slots + length - 1] = length;
+    r->slots += length;
+    c->last = letter;
+    c->unknown = false;
+    return WF_OK;
 }
 
 /* A character that is no token: its bytes, or the unknown token, or nothing. */
-static void chain_unknown(chain *c, const wf_bpe *b, const char *s, size_t at, size_t length)
+static wf_status chain_unknown(chain *c, const char *s, size_t length)
 {
+    const wf_bpe *b = c->b;
     bool all = b->fallback;
     for (size_t i = 0; i < length && all; i++)
-        all = b->byte[(uint8_t)s[at + i]] >= 0;
-    if (all) {
-        for (size_t i = 0; i < length; i++)
-            chain_add(c, at + i, b->byte[(uint8_t)s[at + i]]);
-    } else if (b->unknown >= 0) {
-        if (!(b->fuse_unknown && c->unknown))
-            chain_add(c, at, b->unknown);
-        c->unknown = true;
-        return;
+        all = b->byte[(uint8_t)s[i]] >= 0;
+    for (size_t i = 0; i < length && all; i++)
+        WF_TRY(chain_add(c, b->byte[(uint8_t)s[i]], 1, 0));
+    if (all || b->unknown < 0) {
+        c->last = all ? c->last : 0;
+        c->unknown = false;
+        return WF_OK;
     }
-    c->unknown = false;
+    if (!(b->fuse_unknown && c->unknown))
+        WF_TRY(chain_add(c, b->unknown, 1, 0));
+    c->unknown = true;
+    return WF_OK;
 }
 
-static uint32_t start_chain(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes)
+static wf_status chain_word(chain *c, const char *word, size_t bytes)
 {
-    chain c = {.r = r, .first = NOWHERE, .last = NOWHERE};
-    size_t length;
+    const wf_bpe *b = c->b;
+    size_t length = 1;
     for (size_t at = 0; at < bytes; at += length) {
-        length = 1;
         int32_t id;
+        uint32_t letter;
         if (b->bytes) {
+            letter = wf_byte_letter((uint8_t)word[at]);
             id = b->letter[(uint8_t)word[at]];
         } else {
-            wf_utf8_decode(word + at, &length);
-            id = find_plain(b, word + at, length);
+            letter = wf_utf8_decode(word + at, &length);
+            id = b->score ? find_plain(b, word + at, length) : find_any(b, word + at, length);
         }
-        if (id >= 0) {
-            chain_add(&c, at, id);
-            c.unknown = false;
-        } else if (b->score) {
-            chain_add(&c, at, -1); /* may still be part of a token; its bytes otherwise */
-        } else {
-            chain_unknown(&c, b, word, at, length);
-        }
+        if (b->score) /* a character that is no token may still be part of one */
+            WF_TRY(chain_add(c, id < 0 ? NO_TOKEN : id, (uint32_t)length, letter));
+        else
+            WF_TRY(id >= 0 ? chain_add(c, id, 1, letter) : chain_unknown(c, word + at, length));
     }
-    return c.first;
+    return chain_flush(c);
 }
 
 /* The token that is this word, or -1. */
@@ -289,7 +500,7 @@ static wf_status find_word(const wf_bpe *b, wf_bpe_run *r, const char *word, siz
                            int32_t *id)
 {
     if (!b->bytes) {
-        *id = find_plain(b, word, bytes);
+        *id = find_any(b, word, bytes);
         return WF_OK;
     }
     *id = -1;
@@ -311,20 +522,7 @@ static wf_status find_word(const wf_bpe *b, wf_bpe_run *r, const char *word, siz
         memcpy(r->spelled + n, letter, length);
         n += length;
     }
-    *id = find_plain(b, r->spelled, n);
-    return WF_OK;
-}
-
-/* A character that SentencePiece has no token for. */
-static wf_status push_bytes(const wf_bpe *b, wf_bpe_run *r, const char *s, size_t n)
-{
-    bool all = true;
-    for (size_t i = 0; i < n; i++)
-        all = all && b->byte[(uint8_t)s[i]] >= 0;
-    if (!all)
-        return b->unknown >= 0 ? wf_bpe_push(r, b->unknown) : WF_OK;
-    for (size_t i = 0; i < n; i++)
-        WF_TRY(wf_bpe_push(r, b->byte[(uint8_t)s[i]]));
+    *id = find_any(b, r->spelled, n);
     return WF_OK;
 }
 
@@ -333,21 +531,13 @@ static wf_status merge_word(const wf_bpe *b, wf_bpe_run *r, const char *word, si
     if (b->whole_words) {
         int32_t id;
         WF_TRY(find_word(b, r, word, bytes, &id));
-        if (id >= 0)
-            return wf_bpe_push(r, id);
+        bool parts = id >= 0 && b->parts && b->parts[id].left >= 0;
+        if (id >= 0 && (parts || !is_control(b, id)))
+            return push_token(b, r, id);
     }
-    WF_TRY(make_room(r, bytes));
-    uint32_t first = start_chain(b, r, word, bytes);
-    merge_pairs(b, r, word, bytes, first);
-    for (uint32_t at = first; at != NOWHERE; at = r->next[at]) {
-        if (r->id[at] >= 0) {
-            WF_TRY(wf_bpe_push(r, r->id[at]));
-        } else {
-            size_t end = r->next[at] == NOWHERE ? bytes : r->next[at];
-            WF_TRY(push_bytes(b, r, word + at, end - at));
-        }
-    }
-    return WF_OK;
+    chain c = {.b = b, .r = r, .text = b->score ? word : NULL};
+    r->slots = 0;
+    return chain_word(&c, word, bytes);
 }
 
 /* ---- Words seen before ---- */

@@ -4,7 +4,8 @@
  *
  * Which pair comes first is said by a list of merges (as in tokenizer.json), or by the scores of the
  * tokens that pairs make (SentencePiece). Either way a heap orders the pairs, so that one word of n bytes
- * takes n log n steps.
+ * takes n log n steps. A long word is merged in stretches that end where no token can reach across, so
+ * that memory does not grow with the word.
  */
 #ifndef WF_TEXT_BPE_H
 #define WF_TEXT_BPE_H
@@ -29,6 +30,9 @@ wf_status wf_merges_init(wf_merges *m, wf_arena *arena, size_t count);
 void wf_merges_set(wf_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t made);
 const wf_merge *wf_merges_find(const wf_merges *m, int32_t left, int32_t right); /* NULL: none */
 
+/* Most symbols between two places that no token reaches across: 20 bytes of memory each. */
+#define WF_STRETCH_MOST ((uint32_t)32 << 20)
+
 typedef struct {
     const wf_vocab *vocab;
     wf_merges merges;
@@ -39,10 +43,14 @@ typedef struct {
     bool fuse_unknown;  /* unknown characters side by side become one token */
     int32_t unknown;    /* -1: they are left out */
     int32_t letter[256], byte[256]; /* ids or -1: byte-level letters; <0x00> .. <0xFF> */
+    uint64_t *joined; /* bits, by a hash of two characters that may be side by side in a token */
+    struct {
+        int32_t left, right; /* -1: no merge makes the token */
+    } * parts;               /* [vocab] of control tokens; NULL: merges make none of them */
 } wf_bpe;
 
-/* Fills letter[] and byte[] from the vocabulary. */
-void wf_bpe_index(wf_bpe *b);
+/* Fills letter[], byte[], joined and parts from the vocabulary and the merges. */
+wf_status wf_bpe_index(wf_bpe *b, wf_arena *arena);
 
 /* A number that is less for higher scores. */
 uint32_t wf_score_rank(float score);
@@ -64,10 +72,12 @@ typedef struct {
     wf_ctx *ctx;
     int32_t *ids; /* the result, for wf_mem_free */
     size_t count, cap;
-    uint32_t *next, *prev; /* [room] by offset in the word; next is room's end behind the last */
-    int32_t *id;           /* [room], -1 a character that is no token */
-    uint64_t *heap;        /* [2 * room] */
-    size_t room;
+    /* A symbol has one slot, or with scores one for each byte. */
+    uint32_t *length; /* [room] slots of a symbol, in its first and its last one */
+    int32_t *id; /* [room] in its first one; -1: a character that is no token, -2: merged away */
+    uint32_t slots, room;
+    uint64_t *heap; /* [heap_room] */
+    size_t heap_room;
     char *spelled; /* of a word in byte letters */
     size_t spelled_room;
     wf_cached_word *cache; /* [WF_CACHE_WORDS] of one tokenizer, whoever runs owns it; NULL: none */

@@ -10,8 +10,22 @@
 typedef struct {
     const wf_tokenizer *t;
     wf_bpe_run out;
-    bool control; /* control tokens are recognised */
+    wf_added_scan raw, normal; /* added tokens before and after normalizing */
+    bool control;              /* control tokens are recognised */
 } run;
+
+static run run_begin(const wf_tokenizer *t, wf_ctx *ctx)
+{
+    return (run){.t = t, .out = {.ctx = ctx}, .raw = {.ctx = ctx}, .normal = {.ctx = ctx}};
+}
+
+/* Frees all but the ids. */
+static void run_end(run *r)
+{
+    wf_bpe_run_free(&r->out);
+    wf_added_scan_free(&r->raw);
+    wf_added_scan_free(&r->normal);
+}
 
 static wf_status encode_word(void *user, const char *word, size_t bytes)
 {
@@ -29,38 +43,59 @@ static wf_status encode_plain(run *r, const char *s, size_t n, bool first)
 }
 
 /* Text between added tokens that are looked for as it was given. */
-static wf_status encode_between(run *r, const char *s, size_t n, bool first)
+static wf_status encode_between(run *r, wf_marked from, bool first)
 {
-    char *changed;
-    size_t bytes, at = 0;
+    wf_marked changed;
     wf_added_match m;
-    if (n == 0)
+    size_t at = 0;
+    bool found = true;
+    if (from.bytes == 0)
         return WF_OK;
-    WF_TRY(wf_normal_run(r->out.ctx, r->t->normals, r->t->normal_count, s, n, &changed, &bytes));
-    const char *text = changed ? changed : s;
+    if (!r->t->normal.control)
+        from.plain = NULL;
+    WF_TRY(wf_normal_run(r->out.ctx, r->t->normals, r->t->normal_count, from, &changed));
+    if (changed.text)
+        from = changed;
     wf_status status = WF_OK;
-    while (status == WF_OK && wf_added_next(&r->t->normal, text, NULL, bytes, at, false, &m)) {
-        status = encode_plain(r, text + at, m.begin - at, first && at == 0);
+    wf_added_scan_begin(&r->normal, &r->t->normal, from.text, from.plain, from.bytes, r->control);
+    while (status == WF_OK) {
+        status = wf_added_scan_next(&r->normal, &found, &m);
+        if (status != WF_OK || !found)
+            break;
+        if (m.begin > at)
+            status = encode_plain(r, from.text + at, m.begin - at, first && at == 0);
         if (status == WF_OK)
             status = wf_bpe_push(&r->out, m.id);
         at = m.end;
     }
     if (status == WF_OK)
-        status = encode_plain(r, text + at, bytes - at, first && at == 0);
-    wf_mem_free(r->out.ctx, changed);
+        status = encode_plain(r, from.text + at, from.bytes - at, first && at == 0);
+    wf_mem_free(r->out.ctx, (void *)changed.text);
+    wf_mem_free(r->out.ctx, (void *)changed.plain);
     return status;
 }
 
-static wf_status encode_text(run *r, const char *text, const uint8_t *plain, size_t n)
+static wf_marked part(wf_marked m, size_t begin, size_t end)
+{
+    return (wf_marked){m.text + begin, m.plain ? m.plain + begin : NULL, end - begin};
+}
+
+static wf_status encode_text(run *r, wf_marked from)
 {
     size_t at = 0;
     wf_added_match m;
-    while (wf_added_next(&r->t->raw, text, plain, n, at, r->control, &m)) {
-        WF_TRY(encode_between(r, text + at, m.begin - at, at == 0));
+    bool found;
+    wf_added_scan_begin(&r->raw, &r->t->raw, from.text, from.plain, from.bytes, r->control);
+    for (;;) {
+        WF_TRY(wf_added_scan_next(&r->raw, &found, &m));
+        if (!found)
+            break;
+        if (m.begin > at)
+            WF_TRY(encode_between(r, part(from, at, m.begin), at == 0));
         WF_TRY(wf_bpe_push(&r->out, m.id));
         at = m.end;
     }
-    return encode_between(r, text + at, n - at, at == 0);
+    return encode_between(r, part(from, at, from.bytes), at == 0);
 }
 
 static bool any_set(const uint8_t *marks, size_t n)
@@ -106,7 +141,7 @@ static wf_status encode(run *r, const char *text, const uint8_t *plain, size_t n
         WF_TRY(wf_bpe_push(&r->out, t->before[i]));
     if (!wf_utf8_valid(text, n))
         WF_TRY(repair(ctx, &valid, &marks, &n));
-    wf_status status = encode_text(r, valid, marks, n);
+    wf_status status = encode_text(r, (wf_marked){valid, marks, n});
     if (valid != text) {
         wf_mem_free(ctx, (void *)valid);
         wf_mem_free(ctx, (void *)marks);
@@ -120,9 +155,10 @@ wf_status wf_tokenizer_encode_marked(const wf_tokenizer *t, wf_ctx *ctx, const c
                                      const uint8_t *plain, size_t bytes, uint32_t flags,
                                      int32_t **ids, size_t *count)
 {
-    run r = {.t = t, .out = {.ctx = ctx}, .control = flags & WF_TEXT_CONTROL};
+    run r = run_begin(t, ctx);
+    r.control = flags & WF_TEXT_CONTROL;
     wf_status status = encode(&r, text, plain, bytes, flags);
-    wf_bpe_run_free(&r.out);
+    run_end(&r);
     if (status == WF_OK && !r.out.ids) { /* nothing, but still something to free */
         r.out.ids = wf_mem_new(ctx, 0);
         status = r.out.ids ? WF_OK : WF_ERR_MEMORY;
@@ -159,7 +195,7 @@ wf_status wf_encoder_new(const wf_tokenizer *t, wf_ctx *ctx, wf_encoder **out)
     wf_encoder *e = *out = wf_mem_new(ctx, sizeof *e);
     if (!e)
         return WF_ERR_MEMORY;
-    e->r = (run){.t = t, .out = {.ctx = ctx}};
+    e->r = run_begin(t, ctx);
     e->r.out.cache = wf_mem_array(ctx, WF_CACHE_WORDS, sizeof *e->r.out.cache);
     if (e->r.out.cache)
         return WF_OK;
@@ -173,7 +209,7 @@ void wf_encoder_free(wf_encoder *e)
     if (!e)
         return;
     wf_ctx *ctx = e->r.out.ctx;
-    wf_bpe_run_free(&e->r.out);
+    run_end(&e->r);
     wf_mem_free(ctx, e->r.out.ids);
     wf_mem_free(ctx, e->r.out.cache);
     wf_mem_free(ctx, e);

@@ -16,8 +16,12 @@
 /* Long runs of marks are counted instead of compared, so that any text takes linear time. */
 #define COUNT_FROM 32
 
+/* Set in a character that came from marked text. */
+#define MARK (1u << 31)
+
 typedef struct {
-    wf_writer w;
+    wf_writer w, marks;
+    bool marked; /* there are marks to write */
     uint32_t *c; /* [cap] a group: a starter first, unless the text begins with marks */
     uint32_t *spare;
     size_t n, cap;
@@ -28,9 +32,24 @@ static void group_write(group *g)
 {
     for (size_t i = 0; i < g->n; i++) {
         char bytes[4];
-        wf_writer_bytes(&g->w, bytes, wf_utf8_encode(g->c[i], bytes));
+        size_t length = wf_utf8_encode(g->c[i] & ~MARK, bytes);
+        wf_writer_bytes(&g->w, bytes, length);
+        for (size_t j = 0; j < length && g->marked; j++)
+            wf_writer_char(&g->marks, (char)(g->c[i] >> 31));
     }
     g->n = 0;
+}
+
+static unsigned order_of(uint32_t c)
+{
+    return wf_char_order(c & ~MARK);
+}
+
+/* 0: the two do not compose. */
+static uint32_t compose(uint32_t a, uint32_t b)
+{
+    uint32_t whole = wf_char_compose(a & ~MARK, b & ~MARK);
+    return whole ? whole | ((a | b) & MARK) : 0;
 }
 
 /* Stable, as the order of marks of one class has a meaning. */
@@ -44,7 +63,7 @@ static void sort_marks(group *g, size_t from)
         for (size_t i = 1; i < n; i++) {
             uint32_t mark = c[i];
             size_t j = i;
-            for (; j > 0 && wf_char_order(c[j - 1]) > wf_char_order(mark); j--)
+            for (; j > 0 && order_of(c[j - 1]) > order_of(mark); j--)
                 c[j] = c[j - 1];
             c[j] = mark;
         }
@@ -52,18 +71,18 @@ static void sort_marks(group *g, size_t from)
     }
     size_t start[257] = {0};
     for (size_t i = 0; i < n; i++)
-        start[wf_char_order(c[i]) + 1]++;
+        start[order_of(c[i]) + 1]++;
     for (size_t i = 1; i < 257; i++)
         start[i] += start[i - 1];
     for (size_t i = 0; i < n; i++)
-        g->spare[start[wf_char_order(c[i])]++] = c[i];
+        g->spare[start[order_of(c[i])]++] = c[i];
     memcpy(c, g->spare, n * sizeof *c);
 }
 
 /* Sorts and composes the group. */
 static void group_compose(group *g)
 {
-    bool starter = g->n > 0 && wf_char_order(g->c[0]) == 0;
+    bool starter = g->n > 0 && order_of(g->c[0]) == 0;
     size_t from = starter ? 1 : 0, kept = from;
     sort_marks(g, from);
     if (!starter)
@@ -71,8 +90,8 @@ static void group_compose(group *g)
     unsigned last =
         0; /* the class of the mark kept last: one of the same class behind it is shut off */
     for (size_t i = from; i < g->n; i++) {
-        unsigned order = wf_char_order(g->c[i]);
-        uint32_t whole = kept > from && last >= order ? 0 : wf_char_compose(g->c[0], g->c[i]);
+        unsigned order = order_of(g->c[i]);
+        uint32_t whole = kept > from && last >= order ? 0 : compose(g->c[0], g->c[i]);
         if (whole) {
             g->c[0] = whole;
         } else {
@@ -104,9 +123,9 @@ static void group_add(group *g, uint32_t c)
 /* One character that decomposes no further. */
 static void take(group *g, uint32_t c)
 {
-    if (g->n > 0 && wf_char_order(c) == 0) {
+    if (g->n > 0 && order_of(c) == 0) {
         group_compose(g);
-        uint32_t whole = g->n == 1 ? wf_char_compose(g->c[0], c) : 0;
+        uint32_t whole = g->n == 1 ? compose(g->c[0], c) : 0;
         if (whole) {
             g->c[0] = whole;
             return;
@@ -119,33 +138,29 @@ static void take(group *g, uint32_t c)
 /* Parts nest three deep at most, and only in the first of them. */
 static void take_apart(group *g, uint32_t c)
 {
-    uint32_t tail[8], a, b;
+    uint32_t tail[8], a, b, mark = c & MARK;
     int n = 0;
-    while (n < 8 && wf_char_parts(c, &a, &b)) {
+    while (n < 8 && wf_char_parts(c & ~MARK, &a, &b)) {
         if (b)
-            tail[n++] = b;
-        c = a;
+            tail[n++] = b | mark;
+        c = a | mark;
     }
     take(g, c);
     while (n > 0)
         take(g, tail[--n]);
 }
 
-wf_status wf_nfc(wf_ctx *ctx, const char *text, size_t bytes, char **out, size_t *out_bytes)
+wf_status wf_nfc(wf_ctx *ctx, wf_marked from, wf_marked *out)
 {
-    group g = {.w = {.ctx = ctx}};
+    group g = {.w = {.ctx = ctx}, .marks = {.ctx = ctx}, .marked = from.plain};
     size_t length;
-    for (size_t i = 0; i < bytes && g.status == WF_OK; i += length)
-        take_apart(&g, wf_utf8_decode(text + i, &length));
+    for (size_t i = 0; i < from.bytes && g.status == WF_OK; i += length) {
+        uint32_t c = wf_utf8_decode(from.text + i, &length);
+        take_apart(&g, from.plain && from.plain[i] ? c | MARK : c);
+    }
     group_compose(&g);
     group_write(&g);
     wf_mem_free(ctx, g.c);
     wf_mem_free(ctx, g.spare);
-    wf_status status = wf_writer_take(&g.w, out, out_bytes);
-    if (status == WF_OK && g.status != WF_OK) {
-        wf_mem_free(ctx, *out);
-        *out = NULL;
-        status = g.status;
-    }
-    return status;
+    return wf_normal_take(&g.w, g.marked ? &g.marks : NULL, g.status, out);
 }

@@ -22,45 +22,81 @@ static wf_status check_growth(const wf_writer *w, size_t most)
                          GROWTH_MOST);
 }
 
-static wf_status prepend(wf_writer *w, const wf_normal_step *step, const char *text, size_t bytes)
+/* What a step writes. */
+typedef struct {
+    wf_writer w, marks;
+    wf_marked from;
+} output;
+
+/* Part of the text as it is. */
+static void copy(output *o, size_t begin, size_t end)
 {
-    if (bytes > 0)
-        wf_writer_bytes(w, step->content, step->content_bytes);
-    wf_writer_bytes(w, text, bytes);
-    return WF_OK;
+    wf_writer_bytes(&o->w, o->from.text + begin, end - begin);
+    if (o->from.plain)
+        wf_writer_bytes(&o->marks, o->from.plain + begin, end - begin);
 }
 
-static wf_status replace_string(wf_writer *w, const wf_normal_step *step, const char *text,
-                                size_t bytes, size_t most)
+/* The step's string for text[begin .. end), or before text[begin] when that is empty. */
+static void put(output *o, const wf_normal_step *step, size_t begin, size_t end)
 {
-    for (size_t i = 0; i < bytes;) {
+    const uint8_t *plain = o->from.plain;
+    wf_writer_bytes(&o->w, step->content, step->content_bytes);
+    if (!plain)
+        return;
+    if (begin == end && begin > 0)
+        begin--;
+    else if (begin == end && end < o->from.bytes)
+        end++;
+    bool any = false;
+    for (size_t i = begin; i < end; i++)
+        any = any || plain[i];
+    for (size_t i = 0; i < step->content_bytes; i++)
+        wf_writer_char(&o->marks, any);
+}
+
+static void prepend(output *o, const wf_normal_step *step)
+{
+    if (o->from.bytes > 0)
+        put(o, step, 0, 0);
+    copy(o, 0, o->from.bytes);
+}
+
+static wf_status replace_string(output *o, const wf_normal_step *step, size_t most)
+{
+    const char *text = o->from.text;
+    size_t bytes = o->from.bytes, done = 0, i = 0;
+    while (i < bytes) {
         bool match = step->what_bytes > 0 && bytes - i >= step->what_bytes &&
+                     text[i] == step->what[0] &&
                      memcmp(text + i, step->what, step->what_bytes) == 0;
-        if (match)
-            wf_writer_bytes(w, step->content, step->content_bytes);
-        else
-            wf_writer_char(w, text[i]);
-        i += match ? step->what_bytes : 1;
-        WF_TRY(check_growth(w, most));
+        if (!match) {
+            i++;
+            continue;
+        }
+        copy(o, done, i);
+        put(o, step, i, i + step->what_bytes);
+        i = done = i + step->what_bytes;
+        WF_TRY(check_growth(&o->w, most));
     }
+    copy(o, done, bytes);
     return WF_OK;
 }
 
-static wf_status replace_pattern(wf_writer *w, const wf_normal_step *step, const char *text,
-                                 size_t bytes, size_t most)
+static wf_status replace_pattern(output *o, const wf_normal_step *step, size_t most)
 {
+    const char *text = o->from.text;
     wf_matcher *m;
-    size_t done = 0, from = 0, begin, end;
+    size_t bytes = o->from.bytes, done = 0, from = 0, begin, end;
     bool found = true;
-    WF_TRY(wf_matcher_new(step->pattern, w->ctx, &m));
+    WF_TRY(wf_matcher_new(step->pattern, o->w.ctx, &m));
     wf_status status = WF_OK;
     while (from <= bytes && status == WF_OK) {
         status = wf_matcher_next(m, text, bytes, from, &found, &begin, &end);
         if (status != WF_OK || !found)
             break;
-        wf_writer_bytes(w, text + done, begin - done);
-        wf_writer_bytes(w, step->content, step->content_bytes);
-        status = check_growth(w, most);
+        copy(o, done, begin);
+        put(o, step, begin, end);
+        status = check_growth(&o->w, most);
         done = from = end;
         if (end == begin) { /* the next try must not find it again */
             size_t length = 1;
@@ -69,25 +105,22 @@ static wf_status replace_pattern(wf_writer *w, const wf_normal_step *step, const
             from += length;
         }
     }
-    wf_writer_bytes(w, text + done, bytes - done);
+    copy(o, done, bytes);
     wf_matcher_free(m);
     return status;
 }
 
-static wf_status strip(wf_writer *w, const wf_normal_step *step, const char *text, size_t bytes)
+static void strip(output *o, const wf_normal_step *step)
 {
-    size_t begin = bytes, end = 0, length;
+    const char *text = o->from.text;
+    size_t bytes = o->from.bytes, begin = bytes, end = 0, length;
     for (size_t i = 0; i < bytes; i += length)
         if (!(wf_char_class(wf_utf8_decode(text + i, &length)) & WF_CHAR_SPACE)) {
             begin = begin == bytes ? i : begin;
             end = i + length;
         }
-    if (begin == bytes) /* nothing but space */
-        return WF_OK;
-    begin = step->left ? begin : 0;
-    end = step->right ? end : bytes;
-    wf_writer_bytes(w, text + begin, end - begin);
-    return WF_OK;
+    if (begin < bytes) /* else it is nothing but space */
+        copy(o, step->left ? begin : 0, step->right ? end : bytes);
 }
 
 static bool stays(const wf_normal_step *step, const char *text, size_t bytes)
@@ -104,41 +137,59 @@ static bool stays(const wf_normal_step *step, const char *text, size_t bytes)
     }
 }
 
-wf_status wf_normal_run(wf_ctx *ctx, const wf_normal_step *steps, int count, const char *text,
-                        size_t bytes, char **out, size_t *out_bytes)
+static void free_marked(wf_ctx *ctx, wf_marked *m)
+{
+    wf_mem_free(ctx, (void *)m->text);
+    wf_mem_free(ctx, (void *)m->plain);
+    m->text = NULL;
+    m->plain = NULL;
+}
+
+wf_status wf_normal_take(wf_writer *w, wf_writer *marks, wf_status status, wf_marked *out)
+{
+    char *text, *plain = NULL;
+    wf_status taken = wf_writer_take(w, &text, &out->bytes);
+    status = status == WF_OK ? taken : status;
+    taken = marks ? wf_writer_take(marks, &plain, NULL) : WF_OK;
+    status = status == WF_OK ? taken : status;
+    out->text = text;
+    out->plain = (uint8_t *)plain;
+    if (status != WF_OK)
+        free_marked(w->ctx, out);
+    return status;
+}
+
+static wf_status run_step(wf_ctx *ctx, const wf_normal_step *step, wf_marked from, size_t most,
+                          wf_marked *out)
+{
+    output o = {.w = {.ctx = ctx}, .marks = {.ctx = ctx}, .from = from};
+    wf_status status = WF_OK;
+    switch (step->kind) {
+    case WF_NORMAL_NFC: return wf_nfc(ctx, from, out);
+    case WF_NORMAL_PREPEND: prepend(&o, step); break;
+    case WF_NORMAL_STRIP: strip(&o, step); break;
+    case WF_NORMAL_REPLACE:
+        status = step->pattern ? replace_pattern(&o, step, most) : replace_string(&o, step, most);
+        break;
+    }
+    return wf_normal_take(&o.w, from.plain ? &o.marks : NULL, status, out);
+}
+
+wf_status wf_normal_run(wf_ctx *ctx, const wf_normal_step *steps, int count, wf_marked from,
+                        wf_marked *out)
 {
     size_t most;
-    if (!wf_mul_size(bytes, GROWTH_MOST, &most) || !wf_add_size(most, GROWTH_FREE, &most))
+    if (!wf_mul_size(from.bytes, GROWTH_MOST, &most) || !wf_add_size(most, GROWTH_FREE, &most))
         most = SIZE_MAX;
-    *out = NULL;
-    *out_bytes = bytes;
+    *out = (wf_marked){.bytes = from.bytes};
     for (int i = 0; i < count; i++) {
-        const wf_normal_step *step = &steps[i];
-        if (stays(step, text, bytes))
+        wf_marked next;
+        if (stays(&steps[i], from.text, from.bytes))
             continue;
-        char *next = NULL;
-        size_t next_bytes = 0;
-        wf_status status;
-        if (step->kind == WF_NORMAL_NFC) {
-            status = wf_nfc(ctx, text, bytes, &next, &next_bytes);
-        } else {
-            wf_writer w = {.ctx = ctx};
-            status = step->kind == WF_NORMAL_PREPEND ? prepend(&w, step, text, bytes)
-                     : step->kind == WF_NORMAL_STRIP ? strip(&w, step, text, bytes)
-                     : step->pattern                 ? replace_pattern(&w, step, text, bytes, most)
-                                                     : replace_string(&w, step, text, bytes, most);
-            wf_status taken = wf_writer_take(&w, &next, &next_bytes);
-            status = status == WF_OK ? taken : status;
-        }
-        wf_mem_free(ctx, *out);
-        *out = next;
-        if (status != WF_OK) {
-            wf_mem_free(ctx, next);
-            *out = NULL;
-            return status;
-        }
-        text = next;
-        bytes = *out_bytes = next_bytes;
+        wf_status status = run_step(ctx, &steps[i], from, most, &next);
+        free_marked(ctx, out);
+        WF_TRY(status);
+        *out = from = next;
     }
     return WF_OK;
 }

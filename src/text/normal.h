@@ -21,12 +21,23 @@ typedef struct {
     bool left, right; /* of STRIP */
 } wf_normal_step;
 
-/* *out is NULL when nothing changes, else the new text, for wf_mem_free. The text is valid UTF-8. One that
- * would become many times as long is WF_ERR_UNSUPPORTED. */
-wf_status wf_normal_run(wf_ctx *ctx, const wf_normal_step *steps, int count, const char *text,
-                        size_t bytes, char **out, size_t *out_bytes);
+/* A text and a mark for each of its bytes; plain NULL: there are no marks. */
+typedef struct {
+    const char *text;
+    const uint8_t *plain;
+    size_t bytes;
+} wf_marked;
+
+/* Sets out->text to NULL when nothing changes, else to the new text; it and out->plain are for wf_mem_free.
+ * The text is valid UTF-8. A character is marked when any character that it was made of was marked. A text
+ * that would become many times as long is WF_ERR_UNSUPPORTED. */
+wf_status wf_normal_run(wf_ctx *ctx, const wf_normal_step *steps, int count, wf_marked from,
+                        wf_marked *out);
 
 /* Canonical composition, in linear time. */
-wf_status wf_nfc(wf_ctx *ctx, const char *text, size_t bytes, char **out, size_t *out_bytes);
+wf_status wf_nfc(wf_ctx *ctx, wf_marked from, wf_marked *out);
+
+/* Hands over what was written, and the marks where there are any, unless `status` is a failure. */
+wf_status wf_normal_take(wf_writer *w, wf_writer *marks, wf_status status, wf_marked *out);
 
 #endif

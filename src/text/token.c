@@ -183,34 +183,35 @@ static void add_known_ends(wf_tokenizer *t)
 static wf_status normalize_added(wf_tokenizer *t)
 {
     for (int i = 0; i < t->adds; i++) {
-        char *text;
-        size_t bytes;
-        if (!t->added[i].normalized)
+        wf_added_token *a = &t->added[i];
+        wf_marked changed;
+        if (!a->normalized)
             continue;
-        WF_TRY(wf_normal_run(t->ctx, t->normals, t->normal_count, t->added[i].text,
-                             t->added[i].bytes, &text, &bytes));
-        if (!text)
+        WF_TRY(wf_normal_run(t->ctx, t->normals, t->normal_count,
+                             (wf_marked){.text = a->text, .bytes = a->bytes}, &changed));
+        if (!changed.text)
             continue;
-        const char *copy = text;
-        wf_status status = bytes <= WF_ADDED_BYTES_MOST ? keep(t, &copy, bytes) : WF_OK;
-        wf_mem_free(t->ctx, text);
+        const char *copy = "";
+        bool fits = changed.bytes <= WF_ADDED_BYTES_MOST;
+        wf_status status = WF_OK;
+        if (fits) {
+            copy = changed.text;
+            status = keep(t, &copy, changed.bytes);
+        }
+        wf_mem_free(t->ctx, (void *)changed.text);
         WF_TRY(status);
-        t->added[i].text = copy == text ? "" : copy;
-        t->added[i].bytes = copy == text ? 0 : (uint32_t)bytes;
+        a->text = copy;
+        a->bytes = fits ? (uint32_t)changed.bytes : 0;
     }
     return WF_OK;
 }
 
 wf_status wf_tokenizer_finish(wf_tokenizer *t)
 {
-    /* A text that comes from a user is marked before it is normalized, so control tokens are found there. */
-    for (int i = 0; i < t->adds; i++)
-        t->added[i].normalized =
-            t->added[i].normalized && !t->added[i].control && t->normal_count > 0;
     WF_TRY(normalize_added(t));
     WF_TRY(wf_added_init(&t->raw, &t->arena, t->added, t->adds, false));
     WF_TRY(wf_added_init(&t->normal, &t->arena, t->added, t->adds, true));
-    wf_bpe_index(&t->bpe);
+    WF_TRY(wf_bpe_index(&t->bpe, &t->arena));
     t->bpe.bytes = t->word_count > 0 && t->words[t->word_count - 1].kind == WF_WORDS_BYTES;
     wf_tokenizer_add_end(t, t->special[WF_SPECIAL_EOS]);
     add_known_ends(t);

@@ -166,21 +166,22 @@ static wf_status repair(wf_ctx *ctx, const char *s, size_t n, char **out, size_t
 
 static wf_status count_chunk(const wf_tokenizer *t, wf_counts *c, const wf_text *chunk)
 {
-    char *valid = NULL, *normal = NULL;
-    const char *text = chunk->text;
-    size_t bytes = chunk->bytes;
+    char *valid = NULL;
+    wf_marked from = {.text = chunk->text, .bytes = chunk->bytes}, normal = {0};
     wf_status status = WF_OK;
-    if (!wf_utf8_valid(text, bytes))
-        status = repair(c->ctx, text, bytes, &valid, &bytes);
-    text = valid ? valid : text;
+    if (!wf_utf8_valid(from.text, from.bytes)) {
+        status = repair(c->ctx, from.text, from.bytes, &valid, &from.bytes);
+        from.text = valid;
+    }
     if (status == WF_OK)
-        status = wf_normal_run(c->ctx, t->normals, t->normal_count, text, bytes, &normal, &bytes);
-    text = normal ? normal : text;
+        status = wf_normal_run(c->ctx, t->normals, t->normal_count, from, &normal);
+    if (normal.text)
+        from = normal;
     if (status == WF_OK)
-        status =
-            wf_words_run(c->ctx, t->words, t->word_count, true, true, text, bytes, count_word, c);
+        status = wf_words_run(c->ctx, t->words, t->word_count, true, true, from.text, from.bytes,
+                              count_word, c);
     wf_mem_free(c->ctx, valid);
-    wf_mem_free(c->ctx, normal);
+    wf_mem_free(c->ctx, (void *)normal.text);
     return status;
 }
 
