@@ -19,6 +19,7 @@
 #include "base/writer.h"
 #include "support.h"
 #include "text/pre.h"
+#include "text/stream.h"
 #include "text/token.h"
 #include "text/utf8.h"
 
@@ -495,6 +496,78 @@ static void test_written(void **state)
     }
 }
 
+/* ---- Texts in pieces ---- */
+
+/* Pieces of any length give the ids of the whole text. Text is spaces, letters, lines and the tokens. */
+static void check_stream(wf_ctx *ctx, const wf_tokenizer *t, uint64_t *seed, uint32_t flags)
+{
+    static const char *const parts[] = {" ",    " ",  "  ",   "low",     "Once",     "upon",
+                                        "1234", "\n", "\r\n", "!",       "\xC3\xA9", "<",
+                                        "|",    "a",  "\xFF", "\xF0\x9F"};
+    enum { BYTES = 300000 };
+    char *text = malloc(BYTES + 70000);
+    size_t n = 0, count, done = 0;
+    int32_t *want;
+    const int32_t *ids;
+    wf_stream *s;
+    assert_non_null(text);
+    while (n < BYTES) {
+        size_t bytes, which = next_random(seed) % 40;
+        int32_t id = (int32_t)(next_random(seed) % (uint64_t)wf_tokenizer_count(t));
+        const char *part = wf_tokenizer_token(t, id, &bytes);
+        if (which < 32 || !part) {
+            part = parts[which % 16];
+            bytes = strlen(part);
+        }
+        memcpy(text + n, part, bytes);
+        n += bytes;
+    }
+    wt_ok(ctx, wf_tokenizer_encode(t, ctx, text, n, flags, &want, &count));
+    wt_ok(ctx, wf_stream_new(t, ctx, flags, &s));
+    for (size_t at = 0, take, got; at < n; at += take) {
+        take = next_random(seed) % 50000;
+        take = take < n - at ? take : n - at;
+        wt_ok(ctx, wf_stream_feed(s, text + at, take, &ids, &got));
+        assert_true(got <= count - done);
+        if (got > 0)
+            assert_memory_equal(ids, want + done, got * sizeof *ids);
+        done += got;
+    }
+    size_t got;
+    wt_ok(ctx, wf_stream_end(s, &ids, &got));
+    assert_int_equal(got, count - done);
+    assert_memory_equal(ids, want + done, got * sizeof *ids);
+    wf_stream_free(s);
+    wf_ids_free(ctx, want);
+    free(text);
+}
+
+static void test_stream(void **state)
+{
+    wf_ctx *ctx = *state;
+    uint64_t seed = wt_seed();
+    static const char *const paths[] = {
+        DATA "tokenizers/gpt-2.gguf", DATA "tokenizers/llama-bpe.gguf",
+        DATA "tokenizers/qwen2.gguf", DATA "tokenizers/llama-spm.gguf"};
+    wf_tokenizer *t = small(ctx, "null", GPT2);
+    check_stream(ctx, t, &seed, WF_TEXT_SPECIAL | WF_TEXT_CONTROL);
+    wf_tokenizer_free(t);
+    t = with_added(ctx,
+                   "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"d\"}",
+                   "{\"id\": 10, \"content\": \" <\", \"single_word\": true}");
+    check_stream(ctx, t, &seed, 0);
+    wf_tokenizer_free(t);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        wf_file_stamp stamp;
+        if (!wf_file_look(paths[i], &stamp))
+            continue;
+        t = open_gguf(ctx, paths[i]);
+        for (uint32_t flags = 0; flags < 4; flags++)
+            check_stream(ctx, t, &seed, flags);
+        wf_tokenizer_free(t);
+    }
+}
+
 /* ---- Long texts ---- */
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -764,11 +837,11 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_vectors),       wt_test(test_control),      wt_test(test_added),
-        wt_test(test_added_marks),   wt_test(test_invalid_utf8), wt_test(test_round_trips),
-        wt_test(test_written),       wt_test(test_long),         wt_test(test_hostile),
-        wt_test(test_pattern_limit), wt_test(test_faults),       wt_test(test_hostile_gguf),
-        wt_test(test_pres),
+        wt_test(test_vectors),      wt_test(test_control),       wt_test(test_added),
+        wt_test(test_added_marks),  wt_test(test_stream),        wt_test(test_invalid_utf8),
+        wt_test(test_round_trips),  wt_test(test_written),       wt_test(test_long),
+        wt_test(test_hostile),      wt_test(test_pattern_limit), wt_test(test_faults),
+        wt_test(test_hostile_gguf), wt_test(test_pres),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
 }

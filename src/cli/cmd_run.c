@@ -9,6 +9,7 @@
 #include "cli/prompt.h"
 #include "cli/sampling.h"
 #include "cli/screen.h"
+#include "cli/text_ids.h"
 
 #define AT_ONCE 8 /* prompts of a batch, unless told */
 
@@ -48,8 +49,22 @@ static wf_status encode(batch *b, job *j)
 {
     const wf_engine *e = &b->engine;
     uint32_t flags = WF_TEXT_SPECIAL | (options.control ? WF_TEXT_CONTROL : 0);
-    WF_TRY(wf_tokenizer_encode(e->tokenizer, e->ctx, j->prompt->text, j->prompt->bytes, flags,
-                               &j->ids, &j->count));
+    wf_ids_list list = {.ctx = e->ctx, .most = (size_t)e->context + 1};
+    wf_text_ids text = {.ctx = e->ctx,
+                        .tokenizer = e->tokenizer,
+                        .flags = flags,
+                        .fn = wf_ids_list_add,
+                        .user = &list};
+    wf_status status = wf_text_ids_memory(&text, j->prompt->text, j->prompt->bytes);
+    j->ids = list.ids;
+    j->count = list.count;
+    WF_TRY(status);
+    if (text.bytes < j->prompt->bytes) { /* the list was full before */
+        char larger[96];
+        return wf_fail(e->ctx, WF_ERR_USAGE,
+                       "the prompt has more than %lld tokens, the context; shorten it%s",
+                       (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
+    }
     if (j->count > 0)
         return WF_OK;
     int32_t bos = wf_tokenizer_special(e->tokenizer, WF_SPECIAL_BOS);

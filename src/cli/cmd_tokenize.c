@@ -7,6 +7,7 @@
 #include "cli/engine.h"
 #include "cli/prompt.h"
 #include "cli/screen.h"
+#include "cli/text_ids.h"
 #include "cli/tokenize_train.h"
 
 static struct {
@@ -29,51 +30,61 @@ static void print_token(const char *token, size_t bytes)
     puts("\"");
 }
 
-static void put_ids(wf_json *j, const wf_tokenizer *t, const int32_t *ids, size_t count)
-{
-    wf_json_array_begin(j);
-    for (size_t i = 0; i < count; i++) {
-        size_t bytes = 0;
-        const char *token = wf_tokenizer_token(t, ids[i], &bytes);
-        wf_json_object_begin(j);
-        wf_json_key(j, "id");
-        wf_json_int(j, ids[i]);
-        wf_json_key(j, "token");
-        wf_json_text(j, token ? token : "", token ? bytes : 0);
-        wf_json_object_end(j);
-    }
-    wf_json_array_end(j);
-}
-
-static void print_ids(const wf_tokenizer *t, const int32_t *ids, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        size_t bytes = 0;
-        const char *token = wf_tokenizer_token(t, ids[i], &bytes);
-        if (options.ids) {
-            printf("%s%d", i ? ", " : "[", ids[i]);
-        } else {
-            printf("%7d  ", ids[i]);
-            print_token(token ? token : "", token ? bytes : 0);
-        }
-    }
-    if (options.ids)
-        puts(count ? "]" : "[]");
-}
-
-static wf_status encode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p, wf_json *j)
-{
-    uint32_t flags =
-        (options.no_special ? 0 : WF_TEXT_SPECIAL) | (options.control ? WF_TEXT_CONTROL : 0);
-    int32_t *ids;
+/* Where ids go as they come. */
+typedef struct {
+    const wf_tokenizer *t;
+    wf_json *j;
     size_t count;
-    WF_TRY(wf_tokenizer_encode(t, ctx, p->text, p->bytes, flags, &ids, &count));
+} printer;
+
+static void put_id(printer *p, int32_t id)
+{
+    size_t bytes = 0;
+    const char *token = wf_tokenizer_token(p->t, id, &bytes);
+    if (options.json) {
+        wf_json_object_begin(p->j);
+        wf_json_key(p->j, "id");
+        wf_json_int(p->j, id);
+        wf_json_key(p->j, "token");
+        wf_json_text(p->j, token ? token : "", token ? bytes : 0);
+        wf_json_object_end(p->j);
+    } else if (options.ids) {
+        printf("%s%d", p->count ? ", " : "[", id);
+    } else {
+        printf("%7d  ", id);
+        print_token(token ? token : "", token ? bytes : 0);
+    }
+    p->count++;
+}
+
+/* Ends when stdout takes no more. */
+static wf_status put_ids(void *user, const int32_t *ids, size_t count, bool *enough)
+{
+    for (size_t i = 0; i < count; i++)
+        put_id(user, ids[i]);
+    *enough = ferror(stdout) != 0;
+    return WF_OK;
+}
+
+/* The ids of a file, or (path NULL) of a prompt. */
+static wf_status encode(wf_ctx *ctx, const wf_tokenizer *t, const char *path, const wf_prompt *text,
+                        wf_json *j)
+{
+    printer p = {.t = t, .j = j};
+    wf_text_ids x = {.ctx = ctx,
+                     .tokenizer = t,
+                     .flags = (options.no_special ? 0 : WF_TEXT_SPECIAL) |
+                              (options.control ? WF_TEXT_CONTROL : 0),
+                     .fn = put_ids,
+                     .user = &p};
     if (options.json)
-        put_ids(j, t, ids, count);
-    else
-        print_ids(t, ids, count);
-    wf_engine_say("%zu tokens, %zu bytes", count, p->bytes);
-    wf_ids_free(ctx, ids);
+        wf_json_array_begin(j);
+    WF_TRY(path ? wf_text_ids_file(&x, path) : wf_text_ids_memory(&x, text->text, text->bytes));
+    if (options.json)
+        wf_json_array_end(j);
+    else if (options.ids)
+        puts(p.count ? "]" : "[]");
+    wf_engine_say("%zu tokens, %zu bytes", p.count, x.bytes);
     return WF_OK;
 }
 
@@ -128,19 +139,38 @@ static wf_status decode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p, 
 
 /* ---- The command ---- */
 
+/* Prompts of flag -p in turn, then files, of which nothing is read before its turn. */
+static wf_status encode_all(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompts *prompts,
+                            const wf_values *files, wf_json *j)
+{
+    for (int i = 0; i < prompts->count; i++)
+        WF_TRY(encode(ctx, t, NULL, &prompts->item[i], j));
+    for (int i = 0; i < files->count; i++)
+        WF_TRY(encode(ctx, t, files->item[i], NULL, j));
+    return WF_OK;
+}
+
+static wf_status decode_all(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompts *prompts,
+                            wf_json *j)
+{
+    for (int i = 0; i < prompts->count; i++)
+        WF_TRY(decode(ctx, t, &prompts->item[i], j));
+    return WF_OK;
+}
+
 /* JSON is one document: of several texts an array. */
-static wf_status each(wf_ctx *ctx, const char *path, const wf_prompts *prompts)
+static wf_status each(wf_ctx *ctx, const char *path, const wf_prompts *prompts,
+                      const wf_values *files)
 {
     wf_tokenizer *t;
     wf_json j;
-    bool several = options.json && prompts->count > 1;
-    wf_status status = WF_OK;
+    bool several = options.json && prompts->count + files->count > 1;
     WF_TRY(wf_tokenizer_open(ctx, path, &t));
     wf_json_begin(&j, stdout);
     if (several)
         wf_json_array_begin(&j);
-    for (int i = 0; i < prompts->count && status == WF_OK; i++)
-        status = (options.decode ? decode : encode)(ctx, t, &prompts->item[i], &j);
+    wf_status status =
+        options.decode ? decode_all(ctx, t, prompts, &j) : encode_all(ctx, t, prompts, files, &j);
     if (several)
         wf_json_array_end(&j);
     if (options.json && status == WF_OK)
@@ -165,11 +195,13 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         return wf_fail(ctx, WF_ERR_USAGE, "--special and --no-special contradict each other");
     if (options.prompts.count + options.files.count == 0)
         options.files = (wf_values){.item = {"-"}, .count = 1};
+    /* Ids to decode are read as a whole. */
+    const wf_values none = {.count = 0}, *files = options.decode ? &none : &options.files;
     wf_status status =
-        wf_prompts_read(ctx, &options.prompts, &options.files,
+        wf_prompts_read(ctx, &options.prompts, options.decode ? &options.files : &none,
                         options.no_escape || options.decode ? 0 : WF_PROMPT_ESCAPES, &prompts);
     if (status == WF_OK)
-        status = each(ctx, path, &prompts);
+        status = each(ctx, path, &prompts, files);
     wf_prompts_free(&prompts);
     return status;
 }

@@ -12,12 +12,13 @@
 #include "base/mem.h"
 #include "cli/eval.h"
 #include "cli/progress.h"
-#include "cli/prompt.h"
+#include "cli/text_ids.h"
+
+#define TEXT_MOST ((size_t)1 << 30) /* bytes of a text: its ids stay in memory */
 
 typedef struct {
     wf_engine *e;
     const wf_eval_options *o;
-    wf_prompts prompts;
     int32_t *ids; /* of the text */
     size_t *end;  /* [count] where the token's text ends, in bytes */
     size_t count;
@@ -56,13 +57,16 @@ static wf_status measure(evaluation *v)
 static wf_status read_text(evaluation *v)
 {
     wf_engine *e = v->e;
-    const wf_values none = {.count = 0}, files = {.item = {v->o->file}, .count = 1};
-    WF_TRY(wf_prompts_read(e->ctx, &none, &files, 0, &v->prompts));
-    const wf_prompt *text = &v->prompts.item[0];
-    WF_TRY(
-        wf_tokenizer_encode(e->tokenizer, e->ctx, text->text, text->bytes, 0, &v->ids, &v->count));
-    if (v->o->limit > 0 && v->count > (size_t)v->o->limit)
-        v->count = (size_t)v->o->limit;
+    wf_ids_list list = {.ctx = e->ctx, .most = v->o->limit > 0 ? (size_t)v->o->limit : 0};
+    wf_text_ids text = {.ctx = e->ctx,
+                        .tokenizer = e->tokenizer,
+                        .most = TEXT_MOST,
+                        .fn = wf_ids_list_add,
+                        .user = &list};
+    wf_status status = wf_text_ids_file(&text, v->o->file);
+    v->ids = list.ids;
+    v->count = list.most > 0 && list.count > list.most ? list.most : list.count;
+    WF_TRY(status);
     WF_TRY(wf_eval_bos(e, &v->bos));
     if (v->count < (v->bos < 0 ? 2 : 1))
         return wf_fail(e->ctx, WF_ERR_USAGE,
@@ -174,11 +178,10 @@ static wf_status evaluate(evaluation *v)
 
 wf_status wf_eval_text(wf_engine *e, const wf_eval_options *o)
 {
-    evaluation v = {.e = e, .o = o, .prompts.ctx = e->ctx};
+    evaluation v = {.e = e, .o = o};
     wf_status status = evaluate(&v);
     wf_ids_free(e->ctx, v.ids);
     wf_mem_free(e->ctx, v.end);
     wf_mem_free(e->ctx, v.window);
-    wf_prompts_free(&v.prompts);
     return status;
 }

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "cli/engine.h"
 
-#define LARGEST ((size_t)1 << 30)
+#define LARGEST ((size_t)64 << 20)
 
 static int hex(char c)
 {

@@ -86,7 +86,7 @@ static void join(wf_bpe *b, uint32_t left, uint32_t right)
 }
 
 /* 0, which no symbol has, stands for what may join with anything. */
-static bool can_join(const wf_bpe *b, uint32_t left, uint32_t right)
+bool wf_bpe_joins(const wf_bpe *b, uint32_t left, uint32_t right)
 {
     uint32_t bit = join_bit(left, right);
     return !left || !right || b->joined[bit / 64] >> bit % 64 & 1;
@@ -442,7 +442,7 @@ static wf_status chain_flush(chain *c)
 static wf_status chain_add(chain *c, int32_t id, uint32_t length, uint32_t letter)
 {
     wf_bpe_run *r = c->r;
-    if (r->slots >= STRETCH && !can_join(c->b, c->last, letter))
+    if (r->slots >= STRETCH && !wf_bpe_joins(c->b, c->last, letter))
         WF_TRY(chain_flush(c));
     WF_TRY(make_room(r, r->slots + length));
     r->id[r->slots] = id;

@@ -52,6 +52,9 @@ typedef struct {
 /* Fills letter[], byte[], joined and parts from the vocabulary and the merges. */
 wf_status wf_bpe_index(wf_bpe *b, wf_arena *arena);
 
+/* Can a token have these two characters side by side? */
+bool wf_bpe_joins(const wf_bpe *b, uint32_t left, uint32_t right);
+
 /* A number that is less for higher scores. */
 uint32_t wf_score_rank(float score);
 

@@ -1,20 +1,40 @@
 /* SPDX-License-Identifier: MIT */
 /* cut.c - where long texts may be cut without changing their ids. */
+#include <string.h>
+
 #include "text/token_priv.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-/* Can a match go across the place between something that is no space and a space? */
-static bool added_crosses(const wf_tokenizer *t)
+/* Is there a space behind something else in it? */
+static bool has_inner_space(const char *text, size_t bytes, const char *space, size_t space_bytes)
 {
+    for (size_t k = 0; k + 1 < bytes; k++) {
+        if (text[k] != ' ' && text[k + 1] <= ' ' && text[k + 1] >= 0)
+            return true;
+        if (space_bytes > 0 && bytes - k - 1 >= space_bytes &&
+            memcmp(text + k + 1, space, space_bytes) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Can a match, or what it depends on, go across the place between something that is no space and a space?
+ * `space` stands for a space in normalized text. */
+static bool added_crosses(const wf_tokenizer *t, bool control, const wf_normal_step *space)
+{
+    const char *mark = space ? space->content : "";
+    size_t bytes = space ? space->content_bytes : 0;
     for (int i = 0; i < t->adds; i++) {
         const wf_added_token *a = &t->added[i];
-        if (a->control) /* not looked for in texts */
+        const wf_vocab_token *whole = &t->vocab.token[a->id];
+        if (a->bytes == 0 || (a->control && !control))
             continue;
-        for (uint32_t k = 0; k + 1 < a->bytes; k++)
-            if (a->text[k] != ' ' && a->text[k + 1] <= ' ' && a->text[k + 1] >= 0)
-                return true;
-        if (a->rstrip)
+        bool begins = a->text[0] == ' ' || a->text[0] == '\n' ||
+                      (bytes > 0 && a->bytes >= bytes && memcmp(a->text, mark, bytes) == 0);
+        if (a->rstrip || (a->single_word && begins) ||
+            has_inner_space(a->text, a->bytes, mark, bytes) ||
+            has_inner_space(whole->text, whole->bytes, mark, bytes))
             return true;
     }
     return false;
@@ -23,9 +43,9 @@ static bool added_crosses(const wf_tokenizer *t)
 /* Byte-level BPE whose words end where a space or, behind a letter or number, a line end begins, and whose
  * normalizer, if any, is canonical composition, of which spaces are no part. That holds of each of the
  * patterns written by hand (split.h), and so of several of them in turn. */
-static bool cuts_at_spaces(const wf_tokenizer *t)
+static bool cuts_words(const wf_tokenizer *t)
 {
-    if (!t->bpe.bytes || t->word_count == 0 || added_crosses(t))
+    if (!t->bpe.bytes || t->word_count == 0)
         return false;
     for (int i = 0; i < t->normal_count; i++)
         if (t->normals[i].kind != WF_NORMAL_NFC)
@@ -42,29 +62,80 @@ static bool cuts_at_spaces(const wf_tokenizer *t)
     return cut;
 }
 
-/* The class of the character that ends before text[at]; 0 when none does. */
-static unsigned class_before(const char *text, size_t at)
+/* SentencePiece as tokenizer.json and GGUF have it: something may be put before a text, and another
+ * character, which is a token, stands for a space. Returns the step that does so, or NULL. */
+static const wf_normal_step *spaces_step(const wf_tokenizer *t)
+{
+    if (t->bpe.bytes || t->bpe.whole_words || t->word_count > 0 || t->normal_count < 1 ||
+        t->normal_count > 2)
+        return NULL;
+    const wf_normal_step *s = &t->normals[t->normal_count - 1];
+    size_t length;
+    if (t->normal_count == 2 && t->normals[0].kind != WF_NORMAL_PREPEND)
+        return NULL;
+    if (s->kind != WF_NORMAL_REPLACE || s->pattern || s->what_bytes != 1 || s->what[0] != ' ' ||
+        s->content_bytes == 0 ||
+        wf_utf8_look(s->content, s->content_bytes, &length) != WF_UTF8_WHOLE ||
+        length != s->content_bytes)
+        return NULL;
+    int32_t id = wf_vocab_find(&t->vocab, s->content, s->content_bytes);
+    return id >= 0 && !t->vocab.token[id].outside ? s : NULL;
+}
+
+void wf_tokenizer_index_cuts(wf_tokenizer *t)
+{
+    bool words = cuts_words(t);
+    const wf_normal_step *space = spaces_step(t);
+    for (int control = 0; control < 2; control++) {
+        wf_cut_kind kind = words ? WF_CUT_WORDS : space ? WF_CUT_SPACES : WF_CUT_NEVER;
+        t->cuts[control] = added_crosses(t, control, space) ? WF_CUT_NEVER : kind;
+    }
+}
+
+/* The character that ends before text[at]; false when none does. */
+static bool char_before(const char *text, size_t at, uint32_t *c)
 {
     size_t begin = at - 1, length;
     while (begin > 0 && at - begin < 4 && ((uint8_t)text[begin] & 0xC0) == 0x80)
         begin--;
-    return wf_utf8_look(text + begin, at - begin, &length) == WF_UTF8_WHOLE && begin + length == at
-               ? wf_char_class(wf_utf8_decode(text + begin, &length)) | 1u << 31
-               : 0;
+    if (wf_utf8_look(text + begin, at - begin, &length) != WF_UTF8_WHOLE || begin + length != at)
+        return false;
+    *c = wf_utf8_decode(text + begin, &length);
+    return true;
+}
+
+static bool cuts_at(const wf_tokenizer *t, wf_cut_kind kind, const char *text, size_t at)
+{
+    uint32_t before;
+    size_t length;
+    if ((text[at] != ' ' && text[at] != '\n') || !char_before(text, at, &before))
+        return false;
+    unsigned class = wf_char_class(before);
+    if (class & WF_CHAR_SPACE)
+        return false;
+    if (kind == WF_CUT_WORDS)
+        return text[at] == ' ' || class & (WF_CHAR_L | WF_CHAR_N);
+    const wf_normal_step *space = &t->normals[t->normal_count - 1];
+    return text[at] == ' ' &&
+           !wf_bpe_joins(&t->bpe, before, wf_utf8_decode(space->content, &length));
+}
+
+static size_t cut(const wf_tokenizer *t, wf_cut_kind kind, const char *text, size_t least,
+                  size_t most)
+{
+    for (size_t at = most; kind != WF_CUT_NEVER && at >= least && at > 0; at--)
+        if (cuts_at(t, kind, text, at))
+            return at;
+    return 0;
 }
 
 size_t wf_tokenizer_cut(const wf_tokenizer *t, const char *text, size_t least, size_t most)
 {
-    if (!cuts_at_spaces(t))
-        return 0;
-    for (size_t at = most; at >= least && at > 0; at--) {
-        if (text[at] != ' ' && text[at] != '\n')
-            continue;
-        unsigned before = class_before(text, at);
-        if (before == 0 || before & WF_CHAR_SPACE)
-            continue;
-        if (text[at] == ' ' || before & (WF_CHAR_L | WF_CHAR_N))
-            return at;
-    }
-    return 0;
+    return t->cuts[0] == WF_CUT_WORDS ? cut(t, WF_CUT_WORDS, text, least, most) : 0;
+}
+
+size_t wf_tokenizer_cut_part(const wf_tokenizer *t, bool control, const char *text, size_t least,
+                             size_t most)
+{
+    return cut(t, t->cuts[control], text, least, most);
 }

@@ -12,6 +12,7 @@ typedef struct {
     wf_bpe_run out;
     wf_added_scan raw, normal; /* added tokens before and after normalizing */
     bool control;              /* control tokens are recognised */
+    bool continued;            /* the text goes on from another piece */
 } run;
 
 static run run_begin(const wf_tokenizer *t, wf_ctx *ctx)
@@ -53,7 +54,12 @@ static wf_status encode_between(run *r, wf_marked from, bool first)
         return WF_OK;
     if (!r->t->normal.control)
         from.plain = NULL;
-    WF_TRY(wf_normal_run(r->out.ctx, r->t->normals, r->t->normal_count, from, &changed));
+    int skip = 0; /* nothing is put before the middle of a text */
+    while (first && r->continued && skip < r->t->normal_count &&
+           r->t->normals[skip].kind == WF_NORMAL_PREPEND)
+        skip++;
+    WF_TRY(
+        wf_normal_run(r->out.ctx, r->t->normals + skip, r->t->normal_count - skip, from, &changed));
     if (changed.text)
         from = changed;
     wf_status status = WF_OK;
@@ -131,13 +137,15 @@ static wf_status repair(wf_ctx *ctx, const char **text, const uint8_t **plain, s
     return WF_OK;
 }
 
-static wf_status encode(run *r, const char *text, const uint8_t *plain, size_t n, uint32_t flags)
+static wf_status encode(run *r, const char *text, const uint8_t *plain, size_t n, uint32_t flags,
+                        uint32_t parts)
 {
+    uint32_t framed = flags & WF_TEXT_SPECIAL ? parts : 0;
     const wf_tokenizer *t = r->t;
     const char *valid = text;
     const uint8_t *marks = plain;
     wf_ctx *ctx = r->out.ctx;
-    for (int i = 0; flags & WF_TEXT_SPECIAL && i < t->before_count; i++)
+    for (int i = 0; framed & WF_PART_FIRST && i < t->before_count; i++)
         WF_TRY(wf_bpe_push(&r->out, t->before[i]));
     if (!wf_utf8_valid(text, n))
         WF_TRY(repair(ctx, &valid, &marks, &n));
@@ -146,7 +154,7 @@ static wf_status encode(run *r, const char *text, const uint8_t *plain, size_t n
         wf_mem_free(ctx, (void *)valid);
         wf_mem_free(ctx, (void *)marks);
     }
-    for (int i = 0; status == WF_OK && flags & WF_TEXT_SPECIAL && i < t->after_count; i++)
+    for (int i = 0; status == WF_OK && framed & WF_PART_LAST && i < t->after_count; i++)
         status = wf_bpe_push(&r->out, t->after[i]);
     return status;
 }
@@ -157,7 +165,7 @@ wf_status wf_tokenizer_encode_marked(const wf_tokenizer *t, wf_ctx *ctx, const c
 {
     run r = run_begin(t, ctx);
     r.control = flags & WF_TEXT_CONTROL;
-    wf_status status = encode(&r, text, plain, bytes, flags);
+    wf_status status = encode(&r, text, plain, bytes, flags, WF_PART_FIRST | WF_PART_LAST);
     run_end(&r);
     if (status == WF_OK && !r.out.ids) { /* nothing, but still something to free */
         r.out.ids = wf_mem_new(ctx, 0);
@@ -218,9 +226,16 @@ void wf_encoder_free(wf_encoder *e)
 wf_status wf_encoder_run(wf_encoder *e, const char *text, size_t bytes, uint32_t flags,
                          const int32_t **ids, size_t *count)
 {
+    return wf_encoder_part(e, text, bytes, flags, WF_PART_FIRST | WF_PART_LAST, ids, count);
+}
+
+wf_status wf_encoder_part(wf_encoder *e, const char *text, size_t bytes, uint32_t flags,
+                          uint32_t part, const int32_t **ids, size_t *count)
+{
     e->r.control = flags & WF_TEXT_CONTROL;
+    e->r.continued = !(part & WF_PART_FIRST);
     e->r.out.count = 0;
-    wf_status status = encode(&e->r, text, NULL, bytes, flags);
+    wf_status status = encode(&e->r, text, NULL, bytes, flags, part);
     *ids = e->r.out.ids;
     *count = status == WF_OK ? e->r.out.count : 0;
     return status;

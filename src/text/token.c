@@ -211,11 +211,12 @@ wf_status wf_tokenizer_finish(wf_tokenizer *t)
     WF_TRY(normalize_added(t));
     WF_TRY(wf_added_init(&t->raw, &t->arena, t->added, t->adds, false));
     WF_TRY(wf_added_init(&t->normal, &t->arena, t->added, t->adds, true));
-    WF_TRY(wf_bpe_index(&t->bpe, &t->arena));
     t->bpe.bytes = t->word_count > 0 && t->words[t->word_count - 1].kind == WF_WORDS_BYTES;
     wf_tokenizer_add_end(t, t->special[WF_SPECIAL_EOS]);
     add_known_ends(t);
     t->known_ends = t->end_count;
+    WF_TRY(wf_bpe_index(&t->bpe, &t->arena));
+    wf_tokenizer_index_cuts(t);
     return WF_OK;
 }
 

@@ -14,6 +14,12 @@
 #define WF_TOKEN_FRAME 16 /* most tokens put before or behind a text */
 #define WF_TOKEN_ENDS 64
 
+typedef enum {
+    WF_CUT_NEVER,
+    WF_CUT_WORDS, /* before a space or line end that begins a word of byte-level BPE */
+    WF_CUT_SPACES /* before a space of SentencePiece, whose pieces are told from whole texts */
+} wf_cut_kind;
+
 struct wf_tokenizer {
     wf_ctx *ctx;
     wf_arena arena; /* holds all that pointers below point to, but for patterns */
@@ -34,7 +40,19 @@ struct wf_tokenizer {
     int32_t ends[WF_TOKEN_ENDS]; /* ids after which a text ends */
     int end_count;
     int known_ends; /* of them, that follow from eos and the vocabulary; the others were told */
+    wf_cut_kind cuts[2]; /* of texts, and of texts with control tokens */
 };
+
+/* How texts are encoded: several pieces of one text, one after the other. */
+enum { WF_PART_FIRST = 1, WF_PART_LAST = 2 };
+/* As wf_encoder_run, of a piece: tokens are put before the first and behind the last one alone. */
+wf_status wf_encoder_part(wf_encoder *e, const char *text, size_t bytes, uint32_t flags,
+                          uint32_t part, const int32_t **ids, size_t *count);
+/* As wf_tokenizer_cut, of texts whose pieces go to wf_encoder_part. */
+size_t wf_tokenizer_cut_part(const wf_tokenizer *t, bool control, const char *text, size_t least,
+                             size_t most);
+/* Finds out where texts may be cut; when all else is there. */
+void wf_tokenizer_index_cuts(wf_tokenizer *t);
 
 /* Empty, for a context. */
 wf_status wf_tokenizer_new(wf_ctx *ctx, wf_tokenizer **out);
