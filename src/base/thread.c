@@ -39,6 +39,7 @@
 
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/stack.h"
 #include "base/thread_priv.h"
 
 #define THREADS_MAX WF_CORES_MAX
@@ -424,7 +425,7 @@ static bool start_worker(team *t, int index)
     w->index = index;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
-    if (pthread_create(&w->id, NULL, run_worker, w) != 0)
+    if (wf_thread_start(&w->id, run_worker, w) != 0)
         return false;
     atomic_fetch_add_explicit(&awake, 1, memory_order_relaxed);
     return true;

@@ -3,6 +3,7 @@
 #include "base/worker.h"
 
 #include "base/mem.h"
+#include "base/stack.h"
 #include "base/thread_priv.h"
 
 struct wf_worker {
@@ -47,7 +48,7 @@ wf_status wf_worker_new(wf_ctx *ctx, wf_work_fn *fn, void *arg, wf_worker **out)
     pthread_cond_init(&w->changed, NULL);
     sigset_t before;
     wf_signals_block(&before);
-    w->alone = pthread_create(&w->id, NULL, live, w) != 0;
+    w->alone = wf_thread_start(&w->id, live, w) != 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return WF_OK;
 }

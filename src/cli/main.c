@@ -2,10 +2,12 @@
 /* main.c - the program weft: finds the command, parses its flags, runs it, reports how it went. */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/stack.h"
 #include "cli/cli.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -156,7 +158,7 @@ static bool flush_results(const wf_command *command)
     return false;
 }
 
-int main(int argc, char **argv)
+static int run_program(int argc, char **argv)
 {
     if (argc < 2) {
         wf_help_program(stderr);
@@ -185,4 +187,36 @@ int main(int argc, char **argv)
         code = EXIT_FAILED;
     wf_ctx_free(ctx);
     return code;
+}
+
+typedef struct {
+    int argc, code;
+    char **argv;
+} program;
+
+static void *run_thread(void *arg)
+{
+    program *p = arg;
+    p->code = run_program(p->argc, p->argv);
+    return NULL;
+}
+
+/* Under a small limit (ulimit -s 64) the program runs on a thread, whose stack has its own size. Signals are
+ * left to that thread. */
+int main(int argc, char **argv)
+{
+    program p = {.argc = argc, .argv = argv};
+    pthread_t thread;
+    sigset_t all;
+    if (!wf_stack_is_small())
+        return run_program(argc, argv);
+    if (wf_thread_start(&thread, run_thread, &p) != 0) {
+        complain(NULL, "the stack is too small, and there is no memory for another; raise the "
+                       "limit with 'ulimit -s 8192'");
+        return EXIT_FAILED;
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    pthread_join(thread, NULL);
+    return p.code;
 }
