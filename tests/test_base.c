@@ -634,6 +634,34 @@ static void test_file_replace(void **state)
     assert_int_equal(next_fd(), fd);
 }
 
+/* A file that is there stays, and one that could not be written whole goes. */
+static void test_file_create(void **state)
+{
+    wf_ctx *ctx = *state;
+    int fd = next_fd();
+    char *text, path[512];
+    size_t size;
+    wf_file_stamp stamp;
+    snprintf(path, sizeof path, "%s", in_dir("made"));
+    assert_int_equal(wf_file_create(ctx, path, "first", 5), WF_OK);
+    assert_int_equal(wf_file_create(ctx, path, "second", 6), WF_ERR_USAGE);
+    assert_non_null(strstr(wf_ctx_message(ctx), "made' exists already; choose another name"));
+    assert_int_equal(wf_file_read(ctx, path, 100, &text, &size), WF_OK);
+    assert_string_equal(text, "first");
+    wf_mem_free(ctx, text);
+    assert_int_equal(remove(path), 0);
+    wf_ctx_fail_io(ctx, 1);
+    assert_int_equal(wf_file_create(ctx, path, "third", 5), WF_ERR_IO);
+    wf_ctx_fail_io(ctx, 0);
+    assert_false(wf_file_look(path, &stamp));
+    assert_int_equal(symlink(in_dir("nothing"), path), 0);
+    assert_int_equal(wf_file_create(ctx, path, "fourth", 6), WF_ERR_USAGE);
+    assert_false(wf_file_look(in_dir("nothing"), &stamp));
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(wf_file_create(ctx, in_dir("no/such/made"), "", 0), WF_ERR_IO);
+    assert_int_equal(next_fd(), fd);
+}
+
 /* ---- clock.c ------------------------------------------------------------------------------- */
 
 static void test_clock(void **state)
@@ -671,6 +699,7 @@ int main(void)
         WITH_CTX(test_file_refused),
         WITH_CTX(test_file_read),
         WITH_CTX(test_file_replace),
+        WITH_CTX(test_file_create),
         cmocka_unit_test(test_clock),
     };
     return cmocka_run_group_tests_name("base", tests, dir_setup, dir_teardown);
