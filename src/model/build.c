@@ -69,7 +69,8 @@ static wf_value *keep(wf_builder *b, wf_value *x, const char *which)
 wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v)
 {
     const wf_config *c = b->config;
-    wf_attention_options options = {.window = wf_config_window(c, b->layer)};
+    wf_attention_options options = {.window = wf_config_window(c, b->layer),
+                                    .scale = wf_config_scale(c, b->layer)};
     wf_value *k_pool = NULL, *v_pool = NULL, *y;
     if (b->options->form != WF_FORM_TRAIN) {
         k_pool = keep(b, k, "k");

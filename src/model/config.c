@@ -15,6 +15,14 @@ int64_t wf_config_window(const wf_config *c, int64_t layer)
     return !c->windowed || c->windowed[layer] ? c->window : 0;
 }
 
+double wf_config_scale(const wf_config *c, int64_t layer)
+{
+    double scale = c->scale != 0 ? c->scale : 1 / sqrt((double)c->head_dim);
+    if (c->scale_by_layer)
+        return scale / (double)(layer + 1);
+    return c->scale;
+}
+
 static wf_status check_sizes(wf_ctx *ctx, const char *what, const wf_config *c)
 {
     const struct {
@@ -64,14 +72,21 @@ static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling has the factor %g", what,
                        r->factor);
     bool waves = r->scaling == WF_ROPE_LLAMA3 || r->scaling == WF_ROPE_YARN;
-    if (waves && !positive(r->original))
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling has no original context", what);
+    if (waves && !(positive(r->original) && r->original <= INT32_MAX))
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: the rope scaling has an original context of %g tokens", what,
+                       r->original);
     if (r->scaling == WF_ROPE_LLAMA3 && !(positive(r->low) && r->high > r->low))
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling blends from %g to %g turns", what,
                        r->low, r->high);
-    if (r->scaling == WF_ROPE_YARN &&
-        !(positive(r->beta_fast) && positive(r->beta_slow) && isfinite(r->magnitude)))
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling's numbers cannot be", what);
+    if (r->scaling == WF_ROPE_YARN && !(positive(r->beta_fast) && positive(r->beta_slow)))
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: beta_fast %g and beta_slow %g of the rope scaling must exceed 0", what,
+                       r->beta_fast, r->beta_slow);
+    if (r->scaling == WF_ROPE_YARN && (r->base == 1 || !positive(wf_rope_magnitude(r))))
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: the rope scaling has the base %g and the attention factor %g", what,
+                       r->base, wf_rope_magnitude(r));
     return WF_OK;
 }
 
@@ -86,5 +101,7 @@ wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c)
     if (c->family->joint && c->kv_heads != c->heads)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: %s has as many key and value heads as heads", what,
                        c->family->name);
+    if (c->scale != 0 && !positive(c->scale))
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: attention is scaled by %g", what, c->scale);
     return c->family->rotary ? check_rope(ctx, what, c) : WF_OK;
 }

@@ -24,6 +24,8 @@ typedef struct {
     double eps;     /* of the norms */
     bool tied;      /* the embedding is also the head */
     bool qkv_bias, out_bias, mlp_bias;
+    double scale;            /* of q.k; 0: 1 / sqrt(head_dim) */
+    bool scale_by_layer;     /* and divided by the layer's number, from 1 on */
     wf_rotary rope;          /* of rotary families */
     int64_t window;          /* tokens that attention looks back; 0: all */
     const uint8_t *windowed; /* [layers]: 1 where the window holds; NULL: everywhere */
@@ -34,6 +36,8 @@ wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c);
 
 /* The window of a layer, 0 for none. */
 int64_t wf_config_window(const wf_config *c, int64_t layer);
+/* The scale of q.k in a layer, 0 for 1 / sqrt(head_dim). */
+double wf_config_scale(const wf_config *c, int64_t layer);
 
 /* Arrays go into the arena. Both end with wf_config_check, but for vocab, which is 0 where the source does
  * not say it. */

@@ -74,6 +74,8 @@ wf_status wf_convert_to_folder(wf_convert *c);
 /* config.json, and generation_config.json, for wf_mem_free. type: of most matrices. What transformers has
  * no words for is WF_ERR_UNSUPPORTED. */
 wf_status wf_convert_config_json(wf_convert *c, wf_type type, char **json, size_t *bytes);
+/* rope_parameters of a config.json in one line, exact, for wf_mem_free. */
+wf_status wf_convert_rope_json(wf_ctx *ctx, const wf_rotary *rope, char **json, size_t *bytes);
 wf_status wf_convert_generation_json(wf_convert *c, char **json, size_t *bytes);
 
 #endif

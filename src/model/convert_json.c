@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "base/writer.h"
+#include "model/config_json.h"
 #include "model/convert.h"
 
 /* ---- Writing JSON ---- */
@@ -173,6 +174,9 @@ static wf_status check(wf_convert *c, wf_rotary *rope)
     *rope = config->rope;
     if (!biases_can_be_said(config))
         return refuse(c, "no config.json says which of its layers have biases");
+    if (config->family->rotary ? config->scale != 0 || config->scale_by_layer
+                               : config->scale != 0 && config->scale != 1)
+        return refuse(c, "no config.json has a key for its scale of attention");
     if (is_mistral(config))
         for (int64_t i = 0; i < config->layers; i++)
             if (wf_config_window(config, i) == 0)
@@ -202,32 +206,55 @@ static void put_gpt2(json *j, const wf_config *c)
     put_int(j, "n_inner", c->hidden);
     put_float(j, "layer_norm_epsilon", c->eps);
     put_text(j, "activation_function", "gelu_new");
+    put_bool(j, "scale_attn_weights", c->scale == 0);
+    put_bool(j, "scale_attn_by_inverse_layer_idx", c->scale_by_layer);
+}
+
+/* A parameter of the rotation. One that came through f32 is written in its shortest form. */
+static void put_parameter(json *j, const wf_rotary *r, const char *key, double value)
+{
+    next(j, key);
+    float_value(j, r->exact ? value : as_it_was_said(value));
+}
+
+static void put_original(json *j, const wf_rotary *r)
+{
+    if (r->original == (double)(int64_t)r->original)
+        put_int(j, "original_max_position_embeddings", (int64_t)r->original);
+    else
+        put_parameter(j, r, "original_max_position_embeddings", r->original);
+}
+
+static void put_parameters(json *j, const wf_rotary *r)
+{
+    put_text(j, "rope_type", wf_rope_scaling_name(r->scaling));
+    if (r->scaling != WF_ROPE_PLAIN)
+        put_parameter(j, r, "factor", r->factor);
+    if (r->scaling == WF_ROPE_LLAMA3) {
+        put_original(j, r);
+        put_parameter(j, r, "low_freq_factor", r->low);
+        put_parameter(j, r, "high_freq_factor", r->high);
+    }
+    if (r->scaling == WF_ROPE_YARN) {
+        put_original(j, r);
+        put_parameter(j, r, "beta_fast", r->beta_fast);
+        put_parameter(j, r, "beta_slow", r->beta_slow);
+        if (r->magnitude != 0)
+            put_parameter(j, r, "attention_factor", r->magnitude);
+        if (r->unrounded)
+            put_bool(j, "truncate", false);
+    }
 }
 
 static void put_scaling(json *j, const wf_rotary *r)
 {
-    static const char *const names[] = {
-        [WF_ROPE_LINEAR] = "linear", [WF_ROPE_LLAMA3] = "llama3", [WF_ROPE_YARN] = "yarn"};
     if (r->scaling == WF_ROPE_PLAIN) {
         put_null(j, "rope_scaling");
         return;
     }
     next(j, "rope_scaling");
     open_level(j, '{');
-    put_text(j, "rope_type", names[r->scaling]);
-    put_float(j, "factor", r->factor);
-    if (r->scaling != WF_ROPE_LINEAR)
-        put_int(j, "original_max_position_embeddings", (int64_t)r->original);
-    if (r->scaling == WF_ROPE_LLAMA3) {
-        put_float(j, "low_freq_factor", r->low);
-        put_float(j, "high_freq_factor", r->high);
-    }
-    if (r->scaling == WF_ROPE_YARN) {
-        put_float(j, "beta_fast", r->beta_fast);
-        put_float(j, "beta_slow", r->beta_slow);
-        if (r->magnitude != 0)
-            put_float(j, "attention_factor", r->magnitude);
-    }
+    put_parameters(j, r);
     close_level(j, '}');
 }
 
@@ -260,7 +287,7 @@ static void put_llama(json *j, const wf_config *c, const wf_rotary *rope)
     put_int(j, "max_position_embeddings", c->context);
     put_float(j, "rms_norm_eps", c->eps);
     put_text(j, "hidden_act", "silu");
-    put_float(j, "rope_theta", rope->base);
+    put_parameter(j, rope, "rope_theta", rope->base);
     put_scaling(j, rope);
     if (is_mistral(c))
         put_int(j, "sliding_window", c->window);
@@ -302,24 +329,31 @@ static void put_config(json *j, const wf_model *m, const wf_rotary *rope, wf_typ
     put_bool(j, "use_cache", true);
 }
 
-/* A config.json that there is says more than Weft knows, so only the type changes. */
-static void copy_config(json *j, const wf_json_node *config, wf_type type)
+/* A config.json that is there has more than Weft knows, so only the type of the weights changes, and
+ * tie_word_embeddings where the checkpoint contradicted it. */
+static void copy_config(json *j, const wf_json_node *config, const wf_config *c, wf_type type)
 {
-    bool said = false;
+    bool typed = false, tied = false;
     for (size_t i = 0; i < config->count; i++) {
         const wf_json_node *node = &config->child[i];
         bool is_type = strcmp(node->key, "torch_dtype") == 0 || strcmp(node->key, "dtype") == 0;
+        bool is_tied = strcmp(node->key, "tie_word_embeddings") == 0;
         next(j, NULL);
         wf_writer_quoted(&j->w, node->key, node->key_bytes);
         wf_writer_print(&j->w, ": ");
         if (is_type)
             wf_writer_quoted(&j->w, dtype(type), strlen(dtype(type)));
+        else if (is_tied)
+            wf_writer_print(&j->w, "%s", c->tied ? "true" : "false");
         else
             put_value(j, node);
-        said |= is_type;
+        typed |= is_type;
+        tied |= is_tied;
     }
-    if (!said)
+    if (!typed)
         put_text(j, "torch_dtype", dtype(type));
+    if (!tied && c->tied != c->family->tied)
+        put_bool(j, "tie_word_embeddings", c->tied);
 }
 
 wf_status wf_convert_config_json(wf_convert *c, wf_type type, char **text, size_t *bytes)
@@ -331,9 +365,19 @@ wf_status wf_convert_config_json(wf_convert *c, wf_type type, char **text, size_
         WF_TRY(check(c, &rope));
     open_level(&j, '{');
     if (c->m->folder)
-        copy_config(&j, c->m->folder->config, type);
+        copy_config(&j, c->m->folder->config, &c->m->config, type);
     else
         put_config(&j, c->m, &rope, type);
+    close_level(&j, '}');
+    return take(&j, text, bytes);
+}
+
+wf_status wf_convert_rope_json(wf_ctx *ctx, const wf_rotary *rope, char **text, size_t *bytes)
+{
+    json j = {.w = {.ctx = ctx}};
+    open_level(&j, '{');
+    put_parameter(&j, rope, "rope_theta", rope->base);
+    put_parameters(&j, rope);
     close_level(&j, '}');
     return take(&j, text, bytes);
 }

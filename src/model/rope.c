@@ -31,9 +31,14 @@ static double yarn_dimension(const wf_rotary *r, double turns)
 
 static double yarn_divisor(const wf_rotary *r, int64_t i)
 {
-    double low = fmax(floor(yarn_dimension(r, r->beta_fast)), 0);
-    double high = fmin(ceil(yarn_dimension(r, r->beta_slow)), (double)r->dims - 1);
-    double width = fmax(high - low, 0.001);
+    double low = yarn_dimension(r, r->beta_fast), high = yarn_dimension(r, r->beta_slow);
+    if (!r->unrounded) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, (double)r->dims - 1);
+    double width = high == low ? 0.001 : high - low; /* may be negative, as in transformers */
     double stretched = fmin(fmax(((double)i - low) / width, 0), 1);
     return 1 / (stretched / r->factor + (1 - stretched));
 }
@@ -41,7 +46,8 @@ static double yarn_divisor(const wf_rotary *r, int64_t i)
 static double divisor(const wf_rotary *r, int64_t i)
 {
     switch (r->scaling) {
-    case WF_ROPE_PLAIN: break;
+    case WF_ROPE_PLAIN:
+    case WF_ROPE_DYNAMIC: break;
     case WF_ROPE_LINEAR: return r->factor;
     case WF_ROPE_LLAMA3: return llama3_divisor(r, frequency(r, i));
     case WF_ROPE_YARN: return yarn_divisor(r, i);
@@ -57,13 +63,16 @@ void wf_rope_frequencies(const wf_rotary *r, float *inv_freq)
     }
 }
 
+double wf_rope_yarn_magnitude(double scale, double mscale)
+{
+    return scale > 1 ? 0.1 * mscale * log(scale) + 1 : 1;
+}
+
 double wf_rope_magnitude(const wf_rotary *r)
 {
     if (r->scaling != WF_ROPE_YARN)
         return 1;
-    if (r->magnitude != 0)
-        return r->magnitude;
-    return r->factor > 1 ? 0.1 * log(r->factor) + 1 : 1;
+    return r->magnitude != 0 ? r->magnitude : wf_rope_yarn_magnitude(r->factor, 1);
 }
 
 void wf_rope_llama3_divisors(const wf_rotary *r, float *divisors)
@@ -72,8 +81,69 @@ void wf_rope_llama3_divisors(const wf_rotary *r, float *divisors)
         divisors[i] = (float)llama3_divisor(r, frequency(r, i));
 }
 
-/* The longest wave has the whole factor. The rest of the parameters have been the same in every such
- * model, so they are guessed, and the guess is checked. */
+/* ---- llama3 parameters from divisors ---- */
+
+static bool reproduces(const wf_rotary *r, const float *divisors)
+{
+    if (!(isfinite(r->low) && isfinite(r->high) && r->low > 0 && r->high > r->low))
+        return false;
+    for (int64_t i = 0; i < r->dims / 2; i++)
+        if (!(fabs(llama3_divisor(r, frequency(r, i)) - divisors[i]) <= 1e-5 * divisors[i]))
+            return false;
+    return true;
+}
+
+/* Frequencies by what the scaling does to them, in turns within the original context: those that are
+ * divided by the whole factor end at `full`, those that are kept begin at `kept`, and between them the share
+ * k that is kept grows linearly from turns a to turns b. */
+typedef struct {
+    double full, kept;
+    double a, a_share, b, b_share;
+    int blended;
+} spread;
+
+static spread sort_frequencies(const wf_rotary *r, const float *divisors)
+{
+    spread s = {.kept = INFINITY};
+    for (int64_t i = r->dims / 2 - 1; i >= 0; i--) { /* rising frequencies */
+        double turns = r->original * frequency(r, i) / (2 * PI);
+        double share = (1 / (double)divisors[i] - 1 / r->factor) / (1 - 1 / r->factor);
+        if (share < 1e-6)
+            s.full = turns;
+        else if (share > 1 - 1e-6)
+            s.kept = fmin(s.kept, turns);
+        else if (s.blended++ == 0)
+            s.a = s.b = turns, s.a_share = s.b_share = share;
+        else
+            s.b = turns, s.b_share = share;
+    }
+    return s;
+}
+
+/* Two blended frequencies determine the line; with fewer any line that separates the others will do. */
+static void fit_line(wf_rotary *r, const spread *s)
+{
+    if (s->blended >= 2) {
+        double slope = (s->b_share - s->a_share) / (s->b - s->a);
+        r->low = s->a - s->a_share / slope;
+        r->high = r->low + 1 / slope;
+    } else if (s->blended == 1) {
+        double least = isfinite(s->kept) ? (s->a - s->a_share * s->kept) / (1 - s->a_share) : 0;
+        r->low = fmax(fmax(s->full, least), 1e-3 * s->a);
+        r->high = r->low + (s->a - r->low) / s->a_share;
+    } else {
+        double kept = isfinite(s->kept) ? s->kept : 4 * s->full;
+        r->low = s->full + (kept - s->full) / 3;
+        r->high = s->full + (kept - s->full) * 2 / 3;
+    }
+}
+
+static double rounded(double x)
+{
+    return round(x * 1e3) / 1e3;
+}
+
+/* The longest wave has the whole factor. The original context only scales low and high, so it is given. */
 bool wf_rope_find_llama3(wf_rotary *rope, const float *divisors)
 {
     wf_rotary r = *rope;
@@ -83,9 +153,17 @@ bool wf_rope_find_llama3(wf_rotary *rope, const float *divisors)
     r.low = 1;
     r.high = 4;
     r.divisors = NULL;
-    for (int64_t i = 0; i < r.dims / 2; i++)
-        if (!(fabs(llama3_divisor(&r, frequency(&r, i)) - divisors[i]) <= 1e-4 * divisors[i]))
-            return false;
+    if (!reproduces(&r, divisors)) {
+        spread s = sort_frequencies(&r, divisors);
+        fit_line(&r, &s);
+        wf_rotary nice = r;
+        nice.low = rounded(r.low);
+        nice.high = rounded(r.high);
+        if (reproduces(&nice, divisors))
+            r = nice;
+    }
+    if (!reproduces(&r, divisors))
+        return false;
     *rope = r;
     return true;
 }
