@@ -582,17 +582,142 @@ static void keeps_magnitude(void **state)
     wt_scratch_remove(&p.s);
 }
 
-/* Divisors of frequencies that no config.json has a word for. */
+/* ---- Rotary positions ---- */
+
+static void frequencies_equal(const wf_rotary *a, const wf_rotary *b, double bound)
+{
+    float x[64], y[64];
+    assert_int_equal(a->dims, b->dims);
+    wf_rope_frequencies(a, x);
+    wf_rope_frequencies(b, y);
+    for (int64_t i = 0; i < a->dims / 2; i++)
+        assert_true(fabs((double)x[i] - y[i]) <= bound * y[i]);
+    assert_true(fabs(wf_rope_magnitude(a) - wf_rope_magnitude(b)) <= bound);
+}
+
+/* A GGUF file like another one, without weft.rope_parameters and with one more divisor changed. */
+static void rewrite(wf_ctx *ctx, const char *from, const char *to, bool keep, float divisor)
+{
+    wf_gguf *f;
+    wf_gguf_writer *w;
+    wt_ok(ctx, wf_gguf_open(ctx, from, &f));
+    wt_ok(ctx, wf_gguf_write_new(ctx, to, NULL, &w));
+    for (int i = 0; i < f->pairs; i++)
+        if (keep || strcmp(f->pair[i].key, "weft.rope_parameters") != 0)
+            wt_ok(ctx, wf_gguf_write_pair(w, &f->pair[i]));
+    for (int i = 0; i < f->store.count; i++)
+        wt_ok(ctx, wf_gguf_write_tensor(w, f->store.tensor[i].name, f->store.tensor[i].type,
+                                        &f->store.tensor[i].shape));
+    wt_ok(ctx, wf_gguf_write_begin(w));
+    for (int i = 0; i < f->store.count; i++) {
+        const wf_stored *t = &f->store.tensor[i];
+        float changed[64];
+        bool divisors = divisor != 0 && strcmp(t->name, "rope_freqs.weight") == 0;
+        if (divisors) {
+            memcpy(changed, t->data, t->bytes);
+            changed[0] = divisor;
+        }
+        wt_ok(ctx, wf_gguf_write_data(w, divisors ? (const void *)changed : t->data, t->bytes));
+    }
+    wt_ok(ctx, wf_gguf_write_end(w));
+    wf_gguf_write_free(w);
+    wf_gguf_close(f);
+}
+
+/* Every scaling returns from GGUF with the same bits; without Weft's own key, llama3 with the same
+ * frequencies but for rounding. */
+static void keeps_rope(void **state)
+{
+    static const struct {
+        const char *model, *from, *to;
+    } rows[] = {
+        {"llama", "\"factor\": 8.0", "\"factor\": 7.3"},
+        {"llama", "\"original_max_position_embeddings\": 8192",
+         "\"original_max_position_embeddings\": 1000"},
+        {"llama", "\"high_freq_factor\": 4.0", "\"high_freq_factor\": 17.5"},
+        {"llama", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 3.9"},
+        {"llama", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 3.9999"},
+        {"llama", "\"rope_theta\": 500000.0", "\"rope_theta\": 10.7"},
+        {"llama", "\"rope_theta\": 500000.0", "\"rope_theta\": 1e12"},
+        {"llama-bias", "\"factor\": 2.0", "\"factor\": 2.7182818"},
+        {"llama-bias", "\"linear\"", "\"dynamic\""},
+        {"mistral", "\"rope_theta\": 10000.0", "\"rope_theta\": 12345.678"},
+        {"qwen2", "\"yarn\"", "\"yarn\", \"truncate\": false"},
+        {"qwen2", "\"yarn\"", "\"yarn\", \"mscale\": 0.7, \"mscale_all_dim\": 1.3"},
+        {"qwen2", "\"yarn\"", "\"yarn\", \"beta_fast\": 3.3, \"beta_slow\": 0.7"},
+        {"qwen2", "\"yarn\"", "\"yarn\", \"attention_factor\": 1.1"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        paths p;
+        paths_make(&p);
+        change(*state, &p, rows[i].model, rows[i].from, rows[i].to);
+        convert_ok(*state, p.folder, p.gguf, NULL);
+        convert_ok(*state, p.gguf, p.other, NULL);
+        wf_model *first = open_ok(*state, p.folder), *gguf = open_ok(*state, p.gguf);
+        frequencies_equal(&gguf->config.rope, &first->config.rope, 0);
+        wf_model_close(gguf);
+        convert_ok(*state, p.other, wt_path(&p.s, "new"), NULL);
+        wf_model *back = open_ok(*state, wt_path(&p.s, "new"));
+        frequencies_equal(&back->config.rope, &first->config.rope, 0);
+        assert_int_equal(back->config.rope.scaling, first->config.rope.scaling);
+        wf_model_close(back);
+        if (first->config.rope.scaling == WF_ROPE_LLAMA3) {
+            rewrite(*state, p.gguf, p.third, false, 0);
+            convert_ok(*state, p.third, wt_path(&p.s, "foreign"), NULL);
+            back = open_ok(*state, wt_path(&p.s, "foreign"));
+            frequencies_equal(&back->config.rope, &first->config.rope, 2e-5);
+            assert_int_equal(back->config.rope.scaling, WF_ROPE_LLAMA3);
+            wf_model_close(back);
+        }
+        wf_model_close(first);
+        wt_scratch_remove(&p.s);
+    }
+}
+
+/* GPT-2 with other scales of attention. */
+static void keeps_scales(void **state)
+{
+    static const struct {
+        const char *from, *to;
+        double scale;
+        bool by_layer;
+    } rows[] = {
+        {"\"scale_attn_weights\": true", "\"scale_attn_weights\": false", 1, false},
+        {"\"scale_attn_by_inverse_layer_idx\": false", "\"scale_attn_by_inverse_layer_idx\": true",
+         0, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        paths p;
+        paths_make(&p);
+        change(*state, &p, "gpt2", rows[i].from, rows[i].to);
+        convert_ok(*state, p.folder, p.gguf, NULL);
+        convert_ok(*state, p.gguf, p.other, NULL);
+        convert_ok(*state, p.other, wt_path(&p.s, "new"), NULL);
+        const char *const all[] = {p.folder, p.gguf, wt_path(&p.s, "new")};
+        for (int k = 0; k < 3; k++) {
+            wf_model *m = open_ok(*state, all[k]);
+            assert_true(m->config.scale == rows[i].scale);
+            assert_int_equal(m->config.scale_by_layer, rows[i].by_layer);
+            wf_model_close(m);
+        }
+        wt_scratch_remove(&p.s);
+    }
+}
+
+/* Divisors of frequencies that no config.json has a key for, and parameters that contradict them. */
 static void refuses_unknown_rope(void **state)
 {
     paths p;
+    wf_model *m;
     paths_make(&p);
-    change(*state, &p, "llama", "\"original_max_position_embeddings\": 8192",
-           "\"original_max_position_embeddings\": 1000");
-    convert_ok(*state, p.folder, p.gguf, NULL);
-    convert_ok(*state, p.gguf, p.other, NULL); /* it is kept in GGUF files */
-    refused(*state, p.other, wt_path(&p.s, "new"), NULL, WF_ERR_UNSUPPORTED, "rope_freqs.weight");
+    convert_ok(*state, fixture("llama"), p.gguf, NULL);
+    rewrite(*state, p.gguf, p.other, false, 3);
+    convert_ok(*state, p.other, p.third, NULL); /* it is kept in GGUF files */
+    refused(*state, p.third, wt_path(&p.s, "new"), NULL, WF_ERR_UNSUPPORTED, "rope_freqs.weight");
     assert_int_equal(wf_path_look(wt_path(&p.s, "new")), WF_PATH_NONE);
+    rewrite(*state, p.gguf, p.other, true, 3);
+    wt_fails(*state, wf_model_open(*state, p.other, &m), WF_ERR_FORMAT,
+             "weft.rope_parameters contradicts");
     wt_scratch_remove(&p.s);
 }
 
@@ -684,6 +809,7 @@ int main(void)
         wt_test(quantizes),      wt_test(same_for_any_threads),
         wt_test(splits),         wt_test(leaves_no_old_files),
         wt_test(refuses),        wt_test(keeps_magnitude),
+        wt_test(keeps_rope),     wt_test(keeps_scales),
         wt_test(out_of_memory),  wt_test(disk_full),
         wt_test(cancelled),      wt_test(refuses_unknown_rope),
     };

@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/config_json.h"
 #include "model/family.h"
+
+#define ROPE_BYTES 4096 /* of weft.rope_parameters */
 
 typedef struct {
     wf_arena *arena;
@@ -50,6 +53,22 @@ static wf_status get_layers_int(reader *r, const char *name, int64_t *out)
     return WF_OK;
 }
 
+/* ---- Rotary positions ---- */
+
+/* llama.cpp's rule: attn_factor multiplies the usual magnitude, or the one with a log multiplier. */
+static wf_status read_magnitude(reader *r, wf_rotary *rope)
+{
+    double more = 0, multiplier = 0;
+    WF_TRY(get_float(r, "rope.scaling.attn_factor", &more));
+    WF_TRY(get_float(r, "rope.scaling.yarn_log_multiplier", &multiplier));
+    if (multiplier != 0)
+        rope->magnitude =
+            wf_rope_magnitude(rope) / wf_rope_yarn_magnitude(rope->factor, multiplier);
+    if (more != 0 && more != 1)
+        rope->magnitude = more * wf_rope_magnitude(rope);
+    return WF_OK;
+}
+
 static wf_status read_scaling(reader *r)
 {
     static const struct {
@@ -58,6 +77,7 @@ static wf_status read_scaling(reader *r)
     } kinds[] = {{"none", WF_ROPE_PLAIN}, {"linear", WF_ROPE_LINEAR}, {"yarn", WF_ROPE_YARN}, {0}};
     wf_rotary *rope = &r->c->rope;
     wf_gguf_text text;
+    char shown[WF_TEXT_SHOWN];
     WF_TRY(wf_gguf_get_text(r->f, key(r, "rope.scaling.type"), &text));
     rope->factor = 1;
     rope->original = (double)r->c->context;
@@ -65,8 +85,6 @@ static wf_status read_scaling(reader *r)
     rope->beta_slow = 1;
     WF_TRY(get_float(r, "rope.scaling.factor", &rope->factor));
     WF_TRY(get_float(r, "rope.scaling.original_context_length", &rope->original));
-    double more = 0; /* is a factor to the usual magnitude */
-    WF_TRY(get_float(r, "rope.scaling.attn_factor", &more));
     WF_TRY(get_float(r, "rope.scaling.yarn_beta_fast", &rope->beta_fast));
     WF_TRY(get_float(r, "rope.scaling.yarn_beta_slow", &rope->beta_slow));
     if (!text.bytes) { /* the old way to say linear: a factor alone */
@@ -77,13 +95,11 @@ static wf_status read_scaling(reader *r)
     for (int i = 0; kinds[i].name; i++)
         if (strlen(kinds[i].name) == text.len && memcmp(kinds[i].name, text.bytes, text.len) == 0) {
             rope->scaling = kinds[i].scaling;
-            if (more != 0)
-                rope->magnitude = more * wf_rope_magnitude(rope);
-            return WF_OK;
+            return rope->scaling == WF_ROPE_YARN ? read_magnitude(r, rope) : WF_OK;
         }
     return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
-                   "%s: rope scaling '%.*s' is not known; linear, yarn and llama3 are", r->what,
-                   (int)(text.len < 40 ? text.len : 40), text.bytes);
+                   "%s: rope scaling '%s' is not supported; none, linear and yarn are", r->what,
+                   wf_text_show(shown, text.bytes, text.len));
 }
 
 /* rope_freqs.weight: what every frequency is divided by. */
@@ -108,6 +124,59 @@ static wf_status read_divisors(reader *r)
     return WF_OK;
 }
 
+/* Do the format's own keys and rope_freqs.weight give the frequencies of weft.rope_parameters? They do when
+ * Weft wrote the file and no other program changed them. */
+static wf_status compare_exact(reader *r, const wf_rotary *exact, bool *same)
+{
+    const wf_rotary *rope = &r->c->rope;
+    size_t half = (size_t)rope->dims / 2;
+    wf_rotary rounded = *exact;
+    float *want = wf_arena_alloc(r->arena, half * sizeof *want);
+    float *have = wf_arena_alloc(r->arena, half * sizeof *have);
+    if (!want || !have)
+        return WF_ERR_MEMORY;
+    rounded.unrounded = false; /* the format has no key for it */
+    wf_rope_frequencies(&rounded, want);
+    wf_rope_frequencies(rope, have);
+    *same =
+        fabs(wf_rope_magnitude(rope) - wf_rope_magnitude(exact)) <= 1e-5 * wf_rope_magnitude(exact);
+    for (size_t i = 0; i < half; i++)
+        *same &= fabsf(want[i] - have[i]) <= 1e-5f * fabsf(have[i]);
+    return WF_OK;
+}
+
+/* weft.rope_parameters: what config.json had, for scalings and precisions that the format has no keys for. */
+static wf_status read_exact(reader *r)
+{
+    wf_config *c = r->c;
+    wf_rotary exact = {
+        .dims = c->rope.dims, .base = c->rope.base, .interleaved = c->rope.interleaved};
+    wf_gguf_text text;
+    wf_json_node *json;
+    bool same;
+    WF_TRY(wf_gguf_get_text(r->f, "weft.rope_parameters", &text));
+    if (!text.bytes)
+        return WF_OK;
+    if (text.len > ROPE_BYTES)
+        return wf_fail(r->arena->ctx, WF_ERR_FORMAT,
+                       "%s: weft.rope_parameters has %zu bytes, more than %d", r->what, text.len,
+                       ROPE_BYTES);
+    WF_TRY(wf_json_parse(r->arena, "weft.rope_parameters", text.bytes, text.len, &json));
+    const wf_json_reader in = {r->arena, r->what, "weft.rope_parameters.", json};
+    WF_TRY(wf_rope_from_json(&in, (double)c->context, 0, &exact));
+    wf_config checked = *c;
+    checked.rope = exact;
+    WF_TRY(wf_config_check(r->arena->ctx, r->what, &checked));
+    WF_TRY(compare_exact(r, &exact, &same));
+    if (!same)
+        return wf_fail(r->arena->ctx, WF_ERR_FORMAT,
+                       "%s: weft.rope_parameters contradicts the file's rope keys or "
+                       "rope_freqs.weight; remove it if these are right",
+                       r->what);
+    c->rope = exact;
+    return WF_OK;
+}
+
 static wf_status read_rope(reader *r)
 {
     wf_rotary *rope = &r->c->rope;
@@ -118,7 +187,8 @@ static wf_status read_rope(reader *r)
     WF_TRY(get_int(r, "rope.dimension_count", &rope->dims));
     WF_TRY(read_scaling(r));
     WF_TRY(wf_config_check(r->arena->ctx, r->what, r->c));
-    return read_divisors(r);
+    WF_TRY(read_divisors(r));
+    return read_exact(r);
 }
 
 static wf_status read_window(reader *r)
@@ -171,6 +241,76 @@ static void look_at_tensors(wf_config *c, const wf_store *s)
     c->mlp_bias = wf_store_find(s, "blk.0.ffn_up.bias");
 }
 
+/* ---- Keys ---- */
+
+/* Keys below the architecture's name that change the logits of some model. A value that llama.cpp writes
+ * for models without the feature is accepted. */
+static const struct {
+    const char *name;
+    double neutral[2];
+} neutral_keys[] = {
+    {"expert_count", {0, 0}},
+    {"attention.clamp_kqv", {0, 0}},
+    {"attention.max_alibi_bias", {0, 0}},
+    {"attention.output_scale", {0, 1}},
+    {"attention.temperature_scale", {0, 0}},
+    {"attention.temperature_length", {0, 0}},
+    {"attn_logit_softcapping", {0, 0}},
+    {"final_logit_softcapping", {0, 0}},
+    {"router_logit_softcapping", {0, 0}},
+    {"logit_scale", {0, 1}},
+    {"residual_scale", {0, 1}},
+    {"embedding_scale", {0, 1}},
+    {"rope.scaling.alpha", {0, 0}},
+    {"rope.scaling.yarn_ext_factor", {-1, 1}},
+    {"rope.scaling.yarn_attn_factor", {0, 1}}, /* llama.cpp ignores what its converter writes */
+    {"leading_dense_block_count", {0, 0}},
+    {"nextn_predict_layers", {0, 0}},
+};
+
+/* The same of keys that must repeat another one, or be 0. */
+static const struct {
+    const char *name, *like;
+} repeated_keys[] = {
+    {"rope.freq_base_swa", "rope.freq_base"},
+    {"rope.dimension_count_swa", "rope.dimension_count"},
+    {"attention.key_length_swa", "attention.key_length"},
+    {"attention.value_length_swa", "attention.value_length"},
+};
+
+static wf_status refuse_key(reader *r, const char *name, double value)
+{
+    return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
+                   "%s: %s is %g, which Weft does not compute for this architecture", r->what,
+                   key(r, name), value);
+}
+
+static wf_status check_keys(reader *r)
+{
+    bool causal = true, parallel = false;
+    for (size_t i = 0; i < sizeof neutral_keys / sizeof *neutral_keys; i++) {
+        const double *neutral = neutral_keys[i].neutral;
+        double value = neutral[0];
+        if (strstr(neutral_keys[i].name, ".yarn_") && r->c->rope.scaling != WF_ROPE_YARN)
+            continue;
+        WF_TRY(get_float(r, neutral_keys[i].name, &value));
+        if (value != neutral[0] && value != neutral[1])
+            return refuse_key(r, neutral_keys[i].name, value);
+    }
+    for (size_t i = 0; i < sizeof repeated_keys / sizeof *repeated_keys; i++) {
+        double value = 0, like = 0;
+        WF_TRY(get_float(r, repeated_keys[i].name, &value));
+        WF_TRY(get_float(r, repeated_keys[i].like, &like));
+        if (value != 0 && value != like)
+            return refuse_key(r, repeated_keys[i].name, value);
+    }
+    WF_TRY(wf_gguf_get_bool(r->f, key(r, "attention.causal"), &causal));
+    if (!causal)
+        return refuse_key(r, "attention.causal", 0);
+    WF_TRY(wf_gguf_get_bool(r->f, key(r, "use_parallel_residual"), &parallel));
+    return parallel ? refuse_key(r, "use_parallel_residual", 1) : WF_OK;
+}
+
 wf_status wf_config_from_gguf(wf_arena *arena, const char *what, wf_gguf *f, wf_config *out)
 {
     reader r = {.arena = arena, .what = what, .f = f, .c = out};
@@ -185,8 +325,13 @@ wf_status wf_config_from_gguf(wf_arena *arena, const char *what, wf_gguf *f, wf_
     WF_TRY(wf_family_find(arena->ctx, what, architecture, &out->family));
     WF_TRY(read_sizes(&r));
     look_at_tensors(out, &f->store);
+    WF_TRY(get_float(&r, "attention.scale", &out->scale));
+    if (fabs(out->scale * sqrt((double)out->head_dim) - 1) < 1e-6)
+        out->scale = 0; /* the usual one */
+    WF_TRY(wf_gguf_get_bool(f, "weft.attention.scale_by_inverse_layer", &out->scale_by_layer));
     if (out->family->rotary)
         WF_TRY(read_rope(&r));
     WF_TRY(wf_config_check(arena->ctx, what, out));
-    return read_window(&r);
+    WF_TRY(read_window(&r));
+    return check_keys(&r);
 }

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "model/config_json.h"
 #include "model/convert.h"
 
 #define QUANTIZATION_VERSION 2 /* of the block layouts, as the format counts them */
@@ -57,27 +59,81 @@ static wf_status put_sizes(keys *k, const wf_config *c)
                      c->eps);
 }
 
-/* llama3's scaling has no keys: it is a tensor. */
-static wf_status put_rope(keys *k, const wf_rotary *r)
+static wf_status put_yarn(keys *k, const wf_rotary *r)
 {
-    WF_TRY(put_int(k, "rope.dimension_count", r->dims));
-    WF_TRY(put_float(k, "rope.freq_base", r->base));
-    if (r->scaling != WF_ROPE_LINEAR && r->scaling != WF_ROPE_YARN)
-        return WF_OK;
-    bool yarn = r->scaling == WF_ROPE_YARN;
-    WF_TRY(put_text(k, key(k, "rope.scaling.type"), yarn ? "yarn" : "linear"));
-    WF_TRY(put_float(k, "rope.scaling.factor", r->factor));
-    if (!yarn)
-        return WF_OK;
     WF_TRY(put_int(k, "rope.scaling.original_context_length", (int64_t)r->original));
     WF_TRY(put_float(k, "rope.scaling.yarn_beta_fast", r->beta_fast));
     WF_TRY(put_float(k, "rope.scaling.yarn_beta_slow", r->beta_slow));
     if (r->magnitude == 0)
         return WF_OK;
-    /* What the format has is a factor to the usual magnitude. */
-    wf_rotary usual = *r;
-    usual.magnitude = 0;
-    return put_float(k, "rope.scaling.attn_factor", r->magnitude / wf_rope_magnitude(&usual));
+    /* The format has a factor of the usual magnitude. */
+    return put_float(k, "rope.scaling.attn_factor",
+                     r->magnitude / wf_rope_yarn_magnitude(r->factor, 1));
+}
+
+static bool is_single(double value)
+{
+    return (double)(float)value == value;
+}
+
+/* Do the format's keys, which are f32, hold all parameters without loss? */
+static bool held_by_keys(const wf_rotary *r)
+{
+    double usual = wf_rope_yarn_magnitude(r->factor, 1);
+    if (r->scaling == WF_ROPE_PLAIN)
+        return is_single(r->base);
+    if (r->scaling == WF_ROPE_LINEAR)
+        return is_single(r->base) && is_single(r->factor);
+    return r->scaling == WF_ROPE_YARN && !r->unrounded && is_single(r->base) &&
+           is_single(r->factor) && is_single(r->beta_fast) && is_single(r->beta_slow) &&
+           r->original == (double)(int64_t)r->original &&
+           (r->magnitude == 0 || (double)(float)(r->magnitude / usual) * usual == r->magnitude);
+}
+
+/* The parameters of config.json, where the format's keys do not hold them. */
+static wf_status put_exact(const wf_convert *c, keys *k, const wf_rotary *r)
+{
+    char *text;
+    size_t bytes;
+    if (!r->exact || held_by_keys(r))
+        return WF_OK;
+    if (r->unrounded)
+        wf_ctx_log(c->ctx, WF_LOG_WARN,
+                   "GGUF has no key for rope_parameters.truncate false: Weft reads it from "
+                   "weft.rope_parameters, other programs compute as if it were true");
+    WF_TRY(wf_convert_rope_json(c->ctx, r, &text, &bytes));
+    wf_status status = wf_gguf_write_text(k->w, "weft.rope_parameters", text, bytes);
+    wf_mem_free(c->ctx, text);
+    return status;
+}
+
+/* llama3's scaling has no keys: it is a tensor. */
+static wf_status put_rope(const wf_convert *c, keys *k, const wf_rotary *r)
+{
+    WF_TRY(put_int(k, "rope.dimension_count", r->dims));
+    WF_TRY(put_float(k, "rope.freq_base", r->base));
+    if (r->scaling == WF_ROPE_LINEAR || r->scaling == WF_ROPE_YARN) {
+        WF_TRY(put_text(k, key(k, "rope.scaling.type"), wf_rope_scaling_name(r->scaling)));
+        WF_TRY(put_float(k, "rope.scaling.factor", r->factor));
+    }
+    if (r->scaling == WF_ROPE_YARN)
+        WF_TRY(put_yarn(k, r));
+    return put_exact(c, k, r);
+}
+
+/* Unusual scales of attention: Weft reads these keys, llama.cpp does not for these architectures. */
+static wf_status put_scale(const wf_convert *c, keys *k)
+{
+    const wf_config *config = &c->m->config;
+    if (config->scale != 0)
+        WF_TRY(put_float(k, "attention.scale", config->scale));
+    if (config->scale_by_layer)
+        WF_TRY(wf_gguf_write_bool(k->w, "weft.attention.scale_by_inverse_layer", true));
+    if (config->scale != 0 || config->scale_by_layer)
+        wf_ctx_log(c->ctx, WF_LOG_WARN,
+                   "the model scales attention in an unusual way (scale_attn_weights or "
+                   "scale_attn_by_inverse_layer_idx), which llama.cpp does not compute");
+    return WF_OK;
 }
 
 static wf_status put_window(keys *k, const wf_config *c)
@@ -162,7 +218,8 @@ static wf_status put_keys(const wf_convert *c, keys *k)
     WF_TRY(put_types(c, k));
     WF_TRY(put_sizes(k, config));
     if (config->family->rotary)
-        WF_TRY(put_rope(k, &config->rope));
+        WF_TRY(put_rope(c, k, &config->rope));
+    WF_TRY(put_scale(c, k));
     WF_TRY(put_window(k, config));
     return put_tokenizer(c, k);
 }
