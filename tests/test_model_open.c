@@ -77,7 +77,23 @@ static void configs_that_cannot_be(void **state)
         {"llama", "\"llama\"", "\"mamba\"", WF_ERR_UNSUPPORTED,
          "'mamba', which Weft does not know"},
         {"llama", "\"llama\"", "\"mamba\"", WF_ERR_UNSUPPORTED, "qwen3 (Qwen 3), gpt2 (GPT-2)"},
-        {"llama", "\"model_type\"", "\"model_kind\"", WF_ERR_FORMAT, "model_type"},
+        {"llama", "\"model_type\"", "\"model_kind\"", WF_ERR_FORMAT, "model_type is missing"},
+        {"llama", "\"hidden_size\"", "\"hidden\"", WF_ERR_FORMAT, "hidden_size is missing"},
+        {"llama", "\"pretraining_tp\": 1", "\"quantization_config\": {\"quant_method\": \"gptq\"}",
+         WF_ERR_UNSUPPORTED, "quantization_config 'gptq' is not supported"},
+        {"llama", "\"pretraining_tp\": 1", "\"partial_rotary_factor\": 0.5", WF_ERR_UNSUPPORTED,
+         "partial_rotary_factor 0.5 is not supported"},
+        {"llama", "\"pretraining_tp\": 1", "\"per_layer_config\": {\"0\": {}}", WF_ERR_UNSUPPORTED,
+         "per_layer_config"},
+        {"llama", "\"pretraining_tp\": 1", "\"layer_types\": [\"sliding_attention\"]",
+         WF_ERR_FORMAT, "layer_types"},
+        {"qwen2", "\"use_sliding_window\": true", "\"use_sliding_window\": false", WF_ERR_FORMAT,
+         "layer_types contains sliding_attention"},
+        {"qwen2", "\"rope_type\": \"yarn\"", "\"rope_type\": \"yarn\", \"attention_factor\": 0",
+         WF_ERR_FORMAT, "rope_parameters.attention_factor 0 must exceed 0"},
+        {"qwen2", "\"factor\": 4.0,", "", WF_ERR_FORMAT, "rope_parameters.factor is missing"},
+        {"gpt2", "\"add_cross_attention\": false", "\"add_cross_attention\": true",
+         WF_ERR_UNSUPPORTED, "add_cross_attention true"},
         {"llama", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0", WF_ERR_FORMAT,
          "number of heads is 0"},
         {"llama", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", WF_ERR_FORMAT,
@@ -86,10 +102,10 @@ static void configs_that_cannot_be(void **state)
          "num_attention_heads must be a whole number"},
         {"llama", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": -1", WF_ERR_FORMAT, "epsilon"},
         {"llama", "\"vocab_size\": 288", "\"vocab_size\": 289", WF_ERR_FORMAT,
-         "model.embed_tokens.weight is [288, 256] and must be [289, 256]"},
+         "model.embed_tokens.weight in model.safetensors is [288, 256] and must be [289, 256]"},
         {"llama", "\"vocab_size\": 288", "\"vocab_size\": -1", WF_ERR_FORMAT, "vocabulary of -1"},
         {"llama", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", WF_ERR_FORMAT,
-         "blk.1.attn_norm.weight is missing"},
+         "model.layers.1.input_layernorm.weight is missing"},
         {"llama", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 1000000000", WF_ERR_FORMAT,
          "number of layers is 1000000000"},
         {"llama", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 4000", WF_ERR_FORMAT,
@@ -157,7 +173,27 @@ typedef struct {
     const char *drop, *add;
     const char *narrow; /* loses its last row */
     const char *poison; /* its first number becomes a NaN */
+    const char *head;   /* is written once more as lm_head.weight */
+    bool other;         /* with a different first number */
+    const char *whole;  /* becomes one of i8 */
 } change;
+
+static void write_head(wf_ctx *ctx, const wf_store *store, wf_safetensors_writer *w,
+                       const change *c, int pass)
+{
+    const wf_stored *t = wf_store_find(store, c->head);
+    assert_non_null(t);
+    if (pass == 0) {
+        wt_ok(ctx, wf_safetensors_write_tensor(w, "lm_head.weight", t->type, &t->shape));
+        return;
+    }
+    uint8_t *data = malloc(t->bytes);
+    memcpy(data, t->data, t->bytes);
+    if (c->other)
+        data[wf_type_bytes(t->type, 1) - 1] ^= 0x80; /* another sign */
+    wt_ok(ctx, wf_safetensors_write_data(w, data, t->bytes));
+    free(data);
+}
 
 /* Writes the weights of a fixture anew, with changes. */
 static void write_weights(wf_ctx *ctx, wt_scratch *s, const char *name, const change *c)
@@ -181,8 +217,13 @@ static void write_weights(wf_ctx *ctx, wt_scratch *s, const char *name, const ch
                 bytes -= bytes / (size_t)shape.d[0];
                 shape.d[0]--;
             }
+            wf_type type = t->type;
+            if (c->whole && strstr(t->name, c->whole)) {
+                bytes /= wf_type_bytes(t->type, 1);
+                type = WF_I8;
+            }
             if (pass == 0) {
-                wt_ok(ctx, wf_safetensors_write_tensor(w, t->name, t->type, &shape));
+                wt_ok(ctx, wf_safetensors_write_tensor(w, t->name, type, &shape));
                 continue;
             }
             uint8_t *data = malloc(bytes);
@@ -192,6 +233,8 @@ static void write_weights(wf_ctx *ctx, wt_scratch *s, const char *name, const ch
             wt_ok(ctx, wf_safetensors_write_data(w, data, bytes));
             free(data);
         }
+        if (c->head)
+            write_head(ctx, &store, w, c, pass);
         if (c->add && pass == 0)
             wt_ok(ctx, wf_safetensors_write_tensor(w, c->add, WF_F32, &(wf_dims){1, {2}}));
         if (c->add && pass == 1)
@@ -215,10 +258,12 @@ static void missing_extra_and_misshapen_weights_are_listed(void **state)
                             .add = "model.layers.0.surprise",
                             .narrow = "layers.0.self_attn.v_proj.weight"});
     wt_fails(ctx, wf_model_open(ctx, s.folder, &m), WF_ERR_FORMAT,
-             "model.layers.0.self_attn.v_proj.weight is [31, 64] and must be [32, 64]");
-    assert_non_null(strstr(wf_ctx_message(ctx), "blk.1.ffn_up.weight is missing"));
-    assert_non_null(
-        strstr(wf_ctx_message(ctx), "model.layers.0.surprise is not a weight of llama"));
+             "model.layers.0.self_attn.v_proj.weight in model.safetensors is [31, 64] and must be "
+             "[32, 64]");
+    assert_non_null(strstr(wf_ctx_message(ctx), "model.layers.1.mlp.up_proj.weight is missing"));
+    assert_non_null(strstr(wf_ctx_message(ctx),
+                           "model.layers.0.surprise in model.safetensors is not a weight of "
+                           "llama"));
     wt_scratch_remove(&s);
     /* more than fit into a sentence are counted */
     copy_model(ctx, &s, "llama-bias", NULL, NULL);
@@ -231,6 +276,18 @@ static void missing_extra_and_misshapen_weights_are_listed(void **state)
                   &(change){.add = "model.layers.0.self_attn.rotary_emb.inv_freq"});
     wt_ok(ctx, wf_model_open(ctx, s.folder, &m));
     wf_model_close(m);
+    wt_scratch_remove(&s);
+}
+
+static void weights_of_integers_are_named(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_scratch s;
+    wf_model *m;
+    copy_model(ctx, &s, "llama-bias", NULL, NULL);
+    write_weights(ctx, &s, "llama-bias", &(change){.whole = "layers.1.mlp.up_proj.weight"});
+    wt_fails(ctx, wf_model_open(ctx, s.folder, &m), WF_ERR_FORMAT,
+             "model.layers.1.mlp.up_proj.weight in model.safetensors is of type I8");
     wt_scratch_remove(&s);
 }
 
@@ -382,6 +439,7 @@ int main(void)
         wt_test(configs_that_cannot_be),
         wt_test(older_words),
         wt_test(missing_extra_and_misshapen_weights_are_listed),
+        wt_test(weights_of_integers_are_named),
         wt_test(weights_that_are_no_numbers),
         wt_test(files_cut_short_are_refused),
         wt_test(a_file_cut_short_while_in_use),

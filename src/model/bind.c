@@ -18,12 +18,12 @@ typedef struct {
     int count;
 } binder;
 
-#define FAULT_BYTES 400
+#define FAULT_BYTES 800
 
 static void fault(binder *b, const char *fmt, ...) WF_PRINTF(2, 3);
 static void fault(binder *b, const char *fmt, ...)
 {
-    char text[300];
+    char text[400];
     size_t len = 0;
     va_list args;
     va_start(args, fmt);
@@ -45,6 +45,8 @@ static const char *shape_text(const wf_dims *shape, char out[96])
     return out;
 }
 
+#define HEAD "lm_head.weight" /* of all families, in Hugging Face folders */
+
 /* The tensor behind a weight's name, and how it is arranged. */
 static const wf_stored *find(const wf_model *m, const char *name, bool *transposed)
 {
@@ -64,17 +66,40 @@ static const wf_stored *find(const wf_model *m, const char *name, bool *transpos
     return t;
 }
 
-wf_type wf_model_weight_type(void *model, const char *name)
-{
-    bool transposed;
-    const wf_stored *t = find(model, name, &transposed);
-    return t && t->type != WF_TYPE_NONE ? t->type : WF_F32;
-}
-
 static bool computable(wf_type type)
 {
     const wf_type_info *info = wf_type_get(type);
     return info->kind == WF_KIND_FLOAT || info->kind == WF_KIND_BLOCK;
+}
+
+wf_type wf_model_weight_type(void *model, const char *name)
+{
+    bool transposed;
+    const wf_stored *t = find(model, name, &transposed);
+    return t && computable(t->type) ? t->type : WF_F32; /* bind_state reports other types */
+}
+
+/* A weight's name as the model's files spell it, whether or not they have it. */
+static const char *foreign_name(const wf_model *m, const char *name, char out[WF_NAME_BYTES])
+{
+    const char *prefix = m->config.family->prefix;
+    bool prefixed = false;
+    for (int i = 0; m->folder && i < m->store->count && !prefixed; i++)
+        prefixed = strncmp(m->store->tensor[i].name, prefix, strlen(prefix)) == 0;
+    bool known = m->folder && wf_family_hugging_face(m->config.family, name, prefixed, out);
+    return known ? out : name;
+}
+
+/* " in FILE" where a model has files inside a folder, or several. */
+static const char *place(const wf_model *m, const wf_stored *t, char out[96])
+{
+    size_t len = 0;
+    char shown[WF_TEXT_SHOWN];
+    const char *file = wf_store_base_name(m->store->file[t->file].path);
+    out[0] = 0;
+    if (m->folder || m->store->files > 1)
+        wf_text_append(out, 96, &len, " in %s", wf_text_show(shown, file, strlen(file)));
+    return out;
 }
 
 /* Compares what the graph wants with what the file has. */
@@ -83,21 +108,23 @@ static void bind_state(binder *b, const wf_node *n)
     wf_model *m = b->m;
     const wf_value *v = &n->out[0];
     bool transposed;
-    char want[96], have[96], shown[WF_TEXT_SHOWN];
+    char want[96], have[96], at[96], shown[WF_TEXT_SHOWN], foreign[WF_NAME_BYTES];
     const wf_stored *t = find(m, n->name, &transposed);
     if (!t) {
-        fault(b, "%s is missing", n->name);
+        fault(b, "%s is missing", foreign_name(m, n->name, foreign));
         return;
     }
     b->used[t - m->store->tensor] = 1;
-    wf_dims shape = t->shape;
+    wf_dims shape = v->shape; /* as the file must have it */
     if (transposed)
-        shape = (wf_dims){2, {t->shape.d[1], t->shape.d[0]}};
-    if (!wf_dims_equal(&shape, &v->shape))
-        fault(b, "%s is %s and must be %s", wf_text_show(shown, t->name, strlen(t->name)),
-              shape_text(&shape, have), shape_text(&v->shape, want));
-    else if (!computable(t->type))
-        fault(b, "%s is of type %s", wf_text_show(shown, t->name, strlen(t->name)), t->type_name);
+        shape = (wf_dims){2, {v->shape.d[1], v->shape.d[0]}};
+    wf_text_show(shown, t->name, strlen(t->name));
+    if (!computable(t->type))
+        fault(b, "%s%s is of type %s, which Weft does not read as a weight", shown, place(m, t, at),
+              t->type_name);
+    else if (!wf_dims_equal(&shape, &t->shape))
+        fault(b, "%s%s is %s and must be %s", shown, place(m, t, at), shape_text(&t->shape, have),
+              shape_text(&shape, want));
     m->weight[m->weights++] = (wf_model_weight_info){
         .name = wf_arena_strdup(&m->arena, n->name),
         .type = v->type,
@@ -107,12 +134,14 @@ static void bind_state(binder *b, const wf_node *n)
     };
 }
 
+/* ---- Tensors without a weight ---- */
+
 /* Tensors that no weight uses and that may nevertheless be there. */
 static bool harmless(const wf_model *m, const char *name)
 {
     if (m->gguf && strcmp(name, "rope_freqs.weight") == 0)
         return true;
-    if (m->folder && m->config.tied && strcmp(name, "lm_head.weight") == 0)
+    if (m->folder && m->config.tied && strcmp(name, HEAD) == 0)
         return true;
     for (const char *const *part = m->config.family->ignored; !m->gguf && *part; part++)
         if (strstr(name, *part))
@@ -125,10 +154,10 @@ static void look_for_extra(binder *b)
     const wf_store *s = b->m->store;
     for (int i = 0; i < s->count; i++) {
         const char *name = s->tensor[i].name;
-        char shown[WF_TEXT_SHOWN];
+        char shown[WF_TEXT_SHOWN], at[96];
         if (!b->used[i] && !harmless(b->m, name))
-            fault(b, "%s is not a weight of %s", wf_text_show(shown, name, strlen(name)),
-                  b->m->config.family->name);
+            fault(b, "%s%s is not a weight of %s", wf_text_show(shown, name, strlen(name)),
+                  place(b->m, &s->tensor[i], at), b->m->config.family->name);
     }
 }
 
