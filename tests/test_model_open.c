@@ -291,6 +291,61 @@ static void weights_of_integers_are_named(void **state)
     wt_scratch_remove(&s);
 }
 
+/* ---- Tied weights ---- */
+
+static int untied;
+
+static void count_untied(void *user, wf_log_level level, const char *message)
+{
+    (void)user;
+    if (level == WF_LOG_WARN && strstr(message, "lm_head.weight differs from the embedding"))
+        untied++;
+}
+
+/* A config that ties the head to the embedding, and a checkpoint with both: equal ones are tied, different
+ * ones both used, as transformers 5 does; also after conversion. */
+static void a_head_of_its_own_overrules_the_config(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_reference r;
+    wt_reference_read("llama-bias", &r);
+    for (int i = 0; i < 3; i++) {
+        static const change changes[] = {
+            {.head = "model.embed_tokens.weight"},
+            {.head = "model.embed_tokens.weight", .other = true},
+            {.head = "model.embed_tokens.weight", .drop = "embed_tokens"},
+        };
+        wt_scratch s, to;
+        wf_model *m;
+        copy_model(ctx, &s, "llama-bias", NULL, NULL);
+        wt_scratch_make(&to);
+        write_weights(ctx, &s, "llama-bias", &changes[i]);
+        untied = 0;
+        wf_ctx_set_log(ctx, count_untied, NULL);
+        wt_talker t = wt_talker_open(ctx, "cpu", s.folder, NULL);
+        assert_int_equal(t.model->config.tied, i != 1);
+        assert_int_equal(untied, i == 1);
+        float *logits = wt_logits(ctx, t.generator, r.prompt, r.prompt_count, r.vocab);
+        double error = wt_relative(logits, r.logits, (int64_t)r.prompt_count * r.vocab);
+        assert_int_equal(error <= 1e-5, i != 1); /* the first logit is another one */
+        static const char *const ways[] = {"x.gguf", "folder"};
+        for (int k = 0; k < 2; k++) {
+            wt_ok(ctx, wf_model_convert(t.model, ctx, wt_path(&to, ways[k]), NULL));
+            wt_ok(ctx, wf_model_open(ctx, wt_path(&to, ways[k]), &m));
+            assert_int_equal(m->config.tied, i != 1);
+            assert_int_equal(wf_model_find_weight(m, "output.weight") != NULL, i == 1);
+            wf_model_close(m);
+        }
+        assert_int_equal(untied, i == 1); /* the written config does not tie them */
+        wf_ctx_set_log(ctx, NULL, NULL);
+        free(logits);
+        wt_talker_close(&t);
+        wt_scratch_remove(&to);
+        wt_scratch_remove(&s);
+    }
+    wt_reference_free(&r);
+}
+
 static int warnings;
 
 static void count_warnings(void *user, wf_log_level level, const char *message)
@@ -440,6 +495,7 @@ int main(void)
         wt_test(older_words),
         wt_test(missing_extra_and_misshapen_weights_are_listed),
         wt_test(weights_of_integers_are_named),
+        wt_test(a_head_of_its_own_overrules_the_config),
         wt_test(weights_that_are_no_numbers),
         wt_test(files_cut_short_are_refused),
         wt_test(a_file_cut_short_while_in_use),

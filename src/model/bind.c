@@ -45,6 +45,7 @@ static const char *shape_text(const wf_dims *shape, char out[96])
     return out;
 }
 
+#define EMBEDDING "token_embd.weight"
 #define HEAD "lm_head.weight" /* of all families, in Hugging Face folders */
 
 /* The tensor behind a weight's name, and how it is arranged. */
@@ -62,6 +63,8 @@ static const wf_stored *find(const wf_model *m, const char *name, bool *transpos
         wf_family_hugging_face(m->config.family, name, false, other);
         t = wf_store_find(m->store, other);
     }
+    if (!t && m->config.tied && strcmp(name, EMBEDDING) == 0)
+        t = wf_store_find(m->store, HEAD); /* the two are one, stored under either name */
     *transposed = t && row->flags & WF_NAME_TRANSPOSED && t->shape.n == 2;
     return t;
 }
@@ -134,6 +137,58 @@ static void bind_state(binder *b, const wf_node *n)
     };
 }
 
+/* ---- Tied weights ---- */
+
+/* Equal values, whatever the types. Both have the same shape. */
+static wf_status compare_values(wf_model *m, const wf_stored *a, const wf_stored *b, bool *equal)
+{
+    int64_t columns = wf_dims_last(&a->shape), rows = wf_dims_rows(&a->shape);
+    size_t a_row = wf_type_bytes(a->type, columns), b_row = wf_type_bytes(b->type, columns);
+    size_t row = (size_t)columns * sizeof(float);
+    *equal = a->type == b->type && memcmp(a->data, b->data, a->bytes) == 0;
+    if (a->type == b->type)
+        return WF_OK;
+    uint8_t *raw = wf_mem_new(m->ctx, row);
+    float *x = wf_mem_new(m->ctx, row), *y = wf_mem_new(m->ctx, row);
+    wf_status status = raw && x && y ? WF_OK : WF_ERR_MEMORY;
+    *equal = status == WF_OK;
+    for (int64_t i = 0; i < rows && *equal; i++) {
+        memcpy(raw, a->data + (size_t)i * a_row, a_row);
+        wf_convert_to_f32(a->type, raw, x, columns);
+        memcpy(raw, b->data + (size_t)i * b_row, b_row);
+        wf_convert_to_f32(b->type, raw, y, columns);
+        *equal = memcmp(x, y, row) == 0;
+    }
+    wf_mem_free(m->ctx, y);
+    wf_mem_free(m->ctx, x);
+    wf_mem_free(m->ctx, raw);
+    return status;
+}
+
+/* As transformers 5: a config that ties the head to the embedding is overruled by a checkpoint that has both
+ * with different values. */
+static wf_status settle_head(wf_model *m)
+{
+    bool transposed, equal = false;
+    const wf_stored *head = wf_store_find(m->store, HEAD);
+    const wf_stored *table = find(m, EMBEDDING, &transposed);
+    if (!m->folder || !m->config.tied || !head || !table || head == table)
+        return WF_OK;
+    bool plain = wf_type_get(head->type)->kind == WF_KIND_FLOAT &&
+                 wf_type_get(table->type)->kind == WF_KIND_FLOAT;
+    if (plain && wf_dims_equal(&head->shape, &table->shape) && head->shape.n == 2)
+        WF_TRY(compare_values(m, head, table, &equal));
+    WF_TRY(wf_store_check(m->store));
+    if (equal)
+        return WF_OK;
+    m->config.tied = false;
+    wf_ctx_log(m->ctx, WF_LOG_WARN,
+               "%s: tie_word_embeddings is true, but " HEAD
+               " differs from the embedding: using both, as transformers does",
+               wf_store_base_name(m->path));
+    return WF_OK;
+}
+
 /* ---- Tensors without a weight ---- */
 
 /* Tensors that no weight uses and that may nevertheless be there. */
@@ -201,6 +256,7 @@ wf_status wf_model_bind(wf_model *m)
     if (m->store->count < m->config.layers) /* before a graph of so many is made */
         return wf_fail(m->ctx, WF_ERR_FORMAT, "%s has %d tensors, too few for %lld layers",
                        wf_store_base_name(m->path), m->store->count, (long long)m->config.layers);
+    WF_TRY(settle_head(m));
     b.used = wf_mem_new(m->ctx, (size_t)m->store->count);
     b.faults = wf_mem_new(m->ctx, FAULT_BYTES);
     if (!b.used || !b.faults)
