@@ -59,7 +59,8 @@ else()
 endif()
 list(APPEND environment
     WEFT_TEST_PYTHON=${python}
-    WEFT_TEST_TOKENIZE=$<TARGET_FILE:tool_tokenize>)
+    WEFT_TEST_TOKENIZE=$<TARGET_FILE:tool_tokenize>
+    WEFT_TEST_LOGITS=$<TARGET_FILE:tool_logits>)
 
 file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*.c)
 list(FILTER support EXCLUDE REGEX "/test_[^/]*$")

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/fetch_python.sh DIR
-# Makes a Python environment in DIR that has what tests compare Weft with: the package tokenizers. When it
-# cannot be had, says so in a line and succeeds: the tests that need it say that they were skipped.
+# Makes a Python environment in DIR that has what tests compare Weft with: the packages tokenizers and numpy.
+# When they cannot be installed, prints a line and succeeds: the tests that need them are skipped.
 set -eu
-packages="tokenizers==0.22.1"
+packages="tokenizers==0.22.1 numpy==2.2.6"
 
 [ $# -eq 1 ] || { echo "usage: tools/fetch_python.sh DIR" >&2 && exit 2; }
 [ ! -f "$1/packages" ] || [ "$(cat "$1/packages")" != "$packages" ] || exit 0
@@ -19,7 +19,7 @@ skip() {
 rm -rf "$dir"
 python3 -m venv "$dir" >/dev/null 2>&1 || skip "python3 with venv is needed to install them"
 echo "Installing $packages from PyPI for the tests."
-# The package asks for one that downloads models, which is not needed.
+# tokenizers depends on a package that downloads models, which is not needed.
 "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: $packages \
     </dev/null >"$dir/log" 2>&1 || skip "pip could not install them"
 printf '%s' "$packages" >"$dir/packages"
