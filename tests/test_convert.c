@@ -595,8 +595,10 @@ static void frequencies_equal(const wf_rotary *a, const wf_rotary *b, double bou
     assert_true(fabs(wf_rope_magnitude(a) - wf_rope_magnitude(b)) <= bound);
 }
 
-/* A GGUF file like another one, without weft.rope_parameters and with one more divisor changed. */
-static void rewrite(wf_ctx *ctx, const char *from, const char *to, bool keep, float divisor)
+/* A GGUF file like another one, perhaps without weft.rope_parameters, with another first divisor (0: the same),
+ * and with a key more (NULL: none). */
+static void rewrite_more(wf_ctx *ctx, const char *from, const char *to, bool keep, float divisor,
+                         const char *key, double value)
 {
     wf_gguf *f;
     wf_gguf_writer *w;
@@ -605,6 +607,8 @@ static void rewrite(wf_ctx *ctx, const char *from, const char *to, bool keep, fl
     for (int i = 0; i < f->pairs; i++)
         if (keep || strcmp(f->pair[i].key, "weft.rope_parameters") != 0)
             wt_ok(ctx, wf_gguf_write_pair(w, &f->pair[i]));
+    if (key)
+        wt_ok(ctx, wf_gguf_write_float(w, key, value));
     for (int i = 0; i < f->store.count; i++)
         wt_ok(ctx, wf_gguf_write_tensor(w, f->store.tensor[i].name, f->store.tensor[i].type,
                                         &f->store.tensor[i].shape));
@@ -622,6 +626,11 @@ static void rewrite(wf_ctx *ctx, const char *from, const char *to, bool keep, fl
     wt_ok(ctx, wf_gguf_write_end(w));
     wf_gguf_write_free(w);
     wf_gguf_close(f);
+}
+
+static void rewrite(wf_ctx *ctx, const char *from, const char *to, bool keep, float divisor)
+{
+    rewrite_more(ctx, from, to, keep, divisor, NULL, 0);
 }
 
 /* Every scaling returns from GGUF with the same bits; without Weft's own key, llama3 with the same
@@ -721,6 +730,58 @@ static void refuses_unknown_rope(void **state)
     wt_scratch_remove(&p.s);
 }
 
+/* GGUF keys that Weft does not compute with are refused by name, unless their value is neutral. */
+static void refuses_keys(void **state)
+{
+    static const struct {
+        const char *model, *key;
+        double neutral, other;
+    } rows[] = {
+        {"llama", "llama.expert_count", 0, 8},
+        {"llama", "llama.attention.clamp_kqv", 0, 8},
+        {"llama", "llama.attention.max_alibi_bias", 0, 8},
+        {"llama", "llama.attn_logit_softcapping", 0, 50},
+        {"llama", "llama.final_logit_softcapping", 0, 30},
+        {"llama", "llama.logit_scale", 1, 0.5},
+        {"llama", "llama.residual_scale", 1, 0.2},
+        {"llama", "llama.embedding_scale", 1, 12},
+        {"llama", "llama.rope.scaling.alpha", 0, 2},
+        {"llama", "llama.rope.freq_base_swa", 500000, 10000},
+        {"qwen2", "qwen2.rope.scaling.yarn_ext_factor", 1, 0.5},
+        {"qwen2", "qwen2.rope.scaling.yarn_attn_factor", 1, 1.1},
+        {"gpt2", "gpt2.final_logit_softcapping", 0, 30},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        paths p;
+        wf_model *m;
+        paths_make(&p);
+        convert_ok(*state, fixture(rows[i].model), p.gguf, NULL);
+        rewrite_more(*state, p.gguf, p.other, true, 0, rows[i].key, rows[i].neutral);
+        wf_model_close(open_ok(*state, p.other));
+        rewrite_more(*state, p.gguf, p.third, true, 0, rows[i].key, rows[i].other);
+        wt_fails(*state, wf_model_open(*state, p.third, &m), WF_ERR_UNSUPPORTED, rows[i].key);
+        wt_scratch_remove(&p.s);
+    }
+}
+
+/* Keys that change what is computed, and a scale that no config.json has a key for. */
+static void reads_keys(void **state)
+{
+    paths p;
+    paths_make(&p);
+    convert_ok(*state, fixture("qwen2"), p.gguf, NULL);
+    rewrite_more(*state, p.gguf, p.other, true, 0, "qwen2.rope.scaling.yarn_log_multiplier", 0.5);
+    wf_model *m = open_ok(*state, p.other);
+    near((0.1 * log(4) + 1) / (0.05 * log(4) + 1), wf_rope_magnitude(&m->config.rope));
+    wf_model_close(m);
+    rewrite_more(*state, p.gguf, p.third, true, 0, "qwen2.attention.scale", 0.5);
+    m = open_ok(*state, p.third);
+    near(0.5, wf_config_scale(&m->config, 1));
+    wf_model_close(m);
+    refused(*state, p.third, wt_path(&p.s, "new"), NULL, WF_ERR_UNSUPPORTED, "scale of attention");
+    wt_scratch_remove(&p.s);
+}
+
 /* ---- Failures leave nothing behind ---- */
 
 static void out_of_memory(void **state)
@@ -810,6 +871,7 @@ int main(void)
         wt_test(splits),         wt_test(leaves_no_old_files),
         wt_test(refuses),        wt_test(keeps_magnitude),
         wt_test(keeps_rope),     wt_test(keeps_scales),
+        wt_test(refuses_keys),   wt_test(reads_keys),
         wt_test(out_of_memory),  wt_test(disk_full),
         wt_test(cancelled),      wt_test(refuses_unknown_rope),
     };

@@ -8,7 +8,7 @@ Writes random checkpoints of every family that Weft loads, as Hugging Face folde
 
   checkpoints   random legal configs; also after conversion to GGUF and back to a folder
   keys          one key of config.json changed at a time: logits as the judge's, or a refusal with the key's name
-  mutations     damaged config.json, safetensors and index: logits or one sentence, never a crash
+  mutations     one file of a folder damaged (configs, tokenizer, weights, index): logits or one sentence, no crash
 
 The judge is an independent NumPy implementation (in this file), or transformers where it is installed.
 The seed is printed; the same seed makes the same checkpoints. Exits 77, with a message, without NumPy.
@@ -897,6 +897,8 @@ def main():
                 c = random_config(rng, kind)
                 sources.append((os.path.join(root, "source-%d" % i), c))
                 write_folder(sources[i][0], c, random_tensors(rng, c), 1 + i % 2)
+            for name in ("llama-bias", "qwen2"):  # with a tokenizer
+                sources.append((os.path.join("tests/fixtures/models", name), None))
             for i in rounds(args, 0.25):
                 source, c = sources[i % len(sources)]
                 fine += bool(attempt("mutations", lambda rng: check_mutation(rng, tool, folder, source, [0] * 3)))
