@@ -113,25 +113,41 @@ static wf_status read_ids(wf_ctx *ctx, const wf_tokenizer *t, const char *s, int
     return WF_OK;
 }
 
+/* Writes the text as it is decoded. */
+static wf_status print_text(wf_ctx *ctx, const wf_tokenizer *t, const int32_t *ids, size_t count,
+                            uint32_t flags, size_t *bytes)
+{
+    wf_decoder *d;
+    const char *text;
+    size_t n;
+    *bytes = 0;
+    WF_TRY(wf_decoder_new(t, ctx, flags, &d));
+    wf_status status = WF_OK;
+    for (size_t i = 0; i <= count && status == WF_OK && !ferror(stdout); i++) {
+        status = i < count ? wf_decoder_next(d, ids[i], &text, &n) : wf_decoder_end(d, &text, &n);
+        fwrite(text, 1, n, stdout);
+        *bytes += n;
+    }
+    wf_decoder_free(d);
+    return status;
+}
+
 static wf_status decode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p, wf_json *j)
 {
+    uint32_t flags = options.control || options.special ? WF_TEXT_CONTROL : 0;
     int32_t *ids = NULL;
     char *text = NULL;
     size_t count, bytes;
     wf_status status = read_ids(ctx, t, p->text, &ids, &count);
-    if (status == WF_OK)
-        status = wf_tokenizer_decode(t, ctx, ids, count,
-                                     options.control || options.special ? WF_TEXT_CONTROL : 0,
-                                     &text, &bytes);
-    if (status == WF_OK) {
-        wf_screen screen;
-        wf_screen_begin(&screen, false);
-        if (options.json)
+    if (status == WF_OK && !options.json)
+        status = print_text(ctx, t, ids, count, flags, &bytes);
+    if (status == WF_OK && options.json) {
+        status = wf_tokenizer_decode(t, ctx, ids, count, flags, &text, &bytes);
+        if (status == WF_OK)
             wf_json_text(j, text, bytes);
-        else if (wf_screen_write(&screen, text, bytes))
-            wf_screen_end(&screen);
-        wf_engine_say("%zu tokens, %zu bytes", count, bytes);
     }
+    if (status == WF_OK)
+        wf_engine_say("%zu tokens, %zu bytes", count, bytes);
     wf_text_free(ctx, text);
     wf_mem_free(ctx, ids);
     return status;
