@@ -33,7 +33,7 @@ except ImportError:
     print("skipped: python has no package numpy (tools/fetch_python.sh brings it)")
     sys.exit(77)
 
-TOLERANCE = 2e-5  # of the largest logit
+TOLERANCE = 5e-5  # of the largest logit; seen: 5e-6
 GREEDY = 8
 
 # ---- Files ----------------------------------------------------------------------------------------------
@@ -565,7 +565,13 @@ def check_round_trip(tool, folder, judge, ids, first):
 def check_checkpoint(rng, tool, judges, folder, kind):
     c = random_config(rng, kind)
     tensors = random_tensors(rng, c)
-    write_folder(folder, c, tensors, rng.choice([1, 1, 2, 3]))
+    stored = tensors
+    if rng.random() < 0.2:  # saved from the model without its head: names lack the prefix
+        stored = {n.replace("transformer.", "").replace("model.", "", 1): t for n, t in tensors.items()}
+    if kind == "gpt2" and rng.random() < 0.3:  # masks that old checkpoints have
+        n = sizes(c)["context"]
+        stored = dict(stored, **{"h.0.attn.bias": (np.tril(np.ones((1, 1, n, n))), "F32")})
+    write_folder(folder, c, stored, rng.choice([1, 1, 2, 3]))
     ids = prompt(rng, c)
     message, logits, greedy = tool.logits(folder, ids)
     if message:
