@@ -78,7 +78,7 @@ def measure(args):
         if args.only and model not in args.only:
             continue
         tokens = batch * LENGTH
-        flags = ["--device", args.device, "--precision", "bf16", "--batch", batch, "--length", LENGTH, "-r", args.steps, "--ops"]
+        flags = ["--device", args.device, "--precision", "bf16", "--batch", batch, "--length", LENGTH, "--repetitions", args.steps, "--ops"]
         ours = [bench(args, f"bench-train-{model}{'-fast' if fast else ''}-{args.name}.json", model, flags + fast)
                 for fast in ([], ["--fast"])]
         ms, fast_ms = [x["results"][0]["ms_per_step_median"] for x in ours]
@@ -105,9 +105,9 @@ def sizes(args):
         def one(device, kind, *flags):
             return bench(args, f"bench-{kind}-{model}-{device}-{args.name}.json", model, ("--device", device) + flags)
 
-        gpu = one(args.device, "train", "--precision", "bf16", "--batch", batch, "--length", LENGTH, "-r", args.steps)
-        cpu = one("cpu", "train", "--precision", "bf16", "--batch", CPU_BATCH, "--length", CPU_LENGTH, "-r", 1)
-        token = [one(d, "decode", "--form", "decode", "--length", LENGTH, "-r", 20) for d in (args.device, "cpu")]
+        gpu = one(args.device, "train", "--precision", "bf16", "--batch", batch, "--length", LENGTH, "--repetitions", args.steps)
+        cpu = one("cpu", "train", "--precision", "bf16", "--batch", CPU_BATCH, "--length", CPU_LENGTH, "--repetitions", 1)
+        token = [one(d, "decode", "--form", "decode", "--length", LENGTH, "--repetitions", 20) for d in (args.device, "cpu")]
         r = {"model": model, "parameters": gpu["training"]["parameters"], "gpu_batch": batch, "gpu_length": LENGTH,
              "gpu_tokens_per_s": gpu["results"][0]["tokens_per_s"], "cpu_batch": CPU_BATCH, "cpu_length": CPU_LENGTH,
              "cpu_tokens_per_s": cpu["results"][0]["tokens_per_s"], "gpu_gib": round(gpu["training"]["planned_bytes"] / GIB, 2),

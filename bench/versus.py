@@ -113,7 +113,7 @@ def gemm(args, report):
     """Every shape by itself, Weft and the peer right after one another."""
     for threads in args.threads:
         shapes = {}
-        for r in weft_json(args, threads, "ops", "linear", "matmul", "--shape", "f32", "-r", "1")["results"]:
+        for r in weft_json(args, threads, "ops", "linear", "matmul", "--shape", "f32", "--repetitions", "1")["results"]:
             m = re.fullmatch(r"f32 (?:(\w\w) )?(\d+)x(\d+)x(\d+)", r["shape"])
             if m and int(m[2]) >= 256 and "packed" not in r["kernel"]:
                 shapes[r["shape"]] = [r["op"] == "linear", m[1] or "nt", int(m[2]), int(m[3]), int(m[4])]
@@ -144,7 +144,7 @@ def model(args, report):
             warm(path)
             name = os.path.basename(path)
             for _ in range(args.rounds):
-                js = weft_json(args, threads, path, "-r", str(args.repeats))
+                js = weft_json(args, threads, path, "--repetitions", str(args.repeats))
                 report.about_weft(js)
                 for r in js["results"]:
                     report.add(f"{threads} threads {name} {r['test']}, tokens/s", "weft", r["tokens_per_s"], "higher")
@@ -161,9 +161,9 @@ def load(args, report):
         for path in args.models:
             warm(path)
             name = os.path.basename(path)
-            report.about_weft(weft_json(args, threads, path, "-p", "1", "-n", "1", "-r", "1"))
+            report.about_weft(weft_json(args, threads, path, "--n-prompt", "1", "-n", "1", "--repetitions", "1"))
             for _ in range(args.rounds):
-                ours = [args.weft, "bench", "decode", path, "-t", str(threads), "-n", "1", "-r", "1", "-ctk", "f16", "--no-peak", "-q"]
+                ours = [args.weft, "bench", "decode", path, "-t", str(threads), "-n", "1", "--repetitions", "1", "-ctk", "f16", "--no-peak", "-q"]
                 theirs = [args.llama_bench, "-m", path, "-t", str(threads), "-p", "0", "-n", "1", "-r", "1", "-o", "json"]
                 for side, command, env in (("weft", ours, weft_env(args, threads)), ("peer", theirs, peer_env(args, threads))):
                     seconds, kib = measured(command, env)
@@ -177,7 +177,7 @@ def train(args, report):
     for threads in args.threads:
         name = f"{threads} threads gpt2-124M 4 x {args.length}, ms a step"
         for _ in range(args.rounds):
-            js = weft_json(args, threads, "train", "gpt2-124M", "--batch", "4", "--length", str(args.length), "-r", str(args.steps))
+            js = weft_json(args, threads, "train", "gpt2-124M", "--batch", "4", "--length", str(args.length), "--repetitions", str(args.steps))
             report.about_weft(js)
             report.add(name, "weft", js["results"][0]["ms_per_step_median"], "lower")
             if args.torch:

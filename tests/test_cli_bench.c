@@ -21,7 +21,7 @@
 
 #define LLAMA "tests/fixtures/models/llama"
 /* Enough memory to measure something with, and quickly. */
-#define QUICK " --stream 1 -r 2 -q"
+#define QUICK " --stream 1 --repetitions 2 -q"
 
 static wt_program p;
 
@@ -104,13 +104,14 @@ static void test_model(void **state)
 {
     wf_arena arena;
     wf_arena_init(&arena, *state);
-    wt_program_ok(&p, "bench " LLAMA " -p 32 -n 8 --depth 5 --ops --json - -t 1" QUICK);
+    wt_program_ok(&p, "bench " LLAMA " --n-prompt 32 -n 8 --depth 5 --ops --json - -t 1" QUICK);
     assert_string_equal(p.err, "");
     const wf_json_node *b = bench(&arena), *model = wf_json_get(b, "model");
     assert_head(b, "model");
     assert_peaks(b);
     assert_string_equal(wf_json_get_string(b, "command", ""),
-                        "weft bench " LLAMA " -p 32 -n 8 --depth 5 --ops --json - -t 1" QUICK);
+                        "weft bench " LLAMA
+                        " --n-prompt 32 -n 8 --depth 5 --ops --json - -t 1" QUICK);
     assert_texts(model, KEYS("name", "family", "kv_type"));
     assert_positive(model, KEYS("parameters", "weight_bytes", "context_tokens", "load_s",
                                 "planned_bytes", "peak_resident_bytes"));
@@ -191,7 +192,8 @@ static void test_train(void **state)
         last = ms;
     }
     assert_true(fabs(all - 1) < 1e-6);
-    wt_program_ok(&p, "bench train tiny --batch 1 --length 8 --precision bf16 -r 1 --no-peak -q");
+    wt_program_ok(
+        &p, "bench train tiny --batch 1 --length 8 --precision bf16 --repetitions 1 --no-peak -q");
     wt_program_out(&p, "bf16");
     assert_null(strstr(p.out, "read GB/s"));
     wf_arena_free(&arena);
@@ -201,7 +203,8 @@ static void test_ops(void **state)
 {
     wf_arena arena;
     wf_arena_init(&arena, *state);
-    wt_program_ok(&p, "bench ops rms_norm rope kv_append --shape f32 --no-peak -r 1 -q -o json");
+    wt_program_ok(
+        &p, "bench ops rms_norm rope kv_append --shape f32 --no-peak --repetitions 1 -q -o json");
     const wf_json_node *b = bench(&arena), *rows = wf_json_get(b, "results");
     assert_head(b, "ops");
     assert_int_equal(rows->count, 4);
@@ -210,7 +213,7 @@ static void test_ops(void **state)
         assert_positive(&rows->child[i], KEYS("best_us", "bytes", "gb_per_s"));
         assert_int_equal(wf_json_get(&rows->child[i], "read_share")->kind, WF_JSON_NULL);
     }
-    wt_program_ok(&p, "bench ops rms_norm --shape 1x2048 --no-peak -r 1 -q -o json");
+    wt_program_ok(&p, "bench ops rms_norm --shape 1x2048 --no-peak --repetitions 1 -q -o json");
     rows = wf_json_get(bench(&arena), "results");
     assert_int_equal(rows->count, 1);
     assert_string_equal(wf_json_get_string(&rows->child[0], "shape", ""), "f32 1x2048");
@@ -238,17 +241,17 @@ static void test_case_table(void **state)
 static void test_forms(void **state)
 {
     (void)state;
-    wt_program_ok(&p, "bench prefill " LLAMA " -p 8 --no-peak -r 1");
+    wt_program_ok(&p, "bench prefill " LLAMA " --n-prompt 8 --no-peak --repetitions 1");
     wt_program_out(&p, "tokens/s");
     wt_program_out(&p, "pp8");
     assert_null(strstr(p.out, "tg"));
     wt_program_err(&p, "memory: weights");
-    wt_program_ok(&p, "bench decode " LLAMA " -n 4 --no-peak -r 1 -q -o md");
+    wt_program_ok(&p, "bench decode " LLAMA " -n 4 --no-peak --repetitions 1 -q -o md");
     assert_string_equal(p.err, "");
     wt_program_out(&p, "| test | runs |");
     wt_program_out(&p, "|---|--:|");
     assert_int_equal(wt_program_shell(&p, "$W bench decode " LLAMA
-                                          " -n 4 --no-peak -r 1 -q --json $D/b.json && "
+                                          " -n 4 --no-peak --repetitions 1 -q --json $D/b.json && "
                                           "cat $D/b.json"),
                      0);
     wt_program_out(&p, "tg4"); /* of both */
@@ -267,30 +270,30 @@ static void test_mistakes(void **state)
         {2, "trian", "there is no mode or model 'trian'; did you mean 'train'?"},
         {1, "/nowhere/model.gguf", "/nowhere/model.gguf"},
         {2, "decode", "which model? give a GGUF file"},
-        {2, LLAMA " -p 0 -n 0", "there is nothing to measure: -p and -n"},
+        {2, LLAMA " --n-prompt 0 -n 0", "there is nothing to measure: -p and -n"},
         {2, "decode " LLAMA " -n 0", "there is nothing to measure"},
-        {2, LLAMA " -p 4000 -q", "4000 tokens do not fit the context of"},
+        {2, LLAMA " --n-prompt 4000 -q", "4000 tokens do not fit the context of"},
         {2, "decode " LLAMA " -n 100 --depth 100 -q", "201 tokens do not fit the context of"},
-        {2, LLAMA " -p 64 -n 0 -c 32 -q", "64 tokens do not fit --ctx-size 32; give fewer"},
+        {2, LLAMA " --n-prompt 64 -n 0 -c 32 -q", "64 tokens do not fit --ctx-size 32; give fewer"},
         {2, LLAMA " " LLAMA, "is one argument too many for 'weft bench MODEL'"},
         {2, "machine tiny", "'tiny' is one argument too many for 'weft bench machine'"},
         {2, LLAMA " --batch 3", "--batch means nothing to 'weft bench MODEL'"},
-        {2, "train -p 3", "-p means nothing to 'weft bench train'"},
+        {2, "train --n-prompt 3", "--n-prompt means nothing to 'weft bench train'"},
         {2, "machine --ops", "--ops means nothing to 'weft bench machine'"},
         {2, "machine --no-peak", "--no-peak means nothing to 'weft bench machine'"},
-        {2, LLAMA " -r 0", "-r wants a number from 1 to 1000"},
+        {2, LLAMA " --repetitions 0", "--repetitions wants a whole number from 1 to 1000"},
         {2, LLAMA " -o yaml", "-o wants text, md or json, not 'yaml'"},
-        {2, "machine --stream 0", "--stream wants a number of megabytes from 1 to"},
+        {2, "machine --stream 0", "--stream wants a whole number from 1 to"},
         {2, "train gpt2", "there is no example 'gpt2'"},
         {2, "train tiny --precision q4_0", "--precision wants f32, bf16 or f16, not 'q4_0'"},
-        {2, "train tiny --batch 0", "--batch and --length want a number from 1 on"},
+        {2, "train tiny --batch 0", "--batch wants a whole number from 1 to"},
         {2, "train tiny --length 65 -q", "length 65 is more than the context of tiny, 64"},
         {2, "ops atention", "there is no op 'atention'; did you mean 'attention'?"},
         {2, "ops erf", "there is no case of the op 'erf' to measure"},
         {2, "ops rope --shape 9x9", "no case to measure has '9x9' in its shape"},
         {2, "machine --shape 9x9", "--shape means nothing to 'weft bench machine'"},
         {2, "ops -d abacus", "there is no device 'abacus'"},
-        {1, "decode " LLAMA " -n 1 -r 1 -q --no-peak -o json --json /nowhere/b.json",
+        {1, "decode " LLAMA " -n 1 --repetitions 1 -q --no-peak -o json --json /nowhere/b.json",
          "/nowhere/b.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

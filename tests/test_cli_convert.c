@@ -89,7 +89,8 @@ static void mistakes(void **state)
     fails("convert " MODEL " $D/x.gguf --split-size 2X", 2, "a size such as 500M or 2G, not '2X'");
     fails("convert " MODEL " $D/x.gguf --split-size 0", 2, "a size such as");
     fails("convert " MODEL " $D/x.gguf --split-size 99999999999G", 2, "a size such as");
-    fails("convert " MODEL " $D/x.gguf --threads 0", 2, "threads must be 1 to 1024, not '0'");
+    fails("convert " MODEL " $D/x.gguf --threads 0", 2,
+          "--threads wants a whole number from 1 to 1024, not '0'");
     fails("convert " MODEL " $D/x.gguf --type q3", 2, "there is no type 'q3'");
     fails("convert " MODEL " $D/x --type q8_0", 2, "holds f32, f16 or bf16");
     fails("convert " MODEL " " MODEL, 2, "onto itself");

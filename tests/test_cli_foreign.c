@@ -190,8 +190,8 @@ static void test_commands(void **state)
         {0, 0, "quantize M \"$D/small.gguf\" q8_0"},
         {0, 0, "eval M -f \"$D/text.txt\""},
         {0, 0, "plan M"},
-        {0, 0, "bench M -p 8 -n 2 -r 1 --no-peak"},
-        {0, LONG, "bench M -p 8 -n 2 -r 1 --no-peak --json -"},
+        {0, 0, "bench M --n-prompt 8 -n 2 --repetitions 1 --no-peak"},
+        {0, LONG, "bench M --n-prompt 8 -n 2 --repetitions 1 --no-peak --json -"},
         {0, 0,
          "finetune M --data \"$D/long.txt\" --out \"$D/" FOLDER
          "-run\" --lora 2 --batch 1 --length 16 "

@@ -67,7 +67,7 @@ static void other_commands(void **state)
     keep(base, "eval " M "gpt2 -f $D/text");
     keep(with, "eval " M "gpt2 -f $D/text --lora " L "gpt2");
     assert_string_not_equal(base, with);
-    wt_program_ok(&p, "bench " M "gpt2 --lora " L "gpt2 -p 4 -n 4 -r 1");
+    wt_program_ok(&p, "bench " M "gpt2 --lora " L "gpt2 --n-prompt 4 -n 4 --repetitions 1");
     wt_program_shell(&p, "cp -r " L "gpt2 $D/a:1");
     wt_program_ok(&p, "run " M "gpt2 --lora $D/a:1" RUN);
     wt_program_err(&p, "a:1, times 1");

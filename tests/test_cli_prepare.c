@@ -72,8 +72,9 @@ static void test_mistakes(void **state)
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --valid 2", "0 to 0.5");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --valid 0.1 --valid-data $D/a.txt",
                      "leave out --valid");
-    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --vocab 10", "too small");
-    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --vocab 0", "--vocab 0");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --vocab 10",
+                     "--vocab wants a whole number from 259 to 2147483647, not '10'");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --vocab 0", "not '0'");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --tokenizer $D/x --vocab 300",
                      "--tokenizer takes one");
     wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/o --tokenizer $D/x", "/x'");

@@ -43,8 +43,6 @@ static wf_status choose(wf_ctx *ctx, job *t, const char *example)
     if (b->compute == WF_TYPE_NONE)
         return wf_fail(ctx, WF_ERR_USAGE, "--precision wants f32, bf16 or f16, not '%s'",
                        precision);
-    if (b->batch == 0 || b->length == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--batch and --length want a number from 1 on");
     return WF_OK;
 }
 

@@ -5,10 +5,11 @@
 #include "cli/rewrite.h"
 
 static struct {
-    const char *type, *split_size, *threads;
+    const char *type, *split_size;
+    int64_t threads; /* -1: all cores */
     bool pure, requantize;
     wf_values lora;
-} options;
+} options = {.threads = -1};
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
@@ -19,8 +20,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
                        "give a model and where to write it: weft convert MODEL OUT");
     if (options.split_size)
         WF_TRY(wf_rewrite_size(ctx, "--split-size", options.split_size, &o.split_bytes));
-    if (options.threads)
-        WF_TRY(wf_rewrite_threads(ctx, options.threads, &o.threads));
+    o.threads = options.threads > 0 ? (int)options.threads : 0;
     wf_lora lora[WF_MAX_VALUES];
     wf_arena arena;
     wf_arena_init(&arena, ctx);
@@ -44,7 +44,8 @@ static const wf_flag flags[] = {
      .letter = 't',
      .value = "N",
      .doc = "threads; all cores unless told",
-     .text = &options.threads},
+     .whole = &options.threads,
+     .range = "1,1024"},
     {.name = "pure", .doc = "one type for all matrices, no mixture", .on = &options.pure},
     {.name = "allow-requantize",
      .doc = "quantize what is quantized already, too",

@@ -41,8 +41,6 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
                        "with --choices");
     if (options.data && options.choices)
         return wf_fail(ctx, WF_ERR_USAGE, "--data and --choices are two tests; give one of them");
-    if (options.limit == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--limit wants a number from 1 on");
     const wf_eval_options o = {options.data ? options.data : options.choices, options.limit,
                                options.json};
     e.ctx = ctx;
@@ -57,7 +55,8 @@ static const wf_flag flags[] = {
     {"data", 0, "FILE", "the text; -: stdin", .text = &options.data, .also = "-f --file"},
     {"choices", 0, "FILE", "questions with answers to choose from, a line of JSON each; -: stdin",
      .text = &options.choices},
-    {"limit", 0, "N", "look at the first N tokens, or questions, only", .whole = &options.limit},
+    {"limit", 0, "N", "look at the first N tokens, or questions, only", .whole = &options.limit,
+     .range = "1,"},
     WF_FLAG_JSON(&options.json),
     {.doc = "the model", .more = wf_engine_flags},
     {0},

@@ -257,6 +257,27 @@ static bool is_model(const char *name)
     return wf_path_ends(name, ".gguf") || wf_path_look(name) == WF_PATH_FOLDER;
 }
 
+/* Flags of wf_train_flags that a plan of one graph uses, and a plan of running a model. */
+static const char *const graph_flags[] = {"batch",  "length",  "compute", "recompute",
+                                          "device", "threads", "fast",    NULL};
+static const char *const model_flags[] = {"device", "threads", "fast", "memory", NULL};
+
+/* What a plan without --train would not look at. */
+static wf_status check_unused(wf_ctx *ctx, bool model)
+{
+    const char *unused = wf_train_unused(model ? model_flags : graph_flags);
+    if (unused)
+        return wf_fail(ctx, WF_ERR_USAGE, "--%s is about training; plan a run with --train",
+                       unused);
+    if (!model && (options.context >= 0 || options.sequences >= 0))
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--ctx-size and --parallel are for plans of a model's file or folder");
+    if (model && (options.form || options.without || options.svg || options.dot || options.text))
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--form, --without, --svg, --dot and --text are for examples and graphs");
+    return WF_OK;
+}
+
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     const char *name = count > 0 ? operands[0] : NULL;
@@ -272,6 +293,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         list_examples();
         return WF_OK;
     }
+    WF_TRY(check_unused(ctx, model));
     const wf_plan_run_options o = {options.context, options.sequences, options.run.memory};
     return model ? wf_plan_run(ctx, name, &o, options.json) : run_graph(ctx, name);
 }
@@ -281,11 +303,11 @@ static const wf_flag flags[] = {
      .on = &options.train},
     {"vocab", 0, "N",
      "tokens of the tokenizer that will be used (default: the EXAMPLE's, or 32000)",
-     .whole = &options.vocab},
+     .whole = &options.vocab, .range = "1,2147483647"},
     {"ctx-size", 'c', "N", "of a MODEL: tokens of the context; 0: all (default: up to 4096)",
      .whole = &options.context},
     {"parallel", 0, "N", "of a MODEL: sequences at once (default 1)", .whole = &options.sequences,
-     .also = "-np"},
+     .range = "1,1024", .also = "-np"},
     {"form", 'f', "F", "of an EXAMPLE: train, prefill or decode (default train)",
      .text = &options.form},
     {"without", 'w', "PASSES",
@@ -300,6 +322,8 @@ static const wf_flag flags[] = {
     {"text", 0, "FILE", "write it as text, which weft plan reads", .text = &options.text},
     WF_FLAG_JSON(&options.json),
     {.doc = "batches, types, device; and with --train all of a run", .more = wf_train_flags},
+    {.doc = "with --train: the shape of a new model", .more = wf_shape_flags},
+    {.doc = "with --train: adapters", .more = wf_adapter_flags},
     {0},
 };
 

@@ -39,8 +39,6 @@ static wf_status parse_options(wf_ctx *ctx, wf_chart_options *out)
         axis++;
     if (axis == 3)
         return wf_fail(ctx, WF_ERR_USAGE, "--x is steps, tokens or seconds, not '%s'", options.x);
-    if (options.smooth >= 1 || (options.smooth < 0 && options.smooth != -1))
-        return wf_fail(ctx, WF_ERR_USAGE, "--smooth wants a number from 0 to below 1");
     *out = (wf_chart_options){(wf_curve_x)axis, options.smooth, options.log_y};
     return WF_OK;
 }
@@ -255,7 +253,7 @@ static const wf_flag flags[] = {
     {"smooth", 's', "X",
      "how much of its mean the smoothed loss keeps at each step, from 0 to below 1 (default: by "
      "the number of steps)",
-     .real = &options.smooth},
+     .real = &options.smooth, .range = "0,1)"},
     {"x", 'x', "AXIS", "what the curves go over: steps, tokens or seconds", .text = &options.x},
     {"log-y", 0, NULL, "a logarithmic axis for the loss", .on = &options.log_y},
     WF_FLAG_JSON(&options.json),

@@ -27,7 +27,7 @@ static const wf_flag flags[] = {
     {"tokenizer", 0, "MODEL", "take the tokenizer of a model, a folder or a tokenizer.json",
      .text = &set.tokenizer},
     {"vocab", 0, "N", "else learn one of so many tokens (default: by how much text there is)",
-     .whole = &set.vocab, .also = "--vocab-size"},
+     .whole = &set.vocab, .range = "259,2147483647", .also = "--vocab-size"},
     {"sample", 0, "SIZE", "from at most so much text, spread evenly (default 64M)",
      .text = &set.sample},
     {"format", 0, "NAME", "text or jsonl (default: jsonl for .jsonl and .ndjson, else text)",
@@ -39,12 +39,14 @@ static const wf_flag flags[] = {
      .text = &set.template},
     {"chat-template-file", 0, "FILE", "a template for conversations", .text = &set.template_file},
     {"valid", 0, "SHARE", "of the documents, to validate on (default 0.01; 0: none)",
-     .real = &set.valid},
+     .real = &set.valid, .range = "0,0.5"},
     {"valid-data", 0, "PATH", "validate on this instead; may be repeated",
      .values = &set.valid_data},
-    {"shard-tokens", 0, "N", "tokens in a file, about (default 134217728)", .whole = &set.shard},
+    {"shard-tokens", 0, "N", "tokens in a file, about (default 134217728)", .whole = &set.shard,
+     .range = "1,"},
     {"overwrite", 0, NULL, "replace DATA, if it is prepared data", .on = &set.overwrite},
-    {"threads", 't', "N", "threads that encode (default: all cores)", .whole = &set.threads},
+    {"threads", 't', "N", "threads that encode (default: all cores)", .whole = &set.threads,
+     .range = "1,1024"},
     {"quiet", 'q', NULL, "no progress and no summary", .on = &set.quiet},
     WF_FLAG_JSON(&set.json),
     {0},
@@ -73,8 +75,6 @@ static wf_status check_flags(wf_ctx *ctx, int count)
         return wf_fail(ctx, WF_ERR_USAGE, "give texts to prepare: " USAGE);
     if (!set.out)
         return wf_fail(ctx, WF_ERR_USAGE, "say which folder to write: " USAGE);
-    if (!(set.valid >= 0 && set.valid <= 0.5))
-        return wf_fail(ctx, WF_ERR_USAGE, "--valid is a share from 0 to 0.5, such as 0.01");
     if (set.valid_data.count > 0 && set.valid != 0.01 && set.valid != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "--valid-data says what to validate on, so leave out --valid");
@@ -82,10 +82,6 @@ static wf_status check_flags(wf_ctx *ctx, int count)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "--vocab and --sample are about learning a tokenizer, and --tokenizer "
                        "takes one");
-    if (set.vocab == 0 || set.vocab > INT32_MAX)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "--vocab %lld cannot be: 256 bytes and 3 special tokens are part of it",
-                       (long long)set.vocab);
     if (set.template && strcmp(set.template, "chatml") != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "the template that is known by name is chatml; give others with "
@@ -245,7 +241,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         .chat_template = template ? template : set.template,
         .valid = set.valid > 0 ? set.valid : -1,
         .shard_tokens = set.shard > 0 ? set.shard : 0,
-        .threads = set.threads > 0 && set.threads < 1024 ? (int)set.threads : 0,
+        .threads = set.threads > 0 ? (int)set.threads : 0,
         .overwrite = set.overwrite,
     };
     if (status == WF_OK)

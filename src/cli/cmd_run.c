@@ -277,8 +277,6 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "what is to be continued? give a text with -p, a file with -f, or -p - for "
                        "stdin");
-    if (options.parallel == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--parallel wants a number from 1 on");
     b.engine.ctx = b.prompts.ctx = ctx;
     wf_screen_begin(&b.screen, false);
     wf_status status = prepare(&b, path);
@@ -296,7 +294,7 @@ static const wf_flag flags[] = {
     {"file", 'f', "FILE", "the same from a file, without the newline at its end",
      .values = &options.files},
     {"parallel", 0, "N", "prompts at once, where there are several (default: up to 8)",
-     .whole = &options.parallel, .also = "-np"},
+     .whole = &options.parallel, .range = "1,1024", .also = "-np"},
     {"echo", 0, NULL, "print the prompt, too", .on = &options.echo},
     {"control", 0, NULL, "<|im_start|> and the like in a prompt are the tokens, not text",
      .on = &options.control},

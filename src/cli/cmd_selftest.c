@@ -246,7 +246,7 @@ static const wf_flag flags[] = {
      .whole = &options.sample},
     {"list", 0, NULL, "print how many cases each op has, and run none", .on = &options.list},
     {"distort", 0, "E", "put this relative error into the reference, to see it noticed",
-     .real = &options.distort},
+     .real = &options.distort, .range = ","},
     {"verbose", 'v', NULL, "a line for each op, and every failure", .on = &options.verbose},
     WF_FLAG_JSON(&options.json),
     {0},

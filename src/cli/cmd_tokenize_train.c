@@ -27,7 +27,7 @@ const wf_flag wf_tokenize_train_flags[] = {
      .on = &set.train},
     {"output", 'o', "PATH", "a folder that exists, or a file that ends in .gguf", .text = &set.out},
     {"vocab", 0, "N", "tokens, special ones and the 256 bytes included (default 8192)",
-     .whole = &set.vocab, .also = "--vocab-size"},
+     .whole = &set.vocab, .range = "256,2147483647", .also = "--vocab-size"},
     {"split", 0, "NAME", "how texts are cut into words: gpt2 (the default), llama3 or qwen2",
      .text = &set.split},
     {"special-token", 0, "TEXT",
@@ -35,7 +35,8 @@ const wf_flag wf_tokenize_train_flags[] = {
      .values = &set.special},
     {"min-count", 0, "N", "pairs seen less often are not merged (default 2)", .whole = &set.minimum,
      .also = "--min-frequency"},
-    {"threads", 't', "N", "threads that count words (default: all cores)", .whole = &set.threads},
+    {"threads", 't', "N", "threads that count words (default: all cores)", .whole = &set.threads,
+     .range = "1,1024"},
     {0},
 };
 
@@ -171,21 +172,17 @@ static wf_status train(wf_ctx *ctx, const corpus *c, wf_tokenizer **out)
     teller t = {.bytes = c->bytes};
     const bool quiet = wf_engine_set.quiet;
     const wf_bpe_options options = {
-        .vocab = set.vocab < 0           ? 0
-                 : set.vocab > INT32_MAX ? INT32_MAX
-                                         : (int32_t)set.vocab,
+        .vocab = set.vocab < 0 ? 0 : (int32_t)set.vocab,
         .split = set.split,
         .special = set.special.count ? set.special.item : NULL,
         .specials = set.special.count,
-        .threads = set.threads > 0 && set.threads < 1024 ? (int)set.threads : 0,
+        .threads = set.threads > 0 ? (int)set.threads : 0,
         .minimum = set.minimum < 0    ? 0
                    : set.minimum == 0 ? 1
                                       : set.minimum,
         .progress = quiet ? NULL : tell,
         .user = &t,
     };
-    if (set.vocab == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--vocab 0 is too small: 256 bytes are part of it");
     if (!quiet)
         wf_progress_begin(&t.bar, "training", WF_PROGRESS_BYTES, (int64_t)c->bytes);
     wf_status status = wf_tokenizer_train(ctx, c->text, c->count, &options, out);

@@ -34,7 +34,14 @@ static bool is_asked(void *user)
 
 /* ---- What is shown ---- */
 
-/* All settings, defaults included, in columns; a text that is not given is none. */
+/* A setting that is off, and that nobody turned off. */
+static bool is_idle(const char *name, const char *value)
+{
+    bool off = strcmp(value, "0") == 0 || strcmp(value, "no") == 0;
+    return off && !wf_train_given(name);
+}
+
+/* What was given or derived, in columns. */
 static void show_settings(const wf_trainer *t)
 {
     enum { WIDTH = 26, COLUMNS = 4 };
@@ -43,7 +50,7 @@ static void show_settings(const wf_trainer *t)
     size_t len = 0;
     int column = 0;
     for (int i = 0; wf_trainer_setting(t, i, &name, value); i++) {
-        if (!*value)
+        if (!*value || is_idle(name, value))
             continue;
         size_t begin = len;
         wf_text_append(row, sizeof row, &len, "  %s %s", name, WF_FOREIGN(value));
@@ -224,9 +231,17 @@ static void list_presets(FILE *to)
         fprintf(to, "  %-12s %s\n", name, doc);
 }
 
-static const wf_flag flags[] = {
+static const wf_flag train_flags[] = {
     {.doc = "the run", .more = wf_run_flags},
-    {.doc = "what is trained, and how", .more = wf_train_flags},
+    {.doc = "the model", .more = wf_shape_flags},
+    {.doc = "how it is trained", .more = wf_train_flags},
+    {0},
+};
+
+static const wf_flag finetune_flags[] = {
+    {.doc = "the run", .more = wf_run_flags},
+    {.doc = "adapters", .more = wf_adapter_flags},
+    {.doc = "how it is trained", .more = wf_train_flags},
     {0},
 };
 
@@ -241,7 +256,7 @@ const wf_command wf_cmd_train = {
         "one exits at once. docs/training.md explains every flag.",
     .more = list_presets,
     .example = "weft train --data data --out run --depth 4 --steps 500",
-    .flags = flags,
+    .flags = train_flags,
     .run = run_train,
 };
 
@@ -256,6 +271,6 @@ const wf_command wf_cmd_finetune = {
         "without, they become f32 and RUN/model.gguf is the new model. Everything else is as in\n"
         "weft train.",
     .example = "weft finetune model.gguf --data chats --out run --lora 16",
-    .flags = flags,
+    .flags = finetune_flags,
     .run = run_finetune,
 };

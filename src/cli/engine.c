@@ -18,9 +18,9 @@ const wf_flag wf_engine_flags[] = {
     {"ctx-size", 'c', "N", "tokens of the context; 0: all that the model has (default: up to 4096)",
      .whole = &wf_engine_set.context},
     {"batch-size", 'b', "N", "most tokens of prompts in one run (default 512)",
-     .whole = &wf_engine_set.chunk},
+     .whole = &wf_engine_set.chunk, .range = "1,1048576"},
     {"threads", 't', "N", "threads of the CPU (default: all cores)",
-     .whole = &wf_engine_set.threads},
+     .whole = &wf_engine_set.threads, .range = "1,1024"},
     {"device", 'd', "D", "where to compute; 'weft devices' lists them",
      .text = &wf_engine_set.device},
     WF_FLAG_FAST(&wf_engine_set.fast),
@@ -208,8 +208,6 @@ wf_status wf_engine_open_weights(wf_ctx *ctx, const char *path, wf_engine *e)
     wf_arena_init(&e->arena, ctx);
     WF_TRY(choose_kv(ctx, &e->kv));
     WF_TRY(wf_lora_parse(&e->arena, &wf_engine_set.lora, e->lora));
-    if (wf_engine_set.chunk == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--batch-size wants a number from 1 on");
     const bool choose = strcmp(wf_engine_set.device, "auto") == 0;
     if (!choose)
         WF_TRY(wf_engine_device(ctx, NULL, &e->device));

@@ -69,6 +69,12 @@ static bool matches(const wf_flag *flag, const spelling *s)
     return strlen(flag->name) == s->length && memcmp(flag->name, s->begin, s->length) == 0;
 }
 
+bool wf_flag_is(const wf_flag *flag, const char *arg, size_t length)
+{
+    const spelling s = {.arg = arg, .begin = arg + 2, .length = length - 2};
+    return length > 2 && matches(flag, &s);
+}
+
 static wf_status no_such_flag(wf_ctx *ctx, const flag_set *set, const spelling *s)
 {
     const char *names[WF_MAX_FLAGS + 1] = {"help"};
@@ -81,34 +87,95 @@ static wf_status no_such_flag(wf_ctx *ctx, const flag_set *set, const spelling *
     wf_text_append(word, sizeof word, &len, "%.*s", (int)s->length, s->begin);
     const char *near = wf_text_nearest(word, names, n);
     int shown = (int)(s->begin - s->arg + (ptrdiff_t)s->length);
+    for (int i = 0; i < set->count; i++)
+        if (s->begin - s->arg == 1 && s->length == 1 && set->list[i]->not_letter == s->begin[0])
+            return wf_fail(
+                ctx, WF_ERR_USAGE,
+                "'-%c' is something else in other commands, so it is refused here; write "
+                "--%s %s",
+                s->begin[0], set->list[i]->name, set->list[i]->value);
     if (near)
         return wf_fail(ctx, WF_ERR_USAGE, "there is no flag '%.*s'; did you mean '--%s'?", shown,
                        s->arg, near);
     return wf_fail(ctx, WF_ERR_USAGE, "there is no flag '%.*s'; --help lists them", shown, s->arg);
 }
 
+/* ---- Numbers ---- */
+
+typedef struct {
+    double low, high;  /* infinite: none */
+    bool above, below; /* the end itself is outside */
+} bounds;
+
+static bounds read_range(const wf_flag *flag)
+{
+    const char *s = flag->range ? flag->range : flag->whole ? "0," : ",";
+    bounds b = {.low = -INFINITY, .high = INFINITY, .above = *s == '('};
+    s += b.above;
+    if (*s != ',')
+        wf_text_to_double(&s, &b.low);
+    wf_assert(*s == ',');
+    s++;
+    if (*s && *s != ')')
+        wf_text_to_double(&s, &b.high);
+    b.below = *s == ')';
+    return b;
+}
+
+static bool within(const bounds *b, double x)
+{
+    return (b->above ? x > b->low : x >= b->low) && (b->below ? x < b->high : x <= b->high);
+}
+
+/* "--top-p wants a number from 0 to 1, not '7'" */
+static wf_status refuse_number(wf_ctx *ctx, const wf_flag *flag, const char *arg, const char *text,
+                               bool too_large)
+{
+    char range[96], low[WF_TEXT_DOUBLE], high[WF_TEXT_DOUBLE];
+    size_t len = 0;
+    bounds b = read_range(flag);
+    range[0] = '\0';
+    wf_text_from_double(low, b.low);
+    wf_text_from_double(high, b.high);
+    if (isfinite(b.low))
+        wf_text_append(range, sizeof range, &len, " %s %s", b.above ? "above" : "from", low);
+    if (isfinite(b.high))
+        wf_text_append(range, sizeof range, &len, "%s %s", b.below ? " to below" : " to", high);
+    else if (too_large && flag->whole)
+        wf_text_append(range, sizeof range, &len, " to %lld", (long long)INT64_MAX);
+    else if (too_large)
+        wf_text_append(range, sizeof range, &len, "%s up to 1.7e308",
+                       isfinite(b.low) ? "" : " from -1.7e308");
+    else if (isfinite(b.low) && !b.above)
+        wf_text_append(range, sizeof range, &len, " on");
+    return wf_fail(ctx, WF_ERR_USAGE, "%s wants a %snumber%s%s, not '%s'", arg,
+                   flag->whole ? "whole " : "", range, flag->minus_one ? ", or -1" : "",
+                   WF_SHOWN(text));
+}
+
 static wf_status set_whole(wf_ctx *ctx, const char *arg, const char *text, const wf_flag *flag)
 {
     char *end;
+    const bounds b = read_range(flag);
     errno = 0;
     long long number = strtoll(text, &end, 10);
     bool none = flag->minus_one && strcmp(text, "-1") == 0;
-    if (!none && (text[0] < '0' || text[0] > '9' || *end)) /* also no space and no sign in front */
-        return wf_fail(ctx, WF_ERR_USAGE, "%s wants a whole number, 0 or more%s, not '%s'", arg,
-                       flag->minus_one ? " or -1" : "", text);
-    if (errno == ERANGE)
-        return wf_fail(ctx, WF_ERR_USAGE, "%s %s is too large a number", arg, text);
+    bool digits = text[0] >= '0' && text[0] <= '9' && !*end; /* no space and no sign in front */
+    if (!none && (!digits || errno == ERANGE || !within(&b, (double)number)))
+        return refuse_number(ctx, flag, arg, text, digits && errno == ERANGE);
     *flag->whole = number;
     return WF_OK;
 }
 
-static wf_status set_real(wf_ctx *ctx, const char *arg, const char *text, double *target)
+static wf_status set_real(wf_ctx *ctx, const char *arg, const char *text, const wf_flag *flag)
 {
-    char *end;
-    double number = strtod(text, &end);
-    if (end == text || *end || !isfinite(number))
-        return wf_fail(ctx, WF_ERR_USAGE, "%s wants a number, not '%s'", arg, text);
-    *target = number;
+    const bounds b = read_range(flag);
+    const char *end = text;
+    double number;
+    bool read = wf_text_to_double(&end, &number) && !*end && !isnan(number);
+    if (!read || !isfinite(number) || !within(&b, number))
+        return refuse_number(ctx, flag, arg, text, read && !isfinite(number));
+    *flag->real = number;
     return WF_OK;
 }
 
@@ -126,7 +193,7 @@ static wf_status set_value(wf_ctx *ctx, const wf_flag *flag, const char *arg, co
     if (flag->whole)
         return set_whole(ctx, arg, value, flag);
     if (flag->real)
-        return set_real(ctx, arg, value, flag->real);
+        return set_real(ctx, arg, value, flag);
     if (flag->values)
         return add_text(ctx, arg, value, flag->values);
     *flag->text = value;
@@ -168,29 +235,38 @@ static wf_status set_flag(wf_ctx *ctx, flag_set *set, const char *arg, const cha
     return set_value(ctx, flag, shown, s.value);
 }
 
-static bool says_no(const char *value)
+static bool is_among(const char *value, const char *const words[4])
 {
-    static const char *const words[] = {"0", "false", "off", "no"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (int i = 0; i < 4; i++)
         if (strcmp(value, words[i]) == 0)
             return true;
     return false;
 }
 
-/* A switch is off when its variable is empty or says no. */
-static wf_status set_from_environment(wf_ctx *ctx, const wf_flag *flag)
+void wf_flag_variable(const wf_flag *flag, char name[WF_TEXT_WORD + 1])
 {
-    char name[WF_TEXT_WORD + 1];
     size_t len = 0;
-    wf_text_append(name, sizeof name, &len, "WEFT_ARG_%s", flag->name);
+    wf_text_append(name, WF_TEXT_WORD + 1, &len, WF_FLAG_PREFIX "%s", flag->name);
     for (char *c = name; *c; c++)
         *c = *c == '-' ? '_' : *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
+}
+
+static wf_status set_from_environment(wf_ctx *ctx, const wf_flag *flag)
+{
+    static const char *const no[4] = {"0", "false", "off", "no"};
+    static const char *const yes[4] = {"1", "true", "on", "yes"};
+    char name[WF_TEXT_WORD + 1];
+    wf_flag_variable(flag, name);
     const char *value = getenv(name);
     if (!value || (!*value && !flag->empty))
         return WF_OK;
     if (!flag->on)
         return set_value(ctx, flag, name, value);
-    *flag->on = !says_no(value);
+    if (!is_among(value, no) && !is_among(value, yes))
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "%s wants 1, true, on or yes, or 0, false, off or no, not '%s'", name,
+                       WF_SHOWN(value));
+    *flag->on = is_among(value, yes);
     return WF_OK;
 }
 

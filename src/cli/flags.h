@@ -27,8 +27,13 @@ struct wf_flag {
     const char *doc;
     bool *on;
     const char **text;
-    int64_t *whole; /* 0 or more; a default below 0 means none */
+    int64_t *whole; /* a default below 0 means none */
     double *real;   /* finite; a default below 0 means none */
+    /* Of a number: "1,1024", "0," without an end, "(0,1)" without its ends. NULL: whole numbers from 0 on, any
+     * real number. */
+    const char *range;
+    /* A letter that other commands have for something else. It is refused here, and the sentence names this flag. */
+    char not_letter;
     wf_values *values;
     const char *also; /* other spellings, with their dashes: "-sys --predict"; NULL: none */
     bool minus_one;   /* of a whole number: -1 is one, too */
@@ -57,6 +62,12 @@ int wf_flags_list(const wf_flag *flags, const wf_flag *list[WF_MAX_FLAGS]);
 /* Sets the targets of the flags in argv[0..argc) and moves the operands to the front of argv;
  * *operands is their number. What is wrong with an argument is WF_ERR_USAGE and a sentence. */
 wf_status wf_flags_parse(wf_ctx *ctx, const wf_flag *flags, int argc, char **argv, int *operands);
+
+/* Whether arg[0..length), which begins with two dashes, names the flag. */
+bool wf_flag_is(const wf_flag *flag, const char *arg, size_t length);
+/* The environment variable that stands for a flag. */
+#define WF_FLAG_PREFIX "WEFT_ARG_"
+void wf_flag_variable(const wf_flag *flag, char name[WF_TEXT_WORD + 1]);
 
 /* --help or -h stands among the arguments. */
 bool wf_flags_ask_help(int argc, char *const *argv);

@@ -9,6 +9,7 @@
 
 #include "base/stack.h"
 #include "cli/cli.h"
+#include "cli/environment.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -88,6 +89,9 @@ static wf_status run(wf_ctx *ctx, const wf_command *command, int argc, char **ar
         wf_help_command(command, stdout);
         return WF_OK;
     }
+    if (command != &wf_cmd_help && command != &wf_cmd_version)
+        WF_TRY(wf_environment_check(ctx));
+    WF_TRY(wf_flags_elsewhere(ctx, command, argc, argv));
     WF_TRY(wf_flags_parse(ctx, command->flags, argc, argv, &operands));
     if (operands > command->max_operands)
         return wf_fail(ctx, WF_ERR_USAGE,

@@ -27,18 +27,18 @@ wf_sampling_options wf_sampling_set = {
 const wf_flag wf_sampling_flags[] = {
     {"predict", 'n', "N",
      "most tokens to generate (default -1: until the text or the context ends)",
-     .whole = &wf_sampling_set.limit, .also = "--n-predict", .minus_one = true},
+     .whole = &wf_sampling_set.limit, .range = "1,", .also = "--n-predict", .minus_one = true},
     {"seed", 's', "S", "repeats an earlier run (default -1: a fresh one)",
      .whole = &wf_sampling_set.seed, .minus_one = true},
     {"temp", 0, "T", "temperature; 0: always the most likely token", .real = &wf_sampling_set.temp,
-     .also = "--temperature"},
+     .range = "0,", .also = "--temperature"},
     {"top-k", 0, "K", "of the K most likely tokens; 0: of all", .whole = &wf_sampling_set.top_k},
     {"top-p", 0, "P", "of the most likely that make up this probability; 1: of all",
-     .real = &wf_sampling_set.top_p},
+     .real = &wf_sampling_set.top_p, .range = "0,1"},
     {"min-p", 0, "P", "of those at least this likely, relative to the first; 0: of all",
-     .real = &wf_sampling_set.min_p},
+     .real = &wf_sampling_set.min_p, .range = "0,1"},
     {"repeat-penalty", 0, "X", "makes tokens seen lately less likely; 1: does not",
-     .real = &wf_sampling_set.repeat},
+     .real = &wf_sampling_set.repeat, .range = "(0,"},
     {"frequency-penalty", 0, "X", "the same, by how often they were seen",
      .real = &wf_sampling_set.frequency},
     {"presence-penalty", 0, "X", "the same, for having been seen at all",
@@ -60,29 +60,6 @@ int64_t wf_fresh_seed(void)
 {
     uint64_t x = wf_clock_ns() ^ (uint64_t)getpid() << 32;
     return (int64_t)(x * UINT64_C(0x9E3779B97F4A7C15) >> 33);
-}
-
-static wf_status check_ranges(wf_ctx *ctx)
-{
-    static const struct {
-        const char *name;
-        const double *value;
-        double low, high;
-        const char *rule;
-    } ranges[] = {
-        {"temp", &wf_sampling_set.temp, 0, DBL_MAX, "0 or more"},
-        {"top-p", &wf_sampling_set.top_p, 0, 1, "from 0 to 1"},
-        {"min-p", &wf_sampling_set.min_p, 0, 1, "from 0 to 1"},
-        {"repeat-penalty", &wf_sampling_set.repeat, DBL_MIN, DBL_MAX, "above 0"},
-    };
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
-        if (*ranges[i].value < ranges[i].low || *ranges[i].value > ranges[i].high)
-            return wf_fail(ctx, WF_ERR_USAGE, "--%s wants a number %s, not %g", ranges[i].name,
-                           ranges[i].rule, *ranges[i].value);
-    if (wf_sampling_set.limit == 0)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "--predict wants a number from 1 on, or -1 for as many as there are");
-    return WF_OK;
 }
 
 /* "15043+1.5", "15043-inf" */
@@ -123,7 +100,6 @@ wf_status wf_sampled_make(wf_ctx *ctx, int64_t vocab, wf_sampled *out)
                                     .stop = out->stop,
                                     .ignore_end = o->ignore_end,
                                     .control = o->special}};
-    WF_TRY(check_ranges(ctx));
     for (int i = 0; i < o->bias.count; i++)
         WF_TRY(parse_bias(ctx, o->bias.item[i], vocab, &out->bias[i]));
     WF_TRY(make_stops(ctx, out));

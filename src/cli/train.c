@@ -64,66 +64,84 @@ static struct {
     .log_every = -1,
 };
 
-const wf_flag wf_train_flags[] = {
+const wf_flag wf_shape_flags[] = {
     {"preset", 0, "NAME", "a well-known shape: 'weft help train' lists them", .text = &set.preset},
-    {"depth", 0, "N", "layers of a Llama whose other sizes follow from them", .whole = &set.depth},
+    {"depth", 0, "N", "layers of a Llama whose other sizes follow from them", .whole = &set.depth,
+     .range = "1,"},
     {"config", 0, "FILE", "a config.json, as Hugging Face has it", .text = &set.config},
+    {0},
+};
+
+const wf_flag wf_adapter_flags[] = {
+    {"lora", 0, "R", "train adapters of this rank, and leave the weights as they are",
+     .whole = &set.lora, .range = "1,4096"},
+    {"lora-alpha", 0, "X", "their scale, times R (default 2R)", .real = &set.lora_alpha,
+     .range = "(0,1e6"},
+    {"lora-dropout", 0, "X", "of what they read (default 0)", .real = &set.lora_dropout,
+     .range = "0,0.95"},
+    {"lora-targets", 0, "NAMES", "which linears have one: attn_q,attn_v,..., attention, mlp or all",
+     .text = &set.lora_targets},
+    {0},
+};
+
+const wf_flag wf_train_flags[] = {
     {"batch", 'b', "B", "sequences at once (default: about 4096 tokens' worth)",
-     .whole = &set.batch},
+     .whole = &set.batch, .range = "1,1048576"},
     {"length", 'l', "T", "tokens of a sequence (default: the context, up to 1024)",
-     .whole = &set.length},
+     .whole = &set.length, .range = "1,16777216"},
     {"accumulate", 0, "N", "batches whose gradients make one step (default 1)",
-     .whole = &set.accumulate, .also = "--grad-accum"},
+     .whole = &set.accumulate, .range = "1,1048576", .also = "--grad-accum"},
     {"documents", 0, NULL, "attention ends where documents do", .on = &set.documents},
-    {"steps", 'n', "N", "updates (default: one pass over the data)", .whole = &set.steps},
-    {"epochs", 0, "X", "passes over the data, in place of --steps (default 1)",
-     .real = &set.epochs},
+    {"steps", 0, "N", "updates (default: one pass over the data)", .whole = &set.steps,
+     .range = "1,2147483647", .not_letter = 'n'},
+    {"epochs", 0, "X", "passes over the data, in place of --steps (default 1)", .real = &set.epochs,
+     .range = "(0,1e9"},
     {"optimizer", 0, "NAME", "adamw, muon, lion or sgd (default adamw)", .text = &set.optimizer},
     {"rate", 0, "X", "learning rate at its highest (default: by the model's size)",
-     .real = &set.rate, .also = "--lr"},
+     .real = &set.rate, .range = "(0,1000", .also = "--lr"},
     {"schedule", 0, "NAME", "cosine, linear, constant or wsd (default cosine)",
      .text = &set.schedule},
     {"warmup", 0, "N", "steps of rising rate (default a fiftieth of all)", .whole = &set.warmup},
-    {"floor", 0, "X", "share of the rate that is left at the end (default 0.1)",
-     .real = &set.floor},
+    {"floor", 0, "X", "share of the rate that is left at the end (default 0.1)", .real = &set.floor,
+     .range = "0,1"},
     {"decay", 0, "N", "wsd: steps of the last part, in which the rate falls (default a fifth)",
      .whole = &set.decay},
     {"weight-decay", 0, "X", "of matrices, times the rate (default 0.1; adapters and sgd 0)",
-     .real = &set.weight_decay},
+     .real = &set.weight_decay, .range = "0,1000"},
     {"decay-all", 0, NULL, "weight decay of vectors, too", .on = &set.decay_all},
-    {"beta1", 0, "X", "adamw, lion: decay of the first moment (default 0.9)", .real = &set.beta1},
+    {"beta1", 0, "X", "adamw, lion: decay of the first moment (default 0.9)", .real = &set.beta1,
+     .range = "0,1)"},
     {"beta2", 0, "X", "adamw, lion: decay of the second (default 0.95; lion 0.99)",
-     .real = &set.beta2},
-    {"eps", 0, "X", "adamw: added to the root of the second (default 1e-8)", .real = &set.eps},
-    {"momentum", 0, "X", "muon, sgd (default 0.95; sgd 0.9)", .real = &set.momentum},
-    {"clip", 0, "X", "longest gradient, by its global norm (default 1; 0: any)", .real = &set.clip},
+     .real = &set.beta2, .range = "0,1)"},
+    {"eps", 0, "X", "adamw: added to the root of the second (default 1e-8)", .real = &set.eps,
+     .range = "0,1000"},
+    {"momentum", 0, "X", "muon, sgd (default 0.95; sgd 0.9)", .real = &set.momentum,
+     .range = "0,1)"},
+    {"clip", 0, "X", "longest gradient, by its global norm (default 1; 0: any)", .real = &set.clip,
+     .range = "0,"},
     {"ema", 0, "X",
      "keep an average of the weights with this decay, and export that (default: none)",
-     .real = &set.ema},
+     .real = &set.ema, .range = "0,1)"},
     {"dropout", 0, "X", "of embeddings and of what every branch adds (default 0)",
-     .real = &set.dropout},
+     .real = &set.dropout, .range = "0,0.95"},
     {"label-smoothing", 0, "X", "share of a target spread over all tokens (default 0)",
-     .real = &set.smoothing},
+     .real = &set.smoothing, .range = "0,1"},
     {"z-loss", 0, "X", "factor of the squared log-sum-exp in the loss (default 0)",
-     .real = &set.z_loss},
-    {"compute", 'p', "TYPE", "f32, bf16, or f16 with a dynamic loss scale (default f32)",
-     .text = &set.compute, .also = "--precision"},
-    {"recompute", 'r', "N", "keep the end of every Nth block only, and compute the rest again",
-     .whole = &set.recompute},
+     .real = &set.z_loss, .range = "0,1000"},
+    {"compute", 0, "TYPE", "f32, bf16, or f16 with a dynamic loss scale (default f32)",
+     .text = &set.compute, .also = "--precision", .not_letter = 'p'},
+    {"recompute", 0, "N", "keep the end of every Nth block only, and compute the rest again",
+     .whole = &set.recompute, .range = "0,4096", .not_letter = 'r'},
     {"outlier", 0, "X", "skip steps whose gradient is X times as long as usual (default: none)",
-     .real = &set.outlier},
+     .real = &set.outlier, .range = "0,1e9"},
     {"patience", 0, "N", "stop after N skipped steps in a row (default 20; 0: never)",
      .whole = &set.patience},
-    {"lora", 0, "R", "train adapters of this rank, and leave the weights as they are",
-     .whole = &set.lora},
-    {"lora-alpha", 0, "X", "their scale, times R (default 2R)", .real = &set.lora_alpha},
-    {"lora-dropout", 0, "X", "of what they read (default 0)", .real = &set.lora_dropout},
-    {"lora-targets", 0, "NAMES", "which linears have one: attn_q,attn_v,..., attention, mlp or all",
-     .text = &set.lora_targets},
-    {"seed", 's', "N", "of weights, order and dropout (default 1)", .whole = &set.seed},
+    {"seed", 's', "N", "of weights, order and dropout (default 1)", .whole = &set.seed,
+     .range = "1,"},
     {"device", 'd', "D", "where to compute; 'weft devices' lists them", .text = &set.device},
     WF_FLAG_FAST(&set.fast),
-    {"threads", 't', "N", "threads of the CPU (default: all cores)", .whole = &set.threads},
+    {"threads", 't', "N", "threads of the CPU (default: all cores)", .whole = &set.threads,
+     .range = "1,1024"},
     {"memory", 0, "BYTES", "most that may be planned, as 8G (default: what is free)",
      .text = &set.memory},
     {0},
@@ -143,12 +161,14 @@ const wf_flag wf_run_flags[] = {
     {"keep-every", 0, "N", "and those of every N steps for ever", .whole = &set.keep_every},
     {"valid-every", 0, "N", "steps between validations (default a tenth of all; 0: never)",
      .whole = &set.valid_every},
-    {"valid-batches", 0, "N", "batches of a validation (default 20)", .whole = &set.valid_batches},
+    {"valid-batches", 0, "N", "batches of a validation (default 20)", .whole = &set.valid_batches,
+     .range = "1,"},
     {"sample-every", 0, "N", "steps between sample texts (default: none)",
      .whole = &set.sample_every},
     {"sample-prompt", 0, "TEXT", "what they begin with (default: a document's beginning)",
      .text = &set.prompt},
-    {"sample-tokens", 0, "N", "how long they are (default 64)", .whole = &set.sample_tokens},
+    {"sample-tokens", 0, "N", "how long they are (default 64)", .whole = &set.sample_tokens,
+     .range = "1,"},
     {"export", 0, "TYPE",
      "of RUN/model.gguf at the end: f32, bf16, q8_0, ... or none (default f32)",
      .text = &set.export_type},
@@ -181,42 +201,59 @@ static int64_t count(int64_t given)
     return given < 0 ? 0 : given;
 }
 
-/* Options take what is below 0 for 0, which a flag says by 0. */
-static wf_status check_reals(wf_ctx *ctx)
+static bool is_given(const wf_flag *f)
 {
-    for (const wf_flag *f = wf_train_flags; f->name; f++)
-        if (f->real && *f->real != UNSET && *f->real < 0)
-            return wf_fail(ctx, WF_ERR_USAGE, "--%s wants a number from 0 on, not %g", f->name,
-                           *f->real);
-    const struct {
-        const char *flag;
-        double value;
-    } above[] = {{"rate", set.rate}, {"epochs", set.epochs}, {"lora-alpha", set.lora_alpha}};
-    for (size_t i = 0; i < sizeof above / sizeof *above; i++)
-        if (above[i].value == 0)
-            return wf_fail(ctx, WF_ERR_USAGE, "--%s wants a number above 0", above[i].flag);
-    return WF_OK;
+    return f->whole  ? *f->whole >= 0
+           : f->real ? *f->real != UNSET
+           : f->on   ? *f->on
+                     : *f->text != NULL;
 }
 
-/* Numbers from 1 on. */
-static wf_status check_counts(wf_ctx *ctx)
+bool wf_train_given(const char *setting)
 {
-    const struct {
-        const char *flag;
-        int64_t value;
-    } counts[] = {{"depth", set.depth},
-                  {"batch", set.batch},
-                  {"length", set.length},
-                  {"accumulate", set.accumulate},
-                  {"steps", set.steps},
-                  {"lora", set.lora},
-                  {"seed", set.seed},
-                  {"valid-batches", set.valid_batches},
-                  {"sample-tokens", set.sample_tokens}};
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        if (counts[i].value == 0)
-            return wf_fail(ctx, WF_ERR_USAGE, "--%s wants a number from 1 on", counts[i].flag);
-    return check_reals(ctx);
+    const wf_flag *const tables[] = {wf_shape_flags, wf_train_flags, wf_adapter_flags};
+    for (int i = 0; i < 3; i++)
+        for (const wf_flag *f = tables[i]; f->name; f++) {
+            const char *s = setting, *n = f->name;
+            for (; *s && (*s == *n || (*s == '_' && *n == '-')); s++, n++)
+                ;
+            if (!*s && !*n)
+                return is_given(f);
+        }
+    return false;
+}
+
+const char *wf_train_unused(const char *const *used)
+{
+    const wf_flag *const tables[] = {wf_shape_flags, wf_train_flags, wf_adapter_flags};
+    for (int i = 0; i < 3; i++)
+        for (const wf_flag *f = tables[i]; f->name; f++) {
+            const char *const *name = used;
+            while (*name && strcmp(*name, f->name) != 0)
+                name++;
+            bool fixed = f->text == &set.compute || f->text == &set.device; /* never NULL */
+            if (!*name && !fixed && is_given(f))
+                return f->name;
+        }
+    return NULL;
+}
+
+/* Flags that say something together only, or only one of which can be meant. */
+static wf_status check_pairs(wf_ctx *ctx)
+{
+    if (set.steps >= 0 && set.epochs != UNSET)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--steps %lld and --epochs %g both say how long to train; give one of them",
+                       (long long)set.steps, set.epochs);
+    for (const wf_flag *f = wf_adapter_flags; f->name; f++)
+        if (set.lora < 0 && is_given(f))
+            return wf_fail(ctx, WF_ERR_USAGE,
+                           "--%s is about adapters, and without --lora R there are none", f->name);
+    if (set.sample_every < 0 && (set.prompt || set.sample_tokens >= 0))
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--sample-%s is about sample texts; ask for them with --sample-every N",
+                       set.prompt ? "prompt" : "tokens");
+    return WF_OK;
 }
 
 static wf_status parse_bytes(wf_ctx *ctx, const char *text, size_t *out)
@@ -233,14 +270,16 @@ static wf_status parse_bytes(wf_ctx *ctx, const char *text, size_t *out)
     end += unit != NULL;
     end += unit && *end == 'B';
     if (end == text || *end || !(value >= 1 && value < 1e18))
-        return wf_fail(ctx, WF_ERR_USAGE, "--memory wants bytes, as 800M or 8G, not '%s'", text);
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--memory wants bytes from 1 to 1e18, as 800M or 8G, not '%s'",
+                       WF_SHOWN(text));
     *out = (size_t)value;
     return WF_OK;
 }
 
 static wf_status get_train(wf_ctx *ctx, const char *model, wf_train_options *o)
 {
-    WF_TRY(check_counts(ctx));
+    WF_TRY(check_pairs(ctx));
     *o = (wf_train_options){
         .preset = set.preset,
         .depth = count(set.depth),

@@ -6,8 +6,11 @@
 #include "base/arena.h"
 #include "cli/auto.h"
 
-/* Model, batches, optimizer, schedule, loss, numbers, adapters. */
+/* The shape of a new model. */
+extern const wf_flag wf_shape_flags[];
+/* Batches, optimizer, schedule, loss, numbers. */
 extern const wf_flag wf_train_flags[];
+extern const wf_flag wf_adapter_flags[];
 /* Of a run: what is written and when. */
 extern const wf_flag wf_run_flags[];
 
@@ -23,6 +26,10 @@ wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out
 /* The setup that the options make, without their data: its vocabulary is that of the preset, or as large as they usually are
  * (given: 0 or less). To be freed also after a failure. */
 wf_status wf_train_guess(wf_ctx *ctx, const wf_train_options *o, int64_t given, wf_setup *out);
+/* Whether the flag of a setting, as wf_trainer_setting calls it, was given. */
+bool wf_train_given(const char *setting);
+/* A flag of the tables above but wf_run_flags that was given and is not in the list, which ends with NULL; or NULL. */
+const char *wf_train_unused(const char *const *used);
 bool wf_train_quiet(void);
 int64_t wf_train_log_every(void);
 

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* environment.c - see environment.h. */
+#include "cli/environment.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_NAMES 512
+
+extern char **environ;
+
+/* ---- Variables ---- */
+
+/* Every flag's variable, once for each command that has it; returns how many. */
+static int list_variables(char names[MOST_NAMES][WF_TEXT_WORD + 1])
+{
+    int n = 0;
+    for (const wf_command *const *c = wf_commands; *c; c++) {
+        const wf_flag *list[WF_MAX_FLAGS];
+        int count = wf_flags_list((*c)->flags, list);
+        for (int i = 0; i < count && n < MOST_NAMES; i++)
+            wf_flag_variable(list[i], names[n++]);
+    }
+    return n;
+}
+
+static wf_status check_flag_variable(wf_ctx *ctx, const char *name)
+{
+    static char names[MOST_NAMES][WF_TEXT_WORD + 1];
+    const char *list[MOST_NAMES];
+    int n = list_variables(names);
+    for (int i = 0; i < n; i++) {
+        if (strcmp(names[i], name) == 0)
+            return WF_OK;
+        list[i] = names[i];
+    }
+    const char *near = wf_text_nearest(name, list, n);
+    return wf_fail(
+        ctx, WF_ERR_USAGE, "the environment sets %s, and no command has such a flag; %s%s%s",
+        WF_SHOWN(name), near ? "did you mean " : "unset it", near ? near : "", near ? "?" : "");
+}
+
+static bool is_whole(const char *s, long low, long high)
+{
+    char *end;
+    long number = strtol(s, &end, 10);
+    return *s >= '0' && *s <= '9' && !*end && number >= low && number <= high;
+}
+
+/* Those whose value the library takes or leaves without a word. */
+static const struct {
+    const char *name, *rule;
+    long low, high;
+} numbers[] = {{"WEFT_THREADS", "a whole number from 1 to 1024", 1, 1024},
+               {"WEFT_PIN", "0 or 1", 0, 1}};
+
+wf_status wf_environment_check(wf_ctx *ctx)
+{
+    for (char **entry = environ; entry && *entry; entry++) {
+        char name[WF_TEXT_WORD + 1];
+        size_t length = strcspn(*entry, "="), len = 0;
+        if (strncmp(*entry, WF_FLAG_PREFIX, strlen(WF_FLAG_PREFIX)) != 0)
+            continue;
+        wf_text_append(name, sizeof name, &len, "%.*s", (int)length, *entry);
+        WF_TRY(check_flag_variable(ctx, name));
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const char *value = getenv(numbers[i].name);
+        if (value && *value && !is_whole(value, numbers[i].low, numbers[i].high))
+            return wf_fail(ctx, WF_ERR_USAGE, "%s wants %s, not '%s'", numbers[i].name,
+                           numbers[i].rule, WF_SHOWN(value));
+    }
+    return WF_OK;
+}
+
+/* ---- Flags of other commands ---- */
+
+static bool has_flag(const wf_command *command, const char *name, size_t length)
+{
+    const wf_flag *list[WF_MAX_FLAGS];
+    int count = wf_flags_list(command->flags, list);
+    for (int i = 0; i < count; i++)
+        if (wf_flag_is(list[i], name, length))
+            return true;
+    return false;
+}
+
+wf_status wf_flags_elsewhere(wf_ctx *ctx, const wf_command *command, int argc, char *const *argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        size_t length = strcspn(argv[i], "="), len = 0;
+        char others[128] = "";
+        if (strncmp(argv[i], "--", 2) != 0 || has_flag(command, argv[i], length))
+            continue;
+        for (const wf_command *const *c = wf_commands; *c; c++)
+            if (has_flag(*c, argv[i], length))
+                wf_text_append(others, sizeof others, &len, "%s%s", len ? ", " : "", (*c)->name);
+        if (len > 0)
+            return wf_fail(ctx, WF_ERR_USAGE, "'weft %s' has no flag '%.*s'; it is one of: %s",
+                           command->name, (int)length, argv[i], others);
+    }
+    return WF_OK;
+}
