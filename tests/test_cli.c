@@ -252,7 +252,7 @@ static void test_mistakes(void **state)
         {"plan gpt2-124m", "weft plan: there is no example 'gpt2-124m'; did you mean 'gpt2-124M'?"},
         {"plan tiny --form chat",
          "weft plan: there is no form 'chat'; there are: train, prefill, decode"},
-        {"plan tiny -p f64", "weft plan: --compute wants f32, bf16 or f16, not 'f64'"},
+        {"plan tiny --compute f64", "weft plan: --compute wants f32, bf16 or f16, not 'f64'"},
         {"plan tiny -b 0", "weft plan: --batch wants a whole number from 1 to 1048576, not '0'"},
         {"plan README.md -b 4",
          "weft plan: --form, --batch and --length are for examples; 'README.md' is a file"},

@@ -102,8 +102,8 @@ static void test_zeros(void **state)
     assert_null(strstr(p.err, "lora 0")); /* what nobody set and nothing uses is not listed */
     assert_null(strstr(p.err, "dropout 0"));
     assert_null(strstr(p.err, "documents no"));
-    wt_program_err(&p, "clip 0 ");
-    wt_program_err(&p, "floor 0 ");
+    wt_program_err(&p, "clip 0");
+    wt_program_err(&p, "floor 0");
     shell_ok("grep -m1 '\"rate\":' $D/zero/log.jsonl | grep -o '\"rate\":[^,]*' > $D/first; "
              "grep '\"rate\":' $D/zero/log.jsonl | tail -1 | grep -o '\"rate\":[^,]*' > $D/last; "
              "cmp $D/first $D/last");
