@@ -274,7 +274,7 @@ wf_status wf_config_from_json(wf_arena *arena, const char *what, const wf_json_n
     out->tied = out->family->tied;
     out->qkv_bias = out->family->qkv_bias;
     WF_TRY(get_bool(&r, "tie_word_embeddings", &out->tied));
-    WF_TRY(require_int(&r, "vocab_size", &out->vocab));
+    WF_TRY(get_int(&r, "vocab_size", &out->vocab)); /* training takes its data's */
     WF_TRY(out->family->rotary ? read_llama(&r) : read_gpt2(&r));
     WF_TRY(wf_config_check(arena->ctx, what, out));
     WF_TRY(read_window(&r));
