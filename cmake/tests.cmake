@@ -157,6 +157,12 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     endforeach()
 endif()
 
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    add_test(NAME evidence COMMAND tests/evidence.sh $<TARGET_FILE:weft_cli>
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(evidence PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
+endif()
+
 # A program that is not sanitized cannot load a sanitized library, so not there.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     add_test(NAME install_check

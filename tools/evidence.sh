@@ -1,0 +1,137 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# usage: tools/evidence.sh [--quiet | --commands] [PROGRAM]
+# Checks what README.md and docs/ claim against the files in bench/results.
+#   - Every file names its commit and has a row in bench/results/COVERS that lists its subject.
+#   - Files whose subject changed since their commit are listed. That alone is no failure.
+#   - A selftest that a document links must have passed with as many cases and ops as PROGRAM has
+#     today. Its line must name the file's commit, or the file must be up to date.
+#   - "N cases of M ops" and "M ops" in README.md are what PROGRAM says.
+# Exits 1 when a claim does not hold. --quiet counts stale files instead of listing them; --commands prints how each selftest is run again.
+# PROGRAM is build-test/weft or build/weft.
+set -eu
+cd "$(dirname "$0")/.."
+results=bench/results
+covers=$results/COVERS
+
+if [ "${1:-}" = --commands ]; then
+    sed -n 's/^#: //p' "$covers"
+    exit 0
+fi
+list=yes
+if [ "${1:-}" = --quiet ]; then
+    list=
+    shift
+fi
+program=${1:-}
+for candidate in build-test/weft build/weft; do
+    [ -n "$program" ] || [ ! -x $candidate ] || program=$candidate
+done
+[ -n "$program" ] || { echo "evidence: there is no program; run make, or name one" >&2 && exit 2; }
+total=$("$program" selftest --list | tail -n 1) # 4745 cases of 84 ops
+cases=${total%% *}
+ops=${total##* of }
+ops=${ops%% *}
+
+failures=0
+fail() {
+    echo "evidence: $*"
+    failures=$((failures + 1))
+}
+
+history=yes
+git rev-parse -q --verify HEAD >/dev/null 2>&1 || {
+    history=
+    echo "evidence: this is no git checkout, so what changed since a file's commit is not checked"
+}
+
+commit_of() {
+    sed -n 's/.*commit"\{0,1\}:\{0,1\} *"\{0,1\}\([0-9a-f]\{7,40\}\).*/\1/p' "$1" | head -n 1
+}
+
+# number FILE KEY: the first one, which is that of the whole run.
+number() {
+    sed -n "s/.*\"$2\": *\([0-9][0-9]*\).*/\1/p" "$1" | head -n 1
+}
+
+# The subject of a file: the first row of COVERS whose pattern matches.
+subject_of() {
+    while read -r pattern paths; do
+        case $pattern in '' | '#'*) continue ;; esac
+        # shellcheck disable=SC2254
+        case ${1#"$results"/} in $pattern) echo "$paths" && return ;; esac
+    done <"$covers"
+}
+
+# How many files of its subject changed since the commit of a file; "?" when git cannot say.
+changed_since() {
+    commit=$(commit_of "$1")
+    if [ -z "$history" ] || ! git cat-file -e "$commit^{commit}" 2>/dev/null; then
+        echo "?"
+    else
+        # shellcheck disable=SC2046
+        git diff --name-only "$commit" HEAD -- $(subject_of "$1") | wc -l | tr -d ' '
+    fi
+}
+
+# ---- Files ----
+
+stale=0
+for file in $(find $results -name '*.json' | sort); do
+    [ -n "$(commit_of "$file")" ] || fail "$file names no commit; make it again with today's tools"
+    [ -n "$(subject_of "$file")" ] || fail "$file has no row in $covers; add its subject there"
+    changed=$(changed_since "$file")
+    case $changed in
+    0) ;;
+    '?') [ -z "$history" ] || echo "unknown: $file, the history here does not have its commit $(commit_of "$file")" ;;
+    *)
+        stale=$((stale + 1))
+        [ -z "$list" ] || echo "stale: $file, $changed files of its subject changed since $(commit_of "$file")"
+        ;;
+    esac
+done
+
+# ---- Claims ----
+
+# check_link DOCUMENT FILE LINE
+check_link() {
+    [ -f "$2" ] || { fail "$1 links $2, which does not exist" && return; }
+    [ "$(number "$2" failures)" = 0 ] || fail "$1 links $2, which has failures"
+    ran=$(($(number "$2" cases) + $(number "$2" skipped)))
+    [ "$ran" = "$cases" ] ||
+        fail "$1 links $2 with $ran cases; the selftest has $cases today: run it again or drop the claim"
+    [ "$(grep -c '"op":' "$2")" = "$ops" ] ||
+        fail "$1 links $2 with $(grep -c '"op":' "$2") ops; there are $ops today"
+    short=$(commit_of "$2" | cut -c 1-7)
+    case $3 in
+    *"$short"*) ;;
+    *)
+        [ "$(changed_since "$2")" = 0 ] || [ "$(changed_since "$2")" = "?" ] ||
+            fail "$1 links $2 without its commit $short, and its subject changed since"
+        ;;
+    esac
+}
+
+documents="README.md CONTRIBUTING.md $(echo docs/*.md)"
+for document in $documents; do
+    while IFS= read -r line; do
+        for file in $(echo "$line" | grep -o 'bench/results/[A-Za-z0-9_./-]*\.json'); do
+            case $file in
+            */selftest-*) check_link "$document" "$file" "$line" ;;
+            *) [ -f "$file" ] || fail "$document links $file, which does not exist" ;;
+            esac
+        done
+        for claim in $(echo "$line" | grep -oE '[0-9]+ cases of [0-9]+ ops' | tr ' ' _); do
+            [ "$claim" = "${cases}_cases_of_${ops}_ops" ] ||
+                fail "$document says \"$(echo "$claim" | tr _ ' ')\"; the program has $total"
+        done
+        for claim in $(echo "$line" | grep -oE '(^|[^0-9.])[0-9]+ ops([^a-z]|$)' | grep -oE '[0-9]+'); do
+            [ "$document" != README.md ] || [ "$claim" = "$ops" ] ||
+                fail "$document says \"$claim ops\"; there are $ops"
+        done
+    done <"$document"
+done
+
+[ "$failures" = 0 ] || exit 1
+echo "evidence: the selftest claims of README.md and docs hold ($total)"
+[ -n "$list" ] || echo "evidence: $stale files in $results are older than their subject; tools/evidence.sh lists them"
