@@ -46,11 +46,13 @@ test: ## install what is missing, build twice (release, sanitizers), run every c
 	@tools/fetch_python.sh build-python
 	tools/check_symbols.sh build-test/libweft.so include/weft.h
 	tools/check_baseline.sh build-test
+	tools/evidence.sh --quiet build-test/weft
 	$(call ctest,build-test,-LE long)
 	$(call ctest,build-sanitize,-LE long)
+	tools/check_threads.sh build-thread
 	@echo
 	@echo "Everything passed: format, layers, exported symbols, and all tests in both builds" \
-	    "(release, and with the address and undefined-behaviour sanitizers)."
+	    "(release, and with the address and undefined-behaviour sanitizers), threads with the thread sanitizer."
 
 test-long: ## the tests that take many minutes and are not in "make test", in a release build
 	@tools/deps.sh test

@@ -13,6 +13,7 @@ set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG")
 set(CMAKE_C_FLAGS_DEBUG "-O0 -g")
 set(CMAKE_C_FLAGS_SANITIZE
     "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer")
+set(CMAKE_C_FLAGS_THREAD "-O1 -g -fsanitize=thread -fno-omit-frame-pointer")
 
 # The floating-point contract: results depend on the source, not on which multiplications and
 # additions a compiler chose to contract or reorder. Hence never -ffast-math.
@@ -41,7 +42,7 @@ endif()
 
 # WF_CHECK is always 0 or 1, so that "#if WF_CHECK" passes -Wundef.
 if(WEFT_CHECK STREQUAL "AUTO")
-    if(WEFT_TESTS OR CMAKE_BUILD_TYPE MATCHES "^(Debug|Sanitize)$")
+    if(WEFT_TESTS OR CMAKE_BUILD_TYPE MATCHES "^(Debug|Sanitize|Thread)$")
         add_compile_definitions(WF_CHECK=1)
     else()
         add_compile_definitions(WF_CHECK=0)

@@ -57,7 +57,9 @@ check_symbol_exists(__aarch64__ "" WEFT_ARM64)
 set(WEFT_SIMD_OBJECTS)
 set(WEFT_SIMD_SETS)
 set(WEFT_TILE_SETS)
-if(WEFT_X86_64)
+if(CMAKE_BUILD_TYPE STREQUAL "Thread")
+    # Kernels of all sets are distributed over threads by the same code; the reference kernels do.
+elseif(WEFT_X86_64)
     set(avx2 -mavx2 -mfma -mf16c -mbmi2)
     weft_simd(avx2 ${avx2})
     set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
