@@ -1016,11 +1016,14 @@ typedef struct {
 typedef struct {
     const char *data; /* folder that wf_prepare made */
     const char *out;  /* the run's folder: checkpoints, log, curve, and the model at the end */
-    bool resume;      /* go on from the newest whole checkpoint in `out`, where there is one */
+    bool resume;      /* continue from the newest checkpoint in `out`; start where there is none */
+    bool restart;     /* start over in `out`: what an earlier run left there is renamed */
+    bool overwrite;   /* replace the model, log and curve of another run in `out` */
     wf_train_options train;
     int64_t
         save_every; /* steps between checkpoints; default a tenth of all; negative: at the end */
-    int64_t keep;   /* checkpoints that are kept, the newest; default 2; negative: all */
+    double save_minutes;   /* most minutes between checkpoints; default 15; negative: any */
+    int64_t keep;          /* checkpoints that are kept, the newest; default 2; negative: all */
     int64_t keep_every;    /* those of every so many steps are kept besides; 0: none */
     int64_t valid_every;   /* steps between validations; default a tenth of all; negative: never */
     int64_t valid_batches; /* of a validation; default 20 */

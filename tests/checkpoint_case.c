@@ -85,7 +85,7 @@ static wf_status write_files(wf_ctx *ctx, const char *folder, char letter)
 wf_status wt_try_save(wf_ctx *ctx, const char *run, int64_t step, char letter)
 {
     wf_checkpoint *c;
-    WF_TRY(wf_checkpoint_begin(ctx, run, step, &c));
+    WF_TRY(wf_checkpoint_begin(ctx, run, step, WT_RUN, &c));
     wf_status status = wf_checkpoint_explain(c, write_files(ctx, wf_checkpoint_folder(c), letter));
     if (status == WF_OK)
         status = wf_checkpoint_commit(c);
@@ -118,13 +118,35 @@ static char read_files(wf_ctx *ctx, const char *folder)
 
 static char find(wf_ctx *ctx, const char *run, int64_t at, int64_t *step)
 {
-    char *path, letter = 0;
-    wt_ok(ctx, wf_checkpoint_find(ctx, run, at, &path, step));
-    assert_int_equal(path == NULL, *step == -1);
-    if (path)
-        letter = read_files(ctx, path);
-    wf_mem_free(ctx, path);
+    char letter = 0;
+    wf_checkpoint_found f;
+    wt_ok(ctx, wf_checkpoint_find(ctx, run, at, &f));
+    *step = f.step;
+    assert_int_equal(f.path == NULL, f.step == -1);
+    if (f.path) {
+        assert_true(f.id == WT_RUN);
+        letter = read_files(ctx, f.path);
+    }
+    wf_mem_free(ctx, f.path);
     return letter;
+}
+
+void wt_expect_refused(wt_checkpoints *t, int64_t at, const char *a, const char *b)
+{
+    wf_checkpoint_found f;
+    wf_status status = wf_checkpoint_find(t->ctx, t->run, at, &f);
+    assert_null(f.path);
+    assert_int_equal(f.step, -1);
+    if ((status != WF_ERR_FORMAT && status != WF_ERR_IO) || !strstr(wf_ctx_message(t->ctx), a) ||
+        !strstr(wf_ctx_message(t->ctx), b))
+        fail_msg("wanted a failure with '%s' and '%s', got %d: %s", a, b, (int)status,
+                 wf_ctx_message(t->ctx));
+    wf_ctx_clear(t->ctx);
+}
+
+wf_status wt_retain(wt_checkpoints *t, int64_t at, int64_t keep, int64_t major)
+{
+    return wf_checkpoint_retain(t->ctx, t->run, WT_RUN, at, keep, major);
 }
 
 char wt_newest(wf_ctx *ctx, const char *run, int64_t *step)

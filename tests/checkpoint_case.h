@@ -20,9 +20,15 @@ void wt_checkpoints_make(wt_checkpoints *t, wf_ctx *ctx);
 void wt_checkpoints_remove(wt_checkpoints *t);
 void wt_lock(wt_checkpoints *t);
 
+#define WT_RUN UINT64_C(0x0123456789abcdef) /* id of the run that writes them */
+
 /* Writes one of three files, model/weights.bin, optimizer.bin and state.json, all made of this letter. */
 wf_status wt_try_save(wf_ctx *ctx, const char *run, int64_t step, char letter);
 void wt_save(wt_checkpoints *t, int64_t step, char letter);
+/* wf_checkpoint_retain of the run WT_RUN. */
+wf_status wt_retain(wt_checkpoints *t, int64_t at, int64_t keep, int64_t major);
+/* wf_checkpoint_find of step `at` fails, and the sentence has both parts in it. */
+void wt_expect_refused(wt_checkpoints *t, int64_t at, const char *a, const char *b);
 /* What wf_checkpoint_find says of step `at`; its files must be of this letter. The log is emptied before. */
 void wt_expect_step(wt_checkpoints *t, int64_t at, int64_t step, char letter);
 /* The letter of the newest whole one and its step; 0 when there is none. Fails when its files are not all of it. */

@@ -52,7 +52,7 @@ static void test_manifest_text(void **state)
     wt_checkpoints_make(&t, *state);
     wt_lock(&t);
     wf_checkpoint *c;
-    wt_ok(t.ctx, wf_checkpoint_begin(t.ctx, t.run, 7, &c));
+    wt_ok(t.ctx, wf_checkpoint_begin(t.ctx, t.run, 7, WT_RUN, &c));
     char path[512];
     snprintf(path, sizeof path, "%s/%s", wf_checkpoint_folder(c), "a.txt");
     FILE *f = fopen(path, "w");
@@ -73,7 +73,7 @@ static void test_manifest_text(void **state)
     char wanted[512];
     snprintf(
         wanted, sizeof wanted,
-        "{\n  \"format\": 1,\n  \"weft\": \"%s\",\n  \"step\": 7,\n  \"files\": [\n    {\"name\": "
+        "{\n  \"format\": 1,\n  \"weft\": \"%s\",\n  \"run\": \"0123456789abcdef\",\n  \"step\": 7,\n  \"files\": [\n    {\"name\": "
         "\"a.txt\", \"bytes\": 3, \"checksum\": \"44bc2cf5ad770999\"}\n  ],\n",
         wf_version_string());
     assert_string_equal(text, wanted);
@@ -105,9 +105,12 @@ static void test_left_behind(void **state)
     wt_expect_step(&t, -1, 20, 'b');
     mkdir(wt_path(&t.scratch, "run/.step-00000030.part"), 0777);
     wt_put_text(&t.scratch, "run/.step-00000030.part/x", "x");
-    mkdir(wt_path(&t.scratch, "run/.step-00000005.gone"), 0777);
-    mkdir(wt_path(&t.scratch, "run/.step-00000005.gone/deep"), 0777);
-    wt_put_text(&t.scratch, "run/.step-00000005.gone/deep/x", "x");
+    wt_save(&t, 5, 'z'); /* half removed */
+    wt_move(&t, "step-00000005", ".step-00000005.gone");
+    assert_int_equal(unlink(wt_path(&t.scratch, "run/.step-00000005.gone/state.json")), 0);
+    wt_move(&t, "step-00000020", ".step-00000020.old");
+    mkdir(wt_path(&t.scratch, "run/.step-00000030.part"), 0777);
+    wt_put_text(&t.scratch, "run/.step-00000030.part/x", "x");
     wt_expect_step(&t, -1, 20, 'b');
     wt_save(&t, 30, 'c');
     wt_expect_entries(&t, "lock step-00000010 step-00000020 step-00000030");
@@ -123,14 +126,36 @@ static void test_left_behind(void **state)
     wt_expect_step(&t, 30, 30, 'e');
     wt_expect_entries(&t, "kept lock step-00000010 step-00000030 step-00000040");
 
-    /* The same when the new one was damaged since: the old one stays until there is a whole one. */
+    /* The same when the new one was damaged since: the old one stays until there is a whole one. Without its
+     * manifest nobody knows whose it is. */
     wt_copy(&t, "step-00000040", ".step-00000040.old");
-    assert_int_equal(unlink(wt_path(&t.scratch, "run/step-00000040/manifest.json")), 0);
+    wt_put_text(&t.scratch, "run/step-00000040/state.json", "");
     wt_expect_step(&t, 40, 40, 'd');
     wt_save(&t, 40, 'f');
     wt_expect_step(&t, 40, 40, 'f');
-    wt_expect_entries(&t, "kept lock step-00000010 step-00000030 step-00000040");
+    wt_copy(&t, "step-00000040", ".step-00000040.old");
+    assert_int_equal(unlink(wt_path(&t.scratch, "run/step-00000040/manifest.json")), 0);
+    wt_expect_step(&t, 40, 40, 'f');
+    wt_save(&t, 40, 'g');
+    wt_expect_step(&t, 40, 40, 'g');
+    wt_expect_entries(&t,
+                      "kept lock step-00000010 step-00000030 step-00000040 step-00000040.bak-1");
     wt_checkpoints_remove(&t);
+}
+
+static void expect_files(wt_checkpoints *t, const char *folder, const char *wanted)
+{
+    char got[1024] = "", path[512];
+    const char *const *names;
+    size_t count, n = 0;
+    wf_arena arena;
+    wf_arena_init(&arena, t->ctx);
+    snprintf(path, sizeof path, "%s/%s", t->run, folder);
+    wt_ok(t->ctx, wf_disk_files(&arena, path, 100, &names, &count));
+    for (size_t i = 0; i < count; i++)
+        wf_text_append(got, sizeof got, &n, "%s%s", i ? " " : "", names[i]);
+    wf_arena_free(&arena);
+    assert_string_equal(got, wanted);
 }
 
 /* What is not ours is not looked at, not removed and not complained about. */
@@ -154,10 +179,68 @@ static void test_foreign(void **state)
     mkdir(wt_path(&t.scratch, "run/step-00000001"), 0777); /* a name of ours without a manifest */
     for (int64_t i = 9; i < 12; i++)
         wt_save(&t, i, 'b');
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 1, 0));
-    wt_expect_entries(&t, ".step-00000009 lock log.jsonl step- step-00000001 step-00000009.part "
-                          "step-00000009x step-00000011 step-9 step-99999999999999999999999 "
-                          "step-backup");
+    wt_ok(t.ctx, wt_retain(&t, 99, 1, 0));
+    wt_expect_entries(
+        &t, ".step-00000009 lock log.jsonl step- step-00000001 step-00000008 "
+            "step-00000009.part step-00000009x step-00000011 step-9 step-99999999999999999999999 "
+            "step-backup");
+    expect_files(&t, "step-00000008", "notes of mine.txt");
+    wt_checkpoints_remove(&t);
+}
+
+/* Files of others in a checkpoint survive its removal, also beside files that it lists and behind links. */
+static void test_foreign_files(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    for (int64_t step = 1; step <= 4; step++)
+        wt_save(&t, step, 'a');
+    wt_put_text(&t.scratch, "run/step-00000001/model/weights.bin.notes", "mine");
+    wt_put_text(&t.scratch, "run/step-00000001/notes.txt", "mine");
+    mkdir(wt_path(&t.scratch, "elsewhere"), 0777);
+    wt_put_text(&t.scratch, "elsewhere/weights.bin", "mine");
+    assert_int_equal(wf_disk_remove(t.ctx, wt_path(&t.scratch, "run/step-00000002/model")), WF_OK);
+    assert_int_equal(symlink("../../elsewhere", wt_path(&t.scratch, "run/step-00000002/model")), 0);
+    wt_ok(t.ctx, wt_retain(&t, 4, 1, 0));
+    wt_expect_entries(&t, "lock step-00000001 step-00000002 step-00000004");
+    expect_files(&t, "step-00000001", "model/weights.bin.notes notes.txt");
+    assert_int_equal(wf_path_look(wt_path(&t.scratch, "elsewhere/weights.bin")), WF_PATH_FILE);
+    wt_ok(t.ctx, wt_retain(&t, 4, 1, 0)); /* and again */
+    expect_files(&t, "step-00000001", "model/weights.bin.notes notes.txt");
+
+    /* A removal that was interrupted is finished with the same care. */
+    wt_save(&t, 5, 'a');
+    wt_put_text(&t.scratch, "run/step-00000004/notes.txt", "mine");
+    wt_move(&t, "step-00000004", ".step-00000004.gone");
+    wt_save(&t, 6, 'a');
+    expect_files(&t, "step-00000004", "notes.txt");
+    wt_checkpoints_remove(&t);
+}
+
+/* A run removes and replaces its own checkpoints only. */
+static void test_other_runs(void **state)
+{
+    wt_checkpoints t;
+    wt_checkpoints_make(&t, *state);
+    wt_lock(&t);
+    for (int64_t step = 1; step <= 3; step++)
+        wt_save(&t, step, 'a');
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, WT_RUN + 1, 9, 1, 0));
+    wt_expect_entries(&t, "lock step-00000001 step-00000002 step-00000003");
+    wf_checkpoint *c;
+    wt_ok(t.ctx, wf_checkpoint_begin(t.ctx, t.run, 3, WT_RUN + 1, &c));
+    wt_put_text(&t.scratch, "run/.step-00000003.part/x", "x");
+    wt_ok(t.ctx, wf_checkpoint_commit(c));
+    wf_checkpoint_free(c);
+    wt_expect_entries(&t, "lock step-00000001 step-00000002 step-00000003 step-00000003.bak-1");
+    assert_non_null(strstr(t.log, "step-00000003.bak-1"));
+    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, WT_RUN + 1, 9, 1, 0));
+    wt_ok(t.ctx, wt_retain(&t, 9, 1, 0)); /* 3 is not its own, so 2 is its newest */
+    wt_expect_entries(&t, "lock step-00000002 step-00000003 step-00000003.bak-1");
+    wt_ok(t.ctx, wf_checkpoint_set_aside(t.ctx, t.run));
+    wt_expect_entries(&t, "lock step-00000002.bak-1 step-00000003.bak-1 step-00000003.bak-2");
+    wt_expect_step(&t, -1, -1, 0);
     wt_checkpoints_remove(&t);
 }
 
@@ -168,41 +251,39 @@ static void test_kept(void **state)
     wt_lock(&t);
     for (int64_t step = 0; step <= 80; step += 10)
         wt_save(&t, step, (char)('a' + step / 10));
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 0, 30));
+    wt_ok(t.ctx, wt_retain(&t, 99, 0, 30));
     wt_expect_entries(&t, "lock step-00000000 step-00000010 step-00000020 step-00000030 "
                           "step-00000040 step-00000050 step-00000060 step-00000070 step-00000080");
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 2, 40));
+    wt_ok(t.ctx, wt_retain(&t, 99, 2, 40));
     wt_expect_entries(&t, "lock step-00000000 step-00000040 step-00000070 step-00000080");
     /* What is not whole does not count: of 80 a file was cut short. */
     wt_put_text(&t.scratch, "run/step-00000080/state.json", "");
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 1, 0));
+    wt_ok(t.ctx, wt_retain(&t, 99, 1, 0));
     wt_expect_entries(&t, "lock step-00000070 step-00000080");
-    wt_expect_step(&t, -1, 70, 'h');
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 99, 5, 0));
+    wt_expect_refused(&t, -1, "state.json", "step 70 is whole");
+    wt_expect_step(&t, 70, 70, 'h');
+    wt_ok(t.ctx, wt_retain(&t, 99, 5, 0));
     wt_expect_entries(&t, "lock step-00000070 step-00000080");
     wt_checkpoints_remove(&t);
 }
 
-/* A run that went on from before two damaged ones, whose sizes are right, keeps what it saves. */
-static void test_kept_behind_damage(void **state)
+/* A run that continues below checkpoints of later steps keeps what it saves, and leaves those alone. */
+static void test_kept_below(void **state)
 {
     wt_checkpoints t;
     wt_checkpoints_make(&t, *state);
     wt_lock(&t);
     for (int64_t step = 10; step <= 30; step += 10)
         wt_save(&t, step, 'a');
-    wt_put_text(&t.scratch, "run/step-00000020/state.json", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab");
-    wt_put_text(&t.scratch, "run/step-00000030/state.json", "baaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
-    wt_expect_step(&t, -1, 10, 'a');
     for (int64_t step = 12; step <= 16; step += 2) {
         wt_save(&t, step, 'b');
-        wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, step, 2, 0));
-        wt_expect_step(&t, -1, step, 'b');
+        wt_ok(t.ctx, wt_retain(&t, step, 2, 0));
+        wt_expect_step(&t, step, step, 'b');
     }
     wt_expect_entries(&t, "lock step-00000014 step-00000016 step-00000020 step-00000030");
-    wt_save(&t, 20, 'c'); /* takes the damaged one's place */
-    wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, 20, 1, 0));
-    wt_expect_step(&t, -1, 20, 'c');
+    wt_save(&t, 20, 'c');
+    wt_ok(t.ctx, wt_retain(&t, 20, 1, 0));
+    wt_expect_step(&t, 20, 20, 'c');
     wt_expect_entries(&t, "lock step-00000020 step-00000030");
     wt_checkpoints_remove(&t);
 }
@@ -217,7 +298,7 @@ static void test_refused_names(void **state)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         wf_checkpoint *c;
         char name[256];
-        wt_ok(t.ctx, wf_checkpoint_begin(t.ctx, t.run, 3, &c));
+        wt_ok(t.ctx, wf_checkpoint_begin(t.ctx, t.run, 3, WT_RUN, &c));
         snprintf(name, sizeof name, "run/.step-00000003.part/%s", names[i]);
         wt_put_text(&t.scratch, name, "x");
         wt_fails(t.ctx, wf_checkpoint_commit(c), WF_ERR_USAGE, "a manifest cannot hold");
@@ -225,7 +306,7 @@ static void test_refused_names(void **state)
         wt_expect_entries(&t, "lock");
     }
     wf_checkpoint *c;
-    wt_ok(t.ctx, wf_checkpoint_begin(t.ctx, t.run, 3, &c));
+    wt_ok(t.ctx, wf_checkpoint_begin(t.ctx, t.run, 3, WT_RUN, &c));
     assert_int_equal(symlink("/nowhere", wt_path(&t.scratch, "run/.step-00000003.part/link")), 0);
     wt_fails(t.ctx, wf_checkpoint_commit(c), WF_ERR_IO, "neither a file nor a folder");
     wf_checkpoint_free(c);
@@ -380,10 +461,19 @@ static void test_states(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_written_and_found),  wt_test(test_manifest_text), wt_test(test_replaced),
-        wt_test(test_left_behind),        wt_test(test_foreign),       wt_test(test_kept),
-        wt_test(test_kept_behind_damage), wt_test(test_refused_names), wt_test(test_locks),
-        wt_test(test_lock_places),        wt_test(test_states),
+        wt_test(test_written_and_found),
+        wt_test(test_manifest_text),
+        wt_test(test_replaced),
+        wt_test(test_left_behind),
+        wt_test(test_foreign),
+        wt_test(test_kept),
+        wt_test(test_kept_below),
+        wt_test(test_foreign_files),
+        wt_test(test_other_runs),
+        wt_test(test_refused_names),
+        wt_test(test_locks),
+        wt_test(test_lock_places),
+        wt_test(test_states),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
 }

@@ -124,6 +124,44 @@ static void test_signals(void **state)
              "test $code = 130 -o $code = 3");
 }
 
+/* SIGHUP does the same, however often it comes, also right after SIGTERM; nohup's stays ignored. */
+static void test_hangup(void **state)
+{
+    (void)state;
+    shell_ok(
+        "for s in 'HUP HUP HUP' 'TERM HUP'; do rm -rf $D/h; "
+        "$W train " SHAPE "--out $D/h --steps 100000 --save-every 0 --log-every 1 "
+        "--valid-every 0 2> $D/h.err & pid=$!; "
+        "until grep -q 'step 3/' $D/h.err; do sleep 0.05; done; "
+        "for n in $s; do kill -$n $pid; done; wait $pid; code=$?; "
+        "echo \"$s: $code\" >&2; test $code = 3 && ls $D/h/step-*/manifest.json || exit 1; done");
+    shell_ok("(trap '' HUP; exec $W train " SHAPE "--out $D/n --steps 100000 --save-every 0 "
+             "--log-every 1 --valid-every 0 2> $D/n.err) & pid=$!; "
+             "until grep -q 'step 3/' $D/n.err; do sleep 0.05; done; kill -HUP $pid; "
+             "seen=$(grep -c . $D/n.err); "
+             "until test $(grep -c . $D/n.err) -gt $((seen + 3)); do sleep 0.05; done; "
+             "kill -TERM $pid; wait $pid; test $? = 3");
+}
+
+/* Checkpoints by time change no bit of the run, and obey --keep. */
+static void test_save_minutes(void **state)
+{
+    (void)state;
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/t --steps 2 --save-minutes -1", "--save-minutes wants");
+    shell_ok("$W train " SHAPE "--out $D/t0 --steps 5 --save-every 0 --save-minutes 0 -q && "
+             "test \"$(cd $D/t0; echo step-*)\" = step-00000005 && "
+             "$W train " SHAPE "--out $D/t1 --steps 5 --save-every 0 --save-minutes 1e-6 --keep 3 "
+             "-q && test \"$(cd $D/t1; echo step-*)\" = "
+             "'step-00000003 step-00000004 step-00000005' && "
+             "cmp $D/t0/model.gguf $D/t1/model.gguf && "
+             "for f in optimizer model; do "
+             "cmp $D/t0/step-00000005/$f.safetensors $D/t1/step-00000005/$f.safetensors || exit 1; "
+             "done; $W train " SHAPE "--out $D/t2 --steps 5 --save-every 0 -q && "
+             "test \"$(cd $D/t2; echo step-*)\" = step-00000005");
+    wt_program_ok(&p, "help train");
+    wt_program_out(&p, "most minutes between checkpoints (default 15; 0: not by time)");
+}
+
 static void test_two_runs(void **state)
 {
     (void)state;
@@ -138,16 +176,22 @@ static void test_two_runs(void **state)
 /* Loss of the last step, as the log has it. */
 #define LAST "grep '\"event\":\"step\"' $D/%s/log.jsonl | tail -1 | grep -o '\"loss\":[^,]*'"
 
+static const char *const faults[] = {
+    "printf x | dd of=$D/d/step-00000008/model.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null",
+    "printf x | dd of=$D/d/step-00000008/optimizer.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null",
+    "truncate -s 100 $D/d/step-00000008/optimizer.safetensors",
+    "rm $D/d/step-00000008/trainer.json",
+    "rm $D/d/step-00000008/manifest.json",
+    "echo > $D/d/step-00000008/manifest.json",
+    /* what chmod 000 does to others than root: it is there, and cannot be opened */
+    "rm $D/d/step-00000008/manifest.json && ln -s manifest.json $D/d/step-00000008/manifest.json",
+    "rm $D/d/step-00000008/optimizer.safetensors && mkdir $D/d/step-00000008/optimizer.safetensors",
+};
+
+/* Damage is a failure that names what is whole; nothing in the folder changes. Once the damaged checkpoint has
+ * another name, the run continues from the older one to the same end. */
 static void test_damage(void **state)
 {
-    static const char *const faults[] = {
-        "printf x | dd of=$D/d/step-00000008/model.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null",
-        "printf x | dd of=$D/d/step-00000008/optimizer.safetensors bs=1 seek=9000 conv=notrunc 2>/dev/null",
-        "truncate -s 100 $D/d/step-00000008/optimizer.safetensors",
-        "rm $D/d/step-00000008/trainer.json",
-        "rm $D/d/step-00000008/manifest.json",
-        "echo > $D/d/step-00000008/manifest.json",
-    };
     (void)state;
     shell_ok("$W train " SHAPE "--out $D/whole --steps 12 --save-every 4 --export none -q");
     shell_ok("$W train " SHAPE
@@ -155,22 +199,76 @@ static void test_damage(void **state)
              "rm -r $D/base/step-00000012");
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         char commands[2048];
-        snprintf(commands, sizeof commands,
-                 "rm -rf $D/d && cp -r $D/base $D/d && %s && "
-                 "$W train " SHAPE "--out $D/d --steps 12 --save-every 4 --export none --resume && "
-                 "test \"$(" LAST ")\" = \"$(" LAST ")\"",
-                 faults[i], "d", "whole");
+        snprintf(commands, sizeof commands, "rm -rf $D/d && cp -r $D/base $D/d && %s", faults[i]);
         shell_ok(commands);
-        wt_program_err(&p, "going on from");
-        wt_program_err(&p, "step-00000004");
-        wt_program_err(&p, "step-00000008"); /* a word about what is wrong with it */
+        shell_ok("ls -lR $D/d | grep -v lock > $D/before");
+        wt_program_fails(&p, 1,
+                         "train " SHAPE
+                         "--out $D/d --steps 12 --save-every 4 --export none --resume "
+                         "--quiet",
+                         "the checkpoint of step 4 is whole: to go on from it, rename '");
+        wt_program_err(&p, "/d/step-00000008'");
+        shell_ok("ls -lR $D/d | grep -v lock | cmp - $D/before");
     }
-    /* Nothing is left to go on from: said, and what the new run saves is not lost to the damaged ones. */
-    shell_ok("for s in 4 8; do printf x | dd of=$D/base/step-0000000$s/optimizer.safetensors bs=1 "
-             "seek=9000 conv=notrunc 2>/dev/null; done; "
-             "$W train " SHAPE "--out $D/base --steps 3 --save-every 1 --export none --resume && "
-             "test -d $D/base/step-00000003");
-    wt_program_err(&p, "begins at its first step");
+    char commands[2048];
+    snprintf(commands, sizeof commands,
+             "mv $D/d/step-00000008 $D/d/step-00000008.damaged && "
+             "$W train " SHAPE "--out $D/d --steps 12 --save-every 4 --export none --resume && "
+             "test -d $D/d/step-00000008.damaged && test \"$(" LAST ")\" = \"$(" LAST ")\"",
+             "d", "whole");
+    shell_ok(commands);
+    wt_program_err(&p, "going on from");
+    wt_program_err(&p, "step-00000004");
+}
+
+/* Without a whole checkpoint nothing starts over by itself. --restart keeps what was there under other names. */
+static void test_restart(void **state)
+{
+    (void)state;
+    shell_ok("$W train " SHAPE "--out $D/r --steps 4 --save-every 2 -q && "
+             "echo mine > $D/r/step-00000002/notes.txt && echo mine > $D/r/step-backup && "
+             "for s in 2 4; do printf x | dd of=$D/r/step-0000000$s/optimizer.safetensors bs=1 "
+             "seek=9000 conv=notrunc 2>/dev/null; done; cp $D/r/model.gguf $D/r.gguf; "
+             "cp $D/r/loss.svg $D/r.svg");
+    wt_program_fails(&p, 1, "train " SHAPE "--out $D/r --steps 4 --resume",
+                     "no other checkpoint there is whole: restore it, or start over with "
+                     "--restart");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4", "has come to step 4");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --overwrite", "--restart");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --resume --restart",
+                     "give one of them");
+    /* A restart that is refused renames nothing. */
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --restart --export q9", "q9");
+    wt_program_fails(&p, 1, "train " SHAPE "--out $D/r --steps 4 --restart --memory 1M",
+                     "more than the");
+    shell_ok("test -d $D/r/step-00000004");
+    shell_ok("$W train " SHAPE
+             "--out $D/r --steps 3 --save-every 1 --keep 1 --seed 2 --restart -q; "
+             "cd $D/r; ls; test -d step-00000003 && ! test -e step-00000002 && "
+             "test -s step-00000004.bak-1/trainer.json && "
+             "test -s step-00000002.bak-1/optimizer.safetensors && "
+             "grep -q mine step-00000002.bak-1/notes.txt && grep -q mine step-backup && "
+             "cmp model.gguf.bak-1 $D/r.gguf && ! cmp -s model.gguf $D/r.gguf && "
+             "cmp loss.svg.bak-1 $D/r.svg && test -s log.jsonl.bak-1 && test -s log.jsonl && "
+             "test $(grep -c '\"event\":\"step\"' log.jsonl) = 3");
+    shell_ok("$W train " SHAPE "--out $D/r --steps 5 --seed 2 --resume && "
+             "test -d $D/r/step-00000004.bak-1");
+    wt_program_err(&p, "step-00000003");
+    shell_ok("$W train " SHAPE "--out $D/r --steps 2 --seed 2 --restart -q && "
+             "test -d $D/r/step-00000005.bak-1 && test -d $D/r/step-00000004.bak-2");
+}
+
+/* Retention removes what the chain of this run wrote: not another run's checkpoints, not a user's notes. */
+static void test_retention(void **state)
+{
+    (void)state;
+    shell_ok("$W train " SHAPE "--out $D/k1 --steps 3 --export none -q && "
+             "$W train " SHAPE "--out $D/k2 --steps 4 --save-every 2 --export none -q && "
+             "cp -r $D/k1/step-00000003 $D/k2/ && echo mine > $D/k2/step-00000002/notes.txt && "
+             "$W train " SHAPE "--out $D/k2 --steps 7 --save-every 1 --keep 1 --export none -q "
+             "--resume && cd $D/k2 && ls && test -d step-00000007 && ! test -e step-00000004 && "
+             "! test -e step-00000006 && test -s step-00000003/optimizer.safetensors && "
+             "test \"$(ls step-00000002)\" = notes.txt");
 }
 
 /* A checkpoint that does not fit is not saved, and the run goes on; the one before is whole. */
@@ -222,6 +320,71 @@ static void test_finetune(void **state)
     wt_program_err(&p, "step-00000006");
 }
 
+/* What a run would replace, it refuses to: its base, and what another run left. */
+static void test_overwrite(void **state)
+{
+    (void)state;
+    shell_ok("mkdir $D/o && $W train " SHAPE
+             "--out $D/o0 --steps 2 -q && cp $D/o0/model.gguf $D/o/ "
+             "&& cp $D/o/model.gguf $D/o.gguf && cp -r $D/o0/step-00000002 $D/ohf && "
+             "$W prepare $D/text.txt -o $D/odata --tokenizer $D/o.gguf --valid 0 2>/dev/null && "
+             "$W prepare $D/text.txt -o $D/ohfdata --tokenizer $D/ohf --valid 0 2>/dev/null");
+#define TUNE "--data $D/odata --batch 2 --length 32 --steps 2 -q "
+    wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o " TUNE, "folder of the model");
+    wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/./o/../o/ --resume " TUNE,
+                     "folder of the model");
+    wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o --restart " TUNE,
+                     "folder of the model");
+    wt_program_fails(&p, 2, "finetune $D/ohf --data $D/ohfdata --out $D/ohf --steps 2",
+                     "folder of the model");
+    wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o --overwrite " TUNE,
+                     "same as the input");
+    shell_ok("mkdir $D/o1 && ln -s ../o/model.gguf $D/o1/model.gguf && ln -s o $D/olink");
+    wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/olink " TUNE, "folder of the model");
+    wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o1 --overwrite " TUNE,
+                     "same as the input");
+    wt_program_fails(&p, 2, "finetune $D/o.gguf --out $D/odata " TUNE, "folder of the data");
+    shell_ok("cmp $D/o/model.gguf $D/o.gguf && ! ls -d $D/o*/step-* 2>/dev/null | grep -v /o0/ && "
+             "test \"$(ls $D/o | grep -v lock)\" = model.gguf");
+
+    /* Each of them alone. */
+    shell_ok(
+        "for f in model.gguf loss.svg log.jsonl; do rm -rf $D/e && mkdir $D/e && "
+        "echo mine > $D/e/$f && ! $W train " SHAPE "--out $D/e --steps 2 2> $D/e.err && "
+        "grep -q \"/$f' exists; .*--overwrite\" $D/e.err && grep -q mine $D/e/$f || exit 1; done; "
+        "rm -rf $D/e && mkdir -p $D/e/adapter && echo mine > $D/e/adapter/adapter_config.json && "
+        "! $W finetune $D/o.gguf --out $D/e --lora 2 " TUNE "2> $D/e.err && "
+        "grep -q \"/adapter' exists; .*--overwrite\" $D/e.err && "
+        "$W finetune $D/o.gguf --out $D/e --lora 2 --overwrite " TUNE "&& "
+        "! grep -q mine $D/e/adapter/adapter_config.json");
+    /* --resume may start a run that was killed before its first checkpoint, but not replace a model. */
+    shell_ok("rm -rf $D/e && mkdir $D/e && echo mine > $D/e/model.gguf && touch $D/e/log.jsonl");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/e --steps 2 --resume", "model.gguf' exists");
+    shell_ok("rm $D/e/model.gguf && $W train " SHAPE "--out $D/e --steps 2 --resume -q && "
+             "$W train " SHAPE "--out $D/e --steps 3 --resume -q && rm -r $D/e/step-* && "
+             "$W train " SHAPE "--out $D/e --steps 2 --overwrite -q");
+}
+
+/* A run that is refused leaves nothing that blocks the corrected command. */
+static void test_refused_leaves_nothing(void **state)
+{
+    (void)state;
+    shell_ok("$W train " SHAPE "--out $D/b0 --steps 2 -q && head -c 20000 $D/text.txt > $D/b.txt");
+#define REFUSED "finetune $D/b0/model.gguf --data $D/b.txt --out $D/b --steps 2 -q "
+    wt_program_fails(&p, 2, REFUSED "--length 100000", "has been made for");
+    wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M", "more than the");
+    wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2 --optimizer adam", "there are adamw");
+    shell_ok("! test -e $D/b/data && $W " REFUSED "--length 32 --batch 2 && test -d $D/b/data");
+    wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2", "has come to step 2");
+    /* A restart prepares the data again, and a refused one puts the old back. */
+    shell_ok("cp $D/b/data/data.json $D/b.json; head -c 10000 $D/text.txt > $D/b.txt");
+    wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M --restart", "more than the");
+    shell_ok("cmp $D/b.json $D/b/data/data.json && ! test -e $D/b/data.bak-1 && "
+             "$W " REFUSED
+             "--length 32 --batch 2 --restart && ! cmp -s $D/b.json $D/b/data/data.json && "
+             "cmp $D/b.json $D/b/data.bak-1/data.json");
+}
+
 /* Other instructions round differently, and that is said; another number of threads does not. */
 static void test_other_kernels(void **state)
 {
@@ -264,6 +427,9 @@ int main(void)
         cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_whole_run),
         cmocka_unit_test(test_signals),       cmocka_unit_test(test_two_runs),
         cmocka_unit_test(test_damage),        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_restart),       cmocka_unit_test(test_retention),
+        cmocka_unit_test(test_hangup),        cmocka_unit_test(test_save_minutes),
+        cmocka_unit_test(test_overwrite),     cmocka_unit_test(test_refused_leaves_nothing),
         cmocka_unit_test(test_fit),           cmocka_unit_test(test_finetune),
         cmocka_unit_test(test_zeros),         cmocka_unit_test(test_other_config),
         cmocka_unit_test(test_other_kernels),

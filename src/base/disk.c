@@ -17,6 +17,7 @@
 
 #define DEPTH 16                     /* of folders in folders */
 #define ENTRIES ((size_t)1 << 20)    /* of one folder that is removed */
+#define MOST_ASIDE 10000             /* of one name */
 #define READ_BYTES ((size_t)1 << 18) /* at a time, of a file that is summed up */
 
 const char *wf_disk_reason(int error, char *text, size_t bytes)
@@ -80,6 +81,25 @@ wf_status wf_disk_remove(wf_ctx *ctx, const char *path)
     wf_status status = remove_at(&arena, path, 0);
     wf_arena_free(&arena);
     return status;
+}
+
+/* ---- Setting aside ---- */
+
+wf_status wf_disk_set_aside(wf_arena *arena, const char *path, const char *as, const char **to)
+{
+    size_t room = strlen(as) + 24;
+    char *name = wf_arena_alloc(arena, room);
+    if (!name)
+        return WF_ERR_MEMORY;
+    for (int i = 1; i <= MOST_ASIDE; i++) {
+        snprintf(name, room, "%s.bak-%d", as, i);
+        if (!wf_path_missing(name))
+            continue;
+        *to = name;
+        return wf_disk_rename(arena->ctx, path, name);
+    }
+    return wf_fail(arena->ctx, WF_ERR_IO, "cannot rename '%s': all names up to '%s' are taken",
+                   path, name);
 }
 
 /* ---- Listing ---- */

@@ -18,6 +18,10 @@ wf_status wf_disk_rename(wf_ctx *ctx, const char *from, const char *to);
  * is fine. */
 wf_status wf_disk_remove(wf_ctx *ctx, const char *path);
 
+/* Renames `path` to AS.bak-1, or to the first such name that is free, and returns it in the arena. Nothing is
+ * replaced. Both must lie in one folder. */
+wf_status wf_disk_set_aside(wf_arena *arena, const char *path, const char *as, const char **to);
+
 /* The files of a folder and of folders in it, sorted, as paths from there on, in the arena. What is neither file
  * nor folder, and more than `limit` of them, is WF_ERR_IO. */
 wf_status wf_disk_files(wf_arena *arena, const char *folder, size_t limit,

@@ -30,6 +30,12 @@ wf_path_kind wf_path_look(const char *path)
                                  : WF_PATH_OTHER;
 }
 
+bool wf_path_missing(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 bool wf_path_is_link(const char *path)
 {
     struct stat st;

@@ -9,6 +9,8 @@ typedef enum { WF_PATH_NONE, WF_PATH_FILE, WF_PATH_FOLDER, WF_PATH_OTHER } wf_pa
 
 /* What lies there, links followed. WF_PATH_NONE: nothing, or nothing that can be looked at. */
 wf_path_kind wf_path_look(const char *path);
+/* Is there certainly nothing under this name? false when that cannot be known, for want of permission for example. */
+bool wf_path_missing(const char *path);
 /* Is it a link, whatever to? */
 bool wf_path_is_link(const char *path);
 /* Does it end so? */

@@ -17,18 +17,41 @@ static wf_live live;
 
 /* ---- Stopping ---- */
 
-static volatile sig_atomic_t asked;
+static volatile sig_atomic_t asked; /* 2: by a signal that ends the program when it comes again */
+static bool stepped;                /* a step was made: the run was not refused */
 
 static void ask(int signal)
 {
-    if (asked)
+    if (asked == 2)
         _exit(128 + signal);
-    asked = 1;
+    asked = 2;
 }
 
+/* A closed terminal sends this more than once, and service managers send it right after SIGTERM, so it never ends the
+ * program before the checkpoint is saved. */
+static void hang_up(int signal)
+{
+    (void)signal;
+    if (!asked)
+        asked = 1;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = ask}, before;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    action.sa_handler = hang_up;
+    if (sigaction(SIGHUP, NULL, &before) == 0 &&
+        before.sa_handler != SIG_IGN) /* nohup ignores it */
+        sigaction(SIGHUP, &action, NULL);
+}
+
+/* Called after every step. */
 static bool is_asked(void *user)
 {
     (void)user;
+    stepped = true;
     return asked != 0;
 }
 
@@ -146,7 +169,6 @@ static void show_sentence(void *user, const char *sentence)
 
 static wf_status train(wf_ctx *ctx, const wf_run_options *o)
 {
-    const struct sigaction action = {.sa_handler = ask};
     wf_device *device;
     bool stopped;
     wf_setup guess;
@@ -170,8 +192,7 @@ static wf_status train(wf_ctx *ctx, const wf_run_options *o)
     }
     wf_run_options options = *o;
     options.events = &events;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    catch_signals();
     wf_status status = wf_train(device, &options, &stopped);
     if (!wf_train_quiet())
         wf_live_end(&live);
@@ -198,12 +219,15 @@ static wf_status get_options(wf_ctx *ctx, const char *model, wf_run_options *o)
 static wf_status run_from(wf_ctx *ctx, const char *model)
 {
     wf_run_options o;
+    wf_train_prepared made;
     wf_arena arena;
     WF_TRY(get_options(ctx, model, &o));
     wf_arena_init(&arena, ctx);
-    wf_status status = wf_train_data(ctx, &arena, &o);
+    wf_status status = wf_train_data(ctx, &arena, &o, &made);
     if (status == WF_OK)
         status = train(ctx, &o);
+    if (status != WF_OK && !stepped)
+        wf_train_data_undo(ctx, &made);
     wf_arena_free(&arena);
     return status;
 }
@@ -252,8 +276,8 @@ const wf_command wf_cmd_train = {
     .details =
         "Give the shape by --preset, --depth or --config. RUN gets step-N/ (a Hugging Face folder\n"
         "and what it takes to go on), log.jsonl, loss.svg, TensorBoard events and, at the end,\n"
-        "model.gguf. Ctrl-C (or SIGTERM) finishes the step, saves and exits with status 3; a second\n"
-        "one exits at once. docs/training.md explains every flag.",
+        "model.gguf. Ctrl-C (or SIGTERM, SIGHUP) finishes the step, saves and exits with status 3; a\n"
+        "second Ctrl-C exits at once. docs/training.md explains every flag.",
     .more = list_presets,
     .example = "weft train --data data --out run --depth 4 --steps 500",
     .flags = train_flags,

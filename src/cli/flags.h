@@ -9,7 +9,7 @@
 
 #include "base/ctx.h"
 
-#define WF_MAX_FLAGS 64
+#define WF_MAX_FLAGS 128
 #define WF_MAX_VALUES 64
 
 /* Values of a flag that may come more than once, in the order given. */
@@ -51,6 +51,11 @@ int wf_flags_list(const wf_flag *flags, const wf_flag *list[WF_MAX_FLAGS]);
 #define WF_FLAG_JSON(target)                                                            \
     {                                                                                   \
         .name = "json", .doc = "print JSON, for other programs to read", .on = (target) \
+    }
+
+#define WF_FLAG_OVERWRITE(target)                                              \
+    {                                                                          \
+        .name = "overwrite", .doc = "replace files that exist", .on = (target) \
     }
 
 #define WF_FLAG_FAST(target)                                                            \

@@ -22,7 +22,8 @@ static struct {
     const char *data, *out, *device, *prompt, *export_type, *memory;
     int64_t threads, save_every, keep, keep_every, valid_every, valid_batches, sample_every,
         sample_tokens, log_every;
-    bool resume, fit, quiet, fast;
+    double save_minutes;
+    bool resume, restart, overwrite, fit, quiet, fast;
 } set = {
     .compute = "f32",
     .depth = -1,
@@ -55,6 +56,7 @@ static struct {
     .device = "cpu",
     .threads = -1,
     .save_every = -1,
+    .save_minutes = UNSET,
     .keep = -1,
     .keep_every = -1,
     .valid_every = -1,
@@ -151,12 +153,18 @@ const wf_flag wf_run_flags[] = {
     {"data", 0, "DATA", "the folder that weft prepare wrote; or a file of text or JSON lines",
      .text = &set.data},
     {"out", 'o', "RUN", "the folder of the run: checkpoints, log, curve, model", .text = &set.out},
-    {"resume", 0, NULL, "go on from the newest whole checkpoint in RUN, if there is one",
+    {"resume", 0, NULL, "continue from the newest checkpoint in RUN, if there is one",
      .on = &set.resume},
+    {"restart", 0, NULL, "start over in RUN; what is there is renamed to NAME.bak-1",
+     .on = &set.restart},
+    {"overwrite", 0, NULL, "replace a model, log and curve in RUN that another run left",
+     .on = &set.overwrite},
     {"fit", 0, NULL, "change batch, accumulation and recompute until it fits into memory",
      .on = &set.fit},
-    {"save-every", 0, "N", "steps between checkpoints (default a tenth of all; 0: at the end)",
+    {"save-every", 0, "N", "steps between checkpoints (default a tenth of all; 0: not by steps)",
      .whole = &set.save_every},
+    {"save-minutes", 0, "X", "most minutes between checkpoints (default 15; 0: not by time)",
+     .real = &set.save_minutes, .range = "0,"},
     {"keep", 0, "N", "keep the last N checkpoints (default 2; 0: all)", .whole = &set.keep},
     {"keep-every", 0, "N", "and those of every N steps for ever", .whole = &set.keep_every},
     {"valid-every", 0, "N", "steps between validations (default a tenth of all; 0: never)",
@@ -329,7 +337,10 @@ wf_status wf_train_options_get(wf_ctx *ctx, const char *model, wf_run_options *o
         .data = set.data,
         .out = set.out,
         .resume = set.resume,
+        .restart = set.restart,
+        .overwrite = set.overwrite,
         .save_every = whole(set.save_every),
+        .save_minutes = real(set.save_minutes),
         .keep = whole(set.keep),
         .keep_every = count(set.keep_every),
         .valid_every = whole(set.valid_every),

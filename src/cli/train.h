@@ -16,9 +16,18 @@ extern const wf_flag wf_run_flags[];
 
 /* What the flags say. `model`: the one that is started from, or NULL. */
 wf_status wf_train_options_get(wf_ctx *ctx, const char *model, wf_run_options *out);
+/* Data that this command prepared. */
+typedef struct {
+    const char *folder; /* RUN/data; NULL: none was prepared, or the folder was there before */
+    const char *aside;  /* what --restart renamed the earlier one to, or NULL */
+} wf_train_prepared;
+
 /* Where the data is a file of text or JSON lines, prepares it in RUN/data, with the tokenizer of the model that is
  * started from, and makes that the data. */
-wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o);
+wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_train_prepared *made);
+/* After a run that was refused: removes what was prepared for it, so that the corrected command finds the folder as this
+ * one did. The context keeps its message. */
+void wf_train_data_undo(wf_ctx *ctx, const wf_train_prepared *made);
 /* Whether they leave it open: --device auto. */
 bool wf_train_chooses(void);
 /* The device that the flags name; `work` is for --device auto to choose by. */

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* train_data.c - a file of texts or conversations as the data of a run: prepared first, into the run's folder. */
+#include <stdarg.h>
+
+#include "base/disk.h"
 #include "base/path.h"
 #include "cli/catch.h"
 #include "cli/train.h"
+#include "train/place.h"
 
 static wf_status go_on(void *user, const char *what, int64_t done, int64_t total)
 {
@@ -13,42 +17,83 @@ static wf_status go_on(void *user, const char *what, int64_t done, int64_t total
     return wf_caught() ? WF_ERR_IO : WF_OK;
 }
 
+static void say(const char *fmt, ...) WF_PRINTF(1, 2);
+static void say(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    if (!wf_train_quiet())
+        vfprintf(stderr, fmt, args);
+    va_end(args);
+}
+
 static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folder)
 {
     const char *const inputs[] = {o->data};
-    const wf_prepare_options options = {
-        .inputs = inputs, .input_count = 1, .tokenizer = o->train.model, .progress = go_on};
+    const wf_prepare_options options = {.inputs = inputs,
+                                        .input_count = 1,
+                                        .tokenizer = o->train.model,
+                                        .overwrite = o->overwrite,
+                                        .progress = go_on};
     wf_prepared made;
     WF_TRY(wf_path_make_folder(ctx, o->out));
     wf_catch_begin();
     wf_status status = wf_prepare(ctx, folder, &options, &made);
     wf_catch_end();
     WF_TRY(status);
-    if (wf_train_quiet())
-        return WF_OK;
-    fprintf(stderr, "%s: %lld %s, %lld tokens, prepared in %s\n", WF_FOREIGN(o->data),
-            (long long)made.train.documents, made.chat ? "conversations" : "documents",
-            (long long)made.train.tokens, WF_FOREIGN(folder));
+    say("%s: %lld %s, %lld tokens, prepared in %s\n", WF_FOREIGN(o->data),
+        (long long)made.train.documents, made.chat ? "conversations" : "documents",
+        (long long)made.train.tokens, WF_FOREIGN(folder));
     return WF_OK;
 }
 
-/* What a run began with must not change under it, so data that is there is taken as it is, or refused. */
-wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o)
+/* What a run began with must not change under it, so data that is there is used as it is, or refused. */
+wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_train_prepared *made)
 {
+    *made = (wf_train_prepared){0};
     if (wf_path_look(o->data) != WF_PATH_FILE)
         return WF_OK;
+    WF_TRY(wf_place_check(ctx, o)); /* the run would be refused after all the work */
     const char *folder = wf_path_join(arena, o->out, "data");
     if (!folder)
         return WF_ERR_MEMORY;
-    bool there = wf_path_look(folder) != WF_PATH_NONE;
-    if (there && !o->resume)
+    bool there = !wf_path_missing(folder);
+    if (there && o->resume) {
+        say("%s: prepared earlier, in %s\n", WF_FOREIGN(o->data), WF_FOREIGN(folder));
+        o->data = folder;
+        return WF_OK;
+    }
+    if (there && o->restart) {
+        WF_TRY(wf_disk_set_aside(arena, folder, folder, &made->aside));
+        made->folder = folder;
+        there = false;
+    }
+    if (there && !o->overwrite)
         return wf_fail(
             ctx, WF_ERR_USAGE,
-            "the folder '%s' has the data of a run already; go on with it (--resume), or "
-            "give another folder",
+            "the folder '%s' has the data of a run already; continue it with --resume, replace "
+            "its data with --overwrite, or give another folder",
             o->out);
     if (!there)
-        WF_TRY(prepare(ctx, o, folder));
+        made->folder = folder;
+    WF_TRY(prepare(ctx, o, folder));
     o->data = folder;
     return WF_OK;
+}
+
+void wf_train_data_undo(wf_ctx *ctx, const wf_train_prepared *made)
+{
+    char message[WF_MESSAGE_BYTES];
+    wf_status status = wf_ctx_status(ctx);
+    if (!made->folder)
+        return;
+    snprintf(message, sizeof message, "%s", wf_ctx_message(ctx));
+    wf_status undone = wf_disk_remove(ctx, made->folder);
+    if (undone == WF_OK && made->aside)
+        undone = wf_disk_rename(ctx, made->aside, made->folder);
+    if (undone != WF_OK)
+        wf_ctx_log(ctx, WF_LOG_WARN, "prepared data stays: %s", wf_ctx_message(ctx));
+    wf_ctx_clear(ctx);
+    if (status != WF_OK)
+        wf_fail(ctx, status, "%s", message);
 }

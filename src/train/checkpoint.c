@@ -158,10 +158,38 @@ struct wf_checkpoint {
     wf_ctx *ctx;
     wf_arena arena;
     int64_t step;
+    uint64_t id; /* of the run */
     const char *run, *part, *whole, *old;
     bool renamed; /* the folder has its name: no longer ours to remove */
     bool told;    /* the sentence of the failure says what became of it */
 };
+
+/* Is the checkpoint in this folder one of the run's own? false when its manifest cannot be read, and when the folder is
+ * a link: somebody else put it there. */
+static wf_status is_own(wf_ctx *ctx, const char *path, int64_t step, uint64_t id, bool *out)
+{
+    uint64_t run;
+    wf_status status = wf_manifest_run(ctx, path, step, &run);
+    *out = status == WF_OK && run == id && !wf_path_is_link(path);
+    return status == WF_ERR_MEMORY ? status : WF_OK;
+}
+
+/* Removes the files that the manifest lists. A folder in which other files remain gets back the name of a checkpoint,
+ * or one beside it. */
+static wf_status finish_removal(wf_arena *arena, const char *run, int64_t step, const char *gone)
+{
+    const char *manifest = wf_path_join(arena, gone, WF_MANIFEST_NAME),
+               *name = compose_path(arena, run, step, WHOLE), *aside;
+    if (!manifest || !name)
+        return WF_ERR_MEMORY;
+    if (!wf_path_missing(manifest))
+        WF_TRY(wf_manifest_remove(arena->ctx, gone, step));
+    wf_path_remove_empty(gone);
+    if (wf_path_missing(gone))
+        return WF_OK;
+    return wf_path_missing(name) ? wf_disk_rename(arena->ctx, gone, name)
+                                 : wf_disk_set_aside(arena, gone, name, &aside);
+}
 
 /* Under another name first: it cannot be taken for whole then while its files go one by one. */
 static wf_status remove_checkpoint(wf_arena *arena, const char *run, int64_t step, const char *path)
@@ -169,9 +197,10 @@ static wf_status remove_checkpoint(wf_arena *arena, const char *run, int64_t ste
     const char *gone = compose_path(arena, run, step, GONE);
     if (!gone)
         return WF_ERR_MEMORY;
-    WF_TRY(wf_disk_remove(arena->ctx, gone));
+    if (!wf_path_missing(gone))
+        WF_TRY(finish_removal(arena, run, step, gone));
     WF_TRY(wf_disk_rename(arena->ctx, path, gone));
-    return wf_disk_remove(arena->ctx, gone);
+    return finish_removal(arena, run, step, gone);
 }
 
 /* After a crash: what was being written or removed goes. What was made way for gets its name back if nothing
@@ -183,7 +212,7 @@ static wf_status clean_up(wf_checkpoint *c)
     WF_TRY(list_run(&c->arena, c->run, &list, &count));
     for (size_t i = 0; i < count; i++) {
         const found *f = &list[i];
-        if (f->kind == PART || f->kind == GONE)
+        if (f->kind == PART)
             WF_TRY(wf_disk_remove(c->ctx, f->path));
         if (f->kind == OLD && !has_whole(list, count, f->step)) {
             const char *name = compose_path(&c->arena, c->run, f->step, WHOLE);
@@ -191,6 +220,8 @@ static wf_status clean_up(wf_checkpoint *c)
                 return WF_ERR_MEMORY;
             WF_TRY(wf_disk_rename(c->ctx, f->path, name));
         }
+        if (f->kind == GONE)
+            WF_TRY(finish_removal(&c->arena, c->run, f->step, f->path));
     }
     return WF_OK;
 }
@@ -208,15 +239,17 @@ static wf_status begin(wf_checkpoint *c, const char *run)
     return wf_path_make_folder(c->ctx, c->part);
 }
 
-wf_status wf_checkpoint_begin(wf_ctx *ctx, const char *run, int64_t step, wf_checkpoint **out)
+wf_status wf_checkpoint_begin(wf_ctx *ctx, const char *run, int64_t step, uint64_t id,
+                              wf_checkpoint **out)
 {
     *out = NULL;
-    wf_assert(step >= 0);
+    wf_assert(step >= 0 && id != 0);
     wf_checkpoint *c = wf_mem_new(ctx, sizeof *c);
     if (!c)
         return WF_ERR_MEMORY;
     c->ctx = ctx;
     c->step = step;
+    c->id = id;
     wf_arena_init(&c->arena, ctx);
     wf_status status = begin(c, run);
     if (status == WF_OK) {
@@ -245,15 +278,39 @@ wf_status wf_checkpoint_explain(wf_checkpoint *c, wf_status status)
                    wf_ctx_message(c->ctx), c->step);
 }
 
+/* Renames a folder that is not this run's to remove. */
+static wf_status set_aside(wf_checkpoint *c, const char *path)
+{
+    const char *to;
+    WF_TRY(wf_disk_set_aside(&c->arena, path, c->whole, &to));
+    wf_ctx_log(c->ctx, WF_LOG_WARN, "'%s' is not a checkpoint of this run and is now called '%s'",
+               c->whole, to);
+    return WF_OK;
+}
+
+/* Removes what lies under `path` if this run wrote it, else sets it aside. */
+static wf_status clear(wf_checkpoint *c, const char *path)
+{
+    bool own;
+    WF_TRY(is_own(c->ctx, path, c->step, c->id, &own));
+    if (own)
+        WF_TRY(remove_checkpoint(&c->arena, c->run, c->step, path));
+    return wf_path_missing(path) ? WF_OK : set_aside(c, path);
+}
+
 /* Moves the checkpoint that has the name out of the way. Two of them are there only when a crash came between
  * the new one's getting its name and the old one's going: one of them is enough, if it is whole. */
 static wf_status make_way(wf_checkpoint *c)
 {
-    if (wf_path_look(c->whole) == WF_PATH_NONE)
+    bool own;
+    if (wf_path_missing(c->whole))
         return WF_OK;
-    if (wf_path_look(c->old) != WF_PATH_NONE) {
+    WF_TRY(is_own(c->ctx, c->whole, c->step, c->id, &own));
+    if (!own)
+        return set_aside(c, c->whole);
+    if (!wf_path_missing(c->old)) {
         bool good = wf_manifest_check(c->ctx, c->whole, c->step, true) == WF_OK;
-        WF_TRY(remove_checkpoint(&c->arena, c->run, c->step, good ? c->old : c->whole));
+        WF_TRY(clear(c, good ? c->old : c->whole));
         if (!good)
             return WF_OK;
     }
@@ -280,9 +337,14 @@ static void remove_old(wf_checkpoint *c)
     found *list;
     size_t count;
     wf_status status = list_run(&c->arena, c->run, &list, &count);
-    for (size_t i = 0; status == WF_OK && i < count; i++)
-        if (list[i].kind == OLD && has_whole(list, count, list[i].step))
-            status = remove_checkpoint(&c->arena, c->run, list[i].step, list[i].path);
+    for (size_t i = 0; status == WF_OK && i < count; i++) {
+        const found *f = &list[i];
+        bool own = false;
+        if (f->kind == OLD && has_whole(list, count, f->step))
+            status = is_own(c->ctx, f->path, f->step, c->id, &own);
+        if (status == WF_OK && own)
+            status = remove_checkpoint(&c->arena, c->run, f->step, f->path);
+    }
     if (status != WF_OK)
         wf_ctx_log(c->ctx, WF_LOG_WARN, "an old checkpoint stays where it was: %s",
                    wf_ctx_message(c->ctx));
@@ -291,7 +353,7 @@ static void remove_old(wf_checkpoint *c)
 wf_status wf_checkpoint_commit(wf_checkpoint *c)
 {
     wf_assert(!c->renamed);
-    wf_status status = wf_manifest_write(c->ctx, c->part, c->step);
+    wf_status status = wf_manifest_write(c->ctx, c->part, c->step, c->id);
     if (status == WF_OK)
         status = give_name(c);
     if (status == WF_OK)
@@ -329,53 +391,125 @@ static char *copy_text(wf_ctx *ctx, const char *text)
     return copy ? memcpy(copy, text, bytes) : NULL;
 }
 
-static wf_status find(wf_arena *arena, const char *run, int64_t at, char **path, int64_t *step)
+static bool is_candidate(const found *f, int64_t at)
 {
-    found *list;
-    size_t count;
-    wf_ctx *ctx = arena->ctx;
-    if (wf_path_look(run) == WF_PATH_NONE)
-        return WF_OK;
-    WF_TRY(list_run(arena, run, &list, &count));
-    for (size_t i = 0; i < count; i++) {
-        const found *f = &list[i];
-        if ((f->kind != WHOLE && f->kind != OLD) || (at >= 0 && f->step != at))
+    return (f->kind == WHOLE || f->kind == OLD) && (at < 0 || f->step == at);
+}
+
+static wf_status take(wf_ctx *ctx, const found *f, wf_checkpoint_found *out)
+{
+    WF_TRY(wf_manifest_run(ctx, f->path, f->step, &out->id));
+    out->path = copy_text(ctx, f->path);
+    out->step = out->path ? f->step : -1;
+    return out->path ? WF_OK : WF_ERR_MEMORY;
+}
+
+/* The first of the list, from `from` on, that is whole; `count` when none is. Stops behind step `only` (-1: never). */
+static wf_status find_whole(wf_ctx *ctx, const found *list, size_t count, int64_t only, size_t from,
+                            size_t *out)
+{
+    for (size_t i = from; i < count; i++) {
+        if (!is_candidate(&list[i], only))
             continue;
-        wf_status status = wf_manifest_check(ctx, f->path, f->step, true);
-        if (status == WF_OK) {
-            *path = copy_text(ctx, f->path);
-            *step = *path ? f->step : -1;
-            return *path ? WF_OK : WF_ERR_MEMORY;
-        }
-        if (status == WF_ERR_MEMORY)
+        wf_status status = wf_manifest_check(ctx, list[i].path, list[i].step, true);
+        *out = i;
+        if (status == WF_OK || status == WF_ERR_MEMORY)
             return status;
-        wf_ctx_log(ctx, WF_LOG_WARN, "a checkpoint is passed over: %s", wf_ctx_message(ctx));
     }
+    *out = count;
     return WF_OK;
 }
 
-wf_status wf_checkpoint_find(wf_ctx *ctx, const char *run, int64_t at, char **path, int64_t *step)
+/* The newest exists and cannot be used. To go on from an older one is the user's decision: it loses steps, and what
+ * looks damaged may be a disk that is not mounted or a file of another owner. */
+static wf_status refuse(wf_arena *arena, const found *list, size_t count, size_t newest)
+{
+    char why[WF_MESSAGE_BYTES];
+    size_t older;
+    const found *f = &list[newest];
+    wf_ctx *ctx = arena->ctx;
+    wf_status status = wf_manifest_check(ctx, f->path, f->step, true);
+    if (status == WF_OK) /* it can be read again */
+        status = wf_fail(ctx, WF_ERR_IO, "'%s' could not be read", f->path);
+    snprintf(why, sizeof why, "%s", wf_ctx_message(ctx));
+    WF_TRY(find_whole(ctx, list, count, -1, newest + 1, &older));
+    if (older == count)
+        return wf_fail(ctx, status,
+                       "%s; no other checkpoint there is whole: restore it, or start over with "
+                       "--restart",
+                       why);
+    return wf_fail(ctx, status,
+                   "%s; the checkpoint of step %" PRId64 " is whole: to go on from it, rename '%s' "
+                   "and --resume again",
+                   why, list[older].step, f->path);
+}
+
+static wf_status find(wf_arena *arena, const char *run, int64_t at, wf_checkpoint_found *out)
+{
+    found *list;
+    size_t count, newest = 0, whole;
+    wf_ctx *ctx = arena->ctx;
+    if (wf_path_missing(run))
+        return WF_OK;
+    WF_TRY(list_run(arena, run, &list, &count));
+    while (newest < count && !is_candidate(&list[newest], at))
+        newest++;
+    if (newest == count)
+        return WF_OK;
+    WF_TRY(find_whole(ctx, list, count, list[newest].step, newest, &whole));
+    return whole < count ? take(ctx, &list[whole], out) : refuse(arena, list, count, newest);
+}
+
+wf_status wf_checkpoint_find(wf_ctx *ctx, const char *run, int64_t at, wf_checkpoint_found *out)
 {
     wf_arena arena;
-    *path = NULL;
-    *step = -1;
+    *out = (wf_checkpoint_found){.step = -1};
     wf_arena_init(&arena, ctx);
-    wf_status status = find(&arena, run, at, path, step);
+    wf_status status = find(&arena, run, at, out);
+    wf_arena_free(&arena);
+    return status;
+}
+
+wf_status wf_checkpoint_newest(wf_ctx *ctx, const char *run, int64_t *step)
+{
+    wf_arena arena;
+    found *list;
+    size_t count;
+    *step = -1;
+    if (wf_path_missing(run))
+        return WF_OK;
+    wf_arena_init(&arena, ctx);
+    wf_status status = list_run(&arena, run, &list, &count);
+    for (size_t i = 0; status == WF_OK && i < count && *step < 0; i++)
+        if (is_candidate(&list[i], -1))
+            *step = list[i].step;
+    wf_arena_free(&arena);
+    return status;
+}
+
+/* Oldest first: when this is interrupted, --resume still finds the newest. */
+wf_status wf_checkpoint_set_aside(wf_ctx *ctx, const char *run)
+{
+    wf_arena arena;
+    found *list;
+    size_t count;
+    wf_arena_init(&arena, ctx);
+    wf_status status = list_run(&arena, run, &list, &count);
+    for (size_t i = status == WF_OK ? count : 0; status == WF_OK && i-- > 0;) {
+        const char *as = compose_path(&arena, run, list[i].step, WHOLE), *to;
+        if (!as)
+            status = WF_ERR_MEMORY;
+        else if (is_candidate(&list[i], -1))
+            status = wf_disk_set_aside(&arena, list[i].path, as, &to);
+    }
     wf_arena_free(&arena);
     return status;
 }
 
 /* ---- Keeping few ---- */
 
-/* What has our names and no manifest is somebody else's: one of ours loses its name before its manifest. */
-static wf_status has_manifest(wf_arena *arena, const found *f, bool *out)
-{
-    const char *path = wf_path_join(arena, f->path, WF_MANIFEST_NAME);
-    *out = path && wf_path_look(path) == WF_PATH_FILE;
-    return path ? WF_OK : WF_ERR_MEMORY;
-}
-
-static wf_status retain(wf_arena *arena, const char *run, int64_t at, int64_t keep, int64_t major)
+static wf_status retain(wf_arena *arena, const char *run, uint64_t id, int64_t at, int64_t keep,
+                        int64_t major)
 {
     found *list;
     size_t count;
@@ -383,10 +517,10 @@ static wf_status retain(wf_arena *arena, const char *run, int64_t at, int64_t ke
     WF_TRY(list_run(arena, run, &list, &count));
     for (size_t i = 0; i < count; i++) {
         const found *f = &list[i];
-        bool ours = false;
+        bool own = false;
         if (f->kind == WHOLE && f->step <= at)
-            WF_TRY(has_manifest(arena, f, &ours));
-        if (!ours)
+            WF_TRY(is_own(arena->ctx, f->path, f->step, id, &own));
+        if (!own)
             continue;
         if (kept < keep) { /* sizes tell nearly as much as all bytes would, and at once */
             wf_status status = wf_manifest_check(arena->ctx, f->path, f->step, false);
@@ -400,15 +534,15 @@ static wf_status retain(wf_arena *arena, const char *run, int64_t at, int64_t ke
     return WF_OK;
 }
 
-wf_status wf_checkpoint_retain(wf_ctx *ctx, const char *run, int64_t at, int64_t keep,
+wf_status wf_checkpoint_retain(wf_ctx *ctx, const char *run, uint64_t id, int64_t at, int64_t keep,
                                int64_t major)
 {
-    wf_assert(keep >= 0 && major >= 0);
+    wf_assert(id != 0 && keep >= 0 && major >= 0);
     if (keep == 0)
         return WF_OK;
     wf_arena arena;
     wf_arena_init(&arena, ctx);
-    wf_status status = retain(&arena, run, at, keep, major);
+    wf_status status = retain(&arena, run, id, at, keep, major);
     wf_arena_free(&arena);
     return status;
 }

@@ -33,6 +33,7 @@ typedef struct {
     const char *folder, *path; /* path: of the manifest */
     entry *file;
     size_t count;
+    uint64_t run; /* 0: the manifest has none */
 } manifest;
 
 static wf_status open_manifest(manifest *m, wf_ctx *ctx, const char *folder)
@@ -126,9 +127,10 @@ static wf_status sync_files(manifest *m)
 static wf_status compose(manifest *m, int64_t step, char **text, size_t *bytes)
 {
     wf_writer out = {.ctx = m->ctx};
-    wf_writer_print(
-        &out, "{\n  \"format\": %d,\n  \"weft\": \"%s\",\n  \"step\": %" PRId64 ",\n  \"files\": [",
-        FORMAT, wf_version_string(), step);
+    wf_writer_print(&out,
+                    "{\n  \"format\": %d,\n  \"weft\": \"%s\",\n  \"run\": \"%016" PRIx64
+                    "\",\n  \"step\": %" PRId64 ",\n  \"files\": [",
+                    FORMAT, wf_version_string(), m->run, step);
     for (size_t i = 0; i < m->count; i++) {
         const entry *e = &m->file[i];
         wf_writer_print(&out,
@@ -172,10 +174,11 @@ static wf_status write_manifest(manifest *m, int64_t step)
     return status;
 }
 
-wf_status wf_manifest_write(wf_ctx *ctx, const char *folder, int64_t step)
+wf_status wf_manifest_write(wf_ctx *ctx, const char *folder, int64_t step, uint64_t run)
 {
     manifest m;
     wf_status status = open_manifest(&m, ctx, folder);
+    m.run = run;
     if (status == WF_OK)
         status = write_manifest(&m, step);
     wf_arena_free(&m.arena);
@@ -245,6 +248,9 @@ static wf_status read_root(manifest *m, const wf_json_node *root, int64_t step)
                        m->folder, WF_MANIFEST_NAME, of);
     if (!files || files->kind != WF_JSON_ARRAY || files->count > FILES)
         return fail_whole(m, "has no list of files");
+    const wf_json_node *run = wf_json_get(root, "run");
+    if (run && (run->kind != WF_JSON_STRING || run->bytes != 16 || !read_sum(run->string, &m->run)))
+        return fail_whole(m, "has an id of its run that is not 16 hexadecimal digits");
     m->file = wf_arena_alloc(&m->arena, files->count * sizeof *m->file);
     if (!m->file)
         return WF_ERR_MEMORY;
@@ -258,7 +264,7 @@ static wf_status read_manifest(manifest *m, int64_t step)
     char *text;
     size_t bytes;
     wf_json_node *root = NULL;
-    if (wf_path_look(m->folder) == WF_PATH_FOLDER && wf_path_look(m->path) == WF_PATH_NONE)
+    if (wf_path_look(m->folder) == WF_PATH_FOLDER && wf_path_missing(m->path))
         return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is not whole: it has no %s", m->folder,
                        WF_MANIFEST_NAME);
     WF_TRY(wf_file_read(m->ctx, m->path, TEXT_BYTES, &text, &bytes));
@@ -283,8 +289,12 @@ static wf_status check_look(const manifest *m, const entry *e)
     wf_file_stamp stamp;
     if (wf_file_look(e->path, &stamp))
         return check_size(m, e, stamp.bytes);
-    return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is not whole: its file '%s' is missing", m->folder,
-                   e->name);
+    if (wf_path_missing(e->path))
+        return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is not whole: its file '%s' is missing",
+                       m->folder, e->name);
+    return wf_fail(m->ctx, WF_ERR_IO,
+                   "'%s' cannot be used: its file '%s' is not a regular file, or may not be read",
+                   m->folder, e->name);
 }
 
 static wf_status check_sum(const manifest *m, const entry *e)
@@ -324,6 +334,67 @@ wf_status wf_manifest_check(wf_ctx *ctx, const char *folder, int64_t step, bool 
         status = read_manifest(&m, step);
     if (status == WF_OK)
         status = check_files(&m, thorough);
+    wf_arena_free(&m.arena);
+    return status;
+}
+
+wf_status wf_manifest_run(wf_ctx *ctx, const char *folder, int64_t step, uint64_t *run)
+{
+    manifest m;
+    wf_status status = open_manifest(&m, ctx, folder);
+    if (status == WF_OK)
+        status = read_manifest(&m, step);
+    *run = status == WF_OK ? m.run : 0;
+    wf_arena_free(&m.arena);
+    return status;
+}
+
+/* ---- Removing ---- */
+
+/* Does a link stand between the manifest's folder and the file? Then the file is not in the folder. */
+static wf_status is_elsewhere(manifest *m, const char *path, bool *out)
+{
+    const char *folder = wf_path_parent(&m->arena, path);
+    *out = false;
+    for (size_t top = strlen(m->folder); folder && !*out && strlen(folder) > top;) {
+        *out = wf_path_is_link(folder);
+        folder = wf_path_parent(&m->arena, folder);
+    }
+    return folder ? WF_OK : WF_ERR_MEMORY;
+}
+
+static wf_status remove_empty_folders(manifest *m, const char *path)
+{
+    const char *folder = wf_path_parent(&m->arena, path);
+    for (size_t top = strlen(m->folder); folder && strlen(folder) > top;) {
+        wf_path_remove_empty(folder);
+        folder = wf_path_parent(&m->arena, folder);
+    }
+    return folder ? WF_OK : WF_ERR_MEMORY;
+}
+
+/* The manifest goes last: after a crash it still tells which files are to go. */
+static wf_status remove_files(manifest *m)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        bool elsewhere;
+        WF_TRY(is_elsewhere(m, m->file[i].path, &elsewhere));
+        if (elsewhere)
+            continue;
+        WF_TRY(wf_path_remove(m->ctx, m->file[i].path));
+        WF_TRY(remove_empty_folders(m, m->file[i].path));
+    }
+    return wf_path_remove(m->ctx, m->path);
+}
+
+wf_status wf_manifest_remove(wf_ctx *ctx, const char *folder, int64_t step)
+{
+    manifest m;
+    wf_status status = open_manifest(&m, ctx, folder);
+    if (status == WF_OK)
+        status = read_manifest(&m, step);
+    if (status == WF_OK)
+        status = remove_files(&m);
     wf_arena_free(&m.arena);
     return status;
 }

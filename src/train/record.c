@@ -274,7 +274,7 @@ static char *name_of(wf_arena *arena, const char *run)
 static wf_status prepare(wf_record *r, const char *run, int64_t from)
 {
     r->name = name_of(&r->arena, run);
-    r->drawing = wf_path_join(&r->arena, run, "loss.svg");
+    r->drawing = wf_path_join(&r->arena, run, WF_RECORD_CURVE);
     if (!r->name || !r->drawing)
         return WF_ERR_MEMORY;
     WF_TRY(open_log(r, run, from));

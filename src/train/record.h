@@ -20,6 +20,7 @@
 #include "weft.h"
 
 #define WF_RECORD_LOG "log.jsonl"
+#define WF_RECORD_CURVE "loss.svg"
 
 typedef struct wf_record wf_record;
 

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/entropy.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "device/choose.h"
@@ -16,9 +18,11 @@
 #include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/fit.h"
+#include "train/place.h"
 #include "train/record.h"
 #include "train/trainer.h"
 
+#define SAVE_MINUTES 15
 #define PEAK_BYTES ((size_t)64 << 20) /* streamed through to measure the device */
 
 typedef struct {
@@ -31,8 +35,10 @@ typedef struct {
     wf_loader *loader, *valid; /* valid NULL: there is nothing to validate with */
     wf_trainer *trainer;
     wf_record *record;
-    char *checkpoint; /* that is resumed; NULL: none */
-    int64_t saved;    /* step of the newest checkpoint; -1: none */
+    char *checkpoint;  /* that is resumed; NULL: none */
+    int64_t saved;     /* step of the newest checkpoint; -1: none */
+    uint64_t saved_ns; /* when the last was tried, or the run began */
+    uint64_t id;       /* of this run, in the manifests of its checkpoints */
     bool measured;
     wf_device_peak peak;
 } run;
@@ -66,44 +72,20 @@ static int64_t filled(int64_t value, int64_t otherwise)
     return value == 0 ? otherwise : value < 0 ? 0 : value;
 }
 
-/* Are there checkpoints, whole or not? */
-static wf_status has_checkpoints(run *r, bool *out)
-{
-    enum { MOST = 1 << 16 };
-    const char *const *names;
-    size_t count;
-    wf_arena arena;
-    *out = false;
-    wf_arena_init(&arena, r->ctx);
-    wf_status status = wf_path_list(&arena, r->o.out, MOST, &names, &count);
-    for (size_t i = 0; status == WF_OK && i < count; i++)
-        *out |= strncmp(names[i], "step-", 5) == 0;
-    wf_arena_free(&arena);
-    return status;
-}
-
-/* Nothing may be taken for a new run that has been one before. */
+/* Decides where the run starts: at its first step, or at the newest checkpoint. */
 static wf_status look_at_folder(run *r)
 {
-    bool some;
+    wf_checkpoint_found from = {.step = -1};
     WF_TRY(wf_run_lock_take(r->ctx, r->o.out, &r->lock));
-    WF_TRY(wf_checkpoint_find(r->ctx, r->o.out, -1, &r->checkpoint, &r->saved));
-    if (!r->checkpoint)
-        r->saved = -1;
-    if (r->checkpoint && !r->o.resume)
-        return wf_fail(
-            r->ctx, WF_ERR_USAGE,
-            "the folder '%s' holds a run that has come to step %lld; go on with it (--resume), or "
-            "give another folder",
-            r->o.out, (long long)r->saved);
-    WF_TRY(has_checkpoints(r, &some));
-    if (some && !r->o.resume)
-        return wf_fail(r->ctx, WF_ERR_USAGE,
-                       "the folder '%s' holds checkpoints, of which none is whole; give another "
-                       "folder, or begin anew in it with --resume",
-                       r->o.out);
+    WF_TRY(wf_place_check(r->ctx, &r->o));
+    WF_TRY(wf_place_check_base(r->ctx, &r->o, r->setup.base));
+    if (r->o.resume)
+        WF_TRY(wf_checkpoint_find(r->ctx, r->o.out, -1, &from));
+    r->checkpoint = from.path;
+    r->saved = from.step;
+    r->id = from.id ? from.id : wf_entropy_id();
     if (r->o.resume && !r->checkpoint)
-        say(r, "there is no whole checkpoint in %s: the run begins at its first step", r->o.out);
+        say(r, "there is no checkpoint in %s: the run begins at its first step", r->o.out);
     return WF_OK;
 }
 
@@ -159,6 +141,7 @@ static void fill_options(run *r)
     const wf_train_options *t = &r->setup.options;
     int64_t tenth = t->steps / 10 > 0 ? t->steps / 10 : 1;
     o->save_every = filled(o->save_every, tenth);
+    o->save_minutes = o->save_minutes == 0 ? SAVE_MINUTES : o->save_minutes;
     o->keep = filled(o->keep, 2);
     o->valid_every = filled(o->valid_every, tenth);
     o->valid_batches = filled(o->valid_batches, 20);
@@ -238,6 +221,8 @@ static wf_status begin(run *r)
     WF_TRY(make_setup(r));
     WF_TRY(look_at_folder(r));
     WF_TRY(make_trainer(r));
+    if (r->o.restart)
+        WF_TRY(wf_place_set_aside(r->ctx, &r->o));
     if (wf_record_open(r->ctx, r->o.out, r->trainer->step, &r->record) != WF_OK)
         say_failure(r, "there will be no log");
     if (e && e->step) { /* the share of the peak is for those who watch */
@@ -270,14 +255,16 @@ static wf_status save(run *r)
     int64_t step = r->trainer->step;
     if (r->saved == step)
         return WF_OK;
-    WF_TRY(wf_checkpoint_begin(r->ctx, r->o.out, step, &c));
-    wf_status status = write_checkpoint(r, c);
+    wf_status status = wf_checkpoint_begin(r->ctx, r->o.out, step, r->id, &c);
+    if (status == WF_OK)
+        status = write_checkpoint(r, c);
     wf_checkpoint_free(c);
+    r->saved_ns = wf_clock_ns();
     WF_TRY(status);
     r->saved = step;
     say(r, "saved step %lld", (long long)step);
     /* One too many does no harm, and this one is saved. */
-    if (wf_checkpoint_retain(r->ctx, r->o.out, step, r->o.keep, r->o.keep_every) != WF_OK)
+    if (wf_checkpoint_retain(r->ctx, r->o.out, r->id, step, r->o.keep, r->o.keep_every) != WF_OK)
         say_failure(r, "an old checkpoint stays where it was");
     return WF_OK;
 }
@@ -356,6 +343,15 @@ static bool due(int64_t step, int64_t every, int64_t last)
     return every > 0 && (step % every == 0 || step == last);
 }
 
+/* By steps or by time. Where a checkpoint is written changes no later step, so runs that save at other moments still have
+ * the same bits. A save that fails is tried again after as long. */
+static bool save_is_due(const run *r, int64_t step, int64_t last)
+{
+    double minutes = (double)(wf_clock_ns() - r->saved_ns) / 60e9;
+    return step < last && (due(step, r->o.save_every, last) ||
+                           (r->o.save_minutes > 0 && minutes >= r->o.save_minutes));
+}
+
 /* None of it is a reason to lose the run: of checkpoints the last is whole, and the next may succeed. What is wrong
  * with the device, the next step will tell. */
 static void between(run *r)
@@ -365,7 +361,7 @@ static void between(run *r)
         say_failure(r, "not validated");
     if (due(step, r->o.sample_every, last) && sample(r) != WF_OK)
         say_failure(r, "no sample");
-    if (step < last && due(step, r->o.save_every, last) && save(r) != WF_OK)
+    if (save_is_due(r, step, last) && save(r) != WF_OK)
         say_failure(r, "not saved");
 }
 
@@ -396,6 +392,7 @@ static bool is_stopped(const run *r)
 static wf_status train(run *r, bool *stopped)
 {
     const int64_t steps = r->trainer->setup.options.steps;
+    r->saved_ns = wf_clock_ns();
     while (r->trainer->step < steps && !*stopped) {
         wf_train_step step;
         int64_t before = r->trainer->step;
@@ -419,7 +416,7 @@ static wf_status export_model(run *r)
     if (strcmp(r->o.export_type, "none") == 0)
         return WF_OK;
     wf_arena_init(&arena, r->ctx);
-    const char *path = wf_path_join(&arena, r->o.out, adapter ? "adapter" : "model.gguf");
+    const char *path = wf_place_export(&arena, &r->o);
     wf_status status = path ? wf_trainer_export(r->trainer, path, adapter ? NULL : r->o.export_type)
                             : WF_ERR_MEMORY;
     if (status == WF_OK)
