@@ -31,7 +31,7 @@ GIB = 2 ** 30
 def bench(args, name, model, flags):
     """-> the JSON of one measurement, which is kept as `name`."""
     path = os.path.join(args.raw, name) if args.raw else "/tmp/weft-gpu-bench.json"
-    command = [args.weft, "bench", "train", model, "--no-peak", "--json", path] + [str(x) for x in flags]
+    command = [args.weft, "bench", "train", model, "--no-peak", "--json", path, "--overwrite"] + [str(x) for x in flags]
     p = subprocess.run(command, capture_output=True, text=True)
     if p.returncode:
         sys.exit(f"{shlex.join(command)} failed: {p.stderr[-2000:]}")

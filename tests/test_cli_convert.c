@@ -93,7 +93,7 @@ static void mistakes(void **state)
           "--threads wants a whole number from 1 to 1024, not '0'");
     fails("convert " MODEL " $D/x.gguf --type q3", 2, "there is no type 'q3'");
     fails("convert " MODEL " $D/x --type q8_0", 2, "holds f32, f16 or bf16");
-    fails("convert " MODEL " " MODEL, 2, "onto itself");
+    fails("convert " MODEL " " MODEL, 2, "same as the input");
     fails("convert $D/nothing $D/x.gguf", 1, "nothing");
     fails("quantize " MODEL " $D/x.gguf", 2, "a file to write and a type");
     fails("quantize " MODEL " $D/x q8_0", 2, "must end in .gguf");

@@ -244,10 +244,17 @@ wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t
 {
     const wf_piece piece = {bytes, size};
     struct stat st;
-    /* To rename over /dev/stdout would take it away. */
-    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return write_through(ctx, path, &piece);
-    return replace(ctx, path, &piece, 1, wf_file_mode());
+    if (lstat(path, &st) != 0 || S_ISREG(st.st_mode))
+        return replace(ctx, path, &piece, 1, wf_file_mode());
+    /* The file behind a link is replaced as a whole, too, and the link stays. To rename over what /dev/stdout stands
+     * for would take it away from the shell. */
+    char *real =
+        S_ISLNK(st.st_mode) && strncmp(path, "/dev/", 5) != 0 ? realpath(path, NULL) : NULL;
+    bool file = real && stat(real, &st) == 0 && S_ISREG(st.st_mode);
+    wf_status status =
+        file ? replace(ctx, real, &piece, 1, wf_file_mode()) : write_through(ctx, path, &piece);
+    free(real);
+    return status;
 }
 
 wf_status wf_file_create(wf_ctx *ctx, const char *path, const char *bytes, size_t size)

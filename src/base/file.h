@@ -34,8 +34,8 @@ bool wf_map_broken(const wf_map *map);
 wf_status wf_file_read(wf_ctx *ctx, const char *path, size_t limit, char **text, size_t *size);
 
 /* Writes a file as a whole: under another name at first, so that nobody sees a part of it and what was
- * there before stays when it fails. What is there and is no plain file (/dev/stdout, a pipe, a link) is
- * written to as it stands. */
+ * there before stays when it fails. A link stays a link: the file behind it is replaced. What is there and is no
+ * plain file (/dev/stdout, a pipe) is written to as it stands. */
 wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t size);
 
 /* Makes a new file of these bytes and never replaces one: a path that exists, if only as a dangling link, is

@@ -3,7 +3,9 @@
 #include "bench/trace.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "device/executor.h"
 #include "graph/cost.h"
@@ -94,12 +96,16 @@ wf_status wf_bench_trace_write(const wf_exec *exec, const char *path)
     if (!exec->session->device->kernels)
         return wf_fail(ctx, WF_ERR_UNSUPPORTED, "device %s runs whole programs: there is no trace",
                        exec->session->device->target.name);
-    FILE *file = fopen(path, "w");
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
     if (!file)
-        return wf_fail(ctx, WF_ERR_IO, "'%s' could not be opened for writing", path);
+        return wf_fail(ctx, WF_ERR_MEMORY, "out of memory for the trace");
     put_all((const wf_plan_exec *)exec, file);
-    bool failed = ferror(file);
-    if (fclose(file) || failed)
-        return wf_fail(ctx, WF_ERR_IO, "'%s' could not be written", path);
-    return WF_OK;
+    bool whole = !ferror(file);
+    wf_status status = fclose(file) == 0 && whole
+                           ? wf_file_write(ctx, path, text, bytes)
+                           : wf_fail(ctx, WF_ERR_MEMORY, "out of memory for the trace");
+    free(text);
+    return status;
 }

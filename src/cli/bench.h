@@ -75,7 +75,7 @@ typedef struct {
     const char *shape; /* a part of it, of the cases that are wanted */
     bool ops;
     int64_t stream; /* MB */
-    bool no_peak;
+    bool no_peak, overwrite;
     const char *output, *json, *trace;
     const char *form;   /* of an example */
     const char *beside; /* another device to measure */

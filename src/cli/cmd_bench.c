@@ -2,6 +2,7 @@
 /* cmd_bench.c - weft bench: how fast this machine runs and trains models, and how fast it could. */
 #include <string.h>
 
+#include "base/output.h"
 #include "base/path.h"
 #include "cli/bench.h"
 #include "cli/engine.h"
@@ -91,6 +92,15 @@ static wf_status find_mode(wf_ctx *ctx, const char *word, int *out)
     return WF_OK;
 }
 
+/* Before the measurement, not after it. */
+static wf_status check_outputs(wf_ctx *ctx, const char *model)
+{
+    const char *json = wf_bench_set.json, *trace = wf_bench_set.trace;
+    if (json && strcmp(json, "-") != 0)
+        WF_TRY(wf_output_check(ctx, json, wf_bench_set.overwrite, &model, 1));
+    return trace ? wf_output_check(ctx, trace, wf_bench_set.overwrite, &model, 1) : WF_OK;
+}
+
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     int mode = 0;
@@ -108,6 +118,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         return wf_fail(ctx, WF_ERR_USAGE, "'%s' is one argument too many for 'weft bench %s'",
                        operands[modes[mode].operands], mode > 0 ? modes[mode].name : "MODEL");
     WF_TRY(check_flags(ctx, modes[mode].bit, mode > 0 ? modes[mode].name : "MODEL"));
+    WF_TRY(check_outputs(ctx, count > 0 ? operands[0] : wf_engine_set.model));
     return modes[mode].run(ctx, modes[mode].name, operands, count);
 }
 
@@ -144,6 +155,7 @@ static const wf_flag flags[] = {
     {"output", 'o', "FORM", "on stdout: text, md or json", .text = &wf_bench_set.output},
     {"json", 0, "FILE", "write JSON there; -: to stdout, instead of text",
      .text = &wf_bench_set.json},
+    WF_FLAG_OVERWRITE(&wf_bench_set.overwrite),
     {.doc = "model and device", .more = wf_engine_flags},
     {0},
 };

@@ -7,7 +7,7 @@
 static struct {
     const char *type, *split_size;
     int64_t threads; /* -1: all cores */
-    bool pure, requantize;
+    bool pure, requantize, overwrite;
     wf_values lora;
 } options = {.threads = -1};
 
@@ -28,7 +28,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     o.loras = options.lora.count;
     wf_status status = wf_lora_parse(&arena, &options.lora, lora);
     if (status == WF_OK)
-        status = wf_rewrite(ctx, operands[0], operands[1], &o);
+        status = wf_rewrite(ctx, operands[0], operands[1], options.overwrite, &o);
     wf_arena_free(&arena);
     return status;
 }
@@ -50,6 +50,7 @@ static const wf_flag flags[] = {
     {.name = "allow-requantize",
      .doc = "quantize what is quantized already, too",
      .on = &options.requantize},
+    WF_FLAG_OVERWRITE(&options.overwrite),
     {0},
 };
 

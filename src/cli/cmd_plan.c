@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "base/path.h"
 #include "cli/plan.h"
 #include "cli/train.h"
@@ -14,7 +15,7 @@
 static struct {
     const char *form, *without, *svg, *dot, *text;
     int64_t context, sequences, vocab;
-    bool train, explain, json;
+    bool train, explain, json, overwrite;
     wf_run_options run; /* what the flags of training say; 0: not given */
 } options = {.context = -1, .sequences = -1, .vocab = -1};
 
@@ -278,10 +279,25 @@ static wf_status check_unused(wf_ctx *ctx, bool model)
     return WF_OK;
 }
 
+static wf_status check_outputs(wf_ctx *ctx, const char *name)
+{
+    const char *const outputs[] = {options.svg, options.dot, options.text};
+    for (int i = 0; i < 3; i++) {
+        if (outputs[i])
+            WF_TRY(wf_output_check(ctx, outputs[i], options.overwrite, &name, 1));
+        for (int k = 0; outputs[i] && k < i; k++)
+            if (outputs[k] && strcmp(outputs[k], outputs[i]) == 0)
+                return wf_fail(ctx, WF_ERR_USAGE, "two flags write '%s'; give each its own file",
+                               outputs[i]);
+    }
+    return WF_OK;
+}
+
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     const char *name = count > 0 ? operands[0] : NULL;
     bool model = name && is_model(name);
+    WF_TRY(check_outputs(ctx, name));
     WF_TRY(wf_train_options_get(ctx, model ? name : NULL, &options.run));
     if (options.train) {
         if (name && !model)
@@ -320,6 +336,7 @@ static const wf_flag flags[] = {
      "write the graph after all passes for Graphviz (slow from a thousand nodes on)",
      .text = &options.dot},
     {"text", 0, "FILE", "write it as text, which weft plan reads", .text = &options.text},
+    WF_FLAG_OVERWRITE(&options.overwrite),
     WF_FLAG_JSON(&options.json),
     {.doc = "batches, types, device; and with --train all of a run", .more = wf_train_flags},
     {.doc = "with --train: the shape of a new model", .more = wf_shape_flags},

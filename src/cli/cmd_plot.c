@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "base/path.h"
 #include "cli/braille.h"
 #include "cli/cli.h"
@@ -17,7 +18,7 @@ enum { TERMINAL_ROWS = 16 };
 static struct {
     const char *out, *x;
     double smooth;
-    bool log_y, json;
+    bool log_y, json, overwrite;
 } options = {.x = "steps", .smooth = -1};
 
 typedef struct {
@@ -26,6 +27,7 @@ typedef struct {
     wf_chart_options chart;
     wf_chart_run run[WF_CHART_RUNS];
     wf_history history[WF_CHART_RUNS];
+    const char *log[WF_CHART_RUNS];
     int count;
 } comparison;
 
@@ -57,6 +59,7 @@ static wf_status read_run(comparison *c, const char *path)
                 c->ctx, WF_ERR_IO,
                 "there is no " WF_RECORD_LOG " in '%s'; give the folder of a training run", path);
     }
+    c->log[c->count] = log;
     c->run[c->count++] = (wf_chart_run){path, h};
     WF_TRY(wf_history_read(h, log));
     if (h->ignored > 0)
@@ -222,8 +225,10 @@ static wf_status compare(comparison *c, char *const *paths, int count)
     for (int i = 0; i < count; i++)
         WF_TRY(read_run(c, paths[i]));
     WF_TRY(name_runs(c));
-    if (options.out)
+    if (options.out) {
+        WF_TRY(wf_output_check(c->ctx, options.out, options.overwrite, c->log, c->count));
         WF_TRY(write_svg(c));
+    }
     if (options.json) {
         print_json(c);
         return WF_OK;
@@ -256,6 +261,7 @@ static const wf_flag flags[] = {
      .real = &options.smooth, .range = "0,1)"},
     {"x", 'x', "AXIS", "what the curves go over: steps, tokens or seconds", .text = &options.x},
     {"log-y", 0, NULL, "a logarithmic axis for the loss", .on = &options.log_y},
+    WF_FLAG_OVERWRITE(&options.overwrite),
     WF_FLAG_JSON(&options.json),
     {0},
 };

@@ -5,7 +5,7 @@
 #include "cli/rewrite.h"
 
 static struct {
-    bool pure, requantize;
+    bool pure, requantize, overwrite;
 } options;
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
@@ -21,7 +21,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
                        operands[1]);
     if (count > 3)
         WF_TRY(wf_rewrite_threads(ctx, operands[3], &o.threads));
-    return wf_rewrite(ctx, operands[0], operands[1], &o);
+    return wf_rewrite(ctx, operands[0], operands[1], options.overwrite, &o);
 }
 
 static const wf_flag flags[] = {
@@ -29,6 +29,7 @@ static const wf_flag flags[] = {
     {.name = "allow-requantize",
      .doc = "quantize what is quantized already, too",
      .on = &options.requantize},
+    WF_FLAG_OVERWRITE(&options.overwrite),
     {0},
 };
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/output.h"
 #include "base/path.h"
 #include "cli/engine.h"
 #include "cli/progress.h"
@@ -16,7 +17,7 @@
 #define USAGE "weft tokenize --train FILE... -o FOLDER|FILE.gguf"
 
 static struct {
-    bool train;
+    bool train, overwrite;
     const char *out, *split;
     int64_t vocab, minimum, threads; /* -1: the default */
     wf_values special;
@@ -26,6 +27,7 @@ const wf_flag wf_tokenize_train_flags[] = {
     {"train", 0, NULL, "learn byte-level BPE from texts, which are the arguments then",
      .on = &set.train},
     {"output", 'o', "PATH", "a folder that exists, or a file that ends in .gguf", .text = &set.out},
+    {"overwrite", 0, NULL, "replace a tokenizer that is there", .on = &set.overwrite},
     {"vocab", 0, "N", "tokens, special ones and the 256 bytes included (default 8192)",
      .whole = &set.vocab, .range = "256,2147483647", .also = "--vocab-size"},
     {"split", 0, "NAME", "how texts are cut into words: gpt2 (the default), llama3 or qwen2",
@@ -43,8 +45,8 @@ const wf_flag wf_tokenize_train_flags[] = {
 wf_status wf_tokenize_trains(wf_ctx *ctx, bool *train)
 {
     *train = set.train;
-    if (!set.train &&
-        (set.out || set.split || set.vocab >= 0 || set.minimum >= 0 || set.special.count > 0))
+    if (!set.train && (set.out || set.overwrite || set.split || set.vocab >= 0 ||
+                       set.minimum >= 0 || set.special.count > 0))
         return wf_fail(ctx, WF_ERR_USAGE,
                        "--output, --vocab, --split, --special-token and --min-count belong to "
                        "--train: " USAGE);
@@ -120,8 +122,30 @@ static bool to_gguf(void)
     return wf_path_ends(set.out, ".gguf");
 }
 
+static wf_status check_file(wf_ctx *ctx, const char *path, char *const *operands, int count,
+                            const wf_values *files)
+{
+    if (!path)
+        return WF_ERR_MEMORY;
+    WF_TRY(wf_output_check(ctx, path, true, (const char *const *)operands, count));
+    return wf_output_check(ctx, path, set.overwrite, files->item, files->count);
+}
+
+/* The texts are mapped while they are read, so none of them may be replaced. */
+static wf_status check_files(wf_arena *arena, char *const *operands, int count,
+                             const wf_values *files)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
+    if (to_gguf())
+        return check_file(arena->ctx, set.out, operands, count, files);
+    for (int i = 0; i < 2; i++)
+        WF_TRY(
+            check_file(arena->ctx, wf_path_join(arena, set.out, names[i]), operands, count, files));
+    return WF_OK;
+}
+
 /* Before the work, not after it. */
-static wf_status check_output(wf_ctx *ctx)
+static wf_status check_output(wf_ctx *ctx, char *const *operands, int count, const wf_values *files)
 {
     if (!set.out)
         return wf_fail(ctx, WF_ERR_USAGE, "--train needs a place to write to: " USAGE);
@@ -132,6 +156,8 @@ static wf_status check_output(wf_ctx *ctx)
     if (folder && wf_path_look(folder) != WF_PATH_FOLDER)
         status = wf_fail(ctx, WF_ERR_IO, "cannot write to '%s': there is no such folder%s", folder,
                          to_gguf() ? "" : "; make it first, or name a file that ends in .gguf");
+    if (status == WF_OK)
+        status = check_files(&arena, operands, count, files);
     wf_arena_free(&arena);
     return status;
 }
@@ -199,7 +225,7 @@ wf_status wf_tokenize_train(wf_ctx *ctx, char *const *operands, int count, const
     wf_tokenizer *t = NULL;
     if (count + files->count == 0)
         return wf_fail(ctx, WF_ERR_USAGE, "--train needs texts: " USAGE);
-    WF_TRY(check_output(ctx));
+    WF_TRY(check_output(ctx, operands, count, files));
     wf_status status = open_corpus(ctx, &c, operands, count, files);
     if (status == WF_OK)
         status = train(ctx, &c, &t);

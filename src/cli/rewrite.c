@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/output.h"
+#include "base/path.h"
 #include "cli/catch.h"
 #include "cli/progress.h"
 #include "model/recipe.h"
@@ -42,7 +44,52 @@ static void conclude(const char *to, const wf_model_info *info, int64_t bytes, u
             8.0 * (double)bytes / (double)info->parameters, (double)ns * 1e-9);
 }
 
-wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to,
+/* ---- What is there ---- */
+
+/* NAME-00001-of-00003.gguf, of any numbers, beside NAME.gguf. */
+static bool is_part(const char *name, const char *whole)
+{
+    static const char form[] = "-ddddd-of-ddddd.gguf";
+    size_t stem = strlen(whole) - strlen(".gguf");
+    if (strlen(name) != stem + strlen(form) || memcmp(name, whole, stem) != 0)
+        return false;
+    for (size_t i = 0; form[i]; i++) {
+        char c = name[stem + i];
+        if (form[i] == 'd' ? c < '0' || c > '9' : c != form[i])
+            return false;
+    }
+    return true;
+}
+
+static wf_status check_parts(wf_ctx *ctx, const char *to, bool overwrite, const char *from)
+{
+    enum { MOST = 1 << 20 };
+    const char *const *names, *slash = strrchr(to, '/'), *whole = slash ? slash + 1 : to;
+    size_t count = 0;
+    wf_arena arena;
+    wf_arena_init(&arena, ctx);
+    const char *folder = wf_path_parent(&arena, to);
+    wf_status status = folder ? wf_path_list(&arena, folder, MOST, &names, &count) : WF_ERR_MEMORY;
+    for (size_t i = 0; status == WF_OK && i < count; i++) {
+        const char *path = is_part(names[i], whole) ? wf_path_join(&arena, folder, names[i]) : NULL;
+        if (path)
+            status = wf_output_check(ctx, path, overwrite, &from, 1);
+    }
+    wf_arena_free(&arena);
+    return status;
+}
+
+static wf_status check_output(wf_ctx *ctx, const char *from, const char *to, bool overwrite,
+                              const wf_convert_options *o)
+{
+    if (!wf_path_ends(to, ".gguf"))
+        return wf_output_check_folder(ctx, to, overwrite, &from, 1);
+    if (o->split_bytes > 0)
+        WF_TRY(check_parts(ctx, to, overwrite, from));
+    return wf_output_check(ctx, to, overwrite, &from, 1);
+}
+
+wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to, bool overwrite,
                      const wf_convert_options *options)
 {
     wf_convert_options o = *options;
@@ -54,6 +101,7 @@ wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to,
     o.progress = show;
     o.user = &progress;
     o.written = &bytes;
+    WF_TRY(check_output(ctx, from, to, overwrite, options));
     WF_TRY(wf_model_open(ctx, from, &m));
     wf_model_get_info(m, &info);
     wf_catch_begin();

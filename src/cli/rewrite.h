@@ -7,8 +7,8 @@
 
 #include "base/ctx.h"
 
-/* Shows how far it is, and then what became of it, on stderr. */
-wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to,
+/* Shows how far it is, and then what became of it, on stderr. Files that exist are replaced with `overwrite` only. */
+wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to, bool overwrite,
                      const wf_convert_options *options);
 
 /* "2G", "500M", "100000": bytes, K, M and G being powers of 1000. `flag` names it in messages. */

@@ -117,6 +117,9 @@ wf_status wf_data_output_begin(wf_data_output *o)
     wf_status status = take_lock(o);
     o->begun = status != WF_ERR_USAGE; /* then it is another's */
     WF_TRY(status);
+    /* Killed between its two renames, --overwrite leaves the earlier data under its second name. */
+    if (wf_path_missing(o->folder) && wf_path_look(o->old) == WF_PATH_FOLDER)
+        WF_TRY(wf_disk_rename(o->ctx, o->old, o->folder));
     WF_TRY(check_place(o)); /* another may have ended since it was looked at */
     WF_TRY(wf_path_list(&o->arena, o->part, ENTRIES, &names, &count));
     for (size_t i = 0; i < count; i++) {

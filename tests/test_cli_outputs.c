@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_cli_outputs.c - no command replaces a file that exists without --overwrite, or its own input with it, and a write
+ * that fails leaves the old file as it was. test_cli_train.c has the same for runs, test_cli_prepare.c for data.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model_fixture.h"
+#include "program.h"
+
+static wt_program p;
+
+#define MODEL WT_MODELS_FOLDER "/llama"
+
+static void shell_ok(const char *commands)
+{
+    int code = wt_program_shell(&p, commands);
+    if (code != 0)
+        fail_msg("exit status %d of: %s\n%s", code, commands, p.err);
+}
+
+/* Every command that writes a file, and the files that it writes. */
+static const struct {
+    const char *command, *out; /* out: in $D/out */
+} writers[] = {
+    {"convert " MODEL " $D/out/m.gguf", "m.gguf"},
+    {"convert $D/in.gguf $D/out/split.gguf --split-size 600K", "split-00001-of-00002.gguf"},
+    {"convert $D/in.gguf $D/out/folder", "folder/config.json"},
+    {"quantize $D/in.gguf $D/out/q.gguf q8_0", "q.gguf"},
+    {"plot $D/log.jsonl -o $D/out/plot.svg", "plot.svg"},
+    {"plan tiny --svg $D/out/plan.svg", "plan.svg"},
+    {"plan tiny --dot $D/out/plan.dot", "plan.dot"},
+    {"plan tiny --text $D/out/plan.txt", "plan.txt"},
+    {"bench machine --stream 1 --json $D/out/bench.json", "bench.json"},
+    {"bench train tiny --batch 1 --length 8 -r 1 --no-peak --trace $D/out/trace.json",
+     "trace.json"},
+    {"tokenize --train $D/text.txt --vocab 260 -o $D/out", "tokenizer.json"},
+    {"tokenize --train $D/text.txt --vocab 260 -o $D/out/t.gguf", "t.gguf"},
+};
+#define WRITERS (sizeof writers / sizeof *writers)
+
+static int make(void **state)
+{
+    (void)state;
+    if (wt_program_make(&p) != 0)
+        return -1;
+    return wt_program_shell(
+        &p, "printf 'one two three four\n' > $D/text.txt && $W convert " MODEL " $D/in.gguf && "
+            "printf '{\"event\":\"step\",\"step\":1,\"steps\":2,\"loss\":3}\n' > $D/log.jsonl");
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    wt_scratch_remove(&p.scratch);
+    return 0;
+}
+
+/* Writes where nothing is, is refused where something is, and replaces it when told to; by a link as well. */
+static void test_existing(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < WRITERS; i++) {
+        char commands[2048];
+        const char *out = writers[i].out, *command = writers[i].command;
+        bool folder = strchr(out, '/') != NULL, split = strstr(out, "-of-") != NULL;
+        shell_ok("rm -rf $D/out && mkdir $D/out");
+        snprintf(commands, sizeof commands, "$W %s > /dev/null && test -s $D/out/%s", command, out);
+        shell_ok(commands);
+        snprintf(commands, sizeof commands, "cp $D/out/%s $D/good; echo mine > $D/out/%s", out,
+                 out);
+        shell_ok(commands);
+        wt_program_fails(&p, 2, command,
+                         "exists; give another path, or replace it with --overwrite");
+        snprintf(
+            commands, sizeof commands,
+            "test \"$(cat $D/out/%s)\" = mine && $W %s --overwrite > /dev/null && "
+            "test $(wc -c < $D/out/%s) -gt 10 && ! ls -a $D/out | grep '\\.......$' | grep -v json",
+            out, command, out);
+        shell_ok(commands);
+        if (folder || split)
+            continue;
+        snprintf(commands, sizeof commands,
+                 "rm $D/out/%s && echo mine > $D/real && ln -s ../real $D/out/%s", out, out);
+        shell_ok(commands);
+        wt_program_fails(&p, 2, command, "exists;");
+        snprintf(commands, sizeof commands,
+                 "grep -q mine $D/real && $W %s --overwrite > /dev/null && test -h $D/out/%s && "
+                 "! grep -q mine $D/real",
+                 command, out);
+        shell_ok(commands);
+    }
+}
+
+/* The input under another name: a path, a symbolic link, a hard link. --overwrite does not help. */
+static void test_own_input(void **state)
+{
+    static const struct {
+        const char *input, *out, *command;
+    } cases[] = {
+        {"in.gguf", "m.gguf", "convert $D/x/in.gguf $O --overwrite"},
+        {"in.gguf", "m.gguf", "quantize $D/x/in.gguf $O q8_0 --overwrite"},
+        {"log.jsonl", "m.svg", "plot $D/x/log.jsonl -o $O --overwrite"},
+        {"graph.txt", "m.txt", "plan $D/x/graph.txt --text $O --overwrite"},
+        {"graph.txt", "m.svg", "plan $D/x/graph.txt --svg $O --overwrite"},
+        {"in.gguf", "m.json", "bench $D/x/in.gguf -p 1 -n 1 --json $O --overwrite"},
+        {"text.txt", "m.gguf", "tokenize --train $D/x/text.txt --vocab 260 -o $O --overwrite"},
+    };
+    (void)state;
+    shell_ok("$W plan tiny --text $D/graph.txt > /dev/null");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int link = 0; link < 3; link++) {
+            char commands[512], path[128];
+            if (link == 0 && strcmp(strrchr(cases[i].input, '.'), strrchr(cases[i].out, '.')) != 0)
+                continue; /* the name of this input cannot be one of an output */
+            snprintf(commands, sizeof commands,
+                     "rm -rf $D/x && mkdir $D/x && cp $D/%s $D/x/%s && %s", cases[i].input,
+                     cases[i].input,
+                     link == 0   ? "true"
+                     : link == 1 ? "cd $D/x && ln -s * LINK && mv LINK "
+                                 : "cd $D/x && ln * LINK && mv LINK ");
+            if (link > 0)
+                strcat(commands, cases[i].out);
+            shell_ok(commands);
+            snprintf(path, sizeof path, "x/../x/./%s", link ? cases[i].out : cases[i].input);
+            setenv("O", wt_path(&p.scratch, path), 1);
+            wt_program_fails(&p, 2, cases[i].command, "same as the input");
+            snprintf(commands, sizeof commands, "cmp $D/%s $D/x/%s", cases[i].input,
+                     cases[i].input);
+            shell_ok(commands);
+        }
+    wt_program_fails(&p, 2, "plan tiny --svg $D/same --dot $D/same", "two flags write");
+    wt_program_fails(&p, 2, "plot $D/log.jsonl -o $D", "is a folder");
+}
+
+/* What is not a file is written to as it stands, and needs no flag. */
+static void test_devices(void **state)
+{
+    (void)state;
+    shell_ok(
+        "$W plan tiny --text /dev/null > /dev/null && "
+        "$W bench machine --stream 1 --json /dev/stdout > $D/both && "
+        "$W bench machine --stream 1 --json /dev/stdout | cat > $D/both && grep -q '\"mode\"' $D/both && "
+        "mkfifo $D/pipe && { cat $D/pipe > $D/through & "
+        "$W plot $D/log.jsonl -o $D/pipe > /dev/null; wait; } && grep -q '<svg' $D/through");
+}
+
+/* A disk that is full in the middle of it: the old file stays, and nothing else. */
+static void test_failed_write(void **state)
+{
+    (void)state;
+    shell_ok("mkdir $D/f && echo mine > $D/f/m.gguf && echo mine > $D/real.svg && "
+             "ln -s ../real.svg $D/f/m.svg && "
+             "(ulimit -f 2; ! $W convert $D/in.gguf $D/f/m.gguf --overwrite 2>/dev/null && "
+             "! $W plot $D/log.jsonl -o $D/f/m.svg --overwrite >/dev/null 2>&1) && "
+             "grep -q mine $D/f/m.gguf && grep -q mine $D/f/m.svg && "
+             "test \"$(echo $(ls -A $D/f))\" = 'm.gguf m.svg'");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_existing),
+        cmocka_unit_test(test_own_input),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_failed_write),
+    };
+    return cmocka_run_group_tests_name("cli_outputs", tests, make, clean);
+}
