@@ -222,7 +222,7 @@ static void finetune(void)
     wt_program_ok(&program, TUNED TUNE);
     wt_program_err(&program, "39 conversations");
     wt_program_err(&program, "the adapter is");
-    wt_program_fails(&program, 2, TUNED TUNE " -q", "has the data of a run already");
+    wt_program_fails(&program, 2, TUNED TUNE " -q", "has come to step");
     wt_program_ok(&program, TUNED TUNE " --resume");
     wt_program_err(&program, "going on from");
     ask("What is Weft?", "Weft is a transformer engine in plain C.");
