@@ -567,21 +567,24 @@ static void test_program(void **state)
     expect_same(ctx, a, b, &seed);
     wf_tokenizer_free(a);
     wf_tokenizer_free(b);
-    assert_int_equal(wt_program_shell(&p,
-                                      "cat README.md | \"$W\" tokenize --train - -q -o \"$D\" && "
-                                      "\"$W\" tokenize \"$D\" --ids -q -f README.md | "
-                                      "\"$W\" tokenize \"$D\" --decode | cmp - README.md"),
-                     0);
-    wt_program_fails(&p, 2, "tokenize --train -o \"$D\"", "--train needs texts");
+    assert_int_equal(
+        wt_program_shell(&p,
+                         "cat README.md | \"$W\" tokenize --train - -q -o \"$D\" --overwrite && "
+                         "\"$W\" tokenize \"$D\" --ids -q -f README.md | "
+                         "\"$W\" tokenize \"$D\" --decode | cmp - README.md"),
+        0);
+    wt_program_fails(&p, 2, "tokenize --train -o \"$D\" --overwrite", "--train needs texts");
     wt_program_fails(&p, 2, "tokenize --train README.md", "needs a place to write to");
     wt_program_fails(&p, 1, "tokenize --train README.md -o \"$D/no\"", "there is no such folder");
     wt_program_fails(&p, 1, "tokenize --train README.md -o \"$D/no/a.gguf\"",
                      "there is no such folder");
-    wt_program_fails(&p, 1, "tokenize --train no-such-file -o \"$D\"", "no-such-file");
-    wt_program_fails(&p, 1, "tokenize --train tests -o \"$D\"", "tests");
-    wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --vocab 256", "too small");
-    wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --vocab 0", "too small");
-    wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --split x",
+    wt_program_fails(&p, 1, "tokenize --train no-such-file -o \"$D\" --overwrite", "no-such-file");
+    wt_program_fails(&p, 1, "tokenize --train tests -o \"$D\" --overwrite", "tests");
+    wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --overwrite --vocab 256",
+                     "too small");
+    wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --overwrite --vocab 0",
+                     "too small");
+    wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --overwrite --split x",
                      "gpt2, llama3, qwen2");
     wt_program_fails(&p, 2, "tokenize README.md --vocab 300", "belong to --train");
     wt_program_fails(&p, 2, "tokenize README.md CONTRIBUTING.md", "one argument too many");

@@ -50,7 +50,7 @@ def ours(program, split, texts, vocab, minimum, folder):
         with open(paths[-1], "w", encoding="utf-8", newline="") as out:
             out.write(text)
     special = [word for token in SPECIAL for word in ("--special-token", token)]
-    subprocess.run([program, "tokenize", "-q", "--train", "-o", folder, "--vocab", str(vocab), "--split", split,
+    subprocess.run([program, "tokenize", "-q", "--train", "--overwrite", "-o", folder, "--vocab", str(vocab), "--split", split,
                     "--min-count", str(minimum)] + special + paths, check=True)
     with open(os.path.join(folder, "tokenizer.json"), encoding="utf-8") as file:
         return json.load(file)
