@@ -147,7 +147,8 @@ static void test_hangup(void **state)
 static void test_save_minutes(void **state)
 {
     (void)state;
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/t --steps 2 --save-minutes -1", "--save-minutes wants");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/t --steps 2 --save-minutes -1",
+                     "--save-minutes wants");
     shell_ok("$W train " SHAPE "--out $D/t0 --steps 5 --save-every 0 --save-minutes 0 -q && "
              "test \"$(cd $D/t0; echo step-*)\" = step-00000005 && "
              "$W train " SHAPE "--out $D/t1 --steps 5 --save-every 0 --save-minutes 1e-6 --keep 3 "
