@@ -41,7 +41,7 @@ static const struct {
     {"plan tiny --dot $D/out/plan.dot", "plan.dot"},
     {"plan tiny --text $D/out/plan.txt", "plan.txt"},
     {"bench machine --stream 1 --json $D/out/bench.json", "bench.json"},
-    {"bench train tiny --batch 1 --length 8 -r 1 --no-peak --trace $D/out/trace.json",
+    {"bench train tiny --batch 1 --length 8 --repetitions 1 --no-peak --trace $D/out/trace.json",
      "trace.json"},
     {"tokenize --train $D/text.txt --vocab 260 -o $D/out", "tokenizer.json"},
     {"tokenize --train $D/text.txt --vocab 260 -o $D/out/t.gguf", "t.gguf"},
@@ -112,7 +112,7 @@ static void test_own_input(void **state)
         {"log.jsonl", "m.svg", "plot $D/x/log.jsonl -o $O --overwrite"},
         {"graph.txt", "m.txt", "plan $D/x/graph.txt --text $O --overwrite"},
         {"graph.txt", "m.svg", "plan $D/x/graph.txt --svg $O --overwrite"},
-        {"in.gguf", "m.json", "bench $D/x/in.gguf -p 1 -n 1 --json $O --overwrite"},
+        {"in.gguf", "m.json", "bench $D/x/in.gguf --n-prompt 1 --n-gen 1 --json $O --overwrite"},
         {"text.txt", "m.gguf", "tokenize --train $D/x/text.txt --vocab 260 -o $O --overwrite"},
     };
     (void)state;
