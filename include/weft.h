@@ -737,10 +737,10 @@ typedef struct {
     float bias; /* added to its logit */
 } wf_logit_bias;
 
-/* How a token is chosen: biases, then penalties, then temperature, top-k, top-p, min-p. All zeros: the
- * most likely one, always. */
+/* How a token is chosen. Biases are added first; then the samplers are applied in the order of `samplers`, each to the
+ * tokens that the one before left. All zeros: the most likely token, always. */
 typedef struct {
-    double temperature;    /* 0: the most likely token */
+    double temperature;    /* divides the logits; 0: the most likely token */
     int64_t top_k;         /* of the k most likely; 0: all */
     double top_p;          /* of the most likely that make up this probability; 0: all */
     double min_p;          /* of those at least this likely, relative to the first; 0: all */
@@ -750,6 +750,9 @@ typedef struct {
     uint64_t seed;
     const wf_logit_bias *bias;
     int biases;
+    /* Names separated by ';', with llama.cpp's spelling; a sampler that is not named is off. Default, as in
+     * llama.cpp: "penalties;top_k;top_p;min_p;temperature" */
+    const char *samplers;
 } wf_sampling;
 
 typedef struct {

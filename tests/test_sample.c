@@ -61,6 +61,13 @@ static void test_settings(void **state)
         {"bias of token 3 is inf", {.bias = &inf_bias, .biases = 1}},
         {"bias has -1 entries", {.biases = -1}},
         {"bias has 1 entries", {.biases = 1}},
+        {"no sampler 'mirostat'; choose from penalties;", {.samplers = "top_k;mirostat"}},
+        {"no sampler ''", {.samplers = ";top_k"}},
+        {"no sampler ' top_k'", {.samplers = "top_p; top_k"}},
+        {"no sampler '?[2J'", {.samplers = "\033[2J"}},
+        {"more than 16 samplers",
+         {.samplers = "temp;temp;temp;temp;temp;temp;temp;temp;temp;temp;temp;temp;temp;temp;"
+                      "temp;temp;temp"}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         wf_sampler *s = (wf_sampler *)state;
@@ -132,9 +139,22 @@ static void test_greedy(void **state)
     assert_int_equal(pick(*state, s, logits), 4);
     wf_sampler_free(s);
 
-    s = make(*state, 5, (wf_sampling){.temperature = 1});
-    assert_true(wf_sampler_needs_logits(s));
-    wf_sampler_free(s);
+    static const struct {
+        wf_sampling how;
+        bool needs;
+    } others[] = {
+        {{.temperature = 1}, true},
+        {{.top_p = 0.9, .min_p = 0.1}, false},
+        {{.samplers = "top_p;temperature"}, false},
+        {{.samplers = "top_p"}, true}, /* temperature is off, and not 0 */
+        {{.temperature = 1, .top_k = 1, .samplers = "temperature"}, true},
+        {{.repeat_penalty = 2, .samplers = "temperature"}, false},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        s = make(*state, 5, others[i].how);
+        assert_int_equal(wf_sampler_needs_logits(s), others[i].needs);
+        wf_sampler_free(s);
+    }
 }
 
 static void test_no_token(void **state)
@@ -202,42 +222,80 @@ static double penalized(double x, int32_t id, const wf_sampling *how, const int3
     return x - ((double)count * how->frequency_penalty + how->presence_penalty);
 }
 
-/* Rows in the order of likelihood. false: some decision is so near that rounding may make it. */
+/* Probabilities of the rows that are left, whose logits were divided by `temperature`. */
+static void soften(row *rows, int64_t vocab, double temperature)
+{
+    for (int64_t i = 0; i < vocab; i++)
+        if (rows[i].p > 0)
+            rows[i].p = exp((rows[i].logit - rows[0].logit) / temperature);
+    normalize(rows, vocab);
+}
+
+/* What one sampler does: rows are sorted, those left come first and have probabilities. false: a decision is so close
+ * that rounding may make it. */
+static bool step(const char *name, const wf_sampling *how, const int32_t *past, int64_t n,
+                 double *temperature, row *rows, int64_t vocab)
+{
+    bool sure = true;
+    if (strcmp(name, "penalties") == 0) {
+        for (int64_t i = 0; i < vocab; i++)
+            rows[i].logit = rows[i].p > 0
+                                ? (float)penalized(rows[i].logit, rows[i].id, how, past, n)
+                                : -INFINITY; /* dropped ones stay behind */
+        qsort(rows, (size_t)vocab, sizeof *rows, by_likelihood);
+    } else if (strcmp(name, "temperature") == 0) {
+        for (int64_t i = 1; i < vocab && how->temperature == 0; i++)
+            rows[i].p = 0;
+        *temperature *= how->temperature > 0 ? how->temperature : 1;
+    } else if (strcmp(name, "top_k") == 0) {
+        for (int64_t i = how->top_k; i < vocab && how->top_k > 0; i++)
+            rows[i].p = 0;
+    } else if (strcmp(name, "top_p") == 0) {
+        double mass = 0;
+        for (int64_t i = 0; i < vocab && how->top_p > 0 && how->top_p < 1; i++) {
+            double p = rows[i].p;
+            sure &= p == 0 || fabs(mass - how->top_p) > 1e-5;
+            if (mass >= how->top_p)
+                rows[i].p = 0;
+            mass += p;
+        }
+    } else {
+        assert_string_equal(name, "min_p");
+        for (int64_t i = 0; i < vocab; i++) {
+            double relative = rows[i].p / rows[0].p;
+            sure &= how->min_p == 0 || how->min_p == 1 || fabs(relative / how->min_p - 1) > 1e-5;
+            if (relative < how->min_p)
+                rows[i].p = 0;
+        }
+    }
+    soften(rows, vocab, *temperature);
+    return sure;
+}
+
+/* Rows in the order of likelihood. false: see step. */
 static bool reference(const float *logits, int64_t vocab, const wf_sampling *how,
                       const int32_t *past, int64_t n, row *rows)
 {
+    const char *names = how->samplers ? how->samplers : "penalties;top_k;top_p;min_p;temperature";
+    double temperature = 1;
+    bool sure = true;
     for (int64_t i = 0; i < vocab; i++) {
         double x = logits[i];
         for (int k = 0; k < how->biases; k++)
             if (how->bias[k].token == i)
                 x = (float)(x + (double)how->bias[k].bias);
-        rows[i] = (row){(float)penalized(x, (int32_t)i, how, past, n), 0, (int32_t)i};
+        rows[i] = (row){x, 1, (int32_t)i};
     }
     qsort(rows, (size_t)vocab, sizeof *rows, by_likelihood);
-    if (how->temperature == 0) {
-        rows[0].p = 1;
-        return true;
+    soften(rows, vocab, 1);
+    while (*names) {
+        char name[16] = {0};
+        size_t len = strcspn(names, ";");
+        assert_true(len < sizeof name);
+        memcpy(name, names, len);
+        sure &= step(name, how, past, n, &temperature, rows, vocab);
+        names += len + (names[len] == ';');
     }
-    for (int64_t i = 0; i < vocab; i++)
-        if (how->top_k == 0 || i < how->top_k)
-            rows[i].p = exp((rows[i].logit - rows[0].logit) / how->temperature);
-    normalize(rows, vocab);
-    bool sure = true;
-    double mass = 0;
-    for (int64_t i = 0; i < vocab && how->top_p > 0 && how->top_p < 1; i++) {
-        double p = rows[i].p;
-        sure &= fabs(mass - how->top_p) > 1e-5;
-        if (mass >= how->top_p)
-            rows[i].p = 0;
-        mass += p;
-    }
-    for (int64_t i = 0; i < vocab; i++) {
-        double relative = rows[i].p / rows[0].p;
-        sure &= how->min_p == 0 || how->min_p == 1 || fabs(relative / how->min_p - 1) > 1e-5;
-        if (relative < how->min_p)
-            rows[i].p = 0;
-    }
-    normalize(rows, vocab);
     return sure;
 }
 
@@ -271,7 +329,22 @@ static double one_of(wf_rng *rng, const double *values, uint64_t n)
     one_of(rng, (const double[]){__VA_ARGS__}, \
            sizeof((const double[]){__VA_ARGS__}) / sizeof(double))
 
-static wf_sampling random_settings(wf_rng *rng, int64_t vocab, wf_logit_bias bias[4])
+/* Half of the time the default order; else samplers at random, which may be missing or come twice. */
+static const char *random_order(wf_rng *rng, char out[96])
+{
+    static const char *const names[] = {"penalties", "top_k", "top_p", "min_p", "temperature"};
+    if (wf_rng_below(rng, 2))
+        return NULL;
+    out[0] = '\0';
+    for (uint64_t i = wf_rng_below(rng, 7); i > 0; i--) {
+        strcat(out, *out ? ";" : "");
+        strcat(out, names[wf_rng_below(rng, 5)]);
+    }
+    return out;
+}
+
+static wf_sampling random_settings(wf_rng *rng, int64_t vocab, wf_logit_bias bias[4],
+                                   char order[96])
 {
     wf_sampling how = {
         .temperature = ONE_OF(rng, 0, 0.3, 0.8, 1, 1, 2),
@@ -284,6 +357,7 @@ static wf_sampling random_settings(wf_rng *rng, int64_t vocab, wf_logit_bias bia
         .penalty_last = (int64_t)ONE_OF(rng, 0, -1, 1, 3, 17, 100),
         .bias = bias,
         .biases = (int)ONE_OF(rng, 0, 0, 1, 4),
+        .samplers = random_order(rng, order),
     };
     for (int i = 0; i < how.biases; i++)
         bias[i] =
@@ -314,7 +388,8 @@ static void test_against_reference(void **state)
         int64_t vocab = 1 + (int64_t)wf_rng_below(&rng, MOST);
         int64_t used = 1 + (int64_t)wf_rng_below(&rng, (uint64_t)vocab);
         wf_logit_bias bias[4];
-        wf_sampling how = random_settings(&rng, vocab, bias);
+        char order[96];
+        wf_sampling how = random_settings(&rng, vocab, bias, order);
         wf_sampler *s = make(*state, vocab, how);
         for (int64_t n = 0; n < TOKENS; n++) {
             if (n % 10 == 0 || n < 5) {
@@ -330,6 +405,64 @@ static void test_against_reference(void **state)
         wf_sampler_free(s);
     }
     assert_true(compared > CASES * 10);
+}
+
+static void expect(wf_ctx *ctx, const wf_sampling *how, const double wanted[4])
+{
+    /* the logarithms of probabilities, unsorted */
+    const float logits[4] = {logf(0.15f), logf(0.5f), logf(0.05f), logf(0.3f)};
+    const wf_likely *kept;
+    double p[4] = {0}, total = 0;
+    wf_sampler *s = make(ctx, 4, *how);
+    wt_ok(ctx, wf_sampler_filter(s, logits, &kept));
+    for (size_t i = 0; i < kept->n; i++)
+        total += p[kept->id[i]] = kept->value[i];
+    for (int i = 0; i < 4; i++)
+        if (fabs(p[i] / total - wanted[i]) > 1e-6)
+            fail_msg("%s: token %d has probability %.9g, not %.9g",
+                     how->samplers ? how->samplers : "default", i, p[i] / total, wanted[i]);
+    wf_sampler_free(s);
+}
+
+/* Worked out by hand for 0.5, 0.3, 0.15 and 0.05. Filters see the probabilities before the temperature, as in
+ * llama.cpp. At temperature 0.5 these are squared: 0.25, 0.09, 0.0225 and 0.0025, of 0.365. */
+static void test_order(void **state)
+{
+    static const struct {
+        wf_sampling how;
+        double wanted[4];
+    } cases[] = {
+        /* 0.5 + 0.3 < 0.9 <= 0.5 + 0.3 + 0.15 */
+        {{.temperature = 0.5, .top_p = 0.9}, {0.0225 / 0.3625, 0.25 / 0.3625, 0, 0.09 / 0.3625}},
+        /* squared first, two tokens are 0.34 / 0.365 = 0.93 */
+        {{.temperature = 0.5, .top_p = 0.9, .samplers = "temperature;top_p"},
+         {0, 0.25 / 0.34, 0, 0.09 / 0.34}},
+        /* 0.15 >= 0.2 * 0.5, but 0.0225 < 0.2 * 0.25 */
+        {{.temperature = 0.5, .min_p = 0.2}, {0.0225 / 0.3625, 0.25 / 0.3625, 0, 0.09 / 0.3625}},
+        {{.temperature = 0.5, .min_p = 0.2, .samplers = "temp;min-p"},
+         {0, 0.25 / 0.34, 0, 0.09 / 0.34}},
+        /* of two tokens the first has 0.5 / 0.8 = 0.625; of all it has 0.5 */
+        {{.temperature = 1, .top_k = 2, .top_p = 0.6}, {0, 1, 0, 0}},
+        {{.temperature = 1, .top_k = 2, .top_p = 0.6, .samplers = "top_p;top_k"},
+         {0, 0.625, 0, 0.375}},
+        /* a sampler that is not named is off, one that is named twice acts twice */
+        {{.temperature = 0.5, .top_k = 2, .samplers = "top_k"}, {0, 0.625, 0, 0.375}},
+        {{.temperature = 0, .top_k = 2, .samplers = "top_k"}, {0, 0.625, 0, 0.375}},
+        {{.temperature = 0.5, .samplers = ""}, {0.15, 0.5, 0.05, 0.3}},
+        {{.temperature = 0.70710678118654752,
+          .top_k = 2,
+          .samplers = "temperature;top_k;temperature"},
+         {0, 0.25 / 0.34, 0, 0.09 / 0.34}},
+        /* llama.cpp's whole list, and its other spellings */
+        {{.temperature = 0.5,
+          .top_p = 0.9,
+          .samplers = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"},
+         {0.0225 / 0.3625, 0.25 / 0.3625, 0, 0.09 / 0.3625}},
+        {{.temperature = 0.5, .top_p = 0.9, .samplers = "TEMP;nucleus;top-k;topk"},
+         {0, 0.25 / 0.34, 0, 0.09 / 0.34}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect(*state, &cases[i].how, cases[i].wanted);
 }
 
 /* A vocabulary as large as they get; logits that are peaked, flat and sorted. */
@@ -508,9 +641,16 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_settings),    wt_test(test_extremes),          wt_test(test_greedy),
-        wt_test(test_no_token),    wt_test(test_against_reference), wt_test(test_large),
-        wt_test(test_frequencies), wt_test(test_independence),      wt_test(test_repeats),
+        wt_test(test_settings),
+        wt_test(test_extremes),
+        wt_test(test_greedy),
+        wt_test(test_no_token),
+        wt_test(test_against_reference),
+        wt_test(test_order),
+        wt_test(test_large),
+        wt_test(test_frequencies),
+        wt_test(test_independence),
+        wt_test(test_repeats),
         wt_test(test_memory),
     };
     return cmocka_run_group_tests_name("sample", tests, NULL, NULL);

@@ -90,15 +90,15 @@ static inline int bucket_of(const wf_likely *t, float logit)
     return far < BUCKETS - 1 ? (int)far : BUCKETS - 1;
 }
 
-double wf_likely_weigh(wf_likely *t, float least)
+double wf_likely_weigh(wf_likely *t)
 {
-    float weights[BLOCK], bound = least > FLT_TRUE_MIN ? least : FLT_TRUE_MIN;
+    float weights[BLOCK];
     double sum = 0;
     size_t kept = 0;
     for (size_t from = 0, n; (n = block_at(t, from)) > 0; from += n) {
         weigh_block(t, from, n, weights);
         for (size_t i = 0; i < n; i++) {
-            bool keep = weights[i] >= bound;
+            bool keep = weights[i] > 0;
             t->value[kept] = weights[i];
             t->id[kept] = t->id[from + i];
             kept += keep;
@@ -208,4 +208,27 @@ void wf_likely_keep_mass(wf_likely *t, double p)
 {
     if (p < 1)
         keep(t, p, true);
+}
+
+void wf_likely_keep_near(wf_likely *t, double p)
+{
+    float bound = (float)fmax(-FLT_MAX, (double)t->top + log(p) * t->temperature);
+    size_t kept = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        float value = t->value[i];
+        t->value[kept] = value;
+        t->id[kept] = t->id[i];
+        kept += value >= bound;
+    }
+    t->n = kept;
+}
+
+void wf_likely_keep_first(wf_likely *t)
+{
+    size_t first = 0;
+    for (size_t i = 1; i < t->n; i++)
+        if (above(t, i, first))
+            first = i;
+    swap(t, 0, first);
+    t->n = 1;
 }

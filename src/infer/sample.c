@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/philox.h"
+#include "model/sampler_order.h"
 
 #define PENALTY_LAST 64 /* the default */
 
@@ -30,7 +31,9 @@ struct wf_sampler {
     wf_ctx *ctx;
     size_t vocab;
     wf_sampling how; /* defaults filled in; its biases are ours */
-    bool greedy, penalized;
+    wf_sampler_order order;
+    bool greedy; /* the order has a sampler that leaves one token */
+    bool penalized;
     history past;
     wf_likely list; /* [vocab] the work of one pick */
     double total;   /* of the weights in it */
@@ -164,49 +167,100 @@ static wf_status load(wf_sampler *s, const float *logits)
                    at, (double)logits[at]);
 }
 
-static void adjust(wf_sampler *s)
+static void add_biases(wf_sampler *s)
 {
     for (int i = 0; i < s->how.biases; i++) {
         float *logit = &s->list.value[s->how.bias[i].token], bias = s->how.bias[i].bias;
         *logit = *logit == -INFINITY || bias == -INFINITY ? -INFINITY
                                                           : clamp((double)*logit + (double)bias);
     }
-    for (size_t i = 0; i < s->past.n; i++) {
-        float *logit = &s->list.value[s->past.seen[i].id];
-        if (*logit == -INFINITY)
-            continue;
-        double x = *logit, repeat = s->how.repeat_penalty;
-        x = x > 0 ? x / repeat : x * repeat;
-        x -= s->past.seen[i].count * s->how.frequency_penalty + s->how.presence_penalty;
-        *logit = clamp(x);
-    }
+}
+
+static void penalize(const wf_sampler *s, const seen_token *seen, float *logit)
+{
+    if (*logit == -INFINITY)
+        return;
+    double x = *logit, repeat = s->how.repeat_penalty;
+    x = x > 0 ? x / repeat : x * repeat;
+    x -= seen->count * s->how.frequency_penalty + s->how.presence_penalty;
+    *logit = clamp(x);
+}
+
+/* Is every penalized token at the index that is its id? True before other samplers, which drop and move tokens. */
+static bool in_place(const wf_likely *t, const history *h, size_t vocab)
+{
+    bool same = t->n == vocab;
+    for (size_t i = 0; same && i < h->n; i++)
+        same = t->id[h->seen[i].id] == h->seen[i].id;
+    return same;
+}
+
+static void apply_penalties(wf_sampler *s)
+{
+    wf_likely *t = &s->list;
+    const history *h = &s->past;
+    if (!s->penalized)
+        return;
+    if (in_place(t, h, s->vocab))
+        for (size_t i = 0; i < h->n; i++)
+            penalize(s, &h->seen[i], &t->value[h->seen[i].id]);
+    else
+        for (size_t i = 0; i < t->n; i++)
+            if (h->place[t->id[i]] > 0)
+                penalize(s, &h->seen[h->place[t->id[i]] - 1], &t->value[i]);
+    t->top = wf_likely_top(t->value, t->n);
+}
+
+static void apply_top_k(wf_sampler *s)
+{
+    if (s->how.top_k == 1)
+        wf_likely_keep_first(&s->list);
+    else if (s->how.top_k > 0)
+        wf_likely_keep_count(&s->list, (size_t)s->how.top_k);
+}
+
+static void apply_top_p(wf_sampler *s)
+{
+    if (s->how.top_p > 0)
+        wf_likely_keep_mass(&s->list, s->how.top_p);
+}
+
+static void apply_min_p(wf_sampler *s)
+{
+    if (s->how.min_p > 0)
+        wf_likely_keep_near(&s->list, s->how.min_p);
+}
+
+static void apply_temperature(wf_sampler *s)
+{
+    if (s->how.temperature == 0)
+        wf_likely_keep_first(&s->list);
+    else /* in range after any number of factors */
+        s->list.temperature =
+            fmin(DBL_MAX, fmax(DBL_MIN, s->list.temperature * s->how.temperature));
 }
 
 wf_status wf_sampler_filter(wf_sampler *s, const float *logits, const wf_likely **kept)
 {
+    static void (*const apply[])(wf_sampler *) = {
+        [WF_SAMPLER_PENALTIES] = apply_penalties,
+        [WF_SAMPLER_TOP_K] = apply_top_k,
+        [WF_SAMPLER_TOP_P] = apply_top_p,
+        [WF_SAMPLER_MIN_P] = apply_min_p,
+        [WF_SAMPLER_TEMPERATURE] = apply_temperature,
+    };
     wf_likely *t = &s->list;
     *kept = t;
     WF_TRY(load(s, logits));
-    adjust(s);
+    add_biases(s);
+    t->temperature = 1;
     t->top = wf_likely_top(t->value, t->n);
     if (t->top == -INFINITY)
         return wf_fail(s->ctx, WF_ERR_DEVICE, "no token can follow: all logits are -inf%s",
                        s->how.biases > 0 ? ", the biases included" : "");
-    if (s->greedy) {
-        size_t first = 0;
-        while (t->value[first] != t->top)
-            first++;
-        t->id[0] = (int32_t)first;
-        t->value[0] = 1;
-        t->n = 1;
-        s->total = 1;
-        return WF_OK;
-    }
-    if (s->how.top_k > 0)
-        wf_likely_keep_count(t, (size_t)s->how.top_k);
-    if (s->how.top_p > 0)
-        wf_likely_keep_mass(t, s->how.top_p);
-    s->total = wf_likely_weigh(t, (float)s->how.min_p);
+    for (int i = 0; i < s->order.count; i++)
+        apply[s->order.step[i]](s);
+    s->total = wf_likely_weigh(t);
     return WF_OK;
 }
 
@@ -252,7 +306,6 @@ static wf_status allocate(wf_sampler *s, const wf_logit_bias *bias)
     s->list.id = wf_mem_array(s->ctx, s->vocab, sizeof *s->list.id);
     if (!s->list.value || !s->list.id)
         return WF_ERR_MEMORY;
-    s->list.temperature = s->how.temperature;
     if (s->how.biases > 0) {
         size_t n = (size_t)s->how.biases;
         wf_logit_bias *copy = wf_mem_array(s->ctx, n, sizeof *copy);
@@ -271,7 +324,10 @@ wf_status wf_sampler_new(wf_ctx *ctx, int64_t vocab, const wf_sampling *sampling
     *out = NULL;
     wf_assert(vocab > 0 && vocab <= INT32_MAX);
     wf_sampling how = sampling ? *sampling : (wf_sampling){0};
+    wf_sampler_order order;
+    const char *samplers = how.samplers ? how.samplers : WF_SAMPLER_ORDER;
     WF_TRY(check(ctx, vocab, &how));
+    WF_TRY(wf_sampler_order_parse(ctx, samplers, strlen(samplers), &order));
     wf_sampler *s = wf_mem_new(ctx, sizeof *s);
     if (!s)
         return WF_ERR_MEMORY;
@@ -283,9 +339,13 @@ wf_status wf_sampler_new(wf_ctx *ctx, int64_t vocab, const wf_sampling *sampling
         s->how.repeat_penalty = 1;
     if (how.penalty_last == 0)
         s->how.penalty_last = PENALTY_LAST;
-    s->greedy = how.temperature == 0 || how.top_k == 1;
+    s->how.samplers = NULL;
+    s->order = order;
+    s->greedy = (how.temperature == 0 && wf_sampler_order_has(&order, WF_SAMPLER_TEMPERATURE)) ||
+                (how.top_k == 1 && wf_sampler_order_has(&order, WF_SAMPLER_TOP_K));
     s->penalized =
-        s->how.repeat_penalty != 1 || how.frequency_penalty != 0 || how.presence_penalty != 0;
+        (s->how.repeat_penalty != 1 || how.frequency_penalty != 0 || how.presence_penalty != 0) &&
+        wf_sampler_order_has(&order, WF_SAMPLER_PENALTIES);
     wf_status status = allocate(s, how.bias);
     if (status != WF_OK) {
         wf_sampler_free(s);
