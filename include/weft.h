@@ -766,6 +766,12 @@ typedef struct {
     bool control;    /* write control tokens out */
 } wf_request;
 
+/* How the model's authors want it to be sampled: generation_config.json of a folder, general.sampling.* of a GGUF file.
+ * What they do not say has Weft's default: temperature 0.6, top_k 40, top_p 0.95, min_p 0.05, no penalties. false: they
+ * say nothing. Settings that are invalid or that Weft lacks are ignored, with a warning to the log. There is no
+ * seed. Strings are borrowed until the model is closed. */
+WF_API bool wf_model_sampling(const wf_model *model, wf_sampling *out);
+
 /* One text that is being generated. */
 typedef struct wf_sequence wf_sequence;
 

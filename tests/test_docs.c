@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_docs.c - docs/training.md explains every flag that training has, and none that there is not. */
+/* test_docs.c - docs/training.md explains every flag that training has, and none that there is not; docs/models.md
+ * every flag of sampling. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,9 +21,9 @@
 static wt_program program;
 static char page[1 << 18];
 
-static void read_page(void)
+static void read_page(const char *path)
 {
-    FILE *f = fopen(PAGE, "rb");
+    FILE *f = fopen(path, "rb");
     assert_non_null(f);
     size_t n = fread(page, 1, sizeof page, f);
     assert_true(n > 0 && n < sizeof page);
@@ -127,10 +128,35 @@ static void test_defaults_are_said_once(void **state)
     }
 }
 
+/* Reads another page, so it comes last. */
+static void test_sampling_is_explained(void **state)
+{
+    (void)state;
+    int flags = 0;
+    size_t len;
+    wt_program_ok(&program, "help run");
+    char *at = strstr(program.out, "choosing tokens:"), *end = strstr(program.out, "the model:");
+    assert_true(at && end && at < end);
+    *end = '\0';
+    read_page("docs/models.md");
+    for (const char *line = at; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        const char *flag = flag_of(line, &len);
+        if (!flag)
+            continue;
+        flags++;
+        char wanted[80];
+        snprintf(wanted, sizeof wanted, "%.*s", (int)len, flag);
+        if (!strstr(page, wanted))
+            fail_msg("docs/models.md does not explain %s", wanted);
+    }
+    assert_true(flags > 10);
+}
+
 static int set_up(void **state)
 {
     (void)state;
-    read_page();
+    read_page(PAGE);
     return wt_program_make(&program);
 }
 
@@ -147,6 +173,7 @@ int main(void)
         cmocka_unit_test(test_every_flag_is_explained),
         cmocka_unit_test(test_no_flag_is_invented),
         cmocka_unit_test(test_defaults_are_said_once),
+        cmocka_unit_test(test_sampling_is_explained),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -47,7 +47,7 @@ static wf_status open_chat(wf_chat *c, const char *path)
     char *system;
     size_t bytes;
     WF_TRY(wf_engine_open(ctx, path, &c->engine));
-    WF_TRY(wf_sampled_make(ctx, c->engine.info.vocab, &c->sampled));
+    WF_TRY(wf_sampled_make(ctx, c->engine.model, &c->sampled));
     if (options.system) {
         WF_TRY(wf_prompt_unescape(ctx, options.system, &system, &bytes));
         wf_status status = wf_chat_set_system(c, options.no_escape ? options.system : system);

@@ -5,6 +5,7 @@
 #include "cli/engine.h"
 #include "cli/info.h"
 #include "cli/plan.h"
+#include "cli/sampling.h"
 #include "cli/screen.h"
 #include "model/family.h"
 
@@ -122,6 +123,19 @@ static void print_template(const wf_model_view *v)
     printf("  chat        %s\n", WF_FOREIGN_BYTES(t, line));
 }
 
+static void print_sampling(const wf_model_view *v)
+{
+    const wf_sampling_defaults *d = &v->model->sampling;
+    char text[WF_SAMPLING_TEXT];
+    wf_sampling s;
+    wf_sampling_resolve(d, &s);
+    printf("  sampling    %s: %s\n",
+           wf_sampling_any(d) ? "the model's own" : "the model has no settings, Weft's are",
+           wf_sampling_text(&s, text));
+    for (int i = 0; i < d->remarks && i < WF_MAX_REMARKS; i++)
+        printf("              %s\n", d->remark[i]);
+}
+
 static void print_info(const wf_model_view *v)
 {
     const wf_model_info *i = &v->info;
@@ -148,6 +162,7 @@ static void print_info(const wf_model_view *v)
            i->tied ? "the embedding" : "its own");
     print_special(v);
     print_template(v);
+    print_sampling(v);
     print_memory(v);
     print_types(v);
 }

@@ -110,7 +110,7 @@ static wf_status prepare(batch *b, const char *path)
     if (!b->job)
         return WF_ERR_MEMORY;
     WF_TRY(wf_engine_open(ctx, path, &b->engine));
-    WF_TRY(wf_sampled_make(ctx, b->engine.info.vocab, &b->sampled));
+    WF_TRY(wf_sampled_make(ctx, b->engine.model, &b->sampled));
     for (int i = 0; i < b->prompts.count; i++) {
         job *j = &b->job[i];
         *j = (job){.prompt = &b->prompts.item[i],

@@ -55,6 +55,31 @@ static void put_tokenizer(wf_json *j, const wf_model_view *v)
     wf_json_object_end(j);
 }
 
+/* null: the model brings none. */
+static void put_sampling(wf_json *j, const wf_sampling_defaults *d)
+{
+    wf_json_key(j, "sampling");
+    if (wf_sampling_any(d)) {
+        wf_json_object_begin(j);
+        for (int i = 0; i < WF_SETTINGS; i++) {
+            if (!d->given[i])
+                continue;
+            wf_json_key(j, wf_settings[i].json);
+            wf_json_double(j, d->value[i]);
+        }
+        if (d->samplers)
+            put_text(j, "sequence", d->samplers);
+        wf_json_object_end(j);
+    } else {
+        wf_json_null(j);
+    }
+    wf_json_key(j, "ignored");
+    wf_json_array_begin(j);
+    for (int i = 0; i < d->remarks && i < WF_MAX_REMARKS; i++)
+        wf_json_string(j, d->remark[i]);
+    wf_json_array_end(j);
+}
+
 static void put_memory(wf_json *j, const wf_model_view *v)
 {
     wf_json_key(j, "memory");
@@ -153,6 +178,7 @@ void wf_info_json(const wf_model_view *v, bool tensors, bool keys)
     wf_json_array_end(&j);
     put_shape(&j, &v->info);
     put_tokenizer(&j, v);
+    put_sampling(&j, &v->model->sampling);
     put_text(&j, "chat_template", v->info.chat_template);
     put_memory(&j, v);
     put_types(&j, v);

@@ -12,39 +12,52 @@
 #include "base/mem.h"
 #include "cli/engine.h"
 #include "cli/prompt.h"
+#include "model/sampler_order.h"
 
 wf_sampling_options wf_sampling_set = {
-    .temp = 0.8,
-    .top_p = 0.95,
-    .min_p = 0.05,
-    .repeat = 1,
-    .top_k = 40,
-    .last = 64,
+    .temp = NAN,
+    .top_p = NAN,
+    .min_p = NAN,
+    .repeat = NAN,
+    .top_k = WF_NOT_GIVEN,
+    .last = WF_NOT_GIVEN,
     .seed = -1,
     .limit = -1,
 };
 
+/* Beside the defaults of wf_model_sampling. */
 const wf_flag wf_sampling_flags[] = {
     {"predict", 'n', "N",
      "most tokens to generate (default -1: until the text or the context ends)",
      .whole = &wf_sampling_set.limit, .range = "1,", .also = "--n-predict", .minus_one = true},
     {"seed", 's', "S", "repeats an earlier run (default -1: a fresh one)",
      .whole = &wf_sampling_set.seed, .minus_one = true},
-    {"temp", 0, "T", "temperature; 0: always the most likely token", .real = &wf_sampling_set.temp,
-     .range = "0,", .also = "--temperature"},
-    {"top-k", 0, "K", "of the K most likely tokens; 0: of all", .whole = &wf_sampling_set.top_k},
-    {"top-p", 0, "P", "of the most likely that make up this probability; 1: of all",
+    {"temp", 0, "T",
+     "temperature; 0: always the most likely token (default: the model's, else 0.6)",
+     .real = &wf_sampling_set.temp, .range = "0,", .also = "--temperature"},
+    {"top-k", 0, "K", "of the K most likely tokens; 0: of all (default: the model's, else 40)",
+     .whole = &wf_sampling_set.top_k},
+    {"top-p", 0, "P",
+     "of the most likely that make up this probability; 1: of all (default: the model's, else "
+     "0.95)",
      .real = &wf_sampling_set.top_p, .range = "0,1"},
-    {"min-p", 0, "P", "of those at least this likely, relative to the first; 0: of all",
+    {"min-p", 0, "P",
+     "of those at least this likely, relative to the first; 0: of all (default: the model's, else "
+     "0.05)",
      .real = &wf_sampling_set.min_p, .range = "0,1"},
-    {"repeat-penalty", 0, "X", "makes tokens seen lately less likely; 1: does not",
+    {"repeat-penalty", 0, "X",
+     "makes tokens seen lately less likely; 1: does not (default: the model's, else 1)",
      .real = &wf_sampling_set.repeat, .range = "(0,"},
     {"frequency-penalty", 0, "X", "the same, by how often they were seen",
      .real = &wf_sampling_set.frequency},
     {"presence-penalty", 0, "X", "the same, for having been seen at all",
      .real = &wf_sampling_set.presence},
-    {"repeat-last-n", 0, "N", "tokens that count as lately; -1: all; 0: no penalties",
+    {"repeat-last-n", 0, "N",
+     "tokens that count as lately; -1: all; 0: no penalties (default: the model's, else 64)",
      .whole = &wf_sampling_set.last, .minus_one = true},
+    {"samplers", 0, "NAMES",
+     "what is applied, in this order (default: the model's, else " WF_SAMPLER_ORDER ")",
+     .text = &wf_sampling_set.samplers},
     {"logit-bias", 'l', "ID+BIAS", "makes a token more likely, or ID-BIAS less; may be repeated",
      .values = &wf_sampling_set.bias},
     {"stop", 0, "TEXT", "ends before this text; may be repeated", .values = &wf_sampling_set.stop,
@@ -92,35 +105,85 @@ static wf_status make_stops(wf_ctx *ctx, wf_sampled *s)
     return WF_OK;
 }
 
-wf_status wf_sampled_make(wf_ctx *ctx, int64_t vocab, wf_sampled *out)
+/* Flags win over the model's settings. */
+static void choose(const wf_sampling_options *o, wf_sampling *s)
+{
+    if (!isnan(o->temp))
+        s->temperature = o->temp;
+    if (o->top_k >= 0)
+        s->top_k = o->top_k;
+    if (!isnan(o->top_p))
+        s->top_p = o->top_p > 0 ? o->top_p : DBL_MIN; /* the first token alone; 0 would be all */
+    if (!isnan(o->min_p))
+        s->min_p = o->min_p;
+    if (!isnan(o->repeat))
+        s->repeat_penalty = o->repeat;
+    if (o->last != WF_NOT_GIVEN)
+        s->penalty_last = o->last;
+    if (o->samplers)
+        s->samplers = o->samplers;
+    bool penalties = s->penalty_last != 0;
+    s->repeat_penalty = penalties ? s->repeat_penalty : 1;
+    s->frequency_penalty = penalties ? o->frequency : 0;
+    s->presence_penalty = penalties ? o->presence : 0;
+    s->seed = (uint64_t)(o->seed < 0 ? wf_fresh_seed() : o->seed);
+}
+
+/* The library checks the rest, but with the model on the device. */
+static wf_status check_order(wf_ctx *ctx)
+{
+    wf_sampler_order order;
+    const char *text = wf_sampling_set.samplers;
+    return text ? wf_sampler_order_parse(ctx, text, strlen(text), &order) : WF_OK;
+}
+
+wf_status wf_sampled_make(wf_ctx *ctx, const wf_model *model, wf_sampled *out)
 {
     const wf_sampling_options *o = &wf_sampling_set;
-    bool penalties = o->last != 0;
+    wf_model_info info;
+    wf_model_get_info(model, &info);
     *out = (wf_sampled){.request = {.limit = o->limit > 0 ? o->limit : 0,
                                     .stop = out->stop,
                                     .ignore_end = o->ignore_end,
                                     .control = o->special}};
+    WF_TRY(check_order(ctx));
     for (int i = 0; i < o->bias.count; i++)
-        WF_TRY(parse_bias(ctx, o->bias.item[i], vocab, &out->bias[i]));
+        WF_TRY(parse_bias(ctx, o->bias.item[i], info.vocab, &out->bias[i]));
     WF_TRY(make_stops(ctx, out));
-    out->request.sampling = (wf_sampling){
-        .temperature = o->temp,
-        .top_k = o->top_k,
-        .top_p = o->top_p > 0 ? o->top_p : DBL_MIN, /* none but the first; 0 would be all */
-        .min_p = o->min_p,
-        .repeat_penalty = penalties ? o->repeat : 1,
-        .frequency_penalty = penalties ? o->frequency : 0,
-        .presence_penalty = penalties ? o->presence : 0,
-        .penalty_last = o->last,
-        .seed = (uint64_t)(o->seed < 0 ? wf_fresh_seed() : o->seed),
-        .bias = out->bias,
-        .biases = o->bias.count,
-    };
+    wf_sampling *s = &out->request.sampling;
+    out->models = wf_model_sampling(model, s);
+    choose(o, s);
+    s->bias = out->bias;
+    s->biases = o->bias.count;
     return WF_OK;
+}
+
+const char *wf_sampling_text(const wf_sampling *s, char out[WF_SAMPLING_TEXT])
+{
+    size_t len = 0;
+    double top_p = s->top_p <= DBL_MIN ? 0 : s->top_p;
+    wf_text_append(out, WF_SAMPLING_TEXT, &len, "temp %g", s->temperature);
+    if (s->temperature > 0)
+        wf_text_append(out, WF_SAMPLING_TEXT, &len, ", top-k %lld, top-p %g, min-p %g",
+                       (long long)s->top_k, top_p, s->min_p);
+    if (s->repeat_penalty != 1) {
+        wf_text_append(out, WF_SAMPLING_TEXT, &len, ", repeat-penalty %g over ", s->repeat_penalty);
+        if (s->penalty_last < 0)
+            wf_text_append(out, WF_SAMPLING_TEXT, &len, "all tokens");
+        else
+            wf_text_append(out, WF_SAMPLING_TEXT, &len, "the last %lld tokens",
+                           (long long)s->penalty_last);
+    }
+    if (s->samplers)
+        wf_text_append(out, WF_SAMPLING_TEXT, &len, ", samplers %s", s->samplers);
+    return out;
 }
 
 void wf_sampled_say(const wf_sampled *s)
 {
+    char text[WF_SAMPLING_TEXT];
+    if (s->models || wf_engine_set.verbose)
+        wf_engine_say("sampling: %s", wf_sampling_text(&s->request.sampling, text));
     if (wf_sampling_set.seed < 0 && s->request.sampling.temperature > 0)
         wf_engine_say("seed: %lld", (long long)s->request.sampling.seed);
 }

@@ -44,6 +44,8 @@ static wf_status fill(wf_model *m, const wf_blank *b)
     m->config = *b->config;
     m->tokenizer_borrowed = true;
     m->tokenizer = (wf_tokenizer *)(uintptr_t)b->tokenizer; /* only read */
+    if (b->sampling)
+        m->sampling = *b->sampling;
     m->fetch = b->fetch;
     m->fetch_user = b->user;
     wf_store_init(&m->nowhere, m->ctx);

@@ -14,10 +14,11 @@
 typedef wf_status wf_fetch_fn(void *user, const char *weight, float *to, int64_t count);
 
 typedef struct {
-    const char *name;              /* of the model, for people */
-    const wf_config *config;       /* what its arrays point to must outlive the model */
-    const wf_tokenizer *tokenizer; /* borrowed; NULL: none */
-    const char *chat_template;     /* NULL: none */
+    const char *name;                     /* of the model, for people */
+    const wf_config *config;              /* what its arrays point to must outlive the model */
+    const wf_tokenizer *tokenizer;        /* borrowed; NULL: none */
+    const char *chat_template;            /* NULL: none */
+    const wf_sampling_defaults *sampling; /* its strings must outlive the model; NULL: none */
     wf_fetch_fn *fetch;
     void *user;
 } wf_blank;

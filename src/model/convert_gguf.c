@@ -160,6 +160,20 @@ static wf_status put_tokenizer(const wf_convert *c, keys *k)
                                  : WF_OK;
 }
 
+static wf_status put_sampling(keys *k, const wf_sampling_defaults *d)
+{
+    char key[64];
+    for (int i = 0; i < WF_SETTINGS; i++) {
+        if (!d->given[i])
+            continue;
+        snprintf(key, sizeof key, "general.sampling.%s", wf_settings[i].gguf);
+        WF_TRY(wf_settings[i].whole
+                   ? wf_gguf_write_int(k->w, key, WF_GGUF_I32, (int64_t)d->value[i])
+                   : wf_gguf_write_float(k->w, key, d->value[i]));
+    }
+    return d->samplers ? put_text(k, "general.sampling.sequence", d->samplers) : WF_OK;
+}
+
 /* ---- Types ---- */
 
 /* general.file_type of a file whose types were not chosen: that of the type most numbers have. */
@@ -215,6 +229,7 @@ static wf_status put_keys(const wf_convert *c, keys *k)
     WF_TRY(put_text(k, "general.architecture", k->family));
     WF_TRY(put_text(k, "general.type", "model"));
     WF_TRY(put_text(k, "general.name", c->m->info.name));
+    WF_TRY(put_sampling(k, &c->m->sampling));
     WF_TRY(put_types(c, k));
     WF_TRY(put_sizes(k, config));
     if (config->family->rotary)

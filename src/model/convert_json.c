@@ -384,6 +384,30 @@ wf_status wf_convert_rope_json(wf_ctx *ctx, const wf_rotary *rope, char **text, 
 
 /* ---- generation_config.json ---- */
 
+/* transformers fills in other defaults than Weft, so every setting is written. Its penalties look at all tokens; the
+ * window and the order are llama.cpp's words, which transformers ignores. */
+static void put_sampling(json *j, const wf_sampling_defaults *d)
+{
+    bool sample = wf_sampling_value(d, WF_SET_TEMPERATURE) > 0;
+    if (!wf_sampling_any(d))
+        return;
+    put_bool(j, "do_sample", sample);
+    for (wf_setting i = 0; i < WF_SETTINGS; i++) {
+        double value = wf_sampling_value(d, i);
+        bool wanted = i == WF_SET_REPEAT ? d->given[i]
+                      : i == WF_SET_LAST ? value >= 0 && d->given[WF_SET_REPEAT]
+                                         : sample;
+        if (!wanted)
+            continue;
+        if (wf_settings[i].whole)
+            put_int(j, wf_settings[i].json, (int64_t)value);
+        else
+            put_float(j, wf_settings[i].json, value);
+    }
+    if (d->samplers)
+        put_text(j, "sequence", d->samplers);
+}
+
 wf_status wf_convert_generation_json(wf_convert *c, char **text, size_t *bytes)
 {
     const wf_tokenizer *t = c->m->tokenizer;
@@ -397,6 +421,7 @@ wf_status wf_convert_generation_json(wf_convert *c, char **text, size_t *bytes)
             put_int(&j, NULL, i);
     close_level(&j, ']');
     put_id(&j, t, "pad_token_id", WF_SPECIAL_PAD);
+    put_sampling(&j, &c->m->sampling);
     close_level(&j, '}');
     return take(&j, text, bytes);
 }

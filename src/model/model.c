@@ -11,17 +11,24 @@
 /* ---- Tokenizers ---- */
 
 /* Token ids after which a text ends; a number or a list of them. */
-static void add_ends(wf_model *m, const wf_json_node *config)
+static wf_status add_ends(wf_model *m, const char *what, const wf_json_node *config)
 {
     const wf_json_node *eos = wf_json_get(config, "eos_token_id");
-    if (!eos)
-        return;
+    if (!eos || eos->kind == WF_JSON_NULL)
+        return WF_OK;
     const wf_json_node *id = eos->kind == WF_JSON_ARRAY ? eos->child : eos;
     size_t count = eos->kind == WF_JSON_ARRAY ? eos->count : 1;
     for (size_t i = 0; i < count; i++)
         if (id[i].kind == WF_JSON_NUMBER && id[i].whole && id[i].integer >= 0 &&
             id[i].integer < wf_tokenizer_count(m->tokenizer))
             wf_tokenizer_add_end(m->tokenizer, (int32_t)id[i].integer);
+        else
+            WF_TRY(wf_sampling_remark(
+                &m->arena, &m->sampling,
+                "%s: eos_token_id must name tokens from 0 to %d, but one of its values does not; "
+                "it is ignored",
+                what, wf_tokenizer_count(m->tokenizer) - 1));
+    return WF_OK;
 }
 
 /* A model whose tokenizer cannot be read is a model still: why is kept for whoever wants to use it. */
@@ -38,8 +45,8 @@ static wf_status open_tokenizer(wf_model *m)
         return m->no_tokenizer ? WF_OK : WF_ERR_MEMORY;
     }
     if (m->folder) {
-        add_ends(m, m->folder->config);
-        add_ends(m, m->folder->generation);
+        WF_TRY(add_ends(m, "config.json", m->folder->config));
+        WF_TRY(add_ends(m, "generation_config.json", m->folder->generation));
     }
     if (wf_tokenizer_count(m->tokenizer) > m->config.vocab)
         return wf_fail(m->ctx, WF_ERR_FORMAT,
@@ -154,6 +161,9 @@ wf_status wf_model_open(wf_ctx *ctx, const char *path, wf_model **out)
     wf_status status = m->path ? open_file(m) : WF_ERR_MEMORY;
     if (status == WF_OK)
         status = fill_info(m);
+    if (status == WF_OK)
+        status = m->gguf ? wf_sampling_from_gguf(&m->arena, m->gguf, &m->sampling)
+                         : wf_sampling_from_json(&m->arena, m->folder->generation, &m->sampling);
     if (status == WF_OK)
         status = open_tokenizer(m);
     if (status == WF_OK)

@@ -11,6 +11,7 @@
 #include "format/folder.h"
 #include "format/gguf.h"
 #include "model/build.h"
+#include "model/sampling.h"
 #include "text/token.h"
 
 typedef struct {
@@ -35,6 +36,7 @@ struct wf_model {
     wf_tokenizer *tokenizer; /* NULL: the model has none, or one that Weft cannot read */
     bool tokenizer_borrowed;
     const char *no_tokenizer; /* why not */
+    wf_sampling_defaults sampling;
     /* A model that lies in no file (blank.h): where its weights come from, and a store without any. */
     wf_status (*fetch)(void *user, const char *weight, float *to, int64_t count);
     void *fetch_user;

@@ -21,7 +21,8 @@ static const struct {
     {"xtc ", OFF},
 };
 #define SAMPLERS ((int)(sizeof samplers / sizeof *samplers))
-#define LONGEST 16
+#define LONGEST 24    /* bytes of a name */
+#define MOST_NAMES 64 /* of a list, with those that are skipped */
 
 static bool is_named(const char *names, const char *word, size_t bytes)
 {
@@ -36,11 +37,9 @@ static int find(const char *name, size_t bytes)
 {
     char word[LONGEST];
     size_t n = 0;
-    for (size_t i = 0; i < bytes; i++) {
+    for (size_t i = 0; i < bytes && bytes <= LONGEST; i++) {
         if (name[i] == '_' || name[i] == '-')
             continue;
-        if (n == sizeof word)
-            return SAMPLERS;
         word[n++] = name[i] >= 'A' && name[i] <= 'Z' ? (char)(name[i] - 'A' + 'a') : name[i];
     }
     int i = 0;
@@ -68,10 +67,14 @@ static wf_status add(wf_ctx *ctx, const char *name, size_t bytes, wf_sampler_ord
 
 wf_status wf_sampler_order_parse(wf_ctx *ctx, const char *text, size_t bytes, wf_sampler_order *out)
 {
+    int names = 0;
     out->count = 0;
     for (size_t from = 0, end; from < bytes; from = end + 1) {
         const char *semicolon = memchr(text + from, ';', bytes - from);
         end = semicolon ? (size_t)(semicolon - text) : bytes;
+        if (++names > MOST_NAMES)
+            return wf_fail(ctx, WF_ERR_USAGE, "sampling: the list has more than %d names",
+                           MOST_NAMES);
         WF_TRY(add(ctx, text + from, end - from, out));
     }
     return WF_OK;

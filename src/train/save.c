@@ -61,6 +61,7 @@ static wf_status save_model(wf_trainer *t, const char *path, bool average, const
                             .config = &t->setup.config,
                             .tokenizer = t->tokenizer,
                             .chat_template = t->chat_template,
+                            .sampling = t->setup.base ? &t->setup.base->sampling : NULL,
                             .fetch = fetch,
                             .user = &from};
     const wf_convert_options options = {.type = type};
