@@ -536,8 +536,8 @@ static void test_mistakes(void **state)
         const char *args, *sentence;
     } cases[] = {
         {2, "run", "weft run: which model? give a GGUF file or a Hugging Face folder"},
-        {2, "run " LLAMA, "weft run: what is to be continued? give a text with -p"},
-        {2, "run a b -p x", "'b' is one argument too many; the usage is: weft run MODEL"},
+        {2, "run " LLAMA, "weft run: there is no prompt: stdin is empty; give a text as the "},
+        {2, "run a b c", "'c' is one argument too many; the usage is: weft run MODEL [PROMPT]"},
         {1, "run tests/fixtures/models/lama -p x", "did you mean 'tests/fixtures/models/llama'?"},
         {1, "run tests -p x", "a Hugging Face folder has a config.json, and this one has none"},
         {1, "run README.md -p x", "README.md"},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* cmd_run.c - weft run: continues a text, or several at once. */
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@ static struct {
     wf_values prompts, files;
     int64_t parallel;
     bool no_escape, echo, control, json;
+    bool piped; /* the prompt is stdin because nothing else was given */
 } options = {.parallel = -1};
 
 /* One prompt and what becomes of it. */
@@ -45,6 +47,40 @@ typedef struct {
 
 /* ---- Before it runs ---- */
 
+#define WAYS \
+    "give a text as the second argument or with -p, a file with -f, or pipe a text to the program"
+
+/* MODEL [PROMPT], or --model MODEL [PROMPT]. An argument beside --model that is a file is a second model. */
+static wf_status take_operands(wf_ctx *ctx, char *const *operands, int count, const char **path)
+{
+    const char *model = wf_engine_set.model;
+    bool alone =
+        count == 1 && model && strcmp(operands[0], model) != 0 && access(operands[0], F_OK) != 0;
+    const char *prompt = alone ? operands[0] : count == 2 ? operands[1] : NULL;
+    WF_TRY(wf_engine_path(ctx, operands, alone ? 0 : count, path));
+    if (!prompt)
+        return WF_OK;
+    if (options.prompts.count + options.files.count > 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "there is a prompt among the arguments and another one with %s; give one of "
+                       "them, or every prompt with its own -p",
+                       options.prompts.count ? "-p" : "-f");
+    options.prompts.item[options.prompts.count++] = prompt;
+    return WF_OK;
+}
+
+/* Without any prompt, stdin is the prompt, unless it is closed or somebody would have to type it. */
+static wf_status take_stdin(wf_ctx *ctx)
+{
+    if (options.prompts.count + options.files.count > 0)
+        return WF_OK;
+    if (isatty(STDIN_FILENO) || fcntl(STDIN_FILENO, F_GETFD) < 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "there is no prompt; " WAYS);
+    options.files.item[options.files.count++] = "-";
+    options.piped = true;
+    return WF_OK;
+}
+
 static wf_status encode(batch *b, job *j)
 {
     const wf_engine *e = &b->engine;
@@ -71,7 +107,7 @@ static wf_status encode(batch *b, job *j)
     if (bos < 0)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "an empty prompt gives nothing to continue, and %s has no token that begins "
-                       "a text; write something behind -p",
+                       "a text; write a longer prompt",
                        WF_SHOWN(e->info.name));
     wf_ids_free(e->ctx, j->ids);
     j->ids = wf_mem_array(e->ctx, 1, sizeof *j->ids);
@@ -109,6 +145,8 @@ static wf_status prepare(batch *b, const char *path)
     b->job = wf_mem_array(ctx, (size_t)b->prompts.count, sizeof *b->job);
     if (!b->job)
         return WF_ERR_MEMORY;
+    if (options.piped && b->prompts.item[0].bytes == 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "there is no prompt: stdin is empty; " WAYS);
     WF_TRY(wf_engine_open(ctx, path, &b->engine));
     WF_TRY(wf_sampled_make(ctx, b->engine.model, &b->sampled));
     for (int i = 0; i < b->prompts.count; i++) {
@@ -272,11 +310,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     static batch b; /* too large for the stack of a careful program */
     const char *path;
-    WF_TRY(wf_engine_path(ctx, operands, count, &path));
-    if (options.prompts.count + options.files.count == 0)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "what is to be continued? give a text with -p, a file with -f, or -p - for "
-                       "stdin");
+    WF_TRY(take_operands(ctx, operands, count, &path));
+    WF_TRY(take_stdin(ctx));
     b.engine.ctx = b.prompts.ctx = ctx;
     wf_screen_begin(&b.screen, false);
     wf_status status = prepare(&b, path);
@@ -289,7 +324,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 }
 
 static const wf_flag flags[] = {
-    {"prompt", 'p', "TEXT", "what to continue; -: stdin; may be repeated",
+    {"prompt", 'p', "TEXT", "a prompt, instead of PROMPT; -: stdin; may be repeated",
      .values = &options.prompts, .empty = true},
     {"file", 'f', "FILE", "the same from a file, without the newline at its end",
      .values = &options.files},
@@ -309,13 +344,14 @@ static const wf_flag flags[] = {
 const wf_command wf_cmd_run = {
     .name = "run",
     .doc = "continues a text",
-    .operands = "MODEL",
-    .max_operands = 1,
+    .operands = "MODEL [PROMPT]",
+    .max_operands = 2,
     .details =
-        "MODEL is a GGUF file or a Hugging Face folder. The text that is generated, and nothing\n"
-        "else, goes to stdout. Several prompts are computed together and printed one after the\n"
+        "MODEL is a GGUF file or a Hugging Face folder. PROMPT is the text to continue, in quotes\n"
+        "when it has spaces; without PROMPT, -p and -f it is read from stdin. The generated text,\n"
+        "and nothing else, goes to stdout. Several prompts are computed together and printed one after the\n"
         "other, each below a line such as '--- 2 of 3 ---'; the first has the seed S, the next S + 1.",
-    .example = "weft run model.gguf -p \"Once upon a time\" -n 64",
+    .example = "weft run model.gguf \"Once upon a time\" -n 64",
     .flags = flags,
     .run = run,
 };
