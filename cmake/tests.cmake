@@ -20,6 +20,9 @@ set(environment
 if(WEFT_EXAMPLES AND NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     list(APPEND environment WEFT_EXAMPLES=${PROJECT_BINARY_DIR}/examples)
 endif()
+if(WEFT_EXAMPLES)
+    list(APPEND environment WEFT_TEST_EXAMPLES=${PROJECT_BINARY_DIR}/examples)
+endif()
 
 # Plugins for tests of devices that load one: tests/plugin/NAME.c becomes libNAME.so. The real one is
 # brought by tools/fetch_pjrt.sh, if at all.
