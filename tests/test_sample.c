@@ -64,7 +64,7 @@ static void test_settings(void **state)
         {"no sampler 'mirostat'; choose from penalties;", {.samplers = "top_k;mirostat"}},
         {"no sampler ''", {.samplers = ";top_k"}},
         {"no sampler ' top_k'", {.samplers = "top_p; top_k"}},
-        {"no sampler '?[2J'", {.samplers = "\033[2J"}},
+        {"no sampler '\\x1b[2J'", {.samplers = "\033[2J"}},
         {"no sampler 'top_______", {.samplers = "top______________________________________k"}},
         {"more than 64 names",
          {.samplers = "dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;"

@@ -86,7 +86,7 @@ static void test_json(void **state)
         {"{\"sequence\": \"top_k;foo\"}", {X, X, X, X, X, X}, "sequence is top_k;foo, but must"},
         {"{\"a\\u001b[2Jb\": 1}",
          {X, X, X, X, X, X},
-         "generation_config.json: a?[2Jb is not a key"},
+         "generation_config.json: a\\x1b[2Jb is not a key"},
     };
     wf_arena arena;
     wf_arena_init(&arena, *state);
