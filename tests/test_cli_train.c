@@ -89,6 +89,16 @@ static void test_whole_run(void **state)
     assert_string_equal(p.err, "");
 }
 
+/* 300 tokens are trained as 320 rows. No file has the padding, and the model goes on with its own data. */
+static void test_padding(void **state)
+{
+    (void)state;
+    shell_ok("$W train " SHAPE
+             "--out $D/pad --steps 2 -q && ! grep -q 'PAD[0-9]' $D/pad/model.gguf && "
+             "grep -q '\"vocab_size\": 300' $D/pad/step-00000002/config.json && "
+             "$W finetune $D/pad/model.gguf --data $D/data --out $D/pad2 --steps 1 --batch 1 -q");
+}
+
 /* A number that is 0 is not one that is missing. */
 static void test_zeros(void **state)
 {
@@ -433,7 +443,7 @@ int main(void)
         cmocka_unit_test(test_overwrite),     cmocka_unit_test(test_refused_leaves_nothing),
         cmocka_unit_test(test_fit),           cmocka_unit_test(test_finetune),
         cmocka_unit_test(test_zeros),         cmocka_unit_test(test_other_config),
-        cmocka_unit_test(test_other_kernels),
+        cmocka_unit_test(test_other_kernels), cmocka_unit_test(test_padding),
     };
     return cmocka_run_group_tests_name("cli_train", tests, make, clean);
 }

@@ -71,7 +71,10 @@ static wf_status build(wf_generator *g, int64_t tokens, int64_t rows, wf_graph *
     if (!rows)
         return WF_OK;
     /* Read where logits are not: the choice, and the largest, which is no number when one of them is none. */
-    WF_TRY(wf_output(graph, "best", wf_argmax(graph, logits, 1)));
+    wf_value *named = logits;
+    if (g->mask.limit < g->vocab) /* padding is no choice */
+        named = wf_slice(graph, logits, 1, 0, g->mask.limit);
+    WF_TRY(wf_output(graph, "best", wf_argmax(graph, named, 1)));
     return wf_output(graph, "top", wf_reduce(graph, "max", logits, WF_AXIS(1), false));
 }
 
@@ -137,6 +140,7 @@ static wf_status allocate(wf_generator *g)
 static wf_status prepare(wf_generator *g, wf_device *device, const wf_generator_options *o)
 {
     WF_TRY(choose(g, o));
+    WF_TRY(wf_mask_make(g->ctx, wf_model_tokenizer(g->model), g->vocab, &g->mask));
     WF_TRY(wf_adapters_open(g->ctx, o->lora, o->loras, &g->model->config, &g->adapters));
     WF_TRY(wf_session_new(device, &g->session));
     WF_TRY(wf_pages_init(&g->pages, g->ctx, g->pages_each * g->sequences));
@@ -180,6 +184,7 @@ void wf_generator_free(wf_generator *g)
                       g->rows, g->best,   g->top,       g->logits,    g->every_logits};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         wf_mem_free(g->ctx, arrays[i]);
+    wf_mask_free(g->ctx, &g->mask);
     wf_mem_free(g->ctx, g);
 }
 
@@ -219,6 +224,7 @@ static wf_status plan(wf_generator *g, wf_device *device, const wf_generator_opt
     size_t mapped;
     wf_graph *graph;
     WF_TRY(choose(g, o));
+    WF_TRY(wf_mask_make(g->ctx, wf_model_tokenizer(g->model), g->vocab, &g->mask));
     WF_TRY(wf_adapters_open(g->ctx, o->lora, o->loras, &g->model->config, &g->adapters));
     WF_TRY(wf_session_new(device, &g->session));
     WF_TRY(wf_generator_plan_weights(g->session, g->model, &mapped));
@@ -241,6 +247,7 @@ wf_status wf_generator_plan(wf_device *device, const wf_model *model,
     wf_status status = plan(&g, device, options ? options : &defaults, out);
     wf_session_free(g.session);
     wf_adapters_close(&g.adapters);
+    wf_mask_free(g.ctx, &g.mask);
     return status;
 }
 

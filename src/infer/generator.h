@@ -32,6 +32,7 @@ struct wf_generator {
     int64_t context, sequences, chunk; /* options, defaults filled in */
     wf_type kv;
     int64_t vocab;
+    wf_mask mask;       /* ids that are never generated */
     int64_t pages_each; /* most pages of a sequence */
     wf_pages pages;
     wf_bucket bucket[WF_MAX_BUCKETS]; /* by ascending tokens */

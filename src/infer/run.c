@@ -85,7 +85,7 @@ static void look_at_rows(const wf_generator *g, bool *any, bool *logits)
     for (int64_t i = 0; i < g->sequences; i++)
         if (g->slot[i] && g->slot[i]->row >= 0) {
             *any = true;
-            *logits = *logits || wf_sampler_needs_logits(g->slot[i]->sampler);
+            *logits = *logits || g->mask.holes || wf_sampler_needs_logits(g->slot[i]->sampler);
         }
 }
 

@@ -35,8 +35,9 @@ struct wf_sampler {
     bool greedy; /* the order has a sampler that leaves one token */
     bool penalized;
     history past;
-    wf_likely list; /* [vocab] the work of one pick */
-    double total;   /* of the weights in it */
+    wf_likely list;      /* [vocab] the work of one pick */
+    double total;        /* of the weights in it */
+    const wf_mask *mask; /* NULL: every id can be picked */
     uint64_t picked;
 };
 
@@ -174,6 +175,8 @@ static void add_biases(wf_sampler *s)
         *logit = *logit == -INFINITY || bias == -INFINITY ? -INFINITY
                                                           : clamp((double)*logit + (double)bias);
     }
+    for (size_t i = 0; s->mask && i < s->mask->count; i++)
+        s->list.value[s->mask->ids[i]] = -INFINITY;
 }
 
 static void penalize(const wf_sampler *s, const seen_token *seen, float *logit)
@@ -291,6 +294,11 @@ void wf_sampler_accept(wf_sampler *s, int32_t id)
     wf_assert(id >= 0 && (size_t)id < s->vocab);
     if (s->penalized)
         history_add(&s->past, id);
+}
+
+void wf_sampler_mask(wf_sampler *s, const wf_mask *mask)
+{
+    s->mask = mask;
 }
 
 bool wf_sampler_needs_logits(const wf_sampler *s)

@@ -10,6 +10,7 @@
 
 #include "base/ctx.h"
 #include "infer/likely.h"
+#include "infer/mask.h"
 
 /* The longest window of penalties, but for that without an end. */
 #define WF_PENALTY_MAX (1 << 20)
@@ -21,6 +22,10 @@ typedef struct wf_sampler wf_sampler;
  * all defaults. The biases are copied. Everything that picking needs is allocated here. */
 wf_status wf_sampler_new(wf_ctx *ctx, int64_t vocab, const wf_sampling *sampling, wf_sampler **out);
 void wf_sampler_free(wf_sampler *s);
+
+/* Ids that are never picked, whatever their logits and biases. Borrowed for as long as the sampler
+ * lives. */
+void wf_sampler_mask(wf_sampler *s, const wf_mask *mask);
 
 /* false: always the first of the largest logits, which a device can find by itself. */
 bool wf_sampler_needs_logits(const wf_sampler *s);

@@ -51,6 +51,7 @@ static wf_status take_request(wf_sequence *s, const wf_request *request)
     s->ignore_end = r->ignore_end;
     WF_TRY(copy_stop_tokens(s, r));
     WF_TRY(wf_sampler_new(g->ctx, g->vocab, &r->sampling, &s->sampler));
+    wf_sampler_mask(s->sampler, &g->mask);
     WF_TRY(wf_stopper_new(g->ctx, r->stop, r->stops, &s->stopper));
     if (t)
         WF_TRY(wf_decoder_new(t, g->ctx, r->control ? WF_TEXT_CONTROL : 0, &s->decoder));

@@ -25,6 +25,14 @@ static wf_status get_text(reader *r, const char *key, const char *otherwise, wf_
 
 /* ---- Vocabulary ---- */
 
+/* A file names every row of the embedding. Rows without a token, which pad it or fill holes, are
+ * "[PAD<id>]" of kind unused: llama.cpp and write_gguf.c write them so. */
+static bool is_padding(const wf_gguf_text *text, const int64_t *kinds, size_t id)
+{
+    return kinds && kinds[id] == WF_TOKEN_UNUSED && id <= INT32_MAX &&
+           wf_token_is_padding(text[id].bytes, text[id].len, (int32_t)id);
+}
+
 /* Kinds that are not in the file's list of kinds are normal ones. */
 static wf_status read_tokens(reader *r, bool scored)
 {
@@ -51,8 +59,12 @@ static wf_status read_tokens(reader *r, bool scored)
         return wf_fail(r->ctx, WF_ERR_FORMAT,
                        "cannot read '%s': it has no " KEY "scores, which its tokenizer needs",
                        r->path);
+    while (count > 1 && is_padding(text, kinds, count - 1))
+        count--;
     WF_TRY(wf_vocab_init(&t->vocab, &t->arena, (int32_t)count));
     for (size_t i = 0; i < count; i++) {
+        if (is_padding(text, kinds, i))
+            continue;
         int64_t kind = kinds ? kinds[i] : WF_TOKEN_NORMAL;
         if (text[i].len > WF_TOKEN_BYTES_MOST)
             return wf_fail(r->ctx, WF_ERR_FORMAT, "token %zu of '%s' has %zu bytes, more than %d",

@@ -246,6 +246,14 @@ wf_token_kind wf_tokenizer_kind(const wf_tokenizer *t, int32_t id)
     return token ? token->kind : WF_TOKEN_UNUSED;
 }
 
+bool wf_token_is_padding(const char *text, size_t bytes, int32_t id)
+{
+    char name[24];
+    size_t len = 0;
+    wf_text_append(name, sizeof name, &len, "[PAD%d]", (int)id);
+    return len == bytes && memcmp(name, text, len) == 0;
+}
+
 int32_t wf_tokenizer_find(const wf_tokenizer *t, const char *token, size_t bytes)
 {
     return wf_vocab_find(&t->vocab, token, bytes);

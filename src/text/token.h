@@ -45,6 +45,11 @@ wf_status wf_tokenizer_lengths(const wf_tokenizer *t, wf_ctx *ctx, uint32_t *to)
 /* One more id after which a text ends: what generation_config.json or a model's keys say. An id that is no
  * token is left out. */
 void wf_tokenizer_add_end(wf_tokenizer *t, int32_t id);
+/* The special tokens that chat templates see, by index: name is "bos_token", say. false past the last. */
+bool wf_tokenizer_named(const wf_tokenizer *t, int index, const char **name, const char **text,
+                        size_t *bytes);
+/* Is this "[PAD<id>]", the name of a row of the embedding that no token has? */
+bool wf_token_is_padding(const char *text, size_t bytes, int32_t id);
 /* The public functions (weft.h): wf_tokenizer_free, _count, _encode, _decode, ... */
 
 #endif

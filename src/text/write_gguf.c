@@ -9,8 +9,8 @@
 
 #define KEY "tokenizer.ggml."
 
-/* Ids without a token are given names of their own: a file has no holes, and readers want a token for
- * every row of the embedding. */
+/* Ids without a token are named "[PAD<id>]": a file has no holes, and llama.cpp wants a token for every
+ * row of the embedding. read_gguf.c drops these names again. */
 static wf_status put_tokens(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w,
                             const float *score, size_t count)
 {

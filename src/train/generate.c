@@ -19,6 +19,7 @@ typedef struct {
     int32_t *tokens; /* [window] */
     float *logits;   /* [vocab] */
     wf_sampler *sampler;
+    wf_mask mask; /* padding of the vocabulary */
 } generation;
 
 static wf_status place(generation *g)
@@ -59,7 +60,7 @@ static wf_status run(generation *g, int64_t limit)
     for (int64_t i = 0; i < limit; i++) {
         int32_t id;
         WF_TRY(pick(g, &id));
-        if (tokenizer && (id >= wf_tokenizer_count(tokenizer) || wf_tokenizer_ends(tokenizer, id)))
+        if (tokenizer && wf_tokenizer_ends(tokenizer, id))
             break;
         g->ids[g->count++] = id;
         wf_sampler_accept(g->sampler, id);
@@ -87,7 +88,10 @@ static wf_status begin(generation *g, const int32_t *prompt, size_t count, int64
     memcpy(g->ids, prompt, count * sizeof *g->ids);
     g->count = count;
     WF_TRY(place(g));
-    return wf_sampler_new(ctx, t->setup.config.vocab, sampling, &g->sampler);
+    WF_TRY(wf_sampler_new(ctx, t->setup.config.vocab, sampling, &g->sampler));
+    WF_TRY(wf_mask_make(ctx, t->tokenizer, t->setup.config.vocab, &g->mask));
+    wf_sampler_mask(g->sampler, &g->mask);
+    return WF_OK;
 }
 
 wf_status wf_trainer_generate(wf_trainer *t, const int32_t *prompt, size_t count, int64_t limit,
@@ -106,6 +110,7 @@ wf_status wf_trainer_generate(wf_trainer *t, const int32_t *prompt, size_t count
         g.ids = NULL;
     }
     wf_sampler_free(g.sampler);
+    wf_mask_free(t->ctx, &g.mask);
     wf_mem_free(t->ctx, g.ids);
     wf_mem_free(t->ctx, g.tokens);
     wf_mem_free(t->ctx, g.logits);

@@ -149,15 +149,24 @@ static void fill_options(run *r)
     o->export_type = o->export_type ? o->export_type : "f32";
 }
 
+/* A token, or NULL for none and for padding, which older data lists as a token. */
+static const char *named(const wf_tokenizer *t, int32_t id, size_t *bytes)
+{
+    const char *text = wf_tokenizer_token(t, id, bytes);
+    return text && wf_token_is_padding(text, *bytes, id) ? NULL : text;
+}
+
 /* Ids mean something else with another tokenizer, and nothing would tell. */
 static wf_status check_tokenizer(run *r)
 {
     const wf_tokenizer *ours = wf_data_tokenizer(r->data);
     const wf_tokenizer *base = r->setup.base ? r->setup.base->tokenizer : NULL;
-    bool same = !base || wf_tokenizer_count(base) == wf_tokenizer_count(ours);
-    for (int32_t i = 0; base && same && i < wf_tokenizer_count(base); i++) {
+    int32_t most = base ? wf_tokenizer_count(base) : 0;
+    bool same = true;
+    most = base && wf_tokenizer_count(ours) > most ? wf_tokenizer_count(ours) : most;
+    for (int32_t i = 0; same && i < most; i++) {
         size_t a, b;
-        const char *x = wf_tokenizer_token(base, i, &a), *y = wf_tokenizer_token(ours, i, &b);
+        const char *x = named(base, i, &a), *y = named(ours, i, &b);
         same = x && y ? a == b && memcmp(x, y, a) == 0 : x == y;
     }
     return same ? WF_OK

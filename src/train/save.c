@@ -4,7 +4,8 @@
  *
  *     config.json, model.safetensors, tokenizer.json, ...   the model, f32; or of adapters
  *     adapter_config.json, adapter_model.safetensors        as PEFT has them
- *     optimizer.safetensors                                 all other states that outlive a step
+ *     optimizer.safetensors                                 all other states that outlive a step, and the rows
+ *                                                           that pad the vocabulary
  *     trainer.json                                          counts, settings, kernels
  *
  * Gradients are no states between steps: an update leaves them as zeros.
@@ -57,8 +58,10 @@ static wf_status save_model(wf_trainer *t, const char *path, bool average, const
         return wf_adapter_save(t->setup.adapter, t->ctx, path, t->setup.options.model,
                                fetch_adapter, t);
     wf_trainer_get_info(t, &info);
+    wf_config config = t->setup.config;
+    config.vocab -= t->setup.padding;
     const wf_blank blank = {.name = info.name,
-                            .config = &t->setup.config,
+                            .config = &config,
                             .tokenizer = t->tokenizer,
                             .chat_template = t->chat_template,
                             .sampling = t->setup.base ? &t->setup.base->sampling : NULL,
@@ -76,28 +79,32 @@ wf_status wf_trainer_export(wf_trainer *t, const char *path, const char *type)
     return save_model(t, path, true, type);
 }
 
-/* By all that the weights were made for. Files have rounded numbers. */
-static bool is_alike(const wf_config *a, const wf_config *b)
+/* By all that the weights were made for. Files have rounded numbers. Checkpoints of older versions have the
+ * padding of the vocabulary in the model. */
+static bool is_alike(const wf_config *a, const wf_config *b, int64_t padding)
 {
     return a->family == b->family && a->layers == b->layers && a->width == b->width &&
-           a->vocab == b->vocab && a->hidden == b->hidden && a->heads == b->heads &&
-           a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->tied == b->tied &&
-           (float)a->eps == (float)b->eps && (float)a->rope.base == (float)b->rope.base &&
+           (a->vocab == b->vocab || a->vocab == b->vocab - padding) && a->hidden == b->hidden &&
+           a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
+           a->tied == b->tied && (float)a->eps == (float)b->eps &&
+           (float)a->rope.base == (float)b->rope.base &&
            (a->family->rotary || a->context == b->context);
 }
 
-static wf_status load_model(wf_trainer *t, const char *folder)
+/* padded: the model has all rows. */
+static wf_status load_model(wf_trainer *t, const char *folder, bool *padded)
 {
     wf_model *m;
     WF_TRY(wf_model_open(t->ctx, folder, &m));
     wf_status status =
-        is_alike(&m->config, &t->setup.config)
+        is_alike(&m->config, &t->setup.config, t->setup.padding)
             ? wf_trainer_read_model(t, m)
             : wf_fail(t->ctx, WF_ERR_USAGE,
                       "the folder %s holds another model than this run's: its sizes%s, eps or the "
                       "base of its rotary positions are not the same",
                       folder,
                       t->setup.config.family->rotary ? "" : ", the longest text (--length)");
+    *padded = m->config.vocab == t->setup.config.vocab;
     wf_model_close(m);
     return status;
 }
@@ -121,11 +128,22 @@ static wf_status load_adapter(wf_trainer *t, const char *folder)
 
 /* ---- The states beside it ---- */
 
-static bool beside(void *user, const char *state)
+/* The rows of the vocabulary that the model beside them has; -1: all. */
+static int64_t beside(void *user, const char *state)
 {
-    (void)user;
+    const int64_t rows = *(const int64_t *)user;
+    if (rows >= 0 &&
+        (strcmp(state, "token_embd.weight") == 0 || strcmp(state, "output.weight") == 0))
+        return rows;
     return ((state[0] == 'm' || state[0] == 'v') && state[1] == '.') ||
-           strncmp(state, "ema.", 4) == 0 || strncmp(state, "loss_scale", 10) == 0;
+                   strncmp(state, "ema.", 4) == 0 || strncmp(state, "loss_scale", 10) == 0
+               ? 0
+               : -1;
+}
+
+static int64_t rows_beside(const wf_trainer *t)
+{
+    return t->setup.padding > 0 ? t->setup.config.vocab - t->setup.padding : -1;
 }
 
 /* ---- trainer.json ---- */
@@ -319,7 +337,8 @@ static wf_status load_counts(wf_trainer *t, wf_arena *arena, const char *folder,
 wf_status wf_trainer_save(wf_trainer *t, const char *folder)
 {
     WF_TRY(save_model(t, folder, false, NULL));
-    WF_TRY(wf_states_save(t->session, folder, "optimizer.safetensors", beside, NULL));
+    int64_t rows = rows_beside(t);
+    WF_TRY(wf_states_save(t->session, folder, "optimizer.safetensors", beside, &rows));
     return save_counts(t, folder);
 }
 
@@ -329,8 +348,10 @@ static wf_status load(wf_trainer *t, wf_arena *arena, const char *folder, bool *
     if (!states)
         return WF_ERR_MEMORY;
     WF_TRY(load_counts(t, arena, folder, exact));
-    WF_TRY(t->setup.adapter ? load_adapter(t, folder) : load_model(t, folder));
-    return wf_states_load(t->session, states, beside, NULL);
+    bool padded = true;
+    WF_TRY(t->setup.adapter ? load_adapter(t, folder) : load_model(t, folder, &padded));
+    int64_t rows = padded ? -1 : rows_beside(t);
+    return wf_states_load(t->session, states, beside, &rows);
 }
 
 wf_status wf_trainer_load(wf_trainer *t, const char *folder, bool *exact)

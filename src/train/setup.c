@@ -241,6 +241,7 @@ static wf_status choose_model(wf_setup *s, int64_t tokens)
     else
         WF_TRY(wf_shape_choose(&s->arena, o->preset, o->depth, o->config, tokens, o->length,
                                &s->config));
+    s->padding = o->model ? 0 : s->config.vocab - tokens;
     if (tokens > s->config.vocab)
         return wf_fail(s->ctx, WF_ERR_USAGE,
                        "the data was made with a tokenizer of %lld tokens and the model has %lld; "

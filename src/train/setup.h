@@ -19,7 +19,8 @@ typedef struct {
     wf_model *base;           /* the model that is started from; NULL: none */
     wf_adapter *adapter;      /* what is trained in place of the weights; NULL: the weights are */
     wf_config config;         /* of the graph */
-    const char *name;         /* of the model */
+    int64_t padding;  /* rows of the vocabulary that the kernels want; no file has them as such */
+    const char *name; /* of the model */
     int64_t parameters, trained; /* numbers in all weights, and in those that are trained */
     int64_t sequences;           /* S of a batch: its sequences, or the most documents */
     wf_optimizer_options optimizer;

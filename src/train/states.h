@@ -9,8 +9,9 @@
 
 #include "weft.h"
 
-/* Which states are meant, by their names. */
-typedef bool wf_states_want(void *user, const char *state);
+/* Which states are meant, by their names: the first row that is saved, 0 for the whole state, -1 for none of
+ * it. A part has the name "rows.STATE" in the file. */
+typedef int64_t wf_states_want(void *user, const char *state);
 
 /* Writes FOLDER/FILE, whose name ends in .safetensors, with the wanted states under their own names; NULL wants all. Only
  * plain types can be written. The same states give the same bytes. */

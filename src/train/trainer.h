@@ -43,7 +43,8 @@ bool wf_setup_maps(const wf_setup *s, const wf_device *device, const char *state
 wf_status wf_trainer_write_weights(wf_trainer *t);
 /* Writes the weights of a model that was saved, of all but what is mapped. */
 wf_status wf_trainer_read_model(wf_trainer *t, const wf_model *m);
-/* A weight as it is saved: the average where there is one, when `average` is asked for. f32. */
+/* The first `count` elements of a weight: the average where there is one, when `average` is asked for.
+ * f32. */
 wf_status wf_trainer_fetch(wf_trainer *t, const char *weight, bool average, float *to,
                            int64_t count);
 

@@ -66,18 +66,26 @@ static wf_status read_rows(wf_trainer *t, const wf_model *m, const wf_model_weig
     return WF_OK;
 }
 
+/* Elements of a state: more than of its weight in a file, where the vocabulary is padded. */
+static int64_t elements_of(const wf_trainer *t, const char *state)
+{
+    const wf_stored_state *s = wf_session_find(t->session, state);
+    return s ? wf_dims_count(&s->shape) : 0;
+}
+
 static wf_status write_from(wf_trainer *t, const wf_model *m, const wf_model_weight_info *w)
 {
-    int64_t count = wf_dims_count(&w->shape);
+    int64_t count = wf_dims_count(&w->shape), all = elements_of(t, w->name);
     size_t bytes = wf_type_bytes(w->type, count);
     void *raw = wf_mem_new(t->ctx, bytes);
-    float *to = t->setup.adapter ? NULL : wf_mem_array(t->ctx, (size_t)count, sizeof *to);
+    all = all > count ? all : count;
+    float *to = t->setup.adapter ? NULL : wf_mem_array(t->ctx, (size_t)all, sizeof *to);
     wf_status status =
         raw && (to || t->setup.adapter) ? wf_weight_read(t->ctx, w, raw) : WF_ERR_MEMORY;
     if (status == WF_OK && to)
         status = read_rows(t, m, w, raw, to);
     if (status == WF_OK)
-        status = to ? wf_session_write(t->session, w->name, to, (size_t)count * sizeof *to)
+        status = to ? wf_session_write(t->session, w->name, to, (size_t)all * sizeof *to)
                     : wf_session_write(t->session, w->name, raw, bytes);
     wf_mem_free(t->ctx, to);
     wf_mem_free(t->ctx, raw);
@@ -206,5 +214,14 @@ wf_status wf_trainer_fetch(wf_trainer *t, const char *weight, bool average, floa
     char name[WF_NAME_BYTES + 8];
     bool averaged = average && t->setup.options.ema > 0;
     snprintf(name, sizeof name, "%s%s", averaged ? "ema." : "", weight);
-    return wf_session_read(t->session, name, to, (size_t)count * sizeof *to);
+    int64_t all = elements_of(t, name);
+    if (all <= count)
+        return wf_session_read(t->session, name, to, (size_t)count * sizeof *to);
+    float *whole = wf_mem_array(t->ctx, (size_t)all, sizeof *whole);
+    wf_status status = whole ? wf_session_read(t->session, name, whole, (size_t)all * sizeof *whole)
+                             : WF_ERR_MEMORY;
+    if (status == WF_OK)
+        memcpy(to, whole, (size_t)count * sizeof *to);
+    wf_mem_free(t->ctx, whole);
+    return status;
 }
