@@ -64,48 +64,113 @@ static wf_status parse(wf_arena *a, const char *what, const char *text, wf_json_
     return WF_OK;
 }
 
-/* Special tokens that templates write, under the names they have there. */
-static size_t add_tokens(const wf_tokenizer *t, wf_json_node *to)
+/* ---- What transformers passes ---- */
+
+static const char *const reasoning[] = {"reasoning_content", "thinking", "reasoning"};
+
+/* The first of these fields that is there and not null. */
+static const wf_json_node *find_reasoning(const wf_json_node *message)
 {
-    static const struct {
-        const char *name;
-        wf_special which;
-    } tokens[] = {{"bos_token", WF_SPECIAL_BOS},
-                  {"eos_token", WF_SPECIAL_EOS},
-                  {"unk_token", WF_SPECIAL_UNKNOWN},
-                  {"pad_token", WF_SPECIAL_PAD}};
-    size_t n = 0;
-    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
-        int32_t id = wf_tokenizer_special(t, tokens[i].which);
-        size_t bytes = 0;
-        const char *text = id >= 0 ? wf_tokenizer_token(t, id, &bytes) : NULL;
-        if (text)
-            set_string(&to[n++], tokens[i].name, text, bytes);
+    for (size_t i = 0; i < sizeof reasoning / sizeof *reasoning; i++) {
+        const wf_json_node *field =
+            message->kind == WF_JSON_OBJECT ? wf_json_get(message, reasoning[i]) : NULL;
+        if (field && field->kind != WF_JSON_NULL)
+            return field;
     }
+    return NULL;
+}
+
+static wf_json_node renamed(const wf_json_node *n, const char *key)
+{
+    wf_json_node copy = *n;
+    copy.key = key;
+    copy.key_bytes = strlen(key);
+    return copy;
+}
+
+/* A message's reasoning goes by several names. Templates read "reasoning_content" or "thinking", so it gets
+ * both, in the order of {"thinking": x, **message, "reasoning_content": x}. */
+static wf_status name_reasoning(wf_arena *a, wf_json_node *message)
+{
+    const wf_json_node *found = find_reasoning(message);
+    if (!found)
+        return WF_OK;
+    const wf_json_node *thinking = wf_json_get(message, "thinking");
+    const wf_json_node *standard = wf_json_get(message, "reasoning_content");
+    size_t n = 0, count = message->count;
+    wf_json_node *members = wf_arena_alloc(a, (count + 2) * sizeof *members);
+    if (!members)
+        return WF_ERR_MEMORY;
+    members[n++] = renamed(thinking ? thinking : found, "thinking");
+    for (size_t i = 0; i < count; i++) {
+        if (&message->child[i] == thinking)
+            continue;
+        members[n++] = &message->child[i] == standard ? renamed(found, "reasoning_content")
+                                                      : message->child[i];
+    }
+    if (!standard)
+        members[n++] = renamed(found, "reasoning_content");
+    message->child = members;
+    message->count = n;
+    return WF_OK;
+}
+
+static wf_status add_messages(wf_arena *a, const wf_json_node *messages, wf_json_node *to)
+{
+    *to = renamed(messages, "messages");
+    wf_json_node *items = wf_arena_alloc(a, messages->count * sizeof *items + 1);
+    if (!items)
+        return WF_ERR_MEMORY;
+    for (size_t i = 0; i < messages->count; i++) {
+        items[i] = messages->child[i];
+        WF_TRY(name_reasoning(a, &items[i]));
+    }
+    to->child = items;
+    return WF_OK;
+}
+
+/* What is not given is None, which is defined: templates ask `tools is not none`. */
+static void add_list(const wf_json_node *list, const char *key, wf_json_node *to)
+{
+    static const wf_json_node none = {.kind = WF_JSON_NULL};
+    *to = renamed(list ? list : &none, key);
+}
+
+/* Special tokens under the names they have in templates; one that the tokenizer lacks stays undefined. */
+static void add_tokens(const wf_tokenizer *t, wf_json_node *to, size_t *n)
+{
+    const char *name, *text;
+    size_t bytes;
+    for (int i = 0; wf_tokenizer_named(t, i, &name, &text, &bytes); i++)
+        set_string(&to[(*n)++], name, text, bytes);
+}
+
+static size_t count_tokens(const wf_tokenizer *t)
+{
+    const char *name, *text;
+    size_t bytes, n = 0;
+    while (wf_tokenizer_named(t, (int)n, &name, &text, &bytes))
+        n++;
     return n;
 }
 
+/* The variables of transformers' apply_chat_template. Those of the caller come last: of two of a name, the second
+ * counts. */
 static wf_status make_variables(const wf_tokenizer *t, wf_arena *a, const wf_chat *c,
                                 wf_json_node *out)
 {
-    size_t room = 8 + (c->variables ? c->variables->count : 0), n = 0;
+    size_t room = 4 + (c->variables ? c->variables->count : 0) + (t ? count_tokens(t) : 0), n = 0;
     wf_json_node *v = wf_arena_alloc(a, room * sizeof *v);
     if (!v)
         return WF_ERR_MEMORY;
-    for (; c->variables && n < c->variables->count;
-         n++) /* the first of a name is the one that is found */
-        v[n] = c->variables->child[n];
-    v[n] = *c->messages;
-    v[n].key = "messages";
-    v[n++].key_bytes = 8;
+    WF_TRY(add_messages(a, c->messages, &v[n++]));
     set_bool(&v[n++], "add_generation_prompt", c->answer);
-    if (c->tools) {
-        v[n] = *c->tools;
-        v[n].key = "tools";
-        v[n++].key_bytes = 5;
-    }
+    add_list(c->tools, "tools", &v[n++]);
+    add_list(c->documents, "documents", &v[n++]);
     if (t)
-        n += add_tokens(t, &v[n]);
+        add_tokens(t, v, &n);
+    for (size_t i = 0; c->variables && i < c->variables->count; i++)
+        v[n++] = c->variables->child[i];
     *out = (wf_json_node){.kind = WF_JSON_OBJECT, .child = v, .count = n};
     return WF_OK;
 }

@@ -12,7 +12,9 @@ typedef struct {
     const wf_json_node *messages;  /* an array of objects with role and content */
     bool answer;                   /* the answer is begun (add_generation_prompt) */
     const wf_json_node *tools;     /* an array, or NULL */
-    const wf_json_node *variables; /* an object of further ones, or NULL */
+    const wf_json_node *documents; /* an array, or NULL */
+    const wf_json_node
+        *variables; /* an object of further ones, or NULL; they replace those above */
 } wf_chat;
 
 /* What messages say is marked as plain. The tokenizer, which may be NULL, has the special tokens that templates

@@ -246,6 +246,11 @@ static wf_status read_special(reader *r, bool bos)
         WF_TRY(wf_tokenizer_frame(t, false, t->special[WF_SPECIAL_BOS], true));
     if (eos && t->special[WF_SPECIAL_EOS] >= 0)
         WF_TRY(wf_tokenizer_frame(t, true, t->special[WF_SPECIAL_EOS], true));
+    for (size_t i = 0; i < sizeof wf_gguf_names / sizeof *wf_gguf_names; i++) {
+        int32_t id = -1;
+        WF_TRY(read_id(r, wf_gguf_names[i].key, &id));
+        WF_TRY(wf_tokenizer_name_id(t, wf_gguf_names[i].name, id));
+    }
     WF_TRY(add_tokens(r));
     WF_TRY(wf_tokenizer_finish(t));
     wf_tokenizer_add_end(t, eot);

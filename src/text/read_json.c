@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/path.h"
 #include "text/read_json_priv.h"
 
 /* ---- Vocabulary ---- */
@@ -246,15 +247,38 @@ static wf_status read_model(wf_json_reader *r, const wf_json_node *root)
 
 /* ---- tokenizer_config.json ---- */
 
-/* A token by its name, as a string or an object with `content`; -1: not named, or no token. */
-static int32_t config_token(const wf_json_reader *r, const char *key)
+/* The text of a token, given as a string or an object with `content`; NULL: neither. */
+static const wf_json_node *token_text(const wf_json_node *node)
 {
-    const wf_json_node *node = wf_json_get(r->config, key);
     if (node && node->kind == WF_JSON_OBJECT)
         node = wf_json_get(node, "content");
-    return node && node->kind == WF_JSON_STRING
-               ? wf_vocab_find(&r->t->vocab, node->string, node->bytes)
-               : -1;
+    return node && node->kind == WF_JSON_STRING ? node : NULL;
+}
+
+/* A token by its name; -1: not named, or not in the vocabulary. */
+static int32_t config_token(const wf_json_reader *r, const char *key)
+{
+    const wf_json_node *node = token_text(wf_json_get(r->config, key));
+    return node ? wf_vocab_find(&r->t->vocab, node->string, node->bytes) : -1;
+}
+
+/* Names for templates, as transformers has them: all keys that end in _token, and the members of
+ * extra_special_tokens where that is an object. */
+static wf_status read_names(wf_json_reader *r)
+{
+    const wf_json_node *extra = wf_json_get(r->config, "extra_special_tokens");
+    r->t->configured = true;
+    for (size_t i = 0; r->config->kind == WF_JSON_OBJECT && i < r->config->count; i++) {
+        const wf_json_node *member = &r->config->child[i], *text = token_text(member);
+        if (text && wf_path_ends(member->key, "_token"))
+            WF_TRY(wf_tokenizer_name(r->t, member->key, text->string, text->bytes));
+    }
+    for (size_t i = 0; extra && extra->kind == WF_JSON_OBJECT && i < extra->count; i++) {
+        const wf_json_node *text = token_text(&extra->child[i]);
+        if (text)
+            WF_TRY(wf_tokenizer_name(r->t, extra->child[i].key, text->string, text->bytes));
+    }
+    return WF_OK;
 }
 
 /* Without a configuration, bos is what stands before texts, and eos goes by its name. */
@@ -278,6 +302,7 @@ static wf_status read_config(wf_json_reader *r)
         guess_special(t);
         return WF_OK;
     }
+    WF_TRY(read_names(r));
     static const struct {
         const char *token, *add;
         wf_special which;

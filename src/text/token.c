@@ -206,12 +206,63 @@ static wf_status normalize_added(wf_tokenizer *t)
     return WF_OK;
 }
 
+/* ---- Names ---- */
+
+const char *const wf_special_names[4] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+
+wf_status wf_tokenizer_name(wf_tokenizer *t, const char *name, const char *text, size_t bytes)
+{
+    for (int i = 0; i < t->nameds; i++)
+        if (strcmp(t->named[i].name, name) == 0)
+            return WF_OK;
+    if (t->nameds == WF_TOKEN_NAMES)
+        return wf_fail(t->ctx, WF_ERR_UNSUPPORTED,
+                       "the tokenizer names more than %d special tokens, the limit",
+                       WF_TOKEN_NAMES);
+    if (!t->named)
+        t->named = wf_arena_alloc(&t->arena, WF_TOKEN_NAMES * sizeof *t->named);
+    char *copy = wf_arena_alloc(&t->arena, bytes + 1);
+    const char *kept = wf_arena_strdup(&t->arena, name);
+    if (!t->named || !copy || !kept)
+        return WF_ERR_MEMORY;
+    memcpy(copy, text, bytes);
+    t->named[t->nameds++] = (wf_named_token){kept, copy, bytes};
+    return WF_OK;
+}
+
+wf_status wf_tokenizer_name_id(wf_tokenizer *t, const char *name, int32_t id)
+{
+    const wf_vocab_token *token = id >= 0 && id < t->vocab.count ? &t->vocab.token[id] : NULL;
+    return token && token->text ? wf_tokenizer_name(t, name, token->text, token->bytes) : WF_OK;
+}
+
+static wf_status name_specials(wf_tokenizer *t)
+{
+    for (int i = 0; i < 4 && !t->configured; i++)
+        WF_TRY(wf_tokenizer_name_id(t, wf_special_names[i], t->special[i]));
+    return WF_OK;
+}
+
+bool wf_tokenizer_named(const wf_tokenizer *t, int index, const char **name, const char **text,
+                        size_t *bytes)
+{
+    if (index < 0 || index >= t->nameds)
+        return false;
+    *name = t->named[index].name;
+    *text = t->named[index].text;
+    *bytes = t->named[index].bytes;
+    return true;
+}
+
+/* ---- The whole ---- */
+
 wf_status wf_tokenizer_finish(wf_tokenizer *t)
 {
     WF_TRY(normalize_added(t));
     WF_TRY(wf_added_init(&t->raw, &t->arena, t->added, t->adds, false));
     WF_TRY(wf_added_init(&t->normal, &t->arena, t->added, t->adds, true));
     t->bpe.bytes = t->word_count > 0 && t->words[t->word_count - 1].kind == WF_WORDS_BYTES;
+    WF_TRY(name_specials(t));
     wf_tokenizer_add_end(t, t->special[WF_SPECIAL_EOS]);
     add_known_ends(t);
     t->known_ends = t->end_count;

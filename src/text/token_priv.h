@@ -13,6 +13,13 @@
 #define WF_TOKEN_STEPS 32 /* most steps of a normalizer, pre-tokenizer or decoder */
 #define WF_TOKEN_FRAME 16 /* most tokens put before or behind a text */
 #define WF_TOKEN_ENDS 64
+#define WF_TOKEN_NAMES 64 /* most tokens with a name */
+
+typedef struct {
+    const char *name; /* "bos_token" */
+    const char *text;
+    size_t bytes;
+} wf_named_token;
 
 typedef enum {
     WF_CUT_NEVER,
@@ -36,7 +43,12 @@ struct wf_tokenizer {
 
     int32_t before[WF_TOKEN_FRAME], after[WF_TOKEN_FRAME]; /* ids around a text: bos, eos */
     int before_count, after_count;
-    int32_t special[4];          /* by wf_special, -1: none */
+    int32_t special[4]; /* by wf_special, -1: none */
+    /* Special tokens by the names that chat templates have for them. A tokenizer_config.json has all of
+     * them; else wf_tokenizer_finish adds those of `special`. */
+    wf_named_token *named;
+    int nameds;
+    bool configured;
     int32_t ends[WF_TOKEN_ENDS]; /* ids after which a text ends */
     int end_count;
     int known_ends; /* of them, that follow from eos and the vocabulary; the others were told */
@@ -54,11 +66,25 @@ size_t wf_tokenizer_cut_part(const wf_tokenizer *t, bool control, const char *te
 /* Finds out where texts may be cut; when all else is there. */
 void wf_tokenizer_index_cuts(wf_tokenizer *t);
 
+/* Of the four in `special`: "bos_token", ... */
+extern const char *const wf_special_names[4];
+
+/* Further special tokens that GGUF files have keys for. "seperator" is the format's spelling. */
+static const struct {
+    const char *name, *key;
+} wf_gguf_names[] = {{"sep_token", "tokenizer.ggml.seperator_token_id"},
+                     {"cls_token", "tokenizer.ggml.cls_token_id"},
+                     {"mask_token", "tokenizer.ggml.mask_token_id"}};
+
 /* Empty, for a context. */
 wf_status wf_tokenizer_new(wf_ctx *ctx, wf_tokenizer **out);
 /* When vocabulary, kinds, added tokens and steps are there: makes what is found quickly, and the well-known
  * ends. */
 wf_status wf_tokenizer_finish(wf_tokenizer *t);
+/* Copies name and text. A second one of a name is left out. */
+wf_status wf_tokenizer_name(wf_tokenizer *t, const char *name, const char *text, size_t bytes);
+/* The same by an id; -1 is left out. */
+wf_status wf_tokenizer_name_id(wf_tokenizer *t, const char *name, int32_t id);
 /* Adds an id before or behind texts, or takes it from there. */
 wf_status wf_tokenizer_frame(wf_tokenizer *t, bool behind, int32_t id, bool add);
 /* Does it match and decode as control token? */

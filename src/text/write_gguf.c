@@ -100,6 +100,19 @@ static wf_status put_ends(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w)
     return WF_OK;
 }
 
+static wf_status put_names(const wf_tokenizer *t, wf_gguf_writer *w)
+{
+    for (int i = 0; i < t->nameds; i++)
+        for (size_t k = 0; k < sizeof wf_gguf_names / sizeof *wf_gguf_names; k++) {
+            int32_t id = strcmp(t->named[i].name, wf_gguf_names[k].name) == 0
+                             ? wf_vocab_find(&t->vocab, t->named[i].text, t->named[i].bytes)
+                             : -1;
+            if (id >= 0)
+                WF_TRY(wf_gguf_write_int(w, wf_gguf_names[k].key, WF_GGUF_U32, id));
+        }
+    return WF_OK;
+}
+
 static wf_status put_special(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w)
 {
     static const char *const keys[] = {KEY "bos_token_id", KEY "eos_token_id",
@@ -108,6 +121,7 @@ static wf_status put_special(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer 
     for (int i = 0; i < 4; i++)
         if (t->special[i] >= 0)
             WF_TRY(wf_gguf_write_int(w, keys[i], WF_GGUF_U32, t->special[i]));
+    WF_TRY(put_names(t, w));
     WF_TRY(put_ends(t, ctx, w));
     if (!frame_is(t->before, t->before_count, bos) || !frame_is(t->after, t->after_count, eos))
         return wf_fail(

@@ -328,20 +328,37 @@ static bool frames(const int32_t *ids, int count, int32_t id)
     return false;
 }
 
+/* Those that are not among the four above. */
+static void put_names(const wf_tokenizer *t, wf_writer *w)
+{
+    for (int i = 0; i < t->nameds; i++) {
+        bool known = false;
+        for (int k = 0; k < 4; k++)
+            known |= strcmp(t->named[i].name, wf_special_names[k]) == 0;
+        if (known)
+            continue;
+        wf_writer_print(w, "  ");
+        put_string(w, t->named[i].name, strlen(t->named[i].name));
+        wf_writer_print(w, ": ");
+        put_string(w, t->named[i].text, t->named[i].bytes);
+        wf_writer_print(w, ",\n");
+    }
+}
+
 wf_status wf_tokenizer_to_config(const wf_tokenizer *t, wf_ctx *ctx, const char *chat_template,
                                  char **json, size_t *bytes)
 {
-    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
     wf_writer w = {.ctx = ctx};
     wf_writer_print(&w, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
     for (int i = 0; i < 4; i++) {
         int32_t id = t->special[i];
         if (id < 0 || !can_be_written(&t->vocab, id))
             continue;
-        wf_writer_print(&w, "  \"%s\": ", names[i]);
+        wf_writer_print(&w, "  \"%s\": ", wf_special_names[i]);
         put_string(&w, t->vocab.token[id].text, t->vocab.token[id].bytes);
         wf_writer_print(&w, ",\n");
     }
+    put_names(t, &w);
     if (chat_template) {
         wf_writer_print(&w, "  \"chat_template\": ");
         put_string(&w, chat_template, strlen(chat_template));
