@@ -113,6 +113,11 @@ static wf_status set_variables(wf_jrun *r, const wf_json_node *variables, wf_jsc
 
 /* ---- Rendering ---- */
 
+bool wf_template_marks(const wf_template *t)
+{
+    return t->root->op != 0;
+}
+
 static wf_status render(wf_jrun *r, const wf_template *t, const wf_json_node *variables)
 {
     wf_jscope *scope;
@@ -128,17 +133,21 @@ static wf_status render(wf_jrun *r, const wf_template *t, const wf_json_node *va
 static wf_status hand_over(wf_jrun *r, wf_rendered *out)
 {
     size_t bytes = r->out.used;
-    if (bytes > (r->max_bytes - r->bytes) / 2)
+    if (bytes > (r->max_bytes - r->bytes) / 3)
         return wf_jrun_fail(r, "the template needs more than %zu bytes of memory", r->max_bytes);
     out->text = wf_mem_new(r->ctx, bytes + 1);
     out->plain = wf_mem_new(r->ctx, bytes);
-    if (!out->text || !out->plain) {
+    out->generated = wf_mem_new(r->ctx, bytes);
+    if (!out->text || !out->plain || !out->generated) {
         wf_rendered_free(r->ctx, out);
         return WF_ERR_MEMORY;
     }
     if (bytes) {
         memcpy(out->text, r->out.text, bytes);
-        memcpy(out->plain, r->out.mark, bytes);
+        for (size_t i = 0; i < bytes; i++) {
+            out->plain[i] = r->out.mark[i] & WF_J_PLAIN;
+            out->generated[i] = r->out.mark[i] & WF_J_GENERATED ? 1 : 0;
+        }
     }
     out->bytes = bytes;
     return WF_OK;
@@ -175,5 +184,6 @@ void wf_rendered_free(wf_ctx *ctx, wf_rendered *r)
 {
     wf_mem_free(ctx, r->text);
     wf_mem_free(ctx, r->plain);
+    wf_mem_free(ctx, r->generated);
     *r = (wf_rendered){0};
 }

@@ -18,6 +18,9 @@ wf_status wf_template_new(wf_ctx *ctx, const char *what, const char *text, size_
                           wf_template **out);
 void wf_template_free(wf_template *t);
 
+/* Does it mark what the assistant says, with {% generation %}? */
+bool wf_template_marks(const wf_template *t);
+
 typedef struct {    /* 0: the default */
     uint64_t steps; /* nodes evaluated and items made; default 10 million */
     int depth;      /* of nested expressions and calls; default 100 */
@@ -26,8 +29,9 @@ typedef struct {    /* 0: the default */
 } wf_template_options;
 
 typedef struct {
-    char *text;     /* with a NUL behind it */
-    uint8_t *plain; /* plain[i] is 1: byte i came from `variables` */
+    char *text;         /* with a NUL behind it */
+    uint8_t *plain;     /* plain[i] is 1: byte i came from `variables` */
+    uint8_t *generated; /* [i] is 1: byte i was written within {% generation %} */
     size_t bytes;
 } wf_rendered;
 

@@ -39,7 +39,7 @@ typedef enum {
     /* Statements */
     WF_JN_DATA,       /* value, a string */
     WF_JN_PRINT,      /* a */
-    WF_JN_BLOCK,      /* list of statements */
+    WF_JN_BLOCK,      /* list of statements; the root: op is 1 when it has a generation block */
     WF_JN_IF,         /* list: test, body, test, body ...; else: c or NULL */
     WF_JN_FOR,        /* for a in b, in body; if list[0]; else c; op: recursive */
     WF_JN_SET,        /* a = b */
@@ -48,7 +48,7 @@ typedef enum {
     WF_JN_CALL_BLOCK, /* a, a call; list, op and body as of a macro: what caller() runs */
     WF_JN_FILTER_BLOCK, /* b, filters around WF_JN_INPUT; body */
     WF_JN_WITH,         /* list: target, value, target, value ...; body */
-    WF_JN_SCOPE,        /* body, in a scope of its own */
+    WF_JN_GENERATION,   /* body, in a scope of its own: what the assistant says */
     WF_JN_BREAK,
     WF_JN_CONTINUE
 } wf_jnode_kind;

@@ -402,11 +402,16 @@ static wf_status exec_with(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_j
     return exec(r, n->body, inner, b, f);
 }
 
-static wf_status exec_scope(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
+static wf_status exec_generation(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b,
+                                 flow *f)
 {
     wf_jscope *inner;
+    size_t from = b->used;
     WF_TRY(wf_jscope_new(r, scope, &inner));
-    return exec(r, n->body, inner, b, f);
+    WF_TRY(exec(r, n->body, inner, b, f));
+    for (size_t i = from; i < b->used; i++)
+        b->mark[i] |= WF_J_GENERATED;
+    return WF_OK;
 }
 
 static wf_status exec_jump(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
@@ -430,7 +435,7 @@ static wf_status exec(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *
         [WF_JN_CALL_BLOCK] = exec_call_block,
         [WF_JN_FILTER_BLOCK] = exec_filter_block,
         [WF_JN_WITH] = exec_with,
-        [WF_JN_SCOPE] = exec_scope,
+        [WF_JN_GENERATION] = exec_generation,
         [WF_JN_BREAK] = exec_jump,
         [WF_JN_CONTINUE] = exec_jump,
     };

@@ -269,10 +269,11 @@ static wf_jnode *parse_with(wf_jparser *p)
     return n && (n->body = parse_block(p, "endwith")) ? n : NULL;
 }
 
-/* Hugging Face's mark around what the assistant says; it changes nothing here but the scope. */
+/* Hugging Face's mark around what the assistant says. */
 static wf_jnode *parse_generation(wf_jparser *p)
 {
-    wf_jnode *n = wf_jnode_new(p, WF_JN_SCOPE);
+    wf_jnode *n = wf_jnode_new(p, WF_JN_GENERATION);
+    p->generation = true;
     return n ? parse_macro_body(p, n, "endgeneration") : NULL;
 }
 
@@ -377,6 +378,9 @@ wf_status wf_jparse(wf_arena *arena, const char *what, const char *text, size_t 
     wf_jtoken *tokens;
     WF_TRY(wf_jlex(arena, what, text, bytes, &tokens));
     wf_jparser p = {.arena = arena, .what = what, .at = tokens};
-    *out = parse_body(&p, NULL);
-    return *out ? WF_OK : wf_ctx_status(arena->ctx);
+    wf_jnode *root = parse_body(&p, NULL);
+    if (root)
+        root->op = p.generation;
+    *out = root;
+    return root ? WF_OK : wf_ctx_status(arena->ctx);
 }

@@ -11,8 +11,9 @@ typedef struct {
     const char *what;
     const wf_jtoken *at; /* the current token; WF_JT_END is never passed */
     int depth;
-    int uses;  /* WF_J_USES_... of the macro being parsed */
-    int loops; /* around the statement being parsed, within its macro */
+    int uses;        /* WF_J_USES_... of the macro being parsed */
+    bool generation; /* there is such a block */
+    int loops;       /* around the statement being parsed, within its macro */
 } wf_jparser;
 
 /* Functions that return a node return NULL after a failure. */

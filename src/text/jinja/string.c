@@ -252,7 +252,7 @@ wf_status wf_jstr_map(wf_jrun *r, wf_jbuf *b, const wf_jstr *s, wf_jcase to)
     WF_TRY(wf_jrun_step_bytes(r, s->bytes));
     for (size_t i = 0, length; i < s->bytes; i += length) {
         uint32_t code, mapped[3];
-        bool plain = s->mark ? s->mark[i] : s->plain;
+        bool plain = s->mark ? s->mark[i] & WF_J_PLAIN : s->plain;
         length = wf_utf8_next(s->text + i, s->bytes - i, &code);
         int n = wf_char_map(code, to, mapped);
         if (code == 0xFFFD || (n == 1 && mapped[0] == code))

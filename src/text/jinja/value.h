@@ -34,7 +34,13 @@ typedef enum {
     WF_J_LOOP
 } wf_jkind;
 
-/* Bytes being appended, each with a mark: 1 when it came from the variables. */
+/* Marks of bytes. */
+enum {
+    WF_J_PLAIN = 1,    /* came from the variables */
+    WF_J_GENERATED = 2 /* written within {% generation %} */
+};
+
+/* Bytes being appended, each with its marks. */
 typedef struct {
     char *text;
     uint8_t *mark;
