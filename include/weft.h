@@ -846,9 +846,11 @@ typedef struct {
     const char *const
         *valid_inputs; /* to validate on; without any, a share of the inputs is held back */
     int valid_count;
-    /* "text", or "jsonl": lines of JSON, each with a "text" or with "messages". NULL: files that end in .jsonl or
-     * .ndjson are lines, others text. */
+    /* "text", "jsonl" (a JSON record a line) or "json" (an array of records). NULL: by the name, .jsonl or .ndjson,
+     * or .json, which must be an array or lines; other files are text. docs/data.md lists the records. */
     const char *format;
+    bool
+        skip_bad; /* leaves out records that cannot be read, and counts them; else the first is a failure */
     const char
         *split_on; /* what stands between documents in a text file; NULL: a file is a document */
     const char
@@ -882,6 +884,7 @@ typedef struct {
     int64_t files;             /* that were read */
     int64_t skipped_files;     /* in folders: no UTF-8 text, or empty */
     int64_t skipped_documents; /* empty, or conversations without an answer */
+    int64_t bad;               /* records that cannot be read and were skipped */
     int64_t
         cuts; /* places where a long text was cut and the tokens around may not be those of the whole */
 } wf_prepared;

@@ -19,7 +19,7 @@ static struct {
     int64_t vocab, threads, shard; /* -1: the default */
     double valid;
     wf_values valid_data;
-    bool overwrite, quiet, json;
+    bool overwrite, quiet, json, skip_bad;
 } set = {.vocab = -1, .threads = -1, .shard = -1, .valid = 0.01};
 
 static const wf_flag flags[] = {
@@ -30,8 +30,11 @@ static const wf_flag flags[] = {
      .whole = &set.vocab, .range = "259,2147483647", .also = "--vocab-size"},
     {"sample", 0, "SIZE", "from at most so much text, spread evenly (default 64M)",
      .text = &set.sample},
-    {"format", 0, "NAME", "text or jsonl (default: jsonl for .jsonl and .ndjson, else text)",
+    {"format", 0, "NAME",
+     "text, jsonl or json (default: by the name: .jsonl, .ndjson and .json are records, else text)",
      .text = &set.format},
+    {"skip-bad", 0, NULL, "leave out records that cannot be read, and say how many",
+     .on = &set.skip_bad},
     {"split-on", 0, "TEXT",
      "what stands between documents in a text file (\\n: a line end; default: a file is one)",
      .text = &set.split_on},
@@ -41,7 +44,7 @@ static const wf_flag flags[] = {
     {"valid", 0, "SHARE", "of the documents, to validate on (default 0.01; 0: none)",
      .real = &set.valid, .range = "0,0.5"},
     {"valid-data", 0, "PATH", "validate on this instead; may be repeated",
-     .values = &set.valid_data},
+     .values = &set.valid_data, .many = true},
     {"shard-tokens", 0, "N", "tokens in a file, about (default 134217728)", .whole = &set.shard,
      .range = "1,"},
     {"overwrite", 0, NULL, "replace DATA, if it is prepared data", .on = &set.overwrite},
@@ -138,6 +141,8 @@ static void say(const wf_prepared *r, double seconds)
         fprintf(stderr, "skipped %lld %s\n", (long long)r->skipped_documents,
                 r->chat ? "conversations without an answer of the assistant's"
                         : "lines whose text is empty");
+    if (r->bad > 0)
+        fprintf(stderr, "skipped %lld bad record%s\n", (long long)r->bad, r->bad == 1 ? "" : "s");
     if (r->cuts > 0)
         fprintf(
             stderr,
@@ -182,6 +187,7 @@ static void print_json(const wf_prepared *r, double seconds)
     put_int(&j, "files", r->files);
     put_int(&j, "skipped_files", r->skipped_files);
     put_int(&j, "skipped_documents", r->skipped_documents);
+    put_int(&j, "bad", r->bad);
     put_int(&j, "cuts", r->cuts);
     wf_json_key(&j, "seconds");
     wf_json_double(&j, seconds);
@@ -234,6 +240,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         .valid_inputs = set.valid_data.item,
         .valid_count = set.valid_data.count,
         .format = set.format,
+        .skip_bad = set.skip_bad,
         .split_on = split_on,
         .tokenizer = set.tokenizer,
         .vocab = set.vocab > 0 ? (int32_t)set.vocab : 0,
@@ -257,7 +264,8 @@ const wf_command wf_cmd_prepare = {
     .operands = "FILE|FOLDER...",
     .max_operands = 1 << 20,
     .details =
-        "Files are text, or lines of JSON with a \"text\" or a list of \"messages\" each. Of folders, all text\n"
+        "Files are text or JSON records (.jsonl, or an array in .json): a \"text\", a list of \"messages\", a\n"
+        "\"prompt\" with a \"completion\", or an \"instruction\" with an \"output\" each. Of folders, all text\n"
         "files are taken, those in folders inside as well, but nothing whose name begins with a dot. Of\n"
         "conversations, only what the assistant says is learned.",
     .example = "weft prepare books/ -o data",

@@ -23,7 +23,7 @@ static struct {
     int64_t threads, save_every, keep, keep_every, valid_every, valid_batches, sample_every,
         sample_tokens, log_every;
     double save_minutes;
-    bool resume, restart, overwrite, fit, quiet, fast;
+    bool resume, restart, overwrite, fit, quiet, fast, skip_bad;
 } set = {
     .compute = "f32",
     .depth = -1,
@@ -152,6 +152,8 @@ const wf_flag wf_train_flags[] = {
 const wf_flag wf_run_flags[] = {
     {"data", 0, "DATA", "the folder that weft prepare wrote; or a file of text or JSON lines",
      .text = &set.data},
+    {"skip-bad", 0, NULL, "of a file: leave out records that cannot be read, and say how many",
+     .on = &set.skip_bad},
     {"out", 'o', "RUN", "the folder of the run: checkpoints, log, curve, model", .text = &set.out},
     {"resume", 0, NULL, "continue from the newest checkpoint in RUN, if there is one",
      .on = &set.resume},
@@ -383,6 +385,11 @@ wf_status wf_train_guess(wf_ctx *ctx, const wf_train_options *o, int64_t given, 
         vocabulary = e->vocab;
     }
     return wf_setup_make(ctx, o, vocabulary, out);
+}
+
+bool wf_train_skips_bad(void)
+{
+    return set.skip_bad;
 }
 
 bool wf_train_quiet(void)

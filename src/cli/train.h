@@ -40,6 +40,7 @@ bool wf_train_given(const char *setting);
 /* A flag of the tables above but wf_run_flags that was given and is not in the list, which ends with NULL; or NULL. */
 const char *wf_train_unused(const char *const *used);
 bool wf_train_quiet(void);
+bool wf_train_skips_bad(void); /* records of a file of data */
 int64_t wf_train_log_every(void);
 
 #endif

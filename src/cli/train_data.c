@@ -34,6 +34,7 @@ static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folde
                                         .input_count = 1,
                                         .tokenizer = o->train.model,
                                         .overwrite = o->overwrite,
+                                        .skip_bad = wf_train_skips_bad(),
                                         .progress = go_on};
     wf_prepared made;
     WF_TRY(wf_path_make_folder(ctx, o->out));
@@ -44,6 +45,8 @@ static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folde
     say("%s: %lld %s, %lld tokens, prepared in %s\n", WF_FOREIGN(o->data),
         (long long)made.train.documents, made.chat ? "conversations" : "documents",
         (long long)made.train.tokens, WF_FOREIGN(folder));
+    if (made.bad > 0)
+        say("skipped %lld bad record%s\n", (long long)made.bad, made.bad == 1 ? "" : "s");
     return WF_OK;
 }
 

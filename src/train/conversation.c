@@ -7,81 +7,13 @@
 #include "base/mem.h"
 #include "model/chat.h"
 
-#define MESSAGES_MOST 4096 /* each answer renders all that is before it */
-
-/* ---- Messages ---- */
-
-const wf_json_node *wf_conversation_find(const wf_json_node *line)
-{
-    const wf_json_node *list = wf_json_get(line, "messages");
-    if (!list)
-        list = wf_json_get(line, "conversations");
-    return list && list->kind == WF_JSON_ARRAY ? list : NULL;
-}
-
-static void set_text(wf_json_node *n, const char *key, const char *text, size_t bytes)
-{
-    *n = (wf_json_node){.kind = WF_JSON_STRING,
-                        .key = key,
-                        .key_bytes = strlen(key),
-                        .string = text,
-                        .bytes = bytes};
-}
-
-/* As ShareGPT's lines have them. */
-static const char *role_of(const char *from)
-{
-    static const char *const names[][2] = {{"human", "user"}, {"gpt", "assistant"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(from, names[i][0]) == 0)
-            return names[i][1];
-    return from;
-}
-
-static wf_status take_message(wf_arena *a, const wf_json_node *from, size_t number,
-                              wf_json_node *to)
-{
-    const wf_json_node *role = wf_json_get(from, "role"), *content = wf_json_get(from, "content");
-    if (role && role->kind == WF_JSON_STRING && content) {
-        *to = *from; /* with what else the template may want: names, calls of tools */
-        return WF_OK;
-    }
-    role = role ? role : wf_json_get(from, "from");
-    content = content ? content : wf_json_get(from, "value");
-    if (!role || role->kind != WF_JSON_STRING || !content || content->kind != WF_JSON_STRING)
-        return wf_fail(a->ctx, WF_ERR_FORMAT,
-                       "message %zu has no role and content (or from and value) that are texts",
-                       number + 1);
-    const char *name = role_of(role->string);
-    wf_json_node *members = wf_arena_alloc(a, 2 * sizeof *members);
-    if (!members)
-        return WF_ERR_MEMORY;
-    set_text(&members[0], "role", name, strlen(name));
-    set_text(&members[1], "content", content->string, content->bytes);
-    *to = (wf_json_node){.kind = WF_JSON_OBJECT, .child = members, .count = 2};
-    return WF_OK;
-}
-
-static wf_status take_messages(wf_arena *a, const wf_json_node *list, wf_json_node *out)
-{
-    if (list->count == 0 || list->count > MESSAGES_MOST)
-        return wf_fail(a->ctx, WF_ERR_FORMAT, "the conversation has %zu messages; 1 to %d can be",
-                       list->count, MESSAGES_MOST);
-    wf_json_node *items = wf_arena_alloc(a, list->count * sizeof *items);
-    if (!items)
-        return WF_ERR_MEMORY;
-    for (size_t i = 0; i < list->count; i++)
-        WF_TRY(take_message(a, &list->child[i], i, &items[i]));
-    *out = (wf_json_node){.kind = WF_JSON_ARRAY, .child = items, .count = list->count};
-    return WF_OK;
-}
-
 /* ---- Answers ---- */
 
 typedef struct {
     const wf_conversations *c;
     wf_ctx *ctx;
     wf_chat chat;
+    const wf_entry *entry;
     wf_json_node messages; /* of which chat has the first few */
     size_t all;
     wf_rendered whole;
@@ -97,22 +29,28 @@ static wf_status render(finding *f, size_t messages, bool answer, wf_rendered *o
     return wf_chat_render(f->c->template, f->c->tokenizer, f->ctx, &f->chat, out);
 }
 
-static wf_status encode(finding *f, size_t bytes, int32_t **ids, size_t *count)
+/* The text of a pair is plain; nothing in it becomes a control token. */
+static wf_status encode(finding *f, size_t bytes, uint32_t flags, int32_t **ids, size_t *count)
 {
     return wf_tokenizer_encode_marked(f->c->tokenizer, f->ctx, f->whole.text, f->whole.plain, bytes,
-                                      WF_TEXT_CONTROL, ids, count);
+                                      flags, ids, count);
 }
 
-/* How many tokens of the whole are the first bytes of the text. One that goes across belongs to what is behind. */
-static wf_status find_token(finding *f, size_t bytes, size_t *out)
+/* How many tokens of the whole are the first bytes of the text. One that goes across belongs to what is behind;
+ * *crossed: there is such a token. */
+static wf_status find_token(finding *f, size_t bytes, size_t *out, bool *crossed)
 {
     int32_t *ids;
     size_t count, n = 0;
-    WF_TRY(encode(f, bytes, &ids, &count));
+    WF_TRY(encode(f, bytes, f->entry->kind == WF_ENTRY_PAIR ? WF_TEXT_SPECIAL : WF_TEXT_CONTROL,
+                  &ids, &count));
+    if (f->entry->kind == WF_ENTRY_PAIR && count > 0 && ids[count - 1] == f->c->end)
+        count--;
     while (n < count && n < f->count && ids[n] == f->ids[n])
         n++;
     wf_ids_free(f->ctx, ids);
     *out = n;
+    *crossed = n < count;
     return WF_OK;
 }
 
@@ -135,13 +73,14 @@ static wf_status find_end(finding *f, size_t messages, bool answer, size_t *byte
 static wf_status mark_answer(finding *f, size_t message)
 {
     size_t from, to, begin, end;
+    bool crossed;
     WF_TRY(find_end(f, message, true, &from));
     WF_TRY(find_end(f, message + 1, false, &to));
     if (to < from)
         return wf_fail(f->ctx, WF_ERR_UNSUPPORTED,
                        "the chat template writes less with answer %zu than before it", message + 1);
-    WF_TRY(find_token(f, from, &begin));
-    WF_TRY(find_token(f, to, &end));
+    WF_TRY(find_token(f, from, &begin, &crossed));
+    WF_TRY(find_token(f, to, &end, &crossed));
     /* Templates go on behind the token that ends a turn, with a line end, say, that nobody says. Only they
      * write control tokens. */
     for (size_t i = begin; i < end; i++) {
@@ -157,15 +96,52 @@ static bool is_assistant(const wf_json_node *message)
     return wf_json_is(wf_json_get(message, "role"), "assistant");
 }
 
-static wf_status mark_answers(finding *f)
+/* Marks the tokens that have a byte of text[from, to), as transformers' assistant masks do. */
+static wf_status mark_span(finding *f, size_t from, size_t to)
 {
-    for (size_t i = 0; i < f->all; i++)
-        if (is_assistant(&f->messages.child[i]))
-            WF_TRY(mark_answer(f, i));
+    size_t begin, end;
+    bool crossed;
+    WF_TRY(find_token(f, from, &begin, &crossed));
+    WF_TRY(find_token(f, to, &end, &crossed));
+    end += crossed && end < f->count;
+    for (size_t i = begin; i < end; i++)
+        f->mask[i] = 1;
     return WF_OK;
 }
 
-/* ---- The whole ---- */
+/* What the template says itself. */
+static wf_status mark_generated(finding *f)
+{
+    size_t first = 0;
+    for (size_t i = 0; i < f->all; i++)
+        if (is_assistant(&f->messages.child[i]) && !wf_entry_learns(&f->messages.child[i]))
+            return wf_fail(f->ctx, WF_ERR_UNSUPPORTED,
+                           "message %zu has \"weight\": 0, but the chat template's {%% generation "
+                           "%%} does not say which message it is in; use a template without it "
+                           "(--chat-template chatml)",
+                           i + 1);
+    if (f->entry->learned_from > 0)
+        WF_TRY(find_end(f, f->entry->learned_from, true, &first));
+    for (size_t i = first, end; i < f->whole.bytes; i = end) {
+        end = i + 1;
+        if (!f->whole.generated[i])
+            continue;
+        while (end < f->whole.bytes && f->whole.generated[end])
+            end++;
+        WF_TRY(mark_span(f, i, end));
+    }
+    return WF_OK;
+}
+
+static wf_status mark_answers(finding *f)
+{
+    if (wf_template_marks(f->c->template))
+        return mark_generated(f);
+    for (size_t i = f->entry->learned_from; i < f->all; i++)
+        if (is_assistant(&f->messages.child[i]) && wf_entry_learns(&f->messages.child[i]))
+            WF_TRY(mark_answer(f, i));
+    return WF_OK;
+}
 
 static wf_status hand_over(finding *f, wf_arena *arena, wf_conversation *out)
 {
@@ -189,23 +165,52 @@ static wf_status hand_over(finding *f, wf_arena *arena, wf_conversation *out)
     return WF_OK;
 }
 
-wf_status wf_conversation_encode(const wf_conversations *c, wf_arena *arena,
-                                 const wf_json_node *line, wf_conversation *out)
+/* ---- A prompt and its completion ---- */
+
+/* The prompt with the completion behind it, of which only this is learned. */
+static wf_status join_pair(finding *f)
 {
-    finding f = {.c = c, .ctx = arena->ctx};
-    const wf_json_node *tools = wf_json_get(line, "tools");
+    const wf_json_node *prompt = f->entry->text, *completion = f->entry->completion;
+    size_t begin;
+    bool crossed;
+    f->whole.bytes = prompt->bytes + completion->bytes;
+    f->whole.text = wf_mem_new(f->ctx, f->whole.bytes + 1);
+    if (!f->whole.text)
+        return WF_ERR_MEMORY;
+    memcpy(f->whole.text, prompt->string, prompt->bytes);
+    memcpy(f->whole.text + prompt->bytes, completion->string, completion->bytes);
+    WF_TRY(encode(f, f->whole.bytes, WF_TEXT_SPECIAL, &f->ids, &f->count));
+    if (f->count > 0 && f->ids[f->count - 1] == f->c->end)
+        f->count--; /* hand_over puts it there, and learns it */
+    WF_TRY(find_token(f, prompt->bytes, &begin, &crossed));
+    f->mask = wf_mem_new(f->ctx, f->count + 1);
+    if (!f->mask)
+        return WF_ERR_MEMORY;
+    for (size_t i = begin; i < f->count && completion->bytes > 0; i++)
+        f->mask[i] = 1;
+    return WF_OK;
+}
+
+static wf_status join_chat(finding *f)
+{
+    f->messages = f->entry->messages;
+    f->all = f->messages.count;
+    f->chat = (wf_chat){.messages = &f->messages,
+                        .tools = f->entry->tools,
+                        .documents = f->entry->documents,
+                        .variables = f->entry->variables};
+    WF_TRY(render(f, f->all, false, &f->whole));
+    WF_TRY(encode(f, f->whole.bytes, WF_TEXT_CONTROL, &f->ids, &f->count));
+    f->mask = wf_mem_new(f->ctx, f->count);
+    return f->mask ? mark_answers(f) : WF_ERR_MEMORY;
+}
+
+wf_status wf_conversation_encode(const wf_conversations *c, wf_arena *arena, const wf_entry *entry,
+                                 wf_conversation *out)
+{
+    finding f = {.c = c, .ctx = arena->ctx, .entry = entry};
     *out = (wf_conversation){0};
-    WF_TRY(take_messages(arena, wf_conversation_find(line), &f.messages));
-    f.all = f.messages.count;
-    f.chat = (wf_chat){.messages = &f.messages,
-                       .tools = tools && tools->kind == WF_JSON_ARRAY ? tools : NULL};
-    wf_status status = render(&f, f.all, false, &f.whole);
-    if (status == WF_OK)
-        status = encode(&f, f.whole.bytes, &f.ids, &f.count);
-    if (status == WF_OK) {
-        f.mask = wf_mem_new(f.ctx, f.count);
-        status = f.mask ? mark_answers(&f) : WF_ERR_MEMORY;
-    }
+    wf_status status = entry->kind == WF_ENTRY_PAIR ? join_pair(&f) : join_chat(&f);
     if (status == WF_OK)
         status = hand_over(&f, arena, out);
     wf_mem_free(f.ctx, f.mask);

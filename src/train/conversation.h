@@ -2,7 +2,8 @@
 /*
  * conversation.h - a conversation as tokens, and which of them the assistant says.
  *
- * Templates do not tell where an answer begins and ends, so it is found out: the conversation up to an answer,
+ * A template with {% generation %} says where an answer begins and ends. Others do not, so it is found out: the
+ * conversation up to an answer,
  * rendered as if it were to be given now, must be how the conversation with the answer begins, and this how the
  * whole begins. What is added is the answer. Templates that go back and change what was said are refused.
  */
@@ -11,6 +12,7 @@
 
 #include "base/json_tree.h"
 #include "text/template.h"
+#include "train/entry.h"
 
 typedef struct {
     const wf_tokenizer *tokenizer;
@@ -25,12 +27,9 @@ typedef struct {
     size_t bytes; /* of the text */
 } wf_conversation;
 
-/* A line's list of messages: the member "messages" or "conversations"; NULL: it has none. */
-const wf_json_node *wf_conversation_find(const wf_json_node *line);
-/* Messages are objects with role (or from: human, gpt, system) and content (or value); the line may have "tools". One
- * without answers has counted 0. Sentences are about "the conversation"; who knows where it stands puts that
- * before them. Everything lies in the arena. */
-wf_status wf_conversation_encode(const wf_conversations *c, wf_arena *arena,
-                                 const wf_json_node *line, wf_conversation *out);
+/* A conversation or a pair. One without answers has counted 0. Sentences are about "the conversation"; who knows
+ * where it stands puts that before them. Everything lies in the arena. */
+wf_status wf_conversation_encode(const wf_conversations *c, wf_arena *arena, const wf_entry *entry,
+                                 wf_conversation *out);
 
 #endif

@@ -20,6 +20,7 @@
 typedef enum {
     WF_PIECE_PART, /* of one document, or all of it */
     WF_PIECE_LINES,
+    WF_PIECE_ELEMENTS, /* of an array */
     WF_PIECE_DOCUMENTS /* with what stands between them */
 } wf_piece_kind;
 
@@ -46,9 +47,13 @@ typedef struct {
     wf_encoded *document; /* [documents] */
     int documents, document_room;
     bool has_text, has_chat;
-    int64_t lines, dropped, cuts;
+    int64_t lines;   /* or elements */
+    int64_t dropped; /* documents with nothing to learn */
+    int64_t bad;     /* records that cannot be read, where these are skipped */
+    int64_t cuts;
     wf_status status;
-    int64_t line; /* of a failure, from 1 on, of this piece; 0: none */
+    int64_t
+        line; /* of a failure, or of the first that was skipped, from 1 on, of this piece; 0: none */
     char why[WF_MESSAGE_BYTES];
 } wf_piece_work;
 
@@ -92,6 +97,7 @@ typedef struct {
     const int32_t *before; /* ids that a text begins with */
     size_t befores;
     const char *split_on;
+    bool skip_bad; /* records that cannot be read are counted, and left out */
 } wf_encoding;
 
 /* Fills in what becomes of a piece, a failure included. The context is the thread's own, as is the encoder, which is of that
@@ -99,6 +105,8 @@ typedef struct {
 void wf_piece_encode(const wf_encoding *e, wf_ctx *ctx, wf_encoder *texts, wf_piece_work *p);
 void wf_piece_free(wf_piece_work *p);
 
+/* "line 7 of 'FILE': WHY" of the first record that was skipped, for a log. */
+void wf_piece_tell(const wf_piece_work *p, int64_t lines, char *out, size_t size);
 /* "line 7 of 'FILE': WHY", where the piece begins behind so many lines. */
 wf_status wf_piece_report(wf_ctx *ctx, const wf_piece_work *p, int64_t lines);
 

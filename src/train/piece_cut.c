@@ -161,6 +161,36 @@ static bool take_lines(wf_cutter *c, const char *text, size_t size, wf_piece_wor
     return true;
 }
 
+/* ---- Elements of arrays ---- */
+
+static bool take_elements(wf_cutter *c, const char *text, size_t size, wf_piece_work *p,
+                          wf_status *status)
+{
+    size_t begin = c->at, end = begin, element, last = begin;
+    wf_element_status found = WF_ELEMENT;
+    while (end - begin < WF_PIECE_BYTES) {
+        found = wf_element_next(text, size, true, WF_LINE_BYTES, &c->at, &element, &last);
+        if (found != WF_ELEMENT)
+            break;
+        end = last;
+    }
+    p->kind = WF_PIECE_ELEMENTS;
+    p->text = text + begin;
+    p->bytes = end - begin;
+    p->split = c->split;
+    c->end = c->at;
+    if (found == WF_ELEMENTS_LONG)
+        *status = wf_fail(c->ctx, WF_ERR_FORMAT,
+                          "the array in '%s' has a record of more than %zu bytes, the limit",
+                          c->open.source->path, WF_LINE_BYTES);
+    if (found == WF_ELEMENTS_BAD)
+        *status = wf_fail(c->ctx, WF_ERR_FORMAT,
+                          "the file '%s' is no whole JSON array: brackets or commas are wrong near "
+                          "byte %zu; is it cut short?",
+                          c->open.source->path, c->at);
+    return *status == WF_OK;
+}
+
 /* ---- All files ---- */
 
 static wf_status open_next(wf_cutter *c, wf_opened *closed)
@@ -170,7 +200,9 @@ static wf_status open_next(wf_cutter *c, wf_opened *closed)
     c->at = c->end = 0;
     if (c->next == c->sources->count)
         return WF_OK;
-    return wf_source_open(c->ctx, &c->sources->source[c->next++], &c->open);
+    WF_TRY(wf_source_open(c->ctx, &c->sources->source[c->next++], &c->open));
+    c->at = c->end = wf_source_data(&c->open);
+    return WF_OK;
 }
 
 bool wf_cutter_next(wf_cutter *c, wf_piece_work *p, wf_opened *closed, wf_status *status)
@@ -186,8 +218,10 @@ bool wf_cutter_next(wf_cutter *c, wf_piece_work *p, wf_opened *closed, wf_status
     const char *text = (const char *)c->open.map->data;
     size_t size = c->open.map->size;
     p->source = c->open.source;
-    if (size == 0)
+    if (c->at >= size)
         return true; /* a piece of nothing */
+    if (p->source->kind == WF_SOURCE_ARRAY)
+        return take_elements(c, text, size, p, status);
     if (p->source->kind == WF_SOURCE_LINES)
         return take_lines(c, text, size, p, status);
     if (c->at == c->end && c->split_on) {
@@ -213,20 +247,33 @@ static int64_t count_in(const wf_map *m, const char *mark, int64_t enough)
     return count;
 }
 
+/* What is wrong with an array is found when it is encoded. */
+static int64_t count_elements(const wf_opened *o, int64_t enough)
+{
+    const char *text = (const char *)o->map->data;
+    size_t size = o->map->size, at = wf_source_data(o), begin, end;
+    int64_t count = 0;
+    while (at < size && count < enough &&
+           wf_element_next(text, size, true, WF_LINE_BYTES, &at, &begin, &end) == WF_ELEMENT)
+        count++;
+    return count;
+}
+
 wf_status wf_count_documents(wf_ctx *ctx, const wf_sources *s, const char *split_on, int64_t enough,
                              int64_t *out)
 {
     *out = 0;
     for (size_t i = 0; i < s->count && *out < enough; i++) {
         const wf_source *source = &s->source[i];
-        const char *mark = source->kind == WF_SOURCE_LINES ? "\n" : split_on;
+        const char *mark = source->kind == WF_SOURCE_TEXT ? split_on : "\n";
         if (!mark) {
             *out += source->bytes > 0;
             continue;
         }
         wf_opened o;
         WF_TRY(wf_source_open(ctx, source, &o));
-        *out += count_in(o.map, mark, enough - *out);
+        *out += source->kind == WF_SOURCE_ARRAY ? count_elements(&o, enough - *out)
+                                                : count_in(o.map, mark, enough - *out);
         WF_TRY(wf_source_close(ctx, &o));
     }
     return WF_OK;

@@ -111,12 +111,12 @@ static wf_status encode_documents(encoder *x)
 
 /* ---- Lines ---- */
 
-static wf_status encode_conversation(encoder *x, const wf_json_node *line)
+static wf_status encode_conversation(encoder *x, const wf_entry *entry)
 {
     wf_conversation c;
     size_t before = x->p->count;
     x->p->has_chat = true;
-    WF_TRY(wf_conversation_encode(&x->e->chat, &x->arena, line, &c));
+    WF_TRY(wf_conversation_encode(&x->e->chat, &x->arena, entry, &c));
     if (c.counted == 0) {
         x->p->dropped++;
         return WF_OK;
@@ -140,16 +140,40 @@ static wf_status parse_line(encoder *x, const char *s, size_t n, wf_json_node **
 static wf_status encode_line(encoder *x, const char *s, size_t n)
 {
     wf_json_node *line;
+    wf_entry entry;
     WF_TRY(parse_line(x, s, n, &line));
-    const wf_json_node *text = wf_json_get(line, "text");
-    if (wf_conversation_find(line))
-        return encode_conversation(x, line);
-    if (!text || text->kind != WF_JSON_STRING)
-        return wf_fail(x->ctx, WF_ERR_FORMAT,
-                       "it has no \"text\" that is a string, and no list \"messages\" or "
-                       "\"conversations\"");
-    x->p->dropped += text->bytes == 0;
-    return encode_part(x, text->string, text->bytes, true, true);
+    WF_TRY(wf_entry_read(&x->arena, line, &entry));
+    if (entry.kind != WF_ENTRY_TEXT)
+        return encode_conversation(x, &entry);
+    x->p->dropped += entry.text->bytes == 0;
+    return encode_part(x, entry.text->string, entry.text->bytes, true, true);
+}
+
+/* A record that cannot be read is a failure, or is counted and left out. What it had added is taken back. */
+static wf_status encode_record(encoder *x, const char *s, size_t n)
+{
+    wf_piece_work *p = x->p;
+    const size_t count = p->count;
+    const int documents = p->documents;
+    const bool had_text = p->has_text, had_chat = p->has_chat;
+    wf_status status = encode_line(x, s, n);
+    wf_arena_free(&x->arena);
+    if (status == WF_OK)
+        return WF_OK;
+    if (p->bad == 0) {
+        size_t len = 0;
+        p->line = p->lines;
+        wf_text_append(p->why, sizeof p->why, &len, "%s", wf_ctx_message(x->ctx));
+    }
+    if (!x->e->skip_bad || (status != WF_ERR_FORMAT && status != WF_ERR_UNSUPPORTED))
+        return status;
+    p->bad++;
+    p->count = count;
+    p->documents = documents;
+    p->has_text = had_text;
+    p->has_chat = had_chat;
+    wf_ctx_clear(x->ctx);
+    return WF_OK;
 }
 
 static bool is_blank(const char *s, size_t n)
@@ -167,15 +191,20 @@ static wf_status encode_lines(encoder *x)
         const char *line_end = memchr(s, '\n', (size_t)(end - s));
         size_t n = (size_t)((line_end ? line_end : end) - s);
         x->p->lines++;
-        if (!is_blank(s, n)) {
-            wf_status status = encode_line(x, s, n);
-            wf_arena_free(&x->arena);
-            if (status != WF_OK) {
-                x->p->line = x->p->lines;
-                return status;
-            }
-        }
+        if (!is_blank(s, n))
+            WF_TRY(encode_record(x, s, n));
         s += n + 1;
+    }
+    return WF_OK;
+}
+
+static wf_status encode_elements(encoder *x)
+{
+    const char *s = x->p->text;
+    size_t size = x->p->bytes, at = 0, begin, end;
+    while (wf_element_next(s, size, false, WF_LINE_BYTES, &at, &begin, &end) == WF_ELEMENT) {
+        x->p->lines++;
+        WF_TRY(encode_record(x, s + begin, end - begin));
     }
     return WF_OK;
 }
@@ -191,6 +220,7 @@ void wf_piece_encode(const wf_encoding *e, wf_ctx *ctx, wf_encoder *texts, wf_pi
     case WF_PIECE_PART: p->status = encode_part(&x, p->text, p->bytes, p->begins, p->ends); break;
     case WF_PIECE_DOCUMENTS: p->status = encode_documents(&x); break;
     case WF_PIECE_LINES: p->status = encode_lines(&x); break;
+    case WF_PIECE_ELEMENTS: p->status = encode_elements(&x); break;
     }
     if (p->status != WF_OK) {
         size_t len = 0;
@@ -209,10 +239,19 @@ void wf_piece_free(wf_piece_work *p)
     p->ctx = NULL;
 }
 
+void wf_piece_tell(const wf_piece_work *p, int64_t lines, char *out, size_t size)
+{
+    size_t len = 0;
+    wf_text_append(out, size, &len, "%s %lld of '%s': %s",
+                   p->kind == WF_PIECE_ELEMENTS ? "record" : "line", (long long)(lines + p->line),
+                   p->source->path, p->why);
+}
+
 wf_status wf_piece_report(wf_ctx *ctx, const wf_piece_work *p, int64_t lines)
 {
-    if (p->line > 0)
-        return wf_fail(ctx, p->status, "line %lld of '%s': %s", (long long)(lines + p->line),
-                       p->source->path, p->why);
-    return wf_fail(ctx, p->status, "cannot encode '%s': %s", p->source->path, p->why);
+    char where[WF_MESSAGE_BYTES];
+    if (p->line == 0)
+        return wf_fail(ctx, p->status, "cannot encode '%s': %s", p->source->path, p->why);
+    wf_piece_tell(p, lines, where, sizeof where);
+    return wf_fail(ctx, p->status, "%s", where);
 }

@@ -60,8 +60,9 @@ static wf_status check_options(wf_ctx *ctx, const wf_prepare_options *o)
 {
     if (o->input_count < 1)
         return wf_fail(ctx, WF_ERR_USAGE, "there are no texts to prepare; give files or folders");
-    if (o->format && strcmp(o->format, "text") != 0 && strcmp(o->format, "jsonl") != 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "texts are of the format text or jsonl, not '%s'",
+    if (o->format && strcmp(o->format, "text") != 0 && strcmp(o->format, "jsonl") != 0 &&
+        strcmp(o->format, "json") != 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "texts are of the format text, jsonl or json, not '%s'",
                        o->format);
     if (o->split_on && !*o->split_on)
         return wf_fail(ctx, WF_ERR_USAGE, "what stands between documents cannot be nothing");
@@ -118,7 +119,8 @@ static wf_status find_frame(preparing *p)
     p->encoding = (wf_encoding){.chat = {.tokenizer = p->tokenizer, .end = end},
                                 .before = p->before,
                                 .befores = count < BEFORE ? count : BEFORE,
-                                .split_on = p->o->split_on};
+                                .split_on = p->o->split_on,
+                                .skip_bad = p->o->skip_bad};
     return WF_OK;
 }
 
@@ -198,6 +200,12 @@ static wf_status take_piece(preparing *p, wf_piece_work *w)
     }
     if (w->status != WF_OK)
         return wf_piece_report(p->ctx, w, p->lines);
+    if (w->bad > 0 && p->result.bad == 0) {
+        char first[WF_MESSAGE_BYTES];
+        wf_piece_tell(w, p->lines, first, sizeof first);
+        wf_ctx_log(p->ctx, WF_LOG_WARN, "the first record that is skipped: %s", first);
+    }
+    p->result.bad += w->bad;
     p->lines += w->lines;
     p->done += (int64_t)w->bytes;
     p->result.skipped_documents += w->dropped;

@@ -23,7 +23,7 @@ wf_status wf_holding_plan(wf_ctx *ctx, const wf_sources *s, const char *split_on
         return WF_OK;
     out->share = share;
     for (size_t i = 0; i < s->count; i++)
-        lines = lines || s->source[i].kind == WF_SOURCE_LINES;
+        lines = lines || s->source[i].kind != WF_SOURCE_TEXT;
     int64_t stretch = (int64_t)ceil(1 / share), enough = 2 * stretch;
     WF_TRY(wf_count_documents(ctx, s, split_on, enough, &documents));
     if (documents >= enough)
@@ -102,12 +102,15 @@ static wf_status add_line(sampling *s, wf_arena *arena, const char *text, size_t
     wf_json_node *line;
     if (wf_json_parse(arena, "it", text, n, &line) != WF_OK)
         return wf_ctx_status(s->ctx) == WF_ERR_MEMORY ? WF_ERR_MEMORY : WF_OK;
-    const wf_json_node *list = wf_conversation_find(line), *said = wf_json_get(line, "text");
-    if (!list && said && said->kind == WF_JSON_STRING)
-        return add_text(s, said->string, said->bytes);
-    for (size_t i = 0; list && i < list->count; i++) {
-        said = wf_json_get(&list->child[i], "content");
-        said = said ? said : wf_json_get(&list->child[i], "value");
+    wf_entry entry;
+    if (wf_entry_read(arena, line, &entry) != WF_OK)
+        return wf_ctx_status(s->ctx) == WF_ERR_MEMORY ? WF_ERR_MEMORY : WF_OK;
+    if (entry.text)
+        WF_TRY(add_text(s, entry.text->string, entry.text->bytes));
+    if (entry.completion)
+        WF_TRY(add_text(s, entry.completion->string, entry.completion->bytes));
+    for (size_t i = 0; i < entry.messages.count; i++) {
+        const wf_json_node *said = wf_json_get(&entry.messages.child[i], "content");
         if (said && said->kind == WF_JSON_STRING)
             WF_TRY(add_text(s, said->string, said->bytes));
     }
@@ -128,9 +131,30 @@ static wf_status add_lines(sampling *s, const char *text, size_t n)
     return status;
 }
 
+static wf_status add_elements(sampling *s, const char *text, size_t n)
+{
+    wf_arena arena;
+    wf_arena_init(&arena, s->ctx);
+    wf_status status = WF_OK;
+    size_t at = 0, begin, end;
+    while (status == WF_OK &&
+           wf_element_next(text, n, false, WF_LINE_BYTES, &at, &begin, &end) == WF_ELEMENT) {
+        status = add_line(s, &arena, text + begin, end - begin);
+        wf_arena_free(&arena);
+    }
+    return status;
+}
+
 /* The end of the line that the chunk ends in, if that is near; else the beginning of a character. */
 static size_t chunk_end(const char *text, size_t size, size_t at, wf_source_kind kind)
 {
+    if (kind == WF_SOURCE_ARRAY) {
+        size_t from = at, begin, last = size;
+        while (at - from < CHUNK &&
+               wf_element_next(text, size, true, WF_LINE_BYTES, &at, &begin, &last) == WF_ELEMENT)
+            ;
+        return at > from ? at : size;
+    }
     if (size - at <= CHUNK)
         return size;
     size_t end = at + CHUNK, left = size - end,
@@ -147,14 +171,15 @@ static wf_status sample_source(sampling *s, const wf_opened *o)
 {
     const char *text = (const char *)o->map->data;
     size_t size = o->map->size, end;
-    for (size_t at = 0; at < size; at = end) {
+    for (size_t at = wf_source_data(o); at < size; at = end) {
         end = chunk_end(text, size, at, o->source->kind);
         s->due += s->share;
         if (s->due < (double)(s->taken + 1) && s->share < 1)
             continue;
         s->taken++;
-        WF_TRY(o->source->kind == WF_SOURCE_LINES ? add_lines(s, text + at, end - at)
-                                                  : add_text(s, text + at, end - at));
+        WF_TRY(o->source->kind == WF_SOURCE_LINES   ? add_lines(s, text + at, end - at)
+               : o->source->kind == WF_SOURCE_ARRAY ? add_elements(s, text + at, end - at)
+                                                    : add_text(s, text + at, end - at));
         wf_map_forget(o->map, at, end - at);
     }
     return WF_OK;

@@ -33,26 +33,63 @@ static nature judge(const wf_map *m)
     return IS_TEXT;
 }
 
-static wf_status judge_file(wf_ctx *ctx, const char *path, nature *out, uint64_t *bytes)
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+size_t wf_source_begin(const char *text, size_t size)
+{
+    return size >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+}
+
+typedef struct {
+    nature what;
+    char first; /* character that is no white space; 0: none */
+    uint64_t bytes;
+} look;
+
+static wf_status judge_file(wf_ctx *ctx, const char *path, look *out)
 {
     wf_map *m;
     WF_TRY(wf_map_open(ctx, path, &m));
-    *out = judge(m);
-    *bytes = m->size;
+    const char *text = (const char *)m->data;
+    size_t at = wf_source_begin(text, m->size), most = m->size < LOOK ? m->size : LOOK;
+    while (at < most && is_space(text[at]))
+        at++;
+    *out = (look){judge(m), at < most ? text[at] : 0, m->size};
     wf_map_close(m);
     return WF_OK;
 }
 
-static wf_source_kind kind_of(const char *path, const char *format)
+/* A .json file is an array of records, or lines of them under another name. Anything else in it would be learned as
+ * text with all its brackets, which nobody wants unasked. */
+static wf_status find_kind(wf_ctx *ctx, const char *path, const look *l, const char *format,
+                           wf_source_kind *out)
 {
-    if (format)
-        return strcmp(format, "jsonl") == 0 ? WF_SOURCE_LINES : WF_SOURCE_TEXT;
-    return wf_path_ends(path, ".jsonl") || wf_path_ends(path, ".ndjson") ? WF_SOURCE_LINES
-                                                                         : WF_SOURCE_TEXT;
+    bool array = format && strcmp(format, "json") == 0;
+    *out = WF_SOURCE_TEXT;
+    if (format && !array) {
+        *out = strcmp(format, "jsonl") == 0 ? WF_SOURCE_LINES : WF_SOURCE_TEXT;
+    } else if (array || wf_path_ends(path, ".json")) {
+        *out = l->first == '[' ? WF_SOURCE_ARRAY : WF_SOURCE_LINES;
+        if (l->first != '[' && (array || l->first != '{') && l->what != IS_EMPTY)
+            return wf_fail(
+                ctx, WF_ERR_FORMAT,
+                "the file '%s' is no JSON array of records%s; use --format text to train "
+                "on it as plain text",
+                path, array ? "" : ", and no lines of them");
+    } else if (wf_path_ends(path, ".jsonl") || wf_path_ends(path, ".ndjson")) {
+        *out = WF_SOURCE_LINES;
+    }
+    return WF_OK;
 }
 
-static wf_status add_file(wf_sources *s, const char *path, uint64_t bytes, const char *format)
+static wf_status add_file(wf_sources *s, const char *path, const look *l, const char *format)
 {
+    wf_source_kind kind;
+    uint64_t bytes = l->bytes;
+    WF_TRY(find_kind(s->ctx, path, l, format, &kind));
     if (s->count == s->room) {
         size_t room = s->room ? 2 * s->room : 64;
         wf_source *grown = wf_mem_grow(s->ctx, s->source, room * sizeof *grown);
@@ -63,7 +100,7 @@ static wf_status add_file(wf_sources *s, const char *path, uint64_t bytes, const
     }
     if (bytes > INT64_MAX - s->bytes)
         return wf_fail(s->ctx, WF_ERR_USAGE, "the texts together are longer than can be counted");
-    s->source[s->count++] = (wf_source){path, kind_of(path, format), bytes};
+    s->source[s->count++] = (wf_source){path, kind, bytes};
     s->bytes += bytes;
     return WF_OK;
 }
@@ -82,8 +119,7 @@ static wf_status add_folder(wf_sources *s, const char *path, const char *format,
         if (names[i][0] == '.')
             continue;
         const char *entry = wf_path_join(&s->arena, path, names[i]);
-        nature what;
-        uint64_t bytes;
+        look l;
         if (!entry)
             return WF_ERR_MEMORY;
         wf_path_kind kind = wf_path_look(entry);
@@ -91,9 +127,9 @@ static wf_status add_folder(wf_sources *s, const char *path, const char *format,
             WF_TRY(add_folder(s, entry, format, depth + 1));
         if (kind != WF_PATH_FILE)
             continue;
-        WF_TRY(judge_file(s->ctx, entry, &what, &bytes));
-        if (what == IS_TEXT)
-            WF_TRY(add_file(s, entry, bytes, format));
+        WF_TRY(judge_file(s->ctx, entry, &l));
+        if (l.what == IS_TEXT)
+            WF_TRY(add_file(s, entry, &l, format));
         else
             s->skipped++;
     }
@@ -102,8 +138,7 @@ static wf_status add_folder(wf_sources *s, const char *path, const char *format,
 
 wf_status wf_sources_add(wf_sources *s, const char *path, const char *format)
 {
-    nature what;
-    uint64_t bytes;
+    look l;
     switch (wf_path_look(path)) {
     case WF_PATH_FOLDER: return add_folder(s, path, format, 0);
     case WF_PATH_FILE: break;
@@ -115,15 +150,15 @@ wf_status wf_sources_add(wf_sources *s, const char *path, const char *format)
             "them to a file first",
             path);
     }
-    WF_TRY(judge_file(s->ctx, path, &what, &bytes));
-    if (what == IS_BINARY)
+    WF_TRY(judge_file(s->ctx, path, &l));
+    if (l.what == IS_BINARY)
         return wf_fail(
             s->ctx, WF_ERR_FORMAT,
             "the file '%s' is no text: it has bytes that are zero; give text files or lines of "
             "JSON",
             path);
     const char *copy = wf_arena_strdup(&s->arena, path);
-    return copy ? add_file(s, copy, bytes, format) : WF_ERR_MEMORY;
+    return copy ? add_file(s, copy, &l, format) : WF_ERR_MEMORY;
 }
 
 void wf_sources_free(wf_sources *s)
@@ -132,7 +167,74 @@ void wf_sources_free(wf_sources *s)
     wf_arena_free(&s->arena);
 }
 
+/* ---- Elements of arrays ---- */
+
+/* The end of the value that begins at `at`: a comma or bracket that is not inside it, or the end of the text. */
+static size_t value_end(const char *text, size_t size, size_t at, size_t most)
+{
+    size_t depth = 0, last = size - at > most ? at + most + 1 : size;
+    bool quoted = false;
+    for (; at < last; at++) {
+        char c = text[at];
+        if (quoted) {
+            at += c == '\\';
+            quoted = c != '"';
+        } else if (c == '"') {
+            quoted = true;
+        } else if (c == '[' || c == '{') {
+            depth++;
+        } else if (depth == 0 && (c == ',' || c == ']' || c == '}')) {
+            return at;
+        } else if (c == ']' || c == '}') {
+            depth--;
+        }
+    }
+    return at < last ? at : last;
+}
+
+static size_t skip_space(const char *text, size_t size, size_t at)
+{
+    while (at < size && is_space(text[at]))
+        at++;
+    return at;
+}
+
+wf_element_status wf_element_next(const char *text, size_t size, bool whole, size_t most,
+                                  size_t *at, size_t *begin, size_t *end)
+{
+    *at = skip_space(text, size, *at);
+    if (*at == size)
+        return whole ? WF_ELEMENTS_BAD : WF_ELEMENTS_END;
+    if (text[*at] == ']') {
+        *at = skip_space(text, size, *at + 1);
+        return *at == size ? WF_ELEMENTS_END : WF_ELEMENTS_BAD;
+    }
+    *begin = *at;
+    *end = *at = value_end(text, size, *at, most);
+    if (*end - *begin > most)
+        return WF_ELEMENTS_LONG;
+    if (*at < size && text[*at] == ',') {
+        size_t next = skip_space(text, size, ++*at);
+        if (next < size && text[next] == ']') /* a comma behind the last one */
+            return WF_ELEMENTS_BAD;
+    } else if (*at == size ? whole : text[*at] != ']') {
+        return WF_ELEMENTS_BAD;
+    }
+    return WF_ELEMENT;
+}
+
 /* ---- Their bytes ---- */
+
+size_t wf_source_data(const wf_opened *o)
+{
+    const char *text = (const char *)o->map->data;
+    size_t at = wf_source_begin(text, o->map->size);
+    if (o->source->kind == WF_SOURCE_ARRAY) {
+        const char *bracket = memchr(text + at, '[', o->map->size - at);
+        at = bracket ? (size_t)(bracket - text) + 1 : o->map->size;
+    }
+    return at;
+}
 
 wf_status wf_source_open(wf_ctx *ctx, const wf_source *s, wf_opened *out)
 {

@@ -6,7 +6,11 @@
 #include "base/arena.h"
 #include "base/file.h"
 
-typedef enum { WF_SOURCE_TEXT, WF_SOURCE_LINES /* of JSON */ } wf_source_kind;
+typedef enum {
+    WF_SOURCE_TEXT,
+    WF_SOURCE_LINES, /* of JSON */
+    WF_SOURCE_ARRAY  /* of JSON */
+} wf_source_kind;
 
 typedef struct {
     const char *path;
@@ -29,12 +33,29 @@ typedef struct {
 wf_status wf_sources_add(wf_sources *s, const char *path, const char *format);
 void wf_sources_free(wf_sources *s);
 
+/* The first byte behind a byte order mark: 0 or 3. */
+size_t wf_source_begin(const char *text, size_t size);
+
+/* The next element of a JSON array: text[*begin, *end). *at is behind the bracket at first, and then behind the
+ * element and its comma. Only brackets and strings are looked at, so the element may be no JSON. `whole`: the text has
+ * the end of the array. */
+typedef enum {
+    WF_ELEMENT,
+    WF_ELEMENTS_END,
+    WF_ELEMENTS_BAD, /* the array is not closed, or something stands behind it */
+    WF_ELEMENTS_LONG /* one has more than `most` bytes */
+} wf_element_status;
+wf_element_status wf_element_next(const char *text, size_t size, bool whole, size_t most,
+                                  size_t *at, size_t *begin, size_t *end);
+
 /* The bytes of one, mapped. */
 typedef struct {
     const wf_source *source;
     wf_map *map;
 } wf_opened;
 
+/* Where records or text begin: behind a byte order mark, and behind the bracket of an array. */
+size_t wf_source_data(const wf_opened *o);
 wf_status wf_source_open(wf_ctx *ctx, const wf_source *s, wf_opened *out);
 /* Fails when the file was cut short meanwhile, and closes in any case. */
 wf_status wf_source_close(wf_ctx *ctx, wf_opened *o);
