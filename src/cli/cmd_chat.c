@@ -75,7 +75,7 @@ static wf_status ask(wf_chat *c, const char *text, size_t bytes)
 
 static wf_status ask_first(wf_chat *c)
 {
-    wf_values texts = {.item = {options.prompt}, .count = 1}, files = {.count = 0};
+    wf_values texts = {.item = &options.prompt, .count = 1}, files = {.count = 0};
     static wf_prompts read;
     wf_status status = wf_prompts_read(
         c->engine.ctx, &texts, &files,

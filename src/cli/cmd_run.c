@@ -65,7 +65,7 @@ static wf_status take_operands(wf_ctx *ctx, char *const *operands, int count, co
                        "there is a prompt among the arguments and another one with %s; give one of "
                        "them, or every prompt with its own -p",
                        options.prompts.count ? "-p" : "-f");
-    options.prompts.item[options.prompts.count++] = prompt;
+    WF_TRY(wf_values_add(ctx, &options.prompts, prompt));
     return WF_OK;
 }
 
@@ -76,7 +76,7 @@ static wf_status take_stdin(wf_ctx *ctx)
         return WF_OK;
     if (isatty(STDIN_FILENO) || fcntl(STDIN_FILENO, F_GETFD) < 0)
         return wf_fail(ctx, WF_ERR_USAGE, "there is no prompt; " WAYS);
-    options.files.item[options.files.count++] = "-";
+    WF_TRY(wf_values_add(ctx, &options.files, "-"));
     options.piped = true;
     return WF_OK;
 }
@@ -325,9 +325,9 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 
 static const wf_flag flags[] = {
     {"prompt", 'p', "TEXT", "a prompt, instead of PROMPT; -: stdin; may be repeated",
-     .values = &options.prompts, .empty = true},
+     .values = &options.prompts, .empty = true, .many = true},
     {"file", 'f', "FILE", "the same from a file, without the newline at its end",
-     .values = &options.files},
+     .values = &options.files, .many = true},
     {"parallel", 0, "N", "prompts at once, where there are several (default: up to 8)",
      .whole = &options.parallel, .range = "1,1024", .also = "-np"},
     {"echo", 0, NULL, "print the prompt, too", .on = &options.echo},

@@ -198,6 +198,7 @@ static wf_status each(wf_ctx *ctx, const char *path, const wf_prompts *prompts,
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     static wf_prompts prompts;
+    static const char *from_stdin[] = {"-"};
     const char *path;
     bool train;
     WF_TRY(wf_tokenize_trains(ctx, &train));
@@ -210,7 +211,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     if (options.special && options.no_special)
         return wf_fail(ctx, WF_ERR_USAGE, "--special and --no-special contradict each other");
     if (options.prompts.count + options.files.count == 0)
-        options.files = (wf_values){.item = {"-"}, .count = 1};
+        options.files = (wf_values){.item = from_stdin, .count = 1};
     /* Ids to decode are read as a whole. */
     const wf_values none = {.count = 0}, *files = options.decode ? &none : &options.files;
     wf_status status =
@@ -226,8 +227,9 @@ static const wf_flag flags[] = {
     {"model", 'm', "MODEL", "the model, instead of the first argument",
      .text = &wf_engine_set.model, .operand = true},
     {"prompt", 'p', "TEXT", "the text; may be repeated (default: stdin)",
-     .values = &options.prompts, .empty = true},
-    {"file", 'f', "FILE", "the same from a file, all of its bytes", .values = &options.files},
+     .values = &options.prompts, .empty = true, .many = true},
+    {"file", 'f', "FILE", "the same from a file, all of its bytes", .values = &options.files,
+     .many = true},
     {"ids", 0, NULL, "the ids alone, as a JSON array", .on = &options.ids},
     {"decode", 0, NULL, "the other way: from ids to their text", .on = &options.decode},
     {"special", 0, NULL,

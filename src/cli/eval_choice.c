@@ -144,7 +144,7 @@ static bool is_blank(const char *text, size_t bytes)
 
 static wf_status read_questions(quiz *q)
 {
-    const wf_values none = {.count = 0}, files = {.item = {q->o->file}, .count = 1};
+    const wf_values none = {.count = 0}, files = {.item = (const char *[]){q->o->file}, .count = 1};
     WF_TRY(wf_prompts_read(q->e->ctx, &none, &files, 0, &q->prompts));
     const char *at = q->prompts.item[0].text, *end = at + q->prompts.item[0].bytes;
     for (int64_t line = 1; at < end; line++) {

@@ -179,12 +179,25 @@ static wf_status set_real(wf_ctx *ctx, const char *arg, const char *text, const 
     return WF_OK;
 }
 
-static wf_status add_text(wf_ctx *ctx, const char *arg, const char *text, wf_values *values)
+wf_status wf_values_add(wf_ctx *ctx, wf_values *values, const char *text)
 {
-    if (values->count == WF_MAX_VALUES)
-        return wf_fail(ctx, WF_ERR_USAGE, "%s comes more than %d times", arg, WF_MAX_VALUES);
+    if (values->count == values->room) {
+        int room = values->room ? 2 * values->room : 16;
+        const char **grown = realloc(values->item, (size_t)room * sizeof *grown);
+        if (!grown)
+            return wf_fail(ctx, WF_ERR_MEMORY, "out of memory for %d values", room);
+        values->item = grown;
+        values->room = room;
+    }
     values->item[values->count++] = text;
     return WF_OK;
+}
+
+static wf_status add_text(wf_ctx *ctx, const char *arg, const char *text, const wf_flag *flag)
+{
+    if (flag->values->count == WF_MAX_VALUES && !flag->many)
+        return wf_fail(ctx, WF_ERR_USAGE, "%s comes more than %d times", arg, WF_MAX_VALUES);
+    return wf_values_add(ctx, flag->values, text);
 }
 
 /* arg names the flag in messages. */
@@ -195,7 +208,7 @@ static wf_status set_value(wf_ctx *ctx, const wf_flag *flag, const char *arg, co
     if (flag->real)
         return set_real(ctx, arg, value, flag);
     if (flag->values)
-        return add_text(ctx, arg, value, flag->values);
+        return add_text(ctx, arg, value, flag);
     *flag->text = value;
     return WF_OK;
 }

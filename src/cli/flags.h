@@ -10,13 +10,16 @@
 #include "base/ctx.h"
 
 #define WF_MAX_FLAGS 128
-#define WF_MAX_VALUES 64
+#define WF_MAX_VALUES 64 /* of a flag that is not `many` */
 
-/* Values of a flag that may come more than once, in the order given. */
+/* Values of a flag that may come more than once, in the order given. The list is never freed: it lives as
+ * long as the command line. */
 typedef struct {
-    const char *item[WF_MAX_VALUES];
-    int count;
+    const char **item;
+    int count, room;
 } wf_values;
+
+wf_status wf_values_add(wf_ctx *ctx, wf_values *values, const char *text);
 
 /* Exactly one target is set: it holds the default, and its type says what the flag takes. */
 typedef struct wf_flag wf_flag;
@@ -38,6 +41,7 @@ struct wf_flag {
     const char *also; /* other spellings, with their dashes: "-sys --predict"; NULL: none */
     bool minus_one;   /* of a whole number: -1 is one, too */
     bool empty;       /* "" is a value */
+    bool many;        /* of values: without a limit */
     bool operand;     /* an operand says the same, and more than the environment */
     /* In place of name and target: the flags of another table, with doc as their title. Such rows come
      * last, and those tables have none. */

@@ -85,6 +85,9 @@ wf_status wf_prompts_read(wf_ctx *ctx, const wf_values *texts, const wf_values *
                           uint32_t flags, wf_prompts *out)
 {
     *out = (wf_prompts){.ctx = ctx};
+    out->item = wf_mem_array(ctx, (size_t)texts->count + (size_t)files->count, sizeof *out->item);
+    if (!out->item)
+        return WF_ERR_MEMORY;
     for (int i = 0; i < texts->count; i++)
         WF_TRY(strcmp(texts->item[i], "-") == 0 ? read_file(out, "-", flags)
                                                 : take_text(out, texts->item[i], flags));
@@ -97,4 +100,8 @@ void wf_prompts_free(wf_prompts *p)
 {
     for (int i = 0; i < p->count; i++)
         wf_mem_free(p->ctx, p->item[i].text);
+    if (p->item)
+        wf_mem_free(p->ctx, p->item);
+    p->item = NULL;
+    p->count = 0;
 }

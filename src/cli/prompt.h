@@ -12,7 +12,7 @@ typedef struct {
 
 typedef struct {
     wf_ctx *ctx;
-    wf_prompt item[2 * WF_MAX_VALUES];
+    wf_prompt *item; /* [count] */
     int count;
 } wf_prompts;
 
