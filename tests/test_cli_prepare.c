@@ -140,6 +140,25 @@ static void test_flat(void **state)
     assert_true(large.ru_maxrss < small.ru_maxrss + 8192); /* KiB */
 }
 
+static void test_bad_records(void **state)
+{
+    (void)state;
+    ok("printf '[{\"prompt\":\"a\",\"completion\":\"b\"},{\"x\":1}]' > $D/r.json");
+    wt_program_fails(&p, 1, "prepare $D/r.json -o $D/r --tokenizer tests/fixtures/models/qwen2",
+                     "record 2 of");
+    ok("$W prepare $D/r.json -o $D/r --tokenizer tests/fixtures/models/qwen2 --skip-bad");
+    wt_program_err(&p, "skipped 1 bad record\n");
+}
+
+/* There is no limit on prompts. */
+static void test_many_prompts(void **state)
+{
+    (void)state;
+    ok("for i in $(seq 200); do printf ' -p a%d' $i; done > $D/p; "
+       "$W run tests/fixtures/models/qwen2 $(cat $D/p) -n 1 -q");
+    wt_program_out(&p, "--- 200 of 200 ---");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +167,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_overwrite, make, clean),
         cmocka_unit_test_setup_teardown(test_chat, make, clean),
         cmocka_unit_test_setup_teardown(test_flat, make, clean),
+        cmocka_unit_test_setup_teardown(test_bad_records, make, clean),
+        cmocka_unit_test_setup_teardown(test_many_prompts, make, clean),
     };
     return cmocka_run_group_tests_name("cli_prepare", tests, NULL, NULL);
 }
