@@ -182,6 +182,20 @@ static void check_transpose(void)
     }
 }
 
+static void check_transpose_halves(void)
+{
+    enum { STRIDE = 2 * WF_VL + 3 };
+    uint16_t from[WF_VL * STRIDE];
+    _Alignas(64) uint16_t to[2 * WF_VL][WF_VL];
+    for (int i = 0; i < WF_VL * STRIDE; i++)
+        from[i] = (uint16_t)(40503 * i);
+    v_transpose_halves((const char *)from, STRIDE * sizeof *from, to);
+    for (int k = 0; k < 2 * WF_VL; k++)
+        for (int i = 0; i < WF_VL; i++)
+            if (to[v_half_slot(k)][i] != from[i * STRIDE + k])
+                wrong("v_transpose_halves", i, to[v_half_slot(k)][i], from[i * STRIDE + k]);
+}
+
 static void check_transpose_fours(void)
 {
     vf rows[4];
@@ -467,6 +481,7 @@ int main(void)
         check_conversions();
     }
     check_transpose();
+    check_transpose_halves();
     check_transpose_fours();
     printf("vectors: %d lanes, %d rounds, %d failures\n", WF_VL, (int)ROUNDS, failures);
     return failures > 0;

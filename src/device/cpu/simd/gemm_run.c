@@ -16,6 +16,8 @@
  * Sums are kept in y itself, or in scratch where y is narrow. Every element is summed up over k in the
  * same order, blocks of KC after one another, whatever the shape, the pieces and the path.
  */
+#include <string.h>
+
 #include "base/thread.h"
 #include "device/cpu/count.h"
 #include "device/cpu/simd/gemm.h"
@@ -56,18 +58,18 @@ WF_TILE_NUMBERS(TILE)
 /* By whether there is but one vector of columns, and by rows - 1. */
 static wf_tile_fn *const tile[2][MR] = {{WF_TILE_NUMBERS(TILE_ROW)}, {WF_TILE_NUMBERS(NARROW_ROW)}};
 
-#define FEW(rows)                                           \
-    static void few_f32_##rows(const wf_few *f, vf *total)  \
-    {                                                       \
-        wf_few_multiply(rows, WF_F32, f, total);            \
-    }                                                       \
-    static void few_f16_##rows(const wf_few *f, vf *total)  \
-    {                                                       \
-        wf_few_multiply(rows, WF_F16, f, total);            \
-    }                                                       \
-    static void few_bf16_##rows(const wf_few *f, vf *total) \
-    {                                                       \
-        wf_few_multiply(rows, WF_BF16, f, total);           \
+#define FEW(rows)                                                         \
+    static void few_f32_##rows(const wf_few *f, vf(*total)[WF_FEW_ROWS])  \
+    {                                                                     \
+        wf_few_multiply(rows, WF_F32, f, total);                          \
+    }                                                                     \
+    static void few_f16_##rows(const wf_few *f, vf(*total)[WF_FEW_ROWS])  \
+    {                                                                     \
+        wf_few_multiply(rows, WF_F16, f, total);                          \
+    }                                                                     \
+    static void few_bf16_##rows(const wf_few *f, vf(*total)[WF_FEW_ROWS]) \
+    {                                                                     \
+        wf_few_multiply(rows, WF_BF16, f, total);                         \
     }
 WF_FEW_NUMBERS(FEW)
 
@@ -312,33 +314,55 @@ static void some_pieces(void *arg, int64_t begin, int64_t end, int thread)
 
 /* ---- Few rows ---- */
 
-static void few_columns(const wf_gemm *g, int64_t index, int64_t j, int columns)
+/* Columns of one call of a kernel. */
+static int few_width(int64_t m)
+{
+    return wf_few_vectors((int)m) * WF_VL;
+}
+
+/* Columns [j, j + few_width(m)) of a product, of which the first `skip` have been computed before. */
+static void few_columns(const wf_gemm *g, int64_t index, int64_t j, int skip)
 {
     wf_gemm_part part = {.of = &g->b, .index = index};
-    wf_few f = {.k = g->k, .lda = g->k, .add = g->add};
-    vf total[WF_FEW_ROWS];
+    const int width = few_width(g->m);
+    wf_few f = {.from = wf_gemm_row(&part, j, 0), .k = g->k, .lda = g->k, .add = g->add};
+    vf total[WF_FEW_STREAMS / WF_VL][WF_FEW_ROWS];
+    f.stride = wf_gemm_row(&part, j + 1, 0) - f.from;
     f.a = (const float *)g->scratch + index * g->m * g->k;
-    for (int i = 0; i < WF_VL; i++) /* past the last column: that one again */
-        f.from[i] = wf_gemm_row(&part, j + (i < columns ? i : columns - 1), 0);
-    for (int64_t i = 0; g->add && i < g->m; i++)
-        total[i] = vf_load_n((float *)(void *)wf_gemm_result_at(g, g->y, index, i, j), columns);
+    for (int64_t i = 0; g->add && i < g->m; i++) {
+        float sum[WF_FEW_STREAMS] = {0}; /* others may be writing the columns before skip */
+        memcpy(sum + skip, wf_gemm_result_at(g, g->y, index, i, j + skip),
+               (size_t)(width - skip) * sizeof *sum);
+        for (int v = 0; v * WF_VL < width; v++)
+            total[v][i] = vf_load(sum + v * WF_VL);
+    }
     few[g->b.view->type][g->m - 1](&f, total);
     for (int64_t i = 0; i < g->m; i++) {
-        float sum[WF_VL];
-        vf_store(sum, total[i]);
-        wf_gemm_finish(g, index, i, j, columns, sum);
+        float sum[WF_FEW_STREAMS];
+        for (int v = 0; v * WF_VL < width; v++)
+            vf_store(sum + v * WF_VL, total[v][i]);
+        wf_gemm_finish(g, index, i, j + skip, width - skip, sum + skip);
     }
 }
 
 static void few_groups(void *arg, int64_t begin, int64_t end, int thread)
 {
     const wf_gemm *g = arg;
-    int64_t groups = wf_divide_up(g->n, WF_VL);
+    const int width = few_width(g->m);
+    int64_t groups = wf_divide_up(g->n, width);
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        int64_t j = i % groups * WF_VL;
-        few_columns(g, i / groups, j, (int)wf_min64(g->n - j, WF_VL));
+        int64_t j = i % groups * width;
+        int skip =
+            (int)wf_max64(j + width - g->n, 0); /* the last group begins earlier, to be whole */
+        few_columns(g, i / groups, j - skip, skip);
     }
+}
+
+static bool takes_few(const wf_gemm *g)
+{
+    return is_few(g->m) && g->n >= few_width(g->m) && !g->b.k_is_row && few[g->b.view->type][0] &&
+           !g->b.view->packed;
 }
 
 /* Rows of a as f32 [batch][m][k] in scratch. */
@@ -364,10 +388,11 @@ void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g)
     if (!wanted || g->batch * g->m * g->n == 0)
         return;
     wf_assert(wf_gemm_product(g)->dense && (!g->add || g->y->type == WF_F32));
-    if (is_few(g->m) && !g->b.k_is_row && few[g->b.view->type][0] && !g->b.view->packed) {
-        int64_t groups = wf_divide_up(g->n, WF_VL);
+    if (takes_few(g)) {
+        const int width = few_width(g->m);
+        int64_t groups = wf_divide_up(g->n, width);
         widen_rows(g);
-        wf_parallel_share(g->threads, g->batch * groups, FEW_GRAIN / (WF_VL * (g->k + 1)) + 1,
+        wf_parallel_share(g->threads, g->batch * groups, FEW_GRAIN / (width * (g->k + 1)) + 1,
                           few_groups, (void *)g);
         return;
     }

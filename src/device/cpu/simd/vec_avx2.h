@@ -21,8 +21,9 @@ static inline vi vi_first_lanes(int n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* Brings the cache line of p near. */
-static inline void v_prefetch(const void *p) { _mm_prefetch(p, _MM_HINT_T0); }
+/* Brings the cache line of p near. Not the intrinsic: gcc 12 takes a function of nothing else for one without effect and
+ * drops its calls. */
+static inline void v_prefetch(const void *p) { __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p)); }
 
 /* ---- f32 ---- */
 
@@ -227,6 +228,30 @@ static inline void vf_transpose(vf r[8])
         r[i] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
         r[i + 4] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
     }
+}
+
+/* Transposes VL rows of 2 VL 16-bit elements, stride bytes apart: element k of every row lands in to[v_half_slot(k)]. In each half of a
+ * register, three perfect shuffles of eight rows are a transposition. */
+static inline int v_half_slot(int k) { return k % 8 * 2 + k / 8; }
+static inline void v_transpose_halves(const char *from, ptrdiff_t stride, uint16_t to[16][8])
+{
+    vi r[8], t[8];
+    for (int i = 0; i < 8; i++)
+        r[i] = vi_load(from + i * stride);
+    for (int i = 0; i < 4; i++) {
+        t[2 * i] = _mm256_unpacklo_epi16(r[i], r[i + 4]);
+        t[2 * i + 1] = _mm256_unpackhi_epi16(r[i], r[i + 4]);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[2 * i] = _mm256_unpacklo_epi16(t[i], t[i + 4]);
+        r[2 * i + 1] = _mm256_unpackhi_epi16(t[i], t[i + 4]);
+    }
+    for (int i = 0; i < 4; i++) {
+        vi_store(to[4 * i], _mm256_unpacklo_epi16(r[i], r[i + 4]));
+        vi_store(to[4 * i + 2], _mm256_unpackhi_epi16(r[i], r[i + 4]));
+    }
+    /* Keeps the compiler from reading registers instead: widening from memory takes no shuffle. */
+    __asm__("" : "+m"(*(uint16_t(*)[16][8])to));
 }
 
 /* clang-format on */

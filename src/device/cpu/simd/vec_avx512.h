@@ -24,8 +24,9 @@ typedef uint16_t vec_u16 __attribute__((vector_size(64)));
 /* Lanes before n. */
 static inline vm vm_first(int n) { return (vm)((1u << n) - 1); }
 
-/* Brings the cache line of p near. */
-static inline void v_prefetch(const void *p) { _mm_prefetch(p, _MM_HINT_T0); }
+/* Brings the cache line of p near. Not the intrinsic: gcc 12 takes a function of nothing else for one without effect and
+ * drops its calls. */
+static inline void v_prefetch(const void *p) { __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p)); }
 
 /* ---- f32 ---- */
 
@@ -246,6 +247,37 @@ static inline void vf_transpose(vf r[16])
         r[i + 8] = _mm512_shuffle_f32x4(low, low2, 0xdd);
         r[i + 12] = _mm512_shuffle_f32x4(high, high2, 0xdd);
     }
+}
+
+/* Transposes VL rows of 2 VL 16-bit elements, stride bytes apart: element k of every row lands in to[v_half_slot(k)]. In each quarter
+ * of a register, three perfect shuffles of eight rows are a transposition. */
+static inline int v_half_slot(int k) { return k % 8 * 4 + k / 8; }
+static inline void v_transpose_halves(const char *from, ptrdiff_t stride, uint16_t to[32][16])
+{
+    const vi low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    vi r[16], t[16];
+    for (int i = 0; i < 16; i++)
+        r[i] = vi_load(from + i * stride);
+    for (int g = 0; g < 16; g += 8) {
+        for (int i = 0; i < 4; i++) {
+            t[g + 2 * i] = _mm512_unpacklo_epi16(r[g + i], r[g + i + 4]);
+            t[g + 2 * i + 1] = _mm512_unpackhi_epi16(r[g + i], r[g + i + 4]);
+        }
+        for (int i = 0; i < 4; i++) {
+            r[g + 2 * i] = _mm512_unpacklo_epi16(t[g + i], t[g + i + 4]);
+            r[g + 2 * i + 1] = _mm512_unpackhi_epi16(t[g + i], t[g + i + 4]);
+        }
+        for (int i = 0; i < 4; i++) {
+            t[g + 2 * i] = _mm512_unpacklo_epi16(r[g + i], r[g + i + 4]);
+            t[g + 2 * i + 1] = _mm512_unpackhi_epi16(r[g + i], r[g + i + 4]);
+        }
+    }
+    for (int i = 0; i < 8; i++) {
+        vi_store(to[4 * i], _mm512_permutex2var_epi64(t[i], low, t[i + 8]));
+        vi_store(to[4 * i + 2], _mm512_permutex2var_epi64(t[i], high, t[i + 8]));
+    }
+    /* Keeps the compiler from reading registers instead: widening from memory takes no shuffle. */
+    __asm__("" : "+m"(*(uint16_t(*)[32][16])to));
 }
 
 /* clang-format on */

@@ -260,6 +260,21 @@ static inline void vf_transpose(vf r[4])
 /* The same of each four lanes, of which there are no more. */
 static inline void vf_transpose_fours(vf r[4]) { vf_transpose(r); }
 
+/* Transposes VL rows of 2 VL 16-bit elements, stride bytes apart: element k of every row lands in to[v_half_slot(k)]. */
+static inline int v_half_slot(int k) { return k; }
+static inline void v_transpose_halves(const char *from, ptrdiff_t stride, uint16_t to[8][4])
+{
+    uint16x8_t r[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = vld1q_u16((const void *)(from + i * stride));
+    uint16x8_t a = vzip1q_u16(r[0], r[2]), b = vzip2q_u16(r[0], r[2]);
+    uint16x8_t c = vzip1q_u16(r[1], r[3]), d = vzip2q_u16(r[1], r[3]);
+    vst1q_u16(to[0], vzip1q_u16(a, c));
+    vst1q_u16(to[2], vzip2q_u16(a, c));
+    vst1q_u16(to[4], vzip1q_u16(b, d));
+    vst1q_u16(to[6], vzip2q_u16(b, d));
+}
+
 /* clang-format on */
 
 #endif
