@@ -548,10 +548,11 @@ static void test_plan_files(void **state)
     prints("/t, on cpu\n");
     prints("digraph");
     prints("</svg>");
-    snprintf(args, sizeof args,
-             "plan tiny >%s/o; ln -s o %s/l && \"$WEFT_PROGRAM\" plan tiny --text %s/l && "
-             "test -h %s/l && cat %s/o; rm %s/[ol]",
-             folder, folder, folder, folder, folder, folder);
+    snprintf(
+        args, sizeof args,
+        "plan tiny >%s/o; ln -s o %s/l && \"$WEFT_PROGRAM\" plan tiny --text %s/l --overwrite && "
+        "test -h %s/l && cat %s/o; rm %s/[ol]",
+        folder, folder, folder, folder, folder, folder);
     succeeds(args); /* through a link, which stays */
     prints("weft-graph 1\n");
     snprintf(args, sizeof args, "plan tiny --svg %s/none/s", folder);

@@ -307,7 +307,7 @@ static void test_run_prompts(void **state)
     wt_program_ok(&p, "run " LLAMA " -f \"$D/text\" -n 1");
     wt_program_err(&p, "is no UTF-8 from byte 4 on; what is none is taken as U+FFFD\n");
     wt_program_ok(&p, "run " LLAMA " -p '' -n 1"); /* from bos */
-    wt_program_err(&p, "prompt: 1 tokens");
+    wt_program_err(&p, "prompt: 1 token;");
 }
 
 static void test_run_context(void **state)

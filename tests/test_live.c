@@ -150,6 +150,17 @@ static void test_log(void **state)
     assert_non_null(strstr(text, "\nstep 200/250 80%, loss 3.2141, mean 3.2141, "));
     assert_non_null(strstr(text, "left\ncheckpoint at 250\nweft: some news\n"));
 
+    catch_stderr(); /* what is said of a step comes after its line */
+    wf_live_begin(&l, 100);
+    for (p.step = 1; p.step <= 61; p.step++)
+        wf_live_step(&l, &p);
+    wf_live_say(&l, "saved step 61");
+    wf_live_end(&l);
+    caught(text, sizeof text);
+    assert_non_null(strstr(text, "\nstep 61/250 24%, "));
+    assert_true(strstr(text, "\nstep 61/250 24%, ") < strstr(text, "\nsaved step 61\n"));
+    assert_int_equal(count_lines(text), 5 + 1 + 1);
+
     catch_stderr(); /* by time: none of these is due, and the end brings what was not shown */
     wf_live_begin(&l, 0);
     for (p.step = 1; p.step <= 20; p.step++)

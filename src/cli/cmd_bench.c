@@ -174,7 +174,8 @@ const wf_command wf_cmd_bench = {
         "  weft bench machine           read, copy and triad bandwidth, and FMA peak\n\n"
         "Tokens are random. Bandwidth is that of what has to be read: weights, keys and values,\n"
         "operands and results; FLOPs are those of products and attention. Shares are of what the\n"
-        "machine was measured to give with all threads of the device, afterwards or before.",
+        "machine was measured to give with all threads of the device, afterwards or before; '-' is more\n"
+        "than that, as of data that fits into caches.",
     .example = "weft bench model.gguf --n-prompt 512 --n-gen 128 -t 8",
     .flags = flags,
     .run = run,

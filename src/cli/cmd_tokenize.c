@@ -84,7 +84,8 @@ static wf_status encode(wf_ctx *ctx, const wf_tokenizer *t, const char *path, co
         wf_json_array_end(j);
     else if (options.ids)
         puts(p.count ? "]" : "[]");
-    wf_engine_say("%zu tokens, %zu bytes", p.count, x.bytes);
+    wf_engine_say("%zu token%s, %zu byte%s", p.count, WF_PLURAL(p.count), x.bytes,
+                  WF_PLURAL(x.bytes));
     return WF_OK;
 }
 
@@ -147,7 +148,7 @@ static wf_status decode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p, 
             wf_json_text(j, text, bytes);
     }
     if (status == WF_OK)
-        wf_engine_say("%zu tokens, %zu bytes", count, bytes);
+        wf_engine_say("%zu token%s, %zu byte%s", count, WF_PLURAL(count), bytes, WF_PLURAL(bytes));
     wf_text_free(ctx, text);
     wf_mem_free(ctx, ids);
     return status;

@@ -119,9 +119,9 @@ static void begin(void *user, const wf_trainer *t, int64_t tokens, int64_t batch
         fprintf(stderr, ", of which %s in adapters are trained",
                 wf_engine_count(i.trained, trained, sizeof trained));
     fprintf(stderr,
-            "; %lld layers, width %lld, %lld heads, hidden %lld, vocabulary %lld, context %lld\n",
-            (long long)i.layers, (long long)i.width, (long long)i.heads, (long long)i.hidden,
-            (long long)i.vocab, (long long)i.context);
+            "; %lld layer%s, width %lld, %lld heads, hidden %lld, vocabulary %lld, context %lld\n",
+            (long long)i.layers, WF_PLURAL(i.layers), (long long)i.width, (long long)i.heads,
+            (long long)i.hidden, (long long)i.vocab, (long long)i.context);
     fprintf(stderr, "on %s\n", wf_device_description(device));
     show_settings(t);
     fprintf(

@@ -113,9 +113,11 @@ void wf_engine_say_speed(const wf_engine *e, uint64_t prompt, int begun, const c
     wf_generator_get_stats(e->generator, &s);
     /* The first token of each sequence comes with its prompt. */
     uint64_t timed = s.tokens > (uint64_t)begun ? s.tokens - (uint64_t)begun : 0;
-    wf_engine_say("prompt: %llu tokens%s; generated: %llu tokens%s%s%s", (unsigned long long)prompt,
+    wf_engine_say("prompt: %llu token%s%s; generated: %llu token%s%s%s%s",
+                  (unsigned long long)prompt, WF_PLURAL(prompt),
                   rate(prompt, s.prompt_nanoseconds, reading), (unsigned long long)s.tokens,
-                  rate(timed, s.nanoseconds, writing), *ending ? "; " : "", ending);
+                  WF_PLURAL(s.tokens), rate(timed, s.nanoseconds, writing), *ending ? "; " : "",
+                  ending);
     if (wf_engine_set.verbose && s.packing_nanoseconds > 0)
         wf_engine_say("packing of weights: %.3f s", (double)s.packing_nanoseconds / 1e9);
     if (wf_engine_set.verbose)

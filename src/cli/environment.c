@@ -95,6 +95,10 @@ wf_status wf_flags_elsewhere(wf_ctx *ctx, const wf_command *command, int argc, c
         for (const wf_command *const *c = wf_commands; *c; c++)
             if (has_flag(*c, argv[i], length))
                 wf_text_append(others, sizeof others, &len, "%s%s", len ? ", " : "", (*c)->name);
+        if (strcmp(argv[i], "--model") == 0 && command == &wf_cmd_train)
+            return wf_fail(ctx, WF_ERR_USAGE,
+                           "'weft train' starts from nothing; to train a model further, use 'weft "
+                           "finetune MODEL'");
         if (len > 0)
             return wf_fail(ctx, WF_ERR_USAGE, "'weft %s' has no flag '%.*s'; it is one of: %s",
                            command->name, (int)length, argv[i], others);

@@ -86,6 +86,8 @@ static wf_status no_such_flag(wf_ctx *ctx, const flag_set *set, const spelling *
     size_t len = 0;
     wf_text_append(word, sizeof word, &len, "%.*s", (int)s->length, s->begin);
     const char *near = wf_text_nearest(word, names, n);
+    for (int i = 0; i < n && !near && s->length >= 2; i++)
+        near = strncmp(names[i], word, s->length) == 0 ? names[i] : NULL;
     int shown = (int)(s->begin - s->arg + (ptrdiff_t)s->length);
     for (int i = 0; i < set->count; i++)
         if (s->begin - s->arg == 1 && s->length == 1 && set->list[i]->not_letter == s->begin[0])

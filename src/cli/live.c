@@ -210,6 +210,8 @@ void wf_live_say(wf_live *l, const char *fmt, ...)
     va_end(args);
     if (l->terminal && l->seen > 0)
         fputs("\r\x1b[K", stderr);
+    else if (l->waiting) /* what is said of a step comes after its line */
+        show(l, wf_clock_ns());
     put_harmless(text);
     putc('\n', stderr);
     if (l->terminal && l->seen > 0)

@@ -68,6 +68,18 @@ wf_status wf_command_find(wf_ctx *ctx, const char *name, const wf_command **out)
     return wf_no_such(ctx, "command", name, names, COMMAND_COUNT, "weft help");
 }
 
+/* What others call it. */
+static const struct {
+    const char *word, *command;
+} synonyms[] = {{"generate", "run"},    {"complete", "run"},
+                {"completion", "run"},  {"cli", "run"},
+                {"perplexity", "eval"}, {"evaluate", "eval"},
+                {"tune", "finetune"},   {"lora", "finetune"},
+                {"benchmark", "bench"}, {"show", "info"},
+                {"inspect", "info"},    {"export", "convert"},
+                {"encode", "tokenize"}, {"decode", "tokenize --decode"},
+                {"test", "selftest"}};
+
 /* The command that the first argument names. */
 static wf_status choose(wf_ctx *ctx, const char *word, const wf_command **out)
 {
@@ -79,6 +91,10 @@ static wf_status choose(wf_ctx *ctx, const char *word, const wf_command **out)
     if (word[0] == '-')
         return wf_fail(ctx, WF_ERR_USAGE,
                        "the command comes first, not '%s'; 'weft help' lists them", word);
+    for (size_t i = 0; i < sizeof synonyms / sizeof synonyms[0]; i++)
+        if (strcmp(word, synonyms[i].word) == 0)
+            return wf_fail(ctx, WF_ERR_USAGE, "there is no command '%s'; did you mean 'weft %s'?",
+                           word, synonyms[i].command);
     return wf_command_find(ctx, word, out);
 }
 

@@ -25,20 +25,15 @@ static wf_status show(void *user, const char *weight, int64_t done, int64_t tota
     return wf_caught() ? WF_ERR_IO : WF_OK;
 }
 
-static const char *size_text(double bytes, char out[32])
+static const char *size_text(double bytes, char out[WF_TEXT_SIZE])
 {
-    static const char *const units[] = {"bytes", "KB", "MB", "GB", "TB"};
-    int i = 0;
-    size_t len = 0;
-    for (; bytes >= 1000 && i < 4; i++)
-        bytes /= 1000;
-    wf_text_append(out, 32, &len, "%.*f %s", i ? 1 : 0, bytes, units[i]);
+    wf_text_size(out, bytes);
     return out;
 }
 
 static void conclude(const char *to, const wf_model_info *info, int64_t bytes, uint64_t ns)
 {
-    char before[32], after[32];
+    char before[WF_TEXT_SIZE], after[WF_TEXT_SIZE];
     fprintf(stderr, "%s: %s of weights, were %s; %.2f bits a weight; %.1f s\n", WF_FOREIGN(to),
             size_text((double)bytes, after), size_text((double)info->bytes, before),
             8.0 * (double)bytes / (double)info->parameters, (double)ns * 1e-9);

@@ -37,7 +37,7 @@ static wf_status no_such_kind(wf_ctx *ctx, const char *spec, size_t n)
         wf_text_append(known, sizeof known, &len, "%s%s", i ? ", " : "", names[i]);
     }
     wf_text_append(word, sizeof word, &word_len, "%.*s", (int)(n < 60 ? n : 60), spec);
-    const char *near = wf_text_nearest(word, names, KIND_COUNT);
+    const char *near = strcmp(word, "gpu") == 0 ? NULL : wf_text_nearest(word, names, KIND_COUNT);
     if (near)
         return wf_fail(ctx, WF_ERR_USAGE, "there is no device '%s'; did you mean '%s'?", word,
                        near);

@@ -20,7 +20,11 @@ static wf_status fail_missing(wf_ctx *ctx, wf_arena *arena, const char *path)
     if (!folder)
         return WF_ERR_MEMORY;
     if (wf_path_look(folder) != WF_PATH_FOLDER)
-        return wf_fail(ctx, WF_ERR_IO, "cannot open '%s': there is no folder '%s'", path, folder);
+        return wf_fail(
+            ctx, WF_ERR_IO,
+            "cannot open '%s': there is no folder '%s'; Weft does not download models, so "
+            "give a file or folder on this machine",
+            path, folder);
     wf_status status = wf_path_list(arena, folder, ENTRIES, &names, &count);
     if (status == WF_ERR_MEMORY)
         return status;

@@ -21,8 +21,8 @@ bool wf_curve_usable(double y)
 
 wf_smoother wf_smoother_make(double keep, int points)
 {
-    /* A hundredth of the curve: smooth, and hardly late. */
-    double window = points < 100 ? 1 : points > 100000 ? 1000 : points / 100.0;
+    /* A twentieth of the curve; wf_smoother_add begins with less. */
+    double window = points < 200 ? 10 : points > 20000 ? 1000 : points / 20.0;
     return (wf_smoother){.keep = keep < 0 ? 1 - 1 / window : keep, .grows = keep < 0};
 }
 

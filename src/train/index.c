@@ -121,6 +121,12 @@ wf_status wf_index_read(wf_arena *arena, const char *folder, wf_index *out)
     *out = (wf_index){0};
     if (!r.path)
         return WF_ERR_MEMORY;
+    if (wf_path_look(folder) == WF_PATH_NONE)
+        return wf_fail(
+            ctx, WF_ERR_IO,
+            "there is no file or folder '%s'; give a folder that `weft prepare` wrote, or "
+            "a file of text or JSON lines",
+            folder);
     if (wf_path_look(r.path) != WF_PATH_FILE)
         return wf_fail(
             ctx, WF_ERR_IO,

@@ -2,6 +2,7 @@
 /* trainer.c - see trainer.h. */
 #include "train/trainer.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -286,7 +287,10 @@ wf_status wf_trainer_step(wf_trainer *t, wf_batch_fn *next, void *user, wf_train
     out->norm = report[WF_REPORT_NORM];
     out->scale = o->compute == WF_F16 ? report[WF_REPORT_SCALE] : 0;
     out->tokens_per_second = tokens / t->late;
-    out->share = t->peak > 0 ? t->flops / out->seconds / t->peak : 0;
+    if (t->peak > 0) { /* a step faster than what was measured is the better measurement */
+        t->peak = fmax(t->peak, t->flops / out->seconds);
+        out->share = t->flops / out->seconds / t->peak;
+    }
     out->tokens = t->tokens;
     out->skipped = t->skipped;
     wf_device_memory(t->device, &now, &out->memory);

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_cli_words.c - what the program says: mistakes of a new user, each with a sentence about that mistake, and
+ * counts, units and shares as people write them. The sentence in the comment is what was said before.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "program.h"
+
+#define LLAMA "tests/fixtures/models/llama"
+
+static wt_program p;
+
+static void test_mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        int code;
+        const char *args, *sentence;
+    } cases[] = {
+        /* there is no command 'generate'; 'weft help' lists them */
+        {2, "generate m.gguf", "did you mean 'weft run'?"},
+        /* there is no command 'perplexity'; 'weft help' lists them */
+        {2, "perplexity m.gguf", "did you mean 'weft eval'?"},
+        /* there is no flag '--ctx'; --help lists them */
+        {2, "run " LLAMA " -p a --ctx 3", "there is no flag '--ctx'; did you mean '--ctx-size'?"},
+        /* there is no device 'gpu'; did you mean 'cpu'? */
+        {2, "run " LLAMA " -p a -d gpu", "there is no device 'gpu'; this build has: cpu, cuda"},
+        /* the folder 'nodata' has no data to train on, for it has no data.json */
+        {1, "train --data nodata --out $D/o --depth 1", "there is no file or folder 'nodata'"},
+        /* there is no flag '--model'; did you mean '--memory'? */
+        {2, "train --model x", "to train a model further, use 'weft finetune MODEL'"},
+        /* cannot open 'Hub/Model': there is no folder 'Hub' */
+        {1, "run Hub/Model -p a", "Weft does not download models"},
+        /* there is no flag '--temp'; did you mean '--template'? */
+        {2, "info " LLAMA " --temp 1", "'weft info' has no flag '--temp'; it is one of: run, chat"},
+        /* there is no flag '--lora'; --help lists them */
+        {2, "info " LLAMA " --lora x", "'weft info' has no flag '--lora'; it is one of: "},
+        /* --compute wants f32, bf16 or f16, not 'Hello' */
+        {2, "train -p Hello", "'-p' is something else in other commands"},
+        /* --vocab 0 is too small: 256 bytes are part of it */
+        {2, "tokenize --train README.md -o $D --vocab 0",
+         "--vocab wants a whole number from 256 to"},
+        /* a share of the rate at the end of 7 is not possible */
+        {2, "train --floor 7", "--floor wants a number from 0 to 1, not '7'"},
+        /* nothing: the values were ignored */
+        {2, "plan tiny --rate 3", "--rate is about training; plan a run with --train"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        wt_program_fails(&p, cases[i].code, cases[i].args, cases[i].sentence);
+}
+
+static void test_counts(void **state)
+{
+    (void)state;
+    wt_program_ok(&p, "tokenize " LLAMA " -p a --no-special");
+    wt_program_err(&p, "1 token, 1 byte\n");
+    wt_program_ok(&p, "run " LLAMA " -p a -n 1 --temp 0 --ignore-eos");
+    wt_program_err(&p, "generated: 1 token");
+    assert_null(strstr(p.err, "1 tokens"));
+    wt_program_ok(&p, "convert " LLAMA " \"$D/m.gguf\"");
+    assert_null(strstr(p.err, "KB"));
+}
+
+static int make(void **state)
+{
+    (void)state;
+    return wt_program_make(&p);
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    wt_scratch_remove(&p.scratch);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mistakes),
+                                       cmocka_unit_test(test_counts)};
+    return cmocka_run_group_tests_name("cli_words", tests, make, clean);
+}
