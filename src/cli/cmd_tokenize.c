@@ -2,6 +2,7 @@
 /* cmd_tokenize.c - weft tokenize: texts to ids, and back. */
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "cli/engine.h"
@@ -121,14 +122,22 @@ static wf_status print_text(wf_ctx *ctx, const wf_tokenizer *t, const int32_t *i
     wf_decoder *d;
     const char *text;
     size_t n;
+    wf_screen screen;
+    bool terminal = isatty(STDOUT_FILENO), heard = true;
     *bytes = 0;
     WF_TRY(wf_decoder_new(t, ctx, flags, &d));
+    wf_screen_begin(&screen, false);
     wf_status status = WF_OK;
-    for (size_t i = 0; i <= count && status == WF_OK && !ferror(stdout); i++) {
+    for (size_t i = 0; i <= count && status == WF_OK && heard && !ferror(stdout); i++) {
         status = i < count ? wf_decoder_next(d, ids[i], &text, &n) : wf_decoder_end(d, &text, &n);
-        fwrite(text, 1, n, stdout);
+        if (terminal) /* the screen writes at once, which a pipe need not wait for */
+            heard = wf_screen_write(&screen, text, n);
+        else
+            fwrite(text, 1, n, stdout);
         *bytes += n;
     }
+    if (heard)
+        wf_screen_end(&screen);
     wf_decoder_free(d);
     return status;
 }
