@@ -581,9 +581,9 @@ static void test_program(void **state)
     wt_program_fails(&p, 1, "tokenize --train no-such-file -o \"$D\" --overwrite", "no-such-file");
     wt_program_fails(&p, 1, "tokenize --train tests -o \"$D\" --overwrite", "tests");
     wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --overwrite --vocab 256",
-                     "too small");
+                     "--vocab wants a whole number from 257");
     wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --overwrite --vocab 0",
-                     "too small");
+                     "--vocab wants a whole number from 257");
     wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --overwrite --split x",
                      "gpt2, llama3, qwen2");
     wt_program_fails(&p, 2, "tokenize README.md --vocab 300", "belong to --train");

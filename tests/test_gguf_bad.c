@@ -277,7 +277,7 @@ static void test_keys(void **state)
     b = begin(3, 0, 1); /* the sentence stays one line */
     put_pair(&b, "new\nline\x1b[31m", 77);
     put_u8(&b, 1);
-    refused(&b, "key 'new?line?[31m' has a value of kind 77");
+    refused(&b, "key 'new\\nline\\x1b[31m' has a value of kind 77");
 
     b = begin(3, 0, 1);
     put_array(&b, "nested", WF_GGUF_ARRAY, 1);

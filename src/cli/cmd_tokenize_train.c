@@ -29,7 +29,7 @@ const wf_flag wf_tokenize_train_flags[] = {
     {"output", 'o', "PATH", "a folder that exists, or a file that ends in .gguf", .text = &set.out},
     {"overwrite", 0, NULL, "replace a tokenizer that is there", .on = &set.overwrite},
     {"vocab", 0, "N", "tokens, special ones and the 256 bytes included (default 8192)",
-     .whole = &set.vocab, .range = "256,2147483647", .also = "--vocab-size"},
+     .whole = &set.vocab, .range = "257,2147483647", .also = "--vocab-size"},
     {"split", 0, "NAME", "how texts are cut into words: gpt2 (the default), llama3 or qwen2",
      .text = &set.split},
     {"special-token", 0, "TEXT",
