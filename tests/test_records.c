@@ -39,6 +39,11 @@
     "{{ m.content if loop.last else m.content.split('|')[-1] }}{% endgeneration %}"       \
     "{% else %}{{ m.content }}{% endif %}{% endfor %}"
 
+/* Writes eos_token behind the last message, as Phi 3's does. */
+#define CLOSES                                                           \
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}" \
+    "{% if add_generation_prompt %}<assistant>{% else %}{{ eos_token }}{% endif %}"
+
 typedef struct {
     wf_ctx *ctx;
     wf_tokenizer *tokenizer;
@@ -155,6 +160,15 @@ static void test_kinds(void **state)
     close_bench(&b);
 }
 
+/* Only the last message is followed by what closes a conversation. */
+static void test_closed(void **state)
+{
+    bench b = open_bench(*state);
+    expect(&b, CLOSES, "{\"messages\":[" U("Hi") "," A("Yes") "," U("So") "," A("No") "]}",
+           "<user>Hi\n<assistant>[[Yes\n]]<user>So\n<assistant>[[No\n" END "]]");
+    close_bench(&b);
+}
+
 static void test_refused(void **state)
 {
     bench b = open_bench(*state);
@@ -259,19 +273,51 @@ static void test_variables(void **state)
 
 static wt_scratch scratch;
 
-static wf_status prepare(wf_ctx *ctx, const char *in, const char *out, const char *format,
-                         bool skip_bad, wf_prepared *made)
+static wf_status prepare_with(wf_ctx *ctx, const char *tokenizer, const char *in, const char *out,
+                              const char *format, bool skip_bad, wf_prepared *made)
 {
     char from[600];
     snprintf(from, sizeof from, "%s", wt_path(&scratch, in));
     const char *inputs[] = {from};
     const wf_prepare_options o = {.inputs = inputs,
                                   .input_count = 1,
-                                  .tokenizer = WT_MODELS_FOLDER "/qwen2",
+                                  .tokenizer = tokenizer,
                                   .format = format,
                                   .skip_bad = skip_bad,
                                   .valid = -1};
     return wf_prepare(ctx, wt_path(&scratch, out), &o, made);
+}
+
+static wf_status prepare(wf_ctx *ctx, const char *in, const char *out, const char *format,
+                         bool skip_bad, wf_prepared *made)
+{
+    return prepare_with(ctx, WT_MODELS_FOLDER "/qwen2", in, out, format, skip_bad, made);
+}
+
+/* Documents and pairs begin with the tokenizer's bos, also when it is the same token as eos. */
+static void test_begin(void **state)
+{
+    bench b = {.ctx = *state};
+    wf_prepared made, plain;
+    char *json, tokenizer[600];
+    size_t bytes;
+    wt_scratch_make(&scratch);
+    wt_ok(b.ctx,
+          wf_file_read(b.ctx, WT_MODELS_FOLDER "/qwen2/tokenizer.json", 1 << 24, &json, &bytes));
+    snprintf(tokenizer, sizeof tokenizer, "%s", wt_put_text(&scratch, "tokenizer.json", json));
+    wt_put_text(&scratch, "tokenizer_config.json",
+                "{\"bos_token\":\"" END "\",\"eos_token\":\"" END "\",\"add_bos_token\":true}");
+    wt_put_text(&scratch, "a.txt", "The sky is blue");
+    wt_ok(b.ctx, prepare(b.ctx, "a.txt", "plain", NULL, false, &plain));
+    wt_ok(b.ctx, prepare_with(b.ctx, tokenizer, "a.txt", "begun", NULL, false, &made));
+    assert_int_equal(made.train.tokens, plain.train.tokens + 1);
+    wt_ok(b.ctx, wf_tokenizer_open(b.ctx, tokenizer, &b.tokenizer));
+    expect(&b, PLAIN, "{\"prompt\":\"The sky\",\"completion\":\" is\"}",
+           END "The sky[[ is" END "]]");
+    expect(&b, PLAIN, "{\"prompt\":\"\",\"completion\":\"So\"}", END "[[So" END "]]");
+    close_bench(&b);
+    wf_mem_free(b.ctx, json);
+    wt_scratch_remove(&scratch);
 }
 
 static void expect_same(wf_ctx *ctx, const char *one, const char *other)
@@ -382,8 +428,9 @@ static void test_marks_and_bad(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_kinds),     wt_test(test_refused), wt_test(test_generation),
-        wt_test(test_variables), wt_test(test_arrays),  wt_test(test_marks_and_bad),
+        wt_test(test_kinds),   wt_test(test_closed),        wt_test(test_begin),
+        wt_test(test_refused), wt_test(test_generation),    wt_test(test_variables),
+        wt_test(test_arrays),  wt_test(test_marks_and_bad),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

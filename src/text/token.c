@@ -254,6 +254,12 @@ bool wf_tokenizer_named(const wf_tokenizer *t, int index, const char **name, con
     return true;
 }
 
+size_t wf_tokenizer_before(const wf_tokenizer *t, const int32_t **ids)
+{
+    *ids = t->before;
+    return (size_t)t->before_count;
+}
+
 /* ---- The whole ---- */
 
 wf_status wf_tokenizer_finish(wf_tokenizer *t)

@@ -48,6 +48,8 @@ void wf_tokenizer_add_end(wf_tokenizer *t, int32_t id);
 /* The special tokens that chat templates see, by index: name is "bos_token", say. false past the last. */
 bool wf_tokenizer_named(const wf_tokenizer *t, int index, const char **name, const char **text,
                         size_t *bytes);
+/* The ids that WF_TEXT_SPECIAL puts before a text (bos); borrowed. Returns their number. */
+size_t wf_tokenizer_before(const wf_tokenizer *t, const int32_t **ids);
 /* Is this "[PAD<id>]", the name of a row of the embedding that no token has? */
 bool wf_token_is_padding(const char *text, size_t bytes, int32_t id);
 /* The public functions (weft.h): wf_tokenizer_free, _count, _encode, _decode, ... */

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "model/chat.h"
+#include "text/token.h"
 
 /* ---- Answers ---- */
 
@@ -36,6 +37,14 @@ static wf_status encode(finding *f, size_t bytes, uint32_t flags, int32_t **ids,
                                       flags, ids, count);
 }
 
+/* Drops the eos that the tokenizer puts behind a text; a bos that is the same token stays. */
+static size_t without_end(const finding *f, const int32_t *ids, size_t count)
+{
+    const int32_t *before;
+    size_t befores = wf_tokenizer_before(f->c->tokenizer, &before);
+    return count > befores && ids[count - 1] == f->c->end ? count - 1 : count;
+}
+
 /* How many tokens of the whole are the first bytes of the text. One that goes across belongs to what is behind;
  * *crossed: there is such a token. */
 static wf_status find_token(finding *f, size_t bytes, size_t *out, bool *crossed)
@@ -44,8 +53,8 @@ static wf_status find_token(finding *f, size_t bytes, size_t *out, bool *crossed
     size_t count, n = 0;
     WF_TRY(encode(f, bytes, f->entry->kind == WF_ENTRY_PAIR ? WF_TEXT_SPECIAL : WF_TEXT_CONTROL,
                   &ids, &count));
-    if (f->entry->kind == WF_ENTRY_PAIR && count > 0 && ids[count - 1] == f->c->end)
-        count--;
+    if (f->entry->kind == WF_ENTRY_PAIR)
+        count = without_end(f, ids, count);
     while (n < count && n < f->count && ids[n] == f->ids[n])
         n++;
     wf_ids_free(f->ctx, ids);
@@ -54,13 +63,33 @@ static wf_status find_token(finding *f, size_t bytes, size_t *out, bool *crossed
     return WF_OK;
 }
 
+/* Bytes of a rendered text without a final eos_token: some templates (Phi 3) write it behind the last message of a
+ * conversation, whichever that is. */
+static size_t without_close(const finding *f, const wf_rendered *part)
+{
+    const char *name, *text;
+    size_t bytes;
+    for (int i = 0; wf_tokenizer_named(f->c->tokenizer, i, &name, &text, &bytes); i++)
+        if (strcmp(name, "eos_token") == 0 && bytes <= part->bytes &&
+            memcmp(part->text + part->bytes - bytes, text, bytes) == 0)
+            return part->bytes - bytes;
+    return part->bytes;
+}
+
+static bool whole_begins(const finding *f, const wf_rendered *part, size_t bytes)
+{
+    return bytes <= f->whole.bytes && memcmp(part->text, f->whole.text, bytes) == 0;
+}
+
 /* How far the text up to a message goes, which must be how the whole begins. */
 static wf_status find_end(finding *f, size_t messages, bool answer, size_t *bytes)
 {
     wf_rendered part;
     WF_TRY(render(f, messages, answer, &part));
-    bool begins = part.bytes <= f->whole.bytes && memcmp(part.text, f->whole.text, part.bytes) == 0;
     *bytes = part.bytes;
+    if (!answer && !whole_begins(f, &part, *bytes))
+        *bytes = without_close(f, &part);
+    bool begins = whole_begins(f, &part, *bytes);
     wf_rendered_free(f->ctx, &part);
     return begins ? WF_OK
                   : wf_fail(f->ctx, WF_ERR_UNSUPPORTED,
@@ -180,8 +209,7 @@ static wf_status join_pair(finding *f)
     memcpy(f->whole.text, prompt->string, prompt->bytes);
     memcpy(f->whole.text + prompt->bytes, completion->string, completion->bytes);
     WF_TRY(encode(f, f->whole.bytes, WF_TEXT_SPECIAL, &f->ids, &f->count));
-    if (f->count > 0 && f->ids[f->count - 1] == f->c->end)
-        f->count--; /* hand_over puts it there, and learns it */
+    f->count = without_end(f, f->ids, f->count); /* hand_over puts it there, and learns it */
     WF_TRY(find_token(f, prompt->bytes, &begin, &crossed));
     f->mask = wf_mem_new(f->ctx, f->count + 1);
     if (!f->mask)

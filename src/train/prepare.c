@@ -21,7 +21,6 @@
 #define ROUND_MOST 512 /* pieces: files that may be open at once */
 #define SHARD_TOKENS ((int64_t)1 << 27)
 #define VALID 0.01
-#define BEFORE 16 /* ids before a text */
 
 typedef struct {
     wf_ctx *ctx;
@@ -31,7 +30,6 @@ typedef struct {
     wf_tokenizer *tokenizer;
     const char *chat_template; /* that is kept; NULL: none */
     wf_template *template;
-    int32_t before[BEFORE];
     wf_encoding encoding;
     wf_data_output output;
     wf_index index;
@@ -101,8 +99,7 @@ static wf_status find_sources(preparing *p)
 /* What the tokenizer puts before a text: bos, for some. */
 static wf_status find_frame(preparing *p)
 {
-    int32_t *ids, end = wf_tokenizer_special(p->tokenizer, WF_SPECIAL_EOS);
-    size_t count;
+    int32_t end = wf_tokenizer_special(p->tokenizer, WF_SPECIAL_EOS);
     for (int32_t i = 0; end < 0 && i < wf_tokenizer_count(p->tokenizer); i++)
         end = wf_tokenizer_ends(p->tokenizer, i) ? i : -1;
     if (end < 0)
@@ -110,15 +107,11 @@ static wf_status find_frame(preparing *p)
                        "the tokenizer of '%s' has no token that ends a text, which must stand "
                        "between documents",
                        p->o->tokenizer);
-    WF_TRY(wf_tokenizer_encode(p->tokenizer, p->ctx, "", 0, WF_TEXT_SPECIAL, &ids, &count));
-    if (count > 0 && ids[count - 1] == end)
-        count--;
-    for (size_t i = 0; i < count && i < BEFORE; i++)
-        p->before[i] = ids[i];
-    wf_ids_free(p->ctx, ids);
+    const int32_t *before;
+    size_t befores = wf_tokenizer_before(p->tokenizer, &before);
     p->encoding = (wf_encoding){.chat = {.tokenizer = p->tokenizer, .end = end},
-                                .before = p->before,
-                                .befores = count < BEFORE ? count : BEFORE,
+                                .before = before,
+                                .befores = befores,
                                 .split_on = p->o->split_on,
                                 .skip_bad = p->o->skip_bad};
     return WF_OK;
