@@ -394,6 +394,12 @@ static void test_refused_leaves_nothing(void **state)
              "$W " REFUSED
              "--length 32 --batch 2 --restart && ! cmp -s $D/b.json $D/b/data/data.json && "
              "cmp $D/b.json $D/b/data.bak-1/data.json");
+    /* Data that another process left, here by a kill between the renames of --overwrite, is not removed. */
+    shell_ok("mkdir $D/b2 && cp -r $D/b/data $D/b2/.data.old");
+    wt_program_fails(&p, 2,
+                     "finetune $D/b0/model.gguf --data $D/b.txt --out $D/b2 --length 32 --batch 2",
+                     "is there already");
+    shell_ok("cmp $D/b/data/data.json $D/b2/data/data.json");
 }
 
 /* Other instructions round differently, and that is said; another number of threads does not. */

@@ -19,7 +19,8 @@ wf_status wf_train_options_get(wf_ctx *ctx, const char *model, wf_run_options *o
 /* Data that this command prepared. */
 typedef struct {
     const char *folder; /* RUN/data; NULL: none was prepared, or the folder was there before */
-    const char *aside;  /* what --restart renamed the earlier one to, or NULL */
+    const char *place;  /* RUN/data; NULL: --restart renamed nothing */
+    const char *aside;  /* what --restart renamed it to, or NULL */
 } wf_train_prepared;
 
 /* Where the data is a file of text or JSON lines, prepares it in RUN/data, with the tokenizer of the model that is

@@ -68,7 +68,7 @@ wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_trai
     }
     if (there && o->restart) {
         WF_TRY(wf_disk_set_aside(arena, folder, folder, &made->aside));
-        made->folder = folder;
+        made->place = folder;
         there = false;
     }
     if (there && !o->overwrite)
@@ -77,9 +77,8 @@ wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_trai
             "the folder '%s' has the data of a run already; continue it with --resume, replace "
             "its data with --overwrite, or give another folder",
             o->out);
-    if (!there)
-        made->folder = folder;
     WF_TRY(prepare(ctx, o, folder));
+    made->folder = there ? NULL : folder;
     o->data = folder;
     return WF_OK;
 }
@@ -88,12 +87,12 @@ void wf_train_data_undo(wf_ctx *ctx, const wf_train_prepared *made)
 {
     char message[WF_MESSAGE_BYTES];
     wf_status status = wf_ctx_status(ctx);
-    if (!made->folder)
+    if (!made->folder && !made->aside)
         return;
     snprintf(message, sizeof message, "%s", wf_ctx_message(ctx));
-    wf_status undone = wf_disk_remove(ctx, made->folder);
+    wf_status undone = made->folder ? wf_disk_remove(ctx, made->folder) : WF_OK;
     if (undone == WF_OK && made->aside)
-        undone = wf_disk_rename(ctx, made->aside, made->folder);
+        undone = wf_disk_rename(ctx, made->aside, made->place);
     if (undone != WF_OK)
         wf_ctx_log(ctx, WF_LOG_WARN, "prepared data stays: %s", wf_ctx_message(ctx));
     wf_ctx_clear(ctx);
