@@ -152,6 +152,10 @@ static void test_devices(void **state)
         "$W bench machine --stream 1 --json /dev/stdout | cat > $D/both && grep -q '\"mode\"' $D/both && "
         "mkfifo $D/pipe && { cat $D/pipe > $D/through & "
         "$W plot $D/log.jsonl -o $D/pipe > /dev/null; wait; } && grep -q '<svg' $D/through");
+    /* Files in /dev/shm are files. */
+    shell_ok(
+        "(d=$(mktemp -d /dev/shm/weft-test-XXXXXX 2>/dev/null) || exit 0; echo mine > $d/x; "
+        "! $W plan tiny --text $d/x > /dev/null 2>&1 && grep -q mine $d/x; r=$?; rm -r $d; exit $r)");
 }
 
 /* A disk that is full in the middle of it: the old file stays, and nothing else. */

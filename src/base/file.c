@@ -17,6 +17,7 @@
 #include "base/file_priv.h"
 #include "base/guard.h"
 #include "base/mem.h"
+#include "base/path.h"
 
 wf_status wf_file_fail(wf_ctx *ctx, const char *verb, const char *path, int error)
 {
@@ -248,8 +249,7 @@ wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t
         return replace(ctx, path, &piece, 1, wf_file_mode());
     /* The file behind a link is replaced as a whole, too, and the link stays. To rename over what /dev/stdout stands
      * for would take it away from the shell. */
-    char *real =
-        S_ISLNK(st.st_mode) && strncmp(path, "/dev/", 5) != 0 ? realpath(path, NULL) : NULL;
+    char *real = S_ISLNK(st.st_mode) && !wf_path_is_stream(path) ? realpath(path, NULL) : NULL;
     bool file = real && stat(real, &st) == 0 && S_ISREG(st.st_mode);
     wf_status status =
         file ? replace(ctx, real, &piece, 1, wf_file_mode()) : write_through(ctx, path, &piece);

@@ -2,8 +2,6 @@
 /* output.c - see output.h. */
 #include "base/output.h"
 
-#include <string.h>
-
 #include "base/path.h"
 
 #define MOST_ENTRIES ((size_t)1 << 20)
@@ -31,7 +29,7 @@ wf_status wf_output_check(wf_ctx *ctx, const char *path, bool overwrite, const c
     if (kind == WF_PATH_FOLDER)
         return wf_fail(ctx, WF_ERR_USAGE, "cannot write '%s': it is a folder; give a file's path",
                        path);
-    if (kind != WF_PATH_FILE || strncmp(path, "/dev/", 5) == 0)
+    if (kind != WF_PATH_FILE || wf_path_is_stream(path))
         return WF_OK;
     WF_TRY(check_inputs(ctx, path, inputs, count));
     return overwrite ? WF_OK : refuse(ctx, path);

@@ -36,6 +36,12 @@ bool wf_path_missing(const char *path)
     return lstat(path, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
+bool wf_path_is_stream(const char *path)
+{
+    return strcmp(path, "/dev/stdout") == 0 || strcmp(path, "/dev/stderr") == 0 ||
+           strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/proc/", 6) == 0;
+}
+
 bool wf_path_is_link(const char *path)
 {
     struct stat st;

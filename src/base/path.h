@@ -13,6 +13,8 @@ wf_path_kind wf_path_look(const char *path);
 bool wf_path_missing(const char *path);
 /* Is it a link, whatever to? */
 bool wf_path_is_link(const char *path);
+/* Is it a name of an open file, such as /dev/stdout? What it stands for belongs to the shell. */
+bool wf_path_is_stream(const char *path);
 /* Does it end so? */
 bool wf_path_ends(const char *path, const char *end);
 /* FOLDER/NAME in the arena; NULL when memory runs out. */
