@@ -215,6 +215,13 @@ static void test_foreign_files(void **state)
     wt_move(&t, "step-00000004", ".step-00000004.gone");
     wt_save(&t, 6, 'a');
     expect_files(&t, "step-00000004", "notes.txt");
+
+    /* A manifest that was damaged meanwhile keeps its files, and keeps nobody from saving. */
+    wt_put_text(&t.scratch, "run/step-00000005/manifest.json", "{}");
+    wt_move(&t, "step-00000005", ".step-00000005.gone");
+    wt_save(&t, 7, 'a');
+    expect_files(&t, "step-00000005.bak-1",
+                 "manifest.json model/weights.bin optimizer.bin state.json");
     wt_checkpoints_remove(&t);
 }
 
