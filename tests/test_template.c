@@ -120,6 +120,9 @@ static const marked marks[] = {
      "pppppppppppppppppppppppp"},
     {"{{ d.a|list|reverse|join }}{{ d.a|first }}{{ d.a|string }}", ">|dne_mi|<xxx<|im_end|>",
      "ppppppppppppppppppppppp"},
+    {"{% set s %}{% generation %}<\"{% endgeneration %}{% endset %}{{ s|escape }}{{ s|tojson }}"
+     "{{ [s] }}",
+     "&lt;&#34;\"<\\\"\"['<\"']", "...................."},
 };
 
 static void test_marks(void **state)

@@ -158,7 +158,7 @@ FILTER(filter_escape)
         const char *found = s->text[i] ? strchr(special, s->text[i]) : NULL;
         if (found)
             WF_TRY(wf_jbuf_put(r, &b, safe[found - special], strlen(safe[found - special]),
-                               s->mark ? s->mark[i] : s->plain));
+                               s->mark ? s->mark[i] & WF_J_PLAIN : s->plain));
         else
             WF_TRY(wf_jbuf_part(r, &b, s, i, i + 1));
     }

@@ -81,7 +81,7 @@ static wf_status put_repr_string(wf_jrun *r, wf_jbuf *b, const wf_jstr *s)
     WF_TRY(wf_jbuf_put(r, b, &quote, 1, false));
     for (size_t i = 0, length; i < s->bytes; i += length) {
         uint32_t code;
-        bool plain = s->mark ? s->mark[i] : s->plain;
+        bool plain = s->mark ? s->mark[i] & WF_J_PLAIN : s->plain;
         length = wf_utf8_next(s->text + i, s->bytes - i, &code);
         if (code == (uint32_t)quote)
             WF_TRY(wf_jbuf_put(r, b, "\\'", 2, plain));
@@ -210,7 +210,7 @@ static wf_status put_json_string(wf_jrun *r, wf_jbuf *b, const wf_jstr *s, bool 
         if (code >= 0x20 && code != '"' && code != '\\' && !(ascii && code >= 0x7F))
             continue;
         WF_TRY(wf_jbuf_part(r, b, s, done, i));
-        WF_TRY(put_json_escape(r, b, code, s->mark ? s->mark[i] : s->plain));
+        WF_TRY(put_json_escape(r, b, code, s->mark ? s->mark[i] & WF_J_PLAIN : s->plain));
         done = i + length;
     }
     WF_TRY(wf_jbuf_part(r, b, s, done, s->bytes));
