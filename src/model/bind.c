@@ -13,6 +13,7 @@
 typedef struct {
     wf_model *m;
     uint8_t *used; /* [tensors of the store] */
+    bool prefixed; /* names in the folder begin with the family's prefix */
     char *faults;  /* a list, in words */
     size_t faults_len;
     int count;
@@ -82,14 +83,20 @@ wf_type wf_model_weight_type(void *model, const char *name)
     return t && computable(t->type) ? t->type : WF_F32; /* bind_state reports other types */
 }
 
-/* A weight's name as the model's files spell it, whether or not they have it. */
-static const char *foreign_name(const wf_model *m, const char *name, char out[WF_NAME_BYTES])
+static bool has_prefix(const wf_model *m)
 {
     const char *prefix = m->config.family->prefix;
-    bool prefixed = false;
-    for (int i = 0; m->folder && i < m->store->count && !prefixed; i++)
-        prefixed = strncmp(m->store->tensor[i].name, prefix, strlen(prefix)) == 0;
-    bool known = m->folder && wf_family_hugging_face(m->config.family, name, prefixed, out);
+    for (int i = 0; m->folder && i < m->store->count; i++)
+        if (strncmp(m->store->tensor[i].name, prefix, strlen(prefix)) == 0)
+            return true;
+    return false;
+}
+
+/* A weight's name as the model's files spell it, whether or not they have it. */
+static const char *foreign_name(const binder *b, const char *name, char out[WF_NAME_BYTES])
+{
+    const wf_model *m = b->m;
+    bool known = m->folder && wf_family_hugging_face(m->config.family, name, b->prefixed, out);
     return known ? out : name;
 }
 
@@ -114,7 +121,7 @@ static void bind_state(binder *b, const wf_node *n)
     char want[96], have[96], at[96], shown[WF_TEXT_SHOWN], foreign[WF_NAME_BYTES];
     const wf_stored *t = find(m, n->name, &transposed);
     if (!t) {
-        fault(b, "%s is missing", foreign_name(m, n->name, foreign));
+        fault(b, "%s is missing", foreign_name(b, n->name, foreign));
         return;
     }
     b->used[t - m->store->tensor] = 1;
@@ -250,7 +257,7 @@ static wf_status bind_all(binder *b, const wf_graph *g)
 
 wf_status wf_model_bind(wf_model *m)
 {
-    binder b = {.m = m};
+    binder b = {.m = m, .prefixed = has_prefix(m)};
     wf_graph *g = NULL;
     wf_status status = WF_ERR_MEMORY;
     if (m->store->count < m->config.layers) /* before a graph of so many is made */
