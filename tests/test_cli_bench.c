@@ -270,7 +270,7 @@ static void test_mistakes(void **state)
         {2, "trian", "there is no mode or model 'trian'; did you mean 'train'?"},
         {1, "/nowhere/model.gguf", "/nowhere/model.gguf"},
         {2, "decode", "which model? give a GGUF file"},
-        {2, LLAMA " --n-prompt 0 -n 0", "there is nothing to measure: -p and -n"},
+        {2, LLAMA " --n-prompt 0 -n 0", "there is nothing to measure: --n-prompt and --n-gen"},
         {2, "decode " LLAMA " -n 0", "there is nothing to measure"},
         {2, LLAMA " --n-prompt 4000 -q", "4000 tokens do not fit the context of"},
         {2, "decode " LLAMA " -n 100 --depth 100 -q", "201 tokens do not fit the context of"},

@@ -41,9 +41,10 @@ static wf_status choose(wf_ctx *ctx, job *t)
     t->run[GENERATED] =
         (wf_bench_run){false, depth, both || strcmp(t->mode, "decode") == 0 ? n : 0};
     if (t->run[PROMPT].tokens == 0 && t->run[GENERATED].tokens == 0)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "there is nothing to measure: -p and -n, the tokens of a prompt and those "
-                       "generated, leave none");
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "there is nothing to measure: --n-prompt and --n-gen, the tokens of a prompt and those "
+            "generated, leave none");
     return WF_OK;
 }
 
@@ -57,13 +58,14 @@ static wf_status choose_context(job *t)
             need = wf_bench_run_context(&t->run[i]);
     if (need > e->info.context)
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "%lld tokens do not fit the context of %s, which is %lld; give fewer (-p, "
-                       "-n, --depth)",
+                       "%lld tokens do not fit the context of %s, which is %lld; give fewer "
+                       "(--n-prompt, --n-gen, --depth)",
                        (long long)need, WF_SHOWN(e->info.name), (long long)e->info.context);
     if (wf_engine_set.context > 0 && need > e->context)
-        return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "%lld tokens do not fit --ctx-size %lld; give fewer (-p, -n, --depth)",
-                       (long long)need, (long long)e->context);
+        return wf_fail(
+            e->ctx, WF_ERR_USAGE,
+            "%lld tokens do not fit --ctx-size %lld; give fewer (--n-prompt, --n-gen, --depth)",
+            (long long)need, (long long)e->context);
     if (wf_engine_set.context < 0)
         e->context = need;
     return WF_OK;
