@@ -23,7 +23,8 @@ typedef struct {
 void wf_live_begin(wf_live *l, int64_t every);
 /* Cheap: writes at most ten times a second. */
 void wf_live_step(wf_live *l, const wf_train_step *p);
-/* A line that stays, or several: validation losses, samples, checkpoints, warnings. Control characters are escaped, but for line ends and tabs. */
+/* A line that stays, or several: validation losses, samples, checkpoints, warnings. Control characters are escaped, but
+ * for line ends and tabs. */
 void wf_live_say(wf_live *l, const char *fmt, ...) WF_PRINTF(2, 3);
 /* The same for wf_ctx_set_log, with the wf_live as its user: warnings and worse. */
 void wf_live_log(void *user, wf_log_level level, const char *message);

@@ -111,7 +111,7 @@ wf_status wf_text_ids_file(wf_text_ids *x, const char *path)
         status = read_all(&r);
     if (status == WF_OK && r.wrong != SIZE_MAX)
         wf_engine_say("note: %s is no UTF-8 from byte %zu on; what is none is taken as U+FFFD",
-                      path, r.wrong);
+                      WF_FOREIGN(path), r.wrong);
     wf_stream_free(r.stream);
     wf_mem_free(x->ctx, r.buffer);
     if (own)

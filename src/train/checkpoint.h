@@ -35,7 +35,8 @@ wf_status wf_checkpoint_begin(wf_ctx *ctx, const char *run, int64_t step, uint64
  * '.', '_' and '-', and begin with no dot. */
 const char *wf_checkpoint_folder(const wf_checkpoint *c);
 /* Writes the manifest, puts everything onto the disk and gives the folder its name. A checkpoint of the same
- * step that is there already stays valid until then, and is set aside if it is another run's. When it fails, those that were there are as they were. */
+ * step that is there already stays valid until then, and is set aside if it is another run's. When it fails, those that
+ * were there are as they were. */
 wf_status wf_checkpoint_commit(wf_checkpoint *c);
 /* For a failure while the files were written: adds to its sentence, once, that this checkpoint is not saved and
  * that others are as they were. Returns status. Begin and commit do so themselves. */
