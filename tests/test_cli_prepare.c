@@ -111,7 +111,7 @@ static void test_chat(void **state)
        "{\"role\": \"assistant\", \"content\": \"it is '$i'\"}]}'; done >$D/c.jsonl; "
        "$W prepare $D/c.jsonl -o $D/chat");
     wt_program_err(&p, "train: 39 documents");
-    wt_program_err(&p, "of them answers");
+    wt_program_err(&p, "of them in answers");
     wt_program_err(&p, "valid: 1 document,");
     ok("$W prepare $D/c.jsonl -o $D/none --valid 0");
     wt_program_err(&p, "valid: nothing");

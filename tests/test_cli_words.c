@@ -3,6 +3,7 @@
  * test_cli_words.c - what the program says: mistakes of a new user, each with a sentence about that mistake, and
  * counts, units and shares as people write them. The sentence in the comment is what was said before.
  */
+#include <regex.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,6 +57,53 @@ static void test_mistakes(void **state)
         wt_program_fails(&p, cases[i].code, cases[i].args, cases[i].sentence);
 }
 
+/* Neither stream has a plural after 1. */
+static void check_singular(void)
+{
+    regex_t plural;
+    const char *const texts[] = {p.out, p.err};
+    assert_int_equal(
+        regcomp(
+            &plural,
+            "(^|[^0-9.:x/])1( x 1)* (tokens|bytes|documents|conversations|lines|"
+            "layers|heads|steps|batches|windows|endings|shards|files|records|"
+            "messages|items|cases|ops|nodes|kernels|parameters|threads|checks|failures)([^a-z]|$)",
+            REG_EXTENDED | REG_NEWLINE),
+        0);
+    for (int i = 0; i < 2; i++) {
+        regmatch_t at;
+        if (regexec(&plural, texts[i], 1, &at, 0) == 0)
+            fail_msg("plural after 1: %.*s", (int)(at.rm_eo - at.rm_so), texts[i] + at.rm_so);
+    }
+    regfree(&plural);
+}
+
+/* Inputs of which there is one each. */
+static void test_singulars(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {
+        "prepare \"$D/one.jsonl\" --tokenizer " LLAMA " --valid 0 -o \"$D/one\"",
+        "train --data \"$D/text\" --out \"$D/run\" --depth 1 --steps 1 -b 1 -l 1 -t 1",
+        "info \"$D/run/model.gguf\"",
+        "eval " LLAMA " -f \"$D/text\" --limit 2 -c 2 -v -t 1",
+        "eval " LLAMA " -v --choices \"$D/choices\" -t 1",
+        "run " LLAMA " -p a -n 1 --repeat-penalty 2 --repeat-last-n 1 -v -t 1",
+        "plan tiny -b 1 -l 1",
+        "plan --train --depth 1 -b 1 -l 1",
+        "selftest --op neg --sample 1 --seed 1 -v",
+    };
+    assert_int_equal(wt_program_shell(&p, "seq 1 400 >$D/text; printf '%s\\n' '{\"text\":\"a\"}' "
+                                          "'{\"text\":\"\"}' >$D/one.jsonl; echo '{\"question\":"
+                                          "\"a\",\"choices\":[\"a\",\"b\"],\"answer\":0}' "
+                                          ">$D/choices"),
+                     0);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        wt_program_ok(&p, commands[i]);
+        check_singular();
+    }
+}
+
 static void test_counts(void **state)
 {
     (void)state;
@@ -84,6 +132,7 @@ static int clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_mistakes),
-                                       cmocka_unit_test(test_counts)};
+                                       cmocka_unit_test(test_counts),
+                                       cmocka_unit_test(test_singulars)};
     return cmocka_run_group_tests_name("cli_words", tests, make, clean);
 }

@@ -109,7 +109,7 @@ static void reads_weights(void **state)
     assert_int_equal(f->store.count, 1);
     wf_folder_close(f);
     wt_put_text(&s, "model.safetensors", "x");
-    refused(*state, &s, WF_ERR_FORMAT, "model.safetensors': 1 bytes are too few");
+    refused(*state, &s, WF_ERR_FORMAT, "model.safetensors': a file of 1 byte is too short");
     wt_scratch_remove(&s);
 }
 

@@ -523,7 +523,7 @@ static void test_write_mistakes(void **state)
     mistake(wf_gguf_write_bool(w, "z", true), "key 'z' comes after");
     wt_ok(ctx, wf_gguf_write_data(w, "1234567", 7));
     mistake(wf_gguf_write_end(w), "tensor 't' has 7 of its 8 bytes");
-    mistake(wf_gguf_write_data(w, "89", 2), "there are 1 bytes more");
+    mistake(wf_gguf_write_data(w, "89", 2), "1 byte came after the last tensor");
     wf_gguf_write_free(w);
     assert_int_equal(empty_folder(), 0);
 

@@ -351,8 +351,9 @@ static void test_cut(void **state)
     wf_ctx_set_log(ctx, remember, said);
     const wf_loader_options o = {.batch = 2, .length = 5, .in_order = true};
     wt_ok(ctx, wf_loader_new(d, WF_SPLIT_TRAIN, &o, &l));
-    assert_string_equal(said, "1 of 2 conversations are longer than 5 tokens and are cut there; 0 "
-                              "of them have no answer before that and are left out");
+    assert_string_equal(said,
+                        "conversations longer than 5 tokens, which are cut there: 1 of 2; of these "
+                        "without an answer before the cut, which are left out: 0");
     wt_ok(ctx, wf_loader_get(l, 0, &b));
     const int32_t tokens[] = {1, 2, 3, 4, 5, 10, 11, END, END, END},
                   targets[] = {-100, -100, 4, 5, -100, 11, END, -100, -100, -100},
@@ -365,8 +366,9 @@ static void test_cut(void **state)
     /* Two tokens have no answer of the first. */
     const wf_loader_options less = {.batch = 1, .length = 2, .in_order = true};
     wt_ok(ctx, wf_loader_new(d, WF_SPLIT_TRAIN, &less, &l));
-    assert_string_equal(said, "1 of 2 conversations are longer than 2 tokens and are cut there; 1 "
-                              "of them have no answer before that and are left out");
+    assert_string_equal(said,
+                        "conversations longer than 2 tokens, which are cut there: 1 of 2; of these "
+                        "without an answer before the cut, which are left out: 1");
     assert_int_equal(wf_loader_batches(l), 1);
     wt_ok(ctx, wf_loader_get(l, 0, &b));
     assert_int_equal(b->tokens[0], 10);
@@ -426,14 +428,14 @@ static void test_usage(void **state)
         const char *part;
     } bad[] = {
         {WF_SPLIT_VALID, {.batch = 1, .length = 1}, "nothing to validate on"},
-        {WF_SPLIT_TRAIN, {.batch = 0, .length = 1}, "cannot be 0 rows of 1 tokens"},
-        {WF_SPLIT_TRAIN, {.batch = 1, .length = -1}, "cannot be 1 rows of -1 tokens"},
+        {WF_SPLIT_TRAIN, {.batch = 0, .length = 1}, "cannot be 0 rows of 1 token"},
+        {WF_SPLIT_TRAIN, {.batch = 1, .length = -1}, "cannot be 1 row of -1 tokens"},
         {WF_SPLIT_TRAIN, {.batch = INT64_MAX, .length = 2}, "cannot be"},
         {WF_SPLIT_TRAIN, {.batch = 1 << 20, .length = 1 << 20}, "cannot be"},
         {WF_SPLIT_TRAIN, {.batch = 8, .length = 8}, "one batch of 8 x 8 takes 65"},
         {WF_SPLIT_TRAIN,
          {.batch = 2, .length = 1, .documents = true, .sequences = 1},
-         "cannot have only 1 sequences"},
+         "cannot have only 1 sequence"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         wt_fails(ctx, wf_loader_new(d, bad[i].split, &bad[i].o, &l), WF_ERR_USAGE, bad[i].part);

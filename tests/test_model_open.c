@@ -122,7 +122,7 @@ static void configs_that_cannot_be(void **state)
         {"qwen2", "\"sliding_attention\"", "\"chunked_attention\"", WF_ERR_UNSUPPORTED,
          "layer_types"},
         {"gpt2", "\"n_head\": 4", "\"n_head\": 5", WF_ERR_FORMAT,
-         "5 heads do not divide a width of 64"},
+         "5 heads of 12 do not make a width of 64"},
         {"gpt2", "\"gelu_new\"", "\"relu\"", WF_ERR_UNSUPPORTED, "activation_function 'relu'"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -161,7 +161,7 @@ static void refuses_headers(void **state)
         {ONE("F32", "[1]", "[9223372036854775803,9223372036854775807]"), 4, "ends behind the end"},
         {ONE("F32", "[1]", "[0,8]"), 8, "do not fit its dtype and shape"},
         {ONE("F32", "[2]", "[0,4]"), 4, "do not fit its dtype and shape"},
-        {ONE("F32", "[1]", "[0,4]"), 5, "1 bytes at its end"},
+        {ONE("F32", "[1]", "[0,4]"), 5, "1 byte at its end belongs"},
         {"{}", 3, "3 bytes at its end"},
         {ONE("F32", "[1]", "[4,8]"), 8, "does not begin where"},
         {"{" ENTRY("x", "U8", "[4]", "[0,4]") "," ENTRY("y", "U8", "[4]", "[5,9]") "}", 9,
@@ -186,8 +186,8 @@ static void refuses_lengths(void **state)
     wt_scratch s;
     wt_scratch_make(&s);
     refused(*state, wt_path(&s, "a.safetensors"), "cannot open");
-    refused(*state, wt_put(&s, "a.safetensors", "", 0), "0 bytes are too few");
-    refused(*state, wt_put(&s, "a.safetensors", "\2\0\0\0\0\0\0", 7), "7 bytes are too few");
+    refused(*state, wt_put(&s, "a.safetensors", "", 0), "a file of 0 bytes is too short");
+    refused(*state, wt_put(&s, "a.safetensors", "\2\0\0\0\0\0\0", 7), "a file of 7 bytes is too short");
     refused(*state, wt_put(&s, "a.safetensors", "\2\0\0\0\0\0\0\0{", 9), "inside its header");
     refused(*state, wt_put(&s, "a.safetensors", "\0\0\0\0\0\0\0\x80{}", 10),
             "9223372036854775808 bytes is more");
@@ -516,7 +516,7 @@ static void appears_whole(void **state)
         const uint8_t zeros[37] = {0};
         wf_status status = wf_safetensors_write_data(w, zeros, give);
         if (give == 37)
-            wt_fails(*state, status, WF_ERR_USAGE, "1 bytes came that belong to no tensor");
+            wt_fails(*state, status, WF_ERR_USAGE, "1 byte came after the last tensor");
         else
             wt_ok(*state, status);
         if (give < 36)

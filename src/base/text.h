@@ -63,6 +63,8 @@ const char *wf_text_foreign(char *out, size_t cap, const char *bytes, size_t len
 #define WF_TEXT_SHOWN 96
 const char *wf_text_show(char out[WF_TEXT_SHOWN], const char *bytes, size_t len);
 #define WF_SHOWN(text) wf_text_show((char[WF_TEXT_SHOWN]){0}, (text), strlen(text))
+/* The ending of a counted noun: "" for 1, otherwise "s". */
+#define WF_PLURAL(n) ((n) == 1 ? "" : "s")
 
 /* "512 bytes", "1.5 kB", "60 MB": powers of 1000. */
 #define WF_TEXT_SIZE 32

@@ -80,9 +80,10 @@ static wf_status train(wf_device *device, job *t)
     wf_memory memory;
     wf_progress progress;
     static const char *const what[] = {"a training step", "a prompt", "a token"};
-    wf_engine_say("%s, %s of %lld x %lld tokens in %s on %s", t->train.example->name,
+    wf_engine_say("%s, %s of %lld x %lld token%s in %s on %s", t->train.example->name,
                   what[t->train.form], (long long)t->train.batch, (long long)t->train.length,
-                  wf_type_name(t->train.compute), wf_device_description(device));
+                  WF_PLURAL(t->train.batch * t->train.length), wf_type_name(t->train.compute),
+                  wf_device_description(device));
     WF_TRY(wf_bench_train_open(device, &t->train));
     WF_TRY(wf_bench_profile_new(&t->train.exec, 1, &t->profile));
     WF_TRY(wf_bench_profile_cost(&t->profile, t->train.graph, NULL));

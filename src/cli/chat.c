@@ -170,9 +170,10 @@ static wf_status shift(wf_chat *c, int shown)
     }
     keep_questions(c, low);
     int gone = shown - low;
-    wf_engine_say("note: the context of %lld tokens is full; the model no longer sees the oldest "
+    wf_engine_say("note: the context of %lld token%s is full; the model no longer sees the oldest "
                   "%d question%s",
-                  (long long)c->engine.context, gone, gone > 1 ? "s" : "");
+                  (long long)c->engine.context, WF_PLURAL(c->engine.context), gone,
+                  WF_PLURAL(gone));
     return WF_OK;
 }
 
@@ -241,9 +242,10 @@ static void note_ending(const wf_chat *c)
     wf_stop stop = wf_sequence_stop(c->sequence);
     char larger[96];
     if (stop == WF_STOP_CONTEXT)
-        wf_engine_say("note: the answer is cut off: the context of %lld tokens is full; /reset "
+        wf_engine_say("note: the answer is cut off: the context of %lld token%s is full; /reset "
                       "begins a new conversation%s",
-                      (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
+                      (long long)e->context, WF_PLURAL(e->context),
+                      wf_engine_larger(e, larger, sizeof larger));
     else if (stop == WF_STOP_LIMIT || stop == WF_STOP_CANCEL)
         wf_engine_say("note: the answer is cut off: %s", wf_stop_sentence(stop));
 }

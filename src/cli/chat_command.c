@@ -92,7 +92,7 @@ static wf_status say_tokens(wf_chat *c, const char *value)
     (void)value;
     WF_TRY(wf_chat_encode(c, &ids, &count));
     wf_ids_free(e->ctx, ids);
-    fprintf(stderr, "%d message%s, %zu token%s of %lld", c->count, c->count == 1 ? "" : "s", count,
+    fprintf(stderr, "%d message%s, %zu token%s of %lld", c->count, WF_PLURAL(c->count), count,
             WF_PLURAL(count), (long long)e->context);
     if (c->left_out > 0)
         fprintf(stderr, "; the model no longer sees %d of them", c->left_out);

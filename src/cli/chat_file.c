@@ -14,7 +14,7 @@
 
 static void say_done(const char *verb, int messages, const char *where, const char *path)
 {
-    wf_engine_say("%s %d message%s %s '%s'", verb, messages, messages == 1 ? "" : "s", where,
+    wf_engine_say("%s %d message%s %s '%s'", verb, messages, WF_PLURAL(messages), where,
                   WF_FOREIGN(path));
 }
 

@@ -30,9 +30,6 @@ extern const wf_command wf_cmd_run, wf_cmd_chat, wf_cmd_info, wf_cmd_tokenize, w
     wf_cmd_devices, wf_cmd_ops, wf_cmd_selftest, wf_cmd_plan, wf_cmd_plot, wf_cmd_version,
     wf_cmd_help;
 
-/* The end of a word that is counted: "" or "s". */
-#define WF_PLURAL(n) ((n) == 1 ? "" : "s")
-
 /* Exit status of a command that succeeded; 0 unless it says otherwise. */
 extern int wf_exit_code;
 

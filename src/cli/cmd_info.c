@@ -87,8 +87,9 @@ static void print_special(const wf_model_view *v)
         printf("  tokenizer   none: %s\n", WF_FOREIGN(v->model->no_tokenizer));
         return;
     }
-    printf("  tokenizer   %d tokens, %d of them control tokens", wf_tokenizer_count(v->tokenizer),
-           v->control);
+    printf("  tokenizer   %d token%s, %d of them %s", wf_tokenizer_count(v->tokenizer),
+           WF_PLURAL(wf_tokenizer_count(v->tokenizer)), v->control,
+           v->control == 1 ? "a control token" : "control tokens");
     for (size_t i = 0; i < sizeof specials / sizeof *specials; i++) {
         int32_t id = wf_tokenizer_special(v->tokenizer, specials[i].which);
         size_t bytes = 0;
@@ -104,9 +105,10 @@ static void print_memory(const wf_model_view *v)
     char all[32], weights[32], kv[32], rest[32];
     const wf_memory *m = &v->memory;
     size_t copied = m->states > v->kv ? m->states - v->kv : 0;
-    printf("  memory      %s to run with %lld tokens: weights %s, keys and values %s, rest %s\n",
+    printf("  memory      %s to run with %lld token%s: weights %s, keys and values %s, rest %s\n",
            wf_plan_bytes(m->mapped + m->states + m->activations + m->ports, all, sizeof all),
-           (long long)v->info.context, wf_plan_bytes(m->mapped + copied, weights, sizeof weights),
+           (long long)v->info.context, WF_PLURAL(v->info.context),
+           wf_plan_bytes(m->mapped + copied, weights, sizeof weights),
            wf_plan_bytes(v->kv, kv, sizeof kv),
            wf_plan_bytes(m->activations + m->ports, rest, sizeof rest));
 }
@@ -142,24 +144,24 @@ static void print_info(const wf_model_view *v)
     char count[16], bytes[32];
     printf("%s\n", WF_FOREIGN(i->name));
     printf("  family      %s: %s\n", i->family, v->model->config.family->title);
-    printf("  format      %s, %d file%s, %s of weights\n", i->format, i->files,
-           i->files == 1 ? "" : "s", wf_plan_bytes(i->bytes, bytes, sizeof bytes));
+    printf("  format      %s, %d file%s, %s of weights\n", i->format, i->files, WF_PLURAL(i->files),
+           wf_plan_bytes(i->bytes, bytes, sizeof bytes));
     printf("  parameters  %s (%lld)\n", wf_engine_count(i->parameters, count, sizeof count),
            (long long)i->parameters);
-    printf("  shape       %lld layer%s, width %lld, hidden %lld, %lld heads of %lld, %lld for keys "
-           "and values\n",
-           (long long)i->layers, i->layers == 1 ? "" : "s", (long long)i->width,
-           (long long)i->hidden, (long long)i->heads, (long long)i->head_dim,
-           (long long)i->kv_heads);
-    printf("  context     %lld tokens", (long long)i->context);
+    printf(
+        "  shape       %lld layer%s, width %lld, hidden %lld, %lld head%s of %lld, %lld for keys "
+        "and values\n",
+        (long long)i->layers, WF_PLURAL(i->layers), (long long)i->width, (long long)i->hidden,
+        (long long)i->heads, WF_PLURAL(i->heads), (long long)i->head_dim, (long long)i->kv_heads);
+    printf("  context     %lld token%s", (long long)i->context, WF_PLURAL(i->context));
     if (i->rope_base > 0)
         printf(", rotary positions, base %g", i->rope_base);
     else
         printf(", learned positions");
     if (i->window > 0)
         printf(", a window of %lld", (long long)i->window);
-    printf("\n  vocabulary  %lld tokens, the output matrix is %s\n", (long long)i->vocab,
-           i->tied ? "the embedding" : "its own");
+    printf("\n  vocabulary  %lld token%s, the output matrix is %s\n", (long long)i->vocab,
+           WF_PLURAL(i->vocab), i->tied ? "the embedding" : "its own");
     print_special(v);
     print_template(v);
     print_sampling(v);

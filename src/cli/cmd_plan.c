@@ -112,9 +112,9 @@ static wf_status build_example(wf_ctx *ctx, subject *s)
                                   .length = t->length ? t->length : e->context,
                                   .before_grad = set_precision,
                                   .user = s};
-    wf_text_append(s->title, sizeof s->title, &len, "%s, %s %lld %s %lld tokens in %s", e->name,
+    wf_text_append(s->title, sizeof s->title, &len, "%s, %s %lld %s %lld token%s in %s", e->name,
                    words[form].of, (long long)o.batch, words[form].by, (long long)o.length,
-                   wf_type_name(s->compute));
+                   WF_PLURAL(o.length), wf_type_name(s->compute));
     WF_TRY(wf_example_build(ctx, s->name, &o, &s->graph));
     return form == WF_EXAMPLE_TRAIN ? WF_OK : wf_precision(s->graph, s->compute);
 }

@@ -64,7 +64,7 @@ static wf_status read_run(comparison *c, const char *path)
     WF_TRY(wf_history_read(h, log));
     if (h->ignored > 0)
         wf_ctx_log(c->ctx, WF_LOG_WARN, "%lld line%s of '%s' could not be understood",
-                   (long long)h->ignored, h->ignored == 1 ? "" : "s", log);
+                   (long long)h->ignored, WF_PLURAL(h->ignored), log);
     if (h->count == 0 && h->valid_count == 0)
         return wf_fail(c->ctx, WF_ERR_FORMAT, "there is no step in '%s' yet", log);
     return WF_OK;

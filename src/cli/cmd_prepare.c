@@ -116,12 +116,13 @@ static void say_split(const char *name, const wf_prepared_split *s, bool chat)
         fprintf(stderr, "%s: nothing\n", name);
         return;
     }
-    fprintf(stderr, "%s: %lld document%s, %lld tokens", name, (long long)s->documents,
-            s->documents == 1 ? "" : "s", (long long)s->tokens);
+    fprintf(stderr, "%s: %lld document%s, %lld token%s", name, (long long)s->documents,
+            WF_PLURAL(s->documents), (long long)s->tokens, WF_PLURAL(s->tokens));
     if (chat)
-        fprintf(stderr, " (%lld of them answers)", (long long)s->counted);
-    fprintf(stderr, ", %lld bytes, %.2f bytes a token, %d shard%s\n", (long long)s->bytes,
-            (double)s->bytes / (double)s->tokens, s->shards, s->shards == 1 ? "" : "s");
+        fprintf(stderr, " (%lld of them in answers)", (long long)s->counted);
+    fprintf(stderr, ", %lld byte%s, %.2f bytes a token, %d shard%s\n", (long long)s->bytes,
+            WF_PLURAL(s->bytes), (double)s->bytes / (double)s->tokens, s->shards,
+            WF_PLURAL(s->shards));
 }
 
 static void say(const wf_prepared *r, double seconds)
@@ -130,25 +131,26 @@ static void say(const wf_prepared *r, double seconds)
     say_split("train", &r->train, r->chat);
     say_split("valid", &r->valid, r->chat);
     fprintf(stderr,
-            "%s: a vocabulary of %d%s, ids of %d bytes; %.1f s, %.1f MB/s, %.2f M tokens/s\n",
-            WF_FOREIGN(set.out), (int)r->vocab, r->learned ? ", learned" : "", r->id_bytes, seconds,
-            (double)bytes / seconds * 1e-6, (double)tokens / seconds * 1e-6);
+            "%s: a vocabulary of %d%s, ids of %d byte%s; %.1f s, %.1f MB/s, %.2f M tokens/s\n",
+            WF_FOREIGN(set.out), (int)r->vocab, r->learned ? ", learned" : "", r->id_bytes,
+            WF_PLURAL(r->id_bytes), seconds, (double)bytes / seconds * 1e-6,
+            (double)tokens / seconds * 1e-6);
     if (r->skipped_files > 0)
         fprintf(stderr, "skipped %lld file%s that %s empty or no UTF-8 text\n",
-                (long long)r->skipped_files, r->skipped_files == 1 ? "" : "s",
+                (long long)r->skipped_files, WF_PLURAL(r->skipped_files),
                 r->skipped_files == 1 ? "is" : "are");
     if (r->skipped_documents > 0)
-        fprintf(stderr, "skipped %lld %s\n", (long long)r->skipped_documents,
-                r->chat ? "conversations without an answer of the assistant's"
-                        : "lines whose text is empty");
+        fprintf(stderr, "skipped %lld %s%s %s\n", (long long)r->skipped_documents,
+                r->chat ? "conversation" : "line", WF_PLURAL(r->skipped_documents),
+                r->chat ? "without an answer of the assistant's" : "whose text is empty");
     if (r->bad > 0)
-        fprintf(stderr, "skipped %lld bad record%s\n", (long long)r->bad, r->bad == 1 ? "" : "s");
+        fprintf(stderr, "skipped %lld bad record%s\n", (long long)r->bad, WF_PLURAL(r->bad));
     if (r->cuts > 0)
         fprintf(
             stderr,
-            "long texts were cut at %lld places where this tokenizer may have made other tokens "
+            "long texts were cut at %lld place%s where this tokenizer may have made other tokens "
             "of the whole\n",
-            (long long)r->cuts);
+            (long long)r->cuts, WF_PLURAL(r->cuts));
 }
 
 static void put_int(wf_json *j, const char *key, int64_t value)

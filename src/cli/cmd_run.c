@@ -98,8 +98,9 @@ static wf_status encode(batch *b, job *j)
     if (text.bytes < j->prompt->bytes) { /* the list was full before */
         char larger[96];
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "the prompt has more than %lld tokens, the context; shorten it%s",
-                       (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
+                       "the prompt has more than %lld token%s, the context; shorten it%s",
+                       (long long)e->context, WF_PLURAL(e->context),
+                       wf_engine_larger(e, larger, sizeof larger));
     }
     if (j->count > 0)
         return WF_OK;
@@ -289,8 +290,9 @@ static void report(batch *b)
     char larger[96];
     if (full)
         wf_engine_say(
-            "note: a text ended because the context of %lld tokens is full; ask for less%s",
-            (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
+            "note: a text ended because the context of %lld token%s is full; ask for less%s",
+            (long long)e->context, WF_PLURAL(e->context),
+            wf_engine_larger(e, larger, sizeof larger));
 }
 
 static void free_batch(batch *b)

@@ -48,15 +48,23 @@ static void tell_failure(void *user, const char *sentence)
     }
 }
 
+/* The ending of a counted noun in a column: one character wide. */
+static const char *ending(int count)
+{
+    return count == 1 ? " " : "s";
+}
+
 static void tell_op(void *user, const wf_selftest_row *row)
 {
     job *t = user;
     clear_progress(t);
     if (options.verbose && !options.json)
-        printf("%-20s %5d cases %6d checks %4d failures  worst error %.3f of its bound\n", row->op,
-               row->cases, row->checks, row->failures, row->worst);
+        printf("%-20s %5d case%s %6d check%s %4d failure%s  worst error %.3f of its bound\n",
+               row->op, row->cases, ending(row->cases), row->checks, ending(row->checks),
+               row->failures, ending(row->failures), row->worst);
     else if (t->told > TOLD_PER_OP && !options.json)
-        printf("failed: %s, %d more times; -v shows all\n", row->op, t->told - TOLD_PER_OP);
+        printf("failed: %s, %d more time%s; -v shows all\n", row->op, t->told - TOLD_PER_OP,
+               WF_PLURAL(t->told - TOLD_PER_OP));
     fflush(stdout);
     t->told = 0;
     t->done++;
@@ -71,16 +79,16 @@ static void print_closing(const wf_selftest_report *r, double seconds)
     int failed = 0;
     for (int i = 0; i < r->ops; i++)
         failed += r->rows[i].failures > 0;
-    printf("selftest: %d cases%s of %d op%s on %s in %.1f s, seed %lld: ", r->cases,
-           options.sample > 0 ? " (a sample)" : "", r->ops, r->ops == 1 ? "" : "s", options.device,
-           seconds, (long long)options.seed);
+    printf("selftest: %d case%s%s of %d op%s on %s in %.1f s, seed %lld: ", r->cases,
+           WF_PLURAL(r->cases), options.sample > 0 ? " (a sample)" : "", r->ops, WF_PLURAL(r->ops),
+           options.device, seconds, (long long)options.seed);
     if (r->skipped > 0)
         printf("%d skipped, ", r->skipped);
     if (r->failures == 0)
         puts("all passed");
     else
-        printf("%d failure%s in %d op%s\n", r->failures, r->failures == 1 ? "" : "s", failed,
-               failed == 1 ? "" : "s");
+        printf("%d failure%s in %d op%s\n", r->failures, WF_PLURAL(r->failures), failed,
+               WF_PLURAL(failed));
 }
 
 /* ---- JSON: the failures are written as they come, so the counts follow them ---- */
@@ -161,7 +169,8 @@ static void list_cases(void)
 {
     int cases = 0;
     for (int op = 0; op < WF_OP_COUNT; op++) {
-        printf("%-25s %5d cases\n", wf_op_get((wf_op)op)->name, wf_selftest_cases((wf_op)op));
+        printf("%-25s %5d case%s\n", wf_op_get((wf_op)op)->name, wf_selftest_cases((wf_op)op),
+               WF_PLURAL(wf_selftest_cases((wf_op)op)));
         cases += wf_selftest_cases((wf_op)op);
     }
     printf("%d cases of %d ops\n", cases, WF_OP_COUNT);
@@ -228,7 +237,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         print_closing(report, seconds);
     if (status == WF_OK && report->failures > 0)
         status = wf_fail(ctx, WF_ERR_DEVICE, "%d failure%s on %s", report->failures,
-                         report->failures == 1 ? "" : "s", options.device);
+                         WF_PLURAL(report->failures), options.device);
     wf_selftest_report_free(report);
     wf_device_close(device);
     return status;

@@ -233,7 +233,8 @@ wf_status wf_tokenize_train(wf_ctx *ctx, char *const *operands, int count, const
         status = to_gguf() ? write_gguf(ctx, t) : wf_tokenizer_save(t, ctx, set.out);
     if (status == WF_OK) {
         int tokens = wf_tokenizer_count(t), wanted = set.vocab < 0 ? 8192 : (int)set.vocab;
-        wf_engine_say("%d tokens from %zu bytes, in %s%s", tokens, c.bytes, WF_FOREIGN(set.out),
+        wf_engine_say("%d tokens from %zu byte%s, in %s%s", tokens, c.bytes, WF_PLURAL(c.bytes),
+                      WF_FOREIGN(set.out),
                       tokens < wanted ? "; the texts have no more pairs to merge" : "");
     }
     wf_tokenizer_free(t);

@@ -119,17 +119,19 @@ static void begin(void *user, const wf_trainer *t, int64_t tokens, int64_t batch
         fprintf(stderr, ", of which %s in adapters are trained",
                 wf_engine_count(i.trained, trained, sizeof trained));
     fprintf(stderr,
-            "; %lld layer%s, width %lld, %lld heads, hidden %lld, vocabulary %lld, context %lld\n",
+            "; %lld layer%s, width %lld, %lld head%s, hidden %lld, vocabulary %lld, context %lld\n",
             (long long)i.layers, WF_PLURAL(i.layers), (long long)i.width, (long long)i.heads,
-            (long long)i.hidden, (long long)i.vocab, (long long)i.context);
+            WF_PLURAL(i.heads), (long long)i.hidden, (long long)i.vocab, (long long)i.context);
     fprintf(stderr, "on %s\n", wf_device_description(device));
     show_settings(t);
-    fprintf(
-        stderr,
-        "data: %s tokens, %lld batches a pass; %lld steps of %lld tokens see %s (%.2f passes)\n",
-        wf_engine_count(tokens, data, sizeof data), (long long)batches, (long long)i.steps,
-        (long long)step, wf_engine_count(step * i.steps, seen, sizeof seen),
-        (double)(i.steps * i.accumulate) / (double)batches);
+    fprintf(stderr,
+            "data: %s token%s, %lld batch%s a pass; %lld step%s of %lld token%s see%s %s (%.2f "
+            "passes)\n",
+            wf_engine_count(tokens, data, sizeof data), WF_PLURAL(tokens), (long long)batches,
+            batches == 1 ? "" : "es", (long long)i.steps, WF_PLURAL(i.steps), (long long)step,
+            WF_PLURAL(step), i.steps == 1 ? "s" : "",
+            wf_engine_count(step * i.steps, seen, sizeof seen),
+            (double)(i.steps * i.accumulate) / (double)batches);
     show_memory(&i);
     wf_live_begin(&live, wf_train_log_every() > 0 ? wf_train_log_every() : 0);
 }

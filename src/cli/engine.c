@@ -89,12 +89,13 @@ static void say_memory(const wf_engine *e, int64_t sequences, const wf_memory *m
     for (int i = 0; i < wf_engine_set.lora.count; i++)
         wf_engine_say("with the adapter %s, times %g", WF_FOREIGN(e->lora[i].path),
                       (double)e->lora[i].scale);
-    wf_engine_say(
-        "memory: weights %s mapped and %s copied, keys and values %s for %lld x %lld "
-        "tokens, activations %s",
-        wf_plan_bytes(m->mapped, mapped, sizeof mapped), wf_plan_bytes(rest, copied, sizeof copied),
-        wf_plan_bytes(kv_bytes, kv, sizeof kv), (long long)sequences, (long long)e->context,
-        wf_plan_bytes(m->activations + m->ports, activations, sizeof activations));
+    wf_engine_say("memory: weights %s mapped and %s copied, keys and values %s for %lld x %lld "
+                  "token%s, activations %s",
+                  wf_plan_bytes(m->mapped, mapped, sizeof mapped),
+                  wf_plan_bytes(rest, copied, sizeof copied),
+                  wf_plan_bytes(kv_bytes, kv, sizeof kv), (long long)sequences,
+                  (long long)e->context, WF_PLURAL(sequences * e->context),
+                  wf_plan_bytes(m->activations + m->ports, activations, sizeof activations));
 }
 
 /* ", 41.3 a second", where that can be said. */
@@ -121,8 +122,9 @@ void wf_engine_say_speed(const wf_engine *e, uint64_t prompt, int begun, const c
     if (wf_engine_set.verbose && s.packing_nanoseconds > 0)
         wf_engine_say("packing of weights: %.3f s", (double)s.packing_nanoseconds / 1e9);
     if (wf_engine_set.verbose)
-        wf_engine_say("reused: %llu tokens; to the device: %llu bytes, from it: %llu",
-                      (unsigned long long)s.reused_tokens, (unsigned long long)s.bytes_in,
+        wf_engine_say("reused: %llu token%s; to the device: %llu byte%s, from it: %llu",
+                      (unsigned long long)s.reused_tokens, WF_PLURAL(s.reused_tokens),
+                      (unsigned long long)s.bytes_in, WF_PLURAL(s.bytes_in),
                       (unsigned long long)s.bytes_out);
 }
 
@@ -186,8 +188,8 @@ static wf_status choose_context(wf_engine *e)
     e->context = asked > 0 ? asked : asked < 0 && most > DEFAULT_CONTEXT ? DEFAULT_CONTEXT : most;
     if (e->context > most)
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "--ctx-size %lld is more than %s was made for; its context is %lld tokens",
-                       (long long)asked, WF_SHOWN(e->info.name), (long long)most);
+                       "--ctx-size %lld is more than %s was made for; its context is %lld token%s",
+                       (long long)asked, WF_SHOWN(e->info.name), (long long)most, WF_PLURAL(most));
     return WF_OK;
 }
 

@@ -360,8 +360,9 @@ static void print_results(const quiz *q)
     print_share(q, "accuracy", q->right);
     print_share(q, "accuracy by bytes", q->right_by_bytes);
     printf("%-20s %.4f\n", "chance", chance(q));
-    printf("%-20s %zu, with %lld endings of %lld tokens in all\n", "questions", q->count,
-           (long long)q->endings, (long long)q->tokens);
+    printf("%-20s %zu, with %lld ending%s of %lld token%s in all\n", "questions", q->count,
+           (long long)q->endings, WF_PLURAL(q->endings), (long long)q->tokens,
+           WF_PLURAL(q->tokens));
 }
 
 static void print_json(const quiz *q)

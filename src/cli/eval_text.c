@@ -71,7 +71,7 @@ static wf_status read_text(evaluation *v)
     if (v->count < (v->bos < 0 ? 2 : 1))
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "'%s' has %zu token%s, and nothing to predict; give a longer text",
-                       v->o->file, v->count, v->count == 1 ? "" : "s");
+                       v->o->file, v->count, WF_PLURAL(v->count));
     if (e->context < 2)
         return wf_fail(e->ctx, WF_ERR_USAGE, "--ctx-size wants 2 tokens or more");
     v->window = wf_mem_array(e->ctx, (size_t)e->context, sizeof *v->window);
@@ -128,10 +128,12 @@ static void print_results(const evaluation *v)
     printf("perplexity   %.4f\n", exp(loss));
     if (v->bytes > 0)
         printf("bits a byte  %.4f\n", v->nats / log(2) / (double)v->bytes);
-    printf("counted      %zu of %zu tokens, %zu bytes, in %zu window%s of %lld tokens, %s\n",
-           v->counted, v->count, v->bytes, v->windows, v->windows == 1 ? "" : "s",
-           (long long)v->e->context,
-           v->bos >= 0 ? "each with bos before it" : "whose first tokens have no prediction");
+    printf("counted      %zu of %zu token%s, %zu byte%s, in %zu window%s of %lld tokens, %s\n",
+           v->counted, v->count, WF_PLURAL(v->count), v->bytes, WF_PLURAL(v->bytes), v->windows,
+           WF_PLURAL(v->windows), (long long)v->e->context,
+           v->bos >= 0       ? "each with bos before it"
+           : v->windows == 1 ? "whose first token has no prediction"
+                             : "whose first tokens have no prediction");
 }
 
 static void print_json(const evaluation *v)

@@ -198,7 +198,7 @@ static void print_value(const wf_gguf *f, const wf_gguf_pair *p)
     double real = 0;
     bool on = false;
     if (p->kind == WF_GGUF_ARRAY)
-        printf("%llu items\n", (unsigned long long)p->count);
+        printf("%llu item%s\n", (unsigned long long)p->count, WF_PLURAL(p->count));
     else if (p->kind == WF_GGUF_STRING)
         printf("%s\n", WF_FOREIGN_BYTES(p->text->bytes, p->text->len));
     else if (p->kind == WF_GGUF_BOOL && wf_gguf_get_bool(f, p->key, &on) == WF_OK)

@@ -24,10 +24,10 @@ static void print_text(const view *v)
 {
     const wf_memory *m = &v->memory;
     char count[16];
-    printf("running %s: %s parameters, %lld x %lld tokens, on %s\n\nmemory, in bytes:\n",
+    printf("running %s: %s parameters, %lld x %lld token%s, on %s\n\nmemory, in bytes:\n",
            WF_FOREIGN(v->info.name), wf_engine_count(v->info.parameters, count, sizeof count),
            (long long)v->options.sequences, (long long)v->context,
-           wf_device_description(v->device));
+           WF_PLURAL(v->options.sequences * v->context), wf_device_description(v->device));
     wf_plan_line("states", m->states, "keys and values, and weights that are copied");
     wf_plan_line("activations", m->activations, "with workspace");
     wf_plan_line("ports", m->ports, "inputs and outputs of the largest run");

@@ -123,8 +123,8 @@ static void draw(drawing *d)
               "the region: where every value lies, and when");
     draw_blocks(d);
     wf_writer_print(&d->w,
-                    "<text x=\"%d\" y=\"%d\">the %d steps of a run, in order</text>\n</svg>\n",
-                    LEFT, height - 14, v->plan->step_count);
+                    "<text x=\"%d\" y=\"%d\">the %d step%s of a run, in order</text>\n</svg>\n",
+                    LEFT, height - 14, v->plan->step_count, WF_PLURAL(v->plan->step_count));
 }
 
 wf_status wf_plan_svg(wf_ctx *ctx, const wf_plan_view *v, const char *path)

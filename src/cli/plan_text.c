@@ -78,8 +78,9 @@ static void print_cost(const wf_plan_view *v)
 void wf_plan_print(const wf_plan_view *v)
 {
     printf("%s, on %s\n", WF_FOREIGN(v->title), v->device->target.name);
-    printf("%d nodes as written, %d kernels to launch, planned in %.0f ms\n\n", v->nodes,
-           v->plan->step_count, 1e3 * v->seconds);
+    printf("%d node%s as written, %d kernel%s to launch, planned in %.0f ms\n\n", v->nodes,
+           WF_PLURAL(v->nodes), v->plan->step_count, WF_PLURAL(v->plan->step_count),
+           1e3 * v->seconds);
     print_memory(v);
     print_cost(v);
 }
@@ -97,7 +98,8 @@ static void print_passes(const wf_report *r)
         const char *name = strcmp(line->pass, pass) == 0 ? "" : line->pass;
         printf("%s  %-10s ", *pass ? "" : "\npasses:\n", name);
         if (strcmp(line->what, "nodes before") == 0)
-            printf("%lld nodes become %lld\n", (long long)line->count,
+            printf("%lld node%s become%s %lld\n", (long long)line->count, WF_PLURAL(line->count),
+                   line->count == 1 ? "s" : "",
                    (long long)wf_report_get(r, line->pass, "nodes after"));
         else
             printf("%-42s %15lld\n", line->what, (long long)line->count);
@@ -214,7 +216,7 @@ static void print_ops(const wf_plan_view *v)
         best->nodes = 0;
     }
     if (kinds > MOST_OPS)
-        printf("  and %d ops with fewer\n", kinds - MOST_OPS);
+        printf("  and %d op%s with fewer\n", kinds - MOST_OPS, WF_PLURAL(kinds - MOST_OPS));
 }
 
 void wf_plan_explain(const wf_plan_view *v)

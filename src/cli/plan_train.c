@@ -98,8 +98,9 @@ static void print_all(const view *v)
     printf("training %s parameters", wf_engine_count(s->parameters, count, sizeof count));
     if (s->adapter)
         printf(", of which %s in adapters", wf_engine_count(s->trained, trained, sizeof trained));
-    printf(": steps of %lld x %lld x %lld tokens in %s by %s, on %s\n\n", (long long)o->accumulate,
-           (long long)o->batch, (long long)o->length, wf_type_name(o->compute), o->optimizer,
+    printf(": steps of %lld x %lld x %lld token%s in %s by %s, on %s\n\n", (long long)o->accumulate,
+           (long long)o->batch, (long long)o->length,
+           WF_PLURAL(o->accumulate * o->batch * o->length), wf_type_name(o->compute), o->optimizer,
            wf_device_description(v->device));
     print_memory(v);
     print_seconds(p->seconds, seconds, sizeof seconds);

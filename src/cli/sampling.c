@@ -171,8 +171,8 @@ const char *wf_sampling_text(const wf_sampling *s, char out[WF_SAMPLING_TEXT])
         if (s->penalty_last < 0)
             wf_text_append(out, WF_SAMPLING_TEXT, &len, "all tokens");
         else
-            wf_text_append(out, WF_SAMPLING_TEXT, &len, "the last %lld tokens",
-                           (long long)s->penalty_last);
+            wf_text_append(out, WF_SAMPLING_TEXT, &len, "the last %lld token%s",
+                           (long long)s->penalty_last, WF_PLURAL(s->penalty_last));
     }
     if (s->samplers)
         wf_text_append(out, WF_SAMPLING_TEXT, &len, ", samplers %s", s->samplers);

@@ -42,9 +42,10 @@ static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folde
     wf_status status = wf_prepare(ctx, folder, &options, &made);
     wf_catch_end();
     WF_TRY(status);
-    say("%s: %lld %s%s, %lld tokens, prepared in %s\n", WF_FOREIGN(o->data),
+    say("%s: %lld %s%s, %lld token%s, prepared in %s\n", WF_FOREIGN(o->data),
         (long long)made.train.documents, made.chat ? "conversation" : "document",
-        WF_PLURAL(made.train.documents), (long long)made.train.tokens, WF_FOREIGN(folder));
+        WF_PLURAL(made.train.documents), (long long)made.train.tokens, WF_PLURAL(made.train.tokens),
+        WF_FOREIGN(folder));
     if (made.bad > 0)
         say("skipped %lld bad record%s\n", (long long)made.bad, WF_PLURAL(made.bad));
     return WF_OK;

@@ -116,7 +116,7 @@ static wf_status call_op(wf_device *device, wf_graph *g, const char *op, const c
     WF_TRY(wf_graph_status(g));
     if (nout > y->node->nout)
         return wf_fail(g->ctx, WF_ERR_USAGE, "%s has %d output%s, not %d", op, y->node->nout,
-                       y->node->nout == 1 ? "" : "s", nout);
+                       WF_PLURAL(y->node->nout), nout);
     WF_TRY(add_results(g, y, out, nout, &c));
     if (c.nout == 0)
         return WF_OK;

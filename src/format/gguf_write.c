@@ -441,7 +441,7 @@ wf_status wf_gguf_write_data(wf_gguf_writer *w, const void *data, size_t bytes)
         return fail(w, "data comes before the header is ended");
     while (bytes > 0) {
         if (w->at == w->count)
-            return fail(w, "there are %zu bytes more than the tensors have", bytes);
+            return fail(w, "%zu byte%s came after the last tensor", bytes, WF_PLURAL(bytes));
         size_t left = w->tensor[w->at].bytes - w->done, n = bytes < left ? bytes : left;
         WF_TRY(wf_sink_write(w->sink[w->part], from, n));
         from += n;

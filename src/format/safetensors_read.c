@@ -181,8 +181,9 @@ static wf_status check_tiling(reader *r)
     }
     if (end != r->size - r->base)
         return wf_fail(r->store->ctx, WF_ERR_FORMAT,
-                       "cannot read '%s': %zu bytes at its end belong to no tensor", r->path,
-                       (size_t)(r->size - r->base - end));
+                       "cannot read '%s': %zu byte%s at its end belong%s to no tensor", r->path,
+                       (size_t)(r->size - r->base - end), WF_PLURAL(r->size - r->base - end),
+                       r->size - r->base - end == 1 ? "s" : "");
     return WF_OK;
 }
 
@@ -222,8 +223,8 @@ static wf_status find_header(reader *r, size_t *bytes)
             r->path);
     if (r->size < 8)
         return wf_fail(ctx, WF_ERR_FORMAT,
-                       "cannot read '%s': %zu bytes are too few for a safetensors file", r->path,
-                       r->size);
+                       "cannot read '%s': a file of %zu byte%s is too short for safetensors",
+                       r->path, r->size, WF_PLURAL(r->size));
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--)
         length = length << 8 | r->data[i];

@@ -314,8 +314,8 @@ wf_status wf_safetensors_write_data(wf_safetensors_writer *w, const void *data, 
     while (bytes > 0) {
         if (w->current == w->shard_count)
             return wf_fail(w->ctx, WF_ERR_USAGE,
-                           "cannot write to '%s': %zu bytes came that belong to no tensor",
-                           w->folder, bytes);
+                           "cannot write to '%s': %zu byte%s came after the last tensor", w->folder,
+                           bytes, WF_PLURAL(bytes));
         size_t part = bytes < w->left ? bytes : (size_t)w->left;
         WF_TRY(wf_sink_write(w->shards[w->current].sink, at, part));
         at += part;

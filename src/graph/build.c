@@ -98,7 +98,7 @@ static wf_value *elementwise(wf_graph *g, const char *op, wf_value *const *in, i
     const wf_op_def *def = wf_op_get((wf_op)i);
     if (!(def->flags & WF_FLAG_ELEMENTWISE) || def->min_in != nin) {
         wf_graph_fail(g, WF_ERR_USAGE, "%s is not an elementwise op of %d operand%s", op, nin,
-                      nin == 1 ? "" : "s");
+                      WF_PLURAL(nin));
         return NULL;
     }
     return add(g, (wf_op)i, NULL, in, nin);

@@ -141,7 +141,7 @@ static wf_status check_operands(wf_infer *r)
     if (r->nin < def->min_in || r->nin > def->max_in) {
         if (def->min_in == def->max_in)
             return wf_infer_fail(r, "takes %d operand%s, not %d", def->min_in,
-                                 def->min_in == 1 ? "" : "s", r->nin);
+                                 WF_PLURAL(def->min_in), r->nin);
         return wf_infer_fail(r, "takes %d to %d operands, not %d", def->min_in, def->max_in,
                              r->nin);
     }

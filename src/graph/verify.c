@@ -52,7 +52,7 @@ static wf_status check_node(const verifier *v, const wf_node *n, int place)
                      n->id);
     if (n->nin < def->min_in || n->nin > def->max_in)
         return FAULT(v, "wrong-arity", "node %d (%s) has %d operand%s", place, def->name, n->nin,
-                     n->nin == 1 ? "" : "s");
+                     WF_PLURAL(n->nin));
     if ((n->attr != NULL) != (def->attr_bytes > 0))
         return FAULT(v, "wrong-attributes", "node %d (%s) %s attributes", place, def->name,
                      n->attr ? "should have no" : "lacks its");

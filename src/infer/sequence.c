@@ -27,8 +27,8 @@ static wf_status copy_stop_tokens(wf_sequence *s, const wf_request *r)
         return wf_fail(g->ctx, WF_ERR_USAGE, "there cannot be %d stop tokens", r->stop_tokens);
     for (int i = 0; i < r->stop_tokens; i++)
         if (r->stop_token[i] < 0 || r->stop_token[i] >= g->vocab)
-            return wf_fail(g->ctx, WF_ERR_USAGE, "stop token %d is not one of the %lld tokens",
-                           r->stop_token[i], (long long)g->vocab);
+            return wf_fail(g->ctx, WF_ERR_USAGE, "stop token %d is not one of the %lld token%s",
+                           r->stop_token[i], (long long)g->vocab, WF_PLURAL(g->vocab));
     s->stop_token = wf_mem_array(g->ctx, (size_t)r->stop_tokens, sizeof *s->stop_token);
     if (!s->stop_token)
         return WF_ERR_MEMORY;
@@ -132,8 +132,8 @@ wf_status wf_sequence_new(wf_generator *g, const int32_t *prompt, size_t count,
     while (slot < g->sequences && g->slot[slot])
         slot++;
     if (slot == g->sequences)
-        return wf_fail(g->ctx, WF_ERR_USAGE, "all %lld sequences of the generator are in use",
-                       (long long)g->sequences);
+        return wf_fail(g->ctx, WF_ERR_USAGE, "the generator has %lld sequence%s, all in use",
+                       (long long)g->sequences, WF_PLURAL(g->sequences));
     wf_sequence *s = wf_mem_new(g->ctx, sizeof *s);
     if (!s)
         return WF_ERR_MEMORY;

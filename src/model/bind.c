@@ -261,8 +261,9 @@ wf_status wf_model_bind(wf_model *m)
     wf_graph *g = NULL;
     wf_status status = WF_ERR_MEMORY;
     if (m->store->count < m->config.layers) /* before a graph of so many is made */
-        return wf_fail(m->ctx, WF_ERR_FORMAT, "%s has %d tensors, too few for %lld layers",
-                       wf_store_base_name(m->path), m->store->count, (long long)m->config.layers);
+        return wf_fail(m->ctx, WF_ERR_FORMAT, "%s has %d tensor%s, too few for %lld layers",
+                       wf_store_base_name(m->path), m->store->count, WF_PLURAL(m->store->count),
+                       (long long)m->config.layers);
     WF_TRY(settle_head(m));
     b.used = wf_mem_new(m->ctx, (size_t)m->store->count);
     b.faults = wf_mem_new(m->ctx, FAULT_BYTES);

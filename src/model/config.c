@@ -45,8 +45,8 @@ static wf_status check_sizes(wf_ctx *ctx, const char *what, const wf_config *c)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld heads of %lld are too many", what,
                        (long long)c->heads, (long long)c->head_dim);
     if (c->heads % c->kv_heads != 0)
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld key and value heads do not divide %lld heads",
-                       what, (long long)c->kv_heads, (long long)c->heads);
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld key and value heads do not divide %lld head%s",
+                       what, (long long)c->kv_heads, (long long)c->heads, WF_PLURAL(c->heads));
     if (c->window < 0 || c->window > MOST_SIZE)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: a window of %lld tokens cannot be", what,
                        (long long)c->window);
@@ -96,8 +96,9 @@ wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c)
     if (!(positive(c->eps) && c->eps < 1))
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: the epsilon of the norms is %g", what, c->eps);
     if (c->family->joint && c->heads * c->head_dim != c->width)
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld heads do not divide a width of %lld", what,
-                       (long long)c->heads, (long long)c->width);
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld head%s of %lld do not make a width of %lld",
+                       what, (long long)c->heads, WF_PLURAL(c->heads), (long long)c->head_dim,
+                       (long long)c->width);
     if (c->family->joint && c->kv_heads != c->heads)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: %s has as many key and value heads as heads", what,
                        c->family->name);

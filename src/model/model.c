@@ -50,9 +50,9 @@ static wf_status open_tokenizer(wf_model *m)
     }
     if (wf_tokenizer_count(m->tokenizer) > m->config.vocab)
         return wf_fail(m->ctx, WF_ERR_FORMAT,
-                       "%s: the tokenizer has %d tokens, more than the %lld rows of the embedding",
+                       "%s: the tokenizer has %d tokens, more than the %lld row%s of the embedding",
                        wf_store_base_name(m->path), wf_tokenizer_count(m->tokenizer),
-                       (long long)m->config.vocab);
+                       (long long)m->config.vocab, WF_PLURAL(m->config.vocab));
     return WF_OK;
 }
 

@@ -52,8 +52,9 @@ static wf_status read_tokens(reader *r, bool scored)
                        r->path, count, WF_VOCAB_MOST);
     if ((kinds && kind_count != count) || (scores && score_count != count))
         return wf_fail(r->ctx, WF_ERR_FORMAT,
-                       "cannot read '%s': it has %zu tokens, but " KEY "%s has %zu entries",
-                       r->path, count, kinds && kind_count != count ? "token_type" : "scores",
+                       "cannot read '%s': it has %zu token%s, but " KEY "%s has %zu", r->path,
+                       count, WF_PLURAL(count),
+                       kinds && kind_count != count ? "token_type" : "scores",
                        kinds && kind_count != count ? kind_count : score_count);
     if (scored && !scores)
         return wf_fail(r->ctx, WF_ERR_FORMAT,

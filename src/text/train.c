@@ -74,7 +74,7 @@ static wf_status check_options(wf_ctx *ctx, wf_bpe_options *o)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "a vocabulary of %d tokens is too small: 256 bytes and %d special token%s "
                        "are part of it",
-                       (int)o->vocab, o->specials, o->specials == 1 ? "" : "s");
+                       (int)o->vocab, o->specials, WF_PLURAL(o->specials));
     for (int i = 0; i < o->specials; i++)
         WF_TRY(check_special(ctx, o, i));
     return WF_OK;

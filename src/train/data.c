@@ -121,8 +121,9 @@ static wf_status check_tokenizer(wf_data *d, const char *folder, const wf_index 
     WF_TRY(wf_tokenizer_from_folder(d->ctx, folder, &d->tokenizer));
     if (wf_tokenizer_count(d->tokenizer) != x->vocab)
         return wf_fail(d->ctx, WF_ERR_FORMAT,
-                       "the tokenizer '%s' has %d tokens and the data is of %lld", path,
-                       (int)wf_tokenizer_count(d->tokenizer), (long long)x->vocab);
+                       "the tokenizer '%s' has %d token%s and the data is of %lld", path,
+                       (int)wf_tokenizer_count(d->tokenizer),
+                       WF_PLURAL(wf_tokenizer_count(d->tokenizer)), (long long)x->vocab);
     d->lengths = wf_mem_array(d->ctx, (size_t)x->vocab, sizeof *d->lengths);
     return d->lengths ? wf_tokenizer_lengths(d->tokenizer, d->ctx, d->lengths) : WF_ERR_MEMORY;
 }

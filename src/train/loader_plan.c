@@ -70,11 +70,12 @@ static wf_status pack_documents(wf_loader *l, int64_t *most)
     if (l->rows > 0)
         l->pack[l->rows] = documents;
     if (cut + dropped > 0)
-        wf_ctx_log(l->data->ctx, WF_LOG_WARN,
-                   "%lld of %lld conversations are longer than %lld tokens and are cut there; %lld "
-                   "of them have no answer before that and are left out",
-                   (long long)(cut + dropped), (long long)documents, (long long)l->o.length,
-                   (long long)dropped);
+        wf_ctx_log(
+            l->data->ctx, WF_LOG_WARN,
+            "conversations longer than %lld token%s, which are cut there: %lld of %lld; of these "
+            "without an answer before the cut, which are left out: %lld",
+            (long long)l->o.length, WF_PLURAL(l->o.length), (long long)(cut + dropped),
+            (long long)documents, (long long)dropped);
     return WF_OK;
 }
 
@@ -111,11 +112,12 @@ static wf_status plan_text(wf_loader *l, int64_t *most)
     *most = l->o.documents ? count_sequences(l) : 1;
     l->batches = l->rows / l->o.batch + (l->o.in_order && l->rows % l->o.batch > 0);
     if (l->batches == 0)
-        return wf_fail(l->data->ctx, WF_ERR_USAGE,
-                       "the data has %lld tokens %s, and one batch of %lld x %lld takes %lld; make "
-                       "the batch or its rows smaller, or prepare more text",
-                       (long long)l->split->info.tokens, split_name(l), (long long)l->o.batch,
-                       (long long)T, (long long)(l->o.batch * T + 1));
+        return wf_fail(
+            l->data->ctx, WF_ERR_USAGE,
+            "the data has %lld token%s %s, and one batch of %lld x %lld takes %lld; make "
+            "the batch or its rows smaller, or prepare more text",
+            (long long)l->split->info.tokens, WF_PLURAL(l->split->info.tokens), split_name(l),
+            (long long)l->o.batch, (long long)T, (long long)(l->o.batch * T + 1));
     return WF_OK;
 }
 
@@ -124,8 +126,8 @@ static wf_status plan_documents(wf_loader *l, int64_t *most)
     WF_TRY(pack_documents(l, most));
     if (l->rows == 0)
         return wf_fail(l->data->ctx, WF_ERR_USAGE,
-                       "the data has no conversation %s that has an answer within %lld tokens",
-                       split_name(l), (long long)l->o.length);
+                       "the data has no conversation %s that has an answer within %lld token%s",
+                       split_name(l), (long long)l->o.length, WF_PLURAL(l->o.length));
     l->batches = l->rows / l->o.batch + (l->o.in_order && l->rows % l->o.batch > 0);
     l->batches = l->batches > 0 ? l->batches : 1; /* padded: there may be few conversations */
     return WF_OK;
@@ -138,14 +140,15 @@ wf_status wf_loader_plan(wf_loader *l)
         return wf_fail(l->data->ctx, WF_ERR_USAGE, "the data has nothing %s", split_name(l));
     if (l->o.batch < 1 || l->o.length < 1 || !wf_mul_i64(l->o.batch, l->o.length, &tokens) ||
         tokens > INT32_MAX - 1)
-        return wf_fail(l->data->ctx, WF_ERR_USAGE, "a batch cannot be %lld rows of %lld tokens",
-                       (long long)l->o.batch, (long long)l->o.length);
+        return wf_fail(l->data->ctx, WF_ERR_USAGE, "a batch cannot be %lld row%s of %lld token%s",
+                       (long long)l->o.batch, WF_PLURAL(l->o.batch), (long long)l->o.length,
+                       WF_PLURAL(l->o.length));
     WF_TRY(l->split->info.masked ? plan_documents(l, &most) : plan_text(l, &most));
     bool many = l->o.documents || l->split->info.masked;
     l->sequences = !many ? l->o.batch : l->o.sequences > 0 ? l->o.sequences : l->o.batch * most;
     if (l->sequences < l->o.batch)
         return wf_fail(l->data->ctx, WF_ERR_USAGE,
-                       "a batch of %lld rows cannot have only %lld sequences",
-                       (long long)l->o.batch, (long long)l->sequences);
+                       "a batch of %lld rows cannot have only %lld sequence%s",
+                       (long long)l->o.batch, (long long)l->sequences, WF_PLURAL(l->sequences));
     return WF_OK;
 }

@@ -375,7 +375,8 @@ static wf_status make_room(preparing *p)
     for (int i = 0; i < p->threads; i++)
         if (wf_ctx_new(&p->contexts[i]) != WF_OK ||
             wf_encoder_new(p->tokenizer, p->contexts[i], &p->encoders[i]) != WF_OK)
-            return wf_fail(p->ctx, WF_ERR_MEMORY, "no memory for %d threads", p->threads);
+            return wf_fail(p->ctx, WF_ERR_MEMORY, "no memory for %d thread%s", p->threads,
+                           WF_PLURAL(p->threads));
     for (int i = 0; i < 2; i++)
         p->set[i] = (wf_shard_set){
             .ctx = p->ctx,

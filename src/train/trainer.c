@@ -297,10 +297,11 @@ wf_status wf_trainer_step(wf_trainer *t, wf_batch_fn *next, void *user, wf_train
     out->left = (double)(o->steps - t->step) * t->late;
     if (o->patience > 0 && t->skipped_row >= o->patience)
         return wf_fail(t->ctx, WF_ERR_DEVICE,
-                       "%lld steps in a row had a gradient that is not finite or far longer than "
-                       "usual, and were skipped; go on from an earlier checkpoint with a lower "
+                       "%lld step%s in a row had a gradient that is not finite or far longer than "
+                       "usual, and %s skipped; go on from an earlier checkpoint with a lower "
                        "learning rate",
-                       (long long)t->skipped_row);
+                       (long long)t->skipped_row, WF_PLURAL(t->skipped_row),
+                       t->skipped_row == 1 ? "was" : "were");
     return WF_OK;
 }
 

@@ -67,7 +67,7 @@ static wf_status check_open(wf_ctx *ctx, const char *options, wf_device **out)
                           .prepare_plan = check_prepare};
     snprintf(d->head.description, sizeof d->head.description,
              "the cpu's kernels in random order, memory watched, seed %llu, %ld thread%s",
-             (unsigned long long)d->seed, threads, threads == 1 ? "" : "s");
+             (unsigned long long)d->seed, threads, WF_PLURAL(threads));
     *out = &d->head;
     return WF_OK;
 }

@@ -39,7 +39,7 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
                      .rounds_as = wf_cpu_isa_title(), /* with any number of threads */
                      .threads = (int)threads};
     snprintf(d->description, sizeof d->description, "%s, %ld thread%s", wf_cpu_isa_title(), threads,
-             threads == 1 ? "" : "s");
+             WF_PLURAL(threads));
     *out = d;
     return WF_OK;
 }

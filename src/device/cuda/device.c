@@ -76,7 +76,7 @@ static wf_status find_device(wf_ctx *ctx, const cuda_options *options)
     WF_TRY(wf_cuda_try(ctx, error, "looking for GPUs"));
     if (options->ordinal >= count)
         return wf_fail(ctx, WF_ERR_USAGE, "cuda:%d: this machine has %d GPU%s, counted from 0",
-                       options->ordinal, count, count == 1 ? "" : "s");
+                       options->ordinal, count, WF_PLURAL(count));
     return WF_OK;
 }
 

@@ -295,7 +295,7 @@ static wf_status take_value(reader *r, wf_value **out)
         return fail(r, "there is no value %%%lld", (long long)id);
     if (index >= n->nout)
         return fail(r, "%%%lld (%s) has %d result%s, so there is no %%%lld.%lld", (long long)id,
-                    wf_node_def(n)->name, n->nout, n->nout == 1 ? "" : "s", (long long)id,
+                    wf_node_def(n)->name, n->nout, WF_PLURAL(n->nout), (long long)id,
                     (long long)index);
     *out = &n->out[index];
     return WF_OK;
@@ -372,7 +372,7 @@ static wf_status take_results(reader *r, wf_node *n)
     skip_space(r);
     if (r->at < r->end)
         return fail(r, "%s has %d result%s, not more", wf_node_def(n)->name, n->nout,
-                    n->nout == 1 ? "" : "s");
+                    WF_PLURAL(n->nout));
     return WF_OK;
 }
 

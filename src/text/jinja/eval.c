@@ -113,7 +113,7 @@ wf_status wf_jrow_call(wf_jrun *r, const wf_jrow *row, wf_jvalue self, const wf_
         for (int i = 0; i < row->required; i++)
             if (arg[i].kind == WF_J_ABSENT)
                 return wf_jrun_fail(r, "%s() needs %d argument%s", row->name, row->required,
-                                    row->required == 1 ? "" : "s");
+                                    WF_PLURAL(row->required));
     }
     WF_TRY(row->fn(r, self, arg, args, out));
     wf_jrun_leave(r);
