@@ -47,7 +47,7 @@ static void test_mistakes(void **state)
         {2, "train -p Hello", "'-p' is something else in other commands"},
         /* --vocab 0 is too small: 256 bytes are part of it */
         {2, "tokenize --train README.md -o $D --vocab 0",
-         "--vocab wants a whole number from 256 to"},
+         "--vocab wants a whole number from 257 to"},
         /* a share of the rate at the end of 7 is not possible */
         {2, "train --floor 7", "--floor wants a number from 0 to 1, not '7'"},
         /* nothing: the values were ignored */
