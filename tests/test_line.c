@@ -339,6 +339,7 @@ static void test_quotes(void **state)
     type(&r, "\"\"\"\rone\r/two\\\r\"\"\"\r", "quoted:one\n/two\\");
     type(&r, "\"\"\"one\r\rtwo\"\"\" \r", "quoted:one\n\ntwo");
     type(&r, "\"\"\"one\"\"\"\r", "quoted:one");
+    type(&r, "\"\"\"\rone\"\"\"\x1b\r \r", "quoted:one");
     type(&r, "\"\"\"\"\"\"\r", "quoted:");
     type(&r, "\"\"\"\rone\x03", "");
     type(&r, "say \"\"\"\r", "say \"\"\""); /* only at the beginning */

@@ -474,7 +474,7 @@ static void finish_text(wf_line *l)
         wf_typed_erase(b, b->len - 1, b->len);
     if (!l->quoted)
         return;
-    while (b->len > 0 && strchr(" \t", b->text[b->len - 1]))
+    while (b->len > 0 && strchr(" \t\n", b->text[b->len - 1]))
         wf_typed_erase(b, b->len - 1, b->len);
     wf_typed_erase(b, b->len - 3, b->len);
     if (b->text[b->len - 1] == '\n')
