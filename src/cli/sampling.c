@@ -6,9 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/clock.h"
+#include "base/entropy.h"
 #include "base/mem.h"
 #include "cli/engine.h"
 #include "cli/prompt.h"
@@ -71,8 +70,7 @@ const wf_flag wf_sampling_flags[] = {
 /* Short, because people copy it, and exact in a JSON reader that knows doubles only. */
 int64_t wf_fresh_seed(void)
 {
-    uint64_t x = wf_clock_ns() ^ (uint64_t)getpid() << 32;
-    return (int64_t)(x * UINT64_C(0x9E3779B97F4A7C15) >> 33);
+    return (int64_t)(wf_entropy_id() >> 33);
 }
 
 /* "15043+1.5", "15043-inf" */
