@@ -265,6 +265,29 @@ static void test_drawing(void **state)
     }
 }
 
+/* Noise stays inside the drawing. A spike may leave it, but never shows in the panel of the rate. */
+static void test_noise(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_history h = {.ctx = ctx};
+    double low = INFINITY;
+    for (int i = 1; i <= 60; i++) {
+        wf_train_step p = {.step = i, .loss = 4 + 60.0 / (i + 9) + (i % 2 ? 0.3 : -0.3), .rate = 1};
+        low = p.loss < low ? p.loss : low;
+        wt_ok(ctx, wf_history_add_step(&h, &p));
+    }
+    const wf_chart_run run = {"noise", &h};
+    const wf_chart_options o = {WF_X_STEPS, 0.9, false};
+    wf_chart_range range;
+    wf_chart_find_range(&run, 1, &o, &range);
+    assert_true(range.y.low <= low);
+    char *svg = draw(ctx, &run, 1, o);
+    assert_int_equal(count_of(svg, "zM"), 0); /* one panel in each clip path */
+    assert_non_null(strstr(svg, "<g clip-path=\"url(#below)\">\n<path class=\"rate\""));
+    wf_mem_free(ctx, svg);
+    wf_history_free(&h);
+}
+
 static void test_many_runs(void **state)
 {
     wf_ctx *ctx = *state;
@@ -318,6 +341,7 @@ int main(void)
                                        cmocka_unit_test(test_axes),
                                        cmocka_unit_test(test_smoothing),
                                        wt_test(test_drawing),
+                                       wt_test(test_noise),
                                        wt_test(test_many_runs),
                                        wt_test(test_odd_numbers)};
     return cmocka_run_group_tests_name("chart", tests, NULL, NULL);

@@ -83,12 +83,26 @@ static void span_run(const wf_history *h, const wf_chart_options *o, span *x, sp
         }
 }
 
+/* Losses of single steps that are no spikes: at most half the height of the smoothed curves outside of them. */
+static void span_noise(const wf_history *h, const wf_chart_options *o, span curves, span *y)
+{
+    double room = (curves.high - curves.low) / 2;
+    for (int i = 0; i < h->count; i++) {
+        double loss = h->steps[i].loss;
+        if (wf_chart_drawable(o, loss) && loss >= curves.low - room && loss <= curves.high + room)
+            include(y, loss);
+    }
+}
+
 void wf_chart_find_range(const wf_chart_run *runs, int n, const wf_chart_options *o,
                          wf_chart_range *out)
 {
     span x = nothing, y = nothing;
     for (int i = 0; i < n; i++)
         span_run(runs[i].history, o, &x, &y);
+    span curves = y;
+    for (int i = 0; i < n && n <= RAW_RUNS; i++)
+        span_noise(runs[i].history, o, curves, &y);
     out->empty = x.low > x.high;
     if (out->empty)
         x = y = (span){0, 1};
@@ -294,18 +308,19 @@ static void draw_valids(drawing *d, int run)
 
 static void draw_curves(drawing *d)
 {
-    wf_writer_print(&d->w, "<g clip-path=\"url(#area)\">\n");
     for (int r = 0; r < d->n; r++) {
         const wf_history *h = d->runs[r].history;
         wf_curve_slice(h, d->o->x, d->range.x.low, d->range.x.high, d->o->smooth, d->buckets,
                        d->bucket_count);
+        wf_writer_print(&d->w, "<g clip-path=\"url(#area)\">\n");
         if (d->n <= RAW_RUNS)
             draw_raw(d, r);
         draw_smooth(d, r);
         draw_valids(d, r);
+        wf_writer_print(&d->w, "</g>\n<g clip-path=\"url(#below)\">\n");
         draw_rate(d, r);
+        wf_writer_print(&d->w, "</g>\n");
     }
-    wf_writer_print(&d->w, "</g>\n");
 }
 
 /* ---- Words ---- */
@@ -388,22 +403,22 @@ static void draw_words(drawing *d)
 static void put_head(drawing *d)
 {
     int height = d->rate_bottom + FOOT;
-    wf_writer_print(
-        &d->w,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-        "viewBox=\"0 0 %d %d\">\n<style>\n"
-        ".ground{fill:#fff}text{font:12px sans-serif;fill:#24292f}.head{font-size:15px;"
-        "font-weight:bold}.tick{font-size:11px;fill:#57606a}.end{text-anchor:end}"
-        ".middle{text-anchor:middle}.grid{stroke:#d8dee4;stroke-width:1}\n"
-        "path{fill:none;stroke-linejoin:round}.raw{stroke-width:1;opacity:.45}"
-        ".smooth{stroke-width:2}.valid{stroke-width:1.5;stroke-dasharray:4 3}"
-        ".rate{stroke-width:1.5}\n"
-        "@media (prefers-color-scheme:dark){.ground{fill:#0d1117}text{fill:#e6edf3}"
-        ".tick{fill:#9198a1}.grid{stroke:#30363d}}\n</style>\n"
-        "<clipPath id=\"area\"><path d=\"M%d %dh%dv%dh-%dzM%d %dh%dv%dh-%dz\"/></clipPath>\n"
-        "<rect class=\"ground\" width=\"100%%\" height=\"100%%\"/>\n",
-        WIDTH, height, WIDTH, height, LEFT - 3, d->top - 3, AREA + 6, LOSS + 6, AREA + 6, LEFT - 3,
-        d->rate_top - 3, AREA + 6, RATE + 6, AREA + 6);
+    wf_writer_print(&d->w,
+                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                    "viewBox=\"0 0 %d %d\">\n<style>\n"
+                    ".ground{fill:#fff}text{font:12px sans-serif;fill:#24292f}.head{font-size:15px;"
+                    "font-weight:bold}.tick{font-size:11px;fill:#57606a}.end{text-anchor:end}"
+                    ".middle{text-anchor:middle}.grid{stroke:#d8dee4;stroke-width:1}\n"
+                    "path{fill:none;stroke-linejoin:round}.raw{stroke-width:1;opacity:.45}"
+                    ".smooth{stroke-width:2}.valid{stroke-width:1.5;stroke-dasharray:4 3}"
+                    ".rate{stroke-width:1.5}\n"
+                    "@media (prefers-color-scheme:dark){.ground{fill:#0d1117}text{fill:#e6edf3}"
+                    ".tick{fill:#9198a1}.grid{stroke:#30363d}}\n</style>\n"
+                    "<clipPath id=\"area\"><path d=\"M%d %dh%dv%dh-%dz\"/></clipPath>\n"
+                    "<clipPath id=\"below\"><path d=\"M%d %dh%dv%dh-%dz\"/></clipPath>\n"
+                    "<rect class=\"ground\" width=\"100%%\" height=\"100%%\"/>\n",
+                    WIDTH, height, WIDTH, height, LEFT - 3, d->top - 3, AREA + 6, LOSS + 6,
+                    AREA + 6, LEFT - 3, d->rate_top - 3, AREA + 6, RATE + 6, AREA + 6);
 }
 
 static void draw(drawing *d)
