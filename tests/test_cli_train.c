@@ -48,7 +48,7 @@ static void test_mistakes(void **state)
     (void)state;
     wt_program_fails(&p, 2, "train", "what is to be learned");
     wt_program_fails(&p, 2, "train --data $D/data", "where to");
-    wt_program_fails(&p, 2, "train --data $D/data --out $D/m", "what is to be trained");
+    wt_program_fails(&p, 2, "train --data $D/data --out $D/m", "the shape of the model is missing");
     wt_program_fails(&p, 1, "train --depth 1 --data $D/nothing --out $D/m", "nothing");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --optimizer adam", "there are adamw");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 0", "--steps wants");
@@ -382,6 +382,10 @@ static void test_refused_leaves_nothing(void **state)
     (void)state;
     shell_ok("$W train " SHAPE "--out $D/b0 --steps 2 -q && head -c 20000 $D/text.txt > $D/b.txt");
 #define REFUSED "finetune $D/b0/model.gguf --data $D/b.txt --out $D/b --steps 2 -q "
+    shell_ok("printf '{}\\n' > $D/bad.jsonl");
+    wt_program_fails(&p, 1, "finetune $D/b0/model.gguf --data $D/bad.jsonl --out $D/b",
+                     "line 1 of");
+    shell_ok("! test -e $D/b"); /* not even an empty folder */
     wt_program_fails(&p, 2, REFUSED "--length 100000", "has been made for");
     wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M", "more than the");
     wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2 --optimizer adam", "there are adamw");

@@ -198,10 +198,31 @@ static void test_terminal(void **state)
     assert_string_equal(text + strlen(text) - 4, "\x1b[K\n");
 }
 
+/* What is said after the last step stands below its line. */
+static void test_terminal_end(void **state)
+{
+    (void)state;
+    static char text[16384];
+    wf_live l;
+    wf_train_step p = sample;
+    catch_stderr();
+    wf_live_begin(&l, 0);
+    l.terminal = true;
+    p.step = p.steps;
+    wf_live_step(&l, &p);
+    wf_live_say(&l, "saved");
+    wf_live_say(&l, "done");
+    wf_live_end(&l);
+    caught(text, sizeof text);
+    assert_non_null(strstr(text, "\x1b[K\nsaved\ndone\n"));
+    assert_string_equal(text + strlen(text) - 6, "\ndone\n");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_text), cmocka_unit_test(test_odd),
-                                       cmocka_unit_test(test_figures), cmocka_unit_test(test_log),
-                                       cmocka_unit_test(test_terminal)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),     cmocka_unit_test(test_odd),
+        cmocka_unit_test(test_figures),  cmocka_unit_test(test_log),
+        cmocka_unit_test(test_terminal), cmocka_unit_test(test_terminal_end)};
     return cmocka_run_group_tests_name("live", tests, NULL, NULL);
 }

@@ -192,7 +192,7 @@ static void test_command(void **state)
     wt_program_out(&p, "running");
     wt_program_ok(&p, "plan " WT_MODELS_FOLDER "/llama --train --lora 4 --batch 1 --length 16");
     wt_program_out(&p, "in adapters");
-    wt_program_fails(&p, 2, "plan --train", "what is to be trained");
+    wt_program_fails(&p, 2, "plan --train", "the shape of the model is missing");
     wt_program_fails(&p, 2, "plan --train gpt2-12M", "did you mean");
     wt_program_fails(&p, 2, "plan gpt2-124M --train --memory much", "--memory wants bytes");
 }

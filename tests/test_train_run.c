@@ -246,8 +246,8 @@ static void test_options(void **state)
         wf_train_options o;
         const char *sentence;
     } wrong[] = {
-        {{.batch = 2}, "what is to be trained"},
-        {{.depth = 1, .preset = "gpt2-124M"}, "what is to be trained"},
+        {{.batch = 2}, "the shape of the model is missing"},
+        {{.depth = 1, .preset = "gpt2-124M"}, "is given more than once"},
         {{.preset = "gpt2-124"}, "did you mean"},
         {{.preset = "tiny"}, "to plan with"},
         {{.depth = 1000}, "1 to 256"},

@@ -8,6 +8,7 @@
 #include "cli/engine.h"
 #include "cli/live.h"
 #include "cli/plan.h"
+#include "cli/term.h"
 #include "cli/train.h"
 #include "train/shape.h"
 
@@ -67,17 +68,18 @@ static bool is_idle(const char *name, const char *value)
 /* What was given or derived, in columns. */
 static void show_settings(const wf_trainer *t)
 {
-    enum { WIDTH = 26, COLUMNS = 4 };
+    enum { WIDTH = 26, MOST = 4 };
     const char *name;
-    char value[96], row[COLUMNS * WIDTH + 256];
+    char value[96], row[MOST * WIDTH + 256];
     size_t len = 0;
-    int column = 0;
+    int column = 0, fit = wf_term_columns(STDERR_FILENO) / WIDTH;
+    int columns = !isatty(STDERR_FILENO) || fit > MOST ? MOST : fit < 1 ? 1 : fit;
     for (int i = 0; wf_trainer_setting(t, i, &name, value); i++) {
         if (!*value || is_idle(name, value))
             continue;
         size_t begin = len;
         wf_text_append(row, sizeof row, &len, "  %s %s", name, WF_FOREIGN(value));
-        if (++column == COLUMNS || len - begin > WIDTH) {
+        if (++column == columns || len - begin > WIDTH) {
             fprintf(stderr, "%s\n", row);
             column = 0;
             len = 0;
@@ -274,7 +276,7 @@ static const wf_flag finetune_flags[] = {
 const wf_command wf_cmd_train = {
     .name = "train",
     .doc = "train a model from nothing, on data that weft prepare wrote",
-    .operands = "",
+    .operands = "--data DATA --out RUN",
     .details =
         "Give the shape by --preset, --depth or --config. RUN gets step-N/ (a Hugging Face folder\n"
         "and what it takes to go on), log.jsonl, loss.svg, TensorBoard events and, at the end,\n"
@@ -289,7 +291,7 @@ const wf_command wf_cmd_train = {
 const wf_command wf_cmd_finetune = {
     .name = "finetune",
     .doc = "train a model further, all of it or adapters (--lora)",
-    .operands = "MODEL",
+    .operands = "MODEL --data DATA --out RUN",
     .max_operands = 1,
     .details =
         "MODEL may be of any type, quantized ones included: with --lora its weights stay as they are\n"

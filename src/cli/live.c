@@ -179,6 +179,7 @@ static bool is_due(const wf_live *l, uint64_t now)
 void wf_live_step(wf_live *l, const wf_train_step *p)
 {
     uint64_t now = wf_clock_ns();
+    l->settled = false;
     l->last = *p;
     l->seen++;
     l->waiting = true;
@@ -200,6 +201,20 @@ static void put_harmless(const char *text)
     }
 }
 
+/* Makes room for a line: above the live one or, once that shows the run's last step, below it. */
+static void make_room(wf_live *l)
+{
+    if (l->terminal && l->seen > 0 && l->last.step == l->last.steps && !l->settled) {
+        show(l, wf_clock_ns());
+        putc('\n', stderr);
+        l->settled = true;
+    } else if (l->terminal && l->seen > 0 && !l->settled) {
+        fputs("\r\x1b[K", stderr);
+    } else if (!l->terminal && l->waiting) { /* what is said of a step comes after its line */
+        show(l, wf_clock_ns());
+    }
+}
+
 void wf_live_say(wf_live *l, const char *fmt, ...)
 {
     char text[LONGEST];
@@ -208,13 +223,10 @@ void wf_live_say(wf_live *l, const char *fmt, ...)
     va_start(args, fmt);
     wf_text_vappend(text, sizeof text, &len, fmt, args);
     va_end(args);
-    if (l->terminal && l->seen > 0)
-        fputs("\r\x1b[K", stderr);
-    else if (l->waiting) /* what is said of a step comes after its line */
-        show(l, wf_clock_ns());
+    make_room(l);
     put_harmless(text);
     putc('\n', stderr);
-    if (l->terminal && l->seen > 0)
+    if (l->terminal && l->seen > 0 && !l->settled)
         show(l, wf_clock_ns());
     fflush(stderr);
 }
@@ -231,7 +243,7 @@ void wf_live_end(wf_live *l)
         return;
     if (l->waiting)
         show(l, wf_clock_ns());
-    if (l->terminal)
+    if (l->terminal && !l->settled)
         fputs("\n", stderr);
     l->seen = 0;
 }

@@ -16,6 +16,7 @@ typedef struct {
     uint64_t shown; /* by wf_clock_ns */
     bool terminal, color;
     bool waiting;       /* the last point was not shown yet */
+    bool settled;       /* on a terminal: the line of the run's last step stays where it is */
     wf_train_step last; /* if seen */
     double sum, weight; /* of the mean of the loss */
 } wf_live;

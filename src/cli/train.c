@@ -266,6 +266,31 @@ static wf_status check_pairs(wf_ctx *ctx)
     return WF_OK;
 }
 
+/* Flags of one schedule or optimizer. Names that do not exist are refused elsewhere. */
+static wf_status check_users(wf_ctx *ctx)
+{
+    static const struct {
+        const char *flag, *users;
+        bool schedule;
+    } rules[] = {
+        {"decay", "wsd", true},
+        {"floor", "cosine linear wsd", true},
+        {"beta1", "adamw muon lion", false},
+        {"beta2", "adamw muon lion", false},
+        {"eps", "adamw muon", false},
+        {"momentum", "muon sgd", false},
+    };
+    static const char known[] = "adamw muon lion sgd cosine linear constant wsd";
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const char *user = rules[i].schedule ? set.schedule : set.optimizer;
+        user = user ? user : rules[i].schedule ? "cosine" : "adamw";
+        if (wf_train_given(rules[i].flag) && strstr(known, user) && !strstr(rules[i].users, user))
+            return wf_fail(ctx, WF_ERR_USAGE, "--%s is not used by the %s %s; leave it out",
+                           rules[i].flag, rules[i].schedule ? "schedule" : "optimizer", user);
+    }
+    return WF_OK;
+}
+
 static wf_status parse_bytes(wf_ctx *ctx, const char *text, size_t *out)
 {
     static const char units[] = "kMGT";
@@ -290,6 +315,7 @@ static wf_status parse_bytes(wf_ctx *ctx, const char *text, size_t *out)
 static wf_status get_train(wf_ctx *ctx, const char *model, wf_train_options *o)
 {
     WF_TRY(check_pairs(ctx));
+    WF_TRY(check_users(ctx));
     *o = (wf_train_options){
         .preset = set.preset,
         .depth = count(set.depth),

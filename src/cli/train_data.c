@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* train_data.c - a file of texts or conversations as the data of a run: prepared first, into the run's folder. */
 #include <stdarg.h>
+#include <unistd.h>
 
 #include "base/disk.h"
 #include "base/path.h"
@@ -37,10 +38,13 @@ static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folde
                                         .skip_bad = wf_train_skips_bad(),
                                         .progress = go_on};
     wf_prepared made;
+    bool new = wf_path_missing(o->out);
     WF_TRY(wf_path_make_folder(ctx, o->out));
     wf_catch_begin();
     wf_status status = wf_prepare(ctx, folder, &options, &made);
     wf_catch_end();
+    if (status != WF_OK && new)
+        rmdir(o->out); /* which leaves a folder that is not empty */
     WF_TRY(status);
     say("%s: %lld %s%s, %lld token%s, prepared in %s\n", WF_FOREIGN(o->data),
         (long long)made.train.documents, made.chat ? "conversation" : "document",

@@ -79,10 +79,12 @@ wf_status wf_shape_choose(wf_arena *arena, const char *preset, int64_t depth, co
                           int64_t tokens, int64_t length, wf_config *out)
 {
     wf_ctx *ctx = arena->ctx;
-    if ((preset != NULL) + (depth != 0) + (config != NULL) != 1)
+    int given = (preset != NULL) + (depth != 0) + (config != NULL);
+    if (given != 1)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "what is to be trained? give one of a preset, a depth, a config.json and a "
-                       "model to start from");
+                       "%s; give one of --preset NAME, --depth N and --config FILE",
+                       given ? "the shape of the model is given more than once"
+                             : "the shape of the model is missing");
     WF_TRY(preset  ? from_preset(ctx, preset, out)
            : depth ? from_depth(ctx, depth, out)
                    : from_file(arena, config, out));
