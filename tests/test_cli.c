@@ -241,7 +241,7 @@ static void test_mistakes(void **state)
         {"selftest --seed 12x", "weft selftest: --seed wants a whole number from 0 on, not '12x'"},
         {"selftest --seed -1", "weft selftest: --seed wants a whole number from 0 on, not '-1'"},
         {"selftest -s 99999999999999999999",
-         "weft selftest: --seed wants a whole number from 0 to 9223372036854775807, not "
+         "weft selftest: -s wants a whole number from 0 to 9223372036854775807, not "
          "'99999999999999999999'"},
         {"selftest --seed", "weft selftest: --seed needs a value: --seed S"},
         {"selftest --seed=", "weft selftest: --seed needs a value: --seed S"},
@@ -253,7 +253,7 @@ static void test_mistakes(void **state)
         {"plan tiny --form chat",
          "weft plan: there is no form 'chat'; there are: train, prefill, decode"},
         {"plan tiny --compute f64", "weft plan: --compute wants f32, bf16 or f16, not 'f64'"},
-        {"plan tiny -b 0", "weft plan: --batch wants a whole number from 1 to 1048576, not '0'"},
+        {"plan tiny -b 0", "weft plan: -b wants a whole number from 1 to 1048576, not '0'"},
         {"plan README.md -b 4",
          "weft plan: --form, --batch and --length are for examples; 'README.md' is a file"},
         {"plan tiny -w fold,foo",

@@ -239,7 +239,8 @@ static void test_name(void **state)
         "\\x1b]0;owned\\x07\\x1b[2J\\r\\u009b31m\\u202e\\x7f\\xff\\nweft: all is well\\nAAAA";
     assert_memory_equal(p.out, begins, sizeof begins - 1);
     wt_program_out(&p, "AAAA... (300 kB in all)\n  family      llama");
-    wt_program_fails(&p, 2, "run \"$D/nasty.gguf\" -p a -c 100000", "its context is 128 tokens");
+    wt_program_fails(&p, 2, "run \"$D/nasty.gguf\" -p a -c 100000",
+                     "exceeds this model's limit of 128 tokens");
 }
 
 /* Generated text: as it is into a pipe, escaped on a terminal. */

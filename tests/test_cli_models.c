@@ -321,7 +321,8 @@ static void test_run_context(void **state)
                      "model)");
     wt_program_fails(&p, 2, "run " LLAMA " -p 'a b c d e f' -n 1 -c 4",
                      "tokens and the context only 4; shorten it, or give");
-    wt_program_fails(&p, 2, "run " LLAMA " -p the -c 129", "its context is 128 tokens");
+    wt_program_fails(&p, 2, "run " LLAMA " -p the -c 129",
+                     "--ctx-size 129 exceeds this model's limit of 128 tokens; use -c 128 or less");
     wt_program_ok(&p, "run " LLAMA " -p the -n 31 -c 32 --ignore-eos");
     assert_null(strstr(p.err, "note:"));
     wt_program_ok(&p, "run " LLAMA " -p the -c 32 --ignore-eos -n -1");
@@ -543,8 +544,8 @@ static void test_mistakes(void **state)
         {1, "run README.md -p x", "README.md"},
         {1, "run \"$D/cut\" -p x", "cut"},
         {1, "run \"$D/mamba\" -p x", "mamba"},
-        {2, "run " LLAMA " -p", "--prompt needs a value: --prompt TEXT"},
-        {2, "run " LLAMA " -p '--- x'", "or --prompt=TEXT when it begins with --"},
+        {2, "run " LLAMA " -p", "-p needs a value: -p TEXT"},
+        {2, "run " LLAMA " -p '--- x'", "or -p=TEXT when it begins with --"},
         {2, "run " LLAMA " -p x --tmep 0", "there is no flag '--tmep'; did you mean '--temp'?"},
         {2, "run " LLAMA " -p x -sys y", "there is no flag '-sys'"},
         {2, "run " LLAMA " -p x --temp -1", "--temp wants a number from 0 on, not '-1'"},

@@ -50,6 +50,17 @@ static void test_mistakes(void **state)
          "--vocab wants a whole number from 257 to"},
         /* a share of the rate at the end of 7 is not possible */
         {2, "train --floor 7", "--floor wants a number from 0 to 1, not '7'"},
+        /* there is no prompt: stdin is empty; give a text as the second argument ... */
+        {1, "run none.gguf </dev/null", "cannot open 'none.gguf': it does not exist"},
+        /* --predict needs a value: --predict N */
+        {2, "run " LLAMA " a -n", "-n needs a value: -n N"},
+        /* --rate wants a number above 0 to 1000, not '0' */
+        {2, "train --rate 0", "--rate wants a number above 0 up to 1000, not '0'"},
+        /* what is to be trained? give one of a preset, a depth, a config.json and a model to start from */
+        {2, "train --data d --out o --depth 1 --preset tiny",
+         "the shape of the model is given more than once"},
+        /* 'd' is one argument too many; the usage is: weft train */
+        {2, "train d", "the usage is: weft train --data DATA --out RUN"},
         /* nothing: the values were ignored */
         {2, "plan tiny --rate 3", "--rate is about training; plan a run with --train"},
     };
@@ -114,6 +125,9 @@ static void test_counts(void **state)
     assert_null(strstr(p.err, "1 tokens"));
     wt_program_ok(&p, "convert " LLAMA " \"$D/m.gguf\"");
     assert_null(strstr(p.err, "KB"));
+    /* 'm.gguf' exists; give another path, or replace it with --overwrite */
+    wt_program_fails(&p, 1, "quantize Q4_K_M \"$D/m.gguf\" x.gguf",
+                     "cannot open 'Q4_K_M': it does not exist");
 }
 
 static int make(void **state)

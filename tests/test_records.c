@@ -383,7 +383,8 @@ static void test_arrays(void **state)
         {"[{\"text\":\"a\"},}]", "brackets or commas"},
         {"[{\"text\":\"a\"},,{\"text\":\"a\"}]", "record 2 of"},
         {"[{\"text\":\"a\"}, {\"texts\":\"a\"}]", "record 2 of"},
-        {"{\n\"name\": 1}\n", "line 1 of"},
+        {"{\n\"name\": 1}\n", "--format text"},
+        {"{\"name\": 1}\n", "line 1 of"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wt_put_text(&scratch, "bad.json", cases[i].text);

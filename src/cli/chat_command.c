@@ -25,11 +25,11 @@ static wf_status help(wf_chat *c, const char *value)
                        k->also ? k->also : "", k->value);
         fprintf(stderr, "  %-20s %s\n", left, k->doc);
     }
-    fputs(
-        "  Several lines are one question if they are pasted, if they end in a \\, or between\n"
-        "  \"\"\" and \"\"\"; Alt-Enter starts a new line. A space before a slash makes it text.\n"
-        "  Up and Down recall earlier lines. Ctrl-C stops an answer, Ctrl-D ends the chat.\n",
-        stderr);
+    fputs("  Several lines are one question if they are pasted, if they end in a \\, or\n"
+          "  between \"\"\" and \"\"\"; Alt-Enter starts a new line. A space before a slash\n"
+          "  makes it text. Up and Down recall earlier lines. Ctrl-C stops an answer,\n"
+          "  Ctrl-D ends the chat.\n",
+          stderr);
     return WF_OK;
 }
 

@@ -65,7 +65,7 @@ static const wf_flag flags[] = {
 const wf_command wf_cmd_eval = {
     .name = "eval",
     .doc = "how well a model predicts a text (loss, perplexity, bits a byte) or answers questions",
-    .operands = "MODEL",
+    .operands = "MODEL --data FILE | --choices FILE",
     .max_operands = 1,
     .details =
         "The text is cut into windows as long as the context (--ctx-size), which do not overlap.\n"

@@ -11,6 +11,7 @@
 #include "cli/sampling.h"
 #include "cli/screen.h"
 #include "cli/text_ids.h"
+#include "format/folder.h"
 
 #define AT_ONCE 8 /* prompts of a batch, unless told */
 
@@ -140,6 +141,8 @@ static wf_status check_room(const batch *b, const job *j)
 static wf_status prepare(batch *b, const char *path)
 {
     wf_ctx *ctx = b->engine.ctx;
+    wf_format_kind kind;
+    WF_TRY(wf_format_detect(ctx, path, &kind)); /* before anything is read from stdin */
     WF_TRY(wf_prompts_read(ctx, &options.prompts, &options.files,
                            WF_PROMPT_TRIM | (options.no_escape ? 0 : WF_PROMPT_ESCAPES),
                            &b->prompts));

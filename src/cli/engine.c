@@ -188,8 +188,9 @@ static wf_status choose_context(wf_engine *e)
     e->context = asked > 0 ? asked : asked < 0 && most > DEFAULT_CONTEXT ? DEFAULT_CONTEXT : most;
     if (e->context > most)
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "--ctx-size %lld is more than %s was made for; its context is %lld token%s",
-                       (long long)asked, WF_SHOWN(e->info.name), (long long)most, WF_PLURAL(most));
+                       "--ctx-size %lld exceeds this model's limit of %lld tokens; use -c %lld or "
+                       "less",
+                       (long long)asked, (long long)most, (long long)most);
     return WF_OK;
 }
 

@@ -142,7 +142,11 @@ static wf_status refuse_number(wf_ctx *ctx, const wf_flag *flag, const char *arg
     if (isfinite(b.low))
         wf_text_append(range, sizeof range, &len, " %s %s", b.above ? "above" : "from", low);
     if (isfinite(b.high))
-        wf_text_append(range, sizeof range, &len, "%s %s", b.below ? " to below" : " to", high);
+        wf_text_append(range, sizeof range, &len, "%s %s",
+                       b.below   ? " to below"
+                       : b.above ? " up to"
+                                 : " to",
+                       high);
     else if (too_large && flag->whole)
         wf_text_append(range, sizeof range, &len, " to %lld", (long long)INT64_MAX);
     else if (too_large)
@@ -237,17 +241,17 @@ static wf_status set_flag(wf_ctx *ctx, flag_set *set, const char *arg, const cha
         s.value = *next;
         *next = NULL;
     }
+    char typed[WF_TEXT_WORD + 1]; /* messages name the flag as the user did */
+    size_t len = 0;
+    wf_text_append(typed, sizeof typed, &len, "%.*s", (int)(s.begin - s.arg) + (int)s.length,
+                   s.arg);
     if (!s.value && *next)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--%s needs a value: --%s %s, or --%s=%s when it begins with --", flag->name,
-                       flag->name, flag->value, flag->name, flag->value);
+                       "%s needs a value: %s %s, or %s=%s when it begins with --", typed, typed,
+                       flag->value, typed, flag->value);
     if (!s.value || (!*s.value && !flag->empty))
-        return wf_fail(ctx, WF_ERR_USAGE, "--%s needs a value: --%s %s", flag->name, flag->name,
-                       flag->value);
-    char shown[WF_TEXT_WORD + 1];
-    size_t len = 0;
-    wf_text_append(shown, sizeof shown, &len, "--%s", flag->name);
-    return set_value(ctx, flag, shown, s.value);
+        return wf_fail(ctx, WF_ERR_USAGE, "%s needs a value: %s %s", typed, typed, flag->value);
+    return set_value(ctx, flag, typed, s.value);
 }
 
 static bool is_among(const char *value, const char *const words[4])

@@ -11,6 +11,7 @@
 #include "base/path.h"
 #include "cli/catch.h"
 #include "cli/progress.h"
+#include "format/folder.h"
 #include "model/recipe.h"
 
 /* ---- Progress ---- */
@@ -96,6 +97,8 @@ wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to, bool overwri
     o.progress = show;
     o.user = &progress;
     o.written = &bytes;
+    wf_format_kind kind;
+    WF_TRY(wf_format_detect(ctx, from, &kind)); /* arguments in the wrong order: IN is missing */
     WF_TRY(check_output(ctx, from, to, overwrite, options));
     WF_TRY(wf_model_open(ctx, from, &m));
     wf_model_get_info(m, &info);

@@ -29,11 +29,14 @@ static wf_status from_file(wf_ctx *ctx, wf_arena *arena, const char *path, const
 wf_status wf_tokenizer_from_folder(wf_ctx *ctx, const char *folder, wf_tokenizer **out)
 {
     wf_arena arena;
+    wf_format_kind kind;
     *out = NULL;
     wf_arena_init(&arena, ctx);
     const char *path = wf_path_join(&arena, folder, "tokenizer.json");
     wf_status status = path ? WF_OK : WF_ERR_MEMORY;
     if (path && wf_path_look(path) != WF_PATH_FILE)
+        status = wf_format_detect(ctx, folder, &kind); /* is it a model's folder at all? */
+    if (path && status == WF_OK && wf_path_look(path) != WF_PATH_FILE)
         status = wf_fail(
             ctx, WF_ERR_IO,
             "cannot read '%s': it has no tokenizer.json; transformers writes one when a fast tokenizer is saved",

@@ -45,7 +45,8 @@ size_t wf_source_begin(const char *text, size_t size)
 
 typedef struct {
     nature what;
-    char first; /* character that is no white space; 0: none */
+    char first;  /* character that is no white space; 0: none */
+    bool spread; /* and the line ends behind it: JSON over several lines */
     uint64_t bytes;
 } look;
 
@@ -57,7 +58,8 @@ static wf_status judge_file(wf_ctx *ctx, const char *path, look *out)
     size_t at = wf_source_begin(text, m->size), most = m->size < LOOK ? m->size : LOOK;
     while (at < most && is_space(text[at]))
         at++;
-    *out = (look){judge(m), at < most ? text[at] : 0, m->size};
+    *out = (look){.what = judge(m), .first = at < most ? text[at] : 0, .bytes = m->size};
+    out->spread = at + 1 < most && (text[at + 1] == '\n' || text[at + 1] == '\r');
     wf_map_close(m);
     return WF_OK;
 }
@@ -73,7 +75,8 @@ static wf_status find_kind(wf_ctx *ctx, const char *path, const look *l, const c
         *out = strcmp(format, "jsonl") == 0 ? WF_SOURCE_LINES : WF_SOURCE_TEXT;
     } else if (array || wf_path_ends(path, ".json")) {
         *out = l->first == '[' ? WF_SOURCE_ARRAY : WF_SOURCE_LINES;
-        if (l->first != '[' && (array || l->first != '{') && l->what != IS_EMPTY)
+        bool lines = !array && l->first == '{' && !l->spread;
+        if (l->first != '[' && !lines && l->what != IS_EMPTY)
             return wf_fail(
                 ctx, WF_ERR_FORMAT,
                 "the file '%s' is no JSON array of records%s; use --format text to train "
