@@ -57,7 +57,7 @@ static void test_mistakes(void **state)
         /* --rate wants a number above 0 to 1000, not '0' */
         {2, "train --rate 0", "--rate wants a number above 0 up to 1000, not '0'"},
         /* what is to be trained? give one of a preset, a depth, a config.json and a model to start from */
-        {2, "train --data d --out o --depth 1 --preset tiny",
+        {2, "plan --train --depth 1 --preset tiny",
          "the shape of the model is given more than once"},
         /* 'd' is one argument too many; the usage is: weft train */
         {2, "train d", "the usage is: weft train --data DATA --out RUN"},
