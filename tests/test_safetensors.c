@@ -187,7 +187,8 @@ static void refuses_lengths(void **state)
     wt_scratch_make(&s);
     refused(*state, wt_path(&s, "a.safetensors"), "cannot open");
     refused(*state, wt_put(&s, "a.safetensors", "", 0), "a file of 0 bytes is too short");
-    refused(*state, wt_put(&s, "a.safetensors", "\2\0\0\0\0\0\0", 7), "a file of 7 bytes is too short");
+    refused(*state, wt_put(&s, "a.safetensors", "\2\0\0\0\0\0\0", 7),
+            "a file of 7 bytes is too short");
     refused(*state, wt_put(&s, "a.safetensors", "\2\0\0\0\0\0\0\0{", 9), "inside its header");
     refused(*state, wt_put(&s, "a.safetensors", "\0\0\0\0\0\0\0\x80{}", 10),
             "9223372036854775808 bytes is more");
