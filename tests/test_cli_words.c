@@ -63,6 +63,15 @@ static void test_mistakes(void **state)
         {2, "train d", "the usage is: weft train --data DATA --out RUN"},
         /* nothing: the values were ignored */
         {2, "plan tiny --rate 3", "--rate is about training; plan a run with --train"},
+        {2, "plan tiny --vocab 300", "--vocab is about training; plan a run with --train"},
+        {2, "plan --vocab 300", "--vocab is about training; plan a run with --train"},
+        {2, "plan --train --depth 1 --svg $D/x.svg", "--svg is for examples and graphs"},
+        {2, "plan " LLAMA " --train -c 9", "--ctx-size is about running a model"},
+        {2, "plan --json", "--json needs a MODEL, EXAMPLE or GRAPH to plan"},
+        {2, "tokenize --train README.md -o $D/t.gguf --ids", "--ids is for tokenizing"},
+        {2, "tokenize " LLAMA " --decode --no-special -p 5", "--no-special is for encoding"},
+        {2, "selftest --list --op neg", "--op is for a test; leave it out with --list"},
+        {2, "info " LLAMA " --template --tensors", "--tensors and --template print two things"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         wt_program_fails(&p, cases[i].code, cases[i].args, cases[i].sentence);

@@ -196,6 +196,13 @@ static void put_template(const char *text)
 
 static wf_status show(wf_ctx *ctx, wf_model_view *v)
 {
+    const wf_given lists[] = {{"tensors", options.tensors}, {"keys", options.keys}};
+    if (options.template)
+        WF_TRY(wf_flags_refuse(ctx, lists, 2, "and --template print two things; give one of them"));
+    if (options.keys && !options.json)
+        WF_TRY(wf_flags_refuse(ctx, lists, 1,
+                               "and --keys print two things; give one of them, or "
+                               "--json"));
     if (options.template && !v->info.chat_template)
         return wf_fail(ctx, WF_ERR_USAGE, "%s has no chat template", WF_SHOWN(v->info.name));
     if (options.keys && !v->model->gguf)

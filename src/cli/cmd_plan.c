@@ -263,19 +263,32 @@ static const char *const graph_flags[] = {"batch",  "length",  "compute", "recom
                                           "device", "threads", "fast",    NULL};
 static const char *const model_flags[] = {"device", "threads", "fast", "memory", NULL};
 
-/* What a plan without --train would not look at. */
-static wf_status check_unused(wf_ctx *ctx, bool model)
+/* Refuses the flags that this plan would not use. name: NULL lists the examples. */
+static wf_status check_unused(wf_ctx *ctx, const char *name, bool model)
 {
-    const char *unused = wf_train_unused(model ? model_flags : graph_flags);
+    const wf_given training[] = {{"vocab", options.vocab >= 0}};
+    const wf_given running[] = {{"ctx-size", options.context >= 0},
+                                {"parallel", options.sequences >= 0}};
+    const wf_given graphs[] = {{"form", options.form},
+                               {"without", options.without},
+                               {"svg", options.svg},
+                               {"dot", options.dot},
+                               {"text", options.text}};
+    const wf_given views[] = {{"explain", options.explain}, {"json", options.json}};
+    const char *unused = options.train ? NULL : wf_train_unused(model ? model_flags : graph_flags);
     if (unused)
         return wf_fail(ctx, WF_ERR_USAGE, "--%s is about training; plan a run with --train",
                        unused);
-    if (!model && (options.context >= 0 || options.sequences >= 0))
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "--ctx-size and --parallel are for plans of a model's file or folder");
-    if (model && (options.form || options.without || options.svg || options.dot || options.text))
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "--form, --without, --svg, --dot and --text are for examples and graphs");
+    if (!options.train)
+        WF_TRY(wf_flags_refuse(ctx, training, 1, "is about training; plan a run with --train"));
+    if (!model || options.train)
+        WF_TRY(wf_flags_refuse(
+            ctx, running, 2, "is about running a model; give its file or folder, without --train"));
+    if (!name || model || options.train)
+        WF_TRY(wf_flags_refuse(ctx, graphs, 5,
+                               "is for examples and graphs; name one, and leave out --train"));
+    if (!name && !options.train)
+        return wf_flags_refuse(ctx, views, 2, "needs a MODEL, EXAMPLE or GRAPH to plan");
     return WF_OK;
 }
 
@@ -297,6 +310,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     const char *name = count > 0 ? operands[0] : NULL;
     bool model = name && is_model(name);
+    WF_TRY(check_unused(ctx, name, model));
     WF_TRY(check_outputs(ctx, name));
     WF_TRY(wf_train_options_get(ctx, model ? name : NULL, &options.run));
     if (options.train) {
@@ -309,7 +323,6 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         list_examples();
         return WF_OK;
     }
-    WF_TRY(check_unused(ctx, model));
     const wf_plan_run_options o = {options.context, options.sequences, options.run.memory};
     return model ? wf_plan_run(ctx, name, &o, options.json) : run_graph(ctx, name);
 }

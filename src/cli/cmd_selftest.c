@@ -201,6 +201,13 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     if (options.type && wf_type_from_name(options.type) == WF_TYPE_NONE)
         return wf_fail(ctx, WF_ERR_USAGE, "--type: there is no type '%s'", options.type);
     if (options.list) {
+        const wf_given unused[] = {{"op", options.op},
+                                   {"type", options.type},
+                                   {"seed", options.seed >= 0},
+                                   {"sample", options.sample > 0},
+                                   {"distort", options.distort != 0},
+                                   {"json", options.json}};
+        WF_TRY(wf_flags_refuse(ctx, unused, 6, "is for a test; leave it out with --list"));
         list_cases();
         return WF_OK;
     }

@@ -205,6 +205,27 @@ static wf_status each(wf_ctx *ctx, const char *path, const wf_prompts *prompts,
     return status;
 }
 
+/* Flags of encoding and decoding that --train or --decode would not use. */
+static wf_status check_unused(wf_ctx *ctx, bool train)
+{
+    const wf_given encoding[] = {
+        {"ids", options.ids}, {"no-special", options.no_special}, {"control", options.control}};
+    const wf_given both[] = {{"prompt", options.prompts.count > 0},
+                             {"decode", options.decode},
+                             {"special", options.special},
+                             {"no-escape", options.no_escape},
+                             {"json", options.json}};
+    if (train) {
+        WF_TRY(wf_flags_refuse(ctx, both, 5, "is for tokenizing; leave it out with --train"));
+        return wf_flags_refuse(ctx, encoding, 3, "is for tokenizing; leave it out with --train");
+    }
+    if (options.special && options.no_special)
+        return wf_fail(ctx, WF_ERR_USAGE, "--special and --no-special contradict each other");
+    if (options.decode)
+        return wf_flags_refuse(ctx, encoding, 3, "is for encoding; leave it out with --decode");
+    return WF_OK;
+}
+
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     static wf_prompts prompts;
@@ -212,14 +233,13 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     const char *path;
     bool train;
     WF_TRY(wf_tokenize_trains(ctx, &train));
+    WF_TRY(check_unused(ctx, train));
     if (train)
         return wf_tokenize_train(ctx, operands, count, &options.files);
     if (count > 1)
         return wf_fail(ctx, WF_ERR_USAGE, "'%s' is one argument too many; several are for --train",
                        operands[1]);
     WF_TRY(wf_engine_path(ctx, operands, count, &path));
-    if (options.special && options.no_special)
-        return wf_fail(ctx, WF_ERR_USAGE, "--special and --no-special contradict each other");
     if (options.prompts.count + options.files.count == 0)
         options.files = (wf_values){.item = from_stdin, .count = 1};
     /* Ids to decode are read as a whole. */

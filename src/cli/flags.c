@@ -313,6 +313,14 @@ wf_status wf_flags_parse(wf_ctx *ctx, const wf_flag *flags, int argc, char **arg
     return WF_OK;
 }
 
+wf_status wf_flags_refuse(wf_ctx *ctx, const wf_given *list, size_t count, const char *reason)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i].given)
+            return wf_fail(ctx, WF_ERR_USAGE, "--%s %s", list[i].name, reason);
+    return WF_OK;
+}
+
 bool wf_flags_ask_help(int argc, char *const *argv)
 {
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)

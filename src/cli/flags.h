@@ -78,6 +78,14 @@ bool wf_flag_is(const wf_flag *flag, const char *arg, size_t length);
 #define WF_FLAG_PREFIX "WEFT_ARG_"
 void wf_flag_variable(const wf_flag *flag, char name[WF_TEXT_WORD + 1]);
 
+/* Whether a flag was given that the command may not use together with others. */
+typedef struct {
+    const char *name;
+    bool given;
+} wf_given;
+/* WF_ERR_USAGE with "--NAME REASON" for the first flag of list[0..count) that was given. */
+wf_status wf_flags_refuse(wf_ctx *ctx, const wf_given *list, size_t count, const char *reason);
+
 /* --help or -h stands among the arguments. */
 bool wf_flags_ask_help(int argc, char *const *argv);
 
