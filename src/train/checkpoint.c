@@ -35,7 +35,7 @@ static wf_status take_lock(wf_arena *arena, const char *run, wf_run_lock **out)
 {
     int64_t holder;
     WF_TRY(make_run(arena, run));
-    const char *path = wf_path_join(arena, run, "lock");
+    const char *path = wf_path_join(arena, run, WF_RUN_LOCK);
     if (!path)
         return WF_ERR_MEMORY;
     wf_status status = wf_lock_take(arena->ctx, path, out, &holder);

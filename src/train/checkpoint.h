@@ -26,6 +26,8 @@ typedef wf_lock wf_run_lock;
 wf_status wf_run_lock_take(wf_ctx *ctx, const char *run, wf_run_lock **out);
 void wf_run_lock_release(wf_run_lock *lock);
 
+#define WF_RUN_LOCK "lock" /* its file in the run's folder, which stays */
+
 typedef struct wf_checkpoint wf_checkpoint;
 
 /* An empty folder for the files of a checkpoint; what an earlier program left unfinished is removed. */

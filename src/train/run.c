@@ -72,13 +72,32 @@ static int64_t filled(int64_t value, int64_t otherwise)
     return value == 0 ? otherwise : value < 0 ? 0 : value;
 }
 
+static wf_status check_folder(run *r)
+{
+    WF_TRY(wf_place_check(r->ctx, &r->o));
+    return wf_place_check_base(r->ctx, &r->o, r->setup.base);
+}
+
+/* Takes the lock, which makes a file in the folder. Where no run ever took it the folder is checked before, so that one
+ * that is refused stays as it is. */
+static wf_status lock_folder(run *r)
+{
+    wf_arena arena;
+    wf_arena_init(&arena, r->ctx);
+    const char *path = wf_path_join(&arena, r->o.out, WF_RUN_LOCK);
+    wf_status status = path ? WF_OK : WF_ERR_MEMORY;
+    if (path && wf_path_missing(path))
+        status = check_folder(r);
+    wf_arena_free(&arena);
+    return status == WF_OK ? wf_run_lock_take(r->ctx, r->o.out, &r->lock) : status;
+}
+
 /* Decides where the run starts: at its first step, or at the newest checkpoint. */
 static wf_status look_at_folder(run *r)
 {
     wf_checkpoint_found from = {.step = -1};
-    WF_TRY(wf_run_lock_take(r->ctx, r->o.out, &r->lock));
-    WF_TRY(wf_place_check(r->ctx, &r->o));
-    WF_TRY(wf_place_check_base(r->ctx, &r->o, r->setup.base));
+    WF_TRY(lock_folder(r));
+    WF_TRY(check_folder(r)); /* another run may have ended meanwhile */
     if (r->o.resume)
         WF_TRY(wf_checkpoint_find(r->ctx, r->o.out, -1, &from));
     r->checkpoint = from.path;
