@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file_priv.h"
@@ -18,6 +19,22 @@ struct wf_lock {
     wf_ctx *ctx;
     int fd;
 };
+
+#define HOLDER_BYTES 24 /* most of the text that write_holder writes */
+
+/* Is it a file that this module wrote: empty, or the number of a process and a newline? */
+static bool is_own(int fd)
+{
+    char text[HOLDER_BYTES];
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > HOLDER_BYTES)
+        return false;
+    ssize_t n = pread(fd, text, sizeof text, 0);
+    for (ssize_t i = 0; i < n; i++)
+        if (i == n - 1 ? text[i] != '\n' : text[i] < '0' || text[i] > '9')
+            return false;
+    return n >= 0;
+}
 
 static int64_t read_holder(int fd)
 {
@@ -57,6 +74,12 @@ static wf_status take(wf_ctx *ctx, const char *path, int fd, int64_t *holder)
         if (error != EINTR)
             return wf_file_fail(ctx, "lock", path, error);
     }
+    if (!is_own(fd)) /* asked under the lock: no other process is writing its number */
+        return wf_fail(
+            ctx, WF_ERR_IO,
+            "'%s' is not a lock that Weft wrote, and would be overwritten; rename it, or "
+            "choose another folder",
+            path);
     int error = write_holder(fd);
     return error == 0 ? WF_OK : wf_file_fail(ctx, "write", path, error);
 }
@@ -69,9 +92,15 @@ wf_status wf_lock_take(wf_ctx *ctx, const char *path, wf_lock **out, int64_t *ho
     if (!lock)
         return WF_ERR_MEMORY;
     lock->ctx = ctx;
-    lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    /* Not through a link, which may lead anywhere; without waiting for the other end of a pipe. */
+    lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     wf_status status = lock->fd >= 0 ? take(ctx, path, lock->fd, holder)
-                                     : wf_file_fail(ctx, "create", path, errno);
+                       : errno == ELOOP
+                           ? wf_fail(ctx, WF_ERR_IO,
+                                     "'%s' is a symbolic link, and a lock is not written through "
+                                     "one; remove it, or choose another folder",
+                                     path)
+                           : wf_file_fail(ctx, "create", path, errno);
     if (status == WF_OK) {
         *out = lock;
         return WF_OK;

@@ -14,7 +14,8 @@ typedef struct wf_lock wf_lock;
 
 /* Makes the file if need be and writes the number of this process to it. WF_ERR_USAGE when it is held already, by
  * this process or another, whose number *holder then is (0: it has not told yet). Where the file system has no
- * locks, one is taken in name only, with a warning to the log. */
+ * locks, one is taken in name only, with a warning to the log. WF_ERR_IO when the path is a link, or a file with other
+ * content than a lock has: it is left as it is. */
 wf_status wf_lock_take(wf_ctx *ctx, const char *path, wf_lock **out, int64_t *holder);
 void wf_lock_release(wf_lock *lock); /* NULL is fine */
 

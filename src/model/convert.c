@@ -8,6 +8,7 @@
 #include "base/thread.h"
 
 #define MOST_THREADS 256
+#define MOST_ENTRIES ((size_t)1 << 20) /* of a folder */
 
 wf_status wf_convert_items(wf_convert *c)
 {
@@ -58,26 +59,67 @@ static bool is_part(const char *stem, const char *name)
            name[n] == '-' && strncmp(name + n + 6, "-of-", 4) == 0;
 }
 
-/* The file that is read must not be the one that is written: when that is whole, the other is gone. */
+static wf_status refuse_itself(const wf_convert *c)
+{
+    return wf_fail(c->ctx, WF_ERR_USAGE,
+                   "cannot convert '%s' onto itself; give another path to write to", c->path);
+}
+
+/* Fails when the file `path` is one of the folder's: weights, tokenizer, configuration. */
+static wf_status check_inside(wf_convert *c, const char *path, const char *folder)
+{
+    const char *const *names;
+    size_t count;
+    if (wf_path_look(folder) != WF_PATH_FOLDER)
+        return WF_OK;
+    WF_TRY(wf_path_list(&c->arena, folder, MOST_ENTRIES, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        const char *input = wf_path_join(&c->arena, folder, names[i]);
+        if (!input)
+            return WF_ERR_MEMORY;
+        if (wf_path_same(path, input))
+            return refuse_itself(c);
+    }
+    return WF_OK;
+}
+
+static wf_status check_inputs(wf_convert *c, const char *path)
+{
+    const wf_convert_options *o = c->options;
+    if (wf_path_look(path) != WF_PATH_FILE)
+        return WF_OK;
+    for (int i = 0; i < c->m->store->files; i++)
+        if (wf_path_same(path, c->m->store->file[i].path))
+            return refuse_itself(c);
+    WF_TRY(check_inside(c, path, c->m->path));
+    for (int i = 0; i < o->loras; i++)
+        WF_TRY(check_inside(c, path, o->lora[i].path));
+    return WF_OK;
+}
+
+/* A file that is read must not be one that is written: when the new file is whole, the input is gone. Of the files in
+ * an output folder only links matter, since they are followed; another file is replaced under its own name. */
 static wf_status check_itself(wf_convert *c, bool gguf)
 {
-    const wf_store *s = c->m->store;
-    bool same = !gguf && wf_path_same(c->path, c->m->path);
-    char *folder = wf_path_parent(&c->arena, c->path);
+    const char *folder = gguf ? wf_path_parent(&c->arena, c->path) : c->path;
+    const char *const *names = NULL;
+    size_t count = 0;
     if (!folder)
         return WF_ERR_MEMORY;
-    for (int i = 0; gguf && i < s->files; i++) {
-        const char *from = s->file[i].path;
-        char *from_folder = wf_path_parent(&c->arena, from);
-        if (!from_folder)
+    if (!gguf && wf_path_same(c->path, c->m->path))
+        return refuse_itself(c);
+    if (gguf)
+        WF_TRY(check_inputs(c, c->path));
+    if ((!gguf || c->options->split_bytes > 0) && wf_path_look(folder) == WF_PATH_FOLDER)
+        WF_TRY(wf_path_list(&c->arena, folder, MOST_ENTRIES, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        const char *path = wf_path_join(&c->arena, folder, names[i]);
+        if (!path)
             return WF_ERR_MEMORY;
-        same |= wf_path_same(c->path, from) ||
-                (c->options->split_bytes > 0 && wf_path_same(folder, from_folder) &&
-                 is_part(wf_store_base_name(c->path), wf_store_base_name(from)));
+        if (gguf ? is_part(wf_store_base_name(c->path), names[i]) : wf_path_is_link(path))
+            WF_TRY(check_inputs(c, path));
     }
-    return same ? wf_fail(c->ctx, WF_ERR_USAGE,
-                          "cannot convert '%s' onto itself; give another path to write to", c->path)
-                : WF_OK;
+    return WF_OK;
 }
 
 static wf_status convert(wf_convert *c)

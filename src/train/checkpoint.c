@@ -175,15 +175,17 @@ static wf_status is_own(wf_ctx *ctx, const char *path, int64_t step, uint64_t id
 }
 
 /* Removes the files that the manifest lists. A folder in which other files remain gets back the name of a checkpoint,
- * or one beside it. One whose manifest is damaged is set aside: it must not keep the run from saving. */
+ * or one beside it. A link, or a folder whose manifest is damaged, is set aside: it must not keep the run from saving. */
 static wf_status finish_removal(wf_arena *arena, const char *run, int64_t step, const char *gone)
 {
     const char *manifest = wf_path_join(arena, gone, WF_MANIFEST_NAME),
                *name = compose_path(arena, run, step, WHOLE), *aside;
     if (!manifest || !name)
         return WF_ERR_MEMORY;
-    wf_status status =
-        wf_path_missing(manifest) ? WF_OK : wf_manifest_remove(arena->ctx, gone, step);
+    /* Behind a link are files of somebody else. */
+    wf_status status = wf_path_is_link(gone)       ? WF_ERR_FORMAT
+                       : wf_path_missing(manifest) ? WF_OK
+                                                   : wf_manifest_remove(arena->ctx, gone, step);
     if (status != WF_OK && status != WF_ERR_FORMAT)
         return status;
     wf_path_remove_empty(gone);

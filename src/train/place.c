@@ -83,6 +83,23 @@ static wf_status check_files(wf_arena *arena, const wf_run_options *o)
     return WF_OK;
 }
 
+/* A run that is continued writes its files without asking, but not through links: these may lead out of the folder. */
+static wf_status check_links(wf_arena *arena, const wf_run_options *o)
+{
+    for (int i = 0; i <= RECORDS; i++) {
+        const char *path =
+            i < RECORDS ? wf_path_join(arena, o->out, records[i]) : wf_place_export(arena, o);
+        if (!path)
+            return WF_ERR_MEMORY;
+        if (wf_path_is_link(path) && (i < RECORDS || has_export(o)))
+            return wf_fail(arena->ctx, WF_ERR_USAGE,
+                           "'%s' is a symbolic link; remove it, or write through it with "
+                           "--overwrite",
+                           path);
+    }
+    return WF_OK;
+}
+
 wf_status wf_place_check(wf_ctx *ctx, const wf_run_options *o)
 {
     int64_t newest;
@@ -93,6 +110,8 @@ wf_status wf_place_check(wf_ctx *ctx, const wf_run_options *o)
     wf_status status = check_folders(&arena, o);
     if (status == WF_OK && newest < 0 && !o->restart)
         status = check_files(&arena, o);
+    if (status == WF_OK && !o->overwrite && !o->restart) /* a restart renames the links */
+        status = check_links(&arena, o);
     wf_arena_free(&arena);
     return status;
 }

@@ -61,8 +61,43 @@ static wf_status check_folder(wf_data_output *o)
     return WF_OK;
 }
 
+/* A file of prepared data, or one that was being written when the program ended: it has a longer name. */
+static bool is_left_over(const char *name)
+{
+    static const char *const begins[] = {WF_INDEX_FILE, "tokenizer.json", "tokenizer_config.json",
+                                         "train-", "valid-"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return strcmp(name, LOCK) == 0;
+}
+
+/* A folder beside the data that will be emptied or removed. Fails unless an earlier weft prepare left it. */
+static wf_status check_beside(wf_data_output *o, const char *path)
+{
+    const char *const *names;
+    size_t count = 0;
+    const char *foreign = NULL;
+    if (wf_path_missing(path))
+        return WF_OK;
+    if (wf_path_is_link(path) || wf_path_look(path) != WF_PATH_FOLDER)
+        return wf_fail(o->ctx, WF_ERR_USAGE,
+                       "'%s' is not a folder, and weft prepare needs this name; rename it", path);
+    WF_TRY(wf_path_list(&o->arena, path, ENTRIES, &names, &count));
+    for (size_t i = 0; i < count && !foreign; i++)
+        if (!is_left_over(names[i]))
+            foreign = names[i];
+    return foreign ? wf_fail(o->ctx, WF_ERR_USAGE,
+                             "the folder '%s' holds '%.100s', which weft prepare did not write and "
+                             "would remove; rename the folder",
+                             path, foreign)
+                   : WF_OK;
+}
+
 static wf_status check_place(wf_data_output *o)
 {
+    WF_TRY(check_beside(o, o->part));
+    WF_TRY(check_beside(o, o->old));
     switch (wf_path_look(o->folder)) {
     case WF_PATH_NONE: return WF_OK;
     case WF_PATH_FOLDER: return check_folder(o);
@@ -113,6 +148,8 @@ wf_status wf_data_output_begin(wf_data_output *o)
 {
     const char *const *names;
     size_t count;
+    WF_TRY(check_beside(o, o->part));
+    WF_TRY(check_beside(o, o->old));
     WF_TRY(wf_path_make_folder(o->ctx, o->part));
     wf_status status = take_lock(o);
     o->begun = status != WF_ERR_USAGE; /* then it is another's */
