@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -334,6 +335,44 @@ static void expect_same(wf_ctx *ctx, const char *one, const char *other)
     wf_mem_free(ctx, y);
 }
 
+/* A template called tool_use is for conversations with tools, wherever it comes from. */
+static void test_tools(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_prepared made;
+    char *json, tokenizer[600], folder[600];
+    size_t bytes;
+    wt_scratch_make(&scratch);
+    wt_ok(ctx, wf_file_read(ctx, WT_MODELS_FOLDER "/qwen2/tokenizer.json", 1 << 24, &json, &bytes));
+    snprintf(tokenizer, sizeof tokenizer, "%s", wt_put_text(&scratch, "tokenizer.json", json));
+    wf_mem_free(ctx, json);
+    wt_put_text(&scratch, "plain.jsonl", "{\"messages\":[" U("a") "," A("b") "]}\n");
+    wt_put_text(&scratch, "tools.jsonl", "{\"messages\":[" U("a") "," A("b") "],\"tools\":[{}]}\n");
+    static const char list[] = "{\"eos_token\":\"" END "\",\"chat_template\":["
+                               "{\"name\":\"default\",\"template\":\"" PLAIN "\"},"
+                               "{\"name\":\"tool_use\",\"template\":\"TTT" PLAIN "\"}]}";
+    for (int i = 0; i < 2; i++) {
+        int64_t tokens[2];
+        wt_put_text(&scratch, "tokenizer_config.json",
+                    i ? "{\"eos_token\":\"" END "\",\"chat_template\":\"" PLAIN "\"}" : list);
+        if (i) {
+            snprintf(folder, sizeof folder, "%s", wt_path(&scratch, "additional_chat_templates"));
+            assert_int_equal(mkdir(folder, 0777), 0);
+            wt_put_text(&scratch, "additional_chat_templates/tool_use.jinja", "TTT" PLAIN);
+        }
+        wt_ok(ctx,
+              prepare_with(ctx, tokenizer, "plain.jsonl", i ? "p1" : "p0", NULL, false, &made));
+        tokens[0] = made.train.tokens;
+        wt_ok(ctx,
+              prepare_with(ctx, tokenizer, "tools.jsonl", i ? "t1" : "t0", NULL, false, &made));
+        tokens[1] = made.train.tokens;
+        assert_true(tokens[1] > tokens[0]);
+    }
+    expect_same(ctx, "p0", "p1");
+    expect_same(ctx, "t0", "t1");
+    wt_scratch_remove(&scratch);
+}
+
 /* Some thousand records, as lines and as an array with white space and brackets in strings. */
 static void write_records(int count)
 {
@@ -429,9 +468,9 @@ static void test_marks_and_bad(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_kinds),   wt_test(test_closed),        wt_test(test_begin),
-        wt_test(test_refused), wt_test(test_generation),    wt_test(test_variables),
-        wt_test(test_arrays),  wt_test(test_marks_and_bad),
+        wt_test(test_kinds),     wt_test(test_closed),  wt_test(test_begin),
+        wt_test(test_tools),     wt_test(test_refused), wt_test(test_generation),
+        wt_test(test_variables), wt_test(test_arrays),  wt_test(test_marks_and_bad),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,8 @@ static wf_status read_object(wf_folder *f, const char *name, const wf_json_node 
 
 /* ---- The chat template ---- */
 
-static wf_status take_template(wf_folder *f, const char *file, const char *text, size_t bytes)
+static wf_status take_template(wf_folder *f, const char *file, const char *text, size_t bytes,
+                               const char **out)
 {
     if (bytes > WF_FOLDER_TEMPLATE)
         return wf_fail(f->ctx, WF_ERR_FORMAT,
@@ -49,14 +50,13 @@ static wf_status take_template(wf_folder *f, const char *file, const char *text,
                            "cannot read the chat template of '%s/%s': it is not UTF-8", f->path,
                            file);
     }
-    f->chat_template = text;
-    f->chat_template_bytes = bytes;
+    *out = text;
     return WF_OK;
 }
 
-static wf_status read_template_file(wf_folder *f)
+static wf_status read_template_file(wf_folder *f, const char *name, const char **out)
 {
-    const char *name = "chat_template.jinja", *path = wf_path_join(&f->arena, f->path, name);
+    const char *path = wf_path_join(&f->arena, f->path, name);
     char *text;
     size_t bytes;
     if (!path)
@@ -66,54 +66,70 @@ static wf_status read_template_file(wf_folder *f)
     WF_TRY(wf_file_read(f->ctx, path, WF_FOLDER_TEMPLATE, &text, &bytes));
     const char *copy = wf_arena_copy(&f->arena, text, bytes + 1); /* with the NUL */
     wf_mem_free(f->ctx, text);
-    return copy ? take_template(f, name, copy, bytes) : WF_ERR_MEMORY;
+    return copy ? take_template(f, name, copy, bytes, out) : WF_ERR_MEMORY;
 }
 
-/* A string, or a list of {name, template}, of which the one called default counts. */
-static wf_status find_template(wf_folder *f, const char *file, const wf_json_node *object)
+/* A string, which is the one called default, or a list of {name, template}. */
+static wf_status find_template(wf_folder *f, const char *file, const wf_json_node *object,
+                               const char *name, const char **out)
 {
     const wf_json_node *t = wf_json_get(object, "chat_template");
     if (!t || t->kind == WF_JSON_NULL)
         return WF_OK;
     if (t->kind == WF_JSON_STRING)
-        return take_template(f, file, t->string, t->bytes);
+        return strcmp(name, "default") == 0 ? take_template(f, file, t->string, t->bytes, out)
+                                            : WF_OK;
     if (t->kind != WF_JSON_ARRAY)
         return wf_fail(f->ctx, WF_ERR_FORMAT,
                        "cannot read the chat template of '%s/%s': it is neither text nor a list",
                        f->path, file);
     for (size_t i = 0; i < t->count; i++) {
         const wf_json_node *text = wf_json_get(&t->child[i], "template");
-        if (wf_json_is(wf_json_get(&t->child[i], "name"), "default") && text &&
+        if (wf_json_is(wf_json_get(&t->child[i], "name"), name) && text &&
             text->kind == WF_JSON_STRING)
-            return take_template(f, file, text->string, text->bytes);
+            return take_template(f, file, text->string, text->bytes, out);
     }
     return WF_OK;
 }
 
-static wf_status read_template(wf_folder *f)
+static wf_status read_template(wf_folder *f, const char *file, const char *name, const char **out)
 {
     const wf_json_node *object;
-    WF_TRY(read_template_file(f));
-    if (!f->chat_template)
-        WF_TRY(find_template(f, "tokenizer_config.json", f->tokenizer_config));
-    if (f->chat_template)
+    WF_TRY(read_template_file(f, file, out));
+    if (!*out)
+        WF_TRY(find_template(f, "tokenizer_config.json", f->tokenizer_config, name, out));
+    if (*out)
         return WF_OK;
     WF_TRY(read_object(f, "chat_template.json", &object));
-    return find_template(f, "chat_template.json", object);
+    return find_template(f, "chat_template.json", object, name, out);
 }
 
-wf_status wf_folder_template(wf_arena *arena, const char *path, const char **out)
+static wf_status read_templates(wf_folder *f)
+{
+    WF_TRY(read_template(f, "chat_template.jinja", "default", &f->chat_template));
+    return read_template(f, "additional_chat_templates/tool_use.jinja", "tool_use",
+                         &f->tool_template);
+}
+
+static wf_status copy_template(wf_arena *arena, const char *text, const char **out)
+{
+    *out = text ? wf_arena_strdup(arena, text) : NULL;
+    return text && !*out ? WF_ERR_MEMORY : WF_OK;
+}
+
+wf_status wf_folder_templates(wf_arena *arena, const char *path, const char **chat,
+                              const char **tool)
 {
     wf_folder f = {.ctx = arena->ctx, .path = path};
-    *out = NULL;
+    *chat = *tool = NULL;
     wf_arena_init(&f.arena, arena->ctx);
     wf_status status = read_object(&f, "tokenizer_config.json", &f.tokenizer_config);
     if (status == WF_OK)
-        status = read_template(&f);
-    if (status == WF_OK && f.chat_template) {
-        *out = wf_arena_copy(arena, f.chat_template, f.chat_template_bytes + 1);
-        status = *out ? WF_OK : WF_ERR_MEMORY;
-    }
+        status = read_templates(&f);
+    if (status == WF_OK)
+        status = copy_template(arena, f.chat_template, chat);
+    if (status == WF_OK)
+        status = copy_template(arena, f.tool_template, tool);
     wf_arena_free(&f.arena);
     return status;
 }
@@ -193,7 +209,7 @@ static wf_status read_folder(wf_folder *f, const char *path)
     }
     WF_TRY(read_object(f, "generation_config.json", &f->generation));
     WF_TRY(read_object(f, "tokenizer_config.json", &f->tokenizer_config));
-    WF_TRY(read_template(f));
+    WF_TRY(read_templates(f));
     return read_weights(f);
 }
 

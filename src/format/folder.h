@@ -20,18 +20,20 @@ typedef struct {
     const wf_json_node
         *tokenizer_config;     /* tokenizer_config.json, an object; NULL: there is none */
     const char *chat_template; /* UTF-8 with a NUL behind it; NULL: there is none */
-    size_t chat_template_bytes;
-    wf_store store; /* the weights, sealed */
+    const char *tool_template; /* for conversations with tools ("tool_use"); NULL: the same */
+    wf_store store;            /* the weights, sealed */
 } wf_folder;
 
 /* Weights are model.safetensors or else model.safetensors.index.json, as in transformers, or else the only
  * *.safetensors there is. The template is chat_template.jinja, or else in tokenizer_config.json, or
- * else in chat_template.json. tokenizer.json is read by whoever needs it. */
+ * else in chat_template.json; one for tools is additional_chat_templates/tool_use.jinja, or called tool_use in the
+ * same files. tokenizer.json is read by whoever needs it. */
 wf_status wf_folder_open(wf_ctx *ctx, const char *path, wf_folder **out);
 void wf_folder_close(wf_folder *f); /* NULL is fine */
 
-/* The template alone, in the arena, of a folder that need not have weights. *out is NULL when there is none. */
-wf_status wf_folder_template(wf_arena *arena, const char *path, const char **out);
+/* The templates alone, in the arena, of a folder that need not have weights. NULL: there is none. */
+wf_status wf_folder_templates(wf_arena *arena, const char *path, const char **chat,
+                              const char **tool);
 
 typedef enum {
     WF_FORMAT_NONE,

@@ -194,7 +194,8 @@ wf_status wf_chat_render(const wf_template *template, const wf_tokenizer *t, wf_
 static wf_status find_template(const wf_model *m, wf_ctx *ctx, const wf_chat_options *o,
                                const char **text)
 {
-    *text = o->chat_template ? o->chat_template : m->info.chat_template;
+    const char *own = o->tools && m->tool_template ? m->tool_template : m->info.chat_template;
+    *text = o->chat_template ? o->chat_template : own;
     if (!*text)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "%s has no chat template, so it is not made to chat; give it one "
@@ -276,30 +277,39 @@ wf_status wf_model_chat_text(const wf_model *m, wf_ctx *ctx, const wf_message *m
 
 /* ---- Templates without a model ---- */
 
-static wf_status gguf_template(wf_arena *arena, const char *path, const char **out)
+static wf_status gguf_template(wf_arena *arena, const wf_gguf *f, const char *key, const char **out)
+{
+    wf_gguf_text text;
+    WF_TRY(wf_gguf_get_text(f, key, &text));
+    if (text.len == 0)
+        return WF_OK;
+    char *copy = wf_arena_alloc(arena, text.len + 1);
+    if (copy)
+        memcpy(copy, text.bytes, text.len);
+    *out = copy;
+    return copy ? WF_OK : WF_ERR_MEMORY;
+}
+
+static wf_status gguf_templates(wf_arena *arena, const char *path, const char **chat,
+                                const char **tool)
 {
     wf_gguf *f;
-    wf_gguf_text text;
     WF_TRY(wf_gguf_open(arena->ctx, path, &f));
-    wf_status status = wf_gguf_get_text(f, "tokenizer.chat_template", &text);
-    if (status == WF_OK && text.len > 0) {
-        char *copy = wf_arena_alloc(arena, text.len + 1);
-        if (copy)
-            memcpy(copy, text.bytes, text.len);
-        *out = copy;
-        status = copy ? WF_OK : WF_ERR_MEMORY;
-    }
+    wf_status status = gguf_template(arena, f, WF_KEY_CHAT_TEMPLATE, chat);
+    if (status == WF_OK)
+        status = gguf_template(arena, f, WF_KEY_TOOL_TEMPLATE, tool);
     wf_gguf_close(f);
     return status;
 }
 
-wf_status wf_chat_template_of(wf_arena *arena, const char *path, const char **out)
+wf_status wf_chat_templates_of(wf_arena *arena, const char *path, const char **chat,
+                               const char **tool)
 {
-    *out = NULL;
+    *chat = *tool = NULL;
     if (wf_path_look(path) == WF_PATH_FOLDER)
-        return wf_folder_template(arena, path, out);
+        return wf_folder_templates(arena, path, chat, tool);
     if (!wf_path_ends(path, ".json"))
-        return gguf_template(arena, path, out);
+        return gguf_templates(arena, path, chat, tool);
     const char *folder = wf_path_parent(arena, path);
-    return folder ? wf_folder_template(arena, folder, out) : WF_ERR_MEMORY;
+    return folder ? wf_folder_templates(arena, folder, chat, tool) : WF_ERR_MEMORY;
 }

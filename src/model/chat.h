@@ -22,8 +22,9 @@ typedef struct {
 wf_status wf_chat_render(const wf_template *template, const wf_tokenizer *t, wf_ctx *ctx,
                          const wf_chat *chat, wf_rendered *out);
 
-/* The template that comes with a tokenizer: in a GGUF file, a folder, or beside a tokenizer.json. In the arena;
- * NULL: there is none. */
-wf_status wf_chat_template_of(wf_arena *arena, const char *path, const char **out);
+/* The templates that come with a tokenizer: in a GGUF file, a folder, or beside a tokenizer.json. `tool` is for
+ * conversations with tools. In the arena; NULL: there is none. */
+wf_status wf_chat_templates_of(wf_arena *arena, const char *path, const char **chat,
+                               const char **tool);
 
 #endif

@@ -233,10 +233,23 @@ static wf_status make_tokenizer(folder *f)
     return status;
 }
 
+/* A tokenizer_config.json that lists templates is copied as it is. */
+static void warn_templates(const folder *f)
+{
+    const wf_model *m = f->c->m;
+    const wf_json_node *list =
+        m->folder ? wf_json_get(m->folder->tokenizer_config, "chat_template") : NULL;
+    if (m->tool_template && !(list && list->kind == WF_JSON_ARRAY))
+        wf_ctx_log(f->c->ctx, WF_LOG_WARN,
+                   "the folder gets the default chat template only, not the one for tools; copy it "
+                   "to additional_chat_templates/tool_use.jinja there");
+}
+
 static wf_status make_files(folder *f)
 {
     wf_convert *c = f->c;
     const wf_model *m = c->m;
+    warn_templates(f);
     int config = find("config.json"), generation = find("generation_config.json");
     WF_TRY(wf_convert_config_json(c, f->type, &f->file[config].text, &f->file[config].bytes));
     if (m->folder)

@@ -156,8 +156,9 @@ static wf_status put_tokenizer(const wf_convert *c, keys *k)
         WF_TRY(wf_tokenizer_to_gguf(m->tokenizer, c->ctx, k->w, m->config.vocab));
     else
         wf_ctx_log(c->ctx, WF_LOG_WARN, "the file has no tokenizer: %s", m->no_tokenizer);
-    return m->info.chat_template ? put_text(k, "tokenizer.chat_template", m->info.chat_template)
-                                 : WF_OK;
+    if (m->tool_template)
+        WF_TRY(put_text(k, WF_KEY_TOOL_TEMPLATE, m->tool_template));
+    return m->info.chat_template ? put_text(k, WF_KEY_CHAT_TEMPLATE, m->info.chat_template) : WF_OK;
 }
 
 static wf_status put_sampling(keys *k, const wf_sampling_defaults *d)

@@ -137,14 +137,17 @@ static wf_status fill_info(wf_model *m)
     wf_model_describe(m, "safetensors");
     if (m->folder) {
         i->chat_template = m->folder->chat_template;
+        m->tool_template = m->folder->tool_template;
         i->name = own_name(m);
     } else {
-        wf_gguf_text name, template;
+        wf_gguf_text name, template, tool;
         i->format = m->gguf->version == 2 ? "GGUF v2" : "GGUF v3";
         WF_TRY(wf_gguf_get_text(m->gguf, "general.name", &name));
-        WF_TRY(wf_gguf_get_text(m->gguf, "tokenizer.chat_template", &template));
+        WF_TRY(wf_gguf_get_text(m->gguf, WF_KEY_CHAT_TEMPLATE, &template));
+        WF_TRY(wf_gguf_get_text(m->gguf, WF_KEY_TOOL_TEMPLATE, &tool));
         i->name = name.len ? keep(m, name.bytes, name.len) : own_name(m);
         i->chat_template = keep(m, template.bytes, template.len);
+        m->tool_template = keep(m, tool.bytes, tool.len);
     }
     return i->name ? WF_OK : WF_ERR_MEMORY;
 }

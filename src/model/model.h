@@ -14,6 +14,10 @@
 #include "model/sampling.h"
 #include "text/token.h"
 
+#define WF_KEY_CHAT_TEMPLATE "tokenizer.chat_template"
+#define WF_KEY_TOOL_TEMPLATE \
+    "tokenizer.chat_template.tool_use" /* as llama.cpp's converter writes it */
+
 typedef struct {
     const char *name; /* of the state */
     wf_type type;     /* of the state: that of the file for matrices, f32 for vectors */
@@ -35,7 +39,8 @@ struct wf_model {
     int weights;
     wf_tokenizer *tokenizer; /* NULL: the model has none, or one that Weft cannot read */
     bool tokenizer_borrowed;
-    const char *no_tokenizer; /* why not */
+    const char *no_tokenizer;  /* why not */
+    const char *tool_template; /* chat template for conversations with tools; NULL: the same */
     wf_sampling_defaults sampling;
     /* A model that lies in no file (blank.h): where its weights come from, and a store without any. */
     wf_status (*fetch)(void *user, const char *weight, float *to, int64_t count);

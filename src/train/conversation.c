@@ -23,11 +23,16 @@ typedef struct {
     uint8_t *mask;
 } finding;
 
+static const wf_template *template_of(const finding *f)
+{
+    return f->chat.tools && f->c->tool_template ? f->c->tool_template : f->c->template;
+}
+
 static wf_status render(finding *f, size_t messages, bool answer, wf_rendered *out)
 {
     f->messages.count = messages;
     f->chat.answer = answer;
-    return wf_chat_render(f->c->template, f->c->tokenizer, f->ctx, &f->chat, out);
+    return wf_chat_render(template_of(f), f->c->tokenizer, f->ctx, &f->chat, out);
 }
 
 /* The text of a pair is plain; nothing in it becomes a control token. */
@@ -164,7 +169,7 @@ static wf_status mark_generated(finding *f)
 
 static wf_status mark_answers(finding *f)
 {
-    if (wf_template_marks(f->c->template))
+    if (wf_template_marks(template_of(f)))
         return mark_generated(f);
     for (size_t i = f->entry->learned_from; i < f->all; i++)
         if (is_assistant(&f->messages.child[i]) && wf_entry_learns(&f->messages.child[i]))

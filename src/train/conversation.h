@@ -17,6 +17,7 @@
 typedef struct {
     const wf_tokenizer *tokenizer;
     const wf_template *template;
+    const wf_template *tool_template; /* for conversations with tools; NULL: the same */
     int32_t end; /* the token behind every conversation that does not end with it */
 } wf_conversations;
 

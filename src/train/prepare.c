@@ -29,7 +29,7 @@ typedef struct {
     wf_sources train, valid;
     wf_tokenizer *tokenizer;
     const char *chat_template; /* that is kept; NULL: none */
-    wf_template *template;
+    wf_template *template, *tool_template;
     wf_encoding encoding;
     wf_data_output output;
     wf_index index;
@@ -119,17 +119,21 @@ static wf_status find_frame(preparing *p)
 
 static wf_status find_template(preparing *p)
 {
-    const char *own = p->o->chat_template;
+    const char *own = p->o->chat_template, *tool = NULL;
     if (own)
         p->chat_template = own;
     else if (p->o->tokenizer)
-        WF_TRY(wf_chat_template_of(&p->arena, p->o->tokenizer, &p->chat_template));
+        WF_TRY(wf_chat_templates_of(&p->arena, p->o->tokenizer, &p->chat_template, &tool));
     if (p->chat_template && strcmp(p->chat_template, "chatml") == 0)
         p->chat_template = wf_chatml;
     const char *text = p->chat_template ? p->chat_template : wf_chatml;
     wf_status status =
         wf_template_new(p->ctx, "the chat template", text, strlen(text), &p->template);
+    if (status == WF_OK && tool)
+        status = wf_template_new(p->ctx, "the chat template for tools", tool, strlen(tool),
+                                 &p->tool_template);
     p->encoding.chat.template = p->template;
+    p->encoding.chat.tool_template = p->tool_template;
     return status;
 }
 
@@ -420,6 +424,7 @@ static void clean_up(preparing *p)
     wf_mem_free(p->ctx, p->closing);
     wf_data_output_free(&p->output);
     wf_template_free(p->template);
+    wf_template_free(p->tool_template);
     wf_tokenizer_free(p->tokenizer);
     wf_sources_free(&p->train);
     wf_sources_free(&p->valid);
