@@ -201,16 +201,14 @@ static void put_harmless(const char *text)
     }
 }
 
-/* Makes room for a line: above the live one or, once that shows the run's last step, below it. */
-static void make_room(wf_live *l)
+/* What is said of a step comes after its line, which stays. */
+static void settle(wf_live *l)
 {
-    if (l->terminal && l->seen > 0 && l->last.step == l->last.steps && !l->settled) {
+    if (l->terminal && l->seen > 0 && !l->settled) {
         show(l, wf_clock_ns());
         putc('\n', stderr);
         l->settled = true;
-    } else if (l->terminal && l->seen > 0 && !l->settled) {
-        fputs("\r\x1b[K", stderr);
-    } else if (!l->terminal && l->waiting) { /* what is said of a step comes after its line */
+    } else if (!l->terminal && l->waiting) {
         show(l, wf_clock_ns());
     }
 }
@@ -223,11 +221,9 @@ void wf_live_say(wf_live *l, const char *fmt, ...)
     va_start(args, fmt);
     wf_text_vappend(text, sizeof text, &len, fmt, args);
     va_end(args);
-    make_room(l);
+    settle(l);
     put_harmless(text);
     putc('\n', stderr);
-    if (l->terminal && l->seen > 0 && !l->settled)
-        show(l, wf_clock_ns());
     fflush(stderr);
 }
 

@@ -2,8 +2,8 @@
 /*
  * live.h - how training goes, on stderr.
  *
- * On a terminal one line that is rewritten in place, and whole lines above it for what shall stay; else plain lines, of
- * the first steps and then now and then, for logs.
+ * On a terminal one line that is rewritten in place. It stays where something is said of its step, and the next step
+ * begins another. Elsewhere plain lines, of the first steps and then now and then, for logs.
  */
 #ifndef WF_CLI_LIVE_H
 #define WF_CLI_LIVE_H
@@ -16,7 +16,7 @@ typedef struct {
     uint64_t shown; /* by wf_clock_ns */
     bool terminal, color;
     bool waiting;       /* the last point was not shown yet */
-    bool settled;       /* on a terminal: the line of the run's last step stays where it is */
+    bool settled;       /* on a terminal: the last point's line stays where it is */
     wf_train_step last; /* if seen */
     double sum, weight; /* of the mean of the loss */
 } wf_live;
