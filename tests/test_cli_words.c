@@ -61,6 +61,8 @@ static void test_mistakes(void **state)
          "the shape of the model is given more than once"},
         /* 'd' is one argument too many; the usage is: weft train */
         {2, "train d", "the usage is: weft train --data DATA --out RUN"},
+        /* 'hi' is one argument too many; the usage is: weft chat MODEL */
+        {2, "chat " LLAMA " hi", "the usage is: weft chat MODEL [-p QUESTION]"},
         /* nothing: the values were ignored */
         {2, "plan tiny --rate 3", "--rate is about training; plan a run with --train"},
         {2, "plan tiny --vocab 300", "--vocab is about training; plan a run with --train"},

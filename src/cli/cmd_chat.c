@@ -184,7 +184,7 @@ static const wf_flag flags[] = {
 const wf_command wf_cmd_chat = {
     .name = "chat",
     .doc = "questions and answers",
-    .operands = "MODEL",
+    .operands = "MODEL [-p QUESTION]",
     .max_operands = 1,
     .details =
         "MODEL is a GGUF file or a Hugging Face folder with a chat template. The answers, and\n"
