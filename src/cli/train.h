@@ -18,6 +18,7 @@ extern const wf_flag wf_run_flags[];
 wf_status wf_train_options_get(wf_ctx *ctx, const char *model, wf_run_options *out);
 /* Data that this command prepared. */
 typedef struct {
+    const char *run;
     const char *folder; /* RUN/data; NULL: none was prepared, or the folder was there before */
     const char *place;  /* RUN/data; NULL: --restart renamed nothing */
     const char *aside;  /* what --restart renamed it to, or NULL */

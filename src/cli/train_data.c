@@ -7,6 +7,7 @@
 #include "base/path.h"
 #include "cli/catch.h"
 #include "cli/train.h"
+#include "train/checkpoint.h"
 #include "train/place.h"
 
 static wf_status go_on(void *user, const char *what, int64_t done, int64_t total)
@@ -38,13 +39,9 @@ static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folde
                                         .skip_bad = wf_train_skips_bad(),
                                         .progress = go_on};
     wf_prepared made;
-    bool new = wf_path_missing(o->out);
-    WF_TRY(wf_path_make_folder(ctx, o->out));
     wf_catch_begin();
     wf_status status = wf_prepare(ctx, folder, &options, &made);
     wf_catch_end();
-    if (status != WF_OK && new)
-        rmdir(o->out); /* which leaves a folder that is not empty */
     WF_TRY(status);
     say("%s: %lld %s%s, %lld token%s, prepared in %s\n", WF_FOREIGN(o->data),
         (long long)made.train.documents, made.chat ? "conversation" : "document",
@@ -56,15 +53,9 @@ static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folde
 }
 
 /* What a run began with must not change under it, so data that is there is used as it is, or refused. */
-wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_train_prepared *made)
+static wf_status make_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, const char *folder,
+                           wf_train_prepared *made)
 {
-    *made = (wf_train_prepared){0};
-    if (wf_path_look(o->data) != WF_PATH_FILE)
-        return WF_OK;
-    WF_TRY(wf_place_check(ctx, o)); /* the run would be refused after all the work */
-    const char *folder = wf_path_join(arena, o->out, "data");
-    if (!folder)
-        return WF_ERR_MEMORY;
     bool there = !wf_path_missing(folder);
     if (there && o->resume) {
         say("%s: prepared earlier, in %s\n", WF_FOREIGN(o->data), WF_FOREIGN(folder));
@@ -88,6 +79,38 @@ wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_trai
     return WF_OK;
 }
 
+/* Under the run's lock: no other process trains on data that is renamed or replaced here. */
+wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_train_prepared *made)
+{
+    wf_run_lock *lock;
+    *made = (wf_train_prepared){.run = o->out};
+    if (wf_path_look(o->data) != WF_PATH_FILE)
+        return WF_OK;
+    WF_TRY(wf_place_check(ctx, o)); /* the run would be refused after all the work */
+    const char *folder = wf_path_join(arena, o->out, "data"),
+               *name = wf_path_join(arena, o->out, "lock");
+    bool new = wf_path_missing(o->out);
+    if (!folder || !name)
+        return WF_ERR_MEMORY;
+    WF_TRY(wf_run_lock_take(ctx, o->out, &lock));
+    wf_status status = make_data(ctx, arena, o, folder, made);
+    if (status != WF_OK && new &&unlink(name) == 0)
+        rmdir(o->out); /* which leaves a folder that is not empty */
+    wf_run_lock_release(lock);
+    return status;
+}
+
+static wf_status undo(wf_ctx *ctx, const wf_train_prepared *made)
+{
+    wf_run_lock *lock;
+    WF_TRY(wf_run_lock_take(ctx, made->run, &lock)); /* else another process uses the data */
+    wf_status status = made->folder ? wf_disk_remove(ctx, made->folder) : WF_OK;
+    if (status == WF_OK && made->aside)
+        status = wf_disk_rename(ctx, made->aside, made->place);
+    wf_run_lock_release(lock);
+    return status;
+}
+
 void wf_train_data_undo(wf_ctx *ctx, const wf_train_prepared *made)
 {
     char message[WF_MESSAGE_BYTES];
@@ -95,10 +118,7 @@ void wf_train_data_undo(wf_ctx *ctx, const wf_train_prepared *made)
     if (!made->folder && !made->aside)
         return;
     snprintf(message, sizeof message, "%s", wf_ctx_message(ctx));
-    wf_status undone = made->folder ? wf_disk_remove(ctx, made->folder) : WF_OK;
-    if (undone == WF_OK && made->aside)
-        undone = wf_disk_rename(ctx, made->aside, made->place);
-    if (undone != WF_OK)
+    if (undo(ctx, made) != WF_OK)
         wf_ctx_log(ctx, WF_LOG_WARN, "prepared data stays: %s", wf_ctx_message(ctx));
     wf_ctx_clear(ctx);
     if (status != WF_OK)
