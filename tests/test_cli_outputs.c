@@ -170,13 +170,78 @@ static void test_failed_write(void **state)
              "test \"$(echo $(ls -A $D/f))\" = 'm.gguf m.svg'");
 }
 
+/* Files of somebody else under names that a command uses for itself: refused, and left as they are. */
+static void test_in_the_way(void **state)
+{
+#define TRAIN \
+    "train --data $D/data --depth 1 -b 1 -l 16 -q --valid-every 0 --export none --out $D/w/"
+    static const struct {
+        const char *plant, *command;
+        int code;
+        const char *says, *check;
+    } cases[] = {
+        {"mkdir r && echo mine > r/lock", TRAIN "r --steps 1", 1, "not a lock",
+         "grep -q mine r/lock"},
+        {"mkdir r && ln -s ../mine r/lock", TRAIN "r --steps 1", 1, "symbolic link", "true"},
+        {"cp -r $D/run r && rm r/loss.svg && ln -s ../mine r/loss.svg",
+         TRAIN "r --steps 3 --resume", 2, "symbolic link", "test -h r/loss.svg"},
+        {"mkdir r && ln -s ../new r/log.jsonl", TRAIN "r --steps 1", 2, "symbolic link",
+         "! test -e new"},
+        {"mkdir other && echo mine > other/a && ln -s other .d.part",
+         "prepare $D/text.txt --vocab 260 -q -o $D/w/d", 2, "not a folder", "test -s other/a"},
+        {"mkdir .d.old && echo mine > .d.old/a", "prepare $D/text.txt --vocab 260 -q -o $D/w/d", 2,
+         "holds 'a'", "test -s .d.old/a"},
+        {"mkdir .d.part && echo mine > .d.part/a", "prepare $D/text.txt --vocab 260 -q -o $D/w/d",
+         2, "holds 'a'", "test -s .d.part/a"},
+        {"cp -r $D/in in && mkdir out && ln -s ../in/model.safetensors out",
+         "convert $D/w/in $D/w/out --type f16 --overwrite", 2, "onto itself",
+         "cmp in/model.safetensors $D/in/model.safetensors"},
+        {"cp -r $D/in in && ln -s in/tokenizer.json m.gguf",
+         "convert $D/w/in $D/w/m.gguf --overwrite", 2, "onto itself",
+         "cmp in/tokenizer.json $D/in/tokenizer.json"},
+    };
+    (void)state;
+    shell_ok("seq 2000 > $D/text.txt && $W prepare $D/text.txt --vocab 260 -q -o $D/data && "
+             "$W convert $D/in.gguf $D/in 2> /dev/null && mkdir $D/w && "
+             "$W " TRAIN "../run --steps 2 --save-every 1 --keep 0");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char commands[512];
+        snprintf(commands, sizeof commands,
+                 "rm -rf $D/w && mkdir $D/w && cd $D/w && echo mine > mine && %s", cases[i].plant);
+        shell_ok(commands);
+        wt_program_fails(&p, cases[i].code, cases[i].command, cases[i].says);
+        snprintf(commands, sizeof commands, "cd $D/w && test $(cat mine) = mine && %s",
+                 cases[i].check);
+        shell_ok(commands);
+    }
+    /* A removal that a crash interrupted is not finished behind a link. */
+    shell_ok(
+        "cd $D/w && rm -rf r && cp -r $D/run r && cp -r $D/run other && "
+        "ln -s ../other/step-00000001 r/.step-00000001.gone && $W " TRAIN
+        "r --steps 3 --resume 2> /dev/null && diff -r other/step-00000001 $D/run/step-00000001");
+}
+
+/* Data that another process trains on is not replaced, and stays when the command is refused. */
+static void test_data_in_use(void **state)
+{
+    (void)state;
+    shell_ok("cd $D && T='--depth 1 -b 1 -l 16 -q --valid-every 0 --export none --out used' && "
+             "seq 2000 > text.txt && seq 3000 > other.txt && "
+             "{ $W train --data text.txt $T --steps 1000000 2> /dev/null & } && pid=$! && "
+             "trap 'kill -9 $pid' EXIT && "
+             "until test -e used/log.jsonl; do kill -0 $pid || exit 1; sleep 0.05; done && "
+             "cp -r used/data before && "
+             "! $W train --data other.txt $T --steps 1 --overwrite 2> said && "
+             "! $W train --data other.txt $T --steps 1 --restart 2>> said && "
+             "test $(grep -c 'does already' said) = 2 && diff -r used/data before");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_existing),
-        cmocka_unit_test(test_own_input),
-        cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_failed_write),
+        cmocka_unit_test(test_existing),   cmocka_unit_test(test_own_input),
+        cmocka_unit_test(test_devices),    cmocka_unit_test(test_failed_write),
+        cmocka_unit_test(test_in_the_way), cmocka_unit_test(test_data_in_use),
     };
     return cmocka_run_group_tests_name("cli_outputs", tests, make, clean);
 }
