@@ -130,11 +130,12 @@ static void say(const wf_prepared *r, double seconds)
     int64_t bytes = r->train.bytes + r->valid.bytes, tokens = r->train.tokens + r->valid.tokens;
     say_split("train", &r->train, r->chat);
     say_split("valid", &r->valid, r->chat);
+    bool slow = (double)bytes / seconds < 1e5; /* a small file, most of whose time is the start */
     fprintf(stderr,
-            "%s: a vocabulary of %d%s, ids of %d byte%s; %.1f s, %.1f MB/s, %.2f M tokens/s\n",
+            "%s: a vocabulary of %d%s, ids of %d byte%s; %.1f s, %.1f %sB/s, %.2f %s tokens/s\n",
             WF_FOREIGN(set.out), (int)r->vocab, r->learned ? ", learned" : "", r->id_bytes,
-            WF_PLURAL(r->id_bytes), seconds, (double)bytes / seconds * 1e-6,
-            (double)tokens / seconds * 1e-6);
+            WF_PLURAL(r->id_bytes), seconds, (double)bytes / seconds * (slow ? 1e-3 : 1e-6),
+            slow ? "k" : "M", (double)tokens / seconds * (slow ? 1e-3 : 1e-6), slow ? "K" : "M");
     if (r->skipped_files > 0)
         fprintf(stderr, "skipped %lld file%s that %s empty or no UTF-8 text\n",
                 (long long)r->skipped_files, WF_PLURAL(r->skipped_files),
