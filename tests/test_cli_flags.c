@@ -130,8 +130,8 @@ static void test_unused(void **state)
         {"plan tiny --rate 3", "--rate is about training; plan a run with --train"},
         {"plan tiny --lora 3", "--lora is about training"},
         {"plan " LLAMA " --batch 3", "--batch is about training"},
-        {"plan " LLAMA " --svg x.svg", "are for examples and graphs"},
-        {"plan tiny -c 3", "--ctx-size and --parallel are for plans of a model's file or folder"},
+        {"plan " LLAMA " --svg x.svg", "is for examples and graphs"},
+        {"plan tiny -c 3", "--ctx-size is about running a model"},
         {"info " LLAMA " --temp 1", "'weft info' has no flag '--temp'; it is one of: run, chat"},
         /* -p is a prompt, -n tokens to generate, -r a text to stop at. */
         {"bench m -p 3", "write --n-prompt N"},

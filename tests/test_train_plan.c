@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,9 +198,56 @@ static void test_command(void **state)
     wt_program_fails(&p, 2, "plan gpt2-124M --train --memory much", "--memory wants bytes");
 }
 
+/* A refused option says its range; one without an effect says what leaves it without. */
+static void test_refused(void **state)
+{
+    wf_ctx *ctx = *state;
+#define A .depth = 1, .length = 16
+    static const struct {
+        wf_train_options o;
+        const char *sentence;
+    } cases[] = {
+        {{A, .rate = 5000}, "rate must be above 0 up to 1000, not 5000"},
+        {{A, .rate = -1}, "rate must be above 0 up to 1000, not -1"},
+        {{A, .rate = NAN}, "rate must be above 0 up to 1000, not "},
+        {{A, .clip = INFINITY}, "clip must be from 0 on, not "},
+        {{A, .beta1 = 1}, "beta1 must be from 0 to 0.999999999, not 1"},
+        {{A, .floor = 7}, "floor must be from 0 to 1, not 7"},
+        {{A, .dropout = -0.5}, "dropout must be from 0 to 0.95, not -0.5"},
+        {{A, .batch = -3}, "batch must be from 1 to 1048576, not -3"},
+        {{A, .recompute = 5000}, "recompute must be from 0 to 4096, not 5000"},
+        {{A, .steps = (int64_t)1 << 40}, "steps must be from 1 to 2147483647, not 1099511627776"},
+        {{A, .lora = 5000}, "lora must be from 1 to 4096, not 5000"},
+        {{A, .steps = 3, .epochs = 2}, "epochs has no effect with steps"},
+        {{A, .optimizer = "sgd", .beta1 = -1}, "beta1 has no effect with the optimizer sgd"},
+        {{A, .momentum = 0.5}, "momentum has no effect with the optimizer adamw"},
+        {{A, .optimizer = "lion", .eps = 1e-3}, "eps has no effect with the optimizer lion"},
+        {{A, .decay = 3}, "decay has no effect with the schedule cosine"},
+        {{A, .schedule = "constant", .floor = -1},
+         "floor has no effect with the schedule constant"},
+        {{A, .lora_alpha = 3}, "lora_alpha has no effect without lora"},
+        {{A, .lora_targets = "all"}, "lora_targets has no effect without lora"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wf_setup s;
+        wt_fails(ctx, wf_setup_make(ctx, &cases[i].o, 300, &s), WF_ERR_USAGE, cases[i].sentence);
+        wf_setup_free(&s);
+    }
+    /* What a setup made of its options can be made again. */
+    const wf_train_options o = {A, .schedule = "constant", .optimizer = "sgd", .epochs = 2};
+    wf_setup s, again;
+    wt_ok(ctx, wf_setup_make(ctx, &o, 300, &s));
+    wt_ok(ctx, wf_setup_count(&s, 10));
+    assert_int_equal(s.options.steps, 20);
+    wt_ok(ctx, wf_setup_make(ctx, &s.options, 300, &again));
+    assert_int_equal(again.options.steps, 20);
+    wf_setup_free(&again);
+    wf_setup_free(&s);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {wt_test(test_planned_is_measured),
+    const struct CMUnitTest tests[] = {wt_test(test_refused), wt_test(test_planned_is_measured),
                                        wt_test(test_too_large_is_refused), wt_test(test_choices),
                                        cmocka_unit_test(test_command)};
     if (wt_program_make(&p) != 0)

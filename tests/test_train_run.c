@@ -255,7 +255,7 @@ static void test_options(void **state)
         {{.depth = 1, .schedule = "step"}, "there are constant"},
         {{.depth = 1, .compute = WF_I8}, "f32, bf16 or f16"},
         {{.depth = 1, .dropout = 1}, "dropout"},
-        {{.depth = 1, .rate = -1}, "learning rate"},
+        {{.depth = 1, .rate = -1}, "rate must be above 0"},
         {{.depth = 1, .beta2 = 1}, "beta2"},
         {{.depth = 1, .lora = 4}, "adapters need a model"},
         {{.depth = 1, .batch = 1 << 20, .length = 1 << 20}, "too large"},

@@ -3,9 +3,12 @@
 #include "cli/flags.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/range.h"
 
 /* The name that an argument gives, without dashes and value. */
 typedef struct {
@@ -104,70 +107,38 @@ static wf_status no_such_flag(wf_ctx *ctx, const flag_set *set, const spelling *
 
 /* ---- Numbers ---- */
 
-typedef struct {
-    double low, high;  /* infinite: none */
-    bool above, below; /* the end itself is outside */
-} bounds;
-
-static bounds read_range(const wf_flag *flag)
+static wf_range read_range(const wf_flag *flag)
 {
-    const char *s = flag->range ? flag->range : flag->whole ? "0," : ",";
-    bounds b = {.low = -INFINITY, .high = INFINITY, .above = *s == '('};
-    s += b.above;
-    if (*s != ',')
-        wf_text_to_double(&s, &b.low);
-    wf_assert(*s == ',');
-    s++;
-    if (*s && *s != ')')
-        wf_text_to_double(&s, &b.high);
-    b.below = *s == ')';
-    return b;
-}
-
-static bool within(const bounds *b, double x)
-{
-    return (b->above ? x > b->low : x >= b->low) && (b->below ? x < b->high : x <= b->high);
+    return wf_range_read(flag->range ? flag->range : flag->whole ? "0," : ",");
 }
 
 /* "--top-p wants a number from 0 to 1, not '7'" */
 static wf_status refuse_number(wf_ctx *ctx, const wf_flag *flag, const char *arg, const char *text,
                                bool too_large)
 {
-    char range[96], low[WF_TEXT_DOUBLE], high[WF_TEXT_DOUBLE];
+    char words[WF_RANGE_WORDS];
+    wf_range r = read_range(flag);
     size_t len = 0;
-    bounds b = read_range(flag);
-    range[0] = '\0';
-    wf_text_from_double(low, b.low);
-    wf_text_from_double(high, b.high);
-    if (isfinite(b.low))
-        wf_text_append(range, sizeof range, &len, " %s %s", b.above ? "above" : "from", low);
-    if (isfinite(b.high))
-        wf_text_append(range, sizeof range, &len, "%s %s",
-                       b.below   ? " to below"
-                       : b.above ? " up to"
-                                 : " to",
-                       high);
-    else if (too_large && flag->whole)
-        wf_text_append(range, sizeof range, &len, " to %lld", (long long)INT64_MAX);
-    else if (too_large)
-        wf_text_append(range, sizeof range, &len, "%s up to 1.7e308",
-                       isfinite(b.low) ? "" : " from -1.7e308");
-    else if (isfinite(b.low) && !b.above)
-        wf_text_append(range, sizeof range, &len, " on");
+    if (too_large && !flag->whole && isinf(r.high)) /* the largest that can be read */
+        r = (wf_range){isinf(r.low) ? -DBL_MAX : r.low, DBL_MAX, r.above, false};
+    wf_range_words(&r, words);
+    if (too_large && flag->whole && isinf(r.high)) /* which no double is */
+        wf_text_append(words, sizeof words, &len, " from %.0f to %lld", r.low,
+                       (long long)INT64_MAX);
     return wf_fail(ctx, WF_ERR_USAGE, "%s wants a %snumber%s%s, not '%s'", arg,
-                   flag->whole ? "whole " : "", range, flag->minus_one ? ", or -1" : "",
+                   flag->whole ? "whole " : "", words, flag->minus_one ? ", or -1" : "",
                    WF_SHOWN(text));
 }
 
 static wf_status set_whole(wf_ctx *ctx, const char *arg, const char *text, const wf_flag *flag)
 {
     char *end;
-    const bounds b = read_range(flag);
+    const wf_range r = read_range(flag);
     errno = 0;
     long long number = strtoll(text, &end, 10);
     bool none = flag->minus_one && strcmp(text, "-1") == 0;
     bool digits = text[0] >= '0' && text[0] <= '9' && !*end; /* no space and no sign in front */
-    if (!none && (!digits || errno == ERANGE || !within(&b, (double)number)))
+    if (!none && (!digits || errno == ERANGE || !wf_range_has(&r, (double)number)))
         return refuse_number(ctx, flag, arg, text, digits && errno == ERANGE);
     *flag->whole = number;
     return WF_OK;
@@ -175,11 +146,11 @@ static wf_status set_whole(wf_ctx *ctx, const char *arg, const char *text, const
 
 static wf_status set_real(wf_ctx *ctx, const char *arg, const char *text, const wf_flag *flag)
 {
-    const bounds b = read_range(flag);
+    const wf_range r = read_range(flag);
     const char *end = text;
     double number;
     bool read = wf_text_to_double(&end, &number) && !*end && !isnan(number);
-    if (!read || !isfinite(number) || !within(&b, number))
+    if (!read || !isfinite(number) || !wf_range_has(&r, number))
         return refuse_number(ctx, flag, arg, text, read && !isfinite(number));
     *flag->real = number;
     return WF_OK;

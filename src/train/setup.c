@@ -10,7 +10,9 @@
 
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/range.h"
 #include "model/family.h"
+#include "train/ranges.h"
 #include "train/shape.h"
 
 #define BATCH_TOKENS 4096
@@ -111,47 +113,85 @@ void wf_setup_scale(wf_setup *s)
 
 /* ---- Limits ---- */
 
+typedef struct {
+    const char *name; /* as wf_train_options has it */
+    double value;
+    const char *range;
+    bool negative; /* a negative number stands for 0 */
+} number;
+
+static wf_status check_number(wf_ctx *ctx, const number *n)
+{
+    char words[WF_RANGE_WORDS], value[WF_TEXT_DOUBLE];
+    const wf_range r = wf_range_read(n->range);
+    if (n->value == 0 || (n->negative && n->value < 0) ||
+        (isfinite(n->value) && wf_range_has(&r, n->value)))
+        return WF_OK;
+    wf_text_from_double(value, n->value);
+    return wf_fail(ctx, WF_ERR_USAGE, "%s must be%s, not %s", n->name, wf_range_words(&r, words),
+                   value);
+}
+
 static wf_status check_numbers(wf_ctx *ctx, const wf_train_options *o)
 {
+    const number numbers[] = {
+        {"batch", (double)o->batch, WF_RANGE_BATCH, false},
+        {"length", (double)o->length, WF_RANGE_LENGTH, false},
+        {"accumulate", (double)o->accumulate, WF_RANGE_ACCUMULATE, false},
+        {"steps", (double)o->steps, WF_RANGE_STEPS, false},
+        {"epochs", o->epochs, WF_RANGE_EPOCHS, false},
+        {"rate", o->rate, WF_RANGE_RATE, false},
+        {"beta1", o->beta1, WF_RANGE_DECAY, true},
+        {"beta2", o->beta2, WF_RANGE_DECAY, true},
+        {"eps", o->eps, WF_RANGE_EPS, true},
+        {"momentum", o->momentum, WF_RANGE_DECAY, true},
+        {"weight_decay", o->weight_decay, WF_RANGE_WEIGHT_DECAY, true},
+        {"clip", o->clip, WF_RANGE_CLIP, true},
+        {"ema", o->ema, WF_RANGE_DECAY, false},
+        {"floor", o->floor, WF_RANGE_FLOOR, true},
+        {"label_smoothing", o->label_smoothing, WF_RANGE_SMOOTHING, false},
+        {"z_loss", o->z_loss, WF_RANGE_Z_LOSS, false},
+        {"dropout", o->dropout, WF_RANGE_DROPOUT, false},
+        {"recompute", (double)o->recompute, WF_RANGE_RECOMPUTE, false},
+        {"outlier", o->outlier, WF_RANGE_OUTLIER, false},
+        {"lora", (double)o->lora, WF_RANGE_LORA, false},
+        {"lora_alpha", o->lora_alpha, WF_RANGE_LORA_ALPHA, false},
+        {"lora_dropout", o->lora_dropout, WF_RANGE_DROPOUT, false},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        WF_TRY(check_number(ctx, &numbers[i]));
+    return WF_OK;
+}
+
+/* Refuses options that the others leave without an effect. After the words are found. */
+static wf_status check_unused(const wf_setup *s)
+{
+    const wf_train_options *o = &s->options;
+    const wf_optimizer_kind kind = s->optimizer.kind;
+    const bool adam = kind == WF_ADAMW || kind == WF_MUON, lora = o->lora != 0;
     const struct {
         const char *name;
-        double value, least, most;
-    } reals[] = {
-        {"learning rate", o->rate, 0, 1e3},
-        {"beta1", o->beta1, -INFINITY, 0.999999999},
-        {"beta2", o->beta2, -INFINITY, 0.999999999},
-        {"eps", o->eps, -INFINITY, 1e3},
-        {"momentum", o->momentum, -INFINITY, 0.999999999},
-        {"weight decay", o->weight_decay, -INFINITY, 1e3},
-        {"decay of the average", o->ema, 0, 0.999999999},
-        {"share of the rate at the end", o->floor, -INFINITY, 1},
-        {"label smoothing", o->label_smoothing, 0, 1},
-        {"z-loss", o->z_loss, 0, 1e3},
-        {"dropout", o->dropout, 0, 0.95},
-        {"dropout of the adapters", o->lora_dropout, 0, 0.95},
-        {"scale of the adapters, alpha,", o->lora_alpha, 0, 1e6},
-        {"limit of outliers", o->outlier, 0, 1e9},
-        {"number of epochs", o->epochs, 0, 1e9},
+        bool given, used;
+        const char *what, *word;
+    } options[] = {
+        {"epochs", o->epochs != 0, !o->steps, "with", "steps"},
+        {"beta1", o->beta1 != 0, kind != WF_SGD, "with the optimizer", o->optimizer},
+        {"beta2", o->beta2 != 0, kind != WF_SGD, "with the optimizer", o->optimizer},
+        {"eps", o->eps != 0, adam, "with the optimizer", o->optimizer},
+        {"momentum", o->momentum != 0, kind == WF_SGD || kind == WF_MUON, "with the optimizer",
+         o->optimizer},
+        {"floor", o->floor != 0, s->schedule.kind != WF_SCHEDULE_CONSTANT, "with the schedule",
+         o->schedule},
+        {"decay", o->decay != 0, s->schedule.kind == WF_SCHEDULE_WSD, "with the schedule",
+         o->schedule},
+        {"lora_alpha", o->lora_alpha != 0, lora, "without", "lora"},
+        {"lora_dropout", o->lora_dropout != 0, lora, "without", "lora"},
+        {"lora_targets", o->lora_targets, lora, "without", "lora"},
     };
-    const struct {
-        const char *name;
-        int64_t value, most;
-    } wholes[] = {
-        {"batch", o->batch, 1 << 20},
-        {"length", o->length, 1 << 24},
-        {"accumulation", o->accumulate, 1 << 20},
-        {"number of steps", o->steps, INT32_MAX},
-        {"rank of the adapters", o->lora, 4096},
-        {"interval of recomputation", o->recompute, 4096},
-    };
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
-        if (!(reals[i].value >= reals[i].least && reals[i].value <= reals[i].most))
-            return wf_fail(ctx, WF_ERR_USAGE, "a %s of %g is not possible", reals[i].name,
-                           reals[i].value);
-    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
-        if (wholes[i].value < 0 || wholes[i].value > wholes[i].most)
-            return wf_fail(ctx, WF_ERR_USAGE, "a %s of %lld is not possible, 1 to %lld is",
-                           wholes[i].name, (long long)wholes[i].value, (long long)wholes[i].most);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].given && !options[i].used)
+            return wf_fail(s->ctx, WF_ERR_USAGE, "%s has no effect %s %s; leave it out",
+                           options[i].name, options[i].what, options[i].word);
     return WF_OK;
 }
 
@@ -271,19 +311,10 @@ static wf_status choose_batch(wf_setup *s)
     return WF_OK;
 }
 
-static wf_status make(wf_setup *s, int64_t tokens)
+static wf_status find_words(wf_setup *s)
 {
     wf_train_options *o = &s->options;
     int kind;
-    WF_TRY(copy_texts(s));
-    WF_TRY(check_numbers(s->ctx, o));
-    if (o->compute == WF_TYPE_NONE)
-        o->compute = WF_F32;
-    if (o->compute != WF_F32 && o->compute != WF_BF16 && o->compute != WF_F16)
-        return wf_fail(s->ctx, WF_ERR_USAGE, "training computes in f32, bf16 or f16, not %s",
-                       wf_type_name(o->compute));
-    WF_TRY(choose_model(s, tokens));
-    WF_TRY(choose_batch(s));
     if (!o->optimizer)
         o->optimizer = "adamw";
     WF_TRY(find_word(s->ctx, "optimizer", o->optimizer, optimizers, 4, &kind));
@@ -292,9 +323,25 @@ static wf_status make(wf_setup *s, int64_t tokens)
         o->schedule = "cosine";
     WF_TRY(find_word(s->ctx, "schedule", o->schedule, schedules, 4, &kind));
     s->schedule.kind = (wf_schedule_kind)kind;
+    return WF_OK;
+}
+
+static wf_status make(wf_setup *s, int64_t tokens)
+{
+    wf_train_options *o = &s->options;
+    WF_TRY(copy_texts(s));
+    WF_TRY(check_numbers(s->ctx, o));
+    if (o->compute == WF_TYPE_NONE)
+        o->compute = WF_F32;
+    if (o->compute != WF_F32 && o->compute != WF_BF16 && o->compute != WF_F16)
+        return wf_fail(s->ctx, WF_ERR_USAGE, "training computes in f32, bf16 or f16, not %s",
+                       wf_type_name(o->compute));
+    WF_TRY(find_words(s));
+    WF_TRY(check_unused(s));
+    WF_TRY(choose_model(s, tokens));
+    WF_TRY(choose_batch(s));
     default_int(&o->patience, 20);
-    default_real(&o->epochs, 1);
-    default_real(&o->floor, 0.1);
+    default_real(&o->floor, s->schedule.kind == WF_SCHEDULE_CONSTANT ? 0 : 0.1);
     o->seed = o->seed ? o->seed : 1;
     fill_optimizer(s);
     wf_setup_scale(s);
@@ -314,9 +361,12 @@ wf_status wf_setup_count(wf_setup *s, int64_t batches)
     if (s->schedule.steps > 0) /* counted: a 0 below is a choice now, and no default */
         return WF_OK;
     if (!o->steps) {
-        double steps = ceil((double)batches * o->epochs / (double)o->accumulate);
+        double epochs = o->epochs == 0 ? 1 : o->epochs;
+        double steps = ceil((double)batches * epochs / (double)o->accumulate);
         if (!(steps <= INT32_MAX))
-            return wf_fail(s->ctx, WF_ERR_USAGE, "%g epochs take too many steps", o->epochs);
+            return wf_fail(s->ctx, WF_ERR_USAGE, "%g epochs take %g steps, more than %d", epochs,
+                           steps, INT32_MAX);
+        o->epochs = 0; /* steps say how long to train from here on */
         o->steps = steps < 1 ? 1 : (int64_t)steps;
     }
     default_int(&o->warmup, o->steps / 50 < 1000 ? o->steps / 50 : 1000);
