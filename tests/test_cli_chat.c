@@ -243,6 +243,9 @@ static void test_control_characters(void **state)
     wt_terminal_start(&t, "\"$W\" tokenize " LLAMA " --decode -q -p $ESCAPE");
     assert_int_equal(wt_terminal_end(&t), 0);
     assert_string_equal(t.seen, "\\x1b");
+    wt_terminal_start(&t, "\"$W\" tokenize " LLAMA " --decode -p $ESCAPE");
+    assert_int_equal(wt_terminal_end(&t), 0);
+    assert_string_equal(t.seen, "\\x1b\r\n1 token, 1 byte\r\n");
 
     /* In JSON every control character is an escape, those of C1 included. */
     assert_int_equal(

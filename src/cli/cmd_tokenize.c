@@ -138,6 +138,8 @@ static wf_status print_text(wf_ctx *ctx, const wf_tokenizer *t, const int32_t *i
     }
     if (heard)
         wf_screen_end(&screen);
+    if (heard && terminal && !wf_engine_set.quiet)
+        putchar('\n'); /* so that the count stands on its own line */
     wf_decoder_free(d);
     return status;
 }

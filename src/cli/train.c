@@ -260,7 +260,15 @@ static wf_status check_pairs(wf_ctx *ctx)
         if (set.lora < 0 && is_given(f))
             return wf_fail(ctx, WF_ERR_USAGE,
                            "--%s is about adapters, and without --lora R there are none", f->name);
-    if (set.sample_every < 0 && (set.prompt || set.sample_tokens >= 0))
+    if (set.lora > 0 && set.export_type && strcmp(set.export_type, "none") != 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--export %s is about model.gguf, and --lora writes an adapter; leave it "
+                       "out, or merge the adapter with 'weft convert --lora'",
+                       WF_SHOWN(set.export_type));
+    if (set.valid_every == 0 && set.valid_batches >= 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--valid-batches is about validation, and --valid-every 0 turns it off");
+    if (set.sample_every <= 0 && (set.prompt || set.sample_tokens >= 0))
         return wf_fail(ctx, WF_ERR_USAGE,
                        "--sample-%s is about sample texts; ask for them with --sample-every N",
                        set.prompt ? "prompt" : "tokens");
