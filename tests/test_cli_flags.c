@@ -162,6 +162,10 @@ static void test_environment(void **state)
         {"WEFT_ARG_JSON=maybe",
          "WEFT_ARG_JSON wants 1, true, on or yes, or 0, false, off or no, not 'maybe'"},
         {"WEFT_THREADS=many", "WEFT_THREADS wants a whole number from 1 to 1024, not 'many'"},
+        {"WEFT_THREDS=2",
+         "the environment sets WEFT_THREDS, which Weft does not read; did you mean "
+         "WEFT_THREADS?"},
+        {"WEFT_PJRT_PLUGINS=x", "did you mean WEFT_PJRT_PLUGIN?"},
         {"WEFT_THREADS=0", "WEFT_THREADS wants a whole number from 1 to 1024, not '0'"},
         {"WEFT_PIN=yes", "WEFT_PIN wants 0 or 1, not 'yes'"},
         {"WEFT_CPU=fast", "WEFT_CPU=fast: there are: "},
@@ -176,6 +180,14 @@ static void test_environment(void **state)
     assert_int_equal(
         wt_program_shell(&p, "WEFT_ARG_TOP_K=3 WEFT_PIN=1 WEFT_ARG_JSON=off \"$W\" info " LLAMA),
         0);
+    /* Variables of the tests, of the emulator and of others. */
+    assert_int_equal(
+        wt_program_shell(
+            &p, "WEFT_SEED=1 WEFT_SEEDS=2 WEFT_KILLS=3 WEFT_TEST_PJRT=4 WEFT_MODELS_DEVICE=cpu "
+                "WEFT_EMULATED_SEED=5 WEFT_FIXTURES=6 WEFT_EXAMPLES=7 WEFT_LORA_OUT=8 "
+                "WEFT_RANDOM_GRAPHS=9 WEFT_ORACLE_SHOW=1 WEFT_HOME=/ \"$W\" info " LLAMA),
+        0);
+    assert_string_equal(p.err, "");
     assert_int_equal(wt_program_shell(&p, "WEFT_ARG_TOPK=3 \"$W\" help"), 0);
     assert_int_equal(wt_program_shell(&p, "WEFT_ARG_TOPK=3 \"$W\" --version"), 0);
 }

@@ -2,6 +2,7 @@
 /* environment.c - see environment.h. */
 #include "cli/environment.h"
 
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,39 @@ static wf_status check_flag_variable(wf_ctx *ctx, const char *name)
         WF_SHOWN(name), near ? "did you mean " : "unset it", near ? near : "", near ? "?" : "");
 }
 
+/* Variables that the program reads, beside those of flags. */
+static const char *const variables[] = {"WEFT_CACHE",  "WEFT_CPU", "WEFT_CUBLASLT",
+                                        "WEFT_CUDNN",  "WEFT_PIN", "WEFT_PJRT_PLUGIN",
+                                        "WEFT_THREADS"};
+#define VARIABLES ((int)(sizeof variables / sizeof *variables))
+
+/* Variables of the tests and of the emulator. A '*' stands for any text. */
+static const char *const of_tests[] = {"WEFT_TEST_*",   "WEFT_EMULATED_*", "WEFT_ORACLE_*",
+                                       "WEFT_*_DEVICE", "WEFT_*SEED",      "WEFT_SEEDS",
+                                       "WEFT_KILLS",    "WEFT_PROGRAM"};
+
+static bool is_of_tests(const char *name)
+{
+    for (size_t i = 0; i < sizeof of_tests / sizeof *of_tests; i++)
+        if (fnmatch(of_tests[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+/* Refuses a name that is nearly one of `variables`. Other names may belong to other programs. */
+static wf_status check_variable(wf_ctx *ctx, const char *name)
+{
+    for (int i = 0; i < VARIABLES; i++)
+        if (strcmp(variables[i], name) == 0)
+            return WF_OK;
+    const char *near = is_of_tests(name) ? NULL : wf_text_nearest(name, variables, VARIABLES);
+    if (!near)
+        return WF_OK;
+    return wf_fail(ctx, WF_ERR_USAGE,
+                   "the environment sets %s, which Weft does not read; did you mean %s?",
+                   WF_SHOWN(name), near);
+}
+
 static bool is_whole(const char *s, long low, long high)
 {
     char *end;
@@ -59,10 +93,11 @@ wf_status wf_environment_check(wf_ctx *ctx)
     for (char **entry = environ; entry && *entry; entry++) {
         char name[WF_TEXT_WORD + 1];
         size_t length = strcspn(*entry, "="), len = 0;
-        if (strncmp(*entry, WF_FLAG_PREFIX, strlen(WF_FLAG_PREFIX)) != 0)
+        if (strncmp(*entry, "WEFT_", 5) != 0)
             continue;
         wf_text_append(name, sizeof name, &len, "%.*s", (int)length, *entry);
-        WF_TRY(check_flag_variable(ctx, name));
+        bool flag = strncmp(name, WF_FLAG_PREFIX, strlen(WF_FLAG_PREFIX)) == 0;
+        WF_TRY(flag ? check_flag_variable(ctx, name) : check_variable(ctx, name));
     }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const char *value = getenv(numbers[i].name);
