@@ -349,12 +349,31 @@ static int clean(void **state)
     return 0;
 }
 
+/* No rate prints more than 100% of the peak. */
+static void test_share(void **state)
+{
+    (void)state;
+    assert_true(isnan(wf_bench_share(57, 50))); /* printed as '-' */
+    assert_true(isnan(wf_bench_share(nextafter(50, 51), 50)));
+    assert_true(wf_bench_share(50, 50) == 1);
+    assert_true(wf_bench_share(25, 50) == 0.5);
+    assert_true(wf_bench_share(0, 50) == 0);
+    assert_true(isnan(wf_bench_share(0, 0)));
+    assert_true(isnan(wf_bench_share(NAN, 50)));
+    assert_true(isnan(wf_bench_share(50, NAN)));
+    assert_true(isnan(wf_bench_share(-1, 50)));
+    for (int i = 1; i < 1000; i++)
+        for (int k = 1; k < 40; k++)
+            assert_false(wf_bench_share(i * 1e9 / k, 333e9 / k) > 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_machine), wt_test(test_model),    wt_test(test_work),
-        wt_test(test_train),   wt_test(test_ops),      wt_test(test_case_table),
-        wt_test(test_forms),   wt_test(test_mistakes), wt_test(test_times),
+        cmocka_unit_test(test_share), wt_test(test_machine), wt_test(test_model),
+        wt_test(test_work),           wt_test(test_train),   wt_test(test_ops),
+        wt_test(test_case_table),     wt_test(test_forms),   wt_test(test_mistakes),
+        wt_test(test_times),
     };
     return cmocka_run_group_tests(tests, make, clean);
 }

@@ -52,3 +52,8 @@ double wf_bench_rate_deviation(const wf_bench_times *t, double work)
         sum += pow(work / t->second[i] - mean, 2);
     return t->count > 1 ? sqrt(sum / (t->count - 1)) : 0;
 }
+
+double wf_bench_share(double rate, double peak)
+{
+    return rate >= 0 && peak > 0 && rate <= peak ? rate / peak : NAN;
+}

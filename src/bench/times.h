@@ -18,4 +18,8 @@ double wf_bench_times_median(const wf_bench_times *t);
 double wf_bench_rate_mean(const wf_bench_times *t, double work);
 double wf_bench_rate_deviation(const wf_bench_times *t, double work);
 
+/* The share of a measured peak, 0 to 1. NAN above the peak, where the data came from caches or the measurement of the
+ * peak was disturbed, and where either is not known. */
+double wf_bench_share(double rate, double peak);
+
 #endif

@@ -90,20 +90,13 @@ double wf_bench_flops(const wf_bench_machine *m, wf_type type)
     return type != WF_F32 && m->all.narrow > m->all.flops ? m->all.narrow : m->all.flops;
 }
 
-/* NAN, which is shown as '-', above the machine's rate: the data came from caches, or something disturbed the
- * measurement of the machine. */
-static double share(double rate, double peak)
-{
-    return rate <= peak ? rate / peak : NAN;
-}
-
 void wf_bench_put_rates(wf_bench_report *r, const wf_bench_machine *m, wf_type type, double bytes,
                         double flops, double seconds)
 {
     wf_bench_number(r, bytes / seconds / 1e9);
-    wf_bench_number(r, share(bytes / seconds, m->all.read));
+    wf_bench_number(r, wf_bench_share(bytes / seconds, m->all.read));
     wf_bench_number(r, flops / seconds / 1e9);
-    wf_bench_number(r, share(flops / seconds, wf_bench_flops(m, type)));
+    wf_bench_number(r, wf_bench_share(flops / seconds, wf_bench_flops(m, type)));
 }
 
 wf_status wf_bench_machine_mode(wf_ctx *ctx, const char *mode, char *const *operands, int count)
