@@ -80,6 +80,7 @@ static void test_endless(void **state)
     refused("eval " QWEN2 " -q -c 64 --limit 100 -f /dev/zero", "32 MiB without a space");
     refused("run " QWEN2 " -q -c 64 -n 1 -f /dev/zero", "larger than 67108864 bytes");
     refused("tokenize " QWEN2 " -q --decode -f /dev/zero", "larger than 67108864 bytes");
+    refused("plan /dev/zero", "larger than 67108864 bytes");
     /* Enough is enough: the rest is not read. */
     assert_int_equal(
         wt_program_shell(&p, "yes some words | \"$W\" eval " QWEN2 " -q -c 64 --limit 100 -f -"),
@@ -220,12 +221,25 @@ static void test_stack(void **state)
 #endif
 }
 
+/* The last test: its peak is larger than what the others allow. */
+static void test_endless_training(void **state)
+{
+    (void)state;
+    refused("tokenize --train /dev/zero -o $D/t.gguf",
+            "more than 256 MiB; save the text to a file");
+    check_memory(600);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),   cmocka_unit_test(test_endless),
-        cmocka_unit_test(test_streams), wt_test(test_added_tokens),
-        wt_test(test_merges),           cmocka_unit_test(test_stack),
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_endless),
+        cmocka_unit_test(test_streams),
+        wt_test(test_added_tokens),
+        wt_test(test_merges),
+        cmocka_unit_test(test_stack),
+        cmocka_unit_test(test_endless_training),
     };
     return cmocka_run_group_tests_name("unbounded", tests, setup, teardown);
 }

@@ -10,7 +10,7 @@
 #include "cli/train.h"
 #include "model/example.h"
 
-#define LARGEST_FILE ((size_t)1 << 30)
+#define LARGEST_FILE ((size_t)64 << 20)
 
 static struct {
     const char *form, *without, *svg, *dot, *text;

@@ -13,7 +13,7 @@
 #include "cli/tokenize_train.h"
 #include "text/token.h"
 
-#define PIPE_MOST ((size_t)1 << 36) /* bytes that a pipe may give */
+#define PIPE_MOST ((size_t)256 << 20) /* bytes of a pipe, which are held in memory */
 #define USAGE "weft tokenize --train FILE... -o FOLDER|FILE.gguf"
 
 static struct {
@@ -70,7 +70,13 @@ static wf_status open_text(wf_ctx *ctx, corpus *c, const char *path)
         WF_TRY(wf_map_open(ctx, path, &c->map[i]));
         c->text[i] = (wf_text){(const char *)c->map[i]->data, c->map[i]->size};
     } else {
-        WF_TRY(wf_file_read(ctx, path, PIPE_MOST, &c->read[i], &c->text[i].bytes));
+        wf_status status = wf_file_read(ctx, path, PIPE_MOST, &c->read[i], &c->text[i].bytes);
+        if (status == WF_ERR_FORMAT)
+            return wf_fail(ctx, status,
+                           "'%s' gives more than %zu MiB; save the text to a file, which may be of "
+                           "any size",
+                           path, PIPE_MOST >> 20);
+        WF_TRY(status);
         c->text[i].text = c->read[i];
     }
     c->count++;
