@@ -98,6 +98,14 @@ if(WEFT_PYTHON)
     set_tests_properties(template_oracle PROPERTIES
         TIMEOUT 600 SKIP_RETURN_CODE 77
         ENVIRONMENT "${environment};PYTHONDONTWRITEBYTECODE=1")
+
+    # Seconds of random attacks on the program, with a fresh seed; a sanitizer's memory is not judged.
+    add_test(NAME attack
+        COMMAND ${WEFT_PYTHON} tests/oracle/attack.py $<TARGET_FILE:weft_cli> --seconds 5
+            $<$<CONFIG:Sanitize>:--no-memory>
+        COMMAND_EXPAND_LISTS WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(attack PROPERTIES TIMEOUT 600
+        ENVIRONMENT "${environment};PYTHONDONTWRITEBYTECODE=1")
 endif()
 
 # Whole models and training in narrow types once more, on a plugin; without one the tests say so. Once
