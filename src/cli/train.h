@@ -29,7 +29,7 @@ typedef struct {
 wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_train_prepared *made);
 /* After a run that was refused: removes what was prepared for it, so that the corrected command finds the folder as this
  * one did. The context keeps its message. */
-void wf_train_data_undo(wf_ctx *ctx, const wf_train_prepared *made);
+void wf_train_data_undo(wf_ctx *ctx, wf_train_prepared *made);
 /* Whether they leave it open: --device auto. */
 bool wf_train_chooses(void);
 /* The device that the flags name; `work` is for --device auto to choose by. */

@@ -29,7 +29,36 @@ static void say(const char *fmt, ...)
     va_end(args);
 }
 
-static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folder)
+static wf_status undo(wf_ctx *ctx, const wf_train_prepared *made, bool locked)
+{
+    wf_run_lock *lock = NULL;
+    if (!locked)
+        WF_TRY(wf_run_lock_take(ctx, made->run, &lock)); /* else another process uses the data */
+    wf_status status = made->folder ? wf_disk_remove(ctx, made->folder) : WF_OK;
+    if (status == WF_OK && made->aside)
+        status = wf_disk_rename(ctx, made->aside, made->place);
+    wf_run_lock_release(lock);
+    return status;
+}
+
+/* The context keeps its message. */
+static void take_back(wf_ctx *ctx, wf_train_prepared *made, bool locked)
+{
+    char message[WF_MESSAGE_BYTES];
+    wf_status status = wf_ctx_status(ctx);
+    if (!made->folder && !made->aside)
+        return;
+    snprintf(message, sizeof message, "%s", wf_ctx_message(ctx));
+    if (undo(ctx, made, locked) != WF_OK)
+        wf_ctx_log(ctx, WF_LOG_WARN, "prepared data stays: %s", wf_ctx_message(ctx));
+    made->folder = made->aside = NULL;
+    wf_ctx_clear(ctx);
+    if (status != WF_OK)
+        wf_fail(ctx, status, "%s", message);
+}
+
+static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folder,
+                         wf_train_prepared *earlier)
 {
     const char *const inputs[] = {o->data};
     const wf_prepare_options options = {.inputs = inputs,
@@ -41,6 +70,8 @@ static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folde
     wf_prepared made;
     wf_catch_begin();
     wf_status status = wf_prepare(ctx, folder, &options, &made);
+    if (status != WF_OK) /* before the end, where a signal that was caught is raised */
+        take_back(ctx, earlier, true);
     wf_catch_end();
     WF_TRY(status);
     say("%s: %lld %s%s, %lld token%s, prepared in %s\n", WF_FOREIGN(o->data),
@@ -63,7 +94,9 @@ static wf_status make_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, cons
         return WF_OK;
     }
     if (there && o->restart) {
-        WF_TRY(wf_disk_set_aside(arena, folder, folder, &made->aside));
+        const char *aside;
+        WF_TRY(wf_disk_set_aside(arena, folder, folder, &aside));
+        made->aside = aside;
         made->place = folder;
         there = false;
     }
@@ -73,7 +106,7 @@ static wf_status make_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, cons
             "the folder '%s' has the data of a run already; continue it with --resume, replace "
             "its data with --overwrite, or give another folder",
             o->out);
-    WF_TRY(prepare(ctx, o, folder));
+    WF_TRY(prepare(ctx, o, folder, made));
     made->folder = there ? NULL : folder;
     o->data = folder;
     return WF_OK;
@@ -88,39 +121,19 @@ wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_trai
         return WF_OK;
     WF_TRY(wf_place_check(ctx, o)); /* the run would be refused after all the work */
     const char *folder = wf_path_join(arena, o->out, "data"),
-               *name = wf_path_join(arena, o->out, "lock");
-    bool new = wf_path_missing(o->out);
+               *name = wf_path_join(arena, o->out, WF_RUN_LOCK);
+    bool fresh = wf_path_missing(o->out);
     if (!folder || !name)
         return WF_ERR_MEMORY;
     WF_TRY(wf_run_lock_take(ctx, o->out, &lock));
     wf_status status = make_data(ctx, arena, o, folder, made);
-    if (status != WF_OK && new &&unlink(name) == 0)
+    if (status != WF_OK && fresh && unlink(name) == 0)
         rmdir(o->out); /* which leaves a folder that is not empty */
     wf_run_lock_release(lock);
     return status;
 }
 
-static wf_status undo(wf_ctx *ctx, const wf_train_prepared *made)
+void wf_train_data_undo(wf_ctx *ctx, wf_train_prepared *made)
 {
-    wf_run_lock *lock;
-    WF_TRY(wf_run_lock_take(ctx, made->run, &lock)); /* else another process uses the data */
-    wf_status status = made->folder ? wf_disk_remove(ctx, made->folder) : WF_OK;
-    if (status == WF_OK && made->aside)
-        status = wf_disk_rename(ctx, made->aside, made->place);
-    wf_run_lock_release(lock);
-    return status;
-}
-
-void wf_train_data_undo(wf_ctx *ctx, const wf_train_prepared *made)
-{
-    char message[WF_MESSAGE_BYTES];
-    wf_status status = wf_ctx_status(ctx);
-    if (!made->folder && !made->aside)
-        return;
-    snprintf(message, sizeof message, "%s", wf_ctx_message(ctx));
-    if (undo(ctx, made) != WF_OK)
-        wf_ctx_log(ctx, WF_LOG_WARN, "prepared data stays: %s", wf_ctx_message(ctx));
-    wf_ctx_clear(ctx);
-    if (status != WF_OK)
-        wf_fail(ctx, status, "%s", message);
+    take_back(ctx, made, false);
 }
