@@ -159,6 +159,16 @@ static void test_many_prompts(void **state)
     wt_program_out(&p, "--- 200 of 200 ---");
 }
 
+/* A token of a GGUF file that is not UTF-8: tokenizer.json cannot hold it, and the data is still the model's own. */
+static void test_token_not_utf8(void **state)
+{
+    (void)state;
+    ok("$W convert tests/fixtures/models/llama $D/bytes.gguf 2>$D/err; seq 1 400 >$D/numbers;"
+       "at=$(LC_ALL=C grep -abo '<|im_start|>' $D/bytes.gguf | head -1 | cut -d: -f1);"
+       "printf '\\377' | dd of=$D/bytes.gguf bs=1 seek=$at conv=notrunc 2>$D/err;"
+       "$W finetune $D/bytes.gguf --data $D/numbers --out $D/bytes --steps 1 -b 1 -l 8 -q");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +179,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_flat, make, clean),
         cmocka_unit_test_setup_teardown(test_bad_records, make, clean),
         cmocka_unit_test_setup_teardown(test_many_prompts, make, clean),
-    };
+        cmocka_unit_test_setup_teardown(test_token_not_utf8, make, clean)};
     return cmocka_run_group_tests_name("cli_prepare", tests, NULL, NULL);
 }

@@ -52,6 +52,8 @@ bool wf_tokenizer_named(const wf_tokenizer *t, int index, const char **name, con
 size_t wf_tokenizer_before(const wf_tokenizer *t, const int32_t **ids);
 /* Is this "[PAD<id>]", the name of a row of the embedding that no token has? */
 bool wf_token_is_padding(const char *text, size_t bytes, int32_t id);
+/* Whether tokenizer.json can hold the token: it is UTF-8, and no other token has the same text. */
+bool wf_token_fits_json(const wf_tokenizer *t, int32_t id);
 /* The public functions (weft.h): wf_tokenizer_free, _count, _encode, _decode, ... */
 
 #endif

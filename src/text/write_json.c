@@ -39,6 +39,11 @@ static bool can_be_written(const wf_vocab *v, int32_t id)
            wf_vocab_find(v, t->text, t->bytes) == id;
 }
 
+bool wf_token_fits_json(const wf_tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->vocab.count && can_be_written(&t->vocab, id);
+}
+
 /* Is it among the tokens of the model that is written? */
 static bool is_in_model(const wf_vocab *v, int32_t id)
 {

@@ -168,11 +168,13 @@ static void fill_options(run *r)
     o->export_type = o->export_type ? o->export_type : "f32";
 }
 
-/* A token, or NULL for none and for padding, which older data lists as a token. */
+/* A token, or NULL where data has none: the data's tokenizer.json leaves out what it cannot hold. Older data lists
+ * padding as tokens. */
 static const char *named(const wf_tokenizer *t, int32_t id, size_t *bytes)
 {
     const char *text = wf_tokenizer_token(t, id, bytes);
-    return text && wf_token_is_padding(text, *bytes, id) ? NULL : text;
+    bool kept = text && wf_token_fits_json(t, id) && !wf_token_is_padding(text, *bytes, id);
+    return kept ? text : NULL;
 }
 
 /* Ids mean something else with another tokenizer, and nothing would tell. */
