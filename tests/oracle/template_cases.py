@@ -278,6 +278,7 @@ EXPRESSIONS = r"""
 {% for x in 5 %}{% endfor %}
 {% for x in none %}{% endfor %}
 {% for x in list if x > 1 %}{{ loop.index }}:{{ x }} {% endfor %} {% for x in list if x > 9 %}{% else %}no{% endfor %} {% for x in list if x is odd and x > 1 %}{{ x }}{{ loop.length }}{% endfor %}
+{% set ns = namespace(v=1) %}{% for x in list if ns.v %}{{ x }}{% set ns.v = 0 %}{% endfor %}|{% set ns.v = 1 %}{% for x in list if ns.v %}{{ x }}{{ loop.last }}{% set ns.v = 0 %}{% endfor %}|{% set ns.v = 1 %}{% for x in list if ns.v %}{{ x }}{{ loop.length }}{{ loop.nextitem }}{% set ns.v = 0 %}{% endfor %}|{% set ns.v = 0 %}{% for x in list if ns.v %}{% else %}none{% endfor %}
 {% for x in list %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% endfor %} {% for x in list %}{% if x == 1 %}{% break %}{% endif %}{{ x }}{% endfor %} {% for x in list %}{% for y in list %}{% if y == 1 %}{% break %}{% endif %}{{ x }}{{ y }} {% endfor %}{% endfor %}
 {% for x in list %}{% set y = x %}{% endfor %}{{ y is defined }} {% set y = 0 %}{% for x in list %}{{ y }}{% set y = y + x %}{{ y }} {% endfor %}{{ y }} {% for x in list %}{% if loop.first %}{% set z = 1 %}{% endif %}{{ z is defined }}{% endfor %}
 {% set x = 5 %}{% for x in list %}{{ x }}{% endfor %}{{ x }} {% for i in range(2) %}{% for j in range(2) %}{{ loop.index }}{{ i }}{{ j }} {% endfor %}{{ loop.index }}{% endfor %} {{ loop is defined }}

@@ -68,23 +68,35 @@ static wf_status run_item(wf_jrun *r, wf_jloop *loop, wf_jbuf *b, flow *f)
     return exec(r, loop->node->body, scope, b, f);
 }
 
-/* Those items for which the loop's own `if` holds. */
-static wf_status filter_items(wf_jrun *r, const wf_jnode *n, wf_jscope *parent, wf_jseq **items)
+/* Looks at items until `wanted` of them are admitted by the loop's own `if`, or none is left. As in jinja2 the test runs
+ * no earlier than it must: the body may change what it reads. */
+static wf_status take_items(wf_jrun *r, wf_jloop *loop, size_t wanted)
 {
-    wf_jvalue kept, test;
-    if (n->count == 0)
+    while (loop->items->count < wanted && loop->taken < loop->from->count) {
+        wf_jvalue item = loop->from->item[loop->taken++], test;
+        wf_jscope *scope;
+        WF_TRY(wf_jscope_new(r, loop->scope, &scope));
+        WF_TRY(assign(r, loop->node->a, item, scope));
+        WF_TRY(wf_jeval(r, loop->node->list[0], scope, &test));
+        if (wf_jtruth(&test))
+            WF_TRY(wf_jseq_push(r, loop->items, item));
+    }
+    return WF_OK;
+}
+
+/* The items of a loop: all of them, or, if it has an `if`, none yet. */
+static wf_status begin_items(wf_jrun *r, wf_jloop *loop, wf_jvalue over)
+{
+    wf_jvalue kept;
+    WF_TRY(wf_jwalk(r, over, &loop->from));
+    loop->items = loop->from;
+    loop->taken = loop->from->count;
+    if (loop->node->count == 0)
         return WF_OK;
     WF_TRY(wf_jseq_new(r, WF_J_LIST, 0, &kept));
-    for (size_t i = 0; i < (*items)->count; i++) {
-        wf_jscope *scope;
-        WF_TRY(wf_jscope_new(r, parent, &scope));
-        WF_TRY(assign(r, n->a, (*items)->item[i], scope));
-        WF_TRY(wf_jeval(r, n->list[0], scope, &test));
-        if (wf_jtruth(&test))
-            WF_TRY(wf_jseq_push(r, kept.u.seq, (*items)->item[i]));
-    }
-    *items = kept.u.seq;
-    return WF_OK;
+    loop->items = kept.u.seq;
+    loop->taken = 0;
+    return take_items(r, loop, 1);
 }
 
 static wf_status run_loop(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue over,
@@ -94,17 +106,18 @@ static wf_status run_loop(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jv
     if (!loop)
         return wf_jrun_failed(r);
     *loop = (wf_jloop){.node = n, .scope = scope, .depth = depth};
-    WF_TRY(wf_jwalk(r, over, &loop->items));
-    WF_TRY(filter_items(r, n, scope, &loop->items));
+    WF_TRY(begin_items(r, loop, over));
     flow f = GO_ON;
     bool any = false;
-    for (; loop->index < loop->items->count && f != BREAK; loop->index++) {
+    while (loop->index < loop->items->count) {
         any = true;
         f = GO_ON;
         WF_TRY(wf_jrun_step(r, 1));
         WF_TRY(run_item(r, loop, b, &f));
         if (f == BREAK)
             break;
+        loop->index++;
+        WF_TRY(take_items(r, loop, loop->index + 1));
     }
     if (any || !n->c)
         return WF_OK;
@@ -164,6 +177,10 @@ wf_status wf_jloop_attr(wf_jrun *r, wf_jloop *loop, const wf_jstr *name, wf_jval
 {
     static const wf_jrow methods[] = {{"cycle", loop_cycle, "*", 0},
                                       {"changed", loop_changed, "*", 0}};
+    if (wf_jstr_is(name, "last") || wf_jstr_is(name, "nextitem"))
+        WF_TRY(take_items(r, loop, loop->index + 2));
+    if (wf_jstr_is(name, "length") || wf_jstr_is(name, "revindex") || wf_jstr_is(name, "revindex0"))
+        WF_TRY(take_items(r, loop, SIZE_MAX));
     int64_t i = (int64_t)loop->index, n = (int64_t)loop->items->count;
     const struct {
         const char *name;

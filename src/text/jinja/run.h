@@ -59,7 +59,9 @@ struct wf_jmacro {
 struct wf_jloop {
     const wf_jnode *node;
     wf_jscope *scope; /* around the loop, for loops that call themselves */
-    wf_jseq *items;
+    wf_jseq *items;   /* those that the loop's own `if` has admitted so far */
+    wf_jseq *from;    /* what the loop goes over, of which `taken` have been looked at */
+    size_t taken;
     size_t index;
     int depth;      /* 0: the outermost */
     wf_jvalue last; /* what loop.changed was called with, a tuple */
