@@ -39,10 +39,19 @@ def strftime_now(form):
     return datetime.datetime.fromtimestamp(NOW).strftime(form)
 
 
+def subtract(context, operator, left, right):
+    """Keys of a dict minus others are a set in Python; Weft has no sets, and refuses."""
+    if isinstance(left, (type({}.keys()), type({}.items()))) or isinstance(right, (type({}.keys()), type({}.items()))):
+        raise TypeError("no sets")
+    return left - right
+
+
 def environment(mutable):
     """mutable: lists may be appended to, which Hugging Face forbids and other engines allow."""
     made = (SandboxedEnvironment if mutable else ImmutableSandboxedEnvironment)(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    made.intercepted_binops = frozenset(["-"])
+    made.call_binop = subtract
     made.filters["tojson"] = tojson
     made.globals["raise_exception"] = raise_exception
     made.globals["strftime_now"] = strftime_now
