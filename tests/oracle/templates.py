@@ -64,8 +64,8 @@ def from_model(path):
 
 
 def agrees(want, error, got):
-    if error is not None:  # Weft's keys() is a list, in which a list may be looked for
-        return "error" in got or "unhashable type" in str(error)
+    if error is not None:
+        return "error" in got
     if OPAQUE.search(want):
         return True
     return got.get("text") == want and len(got["plain"]) == len(want.encode())
@@ -92,6 +92,9 @@ def main():
         want, error = reference.render(text, variables, mutable)
         got = json.loads(answer)
         errors += error is not None
+        # A random template may look for a list in keys(): an error in Python, but a view is a list in Weft.
+        if name == "random" and ".keys()" in text and "unhashable type" in str(error):
+            continue
         if not agrees(want, error, got):
             wrong += 1
             if wrong <= int(os.environ.get("WEFT_ORACLE_SHOW", "20")):
