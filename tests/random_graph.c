@@ -3,6 +3,7 @@
  * random_graph.c - recipes and how a graph is made from one: the pool of values that steps pick
  * from, the sources, and how large numbers get.
  */
+#include "base/hash.h"
 #include "random_priv.h"
 
 #include <math.h>
@@ -21,11 +22,9 @@ int64_t rg_draw(rg_maker *m, int64_t n)
 
 uint64_t rg_hash(const char *text, uint64_t salt)
 {
-    uint64_t h = 0xcbf29ce484222325u ^ salt; /* FNV-1a, and a finish that mixes all bits */
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    uint64_t h = wf_hash_fnv1a_string(WF_FNV1A ^ salt, text);
     h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
-    return h ^ h >> 33;
+    return h ^ h >> 33; /* FNV-1a alone leaves the high bits of short texts similar */
 }
 
 static wf_type allowed(const rg_maker *m, wf_type type)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "smollm2_fixture.h"
 
 #define FOLDER "tests/fixtures/smollm2/"
@@ -79,15 +80,6 @@ static float take_f32(reader *r)
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
-}
-
-/* FNV-1a, 64 bits. */
-static uint64_t hash(const unsigned char *bytes, size_t count)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < count; i++)
-        h = (h ^ bytes[i]) * 0x100000001b3u;
-    return h;
 }
 
 /* ---- The recording ------------------------------------------------------------------------- */
@@ -161,7 +153,8 @@ sm_recording *sm_open(const char *name)
     assert_true(out->count >= 1 && (size_t)out->count <= r.size);
     assert_in_range(out->top, 2, MAX_TOP);
     assert_in_range(out->vocab, out->top + 1, 65536);
-    if (take_u32(&r) != texts.size || take_u64(&r) != hash(texts.bytes, texts.size))
+    if (take_u32(&r) != texts.size ||
+        take_u64(&r) != wf_hash_fnv1a(WF_FNV1A, texts.bytes, texts.size))
         fail_msg("%s was recorded from other texts than those in texts.txt", path);
     assert_int_equal(r.at, HEADER_BYTES);
 

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/checksum.h"
+#include "base/hash.h"
 #include "base/philox.h"
 #include "support.h"
 
@@ -43,6 +44,17 @@ static void test_known(void **state)
         assert_true(wf_checksum(bytes, known[i].count) == known[i].sum);
 }
 
+/* Vectors of the FNV authors' test program. */
+static void test_fnv1a(void **state)
+{
+    (void)state;
+    assert_true(wf_hash_fnv1a_string(WF_FNV1A, "") == UINT64_C(0xcbf29ce484222325));
+    assert_true(wf_hash_fnv1a_string(WF_FNV1A, "a") == UINT64_C(0xaf63dc4c8601ec8c));
+    assert_true(wf_hash_fnv1a_string(WF_FNV1A, "foobar") == UINT64_C(0x85944171f73967e8));
+    uint64_t h = wf_hash_fnv1a(WF_FNV1A, "foo", 3);
+    assert_true(wf_hash_fnv1a(h, "bar", 3) == UINT64_C(0x85944171f73967e8));
+}
+
 static void test_pieces(void **state)
 {
     (void)state;
@@ -65,6 +77,7 @@ static void test_pieces(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_known), cmocka_unit_test(test_pieces)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_known), cmocka_unit_test(test_fnv1a),
+                                       cmocka_unit_test(test_pieces)};
     return cmocka_run_group_tests_name("checksum", tests, fill, NULL);
 }

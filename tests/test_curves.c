@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/writer.h"
 #include "model/family.h"
@@ -130,14 +131,6 @@ static wf_trainer *open_trainer(const curves *c, wf_device *device, const char *
 
 /* ---- Numbers, as the fixture's note says ---- */
 
-static uint64_t fnv1a(const char *name)
-{
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
-    return h;
-}
-
 static void write_weights(const curves *c, wf_trainer *t, const wf_json_node *m)
 {
     const wf_json_node *weights = wf_json_get(m, "weights");
@@ -146,7 +139,7 @@ static void write_weights(const curves *c, wf_trainer *t, const wf_json_node *m)
         const char *name = shape->key;
         bool gain = strstr(name, "norm.weight") != NULL;
         int64_t count = 1;
-        uint64_t lcg = fnv1a(name);
+        uint64_t lcg = wf_hash_fnv1a_string(WF_FNV1A, name);
         for (size_t k = 0; k < shape->count; k++)
             count *= shape->child[k].integer;
         float *w = malloc((size_t)count * sizeof *w);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/philox.h"
 #include "graph/build.h"
 #include "support.h"
@@ -49,11 +50,8 @@ typedef struct {
 
 static wf_rng stream_of(uint64_t seed, const char *name)
 {
-    uint64_t stream = 0xcbf29ce484222325u;
-    for (; *name; name++)
-        stream = (stream ^ (unsigned char)*name) * 0x100000001b3u;
     wf_rng rng;
-    wf_rng_init(&rng, seed, stream);
+    wf_rng_init(&rng, seed, wf_hash_fnv1a_string(WF_FNV1A, name));
     return rng;
 }
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json_tree.h"
 #include "base/mem.h"
 #include "device/device.h"
@@ -80,21 +81,14 @@ static void to_gguf_and_back(void **state)
 
 /* ---- Quantized ---- */
 
-static uint64_t fnv(const uint8_t *bytes, size_t n)
-{
-    uint64_t h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ bytes[i]) * 0x100000001B3u;
-    return h;
-}
-
 /* The recording must be of this very file. */
 static void check_hash(wf_ctx *ctx, const char *file, const char *stem, const char *wanted)
 {
     wf_map *map;
     char hash[17];
     wt_ok(ctx, wf_map_open(ctx, file, &map));
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)fnv(map->data, map->size));
+    snprintf(hash, sizeof hash, "%016llx",
+             (unsigned long long)wf_hash_fnv1a(WF_FNV1A, map->data, map->size));
     wf_map_close(map);
     if (strcmp(hash, wanted) != 0)
         fail_msg(

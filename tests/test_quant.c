@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "base/hash.h"
 #include "base/philox.h"
 #include "graph/quant/block.h"
 #include "selftest/number.h"
@@ -44,14 +45,6 @@ static void random_blocks(int which, uint8_t *bytes)
             bytes[i * size + scale[which][k] + 1] &= 0xBF;
 }
 
-static uint64_t hash(const void *data, size_t bytes)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ ((const uint8_t *)data)[i]) * 0x100000001b3u;
-    return h;
-}
-
 static void test_decoded_bits(void **state)
 {
     static const uint64_t ggml[5] = {0xcf73ed9823866354u, 0x521db66094a14b0eu, 0x150e3ad27ce92e7eu,
@@ -64,7 +57,7 @@ static void test_decoded_bits(void **state)
         wt_ok(*state, wf_type_to_f32(*state, types[t], bytes, x, n));
         for (int64_t i = 0; i < n; i++)
             assert_true(x[i] == (float)wf_number_of_block(types[t], bytes, i));
-        assert_int_equal(hash(x, (size_t)n * sizeof *x), ggml[t]);
+        assert_int_equal(wf_hash_fnv1a(WF_FNV1A, x, (size_t)n * sizeof *x), ggml[t]);
         for (int64_t i = 0; i + 3 * step <= n; i += step) { /* from anywhere within a block */
             wf_block_decode(types[t], bytes, i, 3 * step, part);
             assert_memory_equal(part, x + i, (size_t)(3 * step) * sizeof *x);
@@ -200,14 +193,14 @@ static void test_importance(void **state)
     for (int t = 1; t < 5; t++) { /* q8_0 needs no search */
         quantize(types[t], NULL);
         double without = weighed_error(importance);
-        uint64_t bits = hash(stored, sizeof stored);
+        uint64_t bits = wf_hash_fnv1a(WF_FNV1A, stored, sizeof stored);
         quantize(types[t], importance);
         double with = weighed_error(importance);
         print_message("%s: with importance %.3f of the error\n", wf_type_name(types[t]),
                       sqrt(with / without));
         assert_true(with < 0.97 * without);
         quantize(types[t], nothing); /* no column counts: as if all did */
-        assert_int_equal(hash(stored, sizeof stored), bits);
+        assert_int_equal(wf_hash_fnv1a(WF_FNV1A, stored, sizeof stored), bits);
     }
 }
 

@@ -9,12 +9,13 @@
 
 #include "base/clock.h"
 
-static _Atomic uint64_t drawn; /* 0: not yet */
+static _Atomic uint64_t drawn; /* 0: not drawn yet */
 
+/* Of threads that race here, the first one's key wins. */
 static uint64_t draw(void)
 {
     uint64_t key, none = 0;
-    if (getentropy(&key, sizeof key) != 0) /* where there is none, what others do not know either */
+    if (getentropy(&key, sizeof key) != 0) /* no system entropy: clock and stack address */
         key = ((uint64_t)wf_clock_ns() ^ (uintptr_t)&key) * UINT64_C(0x9E3779B97F4A7C15);
     key |= 1;
     return atomic_compare_exchange_strong(&drawn, &none, key) ? key : none;
@@ -38,4 +39,17 @@ uint32_t wf_hash_bytes(const char *bytes, size_t count)
         memcpy(&word, bytes, count);
     h = wf_hash_mix(h ^ word, key);
     return (uint32_t)(wf_hash_mix(h ^ key, key) >> 32);
+}
+
+uint64_t wf_hash_fnv1a(uint64_t h, const void *bytes, size_t count)
+{
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < count; i++)
+        h = (h ^ at[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+uint64_t wf_hash_fnv1a_string(uint64_t h, const char *s)
+{
+    return wf_hash_fnv1a(h, s, strlen(s));
 }

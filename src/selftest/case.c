@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "graph/quant/block.h"
 
@@ -246,20 +247,13 @@ void wf_case_op(wf_case *c, const char *attrs, wf_value *const *in, int nin)
 
 /* ---- Cases ---- */
 
-/* FNV-1a. Names rather than numbers of ops, so that a new row of ops.def leaves old seeds valid. */
-static uint64_t hash(uint64_t h, const char *s)
-{
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    return h;
-}
-
+/* Hashes the op's name, not its number: a new row of ops.def leaves old seeds valid. */
 uint64_t wf_case_stream(const wf_case_row *row, int variant, wf_type type)
 {
     char text[64];
     snprintf(text, sizeof text, "/%s/%d/%s", row->label ? row->label : "", variant,
              wf_type_name(type));
-    return hash(hash(0xcbf29ce484222325u, wf_op_get(row->op)->name), text);
+    return wf_hash_fnv1a_string(wf_hash_fnv1a_string(WF_FNV1A, wf_op_get(row->op)->name), text);
 }
 
 wf_status wf_case_new(wf_ctx *ctx, const wf_case_row *row, int variant, wf_type type, uint64_t seed,

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "device/device.h"
@@ -109,13 +110,10 @@ static double deviation_of(const wf_setup *s, const char *name)
     return adds ? DEVIATION / sqrt(2 * (double)s->config.layers) : DEVIATION;
 }
 
-/* One stream for each weight, by its name: a model with more layers begins with the same first ones. */
+/* Each weight draws from a random stream named after it: adding layers leaves the other weights unchanged. */
 static uint64_t stream_of(const char *name)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *name; name++)
-        h = (h ^ (uint8_t)*name) * 0x100000001b3u;
-    return h;
+    return wf_hash_fnv1a_string(WF_FNV1A, name);
 }
 
 static wf_status begin_weight(wf_trainer *t, const wf_info *state)

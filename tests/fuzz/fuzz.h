@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "text/utf8.h"
 #include "weft.h"
 
@@ -83,9 +84,8 @@ static inline int fuzz_run(fuzz_fn *fn, fuzz_room room, const uint8_t *data, siz
 {
     if (size > FUZZ_MOST)
         return 0;
-    uint64_t calls = fuzz_once(fn, room, data, size, 0), hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ data[i]) * UINT64_C(1099511628211);
+    uint64_t calls = fuzz_once(fn, room, data, size, 0);
+    uint64_t hash = wf_hash_fnv1a(WF_FNV1A, data, size);
     if (hash >> 62 == 0 && calls > 0)
         fuzz_once(fn, room, data, size, 1 + (hash >> 8) % calls);
     return 0;

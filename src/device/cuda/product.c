@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "device/cuda/product_priv.h"
 
@@ -593,22 +594,13 @@ void wf_cuda_products_keep(const wf_launch *l)
         all->changed = false;
 }
 
-/* FNV-1a. */
-static uint64_t mix(uint64_t h, const void *bytes, size_t n)
-{
-    const unsigned char *p = bytes;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ p[i]) * 0x100000001b3u;
-    return h;
-}
-
 void wf_cuda_products_begin(const wf_cuda_device *d)
 {
     for (int i = 0; d->products && i < d->products->count; i++)
         d->products->entries[i]->used = false;
 }
 
-/* The order in which they came up does not count. */
+/* A sum, so that the order of the entries does not matter. */
 uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
 {
     const wf_cuda_products *all = d->products;
@@ -619,9 +611,10 @@ uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
         const int64_t way = e->way;
         if (!e->used)
             continue;
-        uint64_t h = mix(0xcbf29ce484222325u, &e->key, sizeof e->key);
-        h = mix(mix(h, &way, sizeof way), &version, sizeof version);
-        sum += e->way == WF_WAY_LIBRARY ? mix(h, &e->algo, sizeof e->algo) : h;
+        uint64_t h = wf_hash_fnv1a(WF_FNV1A, &e->key, sizeof e->key);
+        h = wf_hash_fnv1a(h, &way, sizeof way);
+        h = wf_hash_fnv1a(h, &version, sizeof version);
+        sum += e->way == WF_WAY_LIBRARY ? wf_hash_fnv1a(h, &e->algo, sizeof e->algo) : h;
     }
     return sum;
 }

@@ -12,19 +12,11 @@
 
 #include "base/cache.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "device/cuda/product_priv.h"
 
 enum { LINE = 1024, MOST = 4 << 20 /* bytes of a file */ };
-
-/* FNV-1a. */
-static uint64_t check_of(const char *text, size_t bytes)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
-    return h;
-}
 
 /* ---- Reading ---- */
 
@@ -66,7 +58,7 @@ static bool read_line(const char *line, wf_product_entry *out)
     /* What has no ending cannot be run apart from it. */
     return way >= 0 && way < WF_WAY_COUNT && ns > 0 &&
            !(way == WF_WAY_APART && out->key.f[KEY_LD_AUX] == 0) &&
-           strtoull(at, NULL, 16) == check_of(line, (size_t)(at - line));
+           strtoull(at, NULL, 16) == wf_hash_fnv1a(WF_FNV1A, line, (size_t)(at - line));
 }
 
 static void enter_line(wf_cuda_products *all, const char *line)
@@ -136,7 +128,8 @@ static size_t write_line(char line[LINE], const wf_product_entry *e)
     for (int i = 0; i < 8; i++)
         n += (size_t)snprintf(line + n, LINE - n, "%016" PRIx64, e->algo.data[i]);
     n += (size_t)snprintf(line + n, LINE - n, " ");
-    return n + (size_t)snprintf(line + n, LINE - n, "%016" PRIx64 "\n", check_of(line, n));
+    return n + (size_t)snprintf(line + n, LINE - n, "%016" PRIx64 "\n",
+                                wf_hash_fnv1a(WF_FNV1A, line, n));
 }
 
 void wf_product_choices_write(wf_cuda_products *all)

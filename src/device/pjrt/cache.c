@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/cache.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "device/pjrt/pjrt.h"
 
@@ -37,7 +38,7 @@ static uint64_t hash_processor(wf_ctx *ctx, uint64_t h)
     for (int i = 0; i < 2; i++) {
         const char *at = strstr(text, fields[i]);
         if (at)
-            h = wf_pjrt_hash(h, at, 1 + strcspn(at + 1, "\n"));
+            h = wf_hash_fnv1a(h, at, 1 + strcspn(at + 1, "\n"));
     }
     wf_mem_free(ctx, text);
     return h;
@@ -50,13 +51,13 @@ static uint64_t key_of(wf_pjrt_plugin *p, const wf_pjrt_program *program)
                                 (uint64_t)p->stamp.nanoseconds, (uint64_t)p->api->version.minor};
     size_t bytes;
     const char *options = wf_pjrt_compile_options(p, &bytes);
-    uint64_t h = wf_pjrt_hash(WF_PJRT_HASH, numbers, sizeof numbers);
-    h = wf_pjrt_hash(h, options, bytes);
-    h = wf_pjrt_hash(h, p->platform, strlen(p->platform));
+    uint64_t h = wf_hash_fnv1a(WF_FNV1A, numbers, sizeof numbers);
+    h = wf_hash_fnv1a(h, options, bytes);
+    h = wf_hash_fnv1a(h, p->platform, strlen(p->platform));
     if (wf_pjrt_has(p, PJRT_CLIENT_PLATFORM_VERSION) &&
         wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_VERSION, &version, bytes, "ask for the version") ==
             WF_OK)
-        h = wf_pjrt_hash(h, version.text, version.bytes);
+        h = wf_hash_fnv1a(h, version.text, version.bytes);
     return hash_processor(p->ctx, h);
 }
 
@@ -94,7 +95,7 @@ static const char *find_fault(const wf_map *map, const wf_pjrt_program *program,
     const uint8_t *text = map->data + sizeof *head, *data = text + program->bytes;
     if (memcmp(text, program->text, program->bytes) != 0)
         return "it is another program's";
-    if (wf_pjrt_hash(WF_PJRT_HASH, data, (size_t)head->data_bytes) != head->check)
+    if (wf_hash_fnv1a(WF_FNV1A, data, (size_t)head->data_bytes) != head->check)
         return "it is damaged";
     return NULL;
 }
@@ -149,7 +150,7 @@ static wf_status store_file(wf_pjrt_plugin *p, const wf_pjrt_program *program, c
         cache_head head = {.key = key,
                            .text_bytes = program->bytes,
                            .data_bytes = args.bytes,
-                           .check = wf_pjrt_hash(WF_PJRT_HASH, args.data, args.bytes)};
+                           .check = wf_hash_fnv1a(WF_FNV1A, args.data, args.bytes)};
         memcpy(head.magic, magic, sizeof magic);
         const wf_piece pieces[] = {
             {&head, sizeof head}, {program->text, program->bytes}, {args.data, args.bytes}};

@@ -106,9 +106,6 @@ void wf_pjrt_programs_free(wf_pjrt_device *device);
 const char *wf_pjrt_compile_options(const wf_pjrt_plugin *p, size_t *bytes);
 /* The executable behind a program, to be destroyed; NULL when the plugin does not give it. */
 void *wf_pjrt_executable(wf_pjrt_plugin *p, const wf_pjrt_program *program);
-uint64_t wf_pjrt_hash(uint64_t h, const void *data,
-                      size_t bytes); /* FNV-1a, from WF_PJRT_HASH on */
-#define WF_PJRT_HASH 0xcbf29ce484222325u
 
 /* cache.c. Programs on disk, where WEFT_CACHE names a folder. What goes wrong is for the log. */
 /* Sets program->loaded. false: it has to be compiled. */

@@ -5,18 +5,11 @@
  */
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "device/pjrt/pjrt.h"
 
 #define IDLE_PROGRAMS 64 /* kept although no executable uses them */
-
-uint64_t wf_pjrt_hash(uint64_t h, const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ at[i]) * 0x100000001b3u;
-    return h;
-}
 
 /* ---- Life ---- */
 
@@ -142,7 +135,7 @@ static wf_status load_or_compile(wf_pjrt_plugin *p, wf_pjrt_program *program)
 
 wf_status wf_pjrt_program_get(wf_pjrt_device *d, char *text, size_t bytes, wf_pjrt_program **out)
 {
-    uint64_t hash = wf_pjrt_hash(WF_PJRT_HASH, text, bytes);
+    uint64_t hash = wf_hash_fnv1a(WF_FNV1A, text, bytes);
     for (wf_pjrt_program *p = d->programs; p; p = p->next)
         if (p->hash == hash && p->bytes == bytes && memcmp(p->text, text, bytes) == 0) {
             wf_mem_free(d->head.ctx, text);
