@@ -287,6 +287,29 @@ static void check_double(double value, const char *expected)
     check_json(&j, line);
 }
 
+/* One string in every style; the last byte is not UTF-8. */
+static void test_json_styles(void **state)
+{
+    (void)state;
+    static const char text[] = "a\"\\\n\t\x01\x7F\xE2\x80\xAE\xC3\xA9\xFF";
+    static const char *const expected[] = {
+        "a\\\"\\\\\\u000a\\u0009\\u0001\x7F\xE2\x80\xAE\xC3\xA9\xEF\xBF\xBD",
+        "a\\\"\\\\\\n\\u0009\\u0001\x7F\xE2\x80\xAE\xC3\xA9\xEF\xBF\xBD",
+        "a\\\"\\\\\\n\\t\\u0001\x7F\xE2\x80\xAE\xC3\xA9\xEF\xBF\xBD",
+        "a\\\"\\\\\\n\\t\\u0001\\u007f\\u202e\xC3\xA9\xEF\xBF\xBD",
+    };
+    for (int style = WF_JSON_NUMERIC; style <= WF_JSON_TERMINAL; style++) {
+        char out[128] = "", one[WF_JSON_ESCAPE];
+        size_t at = 0, n;
+        for (size_t i = 0; i < sizeof text - 1; at += n) {
+            i += wf_json_escape(one, text + i, sizeof text - 1 - i, (wf_json_style)style, &n);
+            assert_int_equal(n, strlen(one));
+            memcpy(out + at, one, n + 1);
+        }
+        assert_string_equal(out, expected[style]);
+    }
+}
+
 static void test_json_doubles(void **state)
 {
     (void)state;
@@ -408,11 +431,12 @@ static void test_json_write_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_distance), cmocka_unit_test(test_text_nearest),
-        cmocka_unit_test(test_text_append),   cmocka_unit_test(test_json_layout),
-        cmocka_unit_test(test_text_escape),   cmocka_unit_test(test_text_foreign),
-        cmocka_unit_test(test_json_strings),  cmocka_unit_test(test_json_doubles),
-        cmocka_unit_test(test_json_misuse),   cmocka_unit_test(test_json_write_error),
+        cmocka_unit_test(test_text_distance),    cmocka_unit_test(test_text_nearest),
+        cmocka_unit_test(test_text_append),      cmocka_unit_test(test_json_layout),
+        cmocka_unit_test(test_text_escape),      cmocka_unit_test(test_text_foreign),
+        cmocka_unit_test(test_json_strings),     cmocka_unit_test(test_json_styles),
+        cmocka_unit_test(test_json_doubles),     cmocka_unit_test(test_json_misuse),
+        cmocka_unit_test(test_json_write_error),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
 }

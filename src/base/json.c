@@ -84,24 +84,34 @@ void wf_json_array_end(wf_json *j)
     close_level(j, ']');
 }
 
+size_t wf_json_escape(char out[WF_JSON_ESCAPE], const char *s, size_t n, wf_json_style style,
+                      size_t *bytes)
+{
+    static const char plain[] = "\"\\\n\b\f\r\t", letter[] = "\"\\nbfrt";
+    static const size_t letters[] = {2, 3, 7, 7}; /* by style: the first ones of plain */
+    size_t length = wf_text_utf8(s, n);
+    const char *known = memchr(plain, *s, letters[style]);
+    bool raw = style == WF_JSON_TERMINAL ? wf_text_harmless(s, length) : (unsigned char)*s >= ' ';
+    if (known) {
+        *bytes = (size_t)snprintf(out, WF_JSON_ESCAPE, "\\%c", letter[known - plain]);
+    } else if (length > 0 && !raw) {
+        unsigned c = wf_text_point(s, length); /* below U+10000: no control is above */
+        *bytes = (size_t)snprintf(out, WF_JSON_ESCAPE, "\\u%04x", c & 0xFFFF);
+    } else {
+        *bytes = length ? length : 3;
+        memcpy(out, length ? s : "\xEF\xBF\xBD" /* U+FFFD */, *bytes);
+        out[*bytes] = '\0';
+    }
+    return length ? length : 1;
+}
+
 static void put_string(FILE *out, const char *text, size_t bytes)
 {
-    static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
-    const unsigned char *s = (const unsigned char *)text, *end = s + bytes;
+    char one[WF_JSON_ESCAPE];
     putc('"', out);
-    while (s < end) {
-        const char *escape = *s ? strchr(plain, *s) : NULL;
-        size_t length = wf_text_utf8((const char *)s, (size_t)(end - s));
-        if (escape)
-            fprintf(out, "\\%c", letter[escape - plain]);
-        else if (length == 0)
-            fputs("\xEF\xBF\xBD", out); /* U+FFFD */
-        else if (!wf_text_harmless((const char *)s, length))
-            fprintf(out, "\\u%04x",
-                    wf_text_point((const char *)s, length)); /* a terminal would obey it */
-        else
-            fwrite(s, 1, length, out);
-        s += length ? length : 1;
+    for (size_t n, taken; bytes > 0; text += taken, bytes -= taken) {
+        taken = wf_json_escape(one, text, bytes, WF_JSON_TERMINAL, &n);
+        fwrite(one, 1, n, out);
     }
     putc('"', out);
 }

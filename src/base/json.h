@@ -1,15 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /* json.h - writes one JSON document to a stream as it goes, indented by two spaces.
  *
- * The calls follow the document's shape and the writer adds commas, colons and newlines. A call out
- * of place (a value without a key in an object, an end that matches no begin) is asserted. Write
- * errors stay in the stream; wf_json_end reports them. */
+ * The calls follow the document's structure; the writer adds commas, colons and newlines. A call out
+ * of place (a value without a key in an object, an end that matches no begin) fails an assertion.
+ * Write errors stay in the stream; wf_json_end reports them.
+ *
+ * Every JSON string in the program, here and in wf_writer, is escaped by wf_json_escape. */
 #ifndef WF_BASE_JSON_H
 #define WF_BASE_JSON_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+
+/* How control characters below U+0020 are written. Every style is valid JSON; a file format keeps its style, so
+ * that its bytes stay the same. */
+typedef enum {
+    WF_JSON_NUMERIC, /* \u000a: safetensors, config.json, checkpoints */
+    WF_JSON_NEWLINE, /* \n, the others as \u0009: the training log */
+    WF_JSON_LETTERS, /* \b \f \n \r \t where they exist: tokenizer.json */
+    WF_JSON_TERMINAL /* as LETTERS, and \u202e for each character that controls a terminal: wf_json */
+} wf_json_style;
+
+/* Writes the first character of s[0..n), n > 0, as it stands in a JSON string, NUL-terminated. A byte that is not
+ * UTF-8 becomes U+FFFD. Returns the bytes consumed; *bytes is the length of out. */
+#define WF_JSON_ESCAPE 8
+size_t wf_json_escape(char out[WF_JSON_ESCAPE], const char *s, size_t n, wf_json_style style,
+                      size_t *bytes);
 
 #define WF_JSON_DEPTH 32
 

@@ -69,23 +69,20 @@ void wf_writer_bytes(wf_writer *w, const void *bytes, size_t count)
     w->text[w->len] = '\0';
 }
 
-void wf_writer_quoted(wf_writer *w, const char *text, size_t bytes)
+void wf_writer_json(wf_writer *w, const char *text, size_t bytes, wf_json_style style)
 {
+    char one[WF_JSON_ESCAPE];
     wf_writer_char(w, '"');
-    for (size_t n; bytes > 0; text += n, bytes -= n) {
-        n = wf_text_utf8(text, bytes);
-        if (n == 0) {
-            wf_writer_print(w, "\xEF\xBF\xBD");
-            n = 1;
-        } else if ((unsigned char)*text < ' ') {
-            wf_writer_print(w, "\\u%04x", (unsigned)*text);
-        } else {
-            if (*text == '"' || *text == '\\')
-                wf_writer_char(w, '\\');
-            wf_writer_bytes(w, text, n);
-        }
+    for (size_t n, taken; bytes > 0; text += taken, bytes -= taken) {
+        taken = wf_json_escape(one, text, bytes, style, &n);
+        wf_writer_bytes(w, one, n);
     }
     wf_writer_char(w, '"');
+}
+
+void wf_writer_quoted(wf_writer *w, const char *text, size_t bytes)
+{
+    wf_writer_json(w, text, bytes, WF_JSON_NUMERIC);
 }
 
 void wf_writer_xml(wf_writer *w, const char *text, size_t most)

@@ -8,6 +8,7 @@
 #define WF_BASE_WRITER_H
 
 #include "base/ctx.h"
+#include "base/json.h"
 
 typedef struct {
     wf_ctx *ctx;
@@ -20,7 +21,8 @@ typedef struct {
 void wf_writer_print(wf_writer *w, const char *fmt, ...) WF_PRINTF(2, 3);
 void wf_writer_char(wf_writer *w, char c);
 void wf_writer_bytes(wf_writer *w, const void *bytes, size_t count);
-/* As a string of JSON, with its quotes; a byte that is not UTF-8 becomes U+FFFD. */
+/* Write a JSON string, quotes included. A byte that is not UTF-8 becomes U+FFFD. _quoted: style WF_JSON_NUMERIC. */
+void wf_writer_json(wf_writer *w, const char *text, size_t bytes, wf_json_style style);
 void wf_writer_quoted(wf_writer *w, const char *text, size_t bytes);
 /* Foreign text as content of an XML element: escaped as wf_text_escape does, at most `most` characters. */
 void wf_writer_xml(wf_writer *w, const char *text, size_t most);

@@ -10,20 +10,7 @@
 
 static void put_string(wf_writer *w, const char *s, size_t n)
 {
-    static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
-    size_t length;
-    wf_writer_char(w, '"');
-    for (size_t i = 0; i < n; i += length) {
-        bool whole = wf_utf8_look(s + i, n - i, &length) == WF_UTF8_WHOLE;
-        const char *escape = s[i] ? strchr(plain, s[i]) : NULL;
-        if (escape)
-            wf_writer_print(w, "\\%c", letter[escape - plain]);
-        else if ((uint8_t)s[i] < 0x20)
-            wf_writer_print(w, "\\u%04x", (unsigned)s[i]);
-        else
-            wf_writer_bytes(w, whole ? s + i : WF_UTF8_REPLACEMENT, whole ? length : 3);
-    }
-    wf_writer_char(w, '"');
+    wf_writer_json(w, s, n, WF_JSON_LETTERS);
 }
 
 static const char *truth(bool b)

@@ -81,18 +81,8 @@ static void put_int(wf_writer *w, const char *key, int64_t value)
 
 static void put_string(wf_writer *w, const char *key, const char *text)
 {
-    wf_writer_print(w, ",\"%s\":\"", key);
-    for (const char *s = text; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            wf_writer_print(w, "\\%c", *s);
-        else if (*s == '\n')
-            wf_writer_print(w, "\\n");
-        else if ((unsigned char)*s < ' ')
-            wf_writer_print(w, "\\u%04x", (unsigned)(unsigned char)*s);
-        else
-            wf_writer_char(w, *s);
-    }
-    wf_writer_char(w, '"');
+    wf_writer_print(w, ",\"%s\":", key);
+    wf_writer_json(w, text, strlen(text), WF_JSON_NEWLINE);
 }
 
 static wf_writer begin_line(wf_record *r, const char *event, int64_t step)
