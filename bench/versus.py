@@ -1,23 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Weft and a peer on the same work, in turns, in one run.
+"""Compares Weft with a peer: the same work, alternating, in one run.
 
-A machine is not equally fast at all times, so neither figure means much alone. Here the two programs run one
-after the other, several rounds of it, and what counts is the ratio: that of the medians over the rounds, and
-beside it that of the best. Peers are found by what the command line says; none is built here.
+The speed of a machine drifts, so only ratios from one run mean anything. The two programs alternate
+for several rounds. The ratio of the medians counts; the ratio of the best rounds stands beside it,
+and the lower end of a 95% bootstrap interval over the rounds. The command line names the peer;
+nothing is built here.
 
     bench/versus.py gemm  --openblas libopenblas.so.0 --threads 1,2
     bench/versus.py model --llama-bench PATH MODEL.gguf ... --threads 2
     bench/versus.py load  --llama-bench PATH MODEL.gguf ... --threads 2
     bench/versus.py train --torch PYTHON --length 64 --threads 2
-    bench/versus.py train --took 'COMMAND' --length 64 --threads 2     (any trainer that prints "took X ms" for a step)
+    bench/versus.py train --took 'COMMAND' --length 64 --threads 2     (prints "took X ms" per step)
+    bench/versus.py self  --old PROGRAM MODEL.gguf ... --threads 2 --rounds 15
 
---cpu SET forces Weft's kernels; what forces the peer's is given in its environment by --peer-env NAME=VALUE.
+"self" compares --weft with an older Weft: prompt and decode of each model, and a training step. It
+exits 1 when a lower bound is below --least. --cpu SET forces Weft's instruction set; --peer-env
+NAME=VALUE sets the peer's environment.
 """
 import argparse
 import datetime
 import json
 import os
+import random
 import re
 import shlex
 import statistics
@@ -48,6 +53,13 @@ def measured(command, env=None):
     return time.perf_counter() - start, usage.ru_maxrss
 
 
+def lower_bound(ratios, draws=4000):
+    """The 2.5% quantile of the median ratio over resampled rounds. The draws are the same each time."""
+    rng = random.Random(1)
+    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(draws))
+    return medians[draws // 40]
+
+
 class Report:
     def __init__(self, args):
         self.args, self.peer, self.weft, self.rows = args, {}, {}, {}
@@ -72,18 +84,22 @@ class Report:
             def ratio(of):
                 return of["weft"] / of["peer"] if row["better"] == "higher" else of["peer"] / of["weft"]
 
+            pairs = [ratio({"weft": w, "peer": q}) for w, q in zip(row["weft"], row["peer"])]
             results.append({"name": name, "better": row["better"], "weft_median": median["weft"], "peer_median": median["peer"],
                             "weft_best": best["weft"], "peer_best": best["peer"], "ratio_of_medians": round(ratio(median), 3),
-                            "ratio_of_bests": round(ratio(best), 3), "weft": row["weft"], "peer": row["peer"]})
-        print(f"{'':44} {'weft':>10} {'peer':>10} {'ratio':>7} {'of best':>8}")
+                            "ratio_of_bests": round(ratio(best), 3),
+                            "lower_bound": round(lower_bound(pairs), 3), "weft": row["weft"], "peer": row["peer"]})
+        print(f"{'':44} {'weft':>10} {'peer':>10} {'ratio':>7} {'of best':>8} {'at least':>8}")
         for r in results:
-            print(f"{r['name']:44} {r['weft_median']:10.4g} {r['peer_median']:10.4g} {r['ratio_of_medians']:7.2f} {r['ratio_of_bests']:8.2f}")
+            print(f"{r['name']:44} {r['weft_median']:10.4g} {r['peer_median']:10.4g} {r['ratio_of_medians']:7.2f}"
+                  f" {r['ratio_of_bests']:8.2f} {r['lower_bound']:8.3f}")
         if self.args.json:
             with open(self.args.json, "w") as f:
                 json.dump({"what": f"versus {self.args.what}", "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                            "command": shlex.join(["bench/versus.py"] + [public(a) for a in sys.argv[1:]]), "weft": self.weft,
                            "peer": self.peer, "cpu": self.args.cpu or "the best that the machine has", "rounds": self.args.rounds, "results": results}, f, indent=1)
                 f.write("\n")
+        return results
 
 
 def public(argument):
@@ -194,9 +210,36 @@ def train(args, report):
                 report.add(name, "peer", statistics.median(steps[1:]), "lower")  # the first allocates
 
 
+def self(args, report):
+    """An older Weft as the peer. Each round runs both programs, and the order alternates."""
+    device = ["-d", args.device] if args.device else []
+    work = [[path, "--repetitions", str(args.repeats)] for path in args.models]
+    work.append(["train", args.preset, "--batch", "4", "--length", str(args.length),
+                 "--repetitions", str(args.steps)] + (["--compute", args.compute] if args.compute else []))
+    programs = [("weft", args.weft), ("peer", args.old)]
+    for threads in args.threads:
+        for words in work:
+            for turn in range(args.rounds):
+                for side, program in programs[:: 1 if turn % 2 == 0 else -1]:
+                    command = [program, "bench", *words, *device, "--json", "-", "--no-peak", "-q"]
+                    command += [] if args.device else ["-t", str(threads)]
+                    js = json.loads(run(command, weft_env(args, threads))[0])["bench"]
+                    if side == "weft":
+                        report.about_weft(js)
+                    else:
+                        report.peer = {"name": "Weft", "version": js["version"], "commit": js["commit"]}
+                    for r in js["results"]:
+                        if "tokens_per_s" in r and "test" in r:
+                            name = f"{threads} threads {os.path.basename(words[0])} {r['test']}, tokens/s"
+                            report.add(name, side, r["tokens_per_s"], "higher")
+                        else:
+                            name = f"{threads} threads {args.preset} 4 x {args.length}, ms per step"
+                            report.add(name, side, r["ms_per_step_median"], "lower")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("what", choices=("gemm", "model", "load", "train"))
+    p.add_argument("what", choices=("gemm", "model", "load", "train", "self"))
     p.add_argument("models", nargs="*")
     p.add_argument("--weft", default="build/weft")
     p.add_argument("--threads", default="1", type=lambda s: [int(n) for n in s.split(",")])
@@ -210,12 +253,19 @@ def main():
     p.add_argument("--llama-bench", default="llama-bench")
     p.add_argument("--torch", help="a Python that has PyTorch")
     p.add_argument("--took", help="a command that trains")
+    p.add_argument("--old", help="self: the Weft to compare with")
+    p.add_argument("--least", default=0.97, type=float, help="self: the smallest lower bound that passes")
+    p.add_argument("--preset", default="gpt2-124M", help="self: the model whose training step is timed")
+    p.add_argument("--compute", help="self: the precision of the training step")
+    p.add_argument("--device", help="self: the device of both programs (default: the CPU)")
     p.add_argument("--length", default=64, type=int)
     p.add_argument("--steps", default=6, type=int)
     p.add_argument("--repeats", default=2, type=int, help="runs of a model in each round, whose mean counts")
     args = p.parse_intermixed_args()
     if args.what in ("model", "load") and not args.models:
         p.error(f"{args.what} wants models")
+    if args.what == "self" and not args.old:
+        p.error("self wants --old PROGRAM")
     if args.what == "train" and bool(args.torch) == bool(args.took):
         p.error("train wants one of --torch and --took")
     if args.rounds < 1 or args.steps < 1 or args.repeats < 1:
@@ -226,7 +276,9 @@ def main():
     globals()[args.what](args, report)
     if args.peer_version:
         report.peer["version"] = args.peer_version
-    report.finish()
+    results = report.finish()
+    if args.what == "self" and any(r["lower_bound"] < args.least for r in results):
+        sys.exit(f"a lower bound is below {args.least}")
 
 
 if __name__ == "__main__":
