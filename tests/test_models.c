@@ -296,7 +296,7 @@ static void a_full_context_ends_the_text(void **state)
     assert_int_equal(bytes, 0);
     wf_sequence_free(s);
     wt_fails(ctx, wf_sequence_new(t.generator, many, 31, NULL, &s), WF_ERR_USAGE,
-             "31 tokens and the context only 30");
+             "31 tokens, but the context has only 30");
     wt_fails(ctx, wf_sequence_new(t.generator, many, 0, NULL, &s), WF_ERR_USAGE, "empty");
     many[1] = (int32_t)r.vocab;
     wt_fails(ctx, wf_sequence_new(t.generator, many, 2, NULL, &s), WF_ERR_USAGE, "token 288");

@@ -59,8 +59,8 @@ static void test_settings(void **state)
         {"bias is for token -1, ", {.bias = &below, .biases = 1}},
         {"bias of token 3 is nan", {.bias = &nan_bias, .biases = 1}},
         {"bias of token 3 is inf", {.bias = &inf_bias, .biases = 1}},
-        {"bias has -1 entries", {.biases = -1}},
-        {"bias has 1 entries", {.biases = 1}},
+        {"biases is -1", {.biases = -1}},
+        {"biases is 1", {.biases = 1}},
         {"no sampler 'mirostat'; choose from penalties;", {.samplers = "top_k;mirostat"}},
         {"no sampler ''", {.samplers = ";top_k"}},
         {"no sampler ' top_k'", {.samplers = "top_p; top_k"}},
@@ -182,7 +182,7 @@ static void test_no_token(void **state)
         how.bias = &bias;
         how.biases = 1;
         s = make(*state, 3, how);
-        wt_fails(*state, wf_sampler_pick(s, one, &id), WF_ERR_DEVICE, "biases included");
+        wt_fails(*state, wf_sampler_pick(s, one, &id), WF_ERR_DEVICE, "after the biases");
         wf_sampler_free(s);
         how.bias = &more;
         s = make(*state, 3, how);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_stop.c - stop texts against a search over the whole text, cut in every way. */
+/* test_stop.c - stop strings against a search over the whole text, cut in every way. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,16 +53,17 @@ static void test_refused(void **state)
     for (int i = 0; i <= WF_STOPS_MAX; i++)
         many[i] = "a";
     wt_fails(*state, wf_stopper_new(*state, (const char *const[]){"a", ""}, 2, &s), WF_ERR_USAGE,
-             "stop text 2 of 2 is empty");
+             "stop string 2 of 2 is empty");
     wt_fails(*state, wf_stopper_new(*state, (const char *const[]){NULL}, 1, &s), WF_ERR_USAGE,
-             "stop text 1 of 1 is empty");
+             "stop string 1 of 1 is empty");
     wt_fails(*state, wf_stopper_new(*state, (const char *const[]){longest}, 1, &s), WF_ERR_USAGE,
-             "more than 1024 bytes");
+             "longer than 1024 bytes");
     wt_fails(*state, wf_stopper_new(*state, (const char *const[]){"\xa9"}, 1, &s), WF_ERR_USAGE,
              "not UTF-8");
-    wt_fails(*state, wf_stopper_new(*state, many, WF_STOPS_MAX + 1, &s), WF_ERR_USAGE, "65 stop");
-    wt_fails(*state, wf_stopper_new(*state, NULL, 1, &s), WF_ERR_USAGE, "stop texts");
-    wt_fails(*state, wf_stopper_new(*state, many, -1, &s), WF_ERR_USAGE, "-1 stop");
+    wt_fails(*state, wf_stopper_new(*state, many, WF_STOPS_MAX + 1, &s), WF_ERR_USAGE,
+             "stop strings is 65");
+    wt_fails(*state, wf_stopper_new(*state, NULL, 1, &s), WF_ERR_USAGE, "stop strings");
+    wt_fails(*state, wf_stopper_new(*state, many, -1, &s), WF_ERR_USAGE, "stop strings is -1");
     assert_null(s);
     longest[WF_STOP_BYTES] = '\0';
     many[0] = longest;
@@ -109,7 +110,7 @@ static void test_pieces(void **state)
     wf_stopper_free(s);
 }
 
-/* How much of the text is left, by looking for every stop text at every place. */
+/* How much of the text is left, by looking for every stop string at every place. */
 static size_t search(const char *text, size_t len, char stop[][8], int stops, bool *found)
 {
     for (size_t end = 1; end <= len; end++)
@@ -123,7 +124,7 @@ static size_t search(const char *text, size_t len, char stop[][8], int stops, bo
     return len;
 }
 
-/* Nothing is held back that no stop text begins with. */
+/* Nothing is held back that no stop string begins with. */
 static void check_held(const char *text, size_t len, size_t given, char stop[][8], int stops)
 {
     if (given == len)
@@ -177,7 +178,7 @@ static void test_random(void **state)
     assert_true(found_some > 1000);
 }
 
-/* Texts and stop texts that make a search with steps back slow: 2^19 bytes times 1000 of a stop text times
+/* Texts and stop strings that make a search with steps back slow: 2^19 bytes times 1000 of a stop string times
  * 64 of them would take minutes. */
 static void test_linear(void **state)
 {

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* generator.c - a model made ready on a device: executables for a few sizes, weights, a pool of pages. */
+/*
+ * generator.c - creates, plans and frees generators, and computes logits of whole texts.
+ *
+ * A generator compiles one executable per bucket size in one session, so that all of them share the weights and
+ * the page pool.
+ */
 #include "infer/generator.h"
 
 #include "base/check.h"
@@ -8,10 +13,12 @@
 
 #define DEFAULT_CONTEXT 4096
 #define DEFAULT_CHUNK 512
-#define EVERY_TOKENS 32 /* of a run that gives all logits */
+#define EVERY_TOKENS \
+    32 /* tokens of a run that returns all logits: limits the size of every_logits */
 
 /* ---- Options ---- */
 
+/* Fills in the defaults and checks every option. */
 static wf_status choose(wf_generator *g, const wf_generator_options *o)
 {
     const wf_config *c = &g->model->config;
@@ -24,31 +31,32 @@ static wf_status choose(wf_generator *g, const wf_generator_options *o)
     g->vocab = c->vocab;
     if (g->context < 1 || g->context > c->context)
         return wf_fail(g->ctx, WF_ERR_USAGE,
-                       "a context of %lld tokens is not possible; %s has been made for 1 to %lld",
-                       (long long)g->context, WF_SHOWN(g->model->info.name), (long long)c->context);
+                       "context %lld is outside this model's range of 1 to %lld tokens (%s); "
+                       "choose a context within it",
+                       (long long)g->context, (long long)c->context, WF_SHOWN(g->model->info.name));
     if (g->sequences < 1 || g->sequences > 4096)
-        return wf_fail(g->ctx, WF_ERR_USAGE,
-                       "a generator of %lld sequences is not possible, 1 to 4096 are",
+        return wf_fail(g->ctx, WF_ERR_USAGE, "sequences is %lld, but must be from 1 to 4096",
                        (long long)g->sequences);
     if (g->chunk < 1 || g->chunk > 65536)
-        return wf_fail(g->ctx, WF_ERR_USAGE,
-                       "a chunk of %lld tokens is not possible, 1 to 65536 are",
+        return wf_fail(g->ctx, WF_ERR_USAGE, "chunk is %lld tokens, but must be from 1 to 65536",
                        (long long)g->chunk);
     if (wf_type_get(g->kv)->kind != WF_KIND_FLOAT)
         return wf_fail(g->ctx, WF_ERR_USAGE,
-                       "keys and values cannot be %s; f32, f16 and bf16 can be",
+                       "keys and values cannot be stored as %s; use f32, f16 or bf16",
                        wf_type_name(g->kv));
     g->pages_each = (g->context - 1) / WF_PAGE_TOKENS + 1;
-    if (g->pages_each * g->sequences > INT32_MAX / WF_PAGE_TOKENS)
+    if (g->pages_each * g->sequences >
+        INT32_MAX / WF_PAGE_TOKENS) /* token slots have i32 indices */
         return wf_fail(g->ctx, WF_ERR_USAGE,
-                       "a generator of %lld sequences of %lld tokens is too large",
+                       "%lld sequences of %lld tokens exceed the limit of 2^31 cached tokens; "
+                       "use fewer sequences or a smaller context",
                        (long long)g->sequences, (long long)g->context);
     return WF_OK;
 }
 
 /* ---- Executables ---- */
 
-/* rows 0: logits of all tokens. */
+/* Builds the graph of one run. rows: how many tokens get logits; 0: all of them. */
 static wf_status build(wf_generator *g, int64_t tokens, int64_t rows, wf_graph *graph)
 {
     const wf_build_options options = {
@@ -62,7 +70,7 @@ static wf_status build(wf_generator *g, int64_t tokens, int64_t rows, wf_graph *
         .kv = g->kv,
         .given_frequencies = true,
         .type = wf_model_weight_type,
-        .user = (void *)(uintptr_t)g->model, /* which is only read */
+        .user = (void *)(uintptr_t)g->model, /* only read */
         .adapt = g->adapters.count > 0 ? wf_adapters_apply : NULL,
         .adapt_user = &g->adapters,
     };
@@ -70,9 +78,10 @@ static wf_status build(wf_generator *g, int64_t tokens, int64_t rows, wf_graph *
     WF_TRY(wf_output(graph, "logits", logits));
     if (!rows)
         return WF_OK;
-    /* Read where logits are not: the choice, and the largest, which is no number when one of them is none. */
+    /* Greedy sequences read back only the argmax and the largest logit, not all logits. The maximum is NaN when any
+     * logit is NaN, which take_token checks. */
     wf_value *named = logits;
-    if (g->mask.limit < g->vocab) /* padding is no choice */
+    if (g->mask.limit < g->vocab) /* exclude rows that pad the vocabulary */
         named = wf_slice(graph, logits, 1, 0, g->mask.limit);
     WF_TRY(wf_output(graph, "best", wf_argmax(graph, named, 1)));
     return wf_output(graph, "top", wf_reduce(graph, "max", logits, WF_AXIS(1), false));
@@ -89,14 +98,14 @@ static wf_status compile(wf_generator *g, int64_t tokens, int64_t rows, wf_exec 
     return status;
 }
 
-/* Tokens of the largest run: a chunk, or one of each sequence. */
+/* Returns the size of the largest bucket: a prefill chunk, and at least one token per sequence. */
 static int64_t most_tokens(const wf_generator *g)
 {
     int64_t most = g->chunk < g->context * g->sequences ? g->chunk : g->context * g->sequences;
     return most < g->sequences ? g->sequences : most;
 }
 
-/* Single tokens of all sequences, then four times as many, up to a whole chunk. */
+/* Bucket sizes: one token per sequence, then x4 up to a full prefill chunk. */
 static wf_status compile_buckets(wf_generator *g)
 {
     int64_t sizes[WF_MAX_BUCKETS] = {most_tokens(g)};
@@ -107,7 +116,8 @@ static wf_status compile_buckets(wf_generator *g)
     }
     if (sizes[n - 1] > g->sequences)
         sizes[n++] = g->sequences;
-    while (n > 0) { /* counted as they are made, so that a failure frees what there is */
+    while (n >
+           0) { /* smallest first; counted one by one, so that a failure frees those that exist */
         wf_bucket *b = &g->bucket[g->buckets];
         b->tokens = sizes[--n];
         WF_TRY(compile(g, b->tokens, g->sequences, &b->exec));
@@ -217,7 +227,7 @@ void wf_generator_memory(const wf_generator *g, wf_memory *out)
     }
 }
 
-/* In a session that stays empty. */
+/* Plans the largest bucket in a session without buffers; allocates nothing on the device. */
 static wf_status plan(wf_generator *g, wf_device *device, const wf_generator_options *o,
                       wf_memory *out)
 {
@@ -251,9 +261,9 @@ wf_status wf_generator_plan(wf_device *device, const wf_model *model,
     return status;
 }
 
-/* ---- All logits of a text ---- */
+/* ---- Logits of every token of a text ---- */
 
-/* The next n tokens of this sequence and of no other. rows: as for wf_generator_launch. */
+/* Runs the next n tokens of this sequence, and of no other. rows: see wf_generator_launch. */
 static wf_status run_alone(wf_sequence *s, int64_t n, wf_exec *exec, int64_t tokens, bool rows)
 {
     wf_generator *g = s->generator;
@@ -276,7 +286,7 @@ static wf_status run_alone(wf_sequence *s, int64_t n, wf_exec *exec, int64_t tok
     return WF_OK;
 }
 
-/* Tokens up to `end`, in as few runs as there can be: nobody asks for their logits. */
+/* Computes the tokens before `end` in the fewest runs, without reading their logits. */
 static wf_status run_silent(wf_sequence *s, int64_t end)
 {
     const wf_generator *g = s->generator;
@@ -290,6 +300,7 @@ static wf_status run_silent(wf_sequence *s, int64_t end)
     return WF_OK;
 }
 
+/* Calls fn with the logits of each remaining token, in order. */
 static wf_status each_logits(wf_sequence *s, wf_logits_fn *fn, void *user)
 {
     wf_generator *g = s->generator;
@@ -322,7 +333,7 @@ wf_status wf_sequence_logits(wf_sequence *s, const int32_t *ids, size_t count, s
     s->stop = WF_STOP_CANCEL;
     WF_TRY(prepare_every(s->generator));
     int64_t first = from < count ? (int64_t)from : s->count;
-    if (s->cached > first)
+    if (s->cached > first) /* cached tokens have no logits: compute them again */
         s->cached = first;
     WF_TRY(run_silent(s, first));
     return each_logits(s, fn, user);

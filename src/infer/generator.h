@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * generator.h - generators and sequences from inside.
+ * generator.h - private state of generators and sequences.
  *
- * A run of the model takes any mixture: chunks of prompts and single tokens of sequences that are being
- * generated are the same thing, tokens that continue a sequence. Shapes being static, there are
- * executables for a few numbers of tokens; a run takes the smallest that holds its tokens, and pads.
+ * One run computes tokens of several sequences (continuous batching). A chunk of a prompt and the single next
+ * token of a running sequence are treated alike: both are tokens that extend a sequence.
+ *
+ * Shapes are static, so the generator compiles executables for a few token counts (buckets). A run uses the
+ * smallest bucket that holds its tokens and pads the rest. Keys and values live in fixed-size pages of one pool.
+ *
+ * A generator and its sequences belong to one thread at a time.
  */
 #ifndef WF_INFER_GENERATOR_H
 #define WF_INFER_GENERATOR_H
@@ -16,88 +20,91 @@
 #include "model/adapter.h"
 #include "model/model.h"
 
-#define WF_PAGE_TOKENS 16
+#define WF_PAGE_TOKENS 16 /* tokens whose keys and values fill one page */
 #define WF_MAX_BUCKETS 6
 
 typedef struct {
-    int64_t tokens;
+    int64_t tokens; /* of one run, padding included */
     wf_exec *exec;
 } wf_bucket;
 
 struct wf_generator {
     wf_ctx *ctx;
-    const wf_model *model;
+    const wf_model *model; /* borrowed; outlives the generator */
     wf_adapters adapters;
-    wf_session *session;
-    int64_t context, sequences, chunk; /* options, defaults filled in */
-    wf_type kv;
+    wf_session *session;               /* holds weights and the page pool */
+    int64_t context, sequences, chunk; /* options, defaults filled in; all in tokens or sequences */
+    wf_type kv;                        /* element type of keys and values */
     int64_t vocab;
     wf_mask mask;       /* ids that are never generated */
-    int64_t pages_each; /* most pages of a sequence */
+    int64_t pages_each; /* page limit of one sequence; the pool has sequences * pages_each */
     wf_pages pages;
     wf_bucket bucket[WF_MAX_BUCKETS]; /* by ascending tokens */
     int buckets;
-    wf_exec *every;      /* gives logits of all tokens; made when first asked for */
-    float *every_logits; /* and what it gives */
+    wf_exec *every;      /* computes the logits of every token; compiled at first use */
+    float *every_logits; /* [EVERY_TOKENS, vocab], its output */
     wf_sequence **slot;  /* [sequences]; NULL: free */
-    /* what is written before a run, and read after it */
-    int32_t *tokens, *positions; /* [most tokens of a run] */
-    int32_t *seq_start;          /* [sequences + 1] */
-    int32_t *table;              /* [sequences, pages_each] */
-    int32_t *lengths, *rows;     /* [sequences] */
-    int32_t *best;               /* [sequences] */
-    float *top;                  /* [sequences]: their logits */
-    float *logits;               /* [sequences, vocab] */
+    /* Inputs of a run. */
+    int32_t *tokens, *positions; /* [largest bucket]; the tokens of a slot are contiguous */
+    int32_t *seq_start; /* [sequences + 1]: slot i has tokens seq_start[i] .. seq_start[i + 1] */
+    int32_t *table;     /* [sequences, pages_each]: page table */
+    int32_t *lengths;   /* [sequences]: tokens in the cache after the run */
+    int32_t *rows;      /* [sequences]: the token whose logits are computed */
+    /* Outputs of a run. */
+    int32_t *best; /* [sequences]: argmax */
+    float *top;    /* [sequences]: the largest logit, NaN when any logit is NaN */
+    float *logits; /* [sequences, vocab] */
     wf_generator_stats stats;
 };
 
 struct wf_sequence {
     wf_generator *generator;
     int64_t slot;
-    int32_t *token; /* prompt, then what was generated: [context] */
-    int64_t count, prompt;
-    int64_t cached; /* tokens whose keys and values are in pages */
-    int32_t *page;  /* [pages_each] */
+    int32_t *token;        /* [context]: the prompt, then the generated tokens */
+    int64_t count, prompt; /* tokens in all, tokens of the prompt */
+    int64_t cached;        /* tokens whose keys and values are in pages; cached <= count */
+    int32_t *page;         /* [pages_each], of which `pages` are allocated */
     int64_t pages;
-    int64_t row; /* of this run's logits; -1: none are wanted */
+    int64_t row; /* this run's row of logits; -1: the sequence needs no logits */
     wf_stop stop;
     int64_t limit; /* tokens to generate; 0: no limit */
     bool ignore_end;
     int32_t *stop_token;
     int stop_tokens;
     wf_sampler *sampler;
-    wf_decoder *decoder; /* NULL: the model has no tokenizer, and there is no text */
+    wf_decoder *decoder; /* NULL: the model has no tokenizer, the sequence has no text */
     wf_stopper *stopper;
-    wf_writer text; /* generated and not asked for yet */
-    char *given;    /* what the last wf_sequence_text returned */
+    wf_writer text; /* generated since the last wf_sequence_text */
+    char *given;    /* the result of the last wf_sequence_text */
 };
 
 /* ---- run.c ---- */
 
-/* Writes what the sequences' next tokens are, runs a bucket, and sets `row` of those whose logits are
- * there. *tokens: how many were computed; 0: there was nothing to do. */
+/* Gathers the next tokens of all sequences, runs a bucket, and sets `row` of each sequence whose logits were
+ * computed. *tokens: tokens computed; 0: no sequence had any. */
 wf_status wf_generator_run(wf_generator *g, int64_t *tokens);
-/* Runs an executable of `tokens` tokens on the first `used` of g->tokens and what belongs to them, the rest
- * being padding; rows: it has that input. */
+/* Writes the inputs of an executable for `tokens` tokens and runs it. The first `used` tokens are real, the rest is
+ * padding. rows: the executable has the input "rows". */
 wf_status wf_generator_launch(wf_generator *g, wf_exec *exec, int64_t tokens, int64_t used,
                               bool rows);
 
 /* ---- sequence.c ---- */
 
-/* Takes the next token, id, into the sequence: its text, or its end. */
+/* Appends the token `id`, decodes its text, and sets `stop` when it ends the sequence. */
 wf_status wf_sequence_take(wf_sequence *s, int32_t id);
-/* Pages for `count` tokens. */
+/* Makes sure that the sequence has pages for `count` tokens. */
 wf_status wf_sequence_reserve(wf_sequence *s, int64_t count);
 
 /* ---- load.c ---- */
 
-/* Before the first compilation: weights that can be read where they lie, and places for those that the
- * device packs. After it: the rest. */
+/* Call before the first compilation: maps the weights that are used in place, and declares those that the device
+ * packs, because both affect the choice of kernels. */
 wf_status wf_generator_map_weights(wf_generator *g);
-/* Tells a session, for planning, how weights will be kept; *mapped: bytes that stay in files. */
+/* Declares the same in a session that is only planned. *mapped: bytes that stay in files. */
 wf_status wf_generator_plan_weights(wf_session *session, const wf_model *model, size_t *mapped);
+/* Call after compilation: copies or packs the remaining weights, adapters and rope frequencies. */
 wf_status wf_generator_write_weights(wf_generator *g);
-/* Logs weights that hold what is no number. */
+/* Logs a warning for each weight with NaN or infinite elements. */
 wf_status wf_generator_check_weights(wf_generator *g);
 
 #endif

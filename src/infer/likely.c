@@ -2,10 +2,10 @@
 /*
  * likely.c - see likely.h.
  *
- * A vocabulary has a hundred thousand tokens, and each generated one chooses among them all. So both ways
- * of keeping the most likely go over them a few times and sort none: tokens are counted, or weighed, in
- * buckets by their distance from the largest logit. Buckets before that in which the limit is reached are
- * kept as a whole, those after it dropped, and of that one the most likely are popped from a heap.
+ * A vocabulary has 100 000 tokens or more, and sampling runs once per generated token: sorting would cost more than
+ * the rest. top-k and top-p make a few linear passes instead. A histogram over the distance from the largest logit
+ * counts or weighs the tokens. Buckets before the one that reaches the limit are kept whole and later ones are
+ * dropped. Only that one bucket is ordered, by a heap.
  */
 #include "infer/likely.h"
 
@@ -16,9 +16,9 @@
 
 #define BLOCK 512
 #define BUCKETS 2048
-#define PER_LOGIT 32 /* buckets; the last one holds all that is further away */
+#define PER_LOGIT 32 /* buckets per unit of logit; the last bucket holds everything beyond */
 
-/* ---- Loops over all tokens, written so that compilers make vectors of them ---- */
+/* ---- Loops over all tokens, written so that compilers vectorize them ---- */
 
 #define LANES 16
 
@@ -40,11 +40,12 @@ float wf_likely_top(const float *logits, size_t n)
 
 #define LOWEST -87.0f
 
-/* exp(x) of LOWEST <= x <= 0 to about 1e-7 of it, and 0 near LOWEST. The C library's takes a call each.
- * x = n ln 2 + r; ln 2 in two parts, the first of which times n is exact; a polynomial for exp(r). */
+/* exp(x) for LOWEST <= x <= 0, with a relative error of about 1e-7; 0 near LOWEST. Unlike expf it vectorizes.
+ * x = n ln 2 + r, with ln 2 split in two parts so that n times the first part is exact; exp(r) is a polynomial. */
 static inline float exp_negative(float x)
 {
-    float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* to nearest: 1.5 * 2^23 */
+    float n =
+        (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* adding 1.5 * 2^23 rounds to nearest */
     float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -60,8 +61,7 @@ static inline float exp_negative(float x)
     return p * scale;
 }
 
-/* What a difference of logits is multiplied by: neither 0 nor infinity, for those times infinity or 0 are
- * not numbers. */
+/* Returns 1 / temperature, clamped to finite and positive: 0 * inf would be NaN. */
 static float coldness(const wf_likely *t)
 {
     return (float)fmin(FLT_MAX, fmax(FLT_MIN, 1 / t->temperature));
@@ -70,7 +70,7 @@ static float coldness(const wf_likely *t)
 static void weigh_block(const wf_likely *t, size_t from, size_t n, float *weights)
 {
     const float *value = t->value + from, top = t->top, factor = coldness(t);
-    /* two loops: in one, compilers fold exp(LOWEST) into a branch, and make no vectors */
+    /* Two loops: in a single one, compilers turn exp(LOWEST) into a branch and do not vectorize. */
     for (size_t i = 0; i < n; i++) {
         float x = (value[i] - top) * factor;
         weights[i] = x > LOWEST ? x : LOWEST;
@@ -109,7 +109,7 @@ double wf_likely_weigh(wf_likely *t)
     return sum;
 }
 
-/* ---- The heap: the first `left` tokens, the most likely on top ---- */
+/* ---- A heap of the first `left` tokens, the most likely on top ---- */
 
 static bool above(const wf_likely *t, size_t a, size_t b)
 {
@@ -139,7 +139,8 @@ static void sift(wf_likely *t, size_t left, size_t at)
 
 /* ---- Keeping ---- */
 
-/* Of the first n tokens keeps the most likely, until they amount to `limit`. */
+/* Orders the first n tokens and drops all but the most likely, whose count or weight reaches `limit`. Tokens from n on
+ * stay. */
 static void keep_of_bucket(wf_likely *t, size_t n, double limit, bool by_weight)
 {
     for (size_t i = n / 2; i-- > 0;)
@@ -158,7 +159,7 @@ static void keep_of_bucket(wf_likely *t, size_t n, double limit, bool by_weight)
     memmove(t->id, t->id + left, t->n * sizeof *t->id);
 }
 
-/* Drops the buckets after the last, and puts the last before the others. Returns how many it has. */
+/* Drops the tokens of buckets after `last` and moves those of `last` to the front. Returns how many these are. */
 static size_t drop_after(wf_likely *t, int last)
 {
     size_t n = 0, front = 0;
@@ -175,7 +176,7 @@ static size_t drop_after(wf_likely *t, int last)
     return front;
 }
 
-/* Keeps the most likely tokens until they amount to `limit` or, by weight, to this part of all. */
+/* Keeps the most likely tokens. limit: their count or, by_weight, their fraction of the total weight. */
 static void keep(wf_likely *t, double limit, bool by_weight)
 {
     double amount[BUCKETS] = {0}, total = 0, sure = 0;

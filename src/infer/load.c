@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* load.c - weights from a model's files into a session: packed where the device gains by it, mapped where
- * that can be and pays, written where not. */
+/*
+ * load.c - loads a model's weights into a session.
+ *
+ * Each weight is packed, mapped or copied. Packed: the device rearranges it into its own layout, where that is
+ * faster. Mapped: kernels read the file's pages, without a copy. Copied: all others.
+ */
 #include <math.h>
 
 #include "base/mem.h"
 #include "device/device.h"
 #include "infer/generator.h"
 
-/* Whether the device keeps this weight in its own layout, rather than reading it where it lies. */
 static bool packs(const wf_device *d, const wf_model_weight_info *w)
 {
     return wf_weight_lies_ready(w) && d->ops->packing_pays &&
            d->ops->packing_pays(d, w->type, &w->shape);
 }
 
-/* Whether products by it may round activations where it lies, as they do where it is packed. */
+/* Matmuls by a mapped quantized weight round activations, as those by a packed one do. */
 static bool rounds(const wf_model_weight_info *w)
 {
     return wf_type_get(w->type)->kind == WF_KIND_BLOCK;
 }
 
-/* Small ones, of norms mostly, are copied: a page that is in use keeps all in memory that was read with it,
- * which is what other weights have been packed from. */
+/* Small weights, mostly of norms, are copied. A mapped one would keep its readahead window resident, which holds
+ * neighbours that have already been packed. */
 static bool maps(const wf_model_weight_info *w)
 {
     enum { SMALL = 64 * 1024 /* bytes */ };
@@ -62,8 +65,7 @@ wf_status wf_generator_plan_weights(wf_session *s, const wf_model *m, size_t *ma
     return WF_OK;
 }
 
-/* From the file's own bytes, which the device takes when the first run needs them: that run says it when they
- * cannot be read. */
+/* Packs lazily: the first run reads the file's bytes, and fails if they cannot be read. */
 static wf_status pack_weight(wf_generator *g, const wf_model_weight_info *w)
 {
     const wf_stored *t = w->from;
@@ -127,10 +129,10 @@ wf_status wf_generator_write_weights(wf_generator *g)
     return m->config.rope.base != 0 ? write_frequencies(g) : WF_OK;
 }
 
-/* Elements of one weight that are NaN or infinite. */
+/* Counts the elements of one weight that are NaN or infinite. */
 static wf_status count_faults(wf_ctx *ctx, const wf_model_weight_info *w, int64_t *out)
 {
-    enum { PIECE = 1 << 16 }; /* elements; a multiple of every block */
+    enum { PIECE = 1 << 16 }; /* elements; a multiple of every block size */
     wf_status status = WF_ERR_MEMORY;
     int64_t count = wf_dims_count(&w->shape);
     void *raw = wf_mem_new(ctx, wf_type_bytes(w->type, count));
@@ -156,7 +158,7 @@ wf_status wf_generator_check_weights(wf_generator *g)
         int64_t faults;
         WF_TRY(count_faults(g->ctx, w, &faults));
         if (faults)
-            wf_ctx_log(g->ctx, WF_LOG_WARN, "%s holds %lld numbers that are NaN or infinite",
+            wf_ctx_log(g->ctx, WF_LOG_WARN, "%s has %lld elements that are NaN or infinite",
                        w->name, (long long)faults);
     }
     return WF_OK;

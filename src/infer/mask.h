@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mask.h - ids without a token: rows that pad an embedding, holes in a vocabulary.
+ * mask.h - ids without a token: padding rows of the embedding, holes in the vocabulary.
  *
- * Their logits are numbers like any other, but the ids mean nothing. They are never sampled.
+ * The model computes logits for them, but they have no text, so they are never sampled.
  */
 #ifndef WF_INFER_MASK_H
 #define WF_INFER_MASK_H
@@ -12,12 +12,12 @@
 typedef struct {
     int32_t *ids; /* ascending */
     size_t count;
-    int64_t limit; /* ids from here on are all masked: the length without padding at the end */
-    bool holes;    /* an id below the limit is masked */
+    int64_t limit; /* every id from here on is masked: the vocabulary without its padding */
+    bool holes;    /* an id below the limit is masked, too */
 } wf_mask;
 
-/* Masks the ids below `vocab` that the tokenizer has no token for. NULL, or a tokenizer without any
- * token, masks nothing. */
+/* Masks the ids below `vocab` that the tokenizer does not define. With t == NULL, or a tokenizer without tokens,
+ * the mask is empty. Free it with wf_mask_free. */
 wf_status wf_mask_make(wf_ctx *ctx, const wf_tokenizer *t, int64_t vocab, wf_mask *out);
 void wf_mask_free(wf_ctx *ctx, wf_mask *m);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pages.c - the pool's free pages, as a stack. */
+/* pages.c - see pages.h. */
 #include "infer/pages.h"
 
 #include "base/mem.h"
@@ -11,7 +11,7 @@ wf_status wf_pages_init(wf_pages *p, wf_ctx *ctx, int64_t count)
     if (!p->free)
         return WF_ERR_MEMORY;
     p->count = p->free_count = count;
-    for (int64_t i = 0; i < count; i++) /* page 0 is given first */
+    for (int64_t i = 0; i < count; i++) /* page 0 is allocated first */
         p->free[i] = (int32_t)(count - 1 - i);
     return WF_OK;
 }

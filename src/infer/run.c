@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* run.c - one run of the model for all sequences that have something to compute, and their next tokens. */
+/*
+ * run.c - one generator step: schedules tokens of all sequences, runs the model once, samples.
+ *
+ * A sequence takes part when it has uncached tokens. It gets logits, and so a new token, when the run reaches its
+ * last token.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +12,7 @@
 #include "device/device.h"
 #include "infer/generator.h"
 
-/* Puts n tokens of a sequence into the run, from row `at` on. */
+/* Adds n tokens of a sequence to the run, from index `at` on. */
 static wf_status add_tokens(wf_generator *g, wf_sequence *s, int64_t at, int64_t n)
 {
     WF_TRY(wf_sequence_reserve(s, s->cached + n));
@@ -18,15 +23,16 @@ static wf_status add_tokens(wf_generator *g, wf_sequence *s, int64_t at, int64_t
     g->lengths[s->slot] = (int32_t)(s->cached + n);
     memcpy(g->table + s->slot * g->pages_each, s->page, (size_t)s->pages * sizeof *s->page);
     s->row = -1;
-    if (s->cached + n == s->count) {
+    if (s->cached + n == s->count) { /* the last token: its logits choose the next one */
         s->row = s->slot;
         g->rows[s->slot] = (int32_t)(at + n - 1);
     }
     return WF_OK;
 }
 
-/* How many tokens each sequence gets: single ones first, so that a long prompt holds up nobody, then
- * prompts in the order of their slots. n[slot] is left in lengths until the tokens are there. */
+/* Divides at most `most` tokens among the sequences and returns their sum. Sequences with one token (decode) come
+ * first, so that a long prompt does not delay them; prompts follow in slot order. The counts are left in g->lengths,
+ * which gather then replaces. */
 static int64_t share(wf_generator *g, int64_t most)
 {
     int64_t left = most;
@@ -66,7 +72,7 @@ wf_status wf_generator_launch(wf_generator *g, wf_exec *exec, int64_t tokens, in
                               bool rows)
 {
     const size_t one = sizeof(int32_t), n = (size_t)tokens, s = (size_t)g->sequences;
-    for (int64_t i = used; i < tokens; i++) /* padding, in no sequence */
+    for (int64_t i = used; i < tokens; i++) /* padding belongs to no sequence */
         g->tokens[i] = g->positions[i] = 0;
     WF_TRY(wf_exec_write(exec, "tokens", g->tokens, n * one));
     WF_TRY(wf_exec_write(exec, "positions", g->positions, n * one));
@@ -78,7 +84,7 @@ wf_status wf_generator_launch(wf_generator *g, wf_exec *exec, int64_t tokens, in
     return wf_exec_run(exec);
 }
 
-/* Are logits wanted by anyone, or will the device's own choice do? */
+/* *any: a sequence needs a token. *logits: one of them needs all logits, not only the device's argmax. */
 static void look_at_rows(const wf_generator *g, bool *any, bool *logits)
 {
     *any = *logits = false;
@@ -124,12 +130,13 @@ static wf_status take_token(wf_generator *g, wf_sequence *s, bool logits)
         WF_TRY(wf_sampler_pick(s->sampler, g->logits + s->slot * g->vocab, &id));
     else if (!isfinite(g->top[s->slot]))
         return wf_fail(g->ctx, WF_ERR_DEVICE,
-                       "the model's logits are not numbers; weights or computations are broken");
+                       "the model's logits are NaN or infinite; look for bad weights with "
+                       "--check-tensors, or for bad kernels with --device check");
     return wf_sequence_take(s, id);
 }
 
-/* The next token of every sequence whose logits are there. One that cannot have one would fail for ever,
- * so it ends. */
+/* Samples the next token of every sequence that has logits. A sequence whose sampling fails is cancelled: it would
+ * fail again in every later step. */
 static wf_status take_tokens(wf_generator *g, int64_t *taken)
 {
     bool any, logits;
@@ -149,7 +156,7 @@ static wf_status take_tokens(wf_generator *g, int64_t *taken)
     return WF_OK;
 }
 
-/* After a failure: logits that nobody has used are lost, so their tokens are computed again. */
+/* After a failure: drops unused logits, and schedules their tokens to be computed again. */
 static void forget_rows(wf_generator *g)
 {
     for (int64_t i = 0; i < g->sequences; i++) {
@@ -171,7 +178,7 @@ wf_status wf_generator_step(wf_generator *g, bool *busy)
         return status;
     }
     uint64_t time = wf_clock_ns() - begin - (g->session->packing_ns - packing);
-    if (tokens > taken) { /* with a prompt in it */
+    if (tokens > taken) { /* the run contained prompt tokens: count its time as prompt time */
         g->stats.prompt_tokens += (uint64_t)(tokens - taken);
         g->stats.prompt_nanoseconds += time;
     } else {

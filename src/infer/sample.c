@@ -11,34 +11,34 @@
 #include "base/philox.h"
 #include "model/sampler_order.h"
 
-#define PENALTY_LAST 64 /* the default */
+#define PENALTY_LAST 64 /* default of penalty_last, in tokens */
 
 typedef struct {
     int32_t id;
     uint32_t count; /* > 0 */
 } seen_token;
 
-/* The last tokens, as far as penalties look back, and how often each of them occurs. */
+/* The penalty window: the last tokens, and how often each of them occurs. */
 typedef struct {
-    seen_token *seen; /* each token once, in no order */
+    seen_token *seen; /* [n] each distinct token once, unordered */
     size_t n;
-    int32_t *place; /* [vocab] 1 + its index in seen; 0: not among them */
-    int32_t *ring;  /* the tokens themselves, to forget the oldest; NULL: none is ever forgotten */
-    size_t cap, at, filled;
+    int32_t *place;         /* [vocab] 1 + the token's index in seen; 0: not in the window */
+    int32_t *ring;          /* [cap] the tokens, to drop the oldest; NULL: the window has no end */
+    size_t cap, at, filled; /* of the ring: size, next position, tokens in it */
 } history;
 
 struct wf_sampler {
     wf_ctx *ctx;
     size_t vocab;
-    wf_sampling how; /* defaults filled in; its biases are ours */
+    wf_sampling how; /* defaults filled in; how.bias is our copy */
     wf_sampler_order order;
-    bool greedy; /* the order has a sampler that leaves one token */
-    bool penalized;
+    bool greedy;    /* a sampler in the order leaves one token */
+    bool penalized; /* a penalty is set and in the order */
     history past;
-    wf_likely list;      /* [vocab] the work of one pick */
-    double total;        /* of the weights in it */
+    wf_likely list;      /* [vocab] the candidates of the current pick */
+    double total;        /* the sum of their weights */
     const wf_mask *mask; /* NULL: every id can be picked */
-    uint64_t picked;
+    uint64_t picked;     /* earlier picks: the random stream of the next one */
 };
 
 /* ---- Settings ---- */
@@ -60,19 +60,19 @@ static const struct {
 static wf_status check_biases(wf_ctx *ctx, int64_t vocab, const wf_sampling *how)
 {
     if (how->biases < 0 || (how->biases > 0 && !how->bias))
-        return wf_fail(ctx, WF_ERR_USAGE, "sampling: bias has %d entries, but they are not there",
-                       how->biases);
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "sampling: biases is %d, but must be 0 or more, with bias set", how->biases);
     for (int i = 0; i < how->biases; i++) {
         const wf_logit_bias *b = &how->bias[i];
         if (b->token < 0 || b->token >= vocab)
             return wf_fail(ctx, WF_ERR_USAGE,
                            "sampling: bias is for token %" PRId32
-                           ", but the tokens of this model are 0 to %" PRId64,
+                           ", but this model's tokens are 0 to %" PRId64,
                            b->token, vocab - 1);
         if (isnan(b->bias) || b->bias == INFINITY)
             return wf_fail(ctx, WF_ERR_USAGE,
                            "sampling: bias of token %" PRId32
-                           " is %g, but must be finite, or -inf to rule the token out",
+                           " is %g, but must be finite, or -inf to exclude the token",
                            b->token, (double)b->bias);
     }
     return WF_OK;
@@ -98,7 +98,7 @@ static wf_status check(wf_ctx *ctx, int64_t vocab, const wf_sampling *how)
     return check_biases(ctx, vocab, how);
 }
 
-/* ---- The tokens that penalties are for ---- */
+/* ---- The penalty window ---- */
 
 static wf_status history_init(wf_ctx *ctx, history *h, size_t vocab, int64_t last)
 {
@@ -119,7 +119,7 @@ static void history_forget(history *h, int32_t id)
     seen_token last = h->seen[--h->n];
     h->seen[place - 1] = last;
     h->place[last.id] = place;
-    h->place[id] = 0; /* after the line before, for it may be the last one itself */
+    h->place[id] = 0; /* must come after the line above: last.id may equal id */
 }
 
 static void history_add(history *h, int32_t id)
@@ -139,15 +139,15 @@ static void history_add(history *h, int32_t id)
     h->seen[h->place[id] - 1].count++;
 }
 
-/* ---- Logits to what a pick draws from ---- */
+/* ---- From logits to candidates ---- */
 
-/* Whatever the settings, a possible token stays one, and no difference of two logits is NaN. */
+/* Keeps logits finite: a possible token stays possible, and the difference of two logits is never NaN. */
 static float clamp(double logit)
 {
     return (float)fmax(-FLT_MAX, fmin(FLT_MAX, logit));
 }
 
-/* All tokens, each at the index that is its id. */
+/* Fills the list with all tokens, each at the index equal to its id. */
 static wf_status load(wf_sampler *s, const float *logits)
 {
     bool bad = false;
@@ -162,12 +162,14 @@ static wf_status load(wf_sampler *s, const float *logits)
     size_t at = 0;
     while (logits[at] <= FLT_MAX)
         at++;
-    return wf_fail(s->ctx, WF_ERR_DEVICE,
-                   "the model's logits are not numbers: that of token %zu is %g; weights or "
-                   "computations are broken",
-                   at, (double)logits[at]);
+    return wf_fail(
+        s->ctx, WF_ERR_DEVICE,
+        "the model's logit of token %zu is %g; look for bad weights with --check-tensors, "
+        "or for bad kernels with --device check",
+        at, (double)logits[at]);
 }
 
+/* Adds the biases and excludes the masked ids, in this order: a bias cannot bring a masked id back. */
 static void add_biases(wf_sampler *s)
 {
     for (int i = 0; i < s->how.biases; i++) {
@@ -189,7 +191,7 @@ static void penalize(const wf_sampler *s, const seen_token *seen, float *logit)
     *logit = clamp(x);
 }
 
-/* Is every penalized token at the index that is its id? True before other samplers, which drop and move tokens. */
+/* Returns whether every penalized token is at the index equal to its id. Other samplers drop and move tokens. */
 static bool in_place(const wf_likely *t, const history *h, size_t vocab)
 {
     bool same = t->n == vocab;
@@ -238,7 +240,7 @@ static void apply_temperature(wf_sampler *s)
 {
     if (s->how.temperature == 0)
         wf_likely_keep_first(&s->list);
-    else /* in range after any number of factors */
+    else /* the order may repeat it: keep the result in range */
         s->list.temperature =
             fmin(DBL_MAX, fmax(DBL_MIN, s->list.temperature * s->how.temperature));
 }
@@ -260,7 +262,7 @@ wf_status wf_sampler_filter(wf_sampler *s, const float *logits, const wf_likely 
     t->top = wf_likely_top(t->value, t->n);
     if (t->top == -INFINITY)
         return wf_fail(s->ctx, WF_ERR_DEVICE, "no token can follow: all logits are -inf%s",
-                       s->how.biases > 0 ? ", the biases included" : "");
+                       s->how.biases > 0 ? " after the biases; remove some" : "");
     for (int i = 0; i < s->order.count; i++)
         apply[s->order.step[i]](s);
     s->total = wf_likely_weigh(t);
@@ -276,7 +278,8 @@ wf_status wf_sampler_pick(wf_sampler *s, const float *logits, int32_t *id)
     wf_rng rng;
     wf_rng_init(&rng, s->how.seed, s->picked++);
     double target = wf_rng_unit(&rng) * s->total, sum = 0;
-    /* All weights are positive, the sum of all is the total, bit for bit, and target is below it. */
+    /* Terminates: wf_likely_weigh added the same weights in the same order, so the sum reaches s->total exactly, and
+     * target is below it. */
     size_t i = 0;
     while ((sum += kept->value[i]) <= target)
         i++;
@@ -306,7 +309,7 @@ bool wf_sampler_needs_logits(const wf_sampler *s)
     return !s->greedy || s->penalized || s->how.biases > 0;
 }
 
-/* ---- Making one ---- */
+/* ---- Construction ---- */
 
 static wf_status allocate(wf_sampler *s, const wf_logit_bias *bias)
 {

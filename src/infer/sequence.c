@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sequence.c - one text that is being generated: its tokens, its pages, its text, its end. */
+/* sequence.c - one sequence: its request, tokens, pages, generated text, and why it ended. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -24,11 +24,14 @@ static wf_status copy_stop_tokens(wf_sequence *s, const wf_request *r)
 {
     const wf_generator *g = s->generator;
     if (r->stop_tokens < 0 || (r->stop_tokens > 0 && !r->stop_token))
-        return wf_fail(g->ctx, WF_ERR_USAGE, "there cannot be %d stop tokens", r->stop_tokens);
+        return wf_fail(g->ctx, WF_ERR_USAGE,
+                       "stop_tokens is %d, but must be 0 or more, with stop_token set",
+                       r->stop_tokens);
     for (int i = 0; i < r->stop_tokens; i++)
         if (r->stop_token[i] < 0 || r->stop_token[i] >= g->vocab)
-            return wf_fail(g->ctx, WF_ERR_USAGE, "stop token %d is not one of the %lld token%s",
-                           r->stop_token[i], (long long)g->vocab, WF_PLURAL(g->vocab));
+            return wf_fail(g->ctx, WF_ERR_USAGE,
+                           "stop token %d is outside the vocabulary of 0 to %lld", r->stop_token[i],
+                           (long long)g->vocab - 1);
     s->stop_token = wf_mem_array(g->ctx, (size_t)r->stop_tokens, sizeof *s->stop_token);
     if (!s->stop_token)
         return WF_ERR_MEMORY;
@@ -38,6 +41,7 @@ static wf_status copy_stop_tokens(wf_sequence *s, const wf_request *r)
     return WF_OK;
 }
 
+/* Replaces the sampler, decoder and stopper. After a failure some of them are NULL. */
 static wf_status take_request(wf_sequence *s, const wf_request *request)
 {
     const wf_generator *g = s->generator;
@@ -45,7 +49,8 @@ static wf_status take_request(wf_sequence *s, const wf_request *request)
     const wf_tokenizer *t = wf_model_tokenizer(g->model);
     free_request(s);
     if (r->limit < 0)
-        return wf_fail(g->ctx, WF_ERR_USAGE, "a limit of %lld tokens is not possible",
+        return wf_fail(g->ctx, WF_ERR_USAGE,
+                       "limit is %lld tokens, but must be 0 (no limit) or more",
                        (long long)r->limit);
     s->limit = r->limit;
     s->ignore_end = r->ignore_end;
@@ -66,29 +71,31 @@ wf_status wf_sequence_reserve(wf_sequence *s, int64_t count)
     int64_t want = (count + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS;
     if (want <= s->pages || wf_pages_resize(&g->pages, s->page, &s->pages, want))
         return WF_OK;
-    return wf_fail(g->ctx, WF_ERR_INTERNAL, "there are no pages left for a sequence of %lld tokens",
+    /* Cannot happen: the pool has pages_each pages for each sequence. */
+    return wf_fail(g->ctx, WF_ERR_INTERNAL, "the page pool is empty at a sequence of %lld tokens",
                    (long long)count);
 }
 
 static wf_status check_prompt(const wf_generator *g, const int32_t *prompt, size_t count)
 {
     if (count == 0)
-        return wf_fail(g->ctx, WF_ERR_USAGE, "an empty prompt gives nothing to continue");
+        return wf_fail(g->ctx, WF_ERR_USAGE, "the prompt is empty; give at least one token");
     if (count > (size_t)g->context)
         return wf_fail(g->ctx, WF_ERR_USAGE,
-                       "the prompt has %zu tokens and the context only %lld; shorten it, or give a "
-                       "larger context (-c, up to %lld for this model)",
+                       "the prompt has %zu tokens, but the context has only %lld; shorten the "
+                       "prompt, or raise the context (-c, up to %lld for this model)",
                        count, (long long)g->context, (long long)g->model->config.context);
     for (size_t i = 0; i < count; i++)
         if (prompt[i] < 0 || prompt[i] >= g->vocab)
-            return wf_fail(g->ctx, WF_ERR_USAGE,
-                           "token %d of the prompt is none of the model's %lld", prompt[i],
-                           (long long)g->vocab);
+            return wf_fail(
+                g->ctx, WF_ERR_USAGE,
+                "the prompt contains token %d, which is outside the vocabulary of 0 to %lld",
+                prompt[i], (long long)g->vocab - 1);
     return WF_OK;
 }
 
-/* Keeps what is cached of the beginning that old and new tokens share, but leaves one to compute: its
- * logits are not kept. */
+/* Keeps the cached prefix that the old and the new tokens share. At least one token is computed again, because the
+ * cache has no logits. */
 static void set_prompt(wf_sequence *s, const int32_t *prompt, size_t count)
 {
     wf_generator *g = s->generator;
@@ -97,7 +104,7 @@ static void set_prompt(wf_sequence *s, const int32_t *prompt, size_t count)
         same++;
     s->cached = same;
     wf_pages_resize(&g->pages, s->page, &s->pages, (same + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS);
-    memmove(s->token, prompt, count * sizeof *prompt); /* for they may be the sequence's own */
+    memmove(s->token, prompt, count * sizeof *prompt); /* prompt may point into s->token */
     s->count = s->prompt = n;
     s->row = -1;
     s->stop = WF_UNFINISHED;
@@ -117,7 +124,7 @@ wf_status wf_sequence_restart(wf_sequence *s, const int32_t *prompt, size_t coun
                               const wf_request *request)
 {
     WF_TRY(check_prompt(s->generator, prompt, count));
-    s->stop = WF_STOP_CANCEL; /* what it is if the request is refused */
+    s->stop = WF_STOP_CANCEL; /* if the request is refused, the sequence stays stopped */
     WF_TRY(take_request(s, request));
     drop_text(s);
     set_prompt(s, prompt, count);
@@ -132,8 +139,11 @@ wf_status wf_sequence_new(wf_generator *g, const int32_t *prompt, size_t count,
     while (slot < g->sequences && g->slot[slot])
         slot++;
     if (slot == g->sequences)
-        return wf_fail(g->ctx, WF_ERR_USAGE, "the generator has %lld sequence%s, all in use",
-                       (long long)g->sequences, WF_PLURAL(g->sequences));
+        return wf_fail(g->ctx, WF_ERR_USAGE,
+                       "all %lld sequence%s of the generator %s in use; free one, or create the "
+                       "generator with more",
+                       (long long)g->sequences, WF_PLURAL(g->sequences),
+                       g->sequences == 1 ? "is" : "are");
     wf_sequence *s = wf_mem_new(g->ctx, sizeof *s);
     if (!s)
         return WF_ERR_MEMORY;
@@ -171,6 +181,7 @@ void wf_sequence_free(wf_sequence *s)
 
 /* ---- Text ---- */
 
+/* Passes decoded text through the stopper; text that may begin a stop string is held back there. */
 static wf_status add_text(wf_sequence *s, const char *piece, size_t bytes)
 {
     const char *sure;
@@ -183,14 +194,14 @@ static wf_status add_text(wf_sequence *s, const char *piece, size_t bytes)
     return s->text.status;
 }
 
-/* No more tokens will come: what decoder and stopper held back is text, unless a stop text ended it. */
+/* Flushes the text that the decoder and the stopper hold back. After a stop string both flush nothing. */
 static wf_status end_text(wf_sequence *s)
 {
     const char *piece = NULL;
     size_t bytes = 0;
     if (s->decoder) {
         WF_TRY(wf_decoder_end(s->decoder, &piece, &bytes));
-        WF_TRY(add_text(s, piece, bytes)); /* nothing, when a stop text ended it */
+        WF_TRY(add_text(s, piece, bytes));
     }
     wf_stopper_end(s->stopper, &piece, &bytes);
     wf_writer_bytes(&s->text, piece, bytes);
@@ -211,7 +222,7 @@ wf_status wf_sequence_take(wf_sequence *s, int32_t id)
     const wf_tokenizer *t = wf_model_tokenizer(g->model);
     const char *piece;
     size_t bytes;
-    if (s->count == g->context) { /* a prompt that filled it: there is no place for this one */
+    if (s->count == g->context) { /* the prompt filled the context: no room for this token */
         s->stop = WF_STOP_CONTEXT;
         return end_text(s);
     }

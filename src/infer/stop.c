@@ -2,10 +2,9 @@
 /*
  * stop.c - see stop.h.
  *
- * Every stop text is searched for by the method of Knuth, Morris and Pratt: `matched` of its bytes are the
- * last bytes of the text, and when the next one does not fit, `border` says how many still may be. So a
- * byte of text is looked at a bounded number of times for each of at most 64 stop texts, and what must be
- * held back is the longest match.
+ * Each stop string is searched with Knuth-Morris-Pratt: its first `matched` bytes equal the last bytes of the text,
+ * and `border` is the failure function. The cost is linear in the text for each of at most 64 stop strings. The
+ * longest current match is the text that must be held back.
  */
 #include "infer/stop.h"
 
@@ -17,7 +16,8 @@
 typedef struct {
     size_t len, matched; /* matched < len */
     unsigned char text[WF_STOP_BYTES];
-    uint16_t border[WF_STOP_BYTES]; /* [i]: longest proper prefix of text[0..i] that also ends it */
+    uint16_t border
+        [WF_STOP_BYTES]; /* [i]: length of the longest proper prefix of text[0..i] that is also its suffix */
 } needle;
 
 struct wf_stopper {
@@ -25,11 +25,11 @@ struct wf_stopper {
     needle *needles;
     int n;
     bool stopped;
-    char *buf; /* what was handed out last, then what is held back */
+    char *buf; /* `given` bytes that were returned last, then `held` bytes that are held back */
     size_t cap, given, held;
 };
 
-/* How many bytes match after one more. */
+/* Returns how many bytes match after one more byte of text. */
 static size_t advance(const needle *d, size_t matched, unsigned char byte)
 {
     while (matched > 0 && d->text[matched] != byte)
@@ -45,7 +45,7 @@ static void needle_init(needle *d, const char *text, size_t len)
         d->border[i] = (uint16_t)advance(d, d->border[i - 1], d->text[i]);
 }
 
-/* A text that began within a character would cut that character in two. */
+/* A stop string that began inside a character would cut that character in two. */
 static bool begins_character(const char *text)
 {
     return ((unsigned char)text[0] & 0xc0) != 0x80;
@@ -54,18 +54,19 @@ static bool begins_character(const char *text)
 static wf_status check(wf_ctx *ctx, const char *const *stop, int stops)
 {
     if (stops < 0 || stops > WF_STOPS_MAX || (stops > 0 && !stop))
-        return wf_fail(ctx, WF_ERR_USAGE, "there are %d stop texts, but there can be 0 to %d",
-                       stops, WF_STOPS_MAX);
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "the number of stop strings is %d, but must be from 0 to %d", stops,
+                       WF_STOPS_MAX);
     for (int i = 0; i < stops; i++) {
         if (!stop[i] || stop[i][0] == '\0')
             return wf_fail(ctx, WF_ERR_USAGE,
-                           "stop text %d of %d is empty, and would stop everything", i + 1, stops);
+                           "stop string %d of %d is empty; it would end every text", i + 1, stops);
         if (strnlen(stop[i], WF_STOP_BYTES + 1) > WF_STOP_BYTES)
-            return wf_fail(ctx, WF_ERR_USAGE, "stop text %d of %d has more than %d bytes", i + 1,
+            return wf_fail(ctx, WF_ERR_USAGE, "stop string %d of %d is longer than %d bytes", i + 1,
                            stops, WF_STOP_BYTES);
         if (!begins_character(stop[i]))
             return wf_fail(ctx, WF_ERR_USAGE,
-                           "stop text %d of %d is not UTF-8: it begins within a character", i + 1,
+                           "stop string %d of %d is not UTF-8: it begins inside a character", i + 1,
                            stops);
     }
     return WF_OK;
@@ -100,12 +101,13 @@ void wf_stopper_free(wf_stopper *s)
     wf_mem_free(s->ctx, s);
 }
 
-/* Puts a piece behind what is held back. On failure everything is as it was. */
+/* Appends a piece to the held-back text. A failure changes nothing. */
 static wf_status append(wf_stopper *s, const char *piece, size_t bytes)
 {
     size_t need;
     if (!wf_add_size(s->held, bytes, &need) || need > SIZE_MAX / 2)
-        return wf_fail(s->ctx, WF_ERR_MEMORY, "a piece of text of %zu bytes is too long", bytes);
+        return wf_fail(s->ctx, WF_ERR_MEMORY, "a piece of text has %zu bytes, which is too long",
+                       bytes);
     if (need > s->cap) {
         char *buf = wf_mem_grow(s->ctx, s->buf, 2 * need);
         if (!buf)
@@ -121,8 +123,8 @@ static wf_status append(wf_stopper *s, const char *piece, size_t bytes)
     return WF_OK;
 }
 
-/* Returns the length of the longest stop text that this byte completes, 0 if it completes none. *held
- * becomes the longest that it continues or begins. */
+/* Returns the length of the longest stop string that this byte completes, or 0. *held becomes the length of the
+ * longest partial match. */
 static size_t step(wf_stopper *s, unsigned char byte, size_t *held)
 {
     size_t complete = 0;
