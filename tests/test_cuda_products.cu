@@ -18,7 +18,7 @@ extern "C" {
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "device/cuda/product_priv.h"
+#include "device/cuda/product_key.h"
 }
 
 enum { M = 16, N = 24, K = 4000, OPERAND = 2 << 20, SLOW = 0, FASTEST = 1 };

@@ -70,3 +70,18 @@ void *wf_view_at(const wf_view *v, int64_t offset)
         offset /= info->block;
     return (char *)v->data + offset * info->block_bytes;
 }
+
+static bool is_float(wf_type type)
+{
+    return (wf_type_bit(type) & WF_TYPES_FLOAT) != 0;
+}
+
+bool wf_update_types_meet(const wf_node *n)
+{
+    for (int i = 0; i < n->nout; i++) {
+        wf_type state = n->in[i]->type, x = n->in[n->nout + i]->type;
+        if (state != x && !(is_float(state) && is_float(x)))
+            return false;
+    }
+    return true;
+}

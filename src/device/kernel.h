@@ -82,4 +82,7 @@ int64_t wf_view_row(const wf_view *v, int64_t r);
 /* Address of an element offset; of quantized types, where a block begins. */
 void *wf_view_at(const wf_view *v, int64_t offset);
 
+/* For assign and accumulate rows: whether each state has its operand's type, or both are float. */
+bool wf_update_types_meet(const wf_node *n);
+
 #endif

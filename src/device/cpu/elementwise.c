@@ -13,7 +13,7 @@
 #include "device/cpu/activation.h"
 #include "device/cpu/random.h"
 #include "device/cpu/row.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 #define MAX_IN 3
 #define MAX_OUT 2

@@ -23,7 +23,7 @@
 
 #include "base/thread.h"
 #include "device/cpu/count.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 enum { Z, DZ, BUFFERS };
 enum { SIZES = 8 /* of gathered chunks, a multiple of a share each: so many kinds of products */ };

@@ -12,7 +12,7 @@
 #include <math.h>
 
 #include "base/thread.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 /* ---- One row ---- */
 

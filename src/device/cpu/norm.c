@@ -11,27 +11,15 @@
 #include <math.h>
 
 #include "base/thread.h"
+#include "device/cpu/norm.h"
 #include "device/cpu/reduce.h"
 #include "device/cpu/row.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 enum {
     LANES = 4,   /* partial sums side by side, for vector units; the order is fixed all the same */
     COLUMNS = 64 /* whole cache lines of every type */
 };
-
-typedef struct {
-    const wf_launch *l;
-    int64_t rows, length;
-    double eps;
-    bool centered;                        /* layer norm: the mean is taken off */
-    const wf_view *dy, *x, *gamma, *beta; /* gamma, beta: NULL when there are none */
-    const wf_view *residual;              /* added to x before, or to dx after; or NULL */
-    const wf_view *mean, *rstd;           /* saved statistics: outputs, or inputs of the gradient */
-    const wf_view *total, *y, *dx, *dgamma, *dbeta; /* outputs: NULL when nobody reads them */
-    const wf_view *dx_sum;                          /* of the rows of dx; likewise */
-    double *sums;                                   /* [2][length], for dgamma and dbeta */
-} norm;
 
 static double sum(const float *x, int64_t n)
 {
@@ -57,17 +45,7 @@ static double dot(const float *x, const float *y, int64_t n)
     return (s[0] + s[1]) + (s[2] + s[3]) + rest;
 }
 
-static const wf_view *input(const wf_launch *l, int i)
-{
-    return i < l->nin ? &l->in[i] : NULL;
-}
-
-static const wf_view *output(const wf_launch *l, int i)
-{
-    return i < l->nout && l->out[i].data ? &l->out[i] : NULL;
-}
-
-/* Where the statistic of row r is. */
+/* Returns the address of the statistic of row r. */
 static float *statistic(const wf_view *v, int64_t r)
 {
     int64_t last = wf_view_last(v);
@@ -79,7 +57,7 @@ static float *statistic(const wf_view *v, int64_t r)
 enum { X, Y, GAMMA, BETA, PLAIN_BUFFERS, RESIDUAL = PLAIN_BUFFERS, RESIDUAL_BUFFERS };
 
 /* Row r of x + residual, rounded to the type of both; stored as well if somebody reads it. */
-static const float *add_residual(const norm *o, int64_t r, float *const *buf)
+static const float *add_residual(const wf_norm *o, int64_t r, float *const *buf)
 {
     wf_type type = o->x->type;
     const float *x = wf_row_read(o->x, r, buf[X]);
@@ -97,7 +75,7 @@ static const float *add_residual(const norm *o, int64_t r, float *const *buf)
 
 static void forward_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
-    const norm *o = arg;
+    const wf_norm *o = arg;
     int64_t n = o->length;
     float *buf[RESIDUAL_BUFFERS];
     int buffers = o->residual ? RESIDUAL_BUFFERS : PLAIN_BUFFERS;
@@ -140,48 +118,6 @@ static size_t residual_workspace(const wf_node *n, int threads)
     return wf_row_workspace(threads, RESIDUAL_BUFFERS, wf_dims_last(&n->in[0]->shape));
 }
 
-/* (x, gamma?, beta?) -> y, mean if centered, rstd; from their second operand and output on, the
- * forms with a residual are the same. */
-static wf_status forward(const wf_launch *l, bool centered, bool residual)
-{
-    int first = residual ? 1 : 0;
-    norm o = {.l = l,
-              .eps = ((const wf_attr_norm *)l->attr)->eps,
-              .centered = centered,
-              .x = &l->in[0],
-              .residual = residual ? &l->in[1] : NULL,
-              .gamma = input(l, first + 1),
-              .beta = centered ? input(l, first + 2) : NULL,
-              .total = residual ? output(l, 0) : NULL,
-              .y = output(l, first),
-              .mean = centered ? output(l, first + 1) : NULL,
-              .rstd = output(l, first + (centered ? 2 : 1)),
-              .rows = wf_view_rows(&l->in[0]),
-              .length = wf_view_last(&l->in[0])};
-    wf_parallel_for(l->threads, o.rows, wf_grain(o.length), forward_rows, &o);
-    return WF_OK;
-}
-
-static wf_status launch_layer_norm(const wf_launch *l)
-{
-    return forward(l, true, false);
-}
-
-static wf_status launch_rms_norm(const wf_launch *l)
-{
-    return forward(l, false, false);
-}
-
-static wf_status launch_residual_layer_norm(const wf_launch *l)
-{
-    return forward(l, true, true);
-}
-
-static wf_status launch_residual_rms_norm(const wf_launch *l)
-{
-    return forward(l, false, true);
-}
-
 /* ---- Gradients ----
  *
  * With g = dy * gamma:  dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), the second term for the
@@ -189,8 +125,8 @@ static wf_status launch_residual_rms_norm(const wf_launch *l)
 
 enum { G, XHAT, DX, SCALE, DSUM, BACKWARD_BUFFERS };
 
-/* The same of xhat, always in buf. */
-static void xhat_part(const norm *o, int64_t r, int64_t begin, int64_t n, float *buf)
+/* Computes elements [begin, begin + n) of row r of xhat in buf. */
+static void xhat_part(const wf_norm *o, int64_t r, int64_t begin, int64_t n, float *buf)
 {
     const float *x = wf_row_part(o->x, r, begin, n, buf);
     float mean = o->mean ? *statistic(o->mean, r) : 0, rstd = *statistic(o->rstd, r);
@@ -200,7 +136,7 @@ static void xhat_part(const norm *o, int64_t r, int64_t begin, int64_t n, float 
 
 static void dx_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
-    const norm *o = arg;
+    const wf_norm *o = arg;
     int64_t n = o->length;
     float *buf[BACKWARD_BUFFERS];
     for (int i = 0; i < BACKWARD_BUFFERS; i++)
@@ -233,16 +169,22 @@ static void store_sums(const wf_view *v, const double *sums, int64_t begin, int6
     wf_convert_from_f32(v->type, buf, wf_view_at(v, begin), n);
 }
 
-/* Each thread adds up whole columns [begin, end), so that the order of rows is always the same. */
+typedef struct {
+    const wf_norm *norm;
+    double *sums; /* [2][length]: of dgamma, of dbeta */
+} column_sums;
+
+/* Each thread sums whole columns, so the order of the rows does not depend on the threads. */
 static void sum_columns(void *arg, int64_t begin, int64_t end, int thread)
 {
-    const norm *o = arg;
+    const column_sums *s = arg;
+    const wf_norm *o = s->norm;
     begin *= COLUMNS;
     end = end * COLUMNS < o->length ? end * COLUMNS : o->length;
     int64_t n = end - begin;
     float *buf = wf_row_buffer(o->l, thread, BACKWARD_BUFFERS, G, o->length);
     float *xhat = wf_row_buffer(o->l, thread, BACKWARD_BUFFERS, XHAT, o->length);
-    double *dgamma = o->sums, *dbeta = o->sums + o->length;
+    double *dgamma = s->sums, *dbeta = s->sums + o->length;
 
     for (int64_t i = begin; i < end; i++)
         dgamma[i] = dbeta[i] = 0;
@@ -267,7 +209,7 @@ static size_t backward_workspace(const wf_node *n, int threads)
            2 * (size_t)length * sizeof(double);
 }
 
-/* The sum of dx's rows comes after the rest. */
+/* The sum of dx's rows runs after the rest and reuses its memory. */
 static size_t residual_backward_workspace(const wf_node *n, int threads)
 {
     const wf_dims *x = &n->in[0]->shape;
@@ -276,76 +218,29 @@ static size_t residual_backward_workspace(const wf_node *n, int threads)
     return rest > sum ? rest : sum;
 }
 
-static wf_status backward(norm *o)
+static void backward(const wf_norm *o)
 {
     const wf_launch *l = o->l;
-    o->dy = &l->in[0];
-    o->x = &l->in[1];
-    o->rows = wf_view_rows(o->x);
-    o->length = wf_view_last(o->x);
-    o->dx = output(l, 0);
-    o->dgamma = output(l, 1);
-    o->dbeta = o->centered ? output(l, 2) : NULL;
-    o->dx_sum = o->residual ? output(l, l->nout - 1) : NULL;
-    size_t buffers = wf_row_workspace(l->threads, BACKWARD_BUFFERS, o->length);
-    o->sums = (double *)(void *)((char *)l->workspace + buffers);
-
     if (o->dx)
-        wf_parallel_for(l->threads, o->rows, wf_grain(o->length), dx_rows, o);
+        wf_parallel_for(l->threads, o->rows, wf_grain(o->length), dx_rows, (void *)o);
     if (o->dgamma || o->dbeta) {
+        size_t buffers = wf_row_workspace(l->threads, BACKWARD_BUFFERS, o->length);
+        column_sums s = {o, (double *)(void *)((char *)l->workspace + buffers)};
         int64_t blocks = (o->length + COLUMNS - 1) / COLUMNS;
-        wf_parallel_for(l->threads, blocks, wf_grain(COLUMNS * o->rows), sum_columns, o);
+        wf_parallel_for(l->threads, blocks, wf_grain(COLUMNS * o->rows), sum_columns, &s);
     }
-    if (o->dx_sum) {
-        const wf_view dx = wf_flat_rows(o->dx);
-        wf_sum_rows(l, &dx, o->dx_sum);
-    }
-    return WF_OK;
 }
 
-/* (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta; with dsum before gamma and the sum of dx's rows last where there
- * is a residual */
-static wf_status layer_norm_grad(const wf_launch *l, bool residual)
+static wf_status launch(const wf_launch *l)
 {
-    norm o = {.l = l, .centered = true, .mean = &l->in[2], .rstd = &l->in[3]};
-    o.residual = residual ? &l->in[4] : NULL;
-    o.gamma = input(l, residual ? 5 : 4);
-    return backward(&o);
-}
-
-/* (dy, x, rstd, gamma?) -> dx, dgamma; likewise */
-static wf_status rms_norm_grad(const wf_launch *l, bool residual)
-{
-    norm o = {.l = l, .rstd = &l->in[2]};
-    o.residual = residual ? &l->in[3] : NULL;
-    o.gamma = input(l, residual ? 4 : 3);
-    return backward(&o);
-}
-
-static wf_status launch_layer_norm_grad(const wf_launch *l)
-{
-    return layer_norm_grad(l, false);
-}
-
-static wf_status launch_rms_norm_grad(const wf_launch *l)
-{
-    return rms_norm_grad(l, false);
-}
-
-static wf_status launch_residual_layer_norm_grad(const wf_launch *l)
-{
-    return layer_norm_grad(l, true);
-}
-
-static wf_status launch_residual_rms_norm_grad(const wf_launch *l)
-{
-    return rms_norm_grad(l, true);
+    static const wf_norm_rows rows = {forward_rows, backward, wf_sum_rows};
+    return wf_norm_launch(l, &rows);
 }
 
 /* clang-format off */
 #define ROW(name_, workspace_, ...)                                                                \
     {.op = WF_OP_##name_, .name = "reference", .types = WF_TYPES_FLOAT, .strided = true,           \
-     .workspace = workspace_, .launch = launch_##name_, __VA_ARGS__}
+     .workspace = workspace_, .launch = launch, __VA_ARGS__}
 const wf_kernel wf_cpu_norm[] = {
     ROW(layer_norm, plain_workspace),
     ROW(layer_norm_grad, backward_workspace),

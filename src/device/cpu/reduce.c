@@ -15,27 +15,13 @@
 #include "base/thread.h"
 #include "device/cpu/reduce.h"
 #include "device/cpu/row.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 #define BLOCK 4096
 
 static int64_t blocks_of(int64_t count)
 {
     return (count + BLOCK - 1) / BLOCK;
-}
-
-/* The kept axes of a view, and the others, as two walks with the view as their operand. */
-static void split_axes(const wf_view *v, int64_t axes, wf_walk *kept, wf_walk *gone)
-{
-    wf_walk *const side[2] = {kept, gone};
-    *kept = *gone = (wf_walk){.operands = 1};
-    for (int i = 0; i < v->rank; i++) {
-        wf_walk *w = side[axes >> i & 1];
-        w->dim[w->rank] = v->dim[i];
-        w->stride[0][w->rank++] = v->stride[i];
-    }
-    wf_walk_fold(kept);
-    wf_walk_fold(gone);
 }
 
 /* ---- sum, mean, max ---- */
@@ -180,7 +166,7 @@ static void reduce(const wf_launch *l, reduction r, int64_t axes)
     const wf_view *x = r.x;
     if (!r.y->data)
         return;
-    split_axes(x, axes, &r.kept, &r.gone);
+    wf_walk_split(x, axes, &r.kept, &r.gone);
     r.outputs = wf_walk_count(&r.kept);
     r.length = wf_walk_count(&r.gone);
     r.tiles = (r.outputs + TILE - 1) / TILE;
@@ -285,7 +271,7 @@ static wf_status launch_argmax(const wf_launch *l)
     argmax_job j = {.l = l};
     if (!l->out[0].data)
         return WF_OK;
-    split_axes(&l->in[0], (int64_t)1 << attr->axis, &j.kept, &j.gone);
+    wf_walk_split(&l->in[0], (int64_t)1 << attr->axis, &j.kept, &j.gone);
     wf_parallel_for(l->threads, wf_walk_count(&j.kept), wf_grain(wf_walk_count(&j.gone)),
                     argmax_range, &j);
     return WF_OK;

@@ -9,7 +9,7 @@
 
 #include "base/thread.h"
 #include "device/cpu/row.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 enum { X, Y, COSINE, SINE, BUFFERS };
 

@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "device/cpu/index.h"
 #include "device/cpu/row.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 /* ---- Indices ---- */
 

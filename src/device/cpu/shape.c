@@ -11,7 +11,7 @@
 
 #include "base/thread.h"
 #include "device/cpu/row.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 /* ---- Boxes ---- */
 

@@ -6,7 +6,7 @@
 #include "base/thread.h"
 #include "device/cpu/random.h"
 #include "device/cpu/row.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 /* ---- fill ---- */
 

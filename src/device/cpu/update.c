@@ -15,7 +15,7 @@
 #include "base/thread.h"
 #include "device/cpu/paged.h"
 #include "device/cpu/row.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 typedef struct update update;
 /* Updates elements [begin, end) of u's operands, all of which the walk goes over. */
@@ -168,22 +168,6 @@ static wf_status launch_assign(const wf_launch *l)
 static wf_status launch_accumulate(const wf_launch *l)
 {
     return launch_pairs(l, accumulate);
-}
-
-static bool is_float(wf_type type)
-{
-    return (wf_type_bit(type) & WF_TYPES_FLOAT) != 0;
-}
-
-/* One type, or two that are both float. */
-static bool types_meet(const wf_node *n)
-{
-    for (int i = 0; i < n->nout; i++) {
-        wf_type state = n->in[i]->type, x = n->in[n->nout + i]->type;
-        if (state != x && !(is_float(state) && is_float(x)))
-            return false;
-    }
-    return true;
 }
 
 /* ---- adamw: (p_0, ..., m_0, ..., v_0, ..., copies of p?, grad_0, ..., lr, step, scale, apply), the
@@ -356,9 +340,9 @@ static wf_status launch_kv_append(const wf_launch *l)
     {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true,                   \
      .accepts = accepts_, .workspace = workspace_, .launch = launch_##with_}
 const wf_kernel wf_cpu_update[] = {
-    ROW(assign, assign, WF_TYPES_PLAIN, types_meet, NULL),
-    ROW(accumulate, accumulate, WF_TYPES_NUMBER, types_meet, NULL),
-    ROW(accumulate_many, accumulate, WF_TYPES_NUMBER, types_meet, NULL),
+    ROW(assign, assign, WF_TYPES_PLAIN, wf_update_types_meet, NULL),
+    ROW(accumulate, accumulate, WF_TYPES_NUMBER, wf_update_types_meet, NULL),
+    ROW(accumulate_many, accumulate, WF_TYPES_NUMBER, wf_update_types_meet, NULL),
     ROW(adamw, adamw, WF_TYPES_FLOAT, NULL, NULL),
     ROW(adamw_many, adamw, WF_TYPES_FLOAT, NULL, NULL),
     ROW(sgd, sgd, WF_TYPES_FLOAT, NULL, NULL),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * each.cuh - one way for threads to go through the elements of several views at once: the walks of
- * cpu/walk.h, cut into items, one for each thread.
+ * each.cuh - lets threads iterate over the elements of several views at once: a walk (device/walk.h) cut into
+ * items, one per thread.
  *
  * An item is a pack of `wide` elements along the last axis, so that the arithmetic of places is done once for 16
  * bytes. In the pack of an operand they lie next to each other, or, where it repeats along that axis, are
@@ -11,7 +11,7 @@
 #define WF_DEVICE_CUDA_EACH_CUH
 
 extern "C" {
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 }
 #include "device/cuda/kernels.cuh"
 

@@ -14,7 +14,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "device/cuda/product_priv.h"
+#include "device/cuda/product_key.h"
 
 double wf_product_small = 25e6;
 

@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "device/cuda/product_priv.h"
+#include "device/cuda/product_key.h"
 
 enum { LINE = 1024, MOST = 4 << 20 /* bytes of a file */ };
 

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "device/cuda/product_priv.h"
+#include "device/cuda/product_key.h"
 
 enum { ROUNDS = 3, BURSTS = 3, FINALISTS = 6 };
 

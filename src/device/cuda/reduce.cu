@@ -361,7 +361,7 @@ template <typename Fold, typename T> static void run(const wf_launch *l)
     if (!r.y || r.c.outputs == 0)
         return;
     wf_walk kept, gone;
-    wf_split_axes(x, axes, &kept, &gone);
+    wf_walk_split(x, axes, &kept, &gone);
     const wf_walk *packed = r.c.across ? &kept : &gone, *other = r.c.across ? &gone : &kept;
     if (packed->dim[packed->rank - 1] % V == 0 && wf_walk_step(packed, 0) == 1 &&
         wf_walk_packs(packed, 0, x->data, sizeof(T), V) && wf_walk_steps_by(other, V))
@@ -430,7 +430,7 @@ template <typename T> static void run_argmax(const wf_launch *l)
     const wf_view *x = &l->in[0];
     const int axis = (int)((const wf_attr_axis *)l->attr)->axis;
     wf_walk kept, gone;
-    wf_split_axes(x, (int64_t)1 << axis, &kept, &gone);
+    wf_walk_split(x, (int64_t)1 << axis, &kept, &gone);
     const int64_t length = x->dim[axis], step = x->stride[axis];
     constexpr int V = WF_WIDE(T);
     const bool packs =

@@ -1,27 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* reduce.cuh - what reductions share: the axes that stay and those that go, and keys by which elements are chosen. */
+/* reduce.cuh - helpers of the reductions: alignment of walks, team sizes, and the keys that order elements. */
 #ifndef WF_DEVICE_CUDA_REDUCE_CUH
 #define WF_DEVICE_CUDA_REDUCE_CUH
 
 #include "device/cuda/each.cuh"
 
-/* The kept axes of a view, and the others, as two folded walks with the view as their operand. */
-static inline void wf_split_axes(const wf_view *v, int64_t axes, wf_walk *kept, wf_walk *gone)
-{
-    wf_walk *const side[2] = {kept, gone};
-    *kept = {};
-    *gone = {};
-    kept->operands = gone->operands = 1;
-    for (int i = 0; i < v->rank; i++) {
-        wf_walk *w = side[axes >> i & 1];
-        w->dim[w->rank] = v->dim[i];
-        w->stride[0][w->rank++] = v->stride[i];
-    }
-    wf_walk_fold(kept);
-    wf_walk_fold(gone);
-}
-
-/* Whether the steps of a walk are multiples of `wide`, so that packs that begin at such places are aligned. */
+/* Whether every stride of operand 0 is a multiple of `wide` elements, so that packs of that width stay aligned. */
 static inline bool wf_walk_steps_by(const wf_walk *w, int wide)
 {
     for (int a = 0; a < w->rank; a++)
@@ -30,7 +14,7 @@ static inline bool wf_walk_steps_by(const wf_walk *w, int wide)
     return true;
 }
 
-/* Threads, a power of two and at most `most`, that share so many items. */
+/* Returns the threads that share `items`: a power of two, at most `most`. */
 static inline int wf_team_of(int64_t items, int most)
 {
     int team = 1;
@@ -39,7 +23,8 @@ static inline int wf_team_of(int64_t items, int most)
     return team;
 }
 
-/* Larger keys stand for larger numbers, NaN above all others, and among equals for the lower index. No key is 0. */
+/* Returns a key that is larger for larger elements, with NaN above all, and for the lower index among equal ones.
+ * No key is 0. */
 static __device__ __forceinline__ uint64_t wf_choice_key(uint32_t order, int64_t index)
 {
     return (uint64_t)order << 32 | (uint32_t) ~(uint32_t)index;

@@ -2,7 +2,7 @@
 /*
  * shape.cu - ops that move elements without looking at them.
  *
- * Each is one or more copies of a box: an index space and strides for source and target (cpu/walk.h). What lies next
+ * Each is one or more copies of a box: an index space and strides for source and target (device/walk.h). What lies next
  * to each other on both sides is moved 16 bytes at a time; where the source's neighbours are not the target's,
  * as in a transposed matrix, tiles go through shared memory, so that both sides are read and written in rows.
  * Blocks of quantized types are moved as the 16-bit words that they are made of.

@@ -197,22 +197,6 @@ static wf_status launch_accumulate(const wf_launch *l)
     return launch_pairs(l, true);
 }
 
-static bool is_float(wf_type type)
-{
-    return (wf_type_bit(type) & WF_TYPES_FLOAT) != 0;
-}
-
-/* One type, or two that are both float. */
-static bool types_meet(const wf_node *n)
-{
-    for (int i = 0; i < n->nout; i++) {
-        wf_type state = n->in[i]->type, x = n->in[n->nout + i]->type;
-        if (state != x && !(is_float(state) && is_float(x)))
-            return false;
-    }
-    return true;
-}
-
 /* ---- Optimizers: states of one parameter and its gradient ---- */
 
 enum { PARAMS = WF_MAX_OUT / 3 /* at once */ };
@@ -475,9 +459,9 @@ static wf_status launch_lion(const wf_launch *l)
 #define ROW(name_, with_, types_, ...)                                                             \
     {.op = WF_OP_##name_, .name = "portions", .types = types_, __VA_ARGS__ .launch = launch_##with_}
 extern "C" const wf_kernel wf_cuda_update_kernels[] = {
-    ROW(assign, assign, WF_TYPES_PLAIN, .accepts = types_meet,),
-    ROW(accumulate, accumulate, WF_TYPES_NUMBER, .accepts = types_meet,),
-    ROW(accumulate_many, accumulate, WF_TYPES_NUMBER, .accepts = types_meet,),
+    ROW(assign, assign, WF_TYPES_PLAIN, .accepts = wf_update_types_meet,),
+    ROW(accumulate, accumulate, WF_TYPES_NUMBER, .accepts = wf_update_types_meet,),
+    ROW(accumulate_many, accumulate, WF_TYPES_NUMBER, .accepts = wf_update_types_meet,),
     ROW(adamw, adamw, WF_TYPES_FLOAT),
     ROW(adamw_many, adamw, WF_TYPES_FLOAT),
     ROW(sgd, sgd, WF_TYPES_FLOAT),

@@ -3,7 +3,7 @@
 #include "base/thread.h"
 #include "device/cpu/paged.h"
 #include "device/cpu/simd/simd.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 /* n numbers of one float type as another. */
 static inline __attribute__((always_inline)) void copy_as(wf_type to_type, char *to,

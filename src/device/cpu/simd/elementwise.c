@@ -9,7 +9,7 @@
  */
 #include "base/thread.h"
 #include "device/cpu/simd/math.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 #define MAX_IN 3
 #define MAX_OUT 2

@@ -17,7 +17,7 @@
 #include "base/thread.h"
 #include "device/cpu/simd/lanes.h"
 #include "device/cpu/simd/math.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 enum { CHUNK = 4096 };
 

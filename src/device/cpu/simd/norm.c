@@ -13,38 +13,14 @@
 #include <math.h>
 
 #include "base/thread.h"
+#include "device/cpu/norm.h"
 #include "device/cpu/reduce.h"
 #include "device/cpu/row.h"
 #include "device/cpu/simd/lanes.h"
 #include "device/cpu/simd/reduce.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
-typedef struct {
-    const wf_launch *l;
-    int64_t rows, length;
-    double eps;
-    bool centered;                        /* layer norm: the mean is taken off */
-    const wf_view *dy, *x, *gamma, *beta; /* gamma, beta: NULL when there are none */
-    const wf_view *residual;              /* added to x before, or to dx after; or NULL */
-    const wf_view *mean, *rstd;           /* saved statistics: outputs, or inputs of the gradient */
-    const wf_view *total, *y, *dx, *dgamma, *dbeta; /* outputs: NULL when nobody reads them */
-    const wf_view *dx_sum;                          /* of the rows of dx; likewise */
-    int64_t part, parts; /* rows that dgamma and dbeta are first summed over */
-    float *sums;         /* [parts][2][stride]: of dgamma, of dbeta */
-    int64_t stride;      /* the length in whole cache lines */
-} norm;
-
-static const wf_view *input(const wf_launch *l, int i)
-{
-    return i < l->nin ? &l->in[i] : NULL;
-}
-
-static const wf_view *output(const wf_launch *l, int i)
-{
-    return i < l->nout && l->out[i].data ? &l->out[i] : NULL;
-}
-
-/* A parameter [C] as f32, NULL when there is none. */
+/* Returns a parameter [C] as f32, or NULL when it is absent. */
 static const float *param(const wf_view *v, float *buf)
 {
     return v ? lanes_widen(v->type, v->data, wf_view_last(v), buf) : NULL;
@@ -70,8 +46,8 @@ static inline vf row_of(wf_type type, const void *x, const void *residual, void 
     return type == WF_F32 ? v : lanes_load(type, total, i, n);
 }
 
-static inline moments rms_moments(wf_type type, const norm *o, const void *x, const void *residual,
-                                  void *total)
+static inline moments rms_moments(wf_type type, const wf_norm *o, const void *x,
+                                  const void *residual, void *total)
 {
     lanes_sum square = lanes_sum_zero();
     for (int64_t i = 0; i < o->length; i += WF_VL) {
@@ -81,7 +57,7 @@ static inline moments rms_moments(wf_type type, const norm *o, const void *x, co
     return (moments){0, 1 / sqrt(lanes_sum_end(&square) / (double)o->length + o->eps)};
 }
 
-static inline moments layer_moments(wf_type type, const norm *o, const void *x,
+static inline moments layer_moments(wf_type type, const wf_norm *o, const void *x,
                                     const void *residual, void *total)
 {
     int64_t n = o->length;
@@ -119,7 +95,8 @@ static inline void normalize(wf_type type, const void *x, void *y, int64_t n, mo
     }
 }
 
-static inline void forward_of(wf_type type, const norm *o, int64_t begin, int64_t end, int thread)
+static inline void forward_of(wf_type type, const wf_norm *o, int64_t begin, int64_t end,
+                              int thread)
 {
     float *buf[FORWARD_BUFFERS];
     for (int i = 0; i < FORWARD_BUFFERS; i++)
@@ -143,55 +120,13 @@ static inline void forward_of(wf_type type, const norm *o, int64_t begin, int64_
 
 static void forward_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
-    const norm *o = arg;
+    const wf_norm *o = arg;
     LANES_BY_TYPE(o->x->type, forward_of, o, begin, end, thread);
 }
 
 static size_t forward_workspace(const wf_node *n, int threads)
 {
     return wf_row_workspace(threads, FORWARD_BUFFERS, wf_dims_last(&n->in[0]->shape));
-}
-
-/* (x, gamma?, beta?) -> y, mean if centered, rstd; from their second operand and output on, the
- * forms with a residual are the same. */
-static wf_status forward(const wf_launch *l, bool centered, bool residual)
-{
-    int first = residual ? 1 : 0;
-    norm o = {.l = l,
-              .eps = ((const wf_attr_norm *)l->attr)->eps,
-              .centered = centered,
-              .x = &l->in[0],
-              .residual = residual ? &l->in[1] : NULL,
-              .gamma = input(l, first + 1),
-              .beta = centered ? input(l, first + 2) : NULL,
-              .total = residual ? output(l, 0) : NULL,
-              .y = output(l, first),
-              .mean = centered ? output(l, first + 1) : NULL,
-              .rstd = output(l, first + (centered ? 2 : 1)),
-              .rows = wf_view_rows(&l->in[0]),
-              .length = wf_view_last(&l->in[0])};
-    wf_parallel_for(l->threads, o.rows, wf_grain(o.length), forward_rows, &o);
-    return WF_OK;
-}
-
-static wf_status launch_layer_norm(const wf_launch *l)
-{
-    return forward(l, true, false);
-}
-
-static wf_status launch_rms_norm(const wf_launch *l)
-{
-    return forward(l, false, false);
-}
-
-static wf_status launch_residual_layer_norm(const wf_launch *l)
-{
-    return forward(l, true, true);
-}
-
-static wf_status launch_residual_rms_norm(const wf_launch *l)
-{
-    return forward(l, false, true);
 }
 
 /* ---- Gradients ----
@@ -259,16 +194,26 @@ static inline void grad_dx(wf_type type, const grad_row *w, float mean, float al
     }
 }
 
-static inline void backward_of(wf_type type, const norm *o, int64_t begin, int64_t end, int thread)
+/* dgamma and dbeta are first summed over parts of the rows. */
+typedef struct {
+    const wf_norm *norm;
+    int64_t part, parts; /* rows in a part, and number of parts */
+    float *sums;         /* [parts][2][stride]: of dgamma, of dbeta */
+    int64_t stride;      /* the length in whole cache lines */
+} gradient;
+
+static inline void backward_of(wf_type type, const gradient *d, int64_t begin, int64_t end,
+                               int thread)
 {
+    const wf_norm *o = d->norm;
     float *buf = wf_row_buffer(o->l, thread, 1, 0, o->length), mean, along;
     grad_row w = {.n = o->length, .gamma = param(o->gamma, buf)};
     for (int64_t part = begin; part < end; part++) {
-        int64_t last = (part + 1) * o->part < o->rows ? (part + 1) * o->part : o->rows;
-        float *sums = o->sums + 2 * part * o->stride;
-        float *dgamma = o->dgamma ? sums : NULL, *dbeta = o->dbeta ? sums + o->stride : NULL;
-        memset(sums, 0, 2 * (size_t)o->stride * sizeof *sums);
-        for (int64_t r = part * o->part; r < last; r++) {
+        int64_t last = (part + 1) * d->part < o->rows ? (part + 1) * d->part : o->rows;
+        float *sums = d->sums + 2 * part * d->stride;
+        float *dgamma = o->dgamma ? sums : NULL, *dbeta = o->dbeta ? sums + d->stride : NULL;
+        memset(sums, 0, 2 * (size_t)d->stride * sizeof *sums);
+        for (int64_t r = part * d->part; r < last; r++) {
             w.dy = lanes_row(o->dy, r);
             w.x = lanes_row(o->x, r);
             w.dsum = o->residual ? lanes_row(o->residual, r) : NULL;
@@ -283,18 +228,18 @@ static inline void backward_of(wf_type type, const norm *o, int64_t begin, int64
 
 static void backward_parts(void *arg, int64_t begin, int64_t end, int thread)
 {
-    const norm *o = arg;
-    LANES_BY_TYPE(o->x->type, backward_of, o, begin, end, thread);
+    const gradient *d = arg;
+    LANES_BY_TYPE(d->norm->x->type, backward_of, d, begin, end, thread);
 }
 
-/* The parts' sums, in order, from `sums` on. */
-static void join_parts(const norm *o, const float *sums, int64_t begin, int64_t end,
+/* Adds up the sums of all parts, in order; `sums` points to the first. */
+static void join_parts(const gradient *d, const float *sums, int64_t begin, int64_t end,
                        const wf_view *out)
 {
     for (int64_t i = begin; i < end; i += WF_VL) {
         lanes_sum s = lanes_sum_zero();
-        for (int64_t part = 0; part < o->parts; part++)
-            lanes_sum_add(&s, vf_load(sums + 2 * part * o->stride + i));
+        for (int64_t part = 0; part < d->parts; part++)
+            lanes_sum_add(&s, vf_load(sums + 2 * part * d->stride + i));
         lanes_store(out->type, out->data, i, end, vd_to_vf(s.low, s.high));
     }
 }
@@ -302,13 +247,14 @@ static void join_parts(const norm *o, const float *sums, int64_t begin, int64_t 
 static void join_columns(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
-    const norm *o = arg;
+    const gradient *d = arg;
+    const wf_norm *o = d->norm;
     begin *= COLUMNS;
     end = end * COLUMNS < o->length ? end * COLUMNS : o->length;
     if (o->dgamma)
-        join_parts(o, o->sums, begin, end, o->dgamma);
+        join_parts(d, d->sums, begin, end, o->dgamma);
     if (o->dbeta)
-        join_parts(o, o->sums + o->stride, begin, end, o->dbeta);
+        join_parts(d, d->sums + d->stride, begin, end, o->dbeta);
 }
 
 static int64_t stride_of(int64_t length)
@@ -324,7 +270,7 @@ static size_t backward_workspace(const wf_node *n, int threads)
            2 * (size_t)(parts * stride_of(length)) * sizeof(float);
 }
 
-/* The sum of dx's rows comes after the rest. */
+/* The sum of dx's rows runs after the rest and reuses its memory. */
 static size_t residual_backward_workspace(const wf_node *n, int threads)
 {
     const wf_dims *x = &n->in[0]->shape;
@@ -333,77 +279,33 @@ static size_t residual_backward_workspace(const wf_node *n, int threads)
     return rest > sum ? rest : sum;
 }
 
-static wf_status backward(norm *o)
+static void backward(const wf_norm *o)
 {
     const wf_launch *l = o->l;
-    o->dy = &l->in[0];
-    o->x = &l->in[1];
-    o->rows = wf_view_rows(o->x);
-    o->length = wf_view_last(o->x);
-    o->dx = output(l, 0);
-    o->dgamma = output(l, 1);
-    o->dbeta = o->centered ? output(l, 2) : NULL;
-    o->dx_sum = o->residual ? output(l, l->nout - 1) : NULL;
-    o->part = part_of(o->rows);
-    o->parts = (o->rows + o->part - 1) / o->part;
-    o->stride = stride_of(o->length);
-    o->sums = (void *)((char *)l->workspace + wf_row_workspace(l->threads, 1, o->length));
-
+    const int64_t part = part_of(o->rows), parts = (o->rows + part - 1) / part;
+    gradient d = {.norm = o,
+                  .part = part,
+                  .parts = parts,
+                  .sums =
+                      (void *)((char *)l->workspace + wf_row_workspace(l->threads, 1, o->length)),
+                  .stride = stride_of(o->length)};
     if (o->dx || o->dgamma || o->dbeta)
-        wf_parallel_for(l->threads, o->parts, wf_grain(o->part * o->length), backward_parts, o);
+        wf_parallel_for(l->threads, parts, wf_grain(part * o->length), backward_parts, &d);
     if (o->dgamma || o->dbeta)
-        wf_parallel_for(l->threads, o->stride / COLUMNS, wf_grain(COLUMNS * o->parts), join_columns,
-                        o);
-    if (o->dx_sum) {
-        const wf_view dx = wf_flat_rows(o->dx);
-        WF_SIMD(wf_simd_sum_rows)(l, &dx, o->dx_sum);
-    }
-    return WF_OK;
+        wf_parallel_for(l->threads, d.stride / COLUMNS, wf_grain(COLUMNS * parts), join_columns,
+                        &d);
 }
 
-/* (dy, x, mean, rstd, gamma?) -> dx, dgamma, dbeta; with dsum before gamma and the sum of dx's rows last where there
- * is a residual */
-static wf_status layer_norm_grad(const wf_launch *l, bool residual)
+static wf_status launch(const wf_launch *l)
 {
-    norm o = {.l = l, .centered = true, .mean = &l->in[2], .rstd = &l->in[3]};
-    o.residual = residual ? &l->in[4] : NULL;
-    o.gamma = input(l, residual ? 5 : 4);
-    return backward(&o);
-}
-
-/* (dy, x, rstd, gamma?) -> dx, dgamma; likewise */
-static wf_status rms_norm_grad(const wf_launch *l, bool residual)
-{
-    norm o = {.l = l, .rstd = &l->in[2]};
-    o.residual = residual ? &l->in[3] : NULL;
-    o.gamma = input(l, residual ? 4 : 3);
-    return backward(&o);
-}
-
-static wf_status launch_layer_norm_grad(const wf_launch *l)
-{
-    return layer_norm_grad(l, false);
-}
-
-static wf_status launch_rms_norm_grad(const wf_launch *l)
-{
-    return rms_norm_grad(l, false);
-}
-
-static wf_status launch_residual_layer_norm_grad(const wf_launch *l)
-{
-    return layer_norm_grad(l, true);
-}
-
-static wf_status launch_residual_rms_norm_grad(const wf_launch *l)
-{
-    return rms_norm_grad(l, true);
+    static const wf_norm_rows rows = {forward_rows, backward, WF_SIMD(wf_simd_sum_rows)};
+    return wf_norm_launch(l, &rows);
 }
 
 /* clang-format off */
 #define ROW(name_, workspace_, ...)                                                                \
     {.op = WF_OP_##name_, .name = "simd", .types = WF_TYPES_FLOAT, .strided = true,                \
-     .workspace = workspace_, .launch = launch_##name_, __VA_ARGS__}
+     .workspace = workspace_, .launch = launch, __VA_ARGS__}
 const wf_kernel WF_SIMD(wf_cpu_norm)[] = {
     ROW(layer_norm, forward_workspace),
     ROW(layer_norm_grad, backward_workspace),

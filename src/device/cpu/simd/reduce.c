@@ -10,7 +10,7 @@
 
 #include "base/thread.h"
 #include "device/cpu/simd/reduce.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 #include "graph/quant/block.h"
 
 #define BLOCK 16384    /* elements next to each other that are added up at once */
@@ -153,19 +153,6 @@ typedef struct {
     double *partial;    /* [blocks][outputs]; NULL when there is a single block */
 } reduction;
 
-static void split_axes(const wf_view *v, int64_t axes, wf_walk *kept, wf_walk *gone)
-{
-    wf_walk *const side[2] = {kept, gone};
-    *kept = *gone = (wf_walk){.operands = 1};
-    for (int i = 0; i < v->rank; i++) {
-        wf_walk *w = side[axes >> i & 1];
-        w->dim[w->rank] = v->dim[i];
-        w->stride[0][w->rank++] = v->stride[i];
-    }
-    wf_walk_fold(kept);
-    wf_walk_fold(gone);
-}
-
 /* Results [first, end) from elements [from, to) of what makes each. What has gaps in memory (a last axis
  * of 1 may hide them) is laid out first, a chunk of a row at a time. */
 static void sum_across(const reduction *r, int64_t first, int64_t end, int64_t from, int64_t to,
@@ -247,7 +234,7 @@ static void reduce(const wf_launch *l, const wf_view *x, const wf_view *y, int64
     reduction r = {.x = x, .y = y, .c = cut_up(x->rank, x->dim, axes)};
     if (!y->data)
         return;
-    split_axes(x, axes, &r.kept, &r.gone);
+    wf_walk_split(x, axes, &r.kept, &r.gone);
     r.divisor = l->node->op == WF_OP_mean ? (double)r.c.length : 1;
     r.partial = r.c.blocks > 1 ? l->workspace : NULL;
     int64_t width = r.c.outputs < r.c.tile ? r.c.outputs : r.c.tile;

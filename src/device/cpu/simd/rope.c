@@ -11,7 +11,7 @@
 #include "base/thread.h"
 #include "device/cpu/row.h"
 #include "device/cpu/simd/lanes.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 /* Up to here a quarter turn in two parts takes angles apart exactly enough; beyond, libm does it. */
 #define ANGLE_MOST 0x1p30

@@ -9,7 +9,7 @@
  */
 #include "base/thread.h"
 #include "device/cpu/simd/lanes.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 /* Which rows of `from` go into each row of x, as lists: first[row] is the first of them and next[i] the
  * one after i, -1 past the last. */

@@ -2,7 +2,7 @@
 /* shape.c - casts between float types. What only moves elements is a memcpy of rows already. */
 #include "base/thread.h"
 #include "device/cpu/simd/simd.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 typedef struct {
     const wf_view *in, *out;

@@ -13,7 +13,7 @@
 
 #include "base/thread.h"
 #include "device/cpu/simd/simd.h"
-#include "device/cpu/walk.h"
+#include "device/walk.h"
 
 #define MAX_OPERANDS 5
 #define COPY 3 /* the operand that is one, where updates have copies */

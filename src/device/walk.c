@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* walk.c - walking strided and broadcast operands together. */
-#include "device/cpu/walk.h"
+/* walk.c - iterates over strided and broadcast operands together. */
+#include "device/walk.h"
 
 #include <string.h>
 
@@ -26,7 +26,7 @@ void wf_walk_add_strides(wf_walk *w, const int64_t *stride)
     memcpy(w->stride[w->operands++], stride, (size_t)w->rank * sizeof *stride);
 }
 
-/* Whether one step along axis a is, for every operand, a whole turn of axis b. */
+/* Whether one step along axis a equals dim[b] steps along axis b, for every operand. */
 static bool continues(const wf_walk *w, int a, int b)
 {
     for (int i = 0; i < w->operands; i++)
@@ -35,8 +35,7 @@ static bool continues(const wf_walk *w, int a, int b)
     return true;
 }
 
-/* Axes of length 1 go; the others come one by one into their new place, `rank`, or into the axis
- * before it. */
+/* Drops axes of length 1. Each other axis moves to index `rank`, or merges with the axis before it. */
 void wf_walk_fold(wf_walk *w)
 {
     int rank = 0;
@@ -58,6 +57,19 @@ void wf_walk_fold(wf_walk *w)
         rank++;
     }
     w->rank = rank;
+}
+
+void wf_walk_split(const wf_view *v, int64_t axes, wf_walk *kept, wf_walk *gone)
+{
+    wf_walk *const side[2] = {kept, gone};
+    *kept = *gone = (wf_walk){.operands = 1};
+    for (int i = 0; i < v->rank; i++) {
+        wf_walk *w = side[axes >> i & 1];
+        w->dim[w->rank] = v->dim[i];
+        w->stride[0][w->rank++] = v->stride[i];
+    }
+    wf_walk_fold(kept);
+    wf_walk_fold(gone);
 }
 
 int64_t wf_walk_count(const wf_walk *w)

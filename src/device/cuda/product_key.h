@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * product_priv.h - what product.c, product_tune.c and product_choices.c share: products as cuBLASLt sees them, and how each
- * is run.
+ * product_key.h - the key of a matmul: everything that the choice of a cuBLASLt algorithm depends on, and how a
+ * matmul with that key runs. Shared by product.c, product_tune.c, product_choices.c and their test.
  */
-#ifndef WF_DEVICE_CUDA_PRODUCT_PRIV_H
-#define WF_DEVICE_CUDA_PRODUCT_PRIV_H
+#ifndef WF_DEVICE_CUDA_PRODUCT_KEY_H
+#define WF_DEVICE_CUDA_PRODUCT_KEY_H
 
 #include "device/cuda/cublaslt.h"
 #include "device/cuda/product.h"
