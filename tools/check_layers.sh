@@ -1,19 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# usage: tools/check_layers.sh [DIR]         check the tree (this one unless told)
-#        tools/check_layers.sh --selftest    show that each rule notices a violation
+# usage: tools/check_layers.sh [DIR]         check the tree in DIR (default: this one)
+#        tools/check_layers.sh --selftest    plant violations and check that each is reported
 #
-# The rules the compiler does not know:
+# Checks the rules that the compiler cannot check:
 #   - includes point one way through the layers, and *_priv.h stays in its own folder;
-#   - code shared by all devices names none of them, but for their list, src/device/device.c,
-#     and the trainer not even the cpu;
+#   - a device's folder includes no other device's; only check, which wraps the cpu, may;
+#   - code shared by all devices names no device, except their list, src/device/device.c;
+#     the trainer does not even name the cpu;
 #   - source files start with the licence line;
-#   - no file contains a path of somebody's machine.
-# Prints each violation as "file:line: sentence" and exits 1 if there is one.
+#   - no file contains a path of one machine.
+# Reads C, C++ for CUDA (.cu, .cuh) and .def files. Prints each violation as "file:line: sentence";
+# exits 1 when there is one.
 set -eu
 
-# Every file that belongs to the tree, new ones included: what git does not ignore or, where there
-# is no checkout, what lies outside the build trees.
+# Lists every file of the tree, new ones included: the files that git does not ignore or, without a
+# checkout, the files outside the build trees.
 list_files() {
     if [ "$(git rev-parse --show-toplevel 2>/dev/null)" = "$(pwd -P)" ]; then
         git -c core.quotePath=false ls-files --cached --others --exclude-standard
@@ -29,7 +31,7 @@ list_files() {
 check_sources() {
     awk '
     BEGIN {
-        # Which layers each one may include. Everybody may include weft.h.
+        # The layers that each layer may include. Every layer may include weft.h.
         may["include"]  = " "
         may["examples"] = " "
         may["base"]     = " base "
@@ -46,10 +48,19 @@ check_sources() {
         may["tests"]    = may["cli"]
         backends = "(^|[^a-z])(cuda|opencl|pjrt|cudnn|cublas)"
         trainable = "(^|[^a-z])(cpu|cuda|opencl|pjrt|cudnn|cublas)"
+        # A device may include its own folder and the devices that it wraps.
+        wraps["check"] = " cpu "
     }
 
     function complain(sentence) {
         printf "%s:%d: %s\n", file, line, sentence
+    }
+
+    # In a device folder: is src/device/OTHER/... the folder of another device?
+    function is_foreign_device(name,    path) {
+        return layer == "device" && depth > 3 && split(name, path, "/") > 2 && \
+               path[1] == "device" && path[2] != parts[3] && \
+               !index(wraps[parts[3]], " " path[2] " ")
     }
 
     function check_include(text,    name, from, angled) {
@@ -69,11 +80,13 @@ check_sources() {
             if (layer != "cli" && layer != "selftest")
                 complain("weft_build.h changes with every commit and is for cli and selftest only")
         } else if (!index(name, "/"))
-            return  # it lies in the folder of the file
+            return  # a header in the folder of the file
         else if (!(from in may) || index(name, ".."))
             complain("includes are written from src/, as in \"graph/graph.h\", not \"" name "\"")
         else if (!index(may[layer], " " from " "))
             complain(layer " may not include \"" name "\": " from " is a layer above it")
+        else if (is_foreign_device(name))
+            complain("device " parts[3] " may not include \"" name "\" of another device; shared code belongs in src/device")
         else if (name ~ /_priv\.h$/) {
             sub(/\/[^\/]*$/, "", name)
             if ("src/" name != folder)
@@ -82,7 +95,7 @@ check_sources() {
     }
 
     function check_licence(    first, second, want) {
-        if (file ~ /\.[ch](\.in)?$/)
+        if (file ~ /\.([ch]|cu|cuh|def)(\.in)?$/)
             want = "/* SPDX-License-Identifier: MIT */"
         else if (file ~ /(\.sh|\.cmake|\.cmake\.in|CMakeLists\.txt|Makefile|^\.ci\/run)$/)
             want = "# SPDX-License-Identifier: MIT"
@@ -99,7 +112,7 @@ check_sources() {
     {
         file = $0
         check_licence()
-        if (file !~ /^(src|include|examples|tests)\/.*\.(c|h|def)$/)
+        if (file !~ /^(src|include|examples|tests)\/.*\.(c|h|def|cu|cuh)$/)
             next
         folder = file
         sub(/\/[^\/]*$/, "", folder)
@@ -109,7 +122,7 @@ check_sources() {
                  (layer == "device" && depth == 3 && file !~ /\.def$|\/device\.c$/)
         line = 1
         if (!(layer in may)) {
-            complain("no layer called " layer ": name it and what it may include in tools/check_layers.sh")
+            complain("unknown layer " layer "; add it and the layers it may include to tools/check_layers.sh")
             next
         }
         for (line = 1; (getline text < file) > 0; line++) {
@@ -118,7 +131,7 @@ check_sources() {
             if (shared && match(tolower(text), layer == "train" ? trainable : backends)) {
                 name = substr(tolower(text), RSTART, RLENGTH)
                 sub(/^[^a-z]/, "", name)
-                complain("code shared by all devices may not name one (" name ")")
+                complain("code shared by all devices may not name a device (" name ")")
             }
         }
         close(file)
@@ -131,7 +144,7 @@ check_machine_paths() {
         sed -E 's|^([^:]*:[0-9]+:).*|\1 a path that exists on one machine only|'
 }
 
-# usage: plant FILE TEXT. A tree of this one file, with TEXT as its second line.
+# usage: plant FILE TEXT. Makes a tree of this one file, with TEXT as its second line.
 plant() {
     rm -rf "$scratch/tree"
     mkdir -p "$scratch/tree/$(dirname "$1")"
@@ -142,7 +155,7 @@ plant() {
 refuses() {
     plant "$1" "$2"
     if sh "$script" "$scratch/tree" >"$scratch/out" || ! grep -q "^$1:2: " "$scratch/out"; then
-        echo "check_layers.sh did not notice a violation in $1: $2"
+        echo "check_layers.sh did not report a violation in $1: $2"
         exit 1
     fi
 }
@@ -151,7 +164,7 @@ refuses() {
 accepts() {
     plant "$1" "$2"
     if ! sh "$script" "$scratch/tree" >"$scratch/out"; then
-        echo "check_layers.sh complained about a legal line in $1: $2"
+        echo "check_layers.sh reported a legal line in $1: $2"
         cat "$scratch/out"
         exit 1
     fi
@@ -185,15 +198,33 @@ selftest() {
     refuses src/graph/a.c '/* as CUDA does */'
     refuses src/device/a.c 'int wf_opencl_open(void);'
     refuses src/train/a.c '/* on the CPU */'
+    # CUDA sources obey the same rules.
+    accepts src/device/cuda/a.cu '#include "device/walk.h"'
+    accepts src/device/cuda/a.cuh '#include "device/cuda/kernels.cuh"'
+    refuses src/device/cuda/a.cu '#include "train/data.h"'
+    refuses src/device/cuda/a.cuh '#include "model/model.h"'
+    refuses src/device/cuda/a.cuh '#include "../kernel.h"'
+    refuses src/device/a.cuh 'int wf_cuda_open(void);'
+    # A device includes no other device; check wraps cpu.
+    accepts src/device/check/a.c '#include "device/cpu/cpu.h"'
+    accepts src/device/cpu/simd/a.c '#include "device/cpu/row.h"'
+    accepts src/device/device.c '#include "device/cpu/cpu.h"'
+    refuses src/device/cuda/a.cuh '#include "device/cpu/row.h"'
+    refuses src/device/cuda/a.cu '#include "device/pjrt/pjrt.h"'
+    refuses src/device/pjrt/a.c '#include "device/cpu/cpu.h"'
+    refuses src/device/cpu/simd/a.c '#include "device/cuda/cuda.h"'
+    refuses src/device/check/a.c '#include "device/cuda/cuda.h"'
     refuses src/model/a.c '#include "train/data.h"'
     refuses docs/a.md "see $(printf '/%s/me/notes' home)"
 
-    plant src/base/a.c 'int x;'
-    sed -i 1d "$scratch/tree/src/base/a.c"
-    if sh "$script" "$scratch/tree" >/dev/null; then
-        echo "check_layers.sh did not notice a missing licence line"
-        exit 1
-    fi
+    for file in src/base/a.c src/device/cuda/a.cu src/graph/a.def; do
+        plant $file 'int x;'
+        sed -i 1d "$scratch/tree/$file"
+        if sh "$script" "$scratch/tree" >/dev/null; then
+            echo "check_layers.sh did not report a missing licence line in $file"
+            exit 1
+        fi
+    done
 }
 
 root=$(dirname "$0")/..
