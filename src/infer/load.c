@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "device/device.h"
 #include "infer/generator.h"
+#include "infer/upload.h"
 
 static bool packs(const wf_device *d, const wf_model_weight_info *w)
 {
@@ -86,33 +87,6 @@ static wf_status copy_weight(wf_generator *g, const wf_model_weight_info *w)
     return status;
 }
 
-static wf_status write_frequencies(wf_generator *g)
-{
-    const wf_rotary *rope = &g->model->config.rope;
-    size_t bytes = (size_t)rope->dims / 2 * sizeof(float);
-    float *inv_freq = wf_mem_new(g->ctx, bytes);
-    if (!inv_freq)
-        return WF_ERR_MEMORY;
-    wf_rope_frequencies(rope, inv_freq);
-    wf_status status = wf_session_write(g->session, "rope.inv_freq", inv_freq, bytes);
-    wf_mem_free(g->ctx, inv_freq);
-    return status;
-}
-
-static wf_status write_adapter(wf_generator *g, const wf_adapter *a)
-{
-    wf_info info;
-    wf_status status = WF_OK;
-    for (int i = 0; status == WF_OK && wf_adapter_tensor(a, i, &info); i++) {
-        float *numbers = wf_mem_new(g->ctx, info.bytes);
-        status = numbers ? wf_adapter_read(a, i, numbers) : WF_ERR_MEMORY;
-        if (status == WF_OK)
-            status = wf_session_write(g->session, info.name, numbers, info.bytes);
-        wf_mem_free(g->ctx, numbers);
-    }
-    return status;
-}
-
 wf_status wf_generator_write_weights(wf_generator *g)
 {
     const wf_model *m = g->model;
@@ -125,8 +99,8 @@ wf_status wf_generator_write_weights(wf_generator *g)
     }
     WF_TRY(wf_store_check(m->store));
     for (int i = 0; i < g->adapters.count; i++)
-        WF_TRY(write_adapter(g, g->adapters.adapter[i]));
-    return m->config.rope.base != 0 ? write_frequencies(g) : WF_OK;
+        WF_TRY(wf_upload_adapter(g->session, g->adapters.adapter[i]));
+    return m->config.rope.base != 0 ? wf_upload_frequencies(g->session, &m->config.rope) : WF_OK;
 }
 
 /* Counts the elements of one weight that are NaN or infinite. */

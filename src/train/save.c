@@ -20,6 +20,7 @@
 #include "base/path.h"
 #include "base/writer.h"
 #include "device/device.h"
+#include "infer/upload.h"
 #include "model/blank.h"
 #include "model/family.h"
 #include "train/states.h"
@@ -112,16 +113,8 @@ static wf_status load_model(wf_trainer *t, const char *folder, bool *padded)
 static wf_status load_adapter(wf_trainer *t, const char *folder)
 {
     wf_adapter *a;
-    wf_info tensor;
     WF_TRY(wf_adapter_open(t->ctx, folder, &t->setup.config, &a));
-    wf_status status = WF_OK;
-    for (int i = 0; status == WF_OK && wf_adapter_tensor(a, i, &tensor); i++) {
-        float *x = wf_mem_new(t->ctx, tensor.bytes);
-        status = x ? wf_adapter_read(a, i, x) : WF_ERR_MEMORY;
-        if (status == WF_OK)
-            status = wf_session_write(t->session, tensor.name, x, tensor.bytes);
-        wf_mem_free(t->ctx, x);
-    }
+    wf_status status = wf_upload_adapter(t->session, a);
     wf_adapter_free(a);
     return status;
 }

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "device/device.h"
+#include "infer/upload.h"
 #include "model/rows.h"
 #include "train/trainer.h"
 
@@ -183,19 +184,6 @@ static wf_status begin_averages(wf_trainer *t)
     return WF_OK;
 }
 
-static wf_status write_frequencies(wf_trainer *t)
-{
-    const wf_rotary *rope = &t->setup.config.rope;
-    size_t bytes = (size_t)rope->dims / 2 * sizeof(float);
-    float *x = wf_mem_new(t->ctx, bytes);
-    if (!x)
-        return WF_ERR_MEMORY;
-    wf_rope_frequencies(rope, x);
-    wf_status status = wf_session_write(t->session, "rope.inv_freq", x, bytes);
-    wf_mem_free(t->ctx, x);
-    return status;
-}
-
 wf_status wf_trainer_write_weights(wf_trainer *t)
 {
     WF_TRY(t->setup.base ? wf_trainer_read_model(t, t->setup.base) : begin_weights(t));
@@ -203,7 +191,8 @@ wf_status wf_trainer_write_weights(wf_trainer *t)
         WF_TRY(begin_adapter(t));
     if (t->setup.options.ema > 0)
         WF_TRY(begin_averages(t));
-    return t->setup.config.family->rotary ? write_frequencies(t) : WF_OK;
+    return t->setup.config.family->rotary ? wf_upload_frequencies(t->session, &t->setup.config.rope)
+                                          : WF_OK;
 }
 
 wf_status wf_trainer_fetch(wf_trainer *t, const char *weight, bool average, float *to,

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* upload.h - writes to a session the states that inference and training fill the same way. */
+#ifndef WF_INFER_UPLOAD_H
+#define WF_INFER_UPLOAD_H
+
+#include "model/adapter.h"
+#include "model/rope.h"
+
+/* Writes the inverse frequencies of `rope` to the state rope.inv_freq, f32[R/2]. */
+wf_status wf_upload_frequencies(wf_session *session, const wf_rotary *rope);
+/* Reads every A and B of an adapter from its folder and writes it to the state of the same name. The
+ * adapter must come from wf_adapter_open. */
+wf_status wf_upload_adapter(wf_session *session, const wf_adapter *adapter);
+
+#endif
