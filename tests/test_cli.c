@@ -251,13 +251,13 @@ static void test_mistakes(void **state)
         {"selftest --distort nan", "weft selftest: --distort wants a number, not 'nan'"},
         {"plan gpt2-124m", "weft plan: there is no example 'gpt2-124m'; did you mean 'gpt2-124M'?"},
         {"plan tiny --form chat",
-         "weft plan: there is no form 'chat'; there are: train, prefill, decode"},
+         "weft plan: unknown form 'chat'; use one of: train, prefill, decode"},
         {"plan tiny --compute f64", "weft plan: --compute wants f32, bf16 or f16, not 'f64'"},
         {"plan tiny -b 0", "weft plan: -b wants a whole number from 1 to 1048576, not '0'"},
         {"plan README.md -b 4",
          "weft plan: --form, --batch and --length are for examples; 'README.md' is a file"},
         {"plan tiny -w fold,foo",
-         "weft plan: there is no pass 'foo'; there are: all, fold, fuse, recompute, schedule, "
+         "weft plan: unknown pass 'foo'; use one of: all, fold, fuse, recompute, schedule, "
          "memory"},
         {"plan tiny small",
          "weft plan: 'small' is one argument too many; the usage is: weft plan [MODEL|EXAMPLE|GRAPH]"},

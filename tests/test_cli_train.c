@@ -50,7 +50,7 @@ static void test_mistakes(void **state)
     wt_program_fails(&p, 2, "train --data $D/data", "where to");
     wt_program_fails(&p, 2, "train --data $D/data --out $D/m", "the shape of the model is missing");
     wt_program_fails(&p, 1, "train --depth 1 --data $D/nothing --out $D/m", "nothing");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --optimizer adam", "there are adamw");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --optimizer adam", "use one of: adamw");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 0", "--steps wants");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --rate 0", "--rate wants");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --weight-decay -1", "from 0 to 1000");
@@ -388,7 +388,7 @@ static void test_refused_leaves_nothing(void **state)
     shell_ok("! test -e $D/b"); /* not even an empty folder */
     wt_program_fails(&p, 2, REFUSED "--length 100000", "has been made for");
     wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M", "more than the");
-    wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2 --optimizer adam", "there are adamw");
+    wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2 --optimizer adam", "use one of: adamw");
     shell_ok("! test -e $D/b/data && $W " REFUSED "--length 32 --batch 2 && test -d $D/b/data");
     wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2", "has come to step 2");
     /* A restart prepares the data again, and a refused one puts the old back. */

@@ -165,3 +165,18 @@ void wf_json_null(wf_json *j)
     begin_value(j);
     fputs("null", j->out);
 }
+
+void wf_json_put_int(wf_json *j, const char *key, int64_t value)
+{
+    wf_json_key(j, key);
+    wf_json_int(j, value);
+}
+
+void wf_json_put_text(wf_json *j, const char *key, const char *text)
+{
+    wf_json_key(j, key);
+    if (text)
+        wf_json_string(j, text);
+    else
+        wf_json_null(j);
+}

@@ -57,5 +57,8 @@ void wf_json_int(wf_json *j, int64_t value);
 void wf_json_double(wf_json *j, double value); /* short, yet reads back exactly; NaN, Inf: null */
 void wf_json_bool(wf_json *j, bool value);
 void wf_json_null(wf_json *j);
+/* A key and its value. */
+void wf_json_put_int(wf_json *j, const char *key, int64_t value);
+void wf_json_put_text(wf_json *j, const char *key, const char *text); /* NULL is written as null */
 
 #endif

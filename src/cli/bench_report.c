@@ -159,12 +159,6 @@ static void write_text(FILE *to, const wf_bench_report *r, bool markdown)
 
 /* ---- JSON ---- */
 
-static void put_text(wf_json *j, const char *key, const char *text)
-{
-    wf_json_key(j, key);
-    wf_json_string(j, text);
-}
-
 static void put_row(wf_json *j, const wf_bench_section *s, int row)
 {
     wf_json_object_begin(j);
@@ -203,10 +197,10 @@ static void write_json(FILE *to, const wf_bench_report *r)
     wf_json_object_begin(&j);
     wf_json_key(&j, "bench");
     wf_json_object_begin(&j);
-    put_text(&j, "mode", r->mode);
+    wf_json_put_text(&j, "mode", r->mode);
     wf_version_json(&j);
-    put_text(&j, "date", date);
-    put_text(&j, "command", wf_command_line());
+    wf_json_put_text(&j, "date", date);
+    wf_json_put_text(&j, "command", wf_command_line());
     for (int i = 0; i < r->sections; i++)
         put_section(&j, &r->section[i]);
     wf_json_object_end(&j);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/output.h"
 #include "base/path.h"
+#include "base/words.h"
 #include "cli/plan.h"
 #include "cli/train.h"
 #include "model/example.h"
@@ -20,21 +21,6 @@ static struct {
 } options = {.context = -1, .sequences = -1, .vocab = -1};
 
 /* ---- Choices ---- */
-
-static wf_status find_word(wf_ctx *ctx, const char *what, const char *word,
-                           const char *const *words, int n, int *out)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(words[i], word) == 0) {
-            *out = i;
-            return WF_OK;
-        }
-    char all[160];
-    size_t len = 0;
-    for (int i = 0; i < n; i++)
-        wf_text_append(all, sizeof all, &len, "%s%s", i ? ", " : "", words[i]);
-    return wf_fail(ctx, WF_ERR_USAGE, "there is no %s '%s'; there are: %s", what, word, all);
-}
 
 /* "fold,fuse" to a bit set; "all" is one of the words. */
 static wf_status parse_without(wf_ctx *ctx, const char *text, uint32_t *out)
@@ -55,7 +41,7 @@ static wf_status parse_without(wf_ctx *ctx, const char *text, uint32_t *out)
         size_t length = strcspn(text, ","), len = 0;
         int i = 0;
         wf_text_append(word, sizeof word, &len, "%.*s", (int)(length < 60 ? length : 60), text);
-        WF_TRY(find_word(ctx, "pass", word, names, n, &i));
+        WF_TRY(wf_words_find(ctx, "pass", word, names, n, &i));
         *out |= bits[i];
         text += length + (text[length] == ',');
     }
@@ -106,7 +92,7 @@ static wf_status build_example(wf_ctx *ctx, subject *s)
     size_t len = 0;
     WF_TRY(wf_example_find(ctx, s->name, &e));
     if (options.form)
-        WF_TRY(find_word(ctx, "form", options.form, names, 3, &form));
+        WF_TRY(wf_words_find(ctx, "form", options.form, names, 3, &form));
     const wf_example_options o = {.form = (wf_example_form)form,
                                   .batch = t->batch ? t->batch : e->batch,
                                   .length = t->length ? t->length : e->context,

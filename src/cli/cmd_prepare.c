@@ -154,21 +154,15 @@ static void say(const wf_prepared *r, double seconds)
             (long long)r->cuts, WF_PLURAL(r->cuts));
 }
 
-static void put_int(wf_json *j, const char *key, int64_t value)
-{
-    wf_json_key(j, key);
-    wf_json_int(j, value);
-}
-
 static void put_split(wf_json *j, const char *key, const wf_prepared_split *s)
 {
     wf_json_key(j, key);
     wf_json_object_begin(j);
-    put_int(j, "documents", s->documents);
-    put_int(j, "tokens", s->tokens);
-    put_int(j, "bytes", s->bytes);
-    put_int(j, "counted", s->counted);
-    put_int(j, "shards", s->shards);
+    wf_json_put_int(j, "documents", s->documents);
+    wf_json_put_int(j, "tokens", s->tokens);
+    wf_json_put_int(j, "bytes", s->bytes);
+    wf_json_put_int(j, "counted", s->counted);
+    wf_json_put_int(j, "shards", s->shards);
     wf_json_object_end(j);
 }
 
@@ -181,17 +175,17 @@ static void print_json(const wf_prepared *r, double seconds)
     wf_json_string(&j, set.out);
     put_split(&j, "train", &r->train);
     put_split(&j, "valid", &r->valid);
-    put_int(&j, "vocab", r->vocab);
-    put_int(&j, "id_bytes", r->id_bytes);
+    wf_json_put_int(&j, "vocab", r->vocab);
+    wf_json_put_int(&j, "id_bytes", r->id_bytes);
     wf_json_key(&j, "learned");
     wf_json_bool(&j, r->learned);
     wf_json_key(&j, "chat");
     wf_json_bool(&j, r->chat);
-    put_int(&j, "files", r->files);
-    put_int(&j, "skipped_files", r->skipped_files);
-    put_int(&j, "skipped_documents", r->skipped_documents);
-    put_int(&j, "bad", r->bad);
-    put_int(&j, "cuts", r->cuts);
+    wf_json_put_int(&j, "files", r->files);
+    wf_json_put_int(&j, "skipped_files", r->skipped_files);
+    wf_json_put_int(&j, "skipped_documents", r->skipped_documents);
+    wf_json_put_int(&j, "bad", r->bad);
+    wf_json_put_int(&j, "cuts", r->cuts);
     wf_json_key(&j, "seconds");
     wf_json_double(&j, seconds);
     wf_json_object_end(&j);

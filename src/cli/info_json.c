@@ -7,21 +7,6 @@
 
 /* ---- JSON ---- */
 
-static void put_text(wf_json *j, const char *key, const char *text)
-{
-    wf_json_key(j, key);
-    if (text)
-        wf_json_string(j, text);
-    else
-        wf_json_null(j);
-}
-
-static void put_int(wf_json *j, const char *key, int64_t value)
-{
-    wf_json_key(j, key);
-    wf_json_int(j, value);
-}
-
 static void put_shape(wf_json *j, const wf_model_info *i)
 {
     const struct {
@@ -32,7 +17,7 @@ static void put_shape(wf_json *j, const wf_model_info *i)
                  {"kv_heads", i->kv_heads},     {"head_dim", i->head_dim},    {"vocab", i->vocab},
                  {"context", i->context},       {"window", i->window}};
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
-        put_int(j, sizes[k].key, sizes[k].value);
+        wf_json_put_int(j, sizes[k].key, sizes[k].value);
     wf_json_key(j, "rope_base");
     wf_json_double(j, i->rope_base);
     wf_json_key(j, "tied");
@@ -48,10 +33,10 @@ static void put_tokenizer(wf_json *j, const wf_model_view *v)
         return;
     }
     wf_json_object_begin(j);
-    put_int(j, "tokens", wf_tokenizer_count(v->tokenizer));
-    put_int(j, "control", v->control);
+    wf_json_put_int(j, "tokens", wf_tokenizer_count(v->tokenizer));
+    wf_json_put_int(j, "control", v->control);
     for (int i = 0; i < 4; i++)
-        put_int(j, names[i], wf_tokenizer_special(v->tokenizer, (wf_special)i));
+        wf_json_put_int(j, names[i], wf_tokenizer_special(v->tokenizer, (wf_special)i));
     wf_json_object_end(j);
 }
 
@@ -68,7 +53,7 @@ static void put_sampling(wf_json *j, const wf_sampling_defaults *d)
             wf_json_double(j, d->value[i]);
         }
         if (d->samplers)
-            put_text(j, "sequence", d->samplers);
+            wf_json_put_text(j, "sequence", d->samplers);
         wf_json_object_end(j);
     } else {
         wf_json_null(j);
@@ -84,11 +69,12 @@ static void put_memory(wf_json *j, const wf_model_view *v)
 {
     wf_json_key(j, "memory");
     wf_json_object_begin(j);
-    put_int(j, "mapped", (int64_t)v->memory.mapped);
-    put_int(j, "copied", (int64_t)(v->memory.states > v->kv ? v->memory.states - v->kv : 0));
-    put_int(j, "kv", (int64_t)v->kv);
-    put_int(j, "activations", (int64_t)v->memory.activations);
-    put_int(j, "ports", (int64_t)v->memory.ports);
+    wf_json_put_int(j, "mapped", (int64_t)v->memory.mapped);
+    wf_json_put_int(j, "copied",
+                    (int64_t)(v->memory.states > v->kv ? v->memory.states - v->kv : 0));
+    wf_json_put_int(j, "kv", (int64_t)v->kv);
+    wf_json_put_int(j, "activations", (int64_t)v->memory.activations);
+    wf_json_put_int(j, "ports", (int64_t)v->memory.ports);
     wf_json_object_end(j);
 }
 
@@ -98,9 +84,9 @@ static void put_types(wf_json *j, const wf_model_view *v)
     wf_json_array_begin(j);
     for (int i = 0; i < v->types; i++) {
         wf_json_object_begin(j);
-        put_text(j, "type", v->type[i].name);
-        put_int(j, "tensors", v->type[i].tensors);
-        put_int(j, "bytes", (int64_t)v->type[i].bytes);
+        wf_json_put_text(j, "type", v->type[i].name);
+        wf_json_put_int(j, "tensors", v->type[i].tensors);
+        wf_json_put_int(j, "bytes", (int64_t)v->type[i].bytes);
         wf_json_object_end(j);
     }
     wf_json_array_end(j);
@@ -113,16 +99,16 @@ static void put_tensors(wf_json *j, const wf_store *s)
     for (int i = 0; i < s->count; i++) {
         const wf_stored *t = &s->tensor[i];
         wf_json_object_begin(j);
-        put_text(j, "name", t->name);
-        put_text(j, "type", t->type_name);
+        wf_json_put_text(j, "name", t->name);
+        wf_json_put_text(j, "type", t->type_name);
         wf_json_key(j, "shape");
         wf_json_array_begin(j);
         for (int k = 0; k < (int)t->shape.n; k++)
             wf_json_int(j, t->shape.d[k]);
         wf_json_array_end(j);
-        put_int(j, "bytes", (int64_t)t->bytes);
-        put_int(j, "file", t->file);
-        put_int(j, "offset", (int64_t)t->offset);
+        wf_json_put_int(j, "bytes", (int64_t)t->bytes);
+        wf_json_put_int(j, "file", t->file);
+        wf_json_put_int(j, "offset", (int64_t)t->offset);
         wf_json_object_end(j);
     }
     wf_json_array_end(j);
@@ -136,7 +122,7 @@ static void put_value(wf_json *j, const wf_gguf *f, const wf_gguf_pair *p)
     bool on = false;
     if (p->kind == WF_GGUF_ARRAY) {
         wf_json_object_begin(j);
-        put_int(j, "items", (int64_t)p->count);
+        wf_json_put_int(j, "items", (int64_t)p->count);
         wf_json_object_end(j);
     } else if (p->kind == WF_GGUF_STRING) {
         wf_json_text(j, p->text->bytes, p->text->len);
@@ -168,9 +154,9 @@ void wf_info_json(const wf_model_view *v, bool tensors, bool keys)
     wf_json j;
     wf_json_begin(&j, stdout);
     wf_json_object_begin(&j);
-    put_text(&j, "name", v->info.name);
-    put_text(&j, "family", v->info.family);
-    put_text(&j, "format", v->info.format);
+    wf_json_put_text(&j, "name", v->info.name);
+    wf_json_put_text(&j, "family", v->info.family);
+    wf_json_put_text(&j, "format", v->info.format);
     wf_json_key(&j, "files");
     wf_json_array_begin(&j);
     for (int i = 0; i < s->files; i++)
@@ -179,7 +165,7 @@ void wf_info_json(const wf_model_view *v, bool tensors, bool keys)
     put_shape(&j, &v->info);
     put_tokenizer(&j, v);
     put_sampling(&j, &v->model->sampling);
-    put_text(&j, "chat_template", v->info.chat_template);
+    wf_json_put_text(&j, "chat_template", v->info.chat_template);
     put_memory(&j, v);
     put_types(&j, v);
     if (tensors)

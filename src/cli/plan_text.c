@@ -229,10 +229,10 @@ void wf_plan_explain(const wf_plan_view *v)
 
 /* ---- JSON ---- */
 
-static void put_int(wf_json *j, const char *key, uint64_t value)
+/* Saturates at INT64_MAX. */
+static void put_count(wf_json *j, const char *key, uint64_t value)
 {
-    wf_json_key(j, key);
-    wf_json_int(j, value > INT64_MAX ? INT64_MAX : (int64_t)value);
+    wf_json_put_int(j, key, value > INT64_MAX ? INT64_MAX : (int64_t)value);
 }
 
 static void put_passes(wf_json *j, const wf_report *r)
@@ -265,18 +265,18 @@ void wf_plan_json(const wf_plan_view *v)
     wf_json_key(&j, "device");
     wf_json_string(&j, v->device->target.name);
     wf_version_json(&j);
-    put_int(&j, "nodes", (uint64_t)v->nodes);
-    put_int(&j, "launches", (uint64_t)v->plan->step_count);
-    put_int(&j, "states", m->states);
-    put_int(&j, "ports", m->ports);
-    put_int(&j, "activations", m->activations);
-    put_int(&j, "workspace", m->workspace);
-    put_int(&j, "lower_bound", m->lower_bound);
-    put_int(&j, "total", m->states + m->ports + m->activations);
-    put_int(&j, "states_written", v->written);
-    put_int(&j, "flops", v->cost.flops);
-    put_int(&j, "bytes_read", v->cost.bytes_read);
-    put_int(&j, "bytes_written", v->cost.bytes_written);
+    put_count(&j, "nodes", (uint64_t)v->nodes);
+    put_count(&j, "launches", (uint64_t)v->plan->step_count);
+    put_count(&j, "states", m->states);
+    put_count(&j, "ports", m->ports);
+    put_count(&j, "activations", m->activations);
+    put_count(&j, "workspace", m->workspace);
+    put_count(&j, "lower_bound", m->lower_bound);
+    put_count(&j, "total", m->states + m->ports + m->activations);
+    put_count(&j, "states_written", v->written);
+    put_count(&j, "flops", v->cost.flops);
+    put_count(&j, "bytes_read", v->cost.bytes_read);
+    put_count(&j, "bytes_written", v->cost.bytes_written);
     wf_json_key(&j, "seconds");
     wf_json_double(&j, v->seconds);
     put_passes(&j, v->report);

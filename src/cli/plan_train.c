@@ -115,12 +115,6 @@ static void print_all(const view *v)
 
 /* ---- JSON ---- */
 
-static void put_int(wf_json *j, const char *key, int64_t value)
-{
-    wf_json_key(j, key);
-    wf_json_int(j, value);
-}
-
 static void put_plan(wf_json *j, const wf_setup_plan *p)
 {
     const struct {
@@ -132,7 +126,7 @@ static void put_plan(wf_json *j, const wf_setup_plan *p)
                  {"activations", p->memory.region}, {"ports", p->memory.ports},
                  {"mapped", p->memory.mapped},      {"total", p->total}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        put_int(j, parts[i].key, (int64_t)parts[i].bytes);
+        wf_json_put_int(j, parts[i].key, (int64_t)parts[i].bytes);
     wf_json_key(j, "flops");
     wf_json_double(j, p->flops);
     wf_json_key(j, "bytes");
@@ -144,10 +138,10 @@ static void put_plan(wf_json *j, const wf_setup_plan *p)
 static void put_choice(wf_json *j, const wf_choice *c)
 {
     wf_json_object_begin(j);
-    put_int(j, "batch", c->batch);
-    put_int(j, "accumulate", c->accumulate);
-    put_int(j, "recompute", c->recompute);
-    put_int(j, "lora", c->lora);
+    wf_json_put_int(j, "batch", c->batch);
+    wf_json_put_int(j, "accumulate", c->accumulate);
+    wf_json_put_int(j, "recompute", c->recompute);
+    wf_json_put_int(j, "lora", c->lora);
     wf_json_key(j, "compute");
     wf_json_string(j, wf_type_name(c->compute));
     wf_json_key(j, "fits");
@@ -163,10 +157,10 @@ static void print_json(const view *v)
     wf_json_object_begin(&j);
     wf_json_key(&j, "device");
     wf_json_string(&j, wf_device_description(v->device));
-    put_int(&j, "parameters", v->setup->parameters);
-    put_int(&j, "trained", v->setup->trained);
-    put_int(&j, "available", (int64_t)v->limit);
-    put_int(&j, "reserve", (int64_t)v->reserve);
+    wf_json_put_int(&j, "parameters", v->setup->parameters);
+    wf_json_put_int(&j, "trained", v->setup->trained);
+    wf_json_put_int(&j, "available", (int64_t)v->limit);
+    wf_json_put_int(&j, "reserve", (int64_t)v->reserve);
     wf_json_key(&j, "choices");
     wf_json_array_begin(&j);
     for (int i = 0; i < v->count; i++)

@@ -152,27 +152,12 @@ static void put_sum(wf_json *j, const char *key, uint64_t sum)
     wf_json_string(j, digits);
 }
 
-static void put_int(wf_json *j, const char *key, int64_t value)
-{
-    wf_json_key(j, key);
-    wf_json_int(j, value);
-}
-
-static void put_text(wf_json *j, const char *key, const char *text)
-{
-    wf_json_key(j, key);
-    if (text)
-        wf_json_string(j, text);
-    else
-        wf_json_null(j);
-}
-
 static void put_counts(wf_json *j, const wf_shard_info *i)
 {
-    put_int(j, "tokens", i->tokens);
-    put_int(j, "documents", i->documents);
-    put_int(j, "bytes", i->bytes);
-    put_int(j, "counted", i->counted);
+    wf_json_put_int(j, "tokens", i->tokens);
+    wf_json_put_int(j, "documents", i->documents);
+    wf_json_put_int(j, "bytes", i->bytes);
+    wf_json_put_int(j, "counted", i->counted);
 }
 
 static void put_split(wf_json *j, const wf_index_split *s)
@@ -190,7 +175,7 @@ static void put_split(wf_json *j, const wf_index_split *s)
     wf_json_array_begin(j);
     for (size_t i = 0; i < s->count; i++) {
         wf_json_object_begin(j);
-        put_text(j, "file", s->shard[i].file);
+        wf_json_put_text(j, "file", s->shard[i].file);
         put_counts(j, &s->shard[i].info);
         put_sum(j, "checksum", s->shard[i].info.sum);
         wf_json_object_end(j);
@@ -204,16 +189,16 @@ static bool put_root(FILE *to, const wf_index *x)
     wf_json j;
     wf_json_begin(&j, to);
     wf_json_object_begin(&j);
-    put_text(&j, "format", FORMAT);
-    put_int(&j, "version", VERSION);
-    put_int(&j, "vocab", x->vocab);
-    put_int(&j, "id_bytes", x->id_bytes);
-    put_int(&j, "end", x->end);
+    wf_json_put_text(&j, "format", FORMAT);
+    wf_json_put_int(&j, "version", VERSION);
+    wf_json_put_int(&j, "vocab", x->vocab);
+    wf_json_put_int(&j, "id_bytes", x->id_bytes);
+    wf_json_put_int(&j, "end", x->end);
     wf_json_key(&j, "masked");
     wf_json_bool(&j, x->masked);
-    put_text(&j, "tokenizer", x->tokenizer);
+    wf_json_put_text(&j, "tokenizer", x->tokenizer);
     put_sum(&j, "tokenizer_checksum", x->tokenizer_sum);
-    put_text(&j, "chat_template", x->chat_template);
+    wf_json_put_text(&j, "chat_template", x->chat_template);
     for (int i = 0; i < 2; i++) {
         wf_json_key(&j, wf_split_names[i]);
         put_split(&j, &x->split[i]);

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/range.h"
+#include "base/words.h"
 #include "model/family.h"
 #include "train/ranges.h"
 #include "train/shape.h"
@@ -26,19 +27,6 @@ static const char *const schedules[] = {[WF_SCHEDULE_CONSTANT] = "constant",
                                         [WF_SCHEDULE_COSINE] = "cosine",
                                         [WF_SCHEDULE_LINEAR] = "linear",
                                         [WF_SCHEDULE_WSD] = "wsd"};
-
-static wf_status find_word(wf_ctx *ctx, const char *what, const char *word,
-                           const char *const *words, int count, int *out)
-{
-    char known[128];
-    size_t len = 0;
-    for (*out = 0; *out < count; ++*out) {
-        if (strcmp(words[*out], word) == 0)
-            return WF_OK;
-        wf_text_append(known, sizeof known, &len, "%s%s", *out ? ", " : "", words[*out]);
-    }
-    return wf_fail(ctx, WF_ERR_USAGE, "there is no %s '%s'; there are %s", what, word, known);
-}
 
 /* ---- Defaults ---- */
 
@@ -317,11 +305,11 @@ static wf_status find_words(wf_setup *s)
     int kind;
     if (!o->optimizer)
         o->optimizer = "adamw";
-    WF_TRY(find_word(s->ctx, "optimizer", o->optimizer, optimizers, 4, &kind));
+    WF_TRY(wf_words_find(s->ctx, "optimizer", o->optimizer, optimizers, 4, &kind));
     s->optimizer.kind = (wf_optimizer_kind)kind;
     if (!o->schedule)
         o->schedule = "cosine";
-    WF_TRY(find_word(s->ctx, "schedule", o->schedule, schedules, 4, &kind));
+    WF_TRY(wf_words_find(s->ctx, "schedule", o->schedule, schedules, 4, &kind));
     s->schedule.kind = (wf_schedule_kind)kind;
     return WF_OK;
 }
