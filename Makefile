@@ -23,7 +23,7 @@ ctest = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS) $(
 
 # Ninja builds in parallel; the steps here follow one another, also under make -j.
 .NOTPARALLEL:
-.PHONY: all demo test test-long debug sanitize fuzz arm format install clean deps help
+.PHONY: all demo demo-figures test test-long debug sanitize fuzz arm format install clean deps help
 
 all: ## build the program, build/weft, and the libraries (the default)
 	$(call tree,build,Release,OFF)
@@ -31,8 +31,12 @@ all: ## build the program, build/weft, and the libraries (the default)
 demo: ## install what is missing, build, and train a tiny model as an example
 	@tools/deps.sh demo
 	$(call tree,build,Release,OFF)
-	@cat include/weft.h src/*/*.[ch] > build/demo.txt
-	build/examples/tiny_trainer build/demo.txt
+	tools/demo.sh build
+
+demo-figures: ## run the demo and record it in docs/demo.txt and README.md
+	@tools/deps.sh demo
+	$(call tree,build,Release,OFF)
+	tools/demo.sh build --record
 
 test: ## install what is missing, build twice (release, sanitizers), run every check and test
 	@tools/deps.sh test
@@ -94,4 +98,4 @@ deps: ## install the packages that building and testing need (Debian, Ubuntu)
 	@tools/deps.sh test
 
 help: ## list the targets
-	@awk -F ': ?[a-z]* ## ' '/^[a-z-]+:.* ## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ': ?[a-z]* ## ' '/^[a-z-]+:.* ## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * classifier.c - learns which of ten classes a vector of 784 numbers belongs to, from one batch made up at random.
+ * classifier.c - trains a linear classifier of ten classes on one random batch of 64 vectors of 784 values.
  *
  *     classifier
  *
- * The README shows the part between its two marks; a test keeps both equal.
+ * README.md shows the part between the two marks; tests/test_readme.c compares them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 enum { STEPS = 20 };
 
 /* README begins */
-/* One step of training. A graph keeps its first mistake, and wf_compile reports it. */
+/* Builds one training step. The graph keeps its first error, and wf_compile reports it. */
 static void build(wf_graph *g)
 {
     wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){64, 784});
@@ -23,12 +23,13 @@ static void build(wf_graph *g)
     wf_value *logits = wf_linear(g, x, w, NULL);
     wf_value *loss = wf_reduce(g, "mean", wf_cross_entropy(g, logits, t, NULL), WF_AXIS(0), false);
     wf_value *dw = NULL;
-    wf_grad(g, loss, &w, 1, &dw);
+    wf_grad(g, loss, &w, 1, &dw); /* appends the nodes that compute dw */
     wf_sgd(g, w, NULL, dw, wf_fill(g, WF_F32, 0, NULL, 0.1), NULL, NULL, NULL);
     wf_output(g, "loss", loss);
 }
+/* README ends */
 
-/* Compiles the graph, which plans its memory to the byte, and runs it; a run allocates nothing. */
+/* Compiles the graph, which plans its memory, and runs it STEPS times; a run allocates nothing. */
 static wf_status train(wf_session *session, wf_graph *g, const float x[64][784],
                        const int32_t t[64], float loss[STEPS])
 {
@@ -47,7 +48,6 @@ static wf_status train(wf_session *session, wf_graph *g, const float x[64][784],
     wf_exec_free(step);
     return status;
 }
-/* README ends */
 
 int main(void)
 {

@@ -4,15 +4,13 @@
  *
  *     generate MODEL QUESTION
  *
- * MODEL is a GGUF file or a Hugging Face folder with a chat template. The README shows the part between its two
- * marks; a test keeps both equal.
+ * MODEL is a GGUF file or a Hugging Face folder with a chat template.
  */
-/* README begins */
 #include <stdio.h>
 
 #include "weft.h"
 
-/* Prints the answer to a question as it comes. After a failure, wf_ctx_message says what went wrong. */
+/* Prints the answer while it is generated. After a failure wf_ctx_message returns the reason. */
 static wf_status answer(wf_ctx *ctx, wf_device *device, const char *path, const char *question)
 {
     const wf_message message = {.role = "user", .content = question};
@@ -25,7 +23,7 @@ static wf_status answer(wf_ctx *ctx, wf_device *device, const char *path, const 
     wf_status status = wf_model_open(ctx, path, &model);
     if (status != WF_OK)
         goto done;
-    wf_model_sampling(model, &request.sampling); /* temperature, top-k, ...: the model's own */
+    wf_model_sampling(model, &request.sampling); /* the model's temperature, top-k, ... */
     if ((status = wf_model_chat(model, ctx, &message, 1, NULL, &ids, &count)) != WF_OK)
         goto done;
     if ((status = wf_generator_new(device, model, NULL, &generator)) != WF_OK)
@@ -39,7 +37,7 @@ static wf_status answer(wf_ctx *ctx, wf_device *device, const char *path, const 
         fwrite(text, 1, bytes, stdout);
         fflush(stdout);
     }
-done: /* the reverse order; all of these take NULL */
+done: /* in reverse order; all of these accept NULL */
     wf_sequence_free(sequence);
     wf_generator_free(generator);
     wf_ids_free(ctx, ids);
@@ -67,4 +65,3 @@ int main(int argc, char **argv)
     wf_ctx_free(ctx);
     return status == WF_OK && putchar('\n') != EOF && fflush(stdout) == 0 ? 0 : 1;
 }
-/* README ends */

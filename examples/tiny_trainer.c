@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tiny_trainer.c - trains a small transformer on a text file, byte by byte, then writes a sample.
+ * tiny_trainer.c - trains a small transformer on the bytes of a text file, then samples from it.
  *
  *     tiny_trainer FILE [STEPS] [f32|bf16|f16]
  *
- * Everything Weft does here goes through weft.h: a graph for a training step and a graph for
- * sampling, built by the same function, compiled into one session whose states are the weights.
+ * It uses weft.h only. One function builds the model for both graphs, the training step and the
+ * sampler; both are compiled into one session and share its states, the weights.
  */
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void check(wf_status status)
 
 /* ---- The model ---- */
 
-/* The parameters of a graph: states, as the model asks for them. */
+/* The parameters of a graph, in the order in which the model creates them. */
 typedef struct {
     int n;
     wf_value *value[MAX_PARAMS];
@@ -80,8 +80,8 @@ static wf_value *model(wf_graph *g, params *p, int n, wf_value *tokens, wf_value
     return linear(g, p, "head", 0, norm(g, p, "norm_f", 0, x), BYTES);
 }
 
-/* From logits to updated parameters: mean loss, gradients no longer than 1, AdamW. Only f16 needs a
- * loss scale; with a fixed scale of 1 the same function clips, and skips steps that are not finite. */
+/* From logits to updated parameters: mean loss, gradients clipped to norm 1, AdamW. Only f16 needs a
+ * loss scale; a fixed scale of 1 still clips and skips steps whose gradient is not finite. */
 static void add_training(wf_graph *g, const params *p, wf_value *logits, wf_type compute)
 {
     wf_value *targets = wf_input(g, "targets", WF_I32, 1, (int64_t[]){wf_value_dim(logits, 0)});
@@ -118,15 +118,15 @@ static wf_exec *compile(wf_session *session, int sequences, bool train, wf_type 
         add_training(g, &p, logits, compute);
     else
         check(wf_output(g, "logits", logits));
-    check(wf_compile(session, g, &exec)); /* reports whatever went wrong above, too */
+    check(wf_compile(session, g, &exec)); /* also reports errors of the calls above */
     wf_graph_free(g);
     return exec;
 }
 
-/* Norms begin as ones; moments of AdamW, and counters, stay zeros. Returns the number of parameters. */
+/* Sets gains to 1 and weights to random values; AdamW's moments stay 0. Returns the number of parameters. */
 static long initialise(wf_session *session)
 {
-    static float w[4 * WIDTH * WIDTH]; /* as large as the largest state */
+    static float w[4 * WIDTH * WIDTH]; /* the size of the largest state */
     long total = 0;
     wf_info state;
     for (int i = 0; wf_session_state(session, i, &state); i++) {
@@ -158,7 +158,7 @@ static void train(wf_exec *exec, const char *text, size_t size, int32_t steps)
         start[s] = s * LENGTH;
     check(wf_exec_write(exec, "start", start, sizeof start));
     for (int32_t step = 1; step <= steps; step++) {
-        for (int i = 0; i < BATCH * LENGTH; i++) { /* sequences from all over the text */
+        for (int i = 0; i < BATCH * LENGTH; i++) { /* sequences at pseudo-random places */
             size_t draw = (size_t)step * BATCH + (size_t)(i / LENGTH);
             size_t at = draw * 2654435761u % (size - LENGTH) + (size_t)(i % LENGTH);
             tokens[i] = text[at];
@@ -179,7 +179,7 @@ static void train(wf_exec *exec, const char *text, size_t size, int32_t steps)
     }
 }
 
-/* Continues a text, one byte at a time, by the model's probabilities at temperature 0.7. */
+/* Continues a prompt byte by byte, sampling at temperature 0.7. */
 static void sample(wf_exec *exec, const char *prompt)
 {
     static float logits[LENGTH][BYTES];
@@ -189,7 +189,7 @@ static void sample(wf_exec *exec, const char *prompt)
         window[n] = prompt[n];
     printf("\n%s", prompt);
     for (int k = 0; k < SAMPLE_BYTES; k++) {
-        int32_t start[] = {0, n}, next = 0; /* rows from n on are in no sequence */
+        int32_t start[] = {0, n}, next = 0; /* rows from n on belong to no sequence */
         check(wf_exec_write(exec, "start", start, sizeof start));
         check(wf_exec_write(exec, "tokens", window, sizeof window));
         check(wf_exec_run(exec));
@@ -202,7 +202,7 @@ static void sample(wf_exec *exec, const char *prompt)
         while (next < BYTES - 1 && (left -= weight[next]) > 0)
             next++;
         putchar(next);
-        if (n == LENGTH) { /* the window is full: forget its older half */
+        if (n == LENGTH) { /* the window is full: drop its older half */
             memmove(window, window + LENGTH / 2, sizeof window / 2);
             n = LENGTH / 2;
         }
@@ -220,14 +220,14 @@ int main(int argc, char **argv)
     size_t size = file ? fread(text, 1, sizeof text, file) : 0;
     if (size <= 2 * LENGTH || steps < 1 || compute < WF_F32 || compute > WF_BF16) {
         fprintf(stderr,
-                "usage: tiny_trainer FILE [STEPS] [f32|bf16|f16]   (a text of more than %d "
+                "usage: tiny_trainer FILE [STEPS] [f32|bf16|f16]   (FILE: more than %d "
                 "bytes)\n",
                 2 * LENGTH);
         return 2;
     }
     fclose(file);
     for (size_t i = 0; i < size; i++)
-        text[i] = text[i] & 0x80 ? '?' : text[i]; /* the model knows ASCII */
+        text[i] = text[i] & 0x80 ? '?' : text[i]; /* the model knows only ASCII */
 
     wf_device *device;
     wf_session *session;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_demo.c: the demo itself, examples/tiny_trainer, trained in f32, in bf16, and in f16 with a loss
- * scale. The three loss curves must stay together.
+ * test_demo.c - runs the demo, examples/tiny_trainer: its loss curves in f32, bf16, and f16 with a loss scale must
+ * stay together, and the figures that docs/demo.txt records must be those that it prints today.
  *
- * WEFT_EXAMPLES names the folder of the program; without it nothing is done.
+ * WEFT_EXAMPLES names the folder of the program; without it the tests are skipped.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
@@ -21,8 +21,7 @@
 #define STEPS 24
 #define LINES 8
 
-/* A step of training moves the loss by a few roundoffs of the compute type, relative; bf16's is 2^-9,
- * and over so few steps they have no time to grow. */
+/* Relative distance allowed between two curves: a few roundoffs of bf16, 2^-9. In STEPS steps they do not grow. */
 #define APART (4 * 0x1p-9)
 
 static int losses_of(const char *folder, const char *type, double *loss)
@@ -66,8 +65,55 @@ static void test_precisions_stay_together(void **state)
             assert_true(fabs(loss[t][i] - loss[0][i]) <= APART * loss[0][i] + 0.001);
 }
 
+typedef struct {
+    long parameters;
+    double states, step, loss; /* MB, MB, nats at step 1 */
+} figures;
+
+static figures figures_of(FILE *in)
+{
+    char line[256];
+    figures f = {0};
+    while (fgets(line, sizeof line, in)) {
+        if (strstr(line, " parameters, "))
+            f.parameters = atol(line);
+        sscanf(line, "memory: %lf MB of weights and moments, %lf MB", &f.states, &f.step);
+        if (f.loss == 0)
+            sscanf(line, "step 1/%*d loss %lf", &f.loss);
+    }
+    return f;
+}
+
+/* Workspace, and so the memory of a step, depends on the instruction set; the first loss on the text. */
+static void test_recorded_figures(void **state)
+{
+    const char *folder = getenv("WEFT_EXAMPLES");
+    char command[1024];
+    (void)state;
+    if (!folder || !*folder)
+        skip();
+    FILE *file = fopen("docs/demo.txt", "r");
+    assert_non_null(file);
+    figures recorded = figures_of(file);
+    fclose(file);
+    snprintf(command, sizeof command, "'%s/tiny_trainer' include/weft.h 1", folder);
+    FILE *out = popen(command, "r");
+    assert_non_null(out);
+    figures today = figures_of(out);
+    assert_int_equal(pclose(out), 0);
+    if (recorded.parameters != today.parameters || fabs(recorded.states - today.states) > 0.05 ||
+        fabs(recorded.step - today.step) > 0.1 * today.step ||
+        fabs(recorded.loss - today.loss) > 0.1 * today.loss)
+        fail_msg(
+            "docs/demo.txt is stale: %ld parameters, %.1f and %.1f MB, loss %.3f there, but %ld, %.1f, %.1f and "
+            "%.3f today; run \"make demo-figures\"",
+            recorded.parameters, recorded.states, recorded.step, recorded.loss, today.parameters,
+            today.states, today.step, today.loss);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_precisions_stay_together)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_precisions_stay_together),
+                                       cmocka_unit_test(test_recorded_figures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
