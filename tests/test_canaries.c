@@ -109,9 +109,9 @@ static wf_status launch_accumulate(const wf_launch *l)
     return WF_OK;
 }
 
-static size_t hundred_bytes(const wf_node *n, int threads)
+static size_t hundred_bytes(const wf_device *device, const wf_node *n)
 {
-    (void)n, (void)threads;
+    (void)n, (void)device;
     return 100;
 }
 

@@ -43,19 +43,19 @@ wf_status wf_cuda_launched(const wf_launch *l)
 {
     return wf_cuda_check(l, cudaGetLastError());
 }
-bool wf_cuda_hopper_attention_accepts(const wf_node *)
+bool wf_cuda_hopper_attention_accepts(const wf_device *, const wf_node *)
 {
     abort();
 }
-bool wf_cuda_hopper_attention_grad_accepts(const wf_node *)
+bool wf_cuda_hopper_attention_grad_accepts(const wf_device *, const wf_node *)
 {
     abort();
 }
-size_t wf_cuda_hopper_attention_workspace(const wf_node *, int)
+size_t wf_cuda_hopper_attention_workspace(const wf_device *, const wf_node *)
 {
     abort();
 }
-size_t wf_cuda_hopper_attention_grad_workspace(const wf_node *, int)
+size_t wf_cuda_hopper_attention_grad_workspace(const wf_device *, const wf_node *)
 {
     abort();
 }

@@ -91,8 +91,8 @@ static wf_status refresh(wf_session *s, const wf_stored_state *copy)
     wf_value y = {.node = &cast, .type = copy->type, .shape = copy->shape};
     state.out = &x;
     cast.out = &y;
-    const wf_kernel *kernel = wf_kernel_choose(device->kernels, &cast, device->fast);
-    if (!kernel || (kernel->workspace && kernel->workspace(&cast, device->threads) > 0))
+    const wf_kernel *kernel = wf_kernel_choose(device, &cast);
+    if (!kernel || wf_kernel_workspace(kernel, device, &cast) > 0)
         return wf_fail(s->ctx, WF_ERR_UNSUPPORTED, "device %s cannot copy state '%s'",
                        device->target.name, copy->of->name);
     if (device->ops->before_launch)

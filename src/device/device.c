@@ -70,6 +70,11 @@ void wf_device_allow_nondeterministic(wf_device *device, bool allow)
     device->fast = allow;
 }
 
+int wf_device_threads(const wf_device *device)
+{
+    return device->threads;
+}
+
 const char *wf_device_description(const wf_device *device)
 {
     return device->description;
@@ -78,14 +83,13 @@ const char *wf_device_description(const wf_device *device)
 bool wf_kernel_target_supports(const wf_target *target, const wf_node *n)
 {
     const wf_device *device = target->owner;
-    return wf_kernel_choose(device->kernels, n, device->fast) != NULL;
+    return wf_kernel_choose(device, n) != NULL;
 }
 
 size_t wf_kernel_target_workspace(const wf_target *target, const wf_node *n)
 {
     const wf_device *device = target->owner;
-    const wf_kernel *kernel = wf_kernel_choose(device->kernels, n, device->fast);
-    return kernel && kernel->workspace ? kernel->workspace(n, device->threads) : 0;
+    return wf_kernel_workspace(wf_kernel_choose(device, n), device, n);
 }
 
 /* ---- Buffers ---- */

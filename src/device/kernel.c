@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* kernel.c - choosing a kernel for a node, and where the elements of a view lie. */
+/* kernel.c - chooses the kernel for a node and computes addresses of view elements. */
 #include "device/kernel.h"
 
-static bool fits(const wf_kernel *k, const wf_node *n, uint32_t packed, bool fast)
+#include "device/device.h"
+
+static bool fits(const wf_kernel *k, const wf_device *device, const wf_node *n, uint32_t packed,
+                 bool fast)
 {
     return k->op == n->op && k->packed == packed && (k->types & wf_type_bit(wf_node_key_type(n))) &&
            (!k->weights || k->weights & wf_type_bit(n->in[1]->type)) &&
-           (fast || !k->nondeterministic) && (!k->accepts || k->accepts(n));
+           (fast || !k->nondeterministic) && (!k->accepts || k->accepts(device, n));
 }
 
 uint32_t wf_kernel_packed(const wf_node *n)
@@ -18,14 +21,25 @@ uint32_t wf_kernel_packed(const wf_node *n)
     return set;
 }
 
-const wf_kernel *wf_kernel_choose(const wf_kernel *const *table, const wf_node *n, bool fast)
+const wf_kernel *wf_kernel_choose_from(const wf_kernel *const *table, const wf_device *device,
+                                       const wf_node *n, bool fast)
 {
     uint32_t packed = wf_kernel_packed(n);
     for (; *table; table++)
         for (const wf_kernel *k = *table; k->launch; k++)
-            if (fits(k, n, packed, fast))
+            if (fits(k, device, n, packed, fast))
                 return k;
     return NULL;
+}
+
+const wf_kernel *wf_kernel_choose(const wf_device *device, const wf_node *n)
+{
+    return wf_kernel_choose_from(device->kernels, device, n, device->fast);
+}
+
+size_t wf_kernel_workspace(const wf_kernel *k, const wf_device *device, const wf_node *n)
+{
+    return k && k->workspace ? k->workspace(device, n) : 0;
 }
 
 uint32_t wf_kernel_types(const wf_kernel *const *table, wf_op op)
@@ -76,8 +90,9 @@ static bool is_float(wf_type type)
     return (wf_type_bit(type) & WF_TYPES_FLOAT) != 0;
 }
 
-bool wf_update_types_meet(const wf_node *n)
+bool wf_update_types_meet(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     for (int i = 0; i < n->nout; i++) {
         wf_type state = n->in[i]->type, x = n->in[n->nout + i]->type;
         if (state != x && !(is_float(state) && is_float(x)))

@@ -35,7 +35,7 @@ static wf_place *place_of(const planner *p, const wf_value *v)
 
 static wf_status choose_kernel(planner *p, const wf_node *n)
 {
-    p->kernel[n->id] = wf_kernel_choose(p->device->kernels, n, p->device->fast);
+    p->kernel[n->id] = wf_kernel_choose(p->device, n);
     if (p->kernel[n->id])
         return WF_OK;
     char call[256];
@@ -197,8 +197,7 @@ static wf_status add_step(planner *p, const wf_node *n)
     int at = plan->step_count++;
     wf_step *step = &plan->steps[at];
     *step = (wf_step){.node = n, .kernel = kernel, .workspace = -1};
-    if (kernel->workspace)
-        step->workspace_bytes = kernel->workspace(n, p->device->threads);
+    step->workspace_bytes = wf_kernel_workspace(kernel, p->device, n);
     if (step->workspace_bytes > 0)
         step->workspace = new_block(p, NULL, step->workspace_bytes, at);
     if (step->workspace_bytes > plan->memory.workspace)

@@ -316,11 +316,11 @@ static void attention_sizes(attention *o, const wf_node *n)
     o->most = n->nin > 5 ? n->in[5]->shape.d[1] * k->d[1] : o->n;
 }
 
-static size_t attention_workspace(const wf_node *n, int threads)
+static size_t attention_workspace(const wf_device *device, const wf_node *n)
 {
     attention o = {0};
     attention_sizes(&o, n);
-    return wf_row_workspace(threads, 1, scratch_floats(&o));
+    return wf_row_workspace(wf_device_threads(device), 1, scratch_floats(&o));
 }
 
 /* attention: (q, k, v, seq_start, positions, table?, lengths?) -> o, lse */
@@ -444,11 +444,11 @@ static void attention_grad_sizes(attention *o, const wf_node *n)
 }
 
 /* Scratch memory of the threads, then o->saved. */
-static size_t attention_grad_workspace(const wf_node *n, int threads)
+static size_t attention_grad_workspace(const wf_device *device, const wf_node *n)
 {
     attention o = {0};
     attention_grad_sizes(&o, n);
-    return wf_row_workspace(threads, 1, scratch_floats(&o)) +
+    return wf_row_workspace(wf_device_threads(device), 1, scratch_floats(&o)) +
            wf_row_workspace(1, 2, o.n * o.kv_heads * o.group);
 }
 

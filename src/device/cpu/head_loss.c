@@ -346,9 +346,9 @@ static const wf_head_loss_ways reference = {
     .multiply = wf_gemm_run,
 };
 
-static size_t head_loss_workspace(const wf_node *n, int threads)
+static size_t head_loss_workspace(const wf_device *device, const wf_node *n)
 {
-    return wf_head_loss_workspace(n, threads, &reference);
+    return wf_head_loss_workspace(n, wf_device_threads(device), &reference);
 }
 
 static wf_status launch_head_loss(const wf_launch *l)

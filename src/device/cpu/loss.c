@@ -139,10 +139,11 @@ static void grad_rows(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-static size_t loss_workspace(const wf_node *n, int threads)
+static size_t loss_workspace(const wf_device *device, const wf_node *n)
 {
     int logits = n->op == WF_OP_cross_entropy ? 0 : 1;
-    return wf_row_workspace(threads, BUFFERS, wf_dims_last(&n->in[logits]->shape));
+    return wf_row_workspace(wf_device_threads(device), BUFFERS,
+                            wf_dims_last(&n->in[logits]->shape));
 }
 
 static wf_status run(const wf_launch *l, const wf_view *logits, wf_range_fn *fn)

@@ -28,10 +28,10 @@ wf_gemm wf_matmul_sizes(const wf_node *n)
     return g;
 }
 
-static size_t matmul_workspace(const wf_node *n, int threads)
+static size_t matmul_workspace(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_matmul_sizes(n);
-    return wf_gemm_scratch(g.m, g.n, g.k, threads);
+    return wf_gemm_scratch(g.m, g.n, g.k, wf_device_threads(device));
 }
 
 wf_gemm wf_matmul_product(const wf_launch *l)
@@ -61,16 +61,16 @@ wf_gemm wf_linear_sizes(const wf_node *n)
     return (wf_gemm){.batch = 1, .m = wf_dims_rows(&n->in[0]->shape), .n = w->d[0], .k = w->d[1]};
 }
 
-static size_t linear_workspace(const wf_node *n, int threads)
+static size_t linear_workspace(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_linear_sizes(n);
-    return wf_gemm_scratch(g.m, g.n, g.k, threads);
+    return wf_gemm_scratch(g.m, g.n, g.k, wf_device_threads(device));
 }
 
-static size_t linear_workspace_packed(const wf_node *n, int threads)
+static size_t linear_workspace_packed(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_linear_sizes(n);
-    return wf_gemm_scratch_packed(g.m, g.n, g.k, n->in[1]->type, threads);
+    return wf_gemm_scratch_packed(g.m, g.n, g.k, n->in[1]->type, wf_device_threads(device));
 }
 
 wf_gemm wf_linear_product(const wf_launch *l)
@@ -125,10 +125,10 @@ wf_gemm wf_matmul_act_grad_sizes(const wf_node *n)
     return (wf_gemm){.batch = 1, .m = n->in[0]->shape.d[0], .n = w->d[1], .k = w->d[0]};
 }
 
-static size_t matmul_act_grad_workspace(const wf_node *n, int threads)
+static size_t matmul_act_grad_workspace(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_matmul_act_grad_sizes(n);
-    size_t product = wf_gemm_scratch(g.m, g.n, g.k, threads);
+    size_t product = wf_gemm_scratch(g.m, g.n, g.k, wf_device_threads(device));
     size_t sum = wf_sum_rows_workspace(g.m, g.n);
     return product > sum ? product : sum; /* one after the other */
 }
@@ -168,10 +168,10 @@ wf_gemm wf_linear_grad_weight_sizes(const wf_node *n)
     return (wf_gemm){.batch = 1, .m = dy->d[1], .n = x->d[1], .k = dy->d[0]};
 }
 
-static size_t linear_grad_weight_workspace(const wf_node *n, int threads)
+static size_t linear_grad_weight_workspace(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_linear_grad_weight_sizes(n);
-    size_t product = wf_gemm_scratch(g.m, g.n, g.k, threads);
+    size_t product = wf_gemm_scratch(g.m, g.n, g.k, wf_device_threads(device));
     size_t sum = wf_sum_rows_workspace(g.k, g.m);
     return product > sum ? product : sum; /* one after the other */
 }

@@ -108,14 +108,16 @@ static void forward_rows(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-static size_t plain_workspace(const wf_node *n, int threads)
+static size_t plain_workspace(const wf_device *device, const wf_node *n)
 {
-    return wf_row_workspace(threads, PLAIN_BUFFERS, wf_dims_last(&n->in[0]->shape));
+    return wf_row_workspace(wf_device_threads(device), PLAIN_BUFFERS,
+                            wf_dims_last(&n->in[0]->shape));
 }
 
-static size_t residual_workspace(const wf_node *n, int threads)
+static size_t residual_workspace(const wf_device *device, const wf_node *n)
 {
-    return wf_row_workspace(threads, RESIDUAL_BUFFERS, wf_dims_last(&n->in[0]->shape));
+    return wf_row_workspace(wf_device_threads(device), RESIDUAL_BUFFERS,
+                            wf_dims_last(&n->in[0]->shape));
 }
 
 /* ---- Gradients ----
@@ -202,18 +204,18 @@ static void sum_columns(void *arg, int64_t begin, int64_t end, int thread)
         store_sums(o->dbeta, dbeta, begin, n, buf);
 }
 
-static size_t backward_workspace(const wf_node *n, int threads)
+static size_t backward_workspace(const wf_device *device, const wf_node *n)
 {
     int64_t length = wf_dims_last(&n->in[0]->shape);
-    return wf_row_workspace(threads, BACKWARD_BUFFERS, length) +
+    return wf_row_workspace(wf_device_threads(device), BACKWARD_BUFFERS, length) +
            2 * (size_t)length * sizeof(double);
 }
 
 /* The sum of dx's rows runs after the rest and reuses its memory. */
-static size_t residual_backward_workspace(const wf_node *n, int threads)
+static size_t residual_backward_workspace(const wf_device *device, const wf_node *n)
 {
     const wf_dims *x = &n->in[0]->shape;
-    size_t rest = backward_workspace(n, threads);
+    size_t rest = backward_workspace(device, n);
     size_t sum = wf_sum_rows_workspace(wf_dims_rows(x), wf_dims_last(x));
     return rest > sum ? rest : sum;
 }

@@ -199,9 +199,9 @@ static size_t partial_bytes(int64_t outputs, int64_t length)
     return blocks > 1 ? (size_t)(outputs * blocks) * sizeof(total) : 0;
 }
 
-static size_t reduce_workspace(const wf_node *n, int threads)
+static size_t reduce_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     int64_t outputs = wf_dims_count(&n->out[0].shape);
     return outputs > 0 ? partial_bytes(outputs, wf_dims_count(&n->in[0]->shape) / outputs) : 0;
 }
@@ -350,9 +350,9 @@ static wf_status launch_top_k(const wf_launch *l)
     return WF_OK;
 }
 
-static size_t top_k_workspace(const wf_node *n, int threads)
+static size_t top_k_workspace(const wf_device *device, const wf_node *n)
 {
-    return wf_row_workspace(threads, 2, wf_dims_last(&n->in[0]->shape));
+    return wf_row_workspace(wf_device_threads(device), 2, wf_dims_last(&n->in[0]->shape));
 }
 
 /* ---- softmax ---- */
@@ -416,10 +416,11 @@ static wf_status launch_softmax_grad(const wf_launch *l)
     return launch_rows(l, softmax_grad_range);
 }
 
-static size_t softmax_workspace(const wf_node *n, int threads)
+static size_t softmax_workspace(const wf_device *device, const wf_node *n)
 {
     bool direct = n->in[0]->type == WF_F32;
-    return direct ? 0 : wf_row_workspace(threads, 2, wf_dims_last(&n->in[0]->shape));
+    return direct ? 0
+                  : wf_row_workspace(wf_device_threads(device), 2, wf_dims_last(&n->in[0]->shape));
 }
 
 /* ---- global_norm ---- */
@@ -478,9 +479,9 @@ static wf_status launch_global_norm(const wf_launch *l)
     return WF_OK;
 }
 
-static size_t global_norm_workspace(const wf_node *n, int threads)
+static size_t global_norm_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     int64_t blocks = 0;
     for (int i = 0; i < n->nin; i++)
         blocks += blocks_of(wf_dims_count(&n->in[i]->shape));

@@ -321,9 +321,9 @@ static void append_heads(void *arg, int64_t begin, int64_t end, int thread)
         }
 }
 
-static size_t kv_append_workspace(const wf_node *n, int threads)
+static size_t kv_append_workspace(const wf_device *device, const wf_node *n)
 {
-    return wf_row_workspace(threads, 1, wf_dims_last(&n->in[1]->shape));
+    return wf_row_workspace(wf_device_threads(device), 1, wf_dims_last(&n->in[1]->shape));
 }
 
 static wf_status launch_kv_append(const wf_launch *l)

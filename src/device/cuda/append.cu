@@ -135,9 +135,9 @@ static int64_t slots_of(int64_t tokens)
     return tokens > FEW ? slots : 0;
 }
 
-extern "C" size_t wf_cuda_kv_append_workspace(const wf_node *n, int threads)
+extern "C" size_t wf_cuda_kv_append_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     return (size_t)slots_of(n->in[1]->shape.d[0]) * (sizeof(unsigned long long) + sizeof(int));
 }
 

@@ -549,7 +549,7 @@ static void run_backward(const wf_launch *l, void *workspace, const int32_t *irr
     }
 }
 
-size_t wf_attention_workspace(const wf_node *n, int)
+size_t wf_attention_workspace(const wf_device *, const wf_node *n)
 {
     if (n->op != WF_OP_attention_grad)
         return 0;

@@ -130,8 +130,9 @@ static __global__ void __launch_bounds__(THREADS) attention_few(const wf_attenti
 
 /* ---- Launch ---- */
 
-static bool accepts(const wf_node *n)
+static bool accepts(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     const wf_dims *q = &n->in[0]->shape, *v = &n->in[2]->shape;
     return q->d[0] <= TOKENS && q->d[2] <= WIDTH && v->d[v->n - 1] <= WIDTH &&
            n->in[1]->type == n->in[2]->type;

@@ -12,7 +12,7 @@
 
 enum { WORKSPACE = 16 << 20, LINE = 256 }; /* bytes that a plan may want for itself, aligned so */
 
-static bool accepts(const wf_node *n)
+static bool accepts(const wf_device *device, const wf_node *n)
 {
     const int first = n->op == WF_OP_attention_grad ? 1 : 0;
     const wf_attr_attention *a = n->attr;
@@ -20,9 +20,9 @@ static bool accepts(const wf_node *n)
         return false;
     const wf_dims *q = &n->in[first]->shape, *k = &n->in[first + 1]->shape,
                   *v = &n->in[first + 2]->shape;
-    return wf_flash_accepts(n) && a->length > 1 && a->causal && a->window == 0 && a->softcap == 0 &&
-           q->d[0] > 0 && q->d[1] == k->d[1] && q->d[2] == v->d[2] && q->d[2] % 8 == 0 &&
-           q->d[2] <= 128 && wf_dnn_available(NULL);
+    return wf_flash_accepts(device, n) && a->length > 1 && a->causal && a->window == 0 &&
+           a->softcap == 0 && q->d[0] > 0 && q->d[1] == k->d[1] && q->d[2] == v->d[2] &&
+           q->d[2] % 8 == 0 && q->d[2] <= 128 && wf_dnn_available(NULL);
 }
 
 static wf_dnn_shape shape_of(const wf_launch *l, const wf_flash *f)
@@ -55,34 +55,24 @@ static bool complete(const wf_launch *l, const wf_flash *f)
                                                : all;
 }
 
-/* What runs in its stead: the first row that is ours. */
-static const wf_kernel *own(const wf_kernel *const *table, const wf_node *n)
+/* Returns Weft's own kernel for a node that cuDNN has no plan for: the first deterministic row of
+ * the device's table. */
+static const wf_kernel *own(const wf_device *device, const wf_node *n)
 {
     const wf_kernel *found = NULL;
-    for (; *table && !found; table++) {
+    for (const wf_kernel *const *table = device->kernels; *table && !found; table++) {
         const wf_kernel *const one[] = {*table, NULL};
         if (*table != wf_cuda_cudnn_kernels)
-            found = wf_kernel_choose(one, n, false);
+            found = wf_kernel_choose_from(one, device, n, false);
     }
     return found;
 }
 
-static size_t own_workspace(const wf_node *n, int threads)
-{
-    const wf_kernel *k[] = {own(wf_cuda_kernels(9, 0), n), own(wf_cuda_kernels(8, 0), n)};
-    size_t most = 0;
-    for (int i = 0; i < 2; i++) {
-        size_t bytes = k[i] && k[i]->workspace ? k[i]->workspace(n, threads) : 0;
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
-static size_t workspace(const wf_node *n, int threads)
+static size_t workspace(const wf_device *device, const wf_node *n)
 {
     const int first = n->op == WF_OP_attention_grad ? 1 : 0;
     const wf_dims *q = &n->in[first]->shape;
-    const size_t ours = own_workspace(n, threads);
+    const size_t ours = wf_kernel_workspace(own(device, n), device, n);
     const size_t sums = first ? (size_t)(q->d[0] * q->d[1] * (q->d[2] + 1)) * sizeof(float) : 0;
     const size_t theirs = sums + LINE + WORKSPACE;
     return ours > theirs ? ours : theirs;
@@ -105,7 +95,7 @@ static wf_status launch(const wf_launch *l)
     const wf_dnn_plan *plan = complete(l, &f) ? wf_dnn_find(&shape) : NULL;
     const char *why;
     if (!plan)
-        return own(l->queue->device->kernels, l->node)->launch(l);
+        return own(l->queue->device, l->node)->launch(l);
     if (!wf_dnn_run(plan, &f, l->workspace, wf_cuda_stream(l), &why))
         return wf_fail(l->ctx, WF_ERR_DEVICE, "attention on cuda: %s", why);
     return wf_cuda_launched(l);

@@ -21,8 +21,9 @@ static bool accepts(const wf_node *n, int first)
            d_v <= 256 && q->shape.d[0] <= INT32_MAX / 2;
 }
 
-bool wf_flash_accepts(const wf_node *n)
+bool wf_flash_accepts(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     return accepts(n, n->op == WF_OP_attention_grad ? 1 : 0);
 }
 
@@ -187,9 +188,9 @@ void wf_flash_ranges(const wf_launch *l, wf_flash *f, void *workspace)
 
 /* ---- The kernels for all GPUs ---- */
 
-size_t wf_flash_workspace(const wf_node *n, int threads)
+size_t wf_flash_workspace(const wf_device *device, const wf_node *n)
 {
-    size_t plain = wf_attention_workspace(n, threads), stats = 0;
+    size_t plain = wf_attention_workspace(device, n), stats = 0;
     if (n->op == WF_OP_attention_grad)
         stats = wf_flash_stats_bytes(n);
     return wf_flash_ranges_bytes(n) + (stats > plain ? stats : plain);

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Packed sequences, q, k and v of one narrow type, D and Dv from 8 to 256. */
-bool wf_flash_accepts(const wf_node *n);
+bool wf_flash_accepts(const wf_device *device, const wf_node *n);
 
 /* The same for attention and attention_grad. low, high and irregular are NULL: see wf_flash_ranges. */
 wf_flash wf_flash_of(const wf_launch *l);
@@ -37,7 +37,7 @@ void wf_flash_ranges(const wf_launch *l, wf_flash *f, void *workspace);
 
 /* attention and attention_grad by the kernels for all GPUs with tensor cores for bf16 (flash.cu, flash_grad.cu):
  * everything that wf_flash_accepts. */
-size_t wf_flash_workspace(const wf_node *n, int threads);
+size_t wf_flash_workspace(const wf_device *device, const wf_node *n);
 wf_status wf_flash_launch(const wf_launch *l);
 
 /* Parts of these: flash.cu, and flash_grad.cu, whose workspace has wf_flash_stats_bytes. */
@@ -47,7 +47,7 @@ void wf_flash_backward(const wf_launch *l, const wf_flash *f, void *workspace);
 
 /* The plain kernels (attention.cu), which take everything. When `irregular` is not NULL they do nothing
  * unless it is set. */
-size_t wf_attention_workspace(const wf_node *n, int threads);
+size_t wf_attention_workspace(const wf_device *device, const wf_node *n);
 void wf_attention_run(const wf_launch *l, void *workspace, const int32_t *irregular);
 
 #ifdef __cplusplus

@@ -103,10 +103,10 @@ static layout layout_of(const wf_node *n, const sizes *s)
     return at;
 }
 
-static size_t head_workspace(const wf_node *n, int threads)
+static size_t head_workspace(const wf_device *device, const wf_node *n)
 {
     const sizes s = sizes_of(n);
-    (void)threads;
+    (void)device;
     return layout_of(n, &s).end;
 }
 

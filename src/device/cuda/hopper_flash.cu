@@ -727,17 +727,17 @@ wf_status wf_cuda_hopper_attention(const wf_launch *l, const wf_flash *f)
 
 enum { COUNTER = 256 }; /* bytes of the workspace */
 
-bool wf_cuda_hopper_attention_accepts(const wf_node *n)
+bool wf_cuda_hopper_attention_accepts(const wf_device *device, const wf_node *n)
 {
     const wf_attr_attention *a = (const wf_attr_attention *)n->attr;
     int64_t d = n->in[0]->shape.d[2];
-    return wf_flash_accepts(n) && (d == 64 || d == 128) && n->in[2]->shape.d[2] == d &&
+    return wf_flash_accepts(device, n) && (d == 64 || d == 128) && n->in[2]->shape.d[2] == d &&
            a->softcap == 0 && a->scale >= 0;
 }
 
-size_t wf_cuda_hopper_attention_workspace(const wf_node *n, int threads)
+size_t wf_cuda_hopper_attention_workspace(const wf_device *device, const wf_node *n)
 {
-    return COUNTER + wf_flash_workspace(n, threads);
+    return COUNTER + wf_flash_workspace(device, n);
 }
 
 wf_status wf_cuda_hopper_attention_launch(const wf_launch *l)

@@ -758,21 +758,21 @@ static wf_status run_any(const wf_launch *l, const wf_flash *f, void *workspace)
     return f->d == 64 ? run<wf_f16, 64>(l, f, workspace) : run<wf_f16, 128>(l, f, workspace);
 }
 
-bool wf_cuda_hopper_attention_grad_accepts(const wf_node *n)
+bool wf_cuda_hopper_attention_grad_accepts(const wf_device *device, const wf_node *n)
 {
     const wf_attr_attention *a = (const wf_attr_attention *)n->attr;
     int64_t d = n->in[1]->shape.d[2];
-    return wf_flash_accepts(n) && (d == 64 || d == 128) && n->in[3]->shape.d[2] == d &&
+    return wf_flash_accepts(device, n) && (d == 64 || d == 128) && n->in[3]->shape.d[2] == d &&
            a->softcap == 0 && a->scale >= 0;
 }
 
 /* The ranges of keys come first, and behind them what is used by one kernel or another. */
-size_t wf_cuda_hopper_attention_grad_workspace(const wf_node *n, int threads)
+size_t wf_cuda_hopper_attention_grad_workspace(const wf_device *device, const wf_node *n)
 {
     const wf_dims *q = &n->in[1]->shape, *k = &n->in[2]->shape;
     wf_flash_grad a = arguments_of(q->d[0], q->d[1], k->d[1]);
     size_t ours = wf_flash_ranges_bytes(n) + place_workspace(&a, q->d[2], NULL);
-    size_t others = wf_flash_workspace(n, threads);
+    size_t others = wf_flash_workspace(device, n);
     return ours > others ? ours : others;
 }
 

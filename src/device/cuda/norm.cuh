@@ -6,7 +6,7 @@
 #include "device/cuda/row.cuh"
 
 /* norm_grad.cu */
-extern "C" size_t wf_cuda_norm_grad_workspace(const wf_node *n, int threads);
+extern "C" size_t wf_cuda_norm_grad_workspace(const wf_device *device, const wf_node *n);
 extern "C" wf_status wf_cuda_layer_norm_grad(const wf_launch *l);
 extern "C" wf_status wf_cuda_rms_norm_grad(const wf_launch *l);
 extern "C" wf_status wf_cuda_residual_layer_norm_grad(const wf_launch *l);

@@ -364,9 +364,9 @@ static int blocks_of(int64_t rows, int64_t columns, wf_type type)
     return (int)wf_cuda_blocks(rows, block.y, (each > 0 ? each : 1) * PROCESSORS);
 }
 
-extern "C" size_t wf_cuda_norm_grad_workspace(const wf_node *n, int threads)
+extern "C" size_t wf_cuda_norm_grad_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     const wf_dims *x = &n->in[1]->shape;
     const int64_t rows = wf_dims_rows(x), columns = wf_dims_last(x);
     const bool residual =

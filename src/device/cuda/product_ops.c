@@ -192,9 +192,9 @@ static layout layout_of(const wf_node *n)
     return at;
 }
 
-static size_t product_workspace(const wf_node *n, int threads)
+static size_t product_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     return layout_of(n).end;
 }
 
@@ -313,8 +313,9 @@ static wf_status prepare_product(const wf_launch *l)
     return status;
 }
 
-static bool has_library(const wf_node *n)
+static bool has_library(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     (void)n;
     return wf_cuda_products_library();
 }

@@ -312,9 +312,9 @@ static cut cut_of(wf_type type, int64_t axes, int rank, const int64_t *dim)
     return c;
 }
 
-static size_t reduce_workspace(const wf_node *n, int threads)
+static size_t reduce_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     const wf_dims *x = &n->in[0]->shape;
     const cut c = cut_of(n->in[0]->type, ((const wf_attr_reduce *)n->attr)->axes, (int)x->n, x->d);
     return c.pieces > 1 ? (size_t)(c.pieces * c.outputs) * sizeof(float) : 0;
@@ -595,9 +595,9 @@ static wf_status launch_global_norm(const wf_launch *l)
     return wf_cuda_launched(l);
 }
 
-static size_t global_norm_workspace(const wf_node *n, int threads)
+static size_t global_norm_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     int64_t chunks = 0;
     for (int i = 0; i < n->nin; i++)
         chunks += chunks_of(wf_dims_count(&n->in[i]->shape));

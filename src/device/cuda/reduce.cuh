@@ -55,6 +55,6 @@ static __device__ __forceinline__ uint32_t wf_order(wf_f16 x)
 
 /* top_k (top_k.cu). */
 wf_status wf_cuda_launch_top_k(const wf_launch *l);
-size_t wf_cuda_top_k_workspace(const wf_node *n, int threads);
+size_t wf_cuda_top_k_workspace(const wf_device *device, const wf_node *n);
 
 #endif

@@ -6,6 +6,6 @@
 #include "device/cuda/each.cuh"
 
 wf_status wf_cuda_launch_scatter(const wf_launch *l);
-size_t wf_cuda_scatter_workspace(const wf_node *n, int threads);
+size_t wf_cuda_scatter_workspace(const wf_device *device, const wf_node *n);
 
 #endif

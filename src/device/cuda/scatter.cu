@@ -337,9 +337,9 @@ static layout layout_of(int64_t n, int64_t rows, int64_t columns)
     return s;
 }
 
-size_t wf_cuda_scatter_workspace(const wf_node *n, int threads)
+size_t wf_cuda_scatter_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     const wf_dims *x = &n->in[0]->shape;
     int64_t columns = 1;
     for (int64_t i = 1; i < x->n; i++)

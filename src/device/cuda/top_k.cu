@@ -169,9 +169,9 @@ static int64_t room_for(int64_t k)
     return room;
 }
 
-size_t wf_cuda_top_k_workspace(const wf_node *n, int threads)
+size_t wf_cuda_top_k_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     const int64_t room = room_for(((const wf_attr_top_k *)n->attr)->k);
     const int64_t rows = wf_dims_rows(&n->in[0]->shape);
     return room > SHARED_KEYS ? (size_t)((rows < BLOCKS ? rows : BLOCKS) * room) * sizeof(key) : 0;

@@ -6,7 +6,7 @@
 #include "device/cuda/row.cuh"
 
 /* append.cu */
-extern "C" size_t wf_cuda_kv_append_workspace(const wf_node *n, int threads);
+extern "C" size_t wf_cuda_kv_append_workspace(const wf_device *device, const wf_node *n);
 extern "C" wf_status wf_cuda_kv_append(const wf_launch *l);
 
 #endif

@@ -271,24 +271,26 @@ static size_t scratch(wf_gemm g, int threads)
     return (size_t)t.threads * (size_t)scratch_bytes(&t);
 }
 
-static bool accepts_matmul(const wf_node *n)
+static bool accepts_matmul(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     return pays(wf_matmul_sizes(n));
 }
 
-static bool accepts_linear(const wf_node *n)
+static bool accepts_linear(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     return pays(wf_linear_sizes(n));
 }
 
-static size_t matmul_workspace(const wf_node *n, int threads)
+static size_t matmul_workspace(const wf_device *device, const wf_node *n)
 {
-    return scratch(wf_matmul_sizes(n), threads);
+    return scratch(wf_matmul_sizes(n), wf_device_threads(device));
 }
 
-static size_t linear_workspace(const wf_node *n, int threads)
+static size_t linear_workspace(const wf_device *device, const wf_node *n)
 {
-    return scratch(wf_linear_sizes(n), threads);
+    return scratch(wf_linear_sizes(n), wf_device_threads(device));
 }
 
 static wf_status launch_matmul(const wf_launch *l)
@@ -309,16 +311,18 @@ static wf_status launch_linear(const wf_launch *l)
     return WF_OK;
 }
 
-static bool accepts_matmul_act_grad(const wf_node *n)
+static bool accepts_matmul_act_grad(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     return pays(wf_matmul_act_grad_sizes(n));
 }
 
 /* The product and the sum follow each other, in one workspace. */
-static size_t matmul_act_grad_workspace(const wf_node *n, int threads)
+static size_t matmul_act_grad_workspace(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_matmul_act_grad_sizes(n);
-    size_t product = scratch(g, threads), sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.m, g.n);
+    size_t product = scratch(g, wf_device_threads(device)),
+           sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.m, g.n);
     return product > sum ? product : sum;
 }
 
@@ -331,16 +335,18 @@ static wf_status launch_matmul_act_grad(const wf_launch *l)
     return WF_OK;
 }
 
-static bool accepts_linear_grad_weight(const wf_node *n)
+static bool accepts_linear_grad_weight(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     return pays(wf_linear_grad_weight_sizes(n));
 }
 
 /* Likewise. */
-static size_t linear_grad_weight_workspace(const wf_node *n, int threads)
+static size_t linear_grad_weight_workspace(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_linear_grad_weight_sizes(n);
-    size_t product = scratch(g, threads), sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.k, g.m);
+    size_t product = scratch(g, wf_device_threads(device)),
+           sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.k, g.m);
     return product > sum ? product : sum;
 }
 

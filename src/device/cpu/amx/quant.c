@@ -428,21 +428,22 @@ static void fill_groups(void *arg, int64_t begin, int64_t end, int thread)
 
 /* q6_K, three products and three stores a block, was slower than with vectors on the only machine that it was
  * measured on: its tiles are for tests. */
-static bool accepts(const wf_node *n)
+static bool accepts(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     bool pays = WF_AMX_EMULATED || n->in[1]->type != WF_Q6_K;
     return pays && wf_dims_rows(&n->in[0]->shape) > WF_QUANT_FEW;
 }
 
-static bool accepts_direct(const wf_node *n)
+static bool accepts_direct(const wf_device *device, const wf_node *n)
 {
-    return accepts(n) && wf_quant_direct_accepts(n);
+    return accepts(device, n) && wf_quant_direct_accepts(device, n);
 }
 
-static size_t workspace(const wf_node *n, int threads)
+static size_t workspace(const wf_device *device, const wf_node *n)
 {
     int64_t m = wf_dims_rows(&n->in[0]->shape), k = n->in[1]->shape.d[1];
-    return activation_bytes(m, k) + (size_t)threads * sizeof(scratch);
+    return activation_bytes(m, k) + (size_t)wf_device_threads(device) * sizeof(scratch);
 }
 
 /* Rows of x in an item: as many as share well, but not so many that threads have nothing to do. */

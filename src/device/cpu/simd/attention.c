@@ -205,11 +205,11 @@ static size_t share_workspace(attention *a, void *workspace, int threads)
     return c.used;
 }
 
-static size_t attention_workspace(const wf_node *n, int threads)
+static size_t attention_workspace(const wf_device *device, const wf_node *n)
 {
     attention a;
     WF_SIMD(wf_attention_open)(&a.problem, n, 0, NULL);
-    return share_workspace(&a, NULL, threads);
+    return share_workspace(&a, NULL, wf_device_threads(device));
 }
 
 /* Rows in no sequence: zeros, and -Inf as the logarithm of a sum of nothing. */

@@ -254,7 +254,7 @@ static inline int64_t wf_attention_find(const int64_t *first, int64_t sequences,
 }
 
 /* attention_grad.c */
-size_t WF_SIMD(wf_attention_grad_workspace)(const wf_node *n, int threads);
+size_t WF_SIMD(wf_attention_grad_workspace)(const wf_device *device, const wf_node *n);
 wf_status WF_SIMD(wf_attention_grad)(const wf_launch *l);
 
 /* ---- Scores ---- */

@@ -321,11 +321,11 @@ static size_t share_workspace(gradient *a, void *workspace, int threads)
     return c.used;
 }
 
-size_t WF_SIMD(wf_attention_grad_workspace)(const wf_node *n, int threads)
+size_t WF_SIMD(wf_attention_grad_workspace)(const wf_device *device, const wf_node *n)
 {
     gradient a;
     WF_SIMD(wf_attention_open)(&a.problem, n, 1, NULL);
-    return share_workspace(&a, NULL, threads);
+    return share_workspace(&a, NULL, wf_device_threads(device));
 }
 
 /* attention_grad: (do, q, k, v, seq_start, positions, o, lse) -> dq, dk, dv */

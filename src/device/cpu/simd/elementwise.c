@@ -251,8 +251,9 @@ static wf_status launch_glu_grad(const wf_launch *l)
 }
 
 /* All operands and results have one type. */
-static bool is_uniform(const wf_node *n)
+static bool is_uniform(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     for (int i = 0; i < n->nin; i++)
         if (n->in[i]->type != n->out[0].type)
             return false;

@@ -12,14 +12,14 @@ static size_t scratch(wf_gemm g, const wf_node *n, int threads)
     return WF_SIMD(wf_simd_gemm_scratch)(g.batch, g.m, g.n, g.k, n->out[0].type, threads);
 }
 
-static size_t matmul_workspace(const wf_node *n, int threads)
+static size_t matmul_workspace(const wf_device *device, const wf_node *n)
 {
-    return scratch(wf_matmul_sizes(n), n, threads);
+    return scratch(wf_matmul_sizes(n), n, wf_device_threads(device));
 }
 
-static size_t linear_workspace(const wf_node *n, int threads)
+static size_t linear_workspace(const wf_device *device, const wf_node *n)
 {
-    return scratch(wf_linear_sizes(n), n, threads);
+    return scratch(wf_linear_sizes(n), n, wf_device_threads(device));
 }
 
 static wf_status launch_matmul(const wf_launch *l)
@@ -63,10 +63,11 @@ static wf_status launch_linear_act(const wf_launch *l)
 
 /* ---- Gradients: a product and a sum that follow each other, in one workspace ---- */
 
-static size_t matmul_act_grad_workspace(const wf_node *n, int threads)
+static size_t matmul_act_grad_workspace(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_matmul_act_grad_sizes(n);
-    size_t product = scratch(g, n, threads), sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.m, g.n);
+    size_t product = scratch(g, n, wf_device_threads(device)),
+           sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.m, g.n);
     return product > sum ? product : sum;
 }
 
@@ -92,10 +93,11 @@ static wf_status launch_matmul_act_grad(const wf_launch *l)
     return WF_OK;
 }
 
-static size_t linear_grad_weight_workspace(const wf_node *n, int threads)
+static size_t linear_grad_weight_workspace(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_linear_grad_weight_sizes(n);
-    size_t product = scratch(g, n, threads), sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.k, g.m);
+    size_t product = scratch(g, n, wf_device_threads(device)),
+           sum = WF_SIMD(wf_simd_sum_rows_workspace)(g.k, g.m);
     return product > sum ? product : sum;
 }
 

@@ -192,11 +192,11 @@ static void run(const rows_job *o, chunk_fn *of_chunk, row_fn *of_row)
         of_row(o, r, o->found + r * o->chunks);
 }
 
-static size_t chunk_workspace(const wf_node *n, int threads)
+static size_t chunk_workspace(const wf_device *device, const wf_node *n)
 {
     const wf_value *x = n->in[n->op == WF_OP_cross_entropy_grad ? 1 : 0];
     int64_t chunks = (wf_dims_last(&x->shape) + CHUNK - 1) / CHUNK;
-    return (size_t)(threads * chunks) * sizeof(chunk);
+    return (size_t)(wf_device_threads(device) * chunks) * sizeof(chunk);
 }
 
 /* ---- softmax ---- */
@@ -319,8 +319,9 @@ static void argmax_row(const rows_job *o, int64_t row, const chunk *found)
     ((int32_t *)o->l->out[0].data)[row] = (int32_t)(best * CHUNK) + where;
 }
 
-static bool last_axis(const wf_node *n)
+static bool last_axis(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     return ((const wf_attr_axis *)n->attr)->axis == n->in[0]->shape.n - 1;
 }
 
@@ -335,8 +336,9 @@ static wf_status launch_argmax(const wf_launch *l)
 
 /* ---- cross_entropy ---- */
 
-static bool no_cap(const wf_node *n)
+static bool no_cap(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     return ((const wf_attr_cross_entropy *)n->attr)->softcap == 0;
 }
 

@@ -124,9 +124,10 @@ static void forward_rows(void *arg, int64_t begin, int64_t end, int thread)
     LANES_BY_TYPE(o->x->type, forward_of, o, begin, end, thread);
 }
 
-static size_t forward_workspace(const wf_node *n, int threads)
+static size_t forward_workspace(const wf_device *device, const wf_node *n)
 {
-    return wf_row_workspace(threads, FORWARD_BUFFERS, wf_dims_last(&n->in[0]->shape));
+    return wf_row_workspace(wf_device_threads(device), FORWARD_BUFFERS,
+                            wf_dims_last(&n->in[0]->shape));
 }
 
 /* ---- Gradients ----
@@ -262,19 +263,19 @@ static int64_t stride_of(int64_t length)
     return (length + COLUMNS - 1) / COLUMNS * COLUMNS;
 }
 
-static size_t backward_workspace(const wf_node *n, int threads)
+static size_t backward_workspace(const wf_device *device, const wf_node *n)
 {
     int64_t length = wf_dims_last(&n->in[0]->shape), rows = wf_dims_rows(&n->in[0]->shape);
     int64_t part = part_of(rows), parts = (rows + part - 1) / part;
-    return wf_row_workspace(threads, 1, length) +
+    return wf_row_workspace(wf_device_threads(device), 1, length) +
            2 * (size_t)(parts * stride_of(length)) * sizeof(float);
 }
 
 /* The sum of dx's rows runs after the rest and reuses its memory. */
-static size_t residual_backward_workspace(const wf_node *n, int threads)
+static size_t residual_backward_workspace(const wf_device *device, const wf_node *n)
 {
     const wf_dims *x = &n->in[0]->shape;
-    size_t rest = backward_workspace(n, threads);
+    size_t rest = backward_workspace(device, n);
     size_t sum = WF_SIMD(wf_simd_sum_rows_workspace)(wf_dims_rows(x), wf_dims_last(x));
     return rest > sum ? rest : sum;
 }

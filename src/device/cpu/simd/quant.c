@@ -457,11 +457,11 @@ static int group_of(int64_t m)
     return m > WF_QUANT_FEW ? TILE_ROWS : 1;
 }
 
-static size_t workspace(const wf_node *n, int threads)
+static size_t workspace(const wf_device *device, const wf_node *n)
 {
     int64_t m = wf_dims_rows(&n->in[0]->shape), k = n->in[1]->shape.d[1];
     return wf_quant_rows_bytes(m, k, group_of(m)) +
-           (m > WF_QUANT_FEW ? (size_t)threads * sizeof(scratch) : 0);
+           (m > WF_QUANT_FEW ? (size_t)wf_device_threads(device) * sizeof(scratch) : 0);
 }
 
 /* Rows of x in an item: as many as share well, but not so many that threads have nothing to do. */
@@ -511,9 +511,10 @@ static int64_t block_bytes(wf_type type, int64_t k)
     return (k / y->block * y->bytes + 63) / 64 * 64;
 }
 
-static size_t embed_workspace(const wf_node *n, int threads)
+static size_t embed_workspace(const wf_device *device, const wf_node *n)
 {
-    return (size_t)threads * (size_t)block_bytes(n->in[0]->type, n->in[0]->shape.d[1]);
+    return (size_t)wf_device_threads(device) *
+           (size_t)block_bytes(n->in[0]->type, n->in[0]->shape.d[1]);
 }
 
 static void some_rows(void *arg, int64_t begin, int64_t end, int thread)

@@ -39,7 +39,7 @@ wf_quant_panel wf_quant_direct_part(const wf_view *w, int64_t panel, int64_t blo
                                     void *to);
 /* What lies in a file is multiplied by numbers that are rounded only where the session may do so. */
 #define wf_quant_direct_accepts WF_SIMD(wf_quant_direct_accepts)
-bool wf_quant_direct_accepts(const wf_node *n);
+bool wf_quant_direct_accepts(const wf_device *device, const wf_node *n);
 
 /* Blocks of 32 in a block of the type. */
 #define WF_QUANT_PARTS(type) ((type) == WF_Q4_K || (type) == WF_Q6_K ? 8 : 1)

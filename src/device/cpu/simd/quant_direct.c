@@ -310,8 +310,9 @@ wf_quant_panel wf_quant_direct_part(const wf_view *w, int64_t panel, int64_t blo
     return p;
 }
 
-bool wf_quant_direct_accepts(const wf_node *n)
+bool wf_quant_direct_accepts(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     const wf_value *w = n->in[1];
     return w->node->op == WF_OP_state && w->marks & WF_MARK_ROUNDED && wf_dims_count(&w->shape) > 0;
 }

@@ -256,9 +256,9 @@ static size_t partial_bytes(int rank, const int64_t *dim, int64_t axes)
     return c.blocks > 1 ? (size_t)(c.outputs * c.blocks) * sizeof(double) : 0;
 }
 
-static size_t sum_workspace(const wf_node *n, int threads)
+static size_t sum_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     const wf_dims *shape = &n->in[0]->shape;
     return partial_bytes((int)shape->n, shape->d, ((const wf_attr_reduce *)n->attr)->axes);
 }
@@ -326,9 +326,9 @@ static wf_status launch_global_norm(const wf_launch *l)
     return WF_OK;
 }
 
-static size_t global_norm_workspace(const wf_node *n, int threads)
+static size_t global_norm_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     int64_t blocks = 0;
     for (int i = 0; i < n->nin; i++)
         blocks += blocks_of(wf_dims_count(&n->in[i]->shape));

@@ -150,9 +150,9 @@ static void rope_tokens(void *arg, int64_t begin, int64_t end, int thread)
     LANES_BY_TYPE(o->l->in[0].type, rope_of, o, begin, end, thread);
 }
 
-static size_t rope_workspace(const wf_node *n, int threads)
+static size_t rope_workspace(const wf_device *device, const wf_node *n)
 {
-    return wf_row_workspace(threads, BUFFERS, wf_dims_last(&n->in[0]->shape));
+    return wf_row_workspace(wf_device_threads(device), BUFFERS, wf_dims_last(&n->in[0]->shape));
 }
 
 /* rope: (x [N, H, D], positions i32[N], inv_freq f32[R/2]) -> [N, H, D] */

@@ -78,9 +78,9 @@ static void scatter_range(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-static size_t scatter_workspace(const wf_node *n, int threads)
+static size_t scatter_workspace(const wf_device *device, const wf_node *n)
 {
-    (void)threads;
+    (void)device;
     int64_t entries = n->in[0]->shape.d[0] + n->in[1]->shape.d[0];
     return (size_t)entries * sizeof(int64_t);
 }

@@ -50,8 +50,9 @@ static wf_status launch_cast(const wf_launch *l)
 }
 
 /* To another one: the same is copied, bit by bit. */
-static bool is_float_to_float(const wf_node *n)
+static bool is_float_to_float(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     const uint32_t both = wf_type_bit(n->in[0]->type) | wf_type_bit(n->out[0].type);
     return n->in[0]->type != n->out[0].type && (both & ~(uint32_t)WF_TYPES_FLOAT) == 0;
 }

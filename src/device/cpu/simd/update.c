@@ -273,8 +273,9 @@ static bool is_float(const wf_value *v)
 }
 
 /* States and what is added to them. */
-static bool are_floats(const wf_node *n)
+static bool are_floats(const wf_device *device, const wf_node *n)
 {
+    (void)device;
     for (int i = 0; i < 2 * n->nout; i++)
         if (!is_float(n->in[i]))
             return false;
