@@ -454,7 +454,7 @@ static wf_place *result_of(const wf_plan *plan, wf_op op)
 
 static void refuses(wt_run *r, const char *part)
 {
-    wt_fails(r->ctx, r->device->prepare_plan(plan_of(r)), WF_ERR_INTERNAL, part);
+    wt_fails(r->ctx, r->device->ops->prepare_plan(plan_of(r)), WF_ERR_INTERNAL, part);
     assert_non_null(strstr(wf_ctx_message(r->ctx), "the plan is wrong: "));
 }
 
@@ -471,7 +471,7 @@ static void test_broken_plans(void **state)
     wt_run r = open_check(*state, 5);
     compile_small(&r);
     wf_plan *plan = plan_of(&r)->plan;
-    wt_ok(r.ctx, r.device->prepare_plan(plan_of(&r)));
+    wt_ok(r.ctx, r.device->ops->prepare_plan(plan_of(&r)));
 
     wf_lifetime *block = &plan->blocks[result_of(plan, WF_OP_sin)->block];
     size_t offset = block->offset;
@@ -507,7 +507,7 @@ static void test_broken_plans(void **state)
     refuses(&r, "is read, but has no memory");
     result_of(plan, WF_OP_exp)->kind = WF_PLACE_REGION;
 
-    wt_ok(r.ctx, r.device->prepare_plan(plan_of(&r)));
+    wt_ok(r.ctx, r.device->ops->prepare_plan(plan_of(&r)));
     wt_run_once(&r);
     wt_close(&r);
 }
@@ -528,7 +528,7 @@ static void test_readers_of_old_versions(void **state)
     }
     wf_plan *plan = plan_of(&r)->plan;
     swap_steps(plan, WF_OP_fill, WF_OP_neg);
-    wt_ok(r.ctx, r.device->prepare_plan(plan_of(&r)));
+    wt_ok(r.ctx, r.device->ops->prepare_plan(plan_of(&r)));
     swap_steps(plan, WF_OP_accumulate, WF_OP_neg);
     refuses(&r, "(accumulate) overwrites what node");
     wt_close(&r);
@@ -567,7 +567,7 @@ static void test_short_lifetimes(void **state)
         if (wrong)
             refuses(&r, "share memory and are needed at one time");
         else
-            wt_ok(ctx, r.device->prepare_plan(plan_of(&r)));
+            wt_ok(ctx, r.device->ops->prepare_plan(plan_of(&r)));
         *(wrong ? &caught : &harmless) += 1;
     }
     print_message("%d lifetimes made too short: %d plans were wrong, all refused\n",

@@ -329,7 +329,7 @@ static void test_gradient_of_slices(void **state)
 static void refuses(wt_run *r, const char *part)
 {
     wf_plan_exec *e = (wf_plan_exec *)r->exec;
-    wt_fails(r->ctx, r->device->prepare_plan(e), WF_ERR_INTERNAL, part);
+    wt_fails(r->ctx, r->device->ops->prepare_plan(e), WF_ERR_INTERNAL, part);
 }
 
 static void test_parts_elsewhere(void **state)
@@ -369,7 +369,7 @@ static void test_parts_elsewhere(void **state)
     refuses(&r, "(exp) runs before node");
     plan->steps[last + 1] = plan->steps[last];
     plan->steps[last] = t;
-    wt_ok(r.ctx, r.device->prepare_plan((wf_plan_exec *)r.exec));
+    wt_ok(r.ctx, r.device->ops->prepare_plan((wf_plan_exec *)r.exec));
     write_inputs(&r);
     wt_run_once(&r);
     wt_close(&r);

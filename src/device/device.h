@@ -23,16 +23,7 @@ struct wf_device {
     wf_target target;
     const wf_kernel *const *kernels; /* NULL for a program device */
     int threads;
-    bool fast; /* admits nondeterministic kernels */
-    /* How a plan's steps are run; NULL: one after the other (executor.h). */
-    wf_status (*run_plan)(wf_plan_exec *exec);
-    /* What run_plan needs, which may allocate nothing, into exec->own; NULL: nothing. Called once
-     * all addresses are known. */
-    wf_status (*prepare_plan)(wf_plan_exec *exec);
-    /* Releases what prepare_plan and run_plan made outside the executable's arena; NULL: nothing. */
-    void (*free_plan)(wf_plan_exec *exec);
-    /* Runs return before they are done, and inputs may be written meanwhile for the next. */
-    bool runs_ahead;
+    bool fast;      /* admits nondeterministic kernels */
     size_t reserve; /* bytes that drivers and libraries took when it was opened, and a session takes
                        beside its buffers */
     bool timed;     /* asked to tell the time of each step, be it slower for that */
@@ -119,8 +110,19 @@ struct wf_device_ops {
      * kept. */
     wf_status (*plan)(wf_device *device, const wf_session *session, wf_graph *graph,
                       const wf_compile_options *options, wf_memory *out);
-    /* Optional, of kernel devices: to be called by who launches kernels himself, outside of run_plan. */
+    /* Optional, for kernel devices: how the shared executor runs a plan (executor.h). */
+
+    /* Builds the data that run_plan needs into exec->own. Called once, after addresses are bound. */
+    wf_status (*prepare_plan)(wf_plan_exec *exec);
+    /* Runs all steps and allocates nothing. NULL: the executor launches them one by one. */
+    wf_status (*run_plan)(wf_plan_exec *exec);
+    /* Frees memory of prepare_plan and run_plan outside the executable's arena. */
+    void (*free_plan)(wf_plan_exec *exec);
+    /* Must be called before a kernel is launched outside run_plan: CUDA's current device is per
+     * thread. */
     wf_status (*before_launch)(wf_device *device);
+    /* Runs return before they are done; the caller may write the inputs of the next run meanwhile. */
+    bool runs_ahead;
     /* Optional: bytes that buffers could still take; 0: unknown. */
     size_t (*available)(const wf_device *device);
     /* Optional: measures it, which takes a second or so, with so many of the device's threads, 1 to all of
@@ -215,6 +217,10 @@ wf_status wf_session_settle(wf_session *session, wf_stored_state *state);
 wf_status wf_session_plan(wf_session *session, wf_graph *graph, const wf_compile_options *options,
                           wf_memory *out);
 wf_stored_state *wf_session_find(const wf_session *session, const char *name);
+/* Fails when a mapped file became shorter or unreadable: runs then read zeros past its end. */
+wf_status wf_session_check_files(const wf_session *session);
+/* Fills in the description of a state, an input or an output. `name` is borrowed. */
+void wf_info_fill(wf_info *out, const char *name, wf_type type, const wf_dims *shape, size_t bytes);
 /* Makes the region at least so large; when it has to grow, its contents are lost. If that fails, and the
  * region cannot be had in its old size either, runs fail until a later call has succeeded. */
 wf_status wf_session_reserve(wf_session *session, size_t bytes);

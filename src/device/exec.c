@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exec.c - the executor that all kernel devices share: a plan, memory for it, and launches with
- * every address resolved beforehand. A run allocates nothing.
+ * exec.c - executables: the public functions, and the executor that all kernel devices share.
+ *
+ * The shared executor owns a plan and the memory for its inputs and outputs, and resolves every
+ * address before the first run. A run allocates nothing.
  */
 #include <string.h>
 
@@ -9,7 +11,127 @@
 #include "base/mem.h"
 #include "device/executor.h"
 
-/* ---- Binding places to addresses ---- */
+/* ---- The public functions ---- */
+
+void wf_exec_free(wf_exec *e)
+{
+    if (!e)
+        return;
+    e->session->exec_count--;
+    e->ops->free(e);
+}
+
+static wf_status get_port(wf_exec *e, const char *what, wf_port *ports, int n, const char *name,
+                          size_t bytes, wf_port **out)
+{
+    wf_ctx *ctx = e->session->ctx;
+    for (int i = 0; i < n; i++)
+        if (strcmp(ports[i].name, name) == 0) {
+            if (ports[i].bytes != bytes)
+                return wf_fail(ctx, WF_ERR_USAGE, "%s '%s' has %zu bytes, not %zu", what, name,
+                               ports[i].bytes, bytes);
+            *out = &ports[i];
+            return WF_OK;
+        }
+    return wf_fail(ctx, WF_ERR_USAGE, "the executable has no %s '%s'", what, name);
+}
+
+wf_status wf_exec_write(wf_exec *e, const char *name, const void *from, size_t bytes)
+{
+    wf_port *port = NULL;
+    WF_TRY(get_port(e, "input", e->inputs, e->input_count, name, bytes, &port));
+    WF_TRY(e->ops->write(e, port, from));
+    port->written = true;
+    e->stats.bytes_in += bytes;
+    return WF_OK;
+}
+
+wf_status wf_exec_read(wf_exec *e, const char *name, void *to, size_t bytes)
+{
+    wf_port *port = NULL;
+    WF_TRY(get_port(e, "output", e->outputs, e->output_count, name, bytes, &port));
+    if (e->last != WF_OK)
+        return wf_fail(e->session->ctx, e->last, "output '%s' does not exist: the last run failed",
+                       name);
+    if (e->stats.runs == 0)
+        return wf_fail(e->session->ctx, WF_ERR_USAGE, "output '%s' was read before the first run",
+                       name);
+    e->last = e->ops->read(e, port, to); /* a run that is not done yet may still fail */
+    if (e->last != WF_OK)
+        return e->last;
+    e->stats.bytes_out += bytes;
+    return WF_OK;
+}
+
+static wf_status check_inputs(const wf_exec *e)
+{
+    for (int i = 0; i < e->input_count; i++)
+        if (!e->inputs[i].written && e->inputs[i].bytes > 0)
+            return wf_fail(e->session->ctx, WF_ERR_USAGE, "input '%s' was never written",
+                           e->inputs[i].name);
+    return WF_OK;
+}
+
+wf_status wf_exec_run(wf_exec *e)
+{
+    if (e->stats.runs == 0)
+        WF_TRY(check_inputs(e));
+    uint64_t begin = wf_clock_ns(), calls = e->session->ctx->mem.calls;
+    uint64_t packing = e->session->packing_ns;
+    e->last = e->ops->run(e);
+    if (e->last == WF_OK)
+        e->last = wf_session_check_files(e->session);
+    e->stats.nanoseconds += wf_clock_ns() - begin - (e->session->packing_ns - packing);
+    e->stats.allocations += e->session->ctx->mem.calls - calls;
+    if (e->last == WF_OK)
+        e->stats.runs++;
+    return e->last;
+}
+
+static bool port_info(const wf_port *ports, int n, int index, wf_info *out)
+{
+    if (index < 0 || index >= n)
+        return false;
+    wf_info_fill(out, ports[index].name, ports[index].type, &ports[index].shape,
+                 ports[index].bytes);
+    return true;
+}
+
+bool wf_exec_input(const wf_exec *e, int index, wf_info *out)
+{
+    return port_info(e->inputs, e->input_count, index, out);
+}
+
+bool wf_exec_output(const wf_exec *e, int index, wf_info *out)
+{
+    return port_info(e->outputs, e->output_count, index, out);
+}
+
+void wf_exec_memory(const wf_exec *e, wf_memory *out)
+{
+    const wf_session *s = e->session;
+    *out = e->memory;
+    out->states = out->mapped = 0;
+    for (int i = 0; i < s->state_count; i++) { /* also those that came with later graphs */
+        bool mapped = s->states[i]->storage == WF_STATE_MAPPED;
+        *(mapped ? &out->mapped : &out->states) += s->states[i]->buffer->bytes;
+        for (const wf_stored_state *c = s->states[i]->copies; c; c = c->next)
+            out->states += c->buffer->bytes;
+    }
+    out->region = s->region ? s->region->bytes : 0;
+}
+
+void wf_exec_stats(const wf_exec *e, wf_run_stats *out)
+{
+    *out = e->stats;
+}
+
+bool wf_exec_op_stats(const wf_exec *e, int index, wf_op_stats *out)
+{
+    return e->ops->op_stats(e, index, out);
+}
+
+/* ---- The shared executor: binding places to addresses ---- */
 
 /* What does not change when the region moves. */
 static void describe_view(const wf_plan_exec *e, const wf_value *v, wf_view *out)
@@ -133,11 +255,12 @@ static void exec_free(wf_exec *exec)
 {
     wf_plan_exec *e = (wf_plan_exec *)exec;
     wf_ctx *ctx = exec->session->ctx;
-    if (exec->session->device->free_plan)
-        exec->session->device->free_plan(e);
+    const wf_device_ops *ops = exec->session->device->ops;
+    if (ops->free_plan)
+        ops->free_plan(e);
     wf_copies_release(e);
     if (e->done)
-        exec->session->device->ops->event_free(e->done);
+        ops->event_free(e->done);
     wf_buffer_free(e->ports);
     wf_plan_free(e->plan);
     wf_arena_free(&e->arena);
@@ -197,7 +320,7 @@ static wf_status run_in_order(wf_plan_exec *e)
 static wf_status run_its_way(wf_plan_exec *e)
 {
     WF_TRY(wf_session_settle(e->head.session, NULL));
-    return e->head.session->device->run_plan(e);
+    return e->head.session->device->ops->run_plan(e);
 }
 
 static wf_status exec_run(wf_exec *exec)
@@ -212,7 +335,7 @@ static wf_status exec_run(wf_exec *exec)
         bind_addresses(e);
     WF_TRY(wf_copies_begin(e));
     e->began = wf_clock_ns();
-    WF_TRY(device->run_plan ? run_its_way(e) : run_in_order(e));
+    WF_TRY(device->ops->run_plan ? run_its_way(e) : run_in_order(e));
     wf_copies_end(e);
     return device->ops->event_record(session->queue, e->done);
 }
@@ -260,7 +383,7 @@ static wf_status build(wf_plan_exec *e, wf_graph *graph, const wf_compile_option
     WF_TRY(device->ops->event_new(device, &e->done));
     WF_TRY(wf_session_reserve(session, plan->memory.activations));
     bind_addresses(e);
-    return device->prepare_plan ? device->prepare_plan(e) : WF_OK;
+    return device->ops->prepare_plan ? device->ops->prepare_plan(e) : WF_OK;
 }
 
 wf_status wf_plan_compile(wf_session *session, wf_graph *graph, const wf_compile_options *options,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* session.c - sessions, their states, and the public face of executables. */
+/* session.c - sessions: their states, their activation region, and compiling graphs for them. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -458,107 +458,12 @@ wf_status wf_compile_with(wf_session *s, wf_graph *graph, const wf_compile_optio
     return status;
 }
 
-void wf_exec_free(wf_exec *e)
-{
-    if (!e)
-        return;
-    e->session->exec_count--;
-    e->ops->free(e);
-}
+/* ---- Inspection ---- */
 
-static wf_status get_port(wf_exec *e, const char *what, wf_port *ports, int n, const char *name,
-                          size_t bytes, wf_port **out)
-{
-    wf_ctx *ctx = e->session->ctx;
-    for (int i = 0; i < n; i++)
-        if (strcmp(ports[i].name, name) == 0) {
-            if (ports[i].bytes != bytes)
-                return wf_fail(ctx, WF_ERR_USAGE, "%s '%s' has %zu bytes, not %zu", what, name,
-                               ports[i].bytes, bytes);
-            *out = &ports[i];
-            return WF_OK;
-        }
-    return wf_fail(ctx, WF_ERR_USAGE, "the executable has no %s '%s'", what, name);
-}
-
-wf_status wf_exec_write(wf_exec *e, const char *name, const void *from, size_t bytes)
-{
-    wf_port *port = NULL;
-    WF_TRY(get_port(e, "input", e->inputs, e->input_count, name, bytes, &port));
-    WF_TRY(e->ops->write(e, port, from));
-    port->written = true;
-    e->stats.bytes_in += bytes;
-    return WF_OK;
-}
-
-wf_status wf_exec_read(wf_exec *e, const char *name, void *to, size_t bytes)
-{
-    wf_port *port = NULL;
-    WF_TRY(get_port(e, "output", e->outputs, e->output_count, name, bytes, &port));
-    if (e->last != WF_OK)
-        return wf_fail(e->session->ctx, e->last, "output '%s' does not exist: the last run failed",
-                       name);
-    if (e->stats.runs == 0)
-        return wf_fail(e->session->ctx, WF_ERR_USAGE, "output '%s' was read before the first run",
-                       name);
-    e->last = e->ops->read(e, port, to); /* a run that is not done yet may still fail */
-    if (e->last != WF_OK)
-        return e->last;
-    e->stats.bytes_out += bytes;
-    return WF_OK;
-}
-
-static wf_status check_inputs(const wf_exec *e)
-{
-    for (int i = 0; i < e->input_count; i++)
-        if (!e->inputs[i].written && e->inputs[i].bytes > 0)
-            return wf_fail(e->session->ctx, WF_ERR_USAGE, "input '%s' was never written",
-                           e->inputs[i].name);
-    return WF_OK;
-}
-
-/* What a run read past the end of a file that was cut short was zeros: its results are none. */
-static wf_status check_files(const wf_session *s)
-{
-    for (const wf_session_file *f = s->files; f; f = f->next)
-        if (wf_map_broken(f->map))
-            return wf_fail(s->ctx, WF_ERR_IO,
-                           "%s was cut short or became unreadable while its states were in use",
-                           f->path);
-    return WF_OK;
-}
-
-wf_status wf_exec_run(wf_exec *e)
-{
-    if (e->stats.runs == 0)
-        WF_TRY(check_inputs(e));
-    uint64_t begin = wf_clock_ns(), calls = e->session->ctx->mem.calls;
-    uint64_t packing = e->session->packing_ns;
-    e->last = e->ops->run(e);
-    if (e->last == WF_OK)
-        e->last = check_files(e->session);
-    e->stats.nanoseconds += wf_clock_ns() - begin - (e->session->packing_ns - packing);
-    e->stats.allocations += e->session->ctx->mem.calls - calls;
-    if (e->last == WF_OK)
-        e->stats.runs++;
-    return e->last;
-}
-
-/* ---- What there is ---- */
-
-static void fill_info(wf_info *out, const char *name, wf_type type, const wf_dims *shape,
-                      size_t bytes)
+void wf_info_fill(wf_info *out, const char *name, wf_type type, const wf_dims *shape, size_t bytes)
 {
     *out = (wf_info){.name = name, .type = type, .rank = (int)shape->n, .bytes = bytes};
     memcpy(out->dim, shape->d, sizeof out->dim);
-}
-
-static bool port_info(const wf_port *ports, int n, int index, wf_info *out)
-{
-    if (index < 0 || index >= n)
-        return false;
-    fill_info(out, ports[index].name, ports[index].type, &ports[index].shape, ports[index].bytes);
-    return true;
 }
 
 bool wf_session_state(const wf_session *s, int index, wf_info *out)
@@ -566,40 +471,16 @@ bool wf_session_state(const wf_session *s, int index, wf_info *out)
     if (index < 0 || index >= s->state_count)
         return false;
     const wf_stored_state *state = s->states[index];
-    fill_info(out, state->name, state->type, &state->shape, state->bytes);
+    wf_info_fill(out, state->name, state->type, &state->shape, state->bytes);
     return true;
 }
 
-bool wf_exec_input(const wf_exec *e, int index, wf_info *out)
+wf_status wf_session_check_files(const wf_session *s)
 {
-    return port_info(e->inputs, e->input_count, index, out);
-}
-
-bool wf_exec_output(const wf_exec *e, int index, wf_info *out)
-{
-    return port_info(e->outputs, e->output_count, index, out);
-}
-
-void wf_exec_memory(const wf_exec *e, wf_memory *out)
-{
-    const wf_session *s = e->session;
-    *out = e->memory;
-    out->states = out->mapped = 0;
-    for (int i = 0; i < s->state_count; i++) { /* also those that came with later graphs */
-        bool mapped = s->states[i]->storage == WF_STATE_MAPPED;
-        *(mapped ? &out->mapped : &out->states) += s->states[i]->buffer->bytes;
-        for (const wf_stored_state *c = s->states[i]->copies; c; c = c->next)
-            out->states += c->buffer->bytes;
-    }
-    out->region = s->region ? s->region->bytes : 0;
-}
-
-void wf_exec_stats(const wf_exec *e, wf_run_stats *out)
-{
-    *out = e->stats;
-}
-
-bool wf_exec_op_stats(const wf_exec *e, int index, wf_op_stats *out)
-{
-    return e->ops->op_stats(e, index, out);
+    for (const wf_session_file *f = s->files; f; f = f->next)
+        if (wf_map_broken(f->map))
+            return wf_fail(s->ctx, WF_ERR_IO,
+                           "%s was cut short or became unreadable while its states were in use",
+                           f->path);
+    return WF_OK;
 }

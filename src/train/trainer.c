@@ -235,7 +235,7 @@ static void bring_ahead(wf_trainer *t, wf_batch_fn *next, void *user)
     const int64_t number = (t->step + 1) * o->accumulate;
     const wf_train_form form = o->accumulate == 1 ? WF_TRAIN_WHOLE : WF_TRAIN_MICRO;
     const wf_batch *b;
-    if (!t->device->runs_ahead || t->step + 1 >= o->steps || next(user, number, &b) != WF_OK ||
+    if (!t->device->ops->runs_ahead || t->step + 1 >= o->steps || next(user, number, &b) != WF_OK ||
         write_batch(t, form, b) != WF_OK)
         return;
     t->ahead = number;

@@ -35,8 +35,6 @@ static bool parse_options(const char *text, uint64_t *seed, long *threads)
     return !*end && *threads >= 1 && *threads <= WF_CPU_MAX_THREADS;
 }
 
-static wf_status check_prepare(wf_plan_exec *e);
-
 static wf_status check_open(wf_ctx *ctx, const char *options, wf_device **out)
 {
     *out = NULL;
@@ -62,9 +60,7 @@ static wf_status check_open(wf_ctx *ctx, const char *options, wf_device **out)
                                      .supports = wf_kernel_target_supports,
                                      .workspace = wf_kernel_target_workspace},
                           .kernels = wf_cpu_isa_now()->kernels,
-                          .threads = (int)threads,
-                          .run_plan = wf_check_run,
-                          .prepare_plan = check_prepare};
+                          .threads = (int)threads};
     snprintf(d->head.description, sizeof d->head.description,
              "the cpu's kernels in random order, memory watched, seed %llu, %ld thread%s",
              (unsigned long long)d->seed, threads, WF_PLURAL(threads));
@@ -149,4 +145,6 @@ const wf_device_ops wf_check_device_ops = {
     WF_CPU_HOST_SLOTS,
     .compile = wf_plan_compile,
     .plan = wf_plan_sizes,
+    .prepare_plan = check_prepare,
+    .run_plan = wf_check_run,
 };

@@ -138,11 +138,7 @@ static wf_status cuda_open(wf_ctx *ctx, const char *text, wf_device **out)
                                      .alignment = 256,
                                      .owner = d,
                                      .supports = wf_kernel_target_supports,
-                                     .workspace = wf_kernel_target_workspace},
-                          .runs_ahead = true,
-                          .prepare_plan = wf_cuda_prepare_plan,
-                          .run_plan = wf_cuda_run_plan,
-                          .free_plan = wf_cuda_free_plan};
+                                     .workspace = wf_kernel_target_workspace}};
     d->ordinal = options.ordinal;
     d->tf32 = options.tf32;
     wf_status status = describe(d);
@@ -183,7 +179,11 @@ const wf_device_ops wf_cuda_device_ops = {
     .event_wait = wf_cuda_event_wait,
     .compile = wf_plan_compile,
     .plan = wf_plan_sizes,
+    .prepare_plan = wf_cuda_prepare_plan,
+    .run_plan = wf_cuda_run_plan,
+    .free_plan = wf_cuda_free_plan,
     .before_launch = before_launch,
+    .runs_ahead = true,
     .available = wf_cuda_available,
     .peak = wf_cuda_peak,
 };
