@@ -178,7 +178,7 @@ static void test_help(void **state)
     }
     succeeds("selftest --device abacus --help");
     prints("-d, --device D");
-    prints("(default cpu)");
+    prints("(default: cpu)");
 }
 
 /* Without a command there is nothing to do, and the help is no result. */
@@ -219,16 +219,17 @@ static void test_mistakes(void **state)
         {"selftset", "weft: there is no command 'selftset'; did you mean 'selftest'?"},
         {"xyzzy", "weft: there is no command 'xyzzy'; 'weft help' lists them"},
         {"''", "weft: there is no command ''; 'weft help' lists them"},
-        {"--json ops", "weft: the command comes first, not '--json'; 'weft help' lists them"},
+        {"--json ops",
+         "weft: '--json' is not a command; the command comes first, and 'weft help' lists them"},
         {"help opps", "weft help: there is no command 'opps'; did you mean 'ops'?"},
-        {"help a b", "weft help: 'b' is one argument too many; the usage is: weft help [COMMAND]"},
-        {"devices x", "weft devices: 'x' is one argument too many; the usage is: weft devices"},
+        {"help a b", "weft help: 'b' is one argument too many; usage: weft help [COMMAND]"},
+        {"devices x", "weft devices: 'x' is one argument too many; usage: weft devices"},
         {"ops --jsno", "weft ops: there is no flag '--jsno'; did you mean '--json'?"},
         {"ops -json", "weft ops: there is no flag '-json'; did you mean '--json'?"},
         {"ops --hlep", "weft ops: there is no flag '--hlep'; did you mean '--help'?"},
         {"ops --xyzzy=3", "weft ops: there is no flag '--xyzzy'; --help lists them"},
         {"ops -x", "weft ops: there is no flag '-x'; --help lists them"},
-        {"ops --json=1", "weft ops: --json takes no value, and was given '1'"},
+        {"ops --json=1", "weft ops: --json takes no value, but '1' was given"},
         {"ops atention", "weft ops: there is no op 'atention'; did you mean 'attention'?"},
         {"ops xyzzyxyzzy", "weft ops: there is no op 'xyzzyxyzzy'; 'weft ops' lists them"},
         {"ops -- --json", "weft ops: there is no op '--json'; 'weft ops' lists them"},
@@ -260,7 +261,7 @@ static void test_mistakes(void **state)
          "weft plan: unknown pass 'foo'; use one of: all, fold, fuse, recompute, schedule, "
          "memory"},
         {"plan tiny small",
-         "weft plan: 'small' is one argument too many; the usage is: weft plan [MODEL|EXAMPLE|GRAPH]"},
+         "weft plan: 'small' is one argument too many; usage: weft plan [MODEL|EXAMPLE|GRAPH]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int code = run(cases[i].args);
@@ -300,7 +301,7 @@ static void test_full_disk(void **state)
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         char args[64];
         snprintf(args, sizeof args, "%s >/dev/full", commands[i]);
-        if (run(args) != 1 || !strstr(err, ": the result could not be written to stdout"))
+        if (run(args) != 1 || !strstr(err, ": cannot write the result to stdout"))
             fail_msg("weft %s: %s", args, err);
         assert_ptr_equal(strchr(err, '\n'), err + strlen(err) - 1);
     }

@@ -156,9 +156,9 @@ static void test_environment(void **state)
     static const struct {
         const char *variable, *sentence;
     } cases[] = {
-        {"WEFT_ARG_TOPK=3", "no command has such a flag; did you mean WEFT_ARG_TOP_K?"},
-        {"WEFT_ARG_=3", "the environment sets WEFT_ARG_, and no command has such a flag"},
-        {"WEFT_ARG_top_k=3", "no command has such a flag"},
+        {"WEFT_ARG_TOPK=3", "no command has this flag; did you mean WEFT_ARG_TOP_K?"},
+        {"WEFT_ARG_=3", "the environment sets WEFT_ARG_, but no command has this flag"},
+        {"WEFT_ARG_top_k=3", "no command has this flag"},
         {"WEFT_ARG_JSON=maybe",
          "WEFT_ARG_JSON wants 1, true, on or yes, or 0, false, off or no, not 'maybe'"},
         {"WEFT_THREADS=many", "WEFT_THREADS wants a whole number from 1 to 1024, not 'many'"},

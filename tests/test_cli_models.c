@@ -348,7 +348,7 @@ static void test_run_output(void **state)
     if (stat("/dev/full", &st) != 0 || !S_ISCHR(st.st_mode))
         skip();
     wt_program_fails(&p, 1, "run " LLAMA " -p the -n 8 --ignore-eos -q >/dev/full",
-                     "weft run: the result could not be written to stdout: ");
+                     "weft run: cannot write the result to stdout: ");
     assert_int_equal(
         wt_program_run(&p, "chat " LLAMA " -p the -n 8 --ignore-eos -st -q >/dev/full"), 1);
     assert_int_equal(
@@ -538,7 +538,7 @@ static void test_mistakes(void **state)
     } cases[] = {
         {2, "run", "weft run: which model? give a GGUF file or a Hugging Face folder"},
         {2, "run " LLAMA, "weft run: there is no prompt: stdin is empty; give a text as the "},
-        {2, "run a b c", "'c' is one argument too many; the usage is: weft run MODEL [PROMPT]"},
+        {2, "run a b c", "'c' is one argument too many; usage: weft run MODEL [PROMPT]"},
         {1, "run tests/fixtures/models/lama -p x", "did you mean 'tests/fixtures/models/llama'?"},
         {1, "run tests -p x", "a Hugging Face folder has a config.json, and this one has none"},
         {1, "run README.md -p x", "README.md"},

@@ -63,7 +63,7 @@ static void test_conflicts(void **state)
     wt_program_fails(&p, 2, "run " LLAMA " x -f README.md", "another one with -f; give one");
     wt_program_fails(&p, 2, "run -m " LLAMA " x -p y", "another one with -p; give one");
     wt_program_fails(&p, 2, "run " LLAMA " Once upon a time",
-                     "'upon' is one argument too many; the usage is: weft run MODEL [PROMPT]");
+                     "'upon' is one argument too many; usage: weft run MODEL [PROMPT]");
     wt_program_fails(&p, 2, "run -m " LLAMA " README.md", "there are two models");
     wt_program_fails(&p, 2, "run -m " LLAMA " README.md x", "there are two models");
     assert_int_equal(wt_program_shell(&p, "echo | \"$W\" run " LLAMA), 2);

@@ -44,7 +44,7 @@ static void test_mistakes(void **state)
         /* there is no flag '--lora'; --help lists them */
         {2, "info " LLAMA " --lora x", "'weft info' has no flag '--lora'; it is one of: "},
         /* --compute wants f32, bf16 or f16, not 'Hello' */
-        {2, "train -p Hello", "'-p' is something else in other commands"},
+        {2, "train -p Hello", "'-p' has another meaning in other commands"},
         /* --vocab 0 is too small: 256 bytes are part of it */
         {2, "tokenize --train README.md -o $D --vocab 0",
          "--vocab wants a whole number from 257 to"},
@@ -59,10 +59,10 @@ static void test_mistakes(void **state)
         /* what is to be trained? give one of a preset, a depth, a config.json and a model to start from */
         {2, "plan --train --depth 1 --preset tiny",
          "the shape of the model is given more than once"},
-        /* 'd' is one argument too many; the usage is: weft train */
-        {2, "train d", "the usage is: weft train --data DATA --out RUN"},
-        /* 'hi' is one argument too many; the usage is: weft chat MODEL */
-        {2, "chat " LLAMA " hi", "the usage is: weft chat MODEL [-p QUESTION]"},
+        /* 'd' is one argument too many; usage: weft train */
+        {2, "train d", "usage: weft train --data DATA --out RUN"},
+        /* 'hi' is one argument too many; usage: weft chat MODEL */
+        {2, "chat " LLAMA " hi", "usage: weft chat MODEL [-p QUESTION]"},
         /* nothing: the values were ignored */
         {2, "plan tiny --rate 3", "--rate is about training; plan a run with --train"},
         {2, "plan tiny --vocab 300", "--vocab is about training; plan a run with --train"},

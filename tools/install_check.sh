@@ -17,6 +17,17 @@ mkdir -p "$dir/consumer"
 "$cmake" --install "$build" --prefix "$dir/installed" >/dev/null
 test -x "$dir/installed/bin/weft"
 
+# Man pages of the program and of every command, and the three completions.
+share=$dir/installed/share
+pages="weft $("$dir/installed/bin/weft" help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/weft-\1/p')"
+for page in $pages; do
+    test -s "$share/man/man1/$page.1" || { echo "$page.1 is not installed" && exit 1; }
+done
+for file in bash-completion/completions/weft zsh/site-functions/_weft \
+    fish/vendor_completions.d/weft.fish; do
+    test -s "$share/$file" || { echo "$file is not installed" && exit 1; }
+done
+
 # A moved tree must work too, and this one has just been moved.
 prefix=$dir/prefix
 mv "$dir/installed" "$prefix"

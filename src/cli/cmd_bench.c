@@ -122,39 +122,49 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     return modes[mode].run(ctx, modes[mode].name, operands, count);
 }
 
+static bool mode_words(int index, const char **name, const char **doc)
+{
+    if (index + 1 >= MODES)
+        return false;
+    *name = modes[index + 1].name; /* the first mode has no name of its own */
+    *doc = NULL;
+    return true;
+}
+
 static const wf_flag flags[] = {
-    {"n-prompt", 0, "N", "tokens of the prompt; 0: none (default 512)",
-     .whole = &wf_bench_set.prompt, .not_letter = 'p'},
-    {"n-gen", 'n', "N", "tokens to generate; 0: none (default 128)",
-     .whole = &wf_bench_set.generated},
-    {"depth", 0, "N", "tokens that lie in the cache before the clock starts (default 0)",
-     .whole = &wf_bench_set.depth},
-    {"repetitions", 0, "N", "runs or steps that count, after one that does not (default 3)",
-     .whole = &wf_bench_set.repeats, .range = "1,1000", .not_letter = 'r'},
-    {"batch", 0, "B", "train: sequences a step (default 4)", .whole = &wf_bench_set.batch,
-     .range = "1,1048576"},
-    {"length", 0, "T", "train: tokens a sequence (default 64)", .whole = &wf_bench_set.length,
-     .range = "1,16777216"},
-    {"precision", 0, "TYPE", "train: compute in f32, bf16 or f16 (default f32)",
-     .text = &wf_bench_set.precision},
-    {"shape", 0, "TEXT", "ops: only shapes with this text in them, say q4_0 or 512x",
+    {"n-prompt", 0, "N", "tokens in the prompt; 0: no prompt", .whole = &wf_bench_set.prompt,
+     .not_letter = 'p', .fallback = "512"},
+    {"n-gen", 'n', "N", "tokens to generate; 0: none", .whole = &wf_bench_set.generated,
+     .fallback = "128"},
+    {"depth", 0, "N", "tokens in the KV cache before the measurement", .whole = &wf_bench_set.depth,
+     .fallback = "0"},
+    {"repetitions", 0, "N", "measured runs or steps, after one warmup",
+     .whole = &wf_bench_set.repeats, .range = "1,1000", .not_letter = 'r', .fallback = "3"},
+    {"batch", 0, "B", "train: sequences in a step", .whole = &wf_bench_set.batch,
+     .range = "1,1048576", .fallback = "4"},
+    {"length", 0, "T", "train: tokens in a sequence", .whole = &wf_bench_set.length,
+     .range = "1,16777216", .fallback = "64"},
+    {"precision", 0, "TYPE", "train: type of activations", .text = &wf_bench_set.precision,
+     .fallback = "f32", .offer = {.choices = "f32 bf16 f16"}},
+    {"shape", 0, "TEXT", "ops: only shapes that contain TEXT, such as q4_0 or 512x",
      .text = &wf_bench_set.shape},
-    {"ops", 0, NULL, "also the time of each op and kernel, of all but ops and machine",
+    {"ops", 0, NULL, "also print the time of each op and kernel (not for ops and machine)",
      .on = &wf_bench_set.ops},
-    {"form", 0, "F", "train: or only the prompt (prefill) or the last token (decode) of so many",
-     .text = &wf_bench_set.form},
-    {"beside", 0, "D", "ops: also on this device, and how many times as fast the first is",
-     .text = &wf_bench_set.beside},
-    {"trace", 0, "FILE", "train: write when each op of a step ran, for ui.perfetto.dev",
-     .text = &wf_bench_set.trace},
-    {"stream", 0, "MB",
-     "memory to measure bandwidth with (default: 512, or four times the last cache)",
-     .whole = &wf_bench_set.stream, .range = "1,1048576"},
-    {"no-peak", 0, NULL, "do not measure the machine, and give no shares of it",
+    {"form", 0, "F", "train: the graph to measure", .text = &wf_bench_set.form, .fallback = "train",
+     .offer = {.choices = "train prefill decode"}},
+    {"beside", 0, "D", "ops: also run on device D and print the ratio of the times",
+     .text = &wf_bench_set.beside, .offer = {.words = wf_device_words}},
+    {"trace", 0, "FILE", "train: write a timeline of one step for ui.perfetto.dev",
+     .text = &wf_bench_set.trace, .offer = WF_OFFER_FILES},
+    {"stream", 0, "MB", "memory for the bandwidth measurement, in MB",
+     .whole = &wf_bench_set.stream, .range = "1,1048576",
+     .fallback = "512, or four times the last-level cache"},
+    {"no-peak", 0, NULL, "do not measure the machine; print no shares of its peak",
      .on = &wf_bench_set.no_peak},
-    {"output", 'o', "FORM", "on stdout: text, md or json", .text = &wf_bench_set.output},
-    {"json", 0, "FILE", "write JSON there; -: to stdout, instead of text",
-     .text = &wf_bench_set.json},
+    {"output", 'o', "FORM", "format on stdout", .text = &wf_bench_set.output,
+     .offer = {.choices = "text md json"}},
+    {"json", 0, "FILE", "write JSON to FILE; -: to stdout, instead of text",
+     .text = &wf_bench_set.json, .offer = WF_OFFER_FILES},
     WF_FLAG_OVERWRITE(&wf_bench_set.overwrite),
     {.doc = "model and device", .more = wf_engine_flags},
     {0},
@@ -162,21 +172,24 @@ static const wf_flag flags[] = {
 
 const wf_command wf_cmd_bench = {
     .name = "bench",
-    .doc = "tokens a second of a model, training steps, single ops, and the machine's best",
+    .doc = "measure generation, training steps, single ops or the machine",
     .operands = "[MODE] [MODEL|EXAMPLE|OP...]",
     .max_operands = 65,
+    .offers = {{.words = mode_words, .paths = WF_PATHS_FILES}, WF_OFFER_FILES},
     .details =
-        "  weft bench MODEL             a prompt, and generation, as llama-bench measures them\n"
-        "  weft bench prefill MODEL     the one\n"
-        "  weft bench decode MODEL      the other\n"
-        "  weft bench train [EXAMPLE]   training steps; weft plan lists the examples (gpt2-124M)\n"
-        "  weft bench ops [OP...]       ops on shapes of models, each with the kernel that ran\n"
-        "  weft bench machine           read, copy and triad bandwidth, and FMA peak\n\n"
-        "Tokens are random. Bandwidth is that of what has to be read: weights, keys and values,\n"
-        "operands and results; FLOPs are those of products and attention. Shares are of what the\n"
-        "machine was measured to give with all threads of the device, afterwards or before; '-' is more\n"
-        "than that, as of data that fits into caches.",
-    .example = "weft bench model.gguf --n-prompt 512 --n-gen 128 -t 8",
+        "  weft bench MODEL            prefill and decode, like llama-bench\n"
+        "  weft bench prefill MODEL    only the prompt\n"
+        "  weft bench decode MODEL     only generation\n"
+        "  weft bench train [EXAMPLE]  training steps of an example of weft plan\n"
+        "  weft bench ops [OP...]      single ops, with the kernel that ran\n"
+        "  weft bench machine          memory bandwidth and FMA peak\n\n"
+        "Tokens are random. Bandwidth counts the bytes that must be moved: weights, keys and "
+        "values, operands and results. FLOPs count matmuls and attention. Shares are relative to "
+        "the measured peak of the machine with all threads of the device; '-' marks a share above "
+        "100%, which happens when the data fits in a cache.",
+    .examples = {"weft bench model.gguf --n-prompt 512 --n-gen 128 -t 8",
+                 "weft bench train gpt2-124M --batch 4 --length 512 --ops",
+                 "weft bench ops matmul --device cuda --beside cpu"},
     .flags = flags,
     .run = run,
 };

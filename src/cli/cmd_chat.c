@@ -159,39 +159,48 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     return status;
 }
 
+static bool template_words(int index, const char **name, const char **doc)
+{
+    *name = "chatml";
+    *doc = NULL;
+    return index == 0;
+}
+
 static const wf_flag flags[] = {
     {"prompt", 'p', "TEXT", "the first question; -: stdin", .text = &options.prompt},
-    {"single-turn", 0, NULL, "end after one answer", .on = &options.single, .also = "-st"},
-    {"system-prompt", 0, "TEXT", "what the system says at the beginning", .text = &options.system,
-     .also = "-sys", .empty = true},
-    {"chat-template", 0, "TEMPLATE",
-     "chatml, or the text of a template, instead of the model's own", .text = &options.template},
-    {"chat-template-file", 0, "FILE", "the same from a file", .text = &options.template_file},
-    {"no-escape", 0, NULL, "a backslash and an n behind -p and -sys stay what they are",
+    {"single-turn", 0, NULL, "exit after one answer", .on = &options.single, .also = "-st"},
+    {"system-prompt", 0, "TEXT", "the system message", .text = &options.system, .also = "-sys",
+     .empty = true},
+    {"chat-template", 0, "TEMPLATE", "chatml or the text of a Jinja template",
+     .text = &options.template, .fallback = "the model's", .offer = {.words = template_words}},
+    {"chat-template-file", 0, "FILE", "read the template from FILE", .text = &options.template_file,
+     .offer = WF_OFFER_FILES},
+    {"no-escape", 0, NULL, "do not interpret backslash escapes such as \\n in -p and -sys",
      .on = &options.no_escape},
     {"no-context-shift", 0, NULL,
-     "a question that does not fit fails; the default leaves the oldest ones out",
+     "fail when the context is full, instead of dropping the oldest messages",
      .on = &options.no_shift},
-    {"no-history", 0, NULL, "do not keep the lines that are typed for the next chat",
-     .on = &options.no_history},
-    {"color", 0, "WHEN", "auto, always or never (default: auto; NO_COLOR is respected)",
-     .text = &options.color},
-    {.doc = "choosing tokens", .more = wf_sampling_flags},
-    {.doc = "the model", .more = wf_engine_flags},
+    {"no-history", 0, NULL, "do not save typed lines for the next chat", .on = &options.no_history},
+    {"color", 0, "WHEN", "colored output; auto respects NO_COLOR", .text = &options.color,
+     .offer = {.choices = "auto always never"}},
+    {.doc = "sampling", .more = wf_sampling_flags},
+    {.doc = "model and device", .more = wf_engine_flags},
     {0},
 };
 
 const wf_command wf_cmd_chat = {
     .name = "chat",
-    .doc = "questions and answers",
+    .doc = "chat with a model",
     .operands = "MODEL [-p QUESTION]",
     .max_operands = 1,
+    .offers = {WF_OFFER_FILES},
     .details =
-        "MODEL is a GGUF file or a Hugging Face folder with a chat template. The answers, and\n"
-        "nothing else, go to stdout. On a terminal Ctrl-C stops an answer, Ctrl-D ends the chat and\n"
-        "/help lists the commands. Where stdin is not a terminal there are no commands: every line\n"
-        "that is not blank is a question.",
-    .example = "weft chat model.gguf -p \"What is the capital of France?\" --temp 0 -st",
+        "MODEL is a GGUF file or a Hugging Face folder with a chat template. Only answers go to "
+        "stdout. On a terminal, Ctrl-C stops an answer, Ctrl-D ends the chat and /help lists the "
+        "commands. When stdin is not a terminal, every line that is not blank is a question.",
+    .examples = {"weft chat model.gguf -p \"What is the capital of France?\" --temp 0 -st",
+                 "weft chat model.gguf -sys \"Answer in one sentence.\"",
+                 "weft chat model.gguf --lora run/adapter --device cuda"},
     .flags = flags,
     .run = run,
 };

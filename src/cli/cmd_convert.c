@@ -34,21 +34,15 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 }
 
 static const wf_flag flags[] = {
-    {.name = "type", .value = "T", .doc = "type of the weights", .text = &options.type},
+    {"type", 0, "T", "type of the weights", .text = &options.type, .fallback = "unchanged",
+     .offer = {.words = wf_recipe_words}},
     WF_FLAG_LORA(&options.lora),
-    {.name = "split-size",
-     .value = "SIZE",
-     .doc = "begin another file after so many bytes, such as 2G",
-     .text = &options.split_size},
-    {.name = "threads",
-     .letter = 't',
-     .value = "N",
-     .doc = "threads; all cores unless told",
-     .whole = &options.threads,
-     .range = "1,1024"},
-    {.name = "pure", .doc = "one type for all matrices, no mixture", .on = &options.pure},
-    {.name = "allow-requantize",
-     .doc = "quantize what is quantized already, too",
+    {"split-size", 0, "SIZE", "maximum size of a file in bytes, such as 2G",
+     .text = &options.split_size, .fallback = "one file"},
+    {"threads", 't', "N", "CPU threads", .whole = &options.threads, .range = "1,1024",
+     .fallback = "all cores"},
+    {"pure", 0, NULL, "use one type for all matrices, without a mixture", .on = &options.pure},
+    {"allow-requantize", 0, NULL, "also quantize weights that are quantized already",
      .on = &options.requantize},
     WF_FLAG_OVERWRITE(&options.overwrite),
     {0},
@@ -56,15 +50,19 @@ static const wf_flag flags[] = {
 
 const wf_command wf_cmd_convert = {
     .name = "convert",
-    .doc = "write a model as a GGUF file or as a Hugging Face folder",
+    .doc = "convert a model to a GGUF file or a Hugging Face folder",
     .operands = "MODEL OUT",
     .max_operands = 2,
+    .offers = {WF_OFFER_FILES, WF_OFFER_FILES},
     .details =
-        "MODEL is a GGUF file or a Hugging Face folder. OUT becomes a GGUF file when its name "
-        "ends\nin .gguf, else a folder. Without --type weights keep their types; in a folder, "
-        "which holds\nf32, f16 and bf16 only, what was quantized becomes f16. With --lora adapters become part\nof the weights.",
-    .more = wf_rewrite_types,
-    .example = "weft convert SmolLM2-135M-Instruct smollm2.gguf --type f16",
+        "MODEL is a GGUF file or a Hugging Face folder. OUT becomes a GGUF file when its name ends "
+        "in .gguf, else a folder. Without --type the weights keep their types; folders hold only "
+        "f32, f16 and bf16, so quantized weights become f16 there. --lora merges adapters into "
+        "the weights.",
+    .table = &wf_rewrite_types,
+    .examples = {"weft convert SmolLM2-135M-Instruct smollm2.gguf --type f16",
+                 "weft convert model.gguf folder",
+                 "weft convert model.gguf merged.gguf --lora run/adapter"},
     .flags = flags,
     .run = run,
 };

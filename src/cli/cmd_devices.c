@@ -85,17 +85,39 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     return WF_OK;
 }
 
+/* ---- The command ---- */
+
+bool wf_device_words(int index, const char **name, const char **doc)
+{
+    const wf_device_ops *ops = wf_device_ops_get(index);
+    if (!ops)
+        return false;
+    *name = ops->kind;
+    *doc = ops->doc;
+    return true;
+}
+
+bool wf_auto_words(int index, const char **name, const char **doc)
+{
+    if (index > 0)
+        return wf_device_words(index - 1, name, doc);
+    *name = "auto";
+    *doc = "the fastest device for the work";
+    return true;
+}
+
 static const wf_flag flags[] = {WF_FLAG_JSON(&options.json), {0}};
+static const wf_help_table environment = {.title = "environment", .rows = wf_environment_words};
 
 const wf_command wf_cmd_devices = {
     .name = "devices",
-    .doc = "what can compute here",
+    .doc = "list the devices of this machine",
     .operands = "",
     .details =
-        "WEFT_PJRT_PLUGIN in the environment names a PJRT plugin, so that pjrt needs no path;\n"
-        "WEFT_CACHE a folder in which programs that a plugin has compiled are kept.\n"
-        "WEFT_CPU names the instruction set of the cpu's kernels (what it may be is said when there is\n"
-        "none of that name), WEFT_THREADS the number of threads; WEFT_PIN=1 keeps each on a core.",
+        "A device is named by its kind, and by an argument after a colon where it takes one: "
+        "cpu:4 has 4 threads, cuda:1 is the second GPU, pjrt:PLUGIN.so loads a plugin.",
+    .table = &environment,
+    .examples = {"weft devices", "WEFT_CPU=avx2 weft devices"},
     .flags = flags,
     .run = run,
 };

@@ -52,33 +52,33 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 }
 
 static const wf_flag flags[] = {
-    {"data", 0, "FILE", "the text; -: stdin", .text = &options.data, .also = "-f --file"},
-    {"choices", 0, "FILE", "questions with answers to choose from, a line of JSON each; -: stdin",
-     .text = &options.choices},
-    {"limit", 0, "N", "look at the first N tokens, or questions, only", .whole = &options.limit,
-     .range = "1,"},
+    {"data", 0, "FILE", "the text; -: stdin", .text = &options.data, .also = "-f --file",
+     .offer = WF_OFFER_FILES},
+    {"choices", 0, "FILE", "multiple-choice questions as JSON lines; -: stdin",
+     .text = &options.choices, .offer = WF_OFFER_FILES},
+    {"limit", 0, "N", "stop after N tokens or questions", .whole = &options.limit, .range = "1,"},
     WF_FLAG_JSON(&options.json),
-    {.doc = "the model", .more = wf_engine_flags},
+    {.doc = "model and device", .more = wf_engine_flags},
     {0},
 };
 
 const wf_command wf_cmd_eval = {
     .name = "eval",
-    .doc = "how well a model predicts a text (loss, perplexity, bits a byte) or answers questions",
+    .doc = "measure perplexity on a text, or accuracy on questions",
     .operands = "MODEL --data FILE | --choices FILE",
     .max_operands = 1,
+    .offers = {WF_OFFER_FILES},
     .details =
-        "The text is cut into windows as long as the context (--ctx-size), which do not overlap.\n"
-        "Where the tokenizer begins texts with bos, every window begins with it, and all tokens of\n"
-        "the text count; else the first token of each window has no prediction and does not count,\n"
-        "nor do its bytes.\n"
-        "\n"
-        "Questions are lines {\"ctx\": TEXT, \"endings\": [TEXT, ...], \"label\": N}, as HellaSwag has\n"
-        "them, or {\"question\" or \"prompt\": TEXT, \"choices\": [TEXT, ...], \"answer\": N or a letter};\n"
-        "N counts from 0. The model's choice is the ending that is likeliest after the context, by the\n"
-        "sum of the logarithms of its tokens' probabilities; and, for the second figure, by that sum\n"
-        "for each byte of the ending. Context and ending are joined by a space where neither has one.",
-    .example = "weft eval model.gguf --data text.txt --ctx-size 2048",
+        "The text is split into windows of --ctx-size tokens that do not overlap. If the tokenizer "
+        "adds bos, every window begins with bos and all tokens of the text count. Otherwise the "
+        "first token of each window has no prediction, and it and its bytes do not count.\n\n"
+        "A question is a line {\"ctx\": TEXT, \"endings\": [TEXT, ...], \"label\": N}, the format "
+        "of HellaSwag, or {\"question\" or \"prompt\": TEXT, \"choices\": [TEXT, ...], \"answer\": "
+        "N or a letter}. N counts from 0. The model chooses the ending with the highest "
+        "log-probability; a second figure divides the log-probability by the ending's bytes. "
+        "Context and ending are joined by a space if neither has one.",
+    .examples = {"weft eval model.gguf --data text.txt --ctx-size 2048",
+                 "weft eval model.gguf --choices hellaswag.jsonl --limit 500"},
     .flags = flags,
     .run = run,
 };

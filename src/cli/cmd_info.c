@@ -248,24 +248,26 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 
 static const wf_flag flags[] = {
     {"model", 'm', "MODEL", "the model, instead of the first argument",
-     .text = &wf_engine_set.model, .operand = true},
-    {"tensors", 0, NULL, "list all tensors as they are in the files", .on = &options.tensors},
-    {"keys", 0, NULL, "list the keys of a GGUF file", .on = &options.keys},
-    {"template", 0, NULL, "print the chat template alone", .on = &options.template},
+     .text = &wf_engine_set.model, .operand = true, .offer = WF_OFFER_FILES},
+    {"tensors", 0, NULL, "list the tensors of the files", .on = &options.tensors},
+    {"keys", 0, NULL, "list the metadata keys of a GGUF file", .on = &options.keys},
+    {"template", 0, NULL, "print only the chat template", .on = &options.template},
     WF_FLAG_JSON(&options.json),
     {0},
 };
 
 const wf_command wf_cmd_info = {
     .name = "info",
-    .doc = "what a model is, and what it takes to run it",
+    .doc = "describe a model: shape, types, tokenizer, memory",
     .operands = "MODEL",
     .max_operands = 1,
+    .offers = {WF_OFFER_FILES},
     .details =
-        "MODEL is a GGUF file or a Hugging Face folder. Memory is that of one sequence as long as\n"
-        "the context, with keys and values in f32, on the CPU; weights that are read where they\n"
-        "lie in the file take memory only as far as they are used.",
-    .example = "weft info model.gguf",
+        "MODEL is a GGUF file or a Hugging Face folder. Memory is given for the cpu device and one "
+        "sequence of the model's full context, with an f32 KV cache. Weights that are mapped from "
+        "the file use memory only for the pages that are read.",
+    .examples = {"weft info model.gguf", "weft info model.gguf --tensors",
+                 "weft info model.gguf --json"},
     .flags = flags,
     .run = run,
 };

@@ -401,16 +401,36 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     return WF_OK;
 }
 
+bool wf_op_words(int index, const char **name, const char **doc)
+{
+    if (index >= WF_OP_COUNT)
+        return false;
+    *name = wf_op_get((wf_op)index)->name;
+    *doc = wf_op_get((wf_op)index)->doc;
+    return true;
+}
+
+bool wf_type_words(int index, const char **name, const char **doc)
+{
+    wf_type type = (wf_type)(index + 1); /* WF_TYPE_NONE is 0 */
+    if (index + 1 >= WF_TYPE_COUNT)
+        return false;
+    *name = wf_type_name(type);
+    *doc = NULL;
+    return true;
+}
+
 static const wf_flag flags[] = {WF_FLAG_JSON(&options.json), {0}};
 
 const wf_command wf_cmd_ops = {
     .name = "ops",
-    .doc = "which device has which op for which type",
+    .doc = "list the ops and the types that each device supports",
     .operands = "[OP]",
     .max_operands = 1,
-    .details = "Without OP, a table of all. With OP, all about one: its operands, its attributes,\n"
-               "its gradient, its expansion into core ops, its kernels.",
-    .example = "weft ops attention",
+    .offers = {{.words = wf_op_words}},
+    .details = "Without OP, prints a table of all ops. With OP, prints its operands, attributes, "
+               "gradient, expansion into core ops, and kernels.",
+    .examples = {"weft ops", "weft ops attention"},
     .flags = flags,
     .run = run,
 };

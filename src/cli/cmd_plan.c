@@ -313,31 +313,47 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     return model ? wf_plan_run(ctx, name, &o, options.json) : run_graph(ctx, name);
 }
 
+bool wf_example_words(int index, const char **name, const char **doc)
+{
+    *name = wf_examples[index].name;
+    *doc = wf_examples[index].doc;
+    return *name != NULL;
+}
+
+/* What --without accepts: "all", the passes, and "memory". */
+static bool pass_words(int index, const char **name, const char **doc)
+{
+    const wf_pass *before = index > 1 ? wf_pass_get(index - 2) : NULL;
+    const wf_pass *pass = index > 0 ? wf_pass_get(index - 1) : NULL;
+    *doc = NULL;
+    *name = index == 0 ? "all" : pass ? pass->name : "memory";
+    return index == 0 || pass || before;
+}
+
 static const wf_flag flags[] = {
-    {"train", 0, NULL, "plan a whole training run, with the flags of weft train below",
+    {"train", 0, NULL, "plan a training run, with the flags of weft train below",
      .on = &options.train},
-    {"vocab", 0, "N",
-     "tokens of the tokenizer that will be used (default: the EXAMPLE's, or 32000)",
-     .whole = &options.vocab, .range = "1,2147483647"},
-    {"ctx-size", 'c', "N", "of a MODEL: tokens of the context; 0: all (default: up to 4096)",
-     .whole = &options.context},
-    {"parallel", 0, "N", "of a MODEL: sequences at once (default 1)", .whole = &options.sequences,
-     .range = "1,1024", .also = "-np"},
-    {"form", 'f', "F", "of an EXAMPLE: train, prefill or decode (default train)",
-     .text = &options.form},
-    {"without", 'w', "PASSES",
-     "leave passes out: all, or some of fold,fuse,recompute,schedule,memory",
-     .text = &options.without},
-    {"explain", 'e', NULL, "what each pass did, memory over time, the largest values, cost by op",
+    {"vocab", 0, "N", "vocabulary size", .whole = &options.vocab, .range = "1,2147483647",
+     .fallback = "the EXAMPLE's, else 32000"},
+    {"ctx-size", 'c', "N", "MODEL: context length in tokens; 0: the model's maximum",
+     .whole = &options.context, .fallback = "the maximum, at most 4096"},
+    {"parallel", 0, "N", "MODEL: sequences at once", .whole = &options.sequences, .range = "1,1024",
+     .also = "-np", .fallback = "1"},
+    {"form", 'f', "F", "EXAMPLE: the graph to plan", .text = &options.form, .fallback = "train",
+     .offer = {.choices = "train prefill decode"}},
+    {"without", 'w', "PASSES", "skip passes: all, or some of fold,fuse,recompute,schedule,memory",
+     .text = &options.without, .offer = {.words = pass_words}},
+    {"explain", 'e', NULL,
+     "print what each pass did, memory over time, the largest values and the cost by op",
      .on = &options.explain},
-    {"svg", 0, "FILE", "draw memory over time and the region", .text = &options.svg},
-    {"dot", 0, "FILE",
-     "write the graph after all passes for Graphviz (slow from a thousand nodes on)",
-     .text = &options.dot},
-    {"text", 0, "FILE", "write it as text, which weft plan reads", .text = &options.text},
+    {"svg", 0, "FILE", "draw memory over time", .text = &options.svg, .offer = WF_OFFER_FILES},
+    {"dot", 0, "FILE", "write the final graph for Graphviz (slow above a thousand nodes)",
+     .text = &options.dot, .offer = WF_OFFER_FILES},
+    {"text", 0, "FILE", "write the final graph as text, which weft plan reads",
+     .text = &options.text, .offer = WF_OFFER_FILES},
     WF_FLAG_OVERWRITE(&options.overwrite),
     WF_FLAG_JSON(&options.json),
-    {.doc = "batches, types, device; and with --train all of a run", .more = wf_train_flags},
+    {.doc = "batches, types, device; with --train all settings of a run", .more = wf_train_flags},
     {.doc = "with --train: the shape of a new model", .more = wf_shape_flags},
     {.doc = "with --train: adapters", .more = wf_adapter_flags},
     {0},
@@ -345,17 +361,21 @@ static const wf_flag flags[] = {
 
 const wf_command wf_cmd_plan = {
     .name = "plan",
-    .doc = "memory and cost of a model, a training run or a graph, before anything is allocated",
+    .doc = "predict memory and time of a model, a training run or a graph",
     .operands = "[MODEL|EXAMPLE|GRAPH]",
     .max_operands = 1,
+    .offers = {{.words = wf_example_words, .paths = WF_PATHS_FILES}},
     .details =
-        "MODEL is a GGUF file or a Hugging Face folder: what it takes to run it, or with --train to\n"
-        "finetune it. EXAMPLE is a model of a well-known shape: one graph of it, or with --train a\n"
-        "whole run; --depth and --config do instead. GRAPH is a file with a graph as text. Without\n"
-        "any the examples are listed. Figures are exact to the byte for what Weft allocates; time is\n"
-        "predicted from the device's measured rates. What --text wrote has been through the passes:\n"
-        "to see the same plan again, leave out fold, which would undo what --recompute did.",
-    .example = "weft plan gpt2-124M --train --batch 4 --compute bf16 --recompute 1",
+        "MODEL is a GGUF file or a Hugging Face folder: plans running it or, with --train, "
+        "finetuning it. EXAMPLE is a well-known shape: plans one of its graphs or, with --train, a "
+        "whole run; --depth and --config work, too. GRAPH is a file with a graph as text. Without "
+        "an argument, lists the examples.\n\n"
+        "Memory is exact to the byte for what Weft allocates. Time is predicted from the measured "
+        "peak of the device. A graph that --text wrote has been through the passes: to plan it "
+        "again with the same result, skip fold, which would undo --recompute.",
+    .examples = {"weft plan gpt2-124M --train --batch 4 --compute bf16 --recompute 1",
+                 "weft plan model.gguf --ctx-size 8192 --parallel 4",
+                 "weft plan llama-30M --explain --svg memory.svg"},
     .flags = flags,
     .run = run,
 };

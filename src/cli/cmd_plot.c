@@ -254,13 +254,13 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 }
 
 static const wf_flag flags[] = {
-    {"output", 'o', "FILE", "draw the curves to FILE, as SVG", .text = &options.out},
-    {"smooth", 's', "X",
-     "how much of its mean the smoothed loss keeps at each step, from 0 to below 1 (default: by "
-     "the number of steps)",
-     .real = &options.smooth, .range = "0,1)"},
-    {"x", 'x', "AXIS", "what the curves go over: steps, tokens or seconds", .text = &options.x},
-    {"log-y", 0, NULL, "a logarithmic axis for the loss", .on = &options.log_y},
+    {"output", 'o', "FILE", "draw the curves to FILE as SVG", .text = &options.out,
+     .offer = WF_OFFER_FILES},
+    {"smooth", 's', "X", "smoothing of the loss, from 0 (none) to below 1", .real = &options.smooth,
+     .range = "0,1)", .fallback = "by the number of steps"},
+    {"x", 'x', "AXIS", "the x axis", .text = &options.x,
+     .offer = {.choices = "steps tokens seconds"}},
+    {"log-y", 0, NULL, "use a logarithmic y axis", .on = &options.log_y},
     WF_FLAG_OVERWRITE(&options.overwrite),
     WF_FLAG_JSON(&options.json),
     {0},
@@ -268,15 +268,14 @@ static const wf_flag flags[] = {
 
 const wf_command wf_cmd_plot = {
     .name = "plot",
-    .doc = "compare training runs: a table, and curves",
+    .doc = "compare training runs in a table and a chart",
     .operands = "RUN...",
     .max_operands = WF_CHART_RUNS,
-    .details =
-        "RUN is the folder of a training run, or its " WF_RECORD_LOG
-        ". Prints a table of the last\n"
-        "and the best losses, below a small plot where stdout is a terminal. No file is written\n"
-        "without -o; the run itself keeps loss.svg in its folder up to date.",
-    .example = "weft plot runs/a runs/b -o compared.svg --x tokens",
+    .offers = {WF_OFFER_FILES},
+    .details = "RUN is the folder of a training run, or its " WF_RECORD_LOG
+               ". Prints the last and the best losses and, on a terminal, a small chart. Writes a "
+               "file only with -o; the run itself keeps loss.svg in its folder up to date.",
+    .examples = {"weft plot runs/a", "weft plot runs/a runs/b -o compared.svg --x tokens"},
     .flags = flags,
     .run = run,
 };

@@ -25,9 +25,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 }
 
 static const wf_flag flags[] = {
-    {.name = "pure", .doc = "one type for all matrices, no mixture", .on = &options.pure},
-    {.name = "allow-requantize",
-     .doc = "quantize what is quantized already, too",
+    {"pure", 0, NULL, "use one type for all matrices, without a mixture", .on = &options.pure},
+    {"allow-requantize", 0, NULL, "also quantize weights that are quantized already",
      .on = &options.requantize},
     WF_FLAG_OVERWRITE(&options.overwrite),
     {0},
@@ -35,12 +34,16 @@ static const wf_flag flags[] = {
 
 const wf_command wf_cmd_quantize = {
     .name = "quantize",
-    .doc = "write a model in fewer bits, as a GGUF file",
+    .doc = "quantize a model and write a GGUF file",
     .operands = "IN OUT TYPE [THREADS]",
     .max_operands = 4,
-    .details = "IN is a GGUF file or a Hugging Face folder, best in f32, f16 or bf16.",
-    .more = wf_rewrite_types,
-    .example = "weft quantize smollm2.gguf smollm2-q4.gguf Q4_K_M",
+    .offers = {WF_OFFER_FILES, WF_OFFER_FILES, {.words = wf_recipe_words}},
+    .details =
+        "IN is a GGUF file or a Hugging Face folder, preferably in f32, f16 or bf16. THREADS "
+        "is the number of CPU threads (default: all cores).",
+    .table = &wf_rewrite_types,
+    .examples = {"weft quantize smollm2.gguf smollm2-q4.gguf Q4_K_M",
+                 "weft quantize SmolLM2-135M-Instruct smollm2-q8.gguf q8_0 4"},
     .flags = flags,
     .run = run,
 };

@@ -329,34 +329,37 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 }
 
 static const wf_flag flags[] = {
-    {"prompt", 'p', "TEXT", "a prompt, instead of PROMPT; -: stdin; may be repeated",
+    {"prompt", 'p', "TEXT", "the prompt, instead of PROMPT; -: stdin; repeatable",
      .values = &options.prompts, .empty = true, .many = true},
-    {"file", 'f', "FILE", "the same from a file, without the newline at its end",
-     .values = &options.files, .many = true},
-    {"parallel", 0, "N", "prompts at once, where there are several (default: up to 8)",
-     .whole = &options.parallel, .range = "1,1024", .also = "-np"},
-    {"echo", 0, NULL, "print the prompt, too", .on = &options.echo},
-    {"control", 0, NULL, "<|im_start|> and the like in a prompt are the tokens, not text",
+    {"file", 'f', "FILE", "read a prompt from FILE, without its last newline; repeatable",
+     .values = &options.files, .many = true, .offer = WF_OFFER_FILES},
+    {"parallel", 0, "N", "maximum number of prompts to compute at once", .whole = &options.parallel,
+     .range = "1,1024", .also = "-np", .fallback = "8"},
+    {"echo", 0, NULL, "print the prompt before the generated text", .on = &options.echo},
+    {"control", 0, NULL, "parse control tokens such as <|im_start|> in prompts",
      .on = &options.control},
-    {"no-escape", 0, NULL, "a backslash and an n behind -p stay what they are",
+    {"no-escape", 0, NULL, "do not interpret backslash escapes such as \\n in -p",
      .on = &options.no_escape},
     WF_FLAG_JSON(&options.json),
-    {.doc = "choosing tokens", .more = wf_sampling_flags},
-    {.doc = "the model", .more = wf_engine_flags},
+    {.doc = "sampling", .more = wf_sampling_flags},
+    {.doc = "model and device", .more = wf_engine_flags},
     {0},
 };
 
 const wf_command wf_cmd_run = {
     .name = "run",
-    .doc = "continues a text",
+    .doc = "continue a text",
     .operands = "MODEL [PROMPT]",
     .max_operands = 2,
+    .offers = {WF_OFFER_FILES},
     .details =
-        "MODEL is a GGUF file or a Hugging Face folder. PROMPT is the text to continue, in quotes\n"
-        "when it has spaces; without PROMPT, -p and -f it is read from stdin. The generated text,\n"
-        "and nothing else, goes to stdout. Several prompts are computed together and printed one after the\n"
-        "other, each below a line such as '--- 2 of 3 ---'; the first has the seed S, the next S + 1.",
-    .example = "weft run model.gguf \"Once upon a time\" -n 64",
+        "MODEL is a GGUF file or a Hugging Face folder. PROMPT is the text to continue. Without "
+        "PROMPT, -p and -f the prompt is read from stdin. Only generated text goes to stdout.\n\n"
+        "Several prompts are computed together and printed in order, each after a line such as "
+        "'--- 2 of 3 ---'. The first prompt uses the seed S, the next S + 1.",
+    .examples = {"weft run model.gguf \"Once upon a time\" -n 64",
+                 "weft run model.gguf -f story.txt --temp 0 --device cuda",
+                 "echo \"The capital of France is\" | weft run model.gguf -n 8 --json"},
     .flags = flags,
     .run = run,
 };

@@ -251,32 +251,35 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 }
 
 static const wf_flag flags[] = {
-    {"device", 'd', "D", "the device to test, as in cpu, cpu:2, check or pjrt:PLUGIN.so",
-     .text = &options.device},
+    {"device", 'd', "D", "the device to test, such as cpu, cpu:2, check or pjrt:PLUGIN.so",
+     .text = &options.device, .offer = {.words = wf_device_words}},
     WF_FLAG_FAST(&options.fast),
-    {"op", 0, "OP", "test this op alone", .text = &options.op},
-    {"type", 0, "TYPE", "test cases of this type alone, as in bf16", .text = &options.type},
-    {"seed", 's', "S", "repeats the numbers of an earlier run (default: fresh ones)",
-     .whole = &options.seed},
-    {"sample", 0, "N", "about N cases chosen by the seed, at least one of each op (default: all)",
-     .whole = &options.sample},
-    {"list", 0, NULL, "print how many cases each op has, and run none", .on = &options.list},
-    {"distort", 0, "E", "put this relative error into the reference, to see it noticed",
+    {"op", 0, "OP", "test only this op", .text = &options.op, .offer = {.words = wf_op_words}},
+    {"type", 0, "TYPE", "test only cases of this type, such as bf16", .text = &options.type,
+     .offer = {.words = wf_type_words}},
+    {"seed", 's', "S", "random seed of the operands; a seed reproduces a run",
+     .whole = &options.seed, .fallback = "a fresh seed"},
+    {"sample", 0, "N", "run about N cases, chosen by the seed, with at least one for each op",
+     .whole = &options.sample, .fallback = "all cases"},
+    {"list", 0, NULL, "print the number of cases of each op and run none", .on = &options.list},
+    {"distort", 0, "E", "add this relative error to the reference, to test the test",
      .real = &options.distort, .range = ","},
-    {"verbose", 'v', NULL, "a line for each op, and every failure", .on = &options.verbose},
+    {"verbose", 'v', NULL, "print a line for each op, and every failure", .on = &options.verbose},
     WF_FLAG_JSON(&options.json),
     {0},
 };
 
 const wf_command wf_cmd_selftest = {
     .name = "selftest",
-    .doc = "every op, forward and gradient, against the reference, on this machine",
+    .doc = "compare every op of a device with the float64 reference",
     .operands = "",
-    .details = "Compares results, gradients and expansions of every op and type with a float64\n"
-               "reference, and a second run with the first, bit for bit. A seed repeats a run.\n"
-               "Devices that compile whole graphs are spared what makes no difference to them,\n"
-               "views and results read alone, and are held to the bounds of expansions.",
-    .example = "weft selftest --device cpu --op attention",
+    .details =
+        "Compares the result, gradients and expansion of every op and type with a float64 "
+        "reference, and repeats each run to check that its bits are the same.\n\n"
+        "Devices that compile whole graphs skip cases that make no difference to them (views, "
+        "results that are read alone), and use the error bounds of expansions.",
+    .examples = {"weft selftest", "weft selftest --device cuda --op attention",
+                 "weft selftest --type bf16 --sample 200"},
     .flags = flags,
     .run = run,
 };

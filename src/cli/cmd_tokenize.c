@@ -257,41 +257,44 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 
 static const wf_flag flags[] = {
     {"model", 'm', "MODEL", "the model, instead of the first argument",
-     .text = &wf_engine_set.model, .operand = true},
-    {"prompt", 'p', "TEXT", "the text; may be repeated (default: stdin)",
-     .values = &options.prompts, .empty = true, .many = true},
-    {"file", 'f', "FILE", "the same from a file, all of its bytes", .values = &options.files,
-     .many = true},
-    {"ids", 0, NULL, "the ids alone, as a JSON array", .on = &options.ids},
-    {"decode", 0, NULL, "the other way: from ids to their text", .on = &options.decode},
+     .text = &wf_engine_set.model, .operand = true, .offer = WF_OFFER_FILES},
+    {"prompt", 'p', "TEXT", "the text; repeatable", .values = &options.prompts, .empty = true,
+     .many = true, .fallback = "stdin"},
+    {"file", 'f', "FILE", "read the text from FILE, with all of its bytes; repeatable",
+     .values = &options.files, .many = true, .offer = WF_OFFER_FILES},
+    {"ids", 0, NULL, "print only the ids, as a JSON array", .on = &options.ids},
+    {"decode", 0, NULL, "convert ids to text", .on = &options.decode},
     {"special", 0, NULL,
-     "add what the tokenizer adds to a text, as it does unless told not to; "
-     "with --decode: write control tokens out",
+     "add the tokenizer's special tokens, which is the default; with --decode: print control "
+     "tokens",
      .on = &options.special},
-    {"no-special", 0, NULL, "add no bos and eos", .on = &options.no_special},
-    {"control", 0, NULL, "<|im_start|> and the like in a text are the tokens, not text",
+    {"no-special", 0, NULL, "do not add bos and eos", .on = &options.no_special},
+    {"control", 0, NULL, "parse control tokens such as <|im_start|> in the text",
      .on = &options.control},
-    {"no-escape", 0, NULL, "a backslash and an n behind -p stay what they are",
+    {"no-escape", 0, NULL, "do not interpret backslash escapes such as \\n in -p",
      .on = &options.no_escape},
-    {"quiet", 'q', NULL, "do not count on stderr", .on = &wf_engine_set.quiet},
+    {"quiet", 'q', NULL, "do not print counts on stderr", .on = &wf_engine_set.quiet},
     WF_FLAG_JSON(&options.json),
-    {.doc = "training", .more = wf_tokenize_train_flags},
+    {.doc = "training a tokenizer", .more = wf_tokenize_train_flags},
     {0},
 };
 
 const wf_command wf_cmd_tokenize = {
     .name = "tokenize",
-    .doc = "a text as a model's tokens, and back; training of tokenizers",
+    .doc = "convert text to tokens and back, or train a tokenizer",
     .operands = "MODEL | --train FILE...",
     .max_operands = INT_MAX,
+    .offers = {WF_OFFER_FILES},
     .details =
-        "MODEL is a GGUF file, a Hugging Face folder or a tokenizer.json. Prints an id and its\n"
-        "token a line, as the vocabulary spells it. --decode reads ids, with spaces or commas\n"
-        "between them.\n"
-        "--train learns a tokenizer from texts, the same for any number of threads, and writes\n"
-        "tokenizer.json and tokenizer_config.json to a folder, or a GGUF file that has only the\n"
-        "vocabulary. Control tokens in the texts are taken as text.",
-    .example = "weft tokenize model.gguf -p \"Hello world\"",
+        "MODEL is a GGUF file, a Hugging Face folder or a tokenizer.json. Prints one line for each "
+        "token: its id and its spelling in the vocabulary. --decode reads ids, separated by spaces "
+        "or commas.\n\n"
+        "--train learns a byte-level BPE tokenizer from text files. It writes tokenizer.json and "
+        "tokenizer_config.json to a folder, or a GGUF file with only the vocabulary. The result "
+        "does not depend on the number of threads. Control tokens in the files are plain text.",
+    .examples = {"weft tokenize model.gguf -p \"Hello world\"",
+                 "echo 9707 1879 | weft tokenize model.gguf --decode",
+                 "weft tokenize --train books/*.txt -o tokenizer --vocab 16384"},
     .flags = flags,
     .run = run,
 };

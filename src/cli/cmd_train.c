@@ -251,54 +251,53 @@ static wf_status run_finetune(wf_ctx *ctx, char *const *operands, int count)
     return run_from(ctx, operands[0]);
 }
 
-static void list_presets(FILE *to)
-{
-    const char *name, *doc;
-    fprintf(to, "\npresets:\n");
-    for (int i = 0; wf_shape_preset(i, &name, &doc); i++)
-        fprintf(to, "  %-12s %s\n", name, doc);
-}
+static const wf_help_table presets = {.title = "presets", .rows = wf_shape_preset};
 
 static const wf_flag train_flags[] = {
     {.doc = "the run", .more = wf_run_flags},
     {.doc = "the model", .more = wf_shape_flags},
-    {.doc = "how it is trained", .more = wf_train_flags},
+    {.doc = "training", .more = wf_train_flags},
     {0},
 };
 
 static const wf_flag finetune_flags[] = {
     {.doc = "the run", .more = wf_run_flags},
     {.doc = "adapters", .more = wf_adapter_flags},
-    {.doc = "how it is trained", .more = wf_train_flags},
+    {.doc = "training", .more = wf_train_flags},
     {0},
 };
 
 const wf_command wf_cmd_train = {
     .name = "train",
-    .doc = "train a model from nothing, on data that weft prepare wrote",
+    .doc = "train a new model",
     .operands = "--data DATA --out RUN",
     .details =
-        "Give the shape by --preset, --depth or --config. RUN gets step-N/ (a Hugging Face folder\n"
-        "and what it takes to go on), log.jsonl, loss.svg, TensorBoard events and, at the end,\n"
-        "model.gguf. Ctrl-C (or SIGTERM, SIGHUP) finishes the step, saves and exits with status 3; a\n"
+        "Give the shape with --preset, --depth or --config. RUN receives checkpoints (step-N, "
+        "Hugging Face folders), log.jsonl, loss.svg, TensorBoard events and, at the end, "
+        "model.gguf.\n\n"
+        "Ctrl-C, SIGTERM and SIGHUP finish the step, save a checkpoint and exit with status 3; a "
         "second Ctrl-C exits at once. docs/training.md explains every flag.",
-    .more = list_presets,
-    .example = "weft train --data data --out run --depth 4 --steps 500",
+    .table = &presets,
+    .examples = {"weft train --data data --out run --depth 4 --steps 500",
+                 "weft train --data book.txt --out run --preset llama-30M --compute bf16",
+                 "weft train --data data --out run --depth 4 --steps 500 --resume"},
     .flags = train_flags,
     .run = run_train,
 };
 
 const wf_command wf_cmd_finetune = {
     .name = "finetune",
-    .doc = "train a model further, all of it or adapters (--lora)",
+    .doc = "finetune a model: all weights, or LoRA adapters",
     .operands = "MODEL --data DATA --out RUN",
     .max_operands = 1,
+    .offers = {WF_OFFER_FILES},
     .details =
-        "MODEL may be of any type, quantized ones included: with --lora its weights stay as they are\n"
-        "and RUN/adapter, which PEFT reads, is what was learned (weft run MODEL --lora RUN/adapter);\n"
-        "without, they become f32 and RUN/model.gguf is the new model. Everything else is as in\n"
-        "weft train.",
-    .example = "weft finetune model.gguf --data chats --out run --lora 16",
+        "MODEL may have any type, including quantized ones. With --lora its weights stay fixed, "
+        "and RUN/adapter holds the result in the format of PEFT; use it with weft run MODEL --lora "
+        "RUN/adapter. Without --lora the weights become f32, and RUN/model.gguf is the new model. "
+        "Checkpoints, log and signals are those of weft train.",
+    .examples = {"weft finetune model.gguf --data chats --out run --lora 16",
+                 "weft finetune model.gguf --data chats.jsonl --out run --rate 1e-5"},
     .flags = finetune_flags,
     .run = run_finetune,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_version.c - weft version: which program this is, exactly. */
+/* cmd_version.c - weft version: prints version, commit, build type and compiler. */
 #include "cli/cli.h"
 #include "weft_build.h"
 
@@ -40,8 +40,9 @@ static const wf_flag flags[] = {WF_FLAG_JSON(&options.json), {0}};
 
 const wf_command wf_cmd_version = {
     .name = "version",
-    .doc = "version, commit, build type and compiler of this program",
+    .doc = "print version, commit, build type and compiler",
     .operands = "",
+    .examples = {"weft version --json"},
     .flags = flags,
     .run = run,
 };

@@ -12,7 +12,7 @@ extern char **environ;
 
 /* ---- Variables ---- */
 
-/* Every flag's variable, once for each command that has it; returns how many. */
+/* Stores the variable of every flag, once for each command that has it; returns their number. */
 static int list_variables(char names[MOST_NAMES][WF_TEXT_WORD + 1])
 {
     int n = 0;
@@ -36,18 +36,35 @@ static wf_status check_flag_variable(wf_ctx *ctx, const char *name)
         list[i] = names[i];
     }
     const char *near = wf_text_nearest(name, list, n);
-    return wf_fail(
-        ctx, WF_ERR_USAGE, "the environment sets %s, and no command has such a flag; %s%s%s",
-        WF_SHOWN(name), near ? "did you mean " : "unset it", near ? near : "", near ? "?" : "");
+    return wf_fail(ctx, WF_ERR_USAGE,
+                   "the environment sets %s, but no command has this flag; %s%s%s", WF_SHOWN(name),
+                   near ? "did you mean " : "unset it", near ? near : "", near ? "?" : "");
 }
 
-/* Variables that the program reads, beside those of flags. */
-static const char *const variables[] = {"WEFT_CACHE",  "WEFT_CPU", "WEFT_CUBLASLT",
-                                        "WEFT_CUDNN",  "WEFT_PIN", "WEFT_PJRT_PLUGIN",
-                                        "WEFT_THREADS"};
+/* Variables that Weft reads, besides those of flags. */
+static const struct {
+    const char *name, *doc;
+} variables[] = {
+    {"WEFT_CACHE", "an existing folder that caches programs compiled by a PJRT plugin"},
+    {"WEFT_CPU", "instruction set of the cpu device's kernels; an unknown name lists the sets"},
+    {"WEFT_CUBLASLT", "path of the cuBLASLt library"},
+    {"WEFT_CUDNN", "path of the cuDNN library"},
+    {"WEFT_PIN", "1: pin each thread to a core"},
+    {"WEFT_PJRT_PLUGIN", "path of a PJRT plugin, for the device pjrt without a path"},
+    {"WEFT_THREADS", "number of CPU threads, from 1 to 1024"},
+};
 #define VARIABLES ((int)(sizeof variables / sizeof *variables))
 
-/* Variables of the tests and of the emulator. A '*' stands for any text. */
+bool wf_environment_words(int index, const char **name, const char **doc)
+{
+    if (index >= VARIABLES)
+        return false;
+    *name = variables[index].name;
+    *doc = variables[index].doc;
+    return true;
+}
+
+/* Variables of the tests and of the emulator, as patterns for fnmatch. */
 static const char *const of_tests[] = {"WEFT_TEST_*",   "WEFT_EMULATED_*", "WEFT_ORACLE_*",
                                        "WEFT_*_DEVICE", "WEFT_*SEED",      "WEFT_SEEDS",
                                        "WEFT_KILLS",    "WEFT_PROGRAM"};
@@ -60,13 +77,16 @@ static bool is_of_tests(const char *name)
     return false;
 }
 
-/* Refuses a name that is nearly one of `variables`. Other names may belong to other programs. */
+/* Refuses a name that resembles one of `variables`. Other names may belong to other programs. */
 static wf_status check_variable(wf_ctx *ctx, const char *name)
 {
-    for (int i = 0; i < VARIABLES; i++)
-        if (strcmp(variables[i], name) == 0)
+    const char *names[VARIABLES];
+    for (int i = 0; i < VARIABLES; i++) {
+        names[i] = variables[i].name;
+        if (strcmp(names[i], name) == 0)
             return WF_OK;
-    const char *near = is_of_tests(name) ? NULL : wf_text_nearest(name, variables, VARIABLES);
+    }
+    const char *near = is_of_tests(name) ? NULL : wf_text_nearest(name, names, VARIABLES);
     if (!near)
         return WF_OK;
     return wf_fail(ctx, WF_ERR_USAGE,
@@ -81,7 +101,7 @@ static bool is_whole(const char *s, long low, long high)
     return *s >= '0' && *s <= '9' && !*end && number >= low && number <= high;
 }
 
-/* Those whose value the library takes or leaves without a word. */
+/* Variables whose invalid values the library ignores silently, so they are checked here. */
 static const struct {
     const char *name, *rule;
     long low, high;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* flags.c - the parser of command line flags. */
+/* flags.c - parses command line flags, and describes them for the help. */
 #include "cli/flags.h"
 
 #include <errno.h>
@@ -10,12 +10,12 @@
 
 #include "base/range.h"
 
-/* The name that an argument gives, without dashes and value. */
+/* A flag as it was typed, taken apart. */
 typedef struct {
-    const char *arg;   /* as it was typed */
-    const char *begin; /* of the name in it */
-    size_t length;
-    const char *value; /* behind '=', or NULL */
+    const char *arg;   /* the whole argument */
+    const char *begin; /* the name in it, after the dashes */
+    size_t length;     /* of the name */
+    const char *value; /* the text after '='; NULL: none */
 } spelling;
 
 static spelling spell(const char *arg)
@@ -27,7 +27,7 @@ static spelling spell(const char *arg)
     return s;
 }
 
-/* The flags of a command, and which of them the command line set. */
+/* The flags of a command; given[i]: the command line sets list[i]. */
 typedef struct {
     const wf_flag *list[WF_MAX_FLAGS];
     bool given[WF_MAX_FLAGS];
@@ -50,7 +50,7 @@ int wf_flags_list(const wf_flag *flags, const wf_flag *list[WF_MAX_FLAGS])
     return n;
 }
 
-/* Among other spellings, with all dashes. */
+/* Returns whether `also` contains the spelling, dashes included. */
 static bool is_also(const char *also, const spelling *s)
 {
     size_t length = (size_t)(s->begin - s->arg) + s->length;
@@ -78,6 +78,8 @@ bool wf_flag_is(const wf_flag *flag, const char *arg, size_t length)
     return length > 2 && matches(flag, &s);
 }
 
+/* Reports an unknown flag: a letter that other commands use, a flag with a similar name or the same
+ * beginning, or else where to look. */
 static wf_status no_such_flag(wf_ctx *ctx, const flag_set *set, const spelling *s)
 {
     const char *names[WF_MAX_FLAGS + 1] = {"help"};
@@ -96,7 +98,7 @@ static wf_status no_such_flag(wf_ctx *ctx, const flag_set *set, const spelling *
         if (s->begin - s->arg == 1 && s->length == 1 && set->list[i]->not_letter == s->begin[0])
             return wf_fail(
                 ctx, WF_ERR_USAGE,
-                "'-%c' is something else in other commands, so it is refused here; write "
+                "'-%c' has another meaning in other commands, so this command refuses it; write "
                 "--%s %s",
                 s->begin[0], set->list[i]->name, set->list[i]->value);
     if (near)
@@ -119,10 +121,10 @@ static wf_status refuse_number(wf_ctx *ctx, const wf_flag *flag, const char *arg
     char words[WF_RANGE_WORDS];
     wf_range r = read_range(flag);
     size_t len = 0;
-    if (too_large && !flag->whole && isinf(r.high)) /* the largest that can be read */
+    if (too_large && !flag->whole && isinf(r.high)) /* name the largest double */
         r = (wf_range){isinf(r.low) ? -DBL_MAX : r.low, DBL_MAX, r.above, false};
     wf_range_words(&r, words);
-    if (too_large && flag->whole && isinf(r.high)) /* which no double is */
+    if (too_large && flag->whole && isinf(r.high)) /* a double cannot hold INT64_MAX exactly */
         wf_text_append(words, sizeof words, &len, " from %.0f to %lld", r.low,
                        (long long)INT64_MAX);
     return wf_fail(ctx, WF_ERR_USAGE, "%s wants a %snumber%s%s, not '%s'", arg,
@@ -177,7 +179,7 @@ static wf_status add_text(wf_ctx *ctx, const char *arg, const char *text, const 
     return wf_values_add(ctx, flag->values, text);
 }
 
-/* arg names the flag in messages. */
+/* Stores a value in the flag's target. `arg` names the flag in messages. */
 static wf_status set_value(wf_ctx *ctx, const wf_flag *flag, const char *arg, const char *value)
 {
     if (flag->whole)
@@ -190,7 +192,7 @@ static wf_status set_value(wf_ctx *ctx, const wf_flag *flag, const char *arg, co
     return WF_OK;
 }
 
-/* Sets one flag. *next is the argument behind it, or NULL, and becomes NULL when it was used. */
+/* Sets one flag. *next is the argument after it, or NULL; set to NULL when it is used as the value. */
 static wf_status set_flag(wf_ctx *ctx, flag_set *set, const char *arg, const char **next)
 {
     spelling s = spell(arg);
@@ -203,7 +205,7 @@ static wf_status set_flag(wf_ctx *ctx, flag_set *set, const char *arg, const cha
     set->given[i] = true;
     if (flag->on) {
         if (s.value)
-            return wf_fail(ctx, WF_ERR_USAGE, "--%s takes no value, and was given '%s'", flag->name,
+            return wf_fail(ctx, WF_ERR_USAGE, "--%s takes no value, but '%s' was given", flag->name,
                            s.value);
         *flag->on = true;
         return WF_OK;
@@ -212,7 +214,7 @@ static wf_status set_flag(wf_ctx *ctx, flag_set *set, const char *arg, const cha
         s.value = *next;
         *next = NULL;
     }
-    char typed[WF_TEXT_WORD + 1]; /* messages name the flag as the user did */
+    char typed[WF_TEXT_WORD + 1]; /* messages use the spelling that was typed */
     size_t len = 0;
     wf_text_append(typed, sizeof typed, &len, "%.*s", (int)(s.begin - s.arg) + (int)s.length,
                    s.arg);
@@ -282,6 +284,68 @@ wf_status wf_flags_parse(wf_ctx *ctx, const wf_flag *flags, int argc, char **arg
         if (!set.given[i] && !(set.list[i]->operand && *operands > 0))
             WF_TRY(set_from_environment(ctx, set.list[i]));
     return WF_OK;
+}
+
+/* ---- Descriptions ---- */
+
+void wf_offer_each(const wf_offer *offer, void (*fn)(void *user, const char *word, const char *doc),
+                   void *user)
+{
+    const char *name, *doc;
+    for (const char *at = offer->choices; at && *at;) {
+        char word[WF_TEXT_WORD + 1];
+        size_t length = strcspn(at, " "), len = 0;
+        wf_text_append(word, sizeof word, &len, "%.*s", (int)length, at);
+        fn(user, word, NULL);
+        at += length + strspn(at + length, " ");
+    }
+    for (int i = 0; offer->words && offer->words(i, &name, &doc); i++)
+        fn(user, name, doc);
+}
+
+void wf_flag_spellings(const wf_flag *flag,
+                       void (*fn)(void *user, const char *spelling, size_t length), void *user)
+{
+    char text[WF_TEXT_WORD + 3];
+    size_t len = 0;
+    if (flag->letter)
+        fn(user, (const char[]){'-', flag->letter, '\0'}, 2);
+    wf_text_append(text, sizeof text, &len, "--%s", flag->name);
+    fn(user, text, len);
+    for (const char *also = flag->also; also && *also;) {
+        size_t word = strcspn(also, " ");
+        fn(user, also, word);
+        also += word + strspn(also + word, " ");
+    }
+}
+
+/* "adamw, muon or sgd" */
+static void append_choices(const char *choices, char *out, size_t *len)
+{
+    const char *before = *len ? ": " : "";
+    while (*choices) {
+        size_t word = strcspn(choices, " ");
+        wf_text_append(out, WF_FLAG_TEXT, len, "%s%.*s", before, (int)word, choices);
+        choices += word + strspn(choices + word, " ");
+        before = strchr(choices, ' ') ? ", " : " or ";
+    }
+}
+
+const char *wf_flag_text(const wf_flag *flag, char out[WF_FLAG_TEXT])
+{
+    size_t len = 0;
+    wf_text_append(out, WF_FLAG_TEXT, &len, "%s", flag->doc);
+    if (flag->offer.choices)
+        append_choices(flag->offer.choices, out, &len);
+    if (flag->fallback)
+        wf_text_append(out, WF_FLAG_TEXT, &len, " (default: %s)", flag->fallback);
+    else if (flag->text && *flag->text)
+        wf_text_append(out, WF_FLAG_TEXT, &len, " (default: %s)", *flag->text);
+    else if (flag->whole && *flag->whole >= 0)
+        wf_text_append(out, WF_FLAG_TEXT, &len, " (default: %lld)", (long long)*flag->whole);
+    else if (flag->real && *flag->real >= 0)
+        wf_text_append(out, WF_FLAG_TEXT, &len, " (default: %g)", *flag->real);
+    return out;
 }
 
 wf_status wf_flags_refuse(wf_ctx *ctx, const wf_given *list, size_t count, const char *reason)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* main.c - the program weft: finds the command, parses its flags, runs it, reports how it went. */
+/* main.c - the program weft: finds the command, parses its flags, runs it and prints its error. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -14,32 +14,17 @@
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 const wf_command *const wf_commands[] = {
-    &wf_cmd_run,
-    &wf_cmd_chat,
-    &wf_cmd_info,
-    &wf_cmd_tokenize,
-    &wf_cmd_convert,
-    &wf_cmd_quantize,
-    &wf_cmd_prepare,
-    &wf_cmd_train,
-    &wf_cmd_finetune,
-    &wf_cmd_eval,
-    &wf_cmd_bench,
-    &wf_cmd_devices,
-    &wf_cmd_ops,
-    &wf_cmd_selftest,
-    &wf_cmd_plan,
-    &wf_cmd_plot,
-    &wf_cmd_version,
-    &wf_cmd_help,
-    NULL,
+    &wf_cmd_run,      &wf_cmd_chat,       &wf_cmd_info,    &wf_cmd_tokenize, &wf_cmd_convert,
+    &wf_cmd_quantize, &wf_cmd_prepare,    &wf_cmd_train,   &wf_cmd_finetune, &wf_cmd_eval,
+    &wf_cmd_bench,    &wf_cmd_devices,    &wf_cmd_ops,     &wf_cmd_selftest, &wf_cmd_plan,
+    &wf_cmd_plot,     &wf_cmd_completion, &wf_cmd_version, &wf_cmd_help,     NULL,
 };
 
 int wf_exit_code = EXIT_OK;
 
 #define COMMAND_COUNT ((int)(sizeof wf_commands / sizeof wf_commands[0]) - 1)
 
-/* Flags that stand for a command. */
+/* Flags that are accepted in place of a command. */
 static const struct {
     const char *flag;
     const wf_command *command;
@@ -68,19 +53,27 @@ wf_status wf_command_find(wf_ctx *ctx, const char *name, const wf_command **out)
     return wf_no_such(ctx, "command", name, names, COMMAND_COUNT, "weft help");
 }
 
-/* What others call it. */
+/* Names that other programs use. */
 static const struct {
     const char *word, *command;
-} synonyms[] = {{"generate", "run"},    {"complete", "run"},
-                {"completion", "run"},  {"cli", "run"},
-                {"perplexity", "eval"}, {"evaluate", "eval"},
-                {"tune", "finetune"},   {"lora", "finetune"},
-                {"benchmark", "bench"}, {"show", "info"},
-                {"inspect", "info"},    {"export", "convert"},
-                {"encode", "tokenize"}, {"decode", "tokenize --decode"},
-                {"test", "selftest"}};
+} synonyms[] = {{"generate", "run"},
+                {"complete", "run"},
+                {"cli", "run"},
+                {"perplexity", "eval"},
+                {"evaluate", "eval"},
+                {"tune", "finetune"},
+                {"lora", "finetune"},
+                {"benchmark", "bench"},
+                {"show", "info"},
+                {"inspect", "info"},
+                {"export", "convert"},
+                {"encode", "tokenize"},
+                {"decode", "tokenize --decode"},
+                {"test", "selftest"},
+                {"completions", "completion"},
+                {"man", "help --man"}};
 
-/* The command that the first argument names. */
+/* Finds the command that the first argument names. */
 static wf_status choose(wf_ctx *ctx, const char *word, const wf_command **out)
 {
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
@@ -90,7 +83,8 @@ static wf_status choose(wf_ctx *ctx, const char *word, const wf_command **out)
         }
     if (word[0] == '-')
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "the command comes first, not '%s'; 'weft help' lists them", word);
+                       "'%s' is not a command; the command comes first, and 'weft help' lists them",
+                       word);
     for (size_t i = 0; i < sizeof synonyms / sizeof synonyms[0]; i++)
         if (strcmp(word, synonyms[i].word) == 0)
             return wf_fail(ctx, WF_ERR_USAGE, "there is no command '%s'; did you mean 'weft %s'?",
@@ -105,13 +99,12 @@ static wf_status run(wf_ctx *ctx, const wf_command *command, int argc, char **ar
         wf_help_command(command, stdout);
         return WF_OK;
     }
-    if (command != &wf_cmd_help && command != &wf_cmd_version)
+    if (command != &wf_cmd_help && command != &wf_cmd_version && command != &wf_cmd_completion)
         WF_TRY(wf_environment_check(ctx));
     WF_TRY(wf_flags_elsewhere(ctx, command, argc, argv));
     WF_TRY(wf_flags_parse(ctx, command->flags, argc, argv, &operands));
     if (operands > command->max_operands)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "'%s' is one argument too many; the usage is: weft %s%s%s",
+        return wf_fail(ctx, WF_ERR_USAGE, "'%s' is one argument too many; usage: weft %s%s%s",
                        argv[command->max_operands], command->name, *command->operands ? " " : "",
                        command->operands);
     return command->run(ctx, argv, operands);
@@ -124,7 +117,7 @@ const char *wf_command_line(void)
     return command_line;
 }
 
-/* Before the flags are parsed, which moves operands to the front. */
+/* Called before wf_flags_parse, which reorders argv. */
 static void keep_command_line(int argc, char **argv)
 {
     size_t len = strlen(command_line);
@@ -156,7 +149,7 @@ bool wf_put(const char *bytes, size_t count)
     return false;
 }
 
-/* errno is gone when the write that failed was one of stdio's own. */
+/* Returns whether the reader has closed the pipe. When stdio itself flushed, errno is lost, so poll. */
 static bool reader_left(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -164,15 +157,15 @@ static bool reader_left(void)
            (put_error == 0 && poll(&out, 1, 0) == 1 && (out.revents & POLLERR));
 }
 
-/* What was printed but never arrived, on a full disk for example, is a failure too; that a reader has seen
- * enough (head) is none. */
+/* Flushes stdout. Output that cannot be written, for example on a full disk, is a failure; a reader that
+ * closed the pipe (head) is not. */
 static bool flush_results(const wf_command *command)
 {
     if (wf_put("", 0) || reader_left())
         return true;
     char sentence[256];
     size_t len = 0;
-    wf_text_append(sentence, sizeof sentence, &len, "the result could not be written to stdout%s%s",
+    wf_text_append(sentence, sizeof sentence, &len, "cannot write the result to stdout%s%s",
                    put_error ? ": " : "", put_error ? strerror(put_error) : "");
     complain(command, sentence);
     return false;
@@ -193,8 +186,8 @@ static int run_program(int argc, char **argv)
     keep_command_line(argc, argv);
     wf_ctx_set_log(ctx, log_message, NULL);
     wf_guard_mapped_files(true);
-    signal(SIGPIPE, SIG_IGN); /* writing then fails, and commands end in their own way */
-    signal(SIGXFSZ, SIG_IGN); /* the same of files larger than the limit */
+    signal(SIGPIPE, SIG_IGN); /* write fails with EPIPE instead */
+    signal(SIGXFSZ, SIG_IGN); /* the same for files above the size limit (EFBIG) */
 
     wf_status status = choose(ctx, argv[1], &command);
     if (status == WF_OK)
@@ -221,8 +214,8 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-/* Under a small limit (ulimit -s 64) the program runs on a thread, whose stack has its own size. Signals are
- * left to that thread. */
+/* With a small stack limit (ulimit -s 64) the program runs on a thread with a stack of its own. That thread
+ * receives all signals. */
 int main(int argc, char **argv)
 {
     program p = {.argc = argc, .argv = argv};
@@ -231,8 +224,8 @@ int main(int argc, char **argv)
     if (!wf_stack_is_small())
         return run_program(argc, argv);
     if (wf_thread_start(&thread, run_thread, &p) != 0) {
-        complain(NULL, "the stack is too small, and there is no memory for another; raise the "
-                       "limit with 'ulimit -s 8192'");
+        complain(NULL, "the stack limit is too small, and memory for a larger stack is missing; "
+                       "raise the limit with 'ulimit -s 8192'");
         return EXIT_FAILED;
     }
     sigfillset(&all);

@@ -146,14 +146,19 @@ wf_status wf_rewrite_threads(wf_ctx *ctx, const char *text, int *out)
     return WF_OK;
 }
 
-void wf_rewrite_types(FILE *to)
+bool wf_recipe_words(int index, const char **name, const char **doc)
 {
-    fputs("\ntypes:\n", to);
-    for (const wf_recipe *r = wf_recipes; r->name; r++)
-        fprintf(to, "  %-8s  %s\n", r->name, r->doc);
-    fputs("\nVectors and the table of positions are f32 in GGUF files. The output matrix, or the\n"
-          "embedding where it is that, is q6_K in types of fewer bits. Rows without whole blocks\n"
-          "of 256 are q4_1 instead of q4_K and q8_0 instead of q6_K. Where Q4_K_M and Q4_K_S have\n"
-          "q5_K elsewhere, they have q6_K here.\n",
-          to);
+    *name = wf_recipes[index].name;
+    *doc = wf_recipes[index].doc;
+    return *name != NULL;
 }
+
+const wf_help_table wf_rewrite_types = {
+    .title = "types",
+    .rows = wf_recipe_words,
+    .closing =
+        "GGUF files store vectors and position embeddings as f32. Types below 6 bits store the "
+        "output matrix, or a tied embedding, as q6_K. Rows that are not a multiple of 256 use q4_1 "
+        "instead of q4_K and q8_0 instead of q6_K. Q4_K_M and Q4_K_S use q6_K where other programs "
+        "use q5_K.",
+};

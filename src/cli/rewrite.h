@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* rewrite.h - what `weft convert` and `weft quantize` share: a model is read and written anew. */
+/* rewrite.h - shared by `weft convert` and `weft quantize`: reads a model and writes it in another form. */
 #ifndef WF_CLI_REWRITE_H
 #define WF_CLI_REWRITE_H
 
-#include <stdio.h>
+#include "cli/cli.h"
 
-#include "base/ctx.h"
-
-/* Shows how far it is, and then what became of it, on stderr. Files that exist are replaced with `overwrite` only. */
+/* Converts the model `from` to `to` and shows progress and a summary on stderr. Fails when a file exists
+ * and `overwrite` is false. */
 wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to, bool overwrite,
                      const wf_convert_options *options);
 
-/* "2G", "500M", "100000": bytes, K, M and G being powers of 1000. `flag` names it in messages. */
+/* Parses a size in bytes: "2G", "500M", "100000"; K, M and G are powers of 1000. `flag` names the flag in
+ * messages. */
 wf_status wf_rewrite_size(wf_ctx *ctx, const char *flag, const char *text, uint64_t *out);
-/* "4" to 1 .. 1024. */
+/* Parses a number of threads from 1 to 1024. */
 wf_status wf_rewrite_threads(wf_ctx *ctx, const char *text, int *out);
 
-/* The list of types, for the help. */
-void wf_rewrite_types(FILE *to);
+/* The types, for the help. */
+extern const wf_help_table wf_rewrite_types;
 
 #endif
