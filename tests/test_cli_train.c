@@ -170,7 +170,7 @@ static void test_save_minutes(void **state)
              "done; $W train " SHAPE "--out $D/t2 --steps 5 --save-every 0 -q && "
              "test \"$(cd $D/t2; echo step-*)\" = step-00000005");
     wt_program_ok(&p, "help train");
-    wt_program_out(&p, "maximum minutes between checkpoints; 0: save by steps only");
+    wt_program_out(&p, "maximum minutes between checkpoints; 0: save by steps");
 }
 
 static void test_two_runs(void **state)
