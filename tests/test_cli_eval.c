@@ -233,7 +233,8 @@ static void test_logits_again(void **state)
     wt_ok(ctx, wf_sequence_logits(s, ref.prompt, n, n, collect, NULL)); /* none */
     other[0] = -1;
     wt_fails(ctx, wf_sequence_logits(s, other, n, 0, collect, got), WF_ERR_USAGE, "token -1");
-    wt_fails(ctx, wf_sequence_logits(s, other, 0, 0, collect, got), WF_ERR_USAGE, "empty prompt");
+    wt_fails(ctx, wf_sequence_logits(s, other, 0, 0, collect, got), WF_ERR_USAGE,
+             "the prompt is empty");
     wf_sequence_free(s);
     wt_talker_close(&t);
     wt_reference_free(&ref);
