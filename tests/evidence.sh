@@ -46,6 +46,12 @@ claim "$((cases - 1)) cases of $ops pass"
 refused "README.md says"
 claim "17 ops"
 refused 'README.md says "17 ops"'
+claim "17 core ops"
+refused 'README.md says "17 core ops"'
+echo "17 ops" >docs/a.md
+claim "$total pass: $link"
+refused 'docs/a.md says "17 ops"'
+: >docs/a.md
 claim "see [result](bench/results/selftest-gone.json)"
 refused "does not exist"
 result $((cases - 2)) "$at" >$file

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_docs.c - docs/training.md explains every flag that training has, and none that there is not; docs/models.md
- * every flag of sampling. */
+/*
+ * test_docs.c - docs/training.md explains every flag of training and names no other; docs/models.md explains every
+ * flag of sampling and lists every quantized type. In all pages links resolve and prose wraps at 100 columns.
+ */
+#define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,10 +11,13 @@
 
 #include <cmocka.h>
 
+#include <ctype.h>
+#include <glob.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "program.h"
 
@@ -31,7 +37,7 @@ static void read_page(const char *path)
     fclose(f);
 }
 
-/* The flag of a line of help, "--name": where it begins and how long it is; NULL: it has none. */
+/* Returns the flag "--name" of a line of help, and its length; NULL if it has no flag. */
 static const char *flag_of(const char *line, size_t *len)
 {
     const char *at = line + strspn(line, " ");
@@ -85,7 +91,7 @@ static bool has_flag(const char *help, const char *flag, size_t len)
     return false;
 }
 
-/* Flags of other commands may be named, too. */
+/* Flags of other commands may be named too. */
 static void test_no_flag_is_invented(void **state)
 {
     int unknown = 0, seen = 0;
@@ -135,7 +141,7 @@ static void test_defaults_are_said_once(void **state)
     }
 }
 
-/* Reads another page, so it comes last. */
+/* Reads another page, so the tests of training.md come before it. */
 static void test_sampling_is_explained(void **state)
 {
     (void)state;
@@ -161,6 +167,125 @@ static void test_sampling_is_explained(void **state)
     assert_true(flags > 10);
 }
 
+/* Every quantized type that has a column in `weft ops` is in the table of docs/models.md. */
+static void test_types_are_listed(void **state)
+{
+    int types = 0;
+    (void)state;
+    wt_program_ok(&program, "ops");
+    program.out[strcspn(program.out, "\n")] = '\0';
+    read_page("docs/models.md");
+    for (char *type = strtok(program.out, " "); type; type = strtok(NULL, " ")) {
+        char wanted[40];
+        if (type[0] != 'q' || !isdigit((unsigned char)type[1]))
+            continue;
+        types++;
+        snprintf(wanted, sizeof wanted, "| `%s` |", type);
+        if (!strstr(page, wanted))
+            fail_msg("docs/models.md has no row for the type %s", type);
+    }
+    assert_true(types >= 5);
+}
+
+/* ---- All pages ---- */
+
+#define COLUMNS 100
+
+static size_t columns_of(const char *line, size_t bytes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < bytes; i++)
+        n += ((unsigned char)line[i] & 0xC0) != 0x80; /* not inside a UTF-8 character */
+    return n;
+}
+
+/* Tables and code may be wider. */
+static int count_wide_lines(const char *path)
+{
+    int wide = 0, number = 0;
+    bool code = false;
+    for (const char *line = page; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        size_t bytes = strcspn(line, "\n"), indent = strspn(line, " ");
+        number++;
+        if (strncmp(line + indent, "```", 3) == 0)
+            code = !code;
+        if (code || indent >= 4 || *line == '|' || columns_of(line, bytes) <= COLUMNS)
+            continue;
+        print_error("%s:%d: a line of prose has %zu columns\n", path, number,
+                    columns_of(line, bytes));
+        wide++;
+    }
+    return wide;
+}
+
+/* Whether a page has a heading with this anchor, made as GitHub does: lower case, "-" for a space, no punctuation. */
+static bool has_anchor(const char *path, const char *anchor)
+{
+    char line[512];
+    bool found = false, code = false;
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    while (!found && fgets(line, sizeof line, f)) {
+        size_t n = 0;
+        if (strncmp(line, "```", 3) == 0)
+            code = !code;
+        if (code || *line != '#')
+            continue;
+        for (const char *c = line + strspn(line, "# "); *c && *c != '\n'; c++)
+            if (isalnum((unsigned char)*c) || strchr("-_ ", *c))
+                line[n++] = (char)(*c == ' ' ? '-' : tolower((unsigned char)*c));
+        line[n] = '\0';
+        found = strcmp(line, anchor) == 0;
+    }
+    fclose(f);
+    return found;
+}
+
+static int count_broken_links(const char *path)
+{
+    int broken = 0;
+    const char *slash = strrchr(path, '/');
+    for (const char *at = page; (at = strstr(at, "](")) != NULL;) {
+        char target[512], file[1024];
+        at += 2;
+        size_t n = strcspn(at, ")\n");
+        assert_true(n < sizeof target);
+        snprintf(target, sizeof target, "%.*s", (int)n, at);
+        if (strstr(target, "://"))
+            continue;
+        char *anchor = strchr(target, '#');
+        if (anchor)
+            *anchor++ = '\0';
+        if (!*target)
+            snprintf(file, sizeof file, "%s", path);
+        else
+            snprintf(file, sizeof file, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path,
+                     target);
+        if (access(file, F_OK) == 0 && (!anchor || has_anchor(file, anchor)))
+            continue;
+        print_error("%s: the link to %s%s%s is broken\n", path, file, anchor ? "#" : "",
+                    anchor ? anchor : "");
+        broken++;
+    }
+    return broken;
+}
+
+static void test_all_pages(void **state)
+{
+    glob_t pages;
+    int wrong = 0;
+    (void)state;
+    assert_int_equal(glob("*.md", 0, NULL, &pages), 0);
+    assert_int_equal(glob("docs/*.md", GLOB_APPEND, NULL, &pages), 0);
+    for (size_t i = 0; i < pages.gl_pathc; i++) {
+        read_page(pages.gl_pathv[i]);
+        wrong += count_wide_lines(pages.gl_pathv[i]) + count_broken_links(pages.gl_pathv[i]);
+    }
+    assert_true(pages.gl_pathc >= 9);
+    globfree(&pages);
+    assert_int_equal(wrong, 0);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -182,6 +307,8 @@ int main(void)
         cmocka_unit_test(test_no_flag_is_invented),
         cmocka_unit_test(test_defaults_are_said_once),
         cmocka_unit_test(test_sampling_is_explained),
+        cmocka_unit_test(test_types_are_listed),
+        cmocka_unit_test(test_all_pages),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -6,8 +6,9 @@
 #   - Files whose subject changed since their commit are listed. That alone is no failure.
 #   - A selftest that a document links must have passed with as many cases and ops as PROGRAM has
 #     today. Its line must name the file's commit, or the file must be up to date.
-#   - "N cases of M ops" and "M ops" in README.md are what PROGRAM says.
-# Exits 1 when a claim does not hold. --quiet counts stale files instead of listing them; --commands prints how each selftest is run again.
+#   - "N cases of M ops", "M ops" and "K core ops" in a document are the numbers of PROGRAM.
+# Exits 1 when a claim does not hold. --quiet counts stale files instead of listing them; --commands prints
+# the commands that run the selftests again.
 # PROGRAM is build-test/weft or build/weft.
 set -eu
 cd "$(dirname "$0")/.."
@@ -27,11 +28,12 @@ program=${1:-}
 for candidate in build-test/weft build/weft; do
     [ -n "$program" ] || [ ! -x $candidate ] || program=$candidate
 done
-[ -n "$program" ] || { echo "evidence: there is no program; run make, or name one" >&2 && exit 2; }
+[ -n "$program" ] || { echo "evidence: no program found; run make, or name one" >&2 && exit 2; }
 total=$("$program" selftest --list | tail -n 1) # 4745 cases of 84 ops
 cases=${total%% *}
 ops=${total##* of }
 ops=${ops%% *}
+core=$("$program" ops | awk '$2 == "core"' | wc -l | tr -d ' ')
 
 failures=0
 fail() {
@@ -126,8 +128,11 @@ for document in $documents; do
                 fail "$document says \"$(echo "$claim" | tr _ ' ')\"; the program has $total"
         done
         for claim in $(echo "$line" | grep -oE '(^|[^0-9.])[0-9]+ ops([^a-z]|$)' | grep -oE '[0-9]+'); do
-            [ "$document" != README.md ] || [ "$claim" = "$ops" ] ||
+            [ "$claim" = "$ops" ] ||
                 fail "$document says \"$claim ops\"; there are $ops"
+        done
+        for claim in $(echo "$line" | grep -oE '(^|[^0-9.])[0-9]+ core ops([^a-z]|$)' | grep -oE '[0-9]+'); do
+            [ "$claim" = "$core" ] || fail "$document says \"$claim core ops\"; there are $core"
         done
     done <"$document"
 done
