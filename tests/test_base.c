@@ -645,7 +645,7 @@ static void test_file_create(void **state)
     snprintf(path, sizeof path, "%s", in_dir("made"));
     assert_int_equal(wf_file_create(ctx, path, "first", 5), WF_OK);
     assert_int_equal(wf_file_create(ctx, path, "second", 6), WF_ERR_USAGE);
-    assert_non_null(strstr(wf_ctx_message(ctx), "made' exists already; choose another name"));
+    assert_non_null(strstr(wf_ctx_message(ctx), "made' already exists; choose another name"));
     assert_int_equal(wf_file_read(ctx, path, 100, &text, &size), WF_OK);
     assert_string_equal(text, "first");
     wf_mem_free(ctx, text);

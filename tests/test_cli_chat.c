@@ -213,7 +213,7 @@ static void test_save_asks(void **state)
     assert_int_equal(wt_program_shell(&p, "ln -s \"$D/target\" \"$D/link\""), 0);
     snprintf(line, sizeof line, "/save %s", wt_path(&p.scratch, "link"));
     start(CHAT);
-    has(say(line), "link' exists already");
+    has(say(line), "link' already exists");
     finish();
     assert_false(exists("target"));
 }

@@ -80,7 +80,7 @@ static void test_existing(void **state)
                  out);
         shell_ok(commands);
         wt_program_fails(&p, 2, command,
-                         "exists; give another path, or replace it with --overwrite");
+                         "exists; choose another path, or replace it with --overwrite");
         snprintf(
             commands, sizeof commands,
             "test \"$(cat $D/out/%s)\" = mine && $W %s --overwrite > /dev/null && "

@@ -136,7 +136,7 @@ static void test_counts(void **state)
     assert_null(strstr(p.err, "1 tokens"));
     wt_program_ok(&p, "convert " LLAMA " \"$D/m.gguf\"");
     assert_null(strstr(p.err, "KB"));
-    /* 'm.gguf' exists; give another path, or replace it with --overwrite */
+    /* 'm.gguf' exists; choose another path, or replace it with --overwrite */
     wt_program_fails(&p, 1, "quantize Q4_K_M \"$D/m.gguf\" x.gguf",
                      "cannot open 'Q4_K_M': it does not exist");
 }

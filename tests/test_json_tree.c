@@ -200,12 +200,12 @@ static void sentences(void **state)
     static const struct {
         const char *text, *part;
     } cases[] = {
-        {"{\n\"a\": 1,\n\"b\": x}", "line 3: 'x' stands where a value is expected"},
-        {"{\n\"a\": 1\n", "line 3: the text ends where a comma or '}' is expected"},
-        {"{\"a\": 1, \"a\": 2}", "has the key 'a' twice"},
-        {"{\"\\n\": 1, \"\\n\": 2}", "has the key '\\n' twice"},
-        {"[1]\n\n\x01", "line 3: the byte 0x01 stands where the end is expected"},
-        {"[007]", "begins with a zero"},
+        {"{\n\"a\": 1,\n\"b\": x}", "line 3: expected a value, found 'x'"},
+        {"{\n\"a\": 1\n", "line 3: expected a comma or '}', but the text ends"},
+        {"{\"a\": 1, \"a\": 2}", "duplicate key 'a'"},
+        {"{\"\\n\": 1, \"\\n\": 2}", "duplicate key '\\n'"},
+        {"[1]\n\n\x01", "line 3: expected the end, found the byte 0x01"},
+        {"[007]", "leading zero"},
         {"[1e999]", "too large"},
         {"[\"\xFF\"]", "not UTF-8"},
         {"\xEF\xBB\xBF{}", "byte order mark"},
@@ -353,7 +353,7 @@ static void many_members(void **state)
             wt_ok(*state, wf_writer_take(&w, &json, NULL));
             wf_status status = parse(&arena, json, strlen(json), &o);
             if (repeat && twice < n) {
-                wt_fails(*state, status, WF_ERR_FORMAT, "twice");
+                wt_fails(*state, status, WF_ERR_FORMAT, "duplicate key");
             } else {
                 wt_ok(*state, status);
                 assert_int_equal(o->count, n + 1);

@@ -13,12 +13,12 @@
 struct wf_append {
     wf_ctx *ctx;
     int fd;
-    off_t end; /* of what was written whole; -1: it has none, as a pipe */
-    bool torn; /* bytes of a write that failed may stand behind the end */
+    off_t end; /* length after the last complete write; -1: not a regular file (a pipe) */
+    bool torn; /* bytes of a failed write may follow the end */
     char path[];
 };
 
-/* false: they are there still, and errno says why. */
+/* Truncates the bytes of a failed write. Returns false, with errno set, when they remain. */
 static bool take_back(wf_append *a)
 {
     if (a->torn && ftruncate(a->fd, a->end) != 0)
@@ -37,7 +37,7 @@ wf_status wf_append_write(wf_append *a, const void *bytes, size_t count)
         return WF_OK;
     }
     a->torn = a->end >= 0;
-    take_back(a); /* or before the next write */
+    take_back(a); /* if this fails, the next write tries again */
     return wf_file_fail(a->ctx, "write", a->path, error);
 }
 

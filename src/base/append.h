@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * append.h - files that only grow, such as logs.
+ * append.h - append-only files, such as logs.
  *
- * What is written goes to the system at once, so that it outlives the process. A write that fails, on a full disk
- * say, is taken back: the file ends where it did before, and later writes may succeed again. One process writes a file.
+ * Writes are not buffered, so they survive a crash of the process. A failed write (a full disk, for
+ * example) is undone: the file is truncated to its old length, and later writes may succeed. Only
+ * one process may append to a file.
  */
 #ifndef WF_BASE_APPEND_H
 #define WF_BASE_APPEND_H
@@ -12,10 +13,10 @@
 
 typedef struct wf_append wf_append;
 
-/* Makes the file when it is not there. lines: a last line that a crash cut short is ended first, so that what is
- * written starts a line of its own. */
+/* Creates the file if it does not exist. lines: if a crash left an incomplete last line, ends it
+ * with a newline. */
 wf_status wf_append_open(wf_ctx *ctx, const char *path, bool lines, wf_append **out);
 wf_status wf_append_write(wf_append *a, const void *bytes, size_t count);
-void wf_append_close(wf_append *a); /* NULL is fine */
+void wf_append_close(wf_append *a); /* a may be NULL */
 
 #endif

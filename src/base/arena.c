@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* arena.c - a list of chunks, the first of which is filled from its start. */
+/* arena.c - a list of chunks; allocations fill the first chunk from its start. */
 #include "base/arena.h"
 
 #include <stdalign.h>
@@ -11,8 +11,8 @@
 
 struct wf_arena_chunk {
     alignas(WF_ARENA_ALIGN) wf_arena_chunk *next;
-    size_t used, size; /* both count the bytes after this struct; used is a multiple of the
-                        * alignment, and what lies beyond it is zero and poisoned */
+    size_t used, size; /* bytes after this struct; used is a multiple of WF_ARENA_ALIGN, and the
+                        * bytes beyond it are zero and poisoned */
 };
 
 _Static_assert(sizeof(wf_arena_chunk) % WF_ARENA_ALIGN == 0, "chunk data must be aligned");
@@ -22,8 +22,8 @@ void wf_arena_init(wf_arena *a, wf_ctx *ctx)
     *a = (wf_arena){.ctx = ctx};
 }
 
-/* A chunk with room for `bytes`. A request too large to share a chunk gets one of its own, behind
- * the first, so that the first can go on being filled. */
+/* Adds a chunk with room for `bytes`. A request too large to share a chunk gets its own, placed
+ * second in the list, so that the first one continues to be filled. */
 static wf_arena_chunk *chunk_new(wf_arena *a, size_t bytes)
 {
     const size_t usual = WF_ARENA_CHUNK - sizeof(wf_arena_chunk);

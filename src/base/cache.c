@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cache.c - where files are kept that can be made again. */
+/* cache.c - see cache.h. */
 #include "base/cache.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ const char *wf_cache_named(void)
     return folder && *folder ? folder : NULL;
 }
 
-/* FOLDER/NAME, which is a folder now. */
+/* Writes FOLDER/NAME to out and creates that folder if it is missing. */
 static bool enter(wf_ctx *ctx, char out[WF_CACHE_PATH], const char *folder, const char *name)
 {
     int n = snprintf(out, WF_CACHE_PATH, "%s/%s", folder, name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cache.h - where files are kept that can be made again. */
+/* cache.h - the folder for cache files: files that Weft can always create again. */
 #ifndef WF_BASE_CACHE_H
 #define WF_BASE_CACHE_H
 
@@ -7,9 +7,11 @@
 
 #define WF_CACHE_PATH 4096
 
-/* The folder that WEFT_CACHE names, which must exist; NULL when it names none. */
+/* Returns the folder in the environment variable WEFT_CACHE, which must exist; NULL: the variable
+ * is unset or empty. */
 const char *wf_cache_named(void);
-/* That folder; else weft in XDG_CACHE_HOME or in .cache of HOME, which is made if need be. false: there is none. */
+/* Returns wf_cache_named's folder; without it $XDG_CACHE_HOME/weft or $HOME/.cache/weft, created if
+ * missing. false: no folder is available, and the caller does without a cache. */
 bool wf_cache_folder(wf_ctx *ctx, char out[WF_CACHE_PATH]);
 
 #endif

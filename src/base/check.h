@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* check.h - arithmetic that says when it overflows. True means *out is the exact result. */
+/* check.h - arithmetic with overflow checks. The functions return false on overflow; otherwise *out
+ * is exact. */
 #ifndef WF_BASE_CHECK_H
 #define WF_BASE_CHECK_H
 
@@ -27,7 +28,7 @@ static inline bool wf_mul_size(size_t a, size_t b, size_t *out)
     return !__builtin_mul_overflow(a, b, out);
 }
 
-/* The least multiple of alignment, a power of two, that is not below n. */
+/* Rounds n up to a multiple of alignment, a power of two. */
 static inline bool wf_align_size(size_t n, size_t alignment, size_t *out)
 {
     size_t top;

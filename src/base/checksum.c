@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* checksum.c - see checksum.h. The names are those of the specification of XXH64. */
+/* checksum.c - see checksum.h. Names follow the XXH64 specification (lanes, stripes, rounds). */
 #include "base/checksum.h"
 
 #include <string.h>
 
-#define STRIPE 32
+#define STRIPE 32 /* bytes that the four lanes consume per round */
 
 static const uint64_t prime1 = UINT64_C(0x9E3779B185EBCA87), prime2 = UINT64_C(0xC2B2AE3D27D4EB4F),
                       prime3 = UINT64_C(0x165667B19E3779F9), prime4 = UINT64_C(0x85EBCA77C2B2AE63),
@@ -15,7 +15,7 @@ static inline uint64_t rotate(uint64_t x, int bits)
     return x << bits | x >> (64 - bits);
 }
 
-/* Little endian on every machine; compilers make one load of it. */
+/* Little endian on every machine; compilers turn this into a single load. */
 static inline uint32_t load32(const uint8_t *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -26,19 +26,20 @@ static inline uint64_t load64(const uint8_t *p)
     return (uint64_t)load32(p) | (uint64_t)load32(p + 4) << 32;
 }
 
-static inline uint64_t turn(uint64_t lane, uint64_t word)
+static inline uint64_t xxh_round(uint64_t lane, uint64_t word)
 {
     return rotate(lane + word * prime2, 31) * prime1;
 }
 
+/* Consumes `count` whole stripes and returns the end of them. */
 static const uint8_t *stripes(uint64_t lane[4], const uint8_t *p, size_t count)
 {
     uint64_t a = lane[0], b = lane[1], c = lane[2], d = lane[3];
     for (; count > 0; count--, p += STRIPE) {
-        a = turn(a, load64(p));
-        b = turn(b, load64(p + 8));
-        c = turn(c, load64(p + 16));
-        d = turn(d, load64(p + 24));
+        a = xxh_round(a, load64(p));
+        b = xxh_round(b, load64(p + 8));
+        c = xxh_round(c, load64(p + 16));
+        d = xxh_round(d, load64(p + 24));
     }
     lane[0] = a, lane[1] = b, lane[2] = c, lane[3] = d;
     return p;
@@ -73,7 +74,7 @@ static uint64_t converge(const uint64_t lane[4])
     uint64_t h =
         rotate(lane[0], 1) + rotate(lane[1], 7) + rotate(lane[2], 12) + rotate(lane[3], 18);
     for (int i = 0; i < 4; i++)
-        h = (h ^ turn(0, lane[i])) * prime1 + prime4;
+        h = (h ^ xxh_round(0, lane[i])) * prime1 + prime4;
     return h;
 }
 
@@ -83,7 +84,7 @@ uint64_t wf_checksum_end(const wf_checksum_state *s)
     const uint8_t *p = s->held;
     size_t left = (size_t)(s->total % STRIPE);
     for (; left >= 8; left -= 8, p += 8)
-        h = rotate(h ^ turn(0, load64(p)), 27) * prime1 + prime4;
+        h = rotate(h ^ xxh_round(0, load64(p)), 27) * prime1 + prime4;
     if (left >= 4) {
         h = rotate(h ^ load32(p) * prime1, 23) * prime2 + prime3;
         left -= 4;

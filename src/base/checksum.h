@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * checksum.h - tells bytes on a disk that are no longer those that were written.
+ * checksum.h - XXH64 with seed 0, to detect corrupted files.
  *
- * XXH64 of seed 0 (Yann Collet's xxHash, whose specification is public and stable), so that files can be checked
- * by other programs, too: `xxhsum -H1` prints the same 16 digits. Four independent sums run beside each other, which makes
- * several GB/s without vectors. It is against accidents, not against people: who wants to can make two files of one
- * checksum.
+ * Other programs can check the same files: `xxhsum -H1` prints the same 16 digits. Four independent
+ * lanes give several GB/s without vector instructions. The checksum is not cryptographic: it
+ * detects accidents, not attacks.
  */
 #ifndef WF_BASE_CHECKSUM_H
 #define WF_BASE_CHECKSUM_H
@@ -15,16 +14,16 @@
 
 uint64_t wf_checksum(const void *bytes, size_t count);
 
-/* The same of bytes that come in pieces. */
+/* Incremental form, for data that arrives in pieces. */
 typedef struct {
     uint64_t lane[4];
     uint64_t total;   /* bytes so far */
-    uint8_t held[32]; /* the last total % 32 of them, which make no whole stripe yet */
+    uint8_t held[32]; /* the last total % 32 bytes: an incomplete stripe */
 } wf_checksum_state;
 
 void wf_checksum_begin(wf_checksum_state *s);
 void wf_checksum_add(wf_checksum_state *s, const void *bytes, size_t count);
-/* Of what was added so far; more may be added after it. */
+/* Returns the checksum of all bytes added so far. More may be added afterwards. */
 uint64_t wf_checksum_end(const wf_checksum_state *s);
 
 #endif

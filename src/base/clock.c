@@ -7,7 +7,7 @@
 uint64_t wf_clock_ns(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t); /* which POSIX systems have, so it cannot fail */
+    clock_gettime(CLOCK_MONOTONIC, &t); /* cannot fail: every supported system has this clock */
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -16,8 +16,7 @@ int64_t wf_clock_now(void)
     return (int64_t)time(NULL);
 }
 
-/* strftime reads nothing but the time it is given, so any format is safe; one that makes no sense gives
- * what the C library makes of it. */
+/* An untrusted format is safe: strftime has no arguments to read but tm. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 size_t wf_clock_print(char *out, size_t bytes, const char *format, int64_t seconds)

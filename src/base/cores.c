@@ -71,7 +71,7 @@ static bool first_line(const char *path, char *line, int bytes)
     return ok;
 }
 
-/* All siblings have the same list of siblings ("0,64", "2-3"), so its first number names the core. */
+/* Siblings share one sibling list ("0,64", "2-3"), so its first number identifies the core. */
 static int core_of(const char *root, int cpu)
 {
     char path[PATH_BYTES], line[64];
@@ -95,14 +95,14 @@ int wf_cores_order(const char *root, int *cpu, int n)
             second[seconds++] = cpu[i];
         } else {
             core[cores] = me;
-            cpu[cores++] = cpu[i]; /* cores <= i: nothing that is still to be read */
+            cpu[cores++] = cpu[i]; /* cores <= i: overwrites only entries already read */
         }
     }
     memcpy(cpu + cores, second, (size_t)seconds * sizeof *cpu);
     return cores;
 }
 
-/* Processors' worth of quota us in every period us, rounded up; INT_MAX for anything strange. */
+/* Returns quota / period (both in us), rounded up; INT_MAX when either is not positive. */
 static int quota_share(long long quota, long long period)
 {
     if (quota <= 0 || period <= 0)
@@ -111,7 +111,7 @@ static int quota_share(long long quota, long long period)
     return share < INT_MAX ? (int)share : INT_MAX;
 }
 
-/* cgroup 2 has one file, "200000 100000" or "max 100000"; cgroup 1 has two, and -1 for no quota. */
+/* cgroup 2: one file, "200000 100000" or "max 100000". cgroup 1: two files, -1 means no quota. */
 static int quota_of(const char *folder)
 {
     char path[PATH_BYTES + 32], line[64];
@@ -131,8 +131,8 @@ static int quota_of(const char *folder)
     return quota_share(quota, period);
 }
 
-/* The least quota from the group up to the root. In a container the path may be that of the host, which
- * is not there; its root then is the container's own group. */
+/* Returns the smallest quota from the group up to the root. In a container the group may be a path
+ * of the host that does not exist here; the root is then the container's own group. */
 static int quota_upwards(const char *root, const char *mount, const char *group)
 {
     char folder[PATH_BYTES];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cores.h - the processors that this process may use.
+ * cores.h - the logical processors that this process may use.
  *
- * Linux says which they are, which of them are two halves of one core, and how much of them a container
- * may use; elsewhere every processor of the machine counts. `root` is "" or, for tests, a folder that
- * has sys/ and proc/.
+ * On Linux: the affinity mask, hyperthread siblings from /sys, and the cgroup's CPU quota.
+ * Elsewhere: all processors that are online. `root` is "" or, in tests, a folder that contains sys/
+ * and proc/.
  */
 #ifndef WF_BASE_CORES_H
 #define WF_BASE_CORES_H
@@ -14,26 +14,27 @@
 
 #define WF_CORES_MAX 1024
 
-/* The numbers of the processors in the affinity mask of the calling thread, ascending; how many, 1 to
- * WF_CORES_MAX. */
+/* Writes the processor numbers in the calling thread's affinity mask, ascending. Returns how many,
+ * 1 to WF_CORES_MAX. */
 int wf_cores_list(int cpu[WF_CORES_MAX]);
 
-/* Sorts cpu[0 .. n) so that one processor of each core comes first and their siblings after all of
- * them; how many cores there are. */
+/* Reorders cpu[0 .. n): first one processor of each core, then the hyperthread siblings. Returns
+ * the number of cores. */
 int wf_cores_order(const char *root, int *cpu, int n);
 
-/* For how many processors the cgroup's quota is enough, rounded up; INT_MAX where there is none. */
+/* Returns the cgroup's CPU quota in processors, rounded up; INT_MAX: no quota. */
 int wf_cores_quota(const char *root);
 
-/* Keeps the calling thread on this processor. False where that cannot be had. */
+/* Pins the calling thread to this processor. Returns false where the system refuses or cannot
+ * pin. */
 bool wf_cores_pin(int cpu);
 
-/* How often the system has taken the processor from the calling thread, which would have gone on, for another
- * one; -1 where it does not say. Time that a hypervisor gives to other machines is not in it. */
+/* Returns the calling thread's count of involuntary context switches; -1: unknown. Time that a
+ * hypervisor steals is not counted. */
 int64_t wf_cores_preemptions(void);
 
-/* Asks the system for tile registers, for all threads of the process, also those to come. False where it
- * does not give them, or the machine has none. */
+/* Requests permission to use AMX tile registers, for all current and future threads of the process.
+ * Returns false when the system denies it or the machine has none. */
 bool wf_cores_allow_tiles(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ctx.c - making contexts, and what they remember of failures. */
+/* ctx.c - creates contexts, records failures, calls the log. */
 #include "base/ctx.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@ wf_status wf_ctx_new(wf_ctx **out)
 {
     if (!out)
         return WF_ERR_USAGE;
-    *out = calloc(1, sizeof **out); /* not by wf_mem_new: the accounting lives in here */
+    *out = calloc(1, sizeof **out); /* not wf_mem_new, which needs a context */
     return *out ? WF_OK : WF_ERR_MEMORY;
 }
 
@@ -20,12 +20,12 @@ void wf_ctx_free(wf_ctx *ctx)
         return;
     if (ctx->mem.live_blocks)
         wf_ctx_log(ctx, WF_LOG_WARN,
-                   "context freed while %" PRIu64 " blocks (%" PRIu64 " bytes) live",
+                   "context freed while %" PRIu64 " blocks (%" PRIu64 " bytes) are still allocated",
                    ctx->mem.live_blocks, ctx->mem.live_bytes);
     free(ctx);
 }
 
-/* Without a context the one thing known is that wf_ctx_new could not make it. */
+/* ctx == NULL: wf_ctx_new failed, which happens only for lack of memory. */
 wf_status wf_ctx_status(const wf_ctx *ctx)
 {
     return ctx ? ctx->status : WF_ERR_MEMORY;
@@ -48,8 +48,8 @@ void wf_ctx_set_log(wf_ctx *ctx, wf_log_fn *fn, void *user)
     ctx->log_user = user;
 }
 
-/* Formats one line of UTF-8 that no terminal obeys, whatever the names and texts among the arguments hold. Composed
- * aside, because the old message may be among the arguments. */
+/* Formats one line of UTF-8 without terminal control characters, whatever foreign text the
+ * arguments contain. Uses a separate buffer, because the arguments may include the old message. */
 static void compose(char out[WF_MESSAGE_BYTES], const char *fmt, va_list args)
 {
     char raw[WF_MESSAGE_BYTES], one[WF_TEXT_ESCAPE];

@@ -15,10 +15,10 @@
 #include "base/mem.h"
 #include "base/path.h"
 
-#define DEPTH 16                     /* of folders in folders */
-#define ENTRIES ((size_t)1 << 20)    /* of one folder that is removed */
-#define MOST_ASIDE 10000             /* of one name */
-#define READ_BYTES ((size_t)1 << 18) /* at a time, of a file that is summed up */
+#define DEPTH 16                     /* most nested folders */
+#define ENTRIES ((size_t)1 << 20)    /* most entries of one folder that is removed */
+#define MOST_ASIDE 10000             /* most backups of one name */
+#define READ_BYTES ((size_t)1 << 18) /* bytes per read while computing a checksum */
 
 const char *wf_disk_reason(int error, char *text, size_t bytes)
 {
@@ -32,12 +32,12 @@ wf_status wf_disk_sync(wf_ctx *ctx, const char *path)
     int fd = open(path, O_RDONLY | O_CLOEXEC), error = fd < 0 ? errno : 0;
     if (error == 0 && wf_file_fault(ctx))
         error = EIO;
-    /* Some file systems cannot sync folders, and say EINVAL. */
+    /* File systems that cannot sync folders return EINVAL: ignored. */
     if (error == 0 && fsync(fd) != 0 && errno != EINVAL)
         error = errno;
     if (fd >= 0)
         close(fd);
-    return error == 0 ? WF_OK : wf_file_fail(ctx, "put onto the disk", path, error);
+    return error == 0 ? WF_OK : wf_file_fail(ctx, "sync", path, error);
 }
 
 wf_status wf_disk_rename(wf_ctx *ctx, const char *from, const char *to)
@@ -61,7 +61,8 @@ static wf_status remove_at(wf_arena *arena, const char *path, int depth)
     if (!S_ISDIR(st.st_mode))
         return wf_path_remove(ctx, path);
     if (depth == DEPTH)
-        return wf_fail(ctx, WF_ERR_IO, "cannot remove '%s': folders lie too deep in it", path);
+        return wf_fail(ctx, WF_ERR_IO, "cannot remove '%s': folders are nested more than %d deep",
+                       path, DEPTH);
     const char *const *names;
     size_t count;
     WF_TRY(wf_path_list(arena, path, ENTRIES, &names, &count));
@@ -98,8 +99,9 @@ wf_status wf_disk_set_aside(wf_arena *arena, const char *path, const char *as, c
         *to = name;
         return wf_disk_rename(arena->ctx, path, name);
     }
-    return wf_fail(arena->ctx, WF_ERR_IO, "cannot rename '%s': all names up to '%s' are taken",
-                   path, name);
+    return wf_fail(arena->ctx, WF_ERR_IO,
+                   "cannot rename '%s': all backup names up to '%s' exist; remove some", path,
+                   name);
 }
 
 /* ---- Listing ---- */
@@ -128,7 +130,7 @@ static wf_status add_file(listing *l, const char *name)
     return WF_OK;
 }
 
-/* `inside`: the folder that is listed, from l->folder on; "" at first. */
+/* Lists one folder. inside: its path relative to l->folder, "" for l->folder itself. */
 static wf_status list_at(listing *l, const char *inside, int depth)
 {
     const char *const *names, *path = wf_path_join(l->arena, l->folder, inside);
@@ -136,8 +138,8 @@ static wf_status list_at(listing *l, const char *inside, int depth)
     if (!path)
         return WF_ERR_MEMORY;
     if (depth == DEPTH)
-        return wf_fail(l->arena->ctx, WF_ERR_IO, "cannot list '%s': folders lie too deep in it",
-                       l->folder);
+        return wf_fail(l->arena->ctx, WF_ERR_IO,
+                       "cannot list '%s': folders are nested more than %d deep", l->folder, DEPTH);
     WF_TRY(wf_path_list(l->arena, path, l->limit, &names, &count));
     for (size_t i = 0; i < count; i++) {
         const char *name = *inside ? wf_path_join(l->arena, inside, names[i]) : names[i];
@@ -203,14 +205,15 @@ int wf_disk_checksum(const char *path, uint64_t *bytes, uint64_t *sum)
     *bytes = *sum = 0;
     struct stat st;
     int fd =
-        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* or a pipe would wait for its writer */
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: opening a pipe would block */
     if (fd < 0)
         return errno;
     int error = fstat(fd, &st) != 0    ? errno
                 : S_ISDIR(st.st_mode)  ? EISDIR
                 : !S_ISREG(st.st_mode) ? EINVAL
                                        : 0;
-    uint8_t *buffer = error == 0 ? malloc(READ_BYTES) : NULL; /* no context: several threads */
+    uint8_t *buffer =
+        error == 0 ? malloc(READ_BYTES) : NULL; /* not wf_mem: a context is not thread-safe */
     if (error == 0)
         error = buffer ? sum_up(fd, buffer, bytes, sum) : ENOMEM;
     free(buffer);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* entropy.h - random numbers that differ between processes and machines. Not for cryptography. */
+/* entropy.h - random ids that differ between processes and machines. Not for cryptography. */
 #ifndef WF_BASE_ENTROPY_H
 #define WF_BASE_ENTROPY_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* file.c - mapping, reading and writing files. */
+/* file.c - see file.h. */
 #ifdef __linux__
 #define _DEFAULT_SOURCE /* madvise, the POSIX form of which does nothing */
 #endif
@@ -38,7 +38,7 @@ bool wf_file_fault(wf_ctx *ctx)
     return ctx->fail_in_io && --ctx->fail_in_io == 0;
 }
 
-/* Opens anything but a directory, which open(2) would let pass. extra holds further open flags. */
+/* Opens anything but a directory, which open(2) would accept. extra: more flags for open. */
 static wf_status file_open(wf_ctx *ctx, const char *path, int extra, int *fd, struct stat *st)
 {
     *fd = open(path, O_RDONLY | O_CLOEXEC | extra);
@@ -57,7 +57,8 @@ static wf_status map_fd(wf_ctx *ctx, const char *path, int fd, const struct stat
     if (!S_ISREG(st->st_mode))
         return wf_fail(ctx, WF_ERR_IO, "cannot map '%s': it is not a regular file", path);
     if ((uintmax_t)st->st_size > SIZE_MAX)
-        return wf_fail(ctx, WF_ERR_IO, "cannot map '%s': it is larger than memory can be", path);
+        return wf_fail(ctx, WF_ERR_IO, "cannot map '%s': it is larger than the address space",
+                       path);
 
     map->size = (size_t)st->st_size;
     map->data = empty;
@@ -77,7 +78,7 @@ wf_status wf_map_open(wf_ctx *ctx, const char *path, wf_map **out)
     *out = NULL;
     int fd;
     struct stat st;
-    WF_TRY(file_open(ctx, path, O_NONBLOCK, &fd, &st)); /* or a pipe would wait for its writer */
+    WF_TRY(file_open(ctx, path, O_NONBLOCK, &fd, &st)); /* O_NONBLOCK: opening a pipe would block */
 
     wf_status status = WF_ERR_MEMORY;
     wf_map *map = wf_mem_new(ctx, sizeof *map);
@@ -117,8 +118,8 @@ void wf_map_forget(const wf_map *map, size_t offset, size_t bytes)
 #ifdef MADV_DONTNEED
     if (map->borrowed || map->size == 0)
         return;
-    /* Where a page is touched systems may map all that was read with it, 2 MB at most, and with it what was
-     * forgotten before: so this drops as much around. What is wanted again is there again when touched. */
+    /* On a page fault the kernel may map the whole folio, up to 2 MB, and so bring back pages that
+     * were dropped before. Drop whole 2 MB units; pages still needed fault in again. */
     const size_t around = 2 << 20;
     size_t begin = offset / around * around, end = (offset + bytes + around - 1) / around * around;
     madvise((void *)(map->data + begin), (end < map->size ? end : map->size) - begin,
@@ -133,14 +134,14 @@ bool wf_map_broken(const wf_map *map)
     return wf_guard_broken(map->guard);
 }
 
-/* Reads to the end, doubling the buffer, so that it works where st_size means nothing. *text is the
- * caller's even on failure. */
+/* Reads to the end, doubling the buffer: st_size is meaningless for pipes and /proc. The caller
+ * frees *text, also after a failure. */
 static wf_status read_fd(wf_ctx *ctx, const char *path, int fd, size_t limit, char **text,
                          size_t *size)
 {
     size_t cap = 0;
     for (;;) {
-        if (*size == cap) { /* cap stays at most limit + 1: the byte too many, or the NUL */
+        if (*size == cap) { /* cap <= limit + 1: room for one byte too many, or for the NUL */
             cap = cap ? cap : 2048;
             cap = cap <= limit / 2 ? cap * 2 : limit + 1;
             char *grown = wf_mem_grow(ctx, *text, cap);
@@ -196,7 +197,8 @@ int wf_file_put(int fd, const wf_piece *pieces, int n)
     return 0;
 }
 
-/* Under another name at first; mkstemp's files are for their owner alone, mode says otherwise. */
+/* Writes a temporary file and renames it. mkstemp creates it with mode 0600; mode is set before the
+ * rename. */
 static wf_status replace(wf_ctx *ctx, const char *path, const wf_piece *pieces, int n, mode_t mode)
 {
     size_t bytes = strlen(path) + sizeof ".XXXXXX";
@@ -226,7 +228,7 @@ wf_status wf_file_replace(wf_ctx *ctx, const char *path, const wf_piece *pieces,
 
 mode_t wf_file_mode(void)
 {
-    mode_t mask = umask(0); /* there is no other way to ask for it */
+    mode_t mask = umask(0); /* the only portable way to read it */
     umask(mask);
     return 0666 & ~mask;
 }
@@ -247,8 +249,8 @@ wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t
     struct stat st;
     if (lstat(path, &st) != 0 || S_ISREG(st.st_mode))
         return replace(ctx, path, &piece, 1, wf_file_mode());
-    /* The file behind a link is replaced as a whole, too, and the link stays. To rename over what /dev/stdout stands
-     * for would take it away from the shell. */
+    /* Replace the target of a link and keep the link. Never rename over the target of /dev/stdout:
+     * the shell has it open. */
     char *real = S_ISLNK(st.st_mode) && !wf_path_is_stream(path) ? realpath(path, NULL) : NULL;
     bool file = real && stat(real, &st) == 0 && S_ISREG(st.st_mode);
     wf_status status =
@@ -261,7 +263,7 @@ wf_status wf_file_create(wf_ctx *ctx, const char *path, const char *bytes, size_
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), error = fd < 0 ? errno : 0;
     if (fd < 0 && error == EEXIST)
-        return wf_fail(ctx, WF_ERR_USAGE, "'%s' exists already; choose another name", path);
+        return wf_fail(ctx, WF_ERR_USAGE, "'%s' already exists; choose another name", path);
     if (fd < 0)
         return wf_file_fail(ctx, "create", path, error);
     error = wf_file_fault(ctx) ? EIO : wf_file_put(fd, &(wf_piece){bytes, size}, 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* guard.c - the handler of SIGBUS, and the list of mappings it looks into.
+/* guard.c - the SIGBUS handler, and the list of mappings that it searches.
  *
- * A handler may use no locks and no allocation: the list is a fixed array of atomics. An entry is
- * written before its state says LIVE and is not reused before it says FREE. */
+ * A signal handler cannot lock or allocate, so the list is a fixed array of atomics. An entry is
+ * written before its state becomes LIVE, and reused only after it becomes FREE. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "base/guard.h"
 
@@ -55,7 +55,8 @@ bool wf_guard_broken(int slot)
     return slot >= 0 && atomic_load(&slots[slot].broken);
 }
 
-/* What a file lost it lost at its end: replacing all that follows takes one fault, not one a page. */
+/* A truncated file lost everything from the address on, so replace all of it: one fault instead of
+ * one per page. */
 static bool replace_pages(uintptr_t address)
 {
     for (int i = 0; i < SLOTS; i++) {
@@ -78,7 +79,8 @@ static void pass_on(int signal_number, siginfo_t *info, void *context)
         previous.sa_sigaction(signal_number, info, context);
     } else if (previous.sa_handler == SIG_DFL ||
                (previous.sa_handler == SIG_IGN && info->si_code > 0)) {
-        /* Comes again when this handler returns, and ends the program as it would have. */
+        /* The signal is raised again when this handler returns, and terminates the program as
+         * usual. */
         signal(signal_number, SIG_DFL);
         raise(signal_number);
     } else if (previous.sa_handler != SIG_IGN) {
@@ -89,7 +91,7 @@ static void pass_on(int signal_number, siginfo_t *info, void *context)
 static void on_bus_error(int signal_number, siginfo_t *info, void *context)
 {
     int error = errno;
-    /* si_code tells a fault from a signal that somebody sent, which has no address. */
+    /* si_code <= 0: a process sent the signal; it has no fault address. */
     if (info->si_code <= 0 || !replace_pages((uintptr_t)info->si_addr))
         pass_on(signal_number, info, context);
     errno = error;
@@ -104,10 +106,10 @@ void wf_guard_mapped_files(bool on)
         struct sigaction mine = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
         sigemptyset(&mine.sa_mask);
         page = (uintptr_t)sysconf(_SC_PAGESIZE);
-        sigaction(SIGBUS, NULL, &previous); /* before there is a handler that needs it */
+        sigaction(SIGBUS, NULL, &previous); /* must be set before our handler can run */
         sigaction(SIGBUS, &mine, NULL);
     } else if (sigaction(SIGBUS, NULL, &now) == 0 && now.sa_flags & SA_SIGINFO &&
-               now.sa_sigaction == on_bus_error) { /* else somebody has put theirs over ours */
+               now.sa_sigaction == on_bus_error) { /* otherwise another handler replaced ours */
         sigaction(SIGBUS, &previous, NULL);
     }
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * guard.h - mapped files that others cut short.
+ * guard.h - survives the truncation of mapped files by other processes.
  *
- * Touching a page of a mapping that its file no longer has raises SIGBUS. With the guard on
- * (wf_guard_mapped_files), the pages from there to the end of the mapping become zeros and the mapping
- * is marked as broken, in whatever thread and kernel that happened; whoever used it asks afterwards.
- * Every mapping of wf_map_open is listed here, so the guard may be turned on at any time.
+ * Access beyond the end of a truncated file raises SIGBUS. With the guard on
+ * (wf_guard_mapped_files), the handler replaces the pages from there to the end of the mapping by
+ * zeros and marks the mapping as broken. This works in any thread and in any kernel; the user of
+ * the mapping checks wf_guard_broken afterwards. wf_map_open registers every mapping here, so the
+ * guard may be turned on at any time.
  */
 #ifndef WF_BASE_GUARD_H
 #define WF_BASE_GUARD_H
@@ -13,9 +14,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Lists a mapping; the number is for the others. -1 when the list is full: it is then not guarded. */
+/* Registers a mapping and returns its slot; -1: the list is full, and the mapping is not
+ * guarded. */
 int wf_guard_add(const void *data, size_t bytes);
-/* Before it is unmapped. -1 is fine. */
+/* Call before unmapping. slot may be -1. */
 void wf_guard_remove(int slot);
 bool wf_guard_broken(int slot);
 

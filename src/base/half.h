@@ -5,12 +5,12 @@
  *     f16       5         10      65504    Inf
  *     bf16      8          7      3.4e38   Inf
  *     e5m2      5          2      57344    Inf
- *     e4m3      4          3        448    448 if finite; Inf becomes NaN (OCP "fn": it has no Inf)
+ *     e4m3      4          3        448    448 if finite; Inf becomes NaN (OCP "fn": no Inf)
  *
- * NaN stays NaN and keeps its sign and, where there is one, as much of its payload as fits; so
- * narrow -> f32 -> narrow gives back every code of every format. This is the reference that faster
- * kernels are held to: plain integer code, the same on every machine and under every rounding or
- * flush-to-zero mode. */
+ * NaN stays NaN and keeps its sign and as much of its payload as fits, so narrow -> f32 -> narrow
+ * returns every code of every format unchanged. Faster kernels are tested against this code. It
+ * uses integers only, so the result is the same on every machine, whatever the rounding and
+ * flush-to-zero modes. */
 #ifndef WF_BASE_HALF_H
 #define WF_BASE_HALF_H
 
@@ -31,42 +31,42 @@ static inline float wf_bits_f32(uint32_t bits)
     return f;
 }
 
-/* x / 2^shift to nearest even, for 1 <= shift <= 24 and x below 2^31. */
+/* Returns x / 2^shift, rounded to nearest, ties to even; 1 <= shift <= 24, x < 2^31. */
 static inline uint32_t wf_round_shift(uint32_t x, int shift)
 {
     uint32_t odd = x >> shift & 1;
     return (x + (1u << (shift - 1)) - 1 + odd) >> shift;
 }
 
-/* The magnitude code of finite |f|, given by its bits, with e exponent and m mantissa bits, e < 8.
- * Codes count up through the values, so one past the largest simply comes out larger than it, and a
- * mantissa that rounds up to 2 carries into the exponent by itself. */
+/* Returns the magnitude code of a finite |f| in a format with e < 8 exponent and m mantissa bits.
+ * abs: the f32 bits. Codes increase with the values: a value beyond the largest returns a larger
+ * code, and a mantissa that rounds up to 2 carries into the exponent. */
 static inline uint32_t wf_narrow_finite(uint32_t abs, int e, int m)
 {
     const uint32_t rebias = 127u - ((1u << (e - 1)) - 1u);
     const int drop = 23 - m;
-    if (abs >= (rebias + 1) << 23) /* a normal number there, too */
+    if (abs >= (rebias + 1) << 23) /* normal in the narrow format */
         return wf_round_shift(abs - (rebias << 23), drop);
 
-    /* Subnormal: the mantissa, with its leading one, counts in steps of the least value. Below half
-     * a step it is zero, which takes in zero itself and every subnormal f32. */
+    /* Subnormal: the mantissa, with its leading one, in units of the smallest value. Anything below
+     * half a unit is zero, including zero itself and every subnormal f32. */
     uint32_t shift = (uint32_t)drop + rebias + 1 - (abs >> 23);
     return shift > 24 ? 0 : wf_round_shift((abs & 0x7FFFFFu) | 0x800000u, (int)shift);
 }
 
-/* The same for the formats that have Inf, and for any f. */
+/* As wf_narrow_finite, for formats with Inf and for any f, including Inf and NaN. */
 static inline uint32_t wf_narrow_ieee(uint32_t abs, int e, int m)
 {
     const uint32_t inf = ((1u << e) - 1) << m;
     if (abs > 0x7F800000u) {
         uint32_t payload = (abs & 0x7FFFFFu) >> (23 - m);
-        return inf | (payload ? payload : 1u << (m - 1)); /* an empty payload would read as Inf */
+        return inf | (payload ? payload : 1u << (m - 1)); /* payload 0 would mean Inf */
     }
     uint32_t code = wf_narrow_finite(abs, e, m);
     return code < inf ? code : inf;
 }
 
-/* The f32 bits of a finite magnitude code. */
+/* Returns the f32 bits of a finite magnitude code. */
 static inline uint32_t wf_widen_finite(uint32_t code, int e, int m)
 {
     const uint32_t rebias = 127u - ((1u << (e - 1)) - 1u);
@@ -74,7 +74,7 @@ static inline uint32_t wf_widen_finite(uint32_t code, int e, int m)
         return (code << (23 - m)) + (rebias << 23);
     if (code == 0)
         return 0;
-    int lead = 31 - __builtin_clz(code); /* subnormal: f32 can give it a leading one */
+    int lead = 31 - __builtin_clz(code); /* subnormal here, normal in f32 */
     uint32_t exponent = rebias + 1 - (uint32_t)(m - lead);
     return exponent << 23 | (code << (23 - lead) & 0x7FFFFFu);
 }
@@ -96,7 +96,7 @@ static inline float wf_f16_to_f32(uint16_t h)
     return wf_bits_f32((h & 0x8000u) << 16 | wf_widen_ieee(h & 0x7FFFu, 5, 10));
 }
 
-/* bf16 is the upper half of an f32, so the rounding carry does everything but keep a NaN. */
+/* bf16 is the upper half of an f32: adding the rounding carry handles everything but NaN. */
 static inline uint16_t wf_f32_to_bf16(float f)
 {
     uint32_t x = wf_f32_bits(f);

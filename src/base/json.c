@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* json.c - the JSON writer. */
+/* json.c - see json.h. */
 #include "base/json.h"
 
 #include <inttypes.h>
@@ -26,7 +26,7 @@ static void new_line(wf_json *j)
     fprintf(j->out, "\n%*s", 2 * j->depth, "");
 }
 
-/* Starts a key, or a value that has none. */
+/* Starts a key, or a value without a key: adds the comma and the indentation. */
 static void begin_item(wf_json *j)
 {
     if (j->level[j->depth].filled)

@@ -2,11 +2,11 @@
 /*
  * json_tree.c - see json_tree.h.
  *
- * Items of containers that are still open wait on one stack; when a container closes, its own are on top
- * and move to an array in the arena. Decoded strings are never longer than their text, so that one block
- * of the text's size holds them all.
+ * Items of open containers are on one stack. When a container closes, its items are on top of the
+ * stack and move to an array in the arena. A decoded string is never longer than its source, so one
+ * block of the text's size holds all strings.
  *
- * Keys are found by their order, not by a hash: who chooses the keys could choose them to collide.
+ * Keys are looked up by binary search, not by hash: an attacker could choose keys that collide.
  */
 #include "base/json_tree.h"
 
@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-/* Objects with more members than this get an index. */
+/* Objects with more members than this get a sorted index. */
 #define FEW_MEMBERS 8
 #define FIRST_NODES 256
 
@@ -27,15 +27,16 @@ typedef struct {
     wf_arena *arena;
     const char *what;
     const char *text, *at, *end;
-    char *pool; /* where the next decoded string goes */
+    char *pool; /* the next decoded string is written here */
     wf_json_node *stack;
     size_t used, room;
-    size_t values;
+    size_t values; /* parsed so far, to enforce WF_JSON_TREE_VALUES */
     int depth;
 } parser;
 
 /* ---- Failing ---- */
 
+/* Fails with the line of p->at. */
 static wf_status fail(const parser *p, const char *why)
 {
     size_t line = 1;
@@ -45,31 +46,30 @@ static wf_status fail(const parser *p, const char *why)
                    why);
 }
 
-/* Says what is there instead of what should be. */
 static wf_status fail_expected(const parser *p, const char *wanted)
 {
     char why[128];
     if (p->at == p->end)
-        snprintf(why, sizeof why, "the text ends where %s is expected", wanted);
+        snprintf(why, sizeof why, "expected %s, but the text ends", wanted);
     else if (*p->at > ' ' && *p->at <= '~')
-        snprintf(why, sizeof why, "'%c' stands where %s is expected", *p->at, wanted);
+        snprintf(why, sizeof why, "expected %s, found '%c'", wanted, *p->at);
     else
-        snprintf(why, sizeof why, "the byte 0x%02x stands where %s is expected",
-                 (unsigned)(unsigned char)*p->at, wanted);
+        snprintf(why, sizeof why, "expected %s, found the byte 0x%02x", wanted,
+                 (unsigned)(unsigned char)*p->at);
     return fail(p, why);
 }
 
 static wf_status fail_twice(const parser *p, const wf_json_node *member)
 {
     char key[WF_TEXT_SHOWN], why[WF_TEXT_SHOWN + 64];
-    snprintf(why, sizeof why, "the object that ends here has the key '%s' twice",
+    snprintf(why, sizeof why, "the object that ends here has a duplicate key '%s'",
              wf_text_show(key, member->key, member->key_bytes));
     return fail(p, why);
 }
 
 /* ---- Strings ---- */
 
-/* Four hexadecimal digits. */
+/* Reads four hexadecimal digits. */
 static bool read_hex(parser *p, unsigned *out)
 {
     unsigned value = 0;
@@ -90,7 +90,7 @@ static bool read_hex(parser *p, unsigned *out)
     return true;
 }
 
-/* What follows "\u"; a character beyond U+FFFF is two of them. */
+/* Reads the digits after "\u". A character above U+FFFF is a surrogate pair: two escapes. */
 static wf_status read_unicode(parser *p)
 {
     unsigned c, low;
@@ -98,17 +98,17 @@ static wf_status read_unicode(parser *p)
         return fail(p, "\\u is not followed by four hexadecimal digits");
     if (c >= 0xD800 && c <= 0xDFFF) {
         if (c >= 0xDC00 || p->end - p->at < 2 || p->at[0] != '\\' || p->at[1] != 'u')
-            return fail(p, "half of a surrogate pair stands alone");
+            return fail(p, "\\u escape is a surrogate without its other half");
         p->at += 2;
         if (!read_hex(p, &low) || low < 0xDC00 || low > 0xDFFF)
-            return fail(p, "half of a surrogate pair stands alone");
+            return fail(p, "\\u escape is a surrogate without its other half");
         c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
     }
     p->pool += wf_text_put_utf8(p->pool, c);
     return WF_OK;
 }
 
-/* p->at is behind a backslash. */
+/* p->at is after the backslash. */
 static wf_status read_escape(parser *p)
 {
     static const char letter[] = "\"\\/bfnrt", meaning[] = "\"\\/\b\f\n\r\t";
@@ -126,7 +126,7 @@ static wf_status read_escape(parser *p)
     return WF_OK;
 }
 
-/* p->at is at the opening quote. The string needs a byte less than its text: two quotes, one NUL. */
+/* p->at is at the opening quote. The pool suffices: two quotes become one NUL. */
 static wf_status read_string(parser *p, const char **string, size_t *bytes)
 {
     char *start = p->pool;
@@ -147,7 +147,7 @@ static wf_status read_string(parser *p, const char **string, size_t *bytes)
             continue;
         }
         if (*s < ' ')
-            return fail(p, "a string has a control character in it, which is written as an escape");
+            return fail(p, "a string contains a control character; write it as an escape");
         size_t n = wf_text_utf8(p->at, (size_t)(end - s));
         if (n == 0)
             return fail(p, "a string is not UTF-8");
@@ -170,7 +170,7 @@ static void skip_digits(parser *p)
         p->at++;
 }
 
-/* One digit at least. */
+/* Skips digits; fails unless there is at least one. */
 static wf_status need_digits(parser *p)
 {
     const char *start = p->at;
@@ -178,7 +178,7 @@ static wf_status need_digits(parser *p)
     return p->at == start ? fail_expected(p, "a digit") : WF_OK;
 }
 
-/* strtod wants a NUL, and the point of the host program's locale. */
+/* strtod needs a NUL, and the decimal point of the host program's locale. */
 static wf_status read_double(parser *p, const char *start, double *out)
 {
     char few[128], *copy = few;
@@ -200,17 +200,17 @@ static wf_status read_double(parser *p, const char *start, double *out)
     *out = strtod(copy, NULL);
     if (copy != few)
         wf_mem_free(p->arena->ctx, copy);
-    return isfinite(*out) ? WF_OK : fail(p, "a number is too large");
+    return isfinite(*out) ? WF_OK : fail(p, "a number is too large for a double");
 }
 
-/* false: it does not fit. */
+/* Returns false when the number does not fit. */
 static bool read_integer(const char *s, const char *end, int64_t *out)
 {
     bool negative = *s == '-';
     int64_t value = 0;
     for (s += negative; s < end; s++) {
         int64_t digit = *s - '0';
-        /* Counted downwards: there is one negative number more. */
+        /* Accumulate negatively: INT64_MIN has no positive counterpart. */
         if (!wf_mul_i64(value, 10, &value) || !wf_add_i64(value, -digit, &value))
             return false;
     }
@@ -226,7 +226,7 @@ static wf_status read_number(parser *p, wf_json_node *node)
     if (p->at < p->end && *p->at == '0') {
         p->at++;
         if (p->at < p->end && *p->at >= '0' && *p->at <= '9')
-            return fail(p, "a number begins with a zero that it does not need");
+            return fail(p, "a number has a leading zero");
     } else {
         WF_TRY(need_digits(p));
     }
@@ -260,9 +260,9 @@ static int compare_keys(const char *a, size_t na, const char *b, size_t nb)
     return order != 0 ? order : (na > nb) - (na < nb);
 }
 
-/* Most keys differ within eight bytes, which are compared here without a look at the key. */
+/* Most keys differ in their first eight bytes, which are compared without loading the key. */
 typedef struct {
-    uint64_t head; /* the first bytes of the key as a number, the first byte highest */
+    uint64_t head; /* the first eight bytes of the key, big endian */
     uint32_t index;
 } sort_entry;
 
@@ -274,7 +274,7 @@ static int compare_entries(const wf_json_node *child, const sort_entry *a, const
     return compare_keys(x->key, x->key_bytes, y->key, y->key_bytes);
 }
 
-/* Merges a[0 .. half) and a[half .. n), each in order, to `to`. */
+/* Merges the sorted a[0 .. half) and a[half .. n) into `to`. */
 static void merge(const wf_json_node *child, const sort_entry *a, size_t half, size_t n,
                   sort_entry *to)
 {
@@ -285,7 +285,8 @@ static void merge(const wf_json_node *child, const sort_entry *a, size_t half, s
     }
 }
 
-/* Returns which of the two arrays has the result. Takes n log n comparisons whatever the keys. */
+/* Merge sort: n log n comparisons even for hostile keys. Returns the array that holds the
+ * result. */
 static sort_entry *sort(const wf_json_node *child, sort_entry *a, sort_entry *spare, size_t n)
 {
     for (size_t run = 1; run < n; run *= 2) {
@@ -380,12 +381,12 @@ static wf_status read_item(parser *p, bool keyed)
         skip_space(p);
     }
     if (p->values++ == WF_JSON_TREE_VALUES)
-        return fail(p, "there are more than 8388608 values");
+        return fail(p, "it has more than 8388608 values");
     WF_TRY(read_value(p, &item));
     return push(p, &item);
 }
 
-/* Leaves the items on the stack, p->at at the closing bracket. */
+/* Leaves the items on the stack and p->at at the closing bracket. */
 static wf_status read_items(parser *p, char close)
 {
     skip_space(p);
@@ -446,7 +447,7 @@ static wf_status read_word(parser *p, wf_json_node *node)
     return fail_expected(p, "a value");
 }
 
-/* Space before it has been skipped. */
+/* White space before the value has been skipped. */
 static wf_status read_value(parser *p, wf_json_node *node)
 {
     char c = p->at < p->end ? *p->at : '\0';
@@ -463,7 +464,7 @@ static wf_status read_value(parser *p, wf_json_node *node)
 static wf_status read_text(parser *p, wf_json_node *root)
 {
     if (p->end - p->at >= 3 && memcmp(p->at, "\xEF\xBB\xBF", 3) == 0)
-        return fail(p, "it begins with a byte order mark: save it as UTF-8 without one");
+        return fail(p, "it begins with a byte order mark; save it as UTF-8 without one");
     skip_space(p);
     WF_TRY(read_value(p, root));
     skip_space(p);
@@ -475,8 +476,9 @@ wf_status wf_json_parse(wf_arena *arena, const char *what, const char *text, siz
 {
     *out = NULL;
     if (bytes >= UINT32_MAX) /* indices of members are 32 bits wide */
-        return wf_fail(arena->ctx, WF_ERR_FORMAT, "cannot read '%s': JSON of %zu bytes is too much",
-                       what, bytes);
+        return wf_fail(arena->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': it has %zu bytes, but JSON is limited to 4 GiB", what,
+                       bytes);
     parser p = {.arena = arena, .what = what, .text = text, .at = text, .end = text + bytes};
     wf_json_node *root = wf_arena_alloc(arena, sizeof *root);
     p.pool = root ? wf_arena_alloc(arena, bytes) : NULL;
@@ -487,7 +489,7 @@ wf_status wf_json_parse(wf_arena *arena, const char *what, const char *text, siz
     return status;
 }
 
-/* ---- Looking things up ---- */
+/* ---- Lookup ---- */
 
 const wf_json_node *wf_json_get_n(const wf_json_node *object, const char *key, size_t bytes)
 {
@@ -515,7 +517,7 @@ const wf_json_node *wf_json_get(const wf_json_node *object, const char *key)
     return wf_json_get_n(object, key, strlen(key));
 }
 
-/* NULL when it is of another kind. */
+/* Returns NULL when the member is of another kind. */
 static const wf_json_node *get_kind(const wf_json_node *object, const char *key, wf_json_kind kind)
 {
     const wf_json_node *member = wf_json_get(object, key);

@@ -20,9 +20,9 @@ struct wf_lock {
     int fd;
 };
 
-#define HOLDER_BYTES 24 /* most of the text that write_holder writes */
+#define HOLDER_BYTES 24 /* longest text that write_holder writes */
 
-/* Is it a file that this module wrote: empty, or the number of a process and a newline? */
+/* Returns whether this module wrote the file: it is empty, or has a process id and a newline. */
 static bool is_own(int fd)
 {
     char text[HOLDER_BYTES];
@@ -45,7 +45,7 @@ static int64_t read_holder(int fd)
     return holder > 0 ? holder : 0;
 }
 
-/* So that others can say who holds it; the lock itself does not need it. */
+/* Writes the process id, for the messages of other processes; the lock itself does not need it. */
 static int write_holder(int fd)
 {
     char text[32];
@@ -66,19 +66,19 @@ static wf_status take(wf_ctx *ctx, const char *path, int fd, int64_t *holder)
         if (error == ENOLCK || error == ENOTSUP || error == ENOSYS) {
             wf_ctx_log(
                 ctx, WF_LOG_WARN,
-                "'%s' cannot be locked, as its file system has no locks: see to it that nobody "
-                "else writes there",
+                "cannot lock '%s': its file system has no locks; make sure that no other process "
+                "writes there",
                 path);
             break;
         }
         if (error != EINTR)
             return wf_file_fail(ctx, "lock", path, error);
     }
-    if (!is_own(fd)) /* asked under the lock: no other process is writing its number */
+    if (!is_own(fd)) /* checked under the lock: no other process is writing its id */
         return wf_fail(
             ctx, WF_ERR_IO,
-            "'%s' is not a lock that Weft wrote, and would be overwritten; rename it, or "
-            "choose another folder",
+            "'%s' is not a lock file of Weft and would be overwritten; rename it, or choose "
+            "another folder",
             path);
     int error = write_holder(fd);
     return error == 0 ? WF_OK : wf_file_fail(ctx, "write", path, error);
@@ -92,13 +92,13 @@ wf_status wf_lock_take(wf_ctx *ctx, const char *path, wf_lock **out, int64_t *ho
     if (!lock)
         return WF_ERR_MEMORY;
     lock->ctx = ctx;
-    /* Not through a link, which may lead anywhere; without waiting for the other end of a pipe. */
+    /* O_NOFOLLOW: a link could lead to any file. O_NONBLOCK: opening a pipe would block. */
     lock->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     wf_status status = lock->fd >= 0 ? take(ctx, path, lock->fd, holder)
                        : errno == ELOOP
                            ? wf_fail(ctx, WF_ERR_IO,
-                                     "'%s' is a symbolic link, and a lock is not written through "
-                                     "one; remove it, or choose another folder",
+                                     "cannot lock '%s': it is a symbolic link; remove it, or "
+                                     "choose another folder",
                                      path)
                            : wf_file_fail(ctx, "create", path, errno);
     if (status == WF_OK) {
@@ -115,10 +115,9 @@ void wf_lock_release(wf_lock *lock)
 {
     if (!lock)
         return;
-    /* A number that is nobody's any more would only mislead. If it stays, nothing follows from it. */
+    /* Remove the stale process id. A failure is harmless: the lock ends when the file is closed. */
     if (ftruncate(lock->fd, 0) != 0)
-        wf_ctx_log(lock->ctx, WF_LOG_DEBUG,
-                   "the number of the process stays in the file of a lock");
+        wf_ctx_log(lock->ctx, WF_LOG_DEBUG, "cannot remove the process id from a lock file");
     close(lock->fd);
     wf_mem_free(lock->ctx, lock);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lock.h - a file that one process at a time holds.
+ * lock.h - lock files: one process at a time holds a lock.
  *
- * The system keeps the lock, not the file's being there: it ends with the process, however that ends. The file
- * stays, since to remove it would let two processes hold two files of one name.
+ * The lock is flock(2), not the existence of the file, so it ends with the process, even after
+ * `kill -9`. The file is never removed: removing it would let two processes lock two files of the
+ * same name.
  */
 #ifndef WF_BASE_LOCK_H
 #define WF_BASE_LOCK_H
@@ -12,11 +13,11 @@
 
 typedef struct wf_lock wf_lock;
 
-/* Makes the file if need be and writes the number of this process to it. WF_ERR_USAGE when it is held already, by
- * this process or another, whose number *holder then is (0: it has not told yet). Where the file system has no
- * locks, one is taken in name only, with a warning to the log. WF_ERR_IO when the path is a link, or a file with other
- * content than a lock has: it is left as it is. */
+/* Creates the file if it is missing, locks it, and writes the process id to it. WF_ERR_USAGE: the
+ * lock is held, by this process or another; *holder is its process id, or 0 when not written yet.
+ * WF_ERR_IO: the path is a link, or a file that is not a lock; it is left unchanged. On a file
+ * system without locks the call succeeds without locking, and logs a warning. */
 wf_status wf_lock_take(wf_ctx *ctx, const char *path, wf_lock **out, int64_t *holder);
-void wf_lock_release(wf_lock *lock); /* NULL is fine */
+void wf_lock_release(wf_lock *lock); /* lock may be NULL */
 
 #endif

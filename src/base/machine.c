@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* machine.c - see machine.h. What Linux tells in /proc and /sys; elsewhere the fields say unknown. */
+/* machine.c - see machine.h. Reads /proc and /sys of Linux; on other systems most fields are
+ * unknown. */
 #include "base/machine.h"
 
 #include <stdio.h>
@@ -13,9 +14,9 @@
 
 #define MOST_CORES 4096
 
-/* ---- /proc/cpuinfo: a paragraph for each thread ---- */
+/* ---- /proc/cpuinfo: one paragraph per hardware thread ---- */
 
-/* What stands behind the colon of a line that begins with `name`, without its end; NULL: another line. */
+/* Returns the value after the colon of a line that begins with `name`; NULL: another line. */
 static char *value_of(char *line, const char *name)
 {
     char *colon = strchr(line, ':');
@@ -25,7 +26,7 @@ static char *value_of(char *line, const char *name)
     return colon + 1 + strspn(colon + 1, " ");
 }
 
-/* Distinct pairs of package and core. */
+/* Distinct pairs of package and core: the physical cores. */
 typedef struct {
     long pair[MOST_CORES][2];
     int count;
@@ -64,7 +65,7 @@ static void read_cpuinfo(wf_machine *m)
     m->cores = set.count;
 }
 
-/* ---- /sys: the caches of the first thread ---- */
+/* ---- /sys: the caches of processor 0 ---- */
 
 static void read_line(int index, const char *file, char *line, int bytes)
 {
@@ -78,7 +79,7 @@ static void read_line(int index, const char *file, char *line, int bytes)
         fclose(f);
 }
 
-/* Bits of a set of threads, written as "00000000,0000000f". */
+/* Counts the bits of a processor mask such as "00000000,0000000f". */
 static int count_bits(const char *map)
 {
     int n = 0;
@@ -90,6 +91,7 @@ static int count_bits(const char *map)
     return n;
 }
 
+/* Returns the bytes of the last cache level: one slice's size times the number of slices. */
 static uint64_t last_cache(int threads)
 {
     char line[1024];
@@ -134,7 +136,7 @@ uint64_t wf_machine_peak_resident(void)
 #endif
 }
 
-/* A number behind a word at the beginning of a line ("MemAvailable:"), or the first of the file (""). */
+/* Reads the number after `word` at the start of a line ("MemAvailable:"); "": the first number. */
 static bool read_number(const char *path, const char *word, uint64_t *out)
 {
     char line[256];
@@ -159,7 +161,8 @@ uint64_t wf_machine_available(void)
     if (!read_number("/proc/meminfo", "MemAvailable:", &free_kb))
         return 0;
     uint64_t available = free_kb * 1024;
-    /* A container sees its own group as the root. Pages of files count as used there, but go first. */
+    /* A container sees its own cgroup as the root. Count only anonymous memory: the page cache is
+     * evicted first. */
     if (read_number("/sys/fs/cgroup/memory.max", "", &limit) &&
         read_number("/sys/fs/cgroup/memory.stat", "anon ", &used)) {
         uint64_t left = limit > used ? limit - used : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* machine.h - what this machine is, for reports of what was measured on it. */
+/* machine.h - describes this machine, for benchmark reports and memory estimates. */
 #ifndef WF_BASE_MACHINE_H
 #define WF_BASE_MACHINE_H
 
@@ -7,18 +7,18 @@
 #include <stdint.h>
 
 typedef struct {
-    char cpu[128];      /* as the system calls it; its architecture where it has no name */
-    int cores, threads; /* of the machine; cores are threads where the system does not tell */
+    char cpu[128];      /* model name; the architecture when the system has no name */
+    int cores, threads; /* of the machine; cores == threads when the system does not report cores */
     uint64_t memory;    /* bytes; 0: unknown */
-    uint64_t cache;     /* bytes of the last level, all parts of it together; 0: unknown */
+    uint64_t cache;     /* bytes of the last-level cache, all slices together; 0: unknown */
 } wf_machine;
 
 void wf_machine_get(wf_machine *out);
-/* The most memory that this process has had resident so far, in bytes; 0: unknown. */
+/* Returns this process's peak resident memory in bytes; 0: unknown. */
 uint64_t wf_machine_peak_resident(void);
 
-/* Memory that this process could still take without others being pushed out, in bytes, limits of its control
- * group counted; 0: unknown. */
+/* Returns the memory in bytes that this process can still allocate without swapping, within its
+ * cgroup's limit; 0: unknown. */
 uint64_t wf_machine_available(void);
 
 #endif

@@ -4,11 +4,10 @@
  *     base ... [ header, 64 bytes ][ the user's bytes ] ... end
  *              ^ 64-byte aligned   ^ what wf_mem_new returns
  *
- * calloc rather than an aligned allocator and memset, and for large blocks pages of the system, because
- * calloc reuses memory and zeroes it then: untouched zero pages are there at once, and each of them is
- * placed near the thread that writes to it first. Large blocks ask for huge pages, too, which take
- * fewer faults and fewer entries of the TLB. The slack that alignment leaves on either side is poisoned
- * under AddressSanitizer, as is the header; there all blocks come from calloc, which it watches. */
+ * Large blocks are mapped directly: fresh pages are zero without a memset, and each is placed on
+ * the NUMA node of the thread that first writes it. They request huge pages, which need fewer page
+ * faults and TLB entries. Small blocks come from calloc. Under AddressSanitizer all blocks come
+ * from calloc, which it instruments, and the header and the alignment slack are poisoned. */
 #ifdef __linux__
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, madvise */
 #endif
@@ -28,10 +27,10 @@
 
 typedef struct {
     alignas(WF_MEM_ALIGN) uint64_t magic;
-    size_t bytes; /* the user's */
-    void *base;   /* where the memory begins that was asked for */
+    size_t bytes; /* of the user's part */
+    void *base;   /* start of the allocation, for free or munmap */
     wf_ctx *ctx;
-    size_t mapped; /* bytes of it, if they are pages of the system; else 0 */
+    size_t mapped; /* bytes to munmap; 0: from calloc */
 } header;
 
 _Static_assert(sizeof(header) == WF_MEM_ALIGN, "the header must keep the block aligned");
@@ -65,14 +64,14 @@ static header *header_of(wf_ctx *ctx, void *p)
 #endif
 
 #if defined MADV_HUGEPAGE && !WATCHED
-#define LARGE ((size_t)4 << 20) /* two huge pages where they are smallest */
+#define LARGE ((size_t)4 << 20) /* bytes: two huge pages of x86 */
 
 static char *pages_new(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
-    madvise(p, bytes, MADV_HUGEPAGE); /* a wish: not all systems have them */
+    madvise(p, bytes, MADV_HUGEPAGE); /* a hint: failure is fine */
     return p;
 }
 #else
@@ -118,7 +117,7 @@ void *wf_mem_array(wf_ctx *ctx, size_t count, size_t size)
 {
     size_t bytes;
     if (!wf_mul_size(count, size, &bytes))
-        bytes = SIZE_MAX; /* which wf_mem_new refuses, and counts as it does any other call */
+        bytes = SIZE_MAX; /* wf_mem_new refuses it, and counts the call */
     return wf_mem_new(ctx, bytes);
 }
 
@@ -154,7 +153,7 @@ void wf_mem_free(wf_ctx *ctx, void *p)
     header *h = header_of(ctx, p);
     ctx->mem.live_blocks--;
     ctx->mem.live_bytes -= h->bytes;
-    h->magic = MAGIC_FREE; /* so that a second free is likely to be noticed */
+    h->magic = MAGIC_FREE; /* makes header_of's assertion catch most double frees */
     if (h->mapped)
         munmap(h->base, h->mapped);
     else

@@ -11,7 +11,8 @@ static wf_status check_inputs(wf_ctx *ctx, const char *path, const char *const *
     for (int i = 0; i < count; i++)
         if (inputs[i] && wf_path_same(path, inputs[i]))
             return wf_fail(ctx, WF_ERR_USAGE,
-                           "cannot write '%s': it is the same as the input '%s'; give another path",
+                           "cannot write '%s': it is the same as the input '%s'; choose another "
+                           "path",
                            path, inputs[i]);
     return WF_OK;
 }
@@ -19,7 +20,7 @@ static wf_status check_inputs(wf_ctx *ctx, const char *path, const char *const *
 static wf_status refuse(wf_ctx *ctx, const char *path)
 {
     return wf_fail(ctx, WF_ERR_USAGE,
-                   "'%s' exists; give another path, or replace it with --overwrite", path);
+                   "'%s' exists; choose another path, or replace it with --overwrite", path);
 }
 
 wf_status wf_output_check(wf_ctx *ctx, const char *path, bool overwrite, const char *const *inputs,
@@ -27,8 +28,8 @@ wf_status wf_output_check(wf_ctx *ctx, const char *path, bool overwrite, const c
 {
     wf_path_kind kind = wf_path_look(path);
     if (kind == WF_PATH_FOLDER)
-        return wf_fail(ctx, WF_ERR_USAGE, "cannot write '%s': it is a folder; give a file's path",
-                       path);
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "cannot write '%s': it is a folder; choose a path for a file", path);
     if (kind != WF_PATH_FILE || wf_path_is_stream(path))
         return WF_OK;
     WF_TRY(check_inputs(ctx, path, inputs, count));
@@ -45,7 +46,8 @@ wf_status wf_output_check_folder(wf_ctx *ctx, const char *path, bool overwrite,
         return WF_OK;
     WF_TRY(check_inputs(ctx, path, inputs, count));
     if (wf_path_look(path) != WF_PATH_FOLDER)
-        return wf_fail(ctx, WF_ERR_USAGE, "cannot write to '%s': it is not a folder", path);
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "cannot write to '%s': it is not a folder; choose another path", path);
     wf_arena_init(&arena, ctx);
     wf_status status = wf_path_list(&arena, path, MOST_ENTRIES, &names, &entries);
     if (status == WF_OK && entries > 0 && !overwrite)

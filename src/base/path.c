@@ -93,7 +93,7 @@ bool wf_path_same(const char *a, const char *b)
 
 void wf_path_remove_empty(const char *path)
 {
-    rmdir(path); /* what else is in it stays, and then it stays, too */
+    rmdir(path); /* fails when it is not empty, which is intended */
 }
 
 static int compare_names(const void *a, const void *b)
@@ -102,7 +102,7 @@ static int compare_names(const void *a, const void *b)
 }
 
 typedef struct {
-    char **name; /* of wf_mem; what it points to is the arena's */
+    char **name; /* [room] allocated by wf_mem; the strings are in the arena */
     size_t count, room;
 } name_list;
 

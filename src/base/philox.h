@@ -2,8 +2,8 @@
 /* philox.h - Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
  *
  * A block of four words is a pure function of a counter and a key, so any thread or device can
- * compute any part of a stream alone and all of them agree. wf_rng walks such a stream in order,
- * for host code that wants one number after another. */
+ * compute any part of a stream independently, with equal results. wf_rng reads such a stream
+ * sequentially, for host code. */
 #ifndef WF_BASE_PHILOX_H
 #define WF_BASE_PHILOX_H
 
@@ -30,7 +30,7 @@ static inline void wf_philox4x32(const uint32_t counter[4], const uint32_t key[2
     out[3] = c3;
 }
 
-/* In [0, 1): the upper 24 bits, exactly representable, so 1 is never reached by rounding. */
+/* Uniform in [0, 1). Uses the upper 24 bits, which are exact in f32: rounding never reaches 1. */
 static inline float wf_u32_to_unit(uint32_t x)
 {
     return (float)(x >> 8) * 0x1p-24f;
@@ -38,12 +38,12 @@ static inline float wf_u32_to_unit(uint32_t x)
 
 typedef struct {
     uint32_t key[2];     /* the seed */
-    uint32_t counter[4]; /* words 0, 1: the next block; words 2, 3: the stream */
-    uint32_t block[4];   /* the last `left` words are still to be handed out */
+    uint32_t counter[4]; /* words 0, 1: index of the next block; words 2, 3: the stream */
+    uint32_t block[4];   /* the last `left` words are unused */
     int left;
 } wf_rng;
 
-/* Streams of one seed are independent of each other. */
+/* Different streams of one seed are independent. */
 static inline void wf_rng_init(wf_rng *r, uint64_t seed, uint64_t stream)
 {
     *r = (wf_rng){
@@ -72,7 +72,7 @@ static inline uint64_t wf_rng_u64(wf_rng *r)
 /* Uniform in [0, n), without bias; n > 0. */
 static inline uint64_t wf_rng_below(wf_rng *r, uint64_t n)
 {
-    uint64_t excess = (0 - n) % n; /* 2^64 mod n: what is left above it is a multiple of n */
+    uint64_t excess = (0 - n) % n; /* 2^64 mod n: the remaining range is a multiple of n */
     uint64_t x;
     do
         x = wf_rng_u64(r);
@@ -80,14 +80,14 @@ static inline uint64_t wf_rng_below(wf_rng *r, uint64_t n)
     return x % n;
 }
 
-/* In [0, 1), on a grid of 2^-53. */
+/* Uniform in [0, 1), a multiple of 2^-53. */
 static inline double wf_rng_unit(wf_rng *r)
 {
     return (double)(wf_rng_u64(r) >> 11) * 0x1p-53;
 }
 
-/* Mean 0, deviation 1, by Box and Muller. The pair's sine is dropped: keeping it would make the
- * next value depend on more than the counter. */
+/* Standard normal, by Box-Muller. The sine of the pair is dropped: keeping it would make the next
+ * value depend on more than the counter. */
 static inline double wf_rng_normal(wf_rng *r)
 {
     double radius = sqrt(-2.0 * log(1.0 - wf_rng_unit(r))); /* 1 - unit is never 0 */

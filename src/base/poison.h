@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* poison.h - marks memory we hold but nobody may touch, so AddressSanitizer can catch who does. */
+/* poison.h - marks allocated memory as inaccessible, so that AddressSanitizer reports accesses. */
 #ifndef WF_BASE_POISON_H
 #define WF_BASE_POISON_H
 

@@ -17,14 +17,15 @@
 
 struct wf_sink {
     wf_ctx *ctx;
-    char *path;      /* where it will be, links followed */
-    char *temporary; /* its name until then; NULL: written in place, or renamed already */
-    int fd;          /* -1 once it is closed */
-    char *gathered;
+    char *path;      /* final path, links resolved */
+    char *temporary; /* name until the commit; NULL: written in place, or committed */
+    int fd;          /* -1: closed */
+    char *gathered;  /* [GATHER_BYTES] write buffer, of which `count` bytes are used */
     size_t count;
 };
 
-/* The path without links, if there is something at its end: to rename over a link would take it away. */
+/* Resolves links if the target exists: renaming onto a link would replace the link. Caller
+ * frees. */
 static char *follow(wf_ctx *ctx, const char *path)
 {
     char *real = realpath(path, NULL);
@@ -37,14 +38,14 @@ static char *follow(wf_ctx *ctx, const char *path)
     return copy;
 }
 
-/* errno when it fails. The first failure leaves nothing behind but a name that is not there. */
+/* Returns false with errno set. */
 static bool open_fd(wf_sink *s, bool in_place)
 {
     if (in_place) {
         s->fd = open(s->path, O_WRONLY | O_CLOEXEC);
         return s->fd >= 0;
     }
-    s->fd = mkstemp(s->temporary); /* for its owner alone */
+    s->fd = mkstemp(s->temporary); /* mode 0600 */
     return s->fd >= 0 && fcntl(s->fd, F_SETFD, FD_CLOEXEC) == 0 &&
            fchmod(s->fd, wf_file_mode()) == 0;
 }
@@ -131,7 +132,7 @@ wf_status wf_sink_seal(wf_sink *s)
     if (s->fd < 0)
         return WF_OK;
     WF_TRY(put(s, s->gathered, s->count));
-    wf_mem_free(s->ctx, s->gathered); /* there may be many that are sealed and wait */
+    wf_mem_free(s->ctx, s->gathered); /* many sealed files may wait for their commit */
     s->gathered = NULL;
     s->count = 0;
     int error = wf_file_fault(s->ctx) ? EIO : s->temporary && fsync(s->fd) != 0 ? errno : 0;
@@ -141,7 +142,8 @@ wf_status wf_sink_seal(wf_sink *s)
     return error == 0 ? WF_OK : wf_file_fail(s->ctx, "write", s->path, error);
 }
 
-/* The new name is on the disk when its folder is. Some file systems cannot sync folders (EINVAL). */
+/* Syncs the folder, which makes the new name durable. File systems that cannot sync folders return
+ * EINVAL: ignored. Returns an errno value, or 0. */
 static int sync_folder(char *path)
 {
     char *slash = strrchr(path, '/'), saved = slash ? slash[1] : '\0';

@@ -10,7 +10,7 @@ int wf_thread_start(pthread_t *id, void *(*fn)(void *), void *arg)
     size_t bytes = 0;
     if (pthread_attr_init(&attr) != 0)
         return pthread_create(id, NULL, fn, arg);
-    /* glibc makes stacks as large as the limit was when the program started. */
+    /* glibc's default stack size is the limit at program start. */
     if (pthread_attr_getstacksize(&attr, &bytes) != 0 || bytes < WF_STACK_BYTES)
         (void)pthread_attr_setstacksize(&attr, WF_STACK_BYTES);
     int error = pthread_create(id, &attr, fn, arg);

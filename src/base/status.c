@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* status.c - what the library can say without a context: its version and its status codes. */
+/* status.c - the version string and the texts of status codes, which need no context. */
 #include "weft.h"
 
 #define STRING_(x) #x
@@ -10,7 +10,7 @@ const char *wf_version_string(void)
     return STRING(WF_VERSION_MAJOR) "." STRING(WF_VERSION_MINOR) "." STRING(WF_VERSION_PATCH);
 }
 
-/* No default case: the compiler then names a status that has no text. */
+/* No default case: the compiler warns about a status without a text. */
 const char *wf_status_string(wf_status status)
 {
     switch (status) {

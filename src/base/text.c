@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* text.c - message building and word distance. */
+/* text.c - see text.h. */
 #include "base/text.h"
 
 #include <locale.h>
@@ -19,7 +19,8 @@ int wf_text_distance(const char *a, const char *b)
     if (na > WF_TEXT_WORD || nb > WF_TEXT_WORD)
         return WF_TEXT_FAR;
 
-    /* now[j] is the distance of a[0..i) from b[0..j); a swap looks two rows back. */
+    /* Damerau-Levenshtein (optimal string alignment): now[j] is the distance between a[0..i) and
+     * b[0..j); a swap needs the row before last. */
     int rows[3][WF_TEXT_WORD + 1];
     int *before = rows[0], *last = rows[1], *now = rows[2];
     for (size_t j = 0; j <= nb; j++)
@@ -58,7 +59,7 @@ const char *wf_text_nearest(const char *word, const char *const *list, int n)
 
 void wf_text_vappend(char *buf, size_t cap, size_t *len, const char *fmt, va_list args)
 {
-    if (*len >= cap) /* only cap == 0: the NUL always has its byte */
+    if (*len >= cap) /* only when cap == 0 */
         return;
     int n = vsnprintf(buf + *len, cap - *len, fmt, args);
     if (n < 0) {
@@ -69,7 +70,7 @@ void wf_text_vappend(char *buf, size_t cap, size_t *len, const char *fmt, va_lis
         size_t cut = cap > 4 ? cap - 4 : 0;
         while (cut > 0 && (buf[cut] & 0xC0) == 0x80) /* inside a UTF-8 character */
             cut--;
-        memset(buf + cut, '.', cap - 1 - cut); /* three dots, more if a character went */
+        memset(buf + cut, '.', cap - 1 - cut); /* three dots, more if a character was cut */
         buf[cap - 1] = '\0';
         *len = cap - 1;
     }
@@ -83,7 +84,8 @@ void wf_text_append(char *buf, size_t cap, size_t *len, const char *fmt, ...)
     va_end(args);
 }
 
-/* The bounds on the second byte shut out overlong forms, surrogates and what is too large. */
+/* The bounds of the second byte exclude overlong forms, surrogates and code points above
+ * U+10FFFF. */
 size_t wf_text_utf8(const char *text, size_t n)
 {
     const unsigned char *s = (const unsigned char *)text;
@@ -121,7 +123,7 @@ unsigned wf_text_point(const char *s, size_t length)
     return c;
 }
 
-/* Controls, line breaks, and overrides of the direction of writing. */
+/* Control characters, line and paragraph separators, bidirectional overrides and isolates. */
 static bool steers(unsigned c)
 {
     return c < 0x20 || (c >= 0x7F && c <= 0x9F) || (c >= 0x2028 && c <= 0x202E) ||
@@ -170,7 +172,7 @@ const char *wf_text_foreign(char *out, size_t cap, const char *bytes, size_t len
     char one[WF_TEXT_ESCAPE], size[WF_TEXT_SIZE], tail[WF_TEXT_SIZE + 16];
     wf_text_size(size, (double)len);
     size_t tail_bytes = (size_t)snprintf(tail, sizeof tail, "... (%s in all)", size);
-    size_t at = 0, cut = 0; /* cut: the longest beginning that leaves room for the tail */
+    size_t at = 0, cut = 0; /* cut: the longest prefix that leaves room for the tail */
     for (size_t i = 0, shown = 0, taken; i < len; i += taken, shown++) {
         taken = wf_text_escape(one, bytes + i, len - i);
         size_t n = strlen(one);
@@ -194,15 +196,15 @@ const char *wf_text_show(char out[WF_TEXT_SHOWN], const char *bytes, size_t len)
 
 void wf_text_from_double(char out[WF_TEXT_DOUBLE], double value)
 {
-    /* Numbers of up to 15 digits survive a double (unless it is subnormal), so if such a form
-     * exists, the first try finds it. */
+    /* Any decimal number of up to 15 digits survives conversion to a normal double and back, so if
+     * such a form exists, the first attempt finds it. */
     char text[WF_TEXT_DOUBLE];
     int digits = 15;
     do
         snprintf(text, sizeof text, "%.*g", digits, value);
     while (isfinite(value) && strtod(text, NULL) != value && digits++ < 17);
 
-    /* The locale chose the decimal point, of any length. */
+    /* The locale's decimal point may have several bytes: replace it by a dot. */
     for (const char *s = text; *s; s++) {
         static const char known[] = "0123456789+-einfa";
         if (strchr(known, *s))

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * thread.c - teams of threads that run loops.
+ * thread.c - the thread pool: teams of threads that run loops.
  *
- * A team is a set of workers that serve one caller at a time; callers that come at the same time get
- * different teams. The caller posts a loop, works on it as the first of the team, and goes when every
- * range is done. Nobody waits for a thread that has not begun: each worker has its own ranges, always the
- * same ones for the sake of its caches, but takes part by claiming a range, and whoever is done first
- * claims what is left. So a loop makes progress however late a worker wakes up, and no more threads run
- * than there are processors: asked for eight ranges on two, two threads run four each.
+ * A team is a set of workers that serves one caller at a time; concurrent callers use different
+ * teams. The caller posts a loop, works on it as member 0, and returns when every range is done. A
+ * worker prefers its own ranges, the same in every loop, for the sake of its caches. But it must
+ * claim a range before running it, and a member that finishes early claims any that are left. So
+ * the caller never waits for a worker that has not started, and no more threads run than there are
+ * processors: eight ranges on two processors are run by two threads, four each.
  *
- * What is shared, and what orders it:
+ * Shared variables, and what orders them:
  *
- *   post    number of the loop << UNIT_BITS | units - 1. Written by the caller after the loop's fields, read
- *           by workers with acquire: who sees a post sees its loop.
- *   state   of each unit (a range, or several if there are very many): the number of the last loop in
- *           which it was claimed, twice, plus one when it was done. It only grows, and a claim is a
- *           compare-and-swap, so a worker that comes late with an old post finds it taken. A successful
- *           claim holds the loop's fields in place: the caller does not return, let alone post another
- *           loop, before it has read `done` (acquire) of that claim (release).
- *   left    of each unit of a shared loop, whose ranges are worked on in pieces: those that nobody has taken.
- *           Set by the caller before it posts, then used by who has claimed a unit, any unit, and so
- *           holds the loop in place.
+ *   post    loop number << UNIT_BITS | units - 1. The caller writes it after the loop's fields;
+ *           workers read it with acquire. A worker that sees a post sees its loop.
+ *   state   one per unit (a range, or several when there are very many): twice the number of the
+ *           last loop that claimed it, plus 1 when done. It only grows, and a claim is a
+ *           compare-and-swap, so a late worker with an old post cannot claim. A successful claim
+ *           keeps the loop's fields valid: the caller neither returns nor posts again before it
+ *           has read `done` (acquire) of that claim (release).
+ *   left    one per unit of a work-stealing loop: the pieces not yet taken. The caller sets it
+ *           before the post. Any member that has claimed a unit may use it, because its claim
+ *           keeps the loop valid.
  *
- * A thread that finds nothing to do spins for a while, then sleeps. Falling asleep and posting are a
- * store followed by a load of what the other side stores (asleep, then post; post, then asleep), and so
- * are waiting for the end and reaching it (waiting, then state; state, then waiting). These four are
- * sequentially consistent: at least one side sees the other, and no wake-up is lost.
+ * An idle thread spins for a while, then sleeps. A worker falling asleep stores `asleep`, then
+ * loads `post`; the caller stores `post`, then loads `asleep`. Likewise `waiting` and `state` at
+ * the end of a loop. These four pairs are sequentially consistent: at least one side sees the
+ * other's store, so no wake-up is lost.
  */
 #include "base/thread.h"
 
@@ -44,26 +44,27 @@
 
 #define THREADS_MAX WF_CORES_MAX
 #define UNIT_BITS 10 /* units of a loop: 1 to 1024 */
-#define TEAMS 8      /* callers beyond these run their loops alone */
-#define LINE 128     /* bytes; caches fetch lines of 64 in pairs */
-#define FAN_OUT 8    /* sleeping workers that each one wakes */
+#define TEAMS 8      /* further concurrent callers run their loops alone */
+#define LINE 128     /* bytes; processors prefetch 64-byte lines in pairs */
+#define FAN_OUT 8    /* sleeping workers that each member wakes */
 #define STOP UINT64_MAX
 
-/* How long to spin, in ns. Waking a sleeper takes 5 to 50 us, in a virtual machine 100. While a loop is not
- * done and yet nothing is left to take, somebody who works on it was stopped: spinning as long as waking
- * takes costs at most twice what is best, and who sleeps leaves a processor to the one that is late. Between
- * loops the caller does something short, a norm or the choice of a token, and the worker that wakes last
- * keeps the whole team waiting: so it is worth more. A team that is not called again burns that once,
- * then its cores are idle. Where processors are shared it takes them from the very threads that are
- * waited for. */
+/* Spin times in ns. Waking a sleeping thread takes 5 to 50 us, in a virtual machine 100.
+ *
+ * LATE: the loop is not done but nothing is left to claim, so a member was preempted. Spinning as
+ * long as a wake-up takes costs at most twice the optimum, and sleeping frees a processor for the
+ * late member. BETWEEN: between loops the caller does something short (a norm, sampling), and the
+ * worker that wakes last delays the whole team, so a longer spin pays. A team that is not called
+ * again wastes this time once. SHARED: other threads compete for the processors; spinning would
+ * take time from the threads that the spinner waits for. */
 #define SPIN_LATE 50000
 #define SPIN_BETWEEN 200000
 #define SPIN_SHARED 2000
-#define LINGER 2000          /* until a worker looks for others' ranges */
-#define AWAY 50000           /* between two looks at the clock: this thread did not run */
-#define PREEMPTED 250000     /* and not for the sake of something short */
-#define ASK 200000           /* how old a count of preemptions may be: they cost a system call */
-#define SHARED_MIN 100000000 /* how long that is remembered at first, and at most */
+#define LINGER 2000          /* before an idle worker claims other members' ranges */
+#define AWAY 50000           /* gap between two clock reads: this thread did not run */
+#define PREEMPTED 250000     /* gap too long for an interrupt */
+#define ASK 200000           /* age limit of a preemption count, which costs a system call */
+#define SHARED_MIN 100000000 /* how long "shared" is remembered: at first, and at most */
 #define SHARED_MAX 1600000000
 
 _Static_assert(THREADS_MAX == 1 << UNIT_BITS, "a post holds the number of units");
@@ -71,53 +72,53 @@ _Static_assert(THREADS_MAX == 1 << UNIT_BITS, "a post holds the number of units"
 typedef struct {
     wf_range_fn *fn;
     void *arg;
-    int64_t share, extra; /* items of a range; how many ranges, the first ones, have one more */
-    int parts, units;
-    int64_t piece; /* items that are taken at once in a shared loop, where units are parts; or 0 */
+    int64_t share, extra; /* items per range; the first `extra` ranges have one more */
+    int parts, units;     /* ranges; claimable units of one or more ranges */
+    int64_t piece;        /* work stealing: items taken at once, units == parts; 0: static split */
 } loop;
 
 typedef struct team team;
 
-/* Unit i of a loop and worker i, which have nothing else in common; worker 0 is the caller. */
+/* State of unit i and of worker i, stored together but otherwise unrelated. Worker 0 is the
+ * caller. */
 typedef struct {
     alignas(LINE) _Atomic uint64_t state;
-    _Atomic uint64_t left; /* in the same line: who claims a unit begins with its pieces */
-    alignas(LINE) atomic_bool asleep; /* cleared, under the lock, by who wakes it */
+    _Atomic uint64_t left; /* in the same line: a claimer starts with the unit's own pieces */
+    alignas(LINE) atomic_bool asleep; /* cleared under the lock by the waking thread */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     pthread_t id;
     team *team;
     int index;
-    uint64_t idle; /* since when, but for times away; its own */
+    uint64_t idle; /* clock at which it became idle, plus time not running; private to the worker */
 } slot;
 
 struct team {
     alignas(LINE) _Atomic uint64_t post;
     loop loop;
-    alignas(LINE) atomic_bool held; /* by a caller, who alone uses these: */
-    int workers;                    /* that were started */
-    int wanted;                     /* that could not be started are not tried again */
+    alignas(LINE) atomic_bool held; /* in use by a caller, who owns the next three fields: */
+    int workers;                    /* started */
+    int wanted;                     /* requested so far; failed starts are not repeated */
     uint64_t number;                /* of the last loop */
     alignas(LINE) atomic_int sleepers;
-    atomic_bool waiting; /* the caller sleeps, or is about to */
+    atomic_bool waiting; /* the caller sleeps or is about to sleep */
     pthread_mutex_t lock;
     pthread_cond_t done;
     slot slots[THREADS_MAX];
 };
 
 static team teams[TEAMS];
-static int cpus[WF_CORES_MAX], cores,
-    capacity; /* capacity: threads that can run at the same time */
+static int cpus[WF_CORES_MAX], cores, capacity; /* capacity: threads that can run concurrently */
 static bool pin;
 static pthread_once_t machine_once = PTHREAD_ONCE_INIT, pool_once = PTHREAD_ONCE_INIT;
 
 static alignas(LINE) atomic_int awake;            /* workers of all teams that spin or work */
-static _Atomic uint64_t shared_until, shared_for; /* by the clock; ns, the last time */
-static _Atomic uint64_t preempted_at;             /* last, by the clock */
+static _Atomic uint64_t shared_until, shared_for; /* clock; ns of the last such period */
+static _Atomic uint64_t preempted_at;             /* clock of the last preemption */
 
-static _Thread_local bool inside;         /* a range of a loop */
-static _Thread_local int last;            /* team that was taken */
-static _Thread_local int64_t preemptions; /* of this thread, and when it asked */
+static _Thread_local bool inside;         /* this thread runs a range of a loop */
+static _Thread_local int last;            /* the team this thread used last */
+static _Thread_local int64_t preemptions; /* this thread's count at asked_at */
 static _Thread_local uint64_t asked_at;
 
 static int clamp(int64_t x, int64_t low, int64_t high)
@@ -125,7 +126,7 @@ static int clamp(int64_t x, int64_t low, int64_t high)
     return (int)(x < low ? low : x > high ? high : x);
 }
 
-/* ---- How many threads ---- */
+/* ---- Number of threads ---- */
 
 static void look_at_machine(void)
 {
@@ -152,10 +153,11 @@ static void relax(void)
 #if defined __x86_64__ || defined __i386__
     __builtin_ia32_pause();
 #elif defined __aarch64__
-    __asm__ volatile("isb"); /* yield does nothing on most of them */
+    __asm__ volatile("isb"); /* `yield` is a no-op on most ARM cores */
 #endif
 }
 
+/* Returns `alone`, or a shorter time when the processors are shared with other threads. */
 static uint64_t spin_time(uint64_t now, uint64_t alone)
 {
     bool shared = now < atomic_load_explicit(&shared_until, memory_order_relaxed) ||
@@ -163,9 +165,9 @@ static uint64_t spin_time(uint64_t now, uint64_t alone)
     return shared ? SPIN_SHARED : alone;
 }
 
-/* Once is chance: among many threads somebody's daemon always meets one. Twice is sharing, remembered for
- * twice as long when it happens again soon after it was forgotten. Two threads that notice at the same time
- * may lose one of their notes, which does no harm. */
+/* One preemption is chance: some daemon always runs. Two within SHARED_MIN mean that the processors
+ * are shared. The period doubles when it recurs soon after the last one ended. Concurrent updates
+ * may lose one, which is harmless. */
 static void note_preemption(uint64_t now)
 {
     uint64_t until = atomic_load_explicit(&shared_until, memory_order_relaxed);
@@ -181,7 +183,8 @@ static void note_preemption(uint64_t now)
     atomic_store_explicit(&shared_until, now + time, memory_order_relaxed);
 }
 
-/* Since this thread asked last; true where nobody knows. */
+/* Returns whether this thread was preempted since its last call; true when the system cannot
+ * tell. */
 static bool was_preempted(uint64_t now)
 {
     int64_t before = preemptions;
@@ -190,10 +193,11 @@ static bool was_preempted(uint64_t now)
     return preemptions < 0 || preemptions != before;
 }
 
-/* Until *word differs from `from` or `time` ns have passed since *since. A thread that only spins and yet did
- * not run for long shares its processor with other threads: it gives up, and all spin less for a while. Or
- * its processor is a virtual one that did not run, of which the system does not know: such time does not
- * count, and sleeping would gain nothing; but ten times as long is too long, whatever the system says. */
+/* Spins until *word differs from `from` (returns true) or `time` ns have passed since *since
+ * (false). A gap in the clock means that this thread did not run. If it was preempted, the
+ * processor is shared: give up, and let all threads spin less for a while. Otherwise the hypervisor
+ * took the virtual processor: that time does not count, since sleeping would gain nothing. After 10
+ * * time give up in any case. */
 static bool spin(_Atomic uint64_t *word, uint64_t from, uint64_t *since, uint64_t time)
 {
     uint64_t now = wf_clock_ns(), latest = now + 10 * time, gap;
@@ -230,13 +234,14 @@ static int64_t items_of(const loop *l, int part)
     return l->share + (part < l->extra);
 }
 
-/* Pieces [first, end) of a unit's own: end << 32 | first. */
+/* Returns the pieces [first, end) of a unit, encoded as end << 32 | first, with first == 0. */
 static uint64_t all_pieces(const loop *l, int unit)
 {
     return (uint64_t)((items_of(l, unit) - 1) / l->piece + 1) << 32;
 }
 
-/* Takes the first piece of those that are left, or the last one; -1 if none is. */
+/* Takes the first or the last of the remaining pieces. Returns its index, or -1 when none is
+ * left. */
 static int64_t take_piece(_Atomic uint64_t *left, bool first)
 {
     uint64_t was = atomic_load_explicit(left, memory_order_relaxed), now;
@@ -249,7 +254,7 @@ static int64_t take_piece(_Atomic uint64_t *left, bool first)
     return first ? (uint32_t)was : (int64_t)(now >> 32);
 }
 
-/* The unit's own pieces, then others' from the end, where their owners come last. */
+/* Runs the unit's own pieces from the front, then steals from the ends of the other units. */
 static void run_pieces(team *t, int unit)
 {
     const loop *l = &t->loop;
@@ -292,12 +297,12 @@ static uint64_t done(uint64_t number)
 
 static void wake_caller(team *t)
 {
-    pthread_mutex_lock(&t->lock); /* so not between its last look and its sleep */
+    pthread_mutex_lock(&t->lock); /* not between the caller's last check and its wait */
     pthread_mutex_unlock(&t->lock);
     pthread_cond_signal(&t->done);
 }
 
-/* Runs the unit unless somebody has claimed it. */
+/* Runs the unit unless it is already claimed. */
 static void try_unit(team *t, uint64_t number, int unit)
 {
     _Atomic uint64_t *state = &t->slots[unit].state;
@@ -322,7 +327,7 @@ static int units_of(uint64_t post)
     return (int)(post % THREADS_MAX) + 1;
 }
 
-/* Of the loop that was posted, perhaps not the last one. */
+/* Returns whether every unit of this post is done; the post may be an old one. */
 static bool all_done(team *t, uint64_t post)
 {
     for (int i = 0; i < units_of(post); i++)
@@ -331,7 +336,7 @@ static bool all_done(team *t, uint64_t post)
     return true;
 }
 
-/* Member i of a crew has the units from here to where the next one's begin. */
+/* Member i of a crew owns units first_unit(i) .. first_unit(i + 1). */
 static int first_unit(int i, int crew, int units)
 {
     return (int)((int64_t)i * units / crew);
@@ -354,7 +359,8 @@ static void wake_worker(slot *w)
         pthread_cond_signal(&w->wake);
 }
 
-/* Members of the crew wake each other, each one a few: one alone would take long to wake many. */
+/* Wakes FAN_OUT sleeping members. They wake others in turn: a tree is faster than one thread waking
+ * all. */
 static void wake_some(team *t, int me, int crew)
 {
     if (atomic_load(&t->sleepers) == 0)
@@ -364,7 +370,7 @@ static void wake_some(team *t, int me, int crew)
             wake_worker(&t->slots[i]);
 }
 
-/* Until something else than `seen` was posted, perhaps long ago. */
+/* Sleeps until the post differs from `seen`. */
 static void sleep_worker(slot *w, uint64_t seen)
 {
     team *t = w->team;
@@ -381,11 +387,12 @@ static void sleep_worker(slot *w, uint64_t seen)
     atomic_fetch_add_explicit(&awake, 1, memory_order_relaxed);
 }
 
+/* Waits for the post after `seen` and returns it. */
 static uint64_t await_post(slot *w, uint64_t seen)
 {
     team *t = w->team;
     if (!spin(&t->post, seen, &w->idle, LINGER)) {
-        /* The loop goes on without us, so somebody is late. */
+        /* The loop is still running, so a member is late: claim what is left. */
         for (int i = 0; i < units_of(seen); i++)
             try_unit(t, number_of(seen), i);
         if (!spin(&t->post, seen, &w->idle, spin_time(wf_clock_ns(), SPIN_LATE)) &&
@@ -407,7 +414,7 @@ static void *run_worker(void *arg)
     for (uint64_t post = 0; (post = await_post(w, post)) != STOP;) {
         int units = units_of(post), crew = crew_of(units);
         if (w->index >= crew)
-            continue; /* and stays idle since it was */
+            continue; /* w->idle keeps its value */
         wake_some(t, w->index, crew);
         int end = first_unit(w->index + 1, crew, units);
         for (int i = first_unit(w->index, crew, units); i < end; i++)
@@ -431,7 +438,7 @@ static bool start_worker(team *t, int index)
     return true;
 }
 
-/* Starts what is missing of so many workers. */
+/* Starts workers until the team has `workers` of them, or one cannot be started. */
 static void start_workers(team *t, int workers)
 {
     sigset_t before;
@@ -444,9 +451,9 @@ static void start_workers(team *t, int workers)
 
 /* ---- Teams ---- */
 
-/* When the program ends or the library is unloaded. A team that is held now belongs to a thread that runs a
- * loop while the program ends, or to this one, which ends it from inside: its workers end with the
- * process. The others stay held, so later loops run without threads. */
+/* Runs at exit or when the library is unloaded. A team that is held belongs to a thread that is
+ * running a loop during exit (or exit was called inside a loop): its workers end with the process.
+ * All other teams are stopped and stay held, so later loops run without threads. */
 static void stop_teams(void)
 {
     for (team *t = teams; t < teams + TEAMS; t++) {
@@ -466,8 +473,9 @@ static void init_team(team *t)
     pthread_cond_init(&t->done, NULL);
 }
 
-/* A child has none of the threads, whatever they were about. Numbers of loops go on, so that units which
- * were claimed stay so, and no post is left that a new worker could take for its own. */
+/* Runs in the child after fork, which has none of the threads. Loop numbers continue, so that
+ * claimed units stay claimed, and the post is reset, so that a new worker does not mistake it for
+ * its own. */
 static void forget_teams(void)
 {
     for (team *t = teams; t < teams + TEAMS; t++) {
@@ -494,7 +502,8 @@ static void init_teams(void)
     atexit(stop_teams);
 }
 
-/* The one this thread had before, if it is free: its workers' caches have what was worked on. */
+/* Prefers the team this thread used last: its workers' caches hold the data. NULL: all are in
+ * use. */
 static team *take_team(void)
 {
     for (int i = 0; i < TEAMS; i++) {
@@ -508,7 +517,7 @@ static team *take_team(void)
     return NULL;
 }
 
-/* Every unit is claimed. */
+/* Waits until all units are done. Every unit is already claimed. */
 static void wait_for_all(team *t, uint64_t post)
 {
     uint64_t since = 0, time = 0, number = number_of(post);
@@ -532,7 +541,7 @@ static void wait_for_all(team *t, uint64_t post)
     }
 }
 
-/* And gives the team back. */
+/* Runs the loop and releases the team. */
 static void run_loop(team *t, const loop *l)
 {
     int units = l->units, crew = crew_of(units), mine = first_unit(1, crew, units);
@@ -552,14 +561,14 @@ static void run_loop(team *t, const loop *l)
     atomic_store(&t->slots[0].state, done(number));
     for (int i = 1; i < mine; i++)
         try_unit(t, number, i);
-    for (int i = units - 1; i >= mine; i--) /* the last were woken last */
+    for (int i = units - 1; i >= mine; i--) /* backwards: the last workers are woken last */
         try_unit(t, number, i);
     inside = false;
     wait_for_all(t, post);
     atomic_store_explicit(&t->held, false, memory_order_release);
 }
 
-/* NULL: the calling thread runs its loop alone. */
+/* Returns NULL when the calling thread must run its loop alone. */
 static team *find_team(void)
 {
     pthread_once(&pool_once, init_teams);
@@ -599,8 +608,8 @@ void wf_parallel_share(int threads, int64_t n, int64_t piece, wf_range_fn *fn, v
         fn(arg, 0, n, 0);
         return;
     }
-    parts = crew_of(parts); /* more would find nothing left */
-    int64_t least = n / parts / INT32_MAX + 1;
+    parts = crew_of(parts);                    /* more parts than threads gain nothing */
+    int64_t least = n / parts / INT32_MAX + 1; /* the index of a piece has 32 bits */
     loop l = {.fn = fn,
               .arg = arg,
               .share = n / parts,

@@ -1,38 +1,37 @@
 /* SPDX-License-Identifier: MIT */
-/* thread.h - splitting a loop over threads, which are started when first needed and then kept. */
+/* thread.h - parallel loops on a thread pool. Threads start when first needed and then stay. */
 #ifndef WF_BASE_THREAD_H
 #define WF_BASE_THREAD_H
 
 #include <stdint.h>
 
-/* Into how many ranges a loop is worth splitting: the cores this process may run on (not counting
- * a core's second hardware thread, and no more than a container's quota), unless the environment
- * variable WEFT_THREADS has a number. 1 to 1024. */
+/* Returns the useful number of threads, 1 to 1024: the environment variable WEFT_THREADS; without
+ * it the physical cores in the affinity mask, limited by the container's CPU quota. */
 int wf_threads_available(void);
 
-/* Works on items [begin, end). No two calls running at the same time have the same thread index, so
- * it may pick a scratch buffer. */
+/* Processes items [begin, end). Concurrent calls have different thread indices, so `thread` may
+ * select a scratch buffer. */
 typedef void wf_range_fn(void *arg, int64_t begin, int64_t end, int thread);
 
-/* Covers [0, n) with contiguous ranges, at most `threads` of them and, unless n itself is smaller,
- * none shorter than grain; range i is called with thread index i < threads. The split depends on
- * the arguments alone, never on how many threads the system granted: one thread may run several
- * ranges, one after the other. Range 0 runs in the calling thread. A single range is called directly,
- * without waking any thread; n <= 0 calls nothing. Allocates nothing.
+/* Static split: divides [0, n) into at most `threads` contiguous ranges of at least `grain` items
+ * (one range if n < grain) and calls range i with thread index i. The split depends only on the
+ * arguments, not on the threads that the system granted: one thread may run several ranges in turn.
+ * The calling thread runs range 0. A single range runs without waking a thread; n <= 0 runs
+ * nothing. Allocates nothing.
  *
- * May be called from several threads at once. Inside a range of another loop all ranges run in the
- * calling thread. After fork() the child starts threads of its own; it may not go on with a loop in
- * the midst of which it was forked. With WEFT_PIN=1 in the environment thread i stays on the i-th core
- * of the affinity mask; the calling threads are left alone. */
+ * Several threads may call this at once. A nested call runs all its ranges in the calling thread.
+ * After fork() the child starts its own threads; it must not continue a loop that was running at
+ * the fork. With WEFT_PIN=1 in the environment, pool thread i is pinned to the i-th core of the
+ * affinity mask; calling threads are not pinned. */
 void wf_parallel_for(int threads, int64_t n, int64_t grain, wf_range_fn *fn, void *arg);
 
-/* The same for loops in which waiting for the slowest thread would cost: a core may be slower than others,
- * or taken away for a while. Ranges are cut with `piece` as their grain, into as many as threads can run, but worked on by `piece`
- * items at a time, from the first on; and who is done takes pieces from the ends of others' ranges. fn is
- * called any number of times with a thread index, never twice at the same time; calls may be longer than
- * a piece where there is nobody to share with, and shorter at the end of a range. Which thread works on
- * an item is left to chance: results may not depend on it, nor on where calls begin and end. A piece
- * should be worth 5 us or more, for taking one costs a miss of the cache. */
+/* Work stealing, for loops in which a slow or preempted core would delay all others. Each thread
+ * owns a range and processes it from the front, `piece` items at a time; an idle thread steals
+ * pieces from the ends of other ranges. fn runs any number of times per thread index, never
+ * concurrently for the same index. Calls may be longer than a piece when no other thread takes
+ * part, and shorter at the end of a range. The assignment of items to threads is not deterministic:
+ * results must not depend on it, nor on where calls begin and end. Choose pieces of at least 5 us,
+ * because taking one costs a cache miss. */
 void wf_parallel_share(int threads, int64_t n, int64_t piece, wf_range_fn *fn, void *arg);
 
 #endif

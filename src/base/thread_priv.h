@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* thread_priv.h - what the files that start threads share. */
+/* thread_priv.h - shared by thread.c and worker.c. */
 #ifndef WF_BASE_THREAD_PRIV_H
 #define WF_BASE_THREAD_PRIV_H
 
 #include <pthread.h>
 #include <signal.h>
 
-/* Before a thread is started, which inherits it: signals are for the program's own threads, but for those that a
- * thread brings upon itself. The caller sets *before again afterwards. */
+/* Blocks all signals but synchronous ones (faults). Call before starting a thread, which inherits
+ * the mask: signals are then delivered to the program's own threads. The caller restores *before
+ * afterwards. */
 static inline void wf_signals_block(sigset_t *before)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};

@@ -11,10 +11,10 @@ struct wf_worker {
     wf_work_fn *fn;
     void *arg;
     pthread_t id;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects started, done, ending */
     pthread_cond_t changed;
     bool started, done, ending;
-    bool alone; /* there is no thread */
+    bool alone; /* no thread could be started: wf_worker_wait runs the work */
 };
 
 static void *live(void *arg)
@@ -24,7 +24,7 @@ static void *live(void *arg)
     for (;;) {
         while (!w->ending && (!w->started || w->done))
             pthread_cond_wait(&w->changed, &w->lock);
-        if (!w->started || w->done) /* what was started is done even when the end is near */
+        if (!w->started || w->done) /* finish a started run before ending */
             break;
         pthread_mutex_unlock(&w->lock);
         w->fn(w->arg);

@@ -10,7 +10,7 @@
 
 #define FIRST_BYTES 4096
 
-/* Room for `bytes` more and the NUL. Doubling keeps the copying in proportion to the text. */
+/* Makes room for `bytes` more and the NUL. Doubles the capacity: appending is linear overall. */
 static bool make_room(wf_writer *w, size_t bytes)
 {
     size_t need, cap = w->cap ? w->cap : FIRST_BYTES;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * writer.h - text of any length, written piece by piece into memory.
+ * writer.h - a growing buffer for text or bytes.
  *
- * Running out of memory is remembered and reported at the end, so that the pieces need no checks.
+ * The first failed allocation is remembered and reported by wf_writer_take, so the callers of the
+ * other functions need no checks.
  */
 #ifndef WF_BASE_WRITER_H
 #define WF_BASE_WRITER_H
@@ -12,22 +13,24 @@
 
 typedef struct {
     wf_ctx *ctx;
-    char *text; /* NUL-terminated once anything was written */
+    char *text; /* NUL-terminated after the first write; NULL before */
     size_t len, cap;
     wf_status status;
 } wf_writer;
 
-/* Starts as {.ctx = ctx}. */
+/* Initialise with {.ctx = ctx}. */
 void wf_writer_print(wf_writer *w, const char *fmt, ...) WF_PRINTF(2, 3);
 void wf_writer_char(wf_writer *w, char c);
 void wf_writer_bytes(wf_writer *w, const void *bytes, size_t count);
-/* Write a JSON string, quotes included. A byte that is not UTF-8 becomes U+FFFD. _quoted: style WF_JSON_NUMERIC. */
+/* Write a JSON string, quotes included. A byte that is not UTF-8 becomes U+FFFD. _quoted: style
+ * WF_JSON_NUMERIC. */
 void wf_writer_json(wf_writer *w, const char *text, size_t bytes, wf_json_style style);
 void wf_writer_quoted(wf_writer *w, const char *text, size_t bytes);
-/* Foreign text as content of an XML element: escaped as wf_text_escape does, at most `most` characters. */
+/* Writes foreign text as content of an XML element, escaped as wf_text_escape does, at most `most`
+ * characters. */
 void wf_writer_xml(wf_writer *w, const char *text, size_t most);
-/* Hands the text over, to be given to wf_mem_free; its length without the NUL to *bytes, which may
- * be NULL. After a failure *out is NULL. The writer is empty then in either case. */
+/* Passes the buffer to the caller, who frees it with wf_mem_free. *bytes: its length without the
+ * NUL; bytes may be NULL. After a failure *out is NULL. The writer is empty in either case. */
 wf_status wf_writer_take(wf_writer *w, char **out, size_t *bytes);
 
 #endif

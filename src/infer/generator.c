@@ -2,8 +2,8 @@
 /*
  * generator.c - creates, plans and frees generators, and computes logits of whole texts.
  *
- * A generator compiles one executable per bucket size in one session, so that all of them share the weights and
- * the page pool.
+ * A generator compiles one executable per bucket size in one session, so that all of them share the
+ * weights and the page pool.
  */
 #include "infer/generator.h"
 
@@ -78,8 +78,8 @@ static wf_status build(wf_generator *g, int64_t tokens, int64_t rows, wf_graph *
     WF_TRY(wf_output(graph, "logits", logits));
     if (!rows)
         return WF_OK;
-    /* Greedy sequences read back only the argmax and the largest logit, not all logits. The maximum is NaN when any
-     * logit is NaN, which take_token checks. */
+    /* Greedy sequences read back only the argmax and the largest logit, not all logits. The maximum
+     * is NaN when any logit is NaN, which take_token checks. */
     wf_value *named = logits;
     if (g->mask.limit < g->vocab) /* exclude rows that pad the vocabulary */
         named = wf_slice(graph, logits, 1, 0, g->mask.limit);

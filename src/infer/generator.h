@@ -2,11 +2,13 @@
 /*
  * generator.h - private state of generators and sequences.
  *
- * One run computes tokens of several sequences (continuous batching). A chunk of a prompt and the single next
- * token of a running sequence are treated alike: both are tokens that extend a sequence.
+ * One run computes tokens of several sequences (continuous batching). A chunk of a prompt and the
+ * single next token of a running sequence are treated alike: both are tokens that extend a
+ * sequence.
  *
- * Shapes are static, so the generator compiles executables for a few token counts (buckets). A run uses the
- * smallest bucket that holds its tokens and pads the rest. Keys and values live in fixed-size pages of one pool.
+ * Shapes are static, so the generator compiles executables for a few token counts (buckets). A run
+ * uses the smallest bucket that holds its tokens and pads the rest. Keys and values live in
+ * fixed-size pages of one pool.
  *
  * A generator and its sequences belong to one thread at a time.
  */
@@ -80,11 +82,11 @@ struct wf_sequence {
 
 /* ---- run.c ---- */
 
-/* Gathers the next tokens of all sequences, runs a bucket, and sets `row` of each sequence whose logits were
- * computed. *tokens: tokens computed; 0: no sequence had any. */
+/* Gathers the next tokens of all sequences, runs a bucket, and sets `row` of each sequence whose
+ * logits were computed. *tokens: tokens computed; 0: no sequence had any. */
 wf_status wf_generator_run(wf_generator *g, int64_t *tokens);
-/* Writes the inputs of an executable for `tokens` tokens and runs it. The first `used` tokens are real, the rest is
- * padding. rows: the executable has the input "rows". */
+/* Writes the inputs of an executable for `tokens` tokens and runs it. The first `used` tokens are
+ * real, the rest is padding. rows: the executable has the input "rows". */
 wf_status wf_generator_launch(wf_generator *g, wf_exec *exec, int64_t tokens, int64_t used,
                               bool rows);
 
@@ -97,8 +99,8 @@ wf_status wf_sequence_reserve(wf_sequence *s, int64_t count);
 
 /* ---- load.c ---- */
 
-/* Call before the first compilation: maps the weights that are used in place, and declares those that the device
- * packs, because both affect the choice of kernels. */
+/* Call before the first compilation: maps the weights that are used in place, and declares those
+ * that the device packs, because both affect the choice of kernels. */
 wf_status wf_generator_map_weights(wf_generator *g);
 /* Declares the same in a session that is only planned. *mapped: bytes that stay in files. */
 wf_status wf_generator_plan_weights(wf_session *session, const wf_model *model, size_t *mapped);

@@ -2,10 +2,11 @@
 /*
  * likely.c - see likely.h.
  *
- * A vocabulary has 100 000 tokens or more, and sampling runs once per generated token: sorting would cost more than
- * the rest. top-k and top-p make a few linear passes instead. A histogram over the distance from the largest logit
- * counts or weighs the tokens. Buckets before the one that reaches the limit are kept whole and later ones are
- * dropped. Only that one bucket is ordered, by a heap.
+ * A vocabulary has 100 000 tokens or more, and sampling runs once per generated token: sorting
+ * would cost more than the rest. top-k and top-p make a few linear passes instead. A histogram over
+ * the distance from the largest logit counts or weighs the tokens. Buckets before the one that
+ * reaches the limit are kept whole and later ones are dropped. Only that one bucket is ordered, by
+ * a heap.
  */
 #include "infer/likely.h"
 
@@ -40,8 +41,9 @@ float wf_likely_top(const float *logits, size_t n)
 
 #define LOWEST -87.0f
 
-/* exp(x) for LOWEST <= x <= 0, with a relative error of about 1e-7; 0 near LOWEST. Unlike expf it vectorizes.
- * x = n ln 2 + r, with ln 2 split in two parts so that n times the first part is exact; exp(r) is a polynomial. */
+/* exp(x) for LOWEST <= x <= 0, with a relative error of about 1e-7; 0 near LOWEST. Unlike expf it
+ * vectorizes. x = n ln 2 + r, with ln 2 split in two parts so that n times the first part is exact;
+ * exp(r) is a polynomial. */
 static inline float exp_negative(float x)
 {
     float n =
@@ -139,8 +141,8 @@ static void sift(wf_likely *t, size_t left, size_t at)
 
 /* ---- Keeping ---- */
 
-/* Orders the first n tokens and drops all but the most likely, whose count or weight reaches `limit`. Tokens from n on
- * stay. */
+/* Orders the first n tokens and drops all but the most likely, whose count or weight reaches
+ * `limit`. Tokens from n on stay. */
 static void keep_of_bucket(wf_likely *t, size_t n, double limit, bool by_weight)
 {
     for (size_t i = n / 2; i-- > 0;)
@@ -159,7 +161,8 @@ static void keep_of_bucket(wf_likely *t, size_t n, double limit, bool by_weight)
     memmove(t->id, t->id + left, t->n * sizeof *t->id);
 }
 
-/* Drops the tokens of buckets after `last` and moves those of `last` to the front. Returns how many these are. */
+/* Drops the tokens of buckets after `last` and moves those of `last` to the front. Returns how many
+ * these are. */
 static size_t drop_after(wf_likely *t, int last)
 {
     size_t n = 0, front = 0;
@@ -176,7 +179,8 @@ static size_t drop_after(wf_likely *t, int last)
     return front;
 }
 
-/* Keeps the most likely tokens. limit: their count or, by_weight, their fraction of the total weight. */
+/* Keeps the most likely tokens. limit: their count or, by_weight, their fraction of the total
+ * weight. */
 static void keep(wf_likely *t, double limit, bool by_weight)
 {
     double amount[BUCKETS] = {0}, total = 0, sure = 0;

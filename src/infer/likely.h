@@ -2,7 +2,8 @@
 /*
  * likely.h - top-k, top-p and min-p over a list of tokens, without sorting it.
  *
- * Tokens are ordered by logit, ties by ascending id, so the kept set does not depend on the algorithm.
+ * Tokens are ordered by logit, ties by ascending id, so the kept set does not depend on the
+ * algorithm.
  */
 #ifndef WF_INFER_LIKELY_H
 #define WF_INFER_LIKELY_H

@@ -2,8 +2,8 @@
 /*
  * load.c - loads a model's weights into a session.
  *
- * Each weight is packed, mapped or copied. Packed: the device rearranges it into its own layout, where that is
- * faster. Mapped: kernels read the file's pages, without a copy. Copied: all others.
+ * Each weight is packed, mapped or copied. Packed: the device rearranges it into its own layout,
+ * where that is faster. Mapped: kernels read the file's pages, without a copy. Copied: all others.
  */
 #include <math.h>
 
@@ -24,8 +24,8 @@ static bool rounds(const wf_model_weight_info *w)
     return wf_type_get(w->type)->kind == WF_KIND_BLOCK;
 }
 
-/* Small weights, mostly of norms, are copied. A mapped one would keep its readahead window resident, which holds
- * neighbours that have already been packed. */
+/* Small weights, mostly of norms, are copied. A mapped one would keep its readahead window
+ * resident, which holds neighbours that have already been packed. */
 static bool maps(const wf_model_weight_info *w)
 {
     enum { SMALL = 64 * 1024 /* bytes */ };

@@ -16,8 +16,8 @@ typedef struct {
     bool holes;    /* an id below the limit is masked, too */
 } wf_mask;
 
-/* Masks the ids below `vocab` that the tokenizer does not define. With t == NULL, or a tokenizer without tokens,
- * the mask is empty. Free it with wf_mask_free. */
+/* Masks the ids below `vocab` that the tokenizer does not define. With t == NULL, or a tokenizer
+ * without tokens, the mask is empty. Free it with wf_mask_free. */
 wf_status wf_mask_make(wf_ctx *ctx, const wf_tokenizer *t, int64_t vocab, wf_mask *out);
 void wf_mask_free(wf_ctx *ctx, wf_mask *m);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pages.h - the allocator of cache pages: a stack of free page numbers. The pages themselves are a state of the
- * generator's session. */
+/* pages.h - the allocator of cache pages: a stack of free page numbers. The pages themselves are a
+ * state of the generator's session. */
 #ifndef WF_INFER_PAGES_H
 #define WF_INFER_PAGES_H
 
@@ -17,8 +17,8 @@ typedef struct {
 wf_status wf_pages_init(wf_pages *p, wf_ctx *ctx, int64_t count);
 void wf_pages_free(wf_pages *p);
 
-/* Allocates or frees pages at the end of list[0 .. *have) until it has `want`. Returns false, and changes nothing,
- * when the pool has too few. */
+/* Allocates or frees pages at the end of list[0 .. *have) until it has `want`. Returns false, and
+ * changes nothing, when the pool has too few. */
 bool wf_pages_resize(wf_pages *p, int32_t *list, int64_t *have, int64_t want);
 
 #endif

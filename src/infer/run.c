@@ -2,8 +2,8 @@
 /*
  * run.c - one generator step: schedules tokens of all sequences, runs the model once, samples.
  *
- * A sequence takes part when it has uncached tokens. It gets logits, and so a new token, when the run reaches its
- * last token.
+ * A sequence takes part when it has uncached tokens. It gets logits, and so a new token, when the
+ * run reaches its last token.
  */
 #include <math.h>
 #include <string.h>
@@ -30,9 +30,9 @@ static wf_status add_tokens(wf_generator *g, wf_sequence *s, int64_t at, int64_t
     return WF_OK;
 }
 
-/* Divides at most `most` tokens among the sequences and returns their sum. Sequences with one token (decode) come
- * first, so that a long prompt does not delay them; prompts follow in slot order. The counts are left in g->lengths,
- * which gather then replaces. */
+/* Divides at most `most` tokens among the sequences and returns their sum. Sequences with one token
+ * (decode) come first, so that a long prompt does not delay them; prompts follow in slot order. The
+ * counts are left in g->lengths, which gather then replaces. */
 static int64_t share(wf_generator *g, int64_t most)
 {
     int64_t left = most;
@@ -84,7 +84,8 @@ wf_status wf_generator_launch(wf_generator *g, wf_exec *exec, int64_t tokens, in
     return wf_exec_run(exec);
 }
 
-/* *any: a sequence needs a token. *logits: one of them needs all logits, not only the device's argmax. */
+/* *any: a sequence needs a token. *logits: one of them needs all logits, not only the device's
+ * argmax. */
 static void look_at_rows(const wf_generator *g, bool *any, bool *logits)
 {
     *any = *logits = false;
@@ -135,8 +136,8 @@ static wf_status take_token(wf_generator *g, wf_sequence *s, bool logits)
     return wf_sequence_take(s, id);
 }
 
-/* Samples the next token of every sequence that has logits. A sequence whose sampling fails is cancelled: it would
- * fail again in every later step. */
+/* Samples the next token of every sequence that has logits. A sequence whose sampling fails is
+ * cancelled: it would fail again in every later step. */
 static wf_status take_tokens(wf_generator *g, int64_t *taken)
 {
     bool any, logits;

@@ -141,7 +141,8 @@ static void history_add(history *h, int32_t id)
 
 /* ---- From logits to candidates ---- */
 
-/* Keeps logits finite: a possible token stays possible, and the difference of two logits is never NaN. */
+/* Keeps logits finite: a possible token stays possible, and the difference of two logits is never
+ * NaN. */
 static float clamp(double logit)
 {
     return (float)fmax(-FLT_MAX, fmin(FLT_MAX, logit));
@@ -169,7 +170,8 @@ static wf_status load(wf_sampler *s, const float *logits)
         at, (double)logits[at]);
 }
 
-/* Adds the biases and excludes the masked ids, in this order: a bias cannot bring a masked id back. */
+/* Adds the biases and excludes the masked ids, in this order: a bias cannot bring a masked id
+ * back. */
 static void add_biases(wf_sampler *s)
 {
     for (int i = 0; i < s->how.biases; i++) {
@@ -191,7 +193,8 @@ static void penalize(const wf_sampler *s, const seen_token *seen, float *logit)
     *logit = clamp(x);
 }
 
-/* Returns whether every penalized token is at the index equal to its id. Other samplers drop and move tokens. */
+/* Returns whether every penalized token is at the index equal to its id. Other samplers drop and
+ * move tokens. */
 static bool in_place(const wf_likely *t, const history *h, size_t vocab)
 {
     bool same = t->n == vocab;
@@ -278,8 +281,8 @@ wf_status wf_sampler_pick(wf_sampler *s, const float *logits, int32_t *id)
     wf_rng rng;
     wf_rng_init(&rng, s->how.seed, s->picked++);
     double target = wf_rng_unit(&rng) * s->total, sum = 0;
-    /* Terminates: wf_likely_weigh added the same weights in the same order, so the sum reaches s->total exactly, and
-     * target is below it. */
+    /* Terminates: wf_likely_weigh added the same weights in the same order, so the sum reaches
+     * s->total exactly, and target is below it. */
     size_t i = 0;
     while ((sum += kept->value[i]) <= target)
         i++;

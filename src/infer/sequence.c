@@ -94,8 +94,8 @@ static wf_status check_prompt(const wf_generator *g, const int32_t *prompt, size
     return WF_OK;
 }
 
-/* Keeps the cached prefix that the old and the new tokens share. At least one token is computed again, because the
- * cache has no logits. */
+/* Keeps the cached prefix that the old and the new tokens share. At least one token is computed
+ * again, because the cache has no logits. */
 static void set_prompt(wf_sequence *s, const int32_t *prompt, size_t count)
 {
     wf_generator *g = s->generator;
@@ -194,7 +194,8 @@ static wf_status add_text(wf_sequence *s, const char *piece, size_t bytes)
     return s->text.status;
 }
 
-/* Flushes the text that the decoder and the stopper hold back. After a stop string both flush nothing. */
+/* Flushes the text that the decoder and the stopper hold back. After a stop string both flush
+ * nothing. */
 static wf_status end_text(wf_sequence *s)
 {
     const char *piece = NULL;

@@ -2,9 +2,9 @@
 /*
  * stop.c - see stop.h.
  *
- * Each stop string is searched with Knuth-Morris-Pratt: its first `matched` bytes equal the last bytes of the text,
- * and `border` is the failure function. The cost is linear in the text for each of at most 64 stop strings. The
- * longest current match is the text that must be held back.
+ * Each stop string is searched with Knuth-Morris-Pratt: its first `matched` bytes equal the last
+ * bytes of the text, and `border` is the failure function. The cost is linear in the text for each
+ * of at most 64 stop strings. The longest current match is the text that must be held back.
  */
 #include "infer/stop.h"
 
@@ -16,8 +16,8 @@
 typedef struct {
     size_t len, matched; /* matched < len */
     unsigned char text[WF_STOP_BYTES];
-    uint16_t border
-        [WF_STOP_BYTES]; /* [i]: length of the longest proper prefix of text[0..i] that is also its suffix */
+    /* border[i]: length of the longest proper prefix of text[0..i] that is also its suffix */
+    uint16_t border[WF_STOP_BYTES];
 } needle;
 
 struct wf_stopper {
@@ -123,8 +123,8 @@ static wf_status append(wf_stopper *s, const char *piece, size_t bytes)
     return WF_OK;
 }
 
-/* Returns the length of the longest stop string that this byte completes, or 0. *held becomes the length of the
- * longest partial match. */
+/* Returns the length of the longest stop string that this byte completes, or 0. *held becomes the
+ * length of the longest partial match. */
 static size_t step(wf_stopper *s, unsigned char byte, size_t *held)
 {
     size_t complete = 0;
