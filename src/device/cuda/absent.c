@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* absent.c - in place of the cuda device in builds without it: says so. */
+/* absent.c - replaces the cuda device in builds without CUDA and reports that. */
 #include "device/device.h"
 
 extern const wf_device_ops wf_cuda_device_ops;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * activation.cuh - activations of one f32 and their slopes, as cpu/activation.h has them. Kernels that apply one on
- * the way to something else must give the bits of the op itself, so that each is written once, here.
+ * activation.cuh - activations of one f32 and their derivatives, with cpu/activation.h's formulas.
+ * Fused kernels must produce the bits of the op itself, so each activation is written once, here.
  */
 #ifndef WF_DEVICE_CUDA_ACTIVATION_CUH
 #define WF_DEVICE_CUDA_ACTIVATION_CUH
@@ -13,7 +13,7 @@
 #define WF_INV_SQRT_2PI 0.3989422804014327f
 #define WF_GELU_CUBIC 0.044715f
 
-/* 2 to the x, relatively exact to 2^-22; what is less than 2^-126 is 0. */
+/* 2^x with a relative error of 2^-22; results below 2^-126 become 0. */
 static __device__ __forceinline__ float wf_quick_exp2(float x)
 {
 #if WF_CUDA_EMULATED
@@ -25,7 +25,7 @@ static __device__ __forceinline__ float wf_quick_exp2(float x)
 #endif
 }
 
-/* 1 / x to 2^-23; 0 of what is more than 2^126. */
+/* 1 / x with a relative error of 2^-23; 0 for |x| > 2^126. */
 static __device__ __forceinline__ float wf_quick_reciprocal(float x)
 {
 #if WF_CUDA_EMULATED
@@ -37,14 +37,15 @@ static __device__ __forceinline__ float wf_quick_reciprocal(float x)
 #endif
 }
 
-/* Where e^-x overflows, 1 / (1 + e^-x) is 0. */
+/* Correct where e^-x overflows: 1 / (1 + Inf) is 0. */
 static __device__ __forceinline__ float wf_sigmoid(float x)
 {
     return wf_quick_reciprocal(1 + expf(-x));
 }
 
-/* (1 + tanh(u)) / 2 is sigmoid(2 u), which stays exact where tanh(u) is close to -1. The factors of x and x^3 in
- * -2 u / ln 2: a quick power of 2 is enough, as its error counts for no more than that of u where gelu is large. */
+/* (1 + tanh(u)) / 2 = sigmoid(2 u), which stays accurate where tanh(u) is close to -1. The
+ * constants are the factors of x and x^3 in -2 u / ln 2. The fast 2^x suffices: where gelu is
+ * large, its error is no larger than u's. */
 static __device__ __forceinline__ float wf_gelu_gate(float x)
 {
     constexpr float linear = (float)(-2 * 0.7978845608028654 * 1.4426950408889634);
@@ -52,7 +53,7 @@ static __device__ __forceinline__ float wf_gelu_gate(float x)
     return wf_quick_reciprocal(1 + wf_quick_exp2(x * (linear + cubic * x * x)));
 }
 
-/* (1 + erf(u)) / 2, for the same reason. */
+/* (1 + erf(u)) / 2, accurate where erf(u) is close to -1. */
 static __device__ __forceinline__ float wf_gelu_erf_gate(float x)
 {
     return 0.5f * erfcf(-x * WF_SQRT_HALF);
@@ -73,7 +74,7 @@ static __device__ __forceinline__ float wf_silu(float x)
 static __device__ __forceinline__ float wf_relu(float x)
 {
     return x < 0 ? 0 : x;
-} /* NaN stays */
+} /* keeps NaN */
 static __device__ __forceinline__ float wf_relu2(float x)
 {
     return wf_relu(x) * wf_relu(x);
@@ -82,7 +83,7 @@ static __device__ __forceinline__ float wf_relu2(float x)
 static __device__ __forceinline__ float wf_gelu_slope(float x)
 {
     const float gate = wf_gelu_gate(x);
-    const float bend = fmaf(-gate, gate, gate); /* 0 long before x * x overflows */
+    const float bend = fmaf(-gate, gate, gate); /* becomes 0 long before x * x overflows */
     const float slope = 2 * WF_SQRT_2_OVER_PI * (1 + 3 * WF_GELU_CUBIC * x * x);
     return gate + (bend > 0 ? x * bend * slope : 0);
 }
@@ -98,7 +99,7 @@ static __device__ __forceinline__ float wf_silu_slope(float x)
     return gate * (1 + x * (1 - gate));
 }
 
-/* By number, as attributes have it. */
+/* Selected by the attribute's value. */
 template <wf_act ACT> static __device__ __forceinline__ float wf_activate(float x)
 {
     return ACT == WF_ACT_GELU       ? wf_gelu(x)

@@ -1,46 +1,47 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * append.cu - kv_append: pool [P, page, Hk, D] := tokens x [N, Hk, D] of sequences, at the places that positions and
- * the page table [S, pages] give. Should several tokens have one place, the last of them wins.
+ * append.cu - kv_append: writes tokens x [N, Hk, D] into the pool [P, page, Hk, D], at the slots
+ * that positions and the page table [S, pages] select. If several tokens share a slot, the last one
+ * wins.
  *
- * A token looks for later ones with the same place: all of them where there are few, else in a hash table of places
- * in the workspace. Tokens without a place, because their position or page is out of range, are told as faults
- * and left out.
+ * A token searches for later tokens with the same slot: directly when tokens are few, else in a
+ * hash table in the workspace. A token whose position or page is out of range is reported as a
+ * fault and skipped.
  */
 #include "device/cuda/update.cuh"
 
 enum {
-    FEW = 1024, /* tokens that are compared with each other */
+    FEW = 1024, /* up to this many tokens are compared pairwise */
     THREADS = 128
 };
 
 typedef struct {
     const int32_t *start, *positions, *table; /* start [S + 1], positions [N] */
     int64_t tokens, sequences, pages, table_stride;
-    int64_t pool_pages, page; /* how many pages the pool has, and tokens of each */
+    int64_t pool_pages, page; /* pages of the pool, tokens per page */
     wf_cuda_any x, pool;
     int64_t x_token, x_head; /* strides */
     int64_t heads, width;
-    bool wide; /* rows can be copied 16 bytes at a time */
-    /* The hash table, `slots` long, a power of two; NULL: few tokens. */
+    bool wide; /* rows allow 16-byte copies */
+    /* The hash table of `slots` entries, a power of two; NULL: few tokens. */
     int64_t slots;
-    unsigned long long *key; /* place + 1; 0: free */
-    int *last;               /* the last token with this place */
+    unsigned long long *key; /* slot + 1; 0: empty */
+    int *last;               /* the last token of this slot */
     uint64_t *fault;
 } append_args;
 
-/* Whether token i is of a sequence. */
+/* Whether token i belongs to a sequence. */
 static __device__ bool belongs(const append_args &a, int64_t i)
 {
     return a.sequences > 0 && i >= a.start[0] && i < a.start[a.sequences];
 }
 
-/* Where token i goes, counted in tokens of the pool; -1: nowhere. */
+/* The slot of token i, counted in tokens of the pool, or -1. */
 static __device__ int64_t place_of(const append_args &a, int64_t i)
 {
     if (!belongs(a, i))
         return -1;
-    int64_t low = 0, high = a.sequences; /* the last sequence that does not begin after i */
+    int64_t low = 0, high = a.sequences; /* bisect: the last sequence that starts at or before i */
     while (high - low > 1) {
         const int64_t middle = (low + high) / 2;
         if (a.start[middle] <= i)
@@ -60,7 +61,7 @@ static __device__ int64_t hash_of(const append_args &a, int64_t place)
     return (int64_t)((uint64_t)place * 0x9e3779b97f4a7c15u >> 20) & (a.slots - 1);
 }
 
-/* Entry of the table for a place, which is made if there is none. */
+/* Finds or inserts the table entry of a slot. */
 static __device__ int64_t entry_of(const append_args &a, int64_t place)
 {
     const unsigned long long key = (unsigned long long)place + 1;
@@ -88,10 +89,10 @@ static __global__ void __launch_bounds__(256) append_claim(append_args a)
         atomicMax(&a.last[entry_of(a, place)], (int)i);
 }
 
-/* One token a block. */
+/* One block per token. */
 static __global__ void __launch_bounds__(THREADS) append_copy(append_args a)
 {
-    __shared__ int beaten; /* by a later token */
+    __shared__ int beaten; /* a later token has the same slot */
     const int64_t i = blockIdx.x;
     const int64_t place = place_of(a, i);
     wf_check_starts(a.fault, a.start, a.sequences + 1, a.tokens, i * THREADS + threadIdx.x,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * attention.cu - attention and its gradient in f32 arithmetic, for everything that the ops allow: mixed types,
- * heads of any size, positions in any order, page pools.
+ * attention.cu - attention and its gradient in f32 arithmetic, for all that the ops allow: mixed
+ * types, any head size, positions in any order, page pools.
  *
- * Lanes are pairs of a token and one of the query heads that share a kv head, numbered through a sequence. A
- * block works on TILE rows, lanes or keys of one sequence, and goes through the columns, keys or lanes, a tile at a
- * time: scores (and their gradients) of TILE x TILE pairs, then sums over the columns, of which there are never
- * more than WIDTH in a block; wider heads take several blocks, which compute the same scores. No sum is
- * shared between blocks, so the order of each depends on the shape alone.
+ * A lane is a pair of a token and one of the query heads that share a kv head, numbered through a
+ * sequence. A block owns TILE rows (lanes or keys of one sequence) and iterates over tiles of
+ * columns (keys or lanes): it computes TILE x TILE scores or their gradients, then sums over the
+ * columns into at most WIDTH elements of a head. Wider heads use several blocks, which repeat the
+ * scores. No two blocks add to one sum, so the summation order depends on the shape only.
  */
 #include "device/cuda/attention.cuh"
 #include "device/cuda/flash_launch.h"
@@ -17,15 +17,16 @@ enum {
     THREADS = 256, /* 16 x 16, each with 4 x 4 pairs: rows y + 16 i, columns x + 16 j */
     SIDE = 16,
     EACH = TILE / SIDE,
-    DEPTH = 32, /* elements of a row that are multiplied at a time */
-    FEW = 16    /* rows of values that are in shared memory at a time */
+    DEPTH = 32, /* elements of a row per step of a dot product */
+    FEW = 16    /* rows of values in shared memory at once */
 };
 
-/* TILE rows or columns of pairs; offsets are below 0 for those that are not there. */
+/* TILE rows or columns of scores; offsets are negative for missing ones. */
 typedef struct {
-    int64_t first[TILE], second[TILE], out[TILE]; /* in q, do and o (or dq); in k, v and dk; ... */
+    int64_t first[TILE], second[TILE],
+        out[TILE]; /* offsets in q, do and o (or dq), or in k, v and dk */
     int position[TILE];
-    float lse[TILE], delta[TILE]; /* of lanes */
+    float lse[TILE], delta[TILE]; /* for lanes */
 } side;
 
 typedef struct {
@@ -35,14 +36,14 @@ typedef struct {
     };
     float pairs[TILE][TILE + 1];
     side row, column;
-    int low, high; /* positions of the rows */
-    int any;       /* whether some column may be seen by some row */
+    int low, high; /* smallest and largest position of the rows */
+    int any;       /* whether any row may see any column */
 } shared;
 
-/* ---- Which rows and columns ---- */
+/* ---- Selecting rows and columns ---- */
 
-/* Tile number t when each token has per_token rows. Stretch s begins with tile b * per_token / TILE + s, where b
- * is its first token, so that some tiles have no rows. */
+/* The range of tile t when each token has per_token rows. Range s starts with tile
+ * b * per_token / TILE + s, where b is its first token; some tiles are therefore empty. */
 static __device__ wf_attention_stretch find_stretch(const wf_attention_problem &a, int64_t t,
                                                     int64_t per_token)
 {
@@ -58,7 +59,7 @@ static int64_t tile_count(const wf_attention_problem *a, int64_t per_token)
     return a->n * per_token / TILE + a->sequences + 2;
 }
 
-/* Entry c of a side becomes lane x of the stretch. */
+/* Sets entry c of a side to lane x of the range. */
 static __device__ void put_lane(const wf_attention_problem &a, const wf_attention_stretch &s,
                                 int kv_head, int64_t x, int c, side &to)
 {
@@ -76,7 +77,7 @@ static __device__ void put_lane(const wf_attention_problem &a, const wf_attentio
     }
 }
 
-/* The same for key j. */
+/* Sets entry c of a side to key j. */
 static __device__ void put_key(const wf_attention_problem &a, const wf_attention_stretch &s,
                                int kv_head, int64_t j, int c, side &to)
 {
@@ -93,7 +94,7 @@ static __device__ void put_key(const wf_attention_problem &a, const wf_attention
     to.out[c] = -1;
 }
 
-/* Key j, which column c should have had, is in no page of the pool: a fault if a row sees it. */
+/* Reports that key j of column c has an invalid page, if a row sees it. */
 static __device__ void tell_page(const wf_attention_problem &a, const shared &sh,
                                  const wf_attention_stretch &s, int64_t j)
 {
@@ -104,7 +105,7 @@ static __device__ void tell_page(const wf_attention_problem &a, const shared &sh
             return wf_fault(a.fault, WF_CUDA_FAULT_PAGE, at, page);
 }
 
-/* After the rows were put: their positions. All threads call it. */
+/* Computes the rows' bounds of positions. All threads call it after the rows are set. */
 static __device__ void find_bounds(shared &sh)
 {
     __syncthreads();
@@ -120,14 +121,14 @@ static __device__ void find_bounds(shared &sh)
     __syncthreads();
 }
 
-/* Puts a tile of columns, leaving out those that no row can see, and says whether one is left. All threads
- * call it; put(c) fills column c. */
+/* Sets a tile of columns by put(c), drops those that no row can see, and returns whether any
+ * remains. All threads call it. */
 template <typename F>
 static __device__ bool put_columns(const wf_attention_problem &a, shared &sh, bool rows_are_queries,
                                    F put)
 {
     const int c = (int)threadIdx.x;
-    __syncthreads(); /* nobody looks at the last ones any more */
+    __syncthreads(); /* the previous tile is no longer read */
     if (c == 0)
         sh.any = 0;
     __syncthreads();
@@ -147,9 +148,9 @@ static __device__ bool put_columns(const wf_attention_problem &a, shared &sh, bo
     return sh.any != 0;
 }
 
-/* ---- Products ---- */
+/* ---- Dot products ---- */
 
-/* Elements [at, at + DEPTH) of TILE rows, 0 where there are none. */
+/* Loads elements [at, at + DEPTH) of TILE rows, 0 for missing ones. */
 static __device__ void load_operand(float (*to)[DEPTH + 1], const wf_attention_rows &x,
                                     const int64_t *offsets, int at, int length)
 {
@@ -248,7 +249,7 @@ static __device__ void store_sums(shared &sh, const float (&sum)[EACH][WIDTH / S
 
 /* ---- Forward ---- */
 
-/* Running softmax of a row, which 16 neighbouring threads have in common. */
+/* Online softmax of a row, shared by 16 neighbouring threads. */
 typedef struct {
     float most, sum;
 } running;
@@ -269,7 +270,7 @@ static __device__ __forceinline__ float side_sum(float x)
     return x;
 }
 
-/* Products become probabilities, in sh.pairs, as far as they are known; sums of values shrink accordingly. */
+/* Turns scores into unnormalized probabilities in sh.pairs and rescales the running sums. */
 template <int WIDTH>
 static __device__ void soften(const wf_attention_problem &a, shared &sh, float (&s)[EACH][EACH],
                               running (&r)[EACH], float (&sum)[EACH][WIDTH / SIDE])
@@ -342,7 +343,8 @@ static __device__ void attend(const wf_attention_problem &a, shared &sh,
         store_sums<WIDTH>(sh, sum, factor, a.o, at, a.d_v);
 }
 
-/* Items: parts of the columns for each kv head for each tile, the last tiles first, whose rows see most. */
+/* Blocks: parts of the head for each kv head for each tile; last tiles first, since they see most
+ * keys. */
 template <int WIDTH>
 static __global__ void __launch_bounds__(THREADS)
     attention_forward(const wf_attention_problem a, int64_t tiles)
@@ -364,9 +366,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- Gradient ----
  *
- * With p = e^(s - lse) and delta = do . o: ds = p (do . v - delta), through the cap and the scale to q . k. */
+ * p = e^(s - lse), delta = do . o, ds = p (do . v - delta), then the derivatives of cap and scale. */
 
-/* A warp for each row. */
+/* One warp per row. */
 static __global__ void attention_delta(const wf_attention_problem a)
 {
     if (a.irregular && !*a.irregular)
@@ -386,7 +388,7 @@ static __global__ void attention_delta(const wf_attention_problem a)
     }
 }
 
-/* What goes into sh.pairs: p, or, if GRADIENT, ds. Rows are lanes, or columns are. */
+/* Writes p, or with GRADIENT ds, to sh.pairs. Lanes are the rows or the columns. */
 template <bool GRADIENT>
 static __device__ void differentiate(const wf_attention_problem &a, shared &sh,
                                      const float (&s)[EACH][EACH], const float (&dp)[EACH][EACH],
@@ -449,7 +451,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Columns of dk or, if VALUES, dv, from `at` on. */
+/* Computes elements of dk (or dv with VALUES) from `at` on. */
 template <int WIDTH, bool VALUES>
 static __device__ void sum_lanes(const wf_attention_problem &a, shared &sh,
                                  const wf_attention_stretch &s, int kv_head, int at)
@@ -513,7 +515,7 @@ static void run_forward(const wf_launch *l, const int32_t *irregular)
     wf_attention_problem a = wf_attention_open_forward(l);
     a.irregular = irregular;
     if (irregular)
-        a.fault = NULL; /* flash_launch.cu told of them */
+        a.fault = NULL; /* flash_launch.cu reported them */
     const int64_t tiles = tile_count(&a, a.group), parts = a.d_v <= 64 ? 1 : (a.d_v + 127) / 128;
     const auto kernel = a.d_v <= 64 ? attention_forward<64> : attention_forward<128>;
     WF_RUN(kernel, grid_for(l, tiles * a.kv_heads * parts), THREADS, 0, wf_cuda_stream(l))
@@ -533,7 +535,7 @@ static void run_backward(const wf_launch *l, void *workspace, const int32_t *irr
     a.dk = wf_attention_tokens(&l->out[1]);
     a.dv = wf_attention_tokens(&l->out[2]);
     a.irregular = irregular;
-    a.fault = irregular ? NULL : l->fault; /* flash_launch.cu told of them */
+    a.fault = irregular ? NULL : l->fault; /* flash_launch.cu reported them */
     const int64_t tiles = tile_count(&a, a.group), key_tiles = tile_count(&a, 1);
     const bool narrow = a.d <= 64 && a.d_v <= 64;
     const int parts = narrow ? 1 : (a.d + 127) / 128, parts_v = narrow ? 1 : (a.d_v + 127) / 128;

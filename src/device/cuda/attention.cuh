@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * attention.cuh - what attention in f32 arithmetic is told, and which tokens and keys belong together: for everything that
- * the ops allow, mixed types, heads of any size, positions in any order, page pools.
+ * attention.cuh - parameters of the f32 attention kernels, and the mapping of tokens to sequences
+ * and keys. Covers all that the ops allow: mixed types, any head size, positions in any order, page
+ * pools.
  */
 #ifndef WF_DEVICE_CUDA_ATTENTION_CUH
 #define WF_DEVICE_CUDA_ATTENTION_CUH
@@ -10,7 +11,7 @@
 
 #include "device/cuda/kernels.cuh"
 
-/* Rows of elements: at page, row of the page and head. */
+/* Rows of elements, addressed by page, row in the page, and head. */
 typedef struct {
     void *data;
     wf_type type;
@@ -21,27 +22,28 @@ typedef struct {
     wf_attention_rows q, k, v, o, dout, dq, dk, dv;
     float *lse;
     int64_t lse_row;
-    float *delta;          /* [N, H]: do . o, the gradient alone */
+    float *delta;          /* [N, H]: dot(do, o); gradient only */
     const int32_t *starts; /* [sequences + 1] */
     const int32_t *positions;
-    const int32_t *table; /* NULL: packed */
+    const int32_t *table; /* NULL: packed keys, no pages */
     const int32_t *lengths;
-    int64_t longest; /* that a row of the table has pages for; lengths beyond it are cut */
+    int64_t longest; /* most keys that a row of the table can hold; longer lengths are clamped */
     int64_t table_row;
-    int sequences, pool, page; /* pages of the pool, rows of a page */
+    int sequences, pool, page; /* pool: pages in the pool; page: rows per page */
     int n, heads, kv_heads, group, d, d_v;
     float scale, cap;
     int causal;
     int64_t window;
-    const int32_t *irregular; /* when not NULL: there is something to do only if it is set */
-    uint64_t *fault;          /* NULL: somebody else looks for them */
+    const int32_t *irregular; /* not NULL: run only if the flag is set */
+    uint64_t *fault;          /* NULL: another kernel checks the input */
 } wf_attention_problem;
 
-/* A stretch of tokens: a sequence, or those before the first and after the last, whose number is below 0. */
+/* A range of tokens: a sequence, or the tokens before the first and after the last one (number <
+ * 0). */
 typedef struct {
     int sequence, begin, end;
-    int number;    /* of all stretches */
-    int64_t first; /* row of the tile in it, where there are tiles */
+    int number;    /* index of the range */
+    int64_t first; /* first row of the tile in the range, in tiled kernels */
 } wf_attention_stretch;
 
 /* ---- Elements ---- */
@@ -72,9 +74,9 @@ static __device__ __forceinline__ int64_t wf_attention_offset(const wf_attention
     return page * x.page + row * x.row + head * x.head;
 }
 
-/* ---- Which tokens and keys ---- */
+/* ---- Tokens to sequences ---- */
 
-/* Where stretch s begins. */
+/* First token of range s. */
 static __device__ __forceinline__ int wf_attention_boundary(const wf_attention_problem &a, int s)
 {
     if (s == 0)
@@ -82,7 +84,7 @@ static __device__ __forceinline__ int wf_attention_boundary(const wf_attention_p
     return s > a.sequences + 1 ? a.n : min(max(a.starts[s - 1], 0), a.n);
 }
 
-/* The last stretch of those that begin in time, which before(s) says of stretch s; the first always does. */
+/* The last range s for which before(s) holds, by bisection; it holds for the first one. */
 template <typename F>
 static __device__ __forceinline__ wf_attention_stretch
 wf_attention_find(const wf_attention_problem &a, F before)
@@ -107,7 +109,7 @@ static __device__ __forceinline__ int64_t wf_attention_keys(const wf_attention_p
     return a.table ? min((int64_t)a.lengths[s.sequence], a.longest) : s.end - s.begin;
 }
 
-/* Tells of starts and lengths that are not right. All threads of the grid call it. */
+/* Reports invalid starts and lengths. All threads of the grid call it. */
 static __device__ __forceinline__ void wf_attention_check(const wf_attention_problem &a)
 {
     const int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x,
@@ -147,7 +149,7 @@ static inline wf_attention_rows wf_attention_pages(const wf_view *v)
     return x;
 }
 
-/* in[] begins at q. */
+/* in[0] is q. */
 static inline wf_attention_problem wf_attention_open(const wf_launch *l, const wf_view *in)
 {
     const wf_attr_attention *attr = (const wf_attr_attention *)l->attr;
@@ -172,7 +174,7 @@ static inline wf_attention_problem wf_attention_open(const wf_launch *l, const w
     return a;
 }
 
-/* Of attention itself: with its results, and pages if it has them. */
+/* The same for the forward op: with its outputs, and pages if it has them. */
 static inline wf_attention_problem wf_attention_open_forward(const wf_launch *l)
 {
     wf_attention_problem a = wf_attention_open(l, l->in);

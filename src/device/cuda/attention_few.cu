@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * attention_few.cu - attention of a few tokens to many keys, as in generation: a block for each token and head.
+ * attention_few.cu - decode attention: few tokens, many keys, one block per token and head.
  *
- * The warps of a block take turns at keys, 32 at a time. Each lane scores one of them; then the lanes have elements of the
- * sum of values, and go through the keys together. In the end the warps' parts are put together in their order.
+ * The warps of a block take turns at groups of 32 keys. Each lane scores one key; then each lane
+ * owns some elements of the output and the warp iterates over the keys. Finally the warps' partial
+ * results are combined in order.
  */
 #include "device/cuda/attention.cuh"
 
 enum {
-    TOKENS = 8, /* at most */
+    TOKENS = 8, /* most tokens */
     THREADS = 512,
     WARPS = THREADS / 32,
-    WIDTH = 256 /* of heads, at most */
+    WIDTH = 256 /* largest head size */
 };
 
 typedef struct {
     float q[WIDTH];
-    float most[WARPS], sum[WARPS]; /* of scores; of e^(score - most) */
-    float value[WARPS][WIDTH];     /* the same sum with values */
+    float most[WARPS], sum[WARPS]; /* max of the scores; sum of e^(score - most) */
+    float value[WARPS][WIDTH];     /* sum of e^(score - most) v */
 } shared;
 
-/* Where key j is, in k and v; below 0 if the token cannot see it. That it is in no page of the pool is a fault. */
+/* Offsets of key j in k and v; negative if the token cannot see it. An invalid page is a fault. */
 static __device__ __forceinline__ longlong2 find_key(const wf_attention_problem &a,
                                                      const wf_attention_stretch &s, int kv_head,
                                                      int position, int64_t j)
@@ -41,7 +42,7 @@ static __device__ __forceinline__ longlong2 find_key(const wf_attention_problem 
                           wf_attention_offset(a.v, page, row, kv_head));
 }
 
-/* W: elements that are loaded at once. */
+/* W: elements per load. */
 template <typename T, int W>
 static __device__ __forceinline__ float dot(const float *q, const T *k, int d)
 {
@@ -56,7 +57,7 @@ static __device__ __forceinline__ float dot(const float *q, const T *k, int d)
     return sum;
 }
 
-/* A warp's share of the keys. PARTS: elements of a value that a lane has, 32 apart. */
+/* Processes a warp's keys. PARTS: output elements per lane, 32 apart. */
 template <typename T, int W, int PARTS>
 static __device__ __forceinline__ void attend(const wf_attention_problem &a, shared &sh,
                                               const wf_attention_stretch &s, int token, int kv_head)

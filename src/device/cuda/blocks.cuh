@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * blocks.cuh - quantized blocks to numbers on the device (graph/quant/block.h says how they are stored), eight
- * neighbours at a time: in every type these share one scale and lie in bytes next to each other.
+ * blocks.cuh - decodes quantized blocks (layouts: graph/quant/block.h), eight neighbouring elements
+ * at a time: in every type they share one scale and lie in contiguous bytes.
  */
 #ifndef WF_DEVICE_CUDA_BLOCKS_CUH
 #define WF_DEVICE_CUDA_BLOCKS_CUH
@@ -11,7 +11,7 @@ extern "C" {
 }
 #include "device/cuda/kernels.cuh"
 
-/* A type of blocks as kernels know it: LENGTH numbers in BYTES. */
+/* A block type for kernels: LENGTH elements in BYTES bytes. */
 template <wf_type TYPE> struct wf_block_of {
     enum {
         LENGTH = TYPE == WF_Q4_K || TYPE == WF_Q6_K ? 256 : 32,
@@ -23,7 +23,7 @@ template <wf_type TYPE> struct wf_block_of {
     };
 };
 
-/* Eight bytes from an even address: blocks are aligned to no more. */
+/* Loads eight bytes from a 2-byte aligned address, a block's alignment. */
 static __device__ __forceinline__ uint64_t wf_block_bytes8(const uint8_t *from)
 {
     const uint16_t *p = reinterpret_cast<const uint16_t *>(from);
@@ -35,7 +35,8 @@ static __device__ __forceinline__ float wf_block_f16(uint16_t code)
     return __half2float(__ushort_as_half(code));
 }
 
-/* Numbers 8 part .. 8 part + 7 of the block at `from`. Products are exact, so each is rounded once at most. */
+/* Decodes elements 8 part to 8 part + 7 of the block at `from`. Each is rounded at most once: the
+ * multiplications are exact. */
 template <wf_type TYPE>
 static __device__ __forceinline__ void wf_block_decode8(const void *from, int part, float *to)
 {
@@ -87,7 +88,8 @@ static __device__ __forceinline__ void wf_block_decode8(const void *from, int pa
     }
 }
 
-/* Calls f(wf_block_of<TYPE>()): wf_with_block(type, [&](auto b) { wf_block_decode8<decltype(b)::TYPE>... }). */
+/* Calls f(wf_block_of<TYPE>()): wf_with_block(type, [&](auto b) {
+ * wf_block_decode8<decltype(b)::TYPE>... }). */
 template <wf_type TYPE_> struct wf_block_tag : wf_block_of<TYPE_> {
     static constexpr wf_type TYPE = TYPE_;
 };

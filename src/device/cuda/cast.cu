@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cast.cu - the same numbers in another type, rounded as the cpu does.
+ * cast.cu - type conversion, rounded as on the cpu.
  *
- * Integers go by way of i32, which holds them all, and floats by way of f32; so an integer cast to an integer is
- * exact. What does not fit saturates; a float loses its fraction, NaN becomes 0. Kernels exist for each type that is
- * read; which one is written they look up, once for a pack. Products that want other types than they are given have
- * them made here, too.
+ * Integers convert through i32 and floats through f32, so integer to integer is exact. Out-of-range
+ * values saturate; float to integer truncates, and NaN becomes 0. There is one kernel per source
+ * type; it selects the target type once per pack. Matmuls use wf_cuda_convert for operands of other
+ * types.
  */
 #include "device/cuda/blocks.cuh"
 #include "device/cuda/each.cuh"
 #include "device/cuda/narrow.cuh"
 
 #define THREADS 256
-/* Packs of so many bytes that a thread has under way. */
+/* Packs of `bytes` bytes that a thread loads before it stores one. */
 #define UNROLL(bytes) ((bytes) >= 16 ? 4 : 8)
 
-/* ---- Elements by way of i32 or f32 ---- */
+/* ---- Elements through i32 or f32 ---- */
 
 static __device__ __forceinline__ int32_t number(int32_t x)
 {
@@ -50,7 +50,7 @@ static __device__ __forceinline__ int32_t clamp(int32_t x, int32_t low, int32_t 
     return x < low ? low : x > high ? high : x;
 }
 
-/* From i32 or f32. */
+/* Converts from i32 or f32. */
 template <typename T> struct stored {
     template <typename N> static __device__ __forceinline__ T of(N x)
     {
@@ -86,7 +86,7 @@ static __device__ __forceinline__ void store(void *to, int64_t at, const N (&x)[
     wf_store_pack<To, V>((To *)to + at, y);
 }
 
-/* Packs of 8 are of types of two bytes at most. */
+/* V == 8 occurs with types of at most 2 bytes only. */
 template <typename N, int V>
 static __device__ __forceinline__ void store_as(wf_type type, void *to, int64_t at, const N (&x)[V])
 {
@@ -134,7 +134,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* What is written: dense, of the shape that is read. */
+/* The target: dense, with the source's shape. */
 typedef struct {
     cudaStream_t stream;
     wf_type type;
@@ -180,7 +180,7 @@ template <typename From> static void run(const target &t, const wf_view *in)
 
 /* ---- Quantized blocks ---- */
 
-/* An item is 8 numbers. */
+/* An item is 8 elements. */
 template <typename B, typename T>
 static __global__ void __launch_bounds__(THREADS)
     decode_kernel(wf_each<1> w, const char *from, T *to)
@@ -218,7 +218,7 @@ static void decode(const target &t, const wf_view *in)
     });
 }
 
-/* ---- All of them ---- */
+/* ---- Launching ---- */
 
 extern "C" void wf_cuda_convert(cudaStream_t stream, const wf_view *from, wf_type type, void *to)
 {

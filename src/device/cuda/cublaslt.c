@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cublaslt.c - loads cuBLASLt, once in a process. */
+/* cublaslt.c - loads cuBLASLt once per process. */
 #include "device/cuda/cublaslt.h"
 
 #include <pthread.h>

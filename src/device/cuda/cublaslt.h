@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cublaslt.h - what is used of cuBLASLt, versions 12 and 13, declared here: building takes no headers of it. Names,
- * values and layouts are the library's own; matrices are column-major there.
+ * cublaslt.h - our declarations of the parts of cuBLASLt 12 and 13 that we call, so that building
+ * needs no cuBLAS headers. Names, values and layouts are the library's. Its matrices are
+ * column-major.
  */
 #ifndef WF_DEVICE_CUDA_CUBLASLT_H
 #define WF_DEVICE_CUDA_CUBLASLT_H
@@ -11,14 +12,14 @@
 
 typedef void *wf_lt_object; /* a handle, a descriptor, a layout or a preference */
 
-/* Good for the version of the library that made it, on disk, too. */
+/* An algorithm. Valid only for the library version that made it, also when stored on disk. */
 typedef struct {
     uint64_t data[8];
 } wf_lt_algo;
 
 typedef struct {
     wf_lt_algo algo;
-    size_t workspace; /* bytes that it needs */
+    size_t workspace; /* bytes required */
     int state;        /* 0: the other fields are valid */
     float waves;
     int reserved[4];
@@ -49,8 +50,8 @@ enum {
 
 enum { WF_LT_CONFIG_SPLITK_NUM = 2, WF_LT_CONFIG_REDUCTION_SCHEME = 3 };
 
-/* How parts of sums over k come together: in place, behind counters; or from the workspace in a step of its
- * own. */
+/* How split-k partial sums are combined: in place behind counters, or from the workspace in a
+ * second kernel. */
 enum { WF_LT_REDUCE_IN_PLACE = 1, WF_LT_REDUCE_COMPUTE_TYPE = 2, WF_LT_REDUCE_OUTPUT_TYPE = 4 };
 
 enum {
@@ -61,7 +62,7 @@ enum {
     WF_LT_EPILOGUE_DGELU = 64 | 128
 };
 
-/* Functions give 0 (WF_LT_SUCCESS) or the number of an error. */
+/* Every function returns 0 (WF_LT_SUCCESS) or an error number. */
 typedef struct {
     int (*create)(wf_lt_object *handle);
     int (*destroy)(wf_lt_object handle);
@@ -95,7 +96,7 @@ typedef struct {
 extern "C" {
 #endif
 
-/* The library, loaded at the first call; NULL when it cannot be, and wf_lt_fault() says why. */
+/* Returns the library, loaded on the first call, or NULL; then wf_lt_fault() returns the reason. */
 const wf_lt *wf_lt_get(void);
 const char *wf_lt_fault(void);
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cudnn.c - attention by cuDNN, beside our own. Its gradient does not repeat bit for bit, so that it runs under
- * --fast alone, where ours are slower: table.c.
+ * cudnn.c - attention by cuDNN. Its gradient is not bitwise reproducible, so it needs --fast, and
+ * only GPUs where our kernels are slower use it (table.c).
  *
- * Whether cuDNN has a plan is known when strides are, at prepare; where it has none, our own kernels run.
+ * prepare, which knows the strides, asks cuDNN for a plan. Without one, our kernels run.
  */
 #include <string.h>
 
 #include "device/cuda/cudnn_graph.h"
 #include "device/cuda/flash_launch.h"
 
-enum { WORKSPACE = 16 << 20, LINE = 256 }; /* bytes that a plan may want for itself, aligned so */
+enum { WORKSPACE = 16 << 20, LINE = 256 }; /* bytes of a plan's workspace, and its alignment */
 
 static bool accepts(const wf_device *device, const wf_node *n)
 {
@@ -28,7 +28,7 @@ static bool accepts(const wf_device *device, const wf_node *n)
 static wf_dnn_shape shape_of(const wf_launch *l, const wf_flash *f)
 {
     wf_dnn_shape s;
-    memset(&s, 0, sizeof s); /* also what lies between fields: shapes are compared by their bytes */
+    memset(&s, 0, sizeof s); /* clears padding, too: shapes are compared as bytes */
     s.type = f->type;
     s.gradient = l->node->op == WF_OP_attention_grad;
     s.length = (int32_t)((const wf_attr_attention *)l->attr)->length;
@@ -47,7 +47,7 @@ static wf_dnn_shape shape_of(const wf_launch *l, const wf_flash *f)
     return s;
 }
 
-/* All of it is wanted: a graph cannot leave out a result. */
+/* Whether every output is read: a cuDNN graph cannot omit one. */
 static bool complete(const wf_launch *l, const wf_flash *f)
 {
     bool all = f->o.data && f->lse && f->lse_row == f->heads && wf_flash_aligned(f);
@@ -84,7 +84,7 @@ static wf_status prepare(const wf_launch *l)
     wf_dnn_shape shape = shape_of(l, &f);
     const char *why;
     if (complete(l, &f) && !wf_dnn_build(&shape, WORKSPACE, &why))
-        wf_ctx_log(l->ctx, WF_LOG_WARN, "attention runs by Weft's own kernels: %s", why);
+        wf_ctx_log(l->ctx, WF_LOG_WARN, "attention uses Weft's own kernels: %s", why);
     return WF_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cudnn_graph.c - see cudnn_graph.h. */
+/* cudnn_graph.c - builds, caches and runs cuDNN's attention plans. */
 #include "device/cuda/cudnn_graph.h"
 
 #if defined(__has_include)
@@ -45,7 +45,7 @@ static struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cudnnHandle_t handle;
-static int owner; /* the GPU of the handle; others do without */
+static int owner; /* the GPU of the handle; other GPUs do not use cuDNN */
 static bool loaded;
 static char fault[512];
 
@@ -86,10 +86,10 @@ bool wf_dnn_available(const char **why)
     return loaded;
 }
 
-/* ---- Building: the first failure is kept, and what follows does nothing ---- */
+/* ---- Building: after the first failure, all calls do nothing ---- */
 
 enum { MOST_DESCS = 192, MOST_OPS = 32, CONFIGS = 8 };
-/* Numbers by which tensors are bound to memory; those of values that exist nowhere follow from LAST on. */
+/* Ids that bind tensors to memory. Virtual tensors have ids from LAST on. */
 enum { Q = 1, K, V, O, STATS, SCALE, HIDDEN, ONE, DOUT, DQ, DK, DV, SUM, DQ_SUM, LAST = 100 };
 
 typedef struct {
@@ -104,7 +104,7 @@ typedef struct {
 struct wf_dnn_plan {
     struct wf_dnn_plan *next;
     wf_dnn_shape shape;
-    desc plan; /* NULL: there is none for this shape */
+    desc plan; /* NULL: cuDNN has no plan for this shape */
     int64_t workspace;
 };
 static wf_dnn_plan *plans;
@@ -143,7 +143,7 @@ static void set_desc(building *b, desc d, cudnnBackendAttributeName_t name, desc
 static desc done(building *b, desc d)
 {
     if (!b->failed)
-        note(b, "what was described", dnn.finalize(d));
+        note(b, "finalizing a descriptor", dnn.finalize(d));
     return d;
 }
 
@@ -173,7 +173,7 @@ static desc tensor(building *b, int64_t id, cudnnDataType_t type, four dim, four
     return done(b, d);
 }
 
-/* [B, H, T, D] in memory with these strides from token to token and head to head, or with its last axes swapped. */
+/* A tensor [B, H, T, D] with these token and head strides, or with its last axes swapped. */
 static desc rows(building *b, int64_t id, int64_t row, int64_t head)
 {
     const wf_dnn_shape *s = b->s;
@@ -188,7 +188,7 @@ static desc columns(building *b, int64_t id, int64_t row, int64_t head)
                   (four){{row * s->length, head, 1, row}});
 }
 
-/* [B, H, T, T], which exists nowhere. */
+/* A virtual tensor [B, H, T, T]. */
 static desc scores(building *b, cudnnDataType_t type)
 {
     int64_t h = b->s->heads, t = b->s->length;
@@ -202,7 +202,7 @@ static desc scores_turned(building *b)
                   (four){{h * t * t, t * t, 1, t}});
 }
 
-/* [B, H, T, 1] in f32: one number a row. Those of the caller lie token by token. */
+/* An f32 tensor [B, H, T, 1], one value per row. The caller's are stored token by token. */
 static desc numbers(building *b, int64_t id)
 {
     int64_t h = b->s->heads, t = b->s->length;
@@ -282,7 +282,7 @@ static desc reshape(building *b, desc x, desc y)
 
 static const cudnnDataType_t F32 = CUDNN_DATA_FLOAT, I32 = CUDNN_DATA_INT32;
 
-/* What is later than the query becomes `hidden`. */
+/* Sets scores of keys after the query to `hidden`. */
 static desc masked(building *b, desc s, desc hidden)
 {
     desc row = pointwise(b, CUDNN_POINTWISE_GEN_INDEX, 2, s, NULL, NULL, scores(b, I32));
@@ -347,7 +347,7 @@ static void describe_gradient(building *b)
 
 /* ---- Plans ---- */
 
-/* The first of those that cuDNN suggests that can be made and needs no more than that. */
+/* Takes cuDNN's first suggestion that builds within `most` bytes of workspace. */
 static void choose_plan(building *b, desc graph, int64_t most, wf_dnn_plan *out)
 {
     desc ways = make(b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), config[CONFIGS];
@@ -362,7 +362,7 @@ static void choose_plan(building *b, desc graph, int64_t most, wf_dnn_plan *out)
         note(b, "looking for a plan",
              dnn.get(ways, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS,
                      &count, config));
-    /* As many as there are, of which no more were given than were asked for. */
+    /* `count` is the total; at most CONFIGS were returned. */
     for (int64_t i = 0; !b->failed && i < count && i < CONFIGS; i++) {
         int64_t got;
         desc plan = make(b, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -382,7 +382,7 @@ static void choose_plan(building *b, desc graph, int64_t most, wf_dnn_plan *out)
         snprintf(fault, sizeof fault, "cuDNN has no plan for attention of this shape");
 }
 
-/* What was made stays: the plan refers to it. */
+/* Descriptors are not freed: the plan refers to them. */
 static void build(wf_dnn_plan *p, int64_t most)
 {
     building b = {.s = &p->shape,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cudnn_graph.h - attention as a graph of cuDNN's, built with its C interface and made into a plan that runs. cuDNN is
- * loaded when it is first needed.
+ * cudnn_graph.h - attention as a cuDNN graph, built by its C interface and compiled to a plan.
+ * cuDNN is loaded on first use.
  *
- * Sequences of one length, causal, as many kv heads as heads, all of one narrow type. The gradient is not
- * deterministic: sums for dq are added by whoever comes first.
+ * Supports causal attention over sequences of equal length, with as many kv heads as heads, in one
+ * narrow type. The gradient is not deterministic: blocks add to dq in any order.
  */
 #ifndef WF_DEVICE_CUDA_CUDNN_GRAPH_H
 #define WF_DEVICE_CUDA_CUDNN_GRAPH_H
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* What a plan is for. Strides are those of wf_flash. */
+/* The key of a plan. Strides are those of wf_flash. */
 typedef struct {
     wf_type type;
     bool gradient;
@@ -26,16 +26,17 @@ typedef struct {
 
 typedef struct wf_dnn_plan wf_dnn_plan;
 
-/* Is the library there? `why` may be NULL. */
+/* Whether cuDNN was loaded; else *why is the reason. `why` may be NULL. */
 bool wf_dnn_available(const char **why);
-/* The plan for a shape, from the process's list of them, or NULL; and the same, building it (seconds). NULL from the
- * latter: cuDNN has none that needs at most `most` bytes of workspace, and *why says so until the next call. */
+/* find returns the cached plan of a shape, or NULL. build adds it to the cache, which takes
+ * seconds; NULL means that cuDNN has no plan within `most` bytes of workspace, with the reason in
+ * *why until the next call. Plans live until the process ends. */
 const wf_dnn_plan *wf_dnn_find(const wf_dnn_shape *shape);
 const wf_dnn_plan *wf_dnn_build(const wf_dnn_shape *shape, size_t most, const char **why);
 
-/* Bytes for sums, besides the plan's own workspace. */
+/* Bytes for sums, in addition to the plan's workspace. */
 size_t wf_dnn_sums(const wf_dnn_shape *shape);
-/* workspace: wf_dnn_sums and `most`. false: it was refused, and *why says so. */
+/* workspace: wf_dnn_sums + `most` bytes. Returns false with the reason in *why. */
 bool wf_dnn_run(const wf_dnn_plan *plan, const wf_flash *f, void *workspace, cudaStream_t stream,
                 const char **why);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* device.c - the cuda device: opening a GPU, and saying why there is none. */
+/* device.c - opens a GPU, or explains why it cannot. */
 #include "device/cuda/device.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 extern const wf_device_ops wf_cuda_device_ops;
 
-enum { OLDEST = 8 }; /* major compute capability for which kernels are built */
+enum { OLDEST = 8 }; /* smallest major compute capability with kernels */
 
 /* ---- Options: [N][,tf32][,tune=0] ---- */
 
@@ -47,8 +47,8 @@ static wf_status read_options(wf_ctx *ctx, const char *text, cuda_options *out)
         size_t n = strcspn(text, ",");
         if (!read_option(text, n, out))
             return wf_fail(ctx, WF_ERR_USAGE,
-                           "cuda:%.60s: the options are the number of a GPU, tf32 (products of f32 "
-                           "round to 10 bits) and tune=0 (products are not timed)",
+                           "cuda:%.60s: unknown option; use a GPU's number, tf32 (f32 matmuls "
+                           "round operands to 10 bits) or tune=0 (do not time matmuls)",
                            text);
         text += n;
         text += *text == ',';
@@ -62,17 +62,19 @@ static wf_status find_device(wf_ctx *ctx, const cuda_options *options)
 {
     int count = 0, driver = 0, runtime = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
-    cudaGetLastError(); /* or the next launch would report it */
+    cudaGetLastError(); /* clear it, or the next launch would report it */
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
     if (error == cudaErrorInsufficientDriver && driver == 0)
         return wf_fail(ctx, WF_ERR_DEVICE, "cuda: no NVIDIA driver was found on this machine");
     if (error == cudaErrorInsufficientDriver)
-        return wf_fail(ctx, WF_ERR_DEVICE,
-                       "cuda: the NVIDIA driver is for CUDA %d.%d, and this build needs %d.%d",
-                       driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        return wf_fail(
+            ctx, WF_ERR_DEVICE,
+            "cuda: the NVIDIA driver supports CUDA %d.%d, but this build needs %d.%d; update the driver",
+            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
-        return wf_fail(ctx, WF_ERR_DEVICE, "cuda: there is a driver, but no NVIDIA GPU to use");
+        return wf_fail(ctx, WF_ERR_DEVICE,
+                       "cuda: the NVIDIA driver is installed, but no GPU is visible");
     WF_TRY(wf_cuda_try(ctx, error, "looking for GPUs"));
     if (options->ordinal >= count)
         return wf_fail(ctx, WF_ERR_USAGE, "cuda:%d: this machine has %d GPU%s, counted from 0",
@@ -89,8 +91,7 @@ static wf_status describe(wf_cuda_device *d)
     WF_TRY(wf_cuda_try(ctx, cudaGetDeviceProperties(&p, d->ordinal), "asking about the GPU"));
     if (p.major < OLDEST)
         return wf_fail(ctx, WF_ERR_DEVICE,
-                       "cuda: %s has compute capability %d.%d, and kernels are built for %d.0 and "
-                       "later",
+                       "cuda: %s has compute capability %d.%d, but kernels need %d.0 or later",
                        p.name, p.major, p.minor, OLDEST);
     WF_TRY(wf_cuda_try(ctx, cudaMemGetInfo(&available, &total), "asking for free memory"));
     d->major = p.major;
@@ -104,13 +105,13 @@ static wf_status describe(wf_cuda_device *d)
     cudaDriverGetVersion(&driver);
     snprintf(d->name, sizeof d->name, "%.120s", p.name);
     wf_text_append(d->head.description, sizeof d->head.description, &len,
-                   "%s, compute capability %d.%d, %d multiprocessors, %.1f GiB of memory, %.2f of "
-                   "them taken by the driver and others; driver for CUDA %d.%d",
+                   "%s, compute capability %d.%d, %d multiprocessors, %.1f GiB of memory, %.2f GiB "
+                   "of it used by the driver and other programs; driver for CUDA %d.%d",
                    d->name, d->major, d->minor, d->processors, (double)total / (1 << 30),
                    (double)(total - available) / (1 << 30), driver / 1000, driver % 1000 / 10);
     if (!wf_cuda_products_library())
         wf_text_append(d->head.description, sizeof d->head.description, &len,
-                       "; no cuBLASLt: products are slow");
+                       "; without cuBLASLt, matmuls are slow");
     wf_text_append(d->rounding, sizeof d->rounding, &rounding, "%s, CUDA %d%s", d->name, driver,
                    d->tf32 ? ", tf32" : "");
     d->head.rounds_as = d->rounding;
@@ -152,7 +153,7 @@ static wf_status cuda_open(wf_ctx *ctx, const char *text, wf_device **out)
     return status;
 }
 
-/* Which GPU is meant is known to each thread of its own, and an error of a call before would be taken for the launch's. */
+/* CUDA's current device is per thread. A pending error would be reported as this launch's. */
 static wf_status before_launch(wf_device *d)
 {
     WF_TRY(wf_cuda_enter(d));
@@ -163,7 +164,7 @@ static wf_status before_launch(wf_device *d)
 const wf_device_ops wf_cuda_device_ops = {
     .kind = "cuda",
     .automatic = true,
-    .doc = "an NVIDIA GPU; cuda:N is the Nth, cuda:N,tf32 rounds the operands of f32 products",
+    .doc = "an NVIDIA GPU; cuda:N is the Nth, cuda:N,tf32 rounds the operands of f32 matmuls",
     .open = cuda_open,
     .close = cuda_close,
     .buffer_new = wf_cuda_buffer_new,

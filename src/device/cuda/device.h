@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* device.h - how the host's side of the device is split: memory and queues (queue.c), running a plan
- * (step.c), data that made a run fail (fault.c), and opening the device (device.c). */
+/* device.h - the host side of the device: memory and queues (queue.c), running a plan
+ * (step.c), invalid input reported by kernels (fault.c), and opening the device (device.c). */
 #ifndef WF_DEVICE_CUDA_DEVICE_H
 #define WF_DEVICE_CUDA_DEVICE_H
 
 #include "device/cuda/cuda.h"
 
-/* The device's GPU becomes that of the calling thread, which is another one where several are in use: before anything is
- * made or launched. */
+/* Makes the device's GPU current in the calling thread: CUDA's current device is per thread. Call
+ * it before every allocation and launch. */
 wf_status wf_cuda_enter(const wf_device *d);
 
 wf_status wf_cuda_buffer_new(wf_device *d, size_t bytes, wf_buffer **out);
@@ -25,17 +25,17 @@ void wf_cuda_event_free(wf_event *event);
 wf_status wf_cuda_event_record(wf_queue *q, wf_event *event);
 wf_status wf_cuda_event_wait(wf_event *event);
 
-/* Gives the steps of a plan words for faults, and takes them away; NULL is allowed. */
+/* Allocates and frees the fault words of a plan's steps. free accepts NULL. */
 wf_status wf_cuda_faults_new(wf_plan_exec *e, wf_cuda_faults **out);
 void wf_cuda_faults_free(wf_cuda_queue *q, wf_cuda_faults *f);
-/* When all that was launched is done: fails by the first fault there was, and forgets all of them. */
+/* Fails with the first reported fault and clears all. Call it when the stream is idle. */
 wf_status wf_cuda_faults_look(wf_cuda_queue *q);
 
 /* peak.cu */
 wf_status wf_cuda_peak(wf_device *d, int threads, size_t bytes, wf_device_peak *out);
 
-/* How plans run: as one CUDA graph, captured when their memory has been placed; or, when the device is to
- * tell the time of each step, one step after the other. */
+/* Runs a plan as one CUDA graph, captured once its memory is placed. When step times are requested,
+ * it launches the steps one by one instead. */
 wf_status wf_cuda_prepare_plan(wf_plan_exec *e);
 wf_status wf_cuda_run_plan(wf_plan_exec *e);
 void wf_cuda_free_plan(wf_plan_exec *e);

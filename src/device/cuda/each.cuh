@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * each.cuh - lets threads iterate over the elements of several views at once: a walk (device/walk.h) cut into
- * items, one per thread.
+ * each.cuh - lets threads iterate over the elements of several views at once: a walk
+ * (device/walk.h) cut into items, one per thread.
  *
- * An item is a pack of `wide` elements along the last axis, so that the arithmetic of places is done once for 16
- * bytes. In the pack of an operand they lie next to each other, or, where it repeats along that axis, are
- * one element. Divisions by the lengths of axes are multiplications as long as items are fewer than 2^31.
+ * An item is a pack of `wide` elements along the last axis, so that the arithmetic of places is
+ * done once for 16 bytes. In the pack of an operand they lie next to each other, or, where it
+ * repeats along that axis, are one element. Divisions by the lengths of axes are multiplications as
+ * long as items are fewer than 2^31.
  */
 #ifndef WF_DEVICE_CUDA_EACH_CUH
 #define WF_DEVICE_CUDA_EACH_CUH
@@ -138,9 +139,10 @@ static __device__ __forceinline__ wf_pack<T, V> wf_each_load(const wf_each<N> &w
     return x;
 }
 
-/* The thread's own item `first`, which exists, instead of one that does not. Threads load without asking and ask before
- * they store: a condition around both would have compilers put each load next to its store, and wait for one after the
- * other. No other thread's item will do: results may replace operands, so that one may already be written. */
+/* The thread's own item `first`, which exists, instead of one that does not. Threads load without
+ * asking and ask before they store: a condition around both would have compilers put each load next
+ * to its store, and wait for one after the other. No other thread's item will do: results may
+ * replace operands, so that one may already be written. */
 static __device__ __forceinline__ int64_t wf_each_within(int64_t item, int64_t count, int64_t first)
 {
     return item < count ? item : first;

@@ -2,8 +2,9 @@
 /*
  * elementwise.cu - ops that make each element of the result from one element of each operand.
  *
- * An op is written once, as an expression of f32 (and of int32 where integers are allowed). One kernel applies it,
- * in packs of 16 bytes where operands lie so or repeat (each.cuh), one element at a time elsewhere.
+ * An op is written once, as an expression of f32 (and of int32 where integers are allowed). One
+ * kernel applies it, in packs of 16 bytes where operands lie so or repeat (each.cuh), one element
+ * at a time elsewhere.
  */
 #include "device/cuda/activation.cuh"
 #include "device/cuda/each.cuh"
@@ -314,8 +315,9 @@ template <typename F> static void run(const wf_launch *l, F f)
 
 /* ---- dropout ---- */
 
-/* Elements are dropped where the stream's number is below p; so what is dropped depends on their place alone. What was
- * there does not matter, not even NaN. `least` is p in steps of those numbers, of which there are 2^24. */
+/* Elements are dropped where the stream's number is below p; so what is dropped depends on their
+ * place alone. What was there does not matter, not even NaN. `least` is p in steps of those
+ * numbers, of which there are 2^24. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     dropout_kernel(wf_each<1> w, const T *x, const int32_t *key, T *y, int64_t before,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* error.c - what CUDA reports, as sentences: which op on which operands, and the reason. */
+/* error.c - turns CUDA errors into sentences that name the op and its operands. */
 #include "device/cuda/cuda.h"
 
 static wf_status status_of(cudaError_t error)
@@ -11,7 +11,7 @@ wf_status wf_cuda_try(wf_ctx *ctx, cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return WF_OK;
-    cudaGetLastError(); /* which would be reported again by the next launch */
+    cudaGetLastError(); /* clear it, or the next launch would report it again */
     return wf_fail(ctx, status_of(error), "cuda: %s: %s (%s)", what, cudaGetErrorString(error),
                    cudaGetErrorName(error));
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fault.c - indices and the like that are not right: kernels tell of them, and whoever waits for their results is told
- * in the words of the cpu.
+ * fault.c - reports invalid input (indices, targets, pages, sequence starts) with the cpu device's
+ * messages.
  *
- * Every step that reads such data has a word of pinned memory, which its kernels write if something is wrong and nobody
- * touches otherwise: so that looking costs no transfer and no wait. What the kernels do instead of failing is said where
- * they are.
+ * An asynchronous kernel cannot fail. Every step that reads such input has a word of pinned host
+ * memory, which its kernels write only on a fault. The next synchronous call reads the words,
+ * without a transfer, and fails. Each kernel documents what it computes for an invalid element.
  */
 #include "base/mem.h"
 #include "device/cuda/device.h"
 #include "device/executor.h"
 
-/* ---- What a word says ---- */
+/* ---- Decoding a word ---- */
 
 typedef struct {
     int kind;
@@ -26,7 +26,7 @@ static fault read_word(uint64_t word)
                    (long long)(word >> WF_CUDA_FAULT_PLACE_AT & places), (int)(uint32_t)word};
 }
 
-/* An element of a view by its number in row-major order: "1,3". */
+/* Prints the coordinates of element i in row-major order: "1,3". */
 static void print_place(const wf_view *v, int64_t i, char *text, size_t bytes)
 {
     int64_t place[WF_MAX_RANK];
@@ -143,7 +143,7 @@ wf_status wf_cuda_faults_new(wf_plan_exec *e, wf_cuda_faults **out)
             continue;
         f->words[f->count] = WF_CUDA_NO_FAULT;
         f->launches[f->count] = l;
-        l->fault = &f->words[f->count++]; /* addresses are the same on both sides */
+        l->fault = &f->words[f->count++]; /* host and device use the same address */
     }
     q->faults = *out = f;
     return WF_OK;
@@ -169,7 +169,7 @@ wf_status wf_cuda_faults_look(wf_cuda_queue *q)
             const uint64_t word = ((volatile uint64_t *)f->words)[i];
             if (word == WF_CUDA_NO_FAULT)
                 continue;
-            f->words[i] = WF_CUDA_NO_FAULT; /* no kernel is running that could write it */
+            f->words[i] = WF_CUDA_NO_FAULT; /* safe: no kernel is running */
             if (!first) {
                 first = f->launches[i];
                 told = word;

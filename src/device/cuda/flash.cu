@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * flash.cu - attention on tensor cores, for GPUs from compute capability 8.0 on.
+ * flash.cu - flash attention on tensor cores, for compute capability 8.0 and later.
  *
- * A block computes o for some tokens of one head. Its warps, each with rows of its own, go through the keys that
- * these tokens see, a tile at a time, with a running maximum and sum for each row, while the next tile is copied to
- * shared memory. Probabilities are rounded to the operands' type for the second product. Keys that a query
- * does not see have probability 0, but a NaN among values that another query of the block sees reaches it, as 0 * NaN.
+ * A block computes o for some tokens of one head. Each warp owns some rows. The warps iterate over
+ * tiles of the visible keys with an online softmax, while the next tile is copied to shared memory.
+ * Probabilities are rounded to the operands' type for the second matmul. An invisible key has
+ * probability 0; a NaN in its value still reaches the query as 0 * NaN if another query of the
+ * block sees that key.
  */
 #include "device/cuda/flash.cuh"
 
-/* Shapes: M times 16 rows a warp, BN keys at a time; KEPT: q stays in registers. */
+/* Tile shapes: M x 16 rows per warp, BN keys per tile. KEPT: q stays in registers. */
 template <int D> struct forward_shape {
     enum {
         WARPS = D <= 64 ? 8 : 4,
@@ -17,14 +18,14 @@ template <int D> struct forward_shape {
         BM = WARPS * M * 16,
         BN = D <= 64 ? 64 : 32,
         KEPT = D <= 64,
-        BLOCKS = 2, /* at once on a processor, at least */
+        BLOCKS = 2, /* fewest resident blocks per multiprocessor */
         BYTES = (BM + 4 * BN) * wf_tile<D>::STRIDE * 2
     };
-    static_assert(BYTES <= 99 * 1024, "what every GPU has");
+    static_assert(BYTES <= 99 * 1024, "every supported GPU has 99 KiB");
 };
 
-/* What turns scores into exponents of 2: they are capped and scaled here when that is more than a positive
- * factor, which is left to the exponentials. */
+/* The factor from scores to exponents of 2, applied by the exponentials. With a cap or a negative
+ * scale, cap_scores has already converted the scores, and the factor is 1. */
 static __device__ __forceinline__ float exponent_factor(const wf_flash &f)
 {
     return f.cap != 0 || f.scale < 0 ? 1.0f : f.scale * WF_LOG2E;
@@ -46,7 +47,7 @@ static __device__ __forceinline__ void cap_scores(const wf_flash &f, float (&s)[
             }
 }
 
-/* -Inf for keys from `key` on that rows do not see. */
+/* Sets the scores of invisible keys to -Inf; the tile starts at `key`. */
 template <int M, int N>
 static __device__ __forceinline__ void hide_keys(float (&s)[M][N][4], const wf_range (&seen)[M][2],
                                                  int key)
@@ -64,14 +65,14 @@ static __device__ __forceinline__ void hide_keys(float (&s)[M][N][4], const wf_r
             }
 }
 
-/* Running softmax of a row: a score, before `factor`, to which probabilities are relative, and this lane's share
- * of their sum. */
+/* Online softmax of a row: the reference score (before `factor`), and this lane's share of the
+ * sum. */
 typedef struct {
     float base, sum;
 } running;
 
-/* Probabilities are relative to the largest score of the row so far, or to an earlier one that it exceeds by so
- * little that they stay below 2^8: then sums need not be scaled again, which is so for most tiles. */
+/* Keep the old reference score while probabilities stay below 2^8: most tiles then skip the
+ * rescaling of the sums. */
 #define FAR 8.0f
 
 template <int M, int N, int O>
@@ -100,7 +101,7 @@ static __device__ __forceinline__ void rebase(const float (&s)[M][N][4], running
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             if (most[m][h] == -INFINITY)
-                continue; /* nothing was seen so far */
+                continue; /* no visible key so far */
             float shrink = wf_exp2((r[m][h].base - most[m][h]) * factor);
             r[m][h] = {most[m][h], r[m][h].sum * shrink};
 #pragma unroll
@@ -111,7 +112,7 @@ static __device__ __forceinline__ void rebase(const float (&s)[M][N][4], running
         }
 }
 
-/* Scores become probabilities, but for a factor that the row has in common. */
+/* Turns scores into probabilities, up to a factor per row. */
 template <int M, int N>
 static __device__ __forceinline__ void soften(float (&s)[M][N][4], running (&r)[M][2], float factor)
 {
@@ -131,7 +132,7 @@ static __device__ __forceinline__ void soften(float (&s)[M][N][4], running (&r)[
         }
 }
 
-/* Divides o by the sums of its rows, which lie in the four lanes of each, and stores their logarithms. */
+/* Divides o by its row sums, spread over four lanes each, and stores the log-sum-exp. */
 template <int M, int O>
 static __device__ __forceinline__ void finish(const wf_flash &f, float (&o)[M][O][4],
                                               const running (&r)[M][2], float factor, int row,
@@ -166,10 +167,11 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
     if (f.irregular && *f.irregular)
         return;
     constexpr int STRIDE = wf_tile<D>::STRIDE;
-    WF_SHARED(T, q_tile); /* [BM][D], then twice keys and values, [BN][D] each */
+    WF_SHARED(T, q_tile); /* q [BM][D], then two stages of keys and values, [BN][D] each */
     T *kv_tiles = q_tile + BM * STRIDE;
     const int tiles = (f.n + BM - 1) / BM, head = (int)blockIdx.x % f.heads;
-    const int first = (tiles - 1 - (int)blockIdx.x / f.heads) * BM; /* late tokens see most */
+    const int first =
+        (tiles - 1 - (int)blockIdx.x / f.heads) * BM; /* late tokens first: they see most keys */
     const int kv_head = head / (f.heads / f.kv_heads);
     const T *q = (const T *)f.q.data + head * f.q.head,
             *k = (const T *)f.k.data + kv_head * f.k.head,
@@ -197,7 +199,7 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
             seen[m][h] = wf_keys_of(f, row + m * 16 + h * 8 + (int)threadIdx.x % 32 / 4);
             r[m][h] = {-INFINITY, 0};
         }
-    /* Of the warp's rows: the keys that all of them see, and that some do. */
+    /* The keys that all of the warp's rows see, and those that any row sees. */
     const wf_range low_row = wf_keys_of(f, row),
                    high_row = wf_keys_of(f, min(row + M * 16, f.n) - 1);
     wf_rows<T, M, D, shape::KEPT> queries;
@@ -205,7 +207,7 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
 
     for (int j = begin, stage = 0; j < end; j += BN, stage ^= 1) {
         wf_copy_wait<0>();
-        __syncthreads(); /* the tile is here, and nobody reads the last one any more */
+        __syncthreads(); /* this tile has arrived, and the previous one is free */
         if (j + BN < end)
             load_keys(j + BN, stage ^ 1);
         wf_copy_commit();
@@ -224,7 +226,7 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
         wf_add_values<T, M, BN, D, D>(o, s, k_tile + BN * STRIDE);
     }
     wf_copy_wait<0>();
-    __syncthreads(); /* q is in shared memory also when no key was seen */
+    __syncthreads(); /* q's copy must be complete even when no key is visible */
     finish(f, o, r, factor, row, head);
     if (!f.o.data)
         return;

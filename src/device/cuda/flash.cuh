@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * flash.cuh - tiles of attention on tensor cores: from tokens to shared memory, products of them, and back.
+ * flash.cuh - attention tiles on tensor cores: loading to shared memory, matrix multiplication,
+ * storing.
  *
- * A tile is ROWS x D elements in shared memory, rows STRIDE apart, which keeps the eight rows of an
- * ldmatrix in different banks. A warp works on M times 16 rows; its sums are float c[M][N / 8][4].
+ * A tile is ROWS x D elements in shared memory with a row stride of STRIDE, which keeps the eight
+ * rows of an ldmatrix in different banks. A warp owns M x 16 rows; its sums are float c[M][N /
+ * 8][4].
  */
 #ifndef WF_DEVICE_CUDA_FLASH_CUH
 #define WF_DEVICE_CUDA_FLASH_CUH
@@ -14,12 +16,12 @@
 #define WF_LN2 0.6931471805599453f
 
 template <int D> struct wf_tile {
-    static_assert(D % 16 == 0, "an odd number of 16-byte chunks, and the padding, in a row");
+    static_assert(D % 16 == 0, "a padded row must be an odd number of 16-byte chunks");
     enum { STRIDE = D + 8 };
 };
 
-/* The keys [low, high) that query i sees, and the queries [low, high) that see key i. Rows that there are not see
- * nothing. */
+/* The keys [low, high) that query i sees, or the queries that see key i. Missing rows have an empty
+ * range. */
 typedef struct {
     int low, high;
 } wf_range;
@@ -43,8 +45,8 @@ static __device__ __forceinline__ wf_range wf_queries_of(const wf_flash &f, int 
     return {f.causal ? j : begin, f.window > 0 && f.window < end - j ? j + f.window : end};
 }
 
-/* Starts copying rows [begin, begin + ROWS) of an operand, whose head begins at `from`. Rows from `end` on
- * and columns from `columns` on become 0. wide: 16 bytes at a time. */
+/* Starts copying rows [begin, begin + ROWS) of an operand, whose head starts at `from`. Rows from
+ * `end` on and columns from `columns` on become 0. wide: use 16-byte copies. */
 template <typename T, int ROWS, int D, int THREADS>
 static __device__ __forceinline__ void wf_load_tile(T *to, const T *from, int64_t row, int begin,
                                                     int end, int columns, bool wide)
@@ -66,8 +68,8 @@ static __device__ __forceinline__ void wf_load_tile(T *to, const T *from, int64_
     }
 }
 
-/* Copies N columns of a warp's rows of a tile, ROWS from `begin` on, to an operand. Lanes of the warp wrote the
- * tile before. */
+/* Copies N columns of a warp's ROWS rows of a tile to rows `begin` and up of an operand. The same
+ * warp wrote the tile. */
 template <typename T, int ROWS, int D, int N>
 static __device__ __forceinline__ void wf_store_rows(const T *from, T *to, int64_t row, int begin,
                                                      int end, int columns, bool wide)
@@ -88,7 +90,7 @@ static __device__ __forceinline__ void wf_store_rows(const T *from, T *to, int64
     }
 }
 
-/* Rounds a warp's sums into its rows of a tile with D columns. */
+/* Rounds a warp's sums and stores them in its rows of a tile with D columns. */
 template <typename T, int M, int N, int D>
 static __device__ __forceinline__ void wf_put_rows(T *to, const float (&c)[M][N / 8][4],
                                                    float factor)
@@ -108,7 +110,7 @@ static __device__ __forceinline__ void wf_put_rows(T *to, const float (&c)[M][N 
             }
 }
 
-/* The 16 x 16 elements of a tile at (row, column) as a. */
+/* Loads the 16 x 16 elements of a tile at (row, column) as fragment a. */
 template <typename T, int D>
 static __device__ __forceinline__ void wf_load_a(uint32_t (&a)[4], const T *tile, int row,
                                                  int column)
@@ -117,8 +119,8 @@ static __device__ __forceinline__ void wf_load_a(uint32_t (&a)[4], const T *tile
     wf_ldmatrix(a, tile + (row + lane % 16) * wf_tile<D>::STRIDE + column + lane / 16 * 8);
 }
 
-/* Where a warp's rows of a tile with D columns come from: shared memory, or registers that were filled from
- * there once. */
+/* A warp's rows of a tile with D columns: read from shared memory each time, or kept in
+ * registers. */
 template <typename T, int M, int D, bool KEPT> struct wf_rows {
     const T *tile;
     uint32_t kept[KEPT ? M : 1][KEPT ? D / 16 : 1][4];
@@ -145,7 +147,7 @@ template <typename T, int M, int D, bool KEPT> struct wf_rows {
     }
 };
 
-/* c = a b^T with b a tile of N rows: scores. */
+/* c = a b^T, where b is a tile of N rows: scores. */
 template <typename T, int M, int N, int D, bool KEPT>
 static __device__ __forceinline__ void wf_scores(float (&c)[M][N / 8][4],
                                                  const wf_rows<T, M, D, KEPT> &a, const T *b)
@@ -178,7 +180,8 @@ static __device__ __forceinline__ void wf_scores(float (&c)[M][N / 8][4],
     }
 }
 
-/* c += p b with p the rounded sums of K columns, b columns [0, N) from `b` on of a tile of K rows of D. */
+/* c += p b, where p are rounded sums of K columns and b is columns [0, N) of a tile of K rows of
+ * D. */
 template <typename T, int M, int K, int N, int D>
 static __device__ __forceinline__ void wf_add_values(float (&c)[M][N / 8][4],
                                                      const float (&p)[M][K / 8][4], const T *b)
@@ -207,7 +210,7 @@ static __device__ __forceinline__ void wf_add_values(float (&c)[M][N / 8][4],
     }
 }
 
-/* Calls f(T(), size<D>()) for an operand type and the head size that the larger of d and d_v is rounded up to. */
+/* Calls f(T(), size<D>()) with the operand type and the head size, max(d, d_v) rounded up. */
 template <int D> struct wf_size {
     enum { value = D };
 };

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * flash_grad.cu - the gradient of attention on tensor cores, for GPUs from compute capability 8.0 on.
+ * flash_grad.cu - the gradient of flash attention on tensor cores, for compute capability 8.0 and
+ * later.
  *
- * With p = e^(s - lse) and delta = do . o: ds = p (do . v - delta), dv = p^T do, dk = ds^T q and dq = ds k. One
- * kernel sums dq, with rows of queries, another dk and dv, with rows of keys; both compute p and ds anew, so that
- * each sum stays in the registers of one warp and has an order that depends on the shape alone. The second
- * kernel goes through all query heads of a kv head one after the other. For large heads it computes only half
- * of the columns of dk and dv in a block, which is what registers have room for.
+ * p = e^(s - lse), delta = do . o, ds = p (do . v - delta), dv = p^T do, dk = ds^T q, dq = ds k.
+ * One kernel sums dq with queries as rows, another dk and dv with keys as rows. Both recompute p
+ * and ds, so each sum stays in the registers of one warp, in an order that depends on the shape
+ * only. The second kernel iterates over the query heads of a kv head. For large heads a block
+ * computes half of the columns of dk and dv, the most that fits in registers.
  */
 #include "device/cuda/flash.cuh"
 
 /* ---- lse and delta ---- */
 
-/* Of query i in head h, at [h][i]. */
+/* Statistics of query i in head h, stored at [h][i]. */
 typedef struct __align__(8)
 {
-    float lse; /* as an exponent of 2; Inf where nothing is seen, so that p is 0 */
+    float lse; /* in base 2; Inf where no key is visible, so that p is 0 */
     float delta;
 }
 stat;
@@ -26,7 +27,7 @@ size_t wf_flash_stats_bytes(const wf_node *n)
     return (size_t)(q->d[0] * q->d[1]) * sizeof(stat);
 }
 
-/* LANES lanes for each row of [N, H]. */
+/* LANES lanes per row of [N, H]. */
 template <typename T, int LANES>
 static __global__ void flash_stats(const wf_flash f, stat *stats, bool wide)
 {
@@ -60,14 +61,14 @@ static __global__ void flash_stats(const wf_flash f, stat *stats, bool wide)
     }
 }
 
-/* ---- What both kernels do with a pair ---- */
+/* ---- Shared by both kernels ---- */
 
-/* A score before scale and cap becomes p, do . v becomes ds without the scale. */
+/* Replaces a raw score by p, and do . v by ds (without the scale). */
 static __device__ __forceinline__ void differentiate(const wf_flash &f, float factor, bool capped,
                                                      bool seen, stat at, float &s, float &dp)
 {
     float slope = 1;
-    if (capped) { /* t = tanh(x) by e^2x */
+    if (capped) { /* t = tanh(x) from e^2x */
         float t = 1 - __fdividef(2, wf_exp2(s * (2 * factor / f.cap)) + 1);
         slope = 1 - t * t;
         s = wf_exp2(f.cap * WF_LOG2E * t - at.lse);
@@ -81,8 +82,8 @@ static __device__ __forceinline__ void differentiate(const wf_flash &f, float fa
 
 /* ---- dq ---- */
 
-/* Shapes: M times 16 rows a warp; KEPT: what belongs to them stays in registers. STAGES: tiles of what they
- * meet that are in shared memory at a time, which has 99 KiB on some GPUs. */
+/* Tile shapes: M x 16 rows per warp. KEPT: row operands stay in registers. STAGES: column tiles in
+ * shared memory at once; some GPUs have 99 KiB only. */
 template <int D> struct dq_shape {
     enum {
         WARPS = D <= 64 ? 8 : 4,
@@ -94,10 +95,10 @@ template <int D> struct dq_shape {
                         : 16,
         STAGES = D <= 160 ? 2 : 1,
         KEPT = D <= 64,
-        BLOCKS = 2, /* at once on a processor, at least */
+        BLOCKS = 2, /* fewest resident blocks per multiprocessor */
         BYTES = (2 * BM + STAGES * 2 * BN) * wf_tile<D>::STRIDE * 2
     };
-    static_assert(BYTES <= 99 * 1024, "what every GPU has");
+    static_assert(BYTES <= 99 * 1024, "every supported GPU has 99 KiB");
 };
 
 template <typename T, int D>
@@ -109,10 +110,11 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
     constexpr int STRIDE = wf_tile<D>::STRIDE;
     if (f.irregular && *f.irregular)
         return;
-    WF_SHARED(T, q_tile); /* [BM][D], as many of do, then keys and values */
+    WF_SHARED(T, q_tile); /* q [BM][D], do [BM][D], then keys and values */
     T *do_tile = q_tile + BM * STRIDE, *kv_tiles = do_tile + BM * STRIDE;
     const int tiles = (f.n + BM - 1) / BM, head = (int)blockIdx.x % f.heads;
-    const int first = (tiles - 1 - (int)blockIdx.x / f.heads) * BM; /* late tokens see most */
+    const int first =
+        (tiles - 1 - (int)blockIdx.x / f.heads) * BM; /* late tokens first: they see most keys */
     const int kv_head = head / (f.heads / f.kv_heads);
     const T *k = (const T *)f.k.data + kv_head * f.k.head,
             *v = (const T *)f.v.data + kv_head * f.v.head;
@@ -154,7 +156,7 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
 
     for (int j = begin, stage = 0; j < end; j += BN) {
         wf_copy_wait<0>();
-        __syncthreads(); /* the tile is here, and nobody reads the last one any more */
+        __syncthreads(); /* this tile has arrived, and the previous one is free */
         if (shape::STAGES == 2 && j + BN < end)
             load_keys(j + BN, stage ^ 1);
         wf_copy_commit();
@@ -190,7 +192,7 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
         }
     }
     wf_copy_wait<0>();
-    __syncthreads(); /* q is in shared memory also when no key was seen */
+    __syncthreads(); /* q's copy must be complete even when no key is visible */
     T *rows = q_tile + warp_row * STRIDE;
     wf_put_rows<T, M, D, D>(rows, dq, f.scale);
     wf_store_rows<T, M * 16, D, D>(rows, (T *)f.dq.data + head * f.dq.head, f.dq.row, row, f.n, f.d,
@@ -203,21 +205,21 @@ template <int D> struct dkv_shape {
     enum {
         WARPS = 4,
         M = 1,
-        BN = WARPS * M * 16, /* keys of a block */
+        BN = WARPS * M * 16, /* keys per block */
         BM = D <= 64    ? 64
              : D <= 224 ? 32
-                        : 16, /* queries at a time */
+                        : 16, /* queries per tile */
         PARTS = D <= 128 ? 1 : 2,
-        DC = D / PARTS, /* columns of dk and dv in a block */
+        DC = D / PARTS, /* columns of dk and dv per block */
         STAGES = D <= 160 ? 2 : 1,
         KEPT = 0,
         BLOCKS = D <= 64 ? 3 : 2,
         BYTES = (2 * BN + STAGES * 2 * BM) * wf_tile<D>::STRIDE * 2 + STAGES * BM * 16
     };
-    static_assert(BYTES <= 99 * 1024, "what every GPU has");
+    static_assert(BYTES <= 99 * 1024, "every supported GPU has 99 KiB");
 };
 
-/* Starts copying what is known of queries [i, i + BM), zeros from `end` on, and the keys that they see. */
+/* Starts copying the statistics and key ranges of queries [i, i + BM); zeros from `end` on. */
 template <int BM>
 static __device__ __forceinline__ void load_columns(const wf_flash &f, const stat *stats, int i,
                                                     int end, stat *to, wf_range *seen)
@@ -244,8 +246,7 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
     constexpr int THREADS = shape::WARPS * 32, STRIDE = wf_tile<D>::STRIDE;
     if (f.irregular && *f.irregular)
         return;
-    WF_SHARED(T,
-              k_tile); /* [BN][D], as many of v, then q and do, then what belongs to their rows */
+    WF_SHARED(T, k_tile); /* k [BN][D], v [BN][D], then q and do, then their statistics */
     T *v_tile = k_tile + BN * STRIDE, *q_tiles = v_tile + BN * STRIDE;
     stat *at = (stat *)(q_tiles + shape::STAGES * 2 * BM * STRIDE);
     wf_range *seen = (wf_range *)(at + shape::STAGES * BM);
@@ -257,7 +258,7 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
     const int warp_row = (int)threadIdx.x / 32 * M * 16, row = first + warp_row;
     const float factor = f.scale * WF_LOG2E;
     const bool capped = f.cap != 0;
-    /* Steps go through the tiles of one head after the other. */
+    /* Steps iterate over the tiles of one head, then of the next. */
     const int tiles = (end - begin + BM - 1) / BM, steps = tiles * group;
     auto load_queries = [&](int step, int stage) {
         const int head = kv_head * group + step / tiles, i = begin + step % tiles * BM;
@@ -285,7 +286,7 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
 
     for (int step = 0, stage = 0; step < steps; step++) {
         wf_copy_wait<0>();
-        __syncthreads(); /* the tile is here, and nobody reads the last one any more */
+        __syncthreads(); /* this tile has arrived, and the previous one is free */
         if (shape::STAGES == 2 && step + 1 < steps)
             load_queries(step + 1, stage ^ 1);
         wf_copy_commit();
@@ -296,7 +297,7 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
         const T *q_tile = q_tiles + stage * 2 * BM * STRIDE, *do_tile = q_tile + BM * STRIDE;
         const wf_range *range = seen + stage * BM;
         const stat *known = at + stage * BM;
-        /* Queries past the last one have zeros for q and do, and see none of the keys. */
+        /* Queries past the last have zero q and do, and see no key. */
         const int last = min(BM, end - begin - step % tiles * BM) - 1;
         if (row < f.n && row < range[last].high && row + M * 16 > range[0].low) {
             float s[M][BM / 8][4], dp[M][BM / 8][4];
@@ -331,7 +332,7 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
         }
     }
     wf_copy_wait<0>();
-    __syncthreads(); /* keys are in shared memory also when no query sees them */
+    __syncthreads(); /* the copies must be complete even when no query sees these keys */
     T *k_rows = k_tile + warp_row * STRIDE, *v_rows = v_tile + warp_row * STRIDE;
     wf_put_rows<T, M, DC, D>(k_rows, dk, f.scale);
     wf_put_rows<T, M, DC, D>(v_rows, dv, 1.0f);

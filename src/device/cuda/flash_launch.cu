@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * flash_launch.cu - what all kernels for attention on tensor cores have in common at launch, and the keys
- * that each query sees.
+ * flash_launch.cu - launch code shared by all tensor core attention kernels, and the kernel that
+ * computes the range of keys that each query sees.
  */
 #include "device/cuda/flash_launch.h"
 
@@ -11,7 +11,7 @@
 
 /* ---- Operands ---- */
 
-/* q, k and v are operands first, first + 1 and first + 2. */
+/* `first` is the index of q; k and v follow. */
 static bool accepts(const wf_node *n, int first)
 {
     const wf_value *q = n->in[first], *k = n->in[first + 1], *v = n->in[first + 2];
@@ -86,11 +86,12 @@ bool wf_flash_aligned(const wf_flash *f)
 
 /* ---- Ranges ---- */
 
-/* Rows [begin, end) of the sequence of row i, both i when it is in none; within [0, n) whatever starts say. */
+/* The rows [begin, end) of row i's sequence; both are i if it has none. Stays within [0, n) for any
+ * starts. */
 static __device__ void find_sequence(const int32_t *starts, int count, int n, int i, int *begin,
                                      int *end)
 {
-    int low = 0, high = count; /* starts [0, low) are not after i, [high, ...) are */
+    int low = 0, high = count; /* invariant: starts [0, low) are <= i, starts [high, ...) are > i */
     while (low < high) {
         int middle = low + (high - low) / 2;
         if (starts[middle] <= i)
@@ -105,8 +106,8 @@ static __device__ void find_sequence(const int32_t *starts, int count, int n, in
     }
 }
 
-/* The first row of [begin, end), whose positions never fall, with a position of at least `position`; `end` if
- * there is none. */
+/* The first row of [begin, end) with a position of at least `position`, or `end`. Positions do not
+ * decrease. */
 static __device__ int first_at(const int32_t *positions, int begin, int end, int64_t position)
 {
     while (begin < end) {
@@ -123,7 +124,7 @@ typedef struct {
     int32_t *irregular, *low, *high, *seen_low, *seen_high; /* the last two may be NULL */
 } ranges;
 
-/* Rows in no sequence get empty ranges at i, so that no bound ever decreases. */
+/* Rows without a sequence get an empty range at i, so bounds never decrease. */
 static __global__ void flash_ranges(const int32_t *starts, int count, const int32_t *positions,
                                     int n, int causal, int window, ranges r, uint64_t *fault)
 {
@@ -131,8 +132,7 @@ static __global__ void flash_ranges(const int32_t *starts, int count, const int3
     if (i >= n)
         return;
     wf_check_starts(fault, starts, count, n, i, n);
-    for (int s = i; s + 1 < count;
-         s += n) /* sequences that go backwards are for kernels that look at each row */
+    for (int s = i; s + 1 < count; s += n) /* decreasing starts are left to the general kernels */
         if (starts[s] > starts[s + 1])
             *r.irregular = 1;
     find_sequence(starts, count, n, i, &begin, &end);
@@ -152,11 +152,11 @@ static size_t rounded(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* irregular, then the arrays, each of which begins at a multiple of 256 bytes. */
+/* irregular, then the arrays, each 256-byte aligned. */
 size_t wf_flash_ranges_bytes(const wf_node *n)
 {
     const bool grad = n->op == WF_OP_attention_grad;
-    int64_t rows = n->in[grad ? 5 : 4]->shape.d[0]; /* of positions */
+    int64_t rows = n->in[grad ? 5 : 4]->shape.d[0]; /* length of positions */
     return 256 + (grad ? 4 : 2) * rounded((size_t)rows * sizeof(int32_t));
 }
 
@@ -186,7 +186,7 @@ void wf_flash_ranges(const wf_launch *l, wf_flash *f, void *workspace)
     f->seen_high = r.seen_high;
 }
 
-/* ---- The kernels for all GPUs ---- */
+/* ---- Kernels for all GPUs ---- */
 
 size_t wf_flash_workspace(const wf_device *device, const wf_node *n)
 {
@@ -196,7 +196,8 @@ size_t wf_flash_workspace(const wf_device *device, const wf_node *n)
     return wf_flash_ranges_bytes(n) + (stats > plain ? stats : plain);
 }
 
-/* The plain kernels come last, and share the memory behind the ranges: only one of both uses it. */
+/* The general kernels run last and share the memory behind the ranges: only one of the two uses
+ * it. */
 wf_status wf_flash_launch(const wf_launch *l)
 {
     wf_flash f = wf_flash_of(l);

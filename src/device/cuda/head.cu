@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * head.cu - the head of a language model and its loss, some rows of x at a time:
+ * head.cu - head_loss: a language model's head and its loss, one chunk of rows of x at a time:
  *
  *     logits = x w^T      loss, lse and dlogits of each row      dx = dlogits w      dw += dlogits^T x
  *
- * The workspace holds the logits of one chunk of rows, which the gradient overwrites. Products take several times as long
- * when the number of classes is odd, as in GPT-2: so w is copied to where rows of zeros follow it, and dw, with such rows,
- * copied from there. Their part of the gradient is zeros.
+ * The workspace holds the logits of one chunk; their gradient overwrites them. cuBLASLt is several
+ * times slower with an odd number of classes, as in GPT-2 (50257). Then w is copied to a buffer
+ * padded with zero rows, and dw is copied from a padded one. The padding's gradient is 0.
  *
- * Numbers are rounded between the steps as separate nodes would have it. dw is added up over the chunks in f32.
+ * Intermediate values are rounded as separate nodes would round them. dw is summed over chunks in
+ * f32.
  */
 #include "device/cuda/loss.cuh"
 #include "device/cuda/product.h"
 
 #define THREADS 256
 
-/* Rows of a chunk where the node does not say: as many as make products efficient, as long as their logits stay within
- * the bytes. */
+/* Default rows per chunk: enough for efficient GEMMs, as long as their logits fit in
+ * chunk_bytes. */
 static const int64_t chunk_rows = 8192, chunk_least = 512, chunk_bytes = (int64_t)1 << 30;
 static const int64_t pad = 64, even = 8; /* elements */
 
 typedef struct {
     int64_t rows, classes, width, chunk;
-    int64_t columns; /* of the products: the classes, or some more */
-    int64_t padded;  /* elements from row to row of the logits */
-    wf_type weight;  /* that products read: w's own, x's, or f32 in the place of blocks */
-    bool grad;       /* there is dloss */
+    int64_t columns; /* n of the GEMM: the classes, padded if needed */
+    int64_t padded;  /* row stride of the logits, in elements */
+    wf_type weight;  /* type of w in the GEMMs: its own, x's, or f32 for quantized w */
+    bool grad;       /* with dloss: compute gradients */
 } sizes;
 
 static sizes sizes_of(const wf_node *n)
@@ -47,18 +48,18 @@ static sizes sizes_of(const wf_node *n)
     if (attr->chunk > 0)
         most = attr->chunk;
     const int64_t chunks = s.rows > 0 ? (s.rows + most - 1) / most : 1;
-    s.chunk = (s.rows + chunks - 1) / chunks; /* none is much smaller than the others */
+    s.chunk = (s.rows + chunks - 1) / chunks; /* chunks of nearly equal size */
     if (attr->chunk == 0 && chunks > 1)
         s.chunk = (s.chunk + 127) / 128 * 128;
     return s;
 }
 
-/* ---- The workspace: what products need, then the logits, and more ---- */
+/* ---- The workspace: GEMM scratch, then the logits, then the buffers below ---- */
 
 typedef struct {
     size_t logits;
-    size_t sum; /* f32 [V, C]: dw before it is rounded, where it cannot be added up in its place */
-    size_t weight; /* [V, C]: blocks as numbers */
+    size_t sum;    /* f32 [V, C]: the sum of dw, if dw cannot hold it */
+    size_t weight; /* [V, C]: w decoded, converted or padded */
     size_t end;
 } layout;
 
@@ -83,7 +84,7 @@ static bool copies_weight(const wf_node *n, const sizes *s)
     return s->weight != n->in[1]->type || s->columns != s->classes;
 }
 
-/* Whether dw is added up somewhere else. */
+/* Whether dw is summed in the workspace. */
 static bool copies_sums(const wf_node *n, const sizes *s)
 {
     const wf_type x = n->in[0]->type, w = n->in[1]->type;
@@ -93,7 +94,7 @@ static bool copies_sums(const wf_node *n, const sizes *s)
 
 static layout layout_of(const wf_node *n, const sizes *s)
 {
-    const wf_cuda_product p = logits_product(s, s->chunk); /* the three multiply as much */
+    const wf_cuda_product p = logits_product(s, s->chunk); /* all three GEMMs have the same size */
     const int64_t matrix = s->columns * s->width;
     layout at = {};
     at.logits = lines(wf_cuda_product_scratch(&p, false, 0));
@@ -112,7 +113,7 @@ static size_t head_workspace(const wf_device *device, const wf_node *n)
 
 /* ---- dw from its sums ---- */
 
-/* A product has x's type before it is cast to that of w. */
+/* Rounds to x's type first, as a separate matmul node would, then to w's. */
 template <typename X, typename W>
 static __global__ void __launch_bounds__(THREADS)
     round_sums(const float *from, W *to, int64_t count)
@@ -142,9 +143,9 @@ static void finish_dw(cudaStream_t stream, const wf_launch *l, const float *sum)
 typedef struct {
     wf_cuda_work work;
     sizes size;
-    wf_cuda_matrix logits; /* [chunk, columns], then their gradient */
+    wf_cuda_matrix logits; /* [chunk, columns], overwritten by their gradient */
     wf_cuda_matrix w;      /* [columns, C] */
-    wf_cuda_matrix sum;    /* [columns, C]: where dw is added up; without data: nobody reads it */
+    wf_cuda_matrix sum;    /* [columns, C]: the sum of dw; data is NULL if dw is not read */
     wf_cuda_loss loss;
 } job;
 
@@ -230,7 +231,7 @@ static void set_loss(job *j, const wf_launch *l, bool grad)
     wf_cuda_loss_attr(o, &attr);
 }
 
-/* w where products read it. */
+/* Converts or pads w for the GEMMs. */
 static wf_status copy_weight(job *j, void *to)
 {
     const wf_launch *l = j->work.l;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hopper.cu - what the kernels for Hopper share on the host's side: maps for TMA, and their rows.
+ * hopper.cu - host code shared by the Hopper kernels: TMA descriptors, and their table rows.
  */
 #include "device/cuda/hopper.cuh"
 #include "device/cuda/hopper_flash.h"
 
-/* The driver's function, through the runtime: nothing is linked to the driver itself. */
+/* Gets the driver's function through the runtime, so that nothing links the driver. */
 static decltype(&cuTensorMapEncodeTiled) encoder(const wf_launch *l, wf_status *status)
 {
     void *entry = NULL;
@@ -25,7 +25,7 @@ static int64_t element_bytes(const wf_tensor_box *b)
 
 wf_status wf_cuda_tensor_map(const wf_launch *l, const wf_tensor_box *b, CUtensorMap *out)
 {
-    static decltype(&cuTensorMapEncodeTiled) encode; /* the same for all */
+    static decltype(&cuTensorMapEncodeTiled) encode; /* shared by all devices */
     if (!encode) {
         wf_status status;
         encode = encoder(l, &status);

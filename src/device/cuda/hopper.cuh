@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hopper.cuh - the instructions that only Hopper has (sm_90a), each as a small function: barriers in shared
- * memory, the tensor memory accelerator (TMA), products of warpgroups (wgmma), and registers that move between
- * warpgroups.
+ * hopper.cuh - Hopper's instructions (sm_90a) as small functions: barriers in shared memory
+ * (mbarrier), the tensor memory accelerator (TMA), warpgroup matrix multiply-add (wgmma), and
+ * register reallocation between warpgroups.
  *
- * A tile in shared memory is here always rows of 128 bytes (64 elements of 16 bits), as TMA stores them when
- * its map says SWIZZLE_128B: the 16-byte pieces of row r are permuted by r % 8, so every group of 8 rows begins
- * at a multiple of 1024 bytes. Wider tiles are several such tiles one after the other, 64 columns each.
+ * A tile in shared memory has rows of 128 bytes (64 elements of 16 bits), in TMA's SWIZZLE_128B
+ * order: the 16-byte pieces of row r are permuted by r % 8. Every group of 8 rows is therefore
+ * 1024-byte aligned. Wider tiles are several such tiles in sequence, 64 columns each.
  *
- * Code for other architectures is compiled from the same files and must not meet these instructions: kernels put
- * their bodies behind #if WF_HOPPER_CODE. For tests without a GPU tests/emulator/emulated_hopper.cuh has the same
- * functions: what is added here is needed there.
+ * The same files compile for other architectures, which lack these instructions: kernels guard
+ * their bodies by #if WF_HOPPER_CODE. tests/emulator/emulated_hopper.cuh has the same functions for
+ * tests without a GPU; add new ones there, too.
  */
 #ifndef WF_DEVICE_CUDA_HOPPER_CUH
 #define WF_DEVICE_CUDA_HOPPER_CUH
@@ -27,23 +27,24 @@
 
 #define WF_HOPPER static __device__ __forceinline__
 
-/* Up to four axes of 16-bit elements or f32, the innermost first, for TMA; that one is contiguous. */
+/* A tensor for TMA: up to four axes of 16-bit or f32 elements, innermost first; that one is
+ * contiguous. */
 typedef struct {
     wf_type type;
-    void *data;        /* a multiple of 16 bytes */
-    int64_t dim[4];    /* axes that there are not: 1 */
-    int64_t stride[4]; /* in elements, of which [0] is 1; multiples of 16 bytes */
-    int32_t box[4];    /* that is moved at once; box[0] is 128 bytes, rows in swizzled order */
+    void *data;        /* 16-byte aligned */
+    int64_t dim[4];    /* 1 for missing axes */
+    int64_t stride[4]; /* in elements; [0] is 1, the others are multiples of 16 bytes */
+    int32_t box[4];    /* elements moved at once; box[0] is 128 bytes, and rows are swizzled */
 } wf_tensor_box;
 
-/* The map that kernels take as a const __grid_constant__ parameter. */
+/* Builds the descriptor that kernels take as a const __grid_constant__ parameter. */
 wf_status wf_cuda_tensor_map(const wf_launch *l, const wf_tensor_box *b, CUtensorMap *out);
 
-#ifdef WF_HOPPER_WATCH /* by tests: set when a barrier was waited for in vain */
+#ifdef WF_HOPPER_WATCH /* for tests: set when a wait on a barrier timed out */
 static __device__ volatile int wf_hopper_stuck;
 #endif
 
-/* Dynamic shared memory that begins at a multiple of 1024 bytes. */
+/* Dynamic shared memory, 1024-byte aligned. */
 #if WF_CUDA_EMULATED
 #define WF_SHARED_TILES(type, name) WF_SHARED(type, name)
 #else
@@ -52,7 +53,7 @@ static __device__ volatile int wf_hopper_stuck;
     type *name = reinterpret_cast<type *>(wf_shared_tiles)
 #endif
 
-/* A barrier is 8 bytes of shared memory, known by their address. */
+/* The shared memory address of a barrier, which is 8 bytes. */
 typedef uint32_t wf_barrier;
 
 #if WF_CUDA_EMULATED
@@ -66,13 +67,13 @@ WF_HOPPER uint32_t wf_shared_address(const void *p)
 
 /* ---- Barriers in shared memory ---- */
 
-/* Phases of the barrier end when so many arrivals came (and the bytes that were announced). */
+/* A phase ends after `arrivals` arrivals and all announced bytes. */
 WF_HOPPER void wf_barrier_init(wf_barrier b, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(arrivals) : "memory");
 }
 
-/* Makes initialised barriers known to TMA; a __syncthreads must follow. */
+/* Makes initialized barriers visible to TMA; a __syncthreads must follow. */
 WF_HOPPER void wf_barrier_init_done()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -83,7 +84,7 @@ WF_HOPPER void wf_barrier_arrive(wf_barrier b)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(b) : "memory");
 }
 
-/* Arrives, and says how many bytes TMA will bring within this phase. */
+/* Arrives, and announces the bytes that TMA will deliver in this phase. */
 WF_HOPPER void wf_barrier_expect(wf_barrier b, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes)
@@ -102,11 +103,11 @@ WF_HOPPER bool wf_barrier_passed(wf_barrier b, uint32_t parity)
     return passed;
 }
 
-/* Until the phase of that parity has ended. The first phase has parity 0; waiting for parity 1 returns at
- * once on a new barrier. */
+/* Waits until the phase of this parity has ended. The first phase has parity 0; waiting for parity
+ * 1 returns at once on a new barrier. */
 WF_HOPPER void wf_barrier_wait(wf_barrier b, uint32_t parity)
 {
-#ifdef WF_HOPPER_WATCH /* tests: after a second without progress nobody waits any more */
+#ifdef WF_HOPPER_WATCH /* tests: give up after a second without progress */
     if (wf_barrier_passed(b, parity))
         return;
     uint32_t begin = (uint32_t)(clock64() >> 10);
@@ -122,7 +123,7 @@ WF_HOPPER void wf_barrier_wait(wf_barrier b, uint32_t parity)
 #endif
 }
 
-/* ---- Barriers by number, 1 to 15: `threads` of the block arrive, of which some wait ---- */
+/* ---- Named barriers 1 to 15: `threads` threads arrive, and some of them wait ---- */
 
 WF_HOPPER void wf_named_sync(int id, int threads)
 {
@@ -134,10 +135,10 @@ WF_HOPPER void wf_named_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* ---- Flags in global memory: who saw that one became x can read what was written before, by bulk copies too, if
- * they were complete (wf_tma_wait) ---- */
+/* ---- Flags in global memory. A thread that saw a flag's new value sees all earlier writes, also of bulk
+ * copies that were complete (wf_tma_wait) ---- */
 
-/* Until *from is x. */
+/* Waits until *from is x. */
 WF_HOPPER void wf_flag_await(const int32_t *from, int32_t x)
 {
 #ifdef WF_HOPPER_WATCH
@@ -168,8 +169,8 @@ WF_HOPPER void wf_tma_prefetch(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* The box that begins at these coordinates to shared memory (1024-byte aligned); `b` hears of its bytes. What lies
- * outside of the tensor arrives as zeros, and counts. */
+/* Loads the box at these coordinates to shared memory (1024-byte aligned) and counts its bytes on
+ * `b`. Elements outside of the tensor arrive as zeros and count. */
 WF_HOPPER void wf_tma_load(uint32_t to, const CUtensorMap *map, wf_barrier b, int x0, int x1,
                            int x2, int x3)
 {
@@ -179,7 +180,7 @@ WF_HOPPER void wf_tma_load(uint32_t to, const CUtensorMap *map, wf_barrier b, in
                  : "memory");
 }
 
-/* Bytes that lie together; all three are multiples of 16. */
+/* Loads contiguous bytes. Addresses and size are multiples of 16. */
 WF_HOPPER void wf_bulk_load(uint32_t to, const void *from, int bytes, wf_barrier b)
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -188,8 +189,8 @@ WF_HOPPER void wf_bulk_load(uint32_t to, const void *from, int bytes, wf_barrier
                  : "memory");
 }
 
-/* From shared memory; what lies outside of the tensor is not written. Before it, wf_async_fence by the
- * threads that wrote there and a barrier. */
+/* Stores a box from shared memory; elements outside of the tensor are not written. The threads that
+ * wrote the box must call wf_async_fence before it, then a barrier. */
 WF_HOPPER void wf_tma_store(const CUtensorMap *map, uint32_t from, int x0, int x1, int x2, int x3)
 {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group "
@@ -198,8 +199,8 @@ WF_HOPPER void wf_tma_store(const CUtensorMap *map, uint32_t from, int x0, int x
                  : "memory");
 }
 
-/* Bytes that lie together, as wf_bulk_load has them; or f32 that are added to what is there, with which nobody else has
- * to do meanwhile. */
+/* Stores contiguous bytes, or adds f32 elements to the target. No other access to the target may
+ * overlap the addition. Sizes and addresses as for wf_bulk_load. */
 WF_HOPPER void wf_bulk_store(void *to, uint32_t from, int bytes)
 {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
@@ -215,13 +216,13 @@ WF_HOPPER void wf_bulk_add(float *to, uint32_t from, int bytes)
                  : "memory");
 }
 
-/* The thread's stores so far are a group. */
+/* Closes a group of this thread's stores. */
 WF_HOPPER void wf_tma_commit()
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* Until at most N groups of the thread still have to read shared memory, or to finish. */
+/* Waits until at most N of the thread's groups still read shared memory, or are unfinished. */
 template <int N> WF_HOPPER void wf_tma_wait_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
@@ -232,7 +233,7 @@ template <int N> WF_HOPPER void wf_tma_wait()
     asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* What the thread wrote to shared memory may be read by TMA and wgmma. */
+/* Makes the thread's writes to shared memory visible to TMA and wgmma. */
 WF_HOPPER void wf_async_fence()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -240,7 +241,7 @@ WF_HOPPER void wf_async_fence()
 
 /* ---- Registers and memory ---- */
 
-/* All warps of a warpgroup give registers back, or wait until they have so many: N a multiple of 8. */
+/* All warps of a warpgroup release registers, or wait until they have N, a multiple of 8. */
 template <int N> WF_HOPPER void wf_registers_give()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
@@ -251,8 +252,9 @@ template <int N> WF_HOPPER void wf_registers_take()
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* Four 8x8 matrices of 16-bit elements, by a warp: rows 0-7 and 8-15 of the left 8 columns, then of the right ones. Lane
- * i says where row i % 8 of matrix i / 8 goes, 16 bytes of shared memory. */
+/* A warp stores four 8 x 8 matrices of 16-bit elements: rows 0-7 and 8-15 of the left 8 columns,
+ * then of the right ones. Lane i passes the shared address of row i % 8 of matrix i / 8 (16
+ * bytes). */
 WF_HOPPER void wf_store_matrices(uint32_t to, const uint32_t *x)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
@@ -264,18 +266,17 @@ WF_HOPPER void wf_store_matrices(uint32_t to, const uint32_t *x)
 
 #if WF_HOPPER_CODE
 
-/* ---- Products: d[64, N] += a[64, 16] b[16, N], by the 128 threads of a warpgroup ----
+/* ---- wgmma: d[64, N] += a[64, 16] b[16, N], by the 128 threads of a warpgroup ----
  *
- * Thread t holds of row 16 (t / 32) + t % 32 / 4 the columns 8 c + 2 (t % 4) and the next in d[4 c] and d[4 c + 1],
- * and of the 8th row after it the same columns in d[4 c + 2] and d[4 c + 3]. An operand a in registers is held in
- * the same way, by pairs: its columns 0..7 in a[0] and a[1], 8..15 in a[2] and a[3]. So d[8 k ... 8 k + 7],
- * rounded, is the a of the columns from 16 k on.
+ * Let r = 16 (t / 32) + t % 32 / 4 for thread t. It holds columns 8 c + 2 (t % 4) and the next of row r in
+ * d[4 c] and d[4 c + 1], and the same columns of row r + 8 in d[4 c + 2] and d[4 c + 3]. An operand a in
+ * registers has the same layout in pairs: columns 0..7 in a[0] and a[1], 8..15 in a[2] and a[3]. So
+ * d[8 k ... 8 k + 7], rounded, is the a of the columns from 16 k on.
  *
- * Operands in shared memory are given by descriptors, and lie there in one of two ways:
- *   rows of the summed index (transposed = 0): a[m, k] or b[n, k] with k contiguous, 64 of them a row. 16 further
- *     along k: + 32 bytes.
- *   columns of it (transposed = 1): m or n contiguous, 64 of them a row, `lead` bytes on to the next 64, and a row
- *     for each k. 16 further along k: + 2048 bytes.
+ * Operands in shared memory are given by descriptors, in one of two layouts:
+ *   transposed = 0: a[m, k] or b[n, k] with k contiguous, 64 per row. Advance k by 16: + 32 bytes.
+ *   transposed = 1: m or n contiguous, 64 per row, one row per k; the next 64 are `lead` bytes further.
+ *     Advance k by 16: + 2048 bytes.
  */
 WF_HOPPER uint64_t wf_wgmma_operand(uint32_t address, uint32_t lead)
 {
@@ -287,25 +288,26 @@ WF_HOPPER uint64_t wf_wgmma_operand(uint32_t address, uint32_t lead)
 
 #if WF_HOPPER_CODE && !WF_CUDA_EMULATED
 
-/* Before the first of a run of products whose registers were written since. */
+/* Call before the first wgmma whose registers were written by other instructions. */
 WF_HOPPER void wf_wgmma_begin()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-/* The products so far are a group. */
+/* Closes a group of the wgmma so far. */
 WF_HOPPER void wf_wgmma_commit()
 {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Until at most N groups are under way. wf_wgmma_hold must follow for each result that is complete then. */
+/* Waits until at most N groups are in flight. Call wf_wgmma_hold for each result that is complete
+ * then. */
 template <int N> WF_HOPPER void wf_wgmma_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* The compiler moves nothing that concerns these registers across it. */
+/* Stops the compiler from moving accesses to these registers across it. */
 template <int N> WF_HOPPER void wf_wgmma_hold(float (&d)[N])
 {
 #pragma unroll
@@ -327,7 +329,7 @@ template <int N> WF_HOPPER void wf_wgmma_hold(float (&d)[N])
     WF_R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-/* add 0: d is overwritten. i0...: the numbers of the operands that follow d. */
+/* add 0: d is overwritten. i0 and up: indices of the asm operands that follow d. */
 #define WF_WGMMA_SS(n, type, regs, outs, i0, i1, i2, i3, i4)                                \
     asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #i2 ", 0;\n"                        \
                  " wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" regs \
@@ -341,7 +343,7 @@ template <int N> WF_HOPPER void wf_wgmma_hold(float (&d)[N])
                  : outs                                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB))
 
-/* d = a b, whatever d was. T: wf_bf16 or wf_f16. TA, TB: whether a and b are transposed. */
+/* d = a b. T: wf_bf16 or wf_f16. TA, TB: whether a and b are transposed. */
 template <typename T, int TA, int TB>
 WF_HOPPER void wf_wgmma_first(float (&d)[32], uint64_t a, uint64_t b)
 {
@@ -362,7 +364,7 @@ WF_HOPPER void wf_wgmma_first(float (&d)[64], uint64_t a, uint64_t b)
         WF_WGMMA_SS(128, "f16", WF_R64, WF_O64("=f", d, 0), 64, 65, 66, 67, 68);
 }
 
-/* The same added to d, or not if `add` is 0; but d counts as read then. */
+/* d += a b, or d = a b if `add` is 0; d counts as read either way. */
 template <typename T, int TA, int TB>
 WF_HOPPER void wf_wgmma(float (&d)[16], uint64_t a, uint64_t b, int add)
 {
@@ -413,9 +415,10 @@ WF_HOPPER void wf_wgmma(float (&d)[64], const uint32_t *a, uint64_t b, int add)
 
 #if WF_HOPPER_CODE
 
-/* How often a warp arrives at a barrier: once, by its first lane, after a __syncwarp, which makes what the others did known
- * with it. The assembler leaves that out of code in which warps are together anyway, and tools that look at machine code
- * then take the others' accesses for races; for them each lane can arrive for itself (WEFT_CUDA_EVERY_LANE). */
+/* A warp arrives at a barrier once, by its first lane, after a __syncwarp, which orders the other
+ * lanes' accesses before it. The assembler drops the __syncwarp where the warp is converged, and
+ * racecheck then reports false races. For such tools each lane can arrive for itself
+ * (WEFT_CUDA_EVERY_LANE). */
 #ifdef WF_HOPPER_EVERY_LANE
 enum { WF_WARP_ARRIVALS = 32 };
 #else

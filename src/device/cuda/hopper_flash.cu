@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hopper_flash.cu - attention for Hopper: scores by wgmma from tiles that TMA brings, softmax in registers, and
- * the weighted sum of values by wgmma again.
+ * hopper_flash.cu - flash attention for Hopper: TMA loads tiles, wgmma computes scores, softmax
+ * runs in registers, and wgmma sums the weighted values.
  *
- * A block has one warpgroup of which a thread has tiles of keys and values brought into a ring of slots, and
- * GROUPS warpgroups that each work on 64 queries of one head: KEYS keys at a time, in ascending order. Their scores are
- * the accumulators of a product, turn into weights there, and are the left operand of the next product as they are.
- * The scores of the next tile are computed while this one's values are summed up, and while one
- * warpgroup takes exponentials the products of another run. Tiles of which no query sees a key are left out, and only
- * tiles of which some query does not see all are masked.
+ * In a block, one thread of a producer warpgroup loads tiles of keys and values into a ring of
+ * slots. GROUPS consumer warpgroups each own 64 queries of one head and iterate over KEYS keys at a
+ * time, in ascending order. The scores are wgmma accumulators; they become weights in place and are
+ * the left operand of the next wgmma. The scores of the next tile are computed while this tile's
+ * values are summed. While one warpgroup computes exponentials, another's matmuls run. Tiles
+ * without a visible key are skipped; only partly visible tiles are masked.
  *
- * Blocks stay, one for each processor (or two), and draw their next item, 64 GROUPS queries of one head, from
- * a counter: the longest first within a number of heads whose keys and values the L2 cache holds. What is computed
- * for an item does not depend on the order.
+ * Blocks are persistent, one or two per multiprocessor. A counter hands out items of 64 GROUPS
+ * queries of one head, longest first, within as many heads as have their keys and values in the L2
+ * cache. An item's result does not depend on the order.
  *
- * Weights are relative to the greatest score of a row's first tile, not to the greatest so far: as long as later scores
- * do not exceed it by more than the type of weights can hold, with a wide margin, nobody has to look for the
- * greatest, and sums are never scaled. If they do, which the sum of weights tells, the tile is done again with care.
+ * Weights are relative to the maximum of a row's first tile, not to the running maximum. As long as
+ * later scores stay within a safe margin of the weight type's range, no maximum is searched and no
+ * sum is rescaled. If the sum of weights shows an overflow, the tile is computed again with a new
+ * maximum.
  *
- * Items are cut from the end of a sequence, so that the one that is not full is the first, which is the shortest where
- * attention is causal.
+ * Items are cut from the end of a sequence: the partial item is the first, which is the cheapest
+ * under causal attention.
  */
 #include "device/cuda/hopper_flash.h"
 
@@ -32,29 +33,30 @@ typedef struct {
     float *lse;
     int64_t lse_row;
     const int32_t *low, *high, *irregular;
-    int32_t *next;        /* item to be drawn */
-    int32_t length;       /* of a sequence; all tokens where low and high say what a query sees */
+    int32_t *next;        /* the next item */
+    int32_t length;       /* tokens per sequence; all tokens if low and high give the ranges */
     int32_t heads, group; /* group: query heads that share a kv head */
     int32_t causal, window;
-    int32_t tiles, items;  /* of queries of a head; of all */
-    int32_t all, together; /* heads of all sequences; those whose items are drawn before others' */
-    float scale2;          /* of scores, as logarithms to base 2 */
+    int32_t tiles, items;  /* tiles of queries per head; items in all */
+    int32_t all, together; /* heads of all sequences; heads that are processed together */
+    float scale2;          /* scale of scores in base 2 */
 } task;
 
-/* How a kernel is shaped. BLOCKS: on a processor at once. TURNS: warpgroups take turns in issuing products. */
+/* Tile shapes. BLOCKS: resident blocks per multiprocessor. TURNS: warpgroups alternate in issuing
+ * wgmma. */
 template <typename T_, int D_, int GROUPS_, int KEYS_, int SLOTS_, int BLOCKS_, bool TURNS_>
 struct shape {
     typedef T_ T;
     static constexpr int D = D_, GROUPS = GROUPS_, KEYS = KEYS_, SLOTS = SLOTS_;
     static constexpr int BLOCKS = BLOCKS_;
     static constexpr bool TURNS = TURNS_;
-    /* of the sum of a thread's weights in a tile, relative to what they were in the first */
+    /* Largest allowed sum of a thread's weights in a tile. */
     static constexpr float LIMIT = __is_same(T, wf_f16) ? 0x1p14f : 0x1p64f;
     static constexpr int QUERIES = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
-    /* registers of a thread that computes and of one that does not: together what the block was given */
+    /* Registers per consumer and per producer thread; together they fit the block's allocation. */
     static constexpr int MANY = BLOCKS == 2 ? 104 : GROUPS == 2 ? 240 : GROUPS == 3 ? 160 : 112;
     static constexpr int FEW = BLOCKS == 1 && GROUPS == 2 ? 24 : 32;
-    /* shared memory: queries twice, slots, barriers */
+    /* Shared memory: two buffers of queries, slots, barriers. */
     static constexpr int GROUP_BYTES = 64 * D * 2, Q_BYTES = GROUPS * GROUP_BYTES;
     static constexpr int SLOT_BYTES = KEYS * D * 2;
     static constexpr int SLOT_AT = 2 * Q_BYTES, BARRIER_AT = SLOT_AT + SLOTS * SLOT_BYTES;
@@ -63,17 +65,17 @@ struct shape {
 
 #if WF_HOPPER_CODE
 
-/* What a block works on at a time. */
+/* A unit of work. */
 typedef struct {
-    int sequence, head; /* sequence -1: nothing is left */
-    int row;            /* the first query, counted in the sequence; those below 0 are none */
-    int begin;          /* the first key that it sees */
+    int sequence, head; /* sequence -1: no work left */
+    int row;            /* first query in the sequence; negative rows do not exist */
+    int begin;          /* first visible key */
 } item;
 
-/* The block's shared memory, by addresses. */
+/* Addresses in the block's shared memory. */
 template <class S> struct memory {
     uint32_t base;
-    unsigned char *start; /* the same as a pointer */
+    unsigned char *start; /* the base as a pointer */
     item *items;          /* [2] */
     __device__ const unsigned char *at(uint32_t address) const
     {
@@ -111,7 +113,7 @@ template <class S> WF_HOPPER memory<S> block_memory(unsigned char *shared)
     return {wf_shared_address(base), base, (item *)(base + S::BARRIER_AT + 8 * (2 * S::SLOTS + 4))};
 }
 
-/* Where in the ring; parity is that of the slot's use. */
+/* A position in the ring, with the barrier parity of the slot's current use. */
 template <class S> struct place {
     int slot;
     uint32_t parity;
@@ -124,7 +126,7 @@ template <class S> struct place {
     }
 };
 
-/* The first key that a query sees, and one past the last. */
+/* The first visible key of a query, and one past the last. */
 WF_HOPPER int key_begin(const task &t, int row)
 {
     return t.low ? t.low[row] : t.window > 0 ? max(0, row + 1 - t.window) : 0;
@@ -135,7 +137,7 @@ WF_HOPPER int key_end(const task &t, int row)
     return t.high ? t.high[row] : t.causal ? row + 1 : t.length;
 }
 
-/* Keys, from the item's first on, that the queries up to `row` (exclusive) need. */
+/* The number of keys, from the item's first key, that queries below `row` need. */
 WF_HOPPER int key_count(const task &t, const item &i, int row)
 {
     return row > 0 ? max(key_end(t, row - 1) - i.begin, 0) : 0;
@@ -146,7 +148,7 @@ template <class S> WF_HOPPER int tiles(int keys)
     return (keys + S::KEYS - 1) / S::KEYS;
 }
 
-/* ---- The thread that brings tiles ---- */
+/* ---- The producer thread ---- */
 
 template <class S> WF_HOPPER item item_at(const task &t, int number)
 {
@@ -190,7 +192,7 @@ template <class S> WF_HOPPER void bring(const task &t, const memory<S> &m)
                 wf_tma_load(m.q(b) + g * S::GROUP_BYTES + c * (64 * 128), &t.q, m.q_full(b), 64 * c,
                             i.head, i.row + 64 * g, i.sequence);
         number = atomicAdd(t.next, 1);
-        /* in the order in which they are needed */
+        /* in the order of use */
         int n = tiles<S>(key_count(t, i, i.row + S::QUERIES)), head = i.head / t.group;
         for (int j = 0; j <= n; j++) {
             if (j < n)
@@ -201,7 +203,7 @@ template <class S> WF_HOPPER void bring(const task &t, const memory<S> &m)
     }
 }
 
-/* ---- Warpgroups that compute ---- */
+/* ---- Consumer warpgroups ---- */
 
 /* s[64, N] = q k^T */
 template <class S, int N> WF_HOPPER void multiply_keys(float (&s)[N], uint32_t q, uint32_t keys)
@@ -216,7 +218,7 @@ template <class S, int N> WF_HOPPER void multiply_keys(float (&s)[N], uint32_t q
     wf_wgmma_commit();
 }
 
-/* o[64, D] += weights v, of KEYS keys */
+/* o[64, D] += weights v, over KEYS keys */
 template <class S, int KEYS>
 WF_HOPPER void multiply_values(float (&o)[S::D / 2], const uint32_t (&w)[S::KEYS / 4],
                                uint32_t values)
@@ -228,16 +230,15 @@ WF_HOPPER void multiply_values(float (&o)[S::D / 2], const uint32_t (&w)[S::KEYS
     wf_wgmma_commit();
 }
 
-/* Two rows of queries that a thread has parts of; every four threads have the whole of them. */
+/* The two query rows of a thread; four threads share each row. */
 typedef struct {
-    int low[2], high[2]; /* the keys that they see, counted from the item's first */
-    int hidden,
-        shown; /* keys from `hidden` on, or before `shown`, are masked for some row of the warp */
-    float base[2]; /* what weights are relative to, a logarithm to base 2 */
-    float sum[2];  /* of the thread's weights */
+    int low[2], high[2]; /* visible keys, counted from the item's first */
+    int hidden, shown;   /* keys >= hidden or < shown are masked for some row of the warp */
+    float base[2];       /* reference score of the weights, in base 2 */
+    float sum[2];        /* sum of the thread's weights */
 } rows;
 
-/* Scores of keys that a row does not see become -Inf. `first` is the tile's first key. */
+/* Sets the scores of invisible keys to -Inf. `first` is the tile's first key. */
 template <int N> WF_HOPPER void mask(float (&s)[N], const rows &r, int first)
 {
     const int column = threadIdx.x % 4 * 2;
@@ -255,8 +256,8 @@ template <int N> WF_HOPPER void mask(float (&s)[N], const rows &r, int first)
     }
 }
 
-/* Scores, times scale2, become weights relative to the greatest of the row so far. What was summed up before is to be
- * multiplied by `factor`. */
+/* Turns scores into weights relative to the running maximum. The caller multiplies earlier sums by
+ * `factor`. */
 template <int N> WF_HOPPER void weigh(float (&s)[N], rows &r, float (&factor)[2], float scale2)
 {
 #pragma unroll
@@ -281,8 +282,8 @@ template <int N> WF_HOPPER void weigh(float (&s)[N], rows &r, float (&factor)[2]
     }
 }
 
-/* The same relative to what the tiles before were, without looking for the greatest. Returns whether that was right for
- * all rows of the warp; if not, r is unchanged. */
+/* The same with the old reference score, without searching a maximum. Returns whether that was safe
+ * for all rows of the warp; if not, r is unchanged. */
 template <class S, int N> WF_HOPPER bool weigh_alike(float (&s)[N], rows &r, float scale2)
 {
     bool right = true;
@@ -292,7 +293,7 @@ template <class S, int N> WF_HOPPER bool weigh_alike(float (&s)[N], rows &r, flo
         s[i] = wf_exp2(fmaf(s[i], scale2, -r.base[i / 2 % 2]));
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float part[8]; /* many short sums, so that none waits for a single exponential */
+        float part[8]; /* independent sums hide the latency of exponentials */
 #pragma unroll
         for (int i = 0; i < 8; i++)
             part[i] = s[4 * i + 2 * h] + s[4 * i + 2 * h + 1];
@@ -315,7 +316,7 @@ WF_HOPPER uint32_t word(const unsigned char *p)
     return *reinterpret_cast<const uint32_t *>(p);
 }
 
-/* The scores of a tile again, by each warp for itself: for those that weigh_alike overwrote in vain. */
+/* Recomputes a tile's scores, each warp for itself, after weigh_alike overwrote them and failed. */
 template <class S, int N>
 WF_HOPPER void score_again(float (&s)[N], const memory<S> &m, uint32_t q, uint32_t keys)
 {
@@ -326,7 +327,7 @@ WF_HOPPER void score_again(float (&s)[N], const memory<S> &m, uint32_t q, uint32
         s[i] = 0;
 #pragma unroll 1
     for (int k = 0; k < S::D; k += 16) {
-        /* of rows whose number has the same remainder by 8, so the same permutation */
+        /* rows equal modulo 8 share the swizzle */
         const int at = (k % 64 * 2 + lane % 4 * 4) ^ lane / 4 * 16, next = at ^ 16;
         const unsigned char *ak = a + k / 64 * (64 * 128), *bk = b + k / 64 * (S::KEYS * 128);
         uint32_t x[4] = {word(ak + at), word(ak + 1024 + at), word(ak + next),
@@ -346,7 +347,7 @@ WF_HOPPER void round_weights(uint32_t (&w)[M], const float (&s)[N])
         w[i] = wf_pair<T>(s[2 * i], s[2 * i + 1]);
 }
 
-/* Word c of lane l of every four lanes goes to lane c of them, as word l. */
+/* Transposes 4 x 4 words within each group of four lanes. */
 WF_HOPPER void transpose_words(uint32_t (&x)[4], int lane)
 {
 #pragma unroll
@@ -363,7 +364,7 @@ WF_HOPPER void transpose_words(uint32_t (&x)[4], int lane)
     }
 }
 
-/* The thread's two rows of o, 8 apart from `row` on, and their lse. */
+/* Stores the thread's rows of o, `row` and `row` + 8, and their lse. */
 template <class S>
 WF_HOPPER void finish(const task &t, const item &it, int row, const float (&o)[S::D / 2], rows &r)
 {
@@ -396,12 +397,12 @@ WF_HOPPER void finish(const task &t, const item &it, int row, const float (&o)[S
     }
 }
 
-/* What a warp of a computing warpgroup knows. */
+/* The state of a consumer warp. */
 template <class S> struct worker {
     memory<S> m;
     place<S> at;
     int group;
-    int lane; /* of the warp */
+    int lane; /* in the warp */
 
     __device__ __forceinline__ uint32_t q(int b) const
     {
@@ -416,7 +417,7 @@ template <class S> struct worker {
         __syncwarp();
         wf_warp_arrive(m.empty(slot), lane);
     }
-    /* A tile that is not needed: its slot is only given back. */
+    /* Releases the slot of an unneeded tile. */
     __device__ __forceinline__ void skip()
     {
         await();
@@ -435,16 +436,17 @@ template <class S> struct worker {
     }
 };
 
-/* What a warpgroup has to do with an item. */
+/* A warpgroup's part of an item. */
 typedef struct {
     item it;
-    int n, mine; /* tiles of keys, and how many of them its queries need */
-    bool half;   /* of the last of these only 64 keys, and it is not the first */
-    int row;     /* its first query */
+    int n, mine; /* tiles of keys, and how many this group needs */
+    bool half;   /* the last tile has 64 keys only, and is not the first */
+    int row;     /* first query of the group */
 } work;
 
-/* Takes up the block's item number `use`, and begins with the scores of the first tile. That product is also
- * begun, with whatever is there, when there is none: registers under way must be so on every path. */
+/* Starts the block's item number `use` with the scores of its first tile. The wgmma is issued even
+ * without a tile, on arbitrary data: the compiler needs the same registers in flight on every
+ * path. */
 template <class S>
 WF_HOPPER work start(worker<S> &w, const task &t, int use, float (&s)[S::KEYS / 2])
 {
@@ -469,22 +471,22 @@ WF_HOPPER work start(worker<S> &w, const task &t, int use, float (&s)[S::KEYS / 
     return x;
 }
 
-/* Whether all rows of the warp have seen a key. */
+/* Whether every row of the warp has seen a key. */
 WF_HOPPER bool all_begun(const rows &r)
 {
     return __all_sync(0xffffffffu, r.base[0] > -INFINITY && r.base[1] > -INFINITY);
 }
 
-/* What a warpgroup has in registers. */
+/* A warpgroup's registers. */
 template <class S> struct state {
     float s[S::KEYS / 2]; /* scores, then weights */
     uint32_t weights[S::KEYS / 4];
     float o[S::D / 2];
     rows r;
-    bool begun; /* all rows of the warp have seen a key */
+    bool begun; /* every row of the warp has seen a key */
 };
 
-/* The weights of tile j, of which KEYS keys count, while o += weights v of the tile before. */
+/* Computes the weights of tile j (KEYS keys) while o += weights v of the previous tile runs. */
 template <class S, int KEYS>
 WF_HOPPER void step(worker<S> &w, state<S> &x, uint32_t q, int j, float scale2)
 {
@@ -526,7 +528,7 @@ WF_HOPPER void step(worker<S> &w, state<S> &x, uint32_t q, int j, float scale2)
     round_weights<typename S::T>(x.weights, s);
 }
 
-/* o += weights v of the last tile, of which KEYS keys count. */
+/* o += weights v of the last tile, with KEYS keys. */
 template <class S, int KEYS> WF_HOPPER void last_step(worker<S> &w, state<S> &x, bool others)
 {
     if (others)
@@ -543,7 +545,7 @@ template <class S, int KEYS> WF_HOPPER void last_step(worker<S> &w, state<S> &x,
     w.at.advance();
 }
 
-/* o and r of the group's queries; s has the first tile's scores. */
+/* Computes o and r of the group's queries; s holds the first tile's scores. */
 template <class S>
 WF_HOPPER void attend(worker<S> &w, const work &k, state<S> &x, uint32_t q, float scale2)
 {
@@ -566,8 +568,8 @@ WF_HOPPER void attend(worker<S> &w, const work &k, state<S> &x, uint32_t q, floa
     }
 }
 
-/* Lets the tiles pass that others still work on. attend took mine + 1 turns and used two slots a tile, and one more
- * if it was not the last. */
+/* Skips the tiles that only other groups need. attend took mine + 1 turns and used two slots per
+ * tile, and one more if it was not the last. */
 template <class S> WF_HOPPER void pass(worker<S> &w, const work &k)
 {
     int used = k.mine > 0 ? 2 * k.mine + (k.mine < k.n) : 0;
@@ -610,7 +612,7 @@ template <class S> WF_HOPPER void compute(const task &t, const memory<S> &m, int
         wf_warp_arrive(m.q_empty(b), lane);
         pass<S>(w, k);
         work next = start(w, t, use + 1, x.s);
-        finish<S>(t, k.it, row, x.o, x.r); /* while the next scores are computed */
+        finish<S>(t, k.it, row, x.o, x.r); /* overlaps with the next scores */
         k = next;
     }
     wf_wgmma_wait<0>();
@@ -653,9 +655,9 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS) attention(const __grid_
 #endif
 }
 
-/* ---- The host's side ---- */
+/* ---- Host ---- */
 
-/* x [N, heads, D] as TMA sees it, moved in boxes of `rows` tokens of one head. */
+/* The TMA description of x [N, heads, D], moved in boxes of `rows` tokens of one head. */
 static wf_tensor_box operand_box(const wf_flash *f, const wf_flash_operand *x, int heads, int rows)
 {
     int length = f->length > 0 ? f->length : f->n;
@@ -711,7 +713,7 @@ template <typename T> static wf_status run_type(const wf_launch *l, const wf_fla
 {
     enum {
         SHORT = 2048
-    }; /* tokens: more warpgroups and smaller tiles leave less undone at either end */
+    }; /* tokens: short sequences waste less with more warpgroups and smaller tiles */
     if (f->d == 128)
         return run<shape<T, 128, 2, 128, 5, 1, true>>(l, f);
     return f->length <= SHORT ? run<shape<T, 64, 4, 64, 16, 1, false>>(l, f)
@@ -723,9 +725,9 @@ wf_status wf_cuda_hopper_attention(const wf_launch *l, const wf_flash *f)
     return f->type == WF_BF16 ? run_type<wf_bf16>(l, f) : run_type<wf_f16>(l, f);
 }
 
-/* ---- The row ---- */
+/* ---- The kernel row ---- */
 
-enum { COUNTER = 256 }; /* bytes of the workspace */
+enum { COUNTER = 256 }; /* bytes at the start of the workspace */
 
 bool wf_cuda_hopper_attention_accepts(const wf_device *device, const wf_node *n)
 {

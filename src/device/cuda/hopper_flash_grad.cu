@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hopper_flash_grad.cu - the gradient of attention on Hopper, with the same bits each run.
+ * hopper_flash_grad.cu - the gradient of flash attention on Hopper, bitwise reproducible.
  *
- * Keys and queries are cut into tiles, KV keys and BM queries each. A block takes one tile of keys of one kv head at a
- * time and meets all tiles of queries that see some of it, so that dk and dv are summed in registers:
+ * Keys and queries are cut into tiles of KV keys and BM queries. A block takes one tile of keys of
+ * one kv head at a time and iterates over all tiles of queries that see some of it, so dk and dv
+ * are summed in registers:
  *
  *     s^T = k q^T,  p^T = e^(s^T - lse),  dv += p^T do,  dp^T = v do^T,  ds^T = p^T (dp^T - delta),  dk += ds^T q
  *
- * dq += ds k is summed over blocks, in global memory (f32) and in a fixed order: of the tiles of keys that a tile of
- * queries meets, the last one stores its part, the others add theirs one after the other, downwards, and the first one
- * takes the sum, adds its part and makes it dq. A counter for each tile of queries and head says whose turn it is. It is
- * passed on when the bulk copy that adds a part is complete, not merely read, and looked at before the next begins, with
- * fences between bulk copies and other accesses on both sides (wf_flag_release, wf_flag_await): never are two parts
- * under way to the same sum. Tiles of keys are given out downwards too, so a block waits only for blocks that began before
- * it; and since it meets its queries upwards, what it waits for was mostly done one step ago.
+ * dq += ds k is summed over blocks in global memory (f32), in a fixed order. Of the key tiles that
+ * a query tile meets, the last one stores its part. The others add theirs in descending order, and
+ * the first one loads the sum, adds its part and writes dq. A counter per query tile and head holds
+ * whose turn it is. It advances when the bulk copy that adds a part is complete, not merely read,
+ * and is checked before the next copy starts. Fences separate bulk copies from other accesses on
+ * both sides (wf_flag_release, wf_flag_await), so two parts are never in flight to one sum. Key
+ * tiles are handed out in descending order, so a block waits only for blocks that started earlier.
+ * It visits its queries in ascending order, so the part it waits for was usually done one step ago.
  *
- * Of a block's three warpgroups two compute, 64 keys each. In the third one warp brings operands by TMA and others, in
- * turns, take parts of dq from shared memory to the sums: the warps that compute do not wait for global memory as long as
- * there is place for another part.
+ * Two of a block's three warpgroups compute, 64 keys each. In the third, one warp loads operands by
+ * TMA and other warps, in turn, add parts of dq from shared memory to the sums. The computing warps
+ * do not wait for global memory as long as a slot for another part is free.
  */
 #include "device/cuda/hopper.cuh"
 #include "device/cuda/hopper_flash.h"
@@ -26,57 +28,57 @@
 enum {
     KV = WF_TILE_KEYS,
     BM = WF_TILE_QUERIES,
-    THREADS = 384, /* of a block: warpgroup 0 moves data, 1 and 2 compute */
-    WARPS = 8,     /* that compute */
+    THREADS = 384, /* per block: warpgroup 0 moves data, 1 and 2 compute */
+    WARPS = 8,     /* computing warps */
 };
 
-/* What a block has in shared memory, in bytes from its beginning, and how it goes about it. */
+/* Layout of shared memory in bytes, and the pipeline's shape. */
 template <int D> struct plan {
-    /* dq of a step is computed within the next one, when registers allow it: so there is always a product to do. */
+    /* Compute the dq of a step in the next step if registers allow: wgmma then always has work. */
     static constexpr bool LATE = D == 64;
-    /* k and v are held in registers too: shared memory could not be read fast enough. */
+    /* Keep k and v in registers, too: shared memory bandwidth would limit otherwise. */
     static constexpr bool HELD = D == 64;
     static constexpr int KV_STAGES = D == 64 ? 2 : 1; /* tiles of keys and values */
     static constexpr int STAGES = D == 64 ? 3 : 2;    /* tiles of queries and of do */
     static constexpr int DS_STAGES = 2, PARTS = D == 64 ? 3 : 2;
     static constexpr int KV_BYTES = KV * D * 2, Q_BYTES = BM * D * 2, DS_BYTES = KV * BM * 2;
     static constexpr int PART_BYTES = BM * D * 4;
-    static constexpr int ROW_BYTES = 2 * BM * 4; /* lse and -delta, and as many for low and high */
+    static constexpr int ROW_BYTES = 2 * BM * 4; /* lse and -delta; low and high take as much */
     static constexpr int K = 0;
     static constexpr int V = K + KV_STAGES * KV_BYTES;
     static constexpr int Q = V + KV_STAGES * KV_BYTES;
     static constexpr int DO = Q + STAGES * Q_BYTES;
     static constexpr int DS = DO + STAGES * Q_BYTES;
-    static constexpr int PART = DS + DS_STAGES * DS_BYTES; /* of a dq */
-    /* The tile of dq when it is complete: behind the parts, or in their place, each warpgroup's in that of its own. */
+    static constexpr int PART = DS + DS_STAGES * DS_BYTES; /* parts of dq */
+    /* The finished tile of dq: behind the parts, or in place of each warpgroup's own part. */
     static constexpr int OUT = D == 64 ? PART + PARTS * PART_BYTES : PART;
     static constexpr int OUT_BYTES = D == 64 ? Q_BYTES : PART_BYTES;
     static constexpr int ROWS = PART + PARTS * PART_BYTES + (D == 64 ? PARTS * OUT_BYTES : 0);
     static constexpr int LIMITS = ROWS + STAGES * ROW_BYTES;
-    static constexpr int ITEM = LIMITS + STAGES * ROW_BYTES; /* what the tiles of keys are */
+    static constexpr int ITEM = LIMITS + STAGES * ROW_BYTES; /* items of the key stages */
     static constexpr int WHICH = ITEM + 16 * KV_STAGES;      /* int[PARTS]: FIRST, LAST */
     static constexpr int KV_FULL = WHICH + 16, KV_EMPTY = KV_FULL + 8 * KV_STAGES;
     static constexpr int FULL = KV_EMPTY + 8 * KV_STAGES, EMPTY = FULL + 8 * STAGES;
     static constexpr int DS_FULL = EMPTY + 8 * STAGES;
     static constexpr int PART_EMPTY = DS_FULL + 8 * DS_STAGES, PART_FULL = PART_EMPTY + 8 * PARTS;
     static constexpr int BYTES = PART_FULL + 8 * PARTS;
-    static_assert(BYTES <= 232448, "all that a block can have");
+    static_assert(BYTES <= 232448, "the most shared memory of a block");
 };
 
-enum { FIRST = 1, LAST = 2 }; /* part of a dq's sum */
+enum { FIRST = 1, LAST = 2 }; /* position of a part in dq's sum */
 
 /* ---- The kernel ---- */
 
 #if WF_HOPPER_CODE
 
-/* A tile of keys of a head, as it stands in shared memory beside them. */
+/* A tile of keys of a head; stored in shared memory beside it. */
 typedef struct {
     alignas(16) int tile;
     int head;
-    int first, end; /* tiles of queries, at least one; end 0: there are no more tiles of keys */
+    int first, end; /* tiles of queries, at least one; end 0: no work left */
 } item;
 
-/* Tiles of keys downwards, and within them kv heads. */
+/* Descending key tiles, and kv heads within each. */
 static __device__ item take_item(const wf_flash_grad &a)
 {
     const int index = atomicAdd(a.next, 1);
@@ -87,7 +89,7 @@ static __device__ item take_item(const wf_flash_grad &a)
     return {tile, index % a.kv_heads, bounds.x, bounds.y};
 }
 
-/* Which stage of a ring is next, and the parity of its barriers. */
+/* The next stage of a ring, and its barriers' parity. */
 template <int N> struct ring {
     int at = 0;
     uint32_t parity = 0;
@@ -101,7 +103,7 @@ template <int N> struct ring {
     }
 };
 
-/* One thread: operands by TMA. */
+/* One thread: loads operands by TMA. */
 template <int D>
 static __device__ void bring(const wf_flash_grad &a, const CUtensorMap *q, const CUtensorMap *k,
                              const CUtensorMap *v, const CUtensorMap *dout, char *shared)
@@ -145,8 +147,9 @@ static __device__ void bring(const wf_flash_grad &a, const CUtensorMap *q, const
     }
 }
 
-/* One thread: every PARTS-th part of a dq, from shared memory to the sum when it is this block's turn. For the last
- * part the sum is brought there instead, and what the warps that compute make of it is dq. */
+/* One thread: adds every PARTS-th part of dq from shared memory to the sum, in this block's turn.
+ * For the last part it loads the sum to shared memory instead, and the computing warps finish
+ * dq. */
 template <int D>
 static __device__ void deliver(const wf_flash_grad &a, const CUtensorMap *dq, char *shared,
                                int slot)
@@ -156,9 +159,9 @@ static __device__ void deliver(const wf_flash_grad &a, const CUtensorMap *dq, ch
     const wf_barrier full = base + P::PART_FULL + 8 * slot, empty = base + P::PART_EMPTY + 8 * slot;
     ring<P::KV_STAGES> kv;
     uint32_t parity = 0;
-    int next = slot; /* steps until the next one */
-    int turn = -1;   /* the sum to which a part is being added: the turn at it is to be passed on */
-    int32_t added = 0; /* parts that are in it then */
+    int next = slot; /* steps until the next part */
+    int turn = -1; /* the sum that a copy in flight adds to; its counter is still to be advanced */
+    int32_t added = 0; /* parts in that sum after the copy */
     auto finish = [&]() {
         if (turn < 0)
             return;
@@ -173,13 +176,14 @@ static __device__ void deliver(const wf_flash_grad &a, const CUtensorMap *dq, ch
             return;
         wf_barrier_arrive(base + P::KV_EMPTY + 8 * kv.at);
         int head = x.head * a.group, m = x.first + next;
-        const int heads = head + a.group; /* up to the last of the kv head's */
+        const int heads = head + a.group; /* one past the last query head of the kv head */
         for (;; m += P::PARTS) {
             for (; m >= x.end && head < heads; head++)
                 m -= x.end - x.first;
             if (head == heads)
                 break;
-            const int tile = head * a.q_tiles + m; /* 32 bits: memory has less of them */
+            const int tile =
+                head * a.q_tiles + m; /* 32 bits suffice: memory cannot hold more tiles */
             const int2 bounds = a.q_bounds[m];
             const bool first = x.tile == bounds.y, last = x.tile == bounds.x;
             ((volatile int *)(shared + P::WHICH))[slot] = (first ? FIRST : 0) | (last ? LAST : 0);
@@ -215,17 +219,18 @@ static __device__ void deliver(const wf_flash_grad &a, const CUtensorMap *dq, ch
     }
 }
 
-/* ---- The warps that compute ---- */
+/* ---- Computing warps ---- */
 
-/* Where a thread stands: warpgroup 0 or 1, thread of it, lane of the warp, and its first row of 64. */
+/* A thread's coordinates: warpgroup 0 or 1, thread in it, lane in the warp, and its first row of
+ * 64. */
 typedef struct {
     int group, thread, lane, row;
-    /* The row of 8 elements that it gives to and takes from stmatrix and ldmatrix: of KV rows, in bytes, and which
-     * piece of the row. */
+    /* The row that this lane addresses for stmatrix and ldmatrix: its byte offset among KV rows,
+     * and the 16-byte piece of the row. */
     uint32_t matrix_row, matrix_piece;
 } place;
 
-/* Word i of the four threads of a quad becomes words 0..3 of thread i. */
+/* Transposes 4 x 4 words within a quad: word i of its threads becomes words 0..3 of thread i. */
 WF_HOPPER void transpose_quad(uint32_t (&w)[4], int lane)
 {
 #pragma unroll
@@ -244,7 +249,7 @@ WF_HOPPER void transpose_quad(uint32_t (&w)[4], int lane)
     }
 }
 
-/* d[64, R / 2] of a warpgroup, times scale, to rows [0, rows) of `to`. */
+/* Stores d[64, R / 2] of a warpgroup, times scale, to rows [0, rows) of `to`. */
 template <typename T, int R>
 static __device__ __forceinline__ void store_rows(const float (&d)[R], float scale, T *to,
                                                   int64_t stride, int rows, const place &at)
@@ -267,7 +272,7 @@ static __device__ __forceinline__ void store_rows(const float (&d)[R], float sca
         }
 }
 
-/* Hides keys that queries do not see: rows of s are keys from `key` on, columns the queries of limits. */
+/* Masks invisible pairs: rows of s are keys from `key` on, columns the queries of `limits`. */
 static __device__ __forceinline__ void hide(float (&s)[BM / 2], const int32_t *limits, int key,
                                             int lane)
 {
@@ -286,7 +291,7 @@ static __device__ __forceinline__ void hide(float (&s)[BM / 2], const int32_t *l
     }
 }
 
-/* A warpgroup's share of a part of a dq, [BM, D / 2], to shared memory. */
+/* Stores a warpgroup's share of a part of dq, [BM, D / 2], in shared memory. */
 template <int D>
 static __device__ __forceinline__ void put_part(const float (&dq)[D / 4], float4 *part)
 {
@@ -295,7 +300,7 @@ static __device__ __forceinline__ void put_part(const float (&dq)[D / 4], float4
         part[i * 128] = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
 }
 
-/* Adds those before it, which are there. */
+/* Adds the earlier parts' sum from shared memory. */
 template <int D>
 static __device__ __forceinline__ void add_parts(float (&dq)[D / 4], const float4 *part)
 {
@@ -309,7 +314,7 @@ static __device__ __forceinline__ void add_parts(float (&dq)[D / 4], const float
     }
 }
 
-/* The sum, in its type, to the tile of dq. */
+/* Rounds the sum to dq's tile. */
 template <typename T, int D>
 static __device__ __forceinline__ void put_sum(const float (&dq)[D / 4], float scale, uint32_t out,
                                                const place &at)
@@ -317,7 +322,7 @@ static __device__ __forceinline__ void put_sum(const float (&dq)[D / 4], float s
     const uint32_t group = (uint32_t)at.group;
     const uint32_t row = at.matrix_row - group * 64 * 128 + (D == 64 ? 0 : group * BM * 64 * 4);
     const uint32_t piece = at.matrix_piece ^ (D == 64 ? 4 * group : 0);
-    if (D != 64) /* the parts lie there, and all threads are to have read theirs */
+    if (D != 64) /* OUT overlaps the parts: wait until all threads have read theirs */
         wf_named_sync(1 + at.group, 128);
 #pragma unroll
     for (int i = 0; i < D / 32; i++) {
@@ -329,8 +334,8 @@ static __device__ __forceinline__ void put_sum(const float (&dq)[D / 4], float s
     }
 }
 
-/* A warpgroup's share of dq = ds k: its half of the columns. Operands of all these are descriptors, and further by
- * so many bytes / 16. */
+/* A warpgroup's share of dq = ds k: half of the columns. Operands are descriptors; offsets are in
+ * units of 16 bytes. */
 template <typename T, int D>
 static __device__ __forceinline__ void multiply_dq(float (&dq)[D / 4], uint64_t ds, uint64_t k)
 {
@@ -339,7 +344,7 @@ static __device__ __forceinline__ void multiply_dq(float (&dq)[D / 4], uint64_t 
         wf_wgmma<T, 1, 1>(dq, ds + i * 2048 / 16, k + i * 2048 / 16, i > 0);
 }
 
-/* s = a b^T: 64 rows of a with KV in the tile, or in registers, and BM rows of b. */
+/* s = a b^T: 64 rows of a, from a tile of KV rows or from registers, and BM rows of b. */
 template <typename T, int D, typename A>
 static __device__ __forceinline__ void multiply_scores(float (&s)[BM / 2], const A &a, uint64_t b,
                                                        int add)
@@ -364,7 +369,8 @@ static __device__ __forceinline__ void multiply_sum(float (&d)[D / 2], const uin
         wf_wgmma<T, 1>(d, a + 4 * i, b + i * 2048 / 16, add || i > 0);
 }
 
-/* What a warpgroup has of a tile of keys or values, for products: a descriptor, or its 64 rows in registers. */
+/* A warpgroup's operand from a tile of keys or values: a descriptor, or its 64 rows in
+ * registers. */
 template <int D, bool HELD> struct operand {
     uint64_t x;
     __device__ __forceinline__ void load(const char *tile, const place &at)
@@ -382,8 +388,8 @@ template <int D> struct operand<D, true> {
     }
 };
 
-/* A thread of the warps that compute: what it holds, and what it does. With LATE the dq of a step is computed in the next
- * one, which may be of the next tile of keys. */
+/* A thread of the computing warps. With LATE, the dq of a step is computed in the next step, which
+ * may belong to the next tile of keys. */
 template <typename T, int D> struct worker {
     using P = plan<D>;
     const wf_flash_grad &a;
@@ -397,16 +403,17 @@ template <typename T, int D> struct worker {
     ring<P::STAGES> in;
     ring<P::DS_STAGES> ds_ring;
     ring<P::PARTS> part;
-    bool there = false;    /* there is a ds whose dq is to be computed */
-    uint64_t ds_k;         /* what it is to be multiplied with */
-    int kv_last = -1;      /* the stage of that, when it is of the tile of keys before */
-    bool part_put = false; /* a part of dq was written, and nobody told */
-    int last_stage = 0;    /* of the queries of the step before */
+    bool there = false;    /* a ds waits for its dq */
+    uint64_t ds_k;         /* its right operand */
+    int kv_last = -1;      /* the stage of that operand, if it is of the previous key tile */
+    bool part_put = false; /* a part of dq was written but not signalled */
+    int last_stage = 0;    /* query stage of the previous step */
 
     __device__ __forceinline__ worker(const wf_flash_grad &arguments, char *memory)
         : a(arguments), shared(memory), base(wf_shared_address(memory))
     {
-        /* the shuffle lets the compiler know that it is one for a warp, and with it all descriptors */
+        /* the shuffle shows the compiler that it is uniform in a warp, and with it all
+         * descriptors */
         at.group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128 - 1, 0);
         at.thread = (int)threadIdx.x % 128;
         at.lane = (int)threadIdx.x % 32;
@@ -421,9 +428,9 @@ template <typename T, int D> struct worker {
         wf_warp_arrive(b, at.lane);
     }
 
-    /* ds to shared memory, where all of it is multiplied with k. The product that has it in registers must not be under
-     * way. No barrier tells that a stage is empty: it was used two steps ago, and DS_FULL of the step between has told
-     * that all warps were done with it. */
+    /* Stores ds in shared memory for dq = ds k. No wgmma that reads ds from registers may be in
+     * flight. No barrier guards the stage: it was used two steps ago, and DS_FULL of the step
+     * between proves that all warps were done with it. */
     __device__ __forceinline__ void put_ds()
     {
         static_assert(P::DS_STAGES == 2, "see above");
@@ -434,7 +441,7 @@ template <typename T, int D> struct worker {
                               ds + 4 * i);
     }
 
-    /* What was put, ds or a part of dq, is made known. */
+    /* Signals what was stored: ds or a part of dq. */
     __device__ __forceinline__ void hand_over()
     {
         wf_async_fence();
@@ -448,7 +455,8 @@ template <typename T, int D> struct worker {
         }
     }
 
-    /* dq of ds. Without one the product is that of anything and not used: so there is always one. */
+    /* Issues dq = ds k. Without a ds it runs on arbitrary data and the result is unused: the
+     * compiler needs the same wgmma on every path. */
     __device__ __forceinline__ void issue_dq()
     {
         if (there)
@@ -458,7 +466,7 @@ template <typename T, int D> struct worker {
         wf_wgmma_commit();
     }
 
-    /* When it is complete, to shared memory: a part, or with the others what dq is. */
+    /* Stores the finished dq in shared memory: a part, or with the sum the final dq. */
     __device__ __forceinline__ void put_dq()
     {
         wf_wgmma_hold(dq);
@@ -483,7 +491,7 @@ template <typename T, int D> struct worker {
         part_put = true;
     }
 
-    /* s becomes p, in registers for products too. */
+    /* Replaces s by p, also packed as a wgmma operand. */
     __device__ __forceinline__ void weigh(const float *rows)
     {
 #pragma unroll
@@ -499,12 +507,12 @@ template <typename T, int D> struct worker {
         }
     }
 
-    /* A tile of queries; step: how many were before it. LATE, products and what becomes of them, in their order:
+    /* One tile of queries, number `step`. With LATE, wgmma are issued in this order:
      *
-     *     s, dp   of this step; meanwhile ds of the last one is put and handed over, and the part of dq of the one before it
-     *     dv      of this step, when s has become p
+     *     s, dp   of this step; meanwhile the last step's ds and the part of dq before it are signalled
+     *     dv      of this step, once s has become p
      *     dq      of the last step's ds
-     *     dk      of this step, when dp has become ds; then the last step's part of dq is put */
+     *     dk      of this step, once dp has become ds; then the last step's part of dq is stored */
     __device__ __forceinline__ void do_step(const item &x, uint64_t k_columns, int step)
     {
         const uint64_t q = wf_wgmma_operand(base + P::Q + in.at * P::Q_BYTES, BM * 128);
@@ -513,7 +521,7 @@ template <typename T, int D> struct worker {
         const int32_t *limits = (const int32_t *)(shared + P::LIMITS + in.at * P::ROW_BYTES);
         wf_barrier_wait(base + P::FULL + 8 * in.at, in.parity);
 #pragma unroll
-        for (int c = 0; c < BM / 8; c++) { /* here, since as a function it costs 20 instructions */
+        for (int c = 0; c < BM / 8; c++) { /* inline: as a function it costs 20 more instructions */
             float2 d = *(const float2 *)(rows + BM + 8 * c + 2 * (at.lane % 4));
             dp[4 * c] = dp[4 * c + 2] = d.x;
             dp[4 * c + 1] = dp[4 * c + 3] = d.y;
@@ -525,7 +533,7 @@ template <typename T, int D> struct worker {
         multiply_scores<T, D>(dp, v.x, dout, 1);
         wf_wgmma_commit();
         if constexpr (P::LATE) {
-            wf_wgmma_wait<2>(); /* for dk of the last step, while s and dp follow */
+            wf_wgmma_wait<2>(); /* dk of the last step is done; s and dp are in flight */
             wf_wgmma_hold(dk);
             if (there)
                 put_ds();
@@ -576,7 +584,7 @@ template <typename T, int D> struct worker {
         in.step();
     }
 
-    /* A tile of keys, of which there is at least one step to do. */
+    /* One tile of keys, with at least one step. */
     __device__ __forceinline__ void do_item(const item &x)
     {
         const int steps = (x.end - x.first) * a.group;
@@ -585,13 +593,14 @@ template <typename T, int D> struct worker {
         k.load(shared + P::K + kv.at * P::KV_BYTES, at);
         v.load(shared + P::V + kv.at * P::KV_BYTES, at);
         if constexpr (P::LATE) {
-            /* The first one apart: the compiler wants the same products under way whenever the loop begins anew. */
+            /* Peel the first step: the compiler needs the same wgmma in flight at every loop
+             * entry. */
             do_step(x, k_columns, 0);
             for (int step = 1; step < steps; step++)
                 do_step(x, k_columns, step);
             wf_wgmma_wait<0>();
             wf_wgmma_hold(dk);
-            __syncwarp(); /* the last step read its rows after it had handed over */
+            __syncwarp(); /* the last step read its rows after signalling */
             arrive(base + P::EMPTY + 8 * last_stage);
             kv_last = kv.at;
         } else {
@@ -599,7 +608,7 @@ template <typename T, int D> struct worker {
                 do_step(x, k_columns, step);
             arrive(base + P::KV_EMPTY + 8 * kv.at);
         }
-        const int key = x.tile * KV + at.group * 64; /* first of the warpgroup's */
+        const int key = x.tile * KV + at.group * 64; /* first key of the warpgroup */
         if (a.dk.data)
             store_rows<T>(dk, a.scale, (T *)a.dk.data + key * a.dk.row + x.head * a.dk.head,
                           a.dk.row, a.n - key, at);
@@ -681,7 +690,7 @@ static size_t rounded(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Sets a's pointers, from `at` on, for its sizes; returns how many bytes they take. */
+/* Sets a's pointers from `at` on; returns the bytes used. */
 static size_t place_workspace(wf_flash_grad *a, int64_t d, char *at)
 {
     const size_t rows = (size_t)a->heads * (size_t)a->q_tiles * BM, begin = (size_t)at;
@@ -766,7 +775,7 @@ bool wf_cuda_hopper_attention_grad_accepts(const wf_device *device, const wf_nod
            a->softcap == 0 && a->scale >= 0;
 }
 
-/* The ranges of keys come first, and behind them what is used by one kernel or another. */
+/* The key ranges come first; the rest is shared by whichever kernel runs. */
 size_t wf_cuda_hopper_attention_grad_workspace(const wf_device *device, const wf_node *n)
 {
     const wf_dims *q = &n->in[1]->shape, *k = &n->in[2]->shape;

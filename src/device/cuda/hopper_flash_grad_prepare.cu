@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hopper_flash_grad_prepare.cu - what the gradient of attention on Hopper needs to know before it begins: of each query
- * delta, the sum of do * o, and the keys that it sees; of each tile the tiles that it meets.
+ * hopper_flash_grad_prepare.cu - the inputs of the Hopper attention gradient: delta = sum of do * o
+ * and the key range of each query, and the tiles that each tile meets.
  */
 #include "device/cuda/hopper_flash_grad.h"
 #include "device/cuda/kernels.cuh"
@@ -9,18 +9,18 @@
 enum {
     KV = WF_TILE_KEYS,
     BM = WF_TILE_QUERIES,
-    ROWS = 32, /* of a block, by 8 threads each */
-    HEADS = 2, /* of a block */
+    ROWS = 32, /* per block, 8 threads each */
+    HEADS = 2, /* per block */
 };
-static_assert(KV % BM == 0, "a tile of queries lies within one of keys");
+static_assert(KV % BM == 0, "a tile of queries must lie within a tile of keys");
 
 typedef struct {
     wf_flash f;
     wf_flash_grad g;
 } preparation;
 
-/* Keys [x, y) that query i sees. Neither falls as i rises, also past the last query; and x <= i <= y, also for a token in
- * no sequence, where both are i. */
+/* The keys [x, y) that query i sees. Neither decreases with i, also past the last query, and x <= i
+ * <= y. A token without a sequence has x = y = i. */
 static __device__ int2 seen_by(const wf_flash &f, int i)
 {
     if (i >= f.n)
@@ -32,16 +32,18 @@ static __device__ int2 seen_by(const wf_flash &f, int i)
                      f.causal ? i + 1 : begin + f.length);
 }
 
-/* Never empty, so that every dq is written, and with the tile of keys in which the queries lie themselves: first is
- * not after the tile's first token t, and end - 1 not before its last one but one; which is before t only if t is alone
- * and in no sequence, and then first is t. */
+/* The first and last key tile of a query tile. Never empty, so every dq is written. It includes the
+ * key tile of the queries themselves: the first key is at or before the tile's first token t, and
+ * the last is at or after the last token but one. That is before t only if t is alone and without a
+ * sequence; then the first key is t. */
 static __device__ int2 q_bounds_of(const wf_flash &f, int tile)
 {
     int first = seen_by(f, tile * BM).x, end = seen_by(f, tile * BM + BM - 1).y;
     return make_int2(first / KV, max(first, end - 1) / KV);
 }
 
-/* The first tile of queries that meets a tile of keys from `tile` on (upper), or from which on all meet only later ones. */
+/* The first query tile whose first key tile is > `tile`, or with `upper`, whose last one is >=
+ * `tile`. */
 static __device__ int first_q_tile(const preparation &p, int tile, bool upper)
 {
     int low = 0, high = p.g.q_tiles;
@@ -56,7 +58,7 @@ static __device__ int first_q_tile(const preparation &p, int tile, bool upper)
     return low;
 }
 
-/* Limits and bounds, by at least as many threads as there are queries in all tiles. */
+/* Computes limits and bounds. Needs at least one thread per query of all tiles. */
 static __device__ void prepare_limits(const preparation &p, int64_t thread, int64_t threads)
 {
     const wf_flash_grad &g = p.g;
@@ -77,7 +79,7 @@ static __device__ void prepare_limits(const preparation &p, int64_t thread, int6
     to[BM] = seen.y;
 }
 
-/* Blocks that follow each other have the same rows: memory has them side by side. */
+/* Consecutive blocks share rows, which are adjacent in memory. */
 template <typename T, int D>
 static __global__ void flash_grad_prepare(const __grid_constant__ preparation p, int blocks_of_row)
 {
@@ -94,7 +96,7 @@ static __global__ void flash_grad_prepare(const __grid_constant__ preparation p,
     wf_pack<T, 8> x[HEADS][D / 64], y[HEADS][D / 64];
     float lse[HEADS];
 #pragma unroll
-    for (int h = 0; h < HEADS; h++) { /* all loads first */
+    for (int h = 0; h < HEADS; h++) { /* issue all loads first */
         lse[h] = -INFINITY;
         if (i >= p.f.n || head + h >= p.g.heads)
             continue;
@@ -117,7 +119,8 @@ static __global__ void flash_grad_prepare(const __grid_constant__ preparation p,
         if (lane != 0 || head + h >= p.g.heads)
             continue;
         float *to = p.g.rows + ((int64_t)(head + h) * p.g.q_tiles + i / BM) * 2 * BM + i % BM;
-        to[0] = lse[h] == -INFINITY ? INFINITY : lse[h] * WF_LOG2E; /* sees nothing: p is to be 0 */
+        to[0] =
+            lse[h] == -INFINITY ? INFINITY : lse[h] * WF_LOG2E; /* no visible key: p becomes 0 */
         to[BM] = -delta;
     }
 }

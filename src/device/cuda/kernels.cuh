@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kernels.cuh - what kernels in CUDA C share: launching, element types, wide loads and stores, views, and sums
- * over a warp or a block in an order that depends on nothing but the shape.
+ * kernels.cuh - shared by all CUDA C files: launching, element types, vector loads and stores,
+ * views, and sums over a warp or block in an order that depends on the shape only.
  *
- * Kernels are launched by WF_RUN and take dynamic shared memory by WF_SHARED, and only inline assembly stands
- * behind #if !WF_CUDA_EMULATED: so that the same files can be compiled for the host and tested without a
- * GPU (tests/emulator).
+ * Kernels are launched by WF_RUN and declare dynamic shared memory by WF_SHARED. Only inline
+ * assembly is guarded by #if !WF_CUDA_EMULATED. The same files therefore compile for the host and
+ * are tested without a GPU (tests/emulator).
  */
 #ifndef WF_DEVICE_CUDA_KERNELS_CUH
 #define WF_DEVICE_CUDA_KERNELS_CUH
@@ -19,9 +19,9 @@
 
 #ifndef WF_CUDA_EMULATED
 #define WF_CUDA_EMULATED 0
-/* WF_RUN(kernel, grid, block, shared bytes, stream)(arguments); a name with commas goes in parentheses. */
+/* WF_RUN(kernel, grid, block, shared bytes, stream)(arguments). Parenthesize a name with commas. */
 #define WF_RUN(kernel, grid, block, shared, stream) kernel<<<grid, block, shared, stream>>>
-/* Dynamic shared memory of the block, aligned to 128 bytes: WF_SHARED(float, tile); */
+/* Declares the block's dynamic shared memory, 128-byte aligned: WF_SHARED(float, tile); */
 #define WF_SHARED(type, name)                                   \
     extern __shared__ __align__(128) unsigned char wf_shared[]; \
     type *name = reinterpret_cast<type *>(wf_shared)
@@ -32,7 +32,7 @@
 typedef __nv_bfloat16 wf_bf16;
 typedef __half wf_f16;
 
-/* As f32, in which everything is computed. */
+/* Widens an element to f32, the type of all arithmetic. */
 static __device__ __forceinline__ float wf_load(float x)
 {
     return x;
@@ -46,7 +46,7 @@ static __device__ __forceinline__ float wf_load(wf_f16 x)
     return __half2float(x);
 }
 
-/* Rounded to nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 template <typename T> static __device__ __forceinline__ T wf_round(float x);
 template <> __device__ __forceinline__ float wf_round<float>(float x)
 {
@@ -61,7 +61,7 @@ template <> __device__ __forceinline__ wf_f16 wf_round<wf_f16>(float x)
     return __float2half_rn(x);
 }
 
-/* N elements that are moved at once: 16 bytes and less. Addresses are multiples of the size. */
+/* N elements moved by one load or store, at most 16 bytes. Addresses are multiples of the size. */
 template <typename T, int N> struct __align__(sizeof(T) * N) wf_pack
 {
     T x[N];
@@ -80,7 +80,7 @@ static __device__ __forceinline__ void wf_store_pack(T *to, const wf_pack<T, N> 
 }
 
 /* Calls f(T()) with the C++ type of a float type: wf_with_float(v->type, [&](auto zero) {
- * using T = decltype(zero); ... }). Other types do not get here: rows say which there are. */
+ * using T = decltype(zero); ... }). Kernel rows exclude all other types. */
 template <typename F> static inline void wf_with_float(wf_type type, F f)
 {
     if (type == WF_F32)
@@ -93,7 +93,7 @@ template <typename F> static inline void wf_with_float(wf_type type, F f)
 
 /* ---- Views on the device ---- */
 
-/* A view as kernels take it, by value. */
+/* A view as a kernel argument, passed by value. */
 typedef struct {
     void *data;
     int rank;
@@ -110,7 +110,7 @@ static inline wf_cuda_view wf_cuda_view_of(const wf_view *v)
     return out;
 }
 
-/* Offset in elements of row r, which counts over all axes but the last. */
+/* Offset in elements of row r. Rows are counted over all axes but the last. */
 static __device__ __forceinline__ int64_t wf_cuda_row(const wf_cuda_view &v, int64_t r)
 {
     int64_t offset = 0;
@@ -121,9 +121,10 @@ static __device__ __forceinline__ int64_t wf_cuda_row(const wf_cuda_view &v, int
     return offset;
 }
 
-/* ---- Data that is not right ---- */
+/* ---- Invalid input ---- */
 
-/* Once for each element: words are memory of the host. See wf_launch's `fault`, and cuda.h for kinds. */
+/* Reports an invalid element. Kinds are in cuda.h. The word is host memory, so call this at most
+ * once per invalid element. */
 static __device__ __forceinline__ void wf_fault(uint64_t *word, int kind, int64_t place,
                                                 int32_t value)
 {
@@ -135,8 +136,8 @@ static __device__ __forceinline__ void wf_fault(uint64_t *word, int kind, int64_
         atomicMin((unsigned long long *)word, (unsigned long long)told);
 }
 
-/* starts [count] of packed sequences, which must not fall or go beyond `rows`. All threads of a grid call it, each
- * with its number among `threads`. */
+/* Checks that starts [count] of packed sequences do not decrease and do not exceed `rows`. Every
+ * thread of the grid calls it, with its index among `threads`. */
 static __device__ __forceinline__ void wf_check_starts(uint64_t *word, const int32_t *starts,
                                                        int64_t count, int64_t rows, int64_t thread,
                                                        int64_t threads)
@@ -156,7 +157,7 @@ static inline unsigned wf_cuda_blocks(int64_t items, int64_t per_block, int64_t 
     return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
-/* ---- Sums: the same order for the same shape, always ---- */
+/* ---- Sums, in an order that depends on the shape only ---- */
 
 static __device__ __forceinline__ float wf_warp_sum(float x)
 {
@@ -172,8 +173,8 @@ static __device__ __forceinline__ float wf_warp_max(float x)
     return x;
 }
 
-/* Over all threads of a block, whose number is a multiple of 32 and at most 1024; every thread gets it. `scratch`
- * is shared memory of 32 floats, free again when it returns. All threads must call it. */
+/* Sums over a block of a multiple of 32 and at most 1024 threads; every thread gets the sum. All
+ * threads must call it. `scratch` is 32 floats of shared memory, reusable on return. */
 static __device__ __forceinline__ float wf_block_sum(float x, float *scratch)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = (blockDim.x + 31) / 32;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* library.c - finds a library and its functions. */
+/* library.c - finds a shared library and its functions. */
 #include "device/cuda/library.h"
 
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ static void *open_by_name(const char *name)
     return handle;
 }
 
-/* The file that was found is *name. */
+/* Sets *name to the file that was found. */
 static void *open_library(const wf_cuda_library *library, const char **name)
 {
     void *handle = NULL;
@@ -72,8 +72,8 @@ bool wf_cuda_library_load(const wf_cuda_library *library, void *table, char *why
         handle = open_library(library, &name);
     if (!handle) {
         const char *reason = dlerror();
-        snprintf(why, bytes, "%s could not be loaded: %s; LD_LIBRARY_PATH should name its folder",
-                 library->what, reason ? reason : name);
+        snprintf(why, bytes, "cannot load %s: %s; add its folder to LD_LIBRARY_PATH", library->what,
+                 reason ? reason : name);
         return false;
     }
     if (fill(library, handle, name, table, why, bytes))

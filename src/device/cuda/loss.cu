@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * loss.cu - cross entropy of rows of logits [V] and its gradient: what loss.cuh describes.
+ * loss.cu - cross entropy of rows of logits [V] and its gradient, as loss.cuh defines them.
  *
- * A row is read once, for the largest and the sum of exponentials at the same time. If a gradient is to follow it
- * waits in shared memory, as far as that is large enough. Rows of 50257 two-byte logits begin anywhere: the
- * elements before the first and after the last 16 bytes, the edges, go one by one.
+ * One pass over a row computes its maximum and sum of exponentials together. For the gradient, the
+ * row stays in shared memory as far as it fits. Rows of 50257 2-byte logits are unaligned: the
+ * elements before and after the aligned 16-byte parts (the edges) are handled one by one.
  */
 #include "device/cuda/loss.cuh"
 
-enum { AHEAD = 4 /* loads of 16 bytes that a thread has under way */ };
+enum { AHEAD = 4 /* 16-byte loads that a thread issues at once */ };
 
 #define LOG2E 1.4426950408889634f
 
-/* 2^x, 0 where that is below the least normal number. */
+/* 2^x; subnormal results become 0. */
 static __device__ __forceinline__ float exp2_fast(float x)
 {
 #if WF_CUDA_EMULATED
@@ -24,7 +24,7 @@ static __device__ __forceinline__ float exp2_fast(float x)
 #endif
 }
 
-/* 2^x in all of f32's range. */
+/* 2^x over the whole range of f32. */
 static __device__ __forceinline__ float exp2_full(float x)
 {
 #if WF_CUDA_EMULATED
@@ -36,11 +36,11 @@ static __device__ __forceinline__ float exp2_full(float x)
 #endif
 }
 
-/* Where the 16 byte parts of a row lie. */
+/* The aligned 16-byte parts of a row. */
 typedef struct {
-    int lead;  /* elements before them */
-    int packs; /* how many there are */
-    int edges; /* elements before and after */
+    int lead;  /* elements before the first part */
+    int packs; /* number of parts */
+    int edges; /* elements before and after the parts */
 } row_parts;
 
 template <typename T>
@@ -60,7 +60,7 @@ static __device__ __forceinline__ row_parts parts_of(const T *x, const T *dx, in
     return p;
 }
 
-/* Which element of the row edge i is. */
+/* The index in the row of edge i. */
 template <typename T> static __device__ __forceinline__ int edge_at(const row_parts &p, int i)
 {
     return i < p.lead ? i : i + p.packs * WF_WIDE(T);
@@ -69,8 +69,8 @@ template <typename T> static __device__ __forceinline__ int edge_at(const row_pa
 /* ---- The sum of exponentials ---- */
 
 typedef struct {
-    float most; /* far below any logit at first, but finite: so logits of -Inf give 0 and not NaN */
-    float sum;  /* of e^(z - most) */
+    float most; /* starts far below any logit, but finite: logits of -Inf then give 0, not NaN */
+    float sum;  /* sum of e^(z - most) */
     float z;    /* sum of z */
 } running;
 
@@ -100,7 +100,7 @@ static __device__ __forceinline__ void include(const wf_cuda_loss &o, float *z, 
         s->sum += exp2_fast(fmaf(z[i], LOG2E, shift));
 }
 
-/* This thread's part of a row, which is also put into shared memory: as many packs as `keep`. */
+/* Reduces this thread's part of a row, and stores the first `keep` packs in shared memory. */
 template <typename T, bool FULL>
 static __device__ __forceinline__ running read_row(const wf_cuda_loss &o, const T *x,
                                                    const row_parts &p, int keep, uint4 *kept)
@@ -137,12 +137,12 @@ static __device__ __forceinline__ running read_row(const wf_cuda_loss &o, const 
 
 typedef struct {
     float lse, dloss;
-    float factor; /* of p */
-    float share;  /* of every class in what is taken off */
-    float hit;    /* of the target beyond it */
+    float factor; /* multiplies p */
+    float share;  /* subtracted for every class */
+    float hit;    /* subtracted for the target in addition */
 } slopes;
 
-/* Before the target's part. */
+/* The gradient without the target's term. */
 template <bool FULL>
 static __device__ __forceinline__ float slope_of(const wf_cuda_loss &o, const slopes &g, float x,
                                                  bool hit)
@@ -235,8 +235,8 @@ static __global__ void __launch_bounds__(512, 2) loss_rows(wf_cuda_loss o, int k
 
     if (o.given) {
         g.lse = o.given[wf_cuda_offset(o.given_at, r)];
-    } else if (blockDim.y > 1 || !ignored || o.lse) { /* the same for all threads of a block */
-        /* The logit of the target is read before gradients may replace it. */
+    } else if (blockDim.y > 1 || !ignored || o.lse) { /* uniform over the block */
+        /* Read the target's logit before gradients may overwrite it. */
         const bool picks = live && threadIdx.x == 0 && !ignored && !wrong;
         const float z = picks ? capped<FULL>(o, wf_load(x[target])) : 0;
         const running s = read_row<T, FULL>(o, x, parts, keep, kept);
@@ -271,7 +271,7 @@ static __global__ void __launch_bounds__(512, 2) loss_rows(wf_cuda_loss o, int k
         dx[i] = wf_round<T>(0.0f);
 }
 
-/* Threads of a row of so many classes. */
+/* Threads per row. */
 static int threads_of(int64_t classes)
 {
     int threads = 32;
@@ -359,7 +359,7 @@ static wf_status launch_cross_entropy_grad(const wf_launch *l)
     {.op = WF_OP_##name_, .name = "rows", .types = WF_TYPES_FLOAT, .strided = true, __VA_ARGS__}
 extern "C" const wf_kernel wf_cuda_loss_kernels[] = {
     ROW(cross_entropy, .launch = launch_cross_entropy),
-    /* gradients of logits where the logits were */
+    /* dlogits may overwrite logits */
     ROW(cross_entropy_grad, .in_place = 2, .launch = launch_cross_entropy_grad),
     {},
 };

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * loss.cuh - cross entropy of rows of logits [V], and its gradient, for cross_entropy and head_loss.
+ * loss.cuh - cross entropy of rows of logits [V], and its gradient, for cross_entropy and
+ * head_loss.
  *
  * With z the logits, capped if there is a softcap, lse = log sum exp z, smoothing e and target t:
  *
  *     loss = (1 - e) (lse - z[t]) + e (lse - mean z) + z_loss lse^2
  *     dz_v = dloss (p_v (1 + 2 z_loss lse) - (1 - e) [v == t] - e / V),   p_v = exp(z_v - lse)
  *
- * Rows whose target is ignored have loss 0 and a gradient of zeros. A target that is neither ignored nor one of the
- * classes is told as a fault and makes both NaN: a kernel cannot refuse.
+ * A row with an ignored target has loss 0 and a zero gradient. A target outside [0, V) that is not
+ * the ignored one is reported as a fault, and both become NaN.
  */
 #ifndef WF_DEVICE_CUDA_LOSS_CUH
 #define WF_DEVICE_CUDA_LOSS_CUH
@@ -17,22 +18,22 @@
 
 typedef struct {
     wf_type type;          /* of logits and dlogits */
-    int64_t rows, classes; /* classes < 2^31, as targets are */
+    int64_t rows, classes; /* classes < 2^31, since targets are i32 */
     const void *logits;    /* [rows, V] */
-    void *dlogits;         /* the same; may be the logits themselves. NULL: no gradient */
+    void *dlogits;         /* [rows, V], may alias logits. NULL: no gradient */
     const int32_t *target; /* [rows] */
-    const float *dloss;    /* [rows]; with dlogits */
-    const float *given;    /* [rows]: lse as it was computed before, with dlogits. NULL: not yet */
-    float *loss, *lse;     /* [rows], dense. NULL: not wanted */
-    wf_cuda_steps logits_at, dlogits_at, target_at, dloss_at, given_at; /* where rows begin */
-    int64_t padded; /* columns [V, padded) of dlogits, if there are any, become zeros */
+    const float *dloss;    /* [rows], read with dlogits */
+    const float *given;    /* [rows], the saved lse, read with dlogits. NULL: compute it */
+    float *loss, *lse;     /* [rows], dense. NULL: not requested */
+    wf_cuda_steps logits_at, dlogits_at, target_at, dloss_at, given_at; /* row offsets */
+    int64_t padded; /* columns [V, padded) of dlogits are set to 0 */
     int64_t ignore_index;
     float smoothing, z_loss, softcap;
     uint64_t *fault;
-    int64_t before; /* rows that come before these, in what faults tell */
+    int64_t before; /* added to row numbers in fault reports */
 } wf_cuda_loss;
 
-/* The attributes, into a description. */
+/* Copies the op's attributes. */
 static inline void wf_cuda_loss_attr(wf_cuda_loss *o, const wf_attr_cross_entropy *attr)
 {
     o->ignore_index = attr->ignore_index;
@@ -41,15 +42,15 @@ static inline void wf_cuda_loss_attr(wf_cuda_loss *o, const wf_attr_cross_entrop
     o->softcap = (float)attr->softcap;
 }
 
-/* Rows that follow each other at this distance, in elements; 1 for dense scalars. */
+/* Rows with a constant stride in elements; 1 for dense scalars. */
 static inline wf_cuda_steps wf_cuda_steps_every(int64_t stride)
 {
     wf_cuda_steps s = {1, {0}, {stride}};
     return s;
 }
 
-/* Each logit is read from memory once, and each gradient written once. The description is copied, pointers are the
- * device's. `shared`: bytes of shared memory that a block can be given (wf_cuda_device). */
+/* Reads each logit once and writes each gradient once. Copies *o; its pointers are device memory.
+ * `shared`: most bytes of shared memory per block (wf_cuda_device). */
 extern "C" cudaError_t wf_cuda_loss_run(const wf_cuda_loss *o, size_t shared, cudaStream_t stream);
 
 #endif

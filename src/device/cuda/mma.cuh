@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mma.cuh - what a warp does together on tensor cores: m16n8k16 products of bf16 and f16 with sums in f32, the
- * loads of their fragments from shared memory, and copies to there that go on in the background.
+ * mma.cuh - warp-wide tensor core operations: m16n8k16 multiply-add of bf16 and f16 with f32 sums,
+ * fragment loads from shared memory, and asynchronous copies to shared memory.
  *
  * Fragments, with g = lane / 4 and t = lane % 4; each register of a and b has two elements:
  *   a (16 x 16): rows g, g + 8, g, g + 8; columns 2t, 2t, 2t + 8, 2t + 8 and the ones after them
  *   b (16 x 8):  column g; rows 2t, 2t + 8 and the ones after them
  *   c (16 x 8):  rows g, g, g + 8, g + 8; columns 2t, 2t + 1, 2t, 2t + 1
- * So c of two neighbouring products, rounded, is the a of another one.
+ * So the rounded c of two neighbouring multiply-adds is the a of another.
  */
 #ifndef WF_DEVICE_CUDA_MMA_CUH
 #define WF_DEVICE_CUDA_MMA_CUH
@@ -16,7 +16,7 @@
 
 #include "device/cuda/kernels.cuh"
 
-/* Two elements as a register, the first in its low half. */
+/* Packs two elements into a register, the first in the low half. */
 template <typename T> static __device__ __forceinline__ uint32_t wf_pair(float low, float high);
 template <> __device__ __forceinline__ uint32_t wf_pair<wf_bf16>(float low, float high)
 {
@@ -52,8 +52,8 @@ static __device__ __forceinline__ void wf_mma(float (&c)[4], const uint32_t (&a)
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Four 8 x 8 matrices: lane i gives the address of row i % 8 of matrix i / 8, 16 bytes in shared memory, and
- * gets elements 2t and 2t + 1 of row g of each. */
+/* Loads four 8 x 8 matrices: lane i passes the shared address of row i % 8 of matrix i / 8 (16
+ * bytes) and receives elements 2t and 2t + 1 of row g of each. */
 static __device__ __forceinline__ void wf_ldmatrix(uint32_t (&r)[4], const void *row)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -63,7 +63,7 @@ static __device__ __forceinline__ void wf_ldmatrix(uint32_t (&r)[4], const void 
                  : "memory");
 }
 
-/* The same, but lanes get rows 2t and 2t + 1 of column g. */
+/* The same, but a lane receives rows 2t and 2t + 1 of column g. */
 static __device__ __forceinline__ void wf_ldmatrix_transposed(uint32_t (&r)[4], const void *row)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -73,8 +73,8 @@ static __device__ __forceinline__ void wf_ldmatrix_transposed(uint32_t (&r)[4], 
                  : "memory");
 }
 
-/* Copies the first `bytes` of SIZE to shared memory and makes the others 0; both addresses are multiples of
- * SIZE (4, 8 or 16). Nothing is read when there are none. */
+/* Starts a copy of `bytes` of SIZE bytes to shared memory and zeroes the rest. Both addresses are
+ * multiples of SIZE (4, 8 or 16). With bytes == 0 nothing is read. */
 template <int SIZE>
 static __device__ __forceinline__ void wf_copy_async(void *to, const void *from, int bytes)
 {
@@ -89,19 +89,19 @@ static __device__ __forceinline__ void wf_copy_async(void *to, const void *from,
                      : "memory");
 }
 
-/* Copies since the last call become a group. */
+/* Closes a group of the copies since the last call. */
 static __device__ __forceinline__ void wf_copy_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Waits until all of this thread's groups but the last N have arrived. */
+/* Waits for all of this thread's groups but the last N. */
 template <int N> static __device__ __forceinline__ void wf_copy_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* 2^x to 22 bits. */
+/* 2^x with a relative error of 2^-22. */
 static __device__ __forceinline__ float wf_exp2(float x)
 {
     float y;
@@ -109,9 +109,9 @@ static __device__ __forceinline__ float wf_exp2(float x)
     return y;
 }
 
-#else /* the same by an exchange between all lanes */
+#else /* emulated by an exchange among the lanes */
 
-/* Elements of a lane. */
+/* The elements of one lane. */
 typedef struct {
     float a[4][2], b[2][2];
 } wf_mma_part;
@@ -143,7 +143,7 @@ static void wf_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t 
     }
 }
 
-/* The address that a lane gave. */
+/* The address that lane `lane` passed. */
 static const char *wf_row_of(const void *all, int lane)
 {
     const void *row;

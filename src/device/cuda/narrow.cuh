@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * narrow.cuh - conversions between f32 and the narrow floats, bit for bit those of base/half.h, which says what they are:
- * NaN keeps its sign and as much of its payload as fits, which the machine's own conversions do not promise.
+ * narrow.cuh - conversions between f32 and narrow floats, bitwise equal to base/half.h. NaN keeps
+ * its sign and as much payload as fits, which the hardware's conversions do not guarantee.
  */
 #ifndef WF_DEVICE_CUDA_NARROW_CUH
 #define WF_DEVICE_CUDA_NARROW_CUH
 
 #include "device/cuda/kernels.cuh"
 
-/* Types that have no arithmetic: only stored and cast. */
+/* fp8 types: stored and cast only, without arithmetic. */
 typedef struct {
     uint8_t code;
 } wf_e4m3;
@@ -21,24 +21,25 @@ static __device__ __forceinline__ bool wf_is_nan(uint32_t bits)
     return (bits & 0x7FFFFFFFu) > 0x7F800000u;
 }
 
-/* x / 2^shift to nearest even, for 1 <= shift <= 24 and x below 2^31. */
+/* x / 2^shift rounded to nearest even, for 1 <= shift <= 24 and x < 2^31. */
 static __device__ __forceinline__ uint32_t wf_rounded_shift(uint32_t x, uint32_t shift)
 {
     return (x + (1u << (shift - 1)) - 1 + (x >> shift & 1)) >> shift;
 }
 
-/* The magnitude code of a finite |f|, given by its bits, with E exponent and M mantissa bits; past the largest
- * it goes on counting. */
+/* The magnitude code of a finite |f|, given by its f32 bits, with E exponent and M mantissa bits.
+ * Codes beyond the largest finite value keep counting; the caller saturates. */
 template <int E, int M> static __device__ __forceinline__ uint32_t wf_narrow_code(uint32_t abs)
 {
     constexpr uint32_t rebias = 127u - ((1u << (E - 1)) - 1u), drop = 23 - M;
-    if (abs >= (rebias + 1) << 23) /* a normal number there, too */
+    if (abs >= (rebias + 1) << 23) /* normal in the narrow type, too */
         return wf_rounded_shift(abs - (rebias << 23), drop);
     const uint32_t shift = drop + rebias + 1 - (abs >> 23);
     return shift > 24 ? 0 : wf_rounded_shift((abs & 0x7FFFFFu) | 0x800000u, shift);
 }
 
-/* The f32 of a finite magnitude code. A subnormal one counts in steps of the least number. */
+/* The f32 bits of a finite magnitude code. A subnormal code counts multiples of the smallest
+ * value. */
 template <int E, int M> static __device__ __forceinline__ uint32_t wf_widened_bits(uint32_t code)
 {
     constexpr uint32_t rebias = 127u - ((1u << (E - 1)) - 1u);
@@ -90,7 +91,8 @@ template <> __device__ __forceinline__ float wf_narrow<float>(float x)
 template <> __device__ __forceinline__ wf_bf16 wf_narrow<wf_bf16>(float x)
 {
     const uint32_t bits = __float_as_uint(x);
-    const uint32_t kept = bits >> 16 | (bits & 0x7F0000u ? 0 : 0x40u); /* no payload would be Inf */
+    const uint32_t kept =
+        bits >> 16 | (bits & 0x7F0000u ? 0 : 0x40u); /* an empty payload would be Inf */
     return wf_is_nan(bits) ? __ushort_as_bfloat16((unsigned short)kept) : __float2bfloat16_rn(x);
 }
 template <> __device__ __forceinline__ wf_f16 wf_narrow<wf_f16>(float x)
@@ -99,7 +101,7 @@ template <> __device__ __forceinline__ wf_f16 wf_narrow<wf_f16>(float x)
     const uint32_t kept = (bits >> 16 & 0x8000u) | 0x7C00u | (payload ? payload : 0x200u);
     return wf_is_nan(bits) ? __ushort_as_half((unsigned short)kept) : __float2half_rn(x);
 }
-/* The same, by the machine where it has a way; what is past the largest, and what is no number, gives any code. */
+/* The same by hardware where it can. The code is unspecified for overflow and NaN. */
 template <int E, int M> static __device__ __forceinline__ uint32_t wf_narrow_within(uint32_t abs)
 {
 #if !WF_CUDA_EMULATED && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
@@ -123,8 +125,8 @@ template <> __device__ __forceinline__ wf_e5m2 wf_narrow<wf_e5m2>(float x)
     const uint32_t bits = __float_as_uint(x), abs = bits & 0x7FFFFFFFu, inf = 0x7Cu;
     const uint32_t payload = (abs & 0x7FFFFFu) >> 21;
     uint32_t code = wf_narrow_within<5, 2>(abs);
-    code = abs >= 0x47700000u ? inf
-                              : code; /* 61440, halfway from the largest to what would come next */
+    code =
+        abs >= 0x47700000u ? inf : code; /* 61440: halfway between the largest value and the next */
     code = abs > 0x7F800000u ? inf | (payload ? payload : 2u) : code;
     return {(uint8_t)((bits >> 24 & 0x80u) | code)};
 }

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * norm.cu - layer norm and rms norm of rows [C], also of sums x + residual. Gradients are in norm_grad.cu.
+ * norm.cu - layer norm and rms norm of rows [C], also of x + residual. Gradients are in
+ * norm_grad.cu.
  *
  *     y = xhat * gamma + beta     xhat = (x - mean) * rstd     rstd = 1 / sqrt(mean square + eps)
  *
- * The rms norm is the same with mean = 0 and no beta. With a residual, x is the sum rounded to its type.
- * A row is read once and stays in registers, where its mean is taken, then the squares of what is left.
+ * rms norm has mean = 0 and no beta. With a residual, x is the sum rounded to its type. A row is
+ * read once and stays in registers for both passes: the mean, then the squared deviations.
  */
 #include "device/cuda/norm.cuh"
 
-/* ---- How rows come to threads: each has some elements, in registers ---- */
+/* ---- Rows in registers: elements per thread ---- */
 
-enum { BLOCK = 256 /* threads, unless a row takes more */ };
+enum { BLOCK = 256 /* threads, unless a row needs more */ };
 
 typedef struct {
-    int threads, elements; /* threads 0: such rows do not fit in registers */
+    int threads, elements; /* threads == 0: the row does not fit in registers */
 } row_cut;
 
-/* The cut that leaves the fewest places empty among these numbers of elements, ascending and ended by 0. Rows
- * within a warp are preferred, then those in fewer threads; `most` threads are allowed. */
+/* Picks the elements per thread, from an ascending list that ends with 0, that waste the fewest
+ * registers. Prefers rows within a warp, then fewer threads; at most `most` threads. */
 static row_cut cut_of(int64_t columns, const int *elements, int most)
 {
     row_cut best = {0, 0};
@@ -43,13 +44,13 @@ typedef struct {
     int64_t rows, columns;
     wf_norm_axes axes;
     float eps;
-    bool centered;                      /* layer norm: the mean is taken off */
+    bool centered;                      /* layer norm: subtract the mean */
     wf_norm_rows x, residual, total, y; /* T [rows, C]; all but x may be missing */
     wf_norm_rows mean, rstd;            /* f32 [rows] */
     wf_cuda_any gamma, beta;            /* [C] */
 } norm_args;
 
-/* Adds row r of the residual to a thread's elements of x, and stores the sum if somebody reads it. */
+/* Adds row r of the residual to this thread's elements of x, and stores the sum if it is read. */
 template <typename T, int N>
 static __device__ __forceinline__ void add_residual(const norm_args &a, wf_norm_place at, bool live,
                                                     uint4 *x)
@@ -57,7 +58,7 @@ static __device__ __forceinline__ void add_residual(const norm_args &a, wf_norm_
     constexpr int W = WF_WIDE(T);
     const int columns = (int)a.columns, step = (int)blockDim.x * W, first = (int)threadIdx.x * W;
     const T *residual = wf_norm_at<const T>(a.residual, at);
-    uint4 in[N]; /* all of them before anything is stored, which might be where they lie */
+    uint4 in[N]; /* load all before storing: the sum may alias the residual */
 #pragma unroll
     for (int k = 0; k < N; k++) {
         in[k] = make_uint4(0, 0, 0, 0);
@@ -83,7 +84,7 @@ static __device__ __forceinline__ void add_residual(const norm_args &a, wf_norm_
             wf_store16(total + first + k * step, x[k]);
 }
 
-/* G: the type of gamma and beta. E: elements of a thread. */
+/* G: type of gamma and beta. E: elements per thread. */
 template <typename T, typename G, int E>
 static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
 {
@@ -92,7 +93,7 @@ static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
     const int columns = (int)a.columns, step = (int)blockDim.x * W, first = (int)threadIdx.x * W;
     const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     const bool live = row < a.rows;
-    /* All threads take part in sums. */
+    /* Threads without a row still take part in the sums. */
     const wf_norm_place p = wf_norm_place_of(a.axes, (uint32_t)(live ? row : a.rows - 1));
     const T *x = wf_norm_at<const T>(a.x, p);
 
@@ -117,7 +118,7 @@ static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
         for (int k = 0; k < N; k++)
 #pragma unroll
             for (int i = 0; i < W; i++)
-                sum += v[k][i]; /* beyond the row there are zeros */
+                sum += v[k][i]; /* elements past the row are 0 */
         mean = wf_row_sum(sum, &scratch, 0) / (float)columns;
     }
     float square = 0;
@@ -163,7 +164,7 @@ static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
     }
 }
 
-/* Rows of any length and alignment, parameters of any type: rows are read again from the caches. */
+/* Any row length, alignment and parameter type: later passes read rows from the cache. */
 template <typename T> static __global__ void __launch_bounds__(512) norm_forward_any(norm_args a)
 {
     __shared__ wf_row_scratch<1> scratch;
@@ -174,7 +175,7 @@ template <typename T> static __global__ void __launch_bounds__(512) norm_forward
     const T *residual = a.residual.data ? wf_norm_row<const T>(a.axes, a.residual, r) : NULL;
     T *total = a.total.data ? wf_norm_row<T>(a.axes, a.total, r) : NULL;
     T *y = wf_norm_row<T>(a.axes, a.y, r);
-    /* The sum may replace x: once it is stored, x is not read. */
+    /* The sum may alias x: do not read x after storing it. */
     auto at = [&](int64_t i, bool again) {
         if (!residual)
             return wf_load(x[i]);
@@ -240,8 +241,8 @@ static row_cut cut_for(const norm_args *a, wf_type type, const wf_view *gamma, c
     return wide ? cut_of(a->columns, type == WF_F32 ? narrow : elements, 512) : row_cut{0, 0};
 }
 
-/* (x, gamma?, beta?) -> y, mean if centered, rstd; from their second operand and output on, the forms with a
- * residual are the same. */
+/* (x, gamma?, beta?) -> y, mean if centered, rstd. With a residual it is (x, residual, ...) -> sum,
+ * ... */
 static wf_status forward(const wf_launch *l, bool centered, bool residual)
 {
     const int first = residual ? 1 : 0;

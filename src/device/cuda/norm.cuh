@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* norm.cuh - what norms and their gradients share: how rows come to threads, and operands of a launch. */
+/* norm.cuh - shared by norms and their gradients: block sizes, row offsets and operands. */
 #ifndef WF_DEVICE_CUDA_NORM_CUH
 #define WF_DEVICE_CUDA_NORM_CUH
 
@@ -12,13 +12,13 @@ extern "C" wf_status wf_cuda_rms_norm_grad(const wf_launch *l);
 extern "C" wf_status wf_cuda_residual_layer_norm_grad(const wf_launch *l);
 extern "C" wf_status wf_cuda_residual_rms_norm_grad(const wf_launch *l);
 
-/* A block of rows: as many at once as fit in a number of threads, at least one. */
+/* A block of as many rows as fit into `most` threads, at least one. */
 static inline dim3 wf_norm_block(int threads, int most)
 {
     return dim3((unsigned)threads, threads < most ? (unsigned)(most / threads) : 1);
 }
 
-/* Threads of a row that is read more than once. */
+/* Threads per row, for kernels that read a row more than once. */
 static inline int wf_norm_threads(int64_t columns)
 {
     int threads = 32;
@@ -32,25 +32,25 @@ static inline const wf_view *wf_norm_input(const wf_launch *l, int i)
     return i < l->nin ? &l->in[i] : NULL;
 }
 
-/* NULL when nobody reads it. */
+/* Output i, or NULL when no node reads it. */
 static inline const wf_view *wf_norm_output(const wf_launch *l, int i)
 {
     return i < l->nout && l->out[i].data ? &l->out[i] : NULL;
 }
 
-/* Rows are counted over the same axes in all operands, put together where all their strides allow it. */
+/* The axes over which all operands count rows, merged where all strides allow it. */
 typedef struct {
     int count; /* at least 1 */
     int64_t dim[WF_MAX_RANK];
 } wf_norm_axes;
 
-/* Where rows lie of a value that may be missing, or their statistics. */
+/* Row offsets of an operand or statistic, which may be missing. */
 typedef struct {
     void *data;                  /* NULL: missing */
-    int64_t stride[WF_MAX_RANK]; /* along the axes */
+    int64_t stride[WF_MAX_RANK]; /* along each axis, in elements */
 } wf_norm_rows;
 
-/* Sets rows[i] to those of views[i], all of which have x's axes but the last; NULL for missing ones. */
+/* Sets rows[i] from views[i]; all have x's axes but the last. NULL views are missing. */
 static inline wf_norm_axes wf_norm_fold(const wf_view *x, const wf_view *const *views,
                                         wf_norm_rows *const *rows, int count)
 {
@@ -77,7 +77,7 @@ static inline wf_norm_axes wf_norm_fold(const wf_view *x, const wf_view *const *
     return axes;
 }
 
-/* Whether rows can be moved 16 bytes at a time. */
+/* Whether rows allow 16-byte loads and stores. */
 static inline bool wf_norm_rows_wide(const wf_norm_rows *rows, const wf_norm_axes *axes,
                                      wf_type type)
 {
@@ -87,7 +87,7 @@ static inline bool wf_norm_rows_wide(const wf_norm_rows *rows, const wf_norm_axe
     return !rows->data || bits % 16 == 0;
 }
 
-/* Whether parameters [C] are such as the kernels in registers take: of x's type or f32, all of one. */
+/* Whether the register kernels accept the parameters [C]: all of x's type, or all f32. */
 static inline bool wf_norm_params_fit(const wf_view *gamma, const wf_view *beta, wf_type x)
 {
     if (!gamma)
@@ -97,7 +97,7 @@ static inline bool wf_norm_params_fit(const wf_view *gamma, const wf_view *beta,
            bits % 16 == 0;
 }
 
-/* Row r, or its statistic. */
+/* Address of row r, or of its statistic. */
 template <typename T>
 static __device__ __forceinline__ T *wf_norm_row(const wf_norm_axes &axes, const wf_norm_rows &v,
                                                  int64_t r)
@@ -110,8 +110,8 @@ static __device__ __forceinline__ T *wf_norm_row(const wf_norm_axes &axes, const
     return (T *)v.data + offset + r * v.stride[0];
 }
 
-/* The same for at most two axes, with the divisions done once for all operands, and 32 bits wherever they are
- * enough: rows are short, and this is done for each. */
+/* The same for at most two axes, with one division for all operands and 32-bit arithmetic where it
+ * suffices: rows are short, and each pays for this. */
 typedef struct {
     uint32_t outer, inner;
 } wf_norm_place;

@@ -5,19 +5,20 @@
  *     dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + dsum      g = dy * gamma
  *     dgamma = sum of dy * xhat over rows      dbeta = sum of dy
  *
- * mean(g) and dbeta are the layer norm's only; dsum is what arrives at a sum of which the norm was taken. Where there
- * is one, the rows of dx are added up, too, if somebody wants that: it is the gradient of a bias that was added before.
+ * Only layer norm has mean(g) and dbeta. dsum is the gradient that reaches x + residual directly.
+ * With dsum, the column sums of dx are computed on request: they are the gradient of a preceding
+ * bias.
  *
- * A block goes through rows, each read once, with sums of its columns in registers, and leaves these in the
- * workspace; a second kernel adds up the blocks' sums in order. The number of blocks depends on the shape alone.
- * Rows are on their way to shared memory while others are worked on.
+ * A block iterates over rows, reads each once, and keeps column sums in registers, which it stores
+ * in the workspace. A second kernel adds the blocks' sums in order. The number of blocks depends on
+ * the shape only. Asynchronous copies fetch the next rows to shared memory meanwhile.
  */
 #include "device/cuda/mma.cuh"
 #include "device/cuda/norm.cuh"
 
 enum {
     PROCESSORS =
-        132 /* of the GPUs that matter; sums are the same on all others that have the shared memory for such rows */
+        132 /* of an H100/H200; constant, so that all GPUs with enough shared memory produce equal bits */
 };
 
 typedef struct {
@@ -26,30 +27,30 @@ typedef struct {
     bool centered;
     float inverse;                /* 1 / C */
     wf_norm_rows dy, x, dsum, dx; /* T [rows, C]; dsum and dx may be missing */
-    wf_norm_rows mean, rstd;      /* f32 [rows]; no mean: 0 */
+    wf_norm_rows mean, rstd;      /* f32 [rows]; a missing mean is 0 */
     wf_cuda_any gamma;            /* [C] */
-    float *sums; /* [blocks][kinds][C]: of dgamma, dbeta and dx. NULL: nobody reads them */
-    int kinds;   /* 2, or 3 if somebody reads that of dx, which is not missing then */
+    float *sums; /* [blocks][kinds][C]: sums for dgamma, dbeta and dx. NULL: none is read */
+    int kinds;   /* 2, or 3 with column sums of dx (dx is present then) */
 } grad_args;
 
-/* ---- Rows by way of shared memory: N times 16 bytes a thread, which it copies and reads itself ---- */
+/* ---- Rows through shared memory: each thread copies and reads its own N x 16 bytes ---- */
 
 enum { DY, X, DSUM };
 
-/* Threads of a row: WIDTH, where that is not 0. */
+/* Threads per row: WIDTH, unless it is 0. */
 template <int WIDTH> static __device__ __forceinline__ int row_threads(void)
 {
     return WIDTH ? WIDTH : (int)blockDim.x;
 }
 
-/* Column at which pack k of this thread begins. */
+/* First column of this thread's pack k. */
 template <typename T, int WIDTH> static __device__ __forceinline__ int column_of(int k)
 {
     return ((int)threadIdx.x + k * row_threads<WIDTH>()) * WF_WIDE(T);
 }
 
 template <typename T, int N, int WIDTH> struct ring {
-    uint4 *at; /* [stages][tensors][N][threads of the block], from this thread's on */
+    uint4 *at; /* [stages][tensors][N][threads of the block], offset to this thread */
     int threads, tensors, columns;
 
     __device__ __forceinline__ uint4 *slot(int stage, int tensor, int k) const
@@ -57,7 +58,7 @@ template <typename T, int N, int WIDTH> struct ring {
         return at + ((stage * tensors + tensor) * N + k) * threads;
     }
 
-    /* Sends for this thread's packs of a row; zeros past its end, and if it is NULL. */
+    /* Starts copying this thread's packs of a row; zeros past its end and for NULL. */
     __device__ __forceinline__ void fetch(int stage, int tensor, const T *row) const
     {
 #pragma unroll
@@ -68,7 +69,7 @@ template <typename T, int N, int WIDTH> struct ring {
     }
 };
 
-/* Sends for row r; zeros, past the last one. */
+/* Starts copying row r; zeros past the last row. */
 template <typename T, int N, int WIDTH>
 static __device__ __forceinline__ void fetch_row(const grad_args &a, const ring<T, N, WIDTH> &to,
                                                  int stage, uint32_t r)
@@ -95,14 +96,13 @@ static __device__ __forceinline__ float2 statistics(const grad_args &a, uint32_t
     return s;
 }
 
-/* Adds the K kinds of columns' sums of all rows that a block worked on at once, in their order, and stores them as
- * the block's. */
+/* Adds the K kinds of column sums of the block's parallel rows, in order, and stores them. */
 template <typename T, int N, int WIDTH, int K>
 static __device__ __forceinline__ void store_sums(const grad_args &a,
                                                   const float (*sum)[N][WF_WIDE(T)])
 {
     constexpr int W = WF_WIDE(T);
-    WF_SHARED(float, shared); /* [K][C] where threads have columns in common */
+    WF_SHARED(float, shared); /* [K][C], if several threads share columns */
     const int columns = (int)a.columns, threads = (int)blockDim.x;
     float *to = a.sums + (int64_t)blockIdx.x * K * columns;
     for (int turn = 0; turn < (int)blockDim.y; turn++) {
@@ -128,8 +128,9 @@ static __device__ __forceinline__ void store_sums(const grad_args &a,
             to[i] = shared[i];
 }
 
-/* G: the type of gamma. S: stages of the ring. K: kinds of sums; with 3 no registers are left for a row, which is read
- * again from the ring. Blocks of at most `most` threads, of which `least` at once on a processor. */
+/* G: type of gamma. S: stages of the ring. K: kinds of sums; with 3 registers run out, so the row
+ * is read again from the ring. Blocks of at most `most` threads, at least `least` blocks per
+ * multiprocessor. */
 template <typename T, typename G, int N, int WIDTH, int S, int most, int least, int K>
 static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
 {
@@ -161,7 +162,7 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
         next = statistics(a, r + stride);
         wf_copy_wait<S - 2>();
         fetch_row(a, rows, stage == 0 ? S - 1 : stage - 1, r + (S - 1) * stride);
-        float kept_g[KEPT][W], kept_h[KEPT][W], means[2] = {0, 0}; /* of g and of g * xhat */
+        float kept_g[KEPT][W], kept_h[KEPT][W], means[2] = {0, 0}; /* means of g and of g * xhat */
 #pragma unroll
         for (int k = 0; k < N; k++) {
             float *g = kept_g[k % KEPT], *h = kept_h[k % KEPT];
@@ -169,8 +170,8 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
             wf_unpack16<T>(*rows.slot(stage, X, k), h);
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                /* Not x * rstd - mean * rstd: in rows of nearly equal numbers that would be their rounding.
-                 * Past the last column g is 0. */
+                /* Not x * rstd - mean * rstd, which cancels in rows of nearly equal elements. g is
+                 * 0 past the last column. */
                 h[i] = (h[i] - mean) * rstd;
                 sum[0][k][i] += g[i] * h[i];
                 sum[1][k][i] += g[i];
@@ -215,11 +216,11 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
     if (!a.sums)
         return;
     wf_copy_wait<0>();
-    __syncthreads(); /* shared memory is needed for something else */
+    __syncthreads(); /* before shared memory is reused */
     store_sums<T, N, WIDTH, K>(a, sum);
 }
 
-/* ---- Rows of any length and alignment, gamma of any type: read again from the caches ---- */
+/* ---- Any row length, alignment and type of gamma: later passes read from the cache ---- */
 
 template <typename T> static __global__ void __launch_bounds__(512) norm_dx_any(grad_args a)
 {
@@ -251,7 +252,8 @@ template <typename T> static __global__ void __launch_bounds__(512) norm_dx_any(
     }
 }
 
-/* Block (i, j) adds up columns [32 i, 32 i + 32) of the rows j, j + gridDim.y, ...: blockDim.y of them at once. */
+/* Block (i, j) sums columns [32 i, 32 i + 32) of rows j, j + gridDim.y, ..., blockDim.y rows at
+ * once. */
 template <typename T> static __global__ void __launch_bounds__(256) norm_columns_any(grad_args a)
 {
     __shared__ float2 part[8][32];
@@ -278,7 +280,7 @@ template <typename T> static __global__ void __launch_bounds__(256) norm_columns
     to[a.columns + c] = sum.y;
 }
 
-/* The same of dx, once it is there. */
+/* The same for dx, which must be complete. */
 template <typename T> static __global__ void __launch_bounds__(256) dx_columns_any(grad_args a)
 {
     __shared__ float part[8][32];
@@ -300,7 +302,7 @@ template <typename T> static __global__ void __launch_bounds__(256) dx_columns_a
 
 enum { TOTAL_ROWS = 32 };
 
-/* dgamma (blockIdx.y 0), dbeta (1) or dx's (2) of 32 columns from the sums of all blocks. */
+/* Adds all blocks' sums of 32 columns: dgamma (blockIdx.y == 0), dbeta (1), or dx's (2). */
 static __global__ void __launch_bounds__(32 * TOTAL_ROWS)
     norm_totals(const float *sums, int blocks, int kinds, int64_t columns, wf_cuda_any dgamma,
                 wf_cuda_any dbeta, wf_cuda_any dx)
@@ -327,12 +329,12 @@ static __global__ void __launch_bounds__(32 * TOTAL_ROWS)
 
 /* ---- Launching ---- */
 
-/* How rows are spread over threads: `packs` times 16 bytes each. */
+/* Threads per row, each with `packs` x 16 bytes. */
 typedef struct {
-    int threads, packs; /* 0: such rows have to be read more than once */
+    int threads, packs; /* 0: rows must be read more than once */
 } grad_cut;
 
-/* As few threads as possible: what is done once a row and thread would take longer than the rest. */
+/* As few threads as possible: the work per row and thread would dominate. */
 static grad_cut cut_of(int64_t columns, wf_type type)
 {
     const int64_t width = type == WF_F32 ? 4 : 8, total = (columns + width - 1) / width;
@@ -352,14 +354,14 @@ static dim3 block_of(grad_cut cut)
     return wf_norm_block(cut.threads, cut.packs < 3 ? 256 : 128);
 }
 
-/* Blocks that leave sums: of the shape alone, and as many as run at once. */
+/* Blocks that store sums: all that run at once. Depends on the shape only. */
 static int blocks_of(int64_t rows, int64_t columns, wf_type type)
 {
     const grad_cut cut = cut_of(columns, type);
     if (!cut.threads)
         return (int)wf_cuda_blocks(rows, 8, 4 * PROCESSORS);
     const dim3 block = block_of(cut);
-    const int threads = cut.packs == 1 ? 1024 : cut.packs == 2 ? 512 : 384; /* of a processor */
+    const int threads = cut.packs == 1 ? 1024 : cut.packs == 2 ? 512 : 384; /* per multiprocessor */
     const int each = threads / (int)(block.x * block.y);
     return (int)wf_cuda_blocks(rows, block.y, (each > 0 ? each : 1) * PROCESSORS);
 }
@@ -403,7 +405,7 @@ template <typename T> static grad_kernel kernel_for(grad_cut cut, const wf_view 
     return wide ? kernel_of<T, float, 2>(cut) : kernel_of<T, T, 2>(cut);
 }
 
-/* false: shared memory is too small. */
+/* Returns false if shared memory is too small. */
 static bool run_cut(const grad_args *a, grad_cut cut, grad_kernel kernel, int blocks,
                     const wf_launch *l)
 {
@@ -421,7 +423,7 @@ static bool run_cut(const grad_args *a, grad_cut cut, grad_kernel kernel, int bl
     return true;
 }
 
-/* dx comes after sums of the others: it may replace dy or x. */
+/* Computes dx after the sums: it may alias dy or x. */
 template <typename T> static void run_any(const grad_args *a, int blocks, cudaStream_t stream)
 {
     const dim3 grid(wf_cuda_blocks(a->columns, 32, INT32_MAX), blocks);
@@ -434,7 +436,8 @@ template <typename T> static void run_any(const grad_args *a, int blocks, cudaSt
         WF_RUN(dx_columns_any<T>, grid, dim3(32, 8), 0, stream)(*a);
 }
 
-/* (dy, x, mean if centered, rstd, dsum if residual, gamma?) -> dx, dgamma, dbeta if centered, sum of dx if residual */
+/* (dy, x, mean if centered, rstd, dsum if residual, gamma?) -> dx, dgamma, dbeta if centered, sum
+ * of dx if residual */
 static wf_status backward(const wf_launch *l, bool centered, bool residual)
 {
     const int rstd = centered ? 3 : 2;

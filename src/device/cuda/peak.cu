@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* peak.cu - what memory and arithmetic of a GPU give at best: what speeds are compared with. */
+/* peak.cu - measures a GPU's peak memory bandwidth and arithmetic throughput. */
 #include "device/cuda/kernels.cuh"
 
 #define THREADS 512
 #define ROUNDS 4096
 #define TRIES 7
 
-/* Sums that nobody needs, but of which the compiler must not think so. */
+/* Sums with a never taken store, so that the compiler keeps the loads. */
 static __global__ void read_all(const float4 *from, int64_t n, float *never)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
@@ -68,7 +68,7 @@ static void go(const bench *b, what w)
         WF_RUN(multiply_add, b->blocks, THREADS, 0, b->stream)((float *)z);
 }
 
-/* Seconds, the best of some; 0 after a failure. */
+/* Best time of several runs in seconds; 0 on failure. */
 static double best_of(const bench *b, what w)
 {
     float best = 0, ms;

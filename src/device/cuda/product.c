@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * product.c - matrix products by cuBLASLt.
+ * product.c - GEMM by cuBLASLt.
  *
- * Every kind of product that came up has an entry: its descriptors and layouts, made once, and how it is run.
- * A launch finds the entry, sets addresses and calls the library; all launches happen while a CUDA graph is
- * captured, so steps pay for none of it.
+ * Each distinct GEMM has an entry: descriptors and layouts, created once, and the chosen way to run
+ * it. A launch finds the entry, sets addresses and calls the library. Launches happen during CUDA
+ * graph capture, so replayed steps pay nothing for it.
  *
- * Row-major y = a b is the column-major y^T = b^T a^T: operands change places, and nothing is transposed.
+ * Row-major y = a b is column-major y^T = b^T a^T: the operands swap places, and nothing is
+ * transposed.
  */
 #include "device/cuda/product.h"
 
@@ -18,7 +19,7 @@
 
 double wf_product_small = 25e6;
 
-/* ---- Scratch: cuBLASLt's workspace, a bias in another type, parts of sums, a small product in f32 ---- */
+/* ---- Scratch: cuBLASLt's workspace, a converted bias, partial sums, a small result in f32 ---- */
 
 static const size_t workspace_large = (size_t)32 << 20, workspace_small = (size_t)4 << 20;
 static const double large = 0.5e9;                    /* multiplications */
@@ -46,16 +47,17 @@ static size_t bias_bytes(const wf_cuda_product *p)
     return ((size_t)p->n * sizeof(float) + 255) / 256 * 256;
 }
 
-/* Small products in narrow types are settled from f32, if anything follows: for these cuBLASLt has kernels that round
- * before a bias is added, which loses more than the definition does. */
+/* Small narrow GEMMs with a bias or epilogue are computed in f32 and rounded once by
+ * wf_cuda_settle: cuBLASLt's kernels for them round before they add the bias, which exceeds the
+ * op's error bound. */
 static bool may_settle(const wf_cuda_product *p)
 {
     return p->batch == 1 && p->y.type != WF_F32 && multiplications(p) < wf_product_small &&
            p->m * p->n <= settled_most;
 }
 
-/* Elements of the largest product that is settled when p is run as it is or, because its rows do not lie evenly, as
- * several products of some of its rows. */
+/* Upper bound of the elements that wf_cuda_settle needs, for p itself or for any split of p into
+ * GEMMs of fewer rows. */
 static int64_t settled_elements(const wf_cuda_product *p)
 {
     const double small = wf_product_small / (double)(p->k > 0 ? p->k : 1);
@@ -76,7 +78,7 @@ static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
     return (char *)w->scratch + library_bytes(p);
 }
 
-/* Of sums, and before that of the whole product. */
+/* Scratch for partial sums, or for the whole f32 result. */
 static float *float_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     return (float *)(void *)((char *)bias_scratch(w, p) + (p->bias ? bias_bytes(p) : 0));
@@ -100,13 +102,13 @@ static int epilogue_of(const wf_cuda_product *p)
     return bias ? WF_LT_EPILOGUE_BIAS : WF_LT_EPILOGUE_DEFAULT;
 }
 
-/* More than a product and a bias. */
+/* Whether an activation or its gradient follows. */
 static bool has_ending(const wf_cuda_product *p)
 {
     return p->ending != WF_CUDA_PLAIN;
 }
 
-/* Elements from row to row of a matrix of so many rows and columns; that of a single row is of no meaning. */
+/* The leading dimension in elements. A single row's stride is arbitrary, so use its length. */
 static int64_t leading(const wf_cuda_matrix *x, int64_t rows, int64_t columns)
 {
     return rows > 1 ? x->row : columns;
@@ -144,12 +146,13 @@ static wf_product_key key_of(const wf_cuda_products *all, const wf_cuda_product 
     f[KEY_ALIGN_D] = alignment(p->y.data);
     f[KEY_ALIGN_AUX] = aux ? alignment(p->pre.data) : 0;
     f[KEY_WORKSPACE] = (int64_t)library_bytes(p);
-    f[KEY_FAST] = all->device->head.fast && (aux || p->y.type == WF_F32); /* else nothing changes */
+    f[KEY_FAST] = all->device->head.fast &&
+                  (aux || p->y.type == WF_F32); /* elsewhere --fast changes nothing */
     f[KEY_ROWS_SUMS] = p->rows_sums != NULL;
     return key;
 }
 
-/* ---- What cuBLASLt can be asked for ---- */
+/* ---- What cuBLASLt supports ---- */
 
 static bool is_matrix(const wf_cuda_matrix *x, int64_t rows, int64_t columns)
 {
@@ -170,15 +173,16 @@ static bool suits_library(const wf_cuda_products *all, const wf_cuda_product *p)
            p->k <= INT32_MAX && p->batch <= INT32_MAX;
 }
 
-/* What vectors beside a product are read by: cuBLASLt proposes its algorithms as if they lay evenly. */
+/* Whether a bias or aux pointer is 16-byte aligned: cuBLASLt's candidates assume that it is. */
 static bool lies_evenly(const void *p)
 {
     return (uintptr_t)p % 16 == 0;
 }
 
-/* Endings that may be the library's. It approximates tanh, which narrow types do not show. What it makes of an activation
- * does not have the bits of the op itself, on which recomputing it counts, unless results need not be the same
- * anyway. Rows of what stands beside the product have to be multiples of 8 apart. */
+/* Whether cuBLASLt's epilogue may be used. It approximates tanh, which is invisible in narrow
+ * types. Its forward activation differs from the op's in the last bits, and recompute relies on
+ * equal bits, so only --fast allows that one. Row strides of aux must be multiples of 8
+ * elements. */
 static bool ending_suits(const wf_cuda_products *all, const wf_cuda_product *p)
 {
     if (p->act != WF_ACT_GELU || !p->pre.data || p->y.type == WF_F32)
@@ -290,9 +294,9 @@ int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const
                       at->d, e->d, algo, at->workspace, (size_t)e->key.f[KEY_WORKSPACE], stream);
 }
 
-/* ---- How a product is run ---- */
+/* ---- Choosing a way ---- */
 
-/* Parts of sums over k may only be added up in f32 and in an order that is always the same: the ways to do so. */
+/* Split-k schemes that add partial sums in f32 in a fixed order. */
 static uint32_t reductions_of(const wf_product_key *key)
 {
     uint32_t ways = WF_LT_REDUCE_COMPUTE_TYPE;
@@ -332,7 +336,7 @@ int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
     return good;
 }
 
-/* What is left of a product when its ending is done by kernels of ours. */
+/* The GEMM that remains when our kernel applies the epilogue. */
 static wf_cuda_product without_ending(const wf_cuda_product *p)
 {
     wf_cuda_product q = *p;
@@ -347,8 +351,8 @@ static wf_cuda_product without_ending(const wf_cuda_product *p)
 static wf_product_entry *decided_entry_of(const wf_cuda_work *w, wf_cuda_products *all,
                                           const wf_cuda_product *p);
 
-/* The faster one of the library's ending and ours, with all sums, if it was timed. What is only looked at for that does
- * not count as used: choices are the same when they are timed and when they are read. */
+/* Picks the faster of cuBLASLt's epilogue and ours, sums included, if both were timed. The entry
+ * that is only compared does not count as used, so timed and cached choices hash equally. */
 static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
                           const wf_cuda_product *p, double ours_us)
 {
@@ -381,7 +385,7 @@ static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entr
         choose_ending(w, all, e, p, ours_us);
 }
 
-/* Whether sums that it has in parts are added up in a way that is allowed. */
+/* Whether the algorithm adds split-k partial sums by an allowed scheme. */
 static bool adds_as_allowed(const wf_cuda_products *all, const wf_product_entry *e)
 {
     const wf_lt *lt = all->lt;
@@ -394,7 +398,7 @@ static bool adds_as_allowed(const wf_cuda_products *all, const wf_product_entry 
     return parts == 1 || (reduce & ~reductions_of(&e->key)) == 0;
 }
 
-/* What a file says of an entry holds if the library says so, too, and if it is what would have been asked for. */
+/* Whether a cached choice is valid: the library accepts it and this build would request it. */
 static bool is_good(wf_cuda_products *all, wf_product_entry *e)
 {
     wf_lt_candidate result = {0};
@@ -407,20 +411,20 @@ static bool is_good(wf_cuda_products *all, wf_product_entry *e)
            result.workspace <= (size_t)e->key.f[KEY_WORKSPACE] && adds_as_allowed(all, e);
 }
 
-/* NULL: no memory. */
+/* Finds the entry and decides its way. NULL: out of memory. */
 static wf_product_entry *decided_entry_of(const wf_cuda_work *w, wf_cuda_products *all,
                                           const wf_cuda_product *p)
 {
     const wf_product_key key = key_of(all, p);
     wf_product_entry *e = wf_product_find(all, &key);
     if (e && !is_good(all, e)) {
-        e->us = 0; /* what a file said was of another way */
+        e->us = 0; /* the cached time was of another way */
         decide(w, all, e, p);
     }
     return e;
 }
 
-/* The same, to be run. */
+/* The same, and marks the entry as used. */
 static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
                                   const wf_cuda_product *p)
 {
@@ -432,7 +436,7 @@ static wf_product_entry *entry_of(const wf_cuda_work *w, wf_cuda_products *all,
 
 /* ---- Running ---- */
 
-/* Where nothing that was done before has added them up. */
+/* Computes rows_sums when no earlier kernel did. */
 static wf_status add_rows(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     if (p->rows_sums && !w->prepare)
@@ -457,7 +461,7 @@ static wf_status run_apart(const wf_cuda_work *w, const wf_cuda_product *p)
     return WF_OK;
 }
 
-/* (cuBLASLt would add up sums on the way, but takes so much longer then that a kernel of ours is faster.) */
+/* Our kernel computes the sums: cuBLASLt's epilogue for them is slower than a separate pass. */
 static wf_status run_with_sums(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     wf_cuda_product q = *p;
@@ -480,7 +484,7 @@ static wf_status run_settled(const wf_cuda_work *w, const wf_cuda_product *p)
     return add_rows(w, p);
 }
 
-/* cuBLASLt adds no bias of another type than the result's, and one that begins anywhere is better not given to it. */
+/* Copies the bias first: cuBLASLt needs the result's type and 16-byte alignment. */
 static wf_status run_copied_bias(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     wf_cuda_product q = *p;
@@ -513,7 +517,7 @@ static wf_status run_library(const wf_cuda_work *w, wf_cuda_products *all, wf_pr
     if (error == 0)
         return add_rows(w, p);
     wf_ctx_log(all->ctx, WF_LOG_WARN,
-               "cuBLASLt did not multiply %lldx%lld by %lldx%lld (%s): a plain kernel does it",
+               "cuBLASLt failed for %lldx%lld by %lldx%lld (%s); using the plain kernel",
                (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
                all->lt->status_name(error));
     e->way = has_ending(p) ? WF_WAY_APART : WF_WAY_PLAIN;
@@ -531,7 +535,7 @@ wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
         return run_plain(w, p);
     if ((p->bias || has_ending(p)) && may_settle(p))
         return run_settled(w, p);
-    if (has_ending(p) && !ending_suits(all, p)) /* what entries know of them is GELU's */
+    if (has_ending(p) && !ending_suits(all, p)) /* entries know GELU's epilogue only */
         return run_apart(w, p);
     if (p->bias && (p->bias_type != p->y.type || !lies_evenly(p->bias)))
         return run_copied_bias(w, p);
@@ -545,7 +549,7 @@ wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
     }
 }
 
-/* ---- The device's part ---- */
+/* ---- Life of the device ---- */
 
 wf_status wf_cuda_products_new(wf_cuda_device *d, bool tune)
 {
@@ -556,10 +560,11 @@ wf_status wf_cuda_products_new(wf_cuda_device *d, bool tune)
     *all = (wf_cuda_products){.ctx = ctx, .device = d, .lt = wf_lt_get(), .tune = tune};
     d->products = all;
     if (!all->lt)
-        wf_ctx_log(ctx, WF_LOG_WARN, "plain kernels multiply, far slower: %s", wf_lt_fault());
+        wf_ctx_log(ctx, WF_LOG_WARN, "matmuls use the slow plain kernel: %s", wf_lt_fault());
     int error = all->lt ? all->lt->create(&all->handle) : 0;
     if (error != 0) {
-        wf_ctx_log(ctx, WF_LOG_WARN, "cuBLASLt does not start (%s): plain kernels multiply",
+        wf_ctx_log(ctx, WF_LOG_WARN,
+                   "cuBLASLt does not start (%s); matmuls use the slow plain kernel",
                    all->lt->status_name(error));
         all->lt = NULL;
     }
@@ -600,7 +605,7 @@ void wf_cuda_products_begin(const wf_cuda_device *d)
         d->products->entries[i]->used = false;
 }
 
-/* A sum, so that the order of the entries does not matter. */
+/* Adds the entries' hashes, so their order does not matter. */
 uint64_t wf_cuda_products_choices(const wf_cuda_device *d)
 {
     const wf_cuda_products *all = d->products;

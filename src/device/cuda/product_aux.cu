@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * product_aux.cu - what stands around products: activations of their results, sums of an operand, and numbers to
- * time them with.
+ * product_aux.cu - kernels around a GEMM: epilogues, row sums, and the fill and comparison that
+ * product_tune.c needs.
  */
 #include "device/cuda/activation.cuh"
 #include "device/cuda/product.h"
@@ -23,16 +23,16 @@ static __device__ __forceinline__ float number_of(wf_type type, const void *from
     return wf_load(static_cast<const wf_f16 *>(from)[i]);
 }
 
-/* ---- Activations and their slopes, of rows of n ---- */
+/* ---- Activations and their derivatives, rows of n elements ---- */
 
 typedef struct {
     const void *pre;
-    void *y;                /* ACT_GRAD: the product, which the result replaces */
-    int64_t items, per_row; /* packs */
+    void *y;                /* ACT_GRAD: the GEMM's result, updated in place */
+    int64_t items, per_row; /* in packs */
     int64_t pre_row, y_row; /* elements */
 } finish;
 
-enum { PACKS = 4 }; /* of a thread, in flight together */
+enum { PACKS = 4 }; /* per thread, loaded before any is used */
 
 template <int ACT, bool GRAD> static __device__ __forceinline__ float finish_one(float pre, float y)
 {
@@ -53,8 +53,8 @@ static __global__ void __launch_bounds__(THREADS) finish_rows(const finish f)
     int64_t at[PACKS];
 #pragma unroll
     for (int u = 0; u < PACKS; u++) {
-        /* past the last: the thread's first again, so that no load waits for a condition, and none is of what another
-         * thread writes */
+        /* Past the end, load the thread's first item again: loads stay unconditional, and no thread
+         * reads what another writes. */
         const int64_t next = first + u * THREADS, item = next < f.items ? next : first;
         const int64_t row = f.per_row == f.items ? 0 : item / f.per_row;
         const int64_t column = (item - row * f.per_row) * N;
@@ -115,7 +115,7 @@ static void finish_act(cudaStream_t stream, const finish &f, const wf_cuda_produ
         finish_type<T, WF_ACT_RELU2, false>(stream, f, p->m, p->n);
 }
 
-/* ---- A product in f32 becomes what was asked for: exact, and not made for speed ---- */
+/* ---- Bias and epilogue of an f32 result, rounded once: exact, not tuned for speed ---- */
 
 static __device__ float activate(int act, float x)
 {
@@ -161,7 +161,7 @@ extern "C" void wf_cuda_settle(cudaStream_t stream, const wf_cuda_product *p, co
         });
 }
 
-/* ---- Rows of a matrix added up, as they are or while a slope comes to them ---- */
+/* ---- Row sums of a matrix, as it is or times an activation's derivative ---- */
 
 enum { SUM_PARTS = 256, SUM_ROWS = 8, SUM_LANES = 32, SUM_LOADS = 4 };
 
@@ -172,14 +172,14 @@ size_t wf_cuda_sums_bytes(int64_t columns)
 
 typedef struct {
     const void *x;
-    int64_t row; /* elements from row to row of x */
+    int64_t row; /* row stride of x, in elements */
     int64_t rows, columns;
     float *parts;    /* [parts][columns] */
-    const void *pre; /* SLOPE: x becomes x gelu'(pre) before it is added up */
+    const void *pre; /* SLOPE: x becomes x gelu'(pre) before the sum */
     int64_t pre_row;
 } adding;
 
-/* N elements as they lie in memory: packs of two-byte elements would take a register each. */
+/* N elements as raw bytes: a pack of 2-byte elements would use one register per element. */
 template <typename T, int N> struct lump {
     uint4 x;
     __device__ __forceinline__ void load(const T *from)
@@ -219,7 +219,7 @@ template <typename T> struct lump<T, 1> {
     }
 };
 
-/* Adds N columns of LOADS rows, in flight together and `step` apart, in pairs. */
+/* Adds N columns of LOADS rows that are `step` rows apart, pairwise. All loads are issued first. */
 template <typename T, int N, bool SLOPE, int LOADS>
 static __device__ __forceinline__ void add_some(const adding &a, int64_t column, int64_t r,
                                                 int64_t step, float *sum)
@@ -255,8 +255,8 @@ static __device__ __forceinline__ void add_some(const adding &a, int64_t column,
         sum[i] += LOADS > 2 ? pair[0][i] + pair[(LOADS - 1) / 2][i] : pair[0][i];
 }
 
-/* Part p has rows p * SUM_ROWS + y + i * SUM_ROWS * parts. A warp adds up N columns a lane, SUM_ROWS warps
- * beside each other; then these. */
+/* Part p sums rows p * SUM_ROWS + y + i * SUM_ROWS * parts. A lane sums N columns; SUM_ROWS warps
+ * work on the same columns, and their sums are added last. */
 template <typename T, int N, bool SLOPE>
 static __global__ void __launch_bounds__(SUM_ROWS *SUM_LANES) sum_parts(const adding a)
 {
@@ -287,7 +287,7 @@ static __global__ void __launch_bounds__(SUM_ROWS *SUM_LANES) sum_parts(const ad
     }
 }
 
-/* A warp for 32 columns, SUM_ROWS warps that share the parts. */
+/* Adds the parts: a warp per 32 columns, with the parts spread over SUM_ROWS warps. */
 static __global__ void __launch_bounds__(SUM_ROWS *SUM_LANES)
     sum_all(const float *parts, int count, int64_t m, float *sums)
 {
@@ -334,7 +334,7 @@ extern "C" void wf_cuda_add_rows(cudaStream_t stream, const wf_cuda_matrix *x, i
                       [&](auto zero) { run_sums<decltype(zero), false>(stream, a, sums); });
 }
 
-/* ---- Endings ---- */
+/* ---- Epilogues ---- */
 
 extern "C" void wf_cuda_finish(cudaStream_t stream, const wf_cuda_product *p, float *parts)
 {
@@ -351,9 +351,10 @@ extern "C" void wf_cuda_finish(cudaStream_t stream, const wf_cuda_product *p, fl
         });
 }
 
-/* ---- Numbers to time with ---- */
+/* ---- Random operands for timing ---- */
 
-/* Bell-shaped, about 0.5 off: what is multiplied decides how much power it takes, and that how fast it goes. */
+/* Bell-shaped, standard deviation about 0.5: the values decide the power draw and thus the
+ * clock. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS) randomize(T *to, int64_t count, uint64_t seed)
 {
@@ -381,7 +382,7 @@ extern "C" void wf_cuda_randomize(cudaStream_t stream, wf_type type, void *to, s
     });
 }
 
-/* ---- Results of two algorithms ---- */
+/* ---- Comparing two results ---- */
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * product_choices.c - how products are run best, on disk: products-GPU-DRIVER-LIBRARY.txt in the folder for caches.
+ * product_choices.c - the cache of tuned matmuls: products-GPU-DRIVER-LIBRARY.txt in the cache
+ * folder.
  *
- * A line has the numbers of a key, the way, nanoseconds, the algorithm in hexadecimal digits as the library's version
- * wrote it, and a checksum of what stands before. Lines that are not like that are skipped.
+ * A line holds a key's fields, the way, nanoseconds, cuBLASLt's algorithm in hexadecimal, and a
+ * checksum of all before it. Other lines are skipped. The algorithm is valid for one version of the
+ * library, which the file name holds.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,7 +57,7 @@ static bool read_line(const char *line, wf_product_entry *out)
         return false;
     out->way = (wf_product_way)way;
     out->us = (double)ns / 1000;
-    /* What has no ending cannot be run apart from it. */
+    /* WF_WAY_APART needs an epilogue. */
     return way >= 0 && way < WF_WAY_COUNT && ns > 0 &&
            !(way == WF_WAY_APART && out->key.f[KEY_LD_AUX] == 0) &&
            strtoull(at, NULL, 16) == wf_hash_fnv1a(WF_FNV1A, line, (size_t)(at - line));
@@ -91,7 +93,7 @@ static void read_file(wf_cuda_products *all)
     wf_mem_free(all->ctx, text);
 }
 
-/* What cannot be in the name of a file becomes '_'. */
+/* Replaces characters that a file name cannot hold by '_'. */
 static void clean(char *name)
 {
     for (; *name; name++)
@@ -144,7 +146,7 @@ void wf_product_choices_write(wf_cuda_products *all)
             bytes += write_line(text + bytes, all->entries[i]);
     const wf_piece piece = {text, bytes};
     if (text && wf_file_replace(all->ctx, all->path, &piece, 1) != WF_OK)
-        wf_ctx_log(all->ctx, WF_LOG_WARN, "how products are run best was not kept: %s",
+        wf_ctx_log(all->ctx, WF_LOG_WARN, "cannot save matmul timings: %s",
                    wf_ctx_message(all->ctx));
     wf_mem_free(all->ctx, text);
 }

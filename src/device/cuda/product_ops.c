@@ -2,15 +2,16 @@
 /*
  * product_ops.c - matmul, linear, and the fused forms of linear and its gradient.
  *
- * Operands of one float type are multiplied where they lie. Others, and quantized blocks, become f32 in the
- * workspace at first and so does the product, which is exact as the definition wants it; blocks of a weight whose products
- * may be rounded become the type of the other operand.
+ * Operands of one float type are multiplied in place. Mixed types and quantized weights are
+ * converted to f32 in the workspace first, and the result is f32 before it is rounded, as the op's
+ * definition requires. Where rounding is allowed, a quantized weight is converted to the other
+ * operand's type instead.
  */
 #include "device/cuda/product.h"
 
 /* ---- Views as matrices ---- */
 
-/* Axes that a product does not take by itself: it is run for all of their places. */
+/* Axes beyond a strided batch: the GEMM runs once per index. */
 typedef struct {
     int rank;
     int64_t dim[WF_MAX_RANK], a[WF_MAX_RANK], b[WF_MAX_RANK], y[WF_MAX_RANK]; /* strides */
@@ -32,7 +33,7 @@ static wf_cuda_matrix matrix_of(const wf_view *v)
         .data = v->data, .type = v->type, .row = v->rank > 1 ? v->stride[v->rank - 2] : 0};
 }
 
-/* a [..., K] with as many rows as its axes make: those that lie evenly become m, the others are outer ones. */
+/* a [..., K]: axes with a uniform stride merge into m, the rest become outer axes. */
 static void set_rows(wf_cuda_product *p, const wf_view *a, outer_axes *o)
 {
     int64_t rows = 1;
@@ -54,7 +55,8 @@ static void set_rows(wf_cuda_product *p, const wf_view *a, outer_axes *o)
     }
 }
 
-/* All axes but the last two: those that lie evenly in both become the batch, the others are outer ones. */
+/* Of all axes but the last two, those with a uniform stride in both operands merge into the batch;
+ * the rest become outer axes. */
 static void set_batch(wf_cuda_product *p, const wf_view *a, const wf_view *b, outer_axes *o)
 {
     int64_t count = 1;
@@ -109,14 +111,14 @@ static wf_status multiply_all(const wf_cuda_work *w, const wf_cuda_product *p, c
     return WF_OK;
 }
 
-/* ---- What the nodes ask for ---- */
+/* ---- From nodes to GEMMs ---- */
 
 static bool is_linear(wf_op op)
 {
     return op == WF_OP_linear || op == WF_OP_linear_act;
 }
 
-/* Sizes, types and transposes. Of linear, m are all rows. */
+/* Sizes, types and transpositions. For linear, m counts all rows. */
 static wf_cuda_product sizes_of(const wf_node *n)
 {
     const wf_dims *a = &n->in[0]->shape, *y = &n->out[0].shape;
@@ -158,9 +160,9 @@ static meeting meeting_of(const wf_node *n)
     return WIDENED;
 }
 
-/* Where the parts of the workspace begin, in bytes; what products need comes first. */
+/* Byte offsets of the parts of the workspace. GEMM scratch comes first. */
 typedef struct {
-    size_t a, b, y; /* of WIDENED and, b alone, of ROUNDED */
+    size_t a, b, y; /* used by WIDENED; ROUNDED uses b only */
     size_t end;
 } layout;
 
@@ -198,7 +200,7 @@ static size_t product_workspace(const wf_device *device, const wf_node *n)
     return layout_of(n).end;
 }
 
-/* The view itself, or the same in another type at `to`. */
+/* The view itself, or its conversion at `to`. */
 static wf_view converted(const wf_cuda_work *w, const wf_view *v, wf_type type, void *to)
 {
     if (v->type == type)
@@ -217,7 +219,7 @@ static wf_view converted(const wf_cuda_work *w, const wf_view *v, wf_type type, 
     return out;
 }
 
-/* Bias and ending, and where results go. */
+/* Sets the bias, the epilogue and the outputs. */
 static void set_ending(wf_cuda_product *p, const wf_launch *l)
 {
     const wf_view *y = &l->out[0];
@@ -230,7 +232,7 @@ static void set_ending(wf_cuda_product *p, const wf_launch *l)
         p->ending = WF_CUDA_ACT;
         p->act = (int)((const wf_attr_linear_act *)l->attr)->act;
         p->pre = (wf_cuda_matrix){.data = l->out[1].data, .type = y->type, .row = p->n};
-        if (!y->data) { /* nobody reads it */
+        if (!y->data) { /* not read */
             p->ending = WF_CUDA_PLAIN;
             p->y = p->pre;
             p->pre = (wf_cuda_matrix){0};
@@ -245,7 +247,7 @@ static void set_ending(wf_cuda_product *p, const wf_launch *l)
     }
 }
 
-/* Everything in f32, and then as it was asked for. Operands are dense, but for f32 ones that stay where they lie. */
+/* Computes in f32, then converts. Converted operands are dense; f32 ones are used in place. */
 static wf_status multiply_widened(const wf_cuda_work *w, const wf_cuda_product *p,
                                   const outer_axes *o, float *product)
 {
@@ -290,7 +292,7 @@ static wf_status multiply_node(const wf_launch *l, bool prepare)
         if (l->node->op == WF_OP_matmul)
             set_batch(&p, &a, &b, &outer);
     }
-    if (!p.y.data) { /* sums may be wanted all the same */
+    if (!p.y.data) { /* sums may still be requested */
         if (p.sums && !prepare)
             wf_cuda_add_rows(wf_cuda_stream(l), &p.a, p.k, p.m, p.sums, l->workspace);
         return WF_OK;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * product_plain.cu - products of any types, shapes and strides, by a kernel that needs no library: for what
- * cuBLASLt does not take (or where there is none), and small enough to be checked by reading.
+ * product_plain.cu - GEMM of any types, shapes and strides without a library: for what cuBLASLt
+ * does not support, or when it is missing. Simple enough to verify by reading.
  *
- * A block computes a tile of 64 x 64 of the result, a thread 4 x 4 of it. Tiles of both operands go through shared
- * memory as f32, SLAB of k at a time. Sums over BLOCK of k are added to the others, so that long ones lose
- * little; their order depends on nothing.
+ * A block computes a 64 x 64 tile of the result, a thread 4 x 4 elements. Tiles of both operands go
+ * through shared memory as f32, SLAB values of k at a time. Partial sums over BLOCK values of k are
+ * added to the total, which limits rounding error. The summation order is fixed.
  */
 #include "device/cuda/activation.cuh"
 #include "device/cuda/product.h"
@@ -16,7 +16,7 @@
 #define EACH 4
 #define THREADS 256 /* 16 x 16, each with EACH x EACH elements */
 
-/* ---- Elements of a type that is known at run time only ---- */
+/* ---- Elements whose type is known at run time only ---- */
 
 static __device__ __forceinline__ float load_any(wf_type type, const void *from, int64_t i)
 {
@@ -57,16 +57,16 @@ static __device__ float activate_any(int act, float x)
 
 /* ---- Tiles ---- */
 
-/* An operand as [rows, k]: rows are those of a, or the columns of b. */
+/* An operand as [rows, k]: the rows of a, or the columns of b. */
 typedef struct {
     const void *data;
     wf_type type;
     int64_t rows, row, along,
-        batch; /* strides in elements: from row to row, along k, from matrix to matrix */
+        batch; /* strides in elements: between rows, along k, between matrices */
 } operand;
 
-/* Rows [first, first + TILE) by k in [k0, k0 + SLAB) into tile[k][row], zeros beyond the edges. Neighbours in
- * memory are read by neighbouring threads. */
+/* Loads rows [first, first + TILE) by k in [k0, k0 + SLAB) into tile[k][row], zeros beyond the
+ * edges. Neighbouring threads read neighbouring addresses. */
 static __device__ __forceinline__ void load_tile(const operand &o, int64_t matrix, int64_t first,
                                                  int64_t k0, int64_t k, float (*tile)[TILE + 4])
 {

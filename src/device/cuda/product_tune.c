@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * product_tune.c - which of cuBLASLt's algorithms is the fastest for a product, found by timing them.
+ * product_tune.c - times cuBLASLt's algorithms for a GEMM and picks the fastest.
  *
- * Their order as proposed says little about that: it does not know what is added, what follows, how much power the
- * numbers take. So all are timed on memory of their own, laid out as the product's is, with random numbers. Nor does it
- * propose all that are good: some that it proposes for operands that lie otherwise are a quarter faster. These are
- * candidates, too, and have to agree with its first.
+ * cuBLASLt's heuristic ranks poorly: it ignores bias, epilogue and power draw. All candidates are
+ * timed on separate memory with the GEMM's layout and random values. The heuristic also misses good
+ * candidates: some that it returns for other operand layouts are 25% faster. These are timed, too,
+ * after their result was compared with the first candidate's.
  */
 #include <math.h>
 #include <string.h>
@@ -14,8 +14,9 @@
 
 enum { ROUNDS = 3, BURSTS = 3, FINALISTS = 6 };
 
-static const double near = 1.12;  /* of the fastest: timed again */
-static const double noise = 1.01; /* the library's first is taken within so much of it */
+static const double near = 1.12; /* times the fastest: timed again */
+static const double noise =
+    1.01; /* prefer the heuristic's first candidate within 1% of the fastest */
 static const double burst_us = 15e3;
 
 typedef struct {
@@ -26,14 +27,14 @@ typedef struct {
     cudaEvent_t begin, end;
     void *memory;
     wf_product_memory at;
-    void *second; /* like at.d */
+    void *second; /* a second result, shaped like at.d */
     int *wrong;
-    float *sums, *parts; /* of rows, if they are added up */
+    float *sums, *parts; /* for row sums, if requested */
 } bench;
 
 /* ---- Memory ---- */
 
-/* Places in one allocation: `base` is NULL while sizes are added up. */
+/* Carves one allocation. `base` is NULL in the first pass, which only adds up sizes. */
 static void *place(char *base, size_t *used, int64_t bytes, int64_t align)
 {
     char *at = base ? base + *used + (align == 256 ? 0 : align) : NULL;
@@ -87,7 +88,7 @@ static void end_bench(bench *t)
     if (t->end)
         cudaEventDestroy(t->end);
     cudaFree(t->memory);
-    cudaGetLastError(); /* that there was no memory is no failure of what comes next */
+    cudaGetLastError(); /* clear the out-of-memory error: the GEMM just stays untimed */
 }
 
 /* ---- Timing ---- */
@@ -103,7 +104,7 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
-/* Our kernel for the ending, as run_apart of product.c runs it. */
+/* Our epilogue kernel, as run_apart in product.c launches it. */
 static void finish(const bench *t)
 {
     wf_cuda_product q = *t->p;
@@ -113,7 +114,7 @@ static void finish(const bench *t)
     wf_cuda_finish(t->stream, &q, t->parts);
 }
 
-/* Our kernel for what the library leaves to be done after its own ending. */
+/* Our kernel for row sums, which follows cuBLASLt's epilogue. */
 static void add_rows(const bench *t)
 {
     wf_cuda_matrix y = t->p->y;
@@ -122,10 +123,10 @@ static void add_rows(const bench *t)
 }
 
 typedef struct {
-    const wf_lt_algo *algo;       /* or NULL: */
-    void (*ours)(const bench *t); /* a kernel of ours */
+    const wf_lt_algo *algo;       /* or NULL with `ours` set */
+    void (*ours)(const bench *t); /* launches our kernel */
     double us[ROUNDS];
-    double best; /* the median of these; 0: it cannot be run */
+    double best; /* median microseconds; 0: cannot run */
 } entrant;
 
 static int run_once(const bench *t, const entrant *x)
@@ -136,7 +137,7 @@ static int run_once(const bench *t, const entrant *x)
     return 0;
 }
 
-/* Microseconds of `runs` runs one after the other; 0: it cannot be run. */
+/* Microseconds of `runs` consecutive runs; 0: cannot run. */
 static double time_runs(const bench *t, const entrant *x, int runs)
 {
     float ms = 0;
@@ -151,8 +152,8 @@ static double time_runs(const bench *t, const entrant *x, int runs)
     return ms * 1000.0;
 }
 
-/* All a few times, in turns: what the GPU's clock does meanwhile it does to all of them. The first run of each, which
- * may have to load the code, does not count. Returns the best time. */
+/* Times all candidates in alternation, so clock changes affect all alike. The first run of each may
+ * load code and is not counted. Returns the best time. */
 static double run_heat(const bench *t, entrant *list, int count)
 {
     double best = 0;
@@ -171,15 +172,15 @@ static double run_heat(const bench *t, entrant *list, int count)
     return best;
 }
 
-/* Microseconds of a run among so many that the GPU is as hot, and its clock as low, as in training: there an
- * algorithm that takes less power is faster. */
+/* Microseconds per run of a long series, in which the GPU is as hot and its clock as low as in
+ * training: algorithms that draw less power win there. */
 static double run_hot(const bench *t, const entrant *x)
 {
     int runs = (int)(burst_us / x->best) + 1;
     return time_runs(t, x, runs) / runs;
 }
 
-/* The fastest after a heat of those that are near the best and not taken yet; -1: there is none. */
+/* The fastest candidate near the best that is not taken yet, or -1. */
 static int next_finalist(const entrant *list, int count, double best, const bool *taken)
 {
     int next = -1;
@@ -190,7 +191,7 @@ static int next_finalist(const entrant *list, int count, double best, const bool
     return next;
 }
 
-/* These, after the library's first; returns how many. */
+/* The heuristic's first candidate, then the finalists. Returns their count. */
 static int choose_finalists(const entrant *list, int count, double best, int out[FINALISTS])
 {
     bool taken[WF_PRODUCT_CANDIDATES] = {false};
@@ -202,7 +203,7 @@ static int choose_finalists(const entrant *list, int count, double best, int out
     return n;
 }
 
-/* Which one is the fastest; -1: none runs. */
+/* Index of the fastest candidate; -1: none runs. */
 static int find_fastest(const bench *t, entrant *list, int count, double *us)
 {
     int finalists[FINALISTS], winner = -1;
@@ -231,7 +232,7 @@ static bool is_listed(const wf_lt_candidate *list, int count, const wf_lt_algo *
     return false;
 }
 
-/* Adds what is proposed for a plain product of the same size whose operands lie in another way. */
+/* Adds the candidates of a plain GEMM of the same size with other operand layouts. */
 static int add_related(wf_cuda_products *all, const wf_product_entry *e, bool ta, bool tb,
                        wf_lt_candidate *list, int count)
 {
@@ -269,18 +270,18 @@ static int list_candidates(wf_cuda_products *all, const wf_product_entry *e,
     return count;
 }
 
-/* Whether two algorithms have the same results, but for how sums are rounded. */
+/* Whether two algorithms agree up to the rounding of sums. */
 static bool agree(const bench *t, const wf_lt_algo *a, const wf_lt_algo *b)
 {
     const int64_t *f = t->e->key.f;
     wf_product_memory at = t->at;
-    const float slack = 0.02f * (1 + 0.25f * sqrtf((float)f[KEY_K])); /* of numbers around 0.5 */
+    const float slack = 0.02f * (1 + 0.25f * sqrtf((float)f[KEY_K])); /* for elements around 0.5 */
     const wf_type type = (wf_type)f[KEY_TYPE_D];
     const int64_t elements = f[KEY_LD_D] * f[KEY_N] + (f[KEY_BATCH] - 1) * f[KEY_STEP_D];
     int wrong = 1;
     at.d = t->second;
     cudaMemcpyAsync(t->second, t->at.d, wf_type_bytes(type, elements), cudaMemcpyDeviceToDevice,
-                    t->stream); /* the rest of rows, and what is added to */
+                    t->stream); /* padding of rows, and the addend */
     cudaMemsetAsync(t->wrong, 0, sizeof wrong, t->stream);
     if (wf_product_run(t->all, t->e, a, &t->at, t->stream) != 0 ||
         wf_product_run(t->all, t->e, b, &at, t->stream) != 0)
@@ -302,8 +303,8 @@ static void take_fastest(const bench *t, wf_cuda_products *all, wf_product_entry
         return;
     if (winner > 0 && !agree(t, &list[0].algo, &list[winner].algo)) {
         wf_ctx_log(all->ctx, WF_LOG_WARN,
-                   "cuBLASLt has an algorithm that is fast but wrong for a product of "
-                   "%lldx%lldx%lld: its first one is taken",
+                   "cuBLASLt's fastest algorithm is wrong for a matmul of "
+                   "%lldx%lldx%lld; using its first one",
                    (long long)e->key.f[KEY_N], (long long)e->key.f[KEY_M],
                    (long long)e->key.f[KEY_K]);
         us = entrants[0].best;
@@ -338,7 +339,7 @@ void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_can
             e->us += time_ours(&t, add_rows);
     } else {
         wf_ctx_log(all->ctx, WF_LOG_INFO,
-                   "a product of %lldx%lldx%lld is not timed: there is no memory for it",
+                   "a matmul of %lldx%lldx%lld is not timed: not enough memory",
                    (long long)f[KEY_N], (long long)f[KEY_M], (long long)f[KEY_K]);
     }
     end_bench(&t);

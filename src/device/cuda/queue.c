@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * queue.c - memory of the device, queues and events.
+ * queue.c - device memory, queues and events.
  *
- * Bytes of the host go through slots: copied into pinned memory, from there to the device by a stream of their own, which
- * runs beside the kernels, and at last, in the order of the queue, to where they belong. So a caller may
- * write the next batch while the step before it still reads the last one, and never waits for it.
+ * Uploads go through slots. The host copies the bytes into pinned memory, the upload stream copies
+ * them to the device beside running kernels, and the kernel stream moves them to their buffer in
+ * queue order. A caller can therefore write the next batch while the current step reads the last
+ * one.
  */
 #include <string.h>
 
@@ -32,7 +33,7 @@ wf_status wf_cuda_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
     cudaError_t error = cudaMalloc(&(*out)->base, bytes > 0 ? bytes : 1);
     if (error == cudaSuccess)
         error = cudaMemset((*out)->base, 0, bytes);
-    /* Streams of queues do not wait for the one on which that is done. */
+    /* The queues' streams do not wait for the default stream, which runs the memset. */
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(cudaStreamLegacy);
     if (error == cudaSuccess)
@@ -44,7 +45,7 @@ wf_status wf_cuda_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
         return wf_cuda_try(d->ctx, error, "allocating memory");
     cudaMemGetInfo(&available, &total);
     return wf_fail(d->ctx, WF_ERR_MEMORY,
-                   "cuda: %zu bytes could not be allocated: of the device's %zu bytes %zu are free",
+                   "cuda: cannot allocate %zu bytes: the GPU has %zu bytes, %zu of them free",
                    bytes, total, available);
 }
 
@@ -54,7 +55,7 @@ void wf_cuda_buffer_free(wf_buffer *b)
     wf_mem_free(b->device->ctx, b);
 }
 
-/* Without what the first session will take for its slots. */
+/* Free bytes, minus the slots of the first session. */
 size_t wf_cuda_available(const wf_device *d)
 {
     const size_t slots = d->session_count == 0 ? WF_CUDA_LANDING : 0;
@@ -62,7 +63,7 @@ size_t wf_cuda_available(const wf_device *d)
     if (cudaSetDevice(((const wf_cuda_device *)d)->ordinal) != cudaSuccess ||
         cudaMemGetInfo(&available, &total) != cudaSuccess)
         return 0;
-    return available > slots ? available - slots : 1; /* 0 would be unknown */
+    return available > slots ? available - slots : 1; /* 0 means unknown */
 }
 
 /* ---- Queues ---- */
@@ -128,7 +129,7 @@ wf_status wf_cuda_queue_wait(wf_queue *q)
                        "waiting for the device");
 }
 
-/* As many bytes as a slot holds, into and out of the next one. */
+/* Uploads at most WF_CUDA_SLOT_BYTES through the next slot. */
 static wf_status send(wf_cuda_queue *q, char *to, const char *from, size_t bytes)
 {
     wf_ctx *ctx = q->head.device->ctx;
@@ -137,7 +138,7 @@ static wf_status send(wf_cuda_queue *q, char *to, const char *from, size_t bytes
     char *staged = q->staging + (size_t)at * WF_CUDA_SLOT_BYTES;
     char *landed = q->landing + (size_t)at * WF_CUDA_SLOT_BYTES;
     q->next = (at + 1) % WF_CUDA_SLOTS;
-    /* An event that was never recorded is reached. */
+    /* A never recorded event counts as reached. */
     WF_TRY(wf_cuda_try(ctx, cudaEventSynchronize(slot->taken), "waiting for an upload"));
     memcpy(staged, from, bytes);
     cudaError_t error = cudaMemcpyAsync(landed, staged, bytes, cudaMemcpyHostToDevice, q->upload);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* random.cuh - the random numbers of a graph (cpu/random.h): Philox4x32-10, each a function of its place. */
+/* random.cuh - the random numbers of a graph (cpu/random.h): Philox4x32-10, each value a function
+ * of its position. */
 #ifndef WF_DEVICE_CUDA_RANDOM_CUH
 #define WF_DEVICE_CUDA_RANDOM_CUH
 
@@ -9,7 +10,7 @@ typedef struct {
     uint32_t word[4];
 } wf_random_block;
 
-/* Words 4 block .. 4 block + 3 of a stream. key: seed low, seed high, step. */
+/* Words 4 block to 4 block + 3 of a stream. key: low word of the seed, high word, step. */
 static __device__ __forceinline__ wf_random_block wf_random(const int32_t *key, uint32_t stream,
                                                             uint64_t block)
 {
@@ -28,7 +29,7 @@ static __device__ __forceinline__ wf_random_block wf_random(const int32_t *key, 
     return {{c0, c1, c2, c3}};
 }
 
-/* In [0, 1): the upper 24 bits. */
+/* In [0, 1), from the upper 24 bits. */
 static __device__ __forceinline__ float wf_random_unit(uint32_t word)
 {
     return (float)(word >> 8) * 0x1p-24f;

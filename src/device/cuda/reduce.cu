@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reduce.cu - ops that make one number of many: sum, mean, max, argmax, global_norm; top_k has a file of its own.
+ * reduce.cu - reductions: sum, mean, max, argmax, global_norm. top_k is in top_k.cu.
  *
- * What is reduced into one number is cut into pieces of a size that follows from the shape alone. Each is added up by the
- * threads of a warp or a block, in f32 and in a fixed order, into the workspace, and a second kernel adds the
- * pieces: so every element is read once, by as many threads as memory keeps busy, and the bits are the same each
- * time. There are two ways to lie: along memory (neighbours go into one number) and across it.
+ * The elements of one result are cut into pieces whose size depends on the shape only. A warp or
+ * block reduces a piece in f32, in a fixed order, into the workspace; a second kernel combines the
+ * pieces. Every element is read once, enough threads run to saturate memory bandwidth, and the bits
+ * are reproducible. "Along": neighbours in memory belong to one result. "Across": they belong to
+ * different results.
  *
- * NaN: sum, mean and max give NaN where one goes in. argmax, which must name a place, takes it for the largest.
+ * NaN: sum, mean and max return NaN if any element is NaN. argmax treats NaN as the largest.
  */
 #include "device/cuda/reduce.cuh"
 
@@ -15,7 +16,7 @@
 #define JOIN_THREADS 1024
 #define UNROLL 4
 
-/* ---- How numbers are put together ---- */
+/* ---- Ways to combine elements ---- */
 
 struct sum_float {
     typedef float total;
@@ -39,7 +40,7 @@ struct max_float {
         return a >= b || a != a ? a : b;
     }
 };
-struct sum_int { /* wraps around */
+struct sum_int { /* wraps on overflow */
     typedef uint32_t total;
     static __device__ __forceinline__ uint32_t first()
     {
@@ -92,8 +93,8 @@ template <typename T> static __device__ __forceinline__ int32_t result(int32_t t
     return total;
 }
 
-/* Over `team` neighbouring threads of the block, a power of two; the first of them gets it. `scratch` has room for
- * a total of each warp. All threads of the block call it. */
+/* Reduces over `team` neighbouring threads, a power of two; the first one gets the total. `scratch`
+ * holds one total per warp. All threads of the block call it. */
 template <typename Fold>
 static __device__ __forceinline__ typename Fold::total over_team(typename Fold::total x, int team,
                                                                  typename Fold::total *scratch)
@@ -112,8 +113,8 @@ static __device__ __forceinline__ typename Fold::total over_team(typename Fold::
     return x;
 }
 
-/* Adds up what threads with the same lane have, V totals each: those of group 0 get it. Thread t is lane t % lanes of
- * group t / lanes; `scratch` has room for a total of every thread and element. */
+/* Combines the V totals of all threads with the same lane; group 0 gets them. Thread t is lane t %
+ * lanes of group t / lanes. `scratch` holds V totals per thread. */
 template <typename Fold, int V>
 static __device__ __forceinline__ void over_groups(typename Fold::total (&x)[V], int lanes,
                                                    typename Fold::total *scratch)
@@ -136,21 +137,21 @@ static __device__ __forceinline__ void over_groups(typename Fold::total (&x)[V],
 
 /* ---- Kernels of sum, mean and max ---- */
 
-/* How results [outputs] come about, from `length` elements each, in pieces. */
+/* Results [outputs], each reduced from `length` elements in pieces. */
 typedef struct {
     int64_t outputs, length;
-    int64_t pieces, piece; /* their number, and the elements of each */
+    int64_t pieces, piece; /* count of pieces, and elements of each */
     bool across;           /* neighbours in memory belong to different results */
 } cut;
 
 typedef struct {
-    wf_each<1> kept, gone; /* in packs: of the gone axes when along, of the kept ones when across */
+    wf_each<1> kept, gone; /* in packs of the reduced axes (along) or of the kept ones (across) */
     cut c;
-    int team; /* along: threads for one result; across: lanes, neighbouring packs */
+    int team; /* along: threads per result; across: lanes of neighbouring packs */
     float divisor;
     const void *x;
     void *y;
-    void *partial; /* totals [pieces][outputs]; NULL: there is one piece */
+    void *partial; /* totals [pieces][outputs]; NULL: a single piece */
 } reduction;
 
 template <typename Fold, typename T>
@@ -163,7 +164,7 @@ static __device__ __forceinline__ void put(const reduction &r, int64_t piece, in
         ((T *)r.y)[output] = result<T>(x, r.divisor);
 }
 
-/* Of the elements of a pack. */
+/* Reduces the elements of a pack. */
 template <typename Fold, typename T, int V>
 static __device__ __forceinline__ typename Fold::total folded(const wf_pack<T, V> &pack)
 {
@@ -210,7 +211,7 @@ static __global__ void __launch_bounds__(THREADS) along_kernel(reduction r)
         put<Fold, T>(r, piece, output, sum);
 }
 
-/* One more of each of V results. */
+/* Adds one element to each of V results. */
 template <typename Fold, typename T, int V>
 static __device__ __forceinline__ void add(typename Fold::total (&sum)[V], const wf_pack<T, V> &x)
 {
@@ -257,7 +258,7 @@ static __global__ void __launch_bounds__(THREADS) across_kernel(reduction r)
             put<Fold, T>(r, piece, item * V + k, sum[k]);
 }
 
-/* The pieces of each result. */
+/* Combines the pieces of each result. */
 template <typename Fold, typename T>
 static __global__ void __launch_bounds__(JOIN_THREADS)
     join_kernel(const typename Fold::total *partial, T *y, int64_t outputs, int64_t pieces,
@@ -284,11 +285,10 @@ static __global__ void __launch_bounds__(JOIN_THREADS)
         y[output] = result<T>(sum[0], divisor);
 }
 
-/* ---- Launching them ---- */
+/* ---- Launching ---- */
 
-#define BUSY \
-    1024 /* blocks that keep a machine busy; the same for all machines, as bits depend on it */
-#define LEAST_ALONG 4096 /* elements of a piece */
+#define BUSY 1024        /* blocks that saturate a GPU; constant, since the bits depend on it */
+#define LEAST_ALONG 4096 /* fewest elements of a piece */
 #define LEAST_ACROSS 64
 
 static cut cut_of(wf_type type, int64_t axes, int rank, const int64_t *dim)
@@ -402,7 +402,7 @@ struct max_key {
     }
 };
 
-/* `team` threads for one result; `step` elements from one index of the axis to the next. */
+/* `team` threads per result; `step` elements between consecutive indices of the axis. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(JOIN_THREADS)
     argmax_kernel(wf_each<1> kept, const T *x, int64_t length, int64_t step, int team, int32_t *y)
@@ -435,7 +435,7 @@ template <typename T> static void run_argmax(const wf_launch *l)
     constexpr int V = WF_WIDE(T);
     const bool packs =
         step == 1 && length % V == 0 && wf_walk_steps_by(&kept, V) && (uintptr_t)x->data % 16 == 0;
-    /* Neighbouring results read neighbours, unless it is the neighbours that make one result. */
+    /* Neighbouring threads read neighbouring elements, of one result (along) or of several. */
     const bool along = step == 1 || length == 1;
     const int64_t items = packs ? length / V : length;
     const int team = !along ? 1 : items >= 4096 ? JOIN_THREADS : wf_team_of(items, 32);
@@ -465,10 +465,10 @@ static wf_status launch_argmax(const wf_launch *l)
 
 /* ---- global_norm ---- */
 
-/* Squares are added in double: those of large and of small gradients do not fit f32. Chunks are counted through all
- * inputs; none spans two of them. */
+/* Squares are added in f64: those of large and small gradients overflow or vanish in f32. Chunks
+ * are numbered through all inputs; no chunk spans two inputs. */
 #define CHUNK 32768
-#define NORM_PARTS 128 /* inputs of a launch */
+#define NORM_PARTS 128 /* most inputs per launch */
 
 static int64_t chunks_of(int64_t count)
 {
@@ -478,7 +478,7 @@ static int64_t chunks_of(int64_t count)
 typedef struct {
     const void *data;
     int64_t count;
-    uint32_t first; /* chunk, in this launch */
+    uint32_t first; /* index of its first chunk in this launch */
     wf_type type;
 } norm_part;
 
@@ -499,7 +499,7 @@ struct sum_double {
     }
 };
 
-/* `count` elements, by all threads of the block. */
+/* Sums the squares of `count` elements over the block. */
 template <typename T>
 static __device__ __forceinline__ double sum_of_squares(const T *x, int64_t count)
 {
@@ -534,7 +534,7 @@ static __device__ __forceinline__ double sum_of_squares(const T *x, int64_t coun
 static __global__ void __launch_bounds__(THREADS) squares_kernel(norm_parts parts, double *partial)
 {
     __shared__ double scratch[THREADS / 32];
-    int low = 0, high = parts.n; /* the last part that does not begin after this chunk */
+    int low = 0, high = parts.n; /* bisect: the last part that starts at or before this chunk */
     while (high - low > 1) {
         const int middle = (low + high) / 2;
         if (parts.part[middle].first <= blockIdx.x)
@@ -574,7 +574,7 @@ static wf_status launch_global_norm(const wf_launch *l)
     if (!l->out[0].data)
         return WF_OK;
     norm_parts parts = {};
-    int64_t chunks = 0, done = 0; /* of this launch; of those before it */
+    int64_t chunks = 0, done = 0; /* chunks of this launch, and of earlier ones */
     for (int i = 0; i < l->nin; i++) {
         const int64_t count = wf_view_count(&l->in[i]);
         if (count > 0) {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* reduce.cuh - helpers of the reductions: alignment of walks, team sizes, and the keys that order elements. */
+/* reduce.cuh - helpers of the reductions: alignment of walks, team sizes, and the keys that order
+ * elements. */
 #ifndef WF_DEVICE_CUDA_REDUCE_CUH
 #define WF_DEVICE_CUDA_REDUCE_CUH
 
 #include "device/cuda/each.cuh"
 
-/* Whether every stride of operand 0 is a multiple of `wide` elements, so that packs of that width stay aligned. */
+/* Whether every stride of operand 0 is a multiple of `wide` elements, so that packs of that width
+ * stay aligned. */
 static inline bool wf_walk_steps_by(const wf_walk *w, int wide)
 {
     for (int a = 0; a < w->rank; a++)
@@ -23,8 +25,8 @@ static inline int wf_team_of(int64_t items, int most)
     return team;
 }
 
-/* Returns a key that is larger for larger elements, with NaN above all, and for the lower index among equal ones.
- * No key is 0. */
+/* Returns a key that is larger for larger elements, with NaN above all, and for the lower index
+ * among equal ones. No key is 0. */
 static __device__ __forceinline__ uint64_t wf_choice_key(uint32_t order, int64_t index)
 {
     return (uint64_t)order << 32 | (uint32_t) ~(uint32_t)index;
@@ -41,7 +43,7 @@ static __device__ __forceinline__ uint32_t wf_order(float x)
 {
     if (x != x)
         return 0xFFFFFFFFu;
-    const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x); /* -0 is no less than 0 */
+    const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x); /* -0 equals 0 */
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 static __device__ __forceinline__ uint32_t wf_order(wf_bf16 x)

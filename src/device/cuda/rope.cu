@@ -2,17 +2,17 @@
 /*
  * rope.cu - rotary position embedding of x [N, H, D].
  *
- * Pair i of a head turns by the angle positions[n] * inv_freq[i]; the inverse turns back. The first
- * R = 2 * len(inv_freq) dimensions are paired, the rest pass.
+ * Rotates pair i of a head by the angle positions[n] * inv_freq[i], or back for the inverse. The
+ * first R = 2 * len(inv_freq) dimensions form pairs; the rest are copied.
  *
- * A block has some tokens and some of the pairs: it computes cosines and sines once, for all heads.
+ * A block handles some tokens and some pairs: it computes cosines and sines once for all heads.
  */
 #include "device/cuda/row.cuh"
 
 enum {
     THREADS = 256,
-    AHEAD = 2,   /* items that a thread has under way */
-    TURNS = 1024 /* cosines and sines of a block: tokens times pairs */
+    AHEAD = 2,   /* items that a thread loads before it stores one */
+    TURNS = 1024 /* cosine-sine pairs per block: tokens x pairs */
 };
 
 typedef struct {
@@ -23,13 +23,13 @@ typedef struct {
     int64_t tokens;
     int heads, width, pairs;
     int64_t x_token, x_head;     /* strides; y is dense */
-    int tokens_each, pairs_each; /* of a block; pairs_each is a multiple of a vector */
+    int tokens_each, pairs_each; /* per block; pairs_each is a multiple of a vector */
     bool interleaved;
-    float magnitude, direction; /* direction -1: back */
+    float magnitude, direction; /* direction -1: inverse */
 } rope_args;
 
-/* Positions reach 10^9, where an angle in f32 would be off by a turn and more: the product and what is left of it
- * after whole turns are taken off are exact enough in f64, and the rest is at most pi. */
+/* Positions reach 10^9, where an f32 angle would be off by more than 2 pi. The angle is therefore
+ * computed and reduced to [-pi, pi] in f64; the cosine and sine of the rest are f32. */
 static __device__ __forceinline__ float2 turn_of(const rope_args &a, int32_t position,
                                                  float inv_freq)
 {
@@ -41,14 +41,14 @@ static __device__ __forceinline__ float2 turn_of(const rope_args &a, int32_t pos
     return make_float2(cosine * a.magnitude, sine * a.magnitude * a.direction);
 }
 
-/* Some pairs of a head of a token: where they lie, and how they turn. */
+/* Some pairs of one head of one token: addresses and rotations. */
 template <typename T> struct rope_item {
     const T *x;
     T *y;
     const float2 *turn;
 };
 
-/* Item i of those of a block: `vectors` a head, of N pairs each. Its pairs turn by turn[token][pair]. */
+/* Item i of a block, with `vectors` items of N pairs per head. Rotations are turn[token][pair]. */
 template <typename T, int N>
 static __device__ __forceinline__ rope_item<T> item_of(const rope_args &a, const float2 *turn,
                                                        int64_t first, int pair, int pairs, int i)
@@ -61,8 +61,8 @@ static __device__ __forceinline__ rope_item<T> item_of(const rope_args &a, const
                         turn + t * pairs + v * N};
 }
 
-/* As many pairs as 16 bytes have elements: those of 16 bytes at x and of 16 at x + apart, or of 32 bytes in
- * turn. */
+/* As many pairs as 16 bytes hold elements: halves at x and x + apart, or interleaved in 32
+ * bytes. */
 template <typename T>
 static __device__ __forceinline__ void turn_wide(const rope_args &a, const rope_item<T> &item,
                                                  const uint4 *in, int apart)
@@ -89,7 +89,7 @@ static __device__ __forceinline__ void turn_wide(const rope_args &a, const rope_
     wf_store16(item.y + apart, wf_repack16<T>(v + N));
 }
 
-/* N: pairs at a time, 1 or as many as 16 bytes have elements. */
+/* N: pairs per item, 1 or as many as 16 bytes hold elements. */
 template <typename T, int N> static __global__ void __launch_bounds__(THREADS) rope(rope_args a)
 {
     __shared__ float2 turn[TURNS];
@@ -167,7 +167,7 @@ static wf_status launch_rope(const wf_launch *l)
         return WF_OK;
 
     const int wide = x->type == WF_F32 ? 4 : 8;
-    const int64_t work = (int64_t)a.heads * a.width; /* of a token */
+    const int64_t work = (int64_t)a.heads * a.width; /* elements per token */
     a.pairs_each = clamp(a.pairs, 1, TURNS);
     a.tokens_each = clamp(THREADS * 4 * wide / work, 1, TURNS / a.pairs_each);
     const uint64_t bits = (uint64_t)(uintptr_t)a.x | (uint64_t)(uintptr_t)a.y |

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * row.cuh - rows of strided values in kernels: where they lie, elements as f32, and sums over the threads that
- * share a row.
+ * row.cuh - kernels over rows of strided values: row offsets, elements as f32, and sums over the
+ * threads of a row.
  *
- * A row is worked on by blockDim.x threads, 4, 8, 16 or a multiple of 32, and a block by blockDim.y rows at once; a
- * block has a multiple of 32 threads.
+ * blockDim.x threads share a row: 4, 8, 16 or a multiple of 32. A block works on blockDim.y rows
+ * and has a multiple of 32 threads.
  */
 #ifndef WF_DEVICE_CUDA_ROW_CUH
 #define WF_DEVICE_CUDA_ROW_CUH
 
 #include "device/cuda/kernels.cuh"
 
-/* ---- Where things lie ---- */
+/* ---- Offsets ---- */
 
-/* Offsets of things that are counted over some axes of a value, in row-major order, with axes put together where
- * their strides allow it: mostly one is left. */
+/* Offsets of items counted in row-major order over some axes of a value. Adjacent axes are merged
+ * where strides allow it, so one axis usually remains. */
 typedef struct {
     int axes;
     int64_t dim[WF_MAX_RANK], stride[WF_MAX_RANK]; /* in elements */
@@ -36,7 +36,7 @@ static inline wf_cuda_steps wf_cuda_steps_of(const wf_view *v, int axes)
     return s;
 }
 
-/* Of rows [C], and of single elements. */
+/* Offsets of rows [C], and of single elements. */
 static inline wf_cuda_steps wf_cuda_row_steps(const wf_view *v)
 {
     return wf_cuda_steps_of(v, v->rank - 1);
@@ -51,7 +51,7 @@ static __device__ __forceinline__ int64_t wf_cuda_offset(const wf_cuda_steps &s,
     int64_t offset = 0;
     for (int i = s.axes - 1; i > 0; i--) {
         int64_t d = s.dim[i];
-        /* Division of 64 bits takes several times as long. */
+        /* 64-bit division is several times slower. */
         int64_t q = (r | d) >> 32 ? r / d : (int64_t)((uint32_t)r / (uint32_t)d);
         offset += (r - q * d) * s.stride[i];
         r = q;
@@ -61,7 +61,7 @@ static __device__ __forceinline__ int64_t wf_cuda_offset(const wf_cuda_steps &s,
 
 /* ---- Elements ---- */
 
-/* 16 bytes as they are: packs of two-byte elements would take a register each. */
+/* 16 raw bytes: a pack of 2-byte elements would use one register per element. */
 template <typename T> static __device__ __forceinline__ uint4 wf_load16(const T *from)
 {
     return *reinterpret_cast<const uint4 *>(from);
@@ -71,7 +71,7 @@ template <typename T> static __device__ __forceinline__ void wf_store16(T *to, u
     *reinterpret_cast<uint4 *>(to) = x;
 }
 
-/* What is computed from x before and after this is computed twice, rather than kept in registers. */
+/* Makes the compiler recompute values derived from x instead of keeping them in registers. */
 static __device__ __forceinline__ void wf_forget16(uint4 &x)
 {
 #if WF_CUDA_EMULATED
@@ -81,7 +81,7 @@ static __device__ __forceinline__ void wf_forget16(uint4 &x)
 #endif
 }
 
-/* What is loaded before and after this is loaded twice. */
+/* Makes the compiler load again instead of keeping loaded values in registers. */
 static __device__ __forceinline__ void wf_forget_loads(void)
 {
 #if !WF_CUDA_EMULATED
@@ -105,7 +105,7 @@ static __device__ __forceinline__ void wf_unpack4(uint32_t x, float *to, wf_f16)
     to[1] = two.y;
 }
 
-/* The WF_WIDE(T) elements of 16 bytes. */
+/* Widens the WF_WIDE(T) elements of 16 bytes. */
 template <typename T> static __device__ __forceinline__ void wf_unpack16(uint4 x, float *to)
 {
     constexpr int n = WF_WIDE(T) / 4;
@@ -137,7 +137,8 @@ template <typename T> static __device__ __forceinline__ uint4 wf_repack16(const 
                       wf_repack4(from + 2 * n, T()), wf_repack4(from + 3 * n, T()));
 }
 
-/* N elements, 4 or 8, as f32; addresses are multiples of 16 bytes, or of their size if that is less. */
+/* Loads N elements (4 or 8) as f32. Addresses are multiples of 16 bytes, or of their size if
+ * smaller. */
 template <typename T, int N>
 static __device__ __forceinline__ void wf_load_floats(const T *from, float *to)
 {
@@ -153,7 +154,7 @@ static __device__ __forceinline__ void wf_load_floats(const T *from, float *to)
     }
 }
 
-/* The same the other way round. */
+/* Rounds and stores N elements. */
 template <typename T, int N>
 static __device__ __forceinline__ void wf_store_floats(T *to, const float *from)
 {
@@ -168,9 +169,9 @@ static __device__ __forceinline__ void wf_store_floats(T *to, const float *from)
     }
 }
 
-/* Elements of a type that is only known when the kernel runs: one of the three float types. */
+/* Elements of a float type that is known at run time only. */
 typedef struct {
-    void *data; /* NULL: there are none */
+    void *data; /* NULL: missing */
     wf_type type;
 } wf_cuda_any;
 
@@ -198,14 +199,14 @@ static inline wf_cuda_any wf_cuda_any_of(const wf_view *v)
     return v ? wf_cuda_any{v->data, v->type} : wf_cuda_any{NULL, WF_F32};
 }
 
-/* ---- Sums over the threads of a row; every one of them gets the same bits ---- */
+/* ---- Sums over the threads of a row; all threads get the same bits ---- */
 
-/* Shared memory for N sums: two turns, so that one barrier is enough when turns alternate. */
+/* Shared memory for N sums, double-buffered: with alternating turns one barrier suffices. */
 template <int N> struct wf_row_scratch {
     float part[2][32][N];
 };
 
-/* Waits for all threads of a row of several warps. */
+/* Barrier over the warps of one row. */
 static __device__ __forceinline__ void wf_row_barrier(void)
 {
 #if WF_CUDA_EMULATED
@@ -218,7 +219,7 @@ static __device__ __forceinline__ void wf_row_barrier(void)
 #endif
 }
 
-/* Of N numbers at once. All threads of the block call it, with turn = 0, 1, 0, ... */
+/* Sums N values at once. All threads of the block call it with turn = 0, 1, 0, ... */
 template <int N>
 static __device__ __forceinline__ void wf_row_sums(float *x, wf_row_scratch<N> *scratch, int turn)
 {

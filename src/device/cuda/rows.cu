@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rows.cu - ops that pick rows by index: embed, gather_rows; scatter_add_rows has a file of its own.
+ * rows.cu - gathers rows by index: embed, gather_rows. scatter_add_rows is in scatter.cu.
  *
- * A row is all that stands under one index of the first axis, of whatever rank. Indices are data of the device, and a
- * launch cannot fail by them: where there is no such row it is told as a fault, and what is read of it is NaN
- * (0 of integers).
+ * A row is everything under one index of the first axis. Indices are device data, so a launch
+ * cannot reject them: an index out of range is reported as a fault, and its row reads as NaN (0 for
+ * integers).
  */
 #include "device/cuda/blocks.cuh"
 #include "device/cuda/rows.cuh"
@@ -22,15 +22,16 @@ typedef struct {
     const int32_t *indices;
     wf_each<1> index;     /* over the indices */
     wf_each<1> row;       /* over one row of x, in units */
-    int64_t rows, stride; /* of x; from row to row, in units */
+    int64_t rows, stride; /* rows of x, and their stride in units */
     int64_t count;        /* units of the result */
     wf_divisor by;        /* units of a row, if count < 2^31 */
     bool small;
-    uint32_t none; /* bytes of a row that does not exist */
+    uint32_t none; /* the four bytes that fill a missing row */
     uint64_t *fault;
 } picking;
 
-/* Unit `item` of the result: the row it comes from, -1 where there is none, and its place there. */
+/* The source row of unit `item` of the result, or -1 if out of range, and the unit's place in
+ * it. */
 static __device__ __forceinline__ int64_t picked(const picking &p, int64_t item, int64_t *place)
 {
     int64_t i;
@@ -84,7 +85,7 @@ static __global__ void __launch_bounds__(THREADS) gather_kernel(picking p, T *to
             to[first + u * THREADS] = x[u];
 }
 
-/* NaN, four bytes of it. */
+/* Four bytes of NaN elements. */
 static uint32_t nothing_of(wf_type type)
 {
     switch (type) {
@@ -96,11 +97,11 @@ static uint32_t nothing_of(wf_type type)
     case WF_I32:
     case WF_I8:
     case WF_U8: return 0;
-    default: return 0xFFFFFFFFu; /* scales that are NaN */
+    default: return 0xFFFFFFFFu; /* blocks with NaN scales */
     }
 }
 
-/* The indices, and all but the rows themselves. */
+/* Sets all but the row's layout. */
 static picking picking_of(const wf_launch *l)
 {
     picking p = {};
@@ -116,7 +117,7 @@ static picking picking_of(const wf_launch *l)
     return p;
 }
 
-/* `row` has units of which `wide` are moved at once. */
+/* `row` counts units; `wide` of them move at once. */
 static void set_row(picking *p, const wf_walk *row, int64_t stride, int wide)
 {
     p->row = wf_each_of<1>(row, wide);
@@ -143,7 +144,7 @@ static wf_status launch_gather(const wf_launch *l)
         return WF_OK;
     wf_view x = wf_view_units(&l->in[0]);
     int bytes = info->block_bytes;
-    if (info->block > 1) { /* blocks are moved as 16-bit words */
+    if (info->block > 1) { /* blocks move as 16-bit words */
         x.dim[x.rank - 1] *= bytes / 2;
         for (int i = 0; i < x.rank - 1; i++)
             x.stride[i] *= bytes / 2;
@@ -169,9 +170,9 @@ static wf_status launch_gather(const wf_launch *l)
     return wf_cuda_launched(l);
 }
 
-/* ---- embed of quantized blocks, which gives numbers ---- */
+/* ---- embed of quantized blocks, decoded to floats ---- */
 
-/* A unit is 8 numbers. */
+/* A unit is 8 elements. */
 template <typename B>
 static __global__ void __launch_bounds__(THREADS) decode_kernel(picking p, float *to)
 {

@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * scatter.cu - scatter_add_rows: rows of `from` are added to rows of x, in the order in which they stand, whichever
- * thread comes first.
+ * scatter.cu - scatter_add_rows: adds rows of `from` to rows of x, in a fixed order.
  *
- * 1. The entries are put in the order of their rows by a stable radix sort, 8 bits of the row at a time. What has no
- *    row in x is told as a fault, put behind all others and left out.
- * 2. The sorted list is cut into tiles of equally many entries, whatever their rows, so that a row that is named often
- *    costs no more than many named once. A block adds up the entries of each row in its tile. Rows that
- *    stand in one tile alone are done with that; sums of those that go beyond it are kept.
- * 3. The sums of such a row are added in the order of the tiles, by a block of the tile in which it begins.
+ * 1. A stable radix sort orders the entries by row, 8 bits at a time. An entry whose row is out of range
+ *    is reported as a fault, sorted to the end and ignored.
+ * 2. The sorted list is cut into tiles of equally many entries, so a frequent row costs no more than many
+ *    rare ones. A block sums the entries of each row in its tile. Rows within one tile are finished then;
+ *    partial sums of rows that span tiles are stored.
+ * 3. The block of a row's first tile adds the partial sums in tile order.
  */
 #include "device/cuda/rows.cuh"
 
 #define WARPS 8
 #define THREADS (32 * WARPS)
-#define DIGITS 256 /* as many as there are threads */
+#define DIGITS 256 /* one per thread */
 
 /* ---- The sort ---- */
 
 typedef struct {
-    uint32_t *row;   /* x's row count stands for none */
-    uint32_t *entry; /* which of `from` */
+    uint32_t *row;   /* x's row count means out of range */
+    uint32_t *entry; /* index in `from` */
 } sorted;
 
-/* One pass over n entries: a block has `tile` of them, a warp the WARPS-th part of that. */
+/* One pass over n entries: a block sorts `tile` of them, a warp tile / WARPS. */
 typedef struct {
     int64_t n, tile;
     int shift;
-    const int32_t *indices; /* of the first pass, NULL later */
+    const int32_t *indices; /* first pass only, then NULL */
     int64_t rows;
     sorted from, to;
     uint32_t *histogram; /* [blocks][DIGITS] */
@@ -66,7 +65,7 @@ static __global__ void __launch_bounds__(THREADS) count_kernel(sorting s)
         s.histogram[(int64_t)blockIdx.x * DIGITS + d] = count[d];
 }
 
-/* Where the block's first entry of each digit goes: thread d answers for digit d. */
+/* The position of the block's first entry of each digit; thread d handles digit d. */
 static __device__ __forceinline__ uint32_t first_of_digit(const sorting &s, uint32_t *scratch)
 {
     uint32_t before = 0, all = 0;
@@ -75,7 +74,7 @@ static __device__ __forceinline__ uint32_t first_of_digit(const sorting &s, uint
         before += b < blockIdx.x ? count : 0;
         all += count;
     }
-    /* All entries of lower digits come first. */
+    /* Add the entries of all lower digits. */
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint32_t sum = all;
     for (int k = 1; k < 32; k *= 2) {
@@ -90,7 +89,7 @@ static __device__ __forceinline__ uint32_t first_of_digit(const sorting &s, uint
     return sum - all + before;
 }
 
-/* The lanes whose digit is this lane's, among those that are `there`. */
+/* The mask of active lanes with this lane's digit. */
 static __device__ __forceinline__ uint32_t peers_of(int digit, bool there)
 {
     uint32_t peers = __ballot_sync(0xffffffffu, there);
@@ -121,8 +120,7 @@ static __global__ void __launch_bounds__(THREADS) place_kernel(sorting s)
         at += count;
     }
     __syncthreads();
-    for (int64_t first = begin; first < end;
-         first += 32) { /* in order: equals stay as they stood */
+    for (int64_t first = begin; first < end; first += 32) { /* in order: the sort is stable */
         const int64_t i = first + lane;
         const bool there = i < end;
         const uint32_t row = there ? row_of(s, i) : 0;
@@ -144,15 +142,15 @@ static __global__ void __launch_bounds__(THREADS) place_kernel(sorting s)
 
 typedef struct {
     const uint32_t *row, *entry; /* sorted */
-    int64_t n, tile, rows;       /* entries; of a tile; of x */
-    uint32_t tiles;              /* blocks: all of them for the first columns, then the next */
+    int64_t n, tile, rows;       /* entries in all, entries of a tile, rows of x */
+    uint32_t tiles;              /* blocks cover all tiles of the first columns, then of the next */
     int64_t columns;
     float *
-        partial; /* [tiles][2][columns]: of the row that began before the tile, of the one that goes on after it */
+        partial; /* [tiles][2][columns]: sums of the row from before the tile, and of the row that continues after it */
 } scattering;
 
 #define MAX_TILE 64
-#define AHEAD 8 /* entries whose elements are under way at once */
+#define AHEAD 8 /* entries loaded before any is added */
 
 template <typename T, int V>
 static __device__ __forceinline__ void add_to(T *to, const float (&sum)[V])
@@ -177,11 +175,11 @@ template <int V> static __device__ __forceinline__ void keep(float *to, const fl
     }
 }
 
-/* A block has one tile and blockDim.x packs of columns. y is x, to which is added. */
+/* A block handles one tile and blockDim.x packs of columns. y aliases x. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS) tile_kernel(scattering s, const T *from, T *y)
 {
-    /* Rows of the tile, and of the entries before and after it; none where there is no entry. */
+    /* The rows of the tile's entries, and of the entries before and after it. */
     __shared__ uint32_t rows[MAX_TILE + 2], entries[MAX_TILE];
     const int64_t chunk = blockIdx.x / s.tiles, t = blockIdx.x % s.tiles;
     const int64_t begin = t * s.tile, stop = begin + s.tile;
@@ -202,7 +200,7 @@ static __global__ void __launch_bounds__(THREADS) tile_kernel(scattering s, cons
     float *partial = s.partial + t * 2 * s.columns + column;
 
     float sum[V] = {};
-    bool began = rows[0] != rows[1]; /* the row that is being added up, in this tile */
+    bool began = rows[0] != rows[1]; /* whether the current row started in this tile */
     for (int first = 0; first < count; first += AHEAD) {
         wf_pack<T, V> x[AHEAD];
 #pragma unroll
@@ -235,11 +233,11 @@ static __global__ void __launch_bounds__(THREADS) tile_kernel(scattering s, cons
     }
 }
 
-/* The last tile with entries of the row, which has some in tile t and in the one after it. */
+/* The last tile with entries of `row`, which has entries in tiles t and t + 1. */
 static __device__ __forceinline__ int64_t last_tile(const scattering &s, int64_t t, uint32_t row)
 {
     const int64_t tiles = s.tiles;
-    /* Tile `low` begins with the row, or is t; tile `high` does not. */
+    /* Invariant: tile `low` starts with the row (or is t), tile `high` does not. */
     int64_t low = t + 1, high = t + 2;
     for (int64_t step = 1; high < tiles && s.row[high * s.tile] == row; step *= 2) {
         low = high;
@@ -256,7 +254,7 @@ static __device__ __forceinline__ int64_t last_tile(const scattering &s, int64_t
     return low;
 }
 
-#define LANES 32 /* columns that a block adds up, in packs */
+#define LANES 32 /* packs of columns per block */
 
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS) join_kernel(scattering s, T *y)
@@ -307,9 +305,9 @@ static __global__ void __launch_bounds__(THREADS) join_kernel(scattering s, T *y
     add_to<T, V>(y + row * s.columns + column, sum);
 }
 
-/* ---- Launching them ---- */
+/* ---- Launching ---- */
 
-/* What follows from the shapes: how entries are shared out, and where things lie in the workspace. */
+/* Sizes and workspace offsets, derived from the shapes. */
 typedef struct {
     int64_t n, rows, columns;
     int64_t sort_tile, sort_blocks;
@@ -320,7 +318,7 @@ typedef struct {
 static layout layout_of(int64_t n, int64_t rows, int64_t columns)
 {
     layout s = {.n = n, .rows = rows, .columns = columns};
-    s.sort_tile = (n / 64 + 2047) / 2048 * 2048; /* 64 blocks or so at most */
+    s.sort_tile = (n / 64 + 2047) / 2048 * 2048; /* about 64 blocks at most */
     s.sort_tile = s.sort_tile > 2048 ? s.sort_tile : 2048;
     s.sort_blocks = (n + s.sort_tile - 1) / s.sort_tile;
     for (s.tile = 8; s.tile < MAX_TILE && n / s.tile > 1024;)
@@ -348,7 +346,7 @@ size_t wf_cuda_scatter_workspace(const wf_device *device, const wf_node *n)
     return entries > 0 && columns > 0 ? layout_of(entries, x->d[0], columns).bytes : 0;
 }
 
-/* Leaves the sorted lists in one of the two pairs. */
+/* Returns the pair of lists that holds the sorted result. */
 static sorted sort_entries(const wf_launch *l, const layout *s)
 {
     char *base = (char *)l->workspace;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shape.cu - ops that move elements without looking at them.
+ * shape.cu - ops that move elements without computing.
  *
- * Each is one or more copies of a box: an index space and strides for source and target (device/walk.h). What lies next
- * to each other on both sides is moved 16 bytes at a time; where the source's neighbours are not the target's,
- * as in a transposed matrix, tiles go through shared memory, so that both sides are read and written in rows.
- * Blocks of quantized types are moved as the 16-bit words that they are made of.
+ * Each is one or more box copies: an index space with strides for source and target
+ * (device/walk.h). Elements that are contiguous on both sides move 16 bytes at a time. In a
+ * transposition, tiles go through shared memory, so that both sides are accessed along rows.
+ * Quantized blocks move as 16-bit words.
  */
 #include "device/cuda/each.cuh"
 
@@ -16,9 +16,9 @@ typedef struct {
     uint32_t x[4];
 } __align__(16) word16;
 
-/* ---- Elements next to each other, or repeated ---- */
+/* ---- Contiguous or repeated elements ---- */
 
-/* from NULL: zeros. */
+/* from == NULL writes zeros. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS) copy_kernel(wf_each<2> w, const T *from, T *to)
 {
@@ -49,7 +49,7 @@ static void run_copy(const wf_launch *l, const wf_walk *w, const void *from, voi
     (wf_each_of<2>(w, V), (const T *)from, (T *)to);
 }
 
-/* Whether a step of the walk may be made in elements `times` as large. */
+/* Whether the walk can move elements of `times` the size. */
 static bool widens(const wf_walk *w, const void *from, const void *to, int bytes, int times)
 {
     return w->dim[w->rank - 1] % times == 0 && w->stride[0][w->rank - 1] == 1 &&
@@ -67,7 +67,7 @@ static wf_walk widened(const wf_walk *w, int times)
     return wide;
 }
 
-/* One element for a whole row of the target: [n, 1] onto [n, m]. */
+/* Broadcasts one element over a row: [n, 1] to [n, m]. */
 template <typename T>
 static bool run_repeated(const wf_launch *l, const wf_walk *w, const void *from, void *to)
 {
@@ -100,12 +100,12 @@ static void run_elements(const wf_launch *l, const wf_walk *w, const void *from,
     run_copy<T, 1>(l, w, from, to);
 }
 
-/* ---- Transposed ---- */
+/* ---- Transposition ---- */
 
 #define TILE 64 /* rows and columns of a tile, in elements */
 
-/* A matrix [rows, columns] of source elements, columns next to each other, becomes [columns, rows]; and that for
- * every item of `outer`. A thread moves P neighbours at once, of the source and of the target. */
+/* Transposes a matrix [rows, columns] with contiguous columns, once for every item of `outer`. A
+ * thread reads and writes P contiguous elements at once. */
 typedef struct {
     int64_t rows, columns;
     int64_t from_row, to_column; /* strides */
@@ -117,7 +117,10 @@ static __global__ void __launch_bounds__(THREADS)
     transpose_kernel(wf_each<2> outer, transposition t, const T *from, T *to)
 {
     constexpr int LANES = TILE / P, STEP = THREADS / LANES;
-    constexpr int PITCH = TILE + (sizeof(T) >= 4 ? 1 : 4 / sizeof(T)); /* an odd number of words */
+    constexpr int PITCH =
+        TILE + (sizeof(T) >= 4
+                    ? 1
+                    : 4 / sizeof(T)); /* an odd number of 32-bit words avoids bank conflicts */
     __shared__ __align__(16) T tile[TILE * PITCH];
     const int64_t across = blockIdx.x % t.tiles_across, rest = blockIdx.x / t.tiles_across;
     const int64_t row = rest % t.tiles_down * TILE, column = across * TILE;
@@ -151,8 +154,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The axis along which the source's elements are neighbours, if that is not the last, along which the target's
- * are; -1: there is none. */
+/* The axis along which the source is contiguous, if it is not the last (where the target is); else
+ * -1. */
 static int crossing_axis(const wf_walk *w)
 {
     const int last = w->rank - 1;
@@ -206,7 +209,7 @@ template <typename T> static void run_box(const wf_launch *l, wf_walk w, const v
     constexpr int wide = 16 / sizeof(T);
     if (from && run_transposed<T>(l, &w, from, to))
         return;
-    /* The few elements after the last whole pack of a long row go by themselves. */
+    /* The elements after the last whole pack of a long row are copied separately. */
     const int64_t rest = w.dim[0] % wide, whole = w.dim[0] - rest;
     if (w.rank == 1 && rest > 0 && whole > 0 && w.stride[0][0] == 1 && w.stride[1][0] == 1) {
         w.dim[0] = rest;
@@ -228,7 +231,7 @@ void wf_cuda_copy_walk(const wf_launch *l, const wf_walk *w, const void *from, v
         run_box<uint32_t>(l, *w, from, to);
 }
 
-/* A view in units that are moved: elements, or the 16-bit words of blocks. Bytes of a unit in *bytes. */
+/* The view in units to move: elements, or 16-bit words of blocks. *bytes is a unit's size. */
 static wf_view units_of(const wf_view *v, int *bytes)
 {
     const wf_type_info *info = wf_type_get(v->type);
@@ -249,7 +252,7 @@ static void *unit_at(const wf_view *units, int64_t offset, int bytes)
     return (char *)units->data + offset * bytes;
 }
 
-/* Walks `over`, which has the shape of what is moved; strides of both sides for its axes. */
+/* Copies a box of the shape of `over`, with the strides of both sides for its axes. */
 static void copy_box(const wf_launch *l, const wf_view *over, const void *from,
                      const int64_t *from_stride, void *to, const int64_t *to_stride, int bytes)
 {
@@ -280,7 +283,7 @@ void wf_cuda_copy_dense(const wf_launch *l, const wf_view *from, void *to)
 
 /* ---- Ops that are one box ---- */
 
-/* Walks the result's shape; the operand repeats where it must. */
+/* Iterates over the result's shape; the operand repeats along broadcast axes. */
 static wf_status launch_broadcast(const wf_launch *l)
 {
     int bytes;
@@ -295,7 +298,7 @@ static wf_status launch_broadcast(const wf_launch *l)
     return wf_cuda_launched(l);
 }
 
-/* Walks the operand's own shape; the dense result takes elements in that order. */
+/* Iterates over the operand's shape; the dense result takes the elements in that order. */
 static wf_status launch_reshape(const wf_launch *l)
 {
     int bytes;
@@ -349,7 +352,7 @@ static wf_status launch_pad(const wf_launch *l)
         return WF_OK;
     const int64_t length[3] = {a->before, in->dim[axis], a->after};
     int64_t begin = 0;
-    for (int part = 0; part < 3; part++) { /* all bits zero are the number 0 in every plain type */
+    for (int part = 0; part < 3; part++) { /* zero bits are 0 in every plain type */
         wf_view box = *in;
         box.dim[axis] = length[part];
         copy_box(l, &box, part == 1 ? in->data : NULL, in->stride,
@@ -359,12 +362,12 @@ static wf_status launch_pad(const wf_launch *l)
     return wf_cuda_launched(l);
 }
 
-/* Rows of several operands go to their places in rows of the result. Lengths are in packs. */
+/* Copies rows of several operands to their parts of the result's rows. Lengths are in packs. */
 #define PARTS 64
 
 typedef struct {
     const void *from;
-    int64_t length, begin; /* of its part of a row */
+    int64_t length, begin; /* of this operand's part of a row */
 } part;
 
 typedef struct {
@@ -391,7 +394,7 @@ static __global__ void __launch_bounds__(THREADS) concat_kernel(parts p, T *to)
         if (item >= count)
             break;
         int64_t row, column;
-        if (count < (int64_t)1 << 32) { /* a division of 32 bits is several times as fast */
+        if (count < (int64_t)1 << 32) { /* 32-bit division is several times faster */
             row = (uint32_t)item / (uint32_t)length;
             column = (uint32_t)item - (uint32_t)row * (uint32_t)length;
         } else {
@@ -402,7 +405,7 @@ static __global__ void __launch_bounds__(THREADS) concat_kernel(parts p, T *to)
     }
 }
 
-/* Dense operands whose parts of rows are whole packs of T. */
+/* For dense operands whose row parts are whole packs of T. */
 template <typename T> static void run_concat(const wf_launch *l, int64_t rows, int64_t inner)
 {
     const wf_view *out = &l->out[0];
@@ -435,7 +438,7 @@ static wf_status launch_concat(const wf_launch *l)
     const int axis = (int)((const wf_attr_axis *)l->attr)->axis;
     if (!out->data || wf_view_count(out) == 0)
         return WF_OK;
-    int64_t rows = 1, inner = 1, common = 16; /* bytes of the packs in which all can be moved */
+    int64_t rows = 1, inner = 1, common = 16; /* bytes of the largest pack that fits all operands */
     for (int i = 0; i < axis; i++)
         rows *= out->dim[i];
     for (int i = axis + 1; i < out->rank; i++)

@@ -2,20 +2,21 @@
 /*
  * softmax.cu - softmax over the last axis, and its gradient.
  *
- * A row is read once and kept in registers, by a warp or by a block of up to 1024 threads; longer rows are read
- * again, out of the cache, for each step. Sums are in f32, in an order that follows from the length alone.
+ * A warp, or a block of up to 1024 threads, reads a row once and keeps it in registers. Longer rows
+ * are read again from the cache in each pass. Sums are in f32, in an order that depends on the
+ * length only.
  */
 #include "device/cuda/kernels.cuh"
 
-#define PACKS 4 /* of a thread, in registers */
+#define PACKS 4 /* per thread, in registers */
 
 typedef struct {
-    wf_cuda_view in[2]; /* x; or dy, y */
+    wf_cuda_view in[2]; /* x, or dy and y */
     void *out;          /* dense */
     int64_t rows, length;
 } job;
 
-/* The threads that share a row: a warp, or a block of THREADS. */
+/* Sums over the threads of a row: a warp, or a block of THREADS. */
 template <int THREADS> static __device__ __forceinline__ float team_sum(float x, float *scratch)
 {
     return THREADS == 32 ? wf_warp_sum(x) : wf_block_sum(x, scratch);
@@ -25,7 +26,7 @@ template <int THREADS> static __device__ __forceinline__ float team_max(float x,
     return THREADS == 32 ? wf_warp_max(x) : wf_block_max(x, scratch);
 }
 
-/* f32 of pack i of the thread; `other` past the end. */
+/* Pack i of this thread as f32; `other` past the end of the row. */
 template <typename T, int V, int THREADS>
 static __device__ __forceinline__ void load(const T *row, int64_t length, int member, float other,
                                             float (&x)[PACKS][V])
@@ -62,7 +63,7 @@ static __device__ __forceinline__ void store(T *row, int64_t length, int member,
     }
 }
 
-/* THREADS for a row; blocks of at least 128. */
+/* Threads per block: several rows of one warp each, or one row. */
 #define BLOCK(threads) ((threads) == 32 ? 128 : (threads))
 
 template <typename T, int V, int THREADS>
@@ -86,7 +87,7 @@ static __global__ void __launch_bounds__(BLOCK(THREADS)) softmax_kernel(job j)
     for (int i = 0; i < PACKS; i++)
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            /* NaN throughout when all are -inf, but what is not there adds nothing */
+            /* NaN in the whole row if all are -Inf; lanes past the end add 0. */
             const bool there = (int64_t)(i * THREADS + member) * V < j.length;
             x[i][k] = there ? expf(x[i][k] - top) : 0;
             sum += x[i][k];
@@ -126,7 +127,7 @@ static __global__ void __launch_bounds__(BLOCK(THREADS)) softmax_grad_kernel(job
     store<T, V, THREADS>((T *)j.out + r * j.length, j.length, member, y);
 }
 
-/* ---- Rows of any length: a block reads each as often as it must ---- */
+/* ---- Rows of any length: a block reads each row once per pass ---- */
 
 #define LONG 1024
 
@@ -160,7 +161,7 @@ template <typename T> static __global__ void __launch_bounds__(LONG) long_grad_k
         dx[i] = wf_round<T>(wf_load(y[i]) * (wf_load(dy[i]) - dot));
 }
 
-/* ---- Launching them ---- */
+/* ---- Launching ---- */
 
 template <typename T, int V, int THREADS> static bool run_rows(const wf_launch *l, const job *j)
 {
@@ -189,7 +190,7 @@ template <typename T> static void run_long(const wf_launch *l, const job *j)
     }
 }
 
-/* Whether all rows of a view begin at multiples of 16 bytes. */
+/* Whether all rows of a view are 16-byte aligned. */
 static bool aligned(const wf_view *v, int bytes)
 {
     bool yes = (uintptr_t)v->data % 16 == 0 && wf_view_last(v) * bytes % 16 == 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* source.cu - values made from attributes alone: fill, iota, uniform. */
+/* source.cu - values computed from attributes: fill, iota, uniform. */
 extern "C" {
 #include "base/half.h"
 }
@@ -15,7 +15,7 @@ static double within(double x, double low, double high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* The number as one stored element, in the low bits. Integers take its whole part, saturated; NaN is 0. */
+/* Encodes `value` as one element in the low bits. Integers truncate and saturate; NaN becomes 0. */
 static uint32_t encoded(wf_type type, double value)
 {
     const double sane = value != value ? 0 : within(value, INT32_MIN, INT32_MAX);
@@ -32,7 +32,7 @@ static uint32_t encoded(wf_type type, double value)
     }
 }
 
-/* Packs of 16 bytes, all of the word; then single bytes of it. */
+/* Writes 16-byte packs of the repeated word, then the remaining bytes. */
 static __global__ void __launch_bounds__(THREADS)
     fill_kernel(uint8_t *to, int64_t packs, int64_t bytes, uint32_t word)
 {
@@ -71,7 +71,7 @@ static wf_status launch_fill(const wf_launch *l)
 
 /* ---- iota ---- */
 
-/* inner: elements from one index of the axis to the next. */
+/* inner: elements between consecutive indices of the axis. */
 static __global__ void __launch_bounds__(THREADS)
     iota_kernel(int32_t *to, int64_t count, int64_t length, int64_t inner)
 {
@@ -97,7 +97,7 @@ static wf_status launch_iota(const wf_launch *l)
 
 /* ---- uniform ---- */
 
-/* A thread makes the four numbers of one block of the stream. */
+/* A thread computes the four values of one Philox block. */
 static __global__ void __launch_bounds__(THREADS)
     uniform_kernel(const int32_t *key, uint32_t stream, float *to, int64_t count)
 {

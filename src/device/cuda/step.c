@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * step.c - runs a plan: its launches are captured once as one CUDA graph, and a run is one call. What changes from run to
- * run (rates, steps, keys, tokens) lies in device memory, so that nothing has to be captured again until the
- * region moves. A device that is to tell times launches step by step, with an event between them.
+ * step.c - runs a plan. Its launches are captured once as a CUDA graph, and a run is one call.
+ * Values that change between runs (learning rate, step, keys, tokens) lie in device memory, so the
+ * graph is captured again only when the region moves. With step times on, steps are launched one by
+ * one with an event between them.
  */
 #include <nvtx3/nvToolsExt.h>
 
@@ -12,8 +13,8 @@
 
 typedef struct {
     cudaGraphExec_t graph; /* NULL: not captured */
-    unsigned generation;   /* of the addresses in it */
-    cudaEvent_t *marks;    /* [steps + 1], made when times are first asked for */
+    unsigned generation;   /* of the addresses in the graph */
+    cudaEvent_t *marks;    /* [steps + 1], created when times are first requested */
     wf_cuda_faults *faults;
 } cuda_plan;
 
@@ -25,7 +26,7 @@ static cudaStream_t stream_of(const wf_plan_exec *e)
 static wf_status launch(const wf_plan_exec *e, int i)
 {
     const wf_bound_step *step = &e->steps[i];
-    char name[96]; /* as the graph's text has the node */
+    char name[96]; /* the node as in the graph's text */
     size_t len = 0;
     wf_text_append(name, sizeof name, &len, "%%%d %s", step->launch.node->id,
                    wf_node_def(step->launch.node)->name);
@@ -55,7 +56,7 @@ wf_status wf_cuda_prepare_plan(wf_plan_exec *e)
     for (int i = 0; i < e->plan->step_count; i++)
         if (e->steps[i].kernel->prepare)
             WF_TRY(e->steps[i].kernel->prepare(&e->steps[i].launch));
-    /* Another algorithm adds up in another order: runs that chose differently do not repeat each other. */
+    /* Algorithms differ in summation order: two runs are bitwise equal only with equal choices. */
     e->head.choices = wf_cuda_products_choices(d);
     return WF_OK;
 }
@@ -87,7 +88,7 @@ static wf_status capture(wf_plan_exec *e, cuda_plan *own)
     wf_ctx *ctx = e->head.session->ctx;
     cudaGraph_t graph = NULL;
     drop_graph(own);
-    cudaGetLastError(); /* of something that was freed: launches would report it */
+    cudaGetLastError(); /* clear errors of earlier frees, or a launch would report them */
     WF_TRY(wf_cuda_try(ctx, cudaStreamBeginCapture(stream_of(e), cudaStreamCaptureModeRelaxed),
                        "capturing a step"));
     wf_status status = launch_all(e);
@@ -149,12 +150,13 @@ static wf_status run_timed(wf_plan_exec *e, cuda_plan *own)
         WF_TRY(make_marks(e, own));
     cudaGetLastError();
     for (int i = 0; i < e->plan->step_count; i++) {
-        WF_TRY(wf_cuda_try(ctx, cudaEventRecord(own->marks[i], stream_of(e)), "taking the time"));
+        WF_TRY(wf_cuda_try(ctx, cudaEventRecord(own->marks[i], stream_of(e)),
+                           "recording a step time"));
         WF_TRY(launch(e, i));
         count(e, i);
     }
     WF_TRY(wf_cuda_try(ctx, cudaEventRecord(own->marks[e->plan->step_count], stream_of(e)),
-                       "taking the time"));
+                       "recording a step time"));
     WF_TRY(read_times(e, own));
     return wf_cuda_faults_look((wf_cuda_queue *)e->head.session->queue);
 }

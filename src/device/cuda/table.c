@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* table.c - which kernels there are for which GPU. The plan takes the first row that fits a node. */
+/* table.c - the kernel tables of each GPU generation. The planner takes the first row that fits. */
 #include "device/cuda/cuda.h"
 
 #define EVERYWHERE                                                                                \

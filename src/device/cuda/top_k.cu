@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * top_k.cu - the k largest of each row in order, the lower index first among equals, NaN above all.
+ * top_k.cu - the k largest elements of each row in descending order. Among equals the lower index
+ * comes first; NaN is largest.
  *
- * Elements are compared by keys (reduce.cuh) of which no two are equal, so that the result is unique whatever the order
- * in which threads come upon it. Of short rows and a small k, a warp takes the largest k times. Otherwise a
- * block finds the k-th key digit by digit, from histograms; collects those not below it; and sorts them, in shared
- * memory or, if they are many, in the workspace.
+ * Elements are compared by unique keys (reduce.cuh), so the result does not depend on thread order.
+ * For short rows and small k, a warp extracts the maximum k times. Otherwise a block finds the k-th
+ * key digit by digit from histograms, collects the keys not below it, and sorts them in shared
+ * memory or, if there are many, in the workspace.
  */
 #include "device/cuda/reduce.cuh"
 
-typedef unsigned long long key; /* 64 bits, by the name that shuffles and atomics know */
+typedef unsigned long long key; /* the 64-bit type that shuffles and atomics accept */
 
 typedef struct {
     wf_cuda_view x;
     int64_t rows, length, k;
-    void *values;    /* [rows, k]; NULL: nobody reads them */
-    int32_t *places; /* the same */
+    void *values;    /* [rows, k]; NULL: not read */
+    int32_t *places; /* [rows, k]; NULL: not read */
 } choice;
 
 template <typename T> static __device__ __forceinline__ key key_at(const T *row, int64_t i)
@@ -34,10 +35,10 @@ static __device__ __forceinline__ void put(const choice &c, const T *row, int64_
         c.places[r * c.k + at] = place;
 }
 
-/* ---- A warp for a row ---- */
+/* ---- One warp per row ---- */
 
 #define WARP_THREADS 128
-#define WARP_KEYS 8 /* of each lane, at most */
+#define WARP_KEYS 8 /* most keys per lane */
 #define WARP_K 64
 
 template <typename T, int KEYS>
@@ -69,19 +70,19 @@ static __global__ void __launch_bounds__(WARP_THREADS) warp_kernel(choice c)
     }
 }
 
-/* ---- A block for a row ---- */
+/* ---- One block per row ---- */
 
 #define THREADS 512
 #define DIGITS 256       /* values of a digit */
-#define SHARED_KEYS 4096 /* that are sorted in shared memory */
-#define BLOCKS 256       /* at most, so that the workspace stays small */
+#define SHARED_KEYS 4096 /* most keys sorted in shared memory */
+#define BLOCKS 256       /* most blocks; bounds the workspace */
 
-/* The k-th largest key, or a smaller one that just as many are not below. */
+/* A bound such that exactly k keys are not below it. */
 template <typename T>
 static __device__ __forceinline__ key threshold_of(const T *row, int64_t length, int64_t k,
                                                    unsigned *histogram, int64_t *found)
 {
-    key prefix = 0; /* the digits so far, in their places */
+    key prefix = 0; /* the digits found so far */
     for (int shift = 56; shift >= 0; shift -= 8) {
         for (int i = threadIdx.x; i < DIGITS; i += THREADS)
             histogram[i] = 0;
@@ -92,7 +93,7 @@ static __device__ __forceinline__ key threshold_of(const T *row, int64_t length,
                 atomicAdd(&histogram[x >> shift & (DIGITS - 1)], 1u);
         }
         __syncthreads();
-        if (threadIdx.x == 0) { /* digits from the top, until there are k */
+        if (threadIdx.x == 0) { /* from the largest digit down, until k keys are covered */
             int64_t above = 0;
             int digit = DIGITS - 1;
             while (above + histogram[digit] < k)
@@ -112,7 +113,7 @@ static __device__ __forceinline__ key threshold_of(const T *row, int64_t length,
     return prefix;
 }
 
-/* Bitonic, downwards. n is a power of two. */
+/* Bitonic sort, descending. n is a power of two. */
 static __device__ __forceinline__ void sort_keys(key *keys, int64_t n)
 {
     for (int64_t run = 2; run <= n; run *= 2)
@@ -159,7 +160,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* ---- Launching them ---- */
+/* ---- Launching ---- */
 
 static int64_t room_for(int64_t k)
 {

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * update.cu - ops that change states in place: assign, accumulate, adamw, sgd, lion. (kv_append is in append.cu.)
+ * update.cu - ops that update states in place: assign, accumulate, adamw, sgd, lion. kv_append is
+ * in append.cu.
  *
- * Output i is the same memory as input i, the state. Floats are widened to f32, changed and rounded back. What says
- * whether and how far (apply, lr, step, scale) is read from the device's memory; apply = 0 leaves every bit.
+ * Output i aliases input i, the state. Floats are widened to f32, updated and rounded back. apply,
+ * lr, step and scale are read from device memory; apply = 0 leaves every bit unchanged.
  *
- * Many tensors are changed by one launch: blocks are dealt out to them in portions of equal size.
+ * One launch updates many tensors: each block handles one portion of equal size.
  */
 #include "device/cuda/update.cuh"
 
 enum {
     THREADS = 256,
-    PORTION = 4096,   /* elements of a block */
-    MOST = WF_MAX_OUT /* pairs at once */
+    PORTION = 4096,   /* elements per block */
+    MOST = WF_MAX_OUT /* most pairs per launch */
 };
 
-/* The tensor of this block, and which of its portions: first[i] is the first block of tensor i. */
+/* The tensor of this block. first[i] is the first block of tensor i. */
 static __device__ __forceinline__ int tensor_of(const uint32_t *first, int count)
 {
     int i = 0;
@@ -41,10 +42,10 @@ static int bytes_of(wf_type type)
 
 /* ---- assign and accumulate: (state_0, ..., x_0, ..., apply?) ---- */
 
-/* What to do with a pair. */
+/* How to combine a state and an operand. */
 typedef enum {
-    PAIR_COPY, /* units of bytes as they are */
-    PAIR_INTS, /* i32 are added */
+    PAIR_COPY, /* copy raw units */
+    PAIR_INTS, /* add i32 */
     PAIR_FLOATS
 } pair_way;
 
@@ -55,11 +56,11 @@ typedef struct {
 } pair;
 
 typedef struct {
-    const uint8_t *apply; /* NULL: yes */
+    const uint8_t *apply; /* NULL: always */
     int count;
     uint32_t first[MOST + 1];
     uint8_t way[MOST];
-    uint8_t wide[MOST]; /* PAIR_COPY: bytes of a unit; else whether vectors can be moved */
+    uint8_t wide[MOST]; /* PAIR_COPY: bytes of a unit; else whether vector loads are possible */
     uint8_t state_type[MOST], x_type[MOST];
     pair item[MOST];
 } pairs;
@@ -74,7 +75,7 @@ static __device__ __forceinline__ void copy_units(const pair &p, int64_t begin, 
 static __device__ __forceinline__ void add_ints(const pair &p, int64_t begin, int64_t end)
 {
     for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
-        ((uint32_t *)p.state)[i] += ((const uint32_t *)p.x)[i]; /* unsigned: wraps around */
+        ((uint32_t *)p.state)[i] += ((const uint32_t *)p.x)[i]; /* unsigned: wraps on overflow */
 }
 
 template <typename S, typename X, bool ADD>
@@ -144,7 +145,7 @@ template <bool ADD> static __global__ void __launch_bounds__(THREADS) update_pai
     }
 }
 
-/* The largest units by which both can be moved. */
+/* The largest unit in bytes that suits both addresses. */
 static int unit_of(const pair *p, int64_t bytes)
 {
     int unit = 16;
@@ -199,25 +200,26 @@ static wf_status launch_accumulate(const wf_launch *l)
 
 /* ---- Optimizers: states of one parameter and its gradient ---- */
 
-enum { PARAMS = WF_MAX_OUT / 3 /* at once */ };
+enum { PARAMS = WF_MAX_OUT / 3 /* most parameters per launch */ };
 
 typedef struct {
     wf_cuda_any state[3], grad;
-    wf_cuda_any copy; /* becomes state[0] rounded; of kernels with COPY alone */
+    wf_cuda_any copy; /* receives state[0] rounded; kernels with COPY only */
     int64_t count;
-    bool wide; /* states are f32, and all can be moved 4 elements at a time */
+    bool wide; /* states are f32, and all allow loads of 4 elements */
 } param;
 
 typedef struct {
     const float *lr, *scale;
-    const int32_t *step; /* NULL: there is none */
+    const int32_t *step; /* NULL: the op has no step */
     const uint8_t *apply;
     int count;
     uint32_t first[PARAMS + 1];
     param item[PARAMS];
 } params;
 
-/* A way to change states s[] of an element by its gradient. prepare: once a thread; false: nothing is to be done. */
+/* An optimizer. prepare runs once per thread; false: nothing to do. change updates the states s[]
+ * of one element from its gradient. */
 struct adamw {
     enum { STATES = 3 };
     float beta1, beta2, rest1, rest2, eps;
@@ -225,7 +227,8 @@ struct adamw {
     float scale, keep, step_size, root_bias2;
     uint64_t *fault;
 
-    /* beta^step - 1 without its rounding to 1; the logarithms are the host's. A step below 1 is a fault. */
+    /* 1 - beta^step by expm1, which avoids cancellation; the host computes the logarithms. A step
+     * below 1 is a fault. */
     __device__ __forceinline__ bool prepare(const params &u)
     {
         const int32_t step = *u.step;
@@ -297,7 +300,7 @@ struct lion {
     }
 };
 
-/* Four elements of state 0 rounded to the copy's type: 8 bytes. */
+/* Stores four elements of state 0, rounded to the copy's 2-byte type. */
 static __device__ __forceinline__ void copy_wide(const wf_cuda_any &copy, int64_t i, const float *x)
 {
     if (copy.type == WF_BF16)
@@ -306,7 +309,7 @@ static __device__ __forceinline__ void copy_wide(const wf_cuda_any &copy, int64_
         wf_store_floats<wf_f16, 4>((wf_f16 *)copy.data + i, x);
 }
 
-/* Elements [begin, end) of states in f32, four at a time, with gradients of type G. */
+/* Updates elements [begin, end) of f32 states, four at a time, with gradients of type G. */
 template <bool COPY, typename G, typename O>
 static __device__ __forceinline__ void change_wide(const O &o, const param &p, int64_t begin,
                                                    int64_t end)
@@ -339,7 +342,7 @@ static __device__ __forceinline__ void change_wide(const O &o, const param &p, i
     }
 }
 
-/* The same one by one, of any types. */
+/* The same one by one, for any types. */
 template <bool COPY, typename O>
 static __device__ __forceinline__ void change_any(const O &o, const param &p, int64_t begin,
                                                   int64_t end)
@@ -377,9 +380,9 @@ static __global__ void __launch_bounds__(THREADS) optimize(params u, O o)
     change_any<COPY>(o, p, whole, end);
 }
 
-/* Operands of `count` parameters of so many states, which come first: operand k of parameter i is input i + k count,
- * and after the gradients come lr, step if there is one, scale and apply. With COPY the copies stand between states
- * and gradients. */
+/* Sets the operands of `count` parameters. Operand k of parameter i is input i + k count: the
+ * states, with COPY the copies, the gradients. lr, step (if the op has one), scale and apply
+ * follow. */
 template <bool COPY, typename O>
 static wf_status launch_optimizer(const wf_launch *l, int count, bool has_step, const O &o)
 {

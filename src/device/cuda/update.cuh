@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* update.cuh - the update op that has a file of its own. */
+/* update.cuh - kv_append (append.cu), for the table of update.cu. */
 #ifndef WF_DEVICE_CUDA_UPDATE_CUH
 #define WF_DEVICE_CUDA_UPDATE_CUH
 
