@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * activation.h - activations of one f32, and a slope. Kernels that apply one on the way to something else must
- * give the bits of the op itself, so that each is written once, here.
+ * activation.h - activations of one f32, and gelu's derivative. Fused kernels must produce the bits
+ * of the op itself, so each activation is written once, here.
  */
 #ifndef WF_DEVICE_CPU_ACTIVATION_H
 #define WF_DEVICE_CPU_ACTIVATION_H
@@ -18,13 +18,13 @@ static inline float wf_sigmoid_f32(float x)
 #define WF_SQRT_HALF 0.7071067811865476f
 #define WF_GELU_CUBIC 0.044715f
 
-/* (1 + tanh(u)) / 2 is sigmoid(2 u), which stays exact where tanh(u) is close to -1. */
+/* (1 + tanh(u)) / 2 = sigmoid(2 u), which stays accurate where tanh(u) is close to -1. */
 static inline float wf_gelu_gate_f32(float x)
 {
     return wf_sigmoid_f32(2 * WF_SQRT_2_OVER_PI * (x + WF_GELU_CUBIC * x * x * x));
 }
 
-/* (1 + erf(u)) / 2, for the same reason. */
+/* (1 + erf(u)) / 2, accurate where erf(u) is close to -1. */
 static inline float wf_gelu_erf_gate_f32(float x)
 {
     return 0.5f * erfcf(-x * WF_SQRT_HALF);
@@ -32,17 +32,18 @@ static inline float wf_gelu_erf_gate_f32(float x)
 
 static inline float wf_gelu_slope_f32(float x)
 {
-    float gate = wf_gelu_gate_f32(x), bend = gate * (1 - gate); /* 0 long before x * x overflows */
+    float gate = wf_gelu_gate_f32(x),
+          bend = gate * (1 - gate); /* becomes 0 long before x * x overflows */
     float slope = 2 * WF_SQRT_2_OVER_PI * (1 + 3 * WF_GELU_CUBIC * x * x);
     return gate + (bend > 0 ? x * bend * slope : 0);
 }
 
 static inline float wf_relu_f32(float x)
 {
-    return x < 0 ? 0 : x; /* NaN stays */
+    return x < 0 ? 0 : x; /* keeps NaN */
 }
 
-/* The ops of graph/op.h's wf_act: name, and the expression of x. */
+/* The activations of wf_act (graph/op.h): name, and expression of x. */
 #define WF_ACTIVATIONS(X)                    \
     X(gelu, wf_gelu_gate_f32(x) * x)         \
     X(gelu_erf, wf_gelu_erf_gate_f32(x) * x) \

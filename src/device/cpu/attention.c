@@ -2,10 +2,10 @@
 /*
  * attention.c - attention over packed sequences and over page pools, and its gradient.
  *
- * Queries (or, for dk and dv, keys) are worked on in blocks of a few lanes that share a kv head.
- * The rows that the lanes meet are fetched once for all of them: found in their page, through
- * strides, out of another type. What a lane computes depends on no other lane, and every sum runs
- * over rows in ascending order, so the number of threads does not change the results.
+ * Queries (or keys, for dk and dv) are processed in blocks of a few lanes that share a kv head.
+ * Each row that the lanes meet is fetched once per block: located in its page, read through
+ * strides, converted to f32. A lane's result depends on no other lane, and every sum runs over rows
+ * in ascending order. So results depend neither on threads nor on other sequences.
  */
 #include <math.h>
 
@@ -16,7 +16,7 @@
 
 enum {
     LANES = 16,
-    GRAIN = 64 * 1024 /* multiplications worth waking a thread for */
+    GRAIN = 64 * 1024 /* fewest multiplications per thread */
 };
 
 typedef struct attention attention;
@@ -29,18 +29,18 @@ typedef struct {
 /* Rows of one sequence, under one kv head. */
 typedef struct {
     int64_t n;
-    int64_t sequence; /* -1: in no sequence */
+    int64_t sequence; /* -1: outside of all sequences */
     int64_t kv_head;
-    int64_t row[LANES]; /* of [N, H, ...] for queries, [N, Hk, ...] for keys */
+    int64_t row[LANES]; /* index in [N, H, ...] for queries, in [N, Hk, ...] for keys */
     int64_t position[LANES];
-    span seen[LANES]; /* from there */
+    span seen[LANES]; /* positions that each lane sees */
 } block;
 
 /* Scratch memory of one thread. */
 typedef struct {
     float *lane_d, *sum_d;   /* [LANES][D] */
     float *lane_dv, *sum_dv; /* [LANES][Dv] */
-    float *row_d, *row_dv;   /* a row that the lanes meet: [D], [Dv] */
+    float *row_d, *row_dv;   /* the current row of the other side: [D], [Dv] */
     float *scores;           /* [LANES][most] */
 } scratch;
 
@@ -59,11 +59,11 @@ struct attention {
     const int32_t *lengths;     /* [S] */
     int64_t n, kv_heads, group; /* group: query heads that share a kv head */
     int64_t d, dv;
-    int64_t most; /* keys that a query could see: length of a row of scores */
-    /* what blocks are made of and what is done with them */
+    int64_t most; /* most keys that a query can see: the length of a row of scores */
+    /* how blocks are formed and processed */
     int64_t per_row; /* lanes of each of the n rows: group for queries, 1 for keys */
     work_fn *work;
-    /* the gradient alone */
+    /* gradient only */
     const wf_view *dout, *out; /* [N, H, Dv] */
     const wf_view *lse;        /* f32[N, H] */
     float *saved;              /* [N * H][2]: lse, do . o */
@@ -71,7 +71,7 @@ struct attention {
 
 static float dot(const float *x, const float *y, int64_t n)
 {
-    float s[8] = {0}, rest = 0; /* side by side for vector units, but in a fixed order */
+    float s[8] = {0}, rest = 0; /* independent sums for vector units, in a fixed order */
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
         for (int j = 0; j < 8; j++)
@@ -96,7 +96,7 @@ static void zero(float *x, int64_t n)
         x[i] = 0;
 }
 
-/* Rows of v that belong to the lanes, as f32, to or from an array [LANES][length of a row]. */
+/* Load and store the lanes' rows of v as f32, in an array [LANES][length of a row]. */
 static void load_lanes(const block *b, const wf_view *v, float *to)
 {
     int64_t length = wf_view_last(v);
@@ -113,7 +113,7 @@ static void store_lanes(const block *b, const wf_view *v, const float *from)
                             length);
 }
 
-/* ---- What both directions share ---- */
+/* ---- Shared by forward and gradient ---- */
 
 static int64_t scratch_floats(const attention *o)
 {
@@ -167,7 +167,7 @@ static float score(const attention *o, const float *q, const float *k)
     return o->cap != 0 ? o->cap * tanhf(s / o->cap) : s;
 }
 
-/* The keys of a block's sequence: how many, and where key j stands there and in memory. */
+/* The keys of a block's sequence: their count, and the position and address of key j. */
 static int64_t key_count(const attention *o, const block *b)
 {
     if (b->sequence < 0)
@@ -190,8 +190,8 @@ static int64_t key_row(const attention *o, const block *b, int64_t j)
     return token * o->kv_heads + b->kv_head;
 }
 
-/* Lanes are numbered through all rows; this takes them from `begin` on while they are before `end`
- * and in one sequence. */
+/* Forms a block of the lanes from `begin` on that are before `end` and in one sequence. Lanes are
+ * numbered through all rows. */
 static block take_lanes(const attention *o, int64_t kv_head, int64_t begin, int64_t end)
 {
     int64_t first = begin / o->per_row;
@@ -212,8 +212,8 @@ static void work_on_blocks(void *arg, int64_t begin, int64_t end, int thread)
     scratch s = get_scratch(o, thread);
     int64_t lanes = o->n * o->per_row, blocks = (lanes + LANES - 1) / LANES;
     for (int64_t item = begin; item < end; item++) {
-        /* Under a causal mask late queries cost most. Taking blocks from both ends in turn gives
-         * every thread as many of these as of the others. */
+        /* Under a causal mask late queries cost most. Blocks are taken from both ends alternately,
+         * which balances the threads. */
         int64_t t = item % blocks, lane = (t % 2 ? blocks - 1 - t / 2 : t / 2) * LANES;
         int64_t stop = lane + LANES < lanes ? lane + LANES : lanes;
         while (lane < stop) {
@@ -224,7 +224,7 @@ static void work_on_blocks(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Has `work` done on all lanes, each of which meets up to `others` rows. */
+/* Runs `work` on all lanes; each lane meets up to `others` rows. */
 static void for_blocks(attention *o, int64_t per_row, int64_t others, work_fn *work)
 {
     o->per_row = per_row;
@@ -255,7 +255,7 @@ static void all_scores(const attention *o, const block *b, const scratch *s)
     }
 }
 
-/* Turns n scores into probabilities, 0 for -Inf, and gives their log-sum-exp. */
+/* Turns n scores into probabilities, 0 for -Inf, and returns their log-sum-exp. */
 static double softmax(float *scores, int64_t n)
 {
     float most = -INFINITY;
@@ -284,7 +284,7 @@ static void add_values(const attention *o, const block *b, const scratch *s)
         for (int64_t i = 0; i < b->n; i++) {
             float p = s->scores[i * o->most + j];
             if (p == 0)
-                continue; /* what is not seen does not count, be it Inf or NaN */
+                continue; /* an invisible value must not count, even if it is Inf or NaN */
             if (!value)
                 value = wf_row_read(o->v, key_row(o, b, j), s->row_dv);
             add_scaled(s->sum_dv + i * o->dv, p, value, o->dv);
@@ -343,9 +343,9 @@ static wf_status launch_attention(const wf_launch *l)
 
 /* ---- Gradient ----
  *
- * With p = exp(s - lse) and delta = do . o:  ds = p (do . v - delta), which passes through the cap
- * and the scale to q . k. Two passes compute p anew: one sums dq over keys, with queries as lanes,
- * the other sums dk and dv over queries, with keys as lanes. */
+ * p = exp(s - lse), delta = do . o, ds = p (do . v - delta), then the derivatives of cap and scale.
+ * Two passes recompute p: one sums dq over keys, with queries as lanes; the other sums dk and dv
+ * over queries, with keys as lanes. */
 
 /* Fills o->saved for rows [begin, end) of [N * H, Dv]. */
 static void save_queries(void *arg, int64_t begin, int64_t end, int thread)
@@ -365,7 +365,7 @@ static void save_queries(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* One query and one key: *p, and the gradient of q . k. */
+/* Computes *p of one query and one key, and returns the gradient of q . k. */
 static float pair(const attention *o, const float *q, const float *k, const float *dout,
                   const float *v, const float *saved, float *p)
 {
@@ -401,7 +401,7 @@ static void sum_dq(const attention *o, const block *b, const scratch *s)
     store_lanes(b, &o->l->out[0], s->sum_d);
 }
 
-/* One row of q and do meets all keys of the block. */
+/* Adds the contribution of one row of q and do to all keys of the block. */
 static void add_query(const attention *o, const block *b, span seen, int64_t row, const scratch *s)
 {
     const float *q = NULL, *dout = NULL, *saved = o->saved + 2 * row;

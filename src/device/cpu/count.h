@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* count.h - arithmetic of sizes and cuts; numbers are not negative, and as small as those of a tensor. */
+/* count.h - integer helpers for sizes and tilings. Arguments are non-negative tensor sizes, so
+ * nothing overflows. */
 #ifndef WF_DEVICE_CPU_COUNT_H
 #define WF_DEVICE_CPU_COUNT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cpu.c - the cpu device: host memory, a queue that is done when it returns, and its kernels. */
+/* cpu.c - the cpu device: host memory, a synchronous queue, and its kernels. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
         char *end;
         threads = strtol(options, &end, 10);
         if (*end || threads < 1 || threads > WF_CPU_MAX_THREADS)
-            return wf_fail(ctx, WF_ERR_USAGE, "cpu:%s: the option is a number of threads, 1 to %d",
+            return wf_fail(ctx, WF_ERR_USAGE, "cpu:%s: expected a number of threads from 1 to %d",
                            options, WF_CPU_MAX_THREADS);
     }
     WF_TRY(wf_cpu_isa_check(ctx));
@@ -36,7 +36,7 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
                                 .supports = wf_kernel_target_supports,
                                 .workspace = wf_kernel_target_workspace},
                      .kernels = wf_cpu_isa_now()->kernels,
-                     .rounds_as = wf_cpu_isa_title(), /* with any number of threads */
+                     .rounds_as = wf_cpu_isa_title(), /* the same for any number of threads */
                      .threads = (int)threads};
     snprintf(d->description, sizeof d->description, "%s, %ld thread%s", wf_cpu_isa_title(), threads,
              WF_PLURAL(threads));
@@ -74,7 +74,7 @@ void wf_cpu_buffer_free(wf_buffer *b)
     wf_mem_free(ctx, b);
 }
 
-/* Kernels only read states that are mapped: no graph that writes one is compiled. */
+/* The mapping is read-only: compiling a graph that writes a mapped state fails. */
 wf_status wf_cpu_buffer_map(wf_device *d, const void *from, size_t bytes, wf_buffer **out)
 {
     *out = wf_mem_new(d->ctx, sizeof **out);
@@ -84,7 +84,7 @@ wf_status wf_cpu_buffer_map(wf_device *d, const void *from, size_t bytes, wf_buf
     return WF_OK;
 }
 
-/* ---- Queues and events: all work is done when the call returns ---- */
+/* ---- Queues and events: calls are synchronous ---- */
 
 wf_status wf_cpu_queue_new(wf_device *d, wf_queue **out)
 {
@@ -118,8 +118,8 @@ static void copy_range(void *arg, int64_t begin, int64_t end, int thread)
     memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
 }
 
-/* By all threads: where memory belongs to processors, each then has the part that kernels, which split
- * tensors the same way, will let it read. */
+/* Copies with all threads. On NUMA machines the first touch places each part near the thread that
+ * reads it later, since kernels split tensors the same way. */
 static void copy_bytes(const wf_device *d, char *to, const char *from, size_t bytes)
 {
     wf_parallel_for(d->threads, (int64_t)bytes, 1 << 20, copy_range, &(copy){to, from});

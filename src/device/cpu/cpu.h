@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cpu.h - what another device needs to run the cpu's kernels: their table, and memory, queues and
- * events of the host.
+ * cpu.h - for devices that run the cpu's kernels: the kernel table, and host memory, queues and
+ * events.
  */
 #ifndef WF_DEVICE_CPU_CPU_H
 #define WF_DEVICE_CPU_CPU_H
@@ -11,25 +11,26 @@
 
 #define WF_CPU_MAX_THREADS 1024
 
-/* A function of one f32, applied to n of them. */
+/* A function of one f32, applied to n elements. */
 typedef struct {
     const char *name;
     void (*apply)(const float *x, float *y, int64_t n);
 } wf_cpu_function;
-/* Loops whose speed is that of the machine (peak.c). n is a multiple of 256, `to` aligned to 64 bytes. */
+/* Loops that measure the machine's peak (peak.c). n is a multiple of 256; `to` is 64-byte
+ * aligned. */
 typedef struct {
-    int64_t flops; /* of a round of multiply_add */
+    int64_t flops; /* per round of multiply_add */
     float (*multiply_add)(int64_t rounds);
-    float (*read)(const float *from, int64_t n); /* the sum */
-    float (*read_rows)(const float *from,
-                       int64_t n); /* the same, as 8 rows that are read together */
+    float (*read)(const float *from, int64_t n);      /* returns the sum */
+    float (*read_rows)(const float *from, int64_t n); /* the same, as 8 streams read in parallel */
     void (*copy)(float *to, const float *from, int64_t n);
     void (*triad)(float *to, const float *a, const float *b, int64_t n); /* a + factor * b */
 } wf_cpu_loops;
 extern const wf_cpu_loops wf_cpu_plain_loops;
 
-/* What the device runs, by instruction set. The plain one has the reference kernels; the others have
- * kernels of their own before these, in the same table, and may pack weights their own way. */
+/* The kernels of one instruction set. The reference set has the reference kernels only. The other
+ * sets put their own kernels before these in the table, and may pack weights in their own
+ * layout. */
 typedef struct {
     const wf_kernel *const *kernels;
     size_t (*packed_bytes)(const wf_device *device, wf_type type, const wf_dims *shape);
@@ -37,17 +38,17 @@ typedef struct {
                       const wf_dims *shape);
     wf_status (*unpack)(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
                         const wf_dims *shape);
-    uint32_t packs;                   /* bit set of types: weights of these are better packed */
-    const wf_cpu_function *functions; /* what kernels compute with; NULL: the C library's */
+    uint32_t packs;                   /* set of types whose weights are faster packed */
+    const wf_cpu_function *functions; /* vector math functions; NULL: the C library's */
     const wf_cpu_loops *loops;
 } wf_cpu_isa;
 
-/* The best that the machine has, or what the environment variable WEFT_CPU names; the same for the life
- * of the process. Devices check first whether that is something. */
+/* The best set of this machine, or the one that WEFT_CPU names. Fixed for the life of the process.
+ * A device calls check first, which fails if WEFT_CPU names an unknown or unavailable set. */
 wf_status wf_cpu_isa_check(wf_ctx *ctx);
 const wf_cpu_isa *wf_cpu_isa_now(void);
 const char *wf_cpu_isa_title(void);
-/* Set i of those that the machine has, the best first, and its name; NULL past the last. */
+/* Returns set i of this machine, best first, and its name; NULL past the last. */
 const wf_cpu_isa *wf_cpu_isa_at(int i, const char **name);
 
 wf_status wf_cpu_buffer_new(wf_device *device, size_t bytes, wf_buffer **out);
@@ -78,7 +79,7 @@ wf_status wf_cpu_peak(wf_device *device, int threads, size_t bytes, wf_device_pe
 /* A multiple of the rows of every kind of panel. */
 #define WF_CPU_PACK_ROWS 64
 
-/* The slots of wf_device_ops but for those of the device itself and of its own buffers. */
+/* The host-memory slots of wf_device_ops: all but opening, closing and buffer creation. */
 #define WF_CPU_HOST_SLOTS                                                                          \
     .packed_bytes = wf_cpu_isa_packed_bytes, .pack = wf_cpu_isa_pack, .unpack = wf_cpu_isa_unpack, \
     .pack_rows = WF_CPU_PACK_ROWS, .packing_pays = wf_cpu_isa_packing_pays,                        \

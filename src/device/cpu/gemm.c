@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gemm.c - matrix products.
+ * gemm.c - the reference GEMM.
  *
- * The output is cut into tiles, which threads share out among themselves. For a tile, blocks of
- * both operands are packed into panels of f32; types, strides and transposes end there:
+ * The output is cut into tiles, which the threads share. For a tile, blocks of both operands are
+ * packed into f32 panels; packing handles types, strides and transposition:
  *
  *     a panel: MR rows    [nk][MR]        b panel: NR columns    [nk][NR]
  *
- * and the micro-kernel multiplies one panel by the other with all MR x NR sums in registers. Every
- * element is summed over k in the same order, blocks of KC after one another, whatever the shape,
- * the tile and the number of threads: a row of the result has the same bits alone or among others.
+ * The micro-kernel multiplies two panels with all MR x NR sums in registers. Every element is
+ * summed over k in the same order, one block of KC after another, for any shape, tile and number of
+ * threads. A row of the result has the same bits alone and in a batch.
  *
- * Quantized blocks of b are widened there, too, once for a tile: panels begin where parts of blocks do.
- *
- * A weight that the device has packed (pack.c) lies in panels of b already, in its own type: there is
- * nothing to do for f32, and narrow types are widened a panel at a time.
+ * Quantized blocks of b are decoded during packing, once per tile; panels start at block parts. A
+ * weight packed by the device (pack.c) is already in panels of b, in its own type: f32 is used in
+ * place, and narrow types are widened one panel at a time.
  */
 #include "device/cpu/gemm.h"
 
@@ -25,13 +24,13 @@
 #include "device/cpu/row.h"
 
 enum {
-    MR = 4,               /* 4 x 8 sums take 8 of the 16 registers of SSE2, the least that x86-64 */
-    NR = WF_GEMM_COLUMNS, /* has, and leave room for the operands */
-    KC = WF_GEMM_BLOCK,   /* one panel of each operand: 12 KB of the first-level cache */
-    TILE_M = 32 * MR,     /* packed blocks and sums of a tile: 320 KB of the second-level cache */
+    MR = 4,               /* 4 x 8 sums take 8 of SSE2's 16 registers */
+    NR = WF_GEMM_COLUMNS, /* and leave room for the operands */
+    KC = WF_GEMM_BLOCK,   /* one panel of each operand: 12 KB of L1 */
+    TILE_M = 32 * MR,     /* packed blocks and sums of a tile: 320 KB of L2 */
     TILE_N = 16 * NR,
-    FEW_M = 2,          /* so few rows are multiplied one by one, and b is not packed for them */
-    GRAIN = 256 * 1024, /* multiplications worth waking a thread for */
+    FEW_M = 2,          /* up to this many rows, b is not packed */
+    GRAIN = 256 * 1024, /* fewest multiplications per thread */
     LINE = 16           /* floats in a cache line */
 };
 _Static_assert(KC % 256 == 0 && TILE_N % 128 == 0, "tiles must not cut parts of quantized blocks");
@@ -39,23 +38,23 @@ _Static_assert(KC % 256 == 0 && TILE_N % 128 == 0, "tiles must not cut parts of 
 typedef struct {
     const wf_gemm *g;
     int64_t tiles_m, tiles_n;
-    int64_t mc, nc;             /* of the largest tile, in whole panels */
-    int64_t packed_a, packed_b; /* floats of packed blocks */
+    int64_t mc, nc;             /* size of the largest tile, in whole panels */
+    int64_t packed_a, packed_b; /* floats per packed block */
 } tiling;
 
-/* One tile of the output, [i0, i0 + m) by [j0, j0 + n) of product `index`, and one block of k. */
+/* One tile of the output, [i0, i0 + m) by [j0, j0 + n) of matrix `index`, and one block of k. */
 typedef struct {
     int64_t index, i0, m, j0, n, k0, nk;
 } block;
 
-/* Floats from one panel to the next: a cache line more than it holds, or else the panels of a block
- * would begin a power of two apart and push each other out of the cache. */
+/* The stride between panels in floats: one cache line more than a panel holds. Panels a power of
+ * two apart would evict each other. */
 static int64_t panel_floats(int64_t nk, int width)
 {
     return nk * width + LINE;
 }
 
-/* `stored` is the type of a b in panels, WF_TYPE_NONE when there are none yet. */
+/* `stored` is the type of a packed b, or WF_TYPE_NONE if b is not packed. */
 static tiling cut(int64_t m, int64_t n, int64_t k, wf_type stored)
 {
     tiling t = {.tiles_m = wf_divide_up(m, TILE_M), .tiles_n = wf_divide_up(n, TILE_N)};
@@ -67,7 +66,7 @@ static tiling cut(int64_t m, int64_t n, int64_t k, wf_type stored)
     return t;
 }
 
-/* Scratch of one thread: packed a, packed b, sums [mc][nc], and one row. */
+/* Scratch per thread: packed a, packed b, sums [mc][nc], and one row. */
 static int64_t scratch_floats(const tiling *t)
 {
     int64_t row = KC > TILE_N ? KC : TILE_N;
@@ -86,7 +85,7 @@ size_t wf_gemm_scratch_packed(int64_t m, int64_t n, int64_t k, wf_type b, int th
     return wf_row_workspace(threads, 1, scratch_floats(&t));
 }
 
-/* Deals the n elements of one k out to the panels, which are `stride` apart. */
+/* Distributes the n elements of one k to the panels, `stride` floats apart. */
 static inline void pack_row_of_k(float *to, const float *from, int64_t n, int width, int64_t stride)
 {
     for (; n >= width; n -= width, from += width, to += stride)
@@ -98,7 +97,7 @@ static inline void pack_row_of_k(float *to, const float *from, int64_t n, int wi
 }
 
 /* Packs elements [first, first + n) by k in [k0, k0 + nk) of matrix `index` into panels of `width`,
- * the last one filled up with zeros. */
+ * the last one padded with zeros. */
 static inline void pack(const wf_gemm_operand *o, int64_t index, int64_t first, int64_t n,
                         int64_t k0, int64_t nk, int width, float *to, float *buf)
 {
@@ -118,7 +117,7 @@ static inline void pack(const wf_gemm_operand *o, int64_t index, int64_t first, 
     }
 }
 
-/* c[rows][NR] += a b over one block of k; ldc: floats from one row of c to the next. */
+/* c[rows][NR] += a b over one block of k. ldc: row stride of c in floats. */
 static inline void multiply_panels(int rows, int64_t nk, const float *restrict a,
                                    const float *restrict b, float *restrict c, int64_t ldc)
 {
@@ -142,7 +141,7 @@ static void row_kernel(int64_t nk, const float *a, const float *b, float *c)
     multiply_panels(1, nk, a, b, c, 0);
 }
 
-/* The same as row_kernel with b not packed: b[j] is the row of k of column j. */
+/* Like row_kernel with an unpacked b: b[j] holds column j along k. */
 static void direct_kernel(int64_t nk, const float *restrict a, const float *const *b,
                           float *restrict c)
 {
@@ -154,13 +153,13 @@ static void direct_kernel(int64_t nk, const float *restrict a, const float *cons
         c[j] += sum[j];
 }
 
-/* Rows of y that a tile covers begin here. */
+/* First row of y that a tile covers. */
 static int64_t first_row(const wf_gemm *g, const block *b)
 {
     return g->y_first + b->index * g->m + b->i0;
 }
 
-/* Sets the sums c [mc][nc] of a tile to what the product is added to. */
+/* Initializes the sums c [mc][nc] of a tile: bias, y's old values, or 0. */
 static void begin_tile(const tiling *t, const block *b, float *c)
 {
     const wf_view *y = t->g->y;
@@ -170,14 +169,14 @@ static void begin_tile(const tiling *t, const block *b, float *c)
                (size_t)b->n * sizeof *c);
 }
 
-/* Part of row r, from column j0 on. */
+/* Stores n elements of row r from column j0 on. */
 static void store_part(const wf_view *v, int64_t r, int64_t j0, const float *from, int64_t n)
 {
     wf_convert_from_f32(v->type, from, wf_view_at(v, wf_view_row(v, r) + j0), n);
 }
 
-/* Stores the sums c [m][nc] of a tile. Where the product before an activation is not kept, the place
- * of the result serves to round it. */
+/* Stores the sums c [m][nc] of a tile. If pre is not kept, y's memory serves to round it before the
+ * activation. */
 static void end_tile(const tiling *t, const block *b, float *c, float *buf)
 {
     const wf_gemm *g = t->g;
@@ -197,7 +196,7 @@ static void end_tile(const tiling *t, const block *b, float *c, float *buf)
     }
 }
 
-/* The same with what a slope makes of them. */
+/* The same, times an activation's derivative. */
 static void end_tile_slope(const tiling *t, const block *b, float *c, float *buf)
 {
     const wf_gemm *g = t->g;
@@ -208,7 +207,7 @@ static void end_tile_slope(const tiling *t, const block *b, float *c, float *buf
     }
 }
 
-/* One block of k of the panel of column j in a b that lies in panels, [k][NR] of its type each. */
+/* Returns one block of k of column j's panel of a packed b, [k][NR], as f32. */
 static const float *stored_panel(const wf_gemm *g, const block *k, int64_t j, float *buf)
 {
     const wf_view *w = g->b.view;
@@ -238,14 +237,14 @@ static void multiply_packed(const tiling *t, const block *k, const float *a, flo
     }
 }
 
-/* Packing b costs as much as it saves when few rows are multiplied by it, as in decoding. */
+/* Multiplies an unpacked b: for a few rows, as in decode, packing does not pay. */
 static void multiply_direct(const tiling *t, const block *k, const float *a, float *b, float *c)
 {
     const wf_gemm_operand *o = &t->g->b;
     int64_t base = o->first + k->index * o->rows + k->j0;
     for (int64_t j = 0; j < k->n; j += NR) {
         const float *rows[NR];
-        for (int i = 0; i < NR; i++) /* past the last column: that one again, to be dropped */
+        for (int i = 0; i < NR; i++) /* past the last column: repeat it; the result is dropped */
             rows[i] =
                 wf_row_part(o->view, base + wf_min64(j + i, k->n - 1), k->k0, k->nk, b + i * k->nk);
         for (int64_t i = 0; i < k->m; i++)

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * head_loss.c - the head of a language model and its loss, some rows of x at a time:
+ * head_loss.c - a language model's head and its loss, one chunk of rows of x at a time:
  *
  *     logits = x w^T      loss, lse and dlogits of each row      dx = dlogits w      dw += dlogits^T x
  *
- * The workspace holds the logits of one chunk of rows, which the gradient overwrites, so it does not
- * grow with the number of rows, and the logits are computed once where separate nodes would keep
- * them or compute them again.
+ * The workspace holds the logits of one chunk; their gradient overwrites them. Its size does not
+ * depend on the number of rows, and the logits are computed once, where separate nodes would keep
+ * them or compute them twice.
  *
- * Rows whose targets are ignored, most of them in conversations, have no loss and a gradient of zeros. Where nobody
- * reads lse they are left out: the rows that count are gathered, so that chunks are full of them.
+ * Rows with ignored targets (most rows of conversations) have loss 0 and a zero gradient. If lse is
+ * not read they are skipped: the other rows are gathered into full chunks.
  *
- * All results have the bits of the separate nodes. Between the steps numbers are rounded as the
- * nodes' outputs are; rows of a product do not depend on their neighbours; and chunks are whole
- * blocks of the product's sums, so that dw is added up over the rows as in one product. (A chunk that
- * was asked for and is no multiple of WF_GEMM_BLOCK adds up dw in other portions.) Zeros that are left out change
- * no sum, as long as those that are gathered are of one block: so, with dw, rows stay in their chunk.
+ * All results have the bits of separate nodes. Intermediate values are rounded like the nodes'
+ * outputs. Rows of a GEMM do not depend on their neighbours. Chunks are whole blocks of the GEMM's
+ * sums, so dw is summed as in one GEMM. (A requested chunk that is no multiple of WF_GEMM_BLOCK
+ * sums dw in other portions.) Skipped zeros change no sum as long as the gathered rows belong to
+ * one block: with dw, rows therefore stay in their chunk.
  */
 #include "device/cpu/head_loss.h"
 
@@ -26,28 +26,28 @@
 #include "device/walk.h"
 
 enum { Z, DZ, BUFFERS };
-enum { SIZES = 8 /* of gathered chunks, a multiple of a share each: so many kinds of products */ };
+enum { SIZES = 8 /* distinct sizes of gathered chunks, which bounds the distinct GEMM shapes */ };
 
 typedef struct {
     int64_t rows, classes, width, chunk;
     bool grad;
 } sizes;
 
-/* Where the parts of the workspace begin, in bytes. */
+/* Byte offsets of the parts of the workspace. */
 typedef struct {
-    size_t sum;    /* f32 [V, C]: dw before it is rounded to w's type; none where that is f32 */
-    size_t taken;  /* i64 [chunk]: rows of x that were gathered */
-    size_t gather; /* [chunk, C]: these, then their dx */
+    size_t sum;    /* f32 [V, C]: dw before rounding to w's type; absent if that is f32 */
+    size_t taken;  /* i64 [chunk]: indices of the gathered rows of x */
+    size_t gather; /* [chunk, C]: the gathered rows, then their dx */
     size_t scratch;
     size_t end;
-} layout; /* the logits of a chunk come first */
+} layout; /* the logits of a chunk are at offset 0 */
 
 static size_t max_size(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
 
-/* Whole cache lines. */
+/* Rounds up to whole cache lines. */
 static size_t lines(size_t bytes)
 {
     return (bytes + 63) / 64 * 64;
@@ -63,7 +63,7 @@ static sizes sizes_of(const wf_node *n, const wf_head_loss_ways *ways)
     return s;
 }
 
-/* What the products of a chunk of so many rows want. */
+/* Scratch bytes of the GEMMs of a chunk of `rows` rows. */
 static size_t scratch_of(const sizes *s, int64_t rows, wf_type x, const wf_head_loss_ways *ways,
                          int threads)
 {
@@ -75,7 +75,7 @@ static size_t scratch_of(const sizes *s, int64_t rows, wf_type x, const wf_head_
     return scratch;
 }
 
-/* Rows that a chunk of n gathered ones is made to have; those past n are zeros. */
+/* The padded size of a chunk of n gathered rows; the padding rows are zeros. */
 static int64_t gathered_rows(const sizes *s, int64_t n)
 {
     int64_t share = wf_divide_up(s->chunk, SIZES);
@@ -87,7 +87,7 @@ static layout layout_of(const wf_node *n, const sizes *s, const wf_head_loss_way
 {
     wf_type x = n->in[0]->type, w = n->in[1]->type;
     bool apart = n->nout > 3 && w != WF_F32;
-    /* The last chunk may have fewer rows, and then want more: it is cut otherwise. */
+    /* A smaller last chunk may need more scratch, since its GEMM is tiled differently. */
     int64_t last = s->rows > 0 ? (s->rows - 1) % s->chunk + 1 : 0;
     size_t scratch = max_size(wf_row_workspace(threads, BUFFERS, s->classes),
                               scratch_of(s, last, x, ways, threads));
@@ -112,16 +112,16 @@ typedef struct {
     const wf_head_loss_ways *ways;
     sizes size;
     wf_loss loss;
-    wf_view logits; /* [chunk, V] of x's type, then their gradient */
-    wf_view sum;    /* f32 [V, C]: dw, or the workspace; without data when nobody reads dw */
+    wf_view logits; /* [chunk, V] of x's type, overwritten by their gradient */
+    wf_view sum;    /* f32 [V, C]: dw or the workspace; data is NULL if dw is not read */
     wf_view gather; /* [chunk, C] of x's type */
-    int64_t *taken; /* [chunk]: the rows of the chunk */
-    int64_t count;  /* how many it has */
-    int64_t next;   /* row where the one after it may begin */
+    int64_t *taken; /* [chunk]: indices of the chunk's rows */
+    int64_t count;  /* rows in the chunk */
+    int64_t next;   /* where the next chunk starts looking */
     void *scratch;
-    bool grad;   /* dx or dw is wanted */
-    bool skip;   /* rows that do not count */
-    bool summed; /* there is something in sum */
+    bool grad;   /* dx or dw is read */
+    bool skip;   /* skip rows with ignored targets */
+    bool summed; /* sum has been written */
 } job;
 
 static wf_view dense_view(void *data, wf_type type, int64_t rows, int64_t columns)
@@ -134,7 +134,7 @@ static wf_view dense_view(void *data, wf_type type, int64_t rows, int64_t column
                      .dense = true};
 }
 
-/* Loss and gradient of a row in one go, while its logits are in the cache. */
+/* Computes loss and gradient of each row while its logits are in the cache. */
 static void loss_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const job *j = arg;
@@ -153,7 +153,7 @@ static void loss_rows(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* The same in the device's own way. */
+/* The same by the instruction set's own function. */
 static void loss_rows_way(void *arg, int64_t begin, int64_t end, int thread)
 {
     const job *j = arg;
@@ -163,14 +163,14 @@ static void loss_rows_way(void *arg, int64_t begin, int64_t end, int thread)
                      wf_view_at(&j->logits, wf_view_row(&j->logits, r)), j->l, j->grad);
 }
 
-/* ---- Which rows ---- */
+/* ---- Selecting rows ---- */
 
 static char *row_at(const wf_view *v, int64_t row)
 {
     return wf_view_at(v, wf_view_row(v, row));
 }
 
-/* A row that does not count. */
+/* Writes the zero loss and gradient of a skipped row. */
 static void leave_out(const job *j, int64_t row)
 {
     const wf_launch *l = j->l;
@@ -180,7 +180,7 @@ static void leave_out(const job *j, int64_t row)
         memset(row_at(&l->out[2], row), 0, wf_type_bytes(l->out[2].type, j->size.width));
 }
 
-/* The next chunk: as many rows that count as there is room for, or all rows that follow. */
+/* Takes the next chunk: as many counting rows as fit, or all consecutive rows. */
 static void take_rows(job *j)
 {
     int64_t end = j->size.rows;
@@ -193,7 +193,7 @@ static void take_rows(job *j)
             j->taken[j->count++] = j->next;
 }
 
-/* Does the chunk lie in x as one that nothing was left out of would? */
+/* Whether the chunk's rows are consecutive in x. */
 static bool is_together(const job *j)
 {
     int64_t first = j->taken[0];
@@ -202,7 +202,7 @@ static bool is_together(const job *j)
             (first % j->size.chunk == 0 && first + j->count == j->size.rows));
 }
 
-/* Rows of x, or zeros, become those of the chunk. Returns how many. */
+/* Copies the chunk's rows of x, then zero rows. Returns their count. */
 static int64_t gather_rows(const job *j)
 {
     int64_t rows = gathered_rows(&j->size, j->count);
@@ -223,7 +223,7 @@ static void scatter_rows(const job *j)
 
 /* ---- A chunk ---- */
 
-/* The product y = a b, or y += a b. */
+/* y = a b, or y += a b. */
 static void multiply(const job *j, wf_gemm g)
 {
     g.batch = 1;
@@ -266,13 +266,13 @@ static void run_chunk(job *j)
                           .k = classes,
                           .a = {&j->logits, 0, rows, false},
                           .b = {w, 0, classes, true},
-                          .y = together ? &l->out[2] : &j->gather, /* x is not needed any more */
+                          .y = together ? &l->out[2] : &j->gather, /* x is no longer read */
                           .y_first = first});
     if (!together)
         scatter_rows(j);
 }
 
-/* Rows of dw from their sums: a product has x's type before it is cast to that of w. */
+/* Rounds rows of dw from their sums: to x's type first, as a separate matmul would, then to w's. */
 static void round_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const job *j = arg;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* head_loss.h - the steps that head_loss is made of, for devices with other ways to do them. */
+/* head_loss.h - the steps of head_loss, which an instruction set may replace. */
 #ifndef WF_DEVICE_CPU_HEAD_LOSS_H
 #define WF_DEVICE_CPU_HEAD_LOSS_H
 
@@ -7,12 +7,11 @@
 #include "device/cpu/loss.h"
 
 typedef struct {
-    int64_t
-        chunk; /* rows at a time, where the node does not say: whole blocks of the product's sums */
+    int64_t chunk; /* default rows per chunk: whole blocks of the GEMM's sums */
     size_t (*scratch)(int64_t m, int64_t n, int64_t k, wf_type product, int threads);
     void (*multiply)(const wf_gemm *g);
-    /* Loss, lse and, if asked for, gradient of row i, with z its logits, which the gradient replaces. NULL,
-     * and for capped logits: the reference. */
+    /* Computes loss, lse and optionally the gradient of row i from its logits z, which the gradient
+     * overwrites. NULL, or capped logits: the reference is used. */
     void (*row)(const wf_loss *o, int64_t i, wf_type type, void *z, const wf_launch *l, bool grad);
 } wf_head_loss_ways;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* isa.c - which instruction sets this machine has, and the one whose kernels run. */
+/* isa.c - detects instruction sets and selects the one whose kernels run. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #if defined __x86_64__ && WF_CPU_SIMD
 #include <cpuid.h>
 
-/* Which registers the system saves when it switches threads: bits of XCR0. */
+/* Bits of XCR0: the registers that the operating system saves on a context switch. */
 static uint64_t saved_registers(void)
 {
     uint32_t low, high;
@@ -75,21 +75,21 @@ static bool has_amx(void)
 #ifdef __linux__
 #include <sys/auxv.h>
 
-/* With all that a compiler uses when it is told armv8.2-a, which has them. */
+/* Also checks what compilers use for armv8.2-a. */
 static bool has_dotprod(void)
 {
     const unsigned long bits = HWCAP_CRC32 | HWCAP_ATOMICS | HWCAP_ASIMDRDM | HWCAP_ASIMDDP;
     return (getauxval(AT_HWCAP) & bits) == bits;
 }
 
-/* Processors with the one have the other. */
+/* Processors with i8mm also have bf16. */
 static bool has_i8mm(void)
 {
     const unsigned long bits = HWCAP2_I8MM | HWCAP2_BF16;
     return has_dotprod() && (getauxval(AT_HWCAP2) & bits) == bits;
 }
 #else
-static bool has_dotprod(void) /* nobody to ask */
+static bool has_dotprod(void) /* this system offers no way to ask */
 {
     return false;
 }
@@ -119,7 +119,7 @@ static const wf_cpu_isa reference = {
     .loops = &wf_cpu_plain_loops,
 };
 
-/* The best first. */
+/* Best first. */
 static const struct {
     const char *name, *title;
     bool (*present)(void);
@@ -132,7 +132,7 @@ static const struct {
     {"avx512", "AVX-512 kernels", has_avx512, &wf_cpu_isa_avx512},
     {"avx2", "AVX2 kernels", has_avx2, &wf_cpu_isa_avx2},
 #ifdef WF_CPU_AMX_EMULATED
-    /* For tests; after what every machine that has it has, too. */
+    /* For tests; after avx512, which every machine that can run it has. */
     {"amx_emulated", "AMX kernels with emulated tiles", has_avx512, &wf_cpu_isa_amx_emulated},
 #endif
 #elif defined __aarch64__ && WF_CPU_SIMD
@@ -144,7 +144,7 @@ static const struct {
 };
 enum { SETS = sizeof sets / sizeof *sets };
 
-/* WEFT_CPU's choice, or the best that the machine has. -1: there is no such set, -2: not here. */
+/* Index of WEFT_CPU's set, or of the best one. -1: unknown name; -2: not on this machine. */
 static int chosen;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 

@@ -173,6 +173,6 @@ static wf_status launch_cross_entropy_grad(const wf_launch *l)
      .workspace = loss_workspace, .launch = launch_##name_, __VA_ARGS__}
 const wf_kernel wf_cpu_loss[] = {
     ROW(cross_entropy),
-    ROW(cross_entropy_grad, .in_place = 2), /* gradients of logits where the logits were */
+    ROW(cross_entropy_grad, .in_place = 2), /* dlogits may overwrite logits */
     {0},
 };

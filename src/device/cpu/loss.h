@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* loss.h - cross entropy of one row of logits: what cross_entropy and head_loss are made of. */
+/* loss.h - cross entropy of one row of logits, for cross_entropy and head_loss. */
 #ifndef WF_DEVICE_CPU_LOSS_H
 #define WF_DEVICE_CPU_LOSS_H
 
@@ -12,7 +12,7 @@ typedef struct {
     int64_t rows, classes;
 } wf_loss;
 
-/* Element i of a value of rank one less than the logits, counted as their rows are. */
+/* Address of element i of a value that has one element per row of logits. */
 static inline void *wf_loss_at(const wf_view *v, int64_t i)
 {
     int64_t last = wf_view_last(v);
@@ -24,17 +24,17 @@ static inline int64_t wf_loss_target(const wf_loss *o, int64_t i)
     return *(const int32_t *)wf_loss_at(o->targets, i);
 }
 
-/* Fails unless all targets are classes, or ignored. */
+/* Fails unless every target is a class or ignored. */
 wf_status wf_loss_check(const wf_loss *o, const wf_launch *l);
 
-/* Row r of the logits, capped, borrowed until buf, of V floats, or the logits change. */
+/* Returns row r of the logits, capped. Valid until buf (V floats) or the logits change. */
 const float *wf_loss_read(const wf_loss *o, const wf_view *logits, int64_t r, float *buf);
-/* Stores the loss and the log-sum-exp of row i, with z the capped logits, in those of the two values
- * that have memory. Returns the log-sum-exp. */
+/* Computes row i's loss and log-sum-exp from its capped logits z, stores those that have memory,
+ * and returns the log-sum-exp. */
 float wf_loss_row(const wf_loss *o, int64_t i, const float *z, const wf_view *loss,
                   const wf_view *lse);
-/* dz: the gradient of row i with respect to the logits before the cap. May be z itself, which is not
- * read when the target is ignored. */
+/* dz: the gradient of row i with respect to the uncapped logits. May alias z; z is not read if the
+ * target is ignored. */
 void wf_loss_row_grad(const wf_loss *o, int64_t i, const float *z, float dloss, float lse,
                       float *dz);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * matmul.c - matrix products: matmul (batched, either operand transposed), linear, and linear with an
- * activation, which is applied to each tile while it is in the cache; likewise gradients. Linear reads a weight as it was
- * given or in panels, by the same code and with the same bits.
+ * matmul.c - matmul (batched, either operand transposed), linear, linear with an activation
+ * (applied to each tile in the cache), and gradients. linear reads a weight as stored or packed, by
+ * the same code and with the same bits.
  */
 #include "device/cpu/matmul.h"
 #include "device/cpu/activation.h"
@@ -117,7 +117,7 @@ static wf_status launch_linear_act(const wf_launch *l)
     return WF_OK;
 }
 
-/* ---- matmul_act_grad: dy [M, N], w [N, K], pre [M, K] -> d [M, K], its rows added up f32 [K] ---- */
+/* ---- matmul_act_grad: dy [M, N], w [N, K], pre [M, K] -> d [M, K], column sums f32 [K] ---- */
 
 wf_gemm wf_matmul_act_grad_sizes(const wf_node *n)
 {
@@ -130,7 +130,7 @@ static size_t matmul_act_grad_workspace(const wf_device *device, const wf_node *
     wf_gemm g = wf_matmul_act_grad_sizes(n);
     size_t product = wf_gemm_scratch(g.m, g.n, g.k, wf_device_threads(device));
     size_t sum = wf_sum_rows_workspace(g.m, g.n);
-    return product > sum ? product : sum; /* one after the other */
+    return product > sum ? product : sum; /* they run in sequence and share it */
 }
 
 wf_gemm wf_matmul_act_grad_product(const wf_launch *l)
@@ -173,7 +173,7 @@ static size_t linear_grad_weight_workspace(const wf_device *device, const wf_nod
     wf_gemm g = wf_linear_grad_weight_sizes(n);
     size_t product = wf_gemm_scratch(g.m, g.n, g.k, wf_device_threads(device));
     size_t sum = wf_sum_rows_workspace(g.k, g.m);
-    return product > sum ? product : sum; /* one after the other */
+    return product > sum ? product : sum; /* they run in sequence and share it */
 }
 
 wf_gemm wf_linear_grad_weight_product(const wf_launch *l)

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* matmul.h - the products that matmul, linear and their fused forms ask for, as gemm.h describes them. */
+/* matmul.h - the GEMMs of matmul, linear and their fused forms, in terms of gemm.h. */
 #ifndef WF_DEVICE_CPU_MATMUL_H
 #define WF_DEVICE_CPU_MATMUL_H
 
 #include "device/cpu/gemm.h"
 
-/* Sizes alone. */
+/* Sets sizes only. */
 wf_gemm wf_matmul_sizes(const wf_node *n);
 wf_gemm wf_linear_sizes(const wf_node *n);
 wf_gemm wf_matmul_act_grad_sizes(const wf_node *n);
 wf_gemm wf_linear_grad_weight_sizes(const wf_node *n);
-/* All of it, but for the activation of linear_act and the slope of matmul_act_grad. */
+/* Sets all but the activation of linear_act and the slope of matmul_act_grad. */
 wf_gemm wf_matmul_product(const wf_launch *l);
 wf_gemm wf_linear_product(const wf_launch *l);
 wf_gemm wf_matmul_act_grad_product(const wf_launch *l);
-/* Of the two results of linear_grad_weight the weight's. */
+/* The GEMM of linear_grad_weight's first result, dw. */
 wf_gemm wf_linear_grad_weight_product(const wf_launch *l);
 
 #endif

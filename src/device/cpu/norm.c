@@ -5,8 +5,8 @@
  *     y = xhat * gamma + beta     xhat = (x - mean) * rstd     rstd = 1 / sqrt(mean square + eps)
  *
  * The rms norm is the same with mean = 0 and no beta, so one implementation serves both. With a
- * residual, x is the sum as an add would have stored it: the bits are those of two nodes. What is added
- * to a gradient is added before that is rounded to its type.
+ * residual, x is the sum as an add would have stored it: the bits are those of two nodes. What is
+ * added to a gradient is added before that is rounded to its type.
  */
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * norm.h - the launcher of all norm ops. It reads the operands and outputs of a launch by their places;
- * an implementation supplies the functions that compute rows.
+ * norm.h - the launcher of all norm ops. It reads the operands and outputs of a launch by their
+ * places; an implementation supplies the functions that compute rows.
  */
 #ifndef WF_DEVICE_CPU_NORM_H
 #define WF_DEVICE_CPU_NORM_H

@@ -15,8 +15,8 @@ static const wf_view *output(const wf_launch *l, int i)
     return i < l->nout && l->out[i].data ? &l->out[i] : NULL;
 }
 
-/* (x, gamma?, beta?) -> y, mean if centered, rstd. With a residual: (x, residual, gamma?, beta?) -> sum,
- * then the same outputs. */
+/* (x, gamma?, beta?) -> y, mean if centered, rstd. With a residual: (x, residual, gamma?, beta?) ->
+ * sum, then the same outputs. */
 static wf_status forward(const wf_launch *l, const wf_norm_rows *with, bool centered, bool residual)
 {
     int first = residual ? 1 : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pack.c - weights to panels and back. Elements are moved as they are, so both ways are exact. */
+/* pack.c - packs weights into panels and back. Elements are only moved, so both ways are exact. */
 #include "device/cpu/pack.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum {
     NR = WF_GEMM_COLUMNS,
-    GRAIN = 64 * 1024 /* elements worth waking a thread for */
+    GRAIN = 64 * 1024 /* fewest elements per thread */
 };
 
 static int64_t panel_count(const wf_dims *shape)
@@ -32,12 +32,12 @@ size_t wf_cpu_packed_bytes(const wf_device *device, wf_type type, const wf_dims 
 
 typedef struct {
     char *panels, *rows;
-    size_t size; /* of an element */
+    size_t size; /* bytes per element */
     int64_t n, k;
-    bool pack; /* from rows to panels, or back */
+    bool pack; /* true: rows to panels; false: back */
 } job;
 
-/* Row `row` of the weight, which is column `j` of a panel. */
+/* Moves row `row` of the weight to or from column `j` of a panel. */
 static inline void move_row(const job *w, int64_t row, char *panel, int j, size_t size)
 {
     char *dense = w->rows + (size_t)(row * w->k) * size;
@@ -59,7 +59,7 @@ static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t p = begin; p < end; p++) {
         char *panel = w->panels + (size_t)(p * NR * w->k) * w->size;
         for (int j = 0; j < NR && (w->pack || p * NR + j < w->n); j++) {
-            if (w->size == 4) /* sizes that the compiler knows: one instruction an element */
+            if (w->size == 4) /* constant sizes compile to one instruction per element */
                 move_row(w, p * NR + j, panel, j, 4);
             else
                 move_row(w, p * NR + j, panel, j, 2);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pack.h - weights in the layout that matrix products want: slots for a device that runs the cpu's
- * kernels on memory of the host.
+ * pack.h - packed weights, the layout that GEMM reads fastest: device slots for devices that run
+ * the cpu's kernels on host memory.
  *
- * A weight [N, K] of f32, f16 or bf16 is kept in panels of WF_GEMM_COLUMNS rows, each with all of
- * these rows' elements of one k side by side, zeros where there is no row any more:
+ * A weight [N, K] of f32, f16 or bf16 is stored in panels of WF_GEMM_COLUMNS rows. A panel holds
+ * the elements of its rows for one k contiguously, with zeros for missing rows:
  *
  *     [ceil(N / columns)][K][columns]
  */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * packed.h - sequences packed one after the other: rows seq_start[s] .. seq_start[s+1] of a packed
- * value are sequence s. Rows before the first start and after the last are in no sequence.
+ * packed.h - packed sequences: rows [seq_start[s], seq_start[s + 1]) of a packed value are sequence
+ * s. Rows before the first start and after the last belong to no sequence.
  */
 #ifndef WF_DEVICE_CPU_PACKED_H
 #define WF_DEVICE_CPU_PACKED_H
 
 #include "device/kernel.h"
 
-/* seq_start i32[S+1] comes from outside: fails unless it never falls and stays within `rows`. */
+/* Fails unless seq_start i32[S+1], which is user input, does not decrease and stays within
+ * `rows`. */
 static inline wf_status wf_packed_check(const wf_launch *l, const wf_view *seq_start, int64_t rows)
 {
     const int32_t *start = seq_start->data;
@@ -23,12 +24,13 @@ static inline wf_status wf_packed_check(const wf_launch *l, const wf_view *seq_s
     return WF_OK;
 }
 
-/* The sequence of a row, or -1. */
+/* Returns the sequence of a row, or -1. */
 static inline int64_t wf_packed_find(const wf_view *seq_start, int64_t row)
 {
     const int32_t *start = seq_start->data;
     int64_t low = 0,
-            high = seq_start->dim[0]; /* starts [0, low) are not after row, [high, ..) are */
+            high =
+                seq_start->dim[0]; /* invariant: starts [0, low) are <= row, [high, ..) are > row */
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         if (start[middle] <= row)

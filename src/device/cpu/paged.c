@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* paged.c - whether what page tables, lengths and positions say lies within the pools. */
+/* paged.c - checks that page tables, lengths and positions stay within the pools. */
 #include "device/cpu/paged.h"
 
 #include "device/cpu/packed.h"
 
-/* The keys [low, high] of so many that a query at this position sees; none when high < low. */
+/* The keys [low, high] of `length` keys that a query at this position sees; empty if high < low. */
 static void seen_keys(const wf_attr_attention *a, int64_t position, int64_t length, int64_t *low,
                       int64_t *high)
 {
@@ -22,7 +22,7 @@ static wf_status check_sequence(const wf_launch *l, int64_t s)
         return wf_fail(l->ctx, WF_ERR_DEVICE,
                        "attention: lengths[%lld] is %lld, but the table has room for %lld keys",
                        (long long)s, (long long)length, (long long)most);
-    int64_t first = 0, last = -1; /* pages that an earlier query found good */
+    int64_t first = 0, last = -1; /* pages that an earlier query already checked */
     for (int64_t i = start[s]; i < start[s + 1]; i++) {
         int64_t low, high;
         seen_keys(l->attr, positions[i], length, &low, &high);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* peak.c - what this machine gives at best: memory streamed through, and multiplications and additions
- * that never leave the registers. */
+/* peak.c - measures the machine's peak: streaming memory bandwidth, and multiply-adds in
+ * registers. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -8,9 +8,9 @@
 #include "base/thread.h"
 #include "device/cpu/cpu.h"
 
-#define REPEATS 8 /* of which the best counts: other work and rising clocks only slow down */
-#define ROUND_SECONDS 0.01 /* of arithmetic, each time */
-#define PIECE 4096         /* floats that a thread streams at a time */
+#define REPEATS 8          /* the best counts: other load and rising clocks only slow a run down */
+#define ROUND_SECONDS 0.01 /* of arithmetic per measurement */
+#define PIECE 4096         /* floats per chunk of a thread's stream */
 
 /* ---- In plain C ---- */
 
@@ -29,7 +29,7 @@ static float multiply_add(int64_t rounds)
     return all;
 }
 
-/* Several sums, so that no addition waits for the one before. */
+/* Independent sums hide the latency of additions. */
 static float read_floats(const float *from, int64_t n)
 {
     float sum[16] = {0}, all = 0;
@@ -81,9 +81,9 @@ const wf_cpu_loops wf_cpu_plain_loops = {
 typedef struct {
     const wf_cpu_loops *loops;
     int threads;
-    float *part[3]; /* of the memory */
-    int64_t rounds; /* of arithmetic */
-    float *sink;    /* [threads, 16]: sums go somewhere, so that they are computed */
+    float *part[3]; /* parts of the memory */
+    int64_t rounds; /* rounds of arithmetic */
+    float *sink;    /* [threads, 16]: keeps the compiler from dropping the sums */
 } bench;
 
 static float *sink_of(const bench *b, int thread)
@@ -148,7 +148,7 @@ static double best_of(bench *b, wf_range_fn *fn, int64_t items)
     return best > 0 ? best : 1e-9;
 }
 
-/* Bytes a second when the memory is taken as so many parts, all of which are touched. */
+/* Bytes per second when the memory is split into `parts` arrays, all of which fn accesses. */
 static double stream(bench *b, float *memory, int64_t floats, int parts, wf_range_fn *fn)
 {
     const int64_t pieces = floats / PIECE / parts, n = pieces * PIECE;
@@ -157,7 +157,7 @@ static double stream(bench *b, float *memory, int64_t floats, int parts, wf_rang
     return (double)parts * (double)n * sizeof(float) / best_of(b, fn, pieces);
 }
 
-/* On one thread, and the best of three: when other work comes in between, few rounds take long, too. */
+/* Best of three on one thread: other load can disturb even short measurements. */
 static double seconds_of_rounds(const bench *b)
 {
     double best = INFINITY;
@@ -187,10 +187,10 @@ wf_status wf_cpu_peak(wf_device *d, int threads, size_t bytes, wf_device_peak *o
     b.sink = wf_mem_array(d->ctx, (size_t)threads * 16, sizeof *b.sink);
     *out = (wf_device_peak){0};
     if (memory && b.sink) {
-        out->flops = arithmetic(&b); /* first, since it also brings the clocks up */
-        b.part[0] = memory; /* pages that nobody wrote to are one and the same page of zeros */
+        out->flops = arithmetic(&b); /* first: it also raises the clock */
+        b.part[0] = memory;          /* written first: untouched pages all map to one zero page */
         seconds_of(&b, fill_range, floats / PIECE);
-        /* Processors fetch ahead for each row by itself, so several together may come faster. */
+        /* Hardware prefetch works per stream, so several streams may be faster. */
         out->read = fmax(stream(&b, memory, floats, 1, read_range),
                          stream(&b, memory, floats, 1, read_rows_range));
         out->copy = stream(&b, memory, floats, 2, copy_range);

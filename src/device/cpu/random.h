@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* random.h - the random numbers of a graph: each a pure function of its place, so that every device
- * and any number of threads draw the same. */
+/* random.h - the random numbers of a graph. Each is a function of its position, so every device and
+ * any number of threads draw the same. */
 #ifndef WF_DEVICE_CPU_RANDOM_H
 #define WF_DEVICE_CPU_RANDOM_H
 
 #include "base/philox.h"
 
-/* Numbers [first, first + n) of a stream, uniform in [0, 1). key: seed low, seed high, step. Four
- * consecutive ones share a Philox block. */
+/* Values [first, first + n) of a stream, uniform in [0, 1). key: low word of the seed, high word,
+ * step. Four consecutive values share a Philox block. */
 static inline void wf_random_units(const int32_t *key, int64_t stream, int64_t first, int64_t n,
                                    float *to)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reduce.c - ops that make one number of many: sum, mean, max, argmax, top_k, softmax, global_norm.
+ * reduce.c - reductions: sum, mean, max, argmax, top_k, softmax, global_norm.
  *
- * Floats are added up in double. What is reduced into one number is cut into blocks of fixed size,
- * each added up in order and their results added in order: so the result does not depend on the
- * number of threads, and one large sum can still be shared by all of them.
+ * Floats are added in f64. The elements of one result are cut into blocks of fixed size. Each block
+ * is summed in order, and the block sums are added in order. The result does not depend on the
+ * number of threads, yet threads can share one large sum.
  *
- * NaN: sum, mean and max give NaN where one goes in. argmax and top_k, which must name a place,
- * take it for the largest of all: larger than inf, and equal to any other NaN.
+ * NaN: sum, mean and max return NaN if any element is NaN. argmax and top_k treat NaN as the
+ * largest element, above Inf and equal to any other NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -27,11 +27,11 @@ static int64_t blocks_of(int64_t count)
 /* ---- sum, mean, max ---- */
 
 typedef union {
-    double f;  /* of floats */
-    int64_t i; /* of i32; wraps around, and so its low half does */
+    double f;  /* for floats */
+    int64_t i; /* for i32; the low 32 bits wrap on overflow */
 } total;
 
-/* How totals come about: along adds n elements to one total, across adds one to each of n. */
+/* A kind of reduction. along adds n elements to one total; across adds one element to each of n. */
 typedef struct {
     total start;
     void (*along)(total *t, const void *x, int64_t n);
@@ -70,20 +70,20 @@ FOLDING(max_f32, double, f, float, -INFINITY, a >= b || a != a ? a : b)
 FOLDING(sum_i32, int64_t, i, int32_t, 0, (int64_t)((uint64_t)a + (uint64_t)b))
 FOLDING(max_i32, int64_t, i, int32_t, INT32_MIN, a >= b ? a : b)
 
-#define TILE WF_CHUNK /* results that are worked on together */
+#define TILE WF_CHUNK /* results processed together */
 
 typedef struct {
     const wf_view *x, *y;
-    double divisor; /* of floats */
+    double divisor; /* for floats */
     const folding *fold;
     wf_walk kept, gone;
-    int64_t outputs, length; /* results; elements that make one */
-    int64_t tiles, blocks;   /* into which these are cut */
+    int64_t outputs, length; /* results, and elements per result */
+    int64_t tiles, blocks;   /* tiles of results, blocks of elements */
     bool across;             /* neighbours in memory belong to different results */
-    total *partial;          /* [blocks][outputs]; NULL when there is a single block */
+    total *partial;          /* [blocks][outputs]; NULL: a single block */
 } reduction;
 
-/* Results [first, end), of one tile, from block b of what makes them. */
+/* Reduces block b of results [first, end), all in one tile. */
 static void reduce_across(const reduction *r, int64_t first, int64_t end, int64_t b, total *t)
 {
     const wf_view *x = r->x;
@@ -145,7 +145,7 @@ static void reduce_range(void *arg, int64_t begin, int64_t stop, int thread)
     }
 }
 
-/* The results of tiles [begin, stop) from those of their blocks. */
+/* Combines the block totals of tiles [begin, stop). */
 static void join_range(void *arg, int64_t begin, int64_t stop, int thread)
 {
     (void)thread;
@@ -153,14 +153,14 @@ static void join_range(void *arg, int64_t begin, int64_t stop, int thread)
     for (int64_t tile = begin; tile < stop; tile++) {
         int64_t first = tile * TILE;
         int64_t n = first + TILE < r->outputs ? TILE : r->outputs - first;
-        total *t = r->partial + first; /* onto the first block */
+        total *t = r->partial + first; /* add to the first block's totals */
         for (int64_t b = 1; b < r->blocks; b++)
             r->fold->join(t, t + b * r->outputs, n);
         store(r, first, n, t);
     }
 }
 
-/* Over the axes of the bit set; threads and workspace are the launch's. */
+/* Reduces over the bit set of axes, with the launch's threads and workspace. */
 static void reduce(const wf_launch *l, reduction r, int64_t axes)
 {
     const wf_view *x = r.x;
@@ -220,10 +220,10 @@ size_t wf_sum_rows_workspace(int64_t rows, int64_t columns)
 
 typedef struct {
     const wf_launch *l;
-    wf_walk kept, gone; /* the latter is the axis */
+    wf_walk kept, gone; /* `gone` is the reduced axis */
 } argmax_job;
 
-/* Goes on looking through n elements, the first of which has index `first`. */
+/* Continues the search through n elements; the first has index `first`. */
 static void argmax_f32(const float *x, int64_t first, int64_t n, float *best, int32_t *where)
 {
     for (int64_t i = 0; i < n; i++)
@@ -279,8 +279,7 @@ static wf_status launch_argmax(const wf_launch *l)
 
 /* ---- top_k ---- */
 
-/* Whether element a comes before element b. No two come at the same place, so the order, and with
- * it the result, is unique. */
+/* Whether element a comes before element b. The order is total, so the result is unique. */
 static bool before(const float *x, int32_t a, int32_t b)
 {
     if (isnan(x[a]) || isnan(x[b]))
@@ -288,8 +287,7 @@ static bool before(const float *x, int32_t a, int32_t b)
     return x[a] > x[b] || (x[a] == x[b] && a < b);
 }
 
-/* In a heap no element comes before those under it: the root is the last of all. Lets the one at
- * `at` down to its place. */
+/* Restores the heap below `at`. The root of the heap is the last element in order. */
 static void sink(const float *x, int32_t *heap, int64_t n, int64_t at)
 {
     for (int64_t child; (child = 2 * at + 1) < n; at = child) {
@@ -303,7 +301,7 @@ static void sink(const float *x, int32_t *heap, int64_t n, int64_t at)
     }
 }
 
-/* The first k of n in order: the last of those kept so far makes way for one that comes before. */
+/* Selects the first k of n in order, by a heap of the k best so far. */
 static void select_top(const float *x, int64_t n, int32_t *heap, int64_t k)
 {
     for (int64_t i = 0; i < k; i++)
@@ -370,7 +368,7 @@ static void softmax_range(void *arg, int64_t begin, int64_t end, int thread)
             top = x[i] > top ? x[i] : top;
         double sum = 0;
         for (int64_t i = 0; i < n; i++) {
-            y[i] = expf(x[i] - top); /* NaN throughout when all are -inf */
+            y[i] = expf(x[i] - top); /* NaN in the whole row if all are -Inf */
             sum += y[i];
         }
         for (int64_t i = 0; i < n; i++)
@@ -445,13 +443,13 @@ static double sum_of_squares(const wf_view *v, const wf_walk *w, int64_t begin, 
     return sum;
 }
 
-/* Blocks are counted through all inputs; none spans two of them. */
+/* Blocks are numbered through all inputs; no block spans two inputs. */
 static void norm_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const wf_launch *l = arg;
     double *partial = l->workspace;
-    int64_t first = 0; /* block of input i */
+    int64_t first = 0; /* first block of input i */
     for (int i = 0; i < l->nin && first < end; i++) {
         int64_t count = wf_view_count(&l->in[i]), next = first + blocks_of(count);
         wf_walk w = walk_of(&l->in[i]);

@@ -2,8 +2,8 @@
 /*
  * rope.c - rotary position embedding of x [N, H, D].
  *
- * Pair i of a head turns by the angle positions[n] * inv_freq[i]; the inverse turns back. The first
- * R = 2 * len(inv_freq) dimensions are paired, the rest pass.
+ * Rotates pair i of a head by the angle positions[n] * inv_freq[i], or back for the inverse. The
+ * first R = 2 * len(inv_freq) dimensions form pairs; the rest are copied.
  */
 #include <math.h>
 
@@ -18,8 +18,8 @@ typedef struct {
     int64_t heads, pairs;
 } rope_arg;
 
-/* Cosines and sines of one position, times the magnitude. Positions reach 10^5 and more, where an
- * angle in f32 would be off by a hundredth, so the angle is a double. */
+/* Cosines and sines of one position, times the magnitude. The angle is f64: positions exceed 10^5,
+ * where an f32 angle would be off by 0.01. */
 static void turn(const rope_arg *o, int64_t n, float *cosine, float *sine)
 {
     const wf_attr_rope *attr = o->l->attr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* row.c - where the row buffers of each thread lie in a kernel's workspace. */
+/* row.c - addresses of each thread's row buffers in a kernel's workspace. */
 #include "device/cpu/row.h"
 
 #define CACHE_LINE 64
@@ -16,7 +16,7 @@ size_t wf_row_workspace(int threads, int buffers, int64_t length)
 
 float *wf_row_buffer_in(void *workspace, int thread, int buffers, int index, int64_t length)
 {
-    if (!workspace) /* none was asked for: the kernel works on the values' own memory */
+    if (!workspace) /* not requested: the kernel works on the values' own memory */
         return NULL;
     size_t before = (size_t)thread * (size_t)buffers + (size_t)index;
     return (void *)((char *)workspace + before * buffer_bytes(length));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rows.c - ops that pick rows by index: embed, gather_rows, scatter_add_rows.
+ * rows.c - row ops by index: embed, gather_rows, scatter_add_rows.
  *
- * All indices are checked before anything is written, so a launch that fails has done nothing. A
- * row is all that stands under one index of the first axis, of whatever rank.
+ * All indices are checked before anything is written, so a failed launch changes nothing. A row is
+ * everything under one index of the first axis.
  */
 #include "base/thread.h"
 #include "device/cpu/index.h"
@@ -50,7 +50,7 @@ typedef struct {
     int64_t length;
 } rows_job;
 
-/* x itself, or an operand whose rows are like x's. */
+/* Adds x, or an operand with rows like x's, to the walk. */
 static void add_operand(rows_job *j, const wf_view *v)
 {
     wf_walk_add_strides(&j->row, v->stride + 1);
@@ -92,7 +92,7 @@ static wf_status launch_gather(const wf_launch *l)
     return WF_OK;
 }
 
-/* Of quantized blocks, embed gives numbers. */
+/* embed decodes quantized rows to floats. */
 static void decode_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
@@ -115,8 +115,8 @@ static wf_status launch_embed_blocks(const wf_launch *l)
 
 /* ---- scatter_add_rows ---- */
 
-/* Which rows of `from` go into each row of x, as lists in the workspace: first[row] is the first
- * of them and next[i] the one after i, -1 past the last. */
+/* Linked lists in the workspace: first[row] is the first row of `from` that is added to `row` of x,
+ * and next[i] follows i; -1 ends a list. */
 typedef struct {
     int64_t *first, *next;
 } row_lists;
@@ -135,7 +135,7 @@ static size_t scatter_workspace(const wf_device *device, const wf_node *n)
     return (size_t)entries * sizeof(int64_t);
 }
 
-/* From the last to the first, each put in front: the lists then run upwards. */
+/* Prepends from last to first, so lists are in ascending order. */
 static void make_lists(const wf_launch *l)
 {
     row_lists s = lists_in(l);

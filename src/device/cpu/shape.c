@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shape.c - ops that move elements without looking at them, and cast.
+ * shape.c - ops that move elements without computing, and cast.
  *
- * Each of the former is one or more copies of a box: an index space and, for source and target, a
- * first element and strides. reshape, permute and slice come here only when the plan could not let
- * their result share its operand's memory.
+ * Each move is one or more box copies: an index space, with a first element and strides for source
+ * and target. reshape, permute and slice run here only if the plan could not share the operand's
+ * memory.
  */
 #include <math.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void zero_range(void *arg, int64_t begin, int64_t end, int thread)
 
 /* ---- Ops that are one box ---- */
 
-/* Walks the result's shape; the operand repeats where it must. */
+/* Iterates over the result's shape; the operand repeats along broadcast axes. */
 static wf_status launch_broadcast(const wf_launch *l)
 {
     const wf_view in = wf_view_units(&l->in[0]), out = wf_view_units(&l->out[0]);
@@ -60,7 +60,7 @@ static wf_status launch_broadcast(const wf_launch *l)
     return WF_OK;
 }
 
-/* Walks the operand's own shape; the dense result takes elements in that order. */
+/* Iterates over the operand's shape; the dense result takes the elements in that order. */
 static wf_status launch_reshape(const wf_launch *l)
 {
     const wf_view in = wf_view_units(&l->in[0]), out = wf_view_units(&l->out[0]);
@@ -114,7 +114,7 @@ static wf_status launch_slice(const wf_launch *l)
 
 /* ---- Ops that put boxes into a larger result ---- */
 
-/* Puts all of `in` into the result, from index `begin` of the axis on. */
+/* Copies `in` into the result from index `begin` of the axis on. */
 static void put(const wf_launch *l, const wf_view *in, int64_t axis, int64_t begin)
 {
     const wf_view *out = &l->out[0];
@@ -133,7 +133,7 @@ static wf_status launch_pad(const wf_launch *l)
     const wf_view *out = &l->out[0];
     if (!out->data)
         return WF_OK;
-    /* All bits zero are the number 0 in every plain type. */
+    /* Zero bits are 0 in every plain type. */
     wf_parallel_for(l->threads, wf_view_count(out), wf_grain(1), zero_range, (void *)out);
     put(l, &l->in[0], attr->axis, attr->before);
     return WF_OK;
@@ -152,8 +152,8 @@ static wf_status launch_concat(const wf_launch *l)
 
 /* ---- cast ---- */
 
-/* Integers go by way of i32, which holds them all, and floats by way of f32; so an integer cast to
- * an integer is exact. What does not fit saturates; a float loses its fraction, NaN becomes 0. */
+/* Integers convert through i32 and floats through f32, so integer to integer is exact. Out-of-range
+ * values saturate; float to integer truncates, and NaN becomes 0. */
 
 typedef struct {
     const wf_view *in, *out;
@@ -197,7 +197,7 @@ static int32_t whole(float x)
     return x >= 0x1p31f ? INT32_MAX : x <= -0x1p31f ? INT32_MIN : (int32_t)x;
 }
 
-/* n <= WF_CHUNK elements that lie next to each other. */
+/* Converts n <= WF_CHUNK contiguous elements. */
 static void cast_chunk(wf_type from_type, const void *from, wf_type to_type, void *to, int64_t n)
 {
     wf_chunk ints, floats;
@@ -230,7 +230,7 @@ static void cast_range(void *arg, int64_t begin, int64_t end, int thread)
                    wf_view_at(j->out, at), r.n);
 }
 
-/* Rows of blocks. */
+/* Decodes rows of quantized blocks. */
 static void cast_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* source.c - values made from attributes alone: fill, iota, uniform. Inputs and states have no
- * kernel, the executor gives them their memory. */
+/* source.c - values computed from attributes: fill, iota, uniform. Inputs and states need no
+ * kernel: the executor assigns their memory. */
 #include <math.h>
 
 #include "base/thread.h"
@@ -10,7 +10,7 @@
 
 /* ---- fill ---- */
 
-/* The number as one stored element. Integers take its whole part, saturated; NaN is 0. */
+/* Encodes `value` as one element. Integers truncate and saturate; NaN becomes 0. */
 static void encode(wf_type type, double value, wf_chunk *to)
 {
     double whole = isnan(value) ? 0 : trunc(value);
@@ -50,7 +50,7 @@ static wf_status launch_fill(const wf_launch *l)
 
 typedef struct {
     int32_t *out;
-    int64_t length, inner; /* of the axis; elements from one index to the next */
+    int64_t length, inner; /* length of the axis; elements between consecutive indices */
 } iota_job;
 
 static void iota_range(void *arg, int64_t begin, int64_t end, int thread)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * update.c - ops that change states in place: assign, accumulate, adamw, sgd, lion, kv_append.
+ * update.c - ops that update states in place: assign, accumulate, adamw, sgd, lion, kv_append.
  *
- * Output i is the same memory as input i, the state, and goes unmentioned below. Floats are widened
- * to f32, changed and rounded back; `apply` = 0 leaves every bit as it is.
+ * Output i aliases input i, the state, and is not mentioned below. Floats are widened to f32,
+ * updated and rounded back; `apply` = 0 leaves every bit unchanged.
  *
- * The elementwise ones are written for n updates at once, operand k of update i being input i + k n.
- * One loop goes over the elements of all of them, so that many small parameters wake the threads
- * once. A single update is n = 1.
+ * The elementwise ops handle n updates at once; operand k of update i is input i + k n. One loop
+ * covers the elements of all updates, so many small parameters start the threads once.
  */
 #include <math.h>
 #include <string.h>
@@ -18,20 +17,20 @@
 #include "device/walk.h"
 
 typedef struct update update;
-/* Updates elements [begin, end) of u's operands, all of which the walk goes over. */
+/* Updates elements [begin, end) of u's operands along the walk. */
 typedef void update_fn(const update *u, int64_t begin, int64_t end);
 
 struct update {
     const wf_launch *l;
     update_fn *fn;
-    int count, operands; /* n, and how many operands each update walks over */
-    int index;           /* of the update that fn is called for */
-    wf_walk walk;        /* over its operands */
+    int count, operands; /* n, and operands per update */
+    int index;           /* the current update */
+    wf_walk walk;        /* over the current update's operands */
     float lr, scale;
     float step_size, root_bias2; /* adamw: lr / (1 - beta1^step), sqrt(1 - beta2^step) */
 };
 
-/* Operand k of the update at work. */
+/* Operand k of the current update. */
 static const wf_view *operand(const update *u, int k)
 {
     return &u->l->in[u->index + k * u->count];
@@ -45,11 +44,11 @@ static void start_walk(update *u)
     wf_walk_fold(&u->walk);
 }
 
-/* Elements [begin, end) of all states, one after the other. */
+/* Updates elements [begin, end), counted through all states. */
 static void update_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     update u = *(const update *)arg;
-    int64_t first = 0; /* element of the update at work */
+    int64_t first = 0; /* first element of the current update */
     (void)thread;
     for (u.index = 0; u.index < u.count && first < end; u.index++) {
         int64_t n = wf_view_count(operand(&u, 0));
@@ -70,7 +69,7 @@ static void run_update(update *u)
     wf_parallel_for(u->l->threads, elements, wf_grain(1), update_range, u);
 }
 
-/* Whether `apply`, input i if there is one, lets the update happen. */
+/* Whether `apply` (input i, if present) enables the update. */
 static bool applies(const wf_launch *l, int i)
 {
     return i >= l->nin || *(const uint8_t *)l->in[i].data != 0;
@@ -82,14 +81,14 @@ static float scalar(const wf_launch *l, int i)
     return *(const float *)l->in[i].data;
 }
 
-/* Operand i of a run, which is only read, as f32. */
+/* Returns read-only operand i of a run as f32. */
 static const float *read_operand(const update *u, const wf_run *r, int i, wf_chunk *buf)
 {
     return wf_chunk_widen(operand(u, i), r->offset[i], wf_walk_step(&u->walk, i), r->n, buf);
 }
 
-/* State i of a run as f32: its own memory, or buf, from which end_state stores it. States are
- * dense, so the elements of a run are next to each other. */
+/* Returns state i of a run as f32: its own memory, or buf, which end_state stores. States are
+ * dense, so a run is contiguous. */
 static float *begin_state(const update *u, const wf_run *r, int i, wf_chunk *buf)
 {
     const wf_view *v = operand(u, i);
@@ -140,7 +139,7 @@ static void accumulate_ints(const update *u, int64_t begin, int64_t end)
 {
     int64_t step = wf_walk_step(&u->walk, 1);
     for (wf_run r = wf_run_over(&u->walk, begin, end); wf_run_next(&r, WF_CHUNK);) {
-        uint32_t *state = wf_view_at(operand(u, 0), r.offset[0]); /* unsigned: wraps around */
+        uint32_t *state = wf_view_at(operand(u, 0), r.offset[0]); /* unsigned: wraps on overflow */
         const uint32_t *x = wf_view_at(operand(u, 1), r.offset[1]);
         for (int64_t i = 0; i < r.n; i++)
             state[i] += x[i * step];
@@ -305,7 +304,8 @@ static void copy_row(const wf_view *from, int64_t r, const wf_view *to, int64_t 
         wf_convert_from_f32(to->type, wf_row_read(from, r, buf), row, wf_view_last(to));
 }
 
-/* Each thread copies some heads of all tokens: should two tokens have one slot, the later wins. */
+/* Each thread copies some heads of all tokens, in order: of two tokens with one slot the later
+ * wins. */
 static void append_heads(void *arg, int64_t begin, int64_t end, int thread)
 {
     const wf_launch *l = arg;
