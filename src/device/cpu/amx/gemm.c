@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gemm.c - matrix products of bf16 by bf16 with many rows: matmul, linear, and their fused forms.
+ * gemm.c - bf16 GEMM with many rows: matmul, linear, and their fused forms.
  *
- * A product is cut into blocks of rows and columns, which threads share out among themselves. For a block
- * both operands are packed into tiles, KC of k at a time; types other than bf16 do not come here, strides,
- * transposes and odd ends are gone then:
+ * A GEMM is cut into blocks of rows and columns, which the threads share. For a block both operands
+ * are packed into tiles, KC values of k at a time. Operands are always bf16; packing handles
+ * strides, transposition and padding:
  *
  *     a: [strip of 16 rows][k / 32][16][32]      b: [strip of 16 columns][k / 32][16][16][2]
  *
- * Sums are f32, two by two tiles of them at a time, and rest in scratch between blocks of k. An element is
- * summed up over k in the same order, 32 after 32, whatever the blocks and the number of threads.
+ * Sums are f32, 2 x 2 tiles at a time, and wait in scratch between blocks of k. Every element is
+ * summed over k in the same order, in steps of 32, for any blocks and number of threads.
  */
 #include "device/cpu/simd/gemm.h"
 
@@ -22,15 +22,15 @@
 #include "device/cpu/simd/reduce.h"
 
 enum {
-    SIDE = 16,          /* rows or columns of a tile of sums */
-    STEP = 32,          /* of k in a tile */
-    LINE = 64,          /* bytes of a row of a tile */
-    TILE = SIDE * LINE, /* bytes */
-    KC = 512,           /* two strips of b this long stay in the first-level cache */
-    MOST = 512,         /* rows and columns of a block: its strips stay in the second-level cache */
-    PACK_COST = 64,     /* packing an element, in multiplications */
-    GRAIN = 1024 * 1024, /* multiplications worth waking a thread for */
-    LEAST = 16           /* rows, columns and k that are worth it */
+    SIDE = 16,           /* rows or columns of a tile of sums */
+    STEP = 32,           /* k per tile */
+    LINE = 64,           /* bytes per row of a tile */
+    TILE = SIDE * LINE,  /* bytes */
+    KC = 512,            /* two strips of b this long fit in L1 */
+    MOST = 512,          /* most rows and columns of a block: its strips fit in L2 */
+    PACK_COST = 64,      /* cost of packing an element, in multiplications */
+    GRAIN = 1024 * 1024, /* fewest multiplications per thread */
+    LEAST = 16           /* fewest rows, columns and k that pay */
 };
 _Static_assert(WF_VL == SIDE, "a row of sums is a vector");
 
@@ -39,13 +39,13 @@ _Static_assert(WF_VL == SIDE, "a row of sums is a vector");
 typedef struct {
     const wf_gemm *g;
     int threads;
-    int64_t rows, columns;      /* of a block, whole strips; the last may have fewer */
-    int64_t blocks_m, blocks_n; /* of a product */
+    int64_t rows, columns;      /* per block, in whole strips; the last block may be smaller */
+    int64_t blocks_m, blocks_n; /* blocks per matrix */
     int64_t bytes_a, bytes_b,
-        stride; /* scratch of a thread: strips, and sums, `stride` floats a row */
+        stride; /* scratch per thread: strips, and sums with `stride` floats per row */
 } tiling;
 
-/* n in even pieces of at most `most`, of whole pairs of strips. */
+/* The size of equal pieces of n, at most `most`, in whole pairs of strips. */
 static int64_t piece(int64_t n, int64_t most)
 {
     return wf_divide_up(wf_divide_up(n, wf_divide_up(n, most)), 2 * SIDE) * 2 * SIDE;
@@ -84,7 +84,7 @@ static int64_t scratch_bytes(const tiling *t)
 
 /* ---- Packing ---- */
 
-/* 32 numbers of each row from k on, nk of which exist; zeros for rows that do not. */
+/* Reads 32 elements of each row from k on; only nk exist. Zeros for missing rows and elements. */
 static inline void read_rows(const char *const *row, int rows, int64_t k, int64_t nk, vf r[SIDE])
 {
     __mmask32 mask = nk >= STEP ? ~(__mmask32)0 : ((__mmask32)1 << nk) - 1;
@@ -98,7 +98,7 @@ static inline vi read_lanes(const char *row, int64_t at, int lanes)
         _mm256_maskz_loadu_epi16((__mmask16)((1u << lanes) - 1), row + 2 * at));
 }
 
-/* Pairs of neighbours in k, of which there are nk rows: some lanes of them. */
+/* Reads pairs that are adjacent in k from nk rows, `lanes` lanes of them. */
 static inline void read_pairs(const char *const *row, int64_t nk, int64_t at, int lanes, vf r[SIDE])
 {
     for (int i = 0; i < SIDE; i++) {
@@ -116,7 +116,7 @@ static inline void store_tile(vf r[SIDE], bool turned, char *to)
         vf_store((float *)(void *)(to + i * LINE), r[i]);
 }
 
-/* All strips of a part. pairs: as b has them, neighbours in k beside each other in a lane. */
+/* Packs all strips of a part. pairs: in b's layout, where a lane holds two values adjacent in k. */
 static void pack(const wf_gemm_part *p, bool pairs, char *to)
 {
     int64_t strips = wf_divide_up(p->n, SIDE), steps = wf_divide_up(p->nk, STEP);
@@ -150,8 +150,8 @@ static const wf_tile_config all_whole = {
     .rows = {SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE},
 };
 
-/* c, rows of it `stride` bytes apart, from one or two strips of each operand, `next` bytes apart; add: to what
- * stands there. */
+/* Computes or adds to c, rows `stride` bytes apart, from one or two strips of each operand, `next`
+ * bytes apart. */
 WF_INLINE void multiply(bool two_a, bool two_b, int64_t steps, const char *a, const char *b,
                         char *c, int64_t stride, bool add)
 {
@@ -206,13 +206,13 @@ MULTIPLY(0, 0)
 MULTIPLY(0, 1)
 MULTIPLY(1, 0)
 MULTIPLY(1, 1)
-/* By whether there are two strips of a, and of b. */
+/* Indexed by whether there are two strips of a, and of b. */
 static multiply_fn *const multiply_table[2][2] = {{multiply_00, multiply_01},
                                                   {multiply_10, multiply_11}};
 
 /* ---- Blocks ---- */
 
-/* Block i: rows from i0 on, columns from j0 on. */
+/* Computes block i. */
 static void one_block(const tiling *t, int64_t i, char *a)
 {
     const wf_gemm *g = t->g;
@@ -317,7 +317,7 @@ static bool accepts_matmul_act_grad(const wf_device *device, const wf_node *n)
     return pays(wf_matmul_act_grad_sizes(n));
 }
 
-/* The product and the sum follow each other, in one workspace. */
+/* The GEMM and the sum run in sequence and share the workspace. */
 static size_t matmul_act_grad_workspace(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_matmul_act_grad_sizes(n);
@@ -341,7 +341,7 @@ static bool accepts_linear_grad_weight(const wf_device *device, const wf_node *n
     return pays(wf_linear_grad_weight_sizes(n));
 }
 
-/* Likewise. */
+/* The same. */
 static size_t linear_grad_weight_workspace(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_linear_grad_weight_sizes(n);

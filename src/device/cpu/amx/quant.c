@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quant.c - many rows by quantized weights, packed (simd/quant.h) or as a file has them, with tiles of 8-bit
- * integers and the bits of the kernel for AVX-512.
+ * quant.c - many rows by quantized weights, packed (simd/quant.h) or as a file has them, with tiles
+ * of 8-bit integers and the bits of the kernel for AVX-512.
  *
- * An activation is an integer of 15 bits: 256 times a high digit, -64 to 64, and a low digit, -128 to 127. A
- * block of 32 is multiplied once by the one and once by the other; the two sums are put together, exactly,
- * and scaled and added up as quant.c of simd/ does it. Integers of q6_K times the scales of their groups have
- * 14 bits and therefore two digits as well. The three sums of products of digits come out of one tile of
- * activations, [high | low], by three of weights, which overlap in memory:
+ * An activation is an integer of 15 bits: 256 times a high digit, -64 to 64, and a low digit, -128
+ * to 127. A block of 32 is multiplied once by the one and once by the other; the two sums are put
+ * together, exactly, and scaled and added up as quant.c of simd/ does it. Integers of q6_K times
+ * the scales of their groups have 14 bits and therefore two digits as well. The three sums of
+ * products of digits come out of one tile of activations, [high | low], by three of weights, which
+ * overlap in memory:
  *
  *     [ 0 | low ]            low by low
  *         [ low | high ]     low by high, and high by low
@@ -77,8 +78,8 @@ static inline vf read_half(const source *x, int lane, int64_t b, int half)
     return vf_load_as(x->type, x->row[lane] + at * (x->type == WF_F32 ? 4 : 2));
 }
 
-/* What integers of block b are to be multiplied by, a row to a lane, and what numbers are to be multiplied
- * by to become integers: 0 for what is no number, or too small to count. */
+/* What integers of block b are to be multiplied by, a row to a lane, and what numbers are to be
+ * multiplied by to become integers: 0 for what is no number, or too small to count. */
 static vf scales_of(const source *x, int64_t b, float inverse[ROWS])
 {
     vf most[ROWS], bad[ROWS], largest = vf_zero();
@@ -119,8 +120,8 @@ static void fill_block(const activations *to, const source *x, int64_t group, in
 
 /* ---- Weights ---- */
 
-/* DEPTH blocks of a panel, taken apart: tiles, and what scales them. The tiles of q8_0 lie in the panel
- * itself; those of q6_K begin with half a tile of zeros, and each block ends with one. */
+/* DEPTH blocks of a panel, taken apart: tiles, and what scales them. The tiles of q8_0 lie in the
+ * panel itself; those of q6_K begin with half a tile of zeros, and each block ends with one. */
 typedef struct {
     uint8_t words[(3 * DEPTH + 1) * WORDS];
     float scale[DEPTH][WF_VL], min[DEPTH][WF_VL];
@@ -129,7 +130,8 @@ typedef struct {
 /* From the tile of one block to that of the next. */
 #define STEP(type) ((type) == WF_Q6_K ? 3 * WORDS : WORDS)
 
-/* The digits of the integers of q6_K, by what their group is multiplied by, `by` in both halves of lanes. */
+/* The digits of the integers of q6_K, by what their group is multiplied by, `by` in both halves of
+ * lanes. */
 WF_INLINE void store_digits(vi bytes, vi by, uint8_t *low, uint8_t *high)
 {
     const vi byte = vi_set(0x00ff00ff), offset = vi_set(WF_QUANT_OFFSET(WF_Q6_K) * 0x00010001);
@@ -177,8 +179,9 @@ WF_INLINE void take_apart(wf_type type, wf_quant_panel p, int blocks, apart *to)
 
 /* ---- Products ---- */
 
-/* Sums of a block are in tiles 0 to 2, those of the next in 3 to 5, weights in 7. Of q6_K tile 6 has the
- * activations; else there are but two sums, and tiles 2 and 5 have the high and the low digits. */
+/* Sums of a block are in tiles 0 to 2, those of the next in 3 to 5, weights in 7. Of q6_K tile 6
+ * has the activations; else there are but two sums, and tiles 2 and 5 have the high and the low
+ * digits. */
 static const wf_tile_config three_sums = {
     .palette = 1,
     .bytes = {LINE, LINE, LINE, LINE, LINE, LINE, LINE, LINE},
@@ -255,7 +258,8 @@ WF_INLINE void store_odd(wf_type type, sums *to)
         wf_tile_store(5, to->part[2], LINE);
 }
 
-/* Row r of the sums in one. Of types of 4 bits a sum of high digits has 16: 32 x 64 x 15 is less than 2^15. */
+/* Row r of the sums in one. Of types of 4 bits a sum of high digits has 16: 32 x 64 x 15 is less
+ * than 2^15. */
 WF_INLINE vi whole(wf_type type, const sums *s, int r)
 {
     vi high = vi_load(s->part[0][r]), low = vi_load(s->part[1][r]);
@@ -282,9 +286,9 @@ WF_INLINE void add_block(wf_type type, const sums *s, const apart *w, int64_t at
     }
 }
 
-/* c [ROWS][PANELS][WF_VL] += a group of rows, `blocks` blocks of it from `block` on, by what was taken apart
- * of a panel; its tiles begin at `words`. Sums of a block are stored when those of the next are under way
- * and the block before has been added: by then they are ready. */
+/* c [ROWS][PANELS][WF_VL] += a group of rows, `blocks` blocks of it from `block` on, by what was
+ * taken apart of a panel; its tiles begin at `words`. Sums of a block are stored when those of the
+ * next are under way and the block before has been added: by then they are ready. */
 WF_INLINE void multiply(wf_type type, const apart *w, const uint8_t *words, const activations *x,
                         int64_t block, int blocks, float *c)
 {
@@ -351,7 +355,8 @@ typedef struct {
     char *scratch;         /* of the threads */
 } product;
 
-/* Of a thread: what was taken apart, sums of whole tiles, and blocks of weights that are no panels. */
+/* Of a thread: what was taken apart, sums of whole tiles, and blocks of weights that are no
+ * panels. */
 typedef struct {
     apart w[PANELS];
     float c[CHUNK * PANELS * WF_VL];
@@ -426,8 +431,8 @@ static void fill_groups(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* q6_K, three products and three stores a block, was slower than with vectors on the only machine that it was
- * measured on: its tiles are for tests. */
+/* q6_K, three products and three stores a block, was slower than with vectors on the only machine
+ * that it was measured on: its tiles are for tests. */
 static bool accepts(const wf_device *device, const wf_node *n)
 {
     (void)device;

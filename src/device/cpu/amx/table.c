@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* table.c - the set: its kernels before those of AVX-512, whose layout of packed weights it shares. */
+/* table.c - the AMX set: its kernels first, then those of AVX-512, whose packed layout it
+ * shares. */
 #include "device/cpu/amx/amx.h"
 #include "device/cpu/row.h"
 #include "device/cpu/simd/quant_block.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tile_emulated.h - the instructions of tile.h in plain C, with the bits of the processor, for tests on
- * machines that have no tiles. What the processor would refuse ends the program.
+ * tile_emulated.h - the instructions of tile.h in plain C, bitwise equal to the processor's, for
+ * tests on machines without AMX. What the processor would reject aborts the program.
  */
 #ifndef WF_DEVICE_CPU_AMX_TILE_EMULATED_H
 #define WF_DEVICE_CPU_AMX_TILE_EMULATED_H
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a thread, and of each file that works with tiles. */
+/* One instance per thread and per file that uses tiles. */
 static _Thread_local struct {
     wf_tile_config config;
     uint8_t row[8][16][64];
@@ -63,7 +63,7 @@ static inline void wf_tile_store(int t, void *to, int64_t stride)
         memcpy((char *)to + i * stride, wf_tiles.row[t][i], wf_tiles.config.bytes[t]);
 }
 
-/* Tiles that go together, all of them different. */
+/* Aborts unless the three tiles differ and their shapes match. */
 static inline void wf_tile_expect_product(int c, int a, int b)
 {
     const wf_tile_config *f = &wf_tiles.config;
@@ -88,7 +88,7 @@ static inline void wf_tile_multiply_i8(int c, int a, int b)
         }
 }
 
-/* Numbers too small to be normal are zeros, as operands and as results. */
+/* Subnormal operands and results become 0. */
 static inline float wf_tile_flush(float x)
 {
     return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
@@ -104,8 +104,8 @@ static inline float wf_tile_bf16(const uint8_t *from)
     return wf_tile_flush(x);
 }
 
-/* Even and odd numbers are summed up apart, from 0; then both, then what stood there. A product of two bf16
- * is exact in f32. */
+/* Even and odd elements are summed separately from 0, then both sums are added, then c. The product
+ * of two bf16 is exact in f32. */
 static inline void wf_tile_multiply_bf16(int c, int a, int b)
 {
     wf_tile_expect_product(c, a, b);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * attention.c - attention, by tiles of queries and keys with a running softmax: what was summed over
- * earlier keys is scaled down whenever a greater score appears. Sequences over page pools that have few
- * queries go another way (attention_decode.h).
+ * attention.c - attention by tiles of queries and keys with an online softmax: sums over earlier
+ * keys are rescaled when a larger score appears. Paged sequences with few queries use
+ * attention_decode.h.
  *
- * Blocks of keys begin at multiples of KEYS in their sequence, so a query has the same bits whichever
- * others are in its tile.
+ * Blocks of keys start at multiples of KEYS in their sequence, so a query's bits do not depend on
+ * the other queries of its tile.
  */
 #include "device/cpu/simd/attention.h"
 #include "base/thread.h"
@@ -13,16 +13,15 @@
 #include "device/cpu/simd/attention_decode.h"
 
 enum {
-    TILES = 2,          /* that share a block of keys */
-    GRAIN = 1024 * 1024 /* multiplications worth waking a thread for */
+    TILES = 2,          /* tiles that share a block of keys */
+    GRAIN = 1024 * 1024 /* fewest multiplications per thread */
 };
 
 typedef struct {
     wf_lanes lanes;
-    float *columns; /* q: [d_wide][LANES] */
-    float *sum;     /* of p v: [LANES][dv_wide] */
-    float *most, *total,
-        *by; /* [LANES]: greatest score, sum of p, factor for what was summed before */
+    float *columns;           /* q: [d_wide][LANES] */
+    float *sum;               /* sum of p v: [LANES][dv_wide] */
+    float *most, *total, *by; /* [LANES]: largest score, sum of p, factor for earlier sums */
 } tile;
 
 typedef struct {
@@ -37,7 +36,7 @@ typedef struct {
     wf_decode decode;
     int64_t *first; /* [S + 1]: groups of tiles before each sequence */
     char *scratch;
-    size_t scratch_bytes; /* of a thread */
+    size_t scratch_bytes; /* per thread */
 } attention;
 
 static void lay_out(scratch *s, wf_carver *c, const wf_attention_problem *o)
@@ -68,7 +67,7 @@ static void tile_open(const wf_attention_problem *o, tile *t, float *rows)
     }
 }
 
-/* Makes dot products scores, -Inf where a key is not seen, and gives the greatest of them and before. */
+/* Turns dot products into scores, -Inf for invisible keys, and returns the running maximum. */
 static inline __attribute__((always_inline)) vf find_scores(const wf_attention_problem *o, tile *t,
                                                             int v, const wf_key_block *b, float *p,
                                                             wf_sight sight, bool capped)
@@ -80,12 +79,12 @@ static inline __attribute__((always_inline)) vf find_scores(const wf_attention_p
         if (sight.masked)
             s = where_seen(&t->lanes, v, vi_set(b->position[j]), s, vf_set(-INFINITY));
         vf_store(at, s);
-        most = vf_max(s, most); /* a NaN comes through e^x instead */
+        most = vf_max(s, most); /* NaN propagates through e^x instead */
     }
     return most;
 }
 
-/* Turns dot products into e^(score - greatest). */
+/* Turns dot products into e^(score - maximum). */
 static void tile_softmax(const wf_attention_problem *o, tile *t, const wf_key_block *b, float *p,
                          wf_sight sight)
 {
@@ -94,7 +93,7 @@ static void tile_softmax(const wf_attention_problem *o, tile *t, const wf_key_bl
         vf most = o->cap != 0 ? find_scores(o, t, v, b, p, sight, true)
                               : find_scores(o, t, v, b, p, sight, false);
         vf_store(t->most + v * WF_VL, most);
-        /* Nothing seen yet: -Inf - -Inf would be NaN. */
+        /* No visible key yet: -Inf - -Inf would be NaN. */
         most = vf_select(vf_eq(most, vf_set(-INFINITY)), vf_zero(), most);
         for (int64_t j = sight.begin; j < sight.end; j++) {
             float *at = p + j * LANES + v * WF_VL;
@@ -139,7 +138,7 @@ static void tile_close(const wf_attention_problem *o, tile *t)
 
 /* ---- All tiles ---- */
 
-/* Lanes [begin, end) of a sequence under a kv head, up to TILES * LANES of them. */
+/* Processes lanes [begin, end) of a sequence and kv head, at most TILES * LANES. */
 static void run_tiles(const wf_attention_problem *o, scratch *s, int64_t sequence, int64_t kv_head,
                       int64_t begin, int64_t end)
 {
@@ -176,8 +175,8 @@ static void run_range(void *arg, int64_t begin, int64_t end, int thread)
     lay_out(&s, &c, o);
     int64_t groups = a->first[o->sequences];
     for (int64_t item = begin; item < end; item++) {
-        /* Under a causal mask late queries cost most. Taking groups from both ends in turn gives every
-         * thread as many of these as of the others. */
+        /* Under a causal mask late queries cost most. Groups are taken from both ends alternately,
+         * which balances the threads. */
         int64_t t = item % groups, g = t % 2 ? groups - 1 - t / 2 : t / 2;
         int64_t sequence = wf_attention_find(a->first, o->sequences, g);
         int64_t lanes = (o->start[sequence + 1] - o->start[sequence]) * o->group;
@@ -188,7 +187,7 @@ static void run_range(void *arg, int64_t begin, int64_t end, int thread)
 
 /* ---- The launch ---- */
 
-/* first and decode.first, decode's partial results, scratch memory of the threads */
+/* Layout: first and decode.first, decode's partial results, the threads' scratch. */
 static size_t share_workspace(attention *a, void *workspace, int threads)
 {
     const wf_attention_problem *o = &a->problem;
@@ -212,7 +211,7 @@ static size_t attention_workspace(const wf_device *device, const wf_node *n)
     return share_workspace(&a, NULL, wf_device_threads(device));
 }
 
-/* Rows in no sequence: zeros, and -Inf as the logarithm of a sum of nothing. */
+/* Rows without a sequence get o = 0 and lse = -Inf, the logarithm of an empty sum. */
 static void clear_outside(const wf_attention_problem *o)
 {
     const wf_view *lse = &o->l->out[1];

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * attention.h - the tiles that attention and its gradient are made of.
+ * attention.h - tiles, the building blocks of attention and its gradient.
  *
- * A tile is LANES queries of one sequence under one kv head (a lane is a query and a head of the group)
- * against a block of up to KEYS keys. Keys and values are gathered into panels first, f32 [KEYS][width],
- * so types, strides and pages end there; queries are laid out both ways. Scores stand [key][lane]: a
- * vector holds one key's scores for several queries, so the softmax needs no sums across lanes.
+ * A tile is LANES queries of one sequence and kv head (a lane is a token and a head of the group)
+ * against a block of up to KEYS keys. Keys and values are gathered into f32 panels [KEYS][width]
+ * first, which handles types, strides and pages. Queries are stored in both orders. Scores are
+ * stored [key][lane]: a vector holds one key's scores of several queries, so the softmax needs no
+ * horizontal sums.
  *
- * All products of matrices here are chains of fma in ascending order that begin with what was summed
- * before. A key that a query does not see adds a product with 0, which changes nothing; so no result
- * depends on how sequences are cut into tiles, and none of a query on other queries.
+ * All matmuls here are chains of fma in ascending order that start with the previous sum. An
+ * invisible key adds 0 times its value, which changes nothing. So no result depends on how
+ * sequences are cut into tiles, nor a query's result on other queries.
  */
 #ifndef WF_DEVICE_CPU_SIMD_ATTENTION_H
 #define WF_DEVICE_CPU_SIMD_ATTENTION_H
@@ -18,7 +19,7 @@
 
 #include "device/cpu/simd/math.h"
 
-/* ROWS by VECTORS registers of sums: enough to hide the latency of fma, few enough to stay registers. */
+/* ROWS x VECTORS registers of sums: enough to hide fma latency, few enough to avoid spills. */
 #if WF_VREGS >= 32
 enum { ROWS = 8, VECTORS = 2 };
 #else
@@ -26,7 +27,7 @@ enum { ROWS = 4, VECTORS = 2 };
 #endif
 enum { LANES = VECTORS * WF_VL, KEYS = 64 };
 _Static_assert(KEYS % ROWS == 0 && LANES % ROWS == 0,
-               "tiles are made of whole blocks of registers");
+               "a tile must be a multiple of the register block");
 
 typedef struct {
     const wf_launch *l;
@@ -41,11 +42,12 @@ typedef struct {
     const int32_t *lengths;   /* [S] */
     int64_t n, sequences, kv_heads, group, d, dv;
     bool paged;
-    int64_t keys;            /* that a sequence could have */
+    int64_t keys;            /* most keys of a sequence */
     int64_t d_wide, dv_wide; /* rounded up to whole vectors */
 } wf_attention_problem;
 
-/* in: (q, k, v, seq_start, positions, table?, lengths?) of a node; sizes alone when l is NULL. */
+/* Inputs from `first`: (q, k, v, seq_start, positions, table?, lengths?). l == NULL: set sizes
+ * only. */
 void WF_SIMD(wf_attention_open)(wf_attention_problem *o, const wf_node *n, int first,
                                 const wf_launch *l);
 
@@ -54,7 +56,7 @@ static inline int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Carves arrays of whole cache lines out of memory; with base NULL it only counts. */
+/* Carves cache-line aligned arrays out of memory. base == NULL: count bytes only. */
 typedef struct {
     char *base;
     size_t used;
@@ -72,7 +74,7 @@ static inline float *carve_floats(wf_carver *c, int64_t n)
     return carve(c, n * (int64_t)sizeof(float));
 }
 
-/* A row of n numbers of any type as f32, with zeros up to `wide`. */
+/* Loads a row of n elements of any type as f32, with zeros up to `wide`. */
 static inline __attribute__((always_inline)) void load_row(wf_type type, int64_t size,
                                                            const char *from, int64_t n,
                                                            int64_t wide, float *to)
@@ -96,12 +98,12 @@ static inline void load_any_row(wf_type type, const char *from, int64_t n, int64
 
 /* ---- Keys ---- */
 
-/* Keys [begin, begin + n) of a sequence under a kv head, with zeros up to a whole number of ROWS. */
+/* Keys [begin, begin + n) of a sequence and kv head, padded with zeros to a multiple of ROWS. */
 typedef struct {
     int64_t sequence, kv_head, begin, n;
     float *k, *v;            /* [KEYS][d_wide], [KEYS][dv_wide] */
-    int32_t position[KEYS];  /* where they stand in the sequence */
-    int32_t nearest, latest; /* the least and the greatest of these */
+    int32_t position[KEYS];  /* positions in the sequence */
+    int32_t nearest, latest; /* smallest and largest position */
 } wf_key_block;
 
 static inline int64_t key_count(const wf_attention_problem *o, int64_t sequence)
@@ -109,13 +111,13 @@ static inline int64_t key_count(const wf_attention_problem *o, int64_t sequence)
     return o->table ? o->lengths[sequence] : o->start[sequence + 1] - o->start[sequence];
 }
 
-/* Sets the block's keys and their positions, but fetches nothing. */
+/* Sets the block's keys and positions, without loading them. */
 void WF_SIMD(wf_key_block_find)(const wf_attention_problem *o, wf_key_block *b, int64_t sequence,
                                 int64_t kv_head, int64_t begin);
-/* Fills the panels. */
+/* Loads the panels. */
 void WF_SIMD(wf_key_block_load)(const wf_attention_problem *o, wf_key_block *b);
 
-/* Where the row of a pool or a packed matrix lies that has key j. */
+/* Address of key j's row in a pool or a packed matrix. */
 static inline const char *key_row(const wf_attention_problem *o, const wf_view *x, int64_t sequence,
                                   int64_t kv_head, int64_t j)
 {
@@ -135,16 +137,16 @@ static inline const char *key_row(const wf_attention_problem *o, const wf_view *
 /* n <= LANES queries, with zeros for the rest. */
 typedef struct {
     int64_t n;
-    int64_t token[LANES], head[LANES]; /* of lane i: row [token][head] of q */
-    int32_t low[LANES], high[LANES];   /* positions that it sees, low .. high */
+    int64_t token[LANES], head[LANES]; /* lane i is row [token][head] of q */
+    int32_t low[LANES], high[LANES];   /* visible positions, low to high inclusive */
     int32_t least_low, most_low;       /* over the lanes in use */
     int32_t least_high, most_high;     /* likewise */
 } wf_lanes;
 
-/* Lanes [begin, begin + n) of those that a sequence has under a kv head, group for each token. */
+/* Sets lanes [begin, begin + n) of a sequence and kv head; a token has `group` lanes. */
 void WF_SIMD(wf_lanes_find)(const wf_attention_problem *o, wf_lanes *t, int64_t sequence,
                             int64_t kv_head, int64_t begin, int64_t n);
-/* Their rows of x [N, H, ...]: as they are, [LANES][wide], and the other way, [wide][LANES]. */
+/* Loads the lanes' rows of x [N, H, ...] as [LANES][wide], and transposed as [wide][LANES]. */
 void WF_SIMD(wf_lanes_load)(const wf_lanes *t, const wf_view *x, int64_t wide, float *rows,
                             float *columns);
 
@@ -154,8 +156,8 @@ static inline char *lane_row(const wf_lanes *t, const wf_view *x, int64_t lane)
                                  wf_type_get(x->type)->block_bytes;
 }
 
-/* What a block of keys is to the lanes: those in [begin, end) may be seen, begin a multiple of ROWS;
- * if not masked, all of them are by all lanes. */
+/* Visibility of a block of keys: only keys in [begin, end) may be seen; begin is a multiple of
+ * ROWS. If not masked, every lane sees all of these. */
 typedef struct {
     int64_t begin, end;
     bool masked;
@@ -168,17 +170,17 @@ static inline bool lane_sees(const wf_lanes *t, int64_t lane, const wf_key_block
     return t->low[lane] <= b->position[key] && b->position[key] <= t->high[lane];
 }
 
-/* y where vector v of the lanes sees a key at this position, x elsewhere. */
+/* Selects y where vector v of the lanes sees a key at this position, else x. */
 static inline vf where_seen(const wf_lanes *t, int v, vi position, vf y, vf x)
 {
     y = vf_select(vi_lt(position, vi_load(t->low + v * WF_VL)), x, y);
     return vf_select(vi_lt(vi_load(t->high + v * WF_VL), position), x, y);
 }
 
-/* ---- Products ---- */
+/* ---- Matmuls ---- */
 
-/* c[i][j] = scale[i] c[i][j] + sum over k < n of a[i][k] b[k][j], for ROWS rows and nv vectors; a's rows
- * are ai apart and its columns ak. scale NULL: 1, and from 0 when `fresh`. Inlined with constants. */
+/* c[i][j] = scale[i] c[i][j] + sum over k < n of a[i][k] b[k][j], for ROWS rows and nv vectors. ai
+ * and ak are a's strides. scale == NULL means 1; `fresh` starts from 0. Inlined with constants. */
 static inline __attribute__((always_inline)) void block_product(int nv, bool fresh,
                                                                 const float *scale, const float *a,
                                                                 int64_t ai, int64_t ak,
@@ -207,18 +209,20 @@ static inline __attribute__((always_inline)) void block_product(int nv, bool fre
             vf_store(c + i * ldc + v * WF_VL, sum[i][v]);
 }
 
-/* to[key][lane] = panel[key] . column[lane], of d numbers, for keys [begin, end) and a few after. */
+/* to[key][lane] = panel[key] . column[lane] over d elements, for keys [begin, end) rounded up to
+ * ROWS. */
 void WF_SIMD(wf_tile_dots)(float *to, const float *panel, int64_t wide, const float *columns,
                            int64_t d, wf_sight sight);
-/* to[lane][] = scale[lane] to[lane][] + sum over keys of p[key][lane] panel[key][]; scale NULL: 1 */
+/* to[lane][] = scale[lane] to[lane][] + sum over keys of p[key][lane] panel[key][]; scale NULL:
+ * 1 */
 void WF_SIMD(wf_tile_add_keys)(float *to, const float *scale, const float *p, const float *panel,
                                int64_t wide, wf_sight sight);
 /* to[key][] += sum over lanes of p[key][lane] rows[lane][]; p is 0 up to a whole number of ROWS */
 void WF_SIMD(wf_tile_add_lanes)(float *to, const float *p, const float *rows, int64_t wide,
                                 int64_t lanes, wf_sight sight);
 
-/* Whether n rows of a panel are all numbers: Inf and NaN times 0 are not 0. Where they are not, the two
- * after it do what those above do, but leave out what is not seen. */
+/* Whether n rows of a panel are finite: 0 times Inf or NaN is not 0. If not, the next two functions
+ * replace those above and skip invisible keys. */
 bool WF_SIMD(wf_panel_finite)(const float *panel, int64_t wide, int64_t n);
 void WF_SIMD(wf_tile_add_keys_seen)(float *to, const float *scale, const float *p,
                                     const float *panel, int64_t wide, wf_sight sight,
@@ -226,7 +230,7 @@ void WF_SIMD(wf_tile_add_keys_seen)(float *to, const float *scale, const float *
 void WF_SIMD(wf_tile_add_lanes_seen)(float *to, const float *p, const float *rows, int64_t wide,
                                      wf_sight sight, const wf_lanes *t, const wf_key_block *b);
 
-/* n floats to a row of another type. */
+/* Stores n floats to a row of another type. */
 static inline void store_row(wf_type type, char *to, const float *x, int64_t n)
 {
     int64_t i = 0, size = wf_type_get(type)->block_bytes;
@@ -236,13 +240,13 @@ static inline void store_row(wf_type type, char *to, const float *x, int64_t n)
         vf_store_as_n(type, to + i * size, vf_load_n(x + i, (int)(n - i)), (int)(n - i));
 }
 
-/* Makes rows of x [N, H, ...] that belong to no sequence zero. */
+/* Zeroes the rows of x [N, H, ...] that belong to no sequence. */
 void WF_SIMD(wf_attention_clear)(const wf_attention_problem *o, const wf_view *x);
 
-/* The sequence that item i belongs to, when first[s] items come before those of sequence s. */
+/* The sequence of item i, where first[s] items precede those of sequence s. */
 static inline int64_t wf_attention_find(const int64_t *first, int64_t sequences, int64_t i)
 {
-    int64_t low = 0, high = sequences; /* first[low] <= i < first[high] */
+    int64_t low = 0, high = sequences; /* invariant: first[low] <= i < first[high] */
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
         if (first[middle] <= i)
@@ -259,7 +263,7 @@ wf_status WF_SIMD(wf_attention_grad)(const wf_launch *l);
 
 /* ---- Scores ---- */
 
-/* A dot product as a score. */
+/* Turns a dot product into a score: scale, then cap. */
 static inline vf score_of(const wf_attention_problem *o, vf dot)
 {
     vf s = vf_mul(vf_set(o->scale), dot);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* attention_decode.c - attention of few queries, chunk by chunk of their keys. */
+/* attention_decode.c - decode attention, one chunk of keys at a time. */
 #include "device/cpu/simd/attention_decode.h"
 
 #include "base/thread.h"
 
 enum {
-    HEADS = 4,              /* that share each loaded vector of a row */
-    VALUES = WF_VREGS / 8,  /* vectors of values that are summed at once, for each head */
-    STRIDE = CHUNK + WF_VL, /* between the scores of two heads */
-    GRAIN = 64 * 1024       /* numbers of the pools worth waking a thread for */
+    HEADS = 4,              /* heads that share each loaded vector of a row */
+    VALUES = WF_VREGS / 8,  /* vectors of values summed at once, per head */
+    STRIDE = CHUNK + WF_VL, /* floats between the scores of two heads */
+    GRAIN = 64 * 1024       /* fewest pool elements per thread */
 };
 
 typedef struct {
-    float *q;      /* [group, rounded up to HEADS][d_wide], zeros after the group */
+    float *q;      /* [group rounded up to HEADS][d_wide], padded with zeros */
     float *scores; /* [likewise][STRIDE] */
     float *sum;    /* [likewise][dv_wide] */
 } scratch;
@@ -38,7 +38,7 @@ size_t WF_SIMD(wf_decode_scratch)(const wf_attention_problem *o)
     return c.used;
 }
 
-/* Floats of one head's partial result. */
+/* Floats per head of a partial result. */
 static int64_t partial_size(const wf_attention_problem *o)
 {
     return 2 + o->dv_wide;
@@ -56,8 +56,9 @@ void WF_SIMD(wf_decode_lay_out)(wf_decode *a, wf_carver *c, const wf_attention_p
 
 /* ---- Scores ---- */
 
-/* Dot products of `heads` rows of q with n keys. The sums of a block of (head, key) pairs, one for each
- * lane of a vector, are brought together at its end. Keys are there up to a whole vector of them. */
+/* Dot products of `heads` rows of q with n keys. A block of (head, key) pairs keeps one vector of
+ * partial sums each and reduces them together at its end. `rows` is padded to a whole vector of
+ * keys. */
 static inline __attribute__((always_inline)) void find_dots(wf_type type, int64_t size, int heads,
                                                             const float *q, int64_t d, int64_t wide,
                                                             const char *const *k, int64_t n,
@@ -82,7 +83,7 @@ static inline __attribute__((always_inline)) void find_dots(wf_type type, int64_
     }
 }
 
-/* Turns n dot products into e^(score - greatest); gives the greatest and their sum. */
+/* Turns n dot products into e^(score - maximum); returns the maximum and the sum. */
 static void softmax(const wf_attention_problem *o, float *p, int64_t n, float *most, float *total)
 {
     vf high = vf_set(-INFINITY), sum = vf_zero();
@@ -104,7 +105,7 @@ static void softmax(const wf_attention_problem *o, float *p, int64_t n, float *m
 
 /* ---- Values ---- */
 
-/* sum[h][] = sum over keys of p[h][key] v[key][], for nv vectors; the last has `last` numbers. */
+/* sum[h][] = sum over keys of p[h][key] v[key][], for nv vectors; the last has `last` elements. */
 static inline __attribute__((always_inline)) void add_values(wf_type type, int heads, int nv,
                                                              int last, const float *p,
                                                              const char *const *v, int64_t offset,
@@ -150,7 +151,7 @@ typedef struct {
     int64_t n;
 } chunk_rows;
 
-/* Where the rows of keys [begin, end) are; the last one again up to a whole vector. */
+/* Addresses of the rows of keys [begin, end); the last one repeats up to a whole vector. */
 static void find_rows(const wf_attention_problem *o, const wf_view *x, int64_t sequence,
                       int64_t kv_head, int64_t begin, int64_t end, const char **rows)
 {
@@ -183,7 +184,7 @@ static inline __attribute__((always_inline)) void chunk_heads(const wf_attention
                (size_t)o->dv_wide * sizeof *sum);
 }
 
-/* All heads of the group; partial: [group][2 + dv_wide]. */
+/* Processes all heads of the group; partial is [group][2 + dv_wide]. */
 static inline __attribute__((always_inline)) void chunk_group(const wf_attention_problem *o,
                                                               wf_type k, int64_t k_size, wf_type v,
                                                               int64_t v_size, const chunk_rows *r,
@@ -215,7 +216,7 @@ static void run_chunk(const wf_attention_problem *o, const chunk_rows *r, const 
 
 /* ---- All chunks ---- */
 
-/* The keys [*begin, *end) that token i sees of those in [low, high). */
+/* The keys [*begin, *end) of [low, high) that token i sees. */
 static void seen_keys(const wf_attention_problem *o, int64_t i, int64_t low, int64_t high,
                       int64_t *begin, int64_t *end)
 {
@@ -245,7 +246,8 @@ static void load_queries(const wf_attention_problem *o, const scratch *s, int64_
         s->q[i] = 0;
 }
 
-/* Items are chunks of all sequences, for each of them all kv heads: these lie side by side. */
+/* Items are chunks of all sequences; for each chunk all kv heads, which are contiguous in
+ * memory. */
 static void run_chunks(void *arg, int64_t begin, int64_t end, int thread)
 {
     const work *w = arg;
@@ -276,9 +278,9 @@ static void run_chunks(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* ---- Adding them up ---- */
+/* ---- Combining chunks ---- */
 
-/* Token t, decoded as number `query`, and one head: over the chunks that it saw, in order. */
+/* Combines the visible chunks of token t (decode query number `query`) and one head, in order. */
 static void finish(const wf_attention_problem *o, const wf_decode *a, int64_t sequence, int64_t t,
                    int64_t query, int64_t head, float *sum)
 {

@@ -2,27 +2,27 @@
 /*
  * attention_grad.c - the gradient of attention over packed sequences, by tiles.
  *
- * With p = exp(s - lse) and delta = do . o:  dv = sum of p do, ds = p (do . v - delta), which passes
- * through the cap and the scale to q . k. A tile computes p and ds once for dq, dk and dv. When there are
- * sequences and heads enough for the threads, one of them does all tiles of a sequence under a kv head,
- * groups of queries in turn, and keeps dk and dv of all its keys. Otherwise queries are split over the
- * threads for dq, and then keys for dk and dv, so that p and ds are computed twice. Both ways every sum
- * runs over keys or queries in ascending order: the results have the same bits.
+ * p = exp(s - lse), delta = do . o, dv = sum of p do, ds = p (do . v - delta), then the derivatives
+ * of cap and scale. A tile computes p and ds once for dq, dk and dv. With enough sequences and
+ * heads, one thread processes all tiles of a sequence and kv head and keeps dk and dv of all its
+ * keys. Otherwise queries are split over the threads for dq, then keys for dk and dv, and p and ds
+ * are computed twice. Either way every sum runs over keys or queries in ascending order, so the
+ * bits are the same.
  */
 #include "base/thread.h"
 #include "device/cpu/packed.h"
 #include "device/cpu/simd/attention.h"
 
 enum {
-    TILES = 2,            /* that share a block of keys */
-    GRAIN = 1024 * 1024,  /* multiplications worth waking a thread for */
-    KEPT_MOST = 256 << 20 /* bytes of dk and dv that threads may keep */
+    TILES = 2,            /* tiles that share a block of keys */
+    GRAIN = 1024 * 1024,  /* fewest multiplications per thread */
+    KEPT_MOST = 256 << 20 /* most bytes of dk and dv that threads keep */
 };
 
 typedef struct {
     wf_lanes lanes;
     float *q, *q_columns; /* [LANES][d_wide], [d_wide][LANES] */
-    float *g, *g_columns; /* do, likewise with dv_wide */
+    float *g, *g_columns; /* do: the same with dv_wide */
     float *dq;            /* [LANES][d_wide] */
     float *lse, *delta;   /* [LANES] */
 } tile;
@@ -38,11 +38,11 @@ typedef struct {
     wf_attention_problem problem;
     const wf_view *g, *out; /* do, o: [N, H, Dv] */
     const wf_view *lse;     /* f32[N, H] */
-    bool once;              /* all tiles of a sequence and kv head in one go */
-    int64_t kept;           /* keys whose dk and dv a thread keeps: a block, or a sequence's */
+    bool once;              /* one thread processes all tiles of a sequence and kv head */
+    int64_t kept;           /* keys whose dk and dv a thread keeps: a block's or a sequence's */
     int64_t *first;         /* [S + 1]: items before each sequence */
     char *scratch;
-    size_t scratch_bytes; /* of a thread */
+    size_t scratch_bytes; /* per thread */
 } gradient;
 
 static void lay_out(scratch *s, wf_carver *c, const gradient *a)
@@ -94,7 +94,8 @@ static void tile_open(const gradient *a, tile *t, float *row)
     }
 }
 
-/* p: q . k to the probability, ds: do . v to the gradient of q . k; both 0 where a key is not seen. */
+/* Replaces q . k by the probability p, and do . v by the gradient ds of q . k; both 0 for invisible
+ * keys. */
 static inline __attribute__((always_inline)) void find_gradients(const wf_attention_problem *o,
                                                                  const tile *t,
                                                                  const wf_key_block *b, float *p_at,
@@ -127,7 +128,7 @@ static inline __attribute__((always_inline)) void find_gradients(const wf_attent
     clear(ds_at + sight.end * LANES, rest * LANES);
 }
 
-/* Whether products with what is not seen are 0. */
+/* Whether 0 times an invisible operand is 0: all operands are finite. */
 static bool tile_finite(const wf_attention_problem *o, const tile *t, const wf_key_block *b)
 {
     return WF_SIMD(wf_panel_finite)(b->k, o->d_wide, b->n) &&
@@ -135,7 +136,8 @@ static bool tile_finite(const wf_attention_problem *o, const tile *t, const wf_k
            WF_SIMD(wf_panel_finite)(t->g, o->dv_wide, t->lanes.n);
 }
 
-/* dk and dv: of the block's keys; NULL when not wanted, as is t->dq when want_dq is false. */
+/* dk and dv of the block's keys may be NULL: not computed. want_dq == false: t->dq is not
+ * computed. */
 static void tile_add(const wf_attention_problem *o, tile *t, const scratch *s, wf_sight sight,
                      bool want_dq, float *dk, float *dv)
 {
@@ -173,14 +175,14 @@ static void tile_close(const wf_attention_problem *o, const tile *t)
 
 /* ---- Lanes against keys ---- */
 
-/* Of a sequence under a kv head, lanes and keys [begin, end). */
+/* Ranges of lanes and keys of one sequence and kv head. */
 typedef struct {
     int64_t sequence, kv_head;
     int64_t lane_begin, lane_end, key_begin, key_end;
     bool want_dq, want_keys;
 } field;
 
-/* Up to TILES tiles, from f->lane_begin + `from` on. */
+/* Processes up to TILES tiles from lane f->lane_begin + `from` on. */
 static void run_group(const gradient *a, scratch *s, const field *f, int64_t from)
 {
     const wf_attention_problem *o = &a->problem;
@@ -243,7 +245,7 @@ static void run_field(const gradient *a, scratch *s, const field *f)
 
 typedef struct {
     const gradient *a;
-    int64_t lanes, keys; /* of an item; 0: all that the sequence has */
+    int64_t lanes, keys; /* per item; 0: all of the sequence */
     bool want_dq, want_keys;
 } pass;
 
@@ -257,7 +259,7 @@ static void run_range(void *arg, int64_t begin, int64_t end, int thread)
     lay_out(&s, &c, a);
     int64_t items = a->first[o->sequences];
     for (int64_t item = begin; item < end; item++) {
-        /* from both ends in turn: under a causal mask one of them has more to do */
+        /* from both ends alternately: under a causal mask one end costs more */
         int64_t t = item % items, i = t % 2 ? items - 1 - t / 2 : t / 2;
         field f = {.kv_head = item / items, .want_dq = w->want_dq, .want_keys = w->want_keys};
         f.sequence = wf_attention_find(a->first, o->sequences, i);
@@ -295,8 +297,8 @@ static void run_pass(const gradient *a, pass w)
                       GRAIN / (pairs * (o->d + o->dv) + 1) + 1, run_range, &w);
 }
 
-/* Whether going once over all tiles, 5 products each, keeps the threads busier than 7 that can be split
- * further. The bits do not depend on it. */
+/* Whether one pass (5 matmuls per tile) is faster than two passes (7) that can be split further.
+ * The bits do not depend on it. */
 static bool once_is_better(const gradient *a)
 {
     const wf_attention_problem *o = &a->problem;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* attention_tile.c - fetching keys and queries, which of them see each other, and products of tiles. */
+/* attention_tile.c - loads keys and queries, computes their visibility, and multiplies tiles. */
 #include "device/cpu/simd/attention.h"
 
 void WF_SIMD(wf_attention_open)(wf_attention_problem *o, const wf_node *n, int first,
@@ -33,7 +33,7 @@ void WF_SIMD(wf_attention_open)(wf_attention_problem *o, const wf_node *n, int f
     o->lengths = paged ? l->in[first + 6].data : NULL;
 }
 
-/* ---- Fetching ---- */
+/* ---- Loading ---- */
 
 static void zero_rows(float *to, int64_t wide, int64_t begin, int64_t end)
 {
@@ -92,7 +92,7 @@ void WF_SIMD(wf_lanes_find)(const wf_attention_problem *o, wf_lanes *t, int64_t 
         t->least_high = t->high[i] < t->least_high ? t->high[i] : t->least_high;
         t->most_high = t->high[i] > t->most_high ? t->high[i] : t->most_high;
     }
-    for (int64_t i = n; i < LANES; i++) { /* these see nothing */
+    for (int64_t i = n; i < LANES; i++) { /* missing lanes see nothing */
         t->low[i] = INT32_MAX;
         t->high[i] = INT32_MIN;
     }
@@ -115,7 +115,7 @@ void WF_SIMD(wf_lanes_load)(const wf_lanes *t, const wf_view *x, int64_t wide, f
         }
 }
 
-/* ---- Sight ---- */
+/* ---- Visibility ---- */
 
 static bool anyone_sees(const wf_lanes *t, int32_t position)
 {
@@ -136,7 +136,7 @@ wf_sight WF_SIMD(wf_lanes_sight)(const wf_lanes *t, const wf_key_block *b)
     return s;
 }
 
-/* ---- Products ---- */
+/* ---- Matmuls ---- */
 
 void WF_SIMD(wf_tile_dots)(float *to, const float *panel, int64_t wide, const float *columns,
                            int64_t d, wf_sight sight)
@@ -146,7 +146,7 @@ void WF_SIMD(wf_tile_dots)(float *to, const float *panel, int64_t wide, const fl
                       to + r * LANES, LANES);
 }
 
-/* ROWS lanes; their columns VECTORS vectors at a time, then one by one. */
+/* ROWS lanes; VECTORS vectors of columns at a time, then single vectors. */
 static inline __attribute__((always_inline)) void add_keys(float *to, const float *scale,
                                                            const float *p, const float *panel,
                                                            int64_t wide, int64_t n)
@@ -221,7 +221,7 @@ void WF_SIMD(wf_tile_add_lanes_seen)(float *to, const float *p, const float *row
                 add_scaled(to + j * wide, p[j * LANES + i], rows + i * wide, wide);
 }
 
-/* ---- Rows in no sequence ---- */
+/* ---- Rows without a sequence ---- */
 
 void WF_SIMD(wf_attention_clear)(const wf_attention_problem *o, const wf_view *x)
 {

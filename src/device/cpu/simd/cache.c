@@ -5,7 +5,7 @@
 #include "device/cpu/simd/simd.h"
 #include "device/walk.h"
 
-/* n numbers of one float type as another. */
+/* Converts n elements between float types. */
 static inline __attribute__((always_inline)) void copy_as(wf_type to_type, char *to,
                                                           wf_type from_type, const char *from,
                                                           int64_t n)
@@ -20,7 +20,7 @@ static inline __attribute__((always_inline)) void copy_as(wf_type to_type, char 
 
 static void copy_row(wf_type to_type, char *to, wf_type from_type, const char *from, int64_t n)
 {
-    if (to_type == from_type) /* also keeps what a NaN holds */
+    if (to_type == from_type) /* also keeps NaN payloads */
         memcpy(to, from, wf_type_bytes(to_type, n));
     else if (from_type == WF_F32 && to_type == WF_F16)
         copy_as(WF_F16, to, WF_F32, from, n);
@@ -30,7 +30,8 @@ static void copy_row(wf_type to_type, char *to, wf_type from_type, const char *f
         copy_as(to_type, to, from_type, from, n);
 }
 
-/* Each thread copies some heads of all tokens: should two tokens have one slot, the later wins. */
+/* Each thread copies some heads of all tokens, in order: of two tokens with one slot the later
+ * wins. */
 static void append_heads(void *arg, int64_t begin, int64_t end, int thread)
 {
     const wf_launch *l = arg;

@@ -3,8 +3,8 @@
  * elementwise.c - elementwise ops on floats.
  *
  * An op is a function of vectors. From it comes, for each float type, one over a span: a stretch of
- * elements that lie next to each other in all operands. Operands that repeat a number or have gaps are
- * laid out in a buffer first, WF_CHUNK elements at a time; all others are used where they are.
+ * elements that lie next to each other in all operands. Operands that repeat a number or have gaps
+ * are laid out in a buffer first, WF_CHUNK elements at a time; all others are used where they are.
  * Most of it waits for memory, so what counts is to touch that once and in order.
  */
 #include "base/thread.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gemm.c - the ops that are matrix products: matmul, linear, and their fused forms. */
+/* gemm.c - the GEMM ops: matmul, linear, and their fused forms. */
 #include "device/cpu/simd/gemm.h"
 
 #include "device/cpu/activation.h"
@@ -61,7 +61,7 @@ static wf_status launch_linear_act(const wf_launch *l)
     return WF_OK;
 }
 
-/* ---- Gradients: a product and a sum that follow each other, in one workspace ---- */
+/* ---- Gradients: a GEMM, then a sum, in one workspace ---- */
 
 static size_t matmul_act_grad_workspace(const wf_device *device, const wf_node *n)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gemm_few.h - few rows times a weight [N, K] as it lies in memory: bound by reading the weight once.
+ * gemm_few.h - small-batch GEMM with an unpacked weight [N, K]: bound by reading the weight once.
  *
- * Packing would only add traffic. Instead squares of the weight are transposed in registers, so that
- * lanes are columns of the result and each has its sum over k in order, as in tiles. Shuffles have one port:
- * 16-bit elements are transposed before they are widened, which halves their number.
+ * Packing would only add traffic. Instead squares of the weight are transposed in registers: lanes
+ * are columns of the result, and each sums over k in order, as in tiles. Shuffles have a single
+ * port, so 16-bit elements are transposed before they are widened, which halves the shuffles.
  */
 #ifndef WF_DEVICE_CPU_SIMD_GEMM_FEW_H
 #define WF_DEVICE_CPU_SIMD_GEMM_FEW_H
@@ -14,23 +14,23 @@
 
 enum {
     WF_FEW_ROWS = 8,
-    WF_FEW_STREAMS = 16, /* rows of the weight that are read side by side for one row of a */
-    WF_FEW_AHEAD = 512   /* bytes of a row that are prefetched before their use */
+    WF_FEW_STREAMS = 16, /* rows of the weight read in parallel for one row of a */
+    WF_FEW_AHEAD = 512   /* prefetch distance in bytes along a row */
 };
 
-/* Vectors of columns that are summed side by side. An element has one chain of multiply-adds, each of which waits for
- * the one before, so with few rows of a there must be several columns to fill the pipeline. */
+/* Vectors of columns summed in parallel. Each element is one dependent chain of multiply-adds, so
+ * with few rows of a several columns must fill the pipeline. */
 WF_INLINE int wf_few_vectors(int rows)
 {
     int vectors = WF_FEW_STREAMS / WF_VL / rows;
     return vectors > 1 ? vectors : 1;
 }
 
-/* wf_few_vectors(m) * VL columns of the result, each a row of the weight; a [rows][lda]. Sums go to
- * total[vector][row], or are added to it. */
+/* wf_few_vectors(m) * VL columns of the result, each a row of the weight; a is [rows][lda]. Sums
+ * are stored in or added to total[vector][row]. */
 typedef struct {
-    const char *from; /* the first row of the weight */
-    ptrdiff_t stride; /* bytes from one row to the next */
+    const char *from; /* first row of the weight */
+    ptrdiff_t stride; /* row stride in bytes */
     int64_t k;
     const float *a;
     int64_t lda;
@@ -45,8 +45,8 @@ WF_INLINE void wf_few_add(int rows, const wf_few *f, int64_t k, vf x, vf sum[WF_
         sum[i] = vf_fma(vf_set(f->a[i * f->lda + k]), x, sum[i]);
 }
 
-/* Prefetches what VL rows have WF_FEW_AHEAD bytes after offset: past their ends, the beginnings of the rows that the
- * next call reads, `next` bytes on. */
+/* Prefetches VL rows WF_FEW_AHEAD bytes after offset. Past their ends, it prefetches the start of
+ * the next call's rows, `next` bytes further. */
 WF_INLINE void wf_few_prefetch(const char *from, ptrdiff_t stride, size_t offset, size_t bytes,
                                ptrdiff_t next)
 {
@@ -56,7 +56,7 @@ WF_INLINE void wf_few_prefetch(const char *from, ptrdiff_t stride, size_t offset
         v_prefetch(from + j * stride);
 }
 
-/* Adds up as many steps of k as one cache line or less holds, wf_few_step(type) of them. */
+/* Adds wf_few_step(type) steps of k, at most one cache line. */
 WF_INLINE void wf_few_square(int rows, wf_type type, const wf_few *f, const char *from, int64_t k,
                              vf sum[WF_FEW_ROWS])
 {
@@ -79,14 +79,14 @@ WF_INLINE void wf_few_square(int rows, wf_type type, const wf_few *f, const char
             wf_few_add(rows, f, k + j, r[j], sum);
             continue;
         }
-        /* Pairs of bf16: the upper half of an f32 each. */
+        /* Pairs of bf16; each is the upper half of an f32. */
         vi pair = vf_as_vi(r[j]);
         wf_few_add(rows, f, k + 2 * j, vi_as_vf(vi_shl(pair, 16)), sum);
         wf_few_add(rows, f, k + 2 * j + 1, vi_as_vf(vi_and(pair, vi_set(~0xffff))), sum);
     }
 }
 
-/* rows and type are constants where this is called. */
+/* rows and type are compile-time constants at every call. */
 WF_INLINE void wf_few_multiply(int rows, wf_type type, const wf_few *f, vf (*total)[WF_FEW_ROWS])
 {
     const int vectors = wf_few_vectors(rows), step = type == WF_F32 ? WF_VL : 2 * WF_VL;

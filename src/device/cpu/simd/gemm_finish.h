@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gemm_finish.h - what becomes of the sums of matrix products: bias, rounding, activation or a slope. */
+/* gemm_finish.h - the GEMM epilogue: bias, rounding, activation or its derivative. */
 #ifndef WF_DEVICE_CPU_SIMD_GEMM_FINISH_H
 #define WF_DEVICE_CPU_SIMD_GEMM_FINISH_H
 
@@ -16,7 +16,7 @@ static inline char *wf_gemm_result_at(const wf_gemm *g, const wf_view *v, int64_
     return wf_view_at(v, (g->y_first + index * g->m + i) * g->n + j);
 }
 
-/* n lanes of a row, from column j on: the bias, and what is stored of the product. */
+/* Adds the bias to n lanes from column j on, stores them, and returns the stored values. */
 static inline vf wf_gemm_store(const wf_gemm *g, const wf_view *to, char *at, int64_t j, vf x,
                                int n)
 {
@@ -34,7 +34,7 @@ static inline vf wf_gemm_store(const wf_gemm *g, const wf_view *to, char *at, in
 
 enum { WF_GEMM_CHUNK = 256 }; /* columns */
 
-/* n lanes of a row from lane c on, in its type. */
+/* Loads n lanes of a row from lane c on. */
 static inline vf wf_gemm_load_row(wf_type type, const char *row, int64_t c, int64_t n)
 {
     const char *at = row + (size_t)c * wf_gemm_size(type);
@@ -50,7 +50,7 @@ static inline void wf_gemm_store_row(wf_type type, char *row, int64_t c, int64_t
         vf_store_as_n(type, at, x, (int)(n - c));
 }
 
-/* The same as wf_gemm_finish where there is a slope. */
+/* wf_gemm_finish for a GEMM with a slope. */
 static inline void wf_gemm_finish_slope(const wf_gemm *g, int64_t index, int64_t i, int64_t j,
                                         int64_t n, const float *sum)
 {
@@ -61,13 +61,13 @@ static inline void wf_gemm_finish_slope(const wf_gemm *g, int64_t index, int64_t
         vf_store(row + c, wf_gemm_load_row(WF_F32, (const char *)sum, c, n));
         vf_store(at + c, wf_gemm_load_row(g->at->type, x, c, n));
     }
-    g->slope(at, row, n); /* whole vectors */
+    g->slope(at, row, n); /* processes whole vectors */
     for (int64_t c = 0; c < n; c += WF_VL)
         wf_gemm_store_row(g->y->type, y, c, n, vf_load(row + c));
 }
 
-/* Stores n <= WF_GEMM_CHUNK sums of row i of a product from column j on. The activation is that of the product
- * as its type has it; where this is not kept, the place of the result serves to round it. */
+/* Stores n <= WF_GEMM_CHUNK sums of row i from column j on. The activation applies to pre rounded
+ * to its type; if pre is not kept, y's memory serves to round it. */
 static inline void wf_gemm_finish(const wf_gemm *g, int64_t index, int64_t i, int64_t j, int64_t n,
                                   const float *sum)
 {
@@ -87,7 +87,7 @@ static inline void wf_gemm_finish(const wf_gemm *g, int64_t index, int64_t i, in
     if (!g->act || !g->y || !g->y->data)
         return;
     char *y = wf_gemm_result_at(g, g->y, index, i, j);
-    g->act(row, row, n); /* whole vectors */
+    g->act(row, row, n); /* processes whole vectors */
     for (int64_t c = 0; c < n; c += WF_VL)
         wf_gemm_store_row(g->y->type, y, c, n, vf_load(row + c));
 }

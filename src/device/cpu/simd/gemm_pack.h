@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gemm_pack.h - operands of matrix products to panels of f32, [nk][width] each: types, strides and
- * transposes end here.
+ * gemm_pack.h - packs GEMM operands into f32 panels [nk][width]. Handles types, strides and
+ * transposition.
  */
 #ifndef WF_DEVICE_CPU_SIMD_GEMM_PACK_H
 #define WF_DEVICE_CPU_SIMD_GEMM_PACK_H
@@ -10,9 +10,9 @@
 #include "device/cpu/simd/simd.h"
 #include "graph/quant/block.h"
 
-#define WF_PACK_COLUMNS 1024 /* elements of a row that are packed at a time */
+#define WF_PACK_COLUMNS 1024 /* elements of a row packed at a time */
 
-/* Rows or columns dealt out to tiles: `wide` of width + 1, then all others of width. */
+/* Distribution of rows or columns to tiles: `wide` tiles of width + 1, the rest of width. */
 typedef struct {
     int64_t tiles, width, wide;
 } wf_deal;
@@ -44,7 +44,7 @@ WF_INLINE size_t wf_gemm_size(wf_type type)
     return type == WF_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* Stores the first n lanes; all of them where a later store will write over the rest. */
+/* Stores the first n lanes, or all if a later store overwrites the rest. */
 WF_INLINE void wf_pack_store(float *to, vf x, int n, bool all)
 {
     if (n >= WF_VL || all)
@@ -53,7 +53,7 @@ WF_INLINE void wf_pack_store(float *to, vf x, int n, bool all)
         vf_store_n(to, x, n);
 }
 
-/* VL rows of the view become VL columns: nk steps of k from k on. */
+/* Transposes VL rows of the view to VL columns, for nk steps of k. */
 WF_INLINE void wf_pack_square(wf_type type, const char *const *from, int64_t k, int nk, vf r[WF_VL])
 {
     size_t offset = (size_t)k * wf_gemm_size(type);
@@ -66,7 +66,7 @@ WF_INLINE void wf_pack_square(wf_type type, const char *const *from, int64_t k, 
     vf_transpose(r);
 }
 
-/* Lanes g and on of a panel, from as many rows of nk numbers. */
+/* Packs VL rows of nk elements into lanes g and up of a panel. */
 WF_INLINE void wf_pack_group(wf_type type, const char *const *from, int64_t nk, int width, int g,
                              float *to)
 {
@@ -87,7 +87,8 @@ WF_INLINE void wf_pack_group(wf_type type, const char *const *from, int64_t nk, 
     }
 }
 
-/* One panel whose columns are rows of the view. Past the last row: that one again, which nobody reads. */
+/* Packs one panel whose columns are rows of the view. Past the last row it repeats that row,
+ * unused. */
 WF_INLINE void wf_pack_columns(wf_type type, const wf_gemm_part *p, int64_t first, int width,
                                float *to)
 {
@@ -101,7 +102,7 @@ WF_INLINE void wf_pack_columns(wf_type type, const wf_gemm_part *p, int64_t firs
     }
 }
 
-/* The same of quantized rows, which are decoded on the way. */
+/* The same for quantized rows, which are decoded first. */
 static inline void wf_pack_block_columns(const wf_gemm_part *p, int64_t first, int width, float *to)
 {
     float decoded[WF_VL][WF_GEMM_BLOCK];
@@ -117,7 +118,7 @@ static inline void wf_pack_block_columns(const wf_gemm_part *p, int64_t first, i
     }
 }
 
-/* Lanes g and on of a panel, for nk <= WF_PACK_STEP rows of k. */
+/* Packs lanes g and up of a panel, for nk <= WF_PACK_STEP rows of k. */
 WF_INLINE void wf_pack_lanes(wf_type type, const char *const *row, size_t offset, int64_t have,
                              int width, int g, int64_t nk, float *to)
 {
@@ -132,10 +133,10 @@ WF_INLINE void wf_pack_lanes(wf_type type, const char *const *row, size_t offset
                       width < WF_VL);
 }
 
-enum { WF_PACK_STEP = 16 /* rows of k that stay in the first-level cache, wherever they begin */ };
+enum { WF_PACK_STEP = 16 /* rows of k that fit in L1 at any alignment */ };
 
-/* Rows [k0, k0 + nk) of k, the elements of which begin at row[i], dealt out to all panels; zeros past the
- * last. */
+/* Distributes rows [k0, k0 + nk) of k, whose elements start at row[i], to all panels; zeros past
+ * the last element. */
 WF_INLINE void wf_pack_some_rows(wf_type type, const char *const *row, int64_t n, const wf_deal *d,
                                  int64_t stride, int64_t k0, int64_t nk, float *to)
 {
@@ -148,7 +149,7 @@ WF_INLINE void wf_pack_some_rows(wf_type type, const char *const *row, int64_t n
     }
 }
 
-/* All panels, of elements that lie side by side in a row of the view. */
+/* Packs all panels from elements that are contiguous in a row of the view. */
 WF_INLINE void wf_pack_rows(wf_type type, const wf_gemm_part *p, const wf_deal *d, int64_t stride,
                             float *to)
 {
@@ -161,7 +162,7 @@ WF_INLINE void wf_pack_rows(wf_type type, const wf_gemm_part *p, const wf_deal *
     }
 }
 
-/* The same of quantized rows, parts of which can be decoded only from and to certain places. */
+/* The same for quantized rows, which decode in whole block parts only. */
 static inline void wf_pack_block_rows(const wf_gemm_part *p, const wf_deal *d, int64_t stride,
                                       float *to)
 {
@@ -182,7 +183,7 @@ static inline void wf_pack_block_rows(const wf_gemm_part *p, const wf_deal *d, i
     }
 }
 
-/* The same from a weight that lies in panels of WF_GEMM_COLUMNS (pack.h), with all of its k. */
+/* The same from a packed weight: panels of WF_GEMM_COLUMNS with all of k (pack.h). */
 WF_INLINE void wf_pack_stored(wf_type type, const wf_gemm_part *p, int64_t all, const wf_deal *d,
                               int64_t stride, float *to)
 {
@@ -207,7 +208,8 @@ WF_INLINE void wf_pack_stored(wf_type type, const wf_gemm_part *p, int64_t all, 
         }
 }
 
-/* all: how many k there are. Panels are stride floats apart, with room for a vector after each. */
+/* all: the full length of k. Panels are `stride` floats apart, with room for a vector after
+ * each. */
 WF_INLINE void wf_pack_typed(wf_type type, const wf_gemm_part *p, int64_t all, const wf_deal *d,
                              int64_t stride, float *to)
 {
@@ -223,7 +225,7 @@ WF_INLINE void wf_pack_typed(wf_type type, const wf_gemm_part *p, int64_t all, c
         wf_pack_columns(type, p, wf_deal_first(d, t), wf_deal_width(d, t), to + t * stride);
 }
 
-/* The same of quantized blocks of any type. */
+/* The same for any quantized type. */
 static inline void wf_pack_blocks(const wf_gemm_part *p, const wf_deal *d, int64_t stride,
                                   float *to)
 {

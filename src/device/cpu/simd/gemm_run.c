@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gemm_run.c - matrix products.
+ * gemm_run.c - the blocked GEMM.
  *
- * A product is cut into pieces, along rows, columns or both, a few for each thread so that threads can help
- * each other; and pieces into their blocks, where that packs nothing more often than it would be anyway. A
- * piece goes through these loops, outermost first:
+ * A GEMM is cut into pieces along rows, columns or both, a few per thread so that the pool can
+ * balance them. Pieces are cut into their blocks if that packs nothing twice. A piece runs these
+ * loops, outermost first:
  *
  *     columns, NC at a time, or half as many
  *       k, KC at a time: b is packed, [KC, NC], and stays in an outer cache
- *         rows, MC at a time: a is packed, [MC, KC], and stays in the second-level cache
- *           rows, GROUP tiles of them at a time
- *             columns, a panel at a time, which stays in the first-level cache
- *               rows, a tile at a time (gemm_tile.h)
+ *         rows, MC at a time: a is packed, [MC, KC], and stays in L2
+ *           rows, GROUP tiles at a time
+ *             columns, one panel at a time, which stays in L1
+ *               rows, one tile at a time (gemm_tile.h)
  *
- * Sums are kept in y itself, or in scratch where y is narrow. Every element is summed up over k in the
- * same order, blocks of KC after one another, whatever the shape, the pieces and the path.
+ * Sums are kept in y, or in scratch if y is narrow. Every element is summed over k in the same
+ * order, one block of KC after another, for any shape, cut and path.
  */
 #include <string.h>
 
@@ -28,13 +28,13 @@ enum {
     MR = WF_TILE_ROWS,
     NR = WF_TILE_COLUMNS,
     KC = WF_TILE_K,
-    GROUP = 4, /* tiles that one panel of b meets after another: about as much of a as of b */
+    GROUP = 4, /* tiles of a per panel of b in L1: about as much of a as of b */
     MC = WF_VREGS == 32 ? 12 * MR : 24 * MR,
     NC = WF_PACK_COLUMNS,
-    SUM_ROWS = 1024,       /* rows of narrow results at a time: their sums take scratch */
-    GRAIN = 1024 * 1024,   /* multiplications worth waking a thread for, */
-    FEW_GRAIN = 64 * 1024, /* or elements of a weight that is only read */
-    PACK_COST = 24,        /* packing an element, in multiplications */
+    SUM_ROWS = 1024,       /* rows of narrow results at a time, since their sums take scratch */
+    GRAIN = 1024 * 1024,   /* fewest multiplications per thread */
+    FEW_GRAIN = 64 * 1024, /* fewest weight elements per thread in small-batch GEMM */
+    PACK_COST = 24,        /* cost of packing an element, in multiplications */
     LINE = 16              /* floats in a cache line */
 };
 
@@ -55,7 +55,7 @@ WF_TILE_NUMBERS(TILE)
 
 #define TILE_ROW(rows) tile_##rows,
 #define NARROW_ROW(rows) narrow_##rows,
-/* By whether there is but one vector of columns, and by rows - 1. */
+/* Indexed by whether a single vector of columns is left, and by rows - 1. */
 static wf_tile_fn *const tile[2][MR] = {{WF_TILE_NUMBERS(TILE_ROW)}, {WF_TILE_NUMBERS(NARROW_ROW)}};
 
 #define FEW(rows)                                                         \
@@ -86,17 +86,17 @@ typedef struct {
     const wf_gemm *g;
     int threads;
     int64_t pieces_m, pieces_n;
-    int64_t rows, columns; /* of the largest piece */
+    int64_t rows, columns; /* size of the largest piece */
     int64_t floats_a, floats_b,
-        floats_c; /* scratch of a thread: panels, and sums of narrow results */
+        floats_c; /* scratch per thread: panels, and sums of narrow results */
 } tiling;
 
-/* Part of a result: [i0, i0 + m) by [j0, j0 + n) of product `index`, and one block of k. */
+/* Part of a result: [i0, i0 + m) by [j0, j0 + n) of matrix `index`, and one block of k. */
 typedef struct {
     int64_t index, i0, m, j0, n, k0, nk;
 } block;
 
-/* n rows in as few tiles as can be, of widths that differ by one at most. */
+/* Distributes n rows to as few tiles as possible; their sizes differ by at most one. */
 static wf_deal deal_rows(int64_t n)
 {
     int64_t tiles = wf_divide_up(n, MR);
@@ -108,13 +108,14 @@ static wf_deal deal_columns(int64_t n)
     return (wf_deal){wf_divide_up(n, NR), NR, 0};
 }
 
-/* Floats from one panel of a to the next: not a power of two, and room for the packing to overrun. */
+/* The stride of a's panels in floats: no power of two, with room for packing to overrun. */
 static int64_t stride_a(int64_t nk)
 {
     return nk * MR + WF_VL;
 }
 
-/* Columns of a block of a piece. More than one block are half as wide, so that the sums of a block stay near. */
+/* Columns per block of a piece. Several blocks are half as wide, so that a block's sums stay
+ * cached. */
 static int64_t block_columns(int64_t columns)
 {
     return columns <= NC ? NC : NC / 2;
@@ -125,10 +126,9 @@ static int log2_of(int x)
     return x > 1 ? 1 + log2_of(x / 2) : 0;
 }
 
-/* What it takes to cut products into pm by pn pieces, in multiplications of one k. Pieces that are left when
- * every thread has had as many count half as a whole round: who has none leaves the others more of the
- * machine. At the end all wait for part of a piece: the more threads, the later is the last, by a quarter of
- * its piece where there are 16. */
+/* The cost of cutting into pm x pn pieces, in multiplications per k. An incomplete last round
+ * counts half: idle threads leave the others more bandwidth. The final wait grows with the threads,
+ * to a quarter of a piece with 16. */
 static int64_t cost(int64_t batch, int64_t m, int64_t n, int64_t pm, int64_t pn, int threads)
 {
     const int64_t rows = wf_divide_up(m, pm), columns = wf_divide_up(wf_divide_up(n, NR), pn) * NR;
@@ -149,11 +149,11 @@ static int64_t next_number(int64_t i)
     return i + (i & (i - 1) ? i / 3 : (i + 1) / 2);
 }
 
-/* Chooses how many pieces each product is cut into: one for a thread, or about three, which make up for
- * threads that are late and for numbers that do not divide, but pack more. */
+/* Chooses the number of pieces: one per thread, or about three. Three balance late threads and
+ * uneven divisions, but pack more. */
 static void cut_pieces(tiling *t, int64_t batch, int64_t m, int64_t n)
 {
-    static const int thirds[] = {3, 8, 9}; /* of a piece for each thread */
+    static const int thirds[] = {3, 8, 9}; /* pieces per thread, in thirds */
     const int64_t panels = wf_divide_up(n, NR);
     int64_t best = cost(batch, m, n, 1, 1, t->threads);
     for (int64_t pm = 1; pm <= wf_min64(m, 3 * t->threads); pm = next_number(pm))
@@ -170,7 +170,7 @@ static void cut_pieces(tiling *t, int64_t batch, int64_t m, int64_t n)
     t->columns = wf_divide_up(panels, t->pieces_n) * NR;
 }
 
-/* Blocks of columns pack a anew, and blocks of rows pack b: so they may as well be pieces. */
+/* Column blocks repack a, and row blocks repack b, so they may as well be pieces. */
 static void cut_blocks(tiling *t, wf_type product)
 {
     int64_t blocks_n = wf_divide_up(t->columns, block_columns(t->columns));
@@ -225,7 +225,7 @@ size_t WF_SIMD(wf_simd_gemm_scratch)(int64_t batch, int64_t m, int64_t n, int64_
 
 /* ---- Many rows ---- */
 
-/* The sums c [m][ldc] of a block. */
+/* Applies the epilogue to the sums c [m][ldc] of a block. */
 static void finish_block(const wf_gemm *g, const block *b, const float *c, int64_t ldc)
 {
     for (int64_t i = 0; i < b->m; i++)
@@ -244,7 +244,7 @@ static void pack(const wf_gemm_part *p, int64_t all, const wf_deal *d, int64_t s
     }
 }
 
-/* c += a b for the rows of a block, MC at most, with b packed. */
+/* c += a b for at most MC rows of a block, with packed b. */
 static void multiply_rows(const tiling *t, const block *b, float *a, const float *panels, float *c,
                           int64_t ldc)
 {
@@ -263,7 +263,7 @@ static void multiply_rows(const tiling *t, const block *b, float *a, const float
         }
 }
 
-/* All of k for a block of at most SUM_ROWS by NC. */
+/* Computes a block of at most SUM_ROWS x NC over all of k. */
 static void multiply_block(const tiling *t, block b, float *scratch)
 {
     const wf_gemm *g = t->g;
@@ -312,15 +312,15 @@ static void some_pieces(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* ---- Few rows ---- */
+/* ---- Small batch ---- */
 
-/* Columns of one call of a kernel. */
+/* Columns per kernel call. */
 static int few_width(int64_t m)
 {
     return wf_few_vectors((int)m) * WF_VL;
 }
 
-/* Columns [j, j + few_width(m)) of a product, of which the first `skip` have been computed before. */
+/* Computes columns [j, j + few_width(m)); the first `skip` are already done. */
 static void few_columns(const wf_gemm *g, int64_t index, int64_t j, int skip)
 {
     wf_gemm_part part = {.of = &g->b, .index = index};
@@ -330,7 +330,7 @@ static void few_columns(const wf_gemm *g, int64_t index, int64_t j, int skip)
     f.stride = wf_gemm_row(&part, j + 1, 0) - f.from;
     f.a = (const float *)g->scratch + index * g->m * g->k;
     for (int64_t i = 0; g->add && i < g->m; i++) {
-        float sum[WF_FEW_STREAMS] = {0}; /* others may be writing the columns before skip */
+        float sum[WF_FEW_STREAMS] = {0}; /* other threads may be writing the skipped columns */
         memcpy(sum + skip, wf_gemm_result_at(g, g->y, index, i, j + skip),
                (size_t)(width - skip) * sizeof *sum);
         for (int v = 0; v * WF_VL < width; v++)
@@ -354,7 +354,7 @@ static void few_groups(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t i = begin; i < end; i++) {
         int64_t j = i % groups * width;
         int skip =
-            (int)wf_max64(j + width - g->n, 0); /* the last group begins earlier, to be whole */
+            (int)wf_max64(j + width - g->n, 0); /* the last group starts earlier, to be whole */
         few_columns(g, i / groups, j - skip, skip);
     }
 }
@@ -365,7 +365,7 @@ static bool takes_few(const wf_gemm *g)
            !g->b.view->packed;
 }
 
-/* Rows of a as f32 [batch][m][k] in scratch. */
+/* Widens the rows of a to f32 [batch][m][k] in scratch. */
 static void widen_rows(const wf_gemm *g)
 {
     float *to = g->scratch;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gemm_tile.h - the innermost loops of matrix products: a tile of the result from one panel of each
- * operand, all of its sums in registers.
+ * gemm_tile.h - the GEMM micro-kernels: a tile of the result from one panel of each operand, with
+ * all sums in registers.
  *
  *     a panel: [nk][rows]     b panel: [nk][WF_TILE_COLUMNS]
  *
- * Panels of a have just the rows of the tile, up to WF_TILE_ROWS, so that rows can be dealt out evenly
- * rather than leaving a thin tile at the end; there is a kernel for each number of rows.
+ * A panel of a has exactly the tile's rows, at most WF_TILE_ROWS. Rows are distributed evenly
+ * instead of leaving a thin last tile; there is one kernel per number of rows.
  */
 #ifndef WF_DEVICE_CPU_SIMD_GEMM_TILE_H
 #define WF_DEVICE_CPU_SIMD_GEMM_TILE_H
@@ -14,20 +14,21 @@
 #include "device/cpu/gemm.h"
 #include "device/cpu/simd/simd.h"
 
-/* As many sums as the registers hold beside a row of b and one element of a. */
+/* As many sums as registers hold beside a row of b and one element of a. */
 enum {
     WF_TILE_VECTORS = 2,
     WF_TILE_COLUMNS = WF_TILE_VECTORS * WF_VL,
     WF_TILE_ROWS = WF_VREGS == 32 ? 14 : 6,
-    WF_TILE_STEPS = WF_VREGS == 32 ? 4 : 8, /* of k that are unrolled: about as much code */
-    /* Every element of a product is summed up over k in the same order, blocks of this many after one
-     * another. A panel of b this long stays in the first-level cache. */
+    WF_TILE_STEPS =
+        WF_VREGS == 32 ? 4 : 8, /* unrolled steps of k: similar code size in both cases */
+    /* Every element is summed over k in blocks of this size, in order. A panel of b this long stays
+     * in L1. */
     WF_TILE_K = WF_GEMM_BLOCK
 };
 
-/* Sums go to rows of c, ldc floats apart, of which n columns exist; add: to what stands there. The numbers
- * come one by one rather than in a struct: copying one that was just written waits until all stores
- * before it are done, and those are the misses of the tile before. */
+/* Stores or adds sums to rows of c, ldc floats apart, n columns wide. Arguments are scalars, not a
+ * struct: copying a struct that was just written would wait for all earlier stores, the cache
+ * misses of the previous tile. */
 /* whole: all columns exist. */
 WF_INLINE void wf_tile_store(int rows, int vectors, vf sum[WF_TILE_ROWS][WF_TILE_VECTORS], float *c,
                              int64_t ldc, int n, bool add, bool whole)
@@ -45,7 +46,7 @@ WF_INLINE void wf_tile_store(int rows, int vectors, vf sum[WF_TILE_ROWS][WF_TILE
         }
 }
 
-/* rows, vectors, no more than have a column, and type, that of b, are constants where this is called. */
+/* rows, vectors (those with a column) and type (of b) are compile-time constants at every call. */
 WF_INLINE void wf_tile_multiply(int rows, int vectors, wf_type type, int64_t nk, const float *a,
                                 const void *b, float *c, int64_t ldc, int n, bool add)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * head_loss.c - the head of a model and its loss: the steps of device/cpu/head_loss.c, with products and
- * rows of vectors. What it promises about bits holds here, too: WF_GEMM_BLOCK is the products' block.
+ * head_loss.c - head_loss with the vectorized GEMM and loss rows. The guarantees of
+ * device/cpu/head_loss.c about bits hold here, too: this GEMM also sums in blocks of WF_GEMM_BLOCK.
  */
 #include "device/cpu/head_loss.h"
 

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * lanes.h - going through rows of any float type, a vector at a time.
+ * lanes.h - iterates over rows of any float type, one vector at a time.
  *
  *     for (int64_t i = 0; i < n; i += WF_VL)
  *         vf x = lanes_load(type, row, i, n);
  *
- * The last vector may have but some of its lanes: lanes past the row's end are read as 0 and not written.
- * Functions that take the type of their rows are written to be inlined where it is a constant
- * (LANES_BY_TYPE), so that loops do not ask for it again and again.
+ * The last vector may be partial: lanes past the row's end read as 0 and are not written. Functions
+ * that take a type are inlined with a constant (LANES_BY_TYPE), so that loops do not test it.
  */
 #ifndef WF_DEVICE_CPU_SIMD_LANES_H
 #define WF_DEVICE_CPU_SIMD_LANES_H
 
 #include "device/cpu/simd/simd.h"
 
-/* Calls fn(type, ...) with the type as a constant. */
+/* Calls fn(type, ...) with a constant type. */
 #define LANES_BY_TYPE(type, fn, ...)  \
     do {                              \
         if ((type) == WF_F32)         \
@@ -45,19 +44,19 @@ static inline void lanes_store(wf_type type, void *row, int64_t i, int64_t n, vf
         vf_store_as_n(type, p, x, (int)(n - i));
 }
 
-/* x where the row goes on, `rest` past its end. */
+/* x within the row, `rest` past its end. */
 static inline vf lanes_or(vf x, int64_t i, int64_t n, vf rest)
 {
     return n - i >= WF_VL ? x : vf_select(vm_first((int)(n - i)), x, rest);
 }
 
-/* Row r of v where it lies. */
+/* Address of row r of v. */
 static inline void *lanes_row(const wf_view *v, int64_t r)
 {
     return lanes_at(v->type, v->data, wf_view_row(v, r));
 }
 
-/* A row of n elements as f32: itself, or in buf. */
+/* Returns a row of n elements as f32: the row itself, or buf. */
 static inline const float *lanes_widen(wf_type type, const void *row, int64_t n, float *buf)
 {
     if (type == WF_F32)
@@ -67,14 +66,14 @@ static inline const float *lanes_widen(wf_type type, const void *row, int64_t n,
     return buf;
 }
 
-/* Element i, in row-major order, of a value of f32 or i32 that has one for each row of another. */
+/* Address of element i, in row-major order, of an f32 or i32 value with one element per row. */
 static inline void *lanes_item(const wf_view *v, int64_t i)
 {
     int64_t last = wf_view_last(v);
     return (char *)v->data + (wf_view_row(v, i / last) + i % last) * 4;
 }
 
-/* Sums in double of numbers that come as vectors. */
+/* f64 sums of f32 vectors. */
 typedef struct {
     vd low, high;
 } lanes_sum;
@@ -90,7 +89,7 @@ static inline void lanes_sum_add(lanes_sum *s, vf x)
     s->high = vd_add(s->high, vd_high(x));
 }
 
-/* Of products. */
+/* Adds x * y. */
 static inline void lanes_sum_fma(lanes_sum *s, vf x, vf y)
 {
     s->low = vd_fma(vd_low(x), vd_low(y), s->low);

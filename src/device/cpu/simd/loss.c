@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * loss.c - softmax, cross entropy, their gradients, and argmax: what is done to rows of logits [V].
+ * loss.c - ops on rows of logits [V]: softmax, cross entropy, their gradients, and argmax.
  *
- * Rows are cut into chunks of fixed length that stay in the first cache. A chunk is looked through for its
- * largest element and then summed up relative to it, so that the row comes from memory once:
+ * Rows are cut into chunks of fixed length that fit in L1. For each chunk, one pass finds the
+ * maximum and a second sums relative to it, so the row is read from memory once:
  *
  *     sum e^x = sum over chunks of e^most_c * sum e^(x - most_c)
  *
- * The sums of chunks are put together in order, in double. So the bits of a row depend neither on its
- * neighbours nor on threads; these share rows if there are enough of them, otherwise chunks.
+ * Chunk sums are combined in order, in f64. The bits of a row depend neither on other rows nor on
+ * threads. Threads share rows if there are enough, else chunks.
  */
 #include "device/cpu/simd/loss.h"
 
@@ -21,7 +21,7 @@
 
 enum { CHUNK = 4096 };
 
-/* What is known of a chunk: its largest element, sums of e^(x - most) and of x. */
+/* A chunk's maximum, and its sums of e^(x - most) and of x. */
 typedef struct {
     double exps, sum;
     float most;
@@ -30,10 +30,10 @@ typedef struct {
 typedef struct {
     const wf_launch *l;
     const wf_view *x; /* the rows */
-    wf_loss loss;     /* of cross entropy */
+    wf_loss loss;     /* cross entropy only */
     int64_t rows, length, chunks;
-    chunk *found; /* [rows][chunks], when chunks are shared out */
-    int cheap;    /* elements that cost as much as one of another kernel's */
+    chunk *found; /* [rows][chunks], if threads share chunks */
+    int cheap;    /* elements per unit of cost; others have 1 */
 } rows_job;
 
 typedef void chunk_fn(const rows_job *o, int64_t row, int64_t begin, int64_t n, chunk *out);
@@ -48,7 +48,7 @@ static rows_job job_of(const wf_launch *l, const wf_view *x)
     return o;
 }
 
-/* Elements [begin, ...) of a row of v. */
+/* Address of element `begin` of a row of v. */
 static void *elements(const wf_view *v, int64_t row, int64_t begin)
 {
     return lanes_at(v->type, lanes_row(v, row), begin);
@@ -56,7 +56,7 @@ static void *elements(const wf_view *v, int64_t row, int64_t begin)
 
 /* ---- Chunks ---- */
 
-/* The largest number; NaN does not count. */
+/* The maximum; ignores NaN. */
 static inline float most_of(wf_type type, const void *x, int64_t n)
 {
     vf rest = vf_set(-INFINITY), a = rest, b = rest;
@@ -76,7 +76,7 @@ static inline void sum_exps(wf_type type, const void *x, int64_t n, chunk *out)
     vf shift = vf_set(isinf(most) ? 0 : most);
     lanes_sum exps = lanes_sum_zero();
     int64_t i = 0;
-    for (; i + 2 * WF_VL <= n; i += 2 * WF_VL) { /* two of them may be added in f32 */
+    for (; i + 2 * WF_VL <= n; i += 2 * WF_VL) { /* adding two in f32 is accurate enough */
         vf a = vf_exp(vf_sub(vf_load_as(type, lanes_at(type, x, i)), shift));
         vf b = vf_exp(vf_sub(vf_load_as(type, lanes_at(type, x, i + WF_VL)), shift));
         lanes_sum_add(&exps, vf_add(a, b));
@@ -101,7 +101,7 @@ static inline void sum_plain(wf_type type, const void *x, int64_t n, double *out
     *out = lanes_sum_end(&sum);
 }
 
-/* The same, and for label smoothing the sum of x. */
+/* The same, and the sum of x for label smoothing. */
 static inline void sum_logits(wf_type type, const wf_loss *o, const void *x, int64_t n, chunk *out)
 {
     sum_exps(type, x, n, out);
@@ -114,7 +114,7 @@ static void chunk_loss(const rows_job *o, int64_t row, int64_t begin, int64_t n,
     LANES_BY_TYPE(o->x->type, sum_logits, &o->loss, elements(o->x, row, begin), n, out);
 }
 
-/* Takes a chunk into the whole of those before it, which begins as nothing. */
+/* Combines a chunk with the earlier ones; start from `nothing`. */
 static const chunk nothing = {.most = -INFINITY};
 
 static void join(chunk *whole, const chunk *c)
@@ -135,13 +135,13 @@ static chunk join_row(const rows_job *o, const chunk *found)
     return whole;
 }
 
-/* Of n elements. Where the largest is inf, or all are -inf, differences from it are NaN. */
+/* The sum of exponentials of n elements. NaN if the maximum is Inf or all are -Inf. */
 static double exps_of(const chunk *whole, int64_t n)
 {
     return isinf(whole->most) && n > 0 ? NAN : whole->exps;
 }
 
-/* ---- Rows, or chunks of few rows, over threads ---- */
+/* ---- Sharing rows, or chunks of few rows, among threads ---- */
 
 typedef struct {
     const rows_job *o;
@@ -178,7 +178,7 @@ static void chunk_range(void *arg, int64_t begin, int64_t end, int thread)
                  &o->found[i]);
 }
 
-/* Calls of_chunk for all chunks, then of_row, if there is one, for all rows. */
+/* Calls of_chunk for all chunks, then of_row (if not NULL) for all rows. */
 static void run(const rows_job *o, chunk_fn *of_chunk, row_fn *of_row)
 {
     pass p = {o, of_chunk, of_row};
@@ -241,7 +241,7 @@ static void chunk_products(const rows_job *o, int64_t row, int64_t begin, int64_
                   elements(&o->l->in[1], row, begin), n, &out->sum);
 }
 
-/* dx = y * (dy - sum(dy * y)), in double as far as it cancels. */
+/* dx = y * (dy - sum(dy * y)), in f64 where it cancels. */
 static inline void store_softmax_grad(wf_type type, const void *dy, const void *y, void *dx,
                                       int64_t n, double dot)
 {
@@ -272,7 +272,7 @@ static wf_status launch_softmax_grad(const wf_launch *l)
 
 /* ---- argmax ---- */
 
-/* NaN, which stands above all numbers, if there is one. */
+/* The maximum, or NaN if any element is NaN. */
 static inline void most_or_nan(wf_type type, const void *x, int64_t n, float *out)
 {
     vf rest = vf_set(-INFINITY), most = rest, nan = rest;
@@ -289,7 +289,7 @@ static void chunk_most(const rows_job *o, int64_t row, int64_t begin, int64_t n,
     LANES_BY_TYPE(o->x->type, most_or_nan, elements(o->x, row, begin), n, &out->most);
 }
 
-/* Where the first element equal to `most` is, which is there. */
+/* Index of the first element equal to `most`, which must exist. */
 static inline void find_first(wf_type type, const void *x, int64_t n, float most, int32_t *out)
 {
     float v[WF_VL];
@@ -328,7 +328,7 @@ static bool last_axis(const wf_device *device, const wf_node *n)
 static wf_status launch_argmax(const wf_launch *l)
 {
     rows_job o = job_of(l, &l->in[0]);
-    o.cheap = 8; /* 50000 elements take less than waking a thread */
+    o.cheap = 8; /* 50000 elements take less time than starting a thread */
     if (l->out[0].data)
         run(&o, chunk_most, argmax_row);
     return WF_OK;
@@ -342,7 +342,7 @@ static bool no_cap(const wf_device *device, const wf_node *n)
     return ((const wf_attr_cross_entropy *)n->attr)->softcap == 0;
 }
 
-/* Loss and log-sum-exp of row i; returns the latter. */
+/* Stores loss and log-sum-exp of row i; returns the latter. */
 static float store_loss(const wf_loss *o, int64_t i, wf_type type, const void *z,
                         const chunk *whole, const wf_view *loss, const wf_view *lse)
 {
@@ -400,7 +400,7 @@ static wf_status launch_cross_entropy(const wf_launch *l)
     return WF_OK;
 }
 
-/* dz = dloss * (e^(z - lse) * factor - rest), less `hit` at the target. */
+/* dz = dloss * (e^(z - lse) * factor - rest), minus `hit` at the target. */
 typedef struct {
     float dloss, lse, factor, rest, hit;
 } slope;
@@ -411,7 +411,7 @@ static inline vf slope_at(const slope *s, vf z, vf hit)
     return vf_mul(vf_set(s->dloss), vf_sub(d, hit));
 }
 
-/* target: within the n elements, or not. z and dz may be one. */
+/* target may lie outside of the n elements. z and dz may alias. */
 static inline void store_slopes(wf_type type, const slope *s, const void *z, void *dz, int64_t n,
                                 int64_t target)
 {
@@ -423,7 +423,7 @@ static inline void store_slopes(wf_type type, const slope *s, const void *z, voi
         vf_store_as_n(type, lanes_at(type, dz, target), slope_at(s, at_target, vf_set(s->hit)), 1);
 }
 
-/* Classes [begin, begin + n) of row i. */
+/* Computes classes [begin, begin + n) of row i. */
 static void store_grad(const wf_loss *o, int64_t i, wf_type type, const void *z, void *dz,
                        int64_t begin, int64_t n, float dloss, float lse)
 {
@@ -474,6 +474,6 @@ const wf_kernel WF_SIMD(wf_cpu_loss)[] = {
     ROW(softmax_grad, .in_place = 3),
     ROW(argmax, .accepts = last_axis),
     ROW(cross_entropy, .accepts = no_cap),
-    ROW(cross_entropy_grad, .accepts = no_cap, .in_place = 2), /* gradients where the logits were */
+    ROW(cross_entropy_grad, .accepts = no_cap, .in_place = 2), /* dlogits may overwrite logits */
     {0},
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* math.c - the functions of math.h over arrays, by name: for tests of what they promise. */
+/* math.c - the functions of math.h over arrays, by name, for tests of their error bounds. */
 #include "device/cpu/simd/math.h"
 
 static inline void apply(const float *x, float *y, int64_t n, vf (*fn)(vf x))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * math.h - functions of a vector.
+ * math.h - vector math functions.
  *
- * Each says how far from the exact value it may be, in ulp of that value (of the smallest normal number
- * below it); tests/test_simd_math.c holds it to that, and to what it makes of NaN, infinities and zeros.
- * All lanes go the same way, so a lane's result does not depend on its neighbours.
+ * Each states its largest error in ulp of the exact value (of the smallest normal number for
+ * subnormals). tests/test_simd_math.c checks these bounds, and the results for NaN, infinities and
+ * zeros. All lanes take the same path, so a lane's result does not depend on its neighbours.
  */
 #ifndef WF_DEVICE_CPU_SIMD_MATH_H
 #define WF_DEVICE_CPU_SIMD_MATH_H
@@ -24,14 +24,14 @@ static inline vf vf_poly(const float *p, int n, vf x)
 #define VF_POLY(x, ...) \
     vf_poly((const float[]){__VA_ARGS__}, sizeof(float[]){__VA_ARGS__} / sizeof(float), x)
 
-/* |a| with the sign that b has. */
+/* |a| with the sign of b. */
 static inline vf vf_with_sign(vf a, vf b)
 {
     vi sign = vi_and(vf_as_vi(b), vi_set(INT32_MIN));
     return vi_as_vf(vi_or(vf_as_vi(vf_abs(a)), sign));
 }
 
-/* 2^n for -150 <= n <= 128 as two factors, since one alone may leave the range. */
+/* x * 2^n for -150 <= n <= 128, by two factors, since one alone may overflow. */
 static inline vf vf_scale2(vf x, vi n)
 {
     vi half = vi_sra(n, 1), rest = vi_sub(n, half), bias = vi_set(127);
@@ -39,10 +39,11 @@ static inline vf vf_scale2(vf x, vi n)
     return vf_mul(x, vi_as_vf(vi_shl(vi_add(rest, bias), 23)));
 }
 
-/* e^x within 1.5 ulp, also where it is subnormal. x = n ln 2 + r, e^x = 2^n e^r. */
+/* e^x within 1.5 ulp, also for subnormal results. x = n ln 2 + r, e^x = 2^n e^r. */
 static inline vf vf_exp(vf x)
 {
-    x = vf_min(vf_set(89), vf_max(vf_set(-104), x)); /* past these it is 0 or Inf; NaN stays */
+    x = vf_min(vf_set(89),
+               vf_max(vf_set(-104), x)); /* beyond these the result is 0 or Inf; keeps NaN */
     vf n = vf_round(vf_mul(x, vf_set(0x1.715476p+0f)));
     vf r = vf_fnma(n, vf_set(0x1.62e4p-1f), x);
     r = vf_fnma(n, vf_set(0x1.7f7d1cp-20f), r);
@@ -119,7 +120,7 @@ static inline vf vf_gelu_gate(vf x)
 /* e^(-x^2 / 2) within 3 ulp. */
 static inline vf vf_bell(vf x)
 {
-    x = vf_min(vf_set(15), vf_abs(x)); /* 0 from there on; the square stays finite */
+    x = vf_min(vf_set(15), vf_abs(x)); /* the result is 0 beyond; the square stays finite */
     vf s = vf_mul(x, x), lost = vf_fma(x, x, vf_neg(s));
     vf e = vf_exp(vf_mul(s, vf_set(-0.5f)));
     return vf_fnma(vf_mul(e, lost), vf_set(0.5f), e);
@@ -142,8 +143,9 @@ static inline vf vf_silu_gate(vf x)
     return vf_sigmoid(x);
 }
 
-/* The rows of WF_ACTIVATIONS. gelu is within 3 ulp, times 1 + |u| where u < 0, gelu_erf within 8, silu
- * within 4, relu exact, relu2 within 0.5. A subnormal gate has lost digits that a large x brings to light: |x| ulp. */
+/* The rows of WF_ACTIVATIONS. gelu is within 3 ulp, times 1 + |u| where u < 0, gelu_erf within 8,
+ * silu within 4, relu exact, relu2 within 0.5. A subnormal gate has lost bits, which a large x
+ * amplifies to |x| ulp. */
 static inline vf vf_gelu(vf x)
 {
     return vf_mul(vf_gelu_gate(x), x);
@@ -161,7 +163,7 @@ static inline vf vf_silu(vf x)
 
 static inline vf vf_relu(vf x)
 {
-    return vf_max(vf_zero(), x); /* NaN stays */
+    return vf_max(vf_zero(), x); /* keeps NaN */
 }
 
 static inline vf vf_relu2(vf x)
@@ -170,12 +172,12 @@ static inline vf vf_relu2(vf x)
     return vf_mul(x, x);
 }
 
-/* ---- Their slopes at x, whose gate is given, within 2^-18: near the zero of the slope, and where 1 -
- * gate has few digits, the terms are what is exact, not their sum ---- */
+/* ---- Derivatives at x, given its gate, within 2^-18 of the largest term: near the derivative's zero, and
+ * where 1 - gate cancels, the terms are accurate but not their sum ---- */
 
 static inline vf vf_gelu_slope(vf x, vf gate)
 {
-    vf bend = vf_mul(gate, vf_sub(vf_set(1), gate)); /* 0 long before x * x overflows */
+    vf bend = vf_mul(gate, vf_sub(vf_set(1), gate)); /* becomes 0 long before x * x overflows */
     vf c = vf_fma(vf_mul(x, x), vf_set(6 * 0.7978845608028654 * 0.044715),
                   vf_set(2 * 0.7978845608028654));
     vf more = vf_mul(vf_mul(x, bend), c);
@@ -194,7 +196,7 @@ static inline vf vf_silu_slope(vf x, vf gate)
     return vf_add(gate, vf_select(vf_lt(vf_zero(), bend), vf_mul(x, bend), vf_zero()));
 }
 
-/* The functions above that are ops, by the ops' names; and the activations that have a gate. */
+/* The functions above that are ops, by name; and the activations with a gate. */
 #define WF_SIMD_UNARY(X) \
     X(neg)               \
     X(exp)               \

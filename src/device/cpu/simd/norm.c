@@ -2,9 +2,9 @@
 /*
  * norm.c - layer norm and rms norm of rows [C], also of sums x + residual, and their gradients.
  *
- * A row passes twice: once from memory, for its statistics, and once from the cache, for its result.
- * Statistics are sums in double. Those of the layer norm are taken of x - p with p the row's own first
- * element: then (mean - p)^2 is at most C times the variance, so that
+ * A row passes twice: once from memory, for its statistics, and once from the cache, for its
+ * result. Statistics are sums in double. Those of the layer norm are taken of x - p with p the
+ * row's own first element: then (mean - p)^2 is at most C times the variance, so that
  *
  *     variance = mean((x - p)^2) - mean(x - p)^2
  *

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* peak.c - the loops of ../peak.c with this instruction set. */
+/* peak.c - the loops of ../peak.c for this instruction set. */
 #include "device/cpu/simd/simd.h"
 
-/* Enough sums for two units of four or five cycles each, and few enough to stay in registers. */
+/* Enough sums for two fma units with 4 to 5 cycles of latency, few enough for the registers. */
 #define SUMS (WF_VREGS > 16 ? 16 : 12)
 
 static float multiply_add(int64_t rounds)
@@ -48,7 +48,7 @@ static float read_rows(const float *from, int64_t n)
     return vf_sum(all);
 }
 
-/* Streamed past the caches: what is written is not read first. */
+/* Non-temporal stores: the target's lines are not read first. */
 static void copy_floats(float *to, const float *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i += WF_VL)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quant.c - products with quantized weights that the device has packed (quant.h), or reads where they lie
- * (quant_direct.c): linear, linear with an activation, and rows of a packed table.
+ * quant.c - products with quantized weights that the device has packed (quant.h), or reads where
+ * they lie (quant_direct.c): linear, linear with an activation, and rows of a packed table.
  *
- * Few rows of x (decoding) are multiplied with integers as they come out of a panel, which is read once.
- * Many rows (a prompt) pay for taking 256 or 512 numbers of two panels apart first; a register tile of rows
- * and panels then does nothing but multiply. Both add up the same numbers in the same order.
+ * Few rows of x (decoding) are multiplied with integers as they come out of a panel, which is read
+ * once. Many rows (a prompt) pay for taking 256 or 512 numbers of two panels apart first; a
+ * register tile of rows and panels then does nothing but multiply. Both add up the same numbers in
+ * the same order.
  */
 #include "device/cpu/simd/quant.h"
 
@@ -60,8 +61,9 @@ WF_INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
 
 /* ---- Few rows ---- */
 
-/* sum, and the products of fours [u, u + n) with the two digits of a block of activations. Sums of so few
- * are within what vq_dot allows: 2 x 8 x 15 x 128, or 2 x 2 x 63 x 128, is less than 2^15. */
+/* sum, and the products of fours [u, u + n) with the two digits of a block of activations. Sums of
+ * so few are within what vq_dot allows: 2 x 8 x 15 x 128, or 2 x 2 x 63 x 128, is less than
+ * 2^15. */
 WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int n,
                        const int32_t *digits, vi sum)
 {
@@ -80,8 +82,8 @@ WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int 
     return sum;
 }
 
-/* The sum of a block's products with a part, of integers freed of their offset (which `off` is for) and, for
- * q6_K, multiplied by the scales of their groups. */
+/* The sum of a block's products with a part, of integers freed of their offset (which `off` is for)
+ * and, for q6_K, multiplied by the scales of their groups. */
 WF_INLINE vi dot_digits(wf_type type, wf_quant_panel p, int part, const int32_t *digits,
                         const int32_t *off)
 {
@@ -105,8 +107,8 @@ WF_INLINE vi dot_words(const uint8_t *words, const int32_t *pairs)
     return wf_quant_dot_pairs(word, pairs);
 }
 
-/* A pointer of which the compiler does not know where it comes from: it would keep one for each offset from
- * it, and lacks registers for that. */
+/* A pointer of which the compiler does not know where it comes from: it would keep one for each
+ * offset from it, and lacks registers for that. */
 WF_INLINE const int32_t *hide(const int32_t *p)
 {
     __asm__("" : "+r"(p));
@@ -130,8 +132,8 @@ WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, cons
     }
 }
 
-/* A large block is not read from one end to the other, which is what processors expect: the share of this
- * part of the block after it is asked for. */
+/* A large block is not read from one end to the other, which is what processors expect: the share
+ * of this part of the block after it is asked for. */
 WF_INLINE void fetch_ahead(wf_quant_panel p, int part, int parts)
 {
     int words = p.word_step / parts;
@@ -141,8 +143,8 @@ WF_INLINE void fetch_ahead(wf_quant_panel p, int part, int parts)
         v_prefetch(p.scales + p.scale_step + part * 64);
 }
 
-/* out[panel][row][WF_VL]: rows of x by panels. Several of these at a time are several streams out of
- * memory, which is what it takes to read at full speed. */
+/* out[panel][row][WF_VL]: rows of x by panels. Several of these at a time are several streams out
+ * of memory, which is what it takes to read at full speed. */
 WF_INLINE void few_rows(wf_type type, int rows, int panels, wf_quant_panel p, int64_t next,
                         const wf_quant_rows *x, float *out)
 {
@@ -246,9 +248,9 @@ WF_QUANT_TYPES(TAKE_APART)
 #define APART_ENTRY(type) [WF_##type] = apart_##type,
 static apart_fn *const apart_table[] = {WF_QUANT_TYPES(APART_ENTRY)};
 
-/* c [TILE_ROWS][TILE_VECTORS][WF_VL] += a group of rows of x, blocks [block, block + blocks) of it, by
- * what was taken apart. Where registers are few the sums of a block have them, and those of all blocks are
- * in memory, where they are wanted once in 16 steps. */
+/* c [TILE_ROWS][TILE_VECTORS][WF_VL] += a group of rows of x, blocks [block, block + blocks) of it,
+ * by what was taken apart. Where registers are few the sums of a block have them, and those of all
+ * blocks are in memory, where they are wanted once in 16 steps. */
 WF_INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t block, int blocks,
                     float *c)
 {
@@ -319,9 +321,9 @@ typedef struct {
     float c[CHUNK * TILE_VECTORS * WF_VL];
 } scratch;
 
-/* Rows of w as they lie. Those of a vector are as far apart as can be: each lane then reads one row after the
- * other, which is a stream that processors foresee. `count` such vectors, which begin with rows of w from
- * `first` on, make that many columns for each lane. */
+/* Rows of w as they lie. Those of a vector are as far apart as can be: each lane then reads one row
+ * after the other, which is a stream that processors foresee. `count` such vectors, which begin
+ * with rows of w from `first` on, make that many columns for each lane. */
 static void some_columns(const product *o, int64_t first, int64_t gap, int count)
 {
     float c[ROWS][WF_VL][WF_VL] = {0}, one[ROWS * WF_VL];
@@ -394,8 +396,8 @@ static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Brings row r of the result near, where panels from p on go: rows are far apart, and each would be waited
- * for when it is written. */
+/* Brings row r of the result near, where panels from p on go: rows are far apart, and each would be
+ * waited for when it is written. */
 static void fetch_result(const wf_quant_result *o, int64_t r, int64_t p)
 {
     const wf_view *to = o->pre ? o->pre : o->y;

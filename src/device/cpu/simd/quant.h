@@ -2,25 +2,27 @@
 /*
  * quant.h - quantized weights in the layout that products want, and activations to go with them.
  *
- * A weight [N, K] of blocks is kept in panels of WF_VL rows, a row to a lane. Of a panel come first what
- * turns integers into numbers, then the integers, both in the order of the file's blocks, and of each
- * thing WF_VL neighbours, one of every row, zeros where there is no row any more:
+ * A weight [N, K] of blocks is kept in panels of WF_VL rows, a row to a lane. Of a panel come first
+ * what turns integers into numbers, then the integers, both in the order of the file's blocks, and
+ * of each thing WF_VL neighbours, one of every row, zeros where there is no row any more:
  *
  *     [block][half][WF_VL] f16, [block][byte][WF_VL] u8     to a whole number of cache lines
  *     [block][word][WF_VL] u32
  *
- * The words are those of the file, but for q6_K: of each 128 numbers, four times 32, come 8 words with the
- * first 32, 8 with the second, 8 with the third, six bits of each byte, and the fourth 32 are in the two bits
- * that are left of each, the lowest in the first word's. That takes less to take apart than the file's words.
+ * The words are those of the file, but for q6_K: of each 128 numbers, four times 32, come 8 words
+ * with the first 32, 8 with the second, 8 with the third, six bits of each byte, and the fourth 32
+ * are in the two bits that are left of each, the lowest in the first word's. That takes less to
+ * take apart than the file's words.
  *
- * A block of 32 numbers is multiplied as 16 pairs of i16: of each four neighbours the first and third, then
- * the second and fourth, as they come out of a word by shifting and masking. The fours are taken from the
- * lower and the upper half of the block in turn, as two vectors of activations are joined (vp_join).
- * Activations are rounded to 15 bits for each block of 32 and laid out as such pairs. Few of them may be
- * laid out as digits of 8 bits instead, 256 times the one and the other, for products of four bytes at a
- * time: less to do for each weight, but more for each row. Sums of products within a block are exact; they
- * are scaled and added up in the order of blocks. A result therefore depends on its row of x and its row of w
- * alone, not on the rows beside them, on the number of threads or on the width of vectors.
+ * A block of 32 numbers is multiplied as 16 pairs of i16: of each four neighbours the first and
+ * third, then the second and fourth, as they come out of a word by shifting and masking. The fours
+ * are taken from the lower and the upper half of the block in turn, as two vectors of activations
+ * are joined (vp_join). Activations are rounded to 15 bits for each block of 32 and laid out as
+ * such pairs. Few of them may be laid out as digits of 8 bits instead, 256 times the one and the
+ * other, for products of four bytes at a time: less to do for each weight, but more for each row.
+ * Sums of products within a block are exact; they are scaled and added up in the order of blocks. A
+ * result therefore depends on its row of x and its row of w alone, not on the rows beside them, on
+ * the number of threads or on the width of vectors.
  */
 #ifndef WF_DEVICE_CPU_SIMD_QUANT_H
 #define WF_DEVICE_CPU_SIMD_QUANT_H
@@ -78,8 +80,9 @@ void wf_quant_unpack(const void *panels, void *rows, wf_type type, const wf_dims
 /* Blocks of row r, of k numbers, as the file has them. */
 void wf_quant_unpack_row(const void *panels, wf_type type, int64_t k, int64_t r, void *to);
 
-/* Rows of activations of k numbers. Of `group` rows the same things lie side by side, so that a tile of
- * rows reads them one after the other; a last group that is not full is filled up with zeros. */
+/* Rows of activations of k numbers. Of `group` rows the same things lie side by side, so that a
+ * tile of rows reads them one after the other; a last group that is not full is filled up with
+ * zeros. */
 typedef struct {
     int64_t k;
     int group;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* quant_block.h - where the blocks of a weight lie, packed (quant.h) or as a file has them, and what scales
- * their integers. */
+/* quant_block.h - where the blocks of a weight lie, packed (quant.h) or as a file has them, and
+ * what scales their integers. */
 #ifndef WF_DEVICE_CPU_SIMD_QUANT_BLOCK_H
 #define WF_DEVICE_CPU_SIMD_QUANT_BLOCK_H
 
@@ -27,9 +27,10 @@ static inline wf_quant_panel wf_quant_panel_next(wf_quant_panel p, int64_t block
     return p;
 }
 
-/* Weights of q8_0 or q6_K that are rows of blocks, as in a file (quant_direct.c): out [count][WF_VL], `count`
- * rows of x, at most 4, by WF_VL rows of w that are so many apart, or by neighbours, as many as there are; and
- * some blocks of 32 of a panel, made in memory of wf_quant_panel_bytes. */
+/* Weights of q8_0 or q6_K that are rows of blocks, as in a file (quant_direct.c): out
+ * [count][WF_VL], `count` rows of x, at most 4, by WF_VL rows of w that are so many apart, or by
+ * neighbours, as many as there are; and some blocks of 32 of a panel, made in memory of
+ * wf_quant_panel_bytes. */
 #define WF_QUANT_DIRECT_TYPES (1u << WF_Q8_0 | 1u << WF_Q6_K)
 #define wf_quant_direct_few WF_SIMD(wf_quant_direct_few)
 #define wf_quant_direct_part WF_SIMD(wf_quant_direct_part)
@@ -37,7 +38,8 @@ void wf_quant_direct_few(const wf_view *w, int64_t first, int64_t apart, const w
                          int count, float *out);
 wf_quant_panel wf_quant_direct_part(const wf_view *w, int64_t panel, int64_t block, int blocks,
                                     void *to);
-/* What lies in a file is multiplied by numbers that are rounded only where the session may do so. */
+/* What lies in a file is multiplied by numbers that are rounded only where the session may do
+ * so. */
 #define wf_quant_direct_accepts WF_SIMD(wf_quant_direct_accepts)
 bool wf_quant_direct_accepts(const wf_device *device, const wf_node *n);
 
@@ -45,10 +47,11 @@ bool wf_quant_direct_accepts(const wf_device *device, const wf_node *n);
 #define WF_QUANT_PARTS(type) ((type) == WF_Q4_K || (type) == WF_Q6_K ? 8 : 1)
 /* Whether a number has something added that does not depend on its integer. */
 #define WF_QUANT_HAS_MINS(type) ((type) == WF_Q4_1 || (type) == WF_Q4_K)
-/* Whether few rows meet weights digit by digit: where integers as they are stored are not negative. Those of
- * q8_0 have their sign turned on the way from a file, or are taken as they are. */
+/* Whether few rows meet weights digit by digit: where integers as they are stored are not negative.
+ * Those of q8_0 have their sign turned on the way from a file, or are taken as they are. */
 #define WF_QUANT_DIGITS(type, packed) ((type) != WF_Q8_0 || (!(packed) && WF_VQ_WIDE))
-/* What is to be taken off the integers as they are stored, or as they are once their sign was turned. */
+/* What is to be taken off the integers as they are stored, or as they are once their sign was
+ * turned. */
 #define WF_QUANT_OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
 #define WF_QUANT_TURNED_OFFSET (WF_VQ_SIGNED ? 0 : 128)
 
@@ -75,8 +78,8 @@ WF_INLINE vf wf_quant_min_of(wf_type type, const uint8_t *scales, int part)
     return m;
 }
 
-/* A word each of what a file has of q6_K: the low bits of the first and third 32 numbers of 128, those of the
- * second and fourth, the high bits of all; to the three that quant.h wants. */
+/* A word each of what a file has of q6_K: the low bits of the first and third 32 numbers of 128,
+ * those of the second and fourth, the high bits of all; to the three that quant.h wants. */
 WF_INLINE void wf_quant_mix(vi word[3])
 {
     const vi low4 = vi_set(0x0f0f0f0f), high2 = vi_set(0x30303030), top2 = vi_set((int)0xc0c0c0c0);
@@ -88,8 +91,8 @@ WF_INLINE void wf_quant_mix(vi word[3])
     word[2] = vi_or(vi_and(vi_shr(even, 4), low4), vi_and(high, vi_or(high2, top2)));
 }
 
-/* Four u of part `part`, 0 to 7, in the bytes of a lane: integers as they are stored, none of them negative.
- * Not for q8_0, whose words are what they are. */
+/* Four u of part `part`, 0 to 7, in the bytes of a lane: integers as they are stored, none of them
+ * negative. Not for q8_0, whose words are what they are. */
 WF_INLINE vi wf_quant_bytes_of(wf_type type, const uint8_t *words, int part, int u)
 {
     const int word = 4 * WF_VL;

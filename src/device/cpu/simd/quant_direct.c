@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quant_direct.c - products with weights of q8_0 or q6_K as a file has them, a row of blocks after the other.
+ * quant_direct.c - products with weights of q8_0 or q6_K as a file has them, a row of blocks after
+ * the other.
  *
- * A model then computes as soon as its file is mapped. What a panel would hold is made on the way: of WF_VL
- * rows the same words are brought into one vector, a block or two at a time. Reading such a weight out of
- * memory takes longer than that. The numbers that are added up, and their order, are those of quant.c.
+ * A model then computes as soon as its file is mapped. What a panel would hold is made on the way:
+ * of WF_VL rows the same words are brought into one vector, a block or two at a time. Reading such
+ * a weight out of memory takes longer than that. The numbers that are added up, and their order,
+ * are those of quant.c.
  */
 #include "device/cpu/simd/quant_block.h"
 #include "graph/quant/block.h"
@@ -146,7 +148,8 @@ WF_INLINE vi scale_of(const vi scale[4], int group)
     return vi_sra(vi_shl(scale[group / 4], 24 - group % 4 * 8), 24);
 }
 
-/* 16 integers by the digits of 16 numbers. Where sums are not wide two fours are as much as they hold. */
+/* 16 integers by the digits of 16 numbers. Where sums are not wide two fours are as much as they
+ * hold. */
 WF_INLINE vi dot_group(const vi bytes[4], const int32_t *digits, int32_t off)
 {
     const int most = WF_VQ_WIDE ? 4 : 2;

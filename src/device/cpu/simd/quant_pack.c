@@ -98,8 +98,9 @@ static uint8_t *words_at(const wf_quant_layout *y, uint8_t *panel, int64_t k, in
     return panel + wf_quant_scale_bytes(y, k) + b * y->words * 4 * WF_VL;
 }
 
-/* Where word i of a block lies in the file's block, in words after the first. Of q6_K: 8 words with the low
- * bits of the first and third 32 numbers of a half, 8 with those of the second and fourth, 8 with high bits. */
+/* Where word i of a block lies in the file's block, in words after the first. Of q6_K: 8 words with
+ * the low bits of the first and third 32 numbers of a half, 8 with those of the second and fourth,
+ * 8 with high bits. */
 WF_INLINE int word_of(wf_type type, int i)
 {
     if (type != WF_Q6_K)
@@ -114,8 +115,8 @@ WF_INLINE int64_t place_of(wf_type type, int64_t w)
     return w / y->words * y->bytes + y->word_at + 4 * word_of(type, (int)(w % y->words));
 }
 
-/* The first `count` rows, the others being zeros. Four words in a row stay together in blocks of all types,
- * so that a vector is loaded by fours. */
+/* The first `count` rows, the others being zeros. Four words in a row stay together in blocks of
+ * all types, so that a vector is loaded by fours. */
 WF_INLINE void pack_words(wf_type type, uint8_t *to, const uint8_t *rows, size_t row_bytes,
                           int count, int64_t k)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* quant_rows.c - activations rounded to 15 bits, a scale for every 32, in the pairs or digits of quant.h. */
+/* quant_rows.c - activations rounded to 15 bits, a scale for every 32, in the pairs or digits of
+ * quant.h. */
 #include "device/cpu/simd/lanes.h"
 #include "device/cpu/simd/quant.h"
 

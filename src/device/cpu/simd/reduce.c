@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * reduce.c - sums of floats, and the norm of many.
+ * reduce.c - sum and mean of floats, and global_norm.
  *
- * Floats are added up in f64, lane by lane, which memory is slower than. What makes one number is cut
- * into blocks of fixed size, whose results are added in order: so the result does not depend on the
- * number of threads, and one large sum, or the columns of one tall matrix, are shared by all of them.
+ * Floats are added in f64 lanes, which keeps up with memory bandwidth. The elements of one result
+ * are cut into blocks of fixed size, and block sums are added in order. The result does not depend
+ * on the number of threads, yet threads share one large sum or the columns of a tall matrix.
  */
 #include <math.h>
 
@@ -13,10 +13,10 @@
 #include "device/walk.h"
 #include "graph/quant/block.h"
 
-#define BLOCK 16384    /* elements next to each other that are added up at once */
-#define BLOCK_ROWS 256 /* rows that are added up at once */
-#define TILE 1024      /* their columns */
-#define TILE_ALONG 16  /* rows of which each makes a number of its own */
+#define BLOCK 16384    /* contiguous elements per block */
+#define BLOCK_ROWS 256 /* rows per block */
+#define TILE 1024      /* columns per tile */
+#define TILE_ALONG 16  /* rows per tile when each row is one result */
 
 static inline vf load(wf_type type, const void *p, int64_t i, int64_t n)
 {
@@ -24,7 +24,7 @@ static inline vf load(wf_type type, const void *p, int64_t i, int64_t n)
     return n - i >= WF_VL ? vf_load_as(type, at) : vf_load_as_n(type, at, (int)(n - i));
 }
 
-/* ---- One number of n that lie next to each other ---- */
+/* ---- One sum of n contiguous elements ---- */
 
 typedef struct {
     vd low[2], high[2];
@@ -69,7 +69,7 @@ static double sum_of_squares(wf_type type, const void *x, int64_t n)
                             : total_of(WF_BF16, x, n, true);
 }
 
-/* ---- n numbers, of as many columns ---- */
+/* ---- n sums, one per column ---- */
 
 static inline void add_one(double *t, vf x)
 {
@@ -121,12 +121,12 @@ static void add_rows(wf_type type, double *t, const char *x, int64_t pitch, int6
 
 /* ---- sum and mean ---- */
 
-/* How the work is cut: by the shape alone. */
+/* How the work is cut; depends on the shape only. */
 typedef struct {
-    int64_t outputs, length; /* results; elements that make one */
+    int64_t outputs, length; /* results, and elements per result */
     bool across;             /* neighbours in memory belong to different results */
-    int64_t tile, tiles;     /* results that are worked on together */
-    int64_t block, blocks;   /* elements of each that are added up together */
+    int64_t tile, tiles;     /* results processed together */
+    int64_t block, blocks;   /* elements of a result per block */
 } cut;
 
 static cut cut_up(int rank, const int64_t *dim, int64_t axes)
@@ -149,12 +149,12 @@ typedef struct {
     const wf_view *x, *y;
     double divisor;
     cut c;
-    wf_walk kept, gone; /* the axes that stay, and the others; operand: the input */
-    double *partial;    /* [blocks][outputs]; NULL when there is a single block */
+    wf_walk kept, gone; /* the kept and the reduced axes; operand: the input */
+    double *partial;    /* [blocks][outputs]; NULL: a single block */
 } reduction;
 
-/* Results [first, end) from elements [from, to) of what makes each. What has gaps in memory (a last axis
- * of 1 may hide them) is laid out first, a chunk of a row at a time. */
+/* Sums elements [from, to) of results [first, end). Rows with gaps (which a last axis of 1 may
+ * hide) are gathered first, one chunk at a time. */
 static void sum_across(const reduction *r, int64_t first, int64_t end, int64_t from, int64_t to,
                        double *t)
 {
@@ -202,7 +202,7 @@ static void reduce_range(void *arg, int64_t begin, int64_t stop, int thread)
         int64_t block = item / c->tiles, first = item % c->tiles * c->tile, from = block * c->block;
         int64_t end = first + c->tile < c->outputs ? first + c->tile : c->outputs;
         int64_t to = from + c->block < c->length ? from + c->block : c->length;
-        double t[TILE + WF_VL] = {0}; /* the last row of a vector may end past the tile */
+        double t[TILE + WF_VL] = {0}; /* the last vector of a row may exceed the tile */
         (c->across ? sum_across : sum_along)(r, first, end, from, to, t);
         if (r->partial)
             memcpy(r->partial + block * c->outputs + first, t, (size_t)(end - first) * sizeof t[0]);
@@ -211,7 +211,7 @@ static void reduce_range(void *arg, int64_t begin, int64_t stop, int thread)
     }
 }
 
-/* The results of tiles [begin, stop) from those of their blocks. */
+/* Combines the block sums of tiles [begin, stop). */
 static void join_range(void *arg, int64_t begin, int64_t stop, int thread)
 {
     (void)thread;
@@ -220,7 +220,7 @@ static void join_range(void *arg, int64_t begin, int64_t stop, int thread)
     for (int64_t tile = begin; tile < stop; tile++) {
         int64_t first = tile * c->tile;
         int64_t n = first + c->tile < c->outputs ? c->tile : c->outputs - first;
-        double *t = r->partial + first; /* onto the first block */
+        double *t = r->partial + first; /* add to the first block's sums */
         for (int64_t b = 1; b < c->blocks; b++)
             for (int64_t i = 0; i < n; i++)
                 t[i] += t[b * c->outputs + i];
@@ -228,7 +228,7 @@ static void join_range(void *arg, int64_t begin, int64_t stop, int thread)
     }
 }
 
-/* Over the axes of the bit set; threads and workspace are the launch's. */
+/* Reduces over the bit set of axes, with the launch's threads and workspace. */
 static void reduce(const wf_launch *l, const wf_view *x, const wf_view *y, int64_t axes)
 {
     reduction r = {.x = x, .y = y, .c = cut_up(x->rank, x->dim, axes)};
@@ -290,13 +290,13 @@ static double block_squares(const wf_view *v, const wf_walk *w, int64_t begin, i
     return total;
 }
 
-/* Blocks are counted through all inputs; none spans two of them. */
+/* Blocks are numbered through all inputs; no block spans two inputs. */
 static void norm_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const wf_launch *l = arg;
     double *partial = l->workspace;
-    int64_t first = 0; /* block of input i */
+    int64_t first = 0; /* first block of input i */
     for (int i = 0; i < l->nin && first < end; i++) {
         const wf_view *v = &l->in[i];
         int64_t count = wf_view_count(v), next = first + blocks_of(count);

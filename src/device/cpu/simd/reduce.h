@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* reduce.h - the sum over rows of device/cpu/reduce.h, with vectors. */
+/* reduce.h - the vectorized column sum of device/cpu/reduce.h. */
 #ifndef WF_DEVICE_CPU_SIMD_REDUCE_H
 #define WF_DEVICE_CPU_SIMD_REDUCE_H
 

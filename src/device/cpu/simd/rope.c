@@ -2,9 +2,9 @@
 /*
  * rope.c - rotary position embedding of x [N, H, D].
  *
- * Pair i of a head turns by the angle positions[n] * inv_freq[i]. Sines and cosines are computed once for
- * a token and serve all of its heads. Angles are doubles until only what is left of a quarter turn
- * remains, which fits f32 to its last bit; from there on f32 is enough.
+ * Rotates pair i of a head by the angle positions[n] * inv_freq[i]. Sines and cosines are computed
+ * once per token for all heads. The angle is reduced to [-pi/4, pi/4] in f64; the rest is accurate
+ * in f32.
  */
 #include <math.h>
 
@@ -13,7 +13,7 @@
 #include "device/cpu/simd/lanes.h"
 #include "device/walk.h"
 
-/* Up to here a quarter turn in two parts takes angles apart exactly enough; beyond, libm does it. */
+/* The largest angle that the two-part reduction handles accurately; libm handles larger ones. */
 #define ANGLE_MOST 0x1p30
 
 enum { COSINE, SINE, BUFFERS };
@@ -21,7 +21,7 @@ enum { COSINE, SINE, BUFFERS };
 typedef struct {
     const wf_launch *l;
     int64_t heads, width, pairs;
-    double most; /* the largest frequency; Inf when one is NaN */
+    double most; /* the largest frequency; Inf if any is NaN */
 } rope_arg;
 
 /* sin and cos of r for |r| <= pi/4, by polynomials. */
@@ -36,7 +36,7 @@ static inline void sin_cos_near(vf r, vf *sine, vf *cosine)
     *cosine = vf_fma(vf_mul(c, z), z, vf_fnma(vf_set(0.5f), z, vf_set(1)));
 }
 
-/* angle = quarters * pi/2 + rest, the quarters modulo 4, in [-2, 2]. */
+/* angle = quarters * pi/2 + rest, with quarters reduced modulo 4 to [-2, 2]. */
 static inline void take_apart(vd angle, vd *quarters, vd *rest)
 {
     vd q = vd_round(vd_mul(angle, vd_set(0x1.45f306dc9c883p-1)));
@@ -84,8 +84,8 @@ static void turn(const rope_arg *o, int64_t n, float *cosine, float *sine)
     }
 }
 
-/* Elements 2 i and 2 i + 1 are neighbours: each is its own part times the cosine and the other's times
- * the sine, which is negative for the first. From the last to the first, since they move upwards. */
+/* Duplicates cosines and sines for interleaved pairs 2 i and 2 i + 1, with a negative sine for the
+ * first. Runs backwards, since elements move up. */
 static void spread(float *cosine, float *sine, int64_t pairs)
 {
     for (int64_t i = pairs; i-- > 0;) {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rows.c - rows of tables.
+ * rows.c - scatter_add_rows, the gradient of embed.
  *
- * embed and gather_rows are copies of whole rows already; theirs are the reference kernels. For
- * scatter_add_rows, the gradient of embed, most rows of a large table get nothing: in place they are not
- * touched, otherwise they are copied. Rows that get something are added up as the reference does it: in
- * double, x first, then what comes in the order of the indices.
+ * embed and gather_rows copy whole rows; the reference kernels are fast enough. In scatter_add_rows
+ * most rows of a large table receive nothing: in place they are not touched, otherwise they are
+ * copied. Other rows are summed as in the reference: in f64, x first, then the additions in index
+ * order.
  */
 #include "base/thread.h"
 #include "device/cpu/simd/lanes.h"
 #include "device/walk.h"
 
-/* Which rows of `from` go into each row of x, as lists: first[row] is the first of them and next[i] the
- * one after i, -1 past the last. */
+/* Linked lists: first[row] is the first row of `from` that is added to `row` of x, and next[i]
+ * follows i; -1 ends a list. */
 typedef struct {
     const wf_launch *l;
     int64_t length;
@@ -37,7 +37,7 @@ static wf_status check_indices(const wf_launch *l)
     return WF_OK;
 }
 
-/* From the last to the first, each put in front: the lists then run upwards. */
+/* Prepends from last to first, so lists are in ascending order. */
 static void make_lists(const scatter *s)
 {
     for (int64_t r = 0; r < s->l->in[0].dim[0]; r++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shape.c - casts between float types. What only moves elements is a memcpy of rows already. */
+/* shape.c - casts between float types. Ops that only move elements already use memcpy by rows. */
 #include "base/thread.h"
 #include "device/cpu/simd/simd.h"
 #include "device/walk.h"
@@ -9,8 +9,8 @@ typedef struct {
     wf_walk walk; /* operand: in; the result is dense */
 } cast_job;
 
-/* n elements next to each other. The types are looked at once for each vector, which a store waits for
- * longer than that. */
+/* Converts n contiguous elements. Testing the types per vector costs less than the store's
+ * latency. */
 static void cast_run(wf_type from_type, const char *from, wf_type to_type, char *to, int64_t n)
 {
     const int from_bytes = wf_type_get(from_type)->block_bytes;
@@ -49,7 +49,7 @@ static wf_status launch_cast(const wf_launch *l)
     return WF_OK;
 }
 
-/* To another one: the same is copied, bit by bit. */
+/* Equal types are excluded: the reference copies them bitwise. */
 static bool is_float_to_float(const wf_device *device, const wf_node *n)
 {
     (void)device;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * simd.h - what kernels for vector units are written in.
+ * simd.h - portable vectors for the kernels of this folder.
  *
- * Every .c file of this folder is compiled once for each instruction set of the architecture, with that
- * set's flags and WF_ISA as its name (cmake/simd.cmake). Instructions have names of our own, for vectors
- * of WF_VL lanes:
+ * Every .c file here is compiled once per instruction set, with that set's flags and WF_ISA as its
+ * name (cmake/simd.cmake). Vectors have WF_VL lanes:
  *
  *     vf  lanes of f32      vi  lanes of i32      vm  a bit for each lane
  *     vd  lanes of f64, half as many: low and high widen the halves of a vf
  *     vp_...                on a vi, each lane two i16
  *
- * and each instruction set says in its vec_*.h how it does them. fma(a, b, c) is a * b + c, rounded once,
- * fnma c - a * b; max and min give their second operand when one is NaN; _n works on the first n lanes
- * alone, 0 <= n <= WF_VL, and touches no other memory; loads and stores need no alignment, stream does;
- * what does not fit into an i32 becomes any number in vf_to_vi. tests/vectors holds each set to all this.
- * The compiler contracts nothing by itself (-ffp-contract=off), so results depend on the source alone.
+ * Each instruction set implements them in its vec_*.h. fma(a, b, c) is a * b + c rounded once, and
+ * fnma is c - a * b. max and min return their second operand if either is NaN. _n functions use the
+ * first n lanes only, 0 <= n <= WF_VL, and touch no other memory. Loads and stores need no
+ * alignment; stream does. vf_to_vi is unspecified for values outside of i32. tests/vectors checks
+ * each set against this. The compiler contracts nothing by itself (-ffp-contract=off), so results
+ * depend on the source only.
  */
 #ifndef WF_DEVICE_CPU_SIMD_SIMD_H
 #define WF_DEVICE_CPU_SIMD_SIMD_H
@@ -26,12 +26,12 @@
 #include "device/cpu/cpu.h"
 #include "device/kernel.h"
 
-/* The name of something that every instruction set has its own of. */
+/* A name with the instruction set's suffix. */
 #define WF_SIMD_PASTE(name, isa) name##_##isa
 #define WF_SIMD_NAME(name, isa) WF_SIMD_PASTE(name, isa)
 #define WF_SIMD(name) WF_SIMD_NAME(name, WF_ISA)
 
-/* For what is called with constants and has to be compiled anew for each of them. */
+/* For functions that must be specialized for constant arguments. */
 #define WF_INLINE static inline __attribute__((always_inline))
 
 /* clang-format off */
@@ -42,11 +42,11 @@
 #elif defined WF_ISA_NEON
 #include "device/cpu/simd/vec_neon.h"
 #else
-#error "cmake/simd.cmake says which instruction set this is for"
+#error "cmake/simd.cmake must define the instruction set"
 #endif
 /* clang-format on */
 
-/* Vectors of any float type, lanes of which are f32. */
+/* Loads and stores of any float type, as f32 lanes. */
 static inline vf vf_load_as(wf_type type, const void *p)
 {
     return type == WF_F32 ? vf_load(p) : type == WF_F16 ? vf_load_f16(p) : vf_load_bf16(p);
@@ -82,10 +82,10 @@ static inline void vf_store_as_n(wf_type type, void *p, vf x, int n)
     memcpy(p, all, (size_t)n * sizeof *all);
 }
 
-/* The functions of math.h, ended by one without name. */
+/* The functions of math.h, terminated by a NULL name. */
 extern const wf_cpu_function WF_SIMD(wf_cpu_functions)[];
 
-/* The arrays of the table, each in the file of its name. */
+/* The table's arrays, each in the file of its name. */
 extern const wf_kernel WF_SIMD(wf_cpu_gemm)[], WF_SIMD(wf_cpu_quant)[], WF_SIMD(wf_cpu_head_loss)[],
     WF_SIMD(wf_cpu_attention)[], WF_SIMD(wf_cpu_elementwise)[], WF_SIMD(wf_cpu_norm)[],
     WF_SIMD(wf_cpu_rope)[], WF_SIMD(wf_cpu_loss)[], WF_SIMD(wf_cpu_reduce)[],

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* table.c - an instruction set: its kernels, before the reference ones, which do the rest. */
+/* table.c - an instruction set: its kernels first, then the reference kernels. */
 #include "device/cpu/row.h"
 #include "device/cpu/simd/quant_block.h"
 
 static const wf_kernel *const kernels[] = {WF_SIMD_KERNELS, WF_CPU_REFERENCE_KERNELS, NULL};
 
-_Static_assert(WF_CPU_PACK_ROWS % WF_VL == 0, "rows that are packed apart fill whole panels");
+_Static_assert(WF_CPU_PACK_ROWS % WF_VL == 0, "separately packed rows must fill whole panels");
 
-/* Quantized blocks have a layout of their own, the rest that of the reference kernels. */
+/* Quantized types have their own packed layout; other types use the reference layout. */
 size_t wf_simd_packed_bytes(const wf_device *device, wf_type type, const wf_dims *shape)
 {
     return wf_quant_layout_of(type) ? wf_quant_packed_bytes(type, shape)

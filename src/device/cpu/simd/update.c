@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * update.c - ops that change states in place: accumulate, adamw, sgd, lion.
+ * update.c - ops that update states in place: accumulate, adamw, sgd, lion.
  *
- * The arithmetic, operation by operation, is that of the reference kernels, and so are the bits. What
- * they cost is memory: 28 bytes for a parameter of adamw in f32, behind which a root and two quotients of a
- * vector hide. Types but f32 are looked at for each vector, which costs nothing beside this either.
+ * The arithmetic and the bits equal the reference kernels'. Memory bandwidth is the limit: adamw in
+ * f32 moves 28 bytes per parameter, which hides a square root and two divisions per vector, and
+ * also the test of other types per vector.
  *
- * Of n updates in one op, operand k of update i is input i + k n. One loop goes over the elements of all
- * of them, so that many small parameters wake the threads once.
+ * With n updates in one op, operand k of update i is input i + k n. One loop covers the elements of
+ * all updates, so many small parameters start the threads once.
  */
 #include <math.h>
 
@@ -16,25 +16,25 @@
 #include "device/walk.h"
 
 #define MAX_OPERANDS 5
-#define COPY 3 /* the operand that is one, where updates have copies */
+#define COPY 3 /* index of the copy among the operands, in updates with copies */
 
 typedef struct update update;
-/* Changes n elements of the run at work, all of f32 if it says so. */
+/* Updates n elements of the current run. f32: all operands are f32. */
 typedef void run_fn(const update *u, int64_t n, bool f32);
 
 struct update {
     const wf_launch *l;
     run_fn *run;
-    int count, states, operands; /* n; operands of each update, the first of which are states */
-    wf_type type[MAX_OPERANDS];  /* of the update at work */
-    char *at[MAX_OPERANDS];      /* where its run begins */
+    int count, states,
+        operands; /* n updates, each with `operands` operands, the first `states` of which are states */
+    wf_type type[MAX_OPERANDS]; /* types of the current update's operands */
+    char *at[MAX_OPERANDS];     /* addresses of the current run */
     float lr, scale;
-    float keep, eps, beta1, beta2, rest1,
-        rest2;                   /* adamw, lion: as attributes say; rest: 1 - beta */
-    float step_size, root_bias2; /* lr / (1 - beta1^step), sqrt(1 - beta2^step) */
-    float momentum, decay;       /* sgd */
+    float keep, eps, beta1, beta2, rest1, rest2; /* adamw, lion: attributes; rest is 1 - beta */
+    float step_size, root_bias2;                 /* lr / (1 - beta1^step), sqrt(1 - beta2^step) */
+    float momentum, decay;                       /* sgd */
     bool nesterov;
-    bool copies; /* adamw: operand COPY becomes state 0 rounded */
+    bool copies; /* adamw: operand COPY receives state 0 rounded */
 };
 
 /* Lanes [i, i + n) of operand k. */
@@ -62,7 +62,7 @@ static inline void put(lanes w, int k, vf x)
         vf_store_as_n(type, at, x, w.n);
 }
 
-/* Copies are narrow, whatever the others are. */
+/* Copies are always narrow. */
 static inline void put_copy(lanes w, vf x)
 {
     char *at = w.u->at[COPY] + w.i * 2;
@@ -143,7 +143,7 @@ RUN(lion)
 
 /* ---- The driver ---- */
 
-/* Elements [begin, end) of update `index`. */
+/* Updates elements [begin, end) of update `index`. */
 static void update_part(update *u, int index, int64_t begin, int64_t end)
 {
     const wf_view *v[MAX_OPERANDS];
@@ -160,18 +160,18 @@ static void update_part(update *u, int index, int64_t begin, int64_t end)
     for (int k = 0; k < u->operands; k++)
         direct &= wf_walk_step(&w, k) == 1;
     for (wf_run r = wf_run_over(&w, begin, end); wf_run_next(&r, direct ? INT64_MAX : WF_CHUNK);) {
-        for (int k = 0; k < u->operands; k++) /* states are dense: in place */
+        for (int k = 0; k < u->operands; k++) /* states are dense and updated in place */
             u->at[k] = (char *)(uintptr_t)wf_chunk_load(v[k], r.offset[k], wf_walk_step(&w, k), r.n,
                                                         &buf[k]);
         u->run(u, r.n, f32);
     }
 }
 
-/* Elements [begin, end) of all states, one after the other. */
+/* Updates elements [begin, end), counted through all states. */
 static void update_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     update u = *(const update *)arg;
-    int64_t first = 0; /* element of update i */
+    int64_t first = 0; /* first element of update i */
     (void)thread;
     for (int i = 0; i < u.count && first < end; i++) {
         int64_t n = wf_view_count(&u.l->in[i]);
@@ -191,7 +191,7 @@ static wf_status run_update(update *u)
     return WF_OK;
 }
 
-/* Whether `apply`, input i if there is one, lets the update happen. */
+/* Whether `apply` (input i, if present) enables the update. */
 static bool applies(const wf_launch *l, int i)
 {
     return i >= l->nin || *(const uint8_t *)l->in[i].data != 0;
@@ -272,7 +272,7 @@ static bool is_float(const wf_value *v)
     return (wf_type_bit(v->type) & WF_TYPES_FLOAT) != 0;
 }
 
-/* States and what is added to them. */
+/* Whether states and operands are floats. */
 static bool are_floats(const wf_device *device, const wf_node *n)
 {
     (void)device;

@@ -13,16 +13,16 @@
 typedef __m256 vf;
 typedef __m256i vi;
 typedef __m256d vd;
-typedef __m256 vm; /* all bits of a lane, or none */
+typedef __m256 vm; /* a lane is all ones or all zeros */
 
-/* Lanes before n. */
+/* Mask of the lanes before n. */
 static inline vi vi_first_lanes(int n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* Brings the cache line of p near. Not the intrinsic: gcc 12 takes a function of nothing else for one without effect and
- * drops its calls. */
+/* Prefetches the cache line of p. Not the intrinsic: gcc 12 treats a function of nothing else as
+ * pure and drops its calls. */
 static inline void v_prefetch(const void *p) { __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p)); }
 
 /* ---- f32 ---- */
@@ -72,7 +72,7 @@ static inline float vf_most(vf a)
 /* Lanes 1 0 3 2 5 4 ... */
 static inline vf vf_swap(vf a) { return _mm256_permute_ps(a, 0xb1); }
 
-/* ---- f64: the lower and the upper half of a vf's lanes ---- */
+/* ---- f64: the lower and upper half of a vf's lanes ---- */
 
 static inline vd vd_zero(void) { return _mm256_setzero_pd(); }
 static inline vd vd_set(double x) { return _mm256_set1_pd(x); }
@@ -115,13 +115,13 @@ static inline vi vi_load_fours(const uint8_t *p, const int64_t *at)
     return _mm256_inserti128_si256(x, _mm_loadu_si128((const void *)(p + at[1])), 1);
 }
 static inline void vi_store(void *p, vi x) { _mm256_storeu_si256(p, x); }
-/* The lowest byte of each lane. */
+/* Stores the lowest byte of each lane. */
 static inline void vi_store_bytes(void *p, vi x)
 {
     x = _mm256_shuffle_epi8(x, _mm256_set1_epi32(0x0c080400));
     _mm_storel_epi64(p, _mm_unpacklo_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
 }
-/* x, computed here: where a compiler puts it off to a place it likes better it lacks registers. */
+/* Forces x to be computed here: compilers that move it run out of registers. */
 static inline vi vi_keep(vi x) { __asm__("" : "+x"(x)); return x; }
 static inline vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
@@ -158,15 +158,15 @@ static inline vi vp_join(vi a, vi b)
 }
 static inline vi vp_dot(vi sum, vi a, vi b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 
-/* ---- Fours of bytes in a lane ---- */
+/* ---- Groups of four bytes in a lane ---- */
 
-/* Sums of products of bytes by i8, the bytes from 0 to 127. Where sums are wide, of i32, bytes may be all that
- * there are: i8 with WF_VQ_SIGNED, u8 without. Elsewhere an i16 holds a part of a lane's sum until vq_sum. */
+/* Dot products of bytes (0 to 127) with i8. With wide (i32) sums any byte is allowed: i8 with
+ * WF_VQ_SIGNED, else u8. Without, i16 lanes hold partial sums until vq_sum. */
 #define WF_VQ_WIDE 0
 #define WF_VQ_SIGNED 0
 typedef vi vq;
 static inline vq vq_zero(void) { return vi_zero(); }
-/* The same four of a for every lane. */
+/* Uses the same four bytes of a for every lane. */
 static inline vq vq_dot(vq sum, vi bytes, const int32_t *a)
 {
     return vi_keep(_mm256_add_epi16(sum, _mm256_maddubs_epi16(bytes, vi_set(*a))));
@@ -186,7 +186,7 @@ static inline vf vf_load_bf16(const uint16_t *p)
     return vi_as_vf(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
 }
 
-/* To the nearest, ties to even; NaN stays one. */
+/* Rounds to nearest, ties to even; NaN stays NaN. */
 static inline void vf_store_bf16(uint16_t *p, vf x)
 {
     vi bits = vf_as_vi(x), odd = vi_and(vi_shr(bits, 16), vi_set(1));
@@ -199,7 +199,7 @@ static inline void vf_store_bf16(uint16_t *p, vf x)
 
 /* ---- Transposition ---- */
 
-/* Of each four lanes: row i, lane j becomes row j, lane i. */
+/* Transposes within each four lanes: row i, lane j becomes row j, lane i. */
 static inline void vf_transpose_fours(vf r[4])
 {
     vf a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpackhi_ps(r[0], r[1]);
@@ -210,7 +210,7 @@ static inline void vf_transpose_fours(vf r[4])
     r[3] = _mm256_shuffle_ps(b, d, 0xee);
 }
 
-/* Row i, lane j becomes row j, lane i. */
+/* Transposes: row i, lane j becomes row j, lane i. */
 static inline void vf_transpose(vf r[8])
 {
     vf a[8], b[8];
@@ -230,8 +230,9 @@ static inline void vf_transpose(vf r[8])
     }
 }
 
-/* Transposes VL rows of 2 VL 16-bit elements, stride bytes apart: element k of every row lands in to[v_half_slot(k)]. In each half of a
- * register, three perfect shuffles of eight rows are a transposition. */
+/* Transposes VL rows of 2 VL 16-bit elements, stride bytes apart: element k of every row goes to
+ * to[v_half_slot(k)]. In each half of a register, three perfect shuffles of eight rows transpose
+ * them. */
 static inline int v_half_slot(int k) { return k % 8 * 2 + k / 8; }
 static inline void v_transpose_halves(const char *from, ptrdiff_t stride, uint16_t to[16][8])
 {
@@ -250,7 +251,7 @@ static inline void v_transpose_halves(const char *from, ptrdiff_t stride, uint16
         vi_store(to[4 * i], _mm256_unpacklo_epi16(r[i], r[i + 4]));
         vi_store(to[4 * i + 2], _mm256_unpackhi_epi16(r[i], r[i + 4]));
     }
-    /* Keeps the compiler from reading registers instead: widening from memory takes no shuffle. */
+    /* Forces a reload from memory, where widening needs no shuffle. */
     __asm__("" : "+m"(*(uint16_t(*)[16][8])to));
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* vec_avx512.h - the vectors of simd.h with AVX-512 (F, BW, DQ, VL, VNNI): 16 lanes, 32 registers. */
+/* vec_avx512.h - the vectors of simd.h with AVX-512 (F, BW, DQ, VL, VNNI): 16 lanes, 32
+ * registers. */
 #ifndef WF_DEVICE_CPU_SIMD_VEC_AVX512_H
 #define WF_DEVICE_CPU_SIMD_VEC_AVX512_H
 
@@ -15,17 +16,17 @@ typedef __m512i vi;
 typedef __m512d vd;
 typedef __mmask16 vm;
 
-/* Elements by name, for shifts: the intrinsics want a literal, which a parameter is not. */
+/* Vector extensions for shifts: the intrinsics need a literal, which a parameter is not. */
 typedef int32_t vec_i32 __attribute__((vector_size(64)));
 typedef uint32_t vec_u32 __attribute__((vector_size(64)));
 typedef int16_t vec_i16 __attribute__((vector_size(64)));
 typedef uint16_t vec_u16 __attribute__((vector_size(64)));
 
-/* Lanes before n. */
+/* Mask of the lanes before n. */
 static inline vm vm_first(int n) { return (vm)((1u << n) - 1); }
 
-/* Brings the cache line of p near. Not the intrinsic: gcc 12 takes a function of nothing else for one without effect and
- * drops its calls. */
+/* Prefetches the cache line of p. Not the intrinsic: gcc 12 treats a function of nothing else as
+ * pure and drops its calls. */
 static inline void v_prefetch(const void *p) { __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p)); }
 
 /* ---- f32 ---- */
@@ -76,7 +77,7 @@ static inline float vf_most(vf a)
 /* Lanes 1 0 3 2 5 4 ... */
 static inline vf vf_swap(vf a) { return _mm512_permute_ps(a, 0xb1); }
 
-/* ---- f64: the lower and the upper half of a vf's lanes ---- */
+/* ---- f64: the lower and upper half of a vf's lanes ---- */
 
 static inline vd vd_zero(void) { return _mm512_setzero_pd(); }
 static inline vd vd_set(double x) { return _mm512_set1_pd(x); }
@@ -129,9 +130,9 @@ static inline vi vi_load_fours(const uint8_t *p, const int64_t *at)
     return _mm512_inserti32x4(x, _mm_loadu_si128((const void *)(p + at[3])), 3);
 }
 static inline void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
-/* The lowest byte of each lane. */
+/* Stores the lowest byte of each lane. */
 static inline void vi_store_bytes(void *p, vi x) { _mm_storeu_si128(p, _mm512_cvtepi32_epi8(x)); }
-/* x, computed here: where a compiler puts it off to a place it likes better it lacks registers. */
+/* Forces x to be computed here: compilers that move it run out of registers. */
 static inline vi vi_keep(vi x) { __asm__("" : "+v"(x)); return x; }
 static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
@@ -166,22 +167,22 @@ static inline vi vp_join(vi a, vi b)
     b = _mm512_mask_blend_epi16(0xaaaaaaaa, b, vi_shl(_mm512_shuffle_epi32(b, _MM_PERM_DCDC), 16));
     return vf_as_vi(_mm512_shuffle_ps(vi_as_vf(a), vi_as_vf(b), 0x44));
 }
-/* Not the intrinsic: gcc copies its sum before and after. */
+/* Not the intrinsic: gcc copies its accumulator before and after. */
 static inline vi vp_dot(vi sum, vi a, vi b)
 {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
     return sum;
 }
 
-/* ---- Fours of bytes in a lane ---- */
+/* ---- Groups of four bytes in a lane ---- */
 
-/* Sums of products of bytes by i8, the bytes from 0 to 127. Where sums are wide, of i32, bytes may be all that
- * there are: i8 with WF_VQ_SIGNED, u8 without. Elsewhere an i16 holds a part of a lane's sum until vq_sum. */
+/* Dot products of bytes (0 to 127) with i8. With wide (i32) sums any byte is allowed: i8 with
+ * WF_VQ_SIGNED, else u8. Without, i16 lanes hold partial sums until vq_sum. */
 #define WF_VQ_WIDE 1
 #define WF_VQ_SIGNED 0
 typedef vi vq;
 static inline vq vq_zero(void) { return vi_zero(); }
-/* The same four of a for every lane. */
+/* Uses the same four bytes of a for every lane. */
 static inline vq vq_dot(vq sum, vi bytes, const int32_t *a)
 {
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(bytes), "m"(*a));
@@ -202,7 +203,7 @@ static inline vf vf_load_bf16(const uint16_t *p)
     return vi_as_vf(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
 }
 
-/* To the nearest, ties to even; NaN stays one. */
+/* Rounds to nearest, ties to even; NaN stays NaN. */
 static inline void vf_store_bf16(uint16_t *p, vf x)
 {
     vi bits = vf_as_vi(x), odd = vi_and(vi_shr(bits, 16), vi_set(1));
@@ -213,7 +214,7 @@ static inline void vf_store_bf16(uint16_t *p, vf x)
 
 /* ---- Transposition ---- */
 
-/* Of each four lanes: row i, lane j becomes row j, lane i. */
+/* Transposes within each four lanes: row i, lane j becomes row j, lane i. */
 static inline void vf_transpose_fours(vf r[4])
 {
     vf a = _mm512_unpacklo_ps(r[0], r[1]), b = _mm512_unpackhi_ps(r[0], r[1]);
@@ -224,7 +225,7 @@ static inline void vf_transpose_fours(vf r[4])
     r[3] = _mm512_shuffle_ps(b, d, 0xee);
 }
 
-/* Row i, lane j becomes row j, lane i. */
+/* Transposes: row i, lane j becomes row j, lane i. */
 static inline void vf_transpose(vf r[16])
 {
     vf a[16], b[16];
@@ -249,8 +250,9 @@ static inline void vf_transpose(vf r[16])
     }
 }
 
-/* Transposes VL rows of 2 VL 16-bit elements, stride bytes apart: element k of every row lands in to[v_half_slot(k)]. In each quarter
- * of a register, three perfect shuffles of eight rows are a transposition. */
+/* Transposes VL rows of 2 VL 16-bit elements, stride bytes apart: element k of every row goes to
+ * to[v_half_slot(k)]. In each quarter of a register, three perfect shuffles of eight rows transpose
+ * them. */
 static inline int v_half_slot(int k) { return k % 8 * 4 + k / 8; }
 static inline void v_transpose_halves(const char *from, ptrdiff_t stride, uint16_t to[32][16])
 {
@@ -276,7 +278,7 @@ static inline void v_transpose_halves(const char *from, ptrdiff_t stride, uint16
         vi_store(to[4 * i], _mm512_permutex2var_epi64(t[i], low, t[i + 8]));
         vi_store(to[4 * i + 2], _mm512_permutex2var_epi64(t[i], high, t[i + 8]));
     }
-    /* Keeps the compiler from reading registers instead: widening from memory takes no shuffle. */
+    /* Forces a reload from memory, where widening needs no shuffle. */
     __asm__("" : "+m"(*(uint16_t(*)[32][16])to));
 }
 

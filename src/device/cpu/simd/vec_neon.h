@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* vec_neon.h - the vectors of simd.h with NEON, which every arm64 has, and what newer ones do better: 4 lanes,
+/* vec_neon.h - the vectors of simd.h with NEON, which every arm64 has, and its extensions: 4 lanes,
  * 32 registers. */
 #ifndef WF_DEVICE_CPU_SIMD_VEC_NEON_H
 #define WF_DEVICE_CPU_SIMD_VEC_NEON_H
@@ -14,9 +14,9 @@
 typedef float32x4_t vf;
 typedef int32x4_t vi;
 typedef float64x2_t vd;
-typedef uint32x4_t vm; /* all bits of a lane, or none */
+typedef uint32x4_t vm; /* a lane is all ones or all zeros */
 
-/* The bits of a vi as other elements; shifts are operators, since the intrinsics want a literal. */
+/* Reinterprets a vi. Shifts use operators, since the intrinsics need a literal. */
 static inline uint32x4_t vi_as_u32(vi a) { return vreinterpretq_u32_s32(a); }
 static inline int16x8_t vi_as_i16(vi a) { return vreinterpretq_s16_s32(a); }
 static inline uint16x8_t vi_as_u16(vi a) { return vreinterpretq_u16_s32(a); }
@@ -25,7 +25,7 @@ static inline vi u32_as_vi(uint32x4_t a) { return vreinterpretq_s32_u32(a); }
 static inline vi i16_as_vi(int16x8_t a) { return vreinterpretq_s32_s16(a); }
 static inline vi u16_as_vi(uint16x8_t a) { return vreinterpretq_s32_u16(a); }
 
-/* Brings the cache line of p near. */
+/* Prefetches the cache line of p. */
 static inline void v_prefetch(const void *p) { __builtin_prefetch(p); }
 
 /* ---- f32 ---- */
@@ -42,7 +42,7 @@ static inline vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
 static inline vf vf_sqrt(vf a) { return vsqrtq_f32(a); }
 static inline vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 static inline vf vf_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
-static inline vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); } /* vmaxq has NaN win */
+static inline vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); } /* vmaxq would return NaN */
 static inline vf vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 static inline vf vf_abs(vf a) { return vabsq_f32(a); }
 static inline vf vf_neg(vf a) { return vnegq_f32(a); }
@@ -126,14 +126,14 @@ static inline vi vi_load(const void *p) { return vreinterpretq_s32_u8(vld1q_u8(p
 /* Four lanes from p + at[0] */
 static inline vi vi_load_fours(const uint8_t *p, const int64_t *at) { return vi_load(p + at[0]); }
 static inline void vi_store(void *p, vi x) { vst1q_u8(p, vreinterpretq_u8_s32(x)); }
-/* The lowest byte of each lane. */
+/* Stores the lowest byte of each lane. */
 static inline void vi_store_bytes(void *p, vi x)
 {
     int16x4_t half = vmovn_s32(x);
     uint32_t four = vget_lane_u32(vreinterpret_u32_s8(vmovn_s16(vcombine_s16(half, half))), 0);
     memcpy(p, &four, sizeof four);
 }
-/* x, computed here: where a compiler puts it off to a place it likes better it lacks registers. */
+/* Forces x to be computed here: compilers that move it run out of registers. */
 static inline vi vi_keep(vi x) { __asm__("" : "+w"(x)); return x; }
 static inline vi vi_add(vi a, vi b) { return vaddq_s32(a, b); }
 static inline vi vi_sub(vi a, vi b) { return vsubq_s32(a, b); }
@@ -191,16 +191,17 @@ static inline vi vp_dot(vi sum, vi a, vi b)
     return vaddq_s32(sum, vpaddq_s32(low, high));
 }
 
-/* ---- Fours of bytes in a lane ---- */
+/* ---- Groups of four bytes in a lane ---- */
 
-/* Sums of products of bytes by i8, the bytes from 0 to 127. Where sums are wide, of i32, bytes may be all that
- * there are: i8 with WF_VQ_SIGNED, u8 without. Elsewhere an i16 holds a part of a lane's sum until vq_sum. */
+/* Dot products of bytes (0 to 127) with i8. With wide (i32) sums any byte is allowed: i8 with
+ * WF_VQ_SIGNED, else u8. Without, i16 lanes hold partial sums until vq_sum. */
 #define WF_VQ_SIGNED 1
 #ifdef __ARM_FEATURE_DOTPROD
 #define WF_VQ_WIDE 1
 typedef vi vq;
 static inline vq vq_zero(void) { return vi_zero(); }
-/* The same four of a for every lane. By element: spreading them would take a vector unit's time. */
+/* Uses the same four bytes of a for every lane, by element: a broadcast would cost a vector
+ * instruction. */
 static inline vq vq_dot(vq sum, vi bytes, const int32_t *a)
 {
     return vdotq_lane_s32(sum, vi_as_i8(bytes), vreinterpret_s8_s32((int32x2_t){*a, 0}), 0);
@@ -209,10 +210,10 @@ static inline vi vq_sum(vq sum, int shift) { return vi_shl(sum, shift); }
 #else
 #define WF_VQ_WIDE 0
 typedef struct {
-    int16x8_t low, high; /* the four products of lanes 0 and 1, of lanes 2 and 3 */
+    int16x8_t low, high; /* the products of lanes 0 and 1, and of lanes 2 and 3 */
 } vq;
 static inline vq vq_zero(void) { return (vq){vdupq_n_s16(0), vdupq_n_s16(0)}; }
-/* The same four of a for every lane. */
+/* Uses the same four bytes of a for every lane. */
 static inline vq vq_dot(vq sum, vi bytes, const int32_t *a)
 {
     int8x16_t x = vi_as_i8(bytes), y = vi_as_i8(vi_set(*a));
@@ -231,7 +232,7 @@ static inline void vf_store_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u1
 
 static inline vf vf_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 
-/* To the nearest, ties to even; NaN stays one. */
+/* Rounds to nearest, ties to even; NaN stays NaN. */
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
 static inline void vf_store_bf16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_bf16(vcvt_bf16_f32(x))); }
 #else
@@ -246,7 +247,7 @@ static inline void vf_store_bf16(uint16_t *p, vf x)
 
 /* ---- Transposition ---- */
 
-/* Row i, lane j becomes row j, lane i. */
+/* Transposes: row i, lane j becomes row j, lane i. */
 static inline void vf_transpose(vf r[4])
 {
     float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])), b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
@@ -257,10 +258,11 @@ static inline void vf_transpose(vf r[4])
     r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
 }
 
-/* The same of each four lanes, of which there are no more. */
+/* The same: a vector has four lanes. */
 static inline void vf_transpose_fours(vf r[4]) { vf_transpose(r); }
 
-/* Transposes VL rows of 2 VL 16-bit elements, stride bytes apart: element k of every row lands in to[v_half_slot(k)]. */
+/* Transposes VL rows of 2 VL 16-bit elements, stride bytes apart: element k of every row goes to
+ * to[v_half_slot(k)]. */
 static inline int v_half_slot(int k) { return k; }
 static inline void v_transpose_halves(const char *from, ptrdiff_t stride, uint16_t to[8][4])
 {
