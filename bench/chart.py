@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""chart.py OUT.svg: how many times as fast as its peers Weft is, drawn from the ratios in bench/results/versus-*.json.
+"""chart.py OUT.svg: draws Weft's speedup over its peers on the CPU from the ratios in bench/results/versus-*.json.
 
-A row is a measurement, a mark an instruction set; the line is where both are equally fast. Run it again when a file changes."""
+A row is a measurement, a mark an instruction set, the line a ratio of 1. Run it again when a file changes; tests/test_docs.c
+compares its output with docs/pictures/versus-cpu.svg."""
 import json
 import math
 import os
@@ -16,7 +17,7 @@ LEFT, RIGHT, TOP, ROW, LOW, HIGH = 190, 700, 64, 20, 0.5, 32
 
 
 def ratios(what, name):
-    """{measurement: ratio of medians} of one file; empty where there is none."""
+    """{measurement: ratio of medians} of one file; empty if it is missing."""
     path = os.path.join(RESULTS, f"versus-{what}-{name}.json")
     if not os.path.exists(path):
         return {}
@@ -31,8 +32,8 @@ def find(rows, model, test):
 def sections():
     """[(title, [(row, {set: ratio})])]"""
     out = []
-    for title, what, test in (("generated tokens, against llama.cpp", "model", "tg128"), ("tokens of a prompt of 512, against llama.cpp", "model", "pp512"),
-                              ("start, load and two tokens, against llama.cpp", "load", "two tokens"), ("most memory, against llama.cpp", "load", "resident")):
+    for title, what, test in (("decode, against llama.cpp", "model", "tg128"), ("prompt of 512 tokens, against llama.cpp", "model", "pp512"),
+                              ("start, load and two tokens, against llama.cpp", "load", "two tokens"), ("peak memory, against llama.cpp", "load", "resident")):
         files = {s: ratios(what, s) for s, _, _ in SETS}
         out.append((title, [(label, {s: find(files[s], model, test) for s in files}) for model, label in MODELS]))
     train = []
@@ -40,7 +41,7 @@ def sections():
         for peer, label in (("pytorch", "PyTorch"), ("llmc", "llm.c")):
             values = {s: next(iter(ratios(f"train-{length}-{peer}", s).values()), None) for s, _, _ in SETS}
             train.append((f"4 x {length}, {label}", values))
-    out.append(("a training step of GPT-2 124M in f32", train))
+    out.append(("training step of GPT-2 124M in f32", train))
     return out
 
 
@@ -66,7 +67,7 @@ def main():
     style = "text{font:12px sans-serif;fill:#222}.t{font-weight:bold}.l{text-anchor:end}.a{text-anchor:middle;fill:#666}.g{stroke:#ddd}.e{stroke:#222}"
     with open(sys.argv[1], "w") as f:
         f.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{RIGHT + 40}" height="{y + 30}" viewBox="0 0 {RIGHT + 40} {y + 30}"><style>{style}</style>'
-                f'<rect width="100%" height="100%" fill="white"/><text x="{LEFT}" y="22" class="t">Weft against its peers on the CPU: times as fast, or as little (right is better)</text>'
+                f'<rect width="100%" height="100%" fill="white"/><text x="{LEFT}" y="22" class="t">Speedup (or memory ratio) of Weft over its peers on the CPU; right is better</text>'
                 f'{legend}{ticks}{"".join(parts)}</svg>\n')
 
 

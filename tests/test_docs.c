@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_docs.c - docs/training.md explains every flag of training and names no other; docs/models.md explains every
- * flag of sampling and lists every quantized type. In all pages links resolve and prose wraps at 100 columns.
+ * flag of sampling and lists every quantized type. In all pages links resolve and prose wraps at 100 columns. Charts
+ * are those that their scripts draw from bench/results today.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
@@ -286,6 +287,31 @@ static void test_all_pages(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* ---- Pictures ---- */
+
+static void test_pictures(void **state)
+{
+    static const char *const rows[][2] = {
+        {"python3 bench/chart.py \"$D/out.svg\"", "versus-cpu.svg"},
+        {"python3 bench/gpu.py chart bench/results/versus-train-gpu-h200.json \"$D/out.svg\"",
+         "versus-gpu.svg"},
+        {"python3 tools/make_layers.py \"$D/out.svg\"", "layers.svg"},
+    };
+    (void)state;
+    if (wt_program_shell(&program, "python3 -c ''") != 0) {
+        print_message("skipped: python3 is missing\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char command[512];
+        snprintf(command, sizeof command, "%s && cmp \"$D/out.svg\" docs/pictures/%s", rows[i][0],
+                 rows[i][1]);
+        if (wt_program_shell(&program, command) != 0)
+            fail_msg("docs/pictures/%s is stale; draw it again: %s\n%s%s", rows[i][1], rows[i][0],
+                     program.out, program.err);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -309,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_sampling_is_explained),
         cmocka_unit_test(test_types_are_listed),
         cmocka_unit_test(test_all_pages),
+        cmocka_unit_test(test_pictures),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

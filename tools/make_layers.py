@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""make_layers.py: writes docs/pictures/layers.svg, the layers of src/ and what each may include.
+"""make_layers.py [OUT.svg]: draws docs/pictures/layers.svg, the layers of src/.
 
 Fails when a text is wider than its box, by the widths of Helvetica."""
 import sys
@@ -53,7 +53,7 @@ def main():
         parts.append(f'<rect x="{left:.0f}" y="{top:.0f}" width="{w:.0f}" height="{h:.0f}" rx="8" fill="{colour}" stroke="#4a6fa5"/>')
         parts.append(f'<text x="{middle:.0f}" y="{centre - 4:.0f}" text-anchor="middle" font-size="{TITLE}" font-weight="bold" fill="#223">{title}</text>')
         parts.append(f'<text x="{middle:.0f}" y="{centre + 15:.0f}" text-anchor="middle" font-size="{TEXT}" fill="#445">{text}</text>')
-    with open(OUT, "w") as f:
+    with open(sys.argv[1] if len(sys.argv) > 1 else OUT, "w") as f:
         f.write("\n".join(parts) + "\n</svg>\n")
 
 
