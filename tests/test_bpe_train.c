@@ -426,15 +426,15 @@ static void test_mistakes(void **state)
         {{.vocab = 258, .special = twice, .specials = 3}, "256 bytes and 3 special tokens"},
         {{.vocab = INT32_MAX}, "too large"},
         {{.special = twice, .specials = 3}, "'<a>' is given twice"},
-        {{.special = byte, .specials = 1}, "spells a byte"},
-        {{.special = letter, .specials = 1}, "spells a byte"},
+        {{.special = byte, .specials = 1}, "spelling of a byte"},
+        {{.special = letter, .specials = 1}, "spelling of a byte"},
         {{.special = nothing, .specials = 1}, "1 to 1024 bytes"},
         {{.special = broken, .specials = 1}, "valid UTF-8"},
         {{.special = long_one, .specials = 1}, "1 to 1024 bytes"},
-        {{.split = "gpt4"}, "there are gpt2, llama3, qwen2"},
-        {{.threads = -1}, "fewer than 0"},
-        {{.minimum = -1}, "fewer than 0"},
-        {{.special = byte, .specials = -1}, "fewer than 0"},
+        {{.split = "gpt4"}, "use one of: gpt2, llama3, qwen2"},
+        {{.threads = -1}, "must be 0 or more"},
+        {{.minimum = -1}, "must be 0 or more"},
+        {{.special = byte, .specials = -1}, "must be 0 or more"},
     };
     memset(longest, 'x', 1025);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -445,7 +445,7 @@ static void test_mistakes(void **state)
     }
     const wf_text endless[] = {{"", SIZE_MAX / 2}, {"", SIZE_MAX / 2}};
     wf_tokenizer *t;
-    wt_fails(ctx, wf_tokenizer_train(ctx, endless, 2, NULL, &t), WF_ERR_USAGE, "longer than");
+    wt_fails(ctx, wf_tokenizer_train(ctx, endless, 2, NULL, &t), WF_ERR_USAGE, "2^63 bytes");
 }
 
 static void note(void *user, double done)

@@ -190,7 +190,7 @@ static void test_mistakes(void **state)
         assert_null(out.text);
     }
     wf_rendered out;
-    wt_fails(ctx, render(ctx, "x", "[1]", NULL, &out), WF_ERR_USAGE, "are an object");
+    wt_fails(ctx, render(ctx, "x", "[1]", NULL, &out), WF_ERR_USAGE, "must be a JSON object");
 }
 
 /* ---- Limits ---- */

@@ -621,7 +621,7 @@ static void test_hostile(void **state)
 {
     wf_ctx *ctx = *state;
     refuse(ctx, "", WF_ERR_FORMAT, "bad.json");
-    refuse(ctx, "[]", WF_ERR_FORMAT, "no model");
+    refuse(ctx, "[]", WF_ERR_FORMAT, "no \"model\"");
     refuse(ctx, "{\"model\": {\"type\": \"Unigram\"}}", WF_ERR_UNSUPPORTED, "'Unigram'");
     refuse(ctx, MODEL("\"vocab\": {\"a\": 0}"), WF_ERR_FORMAT, "merges");
     refuse(ctx, MODEL("\"vocab\": {\"a\": -1}, \"merges\": []"), WF_ERR_FORMAT, "id of token 'a'");
@@ -631,7 +631,7 @@ static void test_hostile(void **state)
     refuse(ctx, MODEL("\"vocab\": {\"a\": 1000000}, \"merges\": []"), WF_ERR_FORMAT,
            "id of token 'a'");
     refuse(ctx, MODEL("\"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []"), WF_ERR_FORMAT,
-           "'b' and id 0");
+           "'b' or its id 0");
     refuse(ctx, MODEL("\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": [\"a b\"]"), WF_ERR_FORMAT,
            "merge 0");
     refuse(ctx, MODEL("\"vocab\": {\"a\": 0, \"ab\": 1}, \"merges\": [\"a b\"]"), WF_ERR_FORMAT,
@@ -655,7 +655,7 @@ static void test_hostile(void **state)
         ctx,
         "{\"added_tokens\": [{\"id\": 0, \"content\": \"b\"}], \"model\": {\"vocab\": {\"a\": 0}, "
         "\"merges\": []}}",
-        WF_ERR_FORMAT, "'b' and id 0");
+        WF_ERR_FORMAT, "'b' or its id 0");
 
     /* Ids with holes, and tokens that look like bytes and are none, are fine. */
     wf_tokenizer *t;
@@ -737,7 +737,7 @@ static void test_hostile_gguf(void **state)
     refuse_gguf(ctx, "gpt2", "gpt-2", 3, 0, "a c", WF_ERR_FORMAT, "merge 0");
     refuse_gguf(ctx, "gpt2", "gpt-2", 3, 0, "ab", WF_ERR_FORMAT, "merge 0");
     refuse_gguf(ctx, "gpt2", "gpt-2", 3, 0, "", WF_ERR_FORMAT, "merge 0");
-    refuse_gguf(ctx, "llama", "default", 3, NAN, "a b", WF_ERR_FORMAT, "not a number");
+    refuse_gguf(ctx, "llama", "default", 3, NAN, "a b", WF_ERR_FORMAT, "is NaN");
 }
 
 /* Every way to split that the table has can be used. */

@@ -9,7 +9,7 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-#define BLOCK 16384 /* bytes of the text that are looked at together */
+#define BLOCK 16384 /* bytes of text scanned at once */
 
 /* ---- Building ---- */
 
@@ -39,7 +39,7 @@ static uint32_t step(const wf_added *a, uint32_t node, uint8_t byte)
     }
 }
 
-/* The tokens order[low .. high) end in the bytes on the way to the node. */
+/* The tokens order[low .. high) end with the bytes on the path to the node. */
 typedef struct {
     uint32_t node, low, high;
 } range;
@@ -69,7 +69,7 @@ static void add_child(builder *b, uint32_t parent, uint8_t byte, uint32_t low, u
     b->next[b->width++] = (range){node, low, high};
 }
 
-/* Notes the token that the node is, and takes it and its equals out of the range. */
+/* Records the token that ends at this node, and removes it and its duplicates from the range. */
 static void end_tokens(builder *b, range *r)
 {
     wf_added *a = b->a;
@@ -90,7 +90,8 @@ static void end_tokens(builder *b, range *r)
                                                                            : a->other[below];
 }
 
-/* Makes the children of one node. The sort by the next byte is stable, so the first of equals stays first. */
+/* Creates the children of one node by a counting sort on the next byte. The sort is stable, so the
+ * first of equal tokens stays first. */
 static void split_range(builder *b, range r)
 {
     b->a->child[r.node] = b->a->nodes;
@@ -108,7 +109,7 @@ static void split_range(builder *b, range r)
         b->sorted[start[byte_at(b, b->order[i])]++] = b->order[i];
     if (r.high > r.low)
         memcpy(b->order + r.low, b->sorted, (r.high - r.low) * sizeof *b->order);
-    /* start[i] is now where the tokens with byte i end. */
+    /* start[i] is now the end of the tokens with byte i. */
     for (size_t i = 0; i < 256; i++) {
         uint32_t low = i == 0 ? 0 : start[i - 1];
         if (start[i] > low)
@@ -135,7 +136,8 @@ static bool takes(const wf_added_token *t, bool normalized)
     return t->normalized == normalized && t->bytes > 0 && wf_utf8_valid(t->text, t->bytes);
 }
 
-/* Orders the tokens: control tokens, then the others, as the package tokenizers has them. */
+/* Collects the tokens, control tokens first, as the package tokenizers does. Returns their
+ * bytes. */
 static size_t collect(builder *b, int count, bool normalized)
 {
     size_t bytes = 0;
@@ -160,8 +162,8 @@ static wf_status make(builder *b, wf_arena *arena, int count, bool normalized)
         return WF_OK;
     if (bytes > WF_ADDED_BYTES_ALL)
         return wf_fail(arena->ctx, WF_ERR_UNSUPPORTED,
-                       "the tokenizer's added tokens have %zu bytes in all, more than %zu", bytes,
-                       WF_ADDED_BYTES_ALL);
+                       "the tokenizer's added tokens have %zu bytes in total; the limit is %zu",
+                       bytes, WF_ADDED_BYTES_ALL);
     a->child = wf_arena_alloc(arena, (bytes + 2) * sizeof *a->child);
     a->fail = wf_arena_alloc(arena, (bytes + 1) * sizeof *a->fail);
     a->best = wf_arena_alloc(arena, (bytes + 1) * sizeof *a->best);
@@ -195,7 +197,7 @@ wf_status wf_added_init(wf_added *a, wf_arena *arena, const wf_added_token *toke
     return status;
 }
 
-/* ---- Finding ---- */
+/* ---- Matching ---- */
 
 void wf_added_scan_begin(wf_added_scan *s, const wf_added *a, const char *text,
                          const uint8_t *plain, size_t n, bool control)
@@ -217,7 +219,7 @@ void wf_added_scan_free(wf_added_scan *s)
     s->room = 0;
 }
 
-/* The longest token at the node whose `control` is this. */
+/* Returns the longest token at the node with this `control`, or -1. */
 static int32_t best_of(const wf_added *a, uint32_t node, bool control)
 {
     int32_t best = a->best[node];
@@ -229,8 +231,9 @@ static int32_t longer(const wf_added *a, int32_t x, int32_t y)
     return x < 0 ? y : y < 0 || a->token[x].bytes > a->token[y].bytes ? x : y;
 }
 
-/* Looks at text[s->at ..]: a state depends on the next a->longest bytes only, so that the automaton may
- * start that far behind the block. A second state, for control tokens, starts anew where marks change. */
+/* Scans the block at s->at backwards. A state depends only on the next a->longest bytes, so the
+ * automaton starts that far after the block. A second state, for control tokens, restarts where the
+ * marks change. */
 static wf_status look(wf_added_scan *s)
 {
     const wf_added *a = s->added;
@@ -283,7 +286,7 @@ static bool stands_alone(const char *text, size_t n, size_t begin, size_t end)
            !(end < n && has_class(text, end, WF_CHAR_WORD));
 }
 
-/* Where the white space at text[at] ends. It is remembered, as each token in it may ask. */
+/* Returns the end of the white space at text[at]. Caches it: every token inside a run asks. */
 static size_t space_end(wf_added_scan *s, size_t at)
 {
     if (at < s->space_from || at >= s->space) {
@@ -297,7 +300,7 @@ static size_t space_end(wf_added_scan *s, size_t at)
     return s->space;
 }
 
-/* Is the token at text[at] a match? */
+/* Returns whether the token at text[at] is a match. */
 static bool matches(wf_added_scan *s, const wf_added_token *t, size_t at, wf_added_match *out)
 {
     size_t begin = at, end = at + t->bytes;
@@ -313,7 +316,7 @@ static bool matches(wf_added_scan *s, const wf_added_token *t, size_t at, wf_add
     if (t->rstrip)
         end = space_end(s, end);
     *out = (wf_added_match){begin, end, t->id};
-    return begin < end; /* else the match before took it along */
+    return begin < end; /* otherwise the previous match consumed it as white space */
 }
 
 wf_status wf_added_scan_next(wf_added_scan *s, bool *found, wf_added_match *out)

@@ -13,10 +13,10 @@
 #define NOWHERE UINT32_MAX
 #define NO_TOKEN (-1)
 #define GONE (-2)
-#define STRETCH 4096 /* slots from which on a word is cut where it can be */
+#define STRETCH 4096 /* slots after which a word is cut at the next possible boundary */
 #define JOINED_BITS (1u << 20)
 
-/* ---- The table of merges ---- */
+/* ---- The hash table of merges ---- */
 
 wf_status wf_merges_init(wf_merges *m, wf_arena *arena, size_t count)
 {
@@ -58,7 +58,7 @@ static bool is_control(const wf_bpe *b, int32_t id)
     return kind == WF_TOKEN_CONTROL || kind == WF_TOKEN_UNKNOWN;
 }
 
-/* A token of the model, control token or not; -1: none. */
+/* Returns a token of the model, control token or not; -1: missing. */
 static int32_t find_any(const wf_bpe *b, const char *text, size_t bytes)
 {
     int32_t id = wf_vocab_find(b->vocab, text, bytes);
@@ -71,7 +71,7 @@ static int32_t find_plain(const wf_bpe *b, const char *text, size_t bytes)
     return id >= 0 && !is_control(b, id) ? id : -1;
 }
 
-/* ---- Which characters can be side by side in a token ---- */
+/* ---- Character pairs that can be adjacent in a token ---- */
 
 static uint32_t join_bit(uint32_t left, uint32_t right)
 {
@@ -85,14 +85,15 @@ static void join(wf_bpe *b, uint32_t left, uint32_t right)
     b->joined[bit / 64] |= (uint64_t)1 << bit % 64;
 }
 
-/* 0, which no symbol has, stands for what may join with anything. */
+/* Character 0, which no symbol has, means "may join with anything". */
 bool wf_bpe_joins(const wf_bpe *b, uint32_t left, uint32_t right)
 {
     uint32_t bit = join_bit(left, right);
     return !left || !right || b->joined[bit / 64] >> bit % 64 & 1;
 }
 
-/* With scores any two symbols merge to a token that is spelled like them. */
+/* With scores, any two symbols merge if their concatenation is a token: record all adjacent pairs.
+ * Returns false when the token is not UTF-8. */
 static bool join_token(wf_bpe *b, const wf_vocab_token *t)
 {
     size_t length;
@@ -109,7 +110,7 @@ static bool join_token(wf_bpe *b, const wf_vocab_token *t)
     return true;
 }
 
-/* Symbols on both sides of a place are joined by a merge whose tokens meet there. */
+/* With merges, symbols join only where the two tokens of a merge meet. */
 static bool join_merge(wf_bpe *b, const wf_merge *m)
 {
     const wf_vocab_token *left = &b->vocab->token[m->left], *right = &b->vocab->token[m->right];
@@ -131,11 +132,11 @@ static void index_joins(wf_bpe *b)
     for (size_t i = 0; !b->score && b->merges.slot && i <= b->merges.mask; i++)
         if (b->merges.slot[i].made)
             known = join_merge(b, &b->merges.slot[i]) && known;
-    if (!known) /* a token is no UTF-8: words are not cut */
+    if (!known) /* a token is not UTF-8: never cut words */
         memset(b->joined, 0xFF, JOINED_BITS / 8);
 }
 
-/* ---- Control tokens that merges make: text gets their parts instead ---- */
+/* ---- Control tokens that merges would make: text becomes their parts instead ---- */
 
 static wf_status index_parts(wf_bpe *b, wf_arena *arena)
 {
@@ -164,7 +165,7 @@ static wf_status index_parts(wf_bpe *b, wf_arena *arena)
 
 wf_status wf_bpe_index(wf_bpe *b, wf_arena *arena)
 {
-    /* A byte or character that is a control token as well has no other way to be written. */
+    /* Control tokens are allowed here: a byte or character may have no other token. */
     for (int i = 0; i < 256; i++) {
         static const char digit[] = "0123456789ABCDEF";
         char name[6] = {'<', '0', 'x', digit[i >> 4], digit[i & 15], '>'};
@@ -178,7 +179,7 @@ wf_status wf_bpe_index(wf_bpe *b, wf_arena *arena)
     return index_parts(b, arena);
 }
 
-/* ---- What runs need ---- */
+/* ---- Buffers ---- */
 
 void wf_bpe_run_free(wf_bpe_run *r)
 {
@@ -215,8 +216,8 @@ static wf_status make_room(wf_bpe_run *r, uint32_t slots)
         return WF_OK;
     if (slots > WF_STRETCH_MOST)
         return wf_fail(r->ctx, WF_ERR_USAGE,
-                       "the text has a word of more than %u MiB, too long for the tokenizer; put "
-                       "spaces or line ends into it",
+                       "the text has a word of more than %u MiB, the tokenizer's limit; add spaces "
+                       "or line breaks",
                        WF_STRETCH_MOST >> 20);
     uint32_t room = r->room ? r->room : 256;
     while (room < slots)
@@ -244,7 +245,7 @@ static wf_status make_heap(wf_bpe_run *r, size_t room)
     return WF_OK;
 }
 
-/* ---- A heap of pairs: what comes first in the high half, where it starts in the low one ---- */
+/* ---- A 4-ary heap of pairs: rank in the high 32 bits, first slot in the low ones ---- */
 
 static void heap_push(uint64_t *heap, size_t *n, uint64_t key)
 {
@@ -280,7 +281,7 @@ static uint64_t heap_pop(uint64_t *heap, size_t *n)
 
 /* ---- Merging ---- */
 
-/* Positive floats count up with their bits, negative ones down. */
+/* The bits of positive floats increase with the value, those of negative ones decrease. */
 uint32_t wf_score_rank(float score)
 {
     uint32_t bits = wf_f32_bits(score == 0 ? 0.0f : score);
@@ -293,8 +294,8 @@ static uint32_t next_of(const wf_bpe_run *r, uint32_t at)
     return next < r->slots ? next : NOWHERE;
 }
 
-/* Does the symbol at `left` merge with the one behind it? *rank says how early, *made what it becomes.
- * text[i] belongs to slot i (with scores). */
+/* Returns whether the symbol at `left` merges with the next one. *rank: how early; *made: the
+ * resulting token. text[i] belongs to slot i (only with scores). */
 static bool pair_merges(const wf_bpe *b, const wf_bpe_run *r, const char *text, uint32_t left,
                         uint32_t *rank, int32_t *made)
 {
@@ -321,7 +322,7 @@ static void heapify(wf_bpe_run *r, size_t n)
             heap_sink(r->heap, n, i, r->heap[i]);
 }
 
-/* Is this still a pair that merges? Its symbols may have been merged meanwhile. */
+/* Returns whether a heap entry is still valid: its symbols may have been merged meanwhile. */
 static bool is_current(const wf_bpe *b, const wf_bpe_run *r, const char *text, uint64_t key,
                        int32_t *made)
 {
@@ -329,7 +330,7 @@ static bool is_current(const wf_bpe *b, const wf_bpe_run *r, const char *text, u
     return r->id[at] != GONE && pair_merges(b, r, text, at, &rank, made) && rank == key >> 32;
 }
 
-/* Makes room for two more pairs: those that are out of date are at least a fifth of a full heap. */
+/* Makes room for two more pairs by removing stale entries, at least a fifth of a full heap. */
 static wf_status clean_heap(const wf_bpe *b, wf_bpe_run *r, const char *text, size_t *n)
 {
     size_t kept = 0;
@@ -380,7 +381,7 @@ static wf_status merge_pairs(const wf_bpe *b, wf_bpe_run *r, const char *text)
 
 /* ---- Symbols ---- */
 
-/* A character that SentencePiece has no token for. */
+/* Pushes a character without a token (SentencePiece): its byte tokens, or the unknown token. */
 static wf_status push_bytes(const wf_bpe *b, wf_bpe_run *r, const char *s, size_t n)
 {
     bool all = true;
@@ -393,13 +394,14 @@ static wf_status push_bytes(const wf_bpe *b, wf_bpe_run *r, const char *s, size_
     return WF_OK;
 }
 
-/* A token of the result. Text never becomes a control token, unless that is a single character. */
+/* Pushes a resulting token. A control token that merges made is replaced by its parts: text never
+ * becomes a control token, unless that is a single character. */
 static wf_status push_token(const wf_bpe *b, wf_bpe_run *r, int32_t id)
 {
     if (!b->parts || b->parts[id].left < 0)
         return wf_bpe_push(r, id);
     size_t n = 0;
-    WF_TRY(make_heap(r, (size_t)b->vocab->token[id].bytes + 2)); /* a stack of parts to come */
+    WF_TRY(make_heap(r, (size_t)b->vocab->token[id].bytes + 2)); /* used as a stack of parts */
     r->heap[n++] = (uint64_t)id;
     while (n > 0) {
         id = (int32_t)r->heap[--n];
@@ -413,16 +415,16 @@ static wf_status push_token(const wf_bpe *b, wf_bpe_run *r, int32_t id)
     return WF_OK;
 }
 
-/* The symbols of a word, as far as they are not merged yet. */
+/* The symbols of the current stretch of a word. */
 typedef struct {
     const wf_bpe *b;
     wf_bpe_run *r;
-    const char *text; /* with scores: of the first slot */
-    uint32_t last;    /* character of the last symbol, 0: none */
+    const char *text; /* with scores: the text of slot 0 */
+    uint32_t last;    /* character of the last symbol; 0: do not cut here */
     bool unknown;     /* the last symbol is the unknown token */
 } chain;
 
-/* Merges the symbols that there are and appends their ids. */
+/* Merges the symbols of the stretch and appends their ids. */
 static wf_status chain_flush(chain *c)
 {
     wf_bpe_run *r = c->r;
@@ -438,7 +440,7 @@ static wf_status chain_flush(chain *c)
     return WF_OK;
 }
 
-/* `letter` is the symbol's character, 0 if the word must not be cut beside it. */
+/* Adds a symbol. letter: its character; 0: the word must not be cut beside it. */
 static wf_status chain_add(chain *c, int32_t id, uint32_t length, uint32_t letter)
 {
     wf_bpe_run *r = c->r;
@@ -453,7 +455,7 @@ static wf_status chain_add(chain *c, int32_t id, uint32_t length, uint32_t lette
     return WF_OK;
 }
 
-/* A character that is no token: its bytes, or the unknown token, or nothing. */
+/* Adds a character without a token: its bytes, the unknown token, or nothing. */
 static wf_status chain_unknown(chain *c, const char *s, size_t length)
 {
     const wf_bpe *b = c->b;
@@ -487,7 +489,7 @@ static wf_status chain_word(chain *c, const char *word, size_t bytes)
             letter = wf_utf8_decode(word + at, &length);
             id = b->score ? find_plain(b, word + at, length) : find_any(b, word + at, length);
         }
-        if (b->score) /* a character that is no token may still be part of one */
+        if (b->score) /* a character without a token may still be part of one */
             WF_TRY(chain_add(c, id < 0 ? NO_TOKEN : id, (uint32_t)length, letter));
         else
             WF_TRY(id >= 0 ? chain_add(c, id, 1, letter) : chain_unknown(c, word + at, length));
@@ -495,7 +497,7 @@ static wf_status chain_word(chain *c, const char *word, size_t bytes)
     return chain_flush(c);
 }
 
-/* The token that is this word, or -1. */
+/* Finds the token that equals the whole word; *id is -1 if there is no such token. */
 static wf_status find_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes,
                            int32_t *id)
 {
@@ -540,9 +542,9 @@ static wf_status merge_word(const wf_bpe *b, wf_bpe_run *r, const char *word, si
     return chain_word(&c, word, bytes);
 }
 
-/* ---- Words seen before ---- */
+/* ---- The word cache ---- */
 
-/* The place of a word, which may hold another. */
+/* Returns the word's slot, which may hold another word. */
 static wf_cached_word *cache_slot(wf_cached_word *cache, const uint64_t key[2], size_t bytes)
 {
     uint64_t secret = wf_hash_key(), h = wf_hash_mix(key[0] ^ secret, secret + bytes);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bpe.h - words to ids: the pair that comes first is merged, again and again.
+ * bpe.h - byte pair encoding of one word: repeatedly merges the pair of the best rank.
  *
- * Which pair comes first is said by a list of merges (as in tokenizer.json), or by the scores of the
- * tokens that pairs make (SentencePiece). Either way a heap orders the pairs, so that one word of n bytes
- * takes n log n steps. A long word is merged in stretches that end where no token can reach across, so
- * that memory does not grow with the word.
+ * The rank of a pair comes from the list of merges (tokenizer.json), or from the score of the token
+ * that the pair makes (SentencePiece). A heap orders the pairs: a word of n bytes takes O(n log n).
+ * A long word is merged in stretches, which end where no token can span the boundary, so memory
+ * does not grow with the word.
  */
 #ifndef WF_TEXT_BPE_H
 #define WF_TEXT_BPE_H
@@ -13,81 +13,82 @@
 #include "text/vocab.h"
 
 typedef struct {
-    uint32_t left, right; /* ids; both 0 in a free slot, where made is 0 as well */
-    uint32_t rank;
-    uint32_t made; /* id + 1 */
+    uint32_t left, right; /* ids */
+    uint32_t rank;        /* lower ranks merge first */
+    uint32_t made;        /* id of the result + 1; 0: a free slot */
 } wf_merge;
 
 typedef struct {
     wf_merge *slot; /* [mask + 1] */
     uint32_t mask;
-    uint32_t count; /* ranks are below it */
+    uint32_t count; /* every rank is below it */
 } wf_merges;
 
-/* For up to count merges. */
+/* Creates a hash table for up to `count` merges. */
 wf_status wf_merges_init(wf_merges *m, wf_arena *arena, size_t count);
-/* A pair that is there already takes the new rank. */
+/* Adds a merge, or replaces the one of the same pair. */
 void wf_merges_set(wf_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t made);
-const wf_merge *wf_merges_find(const wf_merges *m, int32_t left, int32_t right); /* NULL: none */
+const wf_merge *wf_merges_find(const wf_merges *m, int32_t left, int32_t right); /* NULL: missing */
 
-/* Most symbols between two places that no token reaches across: 20 bytes of memory each. */
+/* Longest stretch, in symbols. A symbol takes 20 bytes of memory. */
 #define WF_STRETCH_MOST ((uint32_t)32 << 20)
 
 typedef struct {
     const wf_vocab *vocab;
     wf_merges merges;
-    const float *score; /* [vocab] of a model without merges, else NULL */
-    bool bytes;         /* a word is bytes, letter[b] the token of each; else it is UTF-8 */
-    bool whole_words;   /* a word that is a token is not built of merges */
-    bool fallback;      /* a character that is no token becomes its bytes */
-    bool fuse_unknown;  /* unknown characters side by side become one token */
-    int32_t unknown;    /* -1: they are left out */
+    const float *score; /* [vocab] of a SentencePiece model; NULL: the model has merges */
+    bool bytes;         /* words are bytes, and letter[b] is the token of byte b; otherwise UTF-8 */
+    bool whole_words;   /* a word that is a token becomes it without merging (ignore_merges) */
+    bool fallback;      /* a character without a token becomes its byte tokens */
+    bool fuse_unknown;  /* adjacent unknown characters become one token */
+    int32_t unknown;    /* token of unknown characters; -1: they are dropped */
     int32_t letter[256], byte[256]; /* ids or -1: byte-level letters; <0x00> .. <0xFF> */
-    uint64_t *joined; /* bits, by a hash of two characters that may be side by side in a token */
+    uint64_t *joined; /* Bloom filter of character pairs that may be adjacent inside a token */
     struct {
-        int32_t left, right; /* -1: no merge makes the token */
-    } * parts;               /* [vocab] of control tokens; NULL: merges make none of them */
+        int32_t left, right; /* -1: no merge makes this token */
+    } * parts;               /* [vocab] for control tokens; NULL: no merge makes one */
 } wf_bpe;
 
 /* Fills letter[], byte[], joined and parts from the vocabulary and the merges. */
 wf_status wf_bpe_index(wf_bpe *b, wf_arena *arena);
 
-/* Can a token have these two characters side by side? */
+/* Returns whether a token may contain these two characters side by side; may be true wrongly. */
 bool wf_bpe_joins(const wf_bpe *b, uint32_t left, uint32_t right);
 
-/* A number that is less for higher scores. */
+/* Maps a score to a rank: higher scores have lower ranks. */
 uint32_t wf_score_rank(float score);
 
-/* Words and what became of them, for who encodes much: most words of a text are among few. A word has one place,
- * where the last of several is kept; long words, and those of many tokens, are not. */
+/* A direct-mapped cache of words and their ids: most words of a text are frequent ones. Words of
+ * more than WF_CACHE_BYTES bytes or WF_CACHE_IDS tokens are not cached. */
 #define WF_CACHE_WORDS (1u << 14)
 #define WF_CACHE_BYTES 16
 #define WF_CACHE_IDS 11
 typedef struct {
-    uint64_t key[WF_CACHE_BYTES / 8]; /* the word, zeros behind it */
-    uint16_t bytes;                   /* 0: nothing is kept here */
+    uint64_t key[WF_CACHE_BYTES / 8]; /* the word, padded with zeros */
+    uint16_t bytes;                   /* 0: an empty slot */
     uint16_t count;
     int32_t id[WF_CACHE_IDS];
-} wf_cached_word; /* a line of the processor's cache */
+} wf_cached_word; /* 64 bytes: one cache line */
 
-/* What encoding needs while it runs; starts as {.ctx = ctx}. */
+/* Buffers of one encoding run, reused between words. Initialise with {.ctx = ctx}. */
 typedef struct {
     wf_ctx *ctx;
-    int32_t *ids; /* the result, for wf_mem_free */
+    int32_t *ids; /* the result; the caller frees it with wf_mem_free */
     size_t count, cap;
-    /* A symbol has one slot, or with scores one for each byte. */
-    uint32_t *length; /* [room] slots of a symbol, in its first and its last one */
-    int32_t *id; /* [room] in its first one; -1: a character that is no token, -2: merged away */
+    /* A symbol takes one slot; with scores, one slot per byte. */
+    uint32_t *length; /* [room] slots of the symbol, stored in its first and its last slot */
+    int32_t *id;      /* [room] in the first slot; -1: character without token, -2: merged away */
     uint32_t slots, room;
     uint64_t *heap; /* [heap_room] */
     size_t heap_room;
-    char *spelled; /* of a word in byte letters */
+    char *spelled; /* a word in byte-level letters */
     size_t spelled_room;
-    wf_cached_word *cache; /* [WF_CACHE_WORDS] of one tokenizer, whoever runs owns it; NULL: none */
+    wf_cached_word *cache; /* [WF_CACHE_WORDS] for one tokenizer, owned by the caller; or NULL */
 } wf_bpe_run;
 
-void wf_bpe_run_free(wf_bpe_run *r);              /* all but the ids */
+void wf_bpe_run_free(wf_bpe_run *r);              /* frees everything but the ids and the cache */
 wf_status wf_bpe_push(wf_bpe_run *r, int32_t id); /* appends an id */
+/* Appends the ids of one word. */
 wf_status wf_bpe_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes);
 
 #endif

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* cut.c - where long texts may be cut without changing their ids. */
+/*
+ * cut.c - finds places where a long text can be cut without changing its ids.
+ *
+ * wf_tokenizer_index_cuts decides once per tokenizer which kind of cut is safe; unknown pipelines
+ * are never cut.
+ */
 #include <string.h>
 
 #include "text/token_priv.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-/* Is there a space behind something else in it? */
+/* Returns whether the text has a space after its first byte. space: a second spelling of a
+ * space. */
 static bool has_inner_space(const char *text, size_t bytes, const char *space, size_t space_bytes)
 {
     for (size_t k = 0; k + 1 < bytes; k++) {
@@ -19,8 +25,8 @@ static bool has_inner_space(const char *text, size_t bytes, const char *space, s
     return false;
 }
 
-/* Can a match, or what it depends on, go across the place between something that is no space and a space?
- * `space` stands for a space in normalized text. */
+/* Returns whether a match of an added token, or its context, can span the boundary between a
+ * non-space and a space. space: the step that replaces spaces, or NULL. */
 static bool added_crosses(const wf_tokenizer *t, bool control, const wf_normal_step *space)
 {
     const char *mark = space ? space->content : "";
@@ -40,9 +46,9 @@ static bool added_crosses(const wf_tokenizer *t, bool control, const wf_normal_s
     return false;
 }
 
-/* Byte-level BPE whose words end where a space or, behind a letter or number, a line end begins, and whose
- * normalizer, if any, is canonical composition, of which spaces are no part. That holds of each of the
- * patterns written by hand (split.h), and so of several of them in turn. */
+/* Returns whether this is byte-level BPE whose words always end before a space, and before a line
+ * break that follows a letter or number. This holds for each hand-written pattern (split.h), and so
+ * for a sequence of them. The only normalizer allowed is NFC, which never composes spaces. */
 static bool cuts_words(const wf_tokenizer *t)
 {
     if (!t->bpe.bytes || t->word_count == 0)
@@ -62,8 +68,8 @@ static bool cuts_words(const wf_tokenizer *t)
     return cut;
 }
 
-/* SentencePiece as tokenizer.json and GGUF have it: something may be put before a text, and another
- * character, which is a token, stands for a space. Returns the step that does so, or NULL. */
+/* Recognises SentencePiece as tokenizer.json and GGUF express it: an optional prefix, then spaces
+ * replaced by a character that is a token. Returns the replacing step, or NULL. */
 static const wf_normal_step *spaces_step(const wf_tokenizer *t)
 {
     if (t->bpe.bytes || t->bpe.whole_words || t->word_count > 0 || t->normal_count < 1 ||
@@ -92,7 +98,7 @@ void wf_tokenizer_index_cuts(wf_tokenizer *t)
     }
 }
 
-/* The character that ends before text[at]; false when none does. */
+/* Reads the character that ends before text[at]; false: those bytes are not a character. */
 static bool char_before(const char *text, size_t at, uint32_t *c)
 {
     size_t begin = at - 1, length;
@@ -104,6 +110,7 @@ static bool char_before(const char *text, size_t at, uint32_t *c)
     return true;
 }
 
+/* Returns whether the text can be cut before text[at]. */
 static bool cuts_at(const wf_tokenizer *t, wf_cut_kind kind, const char *text, size_t at)
 {
     uint32_t before;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* decode.c - ids to text, one by one. Decoding all at once is the same, so both give the same text. */
+/* decode.c - decodes ids to text, one by one. wf_tokenizer_decode uses the same code, so streaming
+ * and whole-text decoding agree. */
 #include "text/decode.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "text/token_priv.h"
 #include "text/utf8.h"
 
-/* Of one token: a few replacements, one after the other, would make terabytes of it. */
+/* Limit of one token's text in bytes: a chain of replacements could grow it to terabytes. */
 #define PIECE_MOST ((size_t)1 << 20)
 
 typedef struct {
@@ -20,11 +21,11 @@ typedef struct {
 struct wf_decoder {
     const wf_tokenizer *t;
     wf_ctx *ctx;
-    bool control;                   /* control tokens are written out */
+    bool control;                   /* write control tokens as text */
     bool started;                   /* a token has been decoded */
-    uint32_t strip[WF_TOKEN_STEPS]; /* characters that STRIP behind FUSE may still take */
-    buffer piece, other;            /* of one token, while the steps change it */
-    char held[4];                   /* the beginning of a character */
+    uint32_t strip[WF_TOKEN_STEPS]; /* characters that STRIP after FUSE may still remove */
+    buffer piece, other;            /* input and output of the current step, for one token */
+    char held[4];                   /* an incomplete UTF-8 character */
     size_t held_bytes;
     buffer out;
 };
@@ -59,7 +60,7 @@ static wf_status letters_to_bytes(wf_decoder *d)
     bool valid = wf_utf8_valid(d->piece.text, d->piece.n);
     for (size_t i = 0; i < d->piece.n; i += length) {
         int byte = valid ? wf_letter_byte(wf_utf8_decode(d->piece.text + i, &length)) : -1;
-        if (byte < 0) { /* then none of them does */
+        if (byte < 0) { /* not a byte-level letter: keep the whole token as it is */
             d->other.n = 0;
             return append(d, &d->other, d->piece.text, d->piece.n);
         }
@@ -81,7 +82,7 @@ static wf_status replace(wf_decoder *d, const wf_decode_step *step)
         i += match ? step->what_bytes : 1;
         if (d->other.n > PIECE_MOST)
             return wf_fail(d->ctx, WF_ERR_UNSUPPORTED,
-                           "the tokenizer's decoder makes more than %zu bytes of a token",
+                           "the tokenizer's decoder expands a token to more than %zu bytes",
                            PIECE_MOST);
     }
     return WF_OK;
@@ -99,7 +100,7 @@ static wf_status strip_piece(wf_decoder *d, const wf_decode_step *step)
     return append(d, &d->other, d->piece.text + begin, end - begin);
 }
 
-/* Leaves in d->piece what the token adds, not yet as whole characters. */
+/* Writes the token's bytes to d->piece; they may be part of a character. */
 static wf_status make_piece(wf_decoder *d, int32_t id)
 {
     const wf_tokenizer *t = d->t;
@@ -117,7 +118,7 @@ static wf_status make_piece(wf_decoder *d, int32_t id)
                 continue;
             char c = (char)byte;
             d->piece.n = 0;
-            return append(d, &d->piece, &c, 1); /* the other steps are about characters */
+            return append(d, &d->piece, &c, 1); /* later steps apply to characters only */
         }
         if (step->kind == WF_DECODE_BYTES && verbatim)
             continue;
@@ -133,7 +134,7 @@ static wf_status make_piece(wf_decoder *d, int32_t id)
 
 /* ---- From bytes to characters ---- */
 
-/* At the start of the text, steps behind FUSE may take a character away. */
+/* Returns whether a STRIP step after FUSE removes this character at the start of the text. */
 static bool is_stripped(wf_decoder *d, const char *s, size_t n)
 {
     bool fused = false;
@@ -151,6 +152,7 @@ static bool is_stripped(wf_decoder *d, const char *s, size_t n)
     return false;
 }
 
+/* Appends whole characters to the output and holds an incomplete one back, unless `last`. */
 static wf_status give_bytes(wf_decoder *d, const char *s, size_t n, bool last)
 {
     size_t length;
@@ -179,7 +181,7 @@ static wf_status add_token(wf_decoder *d, int32_t id)
     d->other.n = 0;
     WF_TRY(append(d, &d->other, d->held, d->held_bytes));
     if (t->decode_count == 0 && d->started)
-        WF_TRY(append(d, &d->other, " ", 1)); /* without a decoder tokens are words */
+        WF_TRY(append(d, &d->other, " ", 1)); /* no decoder: tokens are words, joined by spaces */
     WF_TRY(append(d, &d->other, d->piece.text, d->piece.n));
     d->started = true;
     d->held_bytes = 0;

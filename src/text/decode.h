@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* decode.h - ids to text: what each token adds, in steps as tokenizer.json has them. */
+/* decode.h - decoder steps, which turn a token into text, as in tokenizer.json. */
 #ifndef WF_TEXT_DECODE_H
 #define WF_TEXT_DECODE_H
 
 #include "base/ctx.h"
 
 typedef enum {
-    WF_DECODE_BYTES,     /* letters that stand for bytes become them */
-    WF_DECODE_FALLBACK,  /* <0x0A> becomes its byte */
-    WF_DECODE_REPLACE,   /* `content` for each `what` */
-    WF_DECODE_METASPACE, /* a space for each `what`, but none in the first token if `first` */
-    WF_DECODE_FUSE,      /* from here on the text is one piece */
-    WF_DECODE_STRIP /* up to `start` characters `what` at the start of a piece, `stop` at its end */
+    WF_DECODE_BYTES,     /* byte-level letters to bytes */
+    WF_DECODE_FALLBACK,  /* <0x0A> to its byte */
+    WF_DECODE_REPLACE,   /* each `what` by `content` */
+    WF_DECODE_METASPACE, /* each `what` by a space; by nothing in the first token if `first` */
+    WF_DECODE_FUSE,      /* later steps apply to the whole text, not to single tokens */
+    WF_DECODE_STRIP      /* removes up to `start` leading and `stop` trailing `what` */
 } wf_decode_kind;
 
 typedef struct {

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* encode.c - text to ids. */
+/*
+ * encode.c - encodes text to ids: added tokens, normalizer, pre-tokenizer, BPE.
+ *
+ * Input that is not UTF-8 is repaired first: U+FFFD replaces each invalid sequence.
+ */
 #include <string.h>
 
 #include "base/check.h"
@@ -10,9 +14,9 @@
 typedef struct {
     const wf_tokenizer *t;
     wf_bpe_run out;
-    wf_added_scan raw, normal; /* added tokens before and after normalizing */
-    bool control;              /* control tokens are recognised */
-    bool continued;            /* the text goes on from another piece */
+    wf_added_scan raw, normal; /* added tokens in the raw and in the normalized text */
+    bool control;              /* control tokens match */
+    bool continued;            /* the text continues an earlier piece */
 } run;
 
 static run run_begin(const wf_tokenizer *t, wf_ctx *ctx)
@@ -20,7 +24,7 @@ static run run_begin(const wf_tokenizer *t, wf_ctx *ctx)
     return (run){.t = t, .out = {.ctx = ctx}, .raw = {.ctx = ctx}, .normal = {.ctx = ctx}};
 }
 
-/* Frees all but the ids. */
+/* Frees everything but the ids. */
 static void run_end(run *r)
 {
     wf_bpe_run_free(&r->out);
@@ -34,7 +38,7 @@ static wf_status encode_word(void *user, const char *word, size_t bytes)
     return wf_bpe_word(&r->t->bpe, &r->out, word, bytes);
 }
 
-/* Text that no added token is part of. */
+/* Encodes text without added tokens. first: it is at the start of the whole text. */
 static wf_status encode_plain(run *r, const char *s, size_t n, bool first)
 {
     const wf_tokenizer *t = r->t;
@@ -43,7 +47,7 @@ static wf_status encode_plain(run *r, const char *s, size_t n, bool first)
                                  encode_word, r);
 }
 
-/* Text between added tokens that are looked for as it was given. */
+/* Encodes the text between raw added tokens: normalizes it and matches the other added tokens. */
 static wf_status encode_between(run *r, wf_marked from, bool first)
 {
     wf_marked changed;
@@ -54,7 +58,7 @@ static wf_status encode_between(run *r, wf_marked from, bool first)
         return WF_OK;
     if (!r->t->normal.control)
         from.plain = NULL;
-    int skip = 0; /* nothing is put before the middle of a text */
+    int skip = 0; /* PREPEND applies only at the start of a text */
     while (first && r->continued && skip < r->t->normal_count &&
            r->t->normals[skip].kind == WF_NORMAL_PREPEND)
         skip++;
@@ -112,8 +116,8 @@ static bool any_set(const uint8_t *marks, size_t n)
     return false;
 }
 
-/* A copy in which U+FFFD stands for what is no character, and its marks: a character is plain if any of the
- * bytes it stands for was. */
+/* Replaces *text by a valid copy with U+FFFD for each invalid sequence, and *plain by its marks. A
+ * character is plain if any of its original bytes was. The caller frees both. */
 static wf_status repair(wf_ctx *ctx, const char **text, const uint8_t **plain, size_t *n)
 {
     size_t room, out = 0, length;
@@ -167,7 +171,7 @@ wf_status wf_tokenizer_encode_marked(const wf_tokenizer *t, wf_ctx *ctx, const c
     r.control = flags & WF_TEXT_CONTROL;
     wf_status status = encode(&r, text, plain, bytes, flags, WF_PART_FIRST | WF_PART_LAST);
     run_end(&r);
-    if (status == WF_OK && !r.out.ids) { /* nothing, but still something to free */
+    if (status == WF_OK && !r.out.ids) { /* no ids: return an empty block, not NULL */
         r.out.ids = wf_mem_new(ctx, 0);
         status = r.out.ids ? WF_OK : WF_ERR_MEMORY;
     }

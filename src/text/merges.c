@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-/* Text between characters: before no byte that continues one. */
+/* Returns whether text[at] begins a character. */
 static bool is_cut(const char *text, size_t at)
 {
     return ((uint8_t)text[at] & 0xC0) != 0x80;
@@ -19,7 +19,7 @@ static bool is_text(const wf_bpe *b, int32_t id)
                        b->vocab->token[id].kind == WF_TOKEN_USER);
 }
 
-/* The ways to make a token of two others: fn gets each. */
+/* Calls fn for every pair of tokens whose concatenation is a token. */
 typedef wf_status pair_fn(void *user, int32_t left, int32_t right, int32_t made);
 
 static wf_status each_pair(const wf_bpe *b, pair_fn *fn, void *user)
@@ -113,8 +113,8 @@ static wf_status check_pair(void *user, int32_t left, int32_t right, int32_t mad
         return WF_OK;
     return wf_fail(
         c->ctx, WF_ERR_UNSUPPORTED,
-        "the tokenizer cannot be written with scores: nothing merges tokens %d and %d to %d",
-        (int)left, (int)right, (int)made);
+        "the tokenizer cannot be written with scores: no merge makes token %d from %d and %d",
+        (int)made, (int)left, (int)right);
 }
 
 wf_status wf_merges_scores(const wf_bpe *b, wf_ctx *ctx, float **out)
@@ -133,14 +133,14 @@ wf_status wf_merges_scores(const wf_bpe *b, wf_ctx *ctx, float **out)
         if (pair[i].made != last && score[pair[i].made] != 0)
             status = wf_fail(
                 ctx, WF_ERR_UNSUPPORTED,
-                "the tokenizer cannot be written with scores: token %d is merged at several "
-                "places of its list",
+                "the tokenizer cannot be written with scores: token %d has merges of different "
+                "ranks",
                 (int)pair[i].made);
         else if (pair[i].made != last)
             score[pair[i].made] = --next;
         last = pair[i].made;
     }
-    /* What no merge makes is never asked for its score, but is the least likely all the same. */
+    /* Tokens that no merge makes: their scores are never used; make them the lowest. */
     for (int32_t i = 0; i < b->vocab->count && status == WF_OK; i++)
         if (score[i] == 0 && is_text(b, i))
             score[i] = --next;

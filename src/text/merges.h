@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* merges.h - between merges and scores, the two ways to say which pair is merged first. */
+/* merges.h - converts between merges and scores, the two ways to rank pairs. */
 #ifndef WF_TEXT_MERGES_H
 #define WF_TEXT_MERGES_H
 
@@ -10,12 +10,13 @@ typedef struct {
     uint32_t rank;
 } wf_merge_pair;
 
-/* The merges in their order; of a model with scores, those that these amount to: every way to make a token
- * of two others, the better score first. For wf_mem_free. */
+/* Lists the merges in order. For a model with scores: every pair of tokens whose concatenation is a
+ * token, the better score first. The caller frees *out with wf_mem_free. */
 wf_status wf_merges_list(const wf_bpe *b, wf_ctx *ctx, wf_merge_pair **out, size_t *count);
 
-/* Scores that lead to the same ids as the merges, for wf_mem_free; WF_ERR_UNSUPPORTED when there are none:
- * when tokens are not merged in one order, or one could be made that has no merge. */
+/* Computes scores that produce the same ids as the merges. The caller frees *out with wf_mem_free.
+ * WF_ERR_UNSUPPORTED when no such scores exist: a token has merges of different ranks, or two
+ * tokens concatenate to a third without a merge. */
 wf_status wf_merges_scores(const wf_bpe *b, wf_ctx *ctx, float **out);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * nfc.c - canonical composition.
+ * nfc.c - Unicode normalization form C.
  *
- * The text is read as groups of a starter and the marks behind it. A group is taken apart, its marks are
- * sorted by class, and what composes is put together; then it is written, unless the next starter composes
- * with it.
+ * The text is processed in groups: a starter and its combining marks. A group is decomposed, its
+ * marks are sorted by combining class, and then composed. It is written unless the next starter
+ * composes with it.
  */
 #include <string.h>
 
@@ -13,16 +13,16 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-/* Long runs of marks are counted instead of compared, so that any text takes linear time. */
+/* Runs of this many marks use a counting sort, so that any text takes linear time. */
 #define COUNT_FROM 32
 
-/* Set in a character that came from marked text. */
+/* Set in a code point that came from marked text. */
 #define MARK (1u << 31)
 
 typedef struct {
     wf_writer w, marks;
-    bool marked; /* there are marks to write */
-    uint32_t *c; /* [cap] a group: a starter first, unless the text begins with marks */
+    bool marked; /* the text has marks */
+    uint32_t *c; /* [cap] the group: a starter first, unless the text begins with combining marks */
     uint32_t *spare;
     size_t n, cap;
     wf_status status;
@@ -45,14 +45,14 @@ static unsigned order_of(uint32_t c)
     return wf_char_order(c & ~MARK);
 }
 
-/* 0: the two do not compose. */
+/* Returns 0 when the two do not compose. */
 static uint32_t compose(uint32_t a, uint32_t b)
 {
     uint32_t whole = wf_char_compose(a & ~MARK, b & ~MARK);
     return whole ? whole | ((a | b) & MARK) : 0;
 }
 
-/* Stable, as the order of marks of one class has a meaning. */
+/* Sorts by combining class. Stable: the order of marks within a class is significant. */
 static void sort_marks(group *g, size_t from)
 {
     size_t n = g->n - from;
@@ -87,8 +87,7 @@ static void group_compose(group *g)
     sort_marks(g, from);
     if (!starter)
         return;
-    unsigned last =
-        0; /* the class of the mark kept last: one of the same class behind it is shut off */
+    unsigned last = 0; /* class of the last mark kept: it blocks later marks of the same class */
     for (size_t i = from; i < g->n; i++) {
         unsigned order = order_of(g->c[i]);
         uint32_t whole = kept > from && last >= order ? 0 : compose(g->c[0], g->c[i]);
@@ -120,7 +119,7 @@ static void group_add(group *g, uint32_t c)
     g->c[g->n++] = c;
 }
 
-/* One character that decomposes no further. */
+/* Adds a fully decomposed character. */
 static void take(group *g, uint32_t c)
 {
     if (g->n > 0 && order_of(c) == 0) {
@@ -135,7 +134,7 @@ static void take(group *g, uint32_t c)
     group_add(g, c);
 }
 
-/* Parts nest three deep at most, and only in the first of them. */
+/* Decompositions nest at most three deep, and only in the first part. */
 static void take_apart(group *g, uint32_t c)
 {
     uint32_t tail[8], a, b, mark = c & MARK;

@@ -9,7 +9,8 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-/* A few replacements of short strings by long ones, one after the other, would make terabytes of a page. */
+/* Growth limit: a chain of replacements of short strings by long ones could turn a page into
+ * terabytes. */
 #define GROWTH_MOST 32
 #define GROWTH_FREE 65536
 
@@ -17,18 +18,19 @@ static wf_status check_growth(const wf_writer *w, size_t most)
 {
     return w->len <= most
                ? WF_OK
-               : wf_fail(w->ctx, WF_ERR_UNSUPPORTED,
-                         "the tokenizer's normalizer makes more than %d times its length of a text",
-                         GROWTH_MOST);
+               : wf_fail(
+                     w->ctx, WF_ERR_UNSUPPORTED,
+                     "the tokenizer's normalizer expands a text to more than %d times its length",
+                     GROWTH_MOST);
 }
 
-/* What a step writes. */
+/* Input and output of a step. */
 typedef struct {
     wf_writer w, marks;
     wf_marked from;
 } output;
 
-/* Part of the text as it is. */
+/* Copies text[begin .. end) unchanged. */
 static void copy(output *o, size_t begin, size_t end)
 {
     wf_writer_bytes(&o->w, o->from.text + begin, end - begin);
@@ -36,7 +38,8 @@ static void copy(output *o, size_t begin, size_t end)
         wf_writer_bytes(&o->marks, o->from.plain + begin, end - begin);
 }
 
-/* The step's string for text[begin .. end), or before text[begin] when that is empty. */
+/* Writes the step's content in place of text[begin .. end). An insertion (begin == end) takes the
+ * mark of a neighbouring byte. */
 static void put(output *o, const wf_normal_step *step, size_t begin, size_t end)
 {
     const uint8_t *plain = o->from.plain;
@@ -98,7 +101,7 @@ static wf_status replace_pattern(output *o, const wf_normal_step *step, size_t m
         put(o, step, begin, end);
         status = check_growth(&o->w, most);
         done = from = end;
-        if (end == begin) { /* the next try must not find it again */
+        if (end == begin) { /* an empty match: advance, or it would match forever */
             size_t length = 1;
             if (from < bytes)
                 wf_utf8_decode(text + from, &length);
@@ -119,10 +122,11 @@ static void strip(output *o, const wf_normal_step *step)
             begin = begin == bytes ? i : begin;
             end = i + length;
         }
-    if (begin < bytes) /* else it is nothing but space */
+    if (begin < bytes) /* otherwise all of it is white space */
         copy(o, step->left ? begin : 0, step->right ? end : bytes);
 }
 
+/* Returns whether the step certainly leaves the text unchanged: a fast check. */
 static bool stays(const wf_normal_step *step, const char *text, size_t bytes)
 {
     size_t length;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* open.c - tokenizers from paths, and into folders. */
+/* open.c - opens a tokenizer by path, and saves one to a folder. */
+
 #include <string.h>
 
 #include "base/mem.h"
@@ -7,9 +8,9 @@
 #include "format/folder.h"
 #include "text/token_priv.h"
 
-#define JSON_MOST ((size_t)256 << 20) /* bytes a tokenizer.json may have */
+#define JSON_MOST ((size_t)256 << 20) /* size limit of tokenizer.json, in bytes */
 
-/* `path` is a tokenizer.json; the configuration lies beside it, if there is one. */
+/* path: a tokenizer.json. Also reads tokenizer_config.json in the same folder, if it exists. */
 static wf_status from_file(wf_ctx *ctx, wf_arena *arena, const char *path, const char *folder,
                            wf_tokenizer **out)
 {
@@ -35,11 +36,12 @@ wf_status wf_tokenizer_from_folder(wf_ctx *ctx, const char *folder, wf_tokenizer
     const char *path = wf_path_join(&arena, folder, "tokenizer.json");
     wf_status status = path ? WF_OK : WF_ERR_MEMORY;
     if (path && wf_path_look(path) != WF_PATH_FILE)
-        status = wf_format_detect(ctx, folder, &kind); /* is it a model's folder at all? */
+        status = wf_format_detect(ctx, folder, &kind); /* better message if it is no model folder */
     if (path && status == WF_OK && wf_path_look(path) != WF_PATH_FILE)
         status = wf_fail(
             ctx, WF_ERR_IO,
-            "cannot read '%s': it has no tokenizer.json; transformers writes one when a fast tokenizer is saved",
+            "cannot read '%s': it has no tokenizer.json; create one by saving a fast tokenizer "
+            "with transformers",
             folder);
     if (status == WF_OK)
         status = from_file(ctx, &arena, path, folder, out);

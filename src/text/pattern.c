@@ -11,8 +11,8 @@
 #include "base/mem.h"
 #include "base/writer.h"
 
-/* What one search may take. More than any pattern in use needs for a page of text, little enough to end
- * within seconds on what makes matching explode. */
+/* Limits of one search: more than any real pattern needs for a page of text, and small enough to
+ * end catastrophic backtracking within seconds. */
 #define STEPS_MOST 50000000
 #define HEAP_KIB_MOST 65536
 #define JIT_STACK_MOST (8 << 20)
@@ -21,7 +21,7 @@
 struct wf_pattern {
     wf_ctx *ctx;
     pcre2_code *code;
-    char *text; /* as it was given, for sentences */
+    char *text; /* the original pattern, for error messages */
 };
 
 struct wf_matcher {
@@ -43,7 +43,7 @@ static void give(void *p, void *ctx)
     wf_mem_free(ctx, p);
 }
 
-/* [:alpha:] at s[0 .. n), inside brackets: its length, 0: it is none. */
+/* Returns the length of a POSIX class such as [:alpha:] at s, inside brackets; 0: not a class. */
 static size_t class_length(const char *s, size_t n)
 {
     size_t i = 2;
@@ -54,12 +54,12 @@ static size_t class_length(const char *s, size_t n)
     return n - i >= 2 && s[i] == ':' && s[i + 1] == ']' ? i + 2 : 0;
 }
 
-/* Writes the pattern for PCRE2: \s there has U+180E in it, to Oniguruma it is White_Space; \h is a
- * hexadecimal digit there and a space here. false: brackets hold brackets or &&, which mean nothing of the
- * kind to PCRE2. */
+/* Translates an Oniguruma pattern to PCRE2. \s: PCRE2 includes U+180E, Oniguruma means White_Space.
+ * \h: a hexadecimal digit in Oniguruma, a blank in PCRE2. Returns false for nested sets and &&,
+ * which PCRE2 does not have. */
 static bool translate(wf_writer *w, const char *text, size_t bytes)
 {
-    size_t first = 0; /* inside brackets: where what they hold begins, behind a ^ */
+    size_t first = 0; /* inside brackets: index of the first member, after a ^; 0: outside */
     for (size_t i = 0, whole; i < bytes; i++) {
         char c = text[i], next = i + 1 < bytes ? text[i + 1] : 0;
         if (c == '\\' && (next == 's' || next == 'h' || (!first && (next == 'S' || next == 'H')))) {
@@ -82,7 +82,7 @@ static bool translate(wf_writer *w, const char *text, size_t bytes)
                 return false;
             if (c == '[')
                 first = i + 1 + (next == '^');
-            else if (c == ']' && i != first) /* the first one is a member */
+            else if (c == ']' && i != first) /* a ] in first position is a member */
                 first = 0;
             wf_writer_char(w, c);
         }
@@ -102,7 +102,8 @@ static wf_status compile(wf_pattern *p, const char *text, size_t bytes)
         wf_mem_free(ctx, translated);
         return wf_fail(
             ctx, WF_ERR_UNSUPPORTED,
-            "the tokenizer's pattern '%.200s' has sets in sets, which Weft does not know", p->text);
+            "the tokenizer's pattern '%.200s' has nested sets, which Weft does not support",
+            p->text);
     }
 
     wf_status status = WF_ERR_MEMORY;
@@ -114,7 +115,7 @@ static wf_status compile(wf_pattern *p, const char *text, size_t bytes)
         int error;
         PCRE2_SIZE where;
         pcre2_set_max_pattern_length(options, 2 * PATTERN_BYTES_MOST);
-        /* To Oniguruma's Ruby, ^ and $ are about lines. */
+        /* In Oniguruma's Ruby syntax ^ and $ match at lines. */
         p->code = pcre2_compile((PCRE2_SPTR)translated, length,
                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK |
                                     PCRE2_NEVER_BACKSLASH_C,
@@ -129,7 +130,7 @@ static wf_status compile(wf_pattern *p, const char *text, size_t bytes)
         }
     }
     if (p->code)
-        (void)pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* slower, but the same, without */
+        (void)pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* a failure only costs speed */
     pcre2_compile_context_free(options);
     pcre2_general_context_free(general);
     wf_mem_free(ctx, translated);
@@ -141,7 +142,7 @@ wf_status wf_pattern_new(wf_ctx *ctx, const char *text, size_t bytes, wf_pattern
     *out = NULL;
     if (bytes > PATTERN_BYTES_MOST)
         return wf_fail(ctx, WF_ERR_UNSUPPORTED,
-                       "the tokenizer's pattern has %zu bytes, more than %d", bytes,
+                       "the tokenizer's pattern has %zu bytes; the limit is %d", bytes,
                        PATTERN_BYTES_MOST);
     wf_pattern *p = wf_mem_new(ctx, sizeof *p);
     if (!p)
@@ -217,15 +218,14 @@ wf_status wf_matcher_next(wf_matcher *m, const char *s, size_t n, size_t from, b
     if (rc >= 0) {
         PCRE2_SIZE *at = pcre2_get_ovector_pointer(m->data);
         *end = at[1];
-        /* \K can put the start behind the end and, in old versions, before `from`. */
+        /* \K can move the start after the end and, in old versions, before `from`. */
         *begin = at[0] < from ? from : at[0] < at[1] ? at[0] : at[1];
         return WF_OK;
     }
     if (rc == PCRE2_ERROR_NOMATCH)
         return WF_OK;
     if (rc == PCRE2_ERROR_NOMEMORY)
-        return wf_fail(m->ctx, WF_ERR_MEMORY,
-                       "out of memory while a tokenizer's pattern is matched");
+        return wf_fail(m->ctx, WF_ERR_MEMORY, "out of memory while matching a tokenizer's pattern");
     return wf_fail(m->ctx, WF_ERR_UNSUPPORTED,
                    "the tokenizer's pattern '%.200s' takes too long on this text",
                    m->pattern->text);
@@ -241,7 +241,7 @@ wf_status wf_pattern_new(wf_ctx *ctx, const char *text, size_t bytes, wf_pattern
 {
     *out = NULL;
     return wf_fail(ctx, WF_ERR_UNSUPPORTED,
-                   "the tokenizer's pattern '%.*s' needs a Weft that was built with PCRE2",
+                   "the tokenizer's pattern '%.*s' needs PCRE2; rebuild Weft with it",
                    bytes < 200 ? (int)bytes : 200, text);
 }
 
@@ -254,7 +254,7 @@ wf_status wf_matcher_new(const wf_pattern *p, wf_ctx *ctx, wf_matcher **out)
 {
     (void)p;
     *out = NULL;
-    return wf_fail(ctx, WF_ERR_UNSUPPORTED, "this Weft was built without PCRE2");
+    return wf_fail(ctx, WF_ERR_UNSUPPORTED, "Weft was built without PCRE2");
 }
 
 void wf_matcher_free(wf_matcher *m)

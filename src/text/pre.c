@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* pre.c - the table of ways to split, and what it is used for. */
+/* pre.c - see pre.h: the table of pre-tokenizers, and its lookups. */
 #include "text/pre.h"
 
 #include <string.h>
 
-/* Patterns are those of the models' own tokenizer.json files where these are at hand. */
+/* The patterns come from the models' tokenizer.json files, where available. */
 #define NUMBER "\\p{N}"
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define SHORT "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -23,7 +23,7 @@
 #define CJK "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
 #define BLOOM " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{0964}\\x{06D4}\\x{060C})]+"
 
-/* Letters that have case, as they were when these models were made. */
+/* Letters with case, in the Unicode version of these models. */
 #define CASED_LETTERS                                                                      \
     "A-Za-z\\x{00B5}\\x{00C0}-\\x{00D6}\\x{00D8}-\\x{00F6}\\x{00F8}-\\x{01BA}\\x{01BC}-"   \
     "\\x{01BF}\\x{01C4}-\\x{0293}\\x{0295}-\\x{02AF}\\x{0370}-\\x{0373}\\x{0376}\\x{0377}" \
@@ -107,7 +107,7 @@ const wf_pre *wf_pre_find(const char *name, size_t bytes)
     return NULL;
 }
 
-/* Numbers one by one need no pattern. */
+/* Splitting single digits needs no pattern: the DIGITS step does it. */
 static bool is_digits(const char *pattern)
 {
     return strcmp(pattern, NUMBER) == 0;
@@ -129,7 +129,8 @@ wf_status wf_pre_apply(const wf_pre *pre, wf_tokenizer *t)
     return wf_tokenizer_add_decode(t, (wf_decode_step){.kind = WF_DECODE_BYTES});
 }
 
-/* The steps before the last, and the pattern of the last, as a list of patterns. */
+/* Returns whether the tokenizer's steps equal the row's patterns. The last step (BYTES) may add
+ * GPT-2's pattern. */
 static bool splits_as(const wf_tokenizer *t, const wf_pre *pre)
 {
     const wf_words_step *last = &t->words[t->word_count - 1];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pre.h - what tokenizer.ggml.pre of a GGUF file says: the patterns by which byte-level BPE splits. */
+/* pre.h - the values of tokenizer.ggml.pre in GGUF files: the split patterns of byte-level BPE. */
 #ifndef WF_TEXT_PRE_H
 #define WF_TEXT_PRE_H
 
@@ -7,13 +7,13 @@
 
 #define WF_PRE_PATTERNS 6
 enum {
-    WF_PRE_NFC = 1,   /* the models' own tokenizers normalize */
-    WF_PRE_WHOLE = 2, /* a word that is a token is not built of merges */
-    WF_PRE_BOS = 4    /* bos before a text, unless the file says otherwise */
+    WF_PRE_NFC = 1,   /* normalize to NFC */
+    WF_PRE_WHOLE = 2, /* a word that is a token becomes it without merging */
+    WF_PRE_BOS = 4    /* add bos before a text, unless the file says otherwise */
 };
 
 typedef struct {
-    const char *names; /* with commas; the first is written */
+    const char *names; /* separated by commas; files are written with the first */
     unsigned is;       /* WF_PRE_... */
     const char
         *pattern[WF_PRE_PATTERNS]; /* applied in turn, each to the pieces of the one before */
@@ -21,11 +21,11 @@ typedef struct {
 
 extern const wf_pre wf_pres[]; /* ends with names NULL */
 
-/* NULL: unknown. */
+/* Returns NULL for an unknown name. */
 const wf_pre *wf_pre_find(const char *name, size_t bytes);
-/* Gives a tokenizer its normalizer, words and decoder. */
+/* Adds the normalizer, pre-tokenizer and decoder to a tokenizer. */
 wf_status wf_pre_apply(const wf_pre *pre, wf_tokenizer *t);
-/* The one that splits as t does, NULL: none. */
+/* Returns the row that splits as t does; NULL: no row does. */
 const wf_pre *wf_pre_of(const wf_tokenizer *t);
 
 #endif

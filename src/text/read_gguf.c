@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* read_gguf.c - tokenizers from the keys tokenizer.ggml.* of GGUF files. */
+/* read_gguf.c - reads a tokenizer from the tokenizer.ggml.* keys of a GGUF file. */
 #include <math.h>
 #include <string.h>
 
@@ -25,15 +25,15 @@ static wf_status get_text(reader *r, const char *key, const char *otherwise, wf_
 
 /* ---- Vocabulary ---- */
 
-/* A file names every row of the embedding. Rows without a token, which pad it or fill holes, are
- * "[PAD<id>]" of kind unused: llama.cpp and write_gguf.c write them so. */
+/* A file has a token for every row of the embedding. Rows without a real token (padding, holes) are
+ * named "[PAD<id>]", of kind unused: llama.cpp and write_gguf.c write them this way. */
 static bool is_padding(const wf_gguf_text *text, const int64_t *kinds, size_t id)
 {
     return kinds && kinds[id] == WF_TOKEN_UNUSED && id <= INT32_MAX &&
            wf_token_is_padding(text[id].bytes, text[id].len, (int32_t)id);
 }
 
-/* Kinds that are not in the file's list of kinds are normal ones. */
+/* Without a token_type array every token is normal. */
 static wf_status read_tokens(reader *r, bool scored)
 {
     wf_tokenizer *t = r->t;
@@ -41,15 +41,16 @@ static wf_status read_tokens(reader *r, bool scored)
     const int64_t *kinds;
     const float *scores;
     size_t count, kind_count, score_count;
-    wf_gguf *f = (wf_gguf *)(uintptr_t)r->f; /* copies of number arrays go to the file's arena */
+    wf_gguf *f = (wf_gguf *)(uintptr_t)r->f; /* its arena gets the converted arrays */
     WF_TRY(wf_gguf_get_texts(r->f, KEY "tokens", &text, &count));
     WF_TRY(wf_gguf_get_ints(f, KEY "token_type", &kinds, &kind_count));
     WF_TRY(wf_gguf_get_floats(f, KEY "scores", &scores, &score_count));
     if (!text || count == 0)
         return wf_fail(r->ctx, WF_ERR_FORMAT, "cannot read '%s': it has no " KEY "tokens", r->path);
     if (count > WF_VOCAB_MOST)
-        return wf_fail(r->ctx, WF_ERR_FORMAT, "cannot read '%s': it has %zu tokens, more than %d",
-                       r->path, count, WF_VOCAB_MOST);
+        return wf_fail(r->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': it has %zu tokens; the limit is %d", r->path, count,
+                       WF_VOCAB_MOST);
     if ((kinds && kind_count != count) || (scores && score_count != count))
         return wf_fail(r->ctx, WF_ERR_FORMAT,
                        "cannot read '%s': it has %zu token%s, but " KEY "%s has %zu", r->path,
@@ -68,8 +69,9 @@ static wf_status read_tokens(reader *r, bool scored)
             continue;
         int64_t kind = kinds ? kinds[i] : WF_TOKEN_NORMAL;
         if (text[i].len > WF_TOKEN_BYTES_MOST)
-            return wf_fail(r->ctx, WF_ERR_FORMAT, "token %zu of '%s' has %zu bytes, more than %d",
-                           i, r->path, text[i].len, WF_TOKEN_BYTES_MOST);
+            return wf_fail(r->ctx, WF_ERR_FORMAT,
+                           "token %zu of '%s' has %zu bytes; the limit is %d", i, r->path,
+                           text[i].len, WF_TOKEN_BYTES_MOST);
         if (text[i].len == 0 || kind < WF_TOKEN_NORMAL || kind > WF_TOKEN_BYTE)
             kind = WF_TOKEN_UNUSED;
         WF_TRY(wf_vocab_set(&t->vocab, &t->arena, (int32_t)i, text[i].bytes, text[i].len,
@@ -79,8 +81,8 @@ static wf_status read_tokens(reader *r, bool scored)
         return WF_OK;
     for (size_t i = 0; i < count; i++)
         if (isnan(scores[i]))
-            return wf_fail(r->ctx, WF_ERR_FORMAT, "the score of token %zu of '%s' is not a number",
-                           i, r->path);
+            return wf_fail(r->ctx, WF_ERR_FORMAT, "the score of token %zu of '%s' is NaN", i,
+                           r->path);
     t->bpe.score = wf_arena_copy(&t->arena, scores, count * sizeof *scores);
     return t->bpe.score ? WF_OK : WF_ERR_MEMORY;
 }
@@ -94,8 +96,9 @@ static wf_status read_merges(reader *r)
     if (!text)
         return wf_fail(r->ctx, WF_ERR_FORMAT, "cannot read '%s': it has no " KEY "merges", r->path);
     if (count > WF_VOCAB_MOST)
-        return wf_fail(r->ctx, WF_ERR_FORMAT, "cannot read '%s': it has %zu merges, more than %d",
-                       r->path, count, WF_VOCAB_MOST);
+        return wf_fail(r->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': it has %zu merges; the limit is %d", r->path, count,
+                       WF_VOCAB_MOST);
     WF_TRY(wf_merges_init(&t->bpe.merges, &t->arena, count));
     char *whole = wf_arena_alloc(&t->arena, t->vocab.longest);
     if (!whole)
@@ -114,7 +117,7 @@ static wf_status read_merges(reader *r)
         }
         if (a < 0 || b < 0 || made < 0)
             return wf_fail(r->ctx, WF_ERR_FORMAT,
-                           "merge %zu of '%s' is not two tokens that make a third: '%.*s'", i,
+                           "merge %zu of '%s' does not join two tokens to a third: '%.*s'", i,
                            r->path, text[i].len < 100 ? (int)text[i].len : 100, s);
         if (!wf_merges_find(&t->bpe.merges, a, b))
             wf_merges_set(&t->bpe.merges, a, b, (uint32_t)i, made);
@@ -122,7 +125,7 @@ static wf_status read_merges(reader *r)
     return WF_OK;
 }
 
-/* Control, unknown and user-defined tokens are cut out of texts first. */
+/* Control, unknown and user-defined tokens are added tokens: matched before splitting. */
 static wf_status add_tokens(reader *r)
 {
     wf_tokenizer *t = r->t;
@@ -139,9 +142,8 @@ static wf_status add_tokens(reader *r)
         if (token->kind != WF_TOKEN_USER && !wf_kind_is_control(token->kind))
             continue;
         if (token->bytes > WF_ADDED_BYTES_MOST)
-            return wf_fail(r->ctx, WF_ERR_FORMAT,
-                           "the added token %d of '%s' has more than %d bytes", (int)i, r->path,
-                           WF_ADDED_BYTES_MOST);
+            return wf_fail(r->ctx, WF_ERR_FORMAT, "added token %d of '%s' is longer than %d bytes",
+                           (int)i, r->path, WF_ADDED_BYTES_MOST);
         t->added[t->adds++] = (wf_added_token){.id = i,
                                                .text = token->text,
                                                .bytes = token->bytes,
@@ -150,7 +152,7 @@ static wf_status add_tokens(reader *r)
     return WF_OK;
 }
 
-/* ---- Ways to split ---- */
+/* ---- Pre-tokenizers and models ---- */
 
 static wf_status unknown_pre(reader *r, wf_gguf_text name)
 {
@@ -160,8 +162,8 @@ static wf_status unknown_pre(reader *r, wf_gguf_text name)
         wf_text_append(known, sizeof known, &len, "%s%.*s", p == wf_pres ? "" : ", ",
                        (int)strcspn(p->names, ","), p->names);
     return wf_fail(r->ctx, WF_ERR_UNSUPPORTED,
-                   "cannot read '%s': it splits text in a way Weft does not know (" KEY
-                   "pre is '%.*s'); it knows %s",
+                   "cannot read '%s': its pre-tokenizer (" KEY
+                   "pre) is '%.*s', which Weft does not support; it supports %s",
                    r->path, name.len < 50 ? (int)name.len : 50, name.bytes, known);
 }
 
@@ -210,14 +212,14 @@ static wf_status read_model(reader *r, bool *bos)
             return models[i].read(r, bos);
     return wf_fail(
         r->ctx, WF_ERR_UNSUPPORTED,
-        "cannot read '%s': it has a tokenizer of kind '%.*s', which Weft does not know; it knows gpt2 "
-        "(byte-level BPE) and llama (SentencePiece BPE)",
+        "cannot read '%s': its tokenizer is of kind '%.*s', which Weft does not support; it supports "
+        "gpt2 (byte-level BPE) and llama (SentencePiece BPE)",
         r->path, name.len < 50 ? (int)name.len : 50, name.bytes);
 }
 
 /* ---- Special tokens ---- */
 
-/* An id beyond the vocabulary counts as not given. */
+/* Reads a token id; one outside the vocabulary is ignored. */
 static wf_status read_id(reader *r, const char *key, int32_t *id)
 {
     int64_t value = -1;

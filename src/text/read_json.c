@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* read_json.c - tokenizers from tokenizer.json and tokenizer_config.json: vocabulary, merges, added tokens. */
+/* read_json.c - reads tokenizer.json and tokenizer_config.json: vocabulary, merges, added tokens
+ * and special tokens. read_steps.c reads the pipeline. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -18,22 +19,24 @@ static wf_status check_id(wf_json_reader *r, const wf_json_node *id, const char 
     if (id && id->whole && id->integer >= 0 && id->integer < r->most)
         return WF_OK;
     return wf_fail(r->t->ctx, WF_ERR_FORMAT,
-                   "cannot read '%s': the id of token '%.100s' is no number from 0 to %d", r->what,
-                   token, (int)r->most - 1);
+                   "cannot read '%s': the id of token '%.100s' is not an integer from 0 to %d",
+                   r->what, token, (int)r->most - 1);
 }
 
-/* Sets a token, or finds it there already. */
+/* Adds a token. If the same token exists with the same id, only updates its kind. */
 static wf_status set_token(wf_json_reader *r, int32_t id, const char *text, size_t bytes,
                            wf_token_kind kind)
 {
     wf_vocab *v = &r->t->vocab;
     int32_t there = wf_vocab_find(v, text, bytes);
     if (bytes > WF_TOKEN_BYTES_MOST)
-        return wf_json_reader_fail(r, "it has a token that is too long");
+        return wf_fail(r->t->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': token %d is longer than %d bytes", r->what, (int)id,
+                       WF_TOKEN_BYTES_MOST);
     if (there >= 0 ? there != id : v->token[id].text != NULL)
         return wf_fail(r->t->ctx, WF_ERR_FORMAT,
-                       "cannot read '%s': token '%.100s' and id %d are both there, but with others",
-                       r->what, text, (int)id);
+                       "cannot read '%s': token '%.100s' or its id %d is already in use", r->what,
+                       text, (int)id);
     if (there < 0) {
         WF_TRY(wf_vocab_set(v, &r->t->arena, id, text, bytes, kind));
         v->token[id].outside = kind == WF_TOKEN_CONTROL || kind == WF_TOKEN_USER;
@@ -44,7 +47,7 @@ static wf_status set_token(wf_json_reader *r, int32_t id, const char *text, size
     return WF_OK;
 }
 
-/* Added tokens come from the array in tokenizer.json and the object in tokenizer_config.json. */
+/* Added tokens come from the array in tokenizer.json, then the object in tokenizer_config.json. */
 typedef struct {
     const wf_json_node *item;
     int64_t id;
@@ -65,7 +68,7 @@ static wf_status added_at(wf_json_reader *r, size_t i, added_item *out)
     }
     for (const char *c = node->key; *c; c++) {
         if (*c < '0' || *c > '9' || out->id >= r->most)
-            return wf_json_reader_fail(r, "added_tokens_decoder has a key that is no id");
+            return wf_json_reader_fail(r, "added_tokens_decoder has a key that is not an id");
         out->id = 10 * out->id + (*c - '0');
     }
     return out->id < r->most
@@ -78,7 +81,8 @@ static wf_status read_added(wf_json_reader *r)
     wf_tokenizer *t = r->t;
     size_t own = r->added ? r->added->count : 0, count = own + (r->decoder ? r->decoder->count : 0);
     t->added = wf_arena_alloc(&t->arena, count * sizeof *t->added);
-    /* Where an id's added token lies, so that finding it takes no search. */
+    /* place[id]: 1 + index of the id's added token, so that a duplicate is found without a
+     * search. */
     int32_t *place = wf_mem_array(t->ctx, (size_t)t->vocab.count, sizeof *place);
     wf_status status = t->added && place ? WF_OK : WF_ERR_MEMORY;
     for (size_t i = 0; i < count && status == WF_OK; i++) {
@@ -91,7 +95,9 @@ static wf_status read_added(wf_json_reader *r)
         if (content->bytes == 0)
             continue;
         if (content->bytes > WF_ADDED_BYTES_MOST) {
-            status = wf_json_reader_fail(r, "it has an added token that is too long");
+            status = wf_fail(t->ctx, WF_ERR_FORMAT,
+                             "cannot read '%s': added token %d is longer than %d bytes", r->what,
+                             (int)a.id, WF_ADDED_BYTES_MOST);
             break;
         }
         status = set_token(r, (int32_t)a.id, content->string, content->bytes,
@@ -121,9 +127,11 @@ static wf_status read_vocab(wf_json_reader *r, const wf_json_node *model)
     int64_t top = 0;
     if (!vocab || vocab->kind != WF_JSON_OBJECT)
         return wf_json_reader_fail(r, "its model has no vocab");
-    /* Ids may have holes, but not so many that a small file asks for much memory. */
+    /* Ids may have holes, but a small file must not cause a large allocation. */
     if (vocab->count + added > WF_VOCAB_MOST / 4)
-        return wf_json_reader_fail(r, "it has too many tokens");
+        return wf_fail(r->t->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': it has %zu tokens; the limit is %d", r->what,
+                       vocab->count + added, WF_VOCAB_MOST / 4);
     r->most = 2 * (int64_t)(vocab->count + added) + 100000;
     for (size_t i = 0; i < vocab->count; i++) {
         WF_TRY(check_id(r, &vocab->child[i], vocab->child[i].key));
@@ -147,7 +155,7 @@ static wf_status read_vocab(wf_json_reader *r, const wf_json_node *model)
 
 /* ---- Merges ---- */
 
-/* A merge is "a b" or ["a", "b"]; sets a and b. */
+/* Splits a merge, "a b" or ["a", "b"], into a and b. Returns false for anything else. */
 static bool split_merge(const wf_json_node *merge, wf_text *a, wf_text *b)
 {
     if (merge->kind == WF_JSON_ARRAY && merge->count == 2 &&
@@ -172,7 +180,9 @@ static wf_status read_merges(wf_json_reader *r, const wf_json_node *model)
     if (!merges || merges->kind != WF_JSON_ARRAY)
         return wf_json_reader_fail(r, "its model has no merges");
     if (merges->count > WF_VOCAB_MOST)
-        return wf_json_reader_fail(r, "it has too many merges");
+        return wf_fail(t->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': it has %zu merges; the limit is %d", r->what,
+                       merges->count, WF_VOCAB_MOST);
     WF_TRY(wf_merges_init(&t->bpe.merges, &t->arena, merges->count));
     char *whole = wf_arena_alloc(&t->arena, t->vocab.longest);
     if (!whole)
@@ -193,7 +203,7 @@ static wf_status read_merges(wf_json_reader *r, const wf_json_node *model)
         }
         if (left < 0 || right < 0 || made < 0 || a.bytes == 0 || b.bytes == 0)
             return wf_fail(t->ctx, WF_ERR_FORMAT,
-                           "cannot read '%s': merge %zu is not two tokens that make a third",
+                           "cannot read '%s': merge %zu does not join two tokens to a third",
                            r->what, i);
         wf_merges_set(&t->bpe.merges, left, right, rank++, made);
     }
@@ -215,17 +225,17 @@ static wf_status read_model(wf_json_reader *r, const wf_json_node *root)
     const wf_json_node *model = wf_json_get(root, "model");
     wf_bpe *b = &r->t->bpe;
     if (!model || model->kind != WF_JSON_OBJECT)
-        return wf_json_reader_fail(r, "it has no model, so it is no tokenizer.json");
+        return wf_json_reader_fail(r, "it has no \"model\", so it is not a tokenizer.json");
     const char *type =
         wf_json_get_string(model, "type", wf_json_get(model, "merges") ? "BPE" : "none");
     if (strcmp(type, "BPE") != 0)
         return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
-                       "cannot read '%s': its model is of type '%.50s', and Weft knows BPE only",
+                       "cannot read '%s': its model is of type '%.50s', but Weft supports only BPE",
                        r->what, type);
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         if (!is_nothing(wf_json_get(model, unknown[i])))
             return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
-                           "the model in '%s' has %s, which Weft does not know", r->what,
+                           "the model in '%s' uses %s, which Weft does not support", r->what,
                            unknown[i]);
     WF_TRY(read_vocab(r, model));
     WF_TRY(read_merges(r, model));
@@ -237,7 +247,7 @@ static wf_status read_model(wf_json_reader *r, const wf_json_node *root)
     if (unk && unk->kind == WF_JSON_STRING) {
         b->unknown = wf_vocab_find(&r->t->vocab, unk->string, unk->bytes);
         if (b->unknown < 0)
-            return wf_json_reader_fail(r, "its unk_token is no token");
+            return wf_json_reader_fail(r, "its unk_token is not in the vocabulary");
         r->t->special[WF_SPECIAL_UNKNOWN] = b->unknown;
         if (r->t->vocab.token[b->unknown].kind == WF_TOKEN_CONTROL)
             r->t->vocab.token[b->unknown].kind = WF_TOKEN_UNKNOWN;
@@ -247,7 +257,7 @@ static wf_status read_model(wf_json_reader *r, const wf_json_node *root)
 
 /* ---- tokenizer_config.json ---- */
 
-/* The text of a token, given as a string or an object with `content`; NULL: neither. */
+/* Returns the text of a token: a string, or the member `content` of an object; NULL: neither. */
 static const wf_json_node *token_text(const wf_json_node *node)
 {
     if (node && node->kind == WF_JSON_OBJECT)
@@ -255,15 +265,16 @@ static const wf_json_node *token_text(const wf_json_node *node)
     return node && node->kind == WF_JSON_STRING ? node : NULL;
 }
 
-/* A token by its name; -1: not named, or not in the vocabulary. */
+/* Returns the id of the token that the configuration names; -1: not named, or not in the
+ * vocabulary. */
 static int32_t config_token(const wf_json_reader *r, const char *key)
 {
     const wf_json_node *node = token_text(wf_json_get(r->config, key));
     return node ? wf_vocab_find(&r->t->vocab, node->string, node->bytes) : -1;
 }
 
-/* Names for templates, as transformers has them: all keys that end in _token, and the members of
- * extra_special_tokens where that is an object. */
+/* Reads the names that chat templates can use, as transformers does: every key that ends in _token,
+ * and the members of extra_special_tokens if it is an object. */
 static wf_status read_names(wf_json_reader *r)
 {
     const wf_json_node *extra = wf_json_get(r->config, "extra_special_tokens");
@@ -281,7 +292,8 @@ static wf_status read_names(wf_json_reader *r)
     return WF_OK;
 }
 
-/* Without a configuration, bos is what stands before texts, and eos goes by its name. */
+/* Without a configuration: bos is the first token before a text, eos is found by well-known
+ * names. */
 static void guess_special(wf_tokenizer *t)
 {
     static const char *const ends[] = {"</s>",          "<|im_end|>", "<|end_of_text|>",
@@ -344,7 +356,7 @@ static wf_status read_all(wf_json_reader *r, const wf_json_node *root)
 wf_status wf_tokenizer_from_json(wf_ctx *ctx, const char *what, const char *json, size_t bytes,
                                  const char *config, size_t config_bytes, wf_tokenizer **out)
 {
-    wf_arena arena; /* of the trees */
+    wf_arena arena; /* for the JSON trees only */
     wf_json_reader r = {.what = what};
     wf_json_node *root = NULL, *second = NULL;
     *out = NULL;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* read_steps.c - the pipeline in tokenizer.json: each part is an object with a type, or a sequence of them. */
+/* read_steps.c - reads the pipeline of tokenizer.json. Each part is an object with a type, or a
+ * sequence of such objects. */
 #include <string.h>
 
 #include "text/read_json_priv.h"
 #include "text/utf8.h"
 
-#define DEPTH 8 /* of sequences in sequences */
+#define DEPTH 8 /* limit of nested sequences */
 
 typedef wf_status step_fn(wf_json_reader *r, const wf_json_node *node);
 typedef struct {
@@ -20,13 +21,13 @@ static wf_status unknown_type(const wf_json_reader *r, const char *part, const c
     size_t len = 0;
     for (size_t i = 0; i < count; i++)
         wf_text_append(known, sizeof known, &len, "%s, ", rows[i].type);
-    return wf_fail(
-        r->t->ctx, WF_ERR_UNSUPPORTED,
-        "cannot read '%s': it has a %s of type '%.50s', which Weft does not know; it knows %sSequence",
-        r->what, part, type, known);
+    return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
+                   "cannot read '%s': its %s has type '%.50s', which Weft does not support; "
+                   "it supports %sSequence",
+                   r->what, part, type, known);
 }
 
-/* One part, or the parts of a sequence, whose array is called `items`. */
+/* Reads one part, or the parts of a sequence. items: the name of the sequence's array. */
 static wf_status read_part(wf_json_reader *r, const char *part, const char *items,
                            const wf_json_node *node, const row *rows, size_t count, int depth)
 {
@@ -37,7 +38,7 @@ static wf_status read_part(wf_json_reader *r, const char *part, const char *item
         const wf_json_node *list = wf_json_get(node, items);
         if (!list || list->kind != WF_JSON_ARRAY || depth == DEPTH)
             return wf_fail(r->t->ctx, WF_ERR_FORMAT, "cannot read '%s': a sequence in its %s %s",
-                           r->what, part, depth == DEPTH ? "is nested too deep" : "has no items");
+                           r->what, part, depth == DEPTH ? "is nested too deeply" : "has no items");
         for (size_t i = 0; i < list->count; i++)
             WF_TRY(read_part(r, part, items, &list->child[i], rows, count, depth + 1));
         return WF_OK;
@@ -51,7 +52,7 @@ static wf_status read_part(wf_json_reader *r, const char *part, const char *item
 static wf_status wrong(const wf_json_reader *r, const wf_json_node *node, const char *member)
 {
     return wf_fail(r->t->ctx, WF_ERR_FORMAT,
-                   "cannot read '%s': %s of a step of type '%.50s' is wrong", r->what, member,
+                   "cannot read '%s': %s of a step of type '%.50s' is invalid", r->what, member,
                    wf_json_get_string(node, "type", ""));
 }
 
@@ -169,7 +170,7 @@ static wf_status read_punctuation(wf_json_reader *r, const wf_json_node *node)
     return wf_tokenizer_add_words(r->t, step, false);
 }
 
-/* The character that stands for a space. */
+/* Reads the character that replaces a space. */
 static wf_status get_replacement(const wf_json_reader *r, const wf_json_node *node, wf_text *out)
 {
     size_t length;
@@ -205,15 +206,15 @@ static wf_status read_metaspace(wf_json_reader *r, const wf_json_node *node)
     return wf_tokenizer_add_words(r->t, step, false);
 }
 
-/* Each would double what is not ASCII, and no tokenizer has two. */
+/* Refuses a second ByteLevel: each doubles non-ASCII text, and no real tokenizer has two. */
 static wf_status read_byte_level(wf_json_reader *r, const wf_json_node *node)
 {
     for (int i = 0; i < r->t->word_count; i++)
         if (r->t->words[i].kind == WF_WORDS_BYTES)
             return wf_fail(
                 r->t->ctx, WF_ERR_UNSUPPORTED,
-                "cannot read '%s': it has two pre-tokenizers of type ByteLevel, which Weft "
-                "does not know",
+                "cannot read '%s': it has two pre-tokenizers of type ByteLevel, which Weft does "
+                "not support",
                 r->what);
     wf_words_step step = {.kind = WF_WORDS_BYTES,
                           .prefix = wf_json_get_bool(node, "add_prefix_space", true),
@@ -234,7 +235,8 @@ wf_status wf_json_read_words(wf_json_reader *r, const wf_json_node *node, int de
 
 /* ---- Decoders ---- */
 
-/* Behind Fuse the text is one piece, of which a stream knows the start only. */
+/* After Fuse, steps apply to the whole text. A streaming decoder knows only its start, so only
+ * STRIP at the start is supported there. */
 static wf_status add_decode(wf_json_reader *r, const wf_json_node *node, wf_decode_step step)
 {
     bool fused = false;
@@ -243,7 +245,8 @@ static wf_status add_decode(wf_json_reader *r, const wf_json_node *node, wf_deco
     if (fused && step.kind != WF_DECODE_FUSE && (step.kind != WF_DECODE_STRIP || step.stop > 0))
         return wf_fail(
             r->t->ctx, WF_ERR_UNSUPPORTED,
-            "cannot read '%s': it has a decoder of type '%.50s' behind Fuse, which Weft does not know",
+            "cannot read '%s': it has a decoder of type '%.50s' after Fuse, which Weft does "
+            "not support",
             r->what, wf_json_get_string(node, "type", ""));
     return wf_tokenizer_add_decode(r->t, step);
 }
@@ -272,7 +275,8 @@ static wf_status read_decode_replace(wf_json_reader *r, const wf_json_node *node
     if (regex)
         return wf_fail(
             r->t->ctx, WF_ERR_UNSUPPORTED,
-            "cannot read '%s': it has a decoder that replaces a pattern, which Weft does not know",
+            "cannot read '%s': its decoder replaces a regular expression, which Weft does "
+            "not support",
             r->what);
     return add_decode(r, node,
                       (wf_decode_step){.kind = WF_DECODE_REPLACE,
@@ -334,7 +338,8 @@ static wf_status add_frame(wf_json_reader *r, const wf_json_node *node, bool beh
     return WF_OK;
 }
 
-/* [ {"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, ... ], and what each name stands for. */
+/* Reads "single": [ {"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}, ... ];
+ * special_tokens maps each name to its ids. */
 static wf_status read_template(wf_json_reader *r, const wf_json_node *node)
 {
     const wf_json_node *single = wf_json_get(node, "single"),
@@ -363,7 +368,7 @@ static wf_status read_template(wf_json_reader *r, const wf_json_node *node)
     return WF_OK;
 }
 
-/* {"cls": ["<s>", 0], "sep": ["</s>", 2]}. */
+/* Reads {"cls": ["<s>", 0], "sep": ["</s>", 2]}. */
 static wf_status read_roberta(wf_json_reader *r, const wf_json_node *node)
 {
     const wf_json_node *cls = wf_json_get(node, "cls"), *sep = wf_json_get(node, "sep");
@@ -374,7 +379,7 @@ static wf_status read_roberta(wf_json_reader *r, const wf_json_node *node)
     return add_frame(r, node, true, &sep->child[1]);
 }
 
-/* Trims offsets, which are nobody's here. */
+/* This processor only trims offsets, which Weft does not compute. */
 static wf_status read_nothing(wf_json_reader *r, const wf_json_node *node)
 {
     (void)r, (void)node;

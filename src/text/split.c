@@ -21,7 +21,8 @@ static const wf_split_style styles[] = {
     {wf_split_gpt2, .plain = true},
     {wf_split_llama3, .digits = 3},
     {wf_split_qwen2, .digits = 1},
-    /* Pieces that match nothing are kept as well, so the last alternative changes nothing. */
+    /* Text that no alternative matches is a piece, too, so dropping the last alternative has no
+     * effect. */
     {GPT2_END(""), .plain = true},
     {LLAMA3("[\\p{L}\\p{M}]", "\\p{N}", "\\p{L}\\p{M}"), .digits = 1, .marks = true},
 };
@@ -34,14 +35,15 @@ const wf_split_style *wf_split_known(const char *pattern, size_t bytes)
     return NULL;
 }
 
-/* The class of the character at s[at], 0 at the end; its length. */
+/* Returns the class of the character at s[at], 0 at the end. *length: its bytes. */
 static unsigned look(const char *s, size_t n, size_t at, size_t *length)
 {
     *length = 0;
     return at < n ? wf_char_class(wf_utf8_decode(s + at, length)) : 0;
 }
 
-/* Where a run of characters that have a bit of `with` and none of `without` ends; with 0: any bit or none. */
+/* Returns the end of the run of characters that have a bit of `with` (0: any character) and no bit
+ * of `without`. */
 static size_t run_end(const char *s, size_t n, size_t at, unsigned with, unsigned without)
 {
     size_t length;
@@ -58,7 +60,8 @@ static bool is_break(char c)
     return c == '\r' || c == '\n';
 }
 
-/* 's, 't, 're, ...; 0: there is none. `any`: letters of either case, and the long s, which folds to s. */
+/* Returns the length of a contraction ('s, 't, 're, ...) at s, or 0. any: in either case, including
+ * the long s (U+017F), which folds to s. */
 static size_t contraction(const char *s, size_t n, bool any)
 {
     static const char *const ends[] = {"s", "t", "re", "ve", "m", "ll", "d"};
@@ -79,8 +82,8 @@ static size_t contraction(const char *s, size_t n, bool any)
     return 0;
 }
 
-/* A run of white space at the start of s. The last one before something else is left to that; in the
- * newer patterns line ends are kept with all before them. */
+/* Returns the length of the white space piece at the start of s. The last space before other text
+ * belongs to that text. breaks: the piece extends to the last line break of the run. */
 static size_t spaces(const char *s, size_t n, bool breaks)
 {
     size_t at = 0, last = 0, line = 0, length;

@@ -8,16 +8,16 @@
 #include "base/mem.h"
 #include "text/token_priv.h"
 
-#define PIECE ((size_t)64 << 10) /* bytes that are encoded together, if they can be cut */
+#define PIECE ((size_t)64 << 10) /* bytes to collect before looking for a cut */
 
 struct wf_stream {
     const wf_tokenizer *t;
     wf_ctx *ctx;
     uint32_t flags;
     wf_encoder *encoder;
-    char *text; /* [room] not encoded yet */
+    char *text; /* [room], of which `bytes` are not encoded yet */
     size_t bytes, room;
-    size_t searched; /* there is no place to cut before it */
+    size_t searched; /* no cut is possible before this offset */
     bool begun;      /* a piece was encoded */
 };
 
@@ -49,14 +49,14 @@ static wf_status check_size(const wf_stream *s, size_t bytes)
     bool cuts = s->t->cuts[s->flags & WF_TEXT_CONTROL ? 1 : 0] != WF_CUT_NEVER;
     if (cuts && bytes > WF_STREAM_WORD)
         return wf_fail(s->ctx, WF_ERR_USAGE,
-                       "the text has more than %zu MiB without a space, too long for the "
-                       "tokenizer; put spaces or line ends into it",
+                       "the text has more than %zu MiB without a space, the tokenizer's limit; add "
+                       "spaces or line breaks",
                        WF_STREAM_WORD >> 20);
     if (bytes > WF_STREAM_WHOLE)
         return wf_fail(
             s->ctx, WF_ERR_USAGE,
-            "the text has more than %zu MiB, and this tokenizer takes a text as a whole; "
-            "split the text",
+            "the text has more than %zu MiB, and this tokenizer cannot encode it in pieces; split "
+            "the text",
             WF_STREAM_WHOLE >> 20);
     return WF_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* template.c - see template.h: variables in, text with marks out; src/text/jinja runs the template. */
+/* template.c - see template.h. Converts the variables, runs src/text/jinja, returns text with
+ * marks. */
 #include "text/template.h"
 
 #include "base/clock.h"
@@ -10,7 +11,7 @@
 #define DEFAULT_STEPS 10000000
 #define DEFAULT_DEPTH 100
 #define DEFAULT_BYTES ((size_t)64 << 20)
-/* Frames of the interpreter for each call that may nest: an expression in a loop in an if in a macro. */
+/* Interpreter frames per nested call: an expression in a loop in an if in a macro. */
 #define FRAMES_PER_CALL 16
 
 struct wf_template {
@@ -80,7 +81,7 @@ static wf_status to_dict(wf_jrun *r, const wf_json_node *n, wf_jvalue *out)
     return WF_OK;
 }
 
-/* Strings go on pointing into the tree, which outlives the run. */
+/* Strings point into the JSON tree, which outlives the run. */
 static wf_status to_value(wf_jrun *r, const wf_json_node *n, bool plain, wf_jvalue *out)
 {
     WF_TRY(wf_jrun_enter(r));
@@ -128,8 +129,8 @@ static wf_status render(wf_jrun *r, const wf_template *t, const wf_json_node *va
     return wf_jexec(r, t->root, scope);
 }
 
-/* The output becomes the caller's. It counts against the limit a second time, since for a moment there are
- * two of it. */
+/* Copies the output for the caller. Both copies count against the memory limit while they
+ * coexist. */
 static wf_status hand_over(wf_jrun *r, wf_rendered *out)
 {
     size_t bytes = r->out.used;
@@ -171,7 +172,7 @@ wf_status wf_template_render(const wf_template *t, wf_ctx *ctx, const wf_json_no
     };
     *out = (wf_rendered){0};
     if (variables->kind != WF_JSON_OBJECT)
-        return wf_fail(ctx, WF_ERR_USAGE, "the variables of a chat template are an object");
+        return wf_fail(ctx, WF_ERR_USAGE, "the variables of a chat template must be a JSON object");
     wf_arena_init(&r.arena, ctx);
     wf_status status = render(&r, t, variables);
     if (status == WF_OK)

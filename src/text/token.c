@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* token.c - tokenizers: making, asking and freeing them. */
+/* token.c - constructs, queries and frees tokenizers. */
 #include "text/token.h"
 
 #include <string.h>
@@ -43,6 +43,7 @@ static wf_status too_many(wf_tokenizer *t, const char *what)
                    WF_TOKEN_STEPS);
 }
 
+/* Replaces *text by a copy in the arena, NUL-terminated. */
 static wf_status keep(wf_tokenizer *t, const char **text, size_t bytes)
 {
     char *copy = wf_arena_alloc(&t->arena, bytes + 1);
@@ -133,7 +134,8 @@ wf_status wf_tokenizer_frame(wf_tokenizer *t, bool behind, int32_t id, bool add)
         return WF_OK;
     if (kept == WF_TOKEN_FRAME)
         return wf_fail(t->ctx, WF_ERR_UNSUPPORTED,
-                       "the tokenizer puts more than %d tokens around a text", WF_TOKEN_FRAME);
+                       "the tokenizer adds more than %d tokens before or after a text",
+                       WF_TOKEN_FRAME);
     ids[(*count)++] = id;
     return WF_OK;
 }
@@ -145,7 +147,7 @@ void wf_tokenizer_add_end(wf_tokenizer *t, int32_t id)
     t->ends[t->end_count++] = id;
 }
 
-/* Control tokens by which models end a turn, whatever the file calls eos. */
+/* Adds the well-known control tokens that end a turn, whatever the file declares as eos. */
 static void add_known_ends(wf_tokenizer *t)
 {
     static const char *const names[] = {
@@ -174,12 +176,13 @@ static void add_known_ends(wf_tokenizer *t)
         found[i] = id >= 0 && t->vocab.token[id].kind == WF_TOKEN_CONTROL ? id : -1;
     }
     if (found[3] >= 0 && found[4] >= 0)
-        found[2] = -1; /* there <|end|> ends a part of the answer only */
+        found[2] = -1; /* with <|return|> and <|call|>, <|end|> ends only a part of the answer */
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         wf_tokenizer_add_end(t, found[i]);
 }
 
-/* Added tokens that are looked for in normalized text are looked for as the normalizer would write them. */
+/* Normalizes the added tokens that are matched in normalized text. One that becomes too long is
+ * disabled. */
 static wf_status normalize_added(wf_tokenizer *t)
 {
     for (int i = 0; i < t->adds; i++) {
@@ -217,8 +220,7 @@ wf_status wf_tokenizer_name(wf_tokenizer *t, const char *name, const char *text,
             return WF_OK;
     if (t->nameds == WF_TOKEN_NAMES)
         return wf_fail(t->ctx, WF_ERR_UNSUPPORTED,
-                       "the tokenizer names more than %d special tokens, the limit",
-                       WF_TOKEN_NAMES);
+                       "the tokenizer names more than %d special tokens", WF_TOKEN_NAMES);
     if (!t->named)
         t->named = wf_arena_alloc(&t->arena, WF_TOKEN_NAMES * sizeof *t->named);
     char *copy = wf_arena_alloc(&t->arena, bytes + 1);
@@ -260,7 +262,7 @@ size_t wf_tokenizer_before(const wf_tokenizer *t, const int32_t **ids)
     return (size_t)t->before_count;
 }
 
-/* ---- The whole ---- */
+/* ---- Finish ---- */
 
 wf_status wf_tokenizer_finish(wf_tokenizer *t)
 {
@@ -277,7 +279,7 @@ wf_status wf_tokenizer_finish(wf_tokenizer *t)
     return WF_OK;
 }
 
-/* ---- Asking ---- */
+/* ---- Queries ---- */
 
 static const wf_vocab_token *token_of(const wf_tokenizer *t, int32_t id)
 {

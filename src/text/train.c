@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* train.c - tokenizers learned from texts. */
+/* train.c - trains byte-level BPE tokenizers: counts words, then learns merges. */
 #include <string.h>
 
 #include "base/check.h"
@@ -9,9 +9,9 @@
 #include "text/train_merge.h"
 #include "text/utf8.h"
 
-#define COUNTING 0.5 /* the part of the progress that counting words is */
+#define COUNTING 0.5 /* counting words is this fraction of the progress */
 
-/* Ways to split, and what tokenizer.ggml.pre calls them. */
+/* Names of pre-tokenizers, and their value of tokenizer.ggml.pre. */
 static const struct {
     const char *name, *pre;
 } splits[] = {{"gpt2", "gpt-2"}, {"llama3", "llama-bpe"}, {"qwen2", "qwen2"}};
@@ -31,8 +31,7 @@ static wf_status find_split(wf_ctx *ctx, const char *name, const wf_pre **out)
     size_t len = 0;
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
         wf_text_append(known, sizeof known, &len, "%s%s", i ? ", " : "", splits[i].name);
-    return wf_fail(ctx, WF_ERR_USAGE, "there is no way '%.50s' to split texts; there are %s", name,
-                   known);
+    return wf_fail(ctx, WF_ERR_USAGE, "unknown split '%.50s'; use one of: %s", name, known);
 }
 
 static wf_status check_special(wf_ctx *ctx, const wf_bpe_options *o, int i)
@@ -41,11 +40,12 @@ static wf_status check_special(wf_ctx *ctx, const wf_bpe_options *o, int i)
     size_t bytes = strlen(s), length;
     if (bytes == 0 || bytes > WF_ADDED_BYTES_MOST || !wf_utf8_valid(s, bytes))
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "the special token '%.50s' is not 1 to %d bytes of valid UTF-8", s,
+                       "the special token '%.50s' must be 1 to %d bytes of valid UTF-8", s,
                        WF_ADDED_BYTES_MOST);
     if (wf_letter_byte(wf_utf8_decode(s, &length)) >= 0 && length == bytes)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "the special token '%s' is how the vocabulary spells a byte; choose another",
+                       "the special token '%s' is the vocabulary's spelling of a byte; choose "
+                       "another",
                        s);
     for (int j = 0; j < i; j++)
         if (strcmp(o->special[j], s) == 0)
@@ -53,7 +53,7 @@ static wf_status check_special(wf_ctx *ctx, const wf_bpe_options *o, int i)
     return WF_OK;
 }
 
-/* Puts defaults in place. */
+/* Fills in the defaults and checks every option. */
 static wf_status check_options(wf_ctx *ctx, wf_bpe_options *o)
 {
     o->split = o->split ? o->split : "gpt2";
@@ -66,21 +66,22 @@ static wf_status check_options(wf_ctx *ctx, wf_bpe_options *o)
     }
     if (o->specials < 0 || o->threads < 0 || o->minimum < 0)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "special tokens, threads and the minimum of pairs cannot be fewer than 0");
+                       "the numbers of special tokens, of threads and the minimum pair count must "
+                       "be 0 or more");
     if (o->vocab > WF_VOCAB_MOST)
-        return wf_fail(ctx, WF_ERR_USAGE, "a vocabulary of %d tokens is too large; %d is the most",
+        return wf_fail(ctx, WF_ERR_USAGE, "a vocabulary of %d tokens is too large; the limit is %d",
                        (int)o->vocab, WF_VOCAB_MOST);
     if (o->vocab < 256 || o->vocab - 256 < o->specials)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "a vocabulary of %d tokens is too small: 256 bytes and %d special token%s "
-                       "are part of it",
+                       "a vocabulary of %d tokens is too small: it must contain 256 bytes and %d "
+                       "special token%s",
                        (int)o->vocab, o->specials, WF_PLURAL(o->specials));
     for (int i = 0; i < o->specials; i++)
         WF_TRY(check_special(ctx, o, i));
     return WF_OK;
 }
 
-/* ---- The vocabulary before the first merge ---- */
+/* ---- The initial vocabulary ---- */
 
 static wf_status add_specials(wf_tokenizer *t, const wf_bpe_options *o)
 {
@@ -99,7 +100,7 @@ static wf_status add_specials(wf_tokenizer *t, const wf_bpe_options *o)
     return WF_OK;
 }
 
-/* In the order of the letters that spell them. */
+/* Adds the 256 bytes in the order of their letters. letter[b] is set to the id of byte b. */
 static wf_status add_bytes(wf_tokenizer *t, int32_t id, int32_t letter[256])
 {
     for (uint32_t c = 0; c <= 0x143; c++) {
@@ -116,7 +117,7 @@ static wf_status add_bytes(wf_tokenizer *t, int32_t id, int32_t letter[256])
 
 /* ---- Training ---- */
 
-/* Learning starts where counting ends. */
+/* Maps the progress of a stage to that of the whole. */
 typedef struct {
     const wf_bpe_options *options;
     double from, part;
@@ -136,7 +137,7 @@ static wf_status learn(wf_tokenizer *t, const wf_bpe_options *o, wf_counts *coun
     int32_t letter[256], most = o->vocab;
     wf_merge_pair *pair = NULL;
     size_t count = 0;
-    /* Each merge makes the words shorter: a small text cannot fill a large vocabulary. */
+    /* Each merge shortens a word, so a small text cannot fill a large vocabulary. */
     if ((size_t)(most - first) > counts->used)
         most = first + (int32_t)counts->used;
     WF_TRY(wf_vocab_init(&t->vocab, &t->arena, most));
@@ -181,7 +182,7 @@ wf_status wf_tokenizer_train(wf_ctx *ctx, const wf_text *texts, size_t count,
     /* No count of words or pairs exceeds the bytes of all texts. */
     for (size_t i = 0; i < count; i++)
         if (texts[i].bytes > INT64_MAX || !wf_add_i64(total, (int64_t)texts[i].bytes, &total))
-            return wf_fail(ctx, WF_ERR_USAGE, "the texts together are longer than can be counted");
+            return wf_fail(ctx, WF_ERR_USAGE, "the texts have more than 2^63 bytes in total");
     WF_TRY(wf_tokenizer_new(ctx, &t));
     t->bpe.whole_words = pre->is & WF_PRE_WHOLE;
     wf_status status = wf_pre_apply(pre, t);

@@ -12,12 +12,12 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-#define CHUNK ((size_t)1 << 18) /* bytes of text that a thread takes at a time */
+#define CHUNK ((size_t)1 << 18) /* bytes of text per unit of work */
 
 /* ---- The table ---- */
 
-/* p, or a larger block in its place, with room for `wanted` items; doubles, so that adding takes constant
- * time. NULL: memory ran out, and p stays. */
+/* Returns p, or a larger block that replaces it, with room for `wanted` items. Doubles the room.
+ * NULL: out of memory, and p stays valid. */
 static void *reserve(wf_ctx *ctx, void *p, size_t *room, size_t wanted, size_t size)
 {
     size_t next = *room > 64 ? *room : 64, bytes;
@@ -63,7 +63,7 @@ static wf_status add_word(wf_counts *c, const char *word, size_t bytes, uint32_t
     }
     if (c->words == UINT32_MAX - 1)
         return wf_fail(c->ctx, WF_ERR_UNSUPPORTED,
-                       "the texts have more than %zu different words; train on a part of them",
+                       "the texts have more than %zu distinct words; train on a part of them",
                        c->words);
     if (!wf_add_size(c->used, bytes, &wanted))
         wanted = SIZE_MAX;
@@ -94,12 +94,12 @@ void wf_counts_free(wf_counts *c)
     *c = (wf_counts){.ctx = c->ctx};
 }
 
-/* ---- Where texts may be cut ---- */
+/* ---- Cutting texts ---- */
 
-/* The first place from `from` on where words end and begin whatever stands around it: behind a letter or
- * number and before a space or punctuation. No word of the patterns written by hand goes on there, what
- * they look ahead for is white space only behind white space, and no character there composes with the
- * one before. Reads on from the first byte that is not in the middle of a character. */
+/* Returns the first offset at or after `from` where a word boundary does not depend on the context:
+ * between a letter or number and a space or punctuation. No hand-written pattern continues a word
+ * there; their lookahead for white space only applies after white space; and NFC does not compose
+ * across it. */
 static size_t safe_cut(const char *s, size_t n, size_t from)
 {
     bool after_word = false;
@@ -119,7 +119,7 @@ static size_t safe_cut(const char *s, size_t n, size_t from)
     return n;
 }
 
-/* Chunks of about CHUNK bytes; of more where there is no place to cut. */
+/* Cuts the texts into chunks of about CHUNK bytes; longer ones where no cut is possible. */
 static wf_status cut_texts(wf_ctx *ctx, const wf_text *texts, size_t count, wf_text **out,
                            size_t *chunks)
 {
@@ -148,11 +148,11 @@ typedef struct {
     const wf_text *chunk; /* [chunks] */
     size_t chunks;
     atomic_size_t next, done; /* chunks taken, chunks counted */
-    wf_counts *counts;        /* [workers] each with a context of its own */
+    wf_counts *counts;        /* [workers], each with its own context */
     wf_status *status;        /* [workers] */
 } job;
 
-/* As encoding does: U+FFFD stands for what is no character. */
+/* Replaces invalid UTF-8 by U+FFFD, as encoding does. */
 static wf_status repair(wf_ctx *ctx, const char *s, size_t n, char **out, size_t *bytes)
 {
     wf_writer w = {.ctx = ctx};
@@ -185,7 +185,8 @@ static wf_status count_chunk(const wf_tokenizer *t, wf_counts *c, const wf_text 
     return status;
 }
 
-/* Whoever is free takes the next chunk: which words end up in whose table is of no importance. */
+/* Each worker takes the next chunk. The assignment of words to tables does not affect the
+ * result. */
 static void work(void *arg, int64_t begin, int64_t end, int thread)
 {
     job *j = arg;
@@ -197,18 +198,19 @@ static void work(void *arg, int64_t begin, int64_t end, int thread)
             if (me == 0 && j->options->progress)
                 j->options->progress(j->options->user, (double)done / (double)j->chunks);
         }
-        if (j->status[me] != WF_OK) /* nothing is left to be done */
+        if (j->status[me] != WF_OK) /* stop the other workers */
             atomic_store(&j->next, j->chunks);
     }
 }
 
-/* The first worker has the caller's context; the others may not share it. */
+/* Worker 0 uses the caller's context; the others need their own, as contexts are not
+ * thread-safe. */
 static wf_status open_workers(job *j, wf_ctx *ctx, int workers)
 {
     for (int i = 0; i < workers; i++) {
         if (i > 0 && wf_ctx_new(&j->counts[i].ctx) != WF_OK)
             return wf_fail(ctx, WF_ERR_MEMORY, "out of memory: no context for thread %d", i);
-        if (i > 0) /* what a test wants to fail, fails in each of them */
+        if (i > 0) /* fault injection applies to each context */
             wf_ctx_fail_allocation(j->counts[i].ctx, ctx->fail_in_calls);
         else
             j->counts[i].ctx = ctx;
@@ -216,7 +218,7 @@ static wf_status open_workers(job *j, wf_ctx *ctx, int workers)
     return WF_OK;
 }
 
-/* All words into the first worker's table. */
+/* Merges all tables into worker 0's. */
 static wf_status join_workers(job *j, wf_ctx *ctx, int workers)
 {
     WF_TRY(j->status[0]);

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* train_count.h - how often each word occurs in texts: all that training looks at. */
+/* train_count.h - counts the words of texts; training needs nothing else. */
 #ifndef WF_TEXT_TRAIN_COUNT_H
 #define WF_TEXT_TRAIN_COUNT_H
 
 #include "text/token_priv.h"
 
 typedef struct {
-    size_t at, bytes; /* in the text of all words */
+    size_t at, bytes; /* offset and length in wf_counts.text */
     int64_t count;
     uint32_t hash;
 } wf_counted_word;
 
 typedef struct {
     wf_ctx *ctx;
-    char *text; /* of all words, one behind the other */
+    char *text; /* all words, concatenated */
     size_t used, room;
-    wf_counted_word *word; /* [words] in no order that matters */
+    wf_counted_word *word; /* [words], unordered */
     size_t words, word_room;
-    uint32_t *slot; /* [mask + 1], word + 1, 0: free; NULL at first */
+    uint32_t *slot; /* [mask + 1] hash table: 1 + index of a word; 0: free */
     size_t mask;
 } wf_counts;
 
@@ -27,8 +27,8 @@ typedef struct {
     void *user;
 } wf_count_options;
 
-/* Counts the words that t's normalizer and pre-tokenizer make of the texts; control tokens in them are
- * text. *out starts empty, holds memory of ctx, and goes back by wf_counts_free in any case. */
+/* Counts the words that t's normalizer and pre-tokenizer produce; control tokens in the texts are
+ * plain text. Free *out with wf_counts_free, also after a failure. */
 wf_status wf_counts_make(wf_ctx *ctx, const wf_tokenizer *t, const wf_text *texts, size_t count,
                          const wf_count_options *options, wf_counts *out);
 void wf_counts_free(wf_counts *c);

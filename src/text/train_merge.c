@@ -2,15 +2,15 @@
 /*
  * train_merge.c - see train_merge.h.
  *
- * All different words lie in one array of cells, one cell for each byte, with a border between words. A
- * token has its id in its first and in its last cell, and GONE in those between, so that both neighbours
- * are found from the lengths of tokens alone. Each pair has a list of the places where it was seen, in
- * ascending order, so that what a merge takes does not depend on the lengths of words. Places where a pair
- * is no more are noticed when their turn comes: nothing looks like the beginning of a token that is none.
+ * All distinct words are in one array of cells, one cell per byte, with a BORDER between words. A
+ * token has its id in its first and last cell and GONE in between, so both neighbours are found
+ * from token lengths alone. Each pair has an ascending list of its places, so the cost of a merge
+ * does not depend on the lengths of words. Stale places are skipped when visited: only the first
+ * and last cell of a token contain its id.
  *
- * Merging (a, b) to c makes pairs with c and takes others away. A pair is thus complete as soon as its
- * younger token is, and from then on only loses: one that is seen too rarely then is forgotten at once.
- * For the same reason no two merges spell the same token.
+ * Merging (a, b) to c creates pairs with c and removes others. The count of a pair is therefore
+ * final when its newer token is created, and only decreases later: a pair that is too rare then is
+ * dropped at once. For the same reason no two merges spell the same token.
  */
 #include "text/train_merge.h"
 
@@ -25,7 +25,7 @@ enum { BORDER = -1, GONE = -2 };
 
 typedef struct {
     uint64_t key;  /* left << 32 | right */
-    int64_t count; /* 0: a free slot, or merged already, or no more seen */
+    int64_t count; /* 0: free slot, already merged, or no longer present */
     uint32_t *at;  /* [places] in the arena */
     uint32_t places;
     bool used;
@@ -36,16 +36,16 @@ typedef struct {
     uint64_t key;
 } candidate;
 
-/* Cells up to `end` belong to words seen `count` times. */
+/* Cells before `end` (and after the previous stretch) belong to words that occur `count` times. */
 typedef struct {
     uint32_t end;
     int64_t count;
 } stretch;
 
-/* New pairs of one side of a merge, by the id on that side. */
+/* New pairs on one side of a merge, by the id on that side. */
 typedef struct {
     int64_t count;
-    uint32_t *at; /* where the next place goes; NULL: the pair is not kept */
+    uint32_t *at; /* the next place is written here; NULL: the pair is dropped */
     uint32_t places;
 } tally;
 typedef struct {
@@ -58,12 +58,12 @@ typedef struct {
     wf_ctx *ctx;
     const wf_learn_options *options;
     wf_vocab *vocab;
-    wf_arena places; /* lists of pairs */
+    wf_arena places; /* owns the lists of places */
     int32_t *cell;
     uint32_t cells;
     stretch *stretch; /* [stretches] */
     size_t stretches;
-    uint32_t *length; /* [vocab] bytes that a token stands for */
+    uint32_t *length; /* [vocab] bytes of text of each token */
     pair *pair;       /* [pair_mask + 1] */
     size_t pairs, pair_mask;
     candidate *heap; /* [heap_count] the best first */
@@ -76,7 +76,7 @@ static uint64_t key_of(int32_t left, int32_t right)
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
-/* ---- Pairs by their ids ---- */
+/* ---- The hash table of pairs ---- */
 
 static pair *pair_slot(const learner *l, uint64_t key)
 {
@@ -128,7 +128,7 @@ static wf_status heap_push(learner *l, candidate c)
     return WF_OK;
 }
 
-/* c in place of the first. */
+/* Replaces the top by c. */
 static void heap_sink(learner *l, candidate c)
 {
     size_t i = 0;
@@ -149,7 +149,8 @@ static void heap_drop(learner *l)
         heap_sink(l, last);
 }
 
-/* Takes the best pair out; NULL: none is left. Counts in the heap may be too high, never too low. */
+/* Removes and returns the best pair; NULL: no pair is left. Counts in the heap may be too high,
+ * never too low. */
 static pair *take_best(learner *l)
 {
     while (l->heap_count > 0) {
@@ -175,7 +176,7 @@ static int by_count(const void *a, const void *b)
     return x->count == y->count ? 0 : x->count > y->count ? -1 : 1;
 }
 
-/* Words of one byte have no pairs. */
+/* Lays out the words by descending count; words of one byte have no pairs and are skipped. */
 static wf_status fill_cells(learner *l, wf_counts *counts, const int32_t letter[256])
 {
     size_t cells = 1, different = 0;
@@ -187,8 +188,8 @@ static wf_status fill_cells(learner *l, wf_counts *counts, const int32_t letter[
     }
     if (cells >= UINT32_MAX)
         return wf_fail(l->ctx, WF_ERR_UNSUPPORTED,
-                       "the different words of the texts have %zu bytes, more than %u; train on a "
-                       "part of them",
+                       "the distinct words of the texts have %zu bytes, but the limit is %u; train "
+                       "on a part of the texts",
                        counts->used, UINT32_MAX);
     l->cell = wf_mem_array(l->ctx, cells, sizeof *l->cell);
     l->stretch = wf_mem_array(l->ctx, different, sizeof *l->stretch);
@@ -209,7 +210,7 @@ static wf_status fill_cells(learner *l, wf_counts *counts, const int32_t letter[
     return WF_OK;
 }
 
-/* How often the word at a place occurs. *i is where the search begins, as places come in order. */
+/* Returns the count of the word at a place. *i: the stretch to start from, since places ascend. */
 static int64_t count_at(const learner *l, uint32_t at, size_t *i)
 {
     if (at >= l->stretch[*i].end) {
@@ -228,8 +229,8 @@ static int64_t count_at(const learner *l, uint32_t at, size_t *i)
 
 /* ---- New pairs ---- */
 
-/* What stands around a token, BORDER for what is not to be looked at: a pair of two new ones is seen from
- * the right one. Among `bytes` every pair is seen from its left one. */
+/* Returns the neighbours of a token, or BORDER for one to ignore: a pair of two new tokens is
+ * counted at the right one only. bytes: every pair is counted at its left token only. */
 static void look_around(const learner *l, int32_t made, uint32_t at, bool bytes, int32_t *before,
                         int32_t *after)
 {
@@ -252,7 +253,7 @@ static bool worth_keeping(const learner *l, const tally *t, int32_t other, int32
            l->vocab->token[other].bytes <= WF_TOKEN_BYTES_MOST - l->vocab->token[made].bytes;
 }
 
-/* The pairs of one side that were seen often enough, with room for the places where they were seen. */
+/* Stores the frequent pairs of one side, and allocates their lists of places. */
 static wf_status keep_pairs(learner *l, side *s, int32_t made, bool made_is_left)
 {
     size_t total = 0;
@@ -286,7 +287,8 @@ static void forget(side *s)
     s->withs = 0;
 }
 
-/* All pairs of the tokens `made` at these places, which are in ascending order. */
+/* Finds all pairs of the token `made` at these ascending places: counts first, then lists the
+ * places. */
 static wf_status gather_pairs(learner *l, int32_t made, const uint32_t *place, uint32_t places,
                               bool bytes)
 {
@@ -314,7 +316,8 @@ static wf_status gather_pairs(learner *l, int32_t made, const uint32_t *place, u
     return WF_OK;
 }
 
-/* Pairs of bytes: the places of each byte are put together, then each is treated as if just made. */
+/* Finds the initial pairs of bytes: collects the places of each byte, then treats it as a new
+ * token. */
 static wf_status first_pairs(learner *l, const int32_t letter[256])
 {
     uint32_t *place = wf_mem_array(l->ctx, l->cells, sizeof *place), start[257] = {0};
@@ -332,7 +335,7 @@ static wf_status first_pairs(learner *l, const int32_t letter[256])
         if (l->cell[at] >= 0)
             place[start[l->cell[at] - low]++] = at;
     wf_status status = WF_OK;
-    for (int b = 0; b < 256 && status == WF_OK; b++) { /* start[b] is now where b's places end */
+    for (int b = 0; b < 256 && status == WF_OK; b++) { /* start[b] is now the end of b's places */
         uint32_t begin = b ? start[b - 1] : 0;
         status = gather_pairs(l, low + b, place + begin, start[b] - begin, true);
     }
@@ -353,7 +356,7 @@ static wf_status merge(learner *l, const pair *p, int32_t made)
 {
     const int32_t left = (int32_t)(p->key >> 32), right = (int32_t)(p->key & UINT32_MAX);
     int32_t *cell = l->cell;
-    uint32_t merged = 0; /* places of the new token, which take those of the pair */
+    uint32_t merged = 0; /* places of the new token; they overwrite those of the pair */
     size_t from = 0;
     for (uint32_t i = 0; i < p->places; i++) {
         uint32_t at = p->at[i], middle = at + l->length[left];
@@ -362,7 +365,7 @@ static wf_status merge(learner *l, const pair *p, int32_t made)
         uint32_t end = middle + l->length[right];
         int32_t before = cell[at - 1], after = cell[end];
         int64_t count = count_at(l, at, &from);
-        if (before >= 0 && before != made) /* pairs of new ones are not counted yet */
+        if (before >= 0 && before != made) /* pairs of new tokens are not counted yet */
             lose(l, before, left, count);
         if (after >= 0)
             lose(l, right, after, count);
@@ -373,7 +376,7 @@ static wf_status merge(learner *l, const pair *p, int32_t made)
     return gather_pairs(l, made, p->at, merged, false);
 }
 
-/* The token that a pair makes; *made is false when it must not be made. */
+/* Creates the token of a pair; *made is false when the text is already a token. */
 static wf_status make_token(learner *l, wf_arena *arena, uint64_t key, char *scratch, int32_t id,
                             bool *made)
 {

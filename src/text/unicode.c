@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* unicode.c - look-ups in the tables of unicode_table.h. */
+/* unicode.c - lookups in the tables of unicode_table.h. */
 #include "text/unicode.h"
 
 #include <stddef.h>
 
 #include "text/unicode_table.h"
 
-/* Hangul syllables are L, V and T in arithmetic order. */
+/* Hangul syllables are composed arithmetically from L, V and T jamo. */
 enum { HANGUL = 0xAC00, FIRST_L = 0x1100, FIRST_V = 0x1161, FIRST_T = 0x11A7 };
 enum { L_COUNT = 19, V_COUNT = 21, T_COUNT = 28, SYLLABLES = L_COUNT * V_COUNT * T_COUNT };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* unicode.h - what tokenizers must know of characters. */
+/* unicode.h - character properties that tokenizers need, from Unicode 16. */
 #ifndef WF_TEXT_UNICODE_H
 #define WF_TEXT_UNICODE_H
 
@@ -13,17 +13,18 @@ enum {
     WF_CHAR_P = 8,      /* punctuation */
     WF_CHAR_S = 16,     /* symbols */
     WF_CHAR_M = 32,     /* marks */
-    WF_CHAR_WORD = 64,  /* \w of a regular expression */
-    WF_CHAR_LOOSE = 128 /* a text without any such character is in form NFC */
+    WF_CHAR_WORD = 64,  /* \w of regular expressions */
+    WF_CHAR_LOOSE = 128 /* may change under NFC: a text without such characters is in NFC */
 };
 
-/* Bits of WF_CHAR_; c is at most U+10FFFF. */
+/* Returns WF_CHAR_ bits; c <= U+10FFFF. */
 unsigned wf_char_class(uint32_t c);
-/* The canonical combining class. */
+/* Returns the canonical combining class. */
 unsigned wf_char_order(uint32_t c);
-/* One step of canonical decomposition; *b is 0 when c becomes the single character *a. */
+/* Does one step of canonical decomposition. *b is 0 when c decomposes to the single character *a.
+ * Returns false when c does not decompose. */
 bool wf_char_parts(uint32_t c, uint32_t *a, uint32_t *b);
-/* The character that a and b compose to, 0: none. */
+/* Returns the canonical composition of a and b; 0: they do not compose. */
 uint32_t wf_char_compose(uint32_t a, uint32_t b);
 
 #endif

@@ -13,7 +13,8 @@ wf_utf8_state wf_utf8_look(const char *s, size_t n, size_t *length)
     if (b[0] < 0xC2 || b[0] > 0xF4)
         return WF_UTF8_BROKEN;
 
-    /* The bounds on the second byte shut out overlong forms, surrogates and what lies beyond U+10FFFF. */
+    /* The bounds of the second byte exclude overlong forms, surrogates and code points above
+     * U+10FFFF. */
     size_t want = b[0] < 0xE0 ? 2 : b[0] < 0xF0 ? 3 : 4;
     unsigned low = b[0] == 0xE0 ? 0xA0 : b[0] == 0xF0 ? 0x90 : 0x80;
     unsigned high = b[0] == 0xED ? 0x9F : b[0] == 0xF4 ? 0x8F : 0xBF;
@@ -39,7 +40,7 @@ bool wf_utf8_valid(const char *s, size_t n)
     for (size_t i = 0; i < n; i += length) {
         uint64_t eight;
         length = 8;
-        if (n - i >= 8) { /* ASCII, most of the time */
+        if (n - i >= 8) { /* fast path for ASCII */
             memcpy(&eight, s + i, 8);
             if (!(eight & UINT64_C(0x8080808080808080)))
                 continue;

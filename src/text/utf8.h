@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* utf8.h - characters of UTF-8 texts. */
+/* utf8.h - decoding, encoding and validation of UTF-8. */
 #ifndef WF_TEXT_UTF8_H
 #define WF_TEXT_UTF8_H
 
@@ -9,17 +9,17 @@
 
 #define WF_UTF8_REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
 
-/* What stands at the start of s, which has n >= 1 bytes. */
+/* Examines the start of s, which has n >= 1 bytes. */
 typedef enum {
     WF_UTF8_WHOLE, /* a character of *length bytes */
-    WF_UTF8_PART,  /* the beginning of one, up to the end of s: *length = n */
-    WF_UTF8_BROKEN /* *length bytes that begin no character: a maximal part, or one byte */
+    WF_UTF8_PART,  /* a prefix of a character, up to the end of s: *length = n */
+    WF_UTF8_BROKEN /* *length invalid bytes: a maximal subpart, or one byte */
 } wf_utf8_state;
 wf_utf8_state wf_utf8_look(const char *s, size_t n, size_t *length);
 
 bool wf_utf8_valid(const char *s, size_t n);
 
-/* The character at s in text that is valid; its length to *length. */
+/* Returns the code point at s, which must be valid. *length: its bytes. */
 static inline uint32_t wf_utf8_decode(const char *s, size_t *length)
 {
     const unsigned char *b = (const unsigned char *)s;
@@ -40,7 +40,7 @@ static inline uint32_t wf_utf8_decode(const char *s, size_t *length)
            (uint32_t)(b[2] & 0x3F) << 6 | (b[3] & 0x3Fu);
 }
 
-/* Its length, 1 to 4. */
+/* Writes the code point and returns its length, 1 to 4. */
 size_t wf_utf8_encode(uint32_t c, char out[4]);
 
 #endif

@@ -22,7 +22,7 @@ wf_status wf_vocab_init(wf_vocab *v, wf_arena *arena, int32_t count)
     return WF_OK;
 }
 
-/* The slot of this text, or the free one where it belongs. */
+/* Returns the slot of this text, or the free slot for it. */
 static uint32_t *find_slot(const wf_vocab *v, const char *text, size_t bytes)
 {
     for (uint32_t i = wf_hash_bytes(text, bytes) & v->mask;; i = (i + 1) & v->mask) {
@@ -69,7 +69,7 @@ int wf_vocab_byte(const char *text, size_t bytes)
     return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
-/* Bytes that print stand for themselves; the others are numbered from U+0100 on. */
+/* Printable bytes represent themselves; the others are numbered from U+0100 on. */
 static bool prints(unsigned b)
 {
     return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b != 0xAD);

@@ -13,14 +13,14 @@
 const char *const wf_split_behavior_names[] = {"Isolated",       "Removed",    "MergedWithPrevious",
                                                "MergedWithNext", "Contiguous", NULL};
 
-/* Steps hand pieces to the next as they find them: nothing grows with the number of pieces. The depth is
- * that of the steps, which the readers limit. */
+/* Each step passes its pieces to the next one immediately, so memory does not grow with the number
+ * of pieces. The recursion is as deep as the number of steps, which the readers limit. */
 typedef struct {
     wf_ctx *ctx;
     const wf_words_step *step;
     int count;
     bool bytes_last, first;
-    wf_matcher **matcher; /* [count], made when needed */
+    wf_matcher **matcher; /* [count], created when first needed */
     wf_word_fn *fn;
     void *user;
 } run;
@@ -29,8 +29,8 @@ static wf_status pass(run *r, int at, const char *s, size_t n);
 
 /* ---- Finding matches ---- */
 
-/* Punctuation that Unicode has had only since its version 9. The package tokenizers splits by tables of
- * version 8, in which U+166D and U+111C9 were punctuation still. */
+/* Returns whether c became punctuation in Unicode 9 or later. The package tokenizers uses tables of
+ * version 8, in which U+166D and U+111C9 were still punctuation. */
 static bool is_newer_punctuation(uint32_t c)
 {
     static const uint32_t ranges[][2] = {
@@ -75,7 +75,7 @@ static const char *find_string(const char *s, size_t n, const char *what, size_t
     return NULL;
 }
 
-/* The first match in s[from .. n). */
+/* Finds the first match in s[from .. n). */
 static wf_status find(run *r, int at, const char *s, size_t n, size_t from, bool *found,
                       size_t *begin, size_t *end)
 {
@@ -110,14 +110,14 @@ static wf_status find(run *r, int at, const char *s, size_t n, size_t from, bool
     return WF_OK;
 }
 
-/* ---- What becomes of them ---- */
+/* ---- Splitting at matches ---- */
 
 typedef struct {
     run *r;
     int at;
     const char *s;
-    size_t begin, end; /* a piece that may grow */
-    bool held, match;  /* there is one; it is a match */
+    size_t begin, end; /* the held piece, which may still grow */
+    bool held, match;  /* a piece is held; it is a match */
 } cutter;
 
 static wf_status release(cutter *c)
@@ -128,7 +128,7 @@ static wf_status release(cutter *c)
     return pass(c->r, c->at + 1, c->s + c->begin, c->end - c->begin);
 }
 
-/* The next stretch of the text, match or not. */
+/* Adds the next stretch of the text, a match or not, according to the step's behavior. */
 static wf_status cut(cutter *c, size_t begin, size_t end, bool match)
 {
     const wf_words_step *step = &c->r->step[c->at];
@@ -166,7 +166,7 @@ static wf_status cut_by_matches(run *r, int at, const char *s, size_t n)
         WF_TRY(find(r, at, s, n, from, &found, &begin, &end));
         if (!found)
             break;
-        /* An empty match cuts, but not where the match before it ended. */
+        /* An empty match splits, except where the previous match ended. */
         if (begin > done)
             WF_TRY(cut(&c, done, begin, false));
         if (end > begin)
@@ -215,7 +215,7 @@ static wf_status metaspace(run *r, int at, const char *s, size_t n)
     }
     wf_status status = WF_OK;
     while (step->split && status == WF_OK) {
-        /* Each cut is before a replacement. */
+        /* Split before each replacement. */
         const char *next =
             out - begin > step->bytes
                 ? find_string(text + begin + 1, out - begin - 1, step->text, step->bytes)

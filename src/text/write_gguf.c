@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* write_gguf.c - keys of a GGUF file from a tokenizer. */
+/* write_gguf.c - writes a tokenizer as the tokenizer.ggml.* keys of a GGUF file. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -9,8 +9,8 @@
 
 #define KEY "tokenizer.ggml."
 
-/* Ids without a token are named "[PAD<id>]": a file has no holes, and llama.cpp wants a token for every
- * row of the embedding. read_gguf.c drops these names again. */
+/* Names ids without a token "[PAD<id>]": the array has no holes, and llama.cpp expects a token for
+ * every row of the embedding. read_gguf.c removes them again. */
 static wf_status put_tokens(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w,
                             const float *score, size_t count)
 {
@@ -46,7 +46,7 @@ static wf_status put_tokens(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *
     return status;
 }
 
-/* "a b", in one block of memory. */
+/* Writes the merges as "a b"; all strings are in one block. */
 static wf_status put_merges(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w)
 {
     wf_merge_pair *pair;
@@ -63,7 +63,7 @@ static wf_status put_merges(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *
         if (memchr(left->text, ' ', left->bytes) || memchr(right->text, ' ', right->bytes)) {
             status = wf_fail(
                 ctx, WF_ERR_UNSUPPORTED,
-                "the tokenizer cannot be written as GGUF: a merge has a token with a space");
+                "the tokenizer cannot be written as GGUF: a token of a merge contains a space");
             break;
         }
         text[i] = (wf_gguf_text){all + at, (size_t)left->bytes + 1 + right->bytes};
@@ -85,7 +85,8 @@ static bool frame_is(const int32_t *ids, int count, int32_t id)
     return count == 0 || (count == 1 && ids[0] == id);
 }
 
-/* Tokens that end a text besides those that every reader knows; the format has places for two. */
+/* Writes the tokens that end a text and do not follow from eos and the vocabulary. GGUF has keys
+ * for two. */
 static wf_status put_ends(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w)
 {
     static const char *const keys[] = {KEY "eot_token_id", KEY "eom_token_id"};
@@ -94,7 +95,7 @@ static wf_status put_ends(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w)
             WF_TRY(wf_gguf_write_int(w, keys[k], WF_GGUF_U32, t->ends[i]));
         else
             wf_ctx_log(ctx, WF_LOG_WARN,
-                       "token %d ends a text too, and a GGUF file has no place to say so",
+                       "token %d also ends a text, but GGUF has no key for it; it is not written",
                        t->ends[i]);
     }
     return WF_OK;
@@ -126,20 +127,21 @@ static wf_status put_special(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer 
     if (!frame_is(t->before, t->before_count, bos) || !frame_is(t->after, t->after_count, eos))
         return wf_fail(
             ctx, WF_ERR_UNSUPPORTED,
-            "the tokenizer cannot be written as GGUF: it puts other tokens than bos and eos "
+            "the tokenizer cannot be written as GGUF: it adds tokens other than bos and eos "
             "around a text");
     WF_TRY(wf_gguf_write_bool(w, KEY "add_bos_token", t->before_count > 0));
     return wf_gguf_write_bool(w, KEY "add_eos_token", t->after_count > 0);
 }
 
-/* Is it SentencePiece's way: U+2581 for spaces, no words? *prefix: one more before a text. */
+/* Returns whether this is SentencePiece: U+2581 replaces spaces, without a pre-tokenizer. *prefix:
+ * one is put before a text. */
 static bool is_spaced(const wf_tokenizer *t, bool *prefix)
 {
     const wf_normal_step *s = t->normals;
     *prefix = t->normal_count == 2 && s[0].kind == WF_NORMAL_PREPEND && s[0].content_bytes == 3 &&
               memcmp(s[0].content, "\xE2\x96\x81", 3) == 0;
     s += *prefix;
-    if (t->normal_count == 0 && t->word_count == 1) { /* Metaspace says both at once */
+    if (t->normal_count == 0 && t->word_count == 1) { /* Metaspace combines both */
         const wf_words_step *m = t->words;
         *prefix = m->prepend != WF_PREPEND_NEVER;
         return m->kind == WF_WORDS_METASPACE && !m->split && m->prepend == WF_PREPEND_NEVER &&
@@ -182,7 +184,7 @@ wf_status wf_tokenizer_to_gguf(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_write
     } else {
         return wf_fail(ctx, WF_ERR_UNSUPPORTED,
                        "the tokenizer cannot be written as GGUF: no value of " KEY
-                       "pre stands for the way it normalizes and splits text");
+                       "pre describes its normalizer and pre-tokenizer");
     }
     return put_special(t, ctx, w);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* write_json.c - tokenizer.json and tokenizer_config.json from a tokenizer. */
+/* write_json.c - writes a tokenizer as tokenizer.json and tokenizer_config.json. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -18,7 +18,8 @@ static const char *truth(bool b)
     return b ? "true" : "false";
 }
 
-/* A token that another is spelled alike cannot be in an object of ids by text, nor one that is no UTF-8. */
+/* tokenizer.json maps texts to ids, so it cannot hold a token that is not UTF-8 or shares another's
+ * text. */
 static bool can_be_written(const wf_vocab *v, int32_t id)
 {
     const wf_vocab_token *t = &v->token[id];
@@ -31,21 +32,21 @@ bool wf_token_fits_json(const wf_tokenizer *t, int32_t id)
     return id >= 0 && id < t->vocab.count && can_be_written(&t->vocab, id);
 }
 
-/* Is it among the tokens of the model that is written? */
+/* Returns whether the token belongs to "model"."vocab". */
 static bool is_in_model(const wf_vocab *v, int32_t id)
 {
     return can_be_written(v, id) && !v->token[id].outside;
 }
 
-/* What stands around texts cannot be left out: ids would change. */
+/* Tokens added around texts cannot be omitted: ids would change. */
 static wf_status check_frame(const wf_tokenizer *t, wf_ctx *ctx, const int32_t *ids, int count)
 {
     for (int i = 0; i < count; i++)
         if (!can_be_written(&t->vocab, ids[i]))
             return wf_fail(
                 ctx, WF_ERR_UNSUPPORTED,
-                "the tokenizer cannot be written as tokenizer.json: token %d, which it puts "
-                "around texts, is no UTF-8 or spelled like another",
+                "the tokenizer cannot be written as tokenizer.json: token %d, which it adds "
+                "around texts, is not UTF-8 or has the same text as another",
                 (int)ids[i]);
     return WF_OK;
 }
@@ -223,7 +224,7 @@ static void put_processor(wf_writer *w, const wf_tokenizer *t)
     wf_writer_print(w, "], \"special_tokens\": {");
     for (int i = 0; i < count; i++) {
         int32_t id = i < t->before_count ? t->before[i] : t->after[i - t->before_count];
-        bool again = false; /* an object has each key once */
+        bool again = false; /* keys of an object must be unique */
         for (int j = 0; j < i; j++)
             again =
                 again || id == (j < t->before_count ? t->before[j] : t->after[j - t->before_count]);
@@ -320,7 +321,7 @@ static bool frames(const int32_t *ids, int count, int32_t id)
     return false;
 }
 
-/* Those that are not among the four above. */
+/* Writes the named tokens that are not in wf_special_names. */
 static void put_names(const wf_tokenizer *t, wf_writer *w)
 {
     for (int i = 0; i < t->nameds; i++) {
