@@ -106,6 +106,13 @@ void wf_device_give_back(wf_device *device, size_t bytes)
     device->bytes -= bytes;
 }
 
+size_t wf_device_value_bytes(const wf_device *device, wf_type type, const wf_dims *shape)
+{
+    if (device->ops->stored_type)
+        type = device->ops->stored_type(type);
+    return wf_type_bytes(type, wf_dims_count(shape));
+}
+
 wf_status wf_buffer_new(wf_device *device, size_t bytes, wf_buffer **out)
 {
     WF_TRY(device->ops->buffer_new(device, bytes, out));

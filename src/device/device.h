@@ -81,6 +81,9 @@ struct wf_device_ops {
     wf_status (*copy_out)(wf_queue *queue, void *to, const wf_buffer *from, size_t offset,
                           size_t bytes);
 
+    /* Optional: the type in which the device stores a value of this type, for devices that decode
+     * quantized arrays while they are copied in. NULL: the same type. */
+    wf_type (*stored_type)(wf_type type);
     /* Optional: says what a new buffer is for, before anything is copied. */
     void (*buffer_describe)(wf_buffer *buffer, wf_type type, const wf_dims *shape);
     /* Optional: a buffer over memory of the host that stays as it is, without copying. Without it a
@@ -133,6 +136,9 @@ struct wf_device_ops {
 /* The device's account, for memory that is not in buffers made below. */
 void wf_device_take(wf_device *device, size_t bytes);
 void wf_device_give_back(wf_device *device, size_t bytes);
+
+/* Bytes that a value takes in the device's memory, unpacked. */
+size_t wf_device_value_bytes(const wf_device *device, wf_type type, const wf_dims *shape);
 
 /* All buffers are made and freed here, where the account is kept. Contents are zeros. */
 wf_status wf_buffer_new(wf_device *device, size_t bytes, wf_buffer **out);

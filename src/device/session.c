@@ -111,7 +111,8 @@ static wf_status state_add(wf_session *s, const char *name, wf_type type, const 
 
 static wf_status state_allocate(wf_session *s, wf_stored_state *state)
 {
-    WF_TRY(wf_buffer_new(s->device, state->bytes, &state->buffer));
+    WF_TRY(wf_buffer_new(s->device, wf_device_value_bytes(s->device, state->type, &state->shape),
+                         &state->buffer));
     if (s->device->ops->buffer_describe)
         s->device->ops->buffer_describe(state->buffer, state->type, &state->shape);
     return WF_OK;

@@ -43,7 +43,7 @@ static wf_status add_state(planning *p, const wf_node *n)
     const wf_value *v = &n->out[0];
     state *s = &p->states[p->count++];
     s->copy = n->op == WF_OP_state_copy ? v->type : WF_TYPE_NONE;
-    s->bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape));
+    s->bytes = wf_device_value_bytes(p->device, v->type, &v->shape);
     s->name = wf_arena_strdup(&p->arena, n->name);
     return s->name ? WF_OK : WF_ERR_MEMORY;
 }

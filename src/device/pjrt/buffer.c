@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* buffer.c - arrays of a plugin as buffers. They are replaced, never changed. */
+/*
+ * buffer.c - arrays of a plugin as buffers. They are replaced, never changed.
+ *
+ * Programs have no quantized types: such an array is decoded to f32 when it is written, and cannot be
+ * read back. head.bytes counts what the plugin stores; the host sees the blocks of b->type.
+ */
 #include <string.h>
 
 #include "base/mem.h"
 #include "device/pjrt/pjrt.h"
+#include "graph/lower/stablehlo.h"
 
 static wf_pjrt_plugin *plugin_of(const wf_pjrt_buffer *b)
 {
@@ -86,7 +92,7 @@ static wf_status upload(wf_pjrt_buffer *b, const void *from, const int64_t *stri
     wf_pjrt_plugin *p = plugin_of(b);
     pjrt_from_host_args args = {.client = p->client,
                                 .data = from,
-                                .type = element_type(b->type),
+                                .type = element_type(wf_stablehlo_type(b->type)),
                                 .dims = b->shape.d,
                                 .rank = (size_t)b->shape.n,
                                 .strides = strides,
@@ -97,9 +103,23 @@ static wf_status upload(wf_pjrt_buffer *b, const void *from, const int64_t *stri
     return wf_pjrt_await(p, args.done, "copy an array to the device");
 }
 
+static wf_status upload_decoded(wf_pjrt_buffer *b, const void *from)
+{
+    wf_ctx *ctx = b->head.device->ctx;
+    float *x = wf_mem_new(ctx, b->head.bytes);
+    if (!x)
+        return WF_ERR_MEMORY;
+    wf_convert_to_f32(b->type, from, x, wf_dims_count(&b->shape));
+    wf_status status = upload(b, x, NULL);
+    wf_mem_free(ctx, x);
+    return status;
+}
+
 wf_status wf_pjrt_buffer_write(wf_pjrt_buffer *b, const void *from)
 {
-    return b->head.bytes > 0 ? upload(b, from, NULL) : WF_OK;
+    if (b->head.bytes == 0)
+        return WF_OK;
+    return wf_stablehlo_type(b->type) == b->type ? upload(b, from, NULL) : upload_decoded(b, from);
 }
 
 /* One zero, repeated by strides that do not move; where a plugin does not take those, as many zeros as
@@ -129,9 +149,13 @@ wf_status wf_pjrt_buffer_read(const wf_pjrt_buffer *b, void *to)
     if (b->head.bytes == 0)
         return WF_OK;
     if (!b->handle) {
-        memset(to, 0, b->head.bytes);
+        memset(to, 0, wf_type_bytes(b->type, wf_dims_count(&b->shape)));
         return WF_OK;
     }
+    if (wf_stablehlo_type(b->type) != b->type)
+        return wf_fail(b->head.device->ctx, WF_ERR_UNSUPPORTED,
+                       "pjrt decoded this %s array to f32 and cannot return its blocks",
+                       wf_type_name(b->type));
     for (int64_t i = 0; i < b->shape.n; i++)
         order[i] = b->shape.n - 1 - i;
     pjrt_layout layout = {.size = offsetof(pjrt_layout, type) + sizeof layout.type,

@@ -43,11 +43,12 @@ static wf_status bind_port(pjrt_exec *e, const char *name, const wf_value *v, wf
                      .where = (size_t)e->own_count,
                      .written = true}; /* until the program turns out to read it */
     wf_pjrt_buffer *b = &e->own[e->own_count++];
-    b->head = (wf_buffer){.device = e->head.session->device, .bytes = out->bytes};
+    b->head = (wf_buffer){.device = e->head.session->device};
+    b->head.bytes = wf_device_value_bytes(b->head.device, v->type, &v->shape);
     b->type = v->type;
     b->shape = v->shape;
-    e->head.memory.ports += out->bytes;
-    wf_device_take(b->head.device, out->bytes);
+    e->head.memory.ports += b->head.bytes;
+    wf_device_take(b->head.device, b->head.bytes);
     return out->name ? WF_OK : WF_ERR_MEMORY;
 }
 
@@ -282,17 +283,17 @@ wf_status wf_pjrt_compile(wf_session *session, wf_graph *graph, const wf_compile
 
 /* ---- Planning ---- */
 
-static void count_ports(const wf_graph *g, wf_memory *out)
+static void count_ports(const wf_device *device, const wf_graph *g, wf_memory *out)
 {
     for (int i = 0; i < g->node_count; i++) {
         const wf_node *n = g->nodes[i];
-        size_t bytes = wf_type_bytes(n->out[0].type, wf_dims_count(&n->out[0].shape));
+        size_t bytes = wf_device_value_bytes(device, n->out[0].type, &n->out[0].shape);
         out->states += n->op == WF_OP_state ? bytes : 0;
         out->ports += n->op == WF_OP_input ? bytes : 0;
     }
     for (int i = 0; i < g->output_count; i++) {
         const wf_value *v = g->outputs[i].value;
-        out->ports += wf_type_bytes(v->type, wf_dims_count(&v->shape));
+        out->ports += wf_device_value_bytes(device, v->type, &v->shape);
     }
 }
 
@@ -308,7 +309,7 @@ wf_status wf_pjrt_plan(wf_device *device, const wf_session *session, wf_graph *g
     wf_pjrt_program *program;
     (void)options;
     WF_TRY(wf_pass_expand(graph, has_emitter, NULL, &core));
-    count_ports(core, out);
+    count_ports(device, core, out);
     wf_status status = lower(device, core, &lowered);
     if (status == WF_OK) {
         status = wf_pjrt_program_get(d, lowered.text, lowered.bytes, &program);

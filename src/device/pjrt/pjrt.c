@@ -86,10 +86,12 @@ static void queue_free(wf_queue *queue)
 
 static wf_status check_whole(wf_queue *queue, const wf_buffer *b, size_t offset, size_t bytes)
 {
-    if (offset == 0 && bytes == b->bytes)
+    const wf_pjrt_buffer *array = (const wf_pjrt_buffer *)b;
+    size_t all = wf_type_bytes(array->type, wf_dims_count(&array->shape));
+    if (offset == 0 && bytes == all)
         return WF_OK;
     return wf_fail(queue->device->ctx, WF_ERR_UNSUPPORTED,
-                   "pjrt copies whole arrays only, not %zu of %zu bytes", bytes, b->bytes);
+                   "pjrt copies whole arrays only, not %zu of %zu bytes", bytes, all);
 }
 
 static wf_status copy_in(wf_queue *queue, wf_buffer *to, size_t offset, const void *from,
@@ -143,6 +145,7 @@ const wf_device_ops wf_pjrt_device_ops = {
     .close = pjrt_close,
     .buffer_new = wf_pjrt_buffer_new,
     .buffer_free = wf_pjrt_buffer_free,
+    .stored_type = wf_stablehlo_type,
     .buffer_describe = wf_pjrt_buffer_shape,
     .queue_new = queue_new,
     .queue_free = queue_free,

@@ -62,19 +62,14 @@ bool wf_stablehlo_has(wf_op op)
     return emitters[op].emit != NULL;
 }
 
-static bool is_plain(const wf_value *v)
+wf_type wf_stablehlo_type(wf_type type)
 {
-    return (wf_type_bit(v->type) & WF_TYPES_PLAIN) != 0;
+    return wf_type_get(type)->kind == WF_KIND_BLOCK ? WF_F32 : type;
 }
 
 bool wf_stablehlo_accepts(const wf_node *n)
 {
-    bool plain = true;
-    for (int i = 0; i < n->nin; i++)
-        plain &= is_plain(n->in[i]);
-    for (int i = 0; i < n->nout; i++)
-        plain &= is_plain(&n->out[i]);
-    return plain && (wf_node_is(n, WF_FLAG_SOURCE) || wf_stablehlo_has(n->op));
+    return wf_node_is(n, WF_FLAG_SOURCE) || wf_stablehlo_has(n->op);
 }
 
 /* ---- What crosses the edge ---- */
@@ -179,7 +174,7 @@ static void print_args(lowering *l)
     wf_hlo_text *t = &l->text;
     for (int i = 0; i < p->arg_count; i++) {
         const wf_hlo_port *arg = &p->args[i];
-        wf_hlo v = wf_hlo_new(t, arg->value->type, &arg->value->shape);
+        wf_hlo v = wf_hlo_new(t, wf_stablehlo_type(arg->value->type), &arg->value->shape);
         l->values[arg->source->id][0] = v;
         wf_hlo_print(t, "%s%%%d: ", i ? ", " : "", v.id);
         wf_hlo_print_type(t, v.type, &v.shape);
@@ -222,12 +217,24 @@ static wf_status check_node(const wf_node *n)
     return wf_fail(n->graph->ctx, WF_ERR_UNSUPPORTED, "there is no program for %s", call);
 }
 
+/* A program decodes quantized values and cannot return them: nothing encodes them again. */
+static wf_status check_output(const wf_graph *g, const wf_named *output)
+{
+    const wf_value *v = output->value;
+    if (wf_stablehlo_type(v->type) == v->type)
+        return WF_OK;
+    return wf_fail(g->ctx, WF_ERR_UNSUPPORTED,
+                   "output '%s' is %s: programs read quantized values but cannot return them",
+                   output->name, wf_type_name(v->type));
+}
+
 static wf_status lower_node(lowering *l, const wf_node *n)
 {
     wf_hlo *out = l->values[n->id];
     if (!crosses(&n->out[0])) { /* outputs of one node are empty together, or none is */
         for (int i = 0; i < n->nout; i++)
-            out[i] = wf_hlo_constant(&l->text, n->out[i].type, &n->out[i].shape, 0);
+            out[i] =
+                wf_hlo_constant(&l->text, wf_stablehlo_type(n->out[i].type), &n->out[i].shape, 0);
     } else if (n->op == WF_OP_state_copy) {
         out[0] = wf_hlo_cast(&l->text, l->values[state_of(l, n)->id][0], n->out[0].type);
     } else if (!wf_node_is(n, WF_FLAG_SOURCE)) {
@@ -246,6 +253,8 @@ static wf_status lower(lowering *l)
     for (int i = l->g->node_count - 1; i >= 0; i--) /* names what reads a source, not the source */
         if (l->live[i])
             WF_TRY(check_node(l->g->nodes[i]));
+    for (int i = 0; i < l->g->output_count; i++)
+        WF_TRY(check_output(l->g, &l->g->outputs[i]));
     find_ports(l);
     wf_hlo_print(&l->text, "module @weft {\nfunc.func public @main(");
     print_args(l);

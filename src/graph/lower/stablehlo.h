@@ -11,6 +11,8 @@
  * the largest, the first of equals wins, casts cut off and saturate, random numbers have the same
  * bits, narrow floats are computed in f32. What a program cannot do is fail: gather_rows takes the
  * nearest row that there is, scatter_add_rows and kv_append drop what lies outside.
+ *
+ * Programs have no quantized types. A quantized source is an f32 argument; an output cannot be quantized.
  */
 #ifndef WF_GRAPH_LOWER_STABLEHLO_H
 #define WF_GRAPH_LOWER_STABLEHLO_H
@@ -36,8 +38,11 @@ typedef struct {
 /* Whether there is a way to write this op down. All core ops that are no sources have one; what has
  * none is to be expanded first. */
 bool wf_stablehlo_has(wf_op op);
-/* Whether it can be written for the types of this node's operands and results. */
+/* Whether this node can be written, or is a source. */
 bool wf_stablehlo_accepts(const wf_node *n);
+/* The type that stands for a Weft type in programs: f32 for quantized types, else the same. The caller
+ * decodes quantized arguments. */
+wf_type wf_stablehlo_type(wf_type type);
 
 /* On failure *out is empty. */
 wf_status wf_lower_stablehlo(const wf_graph *g, wf_hlo_program *out);
