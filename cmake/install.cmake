@@ -6,7 +6,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 
 install(TARGETS weft_cli weft_static)
 install(TARGETS weft_shared EXPORT weft-targets)
-install(FILES include/weft.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/weft.h include/weft_quant.def DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 install(EXPORT weft-targets NAMESPACE weft:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/weft-config.cmake.in weft-config.cmake

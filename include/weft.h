@@ -51,6 +51,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "weft_quant.def"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -131,14 +133,12 @@ typedef enum {
     WF_I32,
     WF_I8,
     WF_U8, /* also booleans: 0 is false, any other value is true */
-    /* Quantized blocks with the names and layouts of GGUF. q*_K blocks hold 256 elements, the
-     * others hold 32. */
-    WF_Q8_0,
-    WF_Q4_0,
-    WF_Q4_1,
-    WF_Q4_K,
-    WF_Q6_K,
-    WF_TYPE_COUNT
+/* Quantized types: WF_Q8_0, WF_Q4_0, ... weft_quant.def lists them. Their blocks of 32 or 256 elements
+ * are stored as in GGUF files. */
+#define WF_QUANT_ENUM(A, NAME, ...) WF_##NAME,
+    WF_QUANT_TABLE(WF_QUANT_ENUM, 0)
+#undef WF_QUANT_ENUM
+        WF_TYPE_COUNT
 } wf_type;
 
 #define WF_MAX_RANK 6

@@ -29,7 +29,7 @@ uint64_t rg_hash(const char *text, uint64_t salt)
 
 static wf_type allowed(const rg_maker *m, wf_type type)
 {
-    uint32_t only = m->recipe->options.only;
+    wf_type_set only = m->recipe->options.only;
     bool narrow = type == WF_F16 || type == WF_BF16;
     return narrow && only && !(only & wf_type_bit(type)) ? WF_F32 : type;
 }
@@ -188,7 +188,7 @@ wf_value *rg_newest(const rg_maker *m, const wf_node *state)
 static bool suits(rg_maker *m, const rg_entry *e, const rg_want *want)
 {
     int64_t count = wf_dims_count(&e->shape);
-    uint32_t types = want->types ? want->types : WF_TYPES_FLOAT;
+    wf_type_set types = want->types ? want->types : WF_TYPES_FLOAT;
     int max_rank = want->max_rank ? want->max_rank : WF_MAX_RANK;
     if (!(wf_type_bit(e->type) & types) || e->shape.n < want->min_rank || e->shape.n > max_rank)
         return false;

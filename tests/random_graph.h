@@ -21,13 +21,12 @@
 #define RG_MAX_STEPS 256
 
 typedef struct {
-    int nodes;   /* about how many; default 60. Gradients come on top */
-    bool grad;   /* with gradients of scalars, and updates that use them */
-    bool smooth; /* nothing that jumps: results move no more than a little when operands do */
-    uint32_t
-        only;     /* bit set of float types; default: f32, f16 and bf16. f32 is always among them */
-    bool all;     /* every value is an output called as rg_build says; changes no decision */
-    double nudge; /* contents of f32 sources are off by up to this share, for tests of smooth */
+    int nodes;        /* about how many; default 60. Gradients come on top */
+    bool grad;        /* with gradients of scalars, and updates that use them */
+    bool smooth;      /* nothing that jumps: results move no more than a little when operands do */
+    wf_type_set only; /* set of float types; default: f32, f16 and bf16. f32 is always among them */
+    bool all;         /* every value is an output called as rg_build says; changes no decision */
+    double nudge;     /* contents of f32 sources are off by up to this share, for tests of smooth */
 } rg_options;
 
 typedef struct {

@@ -70,7 +70,7 @@ wf_type rg_type(rg_maker *m);
 
 /* What a step looks for. Zeros ask for nothing, but by default values are small and calm. */
 typedef struct {
-    uint32_t types; /* default: floats */
+    wf_type_set types; /* default: floats */
     int min_rank, max_rank;
     bool full; /* not empty */
     bool wild; /* of any magnitude */

@@ -92,7 +92,7 @@ static void add_where(rg_maker *m)
     wf_value *a = rg_pick(m, &(rg_want){.min_rank = 1});
     if (!a)
         return;
-    wf_value *c = rg_pick(m, &(rg_want){.types = 1u << WF_U8, .fits = conditions, .arg = a});
+    wf_value *c = rg_pick(m, &(rg_want){.types = WF_TYPE_BIT(WF_U8), .fits = conditions, .arg = a});
     wf_where(m->g, c ? c : rg_flag(m), rg_chance(m, 2) ? wf_like(m->g, a, 0) : rg_partner(m, a), a);
 }
 
@@ -179,7 +179,7 @@ static void add_integers(rg_maker *m)
 {
     static const wf_op ops[] = {WF_OP_add, WF_OP_sub, WF_OP_maximum, WF_OP_minimum};
     wf_graph *g = m->g;
-    wf_value *x = rg_pick(m, &(rg_want){.types = 1u << WF_I32, .max_count = 400});
+    wf_value *x = rg_pick(m, &(rg_want){.types = WF_TYPE_BIT(WF_I32), .max_count = 400});
     if (!x || rg_size(m, x) > 1e5 || rg_chance(m, 3))
         x = rg_chance(m, 2) ? wf_iota(g, 2, (int64_t[]){3, 4}, (int)rg_draw(m, 2))
                             : rg_ids(m, 5, 1, (int64_t[]){4});

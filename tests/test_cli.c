@@ -363,11 +363,11 @@ static const char *row_of(const char *name)
 }
 
 /* The marks in a row, as a bit set over the types that the heading names. */
-static uint32_t marked_types(const char *row)
+static wf_type_set marked_types(const char *row)
 {
     char heading[256], marks[256];
     char *h = heading, *m = marks, *name, *mark;
-    uint32_t types = 0;
+    wf_type_set types = 0;
     snprintf(heading, sizeof heading, "%.*s", (int)strcspn(out, "\n"), out);
     snprintf(marks, sizeof marks, "%.*s", (int)strcspn(row, "\n"), row);
     while ((name = strtok_r(h, " ", &h)) && (mark = strtok_r(m, " ", &m)))

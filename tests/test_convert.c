@@ -373,7 +373,7 @@ static void recipes(void **state)
     assert_int_equal(wf_recipe_type(plain, false, &c, "token_embd.weight", 256), WF_Q8_0);
     assert_int_equal(wf_recipe_type(plain, false, &c, "position_embd.weight", 256), WF_F32);
     const wf_recipe *none;
-    wt_fails(*state, wf_recipe_find(*state, "q5_K", &none), WF_ERR_USAGE, "there are f32, f16");
+    wt_fails(*state, wf_recipe_find(*state, "q9_K", &none), WF_ERR_USAGE, "there are f32, f16");
 }
 
 /* Relative to the numbers' own size, what a type of so many bits may be wrong by. */

@@ -159,12 +159,13 @@ static wf_status write_pairs(wf_gguf_writer *w, plan *p)
 
 static void plan_tensors(plan *p)
 {
-    static const wf_type types[] = {WF_F32,  WF_F16,  WF_BF16, WF_I8,   WF_I32,
-                                    WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
+#define QUANTIZED(A, NAME, ...) WF_##NAME,
+    static const wf_type types[] = {WF_F32, WF_F16, WF_BF16,
+                                    WF_I8,  WF_I32, WF_QUANT_TABLE(QUANTIZED, 0)};
     p->tensors = (int)draw(p, MAX_TENSORS);
     for (int i = 0; i < p->tensors; i++) {
         wf_dims *s = &p->shape[i];
-        p->type[i] = types[draw(p, 10)];
+        p->type[i] = types[draw(p, sizeof types / sizeof *types)];
         *s = (wf_dims){.n = draw(p, 5)};
         int64_t count = 1, block = wf_type_get(p->type[i])->block;
         if (block > 1 && s->n == 0)

@@ -377,7 +377,7 @@ static void test_types(void **state)
     static const struct {
         uint32_t id;
         const char *part;
-    } cases[] = {{13, "tensor 'my.tensor' is of type Q5_K; Weft knows F32"},
+    } cases[] = {{10, "tensor 'my.tensor' is of type Q2_K; Weft knows F32"},
                  {20, "tensor 'my.tensor' is of type IQ4_NL; Weft knows F32"},
                  {39, "tensor 'my.tensor' is of type MXFP4; Weft knows F32"},
                  {4, "tensor 'my.tensor' is of type number 4"},

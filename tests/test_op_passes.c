@@ -335,7 +335,7 @@ static void build_copied(wf_case *c)
             .gradient = 256,                       \
             .label = "a pattern"}
 #define PATTERN(...) PATTERN_OF(WF_TYPES_FLOAT, __VA_ARGS__)
-#define NARROW_PATTERN(...) PATTERN_OF(1u << WF_F16 | 1u << WF_BF16, __VA_ARGS__)
+#define NARROW_PATTERN(...) PATTERN_OF(WF_TYPE_BIT(WF_F16) | WF_TYPE_BIT(WF_BF16), __VA_ARGS__)
 
 /* How strongly y moves with what lies between. A norm of C = 12 elements: gamma rstd (1 + sqrt(C)), rstd
  * and gamma up to 1.5; activations by 1.13, relu2 by twice its operand of at most 9; a product by its

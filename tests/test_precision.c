@@ -190,7 +190,7 @@ static op_total look_at_op(wf_ctx *ctx, wf_device *device, wf_op op, wf_type com
     int n = wf_case_rows(op, rows, 32);
     assert_in_range(n, 1, 32);
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < rows[i].variants && rows[i].types & 1u << WF_F32; k++) {
+        for (int k = 0; k < rows[i].variants && rows[i].types & WF_TYPE_BIT(WF_F32); k++) {
             wf_case *c;
             wt_ok(ctx, wf_case_new(ctx, &rows[i], k, WF_F32, wt_seed(), 0, &c));
             wf_status status = look_at_case(c, compute, device, &t);

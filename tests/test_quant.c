@@ -25,41 +25,61 @@
 #include "selftest/number.h"
 #include "support.h"
 
-static const wf_type types[5] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
+/* Type t of weft_quant.def. */
+static wf_type type_at(int t)
+{
+    return (wf_type)(WF_BLOCK_FIRST + t);
+}
 
 /* ---- Out of blocks ---- */
 
 enum { BLOCKS = 64 };
 
-/* Random blocks whose scales are finite. f16s of a block begin at these bytes. */
+/* What ggml decodes random blocks to, by type, and where the f16 scales of a block begin. */
+static const struct {
+    int scale[2];
+    uint64_t bits;
+} ggml[WF_TYPE_COUNT] = {
+    [WF_Q8_0] = {{0, 0}, 0xcf73ed9823866354u},     [WF_Q4_0] = {{0, 0}, 0x521db66094a14b0eu},
+    [WF_Q4_1] = {{0, 2}, 0x150e3ad27ce92e7eu},     [WF_Q4_K] = {{0, 2}, 0xb2321d4eb9163e0eu},
+    [WF_Q6_K] = {{208, 208}, 0xd3e0c6d18f156619u},
+};
+
+/* Random blocks whose scales are finite. */
 static void random_blocks(int which, uint8_t *bytes)
 {
-    static const int scale[5][2] = {{0, 0}, {0, 0}, {0, 2}, {0, 2}, {208, 208}};
-    const int size = wf_type_get(types[which])->block_bytes;
+    const int *scale = ggml[type_at(which)].scale;
+    const int size = wf_type_get(type_at(which))->block_bytes;
     wf_rng r;
     wf_rng_init(&r, 77, (uint64_t)which);
     for (int i = 0; i < BLOCKS * size; i++)
         bytes[i] = (uint8_t)wf_rng_u32(&r);
     for (int i = 0; i < BLOCKS; i++)
         for (int k = 0; k < 2; k++)
-            bytes[i * size + scale[which][k] + 1] &= 0xBF;
+            bytes[i * size + scale[k] + 1] &= 0xBF;
 }
 
 static void test_decoded_bits(void **state)
 {
-    static const uint64_t ggml[5] = {0xcf73ed9823866354u, 0x521db66094a14b0eu, 0x150e3ad27ce92e7eu,
-                                     0xb2321d4eb9163e0eu, 0xd3e0c6d18f156619u};
-    static uint8_t bytes[BLOCKS * 210];
+    static uint8_t bytes[BLOCKS * 512];
     static float x[BLOCKS * 256], part[BLOCKS * 256];
-    for (int t = 0; t < 5; t++) {
-        int64_t n = BLOCKS * wf_type_get(types[t])->block, step = wf_block_part(types[t]);
+    for (int t = 0; t < WF_BLOCK_TYPES; t++) {
+        int64_t n = BLOCKS * wf_type_get(type_at(t))->block, step = wf_block_part(type_at(t));
+        if (!ggml[type_at(t)].bits)
+            fail_msg("no bits of ggml were recorded for %s", wf_type_name(type_at(t)));
         random_blocks(t, bytes);
-        wt_ok(*state, wf_type_to_f32(*state, types[t], bytes, x, n));
+        wt_ok(*state, wf_type_to_f32(*state, type_at(t), bytes, x, n));
         for (int64_t i = 0; i < n; i++)
-            assert_true(x[i] == (float)wf_number_of_block(types[t], bytes, i));
-        assert_int_equal(wf_hash_fnv1a(WF_FNV1A, x, (size_t)n * sizeof *x), ggml[t]);
+            assert_true(x[i] == (float)wf_number_of_block(type_at(t), bytes, i));
+        assert_int_equal(wf_hash_fnv1a(WF_FNV1A, x, (size_t)n * sizeof *x), ggml[type_at(t)].bits);
+        for (int64_t i = 0; i < n; i += 8) { /* the definition that devices compile */
+            const wf_type_info *info = wf_type_get(type_at(t));
+            wf_block_decode8(type_at(t), bytes + i / info->block * info->block_bytes,
+                             (int)(i % info->block / 8), part);
+            assert_memory_equal(part, x + i, 8 * sizeof *x);
+        }
         for (int64_t i = 0; i + 3 * step <= n; i += step) { /* from anywhere within a block */
-            wf_block_decode(types[t], bytes, i, 3 * step, part);
+            wf_block_decode(type_at(t), bytes, i, 3 * step, part);
             assert_memory_equal(part, x + i, (size_t)(3 * step) * sizeof *x);
         }
     }
@@ -190,16 +210,16 @@ static void test_importance(void **state)
     make_numbers(1, 3);
     for (int c = 0; c < COLUMNS; c++)
         importance[c] = drawn[1][c] * drawn[1][c] * 1e-12f;
-    for (int t = 1; t < 5; t++) { /* q8_0 needs no search */
-        quantize(types[t], NULL);
+    for (int t = 1; t < WF_BLOCK_TYPES; t++) { /* q8_0 needs no search */
+        quantize(type_at(t), NULL);
         double without = weighed_error(importance);
         uint64_t bits = wf_hash_fnv1a(WF_FNV1A, stored, sizeof stored);
-        quantize(types[t], importance);
+        quantize(type_at(t), importance);
         double with = weighed_error(importance);
-        print_message("%s: with importance %.3f of the error\n", wf_type_name(types[t]),
+        print_message("%s: with importance %.3f of the error\n", wf_type_name(type_at(t)),
                       sqrt(with / without));
         assert_true(with < 0.97 * without);
-        quantize(types[t], nothing); /* no column counts: as if all did */
+        quantize(type_at(t), nothing); /* no column counts: as if all did */
         assert_int_equal(wf_hash_fnv1a(WF_FNV1A, stored, sizeof stored), bits);
     }
 }
@@ -209,13 +229,14 @@ static void test_rows(void **state)
 {
     static uint8_t one[COLUMNS * 2];
     make_numbers(0, 4);
-    for (int t = 0; t < 5; t++) {
-        size_t bytes = wf_type_bytes(types[t], COLUMNS);
+    for (int t = 0; t < WF_BLOCK_TYPES; t++) {
+        size_t bytes = wf_type_bytes(type_at(t), COLUMNS);
         memset(stored, 0, sizeof stored);
-        quantize(types[t], NULL);
+        quantize(type_at(t), NULL);
         for (int r = 0; r < ROWS; r += 7) {
             memset(one, 0xA5, sizeof one);
-            wt_ok(*state, wf_type_from_f32(*state, types[t], numbers + r * COLUMNS, one, COLUMNS));
+            wt_ok(*state,
+                  wf_type_from_f32(*state, type_at(t), numbers + r * COLUMNS, one, COLUMNS));
             assert_memory_equal(one, stored + (size_t)r * bytes, bytes);
         }
     }
@@ -232,14 +253,14 @@ static void through(wf_type type, float *x, int64_t n)
 static void test_zeros(void **state)
 {
     (void)state;
-    for (int t = 0; t < 5; t++) {
+    for (int t = 0; t < WF_BLOCK_TYPES; t++) {
         float x[512] = {0};
-        through(types[t], x, 512);
+        through(type_at(t), x, 512);
         for (int i = 0; i < 512; i++)
             assert_true(x[i] == 0);
         for (int i = 0; i < 512; i++)
             x[i] = i == 300 ? 1.f : -0.f; /* zeros beside a number, but for types with an offset */
-        through(types[t], x, 512);
+        through(type_at(t), x, 512);
         for (int i = 0; i < 512; i++)
             assert_true(fabsf(x[i] - (i == 300)) < 0.01f);
     }
@@ -249,17 +270,17 @@ static void test_constants(void **state)
 {
     (void)state;
     static const float values[] = {1, -1, 0.1f, -0.1f, 1e-3f, 3e-6f, -1e-7f, 1000, -65504};
-    for (int t = 0; t < 5; t++)
+    for (int t = 0; t < WF_BLOCK_TYPES; t++)
         for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
             float x[256];
             for (int i = 0; i < 256; i++)
                 x[i] = values[v];
-            through(types[t], x, 256);
+            through(type_at(t), x, 256);
             /* a scale of the least f16s is off by as much as half the least */
             float bound = 0.005f * fabsf(values[v]) + 127 * 0x1p-25f;
             for (int i = 0; i < 256; i++)
                 if (fabsf(x[i] - values[v]) > bound)
-                    fail_msg("%s: %g came back as %g", wf_type_name(types[t]), values[v], x[i]);
+                    fail_msg("%s: %g came back as %g", wf_type_name(type_at(t)), values[v], x[i]);
         }
 }
 
@@ -269,7 +290,7 @@ static void test_not_finite(void **state)
     (void)state;
     uint8_t want[1024];
     float x[512], y[512];
-    for (int t = 0; t < 5; t++) {
+    for (int t = 0; t < WF_BLOCK_TYPES; t++) {
         wf_random_normal(5, 0, 0, 1, x, 512);
         memcpy(y, x, sizeof x);
         const float bad[] = {NAN, INFINITY, -INFINITY, 1e30f, -NAN};
@@ -278,15 +299,15 @@ static void test_not_finite(void **state)
             x[40 * i] = bad[i];
             y[40 * i] = good[i];
         }
-        wf_quantize(types[t], y, NULL, want, 1, 512);
-        wf_quantize(types[t], x, NULL, stored, 1, 512);
-        assert_memory_equal(stored, want, wf_type_bytes(types[t], 512));
-        wf_convert_to_f32(types[t], stored, x, 512);
+        wf_quantize(type_at(t), y, NULL, want, 1, 512);
+        wf_quantize(type_at(t), x, NULL, stored, 1, 512);
+        assert_memory_equal(stored, want, wf_type_bytes(type_at(t), 512));
+        wf_convert_to_f32(type_at(t), stored, x, 512);
         for (int i = 0; i < 512; i++)
             assert_true(isfinite(x[i]));
         for (int i = 0; i < 512; i++)
             x[i] = i % 2 ? NAN : i % 4 ? -INFINITY : INFINITY;
-        through(types[t], x, 512);
+        through(type_at(t), x, 512);
         for (int i = 0; i < 512; i++)
             assert_true(isfinite(x[i]) && fabsf(x[i]) <= 66100);
     }
@@ -300,13 +321,13 @@ static void test_any_bits(void **state)
     wf_rng r;
     wf_rng_init(&r, seed, 0);
     for (int turn = 0; turn < 200; turn++)
-        for (int t = 0; t < 5; t++) {
+        for (int t = 0; t < WF_BLOCK_TYPES; t++) {
             uint32_t bits[256];
             float x[256];
             for (int i = 0; i < 256; i++)
                 bits[i] = wf_rng_u32(&r);
             memcpy(x, bits, sizeof x);
-            through(types[t], x, 256);
+            through(type_at(t), x, 256);
             for (int i = 0; i < 256; i++)
                 assert_true(isfinite(x[i]));
         }

@@ -25,7 +25,8 @@
         __VA_ARGS__                                                        \
     }
 
-static const wf_type types[5] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
+#define QUANTIZED(A, NAME, ...) WF_##NAME,
+static const wf_type types[] = {WF_QUANT_TABLE(QUANTIZED, 0)};
 
 enum { N = 137, K = 512, MOST = 150 };
 
@@ -92,7 +93,7 @@ static void test_linear(void **state)
     static const int64_t rows[] = {1, 2, 3, 140};
     static const wf_type floats[] = {WF_F32, WF_F16, WF_BF16};
     static float want[MOST * N], got[MOST * N];
-    for (int t = 0; t < 5; t++) {
+    for (int t = 0; t < WF_BLOCK_TYPES; t++) {
         const weight *w = make_weight(*state, types[t]);
         for (int i = 0; i < 4; i++)
             for (int f = 0; f < 3; f++) {
@@ -125,7 +126,7 @@ static wf_graph *gradient_graph(wf_ctx *ctx, const weight *w, bool wide, int64_t
 static void test_gradient(void **state)
 {
     static float want[MOST * K], got[MOST * K];
-    for (int t = 0; t < 5; t++) {
+    for (int t = 0; t < WF_BLOCK_TYPES; t++) {
         const weight *w = make_weight(*state, types[t]);
         for (int64_t rows = 1; rows < 140; rows += 67) {
             size_t bytes = (size_t)(rows * K) * sizeof *got;
@@ -173,7 +174,7 @@ static bool has_op(wf_ctx *ctx, wf_graph *g, const char *op)
 static void test_head(void **state)
 {
     static float want[MOST * K], got[MOST * K];
-    for (int t = 0; t < 5; t++) {
+    for (int t = 0; t < WF_BLOCK_TYPES; t++) {
         const weight *w = make_weight(*state, types[t]);
         run(*state, "cpu:1", head_graph(*state, w, true, 9), w, true, WF_F32, 9, want,
             9 * K * sizeof *got);
@@ -204,7 +205,7 @@ static wf_graph *view_graph(wf_ctx *ctx, const weight *w, bool wide)
 static void test_views(void **state)
 {
     float want[3 * 192], got[3 * 192];
-    for (int t = 0; t < 5; t++) {
+    for (int t = 0; t < WF_BLOCK_TYPES; t++) {
         const weight *w = make_weight(*state, types[t]);
         run(*state, "cpu:1", view_graph(*state, w, true), w, true, WF_F32, 3, want, sizeof want);
         run(*state, "check", view_graph(*state, w, false), w, false, WF_F32, 3, got, sizeof got);
@@ -225,7 +226,7 @@ static void test_states(void **state)
     wf_ctx *ctx = *state;
     static uint8_t back[N * K * 2], file[N * K * 2 + 64];
     static float want[3 * N], got[3 * N];
-    for (int t = 0; t < 5; t++) {
+    for (int t = 0; t < WF_BLOCK_TYPES; t++) {
         const weight *w = make_weight(ctx, types[t]);
         char path[] = "/tmp/weft-quant-XXXXXX";
         int fd = mkstemp(path);
@@ -268,7 +269,7 @@ static void test_states(void **state)
 static void test_text_and_cost(void **state)
 {
     wf_ctx *ctx = *state;
-    for (int t = 0; t < 5; t++) {
+    for (int t = 0; t < WF_BLOCK_TYPES; t++) {
         const weight *w = make_weight(ctx, types[t]);
         wf_graph *g = gradient_graph(ctx, w, false, 4), *read;
         char *text, *again;

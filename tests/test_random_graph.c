@@ -166,7 +166,7 @@ static void test_smooth(void **state)
     for (uint64_t round = 0; round < 100; round++) {
         uint64_t seed = wt_seed() + round;
         rg_options options = {
-            .nodes = 150, .grad = seed % 2 == 0, .smooth = true, .only = 1u << WF_F32};
+            .nodes = 150, .grad = seed % 2 == 0, .smooth = true, .only = WF_TYPE_BIT(WF_F32)};
         rg_recipe recipe = rg_recipe_make(seed, &options);
         double r = response(*state, &recipe);
         if (r > 300)

@@ -122,7 +122,7 @@ static void try_graphs(passes_case *c, int count, bool smooth)
         rg_options options = {.nodes = seed % 16 == 0 ? 300 : 20 + (int)(seed * 7 % 60),
                               .grad = seed % 3 != 0,
                               .smooth = smooth,
-                              .only = smooth ? 1u << WF_F32 : 0};
+                              .only = smooth ? WF_TYPE_BIT(WF_F32) : 0};
         rg_recipe recipe = rg_recipe_make(seed, &options);
         if (passes_fail(&recipe, c))
             rg_report(c->ctx, &recipe, wf_ctx_message(c->ctx), passes_fail, c);
@@ -153,7 +153,7 @@ static void test_precision(void **state)
     for (int i = 0; i < count; i++) {
         uint64_t seed = wt_seed() + (uint64_t)i;
         rg_options options = {
-            .nodes = 20 + (int)(seed * 7 % 60), .smooth = true, .only = 1u << WF_F32};
+            .nodes = 20 + (int)(seed * 7 % 60), .smooth = true, .only = WF_TYPE_BIT(WF_F32)};
         rg_recipe recipe = rg_recipe_make(seed, &options);
         off += passes_fail(&recipe, &c);
     }

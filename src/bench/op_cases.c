@@ -30,8 +30,9 @@
     {"glu", "bf16 " #n "x3072", 0, "bf16[" #n ",3072] bf16[" #n ",3072]"}
 
 const wf_bench_case wf_bench_cases[] = {
-    WEIGHTS("f32"), WEIGHTS("f16"), WEIGHTS("bf16"), WEIGHTS("q8_0"), WEIGHTS("q4_0"), WEIGHTS("q4_1"),
-    WEIGHTS("q4_K"), WEIGHTS("q6_K"),
+    WEIGHTS("f32"), WEIGHTS("f16"), WEIGHTS("bf16"),
+#define QUANTIZED(A, NAME, name, ...) WEIGHTS(#name),
+    WF_QUANT_TABLE(QUANTIZED, 0)
     LINEAR("f32", 256, 2304, 768), LINEAR("f32", 256, 768, 768), LINEAR("f32", 256, 3072, 768),
     LINEAR("f32", 256, 768, 3072), LINEAR("f32", 256, 50257, 768),
     {"linear_act", "f32 gelu 2048x3072x768", 0, "f32[2048,768] =f32[3072,768] =f32[3072]"},

@@ -29,6 +29,7 @@ static void count_types(wf_model_view *v)
             continue;
         v->types += k == v->types;
         v->type[k].name = t->type_name;
+        v->type[k].type = t->type;
         v->type[k].tensors++;
         v->type[k].bytes += t->bytes;
         for (; k > 0 && v->type[k].bytes > v->type[k - 1].bytes; k--) {
@@ -72,6 +73,7 @@ static void print_types(const wf_model_view *v)
                t->tensors == 1 ? " " : "s", wf_plan_bytes(t->bytes, bytes, sizeof bytes),
                100 * part, (int)(part * BAR + 0.5), bar);
     }
+    wf_plan_note_types(v->model, NULL);
 }
 
 static void print_special(const wf_model_view *v)

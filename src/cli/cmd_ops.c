@@ -30,7 +30,7 @@ static bool has_flag(wf_op op, uint32_t flag)
     return (wf_op_get(op)->flags & flag) != 0;
 }
 
-static uint32_t kernel_types(const wf_found_device *f, wf_op op)
+static wf_type_set kernel_types(const wf_found_device *f, wf_op op)
 {
     return f->device && f->device->kernels ? wf_kernel_types(f->device->kernels, op) : 0;
 }
@@ -63,9 +63,9 @@ static const char *attr_kind(wf_attr_kind kind)
 /* ---- All ops, as a table ---- */
 
 /* The types for which some device has some kernel: the columns. */
-static uint32_t all_types(const wf_found_devices *all)
+static wf_type_set all_types(const wf_found_devices *all)
 {
-    uint32_t types = 0;
+    wf_type_set types = 0;
     for (int i = 0; i < all->count; i++)
         for (int op = 0; op < WF_OP_COUNT; op++)
             types |= kernel_types(&all->found[i], (wf_op)op);
@@ -107,7 +107,7 @@ static const char *program_form(wf_op op)
 
 static void print_rows(const wf_found_devices *all)
 {
-    uint32_t columns = all_types(all);
+    wf_type_set columns = all_types(all);
     int width = longest_name();
     for (int op = -1; op < WF_OP_COUNT; op++) { /* -1: the heading */
         if (op < 0)
@@ -236,7 +236,7 @@ static void print_expansion(wf_op op)
                has_flag(op, WF_FLAG_ELEMENTWISE) ? "y = " : "wf_expand_", text);
 }
 
-static void print_types(uint32_t types)
+static void print_types(wf_type_set types)
 {
     for (int type = 0; type < WF_TYPE_COUNT; type++)
         if (types & wf_type_bit((wf_type)type))
@@ -316,7 +316,7 @@ static void put_attributes(wf_json *j, const wf_op_def *def)
     wf_json_array_end(j);
 }
 
-static void put_types(wf_json *j, const char *key, uint32_t types)
+static void put_types(wf_json *j, const char *key, wf_type_set types)
 {
     wf_json_key(j, key);
     wf_json_array_begin(j);

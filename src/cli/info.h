@@ -6,10 +6,11 @@
 #include "cli/cli.h"
 #include "model/model.h"
 
-#define WF_VIEW_TYPES 16
+#define WF_VIEW_TYPES WF_TYPE_COUNT
 
 typedef struct {
-    const char *name;
+    const char *name; /* as the file spells it */
+    wf_type type;
     int tensors;
     size_t bytes;
 } wf_type_share;

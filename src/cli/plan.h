@@ -46,6 +46,11 @@ void wf_plan_json(const wf_plan_view *v);
 /* Memory over time, and the region with every block where it lies. */
 wf_status wf_plan_svg(wf_ctx *ctx, const wf_plan_view *v, const char *path);
 
+/* Prints which quantized types of a model run slower on this device, or as f32. A NULL device stands
+ * for one that has all kernels of Weft's own. */
+struct wf_model;
+void wf_plan_note_types(const struct wf_model *m, const wf_device *device);
+
 /* ---- Whole setups ---- */
 
 /* weft plan --train: of a run that would have these options; a vocabulary of 0 is not known. */

@@ -9,6 +9,42 @@
 
 #define PEAK_BYTES ((size_t)256 << 20)
 
+/* Names the types for which a device decodes weights to f32 when it loads them. */
+static void note_decoded(const wf_model *m, const wf_device *device)
+{
+    char stored[32], file[32];
+    size_t before = 0, after = 0;
+    for (int i = 0; i < m->weights; i++) {
+        const wf_model_weight_info *w = &m->weight[i];
+        if (device->ops->stored_type(w->type) == w->type)
+            continue;
+        before += w->from->bytes;
+        after += wf_device_value_bytes(device, w->type, &w->shape);
+    }
+    if (before)
+        printf(
+            "note: this device decodes quantized weights to f32 when it loads them: %s instead of "
+            "%s\n",
+            wf_plan_bytes(after, stored, sizeof stored), wf_plan_bytes(before, file, sizeof file));
+}
+
+void wf_plan_note_types(const wf_model *m, const wf_device *device)
+{
+    wf_type_set seen = 0;
+    if (device && device->ops->stored_type) {
+        note_decoded(m, device);
+        return;
+    }
+    for (int i = 0; i < m->weights; i++) {
+        wf_type type = m->weight[i].type;
+        if (wf_type_get(type)->generic && !(seen & wf_type_bit(type)))
+            printf(
+                "note: %s has no kernel of its own: a generic kernel decodes it, which is slower\n",
+                wf_type_name(type));
+        seen |= wf_type_bit(type);
+    }
+}
+
 typedef struct {
     const wf_model *model;
     wf_model_info info;
@@ -44,6 +80,7 @@ static void print_text(const view *v)
     puts("");
     if (v->limit && v->total > v->limit)
         puts("less: a shorter context (--ctx-size), fewer sequences (--parallel)");
+    wf_plan_note_types(v->model, v->device);
 }
 
 static void print_json(const view *v)

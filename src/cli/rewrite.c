@@ -159,6 +159,6 @@ const wf_help_table wf_rewrite_types = {
     .closing =
         "GGUF files store vectors and position embeddings as f32. Types below 6 bits store the "
         "output matrix, or a tied embedding, as q6_K. Rows that are not a multiple of 256 use q4_1 "
-        "instead of q4_K and q8_0 instead of q6_K. Q4_K_M and Q4_K_S use q6_K where other programs "
-        "use q5_K.",
+        "instead of q4_K and q8_0 instead of the other types with blocks of 256. Q4_K_M and Q4_K_S "
+        "use q6_K where other programs use q5_K.",
 };

@@ -42,9 +42,9 @@ size_t wf_kernel_workspace(const wf_kernel *k, const wf_device *device, const wf
     return k && k->workspace ? k->workspace(device, n) : 0;
 }
 
-uint32_t wf_kernel_types(const wf_kernel *const *table, wf_op op)
+wf_type_set wf_kernel_types(const wf_kernel *const *table, wf_op op)
 {
-    uint32_t types = 0;
+    wf_type_set types = 0;
     for (; *table; table++)
         for (const wf_kernel *k = *table; k->launch; k++)
             if (k->op == op)

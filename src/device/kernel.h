@@ -41,8 +41,8 @@ typedef struct {
 typedef struct wf_kernel {
     wf_op op;
     const char *name;      /* of the implementation: "reference", ... */
-    uint32_t types;        /* bit set over the node's key type (wf_node_key_type) */
-    uint32_t weights;      /* bit set over the type of operand 1; 0: any type */
+    wf_type_set types;     /* set over the node's key type (wf_node_key_type) */
+    wf_type_set weights;   /* set over the type of operand 1; 0: any type */
     bool strided;          /* takes strided inputs; otherwise the planner makes views dense */
     bool nondeterministic; /* results may differ between runs: chosen only with --fast */
     /* Bit i: output 0 may overwrite operand i when both have the same layout. Two operands with
@@ -75,7 +75,7 @@ size_t wf_kernel_workspace(const wf_kernel *k, const wf_device *device, const wf
 /* Bit i: operand i is a packed state (WF_MARK_PACKED); bit 31 stands for operands 31 and up. */
 uint32_t wf_kernel_packed(const wf_node *n);
 /* All types for which the table has a row for op. */
-uint32_t wf_kernel_types(const wf_kernel *const *table, wf_op op);
+wf_type_set wf_kernel_types(const wf_kernel *const *table, wf_op op);
 /* Threads of each launch on this device (wf_launch.threads). */
 int wf_device_threads(const wf_device *device);
 

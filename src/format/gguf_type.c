@@ -17,22 +17,20 @@ const wf_gguf_kind_info wf_gguf_kinds[WF_GGUF_KINDS] = {
     [WF_GGUF_F64] = {"f64", 8, WF_GGUF_FLOAT},
 };
 
-/* The sizes of blocks are those of the type's row in graph/type.c; nothing is known here of types that
- * Weft does not compute with but their names, for the message. */
+/* The first row with a number counts. Types without a wf_type are here for error messages only: a
+ * quantized type gets one by its row in weft_quant.def. */
 static const wf_gguf_type_info types[] = {
     {0, "F32", WF_F32},
     {1, "F16", WF_F16},
-    {2, "Q4_0", WF_Q4_0},
-    {3, "Q4_1", WF_Q4_1},
-    {6, "Q5_0", WF_TYPE_NONE},
+#define ROW(A, NAME, name, word, block, bytes, gguf, ...) {gguf, #NAME, WF_##NAME},
+    WF_QUANT_TABLE(ROW, 0)
+#undef ROW
+        {6, "Q5_0", WF_TYPE_NONE},
     {7, "Q5_1", WF_TYPE_NONE},
-    {8, "Q8_0", WF_Q8_0},
     {9, "Q8_1", WF_TYPE_NONE},
     {10, "Q2_K", WF_TYPE_NONE},
     {11, "Q3_K", WF_TYPE_NONE},
-    {12, "Q4_K", WF_Q4_K},
     {13, "Q5_K", WF_TYPE_NONE},
-    {14, "Q6_K", WF_Q6_K},
     {15, "Q8_K", WF_TYPE_NONE},
     {16, "IQ2_XXS", WF_TYPE_NONE},
     {17, "IQ2_XS", WF_TYPE_NONE},

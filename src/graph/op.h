@@ -115,7 +115,7 @@ typedef struct wf_op_def {
     size_t attr_bytes;
     int min_in, max_in;
     uint32_t flags;
-    uint32_t types; /* elementwise ops: which operand types; else 0 */
+    wf_type_set types; /* elementwise ops: which operand types; else 0 */
     wf_shape_rule *shape;
     wf_grad_rule *grad;     /* wf_grad_none: constant; wf_grad_refuse: an error */
     wf_expand_rule *expand; /* wf_expand_core: the op is its own definition */

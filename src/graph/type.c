@@ -11,21 +11,24 @@
 #include "base/philox.h"
 #include "graph/quant/block.h"
 
+_Static_assert(WF_TYPE_COUNT < 64, "wf_type_set has a bit for every type and one more");
+
+enum { GENERIC = true, PACKED = false, DIRECT = false }; /* a row's `kernels` as `generic` */
+
 static const wf_type_info infos[WF_TYPE_COUNT] = {
-    [WF_TYPE_NONE] = {"none", WF_KIND_NONE, 1, 0, 0},
-    [WF_F32] = {"f32", WF_KIND_FLOAT, 1, 4, 0x1p-24},
-    [WF_F16] = {"f16", WF_KIND_FLOAT, 1, 2, 0x1p-11},
-    [WF_BF16] = {"bf16", WF_KIND_FLOAT, 1, 2, 0x1p-8},
-    [WF_E4M3] = {"e4m3", WF_KIND_STORAGE, 1, 1, 0x1p-4},
-    [WF_E5M2] = {"e5m2", WF_KIND_STORAGE, 1, 1, 0x1p-3},
-    [WF_I32] = {"i32", WF_KIND_INT, 1, 4, 0},
-    [WF_I8] = {"i8", WF_KIND_INT, 1, 1, 0},
-    [WF_U8] = {"u8", WF_KIND_INT, 1, 1, 0},
-    [WF_Q8_0] = {"q8_0", WF_KIND_BLOCK, 32, 34, 0},
-    [WF_Q4_0] = {"q4_0", WF_KIND_BLOCK, 32, 18, 0},
-    [WF_Q4_1] = {"q4_1", WF_KIND_BLOCK, 32, 20, 0},
-    [WF_Q4_K] = {"q4_K", WF_KIND_BLOCK, 256, 144, 0},
-    [WF_Q6_K] = {"q6_K", WF_KIND_BLOCK, 256, 210, 0},
+    [WF_TYPE_NONE] = {"none", WF_KIND_NONE, 1, 0, 0, false},
+    [WF_F32] = {"f32", WF_KIND_FLOAT, 1, 4, 0x1p-24, false},
+    [WF_F16] = {"f16", WF_KIND_FLOAT, 1, 2, 0x1p-11, false},
+    [WF_BF16] = {"bf16", WF_KIND_FLOAT, 1, 2, 0x1p-8, false},
+    [WF_E4M3] = {"e4m3", WF_KIND_STORAGE, 1, 1, 0x1p-4, false},
+    [WF_E5M2] = {"e5m2", WF_KIND_STORAGE, 1, 1, 0x1p-3, false},
+    [WF_I32] = {"i32", WF_KIND_INT, 1, 4, 0, false},
+    [WF_I8] = {"i8", WF_KIND_INT, 1, 1, 0, false},
+    [WF_U8] = {"u8", WF_KIND_INT, 1, 1, 0, false},
+#define ROW(A, NAME, name, word, block, bytes, gguf, file_type, mix, stand_in, kernels, doc) \
+    [WF_##NAME] = {#name, WF_KIND_BLOCK, block, bytes, 0, kernels},
+    WF_QUANT_TABLE(ROW, 0)
+#undef ROW
 };
 
 const wf_type_info *wf_type_get(wf_type type)

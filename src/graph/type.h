@@ -19,20 +19,29 @@ typedef struct {
     int block;       /* elements that are stored together; 1 for plain types */
     int block_bytes; /* bytes they take */
     double roundoff; /* half the distance from 1 to the next number; 0 for integers and blocks */
+    bool generic;    /* blocks without kernels of their own: generic kernels decode them, slower */
 } wf_type_info;
 
 /* Never NULL: an unknown type gives the row of WF_TYPE_NONE. */
 const wf_type_info *wf_type_get(wf_type type);
 
-static inline uint32_t wf_type_bit(wf_type type)
+/* A set of types: bit t stands for type t. */
+typedef uint64_t wf_type_set;
+#define WF_TYPE_BIT(type) (UINT64_C(1) << (type))
+
+static inline wf_type_set wf_type_bit(wf_type type)
 {
-    return 1u << type;
+    return WF_TYPE_BIT(type);
 }
-#define WF_TYPES_FLOAT (1u << WF_F32 | 1u << WF_F16 | 1u << WF_BF16)
-#define WF_TYPES_NUMBER (WF_TYPES_FLOAT | 1u << WF_I32)
-#define WF_TYPES_PLAIN (WF_TYPES_NUMBER | 1u << WF_E4M3 | 1u << WF_E5M2 | 1u << WF_I8 | 1u << WF_U8)
-#define WF_TYPES_BLOCK \
-    (1u << WF_Q8_0 | 1u << WF_Q4_0 | 1u << WF_Q4_1 | 1u << WF_Q4_K | 1u << WF_Q6_K)
+#define WF_TYPES_FLOAT (WF_TYPE_BIT(WF_F32) | WF_TYPE_BIT(WF_F16) | WF_TYPE_BIT(WF_BF16))
+#define WF_TYPES_NUMBER (WF_TYPES_FLOAT | WF_TYPE_BIT(WF_I32))
+#define WF_TYPES_PLAIN                                                                    \
+    (WF_TYPES_NUMBER | WF_TYPE_BIT(WF_E4M3) | WF_TYPE_BIT(WF_E5M2) | WF_TYPE_BIT(WF_I8) | \
+     WF_TYPE_BIT(WF_U8))
+/* Quantized types are the last of the enum. */
+#define WF_BLOCK_FIRST (WF_U8 + 1)
+#define WF_BLOCK_TYPES (WF_TYPE_COUNT - WF_BLOCK_FIRST)
+#define WF_TYPES_BLOCK (WF_TYPE_BIT(WF_TYPE_COUNT) - WF_TYPE_BIT(WF_BLOCK_FIRST))
 #define WF_TYPES_ALL (WF_TYPES_PLAIN | WF_TYPES_BLOCK)
 /* What a matrix product takes as its weight. */
 #define WF_TYPES_WEIGHT (WF_TYPES_FLOAT | WF_TYPES_BLOCK)

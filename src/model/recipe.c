@@ -15,19 +15,18 @@ const wf_recipe wf_recipes[] = {
     {"f32", WF_F32, WF_MIX_NONE, 0, "32 bits a weight, nothing is lost"},
     {"f16", WF_F16, WF_MIX_NONE, 1, "16 bits a weight, half precision"},
     {"bf16", WF_BF16, WF_MIX_NONE, 32, "16 bits a weight, the range of f32"},
-    {"q8_0", WF_Q8_0, WF_MIX_NONE, 7, "8.5 bits, as good as f16 for most uses"},
-    {"q6_K", WF_Q6_K, WF_MIX_NONE, 18, "6.6 bits, very near to q8_0"},
     {"Q4_K_M", WF_Q4_K, WF_MIX_MEDIUM, 15, "4.5 bits, more for sensitive layers: a good default"},
     {"Q4_K_S", WF_Q4_K, WF_MIX_SMALL, 14, "4.5 bits, more for a few layers"},
-    {"q4_K", WF_Q4_K, WF_MIX_HEAD, 14, "4.5 bits"},
-    {"q4_1", WF_Q4_1, WF_MIX_HEAD, 3, "5 bits, for rows that q4_K has no blocks for"},
-    {"q4_0", WF_Q4_0, WF_MIX_HEAD, 2, "4.5 bits, simpler and less exact than q4_K"},
-    {0},
+#define ROW(A, NAME, name, word, block, bytes, gguf, file_type, mix, stand_in, kernels, doc) \
+    {#name, WF_##NAME, WF_MIX_##mix, file_type, doc},
+    WF_QUANT_TABLE(ROW, 0)
+#undef ROW
+        {0},
 };
 
 wf_status wf_recipe_find(wf_ctx *ctx, const char *name, const wf_recipe **out)
 {
-    char known[128], shown[WF_TEXT_SHOWN];
+    char known[512], shown[WF_TEXT_SHOWN];
     size_t len = 0;
     for (const wf_recipe *r = wf_recipes; r->name; r++) {
         wf_text_append(known, sizeof known, &len, "%s%s", len ? ", " : "", r->name);
@@ -47,7 +46,10 @@ static bool gets_more_bits(int layer, int64_t layers)
     return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
 }
 
-/* Does the mixture have this one in q6_K? */
+/* The type of matrices that a mixture gives more bits. */
+#define MORE_BITS WF_Q6_K
+
+/* Whether the mixture gives this matrix more bits. */
 static bool is_sensitive(wf_recipe_mix mix, const wf_config *c, const char *name)
 {
     int layer, used = 0;
@@ -67,14 +69,23 @@ static bool is_sensitive(wf_recipe_mix mix, const wf_config *c, const char *name
     return c->layers == 80 || (small ? layer < 4 : gets_more_bits(layer, c->layers));
 }
 
+wf_type wf_recipe_stand_in(wf_type type)
+{
+#define ROW(A, NAME, name, word, block, bytes, gguf, file_type, mix, stand_in, ...) \
+    [WF_##NAME] = WF_##stand_in,
+    static const wf_type other[WF_TYPE_COUNT] = {WF_QUANT_TABLE(ROW, 0)};
+#undef ROW
+    return other[type];
+}
+
+/* A stand-in has at least the bits of the type it replaces. q4_1 has q4_K's 16 levels between the least
+ * and the largest of every 32 elements, but keeps these as f16 where q4_K rounds them to 6 bits: half a
+ * bit more, and no larger error. */
 static wf_type with_whole_blocks(wf_type type, int64_t columns)
 {
-    if (columns % wf_type_get(type)->block == 0)
-        return type;
-    /* q4_1 has q4_K's 16 levels between a least and a largest number of every 32, but keeps these as f16
-     * where q4_K rounds them to 6 bits: half a bit more, and no larger error. */
-    wf_type other = type == WF_Q4_K ? WF_Q4_1 : WF_Q8_0;
-    return columns % wf_type_get(other)->block == 0 ? other : WF_F16;
+    while (columns % wf_type_get(type)->block != 0)
+        type = wf_recipe_stand_in(type);
+    return type;
 }
 
 wf_type wf_recipe_type(const wf_recipe *r, bool pure, const wf_config *config, const char *name,
@@ -83,5 +94,5 @@ wf_type wf_recipe_type(const wf_recipe *r, bool pure, const wf_config *config, c
     if (strcmp(name, "position_embd.weight") == 0)
         return WF_F32;
     bool more = !pure && is_sensitive(r->mix, config, name);
-    return with_whole_blocks(more ? WF_Q6_K : r->type, columns);
+    return with_whole_blocks(more ? MORE_BITS : r->type, columns);
 }

@@ -31,9 +31,11 @@ extern const wf_recipe wf_recipes[];
 /* Letters may be large or small. WF_ERR_USAGE, with the list, when there is none of this name. */
 wf_status wf_recipe_find(wf_ctx *ctx, const char *name, const wf_recipe **out);
 
-/* The type of the matrix `name` with rows of so many columns in a GGUF file. pure: no mixture. Where the
- * type has no whole blocks, one that has, with at least its bits: q4_1 for q4_K, q8_0 for q6_K, and f16
- * when there is none. */
+/* The type of a matrix whose rows are no multiple of this type's block (weft_quant.def). Quantized types
+ * only. */
+wf_type wf_recipe_stand_in(wf_type type);
+
+/* The type of the matrix `name` with rows of so many columns in a GGUF file. pure: no mixture. */
 wf_type wf_recipe_type(const wf_recipe *r, bool pure, const wf_config *config, const char *name,
                        int64_t columns);
 

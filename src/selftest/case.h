@@ -23,7 +23,7 @@ typedef struct {
     wf_op op;
     int variants;
     void (*build)(wf_case *c);
-    uint32_t types;    /* bit set of the types under test */
+    wf_type_set types; /* set of the types under test */
     double forward;    /* roundoffs allowed to results; 0: WF_CASE_FORWARD */
     double gradient;   /* ... to gradients; 0: WF_CASE_GRADIENT */
     double expansion;  /* ... to results of the expansion; 0: WF_CASE_EXPANSION */

@@ -4,7 +4,7 @@
 
 #define MOST_SEQUENCES 5
 #define MOST_ROWS 400
-#define NARROW (1u << WF_F16 | 1u << WF_BF16)
+#define NARROW (WF_TYPE_BIT(WF_F16) | WF_TYPE_BIT(WF_BF16))
 
 /* ---- Packed ---- */
 

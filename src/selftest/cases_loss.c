@@ -117,13 +117,13 @@ static void build_head_loss(wf_case *c)
 /* Heads of quantized weights: with and without dloss. */
 static void build_head_loss_blocks(wf_case *c)
 {
-    static const wf_type blocks[] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
     static const wf_attr_head_loss attrs[] = {{.ignore_index = -100, .chunk = 3},
                                               {-1, 0.1, 1e-3, 8, 0, 0}};
     const wf_attr_head_loss *attr = &attrs[c->variant % 2];
     c->optional = true;
     wf_value *x = wf_case_x(c, D(7, 512), -1, 1);
-    wf_value *w = wf_case_blocks(c, blocks[c->variant / 4], D(19, 512), -0.2, 0.2);
+    wf_value *w =
+        wf_case_blocks(c, (wf_type)(WF_BLOCK_FIRST + c->variant / 4), D(19, 512), -0.2, 0.2);
     wf_value *ids = targets(c, D(7, 19), c->variant % 2, attr->ignore_index);
     wf_value *in[] = {x, w, ids, NULL};
     int nin = c->variant % 4 < 2 ? 4 : 3;
@@ -136,6 +136,6 @@ const wf_case_row wf_cases_loss[] = {
     WF_ROW(cross_entropy, WF_LENGTH(loss_cases), WF_TYPES_FLOAT),
     WF_ROW(cross_entropy_grad, WF_LENGTH(loss_cases), WF_TYPES_FLOAT),
     WF_ROW(head_loss, WF_LENGTH(head_cases), WF_TYPES_FLOAT),
-    WF_ROW_OF(head_loss, blocks, 20, WF_TYPES_FLOAT),
+    WF_ROW_OF(head_loss, blocks, 4 * WF_BLOCK_TYPES, WF_TYPES_FLOAT),
     {.build = NULL},
 };

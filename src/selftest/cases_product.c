@@ -147,8 +147,6 @@ static void build_linear_grad_weight(wf_case *c)
 
 /* ---- Quantized weights ---- */
 
-static const wf_type blocks[] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
-
 static const struct block_case {
     int64_t m, k, n;
     bool transposed, bias; /* transposed: of matmul, blocks lie along k; else along n */
@@ -158,16 +156,16 @@ static const struct block_case {
     {3, 70, 256, false, false, 2},  {1, 9, 512, false, false, 2},   {0, 256, 4, true, false, 2},
     {133, 256, 20, true, false, 2}, {4, 300, 768, false, false, 2},
 };
-#define BLOCK_CASES (5 * WF_LENGTH(block_cases))
+#define BLOCK_CASES (WF_BLOCK_TYPES * WF_LENGTH(block_cases))
 
 static wf_type block_type(const wf_case *c)
 {
-    return blocks[c->variant % 5];
+    return (wf_type)(WF_BLOCK_FIRST + c->variant % WF_BLOCK_TYPES);
 }
 
 static void build_matmul_blocks(wf_case *c)
 {
-    const struct block_case *t = &block_cases[c->variant / 5];
+    const struct block_case *t = &block_cases[c->variant / WF_BLOCK_TYPES];
     c->optional = true;
     wf_value *a = wf_case_x(c, D(t->m, t->k), -2, 2);
     wf_dims shape = t->transposed ? D(t->n, t->k) : D(t->k, t->n);
@@ -188,7 +186,7 @@ static int block_operands(wf_case *c, const struct block_case *t, double most, w
 
 static void build_linear_blocks(wf_case *c)
 {
-    const struct block_case *t = &block_cases[c->variant / 5];
+    const struct block_case *t = &block_cases[c->variant / WF_BLOCK_TYPES];
     wf_value *in[3];
     block_operands(c, t, t->most, in);
     wf_case_node(c, wf_linear(c->g, in[0], in[1], in[2]));
@@ -197,8 +195,8 @@ static void build_linear_blocks(wf_case *c)
 static void build_linear_act_blocks(wf_case *c)
 {
     wf_value *in[3];
-    wf_attr_linear_act attr = {.act = c->variant / 5 % WF_ACT_COUNT};
-    int nin = block_operands(c, &block_cases[c->variant / 5], 0.1, in);
+    wf_attr_linear_act attr = {.act = c->variant / WF_BLOCK_TYPES % WF_ACT_COUNT};
+    int nin = block_operands(c, &block_cases[c->variant / WF_BLOCK_TYPES], 0.1, in);
     wf_case_node(c, wf_node_add(c->g, WF_OP_linear_act, &attr, NULL, in, nin));
 }
 

@@ -59,9 +59,9 @@ static void build_uniform(wf_case *c)
 const wf_case_row wf_cases_source[] = {
     WF_ROW(input, 5, WF_TYPES_PLAIN),
     WF_ROW(state, 5, WF_TYPES_PLAIN),
-    WF_ROW(state_copy, 5, 1u << WF_BF16 | 1u << WF_F16),
+    WF_ROW(state_copy, 5, WF_TYPE_BIT(WF_BF16) | WF_TYPE_BIT(WF_F16)),
     WF_ROW(fill, 10, WF_TYPES_PLAIN),
-    WF_ROW(iota, WF_LENGTH(iota_cases), 1u << WF_I32),
-    WF_ROW(uniform, 6, 1u << WF_I32),
+    WF_ROW(iota, WF_LENGTH(iota_cases), WF_TYPE_BIT(WF_I32)),
+    WF_ROW(uniform, 6, WF_TYPE_BIT(WF_I32)),
     {.build = NULL},
 };

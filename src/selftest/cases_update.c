@@ -219,7 +219,7 @@ const wf_case_row wf_cases_update[] = {
     {.op = WF_OP_adamw_many,
      .variants = 2 * WF_LENGTH(adamw_cases),
      .build = build_adamw_copies,
-     .types = 1u << WF_F32,
+     .types = WF_TYPE_BIT(WF_F32),
      .label = "copies"},
     WF_ROW(sgd, WF_LENGTH(sgd_cases), WF_TYPES_FLOAT),
     WF_ROW(lion, WF_LENGTH(lion_cases), WF_TYPES_FLOAT),

@@ -38,7 +38,7 @@ typedef struct {
                       const wf_dims *shape);
     wf_status (*unpack)(wf_queue *queue, void *to, const wf_buffer *from, wf_type type,
                         const wf_dims *shape);
-    uint32_t packs;                   /* set of types whose weights are faster packed */
+    wf_type_set packs;                /* set of types whose weights are faster packed */
     const wf_cpu_function *functions; /* vector math functions; NULL: the C library's */
     const wf_cpu_loops *loops;
 } wf_cpu_isa;

@@ -22,7 +22,7 @@ size_t wf_cpu_packed_bytes(const wf_device *device, wf_type type, const wf_dims 
 {
     (void)device;
     size_t bytes;
-    uint32_t types = wf_type_bit(WF_F32) | wf_type_bit(WF_F16) | wf_type_bit(WF_BF16);
+    wf_type_set types = wf_type_bit(WF_F32) | wf_type_bit(WF_F16) | wf_type_bit(WF_BF16);
     if (!(types & wf_type_bit(type)) || shape->n != 2 || wf_dims_count(shape) == 0 ||
         !wf_mul_size((size_t)panel_count(shape), wf_type_bytes(type, NR), &bytes) ||
         !wf_mul_size(bytes, (size_t)shape->d[1], &bytes))

@@ -98,7 +98,7 @@ static wf_status launch_uniform(const wf_launch *l)
     {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true, .launch = launch_}
 const wf_kernel wf_cpu_source[] = {
     ROW(fill, WF_TYPES_PLAIN, launch_fill),
-    ROW(iota, 1u << WF_I32, launch_iota),
-    ROW(uniform, 1u << WF_I32, launch_uniform), /* the type of its key */
+    ROW(iota, WF_TYPE_BIT(WF_I32), launch_iota),
+    ROW(uniform, WF_TYPE_BIT(WF_I32), launch_uniform), /* the type of its key */
     {0},
 };

@@ -190,7 +190,7 @@ static __global__ void __launch_bounds__(THREADS)
         return;
     const int64_t at = wf_each_at(w, item).at[0];
     float x[8];
-    wf_block_decode8<B::TYPE>(from + at / B::LENGTH * B::BYTES, (int)(at % B::LENGTH / 8), x);
+    B::decode8(from + at / B::LENGTH * B::BYTES, (int)(at % B::LENGTH / 8), x);
     constexpr int V = WF_WIDE(T);
 #pragma unroll
     for (int i = 0; i < 8; i += V) {

@@ -101,7 +101,7 @@ static wf_status launch(const wf_launch *l)
     return wf_cuda_launched(l);
 }
 
-#define NARROW (1u << WF_BF16 | 1u << WF_F16)
+#define NARROW (WF_TYPE_BIT(WF_BF16) | WF_TYPE_BIT(WF_F16))
 
 const wf_kernel wf_cuda_cudnn_kernels[] = {
     {.op = WF_OP_attention_grad,

@@ -214,7 +214,7 @@ wf_status wf_flash_launch(const wf_launch *l)
     return wf_cuda_launched(l);
 }
 
-#define NARROW (1u << WF_BF16 | 1u << WF_F16)
+#define NARROW (WF_TYPE_BIT(WF_BF16) | WF_TYPE_BIT(WF_F16))
 
 /* clang-format off */
 extern "C" const wf_kernel wf_cuda_flash_kernels[] = {

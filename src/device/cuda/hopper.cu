@@ -52,7 +52,7 @@ wf_status wf_cuda_tensor_map(const wf_launch *l, const wf_tensor_box *b, CUtenso
 
 /* ---- Rows ---- */
 
-#define NARROW (1u << WF_BF16 | 1u << WF_F16)
+#define NARROW (WF_TYPE_BIT(WF_BF16) | WF_TYPE_BIT(WF_F16))
 
 /* clang-format off */
 extern "C" const wf_kernel wf_cuda_hopper_kernels[] = {

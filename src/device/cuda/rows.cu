@@ -189,7 +189,7 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(picking p, float
     } else {
         const char *block =
             (const char *)p.x + (row * p.stride + place) / (B::LENGTH / 8) * B::BYTES;
-        wf_block_decode8<B::TYPE>(block, (int)(place % (B::LENGTH / 8)), x);
+        B::decode8(block, (int)(place % (B::LENGTH / 8)), x);
     }
 #pragma unroll
     for (int i = 0; i < 8; i += 4)

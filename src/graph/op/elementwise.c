@@ -74,7 +74,7 @@ wf_status wf_shape_binary(wf_infer *r)
     wf_dims shape;
     WF_RULE(r, a->type == b->type, "both operands must have the same type");
     WF_RULE(r, wf_has_type(a, r->def->types), "operands must be %s",
-            r->def->types & 1u << WF_I32 ? "f32, f16, bf16 or i32" : "f32, f16 or bf16");
+            r->def->types & WF_TYPE_BIT(WF_I32) ? "f32, f16, bf16 or i32" : "f32, f16 or bf16");
     WF_RULE(r, wf_dims_broadcast(&a->shape, &b->shape, &shape),
             "axes counted from the last must be equal or 1");
     wf_infer_out(r, r->def->flags & WF_FLAG_COMPARE ? WF_U8 : a->type, &shape);

@@ -27,7 +27,7 @@ wf_expand_rule wf_expand_unary;
             return wf_infer_fail(r, __VA_ARGS__); \
     } while (0)
 
-static inline bool wf_has_type(const wf_value *v, uint32_t types)
+static inline bool wf_has_type(const wf_value *v, wf_type_set types)
 {
     return (wf_type_bit(v->type) & types) != 0;
 }

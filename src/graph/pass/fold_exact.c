@@ -75,9 +75,9 @@ bool wf_fold_slice(wf_folder *f, wf_node *n)
 /* Whether every number of `from` is one of `to`. */
 static bool keeps_all(wf_type from, wf_type to)
 {
-    const uint32_t bytes = wf_type_bit(WF_I8) | wf_type_bit(WF_U8);
-    const uint32_t narrow = wf_type_bit(WF_E4M3) | wf_type_bit(WF_E5M2) | bytes;
-    const uint32_t from_bit = wf_type_bit(from);
+    const wf_type_set bytes = wf_type_bit(WF_I8) | wf_type_bit(WF_U8);
+    const wf_type_set narrow = wf_type_bit(WF_E4M3) | wf_type_bit(WF_E5M2) | bytes;
+    const wf_type_set from_bit = wf_type_bit(from);
     switch (to) {
     case WF_F32: return from_bit & (narrow | wf_type_bit(WF_F16) | wf_type_bit(WF_BF16));
     case WF_F16:

@@ -7,13 +7,14 @@
 #include "base/check.h"
 #include "base/ctx.h"
 #include "base/half.h"
+#include "graph/quant/block.h"
 #include "graph/quant/fit.h"
 
 static const float ones[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
 /* So many steps that clipping never pays: the largest number gets the last one. */
-static void encode_q8_0(const float *x, const float *w, void *block)
+static void wf_encode_q8_0(const float *x, const float *w, void *block)
 {
     wf_block_q8_0 *b = block;
     float most = 0;
@@ -37,7 +38,7 @@ static void store_halves(const float *x, float scale, float offset, float lo, fl
     }
 }
 
-static void encode_q4_0(const float *x, const float *w, void *block)
+static void wf_encode_q4_0(const float *x, const float *w, void *block)
 {
     wf_block_q4_0 *b = block;
     b->d = wf_fit_store(wf_fit_scale(x, w ? w : ones, 32, -8, 7));
@@ -45,7 +46,7 @@ static void encode_q4_0(const float *x, const float *w, void *block)
 }
 
 /* The offset is rounded first, to both sides, and the scale then fitted to what is left. */
-static void encode_q4_1(const float *x, const float *w, void *block)
+static void wf_encode_q4_1(const float *x, const float *w, void *block)
 {
     wf_block_q4_1 *b = block;
     w = w ? w : ones;
@@ -76,10 +77,8 @@ static void encode_q4_1(const float *x, const float *w, void *block)
 
 /* ---- Rows ---- */
 
-static wf_encode_fn *const encoders[WF_TYPE_COUNT] = {
-    [WF_Q8_0] = encode_q8_0,    [WF_Q4_0] = encode_q4_0,    [WF_Q4_1] = encode_q4_1,
-    [WF_Q4_K] = wf_encode_q4_k, [WF_Q6_K] = wf_encode_q6_k,
-};
+#define ENCODER(A, NAME, name, word, ...) [WF_##NAME] = wf_encode_##word,
+static wf_encode_fn *const encoders[WF_TYPE_COUNT] = {WF_QUANT_TABLE(ENCODER, 0)};
 
 static float made_finite(float x)
 {

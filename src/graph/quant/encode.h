@@ -1,13 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* encode.h - what the files that make blocks share: one function for each type. */
+/* encode.h - functions that encode one block, shared by encode.c, encode_k.c and codec.h. */
 #ifndef WF_GRAPH_QUANT_ENCODE_H
 #define WF_GRAPH_QUANT_ENCODE_H
 
-#include "graph/quant/block.h"
+#include <stdint.h>
 
-/* One block. x: its numbers, made finite; w: how much each counts, or NULL when all count alike. */
+/* Encodes one block. x: its elements, all finite; w: the weight of each element's squared error, or NULL
+ * for equal weights. */
 typedef void wf_encode_fn(const float *x, const float *w, void *block);
 
 wf_encode_fn wf_encode_q4_k, wf_encode_q6_k;
+
+/* 256 elements d s q - dmin m in groups of 32, with s and m of 6 bits. */
+#define WF_K_GROUPS 8
+typedef struct {
+    uint16_t d, dmin; /* f16 */
+    int s[WF_K_GROUPS], m[WF_K_GROUPS];
+    uint8_t scales[12]; /* s and m as blocks store them: wf_q4_k_scales */
+    uint8_t q[256];     /* 0 to the `most` of the call */
+    float error;
+} wf_k_block;
+void wf_encode_k_affine(const float *x, const float *importance, int most, wf_k_block *out);
 
 #endif

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * encode_k.c - the types whose blocks of 256 have groups with scales of their own, small integers that
- * the block's d (and dmin) multiplies.
+ * encode_k.c - encodes blocks of 256 elements in groups. Each group has integer scales, which the
+ * block's d (and dmin) multiplies.
  *
- * Every group is fitted by itself. Then, by turns, each group takes the integers for its scales that
- * give the least error with d as it is, looking at their neighbours, too; and d is fitted to all groups
- * at once. The best that was seen is stored.
+ * First every group is fitted by itself. Then two steps alternate: each group picks the integer scales
+ * with the least error for the current d, among those nearby; and d is fitted to all groups at once. The
+ * best block seen is stored.
  *
- * The errors of large numbers count more: they meet large activations more often than chance would have
- * it, and this is what such blocks are usually made with.
+ * Errors of large elements weigh more, as in other quantizers of these types: large weights tend to meet
+ * large activations.
  */
 #include <math.h>
 #include <string.h>
 
 #include "base/half.h"
+#include "graph/quant/codec.h"
 #include "graph/quant/encode.h"
 #include "graph/quant/fit.h"
 
@@ -29,25 +30,19 @@ static float magnitude(float a, float b)
     return fabsf(a) > fabsf(b) ? a : b;
 }
 
-/* The next f16 away from zero. Among the least ones it is a good deal larger, and rounding down would put
+/* Returns the next f16 away from zero. Among the smallest f16 the step is large: rounding down would put
  * the largest scale out of reach. */
 static uint16_t away(uint16_t f16)
 {
     return (f16 & 0x7FFF) < 0x7BFF ? (uint16_t)(f16 + 1) : f16;
 }
 
-/* ---- q4_K ---- */
+/* ---- Groups of 32 with a scale and an offset: q4_K, and others with the same scales ---- */
 
-enum { GROUP_4 = 32, GROUPS_4 = BLOCK / GROUP_4, MOST_SCALE = 63, MOST_4 = 15 };
+enum { GROUP_4 = 32, GROUPS_4 = BLOCK / GROUP_4, MOST_SCALE = 63 };
+_Static_assert(GROUPS_4 == WF_K_GROUPS, "groups of a block");
 
-/* A block in the making: groups of d s q - dmin m. */
-typedef struct {
-    uint16_t d, dmin;
-    int s[GROUPS_4], m[GROUPS_4];
-    float error;
-} guess_4;
-
-/* Each number by its own size and that of its group. */
+/* Weighs each element by its own size and the root mean square of its group. */
 static void weigh_4(const float *x, const float *importance, float *w)
 {
     for (int g = 0; g < BLOCK; g += GROUP_4) {
@@ -60,9 +55,9 @@ static void weigh_4(const float *x, const float *importance, float *w)
     }
 }
 
-/* The integers near s and m, which may be fractions, that suit a group best. Returns their error. */
-static float choose_4(const float *x, const float *w, float d, float dmin, float s, float m,
-                      int *best_s, int *best_m)
+/* Finds the integers near s and m, which may be fractions, that suit a group best. Returns their error. */
+static float choose_4(const float *x, const float *w, int most, float d, float dmin, float s,
+                      float m, int *best_s, int *best_m)
 {
     float best = INFINITY;
     int near_s = clamp(s, 0, MOST_SCALE), near_m = clamp(m, 0, MOST_SCALE);
@@ -70,7 +65,7 @@ static float choose_4(const float *x, const float *w, float d, float dmin, float
         for (int k = near_m - 1; k <= near_m + 1; k++) {
             if (i < 0 || i > MOST_SCALE || k < 0 || k > MOST_SCALE)
                 continue;
-            float e = wf_fit_error(x, w, GROUP_4, d * (float)i, -dmin * (float)k, 0, MOST_4);
+            float e = wf_fit_error(x, w, GROUP_4, d * (float)i, -dmin * (float)k, 0, most);
             if (e < best) {
                 best = e;
                 *best_s = i;
@@ -80,26 +75,27 @@ static float choose_4(const float *x, const float *w, float d, float dmin, float
     return best;
 }
 
-/* Gives all groups their integers, from scales and offsets as they should be. */
-static void settle_4(const float *x, const float *w, const float *scale, const float *offset,
-                     guess_4 *b)
+/* Chooses the integers of all groups, given d, dmin and each group's best scale and offset. */
+static void settle_4(const float *x, const float *w, int most, const float *scale,
+                     const float *offset, wf_k_block *b)
 {
     float d = wf_f16_to_f32(b->d), dmin = wf_f16_to_f32(b->dmin);
     b->error = 0;
     for (int g = 0; g < GROUPS_4; g++)
-        b->error += choose_4(x + g * GROUP_4, w + g * GROUP_4, d, dmin, d > 0 ? scale[g] / d : 0,
-                             dmin > 0 ? -offset[g] / dmin : 0, &b->s[g], &b->m[g]);
+        b->error +=
+            choose_4(x + g * GROUP_4, w + g * GROUP_4, most, d, dmin, d > 0 ? scale[g] / d : 0,
+                     dmin > 0 ? -offset[g] / dmin : 0, &b->s[g], &b->m[g]);
 }
 
-/* d and dmin by least squares over all numbers, with all integers as they are. */
-static void refit_4(const float *x, const float *w, const guess_4 *b, guess_4 *next)
+/* Fits d and dmin by least squares over all elements, with all integers fixed. */
+static void refit_4(const float *x, const float *w, int most, const wf_k_block *b, wf_k_block *next)
 {
     double ss = 0, sm = 0, mm = 0, xs = 0, xm = 0;
     float d = wf_f16_to_f32(b->d), dmin = wf_f16_to_f32(b->dmin);
     for (int i = 0; i < BLOCK; i++) {
         int s = b->s[i / GROUP_4];
         float m = (float)b->m[i / GROUP_4], scale = d * (float)s;
-        float q = scale > 0 ? wf_fit_nearest((x[i] + dmin * m) / scale, 0, MOST_4) : 0;
+        float q = scale > 0 ? wf_fit_nearest((x[i] + dmin * m) / scale, 0, (float)most) : 0;
         double a = (double)s * q, c = -m;
         ss += w[i] * a * a;
         sm += w[i] * a * c;
@@ -117,57 +113,75 @@ static void refit_4(const float *x, const float *w, const guess_4 *b, guess_4 *n
     }
 }
 
-static void store_4(const float *x, const guess_4 *b, wf_block_q4_k *to)
+static void store_scales(const wf_k_block *b, uint8_t scales[12])
 {
-    float d = wf_f16_to_f32(b->d), dmin = wf_f16_to_f32(b->dmin);
-    memset(to, 0, sizeof *to);
-    to->d = b->d;
-    to->dmin = b->dmin;
+    memset(scales, 0, 12);
     for (int g = 0; g < GROUPS_4; g++) {
         int i = g & 3, s = b->s[g], m = b->m[g];
-        to->scales[g < 4 ? i : i + 8] |= (uint8_t)(g < 4 ? s : (s & 15) | (m & 15) << 4);
+        scales[g < 4 ? i : i + 8] |= (uint8_t)(g < 4 ? s : (s & 15) | (m & 15) << 4);
         if (g < 4)
-            to->scales[i + 4] |= (uint8_t)m;
+            scales[i + 4] |= (uint8_t)m;
         if (g >= 4) {
-            to->scales[i] |= (uint8_t)(s >> 4 << 6);
-            to->scales[i + 4] |= (uint8_t)(m >> 4 << 6);
-        }
-        float scale = d * (float)s, offset = -dmin * (float)m, inverse = scale > 0 ? 1 / scale : 0;
-        for (int k = 0; k < GROUP_4; k++) {
-            int q = clamp((x[g * GROUP_4 + k] - offset) * inverse, 0, MOST_4);
-            to->q[g / 2 * GROUP_4 + k] |= (uint8_t)(q << 4 * (g & 1));
+            scales[i] |= (uint8_t)(s >> 4 << 6);
+            scales[i + 4] |= (uint8_t)(m >> 4 << 6);
         }
     }
 }
 
-void wf_encode_q4_k(const float *x, const float *importance, void *block)
+/* The integers of all elements, by the scales as they are stored. */
+static void round_4(const float *x, int most, const wf_k_block *b, uint8_t *q)
 {
-    float w[BLOCK], scale[GROUPS_4], offset[GROUPS_4], most = 0, lowest = 0;
-    guess_4 best = {0};
+    float d = wf_f16_to_f32(b->d), dmin = wf_f16_to_f32(b->dmin);
+    for (int i = 0; i < BLOCK; i++) {
+        float scale = d * (float)b->s[i / GROUP_4], offset = -dmin * (float)b->m[i / GROUP_4];
+        float inverse = scale > 0 ? 1 / scale : 0;
+        q[i] = (uint8_t)clamp((x[i] - offset) * inverse, 0, most);
+    }
+}
+
+void wf_encode_k_affine(const float *x, const float *importance, int most, wf_k_block *out)
+{
+    float w[BLOCK], scale[GROUPS_4], offset[GROUPS_4], largest = 0, lowest = 0;
+    wf_k_block best = {0};
     weigh_4(x, importance, w);
     for (int g = 0; g < GROUPS_4; g++) {
-        wf_fit fit = wf_fit_affine(x + g * GROUP_4, w + g * GROUP_4, GROUP_4, MOST_4, true);
+        wf_fit fit = wf_fit_affine(x + g * GROUP_4, w + g * GROUP_4, GROUP_4, most, true);
         scale[g] = fit.scale;
         offset[g] = fit.offset;
-        most = magnitude(most, fit.scale);
+        largest = magnitude(largest, fit.scale);
         lowest = magnitude(lowest, fit.offset);
     }
-    best.d = wf_fit_store(most / MOST_SCALE);
+    best.d = wf_fit_store(largest / MOST_SCALE);
     best.dmin = wf_fit_store(-lowest / MOST_SCALE);
-    settle_4(x, w, scale, offset, &best);
-    guess_4 wider = {.d = away(best.d), .dmin = away(best.dmin)};
-    settle_4(x, w, scale, offset, &wider);
+    settle_4(x, w, most, scale, offset, &best);
+    wf_k_block wider = {.d = away(best.d), .dmin = away(best.dmin)};
+    settle_4(x, w, most, scale, offset, &wider);
     if (wider.error < best.error)
         best = wider;
     for (int turn = 0; turn < TURNS; turn++) {
-        guess_4 next;
-        refit_4(x, w, &best, &next);
-        settle_4(x, w, scale, offset, &next);
+        wf_k_block next;
+        refit_4(x, w, most, &best, &next);
+        settle_4(x, w, most, scale, offset, &next);
         if (!(next.error < best.error))
             break;
         best = next;
     }
-    store_4(x, &best, block);
+    store_scales(&best, best.scales);
+    round_4(x, most, &best, best.q);
+    *out = best;
+}
+
+void wf_encode_q4_k(const float *x, const float *importance, void *block)
+{
+    wf_block_q4_k *to = block;
+    wf_k_block b;
+    wf_encode_k_affine(x, importance, 15, &b);
+    memset(to, 0, sizeof *to);
+    to->d = b.d;
+    to->dmin = b.dmin;
+    memcpy(to->scales, b.scales, sizeof to->scales);
+    for (int i = 0; i < BLOCK; i++)
+        to->q[i / 64 * 32 + i % 32] |= (uint8_t)(b.q[i] << 4 * (i / 32 & 1));
 }
 
 /* ---- q6_K ---- */
@@ -180,7 +194,7 @@ typedef struct {
     float error;
 } guess_6;
 
-/* By squares, with a share for the small ones of a group, which would not count at all otherwise. */
+/* Weighs by squares. A share of the group's mean square keeps small elements from weighing nothing. */
 static void weigh_6(const float *x, const float *importance, float *w)
 {
     for (int g = 0; g < BLOCK; g += GROUP_6) {

@@ -360,7 +360,7 @@ static wf_status launch_linear_grad_weight(const wf_launch *l)
 
 /* clang-format off */
 #define ROW(op_, kind, ...)                                                                          \
-    {.op = WF_OP_##op_, .name = "amx", .types = 1u << WF_BF16, .weights = 1u << WF_BF16,             \
+    {.op = WF_OP_##op_, .name = "amx", .types = WF_TYPE_BIT(WF_BF16), .weights = WF_TYPE_BIT(WF_BF16),             \
      .strided = true, .accepts = accepts_##kind, .workspace = kind##_workspace,                      \
      .launch = launch_##kind, __VA_ARGS__}
 const wf_kernel WF_AMX(wf_amx_gemm)[] = {

@@ -482,7 +482,7 @@ static wf_status launch(const wf_launch *l)
 
 /* clang-format off */
 #define ROWS_OF(op_)                                                                              \
-    {.op = op_, .name = "amx packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,         \
+    {.op = op_, .name = "amx packed", .types = WF_TYPES_FLOAT, .weights = WF_QUANT_PANEL_TYPES,         \
      .strided = true, .packed = 1u << 1, .accepts = accepts, .workspace = workspace,              \
      .launch = launch},                                                                           \
     {.op = op_, .name = "amx direct", .types = WF_TYPES_FLOAT, .weights = WF_QUANT_DIRECT_TYPES,  \

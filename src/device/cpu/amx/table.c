@@ -15,7 +15,7 @@ const wf_cpu_isa WF_AMX(wf_cpu_isa) = {
     .packed_bytes = wf_simd_packed_bytes,
     .pack = wf_simd_pack,
     .unpack = wf_simd_unpack,
-    .packs = WF_TYPES_BLOCK & ~WF_QUANT_DIRECT_TYPES,
+    .packs = WF_QUANT_PANEL_TYPES & ~WF_QUANT_DIRECT_TYPES,
     .functions = WF_SIMD(wf_cpu_functions),
     .loops = &WF_SIMD(wf_cpu_loops),
 };

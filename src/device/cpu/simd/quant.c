@@ -543,15 +543,15 @@ static wf_status launch_embed(const wf_launch *l)
 
 /* clang-format off */
 const wf_kernel WF_SIMD(wf_cpu_quant)[] = {
-    {.op = WF_OP_linear, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,
+    {.op = WF_OP_linear, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_QUANT_PANEL_TYPES,
      .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear},
-    {.op = WF_OP_linear_act, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_BLOCK,
+    {.op = WF_OP_linear_act, .name = "packed", .types = WF_TYPES_FLOAT, .weights = WF_QUANT_PANEL_TYPES,
      .strided = true, .packed = 1u << 1, .workspace = workspace, .launch = launch_linear},
     {.op = WF_OP_linear, .name = "direct", .types = WF_TYPES_FLOAT, .weights = WF_QUANT_DIRECT_TYPES,
      .strided = true, .accepts = wf_quant_direct_accepts, .workspace = workspace, .launch = launch_linear},
     {.op = WF_OP_linear_act, .name = "direct", .types = WF_TYPES_FLOAT, .weights = WF_QUANT_DIRECT_TYPES,
      .strided = true, .accepts = wf_quant_direct_accepts, .workspace = workspace, .launch = launch_linear},
-    {.op = WF_OP_embed, .name = "packed", .types = WF_TYPES_BLOCK, .packed = 1u << 0,
+    {.op = WF_OP_embed, .name = "packed", .types = WF_QUANT_PANEL_TYPES, .packed = 1u << 0,
      .workspace = embed_workspace, .launch = launch_embed},
     {0},
 };

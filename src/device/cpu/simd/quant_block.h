@@ -6,6 +6,23 @@
 
 #include "device/cpu/simd/quant.h"
 
+/* Types of weft_quant.def that have panels, and those that are multiplied where they lie, too. */
+#define WF_QUANT_PANEL_GENERIC(...)
+#define WF_QUANT_PANEL_PACKED(...) __VA_ARGS__
+#define WF_QUANT_PANEL_DIRECT(...) __VA_ARGS__
+#define WF_QUANT_DIRECT_GENERIC(...)
+#define WF_QUANT_DIRECT_PACKED(...)
+#define WF_QUANT_DIRECT_DIRECT(...) __VA_ARGS__
+#define WF_QUANT_IF_PANEL(X, NAME, n, w, block, bytes, gguf, file, mix, stand_in, kernels, doc) \
+    WF_QUANT_PANEL_##kernels(X(NAME))
+#define WF_QUANT_IF_DIRECT(X, NAME, n, w, block, bytes, gguf, file, mix, stand_in, kernels, doc) \
+    WF_QUANT_DIRECT_##kernels(X(NAME))
+#define WF_QUANT_OR_BIT(NAME) | WF_TYPE_BIT(WF_##NAME)
+/* X(NAME) for each type that has panels, and the sets of types. */
+#define WF_QUANT_TYPES(X) WF_QUANT_TABLE(WF_QUANT_IF_PANEL, X)
+#define WF_QUANT_PANEL_TYPES (0 WF_QUANT_TYPES(WF_QUANT_OR_BIT))
+#define WF_QUANT_DIRECT_TYPES (0 WF_QUANT_TABLE(WF_QUANT_IF_DIRECT, WF_QUANT_OR_BIT))
+
 /* A panel, and how far it is to the next block of the file. */
 typedef struct {
     const uint8_t *scales, *words;
@@ -31,7 +48,6 @@ static inline wf_quant_panel wf_quant_panel_next(wf_quant_panel p, int64_t block
  * [count][WF_VL], `count` rows of x, at most 4, by WF_VL rows of w that are so many apart, or by
  * neighbours, as many as there are; and some blocks of 32 of a panel, made in memory of
  * wf_quant_panel_bytes. */
-#define WF_QUANT_DIRECT_TYPES (1u << WF_Q8_0 | 1u << WF_Q6_K)
 #define wf_quant_direct_few WF_SIMD(wf_quant_direct_few)
 #define wf_quant_direct_part WF_SIMD(wf_quant_direct_part)
 void wf_quant_direct_few(const wf_view *w, int64_t first, int64_t apart, const wf_quant_rows *x,
@@ -126,7 +142,5 @@ WF_INLINE vi wf_quant_dot_pairs(const vi word[WF_QUANT_FOURS], const int32_t *pa
     }
     return vi_add(sum, other);
 }
-
-#define WF_QUANT_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q4_K) X(Q6_K)
 
 #endif

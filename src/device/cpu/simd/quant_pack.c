@@ -203,18 +203,12 @@ WF_INLINE void pack_rows(wf_type type, uint8_t *panel, const uint8_t *rows, size
     {                                                                                      \
         pack_rows(WF_##T, panel, rows, row_bytes, count, k);                               \
     }
-PACK_PANEL(Q8_0)
-PACK_PANEL(Q4_0)
-PACK_PANEL(Q4_1)
-PACK_PANEL(Q4_K)
-PACK_PANEL(Q6_K)
+WF_QUANT_TYPES(PACK_PANEL)
 
 /* The panel of `count` rows; zeros for those that are missing. */
+#define PACK_ENTRY(T) [WF_##T] = pack_##T,
 static void (*const pack_panel[])(uint8_t *panel, const uint8_t *rows, size_t row_bytes, int count,
-                                  int64_t k) = {
-    [WF_Q8_0] = pack_Q8_0, [WF_Q4_0] = pack_Q4_0, [WF_Q4_1] = pack_Q4_1,
-    [WF_Q4_K] = pack_Q4_K, [WF_Q6_K] = pack_Q6_K,
-};
+                                  int64_t k) = {WF_QUANT_TYPES(PACK_ENTRY)};
 
 static void unpack_row(wf_type type, const uint8_t *panel, int lane, uint8_t *row, int64_t k)
 {

@@ -53,8 +53,8 @@ static wf_status launch_cast(const wf_launch *l)
 static bool is_float_to_float(const wf_device *device, const wf_node *n)
 {
     (void)device;
-    const uint32_t both = wf_type_bit(n->in[0]->type) | wf_type_bit(n->out[0].type);
-    return n->in[0]->type != n->out[0].type && (both & ~(uint32_t)WF_TYPES_FLOAT) == 0;
+    const wf_type_set both = wf_type_bit(n->in[0]->type) | wf_type_bit(n->out[0].type);
+    return n->in[0]->type != n->out[0].type && (both & ~WF_TYPES_FLOAT) == 0;
 }
 
 const wf_kernel WF_SIMD(wf_cpu_shape)[] = {

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * codec.h - the definition of each quantized type: how a block is stored and how it is decoded.
+ *
+ * Device code and C compile this file alike, so a decode function is written once. wf_decode_WORD
+ * decodes elements [8 part, 8 part + 8) of a block: in every type these share one scale. All products
+ * are exact in f32, so an element is rounded at most once and has the same bits on every device.
+ *
+ * A type whose row in weft_quant.def says GENERIC has its encode function here as well
+ * (wf_encode_fn of encode.h); those of the other types are in encode.c and encode_k.c. Only C
+ * compiles encode functions.
+ *
+ *     type   elements  bytes  an element is        groups of a block
+ *     q8_0      32       34   d q
+ *     q4_0      32       18   d (q - 8)
+ *     q4_1      32       20   d q + m
+ *     q4_K     256      144   d s q - dmin m       8 of 32, s and m of 6 bits each
+ *     q6_K     256      210   d s (q - 32)         16 of 16, s of 8 bits
+ *
+ * d, dmin and the m of q4_1 are f16. The layouts are those of GGUF files, byte for byte.
+ */
+#ifndef WF_GRAPH_QUANT_CODEC_H
+#define WF_GRAPH_QUANT_CODEC_H
+
+#include <stdint.h>
+
+/* An includer that compiles for a device defines these first. */
+#ifndef WF_CODEC
+#include <string.h>
+
+#include "base/half.h"
+#include "graph/quant/encode.h"
+#include "graph/quant/fit.h"
+#define WF_CODEC static inline
+#define WF_CODEC_F16(code) wf_f16_to_f32(code)
+#define WF_CODEC_UNROLL
+#endif
+
+/* No struct has padding; all are aligned to 2 bytes. */
+typedef struct {
+    uint16_t d;
+    int8_t q[32];
+} wf_block_q8_0;
+
+typedef struct {
+    uint16_t d;
+    uint8_t q[16]; /* low half: element i, high half: element i + 16; the same in q4_1 */
+} wf_block_q4_0;
+
+typedef struct {
+    uint16_t d, m;
+    uint8_t q[16];
+} wf_block_q4_1;
+
+typedef struct {
+    uint16_t d, dmin;
+    uint8_t scales[12]; /* s and m of the groups: wf_q4_k_scales */
+    uint8_t q[128];     /* 32 bytes for two groups: low halves are the first, high the second */
+} wf_block_q4_k;
+
+typedef struct {
+    uint8_t
+        low[128]; /* for each half of 128 elements 64 bytes: low 4 bits, as in q4_K, of 4 x 32 */
+    uint8_t high[64]; /* and 32 bytes: the high 2 bits of elements i, i + 32, i + 64, i + 96 */
+    int8_t scales[16];
+    uint16_t d;
+} wf_block_q6_k;
+
+/* Groups 0 .. 3 have the low 6 bits of bytes 0 .. 3 (s) and 4 .. 7 (m). Groups 4 .. 7 have their low 4
+ * bits in bytes 8 .. 11, s below m, and the high 2 bits on top of bytes 0 .. 3 and 4 .. 7. */
+WF_CODEC void wf_q4_k_scales(const uint8_t *scales, int group, int *s, int *m)
+{
+    const int i = group & 3;
+    *s = group < 4 ? scales[i] & 63 : (scales[i + 8] & 15) | scales[i] >> 6 << 4;
+    *m = group < 4 ? scales[i + 4] & 63 : scales[i + 8] >> 4 | scales[i + 4] >> 6 << 4;
+}
+
+/* Eight bytes from an even address: blocks are aligned to 2 bytes only. */
+WF_CODEC uint64_t wf_codec_bytes8(const void *from)
+{
+    const uint16_t *p = (const uint16_t *)from;
+    return (uint64_t)p[0] | (uint64_t)p[1] << 16 | (uint64_t)p[2] << 32 | (uint64_t)p[3] << 48;
+}
+
+WF_CODEC void wf_decode_q8_0(const void *block, int part, float *to)
+{
+    const wf_block_q8_0 *b = (const wf_block_q8_0 *)block;
+    const float d = WF_CODEC_F16(b->d);
+    const uint64_t q = wf_codec_bytes8(b->q + 8 * part);
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++)
+        to[i] = (float)(int8_t)(q >> 8 * i) * d;
+}
+
+WF_CODEC void wf_decode_q4_0(const void *block, int part, float *to)
+{
+    const wf_block_q4_0 *b = (const wf_block_q4_0 *)block;
+    const float d = WF_CODEC_F16(b->d);
+    const uint64_t q = wf_codec_bytes8(b->q + 8 * (part & 1)) >> 4 * (part >> 1);
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++)
+        to[i] = (float)((int)(q >> 8 * i & 15) - 8) * d;
+}
+
+WF_CODEC void wf_decode_q4_1(const void *block, int part, float *to)
+{
+    const wf_block_q4_1 *b = (const wf_block_q4_1 *)block;
+    const float d = WF_CODEC_F16(b->d), m = WF_CODEC_F16(b->m);
+    const uint64_t q = wf_codec_bytes8(b->q + 8 * (part & 1)) >> 4 * (part >> 1);
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++)
+        to[i] = (float)(int)(q >> 8 * i & 15) * d + m;
+}
+
+WF_CODEC void wf_decode_q4_k(const void *block, int part, float *to)
+{
+    const wf_block_q4_k *b = (const wf_block_q4_k *)block;
+    const int group = part >> 2;
+    int s, m;
+    wf_q4_k_scales(b->scales, group, &s, &m);
+    const float d = WF_CODEC_F16(b->d) * (float)s, least = WF_CODEC_F16(b->dmin) * (float)m;
+    const uint64_t q =
+        wf_codec_bytes8(b->q + 32 * (group >> 1) + 8 * (part & 3)) >> 4 * (group & 1);
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++)
+        to[i] = d * (float)(int)(q >> 8 * i & 15) - least;
+}
+
+WF_CODEC void wf_decode_q6_k(const void *block, int part, float *to)
+{
+    const wf_block_q6_k *b = (const wf_block_q6_k *)block;
+    const int half = part >> 4, quarter = part >> 2 & 3, first = 8 * (part & 3);
+    const float scale = WF_CODEC_F16(b->d) * (float)b->scales[part >> 1];
+    const uint64_t low =
+        wf_codec_bytes8(b->low + 64 * half + 32 * (quarter & 1) + first) >> 4 * (quarter >> 1);
+    const uint64_t high = wf_codec_bytes8(b->high + 32 * half + first) >> 2 * quarter;
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++) {
+        const int q = (int)(low >> 8 * i & 15) | (int)(high >> 8 * i & 3) << 4;
+        to[i] = scale * (float)(q - 32);
+    }
+}
+
+#endif
