@@ -16,6 +16,8 @@
  *     q4_1      32       20   d q + m
  *     q4_K     256      144   d s q - dmin m       8 of 32, s and m of 6 bits each
  *     q6_K     256      210   d s (q - 32)         16 of 16, s of 8 bits
+ *     q5_0      32       22   d (q - 16)
+ *     q5_K     256      176   d s q - dmin m       as q4_K
  *
  * d, dmin and the m of q4_1 are f16. The layouts are those of GGUF files, byte for byte.
  */
@@ -140,5 +142,85 @@ WF_CODEC void wf_decode_q6_k(const void *block, int part, float *to)
         to[i] = scale * (float)(q - 32);
     }
 }
+
+/* ---- q5_0 ---- */
+
+typedef struct {
+    uint16_t d;
+    uint8_t high[4]; /* bit i of the 32: the fifth bit of element i */
+    uint8_t low[16]; /* as in q4_0 */
+} wf_block_q5_0;
+
+WF_CODEC void wf_decode_q5_0(const void *block, int part, float *to)
+{
+    const wf_block_q5_0 *b = (const wf_block_q5_0 *)block;
+    const float d = WF_CODEC_F16(b->d);
+    const uint64_t low = wf_codec_bytes8(b->low + 8 * (part & 1)) >> 4 * (part >> 1);
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++) {
+        const int q = (int)(low >> 8 * i & 15) | (b->high[part] >> i & 1) << 4;
+        to[i] = (float)(q - 16) * d;
+    }
+}
+
+#ifndef __cplusplus
+static inline void wf_encode_q5_0(const float *x, const float *w, void *block)
+{
+    wf_block_q5_0 *b = block;
+    float ones[32];
+    for (int i = 0; i < 32; i++)
+        ones[i] = 1;
+    memset(b, 0, sizeof *b);
+    b->d = wf_fit_store(wf_fit_scale(x, w ? w : ones, 32, -16, 15));
+    const float d = wf_f16_to_f32(b->d), inverse = d != 0 ? 1 / d : 0;
+    for (int i = 0; i < 32; i++) {
+        const int q = (int)wf_fit_nearest(x[i] * inverse, -16, 15) + 16;
+        b->low[i % 16] |= (uint8_t)((q & 15) << i / 16 * 4);
+        b->high[i / 8] |= (uint8_t)(q >> 4 << i % 8);
+    }
+}
+#endif
+
+/* ---- q5_K ---- */
+
+typedef struct {
+    uint16_t d, dmin;
+    uint8_t scales[12]; /* as in q4_K */
+    uint8_t high[32];   /* bit g of byte i: the fifth bit of element i of group g */
+    uint8_t low[128];   /* as in q4_K */
+} wf_block_q5_k;
+
+WF_CODEC void wf_decode_q5_k(const void *block, int part, float *to)
+{
+    const wf_block_q5_k *b = (const wf_block_q5_k *)block;
+    const int group = part >> 2, first = 8 * (part & 3);
+    int s, m;
+    wf_q4_k_scales(b->scales, group, &s, &m);
+    const float d = WF_CODEC_F16(b->d) * (float)s, least = WF_CODEC_F16(b->dmin) * (float)m;
+    const uint64_t low = wf_codec_bytes8(b->low + 32 * (group >> 1) + first) >> 4 * (group & 1);
+    const uint64_t high = wf_codec_bytes8(b->high + first) >> group;
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++) {
+        const int q = (int)(low >> 8 * i & 15) | (int)(high >> 8 * i & 1) << 4;
+        to[i] = d * (float)q - least;
+    }
+}
+
+#ifndef __cplusplus
+static inline void wf_encode_q5_k(const float *x, const float *w, void *block)
+{
+    wf_block_q5_k *to = block;
+    wf_k_block b;
+    wf_encode_k_affine(x, w, 31, &b);
+    memset(to, 0, sizeof *to);
+    to->d = b.d;
+    to->dmin = b.dmin;
+    memcpy(to->scales, b.scales, sizeof to->scales);
+    for (int i = 0; i < 256; i++) {
+        to->low[i / 64 * 32 + i % 32] |= (uint8_t)((b.q[i] & 15) << 4 * (i / 32 & 1));
+        to->high[i % 32] |= (uint8_t)(b.q[i] >> 4 << i / 32);
+    }
+}
+#endif
 
 #endif
