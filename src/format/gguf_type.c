@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf_type.c - the tables of GGUF: kinds of value and types of tensor. */
+/* gguf_type.c - tables of the GGUF format: kinds of metadata values and tensor types. */
 #include <string.h>
 
 #include "format/gguf_priv.h"
 
-/* Numbers are used as they lie in the mapped file. */
+/* Readers use values of the mapped file without swapping bytes. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GGUF files are little-endian");
 
 const wf_gguf_kind_info wf_gguf_kinds[WF_GGUF_KINDS] = {
@@ -98,7 +98,7 @@ bool wf_gguf_load_int(wf_gguf_kind kind, const uint8_t *at, int64_t *out)
     memcpy(&bits, at, info->bytes);
     if (info->sort == WF_GGUF_UNSIGNED && bits > INT64_MAX)
         return false;
-    if (info->sort == WF_GGUF_SIGNED && info->bytes < 8) { /* the sign, into all upper bits */
+    if (info->sort == WF_GGUF_SIGNED && info->bytes < 8) { /* extend the sign */
         uint64_t sign = (uint64_t)1 << (8 * info->bytes - 1);
         bits = (bits ^ sign) - sign;
     }

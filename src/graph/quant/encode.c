@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* encode.c - numbers to blocks: rows into blocks, and the types with one scale for a block. */
+/* encode.c - encodes rows of f32 into blocks, and blocks with one scale: q8_0, q4_0, q4_1. */
 #include "graph/quant/encode.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 static const float ones[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
-/* So many steps that clipping never pays: the largest number gets the last one. */
+/* With 255 steps clipping never pays: the largest element gets the last step. */
 static void wf_encode_q8_0(const float *x, const float *w, void *block)
 {
     wf_block_q8_0 *b = block;
@@ -27,7 +27,7 @@ static void wf_encode_q8_0(const float *x, const float *w, void *block)
         b->q[i] = (int8_t)wf_fit_nearest(x[i] * inverse, -127, 127);
 }
 
-/* Two numbers a byte: i and i + 16. */
+/* Stores elements i and i + 16 in byte i. */
 static void store_halves(const float *x, float scale, float offset, float lo, float hi, uint8_t *q)
 {
     const float inverse = scale != 0 ? 1 / scale : 0;
@@ -45,7 +45,7 @@ static void wf_encode_q4_0(const float *x, const float *w, void *block)
     store_halves(x, wf_f16_to_f32(b->d), 0, -8, 7, b->q);
 }
 
-/* The offset is rounded first, to both sides, and the scale then fitted to what is left. */
+/* Tries the f16 offsets around the best one, and fits the scale to the rest for each. */
 static void wf_encode_q4_1(const float *x, const float *w, void *block)
 {
     wf_block_q4_1 *b = block;
@@ -60,7 +60,7 @@ static void wf_encode_q4_1(const float *x, const float *w, void *block)
     for (int side = -1; side <= 1; side++) {
         uint16_t m = (uint16_t)(near + side);
         if ((m ^ near) & 0x8000 || (m & 0x7FFF) >= 0x7C00)
-            continue; /* past zero, or past the largest */
+            continue; /* the sign changed, or it is not finite */
         float offset = wf_f16_to_f32(m), rest[32];
         for (int i = 0; i < 32; i++)
             rest[i] = x[i] - offset;
@@ -87,7 +87,7 @@ static float made_finite(float x)
     return x < -WF_FIT_MOST ? -WF_FIT_MOST : x > WF_FIT_MOST ? WF_FIT_MOST : x;
 }
 
-/* Relative to the largest of the block, so that no sum overflows. false: none counts. */
+/* Divides by the largest weight of the block, so that no sum overflows. Returns false if all are 0. */
 static bool weigh(const float *importance, float *w, int n)
 {
     float most = 0;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fit.c - scales and offsets by search.
+ * fit.c - searches for scales and offsets.
  *
- * With the integers given, the best scale and offset are least squares; with these given, the best
- * integers are the nearest. So several first guesses of the scale, around the one that just covers the
- * numbers, are each rounded and solved for, and the best is improved by turns until it stays.
+ * For given integers the best scale and offset are a least-squares solution; for a given scale and
+ * offset the best integers are the nearest ones. The search tries several scales around the one that
+ * just covers the elements: it rounds, solves, and then alternates both steps on the best guess until
+ * the error no longer falls.
  *
- * Sums run in LANES, element i in lane i % LANES, so that a compiler can keep them in vectors.
+ * Sums run in LANES lanes, element i in lane i % LANES, so that compilers vectorize them.
  */
 #include "graph/quant/fit.h"
 
@@ -16,9 +17,9 @@
 
 enum {
     LANES = 4,
-    TURNS = 8 /* more than any group needs, as a rule */
+    TURNS = 8 /* most groups converge in fewer */
 };
-/* Numbers so small give no scale that f16 could hold. */
+/* Elements below this have no scale that f16 could hold. */
 #define NOTHING 0x1p-40f
 
 static double total(const float *lane)
@@ -54,11 +55,11 @@ float wf_fit_error(const float *x, const float *w, int n, float scale, float off
 /* ---- Scale alone ---- */
 
 typedef struct {
-    double gain; /* by how much the error is below that of all zeros */
+    double gain; /* how far the error is below that of all zeros */
     float scale;
 } scale_guess;
 
-/* Rounds by 1 / inverse and solves for the scale. */
+/* Rounds x * inverse and solves for the scale. */
 static scale_guess solve_scale(const float *x, const float *w, int n, float inverse, float lo,
                                float hi)
 {
@@ -108,8 +109,7 @@ float wf_fit_scale(const float *x, const float *w, int n, int lo, int hi)
 
 /* ---- Scale and offset ---- */
 
-/* What a group says about itself: numbers counted from `base`, so that a large common offset costs no
- * digits. */
+/* Elements of a group relative to `base`, so that a large common offset costs no precision. */
 typedef struct {
     float x[32];
     const float *w;
@@ -121,7 +121,7 @@ typedef struct {
 
 typedef struct {
     double error;
-    float scale, offset; /* of the numbers without base */
+    float scale, offset; /* relative to base */
 } affine_guess;
 
 static affine_guess solve_affine(const group *g, float inverse, float offset)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fit.h - which scale, or scale and offset, lets small integers come nearest to a group of numbers.
+ * fit.h - fits a scale, or a scale and an offset, to a group of elements stored as small integers q.
  *
- * What is minimised is the sum of w (x - scale q - offset)^2 over the group. Groups have 16 or 32
- * numbers, all of them finite and at most 65504; weights are finite and not negative.
+ * The functions minimise the sum of w (x - scale q - offset)^2 over the group. A group has 16 or 32
+ * elements x, finite and at most 65504 in magnitude. The weights w are finite and not negative.
  */
 #ifndef WF_GRAPH_QUANT_FIT_H
 #define WF_GRAPH_QUANT_FIT_H
@@ -13,31 +13,33 @@
 
 #define WF_FIT_MOST 65504.f /* the largest f16 */
 
-/* x to the nearest integer of [lo, hi], ties to even. */
+/* Rounds x to the nearest integer in [lo, hi], ties to even. */
 static inline float wf_fit_nearest(float x, float lo, float hi)
 {
-    const float shift = 0x1.8p23f; /* leaves no room for a fraction; |x| stays far below it */
+    const float shift = 0x1.8p23f; /* adding it rounds to an integer, for |x| far below 2^23 */
     x = x < lo ? lo : x > hi ? hi : x;
     return (x + shift) - shift;
 }
 
-/* The scale for q of [lo, hi], lo < 0 < hi; negative ones are tried as well. 0: all numbers are as good
- * as 0. */
+/* Returns the best scale for q in [lo, hi], lo < 0 < hi. It may be negative, and is 0 if all elements are
+ * negligible. */
 float wf_fit_scale(const float *x, const float *w, int n, int lo, int hi);
 
-/* The scale that suits best the integers that a given one rounds to; or else the given one. */
+/* Rounds by `scale`, then returns the least-squares scale for those integers, or `scale` if none is
+ * better. */
 float wf_fit_improve(const float *x, const float *w, int n, float scale, int lo, int hi);
 
 typedef struct {
     float scale, offset; /* scale >= 0 */
 } wf_fit;
-/* For q of [0, most]. `below`: the offset must not be positive. */
+/* Returns the best scale and offset for q in [0, most]. below: the offset must not be positive. */
 wf_fit wf_fit_affine(const float *x, const float *w, int n, int most, bool below);
 
-/* A scale as it can be stored: f16, finite, and 0 only when it is nothing beside the least f16. */
+/* Rounds a scale to a finite f16. The result is 0 only for scales below 2^-28; the smallest f16 is
+ * 2^-24. */
 uint16_t wf_fit_store(float scale);
 
-/* The error of nearest integers: what the functions above make small. */
+/* Returns the weighted squared error of rounding to the nearest integers. */
 float wf_fit_error(const float *x, const float *w, int n, float scale, float offset, int lo,
                    int hi);
 
