@@ -2,7 +2,7 @@
 /*
  * test_docs.c - docs/training.md explains every flag of training and names no other; docs/models.md explains every
  * flag of sampling and lists every quantized type. In all pages links resolve and prose wraps at 100 columns. Charts
- * are those that their scripts draw from bench/results today.
+ * are those that their scripts draw from bench/results today, and tables of planned memory hold for this program.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
@@ -14,6 +14,7 @@
 
 #include <ctype.h>
 #include <glob.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -287,6 +288,95 @@ static void test_all_pages(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* ---- Figures ---- */
+
+/* Relative distance: workspaces depend on the instruction set, and the pages round to two digits. */
+#define TOLERANCE 0.05
+
+static double json_number(const char *name)
+{
+    char key[40];
+    snprintf(key, sizeof key, "\"%s\":", name);
+    const char *at = strstr(program.out, key);
+    assert_non_null(at);
+    return strtod(at + strlen(key), NULL);
+}
+
+/* The number in a column (0 is the first) of the row of `page` that begins with `| label`; GB and MB become bytes. */
+static double cell(const char *label, int column)
+{
+    char start[160], *end;
+    snprintf(start, sizeof start, "\n| %s", label);
+    const char *at = strstr(page, start);
+    if (!at)
+        fail_msg("no table has a row '%s'", label);
+    for (at += 2; column > 0; column--) {
+        at += strcspn(at, "|\n");
+        assert_int_equal(*at++, '|');
+    }
+    double value = strtod(at, &end);
+    assert_true(end > at);
+    return value * (strncmp(end, " GB", 3) == 0 ? 1e9 : strncmp(end, " MB", 3) == 0 ? 1e6 : 1);
+}
+
+static void expect_near(const char *label, const char *what, double documented, double planned)
+{
+    if (fabs(documented - planned) > TOLERANCE * planned)
+        fail_msg("row '%s', %s: the page has %g, weft plan %g", label, what, documented, planned);
+}
+
+static void plan(const char *model, const char *args)
+{
+    char command[200];
+    snprintf(command, sizeof command, "plan %s %s --json", model, args);
+    wt_program_ok(&program, command);
+}
+
+/* The table of docs/performance.md under "Memory of a training step". */
+static void test_memory_table(void **state)
+{
+    static const char *const rows[][2] = {
+        {"none: separate memory", "--without all"},
+        {"memory (`--without", "--without fold,fuse,recompute,schedule"},
+        {"all, the default", ""},
+        {"and bf16 (", "--precision bf16"},
+        {"and recompute (", "--recompute 1"},
+        {"and both", "--precision bf16 --recompute 1"},
+    };
+    (void)state;
+    read_page("docs/performance.md");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        plan("gpt2-124M --batch 4", rows[i][1]);
+        expect_near(rows[i][0], "GPT-2", cell(rows[i][0], 1), json_number("activations"));
+        plan("tiny", rows[i][1]);
+        expect_near(rows[i][0], "demo", cell(rows[i][0], 2), json_number("activations"));
+    }
+}
+
+/* The table of docs/architecture.md under "From a graph to a plan": kernels, activations, bytes. */
+static void test_pass_table(void **state)
+{
+    static const char *const rows[][2] = {
+        {"as written", "--without all"},
+        {"memory alone", "--without fold,fuse,recompute,schedule"},
+        {"+ **fold**", "--without fuse,recompute,schedule"},
+        {"+ **fuse**", "--without recompute,schedule"},
+        {"+ **recompute**", "--recompute 1 --without schedule"},
+        {"+ **schedule**", "--recompute 1"},
+        {"in bf16: **precision**", "--precision bf16 --recompute 1"},
+    };
+    (void)state;
+    read_page("docs/architecture.md");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *label = rows[i][0];
+        plan("gpt2-124M --batch 4", rows[i][1]);
+        assert_int_equal((int)cell(label, 2), (int)json_number("launches"));
+        expect_near(label, "activations", cell(label, 3), json_number("activations"));
+        expect_near(label, "read and written", cell(label, 4),
+                    json_number("bytes_read") + json_number("bytes_written"));
+    }
+}
+
 /* ---- Pictures ---- */
 
 static void test_pictures(void **state)
@@ -335,6 +425,8 @@ int main(void)
         cmocka_unit_test(test_sampling_is_explained),
         cmocka_unit_test(test_types_are_listed),
         cmocka_unit_test(test_all_pages),
+        cmocka_unit_test(test_memory_table),
+        cmocka_unit_test(test_pass_table),
         cmocka_unit_test(test_pictures),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
