@@ -8,7 +8,7 @@ HEADER = """/* SPDX-License-Identifier: MIT */
  * case.def - letters in upper, lower and title case, of Unicode %s. Printed by tools/make_case.py.
  *
  * WF_CASE_UPPER and WF_CASE_LOWER (first, last, step, delta): the characters first, first + step, ... last
- * become others that lie delta away. WF_CASE_LONG_* (code, three characters, 0: none): the rest.
+ * map to character + delta. WF_CASE_LONG_* (code, three characters, 0: none): all other mappings.
  */""" % unicodedata.unidata_version
 
 

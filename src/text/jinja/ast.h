@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ast.h - a template as a tree. It lies in the template's arena and does not change once it is parsed,
- * so several threads may run it.
+ * ast.h - the syntax tree of a template. It is allocated in the template's arena and immutable
+ * after parsing, so several threads may run it.
  */
 #ifndef WF_TEXT_JINJA_AST_H
 #define WF_TEXT_JINJA_AST_H
 
 #include "text/jinja/value.h"
 
-/* Operators are their characters, the first one lowest: '+', '/' | '/' << 8. */
+/* An operator is its characters, the first in the low byte: '+', '/' | '/' << 8. */
 #define WF_J_OP(a, b) ((a) | (b) << 8)
 enum { WF_J_OP_IN = 256 * 256, WF_J_OP_NOT_IN };
 
@@ -21,7 +21,7 @@ typedef enum {
     WF_JN_DICT,    /* list: key, value, key, value ... */
     WF_JN_ATTR,    /* a . text */
     WF_JN_ITEM,    /* a [ b ] */
-    WF_JN_SLICE,   /* list of three, each perhaps NULL; only as b of an item */
+    WF_JN_SLICE,   /* list of three, each may be NULL; only as b of an item */
     WF_JN_CALL,    /* a ( list ) */
     WF_JN_FILTER,  /* a | text ( list ) */
     WF_JN_TEST,    /* a is text ( list ); negated when op */
@@ -35,25 +35,26 @@ typedef enum {
     WF_JN_AND,     /* list */
     WF_JN_OR,      /* list */
     WF_JN_COND,    /* b if a else c; c may be NULL */
-    WF_JN_INPUT,   /* what a filter or set block captured */
+    WF_JN_INPUT,   /* the output that a filter or set block captured */
     /* Statements */
-    WF_JN_DATA,       /* value, a string */
-    WF_JN_PRINT,      /* a */
-    WF_JN_BLOCK,      /* list of statements; the root: op is 1 when it has a generation block */
-    WF_JN_IF,         /* list: test, body, test, body ...; else: c or NULL */
-    WF_JN_FOR,        /* for a in b, in body; if list[0]; else c; op: recursive */
-    WF_JN_SET,        /* a = b */
-    WF_JN_SET_BLOCK,  /* a = b, filters around WF_JN_INPUT; body */
-    WF_JN_MACRO,      /* text; list of parameters, names with a default in a or without; body; op */
-    WF_JN_CALL_BLOCK, /* a, a call; list, op and body as of a macro: what caller() runs */
+    WF_JN_DATA,         /* value, a string */
+    WF_JN_PRINT,        /* a */
+    WF_JN_BLOCK,        /* list of statements; the root: op is 1 when it has a generation block */
+    WF_JN_IF,           /* list: test, body, test, body ...; else: c or NULL */
+    WF_JN_FOR,          /* for a in b, in body; if list[0]; else c; op: recursive */
+    WF_JN_SET,          /* a = b */
+    WF_JN_SET_BLOCK,    /* a = b, filters around WF_JN_INPUT; body */
+    WF_JN_MACRO,        /* text; list of parameters, whose a is the default or NULL; body; op */
+    WF_JN_CALL_BLOCK,   /* a, a call; list, op and body as of a macro, which caller() runs */
     WF_JN_FILTER_BLOCK, /* b, filters around WF_JN_INPUT; body */
     WF_JN_WITH,         /* list: target, value, target, value ...; body */
-    WF_JN_GENERATION,   /* body, in a scope of its own: what the assistant says */
+    WF_JN_GENERATION,   /* body, in its own scope: the assistant's text */
     WF_JN_BREAK,
     WF_JN_CONTINUE
 } wf_jnode_kind;
 
-/* Of a macro: names its body uses, which decide what arguments it takes. */
+/* op of a macro: which implicit names its body uses; they decide which extra arguments it
+ * accepts. */
 enum { WF_J_USES_CALLER = 1, WF_J_USES_KWARGS = 2, WF_J_USES_VARARGS = 4 };
 
 typedef struct wf_jnode wf_jnode;
@@ -65,11 +66,12 @@ struct wf_jnode {
     wf_jvalue value;
     const wf_jnode *a, *b, *c, *body;
     const wf_jnode **list;
-    int *ops; /* of list[i] with list[i + 1] */
+    int *ops; /* ops[i] joins list[i] and list[i + 1] */
     size_t count;
 };
 
-/* Parses; what it keeps lies in the arena. Failures name `what` and the line. */
+/* Parses a template into the arena; the text is not needed afterwards. Failure messages name `what`
+ * and the line. */
 wf_status wf_jparse(wf_arena *arena, const char *what, const char *text, size_t bytes,
                     const wf_jnode **out);
 

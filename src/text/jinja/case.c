@@ -56,11 +56,11 @@ static const longer long_title[] = {
 #include "text/jinja/case.def"
 };
 
-/* Rows are in the order of their codes and do not interleave. */
+/* Finds a row by binary search: rows are sorted by code and do not overlap. */
 static uint32_t map_range(const range *rows, size_t count, uint32_t code)
 {
     size_t low = 0, high = count;
-    while (low < high) { /* the last row that starts at or before the code is rows[low - 1] */
+    while (low < high) { /* finds rows[low - 1], the last row that starts at or before the code */
         size_t mid = (low + high) / 2;
         if (rows[mid].first <= code)
             low = mid + 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* eval.c - expressions. */
+/* eval.c - evaluates expressions. */
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
@@ -70,7 +70,7 @@ const wf_jrow *wf_jrow_find(const wf_jrow *rows, size_t count, const wf_jstr *na
     return NULL;
 }
 
-/* Where `name` stands in "first second third", -1: nowhere. */
+/* Returns the index of `name` in "first second third"; -1: missing. */
 static int param_index(const char *params, const wf_jstr *name)
 {
     for (int i = 0; *params; i++) {
@@ -99,14 +99,14 @@ wf_status wf_jrow_call(wf_jrun *r, const wf_jrow *row, wf_jvalue self, const wf_
         int most = param_count(row->params);
         wf_assert(most <= WF_J_PARAMS);
         if (args->npos > (size_t)most)
-            return wf_jrun_fail(r, "%s() takes at most %d arguments, %zu were given", row->name,
-                                most, args->npos);
+            return wf_jrun_fail(r, "%s() takes at most %d arguments, but got %zu", row->name, most,
+                                args->npos);
         for (size_t i = 0; i < args->npos; i++)
             arg[i] = args->pos[i];
         for (size_t i = 0; i < args->nnamed; i++) {
             int at = param_index(row->params, args->named[i].name);
             if (at < 0 || arg[at].kind != WF_J_ABSENT)
-                return wf_jrun_fail(r, "%s() has no place for an argument called %.*s", row->name,
+                return wf_jrun_fail(r, "%s() has no argument '%.*s'", row->name,
                                     (int)args->named[i].name->bytes, args->named[i].name->text);
             arg[at] = args->named[i].value;
         }
@@ -141,22 +141,22 @@ static wf_status push_named(wf_jrun *r, wf_jargs *args, const wf_jstr *name, wf_
 {
     for (size_t i = 0; i < args->nnamed; i++)
         if (wf_jstr_equal(args->named[i].name, name))
-            return wf_jrun_fail(r, "an argument called %.*s is given twice",
+            return wf_jrun_fail(r, "the argument '%.*s' is given twice",
                                 (int)(name->bytes < 80 ? name->bytes : 80), name->text);
     args->named[args->nnamed++] = (wf_jvar){.name = name, .value = value};
     return wf_jrun_step(r, 1 + args->nnamed / 4);
 }
 
-/* The arguments in n->list, whose values are in value[], with what stars stand for in its place. */
+/* Collects the arguments of n->list, whose values are in value[], and expands *list and **dict. */
 static wf_status spread(wf_jrun *r, const wf_jnode *n, wf_jargs *args, const wf_jvalue *value)
 {
     size_t npos = 0, nnamed = 0;
     for (size_t i = 0; i < n->count; i++) {
         const wf_jnode *a = n->list[i];
         if (a->kind == WF_JN_STAR && a->op == 1 && !wf_jis_seq(&value[i]))
-            return wf_jrun_fail(r, "what follows * is not a list");
+            return wf_jrun_fail(r, "the argument after * must be a list");
         if (a->kind == WF_JN_STAR && a->op == 2 && value[i].kind != WF_J_DICT)
-            return wf_jrun_fail(r, "what follows ** is not a dict");
+            return wf_jrun_fail(r, "the argument after ** must be a dict");
         if (a->kind == WF_JN_STAR)
             *(a->op == 1 ? &npos : &nnamed) +=
                 a->op == 1 ? value[i].u.seq->count : value[i].u.dict->count;
@@ -180,7 +180,7 @@ static wf_status spread(wf_jrun *r, const wf_jnode *n, wf_jargs *args, const wf_
             for (size_t k = 0; k < value[i].u.dict->count; k++) {
                 const wf_jentry *e = &value[i].u.dict->entry[k];
                 if (e->key.kind != WF_J_STRING)
-                    return wf_jrun_fail(r, "the name of an argument is not a string");
+                    return wf_jrun_fail(r, "the keys of ** must be strings");
                 WF_TRY(push_named(r, args, e->key.u.str, e->value));
             }
         }
@@ -214,7 +214,7 @@ static wf_status eval_call(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_j
     return wf_jcall(r, callee, &args, out);
 }
 
-/* A filter or a test. */
+/* Applies a filter or a test. */
 static wf_status eval_applied(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out)
 {
     bool filter = n->kind == WF_JN_FILTER;
@@ -222,7 +222,7 @@ static wf_status eval_applied(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, w
     wf_jvalue self;
     wf_jargs args;
     if (!row)
-        return wf_jrun_fail(r, "there is no %s called %.*s", filter ? "filter" : "test",
+        return wf_jrun_fail(r, "unknown %s '%.*s'", filter ? "filter" : "test",
                             (int)(n->text->bytes < 80 ? n->text->bytes : 80), n->text->text);
     WF_TRY(wf_jeval(r, n->a, scope, &self));
     WF_TRY(eval_args(r, n, scope, &args));
@@ -268,7 +268,7 @@ wf_status wf_jget_attr(wf_jrun *r, wf_jvalue object, const wf_jstr *name, wf_jva
     return WF_OK;
 }
 
-/* The place of an index that may count from the end; false: outside. */
+/* Resolves an index, which may be negative; false: out of range. */
 static bool place(wf_jvalue index, size_t count, size_t *out)
 {
     int64_t at = wf_jint_of(&index);
@@ -322,14 +322,14 @@ wf_status wf_jget_slice(wf_jrun *r, wf_jvalue object, const wf_jvalue part[3], w
     if (object.kind == WF_J_STRING)
         return wf_jstr_slice(r, object.u.str, part, out);
     if (!wf_jis_indexed(&object))
-        return wf_jrun_fail(r, "a %s has no slices", wf_jkind_name(object.kind));
+        return wf_jrun_fail(r, "a %s cannot be sliced", wf_jkind_name(object.kind));
     int64_t first, step;
     size_t n;
     WF_TRY(wf_jslice_plan(r, part, object.u.seq->count, &first, &step, &n));
     WF_TRY(wf_jseq_new(r, object.kind == WF_J_TUPLE ? WF_J_TUPLE : WF_J_LIST, n, out));
     for (size_t i = 0; i < n; i++, first += step)
         WF_TRY(wf_jseq_push(r, out->u.seq, object.u.seq->item[first]));
-    if (object.kind == WF_J_RANGE) { /* a range again, with the bounds that Python shows */
+    if (object.kind == WF_J_RANGE) { /* a slice of a range is a range, with Python's bounds */
         const int64_t *of = object.u.seq->range;
         int64_t from = first - (int64_t)n * step;
         out->kind = WF_J_RANGE;
@@ -421,7 +421,7 @@ static wf_status eval_compare(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, w
     return WF_OK;
 }
 
-/* and, or: the value of the operand that decides. */
+/* Evaluates `and` and `or`: the result is the operand that decides. */
 static wf_status eval_joined(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out)
 {
     for (size_t i = 0; i < n->count; i++) {
@@ -436,7 +436,7 @@ static wf_status eval_sign(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_j
 {
     WF_TRY(wf_jeval(r, n->a, scope, out));
     if (!wf_jis_number(out))
-        return wf_jrun_fail(r, "a %s has no sign", wf_jkind_name(out->kind));
+        return wf_jrun_fail(r, "a %s cannot have a sign", wf_jkind_name(out->kind));
     if (out->kind == WF_J_FLOAT) {
         *out = wf_jfloat(n->op == '-' ? -out->u.number : out->u.number);
         return WF_OK;
@@ -468,7 +468,7 @@ static wf_status eval_list(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_j
     WF_TRY(wf_jseq_new(r, kind, n->count, &made));
     for (size_t i = 0; i < n->count; i++) {
         if (n->list[i]->kind == WF_JN_SLICE)
-            return wf_jrun_fail(r, "a slice stands among indices");
+            return wf_jrun_fail(r, "a slice cannot be part of a tuple index");
         WF_TRY(wf_jeval(r, n->list[i], scope, &item));
         WF_TRY(wf_jseq_push(r, made.u.seq, item));
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* exec.c - statements, loops and macros. */
+/* exec.c - executes statements, loops and macros. */
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
@@ -7,7 +7,7 @@ typedef enum { GO_ON, BREAK, CONTINUE } flow;
 
 static wf_status exec(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f);
 
-/* A body in a scope of its own, as a string. */
+/* Runs a body in its own scope and returns its output as a string. */
 static wf_status capture(wf_jrun *r, const wf_jnode *body, wf_jscope *parent, flow *f,
                          wf_jvalue *out)
 {
@@ -18,7 +18,7 @@ static wf_status capture(wf_jrun *r, const wf_jnode *body, wf_jscope *parent, fl
     return wf_jbuf_take(r, &b, out);
 }
 
-/* The filters of a block on what it captured. */
+/* Applies the filters of a block to its captured output. */
 static wf_status filter_captured(wf_jrun *r, const wf_jnode *filters, wf_jscope *scope,
                                  wf_jvalue captured, wf_jvalue *out)
 {
@@ -39,14 +39,14 @@ static wf_status assign(wf_jrun *r, const wf_jnode *target, wf_jvalue value, wf_
         wf_jvalue object;
         WF_TRY(wf_jscope_get(r, scope, target->a->text, &object));
         if (object.kind != WF_J_NAMESPACE)
-            return wf_jrun_fail(r, "only a namespace can be assigned to by attribute, not a %s",
+            return wf_jrun_fail(r, "cannot assign to an attribute of a %s; use a namespace",
                                 wf_jkind_name(object.kind));
         return wf_jdict_set(r, object.u.dict, wf_jstring(target->text), value);
     }
     wf_jseq *items;
     WF_TRY(wf_jwalk(r, value, &items));
     if (items->count != target->count)
-        return wf_jrun_fail(r, "%zu values cannot be unpacked into %zu names", items->count,
+        return wf_jrun_fail(r, "cannot unpack %zu values into %zu names", items->count,
                             target->count);
     WF_TRY(wf_jrun_enter(r));
     for (size_t i = 0; i < target->count; i++)
@@ -57,7 +57,7 @@ static wf_status assign(wf_jrun *r, const wf_jnode *target, wf_jvalue value, wf_
 
 /* ---- Loops ---- */
 
-/* Runs the body on one item, in a scope of its own. */
+/* Runs the body for one item, in its own scope. */
 static wf_status run_item(wf_jrun *r, wf_jloop *loop, wf_jbuf *b, flow *f)
 {
     static const wf_jstr name = {.text = "loop", .bytes = 4};
@@ -68,8 +68,8 @@ static wf_status run_item(wf_jrun *r, wf_jloop *loop, wf_jbuf *b, flow *f)
     return exec(r, loop->node->body, scope, b, f);
 }
 
-/* Looks at items until `wanted` of them are admitted by the loop's own `if`, or none is left. As in jinja2 the test runs
- * no earlier than it must: the body may change what it reads. */
+/* Tests items with the loop's `if` until `wanted` of them are admitted, or no item is left. As in
+ * jinja2, the test runs as late as possible, because the body may change its operands. */
 static wf_status take_items(wf_jrun *r, wf_jloop *loop, size_t wanted)
 {
     while (loop->items->count < wanted && loop->taken < loop->from->count) {
@@ -84,7 +84,7 @@ static wf_status take_items(wf_jrun *r, wf_jloop *loop, size_t wanted)
     return WF_OK;
 }
 
-/* The items of a loop: all of them, or, if it has an `if`, none yet. */
+/* Sets the items of a loop: all, or none yet if the loop has an `if`. */
 static wf_status begin_items(wf_jrun *r, wf_jloop *loop, wf_jvalue over)
 {
     wf_jvalue kept;
@@ -126,7 +126,7 @@ static wf_status run_loop(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jv
     return exec(r, n->c, inner, b, &f);
 }
 
-/* Calls of macros and loops nest at most so deep. */
+/* Enforces the limit of nested macro and loop calls. */
 static wf_status enter_call(wf_jrun *r)
 {
     if (r->calls >= r->max_calls)
@@ -139,7 +139,7 @@ wf_status wf_jloop_call(wf_jrun *r, wf_jloop *loop, const wf_jargs *args, wf_jva
 {
     wf_jbuf b = {0};
     if (!loop->node->op)
-        return wf_jrun_fail(r, "only a loop that is recursive can be called");
+        return wf_jrun_fail(r, "only a loop with 'recursive' in its for tag can be called");
     if (args->npos != 1 || args->nnamed)
         return wf_jrun_fail(r, "loop() takes one argument");
     WF_TRY(enter_call(r));
@@ -226,7 +226,8 @@ static wf_jvar *find_named(const wf_jargs *args, const wf_jstr *name)
     return NULL;
 }
 
-/* Parameters from the arguments or their defaults. Named arguments that were used lose their names. */
+/* Sets the parameters from the arguments or their defaults. Clears the names of named arguments
+ * that were used. */
 static wf_status bind_parameters(wf_jrun *r, const wf_jnode *n, const wf_jargs *args,
                                  wf_jscope *scope)
 {
@@ -247,7 +248,7 @@ static wf_status bind_parameters(wf_jrun *r, const wf_jnode *n, const wf_jargs *
     return WF_OK;
 }
 
-/* caller, kwargs and varargs where the body uses them; else there must be nothing left over. */
+/* Sets caller, kwargs and varargs if the body uses them; otherwise extra arguments are an error. */
 static wf_status bind_rest(wf_jrun *r, const wf_jnode *n, const wf_jargs *args, wf_jscope *scope)
 {
     wf_jvalue rest, caller = wf_jundefined(&name_caller);
@@ -266,15 +267,14 @@ static wf_status bind_rest(wf_jrun *r, const wf_jnode *n, const wf_jargs *args, 
     if (n->op & WF_J_USES_KWARGS)
         WF_TRY(wf_jscope_set(r, scope, &name_kwargs, rest));
     else if (rest.u.dict->count)
-        return wf_jrun_fail(r, "a macro was given an argument by a name it does not have");
+        return wf_jrun_fail(r, "a macro got a named argument that it does not have");
     WF_TRY(wf_jseq_new(r, WF_J_TUPLE, 0, &rest));
     for (size_t i = n->count; i < args->npos; i++)
         WF_TRY(wf_jseq_push(r, rest.u.seq, args->pos[i]));
     if (n->op & WF_J_USES_VARARGS)
         return wf_jscope_set(r, scope, &name_varargs, rest);
     if (rest.u.seq->count)
-        return wf_jrun_fail(r, "a macro takes %zu arguments and was given %zu", n->count,
-                            args->npos);
+        return wf_jrun_fail(r, "a macro takes %zu arguments, but got %zu", n->count, args->npos);
     return WF_OK;
 }
 
@@ -372,7 +372,7 @@ static wf_status exec_macro(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_
     return wf_jscope_set(r, scope, n->text, v);
 }
 
-/* The call with one more argument, caller. */
+/* Executes the call with the additional argument `caller`. */
 static wf_status exec_call_block(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b,
                                  flow *f)
 {

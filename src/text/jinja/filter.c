@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* filter.c - filters on single values: text, numbers, JSON. */
+/* filter.c - filters of single values: strings, numbers, JSON. */
 #include <math.h>
 #include <stdio.h>
 
@@ -44,7 +44,7 @@ FILTER(filter_capitalize)
     return change_case(r, self, WF_J_TITLE, WF_J_LOWER, out);
 }
 
-/* Words begin after white space and after - ( { [ <. */
+/* A word begins after white space and after - ( { [ <. */
 FILTER(filter_title)
 {
     const wf_jstr *s;
@@ -94,13 +94,13 @@ FILTER(filter_replace)
     WF_TRY(wf_jstr_of(r, arg[1], &with));
     if (arg[2].kind != WF_J_ABSENT && arg[2].kind != WF_J_NONE) {
         if (!wf_jis_int(&arg[2]))
-            return wf_jrun_fail(r, "replace() takes a whole number as its count");
+            return wf_jrun_fail(r, "the count of replace() must be an integer");
         count = wf_jint_of(&arg[2]);
     }
     return wf_jstr_replace(r, s, old, with, count, out);
 }
 
-/* One line of s from `from`: where its text ends, and where the next line begins. */
+/* Finds the end of the line at `from`, and the start of the next one. */
 static size_t line_end(const wf_jstr *s, size_t from, size_t *next)
 {
     size_t at = from;
@@ -115,7 +115,7 @@ static size_t line_end(const wf_jstr *s, size_t from, size_t *next)
         }
         at += length;
     }
-    *next = at + 1; /* as if a newline stood behind the text */
+    *next = at + 1; /* as if the text ended with a newline */
     return at;
 }
 
@@ -129,7 +129,7 @@ FILTER(filter_indent)
     if (by.kind != WF_J_STRING) {
         static const wf_jstr space = {.text = " ", .bytes = 1};
         if (by.kind != WF_J_ABSENT && !wf_jis_int(&by))
-            return wf_jrun_fail(r, "indent() takes a number or a str");
+            return wf_jrun_fail(r, "the width of indent() must be a number or a str");
         WF_TRY(wf_jstr_repeat(r, &space, by.kind == WF_J_ABSENT ? 4 : wf_jint_of(&by), &by));
     }
     bool first = wf_jtruth(&arg[1]), blank = wf_jtruth(&arg[2]);
@@ -172,7 +172,7 @@ FILTER(filter_format)
     (void)arg;
     WF_TRY(wf_jstr_of(r, self, &s));
     if (args->npos && args->nnamed)
-        return wf_jrun_fail(r, "format() takes values with names or without, not both");
+        return wf_jrun_fail(r, "format() takes named or positional values, not both");
     if (args->nnamed) {
         WF_TRY(wf_jdict_new(r, WF_J_DICT, &values));
         for (size_t i = 0; i < args->nnamed; i++)
@@ -188,8 +188,8 @@ FILTER(filter_format)
 
 /* ---- Any value ---- */
 
-/* Nothing is escaped unless a template asks for it, so there is nothing to keep from it. (jinja2 would
- * escape what is added to such a string, quotes of JSON included, which no template means.) */
+/* No-op: nothing is escaped automatically. (jinja2 would escape text that is added to a safe
+ * string, even the quotes of JSON, which no template intends.) */
 FILTER(filter_safe)
 {
     UNUSED;
@@ -220,7 +220,7 @@ FILTER(filter_attr)
     const wf_jstr *name;
     (void)args;
     WF_TRY(wf_jstr_of(r, arg[0], &name));
-    if (self.kind == WF_J_DICT) { /* attributes only, no items */
+    if (self.kind == WF_J_DICT) { /* attributes only, not items */
         *out = wf_jundefined(name);
         if (!wf_jmethod_find(WF_J_DICT, name))
             return WF_OK;
@@ -228,7 +228,7 @@ FILTER(filter_attr)
     return wf_jget_attr(r, self, name, out);
 }
 
-/* The two separators of tojson(separators=...). */
+/* Reads the two separators of tojson(separators=...). */
 static wf_status read_separators(wf_jrun *r, const wf_jvalue *v, wf_jjson *form)
 {
     if (v->kind == WF_J_ABSENT || v->kind == WF_J_NONE)
@@ -236,7 +236,7 @@ static wf_status read_separators(wf_jrun *r, const wf_jvalue *v, wf_jjson *form)
     bool good = (v->kind == WF_J_TUPLE || v->kind == WF_J_LIST) && v->u.seq->count == 2 &&
                 v->u.seq->item[0].kind == WF_J_STRING && v->u.seq->item[1].kind == WF_J_STRING;
     if (!good)
-        return wf_jrun_fail(r, "tojson() takes two strings as separators");
+        return wf_jrun_fail(r, "the separators of tojson() must be two strings");
     form->item = v->u.seq->item[0].u.str;
     form->key = v->u.seq->item[1].u.str;
     return WF_OK;
@@ -260,7 +260,7 @@ FILTER(filter_tojson)
         form.indent = indent.u.str;
         form.item = &comma;
     } else if (indent.kind != WF_J_ABSENT && indent.kind != WF_J_NONE) {
-        return wf_jrun_fail(r, "tojson() takes a number or a str as indent");
+        return wf_jrun_fail(r, "the indent of tojson() must be a number or a str");
     }
     WF_TRY(read_separators(r, &arg[2], &form));
     WF_TRY(wf_jprint_json(r, &b, self, &form));
@@ -269,7 +269,7 @@ FILTER(filter_tojson)
 
 /* ---- Numbers ---- */
 
-/* A Python literal of a float in a string; false: it is none. */
+/* Parses a Python float literal; returns false for anything else. */
 static bool text_to_double(const wf_jstr *s, double *out)
 {
     char text[64];
@@ -314,7 +314,7 @@ FILTER(filter_int)
     double number;
     (void)args;
     if (self.kind == WF_J_UNDEFINED)
-        return wf_jrun_fail(r, "an undefined value is no number");
+        return wf_jrun_fail(r, "an undefined value is not a number");
     *out = arg[0].kind == WF_J_ABSENT ? wf_jint(0) : arg[0];
     if (wf_jis_int(&self)) {
         *out = wf_jint(wf_jint_of(&self));
@@ -336,7 +336,7 @@ FILTER(filter_float)
     double number;
     (void)args;
     if (self.kind == WF_J_UNDEFINED)
-        return wf_jrun_fail(r, "an undefined value is no number");
+        return wf_jrun_fail(r, "an undefined value is not a number");
     *out = arg[0].kind == WF_J_ABSENT ? wf_jfloat(0) : arg[0];
     if (wf_jis_number(&self))
         *out = wf_jfloat(wf_jfloat_of(&self));
@@ -349,7 +349,7 @@ FILTER(filter_abs)
 {
     UNUSED;
     if (!wf_jis_number(&self))
-        return wf_jrun_fail(r, "a %s is no number", wf_jkind_name(self.kind));
+        return wf_jrun_fail(r, "a %s is not a number", wf_jkind_name(self.kind));
     if (self.kind == WF_J_FLOAT)
         *out = wf_jfloat(fabs(self.u.number));
     else if (wf_jint_of(&self) < 0)
@@ -359,7 +359,8 @@ FILTER(filter_abs)
     return WF_OK;
 }
 
-/* To the nearest, halves to even, judged by the exact value as Python does: printf's rounding. */
+/* Rounds to nearest, ties to even, based on the exact value, as Python does: printf rounds this
+ * way. */
 static double round_common(double value, int64_t digits)
 {
     char text[400];
@@ -371,7 +372,7 @@ static double round_common(double value, int64_t digits)
     const char *s = text;
     wf_jstr part = wf_jstr_literal(text);
     double rounded = value;
-    for (char *c = text; *c; c++) /* the locale's point */
+    for (char *c = text; *c; c++) /* replace the locale's decimal point */
         if (!strchr("0123456789-", *c))
             *c = '.';
     if (part.bytes < 56)
@@ -386,13 +387,13 @@ FILTER(filter_round)
     if (!wf_jis_number(&self) || (arg[0].kind != WF_J_ABSENT && !wf_jis_int(&arg[0])))
         return wf_jrun_fail(r, "round() takes numbers");
     if (digits > 30 || digits < -30)
-        return wf_jrun_fail(r, "round() takes from -30 to 30 digits");
+        return wf_jrun_fail(r, "the precision of round() must be from -30 to 30");
     bool common = arg[1].kind == WF_J_ABSENT ||
                   (arg[1].kind == WF_J_STRING && wf_jstr_is(arg[1].u.str, "common"));
     bool up = arg[1].kind == WF_J_STRING && wf_jstr_is(arg[1].u.str, "ceil");
     bool down = arg[1].kind == WF_J_STRING && wf_jstr_is(arg[1].u.str, "floor");
     if (!common && !up && !down)
-        return wf_jrun_fail(r, "round() rounds by common, ceil or floor");
+        return wf_jrun_fail(r, "the method of round() must be common, ceil or floor");
     double value = wf_jfloat_of(&self);
     if (common && wf_jis_int(&self))
         *out = wf_jint(digits < 0 ? (int64_t)round_common(value, digits) : wf_jint_of(&self));

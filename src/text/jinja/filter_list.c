@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* filter_list.c - filters on what can be walked through. */
+/* filter_list.c - filters of iterables. */
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
@@ -9,7 +9,8 @@
 
 #define UNUSED (void)arg, (void)args
 
-/* item.a.0.b, by an attribute "a.0.b" or a number; the item itself when there is none. */
+/* Evaluates item.a.0.b for an attribute "a.0.b", or item[n] for a number; without attribute the
+ * item itself. */
 static wf_status get_path(wf_jrun *r, wf_jvalue item, const wf_jvalue *path,
                           const wf_jvalue *otherwise, wf_jvalue *out)
 {
@@ -38,7 +39,7 @@ static wf_status get_path(wf_jrun *r, wf_jvalue item, const wf_jvalue *path,
     return WF_OK;
 }
 
-/* A string in lower case unless case matters; anything else as it is. */
+/* Lowercases a string unless case matters; returns other values unchanged. */
 static wf_status fold(wf_jrun *r, bool case_sensitive, wf_jvalue *v)
 {
     wf_jbuf b = {0};
@@ -48,7 +49,7 @@ static wf_status fold(wf_jrun *r, bool case_sensitive, wf_jvalue *v)
     return wf_jbuf_take(r, &b, v);
 }
 
-/* ---- One of the items ---- */
+/* ---- Reductions to one value ---- */
 
 FILTER(filter_first)
 {
@@ -70,8 +71,7 @@ FILTER(filter_last)
     wf_jseq *seq;
     UNUSED;
     if (self.kind == WF_J_ITER)
-        return wf_jrun_fail(r, "a %s cannot be walked through from its end",
-                            wf_jkind_name(self.kind));
+        return wf_jrun_fail(r, "a %s cannot be iterated from its end", wf_jkind_name(self.kind));
     WF_TRY(wf_jwalk(r, self, &seq));
     *out = seq->count ? seq->item[seq->count - 1] : wf_jundefined(&name);
     return WF_OK;
@@ -118,7 +118,7 @@ FILTER(filter_sum)
     WF_TRY(wf_jwalk(r, self, &seq));
     *out = arg[1].kind == WF_J_ABSENT ? wf_jint(0) : arg[1];
     if (out->kind == WF_J_STRING)
-        return wf_jrun_fail(r, "sum() does not join strings");
+        return wf_jrun_fail(r, "sum() cannot add strings; use join()");
     for (size_t i = 0; i < seq->count; i++) {
         wf_jvalue item;
         WF_TRY(get_path(r, seq->item[i], &arg[0], NULL, &item));
@@ -146,7 +146,7 @@ FILTER(filter_join)
     return wf_jbuf_take(r, &b, out);
 }
 
-/* ---- Other lists of them ---- */
+/* ---- Filters that return lists ---- */
 
 static wf_status copy_items(wf_jrun *r, wf_jkind kind, const wf_jseq *seq, wf_jvalue *out)
 {
@@ -198,7 +198,7 @@ FILTER(filter_reverse)
     return WF_OK;
 }
 
-/* The key by which sort orders an item: the values of "a,b.c" as a tuple. */
+/* Returns the sort key of an item: the values of the attributes "a,b.c" as a tuple. */
 static wf_status sort_key(wf_jrun *r, wf_jvalue item, const wf_jvalue *attribute,
                           bool case_sensitive, wf_jvalue *out)
 {
@@ -248,7 +248,7 @@ FILTER(filter_dictsort)
         return wf_jrun_fail(r, "dictsort() takes a dict, not a %s", wf_jkind_name(self.kind));
     bool by_key = arg[1].kind != WF_J_STRING || wf_jstr_is(arg[1].u.str, "key");
     if (!by_key && !wf_jstr_is(arg[1].u.str, "value"))
-        return wf_jrun_fail(r, "dictsort() sorts by key or by value");
+        return wf_jrun_fail(r, "the by of dictsort() must be key or value");
     WF_TRY(wf_jseq_new(r, WF_J_LIST, 0, out));
     WF_TRY(wf_jseq_new(r, WF_J_LIST, 0, &keys));
     for (size_t i = 0; i < self.u.dict->count; i++) {
@@ -289,7 +289,7 @@ FILTER(filter_batch)
     wf_jvalue row = wf_jnone();
     (void)args;
     if (!wf_jis_int(&arg[0]) || wf_jint_of(&arg[0]) < 1)
-        return wf_jrun_fail(r, "batch() takes a number from 1");
+        return wf_jrun_fail(r, "the size of batch() must be 1 or more");
     size_t most = (size_t)wf_jint_of(&arg[0]);
     WF_TRY(wf_jwalk(r, self, &seq));
     WF_TRY(wf_jseq_new(r, WF_J_ITER, 0, out));
@@ -306,7 +306,7 @@ FILTER(filter_batch)
     return WF_OK;
 }
 
-/* ---- With another filter or a test ---- */
+/* ---- Filters that take a filter or test ---- */
 
 static const wf_jvalue *named(const wf_jargs *args, const char *name)
 {
@@ -316,16 +316,16 @@ static const wf_jvalue *named(const wf_jargs *args, const char *name)
     return NULL;
 }
 
-/* The filter or test named by the first of args, which *rest then does without. */
+/* Finds the filter or test named by the first argument; *rest: the other arguments. */
 static wf_status find_row(wf_jrun *r, bool test, const wf_jargs *args, size_t skip, wf_jargs *rest,
                           const wf_jrow **row)
 {
     const wf_jvalue *name = &args->pos[skip];
     if (name->kind != WF_J_STRING)
-        return wf_jrun_fail(r, "the name of a %s is a string", test ? "test" : "filter");
+        return wf_jrun_fail(r, "the name of a %s must be a string", test ? "test" : "filter");
     *row = test ? wf_jtest_find(name->u.str) : wf_jfilter_find(name->u.str);
     if (!*row)
-        return wf_jrun_fail(r, "there is no %s called %.*s", test ? "test" : "filter",
+        return wf_jrun_fail(r, "unknown %s '%.*s'", test ? "test" : "filter",
                             (int)(name->u.str->bytes < 80 ? name->u.str->bytes : 80),
                             name->u.str->text);
     *rest = *args;
@@ -347,7 +347,7 @@ FILTER(filter_map)
     if (args->npos)
         WF_TRY(find_row(r, false, args, 0, &rest, &row));
     else if (!attribute || args->nnamed > 1 + (otherwise != NULL))
-        return wf_jrun_fail(r, "map() takes a filter, or attribute=");
+        return wf_jrun_fail(r, "map() needs the name of a filter, or attribute=");
     WF_TRY(wf_jwalk(r, self, &seq));
     for (size_t i = 0; i < seq->count; i++) {
         wf_jvalue v;
@@ -360,7 +360,7 @@ FILTER(filter_map)
     return WF_OK;
 }
 
-/* Keeps the items for which the test (or, without one, their truth) is `keep`. */
+/* Keeps the items for which the test (by default their truth value) equals `keep`. */
 static wf_status choose(wf_jrun *r, wf_jvalue self, const wf_jargs *args, bool by_attribute,
                         bool keep, wf_jvalue *out)
 {

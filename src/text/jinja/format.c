@@ -11,15 +11,15 @@
 
 typedef struct {
     char fill;  /* 0: a space */
-    char align; /* '<', '>', '^', '=' (after the sign), 0: as the kind has it */
+    char align; /* '<', '>', '^', '=' (after the sign); 0: the type's default */
     char sign;  /* '+', ' ' or 0 */
     bool alternate, commas;
     size_t width;
-    int precision; /* -1: none */
-    char type;     /* 0: none */
+    int precision; /* -1: not given */
+    char type;     /* 0: not given */
 } spec;
 
-/* Digits at text[*at]; false when the number is absurd. */
+/* Reads digits at text[*at]; returns false when the number is too large. */
 static bool read_width(const wf_jstr *s, size_t *at, size_t *out)
 {
     for (*out = 0; *at < s->bytes && s->text[*at] >= '0' && s->text[*at] <= '9'; ++*at) {
@@ -30,7 +30,7 @@ static bool read_width(const wf_jstr *s, size_t *at, size_t *out)
     return true;
 }
 
-/* text, whose first `sign` bytes are a sign, filled up to the width. */
+/* Appends text, whose first `sign` bytes are a sign, padded to the width. */
 static wf_status put_filled(wf_jrun *r, wf_jbuf *b, const wf_jstr *text, size_t sign, const spec *f,
                             char align)
 {
@@ -46,7 +46,7 @@ static wf_status put_filled(wf_jrun *r, wf_jbuf *b, const wf_jstr *text, size_t 
     return wf_jbuf_fill(r, b, fill, gap - left - inside);
 }
 
-/* The locale of the host program may have another decimal point. */
+/* Replaces the decimal point of the host program's locale. */
 static void with_dot(char *text)
 {
     size_t n = 0;
@@ -136,20 +136,20 @@ static wf_status put_text(wf_jrun *r, wf_jbuf *b, wf_jvalue v, const spec *f, bo
 
 typedef struct {
     wf_jvalue values;
-    size_t next; /* of a tuple, or 1 once a single value was used */
+    size_t next; /* index into a tuple; for a single value: 1 once it was used */
 } source;
 
 static wf_status take(wf_jrun *r, source *from, wf_jvalue *out)
 {
     bool tuple = from->values.kind == WF_J_TUPLE;
     if (from->next >= (tuple ? from->values.u.seq->count : 1))
-        return wf_jrun_fail(r, "a format asks for more values than there are");
+        return wf_jrun_fail(r, "a format needs more values than were given");
     *out = tuple ? from->values.u.seq->item[from->next] : from->values;
     from->next++;
     return WF_OK;
 }
 
-/* (name) at s->text[*at]. */
+/* Reads (name) at s->text[*at] and looks it up. */
 static wf_status take_named(wf_jrun *r, const wf_jstr *s, size_t *at, source *from, wf_jvalue *out)
 {
     size_t start = ++*at;
@@ -159,7 +159,7 @@ static wf_status take_named(wf_jrun *r, const wf_jstr *s, size_t *at, source *fr
         return wf_jrun_fail(r, "a format with names needs a dict");
     wf_jentry *e = wf_jdict_find_text(from->values.u.dict, s->text + start, *at - start);
     if (!e)
-        return wf_jrun_fail(r, "a format names what the dict does not hold");
+        return wf_jrun_fail(r, "a format names a key that the dict does not have");
     ++*at;
     from->next = 1;
     *out = e->value;
@@ -212,10 +212,10 @@ static wf_status put_percent(wf_jrun *r, wf_jbuf *b, wf_jvalue v, spec *f)
     if (f->type == 'c' && wf_jis_int(&v) && wf_jint_of(&v) >= 0 && wf_jint_of(&v) < 0xD800)
         return wf_jbuf_char(r, b, (uint32_t)wf_jint_of(&v), false);
     if (!strchr("diuxXoeEfFgG", f->type))
-        return wf_jrun_fail(r, "a format cannot be read after %%");
+        return wf_jrun_fail(r, "a format has an invalid conversion after %%");
     if (!wf_jis_number(&v) || (strchr("xXo", f->type) && v.kind == WF_J_FLOAT) ||
         (v.kind == WF_J_FLOAT && strchr("diu", f->type) && !(fabs(v.u.number) < 9e18)))
-        return wf_jrun_fail(r, "a format wants a number, not a %s", wf_jkind_name(v.kind));
+        return wf_jrun_fail(r, "a format needs a number, not a %s", wf_jkind_name(v.kind));
     return put_number(r, b, &v, f);
 }
 
@@ -245,13 +245,14 @@ wf_status wf_jformat(wf_jrun *r, const wf_jstr *s, wf_jvalue values, wf_jvalue *
             WF_TRY(take(r, &from, &v));
         WF_TRY(put_percent(r, &b, v, &f));
     }
-    /* What has items could be looked into by name, so Python lets it be left over; but for strings. */
+    /* Python allows unused values that have items, which could be looked up by name, except
+     * strings. */
     bool all = from.next == 1 || values.kind == WF_J_DICT || values.kind == WF_J_LIST ||
                values.kind == WF_J_RANGE || values.kind == WF_J_UNDEFINED;
     if (values.kind == WF_J_TUPLE)
         all = from.next == values.u.seq->count;
     if (!all)
-        return wf_jrun_fail(r, "a format leaves values over");
+        return wf_jrun_fail(r, "a format does not use all values");
     return wf_jbuf_take(r, &b, out);
 }
 
@@ -294,7 +295,7 @@ static wf_status read_brace_spec(wf_jrun *r, const wf_jstr *s, spec *f)
     if (good && at < s->bytes)
         f->type = s->text[at++];
     if (!good || at != s->bytes)
-        return wf_jrun_fail(r, "a format cannot be read between { and }");
+        return wf_jrun_fail(r, "a format has invalid text between { and }");
     return WF_OK;
 }
 
@@ -302,27 +303,27 @@ static wf_status put_brace(wf_jrun *r, wf_jbuf *b, wf_jvalue v, spec *f)
 {
     if (v.kind == WF_J_STRING || v.kind == WF_J_UNDEFINED) {
         if ((f->type && f->type != 's') || f->sign || f->commas || f->align == '=')
-            return wf_jrun_fail(r, "a format wants a number, not a %s", wf_jkind_name(v.kind));
+            return wf_jrun_fail(r, "a format needs a number, not a %s", wf_jkind_name(v.kind));
         return put_text(r, b, v, f, false, '<');
     }
     bool plain = !f->type && f->precision < 0;
     if (wf_jis_number(&v) && v.kind != WF_J_BOOL && (f->type || !plain || f->commas || f->sign)) {
         bool is_float = strchr("eEfFgG%", f->type ? f->type : '?') != NULL;
         if (f->type && !is_float && (!strchr("dxXo", f->type) || v.kind == WF_J_FLOAT))
-            return wf_jrun_fail(r, "a format does not suit a %s", wf_jkind_name(v.kind));
+            return wf_jrun_fail(r, "a format cannot be applied to a %s", wf_jkind_name(v.kind));
         if (!f->type && v.kind == WF_J_FLOAT)
             f->type = 'g';
         else if (!f->type && f->precision >= 0)
-            return wf_jrun_fail(r, "a whole number has no precision");
+            return wf_jrun_fail(r, "the format of an integer cannot have a precision");
         f->type = f->type ? f->type : 'd';
         return put_number(r, b, &v, f);
     }
     if (!wf_jis_number(&v) && (f->width || !plain))
-        return wf_jrun_fail(r, "a format does not suit a %s", wf_jkind_name(v.kind));
+        return wf_jrun_fail(r, "a format cannot be applied to a %s", wf_jkind_name(v.kind));
     return put_text(r, b, v, f, false, wf_jis_number(&v) ? '>' : '<');
 }
 
-/* The value of {field}: "", a number or a name, and then .attribute or [item] of it. */
+/* Evaluates {field}: empty, a number or a name; .attribute and [item] are not supported. */
 static wf_status find_field(wf_jrun *r, const wf_jstr *field, const wf_jargs *args, size_t *next,
                             wf_jvalue *out)
 {
@@ -335,7 +336,7 @@ static wf_status find_field(wf_jrun *r, const wf_jstr *field, const wf_jargs *ar
         index = (*next)++;
     if (n == 0 || number) {
         if (index >= args->npos)
-            return wf_jrun_fail(r, "a format asks for more values than there are");
+            return wf_jrun_fail(r, "a format needs more values than were given");
         *out = args->pos[index];
     } else {
         size_t i = 0;
@@ -346,7 +347,7 @@ static wf_status find_field(wf_jrun *r, const wf_jstr *field, const wf_jargs *ar
         *out = args->named[i].value;
     }
     if (n < field->bytes)
-        return wf_jrun_fail(r, "a format looks into a value, which is not supported here");
+        return wf_jrun_fail(r, "a format cannot use attributes or items of a value");
     return WF_OK;
 }
 
@@ -364,7 +365,7 @@ static wf_status put_field(wf_jrun *r, wf_jbuf *b, const wf_jstr *inside, const 
     if (n < inside->bytes && inside->text[n] == '!') {
         end = n + 2;
         if (end > inside->bytes || !strchr("sr", inside->text[n + 1]))
-            return wf_jrun_fail(r, "a format cannot be read between { and }");
+            return wf_jrun_fail(r, "a format has invalid text between { and }");
         wf_jbuf own = {0};
         WF_TRY(inside->text[n + 1] == 'r' ? wf_jprint_repr(r, &own, v) : wf_jprint(r, &own, v));
         WF_TRY(wf_jbuf_take(r, &own, &v));
@@ -372,7 +373,7 @@ static wf_status put_field(wf_jrun *r, wf_jbuf *b, const wf_jstr *inside, const 
     if (end < inside->bytes) {
         wf_jstr rest = wf_jstr_part(inside, end + 1, inside->bytes);
         if (inside->text[end] != ':')
-            return wf_jrun_fail(r, "a format cannot be read between { and }");
+            return wf_jrun_fail(r, "a format has invalid text between { and }");
         WF_TRY(read_brace_spec(r, &rest, &f));
     }
     return put_brace(r, b, v, &f);
@@ -391,7 +392,7 @@ wf_status wf_jformat_braces(wf_jrun *r, const wf_jstr *s, const wf_jargs *args, 
             WF_TRY(wf_jbuf_part(r, &b, s, start, at));
             continue;
         }
-        if (at + 1 < s->bytes && s->text[at + 1] == c) { /* doubled: itself */
+        if (at + 1 < s->bytes && s->text[at + 1] == c) { /* a doubled brace is a literal one */
             WF_TRY(wf_jbuf_part(r, &b, s, at, at + 1));
             at += 2;
             continue;
@@ -400,7 +401,7 @@ wf_status wf_jformat_braces(wf_jrun *r, const wf_jstr *s, const wf_jargs *args, 
         while (end < s->bytes && s->text[end] != '}' && s->text[end] != '{')
             end++;
         if (c == '}' || end >= s->bytes || s->text[end] == '{')
-            return wf_jrun_fail(r, "a brace in a format has no partner");
+            return wf_jrun_fail(r, "a format has an unmatched brace");
         wf_jstr inside = wf_jstr_part(s, at + 1, end);
         WF_TRY(put_field(r, &b, &inside, args, &next));
         at = end + 1;

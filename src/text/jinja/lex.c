@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* lex.c - see lex.h. trim_blocks and lstrip_blocks are on, as Hugging Face has them. */
+/* lex.c - see lex.h. trim_blocks and lstrip_blocks are on, as Hugging Face sets them. */
 #include "text/jinja/lex.h"
 
 #include "base/mem.h"
@@ -14,13 +14,13 @@ typedef struct {
     wf_arena *arena;
     wf_ctx *ctx;
     const char *what;
-    char *src; /* with \n as the only end of a line, and without the last one */
+    char *src; /* line breaks converted to \n, without a final one */
     size_t bytes, pos;
-    size_t counted; /* lines are counted up to here */
+    size_t counted; /* lines have been counted up to here */
     int line;
-    bool line_start; /* nothing but what was stripped stands before pos in its line */
+    bool line_start; /* only stripped white space precedes pos in its line */
     char closers[MAX_BRACKETS];
-    size_t open; /* brackets */
+    size_t open; /* nested brackets */
     wf_jtoken *token;
     size_t count, cap;
 } lexer;
@@ -76,7 +76,8 @@ static size_t skip_space(const lexer *l, size_t pos)
     return pos;
 }
 
-/* Where the text [from, to) before a tag ends once its sign, or lstrip_blocks, was heeded. */
+/* Returns the end of the text [from, to) before a tag, after stripping by the tag's sign or
+ * lstrip_blocks. */
 static size_t text_end(const lexer *l, size_t from, size_t to, char sign, bool block)
 {
     wf_jstr text = {.text = l->src + from, .bytes = to - from};
@@ -92,8 +93,8 @@ static size_t text_end(const lexer *l, size_t from, size_t to, char sign, bool b
     return skip_space(l, start) >= to ? start : to;
 }
 
-/* Passes the end of a tag at pos: [+-]close, white space behind '-', one newline behind a block.
- * False when no end is there. */
+/* Consumes the end of a tag at pos: [+-]close, white space after '-', one newline after a block.
+ * Returns false when pos is not at an end. */
 static bool pass_end(lexer *l, const char *close, bool block, size_t pos)
 {
     char sign = pos < l->bytes ? l->src[pos] : '\0';
@@ -111,7 +112,7 @@ static bool pass_end(lexer *l, const char *close, bool block, size_t pos)
     return true;
 }
 
-/* ---- Within tags ---- */
+/* ---- Inside tags ---- */
 
 static bool is_name(unsigned char c)
 {
@@ -132,7 +133,7 @@ static int hex_digit(char c)
                                   : 99;
 }
 
-/* Digits with single underscores between them; where they end. */
+/* Returns the end of digits that may be separated by single underscores. */
 static size_t digits_end(const lexer *l, size_t pos)
 {
     while (pos < l->bytes &&
@@ -156,7 +157,7 @@ static wf_status lex_float(lexer *l, size_t end)
     const char *s = text;
     wf_jtoken t = {.kind = WF_JT_FLOAT, .line = line_at(l, l->pos)};
     if (!wf_text_to_double(&s, &t.number))
-        return fail(l, "a number cannot be read");
+        return fail(l, "a number is malformed");
     l->pos = end;
     return push(l, t);
 }
@@ -194,7 +195,7 @@ static wf_status lex_number(lexer *l)
     return push(l, t);
 }
 
-/* Reads `count` digits of `base` at *pos, as many as there are when fewer will do. */
+/* Reads `count` digits of `base` at *pos; fewer: 1 to `count` digits. */
 static bool read_code(const lexer *l, size_t *pos, size_t end, int base, int count, bool fewer,
                       uint32_t *code)
 {
@@ -204,7 +205,7 @@ static bool read_code(const lexer *l, size_t *pos, size_t end, int base, int cou
     return fewer ? n > 0 : n == count;
 }
 
-/* One escape, its backslash at *pos; Python's, and what it does not know stays as it is. */
+/* Decodes one Python escape, whose backslash is at *pos. Unknown escapes stay unchanged. */
 static bool unescape(const lexer *l, size_t *pos, size_t end, char *out, size_t *n)
 {
     static const char letter[] = "\\'\"abfnrtv", meaning[] = "\\'\"\a\b\f\n\r\t\v";
@@ -244,14 +245,14 @@ static wf_status lex_string(lexer *l)
         end += l->src[end] == '\\';
     if (end >= l->bytes)
         return fail(l, "a string is not closed");
-    char *text = wf_arena_alloc(l->arena, end - from); /* an escape is never shorter */
+    char *text = wf_arena_alloc(l->arena, end - from); /* decoding never lengthens the text */
     if (!text)
         return WF_ERR_MEMORY;
     for (size_t pos = from; pos < end;) {
         if (l->src[pos] != '\\')
             text[n++] = l->src[pos++];
         else if (!unescape(l, &pos, end, text, &n))
-            return fail(l, "a string holds an escape of no character");
+            return fail(l, "a string has an escape that is not a valid character");
     }
     wf_jtoken t = {.kind = WF_JT_STRING, .line = line_at(l, l->pos), .text = text, .bytes = n};
     l->pos = end + 1;
@@ -268,22 +269,22 @@ static wf_status lex_operator(lexer *l)
         if (at(l, l->pos, two[i]))
             t.op = WF_J_OP(two[i][0], two[i][1]);
     if (!t.op && (!c || !strchr(one, c)))
-        return fail(l, "a tag holds a character that means nothing there");
+        return fail(l, "a tag has an unexpected character");
     const char *opener = t.op ? NULL : strchr(openers, c),
                *closer = t.op ? NULL : strchr(closers, c);
     if (opener) {
         if (l->open == MAX_BRACKETS)
-            return fail(l, "brackets are nested too deep");
+            return fail(l, "brackets are nested too deeply");
         l->closers[l->open++] = closers[opener - openers];
     }
     if (closer && (l->open == 0 || l->closers[--l->open] != c))
-        return fail(l, "a bracket is closed that was not opened");
+        return fail(l, "a closing bracket has no matching opening bracket");
     l->pos += t.op ? 2 : 1;
     t.op = t.op ? t.op : c;
     return push(l, t);
 }
 
-/* What stands between {% or {{ and its end. */
+/* Reads the tokens between {% or {{ and its end. */
 static wf_status lex_tag(lexer *l, bool block)
 {
     l->open = 0;
@@ -317,7 +318,7 @@ static wf_status pass_comment(lexer *l)
 {
     for (size_t end = l->pos; end + 1 < l->bytes; end++)
         if (l->src[end] == '#' && l->src[end + 1] == '}')
-            /* a sign before the end belongs to it */
+            /* a sign before the end is part of the end */
             return pass_end(l, "#}", true,
                             end > l->pos && strchr("+-", l->src[end - 1]) ? end - 1 : end)
                        ? WF_OK
@@ -325,7 +326,7 @@ static wf_status pass_comment(lexer *l)
     return fail(l, "a comment is not closed");
 }
 
-/* Is `{% word %}` at pos, which is behind {% and its sign? Then *end is where its end begins. */
+/* Returns whether the tag whose {% and sign end at pos is `{% word %}`; *end: start of its %}. */
 static bool is_tag(const lexer *l, size_t pos, const char *word, size_t *end)
 {
     pos = skip_space(l, pos);
@@ -340,13 +341,13 @@ static char sign_at(const lexer *l, size_t pos)
     return pos < l->bytes && (l->src[pos] == '-' || l->src[pos] == '+') ? l->src[pos] : '\0';
 }
 
-/* From the end of {% raw at `end` up to and with {% endraw %}. */
+/* Reads a raw block, from the end of {% raw at `end` through {% endraw %}. */
 static wf_status lex_raw(lexer *l, size_t end)
 {
-    l->pos = at(l, end, "-%}") ? skip_space(l, end + 3) : end + 2; /* its newline stays */
+    l->pos = at(l, end, "-%}") ? skip_space(l, end + 3) : end + 2; /* keeps the newline */
     l->line_start = l->src[l->pos - 1] == '\n';
     size_t from = l->pos;
-    if (from == l->bytes) /* which jinja2 lets pass */
+    if (from == l->bytes) /* jinja2 accepts this */
         return WF_OK;
     for (size_t tag = from; tag + 1 < l->bytes; tag++) {
         if (!at(l, tag, "{%"))
@@ -362,7 +363,7 @@ static wf_status lex_raw(lexer *l, size_t end)
     return fail(l, "{% raw %} is not closed");
 }
 
-/* Text up to the next tag, and the tag. */
+/* Reads the text up to the next tag, and the tag. */
 static wf_status lex_piece(lexer *l)
 {
     size_t from = l->pos, tag = from, raw_end;
@@ -393,10 +394,10 @@ wf_status wf_jlex(wf_arena *arena, const char *what, const char *text, size_t by
     lexer l = {.arena = arena, .ctx = arena->ctx, .what = what, .line = 1, .line_start = true};
     wf_status status = WF_OK;
     if (bytes > MAX_BYTES)
-        return wf_fail(l.ctx, WF_ERR_FORMAT, "%s has %zu bytes, at most %zu are read", what, bytes,
+        return wf_fail(l.ctx, WF_ERR_FORMAT, "%s has %zu bytes; the limit is %zu", what, bytes,
                        MAX_BYTES);
     if (!wf_utf8_valid(text, bytes))
-        return wf_fail(l.ctx, WF_ERR_FORMAT, "%s is not UTF-8, as a template must be", what);
+        return wf_fail(l.ctx, WF_ERR_FORMAT, "%s is not UTF-8; save the template as UTF-8", what);
     l.src = wf_arena_alloc(arena, bytes + 1);
     if (!l.src)
         return WF_ERR_MEMORY;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* lex.h - a template's text as tokens, with Jinja's rules for white space around tags. */
+/* lex.h - splits a template into tokens, with Jinja's rules for white space around tags. */
 #ifndef WF_TEXT_JINJA_LEX_H
 #define WF_TEXT_JINJA_LEX_H
 
@@ -13,10 +13,10 @@ typedef enum {
     WF_JT_PRINT_BEGIN, /* {{ */
     WF_JT_PRINT_END,
     WF_JT_NAME,
-    WF_JT_STRING, /* its escapes resolved */
+    WF_JT_STRING, /* escapes resolved */
     WF_JT_INT,
     WF_JT_FLOAT,
-    WF_JT_OP /* op, as WF_J_OP says */
+    WF_JT_OP /* op, encoded by WF_J_OP */
 } wf_jtoken_kind;
 
 typedef struct {
@@ -29,7 +29,7 @@ typedef struct {
     double number;
 } wf_jtoken;
 
-/* The tokens and their text lie in the arena; the last is WF_JT_END. */
+/* The tokens and their text are in the arena; the last token is WF_JT_END. */
 wf_status wf_jlex(wf_arena *arena, const char *what, const char *text, size_t bytes,
                   wf_jtoken **out);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* math.c - arithmetic by Python's rules, on whole numbers of 64 bits. */
+/* math.c - arithmetic with Python's semantics, on 64-bit integers and doubles. Overflow is an
+ * error. */
 #include <math.h>
 
 #include "text/jinja/run.h"
@@ -23,10 +24,10 @@ static wf_status int_power(wf_jrun *r, int64_t base, int64_t power, wf_jvalue *o
     return WF_OK;
 }
 
-/* Rounds towards minus infinity, and the rest has the sign of b. */
+/* Floor division: rounds towards minus infinity; the remainder has the sign of b. */
 static wf_status int_divide(wf_jrun *r, int op, int64_t a, int64_t b, wf_jvalue *out)
 {
-    if (b == -1) { /* where the machine's division could overflow */
+    if (b == -1) { /* INT64_MIN / -1 overflows in C */
         if (op == '%')
             *out = wf_jint(0);
         else if (a == INT64_MIN)
@@ -84,7 +85,7 @@ static wf_status float_math(wf_jrun *r, int op, double a, double b, wf_jvalue *o
     }
     default:
         if ((a == 0 && b < 0) || (a < 0 && b != floor(b)))
-            return wf_jrun_fail(r, "a power has no value");
+            return wf_jrun_fail(r, "a power is undefined");
         result = pow(a, b);
         if (isinf(result) && isfinite(a) && isfinite(b))
             return too_large(r);
@@ -130,7 +131,7 @@ wf_status wf_jmath(wf_jrun *r, int op, wf_jvalue a, wf_jvalue b, wf_jvalue *out)
     if (wf_jis_number(&a) && wf_jis_number(&b)) {
         bool divides = op == '/' || op == '%' || op == WF_J_OP('/', '/');
         if (divides && wf_jfloat_of(&b) == 0)
-            return wf_jrun_fail(r, "a number is divided by zero");
+            return wf_jrun_fail(r, "division by zero");
         bool whole = wf_jis_int(&a) && wf_jis_int(&b) && op != '/';
         if (whole && !(op == WF_J_OP('*', '*') && wf_jint_of(&b) < 0))
             return int_math(r, op, wf_jint_of(&a), wf_jint_of(&b), out);
@@ -151,7 +152,7 @@ wf_status wf_jmath(wf_jrun *r, int op, wf_jvalue a, wf_jvalue b, wf_jvalue *out)
         return wf_jrun_fail(r, "'%.*s' is undefined",
                             (int)(bad->u.str->bytes < 80 ? bad->u.str->bytes : 80),
                             bad->u.str->text);
-    return wf_jrun_fail(r, "%s and %s cannot be joined by %c%s", wf_jkind_name(a.kind),
+    return wf_jrun_fail(r, "%s and %s do not support the operator %c%s", wf_jkind_name(a.kind),
                         wf_jkind_name(b.kind), op & 0xFF,
                         op >> 8 ? (op >> 8 == '*' ? "*" : "/") : "");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* method.c - the methods of lists, tuples and dicts, and the global functions. */
+/* method.c - methods of lists, tuples and dicts, and the global functions. */
 #include "base/clock.h"
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
@@ -25,7 +25,7 @@ METHOD(list_extend)
     (void)args;
     *out = wf_jnone();
     WF_TRY(wf_jwalk(r, arg[0], &seq));
-    size_t count = seq->count; /* the list may be extended by itself */
+    size_t count = seq->count; /* a list may extend itself: use the old count */
     for (size_t i = 0; i < count; i++)
         WF_TRY(wf_jseq_push(r, self.u.seq, seq->item[i]));
     return WF_OK;
@@ -37,7 +37,7 @@ METHOD(list_insert)
     (void)args;
     *out = wf_jnone();
     if (!wf_jis_int(&arg[0]))
-        return wf_jrun_fail(r, "insert() takes a whole number");
+        return wf_jrun_fail(r, "the index of insert() must be an integer");
     int64_t at = wf_jint_of(&arg[0]), count = (int64_t)seq->count;
     at = at < 0 ? (at < -count ? 0 : at + count) : at > count ? count : at;
     WF_TRY(wf_jrun_step(r, seq->count / 4));
@@ -58,11 +58,11 @@ METHOD(list_pop)
     wf_jseq *seq = self.u.seq;
     (void)args;
     if (arg[0].kind != WF_J_ABSENT && !wf_jis_int(&arg[0]))
-        return wf_jrun_fail(r, "pop() takes a whole number");
+        return wf_jrun_fail(r, "the index of pop() must be an integer");
     int64_t at = arg[0].kind == WF_J_ABSENT ? -1 : wf_jint_of(&arg[0]);
     at = at < 0 ? at + (int64_t)seq->count : at;
     if (at < 0 || at >= (int64_t)seq->count)
-        return wf_jrun_fail(r, "pop() finds nothing there");
+        return wf_jrun_fail(r, "the index of pop() is out of range");
     WF_TRY(wf_jrun_step(r, seq->count / 4));
     *out = seq->item[at];
     remove_at(seq, (size_t)at);
@@ -87,7 +87,7 @@ METHOD(list_index)
     (void)args;
     WF_TRY(find_item(r, self.u.seq, arg[0], &at));
     if (at == self.u.seq->count)
-        return wf_jrun_fail(r, "a list does not hold what index() looks for");
+        return wf_jrun_fail(r, "index() did not find the value in the list");
     *out = wf_jint((int64_t)at);
     return WF_OK;
 }
@@ -98,7 +98,7 @@ METHOD(list_remove)
     (void)args;
     WF_TRY(find_item(r, self.u.seq, arg[0], &at));
     if (at == self.u.seq->count)
-        return wf_jrun_fail(r, "a list does not hold what remove() looks for");
+        return wf_jrun_fail(r, "remove() did not find the value in the list");
     remove_at(self.u.seq, at);
     *out = wf_jnone();
     return WF_OK;
@@ -158,7 +158,7 @@ METHOD(list_sort)
 
 /* ---- Dicts ---- */
 
-/* keys(), values(), items(): which of them an entry gives. */
+/* Which part of an entry keys(), values() and items() return. */
 typedef enum { KEYS, VALUES, ITEMS } part;
 
 static wf_status view(wf_jrun *r, const wf_jdict *d, part which, wf_jvalue *out)
@@ -208,7 +208,7 @@ METHOD(dict_pop)
     (void)args;
     WF_TRY(wf_jdict_find(r, self.u.dict, arg[0], &e));
     if (!e && arg[1].kind == WF_J_ABSENT)
-        return wf_jrun_fail(r, "pop() finds no such key");
+        return wf_jrun_fail(r, "pop() did not find the key");
     *out = e ? e->value : arg[1];
     if (e)
         wf_jdict_remove(self.u.dict, e);
@@ -220,7 +220,7 @@ METHOD(dict_popitem)
     wf_jdict *d = self.u.dict;
     UNUSED;
     if (d->count == 0)
-        return wf_jrun_fail(r, "popitem() finds nothing");
+        return wf_jrun_fail(r, "popitem() of an empty dict");
     d->count--;
     return wf_jpair_new(r, d->entry[d->count].key, d->entry[d->count].value, out);
 }
@@ -234,12 +234,12 @@ METHOD(dict_setdefault)
     return e ? WF_OK : wf_jdict_push(r, self.u.dict, arg[0], *out);
 }
 
-/* update(), dict() and namespace(): a dict or pairs, then names. */
+/* Arguments of update(), dict() and namespace(): a dict or pairs, then named values. */
 static wf_status fill(wf_jrun *r, wf_jdict *d, const wf_jargs *args)
 {
     wf_jseq *pairs;
     if (args->npos > 1)
-        return wf_jrun_fail(r, "a dict is made from at most one other");
+        return wf_jrun_fail(r, "a dict takes at most one positional argument");
     if (args->npos && args->pos[0].kind == WF_J_DICT) {
         const wf_jdict *from = args->pos[0].u.dict;
         for (size_t i = 0; i < from->count && from != d; i++)
@@ -250,7 +250,7 @@ static wf_status fill(wf_jrun *r, wf_jdict *d, const wf_jargs *args)
             wf_jseq *pair;
             WF_TRY(wf_jwalk(r, pairs->item[i], &pair));
             if (pair->count != 2)
-                return wf_jrun_fail(r, "a dict is made from pairs");
+                return wf_jrun_fail(r, "a dict needs pairs of key and value");
             WF_TRY(wf_jdict_set(r, d, pair->item[0], pair->item[1]));
         }
     }
@@ -282,7 +282,7 @@ METHOD(dict_clear)
     return WF_OK;
 }
 
-/* ---- What is there without being defined ---- */
+/* ---- Global functions ---- */
 
 METHOD(global_dict)
 {
@@ -306,7 +306,7 @@ METHOD(global_range)
         return wf_jrun_fail(r, "range() takes one to three numbers");
     for (size_t i = 0; i < args->npos; i++) {
         if (!wf_jis_int(&args->pos[i]))
-            return wf_jrun_fail(r, "range() takes whole numbers, not a %s",
+            return wf_jrun_fail(r, "range() takes integers, not a %s",
                                 wf_jkind_name(args->pos[i].kind));
         bounds[args->npos == 1 ? 1 : i] = wf_jint_of(&args->pos[i]);
     }
@@ -355,7 +355,7 @@ static const wf_jrow list_rows[] = {
 };
 
 static const wf_jrow tuple_rows[] = {
-    /* of ranges, too */
+    /* also for ranges */
     {"index", list_index, "value", 1},
     {"count", list_count, "value", 1},
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* method_str.c - the methods of strings. */
+/* method_str.c - methods of strings. */
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
@@ -9,7 +9,7 @@
 
 #define UNUSED (void)r, (void)arg, (void)args
 
-/* A string argument; NULL where it may be left out or None. */
+/* Reads a string argument; *out is NULL if it is optional and absent or None. */
 static wf_status text_arg(wf_jrun *r, const wf_jvalue *v, bool optional, const wf_jstr **out)
 {
     *out = NULL;
@@ -26,12 +26,12 @@ static wf_status int_arg(wf_jrun *r, const wf_jvalue *v, int64_t otherwise, int6
     if (wf_jis_int(v))
         *out = wf_jint_of(v);
     else if (v->kind != WF_J_ABSENT)
-        return wf_jrun_fail(r, "a method of str takes a whole number, not a %s",
+        return wf_jrun_fail(r, "a method of str takes an integer, not a %s",
                             wf_jkind_name(v->kind));
     return WF_OK;
 }
 
-/* ---- Cutting ---- */
+/* ---- Splitting ---- */
 
 static wf_status strip(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, int sides, wf_jvalue *out)
 {
@@ -66,7 +66,7 @@ static wf_status push_part(wf_jrun *r, wf_jseq *to, const wf_jstr *s, size_t fro
     return wf_jseq_push(r, to, part);
 }
 
-/* Words between white space, from the left; with `most` cuts the last one is the rest. */
+/* Splits at white space from the left, at most `most` times; the last word is the rest. */
 static wf_status split_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jseq *to)
 {
     wf_jstr rest = wf_jstr_strip(s, NULL, WF_J_LEFT);
@@ -89,7 +89,7 @@ static wf_status split_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jseq
     return WF_OK;
 }
 
-/* The same from the right; the words come in reverse. */
+/* The same from the right; the words are returned in reverse order. */
 static wf_status rsplit_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jseq *to)
 {
     wf_jstr rest = wf_jstr_strip(s, NULL, WF_J_RIGHT);
@@ -139,7 +139,7 @@ static wf_status split(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, bool la
     WF_TRY(text_arg(r, &arg[0], true, &by));
     WF_TRY(int_arg(r, &arg[1], -1, &most));
     if (by && by->bytes == 0)
-        return wf_jrun_fail(r, "a text cannot be split at nothing");
+        return wf_jrun_fail(r, "the separator is empty");
     WF_TRY(wf_jseq_new(r, WF_J_LIST, 0, out));
     wf_jseq *to = out->u.seq;
     if (by)
@@ -195,7 +195,7 @@ static wf_status partition(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, boo
     size_t at;
     WF_TRY(text_arg(r, &arg[0], false, &by));
     if (by->bytes == 0)
-        return wf_jrun_fail(r, "a text cannot be split at nothing");
+        return wf_jrun_fail(r, "the separator is empty");
     WF_TRY(wf_jstr_find(r, s, 0, s->bytes, by, last, &at));
     size_t from = at == WF_J_NOWHERE ? (last ? 0 : s->bytes) : at;
     size_t to = at == WF_J_NOWHERE ? from : at + by->bytes;
@@ -219,7 +219,8 @@ METHOD(str_rpartition)
 
 /* ---- Searching ---- */
 
-/* Characters [start, end) of s by Python's rules, as bytes. False: start lies behind the end. */
+/* Converts the character range [start, end) to byte offsets, with Python's rules. Returns false
+ * when start is after the end. */
 static wf_status search_span(wf_jrun *r, const wf_jstr *s, const wf_jvalue *start,
                              const wf_jvalue *end, size_t *from, size_t *to, bool *valid)
 {
@@ -253,7 +254,7 @@ static wf_status find(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, bool las
     if (valid)
         WF_TRY(wf_jstr_find(r, self.u.str, from, to, what, last, &at));
     if (at == WF_J_NOWHERE && must)
-        return wf_jrun_fail(r, "a text does not hold what index() looks for");
+        return wf_jrun_fail(r, "index() did not find the substring");
     wf_jstr before = wf_jstr_part(self.u.str, 0, at == WF_J_NOWHERE ? 0 : at);
     *out = wf_jint(at == WF_J_NOWHERE ? -1 : (int64_t)wf_jstr_chars(&before));
     return WF_OK;
@@ -361,7 +362,7 @@ METHOD(str_removesuffix)
                        out);
 }
 
-/* ---- Changing ---- */
+/* ---- Transformations ---- */
 
 static wf_status map_case(wf_jrun *r, wf_jvalue self, wf_jcase to, wf_jvalue *out)
 {
@@ -394,7 +395,8 @@ METHOD(str_capitalize)
     return wf_jbuf_take(r, &b, out);
 }
 
-/* Each run of letters begins large; swapcase turns each letter around. */
+/* title: each run of letters starts with an uppercase letter. swapcase: inverts the case of each
+ * letter. */
 static wf_status map_letters(wf_jrun *r, wf_jvalue self, bool swap, wf_jvalue *out)
 {
     const wf_jstr *s = self.u.str;
@@ -457,7 +459,7 @@ METHOD(str_format)
     return wf_jformat_braces(r, self.u.str, args, out);
 }
 
-/* Filled up to a width on the left and right. */
+/* Pads to a width on the left and right. */
 static wf_status pad(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, bool left, bool right,
                      wf_jvalue *out)
 {
@@ -469,9 +471,9 @@ static wf_status pad(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, bool left
     WF_TRY(text_arg(r, &arg[1], arg[1].kind == WF_J_ABSENT, &fill));
     fill = fill ? fill : &space;
     if (wf_jstr_chars(fill) != 1)
-        return wf_jrun_fail(r, "a text is filled with one character");
+        return wf_jrun_fail(r, "the fill must be a single character");
     int64_t gap = width > chars ? width - chars : 0;
-    /* Python's centre leans to the left when the gap is odd and the width even. */
+    /* Python's center puts the extra space left if gap and width are both odd. */
     int64_t before = left && right ? gap / 2 + (gap & width & 1) : left ? gap : 0;
     for (int64_t i = 0; i < before; i++)
         WF_TRY(wf_jbuf_str(r, &b, fill));
@@ -515,7 +517,7 @@ METHOD(str_zfill)
     return wf_jbuf_take(r, &b, out);
 }
 
-/* ---- Asking ---- */
+/* ---- Predicates ---- */
 
 static wf_status all_are(wf_jvalue self, bool (*is)(uint32_t), wf_jvalue *out)
 {
@@ -566,12 +568,12 @@ METHOD(str_isupper)
     return ask_test(r, self, "upper", out);
 }
 
-/* Python has it and templates do not use it: there, but it cannot be called. */
+/* A method of Python's str that templates do not use: it is defined, but calling it fails. */
 METHOD(str_unsupported)
 {
     UNUSED;
     (void)self, (void)out;
-    return wf_jrun_fail(r, "a method of str is not supported here");
+    return wf_jrun_fail(r, "this method of str is not supported");
 }
 
 static const wf_jrow rows[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* parse.c - statements: what stands in {% %}, and the text between. */
+/* parse.c - parses statements ({% %}) and the text between tags. */
 #include <stdio.h>
 
 #include "text/jinja/parse_priv.h"
@@ -26,7 +26,7 @@ wf_jnode *wf_jnode_new(wf_jparser *p, wf_jnode_kind kind)
     return n;
 }
 
-/* The lists double at powers of two, so that only their count needs to be kept. */
+/* Capacities are powers of two, so only the count is stored. */
 bool wf_jnode_push(wf_jparser *p, wf_jnode *n, const wf_jnode *child, int op)
 {
     if (!child)
@@ -62,13 +62,13 @@ const wf_jstr *wf_jparse_text(wf_jparser *p, const wf_jtoken *t)
 
 static wf_jnode *parse_body(wf_jparser *p, const char *const *ends);
 
-/* `%}` of the tag that opens a body, the body, and the word of ends[] that closes it, which p->at is
- * left on. */
+/* Parses the `%}` of an opening tag, the body, and the closing tag. p->at is left at its word, one
+ * of ends[]. */
 static wf_jnode *parse_until(wf_jparser *p, const char *const *ends)
 {
     wf_jskip_op(p, ':');
     if (p->at->kind != WF_JT_BLOCK_END)
-        return wf_jparse_fail(p, "the tag should end here with %%}");
+        return wf_jparse_fail(p, "expected %%} at the end of the tag");
     p->at++;
     wf_jnode *body = parse_body(p, ends);
     if (body && p->at->kind == WF_JT_END)
@@ -76,7 +76,7 @@ static wf_jnode *parse_until(wf_jparser *p, const char *const *ends)
     return body;
 }
 
-/* The same for one word, which is passed. */
+/* The same for a single closing word, which is consumed. */
 static wf_jnode *parse_block(wf_jparser *p, const char *end)
 {
     const char *const ends[] = {end, NULL};
@@ -87,7 +87,8 @@ static wf_jnode *parse_block(wf_jparser *p, const char *end)
 
 /* ---- Targets of assignments ---- */
 
-/* name, name.attribute (of a namespace), or several with commas, perhaps in parentheses. */
+/* Parses name, name.attribute (of a namespace), or several separated by commas, optionally in
+ * parentheses. */
 static wf_jnode *parse_one_target(wf_jparser *p, bool with_namespace);
 
 static wf_jnode *parse_target(wf_jparser *p, bool with_namespace, const char *end)
@@ -121,7 +122,7 @@ static wf_jnode *parse_one_target(wf_jparser *p, bool with_namespace)
         return wf_jparse_fail(p, "the name of a variable is missing");
     wf_jnode *name = wf_jparse_primary(p);
     if (name && name->kind != WF_JN_NAME)
-        return wf_jparse_fail(p, "a constant cannot be assigned to");
+        return wf_jparse_fail(p, "cannot assign to a constant");
     if (!name || !with_namespace || !wf_jat_op(p, '.'))
         return name;
     wf_jnode *n = wf_jnode_new(p, WF_JN_ATTR);
@@ -134,7 +135,7 @@ static wf_jnode *parse_one_target(wf_jparser *p, bool with_namespace)
     return n;
 }
 
-/* ---- Statements; p->at is behind their word ---- */
+/* ---- Statements; p->at is after their first word ---- */
 
 static wf_jnode *parse_if(wf_jparser *p)
 {
@@ -191,7 +192,7 @@ static wf_jnode *parse_set(wf_jparser *p)
     return (n->body = parse_block(p, "endset")) ? n : NULL;
 }
 
-/* ( name, name = default ... ) into n->list. */
+/* Parses ( name, name = default ... ) into n->list. */
 static bool parse_parameters(wf_jparser *p, wf_jnode *n)
 {
     if (!wf_jexpect_op(p, '('))
@@ -201,7 +202,7 @@ static bool parse_parameters(wf_jparser *p, wf_jnode *n)
             return false;
         wf_jnode *name = parse_one_target(p, false);
         if (!name || name->kind != WF_JN_NAME)
-            return name && wf_jparse_fail(p, "a parameter is a name");
+            return name && wf_jparse_fail(p, "a parameter must be a name");
         bool optional = n->count && n->list[n->count - 1]->a;
         if (wf_jskip_op(p, '=')) {
             if (!(name->a = wf_jparse_expression(p, true)))
@@ -215,7 +216,8 @@ static bool parse_parameters(wf_jparser *p, wf_jnode *n)
     return wf_jexpect_op(p, ')');
 }
 
-/* The body of a macro, with what it uses as n->op. Loops around it are not its own. */
+/* Parses the body of a macro; n->op: the implicit names that it uses. Loops around the macro do not
+ * count as its loops. */
 static wf_jnode *parse_macro_body(wf_jparser *p, wf_jnode *n, const char *end)
 {
     int uses = p->uses, loops = p->loops;
@@ -269,7 +271,7 @@ static wf_jnode *parse_with(wf_jparser *p)
     return n && (n->body = parse_block(p, "endwith")) ? n : NULL;
 }
 
-/* Hugging Face's mark around what the assistant says. */
+/* Hugging Face's extension, which marks the assistant's text. */
 static wf_jnode *parse_generation(wf_jparser *p)
 {
     wf_jnode *n = wf_jnode_new(p, WF_JN_GENERATION);
@@ -280,7 +282,7 @@ static wf_jnode *parse_generation(wf_jparser *p)
 static wf_jnode *parse_jump(wf_jparser *p, wf_jnode_kind kind)
 {
     if (p->loops == 0)
-        return wf_jparse_fail(p, "break and continue belong in a loop");
+        return wf_jparse_fail(p, "break and continue are only allowed inside a loop");
     return wf_jnode_new(p, kind);
 }
 
@@ -305,20 +307,20 @@ static const struct {
     {"break", parse_break},     {"continue", parse_continue},
 };
 
-/* {% is at p->at. */
+/* p->at is at {%. */
 static wf_jnode *parse_statement(wf_jparser *p)
 {
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
         if (wf_jskip_name(p, statements[i].word)) {
             wf_jnode *n = statements[i].parse(p);
             if (n && p->at->kind != WF_JT_BLOCK_END)
-                return wf_jparse_fail(p, "the tag should end here with %%}");
+                return wf_jparse_fail(p, "expected %%} at the end of the tag");
             p->at += n != NULL;
             return n;
         }
     if (p->at->kind != WF_JT_NAME)
         return wf_jparse_fail(p, "the name of a tag is missing");
-    return wf_jparse_fail(p, "there is no tag called %.*s here",
+    return wf_jparse_fail(p, "unknown or misplaced tag '%.*s'",
                           (int)(p->at->bytes < 40 ? p->at->bytes : 40), p->at->text);
 }
 
@@ -329,7 +331,7 @@ static wf_jnode *parse_print(wf_jparser *p)
     if (!n || !(n->a = wf_jparse_tuple(p, true, false, NULL)))
         return NULL;
     if (p->at->kind != WF_JT_PRINT_END)
-        return wf_jparse_fail(p, "an expression should end here with }}");
+        return wf_jparse_fail(p, "expected }} at the end of the expression");
     p->at++;
     return n;
 }
@@ -344,7 +346,7 @@ static wf_jnode *parse_data(wf_jparser *p)
     return n;
 }
 
-/* Statements up to the end or to {% followed by one of ends[], which may be NULL. */
+/* Parses statements up to the end, or to {% followed by a word of ends[], which may be NULL. */
 static wf_jnode *parse_body(wf_jparser *p, const char *const *ends)
 {
     wf_jnode *n = wf_jnode_new(p, WF_JN_BLOCK);
@@ -357,7 +359,7 @@ static wf_jnode *parse_body(wf_jparser *p, const char *const *ends)
         } else if (p->at->kind == WF_JT_PRINT_BEGIN) {
             child = parse_print(p);
         } else {
-            p->at++; /* nothing but {% can stand here */
+            p->at++; /* the token can only be {% */
             for (int i = 0; ends && ends[i]; i++)
                 if (wf_jat_name(p, ends[i])) {
                     p->depth--;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* parse_expr.c - expressions, by Jinja's grammar and its order of operators. */
+/* parse_expr.c - parses expressions, with Jinja's grammar and operator precedence. */
 #include "text/jinja/parse_priv.h"
 #include "text/jinja/string.h"
 
@@ -52,7 +52,7 @@ bool wf_jexpect_op(wf_jparser *p, int op)
     return false;
 }
 
-/* ---- What an expression is made of ---- */
+/* ---- Primary expressions ---- */
 
 static wf_jnode *parse_const(wf_jparser *p, wf_jvalue value)
 {
@@ -62,7 +62,7 @@ static wf_jnode *parse_const(wf_jparser *p, wf_jvalue value)
     return n;
 }
 
-/* Neighbouring strings are one. */
+/* Adjacent string literals are concatenated. */
 static wf_jnode *parse_string(wf_jparser *p)
 {
     size_t bytes = 0;
@@ -169,9 +169,9 @@ wf_jnode *wf_jparse_primary(wf_jparser *p)
     return wf_jparse_fail(p, "an expression is missing");
 }
 
-/* ---- What follows it: .name [item] (call) |filter is test ---- */
+/* ---- Postfix operators: .name [item] (call) |filter is test ---- */
 
-/* One argument of a call: value, name=value, *list or **dict. */
+/* Parses one argument of a call: value, name=value, *list or **dict. */
 static wf_jnode *parse_argument(wf_jparser *p, bool *keyword)
 {
     wf_jnode *n = NULL;
@@ -188,14 +188,14 @@ static wf_jnode *parse_argument(wf_jparser *p, bool *keyword)
         *keyword = true;
         p->at += 2;
     } else if (*keyword) {
-        return wf_jparse_fail(p, "an argument without a name follows one with a name");
+        return wf_jparse_fail(p, "a positional argument follows a named argument");
     } else {
         return wf_jparse_expression(p, true);
     }
     return n && (n->a = wf_jparse_expression(p, true)) ? n : NULL;
 }
 
-/* ( arguments ) into n->list. */
+/* Parses ( arguments ) into n->list. */
 static bool parse_arguments(wf_jparser *p, wf_jnode *n)
 {
     bool keyword = false;
@@ -221,7 +221,7 @@ static wf_jnode *parse_call(wf_jparser *p, wf_jnode *callee)
     return n;
 }
 
-/* name(.name)* of a filter or test. */
+/* Parses name(.name)* of a filter or test. */
 static const wf_jstr *parse_dotted(wf_jparser *p)
 {
     if (p->at->kind != WF_JT_NAME) {
@@ -230,7 +230,7 @@ static const wf_jstr *parse_dotted(wf_jparser *p)
     }
     const wf_jstr *name = wf_jparse_text(p, p->at++);
     if (wf_jat_op(p, '.')) {
-        wf_jparse_fail(p, "no filter or test has a dot in its name");
+        wf_jparse_fail(p, "the name of a filter or test cannot contain a dot");
         return NULL;
     }
     return name;
@@ -254,7 +254,7 @@ wf_jnode *wf_jparse_filters(wf_jparser *p, wf_jnode *n, bool inline_first)
 
 static wf_jnode *parse_postfix(wf_jparser *p, wf_jnode *n);
 
-/* `is` stands before p->at. */
+/* p->at is after `is`. */
 static wf_jnode *parse_test(wf_jparser *p, wf_jnode *operand)
 {
     wf_jnode *n = wf_jnode_new(p, WF_JN_TEST);
@@ -279,7 +279,7 @@ static wf_jnode *parse_test(wf_jparser *p, wf_jnode *operand)
     return wf_jnode_push(p, n, argument, 0) ? n : NULL;
 }
 
-/* [from:to:step], or a plain expression. */
+/* Parses from:to:step, or a plain expression. */
 static wf_jnode *parse_subscript(wf_jparser *p)
 {
     wf_jnode *part[3] = {NULL}, *n;
@@ -306,7 +306,7 @@ static wf_jnode *parse_subscript(wf_jparser *p)
 static wf_jnode *parse_item(wf_jparser *p, wf_jnode *object)
 {
     wf_jnode *n = wf_jnode_new(p, WF_JN_ITEM);
-    /* Without an index it is an empty tuple. */
+    /* An empty index is an empty tuple. */
     wf_jnode *index = wf_jat_op(p, ']') ? wf_jnode_new(p, WF_JN_TUPLE) : parse_subscript(p);
     if (!n || !index)
         return NULL;
@@ -395,7 +395,7 @@ static wf_jnode *parse_unary(wf_jparser *p, bool with_filter)
     return n;
 }
 
-/* From weak to strong. Operators of one level are taken from the left; ** as well, as Jinja has it. */
+/* From lowest to highest precedence. All levels are left-associative, even **, as in Jinja. */
 static const struct {
     wf_jnode_kind kind;
     int op[5];
@@ -434,7 +434,7 @@ static wf_jnode *parse_math(wf_jparser *p, int level)
     return n;
 }
 
-/* The comparison at p->at, which is passed, or 0. */
+/* Consumes the comparison operator at p->at and returns it, or 0. */
 static int skip_comparison(wf_jparser *p)
 {
     static const int ops[] = {WF_J_OP('=', '='), WF_J_OP('!', '='), '<', WF_J_OP('<', '='), '>',
@@ -475,7 +475,7 @@ static wf_jnode *parse_not(wf_jparser *p)
     return n->a ? n : NULL;
 }
 
-/* Terms joined by a word. */
+/* Parses terms joined by a word. */
 static wf_jnode *parse_joined(wf_jparser *p, const char *word, wf_jnode_kind kind,
                               wf_jnode *(*term)(wf_jparser *))
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* parse_priv.h - what the parsers of expressions and of statements share. */
+/* parse_priv.h - shared by parse.c (statements) and parse_expr.c (expressions). */
 #ifndef WF_TEXT_JINJA_PARSE_PRIV_H
 #define WF_TEXT_JINJA_PARSE_PRIV_H
 
@@ -12,14 +12,14 @@ typedef struct {
     const wf_jtoken *at; /* the current token; WF_JT_END is never passed */
     int depth;
     int uses;        /* WF_J_USES_... of the macro being parsed */
-    bool generation; /* there is such a block */
-    int loops;       /* around the statement being parsed, within its macro */
+    bool generation; /* the template has a generation block */
+    int loops;       /* loops around the current statement, within its macro */
 } wf_jparser;
 
-/* Functions that return a node return NULL after a failure. */
+/* Functions that return a node return NULL on failure. */
 wf_jnode *wf_jparse_fail(wf_jparser *p, const char *fmt, ...) WF_PRINTF(2, 3);
 wf_jnode *wf_jnode_new(wf_jparser *p, wf_jnode_kind kind);
-/* Appends to n->list; op is what joins it to the one before. */
+/* Appends to n->list; op joins it to the previous item. */
 bool wf_jnode_push(wf_jparser *p, wf_jnode *n, const wf_jnode *child, int op);
 const wf_jstr *wf_jparse_text(wf_jparser *p, const wf_jtoken *t);
 
@@ -31,10 +31,11 @@ bool wf_jskip_name(wf_jparser *p, const char *name);
 bool wf_jexpect_op(wf_jparser *p, int op);
 
 wf_jnode *wf_jparse_expression(wf_jparser *p, bool with_cond);
-/* One expression, or several with commas as a tuple; ends at `end` (a name), too, when that is not NULL. */
+/* Parses one expression, or several separated by commas as a tuple. end: a name that also ends it,
+ * or NULL. */
 wf_jnode *wf_jparse_tuple(wf_jparser *p, bool with_cond, bool in_parentheses, const char *end);
 wf_jnode *wf_jparse_primary(wf_jparser *p);
-/* `| filter | filter ...` on n; inline_first: the first stands without its bar. */
+/* Parses `| filter | filter ...` applied to n. inline_first: the first filter has no bar. */
 wf_jnode *wf_jparse_filters(wf_jparser *p, wf_jnode *n, bool inline_first);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* print.c - values as text: Python's str and repr, and JSON as Hugging Face's tojson writes it. */
+/* print.c - prints values: Python's str and repr, and JSON as Hugging Face's tojson writes it. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ void wf_jprint_double(char *out, double value)
         if (strtod(text, NULL) == value)
             break;
     }
-    /* Digits and exponent apart; the locale's decimal point falls out. */
+    /* Separates digits and exponent, which also removes the locale's decimal point. */
     const char *s = text;
     for (; *s != 'e'; s++)
         if (*s >= '0' && *s <= '9')
@@ -203,7 +203,7 @@ static wf_status put_json_escape(wf_jrun *r, wf_jbuf *b, uint32_t code, bool pla
 static wf_status put_json_string(wf_jrun *r, wf_jbuf *b, const wf_jstr *s, bool ascii)
 {
     WF_TRY(wf_jbuf_text(r, b, "\""));
-    size_t done = 0; /* what needs no escape goes out in one piece */
+    size_t done = 0; /* runs without escapes are copied in one piece */
     for (size_t i = 0, length; i < s->bytes; i += length) {
         uint32_t code;
         length = wf_utf8_next(s->text + i, s->bytes - i, &code);
@@ -256,7 +256,7 @@ static wf_status put_json_list(wf_jrun *r, wf_jbuf *b, const wf_jseq *seq, const
     return wf_jbuf_text(r, b, "]");
 }
 
-/* What is no string becomes one, as json.dumps does it. */
+/* Converts a key that is not a string, as json.dumps does. */
 static wf_status put_json_key(wf_jrun *r, wf_jbuf *b, const wf_jvalue *key, const wf_jjson *form)
 {
     if (key->kind == WF_J_STRING)

@@ -106,14 +106,15 @@ wf_status wf_jbuf_take(wf_jrun *r, wf_jbuf *b, wf_jvalue *out)
 wf_status wf_jstr_concat(wf_jrun *r, const wf_jstr *a, const wf_jstr *b, wf_jvalue *out)
 {
     wf_jbuf own = {0}, *buf = a->buf;
-    /* Bytes behind `used` belong to no string yet, so no string that shares the buffer changes. */
+    /* Bytes after `used` belong to no string yet, so strings that share the buffer do not
+     * change. */
     bool at_end = buf && a->mark && a->text + a->bytes == buf->text + buf->used;
     if (!at_end) {
         WF_TRY(wf_jbuf_str(r, &own, a));
         WF_TRY(wf_jbuf_str(r, &own, b));
         return wf_jbuf_take(r, &own, out);
     }
-    if (buf->cap - buf->used < b->bytes) { /* moves, and the old buffer stays for its strings */
+    if (buf->cap - buf->used < b->bytes) { /* moves; the old buffer stays for its other strings */
         own.text = (char *)(uintptr_t)a->text;
         own.mark = (uint8_t *)(uintptr_t)a->mark;
         own.used = own.cap = a->bytes;
@@ -152,7 +153,7 @@ size_t wf_utf8_next(const char *text, size_t bytes, uint32_t *code)
         good = (s[i] & 0xC0) == 0x80;
         value = value << 6 | (s[i] & 0x3Fu);
     }
-    if (good && length == 3) /* overlong forms and surrogates */
+    if (good && length == 3) /* exclude overlong forms and surrogates */
         good = value >= 0x800 && (value < 0xD800 || value > 0xDFFF);
     if (good && length == 4)
         good = value >= 0x10000 && value <= 0x10FFFF;
@@ -235,7 +236,7 @@ bool wf_char_is_break(uint32_t code)
            code == 0x2028 || code == 0x2029;
 }
 
-/* Exact for what people write; characters that Unicode has not assigned count as printable. */
+/* Exact for assigned characters; unassigned ones count as printable. */
 bool wf_char_is_printable(uint32_t code)
 {
     static const span hidden[] = {
@@ -281,7 +282,7 @@ wf_status wf_jstr_find(wf_jrun *r, const wf_jstr *s, size_t from, size_t to, con
                 *out = at;
         }
         if (i % 4096 == 4095 || i + 1 == places || *out != WF_J_NOWHERE) {
-            /* The comparisons count, too: a pattern of equal letters makes each of them long. */
+            /* Count the comparisons as work: a pattern of equal letters makes each of them long. */
             WF_TRY(wf_jrun_step_bytes(r, i % 4096 + 1));
             WF_TRY(wf_jrun_step_bytes(r, tries * what->bytes));
             tries = 0;
@@ -303,7 +304,7 @@ wf_status wf_jstr_replace(wf_jrun *r, const wf_jstr *s, const wf_jstr *old, cons
         WF_TRY(wf_jbuf_part(r, &b, s, at, found));
         WF_TRY(wf_jbuf_str(r, &b, with));
         at = found + old->bytes;
-        if (old->bytes == 0) { /* before every character, and at the end */
+        if (old->bytes == 0) { /* an empty pattern matches before every character and at the end */
             if (at == s->bytes)
                 break;
             size_t length = wf_utf8_next(s->text + at, s->bytes - at, NULL);

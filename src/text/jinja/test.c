@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test.c - what may stand after `is`. */
+/* test.c - the tests that can follow `is`. */
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
@@ -7,7 +7,7 @@
     static wf_status name(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, const wf_jargs *args, \
                           wf_jvalue *out)
 
-/* A test of the value alone. */
+/* Defines a test that depends on the value alone. */
 #define SIMPLE(name, holds)             \
     TEST(name)                          \
     {                                   \
@@ -133,7 +133,7 @@ ORDER(test_le, order <= 0)
 ORDER(test_gt, order > 0)
 ORDER(test_ge, order >= 0)
 
-/* Python's `is`: the same object, which small values of one kind are. */
+/* Python's `is`: the same object; equal small values of one kind count as the same. */
 TEST(test_sameas)
 {
     bool same = self.kind == arg[0].kind;

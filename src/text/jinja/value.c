@@ -24,7 +24,7 @@ void *wf_jrun_alloc(wf_jrun *r, size_t count, size_t size)
     size_t bytes, total;
     bool fits = wf_mul_size(count, size, &bytes) && wf_align_size(bytes, WF_ARENA_ALIGN, &bytes) &&
                 wf_add_size(r->bytes, bytes, &total) && total <= r->max_bytes;
-    /* The arena leaves the ends of its chunks empty, so what it holds is looked at, too. */
+    /* The arena wastes the ends of its chunks, so check the memory that it really holds, too. */
     uint64_t held = r->ctx->mem.live_bytes - r->held;
     if (!fits || (held > WF_ARENA_CHUNK && held - WF_ARENA_CHUNK > r->max_bytes - bytes)) {
         wf_jrun_fail(r, "the template needs more than %zu bytes of memory", r->max_bytes);
@@ -57,7 +57,7 @@ wf_status wf_jrun_enter(wf_jrun *r)
     return wf_jrun_step(r, 1);
 }
 
-/* ---- Making values ---- */
+/* ---- Creating values ---- */
 
 wf_status wf_jstr_new(wf_jrun *r, wf_jstr s, wf_jvalue *out)
 {
@@ -69,7 +69,7 @@ wf_status wf_jstr_new(wf_jrun *r, wf_jstr s, wf_jvalue *out)
     return WF_OK;
 }
 
-/* Room for one more of `size` bytes behind the `count` that lie at *items. */
+/* Makes room for one more item of `size` bytes after the `count` items at *items. */
 static wf_status make_room(wf_jrun *r, void **items, size_t count, size_t *cap, size_t size)
 {
     if (count < *cap)
@@ -130,7 +130,7 @@ wf_status wf_jrange_new(wf_jrun *r, int64_t start, int64_t stop, int64_t step, w
 {
     enum { MOST = 100000 };
     if (step == 0)
-        return wf_jrun_fail(r, "range() cannot step by zero");
+        return wf_jrun_fail(r, "the step of range() must not be 0");
     double count = ceil(((double)stop - (double)start) / (double)step);
     if (count > MOST)
         return wf_jrun_fail(r, "a range has more than %d items", MOST);
@@ -145,7 +145,7 @@ wf_status wf_jrange_new(wf_jrun *r, int64_t start, int64_t stop, int64_t step, w
     return WF_OK;
 }
 
-/* ---- Asking values ---- */
+/* ---- Querying values ---- */
 
 const char *wf_jkind_name(wf_jkind kind)
 {
@@ -271,13 +271,13 @@ wf_status wf_jorder(wf_jrun *r, wf_jvalue a, wf_jvalue b, int *out)
     }
     if (a.kind == WF_J_STRING && b.kind == WF_J_STRING) {
         size_t n = a.u.str->bytes < b.u.str->bytes ? a.u.str->bytes : b.u.str->bytes;
-        int order = memcmp(a.u.str->text, b.u.str->text, n); /* UTF-8 sorts as its code points */
+        int order = memcmp(a.u.str->text, b.u.str->text, n); /* UTF-8 sorts like code points */
         *out = order ? (order > 0) - (order < 0)
                      : (a.u.str->bytes > b.u.str->bytes) - (a.u.str->bytes < b.u.str->bytes);
         return wf_jrun_step_bytes(r, n);
     }
     if (a.kind != b.kind || (a.kind != WF_J_LIST && a.kind != WF_J_TUPLE))
-        return wf_jrun_fail(r, "%s and %s cannot be put in order", wf_jkind_name(a.kind),
+        return wf_jrun_fail(r, "%s and %s cannot be compared", wf_jkind_name(a.kind),
                             wf_jkind_name(b.kind));
     WF_TRY(wf_jrun_enter(r));
     const wf_jseq *x = a.u.seq, *y = b.u.seq;
@@ -300,7 +300,7 @@ wf_status wf_jcontains(wf_jrun *r, wf_jvalue container, wf_jvalue item, bool *ou
     *out = false;
     if (container.kind == WF_J_STRING) {
         if (item.kind != WF_J_STRING)
-            return wf_jrun_fail(r, "a str holds no %s", wf_jkind_name(item.kind));
+            return wf_jrun_fail(r, "a str cannot contain a %s", wf_jkind_name(item.kind));
         size_t at;
         WF_TRY(wf_jstr_find(r, container.u.str, 0, container.u.str->bytes, item.u.str, false, &at));
         *out = at != WF_J_NOWHERE;
@@ -341,7 +341,7 @@ static wf_status walk_iterator(wf_jrun *r, wf_jseq *from, wf_jseq **out)
 {
     wf_jvalue rest;
     WF_TRY(wf_jseq_new(r, WF_J_LIST, 0, &rest));
-    if (from->at < from->count) /* an empty one has no items to point to */
+    if (from->at < from->count) /* an empty iterator has no items to point to */
         rest.u.seq->item = from->item + from->at;
     rest.u.seq->count = from->count - from->at;
     from->at = from->count;
@@ -356,7 +356,7 @@ wf_status wf_jwalk(wf_jrun *r, wf_jvalue v, wf_jseq **out)
         return walk_iterator(r, v.u.seq, out);
     if (wf_jis_seq(&v)) {
         *out = v.u.seq;
-        return wf_jrun_step(r, v.u.seq->count / 4); /* for whoever walks */
+        return wf_jrun_step(r, v.u.seq->count / 4); /* charges the iteration that follows */
     }
     WF_TRY(wf_jseq_new(r, WF_J_LIST, 0, &made));
     *out = made.u.seq;
@@ -372,12 +372,13 @@ wf_status wf_jwalk(wf_jrun *r, wf_jvalue v, wf_jseq **out)
             WF_TRY(wf_jseq_push(r, made.u.seq, one));
         }
     } else if (v.kind != WF_J_UNDEFINED) {
-        return wf_jrun_fail(r, "a %s cannot be walked through", wf_jkind_name(v.kind));
+        return wf_jrun_fail(r, "a %s cannot be iterated", wf_jkind_name(v.kind));
     }
     return WF_OK;
 }
 
-/* Merges [0, mid) and [mid, count) of both arrays through `spare`, which holds 2 * count values. */
+/* Merges [0, mid) and [mid, count) of both arrays, using `spare`, which has room for 2 * count
+ * values. */
 static wf_status merge(wf_jrun *r, wf_jvalue *key, wf_jvalue *item, size_t mid, size_t count,
                        bool reverse, wf_jvalue *spare)
 {
@@ -421,7 +422,7 @@ static bool hashable(const wf_jvalue *v)
     if (v->kind == WF_J_TUPLE) {
         for (size_t i = 0; i < v->u.seq->count; i++)
             if (v->u.seq->item[i].kind == WF_J_TUPLE || !hashable(&v->u.seq->item[i]))
-                return false; /* tuples of tuples: of no use here, and no recursion this way */
+                return false; /* nested tuples are not supported as keys, which avoids recursion */
         return true;
     }
     return v->kind != WF_J_LIST && v->kind != WF_J_DICT && v->kind != WF_J_VIEW;
@@ -486,7 +487,7 @@ void wf_jdict_remove(wf_jdict *d, wf_jentry *e)
 
 /* ---- Indices ---- */
 
-/* One bound of a slice, moved into [low, high]. */
+/* Resolves one bound of a slice and clamps it to [low, high]. */
 static wf_status bound(wf_jrun *r, const wf_jvalue *v, int64_t count, int64_t low, int64_t high,
                        int64_t otherwise, int64_t *out)
 {
@@ -494,7 +495,7 @@ static wf_status bound(wf_jrun *r, const wf_jvalue *v, int64_t count, int64_t lo
     if (v->kind == WF_J_ABSENT || v->kind == WF_J_NONE)
         return WF_OK;
     if (!wf_jis_int(v))
-        return wf_jrun_fail(r, "the bounds of a slice are whole numbers, not a %s",
+        return wf_jrun_fail(r, "the bounds of a slice must be integers, not a %s",
                             wf_jkind_name(v->kind));
     int64_t at = wf_jint_of(v);
     if (at < 0)
@@ -507,11 +508,11 @@ wf_status wf_jslice_plan(wf_jrun *r, const wf_jvalue part[3], size_t items, int6
                          int64_t *step, size_t *n)
 {
     int64_t count = (int64_t)items, stop;
-    WF_TRY(bound(r, &part[2], 0, 0, 0, 0, &stop)); /* for its message only */
+    WF_TRY(bound(r, &part[2], 0, 0, 0, 0, &stop)); /* only to check its type */
     *step = wf_jis_int(&part[2]) ? wf_jint_of(&part[2]) : 1;
     if (*step == 0)
-        return wf_jrun_fail(r, "a slice cannot step by zero");
-    if (*step > count + 1) /* no step is longer than the way, and sums cannot overflow */
+        return wf_jrun_fail(r, "the step of a slice must not be 0");
+    if (*step > count + 1) /* clamp the step to the length, so that sums cannot overflow */
         *step = count + 1;
     if (*step < -count - 1)
         *step = -count - 1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * value.h - what a chat template computes with: values, and the run that makes them.
+ * value.h - values of the template interpreter, and the state of a run.
  *
- * Everything lies in the run's arena and is freed with it, so values are copied freely and nothing is
- * counted. Lists and dicts are shared by reference, as in Python; strings never change.
+ * All values are allocated in the run's arena and freed with it; there is no reference counting.
+ * Lists and dicts are shared by reference, as in Python. Strings are immutable.
  */
 #ifndef WF_TEXT_JINJA_VALUE_H
 #define WF_TEXT_JINJA_VALUE_H
@@ -15,7 +15,7 @@
 #include "base/ctx.h"
 
 typedef enum {
-    WF_J_ABSENT, /* an argument that was not given; never a value of the template's */
+    WF_J_ABSENT, /* an argument that was not given; templates never see it */
     WF_J_UNDEFINED,
     WF_J_NONE,
     WF_J_BOOL,
@@ -25,8 +25,8 @@ typedef enum {
     WF_J_LIST,
     WF_J_TUPLE,
     WF_J_RANGE,
-    WF_J_VIEW, /* keys, values or items of a dict: a length, but no index */
-    WF_J_ITER, /* what map, select and the like give: can be walked once, has no length */
+    WF_J_VIEW, /* keys, values or items of a dict: has a length, but no index */
+    WF_J_ITER, /* result of map, select, ...: can be iterated once, has no length */
     WF_J_DICT,
     WF_J_NAMESPACE,
     WF_J_MACRO,
@@ -37,10 +37,10 @@ typedef enum {
 /* Marks of bytes. */
 enum {
     WF_J_PLAIN = 1,    /* came from the variables */
-    WF_J_GENERATED = 2 /* written within {% generation %} */
+    WF_J_GENERATED = 2 /* written inside {% generation %} */
 };
 
-/* Bytes being appended, each with its marks. */
+/* A growing string, with a mark per byte. */
 typedef struct {
     char *text;
     uint8_t *mark;
@@ -48,11 +48,11 @@ typedef struct {
 } wf_jbuf;
 
 typedef struct {
-    const char *text; /* without a NUL behind it */
+    const char *text; /* not NUL-terminated */
     size_t bytes;
-    const uint8_t *mark; /* one a byte, or NULL: all are `plain` */
+    const uint8_t *mark; /* [bytes], or NULL: `plain` applies to every byte */
     bool plain;
-    wf_jbuf *buf; /* the buffer it is a part of, or NULL; see wf_jstr_concat */
+    wf_jbuf *buf; /* the buffer that contains it, or NULL; see wf_jstr_concat */
 } wf_jstr;
 
 typedef struct wf_jvalue wf_jvalue;
@@ -68,7 +68,7 @@ struct wf_jvalue {
         bool boolean;
         int64_t integer;
         double number;
-        const wf_jstr *str; /* of a string; of an undefined value the name it was looked up by */
+        const wf_jstr *str; /* of a string; of an undefined value: the name that was looked up */
         wf_jseq *seq;       /* of WF_J_LIST ... WF_J_ITER */
         wf_jdict *dict;     /* of a dict, a namespace */
         const wf_jmacro *macro;
@@ -80,8 +80,8 @@ struct wf_jvalue {
 struct wf_jseq {
     wf_jvalue *item;
     size_t count, cap;
-    size_t at;        /* of an iterator: how far it was walked */
-    const char *name; /* of a view: what Python calls it */
+    size_t at;        /* of an iterator: items consumed */
+    const char *name; /* of a view: its name in Python */
     int64_t range[3]; /* of a range: start, stop, step */
 };
 
@@ -89,51 +89,52 @@ typedef struct {
     wf_jvalue key, value;
 } wf_jentry;
 
-struct wf_jdict { /* in the order of insertion */
+struct wf_jdict { /* in insertion order */
     wf_jentry *entry;
     size_t count, cap;
 };
 
-/* Where a run stands. The limits are those of wf_template_options. */
+/* The state of a run. The limits come from wf_template_options. */
 typedef struct wf_jscope wf_jscope;
 typedef struct {
     wf_ctx *ctx;
     const char *what; /* the template's name in messages */
     wf_arena arena;
-    size_t bytes, max_bytes; /* asked of the arena */
-    uint64_t held;           /* by the context before the run */
+    size_t bytes, max_bytes; /* requested from the arena */
+    uint64_t held;           /* bytes that the context held before the run */
     uint64_t steps, max_steps;
-    int frames, max_frames; /* C frames of the interpreter */
-    int calls, max_calls;   /* macros, callers and loops that called themselves */
+    int frames, max_frames; /* nested C calls of the interpreter */
+    int calls, max_calls;   /* nested macros, callers and recursive loops */
     int line;               /* of the node being evaluated */
-    int64_t now;
-    wf_jscope *globals; /* the variables and the global functions */
-    wf_jvalue input;    /* what a filter or set block captured, for its first filter */
+    int64_t now;            /* seconds since 1970 */
+    wf_jscope *globals;     /* the variables and the global functions */
+    wf_jvalue input;        /* output captured by a filter or set block, for its first filter */
     wf_jbuf out;
 } wf_jrun;
 
 /* ---- The run ---- */
 
 wf_status wf_jrun_fail(wf_jrun *r, const char *fmt, ...) WF_PRINTF(2, 3);
-/* Zeroed memory until the run ends, NULL with a message when there is none or the limit is reached. */
+/* Allocates zeroed memory that lives until the run ends; NULL, with a message: out of memory, or
+ * limit reached. */
 void *wf_jrun_alloc(wf_jrun *r, size_t count, size_t size);
-/* The status of an allocation that failed, which is never WF_OK. */
+/* Returns the status of a failed allocation; never WF_OK. */
 static inline wf_status wf_jrun_failed(const wf_jrun *r)
 {
     return r->ctx->status != WF_OK ? r->ctx->status : WF_ERR_MEMORY;
 }
-/* Counts work: nodes, items, and bytes at WF_J_BYTES_PER_STEP a step. */
+/* Count work against the step limit: nodes, items, and bytes at WF_J_BYTES_PER_STEP per step. */
 #define WF_J_BYTES_PER_STEP 16
 wf_status wf_jrun_step(wf_jrun *r, size_t steps);
 wf_status wf_jrun_step_bytes(wf_jrun *r, size_t bytes);
-/* Around each recursion; left only after a success, since a failure ends the run. */
+/* Call around each recursion. After a failure wf_jrun_leave is not needed, because the run ends. */
 wf_status wf_jrun_enter(wf_jrun *r);
 static inline void wf_jrun_leave(wf_jrun *r)
 {
     r->frames--;
 }
 
-/* ---- Making values ---- */
+/* ---- Creating values ---- */
 
 static inline wf_jvalue wf_jnone(void)
 {
@@ -162,19 +163,19 @@ static inline wf_jvalue wf_jstring(const wf_jstr *s)
 wf_status wf_jstr_new(wf_jrun *r, wf_jstr s, wf_jvalue *out);
 wf_status wf_jseq_new(wf_jrun *r, wf_jkind kind, size_t room, wf_jvalue *out);
 wf_status wf_jseq_push(wf_jrun *r, wf_jseq *seq, wf_jvalue v);
-/* A tuple of two, as items() gives. */
+/* Creates a tuple of two values, as items() returns. */
 wf_status wf_jpair_new(wf_jrun *r, wf_jvalue a, wf_jvalue b, wf_jvalue *out);
 wf_status wf_jdict_new(wf_jrun *r, wf_jkind kind, wf_jvalue *out);
-/* Python's: length of 1 ... 100,000 items, or refused as Jinja's sandbox does. */
+/* Creates a range; more than 100,000 items are refused, as in Jinja's sandbox. */
 wf_status wf_jrange_new(wf_jrun *r, int64_t start, int64_t stop, int64_t step, wf_jvalue *out);
 
-/* ---- Asking values ---- */
+/* ---- Querying values ---- */
 
 static inline bool wf_jis_seq(const wf_jvalue *v)
 {
     return v->kind >= WF_J_LIST && v->kind <= WF_J_ITER;
 }
-/* Lists, tuples and ranges: what can be indexed and sliced. */
+/* Lists, tuples and ranges can be indexed and sliced. */
 static inline bool wf_jis_indexed(const wf_jvalue *v)
 {
     return v->kind >= WF_J_LIST && v->kind <= WF_J_RANGE;
@@ -196,34 +197,34 @@ static inline double wf_jfloat_of(const wf_jvalue *v)
 {
     return v->kind == WF_J_FLOAT ? v->u.number : (double)wf_jint_of(v);
 }
-/* What Python calls its type. */
+/* Returns Python's name of the type. */
 const char *wf_jkind_name(wf_jkind kind);
 bool wf_jtruth(const wf_jvalue *v);
 wf_status wf_jequal(wf_jrun *r, wf_jvalue a, wf_jvalue b, bool *out);
-/* -1, 0, 1; fails for what Python does not order. */
+/* *out is -1, 0 or 1. Fails for values that Python cannot order. */
 wf_status wf_jorder(wf_jrun *r, wf_jvalue a, wf_jvalue b, int *out);
 wf_status wf_jcontains(wf_jrun *r, wf_jvalue container, wf_jvalue item, bool *out);
 wf_status wf_jlength(wf_jrun *r, wf_jvalue v, size_t *out);
-/* The items that a walk over v sees, as a sequence that the caller may keep but not change. An
- * iterator is used up by it. */
+/* Returns the items of an iteration over v, as a sequence that the caller may keep but not modify.
+ * Consumes an iterator. */
 wf_status wf_jwalk(wf_jrun *r, wf_jvalue v, wf_jseq **out);
-/* Sorts in place by key[i] (Python's order, stable); item[i] moves with it. */
+/* Sorts in place by key[i], stable, in Python's order; item[i] moves along. */
 wf_status wf_jsort(wf_jrun *r, wf_jvalue *key, wf_jvalue *item, size_t count, bool reverse);
 
 /* ---- Dicts ---- */
 
-/* *out is NULL when there is none; fails for a key that Python cannot hash. */
+/* *out is NULL when the key is missing. Fails for a key that Python cannot hash. */
 wf_status wf_jdict_find(wf_jrun *r, const wf_jdict *d, wf_jvalue key, wf_jentry **out);
 wf_status wf_jdict_set(wf_jrun *r, wf_jdict *d, wf_jvalue key, wf_jvalue value);
-/* Appends a key that is known to be new. */
+/* Appends a key that must be new. */
 wf_status wf_jdict_push(wf_jrun *r, wf_jdict *d, wf_jvalue key, wf_jvalue value);
 void wf_jdict_remove(wf_jdict *d, wf_jentry *e);
 wf_jentry *wf_jdict_find_text(const wf_jdict *d, const char *text, size_t bytes);
 
 /* ---- Indices ---- */
 
-/* Where start and stop of a slice of `count` items lie for step != 0; absent or None: the end that
- * Python means. *n is how many items are taken, from *first on, each `step` behind the last. */
+/* Resolves [start:stop:step] for `count` items; absent and None mean Python's defaults. The slice
+ * has *n items: *first, *first + *step, ... */
 wf_status wf_jslice_plan(wf_jrun *r, const wf_jvalue part[3], size_t count, int64_t *first,
                          int64_t *step, size_t *n);
 
