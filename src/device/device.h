@@ -121,8 +121,8 @@ struct wf_device_ops {
     wf_status (*run_plan)(wf_plan_exec *exec);
     /* Frees memory of prepare_plan and run_plan outside the executable's arena. */
     void (*free_plan)(wf_plan_exec *exec);
-    /* Must be called before a kernel is launched outside run_plan: CUDA's current device is per
-     * thread. */
+    /* Must be called before a kernel is launched outside run_plan: a runtime's current
+     * device may be a property of the thread. */
     wf_status (*before_launch)(wf_device *device);
     /* Runs return before they are done; the caller may write the inputs of the next run meanwhile. */
     bool runs_ahead;
