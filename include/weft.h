@@ -985,8 +985,7 @@ WF_API wf_status wf_prepare(wf_ctx *ctx, const char *folder, const wf_prepare_op
 
 /* ---- Training ------------------------------------------------------------------------------ */
 
-/* Everything that determines the result of a training run, the same on every device. Strings are
- * borrowed: they must outlive the trainer. */
+/* Everything that determines the result of a training run, the same on every device. */
 typedef struct {
     /* The model; set exactly one of these four. */
     const char *preset; /* a known shape: "gpt2-124M", "llama-30M", ... (`weft train --help`) */

@@ -94,7 +94,7 @@ static void configs(void **state)
          WF_ERR_UNSUPPORTED, "with init_lora_weights pissa_niter_4,"},
         {"\"peft_type\": \"LORA\"", "\"peft_type\": \"IA3\"", WF_ERR_UNSUPPORTED,
          "with peft_type IA3,"},
-        {"\"r\": 4", "\"r\": 5", WF_ERR_FORMAT, "is [4, 64] and must be [5, 64]"},
+        {"\"r\": 4", "\"r\": 5", WF_ERR_FORMAT, "is [4, 64] but must be [5, 64]"},
         {"\"r\": 4", "\"r\": 0", WF_ERR_USAGE, "rank 0"},
         {"\"r\": 4", "\"r\": 9223372036854775807", WF_ERR_USAGE, "rank 9223372036854775807"},
         {"\"r\": 4", "\"r\": 4.5", WF_ERR_FORMAT, "rank, r"},
@@ -113,7 +113,7 @@ static void configs(void **state)
         refused(&p, rows[i].status, rows[i].part);
     }
     wt_put_text(&p.s, "adapter_config.json", "[]");
-    refused(&p, WF_ERR_FORMAT, "no object");
+    refused(&p, WF_ERR_FORMAT, "not a JSON object");
     spoilt_free(&p);
 }
 
@@ -125,7 +125,7 @@ static void other_models(void **state)
     } rows[] = {
         {"gpt2", "it has base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight, and there "
                  "is no such linear"},
-        {"qwen3", "is [64, 4] and must be [128, 4]"},
+        {"qwen3", "is [64, 4] but must be [128, 4]"},
         {"llama", "it has base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight"},
     };
     wf_ctx *ctx = *state;
@@ -193,13 +193,13 @@ static void files(void **state)
 
     wt_path(&p.s, "adapter_model.safetensors");
     remove(p.s.path);
-    refused(&p, WF_ERR_FORMAT, "no adapter_model.safetensors");
+    refused(&p, WF_ERR_FORMAT, "adapter_model.safetensors is missing");
     wt_put_text(&p.s, "adapter_model.bin", "x");
     refused(&p, WF_ERR_FORMAT, "a pickle");
     remove(wt_path(&p.s, "adapter_config.json"));
-    refused(&p, WF_ERR_FORMAT, "no adapter_config.json");
+    refused(&p, WF_ERR_FORMAT, "adapter_config.json is missing");
     wt_fails(p.ctx, wf_adapter_open(p.ctx, wt_path(&p.s, "gone"), &p.m->config, &a), WF_ERR_FORMAT,
-             "no such folder");
+             "does not exist");
     spoilt_free(&p);
 }
 

@@ -378,14 +378,14 @@ static void targets(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         wt_fails(ctx, wf_adapter_new(ctx, &m->config, &(wf_adapter_options){.targets = bad[i]}, &a),
                  WF_ERR_USAGE,
-                 "the linears attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down, "
+                 "its linears are attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down, "
                  "output, and");
     wt_fails(ctx, wf_adapter_new(ctx, &m->config, &(wf_adapter_options){.rank = -1}, &a),
              WF_ERR_USAGE, "rank -1");
     wt_fails(ctx, wf_adapter_new(ctx, &m->config, &(wf_adapter_options){.dropout = 1}, &a),
              WF_ERR_USAGE, "dropout of 1");
     wt_fails(ctx, wf_adapter_new(ctx, &m->config, &(wf_adapter_options){.alpha = NAN}, &a),
-             WF_ERR_USAGE, "no number");
+             WF_ERR_USAGE, "not a finite number");
     wf_model_close(m);
 }
 

@@ -250,7 +250,7 @@ static void test_mistakes(void **state)
          "weft selftest: --device needs a value: --device D, or --device=D when it begins with --"},
         {"selftest --distort big", "weft selftest: --distort wants a number, not 'big'"},
         {"selftest --distort nan", "weft selftest: --distort wants a number, not 'nan'"},
-        {"plan gpt2-124m", "weft plan: there is no example 'gpt2-124m'; did you mean 'gpt2-124M'?"},
+        {"plan gpt2-124m", "weft plan: unknown example 'gpt2-124m'; did you mean 'gpt2-124M'?"},
         {"plan tiny --form chat",
          "weft plan: unknown form 'chat'; use one of: train, prefill, decode"},
         {"plan tiny --compute f64", "weft plan: --compute wants f32, bf16 or f16, not 'f64'"},

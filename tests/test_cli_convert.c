@@ -75,7 +75,7 @@ static void converts(void **state)
     wt_ok(*state, wf_model_open(*state, wt_path(&scratch, "c.gguf"), &m));
     assert_int_equal(wf_model_find_weight(m, "output.weight")->type, WF_Q4_K);
     wf_model_close(m);
-    fails("quantize $D/b.gguf $D/d.gguf q4_0", 2, "is quantized already");
+    fails("quantize $D/b.gguf $D/d.gguf q4_0", 2, "is already quantized");
     assert_non_null(strstr(err, "--allow-requantize"));
     succeeds("quantize $D/b.gguf $D/d.gguf q4_0 --allow-requantize");
 }
@@ -91,8 +91,8 @@ static void mistakes(void **state)
     fails("convert " MODEL " $D/x.gguf --split-size 99999999999G", 2, "a size such as");
     fails("convert " MODEL " $D/x.gguf --threads 0", 2,
           "--threads wants a whole number from 1 to 1024, not '0'");
-    fails("convert " MODEL " $D/x.gguf --type q3", 2, "there is no type 'q3'");
-    fails("convert " MODEL " $D/x --type q8_0", 2, "holds f32, f16 or bf16");
+    fails("convert " MODEL " $D/x.gguf --type q3", 2, "unknown type 'q3'");
+    fails("convert " MODEL " $D/x --type q8_0", 2, "can hold f32, f16 or bf16");
     fails("convert " MODEL " " MODEL, 2, "same as the input");
     fails("convert $D/nothing $D/x.gguf", 1, "nothing");
     fails("quantize " MODEL " $D/x.gguf", 2, "a file to write and a type");

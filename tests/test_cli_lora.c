@@ -79,8 +79,9 @@ static void mistakes(void **state)
     wt_program_fails(&p, 2, "run " M "llama --lora " L "llama:x -p a", "--lora wants a folder");
     wt_program_fails(&p, 2, "run " M "llama --lora " L "llama:0 -p a", "--lora wants a folder");
     wt_program_fails(&p, 2, "run " M "llama --lora " L "llama:1e999 -p a", "--lora wants a folder");
-    wt_program_fails(&p, 1, "run " M "llama -q --lora nowhere -p a", "no such folder");
-    wt_program_fails(&p, 1, "run " M "llama -q --lora " M "llama -p a", "it is no adapter");
+    wt_program_fails(&p, 1, "run " M "llama -q --lora nowhere -p a", "does not exist");
+    wt_program_fails(&p, 1, "run " M "llama -q --lora " M "llama -p a",
+                     "adapter_config.json is missing");
     wt_program_fails(&p, 1, "run " M "gpt2 -q --lora " L "llama -p a", "does not fit the model");
     wt_program_ok(&p, "convert " M "llama $D/q.gguf --type q8_0");
     wt_program_fails(&p, 2, "convert $D/q.gguf $D/m.gguf --lora " L "llama", "--type f16");

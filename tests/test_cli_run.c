@@ -92,7 +92,7 @@ static void test_samplers(void **state)
     memcpy(kept, p.out, sizeof kept);
     same("\"$W\" run " LLAMA " the -n 30 -s 3 --temp 9 --top-p 0.5 -q --samplers top_p");
     wt_program_fails(&p, 2, "run " LLAMA " the --samplers 'top_k;mirostat'",
-                     "there is no sampler 'mirostat'; choose from penalties;top_k;");
+                     "unknown sampler 'mirostat'; use penalties;top_k;");
 }
 
 static int set_up(void **state)

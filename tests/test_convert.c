@@ -154,7 +154,7 @@ static void round_trips(void **state)
         configs_equal(&first->config, &gguf->config);
         configs_equal(&first->config, &back->config);
         configs_equal(&first->config, &again->config);
-        assert_int_equal(gguf->config.rope.interleaved, first->config.family->turned);
+        assert_int_equal(gguf->config.rope.interleaved, first->config.family->interleaved);
         assert_int_equal(back->config.rope.interleaved, false);
         assert_string_equal(first->info.chat_template, gguf->info.chat_template);
         assert_string_equal(first->info.chat_template, back->info.chat_template);
@@ -373,7 +373,7 @@ static void recipes(void **state)
     assert_int_equal(wf_recipe_type(plain, false, &c, "token_embd.weight", 256), WF_Q8_0);
     assert_int_equal(wf_recipe_type(plain, false, &c, "position_embd.weight", 256), WF_F32);
     const wf_recipe *none;
-    wt_fails(*state, wf_recipe_find(*state, "q9_K", &none), WF_ERR_USAGE, "there are f32, f16");
+    wt_fails(*state, wf_recipe_find(*state, "q9_K", &none), WF_ERR_USAGE, "use one of: f32, f16");
 }
 
 /* Relative to the numbers' own size, what a type of so many bits may be wrong by. */
@@ -529,16 +529,16 @@ static void refuses(void **state)
     refused(*state, p.folder, p.folder, NULL, WF_ERR_USAGE, "onto itself");
     assert_int_equal(symlink(p.gguf, p.third), 0);
     refused(*state, p.gguf, p.third, NULL, WF_ERR_USAGE, "onto itself");
-    refused(*state, p.gguf, p.other, &o, WF_ERR_USAGE, "is quantized already, to q8_0");
+    refused(*state, p.gguf, p.other, &o, WF_ERR_USAGE, "is already quantized to q8_0");
     assert_int_equal(wf_path_look(p.other), WF_PATH_NONE);
     o.requantize = true;
     convert_ok(*state, p.gguf, p.other, &o);
     refused(*state, fixture("llama"), wt_path(&p.s, "new"), &o, WF_ERR_USAGE,
-            "holds f32, f16 or bf16, not q4_K");
+            "can hold f32, f16 or bf16, not q4_K");
     o.type = "q5_K_M";
-    refused(*state, fixture("llama"), p.other, &o, WF_ERR_USAGE, "there is no type 'q5_K_M'");
+    refused(*state, fixture("llama"), p.other, &o, WF_ERR_USAGE, "unknown type 'q5_K_M'");
     refused(*state, fixture("llama"), wt_put_text(&p.s, "file", "text"), NULL, WF_ERR_USAGE,
-            "is a file's");
+            "is a file");
     wt_put_text(&p.s, "folder/notes.txt", "mine");
     refused(*state, fixture("llama"), p.folder, NULL, WF_ERR_USAGE, "holds 'notes.txt'");
     assert_int_equal(wf_path_look(wt_path(&p.s, "folder/notes.txt")), WF_PATH_FILE);
@@ -778,7 +778,7 @@ static void reads_keys(void **state)
     m = open_ok(*state, p.third);
     near(0.5, wf_config_scale(&m->config, 1));
     wf_model_close(m);
-    refused(*state, p.third, wt_path(&p.s, "new"), NULL, WF_ERR_UNSUPPORTED, "scale of attention");
+    refused(*state, p.third, wt_path(&p.s, "new"), NULL, WF_ERR_UNSUPPORTED, "attention scale");
     wt_scratch_remove(&p.s);
 }
 

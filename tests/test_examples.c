@@ -105,7 +105,7 @@ static void test_refusals(void **state)
              "did you mean 'gpt2-124M'?");
     wt_fails(ctx, wf_example_build(ctx, "resnet", NULL, &g), WF_ERR_USAGE, "llama-1B, tiny");
     wt_fails(ctx, wf_example_build(ctx, "tiny", &(wf_example_options){.length = 65}, &g),
-             WF_ERR_USAGE, "length 65 is more than the context of tiny, 64");
+             WF_ERR_USAGE, "length 65 exceeds the context of tiny, 64");
     wt_fails(ctx, wf_example_build(ctx, "tiny", &(wf_example_options){.batch = -1}, &g),
              WF_ERR_USAGE, "must be positive");
     wt_fails(ctx, wf_example_build(ctx, "tiny", &(wf_example_options){.batch = INT64_MAX}, &g),

@@ -75,7 +75,7 @@ static void configs_that_cannot_be(void **state)
         const char *part;
     } rows[] = {
         {"llama", "\"llama\"", "\"mamba\"", WF_ERR_UNSUPPORTED,
-         "'mamba', which Weft does not know"},
+         "'mamba', which Weft does not support"},
         {"llama", "\"llama\"", "\"mamba\"", WF_ERR_UNSUPPORTED, "qwen3 (Qwen 3), gpt2 (GPT-2)"},
         {"llama", "\"model_type\"", "\"model_kind\"", WF_ERR_FORMAT, "model_type is missing"},
         {"llama", "\"hidden_size\"", "\"hidden\"", WF_ERR_FORMAT, "hidden_size is missing"},
@@ -102,7 +102,7 @@ static void configs_that_cannot_be(void **state)
          "num_attention_heads must be a whole number"},
         {"llama", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": -1", WF_ERR_FORMAT, "epsilon"},
         {"llama", "\"vocab_size\": 288", "\"vocab_size\": 289", WF_ERR_FORMAT,
-         "model.embed_tokens.weight in model.safetensors is [288, 256] and must be [289, 256]"},
+         "model.embed_tokens.weight in model.safetensors is [288, 256] but must be [289, 256]"},
         {"llama", "\"vocab_size\": 288", "\"vocab_size\": -1", WF_ERR_FORMAT, "vocabulary of -1"},
         {"llama", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", WF_ERR_FORMAT,
          "model.layers.1.input_layernorm.weight is missing"},
@@ -117,12 +117,12 @@ static void configs_that_cannot_be(void **state)
          "'longrope'"},
         {"llama", "\"factor\": 8.0", "\"factor\": 0", WF_ERR_FORMAT, "factor 0"},
         {"llama", "\"rope_theta\": 500000.0", "\"rope_theta\": -1", WF_ERR_FORMAT, "base"},
-        {"llama", "\"head_dim\": 64", "\"head_dim\": 63", WF_ERR_FORMAT, "turn in pairs"},
+        {"llama", "\"head_dim\": 64", "\"head_dim\": 63", WF_ERR_FORMAT, "cannot rotate"},
         {"mistral", "\"sliding_window\": 7", "\"sliding_window\": -7", WF_ERR_FORMAT, "window"},
         {"qwen2", "\"sliding_attention\"", "\"chunked_attention\"", WF_ERR_UNSUPPORTED,
          "layer_types"},
         {"gpt2", "\"n_head\": 4", "\"n_head\": 5", WF_ERR_FORMAT,
-         "5 heads of 12 do not make a width of 64"},
+         "5 heads of 12 dimensions do not match the width 64"},
         {"gpt2", "\"gelu_new\"", "\"relu\"", WF_ERR_UNSUPPORTED, "activation_function 'relu'"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -287,7 +287,7 @@ static void weights_of_integers_are_named(void **state)
     copy_model(ctx, &s, "llama-bias", NULL, NULL);
     write_weights(ctx, &s, "llama-bias", &(change){.whole = "layers.1.mlp.up_proj.weight"});
     wt_fails(ctx, wf_model_open(ctx, s.folder, &m), WF_ERR_FORMAT,
-             "model.layers.1.mlp.up_proj.weight in model.safetensors is of type I8");
+             "model.layers.1.mlp.up_proj.weight in model.safetensors has type I8");
     wt_scratch_remove(&s);
 }
 

@@ -61,11 +61,11 @@ static void test_settings(void **state)
         {"bias of token 3 is inf", {.bias = &inf_bias, .biases = 1}},
         {"biases is -1", {.biases = -1}},
         {"biases is 1", {.biases = 1}},
-        {"no sampler 'mirostat'; choose from penalties;", {.samplers = "top_k;mirostat"}},
-        {"no sampler ''", {.samplers = ";top_k"}},
-        {"no sampler ' top_k'", {.samplers = "top_p; top_k"}},
-        {"no sampler '\\x1b[2J'", {.samplers = "\033[2J"}},
-        {"no sampler 'top_______", {.samplers = "top______________________________________k"}},
+        {"unknown sampler 'mirostat'; use penalties;", {.samplers = "top_k;mirostat"}},
+        {"unknown sampler ''", {.samplers = ";top_k"}},
+        {"unknown sampler ' top_k'", {.samplers = "top_p; top_k"}},
+        {"unknown sampler '\\x1b[2J'", {.samplers = "\033[2J"}},
+        {"unknown sampler 'top_______", {.samplers = "top______________________________________k"}},
         {"more than 64 names",
          {.samplers = "dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;"
                       "dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;dry;"

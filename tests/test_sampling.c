@@ -71,22 +71,22 @@ static void test_json(void **state)
         {"{\"top_k\": -1}", {X, 0, X, X, X, X}, NULL},
         {"{\"top_k\": 20.0}", {X, 20, X, X, X, X}, NULL},
         /* hostile */
-        {"{\"temperature\": -1}", {X, X, X, X, X, X}, "temperature is -1, but must be 0 or more"},
+        {"{\"temperature\": -1}", {X, X, X, X, X, X}, "temperature is -1 but must be 0 or more"},
         {"{\"temperature\": 1e300}", {X, X, X, X, X, X}, "temperature is 1e+300"},
         {"{\"temperature\": \"hot\"}", {X, X, X, X, X, X}, "temperature is not a number"},
         {"{\"temperature\": true}", {X, X, X, X, X, X}, "temperature is not a number"},
-        {"{\"top_k\": 1.5}", {X, X, X, X, X, X}, "top_k is 1.5, but must be a whole number"},
+        {"{\"top_k\": 1.5}", {X, X, X, X, X, X}, "top_k is 1.5 but must be a whole number"},
         {"{\"top_k\": 1e18}", {X, X, X, X, X, X}, "top_k is 1e+18"},
-        {"{\"top_p\": 1.01}", {X, X, X, X, X, X}, "top_p is 1.01, but must be from 0 to 1"},
+        {"{\"top_p\": 1.01}", {X, X, X, X, X, X}, "top_p is 1.01 but must be from 0 to 1"},
         {"{\"min_p\": []}", {X, X, X, X, X, X}, "min_p is not a number"},
         {"{\"repetition_penalty\": 0}", {X, X, X, X, X, X}, "repetition_penalty is 0"},
         {"{\"penalty_last_n\": -2}", {X, X, X, X, X, X}, "penalty_last_n is -2"},
         {"{\"do_sample\": 1}", {X, X, X, X, X, X}, "do_sample is something else"},
         {"{\"sequence\": 7}", {X, X, X, X, X, X}, "sequence is not a string"},
-        {"{\"sequence\": \"top_k;foo\"}", {X, X, X, X, X, X}, "sequence is top_k;foo, but must"},
+        {"{\"sequence\": \"top_k;foo\"}", {X, X, X, X, X, X}, "sequence is top_k;foo but must"},
         {"{\"a\\u001b[2Jb\": 1}",
          {X, X, X, X, X, X},
-         "generation_config.json: a\\x1b[2Jb is not a key"},
+         "generation_config.json: a\\x1b[2Jb is unknown"},
     };
     wf_arena arena;
     wf_arena_init(&arena, *state);
@@ -261,10 +261,10 @@ static void test_gguf(void **state)
     wf_arena_init(&arena, ctx);
     wt_ok(ctx, wf_sampling_from_gguf(&arena, f, &d));
     static const char *const remarks[] = {
-        "general.sampling.top_p is nan, but must be from 0 to 1; it is ignored",
-        "general.sampling.min_p is not a number, but must be from 0 to 1; it is ignored",
+        "general.sampling.top_p is nan but must be from 0 to 1; it is ignored",
+        "general.sampling.min_p is not a number but must be from 0 to 1; it is ignored",
         "general.sampling.xtc_probability is set, which Weft does not support; it is ignored",
-        "general.sampling.wild is not a key that Weft knows; it is ignored",
+        "general.sampling.wild is unknown to Weft; it is ignored",
     };
     assert_int_equal(d.remarks, 4);
     for (int i = 0; i < 4; i++)

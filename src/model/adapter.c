@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* adapter.c - which linears an adapter has, what it adds to the graph, and what it begins with. */
+/* adapter.c - choose the linears of a LoRA adapter, add it to a graph, initialize its states. */
 #include "model/adapter.h"
 
 #include <math.h>
@@ -28,7 +28,8 @@ static wf_status add_linear(collector *c, const char *name, int64_t in, int64_t 
     if (!grown)
         return WF_ERR_MEMORY;
     a->linear = grown;
-    wf_text_append(full, sizeof full, &len, "%s.", name); /* the table wants a suffix */
+    wf_text_append(full, sizeof full, &len, "%s.",
+                   name); /* wf_family_hugging_face expects a suffix */
     const wf_weight_name *row = wf_family_hugging_face(a->config.family, full, true, module);
     wf_assert(row);
     module[strlen(module) - 1] = '\0';
@@ -48,7 +49,8 @@ static wf_value *collect(void *user, wf_builder *b, const char *name, wf_value *
     return y;
 }
 
-/* Whoever builds the model knows them: the smallest graph calls for each. */
+/* Lists all linears of the model: builds the smallest graph, whose builder calls collect() for
+ * each. */
 static wf_status list_linears(wf_adapter *a)
 {
     collector c = {.a = a};
@@ -99,13 +101,13 @@ bool wf_adapter_ends(const char *name, const char *part, size_t bytes)
            (length == bytes || name[length - bytes - 1] == '.');
 }
 
-/* The part of a weight's name behind "blk.3."; NULL: it is in no block. */
+/* Returns the part of the name after "blk.3.", or NULL if the linear is outside the blocks. */
 static const char *in_block(const wf_adapted *l)
 {
     return strncmp(l->name, "blk.", 4) == 0 ? strchr(l->name + 4, '.') + 1 : NULL;
 }
 
-/* Words for several linears, by how their names begin inside a block. */
+/* Words that select several linears, by the prefix of their names inside a block. */
 static const struct {
     const char *word, *begin;
 } groups[] = {{"all", ""}, {"all-linear", ""}, {"attention", "attn_"}, {"mlp", "ffn_"}};
@@ -131,13 +133,15 @@ static wf_status refuse_target(const wf_adapter *a, const char *word, size_t byt
             wf_text_append(known, sizeof known, &len, "%s%s", len ? ", " : "",
                            name ? name : a->linear[i].name);
     }
-    return wf_fail(a->ctx, WF_ERR_USAGE,
-                   "an adapter of '%s' is not possible; this model has the linears %s, and the "
-                   "words attention, mlp and all stand for several",
-                   wf_text_show(shown, word, bytes), known);
+    return wf_fail(
+        a->ctx, WF_ERR_USAGE,
+        "the model has no linear '%s' to adapt; its linears are %s, and the words attention, "
+        "mlp and all select several",
+        wf_text_show(shown, word, bytes), known);
 }
 
-/* Keeps the linears that one of the words names; each word must name some. */
+/* Keeps the linears that a word of the comma-separated list selects. Each word must select at least
+ * one. keep: zeroed, [linears]. */
 static wf_status choose(wf_adapter *a, const char *targets, bool *keep)
 {
     const char *word = targets, *end;
@@ -168,13 +172,14 @@ wf_status wf_adapter_set(wf_adapter *a, const char *what, const wf_adapter_optio
 {
     wf_adapter_options o = *options;
     if (o.rank < 1 || o.rank > WF_ADAPTER_RANK)
-        return wf_fail(a->ctx, WF_ERR_USAGE, "%s of rank %lld is not possible; 1 to %d are", what,
+        return wf_fail(a->ctx, WF_ERR_USAGE, "%s has rank %lld; the rank must be 1 to %d", what,
                        (long long)o.rank, WF_ADAPTER_RANK);
     if (!isfinite(o.alpha) || !isfinite(strength))
-        return wf_fail(a->ctx, WF_ERR_USAGE, "%s has a scale that is no number", what);
+        return wf_fail(a->ctx, WF_ERR_USAGE, "the alpha or scale of %s is not a finite number",
+                       what);
     if (!(o.dropout >= 0 && o.dropout < 1))
         return wf_fail(a->ctx, WF_ERR_USAGE,
-                       "%s with a dropout of %g is not possible; it is a probability below 1", what,
+                       "%s has a dropout of %g; dropout must be at least 0 and below 1", what,
                        o.dropout);
     o.targets = NULL;
     a->options = o;
@@ -245,9 +250,13 @@ wf_value *wf_adapter_apply(void *adapter, wf_builder *b, const char *name, wf_va
     wf_value *up = wf_state(b->g, l->state[1], WF_F32, 2, (int64_t[]){l->out, r});
     if (b->key && a->options.dropout > 0)
         x = wf_dropout(b->g, x, b->key, a->options.dropout);
-    /* Scaled where there are r numbers a token rather than `out` of them. */
+    /* Scale here, where each token has r values, not after B, where it has `out`. */
     wf_value *h = wf_scale(b->g, wf_linear(b->g, x, down, NULL), a->scale);
-    return wf_binary(b->g, "add", y, wf_linear(b->g, h, up, NULL)); /* no branch: not dropped */
+    return wf_binary(
+        b->g, "add", y,
+        wf_linear(
+            b->g, h, up,
+            NULL)); /* not wf_part_add: the adapter is part of the branch and gets no dropout of its own */
 }
 
 /* ---- States ---- */
@@ -289,7 +298,7 @@ void wf_adapter_init(const wf_adapter *a, uint64_t seed, int index, float *to)
     if (!wf_adapter_tensor(a, index, &info))
         return;
     int64_t count = info.dim[0] * info.dim[1];
-    /* kaiming_uniform of torch with a = sqrt(5): the bound is sqrt(6 / (1 + 5) / in). */
+    /* torch's kaiming_uniform with a = sqrt(5): the bound is sqrt(6 / (1 + 5) / in). */
     double bound = 1 / sqrt((double)info.dim[1]);
     wf_rng_init(&rng, seed, (uint64_t)index);
     for (int64_t i = 0; i < count; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* adapter_open.c - reads an adapter's folder: what PEFT says of it, and where its matrices lie. */
+/* adapter_open.c - opens a PEFT folder: checks its configuration and finds its matrices. */
 #include <math.h>
 #include <string.h>
 
@@ -33,18 +33,18 @@ static wf_status read_config(reader *r)
     size_t bytes;
     wf_json_node *root;
     if (wf_path_look(r->path) != WF_PATH_FOLDER)
-        return fail_folder(r, "there is no such folder");
+        return fail_folder(r, "the folder does not exist");
     const char *path = wf_path_join(&a->arena, r->path, "adapter_config.json");
     if (!path)
         return WF_ERR_MEMORY;
     if (wf_path_look(path) == WF_PATH_NONE)
-        return fail_folder(r, "it has no adapter_config.json, so it is no adapter");
+        return fail_folder(r, "adapter_config.json is missing");
     WF_TRY(wf_file_read(a->ctx, path, CONFIG_BYTES, &text, &bytes));
     wf_status status = wf_json_parse(&a->arena, path, text, bytes, &root);
     wf_mem_free(a->ctx, text);
     r->config = status == WF_OK ? root : NULL;
     if (status == WF_OK && root->kind != WF_JSON_OBJECT)
-        return fail_folder(r, "its adapter_config.json is no object");
+        return fail_folder(r, "adapter_config.json is not a JSON object");
     return status;
 }
 
@@ -61,13 +61,12 @@ static wf_status refuse_option(const reader *r, const char *key, const char *val
     char shown[WF_TEXT_SHOWN];
     bool said = value != NULL;
     return wf_fail(r->a->ctx, WF_ERR_UNSUPPORTED,
-                   "cannot use the adapter '%s': it was made with %s%s%s, which Weft does not "
-                   "compute",
+                   "cannot use the adapter '%s': it uses %s%s%s, which Weft does not support",
                    r->path, key, said ? " " : "",
                    said ? wf_text_show(shown, value, strlen(value)) : "");
 }
 
-/* Options of PEFT that change what an adapter computes, or for which model. */
+/* PEFT options that change what an adapter computes, or which model it fits. */
 static const char *const unsupported[] = {
     "use_dora",
     "use_qalora",
@@ -83,7 +82,7 @@ static const char *const unsupported[] = {
     "arrow_config",
 };
 
-/* Ways to begin that leave the model as it was; others take their part out of its weights. */
+/* Initializations that leave the base model unchanged. Others subtract a part from its weights. */
 static const char *const beginnings[] = {"gaussian", "eva", "orthogonal"};
 
 static wf_status check_kind(const reader *r)
@@ -111,9 +110,9 @@ static wf_status take_numbers(const reader *r, double strength)
     const wf_json_node *rank = wf_json_get(r->config, "r");
     const wf_json_node *alpha = wf_json_get(r->config, "lora_alpha");
     if (!rank || rank->kind != WF_JSON_NUMBER || !rank->whole)
-        return fail_folder(r, "its adapter_config.json does not say a rank, r");
+        return fail_folder(r, "adapter_config.json has no whole number r, the rank");
     if (!alpha || alpha->kind != WF_JSON_NUMBER)
-        return fail_folder(r, "its adapter_config.json does not say a scale, lora_alpha");
+        return fail_folder(r, "adapter_config.json has no number lora_alpha, the scale");
     const wf_adapter_options o = {
         .rank = rank->integer,
         .alpha = alpha->number,
@@ -136,16 +135,16 @@ static wf_status read_store(reader *r)
     if (!path || !pickle)
         return WF_ERR_MEMORY;
     if (wf_path_look(path) == WF_PATH_NONE && wf_path_look(pickle) == WF_PATH_FILE)
-        return fail_folder(r, "its matrices are a pickle, adapter_model.bin, which may run any "
-                              "program when it is opened; save them as safetensors, with PEFT's "
-                              "save_pretrained");
+        return fail_folder(
+            r, "its matrices are in adapter_model.bin, a pickle that can run any code when opened; "
+               "save them as safetensors with PEFT's save_pretrained");
     if (wf_path_look(path) == WF_PATH_NONE)
-        return fail_folder(r, "it has no adapter_model.safetensors");
+        return fail_folder(r, "adapter_model.safetensors is missing");
     WF_TRY(wf_safetensors_read(&a->store, path));
     return wf_store_seal(&a->store);
 }
 
-/* A or B of a linear; checkpoints of the bare model leave the family's prefix out. */
+/* Finds A (0) or B (1) of a linear. Checkpoints of a bare model omit the family's prefix. */
 static const wf_stored *find(const wf_adapter *a, const wf_adapted *l, int which)
 {
     const char *prefix = a->config.family->prefix;
@@ -161,7 +160,8 @@ static const wf_stored *find(const wf_adapter *a, const wf_adapted *l, int which
     return t;
 }
 
-/* Does a list name the layer, or is it its number? No list: every layer. */
+/* Returns true if the list contains the layer's number, if `layers` is that number, or without a
+ * list. */
 static bool has_layer(const wf_json_node *layers, const wf_adapted *l)
 {
     int64_t layer = -1;
@@ -181,7 +181,8 @@ static bool has_layer(const wf_json_node *layers, const wf_adapted *l)
     return false;
 }
 
-/* Does the config say that this linear is adapted? Of patterns nobody knows: then what is there counts. */
+/* Does the configuration select this linear? Patterns are not evaluated: then the tensors present
+ * decide. */
 static bool is_expected(const reader *r, const wf_adapted *l)
 {
     const wf_json_node *targets = wf_json_get(r->config, "target_modules");
@@ -201,20 +202,18 @@ static wf_status check_tensor(const reader *r, const wf_stored *t, int64_t rows,
     wf_ctx *ctx = r->a->ctx;
     wf_text_show(shown, t->name, strlen(t->name));
     if (t->shape.n != 2 || t->shape.d[0] != rows || t->shape.d[1] != columns)
-        return wf_fail(ctx, WF_ERR_FORMAT,
-                       "the adapter '%s' does not fit the model: %s is [%lld, %lld] and must be "
-                       "[%lld, %lld]",
-                       r->path, shown, (long long)(t->shape.n > 0 ? t->shape.d[0] : 0),
-                       (long long)(t->shape.n > 1 ? t->shape.d[1] : 0), (long long)rows,
-                       (long long)columns);
+        return wf_fail(
+            ctx, WF_ERR_FORMAT,
+            "the adapter '%s' does not fit the model: %s is [%lld, %lld] but must be [%lld, %lld]",
+            r->path, shown, (long long)(t->shape.n > 0 ? t->shape.d[0] : 0),
+            (long long)(t->shape.n > 1 ? t->shape.d[1] : 0), (long long)rows, (long long)columns);
     if (t->type != WF_F32 && t->type != WF_F16 && t->type != WF_BF16)
-        return wf_fail(ctx, WF_ERR_FORMAT,
-                       "the adapter '%s' has %s as %s; f32, f16 and bf16 can be read", r->path,
-                       shown, t->type_name);
+        return wf_fail(ctx, WF_ERR_FORMAT, "the adapter '%s' stores %s as %s; use f32, f16 or bf16",
+                       r->path, shown, t->type_name);
     return WF_OK;
 }
 
-/* *taken: the linear is one of the adapter's. */
+/* *taken: the adapter has this linear. */
 static wf_status take_linear(const reader *r, wf_adapted *l, bool *taken)
 {
     const wf_adapter *a = r->a;
@@ -224,7 +223,7 @@ static wf_status take_linear(const reader *r, wf_adapted *l, bool *taken)
     *taken = l->stored[0] && l->stored[1];
     if (!*taken && (l->stored[0] || l->stored[1] || is_expected(r, l)))
         return wf_fail(a->ctx, WF_ERR_FORMAT,
-                       "the adapter '%s' is not whole: lora_%c of %s is missing", r->path,
+                       "the adapter '%s' is incomplete: lora_%c of %s is missing", r->path,
                        l->stored[0] ? 'B' : 'A', l->module);
     if (!*taken)
         return WF_OK;
@@ -232,7 +231,8 @@ static wf_status take_linear(const reader *r, wf_adapted *l, bool *taken)
     return check_tensor(r, l->stored[1], l->out, rank);
 }
 
-/* PEFT puts the embedding and the head beside an adapter of one of them, in case that they were trained. */
+/* PEFT saves copies of the embedding and the head when one of them is adapted, in case it was
+ * trained. */
 static bool is_copy(const char *name)
 {
     static const char *const parts[] = {"lm_head", "embed_tokens", "wte"};
@@ -242,7 +242,8 @@ static bool is_copy(const char *name)
     return copy && !lora;
 }
 
-/* What is there and belongs to no linear is of another model, or of a kind that was not announced. */
+/* Fails if a tensor belongs to no linear: the adapter is for another model, or of an undeclared
+ * kind. */
 static wf_status refuse_others(const reader *r)
 {
     const wf_adapter *a = r->a;
@@ -253,15 +254,17 @@ static wf_status refuse_others(const reader *r)
         for (int k = 0; k < a->linears && !used; k++)
             used = a->linear[k].stored[0] == t || a->linear[k].stored[1] == t;
         if (!used && is_copy(t->name))
-            return wf_fail(a->ctx, WF_ERR_UNSUPPORTED,
-                           "the adapter '%s' has weights of the model itself, %s; save it without "
-                           "them, in PEFT by save_embedding_layers=False",
-                           r->path, wf_text_show(shown, t->name, strlen(t->name)));
+            return wf_fail(
+                a->ctx, WF_ERR_UNSUPPORTED,
+                "the adapter '%s' contains weights of the model itself, %s; save it without them "
+                "(save_embedding_layers=False in PEFT)",
+                r->path, wf_text_show(shown, t->name, strlen(t->name)));
         if (!used)
-            return wf_fail(a->ctx, WF_ERR_FORMAT,
-                           "the adapter '%s' does not fit the model: it has %s, and there is no "
-                           "such linear",
-                           r->path, wf_text_show(shown, t->name, strlen(t->name)));
+            return wf_fail(
+                a->ctx, WF_ERR_FORMAT,
+                "the adapter '%s' does not fit the model: it contains %s, but the model has no such "
+                "linear",
+                r->path, wf_text_show(shown, t->name, strlen(t->name)));
     }
     return WF_OK;
 }
@@ -278,7 +281,7 @@ static wf_status take_linears(const reader *r)
     }
     a->linears = n;
     WF_TRY(refuse_others(r));
-    return n ? WF_OK : fail_folder(r, "it has no matrices");
+    return n ? WF_OK : fail_folder(r, "it contains no matrices");
 }
 
 /* ---- Opening ---- */
@@ -323,7 +326,7 @@ wf_status wf_adapter_read(const wf_adapter *a, int index, float *to)
         order = wf_rows_order(&a->config, l->row, false, a->config.rope.interleaved);
     int64_t rows = t->shape.d[0], columns = t->shape.d[1];
     size_t bytes = wf_type_bytes(t->type, columns);
-    void *raw = wf_mem_new(a->ctx, bytes); /* files align nothing */
+    void *raw = wf_mem_new(a->ctx, bytes); /* copied, because tensors in files may be unaligned */
     if (!raw)
         return WF_ERR_MEMORY;
     for (int64_t i = 0; i < rows; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* adapter_priv.h - adapters from inside. */
+/* adapter_priv.h - the structure of an adapter. */
 #ifndef WF_MODEL_ADAPTER_PRIV_H
 #define WF_MODEL_ADAPTER_PRIV_H
 
@@ -7,37 +7,39 @@
 #include "model/adapter.h"
 #include "model/family.h"
 
-#define WF_ADAPTER_RANK 65536 /* the most; real ones have 4 to 256 */
+#define WF_ADAPTER_RANK 65536 /* upper limit; usual ranks are 4 to 256 */
 
-/* A linear of the model. */
+/* A linear of the model, x [.., in] -> [.., out]. */
 typedef struct {
-    const char *name;   /* of the weight: "blk.3.attn_q" */
-    const char *module; /* of Hugging Face: "model.layers.3.self_attn.q_proj" */
+    const char *name;   /* of the weight without suffix: "blk.3.attn_q" */
+    const char *module; /* Hugging Face's name: "model.layers.3.self_attn.q_proj" */
     const wf_weight_name *row;
     int64_t in, out;
     const char *state[2];       /* names of A and B */
-    const wf_stored *stored[2]; /* where they lie; NULL: nowhere yet */
+    const wf_stored *stored[2]; /* in the opened folder; NULL: a new adapter */
 } wf_adapted;
 
 struct wf_adapter {
     wf_ctx *ctx;
-    wf_arena arena; /* of names and lists */
+    wf_arena arena; /* owns names and lists */
     wf_config config;
-    wf_adapter_options options; /* filled in, without targets */
-    double scale;               /* of B A */
-    wf_adapted *linear;         /* those it has */
+    wf_adapter_options options; /* defaults filled in; targets is NULL */
+    double scale;               /* of B A, times the strength that the user chose */
+    wf_adapted *linear;         /* [linears]: the adapted ones */
     int linears;
-    wf_store store; /* what it was opened from */
+    wf_store store; /* the opened folder; empty for a new adapter */
 };
 
-/* An adapter of all linears there are, of which wf_adapter_choose leaves some. */
+/* Creates an adapter of all linears of the model. The caller then removes those that it does not
+ * want. */
 wf_status wf_adapter_begin(wf_ctx *ctx, const wf_config *config, wf_adapter **out);
-/* Checks the options and computes the scale, times `strength`. `what` begins the sentence of a failure. */
+/* Checks the options and sets the scale, multiplied by `strength`. `what` names the adapter in
+ * errors. */
 wf_status wf_adapter_set(wf_adapter *a, const char *what, const wf_adapter_options *options,
                          double strength);
-/* Names the states; numbers other than 0 tell the adapters of one graph apart. */
+/* Names the states. Adapters of one graph have different numbers; 0 adds no suffix. */
 wf_status wf_adapter_name(wf_adapter *a, int number);
-/* Is `part` the whole of a dotted name, or its last parts? */
+/* Returns true if `part` equals a dotted name or its last components. */
 bool wf_adapter_ends(const char *name, const char *part, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* adapter_save.c - writes an adapter's folder in PEFT's words. adapter_open.c reads it. */
+/* adapter_save.c - writes an adapter as a PEFT folder, which adapter_open.c and PEFT read. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ typedef struct {
 
 /* ---- adapter_config.json ---- */
 
-/* How many of a row's linears the adapter has. */
+/* Counts the adapted linears of one row of the family's table, at most one per layer. */
 static int64_t count_row(const wf_adapter *a, const wf_weight_name *row)
 {
     int64_t n = 0;
@@ -44,8 +44,8 @@ static const char *behind(const char *name, const char *mark)
     return at ? at + strlen(mark) : name;
 }
 
-/* The shortest name by which PEFT finds the modules of a row and no others: "c_attn" and, since two modules
- * are called c_proj, "attn.c_proj" where the adapter has not both. */
+/* Returns the shortest name by which PEFT finds the modules of a row and no others: "c_attn". Two
+ * GPT-2 modules are called c_proj, so the name is "attn.c_proj" unless the adapter has both. */
 static const char *short_name(const wf_adapter *a, const wf_weight_name *row)
 {
     const char *dot = strrchr(row->hugging_face, '.');
@@ -62,7 +62,8 @@ static void put_target(wf_writer *w, const char *name, int *count)
     wf_writer_quoted(w, name, strlen(name));
 }
 
-/* Where an adapter has a row in some layers alone, its modules are named one by one. */
+/* Writes target_modules. If an adapter has a row only in some layers, it lists those modules one by
+ * one. */
 static void put_targets(const wf_adapter *a, wf_writer *w)
 {
     const wf_weight_name *rows = a->config.family->weights;
@@ -88,16 +89,16 @@ static void put_number(wf_writer *w, const char *key, double value)
 
 static void put_config(const wf_adapter *a, const char *base_name, wf_writer *w)
 {
-    bool crossed = false;
+    bool transposed = false;
     for (int i = 0; i < a->linears; i++)
-        crossed |= (a->linear[i].row->flags & WF_NAME_TRANSPOSED) != 0;
+        transposed |= (a->linear[i].row->flags & WF_NAME_TRANSPOSED) != 0;
     wf_writer_print(w, "{\n  \"alpha_pattern\": {},\n  \"auto_mapping\": null,\n"
                        "  \"base_model_name_or_path\": ");
     wf_writer_quoted(w, base_name, strlen(base_name));
     wf_writer_print(w,
                     ",\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": %s,\n"
                     "  \"inference_mode\": true,\n  \"init_lora_weights\": true,\n",
-                    crossed ? "true" : "false");
+                    transposed ? "true" : "false");
     put_number(w, "lora_alpha", a->options.alpha);
     put_number(w, "lora_dropout", a->options.dropout);
     wf_writer_print(w,

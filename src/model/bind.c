@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* bind.c - which tensor of a file is which weight of the graph, and whether all of them are there. */
+/* bind.c - finds the tensor of each weight, and checks that the file has all of them and no others.
+ *
+ * The list of weights comes from a graph: the states of the smallest one that wf_model_graph
+ * builds. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,14 +10,14 @@
 #include "model/family.h"
 #include "model/model.h"
 
-/* Faults that are told in the failure's sentence; the log has all of them. */
+/* Faults named in the error message. The log contains all of them. */
 #define TOLD 4
 
 typedef struct {
     wf_model *m;
-    uint8_t *used; /* [tensors of the store] */
-    bool prefixed; /* names in the folder begin with the family's prefix */
-    char *faults;  /* a list, in words */
+    uint8_t *used; /* [tensors of the store]: 1 if a weight uses the tensor */
+    bool prefixed; /* names in the folder start with the family's prefix */
+    char *faults;  /* text, separated by "; " */
     size_t faults_len;
     int count;
 } binder;
@@ -47,9 +50,9 @@ static const char *shape_text(const wf_dims *shape, char out[96])
 }
 
 #define EMBEDDING "token_embd.weight"
-#define HEAD "lm_head.weight" /* of all families, in Hugging Face folders */
+#define HEAD "lm_head.weight" /* in Hugging Face folders, for all families */
 
-/* The tensor behind a weight's name, and how it is arranged. */
+/* Finds the tensor of a weight by its graph name. *transposed: the file stores [in, out]. */
 static const wf_stored *find(const wf_model *m, const char *name, bool *transposed)
 {
     char other[WF_NAME_BYTES];
@@ -65,7 +68,7 @@ static const wf_stored *find(const wf_model *m, const char *name, bool *transpos
         t = wf_store_find(m->store, other);
     }
     if (!t && m->config.tied && strcmp(name, EMBEDDING) == 0)
-        t = wf_store_find(m->store, HEAD); /* the two are one, stored under either name */
+        t = wf_store_find(m->store, HEAD); /* tied: one matrix, stored under either name */
     *transposed = t && row->flags & WF_NAME_TRANSPOSED && t->shape.n == 2;
     return t;
 }
@@ -92,7 +95,7 @@ static bool has_prefix(const wf_model *m)
     return false;
 }
 
-/* A weight's name as the model's files spell it, whether or not they have it. */
+/* Returns a weight's name as the model's files would spell it. */
 static const char *foreign_name(const binder *b, const char *name, char out[WF_NAME_BYTES])
 {
     const wf_model *m = b->m;
@@ -100,7 +103,7 @@ static const char *foreign_name(const binder *b, const char *name, char out[WF_N
     return known ? out : name;
 }
 
-/* " in FILE" where a model has files inside a folder, or several. */
+/* Returns " in FILE" for folders and split files, else "". */
 static const char *place(const wf_model *m, const wf_stored *t, char out[96])
 {
     size_t len = 0;
@@ -112,7 +115,7 @@ static const char *place(const wf_model *m, const wf_stored *t, char out[96])
     return out;
 }
 
-/* Compares what the graph wants with what the file has. */
+/* Checks one weight's type and shape, and marks its tensor as used. */
 static void bind_state(binder *b, const wf_node *n)
 {
     wf_model *m = b->m;
@@ -125,15 +128,15 @@ static void bind_state(binder *b, const wf_node *n)
         return;
     }
     b->used[t - m->store->tensor] = 1;
-    wf_dims shape = v->shape; /* as the file must have it */
+    wf_dims shape = v->shape; /* in the file */
     if (transposed)
         shape = (wf_dims){2, {v->shape.d[1], v->shape.d[0]}};
     wf_text_show(shown, t->name, strlen(t->name));
     if (!computable(t->type))
-        fault(b, "%s%s is of type %s, which Weft does not read as a weight", shown, place(m, t, at),
+        fault(b, "%s%s has type %s, which Weft cannot read as a weight", shown, place(m, t, at),
               t->type_name);
     else if (!wf_dims_equal(&shape, &t->shape))
-        fault(b, "%s%s is %s and must be %s", shown, place(m, t, at), shape_text(&t->shape, have),
+        fault(b, "%s%s is %s but must be %s", shown, place(m, t, at), shape_text(&t->shape, have),
               shape_text(&shape, want));
     m->weight[m->weights++] = (wf_model_weight_info){
         .name = wf_arena_strdup(&m->arena, n->name),
@@ -146,7 +149,7 @@ static void bind_state(binder *b, const wf_node *n)
 
 /* ---- Tied weights ---- */
 
-/* Equal values, whatever the types. Both have the same shape. */
+/* Compares two tensors of one shape as f32, whatever their types. */
 static wf_status compare_values(wf_model *m, const wf_stored *a, const wf_stored *b, bool *equal)
 {
     int64_t columns = wf_dims_last(&a->shape), rows = wf_dims_rows(&a->shape);
@@ -172,8 +175,8 @@ static wf_status compare_values(wf_model *m, const wf_stored *a, const wf_stored
     return status;
 }
 
-/* As transformers 5: a config that ties the head to the embedding is overruled by a checkpoint that has both
- * with different values. */
+/* Like transformers 5: if a checkpoint contains a head that differs from the embedding,
+ * tie_word_embeddings is ignored. */
 static wf_status settle_head(wf_model *m)
 {
     bool transposed, equal = false;
@@ -198,7 +201,7 @@ static wf_status settle_head(wf_model *m)
 
 /* ---- Tensors without a weight ---- */
 
-/* Tensors that no weight uses and that may nevertheless be there. */
+/* Tensors that are allowed although no weight uses them. */
 static bool harmless(const wf_model *m, const char *name)
 {
     if (m->gguf && strcmp(name, "rope_freqs.weight") == 0)
@@ -223,7 +226,7 @@ static void look_for_extra(binder *b)
     }
 }
 
-/* The smallest graph that has all the weights. */
+/* Builds the smallest graph that contains all weights. */
 static wf_status make_graph(wf_model *m, wf_graph **out)
 {
     const wf_build_options options = {.form = WF_FORM_TRAIN,
@@ -249,8 +252,7 @@ static wf_status bind_all(binder *b, const wf_graph *g)
     if (b->count > TOLD)
         wf_text_append(b->faults, FAULT_BYTES, &b->faults_len, "; and %d more", b->count - TOLD);
     if (b->count)
-        return wf_fail(m->ctx, WF_ERR_FORMAT,
-                       "%s does not have the weights its config asks for: %s",
+        return wf_fail(m->ctx, WF_ERR_FORMAT, "%s does not match its configuration: %s",
                        wf_store_base_name(m->path), b->faults);
     return WF_OK;
 }
@@ -260,7 +262,7 @@ wf_status wf_model_bind(wf_model *m)
     binder b = {.m = m, .prefixed = has_prefix(m)};
     wf_graph *g = NULL;
     wf_status status = WF_ERR_MEMORY;
-    if (m->store->count < m->config.layers) /* before a graph of so many is made */
+    if (m->store->count < m->config.layers) /* do not build a huge graph for a broken file */
         return wf_fail(m->ctx, WF_ERR_FORMAT, "%s has %d tensor%s, too few for %lld layers",
                        wf_store_base_name(m->path), m->store->count, WF_PLURAL(m->store->count),
                        (long long)m->config.layers);
@@ -293,14 +295,14 @@ const wf_model_weight_info *wf_model_find_weight(const wf_model *m, const char *
 
 bool wf_weight_lies_ready(const wf_model_weight_info *w)
 {
-    /* Kernels read elements where they lie, so these must lie as their type wants; blocks are read by the
-     * byte but for their half-precision scales. */
+    /* Kernels read elements in place, so plain types must be aligned to their size. Blocks need 2
+     * bytes, for their f16 scales. */
     const wf_type_info *info = wf_type_get(w->type);
     uint64_t align = info->kind == WF_KIND_BLOCK ? 2 : (uint64_t)info->block_bytes;
     return !w->transposed && w->type == w->from->type && w->from->offset % align == 0;
 }
 
-/* to [columns, rows] := from [rows, columns], of elements of this many bytes */
+/* to [columns, rows] = transpose of from [rows, columns]; `size` is the bytes of an element. */
 static void transpose(const uint8_t *from, uint8_t *to, int64_t rows, int64_t columns, size_t size)
 {
     for (int64_t i = 0; i < rows; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* blank.c - see blank.h. */
+/* blank.c - models without a file; see blank.h. */
 #include "model/blank.h"
 
 #include "base/mem.h"
@@ -21,7 +21,7 @@ static wf_status add_weight(wf_model *m, wf_stored *stored, const wf_node *n)
     return WF_OK;
 }
 
-/* The weights are the states of the smallest graph that has them. */
+/* Lists the weights: the states of the smallest graph that contains them all. */
 static wf_status list_weights(wf_model *m, wf_graph *g)
 {
     const wf_build_options options = {.form = WF_FORM_TRAIN, .tokens = 1, .sequences = 1};
@@ -43,7 +43,7 @@ static wf_status fill(wf_model *m, const wf_blank *b)
     wf_graph *g;
     m->config = *b->config;
     m->tokenizer_borrowed = true;
-    m->tokenizer = (wf_tokenizer *)(uintptr_t)b->tokenizer; /* only read */
+    m->tokenizer = (wf_tokenizer *)(uintptr_t)b->tokenizer; /* wf_model never changes it */
     if (b->sampling)
         m->sampling = *b->sampling;
     m->fetch = b->fetch;
@@ -51,7 +51,7 @@ static wf_status fill(wf_model *m, const wf_blank *b)
     wf_store_init(&m->nowhere, m->ctx);
     m->store = &m->nowhere;
     m->path = wf_arena_strdup(&m->arena, "");
-    m->no_tokenizer = "it was made without";
+    m->no_tokenizer = "the model was created without a tokenizer";
     const char *name = wf_arena_strdup(&m->arena, b->name);
     const char *template = b->chat_template ? wf_arena_strdup(&m->arena, b->chat_template) : NULL;
     if (!m->path || !name || (b->chat_template && !template))

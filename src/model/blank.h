@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * blank.h - a model that lies in no file: its weights are wherever somebody trains them.
+ * blank.h - a model without a file, whose weights are in a trainer's session.
  *
- * It can be written (wf_model_convert) like any other. Its weights, all f32, are asked for one after the
- * other when they are needed, so that writing takes the memory of the largest one only.
+ * wf_model_convert writes it like any other model. It requests the weights, all f32, one at a time,
+ * so that writing needs only the memory of the largest weight.
  */
 #ifndef WF_MODEL_BLANK_H
 #define WF_MODEL_BLANK_H
 
 #include "model/model.h"
 
-/* All of a weight, by the name of its state, as f32. */
+/* Writes a whole weight to `to` as f32. `weight` is the name of its state; `count` its elements. */
 typedef wf_status wf_fetch_fn(void *user, const char *weight, float *to, int64_t count);
 
 typedef struct {
-    const char *name;                     /* of the model, for people */
-    const wf_config *config;              /* what its arrays point to must outlive the model */
-    const wf_tokenizer *tokenizer;        /* borrowed; NULL: none */
-    const char *chat_template;            /* NULL: none */
-    const wf_sampling_defaults *sampling; /* its strings must outlive the model; NULL: none */
+    const char *name;              /* display name of the model */
+    const wf_config *config;       /* its arrays must outlive the model */
+    const wf_tokenizer *tokenizer; /* borrowed; NULL: no tokenizer */
+    const char *chat_template;     /* copied; NULL: no template */
+    const wf_sampling_defaults
+        *sampling; /* its strings must outlive the model; NULL: no recommendation */
     wf_fetch_fn *fetch;
     void *user;
 } wf_blank;

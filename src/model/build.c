@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* build.c - the trunk of every model, embedding to head, and the parts that blocks are made of. */
+/* build.c - builds a model's graph from embedding to head, and the parts that blocks consist of. */
 #include "model/build.h"
 
 #include <math.h>
@@ -54,7 +54,7 @@ wf_value *wf_part_rope(wf_builder *b, wf_value *x)
     return wf_rope(b->g, x, b->positions, b->inv_freq, rope->interleaved, wf_rope_magnitude(rope));
 }
 
-/* Appends k or v [N, Hk, D] to this layer's pool and returns the pool's new version. */
+/* Appends k or v [N, Hk, D] to the layer's page pool and returns the pool's new version. */
 static wf_value *keep(wf_builder *b, wf_value *x, const char *which)
 {
     const wf_config *c = b->config;
@@ -79,7 +79,7 @@ wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v)
     if (b->options->form == WF_FORM_STEP)
         y = wf_attention_paged(b->g, q, k_pool, v_pool, b->seq_start, b->positions, b->table,
                                b->lengths, &options);
-    else { /* whole sequences: all keys are at hand */
+    else { /* whole sequences: attend to k and v directly */
         options.length = b->options->length;
         y = wf_attention(b->g, q, k, v, b->seq_start, b->positions, &options);
     }
@@ -117,7 +117,7 @@ static wf_value *frequencies(wf_builder *b)
     return wf_unary(b->g, "exp", wf_scale(b->g, i, -log(rope->base) / (double)half));
 }
 
-/* Rows of a table of any type, as f32. */
+/* Looks up rows of a table of any type; the result is f32. */
 static wf_value *embed(wf_builder *b, wf_value *table, wf_value *ids)
 {
     wf_value *x = wf_embed(b->g, table, ids);

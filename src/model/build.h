@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * build.h - from a config to a graph: the trunk that all families share, and the parts blocks are made of.
+ * build.h - builds a graph from a config: the frame that all families share, and the parts of
+ * blocks.
  *
- * Inputs, for S sequences with N tokens in all:
+ * Inputs, for S sequences with N tokens in total:
  *
  *     tokens, positions  i32[N]         all sequences, one after the other
  *     seq_start          i32[S+1]       sequence s is rows seq_start[s] .. seq_start[s+1]
- *     rows               i32[R]         rows whose logits are wanted (where asked for)
+ *     rows               i32[R]         rows to compute logits for (if options.rows > 0)
  *     table              i32[S, pages]  the pages of each sequence (with a cache)
- *     lengths            i32[S]         tokens of each sequence so far, these included (WF_FORM_STEP)
- *     key                i32[3]         of random numbers (where asked for)
+ *     lengths            i32[S]         tokens per sequence, including these (WF_FORM_STEP)
+ *     key                i32[3]         random key, as in wf_uniform (if options.random)
  *
- * The result is logits f32[R, V]. States are the weights, rope.inv_freq where positions are rotary and the
- * options ask for it, and with a cache kv.LAYER.k and .v [pool, page, Hk, D].
+ * The result is logits f32[R, V]. States are the weights; rope.inv_freq f32[rotated/2] if options
+ * ask for it; and with a cache kv.LAYER.k and kv.LAYER.v [pool, page, Hk, D].
  */
 #ifndef WF_MODEL_BUILD_H
 #define WF_MODEL_BUILD_H
@@ -23,7 +24,7 @@
 typedef enum {
     WF_FORM_TRAIN,   /* whole sequences, no cache */
     WF_FORM_PREFILL, /* whole sequences, which also fill the cache */
-    WF_FORM_STEP     /* tokens that continue sequences: attention reads the cache */
+    WF_FORM_STEP     /* continues sequences; attention reads the cache */
 } wf_build_form;
 
 typedef struct wf_builder wf_builder;
@@ -31,21 +32,23 @@ typedef struct wf_builder wf_builder;
 typedef struct {
     wf_build_form form;
     int64_t tokens, sequences;
-    int64_t length; /* whole sequences: tokens of each, at positions 0, 1, ...; 0: as inputs say */
-    int64_t rows;   /* whose logits are wanted; 0: of all tokens, and no input `rows` */
-    int64_t page;   /* tokens a page */
-    int64_t pages;  /* most of a sequence */
-    int64_t pool;   /* pages there are */
-    wf_type kv;     /* of keys and values in the cache */
-    bool given_frequencies; /* rope.inv_freq is a state; else they are computed, without scaling */
-    /* The type of a matrix, by its full name; NULL: f32. Vectors are always f32. */
+    int64_t
+        length; /* tokens of every whole sequence, at positions 0, 1, ...; 0: given by the inputs */
+    int64_t rows;  /* rows with logits; 0: all tokens, and no input `rows` */
+    int64_t page;  /* tokens per page */
+    int64_t pages; /* most pages per sequence */
+    int64_t pool;  /* pages in the pool */
+    wf_type kv;    /* type of cached keys and values */
+    /* rope.inv_freq is a state. Otherwise the graph computes it, for unscaled rope only. */
+    bool given_frequencies;
+    /* Returns the type of a matrix by its full name; NULL: f32. Vectors are always f32. */
     wf_type (*type)(void *user, const char *name);
     void *user;
-    const char *prefix; /* of the names of all weights' states; NULL: none */
-    double dropout;     /* of embeddings and of what every branch adds; needs the input `key` */
-    bool random;        /* there is an input key i32[3], as wf_uniform takes it */
-    /* Adds to y = linear(x) of a weight, by its full name without ".weight"; NULL: nothing does. A head that
-     * is the embedding is left out. */
+    const char *prefix; /* of the names of all weight states; NULL: "" */
+    double dropout;     /* on embeddings and on each branch's output; needs `random` */
+    bool random;        /* the graph has the input `key` */
+    /* Returns y = linear(x) plus an adapter's contribution; NULL: no adapter. `name` is the
+     * weight's full name without ".weight". Not called for a tied head. */
     wf_value *(*adapt)(void *user, wf_builder *b, const char *name, wf_value *x, wf_value *y);
     void *adapt_user;
 } wf_build_options;
@@ -58,27 +61,28 @@ struct wf_builder {
     char prefix[32]; /* "blk.3." inside a block */
     wf_value *positions, *seq_start;
     wf_value *inv_freq;        /* rotary families, else NULL */
-    wf_value *table, *lengths; /* NULL where there are none */
-    wf_value *key;             /* of dropout, i32[3]; NULL: nothing is dropped */
+    wf_value *table, *lengths; /* NULL without a cache; lengths: WF_FORM_STEP only */
+    wf_value *key;             /* dropout key, i32[3]; NULL: no dropout */
 };
 
-/* The graph of a model without its outputs: logits [R, V]. NULL when the graph failed. */
+/* Builds the graph of a model and returns its logits [R, V], or NULL if the graph has failed. The
+ * caller declares the outputs. */
 wf_value *wf_model_graph(wf_graph *g, const wf_config *config, const wf_build_options *options);
 
 /* ---- Parts of blocks. Names are the block's own: "attn_q" is blk.LAYER.attn_q.weight ---- */
 
 /* x [N, K] -> [N, to] */
 wf_value *wf_part_linear(wf_builder *b, wf_value *x, const char *name, int64_t to, bool bias);
-/* Of the last axis, of the family's kind. */
+/* Normalizes the last axis with the family's norm. */
 wf_value *wf_part_norm(wf_builder *b, wf_value *x, const char *name);
 /* [N, heads * D] -> [N, heads, D] */
 wf_value *wf_part_heads(wf_builder *b, wf_value *x, int64_t heads);
 wf_value *wf_part_rope(wf_builder *b, wf_value *x);
-/* q [N, H, D], k, v [N, Hk, D] -> [N, H * D]: through the cache where there is one. */
+/* q [N, H, D], k, v [N, Hk, D] -> [N, H * D]. Uses the cache if there is one. */
 wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v);
 /* x [N, C] -> [N, C]: SwiGLU of ffn_gate, ffn_up, ffn_down. */
 wf_value *wf_part_swiglu(wf_builder *b, wf_value *x);
-/* x and what a branch adds to it. */
+/* Residual connection: x plus a branch's output y, after dropout. */
 wf_value *wf_part_add(wf_builder *b, wf_value *x, wf_value *y);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* chat.c - conversations: from messages, through the model's template, to ids. */
+/* chat.c - conversations: applies a chat template to messages and encodes the result. */
 #include "model/chat.h"
 
 #include <string.h>
@@ -68,7 +68,7 @@ static wf_status parse(wf_arena *a, const char *what, const char *text, wf_json_
 
 static const char *const reasoning[] = {"reasoning_content", "thinking", "reasoning"};
 
-/* The first of these fields that is there and not null. */
+/* Returns the first of these fields that is present and not null. */
 static const wf_json_node *find_reasoning(const wf_json_node *message)
 {
     for (size_t i = 0; i < sizeof reasoning / sizeof *reasoning; i++) {
@@ -88,8 +88,8 @@ static wf_json_node renamed(const wf_json_node *n, const char *key)
     return copy;
 }
 
-/* A message's reasoning goes by several names. Templates read "reasoning_content" or "thinking", so it gets
- * both, in the order of {"thinking": x, **message, "reasoning_content": x}. */
+/* A message's reasoning has several names. Templates read "reasoning_content" or "thinking", so the
+ * message gets both, in the order of {"thinking": x, **message, "reasoning_content": x}. */
 static wf_status name_reasoning(wf_arena *a, wf_json_node *message)
 {
     const wf_json_node *found = find_reasoning(message);
@@ -129,14 +129,15 @@ static wf_status add_messages(wf_arena *a, const wf_json_node *messages, wf_json
     return WF_OK;
 }
 
-/* What is not given is None, which is defined: templates ask `tools is not none`. */
+/* A missing list is None, not undefined: templates test `tools is not none`. */
 static void add_list(const wf_json_node *list, const char *key, wf_json_node *to)
 {
     static const wf_json_node none = {.kind = WF_JSON_NULL};
     *to = renamed(list ? list : &none, key);
 }
 
-/* Special tokens under the names they have in templates; one that the tokenizer lacks stays undefined. */
+/* Defines the tokenizer's special tokens under the names that templates use. A missing one stays
+ * undefined. */
 static void add_tokens(const wf_tokenizer *t, wf_json_node *to, size_t *n)
 {
     const char *name, *text;
@@ -154,8 +155,8 @@ static size_t count_tokens(const wf_tokenizer *t)
     return n;
 }
 
-/* The variables of transformers' apply_chat_template. Those of the caller come last: of two of a name, the second
- * counts. */
+/* Builds the variables of transformers' apply_chat_template. The caller's come last: the last of
+ * two equal names wins. */
 static wf_status make_variables(const wf_tokenizer *t, wf_arena *a, const wf_chat *c,
                                 wf_json_node *out)
 {
@@ -197,17 +198,17 @@ static wf_status find_template(const wf_model *m, wf_ctx *ctx, const wf_chat_opt
     const char *own = o->tools && m->tool_template ? m->tool_template : m->info.chat_template;
     *text = o->chat_template ? o->chat_template : own;
     if (!*text)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "%s has no chat template, so it is not made to chat; give it one "
-                       "(--chat-template chatml or --chat-template-file FILE) or complete a text "
-                       "with `weft run`",
-                       WF_SHOWN(m->info.name));
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "%s has no chat template; give one (--chat-template chatml or --chat-template-file "
+            "FILE), or continue a text with `weft run`",
+            WF_SHOWN(m->info.name));
     if (strcmp(*text, "chatml") == 0)
         *text = wf_chatml;
     return WF_OK;
 }
 
-/* What the options say in JSON. */
+/* Parses the JSON texts of the options. */
 static wf_status read_options(wf_arena *a, const wf_message *messages, int count,
                               const wf_chat_options *o, wf_json_node *list, wf_chat *out)
 {
@@ -233,7 +234,8 @@ static wf_status render(const wf_model *m, wf_ctx *ctx, const wf_message *messag
     const char *text;
     *out = (wf_rendered){0};
     if (count < 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "a conversation cannot have %d messages", count);
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "a conversation of %d messages is not possible; give 0 or more", count);
     WF_TRY(find_template(m, ctx, o, &text));
     wf_arena_init(&arena, ctx);
     wf_status status = wf_template_new(ctx, "the chat template", text, strlen(text), &template);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* config.c - what must hold of every config, wherever it comes from. */
+/* config.c - validates a config from any source. */
 #include "model/config.h"
 
 #include <math.h>
 
 #include "model/family.h"
 
-/* Far beyond any model there is, and small enough that no product of three overflows. */
+/* Far beyond existing models, and small enough that the product of three cannot overflow int64. */
 #define MOST_LAYERS 4096
 #define MOST_SIZE (INT64_C(1) << 24)
 
@@ -39,17 +39,17 @@ static wf_status check_sizes(wf_ctx *ctx, const char *what, const wf_config *c)
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
-            return wf_fail(ctx, WF_ERR_FORMAT, "%s: the %s is %lld, and must be 1 to %lld", what,
+            return wf_fail(ctx, WF_ERR_FORMAT, "%s: the %s is %lld; it must be 1 to %lld", what,
                            sizes[i].name, (long long)sizes[i].value, (long long)sizes[i].most);
     if (c->heads * c->head_dim > MOST_SIZE)
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld heads of %lld are too many", what,
-                       (long long)c->heads, (long long)c->head_dim);
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld heads of %lld dimensions exceed the limit",
+                       what, (long long)c->heads, (long long)c->head_dim);
     if (c->heads % c->kv_heads != 0)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld key and value heads do not divide %lld head%s",
                        what, (long long)c->kv_heads, (long long)c->heads, WF_PLURAL(c->heads));
     if (c->window < 0 || c->window > MOST_SIZE)
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: a window of %lld tokens cannot be", what,
-                       (long long)c->window);
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: an attention window of %lld tokens is out of range",
+                       what, (long long)c->window);
     return WF_OK;
 }
 
@@ -62,22 +62,26 @@ static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c)
 {
     const wf_rotary *r = &c->rope;
     if (!positive(r->base))
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the base of the rotary positions is %g", what,
-                       r->base);
-    if (r->dims < 2 || r->dims > c->head_dim || r->dims % 2 != 0)
         return wf_fail(ctx, WF_ERR_FORMAT,
-                       "%s: %lld of a head's %lld dimensions cannot turn in pairs", what,
-                       (long long)r->dims, (long long)c->head_dim);
+                       "%s: the base of the rotary positions is %g; it must be positive and finite",
+                       what, r->base);
+    if (r->dims < 2 || r->dims > c->head_dim || r->dims % 2 != 0)
+        return wf_fail(
+            ctx, WF_ERR_FORMAT,
+            "%s: cannot rotate %lld of the %lld dimensions of a head; the number must be even "
+            "and fit into the head",
+            what, (long long)r->dims, (long long)c->head_dim);
     if (r->scaling != WF_ROPE_PLAIN && !positive(r->factor))
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling has the factor %g", what,
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the factor of the rope scaling is %g", what,
                        r->factor);
     bool waves = r->scaling == WF_ROPE_LLAMA3 || r->scaling == WF_ROPE_YARN;
     if (waves && !(positive(r->original) && r->original <= INT32_MAX))
         return wf_fail(ctx, WF_ERR_FORMAT,
-                       "%s: the rope scaling has an original context of %g tokens", what,
+                       "%s: the original context of the rope scaling is %g tokens", what,
                        r->original);
     if (r->scaling == WF_ROPE_LLAMA3 && !(positive(r->low) && r->high > r->low))
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling blends from %g to %g turns", what,
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: the rope scaling has low_freq_factor %g and high_freq_factor %g", what,
                        r->low, r->high);
     if (r->scaling == WF_ROPE_YARN && !(positive(r->beta_fast) && positive(r->beta_slow)))
         return wf_fail(ctx, WF_ERR_FORMAT,
@@ -85,8 +89,8 @@ static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c)
                        r->beta_fast, r->beta_slow);
     if (r->scaling == WF_ROPE_YARN && (r->base == 1 || !positive(wf_rope_magnitude(r))))
         return wf_fail(ctx, WF_ERR_FORMAT,
-                       "%s: the rope scaling has the base %g and the attention factor %g", what,
-                       r->base, wf_rope_magnitude(r));
+                       "%s: the rope scaling has base %g and attention factor %g", what, r->base,
+                       wf_rope_magnitude(r));
     return WF_OK;
 }
 
@@ -94,15 +98,18 @@ wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c)
 {
     WF_TRY(check_sizes(ctx, what, c));
     if (!(positive(c->eps) && c->eps < 1))
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the epsilon of the norms is %g", what, c->eps);
-    if (c->family->joint && c->heads * c->head_dim != c->width)
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld head%s of %lld do not make a width of %lld",
-                       what, (long long)c->heads, WF_PLURAL(c->heads), (long long)c->head_dim,
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: the epsilon of the norms is %g; it must be above 0 and below 1", what,
+                       c->eps);
+    if (c->family->fused_qkv && c->heads * c->head_dim != c->width)
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: %lld head%s of %lld dimensions do not match the width %lld", what,
+                       (long long)c->heads, WF_PLURAL(c->heads), (long long)c->head_dim,
                        (long long)c->width);
-    if (c->family->joint && c->kv_heads != c->heads)
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %s has as many key and value heads as heads", what,
-                       c->family->name);
+    if (c->family->fused_qkv && c->kv_heads != c->heads)
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %s must have as many key and value heads as heads",
+                       what, c->family->name);
     if (c->scale != 0 && !positive(c->scale))
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: attention is scaled by %g", what, c->scale);
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the attention scale is %g", what, c->scale);
     return c->family->rotary ? check_rope(ctx, what, c) : WF_OK;
 }

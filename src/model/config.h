@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * config.h - what distinguishes one model from another of its family: sizes, rotation, windows.
+ * config.h - the parameters of a model within its family: sizes, rotary positions, windows.
  *
- * A config comes from a GGUF file's keys, from a config.json, or from a table; whatever it comes from, it
- * has passed wf_config_check before anything is built from it.
+ * A config comes from the keys of a GGUF file, a config.json or a table. wf_config_check has
+ * accepted it before anything is built from it.
  */
 #ifndef WF_MODEL_CONFIG_H
 #define WF_MODEL_CONFIG_H
@@ -18,29 +18,29 @@ typedef struct wf_family wf_family;
 typedef struct {
     const wf_family *family;
     int64_t layers, vocab, context;
-    int64_t width; /* C: of the residual stream */
+    int64_t width; /* C, of the residual stream */
     int64_t heads, kv_heads, head_dim;
-    int64_t hidden; /* between the two halves of an MLP */
+    int64_t hidden; /* inner width of the MLP */
     double eps;     /* of the norms */
     bool tied;      /* the embedding is also the head */
     bool qkv_bias, out_bias, mlp_bias;
-    double scale;            /* of q.k; 0: 1 / sqrt(head_dim) */
-    bool scale_by_layer;     /* and divided by the layer's number, from 1 on */
-    wf_rotary rope;          /* of rotary families */
-    int64_t window;          /* tokens that attention looks back; 0: all */
-    const uint8_t *windowed; /* [layers]: 1 where the window holds; NULL: everywhere */
+    double scale;            /* of q.k; 0: 1/sqrt(head_dim) */
+    bool scale_by_layer;     /* scale is also divided by the layer's number, starting at 1 */
+    wf_rotary rope;          /* rotary families only */
+    int64_t window;          /* attention window in tokens; 0: unlimited */
+    const uint8_t *windowed; /* [layers]: 1 if the window applies; NULL: to all layers */
 } wf_config;
 
-/* Sizes in range, heads that divide, numbers that are numbers. `what` names the file. */
+/* Checks ranges, divisibility and finiteness. `what` names the file in errors. */
 wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c);
 
-/* The window of a layer, 0 for none. */
+/* Returns the window of a layer, 0 if unlimited. */
 int64_t wf_config_window(const wf_config *c, int64_t layer);
-/* The scale of q.k in a layer, 0 for 1 / sqrt(head_dim). */
+/* Returns the scale of q.k in a layer, 0 for 1/sqrt(head_dim). */
 double wf_config_scale(const wf_config *c, int64_t layer);
 
-/* Arrays go into the arena. Both end with wf_config_check, but for vocab, which is 0 where the source does
- * not say it. */
+/* Read a config; the arena owns its arrays. Both call wf_config_check, except for vocab, which is 0
+ * if the source omits it. */
 wf_status wf_config_from_gguf(wf_arena *arena, const char *what, wf_gguf *f, wf_config *out);
 wf_status wf_config_from_json(wf_arena *arena, const char *what, const wf_json_node *config,
                               wf_config *out);

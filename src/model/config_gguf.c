@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* config_gguf.c - a config from the keys of a GGUF file. */
+/* config_gguf.c - reads a config from the keys of a GGUF file. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "model/config_json.h"
 #include "model/family.h"
 
-#define ROPE_BYTES 4096 /* of weft.rope_parameters */
+#define ROPE_BYTES 4096 /* limit of weft.rope_parameters */
 
 typedef struct {
     wf_arena *arena;
@@ -17,7 +17,7 @@ typedef struct {
     char key[128];
 } reader;
 
-/* ARCHITECTURE.name, until the next call. */
+/* Returns "ARCHITECTURE.name". Valid until the next call. */
 static const char *key(reader *r, const char *name)
 {
     snprintf(r->key, sizeof r->key, "%s.%s", r->c->family->name, name);
@@ -34,7 +34,7 @@ static wf_status get_float(reader *r, const char *name, double *out)
     return wf_gguf_get_float(r->f, key(r, name), out);
 }
 
-/* A number that may also be an array of one for each layer; those of our families are all the same. */
+/* Reads a number that may also be an array with one value per layer. All values must be equal. */
 static wf_status get_layers_int(reader *r, const char *name, int64_t *out)
 {
     const wf_gguf_pair *pair = wf_gguf_find(r->f, key(r, name));
@@ -46,7 +46,7 @@ static wf_status get_layers_int(reader *r, const char *name, int64_t *out)
     for (size_t i = 1; i < count; i++)
         if (values[i] != values[0])
             return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
-                           "%s: %s differs from layer to layer, which no family here has", r->what,
+                           "%s: %s differs between layers, which Weft does not support", r->what,
                            r->key);
     if (count > 0)
         *out = values[0];
@@ -55,7 +55,8 @@ static wf_status get_layers_int(reader *r, const char *name, int64_t *out)
 
 /* ---- Rotary positions ---- */
 
-/* llama.cpp's rule: attn_factor multiplies the usual magnitude, or the one with a log multiplier. */
+/* llama.cpp's rule: attn_factor multiplies the default magnitude, or the one with a log
+ * multiplier. */
 static wf_status read_magnitude(reader *r, wf_rotary *rope)
 {
     double more = 0, multiplier = 0;
@@ -87,7 +88,7 @@ static wf_status read_scaling(reader *r)
     WF_TRY(get_float(r, "rope.scaling.original_context_length", &rope->original));
     WF_TRY(get_float(r, "rope.scaling.yarn_beta_fast", &rope->beta_fast));
     WF_TRY(get_float(r, "rope.scaling.yarn_beta_slow", &rope->beta_slow));
-    if (!text.bytes) { /* the old way to say linear: a factor alone */
+    if (!text.bytes) { /* old files store linear scaling as a factor alone */
         WF_TRY(get_float(r, "rope.scale_linear", &rope->factor));
         rope->scaling = rope->factor != 1 && rope->factor != 0 ? WF_ROPE_LINEAR : WF_ROPE_PLAIN;
         return WF_OK;
@@ -102,7 +103,7 @@ static wf_status read_scaling(reader *r)
                    wf_text_show(shown, text.bytes, text.len));
 }
 
-/* rope_freqs.weight: what every frequency is divided by. */
+/* Reads rope_freqs.weight, which divides the frequencies. */
 static wf_status read_divisors(reader *r)
 {
     wf_rotary *rope = &r->c->rope;
@@ -111,21 +112,21 @@ static wf_status read_divisors(reader *r)
         return WF_OK;
     if (t->type != WF_F32 || wf_dims_count(&t->shape) != rope->dims / 2)
         return wf_fail(r->arena->ctx, WF_ERR_FORMAT,
-                       "%s: rope_freqs.weight must be %lld numbers of f32", r->what,
+                       "%s: rope_freqs.weight must have %lld elements of type f32", r->what,
                        (long long)rope->dims / 2);
     float *divisors = wf_arena_copy(r->arena, t->data, t->bytes);
     if (!divisors)
         return WF_ERR_MEMORY;
     for (int64_t i = 0; i < rope->dims / 2; i++)
         if (!(isfinite(divisors[i]) && divisors[i] > 0))
-            return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: rope_freqs.weight holds %g", r->what,
-                           divisors[i]);
+            return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: rope_freqs.weight contains %g",
+                           r->what, divisors[i]);
     rope->divisors = divisors;
     return WF_OK;
 }
 
-/* Do the format's own keys and rope_freqs.weight give the frequencies of weft.rope_parameters? They do when
- * Weft wrote the file and no other program changed them. */
+/* Do the standard keys and rope_freqs.weight produce the frequencies of weft.rope_parameters? They
+ * do unless another program changed the file after Weft wrote it. */
 static wf_status compare_exact(reader *r, const wf_rotary *exact, bool *same)
 {
     const wf_rotary *rope = &r->c->rope;
@@ -135,7 +136,7 @@ static wf_status compare_exact(reader *r, const wf_rotary *exact, bool *same)
     float *have = wf_arena_alloc(r->arena, half * sizeof *have);
     if (!want || !have)
         return WF_ERR_MEMORY;
-    rounded.unrounded = false; /* the format has no key for it */
+    rounded.unrounded = false; /* GGUF has no key for it */
     wf_rope_frequencies(&rounded, want);
     wf_rope_frequencies(rope, have);
     *same =
@@ -145,7 +146,8 @@ static wf_status compare_exact(reader *r, const wf_rotary *exact, bool *same)
     return WF_OK;
 }
 
-/* weft.rope_parameters: what config.json had, for scalings and precisions that the format has no keys for. */
+/* Reads weft.rope_parameters: the rope settings of config.json, for scalings and precisions that
+ * GGUF has no keys for. */
 static wf_status read_exact(reader *r)
 {
     wf_config *c = r->c;
@@ -159,7 +161,7 @@ static wf_status read_exact(reader *r)
         return WF_OK;
     if (text.len > ROPE_BYTES)
         return wf_fail(r->arena->ctx, WF_ERR_FORMAT,
-                       "%s: weft.rope_parameters has %zu bytes, more than %d", r->what, text.len,
+                       "%s: weft.rope_parameters has %zu bytes; the limit is %d", r->what, text.len,
                        ROPE_BYTES);
     WF_TRY(wf_json_parse(r->arena, "weft.rope_parameters", text.bytes, text.len, &json));
     const wf_json_reader in = {r->arena, r->what, "weft.rope_parameters.", json};
@@ -169,10 +171,11 @@ static wf_status read_exact(reader *r)
     WF_TRY(wf_config_check(r->arena->ctx, r->what, &checked));
     WF_TRY(compare_exact(r, &exact, &same));
     if (!same)
-        return wf_fail(r->arena->ctx, WF_ERR_FORMAT,
-                       "%s: weft.rope_parameters contradicts the file's rope keys or "
-                       "rope_freqs.weight; remove it if these are right",
-                       r->what);
+        return wf_fail(
+            r->arena->ctx, WF_ERR_FORMAT,
+            "%s: weft.rope_parameters contradicts the rope keys or rope_freqs.weight; remove it "
+            "if those are right",
+            r->what);
     c->rope = exact;
     return WF_OK;
 }
@@ -182,7 +185,7 @@ static wf_status read_rope(reader *r)
     wf_rotary *rope = &r->c->rope;
     rope->base = 10000;
     rope->dims = r->c->head_dim;
-    rope->interleaved = r->c->family->turned;
+    rope->interleaved = r->c->family->interleaved;
     WF_TRY(get_float(r, "rope.freq_base", &rope->base));
     WF_TRY(get_int(r, "rope.dimension_count", &rope->dims));
     WF_TRY(read_scaling(r));
@@ -200,8 +203,8 @@ static wf_status read_window(reader *r)
         return WF_OK;
     if (pair->kind != WF_GGUF_ARRAY || pair->element != WF_GGUF_BOOL ||
         pair->count != (uint64_t)c->layers)
-        return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: %s must be %lld truth values", r->what,
-                       r->key, (long long)c->layers);
+        return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: %s must have %lld boolean values",
+                       r->what, r->key, (long long)c->layers);
     c->windowed = wf_arena_copy(r->arena, pair->data, (size_t)c->layers);
     return c->windowed ? WF_OK : WF_ERR_MEMORY;
 }
@@ -232,7 +235,7 @@ static wf_status read_sizes(reader *r)
                      &c->eps);
 }
 
-/* Biases and a head of its own are there or not; keys do not tell. */
+/* No key states whether there are biases and an untied head, so look for the tensors. */
 static void look_at_tensors(wf_config *c, const wf_store *s)
 {
     c->tied = !wf_store_find(s, "output.weight");
@@ -243,8 +246,8 @@ static void look_at_tensors(wf_config *c, const wf_store *s)
 
 /* ---- Keys ---- */
 
-/* Keys below the architecture's name that change the logits of some model. A value that llama.cpp writes
- * for models without the feature is accepted. */
+/* Keys under the architecture's name that change the logits of some models. The listed values,
+ * which llama.cpp writes for models without the feature, are accepted. */
 static const struct {
     const char *name;
     double neutral[2];
@@ -263,12 +266,13 @@ static const struct {
     {"embedding_scale", {0, 1}},
     {"rope.scaling.alpha", {0, 0}},
     {"rope.scaling.yarn_ext_factor", {-1, 1}},
-    {"rope.scaling.yarn_attn_factor", {0, 1}}, /* llama.cpp ignores what its converter writes */
+    {"rope.scaling.yarn_attn_factor",
+     {0, 1}}, /* llama.cpp ignores the values that its converter writes */
     {"leading_dense_block_count", {0, 0}},
     {"nextn_predict_layers", {0, 0}},
 };
 
-/* The same of keys that must repeat another one, or be 0. */
+/* Keys that must equal another key, or be 0. */
 static const struct {
     const char *name, *like;
 } repeated_keys[] = {
@@ -281,7 +285,7 @@ static const struct {
 static wf_status refuse_key(reader *r, const char *name, double value)
 {
     return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
-                   "%s: %s is %g, which Weft does not compute for this architecture", r->what,
+                   "%s: %s is %g, which Weft does not support for this architecture", r->what,
                    key(r, name), value);
 }
 
@@ -319,7 +323,7 @@ wf_status wf_config_from_gguf(wf_arena *arena, const char *what, wf_gguf *f, wf_
     *out = (wf_config){0};
     WF_TRY(wf_gguf_get_text(f, "general.architecture", &text));
     if (!text.bytes)
-        return wf_fail(arena->ctx, WF_ERR_FORMAT, "%s does not say its general.architecture", what);
+        return wf_fail(arena->ctx, WF_ERR_FORMAT, "%s has no key general.architecture", what);
     snprintf(architecture, sizeof architecture, "%.*s", (int)(text.len < 63 ? text.len : 63),
              text.bytes);
     WF_TRY(wf_family_find(arena->ctx, what, architecture, &out->family));
@@ -327,7 +331,7 @@ wf_status wf_config_from_gguf(wf_arena *arena, const char *what, wf_gguf *f, wf_
     look_at_tensors(out, &f->store);
     WF_TRY(get_float(&r, "attention.scale", &out->scale));
     if (fabs(out->scale * sqrt((double)out->head_dim) - 1) < 1e-6)
-        out->scale = 0; /* the usual one */
+        out->scale = 0; /* the default, 1/sqrt(head_dim) */
     WF_TRY(wf_gguf_get_bool(f, "weft.attention.scale_by_inverse_layer", &out->scale_by_layer));
     if (out->family->rotary)
         WF_TRY(read_rope(&r));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* config_json.c - a config from a config.json, as transformers 4 and 5 write it. */
+/* config_json.c - reads a config from a config.json, as transformers 4 and 5 write it. */
 #include "model/config_json.h"
 
 #include "model/family.h"
@@ -83,7 +83,7 @@ static wf_status fail(const reader *r, wf_status status, const char *key, const 
     return wf_fail(r->in.arena->ctx, status, "%s: %s %s", r->in.what, key, why);
 }
 
-/* A size that has no default. */
+/* Reads a size that has no default. */
 static wf_status require_int(const reader *r, const char *key, int64_t *out)
 {
     if (wf_json_missing(get(r, key)))
@@ -91,7 +91,7 @@ static wf_status require_int(const reader *r, const char *key, int64_t *out)
     return get_int(r, key, out);
 }
 
-/* An activation function, of those that are computed alike. */
+/* Checks an activation function: `accepted` lists the names of one function, NULL-terminated. */
 static wf_status expect(const reader *r, const char *key, const char *const *accepted)
 {
     const wf_json_node *node = get(r, key);
@@ -109,7 +109,7 @@ static wf_status expect(const reader *r, const char *key, const char *const *acc
 
 /* ---- GPT-2 ---- */
 
-/* Under transformers' common name or GPT-2's own. */
+/* Reads a key under transformers' common name or GPT-2's own. */
 static wf_status get_either(const reader *r, const char *common, const char *own, int64_t *out)
 {
     WF_TRY(get_int(r, common, out));
@@ -142,10 +142,10 @@ static wf_status read_gpt2(reader *r)
 
 /* ---- Llama and its relatives ---- */
 
-/* What a config class of transformers assumes. */
+/* Default of transformers' config class. */
 static int64_t default_kv_heads(const reader *r)
 {
-    if (get(r, "num_key_value_heads")) /* null */
+    if (get(r, "num_key_value_heads")) /* present but null */
         return r->c->heads;
     return r->type == WF_TYPE_MISTRAL ? 8 : r->type == WF_TYPE_LLAMA ? r->c->heads : 32;
 }
@@ -168,7 +168,8 @@ static wf_status read_sizes(reader *r)
     return get_int(r, "head_dim", &c->head_dim);
 }
 
-/* Of two objects transformers takes rope_scaling, unless it is null or empty. */
+/* Reads the rope settings. Of two objects, transformers uses rope_scaling unless it is null or
+ * empty. */
 static wf_status read_rope(reader *r)
 {
     wf_rotary *rope = &r->c->rope;
@@ -191,7 +192,7 @@ static wf_status read_rope(reader *r)
 
 /* ---- Windows ---- */
 
-/* layer_types where there are some; else all layers from `first` on. */
+/* Marks the layers with a window: those in layer_types if present, else all from `first` on. */
 static wf_status read_layers(reader *r, int64_t first, uint8_t *windowed)
 {
     const wf_config *c = r->c;
@@ -201,19 +202,19 @@ static wf_status read_layers(reader *r, int64_t first, uint8_t *windowed)
     if (wf_json_missing(types))
         return WF_OK;
     if (types->kind != WF_JSON_ARRAY || types->count != (size_t)c->layers)
-        return wf_fail(r->in.arena->ctx, WF_ERR_FORMAT, "%s: layer_types must name %lld layers",
+        return wf_fail(r->in.arena->ctx, WF_ERR_FORMAT, "%s: layer_types must list %lld layers",
                        r->in.what, (long long)c->layers);
     for (int64_t i = 0; i < c->layers; i++) {
         bool window = wf_json_is(&types->child[i], "sliding_attention");
         if (!window && !wf_json_is(&types->child[i], "full_attention"))
             return fail(r, WF_ERR_UNSUPPORTED, "layer_types",
-                        "may contain full_attention and sliding_attention only");
+                        "may contain only full_attention and sliding_attention");
         if (window && c->window == 0)
             return fail(r, WF_ERR_FORMAT, "layer_types",
                         "contains sliding_attention, but sliding_window is not set or not used");
         if (window != windowed[i] && r->type & (WF_TYPE_LLAMA | WF_TYPE_MISTRAL | WF_TYPE_GPT2))
             return fail(r, WF_ERR_UNSUPPORTED, "layer_types",
-                        "differs from layer to layer, which this model_type does not support");
+                        "differs between layers, which Weft does not support for this model_type");
         windowed[i] = window;
     }
     return WF_OK;
@@ -230,7 +231,7 @@ static wf_status read_window(reader *r)
         WF_TRY(get_int(r, "max_window_layers", &first));
     }
     if (used) {
-        c->window = get(r, "sliding_window") ? 0 : 4096; /* null: no window */
+        c->window = get(r, "sliding_window") ? 0 : 4096; /* null: unlimited */
         WF_TRY(get_int(r, "sliding_window", &c->window));
         if (!wf_json_missing(get(r, "sliding_window")) && c->window < 1)
             return fail(r, WF_ERR_FORMAT, "sliding_window", "must be at least 1");
@@ -274,7 +275,8 @@ wf_status wf_config_from_json(wf_arena *arena, const char *what, const wf_json_n
     out->tied = out->family->tied;
     out->qkv_bias = out->family->qkv_bias;
     WF_TRY(get_bool(&r, "tie_word_embeddings", &out->tied));
-    WF_TRY(get_int(&r, "vocab_size", &out->vocab)); /* training takes its data's */
+    WF_TRY(get_int(&r, "vocab_size",
+                   &out->vocab)); /* absent when training from a config: the data determines it */
     WF_TRY(out->family->rotary ? read_llama(&r) : read_gpt2(&r));
     WF_TRY(wf_config_check(arena->ctx, what, out));
     WF_TRY(read_window(&r));

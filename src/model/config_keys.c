@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* config_keys.c - the keys of config.json that transformers reads, by model type; see config_json.h. */
+/* config_keys.c - the keys of config.json that transformers reads, by model type; see
+ * config_json.h. */
 #include <string.h>
 
 #include "model/config_json.h"
@@ -12,7 +13,7 @@
 #define ALL WF_TYPE_ALL
 
 const wf_config_key wf_config_keys[] = {
-    /* Used. Of GPT-2, the names that its config class takes for its own are used as well. */
+    /* Keys that Weft uses. GPT-2's config class has its own names for some. */
     {"model_type", ALL, WF_KEY_USED, NULL},
     {"vocab_size", ALL, WF_KEY_USED, NULL},
     {"tie_word_embeddings", ALL, WF_KEY_USED, NULL},
@@ -37,7 +38,7 @@ const wf_config_key wf_config_keys[] = {
     {"sliding_window", MISTRAL | QWEN, WF_KEY_USED, NULL},
     {"use_sliding_window", QWEN, WF_KEY_USED, NULL},
     {"max_window_layers", QWEN, WF_KEY_USED, NULL},
-    {"layer_types", ALL, WF_KEY_USED, NULL}, /* other types than Qwen: must be what is computed */
+    {"layer_types", ALL, WF_KEY_USED, NULL}, /* except for Qwen it must match what is computed */
     {"n_embd", GPT2, WF_KEY_USED, NULL},
     {"n_layer", GPT2, WF_KEY_USED, NULL},
     {"n_head", GPT2, WF_KEY_USED, NULL},
@@ -48,19 +49,19 @@ const wf_config_key wf_config_keys[] = {
     {"scale_attn_weights", GPT2, WF_KEY_USED, NULL},
     {"scale_attn_by_inverse_layer_idx", GPT2, WF_KEY_USED, NULL},
 
-    /* One value only. */
+    /* Keys with only one accepted value. */
     {"quantization_config", ALL, WF_KEY_EMPTY,
      "the weights are quantized in a format that Weft does not read; use the original checkpoint or "
      "a GGUF file"},
     {"compression_config", ALL, WF_KEY_EMPTY,
      "the weights are compressed; use the original checkpoint or a GGUF file"},
     {"per_layer_config", ALL, WF_KEY_EMPTY, "all layers must have the same sizes"},
-    {"partial_rotary_factor", ROTARY, WF_KEY_ONE, "all of a head must be rotated"},
-    {"add_cross_attention", GPT2, WF_KEY_FALSE, "there is no encoder to attend to"},
-    {"is_encoder_decoder", ALL, WF_KEY_FALSE, "only decoders can be loaded"},
+    {"partial_rotary_factor", ROTARY, WF_KEY_ONE, "whole heads must be rotated"},
+    {"add_cross_attention", GPT2, WF_KEY_FALSE, "Weft has no encoder to attend to"},
+    {"is_encoder_decoder", ALL, WF_KEY_FALSE, "Weft loads decoders only"},
     {"is_decoder", ALL, WF_KEY_HARMLESS, NULL},
 
-    /* Read by the config class of another type only. */
+    /* Keys that only the config class of another type reads. */
     {"attention_bias", ALL, WF_KEY_HARMLESS, NULL},
     {"mlp_bias", ALL, WF_KEY_HARMLESS, NULL},
     {"sliding_window", ALL, WF_KEY_HARMLESS, NULL},
@@ -68,8 +69,8 @@ const wf_config_key wf_config_keys[] = {
     {"max_window_layers", ALL, WF_KEY_HARMLESS, NULL},
     {"n_ctx", GPT2, WF_KEY_HARMLESS, NULL},
 
-    /* Kernels, initial values, dropout (weft train has a flag of its own). */
-    {"reorder_and_upcast_attn", GPT2, WF_KEY_HARMLESS, NULL}, /* attention is f32 anyway */
+    /* Kernels, initialization and dropout (`weft train` has its own flag). */
+    {"reorder_and_upcast_attn", GPT2, WF_KEY_HARMLESS, NULL}, /* Weft's attention is f32 anyway */
     {"initializer_range", ALL, WF_KEY_HARMLESS, NULL},
     {"attention_dropout", ALL, WF_KEY_HARMLESS, NULL},
     {"hidden_dropout", ALL, WF_KEY_HARMLESS, NULL},
@@ -82,10 +83,10 @@ const wf_config_key wf_config_keys[] = {
     {"attn_implementation", ALL, WF_KEY_HARMLESS, NULL},
     {"experts_implementation", ALL, WF_KEY_HARMLESS, NULL},
     {"use_cache", ALL, WF_KEY_HARMLESS, NULL},
-    {"dtype", ALL, WF_KEY_HARMLESS, NULL}, /* each tensor has its own */
+    {"dtype", ALL, WF_KEY_HARMLESS, NULL}, /* each tensor states its own type */
     {"torch_dtype", ALL, WF_KEY_HARMLESS, NULL},
 
-    /* What a model returns, and heads that are not loaded. */
+    /* Output options, and heads that Weft does not load. */
     {"output_attentions", ALL, WF_KEY_HARMLESS, NULL},
     {"output_hidden_states", ALL, WF_KEY_HARMLESS, NULL},
     {"tie_last_hidden_states", ALL, WF_KEY_HARMLESS, NULL},
@@ -105,7 +106,7 @@ const wf_config_key wf_config_keys[] = {
     {"summary_first_dropout", GPT2, WF_KEY_HARMLESS, NULL},
     {"summary_last_dropout", GPT2, WF_KEY_HARMLESS, NULL},
 
-    /* Where the file comes from. */
+    /* Origin of the file. */
     {"architectures", ALL, WF_KEY_HARMLESS, NULL},
     {"auto_map", ALL, WF_KEY_HARMLESS, NULL},
     {"name_or_path", ALL, WF_KEY_HARMLESS, NULL},
@@ -115,7 +116,7 @@ const wf_config_key wf_config_keys[] = {
     {"unsloth_version", ALL, WF_KEY_HARMLESS, NULL},
     {"unsloth_fixed", ALL, WF_KEY_HARMLESS, NULL},
 
-    /* Defaults of generation that old versions kept here. transformers drops them. */
+    /* Generation defaults that old versions stored here; transformers drops them. */
     {"assistant_confidence_threshold", ALL, WF_KEY_HARMLESS, NULL},
     {"assistant_lookbehind", ALL, WF_KEY_HARMLESS, NULL},
     {"bad_words_ids", ALL, WF_KEY_HARMLESS, NULL},
@@ -161,9 +162,9 @@ const wf_config_key wf_rope_keys[] = {
     {"rope_type", ANY, WF_KEY_USED, NULL},
     {"type", ANY, WF_KEY_USED, NULL},
     {"rope_theta", ANY, WF_KEY_USED, NULL},
-    {"partial_rotary_factor", ANY, WF_KEY_ONE, "all of a head must be rotated"},
+    {"partial_rotary_factor", ANY, WF_KEY_ONE, "whole heads must be rotated"},
     {"factor", OF(LINEAR) | OF(LLAMA3) | OF(YARN), WF_KEY_USED, NULL},
-    {"factor", ANY, WF_KEY_HARMLESS, NULL}, /* dynamic: beyond the context only */
+    {"factor", ANY, WF_KEY_HARMLESS, NULL}, /* dynamic scaling applies only beyond the context */
     {"original_max_position_embeddings", OF(LLAMA3) | OF(YARN), WF_KEY_USED, NULL},
     {"low_freq_factor", OF(LLAMA3), WF_KEY_USED, NULL},
     {"high_freq_factor", OF(LLAMA3), WF_KEY_USED, NULL},
@@ -219,7 +220,7 @@ static const wf_config_key *find(const wf_config_key *table, uint32_t type, cons
     return NULL;
 }
 
-/* The value as part of a message: a number, a word, or nothing. */
+/* Formats the value for a message: a number, a word, or "". */
 static const char *describe(const wf_json_node *value, char out[WF_TEXT_SHOWN])
 {
     size_t len = 0;
@@ -258,7 +259,7 @@ wf_status wf_config_check_keys(const wf_json_reader *r, const wf_config_key *tab
     }
     if (unknown)
         wf_ctx_log(r->arena->ctx, WF_LOG_WARN,
-                   "%s: ignoring keys that Weft does not know, as transformers does: %s%s", r->what,
-                   list, unknown > NAMED ? ", ..." : "");
+                   "%s: ignored unknown keys, as transformers does: %s%s", r->what, list,
+                   unknown > NAMED ? ", ..." : "");
     return WF_OK;
 }

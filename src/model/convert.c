@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* convert.c - writing a model anew: what to which kind of file, and what is refused. */
+/* convert.c - converts a model: checks what is possible, then writes a GGUF file or a folder. */
 #include "model/convert.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/thread.h"
 
 #define MOST_THREADS 256
-#define MOST_ENTRIES ((size_t)1 << 20) /* of a folder */
+#define MOST_ENTRIES ((size_t)1 << 20) /* most entries read from an output folder */
 
 wf_status wf_convert_items(wf_convert *c)
 {
@@ -21,16 +21,17 @@ static bool is_block(wf_type type)
     return wf_type_get(type)->kind == WF_KIND_BLOCK;
 }
 
-/* What was quantized becomes other numbers, which no longer are what its blocks can hold. */
+/* Merging changes a quantized weight, so that it no longer fits its blocks exactly. */
 static wf_status check_merged(const wf_convert *c)
 {
     for (int i = 0; i < c->items && !c->recipe; i++) {
         const wf_convert_item *item = &c->item[i];
         if (item->weight && is_block(item->type) && wf_merge_changes(c, item->weight))
-            return wf_fail(c->ctx, WF_ERR_USAGE,
-                           "%s is quantized, to %s, and must be rounded anew with the adapter in "
-                           "it; choose the type that weights are to have (--type f16, --type %s)",
-                           item->name, wf_type_name(item->type), wf_type_name(item->type));
+            return wf_fail(
+                c->ctx, WF_ERR_USAGE,
+                "%s is quantized to %s, and merging an adapter changes it; choose a type for the "
+                "weights (--type f16, --type %s)",
+                item->name, wf_type_name(item->type), wf_type_name(item->type));
     }
     return WF_OK;
 }
@@ -44,14 +45,14 @@ wf_status wf_convert_check(const wf_convert *c)
             is_block(item->type))
             return wf_fail(
                 c->ctx, WF_ERR_USAGE,
-                "%s is quantized already, to %s, and to make %s of that loses more than "
-                "to make it of the original; convert that, or allow it (--allow-requantize)",
+                "%s is already quantized to %s; quantizing it to %s loses more than quantizing the "
+                "original; convert the original, or allow this with --allow-requantize",
                 item->name, wf_type_name(item->from->type), wf_type_name(item->type));
     }
     return WF_OK;
 }
 
-/* Is this the name of a part of the split file `stem`.gguf? */
+/* Returns true if `name` is a part of the split file STEM.gguf. */
 static bool is_part(const char *stem, const char *name)
 {
     size_t n = strlen(stem) - strlen(".gguf");
@@ -62,10 +63,11 @@ static bool is_part(const char *stem, const char *name)
 static wf_status refuse_itself(const wf_convert *c)
 {
     return wf_fail(c->ctx, WF_ERR_USAGE,
-                   "cannot convert '%s' onto itself; give another path to write to", c->path);
+                   "cannot convert '%s' onto itself; choose another output path", c->path);
 }
 
-/* Fails when the file `path` is one of the folder's: weights, tokenizer, configuration. */
+/* Fails if the output `path` is one of the input folder's files: weights, tokenizer or
+ * configuration. */
 static wf_status check_inside(wf_convert *c, const char *path, const char *folder)
 {
     const char *const *names;
@@ -97,8 +99,8 @@ static wf_status check_inputs(wf_convert *c, const char *path)
     return WF_OK;
 }
 
-/* A file that is read must not be one that is written: when the new file is whole, the input is gone. Of the files in
- * an output folder only links matter, since they are followed; another file is replaced under its own name. */
+/* An input file must not be an output file: completing the output would destroy it. In an output
+ * folder only links matter, because they are followed; other files are replaced by name. */
 static wf_status check_itself(wf_convert *c, bool gguf)
 {
     const char *folder = gguf ? wf_path_parent(&c->arena, c->path) : c->path;
@@ -143,7 +145,7 @@ wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char *path,
     wf_arena_init(&c.arena, ctx);
     wf_ctx_clear(ctx);
     wf_status status = convert(&c);
-    /* The model's own parts fail in the context that it was opened with. */
+    /* Functions on the model report in the context that it was opened with; copy the error. */
     if (status != WF_OK && ctx != model->ctx && ctx->status == WF_OK)
         wf_fail(ctx, status, "%s", wf_ctx_message(model->ctx));
     wf_adapters_close(&c.adapters);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * convert.h - writing a model anew: the list of what is written, and how its numbers get there.
+ * convert.h - conversion: the list of tensors to write, and how their values are produced.
  *
- * First everything is decided (names, types, which rows go where), so that what cannot be done is refused
- * before anything is written; then the weights stream through, a slab of rows at a time.
+ * All decisions (names, types, row orders) come first, so that an impossible conversion fails
+ * before anything is written. Then the weights are streamed, one slab of rows at a time.
  */
 #ifndef WF_MODEL_CONVERT_H
 #define WF_MODEL_CONVERT_H
@@ -13,17 +13,17 @@
 #include "model/recipe.h"
 #include "model/rows.h"
 
-/* A tensor of the file that is written. */
+/* A tensor of the output file. */
 typedef struct {
     const char *name;
     wf_type type;
     wf_dims shape;
-    const wf_stored *from; /* NULL: `data`, which has the type and shape already */
+    const wf_stored *from; /* NULL: use `data`, which already has the output's type and shape */
     const void *data;
-    bool crossed; /* its rows are the columns of `from` */
+    bool transpose; /* the output's rows are the columns of `from` */
     wf_row_order order;
-    const char *weight; /* of the model, that it is; NULL: none */
-    bool transposed;    /* it is [in, out], not [out, in] */
+    const char *weight; /* name of the model's weight; NULL: not a weight */
+    bool transposed;    /* the output is [in, out] instead of [out, in] */
 } wf_convert_item;
 
 typedef struct {
@@ -31,50 +31,53 @@ typedef struct {
     wf_ctx *ctx;
     const char *path;
     const wf_convert_options *options; /* never NULL */
-    const wf_recipe *recipe;           /* NULL: types stay as they are */
+    const wf_recipe *recipe;           /* NULL: keep the types */
     int threads;
-    wf_adapters adapters; /* which are merged into the weights */
-    wf_arena arena;       /* of names and lists */
+    wf_adapters adapters; /* to merge into the weights */
+    wf_arena arena;       /* owns names and lists */
     wf_convert_item *item;
     int items;
-    int64_t done, total; /* bytes of the weights that were read */
+    int64_t done, total; /* bytes of weights read so far, and in total */
 } wf_convert;
 
-/* Makes the list, empty, with room for all weights and one more tensor. */
+/* Creates an empty list with room for all weights and one more tensor. */
 wf_status wf_convert_items(wf_convert *c);
-/* Refuses to make blocks from blocks of another type, unless the options admit it. */
+/* Fails for conversions between different block types, unless the options allow them. */
 wf_status wf_convert_check(const wf_convert *c);
 
-/* All items in order, in pieces, to `write`. What is written does not depend on the threads. */
+/* Produces all items in order and passes them to `write` in pieces. The bytes do not depend on the
+ * number of threads. */
 typedef wf_status wf_convert_write(void *to, const void *data, size_t bytes);
 wf_status wf_convert_data(wf_convert *c, wf_convert_write *write, void *to);
 
-/* ---- Adapters that are merged: what they add to a weight, left [row] * scale * right [column] for each k ---- */
+/* ---- Merging adapters: adds sum over k of left[k][row] * scale[k] * right[k][column] ---- */
 
 typedef struct {
-    int64_t rank; /* of all adapters together; 0: they add nothing */
+    int64_t rank; /* total rank of all adapters; 0: nothing to add */
     int64_t rows, columns;
     double *scale;   /* [rank] */
     float *in, *out; /* [rank, in], [rank, out] */
-    float *left,
-        *right; /* these two, as the rows and columns of what is written: [rank, rows], [rank, columns] */
+    /* The same two by the orientation of the output: [rank, rows], [rank, columns]. */
+    float *left, *right;
 } wf_merge;
 
 bool wf_merge_changes(const wf_convert *c, const char *weight);
-/* Freed by wf_merge_free, after a failure as well. */
+/* The caller frees *m with wf_merge_free, also after a failure. */
 wf_status wf_merge_make(const wf_convert *c, const wf_convert_item *item, wf_merge *m);
 void wf_merge_free(const wf_convert *c, wf_merge *m);
-/* Adds to the numbers of a row. The row is that of the weight as it lies, before its rows were put in another
- * order. */
+/* Adds the adapters' contribution to a row of values. `row` is the row's index in the weight,
+ * before any reordering. */
 void wf_merge_row(const wf_merge *m, int64_t row, float *numbers);
 
 wf_status wf_convert_to_gguf(wf_convert *c);
 wf_status wf_convert_to_folder(wf_convert *c);
 
-/* config.json, and generation_config.json, for wf_mem_free. type: of most matrices. What transformers has
- * no words for is WF_ERR_UNSUPPORTED. */
+/* Write config.json and generation_config.json; the caller frees *json with wf_mem_free. `type` is
+ * that of most matrices. Fails with WF_ERR_UNSUPPORTED if transformers has no key for a property of
+ * the model. */
 wf_status wf_convert_config_json(wf_convert *c, wf_type type, char **json, size_t *bytes);
-/* rope_parameters of a config.json in one line, exact, for wf_mem_free. */
+/* Writes the rope_parameters of a config.json on one line, exactly. The caller frees *json with
+ * wf_mem_free. */
 wf_status wf_convert_rope_json(wf_ctx *ctx, const wf_rotary *rope, char **json, size_t *bytes);
 wf_status wf_convert_generation_json(wf_convert *c, char **json, size_t *bytes);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * convert_data.c - the numbers of one tensor after the other, from where they lie to a writer.
+ * convert_data.c - converts the values of each tensor and streams them to a writer.
  *
- * Rows are independent of each other, so threads share those of a slab, and the bytes are the same
- * whatever their number. What keeps its type is copied; all else goes through f32, which is exact for
- * plain types.
+ * Rows are independent, so the threads share the rows of a slab and the bytes do not depend on the
+ * number of threads. A tensor that keeps its type is copied. Otherwise values pass through f32,
+ * which is exact for plain types.
  */
 #include <string.h>
 
@@ -13,22 +13,22 @@
 #include "graph/quant/block.h"
 #include "model/convert.h"
 
-#define SLAB_BYTES ((size_t)8 << 20) /* at least one row, or 256 columns of what is crossed */
+#define SLAB_BYTES ((size_t)8 << 20) /* per slab; at least one row, or 256 columns if transposing */
 
-/* One tensor on its way. */
+/* A tensor being converted. */
 typedef struct {
     const wf_convert_item *item;
     const wf_config *config;
-    wf_merge merge;        /* what adapters add to it */
-    int64_t rows, columns; /* as it is written */
-    size_t from_row;       /* bytes, as it lies */
+    wf_merge merge;        /* contribution of adapters */
+    int64_t rows, columns; /* of the output */
+    size_t from_row;       /* bytes of an input row */
     size_t to_row;
-    int64_t slab;   /* rows at once */
-    int64_t first;  /* row of the present slab */
-    int64_t count;  /* rows in it */
-    uint8_t *bytes; /* [slab][to_row]: what is handed to the writer */
-    float *crossed; /* [slab][columns]; NULL: not crossed */
-    uint8_t *raw;   /* [threads][raw_each]: copied, since files align nothing */
+    int64_t slab;      /* rows per slab */
+    int64_t first;     /* first row of the current slab */
+    int64_t count;     /* rows in it */
+    uint8_t *bytes;    /* [slab][to_row]: output bytes */
+    float *transposed; /* [slab][columns]; NULL: not transposing */
+    uint8_t *raw; /* [threads][raw_each]: aligned copies of input rows, which files do not align */
     float *numbers; /* [threads][numbers_each] */
     size_t raw_each, numbers_each;
 } mover;
@@ -55,8 +55,8 @@ static void move_rows(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Rows of what lies become columns of the slab. */
-static void cross_rows(void *arg, int64_t begin, int64_t end, int thread)
+/* Transposes input rows into columns of the slab. */
+static void transpose_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const mover *v = arg;
     const wf_stored *t = v->item->from;
@@ -74,17 +74,17 @@ static void cross_rows(void *arg, int64_t begin, int64_t end, int thread)
             wf_convert_to_f32(t->type, raw, numbers, v->count);
         }
         for (int64_t k = 0; k < v->count; k++)
-            v->crossed[k * v->columns + i] = numbers[k];
+            v->transposed[k * v->columns + i] = numbers[k];
     }
 }
 
-static void put_crossed(void *arg, int64_t begin, int64_t end, int thread)
+static void put_transposed(void *arg, int64_t begin, int64_t end, int thread)
 {
     const mover *v = arg;
     (void)thread;
     for (int64_t i = begin; i < end && v->merge.rank > 0; i++)
-        wf_merge_row(&v->merge, v->first + i, v->crossed + i * v->columns);
-    wf_quantize(v->item->type, v->crossed + begin * v->columns, NULL,
+        wf_merge_row(&v->merge, v->first + i, v->transposed + i * v->columns);
+    wf_quantize(v->item->type, v->transposed + begin * v->columns, NULL,
                 v->bytes + (size_t)begin * v->to_row, end - begin, v->columns);
 }
 
@@ -96,21 +96,22 @@ static void measure(mover *v)
     const wf_stored *t = item->from;
     v->rows = wf_dims_rows(&item->shape);
     v->columns = wf_dims_last(&item->shape);
-    if (item->order != WF_ROWS_AS_THEY_ARE && item->shape.n == 1) { /* a bias: a number a row */
+    if (item->order != WF_ROWS_AS_THEY_ARE &&
+        item->shape.n == 1) { /* a bias has one element per row */
         v->rows = v->columns;
         v->columns = 1;
     }
-    int64_t lie_columns = item->crossed ? v->rows : v->columns;
+    int64_t lie_columns = item->transpose ? v->rows : v->columns;
     v->from_row = wf_type_bytes(t->type, lie_columns);
     v->to_row = wf_type_bytes(item->type, v->columns);
-    size_t row = item->crossed ? (size_t)v->columns * sizeof(float) : v->to_row;
+    size_t row = item->transpose ? (size_t)v->columns * sizeof(float) : v->to_row;
     v->slab = (int64_t)(SLAB_BYTES / row);
-    if (item->crossed)
-        v->slab = v->slab < 256 ? 256 : v->slab / 256 * 256; /* whole blocks of what lies */
+    if (item->transpose)
+        v->slab = v->slab < 256 ? 256 : v->slab / 256 * 256; /* whole blocks of the input */
     v->slab = v->slab < 1 ? 1 : v->slab > v->rows ? v->rows : v->slab;
     v->raw_each = v->from_row;
-    v->numbers_each = (size_t)(item->crossed ? v->slab : v->columns);
-    /* Every thread's part begins on a line of its own. */
+    v->numbers_each = (size_t)(item->transpose ? v->slab : v->columns);
+    /* Start each thread's part on its own cache line. */
     v->raw_each = (v->raw_each + WF_MEM_ALIGN - 1) / WF_MEM_ALIGN * WF_MEM_ALIGN;
     v->numbers_each = (v->numbers_each + 15) / 16 * 16;
 }
@@ -121,9 +122,10 @@ static wf_status get_room(const wf_convert *c, mover *v)
     v->bytes = wf_mem_array(c->ctx, (size_t)v->slab, v->to_row);
     v->raw = v->bytes ? wf_mem_array(c->ctx, threads, v->raw_each) : NULL;
     v->numbers = v->raw ? wf_mem_array(c->ctx, threads, v->numbers_each * sizeof(float)) : NULL;
-    if (v->numbers && v->item->crossed)
-        v->crossed = wf_mem_array(c->ctx, (size_t)v->slab, (size_t)v->columns * sizeof *v->crossed);
-    return v->numbers && (v->crossed || !v->item->crossed) ? WF_OK : WF_ERR_MEMORY;
+    if (v->numbers && v->item->transpose)
+        v->transposed =
+            wf_mem_array(c->ctx, (size_t)v->slab, (size_t)v->columns * sizeof *v->transposed);
+    return v->numbers && (v->transposed || !v->item->transpose) ? WF_OK : WF_ERR_MEMORY;
 }
 
 static wf_status report(wf_convert *c, const mover *v)
@@ -140,9 +142,9 @@ static wf_status move_slabs(wf_convert *c, mover *v, wf_convert_write *write, vo
     for (v->first = 0; v->first < v->rows; v->first += v->count) {
         int64_t left = v->rows - v->first;
         v->count = left < v->slab ? left : v->slab;
-        if (v->item->crossed) {
-            wf_parallel_for(c->threads, v->columns, 16, cross_rows, v);
-            wf_parallel_for(c->threads, v->count, 1, put_crossed, v);
+        if (v->item->transpose) {
+            wf_parallel_for(c->threads, v->columns, 16, transpose_rows, v);
+            wf_parallel_for(c->threads, v->count, 1, put_transposed, v);
         } else {
             wf_parallel_for(c->threads, v->count, 1, move_rows, v);
         }
@@ -156,7 +158,7 @@ static wf_status move_stored(wf_convert *c, const wf_convert_item *item, wf_conv
                              void *to)
 {
     mover v = {.item = item, .config = &c->m->config};
-    wf_assert(!item->crossed || item->order == WF_ROWS_AS_THEY_ARE);
+    wf_assert(!item->transpose || item->order == WF_ROWS_AS_THEY_ARE);
     measure(&v);
     wf_status status = wf_merge_make(c, item, &v.merge);
     if (status == WF_OK)
@@ -165,14 +167,14 @@ static wf_status move_stored(wf_convert *c, const wf_convert_item *item, wf_conv
         status = move_slabs(c, &v, write, to);
     c->done += (int64_t)item->from->bytes;
     wf_merge_free(c, &v.merge);
-    wf_mem_free(c->ctx, v.crossed);
+    wf_mem_free(c->ctx, v.transposed);
     wf_mem_free(c->ctx, v.numbers);
     wf_mem_free(c->ctx, v.raw);
     wf_mem_free(c->ctx, v.bytes);
     return status;
 }
 
-/* What lies in no file is brought for as long as it takes. */
+/* A model without a file: fetch the weight, convert it and free it. */
 static wf_status move_fetched(wf_convert *c, const wf_convert_item *item, wf_convert_write *write,
                               void *to)
 {
@@ -211,5 +213,6 @@ wf_status wf_convert_data(wf_convert *c, wf_convert_write *write, void *to)
         *c->options->written = written;
     for (int i = 0; i < c->items; i++)
         WF_TRY(move(c, &c->item[i], write, to));
-    return wf_store_check(c->m->store); /* before any of it gets its name */
+    return wf_store_check(
+        c->m->store); /* inputs must still be intact before the output gets its name */
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * convert_folder.c - a model as a Hugging Face folder.
+ * convert_folder.c - writes a model as a Hugging Face folder.
  *
- * Everything is whole and on the disk before the first file gets its name, and the weights get theirs last.
- * Only files of a model are ever replaced or removed.
+ * All files are complete and on disk before the first one gets its final name; the weights get
+ * theirs last. Only files that belong to a model are replaced or removed.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,10 +15,10 @@
 #include "format/safetensors.h"
 #include "model/convert.h"
 
-#define MOST_ENTRIES 10000 /* of a folder that is written to */
+#define MOST_ENTRIES 10000 /* most entries in an output folder */
 #define MOST_BYTES ((size_t)256 << 20)
 
-/* What lies beside the weights. `copied` as it is when the model comes from a folder. */
+/* Files next to the weights. `copied`: copy it unchanged if the model comes from a folder. */
 static const struct {
     const char *name;
     bool copied;
@@ -40,9 +40,9 @@ static const struct {
 typedef struct {
     wf_convert *c;
     wf_type type; /* of most matrices */
-    bool made;    /* the folder was not there before */
+    bool made;    /* this conversion created the folder */
     struct {
-        char *text; /* NULL: there will be no such file */
+        char *text; /* NULL: do not write this file */
         size_t bytes;
         wf_sink *sink;
     } file[BESIDE];
@@ -63,8 +63,8 @@ static wf_type type_of_matrix(const folder *f, const wf_model_weight_info *w)
     return is_plain(w->from->type) ? w->from->type : WF_F16;
 }
 
-/* Vectors are f32 in GGUF files, whatever they were before. They become that again where this loses
- * nothing. Those of a model that lies in no file are f32. */
+/* Chooses a vector's type. GGUF files store vectors as f32. They get the matrices' type if that is
+ * lossless. A model without a file keeps f32. */
 static wf_status type_of_vector(const folder *f, const wf_model_weight_info *w, wf_type *out)
 {
     wf_ctx *ctx = f->c->ctx;
@@ -93,10 +93,11 @@ static wf_status choose_type(folder *f)
     const wf_recipe *r = f->c->recipe;
     int64_t count[WF_TYPE_COUNT] = {0};
     if (r && !is_plain(r->type))
-        return wf_fail(f->c->ctx, WF_ERR_USAGE,
-                       "a Hugging Face folder holds f32, f16 or bf16, not %s; choose one of these, "
-                       "or a path that ends in .gguf",
-                       r->name);
+        return wf_fail(
+            f->c->ctx, WF_ERR_USAGE,
+            "a Hugging Face folder can hold f32, f16 or bf16, not %s; choose one of these, or a "
+            "path that ends in .gguf",
+            r->name);
     f->type = WF_F32;
     for (int i = 0; i < m->weights; i++) {
         const wf_model_weight_info *w = &m->weight[i];
@@ -131,14 +132,14 @@ static wf_status add_item(folder *f, const wf_model_weight_info *w)
     if (w->shape.n < 2)
         return type_of_vector(f, w, &item->type);
     if (row->flags & WF_NAME_TRANSPOSED) {
-        item->crossed = !w->transposed;
+        item->transpose = !w->transposed;
         item->transposed = true;
         item->shape = (wf_dims){2, {w->shape.d[1], w->shape.d[0]}};
     }
     return WF_OK;
 }
 
-/* Those of 4 bytes come first, so that all are aligned. */
+/* Puts tensors with 4-byte elements first, so that all tensors are aligned. */
 static void sort_items(wf_convert *c, wf_convert_item *sorted)
 {
     int n = 0;
@@ -189,7 +190,7 @@ static int find(const char *name)
     return -1;
 }
 
-/* Takes a text of another context over. */
+/* Copies text that belongs to another context. */
 static wf_status keep(folder *f, const char *name, const char *text, size_t bytes)
 {
     int i = find(name);
@@ -233,16 +234,17 @@ static wf_status make_tokenizer(folder *f)
     return status;
 }
 
-/* A tokenizer_config.json that lists templates is copied as it is. */
+/* tokenizer_config.json with a list of templates is copied unchanged; otherwise warn. */
 static void warn_templates(const folder *f)
 {
     const wf_model *m = f->c->m;
     const wf_json_node *list =
         m->folder ? wf_json_get(m->folder->tokenizer_config, "chat_template") : NULL;
     if (m->tool_template && !(list && list->kind == WF_JSON_ARRAY))
-        wf_ctx_log(f->c->ctx, WF_LOG_WARN,
-                   "the folder gets the default chat template only, not the one for tools; copy it "
-                   "to additional_chat_templates/tool_use.jinja there");
+        wf_ctx_log(
+            f->c->ctx, WF_LOG_WARN,
+            "the folder gets only the default chat template, not the one for tools; copy that to "
+            "additional_chat_templates/tool_use.jinja");
 }
 
 static wf_status make_files(folder *f)
@@ -283,7 +285,7 @@ static wf_status write_files(folder *f)
 
 /* ---- The folder ---- */
 
-/* model-00001-of-00003.safetensors: of how many? 0: it is no such name. */
+/* Returns N for model-00001-of-0000N.safetensors, or 0 for another name. */
 static int shards_of(const char *name)
 {
     int no, count, used = 0;
@@ -299,7 +301,7 @@ static bool is_ours(const char *name)
            strcmp(name, "model.safetensors.index.json") == 0;
 }
 
-/* A folder that holds something else than a model was hardly meant. */
+/* Rejects a folder that contains anything but a model: the user hardly meant it. */
 static wf_status look_at_folder(folder *f)
 {
     wf_convert *c = f->c;
@@ -311,22 +313,21 @@ static wf_status look_at_folder(folder *f)
         return WF_OK;
     if (kind != WF_PATH_FOLDER)
         return wf_fail(c->ctx, WF_ERR_USAGE,
-                       "the path '%s' is a file's, and a folder is written unless the path ends in "
-                       ".gguf",
-                       c->path);
+                       "'%s' is a file; choose a folder, or a path that ends in .gguf", c->path);
     WF_TRY(wf_path_list(&c->arena, c->path, MOST_ENTRIES, &names, &count));
     for (size_t i = 0; i < count; i++) {
         char shown[WF_TEXT_SHOWN];
         if (!is_ours(names[i]))
-            return wf_fail(c->ctx, WF_ERR_USAGE,
-                           "the folder '%s' holds '%s', which is no part of a model; give a new "
-                           "or an empty folder",
-                           c->path, wf_text_show(shown, names[i], strlen(names[i])));
+            return wf_fail(
+                c->ctx, WF_ERR_USAGE,
+                "the folder '%s' contains '%s', which is not part of a model; choose a new or empty "
+                "folder",
+                c->path, wf_text_show(shown, names[i], strlen(names[i])));
     }
     return WF_OK;
 }
 
-/* Removes files of a model: those that the new one does not have or, with all, every one. */
+/* Removes files of a model: those that the new model lacks, or with `all` every one. */
 static wf_status clean(folder *f, bool all)
 {
     wf_convert *c = f->c;
@@ -366,7 +367,7 @@ static wf_status write_folder(folder *f)
     return commit(f);
 }
 
-/* A folder that was made for a model that did not get there goes, and its sentence stays. */
+/* After a failure, removes a folder that this conversion created. Keeps the error message. */
 static void undo(folder *f)
 {
     wf_ctx *ctx = f->c->ctx;
@@ -387,7 +388,7 @@ wf_status wf_convert_to_folder(wf_convert *c)
     for (int i = 0; i < BESIDE; i++)
         wf_sink_free(f.file[i].sink);
     if (status != WF_OK) {
-        wf_safetensors_write_free(f.weights); /* what is not whole goes first */
+        wf_safetensors_write_free(f.weights); /* removes incomplete files first */
         f.weights = NULL;
         if (f.made)
             undo(&f);

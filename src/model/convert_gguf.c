@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* convert_gguf.c - a model as a GGUF file: its keys and tensors. config_gguf.c reads them. */
+/* convert_gguf.c - writes a model as a GGUF file: keys and tensors. config_gguf.c reads them. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "model/config_json.h"
 #include "model/convert.h"
 
-#define QUANTIZATION_VERSION 2 /* of the block layouts, as the format counts them */
+#define QUANTIZATION_VERSION 2 /* GGUF's version of the block layouts */
 
 /* ---- Keys ---- */
 
@@ -18,7 +18,7 @@ typedef struct {
     char key[128];
 } keys;
 
-/* ARCHITECTURE.name, until the next call. */
+/* Returns "ARCHITECTURE.name". Valid until the next call. */
 static const char *key(keys *k, const char *name)
 {
     snprintf(k->key, sizeof k->key, "%s.%s", k->family, name);
@@ -66,7 +66,7 @@ static wf_status put_yarn(keys *k, const wf_rotary *r)
     WF_TRY(put_float(k, "rope.scaling.yarn_beta_slow", r->beta_slow));
     if (r->magnitude == 0)
         return WF_OK;
-    /* The format has a factor of the usual magnitude. */
+    /* GGUF stores a factor of the default magnitude. */
     return put_float(k, "rope.scaling.attn_factor",
                      r->magnitude / wf_rope_yarn_magnitude(r->factor, 1));
 }
@@ -76,7 +76,7 @@ static bool is_single(double value)
     return (double)(float)value == value;
 }
 
-/* Do the format's keys, which are f32, hold all parameters without loss? */
+/* Can GGUF's keys, which are f32, hold all parameters without loss? */
 static bool held_by_keys(const wf_rotary *r)
 {
     double usual = wf_rope_yarn_magnitude(r->factor, 1);
@@ -90,7 +90,7 @@ static bool held_by_keys(const wf_rotary *r)
            (r->magnitude == 0 || (double)(float)(r->magnitude / usual) * usual == r->magnitude);
 }
 
-/* The parameters of config.json, where the format's keys do not hold them. */
+/* Writes the parameters of config.json if GGUF's keys cannot hold them. */
 static wf_status put_exact(const wf_convert *c, keys *k, const wf_rotary *r)
 {
     char *text;
@@ -99,7 +99,7 @@ static wf_status put_exact(const wf_convert *c, keys *k, const wf_rotary *r)
         return WF_OK;
     if (r->unrounded)
         wf_ctx_log(c->ctx, WF_LOG_WARN,
-                   "GGUF has no key for rope_parameters.truncate false: Weft reads it from "
+                   "GGUF has no key for rope_parameters.truncate = false: Weft reads it from "
                    "weft.rope_parameters, other programs compute as if it were true");
     WF_TRY(wf_convert_rope_json(c->ctx, r, &text, &bytes));
     wf_status status = wf_gguf_write_text(k->w, "weft.rope_parameters", text, bytes);
@@ -107,7 +107,7 @@ static wf_status put_exact(const wf_convert *c, keys *k, const wf_rotary *r)
     return status;
 }
 
-/* llama3's scaling has no keys: it is a tensor. */
+/* Writes the rope keys. llama3's scaling has no keys; it is the tensor rope_freqs.weight. */
 static wf_status put_rope(const wf_convert *c, keys *k, const wf_rotary *r)
 {
     WF_TRY(put_int(k, "rope.dimension_count", r->dims));
@@ -121,7 +121,8 @@ static wf_status put_rope(const wf_convert *c, keys *k, const wf_rotary *r)
     return put_exact(c, k, r);
 }
 
-/* Unusual scales of attention: Weft reads these keys, llama.cpp does not for these architectures. */
+/* Writes unusual attention scales. Weft reads these keys; llama.cpp does not for these
+ * architectures. */
 static wf_status put_scale(const wf_convert *c, keys *k)
 {
     const wf_config *config = &c->m->config;
@@ -177,7 +178,8 @@ static wf_status put_sampling(keys *k, const wf_sampling_defaults *d)
 
 /* ---- Types ---- */
 
-/* general.file_type of a file whose types were not chosen: that of the type most numbers have. */
+/* Returns general.file_type of a file whose types were kept: that of the type with the most
+ * elements. */
 static int common_file_type(const wf_convert *c)
 {
     int64_t count[WF_TYPE_COUNT] = {0}, most = 0;
@@ -212,7 +214,7 @@ static wf_status put_types(const wf_convert *c, keys *k)
                              QUANTIZATION_VERSION);
 }
 
-/* The keys of a file that is GGUF already say more than Weft knows. */
+/* Copies the keys of an input that is GGUF: it may have keys that Weft does not know. */
 static wf_status copy_keys(const wf_convert *c, keys *k)
 {
     const wf_gguf *f = c->m->gguf;
@@ -251,7 +253,7 @@ static wf_type type_of(const wf_convert *c, const wf_model_weight_info *w)
                      : w->from->type;
 }
 
-/* rope_freqs.weight: what frequencies are divided by. */
+/* Adds rope_freqs.weight, which divides the frequencies. */
 static wf_status add_divisors(wf_convert *c)
 {
     const wf_rotary *r = &c->m->config.rope;
@@ -285,7 +287,7 @@ static wf_status list_items(wf_convert *c)
             .shape = w->shape,
             .from = w->from,
             .weight = w->name,
-            .crossed = w->transposed,
+            .transpose = w->transposed,
             .order = wf_rows_order(&c->m->config, row, c->m->config.rope.interleaved, true)};
     }
     WF_TRY(add_divisors(c));

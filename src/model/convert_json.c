@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * convert_json.c - config.json and generation_config.json of a Hugging Face folder. config_json.c reads the
- * first.
+ * convert_json.c - writes config.json and generation_config.json of a Hugging Face folder.
+ * config_json.c reads the first.
  *
- * Written are the words that transformers 4 and 5 both read: rope_theta and rope_scaling rather than
- * rope_parameters, torch_dtype rather than dtype.
+ * It uses keys that transformers 4 and 5 both read: rope_theta and rope_scaling instead of
+ * rope_parameters, torch_dtype instead of dtype.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 typedef struct {
     wf_writer w;
     int depth;
-    bool filled; /* something stands before the next item */
+    bool filled; /* a comma is needed before the next item */
 } json;
 
 static void next(json *j, const char *key)
@@ -47,7 +47,7 @@ static void close_level(json *j, char bracket)
     j->filled = true;
 }
 
-/* The shortest decimal that is this float: 1e-05, where the float itself is 9.99999974737875e-06. */
+/* Returns the shortest decimal that rounds to this float: 1e-05, not 9.99999974737875e-06. */
 static double as_it_was_said(double value)
 {
     float single = (float)value;
@@ -58,7 +58,7 @@ static double as_it_was_said(double value)
         const char *at = text;
         double said;
         snprintf(text, sizeof text, "%.*e", digits, value);
-        for (char *s = text; *s; s++) /* the locale chose the decimal point */
+        for (char *s = text; *s; s++) /* the locale determines the decimal point */
             if (!strchr("0123456789+-e", *s))
                 *s = '.';
         if (wf_text_to_double(&at, &said) && (float)said == single)
@@ -67,7 +67,7 @@ static double as_it_was_said(double value)
     return value;
 }
 
-/* A fraction, whatever its value: transformers tells the two kinds of number apart. */
+/* Always writes a fraction or exponent: transformers distinguishes int and float. */
 static void float_value(json *j, double value)
 {
     char text[WF_TEXT_DOUBLE];
@@ -105,7 +105,7 @@ static void put_null(json *j, const char *key)
     wf_writer_print(&j->w, "null");
 }
 
-/* A value that was read; its depth is limited by the parser. */
+/* Writes a parsed value. The parser limits its depth. */
 static void put_value(json *j, const wf_json_node *node)
 {
     switch (node->kind) {
@@ -145,10 +145,10 @@ static wf_status take(json *j, char **text, size_t *bytes)
 
 static wf_status refuse(wf_convert *c, const char *why)
 {
-    return wf_fail(c->ctx, WF_ERR_UNSUPPORTED,
-                   "%s cannot become a Hugging Face folder: %s; a path that ends in .gguf can be "
-                   "written",
-                   wf_store_base_name(c->m->path), why);
+    return wf_fail(
+        c->ctx, WF_ERR_UNSUPPORTED,
+        "%s cannot be written as a Hugging Face folder: %s; choose a path that ends in .gguf",
+        wf_store_base_name(c->m->path), why);
 }
 
 static bool is_mistral(const wf_config *c)
@@ -156,7 +156,7 @@ static bool is_mistral(const wf_config *c)
     return c->family == &wf_family_llama && c->window > 0;
 }
 
-/* Where the biases are is one word in transformers, and only some classes know it. */
+/* transformers has one key for biases, and only some classes read it. */
 static bool biases_can_be_said(const wf_config *c)
 {
     if (!c->family->rotary)
@@ -173,19 +173,19 @@ static wf_status check(wf_convert *c, wf_rotary *rope)
     const wf_config *config = &c->m->config;
     *rope = config->rope;
     if (!biases_can_be_said(config))
-        return refuse(c, "no config.json says which of its layers have biases");
+        return refuse(c, "config.json has no key for which layers have biases");
     if (config->family->rotary ? config->scale != 0 || config->scale_by_layer
                                : config->scale != 0 && config->scale != 1)
-        return refuse(c, "no config.json has a key for its scale of attention");
+        return refuse(c, "config.json has no key for its attention scale");
     if (is_mistral(config))
         for (int64_t i = 0; i < config->layers; i++)
             if (wf_config_window(config, i) == 0)
-                return refuse(c, "no config.json says which of its layers have a window");
+                return refuse(c, "config.json has no key for which layers have a window");
     if (config->family->rotary && rope->dims != config->head_dim)
-        return refuse(c, "no config.json says that only a part of each head turns");
+        return refuse(c, "config.json has no key for rotating only a part of each head");
     if (rope->divisors &&
         (rope->scaling != WF_ROPE_PLAIN || !wf_rope_find_llama3(rope, rope->divisors)))
-        return refuse(c, "its rope_freqs.weight is not that of Llama 3");
+        return refuse(c, "its rope_freqs.weight is not Llama 3's scaling");
     return WF_OK;
 }
 
@@ -210,7 +210,7 @@ static void put_gpt2(json *j, const wf_config *c)
     put_bool(j, "scale_attn_by_inverse_layer_idx", c->scale_by_layer);
 }
 
-/* A parameter of the rotation. One that came through f32 is written in its shortest form. */
+/* Writes a rope parameter. A value that passed through f32 is written in its shortest form. */
 static void put_parameter(json *j, const wf_rotary *r, const char *key, double value)
 {
     next(j, key);
@@ -258,7 +258,7 @@ static void put_scaling(json *j, const wf_rotary *r)
     close_level(j, '}');
 }
 
-/* Qwen's words; the layers with a window are said twice, for old and for new versions. */
+/* Writes Qwen's window keys: one for old and one for new versions of transformers. */
 static void put_layer_windows(json *j, const wf_config *c)
 {
     int64_t first = c->layers;
@@ -329,8 +329,8 @@ static void put_config(json *j, const wf_model *m, const wf_rotary *rope, wf_typ
     put_bool(j, "use_cache", true);
 }
 
-/* A config.json that is there has more than Weft knows, so only the type of the weights changes, and
- * tie_word_embeddings where the checkpoint contradicted it. */
+/* Copies an existing config.json, which may have keys that Weft does not know. Changes only the
+ * type of the weights, and tie_word_embeddings if the checkpoint contradicted it. */
 static void copy_config(json *j, const wf_json_node *config, const wf_config *c, wf_type type)
 {
     bool typed = false, tied = false;
@@ -384,8 +384,8 @@ wf_status wf_convert_rope_json(wf_ctx *ctx, const wf_rotary *rope, char **text, 
 
 /* ---- generation_config.json ---- */
 
-/* transformers fills in other defaults than Weft, so every setting is written. Its penalties look at all tokens; the
- * window and the order are llama.cpp's words, which transformers ignores. */
+/* Writes every setting, because transformers has other defaults. Its penalties cover all tokens; it
+ * ignores the window and the sampler order, which are llama.cpp's keys. */
 static void put_sampling(json *j, const wf_sampling_defaults *d)
 {
     bool sample = wf_sampling_value(d, WF_SET_TEMPERATURE) > 0;
@@ -414,7 +414,7 @@ wf_status wf_convert_generation_json(wf_convert *c, char **text, size_t *bytes)
     json j = {.w = {.ctx = c->ctx}};
     open_level(&j, '{');
     put_id(&j, t, "bos_token_id", WF_SPECIAL_BOS);
-    next(&j, "eos_token_id"); /* all after which a text ends */
+    next(&j, "eos_token_id"); /* all tokens that end a text */
     open_level(&j, '[');
     for (int32_t i = 0; t && i < wf_tokenizer_count(t); i++)
         if (wf_tokenizer_ends(t, i))

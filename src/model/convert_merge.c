@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * convert_merge.c - adapters that become part of the weights they belong to.
+ * convert_merge.c - merges adapters into the weights.
  *
- * W + scale B A of a weight is made a row at a time, as it is written, so that no more of W is in memory than
- * without. Sums are in double and rounded once, to f32, before the row gets its type.
+ * Computes W + scale B A one row at a time while writing, so that merging needs no extra copy of W.
+ * Sums are computed in double and rounded once to f32; then the row is converted to its type.
  */
 #include <string.h>
 
@@ -18,7 +18,7 @@ bool wf_merge_changes(const wf_convert *c, const char *weight)
     return false;
 }
 
-/* What an adapter has of a weight: its rank, 0 for nothing, and where its states begin. */
+/* Returns an adapter's rank for a weight (0: not adapted) and the index of its A. */
 static int64_t find(const wf_adapter *a, const char *weight, int *index)
 {
     wf_info down;
@@ -26,7 +26,8 @@ static int64_t find(const wf_adapter *a, const char *weight, int *index)
     return *index >= 0 && wf_adapter_tensor(a, *index, &down) ? down.dim[0] : 0;
 }
 
-/* Puts A and B of one adapter behind those of the adapters before it, which take `at` of the rank. */
+/* Appends A and B of one adapter. The adapters before it occupy the first `at` of the total
+ * rank. */
 static wf_status add_adapter(const wf_convert *c, const wf_adapter *a, int index, int64_t at,
                              wf_merge *m)
 {
@@ -87,7 +88,7 @@ void wf_merge_free(const wf_convert *c, wf_merge *m)
 
 void wf_merge_row(const wf_merge *m, int64_t row, float *numbers)
 {
-    enum { PIECE = 256 }; /* columns whose sums are kept at once */
+    enum { PIECE = 256 }; /* columns summed at a time */
     for (int64_t begin = 0; begin < m->columns; begin += PIECE) {
         double sum[PIECE];
         int64_t left = m->columns - begin, n = left < PIECE ? left : PIECE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* example.c - a table of shapes, and training graphs around the models that have them. */
+/* example.c - the table of example shapes, and their graphs. */
 #include "model/example.h"
 
 #include <stdio.h>
@@ -31,13 +31,15 @@ static wf_value *tiny_block(wf_builder *b, wf_value *x)
     return wf_part_add(b, x, wf_part_linear(b, h, "ffn_down", b->config->width, false));
 }
 
-static const wf_family tiny = {.name = "tiny", .rotary = true, .joint = true, .block = tiny_block};
+static const wf_family tiny = {
+    .name = "tiny", .rotary = true, .fused_qkv = true, .block = tiny_block};
 
 /* ---- Shapes ---- */
 
 /* clang-format off */
 const wf_example wf_examples[] = {
-    /*                                           layers vocab  context width heads kv  D   hidden tied  batch */
+    /*                                           layers vocab  context width heads kv  D   hidden tied 
+     * batch */
     {"gpt2-124M",  "GPT-2, the smallest", &wf_family_gpt2,  12,   50257, 1024,   768,  12,   12, 64, 3072, true,  4},
     {"gpt2-350M",  "GPT-2 medium",        &wf_family_gpt2,  24,   50257, 1024,   1024, 16,   16, 64, 4096, true,  4},
     {"gpt2-1558M", "GPT-2 XL",            &wf_family_gpt2,  48,   50257, 1024,   1600, 25,   25, 64, 6400, true,  1},
@@ -66,14 +68,13 @@ wf_status wf_example_find(wf_ctx *ctx, const char *name, const wf_example **out)
     *out = NULL;
     const char *near = wf_text_nearest(name, names, EXAMPLES);
     if (near)
-        return wf_fail(ctx, WF_ERR_USAGE, "there is no example '%s'; did you mean '%s'?", name,
-                       near);
-    return wf_fail(ctx, WF_ERR_USAGE, "there is no example '%s'; there are: %s", name, known);
+        return wf_fail(ctx, WF_ERR_USAGE, "unknown example '%s'; did you mean '%s'?", name, near);
+    return wf_fail(ctx, WF_ERR_USAGE, "unknown example '%s'; use one of: %s", name, known);
 }
 
 /* ---- Training ---- */
 
-/* An AdamW step of every parameter p, with moments m.p and v.p. */
+/* Adds an AdamW step for every parameter p, with moments m.p and v.p. */
 static void update(wf_graph *g, wf_value *const *params, wf_value *const *grads, int n)
 {
     const wf_adamw_options options = {.beta2 = 0.95, .weight_decay = 0.1};
@@ -92,7 +93,7 @@ static void update(wf_graph *g, wf_value *const *params, wf_value *const *grads,
     }
 }
 
-/* From the loss to updated parameters. */
+/* Adds the gradient, clipping and updates. */
 static wf_status train(wf_graph *g, wf_value *loss)
 {
     wf_status status = WF_ERR_MEMORY;
@@ -161,7 +162,7 @@ static wf_status choose_sizes(wf_ctx *ctx, const wf_example *e, const wf_example
     if (batch < 1 || length < 1 || page < 1)
         return wf_fail(ctx, WF_ERR_USAGE, "batch, length and page must be positive");
     if (length > e->context)
-        return wf_fail(ctx, WF_ERR_USAGE, "length %lld is more than the context of %s, %lld",
+        return wf_fail(ctx, WF_ERR_USAGE, "length %lld exceeds the context of %s, %lld",
                        (long long)length, e->name, (long long)e->context);
     if (batch > INT32_MAX / length)
         return wf_fail(ctx, WF_ERR_USAGE, "a batch of %lld is too large", (long long)batch);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* family.c - the list of families, and names of weights from one convention to the other. */
+/* family.c - the list of families, and the mapping of weight names between conventions. */
 #include "model/family.h"
 
 #include <stdlib.h>
@@ -15,10 +15,9 @@ static wf_status refuse(wf_ctx *ctx, const char *what, const char *name)
     for (int i = 0; wf_families[i]; i++)
         wf_text_append(known, sizeof known, &len, "%s%s (%s)", i ? ", " : "", wf_families[i]->name,
                        wf_families[i]->title);
-    return wf_fail(
-        ctx, WF_ERR_UNSUPPORTED,
-        "%s is a model of the architecture '%.60s', which Weft does not know; it knows %s", what,
-        name, known);
+    return wf_fail(ctx, WF_ERR_UNSUPPORTED,
+                   "%s has the architecture '%.60s', which Weft does not support; supported are %s",
+                   what, name, known);
 }
 
 wf_status wf_family_find(wf_ctx *ctx, const char *what, const char *architecture,
@@ -46,8 +45,8 @@ wf_status wf_family_find_type(wf_ctx *ctx, const char *what, const char *model_t
     return refuse(ctx, what, model_type);
 }
 
-/* Does a name begin with what the pattern says? Then *layer is the number that stands for %d (-1 when the
- * pattern has none) and *rest what follows. */
+/* Matches the start of a name against a pattern. *layer is the number in place of %d, or -1 without
+ * %d; *rest is what follows the match. */
 static bool matches(const char *pattern, const char *name, int *layer, const char **rest)
 {
     const char *mark = strstr(pattern, "%d");

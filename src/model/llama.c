@@ -26,8 +26,8 @@ static wf_value *block(wf_builder *b, wf_value *x)
 static const wf_weight_name weights[] = {
     {"token_embd", "embed_tokens", 0},
     {"blk.%d.attn_norm", "layers.%d.input_layernorm", 0},
-    {"blk.%d.attn_q", "layers.%d.self_attn.q_proj", WF_NAME_TURNED},
-    {"blk.%d.attn_k", "layers.%d.self_attn.k_proj", WF_NAME_TURNED},
+    {"blk.%d.attn_q", "layers.%d.self_attn.q_proj", WF_NAME_ROTATED},
+    {"blk.%d.attn_k", "layers.%d.self_attn.k_proj", WF_NAME_ROTATED},
     {"blk.%d.attn_v", "layers.%d.self_attn.v_proj", 0},
     {"blk.%d.attn_q_norm", "layers.%d.self_attn.q_norm", 0},
     {"blk.%d.attn_k_norm", "layers.%d.self_attn.k_norm", 0},
@@ -41,7 +41,7 @@ static const wf_weight_name weights[] = {
     {0},
 };
 
-/* Tables of frequencies that old checkpoints carry. */
+/* Frequency tables in old checkpoints. */
 static const char *const ignored[] = {"rotary_emb.inv_freq", NULL};
 
 const wf_family wf_family_llama = {
@@ -53,7 +53,7 @@ const wf_family wf_family_llama = {
     .ignored = ignored,
     .weights = weights,
     .rotary = true,
-    .turned = true,
+    .interleaved = true,
     .eps = 1e-6,
     .block = block,
 };

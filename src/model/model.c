@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model.c - opening a model: a GGUF file or a Hugging Face folder, checked from end to end. */
+/* model.c - opens a GGUF file or a Hugging Face folder as a model, and validates all of it. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 /* ---- Tokenizers ---- */
 
-/* Token ids after which a text ends; a number or a list of them. */
+/* Adds the ids of eos_token_id, a number or a list, to the tokens that end a text. */
 static wf_status add_ends(wf_model *m, const char *what, const wf_json_node *config)
 {
     const wf_json_node *eos = wf_json_get(config, "eos_token_id");
@@ -25,13 +25,12 @@ static wf_status add_ends(wf_model *m, const char *what, const wf_json_node *con
         else
             WF_TRY(wf_sampling_remark(
                 &m->arena, &m->sampling,
-                "%s: eos_token_id must name tokens from 0 to %d, but one of its values does not; "
-                "it is ignored",
+                "%s: eos_token_id must list tokens from 0 to %d; a value out of range is ignored",
                 what, wf_tokenizer_count(m->tokenizer) - 1));
     return WF_OK;
 }
 
-/* A model whose tokenizer cannot be read is a model still: why is kept for whoever wants to use it. */
+/* A model with an unreadable tokenizer still opens; m->no_tokenizer keeps the reason. */
 static wf_status open_tokenizer(wf_model *m)
 {
     wf_status status = m->gguf ? wf_tokenizer_from_gguf(m->gguf, &m->tokenizer)
@@ -82,14 +81,14 @@ static wf_status open_file(wf_model *m)
     WF_TRY(wf_format_detect(m->ctx, m->path, &kind));
     WF_TRY(kind == WF_FORMAT_GGUF ? open_gguf(m) : open_folder(m));
     if (m->config.vocab < 1 || m->config.vocab > INT32_MAX)
-        return wf_fail(m->ctx, WF_ERR_FORMAT, "%s: a vocabulary of %lld tokens cannot be",
+        return wf_fail(m->ctx, WF_ERR_FORMAT, "%s: a vocabulary of %lld tokens is not possible",
                        wf_store_base_name(m->path), (long long)m->config.vocab);
     return wf_model_bind(m);
 }
 
 /* ---- What it is, in words and numbers ---- */
 
-/* Borrowed bytes as a string of the arena. */
+/* Copies bytes to the arena as a string. */
 static const char *keep(wf_model *m, const char *bytes, size_t len)
 {
     char *text = bytes ? wf_arena_alloc(&m->arena, len + 1) : NULL;

@@ -2,8 +2,8 @@
 /*
  * recipe.c - see recipe.h.
  *
- * The mixtures are those that users of GGUF files know by these names. Where these have q5_K, which Weft
- * does not compute with, q6_K stands: a little larger, and never worse.
+ * The mixtures are those that users of GGUF files know by these names. Where these have q5_K, which
+ * Weft does not compute with, q6_K stands: a little larger, and never worse.
  */
 #include "model/recipe.h"
 
@@ -36,7 +36,7 @@ wf_status wf_recipe_find(wf_ctx *ctx, const char *name, const wf_recipe **out)
         }
     }
     *out = NULL;
-    return wf_fail(ctx, WF_ERR_USAGE, "there is no type '%s' to convert to; there are %s",
+    return wf_fail(ctx, WF_ERR_USAGE, "unknown type '%s'; use one of: %s",
                    wf_text_show(shown, name, strlen(name)), known);
 }
 

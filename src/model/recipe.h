@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * recipe.h - which type each weight of a model gets: the words of `weft quantize`.
+ * recipe.h - the type of each weight in a converted model: the names that `weft quantize` accepts.
  *
- * A recipe is a type for all matrices, or a mixture that spends more bits where errors hurt most. Vectors
- * and the table of positions are f32 in all of them.
+ * A recipe is one type for all matrices, or a mixture with more bits for sensitive matrices.
+ * Vectors and the position table are always f32.
  */
 #ifndef WF_MODEL_RECIPE_H
 #define WF_MODEL_RECIPE_H
@@ -12,23 +12,23 @@
 #include "model/config.h"
 
 typedef enum {
-    WF_MIX_NONE,  /* all alike */
-    WF_MIX_HEAD,  /* the output matrix, or the embedding where it is that, in q6_K */
-    WF_MIX_SMALL, /* the same, and a few of the first layers' values and MLP outputs in q6_K */
-    WF_MIX_MEDIUM /* the same, of about half of the layers */
+    WF_MIX_NONE,  /* one type for all */
+    WF_MIX_HEAD,  /* the output matrix, or a tied embedding, in q6_K */
+    WF_MIX_SMALL, /* also attn_v and ffn_down of the first layers in q6_K */
+    WF_MIX_MEDIUM /* also attn_v and ffn_down of about half of the layers */
 } wf_recipe_mix;
 
 typedef struct {
     const char *name;
     wf_type type; /* of most matrices */
     wf_recipe_mix mix;
-    int file_type; /* general.file_type of GGUF files */
+    int file_type; /* general.file_type in GGUF files */
     const char *doc;
 } wf_recipe;
 
-/* All of them; the last has no name. */
+/* Ends with a row without a name. */
 extern const wf_recipe wf_recipes[];
-/* Letters may be large or small. WF_ERR_USAGE, with the list, when there is none of this name. */
+/* Ignores case. Fails with WF_ERR_USAGE and the list of names. */
 wf_status wf_recipe_find(wf_ctx *ctx, const char *name, const wf_recipe **out);
 
 /* The type of a matrix whose rows are no multiple of this type's block (weft_quant.def). Quantized types

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* rope.c - inverse frequencies of rotary positions under the usual ways to stretch a context. */
+/* rope.c - inverse frequencies of rotary positions, with the common scalings for long contexts. */
 #include "model/rope.h"
 
 #include <math.h>
@@ -11,7 +11,8 @@ static double frequency(const wf_rotary *r, int64_t i)
     return pow(r->base, -2.0 * (double)i / (double)r->dims);
 }
 
-/* Waves longer than original / low are divided by the factor, shorter than original / high are not. */
+/* Divides wavelengths above original/low by the factor, keeps those below original/high, and blends
+ * between. */
 static double llama3_divisor(const wf_rotary *r, double frequency)
 {
     double turns = r->original * frequency / (2 * PI);
@@ -23,7 +24,8 @@ static double llama3_divisor(const wf_rotary *r, double frequency)
     return 1 / ((1 - keep) / r->factor + keep);
 }
 
-/* The dimension, as a real number, whose wave turns this often within the original context. */
+/* Returns the dimension, as a real number, that makes this many turns within the original
+ * context. */
 static double yarn_dimension(const wf_rotary *r, double turns)
 {
     return (double)r->dims * log(r->original / (turns * 2 * PI)) / (2 * log(r->base));
@@ -93,9 +95,9 @@ static bool reproduces(const wf_rotary *r, const float *divisors)
     return true;
 }
 
-/* Frequencies by what the scaling does to them, in turns within the original context: those that are
- * divided by the whole factor end at `full`, those that are kept begin at `kept`, and between them the share
- * k that is kept grows linearly from turns a to turns b. */
+/* How a scaling treats the frequencies, in turns within the original context. Up to `full` they are
+ * divided by the whole factor; from `kept` on they are unchanged. Between, the kept share grows
+ * linearly from (a, a_share) to (b, b_share). */
 typedef struct {
     double full, kept;
     double a, a_share, b, b_share;
@@ -105,7 +107,7 @@ typedef struct {
 static spread sort_frequencies(const wf_rotary *r, const float *divisors)
 {
     spread s = {.kept = INFINITY};
-    for (int64_t i = r->dims / 2 - 1; i >= 0; i--) { /* rising frequencies */
+    for (int64_t i = r->dims / 2 - 1; i >= 0; i--) { /* from low to high frequencies */
         double turns = r->original * frequency(r, i) / (2 * PI);
         double share = (1 / (double)divisors[i] - 1 / r->factor) / (1 - 1 / r->factor);
         if (share < 1e-6)
@@ -120,7 +122,8 @@ static spread sort_frequencies(const wf_rotary *r, const float *divisors)
     return s;
 }
 
-/* Two blended frequencies determine the line; with fewer any line that separates the others will do. */
+/* Two blended frequencies determine the line. With fewer, any line that separates the others
+ * works. */
 static void fit_line(wf_rotary *r, const spread *s)
 {
     if (s->blended >= 2) {
@@ -143,7 +146,8 @@ static double rounded(double x)
     return round(x * 1e3) / 1e3;
 }
 
-/* The longest wave has the whole factor. The original context only scales low and high, so it is given. */
+/* The longest wavelength has the whole factor. The original context only scales low and high, so it
+ * can be fixed. */
 bool wf_rope_find_llama3(wf_rotary *rope, const float *divisors)
 {
     wf_rotary r = *rope;

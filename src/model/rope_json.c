@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rope_json.c - rotary positions of a config.json.
+ * rope_json.c - reads the rotary positions of a config.json.
  *
- * Defaults and precedence are those of transformers 5 (modeling_rope_utils.py).
+ * Defaults and precedence follow transformers 5 (modeling_rope_utils.py).
  */
 #include <math.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static wf_status read_type(const wf_json_reader *r, wf_rope_scaling *out)
         type->kind == WF_JSON_STRING ? wf_text_show(shown, type->string, type->bytes) : "");
 }
 
-/* A number that this scaling cannot do without. */
+/* Reads a number that this scaling requires. */
 static wf_status require(const wf_json_reader *r, const char *key, double *out)
 {
     if (wf_json_missing(wf_json_get(r->json, key)))
@@ -74,7 +74,7 @@ static wf_status read_yarn(const wf_json_reader *r, double context, wf_rotary *r
     double fast = 0, slow = 0;
     if (!wf_json_get(r->json, "factor"))
         WF_TRY(require(r, "factor", &rope->factor));
-    rope->factor = context / rope->original; /* when it is null */
+    rope->factor = context / rope->original; /* if it is null */
     WF_TRY(wf_json_read_number(r, "factor", &rope->factor));
     WF_TRY(wf_json_read_number(r, "beta_fast", &fast));
     WF_TRY(wf_json_read_number(r, "beta_slow", &slow));
@@ -112,7 +112,7 @@ wf_status wf_rope_from_json(const wf_json_reader *r, double context, double orig
     rope->factor = 1;
     rope->original = context;
     WF_TRY(wf_json_read_number(r, "original_max_position_embeddings", &rope->original));
-    if (original != 0) /* beside the object: it has precedence */
+    if (original != 0) /* next to the object: takes precedence */
         rope->original = original;
     WF_TRY(wf_json_read_number(r, "rope_theta", &rope->base));
     return read_scaling(r, context, rope);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* rows.c - see rows.h. */
+/* rows.c - row orders of query and key weights. */
 #include "model/rows.h"
 
 wf_row_order wf_rows_order(const wf_config *config, const wf_weight_name *row, bool from_pairs,
                            bool to_pairs)
 {
-    if (!config->family->turned || !row || !(row->flags & WF_NAME_TURNED) || from_pairs == to_pairs)
+    if (!config->family->interleaved || !row || !(row->flags & WF_NAME_ROTATED) ||
+        from_pairs == to_pairs)
         return WF_ROWS_AS_THEY_ARE;
     return to_pairs ? WF_ROWS_TO_PAIRS : WF_ROWS_FROM_PAIRS;
 }

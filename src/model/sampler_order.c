@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* sampler_order.c - see sampler_order.h. */
+/* sampler_order.c - parses a list of sampler names. */
 #include "model/sampler_order.h"
 
 #include <string.h>
 
-#define OFF (-1) /* a sampler that Weft lacks and that is off by default in llama.cpp */
+#define OFF (-1) /* a sampler that Weft lacks and that llama.cpp disables by default */
 
 static const struct {
-    const char *names; /* without dashes and underscores, each with a space behind it */
+    const char *names; /* without dashes and underscores, each followed by a space */
     int kind;
 } samplers[] = {
     {"penalties ", WF_SAMPLER_PENALTIES},
@@ -22,7 +22,7 @@ static const struct {
 };
 #define SAMPLERS ((int)(sizeof samplers / sizeof *samplers))
 #define LONGEST 24    /* bytes of a name */
-#define MOST_NAMES 64 /* of a list, with those that are skipped */
+#define MOST_NAMES 64 /* most names in a list, including skipped ones */
 
 static bool is_named(const char *names, const char *word, size_t bytes)
 {
@@ -32,7 +32,7 @@ static bool is_named(const char *names, const char *word, size_t bytes)
     return false;
 }
 
-/* The index in `samplers`, or SAMPLERS. */
+/* Returns the index in `samplers`, or SAMPLERS if unknown. */
 static int find(const char *name, size_t bytes)
 {
     char word[LONGEST];
@@ -53,8 +53,7 @@ static wf_status add(wf_ctx *ctx, const char *name, size_t bytes, wf_sampler_ord
     char shown[WF_TEXT_SHOWN];
     int found = find(name, bytes);
     if (found == SAMPLERS)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "sampling: there is no sampler '%s'; choose from " WF_SAMPLER_ORDER,
+        return wf_fail(ctx, WF_ERR_USAGE, "sampling: unknown sampler '%s'; use " WF_SAMPLER_ORDER,
                        wf_text_show(shown, name, bytes));
     if (samplers[found].kind == OFF)
         return WF_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* sampler_order.h - the order in which samplers are applied, as a list of names: "top_k;top_p;temperature". */
+/* sampler_order.h - the order in which samplers run, as a list of names:
+ * "top_k;top_p;temperature". */
 #ifndef WF_MODEL_SAMPLER_ORDER_H
 #define WF_MODEL_SAMPLER_ORDER_H
 
@@ -20,12 +21,12 @@ typedef struct {
     int count;
 } wf_sampler_order;
 
-/* The default, which is llama.cpp's. */
+/* llama.cpp's default. */
 #define WF_SAMPLER_ORDER "penalties;top_k;top_p;min_p;temperature"
 
-/* Names and aliases are llama.cpp's. A sampler may come more than once; one that is not named is off. Samplers
- * that llama.cpp has, Weft has not, and whose default is off (dry, top_n_sigma, typ_p, xtc) are skipped. Any other
- * name is WF_ERR_USAGE. */
+/* Parses a list. Names and aliases are llama.cpp's. A sampler may appear more than once; one that
+ * is not listed is off. Samplers that Weft lacks and llama.cpp disables by default (dry,
+ * top_n_sigma, typ_p, xtc) are skipped. Any other name fails with WF_ERR_USAGE. */
 wf_status wf_sampler_order_parse(wf_ctx *ctx, const char *text, size_t bytes,
                                  wf_sampler_order *out);
 

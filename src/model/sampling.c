@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sampling.c - see sampling.h. */
+/* sampling.c - reads the sampling settings that a model recommends. */
 #include "model/sampling.h"
 
 #include <float.h>
@@ -27,8 +27,8 @@ const wf_setting_info wf_settings[WF_SETTINGS] = {
 #define JSON_FILE "generation_config.json"
 #define GGUF_PREFIX "general.sampling."
 
-/* Keys that are no settings. A key has no effect when it is null, false, empty or `neutral`; one with ANY never has an
- * effect on the text of one sequence, but for its length, which the caller limits. */
+/* Keys that are not settings. A key has no effect if it is null, false, empty or `neutral`. ANY: no
+ * value changes the text of a single sequence, except its length, which the caller limits. */
 #define ANY DBL_MAX
 #define NONE (-DBL_MAX) /* no number is neutral */
 typedef struct {
@@ -55,10 +55,10 @@ static const other_key json_keys[] = {
     {"continuous_batching_config", ANY},
     {"decoder_start_token_id", ANY},
     {"disable_compile", ANY},
-    {"diversity_penalty", ANY}, /* of beams */
-    {"do_sample", ANY},         /* read by itself */
+    {"diversity_penalty", ANY}, /* beam search */
+    {"do_sample", ANY},         /* read separately */
     {"dola_layers", NONE},
-    {"early_stopping", ANY}, /* of beams */
+    {"early_stopping", ANY}, /* beam search */
     {"encoder_no_repeat_ngram_size", 0},
     {"encoder_repetition_penalty", 1},
     {"eos_token_id", ANY}, /* read with the tokenizer */
@@ -70,7 +70,7 @@ static const other_key json_keys[] = {
     {"forced_eos_token_id", NONE},
     {"guidance_scale", 1},
     {"is_assistant", ANY},
-    {"length_penalty", ANY}, /* of beams */
+    {"length_penalty", ANY}, /* beam search */
     {"low_memory", ANY},
     {"max_cache_len", ANY},
     {"max_length", ANY},
@@ -101,7 +101,7 @@ static const other_key json_keys[] = {
     {"renormalize_logits", ANY},
     {"return_dict_in_generate", ANY},
     {"return_legacy_cache", ANY},
-    {"sequence", ANY}, /* read by itself */
+    {"sequence", ANY}, /* read separately */
     {"sequence_bias", NONE},
     {"speculation_type", ANY},
     {"stop_strings", NONE},
@@ -147,7 +147,7 @@ wf_status wf_sampling_remark(wf_arena *arena, wf_sampling_defaults *d, const cha
     return (d->remark[d->remarks - 1] = wf_arena_strdup(arena, text)) ? WF_OK : WF_ERR_MEMORY;
 }
 
-/* Where something was read, for remarks. */
+/* Where a setting was read, for remarks. */
 typedef struct {
     wf_arena *arena;
     const char *what; /* before the name of a key */
@@ -156,7 +156,7 @@ typedef struct {
 
 static wf_status refuse(reader *r, const char *name, const char *value, const char *rule)
 {
-    return wf_sampling_remark(r->arena, r->d, "%s%s is %s, but must be %s; it is ignored", r->what,
+    return wf_sampling_remark(r->arena, r->d, "%s%s is %s but must be %s; it is ignored", r->what,
                               name, value, rule);
 }
 
@@ -185,7 +185,7 @@ static wf_status note_other(reader *r, const other_key *keys, const char *name)
     return wf_sampling_remark(r->arena, r->d,
                               find_other(keys, name)
                                   ? "%s%s is set, which Weft does not support; it is ignored"
-                                  : "%s%s is not a key that Weft knows; it is ignored",
+                                  : "%s%s is unknown to Weft; it is ignored",
                               r->what, shown);
 }
 
@@ -239,8 +239,8 @@ static wf_status read_member(reader *r, const wf_json_node *node)
     return note_other(r, json_keys, node->key);
 }
 
-/* What transformers does with the settings. Greedy search ignores all but the penalty. A file that samples leaves out
- * values that are transformers' defaults. A file that does not say is taken at its word, setting by setting. */
+/* Follows transformers. Greedy search uses only the penalty. With do_sample = true, missing
+ * settings have transformers' defaults. Without do_sample, each setting in the file counts. */
 static wf_status read_mode(reader *r, const wf_json_node *sample)
 {
     wf_sampling_defaults *d = r->d;
@@ -270,7 +270,7 @@ wf_status wf_sampling_from_json(wf_arena *arena, const wf_json_node *generation,
     else if (order && order->kind != WF_JSON_NULL)
         WF_TRY(refuse(&r, "sequence", "not a string", "a list such as " WF_SAMPLER_ORDER));
     if (out->given[WF_SET_REPEAT] &&
-        !out->given[WF_SET_LAST]) /* transformers looks at all tokens */
+        !out->given[WF_SET_LAST]) /* transformers' penalty covers all tokens */
         give(out, WF_SET_LAST, -1);
     return WF_OK;
 }
@@ -334,7 +334,7 @@ void wf_sampling_resolve(const wf_sampling_defaults *d, wf_sampling *out)
     *out = (wf_sampling){
         .temperature = wf_sampling_value(d, WF_SET_TEMPERATURE),
         .top_k = (int64_t)wf_sampling_value(d, WF_SET_TOP_K),
-        .top_p = top_p > 0 ? top_p : DBL_MIN, /* the first token alone; 0 would be all */
+        .top_p = top_p > 0 ? top_p : DBL_MIN, /* keep only the first token; 0 would keep all */
         .min_p = wf_sampling_value(d, WF_SET_MIN_P),
         .repeat_penalty = last != 0 ? wf_sampling_value(d, WF_SET_REPEAT) : 1,
         .penalty_last = (int64_t)last,
