@@ -81,19 +81,19 @@ static void configs(void **state)
         wf_status status;
         const char *part;
     } rows[] = {
-        {"\"use_dora\": false", "\"use_dora\": true", WF_ERR_UNSUPPORTED, "with use_dora,"},
-        {"\"bias\": \"none\"", "\"bias\": \"all\"", WF_ERR_UNSUPPORTED, "with bias all,"},
-        {"\"lora_bias\": false", "\"lora_bias\": true", WF_ERR_UNSUPPORTED, "with lora_bias,"},
+        {"\"use_dora\": false", "\"use_dora\": true", WF_ERR_UNSUPPORTED, "uses use_dora,"},
+        {"\"bias\": \"none\"", "\"bias\": \"all\"", WF_ERR_UNSUPPORTED, "uses bias all,"},
+        {"\"lora_bias\": false", "\"lora_bias\": true", WF_ERR_UNSUPPORTED, "uses lora_bias,"},
         {"\"modules_to_save\": null", "\"modules_to_save\": [\"lm_head\"]", WF_ERR_UNSUPPORTED,
-         "with modules_to_save,"},
+         "uses modules_to_save,"},
         {"\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 2}", WF_ERR_UNSUPPORTED,
-         "with rank_pattern,"},
+         "uses rank_pattern,"},
         {"\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": 2}", WF_ERR_UNSUPPORTED,
-         "with alpha_pattern,"},
+         "uses alpha_pattern,"},
         {"\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa_niter_4\"",
-         WF_ERR_UNSUPPORTED, "with init_lora_weights pissa_niter_4,"},
+         WF_ERR_UNSUPPORTED, "uses init_lora_weights pissa_niter_4,"},
         {"\"peft_type\": \"LORA\"", "\"peft_type\": \"IA3\"", WF_ERR_UNSUPPORTED,
-         "with peft_type IA3,"},
+         "uses peft_type IA3,"},
         {"\"r\": 4", "\"r\": 5", WF_ERR_FORMAT, "is [4, 64] but must be [5, 64]"},
         {"\"r\": 4", "\"r\": 0", WF_ERR_USAGE, "rank 0"},
         {"\"r\": 4", "\"r\": 9223372036854775807", WF_ERR_USAGE, "rank 9223372036854775807"},
@@ -123,10 +123,11 @@ static void other_models(void **state)
     static const struct {
         const char *model, *part;
     } rows[] = {
-        {"gpt2", "it has base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight, and there "
-                 "is no such linear"},
+        {"gpt2",
+         "it contains base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight, and there "
+         "is no such linear"},
         {"qwen3", "is [64, 4] but must be [128, 4]"},
-        {"llama", "it has base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight"},
+        {"llama", "it contains base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight"},
     };
     wf_ctx *ctx = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -267,7 +267,7 @@ static void test_kept(void **state)
     wt_put_text(&t.scratch, "run/step-00000080/state.json", "");
     wt_ok(t.ctx, wt_retain(&t, 99, 1, 0));
     wt_expect_entries(&t, "lock step-00000070 step-00000080");
-    wt_expect_refused(&t, -1, "state.json", "step 70 is whole");
+    wt_expect_refused(&t, -1, "state.json", "step 70 is complete");
     wt_expect_step(&t, 70, 70, 'h');
     wt_ok(t.ctx, wt_retain(&t, 99, 5, 0));
     wt_expect_entries(&t, "lock step-00000070 step-00000080");
@@ -353,7 +353,7 @@ static void test_locks(void **state)
     wt_checkpoints_make(&t, *state);
     wt_lock(&t);
     char part[64];
-    snprintf(part, sizeof part, "process %ld does already", (long)getpid());
+    snprintf(part, sizeof part, "process %ld is already training", (long)getpid());
     assert_int_equal(take_in_child(&t, part, false), 1);
     wf_run_lock *twice;
     wt_fails(t.ctx, wf_run_lock_take(t.ctx, t.run, &twice), WF_ERR_USAGE, part);
@@ -364,7 +364,7 @@ static void test_locks(void **state)
     wt_ok(t.ctx, wf_run_lock_take(t.ctx, t.run, &t.lock));
     assert_int_equal(take_in_child(&t, part, false), 1);
     wt_put_text(&t.scratch, "run/lock", "no number"); /* somebody wrote to it */
-    assert_int_equal(take_in_child(&t, "another process does already", false), 1);
+    assert_int_equal(take_in_child(&t, "another process is already training", false), 1);
     wt_checkpoints_remove(&t);
 }
 
@@ -447,11 +447,11 @@ static void test_states(void **state)
     wt_ok(ctx, wf_states_save(a.session, scratch.folder, "all.safetensors", NULL, NULL));
     wt_fails(ctx,
              wf_states_load(b.session, wt_path(&scratch, "all.safetensors"), want_moments, NULL),
-             WF_ERR_FORMAT, "'w' in it is no state of this run");
+             WF_ERR_FORMAT, "this run has no state 'w'");
     wt_fails(ctx,
              wf_states_load(other.session, wt_path(&scratch, "optimizer.safetensors"), want_moments,
                             NULL),
-             WF_ERR_FORMAT, "state 'm.w' is f32[2,3] in it, not bf16[2,3]");
+             WF_ERR_FORMAT, "state 'm.w' is f32[2,3], not bf16[2,3]");
     wt_ok(ctx, wf_session_read(other.session, "count", &count_got, sizeof count_got));
     assert_int_equal(count_got, 0);
     wt_fails(ctx, wf_states_load(b.session, wt_path(&scratch, "none.safetensors"), NULL, NULL),

@@ -63,7 +63,7 @@ static void expect_refused(wt_checkpoints *t, const char *part)
 {
     t->log[0] = '\0';
     wt_expect_refused(t, -1, part,
-                      "the checkpoint of step 10 is whole: to go on from it, rename '");
+                      "the checkpoint of step 10 is complete: to continue from it, rename '");
     wt_expect_refused(t, -1, "step-00000020'", part);
     wt_expect_refused(t, 20, part, "step-00000020");
     assert_string_equal(t->log, "");
@@ -167,21 +167,23 @@ static void test_hostile_manifests(void **state)
         {"1",
          "[{\"name\": \"../step-00000010/state.json\", \"bytes\": 33, \"checksum\": "
          "\"0123456789abcdef\"}]",
-         "cannot be"},
+         "invalid name, size or checksum"},
         {"1", "[{\"name\": \"/etc/passwd\", \"bytes\": 33, \"checksum\": \"0123456789abcdef\"}]",
-         "cannot be"},
+         "invalid name, size or checksum"},
         {"1", "[{\"name\": \"a//b\", \"bytes\": 33, \"checksum\": \"0123456789abcdef\"}]",
-         "cannot be"},
-        {"1", "[{\"name\": \"\", \"bytes\": 33, \"checksum\": \"0123456789abcdef\"}]", "cannot be"},
+         "invalid name, size or checksum"},
+        {"1", "[{\"name\": \"\", \"bytes\": 33, \"checksum\": \"0123456789abcdef\"}]",
+         "invalid name, size or checksum"},
         {"1", "[{\"name\": \"a\\u0000b\", \"bytes\": 33, \"checksum\": \"0123456789abcdef\"}]",
-         "cannot be"},
+         "invalid name, size or checksum"},
         {"1", "[{\"name\": \"a\", \"bytes\": -1, \"checksum\": \"0123456789abcdef\"}]",
-         "cannot be"},
+         "invalid name, size or checksum"},
         {"1", "[{\"name\": \"a\", \"bytes\": 1e3, \"checksum\": \"0123456789abcdef\"}]",
-         "cannot be"},
-        {"1", "[{\"name\": \"a\", \"bytes\": 1, \"checksum\": \"0123\"}]", "cannot be"},
-        {"1", "[{\"name\": \"a\", \"bytes\": 1}]", "cannot be"},
-        {"1", "[7]", "cannot be"},
+         "invalid name, size or checksum"},
+        {"1", "[{\"name\": \"a\", \"bytes\": 1, \"checksum\": \"0123\"}]",
+         "invalid name, size or checksum"},
+        {"1", "[{\"name\": \"a\", \"bytes\": 1}]", "invalid name, size or checksum"},
+        {"1", "[7]", "invalid name, size or checksum"},
         {"1", "{}", "no list of files"},
         {"1", "null", "no list of files"},
         {"2", "[]", "format 2"},
@@ -228,14 +230,14 @@ static void sweep_io(wt_checkpoints *t, int64_t step, char letter, int64_t befor
             assert_int_equal(found, step);
             if (!reached)
                 break;
-            assert_non_null(strstr(t->log, "an old checkpoint stays"));
+            assert_non_null(strstr(t->log, "an old checkpoint"));
         } else {
             failures++;
             wt_fails(t->ctx, status, WF_ERR_IO, "Input/output error");
             bool late = got == letter && found == step; /* the folder's own sync failed */
             if (!late) {
                 wt_fails(t->ctx, status, WF_ERR_IO,
-                         "is not saved, those before it are as they were");
+                         "is not saved, earlier checkpoints are unchanged");
                 assert_int_equal(got, before_letter);
                 assert_int_equal(found, before);
             }
@@ -299,7 +301,7 @@ static void child_with_limit(const wt_checkpoints *t)
     wf_status status = wt_try_save(ctx, t->run, 20, 'b');
     const char *said = wf_ctx_message(ctx);
     bool good = status == WF_ERR_IO && strstr(said, "optimizer.bin") &&
-                strstr(said, "File too large") && strstr(said, "those before it are as they were");
+                strstr(said, "File too large") && strstr(said, "earlier checkpoints are unchanged");
     if (!good)
         fprintf(stderr, "%s\n", said);
     _exit(good ? 0 : 1);
@@ -348,7 +350,7 @@ static void test_full_disk(void **state)
     wt_save(&t, 20, 'b');
     wf_status status = wt_try_save(t.ctx, t.run, 30, 'c');
     bool full = status == WF_ERR_IO && strstr(wf_ctx_message(t.ctx), "No space left") &&
-                strstr(wf_ctx_message(t.ctx), "those before it are as they were");
+                strstr(wf_ctx_message(t.ctx), "earlier checkpoints are unchanged");
     if (!full)
         print_error("%s\n", wf_ctx_message(t.ctx));
     int64_t step, again = 0;
@@ -426,7 +428,7 @@ static void child_that_cannot_read(wt_checkpoints *t)
     wf_status status = wf_checkpoint_find(t->ctx, t->run, -1, &f);
     const char *said = wf_ctx_message(t->ctx);
     bool good = status == WF_ERR_IO && strstr(said, "Permission denied") &&
-                strstr(said, "step-00000020") && strstr(said, "step 10 is whole");
+                strstr(said, "step-00000020") && strstr(said, "step 10 is complete");
     if (!good)
         fprintf(stderr, "status %d: %s\n", (int)status, said);
     _exit(good ? 0 : 1);

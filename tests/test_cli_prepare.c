@@ -61,14 +61,14 @@ static void test_mistakes(void **state)
        "echo x >$D/mine/notes");
     wt_program_fails(&p, 2, "prepare", "give texts to prepare");
     wt_program_fails(&p, 2, "prepare $D/a.txt", "say which folder to write");
-    wt_program_fails(&p, 1, "prepare $D/nowhere -o $D/o", "no file or folder");
-    wt_program_fails(&p, 1, "prepare $D/binary -o $D/o", "is no text");
+    wt_program_fails(&p, 1, "prepare $D/nowhere -o $D/o", "does not exist");
+    wt_program_fails(&p, 1, "prepare $D/binary -o $D/o", "is not text");
     wt_program_fails(&p, 2, "prepare $D/empty -o $D/o", "nothing to train on");
     wt_program_fails(&p, 2, "prepare $D/hollow -o $D/o", "nothing to train on");
-    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/mine --overwrite", "no prepared data");
-    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/a.txt", "is no folder");
-    wt_program_fails(&p, 2, "prepare $D/a.txt -o /", "cannot be called");
-    wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/no/o", "there is no folder");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/mine --overwrite", "not prepared data");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/a.txt", "is a file");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o /", "is not valid");
+    wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/no/o", "there is a file");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --valid 2", "0 to 0.5");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --valid 0.1 --valid-data $D/a.txt",
                      "leave out --valid");

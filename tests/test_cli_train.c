@@ -48,7 +48,7 @@ static void test_mistakes(void **state)
     (void)state;
     wt_program_fails(&p, 2, "train", "what is to be learned");
     wt_program_fails(&p, 2, "train --data $D/data", "where to");
-    wt_program_fails(&p, 2, "train --data $D/data --out $D/m", "the shape of the model is missing");
+    wt_program_fails(&p, 2, "train --data $D/data --out $D/m", "the model's shape is missing");
     wt_program_fails(&p, 1, "train --depth 1 --data $D/nothing --out $D/m", "nothing");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --optimizer adam", "use one of: adamw");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 0", "--steps wants");
@@ -63,8 +63,8 @@ static void test_mistakes(void **state)
                      "--threads is for the device cpu");
     wt_program_fails(&p, 2, "finetune --data $D/data --out $D/m", "which model");
     wt_program_fails(&p, 2, "finetune " WT_MODELS_FOLDER "/llama --data $D/data --out $D/m",
-                     "model's own tokenizer");
-    wt_program_fails(&p, 1, "train " SHAPE "--out $D/m --steps 2 --memory 1M", "more than the");
+                     "model's tokenizer");
+    wt_program_fails(&p, 1, "train " SHAPE "--out $D/m --steps 2 --memory 1M", "GB are available");
     assert_int_equal(wt_program_shell(&p, "test ! -e $D/m/model.gguf"), 0);
 }
 
@@ -83,7 +83,7 @@ static void test_whole_run(void **state)
         "ls $D/run/events.out.tfevents.* && $W run $D/run/model.gguf -p the -n 8 -q && "
         "$W run $D/run/step-00000012 -p the -n 8 -q && $W plot $D/run");
     wt_program_out(&p, "12");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/run --steps 12", "has come to step 12");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/run --steps 12", "contains a run at step 12");
     shell_ok("$W train " SHAPE "--out $D/run --steps 12 --resume"); /* there is nothing to do */
     shell_ok("$W train " SHAPE "--out $D/quiet --steps 2 -q");
     assert_string_equal(p.err, "");
@@ -217,7 +217,7 @@ static void test_damage(void **state)
                          "train " SHAPE
                          "--out $D/d --steps 12 --save-every 4 --export none --resume "
                          "--quiet",
-                         "the checkpoint of step 4 is whole: to go on from it, rename '");
+                         "the checkpoint of step 4 is complete: to continue from it, rename '");
         wt_program_err(&p, "/d/step-00000008'");
         shell_ok("ls -lR $D/d | grep -v lock | cmp - $D/before");
     }
@@ -228,7 +228,7 @@ static void test_damage(void **state)
              "test -d $D/d/step-00000008.damaged && test \"$(" LAST ")\" = \"$(" LAST ")\"",
              "d", "whole");
     shell_ok(commands);
-    wt_program_err(&p, "going on from");
+    wt_program_err(&p, "continuing from");
     wt_program_err(&p, "step-00000004");
 }
 
@@ -242,16 +242,16 @@ static void test_restart(void **state)
              "seek=9000 conv=notrunc 2>/dev/null; done; cp $D/r/model.gguf $D/r.gguf; "
              "cp $D/r/loss.svg $D/r.svg");
     wt_program_fails(&p, 1, "train " SHAPE "--out $D/r --steps 4 --resume",
-                     "no other checkpoint there is whole: restore it, or start over with "
+                     "no other checkpoint there is complete: restore it, or start over with "
                      "--restart");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4", "has come to step 4");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4", "contains a run at step 4");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --overwrite", "--restart");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --resume --restart",
-                     "give one of them");
+                     "use only one of them");
     /* A restart that is refused renames nothing. */
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --restart --export q9", "q9");
     wt_program_fails(&p, 1, "train " SHAPE "--out $D/r --steps 4 --restart --memory 1M",
-                     "more than the");
+                     "GB are available");
     shell_ok("test -d $D/r/step-00000004");
     shell_ok("$W train " SHAPE
              "--out $D/r --steps 3 --save-every 1 --keep 1 --seed 2 --restart -q; "
@@ -324,7 +324,7 @@ static void test_finetune(void **state)
     wt_program_fails(&p, 2,
                      "finetune $D/f0/model.gguf --data $D/fdata --batch 2 --length 32 "
                      "--out $D/f2 --steps 4 --lora 4 --resume",
-                     "another model than");
+                     "a model other than");
     shell_ok("name=$(printf 'm\\344x.gguf'); mv $D/q8.gguf \"$D/$name\" && "
              "for n in 6 8; do $W finetune \"$D/$name\" --data $D/fdata --batch 2 --length 32 "
              "--out $D/f2 --steps $n --lora 4 --resume || exit 1; done");
@@ -341,17 +341,19 @@ static void test_overwrite(void **state)
              "$W prepare $D/text.txt -o $D/odata --tokenizer $D/o.gguf --valid 0 2>/dev/null && "
              "$W prepare $D/text.txt -o $D/ohfdata --tokenizer $D/ohf --valid 0 2>/dev/null");
 #define TUNE "--data $D/odata --batch 2 --length 32 --steps 2 -q "
-    wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o " TUNE, "folder of the model");
+    wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o " TUNE,
+                     "folder of the base model");
     wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/./o/../o/ --resume " TUNE,
-                     "folder of the model");
+                     "folder of the base model");
     wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o --restart " TUNE,
-                     "folder of the model");
+                     "folder of the base model");
     wt_program_fails(&p, 2, "finetune $D/ohf --data $D/ohfdata --out $D/ohf --steps 2",
-                     "folder of the model");
+                     "folder of the base model");
     wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o --overwrite " TUNE,
                      "same as the input");
     shell_ok("mkdir $D/o1 && ln -s ../o/model.gguf $D/o1/model.gguf && ln -s o $D/olink");
-    wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/olink " TUNE, "folder of the model");
+    wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/olink " TUNE,
+                     "folder of the base model");
     wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o1 --overwrite " TUNE,
                      "same as the input");
     wt_program_fails(&p, 2, "finetune $D/o.gguf --out $D/odata " TUNE, "folder of the data");
@@ -386,14 +388,15 @@ static void test_refused_leaves_nothing(void **state)
     wt_program_fails(&p, 1, "finetune $D/b0/model.gguf --data $D/bad.jsonl --out $D/b",
                      "line 1 of");
     shell_ok("! test -e $D/b"); /* not even an empty folder */
-    wt_program_fails(&p, 2, REFUSED "--length 100000", "has been made for");
-    wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M", "more than the");
+    wt_program_fails(&p, 2, REFUSED "--length 100000", "the limit of");
+    wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M", "GB are available");
     wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2 --optimizer adam", "use one of: adamw");
     shell_ok("! test -e $D/b/data && $W " REFUSED "--length 32 --batch 2 && test -d $D/b/data");
-    wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2", "has come to step 2");
+    wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2", "contains a run at step 2");
     /* A restart prepares the data again, and a refused one puts the old back. */
     shell_ok("cp $D/b/data/data.json $D/b.json; head -c 10000 $D/text.txt > $D/b.txt");
-    wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M --restart", "more than the");
+    wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M --restart",
+                     "GB are available");
     shell_ok("cmp $D/b.json $D/b/data/data.json && ! test -e $D/b/data.bak-1 && "
              "$W " REFUSED
              "--length 32 --batch 2 --restart && ! cmp -s $D/b.json $D/b/data/data.json && "
@@ -402,7 +405,7 @@ static void test_refused_leaves_nothing(void **state)
     shell_ok("mkdir $D/b2 && cp -r $D/b/data $D/b2/.data.old");
     wt_program_fails(&p, 2,
                      "finetune $D/b0/model.gguf --data $D/b.txt --out $D/b2 --length 32 --batch 2",
-                     "is there already");
+                     "already exists");
     shell_ok("cmp $D/b/data/data.json $D/b2/data/data.json");
 }
 
@@ -418,7 +421,7 @@ static void test_other_kernels(void **state)
              "--out $D/k --steps 4 --threads 2 --export none --resume");
     assert_null(strstr(p.err, "not exact"));
     shell_ok("WEFT_CPU=avx512 $W train " SHAPE "--out $D/k --steps 4 --export none --resume");
-    wt_program_err(&p, "other kernels will run");
+    wt_program_err(&p, "the kernels differ");
 }
 
 /* A model whose numbers are others is not gone on with. */
@@ -435,11 +438,11 @@ static void test_other_config(void **state)
     wt_program_fails(&p, 2,
                      "train --config $D/b.json --batch 2 --length 32 --data $D/data "
                      "--out $D/c --steps 2 --resume",
-                     "another model than this run's");
+                     "a different model");
     int code = wt_program_run(&p, "train --config $D/a.json --batch 2 --length 64 --data $D/data "
                                   "--out $D/c --steps 2 --resume");
     assert_int_equal(code, 2);
-    wt_program_err(&p, "the longest text (--length)");
+    wt_program_err(&p, "the context (--length)");
 }
 
 int main(void)

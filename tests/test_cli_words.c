@@ -34,7 +34,8 @@ static void test_mistakes(void **state)
         /* there is no device 'gpu'; did you mean 'cpu'? */
         {2, "run " LLAMA " -p a -d gpu", "there is no device 'gpu'; this build has: cpu, cuda"},
         /* the folder 'nodata' has no data to train on, for it has no data.json */
-        {1, "train --data nodata --out $D/o --depth 1", "there is no file or folder 'nodata'"},
+        {1, "train --data nodata --out $D/o --depth 1",
+         "the file or folder 'nodata' does not exist"},
         /* there is no flag '--model'; did you mean '--memory'? */
         {2, "train --model x", "to train a model further, use 'weft finetune MODEL'"},
         /* cannot open 'Hub/Model': there is no folder 'Hub' */
@@ -57,8 +58,7 @@ static void test_mistakes(void **state)
         /* --rate wants a number above 0 to 1000, not '0' */
         {2, "train --rate 0", "--rate wants a number above 0 up to 1000, not '0'"},
         /* what is to be trained? give one of a preset, a depth, a config.json and a model to start from */
-        {2, "plan --train --depth 1 --preset tiny",
-         "the shape of the model is given more than once"},
+        {2, "plan --train --depth 1 --preset tiny", "the model's shape is given more than once"},
         /* 'd' is one argument too many; usage: weft train */
         {2, "train d", "usage: weft train --data DATA --out RUN"},
         /* 'hi' is one argument too many; usage: weft chat MODEL */

@@ -540,7 +540,7 @@ static void refuses(void **state)
     refused(*state, fixture("llama"), wt_put_text(&p.s, "file", "text"), NULL, WF_ERR_USAGE,
             "is a file");
     wt_put_text(&p.s, "folder/notes.txt", "mine");
-    refused(*state, fixture("llama"), p.folder, NULL, WF_ERR_USAGE, "holds 'notes.txt'");
+    refused(*state, fixture("llama"), p.folder, NULL, WF_ERR_USAGE, "contains 'notes.txt'");
     assert_int_equal(wf_path_look(wt_path(&p.s, "folder/notes.txt")), WF_PATH_FILE);
     refused(*state, fixture("llama"), wt_path(&p.s, "no/such/x.gguf"), NULL, WF_ERR_IO,
             "No such file");

@@ -222,9 +222,9 @@ static void finetune(void)
     wt_program_ok(&program, TUNED TUNE);
     wt_program_err(&program, "39 conversations");
     wt_program_err(&program, "the adapter is");
-    wt_program_fails(&program, 2, TUNED TUNE " -q", "has come to step");
+    wt_program_fails(&program, 2, TUNED TUNE " -q", "contains a run at step");
     wt_program_ok(&program, TUNED TUNE " --resume");
-    wt_program_err(&program, "going on from");
+    wt_program_err(&program, "continuing from");
     ask("What is Weft?", "Weft is a transformer engine in plain C.");
     ask("What is a shard?", "A shard is a file of tokens that weft prepare wrote.");
     ask("How are functions named?", "Functions are named wf_noun_verb.");

@@ -398,7 +398,7 @@ static void check_broken(wf_ctx *ctx, const char *name, bool masked, bool docume
     wf_status status = WF_OK; /* the next one may have been prepared before */
     for (int64_t i = 1; i < 50 && status == WF_OK; i++)
         status = wf_loader_get(l, i, &b);
-    wt_fails(ctx, status, WF_ERR_IO, "cut short");
+    wt_fails(ctx, status, WF_ERR_IO, "truncated");
     wf_loader_free(l);
     wf_data_close(d);
     wf_guard_mapped_files(false);
@@ -428,20 +428,20 @@ static void test_usage(void **state)
         const char *part;
     } bad[] = {
         {WF_SPLIT_VALID, {.batch = 1, .length = 1}, "nothing to validate on"},
-        {WF_SPLIT_TRAIN, {.batch = 0, .length = 1}, "cannot be 0 rows of 1 token"},
-        {WF_SPLIT_TRAIN, {.batch = 1, .length = -1}, "cannot be 1 row of -1 tokens"},
-        {WF_SPLIT_TRAIN, {.batch = INT64_MAX, .length = 2}, "cannot be"},
-        {WF_SPLIT_TRAIN, {.batch = 1 << 20, .length = 1 << 20}, "cannot be"},
-        {WF_SPLIT_TRAIN, {.batch = 8, .length = 8}, "one batch of 8 x 8 takes 65"},
+        {WF_SPLIT_TRAIN, {.batch = 0, .length = 1}, "batch of 0 rows of 1 token"},
+        {WF_SPLIT_TRAIN, {.batch = 1, .length = -1}, "batch of 1 row of -1 tokens"},
+        {WF_SPLIT_TRAIN, {.batch = INT64_MAX, .length = 2}, "is not possible"},
+        {WF_SPLIT_TRAIN, {.batch = 1 << 20, .length = 1 << 20}, "is not possible"},
+        {WF_SPLIT_TRAIN, {.batch = 8, .length = 8}, "one batch of 8 x 8 needs 65"},
         {WF_SPLIT_TRAIN,
          {.batch = 2, .length = 1, .documents = true, .sequences = 1},
-         "cannot have only 1 sequence"},
+         "needs more than 1 sequence"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         wt_fails(ctx, wf_loader_new(d, bad[i].split, &bad[i].o, &l), WF_ERR_USAGE, bad[i].part);
     const wf_loader_options o = {.batch = 1, .length = 1};
     wt_ok(ctx, wf_loader_new(d, WF_SPLIT_TRAIN, &o, &l));
-    wt_fails(ctx, wf_loader_get(l, -1, &b), WF_ERR_USAGE, "no batch number -1");
+    wt_fails(ctx, wf_loader_get(l, -1, &b), WF_ERR_USAGE, "batch number -1");
     wt_ok(ctx, wf_loader_get(l, INT64_MAX - 1, &b));
     wf_loader_free(l);
     wf_data_close(d);

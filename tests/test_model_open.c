@@ -258,7 +258,7 @@ static void missing_extra_and_misshapen_weights_are_listed(void **state)
                             .add = "model.layers.0.surprise",
                             .narrow = "layers.0.self_attn.v_proj.weight"});
     wt_fails(ctx, wf_model_open(ctx, s.folder, &m), WF_ERR_FORMAT,
-             "model.layers.0.self_attn.v_proj.weight in model.safetensors is [31, 64] and must be "
+             "model.layers.0.self_attn.v_proj.weight in model.safetensors is [31, 64] but must be "
              "[32, 64]");
     assert_non_null(strstr(wf_ctx_message(ctx), "model.layers.1.mlp.up_proj.weight is missing"));
     assert_non_null(strstr(wf_ctx_message(ctx),
@@ -352,7 +352,7 @@ static void count_warnings(void *user, wf_log_level level, const char *message)
 {
     (void)user;
     if (level == WF_LOG_WARN) {
-        assert_non_null(strstr(message, "blk.0.ffn_up.weight holds 1 number"));
+        assert_non_null(strstr(message, "blk.0.ffn_up.weight has 1 element"));
         warnings++;
     }
 }

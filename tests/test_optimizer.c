@@ -327,16 +327,16 @@ static void refuses(wf_ctx *ctx, wf_optimizer_options o, int mistake, const char
 
 static void test_misuse(void **state)
 {
-    refuses(*state, (wf_optimizer_options){.momentum = 1}, 0, "momentum must lie in [0, 1)");
-    refuses(*state, (wf_optimizer_options){.momentum = NAN}, 0, "momentum must lie in [0, 1)");
-    refuses(*state, (wf_optimizer_options){.weight_decay = -1}, 0, "weight decay of -1");
-    refuses(*state, (wf_optimizer_options){.weight_decay = INFINITY}, 0, "weight decay of inf");
-    refuses(*state, (wf_optimizer_options){.ema = 1}, 0, "averaged weights must lie in [0, 1)");
+    refuses(*state, (wf_optimizer_options){.momentum = 1}, 0, "momentum is");
+    refuses(*state, (wf_optimizer_options){.momentum = NAN}, 0, "momentum is");
+    refuses(*state, (wf_optimizer_options){.weight_decay = -1}, 0, "weight decay is -1");
+    refuses(*state, (wf_optimizer_options){.weight_decay = INFINITY}, 0, "weight decay is inf");
+    refuses(*state, (wf_optimizer_options){.ema = 1}, 0, "averaged weights is");
     refuses(*state, (wf_optimizer_options){.beta1 = 1}, 0, "betas must lie in [0, 1)");
     refuses(*state, (wf_optimizer_options){.kind = WF_LION, .beta2 = 1}, 0, "betas must lie");
-    refuses(*state, (wf_optimizer_options){0}, 1, "must be a state of floats");
-    refuses(*state, (wf_optimizer_options){0}, 2, "512 bytes at most");
-    refuses(*state, (wf_optimizer_options){0}, 3, "must be a state of floats");
+    refuses(*state, (wf_optimizer_options){0}, 1, "must be a float state");
+    refuses(*state, (wf_optimizer_options){0}, 2, "at most 512 bytes");
+    refuses(*state, (wf_optimizer_options){0}, 3, "must be a float state");
     refuses(*state, (wf_optimizer_options){0}, 4, "of one shape");
     refuses(*state, (wf_optimizer_options){0}, 5, "lr must be an f32 scalar");
 }

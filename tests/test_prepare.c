@@ -536,23 +536,24 @@ static void test_refused(void **state)
         const char *part;
     } bad[] = {
         {"{\"text\": \"a\"}\nnonsense\n", NULL, WF_ERR_FORMAT,
-         "line 2 of 'chat.jsonl': it is no JSON"},
-        {"\n\n{\"txt\": \"a\"}", NULL, WF_ERR_FORMAT, "line 3 of 'chat.jsonl': it has no \"text\""},
-        {"{\"text\": 7}", NULL, WF_ERR_FORMAT, "line 1 of 'chat.jsonl': it has no \"text\""},
-        {"[1]", NULL, WF_ERR_FORMAT, "it has no \"text\""},
+         "line 2 of 'chat.jsonl': it is not valid JSON"},
+        {"\n\n{\"txt\": \"a\"}", NULL, WF_ERR_FORMAT,
+         "line 3 of 'chat.jsonl': it has no string \"text\""},
+        {"{\"text\": 7}", NULL, WF_ERR_FORMAT, "line 1 of 'chat.jsonl': it has no string \"text\""},
+        {"[1]", NULL, WF_ERR_FORMAT, "it has no string \"text\""},
         {"{\"messages\": []}", NULL, WF_ERR_FORMAT, "has 0 messages"},
         {"{\"messages\": [{\"role\": 1, \"content\": \"a\"}]}", NULL, WF_ERR_FORMAT,
          "message 1 has no role"},
         {"{\"messages\": [7]}", NULL, WF_ERR_FORMAT, "message 1 has no role"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", NULL, WF_ERR_USAGE,
          "no conversation has an answer"},
-        {"{\"text\": \"\"}", NULL, WF_ERR_USAGE, "no document that is not empty"},
+        {"{\"text\": \"\"}", NULL, WF_ERR_USAGE, "all documents are empty"},
         {"{\"text\": \"a\"}\n{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}", NULL,
-         WF_ERR_USAGE, "prepare texts and conversations apart"},
+         WF_ERR_USAGE, "prepare texts and conversations separately"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
          "\"content\": \"b\"}]}",
          "{{ messages|length }} messages{% for m in messages %}{{ m.content }}{% endfor %}",
-         WF_ERR_UNSUPPORTED, "line 1 of 'chat.jsonl': the chat template writes"},
+         WF_ERR_UNSUPPORTED, "line 1 of 'chat.jsonl': the chat template renders"},
         {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}", "{{ 1 +", WF_ERR_FORMAT,
          "template"},
         {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"b\"}]}",
@@ -579,15 +580,17 @@ static void test_options(void **state)
     char in[600];
     snprintf(in, sizeof in, "%s", wt_put_text(&scratch, "a.txt", "hello hello hello"));
     refuses(ctx, in, (wf_prepare_options){.format = "csv"}, WF_ERR_USAGE, "not 'csv'");
-    refuses(ctx, in, (wf_prepare_options){.split_on = ""}, WF_ERR_USAGE, "cannot be nothing");
+    refuses(ctx, in, (wf_prepare_options){.split_on = ""}, WF_ERR_USAGE,
+            "separator between documents is empty");
     refuses(ctx, in, (wf_prepare_options){.valid = 0.7}, WF_ERR_USAGE, "0 to 0.5");
     refuses(ctx, in, (wf_prepare_options){.vocab = 100}, WF_ERR_USAGE, "too small");
     refuses(ctx, in, (wf_prepare_options){.tokenizer = "nowhere"}, WF_ERR_IO, "nowhere");
-    refuses(ctx, "nowhere", (wf_prepare_options){0}, WF_ERR_IO, "no file or folder 'nowhere'");
+    refuses(ctx, "nowhere", (wf_prepare_options){0}, WF_ERR_IO,
+            "file or folder 'nowhere' does not exist");
     refuses(ctx, "/dev/null", (wf_prepare_options){0}, WF_ERR_USAGE, "neither a file nor");
     wf_prepared r;
     wt_fails(ctx, wf_prepare(ctx, wt_path(&scratch, "x"), &(wf_prepare_options){0}, &r),
-             WF_ERR_USAGE, "no texts");
+             WF_ERR_USAGE, "no input");
 }
 
 static wf_status stop(void *user, const char *what, int64_t done, int64_t total)
@@ -659,7 +662,7 @@ static void test_two(void **state)
     meanwhile m = {.o = &other, .out = out};
     wf_prepare_options o = {
         .inputs = &first, .input_count = 1, .progress = prepare_other, .user = &m};
-    wt_fails(ctx, wf_prepare(ctx, out, &o, NULL), WF_ERR_USAGE, "is there already");
+    wt_fails(ctx, wf_prepare(ctx, out, &o, NULL), WF_ERR_USAGE, "already exists");
     assert_null(m.o);
     wf_data *d;
     wf_data_info info;

@@ -181,16 +181,17 @@ static void test_refused(void **state)
         {"{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\"}", "\"chosen\""},
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
          "type \"image_url\""},
-        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "no \"text\""},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}",
+         "no string \"text\""},
         {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"x\",\"weight\":0.5}]}",
          "\"weight\""},
         {"{\"system\":\"S\",\"messages\":[{\"role\":\"system\",\"content\":\"T\"}]}",
          "a system message"},
         {"{\"system\":\"S\",\"prompt\":\"a\",\"completion\":\"b\"}", "\"system\""},
-        {"{\"prompt\":\"a\",\"completion\":[" A("b") "]}", "two texts or two lists"},
+        {"{\"prompt\":\"a\",\"completion\":[" A("b") "]}", "two strings or two lists"},
         {"{\"instruction\":\"a\",\"output\":\"b\",\"history\":[1]}", "\"history\""},
         {"{\"instruction\":\"a\"}", "\"instruction\" with an \"output\""},
-        {"[1]", "no \"text\""},
+        {"[1]", "no string \"text\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_refused(&b, PLAIN, cases[i].record, cases[i].why);
@@ -414,9 +415,9 @@ static void test_arrays(void **state)
     static const struct {
         const char *text, *why;
     } cases[] = {
-        {"\"text\"", "no JSON array of records"},
+        {"\"text\"", "not a JSON array of records"},
         {"plain text", "--format text"},
-        {"[{\"text\":\"a\"}", "cut short"},
+        {"[{\"text\":\"a\"}", "not a complete JSON array"},
         {"[{\"text\":\"a\"}] x", "brackets or commas"},
         {"[{\"text\":\"a\"},]", "brackets or commas"},
         {"[{\"text\":\"a\"},}]", "brackets or commas"},

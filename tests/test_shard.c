@@ -152,15 +152,15 @@ static void test_truncated(void **state)
         assert_non_null(part);
         memcpy(part, bytes, n);
         wt_fails(ctx, read_all(ctx, part, n), WF_ERR_FORMAT,
-                 n < 8                 ? "is no shard"
+                 n < 8                 ? "is not a shard"
                  : n < WF_SHARD_HEADER ? "ends within its header"
-                                       : "should have");
+                                       : "instead of");
         free(part);
     }
     uint8_t *more = realloc(bytes, size + 1);
     assert_non_null(more);
     more[size] = 0;
-    wt_fails(ctx, read_all(ctx, more, size + 1), WF_ERR_FORMAT, "should have");
+    wt_fails(ctx, read_all(ctx, more, size + 1), WF_ERR_FORMAT, "instead of");
     free(more);
 }
 
@@ -204,46 +204,46 @@ static void test_forged(void **state)
         const char *part;
     } forged[] = {
         {WF_AT_VERSION, 4, 2, "of version 2"},
-        {WF_AT_ID_BYTES, 4, 3, "neither 2 nor 4"},
-        {WF_AT_ID_BYTES, 4, 2, "vocabulary of a size"},
-        {WF_AT_ID_BYTES, 4, 0xFFFFFFFF, "neither 2 nor 4"},
-        {WF_AT_VOCAB, 8, 0, "vocabulary of a size"},
-        {WF_AT_VOCAB, 8, UINT64_C(1) << 31, "vocabulary of a size"},
-        {WF_AT_VOCAB, 8, UINT64_MAX, "vocabulary of a size"},
-        {WF_AT_VOCAB, 8, 70000, "not below the size of the vocabulary"},
-        {WF_AT_TOKENS, 8, 0, "empty shard"},
-        {WF_AT_TOKENS, 8, UINT64_MAX, "empty shard"},
-        {WF_AT_TOKENS, 8, INT64_MAX, "offsets that do not follow"},
-        {WF_AT_TOKENS, 8, UINT64_C(1) << 60, "offsets that do not follow"},
-        {WF_AT_TOKENS, 8, UINT64_C(1) << 62, "offsets that do not follow"},
-        {WF_AT_TOKENS, 8, 21, "offsets that do not follow"},
-        {WF_AT_DOCUMENTS, 8, 0, "empty shard"},
-        {WF_AT_DOCUMENTS, 8, 21, "contradict"},
-        {WF_AT_DOCUMENTS, 8, UINT64_MAX, "empty shard"},
-        {WF_AT_DOCUMENTS, 8, 4, "offsets that do not follow"},
-        {WF_AT_BYTES, 8, UINT64_MAX, "contradict"},
-        {WF_AT_COUNTED, 8, 21, "contradict"},
-        {WF_AT_COUNTED, 8, UINT64_MAX, "contradict"},
-        {WF_AT_COUNTED, 8, 6, "another number of tokens"},
-        {WF_AT_FLAGS, 4, 0, "contradict"},
-        {WF_AT_FLAGS, 4, 3, "flags that this version does not know"},
-        {WF_AT_FLAGS + 4, 4, 1, "flags that this version does not know"},
-        {WF_AT_ZEROS, 8, 1, "flags that this version does not know"},
-        {WF_AT_ZEROS + 8, 8, 1, "flags that this version does not know"},
-        {WF_AT_IDS, 8, 0, "offsets that do not follow"},
-        {WF_AT_STARTS, 8, UINT64_MAX, "offsets that do not follow"},
-        {WF_AT_MASK, 8, 0, "offsets that do not follow"},
-        {WF_AT_SIZE, 8, 1, "offsets that do not follow"},
-        {WF_SHARD_HEADER, 4, 70001, "not below the size of the vocabulary"},
-        {WF_SHARD_HEADER + 76, 4, UINT32_MAX, "not below the size of the vocabulary"},
-        {starts, 8, 1, "do not follow one another"},
-        {starts + 8, 8, 5, "do not follow one another"},
-        {starts + 8, 8, 0, "do not follow one another"},
-        {starts + 16, 8, UINT64_MAX, "do not follow one another"},
-        {starts + 40, 8, 19, "do not follow one another"},
-        {starts + 40, 8, 21, "do not follow one another"},
-        {mask, 1, 0xFF, "another number of tokens"},
-        {mask + 2, 1, 0xF4, "another number of tokens"}, /* behind the last token */
+        {WF_AT_ID_BYTES, 4, 3, "other than 2 and 4"},
+        {WF_AT_ID_BYTES, 4, 2, "vocabulary size"},
+        {WF_AT_ID_BYTES, 4, 0xFFFFFFFF, "other than 2 and 4"},
+        {WF_AT_VOCAB, 8, 0, "vocabulary size"},
+        {WF_AT_VOCAB, 8, UINT64_C(1) << 31, "vocabulary size"},
+        {WF_AT_VOCAB, 8, UINT64_MAX, "vocabulary size"},
+        {WF_AT_VOCAB, 8, 70000, "beyond the vocabulary"},
+        {WF_AT_TOKENS, 8, 0, "is empty"},
+        {WF_AT_TOKENS, 8, UINT64_MAX, "is empty"},
+        {WF_AT_TOKENS, 8, INT64_MAX, "offsets that do not match"},
+        {WF_AT_TOKENS, 8, UINT64_C(1) << 60, "offsets that do not match"},
+        {WF_AT_TOKENS, 8, UINT64_C(1) << 62, "offsets that do not match"},
+        {WF_AT_TOKENS, 8, 21, "offsets that do not match"},
+        {WF_AT_DOCUMENTS, 8, 0, "is empty"},
+        {WF_AT_DOCUMENTS, 8, 21, "inconsistent"},
+        {WF_AT_DOCUMENTS, 8, UINT64_MAX, "is empty"},
+        {WF_AT_DOCUMENTS, 8, 4, "offsets that do not match"},
+        {WF_AT_BYTES, 8, UINT64_MAX, "inconsistent"},
+        {WF_AT_COUNTED, 8, 21, "inconsistent"},
+        {WF_AT_COUNTED, 8, UINT64_MAX, "inconsistent"},
+        {WF_AT_COUNTED, 8, 6, "does not match its number of tokens"},
+        {WF_AT_FLAGS, 4, 0, "inconsistent"},
+        {WF_AT_FLAGS, 4, 3, "flags that this version does not support"},
+        {WF_AT_FLAGS + 4, 4, 1, "flags that this version does not support"},
+        {WF_AT_ZEROS, 8, 1, "flags that this version does not support"},
+        {WF_AT_ZEROS + 8, 8, 1, "flags that this version does not support"},
+        {WF_AT_IDS, 8, 0, "offsets that do not match"},
+        {WF_AT_STARTS, 8, UINT64_MAX, "offsets that do not match"},
+        {WF_AT_MASK, 8, 0, "offsets that do not match"},
+        {WF_AT_SIZE, 8, 1, "offsets that do not match"},
+        {WF_SHARD_HEADER, 4, 70001, "beyond the vocabulary"},
+        {WF_SHARD_HEADER + 76, 4, UINT32_MAX, "beyond the vocabulary"},
+        {starts, 8, 1, "are not in order"},
+        {starts + 8, 8, 5, "are not in order"},
+        {starts + 8, 8, 0, "are not in order"},
+        {starts + 16, 8, UINT64_MAX, "are not in order"},
+        {starts + 40, 8, 19, "are not in order"},
+        {starts + 40, 8, 21, "are not in order"},
+        {mask, 1, 0xFF, "does not match its number of tokens"},
+        {mask + 2, 1, 0xF4, "does not match its number of tokens"}, /* behind the last token */
     };
     size_t size;
     uint8_t *bytes = make_bytes(ctx, &size), *copy = malloc(size);
@@ -260,7 +260,7 @@ static void test_forged(void **state)
     copy[mask] &= 0xFE;
     copy[mask + 2] |= 0x10;
     seal(copy, size);
-    wt_fails(ctx, read_all(ctx, copy, size), WF_ERR_FORMAT, "another number of tokens");
+    wt_fails(ctx, read_all(ctx, copy, size), WF_ERR_FORMAT, "does not match its number of tokens");
     free(bytes);
     free(copy);
 }
@@ -306,25 +306,27 @@ static void test_folder(void **state)
         wf_status status;
         const char *part;
     } bad[] = {
-        {"rm data.json", WF_ERR_IO, "it has no data.json"},
+        {"rm data.json", WF_ERR_IO, "data.json is missing"},
         {"echo '{' >data.json", WF_ERR_FORMAT, "data.json"},
-        {"echo '{}' >data.json", WF_ERR_FORMAT, "is not about data"},
+        {"echo '{}' >data.json", WF_ERR_FORMAT, "does not describe training data"},
         {"sed -i 's/\"version\": 1/\"version\": 7/' data.json", WF_ERR_UNSUPPORTED, "version"},
         {"sed -i 's/\"vocab\": 300/\"vocab\": 301/' data.json", WF_ERR_FORMAT, "is not the shard"},
-        {"sed -i 's/\"vocab\": 300/\"vocab\": -1/' data.json", WF_ERR_FORMAT, "cannot be"},
-        {"sed -i 's/\"end\": 299/\"end\": 300/' data.json", WF_ERR_FORMAT, "cannot be"},
-        {"sed -i 's/train-00000/..\\/x/' data.json", WF_ERR_FORMAT, "whose name"},
+        {"sed -i 's/\"vocab\": 300/\"vocab\": -1/' data.json", WF_ERR_FORMAT,
+         "invalid vocabulary size, id width or end token"},
+        {"sed -i 's/\"end\": 299/\"end\": 300/' data.json", WF_ERR_FORMAT,
+         "invalid vocabulary size, id width or end token"},
+        {"sed -i 's/train-00000/..\\/x/' data.json", WF_ERR_FORMAT, "invalid name"},
         {"sed -i 's/\"tokens\": [0-9]*,/\"tokens\": 1e30,/' data.json", WF_ERR_FORMAT,
-         "whose name, counts"},
+         "invalid name, count"},
         {"sed -i 's/\"documents\": 10/\"documents\": 11/' data.json", WF_ERR_FORMAT,
          "is not the shard"},
-        {"sed -i 's/\"shards\"/\"shard\"/' data.json", WF_ERR_FORMAT, "no list of shards"},
+        {"sed -i 's/\"shards\"/\"shard\"/' data.json", WF_ERR_FORMAT, "no list of"},
         {"rm train-00001.weft", WF_ERR_IO, "train-00001.weft"},
         {"cp train-00001.weft train-00000.weft", WF_ERR_FORMAT, "is not the shard"},
-        {"truncate -s -1 valid-00002.weft", WF_ERR_FORMAT, "should have"},
-        {"truncate -s 0 train-00000.weft", WF_ERR_FORMAT, "is no shard"},
+        {"truncate -s -1 valid-00002.weft", WF_ERR_FORMAT, "instead of"},
+        {"truncate -s 0 train-00000.weft", WF_ERR_FORMAT, "is not a shard"},
         {"printf x | dd of=valid-00001.weft bs=1 seek=140 conv=notrunc 2>/dev/null", WF_ERR_FORMAT,
-         "checksum is another"},
+         "checksum differs"},
         {"rm tokenizer.json", WF_ERR_IO, "tokenizer.json"},
         {"echo >>tokenizer.json", WF_ERR_FORMAT, "is not the tokenizer"},
     };

@@ -154,7 +154,7 @@ static const struct {
     {"lion in bf16", {SMALL, .optimizer = "lion", .compute = WF_BF16}},
     {"sgd over two batches", {SMALL, .optimizer = "sgd", .accumulate = 2, .dropout = 0.2}},
     {"f16", {SMALL, .compute = WF_F16}},
-    {"an average", {SMALL, .ema = 0.9, .schedule = "wsd"}},
+    {"ema averages", {SMALL, .ema = 0.9, .schedule = "wsd"}},
     {"documents", {SMALL, .documents = true, .z_loss = 1e-3, .label_smoothing = 0.1}},
     {"recompute", {SMALL, .recompute = 1, .schedule = "linear", .outlier = 50}},
     {"all weights of a model", {.model = "llama", .batch = 2, .length = 32, .steps = STEPS}},
@@ -228,7 +228,7 @@ static void test_folders(void **state)
     make_place(&p, *state);
     run(&p, "run", &o, false, &w);
     wt_fails(p.ctx, try_run(&p, "run", &o, false, &again, &stopped), WF_ERR_USAGE,
-             "has come to step 2");
+             "contains a run at step 2");
     wf_train_options other = {SMALL, .optimizer = "lion"};
     wt_fails(p.ctx, try_run(&p, "run", &other, true, &again, &stopped), WF_ERR_USAGE,
              "optimizer = adamw");
@@ -246,10 +246,10 @@ static void test_options(void **state)
         wf_train_options o;
         const char *sentence;
     } wrong[] = {
-        {{.batch = 2}, "the shape of the model is missing"},
+        {{.batch = 2}, "the model's shape is missing"},
         {{.depth = 1, .preset = "gpt2-124M"}, "is given more than once"},
         {{.preset = "gpt2-124"}, "did you mean"},
-        {{.preset = "tiny"}, "to plan with"},
+        {{.preset = "tiny"}, "for planning only"},
         {{.depth = 1000}, "1 to 256"},
         {{.depth = 1, .optimizer = "adam"}, "use one of: adamw"},
         {{.depth = 1, .schedule = "step"}, "use one of: constant"},
@@ -257,10 +257,10 @@ static void test_options(void **state)
         {{.depth = 1, .dropout = 1}, "dropout"},
         {{.depth = 1, .rate = -1}, "rate must be above 0"},
         {{.depth = 1, .beta2 = 1}, "beta2"},
-        {{.depth = 1, .lora = 4}, "adapters need a model"},
+        {{.depth = 1, .lora = 4}, "adapters need a base model"},
         {{.depth = 1, .batch = 1 << 20, .length = 1 << 20}, "too large"},
-        {{.model = WT_MODELS_FOLDER "/llama", .depth = 1}, "has its shape already"},
-        {{.model = WT_MODELS_FOLDER "/llama", .length = 100000}, "has been made for"},
+        {{.model = WT_MODELS_FOLDER "/llama", .depth = 1}, "determines the shape"},
+        {{.model = WT_MODELS_FOLDER "/llama", .length = 100000}, "the limit of"},
         {{.model = WT_MODELS_FOLDER "/llama", .lora = 2, .lora_targets = "nothing"}, "nothing"},
         {{.model = WT_MODELS_FOLDER "/llama", .lora = 2, .ema = 0.9}, "average"},
         {{.model = WT_MODELS_FOLDER "/llama"}, "another tokenizer"},

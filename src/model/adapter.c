@@ -252,11 +252,8 @@ wf_value *wf_adapter_apply(void *adapter, wf_builder *b, const char *name, wf_va
         x = wf_dropout(b->g, x, b->key, a->options.dropout);
     /* Scale here, where each token has r values, not after B, where it has `out`. */
     wf_value *h = wf_scale(b->g, wf_linear(b->g, x, down, NULL), a->scale);
-    return wf_binary(
-        b->g, "add", y,
-        wf_linear(
-            b->g, h, up,
-            NULL)); /* not wf_part_add: the adapter is part of the branch and gets no dropout of its own */
+    /* Not wf_part_add: the adapter is part of its branch and gets no dropout of its own. */
+    return wf_binary(b->g, "add", y, wf_linear(b->g, h, up, NULL));
 }
 
 /* ---- States ---- */

@@ -260,11 +260,10 @@ static wf_status refuse_others(const reader *r)
                 "(save_embedding_layers=False in PEFT)",
                 r->path, wf_text_show(shown, t->name, strlen(t->name)));
         if (!used)
-            return wf_fail(
-                a->ctx, WF_ERR_FORMAT,
-                "the adapter '%s' does not fit the model: it contains %s, but the model has no such "
-                "linear",
-                r->path, wf_text_show(shown, t->name, strlen(t->name)));
+            return wf_fail(a->ctx, WF_ERR_FORMAT,
+                           "the adapter '%s' does not fit the model: it contains %s, but the "
+                           "model has no such linear",
+                           r->path, wf_text_show(shown, t->name, strlen(t->name)));
     }
     return WF_OK;
 }

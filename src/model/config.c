@@ -72,8 +72,7 @@ static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c)
             "and fit into the head",
             what, (long long)r->dims, (long long)c->head_dim);
     if (r->scaling != WF_ROPE_PLAIN && !positive(r->factor))
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the factor of the rope scaling is %g", what,
-                       r->factor);
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling has factor %g", what, r->factor);
     bool waves = r->scaling == WF_ROPE_LLAMA3 || r->scaling == WF_ROPE_YARN;
     if (waves && !(positive(r->original) && r->original <= INT32_MAX))
         return wf_fail(ctx, WF_ERR_FORMAT,

@@ -51,8 +51,8 @@ const wf_config_key wf_config_keys[] = {
 
     /* Keys with only one accepted value. */
     {"quantization_config", ALL, WF_KEY_EMPTY,
-     "the weights are quantized in a format that Weft does not read; use the original checkpoint or "
-     "a GGUF file"},
+     "the weights are quantized in a format that Weft does not read; use "
+     "the original checkpoint or a GGUF file"},
     {"compression_config", ALL, WF_KEY_EMPTY,
      "the weights are compressed; use the original checkpoint or a GGUF file"},
     {"per_layer_config", ALL, WF_KEY_EMPTY, "all layers must have the same sizes"},

@@ -313,16 +313,16 @@ static wf_status look_at_folder(folder *f)
         return WF_OK;
     if (kind != WF_PATH_FOLDER)
         return wf_fail(c->ctx, WF_ERR_USAGE,
-                       "'%s' is a file; choose a folder, or a path that ends in .gguf", c->path);
+                       "the path '%s' is a file; choose a folder, or a path that ends in .gguf",
+                       c->path);
     WF_TRY(wf_path_list(&c->arena, c->path, MOST_ENTRIES, &names, &count));
     for (size_t i = 0; i < count; i++) {
         char shown[WF_TEXT_SHOWN];
         if (!is_ours(names[i]))
-            return wf_fail(
-                c->ctx, WF_ERR_USAGE,
-                "the folder '%s' contains '%s', which is not part of a model; choose a new or empty "
-                "folder",
-                c->path, wf_text_show(shown, names[i], strlen(names[i])));
+            return wf_fail(c->ctx, WF_ERR_USAGE,
+                           "the folder '%s' contains '%s', which is not part of a model; choose a "
+                           "new or empty folder",
+                           c->path, wf_text_show(shown, names[i], strlen(names[i])));
     }
     return WF_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* axis.c - see axis.h. */
+/* axis.c - axes of charts: ranges, ticks and labels. */
 #include "train/axis.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ wf_axis wf_axis_make(wf_axis_kind kind, double low, double high, bool log, bool 
         return (wf_axis){kind, low / factor, high * factor, true};
     }
     double around = room ? (high - low) * 0.04 : 0;
-    /* Numbers that can hardly be told apart get an axis, too. */
+    /* Widen a range that is too small to distinguish its ends. */
     if (high - low <= fabs(high) * 1e-9 || high - low < 1e-30)
         around = fabs(high) > 1e-20 ? fabs(high) * 0.1 : 1;
     return (wf_axis){kind, low - around, high + around, false};
@@ -28,7 +28,8 @@ double wf_axis_place(const wf_axis *a, double value)
     return (value - a->low) / (a->high - a->low);
 }
 
-/* The least of 1, 2, 5, 10, 20, ... times a power of ten that is not below it; of times, of what clocks show. */
+/* Returns the smallest round step >= `least`: 1, 2 or 5 times a power of ten, or a usual unit of
+ * time. */
 static double round_step(wf_axis_kind kind, double least)
 {
     static const double clock[] = {1,   2,   5,    10,   15,   30,    60,    120,   300,
@@ -50,7 +51,7 @@ static int log_ticks(const wf_axis *a, double ticks[WF_AXIS_TICKS])
 {
     static const double digit[] = {1, 2, 5};
     int first = (int)floor(log10(a->low)), last = (int)ceil(log10(a->high)), n = 0;
-    int each = last - first > 7 ? 1 : 3; /* of the digits, and then of the powers */
+    int each = last - first > 7 ? 1 : 3; /* show each digit's lines, or only powers of ten */
     int skip = (last - first) / 20 + 1;
     for (int p = first; p <= last; p += skip)
         for (int i = 0; i < each; i++) {
@@ -71,7 +72,7 @@ int wf_axis_ticks(const wf_axis *a, int about, double ticks[WF_AXIS_TICKS])
     for (double i = ceil((a->low - slack) / step); n < WF_AXIS_TICKS; i++) {
         if (i * step > a->high + slack)
             break;
-        ticks[n++] = i == 0 ? 0 : i * step; /* and not -0 */
+        ticks[n++] = i == 0 ? 0 : i * step; /* avoids -0 */
     }
     return n;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* chart.c - see chart.h. */
+/* chart.c - draws the loss curves of runs as SVG. */
 #include "train/chart.h"
 
 #include <math.h>
@@ -14,22 +14,22 @@ enum {
     LEFT = 62,
     RIGHT = 24,
     HEAD = 64, /* title and key */
-    ROW = 18,  /* of the legend of several runs */
+    ROW = 18,  /* height of a legend entry */
     LOSS = 320,
     GAP = 34,
     RATE = 64,
     FOOT = 46,
     AREA = WIDTH - LEFT - RIGHT,
-    MOST_BUCKETS = 450, /* two columns of the drawing each */
+    MOST_BUCKETS = 450, /* each is two pixels wide */
     MOST_VALIDS = 150,
-    RAW_RUNS = 4, /* more than so many curves with all their noise are a blot */
+    RAW_RUNS = 4, /* more unsmoothed curves would be unreadable */
 };
 
-/* Middle tones, which stand out from white and from black. */
+/* Mid-tones, visible on white and on black. */
 static const char *const colors[] = {"#3b82f6", "#f0722b", "#2da44e", "#b04fd6",
                                      "#e5484d", "#0ea5b7", "#c99700", "#8b8f98"};
 #define COLORS ((int)(sizeof colors / sizeof *colors))
-/* Tells the runs apart when colours come round again. */
+/* Distinguish runs when the colors repeat. */
 static const char *const dashes[] = {"", " stroke-dasharray=\"7 3\"", " stroke-dasharray=\"2 3\"",
                                      " stroke-dasharray=\"9 3 2 3\""};
 
@@ -42,8 +42,8 @@ typedef struct {
     wf_axis rate;
     wf_bucket *buckets;
     int bucket_count;
-    int top, bottom;           /* of the loss */
-    int rate_top, rate_bottom; /* of the strip */
+    int top, bottom;           /* of the loss panel */
+    int rate_top, rate_bottom; /* of the learning rate panel */
 } drawing;
 
 /* ---- Ranges ---- */
@@ -65,7 +65,8 @@ bool wf_chart_drawable(const wf_chart_options *o, double loss)
     return wf_curve_usable(loss) && (!o->log_y || loss >= 1e-30);
 }
 
-/* Spikes of single steps may leave the drawing, the smoothed curve may not. */
+/* Extends the ranges by a run. Spikes of single steps may leave the chart; the smoothed curve may
+ * not. */
 static void span_run(const wf_history *h, const wf_chart_options *o, span *x, span *y)
 {
     wf_smoother smoother = wf_smoother_make(o->smooth, h->count);
@@ -83,7 +84,8 @@ static void span_run(const wf_history *h, const wf_chart_options *o, span *x, sp
         }
 }
 
-/* Losses of single steps that are no spikes: at most half the height of the smoothed curves outside of them. */
+/* Extends the range by single losses that are not spikes: by at most half the height of the
+ * smoothed curves. */
 static void span_noise(const wf_history *h, const wf_chart_options *o, span curves, span *y)
 {
     double room = (curves.high - curves.low) / 2;
@@ -106,7 +108,7 @@ void wf_chart_find_range(const wf_chart_run *runs, int n, const wf_chart_options
     out->empty = x.low > x.high;
     if (out->empty)
         x = y = (span){0, 1};
-    /* A run starts at the left edge, and not where its first step ended. */
+    /* Start the axis at 0 instead of at the end of the first step. */
     if (x.low > 0 && x.low < x.high * 0.1)
         x.low = 0;
     out->x = wf_axis_make(o->x == WF_X_SECONDS ? WF_AXIS_TIME : WF_AXIS_COUNT, x.low, x.high, false,
@@ -126,7 +128,7 @@ static wf_axis rate_axis(const drawing *d)
 
 /* ---- Pieces ---- */
 
-/* In tenths, with a dot in every locale. */
+/* Writes tenths, with a dot in every locale. */
 static void put_number(drawing *d, double v)
 {
     wf_assert(!isnan(v));
@@ -228,7 +230,7 @@ static void draw_x_axis(drawing *d)
 
 /* ---- Curves ---- */
 
-/* Up and down in each slice: as dense as the curve was. */
+/* Draws the range of losses in each slice as a vertical line. */
 static void draw_raw(drawing *d, int run)
 {
     bool first = true;
@@ -269,7 +271,7 @@ static void draw_rate(drawing *d, int run)
     end_path(d);
 }
 
-/* One run: in the second colour, since it has the drawing to itself. */
+/* A single run draws its validation loss in the second color. */
 static int valid_color(const drawing *d, int run)
 {
     return d->n == 1 ? 1 : run;
@@ -325,7 +327,7 @@ static void draw_curves(drawing *d)
 
 /* ---- Words ---- */
 
-/* "loss 2.31, validation 2.25, best 2.24 at step 900" */
+/* Formats "loss 2.31, validation 2.25, best 2.24 at step 900". */
 static void summarize(const wf_history *h, char *out, size_t cap)
 {
     char number[WF_AXIS_LABEL];
@@ -347,7 +349,7 @@ static void summarize(const wf_history *h, char *out, size_t cap)
                    (long long)best->step);
 }
 
-/* What the kinds of lines mean, on the right of the second row. */
+/* Draws the key to the line styles, right-aligned in the second row. */
 static void draw_key(drawing *d)
 {
     static const struct {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * checkpoint.c - see checkpoint.h.
+ * checkpoint.c - creates, finds, verifies and removes checkpoint folders.
  *
- * At every moment, and so after a crash at any, each checkpoint that was ever whole and was not removed on
- * purpose lies whole under a name that wf_checkpoint_find looks at: step-N or .step-N.old.
+ * Crash safety: at every moment, each checkpoint that was complete and was not removed on purpose
+ * is complete under a name that wf_checkpoint_find considers: step-N or .step-N.old.
  */
 #include "train/checkpoint.h"
 
@@ -17,7 +17,7 @@
 #include "base/path.h"
 #include "train/manifest.h"
 
-#define ENTRIES ((size_t)1 << 20) /* of the folder of a run */
+#define ENTRIES ((size_t)1 << 20) /* limit for a run's folder */
 #define NAME_BYTES 48
 
 /* ---- The lock ---- */
@@ -44,10 +44,11 @@ static wf_status take_lock(wf_arena *arena, const char *run, wf_run_lock **out)
     char who[48] = "another process";
     if (holder > 0)
         snprintf(who, sizeof who, "process %" PRId64, holder);
-    return wf_fail(arena->ctx, WF_ERR_USAGE,
-                   "cannot train in '%s': %s does already; wait until it ends, or choose another "
-                   "folder",
-                   run, who);
+    return wf_fail(
+        arena->ctx, WF_ERR_USAGE,
+        "cannot train in '%s': %s is already training there; wait until it ends, or choose "
+        "another folder",
+        run, who);
 }
 
 wf_status wf_run_lock_take(wf_ctx *ctx, const char *run, wf_run_lock **out)
@@ -77,7 +78,7 @@ static void compose_name(char out[NAME_BYTES], int64_t step, name_kind kind)
              suffixes[kind]);
 }
 
-/* RUN/step-..., NULL when memory runs out. */
+/* Returns RUN/step-..., or NULL if memory runs out. */
 static char *compose_path(wf_arena *arena, const char *run, int64_t step, name_kind kind)
 {
     char name[NAME_BYTES];
@@ -85,7 +86,7 @@ static char *compose_path(wf_arena *arena, const char *run, int64_t step, name_k
     return wf_path_join(arena, run, name);
 }
 
-/* KINDS: none of ours. Only what would be written exactly so is taken. */
+/* Returns KINDS for a foreign name. Accepts only names exactly as Weft writes them. */
 static name_kind parse_name(const char *name, int64_t *step)
 {
     const char *digits = name + (*name == '.');
@@ -110,7 +111,7 @@ typedef struct {
     const char *path;
 } found;
 
-/* Newest first, and of one step what has its name before what made way for it. */
+/* Sorts the newest first; step-N comes before .step-N.old. */
 static int compare_found(const void *a, const void *b)
 {
     const found *x = a, *y = b;
@@ -143,7 +144,7 @@ static wf_status list_run(wf_arena *arena, const char *run, found **out, size_t 
     return WF_OK;
 }
 
-/* Is a checkpoint of this step among those that were listed, under its own name? */
+/* Returns true if the list contains step-N for this step. */
 static bool has_whole(const found *list, size_t count, int64_t step)
 {
     for (size_t i = 0; i < count; i++)
@@ -158,14 +159,14 @@ struct wf_checkpoint {
     wf_ctx *ctx;
     wf_arena arena;
     int64_t step;
-    uint64_t id; /* of the run */
+    uint64_t id; /* random id of the run */
     const char *run, *part, *whole, *old;
-    bool renamed; /* the folder has its name: no longer ours to remove */
-    bool told;    /* the sentence of the failure says what became of it */
+    bool renamed; /* renamed to step-N: wf_checkpoint_free must not remove it */
+    bool told;    /* the error message already mentions the checkpoint */
 };
 
-/* Is the checkpoint in this folder one of the run's own? false when its manifest cannot be read, and when the folder is
- * a link: somebody else put it there. */
+/* Sets *out if this run wrote the checkpoint. False if its manifest cannot be read, or if the
+ * folder is a link, which somebody else created. */
 static wf_status is_own(wf_ctx *ctx, const char *path, int64_t step, uint64_t id, bool *out)
 {
     uint64_t run;
@@ -174,15 +175,16 @@ static wf_status is_own(wf_ctx *ctx, const char *path, int64_t step, uint64_t id
     return status == WF_ERR_MEMORY ? status : WF_OK;
 }
 
-/* Removes the files that the manifest lists. A folder in which other files remain gets back the name of a checkpoint,
- * or one beside it. A link, or a folder whose manifest is damaged, is set aside: it must not keep the run from saving. */
+/* Removes the files that the manifest lists. If other files remain, the folder gets the name of a
+ * checkpoint back, or a backup name. A link, or a folder with a damaged manifest, is renamed so
+ * that it cannot block saving. */
 static wf_status finish_removal(wf_arena *arena, const char *run, int64_t step, const char *gone)
 {
     const char *manifest = wf_path_join(arena, gone, WF_MANIFEST_NAME),
                *name = compose_path(arena, run, step, WHOLE), *aside;
     if (!manifest || !name)
         return WF_ERR_MEMORY;
-    /* Behind a link are files of somebody else. */
+    /* The files behind a link are not ours. */
     wf_status status = wf_path_is_link(gone)       ? WF_ERR_FORMAT
                        : wf_path_missing(manifest) ? WF_OK
                                                    : wf_manifest_remove(arena->ctx, gone, step);
@@ -195,7 +197,8 @@ static wf_status finish_removal(wf_arena *arena, const char *run, int64_t step, 
                                                     : wf_disk_set_aside(arena, gone, name, &aside);
 }
 
-/* Under another name first: it cannot be taken for whole then while its files go one by one. */
+/* Renames the folder first: while its files are removed, it cannot be mistaken for a complete
+ * checkpoint. */
 static wf_status remove_checkpoint(wf_arena *arena, const char *run, int64_t step, const char *path)
 {
     const char *gone = compose_path(arena, run, step, GONE);
@@ -207,8 +210,8 @@ static wf_status remove_checkpoint(wf_arena *arena, const char *run, int64_t ste
     return finish_removal(arena, run, step, gone);
 }
 
-/* After a crash: what was being written or removed goes. What was made way for gets its name back if nothing
- * else has it. */
+/* Cleans up after a crash: removes checkpoints that were being written or removed. A .old folder
+ * gets its name back if no other folder has it. */
 static wf_status clean_up(wf_checkpoint *c)
 {
     found *list;
@@ -261,7 +264,7 @@ wf_status wf_checkpoint_begin(wf_ctx *ctx, const char *run, int64_t step, uint64
         return WF_OK;
     }
     wf_checkpoint_explain(c, status);
-    c->renamed = true; /* there is nothing to remove, or it could not be removed */
+    c->renamed = true; /* nothing to remove, or removal failed */
     wf_checkpoint_free(c);
     return status;
 }
@@ -278,21 +281,21 @@ wf_status wf_checkpoint_explain(wf_checkpoint *c, wf_status status)
     c->told = true;
     return wf_fail(c->ctx, status,
                    "%s; the checkpoint of step %" PRId64
-                   " is not saved, those before it are as they were",
+                   " is not saved, earlier checkpoints are unchanged",
                    wf_ctx_message(c->ctx), c->step);
 }
 
-/* Renames a folder that is not this run's to remove. */
+/* Renames a folder that this run may not remove. */
 static wf_status set_aside(wf_checkpoint *c, const char *path)
 {
     const char *to;
     WF_TRY(wf_disk_set_aside(&c->arena, path, c->whole, &to));
-    wf_ctx_log(c->ctx, WF_LOG_WARN, "'%s' is not a checkpoint of this run and is now called '%s'",
+    wf_ctx_log(c->ctx, WF_LOG_WARN, "'%s' is not a checkpoint of this run; it was renamed to '%s'",
                c->whole, to);
     return WF_OK;
 }
 
-/* Removes what lies under `path` if this run wrote it, else sets it aside. */
+/* Removes `path` if this run wrote it, else renames it. */
 static wf_status clear(wf_checkpoint *c, const char *path)
 {
     bool own;
@@ -302,8 +305,8 @@ static wf_status clear(wf_checkpoint *c, const char *path)
     return wf_path_missing(path) ? WF_OK : set_aside(c, path);
 }
 
-/* Moves the checkpoint that has the name out of the way. Two of them are there only when a crash came between
- * the new one's getting its name and the old one's going: one of them is enough, if it is whole. */
+/* Moves an existing step-N to .step-N.old. Both exist only if a crash came between naming the new
+ * one and removing the old one; then one complete checkpoint is enough. */
 static wf_status make_way(wf_checkpoint *c)
 {
     bool own;
@@ -329,13 +332,13 @@ static wf_status give_name(wf_checkpoint *c)
     if (status != WF_OK && wf_path_look(c->old) != WF_PATH_NONE) {
         char why[WF_MESSAGE_BYTES];
         snprintf(why, sizeof why, "%s", wf_ctx_message(c->ctx));
-        wf_disk_rename(c->ctx, c->old, c->whole); /* if not, it is found under that name, too */
+        wf_disk_rename(c->ctx, c->old, c->whole); /* if this fails, it is still found as .old */
         return wf_fail(c->ctx, status, "%s", why);
     }
     return status;
 }
 
-/* Those that made way, now that others are safely there. That one stays does no harm but for its room. */
+/* Removes .old folders, now that the new checkpoint is safe. A failure only wastes disk space. */
 static void remove_old(wf_checkpoint *c)
 {
     found *list;
@@ -350,7 +353,7 @@ static void remove_old(wf_checkpoint *c)
             status = remove_checkpoint(&c->arena, c->run, f->step, f->path);
     }
     if (status != WF_OK)
-        wf_ctx_log(c->ctx, WF_LOG_WARN, "an old checkpoint stays where it was: %s",
+        wf_ctx_log(c->ctx, WF_LOG_WARN, "cannot remove an old checkpoint: %s",
                    wf_ctx_message(c->ctx));
 }
 
@@ -373,11 +376,12 @@ void wf_checkpoint_free(wf_checkpoint *c)
     if (!c)
         return;
     if (!c->renamed) {
-        wf_status kept = c->ctx->status; /* why it is not finished matters more than what follows */
+        wf_status kept = c->ctx->status; /* keep the original error, not one of the cleanup */
         char message[WF_MESSAGE_BYTES];
         memcpy(message, c->ctx->message, sizeof message);
         if (wf_disk_remove(c->ctx, c->part) != WF_OK)
-            wf_ctx_log(c->ctx, WF_LOG_WARN, "an unfinished checkpoint stays until the next: %s",
+            wf_ctx_log(c->ctx, WF_LOG_WARN,
+                       "an incomplete checkpoint remains until the next save: %s",
                        wf_ctx_message(c->ctx));
         c->ctx->status = kept;
         memcpy(c->ctx->message, message, sizeof message);
@@ -408,7 +412,8 @@ static wf_status take(wf_ctx *ctx, const found *f, wf_checkpoint_found *out)
     return out->path ? WF_OK : WF_ERR_MEMORY;
 }
 
-/* The first of the list, from `from` on, that is whole; `count` when none is. Stops behind step `only` (-1: never). */
+/* Returns the first complete checkpoint from `from` on, or `count`. Stops after step `only` (-1:
+ * never). */
 static wf_status find_whole(wf_ctx *ctx, const found *list, size_t count, int64_t only, size_t from,
                             size_t *out)
 {
@@ -424,8 +429,8 @@ static wf_status find_whole(wf_ctx *ctx, const found *list, size_t count, int64_
     return WF_OK;
 }
 
-/* The newest exists and cannot be used. To go on from an older one is the user's decision: it loses steps, and what
- * looks damaged may be a disk that is not mounted or a file of another owner. */
+/* The newest checkpoint exists but is unusable. Falling back to an older one would lose steps, and
+ * the damage may be an unmounted disk or a permission: let the user decide. */
 static wf_status refuse(wf_arena *arena, const found *list, size_t count, size_t newest)
 {
     char why[WF_MESSAGE_BYTES];
@@ -433,18 +438,18 @@ static wf_status refuse(wf_arena *arena, const found *list, size_t count, size_t
     const found *f = &list[newest];
     wf_ctx *ctx = arena->ctx;
     wf_status status = wf_manifest_check(ctx, f->path, f->step, true);
-    if (status == WF_OK) /* it can be read again */
-        status = wf_fail(ctx, WF_ERR_IO, "'%s' could not be read", f->path);
+    if (status == WF_OK) /* it is readable now */
+        status = wf_fail(ctx, WF_ERR_IO, "'%s' cannot be read", f->path);
     snprintf(why, sizeof why, "%s", wf_ctx_message(ctx));
     WF_TRY(find_whole(ctx, list, count, -1, newest + 1, &older));
     if (older == count)
-        return wf_fail(ctx, status,
-                       "%s; no other checkpoint there is whole: restore it, or start over with "
-                       "--restart",
-                       why);
+        return wf_fail(
+            ctx, status,
+            "%s; no other checkpoint there is complete: restore it, or start over with --restart",
+            why);
     return wf_fail(ctx, status,
-                   "%s; the checkpoint of step %" PRId64 " is whole: to go on from it, rename '%s' "
-                   "and --resume again",
+                   "%s; the checkpoint of step %" PRId64
+                   " is complete: to continue from it, rename '%s' and use --resume again",
                    why, list[older].step, f->path);
 }
 
@@ -491,7 +496,7 @@ wf_status wf_checkpoint_newest(wf_ctx *ctx, const char *run, int64_t *step)
     return status;
 }
 
-/* Oldest first: when this is interrupted, --resume still finds the newest. */
+/* Oldest first: if interrupted, --resume still finds the newest. */
 wf_status wf_checkpoint_set_aside(wf_ctx *ctx, const char *run)
 {
     wf_arena arena;
@@ -526,7 +531,7 @@ static wf_status retain(wf_arena *arena, const char *run, uint64_t id, int64_t a
             WF_TRY(is_own(arena->ctx, f->path, f->step, id, &own));
         if (!own)
             continue;
-        if (kept < keep) { /* sizes tell nearly as much as all bytes would, and at once */
+        if (kept < keep) { /* comparing sizes is fast and finds nearly all damage */
             wf_status status = wf_manifest_check(arena->ctx, f->path, f->step, false);
             if (status == WF_ERR_MEMORY)
                 return status;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * checkpoint.h - folders of a run that are whole or not there.
+ * checkpoint.h - checkpoint folders that are either complete or absent.
  *
- *     RUN/lock                    who trains here (base/lock.h)
+ *     RUN/lock                    the process that trains here (base/lock.h)
  *     RUN/step-00001000           a checkpoint, with a manifest of all its files (manifest.h)
- *     RUN/.step-00001000.part     one that is being written, or was when the program ended
- *     RUN/.step-00001000.old      one that another takes the place of, until that has its name
- *     RUN/.step-00001000.gone     one that is being removed
- *     RUN/step-00001000.bak-1     one of another run that was in the way, or that was there before a restart
+ *     RUN/.step-00001000.part     being written, or left by a crash
+ *     RUN/.step-00001000.old      being replaced, until the new one has its name
+ *     RUN/.step-00001000.gone     being removed
+ *     RUN/step-00001000.bak-1     of another run, or from before a restart
  *
- * Every run has a random id, which the manifests of its checkpoints carry. A run removes only checkpoints with its id,
- * and of these only the files that the manifest lists.
+ * Every run has a random id, which the manifests of its checkpoints contain. A run removes only
+ * checkpoints with its own id, and of these only the files that the manifest lists.
  *
- * Only wf_checkpoint_find is for others than the one who holds the lock.
+ * All functions except wf_checkpoint_find require the run's lock.
  */
 #ifndef WF_TRAIN_CHECKPOINT_H
 #define WF_TRAIN_CHECKPOINT_H
@@ -21,47 +21,48 @@
 
 typedef wf_lock wf_run_lock;
 
-/* Makes the folder if need be; the one around it must be there. WF_ERR_USAGE, with the number of the process,
- * when somebody trains there already. Ends with the process, however that ends. */
+/* Creates the folder if necessary; its parent must exist. Fails with WF_ERR_USAGE and the process
+ * id if another process trains there. The lock ends with the process. */
 wf_status wf_run_lock_take(wf_ctx *ctx, const char *run, wf_run_lock **out);
 void wf_run_lock_release(wf_run_lock *lock);
 
-#define WF_RUN_LOCK "lock" /* its file in the run's folder, which stays */
+#define WF_RUN_LOCK "lock" /* the lock's file in the run's folder; it is never removed */
 
 typedef struct wf_checkpoint wf_checkpoint;
 
-/* An empty folder for the files of a checkpoint; what an earlier program left unfinished is removed. */
+/* Creates an empty folder for a checkpoint, and removes what an interrupted run left. */
 wf_status wf_checkpoint_begin(wf_ctx *ctx, const char *run, int64_t step, uint64_t id,
                               wf_checkpoint **out);
-/* Where its files go, in folders of their own if need be; borrowed until free. Names are of letters, digits,
- * '.', '_' and '-', and begin with no dot. */
+/* Returns the folder for the files; subfolders are allowed. Borrowed until free. Names consist of
+ * letters, digits, '.', '_' and '-', and do not start with a dot. */
 const char *wf_checkpoint_folder(const wf_checkpoint *c);
-/* Writes the manifest, puts everything onto the disk and gives the folder its name. A checkpoint of the same
- * step that is there already stays valid until then, and is set aside if it is another run's. When it fails, those that
- * were there are as they were. */
+/* Writes the manifest, syncs everything to disk and gives the folder its name. An existing
+ * checkpoint of the same step stays valid until then; one of another run is renamed. On failure,
+ * existing checkpoints are unchanged. */
 wf_status wf_checkpoint_commit(wf_checkpoint *c);
-/* For a failure while the files were written: adds to its sentence, once, that this checkpoint is not saved and
- * that others are as they were. Returns status. Begin and commit do so themselves. */
+/* Call it if writing the files fails: adds once to the message that this checkpoint is not saved
+ * and that others are unchanged. Returns status. Begin and commit do this themselves. */
 wf_status wf_checkpoint_explain(wf_checkpoint *c, wf_status status);
-/* Removes what was not committed. NULL is fine. */
+/* Removes an uncommitted checkpoint. Accepts NULL. */
 void wf_checkpoint_free(wf_checkpoint *c);
 
 typedef struct {
-    char *path; /* for wf_mem_free; NULL: there is no checkpoint */
+    char *path; /* the caller frees it with wf_mem_free; NULL: no checkpoint */
     int64_t step;
-    uint64_t id; /* of the run that wrote it; 0: not known */
+    uint64_t id; /* of the run that wrote it; 0: unknown */
 } wf_checkpoint_found;
 
-/* The newest (at = -1), or the one of step `at`, verified by its manifest and all checksums. One that exists and cannot
- * be used is WF_ERR_FORMAT or WF_ERR_IO, with a sentence that names the file and what is whole. Nothing is changed. */
+/* Finds the newest checkpoint (at = -1) or that of step `at`, and verifies all checksums. If it
+ * exists but is unusable, fails with WF_ERR_FORMAT or WF_ERR_IO; the message names the file and an
+ * alternative. Changes nothing. */
 wf_status wf_checkpoint_find(wf_ctx *ctx, const char *run, int64_t at, wf_checkpoint_found *out);
-/* The step of the newest, whole or not; -1: there is none. */
+/* Returns the step of the newest checkpoint, complete or not; -1: no checkpoint. */
 wf_status wf_checkpoint_newest(wf_ctx *ctx, const char *run, int64_t *step);
-/* Renames all of them to step-N.bak-1, or the next number that is free. */
+/* Renames all checkpoints to step-N.bak-1, or the next free number. */
 wf_status wf_checkpoint_set_aside(wf_ctx *ctx, const char *run);
-/* Of the checkpoints of run `id`, which has come to step `at`, removes all but the last `keep` (0: removes none) and those
- * whose step is a multiple of `major` (0: no such). What is not whole does not count as one of the last. Checkpoints of
- * later steps and of other runs are left alone. */
+/* Removes checkpoints of run `id`, which is at step `at`, except the last `keep` (0: remove none)
+ * and those at multiples of `major` (0: off). Incomplete ones do not count as kept. Later steps and
+ * other runs are untouched. */
 wf_status wf_checkpoint_retain(wf_ctx *ctx, const char *run, uint64_t id, int64_t at, int64_t keep,
                                int64_t major);
 

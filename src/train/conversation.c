@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* conversation.c - see conversation.h. */
+/* conversation.c - encodes a conversation and marks the tokens of the assistant. */
 #include "train/conversation.h"
 
 #include <string.h>
@@ -15,10 +15,10 @@ typedef struct {
     wf_ctx *ctx;
     wf_chat chat;
     const wf_entry *entry;
-    wf_json_node messages; /* of which chat has the first few */
+    wf_json_node messages; /* of which `chat` uses the first ones */
     size_t all;
     wf_rendered whole;
-    int32_t *ids; /* of the whole */
+    int32_t *ids; /* of the whole conversation */
     size_t count;
     uint8_t *mask;
 } finding;
@@ -35,14 +35,15 @@ static wf_status render(finding *f, size_t messages, bool answer, wf_rendered *o
     return wf_chat_render(template_of(f), f->c->tokenizer, f->ctx, &f->chat, out);
 }
 
-/* The text of a pair is plain; nothing in it becomes a control token. */
+/* Encodes the first `bytes` of the text. A pair's text is plain: no part of it becomes a control
+ * token. */
 static wf_status encode(finding *f, size_t bytes, uint32_t flags, int32_t **ids, size_t *count)
 {
     return wf_tokenizer_encode_marked(f->c->tokenizer, f->ctx, f->whole.text, f->whole.plain, bytes,
                                       flags, ids, count);
 }
 
-/* Drops the eos that the tokenizer puts behind a text; a bos that is the same token stays. */
+/* Drops the eos that the tokenizer appends; a bos with the same id stays. */
 static size_t without_end(const finding *f, const int32_t *ids, size_t count)
 {
     const int32_t *before;
@@ -50,8 +51,8 @@ static size_t without_end(const finding *f, const int32_t *ids, size_t count)
     return count > befores && ids[count - 1] == f->c->end ? count - 1 : count;
 }
 
-/* How many tokens of the whole are the first bytes of the text. One that goes across belongs to what is behind;
- * *crossed: there is such a token. */
+/* Returns how many tokens of the whole cover the first `bytes` of the text. A token across the
+ * boundary belongs to what follows; *crossed reports one. */
 static wf_status find_token(finding *f, size_t bytes, size_t *out, bool *crossed)
 {
     int32_t *ids;
@@ -68,8 +69,8 @@ static wf_status find_token(finding *f, size_t bytes, size_t *out, bool *crossed
     return WF_OK;
 }
 
-/* Bytes of a rendered text without a final eos_token: some templates (Phi 3) write it behind the last message of a
- * conversation, whichever that is. */
+/* Returns the bytes of a rendered text without a final eos_token: some templates (Phi 3) append it
+ * after the last message, whatever its role. */
 static size_t without_close(const finding *f, const wf_rendered *part)
 {
     const char *name, *text;
@@ -86,7 +87,7 @@ static bool whole_begins(const finding *f, const wf_rendered *part, size_t bytes
     return bytes <= f->whole.bytes && memcmp(part->text, f->whole.text, bytes) == 0;
 }
 
-/* How far the text up to a message goes, which must be how the whole begins. */
+/* Finds where the text up to a message ends. That text must be a prefix of the whole. */
 static wf_status find_end(finding *f, size_t messages, bool answer, size_t *bytes)
 {
     wf_rendered part;
@@ -98,9 +99,9 @@ static wf_status find_end(finding *f, size_t messages, bool answer, size_t *byte
     wf_rendered_free(f->ctx, &part);
     return begins ? WF_OK
                   : wf_fail(f->ctx, WF_ERR_UNSUPPORTED,
-                            "the chat template writes the conversation up to %s %zu otherwise than "
-                            "within the whole, so it cannot be told which tokens are answers; give "
-                            "another template (--chat-template chatml)",
+                            "the chat template renders the conversation up to %s %zu differently "
+                            "than within the whole, so answers cannot be located; use another "
+                            "template (--chat-template chatml)",
                             answer ? "answer" : "message", answer ? messages + 1 : messages);
 }
 
@@ -112,11 +113,12 @@ static wf_status mark_answer(finding *f, size_t message)
     WF_TRY(find_end(f, message + 1, false, &to));
     if (to < from)
         return wf_fail(f->ctx, WF_ERR_UNSUPPORTED,
-                       "the chat template writes less with answer %zu than before it", message + 1);
+                       "the chat template renders less with answer %zu than without it",
+                       message + 1);
     WF_TRY(find_token(f, from, &begin, &crossed));
     WF_TRY(find_token(f, to, &end, &crossed));
-    /* Templates go on behind the token that ends a turn, with a line end, say, that nobody says. Only they
-     * write control tokens. */
+    /* Templates add text after the token that ends a turn, such as a newline, which is not part of
+     * the answer. Only templates write control tokens. */
     for (size_t i = begin; i < end; i++) {
         f->mask[i] = 1;
         if (wf_tokenizer_ends(f->c->tokenizer, f->ids[i]))
@@ -130,7 +132,7 @@ static bool is_assistant(const wf_json_node *message)
     return wf_json_is(wf_json_get(message, "role"), "assistant");
 }
 
-/* Marks the tokens that have a byte of text[from, to), as transformers' assistant masks do. */
+/* Marks the tokens that overlap text[from, to), like transformers' assistant masks. */
 static wf_status mark_span(finding *f, size_t from, size_t to)
 {
     size_t begin, end;
@@ -143,7 +145,7 @@ static wf_status mark_span(finding *f, size_t from, size_t to)
     return WF_OK;
 }
 
-/* What the template says itself. */
+/* Uses the template's own {% generation %} marks. */
 static wf_status mark_generated(finding *f)
 {
     size_t first = 0;
@@ -151,7 +153,7 @@ static wf_status mark_generated(finding *f)
         if (is_assistant(&f->messages.child[i]) && !wf_entry_learns(&f->messages.child[i]))
             return wf_fail(f->ctx, WF_ERR_UNSUPPORTED,
                            "message %zu has \"weight\": 0, but the chat template's {%% generation "
-                           "%%} does not say which message it is in; use a template without it "
+                           "%%} does not state which message it is in; use a template without it "
                            "(--chat-template chatml)",
                            i + 1);
     if (f->entry->learned_from > 0)
@@ -189,7 +191,8 @@ static wf_status hand_over(finding *f, wf_arena *arena, wf_conversation *out)
     memcpy(out->mask, f->mask, f->count);
     if (!ended) {
         out->ids[f->count] = f->c->end;
-        /* Where the template ends an answer with no token of its own, this is what teaches to stop. */
+        /* If the template ends an answer without a token of its own, this eos teaches the model to
+         * stop. */
         out->mask[f->count] = f->count > 0 && f->mask[f->count - 1] &&
                               !wf_tokenizer_ends(f->c->tokenizer, f->ids[f->count - 1]);
     }
@@ -201,7 +204,7 @@ static wf_status hand_over(finding *f, wf_arena *arena, wf_conversation *out)
 
 /* ---- A prompt and its completion ---- */
 
-/* The prompt with the completion behind it, of which only this is learned. */
+/* Concatenates prompt and completion; only the completion has loss. */
 static wf_status join_pair(finding *f)
 {
     const wf_json_node *prompt = f->entry->text, *completion = f->entry->completion;
@@ -214,7 +217,7 @@ static wf_status join_pair(finding *f)
     memcpy(f->whole.text, prompt->string, prompt->bytes);
     memcpy(f->whole.text + prompt->bytes, completion->string, completion->bytes);
     WF_TRY(encode(f, f->whole.bytes, WF_TEXT_SPECIAL, &f->ids, &f->count));
-    f->count = without_end(f, f->ids, f->count); /* hand_over puts it there, and learns it */
+    f->count = without_end(f, f->ids, f->count); /* hand_over appends eos and trains on it */
     WF_TRY(find_token(f, prompt->bytes, &begin, &crossed));
     f->mask = wf_mem_new(f->ctx, f->count + 1);
     if (!f->mask)

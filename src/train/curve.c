@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* curve.c - see curve.h. */
+/* curve.c - smooths a curve and reduces its points. */
 #include "train/curve.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ bool wf_curve_usable(double y)
 
 wf_smoother wf_smoother_make(double keep, int points)
 {
-    /* A twentieth of the curve; wf_smoother_add begins with less. */
+    /* Window: 1/20 of the curve. wf_smoother_add starts with a shorter one. */
     double window = points < 200 ? 10 : points > 20000 ? 1000 : points / 20.0;
     return (wf_smoother){.keep = keep < 0 ? 1 - 1 / window : keep, .grows = keep < 0};
 }

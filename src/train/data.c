@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* data.c - opens a folder of shards and checks all of it. */
+/* data.c - opens a folder of shards and verifies all of it. */
 #include "train/data.h"
 
 #include <string.h>
@@ -42,16 +42,15 @@ static wf_status open_shards(wf_data *d, const char *folder, const wf_index_spli
         to->shards++;
         const wf_shard_info *s = &to->shard[i].info;
         if (!same_counts(s, &from->shard[i].info))
-            return wf_fail(
-                d->ctx, WF_ERR_FORMAT,
-                "the file '%s' is not the shard that %s in its folder describes; make the folder "
-                "again with `weft prepare`",
-                path, WF_INDEX_FILE);
+            return wf_fail(d->ctx, WF_ERR_FORMAT,
+                           "the file '%s' is not the shard that %s in its folder describes; run "
+                           "`weft prepare` again",
+                           path, WF_INDEX_FILE);
         if (!wf_add_i64(info->tokens, s->tokens, &info->tokens) ||
             !wf_add_i64(info->bytes, s->bytes, &info->bytes))
-            return wf_fail(d->ctx, WF_ERR_FORMAT,
-                           "the folder '%s' has more tokens than can be counted", folder);
-        info->documents += s->documents; /* not more than tokens, as what counts */
+            return wf_fail(d->ctx, WF_ERR_FORMAT, "the folder '%s' has too many tokens to count",
+                           folder);
+        info->documents += s->documents; /* at most the number of tokens, like `counted` */
         info->counted += s->counted;
         info->masked = s->masked;
         to->token[i + 1] = info->tokens;
@@ -62,7 +61,7 @@ static wf_status open_shards(wf_data *d, const char *folder, const wf_index_spli
 
 typedef struct {
     const wf_data *d;
-    wf_shard_fault *fault; /* [all shards], those to train on first */
+    wf_shard_fault *fault; /* [all shards], training shards first */
 } verification;
 
 static const wf_shard *nth_shard(const wf_data *d, int64_t i, int *split)
@@ -115,14 +114,13 @@ static wf_status check_tokenizer(wf_data *d, const char *folder, const wf_index 
     if (sum != x->tokenizer_sum)
         return wf_fail(
             d->ctx, WF_ERR_FORMAT,
-            "the file '%s' is not the tokenizer that made the tokens beside it: its checksum is "
-            "another",
+            "the file '%s' is not the tokenizer that encoded this data: its checksum differs",
             path);
     WF_TRY(wf_tokenizer_from_folder(d->ctx, folder, &d->tokenizer));
     if (wf_tokenizer_count(d->tokenizer) != x->vocab)
         return wf_fail(d->ctx, WF_ERR_FORMAT,
-                       "the tokenizer '%s' has %d token%s and the data is of %lld", path,
-                       (int)wf_tokenizer_count(d->tokenizer),
+                       "the tokenizer '%s' has %d token%s, but the data was encoded with %lld",
+                       path, (int)wf_tokenizer_count(d->tokenizer),
                        WF_PLURAL(wf_tokenizer_count(d->tokenizer)), (long long)x->vocab);
     d->lengths = wf_mem_array(d->ctx, (size_t)x->vocab, sizeof *d->lengths);
     return d->lengths ? wf_tokenizer_lengths(d->tokenizer, d->ctx, d->lengths) : WF_ERR_MEMORY;
@@ -152,7 +150,7 @@ static wf_status open_all(wf_data *d, const char *folder)
     for (int i = 0; i < 2; i++)
         WF_TRY(open_shards(d, folder, &x.split[i], &d->split[i]));
     if (d->split[WF_SPLIT_TRAIN].info.tokens == 0)
-        return wf_fail(d->ctx, WF_ERR_FORMAT, "the folder '%s' has nothing to train on", folder);
+        return wf_fail(d->ctx, WF_ERR_FORMAT, "the folder '%s' has no training data", folder);
     WF_TRY(verify_all(d, folder, &x));
     WF_TRY(check_tokenizer(d, folder, &x));
     d->identity = identify(d, &x);
@@ -250,7 +248,8 @@ int64_t wf_data_next_start(const wf_data_split *s, int64_t token)
     const wf_shard *shard = &s->shard[k];
     int64_t own = token - s->token[k],
             start = wf_shard_start(shard, wf_shard_document(shard, own) + 1);
-    /* It was checked, but a file that is cut short reads as zeros, and callers go on from what they get. */
+    /* The starts were verified, but a truncated file reads as zeros and callers rely on
+     * progress. */
     return start > own && start <= shard->info.tokens ? s->token[k] + start : s->token[k + 1];
 }
 

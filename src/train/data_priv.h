@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* data_priv.h - data as loaders see it. */
+/* data_priv.h - data from the loaders' view. */
 #ifndef WF_TRAIN_DATA_PRIV_H
 #define WF_TRAIN_DATA_PRIV_H
 
@@ -7,10 +7,10 @@
 #include "train/data.h"
 #include "train/shard.h"
 
-/* Shards behind each other: tokens and documents are numbered through all of them. */
+/* Concatenated shards: tokens and documents are numbered across all of them. */
 typedef struct {
     wf_shard *shard; /* [shards] */
-    int64_t *token;  /* [shards + 1] number of the first of each */
+    int64_t *token;  /* [shards + 1]: number of the first token of each */
     int64_t *document;
     int shards;
     wf_data_info info;
@@ -23,16 +23,16 @@ struct wf_data {
     wf_tokenizer *tokenizer;
     const char *chat_template;
     int32_t end;
-    uint32_t *lengths; /* [tokens of the tokenizer] bytes of text that each stands for */
+    uint32_t *lengths; /* [vocab]: bytes of text per token */
     uint64_t identity;
 };
 
-/* Of numbers[0 .. shards], the shard that number n is in. */
+/* Returns the shard that contains number n; numbers[0 .. shards] are the first of each. */
 int wf_data_shard(const int64_t *numbers, int shards, int64_t n);
-/* Tokens from .. from + count. */
+/* Copies tokens from .. from + count. */
 void wf_data_copy(const wf_data_split *s, int64_t from, int64_t count, int32_t *to);
-/* Where the document behind that of this token begins: the end of all tokens when there is none. Always behind the
- * token. */
+/* Returns the start of the next document after the one that contains this token, or the end of all
+ * tokens. Always greater than `token`. */
 int64_t wf_data_next_start(const wf_data_split *s, int64_t token);
 bool wf_data_broken(const wf_data_split *s);
 

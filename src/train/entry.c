@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* entry.c - see entry.h. */
+/* entry.c - reads one record of a data file. */
 #include "train/entry.h"
 
 #include <string.h>
 
 #include "base/text.h"
 
-#define MESSAGES_MOST 4096 /* each answer renders all that is before it */
+#define MESSAGES_MOST 4096 /* limit, because each answer renders all messages before it */
 
 /* ---- Nodes ---- */
 
@@ -37,7 +37,7 @@ static const wf_json_node *get(const wf_json_node *object, const char *key, wf_j
     return n && n->kind == kind ? n : NULL;
 }
 
-/* null, "" and [] say nothing. */
+/* null, "" and [] count as absent. */
 static bool says_something(const wf_json_node *n)
 {
     return n && n->kind != WF_JSON_NULL && !(n->kind == WF_JSON_STRING && n->bytes == 0) &&
@@ -46,19 +46,19 @@ static bool says_something(const wf_json_node *n)
 
 /* ---- What is refused ---- */
 
-/* Members that would change what is meant, and why they are not read. */
+/* Members that would change the meaning of a record, and why they are rejected. */
 static const struct {
     const char *key, *why;
 } refused[] = {
-    {"images", "Weft trains on text alone"},
-    {"image", "Weft trains on text alone"},
-    {"videos", "Weft trains on text alone"},
-    {"video", "Weft trains on text alone"},
-    {"audios", "Weft trains on text alone"},
-    {"audio", "Weft trains on text alone"},
+    {"images", "Weft trains on text only"},
+    {"image", "Weft trains on text only"},
+    {"videos", "Weft trains on text only"},
+    {"video", "Weft trains on text only"},
+    {"audios", "Weft trains on text only"},
+    {"audio", "Weft trains on text only"},
     {"functions", "give them as \"tools\""},
-    {"chosen", "preference pairs are not trained on; give the chosen answer as \"messages\""},
-    {"rejected", "preference pairs are not trained on; give the chosen answer as \"messages\""},
+    {"chosen", "preference pairs are not supported; give the chosen answer as \"messages\""},
+    {"rejected", "preference pairs are not supported; give the chosen answer as \"messages\""},
 };
 
 static wf_status check_members(wf_arena *a, const wf_json_node *record)
@@ -72,7 +72,7 @@ static wf_status check_members(wf_arena *a, const wf_json_node *record)
 
 /* ---- Messages ---- */
 
-/* As ShareGPT's records have them. */
+/* Maps ShareGPT's roles. */
 static const char *role_of(const char *from)
 {
     static const char *const names[][2] = {{"human", "user"},        {"gpt", "assistant"},
@@ -84,7 +84,7 @@ static const char *role_of(const char *from)
     return from;
 }
 
-/* Content in parts, {"type": "text", "text": "..."}, as one text with line ends between them. */
+/* Joins content parts, {"type": "text", "text": "..."}, with newlines between them. */
 static wf_status join_parts(wf_arena *a, const wf_json_node *parts, size_t number,
                             wf_json_node *content)
 {
@@ -95,12 +95,11 @@ static wf_status join_parts(wf_arena *a, const wf_json_node *parts, size_t numbe
         char shown[WF_TEXT_SHOWN] = "?";
         if (type && strcmp(type->string, "text") != 0)
             return wf_fail(a->ctx, WF_ERR_FORMAT,
-                           "message %zu has a part of type \"%s\"; only text can be learned",
+                           "message %zu has a part of type \"%s\"; only text is supported",
                            number + 1, wf_text_show(shown, type->string, type->bytes));
         if (!text)
-            return wf_fail(a->ctx, WF_ERR_FORMAT,
-                           "part %zu of message %zu has no \"text\" that is a string", i + 1,
-                           number + 1);
+            return wf_fail(a->ctx, WF_ERR_FORMAT, "part %zu of message %zu has no string \"text\"",
+                           i + 1, number + 1);
         bytes += text->bytes + 1;
     }
     char *joined = wf_arena_alloc(a, bytes);
@@ -117,7 +116,7 @@ static wf_status join_parts(wf_arena *a, const wf_json_node *parts, size_t numbe
     return WF_OK;
 }
 
-/* The message with its parts joined, and all else as it is. */
+/* Copies a message and joins its parts; other members stay. */
 static wf_status take_parts(wf_arena *a, const wf_json_node *from, size_t number, wf_json_node *to)
 {
     wf_json_node *members = wf_arena_alloc(a, from->count * sizeof *members);
@@ -138,7 +137,7 @@ static wf_status check_weight(wf_arena *a, const wf_json_node *message, size_t n
     const wf_json_node *weight = wf_json_get(message, "weight");
     if (!weight || (weight->kind == WF_JSON_NUMBER && (weight->number == 0 || weight->number == 1)))
         return WF_OK;
-    return wf_fail(a->ctx, WF_ERR_FORMAT, "message %zu has a \"weight\" that is neither 0 nor 1",
+    return wf_fail(a->ctx, WF_ERR_FORMAT, "message %zu has a \"weight\" other than 0 and 1",
                    number + 1);
 }
 
@@ -156,27 +155,28 @@ static wf_status take_message(wf_arena *a, const wf_json_node *from, size_t numb
     if (role && role->kind == WF_JSON_STRING && content && content->kind == WF_JSON_ARRAY)
         return take_parts(a, from, number, to);
     if (role && role->kind == WF_JSON_STRING && (content || wf_json_get(from, "tool_calls"))) {
-        *to = *from; /* with what else the template may want: names, calls of tools */
+        *to = *from; /* keeps members that templates may use: names, tool calls */
         return WF_OK;
     }
     role = role ? role : wf_json_get(from, "from");
     content = content ? content : wf_json_get(from, "value");
     if (!role || role->kind != WF_JSON_STRING || !content || content->kind != WF_JSON_STRING)
         return wf_fail(a->ctx, WF_ERR_FORMAT,
-                       "message %zu has no role and content (or from and value) that are texts",
+                       "message %zu has no text in role and content (or from and value)",
                        number + 1);
     WF_TRY(set_message(a, to, role_of(role->string), content->string, content->bytes));
     return WF_OK;
 }
 
-/* The system text, if there is one, and the messages of two lists. */
+/* Collects the system text, if any, and the messages of two lists. */
 static wf_status take_messages(wf_arena *a, const wf_json_node *system, const wf_json_node *list,
                                const wf_json_node *more, wf_entry *out)
 {
     size_t n = 0, count = list->count + (more ? more->count : 0) + (system != NULL);
     if (list->count == 0 || count > MESSAGES_MOST)
-        return wf_fail(a->ctx, WF_ERR_FORMAT, "the conversation has %zu messages; 1 to %d can be",
-                       list->count, MESSAGES_MOST);
+        return wf_fail(a->ctx, WF_ERR_FORMAT,
+                       "the conversation has %zu messages; it must have 1 to %d", list->count,
+                       MESSAGES_MOST);
     wf_json_node *items = wf_arena_alloc(a, count * sizeof *items);
     if (!items)
         return WF_ERR_MEMORY;
@@ -189,7 +189,7 @@ static wf_status take_messages(wf_arena *a, const wf_json_node *system, const wf
         WF_TRY(take_message(a, &more->child[i], i, &items[n]));
     if (system && n > 1 && wf_json_is(wf_json_get(&items[1], "role"), "system"))
         return wf_fail(a->ctx, WF_ERR_FORMAT,
-                       "it has \"system\" and a system message; leave out one of them");
+                       "it has \"system\" and a system message; remove one of them");
     out->kind = WF_ENTRY_CHAT;
     out->messages = (wf_json_node){.kind = WF_JSON_ARRAY, .child = items, .count = n};
     return WF_OK;
@@ -197,7 +197,7 @@ static wf_status take_messages(wf_arena *a, const wf_json_node *system, const wf
 
 /* ---- Alpaca ---- */
 
-/* The question: the instruction and, below it, its input. */
+/* Builds the question: the instruction, followed by its input. */
 static wf_status take_question(wf_arena *a, const wf_json_node *record, wf_json_node *to)
 {
     const wf_json_node *what = wf_json_get(record, "instruction"),
@@ -224,7 +224,7 @@ static wf_status take_history(wf_arena *a, const wf_json_node *history, wf_json_
             if (pair->kind != WF_JSON_ARRAY || pair->count != 2 ||
                 pair->child[k].kind != WF_JSON_STRING)
                 return wf_fail(a->ctx, WF_ERR_FORMAT,
-                               "its \"history\" has an entry that is no pair of texts");
+                               "its \"history\" has an entry that is not a pair of strings");
             WF_TRY(set_message(a, &items[(*n)++], k ? "assistant" : "user", pair->child[k].string,
                                pair->child[k].bytes));
         }
@@ -239,8 +239,8 @@ static wf_status take_alpaca(wf_arena *a, const wf_json_node *record, const wf_j
                        *history = get(record, "history", WF_JSON_ARRAY);
     size_t pairs = history ? history->count : 0, n = 0;
     if (pairs > MESSAGES_MOST / 2 - 2)
-        return wf_fail(a->ctx, WF_ERR_FORMAT, "its \"history\" has %zu pairs; %d can be", pairs,
-                       MESSAGES_MOST / 2 - 2);
+        return wf_fail(a->ctx, WF_ERR_FORMAT, "its \"history\" has %zu pairs; the limit is %d",
+                       pairs, MESSAGES_MOST / 2 - 2);
     wf_json_node *items = wf_arena_alloc(a, (2 * pairs + 3) * sizeof *items);
     if (!items)
         return WF_ERR_MEMORY;
@@ -266,10 +266,10 @@ static wf_status take_pair(wf_arena *a, const wf_json_node *record, const wf_jso
         return take_messages(a, system, prompt, completion, out);
     if (prompt->kind != WF_JSON_STRING || completion->kind != WF_JSON_STRING)
         return wf_fail(a->ctx, WF_ERR_FORMAT,
-                       "its prompt and completion are not two texts or two lists of messages");
+                       "its prompt and completion must be two strings or two lists of messages");
     if (system)
         return wf_fail(a->ctx, WF_ERR_FORMAT,
-                       "it has \"system\", which belongs to conversations; give \"messages\"");
+                       "it has \"system\", which only conversations can have; give \"messages\"");
     *out = (wf_entry){.kind = WF_ENTRY_PAIR, .text = prompt, .completion = completion};
     return WF_OK;
 }
@@ -288,11 +288,12 @@ static wf_status take_record(wf_arena *a, const wf_json_node *record, wf_entry *
         (wf_json_get(record, "completion") || wf_json_get(record, "response")))
         return take_pair(a, record, system, out);
     *out = (wf_entry){.kind = WF_ENTRY_TEXT, .text = get(record, "text", WF_JSON_STRING)};
-    return out->text ? WF_OK
-                     : wf_fail(a->ctx, WF_ERR_FORMAT,
-                               "it has no \"text\" that is a string, no list \"messages\" or "
-                               "\"conversations\", no \"prompt\" with a \"completion\" and no "
-                               "\"instruction\" with an \"output\"");
+    return out->text
+               ? WF_OK
+               : wf_fail(a->ctx, WF_ERR_FORMAT,
+                         "it has no string \"text\", no list \"messages\" or \"conversations\", "
+                         "no \"prompt\" with a \"completion\" and no \"instruction\" with an "
+                         "\"output\"");
 }
 
 wf_status wf_entry_read(wf_arena *a, const wf_json_node *record, wf_entry *out)

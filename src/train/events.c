@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* events.c - see events.h. */
+/* events.c - encodes TensorBoard events. */
 #include "train/events.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 
-/* Half a byte at a time: records are small, and the table fits on the screen. */
+/* Processes half a byte at a time: records are small, and so is the table. */
 uint32_t wf_events_crc32c(const void *bytes, size_t count)
 {
     static const uint32_t table[16] = {0x00000000, 0x105EC76F, 0x20BD8EDE, 0x30E349B1,
@@ -63,7 +63,7 @@ static void put_string(wf_writer *w, int field, const char *s)
     put_bytes(w, field, s, strlen(s));
 }
 
-/* A message inside `w`, whose memory goes with it. */
+/* Writes a nested message and frees its memory. */
 static void put_message(wf_writer *w, int field, wf_writer *message)
 {
     put_bytes(w, field, message->text, message->len);
@@ -84,14 +84,15 @@ static void begin_event(wf_writer *event, double time, int64_t step)
     put_int(event, 2, step);
 }
 
-/* Checksums are rotated and shifted, since data that holds its own checksum spoils it. */
+/* TFRecord's masked CRC: rotated and offset, because a CRC of data that contains its own CRC is
+ * weak. */
 static uint32_t masked(const void *bytes, size_t count)
 {
     uint32_t crc = wf_events_crc32c(bytes, count);
     return (crc >> 15 | crc << 17) + 0xA282EAD8;
 }
 
-/* Length and data, each with its checksum. */
+/* Writes length and data, each with its checksum. */
 static void put_record(wf_writer *w, wf_writer *event)
 {
     uint8_t length[8];
@@ -135,7 +136,7 @@ void wf_events_scalars(wf_writer *w, double time, int64_t step, const wf_events_
     put_record(w, &event);
 }
 
-/* As a block of code of Markdown, in which TensorBoard shows texts. */
+/* Writes text as a Markdown code block, which TensorBoard displays verbatim. */
 static void put_indented(wf_writer *w, const char *text)
 {
     for (const char *line = text;; line++) {
@@ -158,12 +159,12 @@ void wf_events_text(wf_writer *w, double time, int64_t step, const char *tag, co
     put_string(&value, 1, tag);
 
     put_int(&part, 1, DT_STRING);
-    put_message(&part, 2, &inner); /* a shape without axes */
+    put_message(&part, 2, &inner); /* a scalar shape */
     put_indented(&inner, text);
     put_message(&part, 8, &inner);
     put_message(&value, 8, &part);
 
-    put_string(&inner, 1, "text"); /* whose plugin shows it */
+    put_string(&inner, 1, "text"); /* the plugin that displays it */
     put_message(&part, 1, &inner);
     put_int(&part, 4, DATA_CLASS_TENSOR);
     put_message(&value, 9, &part);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * events.h - records of an event file as TensorBoard reads them.
+ * events.h - event files for TensorBoard.
  *
- * A file is a row of TFRecords, each an Event message of protocol buffers, the few fields of which are written by
- * hand here; they are those of TensorFlow's record_writer.h, event.proto, summary.proto and tensor.proto.
+ * A file is a sequence of TFRecords, each a protocol buffer message Event. The few fields needed
+ * are encoded by hand, after TensorFlow's record_writer.h, event.proto, summary.proto and
+ * tensor.proto.
  */
 #ifndef WF_TRAIN_EVENTS_H
 #define WF_TRAIN_EVENTS_H
@@ -18,12 +19,13 @@ typedef struct {
     double value; /* written as f32 */
 } wf_events_scalar;
 
-/* Each appends whole records; `time` is in seconds since 1970. Running out of memory stays in the writer. */
+/* Each function appends complete records. `time` is in seconds since 1970. The writer keeps an
+ * allocation failure. */
 
-/* What a file starts with. TensorBoard drops what earlier files say of the steps from `step` on. */
+/* Starts a file. TensorBoard drops events of earlier files from `step` on. */
 void wf_events_start(wf_writer *w, double time, int64_t step);
 void wf_events_scalars(wf_writer *w, double time, int64_t step, const wf_events_scalar *s, int n);
-/* Shown as it stands, line by line; valid UTF-8. */
+/* Shown verbatim, line by line; must be valid UTF-8. */
 void wf_events_text(wf_writer *w, double time, int64_t step, const char *tag, const char *text);
 
 #endif

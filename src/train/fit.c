@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* fit.c - other ways to make the same steps, and which of them fit. See fit.h. */
+/* fit.c - finds other settings for the same steps, and which of them fit into memory. */
 #include "train/fit.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The setup with a choice in place of its own. Everything else is shared with it: not to be freed. */
+/* Returns the setup with another choice. It shares everything else with s: do not free it. */
 static wf_setup varied(const wf_setup *s, const wf_choice *c)
 {
     wf_setup v = *s;
@@ -88,7 +88,7 @@ wf_status wf_fit_choices(const wf_setup *s, wf_device *device, const wf_device_p
         WF_TRY(consider(&f, again));
         if (c.batch == 1)
             break;
-        int64_t pieces = 2; /* the least that batches can be cut into */
+        int64_t pieces = 2; /* split batches at least in two */
         while (c.batch % pieces != 0)
             pieces++;
         c.batch /= pieces;
@@ -155,10 +155,10 @@ wf_status wf_setup_refuse(const wf_setup *s, wf_device *device, size_t limit)
     const wf_choice *other = fits ? fits : least;
     return wf_fail(
         s->ctx, WF_ERR_MEMORY,
-        "this setup takes %.2f GB (states %.2f, activations %.2f), more than the %.2f GB "
-        "there are; %s with %s it would take %.2f GB (weft plan shows more)",
+        "this setup needs %.2f GB (states %.2f, activations %.2f) but %.2f GB are available; "
+        "%s %s, which needs %.2f GB (`weft plan` shows more)",
         (double)plan.total / 1e9, (double)plan.memory.states / 1e9,
         (double)plan.memory.activations / 1e9, (double)limit / 1e9,
-        fits ? "it would fit:" : "nothing was found that fits, the least is:",
-        wf_fit_words(other, words, sizeof words), (double)other->plan.total / 1e9);
+        fits ? "use" : "nothing fits, the smallest is", wf_fit_words(other, words, sizeof words),
+        (double)other->plan.total / 1e9);
 }

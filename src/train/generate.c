@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * generate.c - sample texts of a model that is being trained.
+ * generate.c - sample texts of a model in training.
  *
- * Each token is a run over the last tokens of the text: no cache, no second copy of the weights. That is slow for
- * long texts, and samples are short.
+ * Each token is one run over the last tokens of the text, without a KV cache or a second copy of
+ * the weights. This is slow for long texts; samples are short.
  */
 #include <string.h>
 
@@ -13,13 +13,13 @@
 
 typedef struct {
     wf_trainer *t;
-    int64_t window; /* tokens of a run */
-    int32_t *ids;   /* prompt and what follows */
+    int64_t window; /* tokens per run */
+    int32_t *ids;   /* prompt and generated tokens */
     size_t count;
     int32_t *tokens; /* [window] */
     float *logits;   /* [vocab] */
     wf_sampler *sampler;
-    wf_mask mask; /* padding of the vocabulary */
+    wf_mask mask; /* excludes the rows that pad the vocabulary */
 } generation;
 
 static wf_status place(generation *g)
@@ -38,7 +38,7 @@ static wf_status place(generation *g)
     return WF_OK;
 }
 
-/* Tokens behind the last one are there, but no earlier one looks at them. */
+/* Picks the next token. Padding after the last token is harmless: attention is causal. */
 static wf_status pick(generation *g, int32_t *id)
 {
     wf_exec *e = g->t->exec[WF_TRAIN_SAMPLE];
@@ -75,11 +75,13 @@ static wf_status begin(generation *g, const int32_t *prompt, size_t count, int64
     wf_ctx *ctx = t->ctx;
     g->window = wf_train_tokens(&t->setup, WF_TRAIN_SAMPLE);
     if (count < 1 || limit < 0 || limit > 1 << 20)
-        return wf_fail(ctx, WF_ERR_USAGE, "a sample needs a prompt, and a limit up to %d", 1 << 20);
+        return wf_fail(ctx, WF_ERR_USAGE, "a sample needs a prompt and a limit of 1 to %d tokens",
+                       1 << 20);
     for (size_t i = 0; i < count; i++)
         if (prompt[i] < 0 || prompt[i] >= t->setup.config.vocab)
-            return wf_fail(ctx, WF_ERR_USAGE, "the prompt has a token %d, and the model %lld",
-                           prompt[i], (long long)t->setup.config.vocab);
+            return wf_fail(ctx, WF_ERR_USAGE,
+                           "the prompt has token %d, but the model has %lld tokens", prompt[i],
+                           (long long)t->setup.config.vocab);
     g->ids = wf_mem_array(ctx, count + (size_t)limit, sizeof *g->ids);
     g->tokens = wf_mem_array(ctx, (size_t)g->window, sizeof *g->tokens);
     g->logits = wf_mem_array(ctx, (size_t)t->setup.config.vocab, sizeof *g->logits);

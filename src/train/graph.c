@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* graph.c - see graph.h. */
+/* graph.c - builds the graphs of a training run. */
 #include "train/graph.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "graph/graph.h"
 #include "model/family.h"
 
-#define IGNORED (-100) /* the target of a token that does not count */
+#define IGNORED (-100) /* target of a token without loss */
 
 /* ---- What the forms have in common ---- */
 
@@ -77,7 +77,7 @@ static wf_value *sum_of(wf_graph *g, wf_value *x)
     return wf_reduce(g, "sum", x, WF_AXIS(0), false);
 }
 
-/* The sum of the losses of all targets that count, and their number, f32. */
+/* Returns the summed loss of all targets with loss; *count is their number, f32. */
 static wf_value *total_loss(const wf_setup *s, wf_train_form form, wf_graph *g, wf_value **count)
 {
     const wf_train_options *o = &s->options;
@@ -146,7 +146,7 @@ static wf_value *grad_state(wf_graph *g, const wf_value *param)
 
 /* ---- The forms ---- */
 
-/* From the loss to its gradients, multiplied by the loss scale. */
+/* Adds the gradients of the loss, multiplied by the loss scale. */
 static wf_status differentiate(const wf_setup *s, wf_graph *g, wf_value *loss, trained *t)
 {
     WF_TRY(wf_graph_status(g));
@@ -156,13 +156,13 @@ static wf_status differentiate(const wf_setup *s, wf_graph *g, wf_value *loss, t
     return wf_grad(g, scaled, t->param, t->n, t->grad);
 }
 
-/* From summed gradients to new parameters. */
+/* Adds the updates: from summed gradients to new parameters. */
 static wf_status update(const wf_setup *s, wf_graph *g, const trained *t, wf_value *loss,
                         wf_value *count)
 {
     wf_scaled scaled;
     wf_value *rate = wf_input(g, "rate", WF_F32, 0, NULL);
-    /* A batch without a target has no gradient, rather than none that is a number. */
+    /* Avoids 0/0 if every target is ignored. */
     wf_value *most = wf_binary(g, "maximum", count, scalar(g, 1));
     WF_TRY(wf_unscale(g, t->grad, t->n, most, &s->scale, &scaled));
     WF_TRY(wf_optimizer_update(g, &s->optimizer, t->param, t->grad, t->n, rate, &scaled));
@@ -189,7 +189,7 @@ static wf_status build_micro(const wf_setup *s, wf_graph *g, trained *t)
     return WF_OK;
 }
 
-/* The parameters by the model's own graph, which is not computed here. */
+/* Lists the parameters by building the model's graph, whose nodes are not used here. */
 static wf_status list_params(const wf_setup *s, wf_graph *g, trained *t)
 {
     wf_graph *model;

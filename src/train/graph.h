@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * graph.h - the graphs of a training run, all over the same states.
+ * graph.h - the graphs of a training run, which share their states.
  *
- *     whole   forward, backward and update of one batch
- *     micro   forward, backward; gradients, loss and counts are added up in states grad.NAME, sum.loss and
- *             sum.count
- *     update  what follows from these sums, which it sets to zero
- *     valid   the loss of a batch, without dropout and smoothing, in report f32[2]: sum, count
+ *     whole   forward, backward and update for one batch
+ *     micro   forward and backward; adds gradients, loss and counts to grad.NAME, sum.loss
+ *             and sum.count
+ *     update  updates parameters from these sums, then zeros the sums
+ *     valid   the loss of a batch without dropout and smoothing, as report f32[2]: sum, count
  *     sample  logits of one token of a sequence
  *
- * The loss is a sum over targets, divided by the number of those that count in all batches of a step. Inputs
- * are those of build.h, targets i32[N], and rate f32[] in whole and update, whose output is report.
+ * The loss is a sum over targets, divided by the number of targets with loss in all batches of a
+ * step. Inputs are those of build.h, targets i32[N], and in whole and update rate f32[]. Their
+ * output is report.
  */
 #ifndef WF_TRAIN_GRAPH_H
 #define WF_TRAIN_GRAPH_H
@@ -28,22 +29,22 @@ typedef enum {
 
 /* report f32[WF_REPORT_COUNT] of a step. */
 typedef enum {
-    WF_REPORT_LOSS,    /* the mean */
-    WF_REPORT_NORM,    /* of the gradient, before clipping */
+    WF_REPORT_LOSS,    /* mean */
+    WF_REPORT_NORM,    /* gradient norm before clipping */
     WF_REPORT_APPLIED, /* 0: the step was skipped */
     WF_REPORT_SCALE,
-    WF_REPORT_TARGETS, /* that counted */
+    WF_REPORT_TARGETS, /* targets with loss */
     WF_REPORT_COUNT
 } wf_report_field;
 
-#define WF_SAMPLE_TOKENS 128 /* that a sample looks back, at most */
+#define WF_SAMPLE_TOKENS 128 /* most tokens that a sample attends to */
 
-/* Does the setup use this form? */
+/* Returns true if the setup uses this graph. */
 bool wf_train_uses(const wf_setup *s, wf_train_form form);
-/* Sequences and tokens of its inputs. */
+/* Sequences and tokens in its inputs. */
 int64_t wf_train_tokens(const wf_setup *s, wf_train_form form);
 int64_t wf_train_sequences(const wf_setup *s, wf_train_form form);
-/* Of every sequence, at positions 0, 1, ...; 0: they differ. */
+/* Tokens of every sequence, at positions 0, 1, ...; 0: they differ. */
 int64_t wf_train_length(const wf_setup *s, wf_train_form form);
 wf_status wf_train_graph(const wf_setup *s, wf_train_form form, wf_graph **out);
 wf_compile_options wf_train_compiling(const wf_setup *s, wf_train_form form);

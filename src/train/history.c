@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* history.c - see history.h. */
+/* history.c - the curve of a run, and reading it from log.jsonl. */
 #include "train/history.h"
 
 #include <math.h>
@@ -9,9 +9,9 @@
 #include "base/json_tree.h"
 #include "base/mem.h"
 
-/* Lines that are longer are no records: a sample of a run is some kilobytes. */
+/* Longer lines are not records: a sample is a few kilobytes. */
 #define LONGEST_LINE ((size_t)1 << 20)
-/* An arena serves several lines, so many bytes of them and the last. */
+/* Several lines share an arena, until it holds this many bytes. */
 #define ARENA_BYTES 8192
 
 static wf_status check_room(wf_history *h, int count)
@@ -19,8 +19,7 @@ static wf_status check_room(wf_history *h, int count)
     if (count < WF_HISTORY_RECORDS)
         return WF_OK;
     return wf_fail(h->ctx, WF_ERR_FORMAT,
-                   "cannot keep the curve of a run: it has more than %d records",
-                   WF_HISTORY_RECORDS);
+                   "the curve of the run has more than %d records, the limit", WF_HISTORY_RECORDS);
 }
 
 static double or_zero(double x)
@@ -119,7 +118,7 @@ static bool is_count(const wf_json_node *node, int64_t *out)
     return fine;
 }
 
-/* 0 when it is missing. */
+/* Returns 0 if the key is missing. */
 static int64_t count_of(const wf_json_node *record, const char *key)
 {
     int64_t n = 0;
@@ -162,10 +161,10 @@ static wf_status read_record(wf_history *h, const wf_json_node *record)
     else if (wf_json_is(event, "valid"))
         return wf_history_add_valid(h, step, wf_json_get_number(record, "loss", NAN),
                                     wf_json_get_number(record, "bits_per_byte", NAN));
-    return WF_OK; /* of an event that later versions may have */
+    return WF_OK; /* an event of a later version */
 }
 
-/* What is no JSON is counted; running out of memory is a failure. */
+/* Counts a line that is not JSON as ignored. Fails only with WF_ERR_MEMORY. */
 static wf_status read_line(wf_history *h, wf_arena *arena, const char *path, const char *line,
                            size_t bytes)
 {
@@ -190,7 +189,7 @@ wf_status wf_history_parse(wf_history *h, const char *what, const char *text, si
     wf_status status = WF_OK;
     wf_arena arena;
     wf_arena_init(&arena, h->ctx);
-    /* What stands behind the last newline is being written, or was when somebody pulled the plug. */
+    /* An incomplete last line is being written, or was when the process ended. */
     for (; status == WF_OK && at < end; at = newline + 1) {
         newline = memchr(at, '\n', (size_t)(end - at));
         if (!newline)
@@ -212,7 +211,8 @@ wf_status wf_history_read(wf_history *h, const char *path)
     WF_TRY(wf_map_open(h->ctx, path, &map));
     wf_status status = wf_history_parse(h, path, (const char *)map->data, map->size);
     if (status == WF_OK && wf_map_broken(map))
-        status = wf_fail(h->ctx, WF_ERR_IO, "cannot read '%s': it was cut while it was read", path);
+        status = wf_fail(h->ctx, WF_ERR_IO, "cannot read '%s': it was truncated while it was read",
+                         path);
     wf_map_close(map);
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* index.c - see index.h. */
+/* index.c - reads and writes data.json. */
 #include "train/index.h"
 
 #include <inttypes.h>
@@ -29,11 +29,11 @@ typedef struct {
 
 static wf_status refuse(reader *r, const char *why)
 {
-    return wf_fail(r->arena->ctx, WF_ERR_FORMAT,
-                   "the file '%s' %s; make the folder again with `weft prepare`", r->path, why);
+    return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "the file '%s' %s; run `weft prepare` again",
+                   r->path, why);
 }
 
-/* Sums are written as 16 hexadecimal digits: JSON's numbers do not hold 64 bits everywhere. */
+/* Checksums are written as 16 hexadecimal digits: JSON numbers may not hold 64 bits. */
 static bool read_sum(const wf_json_node *object, const char *key, uint64_t *out)
 {
     const wf_json_node *n = wf_json_get(object, key);
@@ -77,15 +77,15 @@ static wf_status read_split(reader *r, const wf_json_node *root, wf_index *x, in
     const wf_json_node *list = wf_json_get(wf_json_get(root, wf_split_names[which]), "shards");
     wf_index_split *s = &x->split[which];
     if (!list || list->kind != WF_JSON_ARRAY || list->count > WF_INDEX_SHARDS)
-        return refuse(r, which == WF_SPLIT_TRAIN ? "has no list of shards to train on"
-                                                 : "has no list of shards to validate on");
+        return refuse(r, which == WF_SPLIT_TRAIN ? "has no list of training shards"
+                                                 : "has no list of validation shards");
     s->count = list->count;
     s->shard = wf_arena_alloc(r->arena, list->count * sizeof *s->shard + 1);
     if (!s->shard)
         return WF_ERR_MEMORY;
     for (size_t i = 0; i < list->count; i++)
         if (!read_shard(x, &list->child[i], &s->shard[i]))
-            return refuse(r, "has a shard whose name, counts or checksum are no such thing");
+            return refuse(r, "has a shard with an invalid name, count or checksum");
     return WF_OK;
 }
 
@@ -93,16 +93,16 @@ static wf_status read_root(reader *r, const wf_json_node *root, wf_index *x)
 {
     int64_t version, id_bytes, end;
     if (!wf_json_is(wf_json_get(root, "format"), FORMAT))
-        return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "the file '%s' is not about data for training",
-                       r->path);
+        return wf_fail(r->arena->ctx, WF_ERR_FORMAT,
+                       "the file '%s' does not describe training data", r->path);
     if (!read_count(root, "version", &version) || version != VERSION)
         return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
-                       "the file '%s' is of another version than %d, which this program reads",
+                       "the file '%s' has a version other than %d, which this program reads",
                        r->path, VERSION);
     if (!read_count(root, "vocab", &x->vocab) || x->vocab < 1 || x->vocab > INT32_MAX ||
         !read_count(root, "id_bytes", &id_bytes) || (id_bytes != 2 && id_bytes != 4) ||
         !read_count(root, "end", &end) || end >= x->vocab)
-        return refuse(r, "has a vocabulary, a width of ids or an end of documents that cannot be");
+        return refuse(r, "has an invalid vocabulary size, id width or end token");
     x->id_bytes = (int)id_bytes;
     x->end = (int32_t)end;
     x->masked = wf_json_get_bool(root, "masked", false);
@@ -122,16 +122,14 @@ wf_status wf_index_read(wf_arena *arena, const char *folder, wf_index *out)
     if (!r.path)
         return WF_ERR_MEMORY;
     if (wf_path_look(folder) == WF_PATH_NONE)
-        return wf_fail(
-            ctx, WF_ERR_IO,
-            "there is no file or folder '%s'; give a folder that `weft prepare` wrote, or "
-            "a file of text or JSON lines",
-            folder);
+        return wf_fail(ctx, WF_ERR_IO,
+                       "the file or folder '%s' does not exist; give a folder that `weft "
+                       "prepare` wrote, or a file with text or JSON lines",
+                       folder);
     if (wf_path_look(r.path) != WF_PATH_FILE)
         return wf_fail(
             ctx, WF_ERR_IO,
-            "the folder '%s' has no data to train on, for it has no %s; make some with `weft "
-            "prepare`",
+            "the folder '%s' has no training data: %s is missing; create it with `weft prepare`",
             folder, WF_INDEX_FILE);
     char *text;
     size_t bytes;
@@ -218,8 +216,9 @@ wf_status wf_index_write(wf_ctx *ctx, const char *folder, const wf_index *x)
     bool whole = to && put_root(to, x);
     if (to && fclose(to) != 0)
         whole = false;
-    wf_status status = whole ? wf_file_write(ctx, path, text, bytes)
-                             : wf_fail(ctx, WF_ERR_MEMORY, "no memory to write %s", WF_INDEX_FILE);
+    wf_status status =
+        whole ? wf_file_write(ctx, path, text, bytes)
+              : wf_fail(ctx, WF_ERR_MEMORY, "out of memory while writing %s", WF_INDEX_FILE);
     free(text);
     wf_arena_free(&arena);
     return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* loader.c - batches by number, the next one prepared while one is used. */
+/* loader.c - returns batches by number, and prepares the next one in a thread. */
 #include "base/mem.h"
 #include "train/loader_priv.h"
 
@@ -77,8 +77,8 @@ wf_status wf_loader_get(wf_loader *l, int64_t index, const wf_batch **out)
 {
     *out = NULL;
     if (index < 0 || index == INT64_MAX)
-        return wf_fail(l->data->ctx, WF_ERR_USAGE, "there is no batch number %lld",
-                       (long long)index);
+        return wf_fail(l->data->ctx, WF_ERR_USAGE,
+                       "batch number %lld is not possible; give 0 or more", (long long)index);
     wf_worker_wait(l->worker);
     if (l->slot[1 - l->current].index != index) {
         l->slot[1 - l->current].index = index;
@@ -87,8 +87,7 @@ wf_status wf_loader_get(wf_loader *l, int64_t index, const wf_batch **out)
     l->current = 1 - l->current;
     if (wf_data_broken(l->split))
         return wf_fail(l->data->ctx, WF_ERR_IO,
-                       "a shard was cut short while it was read, so the data is worth nothing now; "
-                       "prepare it again");
+                       "a shard was truncated while it was read; run `weft prepare` again");
     *out = &l->slot[l->current].batch;
     l->slot[1 - l->current].index = index + 1;
     wf_worker_start(l->worker);

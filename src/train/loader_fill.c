@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* loader_fill.c - one batch, from its number. */
+/* loader_fill.c - fills one batch from its number. */
 #include "train/loader_priv.h"
 
 typedef struct {
     const wf_loader *l;
     wf_loader_slot *slot;
     int64_t row;
-    int64_t sequences; /* begun so far */
-    int64_t used;      /* tokens of the row that are filled */
+    int64_t sequences; /* started so far */
+    int64_t used;      /* filled tokens of the row */
 } filling;
 
-/* A row always has one of its own; it has more as long as every row behind it still gets one. */
+/* Starts a sequence. Each row gets one; it gets more only while every later row can still have
+ * one. */
 static void begin_sequence(filling *f)
 {
     const wf_loader *l = f->l;
@@ -24,7 +25,7 @@ static int32_t *row_of(const filling *f, int32_t *array)
     return array + f->row * f->l->o.length + f->used;
 }
 
-/* Tokens from .. from + pairs, and what follows each. */
+/* Appends tokens from .. from + pairs, and the targets that follow each. */
 static void put_pairs(filling *f, int64_t from, int64_t pairs)
 {
     int32_t *tokens = row_of(f, f->slot->tokens), *targets = row_of(f, f->slot->targets);
@@ -70,7 +71,7 @@ static void fill_documents(filling *f, int64_t row)
     }
     for (int64_t d = l->pack[row]; d < l->pack[row + 1]; d++) {
         int64_t first, pairs = wf_loader_pairs(l, d, &first), room = l->o.length - f->used;
-        pairs = pairs < room ? pairs : room; /* they fit, unless the file was cut short since */
+        pairs = pairs < room ? pairs : room; /* true unless the file was truncated since */
         if (pairs == 0)
             continue;
         int k = wf_data_shard(l->split->document, l->split->shards, d);
@@ -87,7 +88,7 @@ static void fill_documents(filling *f, int64_t row)
 
 /* ---- Both ---- */
 
-/* Behind what there is, in the same sequence: nothing before it looks at it, and nobody counts it. */
+/* Pads the row within the last sequence: attention is causal, and padding has no loss. */
 static void pad_row(filling *f)
 {
     int32_t *tokens = f->slot->tokens + f->row * f->l->o.length,

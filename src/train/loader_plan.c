@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* loader_plan.c - where the rows of batches begin. */
+/* loader_plan.c - decides where the rows of batches begin. */
 #include "base/check.h"
 #include "base/mem.h"
 #include "train/loader_priv.h"
@@ -14,13 +14,13 @@ int64_t wf_loader_pairs(const wf_loader *l, int64_t document, int64_t *first)
     int64_t d = document - s->document[k], begin = wf_shard_start(shard, d),
             end = wf_shard_start(shard, d + 1);
     *first = s->token[k];
-    /* It was checked, but a file that is cut short meanwhile reads as zeros. */
+    /* Verified before, but a file truncated meanwhile reads as zeros. */
     if (begin < 0 || end <= begin || end > shard->info.tokens)
         return 0;
     *first += begin;
     if (end - begin - 1 <= l->o.length)
         return end - begin - 1;
-    /* What is left when it is cut must still have something to learn. */
+    /* A truncated document must still contain a target with loss. */
     for (int64_t i = 1; i <= l->o.length; i++)
         if (wf_shard_counts(shard, begin + i))
             return l->o.length;
@@ -41,8 +41,8 @@ static wf_status add_row(wf_loader *l, size_t *room, int64_t document)
     return WF_OK;
 }
 
-/* As many as fit, in order; *most is the largest number of them in a row. Each has a sequence of its own, however
- * few of them there are: conversations that looked at each other would be learned wrong. */
+/* Packs whole documents into rows, in order; *most is the largest number per row. Each gets its own
+ * sequence, because conversations must not attend to each other. */
 static wf_status pack_documents(wf_loader *l, int64_t *most)
 {
     size_t room = 0;
@@ -81,7 +81,7 @@ static wf_status pack_documents(wf_loader *l, int64_t *most)
 
 /* ---- Text, which is cut anywhere ---- */
 
-/* The largest number of sequences in a row, where documents begin sequences. */
+/* Returns the largest number of sequences in a row if documents start sequences. */
 static int64_t count_sequences(const wf_loader *l)
 {
     int64_t most = 1, here = 1, row = 0;
@@ -92,7 +92,7 @@ static int64_t count_sequences(const wf_loader *l)
                 row = start / l->o.length;
                 here = 1;
             }
-            here += start % l->o.length != 0; /* or the row begins with it anyway */
+            here += start % l->o.length != 0; /* a row's start already counts */
             most = here > most ? here : most;
         }
     return most;
@@ -114,8 +114,8 @@ static wf_status plan_text(wf_loader *l, int64_t *most)
     if (l->batches == 0)
         return wf_fail(
             l->data->ctx, WF_ERR_USAGE,
-            "the data has %lld token%s %s, and one batch of %lld x %lld takes %lld; make "
-            "the batch or its rows smaller, or prepare more text",
+            "the data has %lld token%s %s, but one batch of %lld x %lld needs %lld; use a "
+            "smaller batch or length, or prepare more text",
             (long long)l->split->info.tokens, WF_PLURAL(l->split->info.tokens), split_name(l),
             (long long)l->o.batch, (long long)T, (long long)(l->o.batch * T + 1));
     return WF_OK;
@@ -126,10 +126,10 @@ static wf_status plan_documents(wf_loader *l, int64_t *most)
     WF_TRY(pack_documents(l, most));
     if (l->rows == 0)
         return wf_fail(l->data->ctx, WF_ERR_USAGE,
-                       "the data has no conversation %s that has an answer within %lld token%s",
+                       "the data has no conversation %s with an answer within %lld token%s",
                        split_name(l), (long long)l->o.length, WF_PLURAL(l->o.length));
     l->batches = l->rows / l->o.batch + (l->o.in_order && l->rows % l->o.batch > 0);
-    l->batches = l->batches > 0 ? l->batches : 1; /* padded: there may be few conversations */
+    l->batches = l->batches > 0 ? l->batches : 1; /* padded: few conversations are enough */
     return WF_OK;
 }
 
@@ -140,7 +140,8 @@ wf_status wf_loader_plan(wf_loader *l)
         return wf_fail(l->data->ctx, WF_ERR_USAGE, "the data has nothing %s", split_name(l));
     if (l->o.batch < 1 || l->o.length < 1 || !wf_mul_i64(l->o.batch, l->o.length, &tokens) ||
         tokens > INT32_MAX - 1)
-        return wf_fail(l->data->ctx, WF_ERR_USAGE, "a batch cannot be %lld row%s of %lld token%s",
+        return wf_fail(l->data->ctx, WF_ERR_USAGE,
+                       "a batch of %lld row%s of %lld token%s is not possible",
                        (long long)l->o.batch, WF_PLURAL(l->o.batch), (long long)l->o.length,
                        WF_PLURAL(l->o.length));
     WF_TRY(l->split->info.masked ? plan_documents(l, &most) : plan_text(l, &most));
@@ -148,7 +149,7 @@ wf_status wf_loader_plan(wf_loader *l)
     l->sequences = !many ? l->o.batch : l->o.sequences > 0 ? l->o.sequences : l->o.batch * most;
     if (l->sequences < l->o.batch)
         return wf_fail(l->data->ctx, WF_ERR_USAGE,
-                       "a batch of %lld rows cannot have only %lld sequence%s",
+                       "a batch of %lld rows needs more than %lld sequence%s",
                        (long long)l->o.batch, (long long)l->sequences, WF_PLURAL(l->sequences));
     return WF_OK;
 }

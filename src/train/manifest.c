@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* manifest.c - see manifest.h. */
+/* manifest.c - writes, verifies and removes the files that a manifest lists. */
 #include "train/manifest.h"
 
 #include <errno.h>
@@ -17,23 +17,23 @@
 #include "base/writer.h"
 
 #define FORMAT 1
-#define FILES 10000                  /* of a folder */
-#define TEXT_BYTES ((size_t)4 << 20) /* of a manifest */
+#define FILES 10000                  /* limit for a folder */
+#define TEXT_BYTES ((size_t)4 << 20) /* limit for a manifest */
 
 typedef struct {
     const char *name, *path;
-    uint64_t bytes, sum; /* as the manifest has them */
+    uint64_t bytes, sum; /* from the manifest */
     uint64_t bytes_there, sum_there;
-    int error; /* while reading it; 0: none */
+    int error; /* errno while reading the file; 0: no error */
 } entry;
 
 typedef struct {
     wf_ctx *ctx;
     wf_arena arena;
-    const char *folder, *path; /* path: of the manifest */
+    const char *folder, *path; /* path of the manifest */
     entry *file;
     size_t count;
-    uint64_t run; /* 0: the manifest has none */
+    uint64_t run; /* 0: the manifest has no id */
 } manifest;
 
 static wf_status open_manifest(manifest *m, wf_ctx *ctx, const char *folder)
@@ -44,8 +44,8 @@ static wf_status open_manifest(manifest *m, wf_ctx *ctx, const char *folder)
     return m->path ? WF_OK : WF_ERR_MEMORY;
 }
 
-/* Parts of letters, digits, '.', '_' and '-' that begin with no dot: such a name needs no escapes, and leads
- * nowhere out of the folder. */
+/* Components of letters, digits, '.', '_' and '-' that do not start with a dot. Such a name needs
+ * no escapes and cannot leave the folder. */
 static bool is_name(const char *name)
 {
     bool begins = true;
@@ -103,7 +103,8 @@ static wf_status list_files(manifest *m)
     return WF_OK;
 }
 
-/* The folders around a file, up to the manifest's, which is synced when the manifest is written. */
+/* Syncs the folders between a file and the manifest's folder, which is synced when the manifest is
+ * written. */
 static wf_status sync_folders(manifest *m, const char *path)
 {
     const char *folder = wf_path_parent(&m->arena, path);
@@ -189,11 +190,11 @@ wf_status wf_manifest_write(wf_ctx *ctx, const char *folder, int64_t step, uint6
 
 static wf_status fail_whole(const manifest *m, const char *what)
 {
-    return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is not whole: its %s %s", m->folder,
+    return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is incomplete: its %s %s", m->folder,
                    WF_MANIFEST_NAME, what);
 }
 
-/* 16 digits as they are written, nothing else. */
+/* Parses exactly 16 hexadecimal digits. */
 static bool read_sum(const char *text, uint64_t *out)
 {
     *out = 0;
@@ -206,7 +207,7 @@ static bool read_sum(const char *text, uint64_t *out)
     return true;
 }
 
-/* The last line but one has the sum of all before it; nothing in the text can change without notice. */
+/* The last line but one contains the checksum of all text before it, so any change is detected. */
 static bool is_sealed(const char *text, size_t bytes)
 {
     static const char begin[] = "  \"checksum\": \"", end[] = "\"\n}\n";
@@ -228,7 +229,7 @@ static wf_status read_entry(manifest *m, const wf_json_node *node, entry *e)
                 is_name(name->string) && bytes >= 0 && sum && sum->kind == WF_JSON_STRING &&
                 sum->bytes == 16 && read_sum(sum->string, &e->sum);
     if (!good)
-        return fail_whole(m, "describes a file in a way that cannot be");
+        return fail_whole(m, "describes a file with an invalid name, size or checksum");
     e->name = name->string;
     e->bytes = (uint64_t)bytes;
     return add_path(m, e);
@@ -240,8 +241,8 @@ static wf_status read_root(manifest *m, const wf_json_node *root, int64_t step)
     int64_t format = wf_json_get_int(root, "format", -1), of = wf_json_get_int(root, "step", -1);
     if (format != FORMAT)
         return wf_fail(m->ctx, WF_ERR_FORMAT,
-                       "'%s' cannot be used: its %s is of format %" PRId64
-                       ", this version of Weft knows %d",
+                       "'%s' cannot be used: its %s has format %" PRId64
+                       ", but this version of Weft reads %d",
                        m->folder, WF_MANIFEST_NAME, format, FORMAT);
     if (of != step)
         return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' cannot be used: its %s is of step %" PRId64,
@@ -250,7 +251,7 @@ static wf_status read_root(manifest *m, const wf_json_node *root, int64_t step)
         return fail_whole(m, "has no list of files");
     const wf_json_node *run = wf_json_get(root, "run");
     if (run && (run->kind != WF_JSON_STRING || run->bytes != 16 || !read_sum(run->string, &m->run)))
-        return fail_whole(m, "has an id of its run that is not 16 hexadecimal digits");
+        return fail_whole(m, "has a run id that is not 16 hexadecimal digits");
     m->file = wf_arena_alloc(&m->arena, files->count * sizeof *m->file);
     if (!m->file)
         return WF_ERR_MEMORY;
@@ -265,7 +266,7 @@ static wf_status read_manifest(manifest *m, int64_t step)
     size_t bytes;
     wf_json_node *root = NULL;
     if (wf_path_look(m->folder) == WF_PATH_FOLDER && wf_path_missing(m->path))
-        return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is not whole: it has no %s", m->folder,
+        return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is incomplete: it has no %s", m->folder,
                        WF_MANIFEST_NAME);
     WF_TRY(wf_file_read(m->ctx, m->path, TEXT_BYTES, &text, &bytes));
     wf_status status = is_sealed(text, bytes)
@@ -280,7 +281,7 @@ static wf_status check_size(const manifest *m, const entry *e, uint64_t there)
     if (there == e->bytes)
         return WF_OK;
     return wf_fail(m->ctx, WF_ERR_FORMAT,
-                   "'%s' is not whole: its file '%s' has %" PRIu64 " bytes, it had %" PRIu64,
+                   "'%s' is incomplete: its file '%s' has %" PRIu64 " bytes instead of %" PRIu64,
                    m->folder, e->name, there, e->bytes);
 }
 
@@ -290,10 +291,10 @@ static wf_status check_look(const manifest *m, const entry *e)
     if (wf_file_look(e->path, &stamp))
         return check_size(m, e, stamp.bytes);
     if (wf_path_missing(e->path))
-        return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is not whole: its file '%s' is missing",
+        return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is incomplete: its file '%s' is missing",
                        m->folder, e->name);
     return wf_fail(m->ctx, WF_ERR_IO,
-                   "'%s' cannot be used: its file '%s' is not a regular file, or may not be read",
+                   "'%s' cannot be used: its file '%s' is not a regular file or not readable",
                    m->folder, e->name);
 }
 
@@ -308,10 +309,8 @@ static wf_status check_sum(const manifest *m, const entry *e)
     WF_TRY(check_size(m, e, e->bytes_there));
     if (e->sum_there == e->sum)
         return WF_OK;
-    return wf_fail(
-        m->ctx, WF_ERR_FORMAT,
-        "'%s' is not whole: its file '%s' is not as it was written, the checksum differs",
-        m->folder, e->name);
+    return wf_fail(m->ctx, WF_ERR_FORMAT, "'%s' is damaged: the checksum of its file '%s' differs",
+                   m->folder, e->name);
 }
 
 static wf_status check_files(manifest *m, bool thorough)
@@ -351,7 +350,8 @@ wf_status wf_manifest_run(wf_ctx *ctx, const char *folder, int64_t step, uint64_
 
 /* ---- Removing ---- */
 
-/* Does a link stand between the manifest's folder and the file? Then the file is not in the folder. */
+/* Is there a link between the manifest's folder and the file? Then the file is outside of the
+ * folder. */
 static wf_status is_elsewhere(manifest *m, const char *path, bool *out)
 {
     const char *folder = wf_path_parent(&m->arena, path);
@@ -373,7 +373,7 @@ static wf_status remove_empty_folders(manifest *m, const char *path)
     return folder ? WF_OK : WF_ERR_MEMORY;
 }
 
-/* The manifest goes last: after a crash it still tells which files are to go. */
+/* Removes the manifest last: after a crash it still lists the files to remove. */
 static wf_status remove_files(manifest *m)
 {
     for (size_t i = 0; i < m->count; i++) {

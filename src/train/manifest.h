@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * manifest.h - manifest.json: what files a folder has, how large they are, and their checksums.
+ * manifest.h - manifest.json: the files of a folder, with sizes and checksums.
  *
  *     {
  *       "format": 1,
@@ -14,10 +14,12 @@
  *       "checksum": "06c96e2e3ef0c3d4"
  *     }
  *
- * "run" is the random id of the run that wrote it; a resumed run keeps the id. Manifests without one have the id 0.
+ * "run" is the random id of the run that wrote it; a resumed run keeps its id. Without one the id
+ * is 0.
  *
- * Checksums are those of base/checksum.h; the last is of the manifest's own text up to that line. A folder is
- * whole when each of these files is there and unchanged; others in it do not matter.
+ * Checksums are those of base/checksum.h; the last covers the manifest's own text up to that line.
+ * A folder is complete if all listed files are present and unchanged. Other files in it do not
+ * matter.
  */
 #ifndef WF_TRAIN_MANIFEST_H
 #define WF_TRAIN_MANIFEST_H
@@ -26,16 +28,16 @@
 
 #define WF_MANIFEST_NAME "manifest.json"
 
-/* Puts all files of the folder onto the disk, reads them back, and writes the manifest, on the disk as well. */
+/* Syncs all files of the folder to disk, reads them back, and writes and syncs the manifest. */
 wf_status wf_manifest_write(wf_ctx *ctx, const char *folder, int64_t step, uint64_t run);
 
-/* Is the folder whole, and of this step? Only with `thorough` are the files read; else their sizes must do.
- * What is wrong is WF_ERR_FORMAT or WF_ERR_IO and one sentence. */
+/* Checks that the folder is complete and of this step. Reads the files only if `thorough`, else
+ * compares sizes. Fails with WF_ERR_FORMAT or WF_ERR_IO. */
 wf_status wf_manifest_check(wf_ctx *ctx, const char *folder, int64_t step, bool thorough);
-/* Reads the id of the run that wrote the folder, and looks at no other file. */
+/* Reads the id of the run that wrote the folder; accesses only the manifest. */
 wf_status wf_manifest_run(wf_ctx *ctx, const char *folder, int64_t step, uint64_t *run);
-/* Removes the files that the manifest lists, folders inside that become empty, and at last the manifest itself. All
- * other files stay, as do files behind a link to a folder. */
+/* Removes the listed files, folders that become empty, and finally the manifest. Other files stay,
+ * also those behind a link to a folder. */
 wf_status wf_manifest_remove(wf_ctx *ctx, const char *folder, int64_t step);
 
 #endif

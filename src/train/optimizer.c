@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* optimizer.c - see optimizer.h. One function a kind; what they share comes first. */
+/* optimizer.c - the update nodes of each optimizer. Shared helpers come first, then one function
+ * per kind. */
 #include "train/optimizer.h"
 
 #include <math.h>
@@ -17,8 +18,8 @@ typedef struct {
     const wf_optimizer_options *o;
     const wf_scaled *s;
     wf_value *rate, *p, *grad;
-    const char *name; /* of p */
-    double decay;     /* of p */
+    const char *name; /* of p, for the names of its states */
+    double decay;     /* weight decay of p */
 } update;
 
 static bool is_matrix(const update *u)
@@ -26,7 +27,7 @@ static bool is_matrix(const update *u)
     return u->p->shape.n >= 2;
 }
 
-/* The state KIND.NAME of the parameter. */
+/* Returns the parameter's state KIND.NAME. */
 static wf_value *companion(const update *u, const char *kind)
 {
     char name[MAX_NAME + 8];
@@ -65,9 +66,9 @@ static wf_value *update_lion(const update *u)
 /* ---- Muon ---- */
 
 /*
- * Five steps of Newton and Schulz, whose numbers (Keller Jordan's) drive singular values of a matrix that
- * has norm 1 quickly to somewhere about 1: x -> a x + (b A + c A A) x with A = x x^T. A is the smaller of
- * the two products: x [R, C] has R <= C.
+ * Five Newton-Schulz iterations with Keller Jordan's coefficients, which move the singular values
+ * of a matrix of norm 1 close to 1: x = a x + (b A + c A A) x with A = x x^T. x is [R, C] with R <=
+ * C, so A is the smaller of the two Gram matrices.
  */
 static wf_value *orthogonalise(wf_graph *g, wf_value *x)
 {
@@ -88,8 +89,9 @@ static bool is_in_block(const update *u)
     return u->p->shape.n == 2 && strncmp(u->name, "blk.", 4) == 0;
 }
 
-/* As torch.optim.Muon with adjust_lr_fn = "match_rms_adamw", but that all is f32: one rate serves these
- * matrices and what AdamW updates. A joint matrix of queries, keys and values counts as one, as there. */
+/* Like torch.optim.Muon with adjust_lr_fn = "match_rms_adamw", but in f32: one learning rate fits
+ * these matrices and those that AdamW updates. A fused QKV matrix counts as one matrix, as in
+ * torch. */
 static wf_value *update_muon(const update *u)
 {
     if (!is_in_block(u))
@@ -133,25 +135,28 @@ static void update_average(const update *u, wf_value *p)
 static wf_status check_options(wf_graph *g, const wf_optimizer_options *o)
 {
     if (!(o->momentum < 1))
-        return wf_graph_fail(g, WF_ERR_USAGE, "optimizer: momentum must lie in [0, 1), not be %g",
+        return wf_graph_fail(g, WF_ERR_USAGE,
+                             "optimizer: momentum is %g; it must be at least 0 and below 1",
                              o->momentum);
     if (!(o->weight_decay >= 0) || !isfinite(o->weight_decay))
-        return wf_graph_fail(g, WF_ERR_USAGE, "optimizer: a weight decay of %g is not possible",
+        return wf_graph_fail(g, WF_ERR_USAGE,
+                             "optimizer: weight decay is %g; it must be finite and at least 0",
                              o->weight_decay);
     if (!(o->ema >= 0 && o->ema < 1))
         return wf_graph_fail(
             g, WF_ERR_USAGE,
-            "optimizer: the decay of averaged weights must lie in [0, 1), not be %g", o->ema);
+            "optimizer: the decay of averaged weights is %g; it must be at least 0 and below 1",
+            o->ema);
     return WF_OK;
 }
 
 static wf_status check_parameter(wf_graph *g, const wf_value *p)
 {
     if (!p || !p->state || !wf_is_float(p))
-        return wf_graph_fail(g, WF_ERR_USAGE, "optimizer: a parameter must be a state of floats");
+        return wf_graph_fail(g, WF_ERR_USAGE, "optimizer: a parameter must be a float state");
     if (strlen(p->state->name) > MAX_NAME)
         return wf_graph_fail(g, WF_ERR_USAGE,
-                             "optimizer: the name of a parameter may have %d bytes at most",
+                             "optimizer: the name of a parameter may have at most %d bytes",
                              MAX_NAME);
     return WF_OK;
 }

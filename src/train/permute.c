@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* permute.c - see permute.h. */
+/* permute.c - a Feistel network as a random permutation. */
 #include "train/permute.h"
 
 #include "base/philox.h"
 
-/* Four make the order pseudorandom (Luby and Rackoff); small numbers mix less in each. */
+/* Four rounds are pseudorandom (Luby and Rackoff); small domains mix less per round. */
 #define ROUNDS 8
 
 wf_permutation wf_permutation_make(uint64_t n, uint64_t seed, uint64_t stream)

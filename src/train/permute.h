@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * permute.h - a random order of 0 .. n - 1 of which any place can be asked for, without a table.
+ * permute.h - a random permutation of 0 .. n - 1 with random access and without a table.
  *
- * A Feistel network over the next power of four, whose rounds are Philox, followed until it lands below n
- * (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002): less than four steps on average.
+ * A Feistel network over the next power of four, with Philox as round function, iterated until the
+ * result is below n (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002): below four
+ * iterations on average.
  */
 #ifndef WF_TRAIN_PERMUTE_H
 #define WF_TRAIN_PERMUTE_H
@@ -14,12 +15,12 @@ typedef struct {
     uint64_t n;
     uint64_t stream;
     uint32_t key[2];
-    int half; /* bits of each of the two halves of a number */
+    int half; /* bits in each half of a number */
 } wf_permutation;
 
-/* n >= 1. Each (seed, stream) is an order of its own. */
+/* n >= 1. Each (seed, stream) is an independent permutation. */
 wf_permutation wf_permutation_make(uint64_t n, uint64_t seed, uint64_t stream);
-/* What stands at place i < n. */
+/* Returns element i < n of the permutation. */
 uint64_t wf_permutation_at(const wf_permutation *p, uint64_t i);
 
 #endif

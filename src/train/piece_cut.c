@@ -5,7 +5,7 @@
 #include "text/token.h"
 #include "train/piece.h"
 
-#define STRIDE ((size_t)8 << 20) /* bytes looked through before they may leave memory again */
+#define STRIDE ((size_t)8 << 20) /* bytes searched before their pages are released */
 
 static const char *find(const char *s, size_t n, const char *what, size_t bytes)
 {
@@ -19,8 +19,8 @@ static const char *find(const char *s, size_t n, const char *what, size_t bytes)
     return NULL;
 }
 
-/* Where a mark stands from `from` on, or the size of the file. What is behind is not kept in memory: files may
- * be larger than it. */
+/* Returns the position of the next separator, or the size of the file. Releases pages behind it:
+ * files may be larger than memory. */
 static size_t find_mark(const wf_map *m, size_t from, const char *mark)
 {
     const char *text = (const char *)m->data;
@@ -41,7 +41,7 @@ static size_t character_start(const char *text, size_t least, size_t at)
     size_t from = at;
     while (at > least && from - at < 4 && ((uint8_t)text[at] & 0xC0) == 0x80)
         at--;
-    return ((uint8_t)text[at] & 0xC0) == 0x80 ? from : at; /* that is no UTF-8 anyway */
+    return ((uint8_t)text[at] & 0xC0) == 0x80 ? from : at; /* not valid UTF-8 anyway */
 }
 
 size_t wf_cut_text(const wf_tokenizer *t, const char *text, size_t least, size_t most, bool *proved)
@@ -58,7 +58,7 @@ size_t wf_cut_text(const wf_tokenizer *t, const char *text, size_t least, size_t
 
 /* ---- Texts ---- */
 
-/* Where what is validated on begins, best at a line's beginning: it is read by people now and then. */
+/* Returns the start of the validation part, preferably at the beginning of a line. */
 static size_t find_tail(const wf_cutter *c, const char *text, size_t begin, size_t end)
 {
     size_t bytes = end - begin, at = end - (size_t)(c->tail * (double)bytes);
@@ -81,7 +81,7 @@ static void begin_document(wf_cutter *c, const char *text, size_t end, size_t re
     c->cut = find_tail(c, text, c->at, end);
 }
 
-/* The next part of the document at hand. The tail is a document of its own. */
+/* Takes the next part of the current document. The validation part is a separate document. */
 static void take_part(wf_cutter *c, const char *text, wf_piece_work *p)
 {
     bool tail = c->at >= c->cut;
@@ -104,8 +104,8 @@ static void take_part(wf_cutter *c, const char *text, wf_piece_work *p)
     }
 }
 
-/* Documents between separators: as many as make a piece, or a long one in parts. Where texts have tails, each
- * is taken alone. */
+/* Takes documents between separators: enough for a piece, or a part of a long one. With validation
+ * parts, each document is taken alone. */
 static void take_documents(wf_cutter *c, wf_piece_work *p)
 {
     const wf_map *m = c->open.map;
@@ -117,7 +117,7 @@ static void take_documents(wf_cutter *c, wf_piece_work *p)
             break;
         if (c->tail > 0 || end - begin > WF_PIECE_BYTES) {
             begin_document(c, text, end, next);
-            take_part(c, text, p); /* of nothing, perhaps */
+            take_part(c, text, p); /* possibly empty */
             return;
         }
         last = next;
@@ -146,7 +146,7 @@ static bool take_lines(wf_cutter *c, const char *text, size_t size, wf_piece_wor
             if (!line_end && most < size - begin) {
                 *status =
                     wf_fail(c->ctx, WF_ERR_FORMAT,
-                            "the file '%s' has a line of more than %zu bytes; is it lines of JSON?",
+                            "the file '%s' has a line of more than %zu bytes; is it JSON lines?",
                             c->open.source->path, WF_LINE_BYTES);
                 return false;
             }
@@ -184,10 +184,11 @@ static bool take_elements(wf_cutter *c, const char *text, size_t size, wf_piece_
                           "the array in '%s' has a record of more than %zu bytes, the limit",
                           c->open.source->path, WF_LINE_BYTES);
     if (found == WF_ELEMENTS_BAD)
-        *status = wf_fail(c->ctx, WF_ERR_FORMAT,
-                          "the file '%s' is no whole JSON array: brackets or commas are wrong near "
-                          "byte %zu; is it cut short?",
-                          c->open.source->path, c->at);
+        *status = wf_fail(
+            c->ctx, WF_ERR_FORMAT,
+            "the file '%s' is not a complete JSON array: brackets or commas do not match near "
+            "byte %zu",
+            c->open.source->path, c->at);
     return *status == WF_OK;
 }
 
@@ -219,7 +220,7 @@ bool wf_cutter_next(wf_cutter *c, wf_piece_work *p, wf_opened *closed, wf_status
     size_t size = c->open.map->size;
     p->source = c->open.source;
     if (c->at >= size)
-        return true; /* a piece of nothing */
+        return true; /* an empty piece */
     if (p->source->kind == WF_SOURCE_ARRAY)
         return take_elements(c, text, size, p, status);
     if (p->source->kind == WF_SOURCE_LINES)
@@ -247,7 +248,7 @@ static int64_t count_in(const wf_map *m, const char *mark, int64_t enough)
     return count;
 }
 
-/* What is wrong with an array is found when it is encoded. */
+/* Errors in an array are reported later, when it is encoded. */
 static int64_t count_elements(const wf_opened *o, int64_t enough)
 {
     const char *text = (const char *)o->map->data;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* piece_encode.c - the tokens of a piece. */
+/* piece_encode.c - encodes a piece to tokens. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -10,7 +10,7 @@ typedef struct {
     wf_piece_work *p;
     wf_ctx *ctx;
     wf_encoder *texts;
-    wf_arena arena; /* of one line */
+    wf_arena arena; /* reset for each line */
 } encoder;
 
 /* ---- Collecting ---- */
@@ -32,7 +32,7 @@ static wf_status add_ids(encoder *x, const int32_t *ids, size_t n)
     return WF_OK;
 }
 
-/* Of the ids that were added last. */
+/* Sets the mask of the ids added last. */
 static wf_status add_mask(encoder *x, const uint8_t *mask, size_t n)
 {
     wf_piece_work *p = x->p;
@@ -47,7 +47,7 @@ static wf_status add_mask(encoder *x, const uint8_t *mask, size_t n)
     return WF_OK;
 }
 
-/* All ids since the last document. */
+/* Ends a document with all ids since the last one. */
 static wf_status add_document(encoder *x, size_t before, size_t bytes, bool begins, bool ends)
 {
     wf_piece_work *p = x->p;
@@ -102,7 +102,7 @@ static wf_status encode_documents(encoder *x)
         const char *at = s;
         while (at < end && !((size_t)(end - at) >= bytes && memcmp(at, mark, bytes) == 0))
             at++;
-        if (at > s) /* nothing between two marks is no document */
+        if (at > s) /* an empty document is skipped */
             WF_TRY(encode_part(x, s, (size_t)(at - s), true, true));
         s = at < end ? at + bytes : end;
     }
@@ -126,14 +126,14 @@ static wf_status encode_conversation(encoder *x, const wf_entry *entry)
     return add_document(x, before, c.bytes, true, true);
 }
 
-/* Its sentence says where a text is wrong, which is said better by those who know the line. */
+/* Removes the position from the JSON error: the caller knows the line. */
 static wf_status parse_line(encoder *x, const char *s, size_t n, wf_json_node **out)
 {
     static const char where[] = "cannot read 'it', line 1: ";
     wf_status status = wf_json_parse(&x->arena, "it", s, n, out);
     const char *why = wf_ctx_message(x->ctx);
     if (status == WF_ERR_FORMAT && strncmp(why, where, strlen(where)) == 0)
-        return wf_fail(x->ctx, status, "it is no JSON: %s", why + strlen(where));
+        return wf_fail(x->ctx, status, "it is not valid JSON: %s", why + strlen(where));
     return status;
 }
 
@@ -149,7 +149,8 @@ static wf_status encode_line(encoder *x, const char *s, size_t n)
     return encode_part(x, entry.text->string, entry.text->bytes, true, true);
 }
 
-/* A record that cannot be read is a failure, or is counted and left out. What it had added is taken back. */
+/* Encodes a record. A malformed one is an error, or is counted and skipped; its ids are then
+ * removed. */
 static wf_status encode_record(encoder *x, const char *s, size_t n)
 {
     wf_piece_work *p = x->p;

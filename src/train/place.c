@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* place.c - see place.h. */
+/* place.c - checks the folder of a run before anything is written to it. */
 #include "train/place.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "train/checkpoint.h"
 #include "train/record.h"
 
-/* Files that a run keeps up to date from its first step on. */
+/* Files that a run updates from its first step on. */
 static const char *const records[] = {WF_RECORD_LOG, WF_RECORD_CURVE};
 #define RECORDS (int)(sizeof records / sizeof *records)
 
@@ -29,18 +29,19 @@ const char *wf_place_export(wf_arena *arena, const wf_run_options *o)
 static wf_status check_flags(wf_ctx *ctx, const wf_run_options *o, int64_t newest)
 {
     if (o->resume && o->restart)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "--resume continues a run and --restart starts it over; give one of them");
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "--resume continues a run and --restart starts it over; use only one of them");
     if (newest >= 0 && !o->resume && !o->restart)
         return wf_fail(
             ctx, WF_ERR_USAGE,
-            "the folder '%s' holds a run that has come to step %lld; continue it with --resume, "
-            "start over with --restart, or give another folder",
+            "the folder '%s' contains a run at step %lld; continue it with --resume, start over "
+            "with --restart, or choose another folder",
             o->out, (long long)newest);
     return WF_OK;
 }
 
-/* A restart renames checkpoints, so the model may not be one of them. */
+/* --restart renames checkpoints, so the base model must not be one of them. */
 static wf_status check_folders(wf_arena *arena, const wf_run_options *o)
 {
     const char *model = o->train.model, *parent = model ? wf_path_parent(arena, model) : NULL;
@@ -50,22 +51,21 @@ static wf_status check_folders(wf_arena *arena, const wf_run_options *o)
     if (model && !o->overwrite && wf_path_same(folder ? model : parent, o->out))
         return wf_fail(
             arena->ctx, WF_ERR_USAGE,
-            "'%s' is the folder of the model that is read; give --out another folder, or "
-            "write there all the same with --overwrite",
+            "'%s' is the folder of the base model; choose another --out, or allow this with "
+            "--overwrite",
             o->out);
     if (folder && o->restart && wf_path_same(parent, o->out))
-        return wf_fail(arena->ctx, WF_ERR_USAGE,
-                       "the model '%s' is in the folder that --restart clears; give --out another "
-                       "folder",
-                       model);
+        return wf_fail(
+            arena->ctx, WF_ERR_USAGE,
+            "the model '%s' is in the folder that --restart clears; choose another --out", model);
     if (o->data && wf_path_same(o->data, o->out))
         return wf_fail(arena->ctx, WF_ERR_USAGE,
-                       "'%s' is the folder of the data; give --out another folder", o->out);
+                       "'%s' is the folder of the data; choose another --out", o->out);
     return WF_OK;
 }
 
-/* A run that is killed before its first checkpoint leaves records; --resume then starts it again. A model is only
- * written after a checkpoint: without one it is another run's. */
+/* A run that ended before its first checkpoint leaves records, and --resume starts it again. A
+ * model without a checkpoint belongs to another run. */
 static wf_status check_files(wf_arena *arena, const wf_run_options *o)
 {
     const char *path = wf_place_export(arena, o);
@@ -83,7 +83,8 @@ static wf_status check_files(wf_arena *arena, const wf_run_options *o)
     return WF_OK;
 }
 
-/* A run that is continued writes its files without asking, but not through links: these may lead out of the folder. */
+/* A resumed run overwrites its own files, but not through links, which may lead out of the
+ * folder. */
 static wf_status check_links(wf_arena *arena, const wf_run_options *o)
 {
     for (int i = 0; i <= RECORDS; i++) {
@@ -110,7 +111,7 @@ wf_status wf_place_check(wf_ctx *ctx, const wf_run_options *o)
     wf_status status = check_folders(&arena, o);
     if (status == WF_OK && newest < 0 && !o->restart)
         status = check_files(&arena, o);
-    if (status == WF_OK && !o->overwrite && !o->restart) /* a restart renames the links */
+    if (status == WF_OK && !o->overwrite && !o->restart) /* --restart renames the links */
         status = check_links(&arena, o);
     wf_arena_free(&arena);
     return status;

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* place.h - the folder of a run: what it holds already, and what a run may replace there. */
+/* place.h - the folder of a run: what it contains, and what a run may replace there. */
 #ifndef WF_TRAIN_PLACE_H
 #define WF_TRAIN_PLACE_H
 
 #include "model/model.h"
 
-/* WF_ERR_USAGE and one sentence when the run would replace files in o->out that are not its own, or continue or start
- * over without being told to. Reads names only, changes nothing; the folder need not exist. */
+/* Fails with WF_ERR_USAGE if the run would replace files in o->out that are not its own, or would
+ * continue or restart a run without the option for it. Reads names only and changes nothing; the
+ * folder need not exist. */
 wf_status wf_place_check(wf_ctx *ctx, const wf_run_options *o);
-/* The same for the files of the model that is finetuned: they are never replaced. */
+/* The same for the files of the base model: they are never replaced. */
 wf_status wf_place_check_base(wf_ctx *ctx, const wf_run_options *o, const wf_model *base);
-/* Before a restart: renames the checkpoints of earlier runs and the files that this run will write. */
+/* Before a restart: renames the checkpoints of earlier runs and the files that this run will
+ * write. */
 wf_status wf_place_set_aside(wf_ctx *ctx, const wf_run_options *o);
-/* RUN/model.gguf, or RUN/adapter of adapters; NULL when memory runs out. */
+/* Returns RUN/model.gguf, or RUN/adapter for adapters; NULL if memory runs out. */
 const char *wf_place_export(wf_arena *arena, const wf_run_options *o);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* plan.c - what the graphs of a setup take together. See fit.h. */
+/* plan.c - the memory and cost of all graphs of a setup. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 typedef struct {
     const char *name;
-    wf_type copy; /* a narrow copy of it in this type; WF_TYPE_NONE: itself */
+    wf_type copy; /* type of a narrow copy; WF_TYPE_NONE: the state itself */
     size_t bytes;
 } state;
 
@@ -22,7 +22,7 @@ typedef struct {
     const wf_setup *setup;
     wf_device *device;
     const wf_device_peak *peak;
-    wf_arena arena; /* of names */
+    wf_arena arena; /* owns names */
     state *states;
     size_t count, room;
     wf_setup_plan *out;
@@ -87,7 +87,7 @@ static void sum_states(planning *p)
 
 /* ---- Graphs ---- */
 
-/* `times` that the graph runs in a step. */
+/* Adds a graph's cost; `times` is how often it runs per step. */
 static void add_cost(planning *p, const wf_graph *g, double times)
 {
     wf_setup_plan *o = p->out;
@@ -157,7 +157,8 @@ static wf_status plan_all(planning *p)
     o->total = o->memory.states;
     if (!wf_add_size(o->total, o->memory.region, &o->total) ||
         !wf_add_size(o->total, o->memory.ports, &o->total))
-        return wf_fail(p->setup->ctx, WF_ERR_MEMORY, "this setup exceeds any address space");
+        return wf_fail(p->setup->ctx, WF_ERR_MEMORY,
+                       "this setup needs more memory than can be addressed");
     return WF_OK;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * prepare.c - from texts to a folder of shards.
+ * prepare.c - converts text to a folder of shards.
  *
- * Texts are cut into pieces in rounds: threads encode the pieces of a round, then they are written in order. Memory
- * holds one round, whatever the size of the texts, and the order never depends on threads.
+ * Text is cut into pieces in rounds: threads encode the pieces of a round, then they are written in
+ * order. One round is in memory at a time, and the order does not depend on threads.
  */
 #include <string.h>
 
@@ -17,8 +17,8 @@
 #include "train/prepare_priv.h"
 
 #define THREADS_MOST 256
-#define ROUND 8        /* pieces a thread */
-#define ROUND_MOST 512 /* pieces: files that may be open at once */
+#define ROUND 8        /* pieces per thread */
+#define ROUND_MOST 512 /* most pieces per round, which limits the open files */
 #define SHARD_TOKENS ((int64_t)1 << 27)
 #define VALID 0.01
 
@@ -28,7 +28,7 @@ typedef struct {
     wf_arena arena;
     wf_sources train, valid;
     wf_tokenizer *tokenizer;
-    const char *chat_template; /* that is kept; NULL: none */
+    const char *chat_template; /* saved with the data; NULL: no template */
     wf_template *template, *tool_template;
     wf_encoding encoding;
     wf_data_output output;
@@ -41,12 +41,12 @@ typedef struct {
     wf_ctx **contexts;     /* [threads] */
     wf_encoder **encoders; /* [threads] */
     wf_piece_work *piece;  /* [ROUND_MOST] */
-    wf_opened *closing;    /* [ROUND_MOST + 1] to be closed after the round */
+    wf_opened *closing;    /* [ROUND_MOST + 1]: to close after the round */
     int pieces, closings;
 
-    wf_split at;             /* of the document at hand */
-    int64_t documents;       /* begun so far, by which they are held back */
-    const wf_source *source; /* of the last piece, and its lines so far */
+    wf_split at;             /* split of the current document */
+    int64_t documents;       /* started so far; this number decides which are held out */
+    const wf_source *source; /* source of the last piece, and its lines so far */
     int64_t lines;
     bool has_text, has_chat;
     int64_t done, total; /* bytes */
@@ -57,24 +57,25 @@ typedef struct {
 static wf_status check_options(wf_ctx *ctx, const wf_prepare_options *o)
 {
     if (o->input_count < 1)
-        return wf_fail(ctx, WF_ERR_USAGE, "there are no texts to prepare; give files or folders");
+        return wf_fail(ctx, WF_ERR_USAGE, "no input to prepare; give files or folders");
     if (o->format && strcmp(o->format, "text") != 0 && strcmp(o->format, "jsonl") != 0 &&
         strcmp(o->format, "json") != 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "texts are of the format text, jsonl or json, not '%s'",
+        return wf_fail(ctx, WF_ERR_USAGE, "unknown format '%s'; use text, jsonl or json",
                        o->format);
     if (o->split_on && !*o->split_on)
-        return wf_fail(ctx, WF_ERR_USAGE, "what stands between documents cannot be nothing");
+        return wf_fail(ctx, WF_ERR_USAGE, "the separator between documents is empty");
     if (!(o->valid <= 0.5))
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "the share to validate on is 0 to 0.5, or there is little left to train on");
+        return wf_fail(ctx, WF_ERR_USAGE, "the share for validation must be 0 to 0.5");
     if (o->tokenizer && o->vocab)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "a tokenizer that is given has the size it has; leave out either it or the "
-                       "size of the vocabulary");
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "the tokenizer is given, so its vocabulary size is fixed; omit the tokenizer or the "
+            "vocabulary size");
     if (o->vocab < 0 || o->sample < 0 || o->shard_tokens < 0 || o->threads < 0)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "sizes of the vocabulary, the sample and shards, and threads, are not below "
-                       "0");
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "the sizes of vocabulary, sample and shards and the number of threads must not be "
+            "negative");
     return WF_OK;
 }
 
@@ -96,17 +97,18 @@ static wf_status find_sources(preparing *p)
 
 /* ---- The tokenizer ---- */
 
-/* What the tokenizer puts before a text: bos, for some. */
+/* Finds what the tokenizer adds before a text, such as bos. */
 static wf_status find_frame(preparing *p)
 {
     int32_t end = wf_tokenizer_special(p->tokenizer, WF_SPECIAL_EOS);
     for (int32_t i = 0; end < 0 && i < wf_tokenizer_count(p->tokenizer); i++)
         end = wf_tokenizer_ends(p->tokenizer, i) ? i : -1;
     if (end < 0)
-        return wf_fail(p->ctx, WF_ERR_UNSUPPORTED,
-                       "the tokenizer of '%s' has no token that ends a text, which must stand "
-                       "between documents",
-                       p->o->tokenizer);
+        return wf_fail(
+            p->ctx, WF_ERR_UNSUPPORTED,
+            "the tokenizer of '%s' has no token that ends a text, which is needed between "
+            "documents",
+            p->o->tokenizer);
     const int32_t *before;
     size_t befores = wf_tokenizer_before(p->tokenizer, &before);
     p->encoding = (wf_encoding){.chat = {.tokenizer = p->tokenizer, .end = end},
@@ -162,8 +164,8 @@ static wf_status check_kind(preparing *p, const wf_piece_work *w)
     p->has_chat = p->has_chat || w->has_chat;
     if (p->has_text && p->has_chat)
         return wf_fail(p->ctx, WF_ERR_USAGE,
-                       "the file '%s' has %s, and what was read before has not; prepare texts and "
-                       "conversations apart",
+                       "the file '%s' contains %s, but earlier input does not; prepare texts and "
+                       "conversations separately",
                        w->source->path, w->has_chat ? "conversations" : "plain texts");
     p->set[0].masked = p->set[1].masked = p->has_chat;
     return WF_OK;
@@ -200,7 +202,7 @@ static wf_status take_piece(preparing *p, wf_piece_work *w)
     if (w->bad > 0 && p->result.bad == 0) {
         char first[WF_MESSAGE_BYTES];
         wf_piece_tell(w, p->lines, first, sizeof first);
-        wf_ctx_log(p->ctx, WF_LOG_WARN, "the first record that is skipped: %s", first);
+        wf_ctx_log(p->ctx, WF_LOG_WARN, "skipped the first malformed record: %s", first);
     }
     p->result.bad += w->bad;
     p->lines += w->lines;
@@ -225,7 +227,7 @@ static wf_status gather(preparing *p, wf_cutter *c)
     int most = p->threads * ROUND < ROUND_MOST ? p->threads * ROUND : ROUND_MOST;
     size_t bytes = 0, enough = (size_t)most * WF_PIECE_BYTES;
     wf_status status = WF_OK;
-    /* Small files make small pieces, of which a round has more. */
+    /* Small files make small pieces; take more of them. */
     while (p->pieces < ROUND_MOST && bytes < enough) {
         bool more = wf_cutter_next(c, &p->piece[p->pieces], &p->closing[p->closings], &status);
         p->closings += p->closing[p->closings].map != NULL;
@@ -236,7 +238,7 @@ static wf_status gather(preparing *p, wf_cutter *c)
     return status;
 }
 
-/* What was read of the file that is open still need not stay in memory. */
+/* Releases the pages of the open file that were read. */
 static void forget(const preparing *p, const wf_cutter *c)
 {
     size_t low = SIZE_MAX;
@@ -322,7 +324,7 @@ static wf_status save_tokenizer(preparing *p)
     return status;
 }
 
-/* What it says of the tokens must be on the disk before the folder has its name. */
+/* The tokenizer's files must be on disk before the folder gets its name. */
 static wf_status sync_texts(preparing *p)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", WF_INDEX_FILE};
@@ -354,9 +356,9 @@ static wf_status finish(preparing *p)
     sum_up(&p->index.split[WF_SPLIT_VALID], &p->result.valid);
     p->result.chat = p->index.masked = p->has_chat;
     if (p->result.train.tokens == 0)
-        return wf_fail(p->ctx, WF_ERR_USAGE, "nothing to train on is left: %s",
-                       p->has_chat ? "no conversation has an answer of the assistant's"
-                                   : "there is no document that is not empty");
+        return wf_fail(p->ctx, WF_ERR_USAGE, "nothing to train on: %s",
+                       p->has_chat ? "no conversation has an answer by the assistant"
+                                   : "all documents are empty");
     p->index.chat_template = p->chat_template ? p->chat_template : p->has_chat ? wf_chatml : NULL;
     WF_TRY(save_tokenizer(p));
     WF_TRY(wf_index_write(p->ctx, p->output.part, &p->index));
@@ -379,7 +381,7 @@ static wf_status make_room(preparing *p)
     for (int i = 0; i < p->threads; i++)
         if (wf_ctx_new(&p->contexts[i]) != WF_OK ||
             wf_encoder_new(p->tokenizer, p->contexts[i], &p->encoders[i]) != WF_OK)
-            return wf_fail(p->ctx, WF_ERR_MEMORY, "no memory for %d thread%s", p->threads,
+            return wf_fail(p->ctx, WF_ERR_MEMORY, "out of memory for %d thread%s", p->threads,
                            WF_PLURAL(p->threads));
     for (int i = 0; i < 2; i++)
         p->set[i] = (wf_shard_set){

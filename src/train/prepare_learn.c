@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* prepare_learn.c - which texts a tokenizer is learned from, and which documents are held back. */
+/* prepare_learn.c - samples text to learn a tokenizer from, and chooses the documents to hold
+ * out. */
 #include <math.h>
 #include <string.h>
 
@@ -9,9 +10,8 @@
 
 /* ---- What is validated on ---- */
 
-#define FEW 10 /* lines of which none is held back */
-#define LEAST \
-    1e-12 /* share: of less than that there is nothing in any text, and numbers overflow */
+#define FEW 10      /* hold out nothing from fewer documents */
+#define LEAST 1e-12 /* smaller shares select nothing in any text, and numbers would overflow */
 
 wf_status wf_holding_plan(wf_ctx *ctx, const wf_sources *s, const char *split_on, double share,
                           wf_holding *out)
@@ -32,18 +32,18 @@ wf_status wf_holding_plan(wf_ctx *ctx, const wf_sources *s, const char *split_on
         *out = (wf_holding){.tail = share};
     else if (documents < FEW)
         *out = (wf_holding){0};
-    else if (documents < stretch) /* one of them */
+    else if (documents < stretch) /* exactly one */
         out->share = 1.0 / (double)documents;
     return WF_OK;
 }
 
-/* Stretch g is the documents from ceil(g / share) on. */
+/* Group g starts at document ceil(g / share). */
 bool wf_holding_takes(const wf_holding *h, int64_t document)
 {
     if (h->share <= 0)
         return false;
     double stretch = floor((double)document * h->share);
-    /* Rounding may put a document on the wrong side of a border. */
+    /* Rounding may put a document on the wrong side of a boundary. */
     if (ceil((stretch + 1) / h->share) <= (double)document)
         stretch++;
     if (ceil(stretch / h->share) > (double)document)
@@ -58,16 +58,16 @@ bool wf_holding_takes(const wf_holding *h, int64_t document)
 /* ---- The texts that a tokenizer is learned from ---- */
 
 #define SAMPLE ((int64_t)64 << 20)
-#define CHUNK ((size_t)1 << 16) /* taken at once */
+#define CHUNK ((size_t)1 << 16) /* bytes sampled at a time */
 
 typedef struct {
     wf_ctx *ctx;
     char *bytes; /* of all texts */
     size_t count, room;
-    size_t *end; /* [texts] of each, in bytes */
+    size_t *end; /* [texts]: end of each, in bytes */
     size_t texts, texts_room;
-    double share; /* of the chunks that is taken */
-    double due;   /* chunks that should have been taken so far */
+    double share; /* of the chunks that are taken */
+    double due;   /* chunks due so far, minus those taken */
     uint64_t taken;
 } sampling;
 
@@ -96,7 +96,8 @@ static wf_status add_text(sampling *s, const char *text, size_t n)
     return WF_OK;
 }
 
-/* What a line says. One that cannot be read is met again, and named, when it is encoded. */
+/* Adds the text of a record. A malformed record is skipped here, and reported when it is
+ * encoded. */
 static wf_status add_line(sampling *s, wf_arena *arena, const char *text, size_t n)
 {
     wf_json_node *line;
@@ -145,7 +146,7 @@ static wf_status add_elements(sampling *s, const char *text, size_t n)
     return status;
 }
 
-/* The end of the line that the chunk ends in, if that is near; else the beginning of a character. */
+/* Returns the end of the chunk's last line if it is near, else a character boundary. */
 static size_t chunk_end(const char *text, size_t size, size_t at, wf_source_kind kind)
 {
     if (kind == WF_SOURCE_ARRAY) {
@@ -200,7 +201,7 @@ static wf_status sample_all(sampling *s, const wf_sources *sources)
 
 /* ---- Learning ---- */
 
-/* A token should be seen often enough to be learned; more of them than that only make the model larger. */
+/* Tokens must be frequent enough to be learned; rarer ones only make the model larger. */
 static int32_t usual_vocab(uint64_t bytes)
 {
     static const struct {
@@ -227,7 +228,7 @@ static void tell(void *user, double done)
 
 static wf_status learn(sampling *s, const wf_prepare_options *o, int32_t vocab, wf_tokenizer **out)
 {
-    /* The last two are for finetuning on conversations later. */
+    /* The last two serve later finetuning on conversations. */
     static const char *const special[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
     telling t = {.o = o, .bytes = (int64_t)s->count};
     const wf_bpe_options options = {.vocab = vocab,
@@ -252,7 +253,7 @@ wf_status wf_prepare_learn(wf_ctx *ctx, const wf_sources *sources, const wf_prep
     double most = (double)(o->sample > 0 ? o->sample : SAMPLE);
     sampling s = {.ctx = ctx,
                   .share = (double)sources->bytes <= most ? 1 : most / (double)sources->bytes};
-    s.due = 1 - s.share; /* the first chunk is always taken */
+    s.due = 1 - s.share; /* always take the first chunk */
     wf_status status = sample_all(&s, sources);
     if (status == WF_OK)
         status = learn(&s, o, o->vocab > 0 ? o->vocab : usual_vocab(sources->bytes), out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* prepare_output.c - the folder that appears when it is whole, and the shards in it. */
+/* prepare_output.c - the output folder, which appears only when complete, and its shards. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,11 +11,11 @@
 #define LOCK "lock"
 #define ENTRIES ((size_t)1 << 20)
 #define DOCUMENTS \
-    ((int64_t)1 << 22) /* most of a shard, whose starts are held in memory until it ends */
+    ((int64_t)1 << 22) /* most documents per shard; their starts stay in memory until it ends */
 
 /* ---- The folder ---- */
 
-/* FOLDER/.NAME.END beside FOLDER/NAME. */
+/* Returns FOLDER/.NAME.END for FOLDER/NAME. */
 static const char *beside(wf_arena *a, const char *path, const char *end)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -30,7 +30,7 @@ static bool is_part_of_data(const char *name)
 {
     return strcmp(name, WF_INDEX_FILE) == 0 || strcmp(name, "tokenizer.json") == 0 ||
            strcmp(name, "tokenizer_config.json") == 0 || wf_path_ends(name, ".weft") ||
-           strcmp(name, LOCK) == 0; /* when the program ended before it could remove it */
+           strcmp(name, LOCK) == 0; /* left by a process that was killed */
 }
 
 static wf_status check_folder(wf_data_output *o)
@@ -42,26 +42,24 @@ static wf_status check_folder(wf_data_output *o)
     for (size_t i = 0; i < count; i++) {
         index = index || strcmp(names[i], WF_INDEX_FILE) == 0;
         if (!is_part_of_data(names[i]))
-            return wf_fail(
-                o->ctx, WF_ERR_USAGE,
-                "the folder '%s' is there and holds '%.100s', which is no prepared data; name a "
-                "folder that is not there",
-                o->folder, names[i]);
+            return wf_fail(o->ctx, WF_ERR_USAGE,
+                           "the folder '%s' exists and contains '%.100s', which is not prepared "
+                           "data; choose a new folder",
+                           o->folder, names[i]);
     }
     if (count > 0 && !index)
-        return wf_fail(
-            o->ctx, WF_ERR_USAGE,
-            "the folder '%s' is there and is no folder of prepared data; name one that is not there",
-            o->folder);
+        return wf_fail(o->ctx, WF_ERR_USAGE,
+                       "the folder '%s' exists and is not prepared data; choose a new folder",
+                       o->folder);
     if (count > 0 && !o->overwrite)
         return wf_fail(
             o->ctx, WF_ERR_USAGE,
-            "the folder '%s' is there already; name another folder, or replace it with --overwrite",
+            "the folder '%s' already exists; choose another, or replace it with --overwrite",
             o->folder);
     return WF_OK;
 }
 
-/* A file of prepared data, or one that was being written when the program ended: it has a longer name. */
+/* Returns true for a file of prepared data, or a temporary one, which has a longer name. */
 static bool is_left_over(const char *name)
 {
     static const char *const begins[] = {WF_INDEX_FILE, "tokenizer.json", "tokenizer_config.json",
@@ -72,7 +70,8 @@ static bool is_left_over(const char *name)
     return strcmp(name, LOCK) == 0;
 }
 
-/* A folder beside the data that will be emptied or removed. Fails unless an earlier weft prepare left it. */
+/* Checks a folder next to the data that will be emptied or removed. Fails unless an earlier weft
+ * prepare left it. */
 static wf_status check_beside(wf_data_output *o, const char *path)
 {
     const char *const *names;
@@ -88,8 +87,8 @@ static wf_status check_beside(wf_data_output *o, const char *path)
         if (!is_left_over(names[i]))
             foreign = names[i];
     return foreign ? wf_fail(o->ctx, WF_ERR_USAGE,
-                             "the folder '%s' holds '%.100s', which weft prepare did not write and "
-                             "would remove; rename the folder",
+                             "the folder '%s' contains '%.100s', which weft prepare did not write "
+                             "and would remove; rename the folder",
                              path, foreign)
                    : WF_OK;
 }
@@ -103,7 +102,7 @@ static wf_status check_place(wf_data_output *o)
     case WF_PATH_FOLDER: return check_folder(o);
     default:
         return wf_fail(o->ctx, WF_ERR_USAGE,
-                       "the file '%s' is there and is no folder; name another", o->folder);
+                       "the path '%s' is a file, not a folder; choose another name", o->folder);
     }
 }
 
@@ -119,14 +118,15 @@ wf_status wf_data_output_check(wf_ctx *ctx, wf_data_output *o, const char *folde
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
                *parent = wf_path_parent(&o->arena, path);
     if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "a new folder cannot be called '%s'", folder);
+        return wf_fail(ctx, WF_ERR_USAGE, "the name '%s' is not valid for a new folder", folder);
     o->folder = path;
     o->part = beside(&o->arena, path, ".part");
     o->old = beside(&o->arena, path, ".old");
     if (!parent || !o->part || !o->old)
         return WF_ERR_MEMORY;
     if (wf_path_look(parent) != WF_PATH_FOLDER)
-        return wf_fail(ctx, WF_ERR_IO, "cannot write '%s': there is no folder '%s'", path, parent);
+        return wf_fail(ctx, WF_ERR_IO, "cannot write '%s': the folder '%s' does not exist", path,
+                       parent);
     return check_place(o);
 }
 
@@ -139,7 +139,7 @@ static wf_status take_lock(wf_data_output *o)
     wf_status status = wf_lock_take(o->ctx, path, &o->lock, &holder);
     return status == WF_ERR_USAGE
                ? wf_fail(o->ctx, status,
-                         "the folder '%s' is being prepared already, by process %lld", o->folder,
+                         "the folder '%s' is already being prepared by process %lld", o->folder,
                          (long long)holder)
                : status;
 }
@@ -152,12 +152,13 @@ wf_status wf_data_output_begin(wf_data_output *o)
     WF_TRY(check_beside(o, o->old));
     WF_TRY(wf_path_make_folder(o->ctx, o->part));
     wf_status status = take_lock(o);
-    o->begun = status != WF_ERR_USAGE; /* then it is another's */
+    o->begun = status != WF_ERR_USAGE; /* otherwise another process owns it */
     WF_TRY(status);
-    /* Killed between its two renames, --overwrite leaves the earlier data under its second name. */
+    /* If --overwrite was killed between its two renames, the earlier data still has its second
+     * name. */
     if (wf_path_missing(o->folder) && wf_path_look(o->old) == WF_PATH_FOLDER)
         WF_TRY(wf_disk_rename(o->ctx, o->old, o->folder));
-    WF_TRY(check_place(o)); /* another may have ended since it was looked at */
+    WF_TRY(check_place(o)); /* another process may have finished since the check */
     WF_TRY(wf_path_list(&o->arena, o->part, ENTRIES, &names, &count));
     for (size_t i = 0; i < count; i++) {
         const char *path = wf_path_join(&o->arena, o->part, names[i]);
@@ -169,7 +170,8 @@ wf_status wf_data_output_begin(wf_data_output *o)
     return WF_OK;
 }
 
-/* The lock goes last: without it, another that begins would empty the folder that is about to get its name. */
+/* Removes the lock last: without it, another process could empty the folder before it gets its
+ * name. */
 wf_status wf_data_output_commit(wf_data_output *o)
 {
     const char *lock = wf_path_join(&o->arena, o->folder, LOCK),
@@ -189,7 +191,7 @@ wf_status wf_data_output_commit(wf_data_output *o)
         status = wf_disk_sync(o->ctx, parent);
     WF_TRY(status);
     if (wf_path_remove(o->ctx, lock) != WF_OK || wf_disk_remove(o->ctx, o->old) != WF_OK) {
-        wf_ctx_log(o->ctx, WF_LOG_WARN, "the data is there, but %s", wf_ctx_message(o->ctx));
+        wf_ctx_log(o->ctx, WF_LOG_WARN, "the data is complete, but %s", wf_ctx_message(o->ctx));
         wf_ctx_clear(o->ctx);
     }
     return WF_OK;
@@ -200,7 +202,7 @@ void wf_data_output_free(wf_data_output *o)
     if (!o->ctx)
         return;
     if (o->begun && !o->done) {
-        char why[WF_MESSAGE_BYTES]; /* the failure before is the one to tell */
+        char why[WF_MESSAGE_BYTES]; /* report the original failure */
         wf_status status = wf_ctx_status(o->ctx);
         snprintf(why, sizeof why, "%s", wf_ctx_message(o->ctx));
         (void)wf_disk_remove(o->ctx, o->part);
@@ -220,7 +222,7 @@ static wf_status begin_shard(wf_shard_set *s)
     wf_index_split *x = s->index;
     if (x->count == WF_INDEX_SHARDS)
         return wf_fail(s->ctx, WF_ERR_USAGE,
-                       "the data would have more than %d shards; let each hold more tokens",
+                       "the data would have more than %d shards; use more tokens per shard",
                        WF_INDEX_SHARDS);
     wf_index_shard *grown =
         wf_mem_room(s->ctx, x->shard, (int)x->count, &s->room, sizeof *x->shard);
@@ -243,7 +245,8 @@ wf_status wf_shard_set_ids(wf_shard_set *s, const int32_t *ids, const uint8_t *m
         WF_TRY(begin_shard(s));
     WF_TRY(wf_shard_write_ids(s->writer, ids, mask, (int64_t)count));
     s->bytes += (int64_t)bytes;
-    /* A long text goes on in the next shard, as a document there; conversations end first. */
+    /* A long text continues in the next shard as a document of its own. Conversations are never
+     * split. */
     return !s->masked && wf_shard_write_info(s->writer)->tokens >= s->most ? wf_shard_set_end(s)
                                                                            : WF_OK;
 }

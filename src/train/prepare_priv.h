@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* prepare_priv.h - the parts of preparing data. */
+/* prepare_priv.h - the parts of data preparation. */
 #ifndef WF_TRAIN_PREPARE_PRIV_H
 #define WF_TRAIN_PREPARE_PRIV_H
 
@@ -12,19 +12,19 @@
 typedef struct {
     wf_ctx *ctx;
     wf_arena arena;
-    const char *folder; /* where it will be */
-    const char *part;   /* where it is */
-    const char *old;    /* where what is there goes, until it is removed */
+    const char *folder; /* final path */
+    const char *part;   /* path while writing */
+    const char *old;    /* path of replaced data until it is removed */
     wf_lock *lock;
     bool overwrite, begun, done;
 } wf_data_output;
 
-/* Refuses what would be overwritten. Starts as {0}. */
+/* Fails if existing files would be overwritten. Initialize *o with {0}. */
 wf_status wf_data_output_check(wf_ctx *ctx, wf_data_output *o, const char *folder, bool overwrite);
-/* Makes the folder, empty: what an unfinished run left there is removed. One run at a time. */
+/* Creates the empty folder, and removes what an interrupted run left. One process at a time. */
 wf_status wf_data_output_begin(wf_data_output *o);
 wf_status wf_data_output_commit(wf_data_output *o);
-/* Removes what was not committed. */
+/* Removes an uncommitted folder. */
 void wf_data_output_free(wf_data_output *o);
 
 /* ---- Shards of one split ---- */
@@ -34,15 +34,15 @@ typedef struct {
     wf_arena *arena;
     const char *folder;
     wf_split split;
-    int64_t vocab, most; /* most: tokens of a shard, about */
+    int64_t vocab, most; /* most: approximate tokens per shard */
     bool masked;
-    wf_shard_writer *writer; /* NULL: none is begun */
-    int64_t bytes;           /* of text of the document at hand, that the shard has */
+    wf_shard_writer *writer; /* NULL: no open shard */
+    int64_t bytes;           /* of the current document's text, in this shard */
     wf_index_split *index;
     int room;
 } wf_shard_set;
 
-/* Tokens of the document at hand. */
+/* Appends tokens to the current document. */
 wf_status wf_shard_set_ids(wf_shard_set *s, const int32_t *ids, const uint8_t *mask, size_t count,
                            size_t bytes);
 /* Ends the document. */
@@ -53,8 +53,8 @@ void wf_shard_set_free(wf_shard_set *s);
 
 /* ---- What is validated on ---- */
 
-/* Of every 1 / share documents in a row one is held back, which one follows from the number; of few texts,
- * the end of each. */
+/* Holds out one of every 1 / share consecutive documents, chosen by number. With few texts, holds
+ * out the end of each. */
 typedef struct {
     double share; /* of documents; 0: none */
     double tail;  /* of each text; 0: none */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* ranges.h - the ranges of wf_train_options, as base/range.h reads them. Options and flags share them.
+/* ranges.h - the valid ranges of wf_train_options in the syntax of base/range.h. Library and CLI
+ * share them.
  *
- * They are the ranges of values that are set: 0 in the options is the default, and a negative number stands for 0
- * where weft.h says so. */
+ * They apply to values that are set: 0 selects the default, and where weft.h states it a negative
+ * number means 0. */
 #ifndef WF_TRAIN_RANGES_H
 #define WF_TRAIN_RANGES_H
 
@@ -12,8 +13,7 @@
 #define WF_RANGE_STEPS "1,2147483647"
 #define WF_RANGE_EPOCHS "(0,1e9"
 #define WF_RANGE_RATE "(0,1000"
-#define WF_RANGE_DECAY \
-    "0,0.999999999" /* of moments and averages: 1 as a float would keep everything */
+#define WF_RANGE_DECAY "0,0.999999999" /* of moments and averages: 1 in f32 would never change */
 #define WF_RANGE_EPS "0,1000"
 #define WF_RANGE_WEIGHT_DECAY "0,1000"
 #define WF_RANGE_CLIP "0,"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* record.c - see record.h. */
+/* record.c - log, TensorBoard events and chart of a run. */
 #include "train/record.h"
 
 #include <math.h>
@@ -15,21 +15,21 @@
 #include "train/chart.h"
 #include "train/events.h"
 
-#define DRAW_NS 5000000000u /* between two drawings */
+#define DRAW_NS 5000000000u /* between two charts */
 
 typedef enum { TO_LOG, TO_EVENTS, TO_DRAWING, TO_COUNT } target;
 
 struct wf_record {
     wf_ctx *ctx;
-    wf_arena arena;   /* of the names */
-    const char *name; /* of the run, for the drawing */
+    wf_arena arena;   /* owns names */
+    const char *name; /* of the run, for the chart */
     const char *drawing;
     wf_append *file[2]; /* TO_LOG, TO_EVENTS */
     wf_history history;
-    uint64_t drawn;         /* by wf_clock_ns; 0: never */
-    bool changed;           /* since then */
-    bool failing[TO_COUNT]; /* the caller knows */
-    wf_status status;       /* of a failure that it does not know yet, with its sentence */
+    uint64_t drawn;         /* wf_clock_ns; 0: never */
+    bool changed;           /* since the last chart */
+    bool failing[TO_COUNT]; /* reported to the caller */
+    wf_status status;       /* of an unreported failure, with its message */
     char why[WF_MESSAGE_BYTES];
 };
 
@@ -44,7 +44,7 @@ static void note(wf_record *r, target t, wf_status status)
     r->failing[t] = status != WF_OK;
 }
 
-/* What the calls since the last one came to. */
+/* Returns the failure, if any, since the last call. */
 static wf_status tell(wf_record *r)
 {
     wf_status status = r->status;
@@ -52,7 +52,7 @@ static wf_status tell(wf_record *r)
     return status == WF_OK ? WF_OK : wf_fail(r->ctx, status, "%s", r->why);
 }
 
-/* Writes what was put together, and frees it. */
+/* Writes the buffered text and frees it. */
 static void flush(wf_record *r, target t, wf_writer *w)
 {
     char *text;
@@ -180,7 +180,7 @@ wf_status wf_record_valid(wf_record *r, int64_t step, double loss, double bits_p
     return tell(r);
 }
 
-/* U+FFFD for each byte that is none of UTF-8. */
+/* Replaces each invalid byte by U+FFFD. */
 static wf_status make_utf8(wf_ctx *ctx, const char *text, char **out)
 {
     wf_writer w = {.ctx = ctx};
@@ -211,8 +211,8 @@ wf_status wf_record_sample(wf_record *r, int64_t step, const char *text)
 
 /* ---- Opening and closing ---- */
 
-/* TensorBoard reads the files of a folder in the order of their names: the time is in them, and a number
- * where one second saw two. */
+/* TensorBoard reads files in the order of their names, so the names contain the time, plus a number
+ * for files of the same second. */
 static wf_status open_events(wf_record *r, const char *run, int64_t from)
 {
     char name[64];
@@ -231,7 +231,7 @@ static wf_status open_events(wf_record *r, const char *run, int64_t from)
     return WF_OK;
 }
 
-/* What went before, of a resumed run, is part of its curve. */
+/* Reads the log of a resumed run: it is part of the curve. */
 static wf_status open_log(wf_record *r, const char *run, int64_t from)
 {
     const char *path = wf_path_join(&r->arena, run, WF_RECORD_LOG);
@@ -247,7 +247,7 @@ static wf_status open_log(wf_record *r, const char *run, int64_t from)
     return WF_OK;
 }
 
-/* The last part of the path, without slashes behind it. */
+/* Returns the last component of the path, without trailing slashes. */
 static char *name_of(wf_arena *arena, const char *run)
 {
     size_t end = strlen(run), begin;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * run.c - a training run in a folder of its own, from data to a model, that can be stopped at any time.
+ * run.c - a training run in its own folder, from data to a model, which can be stopped at any time.
  *
- * A step is a function of the states and of its number: batch and random numbers follow from the number, so a
- * checkpoint at the end of a step is all that it takes to go on.
+ * A step depends only on the states and its number: the batch and the random numbers follow from
+ * the number. A checkpoint at the end of a step is therefore enough to continue.
  */
 #include <math.h>
 #include <stdio.h>
@@ -23,22 +23,22 @@
 #include "train/trainer.h"
 
 #define SAVE_MINUTES 15
-#define PEAK_BYTES ((size_t)64 << 20) /* streamed through to measure the device */
+#define PEAK_BYTES ((size_t)64 << 20) /* streamed to measure memory bandwidth */
 
 typedef struct {
     wf_ctx *ctx;
     wf_device *device;
-    wf_run_options o; /* with all defaults filled in */
+    wf_run_options o; /* defaults filled in */
     wf_run_lock *lock;
     wf_data *data;
-    wf_setup setup;            /* until the trainer has it */
-    wf_loader *loader, *valid; /* valid NULL: there is nothing to validate with */
+    wf_setup setup;            /* until the trainer takes it */
+    wf_loader *loader, *valid; /* valid NULL: no validation */
     wf_trainer *trainer;
     wf_record *record;
-    char *checkpoint;  /* that is resumed; NULL: none */
+    char *checkpoint;  /* to resume from; NULL: a new run */
     int64_t saved;     /* step of the newest checkpoint; -1: none */
-    uint64_t saved_ns; /* when the last was tried, or the run began */
-    uint64_t id;       /* of this run, in the manifests of its checkpoints */
+    uint64_t saved_ns; /* time of the last attempt, or of the start */
+    uint64_t id;       /* of this run, for the manifests of its checkpoints */
     bool measured;
     wf_device_peak peak;
 } run;
@@ -58,7 +58,7 @@ static void say(run *r, const char *fmt, ...)
     e->say(e->user, text);
 }
 
-/* What went wrong and is no reason to stop. */
+/* Reports a failure that does not stop the run. */
 static void say_failure(run *r, const char *what)
 {
     say(r, "%s: %s", what, wf_ctx_message(r->ctx));
@@ -78,8 +78,8 @@ static wf_status check_folder(run *r)
     return wf_place_check_base(r->ctx, &r->o, r->setup.base);
 }
 
-/* Takes the lock, which makes a file in the folder. Where no run ever took it the folder is checked before, so that one
- * that is refused stays as it is. */
+/* Takes the lock, which creates a file in the folder. A folder without a lock is checked first, so
+ * that a rejected folder stays unchanged. */
 static wf_status lock_folder(run *r)
 {
     wf_arena arena;
@@ -92,7 +92,7 @@ static wf_status lock_folder(run *r)
     return status == WF_OK ? wf_run_lock_take(r->ctx, r->o.out, &r->lock) : status;
 }
 
-/* Decides where the run starts: at its first step, or at the newest checkpoint. */
+/* Decides where to start: at step 0 or at the newest checkpoint. */
 static wf_status look_at_folder(run *r)
 {
     wf_checkpoint_found from = {.step = -1};
@@ -104,7 +104,7 @@ static wf_status look_at_folder(run *r)
     r->saved = from.step;
     r->id = from.id ? from.id : wf_entropy_id();
     if (r->o.resume && !r->checkpoint)
-        say(r, "there is no checkpoint in %s: the run begins at its first step", r->o.out);
+        say(r, "no checkpoint in %s: starting at the first step", r->o.out);
     return WF_OK;
 }
 
@@ -148,9 +148,9 @@ static wf_status open_loaders(run *r)
     if (valid.tokens < 2 || r->o.valid_every < 0)
         return WF_OK;
     o.in_order = true;
-    /* What is to be learned does not depend on it. */
+    /* Validation is optional: report the failure and continue. */
     if (wf_loader_new(r->data, WF_SPLIT_VALID, &o, &r->valid) != WF_OK)
-        say_failure(r, "there will be no validation");
+        say_failure(r, "no validation");
     return WF_OK;
 }
 
@@ -168,8 +168,8 @@ static void fill_options(run *r)
     o->export_type = o->export_type ? o->export_type : "f32";
 }
 
-/* A token, or NULL where data has none: the data's tokenizer.json leaves out what it cannot hold. Older data lists
- * padding as tokens. */
+/* Returns a token, or NULL if the data has none: the data's tokenizer.json omits tokens that it
+ * cannot represent. Older data lists padding as tokens. */
 static const char *named(const wf_tokenizer *t, int32_t id, size_t *bytes)
 {
     const char *text = wf_tokenizer_token(t, id, bytes);
@@ -177,7 +177,7 @@ static const char *named(const wf_tokenizer *t, int32_t id, size_t *bytes)
     return kept ? text : NULL;
 }
 
-/* Ids mean something else with another tokenizer, and nothing would tell. */
+/* Ids of another tokenizer would train without any error, so compare the tokens. */
 static wf_status check_tokenizer(run *r)
 {
     const wf_tokenizer *ours = wf_data_tokenizer(r->data);
@@ -191,11 +191,10 @@ static wf_status check_tokenizer(run *r)
         same = x && y ? a == b && memcmp(x, y, a) == 0 : x == y;
     }
     return same ? WF_OK
-                : wf_fail(
-                      r->ctx, WF_ERR_USAGE,
-                      "the data in '%s' was made with another tokenizer than that of %s; prepare "
-                      "it with the model's own tokenizer (weft prepare --tokenizer %s)",
-                      r->o.data, WF_SHOWN(r->setup.base->info.name), r->setup.options.model);
+                : wf_fail(r->ctx, WF_ERR_USAGE,
+                          "the data in '%s' was encoded with another tokenizer than that of %s; "
+                          "prepare it with the model's tokenizer (weft prepare --tokenizer %s)",
+                          r->o.data, WF_SHOWN(r->setup.base->info.name), r->setup.options.model);
 }
 
 static wf_status make_setup(run *r)
@@ -229,11 +228,11 @@ static wf_status make_trainer(run *r)
         return WF_OK;
     bool exact;
     WF_TRY(wf_trainer_load(r->trainer, r->checkpoint, &exact));
-    say(r, "going on from %s%s", r->checkpoint, exact ? "" : ", which is not exact");
+    say(r, "continuing from %s%s", r->checkpoint, exact ? "" : " (not exact)");
     return WF_OK;
 }
 
-/* A type that does not exist is a mistake now, not when all steps are made. */
+/* Rejects an unknown type before training starts. */
 static wf_status check_export(const run *r)
 {
     const wf_recipe *recipe;
@@ -246,7 +245,7 @@ static wf_status begin(run *r)
     const wf_train_events *e = r->o.events;
     wf_data_info info;
     if (!r->o.data || !r->o.out)
-        return wf_fail(r->ctx, WF_ERR_USAGE, "a run needs data and a folder to write to");
+        return wf_fail(r->ctx, WF_ERR_USAGE, "training needs a data folder and an output folder");
     WF_TRY(check_export(r));
     WF_TRY(make_setup(r));
     WF_TRY(look_at_folder(r));
@@ -254,8 +253,8 @@ static wf_status begin(run *r)
     if (r->o.restart)
         WF_TRY(wf_place_set_aside(r->ctx, &r->o));
     if (wf_record_open(r->ctx, r->o.out, r->trainer->step, &r->record) != WF_OK)
-        say_failure(r, "there will be no log");
-    if (e && e->step) { /* the share of the peak is for those who watch */
+        say_failure(r, "no log");
+    if (e && e->step) { /* measuring the peak only matters to an observer */
         WF_TRY(measure(r));
         const bool narrow =
             r->trainer->setup.options.compute != WF_F32 && r->peak.narrow > r->peak.flops;
@@ -293,9 +292,9 @@ static wf_status save(run *r)
     WF_TRY(status);
     r->saved = step;
     say(r, "saved step %lld", (long long)step);
-    /* One too many does no harm, and this one is saved. */
+    /* A failure here does no harm: the new checkpoint is saved. */
     if (wf_checkpoint_retain(r->ctx, r->o.out, r->id, step, r->o.keep, r->o.keep_every) != WF_OK)
-        say_failure(r, "an old checkpoint stays where it was");
+        say_failure(r, "an old checkpoint was not removed");
     return WF_OK;
 }
 
@@ -337,7 +336,7 @@ static wf_status sample_ids(run *r, int32_t **ids, size_t *count)
     *ids = wf_mem_array(r->ctx, 1, sizeof **ids);
     if (!*ids)
         return WF_ERR_MEMORY;
-    **ids = wf_data_end(r->data); /* what stands before every document but the first */
+    **ids = wf_data_end(r->data); /* the token before every document but the first */
     *count = 1;
     return WF_OK;
 }
@@ -373,8 +372,8 @@ static bool due(int64_t step, int64_t every, int64_t last)
     return every > 0 && (step % every == 0 || step == last);
 }
 
-/* By steps or by time. Where a checkpoint is written changes no later step, so runs that save at other moments still have
- * the same bits. A save that fails is tried again after as long. */
+/* By steps or by time. Saving does not affect later steps, so runs that save at different times
+ * compute the same bits. After a failure, waits the full interval again. */
 static bool save_is_due(const run *r, int64_t step, int64_t last)
 {
     double minutes = (double)(wf_clock_ns() - r->saved_ns) / 60e9;
@@ -382,8 +381,8 @@ static bool save_is_due(const run *r, int64_t step, int64_t last)
                            (r->o.save_minutes > 0 && minutes >= r->o.save_minutes));
 }
 
-/* None of it is a reason to lose the run: of checkpoints the last is whole, and the next may succeed. What is wrong
- * with the device, the next step will tell. */
+/* Validates, samples and saves. A failure does not stop the run: the last checkpoint is complete
+ * and the next one may succeed. The next step reports a broken device. */
 static void between(run *r)
 {
     int64_t step = r->trainer->step, last = r->trainer->setup.options.steps;
@@ -412,7 +411,7 @@ static void tell(run *r, const wf_train_step *s)
         e->step(e->user, s);
 }
 
-/* At the end there is nothing to stop. */
+/* After the last step there is nothing to stop. */
 static bool is_stopped(const run *r)
 {
     const wf_train_events *e = r->o.events;
@@ -431,7 +430,7 @@ static wf_status train(run *r, bool *stopped)
             tell(r, &step);
         WF_TRY(status);
         *stopped = is_stopped(r);
-        if (!*stopped) { /* whoever asks to stop may not wait for a validation */
+        if (!*stopped) { /* do not start a validation if a stop was requested */
             between(r);
             *stopped = is_stopped(r);
         }

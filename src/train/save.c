@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * save.c - the files of a trainer, and going on from them.
+ * save.c - saves and loads the checkpoint of a trainer.
  *
- *     config.json, model.safetensors, tokenizer.json, ...   the model, f32; or of adapters
- *     adapter_config.json, adapter_model.safetensors        as PEFT has them
- *     optimizer.safetensors                                 all other states that outlive a step, and the rows
+ *     config.json, model.safetensors, tokenizer.json, ...   the model, f32; or for adapters
+ *     adapter_config.json, adapter_model.safetensors        in PEFT's format
+ *     optimizer.safetensors                                 other lasting states, and the rows
  *                                                           that pad the vocabulary
- *     trainer.json                                          counts, settings, kernels
+ *     trainer.json                                          counters, settings, kernels
  *
- * Gradients are no states between steps: an update leaves them as zeros.
+ * Gradients are not saved: after an update they are zeros.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,8 +28,8 @@
 
 #define VERSION 1
 #define MOST_BYTES \
-    ((size_t)64 << 20)  /* of trainer.json; a deep model has 100,000 launches a step */
-#define BASE_SAMPLE 256 /* bytes of a weight that tell which it is */
+    ((size_t)64 << 20)  /* of trainer.json; a deep model has 100,000 launches per step */
+#define BASE_SAMPLE 256 /* bytes per weight that identify the base model */
 
 /* ---- The model ---- */
 
@@ -80,8 +80,8 @@ wf_status wf_trainer_export(wf_trainer *t, const char *path, const char *type)
     return save_model(t, path, true, type);
 }
 
-/* By all that the weights were made for. Files have rounded numbers. Checkpoints of older versions have the
- * padding of the vocabulary in the model. */
+/* Compares what the weights depend on. Files store rounded numbers. Checkpoints of older versions
+ * include the vocabulary's padding in the model. */
 static bool is_alike(const wf_config *a, const wf_config *b, int64_t padding)
 {
     return a->family == b->family && a->layers == b->layers && a->width == b->width &&
@@ -92,7 +92,7 @@ static bool is_alike(const wf_config *a, const wf_config *b, int64_t padding)
            (a->family->rotary || a->context == b->context);
 }
 
-/* padded: the model has all rows. */
+/* *padded: the model includes the padding rows. */
 static wf_status load_model(wf_trainer *t, const char *folder, bool *padded)
 {
     wf_model *m;
@@ -101,10 +101,9 @@ static wf_status load_model(wf_trainer *t, const char *folder, bool *padded)
         is_alike(&m->config, &t->setup.config, t->setup.padding)
             ? wf_trainer_read_model(t, m)
             : wf_fail(t->ctx, WF_ERR_USAGE,
-                      "the folder %s holds another model than this run's: its sizes%s, eps or the "
-                      "base of its rotary positions are not the same",
-                      folder,
-                      t->setup.config.family->rotary ? "" : ", the longest text (--length)");
+                      "the folder %s contains a different model: its sizes%s, eps or rope "
+                      "base differ from this run's",
+                      folder, t->setup.config.family->rotary ? "" : ", the context (--length)");
     *padded = m->config.vocab == t->setup.config.vocab;
     wf_model_close(m);
     return status;
@@ -121,7 +120,8 @@ static wf_status load_adapter(wf_trainer *t, const char *folder)
 
 /* ---- The states beside it ---- */
 
-/* The rows of the vocabulary that the model beside them has; -1: all. */
+/* Returns the first row to save: after the rows in the model file, 0 for the whole state, -1 for
+ * none. */
 static int64_t beside(void *user, const char *state)
 {
     const int64_t rows = *(const int64_t *)user;
@@ -141,8 +141,8 @@ static int64_t rows_beside(const wf_trainer *t)
 
 /* ---- trainer.json ---- */
 
-/* op/kernel of every kind of launch of a step, and what these left open: what must be the same for the same bits, and
- * the device that has them. false past the last. */
+/* Returns op/kernel of each kind of launch in a step, and a hash of run-time choices: equal lists,
+ * with an equal device, produce equal bits. false past the last index. */
 static bool kernel_at(const wf_trainer *t, int index, char out[96])
 {
     for (int form = 0; form <= WF_TRAIN_UPDATE; form++) {
@@ -160,19 +160,20 @@ static bool kernel_at(const wf_trainer *t, int index, char out[96])
     return false;
 }
 
-/* Kernels of one name round differently on different devices. */
+/* Kernels with one name round differently on different devices. */
 static const char *rounds_as(const wf_trainer *t)
 {
     return t->device->rounds_as ? t->device->rounds_as : t->device->description;
 }
 
-/* What is no UTF-8, as names of files may be and as a value is that was cut short, would not be read back. */
+/* Replaces invalid UTF-8, which file names and truncated values may contain: it could not be parsed
+ * again. */
 static void put_text(wf_writer *w, const char *text)
 {
     wf_writer_quoted(w, text, strlen(text));
 }
 
-/* Which model the adapters belong to: the beginning of every weight tells models apart, and reads little of a file
+/* Identifies the base model by the first bytes of every weight, so that little is read of a file
  * that may be larger than memory. */
 static uint64_t base_identity(const wf_trainer *t)
 {
@@ -238,13 +239,12 @@ static wf_status compare_settings(wf_trainer *t, const char *folder, const wf_js
         if (kind == WF_SETTING_FREE || strcmp(was, value) == 0)
             continue;
         if (kind == WF_SETTING_REFUSED)
-            return wf_fail(
-                t->ctx, WF_ERR_USAGE,
-                "the checkpoint %s is of a run with %s = %s, and this one has %s; go on with the same, "
-                "or begin another run",
-                folder, name, was, value);
+            return wf_fail(t->ctx, WF_ERR_USAGE,
+                           "the checkpoint %s has %s = %s, but this run has %s; use the same "
+                           "setting, or start another run",
+                           folder, name, was, value);
         *exact = false;
-        wf_ctx_log(t->ctx, WF_LOG_WARN, "not exact: %s was %s and is %s now", name, was, value);
+        wf_ctx_log(t->ctx, WF_LOG_WARN, "not exact: %s was %s and is now %s", name, was, value);
     }
     return WF_OK;
 }
@@ -261,13 +261,14 @@ static wf_status compare_data(wf_trainer *t, const char *folder, const wf_json_n
     if (!is_same(json, "data", t->data))
         return wf_fail(
             t->ctx, WF_ERR_USAGE,
-            "the checkpoint %s is of a run with other data; give the data that it began with",
+            "the checkpoint %s was trained on other data; use the data that the run started with",
             folder);
     if (t->setup.adapter && !is_same(json, "base", base_identity(t)))
-        return wf_fail(t->ctx, WF_ERR_USAGE,
-                       "the checkpoint %s has adapters of another model than %s; give the model "
-                       "that the run began with",
-                       folder, t->setup.options.model);
+        return wf_fail(
+            t->ctx, WF_ERR_USAGE,
+            "the checkpoint %s has adapters of a model other than %s; use the model that the run "
+            "started with",
+            folder, t->setup.options.model);
     return WF_OK;
 }
 
@@ -283,13 +284,13 @@ static void compare_kernels(wf_trainer *t, const wf_json_node *json, bool *exact
     if (same && i == count)
         return;
     *exact = false;
-    wf_ctx_log(t->ctx, WF_LOG_WARN,
-               "not exact: other kernels will run than before the checkpoint, which round "
-               "differently");
+    wf_ctx_log(
+        t->ctx, WF_LOG_WARN,
+        "not exact: the kernels differ from those before the checkpoint and round differently");
 }
 
-/* Another run must not be taken for this one. What merely differs from an uninterrupted one is said, and goes
- * on. */
+/* Rejects a checkpoint of another run. Differences that only change rounding are logged and clear
+ * *exact. */
 static wf_status compare(wf_trainer *t, const char *folder, const wf_json_node *json, bool *exact)
 {
     *exact = true;
@@ -312,7 +313,8 @@ static wf_status load_counts(wf_trainer *t, wf_arena *arena, const char *folder,
     wf_mem_free(t->ctx, text);
     WF_TRY(status);
     if (wf_json_get_int(json, "version", 0) != VERSION)
-        return wf_fail(t->ctx, WF_ERR_FORMAT, "the checkpoint %s is of another version of Weft's",
+        return wf_fail(t->ctx, WF_ERR_FORMAT,
+                       "the checkpoint %s has a format that this version of Weft does not read",
                        folder);
     WF_TRY(compare(t, folder, json, exact));
     t->step = wf_json_get_int(json, "step", -1);
@@ -320,8 +322,8 @@ static wf_status load_counts(wf_trainer *t, wf_arena *arena, const char *folder,
     t->skipped = wf_json_get_int(json, "skipped", -1);
     t->skipped_row = wf_json_get_int(json, "skipped_in_a_row", -1);
     if (t->step < 0 || t->step > INT32_MAX || t->tokens < 0 || t->skipped < 0 || t->skipped_row < 0)
-        return wf_fail(t->ctx, WF_ERR_FORMAT, "the checkpoint %s does not say which step it is of",
-                       folder);
+        return wf_fail(t->ctx, WF_ERR_FORMAT,
+                       "the checkpoint %s has invalid counters in trainer.json", folder);
     return WF_OK;
 }
 

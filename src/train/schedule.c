@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* schedule.c - see schedule.h. */
+/* schedule.c - learning rate schedules. */
 #include "train/schedule.h"
 
 #include <math.h>
 
 static const double PI = 3.14159265358979323846;
 
-/* Share of the way down that is behind at `step`, when it leads from step `begin` to s->steps. */
+/* Returns the completed share of a decay from step `begin` to s->steps. */
 static double progress(const wf_schedule *s, int64_t begin, int64_t step)
 {
     if (step >= s->steps)
@@ -22,7 +22,7 @@ static int64_t decay_begin(const wf_schedule *s)
 
 double wf_schedule_rate(const wf_schedule *s, int64_t step)
 {
-    double left = 1; /* of what lies between floor and peak */
+    double left = 1; /* of the range between floor and peak */
     step = step < 0 ? 0 : step;
     if (step < s->warmup && step < s->steps)
         return s->peak * ((double)(step + 1) / (double)s->warmup);

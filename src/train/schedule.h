@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* schedule.h - the learning rate of every step. */
+/* schedule.h - the learning rate of each step. */
 #ifndef WF_TRAIN_SCHEDULE_H
 #define WF_TRAIN_SCHEDULE_H
 
@@ -9,23 +9,23 @@ typedef enum {
     WF_SCHEDULE_CONSTANT, /* peak */
     WF_SCHEDULE_COSINE,   /* half a cosine from peak to floor */
     WF_SCHEDULE_LINEAR,   /* a straight line from peak to floor */
-    WF_SCHEDULE_WSD       /* peak, and a straight line to floor in the last `decay` steps */
+    WF_SCHEDULE_WSD       /* peak, then a straight line to floor in the last `decay` steps */
 } wf_schedule_kind;
 
 typedef struct {
     wf_schedule_kind kind;
     double peak;
-    double floor;   /* share of peak at the end; constant rates have none */
-    int64_t warmup; /* the first so many steps rise to peak */
-    int64_t steps;  /* all of them, warm-up included */
+    double floor;   /* final share of peak; constant ignores it */
+    int64_t warmup; /* steps that rise linearly to peak */
+    int64_t steps;  /* total, including warmup */
     int64_t
-        decay; /* WSD: steps of the last part; more than warm-up leaves are as many as it does */
+        /* WSD: steps of the final decay, at most those that warmup leaves. */
+        decay;
 } wf_schedule;
 
-/* The rate of a step, of which 0 is the first. Every kind begins with warm-up, peak / warmup in step 0 and
- * peak in step warmup - 1; what of it lies beyond `steps` never happens. The floor belongs to step `steps`,
- * one past the last, so that no step of a run is wasted on a floor of 0; all later ones have it, too. A
- * step below 0 counts as 0. */
+/* Returns the rate of a step; the first is 0. Warmup: peak / warmup in step 0, peak in step warmup
+ * - 1. The floor is reached at step `steps`, one past the last, so that no step is wasted on a rate
+ * of 0; later steps keep it. A negative step counts as 0. */
 double wf_schedule_rate(const wf_schedule *s, int64_t step);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* setup.c - see setup.h. */
+/* setup.c - fills in and checks the options of a training run. */
 #include "train/setup.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 #include "train/shape.h"
 
 #define BATCH_TOKENS 4096
-#define DOCUMENT_TOKENS 16 /* so short are documents on average at most, or some share a sequence */
+#define DOCUMENT_TOKENS 16 /* assumed shortest average length; shorter documents share sequences */
 
 /* ---- Words ---- */
 
@@ -40,8 +40,8 @@ static void default_real(double *x, double otherwise)
     *x = *x == 0 ? otherwise : *x < 0 ? 0 : *x;
 }
 
-/* Wide models want smaller steps. Adapters begin as nothing and stand larger ones; a trained model does
- * not. */
+/* Wider models need smaller rates. Adapters start from zero and tolerate larger ones; a pretrained
+ * model does not. */
 static double default_rate(const wf_setup *s)
 {
     double rate = s->adapter ? 2e-4
@@ -62,7 +62,7 @@ static void fill_optimizer(wf_setup *s)
     default_real(&o->beta2, lion ? 0.99 : 0.95);
     default_real(&o->eps, 1e-8);
     default_real(&o->momentum, sgd ? 0.9 : 0.95);
-    /* What is not used has no value, so that nobody takes it for one that matters. */
+    /* Clear unused values, so that nobody mistakes them for effective ones. */
     o->momentum = sgd || muon ? o->momentum : 0;
     o->eps = sgd || lion ? 0 : o->eps;
     o->beta1 = sgd ? 0 : o->beta1;
@@ -73,7 +73,7 @@ static void fill_optimizer(wf_setup *s)
         o->rate = default_rate(s);
     s->optimizer = (wf_optimizer_options){
         .kind = s->optimizer.kind,
-        /* There 0 stands for the default. */
+        /* 0 would select the default there. */
         .beta1 = o->beta1 == 0 ? -1 : o->beta1,
         .beta2 = o->beta2 == 0 ? -1 : o->beta2,
         .eps = o->eps == 0 ? -1 : o->eps,
@@ -88,12 +88,13 @@ void wf_setup_scale(wf_setup *s)
 {
     const wf_train_options *o = &s->options;
     s->scale = (wf_loss_scale_options){.clip = o->clip, .outlier = o->outlier};
-    if (o->compute != WF_F16) { /* nothing to scale, but bad steps are skipped and counted */
+    if (o->compute != WF_F16) { /* no scaling, but bad steps are skipped and counted */
         s->scale.initial = 1;
         s->scale.interval = -1;
         return;
     }
-    /* What is usual for a mean, of a loss that is a sum: a power of two, so that nothing is rounded. */
+    /* The usual scale for a mean loss, divided by the tokens because the loss is a sum. A power of
+     * two, so that nothing is rounded. */
     double tokens = (double)(o->batch * o->length);
     s->scale.initial = exp2(floor(log2(65536 / tokens)));
     s->scale.smallest = 0x1p-14 * s->scale.initial;
@@ -102,10 +103,10 @@ void wf_setup_scale(wf_setup *s)
 /* ---- Limits ---- */
 
 typedef struct {
-    const char *name; /* as wf_train_options has it */
+    const char *name; /* field of wf_train_options */
     double value;
     const char *range;
-    bool negative; /* a negative number stands for 0 */
+    bool negative; /* negative numbers mean 0 */
 } number;
 
 static wf_status check_number(wf_ctx *ctx, const number *n)
@@ -151,7 +152,7 @@ static wf_status check_numbers(wf_ctx *ctx, const wf_train_options *o)
     return WF_OK;
 }
 
-/* Refuses options that the others leave without an effect. After the words are found. */
+/* Rejects options that have no effect with the others. Call it after the words are parsed. */
 static wf_status check_unused(const wf_setup *s)
 {
     const wf_train_options *o = &s->options;
@@ -178,8 +179,8 @@ static wf_status check_unused(const wf_setup *s)
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].given && !options[i].used)
-            return wf_fail(s->ctx, WF_ERR_USAGE, "%s has no effect %s %s; leave it out",
-                           options[i].name, options[i].what, options[i].word);
+            return wf_fail(s->ctx, WF_ERR_USAGE, "%s has no effect %s %s; omit it", options[i].name,
+                           options[i].what, options[i].word);
     return WF_OK;
 }
 
@@ -202,22 +203,21 @@ static wf_status copy_texts(wf_setup *s)
     return WF_OK;
 }
 
-/* Weights that are trained are kept in the order of checkpoints, whose pairs are (i, i + R/2), so that what is
- * saved and loaded again computes the same sums in the same order. */
+/* Trained weights keep the row order of checkpoints, with rope pairs (i, i + R/2). A saved and
+ * reloaded model then computes the same sums in the same order. */
 static wf_status start_from_model(wf_setup *s)
 {
     const wf_train_options *o = &s->options;
     if (o->preset || o->depth || o->config)
         return wf_fail(s->ctx, WF_ERR_USAGE,
-                       "a model to start from has its shape already; leave out preset, depth and "
-                       "config");
+                       "the base model determines the shape; omit preset, depth and config");
     WF_TRY(wf_model_open(s->ctx, o->model, &s->base));
     s->config = s->base->config;
     if (!o->lora)
         s->config.rope.interleaved = false;
     if (o->length > s->config.context)
         return wf_fail(s->ctx, WF_ERR_USAGE,
-                       "a length of %lld tokens is not possible; %s has been made for %lld",
+                       "a length of %lld tokens is not possible; the limit of %s is %lld",
                        (long long)o->length, WF_SHOWN(s->base->info.name),
                        (long long)s->config.context);
     return WF_OK;
@@ -228,10 +228,10 @@ static wf_status make_adapter(wf_setup *s)
     wf_train_options *o = &s->options;
     default_real(&o->lora_alpha, 2 * (double)o->lora);
     if (!s->base)
-        return wf_fail(s->ctx, WF_ERR_USAGE, "adapters need a model to be fitted to; give one");
+        return wf_fail(s->ctx, WF_ERR_USAGE, "adapters need a base model; give one");
     if (o->ema > 0)
         return wf_fail(s->ctx, WF_ERR_USAGE,
-                       "an average is kept of weights only; leave it out with adapters");
+                       "ema averages weights and cannot be used with adapters; omit it");
     if (!o->lora_targets)
         o->lora_targets = "all";
     const wf_adapter_options a = {.rank = o->lora,
@@ -251,7 +251,7 @@ static wf_status count_parameters(wf_setup *s)
     return WF_OK;
 }
 
-/* "llama-d4": by the family and the number of layers, where it has no other. */
+/* Names a new model after its family and depth, such as "llama-d4". */
 static wf_status choose_name(wf_setup *s)
 {
     char name[64];
@@ -271,10 +271,11 @@ static wf_status choose_model(wf_setup *s, int64_t tokens)
                                &s->config));
     s->padding = o->model ? 0 : s->config.vocab - tokens;
     if (tokens > s->config.vocab)
-        return wf_fail(s->ctx, WF_ERR_USAGE,
-                       "the data was made with a tokenizer of %lld tokens and the model has %lld; "
-                       "prepare it with the model's own tokenizer",
-                       (long long)tokens, (long long)s->config.vocab);
+        return wf_fail(
+            s->ctx, WF_ERR_USAGE,
+            "the data was encoded with %lld tokens, but the model has %lld; prepare it with the "
+            "model's tokenizer",
+            (long long)tokens, (long long)s->config.vocab);
     if (o->lora)
         WF_TRY(make_adapter(s));
     WF_TRY(choose_name(s));
@@ -322,7 +323,7 @@ static wf_status make(wf_setup *s, int64_t tokens)
     if (o->compute == WF_TYPE_NONE)
         o->compute = WF_F32;
     if (o->compute != WF_F32 && o->compute != WF_BF16 && o->compute != WF_F16)
-        return wf_fail(s->ctx, WF_ERR_USAGE, "training computes in f32, bf16 or f16, not %s",
+        return wf_fail(s->ctx, WF_ERR_USAGE, "cannot compute in %s; use f32, bf16 or f16",
                        wf_type_name(o->compute));
     WF_TRY(find_words(s));
     WF_TRY(check_unused(s));
@@ -346,7 +347,7 @@ wf_status wf_setup_make(wf_ctx *ctx, const wf_train_options *options, int64_t to
 wf_status wf_setup_count(wf_setup *s, int64_t batches)
 {
     wf_train_options *o = &s->options;
-    if (s->schedule.steps > 0) /* counted: a 0 below is a choice now, and no default */
+    if (s->schedule.steps > 0) /* counted: zeros below are now explicit, not defaults */
         return WF_OK;
     if (!o->steps) {
         double epochs = o->epochs == 0 ? 1 : o->epochs;
@@ -354,7 +355,7 @@ wf_status wf_setup_count(wf_setup *s, int64_t batches)
         if (!(steps <= INT32_MAX))
             return wf_fail(s->ctx, WF_ERR_USAGE, "%g epochs take %g steps, more than %d", epochs,
                            steps, INT32_MAX);
-        o->epochs = 0; /* steps say how long to train from here on */
+        o->epochs = 0; /* from here on, steps determine the length */
         o->steps = steps < 1 ? 1 : (int64_t)steps;
     }
     default_int(&o->warmup, o->steps / 50 < 1000 ? o->steps / 50 : 1000);
@@ -444,7 +445,8 @@ bool wf_setup_setting(const wf_setup *s, int index, const char **name, char valu
     switch (settings[index].kind) {
     case WHOLE: snprintf(value, 96, "%" PRId64, *(const int64_t *)at); break;
     case REAL:
-        for (int digits = 6; digits <= 17; digits++) { /* as few as read back the same */
+        for (int digits = 6; digits <= 17;
+             digits++) { /* the fewest digits that parse to the same value */
             snprintf(value, 96, "%.*g", digits, *(const double *)at);
             if (strtod(value, NULL) == *(const double *)at)
                 break;

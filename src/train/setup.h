@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * setup.h - what a run trains and how, decided: options with every default filled in.
+ * setup.h - the complete description of a training run: options with all defaults filled in.
  *
- * A setup is all that graphs, plans and checkpoints are made from. It holds no device and no data.
+ * Graphs, plans and checkpoints are made from a setup alone. It contains no device and no data.
  */
 #ifndef WF_TRAIN_SETUP_H
 #define WF_TRAIN_SETUP_H
@@ -14,40 +14,42 @@
 
 typedef struct {
     wf_ctx *ctx;
-    wf_arena arena;           /* of what follows */
-    wf_train_options options; /* no defaults are left */
-    wf_model *base;           /* the model that is started from; NULL: none */
-    wf_adapter *adapter;      /* what is trained in place of the weights; NULL: the weights are */
+    wf_arena arena;           /* owns the following */
+    wf_train_options options; /* defaults filled in */
+    wf_model *base;           /* model to start from; NULL: random initialization */
+    wf_adapter *adapter;      /* trained instead of the weights; NULL: train the weights */
     wf_config config;         /* of the graph */
-    int64_t padding;  /* rows of the vocabulary that the kernels want; no file has them as such */
-    const char *name; /* of the model */
-    int64_t parameters, trained; /* numbers in all weights, and in those that are trained */
-    int64_t sequences;           /* S of a batch: its sequences, or the most documents */
+    int64_t
+        padding; /* extra rows of the vocabulary for efficient kernels; exported files omit them */
+    const char *name;            /* of the model */
+    int64_t parameters, trained; /* elements of all weights, and of the trained ones */
+    int64_t sequences;           /* S per batch: its sequences, or the most documents */
     wf_optimizer_options optimizer;
     wf_schedule schedule;
     wf_loss_scale_options scale;
 } wf_setup;
 
-/* `tokens` of the tokenizer, 0 where those of the base count. Where the options do not say the steps, they follow from
- * wf_setup_count. Freed by wf_setup_free, after a failure as well. Strings of the options are copied. */
+/* `tokens` is the tokenizer's vocabulary size; 0: the base model's. If the options omit the steps,
+ * wf_setup_count sets them. The caller frees *out with wf_setup_free, also after a failure. Copies
+ * the strings of the options. */
 wf_status wf_setup_make(wf_ctx *ctx, const wf_train_options *options, int64_t tokens,
                         wf_setup *out);
-/* When it is known how many batches the data has: fills in steps, and what follows from them, once. */
+/* Sets the steps, and what depends on them, from the number of batches in the data. Once. */
 wf_status wf_setup_count(wf_setup *s, int64_t batches);
-/* What the loss is multiplied by follows from batch and compute type: to be called when these change. */
+/* Sets the loss scale, which depends on batch and compute type. Call it when these change. */
 void wf_setup_scale(wf_setup *s);
 void wf_setup_free(wf_setup *s);
 
-/* Is this state of the graph one that is trained? */
+/* Returns true if this state is trained. */
 bool wf_setup_trains(const wf_setup *s, const char *state);
 
-/* What it means when a run is resumed with another value of a setting. */
+/* The effect of resuming with another value of a setting. */
 typedef enum {
-    WF_SETTING_FREE,   /* nothing */
-    WF_SETTING_BITS,   /* what follows is not what an uninterrupted run would have done */
-    WF_SETTING_REFUSED /* it is another run */
+    WF_SETTING_FREE,   /* none */
+    WF_SETTING_BITS,   /* results differ from an uninterrupted run */
+    WF_SETTING_REFUSED /* not the same run: an error */
 } wf_setting_kind;
-/* The settings as pairs of words, for tables and files; false past the last. */
+/* Enumerates the settings as text. Returns false past the last index. */
 bool wf_setup_setting(const wf_setup *s, int index, const char **name, char value[96],
                       wf_setting_kind *kind);
 

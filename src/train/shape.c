@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shape.c - see shape.h. */
+/* shape.c - chooses the sizes of a new model. */
 #include "train/shape.h"
 
 #include "base/file.h"
@@ -7,10 +7,10 @@
 #include "model/example.h"
 #include "model/family.h"
 
-#define LONGEST 1024                   /* default context: longer ones are asked for */
-#define CONFIG_BYTES ((size_t)1 << 20) /* of a config.json */
+#define LONGEST 1024                   /* default limit of the context */
+#define CONFIG_BYTES ((size_t)1 << 20) /* limit of a config.json */
 
-/* Whole vectors and tiles of the classifier, on every device. */
+/* Rounds up to whole vectors and tiles of the classifier on every device. */
 static int64_t round_vocab(int64_t tokens)
 {
     return (tokens + 63) / 64 * 64;
@@ -33,18 +33,18 @@ static wf_status from_preset(wf_ctx *ctx, const char *preset, wf_config *out)
     WF_TRY(wf_example_find(ctx, preset, &e));
     if (!e->family->weights)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "the example '%s' is one to plan with: no file format has its weights",
+                       "the example '%s' is for planning only: no file format can hold its weights",
                        preset);
     *out = wf_example_config(e);
     return WF_OK;
 }
 
-/* A Llama with heads of 64 and as many of them as layers, at least four: width, depth and MLP grow
- * together as in models that people have trained at every size. */
+/* A Llama with heads of 64 dimensions and as many heads as layers, at least four: width, depth and
+ * MLP grow together, as in published models. */
 static wf_status from_depth(wf_ctx *ctx, int64_t depth, wf_config *out)
 {
     if (depth < 1 || depth > 256)
-        return wf_fail(ctx, WF_ERR_USAGE, "a depth of %lld layers is not possible, 1 to 256 are",
+        return wf_fail(ctx, WF_ERR_USAGE, "a depth of %lld layers is not possible; use 1 to 256",
                        (long long)depth);
     int64_t heads = depth < 4 ? 4 : depth, width = 64 * heads;
     *out = (wf_config){
@@ -81,10 +81,9 @@ wf_status wf_shape_choose(wf_arena *arena, const char *preset, int64_t depth, co
     wf_ctx *ctx = arena->ctx;
     int given = (preset != NULL) + (depth != 0) + (config != NULL);
     if (given != 1)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "%s; give one of --preset NAME, --depth N and --config FILE",
-                       given ? "the shape of the model is given more than once"
-                             : "the shape of the model is missing");
+        return wf_fail(
+            ctx, WF_ERR_USAGE, "%s; give one of --preset NAME, --depth N and --config FILE",
+            given ? "the model's shape is given more than once" : "the model's shape is missing");
     WF_TRY(preset  ? from_preset(ctx, preset, out)
            : depth ? from_depth(ctx, depth, out)
                    : from_file(arena, config, out));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shard.c - reads shards. Nothing in them is believed before it was checked. */
+/* shard.c - reads shards, and verifies everything before it is used. */
 #include "train/shard.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/checksum.h"
 #include "train/shard_format.h"
 
-#define BLOCK ((size_t)1 << 16) /* summed up and then looked at while it is in the cache */
+#define BLOCK ((size_t)1 << 16) /* checksummed and checked while it is in the cache */
 
 bool wf_shard_lay_out(const wf_shard_info *info, wf_shard_layout *out)
 {
@@ -32,11 +32,10 @@ bool wf_shard_lay_out(const wf_shard_info *info, wf_shard_layout *out)
 
 static wf_status refuse(wf_ctx *ctx, const char *what, const char *why)
 {
-    return wf_fail(ctx, WF_ERR_FORMAT, "the shard '%s' %s; write it again with `weft prepare`",
-                   what, why);
+    return wf_fail(ctx, WF_ERR_FORMAT, "the shard '%s' %s; run `weft prepare` again", what, why);
 }
 
-/* Numbers that do not fit int64_t become -1, which is none of what they may be. */
+/* Returns -1, which is never valid, for values beyond int64_t. */
 static int64_t number(const uint8_t *header, int at)
 {
     uint64_t x = wf_shard_load(header + at, 8);
@@ -58,16 +57,16 @@ static wf_status read_counts(wf_ctx *ctx, const char *what, const uint8_t *h, wf
     };
     if (flags & ~(uint64_t)WF_SHARD_MASKED || wf_shard_load(h + WF_AT_ZEROS, 8) != 0 ||
         wf_shard_load(h + WF_AT_ZEROS + 8, 8) != 0)
-        return refuse(ctx, what, "has flags that this version does not know");
+        return refuse(ctx, what, "has flags that this version does not support");
     if (i->id_bytes != 2 && i->id_bytes != 4)
-        return refuse(ctx, what, "has ids that are neither 2 nor 4 bytes wide");
+        return refuse(ctx, what, "has ids of a width other than 2 and 4 bytes");
     if (i->vocab < 1 || i->vocab > (i->id_bytes == 2 ? 65536 : INT32_MAX))
-        return refuse(ctx, what, "has a vocabulary of a size that its ids cannot have");
+        return refuse(ctx, what, "has a vocabulary size that its ids cannot represent");
     if (i->tokens < 1 || i->documents < 1)
-        return refuse(ctx, what, "is an empty shard");
+        return refuse(ctx, what, "is empty");
     if (i->documents > i->tokens || i->bytes < 0 || i->counted < 0 || i->counted > i->tokens ||
         (!i->masked && i->counted != i->tokens))
-        return refuse(ctx, what, "has counts that contradict each other");
+        return refuse(ctx, what, "has inconsistent counts");
     return WF_OK;
 }
 
@@ -76,26 +75,25 @@ static wf_status read_header(wf_ctx *ctx, const char *what, const uint8_t *h, si
 {
     wf_shard_layout l;
     if (size < 8 || memcmp(h, WF_SHARD_MAGIC, 8) != 0)
-        return wf_fail(ctx, WF_ERR_FORMAT, "the file '%s' is no shard of tokens", what);
+        return wf_fail(ctx, WF_ERR_FORMAT, "the file '%s' is not a shard of tokens", what);
     if (size < WF_SHARD_HEADER)
         return refuse(ctx, what, "ends within its header");
     uint64_t version = wf_shard_load(h + WF_AT_VERSION, 4);
     if (version != WF_SHARD_VERSION)
         return wf_fail(ctx, WF_ERR_UNSUPPORTED,
-                       "the file '%s' is a shard of version %u, and this program reads version %d",
+                       "the file '%s' is a shard of version %u, but this program reads version %d",
                        what, (unsigned)version, WF_SHARD_VERSION);
     if (wf_checksum(h, WF_AT_HEADER_SUM) != wf_shard_load(h + WF_AT_HEADER_SUM, 8))
-        return refuse(ctx, what, "has a damaged header: its checksum is another");
+        return refuse(ctx, what, "has a damaged header: its checksum differs");
     WF_TRY(read_counts(ctx, what, h, &s->info));
     if (!wf_shard_lay_out(&s->info, &l) || wf_shard_load(h + WF_AT_IDS, 8) != l.ids ||
         wf_shard_load(h + WF_AT_STARTS, 8) != l.starts ||
         wf_shard_load(h + WF_AT_MASK, 8) != l.mask || wf_shard_load(h + WF_AT_SIZE, 8) != l.size)
-        return refuse(ctx, what, "has offsets that do not follow from its counts");
+        return refuse(ctx, what, "has offsets that do not match its counts");
     if (size != l.size)
-        return wf_fail(
-            ctx, WF_ERR_FORMAT,
-            "the shard '%s' has %zu bytes and should have %zu; write it again with `weft prepare`",
-            what, size, l.size);
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "the shard '%s' has %zu bytes instead of %zu; run `weft prepare` again",
+                       what, size, l.size);
     s->ids = h + l.ids;
     s->starts = h + l.starts;
     s->mask = l.mask ? h + l.mask : NULL;
@@ -107,7 +105,7 @@ static wf_status take(wf_ctx *ctx, const char *what, wf_shard *s)
 {
     wf_status status = read_header(ctx, what, s->map->data, s->map->size, s);
     if (status == WF_OK && wf_map_broken(s->map))
-        status = refuse(ctx, what, "was cut short while it was read");
+        status = refuse(ctx, what, "was truncated while it was read");
     if (status != WF_OK)
         wf_shard_close(s);
     return status;
@@ -150,7 +148,7 @@ static bool ids_below(const uint8_t *p, size_t bytes, int width, uint32_t vocab)
     return most < vocab;
 }
 
-/* Without documents of no tokens: who looks for the document of a token finds one. */
+/* Also rejects empty documents, so that every token belongs to one. */
 static bool starts_ascend(const wf_shard *s)
 {
     int64_t last = -1;
@@ -163,7 +161,7 @@ static bool starts_ascend(const wf_shard *s)
     return last == s->info.tokens;
 }
 
-/* -1 when bits behind the last token are marked. */
+/* Returns -1 if bits after the last token are set. */
 static int64_t count_marked(const wf_shard *s)
 {
     int64_t bytes = (s->info.tokens + 7) / 8, n = 0;
@@ -201,18 +199,16 @@ wf_shard_fault wf_shard_verify(const wf_shard *s)
 wf_status wf_shard_report(wf_ctx *ctx, const char *path, const wf_shard *s, wf_shard_fault fault)
 {
     if (wf_map_broken(s->map))
-        return refuse(ctx, path, "was cut short while it was read");
+        return refuse(ctx, path, "was truncated while it was read");
     switch (fault) {
     case WF_SHARD_GOOD: return WF_OK;
-    case WF_SHARD_CHANGED: return refuse(ctx, path, "is damaged: its checksum is another");
-    case WF_SHARD_ID:
-        return refuse(ctx, path, "has a token id that is not below the size of the vocabulary");
-    case WF_SHARD_STARTS: return refuse(ctx, path, "has documents that do not follow one another");
+    case WF_SHARD_CHANGED: return refuse(ctx, path, "is damaged: its checksum differs");
+    case WF_SHARD_ID: return refuse(ctx, path, "has a token id beyond the vocabulary");
+    case WF_SHARD_STARTS: return refuse(ctx, path, "has documents that are not in order");
     case WF_SHARD_COUNTED:
-        return refuse(ctx, path, "has a mask that marks another number of tokens than it says");
+        return refuse(ctx, path, "has a mask that does not match its number of tokens with loss");
     }
-    return wf_fail(ctx, WF_ERR_INTERNAL, "a shard has fault %d, which there is none of",
-                   (int)fault);
+    return wf_fail(ctx, WF_ERR_INTERNAL, "unknown shard fault %d", (int)fault);
 }
 
 /* ---- Looking up ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shard_format.h - the header of a shard, for those who read and write it. Offsets in bytes; numbers are little endian. */
+/* shard_format.h - the header of a shard. Offsets are in bytes; numbers are little endian. */
 #ifndef WF_TRAIN_SHARD_FORMAT_H
 #define WF_TRAIN_SHARD_FORMAT_H
 
@@ -12,7 +12,7 @@ enum {
     WF_AT_MAGIC = 0,     /* 8 bytes */
     WF_AT_VERSION = 8,   /* 4 */
     WF_AT_ID_BYTES = 12, /* 4 */
-    WF_AT_VOCAB = 16,    /* 8, as all that follow but the flags */
+    WF_AT_VOCAB = 16,    /* 8, like all that follow except the flags */
     WF_AT_TOKENS = 24,
     WF_AT_DOCUMENTS = 32,
     WF_AT_BYTES = 40,
@@ -27,9 +27,9 @@ enum {
     WF_AT_HEADER_SUM = 120, /* of the 120 bytes before it */
 };
 
-/* Where the parts lie, which follows from the counts. false: that is more than can be addressed. */
+/* Offsets of the parts, computed from the counts. Returns false if the size overflows. */
 typedef struct {
-    size_t ids, starts, mask /* 0: none */, size;
+    size_t ids, starts, mask /* 0: no mask */, size;
 } wf_shard_layout;
 bool wf_shard_lay_out(const wf_shard_info *info, wf_shard_layout *out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* shard_write.c - writes a shard from its beginning to its end; only the header, whose counts are known last, is
- * written twice. */
+/* shard_write.c - writes a shard sequentially. Only the header is written twice: its counts are
+ * known last. */
 #include <string.h>
 
 #include "base/checksum.h"
@@ -8,17 +8,17 @@
 #include "base/sink.h"
 #include "train/shard_format.h"
 
-#define GATHER 4096 /* ids turned into bytes at once */
+#define GATHER 4096 /* ids converted to bytes at a time */
 
 struct wf_shard_writer {
     wf_ctx *ctx;
     wf_sink *sink;
     wf_shard_info info;
-    wf_checksum_state sum; /* of all behind the header */
-    uint64_t *starts; /* [info.documents + 1]; the last is of the document that is being written */
+    wf_checksum_state sum; /* of everything after the header */
+    uint64_t *starts;      /* [info.documents + 1]; the last is the current document's */
     size_t starts_room;
-    uint8_t *mask;    /* bits of all tokens; NULL: none */
-    size_t mask_room; /* bytes, zeros behind the last token */
+    uint8_t *mask;    /* one bit per token; NULL: no mask */
+    size_t mask_room; /* bytes, zeros after the last token */
 };
 
 static void store(uint8_t *p, uint64_t x, int bytes)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* source.c - see source.h. */
+/* source.c - lists input files, and finds their records. */
 #include "train/source.h"
 
 #include <string.h>
@@ -10,11 +10,11 @@
 #include "text/utf8.h"
 #include "train/index.h"
 
-#define DEPTH 64                  /* of folders in folders */
-#define ENTRIES ((size_t)1 << 24) /* of one folder */
-#define LOOK ((size_t)8192)       /* bytes by which a file is judged */
+#define DEPTH 64                  /* limit for nested folders */
+#define ENTRIES ((size_t)1 << 24) /* limit for one folder */
+#define LOOK ((size_t)8192)       /* bytes that classify a file */
 
-/* Text has no NUL, and what is in folders besides text often is no UTF-8 either. */
+/* Text contains no NUL; other files in folders are often not UTF-8 either. */
 typedef enum { IS_TEXT, IS_EMPTY, IS_BINARY, IS_STRANGE } nature;
 
 static nature judge(const wf_map *m)
@@ -45,8 +45,8 @@ size_t wf_source_begin(const char *text, size_t size)
 
 typedef struct {
     nature what;
-    char first;  /* character that is no white space; 0: none */
-    bool spread; /* and the line ends behind it: JSON over several lines */
+    char first;  /* first character that is not white space; 0: none */
+    bool spread; /* its line ends after it: JSON over several lines */
     uint64_t bytes;
 } look;
 
@@ -64,8 +64,8 @@ static wf_status judge_file(wf_ctx *ctx, const char *path, look *out)
     return WF_OK;
 }
 
-/* A .json file is an array of records, or lines of them under another name. Anything else in it would be learned as
- * text with all its brackets, which nobody wants unasked. */
+/* A .json file is an array of records, or JSON lines. Anything else would be trained on as text
+ * with brackets, which needs --format text. */
 static wf_status find_kind(wf_ctx *ctx, const char *path, const look *l, const char *format,
                            wf_source_kind *out)
 {
@@ -77,11 +77,10 @@ static wf_status find_kind(wf_ctx *ctx, const char *path, const look *l, const c
         *out = l->first == '[' ? WF_SOURCE_ARRAY : WF_SOURCE_LINES;
         bool lines = !array && l->first == '{' && !l->spread;
         if (l->first != '[' && !lines && l->what != IS_EMPTY)
-            return wf_fail(
-                ctx, WF_ERR_FORMAT,
-                "the file '%s' is no JSON array of records%s; use --format text to train "
-                "on it as plain text",
-                path, array ? "" : ", and no lines of them");
+            return wf_fail(ctx, WF_ERR_FORMAT,
+                           "the file '%s' is not a JSON array of records%s; use --format text to "
+                           "train on it as plain text",
+                           path, array ? "" : " or JSON lines");
     } else if (wf_path_ends(path, ".jsonl") || wf_path_ends(path, ".ndjson")) {
         *out = WF_SOURCE_LINES;
     }
@@ -102,7 +101,7 @@ static wf_status add_file(wf_sources *s, const char *path, const look *l, const 
         s->room = room;
     }
     if (bytes > INT64_MAX - s->bytes)
-        return wf_fail(s->ctx, WF_ERR_USAGE, "the texts together are longer than can be counted");
+        return wf_fail(s->ctx, WF_ERR_USAGE, "the total size of the texts cannot be counted");
     s->source[s->count++] = (wf_source){path, kind, bytes};
     s->bytes += bytes;
     return WF_OK;
@@ -113,7 +112,7 @@ static wf_status add_folder(wf_sources *s, const char *path, const char *format,
     const char *const *names;
     size_t count;
     if (depth == DEPTH)
-        return wf_fail(s->ctx, WF_ERR_IO, "folders lie too deep in each other in '%s'", path);
+        return wf_fail(s->ctx, WF_ERR_IO, "folders in '%s' are nested too deeply", path);
     WF_TRY(wf_path_list(&s->arena, path, ENTRIES, &names, &count));
     for (size_t i = 0; i < count; i++)
         if (depth > 0 && strcmp(names[i], WF_INDEX_FILE) == 0)
@@ -145,20 +144,20 @@ wf_status wf_sources_add(wf_sources *s, const char *path, const char *format)
     switch (wf_path_look(path)) {
     case WF_PATH_FOLDER: return add_folder(s, path, format, 0);
     case WF_PATH_FILE: break;
-    case WF_PATH_NONE: return wf_fail(s->ctx, WF_ERR_IO, "there is no file or folder '%s'", path);
+    case WF_PATH_NONE:
+        return wf_fail(s->ctx, WF_ERR_IO, "the file or folder '%s' does not exist", path);
     case WF_PATH_OTHER:
         return wf_fail(
             s->ctx, WF_ERR_USAGE,
-            "cannot read '%s', which is neither a file nor a folder; texts are read more than once, so save "
-            "them to a file first",
+            "cannot read '%s', which is neither a file nor a folder; save it to a file first, "
+            "because input is read more than once",
             path);
     }
     WF_TRY(judge_file(s->ctx, path, &l));
     if (l.what == IS_BINARY)
         return wf_fail(
             s->ctx, WF_ERR_FORMAT,
-            "the file '%s' is no text: it has bytes that are zero; give text files or lines of "
-            "JSON",
+            "the file '%s' is not text: it contains zero bytes; give text files or JSON lines",
             path);
     const char *copy = wf_arena_strdup(&s->arena, path);
     return copy ? add_file(s, copy, &l, format) : WF_ERR_MEMORY;
@@ -172,7 +171,8 @@ void wf_sources_free(wf_sources *s)
 
 /* ---- Elements of arrays ---- */
 
-/* The end of the value that begins at `at`: a comma or bracket that is not inside it, or the end of the text. */
+/* Returns the end of the value that starts at `at`: the next comma or bracket outside of it, or the
+ * end of the text. */
 static size_t value_end(const char *text, size_t size, size_t at, size_t most)
 {
     size_t depth = 0, last = size - at > most ? at + most + 1 : size;
@@ -218,7 +218,7 @@ wf_element_status wf_element_next(const char *text, size_t size, bool whole, siz
         return WF_ELEMENTS_LONG;
     if (*at < size && text[*at] == ',') {
         size_t next = skip_space(text, size, ++*at);
-        if (next < size && text[next] == ']') /* a comma behind the last one */
+        if (next < size && text[next] == ']') /* a trailing comma */
             return WF_ELEMENTS_BAD;
     } else if (*at == size ? whole : text[*at] != ']') {
         return WF_ELEMENTS_BAD;
@@ -250,7 +250,7 @@ wf_status wf_source_close(wf_ctx *ctx, wf_opened *o)
     bool broken = o->map && wf_map_broken(o->map);
     wf_map_close(o->map);
     o->map = NULL;
-    return broken ? wf_fail(ctx, WF_ERR_IO, "the file '%s' was cut short while it was read",
+    return broken ? wf_fail(ctx, WF_ERR_IO, "the file '%s' was truncated while it was read",
                             o->source->path)
                   : WF_OK;
 }

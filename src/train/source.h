@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* source.h - the files that are prepared: which they are, and their bytes. */
+/* source.h - the input files of data preparation. */
 #ifndef WF_TRAIN_SOURCE_H
 #define WF_TRAIN_SOURCE_H
 
@@ -15,7 +15,7 @@ typedef enum {
 typedef struct {
     const char *path;
     wf_source_kind kind;
-    uint64_t bytes; /* when it was found */
+    uint64_t bytes; /* when it was listed */
 } wf_source;
 
 typedef struct {
@@ -24,40 +24,40 @@ typedef struct {
     wf_source *source; /* [count] */
     size_t count, room;
     uint64_t bytes;
-    int64_t skipped; /* files in folders that are empty or no UTF-8 text */
+    int64_t skipped; /* files in folders that are empty or not UTF-8 text */
 } wf_sources;
 
-/* Starts as zeros, but for ctx and an arena. Files as they are named, and those in folders, in order of their
- * names, but for what begins with a dot, links to folders and folders of prepared data. What is named must be
- * text. `format` as in wf_prepare_options. */
+/* Adds a file, or the files of a folder sorted by name. Skips names that start with a dot, links to
+ * folders, and folders of prepared data. A named file must be text. Initialize *s with zeros except
+ * ctx and arena. `format` as in wf_prepare_options. */
 wf_status wf_sources_add(wf_sources *s, const char *path, const char *format);
 void wf_sources_free(wf_sources *s);
 
-/* The first byte behind a byte order mark: 0 or 3. */
+/* Returns the position after a byte order mark: 0 or 3. */
 size_t wf_source_begin(const char *text, size_t size);
 
-/* The next element of a JSON array: text[*begin, *end). *at is behind the bracket at first, and then behind the
- * element and its comma. Only brackets and strings are looked at, so the element may be no JSON. `whole`: the text has
- * the end of the array. */
+/* Finds the next element of a JSON array: text[*begin, *end). *at starts after the bracket, and
+ * then moves past the element and its comma. Only brackets and strings are parsed, so the element
+ * may be invalid JSON. `whole`: the text contains the end of the array. */
 typedef enum {
     WF_ELEMENT,
     WF_ELEMENTS_END,
-    WF_ELEMENTS_BAD, /* the array is not closed, or something stands behind it */
-    WF_ELEMENTS_LONG /* one has more than `most` bytes */
+    WF_ELEMENTS_BAD, /* the array is not closed, or is followed by text */
+    WF_ELEMENTS_LONG /* an element exceeds `most` bytes */
 } wf_element_status;
 wf_element_status wf_element_next(const char *text, size_t size, bool whole, size_t most,
                                   size_t *at, size_t *begin, size_t *end);
 
-/* The bytes of one, mapped. */
+/* A mapped file. */
 typedef struct {
     const wf_source *source;
     wf_map *map;
 } wf_opened;
 
-/* Where records or text begin: behind a byte order mark, and behind the bracket of an array. */
+/* Returns the start of the data: after a byte order mark and the bracket of an array. */
 size_t wf_source_data(const wf_opened *o);
 wf_status wf_source_open(wf_ctx *ctx, const wf_source *s, wf_opened *out);
-/* Fails when the file was cut short meanwhile, and closes in any case. */
+/* Fails if the file was truncated meanwhile. Always closes it. */
 wf_status wf_source_close(wf_ctx *ctx, wf_opened *o);
 
 #endif

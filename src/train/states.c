@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* states.c - see states.h. */
+/* states.c - saves and loads states of a session as safetensors. */
 #include "train/states.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "format/safetensors.h"
 
 #define SUFFIX ".safetensors"
-#define PART "rows." /* before the name of a state of which a part is saved */
+#define PART "rows." /* prefix of a state that is saved in part */
 
 /* ---- Which states ---- */
 
@@ -21,18 +21,18 @@ typedef struct {
     wf_dims shape;
     size_t bytes;
     wf_info state;
-    size_t skip; /* bytes of the state before this part */
+    size_t skip; /* bytes of the state before the saved rows */
 } part;
 
 typedef struct {
-    wf_arena arena; /* of names */
+    wf_arena arena; /* owns names */
     part *part;
     int count;
-    size_t largest; /* bytes of a state */
+    size_t largest; /* bytes of the largest state */
 } wanted;
 
-/* Wide types first, so that all lie aligned in the file; then by name, so that its bytes do not depend on the order in
- * which graphs were compiled. */
+/* Sorts wide types first, for alignment, then by name, so that the bytes do not depend on the order
+ * of compilation. */
 static int compare_states(const void *a, const void *b)
 {
     const part *x = a, *y = b;
@@ -151,17 +151,17 @@ static wf_status check_state(wf_ctx *ctx, const char *path, const wf_stored *t, 
                    needed = {.type = want->type, .shape = want->shape};
     wf_value_print(&have, text[0], sizeof text[0], &len[0]);
     wf_value_print(&needed, text[1], sizeof text[1], &len[1]);
-    return wf_fail(ctx, WF_ERR_FORMAT, "cannot take up '%s': state '%s' is %s in it, not %s", path,
+    return wf_fail(ctx, WF_ERR_FORMAT, "cannot load '%s': its state '%s' is %s, not %s", path,
                    want->name, text[0], text[1]);
 }
 
-/* Both ways: what is wanted is there, and what is there is wanted. */
+/* All wanted states must be in the file, and all states in the file must be wanted. */
 static wf_status check_states(wf_ctx *ctx, const char *path, const wf_store *store, const wanted *w)
 {
     for (int i = 0; i < w->count; i++) {
         const wf_stored *t = wf_store_find(store, w->part[i].name);
         if (!t)
-            return wf_fail(ctx, WF_ERR_FORMAT, "cannot take up '%s': it has no state '%s'", path,
+            return wf_fail(ctx, WF_ERR_FORMAT, "cannot load '%s': the state '%s' is missing", path,
                            w->part[i].name);
         WF_TRY(check_state(ctx, path, t, &w->part[i]));
     }
@@ -172,14 +172,13 @@ static wf_status check_states(wf_ctx *ctx, const char *path, const wf_store *sto
             known = strcmp(w->part[k].name, name) == 0;
         char shown[WF_TEXT_SHOWN];
         if (!known)
-            return wf_fail(ctx, WF_ERR_FORMAT,
-                           "cannot take up '%s': '%s' in it is no state of this run", path,
+            return wf_fail(ctx, WF_ERR_FORMAT, "cannot load '%s': this run has no state '%s'", path,
                            wf_text_show(shown, name, strlen(name)));
     }
     return WF_OK;
 }
 
-/* What a part leaves out is in the session already. */
+/* Loads the saved rows. The other rows are already in the session. */
 static wf_status take_part(wf_session *s, const part *p, const wf_stored *t)
 {
     if (p->skip == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* trainer.c - see trainer.h. */
+/* trainer.c - one training step, evaluation and statistics. */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -32,8 +32,9 @@ static bool is_companion(const char *state)
            strncmp(state, "grad.", 5) == 0;
 }
 
-/* 6 for each token and number in a matrix: two forward, two for the gradient of the input, two for that of
- * the matrix, which frozen ones do without; and attention, where a query sees half of the keys. */
+/* FLOPs per step: 6 per token and matrix element: 2 forward, 2 for the gradient of the input, 2 for
+ * that of the matrix, which frozen ones skip. Plus attention, where a query sees half of the keys
+ * on average. */
 static double count_flops(const wf_trainer *t)
 {
     const wf_setup *s = &t->setup;
@@ -60,7 +61,7 @@ static double count_flops(const wf_trainer *t)
 static wf_status prepare(wf_trainer *t, size_t memory)
 {
     if (t->setup.options.steps < 1)
-        return wf_fail(t->ctx, WF_ERR_USAGE, "how many steps? a trainer must be told");
+        return wf_fail(t->ctx, WF_ERR_USAGE, "the number of steps is missing; set it to 1 or more");
     WF_TRY(wf_setup_refuse(&t->setup, t->device, memory));
     WF_TRY(wf_session_new(t->device, &t->session));
     WF_TRY(wf_trainer_map_weights(t));
@@ -168,7 +169,8 @@ bool wf_trainer_setting(const wf_trainer *t, int index, const char **name, char 
 
 /* ---- Steps ---- */
 
-/* What the graph promises of sequences of one length (wf_attention_options.length) must be so. */
+/* Checks the promise of wf_attention_options.length: all sequences have one length and positions
+ * from 0. */
 static wf_status check_places(const wf_trainer *t, wf_train_form form, const wf_batch *b)
 {
     int64_t length = wf_train_length(&t->setup, form), tokens = wf_train_tokens(&t->setup, form);
@@ -179,8 +181,8 @@ static wf_status check_places(const wf_trainer *t, wf_train_form form, const wf_
         whole = b->positions[i] == i % length;
     return whole ? WF_OK
                  : wf_fail(t->ctx, WF_ERR_USAGE,
-                           "without documents, a batch must be sequences of %lld tokens, with "
-                           "positions from 0",
+                           "without documents, a batch must consist of sequences of %lld tokens "
+                           "with positions from 0",
                            (long long)length);
 }
 
@@ -200,7 +202,8 @@ static wf_status write_batch(wf_trainer *t, wf_train_form form, const wf_batch *
     return WF_OK;
 }
 
-/* Batches of all steps are counted, so that no two draw the same random numbers. */
+/* Writes the random key. Batches are counted over all steps, so that no two use the same
+ * numbers. */
 static wf_status write_key(wf_trainer *t, wf_exec *e, int64_t micro)
 {
     const wf_train_options *o = &t->setup.options;
@@ -210,7 +213,7 @@ static wf_status write_key(wf_trainer *t, wf_exec *e, int64_t micro)
     return random ? wf_exec_write(e, "key", key, sizeof key) : WF_OK;
 }
 
-/* Batch `micro` of this step goes to the graph that wants it. */
+/* Writes batch `micro` of this step to its graph. */
 static wf_status bring(wf_trainer *t, wf_train_form form, int64_t micro, wf_batch_fn *next,
                        void *user)
 {
@@ -227,8 +230,8 @@ static wf_status bring(wf_trainer *t, wf_train_form form, int64_t micro, wf_batc
     return write_key(t, t->exec[form], micro);
 }
 
-/* The first batch of the next step, where the device is still at this one. What goes wrong with it, that step will
- * meet again. */
+/* Writes the first batch of the next step while the device still computes this one. If it fails,
+ * the next step fails with the same error. */
 static void bring_ahead(wf_trainer *t, wf_batch_fn *next, void *user)
 {
     const wf_train_options *o = &t->setup.options;
@@ -287,7 +290,7 @@ wf_status wf_trainer_step(wf_trainer *t, wf_batch_fn *next, void *user, wf_train
     out->norm = report[WF_REPORT_NORM];
     out->scale = o->compute == WF_F16 ? report[WF_REPORT_SCALE] : 0;
     out->tokens_per_second = tokens / t->late;
-    if (t->peak > 0) { /* a step faster than what was measured is the better measurement */
+    if (t->peak > 0) { /* a step above the measured peak is the better measurement */
         t->peak = fmax(t->peak, t->flops / out->seconds);
         out->share = t->flops / out->seconds / t->peak;
     }
@@ -296,12 +299,12 @@ wf_status wf_trainer_step(wf_trainer *t, wf_batch_fn *next, void *user, wf_train
     wf_device_memory(t->device, &now, &out->memory);
     out->left = (double)(o->steps - t->step) * t->late;
     if (o->patience > 0 && t->skipped_row >= o->patience)
-        return wf_fail(t->ctx, WF_ERR_DEVICE,
-                       "%lld step%s in a row had a gradient that is not finite or far longer than "
-                       "usual, and %s skipped; go on from an earlier checkpoint with a lower "
-                       "learning rate",
-                       (long long)t->skipped_row, WF_PLURAL(t->skipped_row),
-                       t->skipped_row == 1 ? "was" : "were");
+        return wf_fail(
+            t->ctx, WF_ERR_DEVICE,
+            "%lld step%s in a row had a gradient that is not finite or far larger than usual, "
+            "and %s skipped; continue from an earlier checkpoint with a lower learning rate",
+            (long long)t->skipped_row, WF_PLURAL(t->skipped_row),
+            t->skipped_row == 1 ? "was" : "were");
     return WF_OK;
 }
 

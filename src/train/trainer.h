@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * trainer.h - a model that is being trained: its states on a device, and the graphs over them made ready.
+ * trainer.h - a model in training: its states on a device, and the compiled graphs.
  *
- * What outlives a step is in the session's states; the host keeps counts.
+ * The session's states hold everything that outlives a step, except counters, which are on the
+ * host.
  */
 #ifndef WF_TRAIN_TRAINER_H
 #define WF_TRAIN_TRAINER_H
@@ -14,37 +15,36 @@ struct wf_trainer {
     wf_device *device;
     wf_setup setup;
     const wf_tokenizer *tokenizer;
-    const char *chat_template; /* to save with the model; NULL: none */
-    uint64_t data;             /* which it is, for checkpoints; 0: the caller's own */
+    const char *chat_template; /* saved with the model; NULL: no template */
+    uint64_t data; /* identifies the data, for checkpoints; 0: the caller's own batches */
     wf_session *session;
-    wf_exec *exec[WF_TRAIN_COUNT]; /* NULL: not used, or not yet */
-    bool placed[WF_TRAIN_COUNT];   /* positions and seq_start, where they never change, are there */
-    /* The batch that was written before its step, while the one before it ran: its number, and how many of its
-     * tokens count. -1: none was. */
+    wf_exec *exec[WF_TRAIN_COUNT]; /* NULL: unused, or not compiled yet */
+    bool placed[WF_TRAIN_COUNT];   /* constant positions and seq_start are written */
+    /* A batch written ahead of its step: its number (-1: none), and its targets with loss. */
     int64_t ahead, ahead_valid;
-    int64_t step, tokens, skipped; /* so far */
-    int64_t skipped_row;           /* the last so many were */
-    double flops;                  /* of a step */
-    double peak;                   /* of the device's arithmetic, a second; 0: not known */
-    double late;                   /* seconds of a step, of late; 0: none was made */
-    int64_t timed; /* steps of this process; the first, which takes longer, is not part of `late` */
+    int64_t step, tokens, skipped; /* totals */
+    int64_t skipped_row;           /* skipped steps in a row */
+    double flops;                  /* per step */
+    double peak;                   /* of the device in FLOP/s; 0: unknown */
+    double late;                   /* seconds per step, recent average; 0: no step yet */
+    int64_t timed; /* steps in this process; `late` excludes the first, which is slower */
 };
 
-/* The trainer of a setup, which it takes over also when it fails. */
+/* Creates a trainer. Takes ownership of the setup, also on failure. */
 wf_status wf_trainer_make(wf_device *device, const wf_tokenizer *tokenizer, wf_setup *setup,
                           size_t memory, wf_trainer **out);
 
-/* weights.c: what states begin with, and where they are read back. */
+/* weights.c: initializes states and reads them back. */
 
-/* Mapped from the base's files, before graphs are compiled: what is not trained. */
+/* Maps frozen weights from the base model's files. Call it before compiling. */
 wf_status wf_trainer_map_weights(wf_trainer *t);
-/* Does the state of this weight, which is not trained, lie in a file? */
+/* Returns true if this weight's state is mapped from a file. */
 bool wf_setup_maps(const wf_setup *s, const wf_device *device, const char *state);
 wf_status wf_trainer_write_weights(wf_trainer *t);
-/* Writes the weights of a model that was saved, of all but what is mapped. */
+/* Writes the weights of a saved model, except mapped ones. */
 wf_status wf_trainer_read_model(wf_trainer *t, const wf_model *m);
-/* The first `count` elements of a weight: the average where there is one, when `average` is asked for.
- * f32. */
+/* Reads the first `count` elements of a weight as f32; with `average`, of its moving average if
+ * there is one. */
 wf_status wf_trainer_fetch(wf_trainer *t, const char *weight, bool average, float *to,
                            int64_t count);
 

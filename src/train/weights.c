@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * weights.c - what the states of a trainer begin with, and how they are read back.
+ * weights.c - initializes the states of a trainer, and reads weights back.
  *
- * Weights that are trained are f32 and have their rows in the order of checkpoints, whatever they come from.
- * Frozen ones stay as they lie, in their type and order, and in their file where the device can read it there.
+ * Trained weights are f32 with the row order of checkpoints, whatever their source. Frozen weights
+ * keep the type and order of their file, and are mapped if the device supports it.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "model/rows.h"
 #include "train/trainer.h"
 
-#define DEVIATION 0.02 /* of initial weights: GPT-2's, and everybody's since */
+#define DEVIATION 0.02 /* standard deviation of initial weights, as in GPT-2 */
 
 /* ---- Frozen weights ---- */
 
@@ -46,7 +46,7 @@ wf_status wf_trainer_map_weights(wf_trainer *t)
 
 /* ---- Weights from a file ---- */
 
-/* As f32, its rows in the order of the trainer's model. */
+/* Converts a weight to f32 and to the row order of the trainer's model. */
 static wf_status read_rows(wf_trainer *t, const wf_model *m, const wf_model_weight_info *w,
                            const void *raw, float *to)
 {
@@ -68,7 +68,7 @@ static wf_status read_rows(wf_trainer *t, const wf_model *m, const wf_model_weig
     return WF_OK;
 }
 
-/* Elements of a state: more than of its weight in a file, where the vocabulary is padded. */
+/* Returns a state's elements: more than its weight's in a file if the vocabulary is padded. */
 static int64_t elements_of(const wf_trainer *t, const char *state)
 {
     const wf_stored_state *s = wf_session_find(t->session, state);
@@ -104,14 +104,15 @@ wf_status wf_trainer_read_model(wf_trainer *t, const wf_model *m)
 
 /* ---- Weights from nothing ---- */
 
-/* What a branch adds to the residual stream is made smaller, the more branches there are. */
+/* Scales down what each branch adds to the residual stream, by the number of branches. */
 static double deviation_of(const wf_setup *s, const char *name)
 {
     bool adds = strstr(name, ".attn_output.") || strstr(name, ".ffn_down.");
     return adds ? DEVIATION / sqrt(2 * (double)s->config.layers) : DEVIATION;
 }
 
-/* Each weight draws from a random stream named after it: adding layers leaves the other weights unchanged. */
+/* Each weight draws from a random stream named after it: adding layers leaves the other weights
+ * unchanged. */
 static uint64_t stream_of(const char *name)
 {
     return wf_hash_fnv1a_string(WF_FNV1A, name);
@@ -120,7 +121,7 @@ static uint64_t stream_of(const char *name)
 static wf_status begin_weight(wf_trainer *t, const wf_info *state)
 {
     int64_t count = (int64_t)(state->bytes / sizeof(float));
-    float *x = wf_mem_new(t->ctx, state->bytes); /* zeros, as biases are */
+    float *x = wf_mem_new(t->ctx, state->bytes); /* zeros: the initial value of biases */
     if (!x)
         return WF_ERR_MEMORY;
     if (state->rank > 1)
@@ -166,7 +167,7 @@ static wf_status begin_adapter(wf_trainer *t)
     return WF_OK;
 }
 
-/* Averages begin as what they are the average of. */
+/* Moving averages start as the weights. */
 static wf_status begin_averages(wf_trainer *t)
 {
     wf_info state;
