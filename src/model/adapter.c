@@ -165,7 +165,7 @@ static wf_status choose(wf_adapter *a, const char *targets, bool *keep)
     return WF_OK;
 }
 
-/* ---- Making one ---- */
+/* ---- Creating an adapter ---- */
 
 wf_status wf_adapter_set(wf_adapter *a, const char *what, const wf_adapter_options *options,
                          double strength)
@@ -235,7 +235,7 @@ void wf_adapter_get_options(const wf_adapter *a, wf_adapter_options *out)
     *out = a->options;
 }
 
-/* ---- In a graph ---- */
+/* ---- Graph ---- */
 
 wf_value *wf_adapter_apply(void *adapter, wf_builder *b, const char *name, wf_value *x, wf_value *y)
 {

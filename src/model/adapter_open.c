@@ -336,7 +336,7 @@ wf_status wf_adapter_read(const wf_adapter *a, int index, float *to)
     return wf_store_check(&a->store);
 }
 
-/* ---- Several ---- */
+/* ---- Several adapters ---- */
 
 wf_status wf_adapters_open(wf_ctx *ctx, const wf_lora *lora, int count, const wf_config *config,
                            wf_adapters *out)

@@ -18,8 +18,8 @@ typedef struct {
     const wf_config *config;       /* its arrays must outlive the model */
     const wf_tokenizer *tokenizer; /* borrowed; NULL: no tokenizer */
     const char *chat_template;     /* copied; NULL: no template */
-    const wf_sampling_defaults
-        *sampling; /* its strings must outlive the model; NULL: no recommendation */
+    /* Its strings must outlive the model; NULL: no recommendation. */
+    const wf_sampling_defaults *sampling;
     wf_fetch_fn *fetch;
     void *user;
 } wf_blank;

@@ -21,7 +21,7 @@ static wf_value *weight(wf_builder *b, const char *name, const char *kind, int r
     return wf_state(b->g, full, type, rank, (int64_t[]){rows, columns});
 }
 
-/* ---- Parts ---- */
+/* ---- Parts of blocks ---- */
 
 wf_value *wf_part_linear(wf_builder *b, wf_value *x, const char *name, int64_t to, bool bias)
 {
@@ -105,7 +105,7 @@ wf_value *wf_part_add(wf_builder *b, wf_value *x, wf_value *y)
     return wf_binary(b->g, "add", x, drop(b, y));
 }
 
-/* ---- The trunk ---- */
+/* ---- The whole model ---- */
 
 static wf_value *frequencies(wf_builder *b)
 {

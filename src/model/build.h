@@ -32,8 +32,8 @@ typedef struct wf_builder wf_builder;
 typedef struct {
     wf_build_form form;
     int64_t tokens, sequences;
-    int64_t
-        length; /* tokens of every whole sequence, at positions 0, 1, ...; 0: given by the inputs */
+    /* Tokens of every whole sequence, at positions 0, 1, ...; 0: given by the inputs. */
+    int64_t length;
     int64_t rows;  /* rows with logits; 0: all tokens, and no input `rows` */
     int64_t page;  /* tokens per page */
     int64_t pages; /* most pages per sequence */

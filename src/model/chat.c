@@ -16,7 +16,7 @@ const char wf_chatml[] =
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-/* ---- Variables of the template, as a tree in an arena ---- */
+/* ---- Template variables, as a JSON tree in an arena ---- */
 
 static void set_string(wf_json_node *n, const char *key, const char *string, size_t bytes)
 {
@@ -64,7 +64,7 @@ static wf_status parse(wf_arena *a, const char *what, const char *text, wf_json_
     return WF_OK;
 }
 
-/* ---- What transformers passes ---- */
+/* ---- Variables of transformers' apply_chat_template ---- */
 
 static const char *const reasoning[] = {"reasoning_content", "thinking", "reasoning"};
 

@@ -13,8 +13,8 @@ typedef struct {
     bool answer; /* add_generation_prompt: append the start of the assistant's answer */
     const wf_json_node *tools;     /* an array, or NULL */
     const wf_json_node *documents; /* an array, or NULL */
-    const wf_json_node
-        *variables; /* an object with more variables, or NULL; they override those above */
+    /* An object with more variables, or NULL; they override those above. */
+    const wf_json_node *variables;
 } wf_chat;
 
 /* Renders the template. Message contents are marked as plain, so that they never become control

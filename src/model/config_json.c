@@ -140,7 +140,7 @@ static wf_status read_gpt2(reader *r)
     return WF_OK;
 }
 
-/* ---- Llama and its relatives ---- */
+/* ---- Llama, Qwen ---- */
 
 /* Default of transformers' config class. */
 static int64_t default_kv_heads(const reader *r)

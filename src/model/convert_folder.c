@@ -180,7 +180,7 @@ static wf_status write_weights(folder *f)
     return wf_convert_data(c, write_piece, f->weights);
 }
 
-/* ---- What lies beside them ---- */
+/* ---- Other files ---- */
 
 static int find(const char *name)
 {

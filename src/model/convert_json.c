@@ -141,7 +141,7 @@ static wf_status take(json *j, char **text, size_t *bytes)
     return wf_writer_take(&j->w, text, bytes);
 }
 
-/* ---- What there are no words for ---- */
+/* ---- Properties that config.json has no key for ---- */
 
 static wf_status refuse(wf_convert *c, const char *why)
 {

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "model/family.h"
 
-/* ---- The family of examples/tiny_trainer.c, which no checkpoint has ---- */
+/* ---- The family of examples/tiny_trainer.c, which has no file format ---- */
 
 static wf_value *tiny_attention(wf_builder *b, wf_value *x)
 {
@@ -129,7 +129,7 @@ static wf_status finish_training(wf_graph **g, wf_value *logits, wf_value *targe
     return train(*g, loss);
 }
 
-/* ---- The whole ---- */
+/* ---- Building ---- */
 
 wf_config wf_example_config(const wf_example *e)
 {

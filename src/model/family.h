@@ -26,9 +26,8 @@ struct wf_family {
     const char *types[6]; /* model_type values in config.json, NULL-terminated */
     const char *class;    /* architectures[0] of a config.json that Weft writes */
     const char *prefix;   /* "model.": of all Hugging Face names but the head; optional in files */
-    const char *const
-        /* Substrings of names of tensors that are not weights, NULL-terminated. */
-        *ignored;
+    /* Substrings of names of tensors that are not weights, NULL-terminated. */
+    const char *const *ignored;
     const wf_weight_name *weights; /* the last has no name */
 
     bool layer_norm;  /* layer norm with biases; else RMS norm without */
@@ -44,19 +43,20 @@ struct wf_family {
     wf_value *(*block)(wf_builder *b, wf_value *x); /* x [N, C] -> [N, C] */
 };
 
-/* All that can be loaded; NULL after the last. */
+/* The supported families, NULL-terminated. */
 extern const wf_family *const wf_families[];
 extern const wf_family wf_family_gpt2, wf_family_llama, wf_family_qwen2, wf_family_qwen3;
 
-/* WF_ERR_UNSUPPORTED, with the list of those there are, when there is none of this name. */
+/* Find a family by its GGUF architecture or by its model_type. An unknown name fails with
+ * WF_ERR_UNSUPPORTED and lists the families; `what` names the file. */
 wf_status wf_family_find(wf_ctx *ctx, const char *what, const char *architecture,
                          const wf_family **out);
 wf_status wf_family_find_type(wf_ctx *ctx, const char *what, const char *model_type,
                               const wf_family **out);
 
 #define WF_NAME_BYTES 160
-/* The Hugging Face name of a weight ("blk.3.attn_q.weight"), with the prefix or without; the row of
- * the table, or NULL when the family has no such weight. */
+/* Writes the Hugging Face name of a weight ("blk.3.attn_q.weight") to out, with or without the
+ * prefix. Returns its row in the table, or NULL if the family has no such weight. */
 const wf_weight_name *wf_family_hugging_face(const wf_family *family, const char *name, bool prefix,
                                              char out[WF_NAME_BYTES]);
 

@@ -39,7 +39,7 @@ static const wf_weight_name weights[] = {
     {0},
 };
 
-/* Causal masks that old checkpoints carry. */
+/* Causal masks in old checkpoints. */
 static const char *const ignored[] = {".attn.bias", ".attn.masked_bias", NULL};
 
 const wf_family wf_family_gpt2 = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* llama.c - Llama and its relatives: RMS norms before rotary attention and before a gated MLP. */
+/* llama.c - Llama, Mistral and Qwen: RMS norms before rotary attention and before a gated MLP. */
 #include "model/family.h"
 
 static wf_value *attention(wf_builder *b, wf_value *x)

@@ -86,7 +86,7 @@ static wf_status open_file(wf_model *m)
     return wf_model_bind(m);
 }
 
-/* ---- What it is, in words and numbers ---- */
+/* ---- Info ---- */
 
 /* Copies bytes to the arena as a string. */
 static const char *keep(wf_model *m, const char *bytes, size_t len)

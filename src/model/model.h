@@ -40,8 +40,8 @@ struct wf_model {
     wf_tokenizer *tokenizer; /* NULL: missing, or Weft cannot read it */
     bool tokenizer_borrowed;
     const char *no_tokenizer; /* the reason */
-    const char *
-        tool_template; /* chat template for conversations with tools; NULL: use the chat template */
+    /* Chat template for conversations with tools; NULL: use the chat template. */
+    const char *tool_template;
     wf_sampling_defaults sampling;
     /* A model without a file (blank.h): the source of its weights, and an empty store. */
     wf_status (*fetch)(void *user, const char *weight, float *to, int64_t count);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * recipe.c - see recipe.h.
+ * recipe.c - the table of recipes, and the type that each gives a matrix.
  *
- * The mixtures are those that users of GGUF files know by these names. Where these have q5_K, which
- * Weft does not compute with, q6_K stands: a little larger, and never worse.
+ * The mixtures have the names known from GGUF files. Where llama.cpp uses q5_K, Weft uses q6_K,
+ * which is slightly larger and at least as accurate.
  */
 #include "model/recipe.h"
 
@@ -40,7 +40,7 @@ wf_status wf_recipe_find(wf_ctx *ctx, const char *name, const wf_recipe **out)
                    wf_text_show(shown, name, strlen(name)), known);
 }
 
-/* The first and the last eighth of the layers, and every third between. */
+/* True for the first and the last eighth of the layers, and for every third between. */
 static bool gets_more_bits(int layer, int64_t layers)
 {
     return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
@@ -65,7 +65,7 @@ static bool is_sensitive(wf_recipe_mix mix, const wf_config *c, const char *name
         return !small;
     if (strcmp(part, "attn_v.weight") != 0)
         return false;
-    /* In models of 80 layers eight heads share one of these: it costs next to nothing. */
+    /* In models with 80 layers eight query heads share a value head, so more bits cost little. */
     return c->layers == 80 || (small ? layer < 4 : gets_more_bits(layer, c->layers));
 }
 

@@ -313,7 +313,7 @@ wf_status wf_sampling_from_gguf(wf_arena *arena, const wf_gguf *f, wf_sampling_d
     return WF_OK;
 }
 
-/* ---- What comes of it ---- */
+/* ---- Resolving ---- */
 
 bool wf_sampling_any(const wf_sampling_defaults *d)
 {

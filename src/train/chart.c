@@ -126,7 +126,7 @@ static wf_axis rate_axis(const drawing *d)
     return wf_axis_make(WF_AXIS_VALUE, s.low, s.high > 0 ? s.high * 1.08 : 1, false, false);
 }
 
-/* ---- Pieces ---- */
+/* ---- SVG elements ---- */
 
 /* Writes tenths, with a dot in every locale. */
 static void put_number(drawing *d, double v)
@@ -325,7 +325,7 @@ static void draw_curves(drawing *d)
     }
 }
 
-/* ---- Words ---- */
+/* ---- Labels ---- */
 
 /* Formats "loss 2.31, validation 2.25, best 2.24 at step 900". */
 static void summarize(const wf_history *h, char *out, size_t cap)
@@ -400,7 +400,7 @@ static void draw_words(drawing *d)
                  "nothing to draw yet");
 }
 
-/* ---- The whole ---- */
+/* ---- The chart ---- */
 
 static void put_head(drawing *d)
 {

@@ -153,7 +153,7 @@ static bool has_whole(const found *list, size_t count, int64_t step)
     return false;
 }
 
-/* ---- Writing one ---- */
+/* ---- Writing ---- */
 
 struct wf_checkpoint {
     wf_ctx *ctx;
@@ -515,7 +515,7 @@ wf_status wf_checkpoint_set_aside(wf_ctx *ctx, const char *run)
     return status;
 }
 
-/* ---- Keeping few ---- */
+/* ---- Retention ---- */
 
 static wf_status retain(wf_arena *arena, const char *run, uint64_t id, int64_t at, int64_t keep,
                         int64_t major)

@@ -126,7 +126,7 @@ static wf_status check_tokenizer(wf_data *d, const char *folder, const wf_index 
     return d->lengths ? wf_tokenizer_lengths(d->tokenizer, d->ctx, d->lengths) : WF_ERR_MEMORY;
 }
 
-/* ---- All of it ---- */
+/* ---- Opening ---- */
 
 static uint64_t identify(const wf_data *d, const wf_index *x)
 {
@@ -216,7 +216,7 @@ uint64_t wf_data_identity(const wf_data *d)
     return d->identity;
 }
 
-/* ---- Through all shards ---- */
+/* ---- Lookup across shards ---- */
 
 int wf_data_shard(const int64_t *numbers, int shards, int64_t n)
 {

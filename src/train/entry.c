@@ -44,7 +44,7 @@ static bool says_something(const wf_json_node *n)
            !((n->kind == WF_JSON_ARRAY || n->kind == WF_JSON_OBJECT) && n->count == 0);
 }
 
-/* ---- What is refused ---- */
+/* ---- Rejected members ---- */
 
 /* Members that would change the meaning of a record, and why they are rejected. */
 static const struct {
@@ -254,7 +254,7 @@ static wf_status take_alpaca(wf_arena *a, const wf_json_node *record, const wf_j
     return WF_OK;
 }
 
-/* ---- Which it is ---- */
+/* ---- Kinds of records ---- */
 
 static wf_status take_pair(wf_arena *a, const wf_json_node *record, const wf_json_node *system,
                            wf_entry *out)

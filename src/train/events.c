@@ -23,7 +23,7 @@ uint32_t wf_events_crc32c(const void *bytes, size_t count)
     return ~crc;
 }
 
-/* ---- Protocol buffers: numbers of fields are those of the .proto files ---- */
+/* ---- Protocol buffers; field numbers as in the .proto files ---- */
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 

@@ -10,7 +10,7 @@
 
 #define IGNORED (-100) /* target of a token without loss */
 
-/* ---- What the forms have in common ---- */
+/* ---- Shared by the forms ---- */
 
 bool wf_train_uses(const wf_setup *s, wf_train_form form)
 {

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "train/loader_priv.h"
 
-/* ---- Conversations, which stay whole ---- */
+/* ---- Conversations, which are never split ---- */
 
 int64_t wf_loader_pairs(const wf_loader *l, int64_t document, int64_t *first)
 {
@@ -79,7 +79,7 @@ static wf_status pack_documents(wf_loader *l, int64_t *most)
     return WF_OK;
 }
 
-/* ---- Text, which is cut anywhere ---- */
+/* ---- Text, which is split anywhere ---- */
 
 /* Returns the largest number of sequences in a row if documents start sequences. */
 static int64_t count_sequences(const wf_loader *l)

@@ -41,7 +41,7 @@ static double momentum_of(const update *u, double otherwise)
     return given == 0 ? otherwise : given < 0 ? 0 : given;
 }
 
-/* ---- The kinds: each returns the new parameter ---- */
+/* ---- Optimizers: each returns the new parameter ---- */
 
 static wf_value *update_adamw(const update *u)
 {
@@ -120,7 +120,7 @@ static wf_value *(*const kinds[])(const update *u) = {
     [WF_MUON] = update_muon,
 };
 
-/* ---- Average of the weights ---- */
+/* ---- Moving average of the weights ---- */
 
 static void update_average(const update *u, wf_value *p)
 {

@@ -26,10 +26,9 @@ typedef struct {
     double beta1, beta2; /* AdamW: 0.9, 0.999; Lion: 0.9, 0.99 */
     double eps;          /* AdamW: 1e-8 */
     double momentum;     /* SGD: 0; Muon: 0.95 */
-    double
-        /* Of parameters with two axes or more. Decoupled: multiplied by the rate and not part of
-         * the moments. For SGD it is added to the gradient. */
-        weight_decay;
+    /* Of parameters with two axes or more. Decoupled: multiplied by the rate and not part of
+     * the moments. For SGD it is added to the gradient. */
+    double weight_decay;
     bool decay_all; /* decay vectors, too */
     double ema;     /* decay of the moving average in ema.NAME; 0: off */
 } wf_optimizer_options;

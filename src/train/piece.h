@@ -96,9 +96,8 @@ wf_status wf_count_documents(wf_ctx *ctx, const wf_sources *s, const char *split
 /* ---- Encoding them ---- */
 
 typedef struct {
-    wf_conversations
-        /* Its tokenizer and end token also apply to texts; template NULL: no conversations. */
-        chat;
+    /* Its tokenizer and end token also apply to texts; template NULL: no conversations. */
+    wf_conversations chat;
     const int32_t *before; /* ids that start a text */
     size_t befores;
     const char *split_on;

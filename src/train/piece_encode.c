@@ -13,7 +13,7 @@ typedef struct {
     wf_arena arena; /* reset for each line */
 } encoder;
 
-/* ---- Collecting ---- */
+/* ---- Collecting ids ---- */
 
 static wf_status add_ids(encoder *x, const int32_t *ids, size_t n)
 {

@@ -28,7 +28,7 @@ typedef struct {
     wf_setup_plan *out;
 } planning;
 
-/* ---- States: those of all graphs, each once ---- */
+/* ---- States of all graphs, each counted once ---- */
 
 static wf_status add_state(planning *p, const wf_node *n)
 {

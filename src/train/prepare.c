@@ -366,7 +366,7 @@ static wf_status finish(preparing *p)
     return wf_data_output_commit(&p->output);
 }
 
-/* ---- All of it ---- */
+/* ---- Preparation ---- */
 
 static wf_status make_room(preparing *p)
 {

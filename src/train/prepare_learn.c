@@ -8,7 +8,7 @@
 #include "base/philox.h"
 #include "train/prepare_priv.h"
 
-/* ---- What is validated on ---- */
+/* ---- Held-out documents ---- */
 
 #define FEW 10      /* hold out nothing from fewer documents */
 #define LEAST 1e-12 /* smaller shares select nothing in any text, and numbers would overflow */
@@ -55,7 +55,7 @@ bool wf_holding_takes(const wf_holding *h, int64_t document)
     return document == begin + (int64_t)wf_rng_below(&rng, (uint64_t)(end - begin));
 }
 
-/* ---- The texts that a tokenizer is learned from ---- */
+/* ---- Sampling text for the tokenizer ---- */
 
 #define SAMPLE ((int64_t)64 << 20)
 #define CHUNK ((size_t)1 << 16) /* bytes sampled at a time */

@@ -7,7 +7,7 @@
 #include "train/index.h"
 #include "train/piece.h"
 
-/* ---- The folder, under another name until it is whole ---- */
+/* ---- The output folder, under a temporary name until it is complete ---- */
 
 typedef struct {
     wf_ctx *ctx;
@@ -51,7 +51,7 @@ wf_status wf_shard_set_document(wf_shard_set *s);
 wf_status wf_shard_set_end(wf_shard_set *s);
 void wf_shard_set_free(wf_shard_set *s);
 
-/* ---- What is validated on ---- */
+/* ---- Held-out documents ---- */
 
 /* Holds out one of every 1 / share consecutive documents, chosen by number. With few texts, holds
  * out the end of each. */

@@ -99,7 +99,7 @@ static void end_line(wf_record *r, wf_writer *w)
     flush(r, TO_LOG, w);
 }
 
-/* ---- Drawing ---- */
+/* ---- Chart ---- */
 
 static wf_status draw(wf_record *r)
 {

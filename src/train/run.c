@@ -65,7 +65,7 @@ static void say_failure(run *r, const char *what)
     wf_ctx_clear(r->ctx);
 }
 
-/* ---- Beginning ---- */
+/* ---- Setup ---- */
 
 static int64_t filled(int64_t value, int64_t otherwise)
 {
@@ -268,7 +268,7 @@ static wf_status begin(run *r)
     return WF_OK;
 }
 
-/* ---- What happens between steps ---- */
+/* ---- Between steps ---- */
 
 static wf_status write_checkpoint(run *r, wf_checkpoint *c)
 {
@@ -454,7 +454,7 @@ static wf_status export_model(run *r)
     return status;
 }
 
-/* ---- The whole ---- */
+/* ---- The run ---- */
 
 static void end(run *r)
 {

@@ -118,7 +118,7 @@ static wf_status load_adapter(wf_trainer *t, const char *folder)
     return status;
 }
 
-/* ---- The states beside it ---- */
+/* ---- Other states ---- */
 
 /* Returns the first row to save: after the rows in the model file, 0 for the whole state, -1 for
  * none. */
@@ -327,7 +327,7 @@ static wf_status load_counts(wf_trainer *t, wf_arena *arena, const char *folder,
     return WF_OK;
 }
 
-/* ---- The whole ---- */
+/* ---- Checkpoints ---- */
 
 wf_status wf_trainer_save(wf_trainer *t, const char *folder)
 {

@@ -18,9 +18,8 @@ typedef struct {
     double floor;   /* final share of peak; constant ignores it */
     int64_t warmup; /* steps that rise linearly to peak */
     int64_t steps;  /* total, including warmup */
-    int64_t
-        /* WSD: steps of the final decay, at most those that warmup leaves. */
-        decay;
+    /* WSD: steps of the final decay, at most those that warmup leaves. */
+    int64_t decay;
 } wf_schedule;
 
 /* Returns the rate of a step; the first is 0. Warmup: peak / warmup in step 0, peak in step warmup

@@ -19,7 +19,7 @@
 #define BATCH_TOKENS 4096
 #define DOCUMENT_TOKENS 16 /* assumed shortest average length; shorter documents share sequences */
 
-/* ---- Words ---- */
+/* ---- Names ---- */
 
 static const char *const optimizers[] = {
     [WF_ADAMW] = "adamw", [WF_SGD] = "sgd", [WF_LION] = "lion", [WF_MUON] = "muon"};
@@ -388,7 +388,7 @@ bool wf_setup_trains(const wf_setup *s, const char *state)
     return strcmp(state, "rope.inv_freq") != 0;
 }
 
-/* ---- Settings as words ---- */
+/* ---- Settings as text ---- */
 
 #define FIELD(name) offsetof(wf_train_options, name)
 static const struct {
@@ -445,8 +445,7 @@ bool wf_setup_setting(const wf_setup *s, int index, const char **name, char valu
     switch (settings[index].kind) {
     case WHOLE: snprintf(value, 96, "%" PRId64, *(const int64_t *)at); break;
     case REAL:
-        for (int digits = 6; digits <= 17;
-             digits++) { /* the fewest digits that parse to the same value */
+        for (int digits = 6; digits <= 17; digits++) { /* the fewest that parse to the same value */
             snprintf(value, 96, "%.*g", digits, *(const double *)at);
             if (strtod(value, NULL) == *(const double *)at)
                 break;

@@ -19,8 +19,8 @@ typedef struct {
     wf_model *base;           /* model to start from; NULL: random initialization */
     wf_adapter *adapter;      /* trained instead of the weights; NULL: train the weights */
     wf_config config;         /* of the graph */
-    int64_t
-        padding; /* extra rows of the vocabulary for efficient kernels; exported files omit them */
+    /* Extra rows of the vocabulary for efficient kernels; exported files omit them. */
+    int64_t padding;
     const char *name;            /* of the model */
     int64_t parameters, trained; /* elements of all weights, and of the trained ones */
     int64_t sequences;           /* S per batch: its sequences, or the most documents */

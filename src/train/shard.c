@@ -132,7 +132,7 @@ void wf_shard_close(wf_shard *s)
     *s = (wf_shard){0};
 }
 
-/* ---- The rest ---- */
+/* ---- Verification ---- */
 
 static bool ids_below(const uint8_t *p, size_t bytes, int width, uint32_t vocab)
 {
@@ -211,7 +211,7 @@ wf_status wf_shard_report(wf_ctx *ctx, const char *path, const wf_shard *s, wf_s
     return wf_fail(ctx, WF_ERR_INTERNAL, "unknown shard fault %d", (int)fault);
 }
 
-/* ---- Looking up ---- */
+/* ---- Lookup ---- */
 
 void wf_shard_copy(const wf_shard *s, int64_t from, int64_t count, int32_t *to)
 {

@@ -23,9 +23,8 @@ typedef struct {
     int64_t bytes;             /* of the encoded text */
     int64_t counted;           /* tokens with loss; all without a mask */
     bool masked;
-    uint64_t
-        /* Checksum of the header, which contains that of the data: identifies the shard. */
-        sum;
+    /* Checksum of the header, which contains that of the data: identifies the shard. */
+    uint64_t sum;
 } wf_shard_info;
 
 typedef struct {

@@ -226,7 +226,7 @@ wf_element_status wf_element_next(const char *text, size_t size, bool whole, siz
     return WF_ELEMENT;
 }
 
-/* ---- Their bytes ---- */
+/* ---- Reading ---- */
 
 size_t wf_source_data(const wf_opened *o)
 {

@@ -13,7 +13,7 @@
 #define SUFFIX ".safetensors"
 #define PART "rows." /* prefix of a state that is saved in part */
 
-/* ---- Which states ---- */
+/* ---- Selection ---- */
 
 typedef struct {
     const char *name; /* in the file */

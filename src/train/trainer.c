@@ -12,7 +12,7 @@
 #include "model/family.h"
 #include "train/fit.h"
 
-/* ---- Making one ---- */
+/* ---- Creation ---- */
 
 static wf_status compile(wf_trainer *t, wf_train_form form)
 {
@@ -122,7 +122,7 @@ void wf_trainer_free(wf_trainer *t)
     wf_mem_free(t->ctx, t);
 }
 
-/* ---- What it is ---- */
+/* ---- Info ---- */
 
 void wf_trainer_get_info(const wf_trainer *t, wf_train_info *out)
 {

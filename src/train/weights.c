@@ -102,7 +102,7 @@ wf_status wf_trainer_read_model(wf_trainer *t, const wf_model *m)
     return wf_store_check(m->store);
 }
 
-/* ---- Weights from nothing ---- */
+/* ---- Initial weights ---- */
 
 /* Scales down what each branch adds to the residual stream, by the number of branches. */
 static double deviation_of(const wf_setup *s, const char *name)
@@ -150,7 +150,7 @@ static wf_status begin_weights(wf_trainer *t)
     return WF_OK;
 }
 
-/* ---- The rest ---- */
+/* ---- Other states ---- */
 
 static wf_status begin_adapter(wf_trainer *t)
 {
