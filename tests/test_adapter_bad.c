@@ -97,8 +97,8 @@ static void configs(void **state)
         {"\"r\": 4", "\"r\": 5", WF_ERR_FORMAT, "is [4, 64] but must be [5, 64]"},
         {"\"r\": 4", "\"r\": 0", WF_ERR_USAGE, "rank 0"},
         {"\"r\": 4", "\"r\": 9223372036854775807", WF_ERR_USAGE, "rank 9223372036854775807"},
-        {"\"r\": 4", "\"r\": 4.5", WF_ERR_FORMAT, "rank, r"},
-        {"\"r\": 4", "\"r\": \"4\"", WF_ERR_FORMAT, "rank, r"},
+        {"\"r\": 4", "\"r\": 4.5", WF_ERR_FORMAT, "no whole number r"},
+        {"\"r\": 4", "\"r\": \"4\"", WF_ERR_FORMAT, "no whole number r"},
         {"\"lora_alpha\": 8", "\"lora_alpha\": null", WF_ERR_FORMAT, "lora_alpha"},
         {"\"lora_dropout\": 0.1", "\"lora_dropout\": 2", WF_ERR_USAGE, "dropout of 2"},
         {"\"k_proj\"", "\"v_proj\"", WF_ERR_FORMAT,
@@ -124,8 +124,8 @@ static void other_models(void **state)
         const char *model, *part;
     } rows[] = {
         {"gpt2",
-         "it contains base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight, and there "
-         "is no such linear"},
+         "it contains base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight, but the "
+         "model has no such linear"},
         {"qwen3", "is [64, 4] but must be [128, 4]"},
         {"llama", "it contains base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight"},
     };

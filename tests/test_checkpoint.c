@@ -443,7 +443,8 @@ static void test_states(void **state)
     wt_expect_state(&b, "w", (float[6]){0}, 6); /* was not wanted */
 
     /* Both ways, by name, type and shape; and nothing is written when it fails. */
-    wt_fails(ctx, wf_states_load(b.session, path, NULL, NULL), WF_ERR_FORMAT, "no state 'w'");
+    wt_fails(ctx, wf_states_load(b.session, path, NULL, NULL), WF_ERR_FORMAT,
+             "the state 'w' is missing");
     wt_ok(ctx, wf_states_save(a.session, scratch.folder, "all.safetensors", NULL, NULL));
     wt_fails(ctx,
              wf_states_load(b.session, wt_path(&scratch, "all.safetensors"), want_moments, NULL),

@@ -68,7 +68,7 @@ static void test_mistakes(void **state)
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/mine --overwrite", "not prepared data");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/a.txt", "is a file");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o /", "is not valid");
-    wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/no/o", "there is a file");
+    wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/no/o", "does not exist");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --valid 2", "0 to 0.5");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --valid 0.1 --valid-data $D/a.txt",
                      "leave out --valid");
@@ -78,7 +78,7 @@ static void test_mistakes(void **state)
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --tokenizer $D/x --vocab 300",
                      "--tokenizer takes one");
     wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/o --tokenizer $D/x", "/x'");
-    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --format xml", "not 'xml'");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --format xml", "unknown format 'xml'");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --chat-template llama", "is chatml");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --sample lots", "--sample wants a size");
     wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/o --format jsonl", "line 1 of");

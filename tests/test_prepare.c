@@ -543,8 +543,8 @@ static void test_refused(void **state)
         {"[1]", NULL, WF_ERR_FORMAT, "it has no string \"text\""},
         {"{\"messages\": []}", NULL, WF_ERR_FORMAT, "has 0 messages"},
         {"{\"messages\": [{\"role\": 1, \"content\": \"a\"}]}", NULL, WF_ERR_FORMAT,
-         "message 1 has no role"},
-        {"{\"messages\": [7]}", NULL, WF_ERR_FORMAT, "message 1 has no role"},
+         "message 1 has no text in role"},
+        {"{\"messages\": [7]}", NULL, WF_ERR_FORMAT, "message 1 has no text in role"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", NULL, WF_ERR_USAGE,
          "no conversation has an answer"},
         {"{\"text\": \"\"}", NULL, WF_ERR_USAGE, "all documents are empty"},
@@ -579,7 +579,7 @@ static void test_options(void **state)
     wf_ctx *ctx = *state;
     char in[600];
     snprintf(in, sizeof in, "%s", wt_put_text(&scratch, "a.txt", "hello hello hello"));
-    refuses(ctx, in, (wf_prepare_options){.format = "csv"}, WF_ERR_USAGE, "not 'csv'");
+    refuses(ctx, in, (wf_prepare_options){.format = "csv"}, WF_ERR_USAGE, "unknown format 'csv'");
     refuses(ctx, in, (wf_prepare_options){.split_on = ""}, WF_ERR_USAGE,
             "separator between documents is empty");
     refuses(ctx, in, (wf_prepare_options){.valid = 0.7}, WF_ERR_USAGE, "0 to 0.5");
