@@ -27,7 +27,10 @@ static uint64_t dim(const wf_value *v, int64_t axis)
     return (uint64_t)v->shape.d[axis];
 }
 
-/* ---- FLOPs that are no multiple of a count of elements ---- */
+/* Operations per element of a unary op. */
+static uint64_t unary_flops(wf_op op);
+
+/* ---- FLOPs that are not a multiple of an element count ---- */
 
 static uint64_t matmul_flops(const wf_node *n)
 {
@@ -85,11 +88,9 @@ static uint64_t attention_grad_flops(const wf_node *n)
 
 static uint64_t glu_flops(const wf_node *n)
 {
-    static const uint64_t act[] = {[WF_GLU_SILU] = 2, [WF_GLU_GELU] = 8, [WF_GLU_GELU_ERF] = 5};
-    const wf_attr_glu *a = n->attr;
-    bool grad = n->nout > 1; /* the activation, its derivative, and three products */
-    uint64_t each = grad ? 2 * act[a->kind] + 3 : act[a->kind] + 1;
-    return times(each, count(&n->out[0]));
+    uint64_t act = unary_flops(wf_glu_op(((const wf_attr_glu *)n->attr)->kind));
+    bool grad = n->nout > 1; /* the activation, its derivative, and three multiplications */
+    return times(grad ? 2 * act + 3 : act + 1, count(&n->out[0]));
 }
 
 static uint64_t global_norm_flops(const wf_node *n)
@@ -102,12 +103,8 @@ static uint64_t global_norm_flops(const wf_node *n)
 
 static uint64_t linear_act_flops(const wf_node *n)
 {
-    static const uint64_t act[WF_ACT_COUNT] = {
-        [WF_ACT_GELU] = 8, [WF_ACT_GELU_ERF] = 5, [WF_ACT_SILU] = 2,
-        [WF_ACT_RELU] = 1, [WF_ACT_RELU2] = 2,
-    };
     const wf_attr_linear_act *a = n->attr;
-    return plus(linear_flops(n), times(act[a->act], count(&n->out[0])));
+    return plus(linear_flops(n), times(unary_flops(wf_act_op(a->act)), count(&n->out[0])));
 }
 
 static uint64_t matmul_act_grad_flops(const wf_node *n)
@@ -215,78 +212,45 @@ static void attention_bytes(const wf_node *n, wf_cost *out)
     }
 }
 
-/* ---- The exceptions ---- */
+/* ---- The costs of ops.def ---- */
 
-/* Which elements are counted; a zeroed row is the default. */
-typedef enum { OUT_0, IN_0, IN_LAST, NOTHING } basis;
+/* The value whose elements are counted. */
+typedef enum { OUT_0, IN_0, IN_LAST } basis;
 
 typedef struct {
-    uint64_t each; /* operations for each element counted; 0: 1 */
+    uint64_t each; /* operations per counted element */
     basis of;
-    uint64_t (*flops)(const wf_node *n); /* instead of each and of */
+    uint64_t (*flops)(const wf_node *n); /* NULL: each * elements */
     void (*bytes)(const wf_node *n, wf_cost *out);
 } row;
 
+#define FLOPS_PER_OUT(k) k, OUT_0, NULL
+#define FLOPS_PER_IN(k) k, IN_0, NULL
+#define FLOPS_PER_LAST_IN(k) k, IN_LAST, NULL
+#define FLOPS_NONE 0, OUT_0, NULL
+#define FLOPS_BY(name) 0, OUT_0, name##_flops
+
+/* clang-format off */
 static const row rows[WF_OP_COUNT] = {
-    /* arithmetic of the expansions, written out */
-    [WF_OP_gelu] = {.each = 8},
-    [WF_OP_gelu_erf] = {.each = 5},
-    [WF_OP_gelu_grad] = {.each = 16},
-    [WF_OP_silu] = {.each = 2},
-    [WF_OP_relu2] = {.each = 2},
-    [WF_OP_glu] = {.flops = glu_flops},
-    [WF_OP_glu_grad] = {.flops = glu_flops},
-    [WF_OP_dropout] = {.each = 2},
-    /* data that only moves */
-    [WF_OP_fill] = {.of = NOTHING},
-    [WF_OP_iota] = {.of = NOTHING},
-    [WF_OP_cast] = {.of = NOTHING},
-    [WF_OP_copy] = {.of = NOTHING},
-    [WF_OP_pad] = {.of = NOTHING},
-    [WF_OP_concat] = {.of = NOTHING},
-    [WF_OP_broadcast] = {.of = NOTHING},
-    [WF_OP_embed] = {.of = NOTHING, .bytes = row_bytes},
-    [WF_OP_gather_rows] = {.of = NOTHING, .bytes = row_bytes},
-    [WF_OP_scatter_add_rows] = {.of = IN_LAST},
-    /* reductions: of what goes in */
-    [WF_OP_sum] = {.of = IN_0},
-    [WF_OP_mean] = {.of = IN_0},
-    [WF_OP_max] = {.of = IN_0},
-    [WF_OP_argmax] = {.of = IN_0},
-    [WF_OP_top_k] = {.of = IN_0},
-    [WF_OP_global_norm] = {.flops = global_norm_flops},
-    [WF_OP_softmax] = {.each = 5},
-    [WF_OP_softmax_grad] = {.each = 4},
-    [WF_OP_cross_entropy] = {.each = 4, .of = IN_0},
-    [WF_OP_cross_entropy_grad] = {.each = 4},
-    /* layer norm: mean 1, variance 3, normalised 2, gamma and beta 2; rms norm likewise */
-    [WF_OP_layer_norm] = {.each = 8},
-    [WF_OP_layer_norm_grad] = {.each = 13},
-    [WF_OP_rms_norm] = {.each = 4},
-    [WF_OP_rms_norm_grad] = {.each = 9},
-    [WF_OP_rope] = {.each = 3},
-    [WF_OP_matmul] = {.flops = matmul_flops},
-    [WF_OP_linear] = {.flops = linear_flops},
-    [WF_OP_attention] = {.flops = attention_flops, .bytes = attention_bytes},
-    [WF_OP_attention_grad] = {.flops = attention_grad_flops},
-    /* updates */
-    [WF_OP_assign] = {.of = NOTHING, .bytes = assign_bytes},
-    [WF_OP_kv_append] = {.of = NOTHING, .bytes = append_bytes},
-    [WF_OP_adamw] = {.each = 16},
-    [WF_OP_sgd] = {.each = 6},
-    [WF_OP_lion] = {.each = 9},
-    /* fused forms: what their parts cost; the bytes are fewer by themselves */
-    [WF_OP_residual_rms_norm] = {.each = 5},
-    [WF_OP_residual_layer_norm] = {.each = 9},
-    [WF_OP_linear_act] = {.flops = linear_act_flops},
-    [WF_OP_residual_rms_norm_grad] = {.each = 11},
-    [WF_OP_residual_layer_norm_grad] = {.each = 15},
-    [WF_OP_matmul_act_grad] = {.flops = matmul_act_grad_flops},
-    [WF_OP_linear_grad_weight] = {.flops = linear_grad_weight_flops},
-    [WF_OP_head_loss] = {.flops = head_loss_flops},
-    [WF_OP_adamw_many] = {.flops = adamw_many_flops, .bytes = adamw_many_bytes},
-    [WF_OP_accumulate_many] = {.flops = accumulate_many_flops},
+#define WF_UNARY(name, doc, f32, range, grad, expand, flops, precision) \
+    [WF_OP_##name] = {FLOPS_PER_OUT(flops), all_bytes},
+#define WF_BINARY(name, doc, types, f32, i32, range_a, range_b, grad_a, grad_b, expand, flops, \
+                  precision) \
+    [WF_OP_##name] = {FLOPS_PER_OUT(flops), all_bytes},
+#define WF_OP(name, doc, attrs, min_in, max_in, flags, shape, grad, expand, flops, bytes, \
+              precision) \
+    [WF_OP_##name] = {FLOPS_##flops, bytes##_bytes},
+#include "graph/ops.def"
+#undef WF_UNARY
+#undef WF_BINARY
+#undef WF_OP
 };
+/* clang-format on */
+
+static uint64_t unary_flops(wf_op op)
+{
+    return rows[op].each;
+}
 
 static uint64_t counted(const wf_node *n, basis of)
 {
@@ -294,7 +258,6 @@ static uint64_t counted(const wf_node *n, basis of)
     case OUT_0: return count(&n->out[0]);
     case IN_0: return count(n->in[0]);
     case IN_LAST: return count(n->in[n->nin - 1]);
-    case NOTHING: break;
     }
     return 0;
 }
@@ -305,8 +268,8 @@ void wf_node_cost(const wf_node *n, wf_cost *out)
     *out = (wf_cost){0};
     if (wf_node_is(n, WF_FLAG_VIEW | WF_FLAG_SOURCE))
         return;
-    out->flops = r->flops ? r->flops(n) : times(r->each ? r->each : 1, counted(n, r->of));
-    (r->bytes ? r->bytes : all_bytes)(n, out);
+    out->flops = r->flops ? r->flops(n) : times(r->each, counted(n, r->of));
+    r->bytes(n, out);
 }
 
 void wf_cost_add(wf_cost *sum, const wf_cost *c)

@@ -22,7 +22,7 @@
 #undef WF_ATTRS_END
 static const wf_attr_field fields_none[] = {{0}};
 
-/* sizeof a set's struct; "none" has no struct. */
+/* The size of each attribute set in bytes; "none" has no struct. */
 enum {
     ATTR_BYTES_none = 0,
 #define WF_ATTRS(set) ATTR_BYTES_##set = sizeof(wf_attr_##set),
@@ -34,20 +34,22 @@ enum {
 #undef WF_ATTRS_END
 };
 
-/* What the third column of a binary row says. */
+/* Flags and operand types, by the `types` column of an elementwise row. */
 #define TYPES_NUMBER WF_FLAG_ELEMENTWISE, WF_TYPES_NUMBER
 #define TYPES_FLOAT WF_FLAG_ELEMENTWISE, WF_TYPES_FLOAT
 #define TYPES_COMPARE WF_FLAG_ELEMENTWISE | WF_FLAG_COMPARE, WF_TYPES_NUMBER
 
 /* clang-format off */
 static const wf_op_def defs[WF_OP_COUNT] = {
-#define WF_UNARY(name, doc, grad, expand) \
+#define WF_UNARY(name, doc, f32, range, grad, expand, flops, precision) \
     [WF_OP_##name] = {#name, doc, "none", fields_none, 0, 1, 1, TYPES_FLOAT, \
                       wf_shape_unary, wf_grad_unary, wf_expand_unary, #grad, #expand},
-#define WF_BINARY(name, doc, types, grad_a, grad_b, expand) \
+#define WF_BINARY(name, doc, types, f32, i32, range_a, range_b, grad_a, grad_b, expand, flops, \
+                  precision) \
     [WF_OP_##name] = {#name, doc, "none", fields_none, 0, 2, 2, TYPES_##types, \
                       wf_shape_binary, wf_grad_binary, wf_expand_core, #grad_a "; " #grad_b, #expand},
-#define WF_OP(name, doc, attrs, min_in, max_in, flags, shape, grad, expand) \
+#define WF_OP(name, doc, attrs, min_in, max_in, flags, shape, grad, expand, flops, bytes, \
+              precision) \
     [WF_OP_##name] = {#name, doc, #attrs, fields_##attrs, ATTR_BYTES_##attrs, min_in, max_in, flags, 0, \
                       wf_shape_##shape, wf_grad_##grad, wf_expand_##expand, #grad, #expand},
 #include "graph/ops.def"
@@ -84,10 +86,8 @@ bool wf_op_is_differentiable(wf_op op)
            !(def->flags & WF_FLAG_COMPARE);
 }
 
-static const wf_op acts[WF_ACT_COUNT] = {
-    [WF_ACT_GELU] = WF_OP_gelu, [WF_ACT_GELU_ERF] = WF_OP_gelu_erf, [WF_ACT_SILU] = WF_OP_silu,
-    [WF_ACT_RELU] = WF_OP_relu, [WF_ACT_RELU2] = WF_OP_relu2,
-};
+#define ACT_ROW(act, op) [WF_ACT_##act] = WF_OP_##op,
+static const wf_op acts[WF_ACT_COUNT] = {WF_ACTIVATIONS(ACT_ROW)};
 
 wf_op wf_act_op(int64_t act)
 {
@@ -103,11 +103,20 @@ int wf_act_find(wf_op op)
     return -1;
 }
 
+static const wf_op gates[] = {
+    [WF_GLU_SILU] = WF_OP_silu, [WF_GLU_GELU] = WF_OP_gelu, [WF_GLU_GELU_ERF] = WF_OP_gelu_erf};
+
+enum { GATES = sizeof gates / sizeof *gates };
+
+wf_op wf_glu_op(int64_t kind)
+{
+    wf_assert(kind >= 0 && kind < GATES);
+    return gates[kind];
+}
+
 int wf_glu_find(wf_op op)
 {
-    static const wf_op gates[] = {
-        [WF_GLU_SILU] = WF_OP_silu, [WF_GLU_GELU] = WF_OP_gelu, [WF_GLU_GELU_ERF] = WF_OP_gelu_erf};
-    for (int i = 0; i < (int)(sizeof gates / sizeof *gates); i++)
+    for (int i = 0; i < GATES; i++)
         if (gates[i] == op)
             return i;
     return -1;

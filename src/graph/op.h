@@ -52,14 +52,18 @@ typedef enum {
     WF_OP_COUNT
 } wf_op;
 
-/* Activations as attributes number them. */
+/* The unary ops that linear_act fuses, in the order in which its attribute numbers them. */
+#define WF_ACTIVATIONS(X) \
+    X(GELU, gelu)         \
+    X(GELU_ERF, gelu_erf) \
+    X(SILU, silu)         \
+    X(RELU, relu)         \
+    X(RELU2, relu2)
 typedef enum {
-    WF_ACT_GELU,
-    WF_ACT_GELU_ERF,
-    WF_ACT_SILU,
-    WF_ACT_RELU,
-    WF_ACT_RELU2,
-    WF_ACT_COUNT
+#define WF_ACT(act, op) WF_ACT_##act,
+    WF_ACTIVATIONS(WF_ACT)
+#undef WF_ACT
+        WF_ACT_COUNT
 } wf_act;
 
 enum {
@@ -128,10 +132,11 @@ const wf_op_def *wf_op_get(wf_op op);
 int wf_op_find(const char *name);
 bool wf_op_is_core(wf_op op);
 bool wf_op_is_differentiable(wf_op op);
-/* The op that computes an activation, and back: -1 when op is none. */
+/* The op that computes an activation (wf_act), and back: -1 when op is not an activation. */
 wf_op wf_act_op(int64_t act);
 int wf_act_find(wf_op op);
-/* The kind of glu (wf_glu_kind) whose gate goes through this op; -1: none has. */
+/* The op that computes the gate of a glu (wf_glu_kind), and back: -1 when no glu uses op. */
+wf_op wf_glu_op(int64_t kind);
 int wf_glu_find(wf_op op);
 
 /* What head_loss says about its cross entropy. */

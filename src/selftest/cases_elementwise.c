@@ -22,12 +22,11 @@ static void build_unary_special(wf_case *c)
 
 void wf_case_build_unary(wf_case *c)
 {
-    double lo = 0, hi = 0;
-    wf_ref_unary_domain(c->row->op, &lo, &hi);
+    wf_ref_range range = wf_ref_operand_range(c->row->op, 0);
     if (c->variant == WF_LENGTH(shapes))
         build_unary_special(c);
     else
-        WF_CASE_OP(c, "", wf_case_x(c, shapes[c->variant], lo, hi));
+        WF_CASE_OP(c, "", wf_case_x(c, shapes[c->variant], range.low, range.high));
 }
 const int wf_case_unary_variants = WF_LENGTH(shapes) + 1;
 
@@ -60,10 +59,9 @@ static void build_binary_special(wf_case *c)
 
 void wf_case_build_binary(wf_case *c)
 {
-    double alo = 0, ahi = 0, blo = 0, bhi = 0;
-    wf_ref_binary_domain(c->row->op, &alo, &ahi, &blo, &bhi);
+    wf_ref_range ra = wf_ref_operand_range(c->row->op, 0), rb = wf_ref_operand_range(c->row->op, 1);
     if (c->type == WF_I32)
-        alo = blo = -30000, ahi = bhi = 30000;
+        ra = rb = (wf_ref_range){-30000, 30000};
     if (c->variant == WF_LENGTH(pairs)) {
         build_binary_special(c);
     } else if (c->variant == WF_LENGTH(pairs) + 1) { /* many pairs of equals */
@@ -71,8 +69,8 @@ void wf_case_build_binary(wf_case *c)
         wf_value *a = wf_case_whole(c, c->type, D(5, 40), 1, 3);
         WF_CASE_OP(c, "", a, wf_case_whole(c, c->type, D(5, 40), 1, 3));
     } else {
-        wf_value *a = wf_case_x(c, pairs[c->variant].a, alo, ahi);
-        WF_CASE_OP(c, "", a, wf_case_x(c, pairs[c->variant].b, blo, bhi));
+        wf_value *a = wf_case_x(c, pairs[c->variant].a, ra.low, ra.high);
+        WF_CASE_OP(c, "", a, wf_case_x(c, pairs[c->variant].b, rb.low, rb.high));
     }
 }
 const int wf_case_binary_variants = WF_LENGTH(pairs) + 2;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * ref_elementwise.h - between which bounds the operands of an elementwise op are drawn in tests.
- * With the rows of ref_elementwise.c a new elementwise op is tested without another line.
- */
+/* ref_elementwise.h - the intervals from which tests draw the operands of elementwise ops. */
 #ifndef WF_SELFTEST_REF_ELEMENTWISE_H
 #define WF_SELFTEST_REF_ELEMENTWISE_H
 
 #include "graph/op.h"
 
-/* false when the op has no row of its kind. */
-bool wf_ref_unary_domain(wf_op op, double *lo, double *hi);
-bool wf_ref_binary_domain(wf_op op, double *a_lo, double *a_hi, double *b_lo, double *b_hi);
+typedef struct {
+    double low, high;
+} wf_ref_range;
+
+/* Of operand 0 or 1 of a unary or binary op, from the row in ops.def. */
+wf_ref_range wf_ref_operand_range(wf_op op, int operand);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * activation.h - activations of one f32, and gelu's derivative. Fused kernels must produce the bits
- * of the op itself, so each activation is written once, here.
+ * activation.h - unary ops of one f32, and gelu's derivative. The expressions come from ops.def. A
+ * kernel that fuses an activation must produce the bits of the op itself, so it calls wf_apply_NAME.
  */
 #ifndef WF_DEVICE_CPU_ACTIVATION_H
 #define WF_DEVICE_CPU_ACTIVATION_H
 
-#include <math.h>
+#include "device/expression.h"
 
 static inline float wf_sigmoid_f32(float x)
 {
@@ -43,12 +43,17 @@ static inline float wf_relu_f32(float x)
     return x < 0 ? 0 : x; /* keeps NaN */
 }
 
-/* The activations of wf_act (graph/op.h): name, and expression of x. */
-#define WF_ACTIVATIONS(X)                    \
-    X(gelu, wf_gelu_gate_f32(x) * x)         \
-    X(gelu_erf, wf_gelu_erf_gate_f32(x) * x) \
-    X(silu, wf_sigmoid_f32(x) * x)           \
-    X(relu, wf_relu_f32(x))                  \
-    X(relu2, wf_relu_f32(x) * wf_relu_f32(x))
+/* wf_apply_exp(x), wf_apply_gelu(x), ...: the expression of each unary op. */
+#define WF_UNARY(name, doc, f32, ...)            \
+    static inline float wf_apply_##name(float x) \
+    {                                            \
+        return f32;                              \
+    }
+#define WF_BINARY(...)
+#define WF_OP(...)
+#include "graph/ops.def"
+#undef WF_UNARY
+#undef WF_BINARY
+#undef WF_OP
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * elementwise.c - ops that make each element of the result from one element of each operand.
+ * elementwise.c - the reference kernels of elementwise ops.
  *
- * An op is written once, as an expression of f32 (and of int32 where integers are allowed); from it
- * comes a function over a span, a stretch of elements that lie next to each other. One driver finds
- * the spans in strided and broadcast operands and widens f16 and bf16 to f32. Dense f32 operands of
- * one shape are a single span for each thread.
+ * ops.def has the value of each unary and binary op as an expression of f32 (and of int32 where integers
+ * are allowed). From it comes a function over a span, a stretch of contiguous elements. One driver finds
+ * the spans in strided and broadcast operands and converts f16 and bf16 to f32 and back. Dense f32
+ * operands of one shape are a single span per thread.
  */
 #include <math.h>
 
@@ -27,47 +27,17 @@ typedef struct {
 
 typedef void span_fn(const span *s);
 
-/* Says of the loop over a span that its elements do not depend on each other, also where the result
- * takes the place of an operand. */
+/* Promises the compiler that the iterations over a span are independent, also where the result
+ * overwrites an operand. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define INDEPENDENT _Pragma("GCC ivdep")
 #else
 #define INDEPENDENT
 #endif
 
-/* ---- The ops of ops.def: name, and the expression of x, or of a and b ---- */
+/* ---- The unary and binary ops of ops.def ---- */
 
-#define UNARY_OPS(X)              \
-    X(neg, -x)                    \
-    X(exp, expf(x))               \
-    X(expm1, expm1f(x))           \
-    X(log, logf(x))               \
-    X(sqrt, sqrtf(x))             \
-    X(rsqrt, 1 / sqrtf(x))        \
-    X(sin, sinf(x))               \
-    X(cos, cosf(x))               \
-    X(tanh, tanhf(x))             \
-    X(sigmoid, wf_sigmoid_f32(x)) \
-    X(erf, erff(x))               \
-    WF_ACTIVATIONS(X)
-
-#define U(i) ((uint32_t)(i)) /* so that integers wrap around */
-
-/* FLOAT(name, of floats), NUMBER and COMPARE(name, of floats, of int32). maximum and minimum give
- * NaN if either operand is NaN. */
-#define BINARY_OPS(FLOAT, NUMBER, COMPARE)                    \
-    NUMBER(add, a + b, U(a) + U(b))                           \
-    NUMBER(sub, a - b, U(a) - U(b))                           \
-    NUMBER(mul, (a * b), U(a) * U(b))                         \
-    FLOAT(div, a / b)                                         \
-    NUMBER(maximum, a >= b || a != a ? a : b, a >= b ? a : b) \
-    NUMBER(minimum, a <= b || a != a ? a : b, a <= b ? a : b) \
-    COMPARE(lt, a < b, a < b)                                 \
-    COMPARE(le, a <= b, a <= b)                               \
-    COMPARE(eq, a == b, a == b)                               \
-    COMPARE(ne, a != b, a != b)
-
-#define UNARY_SPAN(name, expr)            \
+#define WF_UNARY(name, doc, f32, ...)     \
     static void name##_f32(const span *s) \
     {                                     \
         const float *in = s->in[0];       \
@@ -76,7 +46,7 @@ typedef void span_fn(const span *s);
         INDEPENDENT                       \
         for (int64_t i = 0; i < n; i++) { \
             const float x = in[i];        \
-            out[i] = expr;                \
+            out[i] = f32;                 \
         }                                 \
     }
 #define BINARY_SPAN(name, from, to, expr)            \
@@ -91,18 +61,21 @@ typedef void span_fn(const span *s);
             out[i] = expr;                           \
         }                                            \
     }
-#define FLOAT_SPAN(name, f32) BINARY_SPAN(name##_f32, float, float, f32)
-#define NUMBER_SPAN(name, f32, i32)            \
+#define SPAN_FLOAT(name, f32, i32) BINARY_SPAN(name##_f32, float, float, f32)
+#define SPAN_NUMBER(name, f32, i32)            \
     BINARY_SPAN(name##_f32, float, float, f32) \
     BINARY_SPAN(name##_i32, int32_t, int32_t, i32)
-#define COMPARE_SPAN(name, f32, i32)             \
+#define SPAN_COMPARE(name, f32, i32)             \
     BINARY_SPAN(name##_f32, float, uint8_t, f32) \
     BINARY_SPAN(name##_i32, int32_t, uint8_t, i32)
 
-UNARY_OPS(UNARY_SPAN)
-BINARY_OPS(FLOAT_SPAN, NUMBER_SPAN, COMPARE_SPAN)
+#define WF_BINARY(name, doc, types, f32, i32, ...) SPAN_##types(name, f32, i32)
+#define WF_OP(...)
+#include "graph/ops.def"
+#undef WF_UNARY
+#undef WF_BINARY
 
-/* ---- Ops with more to say ---- */
+/* ---- Other elementwise ops ---- */
 
 static void scale_f32(const span *s)
 {
@@ -131,9 +104,9 @@ static inline float silu_slope(float x)
 static inline float activate(int64_t kind, float x)
 {
     switch (kind) {
-    case WF_GLU_SILU: return wf_sigmoid_f32(x) * x;
-    case WF_GLU_GELU: return wf_gelu_gate_f32(x) * x;
-    default: return wf_gelu_erf_gate_f32(x) * x;
+    case WF_GLU_SILU: return wf_apply_silu(x);
+    case WF_GLU_GELU: return wf_apply_gelu(x);
+    default: return wf_apply_gelu_erf(x);
     }
 }
 
@@ -181,8 +154,8 @@ static void glu_grad_f32(const span *s)
     }
 }
 
-/* Elements are dropped where the stream's number is below p; so what is dropped depends on their
- * place alone. What was there does not matter, not even NaN. */
+/* Drops element i when value i of the random stream is below p, so the choice depends on i alone. A
+ * dropped NaN becomes 0. */
 static void dropout_f32(const span *s)
 {
     const wf_attr_dropout *attr = s->l->attr;
@@ -197,7 +170,7 @@ static void dropout_f32(const span *s)
     }
 }
 
-/* The two operands of where are moved as they are, whatever they mean. */
+/* Selects between operands of any plain type by moving their bytes. */
 #define WHERE_SPAN(type)                             \
     static void where_##type(const span *s)          \
     {                                                \
@@ -286,7 +259,7 @@ static wf_status run(const wf_launch *l, span_fn *fn, int nin, bool raw)
     return WF_OK;
 }
 
-/* Name and number of operands; dropout's key is none. */
+/* Name and number of elementwise operands; dropout's key is not one. */
 #define OTHER_OPS(X) \
     X(scale, 1)      \
     X(gelu_grad, 2)  \
@@ -300,13 +273,16 @@ typedef struct {
 } rule;
 
 /* clang-format off */
-#define UNARY_RULE(name, expr) [WF_OP_##name] = {1, name##_f32, NULL},
-#define FLOAT_RULE(name, f32) [WF_OP_##name] = {2, name##_f32, NULL},
-#define NUMBER_RULE(name, f32, i32) [WF_OP_##name] = {2, name##_f32, name##_i32},
+#define RULE_FLOAT(name) [WF_OP_##name] = {2, name##_f32, NULL},
+#define RULE_NUMBER(name) [WF_OP_##name] = {2, name##_f32, name##_i32},
+#define RULE_COMPARE RULE_NUMBER
 #define OTHER_RULE(name, nin) [WF_OP_##name] = {nin, name##_f32, NULL},
 static const rule rules[WF_OP_COUNT] = {
-    UNARY_OPS(UNARY_RULE)
-    BINARY_OPS(FLOAT_RULE, NUMBER_RULE, NUMBER_RULE)
+#define WF_UNARY(name, ...) [WF_OP_##name] = {1, name##_f32, NULL},
+#define WF_BINARY(name, doc, types, ...) RULE_##types(name)
+#include "graph/ops.def"
+#undef WF_UNARY
+#undef WF_BINARY
     OTHER_OPS(OTHER_RULE)
 };
 /* clang-format on */
@@ -327,12 +303,14 @@ static wf_status launch_where(const wf_launch *l)
 #define ROW(name_, types_, launch_) \
     {.op = WF_OP_##name_, .name = "reference", .types = types_, .strided = true,                   \
      .in_place = 7, .launch = launch_},
-#define FLOAT_ROW(name, ...) ROW(name, WF_TYPES_FLOAT, launch)
-#define NUMBER_ROW(name, ...) ROW(name, WF_TYPES_NUMBER, launch)
+#define ROW_FLOAT(name, ...) ROW(name, WF_TYPES_FLOAT, launch)
+#define ROW_NUMBER(name) ROW(name, WF_TYPES_NUMBER, launch)
+#define ROW_COMPARE ROW_NUMBER
+#define WF_UNARY(name, ...) ROW_FLOAT(name)
+#define WF_BINARY(name, doc, types, ...) ROW_##types(name)
 const wf_kernel wf_cpu_elementwise[] = {
-    UNARY_OPS(FLOAT_ROW)
-    BINARY_OPS(FLOAT_ROW, NUMBER_ROW, NUMBER_ROW)
-    OTHER_OPS(FLOAT_ROW)
+#include "graph/ops.def"
+    OTHER_OPS(ROW_FLOAT)
     ROW(where, WF_TYPES_PLAIN, launch_where)
     {0}
 };

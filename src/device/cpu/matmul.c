@@ -95,24 +95,22 @@ static wf_status launch_linear(const wf_launch *l)
 
 /* ---- linear_act: the same -> act(pre), pre ---- */
 
-#define ACTIVATE_ROW(name, expr)                                   \
+#define ACTIVATE_ROW(act, name)                                    \
     static void name##_row(const float *in, float *out, int64_t n) \
     {                                                              \
-        for (int64_t i = 0; i < n; i++) {                          \
-            const float x = in[i];                                 \
-            out[i] = expr;                                         \
-        }                                                          \
+        for (int64_t i = 0; i < n; i++)                            \
+            out[i] = wf_apply_##name(in[i]);                       \
     }
 WF_ACTIVATIONS(ACTIVATE_ROW)
 
-#define ROW_OF_OP(name, expr) [WF_OP_##name] = name##_row,
-static wf_gemm_act *const activations[WF_OP_COUNT] = {WF_ACTIVATIONS(ROW_OF_OP)};
+#define ROW_OF_ACT(act, name) [WF_ACT_##act] = name##_row,
+static wf_gemm_act *const activations[WF_ACT_COUNT] = {WF_ACTIVATIONS(ROW_OF_ACT)};
 
 static wf_status launch_linear_act(const wf_launch *l)
 {
     const wf_attr_linear_act *attr = l->attr;
     wf_gemm g = wf_linear_product(l);
-    g.act = activations[wf_act_op(attr->act)];
+    g.act = activations[attr->act];
     wf_gemm_run(&g);
     return WF_OK;
 }

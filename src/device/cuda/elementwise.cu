@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * elementwise.cu - ops that make each element of the result from one element of each operand.
+ * elementwise.cu - the kernels of elementwise ops.
  *
- * An op is written once, as an expression of f32 (and of int32 where integers are allowed). One
- * kernel applies it, in packs of 16 bytes where operands lie so or repeat (each.cuh), one element
- * at a time elsewhere.
+ * ops.def has the value of each unary and binary op as an expression of f32 (and of int32 where
+ * integers are allowed). One kernel applies it: in packs of 16 bytes where operands are contiguous
+ * or repeat (each.cuh), else one element at a time.
  */
 #include "device/cuda/activation.cuh"
 #include "device/cuda/each.cuh"
@@ -12,50 +12,16 @@
 
 #define THREADS 256
 
-/* ---- The ops of ops.def: name, and the expression of x, or of a and b ---- */
+/* ---- The unary and binary ops of ops.def, as functions of one element ---- */
 
-#define UNARY_OPS(X)            \
-    X(neg, -x)                  \
-    X(exp, expf(x))             \
-    X(expm1, expm1f(x))         \
-    X(log, logf(x))             \
-    X(sqrt, sqrtf(x))           \
-    X(rsqrt, 1 / sqrtf(x))      \
-    X(sin, sinf(x))             \
-    X(cos, cosf(x))             \
-    X(tanh, tanhf(x))           \
-    X(sigmoid, wf_sigmoid(x))   \
-    X(erf, erff(x))             \
-    X(gelu, wf_gelu(x))         \
-    X(gelu_erf, wf_gelu_erf(x)) \
-    X(silu, wf_silu(x))         \
-    X(relu, wf_relu(x))         \
-    X(relu2, wf_relu2(x))
-
-#define U(i) ((uint32_t)(i)) /* so that integers wrap around */
-
-/* FLOAT(name, of floats), NUMBER and COMPARE(name, of floats, of int32). maximum and minimum give
- * NaN if either operand is NaN. */
-#define BINARY_OPS(FLOAT, NUMBER, COMPARE)                    \
-    NUMBER(add, a + b, U(a) + U(b))                           \
-    NUMBER(sub, a - b, U(a) - U(b))                           \
-    NUMBER(mul, a *b, U(a) * U(b))                            \
-    FLOAT(div, a / b)                                         \
-    NUMBER(maximum, a >= b || a != a ? a : b, a >= b ? a : b) \
-    NUMBER(minimum, a <= b || a != a ? a : b, a <= b ? a : b) \
-    COMPARE(lt, a < b, a < b)                                 \
-    COMPARE(le, a <= b, a <= b)                               \
-    COMPARE(eq, a == b, a == b)                               \
-    COMPARE(ne, a != b, a != b)
-
-#define UNARY_RULE(name, expr)                              \
+#define WF_UNARY(name, ...)                                 \
     struct name##_rule {                                    \
         static __device__ __forceinline__ float of(float x) \
         {                                                   \
-            return expr;                                    \
+            return wf_apply_##name(x);                      \
         }                                                   \
     };
-#define FLOAT_RULE(name, f32)                                        \
+#define RULE_FLOAT(name, f32, i32)                                   \
     struct name##_rule {                                             \
         static __device__ __forceinline__ float of(float a, float b) \
         {                                                            \
@@ -73,11 +39,14 @@
             return (int_result)(i32);                                         \
         }                                                                     \
     };
-#define NUMBER_RULE(name, f32, i32) RULE_OF(name, float, int32_t, f32, i32)
-#define COMPARE_RULE(name, f32, i32) RULE_OF(name, uint8_t, uint8_t, f32, i32)
+#define RULE_NUMBER(name, f32, i32) RULE_OF(name, float, int32_t, f32, i32)
+#define RULE_COMPARE(name, f32, i32) RULE_OF(name, uint8_t, uint8_t, f32, i32)
 
-UNARY_OPS(UNARY_RULE)
-BINARY_OPS(FLOAT_RULE, NUMBER_RULE, COMPARE_RULE)
+#define WF_BINARY(name, doc, types, f32, i32, ...) RULE_##types(name, f32, i32)
+#define WF_OP(...)
+#include "graph/ops.def"
+#undef WF_UNARY
+#undef WF_BINARY
 
 /* ---- Ops as the kernel takes them: types of operands and results, and one element ---- */
 
@@ -165,7 +134,9 @@ template <typename T> struct gelu_grad : signature<T, T, T, 2> {
 
 template <wf_glu_kind KIND> static __device__ __forceinline__ float gate_of(float x)
 {
-    return KIND == WF_GLU_SILU ? wf_silu(x) : KIND == WF_GLU_GELU ? wf_gelu(x) : wf_gelu_erf(x);
+    return KIND == WF_GLU_SILU   ? wf_apply_silu(x)
+           : KIND == WF_GLU_GELU ? wf_apply_gelu(x)
+                                 : wf_apply_gelu_erf(x);
 }
 
 template <wf_glu_kind KIND> static __device__ __forceinline__ float gate_slope(float x)
@@ -480,13 +451,13 @@ static wf_status launch_gated(const wf_launch *l)
 #define ROW(name_, types_, launch_) \
     {.op = WF_OP_##name_, .name = "cuda", .types = types_, .strided = true, .in_place = 7,         \
      .launch = launch_},
-#define UNARY_ROW(name, ...) ROW(name, WF_TYPES_FLOAT, launch_unary<name##_rule>)
-#define FLOAT_ROW(name, ...) ROW(name, WF_TYPES_FLOAT, launch_float<name##_rule>)
-#define NUMBER_ROW(name, ...) ROW(name, WF_TYPES_NUMBER, launch_number<name##_rule>)
-#define COMPARE_ROW(name, ...) ROW(name, WF_TYPES_NUMBER, launch_compare<name##_rule>)
+#define ROW_FLOAT(name) ROW(name, WF_TYPES_FLOAT, launch_float<name##_rule>)
+#define ROW_NUMBER(name) ROW(name, WF_TYPES_NUMBER, launch_number<name##_rule>)
+#define ROW_COMPARE(name) ROW(name, WF_TYPES_NUMBER, launch_compare<name##_rule>)
+#define WF_UNARY(name, ...) ROW(name, WF_TYPES_FLOAT, launch_unary<name##_rule>)
+#define WF_BINARY(name, doc, types, ...) ROW_##types(name)
 extern "C" const wf_kernel wf_cuda_elementwise_kernels[] = {
-    UNARY_OPS(UNARY_ROW)
-    BINARY_OPS(FLOAT_ROW, NUMBER_ROW, COMPARE_ROW)
+#include "graph/ops.def"
     ROW(scale, WF_TYPES_FLOAT, launch_scale)
     ROW(where, WF_TYPES_PLAIN, launch_where)
     ROW(gelu_grad, WF_TYPES_FLOAT, launch_gelu_grad)

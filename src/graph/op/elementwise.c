@@ -19,7 +19,7 @@ typedef struct {
     wf_value *(*grad_b)(wf_graph *g, wf_value *a, wf_value *b, wf_value *y, wf_value *dy);
 } binary_rules;
 
-#define WF_UNARY(name, doc, gradient, expansion)                                      \
+#define WF_UNARY(name, doc, f32, range, gradient, expansion, ...)                     \
     static wf_value *grad_##name(wf_graph *g, wf_value *x, wf_value *y, wf_value *dy) \
     {                                                                                 \
         (void)x, (void)y;                                                             \
@@ -36,8 +36,8 @@ typedef struct {
         (void)g, (void)a, (void)b, (void)y, (void)dy;                                       \
         return gradient;                                                                    \
     }
-#define WF_BINARY(name, doc, types, ga, gb, expansion) \
-    BINARY_GRAD(grad_a_##name, ga)                     \
+#define WF_BINARY(name, doc, types, f32, i32, range_a, range_b, ga, gb, ...) \
+    BINARY_GRAD(grad_a_##name, ga)                                           \
     BINARY_GRAD(grad_b_##name, gb)
 #define WF_OP(...)
 #include "graph/ops.def"
@@ -245,9 +245,8 @@ wf_status wf_grad_glu(wf_vjp *v)
 wf_status wf_expand_glu(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     const wf_attr_glu *a = n->attr;
-    static const wf_op acts[] = {WF_OP_silu, WF_OP_gelu, WF_OP_gelu_erf};
     wf_value *gate = wf_cast(g, in[0], WF_F32), *up = wf_cast(g, in[1], WF_F32);
-    wf_value *y = wf_mul(g, wf_node_add(g, acts[a->kind], NULL, NULL, &gate, 1), up);
+    wf_value *y = wf_mul(g, wf_node_add(g, wf_glu_op(a->kind), NULL, NULL, &gate, 1), up);
     out[0] = wf_cast(g, y, in[0]->type);
     return WF_OK;
 }

@@ -8,9 +8,9 @@
 /* Every rule that ops.def names. */
 #define WF_UNARY(...)
 #define WF_BINARY(...)
-#define WF_OP(name, doc, attrs, min_in, max_in, flags, shape, grad, expand) \
-    wf_shape_rule wf_shape_##shape;                                         \
-    wf_grad_rule wf_grad_##grad;                                            \
+#define WF_OP(name, doc, attrs, min_in, max_in, flags, shape, grad, expand, ...) \
+    wf_shape_rule wf_shape_##shape;                                              \
+    wf_grad_rule wf_grad_##grad;                                                 \
     wf_expand_rule wf_expand_##expand;
 #include "graph/ops.def"
 #undef WF_UNARY

@@ -21,53 +21,53 @@
 #include "graph/pass/pass.h"
 #include "graph/pass/rewrite.h"
 
-/* ---- What becomes of each op ---- */
+/* ---- Policies ---- */
 
+/* What ops.def says of each op in its last column. */
 typedef enum {
-    AS_WRITTEN, /* operands have the types with which the node was built. Ops without a row */
+    AS_WRITTEN, /* operands keep the types with which the node was built */
     NARROW,     /* operands are rounded to the compute type */
-    FOLLOW,     /* as its largest operands, among which parameters fit in with the others */
-    MOVE,       /* likewise; the numbers stay what they were, so parameters stay parameters */
-    FEW,        /* likewise for few terms: kernels add up in f32 and round once. Over many terms the
-                   result is a statistic or a loss, and f16 could not hold it: as written */
-    ROWS, /* rows of a parameter are picked first and rounded then: the same numbers, without a
-                   narrow copy of the table, and rows that occur often get their gradient in f32 */
-    READ  /* takes whatever there is, if its rule does, and gives nothing narrow for it */
+    FOLLOW,     /* narrow if the largest operands are; smaller parameters are rounded along */
+    MOVE,       /* like FOLLOW; values do not change, so a moved parameter still is a parameter */
+    FEW,  /* like FOLLOW up to FEW_TERMS terms: kernels sum in f32 and round once. A sum of more
+                   terms is a statistic or a loss that f16 cannot hold, and stays as written */
+    ROWS, /* rows of a parameter are picked in f32 and then rounded. This needs no narrow copy of
+                   the table, and rows that occur often sum their gradients in f32 */
+    READ  /* takes operands as they are, if the shape rule accepts them; results stay wide */
 } policy;
 
 typedef struct {
     policy policy;
-    uint32_t tied; /* operands to which it applies, as bits; 0: all. Others stay as written */
+    uint32_t
+        tied; /* operands that the policy applies to, as bits; 0: all. Others stay as written */
 } rule;
 
 #define FEW_TERMS 64
 
+#define RULE_AS_WRITTEN AS_WRITTEN, 0
+#define RULE_NARROW NARROW, 0
+#define RULE_NARROW_OF(bits) NARROW, bits
+#define RULE_FOLLOW FOLLOW, 0
+#define RULE_FOLLOW_OF(bits) FOLLOW, bits
+#define RULE_MOVE MOVE, 0
+#define RULE_FEW FEW, 0
+#define RULE_ROWS ROWS, 0
+#define RULE_READ READ, 0
+
 /* clang-format off */
 static const rule rules[WF_OP_COUNT] = {
-    /* Biases stay f32. */
-    [WF_OP_linear] = {NARROW, 1 | 2}, [WF_OP_matmul] = {NARROW, 0}, [WF_OP_attention] = {NARROW, 1 | 2 | 4},
-
-    [WF_OP_neg] = {FOLLOW, 0}, [WF_OP_scale] = {FOLLOW, 0}, [WF_OP_add] = {FOLLOW, 0}, [WF_OP_sub] = {FOLLOW, 0},
-    [WF_OP_mul] = {FOLLOW, 0}, [WF_OP_div] = {FOLLOW, 0}, [WF_OP_maximum] = {FOLLOW, 0},
-    [WF_OP_minimum] = {FOLLOW, 0}, [WF_OP_where] = {FOLLOW, 0}, [WF_OP_tanh] = {FOLLOW, 0},
-    [WF_OP_sigmoid] = {FOLLOW, 0}, [WF_OP_erf] = {FOLLOW, 0}, [WF_OP_gelu] = {FOLLOW, 0},
-    [WF_OP_gelu_erf] = {FOLLOW, 0}, [WF_OP_silu] = {FOLLOW, 0}, [WF_OP_relu] = {FOLLOW, 0},
-    [WF_OP_relu2] = {FOLLOW, 0}, [WF_OP_glu] = {FOLLOW, 0}, [WF_OP_dropout] = {FOLLOW, 0},
-    [WF_OP_max] = {FOLLOW, 0}, [WF_OP_top_k] = {FOLLOW, 0},
-    /* Their kernels compute in f32; gains, shifts, frequencies and statistics are f32, too. */
-    [WF_OP_layer_norm] = {FOLLOW, 1}, [WF_OP_rms_norm] = {FOLLOW, 1}, [WF_OP_rope] = {FOLLOW, 1},
-
-    [WF_OP_copy] = {MOVE, 0}, [WF_OP_reshape] = {MOVE, 0}, [WF_OP_permute] = {MOVE, 0}, [WF_OP_slice] = {MOVE, 0},
-    [WF_OP_pad] = {MOVE, 0}, [WF_OP_concat] = {MOVE, 0}, [WF_OP_broadcast] = {MOVE, 0},
-    [WF_OP_embed] = {ROWS, 0}, [WF_OP_gather_rows] = {ROWS, 0},
-    [WF_OP_sum] = {FEW, 0}, [WF_OP_mean] = {FEW, 0},
-
-    /* Exact: comparisons of what is there already. f32 inside: cross_entropy, global_norm, updates. */
-    [WF_OP_lt] = {READ, 0}, [WF_OP_le] = {READ, 0}, [WF_OP_eq] = {READ, 0}, [WF_OP_ne] = {READ, 0},
-    [WF_OP_argmax] = {READ, 0}, [WF_OP_cross_entropy] = {READ, 0}, [WF_OP_global_norm] = {READ, 0},
-    [WF_OP_cast] = {READ, 0}, [WF_OP_assign] = {READ, 0}, [WF_OP_accumulate] = {READ, 0},
-    [WF_OP_adamw] = {READ, 0}, [WF_OP_sgd] = {READ, 0}, [WF_OP_lion] = {READ, 0},
-    [WF_OP_kv_append] = {READ, 0},
+#define WF_UNARY(name, doc, f32, range, grad, expand, flops, precision) \
+    [WF_OP_##name] = {RULE_##precision},
+#define WF_BINARY(name, doc, types, f32, i32, range_a, range_b, grad_a, grad_b, expand, flops, \
+                  precision) \
+    [WF_OP_##name] = {RULE_##precision},
+#define WF_OP(name, doc, attrs, min_in, max_in, flags, shape, grad, expand, flops, bytes, \
+              precision) \
+    [WF_OP_##name] = {RULE_##precision},
+#include "graph/ops.def"
+#undef WF_UNARY
+#undef WF_BINARY
+#undef WF_OP
 };
 /* clang-format on */
 

@@ -2,7 +2,6 @@
 /* gemm.c - the GEMM ops: matmul, linear, and their fused forms. */
 #include "device/cpu/simd/gemm.h"
 
-#include "device/cpu/activation.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/simd/math.h"
 #include "device/cpu/simd/reduce.h"
@@ -36,7 +35,7 @@ static wf_status launch_linear(const wf_launch *l)
     return WF_OK;
 }
 
-#define ACTIVATE_ROW(name, expr)                                   \
+#define ACTIVATE_ROW(act, name)                                    \
     static void name##_row(const float *in, float *out, int64_t n) \
     {                                                              \
         for (int64_t i = 0; i < n; i += WF_VL)                     \
@@ -44,12 +43,12 @@ static wf_status launch_linear(const wf_launch *l)
     }
 WF_ACTIVATIONS(ACTIVATE_ROW)
 
-#define ROW_OF_OP(name, expr) [WF_OP_##name] = name##_row,
-static wf_gemm_act *const activations[WF_OP_COUNT] = {WF_ACTIVATIONS(ROW_OF_OP)};
+#define ROW_OF_ACT(act, name) [WF_ACT_##act] = name##_row,
+static wf_gemm_act *const activations[WF_ACT_COUNT] = {WF_ACTIVATIONS(ROW_OF_ACT)};
 
 wf_gemm_act *WF_SIMD(wf_simd_activation)(wf_act act)
 {
-    return activations[wf_act_op(act)];
+    return activations[act];
 }
 
 static wf_status launch_linear_act(const wf_launch *l)
