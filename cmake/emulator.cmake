@@ -179,6 +179,15 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_tests_properties(curves_cuda_emulated PROPERTIES LABELS long) # minutes
 endif()
 
+# The walk-throughs of docs/architecture.md on the emulated device, which they compile anew: minutes.
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    add_test(NAME walkthrough_cuda_emulated_long
+        COMMAND tests/walkthrough.sh --emulated ${CMAKE_COMMAND}
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(walkthrough_cuda_emulated_long PROPERTIES TIMEOUT 7200 LABELS long PROCESSORS 2
+        ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
+endif()
+
 # The emulator itself.
 foreach(name IN ITEMS emulator emulator_hopper)
     set(test_object)

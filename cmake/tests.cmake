@@ -174,6 +174,14 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_tests_properties(evidence PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
 endif()
 
+# Applies the walk-throughs of docs/architecture.md to a copy of the tree and tests the new ops: 20 s of CPU.
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    add_test(NAME walkthrough COMMAND tests/walkthrough.sh ${WEFT_GENERATED}
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(walkthrough PROPERTIES TIMEOUT 600 PROCESSORS 2
+        ENVIRONMENT "${environment};CC=${CMAKE_C_COMPILER}")
+endif()
+
 # A program that is not sanitized cannot load a sanitized library, so not there.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     add_test(NAME install_check
