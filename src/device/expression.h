@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * expression.h - the functions that the f32 and i32 columns of graph/ops.def may call, for devices whose
- * kernels are written in C or CUDA C. Each function maps to the C library's, so the device's compiler
- * chooses the implementation.
+ * compiler has the functions of C's math.h. Another device maps the same names to its own functions.
  *
  * A device that includes it also defines these, since each has its own fast form:
  *
