@@ -243,6 +243,14 @@ static bool has_anchor(const char *path, const char *anchor)
     return found;
 }
 
+/* A line that is indented by four blanks or more is code, where [&](x) is no link. */
+static bool is_in_code(const char *at)
+{
+    while (at > page && at[-1] != '\n')
+        at--;
+    return strspn(at, " ") >= 4;
+}
+
 static int count_broken_links(const char *path)
 {
     int broken = 0;
@@ -253,7 +261,7 @@ static int count_broken_links(const char *path)
         size_t n = strcspn(at, ")\n");
         assert_true(n < sizeof target);
         snprintf(target, sizeof target, "%.*s", (int)n, at);
-        if (strstr(target, "://"))
+        if (strstr(target, "://") || is_in_code(at))
             continue;
         char *anchor = strchr(target, '#');
         if (anchor)
