@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* asserts.h - tests that misuse trips an assertion. To be included after cmocka.h. */
+/* asserts.h - checks that misuse of an API trips an assertion. Include after cmocka.h. */
 #ifndef WEFT_TESTS_ASSERTS_H
 #define WEFT_TESTS_ASSERTS_H
 
@@ -12,7 +12,8 @@
 
 #include "weft.h"
 
-/* Whether fn trips an assertion, found out in a child process. */
+/* Returns whether fn trips an assertion. Runs fn in a child process, because an assertion aborts
+ * it. */
 static bool asserts(void (*fn)(wf_ctx *), wf_ctx *ctx)
 {
     fflush(NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* checkpoint_case.c - see checkpoint_case.h. */
+/* checkpoint_case.c - implements checkpoint_case.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,11 +18,11 @@
 #include "checkpoint_case.h"
 #include "support.h"
 
-/* Of sizes that are none of a page's or a buffer's. */
+/* The files of a checkpoint. No size is a multiple of a page or of a write buffer. */
 static const struct {
     const char *name;
     size_t bytes;
-    bool sink; /* written as weights are; else as small files are */
+    bool sink; /* true: written through the weight writer; false: as a small file */
 } files[] = {
     {"model/weights.bin", 5001, true}, {"optimizer.bin", 10007, true}, {"state.json", 33, false}};
 
@@ -98,7 +98,7 @@ void wt_save(wt_checkpoints *t, int64_t step, char letter)
     wt_ok(t->ctx, wt_try_save(t->ctx, t->run, step, letter));
 }
 
-/* The letter that the files are all of. */
+/* Returns the letter that fills all files. Fails when a byte differs. */
 static char read_files(wf_ctx *ctx, const char *folder)
 {
     char letter = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* data_fixture.c - see data_fixture.h. */
+/* data_fixture.c - implements data_fixture.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +55,7 @@ void wt_texts_free(wt_texts *t)
     *t = (wt_texts){0};
 }
 
-/* Byte-level letters, then made-up words, then the end. */
+/* Writes tokenizer.json: the byte-level letters, then made-up words, then the end token. */
 static void write_tokenizer(wf_ctx *ctx, const char *folder, int32_t vocab, uint64_t *sum)
 {
     char path[600];

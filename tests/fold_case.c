@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fold_case.c - see fold_case.h. */
+/* fold_case.c - implements fold_case.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,8 @@ const wf_compile_options fold_plain = {.without = WF_PASS_FOLD | WF_PASS_FUSE | 
 
 /* ---- Running ---- */
 
-/* The same numbers for one name, whatever the graph; `odd` puts in -0, inf and NaN. */
+/* Returns data that depends on the name only, so that two graphs get equal inputs. `odd` adds -0,
+ * inf and NaN. The caller frees it. */
 static void *numbers(const char *name, wf_type type, int64_t count, bool odd, size_t *bytes)
 {
     static const float special[] = {-0.0f, INFINITY, -INFINITY, 1e-41f, 0.0f};
@@ -60,7 +61,7 @@ static void write_all(wt_run *r, bool odd)
         }
 }
 
-/* Compiles without any pass and frees the graph, then runs once. */
+/* Compiles without passes, frees the graph and runs once. */
 static wt_run run_plain(wf_ctx *ctx, wf_graph *g, bool odd)
 {
     wt_run r = wt_open(ctx, "cpu:1");
@@ -119,8 +120,9 @@ static void compare_bits(wt_run *a, wt_run *b, const wf_info *info)
     free(y);
 }
 
-/* All outputs and states of two runs; tolerance 0: every bit. Closes both. A gradient may be zero but
- * for roundoff (that of a bias of keys is), so gradients, dN, are also measured by the largest. */
+/* Compares all outputs and states of two runs and closes both. Tolerance 0 compares bits. The error
+ * of a gradient (outputs dN) is also measured against the largest gradient: some gradients, such as
+ * that of a key bias, are zero except for roundoff. */
 static void compare_runs(wt_run *a, wt_run *b, double tolerance)
 {
     wf_info info;
@@ -177,7 +179,7 @@ static void check_values(wf_ctx *ctx, const fold_case *c)
     int64_t times = wf_report_get(&report, "fold", c->rule);
     if (times != c->times)
         fail_msg("'%s' fired %d times, not %d", c->rule, (int)times, c->times);
-    wf_report again = {0}; /* once is enough */
+    wf_report again = {0}; /* the pass must be idempotent */
     wt_ok(ctx, fold_run(g[1], &again));
     if (again.count != 0)
         fail_msg("'%s' fires again", again.line[0].what);
@@ -185,7 +187,8 @@ static void check_values(wf_ctx *ctx, const fold_case *c)
     compare_runs(&a, &b, c->tolerance);
 }
 
-/* d sum(y^2) by all float sources, folded before the gradient and not. */
+/* Compares d sum(y^2) with respect to all float sources, with and without folding before
+ * wf_grad. */
 static void check_gradient(wf_ctx *ctx, const fold_case *c)
 {
     wf_graph *g[2];

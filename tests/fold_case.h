@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fold_case.h - one rule of the fold pass at a time: a graph, whether the rule fires in it, and what
- * becomes of results and gradients. To be included after cmocka.h.
+ * fold_case.h - tests one rule of the fold pass at a time: a graph, how often the rule fires in it,
+ * and whether results and gradients stay the same. Include after cmocka.h.
  *
- * Exact rules are held to every bit, with -0, infinities and NaN among the numbers; the rest to a
- * multiple of f32's roundoff (2^-24) relative to the largest element: TOLERANCE is 2^-24 * 512, for
- * sums of up to a few hundred terms.
+ * Exact rules must keep every bit, also with -0, infinities and NaN in the data. Other rules may
+ * differ by TOLERANCE relative to the largest element. TOLERANCE is 512 roundoffs of f32 (2^-24),
+ * for sums of up to a few hundred terms.
  */
 #ifndef WEFT_TESTS_FOLD_CASE_H
 #define WEFT_TESTS_FOLD_CASE_H
@@ -23,22 +23,22 @@ typedef wf_value *build_fn(wf_graph *g);
 
 typedef struct {
     const char *label, *rule;
-    int times; /* it fires; 0: it must not */
+    int times; /* how often the rule fires; 0: it must not */
     build_fn *build;
-    bool odd;         /* numbers that are none, too */
-    double tolerance; /* 0: bit for bit */
+    bool odd;         /* also use -0, infinities and NaN */
+    double tolerance; /* relative; 0: compare bits */
 } fold_case;
 
-/* Each case: folded and not, run without any other pass; then the gradient of the sum of squares by all
- * float sources, folded before it and not. */
+/* Runs each case with and without folding and no other pass. Then compares the gradients of the sum
+ * of squares with respect to all float sources, with and without folding before wf_grad. */
 void fold_check(wf_ctx *ctx, const fold_case *cases, size_t n);
-/* The pass alone; `report` may be NULL. */
+/* Runs the fold pass alone; `report` may be NULL. */
 wf_status fold_run(wf_graph *g, wf_report *report);
 int fold_count(const wf_graph *g, wf_op op);
-/* What leaves all passes out. */
+/* Compile options that disable all passes. */
 extern const wf_compile_options fold_plain;
 
-/* ---- What graphs are written with ---- */
+/* ---- Helpers for building graphs ---- */
 
 static inline wf_value *X(wf_graph *g)
 {
@@ -52,12 +52,13 @@ static inline wf_value *scalar(wf_graph *g, double value)
 {
     return wf_fill(g, WF_F32, 0, NULL, value);
 }
-/* A node that is read and reads, and that no rule touches. */
+/* Adds a node that no rule matches, so that v has a reader. */
 static inline wf_value *use(wf_graph *g, wf_value *v)
 {
     return wf_sin(g, v);
 }
-/* By name, with attributes: builders leave nodes out that do nothing. */
+/* Adds a node by name and attributes. The builder functions would leave out a node that does
+ * nothing. */
 static inline wf_value *op(wf_graph *g, const char *name, const char *attrs, wf_value *x)
 {
     return wf_op_add(g, name, attrs, &x, 1);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* model_fixture.c - reads the tiny checkpoints' references, and runs models against them. */
+/*
+ * model_fixture.c - reads the references of the tiny checkpoints, and runs models to compare with
+ * them.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * model_fixture.h - the tiny checkpoints of tests/fixtures/models, and what transformers computes from
- * them (tests/fixtures/make_models.py). To be included after cmocka.h.
+ * model_fixture.h - the tiny checkpoints of tests/fixtures/models with reference results from
+ * transformers (tests/fixtures/make_models.py). Include after cmocka.h.
  */
 #ifndef WEFT_TESTS_MODEL_FIXTURE_H
 #define WEFT_TESTS_MODEL_FIXTURE_H
@@ -9,11 +9,11 @@
 #include "weft.h"
 
 #define WT_MODELS_FOLDER "tests/fixtures/models"
-/* NULL after the last. */
+/* Names of the checkpoints, ending with NULL. */
 extern const char *const wt_models[];
 
 typedef struct {
-    char path[128]; /* of the checkpoint */
+    char path[128]; /* path of the checkpoint */
     int32_t *prompt, *greedy;
     size_t prompt_count, greedy_count;
     float *logits; /* [prompt_count, vocab] */
@@ -23,16 +23,22 @@ typedef struct {
 void wt_reference_read(const char *name, wt_reference *out);
 void wt_reference_free(wt_reference *r);
 
-/* Largest difference over the largest number of `want`; huge when `got` holds what is no number. */
+/*
+ * Returns the largest difference divided by the largest
+ *
+ * want
+ *
+ * ; a huge value when `got` contains a NaN or infinity.
+ */
 double wt_relative(const float *got, const float *want, int64_t n);
 
-/* Logits [count, vocab] of all ids, for free(). */
+/* Returns logits [count, vocab] for all ids. The caller frees them. */
 float *wt_logits(wf_ctx *ctx, wf_generator *g, const int32_t *ids, size_t count, int64_t vocab);
-/* n greedy tokens after a prompt, into ids. */
+/* Writes n greedy tokens after a prompt to ids. */
 void wt_greedy(wf_ctx *ctx, wf_generator *g, const int32_t *prompt, size_t count, int32_t *ids,
                size_t n);
 
-/* Opens a model and a generator of it on a device; all of it is freed by wt_talker_close. */
+/* A model and its generator on a device. wt_talker_close frees all of it. */
 typedef struct {
     wf_ctx *ctx;
     wf_device *device;

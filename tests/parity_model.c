@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* parity_model.c - see parity_model.h. */
+/* parity_model.c - implements parity_model.h. */
 #include "parity_model.h"
 
 #include <assert.h>
@@ -20,7 +20,7 @@ typedef struct {
     wf_graph *g;
     const pm_config *config;
     pm_model *model;
-    char prefix[24]; /* of the names of parameters: "h.0." in GPT-2's first layer */
+    char prefix[24]; /* prefix of parameter names: "h.0." in GPT-2's first layer */
     int64_t tokens;
     wf_value *positions, *seq_start;
     wf_value *inv_freq; /* NULL in GPT-2 */
@@ -28,7 +28,7 @@ typedef struct {
 
 /* ---- Layers -------------------------------------------------------------------------------- */
 
-/* The parameter PREFIX NAME.KIND. */
+/* Declares the parameter PREFIX NAME.KIND as a state. */
 static wf_value *param(builder *b, const char *name, const char *kind, int rank,
                        const int64_t *dims)
 {
@@ -75,7 +75,7 @@ static wf_value *split_heads(builder *b, wf_value *x, int64_t heads)
     return wf_reshape(b->g, x, 3, (int64_t[]){b->tokens, heads, b->config->head_dim});
 }
 
-/* Of heads q [N, H, D], k and v [N, Hk, D] -> [N, H * D]. Each sequence sees only itself. */
+/* q [N, H, D], k and v [N, Hk, D] -> [N, H * D]. Tokens attend within their own sequence. */
 static wf_value *attend(builder *b, wf_value *q, wf_value *k, wf_value *v)
 {
     const wf_attention_options options = {0};
@@ -159,7 +159,7 @@ static wf_value *llama(builder *b, wf_value *tokens)
 
 /* ---- Loss, gradients, update --------------------------------------------------------------- */
 
-/* How many targets are not ignored, as f32: ids are not negative, the mark of the ignored is. */
+/* Counts the targets that are not ignored, as f32. Ignored targets are negative. */
 static wf_value *count_valid(wf_graph *g, wf_value *targets)
 {
     wf_value *valid = wf_binary(g, "le", wf_fill(g, WF_I32, 0, NULL, 0), targets);

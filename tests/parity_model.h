@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * parity_model.h - GPT-2 and Llama, small, written with weft.h only.
+ * parity_model.h - small GPT-2 and Llama models, built with the public API of weft.h only.
  *
- * tests/fixtures/make_parity.py has the same models in PyTorch. Graphs built here have the inputs
+ * tests/fixtures/make_parity.py has the same models in PyTorch. The graphs have these inputs:
  *
- *     tokens, targets, positions   i32[N]    all sequences, one after the other
+ *     tokens, targets, positions   i32[N]    all sequences, concatenated
  *     seq_start                    i32[S+1]  sequence s is rows seq_start[s] .. seq_start[s+1]
- *     inv_freq                     f32[D/2]  llama only: what RoPE multiplies positions with
+ *     inv_freq                     f32[D/2]  llama only: inverse frequencies of RoPE
  *
- * and one state per parameter, named as in the checkpoints of the model.
+ * and one state per parameter, with the parameter's name in the model's checkpoints.
  */
 #ifndef PARITY_MODEL_H
 #define PARITY_MODEL_H
@@ -16,13 +16,13 @@
 #include "weft.h"
 
 typedef struct {
-    const char *name; /* also that of its fixture */
-    bool llama;       /* RMSNorm, RoPE, SwiGLU, no biases; else GPT-2 */
-    bool tied;        /* the embedding is also the last layer */
+    const char *name; /* also the name of its fixture */
+    bool llama;       /* true: RMSNorm, RoPE, SwiGLU, no biases; false: GPT-2 */
+    bool tied;        /* the output layer shares the embedding's weights */
     int64_t layers, vocab, context;
     int64_t width; /* C = heads * head_dim */
     int64_t heads, kv_heads, head_dim;
-    int64_t hidden; /* between the two halves of an MLP */
+    int64_t hidden; /* width of the MLP's hidden layer */
     double norm_eps;
 } pm_config;
 
@@ -33,32 +33,32 @@ extern const wf_adamw_options pm_adamw;
 #define PM_MAX_PARAMS 640
 #define PM_MAX_NAME 80
 
-/* Values are borrowed from the graph; the rest outlives it. */
+/* The graph owns the values; the other fields stay valid after it is freed. */
 typedef struct {
     char name[PM_MAX_NAME];
     int rank;
     int64_t dims[2];
     wf_value *value;
-    wf_value *grad; /* of the loss; NULL until pm_gradients */
+    wf_value *grad; /* gradient of the loss; NULL before pm_gradients */
 } pm_param;
 
 typedef struct {
     wf_value *logits;   /* f32[N, V] */
-    wf_value *loss_sum; /* f32: over the targets that count */
-    wf_value *count;    /* f32: how many count */
+    wf_value *loss_sum; /* f32: sum over the targets that are not ignored */
+    wf_value *count;    /* f32: number of those targets */
     wf_value *loss;     /* loss_sum / count */
     int param_count;
     pm_param param[PM_MAX_PARAMS];
 } pm_model;
 
-/* These functions only build: what goes wrong in them is reported by wf_compile. */
+/* These functions only build the graph. wf_compile reports their errors. */
 
-/* From the inputs to the loss, for N = tokens in S = sequences. */
+/* Builds the graph from the inputs to the loss, for N = tokens in S = sequences. */
 void pm_forward(wf_graph *g, const pm_config *config, int64_t tokens, int64_t sequences,
                 pm_model *out);
 /* Appends the gradient of the loss with respect to every parameter. */
 void pm_gradients(wf_graph *g, pm_model *model);
-/* Appends an AdamW step of every parameter P, with moments in the states m.P and v.P, and the
+/* Appends an AdamW step for every parameter P. The moments are the states m.P and v.P. Adds the
  * inputs lr (f32) and step (i32, 1 at the first step). */
 void pm_update(wf_graph *g, pm_model *model, const wf_adamw_options *options);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pass_case.c - see pass_case.h. */
+/* pass_case.c - implements pass_case.h. */
 #include "pass_case.h"
 
 #include <math.h>
@@ -8,28 +8,26 @@
 
 #include "base/mem.h"
 
-#define SAMPLES \
-    5 /* elements of a gradient that are looked at: each takes two runs of the reference */
+#define SAMPLES 5 /* elements checked per gradient; each needs two runs of the reference */
 #define LR 0.01
 #define STEP 1000
 
-/* What a result is. */
+/* How a result is judged. */
 typedef enum { SAME_BITS, OUTPUT, LOSS, DW, GRADIENT, SUM, PARAMETER, UNJUDGED } role;
 
-/* One element of a gradient, found by central differences. */
+/* One element of a gradient, computed by central differences. */
 typedef struct {
     int64_t index;
     double numeric, terms;
-    double extra; /* sum |w| 0.5 b |dy/dx| */
+    double extra; /* sum |w| 0.5 b |dy/dx|: the error of f' */
     bool kink;
 } slope;
 
 typedef struct {
     role role;
-    const wf_operand
-        *operand;         /* SUM, PARAMETER: the state before; GRADIENT: with respect to which */
-    int which;            /* OUTPUT: of the node; SUM, PARAMETER: 0 from dw, 1 from the terms */
-    slope slope[SAMPLES]; /* GRADIENT */
+    const wf_operand *operand; /* SUM, PARAMETER: the state before; GRADIENT: the operand of d/dx */
+    int which;                 /* OUTPUT: its index; SUM, PARAMETER: 0 from dw, 1 from the terms */
+    slope slope[SAMPLES];      /* GRADIENT */
     int samples;
     double most;
 } expectation;
@@ -38,15 +36,15 @@ struct pc_case {
     const pc_kind *kind;
     wf_case *c;
     bool rich, linear, adamw;
-    wf_ref *want;    /* of the node's outputs */
-    double between;  /* by how much y may be off for what lies between */
+    wf_ref *want;    /* reference of the node's outputs */
+    double between;  /* error of y that the bounds of intermediate values allow */
     double roundoff; /* of the narrowest type around the node */
     expectation expect[WF_CASE_READS];
-    /* Of the rich graph; all [count]. */
+    /* Of the rich graph; all arrays are [count]. */
     const wf_operand *w, *shift;
-    const wf_operand *state[5]; /* of the updates: a, b; or m, v, p, m, v */
+    const wf_operand *state[5]; /* states of the updates: a, b; or m, v, p, m, v */
     int64_t count;
-    double *y, *b; /* the reference and its bound */
+    double *y, *b; /* reference of y and its bound */
     bool finite;
 };
 
@@ -81,7 +79,7 @@ static void find_roundoff(pc_case *p)
         p->roundoff = fmax(p->roundoff, wf_type_get(n->out[i].type)->roundoff);
 }
 
-/* The largest bound of what the node reads that other nodes computed. */
+/* Returns the largest bound among the node's operands that other nodes computed. */
 static double bound_between(const pc_case *p, const wf_eval *e)
 {
     double most = 0;
@@ -114,7 +112,7 @@ static double bound_of(const pc_case *p, const wf_ref *r, int64_t i)
     return bound + p->between;
 }
 
-/* ---- The bare graph: everything that the node makes, and all states ---- */
+/* ---- The bare graph: reads all outputs of the node and all states ---- */
 
 static wf_status expect_read(pc_case *p, const char *name, wf_value *value, expectation e)
 {
@@ -159,7 +157,7 @@ static wf_status read_outputs(pc_case *p)
 
 /* ---- The rich graph ---- */
 
-/* Which gradients with respect to operands there are. */
+/* Lists the operands that have a gradient. Returns how many. */
 static int find_wrt(const pc_case *p, const wf_operand **wrt)
 {
     const wf_case *c = p->c;
@@ -182,8 +180,8 @@ static const wf_operand *new_state(pc_case *p, wf_dims shape, double lo, double 
     return &p->c->operand[p->c->operands - 1];
 }
 
-/* f(y), with marks for passes. Written so that fold has something to find. The state that is added is 0,
- * and changes before the gradient comes: what reads it cannot be computed again. */
+/* Builds f(y), marked for recomputation and with a pattern that fold can match. It adds a state
+ * that holds 0 and is written before wf_grad, so its readers cannot be recomputed. */
 static wf_value *tail(pc_case *p, wf_value *y)
 {
     wf_graph *g = p->c->g;
@@ -211,7 +209,7 @@ static void make_states(pc_case *p, wf_dims shape)
     }
 }
 
-/* With adamw, the first parameter is w, which the loss reads. */
+/* With AdamW, the first parameter is w, which the loss reads. */
 static void update(pc_case *p, wf_value *dw, wf_value *terms)
 {
     wf_graph *g = p->c->g;
@@ -241,7 +239,7 @@ static wf_status read_updates(pc_case *p)
                        (expectation){.role = sum, .operand = second, .which = 1}));
     if (!p->adamw)
         return expect_read(p, NULL, p->w->value, (expectation){.role = SAME_BITS, .operand = p->w});
-    for (int i = 0; i < 5; i++) /* moments; bits are compared, and the parameter depends on them */
+    for (int i = 0; i < 5; i++) /* moments: bits are compared, and the parameter depends on them */
         if (i != 2)
             WF_TRY(expect_read(p, NULL, p->state[i]->value, (expectation){.role = UNJUDGED}));
     return WF_OK;
@@ -279,7 +277,7 @@ static wf_status build_rich(pc_case *p)
     return wf_case_status(c);
 }
 
-/* ---- What is expected of gradients ---- */
+/* ---- Expected gradients ---- */
 
 static double tail_of(const pc_case *p, double y)
 {
@@ -334,7 +332,7 @@ static wf_status find_slopes(pc_case *p, expectation *x)
     int64_t count = wf_value_count(&x->operand->node->out[0]);
     int samples = wf_case_size(c) > WF_CASE_LARGE ? 1 : SAMPLES;
     if (x->operand->value != &x->operand->node->out[0])
-        return WF_OK; /* a view: its elements stand elsewhere in the operand */
+        return WF_OK; /* a view: its elements have another index in the operand */
     for (; x->samples < samples && x->samples < count; x->samples++) {
         slope *s = &x->slope[x->samples];
         s->index = (int64_t)wf_rng_below(&c->rng, (uint64_t)count);
@@ -356,7 +354,7 @@ static wf_status find_expectations(pc_case *p)
     for (int64_t i = 0; i < p->count; i++) {
         double rounded = wf_number_round(y->type, y->v[i]);
         p->b[i] = bound_of(p, y, i);
-        p->y[i] = p->b[i] > 0 ? y->v[i] : rounded; /* no bound: it is the rounded one itself */
+        p->y[i] = p->b[i] > 0 ? y->v[i] : rounded; /* no bound: compare rounded values */
         p->finite &= isfinite(rounded) && isfinite(p->b[i]) && fabs(rounded) < 1e30;
     }
     for (int i = 0; i < p->c->reads && p->finite; i++)
@@ -451,7 +449,7 @@ static bool judge_loss(const pc_case *p, judge *j, const wf_read *r)
                   bound + 16 * WF_ROUNDOFF_F32 * terms + 0x1p-126);
 }
 
-/* Of dw, or of the terms: what updates read. */
+/* Returns the gradient that an update reads: dw, or the terms. */
 static double gradient_of(const pc_case *p, int64_t i, int which, double *bound)
 {
     double w = which == 0 ? 1 : p->w->v[i], g = w * tail_of(p, p->y[i]);

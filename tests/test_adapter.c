@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_adapter.c - adapters against PEFT: what is read, what is written, what is merged. */
+/* test_adapter.c - compares adapters with PEFT: reading, writing and merging. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@
 static const char *const names[] = {"llama", "gpt2", "llama-bias"};
 #define NAMES ((int)(sizeof names / sizeof *names))
 
-/* A checkpoint, its adapter, and what PEFT computes from both. */
+/* A checkpoint, its adapter, and the logits that PEFT computes from both. */
 typedef struct {
     wt_reference r;
     char adapter[96];
@@ -68,7 +68,7 @@ static float *logits_of(wf_ctx *ctx, const fixture *f, const char *device, const
     return logits;
 }
 
-/* Logits of a base with adapters are the fixture's. */
+/* Expects the logits of a base with adapters to match the fixture's. */
 static void expect_logits(wf_ctx *ctx, const fixture *f, const char *device, const char *base,
                           const wf_lora *lora, int loras)
 {
@@ -91,7 +91,8 @@ static void convert(wf_ctx *ctx, const char *from, const char *to,
 
 /* ---- Reading ---- */
 
-/* The base as it came and as a GGUF file, where llama's rows lie in another order. */
+/* Reads each base from its folder and from a GGUF file, which stores llama's rows in another
+ * order. */
 static void agrees_with_peft(void **state)
 {
     wf_ctx *ctx = *state;
@@ -109,7 +110,7 @@ static void agrees_with_peft(void **state)
     wt_scratch_remove(&s);
 }
 
-/* Twice half of an adapter is the adapter, and nothing of it leaves the model as it is. */
+/* Scales add up: 0.75 + 0.25 of an adapter equals the adapter, and 2 - 2 of it equals the base. */
 static void adapters_add_up(void **state)
 {
     wf_ctx *ctx = *state;
@@ -123,8 +124,8 @@ static void adapters_add_up(void **state)
     fixture_free(&f);
 }
 
-/* Weights of every kind below it: as with the same numbers in f32, but that products by blocks may round
- * activations. */
+/* An adapter on a quantized base gives the logits of the same weights in f32. The bound allows for
+ * the blockwise matmul, which rounds activations. */
 static void on_quantized_bases(void **state)
 {
     static const char *const types[] = {"f16", "q8_0", "q6_K", "q4_K"};
@@ -170,7 +171,7 @@ static wf_status fetch(void *user, const char *state, void *to, size_t bytes)
     return wf_adapter_read(user, i, to);
 }
 
-/* The tensors of two files are the same, bit for bit once they are f32. */
+/* Expects two files to have the same tensors, bit for bit after conversion to f32. */
 static void expect_same_tensors(wf_ctx *ctx, const char *folder, const char *wanted)
 {
     wf_store got, want;
@@ -202,8 +203,8 @@ static void expect_same_tensors(wf_ctx *ctx, const char *folder, const char *wan
     wf_store_free(&want);
 }
 
-/* What was read from PEFT's folder is written as PEFT had it, whatever the order of rows in between; and
- * read again it is the same adapter. */
+/* Writing an adapter that was read from PEFT reproduces PEFT's tensors, whatever the row order of
+ * the base. Reading it again gives the same adapter. */
 static void writes_what_it_read(void **state)
 {
     wf_ctx *ctx = *state;
@@ -229,7 +230,8 @@ static void writes_what_it_read(void **state)
     wt_scratch_remove(&s);
 }
 
-/* Of a new adapter; B is not zeros, so that it can be seen. */
+/* Returns a new adapter's tensors. B is random: with its initial zeros the adapter would have no
+ * effect. */
 static wf_status fetch_made(void *user, const char *state, void *to, size_t bytes)
 {
     wf_info info;
@@ -257,7 +259,7 @@ static void expect_same_file(wf_ctx *ctx, const char *folder, const char *wanted
     wf_mem_free(ctx, b);
 }
 
-/* Writes a new adapter of a model. */
+/* Writes a new adapter for a model. */
 static void write_new(wf_ctx *ctx, const char *base, const wf_adapter_options *options,
                       const char *folder, const char *name)
 {
@@ -270,13 +272,13 @@ static void write_new(wf_ctx *ctx, const char *base, const wf_adapter_options *o
     wf_model_close(m);
 }
 
-/* fixtures/lora/NAME-weft is what Weft writes of a new adapter, with the logits that PEFT computed when it had
- * loaded it. With WEFT_LORA_OUT these folders are written there, for make_lora.py. */
+/* fixtures/lora/NAME-weft is a new adapter that Weft wrote, with the logits that PEFT computed from
+ * it. With WEFT_LORA_OUT the test writes these folders there, for make_lora.py. */
 static void peft_loads_what_is_written(void **state)
 {
     static const struct {
         const char *name, *written;
-        bool gguf; /* the base is a GGUF file, with rows in its order */
+        bool gguf; /* the base is a GGUF file, with that format's row order */
         wf_adapter_options options;
     } rows[] = {
         {"llama",
@@ -315,7 +317,7 @@ static void peft_loads_what_is_written(void **state)
 
 /* ---- Merging ---- */
 
-/* W + scale B A in double, rounded once: exactly what is in the file. */
+/* The merged file contains W + scale B A, computed in double and rounded once. */
 static void merges_exactly(void **state)
 {
     wf_ctx *ctx = *state;
@@ -371,7 +373,8 @@ static void merges_exactly(void **state)
     wt_scratch_remove(&s);
 }
 
-/* Folder or GGUF to folder or GGUF: the merged model is base and adapter together. */
+/* Merging from a folder or a GGUF file into either format: the merged model gives the logits of
+ * base and adapter. */
 static void merged_is_base_and_adapter(void **state)
 {
     wf_ctx *ctx = *state;
@@ -392,7 +395,8 @@ static void merged_is_base_and_adapter(void **state)
     wt_scratch_remove(&s);
 }
 
-/* A quantized base: its numbers and the adapter, in a type that is asked for. The base stays as it is. */
+/* Merges into a quantized base: the result has the requested type, and the base file does not
+ * change. */
 static void merges_quantized_bases(void **state)
 {
     wf_ctx *ctx = *state;

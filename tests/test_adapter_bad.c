@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_adapter_bad.c - adapters that are not what they should be are refused, by a sentence that says why. */
+/* test_adapter_bad.c - invalid adapters are refused with a message that names the reason. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@
 
 #define FOLDER "tests/fixtures/lora/llama-bias"
 
-/* A copy of PEFT's folder that can be spoilt, and the model it belongs to. */
+/* A copy of PEFT's folder that a test can damage, and the model of the adapter. */
 typedef struct {
     wf_ctx *ctx;
     wt_scratch s;
@@ -61,7 +61,7 @@ static void refused(spoilt *p, wf_status status, const char *part)
     assert_null(a);
 }
 
-/* The config with the first `from` replaced. */
+/* Writes the config with the first `from` replaced. */
 static void put_config(spoilt *p, const char *from, const char *to)
 {
     char text[4096];
@@ -117,7 +117,7 @@ static void configs(void **state)
     spoilt_free(&p);
 }
 
-/* Of another model: other linears, or linears of other sizes. */
+/* An adapter of another model fails: linears are missing or have other sizes. */
 static void other_models(void **state)
 {
     static const struct {
@@ -181,7 +181,7 @@ static void files(void **state)
                                   NULL};
     spoilt p = spoilt_make(*state);
     wf_adapter *a;
-    put_tensors(&p, extra + 5, WF_F32); /* none at all */
+    put_tensors(&p, extra + 5, WF_F32); /* no tensors */
     refused(&p, WF_ERR_FORMAT, "is missing");
     put_tensors(&p, half, WF_F32);
     refused(&p, WF_ERR_FORMAT, "lora_B of model.layers.1.self_attn.k_proj is missing");
@@ -204,7 +204,7 @@ static void files(void **state)
     spoilt_free(&p);
 }
 
-/* Cut or changed anywhere: opened, with numbers that can be read, or refused. */
+/* A file that is truncated or changed anywhere either opens with readable tensors or is refused. */
 static void damaged_anywhere(void **state)
 {
     spoilt p = spoilt_make(*state);
@@ -259,7 +259,7 @@ static wf_status open_and_save(spoilt *p)
     return status;
 }
 
-/* Every allocation fails once; what was in the folder stays whole. */
+/* Fails every allocation once; the adapter that was in the folder stays intact. */
 static void out_of_memory(void **state)
 {
     spoilt p = spoilt_make(*state);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_adapter_train.c - what adapters begin with, and their gradients, through weights of several types. */
+/*
+ * test_adapter_train.c - initial values of adapters, and their gradients through weights of several
+ * types.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +24,7 @@
 
 enum { TOKENS = 12, MOST = 64 };
 
-/* A graph of loss and gradients of an adapter, in a session that has the weights. */
+/* Loss and gradients of an adapter, compiled in a session that holds the weights. */
 typedef struct {
     wt_run r;
     wf_model *m;
@@ -48,7 +51,7 @@ static wf_value *build(wf_graph *g, bench *b, bool random)
     return wf_reduce(g, "sum", losses, WF_AXIS(0), false);
 }
 
-/* The adapter's states in the order of wf_adapter_tensor. */
+/* Finds the adapter's states, in the order of wf_adapter_tensor. */
 static void find_states(const bench *b, wf_graph *g, wf_value **out)
 {
     for (int i = 0; i < b->states; i++) {
@@ -93,7 +96,7 @@ static void write_state(bench *b, int i)
           wf_session_write(b->r.session, b->state[i].name, b->value[i], b->state[i].bytes));
 }
 
-/* A as it begins, B random when `moved`. */
+/* Opens a bench with A at its initial values, and B random when `moved`, else zeros. */
 static bench bench_open(wf_ctx *ctx, const char *path, const wf_adapter_options *o, bool moved)
 {
     bench b = {.r = wt_open(ctx, "cpu")};
@@ -136,7 +139,8 @@ static double loss_of(bench *b)
 
 /* ---- Gradients ---- */
 
-/* The slope of the loss along the gradient and a random direction together, of one state. */
+/* Compares one state's gradient with the slope of the loss along the gradient plus a random
+ * direction. */
 static void compare_slope(bench *b, int i, const char *what)
 {
     int64_t n = (int64_t)(b->state[i].bytes / sizeof(float));
@@ -169,7 +173,7 @@ static void compare_slope(bench *b, int i, const char *what)
     free(d);
 }
 
-/* Weights of plain and of quantized types below: gradients flow through them and into the adapter. */
+/* Gradients flow through plain and quantized weights into the adapter. */
 static void gradients(void **state)
 {
     static const char *const types[] = {"f32", "q8_0", "q4_K"};
@@ -205,7 +209,7 @@ static void gradients(void **state)
     wt_scratch_remove(&s);
 }
 
-/* Steps of the adapter bring the loss down and leave every weight as it was, bit for bit. */
+/* Training steps reduce the loss and keep every bit of the base weights. */
 static void weights_stay(void **state)
 {
     wf_ctx *ctx = *state;
@@ -240,7 +244,7 @@ static void weights_stay(void **state)
     bench_close(&b);
 }
 
-/* ---- Beginnings ---- */
+/* ---- Initial values ---- */
 
 static double loss_with(wf_ctx *ctx, const wf_adapter_options *o, bool moved, bool random)
 {
@@ -256,7 +260,7 @@ static double loss_with(wf_ctx *ctx, const wf_adapter_options *o, bool moved, bo
     return loss;
 }
 
-/* A new adapter changes nothing, whatever its rank; dropout needs the key. */
+/* A new adapter of any rank does not change the loss. Dropout needs the random key. */
 static void begins_as_nothing(void **state)
 {
     wf_ctx *ctx = *state;
@@ -294,7 +298,7 @@ static void begins_alike(void **state)
         free(one);
         free(two);
     }
-    /* the first numbers, the same on every machine */
+    /* the first values are the same on every machine */
     wf_adapter_init(a, 5, 0, x);
     wf_rng rng;
     wf_rng_init(&rng, 5, 0);
@@ -307,7 +311,7 @@ static void begins_alike(void **state)
 
 /* ---- Targets ---- */
 
-/* Dropout of the model is of embeddings and branches: what an adapter adds is neither. */
+/* The model's dropout applies to embeddings and residual branches, not to the adapter's output. */
 static void dropout_of_the_model(void **state)
 {
     wf_ctx *ctx = *state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_amx.c - products by tiles of a matrix unit, emulated where there is none: with quantized weights
- * they have the bits of the kernels for vectors, and a row of a bf16 product has the same bits among any
- * other rows and with any number of threads.
+ * test_amx.c - AMX tile kernels, emulated on machines without AMX. With quantized weights they have
+ * the bits of the vector kernels. A row of a bf16 matmul has the same bits among any other rows and
+ * with any number of threads.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,14 +35,14 @@ static const wf_kernel *const *kernels_of(const char *set)
     return isa ? isa->kernels : NULL;
 }
 
-/* Real tiles where the machine has them. NULL: neither. */
+/* Returns the AMX kernels, or the emulated ones; NULL when the build has neither. */
 static const wf_kernel *const *tile_kernels(void)
 {
     const wf_kernel *const *real = kernels_of("amx");
     return real ? real : kernels_of("amx_emulated");
 }
 
-/* Some op of the executable ran, or runs, with this kernel. */
+/* Expects some op of the executable to use this kernel. */
 static void expect_kernel(const wt_run *r, const char *kernel)
 {
     wf_op_stats s;
@@ -61,7 +61,7 @@ typedef struct {
     uint8_t blocks[MOST_N * MOST_K * 2];
 } product;
 
-/* extreme: integers as large as they get, of one sign or of both. */
+/* extreme: integers of the largest magnitude, 1: of one sign, 2: of both. */
 static void fill(wf_ctx *ctx, product *p, int extreme, uint64_t seed)
 {
     wf_random_normal(seed, 1, 0, 1, p->w, p->n * p->k);
@@ -83,7 +83,8 @@ static wf_graph *graph_of(wf_ctx *ctx, const product *p)
     return g;
 }
 
-/* By the kernel of that name; a weight that is not packed may be rounded by. */
+/* Multiplies with the kernel of that name. For an unpacked weight it lets the matmul round
+ * activations. */
 static void multiply(wf_ctx *ctx, const product *p, const wf_kernel *const *kernels,
                      const char *name, float *y)
 {
@@ -93,7 +94,7 @@ static void multiply(wf_ctx *ctx, const product *p, const wf_kernel *const *kern
     if (packed)
         wt_ok(ctx, wf_session_pack(r.session, "w", p->type, 2, (int64_t[]){p->n, p->k}));
     else
-        wt_compile(&r, graph_of(ctx, p)); /* from when on there is a state w */
+        wt_compile(&r, graph_of(ctx, p)); /* creates the state w */
     wt_ok(ctx, wf_session_write(r.session, "w", p->blocks, wf_type_bytes(p->type, p->n * p->k)));
     if (!packed)
         wf_session_round(r.session, "w");
@@ -116,7 +117,7 @@ static void test_quantized_bits(void **state)
     static product p;
     static float y[MOST_M * MOST_N], want[MOST_M * MOST_N];
     const bool real = kernels_of("amx") != NULL;
-    /* Weights are packed by the set that WEFT_CPU names, and multiplied by others. */
+    /* The set that WEFT_CPU names packs the weights; the other sets must use the same packing. */
     if (!tile_kernels() || wf_cpu_isa_now()->pack != isa_of("avx512")->pack)
         skip();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -127,7 +128,7 @@ static void test_quantized_bits(void **state)
                 p.n = sizes[i][1];
                 p.k = sizes[i][2];
                 if (p.k % wf_type_get(p.type)->block != 0 || (real && p.type == WF_Q6_K))
-                    continue; /* the tiles' kernel for q6_K runs where they are emulated only */
+                    continue; /* the tile kernel for q6_K exists in the emulation only */
                 fill(ctx, &p, extreme, wt_seed() + i);
                 multiply(ctx, &p, kernels_of("avx512"), "packed", want);
                 memset(y, 0xff, sizeof y);
@@ -143,7 +144,8 @@ static void test_quantized_bits(void **state)
 
 /* ---- bf16 ---- */
 
-/* Rows [first, first + m) of x [., k] by w [n, k], or by w [k, n]; x lies as [k, .] when turned. */
+/* Multiplies rows [first, first + m) of x [., k] by w [n, k] or w [k, n]. `turned`: x is stored as
+ * [k, .]. */
 static void multiply_bf16(wf_ctx *ctx, const char *device, int64_t first, const int64_t size[3],
                           bool turned, const float *x, const float *w, float *y)
 {

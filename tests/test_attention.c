@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_attention.c - what attention on the cpu promises beyond its numbers: keys that are not seen do not
- * count, whatever they hold; the bits depend neither on the threads nor on other rows of the run.
+ * test_attention.c - properties of attention on the cpu: masked keys have no effect, whatever they
+ * hold, and the bits depend neither on the thread count nor on other rows of the run.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,7 @@ static void fill(float *x, int n, uint32_t seed)
         x[i] = noise(&seed);
 }
 
-/* Two sequences, of 70 rows and of 75; rows 145 to 149 are in none. */
+/* Two sequences of 70 and 75 rows. Rows 145 to 149 belong to no sequence. */
 static void make(problem *p)
 {
     fill(p->q, Q, 1);
@@ -52,7 +52,7 @@ static void make(problem *p)
         p->positions[i] = i < 70 ? i : i - 70;
 }
 
-/* o and the gradients of sum(o * g), of the first n rows alone. */
+/* Computes o and the gradients of sum(o * g) for the first n rows only. */
 static void attend(wf_ctx *ctx, const char *device, problem *p, int64_t n)
 {
     wt_run r = wt_open(ctx, device);
@@ -85,7 +85,7 @@ static void attend(wf_ctx *ctx, const char *device, problem *p, int64_t n)
     wt_close(&r);
 }
 
-/* Rows before n. */
+/* Expects rows [0, n) of both problems to have equal bits. */
 static void expect_same(int64_t n)
 {
     size_t query = (size_t)n * H * WIDTH * sizeof(float),
@@ -103,11 +103,11 @@ static void test_threads(void **state)
     attend(*state, "cpu:1", &first, N);
     attend(*state, "cpu:3", &second, N);
     expect_same(N);
-    attend(*state, "cpu:16", &second, N); /* more than sequences times heads */
+    attend(*state, "cpu:16", &second, N); /* more threads than sequences times heads */
     expect_same(N);
 }
 
-/* A run of the first sequence alone gives it the same bits. */
+/* Running the first sequence alone gives the same bits. */
 static void test_other_rows(void **state)
 {
     make(&first);
@@ -118,7 +118,8 @@ static void test_other_rows(void **state)
     expect_same(70);
 }
 
-/* The last row of the first sequence, which only its own query sees, and those in no sequence. */
+/* Writes NaN and infinity to rows that others must not read: the last row of the first sequence,
+ * which only its own query sees, and the rows of no sequence. */
 static void test_unseen(void **state)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -141,7 +142,7 @@ static void test_unseen(void **state)
         assert_true(first.dk[i] == second.dk[i] && first.dv[i] == second.dv[i]);
 }
 
-/* A query and its gradient that are no numbers, which leave later keys alone. */
+/* A NaN query with a NaN gradient does not affect later keys. */
 static void test_bad_query(void **state)
 {
     make(&first);

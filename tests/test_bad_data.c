@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_bad_data.c - indices and the like that are not right: whoever runs the step or, on a device that does not wait for
- * it, reads a result of it is told in the cpu's words, and everything goes on with data that is.
+ * test_bad_data.c - invalid indices and other invalid inputs. The run fails with the message of the
+ * cpu; on an asynchronous device the next read fails with it. The executable then works again with
+ * valid data.
  *
- * WEFT_BAD_DATA_DEVICE names another device than the cpu; where it cannot be opened, nothing is done.
+ * WEFT_BAD_DATA_DEVICE names a device other than the cpu; the tests are skipped when it cannot be
+ * opened.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +31,7 @@ static const char *device_under_test(void)
     return given ? given : "cpu";
 }
 
-/* An i32 input of a case: what is right, and, where that is not all zeros, what is wrong. */
+/* An i32 input of a case: valid values, and invalid ones. An all-zero `wrong` means: stays valid. */
 typedef struct {
     const char *name;
     int count;
@@ -40,7 +42,7 @@ typedef struct {
     const char *op;
     void (*build)(wf_graph *g);
     data inputs[4];
-    const char *word; /* of the sentence */
+    const char *word; /* part of the message */
 } fault_case;
 
 static wf_value *input(wf_graph *g, const char *name, int64_t n)
@@ -48,7 +50,7 @@ static wf_value *input(wf_graph *g, const char *name, int64_t n)
     return wf_input(g, name, WF_I32, 1, D(n));
 }
 
-/* ---- Graphs. States are zeros ---- */
+/* ---- Graphs; states are zero ---- */
 
 static void build_embed(wf_graph *g)
 {
@@ -89,7 +91,7 @@ static void build_loss_grad(wf_graph *g)
     wf_output(g, "y", wf_op_add(g, "cross_entropy_grad", "", in, 4));
 }
 
-/* Rows of the second chunk come after those of the first. */
+/* The invalid target is in the second chunk: the message must count rows from the start. */
 static void build_head(wf_graph *g)
 {
     wf_value *in[] = {wf_state(g, "x", WF_F32, 2, D(4, 8)), wf_state(g, "w", WF_F32, 2, D(5, 8)),
@@ -97,7 +99,7 @@ static void build_head(wf_graph *g)
     wf_output(g, "y", wf_op_add(g, "head_loss", "chunk=2", in, 3));
 }
 
-/* Sizes of heads and types decide by which kernels. */
+/* The head size and the type select the kernel. */
 static void attention(wf_graph *g, wf_type type, int64_t size)
 {
     wf_value *q = wf_state(g, "q", type, 3, D(6, 2, size)),
@@ -146,7 +148,7 @@ static void build_hopper_grad(wf_graph *g)
     attention_grad(g, WF_F16, 64);
 }
 
-/* Two sequences of one query each, three pages of two tokens. */
+/* Two sequences of one query each; three pages of two tokens. */
 static void build_paged(wf_graph *g)
 {
     wf_value *q = wf_state(g, "q", WF_F32, 3, D(2, 1, 8)),
@@ -214,7 +216,7 @@ static const fault_case cases[] = {
     {"attention",
      build_paged,
      {{"positions", 2, {3, 1}, {0}},
-      {"table", 4, {0, 1, 2, 3}, {0}}, /* page 3 is not looked at */
+      {"table", 4, {0, 1, 2, 3}, {0}}, /* page 3 is never read */
       {"lengths", 2, {4, 2}, {4, 5}}},
      "lengths[1] is 5"},
     {"attention",
@@ -226,7 +228,7 @@ static const fault_case cases[] = {
     {"kv_append",
      build_append,
      {{"seq_start", 3, {0, 1, 3}, {0}},
-      {"positions", 4, {3, 0, 1, 9}, {3, 0, 4, 9}}, /* row 3 is of no sequence */
+      {"positions", 4, {3, 0, 1, 9}, {3, 0, 4, 9}}, /* row 3 belongs to no sequence */
       {"table", 4, {0, 1, 2, 3}, {0}}},
      "no page for row 2, position 4"},
     {"kv_append",
@@ -259,7 +261,8 @@ static wf_status read_y(wt_run *r)
     return wf_exec_read(r->exec, "y", y, info.bytes);
 }
 
-/* The cpu runs a step where it is asked to; other devices run it later, and only know what came of it when somebody reads. */
+/* The cpu runs a step synchronously. Other devices run it later and report its error at the next
+ * read. */
 static bool tells_at_once(void)
 {
     return strncmp(device_under_test(), "cpu", 3) == 0;
@@ -281,7 +284,7 @@ static void open_case(wf_ctx *ctx, const fault_case *c, const char *device, wt_r
     wt_compile(r, g);
 }
 
-/* What the cpu says. */
+/* Gets the cpu's message for the case. */
 static void ask_cpu(wf_ctx *ctx, const fault_case *c, char *sentence, size_t bytes)
 {
     wt_run r;
@@ -294,7 +297,7 @@ static void ask_cpu(wf_ctx *ctx, const fault_case *c, char *sentence, size_t byt
     wt_close(&r);
 }
 
-/* The cpu's sentence, or the beginning of it. */
+/* Expects the cpu's message, or a prefix of it. */
 static void expect_sentence(wf_ctx *ctx, const char *wanted, const char *word)
 {
     const char *got = wf_ctx_message(ctx);
@@ -317,7 +320,7 @@ static void run_case(wf_ctx *ctx, const fault_case *c)
         expect_sentence(ctx, wanted, c->word);
         wt_fails(ctx, read_y(&r), WF_ERR_DEVICE, "does not exist");
     }
-    r.device->timed = true; /* one step after the other, and the run itself fails */
+    r.device->timed = true; /* timed: steps run one at a time, and the run itself fails */
     wt_fails(ctx, wf_exec_run(r.exec), WF_ERR_DEVICE, c->op);
     expect_sentence(ctx, wanted, c->word);
     r.device->timed = false;
@@ -333,7 +336,7 @@ static void test_wrong_data_is_told_in_words_of_the_cpu(void **state)
         run_case(*state, &cases[i]);
 }
 
-/* Another executable's fault, and one that is seen where a state is read. */
+/* A read reports another executable's error; reading a state reports it too. */
 static void test_whoever_reads_is_told(void **state)
 {
     wf_ctx *ctx = *state;
@@ -350,7 +353,7 @@ static void test_whoever_reads_is_told(void **state)
     for (int i = 0; i < 2; i++) {
         write_inputs(&first, c, true);
         wt_run_once(&first);
-        write_inputs(&first, c, false); /* later runs do not hide it, and are not told of again */
+        write_inputs(&first, c, false); /* later runs must not hide the error */
         wt_run_once(&first);
         wt_run_once(&second);
         if (i == 0)

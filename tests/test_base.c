@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_base.c - tests of src/base's contexts, memory and files, in the order of its files. */
+/* test_base.c - contexts, memory and files of src/base, in the order of its source files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -126,7 +126,7 @@ static void test_ctx_failure(void **state)
     assert_int_equal(strlen(wf_ctx_message(ctx)), WF_MESSAGE_BYTES - 1);
     assert_string_equal(wf_ctx_message(ctx) + WF_MESSAGE_BYTES - 5, "x...");
 
-    /* Names from outside that would break the line, command a terminal, or are no characters. */
+    /* Text from outside with line breaks, terminal escapes and invalid UTF-8. */
     wf_fail(ctx, WF_ERR_FORMAT, "'%s'", "a\r\n\x1B[2J\x7F\xC2\x9Bz\xC3\xA9\xE2\x82 \xFF");
     assert_string_equal(wf_ctx_message(ctx),
                         "'a\\r\\n\\x1b[2J\\x7f\\u009bz\xC3\xA9\\xe2\\x82 \\xff'");
@@ -144,7 +144,7 @@ static void test_ctx_failure(void **state)
 
     wf_mem_stats mem;
     wf_ctx_mem_stats(ctx, &mem);
-    assert_int_equal(mem.calls, 0); /* failing allocates nothing */
+    assert_int_equal(mem.calls, 0); /* wf_fail allocates nothing */
 }
 
 static void test_ctx_log(void **state)
@@ -170,7 +170,7 @@ static void test_ctx_log(void **state)
     assert_int_equal(r.count, 2);
 
     wf_ctx_set_log(ctx, record_log, &r);
-    wf_ctx_free(ctx); /* nothing live, nothing to say */
+    wf_ctx_free(ctx); /* nothing is live, so nothing is logged */
     assert_int_equal(r.count, 2);
 }
 
@@ -212,12 +212,12 @@ static void test_mem_blocks(void **state)
     assert_int_equal(wf_ctx_status(ctx), WF_OK);
 }
 
-/* Large blocks come from elsewhere, and are accounted for alike. */
+/* Large blocks are mapped separately and counted like the others. */
 static void test_mem_large(void **state)
 {
     wf_ctx *ctx = *state;
     const size_t bytes = ((size_t)5 << 20) + 3;
-    for (int i = 0; i < 3; i++) { /* memory that was used comes back as zeros */
+    for (int i = 0; i < 3; i++) { /* a reused block is zeroed */
         char *p = wf_mem_new(ctx, bytes);
         assert_non_null(p);
         assert_int_equal((uintptr_t)p % WF_MEM_ALIGN, 0);
@@ -252,7 +252,7 @@ static void test_mem_grow(void **state)
     memset(p, 2, 100);
     p = wf_mem_grow(ctx, p, 5);
     assert_int_equal(p[4], 2);
-    p = wf_mem_grow(ctx, p, 50); /* what the shrinking cut off comes back as zeros */
+    p = wf_mem_grow(ctx, p, 50); /* the part cut off by shrinking comes back as zeros */
     assert_int_equal(p[4], 2);
     assert_true(all_zero(p + 5, 45));
 
@@ -333,7 +333,7 @@ static void test_mem_leak_is_logged(void **state)
     wf_ctx_set_log(ctx, record_log, &r);
     char *p = wf_mem_new(ctx, 24);
     assert_non_null(p);
-    void *base; /* from the header, to give the leak back */
+    void *base; /* start of the leaked block, to free it in the end */
     wf_unpoison(p - WF_MEM_ALIGN, WF_MEM_ALIGN);
     memcpy(&base, p - WF_MEM_ALIGN + 16, sizeof base);
     wf_ctx_free(ctx);
@@ -350,7 +350,7 @@ static void test_arena(void **state)
     wf_ctx *ctx = *state;
     wf_arena a;
     wf_arena_init(&a, ctx);
-    for (int round = 0; round < 2; round++) { /* the second after a free */
+    for (int round = 0; round < 2; round++) { /* the second round runs after a free */
         enum { N = 3000 };
         static unsigned char *p[N];
         static size_t size[N];
@@ -400,7 +400,7 @@ static void test_arena(void **state)
     wf_arena_free(&a);
     wf_arena_free(&a);
 
-    for (int i = 0; i < 3000; i++) /* 48 does not divide a chunk: its end is met, not crossed */
+    for (int i = 0; i < 3000; i++) /* 48 does not divide a chunk: no allocation may cross its end */
         assert_non_null(wf_arena_alloc(&a, 48));
     wf_arena_free(&a);
 
@@ -484,7 +484,7 @@ static int dir_teardown(void **state)
     return rmdir(dir);
 }
 
-/* The number the next descriptor will have: it grows when one leaks. */
+/* Returns the next free descriptor number, which grows when a descriptor leaks. */
 static int next_fd(void)
 {
     int fd = open("/dev/null", O_RDONLY);
@@ -514,7 +514,7 @@ static void test_map(void **state)
     assert_int_equal(next_fd(), fd);
 }
 
-/* One failure of both ways to read, whose sentence names the path and the reason. */
+/* Expects both ways of reading to fail with a message that has the path and the reason. */
 static void check_refused(wf_ctx *ctx, const char *name, const char *reason)
 {
     int fd = next_fd();
@@ -529,7 +529,7 @@ static void check_refused(wf_ctx *ctx, const char *name, const char *reason)
     assert_non_null(strstr(wf_ctx_message(ctx), reason));
     wf_ctx_clear(ctx);
 
-    if (strcmp(name, "pipe") != 0) { /* reading one would wait for a writer, as it should */
+    if (strcmp(name, "pipe") != 0) { /* reading a pipe would wait for a writer */
         assert_int_equal(wf_file_read(ctx, in_dir(name), 100, &text, &size), WF_ERR_IO);
         assert_null(text);
         assert_int_equal(size, 0);
@@ -548,7 +548,7 @@ static void test_file_refused(void **state)
     check_refused(ctx, "big/inside", strerror(ENOTDIR));
     check_refused(ctx, "pipe", "not a regular file");
 
-    bool root = geteuid() == 0; /* who may read everything */
+    bool root = geteuid() == 0; /* root may read everything */
     if (root)
         assert_int_equal(seteuid(65534), 0);
     check_refused(ctx, "secret", strerror(EACCES));
@@ -584,7 +584,7 @@ static void test_file_read(void **state)
     }
     assert_int_equal(remove(in_dir("part")), 0);
 
-    uint64_t nth = 1; /* every allocation fails once; the file is long enough for several */
+    uint64_t nth = 1; /* every allocation fails once; the file needs several */
     for (;; nth++) {
         wf_ctx_fail_allocation(ctx, nth);
         wf_status status = wf_file_read(ctx, in_dir("big"), sizeof big, &text, &size);
@@ -603,7 +603,7 @@ static void test_file_read(void **state)
     assert_int_equal(next_fd(), fd);
 }
 
-/* The folder is empty but for what setup made: nothing temporary stays, which teardown sees. */
+/* Replacing leaves no temporary file: teardown fails when the folder is not empty. */
 static void test_file_replace(void **state)
 {
     wf_ctx *ctx = *state;
@@ -612,7 +612,7 @@ static void test_file_replace(void **state)
     size_t size;
     wf_file_stamp stamp;
     assert_false(wf_file_look(in_dir("made"), &stamp));
-    for (size_t n = 1; n <= sizeof big; n *= 10) { /* over what the round before made */
+    for (size_t n = 1; n <= sizeof big; n *= 10) { /* replaces the file of the previous round */
         const wf_piece pieces[] = {{"ab", 2}, {NULL, 0}, {big, n}};
         assert_int_equal(wf_file_replace(ctx, in_dir("made"), pieces, 3), WF_OK);
         assert_true(wf_file_look(in_dir("made"), &stamp));
@@ -634,7 +634,7 @@ static void test_file_replace(void **state)
     assert_int_equal(next_fd(), fd);
 }
 
-/* A file that is there stays, and one that could not be written whole goes. */
+/* An existing file stays, and an incomplete new file is removed. */
 static void test_file_create(void **state)
 {
     wf_ctx *ctx = *state;
