@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_bpe_train.c - tokenizers learned from texts: against a trainer that recounts everything at each
- * step, against the Python package tokenizers, for any number of threads, with files written and read
- * again, and with what is hostile.
+ * test_bpe_train.c - tokenizer training, compared with a trainer that recounts every pair at each
+ * step and with the Python package tokenizers. Also covers any number of threads, files that are
+ * written and read again, and hostile texts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,8 +30,8 @@
 #else
 #define HOSTILE ((size_t)1 << 22)
 #endif
-#define LARGE ((size_t)600000) /* bytes that are cut into several chunks */
-#define CUT ((size_t)1 << 18)  /* texts are cut at the first good place from here on */
+#define LARGE ((size_t)600000) /* bytes; enough for several chunks */
+#define CUT ((size_t)1 << 18)  /* a text is cut at the first suitable place from this byte on */
 
 static const char *const split_names[] = {"gpt2", "llama3", "qwen2"};
 
@@ -43,8 +43,8 @@ static uint32_t draw(uint64_t *seed, uint32_t below)
     return (uint32_t)(*seed >> 33) % below;
 }
 
-/* Runs over few letters, so that there are ties and overlaps; letters that compose; where `broken`, bytes
- * that are no characters. */
+/* Random words over few letters, for ties and overlapping pairs, with letters that compose.
+ * `broken` adds invalid UTF-8. */
 static char *random_text(uint64_t *seed, size_t bytes, bool broken)
 {
     static const char *const letters[] = {"a",
@@ -94,13 +94,13 @@ static char *random_text(uint64_t *seed, size_t bytes, bool broken)
     return text;
 }
 
-/* ---- A trainer that is slow and plain ---- */
+/* ---- A slow reference trainer ---- */
 
 #define NAIVE_MOST 400
 typedef struct {
-    int32_t *id; /* [count], -1 behind each word */
+    int32_t *id; /* [count] token ids, -1 after each word */
     size_t count;
-    char token[NAIVE_MOST][512]; /* as the vocabulary spells it */
+    char token[NAIVE_MOST][512]; /* in the vocabulary's spelling */
     int32_t tokens;
 } naive;
 
@@ -161,7 +161,8 @@ static bool naive_step(naive *n, int64_t minimum)
     return true;
 }
 
-/* The same tokens, and the whole text becomes the tokens that the words ended as. */
+/* Expects the same vocabulary as the reference, and the whole text to encode to the reference's
+ * tokens. */
 static void compare_naive(wf_ctx *ctx, const char *split, const char *text, size_t bytes,
                           int32_t vocab, int64_t minimum)
 {
@@ -209,7 +210,7 @@ static void test_naive(void **state)
     }
 }
 
-/* Cutting a text for threads changes nothing: the plain trainer does not cut. */
+/* Cutting a text into chunks for threads has no effect: the reference trainer does not cut. */
 static void test_cuts(void **state)
 {
     wf_ctx *ctx = *state;
@@ -221,7 +222,7 @@ static void test_cuts(void **state)
     }
 }
 
-/* Every merge that there is, of texts that are anything where they are cut and all alike before. */
+/* Learns every possible merge. The text is uniform up to the cut and random around it. */
 static void test_cut_places(void **state)
 {
     wf_ctx *ctx = *state;
@@ -363,7 +364,7 @@ static void test_files(void **state)
     free(text);
 }
 
-/* ---- Ends of the range, and mistakes ---- */
+/* ---- Limits and mistakes ---- */
 
 static void test_empty(void **state)
 {
@@ -387,7 +388,7 @@ static void test_empty(void **state)
     wf_tokenizer_free(t);
 }
 
-/* A merge that would spell a control token is not made, whatever the package does. */
+/* A merge that would spell a control token is not learned. The Python package may differ here. */
 static void test_control(void **state)
 {
     wf_ctx *ctx = *state;
@@ -471,14 +472,14 @@ static void test_progress(void **state)
     free(text);
 }
 
-/* Every allocation fails once, in every thread. */
+/* Fails every allocation once, in every thread. */
 static void test_faults(void **state)
 {
     wf_ctx *ctx = *state;
     uint64_t seed = wt_seed();
     char *text = random_text(&seed, LARGE, true);
     for (int threads = 1; threads <= 2; threads++) {
-        const size_t bytes = threads == 1 ? 30000 : 300000; /* two chunks */
+        const size_t bytes = threads == 1 ? 30000 : 300000; /* 300000 bytes: two chunks */
         const wf_bpe_options options = {.vocab = 300, .split = "qwen2", .threads = threads};
         wf_tokenizer *t = NULL;
         uint64_t n = 1;
@@ -508,7 +509,8 @@ static void fill(char *text, size_t n, int kind, uint64_t seed)
     for (size_t i = 0; i < n; i++)
         text[i] = kind == 0   ? 'a'
                   : kind == 1 ? ' '
-                  : kind == 2 ? (char)('a' + draw(&seed, 26)) /* one word, all pairs alike */
+                  /* one word in which all pairs are equally frequent */
+                  : kind == 2 ? (char)('a' + draw(&seed, 26))
                   : kind == 3 ? (char)('a' + i % 2)
                   : kind == 4 ? '\xFF'
                               : (char)(i % 1000 ? 'a' + i / 1000 % 3 : ' ');
@@ -530,7 +532,8 @@ static double train_seconds(wf_ctx *ctx, const char *text, size_t n)
     return seconds;
 }
 
-/* Eight times the text takes about eight times as long; if it were quadratic, 64 times. */
+/* Training time must be about linear in the text: 8x for 8x the text. A quadratic trainer needs
+ * 64x. */
 static void test_hostile(void **state)
 {
     wf_ctx *ctx = *state;
@@ -546,7 +549,7 @@ static void test_hostile(void **state)
     free(text);
 }
 
-/* ---- The program, the package ---- */
+/* ---- The program and the Python package ---- */
 
 static wt_program p;
 
@@ -630,7 +633,7 @@ int main(void)
         wt_test(test_faults),
         wt_test(test_hostile),
         wt_test(test_program),
-#if !defined(__SANITIZE_ADDRESS__) /* most of its time is the package's */
+#if !defined(__SANITIZE_ADDRESS__) /* the Python package takes most of the time */
         cmocka_unit_test(test_oracle),
 #endif
     };

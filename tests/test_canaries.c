@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_canaries.c - the check device against kernels that were broken on purpose: each write to where
- * nothing may be written fails the run by a sentence, each read of what was not written shows as NaN.
+ * test_canaries.c - runs deliberately broken kernels on the check device. A write outside the
+ * kernel's outputs fails the run with a message. A read of unwritten memory yields NaN.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,15 +45,15 @@ typedef enum {
     BEFORE_WORKSPACE,
     AFTER_WORKSPACE,
     TO_OPERAND,
-    TO_NEIGHBOUR,   /* a value that it does not touch */
+    TO_NEIGHBOUR,   /* a value that the step does not use */
     TO_OUTSIDE,     /* past the end of the region */
-    TO_NOTHING,     /* memory of the region that holds nothing */
-    READ_WORKSPACE, /* before writing it */
-    READ_OLD,       /* an operand of an earlier step, whose memory was given back */
-    SKIP            /* the last element */
+    TO_NOTHING,     /* unused memory of the region */
+    READ_WORKSPACE, /* reads the workspace before writing it */
+    READ_OLD,       /* reads an operand of an earlier step whose memory was freed */
+    SKIP            /* leaves the last element unwritten */
 } mischief;
 
-/* Who does what. */
+/* Which op misbehaves, and how. */
 static struct {
     mischief kind;
     wf_op op;
@@ -66,7 +66,7 @@ static void flip(void *at)
     *(unsigned char *)at ^= 1;
 }
 
-/* Writes where it should not, after the work is done. */
+/* Writes to the wrong place after the kernel's work is done. */
 static void do_mischief(const wf_launch *l)
 {
     int64_t n = wf_view_count(&l->out[0]);
@@ -128,7 +128,7 @@ static const wf_kernel mischievous[] = {
     {0},
 };
 
-/* A device with other kernels for sin and accumulate, which do no mischief yet. */
+/* Opens a check device with replaced kernels for sin and accumulate, which still behave. */
 static wt_run open_fake(wf_ctx *ctx)
 {
     static const wf_kernel *fakes[32];
@@ -148,8 +148,8 @@ static wt_run open_fake(wf_ctx *ctx)
 
 /* ---- Graphs ---- */
 
-/* sin works between the first exp, which is read later, and the second. A large value is gone by
- * then. With `port` its result is an output, too. */
+/* sin runs between two exp: the first one's result is read later. A large value is dead by then.
+ * With `port`, the result of sin is also an output. */
 static void compile_chain(wt_run *r, int64_t n, bool port)
 {
     wf_graph *g = wt_graph(r->ctx);
@@ -175,7 +175,8 @@ static void compile_chain(wt_run *r, int64_t n, bool port)
 
 /* ---- Tests ---- */
 
-/* The run fails by a sentence about op and what it did. The next one is as good as any. */
+/* Expects the run to fail with a message that names the op and the error. The next run must
+ * succeed. */
 static void expect_caught(wt_run *r, wf_op op, mischief kind, const char *sentence)
 {
     char who[64];
@@ -189,7 +190,8 @@ static void expect_caught(wt_run *r, wf_op op, mischief kind, const char *senten
     wt_run_once(r);
 }
 
-/* On a result in the region or among the ports, in a region of which a copy is kept or not. */
+/* The result lies in the region or in a port, and the device keeps a copy of a small region
+ * only. */
 static void test_stray_writes(void **state)
 {
     for (int i = 0; i < 4; i++) {
@@ -206,18 +208,18 @@ static void test_stray_writes(void **state)
         if (i < 2) {
             expect_caught(&r, WF_OP_sin, TO_NEIGHBOUR, "changed a result of node");
             expect_caught(&r, WF_OP_sin, TO_NOTHING, "wrote to memory that holds nothing");
-        } else { /* noticed, but not at once */
+        } else { /* detected at the end of the run only */
             plot.kind = TO_NOTHING;
             plot.op = WF_OP_sin;
             wt_fails(r.ctx, wf_exec_run(r.exec), WF_ERR_INTERNAL, "some step wrote to");
         }
-        plot.kind = TO_OUTSIDE; /* which is not mended, as all guards of buffers */
+        plot.kind = TO_OUTSIDE; /* the device does not repair the guards of buffers */
         wt_fails(r.ctx, wf_exec_run(r.exec), WF_ERR_INTERNAL, "wrote outside of the memory");
         wt_close(&r);
     }
 }
 
-/* A state has guards of its own. They stay as they are: the device does not mend them. */
+/* Each state has its own guards. The device does not repair them, so the next run fails too. */
 static void test_stray_writes_beside_states(void **state)
 {
     for (int i = 0; i < 2; i++) {
@@ -234,7 +236,7 @@ static void test_stray_writes_beside_states(void **state)
     }
 }
 
-/* What was not written, or not any more, is NaN. */
+/* Unwritten and freed memory reads as NaN. */
 static void test_reads_of_nothing(void **state)
 {
     static const struct {
@@ -247,7 +249,8 @@ static void test_reads_of_nothing(void **state)
         compile_chain(&r, 37, i % 2);
         plot.op = WF_OP_sin;
         for (int again = 0; again < 3; again++) {
-            plot.kind = again == 1 ? GOOD : cases[i / 2].kind; /* nothing is left of a good run */
+            /* a run without errors leaves no trace */
+            plot.kind = again == 1 ? GOOD : cases[i / 2].kind;
             wt_run_once(&r);
             wt_read(&r, "z", z, sizeof z);
             for (int k = 0; k < 37; k++)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_chart.c - curves read from logs of any quality, and drawings that are always whole and small. */
+/*
+ * test_chart.c - reads loss curves from logs of any quality, and draws SVG charts that are always
+ * well-formed and small.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +53,7 @@ static void test_garbage(void **state)
     assert_true(h.valids[0].bits_per_byte == 1.5 && isnan(h.valids[1].bits_per_byte));
     assert_true(h.valids[1].tokens == 0 && h.valids[0].tokens == 8);
     assert_true(wf_history_speed(&h) == 4);
-    assert_int_equal(wf_ctx_status(ctx), WF_OK); /* nothing of it is a failure */
+    assert_int_equal(wf_ctx_status(ctx), WF_OK); /* bad lines are not an error */
     wf_history_free(&h);
 
     h = parse(ctx, "");
@@ -129,7 +132,7 @@ static void test_axes(void **state)
     assert_string_equal(wf_axis_number(NAN, 5, label), "nan");
 }
 
-/* The smoothed curve of equal numbers is those numbers; of a step, it lies between. */
+/* Smoothing keeps a constant curve, and lies between the levels of a step. */
 static void test_smoothing(void **state)
 {
     (void)state;
@@ -140,7 +143,8 @@ static void test_smoothing(void **state)
     }
     double y = wf_smoother_add(&a, 4);
     assert_true(fabs(y - (3 + 0.1)) < 1e-4);
-    /* Noise of 1 around a line: the smoothed curve strays much less, of short runs as well. */
+    /* Around a line with noise of amplitude 1 the smoothed curve deviates much less, also in short
+     * runs. */
     static const int lengths[] = {60, 200, 1000, 30000};
     for (int i = 0; i < 4; i++) {
         wf_smoother s = wf_smoother_make(-1, lengths[i]);
@@ -153,9 +157,9 @@ static void test_smoothing(void **state)
     }
 }
 
-/* ---- Drawings ---- */
+/* ---- Charts ---- */
 
-/* Elements are closed in order, attributes are quoted and come once, text has no markup of its own. */
+/* Checks that elements nest, attributes are quoted and unique, and text contains no markup. */
 static void check_xml(const char *s, size_t bytes)
 {
     const char *end = s + bytes, *open[16];
@@ -258,14 +262,15 @@ static void test_drawing(void **state)
                 assert_non_null(strstr(svg, "prefers-color-scheme:dark"));
                 assert_int_equal(strstr(svg, "nothing to draw") != NULL, sizes[i] == 0);
                 assert_int_equal(count_of(svg, "<path class=\"smooth\" stroke=\"#3b82f6\" d=\"M"),
-                                 sizes[i] == 0 ? 1 : 2); /* the first is the key */
+                                 sizes[i] == 0 ? 1 : 2); /* the first path is the legend's */
                 wf_mem_free(ctx, svg);
             }
         wf_history_free(&h);
     }
 }
 
-/* Noise stays inside the drawing. A spike may leave it, but never shows in the panel of the rate. */
+/* Noise stays inside the chart. The clip paths keep a spike out of the panel of the learning
+ * rate. */
 static void test_noise(void **state)
 {
     wf_ctx *ctx = *state;
@@ -282,7 +287,7 @@ static void test_noise(void **state)
     wf_chart_find_range(&run, 1, &o, &range);
     assert_true(range.y.low <= low);
     char *svg = draw(ctx, &run, 1, o);
-    assert_int_equal(count_of(svg, "zM"), 0); /* one panel in each clip path */
+    assert_int_equal(count_of(svg, "zM"), 0); /* each clip path has one panel */
     assert_non_null(strstr(svg, "<g clip-path=\"url(#below)\">\n<path class=\"rate\""));
     wf_mem_free(ctx, svg);
     wf_history_free(&h);
@@ -305,7 +310,7 @@ static void test_many_runs(void **state)
     wf_history_free(&few);
 }
 
-/* Numbers of all sizes: a drawing comes of them all the same. */
+/* Values of all magnitudes, NaN and infinity still give a valid chart. */
 static void test_odd_numbers(void **state)
 {
     wf_ctx *ctx = *state;

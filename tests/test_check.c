@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_check.c - the check device: its orders are legal, many and repeatable, results are those of the
- * cpu whatever the order, and plans that were broken on purpose are refused.
+ * test_check.c - the check device. Its execution orders are legal, varied and reproducible, its
+ * results match the cpu in any order, and it refuses broken plans.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,7 +74,7 @@ static uint64_t order_hash(const wf_check *c)
     return h;
 }
 
-/* How many different numbers there are. */
+/* Returns the number of distinct values. */
 static int distinct(const uint64_t *from, int n)
 {
     int count = 0;
@@ -87,7 +87,7 @@ static int distinct(const uint64_t *from, int n)
     return count;
 }
 
-/* Returns how many different orders there were. */
+/* Trains on both devices and compares bits. Returns the number of distinct orders. */
 static int train_on_both(wf_ctx *ctx, const wt_sizes *sizes, int steps, uint32_t without)
 {
     wt_run cpu = wt_open(ctx, "cpu:1"), check = open_check(ctx, wt_seed());
@@ -124,11 +124,12 @@ static int train_on_both(wf_ctx *ctx, const wt_sizes *sizes, int steps, uint32_t
 
 static void test_training_has_the_bits_of_the_cpu(void **state)
 {
-    assert_true(train_on_both(*state, &wt_tiny, 50, 0) > 25); /* memory leaves little choice */
+    /* memory reuse leaves little choice */
+    assert_true(train_on_both(*state, &wt_tiny, 50, 0) > 25);
     assert_int_equal(train_on_both(*state, &wt_tiny, 50, WF_PASS_MEMORY), 50);
 }
 
-/* So large that no copy of the region is kept. */
+/* A model so large that the device keeps no copy of the region. */
 static void test_large_training(void **state)
 {
     const wt_sizes large = {.tokens = 200,
@@ -148,7 +149,7 @@ static void test_large_training(void **state)
     wt_close(&r);
 }
 
-/* Planned bytes are allocated bytes, guards included. */
+/* The plan's bytes equal the allocated bytes, guards included. */
 static void test_memory_is_planned(void **state)
 {
     wf_ctx *ctx = *state;
@@ -167,7 +168,7 @@ static void test_memory_is_planned(void **state)
     wt_close(&r);
 }
 
-/* Two executables of a session, whose region is moved by the second. */
+/* Two executables share a session's region, and compiling the second moves it. */
 static void test_a_shared_region(void **state)
 {
     wf_ctx *ctx = *state;
@@ -227,8 +228,8 @@ static void test_selftest(void **state)
 
 /* ---- Orders ---- */
 
-/* An order is legal when every value is whole wherever it is read. Found out by moving names of values
- * through memory, one for each line of the region and for each state. */
+/* An order is legal when every value is intact wherever it is read. The replay tracks which value
+ * each 64-byte line of the region and each state holds. */
 typedef struct {
     const wf_plan *plan;
     const wf_device *device;
@@ -281,7 +282,7 @@ static void replay_step(const replay *p, int s)
     if (step->workspace >= 0)
         put(p, step->workspace, step->workspace_bytes, NULL);
     for (int i = 0; i < n->nin && step->workspace >= 0; i++)
-        assert_true(holds(p, root_of(p, n->in[i]))); /* not under the workspace */
+        assert_true(holds(p, root_of(p, n->in[i]))); /* the workspace must not overlap an operand */
     for (int k = 0; k < n->nout; k++) {
         const wf_place *place = &p->plan->places[n->id][k];
         if (place->kind == WF_PLACE_STATE)
@@ -347,7 +348,7 @@ static void test_seeds_repeat_orders(void **state)
     assert_true(distinct(a, 8) > 4);
 }
 
-/* All orders of three steps that do not need each other. */
+/* The device draws all orders of three independent steps. */
 static void test_all_orders_are_drawn(void **state)
 {
     wf_ctx *ctx = *state;
@@ -359,7 +360,7 @@ static void test_all_orders_are_drawn(void **state)
     wt_compile(&r, g);
     wt_write(&r, "x", (float[]){1, 2, 3}, 12);
     uint64_t orders[64];
-    for (int i = 0; i < 64; i++) { /* one of six is missing once in 20000 tests */
+    for (int i = 0; i < 64; i++) { /* 64 draws miss one of the six orders once in 20000 tests */
         wt_run_once(&r);
         orders[i] = order_hash(check_of(&r));
         wt_expect(&r, "c", {3, 6, 9});
@@ -389,7 +390,7 @@ static void test_options(void **state)
     assert_int_equal(distinct(seeds, 4), 4);
 }
 
-/* ---- Graphs with little in them ---- */
+/* ---- Nearly empty graphs ---- */
 
 static void test_empty_things(void **state)
 {
@@ -421,7 +422,7 @@ static void test_empty_things(void **state)
 
 /* ---- Broken plans ---- */
 
-/* exp and log of one sum, then their product, and an update of the state from it. */
+/* exp and sin of one sum, their elementwise product, and an update of the state from it. */
 static void compile_small(wt_run *r)
 {
     wf_graph *g = wt_graph(r->ctx);
@@ -484,7 +485,8 @@ static void test_broken_plans(void **state)
     block->offset = offset;
 
     int was = result_of(plan, WF_OP_exp)->block;
-    result_of(plan, WF_OP_exp)->block = result_of(plan, WF_OP_add)->block; /* sin reads it, too */
+    /* sin reads the sum, too */
+    result_of(plan, WF_OP_exp)->block = result_of(plan, WF_OP_add)->block;
     refuses(&r, "(exp) overwrites what node");
     result_of(plan, WF_OP_exp)->block = was;
 
@@ -512,7 +514,7 @@ static void test_broken_plans(void **state)
     wt_close(&r);
 }
 
-/* A state is updated before somebody reads the old version. */
+/* The order must not update a state before its old version was read. */
 static void test_readers_of_old_versions(void **state)
 {
     wt_run r = open_check(*state, 5);
@@ -540,8 +542,8 @@ static bool overlap(const wf_lifetime *a, const wf_lifetime *b)
            b->offset < (a->offset + a->bytes + 63) / 64 * 64;
 }
 
-/* One lifetime after the other is made too short. Where that moves a block onto another that is
- * needed at the same time, and nowhere else, the plan is refused. */
+/* Shortens one lifetime at a time. The device must refuse the plan exactly when the new packing
+ * puts two live blocks in the same memory. */
 static void test_short_lifetimes(void **state)
 {
     wf_ctx *ctx = *state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_checkpoint.c - checkpoints when all goes well: what is written and found, replaced and kept; locks; states of a
- * session through a file and back. test_checkpoint_faults.c has what goes wrong.
+ * test_checkpoint.c - checkpoints without faults: writing and finding, replacing and retaining,
+ * locks, and saving and loading the states of a session. test_checkpoint_faults.c covers faults.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,12 +30,12 @@ static void test_written_and_found(void **state)
 {
     wt_checkpoints t;
     wt_checkpoints_make(&t, *state);
-    wt_expect_step(&t, -1, -1, 0); /* no folder yet */
+    wt_expect_step(&t, -1, -1, 0); /* the folder does not exist */
     wt_lock(&t);
-    wt_expect_step(&t, -1, -1, 0); /* an empty one */
+    wt_expect_step(&t, -1, -1, 0); /* the folder is empty */
     wt_save(&t, 10, 'a');
     wt_save(&t, 200, 'b');
-    wt_save(&t, 123456789, 'c'); /* more digits than names usually have */
+    wt_save(&t, 123456789, 'c'); /* more digits than a name usually has */
     wt_expect_step(&t, -1, 123456789, 'c');
     wt_expect_step(&t, 10, 10, 'a');
     wt_expect_step(&t, 200, 200, 'b');
@@ -66,7 +66,7 @@ static void test_manifest_text(void **state)
     assert_non_null(f);
     text[fread(text, 1, sizeof text - 1, f)] = '\0';
     fclose(f);
-    /* 44bc2cf5ad770999 is what xxhsum -H1 says of abc */
+    /* 44bc2cf5ad770999 is the output of xxhsum -H1 for abc */
     char *own = strstr(text, "  \"checksum\": ");
     assert_non_null(own);
     *own = '\0';
@@ -80,7 +80,7 @@ static void test_manifest_text(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* The same step again: the new one takes the place of the old one, and nothing else is left. */
+/* Saving the same step again replaces the checkpoint and leaves nothing else behind. */
 static void test_replaced(void **state)
 {
     wt_checkpoints t;
@@ -93,7 +93,7 @@ static void test_replaced(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* What programs that were ended in the midst of it leave behind. */
+/* Recovers from what an interrupted save or removal leaves behind. */
 static void test_left_behind(void **state)
 {
     wt_checkpoints t;
@@ -101,11 +101,12 @@ static void test_left_behind(void **state)
     wt_lock(&t);
     wt_save(&t, 10, 'a');
     wt_save(&t, 20, 'b');
-    wt_move(&t, "step-00000020", ".step-00000020.old"); /* before the new one had the name */
+    /* interrupted before the new checkpoint was renamed */
+    wt_move(&t, "step-00000020", ".step-00000020.old");
     wt_expect_step(&t, -1, 20, 'b');
     mkdir(wt_path(&t.scratch, "run/.step-00000030.part"), 0777);
     wt_put_text(&t.scratch, "run/.step-00000030.part/x", "x");
-    wt_save(&t, 5, 'z'); /* half removed */
+    wt_save(&t, 5, 'z'); /* a removal interrupted halfway */
     wt_move(&t, "step-00000005", ".step-00000005.gone");
     assert_int_equal(unlink(wt_path(&t.scratch, "run/.step-00000005.gone/state.json")), 0);
     wt_move(&t, "step-00000020", ".step-00000020.old");
@@ -115,7 +116,8 @@ static void test_left_behind(void **state)
     wt_save(&t, 30, 'c');
     wt_expect_entries(&t, "lock step-00000010 step-00000020 step-00000030");
 
-    /* Before the old one was gone: the new one counts, and a third takes the place of both. */
+    /* Interrupted before the old checkpoint was removed: the new one is found, and the next save
+     * replaces both. */
     wt_move(&t, "step-00000030", ".step-00000030.old");
     wt_move(&t, "step-00000020", "kept");
     wt_save(&t, 40, 'd');
@@ -126,8 +128,8 @@ static void test_left_behind(void **state)
     wt_expect_step(&t, 30, 30, 'e');
     wt_expect_entries(&t, "kept lock step-00000010 step-00000030 step-00000040");
 
-    /* The same when the new one was damaged since: the old one stays until there is a whole one. Without its
-     * manifest nobody knows whose it is. */
+    /* The same with a damaged new checkpoint: the old one stays until a complete one exists. A
+     * checkpoint without a manifest has no known owner, so it is renamed. */
     wt_copy(&t, "step-00000040", ".step-00000040.old");
     wt_put_text(&t.scratch, "run/step-00000040/state.json", "");
     wt_expect_step(&t, 40, 40, 'd');
@@ -158,7 +160,7 @@ static void expect_files(wt_checkpoints *t, const char *folder, const char *want
     assert_string_equal(got, wanted);
 }
 
-/* What is not ours is not looked at, not removed and not complained about. */
+/* Files that Weft did not write are not read, removed or reported. */
 static void test_foreign(void **state)
 {
     wt_checkpoints t;
@@ -176,7 +178,8 @@ static void test_foreign(void **state)
     wt_put_text(&t.scratch, "run/step-00000008/notes of mine.txt", "best so far");
     wt_expect_step(&t, -1, 8, 'a');
     assert_string_equal(t.log, "");
-    mkdir(wt_path(&t.scratch, "run/step-00000001"), 0777); /* a name of ours without a manifest */
+    /* a checkpoint's name without a manifest */
+    mkdir(wt_path(&t.scratch, "run/step-00000001"), 0777);
     for (int64_t i = 9; i < 12; i++)
         wt_save(&t, i, 'b');
     wt_ok(t.ctx, wt_retain(&t, 99, 1, 0));
@@ -188,7 +191,8 @@ static void test_foreign(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* Files of others in a checkpoint survive its removal, also beside files that it lists and behind links. */
+/* A user's files in a checkpoint survive its removal, also next to listed files and behind
+ * links. */
 static void test_foreign_files(void **state)
 {
     wt_checkpoints t;
@@ -206,17 +210,18 @@ static void test_foreign_files(void **state)
     wt_expect_entries(&t, "lock step-00000001 step-00000002 step-00000004");
     expect_files(&t, "step-00000001", "model/weights.bin.notes notes.txt");
     assert_int_equal(wf_path_look(wt_path(&t.scratch, "elsewhere/weights.bin")), WF_PATH_FILE);
-    wt_ok(t.ctx, wt_retain(&t, 4, 1, 0)); /* and again */
+    wt_ok(t.ctx, wt_retain(&t, 4, 1, 0)); /* a second removal keeps them too */
     expect_files(&t, "step-00000001", "model/weights.bin.notes notes.txt");
 
-    /* A removal that was interrupted is finished with the same care. */
+    /* Finishing an interrupted removal keeps them, too. */
     wt_save(&t, 5, 'a');
     wt_put_text(&t.scratch, "run/step-00000004/notes.txt", "mine");
     wt_move(&t, "step-00000004", ".step-00000004.gone");
     wt_save(&t, 6, 'a');
     expect_files(&t, "step-00000004", "notes.txt");
 
-    /* A manifest that was damaged meanwhile keeps its files, and keeps nobody from saving. */
+    /* A checkpoint whose manifest was damaged meanwhile keeps its files, and does not prevent
+     * saving. */
     wt_put_text(&t.scratch, "run/step-00000005/manifest.json", "{}");
     wt_move(&t, "step-00000005", ".step-00000005.gone");
     wt_save(&t, 7, 'a');
@@ -243,7 +248,8 @@ static void test_other_runs(void **state)
     wt_expect_entries(&t, "lock step-00000001 step-00000002 step-00000003 step-00000003.bak-1");
     assert_non_null(strstr(t.log, "step-00000003.bak-1"));
     wt_ok(t.ctx, wf_checkpoint_retain(t.ctx, t.run, WT_RUN + 1, 9, 1, 0));
-    wt_ok(t.ctx, wt_retain(&t, 9, 1, 0)); /* 3 is not its own, so 2 is its newest */
+    /* step 3 belongs to the other run, so 2 is this run's newest */
+    wt_ok(t.ctx, wt_retain(&t, 9, 1, 0));
     wt_expect_entries(&t, "lock step-00000002 step-00000003 step-00000003.bak-1");
     wt_ok(t.ctx, wf_checkpoint_set_aside(t.ctx, t.run));
     wt_expect_entries(&t, "lock step-00000002.bak-1 step-00000003.bak-1 step-00000003.bak-2");
@@ -263,7 +269,7 @@ static void test_kept(void **state)
                           "step-00000040 step-00000050 step-00000060 step-00000070 step-00000080");
     wt_ok(t.ctx, wt_retain(&t, 99, 2, 40));
     wt_expect_entries(&t, "lock step-00000000 step-00000040 step-00000070 step-00000080");
-    /* What is not whole does not count: of 80 a file was cut short. */
+    /* Incomplete checkpoints do not count: a file of step 80 is truncated. */
     wt_put_text(&t.scratch, "run/step-00000080/state.json", "");
     wt_ok(t.ctx, wt_retain(&t, 99, 1, 0));
     wt_expect_entries(&t, "lock step-00000070 step-00000080");
@@ -274,7 +280,8 @@ static void test_kept(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* A run that continues below checkpoints of later steps keeps what it saves, and leaves those alone. */
+/* A run that resumes from an early step retains its own checkpoints and leaves those of later steps
+ * alone. */
 static void test_kept_below(void **state)
 {
     wt_checkpoints t;
@@ -295,7 +302,7 @@ static void test_kept_below(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* A file that a manifest could not name, and one that is no file. */
+/* Refuses names that a manifest cannot hold, and entries that are not files. */
 static void test_refused_names(void **state)
 {
     wt_checkpoints t;
@@ -323,7 +330,8 @@ static void test_refused_names(void **state)
 
 /* ---- Locks ---- */
 
-/* In a process of its own: 0 when the lock was taken, 1 when it was refused with this in the sentence. */
+/* Takes the lock in a child process. Returns 0 when it was taken, 1 when it was refused with this
+ * part in the message, 100 + the signal when the child died. */
 static int take_in_child(const wt_checkpoints *t, const char *part, bool die)
 {
     fflush(NULL);
@@ -360,10 +368,11 @@ static void test_locks(void **state)
     assert_null(twice);
     wf_run_lock_release(t.lock);
     assert_int_equal(take_in_child(&t, "", false), 0);
-    assert_int_equal(take_in_child(&t, "", true), 100 + SIGKILL); /* and its number stays */
+    /* the dead process's id stays in the file */
+    assert_int_equal(take_in_child(&t, "", true), 100 + SIGKILL);
     wt_ok(t.ctx, wf_run_lock_take(t.ctx, t.run, &t.lock));
     assert_int_equal(take_in_child(&t, part, false), 1);
-    wt_put_text(&t.scratch, "run/lock", "no number"); /* somebody wrote to it */
+    wt_put_text(&t.scratch, "run/lock", "no number"); /* overwritten by another program */
     assert_int_equal(take_in_child(&t, "another process is already training", false), 1);
     wt_checkpoints_remove(&t);
 }
@@ -393,7 +402,8 @@ static int64_t want_moments(void *user, const char *name)
     return strncmp(name, "m.", 2) == 0 || strcmp(name, "count") == 0 ? 0 : -1;
 }
 
-/* A session with states of several types: w and m.w f32[2,3], m.b f16[5], m.x u8[3], count i32[]. */
+/* Creates a session with states of several types: w and m.w f32[2,3], m.b f16[5], m.x u8[3], count
+ * i32[]. */
 static void make_states(wt_run *r, wf_type of_w)
 {
     wf_graph *g = wt_graph(r->ctx);
@@ -440,9 +450,9 @@ static void test_states(void **state)
     assert_memory_equal(bytes_got, bytes, sizeof bytes);
     wt_ok(ctx, wf_session_read(b.session, "count", &count_got, sizeof count_got));
     assert_int_equal(count_got, count);
-    wt_expect_state(&b, "w", (float[6]){0}, 6); /* was not wanted */
+    wt_expect_state(&b, "w", (float[6]){0}, 6); /* was not selected */
 
-    /* Both ways, by name, type and shape; and nothing is written when it fails. */
+    /* Name, type and shape must match in both directions. A failed load writes nothing. */
     wt_fails(ctx, wf_states_load(b.session, path, NULL, NULL), WF_ERR_FORMAT,
              "the state 'w' is missing");
     wt_ok(ctx, wf_states_save(a.session, scratch.folder, "all.safetensors", NULL, NULL));

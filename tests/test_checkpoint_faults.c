@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_checkpoint_faults.c - what goes wrong with checkpoints: damaged files, disks that are full or fail, folders that cannot be
- * written, memory running out, and programs that are killed at any moment. What was whole before must be found after
- * it, whole.
+ * test_checkpoint_faults.c - faults while saving checkpoints: damaged files, full or failing disks,
+ * folders without write permission, failed allocations, and `kill -9` at any moment. A checkpoint
+ * that was complete before the fault must be found afterwards, intact.
  */
 #define _DEFAULT_SOURCE /* usleep, setgroups */
 #include <setjmp.h>
@@ -58,7 +58,8 @@ static size_t read_all(const char *path, char *to, size_t room)
     return n;
 }
 
-/* The newest is refused with one sentence that has this in it and names the older one, which can be had by its step. */
+/* Expects the newest checkpoint to be refused with one message that contains this part and names
+ * the older one. The older one can be found by its step. */
 static void expect_refused(wt_checkpoints *t, const char *part)
 {
     t->log[0] = '\0';
@@ -88,7 +89,7 @@ static void test_flipped_bits(void **state)
     for (size_t i = 0; i < FILES; i++) {
         size_t n = read_all(wt_path(&t.scratch, newest_files[i]), bytes, sizeof bytes);
         const char *name = strrchr(newest_files[i], '/') + 1;
-        /* Every byte of the manifest, which is read in more ways than one; of others some, the ends included. */
+        /* Damages every byte of the manifest; of other files some bytes, including both ends. */
         bool all = strcmp(name, "manifest.json") == 0;
         for (size_t k = 0; k < (all ? n : 40); k++) {
             size_t at = all ? k : k == 0 ? 0 : k == 1 ? n - 1 : next_random(n);
@@ -123,7 +124,7 @@ static void test_cut_short(void **state)
         expect_refused(&t, name);
         assert_int_equal(unlink(path), 0);
         expect_refused(&t, strcmp(name, "manifest.json") == 0 ? "it has no manifest" : "missing");
-        assert_int_equal(mkdir(path, 0777), 0); /* a folder in its place, or a pipe */
+        assert_int_equal(mkdir(path, 0777), 0); /* a folder or a pipe replaces the file */
         expect_refused(&t, name);
         assert_int_equal(rmdir(path), 0);
         if (strcmp(name, "manifest.json") != 0) {
@@ -131,7 +132,7 @@ static void test_cut_short(void **state)
             expect_refused(&t, "not a regular file");
             assert_int_equal(unlink(path), 0);
         }
-        assert_int_equal(symlink(name, path), 0); /* that cannot be opened, by anybody */
+        assert_int_equal(symlink(name, path), 0); /* a link to itself, which nobody can open */
         expect_refused(&t, name);
         assert_int_equal(unlink(path), 0);
         wt_put(&t.scratch, newest_files[i], bytes, n);
@@ -140,7 +141,7 @@ static void test_cut_short(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* Things that have the name of a checkpoint. */
+/* Folders and files that have a checkpoint's name but are not one. */
 static void test_no_checkpoints(void **state)
 {
     wt_checkpoints t;
@@ -158,7 +159,7 @@ static void test_no_checkpoints(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* Manifests that are well sealed and say what cannot be. */
+/* Manifests with a valid checksum and invalid contents. */
 static void test_hostile_manifests(void **state)
 {
     static const struct {
@@ -212,8 +213,8 @@ static void test_hostile_manifests(void **state)
 
 /* ---- Disks ---- */
 
-/* Each call that makes, writes, syncs or renames a file fails in turn, while a checkpoint is saved for the first time and
- * while it takes the place of another. */
+/* Fails each call that creates, writes, syncs or renames a file in turn, while saving a new
+ * checkpoint and while replacing one. */
 static void sweep_io(wt_checkpoints *t, int64_t step, char letter, int64_t before,
                      char before_letter)
 {
@@ -225,7 +226,8 @@ static void sweep_io(wt_checkpoints *t, int64_t step, char letter, int64_t befor
         wf_ctx_fail_io(t->ctx, 0);
         int64_t found;
         char got = wt_newest(t->ctx, t->run, &found);
-        if (status == WF_OK) { /* nothing failed, or but the removal of an old one, which is told */
+        /* no failure, or only removing an old checkpoint failed, which is logged */
+        if (status == WF_OK) {
             assert_int_equal(got, letter);
             assert_int_equal(found, step);
             if (!reached)
@@ -243,7 +245,7 @@ static void sweep_io(wt_checkpoints *t, int64_t step, char letter, int64_t befor
             }
             assert_int_equal(wf_path_look(wt_path(&t->scratch, "run/.step-00000020.part")),
                              WF_PATH_NONE);
-            if (late) /* as it was, for the next */
+            if (late) /* restore the state for the next round */
                 assert_int_equal(wf_disk_remove(t->ctx, wt_path(&t->scratch, "run/step-00000020")),
                                  WF_OK);
             if (late && before == step)
@@ -267,7 +269,7 @@ static void test_failing_io(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* Keeping few: a failure leaves whole ones or none under their names. */
+/* A failure while retaining leaves complete checkpoints under their names, or nothing. */
 static void test_failing_retain(void **state)
 {
     wt_checkpoints t;
@@ -287,8 +289,8 @@ static void test_failing_retain(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* Files that may not grow beyond some size: a write ends in the middle, as on a full disk. In a process of its own, since
- * the limit stays. */
+/* Limits the file size, so that a write ends in the middle as on a full disk. Runs in a child,
+ * because the limit cannot be lifted. */
 static void child_with_limit(const wt_checkpoints *t)
 {
     wf_ctx *ctx;
@@ -332,7 +334,7 @@ static void test_limited_files(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* A disk that is full: a small one in memory, where the system lets us mount it. */
+/* A full disk: a small tmpfs, where the system permits the mount. */
 static void test_full_disk(void **state)
 {
     wt_checkpoints t;
@@ -346,7 +348,7 @@ static void test_full_disk(void **state)
         skip();
     }
     wt_lock(&t);
-    wt_save(&t, 10, 'a'); /* 5 pages of 16, and 2 of folders' */
+    wt_save(&t, 10, 'a'); /* 5 of 16 pages, plus 2 for folders */
     wt_save(&t, 20, 'b');
     wf_status status = wt_try_save(t.ctx, t.run, 30, 'c');
     bool full = status == WF_ERR_IO && strstr(wf_ctx_message(t.ctx), "No space left") &&
@@ -356,7 +358,7 @@ static void test_full_disk(void **state)
     int64_t step, again = 0;
     char letter = wt_newest(t.ctx, t.run, &step), after = 0;
     wt_expect_entries(&t, "lock step-00000010 step-00000020");
-    /* When there is room again it goes on. */
+    /* Saving works again once there is room. */
     wf_status kept = wt_retain(&t, 99, 1, 0);
     wf_status saved = wt_try_save(t.ctx, t.run, 30, 'c');
     after = wt_newest(t.ctx, t.run, &again);
@@ -374,7 +376,8 @@ static void test_full_disk(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* A folder that may not be written. The administrator may, so as somebody else. */
+/* A folder without write permission. Root switches to another user first, because root may write
+ * anywhere. */
 static void child_without_rights(const wt_checkpoints *t)
 {
     wf_ctx *ctx;
@@ -388,7 +391,7 @@ static void child_without_rights(const wt_checkpoints *t)
                 wt_try_save(ctx, t->run, 20, 'b') == WF_ERR_IO &&
                 strstr(wf_ctx_message(ctx), "Permission denied");
     int64_t step;
-    good = good && wt_newest(ctx, t->run, &step) == 'a' && step == 10; /* it may be read */
+    good = good && wt_newest(ctx, t->run, &step) == 'a' && step == 10; /* reading is permitted */
     if (!good)
         fprintf(stderr, "%s\n", wf_ctx_message(ctx));
     _exit(good ? 0 : 1);
@@ -417,7 +420,7 @@ static void test_read_only(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* A checkpoint of another owner: it is there, and must not count as missing. */
+/* A checkpoint that another user owns exists but cannot be read. It must not count as missing. */
 static void child_that_cannot_read(wt_checkpoints *t)
 {
     wf_checkpoint_found f;
@@ -464,7 +467,8 @@ static void test_unreadable(void **state)
 
 /* ---- Memory ---- */
 
-/* Every allocation fails in turn. Once the checkpoint has its name only the removal of others can still fail. */
+/* Fails every allocation in turn. After the checkpoint has its name, only the removal of others can
+ * fail. */
 static void test_memory_of_saving(void **state)
 {
     wt_checkpoints t;
@@ -490,7 +494,7 @@ static void test_memory_of_saving(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* Never another than the newest because memory ran out. */
+/* When an allocation fails, wf_checkpoint_find must not return an older checkpoint. */
 static void test_memory_of_finding(void **state)
 {
     wt_checkpoints t;
@@ -512,7 +516,7 @@ static void test_memory_of_finding(void **state)
 
 /* ---- Being killed ---- */
 
-/* The message of the call that was to fail is where this process ends. */
+/* Kills this process when the injected failure logs its message. */
 static void end_at_once(void *user, wf_log_level level, const char *message)
 {
     (void)user, (void)level;
@@ -533,7 +537,7 @@ static void child_ended_at(const wt_checkpoints *t, uint64_t nth, int64_t step, 
     _exit(1);
 }
 
-/* At each call that makes, writes, syncs or renames a file, in turn. */
+/* Kills the process at each call that creates, writes, syncs or renames a file, in turn. */
 static void test_killed_at_each_call(void **state)
 {
     wt_checkpoints t;
@@ -570,7 +574,8 @@ static void test_killed_at_each_call(void **state)
     wt_checkpoints_remove(&t);
 }
 
-/* Saves one after the other, letter by letter, the same step again or the next, and keeps two. */
+/* Saves checkpoints of increasing letters, either the same step again or the next one, and retains
+ * two. */
 static void child_that_saves(const wt_checkpoints *t, uint64_t seed)
 {
     wf_ctx *ctx;
@@ -581,7 +586,8 @@ static void child_that_saves(const wt_checkpoints *t, uint64_t seed)
     int64_t step;
     char letter = wt_newest(ctx, t->run, &step);
     for (;;) {
-        /* The same step again, or the next: what a run that goes on from its last checkpoint does. */
+        /* A run that resumes from its last checkpoint saves the same step again, or the next
+         * one. */
         step = step < 0 ? 10 : step + (next_random(2) ? 10 : 0);
         letter = letter == 0 || letter == 'z' ? 'a' : (char)(letter + 1);
         if (wt_try_save(ctx, t->run, step, letter) != WF_OK ||
@@ -589,7 +595,7 @@ static void child_that_saves(const wt_checkpoints *t, uint64_t seed)
             fprintf(stderr, "%s\n", wf_ctx_message(ctx));
             _exit(1);
         }
-        /* Told by a byte, which comes after the checkpoint is there. */
+        /* Reports the letter after the checkpoint is complete. */
         if (write(STDOUT_FILENO, &letter, 1) != 1)
             _exit(8);
     }
@@ -614,17 +620,17 @@ static pid_t start_saving(const wt_checkpoints *t, int *from)
     return child;
 }
 
-/* After each kill a whole one is found: the last that was told of, or the one after it. */
+/* After each kill the newest checkpoint is complete: the last one reported, or the next. */
 static void test_killed(void **state)
 {
     enum { ROUNDS = 300 };
     wt_checkpoints t;
-    /* In memory, if it can be, where it takes no time to sync: many are killed in between then. */
+    /* Uses memory when it can: without the time to sync, more kills hit other steps of a save. */
     if (wf_path_look("/dev/shm") == WF_PATH_FOLDER)
         setenv("TMPDIR", "/dev/shm", 0);
     wt_checkpoints_make(&t, *state);
     random_state = wt_seed();
-    /* Long enough for some of them; how long one takes is the disk's. */
+    /* Scales the delays before a kill with the time that one save takes. */
     wt_lock(&t);
     uint64_t began = wf_clock_ns();
     wt_save(&t, 5, 'x');
@@ -649,7 +655,7 @@ static void test_killed(void **state)
         close(from);
         int64_t step;
         char got = wt_newest(t.ctx, t.run, &step);
-        assert_string_equal(t.log, ""); /* nothing that looks whole and is not */
+        assert_string_equal(t.log, ""); /* no checkpoint looks complete without being so */
         char next = last == 0 || last == 'z' ? 'a' : (char)(last + 1);
         if (got != last && got != next)
             fail_msg("round %d: found '%c' after '%c'", round, got ? got : '-', last ? last : '-');

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_checkpoints_oracle.c - random checkpoints, changed keys and damaged files against an independent
- * implementation in NumPy (tests/oracle/checkpoints.py), where Python has the package.
+ * test_checkpoints_oracle.c - compares random checkpoints, renamed keys and damaged files with an
+ * independent reader in NumPy (tests/oracle/checkpoints.py). Skipped when Python has no NumPy.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_checksum.c - checksums as the reference implementation of XXH64 gives them, whole and in pieces. */
+/*
+ * test_checksum.c - compares checksums with the reference implementation of XXH64, in one call and
+ * in pieces.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +27,7 @@ static int fill(void **state)
     return 0;
 }
 
-/* By xxhash.xxh64(bytes[:n]).intdigest() of Python's xxhash 3. */
+/* Computed by xxhash.xxh64(bytes[:n]).intdigest() of Python's xxhash 3. */
 static void test_known(void **state)
 {
     (void)state;
@@ -44,7 +47,7 @@ static void test_known(void **state)
         assert_true(wf_checksum(bytes, known[i].count) == known[i].sum);
 }
 
-/* Vectors of the FNV authors' test program. */
+/* Vectors from the test program of FNV's authors. */
 static void test_fnv1a(void **state)
 {
     (void)state;
@@ -71,7 +74,8 @@ static void test_pieces(void **state)
             at += n;
         }
         assert_true(wf_checksum_end(&s) == wf_checksum(bytes, total));
-        assert_true(wf_checksum_end(&s) == wf_checksum(bytes, total)); /* asking changes nothing */
+        /* wf_checksum_end does not change the state */
+        assert_true(wf_checksum_end(&s) == wf_checksum(bytes, total));
     }
 }
 

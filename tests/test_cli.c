@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cli.c - runs the program as a user does, with every command, every flag and the mistakes one
- * makes: what it prints, where it prints it, and with which exit status it ends.
+ * test_cli.c - runs the program with every command, every flag and common mistakes. Checks the
+ * output, the stream it goes to, and the exit status.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 /* ---- Running it ---- */
 
 static char folder[] = "/tmp/weft_test_cli.XXXXXX";
-static char out[1 << 20], err[1 << 16]; /* of the last run */
+static char out[1 << 20], err[1 << 16]; /* stdout and stderr of the last run */
 
 static void read_back(const char *name, char *to, size_t size)
 {
@@ -34,7 +34,7 @@ static void read_back(const char *name, char *to, size_t size)
     remove(path);
 }
 
-/* Runs the program with arguments in the language of the shell, and returns its exit status. */
+/* Runs the program with arguments in shell syntax and returns its exit status. */
 static int run(const char *args)
 {
     char command[1024];
@@ -61,7 +61,7 @@ static void prints(const char *text)
         fail_msg("'%s' is missing in:\n%s", text, out);
 }
 
-/* ---- JSON: only whether it is ---- */
+/* ---- A JSON validator ---- */
 
 static const char *json_value(const char *s);
 
@@ -82,7 +82,7 @@ static const char *json_string(const char *s)
     return s + 1;
 }
 
-/* Items up to `close`, each with a key in an object. */
+/* Skips items up to `close`; each item of an object has a key. */
 static const char *json_items(const char *s, char close)
 {
     s = json_space(s);
@@ -181,7 +181,7 @@ static void test_help(void **state)
     prints("(default: cpu)");
 }
 
-/* Without a command there is nothing to do, and the help is no result. */
+/* Without a command the program prints its help to stderr and fails. */
 static void test_no_command(void **state)
 {
     (void)state;
@@ -214,7 +214,7 @@ static void test_mistakes(void **state)
 {
     (void)state;
     static const struct {
-        const char *args, *sentence; /* all of stderr */
+        const char *args, *sentence; /* sentence: all of stderr */
     } cases[] = {
         {"selftset", "weft: there is no command 'selftset'; did you mean 'selftest'?"},
         {"xyzzy", "weft: there is no command 'xyzzy'; 'weft help' lists them"},
@@ -275,7 +275,7 @@ static void test_mistakes(void **state)
     assert_string_equal(out, "");
 }
 
-/* A word of any length gives one line. */
+/* Arguments of any length give one line of output. */
 static void test_long_words(void **state)
 {
     (void)state;
@@ -288,7 +288,7 @@ static void test_long_words(void **state)
     }
 }
 
-/* A result that cannot be written is a failure. */
+/* A full disk is an error. */
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -325,8 +325,8 @@ static void test_devices(void **state)
     prints("\"threads\": ");
 }
 
-/* A device that needs a plugin: with one (a mock, which computes nothing) it is there, with another file
- * it says why not. */
+/* The pjrt device is available with a plugin (a mock, which computes nothing). With another file,
+ * the program prints the reason. */
 static void test_plugin(void **state)
 {
     (void)state;
@@ -352,7 +352,7 @@ static void test_plugin(void **state)
 
 /* ---- ops ---- */
 
-/* The line of the table that begins with `name`, or NULL; ends in a newline. */
+/* Returns the row of the table that begins with `name`, up to a newline; NULL if there is none. */
 static const char *row_of(const char *name)
 {
     size_t n = strlen(name);
@@ -362,7 +362,7 @@ static const char *row_of(const char *name)
     return NULL;
 }
 
-/* The marks in a row, as a bit set over the types that the heading names. */
+/* Returns the types that a row marks, by the names in the heading. */
 static wf_type_set marked_types(const char *row)
 {
     char heading[256], marks[256];
@@ -376,7 +376,7 @@ static wf_type_set marked_types(const char *row)
     return types;
 }
 
-/* What the table says is what the tables of the first device say. */
+/* The printed table matches the kernels of the first device. */
 static void test_ops(void **state)
 {
     (void)state;
@@ -479,7 +479,7 @@ static void test_selftest(void **state)
     prints("\"commit\"");
 }
 
-/* Every run has a seed of its own unless it is given one. */
+/* Each run draws its own seed unless --seed is given. */
 static void test_selftest_seeds_differ(void **state)
 {
     (void)state;
@@ -536,7 +536,7 @@ static void test_plan(void **state)
     prints_json();
 }
 
-/* The graph after all passes is a graph as well, and planning it again changes little. */
+/* The graph after all passes can be read as text and planned again. */
 static void test_plan_files(void **state)
 {
     (void)state;
@@ -554,12 +554,12 @@ static void test_plan_files(void **state)
         "plan tiny >%s/o; ln -s o %s/l && \"$WEFT_PROGRAM\" plan tiny --text %s/l --overwrite && "
         "test -h %s/l && cat %s/o; rm %s/[ol]",
         folder, folder, folder, folder, folder, folder);
-    succeeds(args); /* through a link, which stays */
+    succeeds(args); /* writes through a link and keeps the link */
     prints("weft-graph 1\n");
     snprintf(args, sizeof args, "plan tiny --svg %s/none/s", folder);
     assert_int_equal(run(args), 1);
     assert_non_null(strstr(err, "weft plan: cannot create "));
-    /* A link stays one: what it leads to is written. */
+    /* Writes the target of a dangling link and keeps the link. */
     snprintf(args, sizeof args,
              "plan tiny --text %s/link && test -L %s/link && head -1 %s/t; rm %s/link %s/t", folder,
              folder, folder, folder, folder);

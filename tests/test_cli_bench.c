@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cli_bench.c - weft bench as a user runs it, on a tiny checkpoint and the smallest example: that every
- * figure is there and makes sense, whichever form it is printed in, and the mistakes one makes.
+ * test_cli_bench.c - runs weft bench on a tiny checkpoint and the smallest example. Every figure is
+ * present and plausible in each output format, and mistakes get a message.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,12 +20,12 @@
 #include "support.h"
 
 #define LLAMA "tests/fixtures/models/llama"
-/* Enough memory to measure something with, and quickly. */
+/* Little memory and few repetitions, to be quick. */
 #define QUICK " --stream 1 --repetitions 2 -q"
 
 static wt_program p;
 
-/* "bench" of stdout as JSON, in the arena. */
+/* Parses stdout as JSON and returns its "bench" object, which the arena owns. */
 static const wf_json_node *bench(wf_arena *arena)
 {
     wf_json_node *node;
@@ -36,7 +36,7 @@ static const wf_json_node *bench(wf_arena *arena)
     return b;
 }
 
-/* Numbers above 0; `keys` ends with NULL. */
+/* Expects numbers above 0; `keys` ends with NULL. */
 static void assert_positive(const wf_json_node *object, const char *const *keys)
 {
     assert_non_null(object);
@@ -72,7 +72,8 @@ static void assert_head(const wf_json_node *b, const char *mode)
                     KEYS("cores", "hardware_threads", "memory_bytes", "device_threads"));
 }
 
-/* A share of the machine's best, or null: on a busy machine that may have been measured too low. */
+/* Expects a share of the machine's peak, or null: on a busy machine the measured peak may be too
+ * low. */
 static void assert_share(const wf_json_node *row, const char *key)
 {
     const wf_json_node *share = wf_json_get(row, key);
@@ -124,7 +125,7 @@ static void test_model(void **state)
     assert_texts(model, KEYS("name", "family", "kv_type"));
     assert_positive(model, KEYS("parameters", "weight_bytes", "context_tokens", "load_s",
                                 "planned_bytes", "peak_resident_bytes"));
-    assert_non_null(wf_json_get(model, "packing_s")); /* 0: weights of floats stay mapped */
+    assert_non_null(wf_json_get(model, "packing_s")); /* may be 0: float weights stay mapped */
     assert_int_equal(wf_json_get(b, "results")->count, 2);
     for (size_t i = 0; i < 2; i++) {
         const wf_json_node *r = row(b, "results", i);
@@ -145,11 +146,11 @@ static void test_model(void **state)
         assert_positive(row(b, "ops", i), KEYS("launches"));
         all += wf_json_get_number(row(b, "ops", i), "time_share", NAN);
     }
-    assert_true(fabs(all - 2) < 1e-6); /* of both tests */
+    assert_true(fabs(all - 2) < 1e-6); /* 1 for each of the two tests */
     wf_arena_free(&arena);
 }
 
-/* Bytes and FLOPs by hand: what one token, the first, reads and computes. */
+/* Computes bytes and FLOPs of the first token by hand. */
 static void test_work(void **state)
 {
     wf_ctx *ctx = *state;
@@ -187,7 +188,7 @@ static void test_train(void **state)
     assert_texts(t, KEYS("example", "precision"));
     assert_positive(t, KEYS("batch", "length_tokens", "parameters", "planned_bytes",
                             "peak_resident_bytes", "last_loss"));
-    /* weights that know nothing: the logarithm of the vocabulary */
+    /* the loss of untrained weights is about log(vocab) */
     double loss = wf_json_get_number(t, "first_loss", NAN);
     if (!(fabs(loss - log(128)) < 0.2))
         fail_msg("the loss begins at %g, not at %g", loss, log(128));
@@ -231,7 +232,7 @@ static void test_ops(void **state)
     wf_arena_free(&arena);
 }
 
-/* Every case of the table is one that the device can run. */
+/* The cpu can run every case of the table. */
 static void test_case_table(void **state)
 {
     wf_ctx *ctx = *state;
@@ -240,14 +241,15 @@ static void test_case_table(void **state)
     for (const wf_bench_case *c = wf_bench_cases; c->op; c++) {
         wf_memory memory;
         if (strcmp(c->op, "adamw") == 0)
-            assert_false(wf_bench_case_packs(device, c)); /* it writes */
+            /* a case that writes the weight is not packed */
+            assert_false(wf_bench_case_packs(device, c));
         if (wf_bench_case_plan(device, c, &memory) != WF_OK)
             fail_msg("%s %s: %s", c->op, c->shape, wf_ctx_message(ctx));
     }
     wf_device_close(device);
 }
 
-/* ---- Forms ---- */
+/* ---- Output formats ---- */
 
 static void test_forms(void **state)
 {
@@ -265,7 +267,7 @@ static void test_forms(void **state)
                                           " -n 4 --no-peak --repetitions 1 -q --json $D/b.json && "
                                           "cat $D/b.json"),
                      0);
-    wt_program_out(&p, "tg4"); /* of both */
+    wt_program_out(&p, "tg4"); /* in the table and in the JSON */
     wt_program_out(&p, "\"tokens_per_s_best\": ");
     wt_program_out(&p, "tokens/s");
 }
@@ -310,7 +312,7 @@ static void test_mistakes(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char args[256];
         snprintf(args, sizeof args, "bench %s", cases[i].args);
-        if (strstr(args, "--json")) { /* what could be printed was */
+        if (strstr(args, "--json")) { /* the results were printed before the file failed */
             assert_int_equal(wt_program_run(&p, args), cases[i].code);
             wt_program_err(&p, cases[i].sentence);
         } else {
@@ -327,7 +329,7 @@ static void test_times(void **state)
     for (int i = 0; i < 3; i++)
         wf_bench_times_add(&t, s[i]);
     assert_true(wf_bench_times_best(&t) == 1 && wf_bench_times_median(&t) == 2);
-    /* 1, 4 and 2 a second */
+    /* rates of 1, 4 and 2 per second */
     assert_true(fabs(wf_bench_rate_mean(&t, 4) - 7.0 / 3) < 1e-12);
     assert_true(fabs(wf_bench_rate_deviation(&t, 4) - sqrt(7.0 / 3)) < 1e-12);
     wf_bench_times_add(&t, 0);
@@ -349,7 +351,7 @@ static int clean(void **state)
     return 0;
 }
 
-/* No rate prints more than 100% of the peak. */
+/* No share exceeds 100% of the peak. */
 static void test_share(void **state)
 {
     (void)state;

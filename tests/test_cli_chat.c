@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cli_chat.c - weft chat on a pseudo-terminal, as a user types to it, and with a pipe as its input. */
+/*
+ * test_cli_chat.c - runs weft chat on a pseudo-terminal, as a user types, and with a pipe as its
+ * input.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,12 +50,13 @@ static void has(const char *text, const char *part)
         fail_msg("'%s' is missing in: %s", part, text);
 }
 
-/* Types a line and returns what came until the next prompt. */
+/* Types a line and returns the output up to the next prompt. */
 static const char *say(const char *line)
 {
     wt_terminal_type(&t, line);
     wt_terminal_type(&t, "\r");
-    wt_terminal_await(&t, "\x1b[?2004l\r\n"); /* the end of the text, however often it was drawn */
+    /* end of the input line, however often it was redrawn */
+    wt_terminal_await(&t, "\x1b[?2004l\r\n");
     return wt_terminal_await(&t, PROMPT);
 }
 
@@ -76,7 +80,7 @@ static int count_lines(const char *text)
     return n;
 }
 
-/* The variable becomes the id of a text that is one token. */
+/* Sets the shell variable to the id of a text that must be one token. */
 static void find_token(const char *text, const char *variable)
 {
     char command[256];
@@ -87,12 +91,12 @@ static void find_token(const char *text, const char *variable)
     setenv(variable, p.out, 1);
 }
 
-/* An answer is one line. */
+/* Makes the model answer with letters only, so each answer is one line. */
 #define LETTERS " --logit-bias $LETTER+1000 "
 
 /* ---- Commands ---- */
 
-/* Text from a pipe is never a command: every line is a question. */
+/* Input from a pipe is never a command: every line is a question. */
 static void test_pipe_has_no_commands(void **state)
 {
     (void)state;
@@ -103,10 +107,10 @@ static void test_pipe_has_no_commands(void **state)
     assert_string_equal(p.err, "");
     assert_int_equal(count_lines(p.out), 3);
     assert_false(exists("piped"));
-    /* No line is joined to the next one. */
+    /* No line continues on the next one. */
     assert_int_equal(wt_program_shell(&p, "printf 'a\\\\\\nb\\n\"\"\"\\nc\\n' | " CHAT LETTERS), 0);
     assert_int_equal(count_lines(p.out), 4);
-    /* A terminal for stderr does not make the pipe one. */
+    /* With a terminal on stderr the input is still a pipe. */
     wt_terminal_start(&t, "echo \"/save $D/piped\" | " CHAT);
     assert_int_equal(wt_terminal_end(&t), 0);
     assert_false(exists("piped"));
@@ -144,7 +148,7 @@ static void test_commands(void **state)
     say("/system be kind");
     say("hello");
     has(say("/tokens"), "3 messages, ");
-    say(" /again"); /* a space before the slash makes it text */
+    say(" /again"); /* a leading space makes it text */
     snprintf(line, sizeof line, "/save %s", wt_path(&p.scratch, "saved"));
     say(line);
     say("/reset");
@@ -163,7 +167,7 @@ static void test_commands(void **state)
     wf_arena_free(&arena);
 }
 
-/* The same answer again at temperature 0. */
+/* At temperature 0, /regen gives the same answer. */
 static void test_regen(void **state)
 {
     (void)state;
@@ -175,7 +179,7 @@ static void test_regen(void **state)
     finish();
 }
 
-/* A file is replaced only after a yes. */
+/* /save replaces a file only after confirmation. */
 static void test_save_asks(void **state)
 {
     (void)state;
@@ -201,7 +205,7 @@ static void test_save_asks(void **state)
         else
             assert_string_equal(file_text("precious"), "precious\n");
     }
-    /* Nobody can be asked: refused. */
+    /* Without a terminal to ask on, it is refused. */
     wt_put_text(&p.scratch, "precious", "precious\n");
     wt_terminal_start(&t, CHAT " 2>\"$D/err\"");
     wt_terminal_type(&t, line);
@@ -220,7 +224,7 @@ static void test_save_asks(void **state)
 
 /* ---- Generated text ---- */
 
-/* A model that generates control characters: they reach a pipe as they are and a terminal made visible. */
+/* Generated control characters reach a pipe unchanged and are escaped on a terminal. */
 static void test_control_characters(void **state)
 {
     (void)state;
@@ -247,17 +251,17 @@ static void test_control_characters(void **state)
     assert_int_equal(wt_terminal_end(&t), 0);
     assert_string_equal(t.seen, "\\x1b\r\n1 token, 1 byte\r\n");
 
-    /* In JSON every control character is an escape, those of C1 included. */
+    /* JSON escapes every control character, including C1. */
     assert_int_equal(
         wt_program_shell(&p, "\"$W\" run " LLAMA " -q -n 1 --json -p '\\x1b[\\xc2\\x9b\\x7f'"), 0);
     wt_program_out(&p, "\"\\u001b[\\u009b\\u007f\"");
 }
 
-/* ---- A terminal ---- */
+/* ---- On a terminal ---- */
 
 #define PASTED(text) "\x1b[200~" text "\x1b[201~"
 
-/* -q takes the confirmations away. */
+/* Without -q: prints confirmations. */
 #define TALKATIVE "\"$W\" chat " LLAMA " -n 4 -s 3 "
 
 static void test_confirmations(void **state)
@@ -270,7 +274,7 @@ static void test_confirmations(void **state)
     has(say("/system"), "system prompt removed\r\n");
     has(say("/clear"), "conversation cleared\r\n");
     finish();
-    /* On stderr: stdout has the answers alone. */
+    /* Confirmations go to stderr; stdout has only the answers. */
     wt_terminal_start(&t, TALKATIVE ">\"$D/out\"");
     wt_terminal_await(&t, PROMPT);
     say("/temp 0");
@@ -279,7 +283,7 @@ static void test_confirmations(void **state)
     assert_string_equal(file_text("out"), "");
 }
 
-/* Eight lines that are pasted are one question, even if they look like commands. */
+/* A paste is one question, even when it has several lines that look like commands. */
 static void test_paste(void **state)
 {
     (void)state;
@@ -326,7 +330,7 @@ static void test_load(void **state)
     snprintf(line, sizeof line, "/load %s", wt_path(&p.scratch, "large"));
     assert_int_equal(wt_program_shell(&p, "truncate -s 1G \"$D/large\""), 0);
     has(say(line), "is larger than 16777216 bytes");
-    has(say("/tokens"), "3 messages, "); /* the conversation is what it was */
+    has(say("/tokens"), "3 messages, "); /* the conversation did not change */
     snprintf(line, sizeof line, "/save %s", wt_path(&p.scratch, "good"));
     has(say(line), "saved 3 messages to ");
     say("/reset");
@@ -342,7 +346,7 @@ static void test_load(void **state)
     finish();
 }
 
-/* Ctrl-Z: the shell gets its terminal back, and the text is there again afterwards. */
+/* Ctrl-Z returns the terminal to the shell in cooked mode; fg draws the text again. */
 static void test_suspend(void **state)
 {
     (void)state;
@@ -372,7 +376,8 @@ static void test_history(void **state)
     wt_terminal_await(&t, "> a question to remember");
     wt_terminal_type(&t, "\x15");
     finish();
-    /* Not here, and not there; a pipe leaves nothing either. */
+    /* None of these saves the question: two ways to turn the history off, an unwritable folder, a
+     * pipe. */
     start(CHAT "--no-history");
     say("a secret");
     finish();
@@ -384,14 +389,14 @@ static void test_history(void **state)
     finish();
     wt_program_shell(&p, "echo a secret | " CHAT);
     assert_null(strstr(file_text("weft/chat_history"), "secret"));
-    /* Without XDG_STATE_HOME it is in the home folder. */
+    /* Without XDG_STATE_HOME the history is in the home folder. */
     start("unset XDG_STATE_HOME; export HOME=\"$D\"; " CHAT);
     say("at home");
     finish();
     assert_string_equal(file_text(".local/state/weft/chat_history"), "at home\n");
 }
 
-/* Colour: on a terminal unless the environment or the flag says otherwise. */
+/* Colour is on for a terminal, unless the environment or the flag turns it off. */
 static void test_color(void **state)
 {
     (void)state;
@@ -421,7 +426,7 @@ static void test_color(void **state)
     wt_program_fails(&p, 2, "chat " LLAMA " --color blue", "--color is auto, always or never");
 }
 
-/* An answer of words is wrapped on a terminal and one line in a file. */
+/* A long answer wraps on a terminal and is one line in a file. */
 static void test_wrapped_answer(void **state)
 {
     (void)state;
@@ -449,17 +454,17 @@ static void test_context_shift(void **state)
     assert_int_equal(count_lines(p.out), 12);
     wt_program_err(&p, "note: the context of 128 tokens is full; the model no longer sees the "
                        "oldest ");
-    /* Half of the context is free after a shift: not every question needs one. */
+    /* A shift frees half of the context, so not every question needs one. */
     int notes = 0;
     for (const char *at = p.err; (at = strstr(at, "note: ")) != NULL; at++)
         notes += strncmp(at, "note: the context", 17) == 0;
     assert_in_range(notes, 1, 6);
-    /* As before, if asked for. */
+    /* --no-context-shift fails instead. */
     strcat(command, " --no-context-shift");
     assert_int_equal(wt_program_shell(&p, command), 2);
     wt_program_err(&p, "tokens and the context only 128; /reset begins a new one");
 
-    /* What the model no longer sees is saved nevertheless. */
+    /* /save also writes messages that the model no longer sees. */
     char line[512];
     start(TALKATIVE " -sys 'be kind'");
     for (int i = 0; i < 12; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cli_convert.c - `weft convert` and `weft quantize` as a user runs them, mistakes included. */
+/* test_cli_convert.c - runs `weft convert` and `weft quantize`, including mistakes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,10 +19,10 @@
 #define MODEL "tests/fixtures/models/llama"
 
 static wt_scratch scratch;
-static char err[8192]; /* of the last run */
+static char err[8192]; /* stderr of the last run */
 
-/* Runs the program in the language of the shell, where $D is the scratch folder; nothing may come out on
- * stdout. Returns the exit status. */
+/* Runs the program with arguments in shell syntax, where $D is the scratch folder. Stdout must stay
+ * empty. Returns the exit status. */
 static int run(const char *args)
 {
     char command[1024], out[16];
@@ -50,7 +50,7 @@ static void succeeds(const char *args)
         fail_msg("weft %s: exit status %d, and said: %s", args, code, err);
 }
 
-/* Fails with this status, and its only line has the words in it. */
+/* Expects this exit status and one line on stderr that contains the words. */
 static void fails(const char *args, int code, const char *words)
 {
     int got = run(args);
