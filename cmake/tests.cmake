@@ -108,6 +108,11 @@ if(WEFT_PYTHON)
         ENVIRONMENT "${environment};PYTHONDONTWRITEBYTECODE=1")
 endif()
 
+# Whole models on a device that has kernels for core ops only.
+add_test(NAME parity_core COMMAND test_parity WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+set_tests_properties(parity_core PROPERTIES TIMEOUT 600
+    ENVIRONMENT "${environment};WEFT_PARITY_DEVICE=core")
+
 # Whole models and training in narrow types once more, on a plugin; without one the tests say so. Once
 # is enough: nearly all of the time is the plugin's, which is not sanitized.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")

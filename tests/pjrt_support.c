@@ -2,6 +2,8 @@
 /* pjrt_support.c - real plugins, and folders for the cache of programs. */
 #include "pjrt_support.h"
 
+#include "core_device.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -39,7 +41,7 @@ bool wt_can_open(const char *device)
     wf_device *opened;
     if (wf_ctx_new(&ctx) != WF_OK)
         return false;
-    bool ok = wf_device_open(ctx, device, &opened) == WF_OK;
+    bool ok = wt_device_open(ctx, device, &opened) == WF_OK;
     if (ok)
         wf_device_close(opened);
     else

@@ -416,6 +416,11 @@ static void test_each_op(void **state)
         }
         prints("\nkernels ");
     }
+    succeeds("ops --device cpu");
+    prints("cpu: kernels for ");
+    prints(", 0 expanded\n");
+    succeeds("ops softmax");
+    prints("launches instead of 1, ");
     succeeds("ops attention");
     prints("operands    5 to 7\n");
     prints("gradient    wf_grad_attention\n");
@@ -465,6 +470,8 @@ static void test_selftest(void **state)
     prints("), seed 7\n");
     prints(" cases of 1 op on cpu:1 in ");
     prints(" s, seed 7: all passed\n");
+    succeeds("selftest --op relu2 --seed 7 --expand relu2,relu");
+    prints("all passed");
     succeeds("selftest -d cpu:1 --op=relu2 -s 7 -v");
     prints("\nrelu2 ");
     prints(" 0 failures  worst error ");
@@ -529,6 +536,8 @@ static void test_plan(void **state)
     prints("memory over time");
     prints("the busiest step is ");
     prints("\nby op");
+    succeeds("plan tiny --batch 2 --explain --expand rms_norm");
+    prints("expanded into ops that cpu has kernels for:\n  rms_norm ");
     succeeds("plan tiny -b 2 -f decode --json");
     prints_json();
     prints("\"lower_bound\"");

@@ -255,7 +255,8 @@ static void test_ops_that_cannot_read_it(void **state)
     wf_value *w = weight(g);
     wf_value *x = wf_embed(g, w, wf_input(g, "ids", WF_I32, 1, D(3)));
     wf_output(g, "logits", wf_linear(g, x, w, NULL));
-    refuse(ctx, g, "device cpu has no kernel for embed(f32[4,8], i32[3]) with a packed state");
+    refuse(ctx, g,
+           "device cpu has no kernel for gather_rows(f32[4,8], i32[3]) with a packed state");
 
     g = wt_graph(ctx);
     wf_output(g, "w", weight(g));
@@ -272,7 +273,9 @@ static void test_ops_that_cannot_read_it(void **state)
 
     g = wt_graph(ctx); /* as x, which is not the operand that may be */
     wf_output(g, "y", wf_linear(g, weight(g), wf_input(g, "v", WF_F32, 2, D(5, 8)), NULL));
-    refuse(ctx, g, "no kernel for linear(f32[4,8], f32[5,8]) with a packed state");
+    refuse(
+        ctx, g,
+        "no kernel for matmul(f32[4,8], f32[5,8]; transpose_a=0 transpose_b=1) with a packed state");
 
     wf_value *many[40]; /* among more operands than there are bits */
     g = wt_graph(ctx);

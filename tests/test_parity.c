@@ -11,7 +11,7 @@
  * Adam makes full steps of noise. It has absolute bounds instead.
  *
  * WEFT_PARITY_DEVICE names another device than the cpu, which is then compared with the cpu as well;
- * where it cannot be opened, nothing is done.
+ * where it cannot be opened, nothing is done. "core" is a device with kernels for core ops only.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core_device.h"
 #include "parity_model.h"
 #include "pjrt_support.h"
 
@@ -309,7 +310,7 @@ static void open_bench(bench *b, const pm_config *config, const fixture *f, cons
 {
     *b = (bench){.config = config, .f = f};
     assert_int_equal(wf_ctx_new(&b->ctx), WF_OK);
-    assert_ok(b, wf_device_open(b->ctx, device, &b->device));
+    assert_ok(b, wt_device_open(b->ctx, device, &b->device));
     assert_ok(b, wf_session_new(b->device, &b->session));
     b->check = compile(b, add_check);
     b->step = compile(b, add_step);

@@ -92,7 +92,8 @@ static void test_mismatched_states(void **state)
     wf_ctx *other;
     wt_ok(ctx, wf_ctx_new(&other));
     g = wt_graph(other);
-    wt_fails(ctx, wf_compile(r.session, g, &exec), WF_ERR_USAGE, "another context");
+    wt_fails(ctx, wf_compile(r.session, g, &exec), WF_ERR_USAGE,
+             "the graph and device cpu come from different contexts");
     assert_null(exec);
     wf_graph_free(g);
     wf_ctx_free(other);

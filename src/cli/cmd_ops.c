@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/expansion.h"
 #include "graph/lower/stablehlo.h"
 
 static struct {
+    const char *device;
     bool json;
 } options;
 
@@ -87,6 +89,14 @@ static bool has_kernels(const wf_found_device *f)
     return f->device && f->device->kernels;
 }
 
+/* Whether the device has no kernel for the op and runs its expansion. */
+static bool is_expanded(const wf_found_device *f, wf_op op)
+{
+    if (!f->device || wf_op_is_core(op))
+        return false;
+    return has_kernels(f) ? kernel_types(f, op) == 0 : !wf_stablehlo_has(op);
+}
+
 /* One mark for each device with kernels, in the order of the list. */
 static void print_cell(const wf_found_devices *all, wf_op op, wf_type type)
 {
@@ -94,7 +104,10 @@ static void print_cell(const wf_found_devices *all, wf_op op, wf_type type)
     for (int i = 0, n = 0; i < all->count; i++) {
         bool has = (kernel_types(&all->found[i], op) & wf_type_bit(type)) != 0;
         if (has_kernels(&all->found[i]))
-            marks[n++] = has_flag(op, WF_FLAG_SOURCE) ? '-' : has ? 'x' : '.';
+            marks[n++] = has_flag(op, WF_FLAG_SOURCE)      ? '-'
+                         : has                             ? 'x'
+                         : is_expanded(&all->found[i], op) ? 'e'
+                                                           : '.';
     }
     printf(" %4s", marks);
 }
@@ -129,11 +142,12 @@ static void print_rows(const wf_found_devices *all)
 
 static void print_device_summary(const wf_found_device *f)
 {
-    int have = 0, need = 0, written = 0;
+    int have = 0, need = 0, written = 0, expanded = 0;
     for (int op = 0; op < WF_OP_COUNT; op++) {
         written += wf_stablehlo_has((wf_op)op);
         have += kernel_types(f, (wf_op)op) != 0;
         need += !has_flag((wf_op)op, WF_FLAG_SOURCE);
+        expanded += is_expanded(f, (wf_op)op);
     }
     if (!f->device)
         printf("%s: not available, %s\n", f->kind, f->why);
@@ -141,7 +155,27 @@ static void print_device_summary(const wf_found_device *f)
         printf("%s: compiles whole graphs, %d ops as they are and %d expanded\n", f->kind, written,
                need - written);
     else
-        printf("%s: kernels for %d of the %d that need one\n", f->kind, have, need);
+        printf("%s: kernels for %d of the %d that need one, %d expanded\n", f->kind, have, need,
+               expanded);
+}
+
+/* The ops that a device expands, and what that costs in an example. */
+static wf_status print_device_expansions(wf_ctx *ctx, const wf_found_device *f)
+{
+    bool any = false;
+    for (int op = 0; op < WF_OP_COUNT; op++) {
+        wf_expansion e;
+        char call[256], text[128];
+        if (!is_expanded(f, (wf_op)op))
+            continue;
+        WF_TRY(wf_expansion_example(ctx, f->device, (wf_op)op, &e, call, sizeof call));
+        if (!any)
+            printf("\nexpanded on %s, with the cost of the first selftest case:\n", f->kind);
+        any = true;
+        printf("  %-*s  %s\n", longest_name(), wf_op_get((wf_op)op)->name,
+               wf_expansion_text(&e, text, sizeof text));
+    }
+    return WF_OK;
 }
 
 static void print_table(const wf_found_devices *all)
@@ -156,7 +190,9 @@ static void print_table(const wf_found_devices *all)
            WF_OP_COUNT - core, gradients);
     for (int i = 0; i < all->count; i++)
         print_device_summary(&all->found[i]);
-    puts("x: a kernel for this type of the leading operand; .: none; -: none is needed");
+    puts(
+        "x: a kernel for this type of the leading operand; e: runs as its expansion into core ops;");
+    puts(".: no kernel; -: needs no kernel");
     puts("Weights of products, the second operand, may have more types: weft ops linear.");
     puts("hlo: x: written as StableHLO for devices that compile whole graphs; e: expanded first");
     int kernels = 0;
@@ -226,14 +262,20 @@ static void print_gradient(wf_op op)
     }
 }
 
-static void print_expansion(wf_op op)
+static wf_status print_expansion(wf_ctx *ctx, wf_op op)
 {
     const char *text = wf_op_get(op)->expand_text;
-    if (wf_op_is_core(op))
+    wf_expansion e;
+    char call[256], cost[128];
+    if (wf_op_is_core(op)) {
         printf("%-12snone: a core op is its own definition\n", "expansion");
-    else
-        printf("%-12s%s%s\n", "expansion",
-               has_flag(op, WF_FLAG_ELEMENTWISE) ? "y = " : "wf_expand_", text);
+        return WF_OK;
+    }
+    printf("%-12s%s%s\n", "expansion", has_flag(op, WF_FLAG_ELEMENTWISE) ? "y = " : "wf_expand_",
+           text);
+    WF_TRY(wf_expansion_example(ctx, NULL, op, &e, call, sizeof call));
+    printf("%-12s%s\n%-12sfor %s\n", "", wf_expansion_text(&e, cost, sizeof cost), "", call);
+    return WF_OK;
 }
 
 static void print_types(wf_type_set types)
@@ -269,12 +311,16 @@ static void print_kernels(const wf_found_devices *all, wf_op op)
         if (kernel_types(f, op) == 0) {
             print_label(&label);
             const char *form = wf_stablehlo_has(op) ? "as StableHLO" : "expanded";
-            printf("%s: %s\n", f->kind, !f->device ? f->why : has_kernels(f) ? "none" : form);
+            printf("%s: %s\n", f->kind,
+                   !f->device           ? f->why
+                   : is_expanded(f, op) ? "expanded"
+                   : has_kernels(f)     ? "none"
+                                        : form);
         }
     }
 }
 
-static void print_op(const wf_found_devices *all, wf_op op)
+static wf_status print_op(wf_ctx *ctx, const wf_found_devices *all, wf_op op)
 {
     const wf_op_def *def = wf_op_get(op);
     printf("%s\n%s\n\n", def->name, def->doc);
@@ -284,8 +330,9 @@ static void print_op(const wf_found_devices *all, wf_op op)
     print_operands(def);
     print_attributes(def);
     print_gradient(op);
-    print_expansion(op);
+    WF_TRY(print_expansion(ctx, op));
     print_kernels(all, op);
+    return WF_OK;
 }
 
 /* ---- JSON ---- */
@@ -359,6 +406,12 @@ static void put_op(wf_json *j, const wf_found_devices *all, wf_op op)
     put_string(j, "gradient", def->grad_text);
     put_string(j, "expansion", def->expand_text);
     put_bool(j, "stablehlo", wf_stablehlo_has(op));
+    wf_json_key(j, "expanded_on");
+    wf_json_array_begin(j);
+    for (int i = 0; i < all->count; i++)
+        if (is_expanded(&all->found[i], op))
+            wf_json_string(j, all->found[i].kind);
+    wf_json_array_end(j);
     wf_json_key(j, "kernels");
     wf_json_array_begin(j);
     for (int i = 0; i < all->count; i++)
@@ -384,21 +437,37 @@ static void print_json(const wf_found_devices *all, int begin, int end)
 
 /* ---- The command ---- */
 
+static wf_status open_one(wf_ctx *ctx, wf_found_devices *all)
+{
+    wf_found_device *f = &all->found[0];
+    WF_TRY(wf_device_open(ctx, options.device, &f->device));
+    f->kind = f->device->target.name;
+    f->doc = f->device->ops->doc;
+    all->count = 1;
+    return WF_OK;
+}
+
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     wf_op op = (wf_op)0;
     if (count > 0)
         WF_TRY(wf_find_op(ctx, operands[0], &op));
-    wf_found_devices all;
-    wf_devices_open_all(ctx, &all);
+    wf_found_devices all = {.count = 0};
+    wf_status status = WF_OK;
+    if (options.device)
+        WF_TRY(open_one(ctx, &all));
+    else
+        wf_devices_open_all(ctx, &all);
     if (options.json)
         print_json(&all, op, count > 0 ? (int)op + 1 : WF_OP_COUNT);
     else if (count > 0)
-        print_op(&all, op);
+        status = print_op(ctx, &all, op);
     else
         print_table(&all);
+    if (options.device && !options.json && count == 0)
+        status = print_device_expansions(ctx, &all.found[0]);
     wf_devices_close_all(&all);
-    return WF_OK;
+    return status;
 }
 
 bool wf_op_words(int index, const char **name, const char **doc)
@@ -420,7 +489,12 @@ bool wf_type_words(int index, const char **name, const char **doc)
     return true;
 }
 
-static const wf_flag flags[] = {WF_FLAG_JSON(&options.json), {0}};
+static const wf_flag flags[] = {
+    {"device", 'd', "D", "only this device, with the ops that it expands", .text = &options.device,
+     .fallback = "all devices", .offer = {.words = wf_device_words}},
+    WF_FLAG_JSON(&options.json),
+    {0},
+};
 
 const wf_command wf_cmd_ops = {
     .name = "ops",

@@ -7,6 +7,7 @@
 #include "base/output.h"
 #include "base/path.h"
 #include "base/words.h"
+#include "cli/expansion.h"
 #include "cli/plan.h"
 #include "cli/train.h"
 #include "model/example.h"
@@ -14,7 +15,7 @@
 #define LARGEST_FILE ((size_t)64 << 20)
 
 static struct {
-    const char *form, *without, *svg, *dot, *text;
+    const char *form, *without, *expand, *svg, *dot, *text;
     int64_t context, sequences, vocab;
     bool train, explain, json, overwrite;
     wf_run_options run; /* what the flags of training say; 0: not given */
@@ -195,6 +196,7 @@ static wf_status plan_graph(wf_ctx *ctx, const subject *s, wf_device *device)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "%s compiles whole graphs its own way: there is no plan of ours to show",
                        device->target.name);
+    WF_TRY(wf_expand_ops(ctx, device, options.expand));
     uint64_t begin = wf_clock_ns();
     WF_TRY(wf_plan_new(device, s->graph, &o, NULL, &report, &plan));
     wf_plan_view v = {.title = s->title,
@@ -255,11 +257,9 @@ static wf_status check_unused(wf_ctx *ctx, const char *name, bool model)
     const wf_given training[] = {{"vocab", options.vocab >= 0}};
     const wf_given running[] = {{"ctx-size", options.context >= 0},
                                 {"parallel", options.sequences >= 0}};
-    const wf_given graphs[] = {{"form", options.form},
-                               {"without", options.without},
-                               {"svg", options.svg},
-                               {"dot", options.dot},
-                               {"text", options.text}};
+    const wf_given graphs[] = {{"form", options.form},     {"without", options.without},
+                               {"expand", options.expand}, {"svg", options.svg},
+                               {"dot", options.dot},       {"text", options.text}};
     const wf_given views[] = {{"explain", options.explain}, {"json", options.json}};
     const char *unused = options.train ? NULL : wf_train_unused(model ? model_flags : graph_flags);
     if (unused)
@@ -271,7 +271,7 @@ static wf_status check_unused(wf_ctx *ctx, const char *name, bool model)
         WF_TRY(wf_flags_refuse(
             ctx, running, 2, "is about running a model; give its file or folder, without --train"));
     if (!name || model || options.train)
-        WF_TRY(wf_flags_refuse(ctx, graphs, 5,
+        WF_TRY(wf_flags_refuse(ctx, graphs, 6,
                                "is for examples and graphs; name one, and leave out --train"));
     if (!name && !options.train)
         return wf_flags_refuse(ctx, views, 2, "needs a MODEL, EXAMPLE or GRAPH to plan");
@@ -343,6 +343,8 @@ static const wf_flag flags[] = {
      .offer = {.choices = "train prefill decode"}},
     {"without", 'w', "PASSES", "skip passes: all, or some of fold,fuse,recompute,schedule,memory",
      .text = &options.without, .offer = {.words = pass_words}},
+    {"expand", 0, "OPS", "expand these ops, such as glu,softmax, or all, even if a kernel fits",
+     .text = &options.expand, .offer = {.words = wf_op_words}},
     {"explain", 'e', NULL,
      "print what each pass did, memory over time, the largest values and the cost by op",
      .on = &options.explain},

@@ -7,12 +7,13 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "cli/expansion.h"
 
 /* Failures of one op that are told without -v: those of a broken kernel are all alike. */
 #define TOLD_PER_OP 3
 
 static struct {
-    const char *device, *op, *type;
+    const char *device, *op, *type, *expand;
     int64_t seed;   /* below 0: a fresh one */
     int64_t sample; /* cases; 0: all */
     double distort;
@@ -182,6 +183,11 @@ static wf_status begin(wf_ctx *ctx, job *t, wf_device **device)
 {
     WF_TRY(wf_device_open(ctx, options.device, device));
     wf_device_allow_nondeterministic(*device, options.fast);
+    wf_status status = wf_expand_ops(ctx, *device, options.expand);
+    if (status != WF_OK) {
+        wf_device_close(*device);
+        return status;
+    }
     const char *description = wf_device_description(*device);
     if (options.json)
         begin_json(&t->json, description);
@@ -206,8 +212,9 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
                                    {"seed", options.seed >= 0},
                                    {"sample", options.sample > 0},
                                    {"distort", options.distort != 0},
+                                   {"expand", options.expand},
                                    {"json", options.json}};
-        WF_TRY(wf_flags_refuse(ctx, unused, 6, "is for a test; leave it out with --list"));
+        WF_TRY(wf_flags_refuse(ctx, unused, 7, "is for a test; leave it out with --list"));
         list_cases();
         return WF_OK;
     }
@@ -261,6 +268,8 @@ static const wf_flag flags[] = {
      .whole = &options.seed, .fallback = "a fresh seed"},
     {"sample", 0, "N", "run about N cases, chosen by the seed, with at least one for each op",
      .whole = &options.sample, .fallback = "all cases"},
+    {"expand", 0, "OPS", "expand these ops, such as glu,softmax, or all, even if a kernel fits",
+     .text = &options.expand, .offer = {.words = wf_op_words}},
     {"list", 0, NULL, "print the number of cases of each op and run none", .on = &options.list},
     {"distort", 0, "E", "add this relative error to the reference, to test the test",
      .real = &options.distort, .range = ","},
@@ -277,7 +286,7 @@ const wf_command wf_cmd_selftest = {
         "Compares the result, gradients and expansion of every op and type with a float64 "
         "reference, and repeats each run to check that its bits are the same.\n\n"
         "Devices that compile whole graphs skip cases that make no difference to them (views, "
-        "results that are read alone), and use the error bounds of expansions.",
+        "results that are read alone). Expanded ops have the error bounds of expansions.",
     .examples = {"weft selftest", "weft selftest --device cuda --op attention",
                  "weft selftest --type bf16 --sample 200"},
     .flags = flags,

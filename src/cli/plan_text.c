@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* plan_text.c - what `weft plan` prints. */
+#include "cli/expansion.h"
 #include "cli/plan.h"
 
 #include <string.h>
@@ -219,9 +220,27 @@ static void print_ops(const wf_plan_view *v)
         printf("  and %d op%s with fewer\n", kinds - MOST_OPS, WF_PLURAL(kinds - MOST_OPS));
 }
 
+/* Ops that the device has no kernel for, and what their expansions cost. */
+static void print_expansions(const wf_plan_view *v)
+{
+    bool any = false;
+    for (int op = 0; op < WF_OP_COUNT; op++) {
+        const wf_expansion *e = &v->plan->expansions[op];
+        char text[128];
+        if (e->nodes == 0)
+            continue;
+        if (!any)
+            printf("\nexpanded into ops that %s has kernels for:\n", v->device->target.name);
+        any = true;
+        printf("  %-22s %5d node%s %s\n", wf_op_get((wf_op)op)->name, e->nodes,
+               e->nodes == 1 ? ": " : "s:", wf_expansion_text(e, text, sizeof text));
+    }
+}
+
 void wf_plan_explain(const wf_plan_view *v)
 {
     print_passes(v->report);
+    print_expansions(v);
     print_time(v);
     print_busiest(v);
     print_ops(v);
@@ -249,6 +268,16 @@ static void put_passes(wf_json *j, const wf_report *r)
         wf_json_int(j, r->line[i].count);
         wf_json_object_end(j);
     }
+    wf_json_array_end(j);
+}
+
+static void put_expansions(wf_json *j, const wf_plan *plan)
+{
+    wf_json_key(j, "expanded");
+    wf_json_array_begin(j);
+    for (int op = 0; op < WF_OP_COUNT; op++)
+        if (plan->expansions[op].nodes > 0)
+            wf_expansion_json(j, (wf_op)op, &plan->expansions[op]);
     wf_json_array_end(j);
 }
 
@@ -280,6 +309,7 @@ void wf_plan_json(const wf_plan_view *v)
     wf_json_key(&j, "seconds");
     wf_json_double(&j, v->seconds);
     put_passes(&j, v->report);
+    put_expansions(&j, v->plan);
     wf_json_object_end(&j);
     wf_json_object_end(&j);
     wf_json_end(&j);

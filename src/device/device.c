@@ -70,6 +70,16 @@ void wf_device_allow_nondeterministic(wf_device *device, bool allow)
     device->fast = allow;
 }
 
+wf_status wf_device_check_ctx(const wf_device *device, wf_ctx *ctx, const char *what)
+{
+    static const char sentence[] =
+        "%s and device %s come from different contexts; make both from one context";
+    if (ctx == device->ctx)
+        return WF_OK;
+    wf_fail(ctx, WF_ERR_USAGE, sentence, what, device->target.name);
+    return wf_fail(device->ctx, WF_ERR_USAGE, sentence, what, device->target.name);
+}
+
 int wf_device_threads(const wf_device *device)
 {
     return device->threads;
@@ -83,7 +93,7 @@ const char *wf_device_description(const wf_device *device)
 bool wf_kernel_target_supports(const wf_target *target, const wf_node *n)
 {
     const wf_device *device = target->owner;
-    return wf_kernel_choose(device, n) != NULL;
+    return !device->expanded[n->op] && wf_kernel_choose(device, n) != NULL;
 }
 
 size_t wf_kernel_target_workspace(const wf_target *target, const wf_node *n)
@@ -152,8 +162,7 @@ static wf_status plan_memory(wf_device *device, const wf_session *session, wf_gr
                              const wf_compile_options *options, wf_memory *out)
 {
     *out = (wf_memory){0};
-    if (graph->ctx != device->ctx)
-        return wf_fail(device->ctx, WF_ERR_USAGE, "the graph was made from another context");
+    WF_TRY(wf_device_check_ctx(device, graph->ctx, "the graph"));
     WF_TRY(wf_options_check(device->ctx, options));
     return device->ops->plan(device, session, graph, options, out);
 }

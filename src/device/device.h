@@ -27,9 +27,10 @@ struct wf_device {
     size_t reserve; /* bytes that drivers and libraries took when it was opened, and a session takes
                        beside its buffers */
     bool timed;     /* asked to tell the time of each step, be it slower for that */
-    bool dense_views;         /* for tests: no view shares storage, so that their kernels run */
-    int session_count;        /* sessions alive, which must go first */
-    size_t bytes, peak_bytes; /* in buffers: now, and the most there have been */
+    bool dense_views;           /* for tests: no view shares storage, so that their kernels run */
+    bool expanded[WF_OP_COUNT]; /* for tests: expand this op even where a kernel fits */
+    int session_count;          /* sessions alive, which must go first */
+    size_t bytes, peak_bytes;   /* in buffers: now, and the most there have been */
     char description[256];
     const char *rounds_as; /* what rounds alike has this in common; NULL: the description */
 };
@@ -132,6 +133,10 @@ struct wf_device_ops {
      * them, and by streaming through `bytes` of memory: several times what its caches hold. */
     wf_status (*peak)(wf_device *device, int threads, size_t bytes, wf_device_peak *out);
 };
+
+/* Fails when `what`, as in "the graph", comes from another context than the device. Both contexts get
+ * the message: the caller may look at either. */
+wf_status wf_device_check_ctx(const wf_device *device, wf_ctx *ctx, const char *what);
 
 /* The device's account, for memory that is not in buffers made below. */
 void wf_device_take(wf_device *device, size_t bytes);
@@ -278,6 +283,8 @@ wf_status wf_plan_compile(wf_session *session, wf_graph *graph, const wf_compile
 wf_status wf_options_check(wf_ctx *ctx, const wf_compile_options *options);
 wf_status wf_plan_sizes(wf_device *device, const wf_session *session, wf_graph *graph,
                         const wf_compile_options *options, wf_memory *out);
+/* Expands every node of this op from now on, even where the device has a kernel. Fails for core ops. */
+wf_status wf_device_force_expansion(wf_device *device, wf_op op);
 bool wf_kernel_target_supports(const wf_target *target, const wf_node *n);
 size_t wf_kernel_target_workspace(const wf_target *target, const wf_node *n);
 

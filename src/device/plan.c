@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "device/expand.h"
 #include "graph/pass/rewrite.h"
 
 typedef struct {
@@ -41,7 +42,8 @@ static wf_status choose_kernel(planner *p, const wf_node *n)
     char call[256];
     size_t len = 0;
     wf_call_print(wf_node_def(n), n->in, n->nin, n->attr, call, sizeof call, &len);
-    return wf_fail(p->plan->ctx, WF_ERR_UNSUPPORTED, "device %s has no kernel for %s%s",
+    return wf_fail(p->plan->ctx, WF_ERR_UNSUPPORTED,
+                   "device %s has no kernel for %s%s, a core op, which cannot be expanded",
                    p->device->target.name, call, wf_kernel_packed(n) ? " with a packed state" : "");
 }
 
@@ -406,10 +408,12 @@ static wf_status prepare(planner *p, wf_arena *scratch)
 static wf_status make_plan(planner *p, wf_graph *graph, wf_arena *scratch)
 {
     wf_plan *plan = p->plan;
-    const wf_pass_env env = {&p->device->target, p->options, p->report};
+    plan->expansions = wf_arena_alloc(&plan->arena, WF_OP_COUNT * sizeof *plan->expansions);
+    if (!plan->expansions)
+        return WF_ERR_MEMORY;
     WF_TRY(wf_graph_copy(graph, &plan->graph)); /* checks it, too */
     mark_states(p);
-    WF_TRY(wf_passes_run(plan->graph, &env));
+    WF_TRY(wf_device_passes(p->device, p->options, p->report, plan->expansions, &plan->graph));
     WF_TRY(wf_uses_new(plan->graph, &p->uses));
     WF_TRY(prepare(p, scratch));
     WF_TRY(choose_kernels(p));

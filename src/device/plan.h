@@ -51,8 +51,9 @@ typedef struct {
     wf_lifetime *blocks;       /* of the activation region; begin and end are steps */
     wf_block_info *block_info; /* [block_count] */
     int block_count;
-    wf_memory memory; /* states: those of this graph */
-    wf_arena arena;   /* holds the arrays above */
+    wf_memory memory;         /* states: those of this graph */
+    wf_expansion *expansions; /* [WF_OP_COUNT] what was expanded for lack of a kernel */
+    wf_arena arena;           /* holds the arrays above */
     wf_ctx *ctx;
 } wf_plan;
 

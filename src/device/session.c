@@ -444,8 +444,7 @@ wf_status wf_compile_with(wf_session *s, wf_graph *graph, const wf_compile_optio
 {
     static const wf_compile_options defaults = {0};
     *out = NULL;
-    if (graph->ctx != s->ctx)
-        return wf_fail(s->ctx, WF_ERR_USAGE, "the graph was made from another context");
+    WF_TRY(wf_device_check_ctx(s->device, graph->ctx, "the graph"));
     WF_TRY(wf_options_check(s->ctx, options));
     int states = s->state_count;
     wf_status status = check_writes(s, graph);

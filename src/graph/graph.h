@@ -110,8 +110,8 @@ void wf_call_print(const wf_op_def *def, wf_value *const *in, int nin, const voi
 /* Gradients of sum_i <outs[i], douts[i]>: the general form of wf_grad. */
 wf_status wf_pass_grad(wf_graph *g, wf_value *const *outs, wf_value *const *douts, int nout,
                        wf_value *const *wrt, int nwrt, wf_value **grads);
-/* Copies a graph, replacing every node for which `keep` says false by its expansion, again and
- * again; core ops stay. keep == NULL expands all. */
+/* Copies a graph and replaces every node for which `keep` returns false by its expansion, until
+ * none is left. Core ops stay. keep == NULL expands every op that is not core. */
 typedef bool wf_keep_fn(const wf_node *n, void *user);
 wf_status wf_pass_expand(wf_graph *from, wf_keep_fn *keep, void *user, wf_graph **out);
 

@@ -167,6 +167,7 @@ wf_status wf_generator_new(wf_device *device, const wf_model *model,
 {
     const wf_generator_options defaults = {0};
     *out = NULL;
+    WF_TRY(wf_device_check_ctx(device, model->ctx, "the model"));
     wf_generator *g = wf_mem_new(model->ctx, sizeof *g);
     if (!g)
         return WF_ERR_MEMORY;
@@ -254,6 +255,7 @@ wf_status wf_generator_plan(wf_device *device, const wf_model *model,
     const wf_generator_options defaults = {0};
     wf_generator g = {.ctx = model->ctx, .model = model};
     *out = (wf_memory){0};
+    WF_TRY(wf_device_check_ctx(device, model->ctx, "the model"));
     wf_status status = plan(&g, device, options ? options : &defaults, out);
     wf_session_free(g.session);
     wf_adapters_close(&g.adapters);

@@ -7,7 +7,18 @@
 
 #include "device/device.h"
 
-/* ---- Telling ---- */
+/* ---- Reporting ---- */
+
+/* Appends the flag that forces the same expansions. */
+static void append_forced(const wf_device *device, char *buf, size_t cap, size_t *len)
+{
+    const char *before = " --expand ";
+    for (int op = 0; op < WF_OP_COUNT; op++)
+        if (device->expanded[op]) {
+            wf_text_append(buf, cap, len, "%s%s", before, wf_op_get((wf_op)op)->name);
+            before = ",";
+        }
+}
 
 void wf_job_fail(wf_job *j, const char *what, const char *fmt, ...)
 {
@@ -26,6 +37,7 @@ void wf_job_fail(wf_job *j, const char *what, const char *fmt, ...)
                    "; %s; repeat with: weft selftest --device %s --op %s --seed %llu", j->node,
                    o->device ? o->device : "cpu", wf_op_get(j->row->op)->name,
                    (unsigned long long)o->seed);
+    append_forced(j->device, text, sizeof text, &len);
     if (j->total->failures++ == 0)
         snprintf(j->total->first, sizeof j->total->first, "%s", text);
     if (o->on_failure)
@@ -149,6 +161,16 @@ static wf_status look_at_twin(wf_job *j, wf_case *c)
     return WF_OK;
 }
 
+/* Whether the device expands the op under test, so that its result has the bound of an expansion. */
+static bool is_expanded(const wf_job *j)
+{
+    const wf_op op = j->row->op;
+    if (wf_op_is_core(op))
+        return false;
+    return !j->device->kernels || j->device->expanded[op] ||
+           wf_kernel_types(j->device->kernels, op) == 0;
+}
+
 double wf_job_slack(const wf_job *j)
 {
     return j->device->kernels ? 1 : 4;
@@ -159,17 +181,19 @@ static double expansion_bound(const wf_job *j)
     return wf_job_slack(j) * bound_or(j->row->expansion, WF_CASE_EXPANSION);
 }
 
-/* A device that compiles whole graphs runs the expansion of an op, and is held to its bound. That of
- * a backward op computes anew what the forward op saved, that of a fused form what lies between its
- * ops; where that was stored in a narrow type, the reference starts from rounded numbers and the
- * device need not. Both are ops without a gradient. */
+/* An expanded op has the bound of its expansion. The expansion of a backward op recomputes what the
+ * forward op saved, and the expansion of a fused op what lies between its parts. Where these were
+ * stored in a narrow type, the reference starts from rounded values and the device need not. Both
+ * kinds are ops without a gradient. The expansion of linear rounds the matmul before it adds the
+ * bias; program devices have a form of their own for linear. */
 static double forward_bound(const wf_job *j)
 {
     const wf_op_def *def = wf_op_get(j->row->op);
-    if (j->device->kernels || wf_op_is_core(j->row->op))
+    if (!is_expanded(j))
         return bound_or(j->row->forward, WF_CASE_FORWARD);
-    bool saved = def->grad == wf_grad_refuse && !(def->flags & WF_FLAG_UPDATE);
-    return expansion_bound(j) + (saved ? 2 * wf_type_get(j->type)->roundoff / WF_ROUNDOFF_F32 : 0);
+    bool rounds = (def->grad == wf_grad_refuse && !(def->flags & WF_FLAG_UPDATE)) ||
+                  (j->row->op == WF_OP_linear && j->device->kernels);
+    return expansion_bound(j) + (rounds ? 2 * wf_type_get(j->type)->roundoff / WF_ROUNDOFF_F32 : 0);
 }
 
 /* Builds the case and compares what the device makes of it. */
@@ -238,11 +262,13 @@ static wf_status look_at_expansion(wf_job *j, const wf_ref *want)
     return status;
 }
 
-/* Whether the device's table has kernels for this node's type; a program device takes all. */
+/* Whether the device's table has kernels for this node's type. Program devices take all types, and
+ * so do ops without any kernel: they are expanded. */
 static bool listed(const wf_device *device, const wf_node *n)
 {
-    return !device->kernels ||
-           (wf_kernel_types(device->kernels, n->op) & wf_type_bit(wf_node_key_type(n)));
+    if (!device->kernels || (!wf_op_is_core(n->op) && !wf_kernel_types(device->kernels, n->op)))
+        return true;
+    return (wf_kernel_types(device->kernels, n->op) & wf_type_bit(wf_node_key_type(n))) != 0;
 }
 
 static void distort(wf_ref *out, int nout, double by)

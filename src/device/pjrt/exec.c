@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "device/expand.h"
 #include "device/pjrt/pjrt.h"
 #include "graph/lower/stablehlo.h"
 
@@ -219,12 +220,6 @@ static const wf_exec_ops pjrt_exec_ops = {
     .free = exec_free,
 };
 
-static bool has_emitter(const wf_node *n, void *user)
-{
-    (void)user;
-    return wf_stablehlo_has(n->op);
-}
-
 /* What has no program is told with the device that wanted one. */
 static wf_status lower(const wf_device *device, const wf_graph *graph, wf_hlo_program *out)
 {
@@ -263,7 +258,7 @@ wf_status wf_pjrt_compile(wf_session *session, wf_graph *graph, const wf_compile
     wf_graph *core;
     (void)options;
     *out = NULL;
-    WF_TRY(wf_pass_expand(graph, has_emitter, NULL, &core));
+    WF_TRY(wf_device_expand(session->device, graph, NULL, &core));
     pjrt_exec *e = wf_mem_new(session->ctx, sizeof *e);
     wf_status status = e ? WF_OK : WF_ERR_MEMORY;
     if (e) {
@@ -308,7 +303,7 @@ wf_status wf_pjrt_plan(wf_device *device, const wf_session *session, wf_graph *g
     wf_hlo_program lowered;
     wf_pjrt_program *program;
     (void)options;
-    WF_TRY(wf_pass_expand(graph, has_emitter, NULL, &core));
+    WF_TRY(wf_device_expand(device, graph, NULL, &core));
     count_ports(device, core, out);
     wf_status status = lower(device, core, &lowered);
     if (status == WF_OK) {

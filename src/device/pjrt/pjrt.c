@@ -14,11 +14,11 @@ extern const wf_device_ops wf_pjrt_device_ops;
 
 /* ---- Device ---- */
 
-/* What is not in the table of emitters is expanded into what is. */
+/* Ops without a StableHLO form are expanded first (device/expand.h). */
 static bool supports(const wf_target *target, const wf_node *n)
 {
     (void)target;
-    return wf_stablehlo_accepts(n) || !wf_op_is_core(n->op);
+    return wf_stablehlo_has(n->op);
 }
 
 static wf_status pjrt_open(wf_ctx *ctx, const char *options, wf_device **out)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * expand.c - replaces ops by their expansions until only core ops, and those to be kept, are left.
+ * expand.c - replaces ops by their expansions until only core ops and kept ops remain.
  *
- * The expansion of an op is its definition: tests run it beside the op's own kernels, and devices
- * without a kernel for an op can run it instead.
+ * The expansion of an op is its definition in core ops. The selftest compares it with the op's own
+ * kernels, and a device without a kernel for an op runs it instead (device/expand.c).
  */
 #include "base/mem.h"
 #include "graph/build.h"
 #include "graph/op/rule.h"
+#include "graph/pass/pass.h"
 
 wf_status wf_expand_vjp(wf_graph *g, wf_op op, const void *attr, wf_value *const *in, int nin,
                         wf_value *dy, const int *wrt, int nwrt, wf_value **grads)
@@ -15,8 +16,9 @@ wf_status wf_expand_vjp(wf_graph *g, wf_op op, const void *attr, wf_value *const
     wf_value *forward[WF_MAX_OUT] = {NULL}, *wanted[WF_MAX_OUT], *operands[8], *shield[8];
     wf_node n = {.op = op, .nin = nin, .in = operands, .attr = attr};
     wf_assert(nin <= 8 && nwrt <= WF_MAX_OUT);
-    /* Differentiate copies of the operands: what is upstream of them, or shared between them, must
-     * not take part. A reshape to the same shape would be no node, so these are copy nodes. */
+    /* Differentiate with respect to copies of the operands. Otherwise nodes upstream of an operand,
+     * or an operand that stands twice, would add to the gradient. A reshape to the same shape adds
+     * no node, so these are copy nodes. */
     for (int i = 0; i < nin; i++)
         operands[i] = shield[i] = in[i] ? wf_copy(g, in[i]) : NULL;
     for (int i = 0; i < nin; i++)
@@ -29,12 +31,89 @@ wf_status wf_expand_vjp(wf_graph *g, wf_op op, const void *attr, wf_value *const
     return wf_pass_grad(g, forward, &dy, 1, wanted, nwrt, grads);
 }
 
+/* The op whose expansion made each node of a graph; WF_OP_COUNT: the node was there before. */
+typedef struct {
+    wf_op *op; /* [node id] */
+    int count, cap;
+} origins;
+
+/* One round of copying. */
 typedef struct {
     wf_graph *to;
-    wf_value ***map; /* [node id of the source][output] -> value of the copy */
-    wf_value **in;   /* scratch for one node */
-    int expanded;
+    wf_value ***map;      /* [node id of the source][output]: the value of the copy */
+    wf_value **in;        /* scratch: the operands of one node */
+    int expanded;         /* nodes in this round */
+    wf_expansion *counts; /* NULL: the caller wants no figures, and origins stay empty */
+    const origins *from_origins;
+    origins to_origins;
 } copier;
+
+/* ---- Figures ---- */
+
+static wf_op origin_of(const origins *o, const wf_node *n)
+{
+    return n->id < o->count ? o->op[n->id] : WF_OP_COUNT;
+}
+
+/* Gives all nodes that were added since the last call this origin. */
+static wf_status set_origins(copier *c, wf_op origin)
+{
+    origins *o = &c->to_origins;
+    if (c->to->node_count > o->cap) {
+        int cap = 2 * c->to->node_count + 64;
+        void *grown = wf_mem_grow(c->to->ctx, o->op, (size_t)cap * sizeof *o->op);
+        if (!grown)
+            return WF_ERR_MEMORY;
+        o->op = grown;
+        o->cap = cap;
+    }
+    while (o->count < c->to->node_count)
+        o->op[o->count++] = origin;
+    return WF_OK;
+}
+
+/* Counts an expanded node. A node that an expansion made counts for the op that was there first. */
+static wf_status count_node(copier *c, const wf_node *n, bool expand)
+{
+    if (!c->counts)
+        return WF_OK;
+    wf_op origin = origin_of(c->from_origins, n);
+    if (expand && origin == WF_OP_COUNT) {
+        wf_cost cost;
+        origin = n->op;
+        wf_node_cost(n, &cost);
+        wf_cost_add(&c->counts[origin].before, &cost);
+        c->counts[origin].nodes++;
+    }
+    return set_origins(c, origin);
+}
+
+/* Adds up the nodes that expansions left in g and that an output or an update needs. */
+static wf_status count_results(const wf_graph *g, const origins *o, wf_expansion *counts)
+{
+    bool *live = wf_mem_array(g->ctx, (size_t)g->node_count + 1, sizeof *live);
+    if (!live)
+        return WF_ERR_MEMORY;
+    for (int i = 0; i < g->output_count; i++)
+        live[g->outputs[i].value->node->id] = true;
+    for (int i = g->node_count - 1; i >= 0; i--) {
+        const wf_node *n = g->nodes[i];
+        wf_op origin = origin_of(o, n);
+        live[i] |= wf_node_is(n, WF_FLAG_UPDATE);
+        for (int k = 0; live[i] && k < n->nin; k++)
+            live[n->in[k]->node->id] = true;
+        if (!live[i] || origin == WF_OP_COUNT || wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW))
+            continue;
+        wf_cost cost;
+        wf_node_cost(n, &cost);
+        wf_cost_add(&counts[origin].after, &cost);
+        counts[origin].launches++;
+    }
+    wf_mem_free(g->ctx, live);
+    return WF_OK;
+}
+
+/* ---- Copying ---- */
 
 static wf_status copy_node(copier *c, const wf_node *n, bool expand)
 {
@@ -51,11 +130,12 @@ static wf_status copy_node(copier *c, const wf_node *n, bool expand)
             out[i] = wf_value_output(v, i);
     }
     WF_TRY(c->to->status);
+    WF_TRY(count_node(c, n, expand));
     for (int i = 0; i < n->nout; i++)
         if (!out[i] || !wf_alike(out[i], &n->out[i]))
             return wf_graph_fail(c->to, WF_ERR_INTERNAL,
-                                 "expand: output %d of %s has another type or shape", i,
-                                 wf_node_def(n)->name);
+                                 "the expansion of %s gives output %d another type or shape",
+                                 wf_node_def(n)->name, i);
     for (int i = 0; i < n->nout; i++)
         out[i]->marks |= n->out[i].marks;
     return WF_OK;
@@ -92,45 +172,55 @@ static wf_status copy_graph(copier *c, const wf_graph *from, wf_keep_fn *keep, v
     return WF_VERIFY(c->to);
 }
 
-/* One round: nodes that an expansion brings in are left for the next. */
-static wf_status expand_once(wf_graph *from, wf_keep_fn *keep, void *user, wf_graph **out,
-                             int *expanded)
+/* One round. The next one expands the nodes that this round's expansions added. */
+static wf_status expand_once(copier *c, wf_graph *from, wf_keep_fn *keep, void *user)
 {
-    copier c = {0};
-    WF_TRY(wf_graph_new(from->ctx, &c.to));
-    wf_status status = copy_graph(&c, from, keep, user);
-    for (int i = 0; c.map && i < from->node_count; i++)
-        wf_mem_free(from->ctx, c.map[i]);
-    wf_mem_free(from->ctx, c.map);
-    wf_mem_free(from->ctx, c.in);
+    WF_TRY(wf_graph_new(from->ctx, &c->to));
+    wf_status status = copy_graph(c, from, keep, user);
+    for (int i = 0; c->map && i < from->node_count; i++)
+        wf_mem_free(from->ctx, c->map[i]);
+    wf_mem_free(from->ctx, c->map);
+    wf_mem_free(from->ctx, c->in);
     if (status != WF_OK) {
-        wf_graph_free(c.to);
-        return status;
+        wf_graph_free(c->to);
+        c->to = NULL;
     }
-    *expanded = c.expanded;
-    *out = c.to;
-    return WF_OK;
+    return status;
 }
 
 wf_status wf_pass_expand(wf_graph *from, wf_keep_fn *keep, void *user, wf_graph **out)
 {
+    return wf_pass_expand_counted(from, keep, user, NULL, out);
+}
+
+wf_status wf_pass_expand_counted(wf_graph *from, wf_keep_fn *keep, void *user, wf_expansion *counts,
+                                 wf_graph **out)
+{
+    enum { MAX_ROUNDS = 16 };
     *out = NULL;
     WF_TRY(wf_graph_verify(from));
     wf_graph *g = from;
-    for (int round = 0; round < 16; round++) {
-        wf_graph *next = NULL;
-        int expanded = 0;
-        wf_status status = expand_once(g, keep, user, &next, &expanded);
+    origins last = {0};
+    int expanded = 1;
+    wf_status status = WF_OK;
+    for (int round = 0; round < MAX_ROUNDS && expanded > 0 && status == WF_OK; round++) {
+        copier c = {.counts = counts, .from_origins = &last};
+        status = expand_once(&c, g, keep, user);
+        expanded = c.expanded;
         if (g != from)
             wf_graph_free(g);
-        if (status != WF_OK)
-            return status;
-        g = next;
-        if (expanded == 0) {
-            *out = g;
-            return WF_OK;
-        }
+        wf_mem_free(from->ctx, last.op);
+        g = c.to;
+        last = c.to_origins;
     }
-    wf_graph_free(g);
-    return wf_fail(from->ctx, WF_ERR_INTERNAL, "expand: an op expands into itself");
+    if (status == WF_OK && expanded > 0)
+        status = wf_fail(from->ctx, WF_ERR_INTERNAL, "the expansion of an op contains the op");
+    if (status == WF_OK && counts)
+        status = count_results(g, &last, counts);
+    wf_mem_free(from->ctx, last.op);
+    if (status == WF_OK)
+        *out = g;
+    else if (g)
+        wf_graph_free(g);
+    return status;
 }

@@ -177,8 +177,20 @@ bool wf_fold_by(wf_folder *f, wf_node *n, wf_value *by)
     return true;
 }
 
+/* Whether the device runs this node as it is. Core ops and sources need no answer: they are never
+ * expanded. */
+static bool is_runnable(const wf_folder *f, const wf_node *n)
+{
+    return !f->target || wf_op_is_core(n->op) || wf_node_is(n, WF_FLAG_SOURCE) ||
+           f->target->supports(f->target, n);
+}
+
 bool wf_fold_new(wf_folder *f, wf_node *n, wf_value *by)
 {
+    if (by && !is_runnable(f, by->node)) {
+        wf_rewrite_take_back(&f->r);
+        return false;
+    }
     wf_rewrite_replace(&f->r, &n->out[0], by);
     return true;
 }
@@ -293,13 +305,13 @@ static wf_status fold_nodes(wf_folder *f, wf_report *report)
     return g->status;
 }
 
-static wf_status fold_round(wf_graph *g, wf_report *report, int *changes)
+static wf_status fold_round(wf_graph *g, const wf_pass_env *env, int *changes)
 {
-    wf_folder f = {.g = g};
+    wf_folder f = {.g = g, .target = env->target};
     WF_TRY(wf_rewrite_begin(g, &f.r));
     wf_status status = round_begin(&f);
     if (status == WF_OK)
-        status = fold_nodes(&f, report);
+        status = fold_nodes(&f, env->report);
     *changes = f.r.changes;
     wf_mem_free(g->ctx, f.alive);
     wf_mem_free(g->ctx, f.last);
@@ -313,7 +325,7 @@ wf_status wf_pass_fold(wf_graph *g, const wf_pass_env *env)
 {
     int changes = 1;
     for (int round = 0; round < MAX_ROUNDS && changes > 0; round++)
-        WF_TRY(fold_round(g, env->report, &changes));
+        WF_TRY(fold_round(g, env, &changes));
     return WF_VERIFY(g);
 }
 

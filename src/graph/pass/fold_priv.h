@@ -21,10 +21,12 @@
 #include "graph/op/rule.h"
 #include "graph/pass/match.h"
 #include "graph/pass/rewrite.h"
+#include "graph/target.h"
 
 /* One round over a graph. Arrays are of the nodes there were when it began. */
 typedef struct {
     wf_graph *g;
+    const wf_target *target; /* NULL before the gradient: no device is known yet */
     wf_rewrite r;
     bool *alive; /* [node] not left over from an earlier fold */
     int *last;   /* [slot] id of the last node that reads it, itself or through views; -1: none */
@@ -59,7 +61,8 @@ bool wf_fold_may(const wf_folder *f, const wf_value *old, wf_value *by);
 
 /* false, and nothing happens, when `by` may not stand for output 0 of n. */
 bool wf_fold_by(wf_folder *f, wf_node *n, wf_value *by);
-/* Always true; NULL is a failure that the graph knows. */
+/* false, and nothing happens, when the device has no kernel for the new form. NULL is a failure that
+ * the graph has recorded. */
 bool wf_fold_new(wf_folder *f, wf_node *n, wf_value *by);
 
 /* ---- Rules, by file ---- */

@@ -6,13 +6,15 @@
  * the gradient come fold and precision, which a builder calls; the rest is run by wf_compile on its
  * own copy of the graph:
  *
- *     fold  precision  (grad)  |  fold  fuse  recompute  schedule  memory
+ *     fold  precision  (grad)  |  fold  fuse  expand  recompute  schedule  memory
  *
- * Memory is not among them: it needs to know kernels, and lives with the plan (device/plan.c).
+ * The device's part of the compiler runs expand and memory, which depend on its kernels
+ * (device/expand.c, device/plan.c).
  */
 #ifndef WF_GRAPH_PASS_PASS_H
 #define WF_GRAPH_PASS_PASS_H
 
+#include "graph/cost.h"
 #include "graph/target.h"
 
 /* ---- Reports ---- */
@@ -54,6 +56,17 @@ const wf_pass *wf_pass_get(int index);
 /* Runs those that the options do not leave out, with the verifier after each in checked builds, and
  * drops what nobody reads. The graph must not be one whose values a user still holds. */
 wf_status wf_passes_run(wf_graph *g, const wf_pass_env *env);
+
+/* What the expansion of an op adds to a graph. Costs are those of ideal kernels (cost.h). */
+typedef struct {
+    int nodes;      /* of this op that were expanded */
+    int launches;   /* of the nodes in their place, views and sources not counted */
+    wf_cost before; /* of the op's own nodes */
+    wf_cost after;  /* of the nodes in their place */
+} wf_expansion;
+/* wf_pass_expand that adds its figures to counts[WF_OP_COUNT]. counts may be NULL. */
+wf_status wf_pass_expand_counted(wf_graph *from, wf_keep_fn *keep, void *user, wf_expansion *counts,
+                                 wf_graph **out);
 
 /* One file each. */
 wf_status wf_pass_fold(wf_graph *g, const wf_pass_env *env);
