@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* mock_pjrt.h - what tests see of the mock plugin, by dlsym. */
+/* mock_pjrt.h - counters and constants of the mock plugin, which tests look up with dlsym. */
 #ifndef WEFT_TESTS_MOCK_PJRT_H
 #define WEFT_TESTS_MOCK_PJRT_H
 
-#define MOCK_TEMPORARY 1000 /* bytes that programs say they need for themselves */
+#define MOCK_TEMPORARY 1000 /* bytes of scratch that every mock program reports */
 
 typedef struct {
-    int live;      /* objects that were made and not destroyed */
+    int live;      /* objects created and not destroyed */
     int compiles;  /* programs compiled */
-    int loads;     /* programs loaded from what was serialized */
-    int refusals;  /* structs of a wrong size; of one, versions are found out that way */
-    int donations; /* arguments whose memory a result has taken */
+    int loads;     /* programs loaded from serialized form */
+    int refusals;  /* structs refused for their size; one of them is the version probe */
+    int donations; /* arguments whose memory a result took over */
 } mock_counts;
 
 #endif

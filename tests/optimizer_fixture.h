@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* optimizer_fixture.h - tests/fixtures/optimizers.json, and the numbers that its steps begin with. To be
- * included after cmocka.h. */
+/* optimizer_fixture.h - reads tests/fixtures/optimizers.json and makes the initial values of its
+ * steps. Include after cmocka.h. */
 #ifndef WEFT_TESTS_OPTIMIZER_FIXTURE_H
 #define WEFT_TESTS_OPTIMIZER_FIXTURE_H
 
@@ -14,7 +14,7 @@ typedef struct {
 wt_optimizers wt_optimizers_open(wf_ctx *ctx);
 void wt_optimizers_close(wt_optimizers *f);
 
-/* The next number, in [-1, 1), of the generator that the fixtures' scripts describe. */
+/* The next value in [-1, 1) of the LCG that the fixture scripts use; advances *x. */
 float wt_lcg(uint64_t *x);
 
 #endif

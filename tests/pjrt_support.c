@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pjrt_support.c - real plugins, and folders for the cache of programs. */
+/* pjrt_support.c - finds real plugins and makes scratch folders for the program cache. */
 #include "pjrt_support.h"
 
 #include "core_device.h"
@@ -25,7 +25,7 @@ const char *wt_real_plugin(void)
         path = getenv("WEFT_TEST_PJRT");
     bool usable = path && access(path, R_OK) == 0;
 #ifdef __SANITIZE_ADDRESS__
-    usable = false; /* XLA's compiler loses some memory of its own, which would count as ours */
+    usable = false; /* XLA's compiler leaks, and LeakSanitizer would report it as our leak */
 #endif
     if (!usable) {
         print_message("skipped: there is no PJRT plugin, or it cannot be run here\n");
@@ -74,7 +74,8 @@ void wt_make_cache(char *folder, size_t room)
     setenv("WEFT_CACHE", folder, 1);
 }
 
-/* Calls fn, if not NULL, for every file; returns how many there are. The last one's path stays. */
+/* Calls fn, unless it is NULL, for every file. Returns the number of files; path holds the last
+ * one. */
 static int each_file(const char *folder, char *path, size_t room, int (*fn)(const char *path))
 {
     int n = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * program.h - runs the program as a user does. To be included after cmocka.h.
+ * program.h - runs the weft program as a user does: through a shell, checking status and output.
+ * Include after cmocka.h.
  */
 #ifndef WEFT_TESTS_PROGRAM_H
 #define WEFT_TESTS_PROGRAM_H
@@ -9,21 +10,21 @@
 
 typedef struct {
     wt_scratch scratch;
-    char out[1 << 20], err[1 << 16]; /* of the last run */
+    char out[1 << 20], err[1 << 16]; /* output of the last run */
 } wt_program;
 
-/* 0, or -1 with a message when WEFT_PROGRAM is not set. */
+/* Returns 0, or -1 with a message when WEFT_PROGRAM is not set. */
 int wt_program_make(wt_program *p);
-/* Runs commands of the shell, in which $W is the program and $D the scratch folder; returns the exit
- * status. */
+/* Runs shell commands and returns the exit status. $W is the program, $D the scratch folder. */
 int wt_program_shell(wt_program *p, const char *commands);
-/* The same of the program with arguments. */
+/* Like wt_program_shell, for the program with these arguments. */
 int wt_program_run(wt_program *p, const char *args);
-/* It succeeds. */
+/* Fails the test unless the program exits with status 0. */
 void wt_program_ok(wt_program *p, const char *args);
-/* It fails so, prints nothing on stdout, and one line on stderr with this in it. */
+/* Fails the test unless the program exits with `code`, prints nothing on stdout, and prints one
+ * line on stderr that contains `sentence`. */
 void wt_program_fails(wt_program *p, int code, const char *args, const char *sentence);
-/* stdout, or stderr, has this in it. */
+/* Fails the test unless stdout (or stderr) contains `text`. */
 void wt_program_out(const wt_program *p, const char *text);
 void wt_program_err(const wt_program *p, const char *text);
 

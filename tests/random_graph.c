@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * random_graph.c - recipes and how a graph is made from one: the pool of values that steps pick
- * from, the sources, and how large numbers get.
+ * random_graph.c - recipes, and the maker that turns one into a graph: the pool of values that
+ * steps pick operands from, the sources, and estimates of magnitudes.
  */
 #include "base/hash.h"
 #include "random_priv.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NODES_PER_STEP 3.1 /* on average, without gradients; measured by test_random_graph.c */
+#define NODES_PER_STEP 3.1 /* average without gradients, measured by test_random_graph.c */
 
 /* ---- Decisions ---- */
 
@@ -24,7 +24,7 @@ uint64_t rg_hash(const char *text, uint64_t salt)
 {
     uint64_t h = wf_hash_fnv1a_string(WF_FNV1A ^ salt, text);
     h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
-    return h ^ h >> 33; /* FNV-1a alone leaves the high bits of short texts similar */
+    return h ^ h >> 33; /* FNV-1a alone leaves the high bits of short strings similar */
 }
 
 static wf_type allowed(const rg_maker *m, wf_type type)
@@ -69,8 +69,8 @@ static double reduced(const wf_node *n)
     return to > 0 ? (double)wf_value_count(n->in[0]) / (double)to : 0;
 }
 
-/* Products with fresh weights, which are scaled for it, are sums of terms with random signs; others
- * may be of constants, which add up. */
+/* A matmul with fresh weights adds terms of random sign, and its weights are scaled for that. Other
+ * operands may be constants, whose terms all have one sign. */
 static double size_of_product(const wf_node *n, double a, double b)
 {
     const wf_node *w = n->in[1]->node;
@@ -81,7 +81,7 @@ static double size_of_product(const wf_node *n, double a, double b)
     return a * b * (double)d->d[d->n - (t && t->transpose_a ? 2 : 1)];
 }
 
-/* Of output 0, from the sizes of the operands: typical numbers, not bounds. */
+/* Estimates the magnitude of output 0 from those of the operands. A typical value, not a bound. */
 static double size_of_node(const rg_maker *m, const wf_node *n)
 {
     double a = n->nin > 0 ? m->size[n->in[0]->node->id] : 0;
@@ -111,7 +111,7 @@ static double size_of_node(const rg_maker *m, const wf_node *n)
     case WF_OP_mul:
     case WF_OP_glu: return a * b;
     case WF_OP_relu2: return a * a;
-    case WF_OP_div: return 3 * a; /* by something positive */
+    case WF_OP_div: return 3 * a; /* the divisor is positive */
     case WF_OP_exp:
     case WF_OP_expm1: return exp(fmin(a, 80));
     case WF_OP_log: return 1 + log(1 + a);
@@ -144,7 +144,7 @@ double rg_size(rg_maker *m, const wf_value *v)
         }
         m->size[m->sized] = size_of_node(m, m->g->nodes[m->sized]);
     }
-    return v->index > 0 ? 100 : m->size[v->node->id]; /* statistics can be anything */
+    return v->index > 0 ? 100 : m->size[v->node->id]; /* statistics have no estimate */
 }
 
 wf_value *rg_settle(rg_maker *m, wf_value *v)
@@ -152,7 +152,7 @@ wf_value *rg_settle(rg_maker *m, wf_value *v)
     double size = rg_size(m, v);
     if (size <= m->cap || !(wf_type_bit(v->type) & WF_TYPES_FLOAT))
         return v;
-    if (m->recipe->options.smooth) { /* steep slopes would be as bad as jumps */
+    if (m->recipe->options.smooth) { /* steep slopes amplify errors as much as jumps */
         v = wf_scale(m->g, v, m->cap / size);
         return rg_chance(m, 2) ? wf_tanh(m->g, v) : v;
     }
@@ -203,7 +203,7 @@ static bool suits(rg_maker *m, const rg_entry *e, const rg_want *want)
     return !want->fits || want->fits(m, e->value ? e->value : &unmade, want->arg);
 }
 
-/* Sources of the beginning are made when they are first used, so that a graph of few steps has few. */
+/* Creates an initial source on its first use, so that a graph of few steps has few sources. */
 static wf_value *value_of(rg_maker *m, int index)
 {
     rg_entry *e = &m->pool[index];
@@ -214,8 +214,8 @@ static wf_value *value_of(rg_maker *m, int index)
     return e->value = rg_input(m, e->name, e->type, (int)e->shape.n, e->shape.d);
 }
 
-/* Draws the number of a step, late ones more often, and takes the value nearest to it that will do:
- * the same one, as long as its step is not left out. */
+/* Draws a step index, biased towards late steps, and returns the nearest value that satisfies
+ * `want`. The result stays the same when unrelated steps are left out. */
 wf_value *rg_pick(rg_maker *m, const rg_want *want)
 {
     uint64_t range = 1 + wf_rng_below(&m->picking, (uint64_t)m->step + 6);
@@ -287,7 +287,7 @@ void rg_flush(rg_maker *m)
         for (int k = 0; k < n->nout; k++)
             take(m, &n->out[k]);
     }
-    m->taken = m->g->node_count; /* copies that outputs needed belong to no step */
+    m->taken = m->g->node_count; /* copies made for outputs belong to no step */
 }
 
 void rg_retire(rg_maker *m, wf_value *updated)
@@ -355,7 +355,7 @@ wf_value *rg_flag(rg_maker *m)
     return rg_input(m, name, WF_U8, 0, NULL);
 }
 
-/* What a graph can start from. */
+/* The sources that a graph can start from. */
 static const struct {
     const char *name;
     wf_type type;
@@ -392,8 +392,8 @@ rg_recipe rg_recipe_make(uint64_t seed, const rg_options *options)
     return r;
 }
 
-/* How often a kind of step comes. In graphs with gradients there are neither these nor updates in the
- * first half: behind an update nothing is differentiated. */
+/* Relative frequency of a kind of step. Graphs with gradients have neither gradients nor updates in
+ * their first half: nothing behind an update is differentiated. */
 static int weight_of(const rg_recipe *recipe, int step, const rg_step *s)
 {
     const rg_options *o = &recipe->options;
@@ -407,7 +407,7 @@ static int weight_of(const rg_recipe *recipe, int step, const rg_step *s)
     }
 }
 
-/* The first draw of a step's stream says what it is. */
+/* The first draw of a step's stream selects its kind. */
 static const rg_step *choose(const rg_recipe *recipe, int step, wf_rng *rng)
 {
     int total = 0;

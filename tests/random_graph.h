@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * random_graph.h - random legal graphs, made from recipes that can be cut down until what fails
- * stands alone.
+ * random_graph.h - random legal graphs, made from recipes that shrink to a minimal failing case.
  *
- * A recipe is a seed and a list of steps; each adds a few nodes: an op, a residual block, a head with
- * its loss, gradients with the updates that use them. Each step draws from a random stream of its own
- * and reaches for operands by the number of the step that made them, so leaving a step out changes
- * little of the others. The contents of inputs and states follow from the seed and from their names,
- * whoever made the executable.
+ * A recipe is a seed and a list of steps. A step adds a few nodes: an op, a residual block, a head
+ * with its loss, or gradients with the updates that use them. Each step draws from its own random
+ * stream and picks operands by the index of the step that made them. Leaving out one step therefore
+ * changes little in the others. The contents of inputs and states depend only on the seed and their
+ * names.
  *
- * To be included after cmocka.h. What the generator itself gets wrong fails the test, with the seed.
+ * Include after cmocka.h. An error inside the generator fails the test and prints the seed.
  */
 #ifndef WEFT_TESTS_RANDOM_GRAPH_H
 #define WEFT_TESTS_RANDOM_GRAPH_H
@@ -21,53 +20,54 @@
 #define RG_MAX_STEPS 256
 
 typedef struct {
-    int nodes;        /* about how many; default 60. Gradients come on top */
-    bool grad;        /* with gradients of scalars, and updates that use them */
-    bool smooth;      /* nothing that jumps: results move no more than a little when operands do */
-    wf_type_set only; /* set of float types; default: f32, f16 and bf16. f32 is always among them */
-    bool all;         /* every value is an output called as rg_build says; changes no decision */
-    double nudge;     /* contents of f32 sources are off by up to this share, for tests of smooth */
+    int nodes;        /* approximate, default 60; gradients come on top */
+    bool grad;        /* adds gradients of scalars and updates that use them */
+    bool smooth;      /* small changes of operands change results little */
+    wf_type_set only; /* float types to use; default f32, f16 and bf16. f32 is always included */
+    bool all;         /* every value becomes an output, named as in rg_build; changes no decision */
+    double nudge;     /* relative change of the contents of f32 sources, for tests of `smooth` */
 } rg_options;
 
 typedef struct {
     uint64_t seed;
     rg_options options;
     int step_count;
-    bool off[RG_MAX_STEPS];   /* steps left out */
-    bool quiet[RG_MAX_STEPS]; /* steps whose values are no outputs, unless options.all */
+    bool off[RG_MAX_STEPS];   /* steps to leave out */
+    bool quiet[RG_MAX_STEPS]; /* steps whose values are not outputs, unless options.all */
 } rg_recipe;
 
 rg_recipe rg_recipe_make(uint64_t seed, const rg_options *options);
-/* The name of the kind of step that this one is: "attention", "views", ... */
+/* The kind of this step: "attention", "views", ... */
 const char *rg_step_name(const rg_recipe *recipe, int step);
 
-/* Outputs are called s3.0, s3.1, ...: values of step 3 that were chosen as outputs, by the order in
- * which all of its values were made. A graph without one has the output "none". A test that tries many recipes gives
- * recipe i the seed wt_seed() + i and options that follow from this seed alone: then WEFT_SEED set to
- * the seed of the case that failed makes it the first. */
+/* Builds the graph of a recipe. Outputs are called s3.0, s3.1, ...: the values of step 3 that were
+ * chosen as outputs, numbered in creation order among all values of the step. A graph without
+ * outputs gets one called "none". A test of many recipes gives recipe i the seed wt_seed() + i and
+ * derives its options from that seed alone: WEFT_SEED set to the seed of a failing case makes that
+ * case the first. */
 wf_status rg_build(wf_ctx *ctx, const rg_recipe *recipe, wf_graph **out);
 
-/* One line a node, and how to get the graph again. */
+/* Prints one line per node, and how to reproduce the graph. */
 void rg_print(const rg_recipe *recipe, const wf_graph *g);
 
-/* Whether the case still fails. It must not end the test. */
+/* Returns whether the case still fails. Must not end the test. */
 typedef bool rg_fails_fn(const rg_recipe *recipe, void *user);
-/* Leaves out steps, then outputs, of a recipe that fails: halves, quarters, ... and single ones, until
- * nothing more can go. Returns how many recipes were tried. */
+/* Shrinks a failing recipe: leaves out steps, then outputs, by halves, quarters, ... and single
+ * ones, until every one that remains is needed. Returns the number of recipes tried. */
 int rg_shrink(rg_recipe *recipe, rg_fails_fn *fails, void *user);
-/* Shrinks, prints what is left with the seed, and fails the test. */
+/* Shrinks the recipe, prints the result with its seed, and fails the test. */
 void rg_report(wf_ctx *ctx, const rg_recipe *recipe, const char *reason, rg_fails_fn *fails,
                void *user);
 
 /* ---- Runs ---- */
 
-/* Legal contents for all inputs and all states that the generator has named; others, which a pass
- * may have added, are left as they are. */
+/* Writes legal contents to all inputs and to all states that the generator named. States that a
+ * pass added keep their contents. */
 wf_status rg_write(const rg_recipe *recipe, wf_session *session, wf_exec *exec);
 
 typedef struct {
     char name[32];
-    bool state; /* else an output */
+    bool state; /* false: an output */
     wf_type type;
     wf_dims shape;
     int64_t count;
@@ -78,38 +78,39 @@ typedef struct {
     int count;
     rg_item *item;
     unsigned char *data;
-    wf_memory memory; /* of the executable */
+    wf_memory memory; /* memory of the executable */
 } rg_results;
 
-/* Lists what there is to read of a graph, its outputs and its states, without contents. */
+/* Lists the outputs and states of a graph, without contents. */
 void rg_outputs(const wf_graph *g, rg_results *out);
 void rg_results_free(rg_results *r);
-/* NULL when there is none. */
+/* Returns NULL when no item has this name. */
 const rg_item *rg_find(const rg_results *r, const char *name, bool state);
 
 typedef wf_status rg_compile_fn(wf_session *session, wf_graph *graph, void *user, wf_exec **out);
-/* wf_compile_with; user: the options, or NULL for those that keep the bits. */
+/* Calls wf_compile_with. user: the options, or NULL for the options that keep results bitwise
+ * equal. */
 rg_compile_fn rg_compile;
 
-/* Compiles, writes everything once, runs `runs` times and reads the results, which hold nothing
- * after a failure. */
+/* Compiles the graph, writes all contents once, runs it `runs` times and reads the results. After a
+ * failure the results are empty. */
 wf_status rg_run(wf_ctx *ctx, const char *device, wf_graph *g, const rg_recipe *recipe, int runs,
                  rg_compile_fn *compile, void *user, rg_results *out);
 
-/* Where two results differ most. */
+/* The largest difference between two sets of results. */
 typedef struct {
     bool failed;
     const char *name; /* borrowed from the results `got` */
     int64_t index;
     double got, wanted;
-    double error; /* in shares of what is allowed */
+    double error; /* as a fraction of the bound */
 } rg_verdict;
 
-/* Items of `got` against those of the same name of `wanted`, which may have more. One that is missing
- * there fails, too. */
+/* Compares each item of `got` bit for bit with the item of the same name in `wanted`, which may
+ * have more items. An item missing in `wanted` is a failure. */
 rg_verdict rg_compare_bits(const rg_results *got, const rg_results *wanted);
-/* Floats may be `bound` apart, times the largest magnitude of the output or `floor`, whichever is
- * larger; what is not finite, and integers, must be the same. */
+/* Floats may differ by `bound` times the larger of `floor` and the largest magnitude of the output.
+ * Integers and non-finite values must be equal. */
 rg_verdict rg_compare_close(const rg_results *got, const rg_results *wanted, double bound,
                             double floor);
 

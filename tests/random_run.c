@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* random_run.c - contents for the sources of random graphs, runs, comparisons, and shrinking. */
+/* random_run.c - runs of random graphs: contents of their sources, comparison of results, and
+ * shrinking. */
 #include "random_priv.h"
 
 #include <ctype.h>
@@ -12,7 +13,7 @@
 
 /* ---- Contents ---- */
 
-/* What is to be filled: `limit` is the number after the letters of the name, 0 without. */
+/* The source to fill. `limit` is the number after the letters of its name, 0 without one. */
 typedef struct {
     wf_rng rng;
     const rg_recipe *recipe;
@@ -20,7 +21,7 @@ typedef struct {
     double *to;
 } contents;
 
-/* Mean 0; without tails where nothing may be steep. */
+/* Random values of mean 0; bounded when the graph must be smooth. */
 static double noise(contents *c)
 {
     if (c->recipe->options.smooth)
@@ -94,13 +95,14 @@ static void fill_freq(contents *c)
     EACH(c, 1 / (1 + 3 * (double)i));
 }
 
-/* Where the sequences of `limit` rows begin: 1 + limit % 3 of them; the last ends at the last row. */
+/* Start offsets of the 1 + limit % 3 sequences in `limit` rows; the last one ends at the last
+ * row. */
 static int64_t starts(const contents *c, double start[4])
 {
     int64_t n = 1 + c->limit % 3;
     for (int64_t s = 0; s <= n; s++)
         start[s] = (double)(s * c->limit / n);
-    if (n > 1) /* the first is as long as it likes to be, and may be empty */
+    if (n > 1) /* the first sequence has any length, 0 included */
         start[1] = (double)((c->recipe->seed >> 7) % (uint64_t)(start[2] + 1));
     return n;
 }
@@ -126,7 +128,7 @@ static void fill_pos(contents *c)
 static const struct {
     const char *letters;
     void (*fill)(contents *c);
-    bool plain; /* a number like any other, for every step to use */
+    bool plain; /* an ordinary value, which every step may use */
 } kinds[] = {
     {"x", fill_plain, true},        {"p", fill_plain, true},      {"w", fill_weight, true},
     {"gamma", fill_gamma, true},    {"beta", fill_little, true},  {"bias", fill_little, true},
@@ -137,7 +139,7 @@ static const struct {
     {"count", fill_count, false},   {"factor", fill_unit, false},
 };
 
-/* -1 when the name is none of ours. */
+/* Returns -1 when the generator did not make this name. */
 static int kind_of(const char *name, int64_t *limit)
 {
     size_t n = 0;
@@ -173,7 +175,8 @@ static void nudge(contents *c, uint64_t stream)
         c->to[i] *= 1 + c->recipe->options.nudge * (2 * wf_rng_unit(&rng) - 1);
 }
 
-/* The bytes of a source, or NULL when the name is none of ours. */
+/* Returns the contents of a source, or NULL when the generator did not make this name. Caller
+ * frees. */
 static void *make_contents(const rg_recipe *recipe, const wf_info *info)
 {
     contents c = {.recipe = recipe, .count = 1};
@@ -186,7 +189,7 @@ static void *make_contents(const rg_recipe *recipe, const wf_info *info)
     c.to = calloc((size_t)c.count + 1, sizeof *c.to);
     void *bytes = malloc(info->bytes + 1);
     assert_true(c.to && bytes);
-    uint64_t stream = rg_hash(info->name, 0) | 1ull << 63; /* steps have the low ones */
+    uint64_t stream = rg_hash(info->name, 0) | 1ull << 63; /* steps use other streams */
     wf_rng_init(&c.rng, recipe->seed, stream);
     kinds[kind].fill(&c);
     if (recipe->options.nudge != 0 && info->type == WF_F32)
@@ -267,7 +270,7 @@ wf_status rg_compile(wf_session *session, wf_graph *graph, void *user, wf_exec *
     return wf_compile_with(session, graph, user ? user : &as_written, out);
 }
 
-/* A state that nothing of the graph needs may not be in the session: it is as it was written. */
+/* A state that no node reads may be missing from the session: it still has its initial contents. */
 static wf_status read_state(wf_session *session, const rg_recipe *recipe, const rg_item *item,
                             void *to)
 {
@@ -341,7 +344,7 @@ static double largest(const rg_item *item, const unsigned char *data)
     return most;
 }
 
-/* The worst element of one item; `allowed` 0 asks for the same bits. */
+/* Finds the worst element of one item. `allowed` 0 requires equal bits. */
 static void compare_item(const rg_item *a, const unsigned char *got, const rg_item *b,
                          const unsigned char *wanted, double allowed, rg_verdict *worst)
 {
@@ -386,13 +389,13 @@ rg_verdict rg_compare_close(const rg_results *got, const rg_results *wanted, dou
 
 /* ---- Shrinking ---- */
 
-/* Sets flags that are not set in [0, n), in runs of `size`, and keeps those with which the recipe
- * still fails. Returns whether any was kept. */
+/* Tries to set flags in [0, n), `size` neighbours at a time, and keeps those with which the recipe
+ * still fails. Returns whether it kept any. */
 static bool set_runs(rg_recipe *recipe, bool *flags, int n, int size, rg_fails_fn *fails,
                      void *user, int *tries)
 {
     bool any = false;
-    for (int begin = n; begin > 0;) { /* from the end: what nothing reads goes first */
+    for (int begin = n; begin > 0;) { /* from the end: values without a reader go first */
         bool before[RG_MAX_STEPS];
         int set = 0;
         memcpy(before, flags, sizeof before);
@@ -412,7 +415,8 @@ static bool set_runs(rg_recipe *recipe, bool *flags, int n, int size, rg_fails_f
     return any;
 }
 
-/* Single flags are tried until a whole round of them is needed: one may go only after another. */
+/* Tries single flags until a whole round removes nothing: one step may be removable only after
+ * another. */
 static int set_all(rg_recipe *recipe, bool *flags, rg_fails_fn *fails, void *user)
 {
     int n = recipe->step_count, tries = 0;
@@ -427,7 +431,8 @@ int rg_shrink(rg_recipe *recipe, rg_fails_fn *fails, void *user)
 {
     int tries = set_all(recipe, recipe->off, fails, user);
     tries += set_all(recipe, recipe->quiet, fails, user);
-    return tries + set_all(recipe, recipe->off, fails, user); /* what only outputs had needed */
+    /* Only the removed outputs needed them */
+    return tries + set_all(recipe, recipe->off, fails, user);
 }
 
 void rg_report(wf_ctx *ctx, const rg_recipe *recipe, const char *reason, rg_fails_fn *fails,
@@ -435,12 +440,12 @@ void rg_report(wf_ctx *ctx, const rg_recipe *recipe, const char *reason, rg_fail
 {
     rg_recipe least = *recipe;
     wf_graph *g;
-    char what[512]; /* it may be the context's message, which is not kept */
+    char what[512]; /* a copy: it may be the context's message, which the runs below overwrite */
     snprintf(what, sizeof what, "%s", reason);
     if (fails(&least, user)) {
         int tries = rg_shrink(&least, fails, user);
         print_message("%s; the least of %d graphs that still fails:\n", what, tries);
-        fails(&least, user); /* for what it leaves in the context */
+        fails(&least, user); /* for the message that it leaves in the context */
         if (wf_ctx_status(ctx) != WF_OK)
             print_message("  %s\n", wf_ctx_message(ctx));
     } else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* random_steps.c - what the steps of a recipe add: ops by themselves, and patterns of transformers. */
+/* random_steps.c - the kinds of steps: single ops, and the patterns of transformers. */
 #include "random_priv.h"
 
 #include <stdio.h>
@@ -7,14 +7,14 @@
 
 /* ---- Elementwise ---- */
 
-/* x, so small that e^x is tame. */
+/* Scales x down so that e^x stays moderate. */
 static wf_value *small(rg_maker *m, wf_value *x)
 {
     double size = rg_size(m, x);
     return size <= 1 ? x : rg_chance(m, 2) ? wf_tanh(m->g, x) : wf_scale(m->g, x, 1 / size);
 }
 
-/* At least a third, everywhere. */
+/* Maps x to values of at least 1/3. */
 static wf_value *positive(rg_maker *m, wf_value *x)
 {
     wf_graph *g = m->g;
@@ -96,7 +96,7 @@ static void add_where(rg_maker *m)
     wf_where(m->g, c ? c : rg_flag(m), rg_chance(m, 2) ? wf_like(m->g, a, 0) : rg_partner(m, a), a);
 }
 
-/* What a pass may fold: the same again, and what does nothing. */
+/* Candidates for folding: repeated computations and ops without effect. */
 static void add_identity(rg_maker *m)
 {
     wf_graph *g = m->g;
@@ -129,7 +129,8 @@ static void add_casts(rg_maker *m)
         wf_cast(m->g, x, back);
 }
 
-/* v computed once more, with its operands up to a depth; v itself where that is not possible. */
+/* Computes v once more, with its operands up to `depth`. Returns v itself where that is not
+ * possible. */
 static wf_value *again(rg_maker *m, wf_value *v, int depth)
 {
     wf_node *n = v->node;
@@ -167,7 +168,8 @@ static void add_random(rg_maker *m)
     }
 }
 
-/* Whatever has grown large or is a statistic or a gradient, made fit for use. */
+/* Bounds a value that has grown large, or is a statistic or a gradient, so that other steps can
+ * read it. */
 static void add_calm(rg_maker *m)
 {
     wf_value *x = rg_pick(m, &(rg_want){.wild = true});
@@ -189,7 +191,7 @@ static void add_integers(rg_maker *m)
     wf_value *z = wf_node_add(g, ops[rg_draw(m, 4)], NULL, NULL, (wf_value *[]){x, y}, 2);
     switch (rg_draw(m, 3)) {
     case 0: rg_settle(m, wf_cast(g, z, rg_type(m))); break;
-    case 1: wf_le(g, z, y); break; /* of constants and inputs: no jump of a number */
+    case 1: wf_le(g, z, y); break; /* on constants and inputs: no float result jumps */
     case 2: wf_sum(g, z, (uint32_t)rg_draw(m, 1 << z->shape.n), rg_chance(m, 2)); break;
     }
 }
@@ -213,12 +215,12 @@ static wf_value *sliced(rg_maker *m, wf_value *x, int axis)
 {
     int64_t n = x->shape.d[axis], begin = rg_draw(m, n + 1),
             end = begin + rg_draw(m, n - begin + 1);
-    if (begin == end && !rg_chance(m, 8)) /* few are empty */
+    if (begin == end && !rg_chance(m, 8)) /* few slices are empty */
         begin = n / 3, end = n;
     return wf_slice(m->g, x, axis, begin, end);
 }
 
-/* To one axis, or with a 1 somewhere, or an axis in two, or two in one. */
+/* Flattens, inserts an axis of 1, splits an axis, or merges two. */
 static wf_value *reshaped(rg_maker *m, wf_value *x, int axis)
 {
     wf_dims d = x->shape;
@@ -335,7 +337,7 @@ static void add_reduction(rg_maker *m)
     case 0: wf_reduce(g, "mean", x, axes, keep); break;
     case 1: rg_settle(m, wf_sum(g, x, axes, keep)); break;
     case 2: wf_softmax(g, x); break;
-    case 3: { /* rows less their mean: broadcasts what was reduced */
+    case 3: { /* rows minus their mean: broadcasts a reduction */
         uint32_t last = 1u << (x->shape.n - 1);
         rg_settle(m, wf_sub(g, x, wf_reduce(g, "mean", x, last, true)));
         break;
@@ -353,7 +355,7 @@ static void add_largest(rg_maker *m)
     switch (kind) {
     case 0: wf_max(g, x, (uint32_t)rg_draw(m, 1 << x->shape.n), rg_chance(m, 2)); break;
     case 1: wf_top_k(g, x, 1 + rg_draw(m, wf_dims_last(&x->shape))); break;
-    case 2: { /* indices that were computed are legal when they come from the same axis */
+    case 2: { /* computed indices are legal when they come from the same axis */
         wf_value *flat = wf_flatten_rows(g, x);
         wf_gather_rows(g, flat, wf_argmax(g, flat, 0));
         break;
@@ -372,7 +374,7 @@ static void add_global_norm(rg_maker *m)
         rg_settle(m, wf_global_norm(m->g, x, n));
 }
 
-/* ---- Products and norms ---- */
+/* ---- Matmuls and norms ---- */
 
 static bool is_weight(rg_maker *m, const wf_value *v, void *arg)
 {
@@ -464,7 +466,7 @@ static void add_norm(rg_maker *m)
         rg_norm(m, x);
 }
 
-/* x + f(x) or x + y, then a norm; both are read on. */
+/* x + f(x) or x + y, then a norm; later steps may read both. */
 static void add_residual(rg_maker *m)
 {
     wf_value *x = pick_rows(m, 1, 4), *y;
@@ -481,7 +483,7 @@ static void add_glu(rg_maker *m)
     if (!x)
         return;
     int64_t hidden = 2 + 2 * rg_draw(m, 4);
-    if (rg_chance(m, 2)) { /* both halves of one product */
+    if (rg_chance(m, 2)) { /* both halves of one matmul */
         wf_value *both = rg_linear(m, x, 2 * hidden);
         int axis = (int)x->shape.n - 1;
         gate = wf_slice(g, both, axis, 0, hidden);
@@ -556,7 +558,7 @@ static void turn(rg_maker *m, heads *h)
     h->k = wf_rope(m->g, h->k, h->positions, freq, interleaved, magnitude);
 }
 
-/* One list of starts and positions for each number of rows: they belong together. */
+/* Starts and positions belong together: one pair for each number of rows. */
 static void find_sequences(rg_maker *m, heads *h)
 {
     char name[32];

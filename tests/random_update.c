@@ -2,8 +2,9 @@
 /*
  * random_update.c - steps that change states, and steps that append gradients.
  *
- * States called p, w, gamma, ... are changed by any update; moments (m, v) only by the optimizer that
- * they belong to, since v must not be negative; sums and velocities (u) grow from run to run.
+ * Any update may change the states called p, w, gamma, ... Only the optimizer that owns them
+ * changes moments (m, v), because v must not be negative. Sums and velocities (u) grow from run to
+ * run.
  */
 #include "random_priv.h"
 
@@ -11,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Which state, and by what ---- */
+/* ---- Choosing a state and its new value ---- */
 
 static bool changeable(const wf_value *state)
 {
     return !strchr("muv", state->state->name[0]);
 }
 
-/* By a hash of the name, so that the choice does not hang on which others there are. */
+/* Chooses by a hash of the name, so that the choice does not depend on which other states exist. */
 static wf_value *pick_state(rg_maker *m)
 {
     uint64_t salt = wf_rng_u64(&m->picking), best = UINT64_MAX;
@@ -37,7 +38,7 @@ static wf_value *pick_state(rg_maker *m)
     return like ? rg_new_state(m, "p", (int)like->shape.n, like->shape.d) : found;
 }
 
-/* The state's own elements in another order, through views where there are any. */
+/* The state's own elements in another order, through views where possible. */
 static wf_value *rearranged(rg_maker *m, wf_value *s)
 {
     wf_graph *g = m->g;
@@ -70,8 +71,8 @@ static wf_value *companion(rg_maker *m, const char *letter, wf_value *p)
     return rg_state(m, name, rg_type(m), (int)p->shape.n, p->shape.d);
 }
 
-/* States must not grow from run to run: what replaces one is no larger than a source, and what is
- * added is a small part, or goes to a sum, which counts as large to those who read it. */
+/* States must not grow from run to run. A value that replaces a state is no larger than a source. A
+ * value that is added is small, or goes to a sum, which its readers treat as large. */
 void rg_add_assign(rg_maker *m)
 {
     bool add = rg_chance(m, 2), sum = rg_chance(m, 2);
@@ -91,7 +92,7 @@ void rg_add_assign(rg_maker *m)
 
 /* ---- Optimizers ---- */
 
-/* What the updates of a group have in common. */
+/* Operands shared by the updates of a group. */
 typedef struct {
     wf_value *lr, *step, *scale, *apply;
 } group;
@@ -169,12 +170,12 @@ void rg_add_lion(rg_maker *m)
 
 /* ---- Gradients ---- */
 
-/* By node id: 0 not known yet, 1 a gradient can flow through, 2 not. */
+/* By node id: 0 unknown, 1 differentiable, 2 not differentiable. */
 typedef struct {
     char *known;
 } flow;
 
-/* Whether all that v was computed from has a gradient and can still be read. */
+/* Whether every node behind v is differentiable and still readable. */
 static bool flows(rg_maker *m, const wf_value *v, flow *f)
 {
     const wf_node *n = v->node;
@@ -207,13 +208,13 @@ static int count_behind(const wf_value *v, char *behind)
     return n;
 }
 
-/* Of a few values that have a gradient the one with most nodes behind it; NULL: there is none. */
+/* Draws a few differentiable values and returns the one with the most nodes behind it, or NULL. */
 static wf_value *pick_deep(rg_maker *m, flow *f)
 {
     wf_value *deepest = NULL;
     int most = 0;
     for (int tries = 0; tries < 4; tries++) {
-        /* no scalars: squares of losses, and of their squares, would leave all bounds */
+        /* no scalars: squares of losses, squared again, would exceed all bounds */
         const rg_want want = {.min_rank = 1, .full = true, .fits = can_lose, .arg = f};
         wf_value *x = rg_pick(m, &want);
         char *behind = calloc((size_t)m->g->node_count, 1);
@@ -228,7 +229,8 @@ static wf_value *pick_deep(rg_maker *m, flow *f)
     return deepest;
 }
 
-/* The mean of the squares of a few values, perhaps the loss of a head. NULL: there is nothing. */
+/* The mean square of a few values, possibly plus the loss of a head. Returns NULL when no value is
+ * differentiable. */
 static wf_value *make_loss(rg_maker *m, flow *f)
 {
     wf_graph *g = m->g;
@@ -250,7 +252,7 @@ static wf_value *make_loss(rg_maker *m, flow *f)
 
 #define MAX_WRT 8
 
-/* Sources behind the loss, and now and then a value between. */
+/* Picks sources behind the loss, and sometimes an intermediate value. */
 static int choose_wrt(rg_maker *m, const wf_value *loss, wf_value **wrt)
 {
     int n = 0;
@@ -262,7 +264,7 @@ static int choose_wrt(rg_maker *m, const wf_value *loss, wf_value **wrt)
         wf_value *v = &node->out[0];
         bool source = wf_node_is(node, WF_FLAG_SOURCE);
         bool is_float = (wf_type_bit(v->type) & WF_TYPES_FLOAT) != 0;
-        /* nothing is drawn for copies that only outputs need: they change no decision */
+        /* draws nothing for copies that only outputs need: options.all must change no decision */
         if (!behind[i] || !is_float || (source && !rg_name_is_plain(node->name)))
             continue;
         if (rg_chance(m, source ? 2 : 16))
@@ -272,8 +274,8 @@ static int choose_wrt(rg_maker *m, const wf_value *loss, wf_value **wrt)
     return n;
 }
 
-/* Groups of updates by gradients, clipped by their norm. A gradient can be a view of another
- * parameter, which is about to change: that one is copied. */
+/* Adds groups of updates by the gradients, clipped by their norm. A gradient can be a view of
+ * another parameter that is about to change, so it is copied first. */
 static void apply_gradients(rg_maker *m, wf_value **wrt, wf_value **grads, int n)
 {
     wf_graph *g = m->g;
@@ -291,7 +293,7 @@ static void apply_gradients(rg_maker *m, wf_value **wrt, wf_value **grads, int n
             update_adamw(m, &s, wrt[i], grads[i]);
         } else if (kind == 1) {
             update_sgd(m, &s, wrt[i], grads[i]);
-        } else { /* summed up for later */
+        } else { /* accumulated for a later step */
             wf_value *sum = companion(m, "u", wrt[i]);
             rg_flush(m);
             rg_retire(m, wf_accumulate(g, sum, grads[i], NULL));
@@ -302,7 +304,7 @@ static void apply_gradients(rg_maker *m, wf_value **wrt, wf_value **grads, int n
 void rg_add_grad(rg_maker *m)
 {
     wf_value *wrt[MAX_WRT], *grads[MAX_WRT];
-    /* nodes that the loss adds are not asked about: they are in no pool yet */
+    /* excludes nodes that the loss will add: they are not in the pool yet */
     flow f = {calloc((size_t)m->g->node_count + 1, 1)};
     assert_non_null(f.known);
     wf_value *loss = make_loss(m, &f);

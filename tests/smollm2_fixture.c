@@ -84,7 +84,7 @@ static float take_f32(reader *r)
 
 /* ---- The recording ------------------------------------------------------------------------- */
 
-/* Ids are stored in 16 bits each, and an odd number of them is followed by a zero. */
+/* Reads ids of 16 bits each; an odd count is padded with a zero. */
 static int32_t *take_ids(reader *r, const sm_recording *out, int32_t *to, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -96,7 +96,7 @@ static int32_t *take_ids(reader *r, const sm_recording *out, int32_t *to, int co
     return to + count;
 }
 
-/* Where the next numbers of the recording go. */
+/* Cursor into the arrays of the recording being read. */
 typedef struct {
     int32_t *id;
     float *logprob;
@@ -158,7 +158,7 @@ sm_recording *sm_open(const char *name)
         fail_msg("%s was recorded from other texts than those in texts.txt", path);
     assert_int_equal(r.at, HEADER_BYTES);
 
-    /* No array can hold more than the file: an id has two bytes there, the rest at least four. */
+    /* The file size bounds every array: an id takes two bytes, any other element at least four. */
     out->texts = allocate((size_t)out->count, sizeof *out->texts);
     out->ids = allocate(r.size / 2, sizeof *out->ids);
     out->positions = allocate(r.size / 8, sizeof *out->positions);
@@ -211,7 +211,7 @@ double sm_divergence(const sm_recording *r, const sm_position *p, const float *l
         kl += exp(p->logprob[k]) * (p->logprob[k] - q);
         listed += exp(q);
     }
-    /* What is left to the others may be so little that it is lost in rounding. */
+    /* The remaining mass can vanish in rounding; keep the logarithm finite. */
     const double others = fmax(1 - listed, 1e-15);
     return kl + exp(p->rest) * (p->rest - log(others));
 }

@@ -195,7 +195,7 @@ static wf_value *attention(wf_graph *g, wt_model *m, wf_value *x, wf_value *posi
     wf_value *start = wf_input(g, "seq_start", WF_I32, 1, (int64_t[]){3});
     wf_value *bias = param(g, m, "q.bias", 1, s->heads * d, 0);
     wf_value *q = linear(g, m, x, "q", s->heads * d, bias);
-    /* keys and values come out of one product, and are views of it */
+    /* keys and values are views of one matmul's result */
     wf_value *kv = linear(g, m, x, "kv", 2 * s->kv_heads * d, NULL);
     wf_value *k = wf_slice(g, kv, 1, 0, s->kv_heads * d);
     wf_value *v = wf_slice(g, kv, 1, s->kv_heads * d, 2 * s->kv_heads * d);
@@ -275,7 +275,7 @@ static wf_status write_i32(wf_exec *exec, const char *name, const int32_t *from,
     return wf_exec_write(exec, name, from, (size_t)n * sizeof *from);
 }
 
-/* The second sequence begins after two fifths of the tokens. */
+/* The second sequence starts at two fifths of the tokens. */
 wf_status wt_write_inputs(wf_exec *exec, const wt_sizes *size, int32_t step)
 {
     int32_t tokens[1024], targets[1024], positions[1024];

@@ -33,7 +33,7 @@ void wt_terminal_start(wt_terminal *t, const char *commands)
     assert_true(t->child >= 0);
     if (t->child > 0)
         return;
-    setsid(); /* the terminal that is opened next is this session's */
+    setsid(); /* the terminal opened next becomes this session's */
     int slave = open(ptsname(t->fd), O_RDWR);
     if (slave < 0)
         _exit(99);
@@ -58,7 +58,7 @@ void wt_terminal_type(wt_terminal *t, const char *keys)
     assert_int_equal(write(t->fd, keys, strlen(keys)), strlen(keys));
 }
 
-/* false: everything that had the terminal open has ended. */
+/* Returns false when every process that had the terminal open has ended. */
 static bool read_more(wt_terminal *t)
 {
     struct pollfd p = {.fd = t->fd, .events = POLLIN};

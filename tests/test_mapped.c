@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_mapped.c - files that are cut short while they are mapped, and files that appear when whole. */
+/* test_mapped.c - a file truncated while it is mapped reads as zeros instead of raising SIGBUS, and
+ * sinks make a file appear only when it is complete. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +59,7 @@ static int files_in_folder(void)
     return n;
 }
 
-/* Runs fn in a child. Its exit status, or minus the number of the signal that killed it. */
+/* Runs fn in a child. Returns its exit status, or minus the signal that killed it. */
 static int in_child(int (*fn)(void))
 {
     fflush(NULL);
@@ -75,7 +76,7 @@ static int in_child(int (*fn)(void))
 
 #define PAGES 16
 
-/* Maps a file of ones and cuts it to half a page less than half. */
+/* Maps a file of ones, then truncates it to half its pages minus half a page. */
 static wf_map *cut_map(wf_ctx *ctx, size_t page)
 {
     size_t bytes = PAGES * page;
@@ -101,7 +102,7 @@ static int read_cut_file(void)
     wf_map *map = cut_map(ctx, page), *other = NULL;
     if (!map || wf_map_broken(map))
         return 2;
-    if (wf_map_open(ctx, in_folder("cut"), &other) != WF_OK) /* of the file as it is now */
+    if (wf_map_open(ctx, in_folder("cut"), &other) != WF_OK) /* maps the file at its current size */
         return 3;
     wf_guard_mapped_files(true);
     const volatile uint8_t *bytes = map->data;
@@ -111,13 +112,14 @@ static int read_cut_file(void)
     }
     if (!wf_map_broken(map) || wf_map_broken(other))
         return 4;
-    /* From the last page backwards, each fault takes what follows; what the file still has is read. */
+    /* Reading goes from the last page backwards. Each fault zeroes the pages after it; bytes that
+     * the file still has are read. */
     if (ones != PAGES / 2 * page - page / 2 || ones + zeros != map->size)
         return 5;
     wf_map_close(map);
     wf_map_close(other);
     if (wf_map_open(ctx, in_folder("cut"), &map) != WF_OK || wf_map_broken(map))
-        return 6; /* the number of the old one is used again */
+        return 6; /* the slot of the closed map is reused */
     wf_map_close(map);
     wf_guard_mapped_files(false);
     wf_ctx_free(ctx);
@@ -133,7 +135,7 @@ static int touch_cut_file(void)
     wf_map *map = cut_map(ctx, page);
     if (!map)
         return 2;
-    signal(SIGBUS, SIG_DFL); /* also where a sanitizer has its own */
+    signal(SIGBUS, SIG_DFL); /* even when a sanitizer installed its own handler */
     wf_guard_mapped_files(true);
     wf_guard_mapped_files(false);
     const volatile uint8_t *bytes = map->data;
@@ -181,7 +183,7 @@ static void test_guard(void **state)
     unlink(in_folder("cut"));
 }
 
-/* Signals that are not about our mappings go where they went before. */
+/* SIGBUS outside of our mappings reaches the previous handler. */
 static void test_guard_passes_on(void **state)
 {
     (void)state;
@@ -212,7 +214,7 @@ static void test_sink_writes(void **state)
     for (size_t i = 0; i < sizeof large; i++)
         large[i] = (char)(i * 2654435761u >> 13);
     wt_ok(ctx, wf_sink_open(ctx, in_folder("out"), &s));
-    /* Pieces below, at and above what is gathered. */
+    /* Sizes below, at and above the sink's buffer. */
     static const size_t sizes[] = {1, 0, 7, 1 << 20, 3, (1 << 20) - 1, 100000};
     size_t at = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; at += sizes[i++])
@@ -231,7 +233,7 @@ static void test_sink_writes(void **state)
     assert_int_equal(st.st_mode & 0777, 0666 & ~mask);
     assert_int_equal(files_in_folder(), 1);
 
-    /* Given up: the old file stays, the new one goes. */
+    /* A cancelled sink keeps the old file and removes the new one. */
     wt_ok(ctx, wf_sink_open(ctx, in_folder("out"), &s));
     wt_ok(ctx, wf_sink_write(s, large, 1000));
     assert_int_equal(files_in_folder(), 2);
@@ -240,7 +242,7 @@ static void test_sink_writes(void **state)
     assert_int_equal(files_in_folder(), 1);
     expect_file(ctx, in_folder("out"), large, sizeof large);
 
-    /* A link stays one. */
+    /* Writing through a symbolic link keeps the link. */
     assert_int_equal(symlink("out", in_folder("link")), 0);
     wt_ok(ctx, wf_sink_open(ctx, in_folder("link"), &s));
     wt_ok(ctx, wf_sink_write(s, "new", 3));
@@ -259,7 +261,7 @@ static void test_sink_fails(void **state)
     wf_sink *s;
     wt_fails(ctx, wf_sink_open(ctx, folder, &s), WF_ERR_IO, folder);
     wt_fails(ctx, wf_sink_open(ctx, in_folder("none/out"), &s), WF_ERR_IO, "none/out");
-    wt_ok(ctx, wf_sink_open(ctx, "/dev/full", &s)); /* no plain file: written to as it stands */
+    wt_ok(ctx, wf_sink_open(ctx, "/dev/full", &s)); /* not a regular file: written directly */
     wt_ok(ctx, wf_sink_write(s, "x", 1));
     wt_fails(ctx, wf_sink_commit(s), WF_ERR_IO, "/dev/full");
     wf_sink_free(s);
@@ -271,7 +273,7 @@ static void test_sink_fails(void **state)
     assert_int_equal(files_in_folder(), 0);
 }
 
-/* The largest file allowed stands for a full disk. */
+/* RLIMIT_FSIZE stands in for a full disk. */
 static int fill_the_disk(void)
 {
     struct rlimit limit = {1 << 20, 1 << 20};

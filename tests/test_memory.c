@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_memory.c - the planner's memory: packing lifetimes into one region, and whether random
- * graphs whose values share that region compute what they compute when none shares anything.
+ * test_memory.c - the memory planner: it packs lifetimes into one region, and random graphs whose
+ * values share that region compute the same results as without sharing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,7 @@ static bool live_at(const wf_lifetime *b, int step)
     return b->begin <= step && step <= b->end;
 }
 
-/* Checks everything that must hold of a packing; returns total / lower_bound. */
+/* Checks all invariants of a packing and returns total / lower_bound. */
 static double check_packing(wf_ctx *ctx, wf_lifetime *blocks, int n, int steps, size_t alignment)
 {
     size_t total, lower, busiest = 0;
@@ -69,7 +69,7 @@ static double check_packing(wf_ctx *ctx, wf_lifetime *blocks, int n, int steps, 
     return lower > 0 ? (double)total / (double)lower : 1;
 }
 
-/* Kinds of lifetimes. Each fills at most n blocks, sets how many steps there are, and returns the
+/* Fills at most n blocks with lifetimes of one kind, sets the number of steps, and returns the
  * number of blocks. */
 typedef int fill_fn(wf_rng *rng, wf_lifetime *blocks, int n, int *steps);
 
@@ -111,11 +111,12 @@ static int fill_equals(wf_rng *rng, wf_lifetime *blocks, int n, int *steps)
     return n;
 }
 
-/* A training step: each layer keeps a fifth of its values for its gradient, which comes the later
- * the earlier the layer; the rest is temporary, but for gradients of weights, which stay. */
+/* A training step. Each layer keeps a fifth of its values for its backward pass; earlier layers
+ * keep theirs longer. Other values are temporary, except gradients of weights, which live to the
+ * end. */
 static int fill_stack(wf_rng *rng, wf_lifetime *blocks, int n, int *steps)
 {
-    static const size_t widths[] = {1, 1, 3, 4, 4, 1, 8, 2}; /* of a transformer's values */
+    static const size_t widths[] = {1, 1, 3, 4, 4, 1, 8, 2}; /* sizes of a transformer's values */
     const size_t unit = 1024 * (size_t)(1 + below(rng, 100));
     int layer = n < 100 ? n : 50 + below(rng, 50), layers = n / layer, count = 0;
     int forward = layer * 2 / 5, backward = layer - forward;
@@ -137,8 +138,8 @@ static int fill_stack(wf_rng *rng, wf_lifetime *blocks, int n, int *steps)
     return count;
 }
 
-/* What total / lower_bound must stay within, in each round and on average: well above what was seen
- * in some hundred rounds. */
+/* Bounds of total / lower_bound, per round and on average, well above the maxima of several hundred
+ * rounds. */
 static const struct {
     const char *name;
     fill_fn *fill;
@@ -165,7 +166,7 @@ static void test_random_lifetimes(void **state)
             double ratio = check_packing(*state, blocks, n, steps, alignment);
             size_t total, lower;
             wt_ok(*state, wf_memory_pack(*state, again, n, alignment, &total, &lower));
-            assert_memory_equal(blocks, again, (size_t)n * sizeof *blocks); /* plans repeat */
+            assert_memory_equal(blocks, again, (size_t)n * sizeof *blocks); /* deterministic */
             worst = ratio > worst ? ratio : worst;
             sum += ratio;
         }
@@ -175,7 +176,7 @@ static void test_random_lifetimes(void **state)
     }
 }
 
-/* Enough that all ways of saving work are taken; few enough to compare all pairs. */
+/* Enough blocks to use every shortcut of the packer, few enough to compare all pairs. */
 static void test_windows(void **state)
 {
     enum { SOME = 5000 };
@@ -191,14 +192,14 @@ static void test_windows(void **state)
     free(blocks);
 }
 
-/* Far more than it takes, also on a busy machine. */
+/* Generous time limit for a busy machine. */
 #ifdef __SANITIZE_ADDRESS__
 #define MOST_SECONDS 8
 #else
 #define MOST_SECONDS 2
 #endif
 
-/* A training step of 48 layers has about as many blocks as these. */
+/* As many blocks as a training step of 48 layers. */
 static void test_many_lifetimes(void **state)
 {
     enum { MANY = 20000 };
@@ -209,7 +210,7 @@ static void test_many_lifetimes(void **state)
     for (size_t kind = 0; kind < KINDS; kind++) {
         size_t total, lower;
         int steps, n = kinds[kind].fill(&rng, blocks, MANY, &steps);
-        clock_t begin = clock(); /* of this process: others may keep the machine busy */
+        clock_t begin = clock(); /* CPU time of this process: the machine may be busy */
         wt_ok(*state, wf_memory_pack(*state, blocks, n, 256, &total, &lower));
         double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
         double ratio = (double)total / (double)lower;
@@ -221,7 +222,7 @@ static void test_many_lifetimes(void **state)
     free(blocks);
 }
 
-/* A chain of layers, a tree of temporaries and plain sharing pack without any waste. */
+/* A chain of layers, a tree of temporaries and plain sharing pack without waste. */
 static void test_easy_lifetimes(void **state)
 {
     wf_lifetime chain[50], nested[50], apart[50];
@@ -249,7 +250,7 @@ static void test_odd_lifetimes(void **state)
 
     const wf_lifetime huge[][3] = {
         {{SIZE_MAX, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}},
-        {{SIZE_MAX - 62, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}, /* by rounding up alone */
+        {{SIZE_MAX - 62, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}}, /* overflows by rounding up alone */
         {{SIZE_MAX / 2, 0, 1, 0}, {SIZE_MAX / 2, 1, 2, 0}, {64, 1, 1, 0}},
     };
     for (size_t i = 0; i < sizeof huge / sizeof *huge; i++) {
@@ -259,7 +260,7 @@ static void test_odd_lifetimes(void **state)
                  "exceed any address space");
         assert_true(total == 0 && lower == 0);
     }
-    /* the same from a graph, before anyone tries to allocate it */
+    /* the same overflow from a graph, refused before any allocation */
     wt_run r = wt_open(ctx, "cpu:1");
     wf_graph *g = new_graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 1, (int64_t[]){(int64_t)1 << 58});
@@ -267,7 +268,7 @@ static void test_odd_lifetimes(void **state)
         wf_output(g, (char[]){(char)('a' + i), 0}, wf_scale(g, x, i));
     wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed any address space");
     wf_graph_free(g);
-    g = new_graph(ctx); /* values between, also by what the schedule adds up */
+    g = new_graph(ctx); /* values between, also summed by the schedule */
     wf_value *all[20];
     for (int i = 0; i < 20; i++)
         all[i] = wf_unary(g, "sin",
@@ -278,12 +279,12 @@ static void test_odd_lifetimes(void **state)
     wf_output(g, "norm", wf_global_norm(g, all, 20));
     wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed any address space");
     wf_graph_free(g);
-    g = new_graph(ctx); /* and states, 2^64 bytes of them */
+    g = new_graph(ctx); /* states of 2^64 bytes */
     for (int i = 0; i < 16; i++)
         wf_state(g, (char[]){(char)('a' + i), 0}, WF_F32, 1, (int64_t[]){(int64_t)1 << 58});
     wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed any address space");
     wf_graph_free(g);
-    g = new_graph(ctx); /* and options that are refused alike */
+    g = new_graph(ctx); /* compile options are refused the same way */
     const wf_compile_options negative = {.recompute = -1};
     wf_memory memory;
     wt_fails(ctx, wf_compile_with(r.session, g, &negative, &r.exec), WF_ERR_USAGE, "negative");
@@ -298,9 +299,9 @@ static void test_odd_lifetimes(void **state)
     }
 }
 
-/* ---- What the plan says and what is allocated ---- */
+/* ---- The plan against the allocated bytes ---- */
 
-/* Compiles and frees g. Returns by how many bytes the context grew. */
+/* Compiles and frees g. Returns the growth of the context in bytes. */
 static uint64_t compiled_bytes(wf_ctx *ctx, wf_graph *g, wf_memory *memory)
 {
     wf_mem_stats before, after;
@@ -330,7 +331,8 @@ static void test_memory_of_a_chain(void **state)
             wf_accumulate(g, wf_state(g, "s", WF_F32, 1, (int64_t[]){777}),
                           wf_slice(g, x, 0, 0, 777), NULL);
         uint64_t bytes = compiled_bytes(ctx, g, &memory);
-        /* 4000 bytes are 63 lines of 64: input and output, and one for all between, in place */
+        /* 4000 bytes are 63 lines of 64: one block each for input and output, and one for all
+         * values between, in place */
         assert_int_equal(memory.ports, 2 * 63 * 64);
         assert_int_equal(memory.activations, 63 * 64);
         assert_int_equal(memory.lower_bound, memory.activations);
@@ -339,7 +341,7 @@ static void test_memory_of_a_chain(void **state)
     }
 }
 
-/* What kernels ask for themselves is part of the region. */
+/* The workspace of kernels is part of the region. */
 static void test_workspace(void **state)
 {
     wf_ctx *ctx = *state;
@@ -347,13 +349,13 @@ static void test_workspace(void **state)
     wf_graph *g = new_graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){100, 4});
     wf_value *rows = wf_iota(g, 1, (int64_t[]){100}, 0);
-    wf_output(g, "y", wf_scatter_add_rows(g, x, rows, x)); /* which keeps lists */
+    wf_output(g, "y", wf_scatter_add_rows(g, x, rows, x)); /* keeps lists */
     compiled_bytes(ctx, g, &memory);
     assert_true(memory.workspace >= 100);
     assert_true(memory.activations >= 400 + memory.workspace);
 }
 
-/* When only shapes grow, all that grows are ports and region, and by as much as the plan says. */
+/* When only shapes grow, only ports and region grow, and by the bytes in the plan. */
 static void test_planned_memory_is_allocated(void **state)
 {
     wf_ctx *ctx = *state;
@@ -377,15 +379,15 @@ static void test_planned_memory_is_allocated(void **state)
 
 /* ---- Random graphs ---- */
 
-/* Takes strides from the kernels that the executable will have. */
+/* Removes stride support from the kernels of the executable. */
 static wf_status compile_dense(wf_session *session, wf_graph *graph, void *user, wf_exec **out)
 {
     wt_make_dense(&(wt_run){.device = session->device});
     return rg_compile(session, graph, user, out);
 }
 
-/* The contents of a value of a graph all of whose values are outputs. Those without storage of their
- * own are outputs through a copy. */
+/* The contents of a value in a graph where every value is an output. A value without its own
+ * storage is an output through a copy. */
 static const void *contents_of(const wf_graph *g, const wf_value *v, const rg_results *r)
 {
     for (int i = 0; i < g->output_count; i++) {
@@ -396,7 +398,7 @@ static const void *contents_of(const wf_graph *g, const wf_value *v, const rg_re
     return NULL;
 }
 
-/* A value as numbers; mag is for results only. */
+/* A value as a reference tensor; mag is used for results only. */
 static wf_ref ref_of(const wf_value *v, const void *bytes)
 {
     size_t count = (size_t)wf_value_count(v) + 1;
@@ -406,7 +408,7 @@ static wf_ref ref_of(const wf_value *v, const void *bytes)
     return r;
 }
 
-/* Each node by the float64 reference, from the operands that the device had. */
+/* Computes the node by the float64 reference from the device's own operands, and compares. */
 static wf_status check_node(const wf_graph *g, const wf_node *n, const rg_results *r)
 {
     wf_ref *in = calloc((size_t)n->nin + 1, sizeof *in), out[WF_MAX_OUT];
@@ -431,7 +433,7 @@ static wf_status check_node(const wf_graph *g, const wf_node *n, const rg_result
     return status;
 }
 
-/* Copies that only outputs needed are checked by all who compare these outputs. */
+/* Skips copies that only outputs need: comparing those outputs covers them. */
 static wf_status check_nodes(const wf_graph *g, const rg_results *r)
 {
     for (int i = 0; i < g->node_count; i++) {
@@ -452,11 +454,11 @@ static wf_status check_same(wf_ctx *ctx, const rg_results *some, const rg_result
                    v.name, what, (long long)v.index, v.got, v.wanted);
 }
 
-/* One recipe with every value an output, so that none shares memory, against few outputs, and few
- * outputs on a device whose kernels take no strides. */
+/* Runs one recipe with every value an output, so that no value shares memory; then with few
+ * outputs; then with few outputs on a device whose kernels accept no strides. */
 typedef struct {
     wf_ctx *ctx;
-    size_t shared, alone, nodes; /* summed up over cases that passed */
+    size_t shared, alone, nodes; /* sums over the cases that passed */
 } memory_case;
 
 static wf_status check_case(memory_case *c, const rg_recipe *recipe, wf_graph *few, wf_graph *all,

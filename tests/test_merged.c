@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_merged.c - head_loss, adamw_many and accumulate_many have the bits of the separate ops that
- * they replace: for random shapes and types, strided operands, outputs that nobody reads, updates
- * that are not applied, and any number of threads. And head_loss needs no more memory for more rows.
+ * test_merged.c - head_loss, adamw_many and accumulate_many return the same bits as the separate
+ * ops that they replace. Covers random shapes and types, strided operands, unread outputs, updates
+ * that are not applied, and one to three threads. head_loss needs no more memory for more rows.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,10 +22,10 @@
 
 #define D(...) ((int64_t[]){__VA_ARGS__})
 
-/* ---- The same case, merged and in parts ---- */
+/* ---- One case, as a merged op and as separate ops ---- */
 
 typedef struct {
-    uint64_t seed; /* of shapes and types where the builder draws them, and of all numbers */
+    uint64_t seed; /* of shapes and types where the builder draws them, and of all contents */
     int32_t classes, ignore;
     uint8_t apply;
     /* head_loss */
@@ -37,7 +37,7 @@ typedef struct {
 
 typedef void build_fn(wf_graph *g, const setup *s, bool merged);
 
-/* Everything that can be read after a run. */
+/* All results of a run. */
 typedef struct {
     int count;
     struct {
@@ -55,7 +55,8 @@ static wf_rng stream_of(uint64_t seed, const char *name)
     return rng;
 }
 
-/* Numbers for an input or state. Where nothing is applied states are any bits, NaNs included. */
+/* Contents of an input or state. When no update is applied, states hold arbitrary bits, NaNs
+ * included. */
 static void *draw(wf_ctx *ctx, const wf_info *info, const setup *s)
 {
     wf_rng rng = stream_of(s->seed, info->name);
@@ -116,7 +117,7 @@ static bool has_run(const wf_exec *exec, const char *op)
     return false;
 }
 
-/* op: the merged one, or NULL for the separate ones. */
+/* op: the merged op, or NULL for the separate ops. */
 static result run(wf_ctx *ctx, const char *device, build_fn *build, const setup *s, const char *op)
 {
     wt_run r = wt_open(ctx, device);
@@ -150,7 +151,7 @@ static void free_result(result *r)
         free(r->item[i].data);
 }
 
-/* The merged op on one, two and three threads against the separate ones on one. */
+/* Compares the merged op on one, two and three threads with the separate ops on one. */
 static void compare(wf_ctx *ctx, build_fn *build, const setup *s, const char *op)
 {
     result want = run(ctx, "cpu:1", build, s, NULL);
@@ -174,7 +175,7 @@ static void compare(wf_ctx *ctx, build_fn *build, const setup *s, const char *op
     free_result(&want);
 }
 
-/* An input, or the middle of a larger one, so that its rows are not next to each other. */
+/* An input, or a slice from the middle of a larger one, whose rows are not contiguous. */
 static wf_value *operand(wf_graph *g, const char *name, wf_type type, wf_dims dims, bool strided)
 {
     if (!strided || dims.n == 0)
@@ -256,7 +257,7 @@ static setup pick_head(wf_rng *rng, int64_t rows, int64_t chunk)
     return s;
 }
 
-/* All bits, dw included, when chunks are whole blocks of the product's sums. */
+/* All results are bitwise equal, dw included, when chunks are whole blocks of the matmul's sums. */
 static void test_head_in_chunks(void **state)
 {
     wf_rng rng;
@@ -273,7 +274,7 @@ static void test_head_in_chunks(void **state)
     }
 }
 
-/* Other chunks: rows have their bits all the same, and dw where it has but one portion. */
+/* With other chunk sizes rows are still bitwise equal, and so is dw when it is a single portion. */
 static void test_head_in_odd_chunks(void **state)
 {
     wf_rng rng;
@@ -286,8 +287,8 @@ static void test_head_in_odd_chunks(void **state)
     }
 }
 
-/* A last chunk that wants more scratch than the others: because it is so few rows that they are widened first,
- * or because it is cut otherwise. */
+/* The last chunk needs more scratch than the others: it has so few rows that they are widened
+ * first, or it is split differently. */
 static void test_head_of_a_last_chunk(void **state)
 {
     static const setup sizes[] = {
@@ -305,11 +306,11 @@ static void test_head_of_a_last_chunk(void **state)
     }
 }
 
-/* The logits of all rows exist in separate ops, those of one chunk here. */
+/* Separate ops hold the logits of all rows, head_loss those of one chunk. */
 static void test_head_memory(void **state)
 {
     wf_ctx *ctx = *state;
-    const size_t per_thread = 132 * 1024 + 132 * 1024 + 64 * 1024 + 4096; /* a product's blocks */
+    const size_t per_thread = 132 * 1024 + 132 * 1024 + 64 * 1024 + 4096; /* a matmul's blocks */
     setup s = {.seed = 2, .classes = 300, .width = 8, .ignore = -1, .grad = true, .read = 15};
     for (int types = 0; types < 4; types++) {
         size_t first = 0, separate = 0;
@@ -371,7 +372,7 @@ static wf_dims pick_shape(wf_rng *rng)
     return (wf_dims){2, {rows, columns}};
 }
 
-/* Names of states begin with a capital letter, or v: draw() looks at them. */
+/* State names start with a capital letter or v, which draw() uses. */
 static wf_value *some_state(wf_graph *g, const char *kind, int i, wf_type type, wf_dims dims)
 {
     char name[16];
@@ -405,7 +406,7 @@ static void build_adamw(wf_graph *g, const setup *s, bool merged)
         in[i + n] = some_state(g, "M", i, pick_float(&rng), dims);
         in[i + 2 * n] = some_state(g, s->apply ? "v" : "V", i, pick_float(&rng), dims);
         in[i + 3 * n] = some_operand(g, "grad", i, pick_float(&rng), dims, &rng);
-        if (wf_rng_below(&rng, 8) == 0) /* what it reads it also changes, afterwards */
+        if (wf_rng_below(&rng, 8) == 0) /* the update reads the state that it changes */
             in[i + 3 * n] = in[i + n * (int)wf_rng_below(&rng, 3)];
     }
     rest[0] = wf_input(g, "lr", WF_F32, 0, NULL);
@@ -452,7 +453,8 @@ static void test_updates(void **state)
     }
 }
 
-/* Updates in no order cannot read each other's states; and there is a most of them. */
+/* Merged updates have no order, so they cannot read each other's states; and their number is
+ * limited. */
 static void test_updates_that_cannot_be_merged(void **state)
 {
     wf_ctx *ctx = *state;
@@ -476,7 +478,7 @@ static void test_updates_that_cannot_be_merged(void **state)
             wt_ok(ctx, wf_graph_status(g));
         wf_graph_free(g);
     }
-    wf_graph *g = wt_graph(ctx); /* what all of them share is no exception */
+    wf_graph *g = wt_graph(ctx); /* the shared operands are no exception */
     wf_value *in[12], *step = wf_input(g, "step", WF_I32, 0, NULL);
     for (int i = 0; i < 11; i++)
         in[i] = i < 6 ? some_state(g, "S", i, WF_F32, (wf_dims){0}) : in[0];
@@ -497,7 +499,7 @@ static void test_updates_that_cannot_be_merged(void **state)
 
 int main(void)
 {
-    wt_without_tiles(); /* by which linear multiplies bf16, and head_loss does not */
+    wt_without_tiles(); /* linear multiplies bf16 by AMX tiles, head_loss does not */
     const struct CMUnitTest tests[] = {
         wt_test(test_head_in_chunks),
         wt_test(test_head_in_odd_chunks),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_open.c - models that are not what they say: each gives one sentence, and nothing else. */
+/* test_model_open.c - models that contradict themselves or are damaged: opening or running one
+ * fails with one sentence, and leaks nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +21,7 @@
 #include "scratch.h"
 #include "support.h"
 
-/* ---- Copies of fixtures, with changes ---- */
+/* ---- Modified copies of fixtures ---- */
 
 static void copy_file(wf_ctx *ctx, wt_scratch *s, const char *name, const char *file)
 {
@@ -32,7 +33,7 @@ static void copy_file(wf_ctx *ctx, wt_scratch *s, const char *name, const char *
     wf_mem_free(ctx, text);
 }
 
-/* A folder of one file of weights, with the first `find` in its config.json replaced. */
+/* Copies a fixture with one weights file, and replaces the first `find` in its config.json. */
 static void copy_model(wf_ctx *ctx, wt_scratch *s, const char *name, const char *find,
                        const char *replace)
 {
@@ -130,7 +131,7 @@ static void configs_that_cannot_be(void **state)
                        rows[i].part);
 }
 
-/* transformers 4 says the same with other words. */
+/* transformers 4 uses other keys for the same settings. */
 static void older_words(void **state)
 {
     static const struct {
@@ -172,10 +173,10 @@ static void older_words(void **state)
 typedef struct {
     const char *drop, *add;
     const char *narrow; /* loses its last row */
-    const char *poison; /* its first number becomes a NaN */
-    const char *head;   /* is written once more as lm_head.weight */
-    bool other;         /* with a different first number */
-    const char *whole;  /* becomes one of i8 */
+    const char *poison; /* its first element becomes a NaN */
+    const char *head;   /* is written again as lm_head.weight */
+    bool other;         /* and that copy gets a different first element */
+    const char *whole;  /* becomes an i8 tensor */
 } change;
 
 static void write_head(wf_ctx *ctx, const wf_store *store, wf_safetensors_writer *w,
@@ -190,12 +191,12 @@ static void write_head(wf_ctx *ctx, const wf_store *store, wf_safetensors_writer
     uint8_t *data = malloc(t->bytes);
     memcpy(data, t->data, t->bytes);
     if (c->other)
-        data[wf_type_bytes(t->type, 1) - 1] ^= 0x80; /* another sign */
+        data[wf_type_bytes(t->type, 1) - 1] ^= 0x80; /* flips the sign */
     wt_ok(ctx, wf_safetensors_write_data(w, data, t->bytes));
     free(data);
 }
 
-/* Writes the weights of a fixture anew, with changes. */
+/* Writes the weights of a fixture again, with changes. */
 static void write_weights(wf_ctx *ctx, wt_scratch *s, const char *name, const change *c)
 {
     char path[256];
@@ -265,12 +266,12 @@ static void missing_extra_and_misshapen_weights_are_listed(void **state)
                            "model.layers.0.surprise in model.safetensors is not a weight of "
                            "llama"));
     wt_scratch_remove(&s);
-    /* more than fit into a sentence are counted */
+    /* a long list of names is cut, and the rest counted */
     copy_model(ctx, &s, "llama-bias", NULL, NULL);
     write_weights(ctx, &s, "llama-bias", &(change){.drop = "layers.1."});
     wt_fails(ctx, wf_model_open(ctx, s.folder, &m), WF_ERR_FORMAT, "; and 12 more");
     wt_scratch_remove(&s);
-    /* what old checkpoints carry does no harm */
+    /* legacy tensors of old checkpoints are ignored */
     copy_model(ctx, &s, "llama-bias", NULL, NULL);
     write_weights(ctx, &s, "llama-bias",
                   &(change){.add = "model.layers.0.self_attn.rotary_emb.inv_freq"});
@@ -302,8 +303,8 @@ static void count_untied(void *user, wf_log_level level, const char *message)
         untied++;
 }
 
-/* A config that ties the head to the embedding, and a checkpoint with both: equal ones are tied, different
- * ones both used, as transformers 5 does; also after conversion. */
+/* The config ties the head to the embedding, but the checkpoint has both. Equal tensors are tied,
+ * different ones are both used, as in transformers 5; also after conversion. */
 static void a_head_of_its_own_overrules_the_config(void **state)
 {
     wf_ctx *ctx = *state;
@@ -327,7 +328,7 @@ static void a_head_of_its_own_overrules_the_config(void **state)
         assert_int_equal(untied, i == 1);
         float *logits = wt_logits(ctx, t.generator, r.prompt, r.prompt_count, r.vocab);
         double error = wt_relative(logits, r.logits, (int64_t)r.prompt_count * r.vocab);
-        assert_int_equal(error <= 1e-5, i != 1); /* the first logit is another one */
+        assert_int_equal(error <= 1e-5, i != 1); /* the first logit differs */
         static const char *const ways[] = {"x.gguf", "folder"};
         for (int k = 0; k < 2; k++) {
             wt_ok(ctx, wf_model_convert(t.model, ctx, wt_path(&to, ways[k]), NULL));
@@ -368,7 +369,7 @@ static void weights_that_are_no_numbers(void **state)
     wf_ctx_set_log(ctx, count_warnings, NULL);
     wt_talker t = wt_talker_open(ctx, "cpu", s.folder, &(wf_generator_options){.check = true});
     assert_int_equal(warnings, 1);
-    /* choosing among what is no number is a failure, not a token */
+    /* sampling from NaN logits fails instead of returning a token */
     wf_sequence *q;
     for (int temperature = 0; temperature < 2; temperature++) {
         const wf_request request = {.limit = 1, .sampling = {.temperature = temperature}};
@@ -397,7 +398,8 @@ static void files_cut_short_are_refused(void **state)
     }
 }
 
-/* In a child, since it changes how signals are handled; there, threads of the parent's are none. */
+/* Runs in a child, because it changes signal handlers; the child has none of the parent's
+ * threads. */
 static int cut_while_running(void)
 {
     wf_ctx *ctx;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_models.c - every family against transformers: logits, greedy tokens, and the ways to get there. */
+/* test_models.c - every model family matches transformers in logits and greedy tokens, with any
+ * chunking, batching and reuse of the cache. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,8 @@
 
 #define LOGITS_BOUND 1e-5 /* relative to the largest logit, as in test_parity.c */
 
-/* Logits and 64 greedy tokens of a model against what transformers says of the checkpoint `name`. */
+/* Compares the logits and 64 greedy tokens of a model with the transformers recording of the
+ * checkpoint `name`. */
 static void compare(wf_ctx *ctx, const char *device, const char *path, const char *name,
                     const wf_generator_options *options, double bound)
 {
@@ -46,14 +48,16 @@ static void families_agree_with_transformers(void **state)
         compare(*state, "cpu", NULL, wt_models[i], NULL, LOGITS_BOUND);
 }
 
-/* Random order, poisoned memory: the plan of a step is right. */
+/* The check device runs nodes in random order on poisoned memory: a wrong plan of a step changes
+ * results. */
 static void families_on_check(void **state)
 {
     for (int i = 0; wt_models[i]; i++)
         compare(*state, "check", NULL, wt_models[i], NULL, LOGITS_BOUND);
 }
 
-/* Another device than those above: WEFT_MODELS_DEVICE. Few sizes, since a plugin may take its time. */
+/* The families on the device in WEFT_MODELS_DEVICE, with few sizes, because plugins compile
+ * slowly. */
 static void families_on_the_device_named(void **state)
 {
     const wf_generator_options options = {.chunk = 8};
@@ -61,7 +65,7 @@ static void families_on_the_device_named(void **state)
         compare(*state, getenv("WEFT_MODELS_DEVICE"), NULL, wt_models[i], &options, LOGITS_BOUND);
 }
 
-/* Prompts cut into chunks of any size, and pages half filled, make no difference to the text. */
+/* Prompt chunks of any size and partly filled pages do not change the text. */
 static void chunks_of_any_size(void **state)
 {
     static const int64_t chunks[] = {1, 2, 5, 16, 23, 24, 25};
@@ -120,7 +124,7 @@ static void alone(wf_ctx *ctx, const wt_reference *r, const size_t *begin,
     wt_talker_close(&t);
 }
 
-/* Sequences of several lengths, some begun while others are under way, are what they are alone. */
+/* Sequences of different lengths, some started later, produce the same text as alone. */
 static void sequences_do_not_disturb_each_other(void **state)
 {
     wf_ctx *ctx = *state;
@@ -163,7 +167,8 @@ static void sequences_do_not_disturb_each_other(void **state)
     }
 }
 
-/* A prompt that continues what is there computes only what is new, and gives the same. */
+/* A restarted sequence reuses the cached prefix, computes only the new tokens, and produces the
+ * same text. */
 static void restarted_sequences_keep_their_beginning(void **state)
 {
     wf_ctx *ctx = *state;
@@ -179,13 +184,13 @@ static void restarted_sequences_keep_their_beginning(void **state)
         wt_ok(ctx, wf_generator_step(t.generator, &busy));
     wt_ok(ctx, wf_sequence_restart(s, r.prompt, r.prompt_count, &request));
     wf_generator_get_stats(t.generator, &stats);
-    assert_int_equal(stats.reused_tokens, 10); /* the generated ones differ from the prompt's */
+    assert_int_equal(stats.reused_tokens, 10); /* the generated tokens differ from the prompt's */
     for (busy = true; busy;)
         wt_ok(ctx, wf_generator_step(t.generator, &busy));
     size_t count, prompt;
     const int32_t *ids = wf_sequence_tokens(s, &count, &prompt);
     assert_memory_equal(ids + prompt, r.greedy, 8 * sizeof *ids);
-    /* the very same again: all but the last token are there */
+    /* the same prompt again reuses all but its last token */
     wt_ok(ctx, wf_sequence_restart(s, r.prompt, r.prompt_count, &request));
     wf_generator_get_stats(t.generator, &stats);
     assert_int_equal(stats.reused_tokens, 10 + r.prompt_count - 1);
@@ -193,7 +198,7 @@ static void restarted_sequences_keep_their_beginning(void **state)
         wt_ok(ctx, wf_generator_step(t.generator, &busy));
     ids = wf_sequence_tokens(s, &count, &prompt);
     assert_memory_equal(ids + prompt, r.greedy, 8 * sizeof *ids);
-    /* and its own tokens, to generate more */
+    /* its own tokens, to continue the text */
     wt_ok(ctx, wf_sequence_restart(s, ids, count, &request));
     for (busy = true; busy;)
         wt_ok(ctx, wf_generator_step(t.generator, &busy));
@@ -204,7 +209,7 @@ static void restarted_sequences_keep_their_beginning(void **state)
     wt_reference_free(&r);
 }
 
-/* A sequence that no token can follow ends, and the one beside it is what it is alone. */
+/* A sequence that fails ends without disturbing the one beside it. */
 static void one_that_fails_leaves_the_others(void **state)
 {
     wf_ctx *ctx = *state;
@@ -239,7 +244,7 @@ static void one_that_fails_leaves_the_others(void **state)
     wt_reference_free(&r);
 }
 
-/* A steady step moves ids, not logits, when nobody needs these. */
+/* A greedy decode step transfers ids, not logits, when the caller asks for no logits. */
 static void greedy_steps_move_ids(void **state)
 {
     wf_ctx *ctx = *state;
@@ -278,14 +283,14 @@ static void a_full_context_ends_the_text(void **state)
     assert_int_equal(wf_sequence_stop(s), WF_STOP_CONTEXT);
     const int32_t *ids = wf_sequence_tokens(s, &count, &prompt);
     assert_int_equal(count, 30);
-    /* the text is that of the tokens, and of no further one */
+    /* the text has exactly the tokens generated */
     char *want;
     wt_ok(ctx, wf_tokenizer_decode(wf_model_tokenizer(t.model), ctx, ids + prompt, count - prompt,
                                    0, &want, &bytes));
     assert_string_equal(wf_sequence_text(s, NULL), want);
     wf_text_free(ctx, want);
     int32_t many[31] = {0};
-    /* a prompt that leaves no room */
+    /* a prompt that leaves no room for a token */
     wt_ok(ctx, wf_sequence_restart(s, many, 30, &request));
     for (busy = true; busy;)
         wt_ok(ctx, wf_generator_step(t.generator, &busy));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_models_written.c - every family after it was written anew: as GGUF, as a folder again, and
- * quantized, which transformers computed from the dequantized weights (make_quantized.py).
+ * test_models_written.c - every family after conversion: to GGUF, back to a folder, and quantized.
+ * References of quantized models come from transformers on the dequantized weights
+ * (make_quantized.py).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,8 +24,8 @@
 #include "support.h"
 
 #define LOGITS_BOUND 1e-5 /* relative to the largest logit, as in test_models.c */
-/* Where the device can pack quantized weights it rounds activations to 15 bits. These tiny models feel it
- * most: they are random, and their rows are short. */
+/* Devices that pack quantized weights round activations to 15 bits. These tiny random models with
+ * short rows show the largest error. */
 #define ROUNDED_BOUND 5e-4
 #define QUANTIZED "tests/fixtures/quantized"
 
@@ -37,7 +38,7 @@ static void write_model(wf_ctx *ctx, const char *from, const char *to, const cha
     wf_model_close(m);
 }
 
-/* Logits of the prompt, and as many greedy ids as are given. */
+/* Compares the logits of the prompt, and as many greedy ids as the recording has. */
 static void compare(wf_ctx *ctx, const char *path, const char *what, const wt_reference *r,
                     const float *want, const int32_t *greedy, size_t count, wf_type type)
 {
@@ -81,7 +82,7 @@ static void to_gguf_and_back(void **state)
 
 /* ---- Quantized ---- */
 
-/* The recording must be of this very file. */
+/* Checks that the recording was made from exactly this file. */
 static void check_hash(wf_ctx *ctx, const char *file, const char *stem, const char *wanted)
 {
     wf_map *map;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_number.c - tests of the random numbers and the narrow floats of src/base. */
+/* test_number.c - random numbers and narrow floats of src/base: known answers, distributions, and
+ * exhaustive or random rounding against the definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@
 
 /* ---- philox.h ------------------------------------------------------------------------------ */
 
-/* kat_vectors of the Random123 distribution. */
+/* The kat_vectors of the Random123 distribution. */
 static void test_philox_known_answers(void **state)
 {
     (void)state;
@@ -68,7 +69,7 @@ static void test_rng_sequence(void **state)
     assert_int_equal(wf_rng_u32(&carry), out[0]);
 }
 
-/* The generator is fixed, so these can fail only if the code changes. */
+/* The generator is deterministic: these bounds fail only when the code changes. */
 static void test_rng_distributions(void **state)
 {
     (void)state;
@@ -84,7 +85,7 @@ static void test_rng_distributions(void **state)
         chi2 += (bins[i] - N / 10.0) * (bins[i] - N / 10.0) / (N / 10.0);
     assert_true(chi2 < 27.9); /* 9 degrees of freedom, p = 0.001 */
 
-    int low = 0; /* a plain remainder would put half of them, not a third, below 2^62 */
+    int low = 0; /* a plain remainder would put half of them below 2^62, not a third */
     for (int i = 0; i < N; i++) {
         uint64_t x = wf_rng_below(&r, UINT64_C(3) << 62);
         assert_true(x < UINT64_C(3) << 62);
@@ -137,7 +138,7 @@ typedef struct {
     const char *name;
     int e, m;
     uint32_t top; /* the largest finite magnitude code */
-    uint32_t inf; /* 0: the format has none, and saturates */
+    uint32_t inf; /* 0: no infinity; the format saturates */
     uint32_t (*to)(float);
     float (*from)(uint32_t);
 } format;
@@ -150,7 +151,7 @@ static const format formats[] = {
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-/* By the definition: mantissa times a power of two. Codes past `top` go on in the same way. */
+/* Value by definition: mantissa times a power of two. Codes past `top` continue the sequence. */
 static double code_value(const format *f, uint32_t code)
 {
     int exponent = (int)(code >> f->m), bias = (1 << (f->e - 1)) - 1;
@@ -160,14 +161,14 @@ static double code_value(const format *f, uint32_t code)
     return ldexp(fraction + (1u << f->m), exponent - bias - f->m);
 }
 
-/* The nearest code by searching all values, in doubles, which hold every difference exactly. */
+/* Finds the nearest code by binary search over all values, in double, which is exact here. */
 static uint32_t nearest_code(const format *f, float x)
 {
     double a = fabs((double)x);
     uint32_t sign = signbit(x) ? 1u << (f->e + f->m) : 0;
     if (!f->inf && isinf(x))
         return sign | (f->top + 1);
-    uint32_t low = 0, high = f->top + 1; /* value(low) <= a < value(high), but for the ends */
+    uint32_t low = 0, high = f->top + 1; /* value(low) <= a < value(high), except at the ends */
     while (high - low > 1) {
         uint32_t mid = (low + high) / 2;
         if (code_value(f, mid) <= a)
@@ -227,7 +228,7 @@ static void test_half_rounding(void **state)
             float x = wf_bits_f32(wf_rng_u32(&r));
             if (!isnan(x))
                 check_rounding(f, x);
-            /* and one that is never far outside the narrow formats' range */
+            /* and a value near the range of the narrow formats */
             check_rounding(f, (float)ldexp(wf_rng_unit(&r) - 0.5, (int)wf_rng_below(&r, 46) - 27));
         }
         for (uint32_t low = 0; low < 1000; low++) /* subnormal f32 */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_op_passes.c: every op through every pass alone and through all of them.
+ * test_op_passes.c - runs every op through every pass alone and through all passes.
  *
- * Around every case of the selftest's tables (every op and type; variants by the seed) stand two
- * graphs, see pass_case.h. Each runs without any pass, and with passes, on every device, from the order
- * in which it was written and from random ones: the same bits after recompute, schedule and memory, and
- * within derived bounds of the float64 reference after fold and fuse. Further cases hold the patterns of
- * the fuse pass, each of which must fire on each device.
+ * Each case of the selftest's tables (every op and type; variants drawn by the seed) becomes two
+ * graphs, see pass_case.h. Each graph runs on every device without passes and with passes, from its
+ * written order and from random orders. Results must be bitwise equal after recompute, schedule and
+ * memory. After fold and fuse they must be within derived bounds of the float64 reference. Further
+ * cases contain the patterns of the fuse pass; each pattern must fire on each device.
  *
- * WEFT_SEED repeats a run.
+ * WEFT_SEED reproduces a run.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static const wf_compile_options no_pass = {.without = ALL_PASSES};
 static const struct variant {
     const char *name;
     wf_compile_options options;
-    bool exact; /* the same bits */
+    bool exact; /* bitwise equal */
 } variants[] = {
     {"memory", {.without = ALL_PASSES & ~WF_PASS_MEMORY}, true},
     {"the exact ones", {.without = WF_PASS_FOLD | WF_PASS_FUSE, .recompute = 1}, true},
@@ -46,30 +46,31 @@ static const struct variant {
 };
 #define IN_ORDERS 3 /* the first of them also start from random orders */
 #define FUSE 4
-#define ORDERS 3            /* a graph */
-#ifdef __SANITIZE_ADDRESS__ /* which takes ten times as long */
+#define ORDERS 3            /* per graph */
+#ifdef __SANITIZE_ADDRESS__ /* runs ten times slower */
 #define DRAWN 1
 #else
-#define DRAWN 2 /* variants of a row and type */
+#define DRAWN 2 /* variants per row and type */
 #endif
 #define ALL 1000
 
-/* One that cannot be opened in this build is left out, with a word. The first is the unoptimised one. */
+/* A device that this build cannot open is skipped with a message. Runs without passes use the
+ * first. */
 static const char *const device_names[] = {"cpu:1", "cpu:2", "check"};
 #define DEVICES WF_LENGTH(device_names)
 
 typedef struct {
     wf_ctx *ctx;
     wf_device *device[DEVICES];
-    wf_report report[DEVICES]; /* what all passes did, over all graphs */
+    wf_report report[DEVICES]; /* counters of all passes, summed over all graphs */
     uint64_t seed;
     wf_rng rng;
     int ops, cases, graphs, runs, orders, judged, inexact, inexact_same, skipped;
     double worst;
-    /* the graph at hand */
+    /* the current graph */
     const pc_kind *kind;
     pc_case *p;
-    const void *want[WF_CASE_READS]; /* without passes */
+    const void *want[WF_CASE_READS]; /* results without passes */
     bool rich;
 } tester;
 
@@ -120,8 +121,8 @@ static void run(tester *t, int d, wf_graph *g, const struct variant *v)
         complain(t, device_names[d], v->name, why);
 }
 
-/* The run that others are compared with; it is itself held to the bounds. false: the device does not
- * have this combination of types, and need not. */
+/* Runs the graph without passes; the other runs are compared with this one, which itself must be
+ * within the bounds. Returns false when the device does not support these types. */
 static bool run_plain(tester *t)
 {
     wf_case *c = pc_case_of(t->p);
@@ -159,7 +160,7 @@ static void plan(tester *t, int d, const struct variant *v, wf_report *report)
     wf_plan_free(plan);
 }
 
-/* Counts what passes do, and sees that the pattern of the case is among it. */
+/* Adds up the pass counters, and fails unless the pattern of the case fired. */
 static void look_at_reports(tester *t, int d)
 {
     const char *pattern = t->rich ? t->kind->rich : t->kind->bare;
@@ -196,7 +197,8 @@ static bool try_graph(tester *t, int variant, wf_type type, int views, bool rich
     return ran;
 }
 
-/* Every type of a row, some of its variants, drawn by the seed; with operands as they are and as views. */
+/* Tries every type of a row and some variants, drawn by the seed, with plain operands and with
+ * views. */
 static bool try_row(tester *t, const pc_kind *kind, int most)
 {
     bool any = false;
@@ -252,7 +254,7 @@ static void build_head(wf_case *c)
     wf_case_node(c, wf_cross_entropy(c->g, wf_linear(c->g, x, w, NULL), targets, &options));
 }
 
-/* What passes the norm by is there before its gradient. */
+/* The gradient that bypasses the norm is computed before the norm's gradient. */
 static void build_residual_grad(wf_case *c)
 {
     bool centered = c->variant & 4;
@@ -285,11 +287,11 @@ static void build_matmul_act_grad(wf_case *c)
 static void build_weight_grad(wf_case *c)
 {
     wf_value *dy = wf_case_x(c, D(7, 5), -1, 1), *x = wf_case_x(c, D(7, 9), -1, 1);
-    c->no_gradient = true; /* that of a product whose rounding is gone */
+    c->no_gradient = true; /* the gradient of a matmul whose rounding was fused away */
     wf_case_node(c, wf_cast(c->g, wf_matmul(c->g, dy, x, true, false), WF_F32));
 }
 
-/* What dy is made by adds up its rows as well: 5 of them. */
+/* The op that computes dy also sums its rows, 5 of them. */
 static void build_row_sums(wf_case *c)
 {
     wf_value *of[6] = {wf_case_x(c, D(5, 12), -1, 1), NULL}, *d;
@@ -313,7 +315,8 @@ static void build_row_sums(wf_case *c)
                                     (wf_value *[]){d, wf_case_x(c, D(5, 7), -1, 1)}, 2));
 }
 
-/* A parameter that is read narrow, and its update. That it does not apply is known to runs alone. */
+/* A parameter read through a narrow copy, and its update. Only a run knows that the update is not
+ * applied. */
 static void build_copied(wf_case *c)
 {
     wf_value *p = wf_case_state(c, WF_F32, D(5, 12), -2, 2);
@@ -326,7 +329,8 @@ static void build_copied(wf_case *c)
     wf_case_node(c, y);
 }
 
-/* Gradients go through two ops, each with the bound of one, and what the second amplifies. */
+/* Gradients pass two ops: each contributes its own bound, and the second amplifies the first's
+ * error. */
 #define PATTERN_OF(types_, op_, variants_, build_) \
     .row = {.op = WF_OP_##op_,                     \
             .variants = variants_,                 \
@@ -337,9 +341,9 @@ static void build_copied(wf_case *c)
 #define PATTERN(...) PATTERN_OF(WF_TYPES_FLOAT, __VA_ARGS__)
 #define NARROW_PATTERN(...) PATTERN_OF(WF_TYPE_BIT(WF_F16) | WF_TYPE_BIT(WF_BF16), __VA_ARGS__)
 
-/* How strongly y moves with what lies between. A norm of C = 12 elements: gamma rstd (1 + sqrt(C)), rstd
- * and gamma up to 1.5; activations by 1.13, relu2 by twice its operand of at most 9; a product by its
- * other operand; cross entropy by 2, and its z-loss by less. */
+/* How strongly y responds to the intermediate value. Norm of C = 12 elements: gamma rstd (1 +
+ * sqrt(C)), with rstd and gamma up to 1.5. Activations: 1.13; relu2: twice its operand, at most 9.
+ * Matmul: its other operand. Cross entropy: 2, and its z-loss less. */
 static const pc_kind patterns[] = {
     {PATTERN(rms_norm, 2, build_residual_norm), 10, false, "residual + rms_norm",
      "residual + rms_norm"},

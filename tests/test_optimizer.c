@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_optimizer.c - optimizers, clipping, averaged weights and the loss scale against PyTorch's, by
- * tests/fixtures/optimizers.json; and steps that must not happen, which change nothing.
+ * test_optimizer.c - optimizers, clipping, averaged weights and the loss scale match PyTorch
+ * (tests/fixtures/optimizers.json), and a skipped step changes no state.
  *
- * WEFT_OPTIMIZER_DEVICE names another device than cpu and check; where it cannot be opened, nothing is
- * done.
+ * WEFT_OPTIMIZER_DEVICE selects another device than cpu and check; the test does nothing when that
+ * device cannot be opened.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@
 #include "train/optimizer.h"
 
 #define MAX_PARAMS 8
-#define MAX_COUNT 64 /* of the elements of a parameter */
+#define MAX_COUNT 64 /* elements of a parameter */
 
 /* ---- The fixture's parameters ---- */
 
@@ -64,10 +64,10 @@ static double number(const fixture *x, const char *list, int i)
 /* ---- A session with an optimizer ---- */
 
 typedef struct {
-    const char *run; /* of the fixture */
+    const char *run; /* name in the fixture */
     wf_optimizer_options o;
     double clip;
-    double tolerance; /* of the weights, which are about 1 */
+    double tolerance; /* absolute; weights are about 1 */
 } row;
 
 static const row rows[] = {
@@ -87,7 +87,7 @@ static const row rows[] = {
     {"sgd_clip", {.kind = WF_SGD, .momentum = 0.9, .weight_decay = 0.1}, 4, 2e-6},
     {"lion", {.kind = WF_LION, .weight_decay = 0.1}, 0, 1e-6},
     {"muon", {.kind = WF_MUON, .beta2 = 0.95, .weight_decay = 0.1}, 0, 1e-5},
-    /* PyTorch's own, which orthogonalises in bf16 */
+    /* PyTorch's Muon, which orthogonalizes in bf16 */
     {"muon_bf16", {.kind = WF_MUON, .beta2 = 0.95, .weight_decay = 0.1}, 0, 2e-3},
 };
 #define ROWS ((int)(sizeof rows / sizeof *rows))
@@ -124,7 +124,7 @@ static void write_weights(wt_run *r, const fixture *x, bool average)
     }
 }
 
-/* `poison`, if it is no 0, stands in the middle of the last parameter's gradient but one. */
+/* A nonzero `poison` replaces an element in the middle of the second-last parameter's gradient. */
 static void step(wt_run *r, const fixture *x, int t, float poison)
 {
     uint64_t lcg = 100 + (uint64_t)t;
@@ -141,7 +141,8 @@ static void step(wt_run *r, const fixture *x, int t, float poison)
     wt_run_once(r);
 }
 
-/* State PREFIX NAME of every parameter against what was recorded. Returns the largest difference. */
+/* Compares state PREFIX NAME of every parameter with the recording. Returns the largest
+ * difference. */
 static double compare(wt_run *r, const fixture *x, const wf_json_node *wanted, const char *prefix)
 {
     double gap = 0;
@@ -161,9 +162,9 @@ static double compare(wt_run *r, const fixture *x, const wf_json_node *wanted, c
     return gap;
 }
 
-/* ---- Steps that must not happen ---- */
+/* ---- Skipped steps ---- */
 
-/* Every state but the counters of the loss scale. */
+/* Copies every state except the counters of the loss scale. */
 static unsigned char *take(wt_run *r, size_t *size)
 {
     wf_info s;
@@ -246,12 +247,12 @@ static void test_as_recorded(void **state)
     wt_optimizers_close(&x.f);
 }
 
-/* Which states there are, besides the parameters and the counters. */
+/* Checks which states exist besides the parameters and the counters. */
 static void test_states(void **state)
 {
     static const struct {
         wf_optimizer_options o;
-        int m, v, ema; /* of the 5 parameters */
+        int m, v, ema; /* how many of the 5 parameters have one */
     } cases[] = {
         {{.kind = WF_ADAMW}, 5, 5, 0}, {{.kind = WF_ADAMW, .ema = 0.5}, 5, 5, 5},
         {{.kind = WF_SGD}, 0, 0, 0},   {{.kind = WF_SGD, .momentum = 0.5}, 5, 0, 0},
@@ -274,7 +275,7 @@ static void test_states(void **state)
     wt_optimizers_close(&x.f);
 }
 
-/* The life of the scale is that of torch.amp.GradScaler. */
+/* The scale follows torch.amp.GradScaler. */
 static void test_scaler(void **state)
 {
     fixture x = open_fixture(*state);

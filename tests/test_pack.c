@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_pack.c - weights in the cpu's own layout: back as they were written, products with the bits of
- * the plain ones, and graphs that read them in ways for which there is no kernel.
+ * test_pack.c - weights in the cpu's packed layout: reads return the written bytes, matmuls have
+ * the bits of unpacked ones, and compilation refuses graphs that read packed weights by an op
+ * without a kernel for them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +23,7 @@
 
 static const wf_type types[3] = {WF_F32, WF_F16, WF_BF16};
 
-/* Numbers of a type, to be freed. */
+/* Random elements of a type; caller frees. */
 static void *numbers(wf_ctx *ctx, wf_type type, int64_t n, uint64_t stream)
 {
     float *wide = malloc((size_t)n * sizeof *wide);
@@ -59,7 +60,7 @@ static void test_contents_come_back(void **state)
             wt_ok(ctx, wf_session_pack(r.session, name, types[t], 2, D(n, k)));
             wt_ok(ctx, wf_session_read(r.session, name, back, bytes));
             for (size_t b = 0; b < bytes; b++)
-                assert_int_equal(back[b], 0); /* as all states begin */
+                assert_int_equal(back[b], 0); /* states start as zeros */
             wt_ok(ctx, wf_session_write(r.session, name, from, bytes));
             wt_ok(ctx, wf_session_read(r.session, name, back, bytes));
             assert_memory_equal(back, from, bytes);
@@ -88,7 +89,7 @@ static void test_what_is_not_packed(void **state)
         {WF_E4M3, 2, {8, 32}, "e4m3[8,32]"},
         {WF_F32, 2, {0, 8}, "f32[0,8]"},
         {WF_F32, 2, {8, 0}, "f32[8,0]"},
-        {WF_F32, 2, {1, (int64_t)1 << 60}, NULL}, /* refused as a state already */
+        {WF_F32, 2, {1, (int64_t)1 << 60}, NULL}, /* already refused as a state */
         {WF_F16, 2, {1, ((int64_t)1 << 60) - 1}, NULL},
     };
     wf_ctx *ctx = *state;
@@ -110,14 +111,14 @@ static void test_what_is_not_packed(void **state)
     wt_close(&r);
 }
 
-/* ---- Products ---- */
+/* ---- Matmuls ---- */
 
 typedef struct {
     int64_t m, n, k;
     wf_type x, w;
     bool bias, strided;
-    const char *act;  /* or NULL */
-    bool keep_linear; /* what goes into the activation is read, too */
+    const char *act;  /* NULL: no activation */
+    bool keep_linear; /* an output also reads the activation's operand */
 } product;
 
 static wf_graph *build_product(wf_ctx *ctx, const product *p)
@@ -135,7 +136,7 @@ static wf_graph *build_product(wf_ctx *ctx, const product *p)
     return g;
 }
 
-/* All outputs, and the memory of the run. */
+/* All outputs, and the memory of the executable. */
 typedef struct {
     unsigned char *y, *linear;
     wf_memory memory;
@@ -198,7 +199,7 @@ static void check_product(wf_ctx *ctx, const product *p)
     free(packed.linear);
 }
 
-/* Sizes on both sides of a panel, of a tile and of a block of k; one row to nine. */
+/* Sizes on both sides of a panel, of a tile and of a block of k; one to nine rows. */
 static void test_bits_of_products(void **state)
 {
     static const int64_t ns[] = {1, 7, 8, 9, 127, 129, 150}, ks[] = {1, 3, 255, 256, 257, 600};
@@ -231,7 +232,8 @@ static void test_bits_of_all_forms(void **state)
 
 /* ---- Graphs ---- */
 
-/* Compiles a graph whose state "w", f32 [4, 8], is packed; it must be refused and leave no state. */
+/* Compiles a graph whose state "w", f32 [4, 8], is packed. Compilation must fail and leave no
+ * state. */
 static void refuse(wf_ctx *ctx, wf_graph *g, const char *part)
 {
     wt_run r = wt_open(ctx, "cpu:1");
@@ -251,7 +253,7 @@ static wf_value *weight(wf_graph *g)
 static void test_ops_that_cannot_read_it(void **state)
 {
     wf_ctx *ctx = *state;
-    wf_graph *g = wt_graph(ctx); /* a head that shares its weights with the embedding */
+    wf_graph *g = wt_graph(ctx); /* a head tied to the embedding */
     wf_value *w = weight(g);
     wf_value *x = wf_embed(g, w, wf_input(g, "ids", WF_I32, 1, D(3)));
     wf_output(g, "logits", wf_linear(g, x, w, NULL));
@@ -262,7 +264,7 @@ static void test_ops_that_cannot_read_it(void **state)
     wf_output(g, "w", weight(g));
     refuse(ctx, g, "no kernel for copy(f32[4,8]) with a packed state");
 
-    g = wt_graph(ctx); /* views, which would share its storage */
+    g = wt_graph(ctx); /* views, which would share the packed storage */
     x = wf_input(g, "x", WF_F32, 2, D(2, 8));
     wf_output(g, "y", wf_linear(g, x, wf_slice(g, weight(g), 0, 1, 3), NULL));
     refuse(ctx, g, "slice(f32[4,8]");
@@ -271,13 +273,13 @@ static void test_ops_that_cannot_read_it(void **state)
     wf_output(g, "y", wf_linear(g, x, wf_reshape(g, weight(g), 2, D(8, 4)), NULL));
     refuse(ctx, g, "reshape(f32[4,8]");
 
-    g = wt_graph(ctx); /* as x, which is not the operand that may be */
+    g = wt_graph(ctx); /* as operand x, which cannot be packed */
     wf_output(g, "y", wf_linear(g, weight(g), wf_input(g, "v", WF_F32, 2, D(5, 8)), NULL));
     refuse(
         ctx, g,
         "no kernel for matmul(f32[4,8], f32[5,8]; transpose_a=0 transpose_b=1) with a packed state");
 
-    wf_value *many[40]; /* among more operands than there are bits */
+    wf_value *many[40]; /* among more operands than the mask has bits */
     g = wt_graph(ctx);
     for (int i = 0; i < 40; i++)
         many[i] = i == 38 ? weight(g) : wf_fill(g, WF_F32, 2, D(4, 8), i);
@@ -306,7 +308,7 @@ static void test_it_is_not_written(void **state)
     wt_close(&r);
 }
 
-/* The loss of a head: fused when w is as written, and left apart when it is packed. */
+/* The loss of a head: fused with an unpacked w, not fused with a packed one. */
 static float head_loss(wf_ctx *ctx, bool packed, bool text)
 {
     float loss[3], *x = numbers(ctx, WF_F32, 3 * 8, 4), *w = numbers(ctx, WF_F32, 4 * 8, 5);
@@ -317,7 +319,7 @@ static float head_loss(wf_ctx *ctx, bool packed, bool text)
     wf_output(g, "loss", wf_cross_entropy(g, logits, targets, NULL));
     if (packed)
         wt_ok(ctx, wf_session_pack(r.session, "w", WF_F32, 2, D(4, 8)));
-    if (text) { /* a mark that says of another session that it packed w */
+    if (text) { /* a mark of another session that packed w */
         char *written, *at;
         wf_graph *parsed;
         wt_ok(ctx, wf_graph_text(g, &written, NULL));
@@ -358,7 +360,8 @@ static void test_heads_with_their_loss(void **state)
 
 int main(void)
 {
-    wt_without_tiles(); /* packed weights of bf16 are multiplied by them, others not at every size */
+    /* Bf16: packed weights always use AMX tiles, unpacked ones only at some sizes. */
+    wt_without_tiles();
     const struct CMUnitTest tests[] = {
         wt_test(test_contents_come_back),      wt_test(test_what_is_not_packed),
         wt_test(test_bits_of_products),        wt_test(test_bits_of_all_forms),

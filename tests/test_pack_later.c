@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_pack_later.c - packed states whose contents stay in a file until they are needed: the first run packs
- * them, or a read does; results have the same bits as those of states that were written; a file that was cut
- * short is an error of the run, and of every later one.
+ * test_pack_later.c - packed states whose contents stay in a file until the first run or read packs
+ * them. Results have the same bits as with written states. A truncated file is an error of that run
+ * and of every later one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@ static int remove_file(void **state)
     return unlink(path);
 }
 
-/* A file with the blocks of a matrix somewhere in it. */
+/* Writes a file that contains the blocks of a matrix at an offset. */
 static size_t fill(wf_ctx *ctx, wf_type type)
 {
     const uint64_t seed = wt_seed();
@@ -54,7 +54,8 @@ static size_t fill(wf_ctx *ctx, wf_type type)
     return bytes;
 }
 
-/* A session that has "w" packed, in which nothing is yet. false: the device packs no blocks. */
+/* Opens a session with "w" packed and still empty. Returns false when the device packs no
+ * blocks. */
 static bool open_session(wf_ctx *ctx, const char *device, wf_type type, wt_run *r)
 {
     const wf_dims shape = {2, {N, K}};
@@ -138,12 +139,12 @@ static void test_reading_packs_and_writing_replaces(void **state)
     wt_ok(ctx, wf_session_settle(r.session, NULL));
     wt_ok(ctx, wf_session_read(r.session, "w", back, bytes));
     assert_memory_equal(back, blocks, bytes);
-    wf_session_write_later(r.session, "w", map, AT); /* which nobody needs any more */
+    wf_session_write_later(r.session, "w", map, AT); /* superseded, so never read */
     wt_close(&r);
     wf_map_close(map);
 }
 
-/* Rows so long that not all of them are packed at a time; the last piece is no whole panel. */
+/* Rows so long that they are packed in several pieces; the last piece is not a whole panel. */
 static void test_pieces(void **state)
 {
     enum { LONG = 1 << 17 };
@@ -186,7 +187,7 @@ static void test_a_file_cut_short(void **state)
     wt_ok(ctx, wf_map_open(ctx, path, &map));
     compile_product(ctx, &r, WF_Q8_0);
     wf_session_write_later(r.session, "w", map, AT);
-    assert_int_equal(truncate(path, 0), 0); /* pages may be large */
+    assert_int_equal(truncate(path, 0), 0); /* cut to 0, because pages may be large */
     for (int i = 0; i < 2; i++) {
         wt_fails(ctx, wf_exec_run(r.exec), WF_ERR_IO, "state 'w' was cut short");
         assert_int_equal(r.session->waiting, 1);

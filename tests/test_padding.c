@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_padding.c - rows that pad a vocabulary: in no file that Weft writes of its own models, never sampled, kept across
- * checkpoints, also those of older versions, which have them in the model.
+ * test_padding.c - rows that pad a vocabulary are never exported and never sampled, and survive
+ * checkpoints, including those of older versions that store them in the model.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@
 #define ROWS 320 /* the next multiple of 64 */
 #define LENGTH 16
 
-/* Letters of all bytes, then t256, t257, ...; `hole` has no token. */
+/* A tokenizer of all bytes, then t256, t257, ...; id `hole` has no token. */
 static wf_tokenizer *make_tokenizer(wf_ctx *ctx, int tokens, int hole)
 {
     wf_writer w = {.ctx = ctx};
@@ -105,7 +105,7 @@ static void close_bench(bench *b)
     wt_scratch_remove(&b->scratch);
 }
 
-/* Makes the head so that one of two ids has the largest logit, whatever the text. */
+/* Sets the head so that one of two ids has the largest logit for any text. */
 static void prefer(bench *b, int32_t one, int32_t other)
 {
     float head[ROWS * 16];
@@ -153,7 +153,8 @@ static void expect_generates(wf_ctx *ctx, const char *path, int64_t rows, int ho
     wt_talker_close(&talker);
 }
 
-/* Padding has the largest logits, and is not picked: by a trainer, and from files that have it. */
+/* Padding rows have the largest logits, and neither a trainer nor a model file with padding samples
+ * them. */
 static void test_never_sampled(void **state)
 {
     for (int hole = -1; hole <= 270; hole += 271) {
@@ -168,7 +169,7 @@ static void test_never_sampled(void **state)
         assert_true(count > 0);
         expect_masked(ids, count, hole);
         wf_mem_free(b.ctx, ids);
-        b.t->setup.padding = 0; /* as foreign files are: more rows than tokens */
+        b.t->setup.padding = 0; /* like foreign files: more rows than tokens */
         wt_ok(b.ctx, wf_trainer_export(b.t, wt_path(&b.scratch, "padded.gguf"), NULL));
         expect_generates(b.ctx, wt_path(&b.scratch, "padded.gguf"), ROWS, hole);
         wt_ok(b.ctx, wf_trainer_export(b.t, wt_path(&b.scratch, "padded"), NULL));
@@ -194,7 +195,7 @@ static void test_never_exported(void **state)
     close_bench(&b);
 }
 
-/* A GGUF file names rows without a token; the tokenizer that is read has none of these names. */
+/* A GGUF file has names for rows without a token; the tokenizer read from it has no such tokens. */
 static void test_names_of_rows(void **state)
 {
     bench b = open_bench(*state, 270);
@@ -262,7 +263,8 @@ static void expect_same(bench *b, wf_trainer *x, wf_trainer *y)
     }
 }
 
-/* From a checkpoint of today, and from one as older versions wrote it, with all rows in the model. */
+/* Resumes from a current checkpoint, and from one of an older version, with all rows in the
+ * model. */
 static void test_resumes(void **state)
 {
     bench b = open_bench(*state, -1);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_parity.c: whole models against PyTorch.
+ * test_parity.c - whole models against PyTorch.
  *
- * For each model of parity_model.c the logits, the loss, the gradient of every parameter and ten
- * AdamW steps are compared with what make_parity.py has computed, in float64, from the same weights.
- * A tensor is measured by max|a - b| / max|b|, b being PyTorch's.
+ * For each model of parity_model.c the test compares logits, loss, the gradient of every parameter
+ * and ten AdamW steps with make_parity.py, which computed them in float64 from the same weights.
+ * The error of a tensor is max|a - b| / max|b|, where b is PyTorch's.
  *
- * GPT-2's key bias is left out of that. It adds the same number to all scores of a query, which
- * softmax does not notice: its gradient is zero, what is computed for it is rounding noise, and
- * Adam makes full steps of noise. It has absolute bounds instead.
+ * GPT-2's key bias has absolute bounds instead. It adds the same value to all scores of a query,
+ * which softmax cancels. Its true gradient is zero, the computed one is rounding noise, and Adam
+ * turns noise into full steps.
  *
- * WEFT_PARITY_DEVICE names another device than the cpu, which is then compared with the cpu as well;
- * where it cannot be opened, nothing is done. "core" is a device with kernels for core ops only.
+ * WEFT_PARITY_DEVICE selects another device, which is also compared with the cpu. The test does
+ * nothing when that device cannot be opened. "core" is a device with kernels for core ops only.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +38,7 @@ static const char *device_under_test = "cpu";
 #define GRAD_BOUND 1e-5
 #define LOSS_BOUND 1e-5
 #define FINAL_BOUND 1e-4
-/* Absolute, for the key bias. Other gradients go up to 0.1 and more, and a step of Adam moves a
+/* Absolute bounds for the key bias. Other gradients reach 0.1 and more, and an Adam step moves a
  * weight by about lr. */
 #define KEY_GRAD_BOUND 1e-6
 #define KEY_FINAL_BOUND (2.0 * STEPS * LR)
@@ -59,7 +59,7 @@ typedef struct {
 typedef struct {
     tensor tensor[MAX_TENSORS];
     int count;
-    char *data; /* of all tensors */
+    char *data; /* contents of all tensors */
 } fixture;
 
 static FILE *open_fixture(const char *model)
@@ -107,7 +107,8 @@ static tensor *next_tensor(fixture *f)
     return &f->tensor[f->count++];
 }
 
-/* Once all tensors have shapes: memory for them. Returns the number of elements, f32 or i32. */
+/* Allocates the contents once all tensors have shapes. Returns the number of elements, f32 or
+ * i32. */
 static size_t allocate_data(fixture *f)
 {
     size_t elements = 0, offset = 0;
@@ -142,7 +143,7 @@ static void free_fixture(fixture *f)
     free(f);
 }
 
-/* The tensor PREFIX NAME. */
+/* Returns the tensor PREFIX NAME. */
 static const tensor *find(const fixture *f, const char *prefix, const char *name)
 {
     const size_t n = strlen(prefix);
@@ -155,7 +156,7 @@ static const tensor *find(const fixture *f, const char *prefix, const char *name
 
 /* ---- Comparison ---------------------------------------------------------------------------- */
 
-/* Larger than any bound when a is not a number anywhere. */
+/* Returns infinity when a has a NaN. */
 static double max_difference(const float *a, const float *b, int64_t n)
 {
     double most = 0;
@@ -183,10 +184,10 @@ static double ratio(const float *a, const float *b, int64_t n)
 typedef struct {
     double worst;     /* ratio */
     double worst_key; /* difference */
-    int mismatches;   /* tensors, or key biases, past their bound */
+    int mismatches;   /* tensors or key biases that exceed their bound */
 } verdict;
 
-/* Compares a with tensor PREFIX NAME of the fixture, by its ratio or, the key bias, absolutely. */
+/* Compares a with the fixture's tensor PREFIX NAME: relatively, or absolutely for the key bias. */
 static void compare(verdict *v, const fixture *f, const char *prefix, const char *name,
                     const float *a, double bound, double key_bound)
 {
@@ -211,7 +212,7 @@ static void compare(verdict *v, const fixture *f, const char *prefix, const char
 typedef struct {
     const pm_config *config;
     const fixture *f;
-    pm_model model; /* its values are gone; names and shapes stay */
+    pm_model model; /* names and shapes; its values went with the graph */
     wf_ctx *ctx;
     wf_device *device;
     wf_session *session;
@@ -229,7 +230,7 @@ static void assert_ok_at(const bench *b, wf_status status, const char *file, int
     _fail(file, line);
 }
 
-/* Room for the elements of a tensor; the caller frees it. */
+/* Allocates the elements of a tensor; caller frees. */
 static float *room_for(const tensor *t)
 {
     float *room = malloc((size_t)t->count * sizeof *room);
@@ -237,7 +238,7 @@ static float *room_for(const tensor *t)
     return room;
 }
 
-/* The graph up to the gradients, then what the executable adds, which is one of these two. */
+/* Extends the graph of the gradients for one of the two executables. */
 static void add_check(wf_graph *g, pm_model *m)
 {
     wf_output(g, "logits", m->logits);
@@ -271,7 +272,7 @@ static wf_exec *compile(bench *b, void (*add)(wf_graph *g, pm_model *m))
     return exec;
 }
 
-/* The model has the parameters of the fixture: these, of these shapes, and no others. */
+/* Checks that the model has exactly the fixture's parameters, with their shapes. */
 static void check_parameters(const bench *b)
 {
     int in_fixture = 0;
@@ -291,7 +292,7 @@ static void write_parameter(bench *b, const char *name, const float *from, int64
     assert_ok(b, wf_session_write(b->session, name, from, (size_t)count * sizeof *from));
 }
 
-/* Writes the input called like a tensor of the fixture; returns its bytes. */
+/* Writes the fixture's tensor to the input of the same name; returns its bytes. */
 static size_t write_input(bench *b, wf_exec *exec, const char *name)
 {
     const tensor *t = find(b->f, "", name);
@@ -326,7 +327,7 @@ static void open_bench(bench *b, const pm_config *config, const fixture *f, cons
     }
 }
 
-/* Nothing that was made from the context may be left in it. */
+/* Fails when an object of the context was not freed. */
 static void close_bench(bench *b)
 {
     wf_mem_stats mem;
@@ -340,8 +341,8 @@ static void close_bench(bench *b)
     assert_int_equal(mem.live_bytes, 0);
 }
 
-/* One training step, from the batch on the host to the loss on the host; `number` starts at 1.
- * Returns the loss, and adds the bytes it moved. */
+/* Runs one training step, from the batch on the host to the loss on the host. `number` starts at 1.
+ * Returns the loss and adds the transferred bytes. */
 static float train_step(bench *b, int32_t number, uint64_t *bytes_in, uint64_t *bytes_out)
 {
     const float lr = LR;
@@ -362,7 +363,7 @@ static void train(bench *b, int steps, float *losses)
         losses[i] = train_step(b, i + 1, &ignored, &ignored);
 }
 
-/* Runs `check` and compares all its outputs. */
+/* Runs `check` and compares all of its outputs. */
 static void compare_check(bench *b, verdict *logits, verdict *grads)
 {
     const tensor *t = find(b->f, "", "logits");
@@ -397,7 +398,7 @@ static void compare_parameters(bench *b, verdict *v)
     }
 }
 
-/* A fixture with other results: those of the cpu. What went in is shared with f. */
+/* A fixture with the cpu's results in place of PyTorch's. Shares the inputs with f. */
 static fixture *cpu_results(const pm_config *config, const fixture *f)
 {
     bench b;
@@ -408,7 +409,8 @@ static fixture *cpu_results(const pm_config *config, const fixture *f)
         memcpy(own->tensor[i].data, f->tensor[i].data, (size_t)f->tensor[i].count * 4);
     open_bench(&b, config, f, "cpu");
     assert_ok(&b, wf_exec_run(b.check));
-    for (int pass = 0; pass < 2; pass++) { /* what `check` gives, then what training leaves */
+    /* First the outputs of `check`, then the states after training. */
+    for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < own->count; i++) {
             tensor *t = &own->tensor[i];
             const size_t bytes = (size_t)t->count * 4;
@@ -427,7 +429,7 @@ static fixture *cpu_results(const pm_config *config, const fixture *f)
 
 /* ---- Tests: each for one model, whose pm_config is the state ------------------------------- */
 
-/* The device under test against what is in the fixture. */
+/* Compares the device under test with the fixture. */
 static void check_results(const pm_config *config, const fixture *f, const char *of)
 {
     bench b;
@@ -466,7 +468,7 @@ static void test_pytorch(void **state)
     free_fixture(f);
 }
 
-/* Another device and the cpu, by the same bounds. */
+/* Compares another device with the cpu, by the same bounds. */
 static void test_cpu(void **state)
 {
     fixture *f = load_fixture(((const pm_config *)*state)->name);
@@ -476,7 +478,7 @@ static void test_cpu(void **state)
     free_fixture(f);
 }
 
-/* All that a training leaves: losses, parameters and moments. The caller frees it. */
+/* Trains, and returns losses, parameters and moments in one array; caller frees. */
 static float *trained(const pm_config *config, const fixture *f, const char *device, int steps,
                       size_t *bytes)
 {
@@ -502,7 +504,7 @@ static float *trained(const pm_config *config, const fixture *f, const char *dev
     return all;
 }
 
-/* Trainings on these devices (up to NULL) leave the same bits. */
+/* Trainings on these devices (a NULL ends the list) are bitwise equal. */
 static void check_same_bits(const pm_config *config, const fixture *f, const char *const *devices,
                             int steps)
 {
@@ -543,7 +545,7 @@ static void shape_tensor(fixture *f, const char *prefix, const char *name, const
     }
 }
 
-/* A fixture without results: a batch of two sequences, and random weights for the model. */
+/* A fixture without results: a batch of two sequences, and random weights. */
 static fixture *random_fixture(const pm_config *config, int64_t tokens, int64_t first_length)
 {
     fixture *f = new_fixture();
@@ -581,8 +583,8 @@ static fixture *random_fixture(const pm_config *config, int64_t tokens, int64_t 
     return f;
 }
 
-/* The models of the fixtures are so small that one thread does all; this one has work for more.
- * One step tells enough: the moments after it are the gradients and their squares. */
+/* The models of the fixtures are so small that one thread does all work; this model has work for
+ * several. One step is enough: the moments after it are the gradients and their squares. */
 static void test_same_bits_threads(void **state)
 {
     static const char *const devices[] = {"cpu:1", "cpu:2", "cpu:2", "cpu:3", NULL};
@@ -598,8 +600,8 @@ static void test_same_bits_threads(void **state)
     free_fixture(f);
 }
 
-/* A step that is not the first moves the bytes that the host writes and reads, and allocates
- * nothing. */
+/* From the second step on, a step transfers exactly the bytes that the host writes and reads, and
+ * allocates nothing. */
 static void test_steady_step(void **state)
 {
     bench b;
@@ -625,7 +627,7 @@ static void test_steady_step(void **state)
     free_fixture(f);
 }
 
-/* The element by which 1% changes the loss most, to first order. */
+/* The element whose change by 1% changes the loss most, to first order. */
 static int64_t telling_element(const float *p, const float *grad, int64_t n)
 {
     int64_t best = 0;
@@ -635,7 +637,7 @@ static int64_t telling_element(const float *p, const float *grad, int64_t n)
     return best;
 }
 
-/* One element of one parameter off by 1% is noticed, whichever parameter it is. */
+/* A change of 1% in one element of any one parameter exceeds a bound. */
 static void test_notices(void **state)
 {
     bench b;
@@ -661,14 +663,14 @@ static void test_notices(void **state)
     print_message("%s: 1%% of one weight shows in the logits as %.1e at least\n", b.config->name,
                   least);
 
-    logits = grads = (verdict){0}; /* and without the change nothing is noticed */
+    logits = grads = (verdict){0}; /* without the change, no bound is exceeded */
     compare_check(&b, &logits, &grads);
     assert_int_equal(logits.mismatches + grads.mismatches, 0);
     close_bench(&b);
     free_fixture(f);
 }
 
-/* What is not a number matches nothing. */
+/* A NaN matches nothing. */
 static void test_compare(void **state)
 {
     (void)state;
@@ -686,7 +688,7 @@ int main(void)
     static const struct {
         const char *name;
         CMUnitTestFunction function;
-        bool cpu, other; /* on which devices */
+        bool cpu, other; /* devices it runs on */
     } cases[] = {
         {"pytorch", test_pytorch, true, true},
         {"cpu", test_cpu, false, true},

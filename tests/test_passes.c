@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_passes.c: whole models through every pass alone and through all of them.
+ * test_passes.c - whole models through every pass alone and through all passes.
  *
- * The training step of each model of parity_model.c is compiled without any pass, and with each; three
- * steps must give the same logits, losses, gradients and states: bit for bit after recompute, schedule
- * and memory, and by bounds after fold and fuse, which may add up in another order.
+ * The training step of each model of parity_model.c is compiled without passes and with each. Three
+ * steps must produce the same logits, losses, gradients and states: bitwise after recompute,
+ * schedule and memory, and within bounds after fold and fuse, which may change the order of sums.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@
 typedef struct {
     const char *name;
     wf_compile_options options;
-    bool exact; /* the same bits */
+    bool exact; /* bitwise equal */
 } variant;
 
 static const variant variants[] = {
@@ -56,9 +56,9 @@ static const char *const devices[] = {"cpu:1", "cpu:2", "check"};
 
 /* ---- One training run ---- */
 
-/* Adam divides a gradient by its size: with the usual eps, one that is nothing but rounding noise (that
- * of GPT-2's key bias always is, any other may be) makes a full step, and no bound would hold. With
- * this one a step is nearly linear in gradients that small. */
+/* Adam divides a gradient by its own magnitude. With the usual eps, pure rounding noise (always the
+ * gradient of GPT-2's key bias, possibly others) makes a full step, and no bound would hold. With
+ * this eps a step is nearly linear in such small gradients. */
 static const wf_adamw_options gentle = {
     .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1};
 
@@ -106,7 +106,7 @@ static void write_states(wt_run *r, uint64_t seed)
     for (int i = 0; wf_session_state(r->session, i, &state); i++) {
         int64_t n = (int64_t)(state.bytes / 4);
         float *w = malloc(state.bytes);
-        uint64_t stream = 0; /* by name: the order of states may differ */
+        uint64_t stream = 0; /* by name, because the order of states may differ */
         for (const char *c = state.name; *c; c++)
             stream = stream * 31 + (unsigned char)*c;
         bool norm = strstr(state.name, "norm") || strstr(state.name, "ln_");
@@ -117,7 +117,7 @@ static void write_states(wt_run *r, uint64_t seed)
     }
 }
 
-/* All results, one after the other: outputs of the last step, then states, each by name. */
+/* All results in one array: outputs of the last step, then states, each by name. */
 typedef struct {
     int count;
     struct {
@@ -169,7 +169,7 @@ static void results_free(results *r)
     free(r);
 }
 
-/* Of the largest number in each result. */
+/* Relative to the largest element of each result. */
 #define CLOSE 2e-5
 
 static void compare(const results *got, const results *want, bool exact, const char *what)
@@ -228,7 +228,7 @@ static void test_models(void **state)
     }
 }
 
-/* Any legal order gives the same bits, before and after the exact passes. */
+/* Every legal order computes the same bits, before and after the exact passes. */
 static void test_orders(void **state)
 {
     wf_ctx *ctx = *state;
@@ -268,7 +268,7 @@ static size_t activations(wf_ctx *ctx, wf_graph *g, wf_compile_options options, 
     return bytes;
 }
 
-/* A chain of blocks, each keeping much for its gradient. */
+/* A chain of blocks that each keep many values for their gradients. */
 static wf_graph *chain(wf_ctx *ctx, int blocks, bool mark_values)
 {
     wf_graph *g = wt_graph(ctx);
@@ -305,7 +305,7 @@ static void test_recompute_saves_memory(void **state)
     assert_true(one < all * 2 / 3);
     assert_true(four < all / 2);
     assert_true(wf_report_get(&report, "recompute", "nodes computed again") >= 3 * 16);
-    /* The end of the last block is kept, also where there are fewer than were asked for. */
+    /* The end of the last block is kept, even with fewer blocks than requested. */
     wf_report all_at_once = {0}, more = {0};
     activations(ctx, g, (wf_compile_options){.without = without, .recompute = 16}, &all_at_once);
     activations(ctx, g, (wf_compile_options){.without = without, .recompute = 100}, &more);
@@ -314,15 +314,15 @@ static void test_recompute_saves_memory(void **state)
     wf_graph_free(g);
 
     report = (wf_report){0};
-    g = chain(ctx, 16, true); /* chosen values only */
+    g = chain(ctx, 16, true); /* only marked values */
     size_t chosen = activations(ctx, g, (wf_compile_options){.without = without}, &report);
     assert_true(chosen < all);
     assert_int_equal(wf_report_get(&report, "recompute", "nodes computed again"), 2 * 16);
     wf_graph_free(g);
 }
 
-/* Activation memory of layers of a linear and `op`, whose results may be marked, and how many nodes are
- * computed again. */
+/* Returns the activation memory of layers of a linear and `op`, with or without marks on the op's
+ * results. *again: the number of recomputed nodes. */
 static size_t marked_layers(wf_ctx *ctx, const char *op, bool mark, int64_t *again)
 {
     wf_report report = {0};
@@ -344,7 +344,8 @@ static size_t marked_layers(wf_ctx *ctx, const char *op, bool mark, int64_t *aga
     return bytes;
 }
 
-/* With all passes: neither statistics that the gradient reads nor a fused form may keep a marked value. */
+/* With all passes, neither statistics that the gradient reads nor a fused op may keep a marked
+ * value alive. */
 static void test_marked_values_are_not_kept(void **state)
 {
     static const char *const ops[] = {"rms_norm", "layer_norm", "gelu", "silu"};
@@ -354,12 +355,12 @@ static void test_marked_values_are_not_kept(void **state)
         size_t marked = marked_layers(*state, ops[i], true, &again);
         print_message("8 layers of %s: %zu bytes, %zu when computed again\n", ops[i], kept, marked);
         assert_int_equal(none, 0);
-        assert_true(again >= 7); /* the last is read by the loss, at the same time */
+        assert_true(again >= 7); /* the loss reads the last one immediately */
         assert_true(marked < kept - 4 * 128 * 64 * sizeof(float));
     }
 }
 
-/* A copy must not read a state that has been changed in between: such values are kept after all. */
+/* A recomputed node must not read a state that was updated in between: such a value is kept. */
 static void test_recompute_and_states(void **state)
 {
     wf_ctx *ctx = *state;
@@ -381,7 +382,7 @@ static void test_recompute_and_states(void **state)
     wt_close(&r);
 }
 
-/* A norm whose gain is the sum that it normalizes: the two cannot become one node, which would read its
+/* A norm whose gain is the sum that it normalizes. Fusing the two would make a node that reads its
  * own result. */
 static void test_norm_of_a_sum_by_itself(void **state)
 {
@@ -399,8 +400,8 @@ static void test_norm_of_a_sum_by_itself(void **state)
     wt_close(&r);
 }
 
-/* A result may not take the place of an operand that is read once more with its axes turned, as a view
- * of the same memory: elements would be gone before their turn. */
+/* A result must not overwrite an operand that is also read through a transposed view of the same
+ * memory: elements would be lost before they are read. */
 static void test_in_place_beside_a_view(void **state)
 {
     enum { N = 6, C = 8 };
@@ -425,7 +426,8 @@ static void test_in_place_beside_a_view(void **state)
 
 /* ---- Heads with their loss ---- */
 
-/* In what the gradient of a head differs from that of its loss; ALIKE: in nothing; FROZEN: nobody wants dw. */
+/* How the gradient of a head differs from that of its loss. ALIKE: it does not. FROZEN: dw is not
+ * needed. */
 typedef enum {
     ALIKE,
     FROZEN,
@@ -485,7 +487,8 @@ static void run_head(wf_ctx *ctx, head_kind kind, uint32_t without, float *out)
     wt_close(&r);
 }
 
-/* A gradient that is not that of the loss beside it, or that the loss flows into, is no part of it. */
+/* A head is not fused with its loss when the gradient belongs to another loss, or when the loss
+ * flows into it. */
 static void test_heads_that_stay_apart(void **state)
 {
     wf_ctx *ctx = *state;
@@ -503,7 +506,8 @@ static void test_heads_that_stay_apart(void **state)
     }
 }
 
-/* Wide branches, written one after the other: run one to its end before the next begins. */
+/* 16 branches, written so that all are alive at once: the schedule finishes one before it starts
+ * the next. */
 static void test_schedule_saves_memory(void **state)
 {
     wf_ctx *ctx = *state;
@@ -527,7 +531,7 @@ static void test_schedule_saves_memory(void **state)
     wf_graph_free(g);
 }
 
-/* 20,000 nodes that could all run at once. */
+/* 20,000 nodes that could all run first. */
 static void test_schedule_of_a_wide_graph(void **state)
 {
     wf_ctx *ctx = *state;
@@ -544,11 +548,12 @@ static void test_schedule_of_a_wide_graph(void **state)
     activations(ctx, g, (wf_compile_options){.without = WF_PASS_MEMORY | WF_PASS_FOLD}, NULL);
     clock_gettime(CLOCK_MONOTONIC, &end);
     print_message("20000 branches: %ld s\n", (long)(end.tv_sec - begin.tv_sec));
-    assert_true(end.tv_sec - begin.tv_sec < 30); /* of a machine that is busy, under sanitizers */
+    assert_true(end.tv_sec - begin.tv_sec < 30); /* for a busy machine, with sanitizers */
     wf_graph_free(g);
 }
 
-/* The gradient of a bias goes with that of the weight, whichever comes first, unless x is not there yet. */
+/* The bias gradient is fused with the weight gradient, whichever comes first, unless x is not
+ * computed yet. */
 static void test_weight_and_bias_gradients(void **state)
 {
     enum { PRODUCT_FIRST, SUM_FIRST, SUM_BEFORE_X, CASES };
@@ -569,15 +574,16 @@ static void test_weight_and_bias_gradients(void **state)
         wf_output(g, "db", db);
         activations(ctx, g, (wf_compile_options){.without = WF_PASS_SCHEDULE}, &report);
         assert_int_equal(wf_report_get(&report, "fuse", "gradient of weight in f32"), 1);
-        /* two inputs, the fused node and exp; or also sin, sum and cast */
+        /* Two inputs, the fused node and exp; else also sin, sum and cast. */
         assert_int_equal(wf_report_get(&report, "fuse", "nodes after"),
                          kind == SUM_BEFORE_X ? 7 : 4);
         wf_graph_free(g);
     }
 }
 
-/* The gradient of a bias is taken from what makes dy: a gradient of a norm with a residual, whatever the shape of its
- * rows, or a product with a slope. Not if what is added up is another output, or along another axis. */
+/* The node that computes dy also sums the bias gradient: the gradient of a norm with a residual,
+ * for any shape of rows, or a matmul with an activation's slope. Not when the sum is over another
+ * output or another axis. */
 static void test_row_sums(void **state)
 {
     enum { NORM, RESHAPED, PRODUCT, WEIGHT, NARROW, UNREAD, COLUMNS, KEPT, OTHER, TWISTED, CASES };
@@ -614,8 +620,8 @@ static void test_row_sums(void **state)
     }
 }
 
-/* Fusing must not take from recompute what it saves: the norm that begins a block and the sum that ends the
- * one before stay apart. */
+/* Fusion must not undo recomputation's saving: the norm at the start of a block stays separate from
+ * the sum at the end of the previous one. */
 static void test_recompute_of_fused_blocks(void **state)
 {
     wf_ctx *ctx = *state;
@@ -645,7 +651,8 @@ static void test_recompute_of_fused_blocks(void **state)
     wf_graph_free(g);
 }
 
-/* Chains of views are not walked again and again; the processor's time, since others use it as well. */
+/* Compile time is linear in a chain of views. Measures CPU time, because the machine may be
+ * busy. */
 static void test_long_chain_of_views(void **state)
 {
     wf_ctx *ctx = *state;

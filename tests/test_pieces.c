@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_pieces.c - products on many threads: however many pieces they are cut into, each number has the bits
- * that one thread computes, also where the pieces do not divide rows and columns.
+ * test_pieces.c - matmuls on many threads: with any number of pieces every element has the bits of
+ * one thread, also when the pieces do not divide rows and columns evenly.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,11 +18,11 @@
 
 typedef struct {
     int64_t batch, m, n, k;
-    bool turned; /* the left one lies as [k, m] */
+    bool turned; /* a is stored transposed, as [k, m] */
     wf_type type;
 } product;
 
-/* y [batch, m, n] in f32; the caller frees it. */
+/* Returns y [batch, m, n] in f32; caller frees. */
 static float *multiply(wf_ctx *ctx, const char *device, const product *p, const float *a,
                        const float *b)
 {

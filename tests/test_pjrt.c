@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_pjrt.c: the pjrt device with a mock plugin, for all that can go wrong and all that can be
- * counted. test_pjrt_real.c has a real one.
+ * test_pjrt.c - the pjrt device with a mock plugin: every failure of the plugin, and counts of
+ * compilations, donations and live objects. test_pjrt_real.c uses a real plugin.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static void play_also(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* What the mock plays from now on: all else is as usual. */
+/* Sets one control of the mock and resets all others. */
 static void play(const char *name, int value)
 {
     for (int i = 0; controls[i]; i++)
@@ -53,7 +53,7 @@ static const char *mock_spec(void)
     return spec;
 }
 
-/* The library stays loaded, as plugins do. */
+/* The library stays loaded, like every plugin. */
 static void *mock_symbol(const char *name)
 {
     void *library = dlopen(mock_spec() + 5, RTLD_LAZY | RTLD_LOCAL);
@@ -69,7 +69,7 @@ static mock_counts counts(void)
     return *(mock_counts *)mock_symbol("mock_pjrt_count");
 }
 
-/* Objects of the mock that nobody destroyed. */
+/* Objects of the mock that were not destroyed. */
 static int live_objects(void)
 {
     return counts().live;
@@ -99,7 +99,7 @@ static wf_status open_device(wf_ctx *ctx, const char *spec)
     return status;
 }
 
-/* y is x, which the mock can do; s is a state that is read, z one that nobody writes. */
+/* y = x, which the mock can execute; s is a state that is read, z one that is never written. */
 static wf_status build_graph(wf_ctx *ctx, wf_graph **g)
 {
     WF_TRY(wf_graph_new(ctx, g));
@@ -129,7 +129,7 @@ static wf_status use_exec(wf_session *session, wf_exec *exec)
     return WF_OK;
 }
 
-/* From opening the device to reading a result; everything is freed, whatever happens. */
+/* Opens the device, runs a graph and reads the result. Frees everything, also after a failure. */
 static wf_status use_device(wf_ctx *ctx, const char *spec)
 {
     wf_device *device = NULL;
@@ -152,7 +152,7 @@ static wf_status use_device(wf_ctx *ctx, const char *spec)
     return status;
 }
 
-/* A program reads quantized states, decoded, but does not return them. */
+/* Programs read quantized states dequantized, and never return them. */
 static void test_no_program(void **state)
 {
     wf_ctx *ctx = *state;
@@ -200,8 +200,8 @@ static void test_not_a_plugin(void **state)
     wt_fails(ctx, open_device(ctx, mock_spec()), WF_ERR_DEVICE, "has no device here");
 }
 
-/* The mock takes structs of one size only, the one of its version; or longer ones, too. Our tables know
- * them, so that it has nothing to refuse. */
+/* The mock accepts structs of its version's size only, or longer ones too. The device's size tables
+ * match, so the mock refuses nothing. */
 static void test_versions(void **state)
 {
     static const int minors[] = {0,  45, 46, 60, 61,  64,  70,  71,  76,
@@ -221,7 +221,7 @@ static void test_versions(void **state)
     unsetenv("WEFT_CACHE");
 }
 
-/* A version to come, whose structs are longer. */
+/* A future version, whose structs are longer. */
 static void test_grown(void **state)
 {
     static const int grown[] = {1, 8, 64, 120};
@@ -235,7 +235,7 @@ static void test_grown(void **state)
     wt_fails(*state, use_device(*state, mock_spec()), WF_ERR_DEVICE, "size: expected 4112");
 }
 
-/* Functions that the device calls and whose failure it can hear of. */
+/* Functions that the device calls and whose failure it can report. */
 static const int called[] = {
     PJRT_PLUGIN_INITIALIZE, PJRT_CLIENT_CREATE,  PJRT_CLIENT_PLATFORM_NAME,
     PJRT_CLIENT_DEVICES,    PJRT_CLIENT_COMPILE, PJRT_CLIENT_FROM_HOST,
@@ -258,7 +258,7 @@ static void test_failures(void **state)
     }
 }
 
-/* Without these, or when they fail, everything goes on. */
+/* Everything still works when these functions are missing or fail. */
 static void test_optional(void **state)
 {
     static const int optional[] = {PJRT_CLIENT_PLATFORM_VERSION,
@@ -284,7 +284,7 @@ static void test_options(void **state)
 {
     static const struct {
         const char *given, *got;
-        bool refuses; /* the plugin has no option preallocate */
+        bool refuses; /* the plugin does not know the option preallocate */
     } cases[] = {
         {"", "preallocate=no;", false},
         {"", "", true},
@@ -319,7 +319,7 @@ static void test_options(void **state)
 
 /* ---- Programs and arrays ---- */
 
-/* s becomes x, t is only read; the mock leaves s as it is. */
+/* s becomes x, t is only read; the mock leaves s unchanged. */
 static wf_graph *update_graph(wf_ctx *ctx)
 {
     wf_graph *g = wt_graph(ctx);
@@ -359,7 +359,7 @@ static void test_compiles_once(void **state)
     wf_device_close(device);
 }
 
-/* Of programs that nobody uses any more, the latest 64 stay. */
+/* The cache keeps the 64 latest unused programs. */
 static void test_idle_programs(void **state)
 {
     wf_device *device;
@@ -378,7 +378,7 @@ static void test_idle_programs(void **state)
     wf_device_close(device);
 }
 
-/* Only what a graph writes is given away, in each run anew. */
+/* Only states that the graph writes are donated, in every run. */
 static void test_donation(void **state)
 {
     wt_run r = open_update(*state);
@@ -392,14 +392,14 @@ static void test_donation(void **state)
     wt_close(&r);
 }
 
-/* A run that fails leaves states as they were, or they are known to be lost until they are written. */
+/* A failed run leaves states unchanged, or marks them as lost until they are written. */
 static void test_failed_run(void **state)
 {
     float read[3];
     wt_run r = open_update(*state);
     wt_run_once(&r);
     play("MOCK_FAIL", PJRT_EXECUTE);
-    wt_ok(*state, open_device(*state, mock_spec())); /* the mock looks at what it plays */
+    wt_ok(*state, open_device(*state, mock_spec())); /* the mock rereads its controls */
     wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE, "pjrt could not run a program: Function");
     wt_fails(*state, wf_exec_read(r.exec, "t", read, sizeof read), WF_ERR_DEVICE, "does not exist");
     wt_expect_state(&r, "s", ones, 3);
@@ -433,7 +433,7 @@ static void test_out_of_memory(void **state)
     wt_close(&r);
 }
 
-/* The account knows of states, ports, and while something runs of what the program takes. */
+/* The memory account includes states, ports and, during a run, the program's scratch. */
 static void test_memory(void **state)
 {
     wf_memory planned, real;
@@ -445,7 +445,7 @@ static void test_memory(void **state)
     wf_device_memory(r.device, &bytes, &peak);
     assert_int_equal(bytes + peak, 0);
     wt_compile(&r, g);
-    assert_int_equal(counts().compiles, before + 1); /* for both */
+    assert_int_equal(counts().compiles, before + 1); /* one program for both */
     wf_exec_memory(r.exec, &real);
     assert_memory_equal(&planned, &real, sizeof real);
     assert_int_equal(real.states, 24);
@@ -481,7 +481,7 @@ static void keep_log(void *user, wf_log_level level, const char *message)
     snprintf(log_last, sizeof log_last, "%s", message);
 }
 
-/* Compilations and loads of one use, and lines in the log. */
+/* Compiles once and compares the number of compilations, loads and log lines. */
 static void expect_use(wf_ctx *ctx, int compiles, int loads, int lines)
 {
     mock_counts before = counts();
@@ -493,7 +493,7 @@ static void expect_use(wf_ctx *ctx, int compiles, int loads, int lines)
         fail_msg("%d lines in the log, not %d; the last: %s", log_lines, lines, log_last);
 }
 
-/* Changes byte `at` of the file, or cuts it off there. */
+/* Changes byte `at` of the file, or truncates the file there. */
 static void damage(const char *path, long at, bool cut)
 {
     FILE *f = fopen(path, "r+b");
@@ -529,9 +529,9 @@ static void test_cache(void **state)
         expect_use(*state, 1, 0, 1);
         if (!strstr(log_last, faults[i].why))
             fail_msg("the log says: %s", log_last);
-        expect_use(*state, 0, 1, 0); /* it was written anew */
+        expect_use(*state, 0, 1, 0); /* the file was written again */
     }
-    play("MOCK_MINOR", 112); /* another version has files of its own */
+    play("MOCK_MINOR", 112); /* another version uses other files */
     expect_use(*state, 1, 0, 0);
     expect_use(*state, 0, 1, 0);
     play("MOCK_FAIL", PJRT_LOAD);
@@ -539,13 +539,13 @@ static void test_cache(void **state)
     assert_non_null(strstr(log_last, "is compiled anew: pjrt could not load a program: Function"));
     wt_remove_cache(folder);
 
-    play(NULL, 0); /* the folder is gone */
+    play(NULL, 0); /* the folder is missing */
     expect_use(*state, 1, 0, 1);
     assert_non_null(strstr(log_last, "a compiled program was not kept: cannot "));
     unsetenv("WEFT_CACHE");
 }
 
-/* Memory that runs out in the cache costs a compilation, or is reported. */
+/* An allocation failure in the cache costs a compilation, or is reported. */
 static void test_cache_no_memory(void **state)
 {
     char folder[1024];
@@ -564,7 +564,7 @@ static void test_cache_no_memory(void **state)
     unsetenv("WEFT_CACHE");
 }
 
-/* Every allocation fails once; teardown sees what is left. */
+/* Every allocation fails in turn; teardown finds leaks. */
 static void test_no_memory(void **state)
 {
     wf_status status = WF_ERR_MEMORY;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_pjrt_real.c: the pjrt device with a real plugin (WEFT_PJRT_PLUGIN, or what tools/fetch_pjrt.sh
- * brought), for what it computes and where. Without one the tests are skipped and say so.
+ * test_pjrt_real.c - the pjrt device with a real plugin (WEFT_PJRT_PLUGIN, or the one of
+ * tools/fetch_pjrt.sh): what it computes, and that it updates states in place. Skipped with a
+ * message when there is no plugin.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +29,7 @@
 
 /* ---- In place ---- */
 
-/* Where the array of a state lies. */
+/* Returns the address of a state's buffer. */
 static uintptr_t address_of(wt_run *r, int index)
 {
     wf_pjrt_device *d = (wf_pjrt_device *)r->device;
@@ -38,7 +39,7 @@ static uintptr_t address_of(wt_run *r, int index)
     return args.pointer;
 }
 
-/* Pages of keys are filled in place: the array stays where it is. */
+/* Appending to the KV cache happens in place: the buffer keeps its address. */
 static void test_appends_in_place(void **state)
 {
     need_plugin(spec);
@@ -76,8 +77,8 @@ static void test_appends_in_place(void **state)
 
 #define MAX_STATES (3 * WT_PARAMS + 8)
 
-/* Every parameter and moment of a training stays where it is, while others run over the same states and
- * the host reads them. What is only read stays, too. */
+/* Every parameter and moment keeps its address during training, while another executable runs on
+ * the same states and the host reads them. So do states that are only read. */
 static void test_trains_in_place(void **state)
 {
     need_plugin(spec);
@@ -87,7 +88,7 @@ static void test_trains_in_place(void **state)
     wt_run r = wt_open(*state, spec);
     wf_graph *g = wt_graph(*state);
     wt_forward(g, &wt_tiny, &m);
-    wf_input(g, "lr", WF_F32, 0, NULL); /* not read: so that both have the same inputs */
+    wf_input(g, "lr", WF_F32, 0, NULL); /* not read; gives both executables the same inputs */
     wf_input(g, "step", WF_I32, 0, NULL);
     wt_compile(&r, g);
     wf_exec *forward = r.exec;
@@ -99,7 +100,7 @@ static void test_trains_in_place(void **state)
     wt_ok(*state, wt_write_params(r.session, &m));
     wt_ok(*state, wt_write_inputs(forward, &wt_tiny, 1));
     wt_ok(*state, wt_write_inputs(r.exec, &wt_tiny, 1));
-    wt_run_once(&r); /* makes the moments */
+    wt_run_once(&r); /* creates the moments */
     int states = r.session->state_count;
     assert_int_equal(states, 3 * m.count);
     for (int i = 0; i < states; i++)
@@ -114,7 +115,7 @@ static void test_trains_in_place(void **state)
         for (int i = 0; i < states; i++)
             assert_true(address_of(&r, i) == first[i]);
         wt_ok(*state, wf_session_read(r.session, m.name[0], all, (size_t)m.elements[0] * 4));
-        assert_memory_equal(before, all, bytes); /* a reader leaves it as it is */
+        assert_memory_equal(before, all, bytes); /* a reader changes nothing */
         wt_ok(*state, wt_write_inputs(r.exec, &wt_tiny, step));
         wt_run_once(&r);
         for (int i = 0; i < states; i++)
@@ -128,7 +129,7 @@ static void test_trains_in_place(void **state)
     wt_close(&r);
 }
 
-/* What both executables of a session see: the second reads what the first has written. */
+/* Two executables of a session share states: the second reads what the first wrote. */
 static void test_two_executables(void **state)
 {
     need_plugin(spec);
@@ -152,14 +153,14 @@ static void test_two_executables(void **state)
         wt_run_once(&reader);
         wt_expect(&reader, "twice", {2 * want[0], 2 * want[1]});
     }
-    wt_set_state(&r, "s", (const float[]){5, 6}, 2); /* by the host, in between */
+    wt_set_state(&r, "s", (const float[]){5, 6}, 2); /* a write by the host in between */
     wt_run_once(&reader);
     wt_expect(&reader, "twice", {10, 12});
     wf_exec_free(reader.exec);
     wt_close(&r);
 }
 
-/* Copied when it is mapped: nobody looks at the file again. */
+/* A mapped state is copied when it is mapped: later changes of the file have no effect. */
 static void test_mapped(void **state)
 {
     need_plugin(spec);
@@ -199,7 +200,7 @@ static void test_mapped(void **state)
 
 /* ---- Programs ---- */
 
-/* A chain that no compiler computes without room for a value between. */
+/* A chain that no compiler evaluates without memory for an intermediate value. */
 static wf_graph *chain(wf_ctx *ctx)
 {
     wf_graph *g = wt_graph(ctx);
@@ -256,7 +257,7 @@ static void count_lines(void *user, wf_log_level level, const char *message)
     log_lines += level >= WF_LOG_WARN;
 }
 
-/* Whether the program on disk served: one that was compiled would have been written anew. */
+/* Whether the program was loaded from disk: a compilation would have written the file again. */
 static bool from_disk(wf_ctx *ctx, const char *spec, const char *folder)
 {
     char path[1024];
@@ -294,7 +295,7 @@ static void test_cache(void **state)
     unsetenv("WEFT_CACHE");
 }
 
-/* Casts round, also where a compiler would rather keep more digits than the type has. */
+/* Casts round, even where a compiler would prefer to keep excess precision. */
 static void test_rounds(void **state)
 {
     static const wf_type types[] = {WF_BF16, WF_F16};
@@ -320,7 +321,7 @@ static void test_rounds(void **state)
     }
 }
 
-/* Sessions that come and go with the same graph compile it once. */
+/* Sessions opened one after another on the same graph compile it once. */
 static void test_compiles_once(void **state)
 {
     need_plugin(spec);
@@ -346,7 +347,7 @@ static void tell_failure(void *user, const char *sentence)
     print_error("%s\n", sentence);
 }
 
-/* Some ops of each kind; `weft selftest --device pjrt:PLUGIN` takes its time for all of them. */
+/* A sample of ops of each kind; `weft selftest --device pjrt:PLUGIN` covers all of them, slowly. */
 static void test_ops(void **state)
 {
     static const char *const ops[] = {"erf",    "maximum",   "where", "uniform",          "cast",

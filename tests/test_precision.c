@@ -2,12 +2,12 @@
 /*
  * test_precision.c - mixed precision: every op, the two tiny models, and the rules of the pass.
  *
- * Every f32 case of the selftest is put through the pass, its operands rounded to the compute type
- * first. The float64 reference of the graph must be the same before and after, and what the device
- * computes must lie within the bounds of kernels of the narrow types from it. How much is lost against
- * f32 is looked at on whole models.
+ * Every f32 case of the selftest runs through the pass, with operands first rounded to the compute
+ * type. The float64 reference of the graph must be equal before and after the pass. The device's
+ * results must lie within the bounds of narrow kernels around it. The loss of accuracy against f32
+ * is measured on whole models.
  *
- * WEFT_PRECISION_DEVICE names another device than the cpu.
+ * WEFT_PRECISION_DEVICE selects another device than the cpu.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +38,7 @@ static const char *device_under_test(void)
 
 /* ---- Every op ---- */
 
-/* What the pass should make narrow where operands are; everything else must stay f32. */
+/* Ops that the pass makes narrow when their operands are narrow; all other ops must stay f32. */
 static const char *const narrow_ops =
     " linear matmul attention neg scale add sub mul div maximum minimum where tanh sigmoid erf gelu"
     " gelu_erf silu relu relu2 glu dropout max top_k layer_norm rms_norm rope copy reshape permute"
@@ -51,7 +51,7 @@ static bool should_narrow(const wf_op_def *def)
     return strstr(narrow_ops, word) != NULL;
 }
 
-/* x rounded to the compute type, once the pass has made the product narrow: times 1 is exact. */
+/* Rounds x to the compute type: the pass makes this multiplication narrow, and times 1 is exact. */
 static wf_value *times_one(wf_graph *g, wf_value *x)
 {
     int64_t column[] = {wf_value_count(x), 1}, one[] = {1, 1};
@@ -60,7 +60,7 @@ static wf_value *times_one(wf_graph *g, wf_value *x)
     return wf_reshape_to(g, y, &x->shape);
 }
 
-/* The node under test gets narrow operands in place of its f32 ones. */
+/* Replaces the f32 operands of the node under test by narrow ones. */
 static wf_status soften(wf_case *c)
 {
     wf_rewrite r;
@@ -84,8 +84,8 @@ static wf_status read_results(wf_case *c)
     return WF_OK;
 }
 
-/* The reference for the graph before the pass, from operands rounded to the compute type: what the pass
- * must leave as it is, however it casts. */
+/* Computes the reference of the graph before the pass from rounded operands. The pass must not
+ * change it, wherever it casts. */
 static wf_status eval_rounded(wf_case *c, wf_type compute, wf_eval **e)
 {
     WF_TRY(wf_eval_new(c, c->node, e));
@@ -113,7 +113,7 @@ static bool same_numbers(const wf_ref *a, const wf_ref *b)
     return true;
 }
 
-/* Where a result that was declared f32 was computed narrow, it must be a narrow number. */
+/* A result declared f32 but computed narrow must be representable in the narrow type. */
 static wf_verdict judge(wf_case *c, const wf_read *read, wf_type declared, const wf_ref *want)
 {
     double bound = c->row->forward > 0 ? c->row->forward : WF_CASE_FORWARD;
@@ -133,7 +133,7 @@ static wf_verdict judge(wf_case *c, const wf_read *read, wf_type declared, const
 typedef struct {
     int cases, failures;
     double worst;
-    bool narrow; /* some result was */
+    bool narrow; /* whether any result was narrow */
 } op_total;
 
 static wf_status look_at_case(wf_case *c, wf_type compute, wf_device *device, op_total *t)
@@ -177,7 +177,7 @@ static wf_status look_at_case(wf_case *c, wf_type compute, wf_device *device, op
         }
         t->worst = fmax(t->worst, v.ratio);
     }
-    /* Results that the case wants narrow do not count, nor nodes that stand for a source's. */
+    /* Does not count results that the case declares narrow, or nodes that replace a source. */
     for (int i = 0; i < c->node->nout && c->node->op == c->row->op; i++)
         t->narrow |= declared[i] == WF_F32 && c->node->out[i].type == compute;
     return WF_OK;
@@ -229,7 +229,7 @@ static void test_every_op(void **state)
     wf_device_close(device);
 }
 
-/* ---- What becomes of values ---- */
+/* ---- Types after the pass ---- */
 
 static int count_op(const wf_graph *g, wf_op op)
 {
@@ -264,7 +264,7 @@ static void test_parameters_are_cast_once(void **state)
     wf_value *values[] = {h, y, z};
     for (int i = 0; i < 3; i++)
         assert_int_equal(wf_value_type(values[i]), WF_BF16);
-    assert_ptr_equal(h->node->in[1], y->node->in[1]); /* one cast of w for both */
+    assert_ptr_equal(h->node->in[1], y->node->in[1]); /* both share one cast of w */
     assert_ptr_equal(h->node->in[2], b);              /* biases and gains stay f32 */
     assert_ptr_equal(y->node->in[0]->node->in[1], gain);
     assert_int_equal(y->node->in[0]->node->out[1].type, WF_F32);
@@ -275,7 +275,7 @@ static void test_parameters_are_cast_once(void **state)
     wf_graph_free(g);
 }
 
-/* Each version of a state has a cast of its own, which stands before the next writer. */
+/* Each version of a state gets its own cast, placed before the next update. */
 static void test_versions_of_states(void **state)
 {
     wf_ctx *ctx = *state;
@@ -291,12 +291,13 @@ static void test_versions_of_states(void **state)
     assert_ptr_equal(a->node->in[1]->node->in[0], w);
     assert_ptr_equal(b->node->in[1]->node->in[0], next);
     assert_int_equal(next->type, WF_F32);
-    assert_int_equal(next->node->in[1]->type, WF_F16); /* accumulate reads what there is */
+    /* Accumulate reads the narrow value directly */
+    assert_int_equal(next->node->in[1]->type, WF_F16);
     wf_graph_free(g);
 }
 
-/* Rows are picked from the f32 table, the stream that starts from them is narrow, and its end of a
- * block is the rounded one. */
+/* gather reads the f32 table; the residual stream from it is narrow, and the end of a block is the
+ * rounded value. */
 static void test_rows_of_parameters(void **state)
 {
     wf_ctx *ctx = *state;
@@ -335,11 +336,11 @@ static void test_what_stays_wide(void **state)
         wf_unary(g, "exp", a),
         wf_softmax(g, a),
         wf_reduce(g, "mean", a, WF_ALL_AXES(a), false), /* a scalar */
-        wf_binary(g, "sub", a, x),                      /* x is as wide as it was given */
-        wf_binary(g, "mul", w, w),                      /* nothing narrow about it */
+        wf_binary(g, "sub", a, x),                      /* x keeps the type it was declared with */
+        wf_binary(g, "mul", w, w),                      /* no narrow operand */
         wf_reduce(g, "sum", wf_broadcast(g, a, 3, DIMS(65, 4, 4)), WF_AXIS(0), false),
     };
-    wf_value *own = wf_linear(g, half, w, NULL); /* f16 on purpose */
+    wf_value *own = wf_linear(g, half, w, NULL); /* f16 by the caller's choice */
     wf_value *few = wf_reduce(g, "sum", wf_broadcast(g, a, 3, DIMS(64, 4, 4)), WF_AXIS(0), false);
     wf_value *gated = wf_binary(g, "mul", a, wf_softmax(g, wf_slice(g, a, 1, 0, 1)));
     wf_value *same = wf_cast(g, a, WF_I32),
@@ -352,12 +353,13 @@ static void test_what_stays_wide(void **state)
     assert_ptr_equal(own->node->in[1], w);
     assert_int_equal(own->type, WF_F16);
     assert_int_equal(few->type, WF_BF16);
-    assert_int_equal(gated->type, WF_BF16); /* the weights are broadcast: the larger one decides */
+    /* The weights are broadcast: the larger operand decides. */
+    assert_int_equal(gated->type, WF_BF16);
     assert_int_equal(paged->type, WF_BF16);
     assert_ptr_equal(paged->node->in[1], pool); /* no copy of the whole pool */
     assert_ptr_equal(same->node->in[0], a);
-    assert_int_equal(less->node->in[0]->type, WF_F32);            /* 0.1 is compared as it is */
-    assert_ptr_equal(wide[0]->node->in[0], wide[1]->node->in[0]); /* one cast back for both */
+    assert_int_equal(less->node->in[0]->type, WF_F32);            /* 0.1 is compared in f32 */
+    assert_ptr_equal(wide[0]->node->in[0], wide[1]->node->in[0]); /* both share one cast back */
     wf_graph_free(g);
 }
 
@@ -373,12 +375,12 @@ static void test_nothing_to_do(void **state)
     wt_ok(ctx, wf_precision(g, WF_BF16));
     nodes = g->node_count;
     assert_int_equal(m.logits->type, WF_BF16);
-    wt_ok(ctx, wf_precision(g, WF_BF16)); /* again: all is done */
+    wt_ok(ctx, wf_precision(g, WF_BF16)); /* a second time: no effect */
     assert_int_equal(g->node_count, nodes);
     assert_int_equal(m.loss->type, WF_F32);
     wf_value *weight = m.param[0], *grad;
     wt_ok(ctx, wf_grad(g, m.loss, &weight, 1, &grad));
-    wt_ok(ctx, wf_precision(g, WF_F32)); /* too late for any other type */
+    wt_ok(ctx, wf_precision(g, WF_F32)); /* another type after the first: no effect */
     wf_graph_free(g);
 
     g = wt_graph(ctx);
@@ -402,12 +404,12 @@ static void test_misuse(void **state)
     wt_ok(ctx, wf_grad(g, m.loss, m.param, m.count, m.grad));
     wt_fails(ctx, wf_precision(g, WF_BF16), WF_ERR_USAGE, "before wf_grad");
     wf_graph_free(g);
-    g = wt_graph(ctx); /* an earlier failure is passed on */
+    g = wt_graph(ctx); /* an earlier failure is returned */
     wf_unary(g, "exp", wf_input(g, "i", WF_I32, 0, NULL));
     wt_fails(ctx, wf_precision(g, WF_BF16), WF_ERR_USAGE, "exp");
     wf_graph_free(g);
     wf_ctx_clear(ctx);
-    g = wt_graph(ctx); /* a rule that says no to a type leaves no failure behind */
+    g = wt_graph(ctx); /* a rule that refuses a type leaves no failure behind */
     wf_value *x = wf_input(g, "x", WF_F32, 2, DIMS(2, 2)), *y = wf_matmul(g, x, x, false, false);
     wf_output(g, "c", wf_binary(g, "lt", x, y));
     wt_ok(ctx, wf_precision(g, WF_BF16));
@@ -451,7 +453,7 @@ typedef struct {
     wf_type compute;
     wt_run run;
     wf_report report;
-    pm_model model; /* its values are gone */
+    pm_model model; /* its values are freed */
     wf_memory memory;
     float *logits, loss;
     float *grad[PM_MAX_PARAMS];
@@ -469,7 +471,8 @@ static float *room(int64_t n)
     return p;
 }
 
-/* Everywhere, also in the gradient, products have narrow operands and parameters f32 gradients. */
+/* Everywhere, including the gradient, matmuls have narrow operands and parameters have f32
+ * gradients. */
 static void check_types(const wf_graph *g, const pm_model *m, wf_type compute)
 {
     int products = 0;
@@ -491,7 +494,7 @@ static void check_types(const wf_graph *g, const pm_model *m, wf_type compute)
     }
 }
 
-/* Gradients of f16 would vanish without a scale, so all have the same. */
+/* Gradients in f16 would underflow without a loss scale, so all types use the same scale. */
 static void build_model(model_run *r, const pm_config *config)
 {
     wf_graph *g = wt_graph(r->run.ctx);
@@ -517,7 +520,7 @@ static void build_model(model_run *r, const pm_config *config)
     wf_exec_memory(r->run.exec, &r->memory);
 }
 
-/* Matrices as models begin with them but for a larger head, so that the logits have some size. */
+/* Initial weights of a model, with a larger head so that logits are not tiny. */
 static void write_model(model_run *r, const pm_config *config)
 {
     int32_t tokens[TOKENS], targets[TOKENS], positions[TOKENS], start[SEQUENCES + 1];
@@ -575,7 +578,7 @@ static void close_model(model_run *r)
     wt_close(&r->run);
 }
 
-/* Largest difference relative to the largest number of b; infinite where a is no number. */
+/* Largest difference relative to the largest element of b; infinite where a has a NaN. */
 static double difference(const float *a, const float *b, int64_t n)
 {
     double most = 0, size = 0;
@@ -587,8 +590,8 @@ static double difference(const float *a, const float *b, int64_t n)
     return most / size;
 }
 
-/* A layer rounds its stream a few times; twice as often on the way back. Relative to the largest
- * number of a tensor that comes to a few roundoffs a layer. */
+/* A layer rounds its residual stream a few times, and twice as often in the backward pass. Relative
+ * to the largest element of a tensor this adds up to a few roundoffs per layer. */
 #define LOGITS_ROUNDOFFS 4.0
 #define LOSS_ROUNDOFFS 0.5
 #define GRAD_ROUNDOFFS 12.0
@@ -603,7 +606,7 @@ static void compare_models(const model_run *r, const model_run *f32, const pm_co
         int64_t n = param_elements(p);
         const float *a = r->grad[i], *b = f32->grad[i];
         double d;
-        if (strstr(p->name, "attn.c_attn.bias")) /* the key bias has no gradient, only noise */
+        if (strstr(p->name, "attn.c_attn.bias")) /* the true gradient of the key bias is zero */
             d = fmax(difference(a, b, n / 3), difference(a + 2 * n / 3, b + 2 * n / 3, n / 3));
         else
             d = difference(a, b, n);
@@ -624,7 +627,7 @@ static void compare_models(const model_run *r, const model_run *f32, const pm_co
     assert_true(grads <= GRAD_ROUNDOFFS * unit);
     assert_true(logits > 0.01 * unit); /* it did compute in another type */
     assert_true((double)after < 0.75 * (double)before);
-    if (strcmp(device_under_test(), "cpu") == 0) /* what plugins take is theirs to say */
+    if (strcmp(device_under_test(), "cpu") == 0) /* plugins account for their own memory */
         assert_true((double)r->memory.activations < 0.75 * (double)f32->memory.activations);
     assert_int_equal(r->memory.states, f32->memory.states);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_prepare.c - from texts and conversations to tokens: which they are, in which order, and which carry loss. */
+/* test_prepare.c - from texts and conversations to tokens: the right ids, in the right order, with
+ * loss on the right ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +37,7 @@ static int end(void **state)
 
 /* ---- Texts ---- */
 
-/* Words, numbers, spaces and line ends of all kinds, and now and then what is no UTF-8. */
+/* Words, numbers, spaces and line ends of all kinds, and sometimes invalid UTF-8. */
 static char *random_text(wf_ctx *ctx, wf_rng *rng, size_t least, size_t *bytes)
 {
     static const char *const parts[] = {
@@ -60,7 +61,7 @@ static wf_tokenizer *learn(wf_ctx *ctx, const char *split, int32_t vocab,
     wf_rng rng;
     size_t bytes;
     wf_tokenizer *t;
-    wf_rng_init(&rng, 1, 0); /* the same every time */
+    wf_rng_init(&rng, 1, 0); /* a fixed seed */
     char *text = random_text(ctx, &rng, 20000, &bytes);
     const wf_text texts[] = {{text, bytes}};
     const wf_bpe_options o = {
@@ -87,7 +88,7 @@ static void check_cuts(wf_ctx *ctx, const wf_tokenizer *t, wf_rng *rng, int tria
         assert_int_equal(left + right, whole);
         assert_memory_equal(a, b, left * sizeof *a);
         assert_memory_equal(a + left, c, right * sizeof *a);
-        const int32_t *again; /* with what was kept of the texts before */
+        const int32_t *again; /* encoded again with the cache of earlier texts */
         size_t same;
         wt_ok(ctx, wf_encoder_run(e, text, n, 0, &again, &same));
         assert_int_equal(same, whole);
@@ -101,7 +102,8 @@ static void check_cuts(wf_ctx *ctx, const wf_tokenizer *t, wf_rng *rng, int tria
     wf_encoder_free(e);
 }
 
-/* Wherever it says that a text can be cut, it can. */
+/* Encoding the parts equals encoding the whole at every position that the tokenizer reports as a
+ * cut. */
 static void test_cut(void **state)
 {
     wf_ctx *ctx = *state;
@@ -125,12 +127,12 @@ static void test_cut(void **state)
             continue;
         wt_ok(ctx, wf_tokenizer_open(ctx, path, &t));
         check_cuts(ctx, t, &rng, 300, &found);
-        assert_int_equal(found > 0, i < 2); /* of the others nothing is claimed */
+        assert_int_equal(found > 0, i < 2); /* the others report no cuts */
         wf_tokenizer_free(t);
     }
 }
 
-/* ---- Reading what was written ---- */
+/* ---- Reading the shards ---- */
 
 typedef struct {
     int32_t *ids;
@@ -180,7 +182,7 @@ static void free_split(split_data *s)
     free(s->start);
 }
 
-/* A document is this text's tokens and the end. */
+/* Checks that document d is the tokens of this text and the end token. */
 static void is_document(wf_ctx *ctx, const wf_tokenizer *t, const split_data *s, int64_t d,
                         const char *text, size_t bytes)
 {
@@ -214,7 +216,8 @@ static void save_tokenizer(wf_ctx *ctx, const wf_tokenizer *t, char folder[600])
 
 enum { DOCUMENTS = 700 };
 
-/* Lines of JSON, and the same texts between marks: the same tokens, a hundredth of them held back. */
+/* JSON lines and separated plain text with the same documents produce the same tokens; a hundredth
+ * is held out. */
 static void test_documents(void **state)
 {
     wf_ctx *ctx = *state;
@@ -230,7 +233,7 @@ static void test_documents(void **state)
             random_text(ctx, &rng, 1 + wf_rng_below(&rng, i % 100 == 7 ? 300000 : 300), &bytes[i]);
         for (size_t k = 0; k < bytes[i]; k++)
             if (text[i][k] == '\xff')
-                text[i][k] = '?'; /* JSON is UTF-8 */
+                text[i][k] = '?'; /* JSON must be UTF-8 */
         wf_writer_print(&lines, "{\"text\": \"");
         for (size_t k = 0; k < bytes[i]; k++)
             if ((uint8_t)text[i][k] < ' ')
@@ -259,13 +262,14 @@ static void test_documents(void **state)
         split_data s[2] = {read_split(ctx, out, WF_SPLIT_TRAIN),
                            read_split(ctx, out, WF_SPLIT_VALID)};
         assert_int_equal(s[1].documents, DOCUMENTS / 100);
-        /* Long ones may go on in another shard, as a document there. */
+        /* A long document may continue in another shard, as a document there. */
         int64_t at[2] = {0, 0}, held = 0;
         for (int i = 0; i < DOCUMENTS; i++) {
             int32_t *ids;
             size_t count;
             wt_ok(ctx, wf_tokenizer_encode(t, ctx, text[i], bytes[i], 0, &ids, &count));
-            /* Held back, whole: a short one may be the beginning of the one that is. */
+            /* Whether it was held out whole: a short document may be a prefix of the held-out
+             * one. */
             int which = s[1].start[s[1].documents] - at[1] > (int64_t)count &&
                         memcmp(s[1].ids + at[1], ids, count * sizeof *ids) == 0 &&
                         s[1].ids[at[1] + (int64_t)count] == 0 && i / 100 == held;
@@ -286,7 +290,8 @@ static void test_documents(void **state)
     wf_tokenizer_free(t);
 }
 
-/* One text: its end is held back, and nothing is lost. A long one has the tokens of the whole. */
+/* A single text: its end is held out, and no token is lost. A long text has the tokens of one
+ * encoding of the whole. */
 static void test_tail(void **state)
 {
     wf_ctx *ctx = *state;
@@ -391,7 +396,7 @@ static const char lines[] =
     "\n"
     "{\"conversations\": [{\"from\": \"human\", \"value\": \"2+2?\"}, {\"from\": \"gpt\", \"value\": \"4\\n\\n5\"}]}\n";
 
-/* What carries loss is the answers and what ends each, whatever the template. */
+/* Loss is on the answers and on the token that ends each, with every template. */
 static void check_answers(wf_ctx *ctx, const wf_tokenizer *t, const char *out, const char *turn_end)
 {
     split_data s = read_split(ctx, out, WF_SPLIT_TRAIN);
@@ -411,9 +416,9 @@ static void check_answers(wf_ctx *ctx, const wf_tokenizer *t, const char *out, c
             wt_ok(ctx, wf_tokenizer_decode(t, ctx, s.ids + first, (size_t)(at - first),
                                            WF_TEXT_CONTROL, &said, &bytes));
             snprintf(wanted, sizeof wanted, "%s%s", answers[d][k], turn_end);
-            /* Some templates put a space between. */
+            /* Some templates insert a space. */
             assert_string_equal(said[0] == ' ' ? said + 1 : said, wanted);
-            assert_int_equal(controls, 1); /* what users write becomes none */
+            assert_int_equal(controls, 1); /* user text contains no control tokens */
             wf_text_free(ctx, said);
         }
         for (; at < s.start[d + 1]; at++)
@@ -448,7 +453,7 @@ static void test_chat(void **state)
         wf_prepared r =
             prepare(ctx, out, in, (wf_prepare_options){.tokenizer = folder, .chat_template = text});
         assert_true(r.chat);
-        assert_int_equal(r.valid.documents, 0); /* there are too few */
+        assert_int_equal(r.valid.documents, 0); /* too few to hold one out */
         check_answers(ctx, t, out, cases[i].end);
         wf_data *d;
         wt_ok(ctx, wf_data_open(ctx, out, &d));
@@ -460,8 +465,8 @@ static void test_chat(void **state)
     wf_tokenizer_free(t);
 }
 
-/* A template that writes no token which ends a turn: the one behind the conversation is learned, if an answer ends
- * there. */
+/* The template writes no end-of-turn token: the token after the conversation gets loss if an answer
+ * ends there. */
 static void test_plain_chat(void **state)
 {
     wf_ctx *ctx = *state;
@@ -497,7 +502,7 @@ static void test_plain_chat(void **state)
     wf_tokenizer_free(t);
 }
 
-/* With the real model's tokenizer and template, if it is there. */
+/* Uses the real model's tokenizer and template; skipped when the model is missing. */
 static void test_smollm2(void **state)
 {
     wf_ctx *ctx = *state;
@@ -523,7 +528,7 @@ static void refuses(wf_ctx *ctx, const char *in, wf_prepare_options o, wf_status
     o.inputs = &in;
     o.input_count = 1;
     wt_fails(ctx, wf_prepare(ctx, out, &o, NULL), status, part);
-    assert_int_equal(wt_entries(&scratch), before); /* nothing is left */
+    assert_int_equal(wt_entries(&scratch), before); /* no file is left */
 }
 
 static void test_refused(void **state)
@@ -564,7 +569,7 @@ static void test_refused(void **state)
         snprintf(in, sizeof in, "%s", wt_put_text(&scratch, "chat.jsonl", bad[i].text));
         wf_prepare_options with = o;
         with.chat_template = bad[i].template;
-        /* Messages name the path as given; only its end is the same every time. */
+        /* Messages contain the given path; only its end is constant. */
         const char *part = bad[i].part, *quote = strstr(part, "'chat.jsonl'");
         char wanted[900];
         if (quote)
@@ -599,7 +604,7 @@ static wf_status stop(void *user, const char *what, int64_t done, int64_t total)
     return strcmp(what, "encoding") == 0 ? WF_ERR_IO : WF_OK;
 }
 
-/* Stopped on the way, and with every allocation failing in turn: nothing is left. */
+/* Stopped midway, and with every allocation failing in turn: no file is left. */
 static void test_stopped(void **state)
 {
     wf_ctx *ctx = *state;
@@ -630,9 +635,9 @@ static void test_stopped(void **state)
     assert_int_equal(wt_entries(&scratch), entries + 1);
 }
 
-/* What another has prepared meanwhile is not replaced unasked. */
+/* A folder that another process prepared meanwhile is not replaced unless the options allow it. */
 typedef struct {
-    const wf_prepare_options *o; /* of the other */
+    const wf_prepare_options *o; /* options of the other process */
     const char *out;
 } meanwhile;
 
@@ -672,7 +677,7 @@ static void test_two(void **state)
     wf_data_close(d);
     int entries = wt_entries(&scratch);
     o.overwrite = true;
-    o.valid = 1e-300; /* of which nothing comes, nor a number that overflows */
+    o.valid = 1e-300; /* rounds to no document, without overflow */
     wf_prepared r;
     wt_ok(ctx, wf_prepare(ctx, out, &o, &r));
     assert_int_equal(r.train.bytes, strlen("hello hello hello\nyou\n"));

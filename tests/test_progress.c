@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_progress.c - what the progress of long work looks like, and where it is written. */
+/* test_progress.c - how progress of long work is drawn, and to which stream. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void test_text(void **state)
     expect(p, 2, 0, "texts:  75%, 1.5/s, 0:01 left");
     p.done = 4;
     expect(p, 2, 0, "texts: 100%, 2/s, 0:00 left");
-    p.done = 9; /* more than was said */
+    p.done = 9; /* more than the announced total */
     expect(p, 2, 30, "texts 100%  4.5/s  0:00 left");
     p.total = 0;
     expect(p, 0, 0, "texts: 100%");
@@ -47,7 +47,7 @@ static void test_text(void **state)
     expect(p, 1, 0, "x:   0%, 1.2 MB/s, 27777:46:40 left");
 }
 
-/* In a log: one line at the end, no escapes, nothing on stdout. */
+/* In a log: one line at the end, no escape sequences, nothing on stdout. */
 static void test_log(void **state)
 {
     (void)state;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_quant.c - quantized blocks by themselves: numbers out of blocks have ggml's bits, numbers into
- * blocks no more error than with its quantizers, whatever the numbers are.
+ * test_quant.c - quantization of single blocks. Dequantized values have ggml's bits; quantization
+ * has no larger error than ggml's quantizers, for any input.
  *
- * What ggml does was recorded with its C code (ggml-quants.c of llama.cpp, August 2026, gcc -O2), which
- * was given the same blocks and the same numbers as are made here: hashes of what dequantize_row_* gave,
- * and errors of the better of quantize_row_*_ref and of quantize_* without an importance matrix.
+ * The ggml references were recorded from its C code (ggml-quants.c of llama.cpp, August 2026, gcc
+ * -O2) on the blocks and values that this file generates: hashes of dequantize_row_*, and the
+ * smaller error of quantize_row_*_ref and quantize_* without an importance matrix.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,11 +31,12 @@ static wf_type type_at(int t)
     return (wf_type)(WF_BLOCK_FIRST + t);
 }
 
-/* ---- Out of blocks ---- */
+/* ---- Dequantization ---- */
 
 enum { BLOCKS = 64 };
 
-/* What ggml decodes random blocks to, by type, and where the f16 scales of a block begin. */
+/* Per type: the hash of ggml's values for random blocks, and the offsets of the f16 scales in a
+ * block. */
 static const struct {
     int scale[2];
     uint64_t bits;
@@ -46,7 +47,7 @@ static const struct {
     [WF_Q5_K] = {{0, 2}, 0x33235993c0321ffeu},
 };
 
-/* Random blocks whose scales are finite. */
+/* Random blocks with finite scales. */
 static void random_blocks(int which, uint8_t *bytes)
 {
     const int *scale = ggml[type_at(which)].scale;
@@ -79,14 +80,14 @@ static void test_decoded_bits(void **state)
                              (int)(i % info->block / 8), part);
             assert_memory_equal(part, x + i, 8 * sizeof *x);
         }
-        for (int64_t i = 0; i + 3 * step <= n; i += step) { /* from anywhere within a block */
+        for (int64_t i = 0; i + 3 * step <= n; i += step) { /* from any offset within a block */
             wf_block_decode(type_at(t), bytes, i, 3 * step, part);
             assert_memory_equal(part, x + i, (size_t)(3 * step) * sizeof *x);
         }
     }
 }
 
-/* f16 has a faster way, too, for many at once. */
+/* f16 also has a vectorized conversion. */
 static void test_halves(void **state)
 {
     static uint16_t codes[65536];
@@ -98,15 +99,15 @@ static void test_halves(void **state)
         assert_int_equal(wf_f32_bits(x[i]), wf_f32_bits(wf_f16_to_f32(codes[i])));
 }
 
-/* ---- Into blocks ---- */
+/* ---- Quantization ---- */
 
 enum { ROWS = 64, COLUMNS = 1024, COUNT = ROWS * COLUMNS };
 
 static float numbers[COUNT], back[COUNT], drawn[4][COUNT];
 static uint8_t stored[COUNT * 2];
 
-/* 0: normal; 1: Student's t with 3 degrees of freedom; 2: ramps over an offset; 3: some columns 20 times
- * as large as the others. */
+/* Distributions. 0: normal; 1: Student's t with 3 degrees of freedom; 2: ramps with an offset; 3:
+ * some columns 20 times larger than the others. */
 static void make_numbers(int kind, uint64_t seed)
 {
     for (int k = 0; k < 4; k++)
@@ -123,7 +124,7 @@ static void make_numbers(int kind, uint64_t seed)
 
 typedef struct {
     double plain;    /* root mean square */
-    double weighted; /* by x^2 for q6_K, else by |x| and the root mean square of 32 numbers */
+    double weighted; /* by x^2 for q6_K, else by |x| and the root mean square of 32 values */
 } errors;
 
 static errors measure(wf_type type)
@@ -149,7 +150,7 @@ static const struct {
     wf_type type;
     int kind;
     uint64_t seed;
-    double plain, weighted; /* of ggml */
+    double plain, weighted; /* ggml's errors */
 } recorded[] = {
     {WF_Q8_0, 0, 1000, 1.073695617e-04, 1.073070884e-04},
     {WF_Q8_0, 1, 1001, 2.934896660e-04, 3.635719924e-04},
@@ -203,7 +204,7 @@ static void test_errors(void **state)
     }
 }
 
-/* The mean square error, each column counted by its importance. */
+/* Mean square error, weighted by the importance of each column. */
 static double weighed_error(const float *importance)
 {
     double sum = 0;
@@ -219,7 +220,7 @@ static void test_importance(void **state)
     make_numbers(1, 3);
     for (int c = 0; c < COLUMNS; c++)
         importance[c] = drawn[1][c] * drawn[1][c] * 1e-12f;
-    for (int t = 1; t < WF_BLOCK_TYPES; t++) { /* q8_0 needs no search */
+    for (int t = 1; t < WF_BLOCK_TYPES; t++) { /* q8_0 has no search */
         quantize(type_at(t), NULL);
         double without = weighed_error(importance);
         uint64_t bits = wf_hash_fnv1a(WF_FNV1A, stored, sizeof stored);
@@ -228,12 +229,12 @@ static void test_importance(void **state)
         print_message("%s: with importance %.3f of the error\n", wf_type_name(type_at(t)),
                       sqrt(with / without));
         assert_true(with < 0.97 * without);
-        quantize(type_at(t), nothing); /* no column counts: as if all did */
+        quantize(type_at(t), nothing); /* all-zero importance equals uniform importance */
         assert_int_equal(wf_hash_fnv1a(WF_FNV1A, stored, sizeof stored), bits);
     }
 }
 
-/* Rows do not depend on one another, nor blocks on what stood in their memory. */
+/* Rows are independent, and blocks do not depend on the previous contents of their memory. */
 static void test_rows(void **state)
 {
     static uint8_t one[COLUMNS * 2];
@@ -251,7 +252,7 @@ static void test_rows(void **state)
     }
 }
 
-/* ---- Numbers that are hard on a search ---- */
+/* ---- Inputs that are hard on the search ---- */
 
 static void through(wf_type type, float *x, int64_t n)
 {
@@ -268,7 +269,8 @@ static void test_zeros(void **state)
         for (int i = 0; i < 512; i++)
             assert_true(x[i] == 0);
         for (int i = 0; i < 512; i++)
-            x[i] = i == 300 ? 1.f : -0.f; /* zeros beside a number, but for types with an offset */
+            /* Zeros beside one value stay 0, except for types with an offset. */
+            x[i] = i == 300 ? 1.f : -0.f;
         through(type_at(t), x, 512);
         for (int i = 0; i < 512; i++)
             assert_true(fabsf(x[i] - (i == 300)) < 0.01f);
@@ -285,7 +287,7 @@ static void test_constants(void **state)
             for (int i = 0; i < 256; i++)
                 x[i] = values[v];
             through(type_at(t), x, 256);
-            /* a scale of the least f16s is off by as much as half the least */
+            /* a scale near the smallest f16 is off by up to half of it */
             float bound = 0.005f * fabsf(values[v]) + 127 * 0x1p-25f;
             for (int i = 0; i < 256; i++)
                 if (fabsf(x[i] - values[v]) > bound)
@@ -293,7 +295,7 @@ static void test_constants(void **state)
         }
 }
 
-/* NaN is 0 and infinity the largest f16: the result is that of these numbers. */
+/* NaN quantizes like 0, and infinity like the largest f16. */
 static void test_not_finite(void **state)
 {
     (void)state;
@@ -322,7 +324,7 @@ static void test_not_finite(void **state)
     }
 }
 
-/* Any bits at all: nothing but finite numbers comes out. */
+/* Arbitrary input bits produce finite values only. */
 static void test_any_bits(void **state)
 {
     (void)state;

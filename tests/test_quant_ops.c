@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_quant_ops.c - graphs over quantized states: their results are, bit for bit, those over the numbers
- * that the blocks stand for; their bytes go in and out unchanged; and what cannot be is refused.
+ * test_quant_ops.c - graphs over quantized states: results are bitwise equal to those over the
+ * dequantized values, bytes are written and read unchanged, and unsupported ops are refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static const wf_type types[] = {WF_QUANT_TABLE(QUANTIZED, 0)};
 
 enum { N = 137, K = 512, MOST = 150 };
 
-/* A weight [N, K] in blocks, and the numbers it stands for. */
+/* A weight [N, K] in blocks, and its dequantized values. */
 typedef struct {
     wf_type type;
     size_t size;
@@ -49,8 +49,9 @@ static weight *make_weight(wf_ctx *ctx, wf_type type)
     return &w;
 }
 
-/* Compiles a graph that has a state w, of blocks or (wide) of their numbers, runs it on inputs x [rows, K],
- * ids i32[rows] and targets i32[rows], as far as it has them, and reads its output y. */
+/* Compiles a graph with a state w, either blocks or (wide) their dequantized values. Runs it on the
+ * inputs that it has, of x [rows, K], ids i32[rows] and targets i32[rows], and reads its output
+ * y. */
 static void run(wf_ctx *ctx, const char *device, wf_graph *g, const weight *w, bool wide,
                 wf_type x_type, int64_t rows, void *y, size_t bytes)
 {
@@ -78,7 +79,7 @@ static wf_value *weight_state(wf_graph *g, const weight *w, bool wide)
     return wf_state(g, "w", wide ? WF_F32 : w->type, DIMS(N, K));
 }
 
-/* ---- Products ---- */
+/* ---- Matmuls ---- */
 
 static wf_graph *linear_graph(wf_ctx *ctx, const weight *w, bool wide, wf_type type, int64_t rows)
 {
@@ -108,8 +109,8 @@ static void test_linear(void **state)
     }
 }
 
-/* The gradient of a sum of squares of a linear, an activation after it, and rows of the same table: all that
- * a frozen model needs for an adapter. */
+/* The gradient of a sum of squares through a linear, an activation and rows of the same table:
+ * everything that LoRA on a frozen model needs. */
 static wf_graph *gradient_graph(wf_ctx *ctx, const weight *w, bool wide, int64_t rows)
 {
     wf_graph *g = wt_graph(ctx);
@@ -139,7 +140,7 @@ static void test_gradient(void **state)
     }
 }
 
-/* The head of a model whose weights stay as they are. */
+/* The head of a model with frozen weights. */
 static wf_graph *head_graph(wf_ctx *ctx, const weight *w, bool wide, int64_t rows)
 {
     wf_graph *g = wt_graph(ctx);
@@ -214,7 +215,7 @@ static void test_views(void **state)
         wt_compile(&r, view_graph(*state, w, false));
         wf_run_stats stats;
         wf_exec_stats(r.exec, &stats);
-        assert_int_equal(stats.bytes_copied, 0); /* weights are read where they lie */
+        assert_int_equal(stats.bytes_copied, 0); /* weights are read without a copy */
         wt_close(&r);
     }
 }
@@ -332,8 +333,7 @@ static void test_refusals(void **state)
     wt_run r = wt_open(ctx, "cpu:1");
     wt_fails(ctx, wf_session_pack(r.session, "w", WF_Q4_0, DIMS(2, 8, 64)), WF_ERR_UNSUPPORTED,
              "does not pack");
-    g = wt_graph(
-        ctx); /* an op that has no kernel for blocks is named with its types and the device */
+    g = wt_graph(ctx); /* the message names the op, its types and the device */
     wf_output(g, "y", wf_unary(g, "neg", wf_input(g, "x", WF_F32, DIMS(2, 32))));
     wf_output(g, "z",
               wf_linear(g, wf_input(g, "v", WF_F32, DIMS(2, 32)),
@@ -344,7 +344,7 @@ static void test_refusals(void **state)
     wt_close(&r);
 }
 
-/* A weight of another plain type than x. */
+/* A weight whose plain type differs from x's. */
 static void test_mixed(void **state)
 {
     wf_ctx *ctx = *state;

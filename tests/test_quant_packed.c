@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_quant_packed.c - quantized weights that the device has packed: their bytes come back unchanged,
- * products are right within what rounding activations to 15 bits allows, and a row of a product has the
- * same bits alone, among others, and with any number of threads. Products by q8_0 and q6_K as they lie, where
- * they may be rounded, have the bits of those by packed weights.
+ * test_quant_packed.c - quantized weights that the device packed: reads return the original bytes,
+ * and matmuls are correct up to the rounding of activations to 15 bits. A row of a matmul has the
+ * same bits alone, in a batch, and with any number of threads. Matmuls by unpacked q8_0 and q6_K,
+ * where rounding is allowed, have the bits of packed ones.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,14 +25,14 @@ enum { MOST_N = 520, MOST_K = 768, MOST_M = 300 };
 
 static const wf_type types[5] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
 
-/* One product x [m, k] w^T [n, k] + bias: what goes in, and what came out. */
+/* One matmul x [m, k] w^T [n, k] + bias: operands and result. */
 typedef struct {
     wf_type type, x_type;
     int64_t m, n, k;
     bool bias, act;
     uint8_t blocks[MOST_N * MOST_K * 2];
-    float wide[MOST_N * MOST_K]; /* what the blocks stand for */
-    float x[MOST_M * MOST_K];    /* as x_type has it */
+    float wide[MOST_N * MOST_K]; /* the dequantized weight */
+    float x[MOST_M * MOST_K];    /* rounded to x_type */
     float b[MOST_N];
     float y[MOST_M * MOST_N];
 } product;
@@ -43,7 +43,7 @@ static void fill(wf_ctx *ctx, product *p, uint64_t seed)
     wf_random_normal(seed, 1, 0, 1, p->wide, p->n * p->k);
     wf_random_normal(seed, 2, 0, 1, p->x, p->m * p->k);
     wf_random_normal(seed, 3, 0, 1, p->b, p->n);
-    for (int64_t i = 0; i < p->m * p->k; i++) /* rows and blocks of very different sizes */
+    for (int64_t i = 0; i < p->m * p->k; i++) /* rows and blocks of very different magnitudes */
         p->x[i] *= ldexpf(1, (int)(i / 32 * 7 % 13) - 6);
     wt_ok(ctx, wf_type_from_f32(ctx, p->type, p->wide, p->blocks, p->n * p->k));
     wt_ok(ctx, wf_type_to_f32(ctx, p->type, p->blocks, p->wide, p->n * p->k));
@@ -61,12 +61,12 @@ static wf_graph *graph_of(wf_ctx *ctx, const product *p, int64_t rows)
         b = wf_cast(g, b, p->x_type);
     wf_value *y = wf_linear(g, x, w, b);
     if (p->act)
-        y = wf_unary(g, "relu", y); /* which the device fuses with the product */
+        y = wf_unary(g, "relu", y); /* the device fuses it with the matmul */
     wt_ok(ctx, wf_output(g, "y", p->x_type == WF_F32 ? y : wf_cast(g, y, WF_F32)));
     return g;
 }
 
-/* A session with w packed, or false: the device does not pack blocks. */
+/* Opens a session with w packed. Returns false when the device does not pack blocks. */
 static bool open_packed(wf_ctx *ctx, const char *device, const product *p, wt_run *r)
 {
     static uint8_t back[sizeof p->blocks];
@@ -84,7 +84,7 @@ static bool open_packed(wf_ctx *ctx, const char *device, const product *p, wt_ru
     return true;
 }
 
-/* Rows [first, first + rows) of x alone. */
+/* Multiplies rows [first, first + rows) of x alone. */
 static void multiply(wf_ctx *ctx, wt_run *r, const product *p, int64_t first, int64_t rows,
                      float *y)
 {
@@ -98,7 +98,8 @@ static void multiply(wf_ctx *ctx, wt_run *r, const product *p, int64_t first, in
     wt_read(r, "y", y, (size_t)(rows * p->n) * sizeof *y);
 }
 
-/* Half a step of each block of 32 activations, f32 sums, and the rounding of the result. */
+/* The error bound: half a step of each block of 32 activations, f32 sums, and the rounding of the
+ * result. */
 static double allowed(const product *p, const float *x, const float *w, double bias, double y)
 {
     double step = 0, sum = 0,
@@ -134,7 +135,7 @@ static void expect_right(const product *p)
         }
 }
 
-/* Sizes around those of panels, of tiles, of few rows and of chunks. */
+/* Sizes around those of panels, tiles, small batches and chunks. */
 static void test_products(void **state)
 {
     static const struct {
@@ -178,7 +179,7 @@ static void test_same_bits(void **state)
     for (int run = 0; run < 10; run++) {
         wt_run r;
         p = (product){.type = types[run / 2], .x_type = WF_F32, .m = 40, .n = 45, .k = 512};
-        if (run % 2) { /* few rows, and panels for all of several threads */
+        if (run % 2) { /* a small batch, with panels for several threads */
             p.m = 9;
             p.n = 517;
             p.k = 768;
@@ -207,7 +208,7 @@ static void test_same_bits(void **state)
     }
 }
 
-/* ---- Weights as they lie ---- */
+/* ---- Unpacked weights ---- */
 
 static const char *kernel_of(wt_run *r)
 {
@@ -218,11 +219,11 @@ static const char *kernel_of(wt_run *r)
     return "";
 }
 
-/* A session whose w is owned, written, and may be rounded by. */
+/* A session whose w is owned and written, and whose activations may be rounded. */
 static wt_run open_direct(wf_ctx *ctx, const char *device, const product *p)
 {
     wt_run r = wt_open(ctx, device);
-    wt_compile(&r, graph_of(ctx, p, 1)); /* from when on there is a state w */
+    wt_compile(&r, graph_of(ctx, p, 1)); /* creates the state w */
     wt_ok(ctx, wf_session_write(r.session, "w", p->blocks, wf_type_bytes(p->type, p->n * p->k)));
     multiply(ctx, &r, p, 0, 1, (float[MOST_N]){0});
     assert_null(strstr(kernel_of(&r), "direct"));
@@ -230,7 +231,7 @@ static wt_run open_direct(wf_ctx *ctx, const char *device, const product *p)
     return r;
 }
 
-/* The bits of packed weights. */
+/* Checks for the bits of packed weights. */
 static void expect_same(wf_ctx *ctx, product *p, const char *device)
 {
     static float y[MOST_M * MOST_N];
@@ -248,7 +249,8 @@ static void expect_same(wf_ctx *ctx, product *p, const char *device)
     wt_close(&direct);
 }
 
-/* Sizes around those of panels, k of one block and of odd numbers of them, few rows and many. */
+/* Sizes around those of panels, k of one block and of odd numbers of blocks, small and large
+ * batches. */
 static void test_direct(void **state)
 {
     static const int64_t rows[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 40, 300};
@@ -275,7 +277,7 @@ static void test_direct(void **state)
 
 /* ---- The largest integers ---- */
 
-/* Blocks of nothing but the largest integers, d being 1. */
+/* Fills blocks with the largest integers of the type; d is 1. */
 static void fill_blocks(wf_type type, void *blocks, int64_t count)
 {
     const uint16_t one = 0x3c00;
@@ -307,8 +309,8 @@ static void fill_blocks(wf_type type, void *blocks, int64_t count)
     }
 }
 
-/* Sums of products are largest where weights are, and activations of one sign: 16383 makes the scale 1, and
- * digits of 16256 are 64 and -128, those of the others -64 and 127. */
+/* Integer sums are largest with the largest weights and activations of one sign. 16383 makes the
+ * scale 1; 16256 has the digits 64 and -128, the others have -64 and 127. */
 static void test_largest(void **state)
 {
     wf_ctx *ctx = *state;
@@ -331,9 +333,9 @@ static void test_largest(void **state)
         }
 }
 
-/* ---- What is no number ---- */
+/* ---- NaN and infinity ---- */
 
-/* What is no number stays in its row; zeros give zeros, and so does what is too small to count. */
+/* NaN and infinity stay in their row. Zeros, and values too small to represent, produce zeros. */
 static void test_odd_numbers(void **state)
 {
     wf_ctx *ctx = *state;

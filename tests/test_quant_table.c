@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_quant_table.c - every row of weft_quant.def, by what the row says alone: sizes, names and numbers,
- * the error of a round trip, and a small model of that type that generates on two devices.
+ * test_quant_table.c - every row of weft_quant.def, checked from the table alone: sizes, names and
+ * values, the round-trip error, and a small model of that type that generates the same text on two
+ * devices.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +66,7 @@ static void test_unique(void **state)
         }
 }
 
-/* Every type is a recipe, and a matrix that it has no blocks for finds another type in the end. */
+/* Every type is a recipe, and its fallbacks end at a type that fits any matrix. */
 static void test_recipes(void **state)
 {
     for (int i = 0; i < ROWS; i++) {
@@ -102,7 +103,7 @@ static void test_round_trip(void **state)
     }
 }
 
-/* Two devices agree on what a model of the type says. */
+/* Two devices generate the same text with a model of the type. */
 static void test_models(void **state)
 {
     enum { TOKENS = 8 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_races.cu - the emulator's search for races: kernels that have one must be told of, others not. */
+/* test_races.cu - the emulator's race detector: it reports kernels that have a race, and no
+ * others. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +13,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
-/* Each thread reads what its neighbour wrote. */
+/* Each thread reads its neighbour's element. */
 static __global__ void neighbours(float *out, bool wait)
 {
     __shared__ float tile[64];
@@ -31,7 +32,7 @@ static __global__ void lanes(float *out, bool wait)
     out[threadIdx.x] = tile[threadIdx.x ^ 1];
 }
 
-/* Reads, and writes over what others may not have read yet. */
+/* Overwrites elements that other threads may not have read yet. */
 static __global__ void overwritten(float *x, bool wait)
 {
     float y = x[(threadIdx.x + 40) % 64];
@@ -53,7 +54,7 @@ static __global__ void counted(int *out, bool apart)
         *out += 1;
 }
 
-/* Several threads raise a flag: no race, whatever the order. */
+/* Several threads store the same flag value: not a race in any order. */
 static __global__ void flags(int *out, bool zero)
 {
     if (threadIdx.x % 3 == 0)

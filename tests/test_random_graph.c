@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_random_graph.c - the generator of random graphs itself: that its graphs hold every op, stay
- * finite, repeat, can be thinned out at will, shrink to what matters, and are smooth when asked.
+ * test_random_graph.c - the random graph generator itself: its graphs contain every op, stay
+ * finite, are reproducible, remain legal with steps left out, shrink to the failing part, and are
+ * smooth on request.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +27,7 @@ static wf_graph *build(wf_ctx *ctx, const rg_recipe *recipe)
     return g;
 }
 
-/* Ops that no step makes. */
+/* Ops that no step generates. */
 static bool is_left_out(wf_op op)
 {
     static const wf_op fused[] = {
@@ -36,7 +37,7 @@ static bool is_left_out(wf_op op)
         WF_OP_accumulate_many,          WF_OP_state_copy};
     for (size_t i = 0; i < sizeof fused / sizeof *fused; i++)
         if (op == fused[i])
-            return true; /* a pass makes these */
+            return true; /* only passes create these */
     return op == WF_OP_kv_append;
 }
 
@@ -67,7 +68,7 @@ static void test_every_op(void **state)
     assert_true(nodes > 0.8 * 100 * ROUNDS / 2 && nodes < 1.2 * 100 * ROUNDS / 2);
 }
 
-/* Graphs that were asked for are legal with any steps left out, and the same each time. */
+/* Graphs are legal with any steps left out, and equal each time. */
 static void test_thinned(void **state)
 {
     for (uint64_t round = 0; round < 200; round++) {
@@ -104,7 +105,7 @@ static bool is_finite(const rg_results *r, const char **name)
 
 typedef struct {
     wf_ctx *ctx;
-    bool infinite; /* whether the last case ran, with numbers that are not finite */
+    bool infinite; /* whether the last case ran with non-finite values */
 } finite_case;
 
 static bool is_not_finite(const rg_recipe *recipe, void *user)
@@ -137,8 +138,8 @@ static void test_finite(void **state)
 
 /* ---- Smooth graphs ---- */
 
-/* By how much the worst result moves, in shares of its largest magnitude or 1, when f32 sources move
- * by a millionth. */
+/* The largest change of a result, relative to its largest magnitude or 1, when f32 sources change
+ * by 1e-6. */
 static double response(wf_ctx *ctx, rg_recipe *recipe)
 {
     rg_results results[2];
@@ -188,7 +189,7 @@ static int count_ops(const wf_graph *g, wf_op op)
     return n;
 }
 
-/* "Fails" when it has both ops. */
+/* A case "fails" when its graph contains both ops. */
 typedef struct {
     wf_ctx *ctx;
     wf_op a, b;
@@ -228,7 +229,7 @@ static void test_shrink(void **state)
             continue;
         tries += rg_shrink(&recipe, has_pair, &p);
         assert_true(has_pair(&recipe, &p));
-        for (int i = 0; i < recipe.step_count; i++) /* each step that is left is needed */
+        for (int i = 0; i < recipe.step_count; i++) /* every remaining step is needed */
             if (!recipe.off[i]) {
                 recipe.off[i] = true;
                 assert_false(has_pair(&recipe, &p));
@@ -253,8 +254,8 @@ static void test_shrink(void **state)
     assert_true((double)nodes / count < 60 && (double)tries / count < 250);
 }
 
-/* A failure of numbers, found by running: one output is wrong, and only its step is left with what
- * it reads. */
+/* A numeric failure found by running: one output is wrong, and shrinking leaves only its step and
+ * that step's operands. */
 typedef struct {
     wf_ctx *ctx;
     char name[32];
@@ -273,7 +274,7 @@ static bool has_wrong_output(const rg_recipe *recipe, void *user)
     const rg_item *item = rg_find(&bad, c->name, false);
     bool found = item && item->bytes > 0;
     if (found) {
-        bad.data[item->offset + item->bytes - 1] ^= 0x40; /* the exponent of the last */
+        bad.data[item->offset + item->bytes - 1] ^= 0x40; /* an exponent bit of the last element */
         rg_verdict bits = rg_compare_bits(&bad, &good);
         rg_verdict close = rg_compare_close(&bad, &good, 1e-3, 0.01);
         assert_true(bits.failed && close.failed);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_random_passes.c: random graphs through every pass alone and through all of them.
+ * test_random_passes.c - random graphs through every pass alone and through all passes.
  *
- * Each graph runs without any pass, which is the truth here, and then with passes, in random legal
- * orders, on the cpu and on the check device: bit for bit after recompute, schedule and memory, close
- * after fold and fuse. A graph that fails is shrunk to what is needed to fail.
+ * Each graph runs without passes as the reference, and then with passes, in random legal orders, on
+ * the cpu and the check device. Results must be bitwise equal after recompute, schedule and memory,
+ * and close after fold and fuse. A failing graph is shrunk to a minimal one.
  *
- * WEFT_RANDOM_GRAPHS=N tries N graphs of each kind instead of the usual number.
+ * WEFT_RANDOM_GRAPHS=N tries N graphs of each kind instead of the default number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@
 typedef struct {
     const char *name;
     wf_compile_options options;
-    wf_type compute; /* by the precision pass; 0: none */
+    wf_type compute; /* type of the precision pass; 0: not run */
 } variant;
 
 static const variant exact[] = {
@@ -50,8 +50,8 @@ static const variant narrow[] = {
 };
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
-/* What a change of the order of sums may come to: roundoffs of f32, grown through up to a few hundred
- * nodes. The generator keeps graphs from growing errors by more than about 16 (test_random_graph.c). */
+/* Effect of another order of sums: f32 roundoffs, amplified through up to a few hundred nodes. The
+ * generator limits the amplification of a graph to about 16 (test_random_graph.c). */
 #define CLOSE 2e-5
 #define FLOOR 1e-3
 #define NARROW 0.1
@@ -61,7 +61,7 @@ typedef struct {
     const variant *variants;
     int count;
     bool bits;
-    double close, worst; /* bound, and the largest error seen, as a share of it */
+    double close, worst; /* bound, and the largest error seen, relative to it */
 } passes_case;
 
 static wf_status run_variant(const passes_case *c, const rg_recipe *recipe, const variant *v, int i,
@@ -71,7 +71,7 @@ static wf_status run_variant(const passes_case *c, const rg_recipe *recipe, cons
     wf_graph *g;
     WF_TRY(rg_build(c->ctx, recipe, &g));
     wf_status status = v->compute ? wf_precision(g, v->compute) : WF_OK;
-    if (status == WF_OK && i % 2 == 1) /* another order to begin with */
+    if (status == WF_OK && i % 2 == 1) /* from another initial order */
         status = wf_order_shuffle(g, recipe->seed + (uint64_t)i);
     if (status == WF_OK)
         status = rg_run(c->ctx, devices[i % LENGTH(devices)], g, recipe, 2, rg_compile,
@@ -144,8 +144,8 @@ static void test_close_passes(void **state)
     try_graphs(&c, graphs(1200), true);
 }
 
-/* Through a whole graph the roundoffs of a narrow type can grow to anything where numbers cancel, so
- * here few graphs may be far off; test_precision.c has the bounds for each op and for models. */
+/* Roundoffs of a narrow type can grow without bound through a whole graph when values cancel. A few
+ * graphs may therefore be far off here; test_precision.c has bounds for each op and for models. */
 static void test_precision(void **state)
 {
     passes_case c = {*state, narrow, LENGTH(narrow), false, NARROW, 0};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_readme.c - README.md is short, its C block is the marked part of examples/classifier.c, its demo transcript is
- * docs/demo.txt; examples/generate.c and classifier.c do what their first lines promise and fail with one sentence.
+ * test_readme.c - README.md is short, its C block is the marked part of examples/classifier.c, and
+ * its demo transcript is docs/demo.txt. examples/generate.c and classifier.c do what their file
+ * comments promise, and fail with one sentence.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +35,7 @@ static char *read_text(const char *path)
     return text;
 }
 
-/* Cuts out what lies between two texts, in place. */
+/* Returns the text between two markers, cut in place. */
 static char *between(char *text, const char *from, const char *to)
 {
     char *begin = strstr(text, from);
@@ -58,7 +59,7 @@ static void test_length(void **state)
     free(readme);
 }
 
-/* The only C block is compiled, as a part of an example. */
+/* The README's only C block is part of an example, so it is compiled. */
 static void test_c_block(void **state)
 {
     char *readme = read_text("README.md"), *example = read_text("examples/classifier.c");
@@ -83,7 +84,7 @@ static void test_demo_block(void **state)
     free(recorded);
 }
 
-/* Skips the test where the examples are not built. */
+/* Skips the test when the examples are not built. */
 static int run_example(const char *name, const char *args)
 {
     char command[512];
