@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cli_eval.c - weft eval --choices as a user runs it: what the model chooses, against logits of every
- * ending alone, and mistakes.
+ * test_cli_eval.c - runs weft eval --choices. Compares the model's choices with scores computed
+ * from the logits of each ending separately, and checks mistakes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +41,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ---- What the model chooses, found the long way ---- */
+/* ---- The expected choice, computed from logits ---- */
 
 typedef struct {
     const int32_t *ids;
@@ -75,12 +75,12 @@ static double score(wt_talker *t, const char *context, const char *ending)
     wt_ok(t->ctx, wf_tokenizer_encode(tokenizer, t->ctx, whole, strlen(whole), 0, &all, &n));
     assert_true(first < n && n + 1 < 512);
     count = 0;
-    if (first == 0) /* an ending that follows nothing follows what begins a text */
+    if (first == 0) /* an ending without a context follows the BOS token */
         ids[count++] = wf_tokenizer_special(tokenizer, WF_SPECIAL_BOS);
     for (size_t i = 0; i < n; i++)
         ids[count++] = i < first ? before[i] : all[i];
     scored s = {.ids = ids, .first = count - (n - first), .count = count};
-    if (count > 65) { /* the context's 64, and the last one, which is only predicted */
+    if (count > 65) { /* 64 tokens of context, and the last token, which is only predicted */
         s.ids += count - 65;
         s.first -= count - 65;
         s.count = 65;
@@ -117,8 +117,9 @@ static void random_words(wf_rng *rng, int n, char *out)
     }
 }
 
-/* In the forms that there are, one after the other; the answer is the model's own choice in every second
- * one. What it chooses by bytes alone is counted in *by_bytes. */
+/* Writes questions in all supported formats in turn. The answer of every second question is the
+ * model's choice. *right counts answers that equal the choice, *by_bytes those that equal the
+ * choice by score per byte. */
 static void write_questions(wt_talker *t, wf_rng *rng, int *right, int *by_bytes)
 {
     static char file[64 << 10];
@@ -194,7 +195,7 @@ static void test_choices(void **state)
     wt_program_err(&p, "questions: 2");
 }
 
-/* ---- Continuations of one text ---- */
+/* ---- Several texts in one sequence ---- */
 
 static wf_status collect(void *user, size_t i, const float *logits, size_t vocab)
 {
@@ -202,7 +203,7 @@ static wf_status collect(void *user, size_t i, const float *logits, size_t vocab
     return WF_OK;
 }
 
-/* A sequence that is used again gives what a fresh one does, and says what it did not compute again. */
+/* Reusing a sequence gives the logits of a new one, and the statistics count the reused tokens. */
 static void test_logits_again(void **state)
 {
     wf_ctx *ctx = *state;
@@ -220,17 +221,17 @@ static void test_logits_again(void **state)
         memset(got, 0, bytes);
         wt_ok(ctx, wf_sequence_logits(s, ref.prompt, n, from, collect, got));
         for (size_t i = 0; i < from * vocab; i++)
-            assert_true(got[i] == 0); /* not asked for */
+            assert_true(got[i] == 0); /* not requested */
         assert_true(wt_relative(got + from * vocab, ref.logits + from * vocab,
                                 (int64_t)((n - from) * vocab)) < 1e-4);
         wf_generator_get_stats(t.generator, &stats);
         assert_true(from == 0 || stats.reused_tokens > 0);
-        for (size_t i = 0; i < n; i++) /* another text that begins the same */
+        for (size_t i = 0; i < n; i++) /* another text with the same beginning */
             other[i] = i < 6 ? ref.prompt[i] : ref.prompt[n - i];
         wt_ok(ctx, wf_sequence_logits(s, other, n, 7, collect, got));
     }
     assert_int_equal(wf_sequence_stop(s), WF_STOP_CANCEL);
-    wt_ok(ctx, wf_sequence_logits(s, ref.prompt, n, n, collect, NULL)); /* none */
+    wt_ok(ctx, wf_sequence_logits(s, ref.prompt, n, n, collect, NULL)); /* from == n: no logits */
     other[0] = -1;
     wt_fails(ctx, wf_sequence_logits(s, other, n, 0, collect, got), WF_ERR_USAGE, "token -1");
     wt_fails(ctx, wf_sequence_logits(s, other, 0, 0, collect, got), WF_ERR_USAGE,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cli_flags.c - every flag of every command, as the help lists them: numbers that are no numbers or out of range
- * are refused with flag, value and range; what a command cannot use is refused and not ignored.
+ * test_cli_flags.c - tests every flag that the help of a command lists. Malformed and out-of-range
+ * numbers are refused with the flag, the value and the range. Flags that a command cannot use are
+ * refused, not ignored.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +29,7 @@ typedef struct {
     char name[48], value[48];
 } flag;
 
-/* The flags with a value, from the lines of a help text that begin with "  -x, --name VALUE" or "      --name VALUE". */
+/* Reads the flags with a value from help lines such as " -x, --name VALUE" or " --name VALUE". */
 static int read_help(const char *text, flag *out, int room)
 {
     int n = 0;
@@ -39,7 +40,7 @@ static int read_help(const char *text, flag *out, int room)
             continue;
         size_t length = strcspn(name, " ,\n");
         const char *value = name + length;
-        while (*value == ',') /* other spellings */
+        while (*value == ',') /* skip other spellings */
             value += 2 + strcspn(value + 2, " ,\n");
         if (*value != ' ' || value[1] == ' ')
             continue;
@@ -51,7 +52,7 @@ static int read_help(const char *text, flag *out, int room)
     return n;
 }
 
-/* The sentence names the flag and the value, and says what would do. */
+/* Expects a message with the flag, the value and the accepted range. */
 static void refuse(const char *command, const char *name, const char *value)
 {
     char args[256], shown[160];
@@ -89,7 +90,7 @@ static void test_numbers(void **state)
             numbers++;
             refuse(commands[c], flags[i].name, "abc");
             refuse(commands[c], flags[i].name, "1e400");
-            /* Every whole number and nearly every real one has a least value. */
+            /* Every integer flag and nearly every real one has a minimum. */
             bool any = strstr(flags[i].name, "-penalty") || strcmp(flags[i].name, "--distort") == 0;
             if (!any || strcmp(flags[i].name, "--repeat-penalty") == 0)
                 refuse(commands[c], flags[i].name, "-7");
@@ -98,7 +99,7 @@ static void test_numbers(void **state)
     assert_true(numbers > 80);
 }
 
-/* ---- What a command does not use ---- */
+/* ---- Flags that a command does not use ---- */
 
 static void test_unused(void **state)
 {
@@ -138,7 +139,7 @@ static void test_unused(void **state)
         {"plan " LLAMA " --svg x.svg", "is for examples and graphs"},
         {"plan tiny -c 3", "--ctx-size is about running a model"},
         {"info " LLAMA " --temp 1", "'weft info' has no flag '--temp'; it is one of: run, chat"},
-        /* -p is a prompt, -n tokens to generate, -r a text to stop at. */
+        /* In other commands -p is a prompt, -n a token count and -r a stop text. */
         {"bench m -p 3", "write --n-prompt N"},
         {"bench m -r 3", "write --repetitions N"},
         {"train -p bf16", "write --compute TYPE"},
@@ -176,11 +177,11 @@ static void test_environment(void **state)
         assert_int_equal(wt_program_shell(&p, command), 2);
         wt_program_err(&p, cases[i].sentence);
     }
-    /* A flag of another command, and the help, are as ever. */
+    /* Variables of another command's flags are ignored, and the help works. */
     assert_int_equal(
         wt_program_shell(&p, "WEFT_ARG_TOP_K=3 WEFT_PIN=1 WEFT_ARG_JSON=off \"$W\" info " LLAMA),
         0);
-    /* Variables of the tests, of the emulator and of others. */
+    /* Variables of the tests, of the emulator and of other programs. */
     assert_int_equal(
         wt_program_shell(
             &p, "WEFT_SEED=1 WEFT_SEEDS=2 WEFT_KILLS=3 WEFT_TEST_PJRT=4 WEFT_MODELS_DEVICE=cpu "

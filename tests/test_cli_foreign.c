@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cli_foreign.c - models and data whose every string holds terminal escapes: no command lets one reach the
- * terminal, and none prints a name of 300 kB.
+ * test_cli_foreign.c - models and data with terminal escapes in every string. No command writes an
+ * escape to the terminal or prints a name of 300 kB in full.
  */
-#define _XOPEN_SOURCE 700 /* terminals of our own */
+#define _XOPEN_SOURCE 700 /* posix_openpt */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,12 +25,13 @@
 #define LLAMA "tests/fixtures/models/llama"
 #define LONGEST_LINE 4096
 
-/* Title, clear screen, a C1 control, a bidirectional override, a bell, bytes that are not UTF-8. */
+/* A window title, clear screen, a C1 control, a bidirectional override, a bell, and invalid
+ * UTF-8. */
 #define NASTY_UTF8                      \
     "\x1b]0;owned\x07\x1b[2J\r\xC2\x9B" \
     "31m\xE2\x80\xAE\x7F"
 #define NASTY NASTY_UTF8 "\xFF\nweft: all is well\n"
-/* The same in JSON and in the name of a folder. */
+/* The same in JSON, and as a folder's name. */
 #define NASTY_JSON "\\u001b]0;owned\\u0007\\u001b[2J\\r\\u009b31m\\u202e\\n"
 #define FOLDER "$(printf 'm\\033[31m\\302\\233\\177')"
 
@@ -49,7 +50,7 @@ static void put_nasty_keys(wf_ctx *ctx, wf_gguf_writer *w)
     wt_ok(ctx, wf_gguf_write_int(w, "number." NASTY, WF_GGUF_U32, 7));
 }
 
-/* The tokens, of which the special ones are nasty. */
+/* Copies the tokens and puts escapes into the special ones. */
 static void put_nasty_tokens(wf_ctx *ctx, wf_gguf_writer *w, const wf_gguf_pair *pair)
 {
     wf_gguf_text *copy = calloc(pair->count, sizeof *copy);
@@ -57,7 +58,7 @@ static void put_nasty_tokens(wf_ctx *ctx, wf_gguf_writer *w, const wf_gguf_pair 
     assert_true(copy && own);
     for (uint64_t i = 0; i < pair->count; i++) {
         copy[i] = pair->text[i];
-        if (i >= 3) /* the others are what merges make */
+        if (i >= 3) /* merges produce the other tokens */
             continue;
         int n = snprintf(own[i], sizeof own[i], "%s%d", NASTY_UTF8, (int)i);
         copy[i] = (wf_gguf_text){own[i], (size_t)n};
@@ -70,7 +71,7 @@ static void put_nasty_tokens(wf_ctx *ctx, wf_gguf_writer *w, const wf_gguf_pair 
 static const char template[] =
     NASTY_UTF8 "{% for message in messages %}{{ message['content'] }}" NASTY_UTF8 "{% endfor %}";
 
-/* Copies a GGUF file, its strings made nasty; `tensor` adds one that no model has. */
+/* Copies a GGUF file with escapes in its strings; `tensor` adds a tensor that no model has. */
 static void write_nasty(wf_ctx *ctx, const char *from, const char *to, bool tensor)
 {
     wf_gguf *f;
@@ -118,7 +119,7 @@ static void write_files(wf_ctx *ctx)
     wt_put_text(&p.scratch, "quiz.jsonl", "{\"" NASTY_JSON "\": \"" NASTY_JSON "\"}\n");
     wt_put_text(&p.scratch, "text.txt",
                 NASTY "some text that is long enough to learn from. " NASTY);
-    /* A folder with a nasty name, nasty tokens, a nasty template and nasty metadata. */
+    /* A folder with escapes in its name, tokens, chat template and metadata. */
     assert_int_equal(
         wt_program_shell(
             &p,
@@ -132,7 +133,7 @@ static void write_files(wf_ctx *ctx)
 
 /* ---- The check ---- */
 
-/* Where the first thing is that a terminal would obey; NULL: nowhere. */
+/* Returns the first character that a terminal would interpret, or NULL. */
 static const char *find_control(const char *text)
 {
     char one[WF_TEXT_ESCAPE];
@@ -158,7 +159,8 @@ static void check_stream(const char *args, const char *name, const char *text, b
             fail_msg("weft %s: %s has a line of %zu bytes", args, name, strcspn(text, "\n"));
 }
 
-enum { RAW = 1, LONG = 2 }; /* stdout is the model's text as it is; its lines may be long */
+/* RAW: stdout is the model's text, not escaped; LONG: its lines may be long */
+enum { RAW = 1, LONG = 2 };
 
 static void test_commands(void **state)
 {
@@ -215,7 +217,7 @@ static void test_commands(void **state)
             char args[1024];
             const char *args_in = cases[i].args, *at = strstr(args_in, " M");
             if (m == 1 && (!at || strstr(args_in, "--keys") || strncmp(args_in, "plan", 4) == 0))
-                continue; /* of GGUF files, of no model, slow */
+                continue; /* needs a GGUF file, uses no model, or is slow */
             snprintf(args, sizeof args, "%.*s%s%s",
                      at ? (int)(at - args_in) + 1 : (int)strlen(args_in), args_in,
                      at ? models[m] : "", at ? at + 2 : "");
@@ -230,7 +232,7 @@ static void test_commands(void **state)
     }
 }
 
-/* What the name looks like: its beginning, escaped, and its size. */
+/* The name is printed escaped, truncated and with its size. */
 static void test_name(void **state)
 {
     (void)state;
@@ -243,13 +245,13 @@ static void test_name(void **state)
                      "exceeds this model's limit of 128 tokens");
 }
 
-/* Generated text: as it is into a pipe, escaped on a terminal. */
+/* Generated text reaches a pipe unchanged and is escaped on a terminal. */
 static void test_terminal(void **state)
 {
     (void)state;
     const char *command =
         "TERM=dumb \"$W\" run \"$D/plain.gguf\" -p a -n 3 --temp 0 -q --logit-bias $ID+1000";
-    /* The vocabulary spells the byte 0x1b as U+011B. */
+    /* The vocabulary spells byte 0x1b as U+011B. */
     assert_int_equal(
         wt_program_shell(&p, "\"$W\" tokenize " LLAMA " --ids -q -p \"$(printf '\\033')\""), 0);
     char *id = p.out + strspn(p.out, "[");

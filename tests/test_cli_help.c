@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cli_help.c - what is printed from the tables of flags: help, man pages and shell completions.
+ * test_cli_help.c - output generated from the flag tables: help, man pages and shell completions.
  *
  * Bash is required; groff, zsh and fish are used when they are installed.
  */
@@ -22,15 +22,15 @@
 enum { COMMANDS = 32, FLAGS = 96, COLUMNS = 80 };
 
 static wt_program p;
-static char commands[COMMANDS][24]; /* from `weft help` */
+static char commands[COMMANDS][24]; /* command names, from `weft help` */
 static int command_count;
 
 typedef struct {
-    char name[48]; /* with dashes */
-    bool value;    /* takes one */
+    char name[48]; /* with its dashes */
+    bool value;    /* takes a value */
 } flag;
 
-/* Reads the flags of a help text: lines such as "  -x, --name, --other VALUE  description". */
+/* Reads the flags from help lines such as "  -x, --name, --other VALUE  description". */
 static int read_flags(const char *help, flag *out)
 {
     int n = 0;
@@ -82,7 +82,7 @@ static void test_width(void **state)
 
 /* ---- Man pages ---- */
 
-/* Removes the escapes that the pages use. */
+/* Removes the roff escapes that the pages use. */
 static void plain(const char *roff, char *out)
 {
     static const char *const escapes[][2] = {{"\\-", "-"},   {"\\e", "\\"}, {"\\fB", ""},
@@ -103,7 +103,7 @@ static void plain(const char *roff, char *out)
     *out = '\0';
 }
 
-/* A line that begins with a dot is one of the macros that man.c prints. */
+/* Expects every line that begins with a dot to be a macro that man.c prints. */
 static void check_macros(const char *page)
 {
     static const char *const macros[] = {".TH ", ".SH ", ".SS ", ".TP",  ".PP", ".RS", ".RE", ".nf",
@@ -125,7 +125,7 @@ static void test_man_has_every_flag(void **state)
     for (int c = 0; c < command_count; c++) {
         char args[64], title[64];
         int n = help_flags(commands[c], flags);
-        assert_true(n >= 2); /* -h, --help */
+        assert_true(n >= 2); /* at least -h and --help */
         snprintf(args, sizeof args, "help %.23s --man", commands[c]);
         wt_program_ok(&p, args);
         check_macros(p.out);
@@ -157,7 +157,7 @@ static void test_man_of_the_program(void **state)
     wt_program_out(&p, ".SH \"EXIT STATUS\"");
 }
 
-/* A backslash in a description must be printed as one. */
+/* A backslash in a description is printed as a backslash. */
 static void test_man_escapes(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static void test_man_renders_without_warnings(void **state)
 
 /* ---- Completion ---- */
 
-/* Completes the last of the words with the script for bash. Prints one offer a line. */
+/* Completes the last word with the bash script. Prints one candidate per line. */
 static void complete(const char *words)
 {
     char line[512];
@@ -244,7 +244,7 @@ static void test_bash_paths_with_spaces(void **state)
     wt_program_out(&p, "/a bc.gguf\n");
 }
 
-/* Every command, and every flag of every command in all of its spellings. */
+/* Completes every command, and every flag of every command in all spellings. */
 static void test_bash_has_every_flag(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cli_lora.c - adapters as a user names them: --lora of run, eval, bench and convert. */
+/* test_cli_lora.c - --lora of run, eval, bench and convert. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* What a command writes to stdout, kept. */
+/* Runs a command and keeps its stdout. */
 static void keep(char out[4096], const char *args)
 {
     wt_program_ok(&p, args);
@@ -39,7 +39,7 @@ static void keep(char out[4096], const char *args)
     assert_true(out[0]);
 }
 
-/* Base and adapter say what the merged model says, and not what the base says. */
+/* Base plus adapter gives the output of the merged model, and not that of the base. */
 static void merged_says_the_same(void **state)
 {
     char base[4096], with[4096], merged[4096];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cli_models.c - info, run, chat, tokenize and eval as a user runs them, with tiny checkpoints: what
- * is printed where, what repeats, and the mistakes one makes. What the program prints is compared with
- * what the library gives.
+ * test_cli_models.c - runs info, run, chat, tokenize and eval on tiny checkpoints: the output and
+ * its stream, reproducible runs, and mistakes. Compares the program's output with the library's
+ * results.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ static void keep(void)
     memcpy(kept, p.out, sizeof kept);
 }
 
-/* stdout as JSON, in the arena. */
+/* Parses stdout as JSON; the arena owns the result. */
 static const wf_json_node *json(wf_arena *arena)
 {
     wf_json_node *node;
@@ -115,7 +115,7 @@ static void test_info_lists(void **state)
 
 /* ---- run ---- */
 
-/* What the library generates greedily after a text. */
+/* Returns the text that the library generates greedily after a prompt. The caller frees it. */
 static char *expect_greedy(wf_ctx *ctx, const char *model, const char *prompt, size_t n)
 {
     wt_talker t = wt_talker_open(ctx, "cpu", model, NULL);
@@ -159,7 +159,7 @@ static void test_run_seeds(void **state)
     assert_string_equal(p.out, kept);
     wt_program_ok(&p, "run " LLAMA " -p the -n 20 -s 6");
     assert_string_not_equal(p.out, kept);
-    /* A fresh seed is said, and repeats the run. */
+    /* The program reports its random seed; that seed reproduces the run. */
     wt_program_ok(&p, "run " LLAMA " -p the -n 20");
     keep();
     const char *seed = strstr(p.err, "seed: ");
@@ -169,7 +169,7 @@ static void test_run_seeds(void **state)
              seed + 6);
     wt_program_ok(&p, args);
     assert_string_equal(p.out, kept);
-    /* So does the environment. */
+    /* The environment sets the seed, too. */
     snprintf(env, sizeof env, "WEFT_ARG_SEED=%s WEFT_ARG_QUIET=1 \"$W\" run " LLAMA " -p the -n 20",
              strrchr(args, ' ') + 1);
     assert_int_equal(wt_program_shell(&p, env), 0);
@@ -186,7 +186,7 @@ static void test_run_seeds(void **state)
     wt_program_err(&p, "WEFT_ARG_TOP_K wants a whole number");
 }
 
-/* Sampling flags arrive where they should: each of these leaves the most likely token alone. */
+/* Sampling flags take effect: each of these leaves only the most likely token. */
 static void test_run_sampling(void **state)
 {
     (void)state;
@@ -209,7 +209,8 @@ static void test_run_sampling(void **state)
     wt_program_ok(&p, "run " LLAMA " -p warp -n 4 --temp 0 -q -l 67+1000 --presence-penalty 5000 "
                       "--repeat-last-n 0");
     assert_string_equal(p.out, "aaaa");
-    /* Control tokens are chosen, end a text or not, and are seen only when asked for. */
+    /* Control tokens can be sampled, end the text unless told otherwise, and are printed only on
+     * request. */
     wt_program_ok(&p, "run " LLAMA " -p warp -n 4 --temp 0 -l 1+1000");
     assert_string_equal(p.out, "");
     wt_program_err(&p, "the model ended its text");
@@ -283,7 +284,7 @@ static void test_run_batch(void **state)
     }
 }
 
-/* Where prompts come from; --echo shows what arrived. */
+/* Sources of a prompt; --echo prints the prompt that arrived. */
 static void test_run_prompts(void **state)
 {
     (void)state;
@@ -306,7 +307,7 @@ static void test_run_prompts(void **state)
     wt_put(&p.scratch, "text", "bad \xff byte", 10);
     wt_program_ok(&p, "run " LLAMA " -f \"$D/text\" -n 1");
     wt_program_err(&p, "is no UTF-8 from byte 4 on; what is none is taken as U+FFFD\n");
-    wt_program_ok(&p, "run " LLAMA " -p '' -n 1"); /* from bos */
+    wt_program_ok(&p, "run " LLAMA " -p '' -n 1"); /* starts from BOS */
     wt_program_err(&p, "prompt: 1 token;");
 }
 
@@ -332,7 +333,7 @@ static void test_run_context(void **state)
     wt_program_err(&p, "for 1 x 128 tokens");
 }
 
-/* A reader that has seen enough is no failure, a full disk is one. */
+/* A closed pipe is no failure; a full disk is one. */
 static void test_run_output(void **state)
 {
     (void)state;
@@ -361,7 +362,7 @@ static void test_run_output(void **state)
 static void test_chat(void **state)
 {
     (void)state;
-    /* The template by hand, and every question with a seed of its own. */
+    /* Writes out the template; every question has its own seed. */
     wt_program_ok(&p, "run " LLAMA " --control -n 8 -s 3 -q -p "
                       "'<|im_start|>system\\nbe kind<|im_end|>\\n<|im_start|>user\\nhello<|im_end|>"
                       "\\n<|im_start|>assistant\\n'");
@@ -375,14 +376,14 @@ static void test_chat(void **state)
     wt_program_ok(&p,
                   "chat " LLAMA " -n 8 -s 3 -q --single-turn -sys 'be kind' <<E\nhello\nmore\nE");
     assert_string_equal(p.out, kept);
-    /* Two turns; what was computed is not computed again. */
+    /* Two turns: the second reuses the cache of the first. */
     wt_program_ok(&p, "chat " LLAMA " -n 8 -s 3 -v -sys 'be kind' <<E\nhello\nagain\nE");
     assert_memory_equal(p.out, kept, strlen(kept));
     assert_true(strlen(p.out) > strlen(kept));
     const char *reused = strstr(p.err, "reused: ");
     assert_non_null(reused);
     assert_true(atoi(reused + 8) > 20);
-    /* What a binary file holds ends no message. */
+    /* A NUL byte does not end the message. */
     assert_int_equal(wt_program_shell(&p, "printf 'hel\\0lo' | \"$W\" chat " LLAMA
                                           " -n 8 -s 3 -q -p - -sys 'be kind'"),
                      0);
@@ -399,7 +400,7 @@ static void test_chat_context(void **state)
                      "tokens and the context only 8; /reset begins a new one");
 }
 
-/* Without a template of its own a model wants one. */
+/* A model without a template needs --chat-template. */
 static void test_chat_templates(void **state)
 {
     (void)state;
@@ -442,14 +443,14 @@ static void test_tokenize(void **state)
     wt_program_ok(&p, "tokenize " LLAMA " --json -p '<|im_end|>'");
     wf_arena_init(&arena, ctx);
     assert_int_equal(json(&arena)->count, 9);
-    /* of several texts still one document, and in the other direction too */
+    /* several texts give one JSON document, also with --decode */
     wt_program_ok(&p, "tokenize " LLAMA " --json -p the -p ''");
     assert_int_equal(json(&arena)->count, 2);
     assert_int_equal(json(&arena)->child[0].count, 1);
     wt_program_ok(&p, "tokenize " LLAMA " --json --decode -p '282 267'");
     assert_true(wf_json_is(json(&arena), "the w"));
     wf_arena_free(&arena);
-    /* There and back, every byte, from stdin. */
+    /* Encoding and decoding from stdin preserves every byte. */
     wt_put(&p.scratch, "text", "M\xc3\xa4rz \xf0\x9f\x98\x80\n\n<|im_end|> ", 24);
     assert_int_equal(wt_program_shell(&p, "\"$W\" tokenize " LLAMA " --ids <\"$D/text\" | "
                                           "\"$W\" tokenize " LLAMA " --decode | cmp - \"$D/text\""),
@@ -574,7 +575,7 @@ static void test_mistakes(void **state)
     wt_program_ok(&p, "run " LLAMA " -p x -n 2 -ctv bf16");
 }
 
-/* ---- What the commands stand on ---- */
+/* ---- Library guarantees that the commands rely on ---- */
 
 static void test_planned_memory(void **state)
 {
@@ -592,7 +593,7 @@ static void test_planned_memory(void **state)
             assert_int_equal(planned.mapped, held.mapped);
             if (strcmp(wt_models[i], "llama") == 0 || strcmp(wt_models[i], "mistral") == 0)
                 assert_int_equal(held.mapped > 0,
-                                 wt_models[i][0] == 'l'); /* small ones are copied */
+                                 wt_models[i][0] == 'l'); /* small weights are copied, not mapped */
             assert_int_equal(planned.activations, held.activations);
             for (uint64_t n = 1; i == 0; n++) {
                 wf_ctx_fail_allocation(ctx, n);
@@ -606,7 +607,7 @@ static void test_planned_memory(void **state)
         }
 }
 
-/* The weights' file is cut short while they are in use. */
+/* Truncating the weights file while it is mapped gives an error, not a signal. */
 static void test_cut_while_running(void **state)
 {
     wf_ctx *ctx = *state;

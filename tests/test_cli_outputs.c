@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cli_outputs.c - no command replaces a file that exists without --overwrite, or its own input with it, and a write
- * that fails leaves the old file as it was. test_cli_train.c has the same for runs, test_cli_prepare.c for data.
+ * test_cli_outputs.c - no command replaces an existing file without --overwrite, or its own input
+ * with it. A failed write leaves the old file unchanged. test_cli_train.c tests the same for runs,
+ * test_cli_prepare.c for data.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,9 +29,9 @@ static void shell_ok(const char *commands)
         fail_msg("exit status %d of: %s\n%s", code, commands, p.err);
 }
 
-/* Every command that writes a file, and the files that it writes. */
+/* Every command that writes files, and those files. */
 static const struct {
-    const char *command, *out; /* out: in $D/out */
+    const char *command, *out; /* out: name in $D/out */
 } writers[] = {
     {"convert " MODEL " $D/out/m.gguf", "m.gguf"},
     {"convert $D/in.gguf $D/out/split.gguf --split-size 600K", "split-00001-of-00002.gguf"},
@@ -65,7 +66,8 @@ static int clean(void **state)
     return 0;
 }
 
-/* Writes where nothing is, is refused where something is, and replaces it when told to; by a link as well. */
+/* Each command creates its file, refuses to replace it, and replaces it with --overwrite, also
+ * through a link. */
 static void test_existing(void **state)
 {
     (void)state;
@@ -101,7 +103,8 @@ static void test_existing(void **state)
     }
 }
 
-/* The input under another name: a path, a symbolic link, a hard link. --overwrite does not help. */
+/* Refuses the input as the output, under another path, a symbolic or a hard link, even with
+ * --overwrite. */
 static void test_own_input(void **state)
 {
     static const struct {
@@ -121,7 +124,7 @@ static void test_own_input(void **state)
         for (int link = 0; link < 3; link++) {
             char commands[512], path[128];
             if (link == 0 && strcmp(strrchr(cases[i].input, '.'), strrchr(cases[i].out, '.')) != 0)
-                continue; /* the name of this input cannot be one of an output */
+                continue; /* the output needs another extension than this input */
             snprintf(commands, sizeof commands,
                      "rm -rf $D/x && mkdir $D/x && cp $D/%s $D/x/%s && %s", cases[i].input,
                      cases[i].input,
@@ -142,7 +145,7 @@ static void test_own_input(void **state)
     wt_program_fails(&p, 2, "plot $D/log.jsonl -o $D", "is a folder");
 }
 
-/* What is not a file is written to as it stands, and needs no flag. */
+/* Devices and pipes are written without --overwrite. */
 static void test_devices(void **state)
 {
     (void)state;
@@ -152,13 +155,13 @@ static void test_devices(void **state)
         "$W bench machine --stream 1 --json /dev/stdout | cat > $D/both && grep -q '\"mode\"' $D/both && "
         "mkfifo $D/pipe && { cat $D/pipe > $D/through & "
         "$W plot $D/log.jsonl -o $D/pipe > /dev/null; wait; } && grep -q '<svg' $D/through");
-    /* Files in /dev/shm are files. */
+    /* Files in /dev/shm are ordinary files. */
     shell_ok(
         "(d=$(mktemp -d /dev/shm/weft-test-XXXXXX 2>/dev/null) || exit 0; echo mine > $d/x; "
         "! $W plan tiny --text $d/x > /dev/null 2>&1 && grep -q mine $d/x; r=$?; rm -r $d; exit $r)");
 }
 
-/* A disk that is full in the middle of it: the old file stays, and nothing else. */
+/* A disk that fills up during the write: the old file stays, and no temporary file is left. */
 static void test_failed_write(void **state)
 {
     (void)state;
@@ -170,7 +173,8 @@ static void test_failed_write(void **state)
              "test \"$(echo $(ls -A $D/f))\" = 'm.gguf m.svg'");
 }
 
-/* Files of somebody else under names that a command uses for itself: refused, and left as they are. */
+/* A user's file has a name that the command needs for itself: the command fails and leaves it
+ * alone. */
 static void test_in_the_way(void **state)
 {
 #define TRAIN \
@@ -214,7 +218,7 @@ static void test_in_the_way(void **state)
                  cases[i].check);
         shell_ok(commands);
     }
-    /* A removal that a crash interrupted is not finished behind a link. */
+    /* Finishing an interrupted removal does not follow a link. */
     shell_ok(
         "cd $D/w && rm -rf r && cp -r $D/run r && cp -r $D/run other && "
         "ln -s ../other/step-00000001 r/.step-00000001.gone && $W " TRAIN

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cli_plot.c - `weft plot` as a user runs it, and its plot for terminals. */
+/* test_cli_plot.c - runs `weft plot`, and draws its plot for terminals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +62,7 @@ static void test_two_runs(void **state)
     wt_program_out(&program, "\"tokens_per_second\": 20480");
     assert_int_equal(wf_path_look(wt_path(&program.scratch, "plot.svg")), WF_PATH_NONE);
 
-    wt_program_ok(&program, "plot $D/a $D/a"); /* names that are the same stay whole paths */
+    wt_program_ok(&program, "plot $D/a $D/a"); /* equal names are printed as full paths */
     assert_non_null(strstr(program.out, program.scratch.folder));
 }
 
@@ -107,7 +107,7 @@ static void test_braille(void **state)
                               "         0       50       100\n");
     wf_mem_free(ctx, text);
 
-    wf_braille_draw(&w, &run, 1, &o, 10, 6, false); /* no room */
+    wf_braille_draw(&w, &run, 1, &o, 10, 6, false); /* too small to draw */
     assert_int_equal(w.len, 0);
     wf_braille_draw(&w, &run, 1, &o, 500, 6, true);
     wt_ok(ctx, wf_writer_take(&w, &text, NULL));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cli_prepare.c - `weft prepare` as a user runs it, mistakes included. */
+/* test_cli_prepare.c - runs `weft prepare`, including mistakes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static int clean(void **state)
     return 0;
 }
 
-/* Succeeds in the language of the shell. */
+/* Expects the shell commands to succeed. */
 static void ok(const char *commands)
 {
     int code = wt_program_shell(&p, commands);
@@ -44,12 +44,12 @@ static void test_text(void **state)
     wt_program_err(&p, "bytes a token");
     wt_program_err(&p, ", learned, ids of 2 bytes");
     ok("test -f $D/data/train-00000.weft -a -f $D/data/tokenizer.json && test -z \"$(ls -A $D | grep part)\"");
-    /* As others read it. */
+    /* A second run writes the same bytes. */
     wt_program_ok(&p, "prepare $D/in -o $D/again --json -q");
     wt_program_out(&p, "\"learned\": true");
     wt_program_out(&p, "\"skipped_files\": 0");
     ok("cmp $D/data/train-00000.weft $D/again/train-00000.weft && cmp $D/data/data.json $D/again/data.json");
-    /* With a tokenizer that is there: that of the folder, too. */
+    /* With an existing tokenizer, here that of a data folder. */
     wt_program_ok(&p, "prepare $D/in -o $D/third --tokenizer $D/data -q");
     ok("cmp $D/data/train-00000.weft $D/third/train-00000.weft");
 }
@@ -91,10 +91,10 @@ static void test_overwrite(void **state)
     ok("echo one text and another text >$D/t.txt; mkdir $D/d; $W prepare $D/t.txt -o $D/d -q --vocab 260");
     wt_program_fails(&p, 2, "prepare $D/t.txt -o $D/d/", "--overwrite");
     ok("echo more more more more >>$D/t.txt; cp $D/d/data.json $D/before");
-    /* What an unfinished run left is no hindrance, and goes. */
+    /* Remains of an interrupted run are removed. */
     ok("mkdir $D/.d.part; echo junk >$D/.d.part/train-00000.weft; $W prepare $D/t.txt -o $D/d --overwrite -q");
     ok("! cmp -s $D/d/data.json $D/before; test ! -e $D/.d.part -a ! -e $D/.d.old");
-    /* A disk that is full, or as good as: what was there stays. */
+    /* A full disk: the old data stays. */
     ok("cp $D/d/data.json $D/before; for i in 1 2 3 4 5 6 7 8; do cat docs/*.md; done >$D/long.txt");
     int code = wt_program_shell(
         &p,
@@ -122,13 +122,13 @@ static void test_chat(void **state)
     wt_program_err(&p, "train: 3 documents");
 }
 
-/* Eight times as much text takes no more memory. */
+/* Memory use does not grow with the text: 8x the text, the same peak. */
 static void test_flat(void **state)
 {
     (void)state;
     struct rusage small, large;
 #ifdef __SANITIZE_ADDRESS__
-    skip(); /* which keeps what was freed */
+    skip(); /* AddressSanitizer keeps freed memory */
 #endif
     ok("for i in $(seq 16); do cat docs/*.md README.md include/weft.h; done >$D/m; "
        "for i in 1 2; do cat $D/m; done >$D/4; for i in $(seq 16); do cat $D/m; done >$D/40; "
@@ -150,7 +150,7 @@ static void test_bad_records(void **state)
     wt_program_err(&p, "skipped 1 bad record\n");
 }
 
-/* There is no limit on prompts. */
+/* The number of prompts has no limit. */
 static void test_many_prompts(void **state)
 {
     (void)state;
@@ -159,7 +159,8 @@ static void test_many_prompts(void **state)
     wt_program_out(&p, "--- 200 of 200 ---");
 }
 
-/* A token of a GGUF file that is not UTF-8: tokenizer.json cannot hold it, and the data is still the model's own. */
+/* A GGUF token that is not UTF-8 does not fit into tokenizer.json. The prepared data still matches
+ * the model. */
 static void test_token_not_utf8(void **state)
 {
     (void)state;

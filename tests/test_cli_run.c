@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cli_run.c - where `weft run` takes its prompt from, and the order of its samplers. */
+/* test_cli_run.c - sources of the prompt of `weft run`, and the order of its samplers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 static wt_program p;
 static char kept[sizeof p.out];
 
-/* Runs commands of the shell and expects the output that was kept. */
+/* Runs shell commands and expects the output kept before. */
 static void same(const char *commands)
 {
     int code = wt_program_shell(&p, commands);
@@ -44,7 +44,7 @@ static void test_prompts(void **state)
     /* stdin is not read when there is a prompt */
     same("echo other | \"$W\" run " LLAMA " 'the weft\\n'" GREEDY);
     same("echo other | \"$W\" run " LLAMA " -p 'the weft\\n'" GREEDY);
-    /* a file's backslashes stay, those of an argument are escapes unless told */
+    /* backslashes in a file are literal; in an argument they are escapes without --no-escape */
     wt_program_ok(&p, "run " LLAMA " --no-escape 'a\\tb'" GREEDY);
     memcpy(kept, p.out, sizeof kept);
     same("printf '%s' 'a\\tb' | \"$W\" run " LLAMA GREEDY);
@@ -68,7 +68,7 @@ static void test_conflicts(void **state)
     wt_program_fails(&p, 2, "run -m " LLAMA " README.md x", "there are two models");
     assert_int_equal(wt_program_shell(&p, "echo | \"$W\" run " LLAMA), 2);
     wt_program_err(&p, "stdin is empty");
-    /* nobody is asked to type a prompt; `script` provides a terminal */
+    /* the program does not wait for a typed prompt; `script` provides a terminal */
     int code = wt_program_shell(&p, "command -v script >/dev/null || exit 77; script -qec "
                                     "\"'$W' run " LLAMA "\" /dev/null | cat");
     if (code == 77)
@@ -87,7 +87,7 @@ static void test_samplers(void **state)
     wt_program_ok(&p, "run " LLAMA " the -n 30 -s 3 --temp 2 --top-p 0.7 --min-p 0 -q "
                       "--samplers 'temperature;top_k;top_p'");
     assert_string_not_equal(p.out, kept);
-    /* left out, the temperature is off */
+    /* without its sampler, the temperature has no effect */
     wt_program_ok(&p, "run " LLAMA " the -n 30 -s 3 --temp 1 --top-k 0 --top-p 0.5 --min-p 0 -q");
     memcpy(kept, p.out, sizeof kept);
     same("\"$W\" run " LLAMA " the -n 30 -s 3 --temp 9 --top-p 0.5 -q --samplers top_p");

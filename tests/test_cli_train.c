@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cli_train.c - weft train and finetune as people use them: mistakes, signals, damaged checkpoints, full disks,
- * folders that are in use. */
+/*
+ * test_cli_train.c - runs weft train and finetune: mistakes, signals, damaged checkpoints, full
+ * disks and folders in use.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,12 +86,13 @@ static void test_whole_run(void **state)
         "$W run $D/run/step-00000012 -p the -n 8 -q && $W plot $D/run");
     wt_program_out(&p, "12");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/run --steps 12", "contains a run at step 12");
-    shell_ok("$W train " SHAPE "--out $D/run --steps 12 --resume"); /* there is nothing to do */
+    shell_ok("$W train " SHAPE "--out $D/run --steps 12 --resume"); /* all steps are done */
     shell_ok("$W train " SHAPE "--out $D/quiet --steps 2 -q");
     assert_string_equal(p.err, "");
 }
 
-/* 300 tokens are trained as 320 rows. No file has the padding, and the model goes on with its own data. */
+/* 300 tokens are trained as 320 rows. No file contains the padding, and the model can be finetuned
+ * on the same data. */
 static void test_padding(void **state)
 {
     (void)state;
@@ -99,7 +102,7 @@ static void test_padding(void **state)
              "$W finetune $D/pad/model.gguf --data $D/data --out $D/pad2 --steps 1 --batch 1 -q");
 }
 
-/* A number that is 0 is not one that is missing. */
+/* A flag with the value 0 differs from a flag that is not set. */
 static void test_zeros(void **state)
 {
     (void)state;
@@ -109,7 +112,7 @@ static void test_zeros(void **state)
     wt_program_err(&p, "warmup 0 ");
     wt_program_err(&p, "  decay 0");
     wt_program_err(&p, "momentum 0");
-    assert_null(strstr(p.err, "lora 0")); /* what nobody set and nothing uses is not listed */
+    assert_null(strstr(p.err, "lora 0")); /* unused defaults are not listed */
     assert_null(strstr(p.err, "dropout 0"));
     assert_null(strstr(p.err, "documents no"));
     wt_program_err(&p, "clip 0");
@@ -119,7 +122,7 @@ static void test_zeros(void **state)
              "cmp $D/first $D/last");
 }
 
-/* SIGTERM saves and exits with 3; what was done then goes on to the same end. */
+/* SIGTERM saves a checkpoint and exits with status 3. Repeated SIGINT may exit at once, with 130. */
 static void test_signals(void **state)
 {
     (void)state;
@@ -134,7 +137,8 @@ static void test_signals(void **state)
              "test $code = 130 -o $code = 3");
 }
 
-/* SIGHUP does the same, however often it comes, also right after SIGTERM; nohup's stays ignored. */
+/* SIGHUP saves and exits like SIGTERM, also repeatedly or right after SIGTERM. Under nohup it stays
+ * ignored. */
 static void test_hangup(void **state)
 {
     (void)state;
@@ -153,7 +157,7 @@ static void test_hangup(void **state)
              "kill -TERM $pid; wait $pid; test $? = 3");
 }
 
-/* Checkpoints by time change no bit of the run, and obey --keep. */
+/* Checkpoints by time change no bit of the run, and --keep applies to them. */
 static void test_save_minutes(void **state)
 {
     (void)state;
@@ -184,7 +188,7 @@ static void test_two_runs(void **state)
              "test $code = 2 && grep -q \"$pid\" $D/second.err");
 }
 
-/* Loss of the last step, as the log has it. */
+/* Loss of the last step in the log. */
 #define LAST "grep '\"event\":\"step\"' $D/%s/log.jsonl | tail -1 | grep -o '\"loss\":[^,]*'"
 
 static const char *const faults[] = {
@@ -194,13 +198,14 @@ static const char *const faults[] = {
     "rm $D/d/step-00000008/trainer.json",
     "rm $D/d/step-00000008/manifest.json",
     "echo > $D/d/step-00000008/manifest.json",
-    /* what chmod 000 does to others than root: it is there, and cannot be opened */
+    /* as chmod 000 for a user other than root: the file exists and cannot be opened */
     "rm $D/d/step-00000008/manifest.json && ln -s manifest.json $D/d/step-00000008/manifest.json",
     "rm $D/d/step-00000008/optimizer.safetensors && mkdir $D/d/step-00000008/optimizer.safetensors",
 };
 
-/* Damage is a failure that names what is whole; nothing in the folder changes. Once the damaged checkpoint has
- * another name, the run continues from the older one to the same end. */
+/* A damaged checkpoint is an error that names the complete ones, and nothing in the folder changes.
+ * After renaming the damaged checkpoint, the run resumes from the older one and ends with the same
+ * loss. */
 static void test_damage(void **state)
 {
     (void)state;
@@ -232,7 +237,8 @@ static void test_damage(void **state)
     wt_program_err(&p, "step-00000004");
 }
 
-/* Without a whole checkpoint nothing starts over by itself. --restart keeps what was there under other names. */
+/* Without a complete checkpoint the run does not start over by itself. --restart keeps the old
+ * files under other names. */
 static void test_restart(void **state)
 {
     (void)state;
@@ -248,7 +254,7 @@ static void test_restart(void **state)
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --overwrite", "--restart");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --resume --restart",
                      "use only one of them");
-    /* A restart that is refused renames nothing. */
+    /* A refused restart renames nothing. */
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --restart --export q9", "q9");
     wt_program_fails(&p, 1, "train " SHAPE "--out $D/r --steps 4 --restart --memory 1M",
                      "GB are available");
@@ -269,7 +275,8 @@ static void test_restart(void **state)
              "test -d $D/r/step-00000005.bak-1 && test -d $D/r/step-00000004.bak-2");
 }
 
-/* Retention removes what the chain of this run wrote: not another run's checkpoints, not a user's notes. */
+/* Retention removes only checkpoints of this run and its predecessors: no other run's checkpoints,
+ * no user's files. */
 static void test_retention(void **state)
 {
     (void)state;
@@ -282,7 +289,8 @@ static void test_retention(void **state)
              "test \"$(ls step-00000002)\" = notes.txt");
 }
 
-/* A checkpoint that does not fit is not saved, and the run goes on; the one before is whole. */
+/* A checkpoint that does not fit on the disk is not saved, and the run continues. The previous one
+ * stays complete. */
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -307,7 +315,7 @@ static void test_fit(void **state)
     wt_program_err(&p, "to fit into");
 }
 
-/* A model that was trained here is finetuned: all of it, and by adapters, with its file as it was. */
+/* Finetunes a trained model, in full and with adapters. The model's file does not change. */
 static void test_finetune(void **state)
 {
     (void)state;
@@ -320,7 +328,7 @@ static void test_finetune(void **state)
     shell_ok("$W finetune $D/q8.gguf --data $D/fdata --batch 2 --length 32 --out $D/f2 --steps 4 "
              "--lora 4 && $W run $D/q8.gguf --lora $D/f2/adapter -p the -n 4 -q && "
              "cmp $D/before.gguf $D/f0/model.gguf");
-    /* Adapters are of one model, wherever it lies and whatever it is called, and of no other. */
+    /* An adapter belongs to one model, wherever its file is, and is refused for another. */
     wt_program_fails(&p, 2,
                      "finetune $D/f0/model.gguf --data $D/fdata --batch 2 --length 32 "
                      "--out $D/f2 --steps 4 --lora 4 --resume",
@@ -331,7 +339,7 @@ static void test_finetune(void **state)
     wt_program_err(&p, "step-00000006");
 }
 
-/* What a run would replace, it refuses to: its base, and what another run left. */
+/* A run refuses to replace its base model or another run's files. */
 static void test_overwrite(void **state)
 {
     (void)state;
@@ -360,7 +368,7 @@ static void test_overwrite(void **state)
     shell_ok("cmp $D/o/model.gguf $D/o.gguf && ! ls -d $D/o*/step-* 2>/dev/null | grep -v /o0/ && "
              "test \"$(ls $D/o)\" = model.gguf && ! test -e $D/ohf/lock");
 
-    /* Each of them alone. */
+    /* Each file by itself. */
     shell_ok(
         "for f in model.gguf loss.svg log.jsonl; do rm -rf $D/e && mkdir $D/e && "
         "echo mine > $D/e/$f && ! $W train " SHAPE "--out $D/e --steps 2 2> $D/e.err && "
@@ -370,7 +378,8 @@ static void test_overwrite(void **state)
         "grep -q \"/adapter' exists; .*--overwrite\" $D/e.err && "
         "$W finetune $D/o.gguf --out $D/e --lora 2 --overwrite " TUNE "&& "
         "! grep -q mine $D/e/adapter/adapter_config.json");
-    /* --resume may start a run that was killed before its first checkpoint, but not replace a model. */
+    /* --resume may start a run that was killed before its first checkpoint, but must not replace a
+     * model. */
     shell_ok("rm -rf $D/e && mkdir $D/e && echo mine > $D/e/model.gguf && touch $D/e/log.jsonl");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/e --steps 2 --resume", "model.gguf' exists");
     shell_ok("rm $D/e/model.gguf && $W train " SHAPE "--out $D/e --steps 2 --resume -q && "
@@ -378,7 +387,7 @@ static void test_overwrite(void **state)
              "$W train " SHAPE "--out $D/e --steps 2 --overwrite -q");
 }
 
-/* A run that is refused leaves nothing that blocks the corrected command. */
+/* A refused run leaves nothing behind that blocks the corrected command. */
 static void test_refused_leaves_nothing(void **state)
 {
     (void)state;
@@ -393,7 +402,7 @@ static void test_refused_leaves_nothing(void **state)
     wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2 --optimizer adam", "use one of: adamw");
     shell_ok("! test -e $D/b/data && $W " REFUSED "--length 32 --batch 2 && test -d $D/b/data");
     wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2", "contains a run at step 2");
-    /* A restart prepares the data again, and a refused one puts the old back. */
+    /* A restart prepares the data again; a refused restart restores the old data. */
     shell_ok("cp $D/b/data/data.json $D/b.json; head -c 10000 $D/text.txt > $D/b.txt");
     wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M --restart",
                      "GB are available");
@@ -401,7 +410,7 @@ static void test_refused_leaves_nothing(void **state)
              "$W " REFUSED
              "--length 32 --batch 2 --restart && ! cmp -s $D/b.json $D/b/data/data.json && "
              "cmp $D/b.json $D/b/data.bak-1/data.json");
-    /* Data that another process left, here by a kill between the renames of --overwrite, is not removed. */
+    /* Data of a process that was killed between the renames of --overwrite is not removed. */
     shell_ok("mkdir $D/b2 && cp -r $D/b/data $D/b2/.data.old");
     wt_program_fails(&p, 2,
                      "finetune $D/b0/model.gguf --data $D/b.txt --out $D/b2 --length 32 --batch 2",
@@ -409,7 +418,8 @@ static void test_refused_leaves_nothing(void **state)
     shell_ok("cmp $D/b/data/data.json $D/b2/data/data.json");
 }
 
-/* Other instructions round differently, and that is said; another number of threads does not. */
+/* Resuming with other instruction sets warns that results are not exact; another thread count does
+ * not. */
 static void test_other_kernels(void **state)
 {
     (void)state;
@@ -424,7 +434,7 @@ static void test_other_kernels(void **state)
     wt_program_err(&p, "the kernels differ");
 }
 
-/* A model whose numbers are others is not gone on with. */
+/* Resuming refuses a config with other values. */
 static void test_other_config(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cli_words.c - what the program says: mistakes of a new user, each with a sentence about that mistake, and
- * counts, units and shares as people write them. The sentence in the comment is what was said before.
+ * test_cli_words.c - messages of the program: common mistakes of a new user get a message about
+ * that mistake, and counts, units and shares are formatted for people.
  */
 #include <regex.h>
 #include <setjmp.h>
@@ -25,45 +25,26 @@ static void test_mistakes(void **state)
         int code;
         const char *args, *sentence;
     } cases[] = {
-        /* there is no command 'generate'; 'weft help' lists them */
         {2, "generate m.gguf", "did you mean 'weft run'?"},
-        /* there is no command 'perplexity'; 'weft help' lists them */
         {2, "perplexity m.gguf", "did you mean 'weft eval'?"},
-        /* there is no flag '--ctx'; --help lists them */
         {2, "run " LLAMA " -p a --ctx 3", "there is no flag '--ctx'; did you mean '--ctx-size'?"},
-        /* there is no device 'gpu'; did you mean 'cpu'? */
         {2, "run " LLAMA " -p a -d gpu", "there is no device 'gpu'; this build has: cpu, cuda"},
-        /* the folder 'nodata' has no data to train on, for it has no data.json */
         {1, "train --data nodata --out $D/o --depth 1",
          "the file or folder 'nodata' does not exist"},
-        /* there is no flag '--model'; did you mean '--memory'? */
         {2, "train --model x", "to train a model further, use 'weft finetune MODEL'"},
-        /* cannot open 'Hub/Model': there is no folder 'Hub' */
         {1, "run Hub/Model -p a", "Weft does not download models"},
-        /* there is no flag '--temp'; did you mean '--template'? */
         {2, "info " LLAMA " --temp 1", "'weft info' has no flag '--temp'; it is one of: run, chat"},
-        /* there is no flag '--lora'; --help lists them */
         {2, "info " LLAMA " --lora x", "'weft info' has no flag '--lora'; it is one of: "},
-        /* --compute wants f32, bf16 or f16, not 'Hello' */
         {2, "train -p Hello", "'-p' has another meaning in other commands"},
-        /* --vocab 0 is too small: 256 bytes are part of it */
         {2, "tokenize --train README.md -o $D --vocab 0",
          "--vocab wants a whole number from 257 to"},
-        /* a share of the rate at the end of 7 is not possible */
         {2, "train --floor 7", "--floor wants a number from 0 to 1, not '7'"},
-        /* there is no prompt: stdin is empty; give a text as the second argument ... */
         {1, "run none.gguf </dev/null", "cannot open 'none.gguf': it does not exist"},
-        /* --predict needs a value: --predict N */
         {2, "run " LLAMA " a -n", "-n needs a value: -n N"},
-        /* --rate wants a number above 0 to 1000, not '0' */
         {2, "train --rate 0", "--rate wants a number above 0 up to 1000, not '0'"},
-        /* what is to be trained? give one of a preset, a depth, a config.json and a model to start from */
         {2, "plan --train --depth 1 --preset tiny", "the model's shape is given more than once"},
-        /* 'd' is one argument too many; usage: weft train */
         {2, "train d", "usage: weft train --data DATA --out RUN"},
-        /* 'hi' is one argument too many; usage: weft chat MODEL */
         {2, "chat " LLAMA " hi", "usage: weft chat MODEL [-p QUESTION]"},
-        /* nothing: the values were ignored */
         {2, "plan tiny --rate 3", "--rate is about training; plan a run with --train"},
         {2, "plan tiny --vocab 300", "--vocab is about training; plan a run with --train"},
         {2, "plan --vocab 300", "--vocab is about training; plan a run with --train"},
@@ -79,7 +60,7 @@ static void test_mistakes(void **state)
         wt_program_fails(&p, cases[i].code, cases[i].args, cases[i].sentence);
 }
 
-/* Neither stream has a plural after 1. */
+/* Expects no plural after 1 in either stream. */
 static void check_singular(void)
 {
     regex_t plural;
@@ -100,7 +81,7 @@ static void check_singular(void)
     regfree(&plural);
 }
 
-/* Inputs of which there is one each. */
+/* Inputs with one of each thing to count. */
 static void test_singulars(void **state)
 {
     (void)state;
@@ -136,7 +117,6 @@ static void test_counts(void **state)
     assert_null(strstr(p.err, "1 tokens"));
     wt_program_ok(&p, "convert " LLAMA " \"$D/m.gguf\"");
     assert_null(strstr(p.err, "KB"));
-    /* 'm.gguf' exists; choose another path, or replace it with --overwrite */
     wt_program_fails(&p, 1, "quantize Q4_K_M \"$D/m.gguf\" x.gguf",
                      "cannot open 'Q4_K_M': it does not exist");
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_concat.c - concats whose operands are made in their place in the result: when that is done, that the bits
- * are those of a concat that copies, on the cpu and in the random orders of the check device, and that the check
- * device refuses plans in which a part lies elsewhere.
+ * test_concat.c - concats whose operands are computed in place inside the result. Checks when the
+ * pass does so, that the bits equal those of a copying concat on the cpu and in random orders on
+ * the check device, and that the check device refuses plans with a misplaced part.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 enum { N = 12, H = 2, D = 8, C = H * D };
 #define DIMS(...) ((int64_t[]){__VA_ARGS__})
 
-/* What a case is built from: gradients of attention, which can be written with strides. */
+/* Inputs of a case. Gradients of attention can be written with strides. */
 typedef struct {
     wf_graph *g;
     wf_value *q, *k, *v, *start, *positions;
@@ -44,7 +44,7 @@ static parts begin(wf_ctx *ctx)
                    wf_input(g, "positions", WF_I32, 1, DIMS(N))};
 }
 
-/* dq, dk, dv of attention over scaled operands. */
+/* Computes dq, dk, dv of attention over scaled operands. */
 static void gradients(const parts *p, double scale, wf_value *d[3])
 {
     wf_value *o = wf_attention(p->g, wf_scale(p->g, p->q, scale), p->k, p->v, p->start,
@@ -63,7 +63,7 @@ static wf_value *rows(const parts *p, wf_value *x)
 
 /* ---- Cases: the values that become outputs ---- */
 
-/* The gradient of cutting [N, 3 C] into q, k and v. */
+/* The gradient of slicing [N, 3 C] into q, k and v. */
 static wf_value *by_rows(const parts *p)
 {
     wf_value *d[3];
@@ -84,7 +84,7 @@ static wf_value *by_heads(const parts *p)
 {
     wf_value *d[3];
     gradients(p, 1, d);
-    return wf_unary(p->g, "exp", wf_concat(p->g, d, 2, 1)); /* nobody reads dv */
+    return wf_unary(p->g, "exp", wf_concat(p->g, d, 2, 1)); /* dv has no reader */
 }
 
 static wf_value *by_last(const parts *p)
@@ -114,7 +114,7 @@ static wf_value *by_two_views(const parts *p)
     return wf_unary(p->g, "exp", wf_concat(p->g, d, 3, 1));
 }
 
-/* Six parts by two steps, with another step between. */
+/* Six parts from two steps, with another step in between. */
 static wf_value *of_two(const parts *p)
 {
     wf_value *a[3], *b[3], *in[6];
@@ -127,7 +127,7 @@ static wf_value *of_two(const parts *p)
     return wf_unary(p->g, "exp", wf_concat(p->g, in, 6, 1));
 }
 
-/* Read more than once, as it is and as a view. */
+/* Read several times, directly and as a view. */
 static wf_value *read_often(const parts *p)
 {
     wf_value *d[3];
@@ -172,7 +172,7 @@ static wf_value *one_twice(const parts *p)
     return wf_unary(p->g, "exp", wf_concat(p->g, d, 3, 1));
 }
 
-/* Rows of two tokens: an element's place is no longer a sum over its own axes. */
+/* A row has two tokens, so an element's place is no longer a sum over its own axes. */
 static wf_value *across_rows(const parts *p)
 {
     wf_value *d[3];
@@ -237,7 +237,7 @@ static wf_graph *build(wf_ctx *ctx, const struct concat_case *c)
     return p.g;
 }
 
-/* Runs some times; sets `want` by the first run of all, or compares with it. */
+/* Runs several times. The first run of all sets `want`; the others must have its bits. */
 static void run(wf_ctx *ctx, const char *device, const struct concat_case *c, uint32_t without,
                 int runs, float *want, bool first)
 {
@@ -297,7 +297,7 @@ static void test_results(void **state)
     }
 }
 
-/* The gradient of a block of memory that is cut into three, as wf_grad writes it. */
+/* The gradient of a tensor that is sliced into three, as wf_grad builds it. */
 static void test_gradient_of_slices(void **state)
 {
     wf_ctx *ctx = *state;
@@ -324,7 +324,7 @@ static void test_gradient_of_slices(void **state)
     wf_device_close(device);
 }
 
-/* ---- Plans that are wrong ---- */
+/* ---- Broken plans ---- */
 
 static void refuses(wt_run *r, const char *part)
 {
@@ -360,10 +360,10 @@ static void test_parts_elsewhere(void **state)
     part->block++;
     refuses(&r, "(concat) is made by nobody");
     part->block--;
-    plan->places[grad->id][2].first += C; /* beyond the result */
+    plan->places[grad->id][2].first += C; /* past the end of the result */
     refuses(&r, "does not lie within its memory");
     plan->places[grad->id][2].first -= C;
-    wf_step t = plan->steps[last]; /* exp before the gradient */
+    wf_step t = plan->steps[last]; /* runs exp before the gradient */
     plan->steps[last] = plan->steps[last + 1];
     plan->steps[last + 1] = t;
     refuses(&r, "(exp) runs before node");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_convert.c - models written anew: from Hugging Face folders to GGUF files and back without a bit's
- * difference, in the types that recipes name, and whole or not at all.
+ * test_convert.c - converts models from Hugging Face folders to GGUF files and back without
+ * changing a bit, with the types that recipes name. A failed conversion leaves no file.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,7 +69,7 @@ static void files_equal(wf_ctx *ctx, const char *a, const char *b)
     wf_map_close(y);
 }
 
-/* Several paths of a scratch folder at a time. */
+/* Several paths in a scratch folder. */
 typedef struct {
     wt_scratch s;
     char gguf[256], folder[256], other[256], third[256];
@@ -84,9 +84,9 @@ static void paths_make(paths *p)
     snprintf(p->folder, sizeof p->folder, "%s/folder", p->s.folder);
 }
 
-/* ---- There and back ---- */
+/* ---- Round trips ---- */
 
-/* Every tensor of a is in b, with the same type, shape and bytes. */
+/* Expects every tensor of a in b, with the same type, shape and bytes. */
 static void stores_equal(const wf_store *a, const wf_store *b)
 {
     assert_int_equal(a->count, b->count);
@@ -166,8 +166,7 @@ static void round_trips(void **state)
     }
 }
 
-/* The same ids for the same text, and the same end. */
-/* Tokens that only generation_config.json says end a text go on to do so. */
+/* End tokens that only generation_config.json names survive the conversion. */
 static void keeps_ends(void **state)
 {
     paths p;
@@ -225,7 +224,8 @@ static void keeps_tokenizer(void **state)
     wt_scratch_remove(&p.s);
 }
 
-/* An embedding often has more rows than there are tokens. Readers of GGUF files want as many. */
+/* An embedding may have more rows than the tokenizer has tokens. GGUF readers expect equal counts,
+ * so the tokenizer is padded. */
 static void fills_vocabulary(void **state)
 {
     paths p;
@@ -254,7 +254,8 @@ static void fills_vocabulary(void **state)
     wt_scratch_remove(&p.s);
 }
 
-/* Row i of half s of a head is row 2 i + s in llama's GGUF files; elsewhere nothing moves. */
+/* Llama's GGUF files interleave rows: row i of half s of a head becomes row 2 i + s. Other tensors
+ * keep their order. */
 static void turns_rows(void **state)
 {
     static const struct {
@@ -309,7 +310,7 @@ static void crosses(void **state)
     wt_scratch_remove(&p.s);
 }
 
-/* What has been quantized is crossed, too, when it goes back to a folder: as f16. */
+/* Converting quantized GPT-2 weights back to a folder transposes them, as f16. */
 static void crosses_blocks(void **state)
 {
     paths p;
@@ -376,7 +377,7 @@ static void recipes(void **state)
     wt_fails(*state, wf_recipe_find(*state, "q9_K", &none), WF_ERR_USAGE, "use one of: f32, f16");
 }
 
-/* Relative to the numbers' own size, what a type of so many bits may be wrong by. */
+/* Largest relative error (RMS) of a type. */
 static double bound(wf_type type)
 {
     switch (type) {
@@ -389,7 +390,7 @@ static double bound(wf_type type)
     }
 }
 
-/* Root of the mean square of the difference over that of the numbers. */
+/* RMS of the difference, relative to the RMS of a. */
 static double distance(wf_ctx *ctx, const wf_stored *a, const wf_stored *b)
 {
     int64_t n = wf_dims_count(&a->shape);
@@ -483,10 +484,10 @@ static void splits(void **state)
     wf_model *parts = open_ok(*state, wt_path(&p.s, "a-00001-of-00004.gguf"));
     assert_int_equal(parts->store->files, 4);
 
-    /* Onto a part of itself. */
+    /* Converting onto a part of the input fails. */
     wt_fails(*state, wf_model_convert(parts, *state, p.gguf, &split), WF_ERR_USAGE, "onto itself");
     wf_model_close(shards);
-    /* In the place of another: nothing old is left that the new one does not have. */
+    /* Replacing another model removes the files that the new one lacks. */
     wt_ok(*state, wf_model_convert(parts, *state, p.folder, NULL));
     assert_int_equal(wf_path_look(wt_path(&p.s, "folder/model.safetensors")), WF_PATH_FILE);
     assert_int_equal(wf_path_look(wt_path(&p.s, "folder/model.safetensors.index.json")),
@@ -501,7 +502,7 @@ static void splits(void **state)
     wt_scratch_remove(&p.s);
 }
 
-/* A chat template that an older model left in the folder would be taken for the new one's. */
+/* Otherwise an older model's chat template in the folder would be read as the new one's. */
 static void leaves_no_old_files(void **state)
 {
     paths p;
@@ -516,7 +517,7 @@ static void leaves_no_old_files(void **state)
     wt_scratch_remove(&p.s);
 }
 
-/* ---- What is refused ---- */
+/* ---- Refused conversions ---- */
 
 static void refuses(void **state)
 {
@@ -549,7 +550,7 @@ static void refuses(void **state)
     wt_scratch_remove(&p.s);
 }
 
-/* A fixture with another config.json: `from` in it becomes `to`. */
+/* Writes a fixture whose config.json has `from` replaced by `to`. */
 static void change(wf_ctx *ctx, paths *p, const char *model, const char *from, const char *to)
 {
     char *text, path[300];
@@ -575,7 +576,7 @@ static void keeps_magnitude(void **state)
     convert_ok(*state, p.folder, p.gguf, NULL);
     wf_model *m = open_ok(*state, p.gguf);
     near(1.5, wf_rope_magnitude(&m->config.rope));
-    double factor = 0; /* to the usual magnitude, as other readers of these files take it */
+    double factor = 0; /* relative to the usual magnitude, as other GGUF readers interpret it */
     wt_ok(*state, wf_gguf_get_float(m->gguf, "qwen2.rope.scaling.attn_factor", &factor));
     near(1.5 / (0.1 * log(4) + 1), factor);
     wf_model_close(m);
@@ -595,8 +596,8 @@ static void frequencies_equal(const wf_rotary *a, const wf_rotary *b, double bou
     assert_true(fabs(wf_rope_magnitude(a) - wf_rope_magnitude(b)) <= bound);
 }
 
-/* A GGUF file like another one, perhaps without weft.rope_parameters, with another first divisor (0: the same),
- * and with a key more (NULL: none). */
+/* Copies a GGUF file, without weft.rope_parameters unless `keep`. `divisor` replaces the first one
+ * (0: unchanged); `key` adds a key (NULL: none). */
 static void rewrite_more(wf_ctx *ctx, const char *from, const char *to, bool keep, float divisor,
                          const char *key, double value)
 {
@@ -633,8 +634,8 @@ static void rewrite(wf_ctx *ctx, const char *from, const char *to, bool keep, fl
     rewrite_more(ctx, from, to, keep, divisor, NULL, 0);
 }
 
-/* Every scaling returns from GGUF with the same bits; without Weft's own key, llama3 with the same
- * frequencies but for rounding. */
+/* Every RoPE scaling survives GGUF bit for bit. Without Weft's own key, llama3 keeps its
+ * frequencies up to rounding. */
 static void keeps_rope(void **state)
 {
     static const struct {
@@ -683,7 +684,7 @@ static void keeps_rope(void **state)
     }
 }
 
-/* GPT-2 with other scales of attention. */
+/* GPT-2 with other attention scales. */
 static void keeps_scales(void **state)
 {
     static const struct {
@@ -713,7 +714,8 @@ static void keeps_scales(void **state)
     }
 }
 
-/* Divisors of frequencies that no config.json has a key for, and parameters that contradict them. */
+/* Frequency divisors that config.json has no key for are refused, and so are parameters that
+ * contradict them. */
 static void refuses_unknown_rope(void **state)
 {
     paths p;
@@ -721,7 +723,7 @@ static void refuses_unknown_rope(void **state)
     paths_make(&p);
     convert_ok(*state, fixture("llama"), p.gguf, NULL);
     rewrite(*state, p.gguf, p.other, false, 3);
-    convert_ok(*state, p.other, p.third, NULL); /* it is kept in GGUF files */
+    convert_ok(*state, p.other, p.third, NULL); /* a GGUF file can store it */
     refused(*state, p.third, wt_path(&p.s, "new"), NULL, WF_ERR_UNSUPPORTED, "rope_freqs.weight");
     assert_int_equal(wf_path_look(wt_path(&p.s, "new")), WF_PATH_NONE);
     rewrite(*state, p.gguf, p.other, true, 3);
@@ -730,7 +732,7 @@ static void refuses_unknown_rope(void **state)
     wt_scratch_remove(&p.s);
 }
 
-/* GGUF keys that Weft does not compute with are refused by name, unless their value is neutral. */
+/* GGUF keys that Weft does not support are refused by name, unless their value is neutral. */
 static void refuses_keys(void **state)
 {
     static const struct {
@@ -764,7 +766,8 @@ static void refuses_keys(void **state)
     }
 }
 
-/* Keys that change what is computed, and a scale that no config.json has a key for. */
+/* Keys that change the result are read. A scale that config.json has no key for is refused when
+ * writing a folder. */
 static void reads_keys(void **state)
 {
     paths p;
@@ -818,7 +821,7 @@ static void out_of_memory(void **state)
     wt_scratch_remove(&p.s);
 }
 
-/* A disk that takes so many bytes of a file and no more. */
+/* Limits the file size, so that writes fail after so many bytes. */
 static void disk_full(void **state)
 {
     paths p;
@@ -848,7 +851,7 @@ static wf_status stop_in_the_middle(void *user, const char *weight, int64_t done
     return 2 * done > total ? wf_fail(user, WF_ERR_USAGE, "that is enough") : WF_OK;
 }
 
-/* Whoever watches the progress may end it. */
+/* The progress callback can cancel the conversion. */
 static void cancelled(void **state)
 {
     paths p;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_copies.c - narrow copies of parameters: which casts become reads of one, that a copy is equal to its state
- * whoever changed that last, and that what they take is planned and given back.
+ * test_copies.c - low-precision copies of parameters. Checks which casts become reads of a copy,
+ * that a copy equals its state after any kind of write, and that the copies are planned and freed.
  *
- * WEFT_COPIES_DEVICE names another device than the cpu.
+ * WEFT_COPIES_DEVICE names a device other than the cpu.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@
 #include "graph/build.h"
 #include "support.h"
 
-#define N 35 /* elements of a parameter: no whole number of vectors */
+#define N 35 /* elements of a parameter; not a multiple of a vector */
 
 static const char *device_under_test(void)
 {
@@ -29,7 +29,7 @@ static const char *device_under_test(void)
     return given ? given : "cpu";
 }
 
-/* x in bf16, as it is rounded everywhere. */
+/* Rounds x to bf16, to nearest even. */
 static float narrow(float x)
 {
     uint32_t bits;
@@ -46,7 +46,7 @@ typedef struct {
     wf_value *p, *cast, *update;
 } step;
 
-/* What a step reads of a parameter, -p in `type`, and its update. */
+/* Adds a parameter, an output that reads it as -p in `type`, and its update. */
 static void add_parameter(step *s, const char *name, wf_type type, wf_value *lr, wf_value *count,
                           wf_value *apply)
 {
@@ -83,7 +83,8 @@ static int count_op(const wf_graph *g, wf_op op)
     return n;
 }
 
-/* Plans the graph, says how many copies it has, and sees that what the passes made is a graph as text, too. */
+/* Plans the graph and returns its number of copies. Also checks that the resulting graph can be
+ * written and read as text. */
 static int copies_in_plan(wf_ctx *ctx, wf_graph *g, const wf_compile_options *options,
                           wf_memory *memory)
 {
@@ -133,25 +134,25 @@ static void expect_none(wf_ctx *ctx, wf_graph *g)
     wf_graph_free(g);
 }
 
-/* Casts that have to stay. */
+/* Casts that must stay. */
 static void test_casts_that_stay(void **state)
 {
     wf_ctx *ctx = *state;
-    step s = make_step(ctx, 1, WF_BF16); /* of which what comes after the update is read, too */
+    step s = make_step(ctx, 1, WF_BF16); /* the updated value is read, too */
     wf_value *after = wf_cast(s.g, s.update, WF_BF16);
     wf_output(s.g, "later", wf_binary(s.g, "mul", after, s.cast));
     expect_none(ctx, s.g);
-    s = make_step(ctx, 1, WF_BF16); /* that way by a view */
+    s = make_step(ctx, 1, WF_BF16); /* the same through views */
     after = wf_reshape(s.g, wf_cast(s.g, s.update, WF_BF16), 1, (int64_t[]){N});
     wf_value *flat = wf_reshape(s.g, s.cast, 1, (int64_t[]){N});
     wf_output(s.g, "later", wf_binary(s.g, "mul", after, flat));
     expect_none(ctx, s.g);
-    s = make_step(ctx, 1, WF_BF16); /* an output, which has memory of its own */
+    s = make_step(ctx, 1, WF_BF16); /* an output has its own memory */
     wf_output(s.g, "cast", s.cast);
     expect_none(ctx, s.g);
-    s = make_step(ctx, 1, WF_F32); /* none at all */
+    s = make_step(ctx, 1, WF_F32); /* no cast */
     expect_none(ctx, s.g);
-    s.g = wt_graph(ctx); /* not of a state */
+    s.g = wt_graph(ctx); /* a cast of an input, not of a state */
     wf_value *x = wf_input(s.g, "x", WF_F32, 1, (int64_t[]){N});
     wf_output(s.g, "y", wf_unary(s.g, "neg", wf_cast(s.g, x, WF_BF16)));
     expect_none(ctx, s.g);
@@ -161,7 +162,7 @@ static void test_casts_that_stay(void **state)
 
 typedef struct {
     wt_run r;
-    float p[N]; /* p0 as it is */
+    float p[N]; /* expected value of p0 */
     int32_t steps;
 } trainer;
 
@@ -171,7 +172,7 @@ static void compile_step(trainer *t)
     wt_compile(&t->r, s.g);
 }
 
-/* A step sees the parameter as it is. */
+/* Runs a step and checks that it read the current parameter. */
 static void run_step(trainer *t, uint8_t apply)
 {
     float lr = 0.1f, y[N];
@@ -196,7 +197,7 @@ static void set_parameter(trainer *t, float scale)
     wt_ok(t->r.ctx, wf_session_write(t->r.session, "p0", t->p, sizeof t->p));
 }
 
-/* Another executable, which knows nothing of copies, changes the parameter. */
+/* Changes the parameter in another executable, which has no copies. */
 static void change_elsewhere(trainer *t)
 {
     wf_exec *exec;
@@ -216,7 +217,7 @@ static void test_copies_are_equal(void **state)
     wf_info info;
     wf_run_stats stats;
     compile_step(&t);
-    run_step(&t, 0); /* zeros, as states begin */
+    run_step(&t, 0); /* states start as zeros */
     set_parameter(&t, 2);
     for (int i = 0; i < 3; i++)
         run_step(&t, 1);
@@ -231,7 +232,7 @@ static void test_copies_are_equal(void **state)
     run_step(&t, 1);
     wf_exec_stats(t.r.exec, &stats);
     assert_int_equal(stats.allocations, 0);
-    compile_step(&t); /* the copies go with the one before */
+    compile_step(&t); /* frees the copies of the previous executable */
     run_step(&t, 1);
     int states = 0;
     while (wf_session_state(t.r.session, states, &info)) {
@@ -242,7 +243,7 @@ static void test_copies_are_equal(void **state)
     wt_close(&t.r);
 }
 
-/* Two executables share a copy, and only one of them writes it; a third reads it in another type. */
+/* Two executables share a copy and only one writes it. A third reads a copy in another type. */
 static void test_copies_are_shared(void **state)
 {
     static const char text[] = "weft-graph 1\n"
@@ -268,7 +269,7 @@ static void test_copies_are_shared(void **state)
         wf_graph_free(g);
     }
     wf_exec_memory(reader[0], &more);
-    assert_int_equal(more.states, memory.states + N * 2); /* that in f16 */
+    assert_int_equal(more.states, memory.states + N * 2); /* the f16 copy */
     for (int i = 0; i < 4; i++) {
         float y[2][N];
         if (i % 2 == 0)
@@ -294,8 +295,8 @@ static void test_copies_are_shared(void **state)
     wt_close(&t.r);
 }
 
-/* Every allocation of a compilation fails in turn, in a session whose copies others read already: they are as they
- * were. */
+/* Fails every allocation of a compilation in turn. Copies that other executables in the session
+ * read stay valid. */
 static void test_memory_runs_out(void **state)
 {
     trainer t = {.r = wt_open(*state, device_under_test())};
@@ -324,7 +325,7 @@ static void test_memory_runs_out(void **state)
     wt_close(&t.r);
 }
 
-/* What a graph cannot have a copy of. */
+/* A copy needs an f32 state of the same name and shape. */
 static void test_copies_of_nothing(void **state)
 {
     wf_ctx *ctx = *state;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cost.c - predicted FLOPs and bytes against figures computed by hand, and of a whole training
- * step against the rule of thumb. */
+/*
+ * test_cost.c - compares predicted FLOPs and bytes with figures computed by hand, and those of a
+ * training step with the 6 N rule.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +42,7 @@ static void test_plain_ops(void **state)
     expect(wf_reshape(g, x, 1, D(60)), 0, 0, 0);
     expect(wf_exp(g, x), 60, 240, 240);
     expect(wf_exp(g, h), 10, 20, 20);
-    expect(wf_mul(g, x, x), 60, 240, 240); /* the operand is read once */
+    expect(wf_mul(g, x, x), 60, 240, 240); /* counts the operand once */
     expect(wf_add(g, x, wf_input(g, "y", WF_F32, 1, D(10))), 60, 280, 240);
     expect(wf_lt(g, x, wf_scale(g, x, 2)), 60, 480, 60);
     expect(wf_cast(g, x, WF_F16), 0, 240, 120);
@@ -68,7 +70,7 @@ static void test_rows_and_updates(void **state)
         p[i] = wf_state(g, (char[]){"pmv"[i], 0}, WF_F32, 2, D(5, 8));
     wf_value *one = wf_fill(g, WF_F32, 0, NULL, 1), *step = wf_fill(g, WF_I32, 0, NULL, 1);
     expect(one, 0, 0, 4);
-    /* lr and scale are the same value; apply is a u8 of its own */
+    /* lr and scale are the same value; apply is a separate u8 */
     expect(wf_adamw(g, p[0], p[1], p[2], x, one, step, one, NULL, NULL), 16 * 40,
            4 * 160 + 4 + 4 + 1, 3 * 160);
     wf_value *s = wf_assign(g, wf_state(g, "s", WF_F32, 2, D(5, 8)), x, NULL);
@@ -77,7 +79,7 @@ static void test_rows_and_updates(void **state)
     wf_graph_free(g);
 }
 
-/* 2 sequences of 8 tokens, 4 heads of 16 over 2 of keys. */
+/* 2 sequences of 8 tokens, 4 query heads of 16 over 2 key heads. */
 static void test_attention(void **state)
 {
     const uint64_t pair = 2 * 4 * (16 + 16), q_bytes = 16 * 4 * 16 * 4, kv_bytes = q_bytes / 2;
@@ -127,8 +129,8 @@ static void test_saturation(void **state)
     wf_graph_free(g);
 }
 
-/* 6 FLOPs for every parameter and token, but positions, which multiply nothing; and attention: 2 * 2
- * * C for every pair and layer forward, 2.5 times that backward. */
+/* 6 FLOPs per parameter and token, without the position embedding, which is not multiplied.
+ * Attention adds 2 * 2 * C per pair and layer forward, and 2.5 times that backward. */
 static void test_training_step(void **state)
 {
     wf_graph *g;

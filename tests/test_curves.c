@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_curves.c - fifty AdamW steps of a small GPT-2 and a small Llama against PyTorch's loss curves, by
- * tests/fixtures/curves: graphs of models, gradients, clipping, optimizer and schedule together.
+ * test_curves.c - trains a small GPT-2 and a small Llama for fifty AdamW steps and compares the
+ * loss curves with PyTorch's, from tests/fixtures/curves. This covers models, gradients, clipping,
+ * optimizer and schedule together.
  *
- * WEFT_CURVES_DEVICE names another device than the cpu; where it cannot be opened, nothing is done.
+ * WEFT_CURVES_DEVICE names a device other than the cpu; the tests are skipped when it cannot be
+ * opened.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -67,7 +69,7 @@ static void close_curves(curves *c)
 
 /* ---- The model ---- */
 
-/* As a config.json, which is how trainers take shapes that have no name. */
+/* Writes the shape as config.json, because it has no preset. */
 static void write_config(const curves *c, const wf_json_node *m, const wf_family *family,
                          const char *path)
 {
@@ -102,7 +104,7 @@ static void write_config(const curves *c, const wf_json_node *m, const wf_family
     wf_mem_free(c->ctx, text);
 }
 
-/* `accumulate` batches that are the fixture's one in pieces. */
+/* Splits the fixture's batch into `accumulate` micro-batches. */
 static wf_trainer *open_trainer(const curves *c, wf_device *device, const char *config,
                                 int64_t accumulate, wf_type compute)
 {
@@ -129,7 +131,7 @@ static wf_trainer *open_trainer(const curves *c, wf_device *device, const char *
     return t;
 }
 
-/* ---- Numbers, as the fixture's note says ---- */
+/* ---- Weights and batches, as the fixture's note defines them ---- */
 
 static void write_weights(const curves *c, wf_trainer *t, const wf_json_node *m)
 {
@@ -153,11 +155,11 @@ static void write_weights(const curves *c, wf_trainer *t, const wf_json_node *m)
     }
 }
 
-/* Batches of one sequence after the other. */
+/* Produces batches of consecutive sequences. */
 typedef struct {
     const curves *c;
     uint64_t lcg;
-    int64_t sequences; /* of a batch */
+    int64_t sequences; /* per batch */
     int32_t tokens[1024], targets[1024], positions[1024], seq_start[16];
     wf_batch batch;
 } source;
@@ -190,7 +192,7 @@ static wf_status next(void *user, int64_t index, const wf_batch **out)
 
 /* ---- Training ---- */
 
-/* How far losses, and norms in proportion, are from PyTorch's at most. */
+/* Computes the largest distance from PyTorch's curve: absolute for losses, relative for norms. */
 static void follow(wf_ctx *ctx, const wf_family *family, int64_t accumulate, wf_type compute,
                    double *gap, double *norm_gap)
 {
@@ -234,8 +236,9 @@ static void follow_exactly(wf_ctx *ctx, const wf_family *family)
     }
 }
 
-/* Narrow types round every product to 8 or 11 bits, and the curve stays beside that of f32 as long as the errors of
- * single steps do not add up in one direction: the bounds are about three times what is measured. */
+/* Narrow types round every matmul to 8 or 11 bits. The curve stays near that of f32 as long as the
+ * errors of single steps do not add up in one direction. The bounds are about three times the
+ * measured distance. */
 static void test_narrow(void **state)
 {
     static const struct {
