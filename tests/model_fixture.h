@@ -23,13 +23,8 @@ typedef struct {
 void wt_reference_read(const char *name, wt_reference *out);
 void wt_reference_free(wt_reference *r);
 
-/*
- * Returns the largest difference divided by the largest
- *
- * want
- *
- * ; a huge value when `got` contains a NaN or infinity.
- */
+/* Returns the largest difference, relative to the largest magnitude in `want`; a huge value when
+ * `got` contains a NaN or infinity. */
 double wt_relative(const float *got, const float *want, int64_t n);
 
 /* Returns logits [count, vocab] for all ids. The caller frees them. */

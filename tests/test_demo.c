@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_demo.c - runs the demo, examples/tiny_trainer: its loss curves in f32, bf16, and f16 with a loss scale must
- * stay together, and the figures that docs/demo.txt records must be those that it prints today.
+ * test_demo.c - runs the demo, examples/tiny_trainer. Its loss curves in f32, bf16, and f16 with a
+ * loss scale must stay together, and it must print the figures that docs/demo.txt records.
  *
  * WEFT_EXAMPLES names the folder of the program; without it the tests are skipped.
  */
@@ -21,7 +21,8 @@
 #define STEPS 24
 #define LINES 8
 
-/* Relative distance allowed between two curves: a few roundoffs of bf16, 2^-9. In STEPS steps they do not grow. */
+/* Largest relative distance between two curves: a few roundoffs of bf16, 2^-9. It does not grow
+ * over STEPS steps. */
 #define APART (4 * 0x1p-9)
 
 static int losses_of(const char *folder, const char *type, double *loss)
@@ -84,7 +85,8 @@ static figures figures_of(FILE *in)
     return f;
 }
 
-/* Workspace, and so the memory of a step, depends on the instruction set; the first loss on the text. */
+/* The workspace, and thus the memory of a step, depends on the instruction set; the first loss
+ * depends on the text. */
 static void test_recorded_figures(void **state)
 {
     const char *folder = getenv("WEFT_EXAMPLES");

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_device_train.c - training as a device does it: what goes in and comes out of a steady step, that planned memory is
- * what is taken, that a run repeats bit for bit, with and without recomputation and from a checkpoint, and that losses
- * are the cpu's.
+ * test_device_train.c - training on a device: the transfers of a steady step, planned against
+ * allocated memory, bitwise reproducible runs (also with recomputation and from a checkpoint), and
+ * losses that match the cpu's.
  *
- * WEFT_TRAIN_DEVICE names another device than the cpu; where it cannot be opened, nothing is done.
+ * WEFT_TRAIN_DEVICE names a device other than the cpu; the tests are skipped when it cannot be
+ * opened.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +54,7 @@ static source open_source(const wf_train_options *o)
     return s;
 }
 
-/* A language that can be learned: each token says what follows, but for every eighth. */
+/* Produces a learnable language: each token determines the next, except every eighth. */
 static wf_status next(void *user, int64_t index, const wf_batch **out)
 {
     source *s = user;
@@ -128,7 +129,7 @@ static const wf_train_options setups[] = {
     {.depth = 2, .batch = 2, .length = 48},
     {.depth = 2, .batch = 2, .length = 48, .compute = WF_BF16},
     {.depth = 2, .batch = 2, .length = 33, .compute = WF_F16, .accumulate = 2},
-    /* norms with means, biases and gelu, whose gradients have fused forms of their own */
+    /* layer norms, biases and gelu, whose gradients have other fused forms */
     {.config = "tests/fixtures/models/gpt2/config.json",
      .batch = 2,
      .length = 48,
@@ -137,9 +138,10 @@ static const wf_train_options setups[] = {
 };
 #define SETUPS (int)(sizeof setups / sizeof *setups)
 
-/* ---- What is promised ---- */
+/* ---- Guarantees ---- */
 
-/* In a steady step the batch's tokens and targets and the rate go in, and the report comes out: nothing else. */
+/* A steady step transfers tokens, targets and the learning rate to the device and the report back,
+ * nothing else. */
 static void test_traffic(void **state)
 {
     wf_ctx *ctx = *state;
@@ -214,7 +216,7 @@ static void test_repeats(void **state)
     }
 }
 
-/* The second half from a checkpoint, in a trainer of its own. */
+/* Trains the second half from a checkpoint, in a new trainer. */
 static void test_resumes(void **state)
 {
     wf_ctx *ctx = *state;
@@ -243,7 +245,8 @@ static void test_resumes(void **state)
     }
 }
 
-/* In f32 devices differ by the order of sums; narrow types by a rounding here and there, which steps carry on. */
+/* In f32, devices differ by the order of sums. In narrow types single roundings differ, and later
+ * steps carry the difference on. */
 static void test_agrees_with_cpu(void **state)
 {
     static const double bounds[SETUPS] = {1e-4, 2e-2, 5e-3, 2e-2};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_docs.c - docs/training.md explains every flag of training and names no other; docs/models.md explains every
- * flag of sampling and lists every quantized type. In all pages links resolve and prose wraps at 100 columns. Charts
- * are those that their scripts draw from bench/results today, and tables of planned memory hold for this program.
+ * test_docs.c - docs/training.md explains every training flag and names no unknown one;
+ * docs/models.md explains every sampling flag and lists every quantized type. On all pages links
+ * resolve and prose wraps at 100 columns. Charts match what their scripts draw from bench/results,
+ * and tables of planned memory match this program.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
@@ -39,7 +40,7 @@ static void read_page(const char *path)
     fclose(f);
 }
 
-/* Returns the flag "--name" of a line of help, and its length; NULL if it has no flag. */
+/* Returns the flag "--name" of a help line and sets *len; NULL if the line has no flag. */
 static const char *flag_of(const char *line, size_t *len)
 {
     const char *at = line + strspn(line, " ");
@@ -93,7 +94,7 @@ static bool has_flag(const char *help, const char *flag, size_t len)
     return false;
 }
 
-/* Flags of other commands may be named too. */
+/* Flags of other commands may be named, too. */
 static void test_no_flag_is_invented(void **state)
 {
     int unknown = 0, seen = 0;
@@ -116,7 +117,7 @@ static void test_no_flag_is_invented(void **state)
     assert_int_equal(unknown, 0);
 }
 
-/* Every flag names its default once, and no internal number shows up in place of "not set". */
+/* Every flag states its default once, and no internal value stands for "not set". */
 static void test_defaults_are_said_once(void **state)
 {
     (void)state;
@@ -143,7 +144,7 @@ static void test_defaults_are_said_once(void **state)
     }
 }
 
-/* Reads another page, so the tests of training.md come before it. */
+/* Reads another page, so the tests of training.md run before it. */
 static void test_sampling_is_explained(void **state)
 {
     (void)state;
@@ -169,7 +170,7 @@ static void test_sampling_is_explained(void **state)
     assert_true(flags > 10);
 }
 
-/* Every quantized type that has a column in `weft ops` is in the table of docs/models.md. */
+/* Every quantized type with a column in `weft ops` is in the table of docs/models.md. */
 static void test_types_are_listed(void **state)
 {
     int types = 0;
@@ -197,11 +198,11 @@ static size_t columns_of(const char *line, size_t bytes)
 {
     size_t n = 0;
     for (size_t i = 0; i < bytes; i++)
-        n += ((unsigned char)line[i] & 0xC0) != 0x80; /* not inside a UTF-8 character */
+        n += ((unsigned char)line[i] & 0xC0) != 0x80; /* skips UTF-8 continuation bytes */
     return n;
 }
 
-/* Tables and code may be wider. */
+/* Returns the number of lines that are too wide. Tables and code may be wider. */
 static int count_wide_lines(const char *path)
 {
     int wide = 0, number = 0;
@@ -220,7 +221,8 @@ static int count_wide_lines(const char *path)
     return wide;
 }
 
-/* Whether a page has a heading with this anchor, made as GitHub does: lower case, "-" for a space, no punctuation. */
+/* Returns whether a page has a heading with this anchor. Anchors follow GitHub: lower case, "-" for
+ * a space, no punctuation. */
 static bool has_anchor(const char *path, const char *anchor)
 {
     char line[512];
@@ -298,7 +300,8 @@ static void test_all_pages(void **state)
 
 /* ---- Figures ---- */
 
-/* Relative distance: workspaces depend on the instruction set, and the pages round to two digits. */
+/* Relative tolerance: workspaces depend on the instruction set, and the pages round to two
+ * digits. */
 #define TOLERANCE 0.1
 
 static double json_number(const char *name)
@@ -310,7 +313,8 @@ static double json_number(const char *name)
     return strtod(at + strlen(key), NULL);
 }
 
-/* The number in a column (0 is the first) of the row of `page` that begins with `| label`; GB and MB become bytes. */
+/* Returns the number in a column (0 is the first) of the row of `page` that begins with `| label`.
+ * GB and MB become bytes. */
 static double cell(const char *label, int column)
 {
     char start[160], *end;
@@ -340,7 +344,7 @@ static void plan(const char *model, const char *args)
     wt_program_ok(&program, command);
 }
 
-/* The table of docs/performance.md under "Memory of a training step". */
+/* Checks the table "Memory of a training step" of docs/performance.md. */
 static void test_memory_table(void **state)
 {
     static const char *const rows[][2] = {
@@ -361,7 +365,8 @@ static void test_memory_table(void **state)
     }
 }
 
-/* The table of docs/architecture.md under "From a graph to a plan": kernels, activations, bytes. */
+/* Checks the table "From a graph to a plan" of docs/architecture.md: kernels, activations,
+ * bytes. */
 static void test_pass_table(void **state)
 {
     static const char *const rows[][2] = {

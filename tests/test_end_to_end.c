@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_end_to_end.c - from this repository's text to a model that has learned to write like it, in fewer bits, and to
- * one that answers questions: each step by the program, with the files that the one before it left.
+ * test_end_to_end.c - trains a model on this repository's text, quantizes it, generates from it,
+ * and finetunes it to answer questions. The program runs each step on the files of the previous
+ * one.
  *
- * Under the sanitizers the same path is gone with a smaller model and few steps, and what is learned is not looked at.
+ * With sanitizers the model is smaller, the steps are few, and the quality is not checked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +26,7 @@
 #define LEARNS false
 #define TRAIN "--depth 1 --batch 2 --length 128 --steps 6"
 #define TUNE "--lora 4 --batch 1 --length 128 --steps 6"
-#define WORDS "40" /* tokens of a sample */
+#define WORDS "40" /* tokens per sample */
 #else
 #define LEARNS true
 #define TRAIN "--depth 4 --batch 8 --length 256 --steps 160 --optimizer muon --rate 8e-3"
@@ -33,23 +34,25 @@
 #define WORDS "60"
 #endif
 
-/* What training must come to, in nats a token of a vocabulary of 1024, where nothing learned is 6.9. Measured: 2.7 to 2.9, 2.9 to
- * 3.4 on files that were held back, and 3.3 on one that was never seen; the text, and which files are held back, changes with
- * every commit. */
+/* Upper bounds for the loss, in nats per token of a vocabulary of 1024 (an untrained model has
+ * 6.9). Measured: 2.7 to 2.9 in training, 2.9 to 3.4 on held-out files, 3.3 on an unseen file. The
+ * text and the held-out files change with every commit. */
 #define TRAIN_LOSS 3.2
 #define VALID_LOSS 3.7
 #define EVAL_LOSS 3.6
-/* What rounding the weights may cost of it; measured: 0.0001 and 0.006. */
+/* Upper bounds for the loss increase by quantization. Measured: 0.0001 and 0.006. */
 #define Q8_COST 0.01
 #define Q4_COST 0.05
-/* Of the words that it writes, how many must be words of the text; measured, 15 samples of about 100 words: 0.77 to 0.88. */
+/* Lower bound for the share of generated words that occur in the text. Measured: 0.77 to 0.88 in 15
+ * samples of about 100 words. */
 #define KNOWN_WORDS 0.5
 
-/* examples/tiny_trainer.c is what is evaluated on, so it is not learned from. */
+/* examples/tiny_trainer.c is for evaluation only, so it is not trained on. */
 #define LEARNED "src include docs/*.md"
 #define UNSEEN "examples/tiny_trainer.c"
 
-/* What samples begin with: a dozen, so that one that strays into a table of numbers does not decide. */
+/* Prompts of the samples. A dozen, so that one sample that drifts into a table of numbers does not
+ * decide. */
 #define BEGINNINGS                                                                    \
     "-p 'static wf_status ' -p 'static void ' -p '/* ' -p 'typedef ' -p '#include ' " \
     "-p '    return ' -p 'static int64_t ' -p '    for (' -p 'The ' -p '    if (' "   \
@@ -59,7 +62,7 @@ static wt_program program;
 
 /* ---- Figures ---- */
 
-/* The number behind "name": in a line of JSON. */
+/* Returns the number after "name": in a line of JSON. */
 static double number_of(const char *json, const char *name)
 {
     char key[64];
@@ -70,7 +73,7 @@ static double number_of(const char *json, const char *name)
     return at ? strtod(at + strlen(key), NULL) : NAN;
 }
 
-/* The mean of the last `count` losses of an event in the log of a run. */
+/* Returns the mean of the last `count` losses of an event in a run's log. */
 static double logged_loss(const char *run, const char *event, int count)
 {
     char command[256];
@@ -88,7 +91,7 @@ static double logged_loss(const char *run, const char *event, int count)
     return sum / n;
 }
 
-/* Of a model on the text that it has not seen. */
+/* Returns the model's loss on the unseen text. */
 static double eval_loss(const char *model)
 {
     char args[256];
@@ -106,7 +109,7 @@ static void expect_below(const char *what, double value, double bound)
         assert_true(isfinite(value));
 }
 
-/* ---- Whether a text looks like this repository's ---- */
+/* ---- Similarity to this repository's text ---- */
 
 static bool is_word(int c)
 {
@@ -121,7 +124,7 @@ static bool occurs(const char *text, const char *word, size_t len)
     return false;
 }
 
-/* The share of the words of four letters and more in `text` that are words of `corpus`. */
+/* Returns the share of words in `text`, of four letters or more, that occur in `corpus`. */
 static double known_words(const char *text, const char *corpus)
 {
     int words = 0, known = 0;
@@ -215,7 +218,7 @@ static void ask(const char *question, const char *answer)
         wt_program_out(&program, answer);
 }
 
-/* The weights that are adapted are the quantized ones; one conversation is held back. */
+/* Adapts the quantized weights; one conversation is held out. */
 #define TUNED "finetune \"$D/q8.gguf\" --data examples/chats.jsonl --out \"$D/tuned\" "
 static void finetune(void)
 {

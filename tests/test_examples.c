@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_examples.c - every example in every form: it builds, it verifies, it has as many parameters
- * as the model of that name; and the small one learns and decodes. */
+/*
+ * test_examples.c - builds and verifies every example in every form, and compares its parameter
+ * count with the model of that name. The smallest one also trains and decodes.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +19,7 @@
 #include "model/example.h"
 #include "support.h"
 
-/* Elements of all states whose name does not begin with `but`. */
+/* Returns the elements of all states whose name does not begin with `but`. */
 static int64_t count_states(const wf_graph *g, const char *but)
 {
     int64_t sum = 0;
@@ -36,8 +38,8 @@ static int count_marks(const wf_graph *g)
     return sum;
 }
 
-/* GPT-2's are those of the published models. A layer of Llama has 2 C^2 of queries and outputs,
- * 2 C Hk D of keys and values, 3 C hidden of the MLP and 2 C of norms:
+/* Parameter counts. GPT-2's are those of the published models. A Llama layer has 2 C^2 for queries
+ * and outputs, 2 C Hk D for keys and values, 3 C hidden for the MLP and 2 C for norms:
  *   llama-30M   10 * (2*384^2 + 2*384*128 + 3*384*1024 + 2*384) + 384 + 32000*384
  *   llama-120M  12 * (2*768^2 + 2*768*256 + 3*768*2816 + 2*768) + 768 + 32000*768
  *   llama-350M  24 * (2*1024^2 + 2*1024*256 + 3*1024*3584 + 2*1024) + 1024 + 32000*1024
@@ -65,7 +67,7 @@ static void test_every_example(void **state)
             wt_ok(ctx, wf_example_build(ctx, e->name, &o, &g));
             wt_ok(ctx, wf_graph_verify(g));
             assert_int_equal(count_marks(g), e->layers);
-            if (form == WF_EXAMPLE_TRAIN) /* and two moments of each */
+            if (form == WF_EXAMPLE_TRAIN) /* plus two moments per parameter */
                 assert_int_equal(count_states(g, "-"), 3 * wanted[k].parameters);
             else
                 assert_int_equal(count_states(g, "kv."), wanted[k].parameters);
@@ -75,7 +77,7 @@ static void test_every_example(void **state)
     assert_int_equal(k, sizeof wanted / sizeof *wanted);
 }
 
-/* Nothing is allocated for a plan, so the large ones can be asked, too. */
+/* A plan allocates nothing, so the large models can be planned, too. */
 static void test_plans_are_tight(void **state)
 {
     wf_ctx *ctx = *state;
@@ -126,7 +128,7 @@ static void test_refusals(void **state)
 static wf_status scale_loss(void *user, wf_graph **g, wf_value **loss)
 {
     ++*(int *)user;
-    *loss = wf_scale(*g, *loss, 0); /* so that nothing moves but by decay */
+    *loss = wf_scale(*g, *loss, 0); /* so that only weight decay changes parameters */
     return *loss ? WF_OK : WF_ERR_GRAPH;
 }
 
@@ -136,7 +138,7 @@ static wf_status refuse(void *user, wf_graph **g, wf_value **loss)
     return wf_fail((*g)->ctx, WF_ERR_USAGE, "not today");
 }
 
-/* ---- Runs of the small one ---- */
+/* ---- Runs of the tiny example ---- */
 
 enum { B = 4, T = 64, V = 128 };
 
@@ -147,7 +149,7 @@ static void write_weights(wt_run *r)
     for (int i = 0; wf_session_state(r->session, i, &s); i++) {
         bool is_norm = strstr(s.name, "norm") != NULL;
         bool is_param = s.name[1] != '.' && strncmp(s.name, "kv.", 3) != 0;
-        uint64_t stream = 0; /* the same whatever the order of states */
+        uint64_t stream = 0; /* independent of the order of states */
         for (const char *c = s.name; *c; c++)
             stream = stream * 31 + (uint64_t)*c;
         if (!is_param)
@@ -170,7 +172,7 @@ static void write_tokens(wt_run *r, const int32_t *tokens)
     wt_write(r, "seq_start", start, sizeof start);
 }
 
-/* Counting by fives: the first and the last loss of some steps. */
+/* Trains on counting by fives. Returns the first and the last loss. */
 static void train_tiny(wf_ctx *ctx, const wf_example_options *o, float *first, float *last)
 {
     int32_t tokens[B * T], targets[B * T];
@@ -219,8 +221,8 @@ static void test_hook(void **state)
              WF_ERR_USAGE, "not today");
 }
 
-/* Prefill of all tokens but the last, then decode of the last, gives the logits that a prefill of
- * all of them gives for it. */
+/* Prefill of all tokens but the last, then decode of the last one, gives the logits of a prefill of
+ * all tokens. */
 static void test_prefill_and_decode(void **state)
 {
     wf_ctx *ctx = *state;
@@ -232,7 +234,7 @@ static void test_prefill_and_decode(void **state)
     for (int i = 0; i < B * T; i++)
         tokens[i] = (i * i + 7 * i) % V;
     for (int i = 0; i < B * PAGES; i++)
-        table[i] = (i * 5 + 3) % (B * PAGES); /* 5 and 32 have no common factor */
+        table[i] = (i * 5 + 3) % (B * PAGES); /* a permutation: 5 and 32 have no common factor */
     wt_ok(ctx, wf_example_build(ctx, "tiny", &o, &g));
     wt_run r = wt_open(ctx, "cpu:2");
     wt_compile(&r, g);
@@ -244,7 +246,7 @@ static void test_prefill_and_decode(void **state)
     for (int s = 0; s < B; s++) {
         rows[s] = s * T + T - 1;
         next[s] = tokens[rows[s]];
-        tokens[rows[s]] = 0; /* what decode has to overwrite in the pages */
+        tokens[rows[s]] = 0; /* decode must overwrite this in the pages */
         ends[s] = T;
     }
     wt_write(&r, "rows", rows, sizeof rows);

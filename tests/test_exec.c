@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_exec.c - what executables compute: views and updates that meet in one state, outputs of all
- * kinds, empty values, failing runs, and runs that repeat bit for bit.
+ * test_exec.c - results of executables: views and updates of one state, outputs of all kinds, empty
+ * values, failing runs, and bitwise reproducible runs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 #define D(...) ((int64_t[]){__VA_ARGS__})
 #define F(...) ((float[]){__VA_ARGS__})
 
-/* How often kernels of an op ran. */
+/* Returns how often kernels of an op ran. */
 static uint64_t launches(const wf_exec *exec, const char *op)
 {
     wf_op_stats stats;
@@ -37,7 +37,7 @@ static uint64_t bytes_copied(const wf_exec *exec)
     return stats.bytes_copied;
 }
 
-/* Runs the same test with kernels that take strides and with some that do not. */
+/* Runs a test with kernels that take strides, and with kernels that do not. */
 static void with_both(wf_ctx *ctx, void (*test)(wt_run *r))
 {
     for (int dense = 0; dense < 2; dense++) {
@@ -49,7 +49,7 @@ static void with_both(wf_ctx *ctx, void (*test)(wt_run *r))
     }
 }
 
-/* ---- What runs ---- */
+/* ---- Which nodes run ---- */
 
 static void test_dead_nodes_do_not_run(void **state)
 {
@@ -61,27 +61,27 @@ static void test_dead_nodes_do_not_run(void **state)
     for (int i = 0; i < 5; i++)
         dead = wf_exp(g, wf_reshape(g, dead, 2, D(2, 2)));
     wf_output(g, "y", wf_tanh(g, wf_tanh(g, x)));
-    wf_assign(g, s, wf_sin(g, x), NULL); /* an update is wanted for itself */
+    wf_assign(g, s, wf_sin(g, x), NULL); /* an update is always live */
     wt_compile(&r, g);
     wt_write(&r, "x", F(0, 0, 0, 0), 16);
     for (int i = 0; i < 3; i++)
         wt_run_once(&r);
     assert_int_equal(launches(r.exec, "exp"), 0);
     assert_int_equal(launches(r.exec, "reshape"), 0);
-    assert_int_equal(launches(r.exec, "tanh"), 6); /* two of them, on one line */
+    assert_int_equal(launches(r.exec, "tanh"), 6); /* two nodes, three runs */
     assert_int_equal(launches(r.exec, "sin"), 3);
     assert_int_equal(launches(r.exec, "assign"), 3);
     wf_op_stats stats;
     assert_false(wf_exec_op_stats(r.exec, 3, &stats));
     assert_false(wf_exec_op_stats(r.exec, -1, &stats));
 
-    wt_compile(&r, wt_graph(ctx)); /* nothing at all */
+    wt_compile(&r, wt_graph(ctx)); /* an empty graph */
     wt_run_once(&r);
     assert_false(wf_exec_op_stats(r.exec, 0, &stats));
     wt_close(&r);
 }
 
-/* Inputs, states, views and updates as outputs: each is what it was where it was named. */
+/* An output of an input, state, view or update has the value at the point where it was named. */
 static void test_outputs_of_all_kinds(void **state)
 {
     wf_ctx *ctx = *state;
@@ -119,7 +119,7 @@ static void name_views(wf_graph *g, wf_value *x, const char *const *name)
     wf_output(g, name[0], wf_scale(g, v, 1));
     v = wf_permute(g, v, D(1, 0));
     wf_output(g, name[1], wf_scale(g, v, 1));
-    v = wf_slice(g, wf_reshape(g, v, 3, D(1, 4, 1)), 1, 1, 4); /* cannot share */
+    v = wf_slice(g, wf_reshape(g, v, 3, D(1, 4, 1)), 1, 1, 4); /* needs a copy */
     wf_output(g, name[2], wf_scale(g, v, 1));
     v = wf_permute(g, wf_reshape(g, x, 6, D(1, 3, 1, 2, 2, 1)), D(0, 3, 2, 1, 4, 5));
     wf_output(g, name[3], wf_scale(g, wf_reshape(g, v, 2, D(2, 6)), 1));
@@ -152,7 +152,7 @@ static void test_views_of_sources(void **state)
     with_both(*state, views_of_sources);
 }
 
-/* Copies are counted to the byte: views that share cost nothing. */
+/* Counts copied bytes: views that share memory cost nothing. */
 static void test_copied_bytes(void **state)
 {
     wf_ctx *ctx = *state;
@@ -162,13 +162,14 @@ static void test_copied_bytes(void **state)
             wt_make_dense(&r);
         wf_graph *g = wt_graph(ctx);
         wf_value *x = wf_input(g, "x", WF_F32, 2, D(4, 6));
-        wf_value *shared = wf_slice(g, wf_reshape(g, x, 3, D(4, 2, 3)), 0, 1, 3); /* dense anyway */
+        wf_value *shared = wf_slice(g, wf_reshape(g, x, 3, D(4, 2, 3)), 0, 1, 3); /* dense */
         wf_value *columns = wf_slice(g, x, 1, 0, 2);                              /* 32 bytes */
         wf_output(g, "a", wf_exp(g, shared));
         wf_output(g, "b", wf_exp(g, columns));
-        wf_output(g, "c", wf_exp(g, wf_permute(g, x, D(1, 0)))); /* no kernel walks that: 96 */
-        wf_output(g, "d", x);                                    /* a copy: 96 */
-        /* axes joined, split, added and dropped, down to a scalar: all of them share */
+        /* no kernel takes this order: copies 96 bytes */
+        wf_output(g, "c", wf_exp(g, wf_permute(g, x, D(1, 0))));
+        wf_output(g, "d", x); /* copies 96 bytes */
+        /* merged, split, added and dropped axes, down to a scalar: all share memory */
         wf_output(g, "e", wf_exp(g, wf_reshape(g, x, 2, D(1, 24))));
         wf_output(g, "f", wf_exp(g, wf_reshape(g, x, 6, D(2, 2, 1, 6, 1, 1))));
         wf_output(g, "g", wf_exp(g, wf_reshape(g, columns, 3, D(4, 2, 1))));
@@ -192,7 +193,7 @@ static wf_status launch_nothing(const wf_launch *l)
     return WF_OK;
 }
 
-/* Views of quantized blocks share their memory as others do: blocks are never cut. */
+/* Views of quantized blocks share memory, because they never split a block. */
 static void test_views_of_blocks(void **state)
 {
     wf_ctx *ctx = *state;
@@ -225,7 +226,7 @@ static void test_views_of_blocks(void **state)
 
 /* ---- Updates ---- */
 
-/* The new version is made of a view of the old one, which it overwrites. */
+/* Each update reads a view of the state that it overwrites. */
 static void update_by_own_view(wt_run *r)
 {
     wf_graph *g = wt_graph(r->ctx);
@@ -236,11 +237,11 @@ static void update_by_own_view(wt_run *r)
     s = wf_accumulate(g, s, wf_concat(g, halves, 2, 0), NULL);
     wf_value *turned = wf_reshape(g, wf_permute(g, wf_reshape(g, u, 2, D(2, 2)), D(1, 0)), 1, D(4));
     wf_accumulate(g, u, wf_reshape(g, turned, 2, D(2, 2)), NULL);
-    wf_assign(g, s, s, NULL); /* itself */
-    /* rows in another order, which kernels could read in place, but for what they overwrite */
+    wf_assign(g, s, s, NULL); /* assigns itself */
+    /* kernels could read permuted rows in place, but the update overwrites them */
     wf_value *t = wf_state(g, "t", WF_F32, 3, D(2, 2, 2));
     wf_assign(g, t, wf_permute(g, t, D(1, 0, 2)), NULL);
-    wf_value *pool = wf_state(g, "pool", WF_F32, 4, D(2, 2, 1, 1)); /* its pages exchanged */
+    wf_value *pool = wf_state(g, "pool", WF_F32, 4, D(2, 2, 1, 1)); /* exchanges its pages */
     wf_value *start = wf_mul(g, wf_iota(g, 1, D(2), 0), wf_fill(g, WF_I32, 0, NULL, 4));
     wf_value *table = wf_sub(g, wf_fill(g, WF_I32, 2, D(1, 2), 1), wf_iota(g, 2, D(1, 2), 1));
     wf_kv_append(g, pool, wf_reshape(g, pool, 3, D(4, 1, 1)), start, wf_iota(g, 1, D(4), 0), table);
@@ -265,7 +266,7 @@ static void test_update_by_own_view(void **state)
     with_both(*state, update_by_own_view);
 }
 
-/* adamw whose gradient is one of the states that it changes: as they were before. */
+/* AdamW whose gradient is one of the states that it updates reads the old values. */
 static void test_update_by_own_state(void **state)
 {
     wf_ctx *ctx = *state;
@@ -293,7 +294,7 @@ static void test_update_by_own_state(void **state)
     }
 }
 
-/* Each reader sees the version that it names, also through views and several updates in a row. */
+/* Each reader sees the version that it names, also through views and after several updates. */
 static void versions(wt_run *r)
 {
     wf_graph *g = wt_graph(r->ctx);
@@ -301,7 +302,8 @@ static void versions(wt_run *r)
     wf_output(g, "0", wf_scale(g, before, 1));
     w = wf_accumulate(g, w, wf_fill(g, WF_F32, 2, D(2, 2), 1), NULL);
     wf_output(g, "1", wf_scale(g, wf_permute(g, w, D(1, 0)), 1));
-    wf_value *kept = wf_scale(g, wf_slice(g, w, 0, 1, 2), 1); /* of version 1, used after 3 */
+    /* of version 1, read after version 3 */
+    wf_value *kept = wf_scale(g, wf_slice(g, w, 0, 1, 2), 1);
     w = wf_accumulate(g, w, w, NULL);
     w = wf_accumulate(g, w, wf_slice(g, wf_concat(g, (wf_value *[]){w, w}, 2, 0), 0, 1, 3), NULL);
     wf_output(g, "3", w);
@@ -323,7 +325,7 @@ static void test_versions(void **state)
     with_both(*state, versions);
 }
 
-/* apply == 0 leaves every bit, a NaN's payload included. */
+/* apply == 0 keeps every bit, including a NaN's payload. */
 static void test_predicated_updates(void **state)
 {
     wf_ctx *ctx = *state;
@@ -354,7 +356,7 @@ static void test_predicated_updates(void **state)
     wt_close(&r);
 }
 
-/* ---- Odd data ---- */
+/* ---- Empty and invalid data ---- */
 
 static void empty_values(wt_run *r)
 {
@@ -363,7 +365,7 @@ static void empty_values(wt_run *r)
     wf_value *w = wf_state(g, "w", WF_F32, 2, D(2, 3)), *grad;
     wf_value *y = wf_permute(g, wf_slice(g, wf_add(g, x, s), 1, 1, 3), D(1, 0)); /* [2, 0] */
     wf_output(g, "sum", wf_sum(g, y, 2, false));
-    wf_output(g, "product", wf_matmul(g, x, x, true, false)); /* [3, 3] over no rows */
+    wf_output(g, "product", wf_matmul(g, x, x, true, false)); /* [3, 3], summed over zero rows */
     wf_output(g, "linear", wf_linear(g, x, w, NULL));
     wf_output(g, "padded", wf_pad(g, x, 0, 1, 0));
     wf_output(g, "flat", wf_reshape(g, y, 1, D(-1)));
@@ -390,7 +392,7 @@ static void test_empty_values(void **state)
     with_both(*state, empty_values);
 }
 
-/* No tokens at all: the loss is 0 / 0, the gradients are 0, and no parameter becomes NaN. */
+/* With zero tokens the loss is NaN, the gradients are 0, and no parameter becomes NaN. */
 static void test_an_empty_batch(void **state)
 {
     wf_ctx *ctx = *state;
@@ -415,7 +417,7 @@ static void test_an_empty_batch(void **state)
     wt_close(&r);
 }
 
-/* Ids out of range fail the run, in a sentence; the next run is as if nothing had been. */
+/* An id out of range fails the run with a message. The next run is not affected. */
 static void test_failing_runs(void **state)
 {
     wf_ctx *ctx = *state;
@@ -438,7 +440,7 @@ static void test_failing_runs(void **state)
     wf_run_stats stats;
     wf_exec_stats(r.exec, &stats);
     assert_int_equal(stats.runs, 0);
-    wt_expect_state(&r, "table", F(0, 0, 0, 0, 0, 0), 6); /* what came after it did not run */
+    wt_expect_state(&r, "table", F(0, 0, 0, 0, 0, 0), 6); /* later steps did not run */
     wt_write(&r, "ids", (int32_t[]){2, 0}, 8);
     wt_run_once(&r);
     wt_run_once(&r);
@@ -452,9 +454,9 @@ static void test_failing_runs(void **state)
     wt_close(&r);
 }
 
-/* ---- Repeatable runs ---- */
+/* ---- Reproducible runs ---- */
 
-/* Norms, a softmax and their gradients over many rows, so that all of them use several threads. */
+/* Norms, a softmax and their gradients over enough rows for several threads. */
 static wf_value *wide(wf_graph *g)
 {
     wf_value *key = wf_fill(g, WF_I32, 1, D(3), 7), *grad[2];
@@ -479,7 +481,7 @@ static void hash_floats(uint64_t *hash, const float *x, int64_t n)
     }
 }
 
-/* Two steps of training; everything that comes out, hashed. */
+/* Runs two training steps and returns a hash of all outputs and states. */
 static uint64_t train(wf_ctx *ctx, const char *device, const wt_sizes *size)
 {
     wt_run r = wt_open(ctx, device);

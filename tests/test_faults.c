@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_faults.c - memory running out: every allocation of every stage fails in turn, from opening a
- * device to expanding a graph. The stage must then say so, leave nothing behind, and what it worked
- * on must be as good as before.
+ * test_faults.c - fails every allocation of every stage in turn, from opening a device to expanding
+ * a graph. The stage must then return WF_ERR_MEMORY, leak nothing, and leave its inputs usable.
  *
- * Nodes live in large chunks, so a failing allocation alone would hit few of them. Tests of
- * builders and rules therefore begin with a chunk that has some room left, and try all amounts.
+ * Nodes are allocated from large chunks, so failing allocations alone would hit few of them. Tests
+ * of builders and rules therefore start with a partly filled chunk, and try all amounts of room.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,12 +21,12 @@
 
 #define D(...) ((int64_t[]){__VA_ARGS__})
 
-/* ---- Failing one allocation after the other ---- */
+/* ---- Failing each allocation in turn ---- */
 
-/* Does something and undoes it, so that the context has as many blocks as before. */
+/* Does something and undoes it: the context has as many blocks afterwards as before. */
 typedef wf_status stage_fn(wf_ctx *ctx, void *arg);
 
-/* Runs fn with its nth allocation failing. Says whether fn came that far. */
+/* Runs fn and fails its nth allocation. Returns whether fn made that many. */
 static bool fails_at(wf_ctx *ctx, uint64_t nth, stage_fn *fn, void *arg)
 {
     uint64_t blocks = wt_live_blocks(ctx);
@@ -46,7 +45,7 @@ static bool fails_at(wf_ctx *ctx, uint64_t nth, stage_fn *fn, void *arg)
     return reached;
 }
 
-/* All of them. Returns how many there were. */
+/* Fails each allocation of fn in turn. Returns how many there are. */
 static int sweep(wf_ctx *ctx, stage_fn *fn, void *arg)
 {
     uint64_t nth = 1;
@@ -126,12 +125,12 @@ static void test_devices_and_calls(void **state)
 
 /* ---- Building ---- */
 
-#define STEP 128 /* of the room: less than a node takes */
+#define STEP 128 /* increment of the room, in bytes: smaller than a node */
 
-/* Leaves this many bytes in the chunk that the arena is filling. */
+/* Leaves this many bytes in the arena's current chunk. */
 static void leave_room(wf_ctx *ctx, wf_arena *arena, size_t room)
 {
-    const size_t chunk = WF_ARENA_CHUNK - 32, piece = 1024; /* 32 for the head of a chunk */
+    const size_t chunk = WF_ARENA_CHUNK - 32, piece = 1024; /* 32: header of a chunk */
     wf_mem_stats before, now;
     wf_ctx_mem_stats(ctx, &before);
     do {
@@ -148,7 +147,7 @@ static void leave_room(wf_ctx *ctx, wf_arena *arena, size_t room)
     assert_int_equal(before.calls, now.calls);
 }
 
-/* A graph that remembers that memory ran out takes nothing more. */
+/* A graph that failed to allocate refuses further nodes. */
 static wf_status check_built(wf_ctx *ctx, wf_graph *g)
 {
     wf_status status = wf_graph_status(g);
@@ -164,7 +163,7 @@ static wf_status check_built(wf_ctx *ctx, wf_graph *g)
     return status;
 }
 
-/* Makes a model, its gradients and its updates in a graph with some room. */
+/* Builds a model, its gradients and its updates in a graph with some room. */
 static wf_status build_model(wf_ctx *ctx, void *arg)
 {
     uint64_t nth = ctx->fail_in_calls;
@@ -186,7 +185,7 @@ static wf_status build_model(wf_ctx *ctx, void *arg)
     return status;
 }
 
-/* Names an input as output: a copy node, a place in a list and the name itself. */
+/* Names an input as output, which needs a copy node, a list entry and the name. */
 static wf_status name_output(wf_ctx *ctx, void *arg)
 {
     uint64_t nth = ctx->fail_in_calls;
@@ -214,7 +213,7 @@ static void test_building(void **state)
     assert_true(points > 1000);
 }
 
-/* Only wf_grad runs short. */
+/* Only wf_grad runs out of memory. */
 static wf_status build_gradient(wf_ctx *ctx, void *arg)
 {
     uint64_t nth = ctx->fail_in_calls;
@@ -245,11 +244,11 @@ static void test_gradients(void **state)
 /* ---- Expansion ---- */
 
 typedef struct {
-    const wf_node *node; /* to be expanded */
+    const wf_node *node; /* node to expand */
     size_t room;
 } rule_job;
 
-/* One expansion in a graph of its own, on operands like the node's. */
+/* Expands one node in a new graph, on operands like the node's. */
 static wf_status expand_one(wf_ctx *ctx, void *arg)
 {
     const rule_job *job = arg;
@@ -276,7 +275,7 @@ static wf_status expand_one(wf_ctx *ctx, void *arg)
     return status;
 }
 
-/* What wt_train has not: every other op with an expansion, and both kinds of attention. */
+/* Builds every op with an expansion that wt_train lacks, and both kinds of attention. */
 static void build_rest(wf_graph *g)
 {
     static const char *const unary[] = {"neg", "gelu_erf", "silu", "relu", "relu2"};
@@ -301,7 +300,7 @@ static void build_rest(wf_graph *g)
     wt_merged(g, wf_slice(g, wf_reshape(g, x, 2, D(4, 4)), 1, 0, 2));
 }
 
-/* What no builder makes. */
+/* Builds the fused ops, which have no builder function. */
 static void build_fused(wf_graph *g)
 {
     wf_attr_norm norm = {.eps = 1e-5};
@@ -319,7 +318,7 @@ static void build_fused(wf_graph *g)
     wf_node_add(g, WF_OP_linear_grad_weight, NULL, NULL, in, 2);
 }
 
-/* The expansion of every op, with memory running out at each of its nodes. */
+/* Runs the expansion of every op out of memory at each of its nodes. */
 static void test_expansion_rules(void **state)
 {
     wf_ctx *ctx = *state;
@@ -336,7 +335,7 @@ static void test_expansion_rules(void **state)
     for (int i = 0; i < g->node_count; i++) {
         const wf_node *n = g->nodes[i];
         rule_job job = {.node = n};
-        /* one of each, but linear with and without bias and both kinds of attention */
+        /* one of each op, but linear with and without bias, and both kinds of attention */
         bool known = seen[n->op] && !(n->op == WF_OP_linear && n->nin == 3) && n->nin != 7;
         seen[n->op] = true;
         if (known || wf_op_is_core(n->op))
@@ -363,7 +362,7 @@ static wf_status expand_graph(wf_ctx *ctx, void *arg)
     return status;
 }
 
-/* The pass itself, on a graph that takes several rounds. */
+/* Tests the pass on a graph that takes several rounds. */
 static void test_expansion(void **state)
 {
     wf_ctx *ctx = *state;
@@ -398,7 +397,7 @@ static wf_status compile(wf_ctx *ctx, void *arg)
     return status;
 }
 
-/* A whole life in a session of its own. */
+/* Compiles and frees in a new session. */
 static wf_status compile_anew(wf_ctx *ctx, void *arg)
 {
     const call_job *job = arg;
@@ -410,7 +409,7 @@ static wf_status compile_anew(wf_ctx *ctx, void *arg)
     return status;
 }
 
-/* step 0: without training. */
+/* Returns the loss after a run. step 0: the graph has no training step. */
 static float loss_of(wf_ctx *ctx, wf_session *session, wf_graph *g, const wt_model *m, int32_t step)
 {
     wf_exec *exec;
@@ -423,7 +422,7 @@ static float loss_of(wf_ctx *ctx, wf_session *session, wf_graph *g, const wt_mod
     wt_ok(ctx, wf_exec_run(exec));
     wt_ok(ctx, wf_exec_read(exec, "loss", &loss, sizeof loss));
     wf_ctx_mem_stats(ctx, &after);
-    assert_int_equal(after.calls, before.calls); /* there is nothing here that could fail */
+    assert_int_equal(after.calls, before.calls); /* running allocates nothing, so it cannot fail */
     wf_exec_free(exec);
     return loss;
 }
@@ -436,9 +435,9 @@ static void test_compiling(void **state)
     wt_model m;
     wt_ok(ctx, wf_graph_new(ctx, &job.g));
     wt_forward(job.g, &wt_tiny, &m);
-    int points = sweep(ctx, compile_anew, &job); /* with states to be made */
+    int points = sweep(ctx, compile_anew, &job); /* creates the states */
     float before = loss_of(ctx, r.session, job.g, &m, 0);
-    points += sweep(ctx, compile, &(compile_job){r.session, job.g}); /* with those that are there */
+    points += sweep(ctx, compile, &(compile_job){r.session, job.g}); /* uses existing states */
     assert_true(before == loss_of(ctx, r.session, job.g, &m, 0));
     wt_train(job.g, &m);
     points += sweep(ctx, compile_anew, &job);
@@ -449,7 +448,8 @@ static void test_compiling(void **state)
     assert_true(points > 300);
 }
 
-/* Names that fill a chunk move its end over everything that a plan and an executable keep. */
+/* Long input names shift the end of a chunk through everything that a plan and an executable
+ * allocate. */
 static void test_compiling_with_long_names(void **state)
 {
     wf_ctx *ctx = *state;
@@ -467,7 +467,8 @@ static void test_compiling_with_long_names(void **state)
         }
         for (int i = 0; i < 4; i++)
             wf_output(job.g, (char[]){(char)('a' + i), 0}, wf_softmax(job.g, in[i]));
-        wt_ok(ctx, compile(ctx, &job)); /* what it allocates for the session stays there */
+        /* allocations for the session remain, so make them before the sweep */
+        wt_ok(ctx, compile(ctx, &job));
         points += sweep(ctx, compile, &job);
         wf_graph_free(job.g);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_fold.c - the fold pass: rules that keep every bit, the same thing computed once, what becomes of
- * handles, and large graphs.
+ * test_fold.c - the fold pass: rules that keep every bit, common subexpressions, handles to folded
+ * values, and large graphs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ BUILD(copy_state, use(g, wf_copy(g, S(g))))
 BUILD(copy_output, wf_copy(g, X(g)))
 BUILD(scale_one, use(g, wf_scale(g, X(g), 1)))
 BUILD(scale_near_one, use(g, wf_scale(g, X(g), 1 + 1e-6)))
-BUILD(scale_almost, use(g, wf_scale(g, X(g), 1 + 1e-12))) /* 1 in f32 */
+BUILD(scale_almost, use(g, wf_scale(g, X(g), 1 + 1e-12))) /* rounds to 1 in f32 */
 BUILD(add_minus_zero, use(g, wf_add(g, X(g), scalar(g, -0.0))))
 BUILD(minus_zero_add, use(g, wf_add(g, scalar(g, -0.0), X(g))))
 BUILD(add_zero, use(g, wf_add(g, X(g), scalar(g, 0))))
@@ -99,7 +99,7 @@ BUILD(fill_moved,
 BUILD(fill_cast, wf_add(g, X(g), wf_cast(g, wf_fill(g, WF_BF16, 0, NULL, 0.1), WF_F32)))
 BUILD(fill_cast_i32, wf_cast(g, wf_fill(g, WF_F32, 1, D(3), -7.9), WF_I32))
 BUILD(fill_cast_u8, wf_cast(g, wf_fill(g, WF_F16, 1, D(3), 1e9), WF_U8))
-BUILD(fill_scaled, wf_scale(g, wf_fill(g, WF_F32, 1, D(3), 0.1), 0.9)) /* rounds the factor, too */
+BUILD(fill_scaled, wf_scale(g, wf_fill(g, WF_F32, 1, D(3), 0.1), 0.9)) /* also rounds the factor */
 BUILD(fill_scaled_f16, wf_add(g, wf_input(g, "x", WF_F16, 1, D(8)),
                               wf_scale(g, wf_fill(g, WF_F16, 0, NULL, 0.1), 0.7)))
 BUILD(pad_none, use(g, wf_pad(g, X(g), 0, 0, 0)))
@@ -122,7 +122,7 @@ static wf_value *concat_two(wf_graph *g)
     return use(g, wf_concat(g, (wf_value *[]){x, x}, 2, 1));
 }
 
-/* The gradient of cutting x [4, 6] into slices: parts [begin, end) of axis 1, added up. */
+/* The gradient of slicing x [4, 6] on axis 1: a padded part [begin, end), to be added up. */
 static wf_value *cut_pad(wf_graph *g, wf_value *x, int64_t begin, int64_t end)
 {
     return wf_pad(g, wf_exp(g, wf_slice(g, x, 1, begin, end)), 1, begin, 6 - end);
@@ -167,7 +167,7 @@ static wf_value *pads_and_more(wf_graph *g)
     wf_value *x = X(g);
     return use(g, wf_add(g, wf_add(g, cut_pad(g, x, 0, 3), x), cut_pad(g, x, 3, 6)));
 }
-/* Reading the state where the sum stands would be too late. */
+/* Must not fold: reading the state at the sum would be after its update. */
 static wf_value *pads_kept(wf_graph *g)
 {
     wf_value *s = S(g), *a = wf_pad(g, wf_slice(g, s, 1, 0, 3), 1, 0, 3), *more = use(g, s);
@@ -175,7 +175,7 @@ static wf_value *pads_kept(wf_graph *g)
     return use(g, wf_add(g, a, cut_pad(g, X(g), 3, 6)));
 }
 
-/* A copy that keeps what the state was; its reader comes after the update. */
+/* The copy must stay: its reader comes after the update of the state. */
 static wf_value *copy_kept(wf_graph *g)
 {
     wf_value *s = S(g), *was = wf_copy(g, s), *more = use(g, s);
@@ -201,7 +201,8 @@ static wf_value *copy_for_update(wf_graph *g) /* the update itself reads the cop
     wf_assign(g, s, wf_copy(g, s), NULL);
     return y;
 }
-/* Two steps that are fine alone: y is the cast, the cast is the state; not after the update. */
+/* Each step alone may fold (y is the cast, the cast is the state), but together they would read the
+ * state after its update. */
 static wf_value *chain_to_state(wf_graph *g)
 {
     wf_value *s = S(g), *was = op(g, "cast", "type=f32", s), *y = wf_sub(g, was, scalar(g, 0));
@@ -214,7 +215,7 @@ static wf_value *cast_past_update(wf_graph *g)
     wf_assign(g, s, wf_input(g, "x", WF_BF16, 1, D(6)), NULL);
     return use(g, wf_cast(g, wide, WF_F16));
 }
-static wf_value *sum_kept(wf_graph *g) /* would become a view of a state that is updated */
+static wf_value *sum_kept(wf_graph *g) /* would become a view of an updated state */
 {
     wf_value *s = wf_state(g, "s", WF_F32, 2, D(4, 1)), *sum = wf_sum(g, s, 2, false);
     wf_assign(g, s, wf_input(g, "x", WF_F32, 2, D(4, 1)), NULL);
@@ -309,7 +310,7 @@ static void test_exact(void **state)
     fold_check(*state, exact_cases, COUNT(exact_cases));
 }
 
-/* ---- The same thing twice ---- */
+/* ---- Common subexpressions ---- */
 
 static wf_value *same_chain(wf_graph *g)
 {
@@ -327,7 +328,7 @@ static wf_value *other_attr(wf_graph *g)
     wf_value *x = X(g);
     return wf_sub(g, wf_scale(g, x, 2), wf_scale(g, x, 3));
 }
-static wf_value *other_zero(wf_graph *g) /* fills of 0 and -0 */
+static wf_value *other_zero(wf_graph *g) /* fills of 0 and of -0 */
 {
     wf_value *x = X(g);
     return wf_sub(g, wf_maximum(g, x, scalar(g, 0)), wf_maximum(g, scalar(g, -0.0), x));
@@ -396,12 +397,12 @@ static void test_handles(void **state)
     assert_true(wf_graph_has(g, s) && wf_graph_has(g, y) && wf_graph_has(g, loss));
     assert_int_equal(z->node->in[0]->node->op, WF_OP_silu);
 
-    /* With respect to a state, an input and a value that was not touched. */
+    /* With respect to a state, an input and an unchanged value. */
     wt_ok(*state, wf_grad(g, loss, (wf_value *[]){w, x, p}, 3, grads));
     wt_ok(*state, wf_output(g, "dw", grads[0]));
     wt_ok(*state, wf_output(g, "dx", grads[1]));
     wt_ok(*state, wf_output(g, "dp", grads[2]));
-    wt_ok(*state, wf_output(g, "y", y)); /* of one that was replaced: it is still there */
+    wt_ok(*state, wf_output(g, "y", y)); /* a replaced value is still in the graph */
     wf_value *old_loss = wf_sum(g, y, 1, false), *dy;
     wt_ok(*state, wf_grad(g, old_loss, &w, 1, &dy));
     wt_ok(*state, wf_output(g, "dy", dy));
@@ -426,7 +427,7 @@ static void test_handles(void **state)
     wf_graph_free(g);
 }
 
-/* A gradient that would silently be another one is refused. */
+/* wf_grad refuses a value that was folded away: its gradient would silently be another one. */
 static void test_folded_away(void **state)
 {
     for (int i = 0; i < 3; i++) {
@@ -440,7 +441,7 @@ static void test_folded_away(void **state)
                  "was folded away");
         wf_graph_free(g);
     }
-    for (int i = 0; i < 64; i += 21) { /* within a row of views of any length */
+    for (int i = 0; i < 64; i += 21) { /* inside a chain of views */
         wf_graph *g = wt_graph(*state);
         wf_value *v = wf_exp(g, X(g)), *views[64], *grad;
         for (int k = 0; k < 64; k++)
@@ -475,7 +476,7 @@ static void test_large(void **state)
             case 0: v = wf_reshape(g, v, 2, i % 2 ? D(4, 6) : D(3, 8)); break;
             case 1: v = wf_scale(g, v, 1.0001); break;
             case 2: v = i % 2 ? wf_sub(g, v, scalar(g, 0)) : wf_exp(g, wf_copy(g, v)); break;
-            default: /* the same, over and over, and all of one value */
+            default: /* many equal nodes, all of one value */
                 sum = sum ? wf_sub(g, wf_exp(g, x), sum) : x;
             }
         wt_ok(*state, wf_output(g, "y", use(g, sum ? sum : v)));
@@ -485,7 +486,7 @@ static void test_large(void **state)
         int dropped;
         wt_ok(*state, wf_graph_prune(g, &dropped));
         print_message("  %d nodes left, %.3f s\n", g->node_count, took);
-        assert_true(took < 5); /* of a machine that is busy, under sanitizers */
+        assert_true(took < 5); /* CPU seconds; generous, for a busy machine with sanitizers */
         wf_graph_free(g);
     }
 }

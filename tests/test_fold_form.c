@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_fold_form.c - the fold pass: rules that form larger ops, whole models, training graphs, and memory
- * running out in the middle of it.
+ * test_fold_form.c - the fold pass: rules that form larger ops, whole models, training graphs, and
+ * failing allocations.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,8 +64,7 @@ static wf_value *glu_shared(wf_graph *g)
     wf_value *a = wf_silu(g, X(g));
     return wf_add(g, wf_mul(g, a, H(g, "up")), a);
 }
-static wf_value *glu_updated(
-    wf_graph *g) /* the gate is a state that is updated before the product */
+static wf_value *glu_updated(wf_graph *g) /* updates the gate before the multiply */
 {
     wf_value *s = S(g), *a = wf_silu(g, s);
     wf_assign(g, s, X(g), NULL);
@@ -105,7 +104,7 @@ static wf_value *bias_updated(wf_graph *g)
     return use(g, wf_add(g, y, bias(g)));
 }
 
-/* x with two of its rows, one of them twice, added to something that starts as `fill`. */
+/* Adds rows of x to a tensor filled with `fill`; the indices repeat. */
 static wf_value *scattered(wf_graph *g, wf_value *x, double fill)
 {
     wf_value *rows = wf_cast(g, wf_iota(g, 1, D(4), 0), WF_F32);
@@ -148,19 +147,19 @@ BUILD(rms_norm, use(g, rms(g, X(g), 2, 1e-3)))
 BUILD(rms_norm_gain, use(g, wf_mul(g, rms(g, X(g), 2, 1e-3), V(g, "gamma"))))
 BUILD(rms_norm_columns, use(g, rms(g, X(g), 1, 1e-3)))
 BUILD(rms_norm_negative, use(g, rms(g, X(g), 2, -1e-9)))
-static wf_value *rms_norm_sqrt(wf_graph *g) /* x / sqrt(sum(x^2) / C + eps), the sum reshaped */
+static wf_value *rms_norm_sqrt(wf_graph *g) /* x / sqrt(sum(x^2) / C + eps), with a reshaped sum */
 {
     wf_value *x = X(g), *sum = wf_sum(g, wf_mul(g, x, x), 2, false);
     wf_value *m = wf_div(g, wf_reshape(g, sum, 2, D(4, 1)), scalar(g, 6));
     return use(g, wf_div(g, x, wf_sqrt(g, wf_add(g, scalar(g, 1e-3), m))));
 }
-static wf_value *rms_norm_turned(wf_graph *g) /* means of columns, used for rows */
+static wf_value *rms_norm_turned(wf_graph *g) /* means over columns, applied to rows */
 {
     wf_value *x = wf_input(g, "x", WF_F32, 2, D(4, 4));
     wf_value *m = wf_reshape(g, wf_reduce(g, "mean", wf_mul(g, x, x), 1, false), 2, D(4, 1));
     return use(g, wf_mul(g, x, wf_rsqrt(g, wf_add(g, m, scalar(g, 1e-3)))));
 }
-static wf_value *rms_norm_wrong(wf_graph *g) /* not the mean */
+static wf_value *rms_norm_wrong(wf_graph *g) /* divides by 5 instead of 6 */
 {
     wf_value *x = X(g), *m = wf_scale(g, wf_sum(g, wf_mul(g, x, x), 2, true), 1.0 / 5);
     return use(g, wf_mul(g, x, wf_rsqrt(g, wf_add(g, m, scalar(g, 1e-3)))));
@@ -171,7 +170,7 @@ static wf_value *rms_norm_shared(wf_graph *g)
     wf_value *r = wf_rsqrt(g, wf_add(g, m, scalar(g, 1e-3)));
     return wf_add(g, wf_mul(g, x, r), r);
 }
-static wf_value *rms_norm_mixed(wf_graph *g) /* products with something else */
+static wf_value *rms_norm_mixed(wf_graph *g) /* multiplies by another tensor */
 {
     wf_value *x = wf_exp(g, X(g)), *y = wf_exp(g, H(g, "y"));
     wf_value *m = wf_reduce(g, "mean", wf_mul(g, x, y), 2, true);
@@ -262,7 +261,7 @@ static wf_value *heads(wf_graph *g, const char *name, int rank, int64_t h, int64
     return wf_input(g, name, WF_F32, rank, shape + (4 - rank));
 }
 
-/* [5, 5]: column <= row */
+/* Returns the mask [5, 5]: column <= row. */
 static wf_value *lower(wf_graph *g)
 {
     return wf_le(g, wf_iota(g, 1, D(5), 0), wf_reshape(g, wf_iota(g, 1, D(5), 0), 2, D(5, 1)));
@@ -312,7 +311,8 @@ BUILD(attend_crossed,
                                                true)),
                        wf_input(g, "v", WF_F32, 4, D(2, 3, 7, 4)), false, false)))
 
-static wf_value *repeated(wf_graph *g, wf_value *x, int64_t times) /* [B, Hk, T, D] */
+/* Repeats the heads of x [B, Hk, T, D]. */
+static wf_value *repeated(wf_graph *g, wf_value *x, int64_t times)
 {
     const int64_t *d = x->shape.d;
     x = wf_reshape(g, x, 5, D(d[0], d[1], 1, d[2], d[3]));
@@ -324,8 +324,7 @@ BUILD(attend_grouped,
       use(g, attend(g, heads(g, "q", 4, 6, 4), repeated(g, heads(g, "k", 4, 2, 4), 3),
                     repeated(g, heads(g, "v", 4, 2, 4), 3), 0.5, WHERE_LE)))
 
-static wf_value *attend_updated(
-    wf_graph *g) /* q is a state that is updated before the last product */
+static wf_value *attend_updated(wf_graph *g) /* updates q before the last matmul */
 {
     wf_value *q = wf_state(g, "q", WF_F32, 4, D(2, 3, 5, 4));
     wf_value *p = wf_softmax(g, wf_matmul(g, q, heads(g, "k", 4, 3, 4), false, true));
@@ -357,7 +356,7 @@ static void test_attention(void **state)
     fold_check(*state, attention_cases, COUNT(attention_cases));
 }
 
-/* Heads that were split and moved to the front: what remains are reshapes. */
+/* With heads split and moved to the front, no permute remains after folding. */
 static void test_attention_views(void **state)
 {
     wf_graph *g = wt_graph(*state);
@@ -388,7 +387,7 @@ static bool keep_some(const wf_node *n, void *user)
            n->op != WF_OP_glu && n->op != WF_OP_silu && n->op != WF_OP_mean;
 }
 
-/* Norms, products and gates written out: folding brings all of them back. */
+/* Expands norms, linears and gates into primitive ops; folding restores all of them. */
 static void test_models(void **state)
 {
     static const wf_op ops[] = {WF_OP_layer_norm, WF_OP_rms_norm, WF_OP_linear, WF_OP_glu,
@@ -414,7 +413,8 @@ static void test_models(void **state)
     }
 }
 
-/* A block of GPT-2, or of Llama but for its rotation, on 2 sequences of 5, in primitive ops. */
+/* Builds a block of GPT-2, or of Llama without RoPE, from primitive ops, for 2 sequences of 5
+ * tokens. */
 static wf_value *block(wf_graph *g, bool llama)
 {
     const int64_t C = 12;
@@ -477,7 +477,8 @@ static void test_blocks(void **state)
 
 /* ---- Training graphs ---- */
 
-/* After the gradient: what it reads stays, new nodes are on its side, and steps come out the same. */
+/* Folds after wf_grad: values that the gradient reads stay, and training steps give the same
+ * result. */
 static void test_training(void **state)
 {
     wf_graph *g[2];
@@ -521,7 +522,7 @@ static void test_training(void **state)
     wt_close(&r[1]);
 }
 
-/* What is made for a node of the gradient belongs to it. */
+/* A node that replaces a node of the gradient is marked as backward. */
 static void test_backward_flag(void **state)
 {
     wf_graph *g = wt_graph(*state);
@@ -546,7 +547,7 @@ static void test_backward_flag(void **state)
     wf_graph_free(g);
 }
 
-/* ---- Memory running out ---- */
+/* ---- Failing allocations ---- */
 
 static void test_faults(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_folder.c - Hugging Face folders: what is read from where, what is refused; and that each path a user
- * may give by mistake has a sentence that says what to do.
+ * test_folder.c - Hugging Face folders: files that are read, folders that are refused, and messages
+ * that explain what to do for each wrong path a user may give.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 #include "scratch.h"
 #include "support.h"
 
-/* One tensor of one byte. */
+/* Writes a file with one tensor of one byte. */
 static void put_weights(wt_scratch *s, const char *name, const char *tensor)
 {
     char bytes[256];
@@ -55,7 +55,7 @@ static void refused(wf_ctx *ctx, wt_scratch *s, wf_status status, const char *pa
     assert_null(f);
 }
 
-/* ---- What is read ---- */
+/* ---- Reading ---- */
 
 static void reads(void **state)
 {
@@ -195,7 +195,7 @@ static void refuses(void **state)
     wt_scratch_remove(&s);
 }
 
-/* ---- What a path is ---- */
+/* ---- Format detection ---- */
 
 static void detected(wf_ctx *ctx, const char *path, wf_format_kind wanted)
 {
@@ -256,7 +256,7 @@ static void detects(void **state)
     wt_scratch_remove(&s);
 }
 
-/* ---- Damage ---- */
+/* ---- Failing allocations ---- */
 
 static void out_of_memory(void **state)
 {

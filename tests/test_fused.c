@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_fused.c - fused forms give, bit for bit, what the separate ops give: for random shapes,
- * types and views, whichever outputs are read, on one thread and on two. Those of gradients round where
- * the separate ops would in f32, and then once.
+ * test_fused.c - fused ops have the bits of the separate ops for random shapes, types and views,
+ * whichever outputs are read, on one thread and on two. Fused gradients compute the separate ops in
+ * f32 and round once.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,12 +23,12 @@
 #define MAX_OPERANDS 6
 #define MAX_RESULTS 4
 
-/* A graph with a fused node beside the nodes that it stands for, and the numbers that go in. */
+/* A graph with a fused node and the nodes that it replaces, and their input data. */
 typedef struct {
     wf_ctx *ctx;
     wf_graph *g;
     wf_rng rng;
-    float scale; /* of the numbers: now and then so large that sums overflow f16 */
+    float scale; /* of the data; sometimes so large that sums overflow f16 */
     struct {
         void *bytes;
         size_t size;
@@ -73,17 +73,17 @@ static wf_value *input(pair *p, wf_type type, const wf_dims *shape)
     return wf_input(p->g, name, type, (int)shape->n, shape->d);
 }
 
-/* An operand of this shape: an input, or a strided view of one. */
+/* Returns an operand of this shape: an input, or a strided view of one. */
 static wf_value *operand(pair *p, wf_type type, wf_dims shape)
 {
     wf_dims whole = shape;
     int axis = (int)draw(p, shape.n);
     int64_t before = draw(p, 3), order[WF_MAX_RANK] = {1, 0, 2};
     switch (draw(p, 3)) {
-    case 0: /* cut out */
+    case 0: /* sliced */
         whole.d[axis] += before + 1;
         return wf_slice(p->g, input(p, type, &whole), axis, before, before + shape.d[axis]);
-    case 1: /* turned, the last axis staying as it is */
+    case 1: /* permuted, except for the last axis */
         if (shape.n < 3)
             break;
         whole.d[0] = shape.d[1];
@@ -94,7 +94,7 @@ static wf_value *operand(pair *p, wf_type type, wf_dims shape)
     return input(p, type, &shape);
 }
 
-/* Up to two leading axes and a last one. */
+/* Draws up to two leading axes, before a given last one. */
 static wf_dims draw_rows(pair *p, int64_t last)
 {
     wf_dims shape = {draw(p, 4), {0}};
@@ -163,13 +163,13 @@ static wf_value *f32(pair *p, wf_value *x)
     return wf_cast(p->g, x, WF_F32);
 }
 
-/* The rows of x, as its type has them, added up in f32. */
+/* Returns the sum of x's rows, in f32. */
 static wf_value *rows_added(pair *p, wf_value *x)
 {
     return wf_reduce(p->g, "sum", f32(p, wf_flatten_rows(p->g, x)), WF_AXIS(0), false);
 }
 
-/* The statistics are any numbers. */
+/* The statistics are random values. */
 static void make_residual_grad(pair *p, bool centered)
 {
     int64_t length = ONE_OF(p, 1, 2, 7, 33, 64, 259);
@@ -212,7 +212,7 @@ static void make_residual_layer_norm_grad(pair *p)
     make_residual_grad(p, true);
 }
 
-/* Products of bf16 may go another way than those of f32, with other bits. */
+/* Leaves out bf16: its matmul may use another kernel than f32, with other bits. */
 static wf_type draw_product_type(pair *p)
 {
     return (wf_type)ONE_OF(p, WF_F32, WF_F16);
@@ -247,7 +247,7 @@ static void make_linear_grad_weight(pair *p)
 
 /* ---- Comparing ---- */
 
-/* Output "p0" or the like: must have the bits in *want, and sets it when it comes first. */
+/* Expects an output such as "p0" to have the bits in *want; the first call sets *want. */
 static void expect(pair *p, wt_run *r, char kind, int i, void **want)
 {
     char name[16];
@@ -270,8 +270,8 @@ static void expect(pair *p, wt_run *r, char kind, int i, void **want)
     free(got);
 }
 
-/* Runs a graph with the pair's numbers. Outputs in `mask` are read: p0, ... of the separate ops and
- * f0, ... of the fused one. */
+/* Runs a graph on the pair's data and compares the outputs in `mask`: p0, ... of the separate ops
+ * and f0, ... of the fused one. */
 static void run(pair *p, wf_graph *g, const char *device, int64_t mask, void **want)
 {
     wt_run r = wt_open(p->ctx, device);
@@ -309,7 +309,7 @@ static bool is_not(const wf_node *n, void *op)
     return n->op != *(const wf_op *)op;
 }
 
-/* The op and its expansion, some of its outputs read. */
+/* Runs one random case: the fused op and its expansion, with a random subset of outputs. */
 static void one_round(wf_ctx *ctx, void (*make)(pair *), uint64_t stream)
 {
     static const float scales[] = {1, 1, 0.1f, 200};
@@ -376,7 +376,7 @@ static void test_linear_grad_weight(void **state)
         one_round(*state, make_linear_grad_weight, 6000 + i);
 }
 
-/* ---- What is stored ---- */
+/* ---- Memory of unread outputs ---- */
 
 static uint64_t region(wf_ctx *ctx, wf_op op, int output)
 {
@@ -396,7 +396,7 @@ static uint64_t region(wf_ctx *ctx, wf_op op, int output)
     return memory.ports + memory.activations - memory.workspace;
 }
 
-/* Two operands and one result: neither the sum nor the product has any memory. */
+/* Memory for two operands and one result: the sum and the activation's input are not stored. */
 static void test_unread_outputs_are_not_stored(void **state)
 {
     assert_int_equal(region(*state, WF_OP_residual_rms_norm, 1), 3 * 64 * 64 * sizeof(float));
