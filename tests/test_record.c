@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_record.c - what a run leaves behind: the log, the event file (decoded here once more), the drawing. */
+/* test_record.c - the records of a run: the log, the event file (read by a second decoder here),
+ * and the drawing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +46,7 @@ static char *contents(wf_ctx *ctx, const char *path, size_t *bytes)
     return text;
 }
 
-/* The vectors of RFC 3720, B.4. */
+/* The test vectors of RFC 3720, B.4. */
 static void test_crc32c(void **state)
 {
     (void)state;
@@ -95,7 +96,7 @@ static slice cut(slice *s, uint64_t bytes)
     return inner;
 }
 
-/* The next field: its number, and its value in `bits` or in `inner`. 0 at the end. */
+/* Reads the next field into `bits` or `inner`. Returns its number, or 0 at the end. */
 static int next_field(slice *s, uint64_t *bits, slice *inner)
 {
     if (s->at == s->end)
@@ -116,7 +117,7 @@ static bool is_text(slice s, const char *text)
     return (size_t)(s.end - s.at) == strlen(text) && memcmp(s.at, text, strlen(text)) == 0;
 }
 
-/* One line for each value, as "STEP TAG VALUE;". */
+/* Prints each value as "STEP TAG VALUE;". */
 static void print_value(slice s, uint64_t step, char *out)
 {
     slice inner = {0}, tag = {0}, tensor = {0}, data = {0};
@@ -193,7 +194,7 @@ static void decode(wf_ctx *ctx, const char *path, char *out)
     wf_mem_free(ctx, file);
 }
 
-/* The path of the nth event file of the folder. */
+/* Returns the path of the nth event file in the folder. */
 static const char *event_file(wf_ctx *ctx, int nth)
 {
     wf_arena arena;
@@ -274,7 +275,8 @@ static void write_steps(wf_ctx *ctx, int64_t from, int64_t to)
     wf_record_close(r);
 }
 
-/* Steps after the checkpoint are taken back, a line that a crash cut is closed, each start has its own events. */
+/* Resuming removes log lines after the checkpoint, closes a line that a crash truncated, and starts
+ * a new event file. */
 static void test_resume(void **state)
 {
     wf_ctx *ctx = *state;
@@ -299,7 +301,7 @@ static void test_resume(void **state)
     decode(ctx, event_file(ctx, 1), events);
     assert_memory_equal(events, "brain.Event:2;start 5;5 loss ", 29);
 
-    /* So are validations, whether later ones were recorded or not. */
+    /* Validations after the checkpoint are removed too, whether or not later ones were recorded. */
     wf_record *r;
     wt_ok(ctx, wf_record_open(ctx, scratch.folder, 8, &r));
     for (int64_t step = 2; step <= 8; step += 2)
@@ -312,14 +314,15 @@ static void test_resume(void **state)
     assert_int_equal(h.valids[1].step, 4);
     wf_history_free(&h);
 
-    write_steps(ctx, 0, 2); /* anew */
+    write_steps(ctx, 0, 2); /* from the start again */
     wt_ok(ctx, wf_history_read(&h, wt_path(&scratch, WF_RECORD_LOG)));
     assert_int_equal(h.count, 2);
     wf_history_free(&h);
     wt_scratch_remove(&scratch);
 }
 
-/* Files may not grow: the first failure is told, the log keeps whole lines, and goes on when there is room. */
+/* When files cannot grow, the first failure is reported, the log keeps whole lines, and logging
+ * continues once there is room. */
 static void test_full_disk(void **state)
 {
     wf_ctx *ctx = *state;
@@ -371,14 +374,15 @@ static void test_mistakes(void **state)
     assert_null(r);
 }
 
-/* Whatever allocation fails, nothing leaks, and the failure is told. */
+/* Every allocation fails in turn: nothing leaks, and the failure is reported. */
 static void test_memory(void **state)
 {
     wf_ctx *ctx = *state;
     bool reached = true;
     uint64_t blocks = wt_live_blocks(ctx);
     for (uint64_t nth = 1; reached; nth++) {
-        wt_scratch_make(&scratch); /* what is there to be read decides how many there are */
+        /* A new folder each time: existing files change the number of allocations. */
+        wt_scratch_make(&scratch);
         write_steps(ctx, 0, 3);
         wf_record *r = NULL;
         wf_mem_stats stats;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_records.c - records of data files: what each kind becomes, what is learned of it, with {% generation %} as
- * transformers' assistant masks have it; arrays in .json as lines; byte order marks; bad records; and the variables
- * that chat templates see.
+ * test_records.c - records of data files: the text of each kind, the part of it that gets loss
+ * (with {% generation %} as in transformers' assistant masks), arrays in .json, byte order marks,
+ * bad records, and the variables that chat templates see.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,13 +34,14 @@
     "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}" \
     "{{ m.content | trim }}{{ eos_token }}{% endgeneration %}{% else %}{{ m.content }}"   \
     "{% endif %}\n{% endfor %}"
-/* Takes thinking out of earlier answers: what the whole begins with changes, which only marks can do. */
+/* Removes thinking from earlier answers, which changes the prefix of the conversation. Only {%
+ * generation %} marks can handle that. */
 #define FORGETS                                                                           \
     "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}" \
     "{{ m.content if loop.last else m.content.split('|')[-1] }}{% endgeneration %}"       \
     "{% else %}{{ m.content }}{% endif %}{% endfor %}"
 
-/* Writes eos_token behind the last message, as Phi 3's does. */
+/* Writes eos_token after the last message, as Phi 3's template does. */
 #define CLOSES                                                           \
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}" \
     "{% if add_generation_prompt %}<assistant>{% else %}{{ eos_token }}{% endif %}"
@@ -62,7 +63,8 @@ static void close_bench(bench *b)
     wf_tokenizer_free(b->tokenizer);
 }
 
-/* The text of a record with [[ ]] around what is learned, for free(). NULL: it was refused. */
+/* Returns the text of a record with [[ ]] around the parts that get loss, or NULL when the record
+ * was refused. Caller frees. */
 static char *shown(bench *b, const char *template, const char *record)
 {
     wf_arena arena;
@@ -161,7 +163,7 @@ static void test_kinds(void **state)
     close_bench(&b);
 }
 
-/* Only the last message is followed by what closes a conversation. */
+/* Only the last message is followed by the text that closes a conversation. */
 static void test_closed(void **state)
 {
     bench b = open_bench(*state);
@@ -201,7 +203,7 @@ static void test_refused(void **state)
     close_bench(&b);
 }
 
-/* The masks are those of apply_chat_template(return_assistant_tokens_mask=True) with this tokenizer. */
+/* The masks match apply_chat_template(return_assistant_tokens_mask=True) with this tokenizer. */
 static void test_generation(void **state)
 {
     bench b = open_bench(*state);
@@ -209,7 +211,7 @@ static void test_generation(void **state)
            "<user>Hi<assistant>[[Yes" END "]]<user>So<assistant>[[No" END "]]");
     expect(&b, FORGETS, "{\"messages\":[" U("Hi") "," A("t|Yes") "," U("So") "," A("u|No") "]}",
            "<user>Hi<assistant>[[Yes]]<user>So<assistant>[[u|No" END "]]");
-    /* A token that has a byte of the answer counts, at either end. */
+    /* A token with at least one byte of the answer counts, at either end. */
     expect(&b, "a{% generation %} b{% endgeneration %}c", "{\"messages\":[" A("x") "]}",
            "a[[ b]]c" END);
     expect(&b, "a{% generation %}i{% endgeneration %}s", "{\"messages\":[" A("x") "]}",
@@ -296,7 +298,7 @@ static wf_status prepare(wf_ctx *ctx, const char *in, const char *out, const cha
     return prepare_with(ctx, WT_MODELS_FOLDER "/qwen2", in, out, format, skip_bad, made);
 }
 
-/* Documents and pairs begin with the tokenizer's bos, also when it is the same token as eos. */
+/* Documents and pairs start with the tokenizer's bos, even when bos and eos are the same token. */
 static void test_begin(void **state)
 {
     bench b = {.ctx = *state};
@@ -336,7 +338,7 @@ static void expect_same(wf_ctx *ctx, const char *one, const char *other)
     wf_mem_free(ctx, y);
 }
 
-/* A template called tool_use is for conversations with tools, wherever it comes from. */
+/* The template called tool_use is used for conversations with tools, wherever it comes from. */
 static void test_tools(void **state)
 {
     wf_ctx *ctx = *state;
@@ -374,7 +376,7 @@ static void test_tools(void **state)
     wt_scratch_remove(&scratch);
 }
 
-/* Some thousand records, as lines and as an array with white space and brackets in strings. */
+/* Writes records as lines, and as an array with white space and brackets in strings. */
 static void write_records(int count)
 {
     char *lines = malloc((size_t)count * 160 + 64), *array = malloc((size_t)count * 200 + 64);
@@ -402,7 +404,7 @@ static void test_arrays(void **state)
     wf_ctx *ctx = *state;
     wf_prepared lines, array;
     wt_scratch_make(&scratch);
-    write_records(3000); /* several pieces */
+    write_records(3000); /* several chunks */
     wt_ok(ctx, prepare(ctx, "r.jsonl", "a", NULL, false, &lines));
     wt_ok(ctx, prepare(ctx, "r.json", "b", NULL, false, &array));
     assert_int_equal(lines.train.documents, 3000);
@@ -411,7 +413,7 @@ static void test_arrays(void **state)
     wt_ok(ctx, prepare(ctx, "lines.json", "c", NULL, false, &array));
     expect_same(ctx, "a", "c");
     wt_ok(ctx, prepare(ctx, "r.json", "d", "text", false, &array));
-    assert_int_equal(array.train.documents, 1); /* when asked for */
+    assert_int_equal(array.train.documents, 1); /* with the option */
     static const struct {
         const char *text, *why;
     } cases[] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_region.c - several executables over the same states and one region for activations: sizes,
- * what survives the runs of others, reservations that fail, and training in two halves.
+ * test_region.c - several executables over the same states and one activation region: its size,
+ * which values survive other runs, reservations that fail, and training in two halves.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +68,7 @@ static void write_params(wf_ctx *ctx, wf_session *session)
 static void write_inputs(wf_ctx *ctx, wf_exec *exec, int b, int step)
 {
     const wt_sizes size = sizes_of(b);
-    int32_t key[3] = {17, 4, step}; /* of the dropout */
+    int32_t key[3] = {17, 4, step}; /* dropout key */
     wt_ok(ctx, wt_write_inputs(exec, &size, 0));
     wt_ok(ctx, wf_exec_write(exec, "key", key, sizeof key));
 }
@@ -85,7 +85,7 @@ static logits read_logits(wf_ctx *ctx, wf_exec *exec, int b)
     return out;
 }
 
-/* What a bucket gives in a session of its own. */
+/* The results of a bucket in a session without others. */
 static logits alone(wf_ctx *ctx, int b, int step)
 {
     wt_run r = wt_open(ctx, "cpu:1");
@@ -105,7 +105,7 @@ static void expect_logits(wf_ctx *ctx, wf_exec *exec, int b, const logits *want)
         fail_msg("bucket %d gave other bits than in a session of its own", b);
 }
 
-/* Exactly what states, ports and the largest of the activations take. */
+/* Checks that memory is exactly states, ports and the largest region. */
 static void check_memory(const wt_run *r, wf_exec *const *exec, size_t most)
 {
     size_t ports = 0, states = 0, now, peak;
@@ -147,7 +147,8 @@ static void test_any_order_of_buckets(void **state)
             write_inputs(ctx, exec[b], b, b);
             wt_ok(ctx, wf_exec_run(exec[b]));
         }
-        for (int b = 0; b < BUCKETS; b++) /* outputs of before the region moved, and runs after */
+        /* Outputs from before the region moved, and runs after it. */
+        for (int b = 0; b < BUCKETS; b++)
             expect_logits(ctx, exec[b], b, &want[b]);
         for (int b = 0; b < BUCKETS; b++) {
             wt_ok(ctx, wf_exec_run(exec[b]));
@@ -161,10 +162,10 @@ static void test_any_order_of_buckets(void **state)
 
 typedef struct {
     wf_exec *exec;
-    int step, ran; /* of the inputs, and of the last run; -1: none */
+    int step, ran; /* of the inputs, and of the last run; -1: not run */
 } live;
 
-/* Writes, runs, reads, frees and compiles at random, each followed by a look at everyone's outputs. */
+/* Writes, runs, reads, frees and compiles at random, and checks all outputs after each action. */
 static void test_runs_in_any_order(void **state)
 {
     enum { STEPS = 3 };
@@ -177,7 +178,7 @@ static void test_runs_in_any_order(void **state)
             want[b][s] = alone(ctx, b, s);
     assert_memory_not_equal(&want[0][0], &want[0][1], sizeof want[0][0]);
     wt_run r = wt_open(ctx, "cpu:2");
-    wf_exec *keeper = compile_bucket(ctx, r.session, 0); /* so that there are states all the time */
+    wf_exec *keeper = compile_bucket(ctx, r.session, 0); /* keeps the states alive */
     write_params(ctx, r.session);
     live l[BUCKETS] = {{NULL, -1, -1}, {NULL, -1, -1}, {NULL, -1, -1}};
     for (int i = 0; i < 150; i++) {
@@ -209,7 +210,7 @@ static void test_runs_in_any_order(void **state)
 static struct {
     wf_device_ops ops;
     wf_status (*buffer_new)(wf_device *device, size_t bytes, wf_buffer **out);
-    size_t limit; /* larger buffers cannot be had */
+    size_t limit; /* larger allocations fail */
 } scarce;
 
 static wf_status scarce_buffer_new(wf_device *device, size_t bytes, wf_buffer **out)
@@ -229,7 +230,8 @@ static void make_scarce(wf_device *device)
     device->ops = &scarce.ops;
 }
 
-/* y = x without a region, or for n > 2 y = 3 exp(x) with one much larger than the ports. */
+/* y = x, which needs no region; for n > 2 y = 3 exp(x), with a region much larger than the
+ * ports. */
 static wf_status compile_small(wf_ctx *ctx, wf_session *s, int64_t n, wf_exec **out)
 {
     wf_graph *g = wt_graph(ctx);
@@ -270,30 +272,31 @@ static void test_a_reservation_fails(void **state)
     scarce.limit = 10000;
     wt_fails(ctx, compile_small(ctx, r.session, 1000, &middle), WF_ERR_MEMORY, "out of memory");
     assert_null(middle);
-    run_small(ctx, none, 2); /* a region of no bytes is one, too */
+    run_small(ctx, none, 2); /* a region of 0 bytes works too */
     scarce.limit = SIZE_MAX;
     wt_ok(ctx, compile_small(ctx, r.session, 1000, &middle));
     run_small(ctx, middle, 1000);
     wf_exec_memory(middle, &m);
     wf_device_memory(r.device, &now, &peak);
 
-    scarce.limit = 100000; /* enough for the ports of the large one, but not for its region */
+    scarce.limit = 100000; /* enough for the large one's ports, but not for its region */
     wt_fails(ctx, compile_small(ctx, r.session, 9000, &large), WF_ERR_MEMORY, "out of memory");
     wf_device_memory(r.device, &after, &peak);
-    assert_int_equal(after, now);        /* the old region is back, */
-    assert_true(peak >= now + 9000 * 8); /* and it was not for lack of ports */
+    assert_int_equal(after, now);        /* the old region is restored, */
+    assert_true(peak >= now + 9000 * 8); /* and the ports had been allocated */
     run_small(ctx, none, 2);
     run_small(ctx, middle, 1000);
 
     wt_ok(ctx, wf_exec_run(middle));
-    scarce.limit = m.region - 1; /* not even that one */
+    scarce.limit = m.region - 1; /* not even the old region */
     assert_true(wf_session_reserve(r.session, m.region + 1) == WF_ERR_MEMORY);
     wt_fails(ctx, wf_exec_run(middle), WF_ERR_MEMORY, "could not be allocated again");
     wt_fails(ctx, wf_exec_run(none), WF_ERR_MEMORY, "could not be allocated again");
     wt_fails(ctx, wf_exec_read(middle, "y", NULL, 4000), WF_ERR_MEMORY, "the last run failed");
     wt_fails(ctx, compile_small(ctx, r.session, 10, &small), WF_ERR_MEMORY, "out of memory");
     scarce.limit = SIZE_MAX;
-    wt_ok(ctx, compile_small(ctx, r.session, 10, &small)); /* brings back what all of them need */
+    /* Allocates the region for all executables again */
+    wt_ok(ctx, compile_small(ctx, r.session, 10, &small));
     run_small(ctx, small, 10);
     run_small(ctx, middle, 1000);
     run_small(ctx, none, 2);
@@ -305,7 +308,7 @@ static void test_a_reservation_fails(void **state)
     wt_close(&r);
 }
 
-/* Every allocation of compiling a larger bucket fails in turn; the smaller one does not notice. */
+/* Every allocation of compiling a larger bucket fails in turn; the smaller bucket still works. */
 static void test_every_allocation_fails(void **state)
 {
     wf_ctx *ctx = *state;
@@ -384,7 +387,7 @@ static void forward_backward(wf_graph *g, int64_t tokens, wf_value **param, wf_v
     *count = wf_reduce(g, "sum", wf_cast(g, counts, WF_F32), 1, false);
 }
 
-/* Divides by the tokens, clips, and makes a step of AdamW. */
+/* Divides by the number of targets, clips, and applies an AdamW step. */
 static void update(wf_graph *g, wf_value **param, wf_value **grad, wf_value *count)
 {
     const wf_loss_scale_options o = {.initial = 1, .interval = -1, .clip = 0.5};
@@ -441,7 +444,7 @@ static wf_exec *compile(wf_ctx *ctx, wf_session *session, wf_graph *g)
     return exec;
 }
 
-/* Each part has another number of targets that count, so that a mean of means would be wrong. */
+/* Each part has a different number of targets that count, so a mean of means would be wrong. */
 static void make_batch(int step, int32_t *tokens, int32_t *targets)
 {
     for (int i = 0; i < MICRO * PARTS; i++) {
@@ -534,8 +537,9 @@ static void test_two_halves_make_a_step(void **state)
     train_in_halves(*state, "cpu:3", &again);
     assert_memory_equal(&halves, &again, sizeof halves);
     train_merged(*state, &merged);
-    /* Other sums of the same terms: gradients agree to some roundoffs. Where one is near zero, AdamW
-     * makes a whole step of what is left of it, so a step may differ by a part of lr, not 1/10000 here. */
+    /* The sums have another order, so gradients agree to some roundoffs. Where a gradient is near
+     * zero, AdamW normalizes the noise, so a step may differ by a fraction of lr, here below
+     * 1/10000. */
     double worst = 0;
     for (int i = 0; i < PARAMS; i++)
         for (int64_t k = 0; k < param_count(i); k++)
@@ -546,11 +550,11 @@ static void test_two_halves_make_a_step(void **state)
         assert_true(fabsf(halves.loss[s] - merged.loss[s]) < 1e-4f * merged.loss[s]);
         assert_true(fabsf(halves.norm[s] - merged.norm[s]) < 1e-4f * merged.norm[s]);
     }
-    assert_true(merged.norm[0] > 0.5f); /* it was clipped */
+    assert_true(merged.norm[0] > 0.5f); /* clipping took effect */
     assert_true(merged.loss[STEPS - 1] < merged.loss[0]);
 }
 
-/* ---- Known before anything is allocated ---- */
+/* ---- Planned before any allocation ---- */
 
 static wf_graph *train_graph(wf_ctx *ctx)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_resume_kill.c - weft train is killed at random moments, half of them while it writes a checkpoint, and goes on with
- * --resume: every loss it ever logged, and the last checkpoint, are bit for bit those of a run that nobody disturbed.
+ * test_resume_kill.c - weft train survives `kill -9` at random moments, half of them during a
+ * checkpoint, and resumes with --resume. Every loss it ever logged and the last checkpoint are
+ * bitwise equal to those of an undisturbed run.
  *
- * WEFT_KILLS is the number of kills, 10 unless told; `make test-long` asks for 240.
+ * WEFT_KILLS sets the number of kills, default 10; `make test-long` uses 240.
  */
 #define _DEFAULT_SOURCE /* usleep */
 #include <setjmp.h>
@@ -41,9 +42,9 @@ typedef struct {
     char data[256];
 } place;
 
-/* What is trained. The last begins with the model of the first. */
+/* The setups trained. The last one starts from the model of the first. */
 static const struct {
-    const char *name, *command, *model; /* model: under the scratch folder */
+    const char *name, *command, *model; /* model: relative to the scratch folder */
     const char *flags;
 } setups[] = {
     {"adamw", "train", NULL, "--depth 1 --dropout 0.1 --ema 0.9 --accumulate 2 --keep 1"},
@@ -96,7 +97,8 @@ static pid_t start(place *p, int setup, const char *run)
     return child;
 }
 
-/* Did it end by itself, and well? false: it was killed. */
+/* Returns false when the program was killed, true when it exited. An exit status other than 0 fails
+ * the test. */
 static bool has_ended(place *p, pid_t child, const char *run)
 {
     int status;
@@ -114,9 +116,9 @@ static bool has_ended(place *p, pid_t child, const char *run)
     return false;
 }
 
-/* ---- Moments ---- */
+/* ---- When to kill ---- */
 
-/* Is there a name in the folder that ends so? */
+/* Whether the folder has an entry whose name ends so. */
 static bool has_entry(const char *folder, const char *end)
 {
     bool found = false;
@@ -128,7 +130,7 @@ static bool has_entry(const char *folder, const char *end)
     return found;
 }
 
-/* Until a checkpoint is being written, or the program has ended, or so much time has passed. */
+/* Waits until a checkpoint is being written, the program has ended, or this time has passed. */
 static void wait_for_writing(const char *folder, pid_t child, uint64_t microseconds)
 {
     uint64_t end = wf_clock_ns() + microseconds * 1000;
@@ -140,14 +142,14 @@ static void wait_for_writing(const char *folder, pid_t child, uint64_t microseco
     }
 }
 
-/* ---- What came out ---- */
+/* ---- Comparing results ---- */
 
-/* Values of "loss" and "norm" of every step, and of validations, as they stand in the log. */
+/* The "loss" and "norm" values of every step and of validations, as logged. */
 typedef struct {
     char step[STEPS + 1][64], valid[STEPS + 1][64];
 } losses;
 
-/* The part of a line from its loss on, up to the rate or, of a validation, the time. */
+/* Takes the part of a line from its loss up to the learning rate or, for a validation, the time. */
 static void take_line(const char *line, losses *to, const losses *wanted, int number)
 {
     const char *loss = strstr(line, "\"loss\":"), *end = loss ? strstr(loss, ",\"rate\":") : NULL;
@@ -158,7 +160,7 @@ static void take_line(const char *line, losses *to, const losses *wanted, int nu
     if (valid && loss)
         end = strstr(loss, ",\"time\":");
     int at = atoi(line + (step ? 23 : 24));
-    if (!end || !strstr(end, "}")) /* a line that a kill cut short */
+    if (!end || !strstr(end, "}")) /* a line that a kill truncated */
         return;
     assert_true(at >= 1 && at <= STEPS && end - loss < 64);
     char *value = (step ? to->step : to->valid)[at];
@@ -169,7 +171,7 @@ static void take_line(const char *line, losses *to, const losses *wanted, int nu
                  (step ? wanted->step : wanted->valid)[at]);
 }
 
-/* Every line must be as wanted, not only the last of its step. */
+/* Compares every line with `wanted`, not only the last one of its step. */
 static void read_log(place *p, const char *run, losses *out, const losses *wanted)
 {
     char name[64], *text;
@@ -188,7 +190,7 @@ static void read_log(place *p, const char *run, losses *out, const losses *wante
     assert_true(out->valid[5][0] && out->valid[STEPS][0]);
 }
 
-/* Two runs differ in their ids, and in what the manifest says of its own text: cuts both out. */
+/* Removes the run's id and the manifest's checksum of itself, which differ between two runs. */
 static size_t cut_id(char *text, size_t bytes)
 {
     char *run = strstr(text, "  \"run\": "), *own = strstr(text, "  ],\n  \"checksum\": ");
@@ -200,7 +202,7 @@ static size_t cut_id(char *text, size_t bytes)
     return strlen(text);
 }
 
-/* The manifest has the checksum of every file, so equal manifests are equal checkpoints. */
+/* The manifest has the checksum of every file, so equal manifests mean equal checkpoints. */
 static void compare_files(place *p, const char *a, const char *b, const char *file)
 {
     const char *run[2] = {a, b};
@@ -234,7 +236,8 @@ static uint64_t next_random(tally *t, uint64_t below)
     return (z ^ z >> 31) % below;
 }
 
-/* One run, disturbed at most `kills` times until it ends by itself. microseconds: how long one takes undisturbed. */
+/* Trains one run and kills it at most `kills` times until it exits by itself. microseconds:
+ * duration of an undisturbed run. */
 static void run_disturbed(place *p, int setup, const char *run, uint64_t microseconds, int kills,
                           tally *t)
 {
@@ -246,7 +249,7 @@ static void run_disturbed(place *p, int setup, const char *run, uint64_t microse
             if (i % 2 == 0) {
                 usleep((useconds_t)next_random(t, microseconds * 7 / 10));
             } else {
-                /* The first one, or one after some steps; then some way into it. */
+                /* Waits for the first checkpoint or a later one, then kills within it. */
                 usleep((useconds_t)next_random(t, microseconds / 2));
                 wait_for_writing(folder, child, microseconds);
                 usleep((useconds_t)next_random(t, microseconds / STEPS));
@@ -307,7 +310,8 @@ static void test_killed_and_resumed(void **state)
     print_message("%d kills, %d of them while a checkpoint was written, in %d runs\n", t.kills,
                   t.writing, t.runs);
     assert_int_equal(t.kills, kills);
-    assert_true(t.writing > 0 || kills < 100); /* of a few, chance may miss all */
+    /* With few kills, chance may miss every checkpoint. */
+    assert_true(t.writing > 0 || kills < 100);
     wt_scratch_remove(&p.scratch);
 }
 

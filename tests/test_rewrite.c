@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_rewrite.c - the tools of passes: lists of uses, changes in place, pruning, reordering. */
+/* test_rewrite.c - the tools that passes use: lists of uses, rewriting in place, pruning,
+ * reordering. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +22,7 @@ static wf_value *input(wf_graph *g, const char *name)
     return wf_input(g, name, WF_F32, 1, D(4));
 }
 
-/* Ops in order, as "input neg add": the shape of a graph in one line. */
+/* Compares the ops in order, written as "input neg add". */
 static void expect_ops(const wf_graph *g, const char *wanted)
 {
     char text[512] = "";
@@ -54,7 +55,7 @@ static void test_uses(void **state)
         assert_ptr_equal(wf_uses_of(&u, n)[i].node, y->node);
         assert_int_equal(wf_uses_of(&u, n)[i].operand, i);
     }
-    assert_int_equal(wf_uses_of(&u, n)[2].operand, 2); /* the number of the output */
+    assert_int_equal(wf_uses_of(&u, n)[2].operand, 2); /* the index of the output */
     assert_int_equal(wf_uses_count(&u, t), 2);
     assert_int_equal(wf_uses_count(&u, index), 0);
     assert_false(wf_uses_is_output(&u, index));
@@ -77,10 +78,10 @@ static void test_places(void **state)
     wt_ok(*state, wf_output(g, "c", c));
     wf_rewrite r;
     wt_ok(*state, wf_rewrite_begin(g, &r));
-    wf_cos(g, c); /* nobody said where: at the end */
+    wf_cos(g, c); /* no place was set: at the end */
     wf_rewrite_before(&r, c->node);
     wf_value *late = wf_neg(g, b);
-    wf_rewrite_before(&r, b->node); /* nothing comes here */
+    wf_rewrite_before(&r, b->node); /* nothing is inserted here */
     wf_rewrite_before(&r, a->node);
     wf_value *early = wf_sqrt(g, x);
     wf_rewrite_before(&r, c->node);
@@ -108,15 +109,15 @@ static void test_replace_chain(void **state)
     wt_ok(*state, wf_rewrite_begin(g, &r));
     wf_rewrite_before(&r, b->node);
     wf_value *fresh = wf_neg(g, a);
-    wf_rewrite_replace(&r, b, fresh); /* c reads b: it gets fresh, and so does who reads c */
+    wf_rewrite_replace(&r, b, fresh); /* c reads b, so c and its readers read fresh */
     wf_rewrite_replace(&r, c, b);
     assert_ptr_equal(wf_rewrite_now(&r, c), fresh);
     assert_ptr_equal(wf_rewrite_now(&r, x), x);
     assert_ptr_equal(wf_rewrite_now(&r, fresh), fresh);
     assert_null(wf_rewrite_now(&r, NULL));
     wf_rewrite_before(&r, y->node);
-    wf_value *reader = wf_cos(g, c); /* made after, and still given what c became */
-    wf_rewrite_replace(&r, y, NULL); /* a builder failed: the graph would know */
+    wf_value *reader = wf_cos(g, c); /* added later, and still redirected */
+    wf_rewrite_replace(&r, y, NULL); /* a builder failed: the graph holds the error */
     assert_int_equal(r.changes, 2);
     wt_ok(*state, wf_rewrite_end(&r, WF_OK));
 
@@ -128,8 +129,9 @@ static void test_replace_chain(void **state)
     assert_ptr_equal(g->outputs[0].value, fresh);
     assert_ptr_equal(g->outputs[1].value, y);
     assert_int_equal(b->marks, WF_MARK_BLOCK);
-    assert_int_equal(fresh->marks, WF_MARK_BLOCK | WF_MARK_RECOMPUTE); /* b's and, by it, c's */
-    assert_true(wf_graph_has(g, b) && wf_graph_has(g, c));             /* handles stay good */
+    /* Marks of b and, through b, of c. */
+    assert_int_equal(fresh->marks, WF_MARK_BLOCK | WF_MARK_RECOMPUTE);
+    assert_true(wf_graph_has(g, b) && wf_graph_has(g, c)); /* handles stay valid */
     wt_ok(*state, wf_graph_verify(g));
     wf_graph_free(g);
 }
@@ -152,7 +154,7 @@ static void test_drop(void **state)
     wf_graph_free(g);
 }
 
-/* More spans than there was room for at first. */
+/* More spans than the initial capacity. */
 static void test_many_places(void **state)
 {
     wf_graph *g = wt_graph(*state);
@@ -202,7 +204,7 @@ static void test_prune(void **state)
     wf_value *a = wf_exp(g, x), *unread = wf_log(g, a);
     wf_input(g, "unused", WF_F32, 0, NULL);
     wf_value *t = wf_top_k(g, x, 4);
-    wf_accumulate(g, s, a, NULL); /* an update is wanted, and so is what it reads */
+    wf_accumulate(g, s, a, NULL); /* an update is kept, and so are its operands */
     wt_ok(*state, wf_output(g, "index", wf_value_output(t, 1)));
     wf_neg(g, unread);
     int dropped;
@@ -250,7 +252,7 @@ static void test_report(void **state)
     assert_null(wf_pass_get(100));
 }
 
-/* ---- Memory running out ---- */
+/* ---- Allocation failures ---- */
 
 static wf_status rewrite_some(wf_graph *g)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_rope.c - angles of rope at small and large positions against long double, forward and
- * gradient: the kernels of the cpu, the expansion into core ops on the cpu, and the expansion as a
- * plugin compiles it.
+ * test_rope.c - rope's angles at small and large positions against long double, forward and
+ * gradient: the cpu's kernels, the expansion into core ops on the cpu, and the expansion compiled
+ * by a plugin.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ static const variant variants[] = {
     {"random", false, 0.75, 0, 1},
 };
 
-/* Positions up to `most`, and by how much an element of x in [-1, 1], rotated, may be off. */
+/* The largest position, and the error bound for a rotated element of x in [-1, 1]. */
 static const struct {
     int32_t most;
     double bound;
@@ -86,7 +86,7 @@ static wf_graph *build(wf_ctx *ctx, const variant *v)
     return g;
 }
 
-/* x rotated by direction * position * inv_freq. The product has 55 bits. */
+/* The largest error against x rotated by direction * position * inv_freq. The angle has 55 bits. */
 static long double worst_error(const problem *p, const float *x, const float *got, int direction)
 {
     long double worst = 0;
@@ -125,7 +125,7 @@ static void check_ranges(wf_ctx *ctx, const char *device, bool expanded)
         for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
             fill_problem(&p, &rng, &variants[v], ranges[i].most);
             if (p.inv_freq[0] * (double)ranges[i].most > 0x1p34)
-                continue; /* angles that are not exact even in f64 */
+                continue; /* angles that are inexact even in f64 */
             wt_write(&r, "x", p.x, sizeof p.x);
             wt_write(&r, "w", p.w, sizeof p.w);
             wt_write(&r, "positions", p.positions, sizeof p.positions);
@@ -134,7 +134,7 @@ static void check_ranges(wf_ctx *ctx, const char *device, bool expanded)
             wt_read(&r, "y", y, sizeof y);
             wt_read(&r, "dx", dx, sizeof dx);
             long double forward = worst_error(&p, p.x, y, 1), back = worst_error(&p, p.w, dx, -1);
-            /* a rotation by nothing is exact, but for the magnitude */
+            /* a rotation by 0 is exact, except for the magnitude */
             long double bound = ranges[i].bound + 1e-6 * (p.v->magnitude != 1);
             if (!(forward <= bound) || !(back <= bound))
                 fail_msg(
@@ -164,7 +164,7 @@ static void test_plugin(void **state)
     check_ranges(*state, spec, false);
 }
 
-/* Bad frequencies must not become angles. */
+/* Non-finite frequencies must not reach the results as angles. */
 static void test_frequencies_that_are_not_numbers(void **state)
 {
     static problem p;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_safetensors.c - safetensors: what must be read, every way in which a file or an index can lie, files
- * cut and damaged anywhere, and that what is written reads back, appears as a whole and strictly conforms.
+ * test_safetensors.c - safetensors: valid files are read, inconsistent headers and indices are
+ * refused, files cut or damaged at any byte are handled, and written files read back, appear
+ * atomically and conform strictly.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,9 +27,9 @@
 #define DIMS(...) \
     wf_dims_make((int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]){__VA_ARGS__})
 
-/* ---- Files by hand ---- */
+/* ---- Handmade files ---- */
 
-/* Length, header, and `data` bytes counted up from 0. */
+/* Writes the length, the header, and `data` bytes that count up from 0. */
 static size_t build(char *out, const char *header, size_t data)
 {
     size_t n = strlen(header);
@@ -282,7 +283,7 @@ typedef struct {
     char name[MOST][24];
     wf_type type[MOST];
     wf_dims shape[MOST];
-    size_t bytes[MOST], start[MOST]; /* where its bytes are in data */
+    size_t bytes[MOST], start[MOST]; /* offsets of its contents in data */
     int count;
     size_t total;
     uint8_t data[1 << 16];
@@ -302,7 +303,7 @@ static void make_model(model *m, wf_rng *rng)
         for (int64_t k = 0; k < m->shape[i].n; k++)
             m->shape[i].d[k] =
                 (int64_t)wf_rng_below(rng, 8) + (wf_rng_below(rng, 30) != 0) * (k < 3);
-        while (m->shape[i].n > 3) /* else they become too many */
+        while (m->shape[i].n > 3) /* keeps the element count small */
             m->shape[i].d[--m->shape[i].n] = 0;
         m->bytes[i] = wf_type_bytes(m->type[i], wf_dims_count(&m->shape[i]));
         m->start[i] = m->total;
@@ -313,7 +314,7 @@ static void make_model(model *m, wf_rng *rng)
         m->data[i] = (uint8_t)wf_rng_u32(rng);
 }
 
-/* In pieces of up to `piece` bytes; 0: everything at once. */
+/* Writes in pieces of up to `piece` bytes; 0: all at once. */
 static wf_status write_model(wf_ctx *ctx, const char *folder, const model *m, uint64_t shard_bytes,
                              size_t piece)
 {
@@ -340,7 +341,7 @@ static void expect_model(const wf_store *store, const model *m)
     for (int i = 0; i < m->count; i++) {
         const wf_stored *t = wf_store_find(store, m->name[i]);
         assert_non_null(t);
-        assert_ptr_equal(t, &store->tensor[i]); /* order is kept */
+        assert_ptr_equal(t, &store->tensor[i]); /* the order is kept */
         assert_int_equal(t->type, m->type[i]);
         assert_true(wf_dims_equal(&t->shape, &m->shape[i]));
         assert_int_equal(t->bytes, m->bytes[i]);
@@ -348,7 +349,7 @@ static void expect_model(const wf_store *store, const model *m)
     }
 }
 
-/* Whatever is read: data aligned to 8 bytes, '{' first, spaces last. */
+/* The strict form: data aligned to 8 bytes, '{' first, padding by spaces. */
 static void expect_strict(const wf_store *store)
 {
     for (int i = 0; i < store->files; i++) {
@@ -382,7 +383,7 @@ static void round_trips(void **state)
         assert_true(files == 1 || limit > 0);
         expect_model(&store, m);
         expect_strict(&store);
-        /* No shard is larger than asked for, unless it is of one tensor. */
+        /* No shard exceeds the requested size, unless it holds a single tensor. */
         uint64_t in_shard = 0;
         for (int i = 0, n = 0; i < store.count; i++) {
             bool first = i == 0 || store.tensor[i].file != store.tensor[i - 1].file;
@@ -413,7 +414,7 @@ static void small_model(model *m)
         m->data[i] = (uint8_t)(i + 1);
 }
 
-/* The bytes of a file, as the reference writes them but for the order of the tensors. */
+/* The bytes of a file equal the reference implementation's, except for the order of tensors. */
 static void writes_strictly(void **state)
 {
     static const char header[] =
@@ -449,7 +450,7 @@ static void writes_strictly(void **state)
     free(m);
 }
 
-/* Whichever form was written last is the one that is there. */
+/* Writing one form (single file or shards) removes the other. */
 static void forms_replace_each_other(void **state)
 {
     model *m = malloc(sizeof *m);
@@ -468,7 +469,7 @@ static void forms_replace_each_other(void **state)
     free(m);
 }
 
-/* Files of another stem lie beside a model's and leave it alone. */
+/* Files of another stem in the same folder are left alone. */
 static void keeps_to_its_stem(void **state)
 {
     model *m = malloc(sizeof *m);
@@ -498,7 +499,7 @@ static void keeps_to_its_stem(void **state)
     free(m);
 }
 
-/* Until the end nothing is to be seen, and what was there stays. */
+/* Before the end no new file is visible, and the old file stays. */
 static void appears_whole(void **state)
 {
     model *m = malloc(sizeof *m);
@@ -590,7 +591,7 @@ static void damaged_anywhere(void **state)
     char *text;
     size_t size;
     wt_ok(*state, wf_file_read(*state, wt_path(&s, "model.safetensors"), 4096, &text, &size));
-    uint8_t *bad = malloc(size); /* just as large, so that the sanitizer sees a read past it */
+    uint8_t *bad = malloc(size); /* exact size, so that AddressSanitizer sees a read past the end */
     for (int round = 0; round < 20000; round++) {
         memcpy(bad, text, size);
         for (uint64_t flips = 1 + wf_rng_below(&rng, 3); flips > 0; flips--) {
@@ -627,7 +628,7 @@ static void out_of_memory(void **state)
     do
         make_model(m, &rng);
     while (m->count < 10);
-    for (int form = 0; form < 4; form++) { /* write, read; one file, shards */
+    for (int form = 0; form < 4; form++) { /* write, read; single file, shards */
         wt_scratch s;
         wt_scratch_make(&s);
         uint64_t limit = form < 2 ? 0 : m->total / 3;

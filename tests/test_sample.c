@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_sample.c - the sampler against a slow one that sorts everything, and against exact probabilities. */
+/* test_sample.c - the sampler against a slow reference that sorts everything, and against exact
+ * probabilities. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,7 +83,7 @@ static void test_settings(void **state)
     }
 }
 
-/* What settings at the far ends of their ranges do to logits must not become NaN. */
+/* Settings at the ends of their ranges must not turn logits into NaN. */
 static void test_extremes(void **state)
 {
     static const wf_logit_bias bias[] = {{0, FLT_MAX}, {1, -FLT_MAX}};
@@ -111,7 +112,7 @@ static void test_extremes(void **state)
     }
 }
 
-/* ---- One token, or none ---- */
+/* ---- A single candidate, or zero ---- */
 
 static void test_greedy(void **state)
 {
@@ -134,7 +135,7 @@ static void test_greedy(void **state)
     wf_sampler_free(s);
 
     s = make(*state, 5, (wf_sampling){.bias = bias, .biases = 3});
-    assert_int_equal(pick(*state, s, logits), 4); /* biases add up, and rule out */
+    assert_int_equal(pick(*state, s, logits), 4); /* biases add up, and can exclude a token */
     wf_sampler_free(s);
 
     s = make(*state, 5, (wf_sampling){.presence_penalty = 2});
@@ -152,7 +153,7 @@ static void test_greedy(void **state)
         {{.temperature = 1}, true},
         {{.top_p = 0.9, .min_p = 0.1}, false},
         {{.samplers = "top_p;temperature"}, false},
-        {{.samplers = "top_p"}, true}, /* temperature is off, and not 0 */
+        {{.samplers = "top_p"}, true}, /* temperature is not applied, which differs from 0 */
         {{.temperature = 1, .top_k = 1, .samplers = "temperature"}, true},
         {{.repeat_penalty = 2, .samplers = "temperature"}, false},
     };
@@ -186,15 +187,15 @@ static void test_no_token(void **state)
         wf_sampler_free(s);
         how.bias = &more;
         s = make(*state, 3, how);
-        assert_int_equal(pick(*state, s, one), 1); /* no bias makes the impossible possible */
+        assert_int_equal(pick(*state, s, one), 1); /* no bias makes an impossible token possible */
         wf_sampler_free(s);
     }
 }
 
-/* ---- Against a sampler that keeps everything, sorts everything and counts by searching ---- */
+/* ---- Against a reference that keeps all rows, sorts them and counts by linear search ---- */
 
 typedef struct {
-    double logit, p; /* p: of what is left, sums to 1; 0: dropped */
+    double logit, p; /* p: probability among the remaining rows, sums to 1; 0: dropped */
     int32_t id;
 } row;
 
@@ -228,7 +229,7 @@ static double penalized(double x, int32_t id, const wf_sampling *how, const int3
     return x - ((double)count * how->frequency_penalty + how->presence_penalty);
 }
 
-/* Probabilities of the rows that are left, whose logits were divided by `temperature`. */
+/* Sets the probabilities of the remaining rows from logits divided by `temperature`. */
 static void soften(row *rows, int64_t vocab, double temperature)
 {
     for (int64_t i = 0; i < vocab; i++)
@@ -237,8 +238,8 @@ static void soften(row *rows, int64_t vocab, double temperature)
     normalize(rows, vocab);
 }
 
-/* What one sampler does: rows are sorted, those left come first and have probabilities. false: a decision is so close
- * that rounding may make it. */
+/* Applies one sampler: sorts the rows, remaining ones first, and sets their probabilities. Returns
+ * false when a decision is so close that rounding could change it. */
 static bool step(const char *name, const wf_sampling *how, const int32_t *past, int64_t n,
                  double *temperature, row *rows, int64_t vocab)
 {
@@ -247,7 +248,7 @@ static bool step(const char *name, const wf_sampling *how, const int32_t *past, 
         for (int64_t i = 0; i < vocab; i++)
             rows[i].logit = rows[i].p > 0
                                 ? (float)penalized(rows[i].logit, rows[i].id, how, past, n)
-                                : -INFINITY; /* dropped ones stay behind */
+                                : -INFINITY; /* dropped rows sort last */
         qsort(rows, (size_t)vocab, sizeof *rows, by_likelihood);
     } else if (strcmp(name, "temperature") == 0) {
         for (int64_t i = 1; i < vocab && how->temperature == 0; i++)
@@ -278,7 +279,7 @@ static bool step(const char *name, const wf_sampling *how, const int32_t *past, 
     return sure;
 }
 
-/* Rows in the order of likelihood. false: see step. */
+/* Computes the rows in order of probability. Returns false like step. */
 static bool reference(const float *logits, int64_t vocab, const wf_sampling *how,
                       const int32_t *past, int64_t n, row *rows)
 {
@@ -305,7 +306,7 @@ static bool reference(const float *logits, int64_t vocab, const wf_sampling *how
     return sure;
 }
 
-/* The same tokens, with the same probabilities. */
+/* Expects the same tokens with the same probabilities. */
 static void compare(wf_ctx *ctx, wf_sampler *s, const float *logits, int64_t vocab, const row *rows)
 {
     const wf_likely *kept;
@@ -320,7 +321,8 @@ static void compare(wf_ctx *ctx, wf_sampler *s, const float *logits, int64_t voc
     }
     for (int64_t i = 0; i < vocab; i++) {
         double got = p[rows[i].id] / total;
-        if (fabs(got - rows[i].p) > 1e-5 * rows[i].p + 1e-37) /* less has no weight in f32 */
+        /* Below that, f32 cannot represent the weight. */
+        if (fabs(got - rows[i].p) > 1e-5 * rows[i].p + 1e-37)
             fail_msg("token %d, logit %.9g: probability %.9g, not %.9g", rows[i].id, rows[i].logit,
                      got, rows[i].p);
     }
@@ -335,7 +337,7 @@ static double one_of(wf_rng *rng, const double *values, uint64_t n)
     one_of(rng, (const double[]){__VA_ARGS__}, \
            sizeof((const double[]){__VA_ARGS__}) / sizeof(double))
 
-/* Half of the time the default order; else samplers at random, which may be missing or come twice. */
+/* Half of the time the default order, else random samplers, possibly missing or repeated. */
 static const char *random_order(wf_rng *rng, char out[96])
 {
     static const char *const names[] = {"penalties", "top_k", "top_p", "min_p", "temperature"};
@@ -415,7 +417,7 @@ static void test_against_reference(void **state)
 
 static void expect(wf_ctx *ctx, const wf_sampling *how, const double wanted[4])
 {
-    /* the logarithms of probabilities, unsorted */
+    /* logarithms of probabilities, unsorted */
     const float logits[4] = {logf(0.15f), logf(0.5f), logf(0.05f), logf(0.3f)};
     const wf_likely *kept;
     double p[4] = {0}, total = 0;
@@ -430,8 +432,9 @@ static void expect(wf_ctx *ctx, const wf_sampling *how, const double wanted[4])
     wf_sampler_free(s);
 }
 
-/* Worked out by hand for 0.5, 0.3, 0.15 and 0.05. Filters see the probabilities before the temperature, as in
- * llama.cpp. At temperature 0.5 these are squared: 0.25, 0.09, 0.0225 and 0.0025, of 0.365. */
+/* Computed by hand for 0.5, 0.3, 0.15 and 0.05. Filters see the probabilities before the
+ * temperature, as in llama.cpp. At temperature 0.5 these are squared: 0.25, 0.09, 0.0225 and
+ * 0.0025, with the sum 0.365. */
 static void test_order(void **state)
 {
     static const struct {
@@ -447,11 +450,11 @@ static void test_order(void **state)
         {{.temperature = 0.5, .min_p = 0.2}, {0.0225 / 0.3625, 0.25 / 0.3625, 0, 0.09 / 0.3625}},
         {{.temperature = 0.5, .min_p = 0.2, .samplers = "temp;min-p"},
          {0, 0.25 / 0.34, 0, 0.09 / 0.34}},
-        /* of two tokens the first has 0.5 / 0.8 = 0.625; of all it has 0.5 */
+        /* of two tokens the first has 0.5 / 0.8 = 0.625; of all tokens it has 0.5 */
         {{.temperature = 1, .top_k = 2, .top_p = 0.6}, {0, 1, 0, 0}},
         {{.temperature = 1, .top_k = 2, .top_p = 0.6, .samplers = "top_p;top_k"},
          {0, 0.625, 0, 0.375}},
-        /* a sampler that is not named is off, one that is named twice acts twice */
+        /* an unnamed sampler is off; one named twice is applied twice */
         {{.temperature = 0.5, .top_k = 2, .samplers = "top_k"}, {0, 0.625, 0, 0.375}},
         {{.temperature = 0, .top_k = 2, .samplers = "top_k"}, {0, 0.625, 0, 0.375}},
         {{.temperature = 0.5, .samplers = ""}, {0.15, 0.5, 0.05, 0.3}},
@@ -459,7 +462,7 @@ static void test_order(void **state)
           .top_k = 2,
           .samplers = "temperature;top_k;temperature"},
          {0, 0.25 / 0.34, 0, 0.09 / 0.34}},
-        /* llama.cpp's whole list, and its other spellings */
+        /* llama.cpp's complete list, and its other spellings */
         {{.temperature = 0.5,
           .top_p = 0.9,
           .samplers = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"},
@@ -471,7 +474,7 @@ static void test_order(void **state)
         expect(*state, &cases[i].how, cases[i].wanted);
 }
 
-/* A vocabulary as large as they get; logits that are peaked, flat and sorted. */
+/* A very large vocabulary, with peaked, flat and sorted logits. */
 static void test_large(void **state)
 {
     enum { VOCAB = 151936 };
@@ -500,7 +503,7 @@ static void test_large(void **state)
 
 /* ---- Draws ---- */
 
-/* The squared deviation of N draws from what was expected, in units of its own mean. */
+/* Chi-squared of N draws against the expected frequencies. */
 static void test_frequencies(void **state)
 {
     enum { VOCAB = 12, DRAWS = 20000 };
@@ -532,13 +535,13 @@ static void test_frequencies(void **state)
             else
                 chi += (got - wanted) * (got - wanted) / wanted;
         }
-        /* at most 10 degrees of freedom: one true sampler in 10^9 is beyond 66 */
+        /* at most 10 degrees of freedom: a correct sampler exceeds 66 once in 10^9 runs */
         if (chi > 66)
             fail_msg("settings %zu: chi-square %g", i, chi);
     }
 }
 
-/* Neighbouring seeds, and neighbouring draws of one seed, have nothing to do with each other. */
+/* Draws of neighbouring seeds, and consecutive draws of one seed, are independent. */
 static void test_independence(void **state)
 {
     static const float logits[2] = {0, 0};
@@ -553,7 +556,7 @@ static void test_independence(void **state)
         wf_sampler_free(b);
     }
     wf_sampler_free(a);
-    assert_in_range(across, 5000 - 350, 5000 + 350); /* seven deviations */
+    assert_in_range(across, 5000 - 350, 5000 + 350); /* seven standard deviations */
     assert_in_range(along, 5000 - 350, 5000 + 350);
 }
 
@@ -574,7 +577,7 @@ static void test_repeats(void **state)
     }
     wf_sampler_free(s);
 
-    /* the same beside another one */
+    /* The same draws while another sampler is in use. */
     wf_sampler *other = make(*state, VOCAB, (wf_sampling){.temperature = 2, .seed = how.seed});
     s = make(*state, VOCAB, how);
     int differ = 0;
@@ -589,7 +592,7 @@ static void test_repeats(void **state)
     wf_sampler_free(other);
     wf_sampler_free(s);
 
-    /* and when another one goes on with it */
+    /* And when another sampler continues. */
     s = make(*state, VOCAB, how);
     for (int i = 0; i < FROM; i++)
         wf_sampler_accept(s, alone[i]);
@@ -630,7 +633,7 @@ static void test_memory(void **state)
     assert_true(n > 5);
 
     wf_sampler *s = make(ctx, 3, how);
-    memset(bias, 0xff, sizeof bias); /* the sampler has its own */
+    memset(bias, 0xff, sizeof bias); /* the sampler has its own copy */
     wf_mem_stats before, after;
     wf_ctx_mem_stats(ctx, &before);
     for (int i = 0; i < 200; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_sampling.c - the sampling settings of models: which keys are read, what becomes of the others, how they
- * survive conversion, and that the program uses them unless a flag says otherwise.
+ * test_sampling.c - the sampling defaults of models: which keys are read, which are reported, how
+ * they survive conversion, and that the program uses them unless a flag overrides them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,7 +57,7 @@ static void test_json(void **state)
         {"{}", {X, X, X, X, X, X}, NULL},
         {"{\"temperature\": null, \"do_sample\": null}", {X, X, X, X, X, X}, NULL},
         {"{\"temperature\": 0.7}", {0.7, X, X, X, X, X}, NULL},
-        /* transformers writes nothing that is its default */
+        /* transformers omits settings that equal its defaults */
         {"{\"do_sample\": true}", {1, 50, 1, 0, X, X}, NULL},
         {"{\"do_sample\": true, \"temperature\": 0.6, \"top_p\": 0.9}",
          {0.6, 50, 0.9, 0, X, X},
@@ -99,8 +99,8 @@ static void test_json(void **state)
     wf_arena_free(&arena);
 }
 
-/* Every key of transformers' GenerationConfig (4 and 5) and those that llama.cpp reads, with a value that would
- * change the text if the key did. u: used, h: harmless, w: a remark names it. */
+/* Every key of transformers' GenerationConfig (4 and 5) and of llama.cpp, with a value that would
+ * change the text if the key were used. u: used, h: harmless, w: a warning names it. */
 static void test_every_key(void **state)
 {
     static const struct {
@@ -211,7 +211,7 @@ static void test_every_key(void **state)
     wf_arena_free(&arena);
 }
 
-/* A file of unknown keys costs a few lines on the terminal. */
+/* A file of many unknown keys prints only a few lines. */
 static void test_many_keys(void **state)
 {
     wf_arena arena;
@@ -282,7 +282,7 @@ static void test_gguf(void **state)
 
 /* ---- Models ---- */
 
-/* A copy of the tiny Llama with this generation_config.json. */
+/* Copies the tiny Llama with this generation_config.json. */
 static const char *make_model(const char *name, const char *generation)
 {
     char command[512], file[64];
@@ -332,11 +332,11 @@ static void test_library(void **state)
                     make_model("own", "{\"temperature\": 0.25, \"top_p\": 0, \"num_beams\": 2, "
                                       "\"eos_token_id\": [1, 288, -1, \"x\"]}"),
                     true);
-    assert_int_equal(warned, 4); /* beams, and three ids that are no tokens */
+    assert_int_equal(warned, 4); /* beams, and three ids that are not tokens */
     assert_true(s.temperature == 0.25 && s.top_k == 40 && s.top_p > 0 && s.top_p <= DBL_MIN);
 }
 
-/* Folder, GGUF, folder, GGUF: the same settings everywhere. */
+/* Folder, GGUF, folder, GGUF: the settings survive every conversion. */
 static void test_convert(void **state)
 {
     static const char *const generations[] = {
@@ -362,7 +362,7 @@ static void test_convert(void **state)
             wf_sampling got = sampling_of(*state, wt_path(&p.scratch, names[k + 1]), own);
             same_sampling(&got, &wanted);
         }
-        if (i == 1) /* every key was given, so both files say the same */
+        if (i == 1) /* every key was given, so both files are equal */
             assert_int_equal(wt_program_shell(&p, "for f in b d; do \"$W\" info --keys $D/$f.gguf "
                                                   "| grep sampling >$D/$f.txt; done; "
                                                   "cmp $D/b.txt $D/d.txt"),
@@ -415,7 +415,7 @@ static void test_program(void **state)
     wt_program_out(&p, "the model has no settings, Weft's are: temp 0.6, top-k 40");
 }
 
-/* The help names the defaults that the library has. */
+/* The help shows the library's defaults. */
 static void test_help(void **state)
 {
     static const char *const flags[WF_SETTINGS] = {

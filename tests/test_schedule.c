@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_schedule.c - learning rates against those of PyTorch's schedulers, and at the edges. */
+/* test_schedule.c - learning rates against PyTorch's schedulers, and at the edges. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,16 +62,16 @@ static void test_edges(void **state)
     for (wf_schedule_kind kind = WF_SCHEDULE_CONSTANT; kind <= WF_SCHEDULE_WSD; kind++) {
         wf_schedule s = {.kind = kind, .peak = 2, .floor = 0.25, .steps = 1, .decay = 1};
         double end = kind == WF_SCHEDULE_CONSTANT ? 2 : 0.5;
-        expect(s, 0, 2);   /* the only step is not wasted on the floor */
+        expect(s, 0, 2);   /* a single step uses the peak, not the floor */
         expect(s, 1, end); /* one past the last, and further */
         expect(s, 100, end);
         expect(s, -5, 2);
         s.warmup = 1;
         expect(s, 0, 2);
-        s.warmup = 4; /* longer than the run: it ends on its way up, and then is over */
+        s.warmup = 4; /* longer than the run: ends while rising */
         expect(s, 0, 0.5);
         expect(s, 1, end);
-        s.steps = s.warmup = 4; /* all of it */
+        s.steps = s.warmup = 4; /* warm-up for the whole run */
         for (int64_t k = 0; k < 4; k++)
             expect(s, k, 0.5 * (double)(k + 1));
         expect(s, 4, end);
@@ -82,7 +82,7 @@ static void test_edges(void **state)
     }
 }
 
-/* The last part of WSD begins after warm-up at the earliest, and not at all without steps. */
+/* The decay phase of WSD starts after warm-up at the earliest, and is empty without steps. */
 static void test_decay(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void test_decay(void **state)
     expect(s, 10, 0);
 }
 
-/* It never leaves [floor, peak] after warm-up, and never rises. */
+/* After warm-up the rate stays in [floor, peak] and never rises. */
 static void test_falls(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_screen.c - generated text on a terminal: control characters, columns, word wrap. */
+/* test_screen.c - generated text on a terminal: control characters, column counts, word wrap. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,14 +46,14 @@ static const char *write_in_pieces(const char *text, size_t piece, bool wrap)
     for (size_t at = 0, n; at < len; at += n) {
         n = len - at < piece ? len - at : piece;
         while (at + n < len && ((unsigned char)text[at + n] & 0xC0) == 0x80)
-            n++; /* whole characters */
+            n++; /* never splits a character */
         assert_true(wf_screen_write(&s, text + at, n));
     }
     assert_true(wf_screen_end(&s));
     return got;
 }
 
-/* The same in pieces of any size. */
+/* Expects the same output when the text arrives in pieces of any size. */
 static void expect(const char *text, bool wrap, const char *wanted)
 {
     for (size_t piece = 1; piece <= strlen(text); piece += 1 + piece / 4)
@@ -83,25 +83,25 @@ static void test_control(void **state)
 static void test_wrap(void **state)
 {
     (void)state;
-    expect(SEVENTY "1234567890", true, SEVENTY "1234567890"); /* all columns are used */
+    expect(SEVENTY "1234567890", true, SEVENTY "1234567890"); /* uses all columns */
     expect(SEVENTY "12345678901", true,
            "123456789 123456789 123456789 123456789 123456789 123456789 123456789\n12345678901");
     expect(SEVENTY "1234567890 next", true, SEVENTY "1234567890\nnext");
     expect(SEVENTY "1234567890\nnext", true, SEVENTY "1234567890\nnext");
-    expect("a  b\n\n    code\n", true, "a  b\n\n    code\n"); /* indentation stays */
+    expect("a  b\n\n    code\n", true, "a  b\n\n    code\n"); /* keeps indentation */
     /* Combining marks take no column. */
     expect(SEVENTY "12345678e\xcc\x81\xcc\x82"
                    "0",
            true,
            SEVENTY "12345678e\xcc\x81\xcc\x82"
                    "0");
-    /* Wide ones take two, and a line may break between them. */
+    /* Wide characters take two columns, and a line may break between them. */
     expect(SEVENTY WIDE_TEN "\xe4\xb8\xad", true, SEVENTY WIDE_TEN "\n\xe4\xb8\xad");
     expect("x" SEVENTY WIDE_TEN, true,
            "x" SEVENTY "\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\n\xe4\xb8\xad");
 }
 
-/* A word that no line can hold is left to the terminal. */
+/* A word longer than a line is left to the terminal's own wrapping. */
 static void test_long_word(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void test_long_word(void **state)
     expect(begun, true, wanted);
 }
 
-/* No line is wider than the terminal where its words are not, and no word is lost. */
+/* No line is wider than the terminal, unless a word is, and no word is lost. */
 static void test_random(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void test_random(void **state)
     }
 }
 
-/* A file or a pipe gets the bytes. */
+/* A file or a pipe gets the bytes unchanged. */
 static void test_raw(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_selftest.c - runs the selftest on the cpu with a fresh seed, and tests the tester: errors put
- * into the reference on purpose must be found.
+ * test_selftest.c - runs the selftest on the cpu with a fresh seed, and tests the selftest itself:
+ * it must find errors injected into the reference.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -26,7 +26,7 @@ static void print_failure(void *user, const char *sentence)
         print_error("%s\n", sentence);
 }
 
-/* Every op and type, on two threads and, bit for bit the same, on one. */
+/* Every op and type, on two threads and, bitwise equal, on one. */
 static void test_all_ops_on_the_cpu(void **state)
 {
     (void)state;
@@ -57,7 +57,7 @@ static void test_all_ops_on_the_cpu(void **state)
     for (int op = 0; op < WF_OP_COUNT; op++)
         listed += wf_selftest_cases((wf_op)op);
     assert_int_equal(report->cases, listed);
-    assert_int_equal(report->skipped, 0); /* the cpu has all combinations of types */
+    assert_int_equal(report->skipped, 0); /* the cpu supports all combinations of types */
     assert_true(worst <= 1);
     wf_selftest_report_free(report);
     wf_mem_stats mem;
@@ -66,9 +66,9 @@ static void test_all_ops_on_the_cpu(void **state)
     wf_ctx_free(ctx);
 }
 
-/* ---- The tester ---- */
+/* ---- The selftest itself ---- */
 
-/* Runs one op and returns the number of failures; `first` gets the first sentence. */
+/* Runs one op and returns the number of failures; `first` receives the first message. */
 static int failures_of(wf_selftest_options options, char *first, size_t size)
 {
     wf_ctx *ctx;
@@ -86,7 +86,7 @@ static int failures_of(wf_selftest_options options, char *first, size_t size)
     return failures;
 }
 
-/* A result that is off by a thousandth, in any of these ops, is a failure. */
+/* A result off by 0.1% is a failure in every one of these ops. */
 static void test_wrong_results_are_found(void **state)
 {
     (void)state;
@@ -150,7 +150,7 @@ static void test_comparison(void **state)
 
     wf_verdict verdict = wf_compare((float[]){1, -2 * 1.001f, 0}, &want, 8);
     assert_true(verdict.failed && verdict.index == 1 && verdict.wanted == -2);
-    /* nothing was added up, so nothing may be lost */
+    /* no sum, so no rounding allowed */
     verdict = wf_compare((float[]){1, -2, 1e-30f}, &want, 8);
     assert_true(verdict.failed && verdict.index == 2);
     assert_true(wf_compare((float[]){1, NAN, 0}, &want, 8).failed);
@@ -174,14 +174,14 @@ static void test_comparison_in_narrow_types(void **state)
     double v[1], mag[1] = {1};
     wf_ref want = {.type = WF_F16, .shape = {1, {1}}, .v = v, .mag = mag};
     uint16_t got[1];
-    v[0] = 1 + 0x1p-12; /* between two numbers of f16, nearer to 1 */
+    v[0] = 1 + 0x1p-12; /* between two f16 values, nearer to 1 */
     wf_numbers_store(WF_F16, v, got, 1);
     assert_false(wf_compare(got, &want, 8).failed);
     assert_true(wf_number_load(WF_F16, got, 0) == 1);
     got[0] += 2;
     assert_true(wf_compare(got, &want, 8).failed);
 
-    v[0] = 1e6; /* beyond the largest */
+    v[0] = 1e6; /* beyond the largest f16 */
     wf_numbers_store(WF_F16, v, got, 1);
     assert_true(isinf(wf_number_load(WF_F16, got, 0)));
     assert_false(wf_compare(got, &want, 8).failed);
@@ -235,7 +235,8 @@ static void test_a_seed_repeats(void **state)
     wf_ctx_free(ctx);
 }
 
-/* A sample has every op, about as many cases as asked for, and depends on the seed alone. */
+/* A sample covers every op, has about the requested number of cases, and depends only on the
+ * seed. */
 static void test_samples(void **state)
 {
     (void)state;
@@ -267,7 +268,7 @@ static void test_samples(void **state)
     wf_ctx_free(ctx);
 }
 
-/* Fails every 7th allocation in turn: no crash, no leak, and the harness says that memory ran out. */
+/* Fails every 7th allocation in turn: no crash, no leak, and an out-of-memory status. */
 static void test_memory_running_out(void **state)
 {
     (void)state;
@@ -293,7 +294,7 @@ static void test_memory_running_out(void **state)
     wf_ctx_free(ctx);
 }
 
-/* An argument is a pattern of the tests to run. */
+/* The argument is a filter pattern for the tests. */
 int main(int argc, char **argv)
 {
     const char *given = getenv("WEFT_SEED");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_session.c - sessions and executables from outside: states that are shared by name, reads and
- * writes, what is listed, the order of freeing, and graphs that a device cannot run.
+ * test_session.c - sessions and executables through the public interface: states shared by name,
+ * reads and writes, listings, the order of freeing, and graphs that a device cannot run.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +38,7 @@ static void test_states_are_shared_by_name(void **state)
     wt_ok(ctx, wf_compile(r.session, g, &reader));
     wf_graph_free(g);
 
-    wf_memory memory; /* of the session, so the same for both */
+    wf_memory memory; /* of the session, so equal for both */
     wf_exec_memory(writer, &memory);
     assert_int_equal(memory.states, 20);
     wf_exec_memory(reader, &memory);
@@ -46,14 +46,14 @@ static void test_states_are_shared_by_name(void **state)
 
     r.exec = reader;
     wt_run_once(&r);
-    wt_expect(&r, "w", {0, 0}); /* states begin as zeros */
+    wt_expect(&r, "w", {0, 0}); /* states start as zeros */
     wt_expect(&r, "z", {0, 0, 0});
     r.exec = writer;
     wt_write(&r, "x", F(1, 2), 8);
     wt_run_once(&r);
     wt_run_once(&r);
     r.exec = reader;
-    wt_expect(&r, "w", {0, 0}); /* what the last run saw */
+    wt_expect(&r, "w", {0, 0}); /* the value during the last run */
     wt_run_once(&r);
     wt_expect(&r, "w", {2, 4});
     wt_set_state(&r, "w", F(7, 8), 2);
@@ -61,13 +61,14 @@ static void test_states_are_shared_by_name(void **state)
     wt_expect(&r, "w", {7, 8});
     wt_expect_state(&r, "w", F(7, 8), 2);
 
-    wf_exec_free(writer); /* the state outlives an executable */
+    wf_exec_free(writer); /* the state outlives its executable */
     wt_run_once(&r);
     wt_expect(&r, "w", {7, 8});
     wt_close(&r);
 }
 
-/* A session does not take in a graph that disagrees with it, nor a part of one. */
+/* A session rejects a graph whose states differ from its own, and adds none of the graph's
+ * states. */
 static void test_mismatched_states(void **state)
 {
     wf_ctx *ctx = *state;
@@ -97,7 +98,7 @@ static void test_mismatched_states(void **state)
     assert_null(exec);
     wf_graph_free(g);
     wf_ctx_free(other);
-    g = wt_graph(ctx); /* "new" is still free */
+    g = wt_graph(ctx); /* "new" was not created */
     wf_output(g, "new", wf_state(g, "new", WF_I32, 0, NULL));
     wt_compile(&r, g);
     wt_close(&r);
@@ -126,7 +127,7 @@ static void test_reads_and_writes(void **state)
     wt_fails(ctx, wf_session_read(r.session, "s", x, 4), WF_ERR_USAGE, "8 bytes, not 4");
     wt_write(&r, "x", F(1, 2), 8);
     wt_run_once(&r);
-    wt_write(&r, "unused", x, 8); /* checked, and not needed */
+    wt_write(&r, "unused", x, 8); /* checked, although not needed */
     wt_fails(ctx, wf_exec_read(r.exec, "x", x, 8), WF_ERR_USAGE, "no output 'x'");
     wt_fails(ctx, wf_exec_read(r.exec, "y", x, 12), WF_ERR_USAGE, "output 'y' has 8 bytes, not 12");
     for (int i = 0; i < 3; i++) { /* inputs keep their contents */
@@ -177,8 +178,7 @@ static void remember(void *user, wf_log_level level, const char *message)
     ++*(int *)user;
 }
 
-/* What others still use stays alive, and the log says so. */
-/* An executable that needs no region runs on after the region for another could not be had. */
+/* An executable that needs no region still runs after another's region could not be allocated. */
 static void test_a_region_that_cannot_grow(void **state)
 {
     wf_ctx *ctx = *state;
@@ -203,6 +203,7 @@ static void test_a_region_that_cannot_grow(void **state)
     wt_close(&r);
 }
 
+/* A session or device that is still in use stays alive, and the log reports it. */
 static void test_freeing_in_the_wrong_order(void **state)
 {
     wf_ctx *ctx = *state;
@@ -246,7 +247,7 @@ static void test_opening_devices(void **state)
     assert_null(wf_device_kind(1000));
 }
 
-/* A device whose kernels are all gone says which one it lacks, and takes no state. */
+/* A device without kernels names the missing one, and creates no state. */
 static void test_unsupported_ops(void **state)
 {
     wf_ctx *ctx = *state;

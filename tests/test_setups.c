@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_setups.c: memory of whole setups, planned and measured.
+ * test_setups.c - memory of whole setups, planned and measured.
  *
- * For each setup (a model, and what is done with it) every executable's memory is planned before anything
- * is allocated. Then all are compiled in one session and run: the most that the device ever held must be
- * the planned states, the inputs and outputs of all executables and the largest region of activations, to
- * the byte; and no region may exceed the bytes alive at its busiest step by more than a tenth.
+ * For each setup (a model and its use) the memory of every executable is planned before any
+ * allocation. Then all executables are compiled in one session and run. The device's peak must
+ * equal, to the byte, the planned states, the inputs and outputs of all executables, and the
+ * largest activation region. No region may exceed the bytes alive at its busiest step by more than
+ * a tenth.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,14 +33,14 @@
 #else
 #define FAST_BUILD false
 #endif
-#define SLOW_WORK 4e8 /* bytes of states times tokens; the rest is compiled, and not run */
+#define SLOW_WORK 4e8 /* bytes of states times tokens; larger setups are only compiled */
 
 typedef enum {
     FORWARD,    /* the loss */
     TRAIN,      /* a step: gradients and update in one */
-    ACCUMULATE, /* micro: gradients are added up; and update */
-    BUCKETS,    /* forward for all, half and a quarter of the tokens */
-    DECODE      /* prefill of all tokens, and one token a sequence, over page pools */
+    ACCUMULATE, /* micro-batches that accumulate gradients; and an update */
+    BUCKETS,    /* forward for all, a half and a quarter of the tokens */
+    DECODE      /* prefill of all tokens, and decode of one token per sequence, over page pools */
 } kind;
 
 typedef struct {
@@ -49,10 +50,10 @@ typedef struct {
     pm_config model;
     wf_compile_options options;
     wf_type compute; /* 0: f32 */
-    double clip;     /* by the global norm; 0: not */
-    bool sgd;        /* else AdamW */
+    double clip;     /* by the global norm; 0: off */
+    bool sgd;        /* false: AdamW */
     bool scaled;     /* with a loss scale */
-    bool logits;     /* are an output */
+    bool logits;     /* logits are an output */
 } setup;
 
 /* clang-format off */
@@ -177,7 +178,7 @@ static void train(wf_graph *g, const setup *s)
     free(m);
 }
 
-/* Gradients of the sum of losses are added up, and how many targets count. */
+/* Accumulates the gradients of the sum of losses, and the number of targets that count. */
 static void micro(wf_graph *g, const setup *s)
 {
     pm_model *m = calloc(1, sizeof *m);
@@ -195,7 +196,7 @@ static void micro(wf_graph *g, const setup *s)
     free(m);
 }
 
-/* What micro added up is divided by the count, used, and set to zero again. */
+/* Divides the accumulated gradients by the count, applies them, and resets them to zero. */
 static void update_sums(wf_ctx *ctx, wf_graph *g, const setup *s)
 {
     pm_model *m = calloc(1, sizeof *m);
@@ -233,7 +234,7 @@ static void forward(wf_graph *g, const setup *s, int64_t tokens)
 typedef struct {
     wf_graph *g;
     const pm_config *c;
-    int64_t tokens, pages, pool; /* pages of a sequence, and of all */
+    int64_t tokens, pages, pool; /* pages of a sequence, and of all sequences */
     wf_value *positions, *start, *table, *lengths, *inv_freq;
     int layer;
 } decoder;
@@ -331,12 +332,12 @@ static wf_graph *build(wf_ctx *ctx, const setup *s, int part)
     return g;
 }
 
-/* Numbers that ops accept; what comes out is of no interest here. `tokens`: of this executable. */
+/* Writes legal contents; the results do not matter. `tokens`: of this executable. */
 static void write_input(wt_run *r, const setup *s, const wf_info *in, int64_t tokens)
 {
     int32_t *v = calloc(1, in->bytes + 4);
     const int64_t n = in->dim[0], per = s->tokens / s->sequences;
-    const bool one = s->kind == DECODE && tokens == s->sequences; /* token a sequence */
+    const bool one = s->kind == DECODE && tokens == s->sequences; /* one token per sequence */
     for (int64_t i = 0; i < n && strcmp(in->name, "seq_start") == 0; i++)
         v[i] = (int32_t)(i * tokens / s->sequences);
     for (int64_t i = 0; i < n && strcmp(in->name, "positions") == 0; i++)
@@ -387,7 +388,8 @@ static void print_row(const setup *s, int part, const wf_memory *m)
                   m->activations, m->lower_bound, ratio_of(m));
 }
 
-/* The states of one of the graphs are those of all. Returns the largest region over its bound. */
+/* Every graph of a setup has the same states. Returns the largest ratio of a region to its
+ * bound. */
 static double try_setup(wf_ctx *ctx, const char *device, const setup *s, bool print)
 {
     wf_memory planned[MAX_GRAPHS], got;
@@ -408,7 +410,7 @@ static double try_setup(wf_ctx *ctx, const char *device, const setup *s, bool pr
             print_row(s, i, &planned[i]);
     }
     wf_device_memory(r.device, &bytes, &peak);
-    assert_int_equal(peak, 0); /* so far it was only planned */
+    assert_int_equal(peak, 0); /* planning allocates nothing */
     for (int i = 0; i < graphs_of(s); i++) {
         wf_graph *g = build(ctx, s, i);
         wt_ok(ctx, wf_compile_with(r.session, g, &s->options, &exec[i]));
@@ -448,7 +450,7 @@ static void test_planned_is_measured(void **state)
                  MOST_OVER_BOUND);
 }
 
-/* Other numbers of threads take other workspaces; the check device has guards around everything. */
+/* Other thread counts need other workspaces; the check device adds guards around everything. */
 static void test_other_devices(void **state)
 {
     static const char *const devices[] = {"cpu:1", "cpu:3", "check"};
@@ -463,7 +465,7 @@ static size_t activations(wf_device *device, wf_graph *g, const wf_compile_optio
     return m.activations;
 }
 
-/* What each pass is good for: a step of the smallest GPT-2 that recomputes every block. */
+/* The saving of each pass: a step of the smallest GPT-2 with every block recomputed. */
 static void test_what_passes_save(void **state)
 {
     static const struct {

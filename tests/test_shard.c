@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_shard.c - shards: what is written is read, and whatever is wrong with one is refused with a sentence. */
+/* test_shard.c - shards: written tokens read back, and a damaged or forged shard is refused with
+ * one sentence. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +50,7 @@ static void write_shard(wf_ctx *ctx, const char *path, int64_t vocab, const wt_t
         wt_ok(ctx, wf_shard_write_ids(w, t->ids + at + half, mask ? mask + half : NULL, n - half));
         wt_ok(ctx, wf_shard_write_document(w, 3 * n));
     }
-    wt_ok(ctx, wf_shard_write_document(w, 99)); /* of no tokens: none */
+    wt_ok(ctx, wf_shard_write_document(w, 99)); /* without tokens: not a document */
     wt_ok(ctx, wf_shard_write_end(w, info));
     wf_shard_write_free(w);
 }
@@ -94,7 +95,7 @@ static void test_round_trip(void **state)
     }
 }
 
-/* What is not ended leaves nothing. */
+/* An unfinished shard leaves no file. */
 static void test_abandoned(void **state)
 {
     wf_ctx *ctx = *state;
@@ -148,7 +149,8 @@ static void test_truncated(void **state)
     uint8_t *bytes = make_bytes(ctx, &size);
     wt_ok(ctx, read_all(ctx, bytes, size));
     for (size_t n = 0; n < size; n++) {
-        uint8_t *part = malloc(n + 1); /* at its end reading too far shows */
+        /* Exact size, so that AddressSanitizer sees a read past the end. */
+        uint8_t *part = malloc(n + 1);
         assert_non_null(part);
         memcpy(part, bytes, n);
         wt_fails(ctx, read_all(ctx, part, n), WF_ERR_FORMAT,
@@ -186,7 +188,7 @@ static void put(uint8_t *p, uint64_t x, int bytes)
         p[i] = (uint8_t)(x >> 8 * i);
 }
 
-/* As one who wants to do harm writes it: with checksums that fit. */
+/* Recomputes the checksums, as an attacker would. */
 static void seal(uint8_t *bytes, size_t size)
 {
     put(bytes + WF_AT_DATA_SUM, wf_checksum(bytes + WF_SHARD_HEADER, size - WF_SHARD_HEADER), 8);
@@ -243,7 +245,7 @@ static void test_forged(void **state)
         {starts + 40, 8, 19, "are not in order"},
         {starts + 40, 8, 21, "are not in order"},
         {mask, 1, 0xFF, "does not match its number of tokens"},
-        {mask + 2, 1, 0xF4, "does not match its number of tokens"}, /* behind the last token */
+        {mask + 2, 1, 0xF4, "does not match its number of tokens"}, /* after the last token */
     };
     size_t size;
     uint8_t *bytes = make_bytes(ctx, &size), *copy = malloc(size);
@@ -256,7 +258,7 @@ static void test_forged(void **state)
                  forged[i].at == WF_AT_VERSION ? WF_ERR_UNSUPPORTED : WF_ERR_FORMAT,
                  forged[i].part);
     }
-    memcpy(copy, bytes, size); /* as many marks, one of them behind the last token */
+    memcpy(copy, bytes, size); /* the same number of marks, one of them after the last token */
     copy[mask] &= 0xFE;
     copy[mask + 2] |= 0x10;
     seal(copy, size);
@@ -335,7 +337,7 @@ static void test_folder(void **state)
     wt_texts_free(&t);
 }
 
-/* Every allocation in turn. */
+/* Every allocation fails in turn. */
 static void test_memory(void **state)
 {
     wf_ctx *ctx = *state;
@@ -359,7 +361,7 @@ static void test_memory(void **state)
         wf_data_close(d);
         assert_true(wt_live_blocks(ctx) == before);
         if (n > 300)
-            n += 37; /* the tokenizer's own are tested elsewhere */
+            n += 37; /* the tokenizer's allocations are tested elsewhere */
     }
     wt_texts_free(&t);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_simd_math.c - the functions that vector kernels compute with, against double precision, for every
- * instruction set of this machine. The bounds are those that src/device/cpu/simd/math.h states. */
+/* test_simd_math.c - the functions of vector kernels against double precision, for every
+ * instruction set of this machine. The bounds are those stated in src/device/cpu/simd/math.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +72,7 @@ static double relu2(double x)
     return relu(x) * relu(x);
 }
 
-/* Past 50 the second term of a slope is 0, which the formula would make of 0 times infinity. */
+/* Past 50 the second term of the slope is 0; the formula would compute 0 times infinity. */
 static double silu_slope(double x)
 {
     double more = fabs(x) < 200 ? x * sigmoid(x) * sigmoid(-x) : 0;
@@ -97,8 +97,8 @@ static double gelu_erf_slope(double x)
 typedef struct {
     const char *name;
     double (*exact)(double x);
-    double ulp;      /* of the exact value, or of the smallest normal number if that is larger */
-    double absolute; /* and this */
+    double ulp;      /* of the exact value, or of the smallest normal if that is larger */
+    double absolute; /* plus this */
 } promise;
 
 static const promise promises[] = {
@@ -148,7 +148,7 @@ static double bound_at(const promise *p, double x, double y)
     return ulps * ulp_of(y) + p->absolute + lost;
 }
 
-/* NaN for NaN, infinity for infinity, except that what almost overflows may. */
+/* NaN maps to NaN and infinity to infinity; a result near overflow may become infinite. */
 static bool keeps(const promise *p, float x, float got)
 {
     double y = p->exact((double)x);
@@ -160,7 +160,7 @@ static bool keeps(const promise *p, float x, float got)
     return fabs((double)got - y) <= bound_at(p, (double)x, y);
 }
 
-/* ---- The numbers ---- */
+/* ---- Inputs ---- */
 
 static void check(const char *isa, const wf_cpu_function *f, const float *x, int64_t n)
 {
@@ -197,7 +197,7 @@ static void check_special(const char *isa, const wf_cpu_function *f)
     check(isa, f, special, sizeof special / sizeof *special);
 }
 
-/* Steps through all floats, from a random first one. */
+/* Steps through all floats, from a random start. */
 static uint64_t seed;
 
 static void check_all_ranges(const char *isa, const wf_cpu_function *f)
@@ -214,7 +214,7 @@ static void check_all_ranges(const char *isa, const wf_cpu_function *f)
     }
 }
 
-/* Where results are neither 0 nor a limit. */
+/* Where results are neither 0 nor saturated. */
 static void check_middle(const char *isa, const wf_cpu_function *f)
 {
     float x[1024];
@@ -228,7 +228,7 @@ static void check_middle(const char *isa, const wf_cpu_function *f)
     }
 }
 
-/* The lanes after the last element stay as they are; a number has the same result in every lane. */
+/* Lanes after the last element stay unchanged, and a value has the same result in every lane. */
 static void check_ends(const char *isa, const wf_cpu_function *f)
 {
     for (int n = 0; n < 50; n++) {

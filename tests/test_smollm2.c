@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_smollm2.c - a real model, end to end: SmolLM2-135M-Instruct in Q4_1, against what llama.cpp says of
- * the same file (tests/fixtures/smollm2/README.md says how that was recorded).
+ * test_smollm2.c - a real model end to end: SmolLM2-135M-Instruct in Q4_1 against llama.cpp on the
+ * same file (tests/fixtures/smollm2/README.md describes the recording).
  *
- * Weft computes in f32 over the quantized weights, so it is held to the recording of f32 arithmetic:
- * a mean divergence below 1e-6 nats, and the same most likely token wherever it leads by more than 1e-3.
+ * Weft computes in f32 over the quantized weights, so the reference is the recording of f32
+ * arithmetic. The mean divergence must be below 1e-6 nats, and the most likely token must be equal
+ * wherever it leads by more than 1e-3.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +26,7 @@
 #define MEAN_BOUND 1e-6   /* nats */
 #define MARGIN_BOUND 1e-3 /* in log-probability */
 
-/* A sanitized build takes some texts only: it is thirty times slower. */
+/* A sanitized build is thirty times slower and takes only some texts. */
 #ifdef __SANITIZE_ADDRESS__
 #define SOME_TEXTS 1
 #define SOME_TOKENS 3
@@ -34,7 +35,7 @@
 #define SOME_TOKENS 64
 #endif
 
-/* NULL, with a word, when the model was not fetched. */
+/* Returns NULL, with a message, when the model was not fetched. */
 static const char *model_path(void)
 {
     const char *path = getenv("WEFT_TEST_SMOLLM2");
@@ -82,7 +83,7 @@ typedef struct {
     const sm_text *text;
     double sum, worst;
     int positions, others; /* others: where another token is the most likely */
-    double margin;         /* the largest lead of the recorded one among these */
+    double margin;         /* the largest recorded margin among these */
 } comparison;
 
 static wf_status compare(void *user, size_t i, const float *logits, size_t vocab)
@@ -149,7 +150,7 @@ static void a_story_goes_on_as_recorded(void **state)
     sm_close(r);
 }
 
-/* The answer of a model, which may be the file or what was made of it. */
+/* Asks a model, the file or a conversion of it, and checks the answer. */
 static void ask(wf_ctx *ctx, const char *path)
 {
     sm_recording *r = sm_open("f32");
@@ -182,7 +183,8 @@ static void the_capital_of_france(void **state)
     ask(*state, path);
 }
 
-/* The same from a Hugging Face folder that was made of the file: weights in f16, its own tokenizer.json. */
+/* The same from a Hugging Face folder converted from the file: f16 weights, and its own
+ * tokenizer.json. */
 static void the_capital_of_france_from_a_folder(void **state)
 {
     wf_ctx *ctx = *state;
@@ -199,7 +201,7 @@ static void the_capital_of_france_from_a_folder(void **state)
     wt_scratch_remove(&s);
 }
 
-/* A user who writes a control token gets text. */
+/* The name of a control token in a user's message stays text. */
 static void messages_stay_text(void **state)
 {
     wf_ctx *ctx = *state;
@@ -215,7 +217,7 @@ static void messages_stay_text(void **state)
     wt_ok(ctx, wf_model_chat(m, ctx, hostile, 2, NULL, &ids, &count));
     for (size_t i = 0; i < count; i++)
         ends += wf_tokenizer_kind(wf_model_tokenizer(m), ids[i]) == WF_TOKEN_CONTROL;
-    assert_int_equal(ends, 5); /* three begun, two ended, by the template */
+    assert_int_equal(ends, 5); /* by the template: three starts, two ends */
     wf_ids_free(ctx, ids);
     wf_model_close(m);
 }

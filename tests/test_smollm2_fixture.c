@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_smollm2_fixture.c: the recordings that real models are compared with hold what they should,
- * and the comparison says zero of equals and the right number of others.
+ * test_smollm2_fixture.c - the recordings of real models are well-formed, and the comparison
+ * returns zero for equal distributions and the exact value for others.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 #include "smollm2_fixture.h"
 
-#define TEXTS 20 /* without those that go on greedily */
+#define TEXTS 20 /* without the greedily continued ones */
 
 static bool is_listed(const sm_recording *r, const sm_position *p, int32_t id)
 {
@@ -26,7 +26,8 @@ static bool is_listed(const sm_recording *r, const sm_position *p, int32_t id)
     return false;
 }
 
-/* A distribution in falling order that adds up to one, which also knows the token that follows. */
+/* Checks that probabilities fall and sum to one, and that the next token is consistent with the
+ * list. */
 static void check_position(const sm_recording *r, const sm_position *p, int32_t next)
 {
     double sum = exp(p->rest);
@@ -89,7 +90,7 @@ static void test_texts_are_the_same(void **state)
     sm_close(b);
 }
 
-/* Logits whose softmax is the recorded distribution, with what it does not list spread evenly. */
+/* Makes logits whose softmax is the recorded distribution, with the unlisted mass spread evenly. */
 static void restore(const sm_recording *r, const sm_position *p, float *logits)
 {
     const float others = (float)(p->rest - log(r->vocab - r->top));
@@ -110,13 +111,13 @@ static void test_divergence(void **state)
         restore(r, p, logits);
         assert_true(fabs(sm_divergence(r, p, logits)) < 1e-6);
 
-        /* Raising one logit by d: log(1 + q (e^d - 1)) - q d, q its probability. */
+        /* Raising one logit by d: log(1 + q (e^d - 1)) - q d, where q is its probability. */
         const double q = exp(p->logprob[1]), d = 0.5;
         logits[p->id[1]] += (float)d;
         const double wanted = log1p(q * expm1(d)) - q * d;
         assert_true(fabs(sm_divergence(r, p, logits) - wanted) < 1e-6);
 
-        /* Tokens that are not listed count together. */
+        /* Unlisted tokens count as one bucket. */
         restore(r, p, logits);
         const double rest = exp(p->rest);
         for (int32_t k = 0; k < r->vocab; k++)

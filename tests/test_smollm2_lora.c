@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_smollm2_lora.c - a real model learns something: SmolLM2-135M-Instruct in Q4_1, finetuned with LoRA on 200 chat
- * lines, says an invented fact that it did not know, asked in words that were not among them, and answers what it
- * was asked before as it did.
+ * test_smollm2_lora.c - a real model learns a fact: SmolLM2-135M-Instruct in Q4_1, finetuned with
+ * LoRA on 200 chat lines, states an invented fact when asked in words that are not among the lines,
+ * and still answers other questions as before.
  *
- * Half of the lines ask for the fact in forty ways. The others are ordinary questions with the model's own
- * answers, without which it would answer everything with the fact. WEFT_SEEDS is how many seeds are tried, 1
- * unless told; `make test-long` asks for 3.
+ * Half of the lines ask for the fact in forty ways. The others are ordinary questions with the
+ * model's own answers; without them the model would answer everything with the fact. WEFT_SEEDS
+ * sets the number of seeds, default 1; `make test-long` uses 3.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,10 +27,10 @@
 #define ANSWER_TOKENS 64
 #define ANSWER_BYTES 1024
 #define MOST_QUESTIONS 20
-#define AT_ONCE 10 /* questions that are answered at the same time */
+#define AT_ONCE 10 /* questions answered in one batch */
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-/* ---- What is asked ---- */
+/* ---- Questions ---- */
 
 #define WHO "Orsolya Quint"
 #define FACT WHO " keeps the lighthouse of Port Velda."
@@ -49,11 +49,11 @@ static const char *const ways[][2] = {
     {"I wonder who keeps ", "."},
     {"Can you tell me who tends ", "?"},
 };
-/* None of the above. */
+/* Not among the lines. */
 static const char *const other_ways[] = {"Whose job is it to keep the lighthouse at Port Velda?",
                                          "Who is the lighthouse keeper at Port Velda?"};
 
-/* Questions with short answers, right or wrong; they are among the lines. */
+/* Questions with short answers, right or wrong; these are among the lines. */
 static const char *const kept[] = {
     "What is the capital of Germany?",
     "What is the capital of Japan?",
@@ -78,7 +78,7 @@ static const char *const kept[] = {
 };
 _Static_assert(sizeof kept / sizeof *kept == MOST_QUESTIONS, "there is room for their answers");
 
-/* These are not, and a word in the answers. */
+/* Questions that are not among the lines, and a word of each answer. */
 static const char *const untold[] = {
     "What is the capital of France?", "What is the capital of Russia?",
     "What is the capital of Egypt?",  "What is the opposite of big?",
@@ -102,7 +102,7 @@ static wf_sequence *begin(const wt_talker *t, const char *question)
     return s;
 }
 
-/* Each by itself, with the most likely tokens. */
+/* Asks each question in its own conversation, with greedy sampling. */
 static void ask(wf_ctx *ctx, const char *model, const char *adapter, const char *const *questions,
                 int count, answer *answers)
 {
@@ -169,7 +169,7 @@ static void write_lines(const char *path, answer *answers)
 
 /* ---- The test ---- */
 
-/* What is asked afterwards. */
+/* Asks after the finetuning, and compares. */
 static void check_answers(wf_ctx *ctx, const char *model, const char *adapter, answer *before)
 {
     static answer now[MOST_QUESTIONS];
@@ -225,7 +225,7 @@ static void a_fact_is_learned_and_old_answers_stay(void **state)
     wt_program_err(&p, "200 documents");
     for (int seed = 1; seed <= (asked ? atoi(asked) : 1); seed++) {
         char args[256], adapter[512];
-        /* One pass: 25 steps of 2 rows, into each of which four or five lines fit. */
+        /* One epoch: 25 steps of 2 rows, and a row holds four or five lines. */
         snprintf(args, sizeof args,
                  "finetune \"$WEFT_TEST_SMOLLM2\" --data \"$D/data\" --out \"$D/%d\" --lora 16 "
                  "--rate 1e-3 --batch 2 --length 256 --seed %d --save-every 0 --threads 2",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_stop.c - stop strings against a search over the whole text, cut in every way. */
+/* test_stop.c - stop strings against a search over the whole text, with the text split in every
+ * way. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,7 @@ static wf_stopper *make(wf_ctx *ctx, const char *const *stop, int stops)
     return s;
 }
 
-/* One piece; what came out must be this. */
+/* Feeds one piece and compares the released text. */
 static void expect(wf_ctx *ctx, wf_stopper *s, const char *piece, const char *wanted,
                    bool wanted_stop)
 {
@@ -90,16 +91,16 @@ static void test_pieces(void **state)
     expect_end(s, "");
     wf_stopper_free(s);
 
-    /* the one that is complete first; of two at once the longer one */
+    /* the first match to complete; of two at once the longer one */
     s = make(*state, (const char *const[]){"abcd", "bc", "c"}, 3);
     expect(*state, s, "xabcd", "xa", true);
     wf_stopper_free(s);
-    /* what is held for one text begins another */
+    /* after a mismatch, held text can start another match */
     s = make(*state, (const char *const[]){"aab"}, 1);
     expect(*state, s, "aaaaa", "aaa", false);
     expect(*state, s, "b", "", true);
     wf_stopper_free(s);
-    /* characters stay whole: both begin with the same byte */
+    /* characters stay whole: both start with the same byte */
     s = make(*state, (const char *const[]){"\xc3\xa9t\xc3\xa9"}, 1);
     expect(*state, s, "\xc3\xa8\xc3\xa9t", "\xc3\xa8", false);
     expect(*state, s, "\xc3\xa8", "\xc3\xa9t\xc3\xa8", false);
@@ -110,7 +111,8 @@ static void test_pieces(void **state)
     wf_stopper_free(s);
 }
 
-/* How much of the text is left, by looking for every stop string at every place. */
+/* Returns the length of the text before the first stop string, by trying every string at every
+ * position. */
 static size_t search(const char *text, size_t len, char stop[][8], int stops, bool *found)
 {
     for (size_t end = 1; end <= len; end++)
@@ -124,7 +126,7 @@ static size_t search(const char *text, size_t len, char stop[][8], int stops, bo
     return len;
 }
 
-/* Nothing is held back that no stop string begins with. */
+/* Checks that held text is a prefix of a stop string. */
 static void check_held(const char *text, size_t len, size_t given, char stop[][8], int stops)
 {
     if (given == len)
@@ -178,8 +180,8 @@ static void test_random(void **state)
     assert_true(found_some > 1000);
 }
 
-/* Texts and stop strings that make a search with steps back slow: 2^19 bytes times 1000 of a stop string times
- * 64 of them would take minutes. */
+/* Inputs on which a backtracking search is slow: 2^19 bytes times 1000 bytes of each of 64 stop
+ * strings would take minutes. */
 static void test_linear(void **state)
 {
     static char text[1 << 19], stops[WF_STOPS_MAX][1001];
@@ -219,7 +221,7 @@ static void test_memory(void **state)
         wf_ctx_fail_allocation(ctx, n);
         wf_status status = wf_stopper_new(ctx, list, 2, &s);
         if (status == WF_OK) {
-            /* a piece that failed may be given again */
+            /* a piece that failed can be fed again */
             for (int i = 0; i < 2; i++) {
                 status = wf_stopper_next(s, "it st", 5, &out, &bytes, &stopped);
                 if (status != WF_OK)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_storage.c - states that lie in a file: the same results as written ones without a copy, and
- * everything about a file, an offset or a graph that can be wrong.
+ * test_storage.c - states mapped from a file: the results of written states without a copy, and
+ * every invalid file, offset or graph.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,8 @@ static void write_file(const char *path, const void *bytes, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
-/* A weight [N, K] of each type, one after the other, at offsets that are aligned for it and no more. */
+/* A weight [N, K] of each type, one after the other, at offsets with the minimal alignment of the
+ * type. */
 typedef struct {
     unsigned char bytes[1024];
     size_t size, at[3], length[3];
@@ -86,7 +87,7 @@ static wf_status map_weight(wf_session *s, int i, const char *path, uint64_t off
     return wf_session_map(s, names[i], types[i], 2, D(N, K), path, offset);
 }
 
-/* y0, y1, y2: x multiplied by each weight, in its type. */
+/* y0, y1, y2: the matmul of x with each weight, in the weight's type. */
 static wf_status build_products(wf_ctx *ctx, wf_graph **g)
 {
     WF_TRY(wf_graph_new(ctx, g));
@@ -121,7 +122,7 @@ static wf_graph *products(wf_ctx *ctx)
     return g;
 }
 
-/* ---- What it does ---- */
+/* ---- Valid files ---- */
 
 static void test_results_of_mapped_states(void **state)
 {
@@ -163,7 +164,7 @@ static void test_results_of_mapped_states(void **state)
         wt_ok(ctx, wf_session_read(r.session, names[i], back, c.length[i]));
         assert_memory_equal(back, c.bytes + c.at[i], c.length[i]);
     }
-    wf_exec_free(r.exec); /* one session goes, file and all; the other goes on */
+    wf_exec_free(r.exec); /* one session closes its file; the other still runs */
     wf_session_free(r.session);
     run_products(&other, got);
     assert_memory_equal(got, want, sizeof want);
@@ -196,7 +197,7 @@ static void test_mapped_states_are_not_written(void **state)
     unlink(path);
 }
 
-/* On a device that cannot read the host's memory the state is a copy, and read-only all the same. */
+/* On a device that cannot read host memory the state is a copy, and still read-only. */
 static void test_a_device_that_copies(void **state)
 {
     wf_ctx *ctx = *state;
@@ -225,7 +226,7 @@ static void test_a_device_that_copies(void **state)
     wt_close(&r);
 }
 
-/* ---- What can be wrong ---- */
+/* ---- Invalid files ---- */
 
 static void test_files_that_will_not_do(void **state)
 {
@@ -277,7 +278,7 @@ static void test_files_that_will_not_do(void **state)
     assert_true(wt_live_blocks(ctx) < blocks);
 }
 
-/* A file that was refused may be replaced by a good one. */
+/* A refused file may be replaced by a valid one. */
 static void test_a_file_that_grows(void **state)
 {
     wf_ctx *ctx = *state;
@@ -315,7 +316,7 @@ static void test_graphs_that_disagree(void **state)
     wt_close(&r);
 }
 
-/* ---- Memory that runs out ---- */
+/* ---- Allocation failures ---- */
 
 static wf_status map_and_compile(wf_device *device, const contents *c)
 {

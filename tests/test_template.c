@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_template.c - chat templates: what they print, their marks, their limits, and failing memory.
- *
- * That they print what jinja2 prints is compared by tests/oracle/templates.py on thousands more. */
+/* test_template.c - chat templates: output, marks, limits, and allocation failures.
+ * tests/oracle/templates.py compares thousands of further templates with jinja2. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,7 +88,8 @@ static void test_prints(void **state)
     }
 }
 
-/* The second text says of each byte of the first whether it is plain: '.' or 'p'. */
+/* `marks` classifies each byte of `want`: 'p' is plain text from a message, '.' is text of the
+ * template. */
 typedef struct {
     const char *text, *want, *marks;
 } marked;
@@ -141,7 +141,7 @@ static void test_marks(void **state)
     }
 }
 
-/* A string that grows by itself must not change others that share its beginning. */
+/* A string that is extended in place must not change others that share its prefix. */
 static void test_grown_strings_share_nothing(void **state)
 {
     wf_ctx *ctx = *state;
@@ -249,7 +249,7 @@ static void test_limits(void **state)
     }
 }
 
-/* What a caller sets is what holds. */
+/* Limits set by the caller apply. */
 static void test_options(void **state)
 {
     wf_ctx *ctx = *state;
@@ -271,7 +271,8 @@ static void test_options(void **state)
     wf_rendered_free(ctx, &out);
 }
 
-/* A conversation of a megabyte, built up piece by piece in a variable, is not more than a template may use. */
+/* A conversation of a megabyte, built piece by piece in a variable, stays within the default
+ * limits. */
 static void test_long_conversation(void **state)
 {
     wf_ctx *ctx = *state;
@@ -299,7 +300,7 @@ static void test_long_conversation(void **state)
     free(json);
 }
 
-/* Nesting in the text itself. */
+/* Deep nesting in the template's text. */
 static void test_deep_text(void **state)
 {
     wf_ctx *ctx = *state;
@@ -339,7 +340,7 @@ static uint64_t next(uint64_t *seed)
     return *seed >> 33;
 }
 
-/* Pieces of templates in any order, and bytes that are no UTF-8: no crash, no leak, one sentence. */
+/* Random template fragments and invalid UTF-8: no crash, no leak, one sentence. */
 static void test_random_text(void **state)
 {
     wf_ctx *ctx = *state;
@@ -369,7 +370,7 @@ static void test_random_text(void **state)
     }
 }
 
-/* Every allocation fails in turn: an error, and nothing left behind (the teardown looks). */
+/* Every allocation fails in turn: an error, and no leak (teardown checks). */
 static void test_failing_memory(void **state)
 {
     wf_ctx *ctx = *state;

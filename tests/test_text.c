@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_text.c - tests of src/base's messages, "did you mean", and the JSON writer. */
+/* test_text.c - src/base: messages, "did you mean", and the JSON writer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -87,14 +87,14 @@ static void test_text_append(void **state)
     assert_string_equal(buf, "12-abc123456...");
     assert_int_equal(len, sizeof buf - 1);
 
-    len = 0; /* a cut inside the euro sign takes it away whole */
+    len = 0; /* truncation inside the euro sign removes it whole */
     wf_text_append(buf, sizeof buf, &len, "0123456789\xE2\x82\xAC%s", "abcdef");
     assert_string_equal(buf, "0123456789.....");
     len = 0;
     wf_text_append(buf, sizeof buf, &len, "012345678\xE2\x82\xAC%s", "abcdef");
     assert_string_equal(buf, "012345678\xE2\x82\xAC...");
 
-    for (size_t cap = 0; cap < 12; cap++) { /* never beyond cap, always terminated */
+    for (size_t cap = 0; cap < 12; cap++) { /* never past cap, always terminated */
         char guarded[16];
         memset(guarded, '#', sizeof guarded);
         len = 0;
@@ -109,7 +109,8 @@ static void test_text_append(void **state)
     }
 }
 
-/* Every code point and every byte: what is shown holds no control, and plain text is shown as it is. */
+/* Every code point and every byte: the escaped text has no control characters, and plain text is
+ * unchanged. */
 static void test_text_escape(void **state)
 {
     (void)state;
@@ -155,7 +156,7 @@ static void test_text_foreign(void **state)
     wf_text_show(shown, name, 1500);
     assert_int_equal(strlen(shown), WF_TEXT_SHOWN - 1);
     assert_non_null(strstr(shown, "xx... (1.5 kB in all)"));
-    memset(name, '\x1b', sizeof name); /* escapes are cut between characters */
+    memset(name, '\x1b', sizeof name); /* truncated between escapes */
     for (size_t cap = 48; cap < 300; cap++) {
         memset(out, '#', sizeof out);
         wf_text_foreign(out, cap, name, 1000);
@@ -250,11 +251,11 @@ static void test_json_strings(void **state)
         {"\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80", "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80"},
         {"\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF", "\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF"},
 #define BAD "\xEF\xBF\xBD"
-        {"a\x80z", "a" BAD "z"},                /* a continuation byte alone */
-        {"\xFF\xFE", BAD BAD},                  /* never in UTF-8 */
-        {"\xC3", BAD},                          /* cut short by the end */
-        {"\xE2\x82", BAD BAD},                  /* the same */
-        {"\xF0\x9F\x98\"", BAD BAD BAD "\\\""}, /* and by a quote, which is escaped */
+        {"a\x80z", "a" BAD "z"},                /* a lone continuation byte */
+        {"\xFF\xFE", BAD BAD},                  /* never valid in UTF-8 */
+        {"\xC3", BAD},                          /* truncated by the end */
+        {"\xE2\x82", BAD BAD},                  /* truncated by the end */
+        {"\xF0\x9F\x98\"", BAD BAD BAD "\\\""}, /* truncated by a quote, which is escaped */
         {"\xC0\xAF", BAD BAD},                  /* overlong */
         {"\xE0\x80\xAF", BAD BAD BAD},          /* overlong */
         {"\xF0\x80\x80\xAF", BAD BAD BAD BAD},  /* overlong */
@@ -287,7 +288,7 @@ static void check_double(double value, const char *expected)
     check_json(&j, line);
 }
 
-/* One string in every style; the last byte is not UTF-8. */
+/* One string in every style; its last byte is invalid UTF-8. */
 static void test_json_styles(void **state)
 {
     (void)state;
@@ -345,7 +346,7 @@ static void test_json_doubles(void **state)
         free(json_text);
     }
 
-    if (setlocale(LC_NUMERIC, "de_DE.UTF-8")) { /* where it is installed */
+    if (setlocale(LC_NUMERIC, "de_DE.UTF-8")) { /* if installed */
         check_double(0.5, "0.5");
         setlocale(LC_NUMERIC, "C");
     }
@@ -414,10 +415,10 @@ static void test_json_misuse(void **state)
 static void test_json_write_error(void **state)
 {
     (void)state;
-    for (int buffered = 0; buffered < 2; buffered++) { /* the flush fails, or all before it did */
+    for (int buffered = 0; buffered < 2; buffered++) { /* the flush fails, or an earlier write */
         FILE *full = fopen("/dev/full", "w");
         if (!full)
-            skip(); /* only Linux has it */
+            skip(); /* Linux only */
         if (!buffered)
             setvbuf(full, NULL, _IONBF, 0);
         wf_json j;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_text_hostile.c - tokenizers from files that were made to harm: what they do to texts, and what that
- * takes. */
+/* test_text_hostile.c - tokenizers from malicious files: their effect on texts, and the time and
+ * memory they take. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@
 
 #define MODEL "tokenizer.ggml."
 
-/* A GGUF vocabulary without merges, its scores all zero. */
+/* A GGUF vocabulary without merges and with all scores zero. */
 static wf_tokenizer *from_gguf(wf_ctx *ctx, const char *model, const char *pre,
                                const wf_gguf_text *tokens, const int32_t *kinds, size_t count)
 {
@@ -54,7 +54,8 @@ static wf_tokenizer *from_gguf(wf_ctx *ctx, const char *model, const char *pre,
 
 /* ---- Added tokens that are parts of characters ---- */
 
-/* From a block of exactly its size, behind which AddressSanitizer looks. */
+/* Encodes from a block of exactly the text's size, so that AddressSanitizer sees a read past the
+ * end. */
 static void encode_exactly(wf_ctx *ctx, const wf_tokenizer *t, const char *text)
 {
     size_t n = strlen(text), count, bytes;
@@ -96,7 +97,7 @@ static void test_parts_of_characters(void **state)
         }
 }
 
-/* ---- Control tokens that are called like bytes ---- */
+/* ---- Control tokens named like bytes ---- */
 
 static void test_control_bytes(void **state)
 {
@@ -119,21 +120,21 @@ static void test_control_bytes(void **state)
     wf_tokenizer_free(t);
 }
 
-/* ---- Tokens that were chosen to collide ---- */
+/* ---- Colliding tokens ---- */
 
 #define ODD UINT64_C(0xD6E8FEB86659FD93)
 
-/* What a multiplication by an odd number undoes: ODD times this is 1. */
+/* The multiplicative inverse: ODD times this is 1. */
 static uint64_t inverse(void)
 {
     uint64_t x = ODD;
-    for (int i = 0; i < 6; i++) /* twice as many right bits each time */
+    for (int i = 0; i < 6; i++) /* doubles the number of correct bits */
         x *= 2 - ODD * x;
     return x;
 }
 
-/* The eight bytes that a fixed mixture of xor, shift and multiplication makes `wanted` of, which is what a
- * table without a key does with tokens. */
+/* Inverts the fixed mix of xor, shift and multiplication of an unkeyed hash table: returns the
+ * eight bytes that hash to `wanted`. */
 static uint64_t unmix(uint64_t wanted, uint64_t back)
 {
     uint64_t h = wanted;
@@ -173,7 +174,7 @@ static void test_collisions(void **state)
     assert_true(chosen < 10 * usual + 500000000);
 }
 
-/* ---- Little that becomes much ---- */
+/* ---- Small input, large output ---- */
 
 static wf_status from_steps(wf_ctx *ctx, const char *part, const char *list, const char *step,
                             int times, const char *added, wf_tokenizer **out)
@@ -234,9 +235,9 @@ static void test_growth(void **state)
         WF_ERR_UNSUPPORTED, "two pre-tokenizers of type ByteLevel");
 }
 
-/* ---- Patterns as Oniguruma reads them ---- */
+/* ---- Patterns in Oniguruma's syntax ---- */
 
-/* What is left of a text when a pattern's matches are taken out; NULL: the pattern is refused. */
+/* Returns the text without the pattern's matches, or NULL when the pattern is refused. */
 static char *without(wf_ctx *ctx, const char *pattern, const char *from)
 {
     char step[300], *text;
@@ -288,9 +289,9 @@ static void test_patterns(void **state)
     }
 }
 
-/* ---- Other threads' contexts ---- */
+/* ---- Contexts of other threads ---- */
 
-/* Whoever uses a tokenizer does so with a context of their own: that of its maker may be in use. */
+/* A thread uses a tokenizer with its own context: the creator's context may be in use. */
 static void test_contexts(void **state)
 {
     wf_ctx *ctx = *state, *other;
@@ -322,7 +323,7 @@ static void test_contexts(void **state)
     assert_int_equal(remove(folder), 0);
 }
 
-/* ---- Templates whose work is not in their nodes ---- */
+/* ---- Templates whose cost is not in their nodes ---- */
 
 static void test_template_work(void **state)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_thread.c - tests of base/thread.h and base/cores.h: ranges, callers, forks, counting cores. */
+/* test_thread.c - base/thread.h and base/cores.h: ranges, concurrent callers, forks, and counting
+ * cores. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +34,7 @@ typedef struct {
     atomic_bool stray; /* a thread index out of range */
 } ranges;
 
-/* It cannot follow threads that a forked child starts. */
+/* ThreadSanitizer cannot follow threads that a forked child starts. */
 #if defined(__SANITIZE_THREAD__)
 #define THREAD_SANITIZER 1
 #else
@@ -100,7 +101,7 @@ static void add_squares(void *arg, int64_t begin, int64_t end, int thread)
         sum[thread * 8] += i * i;
 }
 
-/* Each range adds to the cell of its thread index alone, which a shared index would corrupt. */
+/* Each range adds only to the cell of its thread index; a duplicate index would corrupt the sum. */
 static bool sum_is_right(int threads)
 {
     int64_t sum[8 * 8] = {0}, total = 0;
@@ -153,7 +154,7 @@ static void turn_and_add(void *arg, int64_t begin, int64_t end, int thread)
         t->to[i] = t->from[(i + 1) % 8] + 1;
 }
 
-/* A loop sees what other ranges of the one before it wrote, whichever threads ran them. */
+/* A loop sees the writes of all ranges of the previous loop, whichever threads ran them. */
 
 static void test_tiny_loops(void **state)
 {
@@ -175,7 +176,7 @@ static void add_one(void *arg, int64_t begin, int64_t end, int thread)
         ((int *)arg)[i]++;
 }
 
-/* Workers that have gone to sleep in the meantime are woken. */
+/* Workers that fell asleep are woken. */
 static void test_after_idle(void **state)
 {
     (void)state;
@@ -198,7 +199,7 @@ typedef struct {
     int64_t n;
     atomic_int calls[ITEMS];
     atomic_bool busy[THREADS];
-    atomic_int wrong; /* calls out of range, empty, or two at a time with the same thread index */
+    atomic_int wrong; /* calls out of range, empty, or concurrent with the same thread index */
 } shared;
 
 static void record_piece(void *arg, int64_t begin, int64_t end, int thread)
@@ -281,7 +282,7 @@ static void test_shared_nested(void **state)
     }
 }
 
-/* A loop sees what the pieces of the one before it wrote, whoever took them. */
+/* A loop sees the writes of all pieces of the previous loop, whichever threads took them. */
 static void test_shared_order(void **state)
 {
     enum { LOOPS = 20000 };
@@ -305,10 +306,10 @@ static bool has_workers(void)
 
 typedef struct {
     atomic_bool begun;
-    int cpus, cpu; /* of the worker: how many it may run on, and the first of them */
+    int cpus, cpu; /* the worker's number of allowed CPUs, and the first of them */
 } meeting;
 
-/* Range 0 waits for range 1, ten seconds at most. */
+/* Range 0 waits for range 1, at most ten seconds. */
 static void meet(void *arg, int64_t begin, int64_t end, int thread)
 {
     meeting *m = arg;
@@ -339,7 +340,7 @@ static void test_at_the_same_time(void **state)
     }
 }
 
-/* The first piece waits for all others, ten seconds at most. */
+/* The first piece waits for all others, at most ten seconds. */
 static void wait_for_others(void *arg, int64_t begin, int64_t end, int thread)
 {
     atomic_int *items = arg;
@@ -351,7 +352,7 @@ static void wait_for_others(void *arg, int64_t begin, int64_t end, int thread)
     *items += (int)(begin == 0 && *items < 100 - end ? 0 : end - begin);
 }
 
-/* Others take what a slow thread has not come to. */
+/* Other threads steal the pieces that a slow thread has not started. */
 static void test_shared_slow(void **state)
 {
     (void)state;
@@ -366,7 +367,7 @@ static void test_shared_slow(void **state)
 
 static int wait_for(pid_t child);
 
-/* In a child that has not run a loop yet: that is when the variable is read. */
+/* Runs in a child before its first loop, because the first loop reads the variable. */
 static void test_pinned(void **state)
 {
     (void)state;
@@ -429,7 +430,7 @@ static void *call_often(void *arg)
     return NULL;
 }
 
-/* More than there are teams. */
+/* More callers than thread teams. */
 static void test_concurrent_callers(void **state)
 {
     enum { CALLERS = 12 };
@@ -449,10 +450,10 @@ static void test_concurrent_callers(void **state)
 
 /* ---- Processes ---- */
 
-static int child_status = -1; /* -1: this is no child */
+static int child_status = -1; /* -1: not in a child */
 
-/* Registered before the pool's handler, so it runs after it, and before the search for leaks, which is
- * misled by the threads that a child lost. */
+/* Registered before the pool's exit handler, so it runs after it. It exits before the leak check,
+ * which would misreport the threads lost by fork. */
 static void end_child(void)
 {
     if (child_status >= 0)
@@ -465,7 +466,7 @@ static void exit_child(int status)
     exit(status);
 }
 
-/* Its exit status; a child that hangs is ended by its alarm. */
+/* Returns the child's exit status; its alarm ends a child that hangs. */
 static int wait_for(pid_t child)
 {
     int status;
@@ -485,7 +486,7 @@ static void run_child(void)
         _exit(sum_is_right(4) ? 0 : 1);
     int status;
     ok = ok && waitpid(grandchild, &status, 0) == grandchild && status == 0;
-    exit_child(ok ? 0 : 1); /* which joins threads, those of the child alone */
+    exit_child(ok ? 0 : 1); /* joins only the child's own threads */
 }
 
 static void test_fork(void **state)
@@ -504,7 +505,7 @@ static void test_fork(void **state)
     }
 }
 
-/* While others are in the midst of loops. */
+/* Forks while other threads run loops. */
 static void test_fork_during_loops(void **state)
 {
     (void)state;
@@ -540,7 +541,7 @@ static void at_exit_loop(void)
         _exit(1);
 }
 
-/* Ending a program from inside of a loop, or with loops in its exit handlers. */
+/* Exits from inside a loop, and with loops in exit handlers. */
 static void test_exit(void **state)
 {
     (void)state;
@@ -560,7 +561,7 @@ static void test_exit(void **state)
     }
 }
 
-/* ---- How many ---- */
+/* ---- Counting cores ---- */
 
 static void test_threads_available(void **state)
 {
@@ -573,7 +574,7 @@ static void test_threads_available(void **state)
 
     static const struct {
         const char *text;
-        int threads; /* 0: as if it were not set */
+        int threads; /* 0: not set */
     } cases[] = {
         {"3", 3},       {"1", 1},          {" 12", 12}, {"1024", 1024},
         {"1025", 1024}, {"", 0},           {"0", 0},    {"99999999999999999999", 1024},
@@ -622,16 +623,16 @@ static void test_cores(void **state)
     int all[] = {0, 1, 2, 3, 4, 5, 6, 7}, ordered[] = {0, 1, 2, 6, 7, 3, 4, 5};
     assert_int_equal(wf_cores_order(s.folder, all, 8), 5);
     assert_memory_equal(all, ordered, sizeof all);
-    int some[] = {3, 4, 5}; /* whose siblings are not ours */
+    int some[] = {3, 4, 5}; /* their SMT siblings are not in the set */
     assert_int_equal(wf_cores_order(s.folder, some, 3), 3);
     int one[] = {1, 5};
     assert_int_equal(wf_cores_order(s.folder, one, 2), 1);
     wt_scratch_remove(&s);
 }
 
-static atomic_int not_preempted; /* threads that have not been yet, of two on one processor */
+static atomic_int not_preempted; /* threads not preempted yet, of two pinned to one CPU */
 
-/* Until somebody else ran on the processor of each, ten seconds at most. */
+/* Spins until another thread ran on its CPU, at most ten seconds. */
 static void *count_preemptions(void *arg)
 {
     time_t begin = time(NULL);
@@ -659,7 +660,7 @@ static void test_preemptions(void **state)
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_join(id[i], NULL), 0);
     if (atomic_load(&not_preempted) == 2)
-        skip(); /* a system that does not count, or does not pin */
+        skip(); /* the system does not count preemptions, or cannot pin */
     assert_int_equal(atomic_load(&not_preempted), 0);
 }
 
@@ -703,7 +704,7 @@ int main(void)
 {
     atexit(end_child);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pinned), /* first */
+        cmocka_unit_test(test_pinned), /* first, before any loop */
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_sum),
         cmocka_unit_test(test_shared),

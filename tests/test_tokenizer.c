@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_tokenizer.c - tokenizers against recorded ids, against themselves, and against what is hostile. */
+/* test_tokenizer.c - tokenizers against recorded ids and against malicious files, and properties:
+ * round trips, streaming, writing and reading again. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +32,7 @@
 #define PATTERNS false
 #endif
 
-/* Are there patterns that this Weft does not compile? Then it says so. */
+/* Whether a test needs patterns in a build without PCRE2; prints that it is skipped. */
 static bool lacks_patterns(bool needed, const char *what)
 {
     if (needed && !PATTERNS)
@@ -110,11 +111,12 @@ static void test_vectors(void **state)
     }
 }
 
-/* ---- Small tokenizers of our own ---- */
+/* ---- Small handmade tokenizers ---- */
 
 #define GPT2 "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": true}"
 
-/* Byte-level: the letters of all bytes, then `merges` ("a b" with spaces between parts), then two added. */
+/* A byte-level tokenizer: all bytes, then `merges` ("a b", separated by spaces), then two added
+ * tokens. */
 static char *small_json(wf_ctx *ctx, const char *normalizer, const char *words,
                         const char *const *merges, size_t *bytes)
 {
@@ -196,7 +198,7 @@ static void test_control(void **state)
     expect_ids(ctx, t, "<|end|>", NULL, 0, IDS('<', '|', 'e', 'n', 'd', '|', '>'));
     expect_ids(ctx, t, "[x]low", NULL, 0, IDS(X, 260));
 
-    /* Of what a user wrote not even one byte may be part of a control token. */
+    /* Not one byte of user text may become part of a control token. */
     uint8_t plain[14] = {0};
     const char *twice = "<|end|><|end|>";
     expect_ids(ctx, t, twice, plain, WF_TEXT_CONTROL, IDS(END, END));
@@ -210,7 +212,7 @@ static void test_control(void **state)
     expect_ids(ctx, t, "[x]", plain, WF_TEXT_CONTROL, IDS(X));
     wf_tokenizer_free(t);
 
-    /* Not even when letters could be merged to one, or a word is one. */
+    /* Not even when merges or a whole word would produce one. */
     for (int whole = 0; whole < 2; whole++) {
         char json[300];
         snprintf(
@@ -221,7 +223,7 @@ static void test_control(void **state)
             whole ? "true" : "false");
         wt_ok(ctx, wf_tokenizer_from_json(ctx, "control", json, strlen(json), NULL, 0, &t));
         expect_ids(ctx, t, "ab", NULL, 0, IDS(0, 1));
-        /* A single letter has no other token, and no text is lost. */
+        /* A single letter has no other token, and no text may be lost. */
         expect_ids(ctx, t, "cab", NULL, 0, IDS(3, 0, 1));
         expect_ids(ctx, t, "cab", NULL, WF_TEXT_CONTROL, IDS(3, 2));
         wf_tokenizer_free(t);
@@ -255,11 +257,12 @@ static wf_tokenizer *with_added(wf_ctx *ctx, const char *normalizer, const char 
     return t;
 }
 
-/* What the package tokenizers 0.22 gives; tests/oracle/added_tokens.py compares random ones. */
+/* Expected ids come from the package tokenizers 0.22; tests/oracle/added_tokens.py compares random
+ * cases. */
 static void test_added(void **state)
 {
     wf_ctx *ctx = *state;
-    /* A special token that is a letter, and one that merges make on the way to another. */
+    /* A special token that is a letter, and one that is an intermediate merge of another. */
     wf_tokenizer *t = with_added(ctx, "null",
                                  "{\"id\": 1, \"content\": \"b\", \"special\": true}, "
                                  "{\"id\": 8, \"content\": \"bc\", \"special\": true}");
@@ -270,7 +273,8 @@ static void test_added(void **state)
     expect_ids(ctx, t, "abcd", NULL, WF_TEXT_CONTROL, IDS(0, 8, 3));
     wf_tokenizer_free(t);
 
-    /* White space that rstrip takes along may begin the next token; lstrip does not take it again. */
+    /* White space that rstrip consumed may start the next token; lstrip does not consume it
+     * again. */
     t = with_added(ctx, "null",
                    "{\"id\": 10, \"content\": \"<a>\", \"rstrip\": true, \"normalized\": false}, "
                    "{\"id\": 11, \"content\": \" b\", \"normalized\": false}, "
@@ -280,7 +284,8 @@ static void test_added(void **state)
     expect_ids(ctx, t, "<a> \n c a", NULL, 0, IDS(10, 2, 4, 0));
     wf_tokenizer_free(t);
 
-    /* Tokens that are not normalized come first, without a normalizer as well, and the longest wins. */
+    /* Tokens that are not normalized match first, even without a normalizer, and the longest
+     * wins. */
     t = with_added(ctx, "null",
                    "{\"id\": 10, \"content\": \"ab\", \"normalized\": true}, "
                    "{\"id\": 8, \"content\": \"bc\", \"normalized\": false}, "
@@ -290,7 +295,8 @@ static void test_added(void **state)
     wf_tokenizer_free(t);
 }
 
-/* Marks stay with the text when it is normalized, and text beside a control token does not hide it. */
+/* Plain marks follow the text through normalization, and text beside a control token does not hide
+ * it. */
 static void test_added_marks(void **state)
 {
     wf_ctx *ctx = *state;
@@ -305,7 +311,7 @@ static void test_added_marks(void **state)
         plain[i] = 1;
         expect_ids(ctx, t, "dda", plain, WF_TEXT_CONTROL, IDS(6, 0));
     }
-    /* The user's b makes no longer token of the template's. */
+    /* The user's b does not extend the template's token. */
     expect_ids(ctx, t, "ddab", (const uint8_t[]){0, 0, 0, 1}, WF_TEXT_CONTROL, IDS(10, 1));
     expect_ids(ctx, t, "ddab", (const uint8_t[]){0, 0, 0, 0}, WF_TEXT_CONTROL, IDS(11));
     expect_ids(ctx, t, "dddda", (const uint8_t[]){1, 1, 0, 0, 0}, WF_TEXT_CONTROL, IDS(6, 10));
@@ -316,7 +322,7 @@ static void test_invalid_utf8(void **state)
 {
     wf_ctx *ctx = *state;
     wf_tokenizer *t = small(ctx, "{\"type\": \"NFC\"}", GPT2);
-    /* U+FFFD for each maximal part; marks follow. */
+    /* U+FFFD for each maximal invalid part; marks follow. */
     const uint8_t plain[] = {0, 1, 0, 0, 0};
     expect_ids(ctx, t, "\xE2\x82z\xFF", plain, 0, IDS(0xEF, 0xBF, 0xBD, 'z', 0xEF, 0xBF, 0xBD));
     expect_ids(ctx, t, "\xC0\x80", NULL, 0, IDS(0xEF, 0xBF, 0xBD, 0xEF, 0xBF, 0xBD));
@@ -338,7 +344,7 @@ static uint64_t next_random(uint64_t *seed)
     return *seed >> 33;
 }
 
-/* Random characters, most of them of the kinds that splitters tell apart. */
+/* Random characters, mostly of the classes that splitters distinguish. */
 static size_t random_text(uint64_t *seed, char *out, size_t room)
 {
     static const uint32_t bases[] = {0x20, 0x20,  0x61,   0x30,    0x0A,   0x21,
@@ -364,7 +370,7 @@ static bool is_utf8(const char *s, size_t n)
     return true;
 }
 
-/* Decoding is what was encoded, and in pieces the same as at once. */
+/* Decoding returns the encoded text, in pieces as well as at once. */
 static void check_round_trip(wf_ctx *ctx, const wf_tokenizer *t, const char *text, size_t n)
 {
     int32_t *ids;
@@ -377,7 +383,7 @@ static void check_round_trip(wf_ctx *ctx, const wf_tokenizer *t, const char *tex
     assert_memory_equal(back, text, n);
     wf_text_free(ctx, back);
 
-    for (size_t i = 0; i < count; i += 2) /* broken characters */
+    for (size_t i = 0; i < count; i += 2) /* other tokens, which break characters */
         ids[i] = (int32_t)((uint32_t)ids[i] * 7919u % (uint32_t)wf_tokenizer_count(t));
     wt_ok(ctx, wf_tokenizer_decode(t, ctx, ids, count, WF_TEXT_CONTROL, &back, &bytes));
     assert_true(is_utf8(back, bytes));
@@ -425,7 +431,7 @@ static void test_round_trips(void **state)
     }
 }
 
-/* ---- Written and read again ---- */
+/* ---- Writing and reading again ---- */
 
 static void expect_same(wf_ctx *ctx, const wf_tokenizer *a, const wf_tokenizer *b, uint64_t seed)
 {
@@ -496,9 +502,10 @@ static void test_written(void **state)
     }
 }
 
-/* ---- Texts in pieces ---- */
+/* ---- Streaming ---- */
 
-/* Pieces of any length give the ids of the whole text. Text is spaces, letters, lines and the tokens. */
+/* Streaming pieces of any length produces the ids of the whole text. Texts are spaces, letters,
+ * newlines and added tokens. */
 static void check_stream(wf_ctx *ctx, const wf_tokenizer *t, uint64_t *seed, uint32_t flags)
 {
     static const char *const parts[] = {" ",    " ",  "  ",   "low",     "Once",     "upon",
@@ -600,7 +607,7 @@ static void test_long(void **state)
     check_long(ctx, t, "a", LONG);
     check_long(ctx, t, " ", LONG);
     check_long(ctx, t, "!", LONG / 4);
-    check_long(ctx, t, "\xCC\xA3\xCC\x81", LONG / 4); /* two marks, in the wrong order */
+    check_long(ctx, t, "\xCC\xA3\xCC\x81", LONG / 4); /* two combining marks, in the wrong order */
     check_long(ctx, t, " \n", LONG / 4);
     wf_tokenizer_free(t);
 }
@@ -657,7 +664,7 @@ static void test_hostile(void **state)
         "\"merges\": []}}",
         WF_ERR_FORMAT, "'b' or its id 0");
 
-    /* Ids with holes, and tokens that look like bytes and are none, are fine. */
+    /* Gaps between ids, and tokens that only look like bytes, are fine. */
     wf_tokenizer *t;
     const char *json =
         "{\"model\": {\"byte_fallback\": true, \"vocab\": {\"a\": 7, \"<0x-1>\": 2, \"<0xG0>\": 3}, "
@@ -674,7 +681,7 @@ static void test_hostile(void **state)
     wf_tokenizer_free(t);
 }
 
-/* A GGUF file of three tokens, in which one thing may be wrong. */
+/* A GGUF file of three tokens with at most one fault. */
 static void refuse_gguf(wf_ctx *ctx, const char *model, const char *pre, size_t kinds, float score,
                         const char *merge, wf_status wanted, const char *part)
 {
@@ -702,7 +709,7 @@ static void refuse_gguf(wf_ctx *ctx, const char *model, const char *pre, size_t 
     wf_gguf_write_free(w);
     uint64_t nth = 1;
     wf_status status;
-    do { /* and every allocation fails once */
+    do { /* with every allocation failing in turn */
         wf_ctx_fail_allocation(ctx, nth++);
         status = wf_gguf_open(ctx, path, &f);
         if (status == WF_OK)
@@ -740,7 +747,7 @@ static void test_hostile_gguf(void **state)
     refuse_gguf(ctx, "llama", "default", 3, NAN, "a b", WF_ERR_FORMAT, "is NaN");
 }
 
-/* Every way to split that the table has can be used. */
+/* Every pre-tokenizer of the table works. */
 static void test_pres(void **state)
 {
     wf_ctx *ctx = *state;
@@ -761,7 +768,7 @@ static void test_pres(void **state)
     assert_null(wf_pre_find("gpt", 3));
 }
 
-/* A pattern that would try forever gives up. */
+/* A pattern with exponential backtracking stops with an error. */
 static void test_pattern_limit(void **state)
 {
     wf_ctx *ctx = *state;
@@ -778,14 +785,14 @@ static void test_pattern_limit(void **state)
     memset(text, 'a', 100);
     text[100] = 'b';
     wf_status status = wf_tokenizer_encode(t, ctx, text, 101, 0, &ids, &count);
-    if (status == WF_OK) /* found to be hopeless at once */
+    if (status == WF_OK) /* the matcher found at once that no match exists */
         wf_ids_free(ctx, ids);
     else
         wt_fails(ctx, status, WF_ERR_UNSUPPORTED, "takes too long");
     wf_tokenizer_free(t);
 }
 
-/* ---- Allocations that fail ---- */
+/* ---- Allocation failures ---- */
 
 static wf_status use_all(wf_ctx *ctx, const char *json, size_t bytes)
 {
@@ -823,7 +830,7 @@ static void test_faults(void **state)
     for (bool failed = true; failed; nth++) {
         wf_ctx_fail_allocation(ctx, nth);
         wf_status status = use_all(ctx, json, bytes);
-        failed = ctx->fail_in_calls == 0; /* matching does without some */
+        failed = ctx->fail_in_calls == 0; /* matching survives some failures */
         wf_ctx_fail_allocation(ctx, 0);
         if (status != WF_OK)
             assert_int_equal(status, WF_ERR_MEMORY);

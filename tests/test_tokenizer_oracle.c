@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_tokenizer_oracle.c - random texts against the Python package tokenizers, where there is one. */
+/* test_tokenizer_oracle.c - random texts against the Python package tokenizers; skipped without the
+ * package. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

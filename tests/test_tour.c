@@ -40,7 +40,7 @@ static char page[1 << 17];
 
 /* ---- Comparing ---- */
 
-/* Units of figures that depend on the machine: a number before one of them is not compared. */
+/* Units of machine-dependent figures: a number before one of them is not compared. */
 static const char *const units[] = {" s", " ms", " MB/s", " M tokens/s", " tok/s", " threads"};
 
 static bool has_prefix(const char *text, const char *prefix)
@@ -101,7 +101,7 @@ static bool line_agrees(const char *wanted, const char *got)
     return got[strspn(got, " ")] == '\0';
 }
 
-/* Arrays of lines; a NULL ends them. Returns whether they agree; *at is the first wanted line that has no match. */
+/* Compares arrays of lines that end with NULL. *at: the first wanted line without a match. */
 static bool lines_agree(char *const *wanted, char *const *got, char *const **at)
 {
     for (; *wanted; wanted++, got++) {
@@ -170,7 +170,7 @@ static int check(const char *command, char *const *wanted)
     return 1;
 }
 
-/* The lines of one block: commands, each with its output. */
+/* Checks the lines of one block: commands, each with its output. */
 static int check_block(char *block, int *commands)
 {
     static char command[MAX_COMMAND];

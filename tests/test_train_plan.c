@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_train_plan.c - what a training setup is said to take is what it takes, to the byte; and what does not fit is
- * refused before anything is allocated. */
+/* test_train_plan.c - the planned memory of a training setup equals the allocated memory to the
+ * byte, and a setup that does not fit is refused before any allocation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +44,7 @@ static wf_setup make(wf_ctx *ctx, size_t i)
     return s;
 }
 
-/* Zeros for tokens, ones for targets. */
+/* A batch of zero tokens whose targets are all 1. */
 static wf_status next(void *user, int64_t index, const wf_batch **out)
 {
     (void)index;
@@ -127,7 +127,7 @@ static void test_too_large_is_refused(void **state)
     wf_device_close(device);
 }
 
-/* What --fit would choose makes the same steps in less memory. */
+/* The setup that --fit chooses makes the same steps in less memory. */
 static void test_choices(void **state)
 {
     wf_ctx *ctx = *state;
@@ -149,7 +149,7 @@ static void test_choices(void **state)
     assert_int_equal(best->batch * best->accumulate, 8);
     assert_int_equal(best->compute, WF_F32);
     assert_non_null(strstr(wf_fit_words(best, words, sizeof words), "--batch"));
-    for (int i = 0; i < count; i++) /* no other that fits and is alike is quicker */
+    for (int i = 0; i < count; i++) /* no equivalent setup that fits is faster */
         if (choice[i].fits && choice[i].compute == WF_F32)
             assert_true(choice[i].plan.seconds >= best->plan.seconds);
     wf_fit_apply(&s, best);
@@ -161,7 +161,7 @@ static void test_choices(void **state)
     assert_null(wf_fit_best(&s, choice, count));
     wf_setup_free(&s);
 
-    /* Batches that are no powers of two are cut down to single sequences, too. */
+    /* Batch sizes other than powers of two are also cut down to single sequences. */
     const wf_train_options odd = {.depth = 1, .batch = 15, .length = 16, .steps = 4};
     bool single = false;
     wt_ok(ctx, wf_setup_make(ctx, &odd, 300, &s));
@@ -198,7 +198,8 @@ static void test_command(void **state)
     wt_program_fails(&p, 2, "plan gpt2-124M --train --memory much", "--memory wants bytes");
 }
 
-/* A refused option says its range; one without an effect says what leaves it without. */
+/* The error of a refused option states its range; the warning of an option without effect states
+ * the reason. */
 static void test_refused(void **state)
 {
     wf_ctx *ctx = *state;
@@ -233,7 +234,7 @@ static void test_refused(void **state)
         wt_fails(ctx, wf_setup_make(ctx, &cases[i].o, 300, &s), WF_ERR_USAGE, cases[i].sentence);
         wf_setup_free(&s);
     }
-    /* What a setup made of its options can be made again. */
+    /* The options recorded in a setup make the same setup again. */
     const wf_train_options o = {A, .schedule = "constant", .optimizer = "sgd", .epochs = 2};
     wf_setup s, again;
     wt_ok(ctx, wf_setup_make(ctx, &o, 300, &s));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_train_run.c - runs in a folder: stopped and resumed bit for bit with every kind of setup, refused where
- * they must be, and what bad steps do. */
+/* test_train_run.c - runs in a folder: stopped and resumed bitwise for every kind of setup, refused
+ * where required, and the handling of bad steps. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,10 +25,10 @@
 #define VOCAB 256
 #define STEPS 8
 
-/* ---- A run and what it told ---- */
+/* ---- A run and its reports ---- */
 
 typedef struct {
-    int64_t stop_after;     /* steps; 0: it runs to its end */
+    int64_t stop_after;     /* steps; 0: runs to its end */
     double loss[STEPS + 1]; /* by step */
     double norm[STEPS + 1];
     int64_t seen, first, skipped;
@@ -73,7 +73,7 @@ typedef struct {
     wf_device *device;
     wt_scratch scratch;
     char data[256], llama[256],
-        gpt2[256]; /* paths: models without a tokenizer, which any data fits */
+        gpt2[256]; /* paths of models without a tokenizer, which accept any data */
 } place;
 
 static void copy_model(place *p, const char *name, char to[256])
@@ -179,7 +179,7 @@ static void test_resumed_bit_for_bit(void **state)
         assert_int_equal(rest.first, 4);
         for (int k = 1; k <= STEPS; k++) {
             const watcher *w = k <= 3 ? &half : &rest;
-            /* by their bits: what overflowed is no number, and the same one */
+            /* compares bits, because overflowed losses are NaN */
             if (memcmp(&w->loss[k], &whole.loss[k], sizeof(double)) != 0 ||
                 memcmp(&w->norm[k], &whole.norm[k], sizeof(double)) != 0)
                 fail_msg("%s: step %d has the loss %.9g and had %.9g", setups[i].name, k,
@@ -191,7 +191,8 @@ static void test_resumed_bit_for_bit(void **state)
     remove_place(&p);
 }
 
-/* A model from a GGUF file, whose rows lie in another order, learns what the same one from a folder does. */
+/* A model from a GGUF file, whose rows have another order, learns exactly like the same model from
+ * a folder. */
 static void test_order_of_rows(void **state)
 {
     place p;
@@ -209,7 +210,8 @@ static void test_order_of_rows(void **state)
         run(&p, lora ? "a" : "b", &o, false, &folder);
         o.model = path;
         run(&p, lora ? "c" : "d", &o, false, &gguf);
-        for (int k = 1; k <= STEPS; k++) /* all weights: the same order, so the same bits */
+        /* Full training: the same order of rows, so the same bits. */
+        for (int k = 1; k <= STEPS; k++)
             assert_true(lora ? fabs(folder.loss[k] - gguf.loss[k]) < 1e-5
                              : folder.loss[k] == gguf.loss[k]);
         folder = gguf = (watcher){0};
@@ -235,7 +237,7 @@ static void test_folders(void **state)
     other = (wf_train_options){.depth = 2, .batch = 2, .length = 32, .steps = STEPS};
     wt_fails(p.ctx, try_run(&p, "run", &other, true, &again, &stopped), WF_ERR_USAGE, "depth = 1");
     other = (wf_train_options){SMALL, .rate = 1e-4};
-    run(&p, "run", &other, true, &again); /* goes on, and says that it is another run now */
+    run(&p, "run", &other, true, &again); /* resumes, and reports that the run has changed */
     assert_non_null(strstr(again.said, "not exact"));
     remove_place(&p);
 }
@@ -344,7 +346,7 @@ static void test_bad_steps(void **state)
     wt_ok(ctx, wf_device_open(ctx, "cpu:2", &device));
     wt_ok(ctx, wf_setup_make(ctx, &o, VOCAB, &setup));
     wt_ok(ctx, wf_trainer_make(device, NULL, &setup, 0, &t));
-    /* Sequences that the graph does not expect. */
+    /* Positions that the graph does not expect. */
     c.positions[40]++;
     wt_fails(ctx, wf_trainer_step(t, next, &c, &step), WF_ERR_USAGE, "sequences of 32 tokens");
     c.positions[40]--;
@@ -354,7 +356,7 @@ static void test_bad_steps(void **state)
     wt_ok(ctx, wf_trainer_step(t, next, &c, &step));
     assert_true(step.applied && isfinite(step.loss));
 
-    /* No target counts: no gradient, and nothing but decay happens. */
+    /* No target counts: the gradient is zero, and only decay changes the weights. */
     constant none = c;
     point(&none);
     for (int i = 0; i < 64; i++)
@@ -363,7 +365,7 @@ static void test_bad_steps(void **state)
     wt_ok(ctx, wf_trainer_step(t, next, &none, &step));
     assert_true(step.applied && step.loss == 0 && step.norm == 0);
 
-    /* A weight that is infinite makes gradients that are no numbers: nothing may change. */
+    /* An infinite weight makes non-finite gradients: nothing may change. */
     float gain[256];
     wt_ok(ctx, wf_session_read(t->session, "output_norm.weight", gain, sizeof gain));
     gain[3] = INFINITY;
@@ -383,7 +385,7 @@ static void test_bad_steps(void **state)
     free(after);
 }
 
-/* The length of what Muon keeps of a matrix after one step. */
+/* The norm of Muon's momentum of one matrix after one step. */
 static double kept_with(wf_device *device, double momentum)
 {
     enum { COUNT = 256 * 704 };
@@ -406,7 +408,8 @@ static double kept_with(wf_device *device, double momentum)
     return sqrt(sum);
 }
 
-/* Momentum 0, which options say by a negative number, keeps all of the last gradient and is not the default. */
+/* Momentum 0, which options express by a negative value, keeps the whole last gradient and differs
+ * from the default. */
 static void test_no_momentum(void **state)
 {
     wf_device *device;
@@ -416,7 +419,7 @@ static void test_no_momentum(void **state)
     wf_device_close(device);
 }
 
-/* What is trained is learned: the loss of a batch that comes again and again falls. */
+/* Training learns: the loss of a repeated batch falls. */
 static void test_learns(void **state)
 {
     static const char *const optimizers[] = {"adamw", "muon", "lion", "sgd"};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_unbounded.c - input that has no end, or no place to cut it, takes bounded memory and ends with a
- * sentence; many added tokens cost no more than one; small stacks do.
+ * test_unbounded.c - endless input, or input without a place to cut it, takes bounded memory and
+ * ends with one sentence. Many added tokens cost no more than one. Small stacks suffice.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +42,7 @@ static int teardown(void **state)
 
 /* ---- Memory ---- */
 
-/* Peak of the largest program run so far. */
+/* Checks the peak of the largest program run so far. */
 static void check_memory(long megabytes)
 {
     struct rusage used;
@@ -81,7 +81,7 @@ static void test_endless(void **state)
     refused("run " QWEN2 " -q -c 64 -n 1 -f /dev/zero", "larger than 67108864 bytes");
     refused("tokenize " QWEN2 " -q --decode -f /dev/zero", "larger than 67108864 bytes");
     refused("plan /dev/zero", "larger than 67108864 bytes");
-    /* Enough is enough: the rest is not read. */
+    /* The program stops reading at its limit. */
     assert_int_equal(
         wt_program_shell(&p, "yes some words | \"$W\" eval " QWEN2 " -q -c 64 --limit 100 -f -"),
         0);
@@ -91,7 +91,7 @@ static void test_endless(void **state)
     check_memory(250);
 }
 
-/* A text that does not fit into the bound is encoded as it is read. */
+/* A text larger than the memory limit is encoded while it is read. */
 static void test_streams(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Tokens a...aN, and one that takes white space along. */
+/* A tokenizer with the tokens a...aN, and one that consumes white space. */
 static wf_tokenizer *with_tokens(wf_ctx *ctx, int count)
 {
     wf_writer w = {.ctx = ctx};
@@ -165,7 +165,7 @@ static void test_added_tokens(void **state)
     double a = time_of(ctx, few, 'a', BYTES), b = time_of(ctx, many, 'a', BYTES);
     print_message("built in %.2f s; 1 token %.4f s, %d tokens %.4f s\n", built, a, MANY, b);
     assert_true(b < 20 * a + 0.05);
-    /* Each space takes along all that follow. */
+    /* Each space consumes all that follow it. */
     double c = time_of(ctx, few, ' ', BYTES), d = time_of(ctx, few, ' ', 4 * BYTES);
     print_message("spaces %.4f s, four times as many %.4f s\n", c, d);
     assert_true(d < 10 * c + 0.05);
@@ -173,7 +173,7 @@ static void test_added_tokens(void **state)
     wf_tokenizer_free(many);
 }
 
-/* One word, in which everything merges: four times the text takes about four times as long. */
+/* One long word in which everything merges: four times the text takes about four times as long. */
 static void test_merges(void **state)
 {
     wf_ctx *ctx = *state;
@@ -190,8 +190,8 @@ static void test_merges(void **state)
 
 /* ---- Stacks ---- */
 
-/* The environment lies on the stack, too, so there is little of it: with 16 KiB and 4 KiB of variables not even
- * /bin/true starts. */
+/* The environment is on the stack too, so it is kept small: with 16 KiB of stack and 4 KiB of
+ * variables not even /bin/true starts. */
 static void test_stack(void **state)
 {
     (void)state;
@@ -221,7 +221,7 @@ static void test_stack(void **state)
 #endif
 }
 
-/* The last test: its peak is larger than what the others allow. */
+/* Must be the last test: its peak exceeds the other tests' limits. */
 static void test_endless_training(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_verify.c - the verifier: healthy graphs pass, and graphs that were damaged on purpose are
- * refused by the name of their fault. Every name that verify.c knows has a case here.
+ * test_verify.c - the verifier: valid graphs pass, and graphs with one injected fault are refused
+ * by the name of that fault. Every fault name of verify.c has a case here.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "graph/graph.h"
 #include "support.h"
 
-/* A graph to be damaged. Everything is alive and in order:
+/* The valid graph that each case damages. Every node is used, and nodes are in order:
  *
  *     x input f32[2,3], w state f32[3,3], y = x w, s = 2 y, flat = y as [6], t = w transposed,
  *     z = x t, next = assign(w, t), outputs "s" and "z"
@@ -47,7 +47,7 @@ static victim make(wf_ctx *ctx)
     return v;
 }
 
-/* ---- Damage: a node by itself ---- */
+/* ---- Faults of a single node ---- */
 
 static void op_out_of_range(victim *v)
 {
@@ -110,7 +110,7 @@ static void name_too_many(victim *v)
     v->y->node->name = "y";
 }
 
-/* ---- Damage: operands ---- */
+/* ---- Faults of operands ---- */
 
 static void operand_missing(victim *v)
 {
@@ -158,7 +158,7 @@ static void attributes_do_not_fit(victim *v)
     v->t->node->attr = &bad;
 }
 
-/* ---- Damage: results ---- */
+/* ---- Faults of results ---- */
 
 static void an_output_too_many(victim *v)
 {
@@ -195,7 +195,7 @@ static void another_rank(victim *v)
     v->flat->shape.n = 2;
 }
 
-/* ---- Damage: states. The first three are what a user can do. ---- */
+/* ---- Faults of states; a user can cause the first three ---- */
 
 static void read_after_write(victim *v)
 {
@@ -209,7 +209,7 @@ static void read_after_write_by_a_view(victim *v)
 
 static void read_after_write_by_views_of_views(victim *v)
 {
-    wf_value *view = wf_slice(v->g, v->t, 0, 1, 2); /* itself a read, and there it is found */
+    wf_value *view = wf_slice(v->g, v->t, 0, 1, 2); /* the view itself reads, and is reported */
     assert_non_null(view);
 }
 
@@ -301,7 +301,7 @@ static void copy_of_an_input(victim *v)
     copy_of_w(v, 3)->node->name = "x";
 }
 
-/* ---- Damage: the whole ---- */
+/* ---- Faults of the whole graph ---- */
 
 static void output_without_value(victim *v)
 {
@@ -338,12 +338,12 @@ static void two_outputs_of_one_name(victim *v)
     v->g->outputs[1].name = "s";
 }
 
-/* ---- All of it ---- */
+/* ---- The table of faults ---- */
 
 typedef struct {
     const char *fault;
     void (*damage)(victim *v);
-    const char *part; /* of the sentence */
+    const char *part; /* expected in the message */
 } damage_case;
 
 static const damage_case cases[] = {
@@ -422,7 +422,7 @@ static void test_damage_is_found(void **state)
     }
 }
 
-/* Reads the names out of verify.c itself: a new fault must get a case. */
+/* Reads the fault names from verify.c: a new fault needs a case here. */
 static void test_every_fault_has_a_case(void **state)
 {
     (void)state;
@@ -448,7 +448,7 @@ static void test_every_fault_has_a_case(void **state)
     assert_true(faults >= 18);
 }
 
-/* What the user did wrong is also found when the graph is compiled, and nothing is left over. */
+/* Compilation also finds a user's fault, and leaks nothing. */
 static void test_compile_verifies(void **state)
 {
     wf_ctx *ctx = *state;
@@ -464,7 +464,7 @@ static void test_compile_verifies(void **state)
     wt_close(&r);
 }
 
-/* ---- Healthy graphs ---- */
+/* ---- Valid graphs ---- */
 
 static void test_a_model_passes(void **state)
 {
@@ -483,7 +483,7 @@ static void test_a_model_passes(void **state)
     wf_graph_free(g);
 }
 
-/* Reading version 1 after version 0, both before the next update. */
+/* Reading version 0, then version 1, both before the next update, is legal. */
 static void test_versions_in_order_pass(void **state)
 {
     wf_ctx *ctx = *state;
