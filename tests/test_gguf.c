@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_gguf.c - GGUF files written and read: values, tensors, parts, and what goes wrong with files. */
+/*
+ * test_gguf.c - writes and reads GGUF files: values, tensors, parts, and errors of the caller and
+ * of the disk.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +28,7 @@
 
 static char folder[64];
 
-/* Files of the folder that are no one's any more after a test. */
+/* Removes the files of the folder and returns how many there were. */
 static int empty_folder(void)
 {
     int n = 0;
@@ -69,9 +72,9 @@ static void read_all(wf_ctx *ctx, const char *path, char **text, size_t *size)
     wt_ok(ctx, wf_file_read(ctx, path, 64 << 20, text, size));
 }
 
-/* ---- The bytes ---- */
+/* ---- Byte layout ---- */
 
-/* Every field, against the bytes that the format asks for. */
+/* Compares every field with the bytes that the format specifies. */
 static void test_bytes(void **state)
 {
     wf_ctx *ctx = *state;
@@ -129,7 +132,8 @@ static uint8_t byte_of(int tensor, size_t at)
     return (uint8_t)((unsigned)tensor * 37 + at * 2654435761u / 4096);
 }
 
-/* Pairs of all kinds; draws only, so that two writers given the same seed get the same. */
+/* Writes pairs of all kinds. It depends on the seed only, so two writers with one seed write the
+ * same. */
 static wf_status write_pairs(wf_gguf_writer *w, plan *p)
 {
     static const wf_gguf_kind ints[] = {WF_GGUF_U8,  WF_GGUF_I8,  WF_GGUF_U16, WF_GGUF_I16,
@@ -177,7 +181,7 @@ static void plan_tensors(plan *p)
     }
 }
 
-/* The data comes in pieces of any size, across tensors. */
+/* Writes the data in pieces of random size that cross tensors. */
 static wf_status write_data(wf_gguf_writer *w, plan *p)
 {
     uint8_t piece[4000];
@@ -219,7 +223,7 @@ static void expect_tensors(const wf_gguf *f, const plan *p)
     assert_int_equal(f->store.count, p->tensors);
     for (int i = 0; i < p->tensors; i++) {
         const wf_stored *t = wf_store_find(&f->store, p->name[i]);
-        assert_ptr_equal(t, &f->store.tensor[i]); /* in their order */
+        assert_ptr_equal(t, &f->store.tensor[i]); /* in file order */
         assert_int_equal(t->type, p->type[i]);
         assert_true(wf_dims_equal(&t->shape, &p->shape[i]));
         assert_int_equal(t->bytes, p->bytes[i]);
@@ -228,7 +232,7 @@ static void expect_tensors(const wf_gguf *f, const plan *p)
     }
 }
 
-/* Pair by pair, tensor by tensor, as convert will do. */
+/* Copies the file pair by pair and tensor by tensor, as convert does. */
 static void write_again(wf_ctx *ctx, const wf_gguf *f, const char *path, uint32_t alignment)
 {
     wf_gguf_writer *w;
@@ -274,7 +278,7 @@ static void test_round_trips(void **state)
         write_again(ctx, f, in_folder("b.gguf"), (uint32_t)alignment);
         expect_same(ctx, in_folder("a.gguf"), in_folder("b.gguf"));
 
-        /* In parts, and from the last of them back to one file. */
+        /* Splits the file into parts, opens the last part and writes one file again. */
         char path[200];
         int most = 0;
         wf_gguf *g;
@@ -404,7 +408,7 @@ static void test_wrong_kinds(void **state)
 
 /* ---- Parts ---- */
 
-/* Three parts of one tensor each. */
+/* Writes three parts of one tensor each. */
 static void write_parts(wf_ctx *ctx)
 {
     wf_gguf_writer *w;
@@ -423,7 +427,7 @@ static void write_parts(wf_ctx *ctx)
     wf_gguf_write_free(w);
 }
 
-/* Changes the byte `after` bytes behind the end of this text in a file. */
+/* Changes the byte `after` bytes past the end of this text in a file. */
 static void patch(wf_ctx *ctx, const char *path, const char *text, size_t after, char value)
 {
     char *bytes;
@@ -481,7 +485,7 @@ static void test_parts(void **state)
     patch(ctx, path[1], "split.no", 0, WF_GGUF_BOOL);
     broken(WF_ERR_FORMAT, "'m-00002-of-00003.gguf'");
 
-    /* A name that comes in two parts. */
+    /* A tensor name that occurs in two parts. */
     char *bytes;
     size_t size;
     read_all(ctx, path[1], &bytes, &size);
@@ -494,7 +498,7 @@ static void test_parts(void **state)
     assert_int_equal(empty_folder(), 3);
 }
 
-/* ---- Mistakes of the caller's, and of the disk ---- */
+/* ---- Misuse and disk errors ---- */
 
 static void test_write_mistakes(void **state)
 {
@@ -574,7 +578,7 @@ static void test_out_of_memory(void **state)
     empty_folder();
 }
 
-/* A file cut short by somebody else while it is open: an error, not a signal. */
+/* Truncating a file while it is open gives an error, not a signal. */
 static int cut_while_open(void)
 {
     wf_ctx *ctx;
@@ -617,7 +621,7 @@ static void test_cut_while_open(void **state)
     assert_int_equal(empty_folder(), 1);
 }
 
-/* ---- Files of others ---- */
+/* ---- Files of other programs ---- */
 
 static void test_vocabularies(void **state)
 {
@@ -650,7 +654,8 @@ static void test_vocabularies(void **state)
     }
 }
 
-/* Time in proportion to the file: 16 times the tokens may take 64 times as long, not 256. */
+/* Reading takes linear time: 16x the tokens must take less than 64x as long; quadratic would be
+ * 256x. */
 static void test_is_quick(void **state)
 {
     wf_ctx *ctx = *state;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_gguf_bad.c - GGUF files that lie: each is refused with one sentence that names the file and what is
- * wrong in it, and takes no memory to speak of. The files are made byte by byte here, without the writer. */
+/*
+ * test_gguf_bad.c - malformed GGUF files are refused with one message that names the file and the
+ * error, without allocating much memory. The test builds the files byte by byte, without the
+ * writer.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,7 +97,7 @@ static void put_data(blob *b, size_t bytes)
         put_u8(b, (uint8_t)i);
 }
 
-/* One of everything. */
+/* Builds a file with one of everything. */
 static blob healthy(void)
 {
     blob b = begin(3, 2, 5);
@@ -115,14 +118,14 @@ static blob healthy(void)
     return b;
 }
 
-/* In a block of exactly this size, so that AddressSanitizer sees a byte too many. */
+/* Reads from a block of exactly this size, so that AddressSanitizer detects an overrun. */
 static wf_status read_exactly(wf_ctx *ctx, const uint8_t *bytes, size_t n, wf_gguf **out)
 {
     uint8_t *copy = malloc(n ? n : 1);
     assert_non_null(copy);
     memcpy(copy, bytes, n);
     wf_status status = wf_gguf_read(ctx, "folder/bad.gguf", copy, n, out);
-    if (status == WF_OK) { /* touch what it says is there */
+    if (status == WF_OK) { /* touch all data that the file claims to have */
         unsigned sum = 0;
         for (int i = 0; i < (*out)->store.count; i++)
             for (size_t k = 0; k < (*out)->store.tensor[i].bytes; k++)
@@ -167,7 +170,7 @@ static void test_healthy_is_read(void **state)
     const wf_stored *t = wf_store_find(&f->store, "t.one");
     assert_non_null(t);
     assert_int_equal(t->shape.n, 2);
-    assert_int_equal(t->shape.d[0], 2); /* outermost first */
+    assert_int_equal(t->shape.d[0], 2); /* outermost axis first */
     assert_int_equal(t->shape.d[1], 4);
     assert_int_equal(t->data[5], 5);
     assert_string_equal(wf_store_find(&f->store, "t.two")->type_name, "Q8_0");
@@ -219,7 +222,7 @@ static void test_counts(void **state)
         b = begin(3, counts[i], 0);
         refused(&b, "tensors");
     }
-    blob b = begin(3, 0, 200); /* a count that the size admits, but not the contents */
+    blob b = begin(3, 0, 200); /* the file's size allows this count, but its contents do not */
     for (int i = 0; i < 3000; i++)
         put_u8(&b, 0xff);
     refused(&b, "a key of");
@@ -274,7 +277,7 @@ static void test_keys(void **state)
     put_u8(&b, 1);
     refused(&b, "NUL");
 
-    b = begin(3, 0, 1); /* the sentence stays one line */
+    b = begin(3, 0, 1); /* the message stays one line */
     put_pair(&b, "new\nline\x1b[31m", 77);
     put_u8(&b, 1);
     refused(&b, "key 'new\\nline\\x1b[31m' has a value of kind 77");
@@ -320,7 +323,7 @@ static void test_alignment(void **state)
     refused(&b, "key 'general.alignment' is of kind string");
 }
 
-/* A file of one tensor. */
+/* Builds a file with one tensor. */
 static blob one_tensor(uint32_t rank, const uint64_t *dims, uint32_t type, uint64_t offset)
 {
     blob b = begin(3, 1, 0);
@@ -410,7 +413,7 @@ static void test_offsets(void **state)
         blob b = one_tensor(1, (uint64_t[]){8}, 0, cases[i].offset);
         refused(&b, cases[i].part);
     }
-    /* Overlaps, in both orders; the same place twice. */
+    /* Overlapping tensors in both orders, and two at the same place. */
     static const uint64_t pairs[][2] = {{0, 32}, {32, 0}, {64, 64}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         blob b = begin(3, 2, 0);
@@ -469,7 +472,7 @@ static void test_split_in_memory(void **state)
     refused(&b, "key 'split.count' is of kind string");
 }
 
-/* Any bytes changed: refused or read, and nothing else happens. */
+/* With random bytes changed, a file is refused or read, without a crash or a leak. */
 static void test_random_damage(void **state)
 {
     wf_ctx *ctx = *state;

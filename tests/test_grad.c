@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_grad.c - the two passes that build: gradients, checked by hand where several paths meet, and
- * the expansion of every op into core ops.
+ * test_grad.c - the two passes that build nodes: gradients, checked by hand where several paths
+ * meet, and the expansion of every op into core ops.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static wf_graph *graph(wf_ctx *ctx)
 
 /* ---- Gradients ---- */
 
-/* One run with x = {1, 2, 3, 4} and w = {0.5, -1, 2, 0.25}, both f32[2,2] and both optional. */
+/* Runs once with x = {1, 2, 3, 4} and w = {0.5, -1, 2, 0.25}, both f32[2,2] and both optional. */
 static wt_run run_xw(wf_ctx *ctx, wf_graph *g)
 {
     wt_run r = wt_open(ctx, "cpu:1");
@@ -38,7 +38,7 @@ static wt_run run_xw(wf_ctx *ctx, wf_graph *g)
     return r;
 }
 
-/* sum(x w^T w2 * x), with w2 == w or a state with the same numbers. */
+/* Gradient of sum(x w^T w2 * x), where w2 is w or a state with the same values. */
 static void product_gradient(wf_ctx *ctx, bool tied, float *dw)
 {
     wf_graph *g = graph(ctx);
@@ -54,7 +54,7 @@ static void product_gradient(wf_ctx *ctx, bool tied, float *dw)
     wt_close(&r);
 }
 
-/* A parameter with two uses gets the sum of what flows into either. */
+/* The gradient of a parameter with two uses is the sum of both. */
 static void test_tied_weights(void **state)
 {
     float tied[4], apart[4];
@@ -64,7 +64,7 @@ static void test_tied_weights(void **state)
     wt_floats_equal(tied, (float[]){-18, -26, 47, 66}, 4); /* 2 w x^T x */
 }
 
-/* The same for an embedding that is also the last layer. */
+/* The same for an embedding that is also the output layer. */
 static void test_tied_embedding(void **state)
 {
     wf_ctx *ctx = *state;
@@ -81,7 +81,8 @@ static void test_tied_embedding(void **state)
     wt_close(&r);
 }
 
-/* Diamonds, and operands used twice by one node: d/dx of x x + sin(x) x + x. */
+/* A value with several readers, and a node that uses an operand twice: d/dx of x x + sin(x) x +
+ * x. */
 static void test_diamonds(void **state)
 {
     wf_ctx *ctx = *state;
@@ -110,7 +111,7 @@ static void test_no_connection_is_zero(void **state)
     wf_graph *g = graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 2)), *w = wf_state(g, "w", WF_F32, 2, D(2, 2));
     wf_value *half = wf_input(g, "half", WF_BF16, 1, D(3)), *after = NULL, *grad[4];
-    wf_value *whole = wf_cast(g, wf_cast(g, w, WF_I32), WF_F32); /* integers carry none */
+    wf_value *whole = wf_cast(g, wf_cast(g, w, WF_I32), WF_F32); /* integers carry no gradient */
     wf_value *loss = wf_sum(g, wf_mul(g, x, whole), 3, false);
     after = wf_scale(g, loss, 2);
     wt_ok(ctx, wf_grad(g, loss, (wf_value *[]){x, w, half, after}, 4, grad));
@@ -129,7 +130,7 @@ static void test_no_connection_is_zero(void **state)
     wt_close(&r);
 }
 
-/* Two tokens more for a cache of three pages. */
+/* Appends two tokens to a cache of three pages and attends to it. */
 static wf_value *paged(wf_graph *g, wf_value *q)
 {
     wf_value *two = wf_fill(g, WF_I32, 0, NULL, 2);
@@ -141,7 +142,7 @@ static wf_value *paged(wf_graph *g, wf_value *q)
                               table, length, NULL);
 }
 
-/* Gradients of gradients: x^3 by products, with a gradient that is used again. */
+/* A gradient of a gradient: x^3, written as multiplications. */
 static void test_second_derivative(void **state)
 {
     wf_ctx *ctx = *state;
@@ -158,7 +159,7 @@ static void test_second_derivative(void **state)
     wt_close(&r);
 }
 
-/* With respect to a state as an update left it; what was before does not matter. */
+/* The gradient with respect to an updated state does not depend on the state's old value. */
 static void test_gradient_of_a_later_version(void **state)
 {
     wf_ctx *ctx = *state;
@@ -172,7 +173,8 @@ static void test_gradient_of_a_later_version(void **state)
     wt_close(&r);
 }
 
-/* An update in between makes the gradient a reader that comes too late, and that is found. */
+/* With an update between loss and gradient, the gradient would read the state too late.
+ * Verification finds this. */
 static void test_gradient_after_an_update(void **state)
 {
     wf_ctx *ctx = *state;
@@ -193,7 +195,7 @@ static wf_value *sum_all(wf_graph *g, wf_value *v)
     return wf_sum(g, v, (1u << wf_value_rank(v)) - 1, false);
 }
 
-/* `loss` and `wrt` are built from g and x in a graph of their own. */
+/* Builds `loss` and `wrt` from g and x in a new graph, and expects wf_grad to fail. */
 #define NO_GRAD(part, loss, wrt)                                                           \
     do {                                                                                   \
         wf_graph *g = graph(ctx);                                                          \
@@ -228,7 +230,7 @@ static void test_what_has_no_gradient(void **state)
             sum_all(g, wf_rope(g, wf_reshape(g, x, 3, D(2, 1, 3)), wf_fill(g, WF_I32, 1, D(2), 0),
                                wf_reshape(g, sum_all(g, x), 1, D(1)), false, 1)),
             x);
-    /* attention and cross_entropy, with their log-sum-exp */
+    /* the log-sum-exp outputs of attention and cross_entropy */
     NO_GRAD("cross_entropy has no gradient through its output 1",
             sum_all(g, wf_value_output(wf_cross_entropy(g, x, wf_fill(g, WF_I32, 1, D(2), 0), NULL),
                                        1)),
@@ -246,7 +248,7 @@ static int count_op(const wf_graph *g, wf_op op)
     return n;
 }
 
-/* The fused forms, one after the other: [n, n] -> [n, n]. */
+/* Applies the fused ops one after the other: [n, n] -> [n, n]. */
 static wf_value *fused(wf_graph *g, wf_value *x)
 {
     wf_value *a = wf_op_add(g, "residual_rms_norm", "", (wf_value *[]){x, x}, 2);
@@ -262,7 +264,7 @@ static wf_value *fused(wf_graph *g, wf_value *x)
     return wf_op_add(g, "linear_grad_weight", "", (wf_value *[]){h, x}, 2);
 }
 
-/* A model in which every op that has an expansion takes part. */
+/* Builds a model with every op that has an expansion. */
 static void build_everything(wf_graph *g, wt_model *m)
 {
     static const char *const unary[] = {"neg", "gelu_erf", "silu", "relu", "relu2"};
@@ -281,7 +283,7 @@ static void build_everything(wf_graph *g, wt_model *m)
     wf_output(g, "merged", wt_merged(g, x));
 }
 
-/* Loss, norm of the gradients and paged attention after two steps. */
+/* Returns loss, gradient norm and paged attention after two steps. */
 static void two_steps(wf_ctx *ctx, wf_graph *g, const wt_model *m, float out[6])
 {
     wt_run r = wt_open(ctx, "cpu:1");
@@ -313,7 +315,7 @@ static void test_expansion_leaves_core_ops(void **state)
         if (!wf_op_is_core((wf_op)i) && count_op(core, (wf_op)i) > 0)
             fail_msg("%s was not expanded", name);
     }
-    /* two dropouts forward, the same two backward, on the streams they had */
+    /* two dropouts forward and the same two backward, on their streams */
     int uses[2] = {0};
     for (int i = 0; i < core->node_count; i++)
         if (core->nodes[i]->op == WF_OP_uniform)
@@ -336,7 +338,7 @@ static bool is_softmax(const wf_node *n, void *user)
     return n->op == *(wf_op *)user;
 }
 
-/* What is to be kept is kept, and the executor keeps all that the device has. */
+/* The expansion keeps the requested ops, and compiling keeps all ops that the device has. */
 static void test_expansion_keeps_what_it_should(void **state)
 {
     wf_ctx *ctx = *state;

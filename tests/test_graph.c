@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_graph.c - building graphs: wrong calls are refused where they are made, in a sentence with
- * the op, the shapes and the rule; and attributes as text.
+ * test_graph.c - building graphs: a wrong call is refused at once with the op, the shapes and the
+ * rule that it breaks. Also covers attributes as text.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static wf_graph *graph(wf_ctx *ctx)
 
 /* ---- Wrong calls ---- */
 
-/* Operands are written as types and shapes; a star marks a state, all others are inputs. */
+/* Operands are given as types and shapes; a star marks a state, all others are inputs. */
 typedef struct {
     const char *op, *attrs, *operands, *rule;
 } bad_call;
@@ -283,7 +283,7 @@ static void test_wrong_calls_are_refused(void **state)
     }
 }
 
-/* Builds something wrong in a graph of its own, which must then say so. */
+/* Evaluates a wrong call in a new graph, and expects it to fail with this message. */
 #define REFUSED(part, ...)                                            \
     do {                                                              \
         wf_graph *g = graph(ctx);                                     \
@@ -354,7 +354,7 @@ static void test_builders_are_checked(void **state)
                                    wf_input(g, "b", WF_F32, 2, D(1, BIG)), false, false));
     REFUSED("axis 0 would have length -5", wf_fill(g, WF_F32, 1, D(-5), 0));
 
-    /* sixteen times this does not fit into 64 bits */
+    /* sixteen times this size overflows 64 bits */
     wf_graph *g = graph(ctx);
     wf_value *long_axis = wf_input(g, "a", WF_U8, 1, D(((int64_t)1 << 59) - 1)), *many[40];
     for (int i = 0; i < 40; i++)
@@ -378,7 +378,8 @@ static void test_reshape(void **state)
     wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 3)), *y = wf_reshape(g, x, 3, D(1, -1, 2));
     assert_int_equal(wf_value_dim(y, 1), 3);
     assert_int_equal(wf_value_rank(y), 3);
-    assert_ptr_equal(wf_reshape(g, x, 2, D(2, -1)), x); /* nothing to do is no node */
+    /* a reshape that does nothing adds no node */
+    assert_ptr_equal(wf_reshape(g, x, 2, D(2, -1)), x);
     y = wf_reshape(g, wf_input(g, "none", WF_F32, 2, D(0, 3)), 2, D(-1, 3));
     assert_int_equal(wf_value_dim(y, 0), 0);
     assert_int_equal(wf_value_count(y), 0);
@@ -389,7 +390,8 @@ static void test_reshape(void **state)
     wf_graph_free(g);
 }
 
-/* Values, outputs, losses and parameters of another graph, whose nodes may be more than ours. */
+/* Values of another graph, which may have more nodes, are refused as operands, outputs, losses and
+ * parameters. */
 static void test_values_of_another_graph(void **state)
 {
     wf_ctx *ctx = *state;
@@ -426,7 +428,7 @@ static void test_the_first_error_stays(void **state)
     assert_null(wf_unary(g, "expp", x));
     char first[512];
     snprintf(first, sizeof first, "%s", wf_ctx_message(ctx));
-    assert_null(wf_unary(g, "exp", x)); /* right, but too late */
+    assert_null(wf_unary(g, "exp", x)); /* valid, but the graph has failed already */
     assert_null(wf_op_add(g, "nothing like it", "", &x, 1));
     assert_null(wf_op_add(g, "scale", "factor=zero", &x, 1));
     assert_null(wf_input(g, "x", WF_F32, 1, D(4)));
@@ -452,7 +454,7 @@ static void test_the_first_error_stays(void **state)
 
 #define MAX_ATTR 256
 
-/* Something different for every (field, round), extremes among them. */
+/* Sets a different value for every (field, round), including extremes. */
 static void set_field(const wf_attr_field *f, void *attr, int round)
 {
     static const int64_t ints[] = {0, 1, -1, 42, INT64_MAX, INT64_MIN};
@@ -495,9 +497,9 @@ static void test_attributes_survive_text(void **state)
     char text[64];
     size_t len = 0;
     wf_attr_print(wf_op_get(WF_OP_scale), &(wf_attr_scale){0.1}, text, sizeof text, &len);
-    assert_string_equal(text, "factor=0.1"); /* for people, too */
+    assert_string_equal(text, "factor=0.1"); /* readable, not only exact */
 
-    /* what is not given by name is as it is for the functions */
+    /* attributes not given by name get the builder's defaults */
     wf_graph *g = graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 2, D(2, 3)), *id = wf_fill(g, WF_I32, 1, D(2), 0);
     const wf_node *a = wf_op_add(g, "cross_entropy", NULL, (wf_value *[]){x, id}, 2)->node;
@@ -548,7 +550,7 @@ static void test_attribute_garbage_is_refused(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         _Alignas(16) char attr[MAX_ATTR] = {0};
         const wf_op_def *def = wf_op_get((wf_op)wf_op_find(bad[i].op));
-        /* in a block of its own, so that reading past its end is noticed */
+        /* in its own block, so that a sanitizer detects reading past the end */
         char *text = strdup(bad[i].text);
         wt_fails(ctx, wf_attr_parse(ctx, def, text, attr), WF_ERR_USAGE, bad[i].part);
         free(text);
@@ -563,7 +565,7 @@ static void test_attribute_garbage_is_refused(void **state)
 
 #define ATTR(set, value) (*(const wf_attr_##set *)(value)->node->attr)
 
-/* Options reach the node; 0 is the default, and what should be 0 can be said otherwise. */
+/* Options reach the node. 0 means the default; another value stands for 0. */
 static void test_options(void **state)
 {
     wf_ctx *ctx = *state;
@@ -613,7 +615,7 @@ static void test_options(void **state)
     wf_graph_free(g);
 }
 
-/* Random nodes by name take streams of their own, as those by function do. */
+/* Random nodes added by name get their own streams, as with the builder functions. */
 static void test_streams_are_counted(void **state)
 {
     wf_ctx *ctx = *state;
@@ -623,7 +625,7 @@ static void test_streams_are_counted(void **state)
     wf_value *b = wf_op_add(g, "dropout", "p=0.5", in, 2);
     wf_value *c = wf_op_add(g, "uniform", "dims=[4]", &in[1], 1);
     wf_value *d = wf_uniform(g, in[1], 1, D(4));
-    wf_value *e = wf_op_add(g, "dropout", "p=0.5 stream=1", in, 2); /* one on purpose */
+    wf_value *e = wf_op_add(g, "dropout", "p=0.5 stream=1", in, 2); /* shares a stream on purpose */
     assert_int_equal(ATTR(dropout, a).stream, 0);
     assert_int_equal(ATTR(dropout, b).stream, 1);
     assert_int_equal(ATTR(uniform, c).stream, 2);

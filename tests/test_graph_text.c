@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_graph_text.c - graphs as text: what is written comes back, whatever is in it, and no mutant of
- * a text can do harm. And as drawings.
+ * test_graph_text.c - graphs as text: any graph survives writing and reading, and mutated texts do
+ * no harm. Also draws graphs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 #define HEAD "weft-graph 1\n"
 #define X "%0 = input(\"x\") type=f32 dims=[2]\n"
 
-/* ---- Comparing graphs field by field, without the text ---- */
+/* ---- Comparing graphs field by field ---- */
 
 static bool same_value(const wf_value *a, const wf_value *b)
 {
@@ -33,7 +33,7 @@ static bool same_value(const wf_value *a, const wf_value *b)
            a->version == b->version;
 }
 
-/* The bits of numbers, but for NaN, whose payload has no text. */
+/* Compares bits, except for NaN, whose payload has no text form. */
 static bool same_attr(const wf_attr_field *f, const void *a, const void *b)
 {
     const char *x = (const char *)a + f->offset, *y = (const char *)b + f->offset;
@@ -114,7 +114,7 @@ static void round_trip(wf_ctx *ctx, const wf_graph *g)
     wf_text_free(ctx, second);
 }
 
-/* Every op, type and variant that the selftest has; with views, long chains of them. */
+/* Round-trips every op, type and variant of the selftest; with views, long chains of them. */
 static void test_every_op(void **state)
 {
     wf_ctx *ctx = *state;
@@ -144,7 +144,7 @@ static void test_every_op(void **state)
             fail_msg("no graph had the op %s", wf_op_get((wf_op)op)->name);
 }
 
-/* The transformer's training step, with a mark of every kind. */
+/* Builds the transformer's training step, with a mark of every kind. */
 static wf_graph *trained(wf_ctx *ctx)
 {
     wt_model m;
@@ -184,14 +184,14 @@ static void test_small_graphs(void **state)
         snprintf(name, sizeof name, "t%d", type);
         wf_value *s = wf_state(g, name, (wf_type)type, 2, (int64_t[]){0, 256});
         wf_input(g, name, (wf_type)type, 6, (int64_t[]){1, 2, 1, 0, 1, 256});
-        wf_output(g, name, s); /* puts a copy in between, which must not be copied again */
+        wf_output(g, name, s); /* inserts a copy, which must not be copied again */
     }
     wf_output(g, "scalar", wf_fill(g, WF_F32, 0, NULL, -0.0));
     round_trip(ctx, g);
     wf_graph_free(g);
 }
 
-/* Outputs of top_k after the first, and graph text as people see it. */
+/* Checks the text form, including a second output (top_k). */
 static void test_the_form(void **state)
 {
     static const char wanted[] = "weft-graph 1\n"
@@ -222,7 +222,8 @@ static void test_the_form(void **state)
     wf_graph_free(g);
 }
 
-/* By hand: defaults, no results, gaps between numbers, spaces, comments, the next stream. */
+/* Parses handwritten text: defaults, omitted types, gaps between ids, spaces, comments, the next
+ * stream. */
 static void test_by_hand(void **state)
 {
     wf_ctx *ctx = *state;
@@ -295,7 +296,7 @@ static void test_names(void **state)
     wf_text_free(ctx, text);
     wf_graph_free(g);
 
-    /* A name that no line could hold is refused by the writer: the reader would have to. */
+    /* The writer refuses a name that is too long for a line, because the reader would. */
     char *longest = calloc(1, (1 << 20) + 1);
     assert_non_null(longest);
     memset(longest, 'n', 1 << 20);
@@ -336,7 +337,7 @@ static void test_numbers(void **state)
     wf_graph_free(g);
 }
 
-/* A graph that could not be built has its own sentence, not a text. */
+/* Writing a graph that failed to build returns its own error. */
 static void test_failed_graph(void **state)
 {
     wf_ctx *ctx = *state;
@@ -419,12 +420,12 @@ static size_t below(mutant *m, size_t n)
     return n ? (size_t)wf_rng_below(&m->rng, n) : 0;
 }
 
-/* Replaces bytes [from, to) by n others. */
+/* Replaces bytes [from, to) with n others. */
 static void replace(mutant *m, size_t from, size_t to, const char *with, size_t n)
 {
     if (m->len - (to - from) + n > sizeof m->text)
         return;
-    char *copy = malloc(n + 1); /* `with` may be a part of the text */
+    char *copy = malloc(n + 1); /* `with` may point into the text */
     assert_non_null(copy);
     if (n)
         memcpy(copy, with, n);
@@ -449,7 +450,7 @@ static size_t line_end(const mutant *m, size_t at)
     return at < m->len ? at + 1 : at;
 }
 
-/* A run of digits or letters at or after a random place, so that what stands between stays whole. */
+/* Picks a run of digits or letters at or after a random place. */
 static void pick_word(mutant *m, size_t *from, size_t *to)
 {
     static const char chars[] = "abcdefghijklmnopqrstuvwxyzKQ_0123456789";
@@ -469,7 +470,7 @@ static void mutate(mutant *m, const char *other, size_t other_len)
     case 0: replace(m, a, a + (a < m->len), &(char){(char)below(m, 256)}, 1); break;
     case 1: replace(m, a, a + below(m, m->len - a < 8 ? m->len - a : 8), "", 0); break;
     case 2: replace(m, a, a, piece, strlen(piece)); break;
-    case 3: /* a word becomes another: most of these get as far as the rules of ops */
+    case 3: /* replaces a word: most of these reach the rules of ops */
     case 4:
         pick_word(m, &a, &b);
         replace(m, a, b, piece, strlen(piece));
@@ -480,7 +481,7 @@ static void mutate(mutant *m, const char *other, size_t other_len)
         replace(m, a, b, piece, strlen(piece));
         break;
     case 6: replace(m, line_start(m, a), line_end(m, a), "", 0); break;
-    case 7: /* a line comes again somewhere */
+    case 7: /* repeats a line elsewhere */
         n = line_start(m, below(m, m->len));
         a = line_start(m, a);
         replace(m, a, a, m->text + n, line_end(m, n) - n);
@@ -489,18 +490,18 @@ static void mutate(mutant *m, const char *other, size_t other_len)
         if (below(m, 4) == 0)
             m->len = a;
         break;
-    default: /* the rest comes from another text */
+    default: /* takes the rest from another text */
         n = below(m, other_len);
         replace(m, line_start(m, a), m->len, other + n, other_len - n);
         break;
     }
 }
 
-/* Whether it was accepted. Then it must be healthy, and come out as it went in. */
+/* Returns whether the text was accepted. An accepted graph must verify and survive a round trip. */
 static bool try_text(wf_ctx *ctx, const char *text, size_t len)
 {
     wf_graph *g;
-    char *copy = malloc(len + 1); /* of the exact size, so that a sanitizer sees a byte too far */
+    char *copy = malloc(len + 1); /* exact size, so that a sanitizer detects an overrun */
     assert_non_null(copy);
     memcpy(copy, text, len);
     uint64_t blocks = wt_live_blocks(ctx);
@@ -521,7 +522,7 @@ static bool try_text(wf_ctx *ctx, const char *text, size_t len)
     return status == WF_OK;
 }
 
-/* Texts to start from: one of each op, and the transformer's. */
+/* Collects texts to mutate: one per op, and the transformer's. */
 static int seeds(wf_ctx *ctx, char **text)
 {
     int n = 0;
@@ -554,7 +555,7 @@ static void test_mutations(void **state)
     uint64_t seed = wt_seed();
     for (int round = 0; round < ROUNDS; round++) {
         wf_rng_init(&m->rng, seed, (uint64_t)round);
-        /* The transformer's text is long: now and then. */
+        /* The transformer's text is long, so it is used rarely. */
         int which = (int)below(m, (size_t)(round % 100 ? n - 1 : n));
         const char *other = text[below(m, (size_t)n)];
         m->len = strlen(text[which]);
@@ -570,7 +571,8 @@ static void test_mutations(void **state)
     free(m);
 }
 
-/* Every beginning of a text: only the whole of it, with or without its last newline, is a graph. */
+/* Parses every prefix of a text: only the whole text, with or without its last newline, is a
+ * graph. */
 static void test_truncations(void **state)
 {
     wf_ctx *ctx = *state;
@@ -582,7 +584,7 @@ static void test_truncations(void **state)
         assert_int_equal(try_text(ctx, text, n), n >= sizeof text - 2);
 }
 
-/* ---- Memory running out ---- */
+/* ---- Failing allocations ---- */
 
 typedef wf_status stage_fn(wf_ctx *ctx, const wf_graph *g, const char *text);
 
@@ -616,7 +618,7 @@ static wf_status stage_read(wf_ctx *ctx, const wf_graph *g, const char *text)
     return status;
 }
 
-/* Returns how many allocations the stage makes; each has failed once. */
+/* Fails each allocation of the stage in turn. Returns how many there are. */
 static int sweep(wf_ctx *ctx, stage_fn *fn, const wf_graph *g, const char *text)
 {
     for (int nth = 1;; nth++) {
@@ -647,7 +649,7 @@ static void test_memory_runs_out(void **state)
     wf_graph_free(g);
 }
 
-/* ---- Drawings ---- */
+/* ---- DOT and SVG ---- */
 
 static void test_dot(void **state)
 {

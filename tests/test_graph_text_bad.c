@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_graph_text_bad.c - texts that are no graphs are refused with the number of their line, and
- * long ones are read in time that grows as they do.
+ * test_graph_text_bad.c - malformed graph texts are refused with a line number, and long texts are
+ * read in linear time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,7 +125,7 @@ static void test_malformed(void **state)
     wt_fails(ctx, wf_graph_parse(ctx, NULL, 0, &g), WF_ERR_FORMAT, "line 1: the text of a graph");
     wt_fails(ctx, wf_graph_parse(ctx, HEAD "\0end\n", sizeof HEAD "\0end\n" - 1, &g), WF_ERR_FORMAT,
              "line 2: byte 0x00 is not printable ASCII");
-    /* What only the verifier sees. */
+    /* An error that only the verifier finds. */
     static const char stale[] = HEAD "%0 = state(\"w\") type=f32\n"
                                      "%1 = assign(%0, %0)\n%2 = exp(%0)\nend\n";
     wt_fails(ctx, wf_graph_parse(ctx, stale, sizeof stale - 1, &g), WF_ERR_GRAPH,
@@ -133,7 +133,7 @@ static void test_malformed(void **state)
     assert_null(g);
 }
 
-/* ---- Limits, and long texts ---- */
+/* ---- Limits and long texts ---- */
 
 typedef struct {
     char *text;
@@ -195,7 +195,7 @@ static void test_limits(void **state)
     for (int i = 0; i < 64; i++)
         add(&t, "longer_");
     refuse(ctx, &t, "stands where the name of an op should");
-    /* Large numbers cost nothing. */
+    /* Large ids take no memory. */
     wf_ctx_mem_stats(ctx, &mem);
     uint64_t peak = mem.peak_bytes;
     add(&t, HEAD "streams 4000000000000000000\n%%2147483646 = fill() type=f32\nend\n");
@@ -206,9 +206,9 @@ static void test_limits(void **state)
     free(t.text);
 }
 
-/* Much work for anything that walks or searches from the start at every line: a chain of views, and
- * names by the hundred thousand. The bound is far from what a linear reader needs, and from what a
- * quadratic one does. */
+/* A long chain of views and hundreds of thousands of names: slow for a reader that searches from
+ * the start at every line. The bound is far above a linear reader's time and far below a quadratic
+ * one's. */
 static void test_long(void **state)
 {
     wf_ctx *ctx = *state;
@@ -225,7 +225,7 @@ static void test_long(void **state)
     for (int i = 0; i < N; i++)
         add(&t, "output \"layers.%d\" = %%%d\n", i, 4 * N);
     add(&t, "end\n");
-    clock_t start = clock(); /* of this process: others may keep the machine busy */
+    clock_t start = clock(); /* CPU time, because the machine may be busy */
     wt_ok(ctx, wf_graph_parse(ctx, t.text, t.len, &g));
     char *text;
     wt_ok(ctx, wf_graph_text(g, &text, NULL));

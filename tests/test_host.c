@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host.c - the host level: wf_call and wf_call_op, with arrays in and out and nothing left
- * behind, neither on success nor on failure.
+ * test_host.c - the host level: wf_call and wf_call_op, with arrays in and out. Neither success nor
+ * failure leaks memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 #include "support.h"
 
-/* A device on which every call must leave as many blocks as it found. */
+/* A device and the number of live blocks, which no call may change. */
 typedef struct {
     wf_ctx *ctx;
     wf_device *device;
@@ -36,7 +36,7 @@ static void host_close(host *h)
     wf_device_close(h->device);
 }
 
-/* Number arrays as wf_array and wf_tensor. */
+/* Initializes a wf_array or a wf_tensor from a C array. */
 #define ARRAY(name, data)       \
     {                           \
         name, data, sizeof data \
@@ -70,10 +70,10 @@ static void test_call_with_states(void **state)
     wt_floats_equal(y, (float[]){11, 22, 33}, 3);
     wt_floats_equal(s, (float[]){11, 22, 33}, 3);
     assert_int_equal(count[0], 42);
-    wt_ok(h.ctx, wf_call(h.device, g, in, 3, out, 3)); /* what came out went in again */
+    wt_ok(h.ctx, wf_call(h.device, g, in, 3, out, 3)); /* feeds the outputs back as inputs */
     wt_floats_equal(s, (float[]){12, 24, 36}, 3);
 
-    wt_ok(h.ctx, wf_call(h.device, g, in, 1, out, 3)); /* states that are not given are zeros */
+    wt_ok(h.ctx, wf_call(h.device, g, in, 1, out, 3)); /* states that are not given are zero */
     wt_floats_equal(y, x, 3);
     wt_floats_equal(s, x, 3);
     assert_int_equal(count[0], 1);
@@ -82,7 +82,7 @@ static void test_call_with_states(void **state)
     host_close(&h);
 }
 
-/* A name can be an input, a state and an output at once: input and output come first. */
+/* One name can be an input, a state and an output. A call prefers the input and the output. */
 static void test_call_with_one_name_for_all(void **state)
 {
     host h = host_open(state);
@@ -144,7 +144,7 @@ static void test_matmul_with_attributes(void **state)
     host h = host_open(state);
     float a[] = {1, 2, 3, 4, 5, 6}, b[] = {1, 0, 2, 0, 1, 3}, y[9];
     wf_tensor in[] = {tensor(WF_F32, a, 2, 2, 3), tensor(WF_F32, b, 2, 2, 3)}, out = {.data = NULL};
-    /* shapes first; the operands need no data for that */
+    /* without data, the call returns shapes; operands need no data either */
     in[0].data = in[1].data = NULL;
     wt_ok(h.ctx, wf_call_op(h.device, "matmul", "transpose_b=1", in, 2, &out, 1));
     assert_true(out.rank == 2 && out.dim[0] == 2 && out.dim[1] == 2);
@@ -156,7 +156,7 @@ static void test_matmul_with_attributes(void **state)
     host_close(&h);
 }
 
-/* Both outputs, either alone, or only their shapes. */
+/* Reads both outputs, either one, or only their shapes. */
 static void test_cross_entropy(void **state)
 {
     host h = host_open(state);
@@ -177,7 +177,8 @@ static void test_cross_entropy(void **state)
     host_close(&h);
 }
 
-/* An update changes copies: the operands stay, and as many results are read as were asked for. */
+/* An update works on copies: the operands do not change. The call reads as many results as
+ * requested. */
 static void test_adamw(void **state)
 {
     host h = host_open(state);
@@ -194,12 +195,13 @@ static void test_adamw(void **state)
     wt_ok(h.ctx, wf_call_op(h.device, "adamw", attrs, in, 8, out, 3));
     wt_floats_equal(m1, (float[]){1.5f, -2}, 2);   /* half of the gradient */
     wt_floats_equal(v1, (float[]){2.25f, 4}, 2);   /* a quarter of its square */
-    wt_floats_equal(p1, (float[]){0.5f, 2.5f}, 2); /* the first step is lr against its sign */
+    wt_floats_equal(p1, (float[]){0.5f, 2.5f}, 2); /* the first step moves by lr against the sign */
     wt_floats_equal(p, (float[]){1, 2}, 2);
     wt_floats_equal(m, (float[]){0, 0}, 2);
 
     memset(p1, 0, sizeof p1);
-    wt_ok(h.ctx, wf_call_op(h.device, "adamw", attrs, in, 8, out, 1)); /* the parameter alone */
+    /* reads only the parameter */
+    wt_ok(h.ctx, wf_call_op(h.device, "adamw", attrs, in, 8, out, 1));
     wt_floats_equal(p1, (float[]){0.5f, 2.5f}, 2);
     apply = 0;
     wt_ok(h.ctx, wf_call_op(h.device, "adamw", attrs, in, 8, out, 3));
@@ -233,7 +235,7 @@ static void test_other_ops(void **state)
     wt_ok(h.ctx, wf_call_op(h.device, "uniform", "dims=[4] stream=0", &k, 1, &o, 1));
     wt_floats_equal(u, again, 4);
 
-    /* nothing in, nothing out */
+    /* empty operands give empty results */
     wf_tensor none = tensor(WF_F32, NULL, 2, 0, 3), result = {.data = y};
     wt_ok(h.ctx, wf_call_op(h.device, "exp", NULL, &none, 1, &result, 1));
     assert_true(result.dim[0] == 0 && result.dim[1] == 3);
@@ -271,7 +273,7 @@ static void test_op_errors(void **state)
     BAD(WF_ERR_USAGE, "length -3", "exp", NULL, 1, 1);
     in[0] = tensor(WF_F32, NULL, 1, 3, 0);
     BAD(WF_ERR_USAGE, "operand 0 has no data", "exp", NULL, 1, 1);
-    in[0] = tensor(WF_I8, x, 1, 3, 0); /* legal, but the device cannot add up bytes */
+    in[0] = tensor(WF_I8, x, 1, 3, 0); /* sum does not take i8 */
     BAD(WF_ERR_USAGE, "x must be", "sum", "axes=1", 1, 1);
 #undef BAD
     host_close(&h);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_hostile.c - indices, lengths and tables that point outside of what they index: the run fails
- * with one sentence that names the op, and writes nothing.
+ * test_hostile.c - indices, lengths and tables that point out of bounds. The run fails with one
+ * message that names the op, and writes nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 #define MAX_OPERANDS 8
 
-/* An operand: floats (all 1), or the i32 or u8 numbers of a good call. */
+/* An operand: floats (all 1), or the valid i32 or u8 values. */
 typedef struct {
     wf_type type;
     int rank;
@@ -24,7 +24,7 @@ typedef struct {
     int32_t good[16];
 } operand;
 
-/* One number of one operand is replaced by one that must be refused. */
+/* Replaces one value of one operand with an invalid one. */
 typedef struct {
     int operand, element;
     int32_t value;
@@ -34,7 +34,7 @@ typedef struct {
     const char *op, *attrs;
     int nin;
     operand in[MAX_OPERANDS];
-    damage bad[12]; /* ends with operand 0: no first operand is an index here */
+    damage bad[12]; /* ends at operand 0, which is never an index here */
 } hostile_call;
 
 #define F(...)               \
@@ -47,7 +47,7 @@ typedef struct {
 #define INT_MIN32 (-2147483647 - 1)
 #define INT_MAX32 2147483647
 
-/* Two sequences of packed rows, [0, 2) and [2, 5). */
+/* Two packed sequences, rows [0, 2) and [2, 5). */
 #define PACKED                                                                      \
     F(3, {5, 2, 4}), F(3, {5, 1, 4}), F(3, {5, 1, 4}), {WF_I32, 1, {3}, {0, 2, 5}}, \
     {                                                                               \
@@ -176,7 +176,7 @@ static void fill(const operand *o, memory *m, wf_tensor *t)
     t->data = o->type == WF_F32 ? (void *)m->f32 : o->type == WF_I32 ? (void *)m->i32 : &m->u8;
 }
 
-/* Runs the call with one number replaced; NULL: as it is. */
+/* Runs the call with one value replaced; NULL: unchanged. */
 static wf_status call(wf_device *device, const hostile_call *c, const damage *d, float *result)
 {
     memory m[MAX_OPERANDS];
@@ -186,7 +186,7 @@ static wf_status call(wf_device *device, const hostile_call *c, const damage *d,
     if (d)
         m[d->operand].i32[d->element] = d->value;
     wf_status status = wf_call_op(device, c->op, c->attrs, in, c->nin, &out, 1);
-    assert_int_equal(status, WF_OK); /* the shapes are right */
+    assert_int_equal(status, WF_OK); /* the shapes are valid */
     out.data = result;
     return wf_call_op(device, c->op, c->attrs, in, c->nin, &out, 1);
 }
@@ -217,7 +217,7 @@ static void test_bad_numbers_fail_the_run(void **state)
     wf_device_close(device);
 }
 
-/* An update op that is refused leaves the state as it was, bit for bit. */
+/* A refused update keeps every bit of the state. */
 static void test_refused_updates_write_nothing(void **state)
 {
     wf_ctx *ctx = *state;
@@ -234,7 +234,7 @@ static void test_refused_updates_write_nothing(void **state)
     wt_ok(ctx, wf_session_write(r.session, "pool", before, sizeof before));
     wt_write(&r, "x", rows, sizeof rows);
     wt_write(&r, "start", (int32_t[]){0, 3}, 8);
-    wt_write(&r, "positions", (int32_t[]){0, 1, 4}, 12); /* the last one is past the table */
+    wt_write(&r, "positions", (int32_t[]){0, 1, 4}, 12); /* the last position is beyond the table */
     wt_write(&r, "table", (int32_t[]){1, 0}, 8);
     wt_fails(ctx, wf_exec_run(r.exec), WF_ERR_DEVICE, "kv_append");
     wt_ok(ctx, wf_session_read(r.session, "pool", after, sizeof after));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_isa.c - WEFT_CPU chooses the instruction set whose kernels run: one that does not exist or that the
- * machine does not have is refused with a sentence, and all of them continue a text alike.
+ * test_isa.c - WEFT_CPU selects the instruction set of the kernels. A set that does not exist or
+ * that the machine lacks is refused with a message, and all sets generate the same text.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 
 static wt_program p;
 
-/* The sets that this build has, the best first, as the program lists them. */
+/* The sets of this build, best first, as the program lists them. */
 static char names[8][16];
 static bool present[8];
 static int count;
@@ -43,7 +43,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* The kernels that "weft devices" names for the cpu, or why it cannot be used. */
+/* Returns the kernels that "weft devices" prints for the cpu, or why it cannot be used. */
 static void describe(const char *set, char *to, size_t size)
 {
     char number[16];
@@ -101,7 +101,7 @@ static void test_the_best_is_the_default(void **state)
 static void test_an_unknown_set_is_refused(void **state)
 {
     (void)state;
-    setenv("WEFT_CPU", "AVX2", 1); /* names are in small letters */
+    setenv("WEFT_CPU", "AVX2", 1); /* names are lower case */
     wt_program_fails(&p, 2, "run " MODELS "/llama -p the -n 1", "WEFT_CPU=AVX2: there are: ");
     wt_program_ok(&p, "devices");
     wt_program_out(&p, "not available: WEFT_CPU=AVX2: there are: ");

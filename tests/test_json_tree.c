@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_json_tree.c - reading JSON: what is accepted and what is refused, values and escapes, keys of small
- * and large objects, texts cut anywhere and damaged anywhere, memory running out, and time.
+ * test_json_tree.c - the JSON reader: accepted and refused texts, values and escapes, keys of small
+ * and large objects, texts truncated and damaged anywhere, failing allocations, and time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 #include "base/writer.h"
 #include "support.h"
 
-/* A text with its length: some have a NUL inside. */
+/* A text with its length, because some contain NUL. */
 #define T(s)             \
     {                    \
         s, sizeof(s) - 1 \
@@ -33,7 +33,7 @@ typedef struct {
     size_t bytes;
 } text;
 
-/* From an allocation of its own, so that the sanitizer sees a read past the end. */
+/* Parses from a separate allocation, so that a sanitizer detects reading past the end. */
 static wf_status parse(wf_arena *arena, const char *s, size_t bytes, wf_json_node **out)
 {
     char *copy = malloc(bytes ? bytes : 1);
@@ -52,7 +52,7 @@ static wf_json_node *parse_ok(wf_arena *arena, const char *s)
     return root;
 }
 
-/* ---- What is JSON ---- */
+/* ---- Syntax ---- */
 
 static void accepts(void **state)
 {
@@ -141,7 +141,7 @@ static void refuses(void **state)
         T("\"\xF0\x80\x80\x80\""), T("\"\xF0\x8F\xBF\xBF\""), T("\"\xF4\x90\x80\x80\""),
         T("\"\xF5\x80\x80\x80\""), T("\"\xF0\x9F\x98\""), T("\"\xFE\""), T("\"\xFF\""),
         T("{\"\xE5\":0}"), T("[\xE5]"),
-        /* keys that come twice, however they are spelt */
+        /* duplicate keys, however they are spelled */
         T("{\"a\":1,\"a\":1}"), T("{\"a\":1,\"b\":2,\"\\u0061\":3}"), T("{\"\":1,\"\":2}"),
         T("[{\"x\":{\"a\":1,\"a\":2}}]"), T("{\"a\\u0000\":1,\"a\\u0000\":2}"),
         T("{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9,\"j\":10,\"a\":0}"),
@@ -159,7 +159,7 @@ static void refuses(void **state)
     }
 }
 
-/* Depth 128 is fine, 129 is not, and neither are 100000. */
+/* Accepts depth 128; refuses 129 and 100000. */
 static void depth(void **state)
 {
     enum { DEEP = 100000 };
@@ -185,7 +185,7 @@ static void depth(void **state)
     }
     memset(deep, '[', 2 * DEEP);
     wt_fails(*state, parse(&arena, deep, 2 * DEEP, &root), WF_ERR_FORMAT, "nested too deeply");
-    /* Siblings are not depth. */
+    /* Siblings do not add depth. */
     for (int i = 0; i < DEEP / 2; i++)
         memcpy(deep + 3 * i, i ? ",[]" : "[[]", 3);
     deep[3 * (DEEP / 2)] = ']';
@@ -219,7 +219,7 @@ static void sentences(void **state)
     wf_arena_free(&arena);
 }
 
-/* ---- What it means ---- */
+/* ---- Values ---- */
 
 static void numbers(void **state)
 {
@@ -283,7 +283,7 @@ static void strings(void **state)
         wf_json_node *n = parse_ok(&arena, cases[i].text);
         assert_int_equal(n->kind, WF_JSON_STRING);
         assert_int_equal(n->bytes, cases[i].value.bytes);
-        assert_memory_equal(n->string, cases[i].value.text, n->bytes + 1); /* the NUL too */
+        assert_memory_equal(n->string, cases[i].value.text, n->bytes + 1); /* including the NUL */
     }
     wf_arena_free(&arena);
 }
@@ -328,8 +328,8 @@ static void members(void **state)
     wf_arena_free(&arena);
 }
 
-/* All numbers of members around the one where objects get an index; keys of many lengths, with long
- * common beginnings; a key that comes twice, anywhere. */
+/* Covers all member counts around the one where objects get an index, keys of many lengths with
+ * long common prefixes, and a duplicate key anywhere. */
 static void many_members(void **state)
 {
     wf_rng rng;
@@ -442,8 +442,8 @@ static void out_of_memory(void **state)
 
 /* ---- Time ---- */
 
-/* A vocabulary and merges of the size of the largest there are; and 400000 keys that begin alike. Bounds are
- * generous: they are there to notice what is quadratic. */
+/* A vocabulary and merges as large as the largest known ones, and 400000 keys with a common prefix.
+ * The bounds are generous; they detect quadratic time. */
 static void large(void **state)
 {
     wf_writer w = {.ctx = *state};
@@ -478,7 +478,8 @@ static void large(void **state)
     wf_mem_free(*state, json);
 }
 
-/* Two bytes each would take a hundred times as much memory. */
+/* Values of two bytes each would take a hundred times their size in memory, so their number is
+ * limited. */
 static void values(void **state)
 {
     wf_arena arena;

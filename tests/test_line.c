@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_line.c - the line reader of `weft chat`: keys on a terminal, and lines from a pipe. */
-#define _XOPEN_SOURCE 700 /* terminals of our own */
+#define _XOPEN_SOURCE 700 /* posix_openpt */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@
 
 #define PROMPT "you> "
 
-/* A child that reads lines and hands them back, each with a '|' after it. */
+/* A child process that reads lines and sends them back, each followed by '|'. */
 typedef struct {
     pid_t child;
     int keys, lines; /* keys: the terminal, or a pipe */
@@ -53,7 +53,7 @@ static void read_lines(int out)
     _exit(wt_live_blocks(ctx) == 0 ? 0 : 2);
 }
 
-/* Everything up to and including `until`, which must come soon. */
+/* Reads everything up to and including `until`. Fails after 20 seconds. */
 static void await(int fd, const char *until, char *got, size_t cap)
 {
     size_t len = 0;
@@ -107,7 +107,8 @@ static void type_only(reader *r, const char *keys)
     assert_int_equal(write(r->keys, keys, strlen(keys)), strlen(keys));
 }
 
-/* Returns when the next line may be typed: before, the terminal would act upon some of the keys. */
+/* Types keys, expects a line, and returns at the next prompt: earlier, the terminal itself would
+ * act on some keys. */
 static void type(reader *r, const char *keys, const char *wanted)
 {
     char got[8192];
@@ -157,8 +158,8 @@ static void test_keys(void **state)
          "one two" HOME "\x0b"
          "x\r",
          "x");                                             /* Ctrl-K */
-    type(&r, "a\tb\x1b[15~\x1b[1;5C\x01" END "\r", "a b"); /* keys without a meaning */
-    type(&r, "abc\x02\x04\r", "ab"); /* Ctrl-D deletes where there is something */
+    type(&r, "a\tb\x1b[15~\x1b[1;5C\x01" END "\r", "a b"); /* keys without a function */
+    type(&r, "abc\x02\x04\r", "ab"); /* Ctrl-D deletes when the line is not empty */
     /* characters of two, three and four bytes */
     type(&r, "h\xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80" BACK LEFT BACK "e\r", "he\xe4\xb8\xad");
     type(&r, "\xc3\xa9\xc3\xa8" LEFT LEFT DEL "\r", "\xc3\xa8");
@@ -172,13 +173,13 @@ static void test_history(void **state)
     reader r = start(true);
     type(&r, UP DOWN "first\r", "first");
     type(&r, "second\r", "second");
-    type(&r, "second\r", "second"); /* once in the history */
+    type(&r, "second\r", "second"); /* stored once */
     type(&r, "kept" UP UP "!\r", "first!");
     type(&r, "kept" UP UP DOWN DOWN "!\r", "kept!");
     type(&r, UP UP UP UP UP UP DOWN "\r", "second");
     type(&r, UP DOWN "new\r", "new");
     type(&r, "\r", "");
-    type(&r, UP "\r", "new"); /* empty lines are not remembered */
+    type(&r, UP "\r", "new"); /* empty lines are not stored */
     for (int i = 0; i < WF_HISTORY_ENTRIES + 5; i++) {
         char keys[32], wanted[32];
         snprintf(keys, sizeof keys, "line %d\r", i);
@@ -201,7 +202,7 @@ static void test_ends(void **state)
     type_only(&r, "\x04");
     finish(&r);
 
-    /* no terminal any more */
+    /* the terminal goes away */
     r = start(true);
     type(&r, "x\r", "x");
     close(r.keys);
@@ -209,12 +210,12 @@ static void test_ends(void **state)
     finish(&r);
 }
 
-/* What is shown of a line that is wider than the terminal. */
+/* Shows part of a line that is wider than the terminal. */
 static void test_wide(void **state)
 {
     (void)state;
     reader r = start(true);
-    struct winsize size = {.ws_row = 5, .ws_col = 16}; /* 10 columns after the prompt */
+    struct winsize size = {.ws_row = 5, .ws_col = 16}; /* leaves 10 columns after the prompt */
     assert_int_equal(ioctl(r.keys, TIOCSWINSZ, &size), 0);
     char got[8192];
     type_only(&r, "abcdefghijklm");
@@ -230,7 +231,8 @@ static void test_wide(void **state)
     await(r.lines, "|", got, sizeof got);
     assert_string_equal(got, "\xe4\xb8\xad"
                              "abcdefghijklm|");
-    await(r.keys, "\n\r" PROMPT, got, sizeof got); /* before, the terminal would take the Ctrl-D */
+    /* before the prompt, the terminal would take the Ctrl-D */
+    await(r.keys, "\n\r" PROMPT, got, sizeof got);
     type_only(&r, "\x04");
     finish(&r);
 }
@@ -274,7 +276,7 @@ static void test_memory(void **state)
             assert_int_equal(status, WF_ERR_MEMORY);
         wf_line_free(l);
         assert_int_equal(wt_live_blocks(ctx), 0);
-        fflush(stdin); /* forgets what was read ahead */
+        fflush(stdin); /* discards read-ahead */
         clearerr(stdin);
         dup2(saved, STDIN_FILENO);
         close(saved);
@@ -292,23 +294,23 @@ static void test_paste(void **state)
     reader r = start(true);
     char got[8192];
     type(&r, PASTED("1\r2\r\n3\n4\r5\r6\r7\r8") "\r", "1\n2\n3\n4\n5\n6\n7\n8");
-    type(&r, PASTED("one\rtwo\r") "\r", "one\ntwo"); /* with the newline at its end */
+    type(&r, PASTED("one\rtwo\r") "\r", "one\ntwo"); /* drops the final newline */
     type(&r, "a" PASTED("b") "c\r", "abc");
-    type(&r, PASTED("a\tb") "\r", "a\tb"); /* tabs stay */
-    /* Bytes that would be keys are not, and escape sequences lose their escape. */
+    type(&r, PASTED("a\tb") "\r", "a\tb"); /* keeps tabs */
+    /* In a paste, control bytes are not keys, and escape sequences lose their escape. */
     type(&r, "x" PASTED("a\x03\x04\x1a\x15\x1b[Ab\x1b[20c\x7f") "\r", "xa[Ab[20c");
     type(&r, PASTED("\x1b\x1b[201") "\r", "[201");
     type(&r, PASTED("") "\r", "");
-    type(&r, UP UP "\r", "xa[Ab[20c"); /* one entry of the history */
+    type(&r, UP UP "\r", "xa[Ab[20c"); /* a paste is one history entry */
     type(&r, PASTED("first\rsecond") UP "!" DOWN "?\r", "first!\nsecond?");
     type(&r, PASTED("first\rsecond") HOME BACK "\r", "firstsecond");
     type(&r, PASTED("\"\"\"not a block\r") "\r", "\"\"\"not a block");
-    /* Each line has its row, and the cursor stays where it is. */
+    /* Each line has its own row, and the cursor keeps its place. */
     type_only(&r, PASTED("ab\rcd"));
     await(r.keys, "\r" PROMPT "ab\x1b[K\r\n\r... cd\x1b[K", got, sizeof got);
     type_only(&r, UP LEFT);
     await(r.keys, "\x1b[1A\r\x1b[6C", got, sizeof got);
-    type_only(&r, "\x15"); /* Ctrl-U: up to the beginning of the line */
+    type_only(&r, "\x15"); /* Ctrl-U: deletes to the start of the line */
     await(r.keys, "\r" PROMPT "b\x1b[K\r\n\r... cd\x1b[K", got, sizeof got);
     type(&r, DEL DEL "\r", "cd");
     type_only(&r, "\x04");
@@ -342,14 +344,14 @@ static void test_quotes(void **state)
     type(&r, "\"\"\"\rone\"\"\"\x1b\r \r", "quoted:one");
     type(&r, "\"\"\"\"\"\"\r", "quoted:");
     type(&r, "\"\"\"\rone\x03", "");
-    type(&r, "say \"\"\"\r", "say \"\"\""); /* only at the beginning */
-    type(&r, UP UP UP "\r", "one\n\ntwo");  /* the text, without the quotes */
+    type(&r, "say \"\"\"\r", "say \"\"\""); /* quotes count only at the start */
+    type(&r, UP UP UP "\r", "one\n\ntwo");  /* the history has the text without quotes */
     type(&r, "a\x1b\rb\r", "a\nb");         /* Alt-Enter */
     type_only(&r, "\x04");
     finish(&r);
 }
 
-/* A terminal without escape sequences gets none. */
+/* A dumb terminal receives no escape sequences. */
 static void test_dumb(void **state)
 {
     (void)state;
@@ -379,7 +381,7 @@ static void test_color(void **state)
     finish(&r);
 }
 
-/* Control characters that were pasted or kept in the history are drawn harmlessly. */
+/* Control characters from a paste or the history are escaped on the screen. */
 static void test_harmless(void **state)
 {
     (void)state;
@@ -401,7 +403,7 @@ static unsigned draw_number(unsigned below)
     return (unsigned)(chance >> 33) % below;
 }
 
-/* Keys, and pastes of random bytes without an escape. Nothing that ends the text. */
+/* Types random keys, and pastes random bytes without escapes. None of them ends the text. */
 static void type_at_random(reader *r)
 {
     static const char *const keys[] = {
@@ -425,7 +427,7 @@ static void type_at_random(reader *r)
     }
 }
 
-/* Is it UTF-8 whose only controls are line ends and the sequences that draw? */
+/* Returns whether the output is UTF-8 with only line ends and drawing sequences as controls. */
 static bool is_drawing(const char *text, size_t n)
 {
     for (size_t i = 0; i < n;) {
@@ -498,7 +500,8 @@ static void test_deadly_signals(void **state)
     }
 }
 
-/* After SIGSTOP, which cannot be caught, the terminal is set up again and the text drawn again. */
+/* After SIGSTOP, which cannot be caught, the reader sets up the terminal and draws the text
+ * again. */
 static void test_stopped(void **state)
 {
     (void)state;
@@ -510,7 +513,7 @@ static void test_stopped(void **state)
     assert_int_equal(kill(r.child, SIGSTOP), 0);
     assert_int_equal(waitpid(r.child, &status, WUNTRACED), r.child);
     assert_true(WIFSTOPPED(status));
-    struct termios shells; /* what a shell makes of the terminal meanwhile */
+    struct termios shells; /* the mode that a shell sets meanwhile */
     assert_int_equal(tcgetattr(r.keys, &shells), 0);
     shells.c_lflag |= ICANON | ECHO | ISIG;
     assert_int_equal(tcsetattr(r.keys, TCSANOW, &shells), 0);
@@ -532,14 +535,14 @@ static void test_resize(void **state)
     await(r.keys, "\r" PROMPT "abcdefghijklm\x1b[K", got, sizeof got);
     assert_int_equal(ioctl(r.keys, TIOCSWINSZ, &size), 0);
     assert_int_equal(kill(r.child, SIGWINCH), 0);
-    /* The terminal has wrapped the line: its first row is one further up. */
+    /* The terminal wrapped the line, so its first row is one row up. */
     await(r.keys, "\x1b[1A\r" PROMPT "defghijklm\x1b[K\x1b[J", got, sizeof got);
     type(&r, "\r", "abcdefghijklm");
     type_only(&r, "\x04");
     finish(&r);
 }
 
-/* ---- The history's file ---- */
+/* ---- The history file ---- */
 
 static void test_history_file(void **state)
 {
@@ -550,11 +553,11 @@ static void test_history_file(void **state)
     wt_scratch_make(&scratch);
     snprintf(path, sizeof path, "%s", wt_path(&scratch, "history"));
     history_file = path;
-    reader a = start(true), b = start(true); /* two at once */
+    reader a = start(true), b = start(true); /* two readers at once */
     type(&a, "from a\r", "from a");
     type(&b, PASTED("from b\rback\\slash\\n") "\r", "from b\nback\\slash\\n");
     type(&a, "again a\r", "again a");
-    type(&a, UP UP "\r", "from a"); /* each has its own until it ends */
+    type(&a, UP UP "\r", "from a"); /* each has its own history until it ends */
     type_only(&a, "\x04");
     finish(&a);
     type_only(&b, "\x04");
@@ -570,7 +573,7 @@ static void test_history_file(void **state)
     wt_scratch_remove(&scratch);
 }
 
-/* A file of others' making: nothing but its text is taken, and it is cut to its limits. */
+/* Reads only text from a history file that another program wrote, and trims it to the limits. */
 static void test_history_hostile(void **state)
 {
     wf_ctx *ctx = *state;
@@ -590,7 +593,7 @@ static void test_history_hostile(void **state)
     assert_string_equal(h.entry[4], "new");
     wf_line_history_close(&h);
 
-    /* Too large, too many lines: trimmed, the newest are kept. */
+    /* A file that is too large or has too many lines is trimmed to the newest. */
     size_t size = 3 * WF_HISTORY_BYTES;
     char *large = malloc(size);
     assert_non_null(large);
@@ -611,13 +614,13 @@ static void test_history_hostile(void **state)
         assert_string_equal(h.entry[h.count - 1], "end");
         wf_line_history_close(&h);
     }
-    memset(large, 'y', size); /* one line alone */
+    memset(large, 'y', size); /* a single line */
     wf_line_history_open(ctx, wt_put(&scratch, "large", large, size), &h);
     assert_int_equal(h.count, 0);
     wf_line_history_close(&h);
     free(large);
 
-    /* What is no file, and what cannot be written, is no failure. */
+    /* Devices, folders and unwritable paths are not an error. */
     static const char *const bad[] = {"/dev/null", "/dev/zero", "/", "/nowhere/history"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         wf_line_history_open(ctx, bad[i], &h);

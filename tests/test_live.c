@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_live.c - the live line of training, at several widths, in logs and on a terminal. */
+/* test_live.c - the live status line of training at several widths, in logs and on a terminal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,7 +96,7 @@ static void test_figures(void **state)
     }
 }
 
-/* ---- What is written ---- */
+/* ---- Output ---- */
 
 static FILE *err;
 static int saved;
@@ -128,7 +128,7 @@ static int count_lines(const char *text)
     return n;
 }
 
-/* In a log: the first steps, each hundredth, the last; no escapes. */
+/* In a log: the first steps, every hundredth and the last; no escapes. */
 static void test_log(void **state)
 {
     (void)state;
@@ -150,7 +150,7 @@ static void test_log(void **state)
     assert_non_null(strstr(text, "\nstep 200/250 80%, loss 3.2141, mean 3.2141, "));
     assert_non_null(strstr(text, "left\ncheckpoint at 250\nweft: some news\n"));
 
-    catch_stderr(); /* what is said of a step comes after its line */
+    catch_stderr(); /* a message about a step follows the step's line */
     wf_live_begin(&l, 100);
     for (p.step = 1; p.step <= 61; p.step++)
         wf_live_step(&l, &p);
@@ -161,7 +161,7 @@ static void test_log(void **state)
     assert_true(strstr(text, "\nstep 61/250 24%, ") < strstr(text, "\nsaved step 61\n"));
     assert_int_equal(count_lines(text), 5 + 1 + 1);
 
-    catch_stderr(); /* by time: none of these is due, and the end brings what was not shown */
+    catch_stderr(); /* by time: no step is due, and the end prints the last one */
     wf_live_begin(&l, 0);
     for (p.step = 1; p.step <= 20; p.step++)
         wf_live_step(&l, &p);
@@ -183,7 +183,7 @@ static void test_terminal(void **state)
     l.terminal = true;
     wf_live_say(&l, "begins");
     wf_live_step(&l, &p);
-    for (int i = 0; i < 100; i++) { /* sooner than it may be drawn again */
+    for (int i = 0; i < 100; i++) { /* before it may redraw */
         l.shown = wf_clock_ns();
         wf_live_step(&l, &p);
     }
@@ -196,7 +196,7 @@ static void test_terminal(void **state)
     assert_int_equal(count_lines(text), 4);
 }
 
-/* What is said of a step stands below its line; the next step begins another line. */
+/* A message about a step goes below its line; the next step starts a new line. */
 static void test_terminal_order(void **state)
 {
     (void)state;

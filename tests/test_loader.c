@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_loader.c - batches, against a slow reimplementation of what data.h promises. */
+/* test_loader.c - compares batches with a slow reimplementation of the rules in data.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +63,7 @@ static void test_permutation(void **state)
     }
 }
 
-/* Neighbours do not stay neighbours, and passes and seeds differ. */
+/* Neighbours are separated, and passes and seeds differ. */
 static void test_shuffled(void **state)
 {
     (void)state;
@@ -79,13 +79,13 @@ static void test_shuffled(void **state)
     assert_true(same < 15 && other < 15 && neighbours < 15);
 }
 
-/* ---- What a batch must be ---- */
+/* ---- The expected batch ---- */
 
 typedef struct {
     const wt_texts *t;
     wf_loader_options o;
     int64_t S, rows;
-    int64_t pack[4096]; /* masked: first document of each row */
+    int64_t pack[4096]; /* with a mask: first document of each row */
     int32_t tokens[4096], targets[4096], positions[4096], starts[4097];
 } naive;
 
@@ -132,7 +132,7 @@ static int64_t document_of(const wt_texts *t, int64_t token)
     return d;
 }
 
-/* The row's tokens; document[i] is what token i of it belongs to, -1 for padding. */
+/* Computes a row. document[i] is the document of token i, -1 for padding. */
 static void naive_row(naive *n, int64_t row, int32_t *tokens, int32_t *targets, int64_t *document)
 {
     const wt_texts *t = n->t;
@@ -203,13 +203,13 @@ static void check_batch(naive *n, wf_loader *l, int64_t index, wf_ctx *ctx)
     for (int64_t i = 0; i < tokens; i++)
         if (n->targets[i] >= 0) {
             valid++;
-            bytes += n->targets[i] < 256 ? 1 : n->targets[i] < END ? 4 : 0; /* "t256" */
+            bytes += n->targets[i] < 256 ? 1 : n->targets[i] < END ? 4 : 0; /* "t256" has 4 bytes */
         }
     assert_int_equal(b->valid, valid);
     assert_int_equal(b->bytes, bytes);
 }
 
-/* One after the other, then here and there, with a loader that begins in the middle. */
+/* Reads batches in order, then at random with another loader. */
 static void check_loader(wf_ctx *ctx, const wf_data *d, naive *n, wf_rng *rng)
 {
     wf_loader *l, *other;
@@ -226,7 +226,7 @@ static void check_loader(wf_ctx *ctx, const wf_data *d, naive *n, wf_rng *rng)
     assert_int_equal(wf_loader_batches(l), batches);
     n->S = wf_loader_sequences(l);
     if (n->o.sequences && (n->o.documents || n->t->mask))
-        assert_int_equal(n->S, n->o.sequences); /* who asked for so many reads so many */
+        assert_int_equal(n->S, n->o.sequences); /* the requested number is kept */
     assert_true(n->S >= n->o.batch);
     for (int64_t i = 0; i < 2 * batches + 2 && i < 12; i++)
         check_batch(n, l, i, ctx);
@@ -272,7 +272,8 @@ static void test_batches(void **state)
     }
 }
 
-/* In order, a pass has every token as a target once, but the first. Shuffled, whole rows of it once. */
+/* In order, a pass has every token but the first as a target once. Shuffled, it has the full
+ * batches once. */
 static void test_pass(void **state)
 {
     wf_ctx *ctx = *state;
@@ -309,7 +310,7 @@ static void test_pass(void **state)
     wt_texts_free(&t);
 }
 
-/* Ids of four bytes. */
+/* Token ids of four bytes. */
 static void test_wide(void **state)
 {
     wf_ctx *ctx = *state;
@@ -335,7 +336,7 @@ static void remember(void *user, wf_log_level level, const char *message)
     snprintf(user, 512, "%s", message);
 }
 
-/* Two conversations of 10 and 3 tokens: rows of 5 take half of the first. */
+/* Conversations of 10 and 3 tokens in rows of 5: the first one is cut in half. */
 static void test_cut(void **state)
 {
     wf_ctx *ctx = *state;
@@ -363,7 +364,7 @@ static void test_cut(void **state)
     same(b->seq_start, starts, 3);
     assert_int_equal(b->valid, 4);
     wf_loader_free(l);
-    /* Two tokens have no answer of the first. */
+    /* The first two tokens of a conversation have no answer. */
     const wf_loader_options less = {.batch = 1, .length = 2, .in_order = true};
     wt_ok(ctx, wf_loader_new(d, WF_SPLIT_TRAIN, &less, &l));
     assert_string_equal(said,
@@ -377,8 +378,8 @@ static void test_cut(void **state)
     wf_data_close(d);
 }
 
-/* A shard that somebody cuts short while it is used is an error, not a signal, whatever is looked up in it. Where
- * documents begin stands at its end, and reads as zeros first. */
+/* Truncating a shard while it is mapped gives an error, not a signal, whatever is read from it. The
+ * document table is at the shard's end; after a partial truncation it reads as zeros. */
 static void check_broken(wf_ctx *ctx, const char *name, bool masked, bool documents, off_t left)
 {
     wt_texts t = wt_texts_random(wt_seed(), 2000, 30, VOCAB, END, masked);
@@ -395,7 +396,7 @@ static void check_broken(wf_ctx *ctx, const char *name, bool masked, bool docume
     wt_ok(ctx, wf_loader_get(l, 0, &b));
     snprintf(path, sizeof path, "%s/train-00000.weft", folder);
     assert_int_equal(truncate(path, left), 0);
-    wf_status status = WF_OK; /* the next one may have been prepared before */
+    wf_status status = WF_OK; /* the next batch may have been prepared before */
     for (int64_t i = 1; i < 50 && status == WF_OK; i++)
         status = wf_loader_get(l, i, &b);
     wt_fails(ctx, status, WF_ERR_IO, "truncated");

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_loss_scale.c - training in bf16 and f16: loss curves against f32, and the life of the loss
- * scale, all of which happens on the device.
+ * test_loss_scale.c - training in bf16 and f16: loss curves against f32, and the loss scale, which
+ * the device updates by itself.
  *
- * WEFT_PRECISION_DEVICE names another device than the cpu; where it cannot be opened, nothing is done.
+ * WEFT_PRECISION_DEVICE names a device other than the cpu; the tests are skipped when it cannot be
+ * opened.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,17 +34,18 @@ static const wt_sizes small = {
 
 typedef struct {
     wt_run run;
-    wt_model model; /* its values are gone */
+    wt_model model; /* its values were freed with the graph */
 } trainer;
 
-/* The inputs of wt_write_inputs, and `poison`, by which the loss is multiplied. */
+/* Builds a training step with the inputs of wt_write_inputs, and `poison`, which multiplies the
+ * loss. */
 static wf_graph *build(wf_ctx *ctx, wf_type compute, const wf_loss_scale_options *o, wt_model *m)
 {
     wf_graph *g = wt_graph(ctx);
     wf_scaled s;
     wt_forward(g, &small, m);
     wf_value *lr = wf_input(g, "lr", WF_F32, 0, NULL);
-    wf_input(g, "step", WF_I32, 0, NULL); /* not needed: the device counts */
+    wf_input(g, "step", WF_I32, 0, NULL); /* unused: the device counts steps */
     wf_value *loss = wf_binary(g, "mul", m->loss, wf_input(g, "poison", WF_F32, 0, NULL));
     wt_ok(ctx, wf_precision(g, compute));
     wt_ok(ctx, wf_grad_scaled(g, loss, m->param, m->count, o, m->grad, &s));
@@ -64,7 +66,7 @@ static wf_graph *build(wf_ctx *ctx, wf_type compute, const wf_loss_scale_options
     return g;
 }
 
-/* As models begin: gains are 1, biases 0, matrices small. */
+/* Writes initial values: gains 1, biases 0, small random matrices. */
 static void write_params(trainer *t)
 {
     for (int i = 0; i < t->model.count; i++) {
@@ -126,9 +128,9 @@ static double largest_gap(const float *a, const float *b)
     return gap;
 }
 
-/* Runs whose roundings differ drift apart, by no more than two roundoffs of the narrow type, relative
- * to the loss at the start. f16 has the default loss scale, which overflows nowhere here: a skipped
- * step would be seen as a curve that lags behind. */
+/* Runs with different roundings drift apart by at most two roundoffs of the narrow type, relative
+ * to the first loss. f16 uses the default loss scale, which does not overflow here; a skipped step
+ * would show as a curve that lags. */
 static void test_curves_track(void **state)
 {
     float f32[STEPS], bf16[STEPS], f16[STEPS];
@@ -139,7 +141,7 @@ static void test_curves_track(void **state)
     double gap_bf16 = largest_gap(bf16, f32), gap_f16 = largest_gap(f16, f32);
     print_message("loss %.4f to %.4f; largest difference bf16 %.5f, f16 %.5f\n", (double)f32[0],
                   (double)f32[STEPS - 1], gap_bf16, gap_f16);
-    assert_true(f32[STEPS - 1] < 0.1f * f32[0]); /* there was something to learn */
+    assert_true(f32[STEPS - 1] < 0.1f * f32[0]); /* the model learned */
     assert_true(gap_bf16 <= 2 * 0x1p-8 * f32[0]);
     assert_true(gap_f16 <= 2 * 0x1p-11 * f32[0]);
     assert_true(gap_bf16 > 0 && gap_f16 > 0);
@@ -147,7 +149,7 @@ static void test_curves_track(void **state)
 
 /* ---- Overflow ---- */
 
-/* All states but those of the loss scale, and those. */
+/* A copy of all other states, and the states of the loss scale. */
 typedef struct {
     unsigned char *bytes;
     size_t size;
@@ -177,7 +179,7 @@ static void take(trainer *t, const char *prefix, snapshot *s)
     s->size = at;
 }
 
-/* What one step did, from the states before and after it. Returns whether it was skipped. */
+/* Checks one step by the states before and after it. Returns whether it was skipped. */
 static bool check_step(const snapshot *a, const snapshot *b, const wf_loss_scale_options *o)
 {
     bool skipped = b->skipped > a->skipped;
@@ -216,7 +218,7 @@ static void test_overflow(void **state)
         wt_read(&t.run, "apply", &apply, 1);
         wt_read(&t.run, "count", &count, sizeof count);
         assert_int_equal(apply, !skipped);
-        assert_int_equal(count, before.steps + 1); /* what AdamW took for its step */
+        assert_int_equal(count, before.steps + 1); /* the step number that AdamW used */
         assert_true(read_f32(&t, "scale") == (i == 0 ? 0x1p30f : before.scale));
         assert_int_equal(!isfinite(read_f32(&t, "norm")), skipped);
         first_skips += skipped && after.steps == 0;
@@ -231,7 +233,7 @@ static void test_overflow(void **state)
     wt_close(&t.run);
 }
 
-/* The same without the host looking on: it ends in the same states. */
+/* Training without reading anything back ends in the same states. */
 static void test_nothing_is_read(void **state)
 {
     const wf_loss_scale_options o = {
@@ -258,7 +260,7 @@ static void test_nothing_is_read(void **state)
     free(s[1].bytes);
 }
 
-/* In every type: one bad step changes nothing but the counters and the scale. */
+/* In every type, a step with a NaN or infinite gradient changes only the counters and the scale. */
 static void test_gradients_that_are_no_numbers(void **state)
 {
     const wf_type types[] = {WF_F32, WF_BF16, WF_F16};
@@ -279,7 +281,7 @@ static void test_gradients_that_are_no_numbers(void **state)
             free(before.bytes);
             free(after.bytes);
         }
-        assert_true(after.scale == 64); /* not 32 */
+        assert_true(after.scale == 64); /* limited by `smallest` */
         step(&t, 7, 1);
         assert_true(isfinite(read_f32(&t, "loss")));
         take(&t, "loss_scale", &after);
@@ -290,11 +292,11 @@ static void test_gradients_that_are_no_numbers(void **state)
     }
 }
 
-/* ---- In two graphs, and clipped ---- */
+/* ---- Gradient accumulation and clipping ---- */
 
 #define PARAMETERS 2
 
-/* Loss = sum(w * x), whose gradient is x, summed up over runs together with a count of 2 a run. */
+/* Accumulates the gradient of sum(w * x), which is x, and a count of 2 per run. */
 static wf_graph *micro_graph(wf_ctx *ctx)
 {
     wf_graph *g = wt_graph(ctx);
@@ -326,7 +328,7 @@ static wf_graph *update_graph(wf_ctx *ctx, double clip)
 static void test_micro_batches(void **state)
 {
     wf_ctx *ctx = *state;
-    /* (9, 12) + (3, 4) = (12, 16), over 4: (3, 4), of norm 5 */
+    /* (9, 12) + (3, 4) = (12, 16); divided by 4 it is (3, 4), with norm 5 */
     const float x[2][PARAMETERS] = {{9, 12}, {3, 4}}, start[PARAMETERS] = {1, 1};
     const double clips[] = {0, 10, 2.5};
     const float wanted[3][PARAMETERS] = {{-2, -3}, {-2, -3}, {-0.5f, -1}};
@@ -352,7 +354,7 @@ static void test_micro_batches(void **state)
     }
 }
 
-/* A fixed scale has no state of its own, and still counts. */
+/* A fixed scale has no state of its own, but steps are still counted. */
 static void test_fixed_scale(void **state)
 {
     trainer t;
@@ -373,7 +375,7 @@ static void test_fixed_scale(void **state)
 
 /* ---- Outliers ---- */
 
-/* A gradient that is given, and what became of it. */
+/* A step with a given gradient, and the resulting states. */
 typedef struct {
     wt_run run;
     float w, scale, average;
@@ -392,7 +394,7 @@ static void open_watched(wf_ctx *ctx, const wf_loss_scale_options *o, watched *t
     wt_compile(&t->run, g);
 }
 
-/* A step with a gradient of this norm, as it would be without the scale. */
+/* Runs a step with a gradient of this unscaled norm. */
 static void give(watched *t, const wf_loss_scale_options *o, float norm)
 {
     wf_session *s = t->run.session;
@@ -427,14 +429,14 @@ static void test_outliers(void **state)
         watched t, before;
         double sum = 0, average;
         open_watched(*state, o, &t);
-        for (int i = 0; i < 20; i++) { /* nobody knows yet what is usual */
+        for (int i = 0; i < 20; i++) { /* too early to detect outliers */
             float norm = i == 7 ? 50 : 1 + 0.1f * (float)(i % 3);
             give(&t, o, norm);
             sum += norm;
             assert_true(fabs(t.average - sum / (i + 1)) < 1e-5 * sum);
         }
         expect_counts(&t, 20, 0, 0);
-        for (int i = 0; i < 60; i++) { /* the mean of the first ones, then one that forgets */
+        for (int i = 0; i < 60; i++) { /* the mean of all norms, then an exponential average */
             average = t.average;
             give(&t, o, 2);
             double weight = fmax(1.0 / (21 + i), 0.02);
@@ -442,11 +444,11 @@ static void test_outliers(void **state)
         }
         expect_counts(&t, 80, 0, 0);
         before = t;
-        give(&t, o, 4.1f * before.average); /* too much */
+        give(&t, o, 4.1f * before.average); /* an outlier */
         expect_counts(&t, 80, 1, 1);
         assert_true(t.w == before.w && t.average == before.average);
         assert_true(t.scale == before.scale && t.good == before.good);
-        give(&t, o, NAN); /* bad, but no outlier */
+        give(&t, o, NAN); /* NaN counts as skipped, not as an outlier */
         expect_counts(&t, 80, 2, 1);
         assert_true(t.w == before.w && t.average == before.average && t.good == 0);
         assert_true(k == 1 || t.scale == 0.5f * before.scale);
@@ -520,8 +522,7 @@ static void test_misuse(void **state)
         assert_null(s.apply);
         wf_graph_free(g);
     }
-    wf_graph *g =
-        wt_graph(ctx); /* twice in one graph: the second comes after the scale was updated */
+    wf_graph *g = wt_graph(ctx); /* a second scale in one graph would read the updated one */
     wf_value *x = wf_input(g, "x", WF_F32, 0, NULL), *grad;
     wt_ok(ctx, wf_grad_scaled(g, x, &x, 1, NULL, &grad, &s));
     wf_grad_scaled(g, x, &x, 1, NULL, &grad, &s);

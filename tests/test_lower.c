@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_lower.c: graphs as StableHLO text. What the text computes is tested with a plugin, by
- * test_pjrt.c; here is what must hold of it without one. */
+/*
+ * test_lower.c - graphs as StableHLO text. test_pjrt.c runs the text with a plugin; this file
+ * checks properties that need no plugin.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +45,7 @@ static void lacks(const wf_hlo_program *p, const char *part)
         fail_msg("\"%s\" is in:\n%s", part, p->text);
 }
 
-/* What cannot be written down can be expanded into what can. */
+/* Every core op except the sources can be lowered; the others expand into core ops. */
 static void test_table(void **state)
 {
     (void)state;
@@ -54,7 +56,8 @@ static void test_table(void **state)
     }
 }
 
-/* States, then inputs; outputs, then states that change, each in the order of the graph. */
+/* Arguments are states, then inputs. Results are outputs, then changed states, each in graph
+ * order. */
 static void test_signature(void **state)
 {
     wf_graph *g = new_graph(*state);
@@ -85,7 +88,7 @@ static void test_signature(void **state)
     wf_graph_free(g);
 }
 
-/* Values without elements do not cross, and what nobody needs is not there. */
+/* Empty values are neither arguments nor results, and dead nodes are left out. */
 static void test_left_out(void **state)
 {
     wf_graph *g = new_graph(*state);
@@ -106,7 +109,7 @@ static void test_left_out(void **state)
     wf_graph_free(g);
 }
 
-/* Numbers are written exactly, also those without a decimal form. */
+/* Constants are exact: floats are written as bits, and integers saturate. */
 static void test_constants(void **state)
 {
     static const struct {
@@ -152,7 +155,7 @@ static void test_refuses(void **state)
     wf_graph_free(g);
 }
 
-/* A training step of a small transformer, whichever allocation fails; two texts of it are one. */
+/* Fails each allocation while lowering a training step. Lowering twice gives the same text. */
 static void test_no_memory(void **state)
 {
     wf_graph *g = new_graph(*state), *core;
