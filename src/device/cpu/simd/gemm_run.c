@@ -18,6 +18,7 @@
  */
 #include <string.h>
 
+#include "base/sanitize.h"
 #include "base/thread.h"
 #include "device/cpu/count.h"
 #include "device/cpu/simd/gemm.h"
@@ -39,24 +40,6 @@ enum {
 };
 
 /* ---- Kernels by number of rows ---- */
-
-#define TILE(rows)                                                                              \
-    static void tile_##rows(int64_t nk, const float *a, const void *b, float *c, int64_t ldc,   \
-                            int n, bool add)                                                    \
-    {                                                                                           \
-        wf_tile_multiply(rows, WF_TILE_VECTORS, WF_F32, nk, a, b, c, ldc, n, add);              \
-    }                                                                                           \
-    static void narrow_##rows(int64_t nk, const float *a, const void *b, float *c, int64_t ldc, \
-                              int n, bool add)                                                  \
-    {                                                                                           \
-        wf_tile_multiply(rows, 1, WF_F32, nk, a, b, c, ldc, n, add);                            \
-    }
-WF_TILE_NUMBERS(TILE)
-
-#define TILE_ROW(rows) tile_##rows,
-#define NARROW_ROW(rows) narrow_##rows,
-/* Indexed by whether a single vector of columns is left, and by rows - 1. */
-static wf_tile_fn *const tile[2][MR] = {{WF_TILE_NUMBERS(TILE_ROW)}, {WF_TILE_NUMBERS(NARROW_ROW)}};
 
 #define FEW(rows)                                                         \
     static void few_f32_##rows(const wf_few *f, vf(*total)[WF_FEW_ROWS])  \
@@ -244,6 +227,18 @@ static void pack(const wf_gemm_part *p, int64_t all, const wf_deal *d, int64_t s
     }
 }
 
+/* Checks what a tile accesses: a panel [nk, rows] of a, a panel [nk, NR] of b, and n columns of c.
+ * The sanitizers do not instrument the tiles themselves (cmake/simd.cmake). */
+static void check_tile(int64_t rows, int64_t nk, const float *a, const float *b, const float *c,
+                       int64_t ldc, int n)
+{
+    wf_check_bytes(a, (size_t)(nk * rows) * sizeof *a);
+    if (nk > 0) /* the last row of a narrow panel ends after one vector */
+        wf_check_bytes(b, (size_t)((nk - 1) * NR + (n <= WF_VL ? WF_VL : NR)) * sizeof *b);
+    for (int64_t i = 0; i < rows; i++)
+        wf_check_bytes(c + i * ldc, (size_t)n * sizeof *c);
+}
+
 /* c += a b for at most MC rows of a block, with packed b. */
 static void multiply_rows(const tiling *t, const block *b, float *a, const float *panels, float *c,
                           int64_t ldc)
@@ -256,10 +251,14 @@ static void multiply_rows(const tiling *t, const block *b, float *a, const float
     for (int64_t first = 0; first < d.tiles; first += GROUP)
         for (int64_t j = 0; j < b->n; j += NR) {
             int n = (int)wf_min64(b->n - j, NR);
-            wf_tile_fn *const *kernel = tile[n <= WF_VL];
-            for (int64_t i = first; i < wf_min64(first + GROUP, d.tiles); i++)
-                kernel[wf_deal_width(&d, i) - 1](b->nk, a + i * stride_a(b->nk), panels + j * b->nk,
-                                                 c + wf_deal_first(&d, i) * ldc + j, ldc, n, add);
+            wf_tile_fn *const *kernel = WF_SIMD(wf_tiles)[n <= WF_VL];
+            for (int64_t i = first; i < wf_min64(first + GROUP, d.tiles); i++) {
+                const int64_t rows = wf_deal_width(&d, i);
+                const float *a_panel = a + i * stride_a(b->nk), *b_panel = panels + j * b->nk;
+                float *to = c + wf_deal_first(&d, i) * ldc + j;
+                check_tile(rows, b->nk, a_panel, b_panel, to, ldc, n);
+                kernel[rows - 1](b->nk, a_panel, b_panel, to, ldc, n, add);
+            }
         }
 }
 

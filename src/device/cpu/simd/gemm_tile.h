@@ -94,4 +94,7 @@ WF_INLINE void wf_tile_multiply(int rows, int vectors, wf_type type, int64_t nk,
 typedef void wf_tile_fn(int64_t nk, const float *a, const void *b, float *c, int64_t ldc, int n,
                         bool add);
 
+/* By whether the tile has a single vector of columns, and by rows - 1. */
+extern wf_tile_fn *const WF_SIMD(wf_tiles)[2][WF_TILE_ROWS];
+
 #endif
