@@ -21,7 +21,6 @@ set(emulator ${PROJECT_SOURCE_DIR}/tests/emulator)
 string(TOUPPER ${CMAKE_BUILD_TYPE} type)
 separate_arguments(flags UNIX_COMMAND "${CMAKE_C_FLAGS_${type}}")
 list(TRANSFORM flags REPLACE "^-O3$" "-O2") # compiles faster, and runs as fast
-list(TRANSFORM flags REPLACE "^-g$" "-g1")  # lines for what sanitizers say, no variables: a quarter less time
 # Kernels look at memory in types of their choice, as nvcc allows; what else there is to warn about, it does.
 list(APPEND flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -fno-threadsafe-statics -ffp-contract=off
     -fno-strict-aliasing -w -Wno-psabi
@@ -73,6 +72,7 @@ function(weft_emulated_program name)
         LINKER_LANGUAGE C RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     add_dependencies(${name} weft_emulated_kernels)
     target_include_directories(${name} PRIVATE src tests tests/emulator)
+    target_compile_options(${name} PRIVATE ${WEFT_TEST_OPTIONS})
     target_include_directories(${name} SYSTEM PRIVATE ${WEFT_CUDA_INCLUDE})
 endfunction()
 
@@ -90,6 +90,26 @@ function(weft_emulated_test name)
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
 endfunction()
 
+# A quarter of the cases of the ops that take longest; "make test-long" runs all of them.
+set(sample_linear 40)
+set(sample_head_loss 30)
+set(sample_attention 42)
+set(sample_attention_grad 29)
+
+# weft_emulated_selftest(NAME PROGRAM OP VARIABLES...): the selftest of one op. Sanitized, slow ops are
+# sampled by a seed that the selftest prints.
+function(weft_emulated_selftest name program op)
+    set(command ${program} selftest --device cuda --op ${op})
+    if(CMAKE_BUILD_TYPE STREQUAL "Sanitize" AND DEFINED sample_${op})
+        weft_emulated_test(${name}_all ${command})
+        set_tests_properties(${name}_all PROPERTIES LABELS long TIMEOUT 7200)
+        set_property(TEST ${name}_all APPEND PROPERTY ENVIRONMENT ${ARGN})
+        list(APPEND command --sample ${sample_${op}})
+    endif()
+    weft_emulated_test(${name} ${command})
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${ARGN})
+endfunction()
+
 weft_emulated_program(weft_emulated $<TARGET_OBJECTS:weft_cli>)
 target_link_libraries(weft_emulated PRIVATE weft_static)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
@@ -98,8 +118,7 @@ else() # one op of each kind, and another order of blocks
     foreach(op IN ITEMS add where cast permute concat sum top_k softmax embed scatter_add_rows linear
             linear_grad_weight rms_norm_grad residual_layer_norm rope attention attention_grad
             cross_entropy_grad head_loss adamw_many kv_append)
-        weft_emulated_test(selftest_cuda_emulated_${op} weft_emulated selftest --device cuda --op ${op})
-        set_property(TEST selftest_cuda_emulated_${op} APPEND PROPERTY ENVIRONMENT WEFT_EMULATED_SEED=2)
+        weft_emulated_selftest(selftest_cuda_emulated_${op} weft_emulated ${op} WEFT_EMULATED_SEED=2)
     endforeach()
 endif()
 # What Hopper has kernels for; and these in the form for racecheck (WEFT_CUDA_EVERY_LANE).
@@ -121,8 +140,7 @@ foreach(program IN LISTS programs)
     list(GET program 0 name)
     list(GET program 1 program)
     foreach(op IN ITEMS attention attention_grad)
-        weft_emulated_test(selftest_cuda_${name}_${op} ${program} selftest --device cuda --op ${op})
-        set_property(TEST selftest_cuda_${name}_${op} APPEND PROPERTY ENVIRONMENT WEFT_EMULATED_CAPABILITY=90)
+        weft_emulated_selftest(selftest_cuda_${name}_${op} ${program} ${op} WEFT_EMULATED_CAPABILITY=90)
     endforeach()
 endforeach()
 

@@ -22,6 +22,7 @@ foreach(source IN LISTS sources)
         set_target_properties(replay_${name} PROPERTIES
             RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
         target_include_directories(replay_${name} PRIVATE src)
+        target_compile_options(replay_${name} PRIVATE ${WEFT_TEST_OPTIONS})
         target_link_libraries(replay_${name} PRIVATE weft_static)
         set(folders tests/fuzz/corpus/${name})
         if(name STREQUAL "template")

@@ -69,6 +69,7 @@ file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*.c)
 list(FILTER support EXCLUDE REGEX "/test_[^/]*$")
 add_library(weft_test_support STATIC ${support})
 target_include_directories(weft_test_support PRIVATE src)
+target_compile_options(weft_test_support PRIVATE ${WEFT_TEST_OPTIONS})
 target_link_libraries(weft_test_support PUBLIC weft_static PkgConfig::CMOCKA)
 
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/test_*.c)
@@ -79,13 +80,14 @@ foreach(source IN LISTS sources)
     set_target_properties(${program} PROPERTIES
         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     target_include_directories(${program} PRIVATE src)
+    target_compile_options(${program} PRIVATE ${WEFT_TEST_OPTIONS})
     target_link_libraries(${program} PRIVATE weft_test_support)
     # Run from the root of the source tree: fixtures are tests/fixtures/...
     add_test(NAME ${name} COMMAND ${program} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
 endforeach()
 
-# Minutes of training, more where others compute beside it.
+# Trains for more than a minute on two threads.
 set_tests_properties(end_to_end PROPERTIES TIMEOUT 1800 PROCESSORS 2)
 
 # Chat templates against jinja2, which the system's Python has if any; skipped with a word without it.
@@ -108,30 +110,27 @@ if(WEFT_PYTHON)
         ENVIRONMENT "${environment};PYTHONDONTWRITEBYTECODE=1")
 endif()
 
-# Whole models on a device that has kernels for core ops only.
-add_test(NAME parity_core COMMAND test_parity WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-set_tests_properties(parity_core PROPERTIES TIMEOUT 600
-    ENVIRONMENT "${environment};WEFT_PARITY_DEVICE=core")
+# weft_test_again(NAME PROGRAM VARIABLES...): one more run of a test program, with more environment variables.
+function(weft_test_again name program)
+    add_test(NAME ${name} COMMAND ${program} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment};${ARGN}")
+endfunction()
 
-# Whole models and training in narrow types once more, on a plugin; without one the tests say so. Once
-# is enough: nearly all of the time is the plugin's, which is not sanitized.
+# Whole models on a device that has kernels for core ops only.
+weft_test_again(parity_core test_parity WEFT_PARITY_DEVICE=core)
+
+# Whole models and training in narrow types once more, on a PJRT plugin; the tests are skipped without one.
+# Release only: nearly all of the time is the plugin's, which is not sanitized. XLA compiles these graphs
+# without optimisation, in half the time; selftest_pjrt uses its default.
+set(unoptimised XLA_FLAGS=--xla_backend_optimization_level=0)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set(plugin pjrt:${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so)
-    add_test(NAME parity_pjrt COMMAND test_parity WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    add_test(NAME loss_scale_pjrt COMMAND test_loss_scale WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    add_test(NAME optimizer_pjrt COMMAND test_optimizer WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(optimizer_pjrt PROPERTIES TIMEOUT 600
-        ENVIRONMENT "${environment};WEFT_OPTIMIZER_DEVICE=${plugin}")
-    add_test(NAME curves_pjrt COMMAND test_curves WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(curves_pjrt PROPERTIES TIMEOUT 600
-        ENVIRONMENT "${environment};WEFT_CURVES_DEVICE=${plugin}")
-    add_test(NAME models_pjrt COMMAND test_models WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(models_pjrt PROPERTIES TIMEOUT 600
-        ENVIRONMENT "${environment};WEFT_MODELS_DEVICE=${plugin}")
-    set_tests_properties(parity_pjrt PROPERTIES TIMEOUT 600
-        ENVIRONMENT "${environment};WEFT_PARITY_DEVICE=${plugin}")
-    set_tests_properties(loss_scale_pjrt PROPERTIES TIMEOUT 600
-        ENVIRONMENT "${environment};WEFT_PRECISION_DEVICE=${plugin}")
+    weft_test_again(parity_pjrt test_parity WEFT_PARITY_DEVICE=${plugin} ${unoptimised})
+    weft_test_again(loss_scale_pjrt test_loss_scale WEFT_PRECISION_DEVICE=${plugin} ${unoptimised})
+    weft_test_again(optimizer_pjrt test_optimizer WEFT_OPTIMIZER_DEVICE=${plugin} ${unoptimised})
+    weft_test_again(curves_pjrt test_curves WEFT_CURVES_DEVICE=${plugin} ${unoptimised})
+    weft_test_again(models_pjrt test_models WEFT_MODELS_DEVICE=${plugin} ${unoptimised})
+    set_property(TEST pjrt_real APPEND PROPERTY ENVIRONMENT ${unoptimised})
     # A tenth of the selftest, other cases in each run: all of it takes the plugin several minutes.
     add_test(NAME selftest_pjrt
         COMMAND tests/with_plugin.sh $<TARGET_FILE:weft_cli> selftest --sample 500
@@ -140,16 +139,18 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endif()
 
-# What takes many minutes is labelled "long": `make test` leaves it out and `make test-long` runs nothing else.
+# Tests that take many minutes have the label "long": `make test` leaves them out, `make test-long` runs them.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
-    add_test(NAME resume_kill_long COMMAND test_resume_kill WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(resume_kill_long PROPERTIES TIMEOUT 7200 LABELS long
-        ENVIRONMENT "${environment};WEFT_KILLS=240")
-    add_test(NAME smollm2_lora_long COMMAND test_smollm2_lora WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(smollm2_lora_long PROPERTIES TIMEOUT 7200 LABELS long
-        ENVIRONMENT "${environment};WEFT_SEEDS=3")
-else() # where a short run takes many seconds
-    set_tests_properties(resume_kill PROPERTIES ENVIRONMENT "${environment};WEFT_KILLS=2")
+    weft_test_again(resume_kill_long test_resume_kill WEFT_KILLS=240)
+    weft_test_again(smollm2_lora_long test_smollm2_lora WEFT_SEEDS=3)
+    set_tests_properties(resume_kill_long smollm2_lora_long PROPERTIES TIMEOUT 7200 LABELS long)
+else()
+    # Sanitized, these test a quarter of their cases, drawn by a seed that they print (tests/support.h).
+    foreach(name IN ITEMS selftest check op_passes)
+        weft_test_again(${name}_all test_${name} WEFT_ALL_CASES=1)
+        set_tests_properties(${name}_all PROPERTIES TIMEOUT 7200 LABELS long)
+    endforeach()
+    set_property(TEST resume_kill APPEND PROPERTY ENVIRONMENT WEFT_KILLS=2)
 endif()
 
 # Vectors and kernels of each instruction set, forced one by one, and skipped with a word where the

@@ -21,6 +21,12 @@ uint64_t wt_live_blocks(wf_ctx *ctx);
 /* WEFT_SEED from the environment, or a fresh seed; printed at the first call. */
 uint64_t wt_seed(void);
 
+/*
+ * Returns how many of n cases this run tests: all of them, but a quarter in sanitized builds, where a
+ * case takes ten times as long. The seed chooses which. WEFT_ALL_CASES=1 means all in every build.
+ */
+int wt_cases(int n);
+
 /* ---- Statuses ---- */
 
 void wt_ok_at(wf_ctx *ctx, wf_status status, const char *file, int line);

@@ -197,15 +197,26 @@ static bool try_graph(tester *t, int variant, wf_type type, int views, bool rich
     return ran;
 }
 
-/* Tries every type of a row and some variants, drawn by the seed, with plain operands and with
- * views. */
-static bool try_row(tester *t, const pc_kind *kind, int most)
+/* Returns whether the sample contains the next row and type: drawn by the seed, so that about as many
+ * as wt_cases returns are in it. */
+static bool drawn(tester *t)
+{
+    return wf_rng_below(&t->rng, 64) < (uint64_t)wt_cases(64);
+}
+
+/*
+ * Tries some variants of a row, drawn by the seed, with operands as they are and as views.
+ * all: of every type of the row; else of those types that are in the sample. Returns whether any ran.
+ */
+static bool try_row(tester *t, const pc_kind *kind, int most, bool all)
 {
     bool any = false;
     int variants_of = kind->row.variants, n = variants_of < most ? variants_of : most;
     t->kind = kind;
     for (wf_type type = WF_F32; type < WF_TYPE_COUNT; type++) {
         int first = (int)wf_rng_below(&t->rng, (uint64_t)variants_of);
+        if (!(drawn(t) || all))
+            continue;
         for (int i = 0; kind->row.types & wf_type_bit(type) && i < n; i++) {
             int variant = (first + i) % variants_of, views = i % 2;
             bool ran = try_graph(t, variant, type, 1 - views, false) &&
@@ -416,8 +427,10 @@ static void test_ops(void **state)
         assert_in_range(n, 1, 8);
         for (int i = 0; i < n; i++) {
             kinds[i].row = rows[i];
-            any |= try_row(&t, &kinds[i], DRAWN);
+            any |= try_row(&t, &kinds[i], DRAWN, false);
         }
+        for (int i = 0; i < n && !any; i++) /* at least one row of each op */
+            any = try_row(&t, &kinds[i], 1, true);
         if (!any)
             fail_msg("no case of %s ran", wf_op_get(op)->name);
         t.ops++;
@@ -433,7 +446,7 @@ static void test_patterns(void **state)
     tester t;
     open_devices(&t, *state);
     for (int i = 0; i < WF_LENGTH(patterns); i++)
-        assert_true(try_row(&t, &patterns[i], ALL));
+        assert_true(try_row(&t, &patterns[i], ALL, true));
     print_counts(&t);
     print_report(&t.report[0], "fuse");
     for (int d = 0; d < DEVICES; d++)
