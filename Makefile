@@ -4,7 +4,7 @@
 PREFIX ?= /usr/local
 # Passed on to CMake, e.g. make CMAKE_FLAGS=-DWEFT_WERROR=OFF
 CMAKE_FLAGS ?=
-# How long "make fuzz" runs each target, and which (all of tests/fuzz unless told).
+# Seconds for which "make fuzz" runs each target, and the targets (default: all of tests/fuzz).
 FUZZ_SECONDS ?= 600
 FUZZ ?=
 JOBS := $(shell nproc 2>/dev/null || echo 1)
@@ -15,20 +15,23 @@ define tree
 @cmake --build $(1)
 endef
 
-# Tests have CUDA kernels for one GPU alone: each of the others takes minutes more. "make" has all of them.
+# Tests compile CUDA kernels for one GPU generation: each other one takes minutes more.
 ONE_GPU = -DWEFT_CUDA_ARCHITECTURES=90a -DWEFT_CUDA_PTX=OFF
 
-# $(call ctest,FOLDER,OPTIONS): runs tests of one tree, those that OPTIONS choose.
+# Tests that "make check" leaves out: more than three seconds each.
+SLOW = '^(adapter_train|amx|attack|bpe_train|check|checkpoint.*|cli_(bench|flags|foreign|lora|train)|curves|device_train|end_to_end|evidence|examples|graph_text|install_check|memory|models|op_passes|precision|quant_packed.*|random_passes|resume_kill|selftest.*|setups|smollm2.*|template_oracle|tokenizer.*|train_plan|train_run|unbounded|.*pjrt.*)$$'
+
+# $(call ctest,FOLDER,OPTIONS): runs the tests of one tree that OPTIONS choose.
 ctest = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS) $(2)
 
 # Ninja builds in parallel; the steps here follow one another, also under make -j.
 .NOTPARALLEL:
-.PHONY: all demo demo-figures test test-long debug sanitize fuzz arm format install clean deps help
+.PHONY: all demo demo-figures check test test-long deb static debug sanitize fuzz arm format install clean deps help
 
 all: ## build the program, build/weft, and the libraries (the default)
 	$(call tree,build,Release,OFF)
 
-demo: ## install what is missing, build, and train a tiny model as an example
+demo: ## install missing packages, build, and train a tiny model as an example
 	@tools/deps.sh demo
 	$(call tree,build,Release,OFF)
 	tools/demo.sh build
@@ -38,31 +41,51 @@ demo-figures: ## run the demo and record it in docs/demo.txt and README.md
 	$(call tree,build,Release,OFF)
 	tools/demo.sh build --record
 
-test: ## install what is missing, build twice (release, sanitizers), run every check and test
+check: ## a quick check while you work: format, layers, a release build without CUDA, tests, one selftest
 	@tools/deps.sh test
+	tools/format.sh --check
+	tools/check_layers.sh
+	$(call tree,build-check,Release,ON,-DWEFT_CUDA=OFF -DWEFT_EMULATOR_CXX=NO)
+	$(call ctest,build-check,-LE long -E $(SLOW))
+	build-check/weft selftest --device cpu --sample 600
+
+test: ## install missing packages, build twice (release, sanitizers), run every check and test
+	@tools/deps.sh test
+	@tools/fetch.sh start
 	tools/format.sh --check
 	tools/check_layers.sh --selftest
 	tools/check_layers.sh
 	$(call tree,build-test,Release,ON,$(ONE_GPU))
 	$(call tree,build-sanitize,Sanitize,ON)
-	@tools/fetch_pjrt.sh build-pjrt
-	@tools/fetch_models.sh build-models
-	@tools/fetch_python.sh build-python
+	@tools/fetch.sh wait
 	tools/check_symbols.sh build-test/libweft.so include/weft.h
 	tools/check_baseline.sh build-test
 	tools/evidence.sh --quiet build-test/weft
 	$(call ctest,build-test,-LE long)
 	$(call ctest,build-sanitize,-LE long)
 	tools/check_threads.sh build-thread
+	@tools/slowest.sh build-test build-sanitize
 	@echo
 	@echo "Everything passed: format, layers, exported symbols, and all tests in both builds" \
 	    "(release, and with the address and undefined-behaviour sanitizers), threads with the thread sanitizer."
 
-test-long: ## the tests that take many minutes and are not in "make test", in a release build
+test-long: ## run the tests that take many minutes and are not in "make test"
 	@tools/deps.sh test
 	$(call tree,build-test,Release,ON,$(ONE_GPU))
+	$(call tree,build-sanitize,Sanitize,ON)
 	@tools/fetch_models.sh build-models
 	$(call ctest,build-test,-L long)
+	$(call ctest,build-sanitize,-L long)
+
+deb: ## make Debian packages of the program and the libraries in build-deb/packages/, checked by lintian
+	@tools/deps.sh deb
+	$(call tree,build-deb,Release,OFF,-DCMAKE_INSTALL_PREFIX=/usr -DWEFT_CUDA_ARCHITECTURES=all)
+	tools/deb.sh build-deb build-deb/packages
+
+static: ## build a static program, build-static/weft, without cuda and pjrt; it runs in an empty root folder
+	@tools/deps.sh demo
+	$(call tree,build-static,Release,OFF,-DWEFT_STATIC=ON)
+	tools/check_static.sh build-static/weft
 
 debug: ## build with assertions and without optimisation in build-debug/, tests included
 	$(call tree,build-debug,Debug,ON)

@@ -1,12 +1,58 @@
 # SPDX-License-Identifier: MIT
-# The cuda device, where CUDA's compiler is found. Kernels are compiled for every GPU that the device supports;
-# the runtime is linked statically and finds the driver when the program runs, so that the same program
-# starts on machines without a GPU. In sanitized builds the kernels are emulated (emulator.cmake) instead.
+# The cuda device, where CUDA's compiler is found. The CUDA runtime is linked statically and finds the driver
+# when the program runs, so the same program starts on machines without a GPU. Sanitized builds emulate the
+# kernels (emulator.cmake) instead.
+#
+# WEFT_CUDA_ARCHITECTURES: compute capabilities, as "80;90a"; "all" means every supported one, for packages;
+# "native" means that of this machine's GPUs, or the newest supported one where nvidia-smi finds none. An
+# architecture takes minutes to compile on two cores. WEFT_CUDA_PTX adds code from which the driver compiles
+# kernels for GPUs of compute capability 9.0 and later; it is on by default with "all" only, because it
+# takes as long as an architecture.
 
 set(WEFT_CUDA AUTO CACHE STRING "The cuda device: ON, OFF, or AUTO (when nvcc is found, except in Sanitize)")
-set(WEFT_CUDA_ARCHITECTURES "80;86;89;90a" CACHE STRING "Compute capabilities to compile kernels for")
+set(WEFT_CUDA_ARCHITECTURES native CACHE STRING "Compute capabilities to compile kernels for, all, or native")
+set(WEFT_CUDA_PTX AUTO CACHE STRING "Embed PTX for later GPUs: ON, OFF, or AUTO (with all architectures)")
 option(WEFT_CUDA_EVERY_LANE "Kernels for Hopper in a form whose barriers compute-sanitizer's racecheck can follow" OFF)
-option(WEFT_CUDA_PTX "Also embed code from which drivers compile for later GPUs" ON)
+
+set(supported 80 86 89 90a)
+set(architectures ${WEFT_CUDA_ARCHITECTURES})
+set(ptx ${WEFT_CUDA_PTX})
+if(architectures STREQUAL "all")
+    set(architectures ${supported})
+    if(ptx STREQUAL "AUTO")
+        set(ptx ON)
+    endif()
+elseif(architectures STREQUAL "native")
+    set(architectures)
+    execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+        OUTPUT_VARIABLE capabilities OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)
+    if(status EQUAL 0)
+        string(REGEX MATCHALL "[0-9]+[.][0-9]+" capabilities "${capabilities}")
+        foreach(capability IN LISTS capabilities)
+            string(REPLACE "." "" capability ${capability})
+            # The newest supported architecture whose code runs on this GPU: of the same major version.
+            set(match)
+            foreach(candidate IN LISTS supported)
+                string(REGEX REPLACE "a$" "" number ${candidate})
+                string(SUBSTRING ${number} 0 1 major)
+                if(capability MATCHES "^${major}.$" AND NOT number GREATER capability)
+                    set(match ${candidate})
+                endif()
+            endforeach()
+            list(APPEND architectures ${match})
+        endforeach()
+        list(REMOVE_DUPLICATES architectures)
+        if(NOT architectures AND capabilities) # later than all that are supported: only PTX runs there
+            set(ptx ON)
+        endif()
+    endif()
+    if(NOT architectures)
+        list(GET supported -1 architectures)
+    endif()
+endif()
+if(ptx STREQUAL "AUTO")
+    set(ptx OFF)
+endif()
 
 set(WEFT_CUDA_OBJECTS)
 set(WEFT_HAVE_CUDA 0)
@@ -29,7 +75,7 @@ file(GLOB cuda_host_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/c
 list(REMOVE_ITEM cuda_host_sources ${PROJECT_SOURCE_DIR}/src/device/cuda/absent.c)
 file(GLOB cuda_kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cuda/*.cu)
 
-if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "OFF" AND
+if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "OFF" AND NOT WEFT_STATIC AND
    (WEFT_CUDA STREQUAL "ON" OR NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize"))
     set(WEFT_HAVE_CUDA 1)
     set(warnings -Wall,-Wextra,-Wno-missing-field-initializers)
@@ -37,20 +83,20 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         set(warnings ${warnings},-Werror)
         set(nvcc_werror -Werror all-warnings)
     endif()
-    # What only one generation of GPUs can run is named after it.
+    # A file with kernels for one generation of GPUs is named after it.
     foreach(source IN LISTS cuda_kernel_sources)
         get_filename_component(name ${source} NAME_WE)
         set(codes)
-        foreach(arch IN LISTS WEFT_CUDA_ARCHITECTURES)
+        foreach(arch IN LISTS architectures)
             if(NOT name MATCHES "^hopper" OR arch STREQUAL "90a")
                 list(APPEND codes -gencode=arch=compute_${arch},code=sm_${arch})
             endif()
         endforeach()
-        if(WEFT_CUDA_PTX AND NOT name MATCHES "^hopper")
+        if(ptx AND NOT name MATCHES "^hopper")
             list(APPEND codes -gencode=arch=compute_90,code=compute_90)
         endif()
         if(NOT codes)
-            continue() # nobody could run it
+            continue() # no chosen architecture can run it
         endif()
         if(WEFT_CUDA_EVERY_LANE AND name MATCHES "^hopper")
             list(APPEND codes -DWF_HOPPER_EVERY_LANE)
@@ -71,12 +117,19 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
     target_include_directories(weft_needs SYSTEM INTERFACE ${WEFT_CUDA_INCLUDE})
     target_link_libraries(weft_needs INTERFACE ${WEFT_CUDART} rt)
     set(hopper 0)
-    if("90a" IN_LIST WEFT_CUDA_ARCHITECTURES)
+    if("90a" IN_LIST architectures)
         set(hopper 1)
     endif()
     target_compile_definitions(weft_objects PRIVATE WF_CUDA_HOPPER=${hopper})
-    message(STATUS "Weft: CUDA kernels for ${WEFT_CUDA_ARCHITECTURES} (minutes to compile; WEFT_CUDA=OFF leaves them out)")
+    # The device reports these when the GPU that is present is none of them.
+    list(JOIN architectures ", " listed)
+    if(ptx)
+        string(APPEND listed " and PTX")
+    endif()
+    set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/device/cuda/device.c
+        APPEND PROPERTY COMPILE_DEFINITIONS "WF_CUDA_ARCHITECTURES=\"${listed}\"")
+    message(STATUS "Weft: CUDA kernels for ${listed} (takes minutes to compile; WEFT_CUDA=OFF leaves them out)")
 else()
     target_sources(weft_objects PRIVATE ${PROJECT_SOURCE_DIR}/src/device/cuda/absent.c)
-    message(STATUS "Weft: without CUDA")
+    message(STATUS "Weft: no cuda device")
 endif()

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# usage: tools/deps.sh demo|test|fuzz|arm
-# Makes sure that what "make demo", "make test" and so on need is here. On Debian and its relatives it
-# installs what is missing; elsewhere it says what to install. Silent when nothing is missing.
+# usage: tools/deps.sh demo|test|fuzz|arm|deb
+# Checks that the packages for "make demo", "make test" and so on are installed. On Debian and Ubuntu it
+# installs missing ones; elsewhere it prints their names and fails. Silent when nothing is missing.
 set -eu
 
-# Debian's package, how to tell that the thing is here although the package is not, what it is for.
+# Rows: Debian's package | a command that succeeds where the tool is installed without it | its purpose.
 needs() {
     cat <<'END'
 gcc|command -v cc|compiles C
@@ -27,6 +27,10 @@ END
 clang|command -v clang|compiles the fuzz targets
 libclang-rt-14-dev|echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer,address -x c - -o /dev/null|libFuzzer and the sanitizers
 END
+    [ "$1" = deb ] && cat <<'END'
+dpkg-dev|command -v dpkg-shlibdeps|finds the packages of libraries
+lintian|command -v lintian|checks packages
+END
     [ "$1" = arm ] && cat <<'END'
 gcc-aarch64-linux-gnu|command -v aarch64-linux-gnu-gcc|compiles C for arm64
 libc6-dev-arm64-cross|echo '#include <stdio.h>' | aarch64-linux-gnu-gcc -E -|its C library
@@ -40,8 +44,8 @@ installed() {
 }
 
 case ${1-} in
-demo | test | fuzz | arm) ;;
-*) echo "usage: tools/deps.sh demo|test|fuzz|arm" >&2 && exit 2 ;;
+demo | test | fuzz | arm | deb) ;;
+*) echo "usage: tools/deps.sh demo|test|fuzz|arm|deb" >&2 && exit 2 ;;
 esac
 
 missing=
@@ -60,9 +64,9 @@ $(needs "$1")
 END
 [ -n "$missing" ] || exit 0
 
-echo "make $1 needs what is not installed here: $reasons."
+echo "make $1 needs packages that are not installed: $reasons."
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-    echo "The names are Debian's. Please install the same with this system's package manager."
+    echo "These are Debian's names; install the same packages with this system's package manager."
     exit 1
 fi
 
@@ -77,10 +81,10 @@ if [ "$(id -u)" -ne 0 ]; then
     echo "You are not root, so sudo runs apt-get and may ask for your password."
 fi
 echo "Running: ${sudo:+sudo }$install"
-$sudo apt-get update -q </dev/null || echo "apt-get update failed; trying with the lists that are here."
+$sudo apt-get update -q </dev/null || echo "apt-get update failed; using the package lists from before."
 # The packages are separate words.
 # shellcheck disable=SC2086
 if ! $sudo env DEBIAN_FRONTEND=noninteractive $install </dev/null; then
-    echo "The packages could not be installed; apt-get says why above."
+    echo "The packages could not be installed; see the messages of apt-get above."
     exit 1
 fi

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* absent.c - replaces the cuda device in builds without CUDA and reports that. */
+/* absent.c - replaces the cuda device in builds without CUDA: opening it fails with the reason. */
 #include "device/device.h"
 
 extern const wf_device_ops wf_cuda_device_ops;
@@ -10,7 +10,10 @@ static wf_status cuda_open(wf_ctx *ctx, const char *options, wf_device **out)
     *out = NULL;
     return wf_fail(
         ctx, WF_ERR_UNSUPPORTED,
-        "this build has no CUDA kernels: it was configured without nvcc or with WEFT_CUDA=OFF");
+        WF_STATIC
+            ? "this is a static build, without the cuda and pjrt devices; use a build made by 'make'"
+            : "this build has no CUDA kernels: it was configured without nvcc or with "
+              "WEFT_CUDA=OFF");
 }
 
 const wf_device_ops wf_cuda_device_ops = {

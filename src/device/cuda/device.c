@@ -82,6 +82,33 @@ static wf_status find_device(wf_ctx *ctx, const cuda_options *options)
     return WF_OK;
 }
 
+/*
+ * Fails where this build has no code for a GPU of this compute capability. WF_CUDA_ARCHITECTURES lists what
+ * it has, as "80, 90a and PTX": code for 8.0 also runs on 8.6; that for 90a runs on 9.0 only; drivers
+ * compile the PTX for 9.0 and later.
+ */
+static wf_status check_kernels(wf_ctx *ctx, const struct cudaDeviceProp *p)
+{
+#if defined WF_CUDA_ARCHITECTURES && !WF_CUDA_EMULATED
+    bool found = strstr(WF_CUDA_ARCHITECTURES, "PTX") && p->major >= 9;
+    for (const char *at = WF_CUDA_ARCHITECTURES; *at && !found;) {
+        char *end;
+        long code = strtol(at, &end, 10);
+        if (end > at && code / 10 == p->major)
+            found = *end == 'a' ? code % 10 == p->minor : code % 10 <= p->minor;
+        at = end > at ? end : at + 1;
+    }
+    if (!found)
+        return wf_fail(ctx, WF_ERR_UNSUPPORTED,
+                       "cuda: %s has compute capability %d.%d, and this build has kernels for %s; "
+                       "configure with -DWEFT_CUDA_ARCHITECTURES=native on this machine, or all",
+                       p->name, p->major, p->minor, WF_CUDA_ARCHITECTURES);
+#else
+    (void)ctx, (void)p;
+#endif
+    return WF_OK;
+}
+
 static wf_status describe(wf_cuda_device *d)
 {
     struct cudaDeviceProp p;
@@ -93,6 +120,7 @@ static wf_status describe(wf_cuda_device *d)
         return wf_fail(ctx, WF_ERR_DEVICE,
                        "cuda: %s has compute capability %d.%d, but kernels need %d.0 or later",
                        p.name, p.major, p.minor, OLDEST);
+    WF_TRY(check_kernels(ctx, &p));
     WF_TRY(wf_cuda_try(ctx, cudaMemGetInfo(&available, &total), "asking for free memory"));
     d->major = p.major;
     d->minor = p.minor;

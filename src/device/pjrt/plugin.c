@@ -152,7 +152,17 @@ wf_status wf_pjrt_await(wf_pjrt_plugin *p, void *event, const char *what)
 
 /* ---- Loading ---- */
 
-/* Why dlopen failed, as part of a sentence of ours; the path is named there already. */
+#if WF_STATIC
+static wf_status find_entry(wf_pjrt_plugin *p, const char *path, void **entry)
+{
+    *entry = NULL;
+    return wf_fail(p->ctx, WF_ERR_UNSUPPORTED,
+                   "pjrt cannot load the plugin %s: this is a static build, without the pjrt and "
+                   "cuda devices; use a build made by 'make'",
+                   path);
+}
+#else
+/* Returns the reason why dlopen failed, without the path, which the caller's message names. */
 static const char *load_error(const char *path)
 {
     const char *why = dlerror();
@@ -163,6 +173,21 @@ static const char *load_error(const char *path)
         why += n + 2;
     return why;
 }
+
+/* Loads the library, which stays loaded, and finds its one exported function. */
+static wf_status find_entry(wf_pjrt_plugin *p, const char *path, void **entry)
+{
+    void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+    *entry = library ? dlsym(library, "GetPjrtApi") : NULL;
+    if (!library)
+        return wf_fail(p->ctx, WF_ERR_IO, "pjrt could not load the plugin %s: %s", path,
+                       load_error(path));
+    if (!*entry)
+        return wf_fail(p->ctx, WF_ERR_FORMAT,
+                       "the library %s is no PJRT plugin: it has no GetPjrtApi", path);
+    return WF_OK;
+}
+#endif
 
 /* Slots without which there is no work, or no way to clean up after it. */
 static const int needed[] = {
@@ -176,14 +201,8 @@ static wf_status find_table(wf_pjrt_plugin *p, const char *path)
 {
     const pjrt_api *(*get)(void);
     setenv("TF_CPP_MIN_LOG_LEVEL", "2", 0); /* XLA would log to stderr */
-    void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-    if (!library)
-        return wf_fail(p->ctx, WF_ERR_IO, "pjrt could not load the plugin %s: %s", path,
-                       load_error(path));
-    void *address = dlsym(library, "GetPjrtApi");
-    if (!address)
-        return wf_fail(p->ctx, WF_ERR_FORMAT,
-                       "the library %s is no PJRT plugin: it has no GetPjrtApi", path);
+    void *address;
+    WF_TRY(find_entry(p, path, &address));
     memcpy(&get, &address, sizeof get);
     p->api = get();
     if (!p->api || p->api->size < offsetof(pjrt_api, slot))
