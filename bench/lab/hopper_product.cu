@@ -1,22 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hopper_product.cu - the products of training on an H100 or H200: kernels of ours (hopper_product.cuh) in several shapes beside
- * cuBLASLt, with what follows a product. Says which results are wrong, and how long each takes.
+ * hopper_product.cu - benchmarks the GEMMs of training on an H100 or H200: the kernels of
+ * hopper_product.cuh in several tile shapes against cuBLASLt, including epilogues. Prints which
+ * results are wrong, and the time of each.
  *
- * An experiment that did not pay. On an H200 all 225 odd shapes are right. Speed, of cuBLASLt's: plain and input products 0.84 to
- * 0.95; gelu 0.97 to 1.09 (of product and pass); its slope 0.79 to 1.06; weight gradients with sums of columns 1.05 to 1.20
- * at 768, 1.0 to 1.2 at 1024, 0.8 to 1.03 at 1600. These sums are mostly made elsewhere by now, and steps of training in which
- * each product was the faster one of both took as long as without (102.9 ms for 102.2 and 102.7, 142.5 for 141.5 and 141.9, 297.4 for
- * 297.8: 124M, 350M, 1558M). So the library has none of it.
+ * The experiment did not pay off, so the library does not use these kernels. On an H200 all 225 odd
+ * shapes are correct. Speed relative to cuBLASLt: forward and input-gradient GEMMs 0.84x to 0.95x;
+ * gelu 0.97x to 1.09x (GEMM plus separate pass); gelu's slope 0.79x to 1.06x; weight gradients with
+ * column sums 1.05x to 1.20x at width 768, 1.0x to 1.2x at 1024, 0.8x to 1.03x at 1600. Other
+ * kernels now compute most column sums. Training steps with the faster GEMM of the two everywhere
+ * took as long as with cuBLASLt alone: 102.9 ms against 102.2 and 102.7 (124M), 142.5 against 141.5
+ * and 141.9 (350M), 297.4 against 297.8 (1558M).
  *
- *   nvcc -std=c++20 -O3 -arch=sm_90a -split-compile=0 -DWF_HOPPER_WATCH -Isrc -Iinclude bench/lab/hopper_product.cu -o hopper_product -lcublasLt
+ *   nvcc -std=c++20 -O3 -arch=sm_90a -split-compile=0 -DWF_HOPPER_WATCH -Isrc -Iinclude \
+ *       bench/lab/hopper_product.cu -o hopper_product -lcublasLt
  *
- * usage: hopper_product [CASES [SHAPES [MIB [TOGETHER]]]] - those whose names contain these ("gelu 768" t128, "" for all); MiB for
- * parts of split sums (32, what the device has); rows of tiles that are worked on before others (16)
+ * usage: hopper_product [CASES [SHAPES [MIB [TOGETHER]]]]
+ * CASES and SHAPES select by substring of the name ("gelu 768" t128, "" for all). MIB is the scratch
+ * for split-K parts (32, as on the device). TOGETHER is the number of rows of tiles that are
+ * processed before the next ones (16).
  *
- * Shapes: t: two warpgroups in turns, b: both on one tile; rows x columns of a tile; c2: clusters of two. Times are medians
- * of bursts, all in turns, so that the GPU's clock is the same for all. cuBLASLt: the fastest of its first 8 proposals, with
- * passes for gelu and sums of columns as the device runs them; for gelu's slope also its own ending ("lt end").
+ * Shape names: t: two warpgroups alternate, b: both work on one tile; rows x columns of a tile;
+ * c2: clusters of two. Times are medians of interleaved bursts, so that all candidates see the same
+ * GPU clock. cuBLASLt is the fastest of its first 8 proposals, with separate passes for gelu and
+ * column sums as the device runs them; for gelu's slope also its own epilogue ("lt end").
  */
 #include <cublasLt.h>
 #include <stdio.h>
@@ -30,7 +37,7 @@
 #include "device/cuda/hopper.cu"
 #include "hopper_product.cuh"
 
-/* ---- What the files above need of the rest of the program, and what is never called here ---- */
+/* ---- Stubs for functions of the program that the included files need but never call ---- */
 
 extern "C" {
 wf_status wf_cuda_check(const wf_launch *, cudaError_t error)
@@ -118,7 +125,7 @@ static const shape shapes[] = {
     SHAPE("b256x128c2", 2, 128, false, 2)};
 enum { SHAPES = sizeof shapes / sizeof *shapes, LIBRARY = SHAPES, LIBRARY_END, ENTRANTS };
 
-static const char *wanted = "", *unwanted; /* parts of names; unwanted may be NULL */
+static const char *wanted = "", *unwanted; /* substrings of names; unwanted may be NULL */
 
 static bool is_wanted(const shape *s)
 {
@@ -175,7 +182,7 @@ static wf_cuda_product product_of(const test *t)
     return p;
 }
 
-/* ---- Right or wrong: samples by a warp each, in f64 ---- */
+/* ---- Correctness: samples in f64, one warp each ---- */
 
 typedef struct {
     wf_cuda_product p;
@@ -220,7 +227,7 @@ static __global__ void judge(const judging j, int *wrong)
         if (p.ending == WF_CUDA_ACT_GRAD) {
             sum *= wf_gelu_slope(before);
             before = got;
-        } else if (p.ending == WF_CUDA_ACT) { /* the bits of the op itself */
+        } else if (p.ending == WF_CUDA_ACT) { /* bitwise equal to the separate op */
             const float want = wf_load(wf_round<wf_bf16>(wf_gelu(before)));
             if (want != got)
                 atomicAdd(wrong, 1);
@@ -253,7 +260,7 @@ static bool run_shape(const shape *s, int kind, const wf_cuda_product *p)
     return s->run[kind](&launch, p, scratch, room, together) == WF_OK;
 }
 
-/* Whether the shape runs, is right and repeats its bits; says so if not. */
+/* Whether the shape runs, is correct and is bitwise reproducible; prints the reason if not. */
 static bool is_right(const shape *s, const test *t)
 {
     wf_cuda_product p = product_of(t);
@@ -495,7 +502,7 @@ static void begin(void)
            cublasLtGetVersion());
 }
 
-/* Shapes whose edges lie within tiles, all of them. */
+/* All shapes with edges inside of tiles. */
 static void check_odd(void)
 {
     static const int64_t sizes[][3] = {
@@ -518,7 +525,7 @@ static void run_all(const char *cases)
 {
     static const int64_t models[][2] = {{768, 65536}, {1024, 32768}, {1600, 16384}};
     alarm(
-        60); /* a barrier that nobody arrives at must not hold up whoever waits for this program */
+        60); /* a deadlock on a barrier must not block the caller of this program */
     begin();
     check_odd();
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
@@ -547,7 +554,7 @@ int main(int argc, char **argv)
     if (argc > 4)
         together = atoi(argv[4]);
     must(parts_bytes <= (size_t)256 << 20 && together > 0, "reading arguments");
-    if (!*wanted) { /* clusters by themselves: a fault of theirs would end the others, too */
+    if (!*wanted) { /* clusters in a separate run: a fault of theirs would end the other cases */
         const pid_t child = fork();
         if (child != 0) {
             waitpid(child, NULL, 0);

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hopper_product.cuh - a matrix product for Hopper: y [m, n] = a [m, k] b [k, n] and what follows, of bf16. hopper_product.cu runs
- * it, and says what it gave.
+ * hopper_product.cuh - a bf16 GEMM for Hopper with epilogues: y [m, n] = a [m, k] b [k, n].
+ * hopper_product.cu runs it and documents the results.
  *
- * Blocks stay, one for each processor. In each, a thread has slabs of 64 k of both operands brought by TMA into a ring of
- * slots, and two warpgroups multiply them, in one of two ways:
- *   in turns: each has tiles of its own, and finishes one (bias, gelu, rounding, storing) while the other multiplies;
- *   together: a tile is twice as large, each has one half of its rows, and operands are read less often.
- * Results of 16 bits go through shared memory, where TMA fetches them in the background. A matrix whose elements are multiplied
- * in, or written besides, passes there, too.
+ * Blocks are persistent, one per SM. In each block one thread loads slabs of 64 k of both operands
+ * by TMA into a ring of slots, and two warpgroups multiply them in one of two ways:
+ *   in turns: each has its own tile, and runs its epilogue while the other multiplies;
+ *   together: a tile is twice as large, each has half of its rows; operands are read less often.
+ * 16-bit results are staged in shared memory, from where TMA stores them in the background. So are
+ * matrices that the epilogue reads or writes additionally.
  *
- * Where results are f32 and few, k is split: tiles are computed by several blocks, of which the first writes to the result and
- * the others to parts that a second kernel adds to it, always in the same order. Sums of a over k are a product with ones, done
- * for every slab by one of the tiles that it is needed for, in turn, so that no tile takes longer than the others.
+ * k is split when results are f32 and tiles are few: several blocks compute a tile. The first
+ * writes to the result, the others to parts that a second kernel adds in a fixed order. Row sums of
+ * a are a matmul with ones. For every slab one of the tiles that load it computes them, in turn, so
+ * that all tiles take equally long.
  *
- * Two blocks of a cluster (optional) work on tiles one below the other, and bring one half of b each, for both.
+ * The two blocks of an optional cluster work on vertically adjacent tiles, and each loads half of b
+ * for both.
  *
- * Edges need no care while multiplying: what lies outside arrives as zeros, and is not stored.
+ * The main loop needs no edge handling: elements outside of a matrix load as zeros and are not
+ * stored.
  */
 #ifndef WF_BENCH_HOPPER_PRODUCT_CUH
 #define WF_BENCH_HOPPER_PRODUCT_CUH
@@ -25,39 +28,41 @@
 #include "device/cuda/product.h"
 #include "hopper_wide.cuh"
 
-/* What becomes of a sum. */
+/* The epilogue applied to an accumulator. */
 typedef enum {
-    WF_HOPPER_NARROW, /* y = sum + bias, of 16 bits like the operands */
-    WF_HOPPER_GELU, /* y = gelu(pre), pre = sum + bias as its type has it, which may be stored, too */
-    WF_HOPPER_SLOPE, /* y = sum * slope of gelu at pre */
-    WF_HOPPER_WIDE   /* y = sum or y + sum, f32; sums of a */
+    WF_HOPPER_NARROW, /* y = sum + bias, in the operands' 16-bit type */
+    /* Y = gelu(pre), where pre = sum + bias rounded to its type, and may be stored too. */
+    WF_HOPPER_GELU,
+    WF_HOPPER_SLOPE, /* y = sum * gelu'(pre) */
+    WF_HOPPER_WIDE   /* y = sum or y + sum in f32; row sums of a */
 } wf_hopper_ending;
 
 typedef struct {
     CUtensorMap a, b;
-    CUtensorMap y, pre; /* of 16 bits */
+    CUtensorMap y, pre; /* 16-bit results */
     const void *bias;   /* [n] or NULL */
-    float *wide;        /* y of f32: [m, row] */
+    float *wide;        /* f32 result: [m, row] */
     float *parts;       /* [splits - 1, m, row] */
     float *sums;        /* [splits, tiles_n, m] or NULL */
     int64_t row;
-    int32_t bias_wide; /* it is f32 */
-    int32_t bias_even; /* pairs of it can be loaded */
+    int32_t bias_wide; /* the bias is f32 */
+    int32_t bias_even; /* pairs of bias elements can be loaded at once */
     int32_t kept;      /* pre is stored */
-    int32_t add;       /* to what stands in y */
+    int32_t add;       /* adds to y */
     int32_t m, n;
-    int32_t slabs, splits; /* slabs: 64 of k */
+    int32_t slabs, splits; /* slabs: 64 elements of k each */
     int32_t tiles_m, tiles_n,
-        items;        /* tiles_m: of all blocks of a cluster at once; items: of all splits */
-    int32_t together; /* rows of tiles that are worked on before others */
+        items;        /* tiles_m: of all blocks of a cluster together; items: over all splits */
+    int32_t together; /* rows of tiles processed before the next ones */
 } wf_hopper_task;
 
-/* How a kernel is shaped. ROWS: 64s of rows of a warpgroup. TURNS: warpgroups multiply in turns. */
+/* Shape of a kernel. ROWS: rows of a warpgroup / 64. TURNS: warpgroups alternate between
+ * multiplying and finishing. */
 template <typename T_, int TA_, int TB_, wf_hopper_ending ENDING_, int ROWS_, int N_, bool TURNS_,
           int CLUSTER_>
 struct wf_hopper_shape {
     typedef T_ T;
-    static constexpr int TA = TA_, TB = TB_; /* a lies as [k, m], b as [k, n] */
+    static constexpr int TA = TA_, TB = TB_; /* a is stored as [k, m], b as [k, n] */
     static constexpr wf_hopper_ending ENDING = ENDING_;
     static constexpr int ROWS = ROWS_, N = N_, CLUSTER = CLUSTER_;
     static constexpr bool TURNS = TURNS_;
@@ -65,8 +70,9 @@ struct wf_hopper_shape {
     static constexpr int GROUP_M = 64 * ROWS, M = TURNS ? GROUP_M : 2 * GROUP_M;
     static constexpr int THREADS = 384, SLAB = 64;
     static constexpr int MANY = 240,
-                         FEW = 24; /* registers of threads that compute, and of others */
-    /* Shared memory: slots, pieces of results of each warpgroup, 64 columns each, a tile of ones, barriers. */
+                         FEW = 24; /* registers of computing threads, and of the others */
+    /* Shared memory: ring slots, result pieces of each warpgroup (64 columns each), a tile of ones,
+     * barriers. */
     static constexpr int A_BYTES = M * 128, B_BYTES = N * 128, SLOT_BYTES = A_BYTES + B_BYTES;
     static constexpr int PIECE_BYTES = GROUP_M * 128;
     static constexpr int PIECES = WIDE ? 0 : ENDING == WF_HOPPER_SLOPE ? N / 64 : 2;
@@ -78,14 +84,14 @@ struct wf_hopper_shape {
     static constexpr int PIECE_AT = SLOTS * SLOT_BYTES;
     static constexpr int ONES_AT = PIECE_AT + 2 * PIECES * PIECE_BYTES;
     static constexpr int BARRIER_AT = ONES_AT + ONES_BYTES;
-    static constexpr int BYTES = BARRIER_AT + BARRIER_BYTES + 1024; /* 1024: to be aligned */
+    static constexpr int BYTES = BARRIER_AT + BARRIER_BYTES + 1024; /* 1024: for alignment */
     static_assert(CLUSTER == 1 || N % 128 == 0, "halves of b are whole chunks of 64");
     static_assert(SLOTS >= 2 && 8 * (2 * SLOTS + 2) <= BARRIER_BYTES, "fits");
 };
 
 #if WF_HOPPER_CODE
 
-/* The block's shared memory, by addresses. */
+/* Addresses in the block's shared memory. */
 template <class S> struct wf_hopper_memory {
     uint32_t base;
     unsigned char *start; /* the same as a pointer */
@@ -93,7 +99,7 @@ template <class S> struct wf_hopper_memory {
     {
         return base + i * S::SLOT_BYTES;
     }
-    __device__ uint32_t piece_at(int group, int i) const /* from base */
+    __device__ uint32_t piece_at(int group, int i) const /* relative to base */
     {
         return S::PIECE_AT + (group * S::PIECES + i) * S::PIECE_BYTES;
     }
@@ -111,7 +117,7 @@ template <class S> struct wf_hopper_memory {
     }
 };
 
-/* Where in the ring; parity is that of the slot's use. */
+/* Position in the ring; the parity counts uses of the slot. */
 template <class S> struct wf_hopper_place {
     int slot;
     uint32_t parity;
@@ -130,15 +136,15 @@ template <class S> struct wf_hopper_place {
     }
 };
 
-/* What is done at a time: a tile, or a part of its k. */
+/* A unit of work: a tile, or one split of its k. */
 typedef struct {
-    int m, n;   /* the first row and column */
-    int column; /* of tiles */
+    int m, n;   /* first row and column */
+    int column; /* column of tiles */
     int split, slab, slabs;
 } wf_hopper_item;
 
-/* Items of one split come one after the other: they read the same slabs at about the same time. So do `together` rows of
- * tiles, column by column. */
+/* Consecutive items belong to one split, so they read the same slabs at about the same time. Within
+ * it, `together` rows of tiles are processed column by column. */
 template <class S> WF_HOPPER wf_hopper_item wf_hopper_item_at(const wf_hopper_task &t, int number)
 {
     wf_hopper_item i;
@@ -157,9 +163,9 @@ template <class S> WF_HOPPER wf_hopper_item wf_hopper_item_at(const wf_hopper_ta
     return i;
 }
 
-/* ---- The thread that brings slabs ---- */
+/* ---- The producer thread ---- */
 
-/* COUNT rows of an operand by 64 of k. */
+/* Loads COUNT rows of an operand by 64 of k. */
 template <class S, int TRANSPOSED, int COUNT>
 WF_HOPPER void wf_hopper_bring(uint32_t to, const CUtensorMap *map, wf_barrier full, int first,
                                int k)
@@ -173,7 +179,7 @@ WF_HOPPER void wf_hopper_bring(uint32_t to, const CUtensorMap *map, wf_barrier f
     }
 }
 
-/* This block's half of b, for both. */
+/* Loads this block's half of b for both blocks of the cluster. */
 template <class S>
 WF_HOPPER void wf_hopper_bring_half(uint32_t to, const CUtensorMap *map, wf_barrier full, int first,
                                     int k)
@@ -211,20 +217,20 @@ WF_HOPPER void wf_hopper_bring_all(const wf_hopper_task &t, const wf_hopper_memo
     }
 }
 
-/* ---- Warpgroups that compute ---- */
+/* ---- Consumer warpgroups ---- */
 
 template <class S> struct wf_hopper_worker {
     wf_hopper_memory<S> m;
     wf_hopper_place<S> at;
     int group;
-    bool leader;   /* the thread of the warpgroup that asks TMA for its results to be stored */
-    int piece;     /* that is filled next */
-    uint32_t uses; /* of the pieces by tiles of pre */
+    bool leader;   /* the thread that issues TMA stores */
+    int piece;     /* the piece to fill next */
+    uint32_t uses; /* uses of the pieces for tiles of pre */
     __device__ __forceinline__ void await()
     {
         wf_barrier_wait(m.full(at.slot), at.parity);
     }
-    /* One lane of each warp, for every block that writes there. */
+    /* One lane of each warp arrives, for every block that writes to the slot. */
     __device__ __forceinline__ void release(int slot)
     {
         const int lane = threadIdx.x % 32;
@@ -236,7 +242,8 @@ template <class S> struct wf_hopper_worker {
             wf_barrier_arrive(m.empty(slot));
         }
     }
-    /* Turns are also what makes parities enough: who has the turn knows that all slabs before its own have arrived. */
+    /* Alternation also makes parities sufficient: the warpgroup that has the turn knows that all
+     * earlier slabs have arrived. */
     __device__ __forceinline__ void turn_begin()
     {
         if (S::TURNS)
@@ -247,14 +254,14 @@ template <class S> struct wf_hopper_worker {
         if (S::TURNS)
             wf_named_arrive(2 - group, 256);
     }
-    /* The threads of the warpgroup wait for each other. */
+    /* Synchronizes the threads of the warpgroup. */
     __device__ __forceinline__ void gather()
     {
         wf_named_sync(3 + group, 128);
     }
 };
 
-/* d += a b of the slab at hand; FIRST: d is overwritten by it. SUMS: s += a times ones, too. */
+/* d += a b of the current slab; FIRST: overwrites d. SUMS: also s += a times ones. */
 template <class S, bool FIRST, bool SUMS>
 WF_HOPPER void wf_hopper_multiply(const wf_hopper_worker<S> &w, float (&d)[S::ROWS][S::N / 2],
                                   float (&s)[S::ROWS][4])
@@ -281,7 +288,7 @@ WF_HOPPER void wf_hopper_multiply(const wf_hopper_worker<S> &w, float (&d)[S::RO
     wf_wgmma_commit();
 }
 
-/* After a slab's products were issued: the slot of the one before is free. */
+/* Call after issuing a slab's MMAs: releases the slot of the previous slab. */
 template <class S> WF_HOPPER void wf_hopper_next(wf_hopper_worker<S> &w, int &before)
 {
     wf_wgmma_wait<1>();
@@ -291,7 +298,8 @@ template <class S> WF_HOPPER void wf_hopper_next(wf_hopper_worker<S> &w, int &be
     w.at.advance();
 }
 
-/* The item's product, and the sums of a over those of its slabs that are this tile's to sum up. */
+/* Computes the item's matmul, and the row sums of a for those slabs that this tile is responsible
+ * for. */
 template <class S>
 WF_HOPPER void wf_hopper_run(const wf_hopper_task &t, wf_hopper_worker<S> &w,
                              const wf_hopper_item &i, float (&d)[S::ROWS][S::N / 2],
@@ -300,7 +308,7 @@ WF_HOPPER void wf_hopper_run(const wf_hopper_task &t, wf_hopper_worker<S> &w,
     int before = -1, j = 0;
     w.turn_begin();
     if constexpr (S::WIDE) {
-        /* slabs until the next one of these; there may be none */
+        /* slabs until the next one to sum; possibly past the end */
         int left = t.sums ? (i.column + t.tiles_n - i.slab % t.tiles_n) % t.tiles_n : i.slabs;
 #pragma unroll
         for (int r = 0; r < S::ROWS; r++) {
@@ -343,9 +351,9 @@ WF_HOPPER void wf_hopper_run(const wf_hopper_task &t, wf_hopper_worker<S> &w,
     w.release(before);
 }
 
-/* ---- Endings ---- */
+/* ---- Epilogues ---- */
 
-/* Elements `column` and the next of the bias; beyond its end it is 0. */
+/* Bias elements `column` and `column` + 1; 0 beyond the end. */
 template <typename T> WF_HOPPER float2 wf_hopper_pair(const T *from, bool both, bool even)
 {
     if (!both || !even)
@@ -371,7 +379,8 @@ template <typename T> WF_HOPPER float2 wf_hopper_unpack(uint32_t pair)
     return make_float2(wf_load(x.x[0]), wf_load(x.x[1]));
 }
 
-/* The word of a piece with the thread's elements of these 8 columns, in row r of its 2 ROWS, which are 8 apart in pairs. */
+/* Address of the word with the thread's elements of these 8 columns, in row r of its 2 ROWS; pairs
+ * of rows are 8 apart. */
 template <class S>
 WF_HOPPER uint32_t *wf_hopper_word(const wf_hopper_worker<S> &w, int piece, int r, int eight)
 {
@@ -381,7 +390,7 @@ WF_HOPPER uint32_t *wf_hopper_word(const wf_hopper_worker<S> &w, int piece, int 
                                         ((eight * 16 + lane % 4 * 4) ^ lane / 4 * 16));
 }
 
-/* Fills the next of two pieces with words and has it stored, as soon as TMA has read what it held before. */
+/* Fills the next of two pieces and stores it, once TMA has read its previous contents. */
 template <class S>
 WF_HOPPER void wf_hopper_store(wf_hopper_worker<S> &w, const CUtensorMap *map, int row, int column,
                                const uint32_t (&words)[2 * S::ROWS][8])
@@ -436,7 +445,7 @@ WF_HOPPER void wf_hopper_finish(const wf_hopper_task &t, wf_hopper_worker<S> &w,
     }
 }
 
-/* SLOPE: pre is sent for when the tile is begun, and is replaced by the result where it lies. */
+/* SLOPE: pre is loaded when the tile starts, and the result replaces it in place. */
 template <class S>
 WF_HOPPER void wf_hopper_fetch_pre(const wf_hopper_task &t, wf_hopper_worker<S> &w, int row,
                                    int first)
@@ -488,7 +497,7 @@ WF_HOPPER void wf_hopper_put(float *to, float x, float y, bool both, bool add)
     }
 }
 
-/* WIDE, straight from registers: 32 bytes of each row at a time. */
+/* WIDE, directly from registers: 32 bytes of each row at a time. */
 template <class S>
 WF_HOPPER void wf_hopper_spread(const wf_hopper_task &t, const wf_hopper_item &i, int row,
                                 const float (&d)[S::ROWS][S::N / 2], const float (&s)[S::ROWS][4])
@@ -538,7 +547,7 @@ WF_HOPPER void wf_hopper_compute(const wf_hopper_task &t, const wf_hopper_memory
             wf_hopper_slope<S>(t, w, row, i.n, d);
         else
             wf_hopper_finish<S>(t, w, row, i.n, d);
-        if (S::TURNS) { /* the next one is the other's */
+        if (S::TURNS) { /* the other warpgroup takes the next item */
             number += step;
             if (number < t.items)
                 w.at.skip(wf_hopper_item_at<S>(t, number).slabs);
@@ -594,16 +603,17 @@ __global__ void __cluster_dims__(S::CLUSTER, 1, 1) __launch_bounds__(S::THREADS,
         wf_registers_take<S::MANY>();
         wf_hopper_compute<S>(t, m, group - 1);
     }
-    if (S::CLUSTER > 1) { /* others may still write here, and arrive */
+    if (S::CLUSTER > 1) { /* other blocks may still write here and arrive */
         __syncwarp();
         wf_cluster_sync();
     }
 #endif
 }
 
-/* ---- The host's side ---- */
+/* ---- Host side ---- */
 
-/* An operand: `rows` of m or n by k, or, transposed, k rows of these. `most` of them are brought at once. */
+/* Describes an operand: `rows` of m or n by k or, transposed, k by rows. `most` of them are loaded
+ * at once. */
 static inline wf_tensor_box wf_hopper_operand(const wf_cuda_matrix *x, bool transposed,
                                               int64_t rows, int64_t k, int most)
 {
@@ -615,7 +625,7 @@ static inline wf_tensor_box wf_hopper_operand(const wf_cuda_matrix *x, bool tran
             .box = {64, transposed ? 64 : most, 1, 1}};
 }
 
-/* A result of 16 bits, or pre, that passes in pieces of `most` rows. */
+/* Describes a 16-bit result, or pre, transferred in pieces of `most` rows. */
 static inline wf_tensor_box wf_hopper_result(const wf_cuda_matrix *x, int64_t m, int64_t n,
                                              int most)
 {
@@ -626,7 +636,7 @@ static inline wf_tensor_box wf_hopper_result(const wf_cuda_matrix *x, int64_t m,
             .box = {64, most, 1, 1}};
 }
 
-/* The sizes of the task for tiles of that shape, but for splits of which there is one. */
+/* Fills in the sizes of the task for this tile shape, with a single split. */
 template <class S> static wf_hopper_task wf_hopper_task_of(const wf_cuda_product *p, int together)
 {
     wf_hopper_task t = {};
@@ -670,14 +680,14 @@ static wf_status wf_hopper_launch(const wf_launch *l, const wf_cuda_product *p, 
     return wf_cuda_launched(l);
 }
 
-/* How often k is split: so that processors have about the same to do, but parts do not take longer than that gains. In
- * microseconds that need not be exact, but are the same always. */
+/* Chooses the number of splits of k: it balances the load of the SMs against the cost of adding
+ * parts. The estimates, in microseconds, need not be exact but must be deterministic. */
 template <class S>
 static int wf_hopper_splits(const wf_hopper_task *t, int processors, int64_t part_bytes,
                             size_t room)
 {
     enum { MOST = 12, SHORTEST = 16 /* slabs */ };
-    const double slab_us = 2.0 * S::M * S::N * S::SLAB / 5.3e6; /* of 700 TFLOP/s on 132 */
+    const double slab_us = 2.0 * S::M * S::N * S::SLAB / 5.3e6; /* 700 TFLOP/s on 132 SMs */
     const double byte_us = 1.0 / 3e6;
     double best_us = 0;
     int best = 1;
@@ -705,7 +715,7 @@ typedef struct {
     int32_t m, sum_count;
 } wf_hopper_sum_up;
 
-/* A thread has four elements of y, or one of the sums. */
+/* A thread adds four elements of y, or one of the sums. */
 static __global__ void __launch_bounds__(256) wf_hopper_add_parts(const wf_hopper_sum_up x)
 {
     const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, fours = x.count ? x.elements / 4 : 0;
@@ -726,7 +736,8 @@ static __global__ void __launch_bounds__(256) wf_hopper_add_parts(const wf_hoppe
     }
 }
 
-/* All of a product. scratch: `room` bytes, for parts and sums. together: rows of tiles that are worked on before others. */
+/* Runs a whole matmul. scratch: `room` bytes for parts and sums. together: rows of tiles processed
+ * before the next ones. */
 template <class S>
 static wf_status wf_hopper_run_product(const wf_launch *l, const wf_cuda_product *p, void *scratch,
                                        size_t room, int together)

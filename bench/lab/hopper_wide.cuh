@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hopper_wide.cuh - instructions of Hopper that no kernel of the library has a use for, beside those of
- * device/cuda/hopper.cuh: clusters of blocks, and wgmma of more columns (8, 192 and 256).
+ * hopper_wide.cuh - Hopper instructions that no kernel of the library uses, in addition to
+ * device/cuda/hopper.cuh: thread block clusters, and wgmma with 8, 192 and 256 columns.
  */
 #ifndef WF_BENCH_HOPPER_WIDE_CUH
 #define WF_BENCH_HOPPER_WIDE_CUH
@@ -10,9 +10,9 @@
 
 #if WF_HOPPER_CODE
 
-/* ---- Clusters: blocks of one that see each other's shared memory, at the same addresses ---- */
+/* ---- Clusters: their blocks see each other's shared memory at the same addresses ---- */
 
-/* This block's number in its cluster. */
+/* Rank of this block in its cluster. */
 WF_HOPPER uint32_t wf_cluster_rank()
 {
     uint32_t rank;
@@ -20,7 +20,8 @@ WF_HOPPER uint32_t wf_cluster_rank()
     return rank;
 }
 
-/* All threads of all blocks of the cluster; also what makes initialised barriers known to the others. */
+/* Synchronizes all threads of the cluster; also publishes initialized barriers to the other
+ * blocks. */
 WF_HOPPER void wf_cluster_sync()
 {
     asm volatile("barrier.cluster.arrive.release.aligned;\n"
@@ -28,7 +29,7 @@ WF_HOPPER void wf_cluster_sync()
                      : "memory");
 }
 
-/* Arrives at the barrier that lies there in the block of that rank. */
+/* Arrives at the barrier at this address in the block of that rank. */
 WF_HOPPER void wf_barrier_arrive_at(wf_barrier b, uint32_t rank)
 {
     asm volatile("{\n .reg .b32 there;\n"
@@ -38,8 +39,8 @@ WF_HOPPER void wf_barrier_arrive_at(wf_barrier b, uint32_t rank)
                  : "memory");
 }
 
-/* wf_tma_load to the blocks of the cluster whose bits are set: to the same address in each, and each one's barrier at the
- * same address hears of it. */
+/* wf_tma_load to every block of the cluster whose bit is set: to the same address in each,
+ * completing on each block's barrier at the same address. */
 WF_HOPPER void wf_tma_load_to(uint32_t to, const CUtensorMap *map, wf_barrier b, uint16_t blocks,
                               int x0, int x1, int x2, int x3)
 {
@@ -49,7 +50,7 @@ WF_HOPPER void wf_tma_load_to(uint32_t to, const CUtensorMap *map, wf_barrier b,
                  : "memory");
 }
 
-/* ---- Products, as in hopper.cuh, of bf16 ---- */
+/* ---- MMAs of bf16, as in hopper.cuh ---- */
 
 #define WF_LIST(...) __VA_ARGS__
 #define WF_O96(c, d, i) WF_O64(c, d, i), WF_O32(c, d, i + 64)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cuda_attention.c - attention by tiles, on an emulated GPU: what no query of a block sees does not reach it, be it
- * in a tile with keys that one does.
+ * test_cuda_attention.c - tiled attention on an emulated GPU: a NaN in a key or query outside of
+ * the window does not reach a result, even when its tile also holds visible keys.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,14 +16,14 @@
 #include "graph/build.h"
 #include "support.h"
 
-/* Blocks have 128 queries, or 64 keys; with this window the tiles that they go through begin anywhere. */
+/* Blocks have 128 queries, or 64 keys; this window makes tiles start at any offset. */
 enum { N = 384, WIDTH = 64, WINDOW = 100, BAD_VALUE = 270, BAD_QUERY = 300 };
 
 #define D(...) ((int64_t[]){__VA_ARGS__})
 
 static const uint16_t not_a_number = 0x7FC0; /* bf16 */
 
-/* A state of ones but for a row of NaN; below 0: none. */
+/* A state of ones, with one row of NaN unless its index is negative. */
 static wf_value *operand(wf_graph *g, const char *name)
 {
     return wf_state(g, name, WF_BF16, 3, D(N, 1, WIDTH));
@@ -43,7 +43,7 @@ static wf_value *starts(wf_graph *g)
     return wf_mul(g, wf_iota(g, 1, D(2), 0), wf_fill(g, WF_I32, 0, NULL, N));
 }
 
-/* f32 copies of results, in which rows [0, finite) are numbers and row `bad` is none. */
+/* Checks f32 results: rows [0, finite) are finite, and row `bad` is NaN. */
 static void expect_rows(wt_run *r, const char *name, int finite, int bad)
 {
     static float y[N][WIDTH];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cuda_device.c - the host's side of the cuda device, on an emulated GPU: why it cannot be opened, memory that does
- * not suffice, steps that are captured once and repeated, and calls to the runtime that fail, each in turn.
+ * test_cuda_device.c - the host side of the cuda device on an emulated GPU: reasons why it cannot
+ * be opened, insufficient memory, steps captured once and replayed, and every runtime call failing
+ * in turn.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,7 +73,8 @@ static void test_a_step_is_captured_once(void **state)
     wt_close(&r);
 }
 
-/* Nothing but inputs goes to the device, and nothing comes back or is waited for until somebody reads. */
+/* A steady run uploads only its inputs; it downloads nothing and does not wait until a result is
+ * read. */
 static void test_a_steady_run_moves_its_inputs_alone(void **state)
 {
     wf_ctx *ctx = *state;
@@ -83,7 +85,7 @@ static void test_a_steady_run_moves_its_inputs_alone(void **state)
     float y[3];
     wt_read(&r, "y", y, sizeof y);
     wf_emulated_counts before = wf_emulated_count();
-    for (int i = 0; i < 4; i++) { /* fewer than there are places for uploads */
+    for (int i = 0; i < 4; i++) { /* fewer than there are upload slots */
         wt_write(&r, "x", F(1, 2, 3), 12);
         wt_run_once(&r);
     }
@@ -96,7 +98,8 @@ static void test_a_steady_run_moves_its_inputs_alone(void **state)
     wt_close(&r);
 }
 
-/* Addresses in a graph are those of a region that was replaced by a larger one. */
+/* A captured graph holds addresses of the region, so it is captured again after the region
+ * moved. */
 static void test_a_region_that_moved_is_captured_again(void **state)
 {
     wf_ctx *ctx = *state;
@@ -118,7 +121,7 @@ static void test_a_region_that_moved_is_captured_again(void **state)
     wt_close(&first);
 }
 
-/* Data that is not right is told of by the kernels, from within the graph that was captured. */
+/* A kernel in a captured graph reports invalid data; the graph is not captured again. */
 static void test_a_fault_captures_nothing_anew(void **state)
 {
     wf_ctx *ctx = *state;
@@ -139,7 +142,7 @@ static void test_a_fault_captures_nothing_anew(void **state)
     wt_close(&r);
 }
 
-/* More than the slots through which uploads go hold at once. */
+/* Larger than the upload slots can hold at once. */
 static void test_large_states_go_in_and_out(void **state)
 {
     wf_ctx *ctx = *state;
@@ -159,11 +162,11 @@ static void test_large_states_go_in_and_out(void **state)
     free(back);
 }
 
-/* Blocks are as many as a grid's first axis takes, not its second: 65535. */
+/* The number of blocks must fit the grid's first axis, not the second with its limit of 65535. */
 static void test_rows_may_be_very_wide(void **state)
 {
     wf_ctx *ctx = *state;
-    enum { C = 65535 * 32 + 1, ENTRIES = 9 }; /* of one row, in two tiles */
+    enum { C = 65535 * 32 + 1, ENTRIES = 9 }; /* elements of one row, in two tiles */
     float *x = malloc(C * sizeof *x), *from = malloc((size_t)ENTRIES * C * sizeof *from);
     const int32_t rows[ENTRIES] = {0};
     assert_non_null(x);
@@ -192,9 +195,9 @@ static void test_rows_may_be_very_wide(void **state)
     free(from);
 }
 
-/* ---- What fails ---- */
+/* ---- Failures ---- */
 
-/* What a session takes beside its buffers is in the figures before there is one. */
+/* The memory that a session takes besides its buffers is in the plan before the session exists. */
 static void test_memory_of_a_session_is_known_before(void **state)
 {
     wf_ctx *ctx = *state;
@@ -224,7 +227,7 @@ static void test_memory_that_does_not_suffice(void **state)
     wf_output(g, "y", wf_tanh(g, x));
     wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "could not be allocated");
     wf_graph_free(g);
-    wt_compile(&r, small(ctx, 3)); /* goes on */
+    wt_compile(&r, small(ctx, 3)); /* still works */
     wt_write(&r, "x", F(1, 0, 0), 12);
     wt_run_once(&r);
     wt_expect_state(&r, "s", F(1, 0, 0), 3);
@@ -232,8 +235,8 @@ static void test_memory_that_does_not_suffice(void **state)
     unsetenv("WEFT_EMULATED_MEMORY");
 }
 
-/* From opening a device to reading a result, and closing it; false: something failed, with a sentence. A call that
- * fails as things are freed, which cannot be told, comes to *closing. */
+/* Opens a device, reads a result and closes it. Returns false when a call failed, with a message. A
+ * failure while freeing cannot be returned and sets *closing. */
 static bool whole_life(wf_ctx *ctx, bool *closing)
 {
     wf_device *device = NULL;
@@ -241,7 +244,7 @@ static bool whole_life(wf_ctx *ctx, bool *closing)
     wf_exec *exec = NULL;
     wf_graph *g = small(ctx, 3);
     float y[3];
-    /* with a step that has a word for faults */
+    /* A step with a fault word. */
     wf_output(g, "rows",
               wf_embed(g, wf_state(g, "table", WF_F32, 2, D(2, 3)), wf_iota(g, 1, D(2), 0)));
     wf_status status = wf_device_open(ctx, "cuda", &device);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* absent.c - in place of files that are not emulated: tables without kernels, where no other file has them, and
+/* absent.c - replaces source files that are not emulated: kernel tables without kernels, and
  * libraries that cannot be loaded. */
 #include <stdio.h>
 

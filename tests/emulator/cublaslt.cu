@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cublaslt.cu - as much of cuBLASLt as products use, emulated: so that the way from a product to the library, back, and
- * past it is tested without a GPU. WEFT_CUBLASLT=emulated loads it.
+ * cublaslt.cu - an emulation of the part of cuBLASLt that matmuls use. It tests the path from a
+ * matmul to the library, and the fallback, without a GPU. WEFT_CUBLASLT=emulated loads it.
  *
- * It refuses what the library does: a bias of another type than the result, or that lies unevenly, and endings with an
- * activation unless sizes are multiples of 8. Three algorithms are proposed, of which the second is the fastest and all have the same results;
- * the others compute them several times.
+ * It refuses what the library refuses: a bias of another type than the result or with bad
+ * alignment, and activation epilogues unless sizes are multiples of 8. It proposes three algorithms
+ * with equal results. The second is the fastest; the others compute the result several times.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +110,7 @@ static int pref_set(wf_lt_object object, int attribute, const void *value, size_
     return attribute == WF_LT_PREF_MAX_WORKSPACE_BYTES || bytes == 4 ? 0 : NOT_SUPPORTED;
 }
 
-/* ---- Products ---- */
+/* ---- Matmuls ---- */
 
 typedef struct {
     desc op;
@@ -203,7 +203,8 @@ static int check(wf_lt_object, wf_lt_object object, wf_lt_object a_object, wf_lt
     return 0;
 }
 
-/* Algorithms are numbers, and behind two words how they add up parts of sums: not at all, unless a test says so. */
+/* An algorithm is a number; after two words it stores the split-K reduction scheme, which is off
+ * unless a test sets it. */
 static int config_get(const wf_lt_algo *algo, int attribute, void *value, size_t bytes,
                       size_t *written)
 {
@@ -290,7 +291,7 @@ static const wf_lt functions = {
     .config_get = config_get,
 };
 
-/* In place of library.c. */
+/* Replaces the function of library.c. */
 extern "C" bool wf_cuda_library_load(const wf_cuda_library *library, void *table, char *why,
                                      size_t bytes)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cuda_runtime.h - CUDA C for a C++ compiler of the host: stands before the toolkit's header of this name, which it
- * includes, and has what nvcc knows by itself. Functions whose names begin with two underscores are as the
- * toolkit's, but not less exact than those of the C library.
+ * cuda_runtime.h - CUDA C for the host's C++ compiler. It shadows and includes the toolkit's header
+ * of this name, and defines what nvcc has built in. Intrinsics with two leading underscores behave
+ * like CUDA's, but are as accurate as the C library.
  */
 #ifndef WF_TESTS_EMULATOR_CUDA_RUNTIME_H
 #define WF_TESTS_EMULATOR_CUDA_RUNTIME_H
@@ -21,21 +21,21 @@
 #undef WF_CUDA_EMULATED
 #define WF_CUDA_EMULATED 1
 
-/* ---- Words of the language ---- */
+/* ---- Keywords ---- */
 
 #undef __shared__
 #undef __launch_bounds__
-#define __shared__ wf_emulated_shared_variable /* shared.awk makes something of it */
+#define __shared__ wf_emulated_shared_variable /* shared.awk rewrites it */
 #define __launch_bounds__(...)
 #define warpSize 32
 
-/* As CUDA's: WF_RUN(kernel, grid, block, shared bytes, stream)(arguments). */
+/* Launches a kernel as CUDA does: WF_RUN(kernel, grid, block, shared bytes, stream)(arguments). */
 #define WF_RUN(kernel, grid, block, shared, stream)                                            \
     wf_emulated_runner([=](const auto &...wf_argument) { (kernel)(wf_argument...); }, #kernel, \
                        dim3(grid), dim3(block), shared, stream)
 #define WF_SHARED(type, name) type *name = reinterpret_cast<type *>(wf_emulated_shared())
 
-/* Arguments, one in the other. */
+/* A recursive tuple of the kernel's arguments. */
 template <typename... A> struct wf_emulated_arguments {
     template <typename F, typename... B> void give(const F &f, const B &...before) const
     {
@@ -92,7 +92,7 @@ static inline wf_emulated_launcher<F> wf_emulated_runner(F f, const char *name, 
     return {f, {name, grid, block, shared, nullptr, nullptr, 0}, stream};
 }
 
-/* Templates of the toolkit that only nvcc sees. */
+/* Templates of the toolkit that only nvcc declares. */
 template <typename R, typename... A>
 static inline cudaError_t cudaFuncSetAttribute(R (*kernel)(A...), cudaFuncAttribute attribute,
                                                int value)
@@ -205,7 +205,7 @@ static inline int __dp4a(int a, int b, int c)
     return c;
 }
 
-/* ---- Arithmetic. What the C library has declared under these names becomes macros. ---- */
+/* ---- Arithmetic. Names that the C library declares become macros. ---- */
 
 #define WF_LESS_AND_MORE(R, A, B)         \
     static inline R min(A a, B b)         \
@@ -349,7 +349,7 @@ static inline double __fma_rn(double a, double b, double c)
     return fma(a, b, c);
 }
 
-/* To integers: NaN becomes 0, what is too large the largest. */
+/* Converts to an integer: NaN becomes 0, and out-of-range values saturate. */
 template <typename I> static inline I wf_emulated_to(double x, double low, double high)
 {
     return x != x      ? 0
@@ -472,11 +472,12 @@ static inline long long clock64(void)
     return 0;
 }
 
-/* One thread runs at a time. Second arguments are of the type that the address says, as for CUDA's overloads. */
+/* Atomics: one thread runs at a time, so plain accesses suffice. The type of the second argument
+ * follows from the address, as with CUDA's overloads. */
 template <typename T> struct wf_emulated_same {
     typedef T type;
 };
-#define WF_UNSEEN __attribute__((no_sanitize_thread)) /* by race.c */
+#define WF_UNSEEN __attribute__((no_sanitize_thread)) /* hidden from race.c */
 #define WF_ATOMIC(name, expression)                                            \
     template <typename T>                                                      \
     WF_UNSEEN static inline T name(T *p, typename wf_emulated_same<T>::type x) \
@@ -506,7 +507,7 @@ WF_UNSEEN static inline T atomicCAS(T *p, typename wf_emulated_same<T>::type com
     return old;
 }
 
-/* ---- Threads together ---- */
+/* ---- Thread cooperation ---- */
 
 static inline void __syncthreads(void)
 {
@@ -539,7 +540,8 @@ template <typename T> static inline T wf_emulated_shuffle(unsigned mask, T x, in
     return wf_emulated_bits<T>(
         wf_emulated_warp(WF_WARP_SHUFFLE, mask, wf_emulated_bits<uint64_t>(x), source));
 }
-/* Segments of `width` lanes, a power of two; who would look beyond its own gets what it brought. */
+/* Segments of `width` lanes, a power of two. A lane that addresses beyond its segment gets its own
+ * value. */
 template <typename T> static inline T __shfl_sync(unsigned mask, T x, int source, int width = 32)
 {
     int lane = wf_emulated_lane();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * emulated_hopper.cuh - the functions of src/device/cuda/hopper.cuh, which includes it and says what they do, for
- * kernels on the host.
+ * emulated_hopper.cuh - host versions of the functions of src/device/cuda/hopper.cuh, which
+ * includes this file and documents them.
  */
 #ifndef WF_TESTS_EMULATED_HOPPER_CUH
 #define WF_TESTS_EMULATED_HOPPER_CUH
@@ -135,7 +135,7 @@ WF_HOPPER void wf_store_matrices(uint32_t to, const uint32_t *x)
     }
 }
 
-/* ---- Products ---- */
+/* ---- MMAs ---- */
 
 WF_HOPPER void wf_wgmma_begin() {}
 

@@ -18,7 +18,7 @@
 
 static void (*entry)(void);
 #if WF_FIBER_ASAN
-static wf_fiber *leaving, *running; /* for what is done on the other side */
+static wf_fiber *leaving, *running; /* for work after the switch */
 #endif
 
 static void arrived(void)
@@ -27,7 +27,7 @@ static void arrived(void)
     const void *bottom;
     size_t bytes;
     __sanitizer_finish_switch_fiber(running->fake, &bottom, &bytes);
-    if (!leaving->stack) { /* the thread's own, to which somebody will come back */
+    if (!leaving->stack) { /* the thread's own stack, which will be resumed */
         leaving->own = bottom;
         leaving->bytes = bytes;
     }
@@ -43,7 +43,7 @@ static void begin(void)
 
 #if defined(__x86_64__)
 
-/* Keeps what a call has to keep on the stack, and its top in *save. */
+/* Pushes the callee-saved registers and stores the stack pointer in *save; then loads `load`. */
 void wf_fiber_jump(void **save, void *load);
 __asm__(".text\n"
         ".type wf_fiber_jump, @function\n"
@@ -87,7 +87,8 @@ void wf_fiber_start(wf_fiber *fiber, void (*run)(void))
     entry = run;
     fiber->fake = NULL;
 #if defined(__x86_64__)
-    /* Six registers, the address to return to, and a return address that a call would have left. */
+    /* Six registers, the address to return to, and the return address that a call would have
+     * pushed. */
     uintptr_t *top = (uintptr_t *)((char *)fiber->stack + fiber->bytes) - 10;
     for (int i = 0; i < 10; i++)
         top[i] = 0;

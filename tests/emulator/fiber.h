@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fiber.h - stacks to run on, and changing from one to another: a few instructions on x86-64, swapcontext elsewhere.
- * The address sanitizer is told.
+ * fiber.h - fibers: stacks, and switching between them. Uses a few instructions on x86-64 and
+ * swapcontext elsewhere. Informs AddressSanitizer of each switch.
  */
 #ifndef WF_TESTS_FIBER_H
 #define WF_TESTS_FIBER_H
@@ -24,22 +24,22 @@
 #endif
 
 typedef struct wf_fiber {
-    struct wf_fiber *next; /* for lists of them */
-    void *sp;              /* where it was left */
+    struct wf_fiber *next; /* for free lists */
+    void *sp;              /* stack pointer of a suspended fiber */
     void *stack;           /* NULL: the thread's own */
-    const void *own;       /* that one, as the sanitizer knows it */
+    const void *own;       /* bottom of the thread's own stack, as ASan reports it */
     size_t bytes;
-    void *fake; /* of the sanitizer */
+    void *fake; /* ASan's fake stack */
 #if !defined(__x86_64__)
     ucontext_t context;
 #endif
 } wf_fiber;
 
-/* A stack; ends the program when there is no memory. */
+/* Allocates a stack; ends the program when memory runs out. */
 wf_fiber *wf_fiber_new(void);
-/* The next change to it calls `run`, which must never return. */
+/* The next switch to the fiber calls `run`, which must never return. */
 void wf_fiber_start(wf_fiber *fiber, void (*run)(void));
-/* Leaves `from`, for good or until somebody changes back to it. */
+/* Switches stacks. for_good: `from` will not be resumed. */
 void wf_fiber_change(wf_fiber *from, wf_fiber *to, int for_good);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* grid.c - blocks, their threads, and what threads wait for. */
+/* grid.c - schedules the blocks of a grid and their threads, and implements everything that threads
+ * wait for. */
 #define _GNU_SOURCE
 #include "grid.h"
 
@@ -18,9 +19,9 @@ typedef enum { READY, AT_SYNC, AT_BARRIER, AT_SHARED, AT_WARP, YIELDED, ENDED } 
 typedef struct {
     uint3 index;
     wait at;
-    wf_fiber *fiber;  /* NULL: it has not begun */
-    int barrier;      /* which */
-    const void *what; /* AT_SHARED: where its barrier is */
+    wf_fiber *fiber;  /* NULL: not started */
+    int barrier;      /* AT_BARRIER: its index */
+    const void *what; /* AT_SHARED: address of its barrier */
     wf_warp_kind kind;
     int source;
     unsigned mask;
@@ -28,18 +29,18 @@ typedef struct {
 } thread;
 
 typedef struct {
-    unsigned ready;   /* lanes that can go on */
-    unsigned waiting; /* lanes in a function of warps */
+    unsigned ready;   /* runnable lanes */
+    unsigned waiting; /* lanes waiting in a warp function */
     unsigned live;    /* lanes that have not ended */
-    unsigned gathers; /* that are complete */
-    unsigned phase;   /* functions that are complete */
+    unsigned gathers; /* completed gathers */
+    unsigned phase;   /* completed warp functions */
     _Alignas(16) char gathered[2][32][WF_EMULATED_GATHERED];
 } warp;
 
 /* A __shared__ variable in a block. */
 typedef struct {
     void *data;
-    uint64_t serial; /* of the block for which it was filled */
+    uint64_t serial; /* of the block it was initialized for */
 } variable;
 
 typedef struct block {
@@ -49,17 +50,17 @@ typedef struct block {
     int variables;
     uint3 index;
     int threads, warps, live;
-    unsigned phase;      /* barriers that it has passed */
-    unsigned ready;      /* warps that have lanes that can go on */
-    unsigned yielded;    /* threads that gave way to other blocks */
+    unsigned phase;      /* barriers passed */
+    unsigned ready;      /* warps with runnable lanes */
+    unsigned yielded;    /* threads that yielded to other blocks */
     int waiting;         /* threads in __syncthreads */
-    int sum, count, all; /* what those have brought, and what came out of the last time */
+    int sum, count, all; /* values of the waiting threads, and the last results */
     int arrived[BARRIERS], expected[BARRIERS];
     wf_async *async;
-    bool interrupted; /* other blocks come first */
-    bool gives_way;   /* the warp that runs: others come first */
-    unsigned turn;    /* which warp comes first */
-    bool down;        /* lanes from the last to the first */
+    bool interrupted; /* other blocks run first */
+    bool gives_way;   /* the running warp yields to others */
+    unsigned turn;    /* the warp that runs first */
+    bool down;        /* runs lanes from last to first */
     void *shared;
     thread thread[MOST_THREADS];
     warp warp[MOST_WARPS];
@@ -72,17 +73,17 @@ wf_grid_place wf_grid_here;
 
 static struct {
     const wf_emulated_grid *grid;
-    block *block;    /* that runs */
-    int thread;      /* of it */
-    int next;        /* of the fiber that is changed to */
-    wf_fiber *fiber; /* on which it does */
+    block *block;    /* the running block */
+    int thread;      /* index in the block */
+    int next;        /* index of the fiber switched to */
+    wf_fiber *fiber; /* the running fiber */
     wf_fiber main;
     wf_fiber *idle; /* fibers */
     block *spare;   /* blocks */
     uint64_t random;
-    uint64_t serial;   /* of the last block made */
-    int variables;     /* that were asked for, in all kernels */
-    uint64_t progress; /* grows when something other than waiting happens */
+    uint64_t serial;   /* of the last block created */
+    int variables;     /* number of __shared__ variables in all kernels */
+    uint64_t progress; /* increases with every event other than waiting */
 } now;
 
 uint64_t wf_grid_random(void)
@@ -97,7 +98,7 @@ uint64_t wf_grid_random(void)
     return x ^ x >> 31;
 }
 
-/* ---- When nothing goes on ---- */
+/* ---- Deadlocks ---- */
 
 _Noreturn void wf_grid_stop(const char *what)
 {
@@ -106,7 +107,7 @@ _Noreturn void wf_grid_stop(const char *what)
     abort();
 }
 
-/* Says of the first thread that waits for something, and for what. */
+/* Reports the first waiting thread and what it waits for. */
 static _Noreturn void deadlock(const block *b)
 {
     int at[ENDED + 1] = {0};
@@ -140,9 +141,10 @@ static _Noreturn void deadlock(const block *b)
     abort();
 }
 
-/* ---- Changing between threads ---- */
+/* ---- Switching between threads ---- */
 
-/* The thread to go on with, of the warp that runs if there is one; -1: none can. */
+/* Chooses the next thread, preferably of the running warp. Returns -1 when no thread is
+ * runnable. */
 static int choose(block *b)
 {
     if (b->interrupted)
@@ -202,7 +204,7 @@ static wf_fiber *fiber_for(thread *t)
     return t->fiber;
 }
 
-/* Leaves the thread that runs, which waits for something, and comes back when it is ready. */
+/* Suspends the running thread, which waits; returns when it is runnable again. */
 static void leave(void)
 {
     if (wf_race_pending)
@@ -225,8 +227,8 @@ static void leave(void)
 
 static void ended(block *b, int i);
 
-/* What a fiber does: threads that have not begun, one after the other, as long as none of those that have can
- * go on. */
+/* The body of a fiber: starts new threads one after the other while no suspended thread is
+ * runnable. */
 static void run_threads(void)
 {
     enter(now.next);
@@ -251,7 +253,7 @@ static void run_threads(void)
     }
 }
 
-/* ---- Waiting for all threads of a block ---- */
+/* ---- Block barriers ---- */
 
 static void release_sync(block *b)
 {
@@ -372,7 +374,7 @@ static uint64_t reduce(wf_warp_kind kind, uint64_t a, uint64_t b)
     }
 }
 
-/* What all lanes of the mask get: they are all there. */
+/* Computes the results of all lanes in the mask, once all have arrived. */
 static void finish_warp(thread *lanes, wf_warp_kind kind, unsigned mask)
 {
     uint64_t all = 0;
@@ -383,7 +385,7 @@ static void finish_warp(thread *lanes, wf_warp_kind kind, unsigned mask)
         switch (kind) {
         case WF_WARP_SYNC:
         case WF_WARP_GATHER: break;
-        case WF_WARP_SHUFFLE: /* what a lane that is not there would give is not defined */
+        case WF_WARP_SHUFFLE: /* the value of an absent source lane is undefined */
             t->result = mask >> t->source & 1 ? lanes[t->source].value : UINT64_MAX;
             break;
         case WF_WARP_BALLOT: all |= t->value ? 1u << lane : 0; break;
@@ -438,7 +440,8 @@ uint64_t wf_emulated_warp(wf_warp_kind kind, unsigned mask, uint64_t value, int 
     return t->result;
 }
 
-/* A lane that is here again has read what it got, so two places suffice: see the other lanes' next call. */
+/* Two buffers suffice: a lane that calls again has read its result, and all lanes meet in the next
+ * call. */
 const void *wf_emulated_gather(const void *mine, size_t bytes)
 {
     warp *w = &now.block->warp[now.thread / 32];
@@ -485,7 +488,7 @@ void wf_emulated_yield(void)
     leave();
 }
 
-/* With ones in every bit: NaN for all float types. */
+/* Fills memory with one bits, which are NaN in all float types. */
 static void *filled(void *data, size_t bytes, size_t alignment)
 {
     if (bytes && !data && posix_memalign(&data, alignment, bytes) != 0) {
@@ -556,7 +559,7 @@ static block *block_new(const wf_emulated_grid *g, uint64_t number)
     return b;
 }
 
-/* Until it has ended, or all that is left of it waits for other blocks. */
+/* Runs the block until it ends, or until all its threads wait for other blocks. */
 static void block_run(block *b)
 {
     for (int i = 0; b->yielded && i < b->threads; i++)
@@ -585,7 +588,7 @@ static void block_run(block *b)
     wf_grid_here.block = 0;
 }
 
-/* The order of blocks: number i is the (i * step + start)th. */
+/* The order of blocks: position i holds block (i * step + start) mod count. */
 typedef struct {
     uint64_t count, step, start;
 } order;
@@ -642,7 +645,7 @@ void wf_grid_run(const wf_emulated_grid *g)
             deadlock(waiting);
         }
     }
-    /* The next grid shares other amounts. */
+    /* The next grid may use other sizes of shared memory. */
     while (now.spare) {
         block *b = now.spare;
         now.spare = b->next;

@@ -10,13 +10,13 @@
 #include "grid.h"
 
 #define SHARED_BEGIN \
-    1024u /* the address of dynamic memory: what is before it belongs to the system */
+    1024u /* base address of dynamic memory; the bytes below belong to the system */
 #define MOST_FLIGHTS 8
 
-/* Sums of products that are under way, by the thread that has them. */
+/* Accumulators of asynchronous MMAs, by owning thread. */
 typedef struct {
     float *d;
-    int count, uses; /* products under way */
+    int count, uses; /* pending MMAs */
     float sum[WF_EMULATED_SUMS];
 } flight;
 
@@ -25,17 +25,17 @@ typedef struct {
     unsigned group;
 } product;
 
-/* What a thread has under way. */
+/* Pending work of a thread. */
 typedef struct {
-    product *product; /* in the order in which they began */
+    product *product; /* in issue order */
     int products, cap;
     flight *flight; /* [MOST_FLIGHTS] */
     int flights;
-    unsigned group;  /* of products, that is not complete */
-    unsigned stores; /* the same for stores */
+    unsigned group;  /* of MMAs, not committed yet */
+    unsigned stores; /* of stores, not committed yet */
 } thread;
 
-/* What cuTensorMapEncodeTiled makes: of a CUtensorMap's size. */
+/* Contents of a CUtensorMap, with its size. */
 typedef struct {
     uint32_t magic, element, box[4]; /* bytes, elements */
     CUtensorMapDataType type;
@@ -55,9 +55,9 @@ typedef struct {
     int x[4];
     char *global; /* BYTES_ */
     int bytes;
-    char *read;     /* of a store still to be delivered: what shared memory was; NULL: to be read */
-    int thread;     /* that has it done */
-    unsigned group; /* of its stores */
+    char *read;     /* a pending store's copy of shared memory; NULL: not read yet */
+    int thread;     /* the issuing thread */
+    unsigned group; /* its group of stores */
 } transfer;
 
 struct wf_async {
@@ -105,7 +105,7 @@ void *wf_emulated_shared_at(uint32_t address, size_t bytes)
     return (char *)wf_emulated_shared() + (address - SHARED_BEGIN);
 }
 
-/* Where a byte lies of what is stored in rows of 128 bytes whose 16-byte pieces are permuted. */
+/* Address of a byte in the 128-byte swizzle: rows of 128 bytes with permuted 16-byte chunks. */
 static inline uint32_t swizzled(uint32_t address)
 {
     return address ^ (address >> 7 & 7) << 4;
@@ -115,11 +115,12 @@ static inline uint32_t swizzled(uint32_t address)
 
 enum { BARRIER_MAGIC = 0x5a7 };
 
-/* What 64 bits of shared memory say: 11 of each of the first two, 30, 1, and 11 that say that it is one. */
+/* The decoded 64 bits of an mbarrier: 11 bits for each count, 30 for bytes, 1 for the phase, and 11
+ * for a magic number. */
 typedef struct {
-    int arrivals, pending; /* that end a phase; that are missing */
-    int bytes;             /* that were announced and did not arrive */
-    unsigned phase;        /* its parity */
+    int arrivals, pending; /* arrivals per phase; missing arrivals */
+    int bytes;             /* announced and not delivered */
+    unsigned phase;        /* phase parity */
 } barrier;
 
 static barrier barrier_at(uint32_t address)
@@ -172,7 +173,7 @@ static void arrive(uint32_t address, int bytes)
 void wf_emulated_mbarrier_arrive(uint32_t address)
 {
     arrive(address, 0);
-    if (wf_grid_random() % 4 == 0) /* who waited may be faster */
+    if (wf_grid_random() % 4 == 0) /* a waiter may run first */
         wf_grid_give_way();
 }
 
@@ -192,7 +193,7 @@ void wf_emulated_mbarrier_wait(uint32_t address, uint32_t parity)
 {
     if (parity > 1)
         wf_grid_stop("waits for a parity that is neither 0 nor 1");
-    if (wf_grid_random() % 32 == 0) /* others may be faster */
+    if (wf_grid_random() % 32 == 0) /* other threads may run first */
         wf_grid_interrupt();
     while (barrier_at(address).phase == parity)
         wf_grid_wait(wf_emulated_shared_at(address, 8));
@@ -260,13 +261,14 @@ static float widened(uint16_t x, bool f16)
     return y;
 }
 
-/* Of shared memory, or of what it was. */
+/* A location in shared memory, or in the copy of it. */
 static char *inside(const transfer *t, uint32_t address, size_t bytes)
 {
     return t->read ? t->read + (address - t->shared) : wf_emulated_shared_at(address, bytes);
 }
 
-/* One row of a box, elements along the innermost axis; `data` NULL: it is not in the tensor. */
+/* Transfers one row of a box along the innermost axis. `data` NULL: the row is outside of the
+ * tensor. */
 static void transfer_row(const transfer *t, uint32_t shared, char *data)
 {
     const tensor_map *m = &t->map;
@@ -344,7 +346,7 @@ static void perform(const transfer *t)
     free(t->read);
 }
 
-/* The first half of a store. */
+/* Performs the first half of a store: reads shared memory. */
 static void read_shared(transfer *t)
 {
     if (t->read)
@@ -353,7 +355,7 @@ static void read_shared(transfer *t)
     t->read = memcpy(must(malloc((size_t)t->bytes)), from, (size_t)t->bytes);
 }
 
-/* Now or later; of a store the first half, or none. */
+/* Starts a transfer, now or later; for a store possibly only its first half. */
 static void begin(transfer *t)
 {
     wf_async *a = async();
@@ -476,7 +478,7 @@ bool wf_async_advance(wf_async *a)
         }
 }
 
-/* ---- Products ---- */
+/* ---- MMAs ---- */
 
 static const uint32_t under_way = 0x7fc0beef; /* a NaN */
 
@@ -520,7 +522,7 @@ void wf_emulated_wgmma_commit(void)
     self()->group++;
 }
 
-/* What a descriptor says, in bytes, and the shared memory in which it lies. */
+/* A decoded matrix descriptor, in bytes, and its shared memory. */
 typedef struct {
     uint32_t start, lead, stride;
     const char *shared;
@@ -535,14 +537,14 @@ static operand operand_of(uint64_t d)
                      (uint32_t)(d >> 32 & 0x3fff) << 4, wf_emulated_shared(), wf_grid_shared()};
 }
 
-/* Element k of row r, and what lies behind it, so many bytes. */
+/* Returns a pointer to element k of row r, with at least the given bytes behind it. */
 static inline const char *element_at(const operand *o, bool columns, unsigned r, unsigned k,
                                      size_t bytes)
 {
     uint32_t at =
         o->start + (columns ? r / 64 * o->lead + k / 8 * o->stride + k % 8 * 128 + r % 64 * 2
                             : r / 8 * o->stride + r % 8 * 128 + k * 2);
-    at = swizzled(at) - SHARED_BEGIN; /* what is before the beginning becomes large */
+    at = swizzled(at) - SHARED_BEGIN; /* an address below the start wraps to a large value */
     if (at + bytes > o->bytes)
         wf_grid_stop("has a descriptor of what is not in its shared memory");
     return o->shared + at;
@@ -571,7 +573,7 @@ static void widen(float *to, const uint16_t *from, int n, bool f16)
         to[i] = widened(from[i], false);
 }
 
-/* Row r of an operand. */
+/* Loads row r of an operand. */
 static void load_row(float to[16], const operand *o, bool columns, bool f16, unsigned r)
 {
     uint16_t x[16];
@@ -608,7 +610,7 @@ static void multiply(const wf_emulated_product *p, float *sum)
     }
 }
 
-/* Sums that are complete go where they belong. */
+/* Writes completed accumulators to their registers. */
 static void land(thread *t, flight *f)
 {
     for (int i = 0; i < f->count; i++)
@@ -631,10 +633,10 @@ void wf_emulated_wgmma_wait(int groups)
     }
     t->products -= done;
     memmove(t->product, t->product + done, (size_t)t->products * sizeof *t->product);
-    wf_emulated_warp(WF_WARP_SYNC, 0xffffffffu, 0, 0); /* all of a warp wait, or none */
+    wf_emulated_warp(WF_WARP_SYNC, 0xffffffffu, 0, 0); /* a warp waits as a whole */
 }
 
-/* ---- The end ---- */
+/* ---- The end of a thread ---- */
 
 void wf_async_thread_ends(const wf_async *a)
 {

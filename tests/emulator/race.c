@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * race.c - finds accesses of kernels that nothing orders: by threads of a block without a barrier between them, to
- * memory that they share or the device's, and by different blocks of a grid. Kernels that are compiled with
- * -fsanitize=thread call the functions below before every use; no library of that sanitizer is linked.
+ * race.c - a race detector for kernels. It finds unordered accesses to shared or device memory by
+ * threads of a block without a barrier between them, and by different blocks of a grid. Kernels
+ * compiled with -fsanitize=thread call the functions below before every access; the sanitizer's own
+ * library is not linked.
  *
- * Of each two bytes the last write is remembered and two of the reads since. Barriers and functions of warps order
- * what comes before and after; other ways (flags, tickets) are not understood. Writes that change nothing are right:
- * several threads may raise one flag. Single bytes and atomic functions are not looked at. What is found is printed once for a kernel and instruction, and the program ends with status 66.
+ * For each two bytes it remembers the last write and two of the reads since. Barriers and warp
+ * functions order accesses; flags and tickets are not understood. A write that changes nothing is
+ * not a race: several threads may set one flag. Single bytes and atomics are not checked. Each race
+ * is printed once per kernel and instruction, and the program exits with status 66.
  */
 #define _GNU_SOURCE
 #include <execinfo.h>
@@ -19,9 +21,9 @@
 
 enum { PAGE_BITS = 12, MOST_REPORTS = 200, FIRST_PAGES = 1 << 12 };
 
-/* Who accessed, and when. */
+/* The thread and the time of an access. */
 typedef struct {
-    uint64_t block; /* serial; 0: nobody */
+    uint64_t block; /* serial; 0: no access */
     uint32_t phase; /* barriers that the block had passed */
     uint16_t warp_phase;
     uint16_t thread;
@@ -32,8 +34,8 @@ typedef struct {
 } cell;
 
 typedef struct {
-    uintptr_t number; /* of the page, from 1 on */
-    cell *cells;      /* one for each two bytes */
+    uintptr_t number; /* page number, from 1 */
+    cell *cells;      /* one for every two bytes */
 } page;
 
 static struct {
@@ -111,7 +113,7 @@ void wf_race_forget(const void *data, size_t bytes)
 
 /* ---- Order ---- */
 
-/* Whether nothing stands between an earlier access and one by the thread that runs. */
+/* Whether nothing orders an earlier access before one by the running thread. */
 static bool unordered(const use *a)
 {
     const wf_grid_place *w = &wf_grid_here;
@@ -124,12 +126,12 @@ static bool unordered(const use *a)
     return a->thread / 32 != w->thread / 32 || a->warp_phase == (uint16_t)w->warp_phase;
 }
 
-/* A race by the thread that runs. If it is a write, it is told when that has changed something. */
+/* A race by the running thread. A write is reported only once it has changed the memory. */
 typedef struct {
     use other;
-    const char *theirs; /* what the other did */
+    const char *theirs; /* the other access: read or write */
     const char *address;
-    size_t bytes; /* that are written; 0: a read */
+    size_t bytes; /* bytes written; 0: a read */
     char before[16];
     const void *where;
 } race;
@@ -201,7 +203,7 @@ static void look(const void *address, size_t bytes, bool write, const void *wher
         if (unordered(&c->write))
             found(&c->write, "wrote", address, write ? bytes : 0, where);
         if (!write) {
-            const use *r = &c->read[0]; /* which stays until it is ordered */
+            const use *r = &c->read[0]; /* kept until a barrier orders it */
             bool first =
                 r->block < w->first ||
                 (r->block == mine.block && (r->phase != mine.phase || r->thread == mine.thread));
@@ -221,7 +223,7 @@ __attribute__((destructor)) static void end(void)
         _exit(66);
 }
 
-/* ---- What the compiler calls ---- */
+/* ---- Entry points that the compiler calls ---- */
 
 void __tsan_init(void);
 void __tsan_init(void) {}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* runtime.c - the emulated CUDA runtime: the device, its memory, and errors. */
+/* runtime.c - the emulated CUDA runtime: devices, memory and errors. */
 #include "runtime.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ static struct {
     range *ranges;
     int count, cap;
     size_t used;
-    size_t shared; /* the most that a kernel was allowed */
+    size_t shared; /* the most that any kernel may use */
 } now;
 
 void wf_runtime_lock(void)
@@ -34,7 +34,7 @@ void wf_runtime_lock(void)
 
 wf_emulated_counts wf_runtime_counts;
 
-static int fail_in; /* 0: never */
+static int fail_in; /* 0: no injected failure */
 static cudaError_t fail_with;
 
 cudaError_t wf_runtime_enter(void)
@@ -67,13 +67,13 @@ static size_t memory(void)
     return from_environment("WEFT_EMULATED_MEMORY", 4096) << 20;
 }
 
-/* Of the device, times 10. */
+/* Compute capability of the device, times 10. */
 static int capability(void)
 {
     return (int)from_environment("WEFT_EMULATED_CAPABILITY", 80);
 }
 
-/* That a block can have. */
+/* Shared memory limit of a block, bytes. */
 static size_t most_shared(void)
 {
     return (size_t)(capability() >= 90 ? 227 : 163) << 10;
@@ -109,7 +109,7 @@ typedef struct {
     const char *name, *text;
 } reason;
 
-/* Words of NVIDIA's runtime. */
+/* Messages of NVIDIA's runtime. */
 static const reason reasons[] = {
     {cudaSuccess, "cudaSuccess", "no error"},
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
@@ -257,7 +257,7 @@ size_t wf_runtime_shared(void)
     return now.shared > DEFAULT_SHARED ? now.shared : DEFAULT_SHARED;
 }
 
-/* For which kernel is not looked at: a launch may take what any of them was allowed. */
+/* Ignores which kernel it is for: any launch may use the largest limit set. */
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
 {
     bool size = attribute == cudaFuncAttributeMaxDynamicSharedMemorySize;
@@ -311,7 +311,8 @@ wf_place wf_runtime_place(const void *data, size_t bytes)
     return WF_PAGEABLE;
 }
 
-/* Contents are ones in every bit, at the beginning at least. Exactly so many bytes, so that the address sanitizer sees where they end. */
+/* Allocates exactly these bytes, so that AddressSanitizer knows the end, and fills them with one
+ * bits. */
 static cudaError_t allocate(void **out, size_t bytes, wf_place place)
 {
     *out = NULL;

@@ -2,10 +2,10 @@
 /*
  * stream.c - the emulated CUDA runtime: streams, events and graphs.
  *
- * What is put into a stream is done when somebody waits for it, not before, and streams advance in an order that
- * follows from the seed: so that a missing wait shows. Copies from and to pageable memory are done at once,
- * after what the stream holds. In a capture work is collected in the order of the calls, and a graph does
- * it in that order.
+ * Enqueued work runs only when something waits for it, and streams advance in an order that depends
+ * on the seed, so that a missing wait becomes visible. Copies from and to pageable memory run at
+ * once, after the work of their stream. A capture collects work in call order, and a graph runs it
+ * in that order.
  */
 #include "runtime.h"
 
@@ -26,27 +26,27 @@ typedef struct task {
     size_t bytes;
     int value;
     cudaEvent_t event;
-    uint64_t time; /* how often the event was recorded then */
+    uint64_t time; /* record count of the event at that time */
     struct work *graph;
     cudaHostFn_t host;
     wf_emulated_grid grid;
     _Alignas(128) char arguments[]; /* of the grid */
 } task;
 
-/* The work of a graph, which it shares with what was made of it and with launches. */
+/* The tasks of a graph, shared by the graph, its executables and their launches. */
 typedef struct work {
     task *first, **last;
     int count, references;
 } work;
 
 struct CUevent_st {
-    uint64_t recorded, reached; /* how often */
-    uint64_t ns;                /* when it was reached last */
+    uint64_t recorded, reached; /* record counts: requested, completed */
+    uint64_t ns;                /* time of the last completion */
     bool timed;
-    uint64_t captured;   /* number of the capture in which it was recorded last; 0: in none */
-    cudaStream_t stream; /* of that, and where in it */
+    uint64_t captured;   /* id of the capture that recorded it last; 0: none */
+    cudaStream_t stream; /* the stream of that, and the position in it */
     int position;
-    int references; /* of tasks and the program */
+    int references; /* by tasks and by the program */
 };
 
 struct CUgraph_st {
@@ -63,18 +63,18 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
     struct CUstream_st *next;
-    bool blocking; /* takes turns with the legacy stream */
+    bool blocking; /* synchronizes with the legacy stream */
     task *first, **last;
     int count;
-    cudaGraph_t capture; /* NULL: none */
-    int captured;        /* tasks of this stream in it */
-    int joined;          /* how many of them the origin has waited for */
+    cudaGraph_t capture; /* NULL: not capturing */
+    int captured;        /* tasks of this stream in the capture */
+    int joined;          /* how many of them the origin stream has joined */
 };
 
 static struct CUstream_st legacy = {.last = &legacy.first};
 static cudaStream_t streams = &legacy;
 static uint64_t last_capture;
-static int captures; /* under way in a mode that forbids to allocate */
+static int captures; /* active captures in a mode that forbids allocation */
 
 static cudaStream_t stream_of(cudaStream_t stream)
 {
@@ -154,7 +154,7 @@ static void advance(cudaStream_t s)
     free(t);
 }
 
-/* Any stream but `not` that can; false: none. */
+/* Advances any other stream that can. Returns false when none can. */
 static bool advance_other(const struct CUstream_st *not_this)
 {
     int count = 0;
@@ -177,10 +177,10 @@ static _Noreturn void stuck(void)
     abort();
 }
 
-/* Until the stream is empty, or, with an event, until that was reached so often. */
+/* Runs until the stream is empty or, with an event, until that record has completed. */
 static void wait_for(cudaStream_t s, const struct CUevent_st *event, uint64_t time)
 {
-    bool lazy = wf_grid_random() & 1; /* others only do what is needed */
+    bool lazy = wf_grid_random() & 1; /* other streams do only what is needed */
     while (event ? event->reached < time : s->first != NULL) {
         if (!lazy || !s || !runnable(s))
             if (advance_other(lazy ? s : NULL))
@@ -197,7 +197,7 @@ void wf_stream_drain(void)
         wait_for(s, NULL, 0);
 }
 
-/* The legacy stream waits for all blocking ones, and they for it: at the latest now. */
+/* The legacy stream waits for all blocking streams, and they for it; this is the latest moment. */
 static void take_turns(cudaStream_t s)
 {
     if (s == &legacy) {
@@ -243,7 +243,7 @@ static cudaError_t put(cudaStream_t s, task *t)
     return cudaSuccess;
 }
 
-/* Begins a function that can fail. */
+/* Starts a fallible function. */
 #define ENTER()                                 \
     do {                                        \
         cudaError_t asked = wf_runtime_enter(); \
@@ -289,7 +289,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t f, void *data)
 
 /* ---- Copies ---- */
 
-/* Breaks a capture. */
+/* Invalidates the capture. */
 static cudaError_t forbidden(cudaStream_t s, cudaError_t error)
 {
     if (s->capture)
@@ -360,7 +360,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     return wf_runtime_unlock(bytes ? set(to, value, bytes, stream_of(stream)) : cudaSuccess);
 }
 
-/* Does not wait either. */
+/* Asynchronous as well. */
 cudaError_t cudaMemset(void *to, int value, size_t bytes)
 {
     return cudaMemsetAsync(to, value, bytes, NULL);
@@ -501,7 +501,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     return cudaEventRecordWithFlags(event, stream, 0);
 }
 
-/* The capture in which it was recorded, if that is still under way. */
+/* Returns the capture that recorded the event, if it is still active. */
 static cudaGraph_t capture_of(cudaEvent_t event)
 {
     for (cudaStream_t s = streams; s && event->captured; s = s->next)
@@ -510,7 +510,7 @@ static cudaGraph_t capture_of(cudaEvent_t event)
     return NULL;
 }
 
-/* In a capture: joins it, or has what another stream did in it joined. */
+/* During a capture: joins the event's capture, or marks the other stream's work as joined. */
 static cudaError_t wait_captured(cudaStream_t s, cudaEvent_t event, cudaGraph_t capture)
 {
     if (s->capture && s->capture != capture)
@@ -536,7 +536,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     cudaGraph_t capture = capture_of(event);
     if (capture)
         return wf_runtime_unlock(wait_captured(s, event, capture));
-    if (s->capture) /* what happened before the capture is no part of it */
+    if (s->capture) /* work from before the capture is not part of it */
         return wf_runtime_unlock(forbidden(s, cudaErrorStreamCaptureUnsupported));
     return wf_runtime_unlock(put(s, event_task(WAIT, event)));
 }
@@ -621,7 +621,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
-    const cudaError_t asked = wf_runtime_enter(); /* to fail: the capture is over all the same */
+    const cudaError_t asked = wf_runtime_enter(); /* an injected failure; the capture ends anyway */
     cudaStream_t s = stream_of(stream);
     cudaGraph_t g = s->capture;
     cudaError_t error = cudaSuccess;
