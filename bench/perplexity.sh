@@ -19,7 +19,7 @@ row() {
         END { printf "| %s | %.1f | %.4f | %.2f | %.3f | %d |\n", name, bytes / 1e6, loss, ppl, bpb, n }' "$scratch/json"
 }
 
-echo "| type | MB | loss | perplexity | bits a byte | tokens |"
+echo "| type | MB | loss | perplexity | bits/byte | tokens |"
 echo "|---|---|---|---|---|---|"
 row "as it is" "$1"
 for type in f32 f16 bf16 q8_0 q6_K Q4_K_M q4_K q4_1 q4_0; do

@@ -413,7 +413,7 @@ static bool within(judge *j, int64_t i, double got, double wanted, double bound)
         j->worst = fmax(j->worst, ratio);
         return true;
     }
-    snprintf(j->why, j->cap, "element %lld of %s is %.9g, wanted %.9g within %.3g", (long long)i,
+    snprintf(j->why, j->cap, "element %lld of %s is %.9g, expected %.9g within %.3g", (long long)i,
              j->name, got, wanted, bound);
     return false;
 }

@@ -576,20 +576,20 @@ static void test_program(void **state)
                          "\"$W\" tokenize \"$D\" --ids -q -f README.md | "
                          "\"$W\" tokenize \"$D\" --decode | cmp - README.md"),
         0);
-    wt_program_fails(&p, 2, "tokenize --train -o \"$D\" --overwrite", "--train needs texts");
-    wt_program_fails(&p, 2, "tokenize --train README.md", "needs a place to write to");
+    wt_program_fails(&p, 2, "tokenize --train -o \"$D\" --overwrite", "the texts are missing");
+    wt_program_fails(&p, 2, "tokenize --train README.md", "the output is missing");
     wt_program_fails(&p, 1, "tokenize --train README.md -o \"$D/no\"", "there is no such folder");
     wt_program_fails(&p, 1, "tokenize --train README.md -o \"$D/no/a.gguf\"",
                      "there is no such folder");
     wt_program_fails(&p, 1, "tokenize --train no-such-file -o \"$D\" --overwrite", "no-such-file");
     wt_program_fails(&p, 1, "tokenize --train tests -o \"$D\" --overwrite", "tests");
     wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --overwrite --vocab 256",
-                     "--vocab wants a whole number from 257");
+                     "--vocab must be a whole number from 257");
     wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --overwrite --vocab 0",
-                     "--vocab wants a whole number from 257");
+                     "--vocab must be a whole number from 257");
     wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --overwrite --split x",
                      "gpt2, llama3, qwen2");
-    wt_program_fails(&p, 2, "tokenize README.md --vocab 300", "belong to --train");
+    wt_program_fails(&p, 2, "tokenize README.md --vocab 300", "need --train");
     wt_program_fails(&p, 2, "tokenize README.md CONTRIBUTING.md", "one argument too many");
     wt_scratch_remove(&p.scratch);
 }

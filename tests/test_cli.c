@@ -236,27 +236,29 @@ static void test_mistakes(void **state)
         {"selftest --op atention",
          "weft selftest: there is no op 'atention'; did you mean 'attention'?"},
         {"selftest --device cpx", "weft selftest: there is no device 'cpx'; did you mean 'cpu'?"},
-        {"selftest --seed abc", "weft selftest: --seed wants a whole number from 0 on, not 'abc'"},
+        {"selftest --seed abc",
+         "weft selftest: --seed must be a whole number from 0 on, not 'abc'"},
         {"selftest --sample -1",
-         "weft selftest: --sample wants a whole number from 0 on, not '-1'"},
-        {"selftest --seed 12x", "weft selftest: --seed wants a whole number from 0 on, not '12x'"},
-        {"selftest --seed -1", "weft selftest: --seed wants a whole number from 0 on, not '-1'"},
+         "weft selftest: --sample must be a whole number from 0 on, not '-1'"},
+        {"selftest --seed 12x",
+         "weft selftest: --seed must be a whole number from 0 on, not '12x'"},
+        {"selftest --seed -1", "weft selftest: --seed must be a whole number from 0 on, not '-1'"},
         {"selftest -s 99999999999999999999",
-         "weft selftest: -s wants a whole number from 0 to 9223372036854775807, not "
+         "weft selftest: -s must be a whole number from 0 to 9223372036854775807, not "
          "'99999999999999999999'"},
         {"selftest --seed", "weft selftest: --seed needs a value: --seed S"},
         {"selftest --seed=", "weft selftest: --seed needs a value: --seed S"},
         {"selftest --device --json",
-         "weft selftest: --device needs a value: --device D, or --device=D when it begins with --"},
-        {"selftest --distort big", "weft selftest: --distort wants a number, not 'big'"},
-        {"selftest --distort nan", "weft selftest: --distort wants a number, not 'nan'"},
+         "weft selftest: --device needs a value: --device D, or --device=D if the value begins with --"},
+        {"selftest --distort big", "weft selftest: --distort must be a number, not 'big'"},
+        {"selftest --distort nan", "weft selftest: --distort must be a number, not 'nan'"},
         {"plan gpt2-124m", "weft plan: unknown example 'gpt2-124m'; did you mean 'gpt2-124M'?"},
         {"plan tiny --form chat",
          "weft plan: unknown form 'chat'; use one of: train, prefill, decode"},
-        {"plan tiny --compute f64", "weft plan: --compute wants f32, bf16 or f16, not 'f64'"},
-        {"plan tiny -b 0", "weft plan: -b wants a whole number from 1 to 1048576, not '0'"},
+        {"plan tiny --compute f64", "weft plan: --compute must be f32, bf16 or f16, not 'f64'"},
+        {"plan tiny -b 0", "weft plan: -b must be a whole number from 1 to 1048576, not '0'"},
         {"plan README.md -b 4",
-         "weft plan: --form, --batch and --length are for examples; 'README.md' is a file"},
+         "weft plan: --form, --batch and --length apply to examples, but 'README.md' is a file"},
         {"plan tiny -w fold,foo",
          "weft plan: unknown pass 'foo'; use one of: all, fold, fuse, recompute, schedule, "
          "memory"},
@@ -337,7 +339,7 @@ static void test_plugin(void **state)
     succeeds("devices");
     prints("whole graphs by a PJRT 0.81 plugin for mock");
     succeeds("ops");
-    prints("pjrt: compiles whole graphs, ");
+    prints("pjrt: compiles whole graphs; ");
     prints("  hlo\n");
     setenv("WEFT_PJRT_PLUGIN", "/nowhere/plugin.so", 1);
     succeeds("devices");
@@ -436,7 +438,7 @@ static void test_each_op(void **state)
     prints("gradient    none: ");
     prints(", updates a state\n");
     succeeds("ops state");
-    prints("none is needed");
+    prints("none: the caller provides the memory");
 }
 
 static void test_ops_json(void **state)
@@ -527,15 +529,15 @@ static void test_plan(void **state)
     succeeds("plan tiny --batch 2");
     prints("tiny, a training step of 2 x 64 tokens in f32, on cpu\n");
     prints("activations");
-    prints(" FLOP a byte\n");
+    prints(" FLOP/byte\n");
     assert_null(strstr(out, "passes:"));
     succeeds("plan tiny --batch 2 --explain --recompute 1 --precision bf16");
     prints("\npasses:\n");
     prints("linear + gelu ");
     prints("nodes computed again");
     prints("memory over time");
-    prints("the busiest step is ");
-    prints("\nby op");
+    prints("peak at step ");
+    prints("\ncost by op");
     succeeds("plan tiny --batch 2 --explain --expand rms_norm");
     prints("expanded into ops that cpu has kernels for:\n  rms_norm ");
     succeeds("plan tiny -b 2 -f decode --json");

@@ -124,10 +124,10 @@ static void test_wrong_commands(void **state)
     } wrong[] = {
         {"/sav x", "there is no command '/sav'; did you mean '/save'?"},
         {"/etc/passwd", "there is no command '/etc/passwd'; /help lists them"},
-        {"/temp", "/temp needs something behind it: /temp T"},
-        {"/temp hot", "/temp wants a number, 0 or more, not 'hot'"},
-        {"/reset all", "/reset takes nothing behind it, and was given 'all'"},
-        {"/regen", "there is no answer yet to give again"},
+        {"/temp", "/temp needs an argument: /temp T"},
+        {"/temp hot", "/temp must be a number of at least 0, not 'hot'"},
+        {"/reset all", "/reset takes no argument, but 'all' was given"},
+        {"/regen", "there is no answer yet"},
         {"/save /nowhere/x", "cannot create '/nowhere/x'"},
     };
     start(CHAT);
@@ -423,7 +423,7 @@ static void test_color(void **state)
         wt_terminal_type(&t, END);
         assert_int_equal(wt_terminal_end(&t), 0);
     }
-    wt_program_fails(&p, 2, "chat " LLAMA " --color blue", "--color is auto, always or never");
+    wt_program_fails(&p, 2, "chat " LLAMA " --color blue", "--color must be auto, always or never");
 }
 
 /* A long answer wraps on a terminal and is one line in a file. */
@@ -462,7 +462,7 @@ static void test_context_shift(void **state)
     /* --no-context-shift fails instead. */
     strcat(command, " --no-context-shift");
     assert_int_equal(wt_program_shell(&p, command), 2);
-    wt_program_err(&p, "tokens and the context only 128; /reset begins a new one");
+    wt_program_err(&p, "tokens, but the context only 128; /reset starts a new one");
 
     /* /save also writes messages that the model no longer sees. */
     char line[512];

@@ -63,10 +63,10 @@ static void converts(void **state)
 {
     wf_model *m;
     succeeds("convert " MODEL " $D/a.gguf --type f16");
-    assert_non_null(strstr(err, "a.gguf: 1.1 MB of weights, were 1.1 MB; 16.0"));
+    assert_non_null(strstr(err, "a.gguf: 1.1 MB of weights (from 1.1 MB), 16.0"));
     succeeds("convert $D/a.gguf $D/folder --split-size=300K --threads 2");
     succeeds("quantize $D/folder $D/b.gguf q4_k_m 2");
-    assert_non_null(strstr(err, " bits a weight; "));
+    assert_non_null(strstr(err, " bits per weight, "));
     wt_ok(*state, wf_model_open(*state, wt_path(&scratch, "b.gguf"), &m));
     assert_int_equal(wf_model_find_weight(m, "output.weight")->type, WF_Q6_K);
     assert_int_equal(wf_model_find_weight(m, "blk.0.attn_q.weight")->type, WF_Q4_K);
@@ -83,20 +83,21 @@ static void converts(void **state)
 static void mistakes(void **state)
 {
     (void)state;
-    fails("convert", 2, "give a model and where to write it");
-    fails("convert " MODEL, 2, "give a model and where to write it");
+    fails("convert", 2, "MODEL or OUT is missing");
+    fails("convert " MODEL, 2, "MODEL or OUT is missing");
     fails("convert " MODEL " $D/x.gguf y", 2, "one argument too many");
-    fails("convert " MODEL " $D/x.gguf --split-size 2X", 2, "a size such as 500M or 2G, not '2X'");
-    fails("convert " MODEL " $D/x.gguf --split-size 0", 2, "a size such as");
-    fails("convert " MODEL " $D/x.gguf --split-size 99999999999G", 2, "a size such as");
+    fails("convert " MODEL " $D/x.gguf --split-size 2X", 2,
+          "a size in bytes such as 500M or 2G, not '2X'");
+    fails("convert " MODEL " $D/x.gguf --split-size 0", 2, "a size in bytes such as");
+    fails("convert " MODEL " $D/x.gguf --split-size 99999999999G", 2, "a size in bytes such as");
     fails("convert " MODEL " $D/x.gguf --threads 0", 2,
-          "--threads wants a whole number from 1 to 1024, not '0'");
+          "--threads must be a whole number from 1 to 1024, not '0'");
     fails("convert " MODEL " $D/x.gguf --type q3", 2, "unknown type 'q3'");
     fails("convert " MODEL " $D/x --type q8_0", 2, "can hold f32, f16 or bf16");
     fails("convert " MODEL " " MODEL, 2, "same as the input");
     fails("convert $D/nothing $D/x.gguf", 1, "nothing");
-    fails("quantize " MODEL " $D/x.gguf", 2, "a file to write and a type");
-    fails("quantize " MODEL " $D/x q8_0", 2, "must end in .gguf");
+    fails("quantize " MODEL " $D/x.gguf", 2, "IN, OUT or TYPE is missing");
+    fails("quantize " MODEL " $D/x q8_0", 2, "does not end in .gguf");
     fails("quantize " MODEL " $D/x.gguf q8_0 many", 2, "threads must be 1 to 1024, not 'many'");
     assert_int_equal(wf_path_look(wt_path(&scratch, "x.gguf")), WF_PATH_NONE);
     assert_int_equal(wf_path_look(wt_path(&scratch, "x")), WF_PATH_NONE);

@@ -261,15 +261,15 @@ static void test_mistakes(void **state)
         {1, "{\"ctx\": 1, \"endings\": [\"b\", \"c\"], \"label\": 0}", "context must be a text"},
         {1, "{\"ctx\": \"a\", \"endings\": [\"b\"], \"label\": 0}", "2 to 64 texts"},
         {1, "{\"ctx\": \"a\", \"endings\": \"b\", \"label\": 0}", "2 to 64 texts"},
-        {1, "{\"ctx\": \"a\", \"endings\": [\"b\", \"\"], \"label\": 0}", "not an empty one"},
+        {1, "{\"ctx\": \"a\", \"endings\": [\"b\", \"\"], \"label\": 0}",
+         "a text that is not empty"},
         {1, "{\"ctx\": \"a\", \"endings\": [\"b\", 2], \"label\": 0}", "must be a text"},
-        {1, "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": 2}", "number of an ending"},
-        {1, "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": -1}", "number of an ending"},
-        {1, "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": 0.5}", "number of an ending"},
+        {1, "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": 2}", "index of an ending"},
+        {1, "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": -1}", "index of an ending"},
+        {1, "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": 0.5}", "index of an ending"},
         {1, "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": \"C\"}",
-         "number of an ending"},
-        {1, "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": \"\"}",
-         "number of an ending"},
+         "index of an ending"},
+        {1, "{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": \"\"}", "index of an ending"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wt_put_text(&p.scratch, "bad", cases[i].file);

@@ -58,12 +58,12 @@ static void refuse(const char *command, const char *name, const char *value)
     char args[256], shown[160];
     snprintf(args, sizeof args, "%s %.60s=%s", command, name, value);
     int code = wt_program_run(&p, args);
-    snprintf(shown, sizeof shown, "%.60s wants a ", name);
+    snprintf(shown, sizeof shown, "%.60s must be a ", name);
     const char *says = strstr(p.err, shown);
     snprintf(shown, sizeof shown, ", not '%s'\n", value);
     if (code != 2 || !says || !strstr(says, shown))
         fail_msg("weft %s: exit status %d, and said: %s", args, code, p.err);
-    bool whole = strncmp(says + strlen(name), " wants a whole number ", 22) == 0;
+    bool whole = strncmp(says + strlen(name), " must be a whole number ", 24) == 0;
     bool ranged = strstr(says, " from ") || strstr(says, " above ");
     if (!ranged && (whole || strcmp(value, "abc") != 0))
         fail_msg("weft %s names no range: %s", args, p.err);
@@ -108,21 +108,21 @@ static void test_unused(void **state)
         const char *args, *sentence;
     } cases[] = {
         {"train --data d --out o --steps 3 --epochs 2",
-         "--steps 3 and --epochs 2 both say how long to train; give one of them"},
+         "--steps 3 and --epochs 2 both set the length of the run; give one of them"},
         {"train --lora-alpha 3",
-         "'weft train' has no flag '--lora-alpha'; it is one of: finetune, plan"},
+         "'weft train' has no flag '--lora-alpha'; these commands have it: finetune, plan"},
         {"train --lora 3", "'weft train' has no flag '--lora'"},
         {"finetune m --data d --out o --lora-alpha 3",
-         "--lora-alpha is about adapters, and without --lora R there are none"},
-        {"finetune m --data d --out o --lora-targets all", "--lora-targets is about adapters"},
+         "--lora-alpha needs --lora R, which trains adapters"},
+        {"finetune m --data d --out o --lora-targets all", "--lora-targets needs --lora R"},
         {"finetune m --preset tiny",
-         "'weft finetune' has no flag '--preset'; it is one of: train, plan"},
+         "'weft finetune' has no flag '--preset'; these commands have it: train, plan"},
         {"finetune m --data d --out o --lora 2 --export q8_0",
-         "--export q8_0 is about model.gguf, and --lora writes an adapter"},
+         "--export q8_0 has no effect with --lora, which writes an adapter"},
         {"train --data d --out o --valid-every 0 --valid-batches 2",
-         "--valid-batches is about validation"},
-        {"train --data d --out o --sample-every 0 --sample-prompt x", "ask"},
-        {"train --data d --out o --sample-tokens 3", "ask for them with --sample-every N"},
+         "--valid-batches has no effect"},
+        {"train --data d --out o --sample-every 0 --sample-prompt x", "needs --sample-every N"},
+        {"train --data d --out o --sample-tokens 3", "needs --sample-every N"},
         {"train --data d --out o --depth 1 --decay 5",
          "--decay is not used by the schedule cosine; leave it out"},
         {"train --data d --out o --depth 1 --schedule constant --floor 0.5",
@@ -133,12 +133,12 @@ static void test_unused(void **state)
          "--beta2 is not used by the optimizer sgd"},
         {"train --data d --out o --depth 1 --optimizer lion --eps 0.5",
          "--eps is not used by the optimizer lion"},
-        {"plan tiny --rate 3", "--rate is about training; plan a run with --train"},
-        {"plan tiny --lora 3", "--lora is about training"},
-        {"plan " LLAMA " --batch 3", "--batch is about training"},
-        {"plan " LLAMA " --svg x.svg", "is for examples and graphs"},
-        {"plan tiny -c 3", "--ctx-size is about running a model"},
-        {"info " LLAMA " --temp 1", "'weft info' has no flag '--temp'; it is one of: run, chat"},
+        {"plan tiny --rate 3", "--rate applies to training; add --train to plan a run"},
+        {"plan tiny --lora 3", "--lora applies to training"},
+        {"plan " LLAMA " --batch 3", "--batch applies to training"},
+        {"plan " LLAMA " --svg x.svg", "applies to examples and graphs"},
+        {"plan tiny -c 3", "--ctx-size applies to running a model"},
+        {"info " LLAMA " --temp 1", "'weft info' has no flag '--temp'; these commands have it: run, chat"},
         /* In other commands -p is a prompt, -n a token count and -r a stop text. */
         {"bench m -p 3", "write --n-prompt N"},
         {"bench m -r 3", "write --repetitions N"},
@@ -161,14 +161,14 @@ static void test_environment(void **state)
         {"WEFT_ARG_=3", "the environment sets WEFT_ARG_, but no command has this flag"},
         {"WEFT_ARG_top_k=3", "no command has this flag"},
         {"WEFT_ARG_JSON=maybe",
-         "WEFT_ARG_JSON wants 1, true, on or yes, or 0, false, off or no, not 'maybe'"},
-        {"WEFT_THREADS=many", "WEFT_THREADS wants a whole number from 1 to 1024, not 'many'"},
+         "WEFT_ARG_JSON must be 1, true, on or yes, or 0, false, off or no, not 'maybe'"},
+        {"WEFT_THREADS=many", "WEFT_THREADS must be a whole number from 1 to 1024, not 'many'"},
         {"WEFT_THREDS=2",
          "the environment sets WEFT_THREDS, which Weft does not read; did you mean "
          "WEFT_THREADS?"},
         {"WEFT_PJRT_PLUGINS=x", "did you mean WEFT_PJRT_PLUGIN?"},
-        {"WEFT_THREADS=0", "WEFT_THREADS wants a whole number from 1 to 1024, not '0'"},
-        {"WEFT_PIN=yes", "WEFT_PIN wants 0 or 1, not 'yes'"},
+        {"WEFT_THREADS=0", "WEFT_THREADS must be a whole number from 1 to 1024, not '0'"},
+        {"WEFT_PIN=yes", "WEFT_PIN must be 0 or 1, not 'yes'"},
         {"WEFT_CPU=fast", "WEFT_CPU=fast: there are: "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -46,7 +46,7 @@ static void merged_says_the_same(void **state)
     (void)state;
     keep(base, "run " M "llama" RUN);
     keep(with, "run " M "llama --lora " L "llama" RUN);
-    wt_program_err(&p, "with the adapter " L "llama, times 1");
+    wt_program_err(&p, "adapter " L "llama, scale 1");
     wt_program_ok(&p, "convert " M "llama $D/merged --lora " L "llama --type f32");
     keep(merged, "run $D/merged" RUN);
     assert_string_not_equal(base, with);
@@ -70,15 +70,16 @@ static void other_commands(void **state)
     wt_program_ok(&p, "bench " M "gpt2 --lora " L "gpt2 --n-prompt 4 -n 4 --repetitions 1");
     wt_program_shell(&p, "cp -r " L "gpt2 $D/a:1");
     wt_program_ok(&p, "run " M "gpt2 --lora $D/a:1" RUN);
-    wt_program_err(&p, "a:1, times 1");
+    wt_program_err(&p, "a:1, scale 1");
 }
 
 static void mistakes(void **state)
 {
     (void)state;
-    wt_program_fails(&p, 2, "run " M "llama --lora " L "llama:x -p a", "--lora wants a folder");
-    wt_program_fails(&p, 2, "run " M "llama --lora " L "llama:0 -p a", "--lora wants a folder");
-    wt_program_fails(&p, 2, "run " M "llama --lora " L "llama:1e999 -p a", "--lora wants a folder");
+    wt_program_fails(&p, 2, "run " M "llama --lora " L "llama:x -p a", "--lora must be a folder");
+    wt_program_fails(&p, 2, "run " M "llama --lora " L "llama:0 -p a", "--lora must be a folder");
+    wt_program_fails(&p, 2, "run " M "llama --lora " L "llama:1e999 -p a",
+                     "--lora must be a folder");
     wt_program_fails(&p, 1, "run " M "llama -q --lora nowhere -p a", "does not exist");
     wt_program_fails(&p, 1, "run " M "llama -q --lora " M "llama -p a",
                      "adapter_config.json is missing");

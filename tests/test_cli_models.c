@@ -96,7 +96,7 @@ static void test_info_lists(void **state)
     assert_int_equal(wt_program_shell(&p, "\"$W\" info " LLAMA " --template | cmp - " LLAMA
                                           "/chat_template.jinja"),
                      0);
-    wt_program_fails(&p, 2, "info " LLAMA " --keys", "--keys is for GGUF files");
+    wt_program_fails(&p, 2, "info " LLAMA " --keys", "--keys applies to GGUF files");
     wf_arena arena;
     wf_arena_init(&arena, *state);
     wt_program_ok(&p, "info " LLAMA " --template --json");
@@ -107,10 +107,10 @@ static void test_info_lists(void **state)
     assert_int_equal(wf_json_get_int(keys, "llama.embedding_length", 0), 256);
     assert_int_equal(wf_json_get_int(wf_json_get(keys, "tokenizer.ggml.tokens"), "items", 0), 288);
     wf_arena_free(&arena);
-    wt_program_fails(&p, 2, "info", "which model?");
+    wt_program_fails(&p, 2, "info", "the model is missing;");
     wt_program_ok(&p, "info -m " LLAMA);
     wt_program_ok(&p, "info --model " LLAMA " " LLAMA);
-    wt_program_fails(&p, 2, "info -m " LLAMA " " QWEN2, "there are two models");
+    wt_program_fails(&p, 2, "info -m " LLAMA " " QWEN2, "are two models");
 }
 
 /* ---- run ---- */
@@ -144,7 +144,7 @@ static void test_run_greedy(void **state)
         assert_string_equal(p.out, want);
         wt_program_err(&p, "memory: weights ");
         wt_program_err(&p, "generated: 20 tokens");
-        wt_program_err(&p, "as many tokens as asked for");
+        wt_program_err(&p, "token limit reached");
         assert_null(strstr(p.err, "seed"));
         wf_text_free(ctx, want);
     }
@@ -183,7 +183,7 @@ static void test_run_seeds(void **state)
     assert_int_equal(wt_program_shell(&p, "WEFT_ARG_MODEL=nothing \"$W\" run -p the"), 1);
     wt_program_err(&p, "cannot open 'nothing'");
     assert_int_equal(wt_program_shell(&p, "WEFT_ARG_TOP_K=x \"$W\" run " LLAMA " -p the"), 2);
-    wt_program_err(&p, "WEFT_ARG_TOP_K wants a whole number");
+    wt_program_err(&p, "WEFT_ARG_TOP_K must be a whole number");
 }
 
 /* Sampling flags take effect: each of these leaves only the most likely token. */
@@ -213,7 +213,7 @@ static void test_run_sampling(void **state)
      * request. */
     wt_program_ok(&p, "run " LLAMA " -p warp -n 4 --temp 0 -l 1+1000");
     assert_string_equal(p.out, "");
-    wt_program_err(&p, "the model ended its text");
+    wt_program_err(&p, "end of text");
     wt_program_ok(&p, "run " LLAMA " -p warp -n 2 --temp 0 -q -l 1+1000 --ignore-eos --special");
     assert_string_equal(p.out, "<|im_end|><|im_end|>");
 }
@@ -237,7 +237,7 @@ static void test_run_stops(void **state)
         wt_program_ok(&p, args);
         assert_int_equal(strlen(p.out), first);
         assert_memory_equal(p.out, kept, first);
-        wt_program_err(&p, "a stop text came");
+        wt_program_err(&p, "stop text found");
         return;
     }
     fail_msg("there are no two letters in '%s' to stop at", kept);
@@ -306,7 +306,7 @@ static void test_run_prompts(void **state)
     }
     wt_put(&p.scratch, "text", "bad \xff byte", 10);
     wt_program_ok(&p, "run " LLAMA " -f \"$D/text\" -n 1");
-    wt_program_err(&p, "is no UTF-8 from byte 4 on; what is none is taken as U+FFFD\n");
+    wt_program_err(&p, "has invalid UTF-8 at byte 4; invalid bytes become U+FFFD\n");
     wt_program_ok(&p, "run " LLAMA " -p '' -n 1"); /* starts from BOS */
     wt_program_err(&p, "prompt: 1 token;");
 }
@@ -315,20 +315,20 @@ static void test_run_context(void **state)
 {
     (void)state;
     wt_program_fails(&p, 2, "run " LLAMA " -p the -n 128",
-                     "tokens (1) and 128 more do not fit into a context of 128; ask for -n 127 at "
-                     "most\n");
+                     "the prompt's 1 token and 128 more exceed the context of 128; use -n 127 or "
+                     "less\n");
     wt_program_fails(&p, 2, "run " LLAMA " -p the -n 60 -c 32",
-                     "ask for -n 31 at most, or give a larger context (-c, up to 128 for this "
+                     "use -n 31 or less, or give a larger context (-c, up to 128 for this "
                      "model)");
     wt_program_fails(&p, 2, "run " LLAMA " -p 'a b c d e f' -n 1 -c 4",
-                     "tokens and the context only 4; shorten it, or give");
+                     "tokens, but the context only 4; shorten it, or give");
     wt_program_fails(&p, 2, "run " LLAMA " -p the -c 129",
                      "--ctx-size 129 exceeds this model's limit of 128 tokens; use -c 128 or less");
     wt_program_ok(&p, "run " LLAMA " -p the -n 31 -c 32 --ignore-eos");
     assert_null(strstr(p.err, "note:"));
     wt_program_ok(&p, "run " LLAMA " -p the -c 32 --ignore-eos -n -1");
     wt_program_err(&p, "the context is full\n");
-    wt_program_err(&p, "note: a text ended because the context of 32 tokens is full");
+    wt_program_err(&p, "note: generation stopped because the context of 32 tokens is full");
     wt_program_ok(&p, "run " LLAMA " -p the --ctx-size 0 --ignore-eos");
     wt_program_err(&p, "for 1 x 128 tokens");
 }
@@ -394,10 +394,11 @@ static void test_chat_context(void **state)
 {
     (void)state;
     wt_program_ok(&p, "chat " LLAMA " -c 40 --ignore-eos -p hello -st");
-    wt_program_err(&p, "the answer is cut off: the context of 40 tokens is full; /reset begins a "
-                       "new conversation, or give a larger context (-c, up to 128");
+    wt_program_err(&p,
+                   "the answer is incomplete: the context of 40 tokens is full; /reset starts a "
+                   "new conversation, or give a larger context (-c, up to 128");
     wt_program_fails(&p, 2, "chat " LLAMA " -q -c 8 -p hello -st",
-                     "tokens and the context only 8; /reset begins a new one");
+                     "tokens, but the context only 8; /reset starts a new one");
 }
 
 /* A model without a template needs --chat-template. */
@@ -458,8 +459,8 @@ static void test_tokenize(void **state)
     wt_program_ok(&p, "tokenize " LLAMA " --decode -p '1 282' --special");
     assert_string_equal(p.out, "<|im_end|>the");
     wt_program_fails(&p, 2, "tokenize " LLAMA " --decode -p '1 288'",
-                     "'288' is no id; ids are 0 to 287");
-    wt_program_fails(&p, 2, "tokenize " LLAMA " --decode -p '1 x'", "'x' is no id");
+                     "'288' is not an id; ids are 0 to 287");
+    wt_program_fails(&p, 2, "tokenize " LLAMA " --decode -p '1 x'", "'x' is not an id");
     wt_program_fails(&p, 2, "tokenize " LLAMA " --special --no-special -p x", "contradict");
 }
 
@@ -523,8 +524,8 @@ static void test_eval(void **state)
     wf_arena_free(&arena);
     wt_program_ok(&p, "eval " QWEN2 " --data - --limit 5 <\"$D/text\"");
     wt_program_out(&p, "counted      4 of 5 tokens");
-    wt_program_fails(&p, 2, "eval " QWEN2 " --data - -q", "has 0 tokens, and nothing to predict");
-    wt_program_fails(&p, 2, "eval " QWEN2, "which text? give a file with --data");
+    wt_program_fails(&p, 2, "eval " QWEN2 " --data - -q", "has 0 tokens: too few to predict one");
+    wt_program_fails(&p, 2, "eval " QWEN2, "the text is missing; give a file with --data");
     wt_program_fails(&p, 1, "eval " QWEN2 " --data \"$D/none\"", "none");
 }
 
@@ -537,8 +538,8 @@ static void test_mistakes(void **state)
         int code;
         const char *args, *sentence;
     } cases[] = {
-        {2, "run", "weft run: which model? give a GGUF file or a Hugging Face folder"},
-        {2, "run " LLAMA, "weft run: there is no prompt: stdin is empty; give a text as the "},
+        {2, "run", "weft run: the model is missing; give a GGUF file or a Hugging Face folder"},
+        {2, "run " LLAMA, "weft run: the prompt is missing: stdin is empty; give it as the "},
         {2, "run a b c", "'c' is one argument too many; usage: weft run MODEL [PROMPT]"},
         {1, "run tests/fixtures/models/lama -p x", "did you mean 'tests/fixtures/models/llama'?"},
         {1, "run tests -p x", "a Hugging Face folder has a config.json, and this one has none"},
@@ -546,22 +547,22 @@ static void test_mistakes(void **state)
         {1, "run \"$D/cut\" -p x", "cut"},
         {1, "run \"$D/mamba\" -p x", "mamba"},
         {2, "run " LLAMA " -p", "-p needs a value: -p TEXT"},
-        {2, "run " LLAMA " -p '--- x'", "or -p=TEXT when it begins with --"},
+        {2, "run " LLAMA " -p '--- x'", "or -p=TEXT if the value begins with --"},
         {2, "run " LLAMA " -p x --tmep 0", "there is no flag '--tmep'; did you mean '--temp'?"},
         {2, "run " LLAMA " -p x -sys y", "there is no flag '-sys'"},
-        {2, "run " LLAMA " -p x --temp -1", "--temp wants a number from 0 on, not '-1'"},
-        {2, "run " LLAMA " -p x --top-p 2", "--top-p wants a number from 0 to 1, not '2'"},
-        {2, "run " LLAMA " -p x --repeat-penalty 0", "--repeat-penalty wants a number above 0"},
-        {2, "run " LLAMA " -p x -n 0", "-n wants a whole number from 1 on, or -1"},
-        {2, "run " LLAMA " -p x -n -2", "-n wants a whole number from 1 on, or -1, not '-2'"},
-        {2, "run " LLAMA " -p x -np 0", "-np wants a whole number from 1 to 1024, not '0'"},
-        {2, "run " LLAMA " -p x -b 0", "-b wants a whole number from 1 to 1048576"},
-        {2, "run " LLAMA " -p x -l 5", "--logit-bias wants ID+BIAS or ID-BIAS"},
-        {2, "run " LLAMA " -p x -l 288+1", "the tokens of this model are 0 to 287"},
+        {2, "run " LLAMA " -p x --temp -1", "--temp must be a number from 0 on, not '-1'"},
+        {2, "run " LLAMA " -p x --top-p 2", "--top-p must be a number from 0 to 1, not '2'"},
+        {2, "run " LLAMA " -p x --repeat-penalty 0", "--repeat-penalty must be a number above 0"},
+        {2, "run " LLAMA " -p x -n 0", "-n must be a whole number from 1 on, or -1"},
+        {2, "run " LLAMA " -p x -n -2", "-n must be a whole number from 1 on, or -1, not '-2'"},
+        {2, "run " LLAMA " -p x -np 0", "-np must be a whole number from 1 to 1024, not '0'"},
+        {2, "run " LLAMA " -p x -b 0", "-b must be a whole number from 1 to 1048576"},
+        {2, "run " LLAMA " -p x -l 5", "--logit-bias must be ID+BIAS or ID-BIAS"},
+        {2, "run " LLAMA " -p x -l 288+1", "this model has tokens 0 to 287"},
         {2, "run " LLAMA " -p x -ctk f16 -ctv f32", "differ"},
         {2, "run " LLAMA " -p x -ctk q8_0 -ctv q8_0", "f32, f16 or bf16, not 'q8_0'"},
         {2, "run " LLAMA " -p x -d cpx", "there is no device 'cpx'; did you mean 'cpu'?"},
-        {2, "run " LLAMA " -p x -d check -t 2", "--threads is for the device cpu"},
+        {2, "run " LLAMA " -p x -d check -t 2", "--threads applies to the device cpu"},
         {1, "run " LLAMA " -f \"$D/none\"", "none"},
     };
     wt_program_shell(&p, "cp -r " LLAMA " \"$D/cut\"; cp -r " LLAMA
@@ -656,7 +657,7 @@ static void test_smollm2(void **state)
         "until grep -q 'cut off' \"$D/.err\"; do sleep 0.1; done; "
         "exec 3>&-; wait $!");
     assert_int_equal(code, 0);
-    wt_program_err(&p, "the answer is cut off: it was stopped\n");
+    wt_program_err(&p, "the answer is incomplete: cancelled\n");
     assert_true(*p.out && strlen(p.out) < 1000);
 }
 

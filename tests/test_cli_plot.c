@@ -78,10 +78,10 @@ static void test_mistakes(void **state)
     wt_program_shell(&program, "printf 'x\\n{}\\n' >$D/bad.jsonl; cp $D/a/log.jsonl $D/some.jsonl; "
                                "echo junk >>$D/some.jsonl");
     wt_program_shell(&program, "$W plot $D/bad.jsonl");
-    wt_program_err(&program, "2 lines of '");
-    wt_program_err(&program, "there is no step in '");
+    wt_program_err(&program, "skipped 2 invalid lines of '");
+    wt_program_err(&program, "has no steps yet");
     wt_program_ok(&program, "plot $D/some.jsonl");
-    wt_program_err(&program, "1 line of '");
+    wt_program_err(&program, "skipped 1 invalid line of '");
 }
 
 /* A straight line from the upper left to the lower right. */

@@ -41,8 +41,8 @@ static void test_text(void **state)
     (void)state;
     ok("mkdir $D/in && cp README.md docs/*.md $D/in && $W prepare $D/in -o $D/data");
     wt_program_err(&p, "train: ");
-    wt_program_err(&p, "bytes a token");
-    wt_program_err(&p, ", learned, ids of 2 bytes");
+    wt_program_err(&p, "bytes/token");
+    wt_program_err(&p, ", learned, 2 bytes per id");
     ok("test -f $D/data/train-00000.weft -a -f $D/data/tokenizer.json && test -z \"$(ls -A $D | grep part)\"");
     /* A second run writes the same bytes. */
     wt_program_ok(&p, "prepare $D/in -o $D/again --json -q");
@@ -59,8 +59,8 @@ static void test_mistakes(void **state)
     (void)state;
     ok("echo some text, some text >$D/a.txt; printf 'a\\0b' >$D/binary; : >$D/empty; mkdir -p $D/hollow $D/mine; "
        "echo x >$D/mine/notes");
-    wt_program_fails(&p, 2, "prepare", "give texts to prepare");
-    wt_program_fails(&p, 2, "prepare $D/a.txt", "say which folder to write");
+    wt_program_fails(&p, 2, "prepare", "the texts are missing");
+    wt_program_fails(&p, 2, "prepare $D/a.txt", "the output folder is missing");
     wt_program_fails(&p, 1, "prepare $D/nowhere -o $D/o", "does not exist");
     wt_program_fails(&p, 1, "prepare $D/binary -o $D/o", "is not text");
     wt_program_fails(&p, 2, "prepare $D/empty -o $D/o", "nothing to train on");
@@ -71,16 +71,16 @@ static void test_mistakes(void **state)
     wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/no/o", "does not exist");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --valid 2", "0 to 0.5");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --valid 0.1 --valid-data $D/a.txt",
-                     "leave out --valid");
+                     "--valid and --valid-data exclude each other");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --vocab 10",
-                     "--vocab wants a whole number from 259 to 2147483647, not '10'");
+                     "--vocab must be a whole number from 259 to 2147483647, not '10'");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --vocab 0", "not '0'");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --tokenizer $D/x --vocab 300",
-                     "--tokenizer takes one");
+                     "apply to learning a tokenizer");
     wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/o --tokenizer $D/x", "/x'");
     wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --format xml", "unknown format 'xml'");
-    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --chat-template llama", "is chatml");
-    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --sample lots", "--sample wants a size");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --chat-template llama", "give chatml");
+    wt_program_fails(&p, 2, "prepare $D/a.txt -o $D/o --sample lots", "--sample must be a size");
     wt_program_fails(&p, 1, "prepare $D/a.txt -o $D/o --format jsonl", "line 1 of");
     ok("test ! -e $D/o && test -z \"$(ls -A $D | grep part)\"");
 }
@@ -111,7 +111,7 @@ static void test_chat(void **state)
        "{\"role\": \"assistant\", \"content\": \"it is '$i'\"}]}'; done >$D/c.jsonl; "
        "$W prepare $D/c.jsonl -o $D/chat");
     wt_program_err(&p, "train: 39 documents");
-    wt_program_err(&p, "of them in answers");
+    wt_program_err(&p, " in answers)");
     wt_program_err(&p, "valid: 1 document,");
     ok("$W prepare $D/c.jsonl -o $D/none --valid 0");
     wt_program_err(&p, "valid: nothing");

@@ -53,19 +53,19 @@ static void test_prompts(void **state)
 static void test_conflicts(void **state)
 {
     (void)state;
-    static const char ways[] = "give a text as the second argument or with -p, a file with -f, or "
-                               "pipe a text";
-    wt_program_fails(&p, 2, "run " LLAMA, "weft run: there is no prompt: stdin is empty; ");
+    static const char ways[] = "give it as the second argument or with -p, in a file with -f, or "
+                               "pipe it to";
+    wt_program_fails(&p, 2, "run " LLAMA, "weft run: the prompt is missing: stdin is empty; ");
     wt_program_err(&p, ways);
-    wt_program_fails(&p, 2, "run " LLAMA " <&-", "weft run: there is no prompt");
+    wt_program_fails(&p, 2, "run " LLAMA " <&-", "weft run: the prompt is missing");
     wt_program_fails(&p, 2, "run " LLAMA " x -p y",
-                     "there is a prompt among the arguments and another one with -p; give one");
-    wt_program_fails(&p, 2, "run " LLAMA " x -f README.md", "another one with -f; give one");
-    wt_program_fails(&p, 2, "run -m " LLAMA " x -p y", "another one with -p; give one");
+                     "the prompt is given as an argument and with -p; give one");
+    wt_program_fails(&p, 2, "run " LLAMA " x -f README.md", "as an argument and with -f; give one");
+    wt_program_fails(&p, 2, "run -m " LLAMA " x -p y", "as an argument and with -p; give one");
     wt_program_fails(&p, 2, "run " LLAMA " Once upon a time",
                      "'upon' is one argument too many; usage: weft run MODEL [PROMPT]");
-    wt_program_fails(&p, 2, "run -m " LLAMA " README.md", "there are two models");
-    wt_program_fails(&p, 2, "run -m " LLAMA " README.md x", "there are two models");
+    wt_program_fails(&p, 2, "run -m " LLAMA " README.md", "are two models");
+    wt_program_fails(&p, 2, "run -m " LLAMA " README.md x", "are two models");
     assert_int_equal(wt_program_shell(&p, "echo | \"$W\" run " LLAMA), 2);
     wt_program_err(&p, "stdin is empty");
     /* the program does not wait for a typed prompt; `script` provides a terminal */
@@ -74,7 +74,7 @@ static void test_conflicts(void **state)
     if (code == 77)
         print_message("no script(1): stdin as a terminal is not tested\n");
     else
-        wt_program_out(&p, "there is no prompt; give a text");
+        wt_program_out(&p, "the prompt is missing; give it");
 }
 
 static void test_samplers(void **state)

@@ -48,21 +48,21 @@ static void shell_ok(const char *commands)
 static void test_mistakes(void **state)
 {
     (void)state;
-    wt_program_fails(&p, 2, "train", "what is to be learned");
-    wt_program_fails(&p, 2, "train --data $D/data", "where to");
+    wt_program_fails(&p, 2, "train", "the data is missing");
+    wt_program_fails(&p, 2, "train --data $D/data", "the output is missing");
     wt_program_fails(&p, 2, "train --data $D/data --out $D/m", "the model's shape is missing");
     wt_program_fails(&p, 1, "train --depth 1 --data $D/nothing --out $D/m", "nothing");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --optimizer adam", "use one of: adamw");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 0", "--steps wants");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --rate 0", "--rate wants");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 0", "--steps must be");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --rate 0", "--rate must be");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --weight-decay -1", "from 0 to 1000");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --epochs 0", "--epochs wants");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --seed 0", "--seed wants");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --epochs 0", "--epochs must be");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --seed 0", "--seed must be");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --export q9", "no type 'q9'");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --compute i8", "f32, bf16 or f16");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 0", "threads");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 2 --device check",
-                     "--threads is for the device cpu");
+                     "--threads applies to the device cpu");
     wt_program_fails(&p, 2, "finetune --data $D/data --out $D/m", "which model");
     wt_program_fails(&p, 2, "finetune " WT_MODELS_FOLDER "/llama --data $D/data --out $D/m",
                      "model's tokenizer");
@@ -162,7 +162,7 @@ static void test_save_minutes(void **state)
 {
     (void)state;
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/t --steps 2 --save-minutes -1",
-                     "--save-minutes wants");
+                     "--save-minutes must be");
     shell_ok("$W train " SHAPE "--out $D/t0 --steps 5 --save-every 0 --save-minutes 0 -q && "
              "test \"$(cd $D/t0; echo step-*)\" = step-00000005 && "
              "$W train " SHAPE "--out $D/t1 --steps 5 --save-every 0 --save-minutes 1e-6 --keep 3 "

@@ -422,7 +422,7 @@ static wf_status check_node(const wf_graph *g, const wf_node *n, const rg_result
         wf_verdict v = wf_compare(contents_of(g, &n->out[i], r), &out[i], 32);
         if (v.failed)
             status = wf_fail(g->ctx, WF_ERR_INTERNAL,
-                             "output %d of node %d (%s): element %lld is %.9g, wanted %.9g", i,
+                             "output %d of node %d (%s): element %lld is %.9g, expected %.9g", i,
                              n->id, wf_node_def(n)->name, (long long)v.index, v.got, v.wanted);
     }
     for (int i = 0; i < n->nin; i++)

@@ -169,7 +169,7 @@ static wf_status look_at_case(wf_case *c, wf_type compute, wf_device *device, op
             t->failures++;
         }
         if (v.failed) {
-            print_error("%s variant %d %s, %s: element %lld of output %d is %.9g, wanted %.9g "
+            print_error("%s variant %d %s, %s: element %lld of output %d is %.9g, expected %.9g "
                         "within %.3g\n",
                         wf_op_get(c->row->op)->name, c->variant, c->row->label ? c->row->label : "",
                         wf_type_name(compute), (long long)v.index, i, v.got, v.wanted, v.bound);

@@ -407,12 +407,12 @@ static void test_program(void **state)
     same("run " LLAMA " the -n 20 --temp 0.6 --top-k 40 --top-p 0.95 --min-p 0.05 -s 5 -q "
          "--repeat-penalty 1 --repeat-last-n 64");
     wt_program_ok(&p, "info \"$D/wild\"");
-    wt_program_out(&p, "sampling    the model's own: temp 3, top-k 0, top-p 1, min-p 0\n");
+    wt_program_out(&p, "sampling    set by the model: temp 3, top-k 0, top-p 1, min-p 0\n");
     wt_program_out(&p, "typical_p is set, which Weft does not support; it is ignored");
     wt_program_ok(&p, "info \"$D/greedy\" --json");
     wt_program_out(&p, "\"sampling\": {");
     wt_program_ok(&p, "info " LLAMA);
-    wt_program_out(&p, "the model has no settings, Weft's are: temp 0.6, top-k 40");
+    wt_program_out(&p, "Weft's defaults: temp 0.6, top-k 40");
 }
 
 /* The help shows the library's defaults. */

@@ -182,10 +182,10 @@ static void test_command(void **state)
     (void)state;
     wt_program_ok(&p, "plan gpt2-124M --train --batch 2 --length 64 --memory 100G");
     wt_program_out(&p, "training 124M parameters");
-    wt_program_out(&p, "so it fits");
+    wt_program_out(&p, "it fits");
     wt_program_out(&p, "--recompute 1");
     wt_program_ok(&p, "plan gpt2-124M --train --batch 8 --length 1024 --memory 3G");
-    wt_program_out(&p, "so it does not fit");
+    wt_program_out(&p, "it does not fit");
     wt_program_out(&p, "<- --fit");
     wt_program_ok(&p, "plan --train --depth 2 --vocab 1000 --json");
     wt_program_out(&p, "\"choices\"");
@@ -195,7 +195,7 @@ static void test_command(void **state)
     wt_program_out(&p, "in adapters");
     wt_program_fails(&p, 2, "plan --train", "the model's shape is missing");
     wt_program_fails(&p, 2, "plan --train gpt2-12M", "did you mean");
-    wt_program_fails(&p, 2, "plan gpt2-124M --train --memory much", "--memory wants bytes");
+    wt_program_fails(&p, 2, "plan gpt2-124M --train --memory much", "--memory must be a size");
 }
 
 /* The error of a refused option states its range; the warning of an option without effect states

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fill.c - see fill.h. Drawing 124 million numbers takes seconds and quantizing them minutes, so a number
- * of blocks that no matrix has for its width is drawn and repeated. */
+/* fill.c - see fill.h. Drawing 124 million values takes seconds and quantizing them minutes, so a prime number
+ * of values is drawn once and repeated. No matrix has that width. */
 #include "bench/fill.h"
 
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "graph/type.h"
 
 #define SEED 20
-#define PLAIN 1000003 /* numbers of plain types; a prime */
-#define BLOCKS 257    /* of quantized ones, which take long to find; a prime */
+#define PLAIN 1000003 /* values of plain types; a prime */
+#define BLOCKS 257    /* of quantized types, which are slow to encode; a prime */
 
 wf_status wf_bench_fill(wf_ctx *ctx, wf_type type, double deviation, void *to, int64_t count)
 {

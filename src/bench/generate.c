@@ -12,7 +12,7 @@
 
 /* ---- Time ---- */
 
-/* One more than are computed: the last token that is generated takes a place, too. */
+/* One more than the computed tokens: the last generated token takes a place, too. */
 int64_t wf_bench_run_context(const wf_bench_run *r)
 {
     return r->depth + r->tokens + (r->prompt ? 0 : 1);
@@ -25,8 +25,7 @@ static wf_status run_to_end(wf_generator *g)
     return WF_OK;
 }
 
-/* The tokens that lie in the cache when the clock starts are a prompt of their own before it, which the
- * sequence then continues. */
+/* The `depth` tokens run as a prompt of their own before the timer starts; the sequence then continues it. */
 static wf_status run_timed(wf_generator *g, const wf_bench_run *r, const int32_t *ids,
                            double *seconds)
 {
@@ -70,11 +69,11 @@ wf_status wf_bench_run_time(wf_generator *g, const wf_bench_run *r, double *seco
 
 /* ---- Work ---- */
 
-/* Of one run of the model on so many tokens that follow `before` others. */
+/* Adds the attention of one pass over `tokens` tokens that follow `before` others. */
 static void add_attention(const wf_generator *g, int64_t before, int64_t tokens, wf_bench_work *out)
 {
     const wf_config *c = &g->model->config;
-    const double row = (double)(c->heads * c->head_dim); /* of q; keys have fewer heads */
+    const double row = (double)(c->heads * c->head_dim); /* elements of q; keys have fewer heads */
     const double kv = 2.0 * (double)wf_type_bytes(g->kv, c->kv_heads * c->head_dim);
     for (int64_t layer = 0; layer < c->layers; layer++) {
         int64_t window = wf_config_window(c, layer), most = before + tokens;
@@ -84,7 +83,7 @@ static void add_attention(const wf_generator *g, int64_t before, int64_t tokens,
         for (int64_t i = 1; i <= tokens; i++)
             pairs += (double)(before + i < window ? before + i : window);
         out->flops += 4 * row * pairs;
-        /* the keys that some token sees, once */
+        /* each key that some token sees, once */
         out->bytes += kv * (double)(window + tokens - 1 < most ? window + tokens - 1 : most);
     }
 }
@@ -98,12 +97,12 @@ static void add_weights(const wf_generator *g, int64_t tokens, wf_bench_work *ou
         bool head = strcmp(w->name, "output.weight") == 0 || (embedding && c->tied);
         bool rows = (embedding && !c->tied) || strcmp(w->name, "position_embd.weight") == 0;
         double count = (double)wf_dims_count(&w->shape);
-        if (rows) /* one row a token */
+        if (rows) /* one row per token */
             out->bytes +=
                 (double)(tokens * (int64_t)wf_type_bytes(w->type, wf_dims_last(&w->shape)));
         else
             out->bytes += (double)wf_type_bytes(w->type, wf_dims_count(&w->shape));
-        if (!rows && w->shape.n > 1) /* logits are of the last token alone */
+        if (!rows && w->shape.n > 1) /* only the last token has logits */
             out->flops += 2 * count * (head ? 1 : (double)tokens);
     }
 }

@@ -1,29 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * generate.h - how fast a generator reads prompts and generates, as llama-bench measures it: random
- * tokens, one sequence, no sampling but the most likely token.
+ * generate.h - times prefill and decode like llama-bench: random tokens, one sequence, greedy sampling.
  */
 #ifndef WF_BENCH_GENERATE_H
 #define WF_BENCH_GENERATE_H
 
 #include "infer/generator.h"
 
-/* What a measurement is of: `tokens` of a prompt, or generated one after the other, when `depth` are in
- * the cache already. */
+/* A measurement: `tokens` prompt tokens, or generated tokens, with `depth` tokens already in the KV cache. */
 typedef struct {
     bool prompt;
     int64_t depth, tokens;
 } wf_bench_run;
 
-/* What it has to do at least, in all. */
+/* The minimum work of a measurement. */
 typedef struct {
-    double bytes; /* of weights, and of keys and values, that are read */
-    double flops; /* of products and attention */
+    double bytes; /* read: weights, keys and values */
+    double flops; /* of matmuls and attention */
 } wf_bench_work;
 
-/* Tokens that the generator's context must hold. */
+/* Returns the context in tokens that the generator needs. */
 int64_t wf_bench_run_context(const wf_bench_run *r);
-/* The generator must have a free sequence. What fills the cache to `depth` is not counted. */
+/* Times one run. The generator needs a free sequence. Filling the cache to `depth` is not timed. */
 wf_status wf_bench_run_time(wf_generator *g, const wf_bench_run *r, double *seconds);
 void wf_bench_run_work(const wf_generator *g, const wf_bench_run *r, wf_bench_work *out);
 

@@ -16,7 +16,7 @@
 #define SEED 20
 #define MOST_OPERANDS 8
 #define MOST_COPIES 64
-#define DEVIATION 0.1 /* of numbers: small enough for every op to stay finite */
+#define DEVIATION 0.1 /* of the values: small enough that every op stays finite */
 
 /* ---- Operands ---- */
 
@@ -28,7 +28,7 @@ typedef struct {
     double value; /* of the rule */
 } operand;
 
-/* The table is ours, so what is wrong in it is asserted. */
+/* Parses an operand of the table; asserts that it is valid. */
 static operand parse_operand(const char **text)
 {
     operand o = {0};
@@ -107,7 +107,7 @@ typedef struct {
     wf_bench_profile profile;
 } job;
 
-/* As it was written: one op, one kernel. */
+/* Without fold and fuse: one op, one kernel. */
 static const wf_compile_options plain = {.without = WF_PASS_FOLD | WF_PASS_FUSE};
 
 static void name_operand(const job *j, int index, int copy, char name[32])
@@ -125,7 +125,7 @@ static void choose_copies(job *j, uint64_t streamed)
     j->copies = copies < 1 ? 1 : copies > MOST_COPIES ? MOST_COPIES : (int)copies;
 }
 
-/* Adds the op once; its outputs are read, so that all are computed. */
+/* Adds one copy of the op. All outputs are read, so that all are computed. */
 static wf_status add_copy(job *j, wf_value *shared[MOST_OPERANDS], int copy, wf_cost *cost)
 {
     wf_value *in[MOST_OPERANDS], *y;
@@ -172,7 +172,7 @@ bool wf_bench_case_packs(wf_device *device, const wf_bench_case *c)
     operand o[MOST_OPERANDS];
     bool any = false;
     if (wf_op_get((wf_op)wf_op_find(c->op))->flags & WF_FLAG_UPDATE)
-        return false; /* nobody may write to what is packed */
+        return false; /* packed states are read-only */
     for (int n = parse_operands(c, o), i = 0; i < n; i++)
         any = any || packs(device, &o[i]);
     return any;
@@ -190,7 +190,7 @@ static wf_status pack(job *j)
     return WF_OK;
 }
 
-/* Of states, which are there once a graph has been compiled. */
+/* Allows rounding for the states, which exist after the graph is compiled. */
 static wf_status round_states(job *j)
 {
     char name[32];
@@ -221,7 +221,7 @@ static wf_status write_operand(job *j, int index)
     return status;
 }
 
-/* Seconds that kernels took, or that the run took where the device does not tell. */
+/* Stores the time of the kernels or, if the device does not report it, of the run. */
 static wf_status time_run(job *j, double *seconds)
 {
     uint64_t begin = wf_clock_ns();
@@ -240,7 +240,7 @@ static wf_status time_run(job *j, double *seconds)
 static wf_status time_runs(job *j, const wf_bench_case_options *o, wf_bench_case_result *out)
 {
     double seconds;
-    WF_TRY(time_run(j, &seconds)); /* touches all memory for the first time, and does not count */
+    WF_TRY(time_run(j, &seconds)); /* warmup: touches all memory */
     uint64_t begin = wf_clock_ns();
     for (out->runs = 0;
          out->runs < o->repeats || (double)(wf_clock_ns() - begin) / 1e9 < o->seconds;
@@ -250,7 +250,7 @@ static wf_status time_runs(job *j, const wf_bench_case_options *o, wf_bench_case
             out->best = seconds;
     }
     out->best = out->best > 0 ? out->best : 1e-9;
-    for (int i = j->profile.count - 1; i >= 0; i--) /* its own kernel, else the slowest */
+    for (int i = j->profile.count - 1; i >= 0; i--) /* the kernel of the op, else the slowest */
         if (i == 0 || strcmp(j->profile.op[i].op, j->c->op) == 0) {
             out->kernel = j->profile.op[i].kernel;
             break;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * op_case.h - single ops on shapes that models have, timed.
+ * op_case.h - times single ops on shapes of models.
  *
- * Operands are written as text, in order and with spaces between: TYPE[DIMS] is an input of normally
- * distributed numbers; a '=' before it makes it a state, a weight say. Behind it may stand what its
- * elements are instead: <N below N at random, %N their index modulo N, *N N times their index, =X all X.
+ * Operands are text, in order, separated by spaces: TYPE[DIMS] is an input of normally distributed values; a '='
+ * before it makes it a state, such as a weight. A suffix sets other elements: <N random below N, %N index modulo
+ * N, *N N times the index, =X all X.
  *
- * What a model streams from memory must not lie in the caches here either: an op that has states is done
- * several times over in a run, each time with states of its own.
+ * A model streams its weights from memory, so they must not stay in the caches here: a run repeats an op that has
+ * states several times, each time with its own states.
  */
 #ifndef WF_BENCH_OP_CASE_H
 #define WF_BENCH_OP_CASE_H
@@ -17,7 +17,7 @@
 
 typedef struct {
     const char *op;
-    const char *shape;    /* for the reader */
+    const char *shape;    /* for display */
     const char *attrs;    /* NULL: the defaults */
     const char *operands; /* as above */
 } wf_bench_case;
@@ -26,24 +26,24 @@ typedef struct {
 extern const wf_bench_case wf_bench_cases[];
 
 typedef struct {
-    int repeats;        /* at least */
-    double seconds;     /* for all of them together, after which no more are begun */
-    uint64_t streamed;  /* bytes that the states of a run have together, at least */
-    bool packed;        /* states in the device's own layout */
-    bool rounded;       /* states as they lie, by which activations may be rounded */
-    const char *unless; /* NULL, or a kernel that was measured: if it is that again, nothing runs */
+    int repeats;        /* minimum */
+    double seconds;     /* time budget; no repetition starts after it */
+    uint64_t streamed;  /* minimum bytes of all states of a run */
+    bool packed;        /* states in the layout of the device */
+    bool rounded;       /* plain states, with a kernel that may round activations */
+    const char *unless; /* do not run if this kernel would run again; NULL: always run */
 } wf_bench_case_options;
 
 typedef struct {
-    const char *kernel; /* that ran; "" where the device does not tell */
+    const char *kernel; /* that ran; "" if the device does not report it */
     double best;        /* seconds */
     int runs;
     wf_cost cost;
 } wf_bench_case_result;
 
-/* Does the device have a layout of its own for some state of the case? */
+/* Returns whether the device has its own layout for a state of the case. */
 bool wf_bench_case_packs(wf_device *device, const wf_bench_case *c);
-/* What a run of it would need, without a second copy of its states; nothing is allocated. */
+/* Plans the memory of a run with one copy of its states; allocates nothing. */
 wf_status wf_bench_case_plan(wf_device *device, const wf_bench_case *c, wf_memory *out);
 wf_status wf_bench_case_run(wf_device *device, const wf_bench_case *c,
                             const wf_bench_case_options *options, wf_bench_case_result *out);

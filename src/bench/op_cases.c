@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* op_cases.c - the shapes: those of GPT-2 124M (width 768, 4 x 512 tokens of training) and of a Llama of a
- * billion parameters (width 2048, 32 heads, 4 for keys and values; a prompt of 512 tokens, and decoding). */
+/* op_cases.c - the shapes: GPT-2 124M (width 768, training on 4 x 512 tokens) and a Llama of 1B parameters
+ * (width 2048, 32 heads, 4 KV heads; a prompt of 512 tokens, and decode). */
 #include "bench/op_case.h"
 
 /* clang-format off */

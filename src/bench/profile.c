@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* profile.c - see profile.h. Times are the executor's own; what there was to do is read off a plan made
- * anew, which is the one that the executable has. */
+/* profile.c - see profile.h. Times come from the executor. Costs come from a new plan, which equals that of the
+ * executable. */
 #include "bench/profile.h"
 
 #include <stdlib.h>
@@ -63,7 +63,7 @@ void wf_bench_profile_free(wf_bench_profile *p)
     p->count = 0;
 }
 
-/* Over all executables. */
+/* Returns the sum over all executables. */
 static wf_op_stats stats_of(const wf_bench_profile *p, const wf_bench_op *line)
 {
     wf_op_stats s, sum = {.op = line->op, .kernel = line->kernel};

@@ -9,7 +9,7 @@
 void wf_bench_times_add(wf_bench_times *t, double seconds)
 {
     if (t->count < WF_BENCH_REPEATS)
-        t->second[t->count++] = seconds > 0 ? seconds : 1e-9; /* the clock's own grain */
+        t->second[t->count++] = seconds > 0 ? seconds : 1e-9; /* resolution of the clock */
 }
 
 double wf_bench_times_best(const wf_bench_times *t)

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* times.h - the same thing measured several times. */
+/* times.h - statistics of repeated measurements. */
 #ifndef WF_BENCH_TIMES_H
 #define WF_BENCH_TIMES_H
 
-#define WF_BENCH_REPEATS 1000 /* at most */
+#define WF_BENCH_REPEATS 1000 /* maximum */
 
 typedef struct {
     double second[WF_BENCH_REPEATS];
     int count;
 } wf_bench_times;
 
-/* What is beyond WF_BENCH_REPEATS is dropped. */
+/* Adds a time; ignores times beyond WF_BENCH_REPEATS. */
 void wf_bench_times_add(wf_bench_times *t, double seconds);
 double wf_bench_times_best(const wf_bench_times *t);
 double wf_bench_times_median(const wf_bench_times *t);
-/* Of so much work a second, each time: the mean, and the deviation of the sample (0 for a single one). */
+/* Mean of work / seconds, and its sample standard deviation (0 for a single time). */
 double wf_bench_rate_mean(const wf_bench_times *t, double work);
 double wf_bench_rate_deviation(const wf_bench_times *t, double work);
 
-/* The share of a measured peak, 0 to 1. NAN above the peak, where the data came from caches or the measurement of the
- * peak was disturbed, and where either is not known. */
+/* Returns rate / peak, 0 to 1. NAN if either is unknown, or above the peak: then the data came from caches, or the
+ * measurement of the peak was disturbed. */
 double wf_bench_share(double rate, double peak);
 
 #endif

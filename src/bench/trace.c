@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* trace.c - see trace.h. The format is Chrome's: a list of complete events, in microseconds. */
+/* trace.c - see trace.h. Writes Chrome's trace format: complete events, in microseconds. */
 #include "bench/trace.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "device/executor.h"
 #include "graph/cost.h"
 
-/* The part of a training step to which a node belongs: each has a line of its own in the picture. */
+/* Part of a training step; each has its own track in the timeline. */
 enum { FORWARD = 1, BACKWARD, UPDATE };
 
 static int part_of(const wf_node *n)
@@ -94,7 +94,8 @@ wf_status wf_bench_trace_write(const wf_exec *exec, const char *path)
 {
     wf_ctx *ctx = exec->session->ctx;
     if (!exec->session->device->kernels)
-        return wf_fail(ctx, WF_ERR_UNSUPPORTED, "device %s runs whole programs: there is no trace",
+        return wf_fail(ctx, WF_ERR_UNSUPPORTED,
+                       "device %s compiles whole graphs and has no timeline; choose another device",
                        exec->session->device->target.name);
     char *text = NULL;
     size_t bytes = 0;

@@ -11,9 +11,8 @@
 #include "bench/fill.h"
 
 #define SEED 20
-#define DEVIATION \
-    0.02           /* of the weights, GPT-2's: the loss begins at the logarithm of the vocabulary */
-#define RATE 1e-4f /* of learning: too little for the weights to change their nature */
+#define DEVIATION 0.02 /* GPT-2's: the initial loss is log(vocabulary) */
+#define RATE 1e-4f     /* small: the weights keep their distribution */
 
 /* ---- Graph ---- */
 
@@ -23,7 +22,7 @@ static wf_status set_precision(void *user, wf_graph **g, wf_value **loss)
     return wf_precision(*g, *(const wf_type *)user);
 }
 
-/* Moments are called m.NAME and v.NAME. */
+/* The moments of NAME are m.NAME and v.NAME. */
 static bool is_moment(const char *name)
 {
     return (name[0] == 'm' || name[0] == 'v') && name[1] == '.';
@@ -49,16 +48,16 @@ static void count_work(wf_bench_train *t)
                     (strcmp(s.name, "token_embd.weight") == 0 && !e->tied);
         matrices += s.rank > 1 && !rows ? (double)count : 0;
     }
-    /* A query sees half of the keys on average, for two products forward and four backward. */
+    /* A query sees half of the keys on average; two matmuls forward, four backward. */
     double pairs = tokens * (double)(t->length + 1) / (t->form == WF_EXAMPLE_DECODE ? 1 : 2);
     double attention = 4 * pairs * (double)(e->layers * e->heads * e->head_dim);
     t->flops = (training ? 3 : 1) * (2 * matrices * tokens + attention);
 }
 
-/* ---- Numbers ---- */
+/* ---- Values ---- */
 
-/* So many numbers are drawn once, and repeated: drawing them anew for each of hundreds of weights takes long. A prime, so
- * that rows differ. */
+/* Values drawn once and repeated, since drawing them for each of hundreds of weights is slow. A prime, so that rows
+ * differ. */
 #define DRAWN 1000003
 
 static wf_status write_state(wf_bench_train *t, const wf_info *s, const float *drawn)
@@ -67,7 +66,7 @@ static wf_status write_state(wf_bench_train *t, const wf_info *s, const float *d
     const bool gain = n > 11 && strcmp(s->name + n - 11, "norm.weight") == 0;
     const int64_t count = (int64_t)(s->bytes / sizeof(float));
     if (is_moment(s->name) || (s->rank < 2 && !gain))
-        return WF_OK; /* zeros, as it is */
+        return WF_OK; /* stays zero */
     float *x = wf_mem_new(t->ctx, s->bytes);
     if (!x)
         return WF_ERR_MEMORY;
@@ -91,7 +90,7 @@ static wf_status write_states(wf_bench_train *t)
     return status;
 }
 
-/* An input by what build.h says of its name. */
+/* Returns element i of the input `name` (see build.h). */
 static int32_t element_of(const wf_bench_train *t, const char *name, int64_t i, wf_rng *rng)
 {
     const bool decoding = t->form == WF_EXAMPLE_DECODE;

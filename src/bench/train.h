@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* train.h - training steps of an example, on random tokens and from random weights: forward, backward and
- * the update of all parameters by AdamW. Other forms of it are run alike, of which no loss is known. */
+/* train.h - runs training steps of an example with random tokens and weights: forward, backward and AdamW.
+ * Prefill and decode run the same way, without a loss. */
 #ifndef WF_BENCH_TRAIN_H
 #define WF_BENCH_TRAIN_H
 
@@ -11,20 +11,19 @@ typedef struct {
     wf_ctx *ctx;
     const wf_example *example;
     wf_example_form form;
-    int64_t batch, length; /* B sequences of T tokens; decoding: the last of T */
+    int64_t batch, length; /* B sequences of T tokens; decode: the last token of T */
     wf_type compute;
     wf_graph *graph;
     wf_session *session;
     wf_exec *exec;
     int64_t parameters;
-    int64_t tokens; /* of a step */
-    double
-        flops; /* of a step: 6 for each token and number in a matrix, and attention; of other forms 2 */
-    int32_t step; /* made so far */
+    int64_t tokens; /* per step */
+    double flops; /* per step: 6 per token and matrix element (2 for other forms), plus attention */
+    int32_t step; /* steps so far */
 } wf_bench_train;
 
-/* From example, batch, length and compute, which the caller has set. Freed by wf_bench_train_free, after a
- * failure as well. */
+/* Builds and compiles from example, batch, length and compute, which the caller sets. Call wf_bench_train_free
+ * after a failure as well. */
 wf_status wf_bench_train_open(wf_device *device, wf_bench_train *t);
 void wf_bench_train_close(wf_bench_train *t);
 wf_status wf_bench_train_step(wf_bench_train *t, double *seconds, float *loss);

@@ -8,7 +8,7 @@
 #include "infer/generator.h"
 #include "train/fit.h"
 
-/* The last comparison, without its devices. */
+/* The last comparison, for wf_auto_explain. Its device pointers are not valid. */
 static wf_candidates compared;
 static const char *compared_unit;
 
@@ -49,25 +49,25 @@ static wf_status forecast_graph(void *user, wf_device *device, const wf_device_p
 
 wf_auto_work wf_auto_training(wf_setup *setup)
 {
-    return (wf_auto_work){forecast_training, setup, "a step"};
+    return (wf_auto_work){forecast_training, setup, "step"};
 }
 
 wf_auto_work wf_auto_running(wf_auto_model *model)
 {
-    return (wf_auto_work){forecast_running, model, "a token"};
+    return (wf_auto_work){forecast_running, model, "token"};
 }
 
 wf_auto_work wf_auto_planning(wf_auto_graph *graph)
 {
-    return (wf_auto_work){forecast_graph, graph, "a run"};
+    return (wf_auto_work){forecast_graph, graph, "run"};
 }
 
 /* ---- Choosing ---- */
 
 static void say(const wf_candidate *c)
 {
-    fprintf(stderr, "device auto: %s, %.3g ms %s at best\n", c->kind, c->forecast.seconds * 1e3,
-            compared_unit);
+    fprintf(stderr, "device auto: %s, at least %.3g ms per %s\n", c->kind,
+            c->forecast.seconds * 1e3, compared_unit);
 }
 
 wf_status wf_auto_open(wf_ctx *ctx, const char *name, const wf_auto_work *work, bool fast,
@@ -82,7 +82,7 @@ wf_status wf_auto_open(wf_ctx *ctx, const char *name, const wf_auto_work *work, 
     }
     if (!work)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "there is nothing here by which to choose a device: name one");
+                       "--device auto has no work here to choose by; name a device");
     wf_candidates found;
     wf_status status = wf_devices_compare(ctx, work->forecast, work->user, fast, &found);
     compared = found;
@@ -97,7 +97,7 @@ void wf_auto_explain(void)
 {
     if (compared.count == 0)
         return;
-    printf("\ndevice auto: what each device gives, measured, and how long %s would take:\n",
+    printf("\ndevice auto: measured peak of each device, and the predicted time of a %s:\n",
            compared_unit);
     printf("  %-8s %11s %15s %15s %12s %12s\n", "device", "copy GB/s", "f32 GFLOP/s",
            "bf16 GFLOP/s", "memory", "ms");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* auto.h - --device auto: the quickest device for the work at hand, and why. */
+/* auto.h - --device auto: chooses the fastest device for the work, and explains the choice. */
 #ifndef WF_CLI_AUTO_H
 #define WF_CLI_AUTO_H
 
@@ -7,11 +7,11 @@
 #include "device/choose.h"
 #include "train/setup.h"
 
-/* The work: how a device would do it, and what its seconds are of. */
+/* The work: a forecast for a device, and the unit of its seconds. */
 typedef struct {
     wf_forecast_fn *forecast;
     void *user;
-    const char *unit; /* "a step" */
+    const char *unit; /* "step", for "ms per step" */
 } wf_auto_work;
 
 typedef struct {
@@ -22,18 +22,18 @@ typedef struct {
 typedef struct {
     const wf_model *model;
     const wf_generator_options *options;
-    double bytes; /* of weights, each of which a token reads */
+    double bytes; /* of the weights; a token reads all of them */
 } wf_auto_model;
 
 wf_auto_work wf_auto_training(wf_setup *setup);
 wf_auto_work wf_auto_running(wf_auto_model *model);
 wf_auto_work wf_auto_planning(wf_auto_graph *graph);
 
-/* Opens the device `name`, or with "auto" the best for the work. NULL: there is none by which to choose, and "auto" is
- * refused. Says on stderr what was chosen unless quiet; wf_auto_explain has the reasons. */
+/* Opens the device `name` or, for "auto", the best device for the work. Work NULL: refuses "auto". Prints the
+ * choice on stderr unless quiet. */
 wf_status wf_auto_open(wf_ctx *ctx, const char *name, const wf_auto_work *work, bool fast,
                        bool quiet, wf_device **out);
-/* A table of the devices that were compared, on stdout; nothing when none were. */
+/* Prints the devices that were compared on stdout; nothing if none were. */
 void wf_auto_explain(void);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bench.h - what the modes of `weft bench` share: flags, the machine's peaks, and the report.
+ * bench.h - shared by the modes of `weft bench`: flags, the peak of the machine, and the report.
  *
- * A report is a list of sections, each a table of columns and rows. Text, Markdown and JSON are written
- * from the same tables, so none of them says more than another.
+ * A report is a list of sections, each a table of columns and rows. Text, Markdown and JSON are written from
+ * the same tables.
  */
 #ifndef WF_CLI_BENCH_H
 #define WF_CLI_BENCH_H
@@ -15,7 +15,7 @@
 
 /* ---- Report ---- */
 
-/* How a cell is shown. JSON has texts and numbers as they are. */
+/* Format of a cell in text and Markdown. JSON has plain texts and numbers. */
 typedef enum {
     WF_SHOW_TEXT,
     WF_SHOW_WHOLE,
@@ -27,21 +27,21 @@ typedef enum {
 } wf_bench_show;
 
 typedef struct {
-    const char *key;   /* in JSON, with the unit in it; NULL ends the columns */
-    const char *title; /* elsewhere; NULL: in JSON alone */
+    const char *key;   /* in JSON, including the unit; NULL ends the columns */
+    const char *title; /* in text and Markdown; NULL: only in JSON */
     wf_bench_show show;
 } wf_bench_column;
 
 typedef struct {
-    const char *text; /* NULL: a number */
-    double number;    /* NaN: there is none */
+    const char *text; /* NULL: the cell is a number */
+    double number;    /* NaN: empty */
 } wf_bench_cell;
 
 typedef struct {
-    const char *key; /* in JSON; also the title of a single row */
+    const char *key; /* in JSON; also the heading of a single row */
     const wf_bench_column *column;
     int columns;
-    bool single; /* one row, of which every column has a line of its own, and an object in JSON */
+    bool single; /* one row: a line per column in text, an object in JSON */
     wf_bench_cell *cell;
     int cells, room;
 } wf_bench_section;
@@ -49,36 +49,36 @@ typedef struct {
 #define WF_BENCH_SECTIONS 6
 typedef struct {
     wf_ctx *ctx;
-    wf_arena arena; /* texts */
+    wf_arena arena; /* owns the texts */
     const char *mode;
     wf_bench_section section[WF_BENCH_SECTIONS];
     int sections;
-    wf_status status; /* of the first failure */
+    wf_status status; /* the first failure */
 } wf_bench_report;
 
 void wf_bench_report_init(wf_bench_report *r, wf_ctx *ctx, const char *mode);
 void wf_bench_report_free(wf_bench_report *r);
-/* What follows goes there, cell by cell and row by row. */
+/* Begins a section; later cells go there, row by row. */
 void wf_bench_begin(wf_bench_report *r, const char *key, const wf_bench_column *columns,
                     bool single);
 void wf_bench_text(wf_bench_report *r, const char *fmt, ...) WF_PRINTF(2, 3);
 void wf_bench_number(wf_bench_report *r, double x);
-/* To stdout in the form that -o names, and to the file of --json. */
+/* Writes to stdout in the format of -o, and to the file of --json. */
 wf_status wf_bench_report_write(const wf_bench_report *r);
 
-/* ---- What flags say, and the machine ---- */
+/* ---- Flags, and the machine ---- */
 
 typedef struct {
     int64_t prompt, generated, depth, repeats; /* -1: the mode's default */
     int64_t batch, length;
     const char *precision;
-    const char *shape; /* a part of it, of the cases that are wanted */
+    const char *shape; /* measure only cases whose shape contains this */
     bool ops;
     int64_t stream; /* MB */
     bool no_peak, overwrite;
     const char *output, *json, *trace;
-    const char *form;   /* of an example */
-    const char *beside; /* another device to measure */
+    const char *form;   /* train, prefill or decode; NULL: train */
+    const char *beside; /* second device; NULL: none */
 } wf_bench_options;
 extern wf_bench_options wf_bench_set;
 
@@ -86,17 +86,17 @@ typedef struct {
     wf_machine machine;
     char device[64], description[256];
     int threads;
-    wf_device_peak one, all; /* with one thread and with all; NaN: not measured */
+    wf_device_peak one, all; /* peak with one thread and with all; NaN: not measured */
 } wf_bench_machine;
-/* Measures, unless --no-peak or the device cannot. To be called after the peak of resident memory was
- * asked for, since it takes a lot itself. */
+/* Measures the peak, unless --no-peak or the device cannot. It uses much memory itself, so read the peak of
+ * resident memory before. */
 wf_status wf_bench_measure(wf_device *device, wf_bench_machine *m);
-/* The sections "machine" and, where they were measured, "peaks". */
+/* Adds the sections "machine" and, if measured, "peaks". */
 void wf_bench_put_machine(wf_bench_report *r, const wf_bench_machine *m);
 
-/* Operations a second at best, where numbers are of this type. */
+/* Returns the peak FLOP/s for operands of this type. */
 double wf_bench_flops(const wf_bench_machine *m, wf_type type);
-/* GB/s, its share of the best that can be read, GFLOP/s and its share: four cells. */
+/* Adds four cells: GB/s, its share of the read peak, GFLOP/s and its share of the FMA peak. */
 void wf_bench_put_rates(wf_bench_report *r, const wf_bench_machine *m, wf_type type, double bytes,
                         double flops, double seconds);
 #define WF_BENCH_RATES                                                              \
@@ -106,7 +106,7 @@ void wf_bench_put_rates(wf_bench_report *r, const wf_bench_machine *m, wf_type t
         "flop_share", "of FMA", WF_SHOW_SHARE                                       \
     }
 
-/* ---- Modes: operands are what follows the mode's name ---- */
+/* ---- Modes; operands are those after the mode ---- */
 
 wf_status wf_bench_model(wf_ctx *ctx, const char *mode, char *const *operands, int count);
 wf_status wf_bench_train_mode(wf_ctx *ctx, const char *mode, char *const *operands, int count);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_machine.c - weft bench machine: what speeds are compared with, and where they were measured. */
+/* bench_machine.c - weft bench machine: measures bandwidth and FMA peak, and describes the machine. */
 #include <math.h>
 
 #include "cli/bench.h"
@@ -8,7 +8,7 @@
 
 #define LEAST_STREAM ((uint64_t)512 << 20) /* bytes */
 
-/* Four times what the caches hold, but no more than a quarter of the memory there is. */
+/* Returns four times the last-level cache, but at most a quarter of the memory. */
 static size_t stream_bytes(const wf_machine *m)
 {
     uint64_t bytes = 4 * m->cache > LEAST_STREAM ? 4 * m->cache : LEAST_STREAM;
@@ -29,8 +29,8 @@ wf_status wf_bench_measure(wf_device *device, wf_bench_machine *m)
     if (wf_bench_set.no_peak || !device->ops->peak)
         return WF_OK;
     const size_t bytes = stream_bytes(&m->machine);
-    wf_engine_say("measuring what the machine gives at best, with 1 thread%s",
-                  device->threads > 1 ? " and with all" : "");
+    wf_engine_say("measuring the peak of the machine with 1 thread%s",
+                  device->threads > 1 ? " and with all threads" : "");
     WF_TRY(wf_device_measure(device, bytes, &m->all));
     m->one = m->all;
     return device->threads > 1 ? device->ops->peak(device, 1, bytes, &m->one) : WF_OK;

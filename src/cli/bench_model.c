@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_model.c - weft bench MODEL: prompts and generation, as llama-bench measures them. */
+/* bench_model.c - weft bench MODEL: measures prefill and decode like llama-bench. */
 #include <math.h>
 #include <string.h>
 
@@ -15,20 +15,20 @@ enum { PROMPT, GENERATED, RUNS };
 typedef struct {
     const char *mode;
     wf_engine engine;
-    wf_bench_run run[RUNS]; /* no tokens: not wanted */
+    wf_bench_run run[RUNS]; /* 0 tokens: not measured */
     wf_bench_times times[RUNS];
     wf_bench_work work[RUNS];
     wf_exec *exec[WF_MAX_BUCKETS];
     wf_bench_profile profile[RUNS];
     int repeats;
-    double load;        /* seconds until the first token could be computed */
-    double packing;     /* seconds that the first runs took to pack weights */
-    double first[RUNS]; /* seconds of the run that was not counted, packing included */
-    size_t planned;     /* bytes, mapped weights included */
-    uint64_t resident;  /* the most there were */
+    double load;        /* seconds to load the model */
+    double packing;     /* seconds of weight packing in the first runs */
+    double first[RUNS]; /* seconds of the warmup run, packing included */
+    size_t planned;     /* bytes, including mapped weights */
+    uint64_t resident;  /* peak bytes */
 } job;
 
-/* ---- What is asked for ---- */
+/* ---- Arguments ---- */
 
 static wf_status choose(wf_ctx *ctx, job *t)
 {
@@ -43,12 +43,11 @@ static wf_status choose(wf_ctx *ctx, job *t)
     if (t->run[PROMPT].tokens == 0 && t->run[GENERATED].tokens == 0)
         return wf_fail(
             ctx, WF_ERR_USAGE,
-            "there is nothing to measure: --n-prompt and --n-gen, the tokens of a prompt and those "
-            "generated, leave none");
+            "there is nothing to measure: --n-prompt and --n-gen are both 0; raise one of them");
     return WF_OK;
 }
 
-/* No larger than needed: the table of pages, and with it attention's work, is as long as the context. */
+/* Uses the smallest context: the page table, and the work of attention, grow with it. */
 static wf_status choose_context(job *t)
 {
     wf_engine *e = &t->engine;
@@ -58,13 +57,13 @@ static wf_status choose_context(job *t)
             need = wf_bench_run_context(&t->run[i]);
     if (need > e->info.context)
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "%lld tokens do not fit the context of %s, which is %lld; give fewer "
+                       "%lld tokens exceed the context of %s, which is %lld; give fewer "
                        "(--n-prompt, --n-gen, --depth)",
                        (long long)need, WF_SHOWN(e->info.name), (long long)e->info.context);
     if (wf_engine_set.context > 0 && need > e->context)
         return wf_fail(
             e->ctx, WF_ERR_USAGE,
-            "%lld tokens do not fit --ctx-size %lld; give fewer (--n-prompt, --n-gen, --depth)",
+            "%lld tokens exceed --ctx-size %lld; give fewer (--n-prompt, --n-gen, --depth)",
             (long long)need, (long long)e->context);
     if (wf_engine_set.context < 0)
         e->context = need;
@@ -139,7 +138,7 @@ static void put_model(wf_bench_report *r, const job *t)
         {"family", NULL, WF_SHOW_TEXT},
         {"parameters", "parameters", WF_SHOW_WHOLE},
         {"weight_bytes", "weights", WF_SHOW_BYTES},
-        {"kv_type", "keys and values", WF_SHOW_TEXT},
+        {"kv_type", "KV cache", WF_SHOW_TEXT},
         {"context_tokens", "context", WF_SHOW_WHOLE},
         {"load_s", "load time, s", WF_SHOW_THOUSANDTHS},
         {"packing_s", "packing, s", WF_SHOW_THOUSANDTHS},
@@ -161,7 +160,7 @@ static void put_model(wf_bench_report *r, const job *t)
     wf_bench_number(r, t->resident > 0 ? (double)t->resident : NAN);
 }
 
-/* "pp512", "tg128 @ 1000", as llama-bench calls them. */
+/* "pp512", "tg128 @ 1000": the names of llama-bench. */
 static void put_test(wf_bench_report *r, const wf_bench_run *run)
 {
     char depth[32] = "";
@@ -209,7 +208,7 @@ static void put_results(wf_bench_report *r, const job *t, const wf_bench_machine
     }
 }
 
-/* Kernels that did not run in a test have no row there. */
+/* A kernel that did not run in a test has no row. */
 static void put_ops(wf_bench_report *r, const job *t)
 {
     static const wf_bench_column columns[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_ops.c - weft bench ops: single ops on the shapes of models. */
+/* bench_ops.c - weft bench ops: measures single ops on shapes of models. */
 #include <math.h>
 #include <string.h>
 
@@ -10,9 +10,9 @@
 #include "cli/progress.h"
 #include "device/choose.h"
 
-#define SECONDS 0.25 /* for a case, unless so many repetitions take longer */
+#define SECONDS 0.25 /* minimum time of a case, unless --repetitions takes longer */
 
-enum { WAYS = 3 }; /* to keep the states of a case */
+enum { WAYS = 3 }; /* layouts of the states of a case */
 
 typedef struct {
     const wf_bench_case *c;
@@ -20,14 +20,14 @@ typedef struct {
     double beside; /* seconds on the other device; 0: not measured */
 } measured;
 
-#define LONG_FLOP 1e12 /* of which the other device is spared */
-/* Beyond which one set of operands is enough there: such cases are bound by arithmetic. */
+#define LONG_FLOP 1e12 /* larger cases are not run on the other device */
+/* Larger cases use one set of operands there: they are compute-bound. */
 #define MANY_FLOP 1e10
 
 typedef struct {
     char *const *names;
     int name_count;
-    measured *row; /* of cases, each in up to WAYS ways */
+    measured *row; /* [rows] each case in up to WAYS layouts */
     int rows;
     wf_bench_case_options options;
 } job;
@@ -42,7 +42,7 @@ static bool is_wanted(const job *t, const wf_bench_case *c)
     return wanted;
 }
 
-/* Every name is an op, there are cases of it, and some of them are wanted. */
+/* Checks that every name is an op with cases, and that --shape selects some. */
 static wf_status check_names(wf_ctx *ctx, const job *t)
 {
     for (int i = 0; i < t->name_count; i++) {
@@ -52,18 +52,16 @@ static wf_status check_names(wf_ctx *ctx, const job *t)
         for (const wf_bench_case *c = wf_bench_cases; c->op; c++)
             found = found || strcmp(c->op, t->names[i]) == 0;
         if (!found)
-            return wf_fail(ctx, WF_ERR_USAGE, "there is no case of the op '%s' to measure",
-                           t->names[i]);
+            return wf_fail(ctx, WF_ERR_USAGE, "the op '%s' has no cases to measure", t->names[i]);
     }
     for (const wf_bench_case *c = wf_bench_cases; c->op; c++)
         if (is_wanted(t, c))
             return WF_OK;
-    return wf_fail(ctx, WF_ERR_USAGE, "no case to measure has '%s' in its shape",
-                   wf_bench_set.shape);
+    return wf_fail(ctx, WF_ERR_USAGE, "no case has '%s' in its shape", wf_bench_set.shape);
 }
 
-/* As it lies in files, the same by a kernel that may round activations, if there is one, and, where the device
- * has one, in its own layout. That no kernel takes a case so is no failure: there is no row then. */
+/* Measures a case with weights as stored in files, with a kernel that may round activations, and with weights
+ * in the layout of the device. A variant that no kernel accepts has no row. */
 static wf_status measure_case(wf_device *device, job *t, const wf_bench_case *c)
 {
     const char *plain = "";
@@ -84,8 +82,8 @@ static wf_status measure_case(wf_device *device, job *t, const wf_bench_case *c)
     return WF_OK;
 }
 
-/* The same on another device, as it lies in files. Cases that it has no kernel for, or that would take long, stay
- * without a time. */
+/* Measures the rows on another device, with weights as stored in files. Cases that it does not support, or that
+ * would take long, get no time. */
 static wf_status measure_beside(wf_device *device, job *t)
 {
     wf_bench_case_result r;
@@ -96,8 +94,8 @@ static wf_status measure_beside(wf_device *device, job *t)
     options.packed = options.rounded = false;
     options.unless = NULL;
     if (wf_bench_set.repeats < 0)
-        options.repeats = 1; /* what is compared here differs by factors, not by percents */
-    wf_progress_begin(&progress, "cases beside", WF_PROGRESS_ITEMS, t->rows);
+        options.repeats = 1; /* the devices differ by factors, not percents */
+    wf_progress_begin(&progress, "cases on the other device", WF_PROGRESS_ITEMS, t->rows);
     for (int i = 0; i < t->rows && status == WF_OK; i++) {
         measured *m = &t->row[i];
         if (i > 0 && m->c == m[-1].c) {
@@ -132,7 +130,7 @@ static wf_status measure(wf_device *device, job *t)
     return status;
 }
 
-/* That of its first operand. */
+/* Returns the type of the first operand. */
 static wf_type type_of(const wf_bench_case *c)
 {
     static const wf_type narrow[] = {WF_BF16, WF_F16};

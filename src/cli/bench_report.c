@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_report.c - a report of weft bench as text, Markdown and JSON. */
+/* bench_report.c - prints the report of weft bench as text, Markdown and JSON. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ void wf_bench_number(wf_bench_report *r, double x)
 
 /* ---- Text and Markdown ---- */
 
-#define SHOWN 640 /* bytes of a cell, escapes included */
+#define SHOWN 640 /* bytes of a cell, including escapes */
 
 static const char *show(const wf_bench_column *c, const wf_bench_cell *cell, char *buf, size_t cap)
 {
@@ -99,13 +99,13 @@ static int width_of(const wf_bench_section *s, int column)
     return (int)width;
 }
 
-/* Texts stand at the left of their column, numbers at its right. */
+/* Aligns texts left and numbers right. */
 static void print_cell(FILE *to, const char *text, int width, bool left)
 {
     fprintf(to, "%*s", left ? -width : width, text);
 }
 
-/* Row -1 is that of the titles. */
+/* Prints a row; row -1 is the heading. */
 static void print_row(FILE *to, const wf_bench_section *s, int row, bool markdown)
 {
     char buf[SHOWN];
@@ -208,7 +208,7 @@ static void write_json(FILE *to, const wf_bench_report *r)
     wf_json_end(&j);
 }
 
-/* As a whole or not at all. */
+/* Writes the file atomically. */
 static wf_status write_json_file(const wf_bench_report *r, const char *path)
 {
     char *text = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_train.c - weft bench train: training steps of an example. */
+/* bench_train.c - weft bench train: measures training steps of an example. */
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +31,8 @@ static wf_status choose(wf_ctx *ctx, job *t, const char *example)
     for (int i = 0; i < 3; i++)
         found = strcmp(form, forms[i]) == 0 ? i : found;
     if (found < 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--form wants train, prefill or decode, not '%s'", form);
+        return wf_fail(ctx, WF_ERR_USAGE, "--form must be train, prefill or decode, not '%s'",
+                       form);
     b->form = (wf_example_form)found;
     b->batch = o->batch >= 0 ? o->batch : b->form == WF_EXAMPLE_TRAIN ? 4 : 1;
     b->length = o->length >= 0 ? o->length : 64;
@@ -41,14 +42,14 @@ static wf_status choose(wf_ctx *ctx, job *t, const char *example)
         if (wf_type_from_name(precision) == types[i])
             b->compute = types[i];
     if (b->compute == WF_TYPE_NONE)
-        return wf_fail(ctx, WF_ERR_USAGE, "--precision wants f32, bf16 or f16, not '%s'",
+        return wf_fail(ctx, WF_ERR_USAGE, "--precision must be f32, bf16 or f16, not '%s'",
                        precision);
     return WF_OK;
 }
 
 static wf_status measure(job *t, wf_progress *progress)
 {
-    for (int i = 0; i <= t->repeats; i++) { /* the first touches all memory, and does not count */
+    for (int i = 0; i <= t->repeats; i++) { /* the first is a warmup: it touches all memory */
         double seconds;
         WF_TRY(wf_bench_train_step(&t->train, &seconds, &t->last_loss));
         if (i == 0)
@@ -60,7 +61,7 @@ static wf_status measure(job *t, wf_progress *progress)
     return WF_OK;
 }
 
-/* Steps more in which the device tells how long each op takes, which may make it slower. */
+/* Runs further steps in which the device times each op, which may slow it down. */
 static wf_status measure_ops(wf_device *device, job *t)
 {
     double seconds;
@@ -159,7 +160,7 @@ static void put_steps(wf_bench_report *r, const job *t, const wf_bench_machine *
     wf_bench_number(r, t->train.flops / median / wf_bench_flops(m, t->train.compute));
 }
 
-/* Shares are of the time in kernels, for the rest is no op's. */
+/* Shares are relative to the time in kernels. */
 static void put_ops(wf_bench_report *r, const job *t, const wf_bench_machine *m)
 {
     static const wf_bench_column columns[] = {

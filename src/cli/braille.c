@@ -8,12 +8,12 @@
 
 #include "base/mem.h"
 
-enum { LEFT = 9 /* labels and a line */, LEAST = 20 /* columns of dots */, MOST = 120 };
+enum { LEFT = 9 /* labels and axis */, LEAST = 20 /* columns of dots */, MOST = 120 };
 
-/* A character of the plot. */
+/* One character of the plot. */
 typedef struct {
-    uint8_t dots; /* as U+2800 numbers them */
-    uint8_t run;  /* the last to set one */
+    uint8_t dots; /* bits as in U+2800 */
+    uint8_t run;  /* the run that set a dot last */
 } cell;
 
 typedef struct {
@@ -21,7 +21,7 @@ typedef struct {
     wf_chart_range range;
     int columns, rows;
     cell *cells;
-    int last_x, last_y; /* of the curve being drawn; last_x -1: none */
+    int last_x, last_y; /* last point of the current curve; last_x -1: none */
 } canvas;
 
 const char *wf_braille_color(int run)
@@ -41,7 +41,7 @@ static void set(canvas *c, int run, int x, int y)
     at->run = (uint8_t)run;
 }
 
-/* A dot, and dots from the one before it. */
+/* Draws a line from the last point to this one. */
 static void reach(canvas *c, int run, double value_x, double value_y)
 {
     int x = (int)lround(wf_axis_place(&c->range.x, value_x) * (2 * c->columns - 1));
@@ -110,7 +110,7 @@ static void put_rows(wf_writer *w, const canvas *c, bool color)
     }
 }
 
-/* Labels stand under their ticks where the one before leaves room. */
+/* Puts labels below their ticks; skips a label that would overlap the one before. */
 static void put_axis(wf_writer *w, const canvas *c)
 {
     static const char *const titles[] = {" steps", " tokens", ""};

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* braille.h - curves of runs as text for a terminal: each character has two by four dots. */
+/* braille.h - draws loss curves as text: each Braille character has 2 x 4 dots. */
 #ifndef WF_CLI_BRAILLE_H
 #define WF_CLI_BRAILLE_H
 
 #include "base/writer.h"
 #include "train/chart.h"
 
-/* Smoothed losses, and of a single run its validation losses, in `rows` lines of at most `columns` columns, with an
- * axis below. Nothing when there is no point or no room. */
+/* Draws the smoothed losses, and the validation losses of a single run, in `rows` lines of at most `columns`
+ * columns, with an axis below. Draws nothing without points or room. */
 void wf_braille_draw(wf_writer *w, const wf_chart_run *runs, int n, const wf_chart_options *o,
                      int columns, int rows, bool color);
-/* The colour of a run there, as an escape. */
+/* Returns the escape sequence of the color of a run. */
 const char *wf_braille_color(int run);
 
 #endif

@@ -18,7 +18,7 @@ static void on_signal(int number)
 
 void wf_catch_begin(void)
 {
-    /* Work that takes long to ask can be ended by a second one, which does what it always did. */
+    /* SA_RESETHAND: a second signal has its default effect, in case the work polls rarely. */
     struct sigaction catch = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&catch.sa_mask);
     for (int i = 0; i < DEADLY; i++) {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * catch.h - signals that end the program, while it writes: what is not whole is removed first.
+ * catch.h - defers signals while the program writes files, so that incomplete files are removed first.
  *
- * The work asks now and then, from where it tells its progress, and ends as if it had failed.
+ * The progress callback polls wf_caught and fails when it returns true.
  */
 #ifndef WF_CLI_CATCH_H
 #define WF_CLI_CATCH_H
 
 #include <stdbool.h>
 
-/* From now on the first SIGINT, SIGTERM and SIGHUP are kept, unless they were ignored (as nohup has it). The second of
- * a kind ends the program at once. */
+/* Defers the first SIGINT, SIGTERM and SIGHUP, except those that are ignored (nohup). A second signal of the
+ * same kind ends the program at once. */
 void wf_catch_begin(void);
-/* Has one come? */
+/* Returns whether a signal was deferred. */
 bool wf_caught(void);
-/* They do again what they did before, and one that was kept does it now. */
+/* Restores the handlers and raises the deferred signal. */
 void wf_catch_end(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* chat.c - messages, and answers to them. */
+/* chat.c - the messages of a conversation, and answers to them. */
 #include "cli/chat.h"
 
 #include <signal.h>
@@ -18,7 +18,7 @@ wf_status wf_chat_add(wf_chat *c, const char *role, const char *content, size_t 
         c->message = grown;
     if (!copy)
         return WF_ERR_MEMORY;
-    for (size_t i = 0, n = 0; i < bytes; i++) /* a NUL, of a binary file perhaps, would end it */
+    for (size_t i = 0, n = 0; i < bytes; i++) /* drop NULs, which would end the string */
         if (content[i] != '\0')
             copy[n++] = content[i];
     c->message[c->count++] = (wf_message){.role = role, .content = copy};
@@ -104,7 +104,7 @@ wf_status wf_chat_try(wf_chat *c)
 
 /* ---- The context ---- */
 
-/* Questions that the model is shown. */
+/* Returns the number of questions that the model sees. */
 static int count_questions(const wf_chat *c)
 {
     int n = 0;
@@ -113,7 +113,7 @@ static int count_questions(const wf_chat *c)
     return n;
 }
 
-/* Leaves out everything before the last `keep` questions. */
+/* Hides all messages before the last `keep` questions from the model. */
 static void keep_questions(wf_chat *c, int keep)
 {
     int i = c->count;
@@ -122,7 +122,7 @@ static void keep_questions(wf_chat *c, int keep)
     c->left_out = i - wf_chat_has_system(c);
 }
 
-/* Tokens that an answer should find free: as many as were asked for, a quarter of the context at most. */
+/* Returns the tokens to keep free for an answer: -n, but at most a quarter of the context. */
 static size_t room_for_answer(const wf_chat *c)
 {
     int64_t limit = c->sampled.request.limit, quarter = c->engine.context / 4;
@@ -133,13 +133,15 @@ static wf_status too_long(const wf_chat *c, size_t count)
 {
     const wf_engine *e = &c->engine;
     char larger[96];
-    return wf_fail(e->ctx, WF_ERR_USAGE,
-                   "the conversation has %zu tokens and the context only %lld; /reset begins a new "
-                   "one%s",
-                   count, (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
+    return wf_fail(
+        e->ctx, WF_ERR_USAGE,
+        "the conversation has %zu tokens, but the context only %lld; /reset starts a new "
+        "one%s",
+        count, (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
 }
 
-/* *fits: the last `keep` questions take at most half of the context, so that the next ones need no shift. */
+/* Sets *fits when the last `keep` questions use at most half of the context. The other half delays the next
+ * shift. */
 static wf_status try_questions(wf_chat *c, int keep, bool *fits)
 {
     int32_t *ids;
@@ -151,8 +153,8 @@ static wf_status try_questions(wf_chat *c, int keep, bool *fits)
     return WF_OK;
 }
 
-/* Leaves out as few of the `shown` questions as possible, but one at least, and not the last one. Starts from the
- * end, so the work depends on the context and not on the length of the conversation. */
+/* Hides as few of the `shown` questions as possible, but at least one, and never the last. Searches from the
+ * end, so the cost depends on the context and not on the length of the conversation. */
 static wf_status shift(wf_chat *c, int shown)
 {
     int low = 1, high = shown - 1;
@@ -177,7 +179,7 @@ static wf_status shift(wf_chat *c, int shown)
     return WF_OK;
 }
 
-/* The ids of as much of the conversation as leaves room for an answer. */
+/* Encodes as much of the conversation as leaves room for an answer. */
 static wf_status encode_fitting(wf_chat *c, int32_t **ids, size_t *count)
 {
     const wf_engine *e = &c->engine;
@@ -242,12 +244,12 @@ static void note_ending(const wf_chat *c)
     wf_stop stop = wf_sequence_stop(c->sequence);
     char larger[96];
     if (stop == WF_STOP_CONTEXT)
-        wf_engine_say("note: the answer is cut off: the context of %lld token%s is full; /reset "
-                      "begins a new conversation%s",
+        wf_engine_say("note: the answer is incomplete: the context of %lld token%s is full; /reset "
+                      "starts a new conversation%s",
                       (long long)e->context, WF_PLURAL(e->context),
                       wf_engine_larger(e, larger, sizeof larger));
     else if (stop == WF_STOP_LIMIT || stop == WF_STOP_CANCEL)
-        wf_engine_say("note: the answer is cut off: %s", wf_stop_sentence(stop));
+        wf_engine_say("note: the answer is incomplete: %s", wf_stop_sentence(stop));
 }
 
 wf_status wf_chat_answer(wf_chat *c)

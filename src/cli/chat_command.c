@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* chat_command.c - what begins with a slash in a chat. */
+/* chat_command.c - the slash commands of a chat. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -7,7 +7,7 @@
 
 typedef struct {
     const char *name, *also; /* with the slash; also may be NULL */
-    const char *value;       /* "": none; "[X]": it may be missing */
+    const char *value;       /* placeholder: "" for none, "[X]" if optional */
     bool lines;              /* the value may have several lines */
     const char *doc;
     wf_status (*run)(wf_chat *c, const char *value);
@@ -25,10 +25,10 @@ static wf_status help(wf_chat *c, const char *value)
                        k->also ? k->also : "", k->value);
         fprintf(stderr, "  %-20s %s\n", left, k->doc);
     }
-    fputs("  Several lines are one question if they are pasted, if they end in a \\, or\n"
-          "  between \"\"\" and \"\"\"; Alt-Enter starts a new line. A space before a slash\n"
-          "  makes it text. Up and Down recall earlier lines. Ctrl-C stops an answer,\n"
-          "  Ctrl-D ends the chat.\n",
+    fputs("  Several lines form one question when they are pasted, end in \\, or stand\n"
+          "  between \"\"\" and \"\"\"; Alt-Enter adds a line. A space before a slash makes\n"
+          "  the line a question. Up and Down recall earlier lines. Ctrl-C stops an\n"
+          "  answer, Ctrl-D ends the chat.\n",
           stderr);
     return WF_OK;
 }
@@ -57,12 +57,12 @@ static wf_status set_system(wf_chat *c, const char *value)
     return WF_OK;
 }
 
-/* The old answer stays when there is no new one. */
+/* Answers the last question again. Keeps the old answer if that fails. */
 static wf_status again(wf_chat *c, const char *value)
 {
     (void)value;
     if (!wf_chat_last_is(c, "assistant"))
-        return wf_fail(c->engine.ctx, WF_ERR_USAGE, "there is no answer yet to give again");
+        return wf_fail(c->engine.ctx, WF_ERR_USAGE, "there is no answer yet; ask a question first");
     wf_message old = c->message[--c->count];
     wf_status status = wf_chat_answer(c);
     if (status == WF_OK)
@@ -77,8 +77,8 @@ static wf_status set_temp(wf_chat *c, const char *value)
     const char *end = value;
     double temp;
     if (!wf_text_to_double(&end, &temp) || *end || !(temp >= 0 && temp < 1e30))
-        return wf_fail(c->engine.ctx, WF_ERR_USAGE, "/temp wants a number, 0 or more, not '%s'",
-                       value);
+        return wf_fail(c->engine.ctx, WF_ERR_USAGE,
+                       "/temp must be a number of at least 0, not '%s'", value);
     c->sampled.request.sampling.temperature = temp;
     wf_engine_say("temperature %g", temp);
     return WF_OK;
@@ -101,20 +101,19 @@ static wf_status say_tokens(wf_chat *c, const char *value)
 }
 
 static const chat_command commands[] = {
-    {"/help", "/?", "", false, "lists the commands", help},
-    {"/exit", "/quit", "", false, "ends the chat", leave},
-    {"/reset", "/clear", "", false, "forgets the conversation, not the system prompt", reset},
-    {"/system", NULL, "[TEXT]", true, "sets the system prompt; without a text removes it",
-     set_system},
-    {"/regen", "/retry", "", false, "answers the last question again", again},
-    {"/temp", NULL, "T", false, "sets the temperature", set_temp},
-    {"/save", NULL, "FILE", false, "writes the conversation as JSON", wf_chat_save},
-    {"/load", NULL, "FILE", false, "goes on with a conversation that /save wrote", wf_chat_load},
-    {"/tokens", NULL, "", false, "shows how much of the context is used", say_tokens},
+    {"/help", "/?", "", false, "list the commands", help},
+    {"/exit", "/quit", "", false, "end the chat", leave},
+    {"/reset", "/clear", "", false, "clear the conversation, but not the system prompt", reset},
+    {"/system", NULL, "[TEXT]", true, "set the system prompt; without TEXT, remove it", set_system},
+    {"/regen", "/retry", "", false, "answer the last question again", again},
+    {"/temp", NULL, "T", false, "set the temperature", set_temp},
+    {"/save", NULL, "FILE", false, "write the conversation as JSON", wf_chat_save},
+    {"/load", NULL, "FILE", false, "load a conversation that /save wrote", wf_chat_load},
+    {"/tokens", NULL, "", false, "show how much of the context is used", say_tokens},
     {0},
 };
 
-/* The command that a text begins with, or NULL. */
+/* Returns the command that the text begins with, or NULL. */
 static const chat_command *find(const char *text)
 {
     size_t length = strcspn(text, " \t\n");
@@ -125,7 +124,7 @@ static const chat_command *find(const char *text)
     return NULL;
 }
 
-/* A pasted text of several lines that begins with a slash is most likely no command. */
+/* A pasted text of several lines that begins with a slash is unlikely to be a command. */
 bool wf_chat_is_command(const wf_chat *c, const char *text)
 {
     if (!c->commands || text[0] != '/' || wf_line_quoted(c->line))
@@ -148,8 +147,8 @@ static wf_status no_command(wf_ctx *ctx, const char *text)
         return wf_fail(ctx, WF_ERR_USAGE, "there is no command '%s'; did you mean '%s'?", word,
                        near);
     return wf_fail(ctx, WF_ERR_USAGE,
-                   "there is no command '%s'; /help lists them, and a space before the slash makes "
-                   "it text",
+                   "there is no command '%s'; /help lists them; a space before the slash makes "
+                   "the line a question",
                    word);
 }
 
@@ -162,10 +161,10 @@ wf_status wf_chat_command(wf_chat *c, const char *text)
     const char *value = text + strcspn(text, " \t\n");
     value += strspn(value, " \t\n");
     if (!*k->value && *value)
-        return wf_fail(ctx, WF_ERR_USAGE, "%s takes nothing behind it, and was given '%s'", k->name,
+        return wf_fail(ctx, WF_ERR_USAGE, "%s takes no argument, but '%s' was given", k->name,
                        value);
     if (*k->value && *k->value != '[' && !*value)
-        return wf_fail(ctx, WF_ERR_USAGE, "%s needs something behind it: %s %s", k->name, k->name,
+        return wf_fail(ctx, WF_ERR_USAGE, "%s needs an argument: %s %s", k->name, k->name,
                        k->value);
     return k->run(c, value);
 }

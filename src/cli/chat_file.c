@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* chat_file.c - conversations in files: /save and /load. */
+/* chat_file.c - saves and loads conversations: /save and /load. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "base/path.h"
 #include "cli/chat.h"
 
-#define LARGEST ((size_t)16 << 20) /* bytes of a file that is loaded */
+#define LARGEST ((size_t)16 << 20) /* bytes, for /load */
 #define MOST_MESSAGES 10000
 
 static void say_done(const char *verb, int messages, const char *where, const char *path)
@@ -20,7 +20,7 @@ static void say_done(const char *verb, int messages, const char *where, const ch
 
 /* ---- Save ---- */
 
-/* *text is for free. */
+/* Writes the messages as JSON. The caller frees *text with free. */
 static wf_status write_messages(const wf_chat *c, char **text, size_t *bytes)
 {
     wf_json j;
@@ -46,7 +46,7 @@ static wf_status write_messages(const wf_chat *c, char **text, size_t *bytes)
     return wf_fail(c->engine.ctx, WF_ERR_MEMORY, "out of memory");
 }
 
-/* *yes: the path is free (*exists is false), or the user agreed to replace what is there. */
+/* Sets *yes when the path does not exist (*exists is false) or the user agrees to replace it. */
 static wf_status may_write(wf_chat *c, const char *path, bool *exists, bool *yes)
 {
     const char *answer;
@@ -69,7 +69,7 @@ wf_status wf_chat_save(wf_chat *c, const char *path)
     char *text = NULL;
     size_t bytes;
     bool exists, yes;
-    char *own = wf_mem_new(ctx, strlen(path) + 1); /* the line that holds it is read anew */
+    char *own = wf_mem_new(ctx, strlen(path) + 1); /* may_write reads a line, which overwrites it */
     if (!own)
         return WF_ERR_MEMORY;
     memcpy(own, path, strlen(path) + 1);
@@ -91,7 +91,7 @@ wf_status wf_chat_save(wf_chat *c, const char *path)
 
 /* ---- Load ---- */
 
-/* The role as a text that lives for ever; NULL: there is no such role. */
+/* Returns the role as a static string; NULL: unknown role. */
 static const char *known_role(const char *role)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
@@ -101,17 +101,18 @@ static const char *known_role(const char *role)
     return NULL;
 }
 
-/* Adds the messages of an array to an empty conversation. */
+/* Adds the messages of a JSON array to an empty conversation. */
 static wf_status add_messages(wf_chat *c, const char *path, const wf_json_node *list)
 {
     wf_ctx *ctx = c->engine.ctx;
     if (!list || list->kind != WF_JSON_ARRAY)
-        return wf_fail(ctx, WF_ERR_FORMAT,
-                       "'%s' is not a conversation; /load reads a JSON array of messages, as /save "
-                       "writes it",
-                       path);
+        return wf_fail(
+            ctx, WF_ERR_FORMAT,
+            "'%s' is not a conversation; /load reads the JSON array of messages that /save "
+            "writes",
+            path);
     if (list->count > MOST_MESSAGES)
-        return wf_fail(ctx, WF_ERR_FORMAT, "'%s' has %zu messages; /load reads %d at most", path,
+        return wf_fail(ctx, WF_ERR_FORMAT, "'%s' has %zu messages; /load reads at most %d", path,
                        list->count, MOST_MESSAGES);
     for (size_t i = 0; i < list->count; i++) {
         const wf_json_node *content = wf_json_get(&list->child[i], "content");
@@ -153,7 +154,7 @@ static wf_status read_messages(wf_chat *c, const char *path)
     return status;
 }
 
-/* The conversation changes only when the whole file is fine. */
+/* Changes the conversation only if the whole file is valid. */
 wf_status wf_chat_load(wf_chat *c, const char *path)
 {
     wf_chat old = *c;

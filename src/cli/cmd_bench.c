@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_bench.c - weft bench: how fast this machine runs and trains models, and how fast it could. */
+/* cmd_bench.c - weft bench: measures generation, training, ops and the peak of the machine. */
 #include <string.h>
 
 #include "base/output.h"
@@ -23,9 +23,9 @@ wf_bench_options wf_bench_set = {
 enum { MODEL = 1, DECODE = 2, PREFILL = 4, TRAIN = 8, OPS = 16, MACHINE = 32 };
 
 static const struct {
-    const char *name; /* of the first, nobody types it: an operand that is no mode is a model */
+    const char *name; /* the first is never typed: an operand that is not a mode is a model */
     unsigned bit;
-    int operands; /* that may follow */
+    int operands; /* maximum number after the mode */
     wf_status (*run)(wf_ctx *ctx, const char *mode, char *const *operands, int count);
 } modes[] = {
     {"model", MODEL, 1, wf_bench_model},     {"decode", DECODE, 1, wf_bench_model},
@@ -34,7 +34,7 @@ static const struct {
 };
 enum { MODES = sizeof modes / sizeof *modes };
 
-/* Flags that mean something in some modes alone: a number that was given, a text or a switch. */
+/* Flags that only some modes use. */
 static const struct {
     const char *flag;
     unsigned modes;
@@ -65,18 +65,18 @@ static wf_status check_flags(wf_ctx *ctx, unsigned mode, const char *name)
         bool given = (limits[i].whole && *limits[i].whole >= 0) ||
                      (limits[i].text && *limits[i].text) || (limits[i].on && *limits[i].on);
         if (given && !(limits[i].modes & mode))
-            return wf_fail(ctx, WF_ERR_USAGE, "%s means nothing to 'weft bench %s'", limits[i].flag,
-                           name);
+            return wf_fail(ctx, WF_ERR_USAGE, "%s has no effect in 'weft bench %s'; leave it out",
+                           limits[i].flag, name);
     }
     for (int i = 0; i < 3; i++)
         known = known || strcmp(wf_bench_set.output, forms[i]) == 0;
     if (!known)
-        return wf_fail(ctx, WF_ERR_USAGE, "-o wants text, md or json, not '%s'",
+        return wf_fail(ctx, WF_ERR_USAGE, "-o must be text, md or json, not '%s'",
                        wf_bench_set.output);
     return WF_OK;
 }
 
-/* The mode that an operand names; 0 for a model. A misspelt mode would be a model that does not exist. */
+/* Finds the mode that an operand names; 0: a model. Reports a misspelt mode, which would be a missing model. */
 static wf_status find_mode(wf_ctx *ctx, const char *word, int *out)
 {
     const char *names[MODES];
@@ -92,7 +92,7 @@ static wf_status find_mode(wf_ctx *ctx, const char *word, int *out)
     return WF_OK;
 }
 
-/* Before the measurement, not after it. */
+/* Checks the outputs before the measurement. */
 static wf_status check_outputs(wf_ctx *ctx, const char *model)
 {
     const char *json = wf_bench_set.json, *trace = wf_bench_set.trace;
@@ -105,9 +105,10 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     int mode = 0;
     if (count == 0 && !wf_engine_set.model)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "what is to be measured? give a model, or one of decode, prefill, train, "
-                       "ops and machine");
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "the mode is missing; give a model, or one of decode, prefill, train, ops and "
+            "machine");
     if (count > 0)
         WF_TRY(find_mode(ctx, operands[0], &mode));
     if (mode > 0) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_chat.c - weft chat: questions and answers. */
+/* cmd_chat.c - weft chat: reads questions and streams answers. */
 #include <string.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ static struct {
     bool single, no_escape, no_history, no_shift;
 } options = {.color = "auto"};
 
-/* The text of --chat-template or --chat-template-file, or NULL; *owned is to be freed. */
+/* Stores the template of --chat-template or --chat-template-file, or NULL. The caller frees *owned. */
 static wf_status choose_template(wf_ctx *ctx, const char **out, char **owned)
 {
     size_t bytes;
@@ -35,8 +35,8 @@ static wf_status choose_template(wf_ctx *ctx, const char **out, char **owned)
     if (options.template && !strchr(options.template, '{') &&
         strcmp(options.template, "chatml") != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "there is no chat template '%s'; there is chatml, or give the text of one, "
-                       "or its file with --chat-template-file",
+                       "there is no chat template '%s'; give chatml, the text of a template, or a "
+                       "file with --chat-template-file",
                        options.template);
     return WF_OK;
 }
@@ -54,16 +54,16 @@ static wf_status open_chat(wf_chat *c, const char *path)
         wf_mem_free(ctx, system);
         WF_TRY(status);
     }
-    WF_TRY(wf_chat_try(
-        c)); /* a template that is missing or wrong is found before the model is loaded */
+    WF_TRY(wf_chat_try(c)); /* checks the template before the model is loaded */
     WF_TRY(wf_engine_load(&c->engine, 1));
-    /* Before the first question rather than after it. */
+    /* Prepare kernels now rather than after the first question. */
     WF_TRY(wf_session_settle(c->engine.generator->session, NULL));
     wf_sampled_say(&c->sampled);
     return WF_OK;
 }
 
-/* A question and its answer. When it fails the question is forgotten, so that another can be asked. */
+/* Asks a question and streams the answer. After a failure the question is removed, so that the user can ask
+ * another. */
 static wf_status ask(wf_chat *c, const char *text, size_t bytes)
 {
     WF_TRY(wf_chat_add(c, "user", text, bytes));
@@ -104,7 +104,7 @@ static wf_status converse(wf_chat *c)
             break;
         cancelled = wf_line_cancelled(line);
         if (cancelled)
-            wf_engine_say("Ctrl-C once more, or Ctrl-D, ends the chat");
+            wf_engine_say("press Ctrl-C again, or Ctrl-D, to end the chat");
         int before = c->count;
         wf_status status = take_line(c, text);
         if (status != WF_OK && !c->interactive)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_convert.c - weft convert: a model in another format, or of another type. */
+/* cmd_convert.c - weft convert: writes a model in another format or type. */
 #include "cli/cli.h"
 #include "cli/lora.h"
 #include "cli/rewrite.h"
@@ -16,8 +16,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     wf_convert_options o = {
         .type = options.type, .pure = options.pure, .requantize = options.requantize};
     if (count < 2)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "give a model and where to write it: weft convert MODEL OUT");
+        return wf_fail(ctx, WF_ERR_USAGE, "MODEL or OUT is missing; usage: weft convert MODEL OUT");
     if (options.split_size)
         WF_TRY(wf_rewrite_size(ctx, "--split-size", options.split_size, &o.split_bytes));
     o.threads = options.threads > 0 ? (int)options.threads : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_devices.c - weft devices: what can compute here. */
+/* cmd_devices.c - weft devices: lists the devices of this machine. */
 #include "cli/cli.h"
 
 static struct {
@@ -32,7 +32,7 @@ static void print_text(const wf_found_devices *all)
         const wf_found_device *f = &all->found[i];
         if (f->device && f->device->threads > 0)
             printf("%-8s %7d  %s\n", f->kind, f->device->threads, wf_device_description(f->device));
-        else if (f->device) /* a plugin counts its own */
+        else if (f->device) /* a plugin has its own threads */
             printf("%-8s %7s  %s\n", f->kind, "-", wf_device_description(f->device));
         else
             printf("%-8s %7s  not available: %s\n", f->kind, "-", f->why);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_eval.c - weft eval: how well a model predicts a text, or answers questions. */
+/* cmd_eval.c - weft eval: measures loss on a text, or accuracy on questions. */
 #include <math.h>
 
 #include "cli/eval.h"
@@ -37,10 +37,10 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     WF_TRY(wf_engine_path(ctx, operands, count, &path));
     if (!options.data && !options.choices)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "which text? give a file with --data, or --data - for stdin; or questions "
-                       "with --choices");
+                       "the text is missing; give a file with --data, or questions with --choices");
     if (options.data && options.choices)
-        return wf_fail(ctx, WF_ERR_USAGE, "--data and --choices are two tests; give one of them");
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--data and --choices exclude each other; give one of them");
     const wf_eval_options o = {options.data ? options.data : options.choices, options.limit,
                                options.json};
     e.ctx = ctx;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_info.c - weft info: what a model is, and what it takes to run it. */
+/* cmd_info.c - weft info: describes a model and the memory to run it. */
 #include <string.h>
 
 #include "cli/engine.h"
@@ -17,7 +17,7 @@ static struct {
 
 /* ---- Finding out ---- */
 
-/* Tensors of each type of the file, those with most bytes first. */
+/* Counts tensors and bytes by type, sorted by bytes, largest first. */
 static void count_types(wf_model_view *v)
 {
     for (int i = 0; i < v->model->weights; i++) {
@@ -46,7 +46,7 @@ static void count_control(wf_model_view *v)
         v->control += wf_tokenizer_kind(v->tokenizer, i) == WF_TOKEN_CONTROL;
 }
 
-/* Of one sequence as long as the context, on the CPU. */
+/* Plans one sequence of the full context on the cpu device. */
 static wf_status plan_memory(wf_ctx *ctx, wf_model_view *v)
 {
     wf_device *device;
@@ -107,7 +107,7 @@ static void print_memory(const wf_model_view *v)
     char all[32], weights[32], kv[32], rest[32];
     const wf_memory *m = &v->memory;
     size_t copied = m->states > v->kv ? m->states - v->kv : 0;
-    printf("  memory      %s to run with %lld token%s: weights %s, keys and values %s, rest %s\n",
+    printf("  memory      %s to run with %lld token%s: weights %s, KV cache %s, rest %s\n",
            wf_plan_bytes(m->mapped + m->states + m->activations + m->ports, all, sizeof all),
            (long long)v->info.context, WF_PLURAL(v->info.context),
            wf_plan_bytes(m->mapped + copied, weights, sizeof weights),
@@ -119,7 +119,7 @@ static void print_template(const wf_model_view *v)
 {
     const char *t = v->info.chat_template;
     if (!t) {
-        puts("  chat        no template: it continues texts");
+        puts("  chat        no template");
         return;
     }
     t += strspn(t, " \t\r\n");
@@ -133,8 +133,7 @@ static void print_sampling(const wf_model_view *v)
     char text[WF_SAMPLING_TEXT];
     wf_sampling s;
     wf_sampling_resolve(d, &s);
-    printf("  sampling    %s: %s\n",
-           wf_sampling_any(d) ? "the model's own" : "the model has no settings, Weft's are",
+    printf("  sampling    %s: %s\n", wf_sampling_any(d) ? "set by the model" : "Weft's defaults",
            wf_sampling_text(&s, text));
     for (int i = 0; i < d->remarks && i < WF_MAX_REMARKS; i++)
         printf("              %s\n", d->remark[i]);
@@ -150,20 +149,20 @@ static void print_info(const wf_model_view *v)
            wf_plan_bytes(i->bytes, bytes, sizeof bytes));
     printf("  parameters  %s (%lld)\n", wf_engine_count(i->parameters, count, sizeof count),
            (long long)i->parameters);
-    printf(
-        "  shape       %lld layer%s, width %lld, hidden %lld, %lld head%s of %lld, %lld for keys "
-        "and values\n",
-        (long long)i->layers, WF_PLURAL(i->layers), (long long)i->width, (long long)i->hidden,
-        (long long)i->heads, WF_PLURAL(i->heads), (long long)i->head_dim, (long long)i->kv_heads);
+    printf("  shape       %lld layer%s, width %lld, hidden %lld, %lld head%s of %lld, %lld KV "
+           "heads\n",
+           (long long)i->layers, WF_PLURAL(i->layers), (long long)i->width, (long long)i->hidden,
+           (long long)i->heads, WF_PLURAL(i->heads), (long long)i->head_dim,
+           (long long)i->kv_heads);
     printf("  context     %lld token%s", (long long)i->context, WF_PLURAL(i->context));
     if (i->rope_base > 0)
         printf(", rotary positions, base %g", i->rope_base);
     else
         printf(", learned positions");
     if (i->window > 0)
-        printf(", a window of %lld", (long long)i->window);
-    printf("\n  vocabulary  %lld token%s, the output matrix is %s\n", (long long)i->vocab,
-           WF_PLURAL(i->vocab), i->tied ? "the embedding" : "its own");
+        printf(", window %lld", (long long)i->window);
+    printf("\n  vocabulary  %lld token%s, output matrix %s\n", (long long)i->vocab,
+           WF_PLURAL(i->vocab), i->tied ? "tied to the embedding" : "separate");
     print_special(v);
     print_template(v);
     print_sampling(v);
@@ -200,16 +199,17 @@ static wf_status show(wf_ctx *ctx, wf_model_view *v)
 {
     const wf_given lists[] = {{"tensors", options.tensors}, {"keys", options.keys}};
     if (options.template)
-        WF_TRY(wf_flags_refuse(ctx, lists, 2, "and --template print two things; give one of them"));
+        WF_TRY(
+            wf_flags_refuse(ctx, lists, 2, "and --template exclude each other; give one of them"));
     if (options.keys && !options.json)
         WF_TRY(wf_flags_refuse(ctx, lists, 1,
-                               "and --keys print two things; give one of them, or "
+                               "and --keys exclude each other; give one of them, or "
                                "--json"));
     if (options.template && !v->info.chat_template)
         return wf_fail(ctx, WF_ERR_USAGE, "%s has no chat template", WF_SHOWN(v->info.name));
     if (options.keys && !v->model->gguf)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--keys is for GGUF files, and %s is a folder: see its "
+                       "--keys applies to GGUF files, but %s is a folder; see its "
                        "config.json",
                        WF_SHOWN(v->info.name));
     if (options.template && options.json) {

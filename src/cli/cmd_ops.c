@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_ops.c - weft ops: every op, its form, and which device has it for which type. All of it is
- * read off the tables of ops, attributes, kernels and emitters. */
+/* cmd_ops.c - weft ops: prints the tables of ops, attributes, kernels and StableHLO emitters. */
 #include <string.h>
 
 #include "cli/cli.h"
@@ -64,7 +63,7 @@ static const char *attr_kind(wf_attr_kind kind)
 
 /* ---- All ops, as a table ---- */
 
-/* The types for which some device has some kernel: the columns. */
+/* Returns the columns: the types that some kernel of some device has. */
 static wf_type_set all_types(const wf_found_devices *all)
 {
     wf_type_set types = 0;
@@ -89,7 +88,7 @@ static bool has_kernels(const wf_found_device *f)
     return f->device && f->device->kernels;
 }
 
-/* Whether the device has no kernel for the op and runs its expansion. */
+/* Returns whether the device has no kernel for the op and runs its expansion. */
 static bool is_expanded(const wf_found_device *f, wf_op op)
 {
     if (!f->device || wf_op_is_core(op))
@@ -97,7 +96,7 @@ static bool is_expanded(const wf_found_device *f, wf_op op)
     return has_kernels(f) ? kernel_types(f, op) == 0 : !wf_stablehlo_has(op);
 }
 
-/* One mark for each device with kernels, in the order of the list. */
+/* Prints one mark for each device with kernels, in the order of the devices. */
 static void print_cell(const wf_found_devices *all, wf_op op, wf_type type)
 {
     char marks[WF_MAX_KINDS + 1] = "";
@@ -112,7 +111,7 @@ static void print_cell(const wf_found_devices *all, wf_op op, wf_type type)
     printf(" %4s", marks);
 }
 
-/* How devices that compile whole graphs get the op. */
+/* Returns the mark of the column hlo, for devices that compile whole graphs. */
 static const char *program_form(wf_op op)
 {
     return has_flag(op, WF_FLAG_SOURCE) ? "-" : wf_stablehlo_has(op) ? "x" : "e";
@@ -150,16 +149,16 @@ static void print_device_summary(const wf_found_device *f)
         expanded += is_expanded(f, (wf_op)op);
     }
     if (!f->device)
-        printf("%s: not available, %s\n", f->kind, f->why);
+        printf("%s: not available: %s\n", f->kind, f->why);
     else if (!f->device->kernels)
-        printf("%s: compiles whole graphs, %d ops as they are and %d expanded\n", f->kind, written,
-               need - written);
+        printf("%s: compiles whole graphs; %d ops are emitted directly, %d expanded\n", f->kind,
+               written, need - written);
     else
-        printf("%s: kernels for %d of the %d that need one, %d expanded\n", f->kind, have, need,
+        printf("%s: kernels for %d of %d ops that need one, %d expanded\n", f->kind, have, need,
                expanded);
 }
 
-/* The ops that a device expands, and what that costs in an example. */
+/* Prints the ops that a device expands, and the cost in an example. */
 static wf_status print_device_expansions(wf_ctx *ctx, const wf_found_device *f)
 {
     bool any = false;
@@ -190,21 +189,20 @@ static void print_table(const wf_found_devices *all)
            WF_OP_COUNT - core, gradients);
     for (int i = 0; i < all->count; i++)
         print_device_summary(&all->found[i]);
-    puts(
-        "x: a kernel for this type of the leading operand; e: runs as its expansion into core ops;");
-    puts(".: no kernel; -: needs no kernel");
-    puts("Weights of products, the second operand, may have more types: weft ops linear.");
-    puts("hlo: x: written as StableHLO for devices that compile whole graphs; e: expanded first");
+    puts("x: kernel for this type of the first operand; e: expanded into core ops; .: no kernel;");
+    puts("-: needs no kernel");
+    puts("The second operand of a matmul may have more types: see weft ops linear.");
+    puts("hlo: x: emitted as StableHLO for devices that compile whole graphs; e: expanded first");
     int kernels = 0;
     for (int i = 0; i < all->count; i++)
         kernels += has_kernels(&all->found[i]);
     if (kernels > 1)
-        puts("Each cell has a mark for each device with kernels, in the order above.");
+        puts("A cell has one mark for each device with kernels, in the order above.");
 }
 
-/* ---- One op, in full ---- */
+/* ---- One op ---- */
 
-/* What one says of an op stands behind a label, which only its first line shows. */
+/* Prints the label on the first line of a field, blanks on the others. */
 static void print_label(const char **label)
 {
     printf("%-12s", *label);
@@ -239,14 +237,14 @@ static void print_attributes(const wf_op_def *def)
         printf("%-12snone\n", label);
 }
 
-/* Rows of elementwise ops hold expressions, "of a; of b" when there are two operands. In all other
- * rows the text is the end of a function's name. */
+/* Rows of elementwise ops hold expressions: "da; db" for two operands. In all other rows the text is the end
+ * of a function name. */
 static void print_gradient(wf_op op)
 {
     const wf_op_def *def = wf_op_get(op);
     const char *label = "gradient", *text = def->grad_text;
     if (def->grad == wf_grad_refuse) {
-        printf("%-12snone: to ask for it is an error\n", label);
+        printf("%-12snone: asking for it is an error\n", label);
     } else if (!wf_op_is_differentiable(op)) {
         printf("%-12szero\n", label);
     } else if (!has_flag(op, WF_FLAG_ELEMENTWISE)) {
@@ -268,7 +266,7 @@ static wf_status print_expansion(wf_ctx *ctx, wf_op op)
     wf_expansion e;
     char call[256], cost[128];
     if (wf_op_is_core(op)) {
-        printf("%-12snone: a core op is its own definition\n", "expansion");
+        printf("%-12snone: a core op\n", "expansion");
         return WF_OK;
     }
     printf("%-12s%s%s\n", "expansion", has_flag(op, WF_FLAG_ELEMENTWISE) ? "y = " : "wf_expand_",
@@ -302,7 +300,7 @@ static void print_kernels(const wf_found_devices *all, wf_op op)
 {
     const char *label = "kernels";
     if (has_flag(op, WF_FLAG_SOURCE)) {
-        printf("%-12snone is needed: its memory is given from outside\n", label);
+        printf("%-12snone: the caller provides the memory\n", label);
         return;
     }
     for (int i = 0; i < all->count; i++) {
@@ -420,7 +418,7 @@ static void put_op(wf_json *j, const wf_found_devices *all, wf_op op)
     wf_json_object_end(j);
 }
 
-/* Ops [begin, end). */
+/* Prints the ops [begin, end). */
 static void print_json(const wf_found_devices *all, int begin, int end)
 {
     wf_json j;

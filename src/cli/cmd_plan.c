@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_plan.c - weft plan: what a graph will need, before anything is allocated, and why. */
+/* cmd_plan.c - weft plan: predicts memory and cost of a graph before anything is allocated. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -18,12 +18,12 @@ static struct {
     const char *form, *without, *expand, *svg, *dot, *text;
     int64_t context, sequences, vocab;
     bool train, explain, json, overwrite;
-    wf_run_options run; /* what the flags of training say; 0: not given */
+    wf_run_options run; /* from the training flags; 0: not given */
 } options = {.context = -1, .sequences = -1, .vocab = -1};
 
 /* ---- Choices ---- */
 
-/* "fold,fuse" to a bit set; "all" is one of the words. */
+/* Parses "fold,fuse" to a bit set; "all" sets every bit. */
 static wf_status parse_without(wf_ctx *ctx, const char *text, uint32_t *out)
 {
     const char *names[16] = {"all"};
@@ -33,7 +33,7 @@ static wf_status parse_without(wf_ctx *ctx, const char *text, uint32_t *out)
         names[n] = p->name;
         bits[n] = p->bit;
     }
-    names[n] = "memory"; /* is no pass over the graph, and comes last */
+    names[n] = "memory"; /* not a pass over the graph; comes last */
     bits[n++] = WF_PASS_MEMORY;
     for (int i = 1; i < n; i++)
         bits[0] |= bits[i];
@@ -51,7 +51,7 @@ static wf_status parse_without(wf_ctx *ctx, const char *text, uint32_t *out)
 
 /* ---- The graph ---- */
 
-/* What is planned: an example in one of its forms, or a graph from a file. */
+/* The graph to plan: an example in one of its forms, or a graph from a file. */
 typedef struct {
     const char *name;
     char title[160];
@@ -65,7 +65,8 @@ static wf_status read_graph(wf_ctx *ctx, subject *s)
     size_t bytes, len = 0;
     if (options.form || options.run.train.batch || options.run.train.length)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--form, --batch and --length are for examples; '%s' is a file", s->name);
+                       "--form, --batch and --length apply to examples, but '%s' is a file",
+                       s->name);
     wf_text_append(s->title, sizeof s->title, &len, "%s", s->name);
     WF_TRY(wf_file_read(ctx, s->name, LARGEST_FILE, &text, &bytes));
     wf_status status = wf_graph_parse(ctx, text, bytes, &s->graph);
@@ -73,7 +74,7 @@ static wf_status read_graph(wf_ctx *ctx, subject *s)
     return status == WF_OK ? wf_precision(s->graph, s->compute) : status;
 }
 
-/* The gradient comes after the choice of types. */
+/* Chooses types before the gradient is built. */
 static wf_status set_precision(void *user, wf_graph **g, wf_value **loss)
 {
     (void)loss;
@@ -131,7 +132,7 @@ static wf_status write_forms(wf_ctx *ctx, const wf_graph *g)
     return status;
 }
 
-/* ---- Looking at the plan ---- */
+/* ---- Analysing the plan ---- */
 
 static wf_status look(wf_ctx *ctx, wf_plan_view *v)
 {
@@ -140,13 +141,13 @@ static wf_status look(wf_ctx *ctx, wf_plan_view *v)
     v->alive = wf_mem_array(ctx, (size_t)plan->step_count + 1, sizeof *v->alive);
     if (!v->alive)
         return WF_ERR_MEMORY;
-    /* What begins and what ends at each step, and then the sums. */
+    /* Difference array: bytes that begin and end at each step, then the prefix sums. */
     for (int i = 0; i < plan->block_count; i++) {
         const wf_lifetime *b = &plan->blocks[i];
         wf_use_kind kind = wf_plan_use(plan, i);
         v->alive[b->begin][kind] += b->bytes;
         if (b->end + 1 < plan->step_count)
-            v->alive[b->end + 1][kind] -= b->bytes; /* wraps around, and back in the sum */
+            v->alive[b->end + 1][kind] -= b->bytes; /* unsigned wrap-around cancels in the sum */
     }
     for (int s = 0; s < plan->step_count; s++) {
         uint64_t all = 0;
@@ -194,7 +195,7 @@ static wf_status plan_graph(wf_ctx *ctx, const subject *s, wf_device *device)
     WF_TRY(parse_without(ctx, options.without, &o.without));
     if (!device->kernels)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "%s compiles whole graphs its own way: there is no plan of ours to show",
+                       "%s compiles whole graphs itself, so Weft has no plan to show; choose another device",
                        device->target.name);
     WF_TRY(wf_expand_ops(ctx, device, options.expand));
     uint64_t begin = wf_clock_ns();
@@ -215,13 +216,13 @@ static wf_status plan_graph(wf_ctx *ctx, const subject *s, wf_device *device)
 
 static void list_examples(void)
 {
-    puts("examples, for weft plan NAME:");
+    puts("examples for weft plan NAME:");
     for (const wf_example *e = wf_examples; e->name; e++)
         printf("  %-12s %-22s %2lld layers, width %4lld, context %4lld\n", e->name, e->doc,
                (long long)e->layers, (long long)e->width, (long long)e->context);
 }
 
-/* One graph: an example, or from a file. */
+/* Plans one graph. */
 static wf_status run_graph(wf_ctx *ctx, const char *name)
 {
     wf_device *device = NULL;
@@ -240,18 +241,18 @@ static wf_status run_graph(wf_ctx *ctx, const char *name)
     return status;
 }
 
-/* A model's file or folder, rather than the text of a graph or an example's name. */
+/* Returns whether `name` is a model, rather than a graph file or an example. */
 static bool is_model(const char *name)
 {
     return wf_path_ends(name, ".gguf") || wf_path_look(name) == WF_PATH_FOLDER;
 }
 
-/* Flags of wf_train_flags that a plan of one graph uses, and a plan of running a model. */
+/* The flags of wf_train_flags that apply to one graph, and those that apply to running a model. */
 static const char *const graph_flags[] = {"batch",  "length",  "compute", "recompute",
                                           "device", "threads", "fast",    NULL};
 static const char *const model_flags[] = {"device", "threads", "fast", "memory", NULL};
 
-/* Refuses the flags that this plan would not use. name: NULL lists the examples. */
+/* Refuses flags that this plan does not use. name NULL: the examples are listed. */
 static wf_status check_unused(wf_ctx *ctx, const char *name, bool model)
 {
     const wf_given training[] = {{"vocab", options.vocab >= 0}};
@@ -263,16 +264,17 @@ static wf_status check_unused(wf_ctx *ctx, const char *name, bool model)
     const wf_given views[] = {{"explain", options.explain}, {"json", options.json}};
     const char *unused = options.train ? NULL : wf_train_unused(model ? model_flags : graph_flags);
     if (unused)
-        return wf_fail(ctx, WF_ERR_USAGE, "--%s is about training; plan a run with --train",
+        return wf_fail(ctx, WF_ERR_USAGE, "--%s applies to training; add --train to plan a run",
                        unused);
     if (!options.train)
-        WF_TRY(wf_flags_refuse(ctx, training, 1, "is about training; plan a run with --train"));
+        WF_TRY(wf_flags_refuse(ctx, training, 1, "applies to training; add --train to plan a run"));
     if (!model || options.train)
         WF_TRY(wf_flags_refuse(
-            ctx, running, 2, "is about running a model; give its file or folder, without --train"));
+            ctx, running, 2,
+            "applies to running a model; give its file or folder, without --train"));
     if (!name || model || options.train)
         WF_TRY(wf_flags_refuse(ctx, graphs, 6,
-                               "is for examples and graphs; name one, and leave out --train"));
+                               "applies to examples and graphs; name one, without --train"));
     if (!name && !options.train)
         return wf_flags_refuse(ctx, views, 2, "needs a MODEL, EXAMPLE or GRAPH to plan");
     return WF_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_plot.c - weft plot: training runs side by side, as a table and as curves. */
+/* cmd_plot.c - weft plot: compares training runs in a table and a chart. */
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,7 +40,8 @@ static wf_status parse_options(wf_ctx *ctx, wf_chart_options *out)
     while (axis < 3 && strcmp(axes[axis], options.x) != 0)
         axis++;
     if (axis == 3)
-        return wf_fail(ctx, WF_ERR_USAGE, "--x is steps, tokens or seconds, not '%s'", options.x);
+        return wf_fail(ctx, WF_ERR_USAGE, "--x must be steps, tokens or seconds, not '%s'",
+                       options.x);
     *out = (wf_chart_options){(wf_curve_x)axis, options.smooth, options.log_y};
     return WF_OK;
 }
@@ -63,14 +64,14 @@ static wf_status read_run(comparison *c, const char *path)
     c->run[c->count++] = (wf_chart_run){path, h};
     WF_TRY(wf_history_read(h, log));
     if (h->ignored > 0)
-        wf_ctx_log(c->ctx, WF_LOG_WARN, "%lld line%s of '%s' could not be understood",
+        wf_ctx_log(c->ctx, WF_LOG_WARN, "skipped %lld invalid line%s of '%s'",
                    (long long)h->ignored, WF_PLURAL(h->ignored), log);
     if (h->count == 0 && h->valid_count == 0)
-        return wf_fail(c->ctx, WF_ERR_FORMAT, "there is no step in '%s' yet", log);
+        return wf_fail(c->ctx, WF_ERR_FORMAT, "'%s' has no steps yet", log);
     return WF_OK;
 }
 
-/* Ends of the paths, where they tell the runs apart. */
+/* Names the runs by the ends of their paths that distinguish them. */
 static wf_status name_runs(comparison *c)
 {
     const char *names[WF_CHART_RUNS];
@@ -119,7 +120,7 @@ static wf_status draw_terminal(comparison *c)
     return WF_OK;
 }
 
-/* The last step of a run, of zeros and NAN when it has none. */
+/* Returns the last step of a run; zeros and NAN if it has no steps. */
 static wf_history_step last_step(const wf_history *h)
 {
     return h->count > 0 ? h->steps[h->count - 1] : (wf_history_step){.loss = NAN};
@@ -133,7 +134,7 @@ static void put_loss(double loss)
         printf("  %10s", "-");
 }
 
-/* Bytes of a terminal's row that names take up; those of other alphabets may stand out. */
+/* Returns the width of the name column in bytes; non-ASCII names may be misaligned. */
 static int name_width(const comparison *c)
 {
     int width = 3;
@@ -244,7 +245,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     static comparison c;
     c.ctx = ctx;
     if (count == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "which runs? give their folders: weft plot RUN...");
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "the runs are missing; give their folders: weft plot RUN...");
     wf_arena_init(&c.arena, ctx);
     wf_status status = compare(&c, operands, count);
     for (int i = 0; i < c.count; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_prepare.c - weft prepare: texts as tokens, for training. */
+/* cmd_prepare.c - weft prepare: tokenizes texts for training. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -56,7 +56,7 @@ static const wf_flag flags[] = {
 
 /* ---- Arguments ---- */
 
-/* \n, \t and \\ as in C, since shells make them hard to type. The copy is for wf_mem_free. */
+/* Interprets \n, \t and \\, which are hard to type in a shell. The caller frees *out with wf_mem_free. */
 static wf_status unescape(wf_ctx *ctx, const char *text, char **out)
 {
     char *to = *out = wf_mem_new(ctx, strlen(text) + 1);
@@ -74,20 +74,21 @@ static wf_status unescape(wf_ctx *ctx, const char *text, char **out)
 static wf_status check_flags(wf_ctx *ctx, int count)
 {
     if (count == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "give texts to prepare: " USAGE);
+        return wf_fail(ctx, WF_ERR_USAGE, "the texts are missing; usage: " USAGE);
     if (!set.out)
-        return wf_fail(ctx, WF_ERR_USAGE, "say which folder to write: " USAGE);
+        return wf_fail(ctx, WF_ERR_USAGE, "the output folder is missing; usage: " USAGE);
     if (set.valid_data.count > 0 && set.valid != 0.01 && set.valid != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--valid-data says what to validate on, so leave out --valid");
+                       "--valid and --valid-data exclude each other; give one of them");
     if (set.tokenizer && (set.vocab >= 0 || set.sample))
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--vocab and --sample are about learning a tokenizer, and --tokenizer "
-                       "takes one");
+                       "--vocab and --sample apply to learning a tokenizer; leave them out with "
+                       "--tokenizer");
     if (set.template && strcmp(set.template, "chatml") != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "the template that is known by name is chatml; give others with "
-                       "--chat-template-file FILE");
+                       "'%s' is not a known template; give chatml, or a file with "
+                       "--chat-template-file",
+                       WF_SHOWN(set.template));
     if (set.template && set.template_file)
         return wf_fail(ctx, WF_ERR_USAGE, "give one of --chat-template and --chat-template-file");
     return WF_OK;
@@ -118,8 +119,8 @@ static void say_split(const char *name, const wf_prepared_split *s, bool chat)
     fprintf(stderr, "%s: %lld document%s, %lld token%s", name, (long long)s->documents,
             WF_PLURAL(s->documents), (long long)s->tokens, WF_PLURAL(s->tokens));
     if (chat)
-        fprintf(stderr, " (%lld of them in answers)", (long long)s->counted);
-    fprintf(stderr, ", %lld byte%s, %.2f bytes a token, %d shard%s\n", (long long)s->bytes,
+        fprintf(stderr, " (%lld in answers)", (long long)s->counted);
+    fprintf(stderr, ", %lld byte%s, %.2f bytes/token, %d shard%s\n", (long long)s->bytes,
             WF_PLURAL(s->bytes), (double)s->bytes / (double)s->tokens, s->shards,
             WF_PLURAL(s->shards));
 }
@@ -129,27 +130,25 @@ static void say(const wf_prepared *r, double seconds)
     int64_t bytes = r->train.bytes + r->valid.bytes, tokens = r->train.tokens + r->valid.tokens;
     say_split("train", &r->train, r->chat);
     say_split("valid", &r->valid, r->chat);
-    bool slow = (double)bytes / seconds < 1e5; /* a small file, most of whose time is the start */
-    fprintf(stderr,
-            "%s: a vocabulary of %d%s, ids of %d byte%s; %.1f s, %.1f %sB/s, %.2f %s tokens/s\n",
+    bool slow = (double)bytes / seconds < 1e5; /* a small file: most of the time is startup */
+    fprintf(stderr, "%s: vocabulary %d%s, %d byte%s per id; %.1f s, %.1f %sB/s, %.2f %s tokens/s\n",
             WF_FOREIGN(set.out), (int)r->vocab, r->learned ? ", learned" : "", r->id_bytes,
             WF_PLURAL(r->id_bytes), seconds, (double)bytes / seconds * (slow ? 1e-3 : 1e-6),
             slow ? "k" : "M", (double)tokens / seconds * (slow ? 1e-3 : 1e-6), slow ? "K" : "M");
     if (r->skipped_files > 0)
-        fprintf(stderr, "skipped %lld file%s that %s empty or no UTF-8 text\n",
+        fprintf(stderr, "skipped %lld file%s that %s empty or not UTF-8 text\n",
                 (long long)r->skipped_files, WF_PLURAL(r->skipped_files),
                 r->skipped_files == 1 ? "is" : "are");
     if (r->skipped_documents > 0)
         fprintf(stderr, "skipped %lld %s%s %s\n", (long long)r->skipped_documents,
                 r->chat ? "conversation" : "line", WF_PLURAL(r->skipped_documents),
-                r->chat ? "without an answer of the assistant's" : "whose text is empty");
+                r->chat ? "without an assistant message" : "with an empty text");
     if (r->bad > 0)
         fprintf(stderr, "skipped %lld bad record%s\n", (long long)r->bad, WF_PLURAL(r->bad));
     if (r->cuts > 0)
         fprintf(
             stderr,
-            "long texts were cut at %lld place%s where this tokenizer may have made other tokens "
-            "of the whole\n",
+            "long texts were split at %lld place%s where the whole text might give other tokens\n",
             (long long)r->cuts, WF_PLURAL(r->cuts));
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_quantize.c - weft quantize: a model in fewer bits, as a GGUF file. */
+/* cmd_quantize.c - weft quantize: writes a quantized GGUF file. */
 #include "base/path.h"
 #include "cli/cli.h"
 #include "cli/rewrite.h"
@@ -13,12 +13,11 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     wf_convert_options o = {.pure = options.pure, .requantize = options.requantize};
     if (count < 3)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "give a model, a file to write and a type: weft quantize IN OUT Q4_K_M");
+                       "IN, OUT or TYPE is missing; usage: weft quantize IN OUT Q4_K_M");
     o.type = operands[2];
     if (!wf_path_ends(operands[1], ".gguf"))
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "the name of a quantized file must end in .gguf, and '%s' does not",
-                       operands[1]);
+                       "'%s' does not end in .gguf; a quantized model is a GGUF file", operands[1]);
     if (count > 3)
         WF_TRY(wf_rewrite_threads(ctx, operands[3], &o.threads));
     return wf_rewrite(ctx, operands[0], operands[1], options.overwrite, &o);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_run.c - weft run: continues a text, or several at once. */
+/* cmd_run.c - weft run: continues one prompt, or several in a batch. */
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,23 +13,23 @@
 #include "cli/text_ids.h"
 #include "format/folder.h"
 
-#define AT_ONCE 8 /* prompts of a batch, unless told */
+#define AT_ONCE 8 /* default of --parallel */
 
 static struct {
     wf_values prompts, files;
     int64_t parallel;
     bool no_escape, echo, control, json;
-    bool piped; /* the prompt is stdin because nothing else was given */
+    bool piped; /* no prompt was given, so stdin is the prompt */
 } options = {.parallel = -1};
 
-/* One prompt and what becomes of it. */
+/* One prompt, and the text generated from it. */
 typedef struct {
     const wf_prompt *prompt;
     int32_t *ids;
     size_t count;
     uint64_t seed;
-    wf_sequence *sequence; /* NULL before it begins and after it ends */
-    wf_writer text;        /* generated and not printed yet; all of it for JSON */
+    wf_sequence *sequence; /* NULL before the start and after the end */
+    wf_writer text;        /* generated but not yet printed; for JSON, all of it */
     size_t generated;      /* tokens */
     wf_stop stop;
     bool begun;
@@ -40,18 +40,19 @@ typedef struct {
     wf_prompts prompts;
     wf_sampled sampled;
     job *job;       /* [prompts.count] */
-    int shown;      /* the job whose text is being printed; those before are done */
-    bool line_open; /* the last thing printed was no newline */
-    bool deaf;      /* stdout takes no more */
+    int shown;      /* the job being printed; earlier jobs are finished */
+    bool line_open; /* the output does not end with a newline */
+    bool deaf;      /* stdout accepts no more bytes */
     wf_screen screen;
 } batch;
 
-/* ---- Before it runs ---- */
+/* ---- Arguments and prompts ---- */
 
 #define WAYS \
-    "give a text as the second argument or with -p, a file with -f, or pipe a text to the program"
+    "give it as the second argument or with -p, in a file with -f, or pipe it to the program"
 
-/* MODEL [PROMPT], or --model MODEL [PROMPT]. An argument beside --model that is a file is a second model. */
+/* Takes MODEL [PROMPT] or --model MODEL [PROMPT]. With --model, an operand that is an existing file counts as
+ * a second model. */
 static wf_status take_operands(wf_ctx *ctx, char *const *operands, int count, const char **path)
 {
     const char *model = wf_engine_set.model;
@@ -63,20 +64,20 @@ static wf_status take_operands(wf_ctx *ctx, char *const *operands, int count, co
         return WF_OK;
     if (options.prompts.count + options.files.count > 0)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "there is a prompt among the arguments and another one with %s; give one of "
-                       "them, or every prompt with its own -p",
+                       "the prompt is given as an argument and with %s; give one of them, or each "
+                       "prompt with its own -p",
                        options.prompts.count ? "-p" : "-f");
     WF_TRY(wf_values_add(ctx, &options.prompts, prompt));
     return WF_OK;
 }
 
-/* Without any prompt, stdin is the prompt, unless it is closed or somebody would have to type it. */
+/* Uses stdin as the prompt when no other is given, unless stdin is closed or a terminal. */
 static wf_status take_stdin(wf_ctx *ctx)
 {
     if (options.prompts.count + options.files.count > 0)
         return WF_OK;
     if (isatty(STDIN_FILENO) || fcntl(STDIN_FILENO, F_GETFD) < 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "there is no prompt; " WAYS);
+        return wf_fail(ctx, WF_ERR_USAGE, "the prompt is missing; " WAYS);
     WF_TRY(wf_values_add(ctx, &options.files, "-"));
     options.piped = true;
     return WF_OK;
@@ -96,10 +97,10 @@ static wf_status encode(batch *b, job *j)
     j->ids = list.ids;
     j->count = list.count;
     WF_TRY(status);
-    if (text.bytes < j->prompt->bytes) { /* the list was full before */
+    if (text.bytes < j->prompt->bytes) { /* the list is full */
         char larger[96];
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "the prompt has more than %lld token%s, the context; shorten it%s",
+                       "the prompt exceeds the context of %lld token%s; shorten it%s",
                        (long long)e->context, WF_PLURAL(e->context),
                        wf_engine_larger(e, larger, sizeof larger));
     }
@@ -108,8 +109,8 @@ static wf_status encode(batch *b, job *j)
     int32_t bos = wf_tokenizer_special(e->tokenizer, WF_SPECIAL_BOS);
     if (bos < 0)
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "an empty prompt gives nothing to continue, and %s has no token that begins "
-                       "a text; write a longer prompt",
+                       "the prompt is empty, and %s has no bos token to start from; give a longer "
+                       "prompt",
                        WF_SHOWN(e->info.name));
     wf_ids_free(e->ctx, j->ids);
     j->ids = wf_mem_array(e->ctx, 1, sizeof *j->ids);
@@ -119,7 +120,7 @@ static wf_status encode(batch *b, job *j)
     return WF_OK;
 }
 
-/* Texts that cannot be whole are refused before anything runs. */
+/* Refuses a prompt that leaves no room for -n tokens, before anything runs. */
 static wf_status check_room(const batch *b, const job *j)
 {
     const wf_engine *e = &b->engine;
@@ -128,13 +129,15 @@ static wf_status check_room(const batch *b, const job *j)
     wf_engine_larger(e, larger, sizeof larger);
     if (room < 0)
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "the prompt has %zu tokens and the context only %lld; shorten it%s",
+                       "the prompt has %zu tokens, but the context only %lld; shorten it%s",
                        j->count, (long long)e->context, larger);
     if (limit > room)
-        return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "the prompt's tokens (%zu) and %lld more do not fit into a context of %lld; "
-                       "ask for -n %lld at most%s",
-                       j->count, (long long)limit, (long long)e->context, (long long)room, larger);
+        return wf_fail(
+            e->ctx, WF_ERR_USAGE,
+            "the prompt's %zu token%s and %lld more exceed the context of %lld; use -n %lld "
+            "or less%s",
+            j->count, WF_PLURAL(j->count), (long long)limit, (long long)e->context, (long long)room,
+            larger);
     return WF_OK;
 }
 
@@ -142,7 +145,7 @@ static wf_status prepare(batch *b, const char *path)
 {
     wf_ctx *ctx = b->engine.ctx;
     wf_format_kind kind;
-    WF_TRY(wf_format_detect(ctx, path, &kind)); /* before anything is read from stdin */
+    WF_TRY(wf_format_detect(ctx, path, &kind)); /* fail before reading stdin */
     WF_TRY(wf_prompts_read(ctx, &options.prompts, &options.files,
                            WF_PROMPT_TRIM | (options.no_escape ? 0 : WF_PROMPT_ESCAPES),
                            &b->prompts));
@@ -150,7 +153,7 @@ static wf_status prepare(batch *b, const char *path)
     if (!b->job)
         return WF_ERR_MEMORY;
     if (options.piped && b->prompts.item[0].bytes == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "there is no prompt: stdin is empty; " WAYS);
+        return wf_fail(ctx, WF_ERR_USAGE, "the prompt is missing: stdin is empty; " WAYS);
     WF_TRY(wf_engine_open(ctx, path, &b->engine));
     WF_TRY(wf_sampled_make(ctx, b->engine.model, &b->sampled));
     for (int i = 0; i < b->prompts.count; i++) {
@@ -167,7 +170,7 @@ static wf_status prepare(batch *b, const char *path)
     return WF_OK;
 }
 
-/* ---- Printing: the text of one job as it comes, of the others when it is their turn ---- */
+/* ---- Printing: one job streams its text; the others wait for their turn ---- */
 
 static void print(batch *b, const char *text, size_t bytes)
 {
@@ -293,7 +296,7 @@ static void report(batch *b)
     char larger[96];
     if (full)
         wf_engine_say(
-            "note: a text ended because the context of %lld token%s is full; ask for less%s",
+            "note: generation stopped because the context of %lld token%s is full; use a smaller -n%s",
             (long long)e->context, WF_PLURAL(e->context),
             wf_engine_larger(e, larger, sizeof larger));
 }
@@ -313,7 +316,7 @@ static void free_batch(batch *b)
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
-    static batch b; /* too large for the stack of a careful program */
+    static batch b; /* too large for a small stack */
     const char *path;
     WF_TRY(take_operands(ctx, operands, count, &path));
     WF_TRY(take_stdin(ctx));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_selftest.c - weft selftest: every op of a device against the float64 reference. */
+/* cmd_selftest.c - weft selftest: compares every op of a device with the float64 reference. */
 #include "selftest/selftest.h"
 
 #include <limits.h>
@@ -9,12 +9,12 @@
 #include "cli/cli.h"
 #include "cli/expansion.h"
 
-/* Failures of one op that are told without -v: those of a broken kernel are all alike. */
+/* Failures of one op that are printed without -v: a broken kernel fails many cases alike. */
 #define TOLD_PER_OP 3
 
 static struct {
     const char *device, *op, *type, *expand;
-    int64_t seed;   /* below 0: a fresh one */
+    int64_t seed;   /* below 0: choose one */
     int64_t sample; /* cases; 0: all */
     double distort;
     bool json, verbose, fast, list;
@@ -23,9 +23,9 @@ static struct {
 /* A run in progress. */
 typedef struct {
     wf_json json;
-    bool progress; /* a line on stderr says how far we are */
+    bool progress; /* show progress on stderr */
     int done, of;  /* ops */
-    int told;      /* failures of the present op */
+    int told;      /* failures of the current op */
 } job;
 
 /* ---- While it runs ---- */
@@ -49,7 +49,7 @@ static void tell_failure(void *user, const char *sentence)
     }
 }
 
-/* The ending of a counted noun in a column: one character wide. */
+/* Plural ending, one column wide. */
 static const char *ending(int count)
 {
     return count == 1 ? " " : "s";
@@ -92,7 +92,7 @@ static void print_closing(const wf_selftest_report *r, double seconds)
                WF_PLURAL(failed));
 }
 
-/* ---- JSON: the failures are written as they come, so the counts follow them ---- */
+/* ---- JSON: failures are streamed, so the counts come after them ---- */
 
 static void begin_json(wf_json *j, const char *description)
 {
@@ -148,7 +148,7 @@ static void put_report(wf_json *j, const wf_selftest_report *r, double seconds)
     wf_json_array_end(j);
 }
 
-/* The document is whole even when the harness had to give up and there is no report. */
+/* Completes the document, also when the harness failed and there is no report. */
 static void end_json(wf_json *j, const wf_selftest_report *r, double seconds, const char *error)
 {
     wf_json_array_end(j);
@@ -165,7 +165,7 @@ static void end_json(wf_json *j, const wf_selftest_report *r, double seconds, co
 
 /* ---- The command ---- */
 
-/* The cases of a device that supports every combination of types. */
+/* Prints the cases of a device that supports every combination of types. */
 static void list_cases(void)
 {
     int cases = 0;
@@ -177,8 +177,8 @@ static void list_cases(void)
     printf("%d cases of %d ops\n", cases, WF_OP_COUNT);
 }
 
-/* Says what will be tested. Fails before anything is printed when there is no such device. The device
- * stays open: opened again it might be another one, with a seed of its own. */
+/* Opens the device and prints what will be tested; prints nothing if the device does not open. The device stays
+ * open for the test: opened again, it might have another seed. */
 static wf_status begin(wf_ctx *ctx, job *t, wf_device **device)
 {
     WF_TRY(wf_device_open(ctx, options.device, device));
@@ -194,7 +194,7 @@ static wf_status begin(wf_ctx *ctx, job *t, wf_device **device)
     else
         printf("selftest: %s (%s), seed %lld\n", options.device, description,
                (long long)options.seed);
-    fflush(stdout); /* the seed must be seen even if the device takes the program down */
+    fflush(stdout); /* print the seed even if the device crashes the program */
     return WF_OK;
 }
 
@@ -205,7 +205,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     if (options.op)
         WF_TRY(wf_find_op(ctx, options.op, &op));
     if (options.type && wf_type_from_name(options.type) == WF_TYPE_NONE)
-        return wf_fail(ctx, WF_ERR_USAGE, "--type: there is no type '%s'", options.type);
+        return wf_fail(ctx, WF_ERR_USAGE, "there is no type '%s'; give one such as f32 or bf16",
+                       options.type);
     if (options.list) {
         const wf_given unused[] = {{"op", options.op},
                                    {"type", options.type},
@@ -214,7 +215,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
                                    {"distort", options.distort != 0},
                                    {"expand", options.expand},
                                    {"json", options.json}};
-        WF_TRY(wf_flags_refuse(ctx, unused, 7, "is for a test; leave it out with --list"));
+        WF_TRY(wf_flags_refuse(ctx, unused, 7, "has no effect with --list; leave it out"));
         list_cases();
         return WF_OK;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_tokenize.c - weft tokenize: texts to ids, and back. */
+/* cmd_tokenize.c - weft tokenize: converts text to ids and back. */
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ static struct {
 
 /* ---- Text to ids ---- */
 
-/* A token on one line: what would end it or cannot be seen is escaped. */
+/* Prints a token on one line; control characters are escaped. */
 static void print_token(const char *token, size_t bytes)
 {
     putchar('"');
@@ -31,7 +31,7 @@ static void print_token(const char *token, size_t bytes)
     puts("\"");
 }
 
-/* Where ids go as they come. */
+/* Prints ids as they arrive. */
 typedef struct {
     const wf_tokenizer *t;
     wf_json *j;
@@ -58,7 +58,7 @@ static void put_id(printer *p, int32_t id)
     p->count++;
 }
 
-/* Ends when stdout takes no more. */
+/* Stops when stdout accepts no more bytes. */
 static wf_status put_ids(void *user, const int32_t *ids, size_t count, bool *enough)
 {
     for (size_t i = 0; i < count; i++)
@@ -67,7 +67,7 @@ static wf_status put_ids(void *user, const int32_t *ids, size_t count, bool *eno
     return WF_OK;
 }
 
-/* The ids of a file, or (path NULL) of a prompt. */
+/* Prints the ids of a file or, if path is NULL, of a prompt. */
 static wf_status encode(wf_ctx *ctx, const wf_tokenizer *t, const char *path, const wf_prompt *text,
                         wf_json *j)
 {
@@ -92,7 +92,7 @@ static wf_status encode(wf_ctx *ctx, const wf_tokenizer *t, const char *path, co
 
 /* ---- Ids to text ---- */
 
-/* Numbers with anything between them that is no letter and no sign. */
+/* Parses ids separated by spaces, commas and brackets. The caller frees *out, after a failure as well. */
 static wf_status read_ids(wf_ctx *ctx, const wf_tokenizer *t, const char *s, int32_t **out,
                           size_t *count)
 {
@@ -107,7 +107,7 @@ static wf_status read_ids(wf_ctx *ctx, const wf_tokenizer *t, const char *s, int
             id = id * 10 + (s[i] - '0');
         char shown[WF_TEXT_SHOWN];
         if (digits != word || id >= wf_tokenizer_count(t))
-            return wf_fail(ctx, WF_ERR_USAGE, "'%s' is no id; ids are 0 to %d",
+            return wf_fail(ctx, WF_ERR_USAGE, "'%s' is not an id; ids are 0 to %d",
                            wf_text_show(shown, s, word), wf_tokenizer_count(t) - 1);
         ids[(*count)++] = (int32_t)id;
         s += word;
@@ -115,7 +115,7 @@ static wf_status read_ids(wf_ctx *ctx, const wf_tokenizer *t, const char *s, int
     return WF_OK;
 }
 
-/* Writes the text as it is decoded. */
+/* Streams the decoded text to stdout. */
 static wf_status print_text(wf_ctx *ctx, const wf_tokenizer *t, const int32_t *ids, size_t count,
                             uint32_t flags, size_t *bytes)
 {
@@ -130,7 +130,7 @@ static wf_status print_text(wf_ctx *ctx, const wf_tokenizer *t, const int32_t *i
     wf_status status = WF_OK;
     for (size_t i = 0; i <= count && status == WF_OK && heard && !ferror(stdout); i++) {
         status = i < count ? wf_decoder_next(d, ids[i], &text, &n) : wf_decoder_end(d, &text, &n);
-        if (terminal) /* the screen writes at once, which a pipe need not wait for */
+        if (terminal) /* a pipe does not need the flush of every write */
             heard = wf_screen_write(&screen, text, n);
         else
             fwrite(text, 1, n, stdout);
@@ -139,7 +139,7 @@ static wf_status print_text(wf_ctx *ctx, const wf_tokenizer *t, const int32_t *i
     if (heard)
         wf_screen_end(&screen);
     if (heard && terminal && !wf_engine_set.quiet)
-        putchar('\n'); /* so that the count stands on its own line */
+        putchar('\n'); /* puts the count on its own line */
     wf_decoder_free(d);
     return status;
 }
@@ -167,7 +167,7 @@ static wf_status decode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p, 
 
 /* ---- The command ---- */
 
-/* Prompts of flag -p in turn, then files, of which nothing is read before its turn. */
+/* Encodes the prompts of -p, then the files; each file is read when its turn comes. */
 static wf_status encode_all(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompts *prompts,
                             const wf_values *files, wf_json *j)
 {
@@ -186,7 +186,7 @@ static wf_status decode_all(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompts
     return WF_OK;
 }
 
-/* JSON is one document: of several texts an array. */
+/* JSON output is one document: an array if there are several texts. */
 static wf_status each(wf_ctx *ctx, const char *path, const wf_prompts *prompts,
                       const wf_values *files)
 {
@@ -207,7 +207,7 @@ static wf_status each(wf_ctx *ctx, const char *path, const wf_prompts *prompts,
     return status;
 }
 
-/* Flags of encoding and decoding that --train or --decode would not use. */
+/* Refuses flags that --train or --decode does not use. */
 static wf_status check_unused(wf_ctx *ctx, bool train)
 {
     const wf_given encoding[] = {
@@ -218,13 +218,13 @@ static wf_status check_unused(wf_ctx *ctx, bool train)
                              {"no-escape", options.no_escape},
                              {"json", options.json}};
     if (train) {
-        WF_TRY(wf_flags_refuse(ctx, both, 5, "is for tokenizing; leave it out with --train"));
-        return wf_flags_refuse(ctx, encoding, 3, "is for tokenizing; leave it out with --train");
+        WF_TRY(wf_flags_refuse(ctx, both, 5, "has no effect with --train; leave it out"));
+        return wf_flags_refuse(ctx, encoding, 3, "has no effect with --train; leave it out");
     }
     if (options.special && options.no_special)
         return wf_fail(ctx, WF_ERR_USAGE, "--special and --no-special contradict each other");
     if (options.decode)
-        return wf_flags_refuse(ctx, encoding, 3, "is for encoding; leave it out with --decode");
+        return wf_flags_refuse(ctx, encoding, 3, "has no effect with --decode; leave it out");
     return WF_OK;
 }
 
@@ -239,12 +239,12 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     if (train)
         return wf_tokenize_train(ctx, operands, count, &options.files);
     if (count > 1)
-        return wf_fail(ctx, WF_ERR_USAGE, "'%s' is one argument too many; several are for --train",
-                       operands[1]);
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "'%s' is one argument too many; only --train takes several", operands[1]);
     WF_TRY(wf_engine_path(ctx, operands, count, &path));
     if (options.prompts.count + options.files.count == 0)
         options.files = (wf_values){.item = from_stdin, .count = 1};
-    /* Ids to decode are read as a whole. */
+    /* --decode reads each input as a whole. */
     const wf_values none = {.count = 0}, *files = options.decode ? &none : &options.files;
     wf_status status =
         wf_prompts_read(ctx, &options.prompts, options.decode ? &options.files : &none,

@@ -13,7 +13,7 @@
 #include "cli/tokenize_train.h"
 #include "text/token.h"
 
-#define PIPE_MOST ((size_t)256 << 20) /* bytes of a pipe, which are held in memory */
+#define PIPE_MOST ((size_t)256 << 20) /* bytes read from a pipe, held in memory */
 #define USAGE "weft tokenize --train FILE... -o FOLDER|FILE.gguf"
 
 static struct {
@@ -47,9 +47,9 @@ wf_status wf_tokenize_trains(wf_ctx *ctx, bool *train)
     *train = set.train;
     if (!set.train && (set.out || set.overwrite || set.split || set.vocab >= 0 ||
                        set.minimum >= 0 || set.special.count > 0))
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "--output, --vocab, --split, --special-token and --min-count belong to "
-                       "--train: " USAGE);
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "--output, --vocab, --split, --special-token and --min-count need --train: " USAGE);
     return WF_OK;
 }
 
@@ -72,20 +72,21 @@ static wf_status open_text(wf_ctx *ctx, corpus *c, const char *path)
     } else {
         wf_status status = wf_file_read(ctx, path, PIPE_MOST, &c->read[i], &c->text[i].bytes);
         if (status == WF_ERR_FORMAT)
-            return wf_fail(ctx, status,
-                           "'%s' gives more than %zu MiB; save the text to a file, which may be of "
-                           "any size",
-                           path, PIPE_MOST >> 20);
+            return wf_fail(
+                ctx, status,
+                "'%s' has more than %zu MiB; save the text to a file, which may have any "
+                "size",
+                path, PIPE_MOST >> 20);
         WF_TRY(status);
         c->text[i].text = c->read[i];
     }
     c->count++;
     if (!wf_add_size(c->bytes, c->text[i].bytes, &c->bytes))
-        return wf_fail(ctx, WF_ERR_USAGE, "the texts together are longer than can be counted");
+        return wf_fail(ctx, WF_ERR_USAGE, "the total size of the texts overflows size_t");
     return WF_OK;
 }
 
-/* Closed after a failure as well. */
+/* Opens all texts. Call close_corpus after a failure as well. */
 static wf_status open_corpus(wf_ctx *ctx, corpus *c, char *const *operands, int count,
                              const wf_values *files)
 {
@@ -106,7 +107,7 @@ static wf_status check_corpus(wf_ctx *ctx, const corpus *c)
 {
     for (size_t i = 0; i < c->count; i++)
         if (c->map[i] && wf_map_broken(c->map[i]))
-            return wf_fail(ctx, WF_ERR_IO, "text %zu was cut short while it was read", i + 1);
+            return wf_fail(ctx, WF_ERR_IO, "text %zu was truncated while it was being read", i + 1);
     return WF_OK;
 }
 
@@ -137,7 +138,7 @@ static wf_status check_file(wf_ctx *ctx, const char *path, char *const *operands
     return wf_output_check(ctx, path, set.overwrite, files->item, files->count);
 }
 
-/* The texts are mapped while they are read, so none of them may be replaced. */
+/* Refuses to replace one of the texts: they stay mapped while they are read. */
 static wf_status check_files(wf_arena *arena, char *const *operands, int count,
                              const wf_values *files)
 {
@@ -150,18 +151,18 @@ static wf_status check_files(wf_arena *arena, char *const *operands, int count,
     return WF_OK;
 }
 
-/* Before the work, not after it. */
+/* Checks the output before training starts. */
 static wf_status check_output(wf_ctx *ctx, char *const *operands, int count, const wf_values *files)
 {
     if (!set.out)
-        return wf_fail(ctx, WF_ERR_USAGE, "--train needs a place to write to: " USAGE);
+        return wf_fail(ctx, WF_ERR_USAGE, "the output is missing: " USAGE);
     wf_arena arena;
     wf_arena_init(&arena, ctx);
     const char *folder = to_gguf() ? wf_path_parent(&arena, set.out) : set.out;
     wf_status status = folder ? WF_OK : WF_ERR_MEMORY;
     if (folder && wf_path_look(folder) != WF_PATH_FOLDER)
         status = wf_fail(ctx, WF_ERR_IO, "cannot write to '%s': there is no such folder%s", folder,
-                         to_gguf() ? "" : "; make it first, or name a file that ends in .gguf");
+                         to_gguf() ? "" : "; create it, or give a file name that ends in .gguf");
     if (status == WF_OK)
         status = check_files(&arena, operands, count, files);
     wf_arena_free(&arena);
@@ -230,7 +231,7 @@ wf_status wf_tokenize_train(wf_ctx *ctx, char *const *operands, int count, const
     corpus c = {0};
     wf_tokenizer *t = NULL;
     if (count + files->count == 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--train needs texts: " USAGE);
+        return wf_fail(ctx, WF_ERR_USAGE, "the texts are missing: " USAGE);
     WF_TRY(check_output(ctx, operands, count, files));
     wf_status status = open_corpus(ctx, &c, operands, count, files);
     if (status == WF_OK)
@@ -241,7 +242,7 @@ wf_status wf_tokenize_train(wf_ctx *ctx, char *const *operands, int count, const
         int tokens = wf_tokenizer_count(t), wanted = set.vocab < 0 ? 8192 : (int)set.vocab;
         wf_engine_say("%d tokens from %zu byte%s, in %s%s", tokens, c.bytes, WF_PLURAL(c.bytes),
                       WF_FOREIGN(set.out),
-                      tokens < wanted ? "; the texts have no more pairs to merge" : "");
+                      tokens < wanted ? "; the texts have no further pairs to merge" : "");
     }
     wf_tokenizer_free(t);
     close_corpus(ctx, &c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_train.c - weft train and weft finetune: a training run, watched. */
+/* cmd_train.c - weft train and weft finetune: runs training and shows its progress on stderr. */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -12,14 +12,14 @@
 #include "cli/train.h"
 #include "train/shape.h"
 
-#define EXIT_STOPPED 3 /* asked to stop, saved, can be resumed */
+#define EXIT_STOPPED 3 /* stopped by a signal after saving a checkpoint */
 
 static wf_live live;
 
 /* ---- Stopping ---- */
 
-static volatile sig_atomic_t asked; /* 2: by a signal that ends the program when it comes again */
-static bool stepped;                /* a step was made: the run was not refused */
+static volatile sig_atomic_t asked; /* 1: SIGHUP; 2: a signal whose repetition ends the program */
+static bool stepped;                /* at least one step ran, so the setup was accepted */
 
 static void ask(int signal)
 {
@@ -28,8 +28,8 @@ static void ask(int signal)
     asked = 2;
 }
 
-/* A closed terminal sends this more than once, and service managers send it right after SIGTERM, so it never ends the
- * program before the checkpoint is saved. */
+/* A closing terminal sends SIGHUP more than once, and service managers send it right after SIGTERM. So it
+ * never ends the program before the checkpoint is saved. */
 static void hang_up(int signal)
 {
     (void)signal;
@@ -44,11 +44,11 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
     action.sa_handler = hang_up;
     if (sigaction(SIGHUP, NULL, &before) == 0 &&
-        before.sa_handler != SIG_IGN) /* nohup ignores it */
+        before.sa_handler != SIG_IGN) /* keep it ignored under nohup */
         sigaction(SIGHUP, &action, NULL);
 }
 
-/* Called after every step. */
+/* The trainer calls this after every step. */
 static bool is_asked(void *user)
 {
     (void)user;
@@ -56,16 +56,16 @@ static bool is_asked(void *user)
     return asked != 0;
 }
 
-/* ---- What is shown ---- */
+/* ---- Output ---- */
 
-/* A setting that is off, and that nobody turned off. */
+/* Returns whether a setting is off by default, so that the list can omit it. */
 static bool is_idle(const char *name, const char *value)
 {
     bool off = strcmp(value, "0") == 0 || strcmp(value, "no") == 0;
     return off && !wf_train_given(name);
 }
 
-/* What was given or derived, in columns. */
+/* Prints the settings, given and derived, in columns. */
 static void show_settings(const wf_trainer *t)
 {
     enum { WIDTH = 26, MOST = 4 };
@@ -103,7 +103,7 @@ static void show_memory(const wf_train_info *i)
             wf_plan_bytes(m->region, region, sizeof region),
             wf_plan_bytes(m->ports, ports, sizeof ports));
     if (m->mapped)
-        fprintf(stderr, "; %s of weights stay in their file",
+        fprintf(stderr, "; %s of weights mapped from the file",
                 wf_plan_bytes(m->mapped, mapped, sizeof mapped));
     fputc('\n', stderr);
 }
@@ -118,7 +118,7 @@ static void begin(void *user, const wf_trainer *t, int64_t tokens, int64_t batch
     fprintf(stderr, "%s: %s, %s parameters", WF_FOREIGN(i.name), i.family,
             wf_engine_count(i.parameters, all, sizeof all));
     if (i.trained != i.parameters)
-        fprintf(stderr, ", of which %s in adapters are trained",
+        fprintf(stderr, ", %s trained in adapters",
                 wf_engine_count(i.trained, trained, sizeof trained));
     fprintf(stderr,
             "; %lld layer%s, width %lld, %lld head%s, hidden %lld, vocabulary %lld, context %lld\n",
@@ -127,7 +127,7 @@ static void begin(void *user, const wf_trainer *t, int64_t tokens, int64_t batch
     fprintf(stderr, "on %s\n", wf_device_description(device));
     show_settings(t);
     fprintf(stderr,
-            "data: %s token%s, %lld batch%s a pass; %lld step%s of %lld token%s see%s %s (%.2f "
+            "data: %s token%s, %lld batch%s per pass; %lld step%s of %lld token%s read%s %s (%.2f "
             "passes)\n",
             wf_engine_count(tokens, data, sizeof data), WF_PLURAL(tokens), (long long)batches,
             batches == 1 ? "" : "es", (long long)i.steps, WF_PLURAL(i.steps), (long long)step,
@@ -143,8 +143,8 @@ static void show_step(void *user, const wf_train_step *s)
     (void)user;
     wf_live_step(&live, s);
     if (!s->applied)
-        wf_live_say(&live, "step %lld was skipped: its gradient has the length %g",
-                    (long long)s->step, s->norm);
+        wf_live_say(&live, "step %lld was skipped: its gradient norm is %g", (long long)s->step,
+                    s->norm);
 }
 
 static void show_valid(void *user, int64_t step, double loss, double bits)
@@ -152,7 +152,7 @@ static void show_valid(void *user, int64_t step, double loss, double bits)
     (void)user;
     char more[48] = "";
     if (!isnan(bits))
-        snprintf(more, sizeof more, ", %.4f bits a byte", bits);
+        snprintf(more, sizeof more, ", %.4f bits/byte", bits);
     wf_live_say(&live, "step %lld: validation loss %.4f, perplexity %.2f%s", (long long)step, loss,
                 exp(loss), more);
 }
@@ -178,7 +178,7 @@ static wf_status train(wf_ctx *ctx, const wf_run_options *o)
     wf_setup guess;
     wf_status guessed = wf_train_guess(ctx, &o->train, 0, &guess);
     const wf_auto_work work = wf_auto_training(&guess);
-    if (guessed != WF_OK && wf_train_chooses()) { /* without it there is nothing to choose by */
+    if (guessed != WF_OK && wf_train_chooses()) { /* --device auto needs the setup to choose by */
         wf_setup_free(&guess);
         return guessed;
     }
@@ -201,7 +201,7 @@ static wf_status train(wf_ctx *ctx, const wf_run_options *o)
     if (!wf_train_quiet())
         wf_live_end(&live);
     if (status == WF_OK && stopped) {
-        fprintf(stderr, "stopped as asked, and saved; go on with --resume\n");
+        fprintf(stderr, "stopped and saved a checkpoint; continue with --resume\n");
         wf_exit_code = EXIT_STOPPED;
     }
     wf_device_close(device);
@@ -212,11 +212,13 @@ static wf_status get_options(wf_ctx *ctx, const char *model, wf_run_options *o)
 {
     WF_TRY(wf_train_options_get(ctx, model, o));
     if (!o->data)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "what is to be learned? give --data DATA, a folder that weft prepare wrote");
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "the data is missing; give --data DATA, a folder from weft prepare or a text file");
     if (!o->out)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "where to? give --out RUN, a folder for checkpoints, log and model");
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "the output is missing; give --out RUN, a folder for checkpoints, log and model");
     return WF_OK;
 }
 
@@ -246,8 +248,9 @@ static wf_status run_train(wf_ctx *ctx, char *const *operands, int count)
 static wf_status run_finetune(wf_ctx *ctx, char *const *operands, int count)
 {
     if (count == 0)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "which model? give a GGUF file or a Hugging Face folder to start from");
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "the model is missing; give a GGUF file or a Hugging Face folder to finetune");
     return run_from(ctx, operands[0]);
 }
 

@@ -36,7 +36,7 @@ const wf_flag wf_engine_flags[] = {
     {0},
 };
 
-/* ---- What is said ---- */
+/* ---- Messages ---- */
 
 void wf_engine_say(const char *fmt, ...)
 {
@@ -87,10 +87,10 @@ static void say_memory(const wf_engine *e, int64_t sequences, const wf_memory *m
                   wf_engine_count(e->info.parameters, count, sizeof count), e->info.format,
                   wf_device_description(e->device));
     for (int i = 0; i < wf_engine_set.lora.count; i++)
-        wf_engine_say("with the adapter %s, times %g", WF_FOREIGN(e->lora[i].path),
+        wf_engine_say("adapter %s, scale %g", WF_FOREIGN(e->lora[i].path),
                       (double)e->lora[i].scale);
-    wf_engine_say("memory: weights %s mapped and %s copied, keys and values %s for %lld x %lld "
-                  "token%s, activations %s",
+    wf_engine_say("memory: weights %s mapped and %s copied, KV cache %s for %lld x %lld token%s, "
+                  "activations %s",
                   wf_plan_bytes(m->mapped, mapped, sizeof mapped),
                   wf_plan_bytes(rest, copied, sizeof copied),
                   wf_plan_bytes(kv_bytes, kv, sizeof kv), (long long)sequences,
@@ -98,12 +98,12 @@ static void say_memory(const wf_engine *e, int64_t sequences, const wf_memory *m
                   wf_plan_bytes(m->activations + m->ports, activations, sizeof activations));
 }
 
-/* ", 41.3 a second", where that can be said. */
+/* Returns ", 41.3 tokens/s", or "" when the rate is unknown. */
 static const char *rate(uint64_t tokens, uint64_t nanoseconds, char buf[32])
 {
     buf[0] = '\0';
     if (tokens > 0 && nanoseconds > 0)
-        snprintf(buf, 32, ", %.1f a second", (double)tokens * 1e9 / (double)nanoseconds);
+        snprintf(buf, 32, ", %.1f tokens/s", (double)tokens * 1e9 / (double)nanoseconds);
     return buf;
 }
 
@@ -112,7 +112,7 @@ void wf_engine_say_speed(const wf_engine *e, uint64_t prompt, int begun, const c
     wf_generator_stats s;
     char reading[32], writing[32];
     wf_generator_get_stats(e->generator, &s);
-    /* The first token of each sequence comes with its prompt. */
+    /* The first token of each sequence is computed with its prompt. */
     uint64_t timed = s.tokens > (uint64_t)begun ? s.tokens - (uint64_t)begun : 0;
     wf_engine_say("prompt: %llu token%s%s; generated: %llu token%s%s%s%s",
                   (unsigned long long)prompt, WF_PLURAL(prompt),
@@ -120,9 +120,9 @@ void wf_engine_say_speed(const wf_engine *e, uint64_t prompt, int begun, const c
                   WF_PLURAL(s.tokens), rate(timed, s.nanoseconds, writing), *ending ? "; " : "",
                   ending);
     if (wf_engine_set.verbose && s.packing_nanoseconds > 0)
-        wf_engine_say("packing of weights: %.3f s", (double)s.packing_nanoseconds / 1e9);
+        wf_engine_say("packing weights: %.3f s", (double)s.packing_nanoseconds / 1e9);
     if (wf_engine_set.verbose)
-        wf_engine_say("reused: %llu token%s; to the device: %llu byte%s, from it: %llu",
+        wf_engine_say("reused: %llu token%s; to the device: %llu byte%s, from the device: %llu",
                       (unsigned long long)s.reused_tokens, WF_PLURAL(s.reused_tokens),
                       (unsigned long long)s.bytes_in, WF_PLURAL(s.bytes_in),
                       (unsigned long long)s.bytes_out);
@@ -140,12 +140,12 @@ wf_status wf_engine_path(wf_ctx *ctx, char *const *operands, int count, const ch
 {
     *path = count > 0 ? operands[0] : wf_engine_set.model;
     if (!*path)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "which model? give a GGUF file or a Hugging Face folder as first argument");
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "the model is missing; give a GGUF file or a Hugging Face folder as first argument");
     if (count > 0 && wf_engine_set.model && strcmp(operands[0], wf_engine_set.model) != 0)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "there are two models, '%s' and --model '%s'; give one of them", operands[0],
-                       wf_engine_set.model);
+        return wf_fail(ctx, WF_ERR_USAGE, "'%s' and --model '%s' are two models; give one of them",
+                       operands[0], wf_engine_set.model);
     return WF_OK;
 }
 
@@ -154,15 +154,11 @@ static wf_status choose_kv(wf_ctx *ctx, wf_type *out)
     const char *k = wf_engine_set.kv_k, *v = wf_engine_set.kv_v;
     if (k && v && strcmp(k, v) != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--cache-type-k %s and --cache-type-v %s differ; keys and values have one "
-                       "type",
-                       k, v);
+                       "--cache-type-k %s and --cache-type-v %s differ; give the same type", k, v);
     const char *name = k ? k : v ? v : "f32";
     *out = wf_type_from_name(name);
     if (*out != WF_F32 && *out != WF_F16 && *out != WF_BF16)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "--cache-type-k wants f32, f16 or bf16, not '%s': keys and values are not "
-                       "quantized",
+        return wf_fail(ctx, WF_ERR_USAGE, "--cache-type-k must be f32, f16 or bf16, not '%s'",
                        name);
     return WF_OK;
 }
@@ -174,7 +170,7 @@ wf_status wf_engine_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **ou
     *out = NULL;
     if (wf_engine_set.threads >= 0) {
         if (strcmp(name, "cpu") != 0)
-            return wf_fail(ctx, WF_ERR_USAGE, "--threads is for the device cpu, not for '%s'",
+            return wf_fail(ctx, WF_ERR_USAGE, "--threads applies to the device cpu, not to '%s'",
                            name);
         snprintf(spec, sizeof spec, "cpu:%lld", (long long)wf_engine_set.threads);
         name = spec;
@@ -194,7 +190,7 @@ static wf_status choose_context(wf_engine *e)
     return WF_OK;
 }
 
-/* By what one sequence takes. */
+/* Chooses the device for --device auto by the cost of one sequence. */
 static wf_status choose_device(wf_engine *e)
 {
     const wf_generator_options options = {.context = e->context, .sequences = 1, .kv = e->kv};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine.h - a model on a device, as the flags say: what run, chat, eval and bench share.
+ * engine.h - opens a model on a device by the flags that run, chat, eval and bench share.
  *
- * A model is opened first, which takes no time and little memory, and loaded when all that can be refused
- * has been looked at: prompts, numbers, the context they need.
+ * wf_engine_open is quick and uses little memory. Commands check prompts, numbers and the context first and
+ * call wf_engine_load, which takes the memory, last.
  */
 #ifndef WF_CLI_ENGINE_H
 #define WF_CLI_ENGINE_H
@@ -28,31 +28,32 @@ typedef struct {
     wf_device *device;
     int64_t context; /* tokens */
     wf_type kv;
-    wf_arena arena; /* of the paths of adapters */
+    wf_arena arena; /* owns the paths in lora */
     wf_lora lora[WF_MAX_VALUES];
     wf_generator *generator; /* NULL before wf_engine_load */
 } wf_engine;
 
-/* The model that the operands or --model name. */
+/* Stores the model that the first operand or --model names. */
 wf_status wf_engine_path(wf_ctx *ctx, char *const *operands, int count, const char **path);
-/* Model, tokenizer and device. Freed by wf_engine_close, after a failure as well. */
+/* Opens model, tokenizer and device. Call wf_engine_close after a failure as well. */
 wf_status wf_engine_open(wf_ctx *ctx, const char *path, wf_engine *e);
-/* The same for work without text: there need not be a tokenizer. */
+/* The same for work without text: the model may lack a tokenizer. */
 wf_status wf_engine_open_weights(wf_ctx *ctx, const char *path, wf_engine *e);
-/* The device alone; `work` is for --device auto to choose by, NULL where there is none. */
+/* Opens only the device. --device auto chooses by `work`; with NULL it fails. */
 wf_status wf_engine_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out);
-/* Says on stderr what memory it takes, and takes it. */
+/* Prints the planned memory on stderr, allocates it and makes the generator. */
 wf_status wf_engine_load(wf_engine *e, int64_t sequences);
 void wf_engine_close(wf_engine *e);
 
-/* Keys and values of so many sequences. */
+/* Returns the bytes of the KV cache for `sequences` sequences. */
 size_t wf_engine_kv_bytes(const wf_engine *e, int64_t sequences);
-/* A line on stderr, unless --quiet. */
+/* Prints a line on stderr, unless --quiet. */
 void wf_engine_say(const char *fmt, ...) WF_PRINTF(1, 2);
-/* What was computed and how fast. `prompt` tokens, of sequences that were `begun`. */
+/* Prints token counts and speeds on stderr. `prompt`: prompt tokens of all sequences; `begun`: number of
+ * sequences. */
 void wf_engine_say_speed(const wf_engine *e, uint64_t prompt, int begun, const char *ending);
 
-/* ", or give a larger context (-c, up to N for this model)", where there is a larger one. */
+/* Returns ", or give a larger context (-c, up to N for this model)", or "" at the model's limit. */
 const char *wf_engine_larger(const wf_engine *e, char *buf, size_t cap);
 /* "135M", "1.5B" */
 const char *wf_engine_count(int64_t count, char *buf, size_t cap);

@@ -122,7 +122,7 @@ wf_status wf_environment_check(wf_ctx *ctx)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const char *value = getenv(numbers[i].name);
         if (value && *value && !is_whole(value, numbers[i].low, numbers[i].high))
-            return wf_fail(ctx, WF_ERR_USAGE, "%s wants %s, not '%s'", numbers[i].name,
+            return wf_fail(ctx, WF_ERR_USAGE, "%s must be %s, not '%s'", numbers[i].name,
                            numbers[i].rule, WF_SHOWN(value));
     }
     return WF_OK;
@@ -152,10 +152,11 @@ wf_status wf_flags_elsewhere(wf_ctx *ctx, const wf_command *command, int argc, c
                 wf_text_append(others, sizeof others, &len, "%s%s", len ? ", " : "", (*c)->name);
         if (strcmp(argv[i], "--model") == 0 && command == &wf_cmd_train)
             return wf_fail(ctx, WF_ERR_USAGE,
-                           "'weft train' starts from nothing; to train a model further, use 'weft "
+                           "'weft train' trains a new model; to train an existing model, use 'weft "
                            "finetune MODEL'");
         if (len > 0)
-            return wf_fail(ctx, WF_ERR_USAGE, "'weft %s' has no flag '%.*s'; it is one of: %s",
+            return wf_fail(ctx, WF_ERR_USAGE,
+                           "'weft %s' has no flag '%.*s'; these commands have it: %s",
                            command->name, (int)length, argv[i], others);
     }
     return WF_OK;

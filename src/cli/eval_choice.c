@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * eval_choice.c - questions with answers to choose from: which does the model find likeliest?
+ * eval_choice.c - multiple-choice questions: which ending has the highest log-probability?
  *
- * As the usual harnesses do: the tokens of an ending are those of context and ending together, past as many
- * as the context alone has, and spaces at the end of the context belong to the ending. All endings of a
- * question follow one another in one sequence, so that the context is computed once.
+ * Follows lm-evaluation-harness: context and ending are tokenized together, and the ending's tokens are those
+ * past the length of the context alone. Spaces at the end of the context belong to the ending. All endings of
+ * a question run in one sequence, one after the other, so that the context is computed once.
  */
 #include <ctype.h>
 #include <math.h>
@@ -28,14 +28,14 @@ typedef struct {
     wf_engine *e;
     const wf_eval_options *o;
     wf_prompts prompts;
-    wf_arena arena; /* of the questions */
+    wf_arena arena; /* owns the questions */
     question *question;
     size_t count, cap;
-    int32_t bos; /* before every context; -1: none */
+    int32_t bos; /* put before every context; -1: none */
     wf_sequence *sequence;
-    /* the ending at work */
-    int32_t *ids; /* [count of them] */
-    size_t first; /* token of the ending */
+    /* the current ending */
+    int32_t *ids; /* [ids] bos?, context, ending */
+    size_t first; /* index of the first token of the ending */
     size_t length;
     double score; /* sum of log probabilities */
     /* results */
@@ -50,7 +50,7 @@ static wf_status line_fail(const quiz *q, int64_t line, const char *what)
                    what);
 }
 
-/* The first of the keys that the object has. */
+/* Returns the value of the first key that the object has, or NULL. */
 static const wf_json_node *get_any(const wf_json_node *object, const char *const *keys)
 {
     const wf_json_node *found = NULL;
@@ -59,7 +59,7 @@ static const wf_json_node *get_any(const wf_json_node *object, const char *const
     return found;
 }
 
-/* An index, in figures or not, or a letter from A on; -1: it is none of these. */
+/* Returns the index: a number, digits in a string, or a letter from A; -1: invalid. */
 static int64_t answer_of(const wf_json_node *n)
 {
     int64_t value = 0;
@@ -84,10 +84,10 @@ static wf_status check_endings(const quiz *q, const question *t)
         return line_fail(q, t->line, "\"endings\" must be an array of 2 to 64 texts");
     for (size_t i = 0; i < t->endings->count; i++)
         if (t->endings->child[i].kind != WF_JSON_STRING || t->endings->child[i].bytes == 0)
-            return line_fail(q, t->line, "every ending must be a text, and not an empty one");
+            return line_fail(q, t->line, "every ending must be a text that is not empty");
     if (t->answer < 0 || t->answer >= (int64_t)t->endings->count)
         return line_fail(q, t->line,
-                         "\"label\" must be the number of an ending, from 0 on, or its letter");
+                         "\"label\" must be the index of an ending, from 0, or its letter");
     return WF_OK;
 }
 
@@ -121,7 +121,7 @@ static wf_status read_question(quiz *q, const wf_json_node *n, int64_t line)
     return WF_OK;
 }
 
-/* The parser counts lines of its own text, which is this one line: what it says of it comes after that. */
+/* Parses one line. The parser reports "line 1: REASON"; replace that by the line of the file. */
 static wf_status parse_line(quiz *q, const char *text, size_t bytes, int64_t line)
 {
     wf_json_node *n;
@@ -157,8 +157,8 @@ static wf_status read_questions(quiz *q)
         at += bytes + 1;
     }
     if (q->count == 0)
-        return wf_fail(q->e->ctx, WF_ERR_USAGE, "'%s' has no questions; give a line of JSON each",
-                       q->o->file);
+        return wf_fail(q->e->ctx, WF_ERR_USAGE,
+                       "'%s' has no questions; give one JSON object per line", q->o->file);
     return WF_OK;
 }
 
@@ -174,7 +174,7 @@ static wf_status encode(const quiz *q, const char *text, size_t bytes, int32_t *
     return wf_tokenizer_encode(q->e->tokenizer, q->e->ctx, text, bytes, 0, ids, count);
 }
 
-/* Context and ending as one text; *cut: where the ending begins, its spaces included. */
+/* Joins context and ending. *cut is the offset of the ending, its leading spaces included. */
 static void join(wf_writer *w, const wf_json_node *context, const wf_json_node *ending, size_t *cut)
 {
     size_t n = context->bytes;
@@ -187,24 +187,23 @@ static void join(wf_writer *w, const wf_json_node *context, const wf_json_node *
     *cut = n;
 }
 
-/* What an ending follows when its context is empty and texts do not begin with bos. */
+/* Returns the token before an ending whose context is empty when the tokenizer adds no bos. */
 static int32_t beginning(const quiz *q)
 {
     int32_t bos = wf_tokenizer_special(q->e->tokenizer, WF_SPECIAL_BOS);
     return bos >= 0 ? bos : wf_tokenizer_special(q->e->tokenizer, WF_SPECIAL_EOS);
 }
 
-/* q->ids, of which those from q->first on are the ending's: bos?, context, ending. */
+/* Sets q->ids to bos?, context, ending; q->first is the ending's first token. */
 static wf_status put_together(quiz *q, const question *t, const int32_t *context, size_t n,
                               const int32_t *whole, size_t all)
 {
-    size_t same = n < all ? n : all - 1; /* an ending that melts into the context keeps a token */
+    size_t same =
+        n < all ? n : all - 1; /* an ending that merges with the context keeps one token */
     bool begun = q->bos >= 0 || same == 0;
     int32_t begin = q->bos >= 0 ? q->bos : beginning(q);
     if (begun && begin < 0)
-        return line_fail(
-            q, t->line,
-            "the context is empty, and the tokenizer has no token to begin a text with");
+        return line_fail(q, t->line, "the context is empty, and the tokenizer has no bos token");
     q->ids = wf_mem_array(q->e->ctx, all + 1, sizeof *q->ids);
     if (!q->ids)
         return WF_ERR_MEMORY;
@@ -251,8 +250,8 @@ static wf_status add_score(void *user, size_t i, const float *logits, size_t voc
     return WF_OK;
 }
 
-/* The last token is only predicted, so one more than the context holds can be judged. Of a longer text the
- * beginning goes. */
+/* The last token is only predicted, so context + 1 tokens can be scored. A longer text loses its
+ * beginning. */
 static wf_status score_ids(quiz *q, const question *t)
 {
     size_t room = (size_t)q->e->context, over = q->length > room + 1 ? q->length - room - 1 : 0;
@@ -282,7 +281,7 @@ static wf_status score(quiz *q, const question *t, const wf_json_node *ending)
     wf_mem_free(q->e->ctx, q->ids);
     if (status == WF_OK && !isfinite(q->score))
         return wf_fail(q->e->ctx, WF_ERR_DEVICE,
-                       "the model's logits are not numbers; weights or computations are broken");
+                       "the model's logits are NaN; the weights may be damaged");
     return status;
 }
 
@@ -331,14 +330,14 @@ static double share(const quiz *q, int64_t right)
     return (double)right / (double)q->count;
 }
 
-/* The standard error of that share; NAN: of one question there is none. */
+/* Returns the standard error of the accuracy; NAN for a single question. */
 static double spread(const quiz *q, int64_t right)
 {
     double p = share(q, right);
     return q->count > 1 ? sqrt(p * (1 - p) / (double)(q->count - 1)) : NAN;
 }
 
-/* What blind choice would give. */
+/* Returns the expected accuracy of random choices. */
 static double chance(const quiz *q)
 {
     double sum = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * eval_text.c - how well a model predicts a text.
+ * eval_text.c - loss and perplexity of a model on a text.
  *
- * The text is cut into windows of tokens that do not overlap, each as long as the context. Where the
- * tokenizer begins texts with bos, every window begins with it, and all tokens of the text count; else the
- * first token of each window has no prediction and does not.
+ * The text is split into windows of context tokens that do not overlap. If the tokenizer adds bos, every
+ * window begins with bos and all tokens of the text count; otherwise the first token of each window has no
+ * prediction and does not count.
  */
 #include <math.h>
 
@@ -14,19 +14,19 @@
 #include "cli/progress.h"
 #include "cli/text_ids.h"
 
-#define TEXT_MOST ((size_t)1 << 30) /* bytes of a text: its ids stay in memory */
+#define TEXT_MOST ((size_t)1 << 30) /* bytes; the ids stay in memory */
 
 typedef struct {
     wf_engine *e;
     const wf_eval_options *o;
     int32_t *ids; /* of the text */
-    size_t *end;  /* [count] where the token's text ends, in bytes */
+    size_t *end;  /* [count] offset in bytes where the token's text ends */
     size_t count;
-    int32_t bos;     /* before every window; -1: none */
+    int32_t bos;     /* put before every window; -1: none */
     int32_t *window; /* [context] */
-    /* while it runs */
+    /* state of the run */
     wf_progress progress;
-    size_t at;     /* of the window's first token in ids */
+    size_t at;     /* index of the window's first token in ids */
     size_t length; /* of the window, bos included */
     size_t windows, counted, bytes;
     double nats;
@@ -34,7 +34,7 @@ typedef struct {
 
 /* ---- The text ---- */
 
-/* A character of several tokens counts with the last of them. */
+/* Computes v->end. A character of several tokens counts with the last of them. */
 static wf_status measure(evaluation *v)
 {
     const wf_engine *e = v->e;
@@ -70,10 +70,10 @@ static wf_status read_text(evaluation *v)
     WF_TRY(wf_eval_bos(e, &v->bos));
     if (v->count < (v->bos < 0 ? 2 : 1))
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "'%s' has %zu token%s, and nothing to predict; give a longer text",
+                       "'%s' has %zu token%s: too few to predict one; give a longer text",
                        v->o->file, v->count, WF_PLURAL(v->count));
     if (e->context < 2)
-        return wf_fail(e->ctx, WF_ERR_USAGE, "--ctx-size wants 2 tokens or more");
+        return wf_fail(e->ctx, WF_ERR_USAGE, "--ctx-size must be at least 2 tokens");
     v->window = wf_mem_array(e->ctx, (size_t)e->context, sizeof *v->window);
     return v->window ? measure(v) : WF_ERR_MEMORY;
 }
@@ -124,16 +124,16 @@ static wf_status run_windows(evaluation *v)
 static void print_results(const evaluation *v)
 {
     double loss = v->nats / (double)v->counted;
-    printf("loss         %.4f nats a token\n", loss);
+    printf("loss         %.4f nats per token\n", loss);
     printf("perplexity   %.4f\n", exp(loss));
     if (v->bytes > 0)
-        printf("bits a byte  %.4f\n", v->nats / log(2) / (double)v->bytes);
+        printf("bits/byte    %.4f\n", v->nats / log(2) / (double)v->bytes);
     printf("counted      %zu of %zu token%s, %zu byte%s, in %zu window%s of %lld tokens, %s\n",
            v->counted, v->count, WF_PLURAL(v->count), v->bytes, WF_PLURAL(v->bytes), v->windows,
            WF_PLURAL(v->windows), (long long)v->e->context,
-           v->bos >= 0       ? "each with bos before it"
-           : v->windows == 1 ? "whose first token has no prediction"
-                             : "whose first tokens have no prediction");
+           v->bos >= 0       ? "each after bos"
+           : v->windows == 1 ? "without the first token"
+                             : "without their first tokens");
 }
 
 static void print_json(const evaluation *v)

@@ -114,7 +114,7 @@ static wf_range read_range(const wf_flag *flag)
     return wf_range_read(flag->range ? flag->range : flag->whole ? "0," : ",");
 }
 
-/* "--top-p wants a number from 0 to 1, not '7'" */
+/* "--top-p must be a number from 0 to 1, not '7'" */
 static wf_status refuse_number(wf_ctx *ctx, const wf_flag *flag, const char *arg, const char *text,
                                bool too_large)
 {
@@ -127,7 +127,7 @@ static wf_status refuse_number(wf_ctx *ctx, const wf_flag *flag, const char *arg
     if (too_large && flag->whole && isinf(r.high)) /* a double cannot hold INT64_MAX exactly */
         wf_text_append(words, sizeof words, &len, " from %.0f to %lld", r.low,
                        (long long)INT64_MAX);
-    return wf_fail(ctx, WF_ERR_USAGE, "%s wants a %snumber%s%s, not '%s'", arg,
+    return wf_fail(ctx, WF_ERR_USAGE, "%s must be a %snumber%s%s, not '%s'", arg,
                    flag->whole ? "whole " : "", words, flag->minus_one ? ", or -1" : "",
                    WF_SHOWN(text));
 }
@@ -175,7 +175,7 @@ wf_status wf_values_add(wf_ctx *ctx, wf_values *values, const char *text)
 static wf_status add_text(wf_ctx *ctx, const char *arg, const char *text, const wf_flag *flag)
 {
     if (flag->values->count == WF_MAX_VALUES && !flag->many)
-        return wf_fail(ctx, WF_ERR_USAGE, "%s comes more than %d times", arg, WF_MAX_VALUES);
+        return wf_fail(ctx, WF_ERR_USAGE, "%s is given more than %d times", arg, WF_MAX_VALUES);
     return wf_values_add(ctx, flag->values, text);
 }
 
@@ -220,8 +220,8 @@ static wf_status set_flag(wf_ctx *ctx, flag_set *set, const char *arg, const cha
                    s.arg);
     if (!s.value && *next)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "%s needs a value: %s %s, or %s=%s when it begins with --", typed, typed,
-                       flag->value, typed, flag->value);
+                       "%s needs a value: %s %s, or %s=%s if the value begins with --", typed,
+                       typed, flag->value, typed, flag->value);
     if (!s.value || (!*s.value && !flag->empty))
         return wf_fail(ctx, WF_ERR_USAGE, "%s needs a value: %s %s", typed, typed, flag->value);
     return set_value(ctx, flag, typed, s.value);
@@ -256,7 +256,7 @@ static wf_status set_from_environment(wf_ctx *ctx, const wf_flag *flag)
         return set_value(ctx, flag, name, value);
     if (!is_among(value, no) && !is_among(value, yes))
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "%s wants 1, true, on or yes, or 0, false, off or no, not '%s'", name,
+                       "%s must be 1, true, on or yes, or 0, false, off or no, not '%s'", name,
                        WF_SHOWN(value));
     *flag->on = is_among(value, yes);
     return WF_OK;

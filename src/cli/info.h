@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* info.h - what `weft info` found out, for its text and its JSON. */
+/* info.h - the results of `weft info`, which are printed as text or JSON. */
 #ifndef WF_CLI_INFO_H
 #define WF_CLI_INFO_H
 
@@ -22,13 +22,13 @@ typedef struct {
     int control;                   /* tokens */
     wf_type_share type[WF_VIEW_TYPES];
     int types;
-    wf_memory memory; /* of a sequence as long as the context */
-    size_t kv;        /* of it, keys and values */
+    wf_memory memory; /* for one sequence of the full context */
+    size_t kv;        /* bytes of the KV cache, part of memory */
 } wf_model_view;
 
-/* With all tensors, and with the keys of the GGUF file that it is. */
+/* Prints JSON, with the list of tensors and the metadata keys of a GGUF file if asked. */
 void wf_info_json(const wf_model_view *v, bool tensors, bool keys);
-/* The keys of a GGUF file, one a line; long arrays and texts are cut. */
+/* Prints the metadata keys of a GGUF file, one per line; truncates long arrays and texts. */
 void wf_info_keys(const wf_gguf *f);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* info_json.c - a model for other programs to read, and the keys of a GGUF file. */
+/* info_json.c - weft info as JSON, and the metadata keys of a GGUF file. */
 #include <math.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static void put_tokenizer(wf_json *j, const wf_model_view *v)
     wf_json_object_end(j);
 }
 
-/* null: the model brings none. */
+/* Writes null for settings that the model does not have. */
 static void put_sampling(wf_json *j, const wf_sampling_defaults *d)
 {
     wf_json_key(j, "sampling");
@@ -114,7 +114,7 @@ static void put_tensors(wf_json *j, const wf_store *s)
     wf_json_array_end(j);
 }
 
-/* Of an array its length alone: there are some as long as the vocabulary. */
+/* Writes only the length of an array, since some are as long as the vocabulary. */
 static void put_value(wf_json *j, const wf_gguf *f, const wf_gguf_pair *p)
 {
     int64_t whole = 0;

@@ -32,21 +32,21 @@ struct wf_keys {
     wf_ctx *ctx;
     struct termios saved, raw;
     struct sigaction before[WATCHED];
-    int pipe[2]; /* from the handlers */
+    int pipe[2]; /* handlers write, the reader polls */
     bool active;
     bool pasting; /* bracketed paste is on */
     unsigned char in[4096];
     size_t at, len; /* of in */
 };
 
-static volatile sig_atomic_t wake = -1; /* the pipe's end that handlers write to */
+static volatile sig_atomic_t wake = -1; /* write end of the pipe */
 
 static void on_signal(int number)
 {
     int error = errno;
     unsigned char byte = (unsigned char)number;
     if (write(wake, &byte, 1) < 0)
-        byte = 0; /* the pipe is full: the reader wakes up anyway */
+        byte = 0; /* the pipe is full, so the reader is awake */
     errno = error;
 }
 
@@ -77,9 +77,9 @@ wf_status wf_keys_begin(wf_keys *k)
     k->raw.c_iflag &= ~(tcflag_t)(ICRNL | IXON | ISTRIP);
     k->raw.c_cc[VMIN] = 1;
     k->raw.c_cc[VTIME] = 0;
-    watch(k); /* before the terminal changes, so that no signal leaves it changed */
+    watch(k); /* first, so that no signal leaves the terminal in raw mode */
     k->active = true;
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &k->raw); /* keeps what was typed ahead */
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &k->raw); /* TCSADRAIN keeps pending input */
     return WF_OK;
 }
 
@@ -100,12 +100,12 @@ wf_status wf_keys_suspend(wf_keys *k, bool group)
     struct sigaction stop;
     wf_keys_end(k);
     sigaction(SIGTSTP, NULL, &stop);
-    if (stop.sa_handler != SIG_IGN) /* a shell without job control could not continue it */
+    if (stop.sa_handler != SIG_IGN) /* without job control, nothing could continue the program */
         kill(group ? 0 : getpid(), SIGTSTP);
     return wf_keys_begin(k);
 }
 
-/* Acts on a signal. Returns what wf_keys_next is to return, or 0. */
+/* Handles a signal. Returns the result for wf_keys_next, or 0. */
 static int take_signal(wf_keys *k)
 {
     unsigned char number;

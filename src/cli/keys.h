@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * keys.h - single keys from the terminal on stdin.
+ * keys.h - reads single keys from the terminal on stdin.
  *
  * Between wf_keys_begin and wf_keys_end the terminal is in raw mode with bracketed paste. A signal that ends or
  * stops the program restores the terminal first.
@@ -21,15 +21,15 @@ enum {
 };
 
 wf_status wf_keys_new(wf_ctx *ctx, wf_keys **out);
-void wf_keys_free(wf_keys *k); /* NULL is fine */
+void wf_keys_free(wf_keys *k); /* accepts NULL */
 
 wf_status wf_keys_begin(wf_keys *k);
 void wf_keys_end(wf_keys *k);
-/* The next byte, or one of the above. timeout_ms < 0 waits for ever. */
+/* Returns the next byte, or one of the constants above. timeout_ms < 0: no timeout. */
 int wf_keys_next(wf_keys *k, int timeout_ms);
-/* Have more bytes arrived already? */
+/* Returns whether more bytes have arrived. */
 bool wf_keys_pending(const wf_keys *k);
-/* Stops the program as Ctrl-Z does, with all processes of its group if `group`. Returns once it continues. */
+/* Stops the program like Ctrl-Z; with `group`, its whole process group. Returns when it continues. */
 wf_status wf_keys_suspend(wf_keys *k, bool group);
 
 #endif

@@ -2,9 +2,9 @@
 /*
  * line.c - see line.h.
  *
- * The terminal is in raw mode only while a text is read: what the program prints in between, and Ctrl-C to stop it,
- * work as ever. Every line of the text has one row of the screen. A line wider than the terminal scrolls sideways,
- * which does not depend on how terminals wrap.
+ * The terminal is in raw mode only while a text is read, so output in between and Ctrl-C work as usual. Every line
+ * of the text takes one row of the screen. A line wider than the terminal scrolls sideways, so the code does not
+ * depend on how terminals wrap.
  */
 #include "cli/line.h"
 
@@ -21,14 +21,14 @@
 
 #define KEY(letter) ((letter)&0x1f) /* with Ctrl */
 #define ESCAPE 27
-#define ESCAPE_MS 100 /* the rest of an escape sequence comes sooner */
+#define ESCAPE_MS 100 /* timeout for the rest of an escape sequence */
 #define BACKSPACE 127
 #define QUOTES "\"\"\""
 #define NEXT_PROMPT "... "
 #define COLOR "\x1b[1;32m"
 #define PLAIN "\x1b[0m"
 
-/* Keys that are no byte. */
+/* Keys that are not bytes. */
 enum { DELETE = 256, PASTE, NEWLINE };
 
 typedef enum { LINE_DONE, LINE_EDITING, LINE_CANCELLED, LINE_ENDED } outcome;
@@ -39,24 +39,24 @@ typedef struct {
     int first;  /* line */
     int rows;   /* lines from there on */
     int cursor; /* the row it is in */
-    size_t at;  /* where the first line begins */
+    size_t at;  /* offset of the first line */
 } view;
 
 struct wf_line {
     wf_ctx *ctx;
     bool tty;    /* stdin is a terminal */
-    bool prompt; /* and so is stderr */
+    bool prompt; /* stderr is a terminal, too */
     bool keys_work, color, cancelled, quoted;
     wf_keys *keys; /* if keys_work */
     wf_typed now;
-    wf_typed draft; /* what was typed before older texts were looked at */
+    wf_typed draft; /* the unfinished text while the history is shown */
     wf_typed pasted;
-    size_t cursor; /* in bytes, at the beginning of a character */
+    size_t cursor; /* byte offset, at the start of a character */
     bool block;    /* Enter adds lines until """ */
     wf_line_history history;
-    int shown; /* of the history; its count: a text of its own */
+    int shown; /* index in the history; its count: the draft */
     const char *label;
-    int row, rows; /* on the screen: of the cursor, and how many were drawn */
+    int row, rows; /* row of the cursor, and number of rows drawn */
     view drawn;
     wf_writer out;
 };
@@ -81,8 +81,8 @@ static view choose_view(const wf_line *l, int width, int most)
     return v;
 }
 
-/* The part of a line that is shown: as much before a place as fits, then as much after it. Looks at no more than
- * that, since a line may be long. Returns its columns. */
+/* Chooses the visible part of a line: as much before `place` as fits, then as much after it. Reads only that
+ * part, since a line may be long. Returns its columns. */
 static int choose_part(const wf_typed *b, size_t place, int room, size_t *from, size_t *to)
 {
     size_t end = wf_typed_line_end(b, place), before;
@@ -131,7 +131,7 @@ static void send_out(wf_line *l)
     l->out.len = 0;
 }
 
-/* Draws the lines around the cursor over what was drawn before. */
+/* Redraws the lines around the cursor. */
 static void draw(wf_line *l)
 {
     const wf_typed *b = &l->now;
@@ -164,7 +164,7 @@ static void draw(wf_line *l)
     send_out(l);
 }
 
-/* A terminal that becomes narrower wraps the rows that were drawn: the first one is further up then. */
+/* A terminal that becomes narrower wraps the drawn rows, which moves the first one up. */
 static void follow_resize(wf_line *l)
 {
     const view *v = &l->drawn;
@@ -180,10 +180,10 @@ static void follow_resize(wf_line *l)
             columns = indent + columns_of(&l->now, from, l->cursor) + 1;
         l->row += (columns - 1) / width;
     }
-    l->rows = 1 << 20; /* erase all that is below */
+    l->rows = 1 << 20; /* erase everything below */
 }
 
-/* Leaves the text as it is on the screen, and the cursor below it. */
+/* Leaves the text on the screen and moves the cursor below it. */
 static void leave_screen(wf_line *l, const char *ending)
 {
     size_t cursor = l->cursor;
@@ -206,7 +206,7 @@ static wf_status replace_text(wf_line *l, const char *text)
     return WF_OK;
 }
 
-/* Past the last entry is the text that was being typed. */
+/* Shows entry `which`; past the last entry, the draft. */
 static wf_status recall(wf_line *l, int which)
 {
     const wf_line_history *h = &l->history;
@@ -220,7 +220,7 @@ static wf_status recall(wf_line *l, int which)
     return replace_text(l, which < h->count ? h->entry[which] : l->draft.text);
 }
 
-/* Up and down: between the lines of the text, and beyond them through the history. */
+/* Up and Down: moves between the lines of the text, then through the history. */
 static wf_status move_line(wf_line *l, bool up)
 {
     const wf_typed *b = &l->now;
@@ -238,7 +238,7 @@ static wf_status move_line(wf_line *l, bool up)
 
 /* ---- Keys ---- */
 
-/* The key that does the same as the rest of an escape sequence; 0: none does. */
+/* Reads the rest of an escape sequence and returns its key; 0: unknown. */
 static int escape_key(wf_keys *k)
 {
     static const struct {
@@ -262,7 +262,7 @@ static int escape_key(wf_keys *k)
     return 0;
 }
 
-/* What does not fit is refused with a bell: it must not end the program. */
+/* Inserts bytes; rings the bell if the text is full. */
 static wf_status insert(wf_line *l, const char *bytes, size_t n)
 {
     if (n > WF_TYPED_MAX - l->now.len) {
@@ -274,7 +274,7 @@ static wf_status insert(wf_line *l, const char *bytes, size_t n)
     return WF_OK;
 }
 
-/* Newlines and tabs stay, other control characters do not. */
+/* Adds a pasted byte; drops control characters except newlines and tabs. */
 static wf_status add_pasted(wf_line *l, int byte, int before)
 {
     if (byte == '\n' && before == '\r')
@@ -287,7 +287,7 @@ static wf_status add_pasted(wf_line *l, int byte, int before)
     return wf_typed_insert(l->ctx, &l->pasted, l->pasted.len, &c, 1);
 }
 
-/* A paste is text up to the sequence that ends it, whatever keys its bytes would be. */
+/* Reads a paste as text up to its end sequence. */
 static wf_status paste(wf_line *l)
 {
     static const char end[] = "\x1b[201~";
@@ -319,7 +319,7 @@ static bool begins_quoted(const wf_typed *b)
     return b->len >= 3 && memcmp(b->text, QUOTES, 3) == 0;
 }
 
-/* Do quotes end the text, besides those that begin it? */
+/* Returns whether closing quotes end the text. */
 static bool ends_quoted(const wf_typed *b)
 {
     size_t len = b->len;
@@ -328,8 +328,8 @@ static bool ends_quoted(const wf_typed *b)
     return len >= 6 && memcmp(b->text + len - 3, QUOTES, 3) == 0;
 }
 
-/* After a line: does the text go on? A backslash at its end becomes the newline, or *newline says to add one. A
- * pasted text that happens to begin with quotes is no block. */
+/* Returns whether the text continues after this line. A final backslash becomes the newline; otherwise *newline is
+ * set to add one. A pasted text that begins with quotes is not a block. */
 static bool goes_on(wf_line *l, bool *newline)
 {
     wf_typed *b = &l->now;
@@ -435,12 +435,12 @@ static wf_status edit(wf_line *l, outcome *out)
     return status;
 }
 
-/* Appends a line from a file, a pipe or a terminal in its own mode. */
+/* Appends a line from a file, a pipe or a terminal in cooked mode. */
 static wf_status get_line(wf_line *l, outcome *out)
 {
     int byte;
     while ((byte = getc(stdin)) != EOF && byte != '\n')
-        if (byte != '\0') /* which would end the text */
+        if (byte != '\0') /* NUL would end the text */
             WF_TRY(wf_typed_insert(l->ctx, &l->now, l->now.len, &(char){(char)byte}, 1));
     if (l->now.len > 0 && l->now.text[l->now.len - 1] == '\r')
         wf_typed_erase(&l->now, l->now.len - 1, l->now.len);
@@ -465,7 +465,7 @@ static wf_status get(wf_line *l, outcome *out)
     return WF_OK;
 }
 
-/* Takes the quotes off, and on a terminal the newlines at the end. */
+/* Removes the quotes and, on a terminal, newlines at the end. */
 static void finish_text(wf_line *l)
 {
     wf_typed *b = &l->now;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * line.h - reads what somebody types: cursor keys, several lines, pastes, history.
+ * line.h - a line editor: cursor keys, multi-line texts, pastes, history.
  *
- * The prompt and the typed text appear on stderr. A terminal without escape sequences (TERM=dumb) reads whole lines
- * instead. Where stdin is not a terminal every line is read as it stands, without a prompt.
+ * The prompt and the typed text appear on stderr. On a terminal without escape sequences (TERM=dumb) it reads
+ * whole lines. When stdin is not a terminal, every line is one text and there is no prompt.
  *
- * On a terminal one text can have several lines: a paste; lines that end in a backslash; lines between """ and """;
- * Alt-Enter.
+ * On a terminal, a text of several lines is a paste, lines that end in a backslash, lines between """ and """, or
+ * lines ended by Alt-Enter.
  */
 #ifndef WF_CLI_LINE_H
 #define WF_CLI_LINE_H
@@ -16,22 +16,22 @@
 typedef struct wf_line wf_line;
 
 typedef struct {
-    const char *history; /* path of its file; NULL: in memory only */
-    bool color;          /* of the prompt and of what is typed */
+    const char *history; /* path of the file; NULL: in memory only */
+    bool color;          /* color the prompt and the typed text */
 } wf_line_options;
 
 /* options may be NULL. */
 wf_status wf_line_new(wf_ctx *ctx, const wf_line_options *options, wf_line **out);
-void wf_line_free(wf_line *l); /* NULL is fine */
+void wf_line_free(wf_line *l); /* accepts NULL */
 
-/* The next text without its last newline, borrowed until the next call. Ctrl-C gives an empty text. *text is NULL at
- * the end: Ctrl-D on an empty line, or the end of the input. The prompt is printable and short. */
+/* Reads a text, without its last newline; valid until the next call. Ctrl-C returns an empty text. *text is NULL
+ * at the end: Ctrl-D on an empty line, or end of input. The prompt must be printable and short. */
 wf_status wf_line_read(wf_line *l, const char *prompt, const char **text);
-/* The same for an answer to a question of the program, which the history does not keep. */
+/* The same for an answer to the program; the history does not keep it. */
 wf_status wf_line_ask(wf_line *l, const char *prompt, const char **text);
-/* Did Ctrl-C end the last text? */
+/* Returns whether Ctrl-C ended the last text. */
 bool wf_line_cancelled(const wf_line *l);
-/* Was the last text between """ and """? */
+/* Returns whether the last text was between """ and """. */
 bool wf_line_quoted(const wf_line *l);
 
 #endif

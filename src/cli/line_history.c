@@ -2,9 +2,9 @@
 /*
  * line_history.c - see line_history.h.
  *
- * Every access opens the file, locks it and closes it again, so two programs lose nothing of each other's. The file
- * is trimmed in place: the shorter text is written over the longer one before the file is cut, so a crash leaves
- * entries twice and not none.
+ * Every access opens, locks and closes the file, so that concurrent programs lose no entries. The file is trimmed in
+ * place: the kept entries are written to the start before the file is truncated, so a crash duplicates entries
+ * but loses none.
  */
 #include "cli/line_history.h"
 
@@ -39,7 +39,7 @@ static void remember(wf_line_history *h, const char *text, size_t bytes)
     h->entry[h->count++] = copy;
 }
 
-/* Decodes a line of the file in place. Control characters and bytes that are not UTF-8 are left out. */
+/* Decodes a line of the file in place; drops control characters and invalid UTF-8. Returns its length. */
 static size_t decode(char *line, size_t bytes)
 {
     size_t to = 0;
@@ -87,7 +87,7 @@ static bool lock(int fd)
     return false;
 }
 
-/* A regular file, locked; -1: none. Closing it unlocks it. */
+/* Opens and locks a regular file; -1: failed. Closing it unlocks it. */
 static int open_file(const char *path, int flags, off_t *size)
 {
     struct stat st;
@@ -116,7 +116,7 @@ static bool write_all(int fd, const char *text, size_t bytes)
     return true;
 }
 
-/* Leaves the newest entries, half as many bytes as the file may have. */
+/* Keeps the newest entries, at most half of WF_HISTORY_BYTES. */
 static void trim(wf_line_history *h, int fd)
 {
     wf_writer w = {.ctx = h->ctx};
@@ -128,7 +128,7 @@ static void trim(wf_line_history *h, int fd)
         encode(&w, h->entry[i]);
     if (w.status == WF_OK && lseek(fd, 0, SEEK_SET) == 0 &&
         write_all(fd, w.text ? w.text : "", w.len) && ftruncate(fd, (off_t)w.len) != 0)
-        h->path[0] = '\0'; /* never, or it would grow without end */
+        h->path[0] = '\0'; /* stop writing, or the file would grow without limit */
     wf_mem_free(h->ctx, w.text);
 }
 
@@ -144,7 +144,7 @@ static void load(wf_line_history *h)
     for (ssize_t n = 1; len < want && n > 0; len += n > 0 ? (size_t)n : 0)
         n = pread(fd, text + len, want - len, size - (off_t)want + (off_t)len);
     char *at = text, *end = text + len;
-    if ((off_t)want < size) { /* the first line is not whole */
+    if ((off_t)want < size) { /* drop the first, incomplete line */
         char *first = memchr(at, '\n', len);
         at = first ? first + 1 : end;
     }
@@ -170,11 +170,11 @@ static void append(const wf_line_history *h, const char *text)
     encode(&w, text);
     int fd = w.status == WF_OK ? open_file(h->path, O_RDWR | O_CREAT | O_APPEND, &size) : -1;
     char last = '\n';
-    /* An entry that a full disk cut short must not swallow this one. */
+    /* If a full disk truncated the last entry, start a new line. */
     if (fd >= 0 && size < 2 * (off_t)WF_HISTORY_BYTES &&
         (size == 0 || pread(fd, &last, 1, size - 1) == 1) &&
         (last == '\n' || write_all(fd, "\n", 1)) && !write_all(fd, w.text, w.len))
-        errno = 0; /* no failure: the entry is in memory */
+        errno = 0; /* not an error: the entry is in memory */
     if (fd >= 0)
         close(fd);
     wf_mem_free(h->ctx, w.text);

@@ -13,9 +13,9 @@
 
 #define REDRAW_NS 100000000u   /* on a terminal */
 #define REPORT_NS 10000000000u /* in a log */
-#define FIRST_LINES 5          /* of a log: each step, so that one sees it go */
-#define KEEP 0.95              /* of the mean of the loss at each step */
-#define LONGEST 8192           /* that can be said at once */
+#define FIRST_LINES 5          /* of a log: one for each step */
+#define KEEP 0.95              /* decay of the mean loss per step */
+#define LONGEST 8192           /* bytes of a message */
 
 /* ---- The text ---- */
 
@@ -104,7 +104,7 @@ static void fill(fields *f, const wf_live *l)
     add_rest(f, p);
 }
 
-/* Columns of all fields, two spaces between them. What is in them is ASCII. */
+/* Returns the columns of all fields with two spaces between them. The fields are ASCII. */
 static int width_of(const fields *f)
 {
     int width = -2;
@@ -113,7 +113,7 @@ static int width_of(const fields *f)
     return width;
 }
 
-/* Takes the least important one out; false: all that is left must stay. */
+/* Drops the least important field; false when all remaining fields must stay. */
 static bool drop_one(fields *f)
 {
     int least = -1;
@@ -191,7 +191,7 @@ void wf_live_step(wf_live *l, const wf_train_step *p)
         show(l, now);
 }
 
-/* Foreign text, in which lines may end. */
+/* Prints untrusted text; newlines and tabs stay. */
 static void put_harmless(const char *text)
 {
     char one[WF_TEXT_ESCAPE];
@@ -201,7 +201,7 @@ static void put_harmless(const char *text)
     }
 }
 
-/* What is said of a step comes after its line, which stays. */
+/* Makes the line of the current step final, so that a message follows it. */
 static void settle(wf_live *l)
 {
     if (l->terminal && l->seen > 0 && !l->settled) {

@@ -7,7 +7,7 @@
 
 #include "base/path.h"
 
-/* The colon before a scale; NULL where there is none, or the whole is a path that exists. */
+/* Returns the colon before the scale; NULL when there is no scale or the whole text is an existing path. */
 static const char *find_scale(const char *text)
 {
     const char *colon = strrchr(text, ':');
@@ -21,7 +21,7 @@ static wf_status parse(wf_arena *arena, const char *text, wf_lora *out)
     if (number && (!wf_text_to_double(&number, &scale) || *number || !isfinite(scale) ||
                    (float)scale == 0 || !isfinite((float)scale)))
         return wf_fail(arena->ctx, WF_ERR_USAGE,
-                       "--lora wants a folder and perhaps a scale other than 0, such as "
+                       "--lora must be a folder, optionally with a nonzero scale as in "
                        "adapter:0.5, not '%s'",
                        text);
     char *path = wf_arena_copy(arena, text, strlen(text) + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* plan.h - what `weft plan` found out, for its text, JSON and drawing. */
+/* plan.h - the results of `weft plan`, which are printed as text, JSON or a drawing. */
 #ifndef WF_CLI_PLAN_H
 #define WF_CLI_PLAN_H
 
@@ -7,10 +7,10 @@
 #include "device/plan.h"
 #include "graph/cost.h"
 
-/* What memory of the region is for. */
+/* Use of a block of the region. */
 typedef enum {
-    WF_USE_FORWARD,  /* values of the model */
-    WF_USE_BACKWARD, /* gradients, and values computed again for them */
+    WF_USE_FORWARD,  /* values of the forward pass */
+    WF_USE_BACKWARD, /* gradients, and values recomputed for them */
     WF_USE_WORKSPACE,
     WF_USE_COUNT
 } wf_use_kind;
@@ -26,24 +26,24 @@ typedef struct {
     const wf_report *report;
     const wf_device *device;
     wf_cost cost;   /* of one run */
-    size_t written; /* states that a run changes, in bytes */
-    int nodes;      /* of the graph as it was written */
-    double seconds; /* that planning took */
-    /* [step][kind]: bytes alive. */
+    size_t written; /* bytes of states that a run changes */
+    int nodes;      /* in the graph before the passes */
+    double seconds; /* planning time */
+    /* [step][kind]: live bytes. */
     uint64_t (*alive)[WF_USE_COUNT];
-    int busiest; /* the step with the most */
+    int busiest; /* the step with the most live bytes */
 } wf_plan_view;
 
 wf_use_kind wf_plan_use(const wf_plan *plan, int block);
 /* "1.23 GB" */
 const char *wf_plan_bytes(uint64_t bytes, char *buf, size_t cap);
-/* A line of a table of memory. */
+/* Prints a line of the memory table. */
 void wf_plan_line(const char *what, uint64_t bytes, const char *remark);
 
 void wf_plan_print(const wf_plan_view *v);
 void wf_plan_explain(const wf_plan_view *v);
 void wf_plan_json(const wf_plan_view *v);
-/* Memory over time, and the region with every block where it lies. */
+/* Draws memory over time, and every block of the region at its offset. */
 wf_status wf_plan_svg(wf_ctx *ctx, const wf_plan_view *v, const char *path);
 
 /* Prints which quantized types of a model run slower on this device, or as f32. A NULL device stands
@@ -53,14 +53,14 @@ void wf_plan_note_types(const struct wf_model *m, const wf_device *device);
 
 /* ---- Whole setups ---- */
 
-/* weft plan --train: of a run that would have these options; a vocabulary of 0 is not known. */
+/* weft plan --train: plans a run with these options. A vocabulary <= 0 is unknown. */
 wf_status wf_plan_train(wf_ctx *ctx, const wf_run_options *options, int64_t vocab, bool json,
                         bool explain);
 
 typedef struct {
-    int64_t context;   /* tokens; 0: all that the model has; -1: up to 4096 */
+    int64_t context;   /* tokens; 0: the model's maximum; -1: at most 4096 */
     int64_t sequences; /* -1: one */
-    size_t memory;     /* that there is; 0: what the device has free */
+    size_t memory;     /* limit in bytes; 0: the free memory of the device */
 } wf_plan_run_options;
 wf_status wf_plan_run(wf_ctx *ctx, const char *model, const wf_plan_run_options *options,
                       bool json);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* plan_run.c - weft plan MODEL: what it takes to run a model. */
+/* plan_run.c - weft plan MODEL: memory and speed of running a model. */
 #include <string.h>
 
 #include "base/machine.h"
@@ -53,7 +53,7 @@ typedef struct {
     int64_t context;
     wf_memory memory;
     size_t total, limit, reserve;
-    double token; /* seconds for a token, at best; 0: not known */
+    double token; /* minimum seconds per token; 0: unknown */
 } view;
 
 static void print_text(const view *v)
@@ -64,22 +64,21 @@ static void print_text(const view *v)
            WF_FOREIGN(v->info.name), wf_engine_count(v->info.parameters, count, sizeof count),
            (long long)v->options.sequences, (long long)v->context,
            WF_PLURAL(v->options.sequences * v->context), wf_device_description(v->device));
-    wf_plan_line("states", m->states, "keys and values, and weights that are copied");
+    wf_plan_line("states", m->states, "KV cache and copied weights");
     wf_plan_line("activations", m->activations, "with workspace");
-    wf_plan_line("ports", m->ports, "inputs and outputs of the largest run");
-    wf_plan_line("total", v->total, "that will be allocated on the device");
-    wf_plan_line("mapped", m->mapped, "weights that stay in their file");
+    wf_plan_line("ports", m->ports, "inputs and outputs of the largest batch");
+    wf_plan_line("total", v->total, "allocated on the device");
+    wf_plan_line("mapped", m->mapped, "weights mapped from the file");
     if (v->reserve)
-        wf_plan_line("reserve", v->reserve, "what program and libraries take beside it, measured");
+        wf_plan_line("reserve", v->reserve, "used by the program and libraries, measured");
     if (v->limit)
-        wf_plan_line("there are", v->limit,
-                     v->total <= v->limit ? "so it fits" : "so it does not fit");
-    printf("\na token: %.3g GFLOP; every weight is read once", 2e-9 * (double)v->info.parameters);
+        wf_plan_line("available", v->limit, v->total <= v->limit ? "it fits" : "it does not fit");
+    printf("\nper token: %.3g GFLOP; every weight is read once", 2e-9 * (double)v->info.parameters);
     if (v->token > 0)
-        printf(", so %.1f tokens a second at best", 1 / v->token);
+        printf(", so at most %.1f tokens/s", 1 / v->token);
     puts("");
     if (v->limit && v->total > v->limit)
-        puts("less: a shorter context (--ctx-size), fewer sequences (--parallel)");
+        puts("to save memory: a shorter context (--ctx-size) or fewer sequences (--parallel)");
     wf_plan_note_types(v->model, v->device);
 }
 

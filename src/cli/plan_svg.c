@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_svg.c - a drawing of a plan's memory. Above, bytes alive at each step, by kind; below, the
- * region itself: every block a rectangle from its first to its last step, at its offset.
+ * plan_svg.c - draws a plan's memory as SVG. Above, live bytes at each step by kind; below, the region: every
+ * block is a rectangle from its first to its last step, at its offset.
  */
 #include "base/mem.h"
 #include "base/writer.h"
@@ -13,7 +13,7 @@ typedef struct {
     const wf_plan_view *v;
     wf_writer w;
     double per_step, per_byte_area, per_byte_region;
-    uint64_t most; /* bytes alive at the busiest step */
+    uint64_t most; /* live bytes at the peak */
 } drawing;
 
 static double x_of(const drawing *d, int step)
@@ -21,7 +21,7 @@ static double x_of(const drawing *d, int step)
     return LEFT + d->per_step * step;
 }
 
-/* Names of ops hold nothing that XML would mind. */
+/* Op names need no XML escaping. */
 static void block_title(drawing *d, int block)
 {
     char text[160] = "workspace", size[32];
@@ -52,7 +52,7 @@ static void draw_axis(drawing *d, int top, int height, uint64_t most, const char
     }
 }
 
-/* A band from the kinds below it to itself. */
+/* Draws the area of one kind, stacked on the kinds below it. */
 static void draw_band(drawing *d, int kind)
 {
     const wf_plan_view *v = d->v;
@@ -116,11 +116,11 @@ static void draw(drawing *d)
     wf_writer_xml(&d->w, v->title, 200);
     wf_writer_print(&d->w, "</text>\n");
     draw_legend(d);
-    draw_axis(d, TOP, AREA, d->most, "bytes alive at each step");
+    draw_axis(d, TOP, AREA, d->most, "live bytes at each step");
     for (int k = 0; k < WF_USE_COUNT; k++)
         draw_band(d, k);
     draw_axis(d, TOP + AREA + GAP, REGION, v->plan->memory.activations,
-              "the region: where every value lies, and when");
+              "the region: offset and lifetime of every value");
     draw_blocks(d);
     wf_writer_print(&d->w,
                     "<text x=\"%d\" y=\"%d\">the %d step%s of a run, in order</text>\n</svg>\n",

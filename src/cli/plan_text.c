@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* plan_text.c - what `weft plan` prints. */
+/* plan_text.c - prints a plan as text and JSON. */
 #include "cli/expansion.h"
 #include "cli/plan.h"
 
@@ -52,25 +52,23 @@ static void print_memory(const wf_plan_view *v)
     const wf_memory *m = &v->plan->memory;
     char remark[128], buf[32];
     puts("memory, in bytes:");
-    snprintf(remark, sizeof remark, "of which a run changes %s",
-             wf_plan_bytes(v->written, buf, sizeof buf));
+    snprintf(remark, sizeof remark, "a run changes %s", wf_plan_bytes(v->written, buf, sizeof buf));
     wf_plan_line("states", m->states, remark);
     wf_plan_line("ports", m->ports, "inputs and outputs");
     double above = m->lower_bound ? 100 * ((double)m->activations / (double)m->lower_bound - 1) : 0;
     if (m->activations == m->lower_bound)
-        snprintf(remark, sizeof remark, "with workspace; no more than the busiest step needs");
+        snprintf(remark, sizeof remark, "with workspace; exactly what the busiest step needs");
     else
-        snprintf(remark, sizeof remark, "with workspace; %.2f%% above what the busiest step needs",
-                 above);
+        snprintf(remark, sizeof remark, "with workspace; %.2f%% above the busiest step", above);
     wf_plan_line("activations", m->activations, remark);
-    wf_plan_line("total", m->states + m->ports + m->activations, "all that Weft will allocate");
+    wf_plan_line("total", m->states + m->ports + m->activations, "allocated by Weft");
 }
 
 static void print_cost(const wf_plan_view *v)
 {
     char flops[32], bytes[32];
     double moved = (double)v->cost.bytes_read + (double)v->cost.bytes_written;
-    printf("\na run: %sFLOP, %s read and written, %.1f FLOP a byte\n",
+    printf("\nper run: %sFLOP, %s read and written, %.1f FLOP/byte\n",
            count_text((double)v->cost.flops, flops, sizeof flops),
            wf_plan_bytes(v->cost.bytes_read + v->cost.bytes_written, bytes, sizeof bytes),
            moved > 0 ? (double)v->cost.flops / moved : 0);
@@ -79,7 +77,7 @@ static void print_cost(const wf_plan_view *v)
 void wf_plan_print(const wf_plan_view *v)
 {
     printf("%s, on %s\n", WF_FOREIGN(v->title), v->device->target.name);
-    printf("%d node%s as written, %d kernel%s to launch, planned in %.0f ms\n\n", v->nodes,
+    printf("%d node%s before the passes, %d kernel%s to launch, planned in %.0f ms\n\n", v->nodes,
            WF_PLURAL(v->nodes), v->plan->step_count, WF_PLURAL(v->plan->step_count),
            1e3 * v->seconds);
     print_memory(v);
@@ -88,7 +86,7 @@ void wf_plan_print(const wf_plan_view *v)
 
 /* ---- Explaining ---- */
 
-/* Every pass says first and last how many nodes there are: one line here. */
+/* Every pass reports "nodes before" first and "nodes after" last; both go on one line. */
 static void print_passes(const wf_report *r)
 {
     const char *pass = "";
@@ -110,13 +108,13 @@ static void print_passes(const wf_report *r)
 
 #define SLICES 16
 
-/* The busiest step of each stretch of the run. */
+/* Prints the peak of each part of the run. */
 static void print_time(const wf_plan_view *v)
 {
     int steps = v->plan->step_count, slices = steps < SLICES ? steps : SLICES;
     if (steps == 0 || v->plan->memory.activations == 0)
         return;
-    puts("\nmemory over time (the busiest step of each part of the run), in MB:");
+    puts("\nmemory over time (peak of each part of the run), in MB:");
     printf("  %-15s", "steps");
     for (int k = 0; k < WF_USE_COUNT; k++)
         printf(" %12s", wf_use_infos[k].name);
@@ -143,7 +141,7 @@ static void print_time(const wf_plan_view *v)
 
 #define LARGEST 8
 
-/* What fills the region when it is fullest. */
+/* Prints the largest values at the peak. */
 static void print_busiest(const wf_plan_view *v)
 {
     const wf_plan *plan = v->plan;
@@ -164,8 +162,8 @@ static void print_busiest(const wf_plan_view *v)
             break;
         shown[count] = best;
     }
-    printf("\nthe busiest step is %d of %d, %s; the largest values then:\n", v->busiest,
-           plan->step_count, wf_node_def(plan->steps[v->busiest].node)->name);
+    printf("\npeak at step %d of %d, %s; the largest values:\n", v->busiest, plan->step_count,
+           wf_node_def(plan->steps[v->busiest].node)->name);
     for (int i = 0; i < count; i++) {
         char what[160] = "workspace", size[32];
         size_t len = 0;
@@ -202,7 +200,7 @@ static void print_ops(const wf_plan_view *v)
     }
     if (kinds == 0)
         return;
-    puts("\nby op, the most FLOPs first:");
+    puts("\ncost by op, sorted by FLOPs:");
     printf("  %-22s %6s %12s %12s %12s\n", "op", "nodes", "GFLOP", "MB read", "MB written");
     for (int shown = 0; shown < MOST_OPS; shown++) {
         op_cost *best = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* plan_train.c - weft plan --train: what a training run takes, and what would take less. */
+/* plan_train.c - weft plan --train: memory and time of a training run, and cheaper alternatives. */
 #include <string.h>
 
 #include "base/machine.h"
@@ -8,16 +8,16 @@
 #include "cli/train.h"
 #include "train/fit.h"
 
-#define PEAK_BYTES ((size_t)256 << 20) /* streamed through to measure memory */
+#define PEAK_BYTES ((size_t)256 << 20) /* buffer for the bandwidth measurement */
 
 typedef struct {
     wf_device *device;
     const wf_setup *setup;
     wf_device_peak peak;
-    wf_choice choice[WF_MAX_CHOICES]; /* the first is the setup itself */
+    wf_choice choice[WF_MAX_CHOICES]; /* the first is the given setup */
     int count;
-    size_t limit;   /* bytes; 0: not known */
-    size_t reserve; /* that program and libraries take beside it */
+    size_t limit;   /* bytes; 0: unknown */
+    size_t reserve; /* bytes used by the program and libraries */
 } view;
 
 /* ---- Text ---- */
@@ -31,8 +31,8 @@ typedef struct {
 static int list_parts(const wf_setup_plan *p, part *out)
 {
     const part all[MOST_PARTS] = {
-        {"weights", "f32, and frozen ones that cannot stay in their file", p->weights},
-        {"gradients", "summed up over the batches of a step", p->gradients},
+        {"weights", "f32, and frozen weights that cannot be mapped", p->weights},
+        {"gradients", "accumulated over the batches of a step", p->gradients},
         {"moments", "of the optimizer", p->moments},
         {"averages", "of the weights", p->averages},
         {"other states", "loss scale, counters, frequencies", p->others},
@@ -54,14 +54,13 @@ static void print_memory(const view *v)
     puts("memory, in bytes:");
     for (int i = 0; i < n; i++)
         wf_plan_line(parts[i].name, parts[i].bytes, parts[i].remark);
-    wf_plan_line("total", p->total, "all that Weft will allocate on the device");
+    wf_plan_line("total", p->total, "allocated on the device");
     if (p->memory.mapped)
-        wf_plan_line("mapped", p->memory.mapped, "weights that stay in their file");
+        wf_plan_line("mapped", p->memory.mapped, "weights mapped from the file");
     if (v->reserve)
-        wf_plan_line("reserve", v->reserve, "what program and libraries take beside it, measured");
+        wf_plan_line("reserve", v->reserve, "used by the program and libraries, measured");
     if (v->limit)
-        wf_plan_line("there are", v->limit,
-                     p->total <= v->limit ? "so it fits" : "so it does not fit");
+        wf_plan_line("available", v->limit, p->total <= v->limit ? "it fits" : "it does not fit");
 }
 
 static void print_seconds(double seconds, char *buf, size_t cap)
@@ -77,7 +76,7 @@ static void print_seconds(double seconds, char *buf, size_t cap)
 static void print_choices(const view *v)
 {
     const wf_choice *best = wf_fit_best(v->setup, v->choice, v->count);
-    puts("\nways to make a step of the same tokens:");
+    puts("\nalternatives with the same tokens per step:");
     for (int i = 0; i < v->count; i++) {
         const wf_choice *c = &v->choice[i];
         char words[96], bytes[32], seconds[32];
@@ -97,17 +96,17 @@ static void print_all(const view *v)
     char count[16], trained[16], bytes[32], seconds[32];
     printf("training %s parameters", wf_engine_count(s->parameters, count, sizeof count));
     if (s->adapter)
-        printf(", of which %s in adapters", wf_engine_count(s->trained, trained, sizeof trained));
-    printf(": steps of %lld x %lld x %lld token%s in %s by %s, on %s\n\n", (long long)o->accumulate,
-           (long long)o->batch, (long long)o->length,
+        printf(", %s in adapters", wf_engine_count(s->trained, trained, sizeof trained));
+    printf(": steps of %lld x %lld x %lld token%s in %s with %s, on %s\n\n",
+           (long long)o->accumulate, (long long)o->batch, (long long)o->length,
            WF_PLURAL(o->accumulate * o->batch * o->length), wf_type_name(o->compute), o->optimizer,
            wf_device_description(v->device));
     print_memory(v);
     print_seconds(p->seconds, seconds, sizeof seconds);
-    printf("\na step: %.3g TFLOP, %s read and written", p->flops / 1e12,
+    printf("\nper step: %.3g TFLOP, %s read and written", p->flops / 1e12,
            wf_plan_bytes((uint64_t)p->bytes, bytes, sizeof bytes));
     if (p->seconds > 0)
-        printf("; %s at best, %.0f tokens a second", seconds,
+        printf("; at least %s, at most %.0f tokens/s", seconds,
                (double)(o->batch * o->length * o->accumulate) / p->seconds);
     puts("");
     print_choices(v);

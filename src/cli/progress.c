@@ -11,10 +11,10 @@
 #include "cli/figures.h"
 #include "cli/term.h"
 
-#define BAR 30                /* columns, where there is room */
+#define BAR 30                /* columns, if there is room */
 #define REDRAW_NS 100000000u  /* on a terminal */
 #define REPORT_NS 5000000000u /* in a log */
-#define SETTLED_SECONDS 0.5   /* before that a rate is no more than a guess */
+#define SETTLED_SECONDS 0.5   /* earlier, the rate is not reliable */
 
 static void append_rate(const wf_progress *p, double seconds, char *out, size_t cap, size_t *len)
 {
@@ -57,7 +57,7 @@ void wf_progress_text(const wf_progress *p, double seconds, int columns, char *o
     append_numbers(p, seconds, part, "  ", numbers, sizeof numbers, &n);
     int label = (int)strlen(shown), room = columns - label - (int)n - 4; /* spaces and brackets */
     int bar = room > BAR ? BAR : room, full = (int)(part * bar);
-    if (bar < 5) { /* better no bar than a stump, and rather the label's beginning than none */
+    if (bar < 5) { /* no room for a bar: truncate the label */
         wf_text_append(out, cap, &len, "%.*s %s", columns > (int)n + 1 ? columns - (int)n - 1 : 0,
                        shown, numbers);
         return;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * progress.h - how far long work has come, on stderr.
- *
- * A bar on a terminal; else a line every few seconds, for logs. Nothing is ever written to stdout.
+ * progress.h - shows the progress of long work on stderr: a bar on a terminal, else a line every few seconds.
  */
 #ifndef WF_CLI_PROGRESS_H
 #define WF_CLI_PROGRESS_H
@@ -14,7 +12,7 @@
 typedef enum { WF_PROGRESS_ITEMS, WF_PROGRESS_BYTES } wf_progress_unit;
 
 typedef struct {
-    const char *label; /* borrowed; may be changed on the way */
+    const char *label; /* borrowed; the caller may change it during the work */
     wf_progress_unit unit;
     int64_t done, total;
     uint64_t began, shown; /* by wf_clock_ns */
@@ -22,14 +20,14 @@ typedef struct {
 } wf_progress;
 
 void wf_progress_begin(wf_progress *p, const char *label, wf_progress_unit unit, int64_t total);
-/* Cheap enough to be called as often as one likes: it writes only now and then. */
+/* Cheap: writes at most 10 times per second. */
 void wf_progress_update(wf_progress *p, int64_t done);
-/* Leaves one line that says what was done and how fast. After a failure use wf_progress_clear, so that the
- * failure's sentence has the line to itself. */
+/* Prints a final line with amount, time and rate. After a failure call wf_progress_clear instead, so that the
+ * error message has its own line. */
 void wf_progress_end(wf_progress *p);
 void wf_progress_clear(wf_progress *p);
 
-/* The text of a bar after so many seconds, at most `columns` wide; of a line for logs when columns is 0. */
+/* Formats the bar after `seconds`, at most `columns` wide; columns 0: a line for a log. */
 void wf_progress_text(const wf_progress *p, double seconds, int columns, char *out, size_t cap);
 
 #endif

@@ -48,7 +48,7 @@ static void note_bytes(const char *what, const wf_prompt *p)
             first = i;
     }
     if (wrong)
-        wf_engine_say("note: %s is no UTF-8 from byte %zu on; what is none is taken as U+FFFD",
+        wf_engine_say("note: %s has invalid UTF-8 at byte %zu; invalid bytes become U+FFFD",
                       WF_FOREIGN(what), first);
 }
 

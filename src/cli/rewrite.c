@@ -35,14 +35,14 @@ static const char *size_text(double bytes, char out[WF_TEXT_SIZE])
 static void conclude(const char *to, const wf_model_info *info, int64_t bytes, uint64_t ns)
 {
     char before[WF_TEXT_SIZE], after[WF_TEXT_SIZE];
-    fprintf(stderr, "%s: %s of weights, were %s; %.2f bits a weight; %.1f s\n", WF_FOREIGN(to),
+    fprintf(stderr, "%s: %s of weights (from %s), %.2f bits per weight, %.1f s\n", WF_FOREIGN(to),
             size_text((double)bytes, after), size_text((double)info->bytes, before),
             8.0 * (double)bytes / (double)info->parameters, (double)ns * 1e-9);
 }
 
-/* ---- What is there ---- */
+/* ---- Existing files ---- */
 
-/* NAME-00001-of-00003.gguf, of any numbers, beside NAME.gguf. */
+/* Returns whether `name` is a part of `whole`: NAME-00001-of-00003.gguf of NAME.gguf. */
 static bool is_part(const char *name, const char *whole)
 {
     static const char form[] = "-ddddd-of-ddddd.gguf";
@@ -98,7 +98,7 @@ wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to, bool overwri
     o.user = &progress;
     o.written = &bytes;
     wf_format_kind kind;
-    WF_TRY(wf_format_detect(ctx, from, &kind)); /* arguments in the wrong order: IN is missing */
+    WF_TRY(wf_format_detect(ctx, from, &kind)); /* detects swapped arguments: IN does not exist */
     WF_TRY(check_output(ctx, from, to, overwrite, options));
     WF_TRY(wf_model_open(ctx, from, &m));
     wf_model_get_info(m, &info);
@@ -129,8 +129,8 @@ wf_status wf_rewrite_size(wf_ctx *ctx, const char *flag, const char *text, uint6
     end += unit && (*end == 'B' || *end == 'b');
     if (text[0] < '0' || text[0] > '9' || *end || errno == ERANGE || number == 0 ||
         number > UINT64_MAX / scale)
-        return wf_fail(ctx, WF_ERR_USAGE, "%s wants a size such as 500M or 2G, not '%s'", flag,
-                       text);
+        return wf_fail(ctx, WF_ERR_USAGE, "%s must be a size in bytes such as 500M or 2G, not '%s'",
+                       flag, text);
     *out = number * scale;
     return WF_OK;
 }

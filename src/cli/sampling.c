@@ -61,7 +61,7 @@ const wf_flag wf_sampling_flags[] = {
     {0},
 };
 
-/* Short, because people copy it, and exact in a JSON reader that knows doubles only. */
+/* 31 bits: short enough to copy by hand, and exact as a double in any JSON reader. */
 int64_t wf_fresh_seed(void)
 {
     return (int64_t)(wf_entropy_id() >> 33);
@@ -77,11 +77,12 @@ static wf_status parse_bias(wf_ctx *ctx, const char *text, int64_t vocab, wf_log
     if (text[0] < '0' || text[0] > '9' || (*number != '+' && *number != '-') || end == number ||
         *end || isnan(bias) || bias > FLT_MAX)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--logit-bias wants ID+BIAS or ID-BIAS, as in 15043+1.5, not '%s'", text);
+                       "--logit-bias must be ID+BIAS or ID-BIAS, such as 15043+1.5, not '%s'",
+                       text);
     if (id >= vocab)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--logit-bias is for token %lld, but the tokens of this model are 0 to %lld",
-                       id, (long long)vocab - 1);
+                       "--logit-bias names token %lld, but this model has tokens 0 to %lld", id,
+                       (long long)vocab - 1);
     *out = (wf_logit_bias){.token = (int32_t)id, .bias = (float)bias};
     return WF_OK;
 }
@@ -97,7 +98,7 @@ static wf_status make_stops(wf_ctx *ctx, wf_sampled *s)
     return WF_OK;
 }
 
-/* Flags win over the model's settings. */
+/* Flags override the model's settings. */
 static void choose(const wf_sampling_options *o, wf_sampling *s)
 {
     if (!isnan(o->temp))
@@ -105,7 +106,7 @@ static void choose(const wf_sampling_options *o, wf_sampling *s)
     if (o->top_k >= 0)
         s->top_k = o->top_k;
     if (!isnan(o->top_p))
-        s->top_p = o->top_p > 0 ? o->top_p : DBL_MIN; /* the first token alone; 0 would be all */
+        s->top_p = o->top_p > 0 ? o->top_p : DBL_MIN; /* keeps one token; 0 would keep all */
     if (!isnan(o->min_p))
         s->min_p = o->min_p;
     if (!isnan(o->repeat))
@@ -121,7 +122,7 @@ static void choose(const wf_sampling_options *o, wf_sampling *s)
     s->seed = (uint64_t)(o->seed < 0 ? wf_fresh_seed() : o->seed);
 }
 
-/* The library checks the rest, but with the model on the device. */
+/* Checks --samplers before the model is loaded; the library would check it afterwards. */
 static wf_status check_order(wf_ctx *ctx)
 {
     wf_sampler_order order;
@@ -190,11 +191,11 @@ static const struct {
     const char *word, *sentence;
 } stops[] = {
     [WF_UNFINISHED] = {"unfinished", "not finished"},
-    [WF_STOP_END] = {"end", "the model ended its text"},
-    [WF_STOP_TEXT] = {"stop", "a stop text came"},
-    [WF_STOP_LIMIT] = {"limit", "as many tokens as asked for"},
+    [WF_STOP_END] = {"end", "end of text"},
+    [WF_STOP_TEXT] = {"stop", "stop text found"},
+    [WF_STOP_LIMIT] = {"limit", "token limit reached"},
     [WF_STOP_CONTEXT] = {"context", "the context is full"},
-    [WF_STOP_CANCEL] = {"cancel", "it was stopped"},
+    [WF_STOP_CANCEL] = {"cancel", "cancelled"},
 };
 
 const char *wf_stop_sentence(wf_stop stop)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* sampling.h - the flags that say how tokens are chosen and when a text ends, and the request they make. */
+/* sampling.h - the flags of sampling and stopping, and the request that they make. */
 #ifndef WF_CLI_SAMPLING_H
 #define WF_CLI_SAMPLING_H
 
 #include "cli/cli.h"
 
-/* A setting that is not given is the model's: NAN, or WF_NOT_GIVEN. */
+/* NAN and WF_NOT_GIVEN mean that the flag was not given: the model's setting applies. */
 #define WF_NOT_GIVEN INT64_MIN
 typedef struct {
     double temp, top_p, min_p, repeat, frequency, presence;
@@ -17,26 +17,26 @@ typedef struct {
 extern wf_sampling_options wf_sampling_set;
 extern const wf_flag wf_sampling_flags[];
 
-/* A request and what it points to. */
+/* A request with the arrays that it points to. */
 typedef struct {
     wf_request request;
-    bool models; /* the model brings settings of its own */
+    bool models; /* the model has sampling settings */
     wf_logit_bias bias[WF_MAX_VALUES];
-    const char *stop[WF_MAX_VALUES]; /* ours */
+    const char *stop[WF_MAX_VALUES]; /* owned; request.stops of them */
 } wf_sampled;
 
-/* The flags, checked, and the model's settings where there is no flag. The model must outlive the result. Freed
- * after a failure as well. */
+/* Checks the flags and makes a request from them; the model's settings fill the gaps. The model must outlive
+ * the result. Call wf_sampled_free after a failure as well. */
 wf_status wf_sampled_make(wf_ctx *ctx, const wf_model *model, wf_sampled *out);
-/* On stderr: the model's settings, and a fresh seed when it matters. */
+/* Prints the settings on stderr if the model brings some, and the seed if it is fresh and used. */
 void wf_sampled_say(const wf_sampled *s);
 void wf_sampled_free(wf_ctx *ctx, wf_sampled *s);
 
-/* "temp 0.7, top-k 20, top-p 0.8, min-p 0.05": what has an effect, by the names of the flags. */
+/* "temp 0.7, top-k 20, top-p 0.8, min-p 0.05": the settings that have an effect. */
 #define WF_SAMPLING_TEXT 256
 const char *wf_sampling_text(const wf_sampling *s, char out[WF_SAMPLING_TEXT]);
 
-/* Why a text ended, for people and for programs. */
+/* Why generation stopped: a phrase for people, and a word for JSON. */
 const char *wf_stop_sentence(wf_stop stop);
 const char *wf_stop_word(wf_stop stop);
 

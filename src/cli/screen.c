@@ -19,7 +19,7 @@
 
 static const wf_shown carriage_return = {"\\r", 2, 1, 2};
 
-/* Gathers output, so that a write is one call of wf_put. */
+/* Buffers output, so that a write is one call of wf_put. */
 typedef struct {
     char text[4096];
     size_t len;
@@ -41,7 +41,7 @@ static bool finish(output *o)
     return o->works && wf_put(o->text, o->len);
 }
 
-/* The terminal wraps where the columns do not fit. */
+/* Moves the cursor; the terminal wraps at its width. */
 static void advance(wf_screen *s, int columns)
 {
     int total = s->column + columns;

@@ -35,6 +35,6 @@ wf_status wf_term_choose_color(wf_ctx *ctx, const char *when, int fd, bool *out)
 {
     *out = strcmp(when, "always") == 0 || (strcmp(when, "auto") == 0 && wf_term_color(fd));
     if (strcmp(when, "always") != 0 && strcmp(when, "auto") != 0 && strcmp(when, "never") != 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--color is auto, always or never, not '%s'", when);
+        return wf_fail(ctx, WF_ERR_USAGE, "--color must be auto, always or never, not '%s'", when);
     return WF_OK;
 }

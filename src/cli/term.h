@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* term.h - what the program writes to: a terminal that lines can be rewritten on, or not, and its width. */
+/* term.h - properties of the terminal: escape sequences, colors, size. */
 #ifndef WF_CLI_TERM_H
 #define WF_CLI_TERM_H
 
 #include "base/ctx.h"
 
-/* A terminal that understands escapes. */
+/* Returns whether fd is a terminal with escape sequences. */
 bool wf_term_is(int fd);
-/* Such a terminal, and nobody asked for no colours (NO_COLOR). */
+/* The same, and NO_COLOR is not set. */
 bool wf_term_color(int fd);
-/* Columns that a line may have: one less than the terminal, since terminals wrap when the last is written; 79 when it
- * does not say. */
+/* Returns the usable columns: one less than the width, since terminals wrap after the last column; 79 if
+ * unknown. */
 int wf_term_columns(int fd);
-/* Rows of the terminal; 24 when it does not say. */
+/* Returns the rows; 24 if unknown. */
 int wf_term_rows(int fd);
-/* --color: "auto" asks wf_term_color, "always" and "never" do not. */
+/* Parses --color: "always", "never", or "auto" for wf_term_color. */
 wf_status wf_term_choose_color(wf_ctx *ctx, const char *when, int fd, bool *out);
 
 #endif

@@ -12,7 +12,7 @@
 #include "text/stream.h"
 
 #define CHUNK 65536 /* bytes read at once */
-#define CHAR_MOST 4 /* bytes of a character */
+#define CHAR_MOST 4 /* bytes in a UTF-8 character */
 
 typedef struct {
     wf_text_ids *x;
@@ -20,7 +20,7 @@ typedef struct {
     const char *path;
     FILE *file;
     char *buffer; /* [CHUNK] */
-    size_t wrong; /* where the first byte is that is no UTF-8, SIZE_MAX: nowhere */
+    size_t wrong; /* offset of the first invalid byte; SIZE_MAX: none */
 } reading;
 
 /* ---- One text after the other ---- */
@@ -59,7 +59,7 @@ wf_status wf_text_ids_memory(wf_text_ids *x, const char *text, size_t bytes)
 
 /* ---- Files ---- */
 
-/* The part of the bytes that ends with a character; at the end of the file all of them. */
+/* Returns the number of bytes up to the last whole character; at the end of the file, all bytes. */
 static size_t check_chars(reading *r, size_t n, bool last)
 {
     size_t at = 0, length;
@@ -83,8 +83,8 @@ static wf_status read_all(reading *r)
         last = feof(r->file);
         if (x->most > 0 && n > x->most - x->bytes)
             return wf_fail(x->ctx, WF_ERR_USAGE,
-                           "'%s' has more than %zu MiB, the most that is read; give a shorter text",
-                           r->path, x->most >> 20);
+                           "'%s' exceeds the limit of %zu MiB; give a shorter text", r->path,
+                           x->most >> 20);
         size_t take = check_chars(r, n, last);
         WF_TRY(feed(x, r->stream, r->buffer, take));
         held = n - take;
@@ -102,7 +102,7 @@ wf_status wf_text_ids_file(wf_text_ids *x, const char *path)
     r.file = own ? fopen(path, "rb") : stdin;
     if (!r.file)
         return wf_fail(x->ctx, WF_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
-    setvbuf(r.file, NULL, _IONBF, 0); /* whole chunks are read anyway */
+    setvbuf(r.file, NULL, _IONBF, 0); /* this code reads whole chunks */
     r.buffer = wf_mem_new(x->ctx, CHUNK);
     wf_status status = r.buffer ? WF_OK : WF_ERR_MEMORY;
     if (status == WF_OK)
@@ -110,7 +110,7 @@ wf_status wf_text_ids_file(wf_text_ids *x, const char *path)
     if (status == WF_OK)
         status = read_all(&r);
     if (status == WF_OK && r.wrong != SIZE_MAX)
-        wf_engine_say("note: %s is no UTF-8 from byte %zu on; what is none is taken as U+FFFD",
+        wf_engine_say("note: %s has invalid UTF-8 at byte %zu; invalid bytes become U+FFFD",
                       WF_FOREIGN(path), r.wrong);
     wf_stream_free(r.stream);
     wf_mem_free(x->ctx, r.buffer);

@@ -13,14 +13,14 @@
 
 #define UNSET (-1e300)
 
-/* Numbers that are not given are UNSET or -1, so that 0 can be: options take it for "the default". */
+/* A number that is not given is UNSET or -1. In the options 0 means the default, and -1 means 0. */
 static struct {
     const char *preset, *config, *optimizer, *schedule, *compute, *lora_targets;
     int64_t depth, batch, length, accumulate, steps, warmup, decay, recompute, patience, lora, seed;
     double epochs, rate, beta1, beta2, eps, momentum, weight_decay, clip, ema, floor, smoothing,
         z_loss, dropout, outlier, lora_alpha, lora_dropout;
     bool documents, decay_all;
-    /* of a run */
+    /* settings of the run */
     const char *data, *out, *device, *prompt, *export_type, *memory;
     int64_t threads, save_every, keep, keep_every, valid_every, valid_batches, sample_every,
         sample_tokens, log_every;
@@ -221,12 +221,13 @@ const wf_flag wf_run_flags[] = {
 
 /* ---- From flags to options ---- */
 
+/* Options use 0 for the default and -1 for a given 0. */
 static double real(double given)
 {
     return given == UNSET ? 0 : given == 0 ? -1 : given;
 }
 
-/* Where 0 is what nothing given means, too. */
+/* For settings whose default is 0. */
 static double plain(double given)
 {
     return given == UNSET ? 0 : given;
@@ -272,40 +273,43 @@ const char *wf_train_unused(const char *const *used)
             const char *const *name = used;
             while (*name && strcmp(*name, f->name) != 0)
                 name++;
-            bool fixed = f->text == &set.compute || f->text == &set.device; /* never NULL */
+            bool fixed = f->text == &set.compute ||
+                         f->text == &set.device; /* have a default, so is_given is always true */
             if (!*name && !fixed && is_given(f))
                 return f->name;
         }
     return NULL;
 }
 
-/* Flags that say something together only, or only one of which can be meant. */
+/* Refuses flags that exclude each other, and flags without the one they depend on. */
 static wf_status check_pairs(wf_ctx *ctx)
 {
     if (set.steps >= 0 && set.epochs != UNSET)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "--steps %lld and --epochs %g both say how long to train; give one of them",
-                       (long long)set.steps, set.epochs);
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "--steps %lld and --epochs %g both set the length of the run; give one of them",
+            (long long)set.steps, set.epochs);
     for (const wf_flag *f = wf_adapter_flags; f->name; f++)
         if (set.lora < 0 && is_given(f))
-            return wf_fail(ctx, WF_ERR_USAGE,
-                           "--%s is about adapters, and without --lora R there are none", f->name);
+            return wf_fail(ctx, WF_ERR_USAGE, "--%s needs --lora R, which trains adapters",
+                           f->name);
     if (set.lora > 0 && set.export_type && strcmp(set.export_type, "none") != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--export %s is about model.gguf, and --lora writes an adapter; leave it "
-                       "out, or merge the adapter with 'weft convert --lora'",
+                       "--export %s has no effect with --lora, which writes an adapter; leave it "
+                       "out, and merge the adapter with 'weft convert --lora'",
                        WF_SHOWN(set.export_type));
     if (set.valid_every == 0 && set.valid_batches >= 0)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "--valid-batches is about validation, and --valid-every 0 turns it off");
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "--valid-batches has no effect with --valid-every 0, which turns validation off");
     if (set.sample_every <= 0 && (set.prompt || set.sample_tokens >= 0))
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--sample-%s is about sample texts; ask for them with --sample-every N",
+                       "--sample-%s needs --sample-every N, which turns samples on",
                        set.prompt ? "prompt" : "tokens");
     return WF_OK;
 }
 
-/* Flags of one schedule or optimizer. Names that do not exist are refused elsewhere. */
+/* Refuses flags that the schedule or optimizer does not use. The library refuses unknown names. */
 static wf_status check_users(wf_ctx *ctx)
 {
     static const struct {
@@ -345,7 +349,7 @@ static wf_status parse_bytes(wf_ctx *ctx, const char *text, size_t *out)
     end += unit && *end == 'B';
     if (end == text || *end || !(value >= 1 && value < 1e18))
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--memory wants bytes from 1 to 1e18, as 800M or 8G, not '%s'",
+                       "--memory must be a size from 1 to 1e18 bytes, such as 8G, not '%s'",
                        WF_SHOWN(text));
     *out = (size_t)value;
     return WF_OK;
@@ -394,7 +398,7 @@ static wf_status get_train(wf_ctx *ctx, const char *model, wf_train_options *o)
         .seed = (uint64_t)count(set.seed),
     };
     return o->compute ? WF_OK
-                      : wf_fail(ctx, WF_ERR_USAGE, "--compute wants f32, bf16 or f16, not '%s'",
+                      : wf_fail(ctx, WF_ERR_USAGE, "--compute must be f32, bf16 or f16, not '%s'",
                                 set.compute);
 }
 
@@ -434,7 +438,7 @@ wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out
     const bool threads = set.threads >= 0;
     *out = NULL;
     if (threads && strcmp(set.device, "cpu") != 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "--threads is for the device cpu, not for '%s'",
+        return wf_fail(ctx, WF_ERR_USAGE, "--threads applies to the device cpu, not to '%s'",
                        set.device);
     wf_text_append(spec, sizeof spec, &len, "cpu:%lld", (long long)set.threads);
     return wf_auto_open(ctx, threads ? spec : set.device, work, set.fast, set.quiet, out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* train_data.c - a file of texts or conversations as the data of a run: prepared first, into the run's folder. */
+/* train_data.c - prepares a DATA file of text or conversations in the folder of the run. */
 #include <stdarg.h>
 #include <unistd.h>
 
@@ -33,7 +33,8 @@ static wf_status undo(wf_ctx *ctx, const wf_train_prepared *made, bool locked)
 {
     wf_run_lock *lock = NULL;
     if (!locked)
-        WF_TRY(wf_run_lock_take(ctx, made->run, &lock)); /* else another process uses the data */
+        WF_TRY(
+            wf_run_lock_take(ctx, made->run, &lock)); /* fails if another process uses the data */
     wf_status status = made->folder ? wf_disk_remove(ctx, made->folder) : WF_OK;
     if (status == WF_OK && made->aside)
         status = wf_disk_rename(ctx, made->aside, made->place);
@@ -41,7 +42,7 @@ static wf_status undo(wf_ctx *ctx, const wf_train_prepared *made, bool locked)
     return status;
 }
 
-/* The context keeps its message. */
+/* Removes the prepared data. The context keeps its message. */
 static void take_back(wf_ctx *ctx, wf_train_prepared *made, bool locked)
 {
     char message[WF_MESSAGE_BYTES];
@@ -50,7 +51,7 @@ static void take_back(wf_ctx *ctx, wf_train_prepared *made, bool locked)
         return;
     snprintf(message, sizeof message, "%s", wf_ctx_message(ctx));
     if (undo(ctx, made, locked) != WF_OK)
-        wf_ctx_log(ctx, WF_LOG_WARN, "prepared data stays: %s", wf_ctx_message(ctx));
+        wf_ctx_log(ctx, WF_LOG_WARN, "cannot remove the prepared data: %s", wf_ctx_message(ctx));
     made->folder = made->aside = NULL;
     wf_ctx_clear(ctx);
     if (status != WF_OK)
@@ -70,7 +71,7 @@ static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folde
     wf_prepared made;
     wf_catch_begin();
     wf_status status = wf_prepare(ctx, folder, &options, &made);
-    if (status != WF_OK) /* before the end, where a signal that was caught is raised */
+    if (status != WF_OK) /* before wf_catch_end, which raises a caught signal */
         take_back(ctx, earlier, true);
     wf_catch_end();
     WF_TRY(status);
@@ -83,7 +84,7 @@ static wf_status prepare(wf_ctx *ctx, const wf_run_options *o, const char *folde
     return WF_OK;
 }
 
-/* What a run began with must not change under it, so data that is there is used as it is, or refused. */
+/* The data of a run must not change, so existing data is used as it is or refused. */
 static wf_status make_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, const char *folder,
                            wf_train_prepared *made)
 {
@@ -103,8 +104,8 @@ static wf_status make_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, cons
     if (there && !o->overwrite)
         return wf_fail(
             ctx, WF_ERR_USAGE,
-            "the folder '%s' has the data of a run already; continue it with --resume, replace "
-            "its data with --overwrite, or give another folder",
+            "the folder '%s' contains the data of another run; continue that run with --resume, "
+            "replace its data with --overwrite, or choose another folder",
             o->out);
     WF_TRY(prepare(ctx, o, folder, made));
     made->folder = there ? NULL : folder;
@@ -112,14 +113,14 @@ static wf_status make_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, cons
     return WF_OK;
 }
 
-/* Under the run's lock: no other process trains on data that is renamed or replaced here. */
+/* Holds the run's lock, so that no other process trains on data that is renamed or replaced here. */
 wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_train_prepared *made)
 {
     wf_run_lock *lock;
     *made = (wf_train_prepared){.run = o->out};
     if (wf_path_look(o->data) != WF_PATH_FILE)
         return WF_OK;
-    WF_TRY(wf_place_check(ctx, o)); /* the run would be refused after all the work */
+    WF_TRY(wf_place_check(ctx, o)); /* fail before the work, not after it */
     const char *folder = wf_path_join(arena, o->out, "data"),
                *name = wf_path_join(arena, o->out, WF_RUN_LOCK);
     bool fresh = wf_path_missing(o->out);
@@ -128,7 +129,7 @@ wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_trai
     WF_TRY(wf_run_lock_take(ctx, o->out, &lock));
     wf_status status = make_data(ctx, arena, o, folder, made);
     if (status != WF_OK && fresh && unlink(name) == 0)
-        rmdir(o->out); /* which leaves a folder that is not empty */
+        rmdir(o->out); /* removes only an empty folder */
     wf_run_lock_release(lock);
     return status;
 }

@@ -11,7 +11,7 @@
 wf_status wf_typed_insert(wf_ctx *ctx, wf_typed *b, size_t at, const char *bytes, size_t n)
 {
     if (n > WF_TYPED_MAX - b->len)
-        return wf_fail(ctx, WF_ERR_USAGE, "a line has more than %zu bytes", WF_TYPED_MAX);
+        return wf_fail(ctx, WF_ERR_USAGE, "the line exceeds %zu bytes", WF_TYPED_MAX);
     if (b->len + n + 1 > b->cap) {
         size_t cap = 2 * (b->len + n + 1);
         char *text = wf_mem_grow(ctx, b->text, cap);

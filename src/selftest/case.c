@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* case.c - making a case: its operands, the node under test, what is read of it. */
+/* case.c - builds a case: its operands, the node under test, and the values to read. */
 #include "selftest/case.h"
 
 #include <math.h>
@@ -20,14 +20,14 @@ static void *case_alloc(wf_case *c, int64_t count, size_t size)
     return p;
 }
 
-/* The bytes of blocks that were moved about whole, and their numbers. */
+/* Copies the blocks whose indices are in v, and replaces the indices by the decoded values. */
 static void gather_blocks(wf_case *c, wf_type type, double *v, uint8_t *to, int64_t count)
 {
     const wf_type_info *info = wf_type_get(type);
     size_t bytes = (size_t)info->block_bytes;
     for (int64_t i = 0; i < count; i += info->block, to += bytes) {
         if (isnan(v[i]))
-            memset(to, 0xFF, bytes); /* scales that are NaN */
+            memset(to, 0xFF, bytes); /* poison: NaN scales */
         else
             memcpy(to, c->blocks + (size_t)v[i] / (size_t)info->block * bytes, bytes);
         for (int k = 0; k < info->block; k++)
@@ -83,7 +83,7 @@ wf_value *wf_case_state_copy(wf_case *c, wf_value *state)
     return o->value;
 }
 
-/* Rounds the numbers to their type and makes them an operand. */
+/* Rounds the values to the type and makes them an operand. */
 static wf_value *operand(wf_case *c, wf_type type, wf_dims dims, double *v, bool state)
 {
     if (!v)
@@ -111,7 +111,7 @@ static double *draw(wf_case *c, wf_type type, wf_dims dims, double lo, double hi
     return v;
 }
 
-/* Quantizes the numbers and leaves in their place where they stand. */
+/* Quantizes v into c->blocks and replaces v by the indices of its elements. */
 static bool make_blocks(wf_case *c, wf_type type, const wf_dims *dims, double *v)
 {
     int64_t count = wf_dims_count(dims);
@@ -247,7 +247,7 @@ void wf_case_op(wf_case *c, const char *attrs, wf_value *const *in, int nin)
 
 /* ---- Cases ---- */
 
-/* Hashes the op's name, not its number: a new row of ops.def leaves old seeds valid. */
+/* Hashes the op's name, not its number, so that a new row of ops.def keeps old seeds valid. */
 uint64_t wf_case_stream(const wf_case_row *row, int variant, wf_type type)
 {
     char text[64];

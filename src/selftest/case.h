@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * case.h - one case of the selftest: a small graph around one node, and the numbers that go in.
+ * case.h - one case of the selftest: a small graph around one node, and its operands.
  *
- * A row of the tables names a function that builds the variants of a case with the helpers below.
- * The same function is called again for every look at the case (dense operands, views, gradient,
- * expansion) and draws the same numbers each time, because its random stream depends on nothing but
- * seed, op, variant and type.
+ * A row of the tables names a function that builds the variants of a case with the helpers below. The function is
+ * called for every check of the case (dense operands, views, gradient, expansion) and draws the same values each
+ * time: its random stream depends only on seed, op, variant and type.
  */
 #ifndef WF_SELFTEST_CASE_H
 #define WF_SELFTEST_CASE_H
@@ -24,10 +23,10 @@ typedef struct {
     int variants;
     void (*build)(wf_case *c);
     wf_type_set types; /* set of the types under test */
-    double forward;    /* roundoffs allowed to results; 0: WF_CASE_FORWARD */
-    double gradient;   /* ... to gradients; 0: WF_CASE_GRADIENT */
-    double expansion;  /* ... to results of the expansion; 0: WF_CASE_EXPANSION */
-    const char *label; /* tells rows of one op apart; NULL: the only one */
+    double forward;    /* bound of results, in roundoffs; 0: WF_CASE_FORWARD */
+    double gradient;   /* ... of gradients; 0: WF_CASE_GRADIENT */
+    double expansion;  /* ... of the expansion; 0: WF_CASE_EXPANSION */
+    const char *label; /* distinguishes rows of one op; NULL: the only row */
 } wf_case_row;
 
 /* A row whose function is build_NAME. */
@@ -37,63 +36,63 @@ typedef struct {
         __VA_ARGS__                                                                            \
     }
 
-/* One more row of the op, whose function is build_NAME_LABEL. */
+/* Another row of the op, whose function is build_NAME_LABEL. */
 #define WF_ROW_OF(name, which, count, under_test, ...)                            \
     {                                                                             \
         .op = WF_OP_##name, .variants = (count), .build = build_##name##_##which, \
         .types = (under_test), .label = #which, __VA_ARGS__                       \
     }
 
-/* Bounds are in roundoffs of f32 on the sum of the terms. A kernel adds up in any order it likes and
- * rounds a few times on the way; an expansion rounds after every step, a gradient does both. */
+/* Bounds, in roundoffs of f32 times the sum of the absolute terms. A kernel may sum in any order and round a few
+ * times; an expansion rounds after every step; a gradient does both. */
 #define WF_CASE_FORWARD 8
 #define WF_CASE_GRADIENT 64
 #define WF_CASE_EXPANSION 64
 
-/* An input or state of the graph and what stands in it. */
+/* An input or state of the graph, with its contents. */
 typedef struct {
     wf_node *node;
-    wf_value *value; /* what the case computes with: the node's output, or a view of it */
-    double *v;       /* numbers of the node's type, dense in its shape */
-    void *bytes;     /* the same as elements of the type */
+    wf_value *value; /* the operand: the source's output, or a view of it */
+    double *v;       /* values, representable in the type, dense in its shape */
+    void *bytes;     /* the same values as elements of the type */
     size_t size;
-    bool constant; /* gradients with respect to it are not looked at */
+    bool constant; /* its gradient is not checked */
 } wf_operand;
 
-/* What is to be read after a run: a named output, or a state. */
+/* A value to read after a run: a named output, or a state. */
 typedef struct {
     char name[16];
     wf_value *value;
     void *bytes;
     size_t size;
-    const void *same; /* the bits that must be there, or NULL */
+    const void *same; /* expected bits, or NULL */
 } wf_read;
 
 struct wf_case {
     wf_ctx *ctx;
-    wf_arena arena; /* everything below that is pointed to, but for the graph */
+    wf_arena arena; /* owns everything below except the graph */
     wf_graph *g;
     const wf_case_row *row;
     int variant;
     wf_type type; /* under test */
     wf_rng rng;
     wf_rng view_rng;
-    int views;             /* operands are made from views, this many deep; 0: they are inputs */
-    wf_status status;      /* of the helpers; the graph has its own */
-    const uint8_t *blocks; /* of the quantized operand that is being made */
+    int views;        /* depth of the views that operands are made from; 0: operands are inputs */
+    wf_status status; /* first failure of the helpers; the graph has its own */
+    const uint8_t *blocks; /* of the quantized operand under construction */
 
     wf_operand operand[WF_CASE_OPERANDS];
     int operands;
     wf_read read[WF_CASE_READS];
     int reads;
     wf_node *node;    /* under test */
-    bool no_gradient; /* this variant has none, or not one that differences could find */
-    double gradient;  /* roundoffs allowed to this variant's gradients; 0: what the row says */
-    bool optional;    /* a device may do without this combination of types */
+    bool no_gradient; /* this variant has no gradient that finite differences could check */
+    double gradient;  /* bound of this variant's gradients; 0: the row's */
+    bool optional;    /* a device may lack this combination of types */
     bool untouched;   /* apply is 0: states must keep their bits */
 };
 
-/* ---- Helpers for build functions. All return NULL on failure, which the graph passes on. ---- */
+/* ---- Helpers for build functions. They return NULL on failure, which the graph propagates. ---- */
 
 #define D(...) ((wf_dims){sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), {__VA_ARGS__}})
 #define D0 ((wf_dims){0, {0}})
@@ -107,9 +106,9 @@ wf_value *wf_case_f32(wf_case *c, wf_dims dims, double lo, double hi);
 wf_value *wf_case_i32(wf_case *c, wf_dims dims, int32_t lo, int32_t hi);
 /* Uniform in [lo, hi], quantized. */
 wf_value *wf_case_blocks(wf_case *c, wf_type type, wf_dims dims, double lo, double hi);
-/* Another float type than that under test, for operands that may differ. */
+/* Returns another float type than the one under test, for operands of mixed types. */
 wf_type wf_case_other_float(const wf_case *c);
-/* Whole numbers of [lo, hi] in any type: many ties. */
+/* Integers in [lo, hi] in any type: many ties. */
 wf_value *wf_case_whole(wf_case *c, wf_type type, wf_dims dims, double lo, double hi);
 /* u8: 0, 1 and 255. */
 wf_value *wf_case_truth(wf_case *c, wf_dims dims);
@@ -118,19 +117,19 @@ wf_value *wf_case_i32_given(wf_case *c, wf_dims dims, const int32_t *v);
 /* i32[3] for random ops. */
 wf_value *wf_case_key(wf_case *c);
 wf_value *wf_case_state(wf_case *c, wf_type type, wf_dims dims, double lo, double hi);
-/* The copy of a state, which is the last operand so far, in the type under test: it is not written, but there. */
+/* The copy of a state, the last operand so far, in the type under test. The copy exists but has not been written. */
 wf_value *wf_case_state_copy(wf_case *c, wf_value *state);
-/* For update ops. 0: absent, 1: a scalar that says yes, 2: one that says no. */
+/* The operand `apply` of update ops. which 0: absent, 1: true, 2: false. */
 wf_value *wf_case_apply(wf_case *c, int which);
-/* An operand with the numbers that the reference gives for `value`: what a forward op saved for the
- * backward op under test. */
+/* An operand with the reference's values of `value`: results of a forward op, saved for the backward op under
+ * test. */
 wf_value *wf_case_frozen(wf_case *c, wf_value *value);
-/* No gradient with respect to this operand. */
+/* Excludes an operand from the gradient check. */
 wf_value *wf_case_constant(wf_case *c, wf_value *operand);
 
-/* The node under test: the one that made `value`. */
+/* Makes the node of `value` the node under test. */
 void wf_case_node(wf_case *c, wf_value *value);
-/* Adds the row's op with attributes as text, and takes it as the node under test. */
+/* Adds the row's op, with attributes as text, as the node under test. */
 void wf_case_op(wf_case *c, const char *attrs, wf_value *const *in, int nin);
 #define WF_CASE_OP(c, attrs, ...)                     \
     wf_case_op(c, attrs, (wf_value *[]){__VA_ARGS__}, \
@@ -138,30 +137,30 @@ void wf_case_op(wf_case *c, const char *attrs, wf_value *const *in, int nin);
 
 /* ---- For the harness ------------------------------------------------------------------------ */
 
-/* The stream of random numbers of a case. It does not depend on other cases. */
+/* Returns the random stream of a case, which is independent of other cases. */
 uint64_t wf_case_stream(const wf_case_row *row, int variant, wf_type type);
-/* Builds one variant. Succeeds also when the graph refused: see wf_case_status. */
+/* Builds one variant. Succeeds even if the graph has an error: see wf_case_status. */
 wf_status wf_case_new(wf_ctx *ctx, const wf_case_row *row, int variant, wf_type type, uint64_t seed,
                       int views, wf_case **out);
 void wf_case_free(wf_case *c);
-/* The first failure of the helpers or of the graph, its sentence in the context. */
+/* Returns the first failure of the helpers or the graph; the context has its message. */
 wf_status wf_case_status(wf_case *c);
-/* Elements of all operands and results. Of large cases, not everything is looked at. */
+/* Returns the elements of all operands and results. Large cases get fewer checks. */
 int64_t wf_case_size(const wf_case *c);
 #define WF_CASE_LARGE 8000
 
-/* Adds an input or state with these numbers, which stay borrowed. view.c builds on it. Of quantized types
- * they say where each element stood among those of c->blocks, or poison; they are replaced by numbers. */
+/* Adds an input or state with the values v, which stay borrowed. For quantized types, v holds the index of each
+ * element in c->blocks, or poison; the call replaces the indices by values. */
 wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, bool state);
-/* A value of these numbers that is a view of something else, `depth` views deep. */
+/* Returns an operand with the values v that is a view, `depth` views deep, of a larger source. */
 wf_value *wf_case_view(wf_case *c, wf_type type, wf_dims dims, double *v, int depth);
 
-/* Has a value read after runs: it becomes an output, unless it is a version of a state. */
+/* Reads a value after runs: makes it an output, unless it is a version of a state. */
 wf_status wf_case_read(wf_case *c, const char *name, wf_value *value, const void *same);
-/* Compiles `graph` (the case's own, or one made from it) and runs it on the operands. The results
- * are in read[].bytes. A second run must give the same bits: *repeats. */
+/* Compiles `graph` (the case's own, or one derived from it) and runs it on the operands. Results go to
+ * read[].bytes. Sets *repeats if a second run gives the same bits. */
 wf_status wf_case_run(wf_case *c, wf_graph *graph, wf_device *device, bool *repeats);
-/* The same with passes: wf_case_run looks at kernels and leaves out those that change nodes. */
+/* The same with all passes. wf_case_run tests kernels, so it skips passes that change nodes. */
 wf_status wf_case_run_with(wf_case *c, wf_graph *graph, wf_device *device,
                            const wf_compile_options *options, bool *repeats);
 
@@ -174,20 +173,20 @@ typedef struct {
     wf_case *c;
     int count;
     wf_eval_node *node;   /* [count] */
-    const double **given; /* [count]: numbers of sources, else NULL */
-    wf_ref *in;           /* for one node */
+    const double **given; /* [count] values of sources, else NULL */
+    wf_ref *in;           /* operands of one node */
 } wf_eval;
 
-/* Lives in the case's arena. `last` is the last node that is evaluated. */
+/* Prepares an evaluation up to node `last`. The case's arena owns it. */
 wf_status wf_eval_new(wf_case *c, const wf_node *last, wf_eval **out);
-/* With `rounded`, results that other nodes read are rounded to their type, as on a device; without,
- * everything stays a double, smooth enough for differences. The last node is never rounded. */
+/* Evaluates. With `rounded`, results that other nodes read are rounded to their type, as on a device. Without,
+ * everything stays float64, smooth enough for finite differences. The last node is never rounded. */
 wf_status wf_eval_run(wf_eval *e, bool rounded);
 
-/* Rows of one op, generated ones included. Returns how many there are; stores at most cap. */
+/* Stores at most cap rows of one op, generated rows included. Returns their total number. */
 int wf_case_rows(wf_op op, wf_case_row *rows, int cap);
 
-/* Tables, each in the file of its name and ended by a row without build. */
+/* Tables, each in the file of its name; a row without build ends a table. */
 extern const wf_case_row wf_cases_elementwise[], wf_cases_source[], wf_cases_shape[],
     wf_cases_reduce[], wf_cases_rows[], wf_cases_product[], wf_cases_norm[], wf_cases_attention[],
     wf_cases_loss[], wf_cases_update[];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_attention.c - cases of attention, packed and over page pools, its gradient, kv_append. */
+/* cases_attention.c - cases of attention (packed and paged), its gradient, and kv_append. */
 #include "selftest/case.h"
 
 #define MOST_SEQUENCES 5
@@ -12,7 +12,7 @@ static const struct attention_case {
     int64_t n, h, hk, d, dv;
     int sequences;
     int32_t start[MOST_SEQUENCES + 1];
-    int32_t first; /* position of a sequence's first row; below 0: all positions at random */
+    int32_t first; /* position of a sequence's first row; below 0: random positions */
     wf_attention_options o;
 } attention_cases[] = {
     {5, 2, 2, 4, 4, 1, {0, 5}, 0, {0}},
@@ -33,13 +33,13 @@ static const struct attention_case {
     {9, 2, 2, 8, 8, 1, {0, 9}, 0, {.scale = 3}},
     {70, 4, 2, 16, 16, 2, {0, 33, 70}, 0, {0}},
     {100, 2, 1, 20, 24, 1, {0, 100}, 0, {.bidirectional = true}},
-    /* around the edges of tiles of queries, keys and vectors */
+    /* around the edges of query tiles, key tiles and vectors */
     {128, 3, 1, 33, 17, 2, {0, 65, 128}, 0, {0}},
     {97, 2, 2, 65, 15, 1, {0, 97}, 0, {.window = 33}},
     {84, 1, 1, 8, 31, 4, {1, 16, 17, 33, 80}, -1, {.softcap = 2}},
     {66, 5, 5, 7, 9, 2, {0, 63, 66}, 3, {.softcap = 4, .window = 9}},
     {127, 1, 1, 64, 64, 1, {0, 127}, 0, {0}},
-    /* sequences of one length */
+    /* sequences of equal length */
     {96, 2, 2, 64, 64, 2, {0, 48, 96}, 0, {.length = 48}},
     {105, 4, 2, 16, 16, 3, {0, 35, 70, 105}, 0, {.length = 35, .window = 20}},
     {84, 2, 1, 32, 32, 2, {0, 42, 84}, 0, {.length = 42, .bidirectional = true, .softcap = 2}},
@@ -53,8 +53,8 @@ static const struct attention_case {
     {5, 1, 1, 300, 270, 1, {0, 5}, 0, {0}},
 };
 
-/* Several tiles of kernels for tensor cores, which take narrow types and heads such as these. The first two are small
- * enough to be looked at as views, and with outputs that nobody reads. */
+/* Several tiles of tensor core kernels, which take narrow types and these head sizes. The first two are small enough
+ * to be tested as views and with unread outputs. */
 static const struct attention_case tile_cases[] = {
     {15, 1, 1, 64, 64, 2, {1, 8, 15}, 0, {0}},
     {7, 1, 1, 128, 128, 1, {0, 7}, 0, {.length = 7}},
@@ -64,7 +64,7 @@ static const struct attention_case tile_cases[] = {
     {270, 1, 1, 128, 128, 1, {0, 270}, 0, {.length = 270, .window = 130}},
     {331, 3, 1, 64, 64, 3, {5, 70, 71, 257}, 0, {0}}, /* tokens in no sequence, three heads */
     {385, 4, 2, 128, 128, 2, {130, 200, 384}, 0, {.window = 100}},
-    /* Later scores exceed those of the first tile by far. Not for gradients: some are too small for bf16. */
+    /* Later scores far exceed those of the first tile. Not for gradients: some are too small for bf16. */
     {193, 1, 1, 64, 64, 1, {0, 193}, 0, {.window = 65, .scale = 4}},
     {257, 1, 1, 128, 128, 1, {0, 257}, 0, {.window = 129, .scale = 4}},
 };
@@ -98,7 +98,7 @@ static void attend(wf_case *c, const struct attention_case *t)
 {
     wf_value *x[5];
     packed(c, t, x);
-    /* Weights near 0 and 1: what differences see has cancelled. attention_grad has its own bounds. */
+    /* Weights near 0 and 1: finite differences cancel. attention_grad has its own bounds. */
     c->no_gradient = t->o.scale > 1;
     wf_case_node(c, wf_attention(c->g, x[0], x[1], x[2], x[3], x[4], &t->o));
 }
@@ -137,7 +137,7 @@ static void build_attention_grad_tiles(wf_case *c)
 
 /* ---- Over page pools ---- */
 
-#define NONE -77 /* a table entry that nobody may look at */
+#define NONE -77 /* a table entry that no kernel may read */
 
 static const struct paged_case {
     int64_t n, h, hk, d, dv;
@@ -151,9 +151,9 @@ static const struct paged_case {
 } paged_cases[] = {
     /* one token of each sequence */
     {3, 4, 2, 8, 8, 7, 4, 2, 3, {0, 1, 2, 3}, {5, 1, 3, NONE, 0, 6}, {6, 2, 8}, false, {0}},
-    /* the last rows of a prompt whose first ones are in the pool already */
+    /* the last rows of a prompt whose first rows are already in the pool */
     {7, 2, 1, 4, 4, 6, 3, 3, 2, {0, 3, 7}, {4, 0, 5, 2, 1, NONE}, {9, 4}, false, {0}},
-    /* an empty sequence, one without keys, and rows that belong to none */
+    /* an empty sequence, a sequence without keys, and rows of no sequence */
     {5,
      2,
      2,
@@ -205,7 +205,7 @@ static const struct paged_case {
     {2, 2, 2, 16, 65, 3, 256, 1, 2, {0, 1, 2}, {2, 0}, {256, 1}, true, {0}},
     {3, 4, 2, 9, 33, 6, 90, 3, 2, {0, 1, 3}, {5, 1, 3, 0, 2, 4}, {270, 129}, true, {.window = 40}},
     {1, 5, 1, 64, 8, 2, 300, 1, 1, {0, 1}, {1}, {300}, false, {.softcap = 3}},
-    /* a prompt in several pieces next to one that is being continued */
+    /* a prompt in several chunks, next to a sequence in decode */
     {91,
      2,
      1,
@@ -220,12 +220,12 @@ static const struct paged_case {
      {132, 64},
      true,
      {0}},
-    /* many keys for a few rows; heads that are no multiple of a warp's lanes */
+    /* many keys for a few rows; head sizes that are not a multiple of a warp */
     {3, 4, 2, 64, 64, 5, 400, 2, 2, {0, 1, 3}, {3, 1, 4, 0}, {700, 555}, false, {0}},
     {2, 2, 1, 136, 200, 3, 300, 2, 1, {0, 2}, {2, 0}, {577}, false, {.window = 500}},
 };
 
-/* Rows of a sequence are its last ones; other rows are at position 0. */
+/* The rows of a sequence are its last positions; other rows have position 0. */
 static wf_value *last_positions(wf_case *c, const struct paged_case *t)
 {
     int32_t p[MOST_ROWS] = {0};
@@ -257,7 +257,7 @@ static void build_paged(wf_case *c)
     wf_case_node(c, wf_attention_paged(c->g, q, k, v, start, p, table, length, &t->o));
 }
 
-/* A sequence has to have room for its rows, so the ones without keys are left out. */
+/* A sequence needs room for its rows, so cases without keys are skipped. */
 static void build_kv_append(wf_case *c)
 {
     const struct paged_case *t = &paged_cases[c->variant];

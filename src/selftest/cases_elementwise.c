@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_elementwise.c - cases of elementwise ops: generated from ops.def, and the few with rows. */
+/* cases_elementwise.c - cases of elementwise ops: generated from ops.def, and a few with their own rows. */
 #include <math.h>
 
 #include "selftest/case.h"
 #include "selftest/ref_elementwise.h"
 
-/* Nothing, one, a few, odd numbers, and enough that devices share them out among threads. */
+/* Empty, one, a few, odd sizes, and enough elements for several threads. */
 static const wf_dims shapes[] = {
     {0, {0}}, {1, {1}}, {1, {63}}, {3, {3, 5, 7}}, {1, {33001}}, {1, {0}}, {3, {3, 0, 2}},
 };
 
 /* ---- Generated ---- */
 
-/* What a careless kernel gets wrong: the ends of every range, and what is not a number. */
+/* Special values: the ends of every range, infinity and NaN. */
 static void build_unary_special(wf_case *c)
 {
     static const double special[] = {0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 60, -60, 1e4, -1e4};
@@ -47,7 +47,7 @@ static const struct {
     {{6, {2, 1, 2, 1, 2, 3}}, {5, {3, 1, 2, 2, 1}}},
 };
 
-/* Each special value with each other. */
+/* Each special value paired with each other. */
 static void build_binary_special(wf_case *c)
 {
     static const double real[] = {0, 1, -1, INFINITY, -INFINITY, NAN, 60000, 1e-5};
@@ -64,7 +64,7 @@ void wf_case_build_binary(wf_case *c)
         ra = rb = (wf_ref_range){-30000, 30000};
     if (c->variant == WF_LENGTH(pairs)) {
         build_binary_special(c);
-    } else if (c->variant == WF_LENGTH(pairs) + 1) { /* many pairs of equals */
+    } else if (c->variant == WF_LENGTH(pairs) + 1) { /* many equal pairs */
         c->no_gradient = true;
         wf_value *a = wf_case_whole(c, c->type, D(5, 40), 1, 3);
         WF_CASE_OP(c, "", a, wf_case_whole(c, c->type, D(5, 40), 1, 3));
@@ -75,7 +75,7 @@ void wf_case_build_binary(wf_case *c)
 }
 const int wf_case_binary_variants = WF_LENGTH(pairs) + 2;
 
-/* ---- With rows ---- */
+/* ---- With their own rows ---- */
 
 static void build_scale(wf_case *c)
 {
@@ -124,7 +124,7 @@ static void build_glu_grad(wf_case *c)
 static void build_dropout(wf_case *c)
 {
     static const double p[] = {0.3, 0.5, 0.9, 0, 0.1, 0.3, 0.3};
-    if (c->variant == 3) /* another stream than the graph's first */
+    if (c->variant == 3) /* a stream other than the graph's first */
         wf_dropout(c->g, wf_case_x(c, D(4), -1, 1), wf_case_key(c), 0.5);
     wf_value *x = wf_case_x(c, shapes[c->variant], -4, 4);
     wf_case_node(c, wf_dropout(c->g, x, wf_case_key(c), p[c->variant]));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_loss.c - cases of cross_entropy, its gradient, and the head of a model with both. */
+/* cases_loss.c - cases of cross_entropy, its gradient, and head_loss, which fuses both with the head. */
 #include "selftest/case.h"
 
 static const struct loss_case {
@@ -24,12 +24,12 @@ static const struct loss_case {
     {{2, {0, 5}}, 3, false, {.ignore_index = -100}},
     {{2, {3, 1}}, 3, false, {.ignore_index = -100}},
     {{2, {3, 16}}, 3, false, {.ignore_index = -100}},
-    {{1, {8193}}, 5, false, {.ignore_index = -100}}, /* parts of one row */
+    {{1, {8193}}, 5, false, {.ignore_index = -100}}, /* one row split into parts */
     {{2, {2, 4111}}, 5, true, {.ignore_index = -100, .label_smoothing = 0.1, .z_loss = 1e-3}},
     {{2, {24, 1500}}, 5, false, {.ignore_index = -100, .label_smoothing = 0.05}},
 };
 
-/* shape: of the logits. */
+/* Makes targets for logits of this shape. */
 static wf_value *targets(wf_case *c, wf_dims shape, bool ignore, int64_t ignore_index)
 {
     int32_t v[300];
@@ -48,7 +48,7 @@ static void build_cross_entropy(wf_case *c)
 {
     const struct loss_case *t = &loss_cases[c->variant];
     wf_value *logits = wf_case_x(c, t->logits, -t->range, t->range);
-    c->no_gradient = t->range > 100; /* the log-sum-exp that is saved, in f32, is far from exact */
+    c->no_gradient = t->range > 100; /* the saved f32 log-sum-exp is inexact */
     wf_value *ids = targets(c, t->logits, t->ignore, t->o.ignore_index);
     wf_case_node(c, wf_cross_entropy(c->g, logits, ids, &t->o));
 }
@@ -56,7 +56,7 @@ static void build_cross_entropy(wf_case *c)
 static void build_cross_entropy_grad(wf_case *c)
 {
     const struct loss_case *t = &loss_cases[c->variant];
-    double range = t->range > 60 ? 60 : t->range; /* the expansion has lse in more digits */
+    double range = t->range > 60 ? 60 : t->range; /* the expansion has lse with more digits */
     wf_value *logits = wf_case_x(c, t->logits, -range, range);
     wf_value *ids = targets(c, t->logits, t->ignore, t->o.ignore_index);
     wf_value *loss = wf_cross_entropy(c->g, logits, ids, &t->o);
@@ -114,7 +114,7 @@ static void build_head_loss(wf_case *c)
     wf_case_node(c, wf_node_add(c->g, c->row->op, &t->a, NULL, in, t->grad ? 4 : 3));
 }
 
-/* Heads of quantized weights: with and without dloss. */
+/* Quantized heads, with and without dloss. */
 static void build_head_loss_blocks(wf_case *c)
 {
     static const wf_attr_head_loss attrs[] = {{.ignore_index = -100, .chunk = 3},

@@ -28,7 +28,7 @@ static const struct norm_case {
     {{2, {37, 31}}, 2, false, 1e-5, -2, 2},
     {{2, {2, 4099}}, 2, false, 1e-5, -2, 2},
     {{2, {2, 1025}}, 1, false, 1e-5, 999, 1001},
-    /* rows that vectors of every width take, of lengths that models have */
+    /* row lengths of models, for vectors of every width */
     {{2, {19, 384}}, 1, false, 1e-5, -2, 2},
     {{2, {37, 768}}, 2, true, 1e-5, -2, 2},
     {{2, {27, 1024}}, 2, false, 1e-5, -2, 2},
@@ -36,7 +36,7 @@ static const struct norm_case {
     {{2, {3, 4104}}, 1, false, 1e-5, -2, 2},
 };
 
-/* Operand i of the parameters, NULL when the case has none: [C]. */
+/* Returns parameter i [C], or NULL if the case does not have it. */
 static wf_value *param(wf_case *c, const struct norm_case *t, int i)
 {
     if (t->params <= i)
@@ -52,8 +52,8 @@ static wf_value *layer_norm(wf_case *c, wf_value *x, wf_value *gamma)
     return wf_layer_norm(c->g, x, gamma, gamma ? param(c, t, 1) : NULL, t->eps);
 }
 
-/* Gradients of layer norms see x less the mean as it was saved, in f32: of numbers around 10 that is less exact than terms
- * of about 1 are, and once in some hundred runs more than the bound for others allows. */
+/* The gradient of layer_norm uses x minus the saved f32 mean. For values around 10 this is less exact than the
+ * bound for values around 1 allows, about once in some hundred runs. */
 static double gradient_bound(const struct norm_case *t)
 {
     return t->lo > 2 ? 256 : 0;
@@ -63,7 +63,7 @@ static void build_layer_norm(wf_case *c)
 {
     const struct norm_case *t = &norm_cases[c->variant];
     wf_value *x = wf_case_x(c, t->x, t->lo, t->hi);
-    /* The result hardly moves with x; or the mean that is saved, in f32, is far from exact. */
+    /* The result hardly depends on x, or the saved f32 mean is inexact. */
     c->no_gradient = wf_dims_last(&t->x) < 3 || t->lo > 100;
     c->gradient = gradient_bound(t);
     wf_case_node(c, layer_norm(c, x, param(c, t, 0)));
@@ -121,7 +121,7 @@ static void build_residual_rms_norm_grad(wf_case *c)
     build_backward(c, false, true);
 }
 
-/* layer_norm and rms_norm of a sum; the latter has no beta. */
+/* layer_norm and rms_norm of x + residual; rms_norm has no beta. */
 static void build_residual(wf_case *c, int most)
 {
     const struct norm_case *t = &norm_cases[c->variant];
@@ -148,7 +148,7 @@ static void build_residual_rms_norm(wf_case *c)
 
 static const struct rope_case {
     int64_t n, h, d, pairs;
-    int32_t position; /* the largest */
+    int32_t position; /* maximum */
     const char *attrs;
 } rope_cases[] = {
     {5, 2, 8, 4, 20, "interleaved=0 magnitude=1"},

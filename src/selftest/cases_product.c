@@ -5,7 +5,7 @@
 static const struct matmul_case {
     wf_dims batch;
     int64_t m, k, n;
-    int transposes; /* bit 0: of a, bit 1: of b */
+    int transposes; /* bit 0: a is transposed, bit 1: b */
     bool mixed;     /* b has another type */
 } matmul_cases[] = {
     {{0, {0}}, 1, 1, 1, 0, false},
@@ -30,13 +30,13 @@ static const struct matmul_case {
     {{0, {0}}, 17, 33, 9, 1, true},
     {{1, {3}}, 9, 20, 7, 2, true},
     {{0, {0}}, 5, 20, 7, 3, true},
-    /* longer than the blocks into which kernels cut, in every direction */
+    /* larger than the blocks of kernels in every dimension */
     {{0, {0}}, 3, 600, 150, 0, false},
     {{0, {0}}, 1, 700, 300, 2, false},
     {{0, {0}}, 2, 300, 140, 2, false},
     {{0, {0}}, 150, 270, 5, 1, false},
     {{1, {2}}, 2, 290, 131, 3, false},
-    /* around the edges of vectors and of tiles of registers */
+    /* around the edges of vectors and register tiles */
     {{0, {0}}, 5, 7, 15, 0, false},
     {{0, {0}}, 6, 8, 16, 1, false},
     {{0, {0}}, 7, 9, 17, 2, false},
@@ -48,7 +48,7 @@ static const struct matmul_case {
     {{0, {0}}, 8, 255, 33, 2, false},
     {{1, {5}}, 12, 18, 24, 0, false},
     {{0, {0}}, 170, 20, 35, 0, false},
-    /* of tiles of a matrix unit, and of the blocks that they are cut into */
+    /* around the edges of matrix unit tiles and their blocks */
     {{0, {0}}, 16, 16, 16, 0, false},
     {{0, {0}}, 17, 64, 31, 1, false},
     {{0, {0}}, 33, 530, 47, 0, false},
@@ -57,7 +57,7 @@ static const struct matmul_case {
     {{0, {0}}, 530, 20, 17, 2, false},
 };
 
-/* [batch..., rows, columns], or the other way round. */
+/* Returns [batch..., rows, columns], or [batch..., columns, rows] if transposed. */
 static wf_dims matrix(wf_dims batch, int64_t rows, int64_t columns, bool transposed)
 {
     batch.d[batch.n++] = transposed ? columns : rows;
@@ -90,7 +90,7 @@ static const struct linear_case {
     {{2, {2, 530}}, 270, true, false}, {{2, {5, 300}}, 260, true, false},
 };
 
-/* Sets x, w with elements up to w_most, and perhaps bias; returns how many. */
+/* Stores x, w with elements up to w_most, and bias if the case has one; returns their number. */
 static int linear_operands(wf_case *c, const struct linear_case *t, double w_most, wf_value *in[3])
 {
     wf_type type = t->mixed ? wf_case_other_float(c) : c->type;
@@ -108,7 +108,7 @@ static void build_linear(wf_case *c)
     wf_case_node(c, wf_linear(c->g, in[0], in[1], in[2]));
 }
 
-/* Every case of linear with two of the activations, and products so small that these bend. */
+/* Every case of linear with two activations; results are small, where activations are curved. */
 static void build_linear_act(wf_case *c)
 {
     wf_value *in[3];
@@ -149,8 +149,8 @@ static void build_linear_grad_weight(wf_case *c)
 
 static const struct block_case {
     int64_t m, k, n;
-    bool transposed, bias; /* transposed: of matmul, blocks lie along k; else along n */
-    double most;           /* of the weights */
+    bool transposed, bias; /* transposed: matmul with blocks along k; else along n */
+    double most;           /* largest weight */
 } block_cases[] = {
     {1, 256, 5, true, false, 2},    {2, 512, 133, true, true, 2},   {5, 768, 9, true, true, 0.02},
     {3, 70, 256, false, false, 2},  {1, 9, 512, false, false, 2},   {0, 256, 4, true, false, 2},
@@ -173,7 +173,7 @@ static void build_matmul_blocks(wf_case *c)
     wf_case_node(c, wf_matmul(c->g, a, b, false, t->transposed));
 }
 
-/* Sets x, w and perhaps bias; returns how many. */
+/* Stores x, w and bias if the case has one; returns their number. */
 static int block_operands(wf_case *c, const struct block_case *t, double most, wf_value *in[3])
 {
     int64_t k = t->transposed ? t->k : t->n, n = t->transposed ? t->n : t->k;

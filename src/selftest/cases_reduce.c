@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_reduce.c - cases of reductions, choices among elements, softmax and the global norm. */
+/* cases_reduce.c - cases of reductions, argmax, top_k, softmax and global_norm. */
 #include <math.h>
 
 #include "selftest/case.h"
@@ -28,11 +28,11 @@ static const struct reduce_case {
     {{2, {300, 130}}, 1, false},
     {{3, {20, 3, 500}}, 5, false}, /* several blocks for each of several results */
     {{3, {4500, 2, 3}}, 1, false},
-    {{2, {520, 17}}, 1, false}, /* blocks of rows, and a tile and more of columns */
+    {{2, {520, 17}}, 1, false}, /* blocks of rows, and more than one tile of columns */
     {{2, {5, 1031}}, 1, false},
     {{2, {3, 40}}, 2, false},
     {{1, {9}}, 1, false}, /* with special values */
-    /* Only sums have a result where there is nothing. */
+    /* Empty: only sums have a result. */
     {{1, {0}}, 1, false},
     {{3, {2, 0, 3}}, 2, true},
 };
@@ -107,7 +107,7 @@ static void build_top_k(wf_case *c)
     wf_case_node(c, wf_top_k(c->g, x, t->k));
 }
 
-/* NaN stands above all numbers; equals keep their order. */
+/* NaN sorts above all values; equal values keep their order. */
 static const double odd[] = {1, NAN, INFINITY, -INFINITY, 3, NAN, 3, -0.0, 0, INFINITY};
 
 static void build_argmax_odd(wf_case *c)
@@ -138,7 +138,7 @@ static void build_softmax(wf_case *c)
     wf_case_node(c, wf_softmax(c->g, wf_case_x(c, t->shape, -t->range, t->range)));
 }
 
-/* Hidden elements, as masks make them. */
+/* Elements masked with -inf. */
 static void build_softmax_masked(wf_case *c)
 {
     static const double x[] = {1,         -INFINITY, 2, 0.5, -INFINITY, -INFINITY,
@@ -165,7 +165,7 @@ static void build_global_norm(wf_case *c)
     int n = c->variant == 5 ? 5 : 1;
     for (int i = 0; i < n; i++)
         x[i] = wf_case_x(c, shapes[n == 1 ? c->variant : i], -2, 2);
-    c->no_gradient = c->variant == 3; /* the norm of nothing */
+    c->no_gradient = c->variant == 3; /* empty */
     wf_case_node(c, wf_global_norm(c->g, x, n));
 }
 

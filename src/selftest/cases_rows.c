@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_rows.c - cases of ops that pick rows by index. Indices repeat. */
+/* cases_rows.c - cases of ops that select rows by index, with repeated indices. */
 #include "selftest/case.h"
 
 static const struct embed_case {
@@ -42,7 +42,7 @@ static const struct rows_case {
 } rows_cases[] = {
     {{1, {5}}, 7},       {{2, {4, 3}}, 9}, {{3, {3, 2, 5}}, 4},   {{2, {4, 3}}, 0},
     {{2, {1, 3}}, 3},    {{2, {4, 0}}, 2}, {{2, {60, 130}}, 300}, {{2, {700, 3}}, 5000},
-    {{2, {2, 5}}, 3000}, /* more than one block sorts; rows named very often */
+    {{2, {2, 5}}, 3000}, /* several blocks sort; indices repeat often */
 };
 
 static void build_gather_rows(wf_case *c)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_shape.c - cases of ops that change type or shape: all of them exact. */
+/* cases_shape.c - cases of ops that change type or shape; all are exact. */
 #include <math.h>
 
 #include "selftest/case.h"
@@ -8,7 +8,7 @@
 
 static const wf_type plain[] = {WF_F32, WF_F16, WF_BF16, WF_E4M3, WF_E5M2, WF_I32, WF_I8, WF_U8};
 
-/* Ties, ends of ranges and what lies beyond them. Only floats have the last three. */
+/* Ties, ends of ranges and values beyond them. Only floats have the last three. */
 static const double marks[] = {
     0,    -0.0, 0.5,   1.5,   2.5,   -0.5,  -1.5,     0.1,        -0.1,          127,
     128,  129,  -128,  -129,  255,   256,   300,      448,        449,           464,
@@ -28,7 +28,7 @@ static void build_cast(wf_case *c)
     } else {
         x = wf_case_x(c, D(7, 3, 5), -200, 200);
     }
-    wf_attr_cast attr = {.type = to}; /* wf_cast makes no node where the type stays */
+    wf_attr_cast attr = {.type = to}; /* wf_cast adds no node if the type is the same */
     wf_case_node(c, wf_node_add(c->g, WF_OP_cast, &attr, NULL, &x, 1));
 }
 
@@ -119,7 +119,7 @@ static void build_pad(wf_case *c)
 }
 
 static const struct concat_case {
-    wf_dims shape; /* of all operands, but for the axis */
+    wf_dims shape; /* of all operands, except the axis */
     int axis;
     int64_t length[6];
     int n;
@@ -154,11 +154,11 @@ static void build_broadcast(wf_case *c)
 {
     const struct broadcast_case *t = &broadcast_cases[c->variant];
     wf_value *x = wf_case_x(c, t->from, -100, 100);
-    wf_attr_shape attr = {.dims = t->to}; /* wf_broadcast makes no node where the shape stays */
+    wf_attr_shape attr = {.dims = t->to}; /* wf_broadcast adds no node if the shape is the same */
     wf_case_node(c, wf_node_add(c->g, WF_OP_broadcast, &attr, NULL, &x, 1));
 }
 
-/* ---- Quantized blocks, which are moved whole ---- */
+/* ---- Quantized blocks, which stay whole ---- */
 
 static wf_value *block_operand(wf_case *c)
 {

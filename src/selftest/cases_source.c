@@ -51,7 +51,7 @@ static void build_iota(wf_case *c)
 static void build_uniform(wf_case *c)
 {
     const wf_dims *s = &shapes[c->variant % 5];
-    if (c->variant == 5) /* another stream than the graph's first */
+    if (c->variant == 5) /* a stream other than the graph's first */
         wf_uniform(c->g, wf_case_key(c), 0, NULL);
     wf_case_node(c, wf_uniform(c->g, wf_case_key(c), (int)s->n, s->d));
 }

@@ -6,7 +6,7 @@
 
 static const wf_dims shapes[] = {{2, {3, 5}}, {0, {0}}, {1, {33}}, {1, {0}}, {1, {33001}}};
 
-/* ---- assign, accumulate: variants go through shapes, and through ways to say apply ---- */
+/* ---- assign, accumulate: variants cover shapes and forms of apply ---- */
 
 static void build_assign(wf_case *c)
 {
@@ -36,7 +36,7 @@ static void build_mixed(wf_case *c)
                  (c->row->op == WF_OP_assign ? wf_assign : wf_accumulate)(c->g, state, x, apply));
 }
 
-/* Up to three at once, the later ones of other shapes and types than the first. */
+/* Up to three at once, with different shapes and types. */
 static void build_accumulate_many(wf_case *c)
 {
     const wf_type types[2][3] = {{c->type, WF_F32, WF_I32}, {c->type, WF_BF16, WF_I32}};
@@ -58,7 +58,7 @@ static const struct adamw_case {
     wf_dims shape;
     int32_t step;
     int apply;
-    bool mixed; /* moments of another type than p */
+    bool mixed; /* the moments have another type than p */
     wf_adamw_options o;
 } adamw_cases[] = {
     {{2, {3, 5}}, 1, 0, false, {0.9, 0.999, 1e-8, 0}},
@@ -86,7 +86,7 @@ static void build_adamw(wf_case *c)
     wf_case_node(c, wf_adamw(c->g, p, m, v, grad, lr, step, scale, apply, &t->o));
 }
 
-/* The operands that all parameters of a merged update share, and the node. */
+/* Adds the operands shared by all parameters of a merged update, and the node. */
 static void finish_adamw_many(wf_case *c, const struct adamw_case *t, int copies, wf_value **in,
                               int n)
 {
@@ -102,7 +102,7 @@ static void finish_adamw_many(wf_case *c, const struct adamw_case *t, int copies
     wf_case_op(c, attrs, in, (4 + copies) * n + 4);
 }
 
-/* One or two parameters with copies in bf16 and f16 by turns; moments and gradients of some are narrow, too. */
+/* One or two parameters with copies alternating between bf16 and f16; some moments and gradients are narrow. */
 static void build_adamw_copies(wf_case *c)
 {
     static const double range[5][2] = {{-2, 2}, {-0.1, 0.1}, {1e-3, 0.1}, {-2, 2}, {-1, 1}};
@@ -121,7 +121,7 @@ static void build_adamw_copies(wf_case *c)
     finish_adamw_many(c, t, 1, in, n);
 }
 
-/* Up to three parameters, the later ones of other shapes and types than the first. */
+/* Up to three parameters with different shapes and types. */
 static void build_adamw_many(wf_case *c)
 {
     const struct adamw_case *t = &adamw_cases[c->variant % WF_LENGTH(adamw_cases)];

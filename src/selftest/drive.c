@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* drive.c - running a case on a device. */
+/* drive.c - runs a case on a device. */
 #include <stdio.h>
 #include <string.h>
 
@@ -38,7 +38,7 @@ static wf_status read_result(const wf_read *r, wf_session *session, wf_exec *exe
                            : wf_exec_read(exec, r->name, to, r->size);
 }
 
-/* Runs once more, with states as they were and inputs that should still stand there. */
+/* Runs again with the original states and the inputs of the first run, which must be unchanged. */
 static wf_status run_again(wf_case *c, wf_session *session, wf_exec *exec, bool *repeats)
 {
     WF_TRY(write_operands(c, session, exec, true));

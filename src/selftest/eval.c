@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* eval.c - the reference for a whole case: every node of its graph, in order. */
+/* eval.c - evaluates the reference for every node of a case, in order. */
 #include <string.h>
 
 #include "selftest/case.h"

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gradient.c - gradients on the device against central differences of the float64 reference.
+ * gradient.c - compares gradients on the device with central differences of the float64 reference.
  *
- * The loss is sum(w * output 0) with random w. For an element x of an operand, the reference is
- * evaluated at x - h and x + h, all in doubles, where h is so small that the curvature does not
- * matter and so large that roundoff does not. Next to a kink the differences to both sides differ,
- * and the element says nothing.
+ * The loss is sum(w * output 0) with random w. For an element x of an operand, the reference is evaluated in
+ * float64 at x - h and x + h. The step h balances curvature and roundoff. Next to a kink the one-sided differences
+ * disagree, and the element is skipped.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,8 +12,8 @@
 
 #include "selftest/job.h"
 
-#define SAMPLES 48      /* elements of an operand that are looked at */
-#define SAMPLES_LARGE 3 /* ... of a large case, where an evaluation takes long */
+#define SAMPLES 48      /* checked elements of an operand */
+#define SAMPLES_LARGE 3 /* ... of a large case, whose evaluation is slow */
 
 typedef struct {
     wf_case *c;
@@ -23,7 +22,7 @@ typedef struct {
     double *at, *low, *high; /* output 0 of the reference at x, x - h, x + h */
 } differ;
 
-/* One element's numeric gradient. */
+/* The numeric gradient of one element. */
 typedef struct {
     int64_t index;
     double numeric;
@@ -84,8 +83,9 @@ static wf_status judge_operand(wf_job *j, differ *d, wf_operand *o, const wf_rea
         kinks += slopes[i].kink;
     }
     if (kinks > 2 && kinks * 4 > n)
-        wf_job_fail(j, "gradient", "%d of %d elements lie at kinks: the case is badly chosen",
-                    kinks, n);
+        wf_job_fail(j, "gradient",
+                    "%d of %d elements are at kinks; choose other operands for this case", kinks,
+                    n);
 
     wf_verdict worst = {.ratio = 0};
     double c = d->c->gradient > 0 ? d->c->gradient : j->row->gradient;
@@ -105,7 +105,7 @@ static wf_status judge_operand(wf_job *j, differ *d, wf_operand *o, const wf_rea
     return WF_OK;
 }
 
-/* Appends loss and gradients to the graph and has them read. */
+/* Appends loss and gradients to the graph and reads them after the run. */
 static wf_status add_gradients(wf_case *c, const wf_operand **w)
 {
     wf_value *out = &c->node->out[0], *wrt[WF_CASE_OPERANDS], *grads[WF_CASE_OPERANDS];
@@ -124,13 +124,13 @@ static wf_status add_gradients(wf_case *c, const wf_operand **w)
         snprintf(name, sizeof name, "g%d", i);
         if (grads[i]->type != wrt[i]->type || !wf_dims_equal(&grads[i]->shape, &wrt[i]->shape))
             return wf_fail(c->ctx, WF_ERR_INTERNAL,
-                           "gradient %d has another type or shape than its operand", i);
+                           "gradient %d differs from its operand in type or shape", i);
         WF_TRY(wf_case_read(c, name, grads[i], NULL));
     }
     return WF_OK;
 }
 
-/* The differences, once the device has run. Allocates from the case. */
+/* Compares after the device has run. Allocates from the arena of the case. */
 static wf_status judge_gradients(wf_job *j, wf_case *c, const wf_operand *w)
 {
     differ d = {.c = c, .w = w->v};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* job.c - the looks at one case: results, results read alone, views, expansion, same bits. */
+/* job.c - the checks of one case: results, results read alone, views, expansion, same bits. */
 #include "selftest/job.h"
 
 #include <stdio.h>
@@ -56,7 +56,7 @@ void wf_job_judge(wf_job *j, const char *what, const char *which, const wf_verdi
 {
     j->total->checks++;
     if (v->failed)
-        wf_job_fail(j, what, "element %lld of %s is %.9g, wanted %.9g within %.3g",
+        wf_job_fail(j, what, "element %lld of %s is %.9g, expected %.9g within %.3g",
                     (long long)v->index, which, v->got, v->wanted, v->bound);
     else if (v->ratio > j->total->worst)
         j->total->worst = v->ratio;
@@ -91,9 +91,9 @@ wf_status wf_job_build(wf_job *j, const char *what, int views, wf_case **out)
     return wf_job_status(j, what, status);
 }
 
-/* ---- Looking ---- */
+/* ---- Checks ---- */
 
-/* The node under test, as far as it updates this state: its output, or NULL. */
+/* Returns the output of the node under test that updates this state, or NULL. */
 static wf_value *updated(const wf_case *c, const wf_operand *o)
 {
     for (int i = 0; i < c->node->nout; i++)
@@ -102,7 +102,7 @@ static wf_value *updated(const wf_case *c, const wf_operand *o)
     return NULL;
 }
 
-/* Has the states read, and outputs of the node: all, or one of them. */
+/* Reads the states, and all outputs of the node or only output `only`. */
 static wf_status read_outputs(wf_case *c, int only)
 {
     for (int i = 0; i < c->operands; i++) {
@@ -128,7 +128,7 @@ static void judge_reads(wf_job *j, wf_case *c, const char *what, const wf_ref *w
         char which[32];
         snprintf(which, sizeof which, "output %d", r->value->index);
         if (r->same && memcmp(r->same, r->bytes, r->size) != 0)
-            wf_job_fail(j, what, "state %s changed, and should have kept its bits", r->name);
+            wf_job_fail(j, what, "state %s changed, but apply is 0", r->name);
         if (r->value->node == c->node) {
             wf_verdict v = wf_compare(r->bytes, &want[r->value->index], bound);
             wf_job_judge(j, what, which, &v);
@@ -141,7 +141,7 @@ static double bound_or(double bound, double otherwise)
     return bound > 0 ? bound : otherwise;
 }
 
-/* Runs a case on the twin as well, which must give the same bits. */
+/* Runs a case on the twin, which must produce the same bits. */
 static wf_status look_at_twin(wf_job *j, wf_case *c)
 {
     const void *bytes[WF_CASE_READS];
@@ -156,7 +156,7 @@ static wf_status look_at_twin(wf_job *j, wf_case *c)
     for (int i = 0; i < c->reads; i++) {
         j->total->checks++;
         if (memcmp(bytes[i], c->read[i].bytes, c->read[i].size) != 0)
-            wf_job_fail(j, "twin", "result %d has other bits on %s", i, j->options->twin);
+            wf_job_fail(j, "twin", "result %d differs in bits on %s", i, j->options->twin);
     }
     return WF_OK;
 }
@@ -196,7 +196,7 @@ static double forward_bound(const wf_job *j)
     return expansion_bound(j) + (rounds ? 2 * wf_type_get(j->type)->roundoff / WF_ROUNDOFF_F32 : 0);
 }
 
-/* Builds the case and compares what the device makes of it. */
+/* Builds the case, runs it and compares the results. */
 static wf_status look(wf_job *j, const char *what, const wf_ref *want, int views, int only)
 {
     wf_case *c;
@@ -218,7 +218,7 @@ static wf_status look(wf_job *j, const char *what, const wf_ref *want, int views
     } else {
         judge_reads(j, c, what, want, forward_bound(j));
         if (!repeats)
-            wf_job_fail(j, what, "a second run gave other bits");
+            wf_job_fail(j, what, "a second run gave different bits");
         if (first && j->twin)
             status = look_at_twin(j, c);
     }
@@ -250,7 +250,8 @@ static wf_status look_at_expansion(wf_job *j, const wf_ref *want)
     if (status == WF_OK)
         status = wf_graph_verify(g);
     if (status == WF_OK && !all_core(g, &other))
-        status = wf_fail(j->ctx, WF_ERR_INTERNAL, "%s is left and is not a core op", other);
+        status = wf_fail(j->ctx, WF_ERR_INTERNAL,
+                         "the expansion still contains %s, which is not a core op", other);
     if (status == WF_OK)
         status = wf_case_run(c, g, j->device, NULL);
     if (status == WF_OK)
@@ -262,7 +263,7 @@ static wf_status look_at_expansion(wf_job *j, const wf_ref *want)
     return status;
 }
 
-/* Whether the device's table has kernels for this node's type. Program devices take all types, and
+/* Returns whether the device's table has kernels for this node's type. Program devices take all types, and
  * so do ops without any kernel: they are expanded. */
 static bool listed(const wf_device *device, const wf_node *n)
 {
@@ -280,7 +281,7 @@ static void distort(wf_ref *out, int nout, double by)
     }
 }
 
-/* Plugins take numbers below the least normal one for zero. */
+/* Plugins flush subnormal values to zero. */
 static void allow_flushing(wf_ref *out, int nout)
 {
     for (int k = 0; k < nout; k++)
@@ -293,8 +294,8 @@ static wf_status look_all_over(wf_job *j, const wf_case *c, const wf_ref *want)
 {
     const wf_node *node = c->node;
     bool update = wf_node_is(node, WF_FLAG_UPDATE), large = wf_case_size(c) > WF_CASE_LARGE;
-    /* Where whole graphs are compiled there are no views and no outputs without memory: these looks
-     * would compile three more programs to learn nothing. */
+    /* Devices that compile whole graphs have no views and no outputs without memory: these checks would
+     * compile three more programs and test nothing new. */
     bool program = !j->device->kernels;
     j->total->cases++;
     WF_TRY(look(j, "forward", want, 0, -1));
@@ -307,7 +308,7 @@ static wf_status look_all_over(wf_job *j, const wf_case *c, const wf_ref *want)
     }
     for (int depth = 1; node->nin > 0 && !program && depth <= (large ? 1 : 2); depth++)
         WF_TRY(look(j, "views", want, depth, -1));
-    /* The executor rarely needs the kernels of views. */
+    /* Forces the kernels of views, which the executor rarely needs. */
     j->device->dense_views = wf_node_is(node, WF_FLAG_VIEW) && j->device->kernels;
     if (j->device->dense_views)
         WF_TRY(look(j, "made dense", want, 1, -1));

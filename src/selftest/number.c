@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* number.c - conversions of single elements and the bounds of comparisons. */
+/* number.c - converts single elements, and compares them within bounds. */
 #include "selftest/number.h"
 
 #include <math.h>
@@ -95,14 +95,14 @@ static bool same(double a, double b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-/* error / bound of one element; above 1 it is wrong. */
+/* Returns error / bound of one element; above 1 it fails. */
 static double judge(wf_type type, double got, double v, double bound)
 {
     if (same(got, wf_number_round(type, v)))
         return bound > 0 && isfinite(v) && isfinite(got) ? fabs(got - v) / bound : 0;
     if (!isfinite(v) || isnan(got) || !(bound > 0))
         return INFINITY;
-    if (isinf(got)) /* right when a number within the bound overflows */
+    if (isinf(got)) /* correct if a value within the bound overflows */
         return same(got, wf_number_round(type, v + copysign(bound, got))) ? 1 : INFINITY;
     return fabs(got - v) / bound;
 }
@@ -123,8 +123,8 @@ wf_verdict wf_compare(const void *got, const wf_ref *want, double c)
     return worst;
 }
 
-/* Elements whose own terms are small are computed beside large ones: a tanh near its limit loses
- * what 1 - y^2 cancels. Hence the share of `most`; a gradient wrong by a thousandth still fails. */
+/* The share of `most` covers elements with small terms next to large ones: near its limit, tanh loses digits to
+ * the cancellation in 1 - y^2. A gradient that is wrong by 0.1% still fails. */
 wf_verdict wf_compare_gradient(double got, double numeric, double terms, double most, double c)
 {
     double bound = c * WF_ROUNDOFF_F32 * (terms + 0.02 * most) + 1e-6;

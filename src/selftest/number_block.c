@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * number_block.c - one number of a quantized block, in doubles, from the bytes: written from the
- * definition of the format once more, and sharing nothing with what devices decode with.
+ * number_block.c - decodes one element of a quantized block in float64, from the definition of the format. It
+ * shares no code with the decoders of the devices.
  */
 #include <math.h>
 
@@ -17,13 +17,13 @@ static double half(const uint8_t *at)
     return bits & 0x8000 ? -size : size;
 }
 
-/* Bits [first, first + n) of a byte. */
+/* Returns bits [first, first + n) of a byte. */
 static int bits(uint8_t byte, int first, int n)
 {
     return byte >> first & ((1 << n) - 1);
 }
 
-/* Number i of a block of 32 in halves of bytes. */
+/* Returns the 4-bit value i of a block of 32. */
 static int half_byte(const uint8_t *q, int i)
 {
     return bits(q[i % 16], i / 16 * 4, 4);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ref.c - the table of references, one per row of ops.def, and what they share. */
+/* ref.c - the table of references, one per row of ops.def, and shared helpers. */
 #include "selftest/ref.h"
 
 #include <inttypes.h>
@@ -22,7 +22,7 @@ wf_status wf_ref_run(wf_ctx *ctx, const wf_node *n, const wf_ref *in, wf_ref *ou
 {
     wf_ref_call c = {ctx, n, n->attr, n->nin, n->nout, in, out};
     WF_TRY(refs[n->op](&c));
-    /* Where an infinite operand leaves a finite result, as e^-inf does, there is no roundoff. */
+    /* A finite result of an infinite operand, such as e^-inf, is exact. */
     for (int i = 0; i < n->nout; i++) {
         int64_t count = wf_dims_count(&out[i].shape);
         for (int64_t e = 0; e < count; e++)
@@ -32,7 +32,7 @@ wf_status wf_ref_run(wf_ctx *ctx, const wf_node *n, const wf_ref *in, wf_ref *ou
     return WF_OK;
 }
 
-/* Sources are given, not computed. */
+/* Sources have values, but no reference. */
 static wf_status no_reference(const wf_ref_call *c)
 {
     return wf_fail(c->ctx, WF_ERR_UNSUPPORTED, "%s has no reference", wf_node_def(c->node)->name);
@@ -79,7 +79,7 @@ int64_t wf_ref_repeated(const wf_dims *from, const int64_t *index, int64_t to_ra
 
 void wf_ref_add_rows(const wf_ref *x, wf_ref *sums)
 {
-    /* A rounding is off by one roundoff of its type, where the harness allows several of f32 on mag. */
+    /* A rounding loses one roundoff of its type; mag is in units of several roundoffs of f32. */
     double rounded = x->type == WF_F32 ? 0 : wf_type_get(x->type)->roundoff / WF_ROUNDOFF_F32 / 4;
     int64_t count = wf_dims_count(&x->shape), columns = wf_dims_last(&x->shape);
     for (int64_t e = 0; e < count; e++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ref.h - every op once more, in float64, written from its definition and from nothing else. This
- * is what kernels of every device are measured against, so it shares no code with any of them.
+ * ref.h - the float64 reference of every op, written from its definition. Kernels of every device are compared
+ * with it, so it shares no code with them.
  */
 #ifndef WF_SELFTEST_REF_H
 #define WF_SELFTEST_REF_H
@@ -11,10 +11,10 @@
 typedef struct {
     wf_type type;
     wf_dims shape;
-    double *v;   /* the numbers, dense; integers are exact */
-    double *mag; /* per element: the sum of the absolute values of the terms that were added up to
-                    get it, times how strongly they are amplified: an f32 computation is right when
-                    its error is within a small multiple of the roundoff times this */
+    double *v;   /* values, dense; integers are exact */
+    double *mag; /* per element: the sum of the absolute terms, times their amplification. An f32
+                    result is correct if its error is at most a small multiple of the roundoff
+                    times mag */
 } wf_ref;
 
 /* Computes node n. out[] have type, shape and zeroed v and mag; in[] have no mag. Fails with

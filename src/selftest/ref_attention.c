@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_attention.c - rope, attention over packed rows or page pools, its gradient, kv_append. */
+/* ref_attention.c - rope, attention (packed and paged), its gradient, kv_append. */
 #include "selftest/case.h"
 #include "selftest/ref_priv.h"
 
 /* ---- rope ---- */
 
-/* (x [N, H, D], positions [N], inv_freq [R/2]). The angle less whole turns is rounded to f32. Its
- * error moves each element of a pair along the other one. Positions are exact at any size. */
+/* (x [N, H, D], positions [N], inv_freq [R/2]). The angle, reduced by whole turns, is rounded to f32. Its error moves
+ * each element of a pair in proportion to the other. Positions of any size are exact. */
 wf_status wf_ref_rope(const wf_ref_call *c)
 {
     const wf_attr_rope *attr = c->attr;
@@ -36,7 +36,7 @@ wf_status wf_ref_rope(const wf_ref_call *c)
 
 /* ---- Sequences and pages ---- */
 
-/* seq_start must rise, from 0 or more to no more than the number of rows. */
+/* Checks that seq_start increases within [0, rows]. */
 static wf_status check_sequences(const wf_ref_call *c, const wf_ref *seq_start, int64_t rows)
 {
     int64_t n = wf_dims_count(&seq_start->shape), last = 0;
@@ -51,7 +51,7 @@ static wf_status check_sequences(const wf_ref_call *c, const wf_ref *seq_start, 
     return WF_OK;
 }
 
-/* The sequence of a row, -1 when it belongs to none. */
+/* Returns the sequence of a row; -1: none. */
 static int64_t sequence_of(const wf_ref *seq_start, int64_t row)
 {
     int64_t n = wf_dims_count(&seq_start->shape) - 1;
@@ -61,8 +61,8 @@ static int64_t sequence_of(const wf_ref *seq_start, int64_t row)
     return -1;
 }
 
-/* The row of a pool [P, page, ...], counted through all pages, that holds position `pos` of
- * sequence s by table [S, pages]. */
+/* Finds the row of a pool [P, page, ...], counted over all pages, that holds position `pos` of sequence s, by table
+ * [S, pages]. */
 static wf_status pool_row(const wf_ref_call *c, const wf_ref *pool, const wf_ref *table, int64_t s,
                           int64_t pos, int64_t *row)
 {
@@ -97,14 +97,14 @@ wf_status wf_ref_kv_append(const wf_ref_call *c)
 
 /* ---- Scores ---- */
 
-/* A key as one query sees it. */
+/* A key that a query attends to. */
 typedef struct {
-    int64_t row;   /* in k and v, whose axes before the last two count as one */
+    int64_t row;   /* in k and v, with all axes but the last two flattened */
     wf_ref_cap s;  /* the score, capped */
-    double weight; /* p, its share in the result */
+    double weight; /* p, the softmax weight */
 } key;
 
-/* The operands of attention, and the keys that the query at hand sees. */
+/* The operands of attention, and the keys of the current query. */
 typedef struct {
     const wf_ref_call *c;
     const wf_attr_attention *attr;
@@ -113,13 +113,13 @@ typedef struct {
     int64_t rows, heads, kv_heads, d, dv;
     double scale;
     double rounded,
-        tiny; /* one rounding to the operands' type: share of a number, and at least; see below */
+        tiny; /* one rounding to the operands' type: relative and absolute; see allow_rounding */
     key *keys;
     int64_t seen;
 } problem;
 
-/* Tensor cores multiply by weights and their gradients in the type of the other operand: one rounding of each is
- * allowed when q, k and v have one narrow type. In roundoffs of f32, of which bounds are multiples. */
+/* Tensor cores use the weights and their gradients in the type of the other operand, so one rounding of each is
+ * allowed when q, k and v have the same narrow type. In roundoffs of f32, the unit of bounds. */
 static void allow_rounding(problem *a)
 {
     double unit = WF_CASE_FORWARD * WF_ROUNDOFF_F32;
@@ -163,8 +163,7 @@ static bool visible(const problem *a, int64_t query_pos, int64_t key_pos)
     return a->attr->window == 0 || query_pos - key_pos < a->attr->window;
 }
 
-/* Lists the keys that row i sees. Pages of keys it does not see are not looked at: a window may
- * have left them behind. */
+/* Lists the keys of row i. Does not read pages outside the window, which may have been freed. */
 static wf_status find_keys(problem *a, int64_t i)
 {
     a->seen = 0;
@@ -186,7 +185,7 @@ static wf_status find_keys(problem *a, int64_t i)
     return WF_OK;
 }
 
-/* Query heads share key heads in groups. */
+/* Returns the KV head of query head h (grouped-query attention). */
 static int64_t kv_head(const problem *a, int64_t h)
 {
     return h / (a->heads / a->kv_heads);
@@ -224,8 +223,8 @@ static void find_scores(problem *a, int64_t i, int64_t h)
 
 /* ---- attention ---- */
 
-/* Row i, head h: o and lse. To first order a score that is off by x shifts its weight by p x and
- * all weights by p times the mean of that, and rounding s - max shifts a score by max - s. */
+/* Computes o and lse of row i, head h. To first order, an error x of a score changes its weight by p x and all
+ * weights by p times the mean of x; rounding s - max changes a score by max - s. */
 static void attend(problem *a, int64_t i, int64_t h)
 {
     int64_t at = i * a->heads + h;
@@ -281,7 +280,7 @@ static void add_scaled(wf_ref *out, int64_t at, const double *x, int64_t n, doub
     }
 }
 
-/* Row i, head h. With p = e^(s - lse) and delta = do.o: dv += p do, ds = p (do.v - delta), through
+/* Adds the gradients of row i, head h. With p = e^(s - lse) and delta = do.o: dv += p do, ds = p (do.v - delta), through
  * the cap and the scale to dq += ds k, dk += ds q. */
 static void attend_grad(problem *a, int64_t i, int64_t h)
 {

@@ -46,11 +46,11 @@ static wf_ref_act act_silu(double x)
         .y = x * s,
         .mag = fabs(x * s),
         .slope = s + x * s * (1 - s),
-        .slope_mag = s + fabs(x) * s, /* 1 - s is off by s roundoffs and its own */
+        .slope_mag = s + fabs(x) * s, /* 1 - s loses s roundoffs and its own */
     };
 }
 
-/* x/2 (1 + t), t = tanh(u). u passes on its roundoff through the slope of tanh, 1 - t^2. */
+/* x/2 (1 + t), t = tanh(u). The roundoff of u is multiplied by the slope of tanh, 1 - t^2. */
 static wf_ref_act act_gelu(double x)
 {
     const double c = 0.79788456080286535588; /* sqrt(2 / pi) */
@@ -65,7 +65,7 @@ static wf_ref_act act_gelu(double x)
     };
 }
 
-/* x Phi(x), with Phi and phi the normal distribution and its density. */
+/* x Phi(x); Phi and phi are the normal distribution and its density. */
 static wf_ref_act act_gelu_erf(double x)
 {
     double z = 0.70710678118654752440 * x, e = erf(z);
@@ -277,7 +277,7 @@ wf_status wf_ref_glu_grad(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* (x, key): element e stays when number e of the stream is not below p. */
+/* (x, key): keeps element e if value e of the stream is at least p. */
 wf_status wf_ref_dropout(const wf_ref_call *c)
 {
     const wf_attr_dropout *attr = c->attr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_loss.c - cross entropy and its gradient; the head of a model with both. */
+/* ref_loss.c - cross_entropy, its gradient, and head_loss. */
 #include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
@@ -8,7 +8,7 @@ typedef struct {
     const wf_ref_call *c;
     const wf_attr_cross_entropy *attr;
     const double *x;   /* [n] */
-    const double *mag; /* [n] what they have lost already; NULL: nothing */
+    const double *mag; /* [n] mag of x; NULL: zero */
     int64_t n, target;
 } loss_row;
 
@@ -21,7 +21,7 @@ static wf_ref_cap logit(const loss_row *r, int64_t i)
     return wf_ref_cap_at(r->x[i], r->mag ? r->mag[i] : 0, r->attr->softcap);
 }
 
-/* Log-sum-exp, with what max + log(sum of e^(z - max)) may lose. */
+/* Returns the log-sum-exp with the mag of max + log(sum of e^(z - max)). */
 static number row_lse(const loss_row *r)
 {
     double max = -INFINITY, sum = 0, lost = 0;
@@ -120,10 +120,9 @@ wf_status wf_ref_cross_entropy_grad(const wf_ref_call *c)
 
 /* ---- (x [..., C], w [V, C], targets, dloss?) -> loss, lse, dx?, dw? ---- */
 
-/* A number as it is kept between two steps, rounded to the type. Known within a few roundoffs of its
- * terms, most have but one number that they can be rounded to, and are exact then; the others may
- * end up on either side, and have lost the distance: and a sixteenth more, since what is computed from
- * them is not quite linear over that distance. */
+/* Returns x as stored between two steps, rounded to the type. x is known within a few roundoffs of its terms. If all
+ * values in that range round to the same value, the result is exact. Otherwise it may be either neighbour, and mag is
+ * their distance, plus 1/16 because later steps are not quite linear over that distance. */
 static number stored(wf_type type, number x)
 {
     const double unit = 8 * WF_ROUNDOFF_F32;
@@ -134,7 +133,7 @@ static number stored(wf_type type, number x)
     return (number){wf_number_round(type, x.v), 1.0625 * (high - low) / unit};
 }
 
-/* Sets row i of the logits, v [V] with mag after it. */
+/* Computes row i of the logits: v [V] and mag [V]. */
 static void head_logits(const wf_ref_call *c, int64_t i, double *v, double *mag)
 {
     int64_t classes = c->in[1].shape.d[0], width = c->in[1].shape.d[1];
@@ -151,7 +150,7 @@ static void head_logits(const wf_ref_call *c, int64_t i, double *v, double *mag)
     }
 }
 
-/* Adds what dlogits[k] of row i contributes to dx and dw. */
+/* Adds the contribution of dlogits[k] of row i to dx and dw. */
 static void head_backward(const wf_ref_call *c, int64_t i, int64_t k, number d)
 {
     int64_t width = c->in[1].shape.d[1];
@@ -191,7 +190,7 @@ wf_status wf_ref_head_loss(const wf_ref_call *c)
     wf_mem_free(c->ctx, logits);
     if (status != WF_OK || c->nout < 4)
         return status;
-    /* The product has x's type before it is cast to w's. */
+    /* The matmul result has x's type before it is cast to w's. */
     for (int64_t e = 0; e < wf_dims_count(&c->out[3].shape); e++) {
         number dw = {c->out[3].v[e], c->out[3].mag[e]};
         if (type != c->out[3].type)

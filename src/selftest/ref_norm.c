@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_norm.c - layer_norm and rms_norm of the last axis, also of sums, and their gradients. */
+/* ref_norm.c - layer_norm and rms_norm over the last axis, with and without a residual, and their gradients. */
 #include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
@@ -11,8 +11,8 @@ typedef struct {
     double mean_mag, rstd_mag;
 } moments;
 
-/* rstd = (var + eps)^(-1/2) passes on the relative error of var, whose terms (x - mean)^2 suffer
- * from what x - mean has lost, the mean's part included. */
+/* rstd = (var + eps)^(-1/2) has half the relative error of var. The terms (x - mean)^2 of var inherit the error of
+ * x - mean, including that of the mean. */
 static moments layer_moments(const double *x, int64_t n, double eps)
 {
     moments s = {0};
@@ -89,7 +89,7 @@ static wf_status layer_norm_grad(const wf_ref_call *c, const wf_ref *gamma)
     return WF_OK;
 }
 
-/* Operand i, or NULL when there are fewer. */
+/* Returns operand i, or NULL if there are fewer. */
 static const wf_ref *operand(const wf_ref_call *c, int i)
 {
     return c->nin > i ? &c->in[i] : NULL;
@@ -102,7 +102,7 @@ wf_status wf_ref_layer_norm_grad(const wf_ref_call *c)
 
 /* ---- rms_norm ---- */
 
-/* (x, gamma?) -> y, rstd. Nothing cancels: every factor is off by a few roundoffs of itself. */
+/* (x, gamma?) -> y, rstd. Nothing cancels: every factor has an error of a few roundoffs. */
 wf_status wf_ref_rms_norm(const wf_ref_call *c)
 {
     const wf_attr_norm *attr = c->attr;
@@ -153,10 +153,10 @@ wf_status wf_ref_rms_norm_grad(const wf_ref_call *c)
     return rms_norm_grad(c, operand(c, 3));
 }
 
-/* ---- Of x + residual ---- */
+/* ---- With a residual ---- */
 
-/* (x, residual, params...) -> sum, outputs of `norm`. The norm is that of the sum as its type has
- * it, and a sum of two is rounded to one number only: here that very number. */
+/* (x, residual, params...) -> sum, outputs of `norm`. The norm uses the sum rounded to its type. The sum of two values
+ * has one correct rounding, which is used here. */
 static wf_status residual(const wf_ref_call *c, wf_ref_fn *norm)
 {
     const wf_ref *a = &c->in[0], *b = &c->in[1];
@@ -181,7 +181,7 @@ wf_status wf_ref_residual_rms_norm(const wf_ref_call *c)
     return residual(c, wf_ref_rms_norm);
 }
 
-/* dx += dsum: the sum is rounded once, not dx before. Then the last output, dx's rows added up. */
+/* dx += dsum, rounded once. Then computes the last output, the sum of the rows of dx. */
 static wf_status add_dsum(const wf_ref_call *c, const wf_ref *dsum)
 {
     int64_t count = wf_dims_count(&dsum->shape);

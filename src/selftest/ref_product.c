@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_product.c - matrix products: matmul, linear, and the fused forms of linear and its gradient. */
+/* ref_product.c - matmul, linear, and the fused forms of linear and its gradient. */
 #include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
@@ -48,8 +48,8 @@ wf_status wf_ref_linear(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* The same -> y, pre. What pre loses, and that includes its rounding to the type, which may fall to
- * the other side, passes through the slope: the steeper of here and as far off as pre may be. */
+/* The same operands -> y, pre. The error of pre, including its rounding to the type, is multiplied by the slope: the
+ * steeper of the slopes at pre and at the largest error of pre. */
 wf_status wf_ref_linear_act(const wf_ref_call *c)
 {
     const wf_attr_linear_act *attr = c->attr;
@@ -68,8 +68,8 @@ wf_status wf_ref_linear_act(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* (dy [M, N], w [N, K], pre [M, K]) -> d [M, K], its rows added up [K]; the product is not rounded to the type on
- * the way. */
+/* (dy [M, N], w [N, K], pre [M, K]) -> d [M, K], the sum of its rows [K]. The matmul result is not rounded to the
+ * type. */
 wf_status wf_ref_matmul_act_grad(const wf_ref_call *c)
 {
     const wf_attr_matmul_act_grad *attr = c->attr;

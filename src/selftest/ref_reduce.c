@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_reduce.c - many numbers into few: sum, mean, max, argmax, top_k, softmax, global_norm. */
+/* ref_reduce.c - sum, mean, max, argmax, top_k, softmax, global_norm. */
 #include "selftest/ref_priv.h"
 
 /* ---- Over a set of axes ---- */
 
-/* The element of the result into which element e of x goes. Whether reduced axes stay or go makes
- * no difference to where a dense element stands. */
+/* Returns the element of the result that element e of x contributes to. Keeping reduced axes does not change the
+ * dense index. */
 static int64_t reduced(const wf_dims *x, int64_t axes, int64_t e)
 {
     int64_t index[WF_MAX_RANK], to = 0;
@@ -50,18 +50,18 @@ wf_status wf_ref_mean(const wf_ref_call *c)
         c->out->v[to] += c->in->v[e];
         c->out->mag[to] += fabs(c->in->v[e]);
     }
-    for (int64_t i = 0; i < results; i++) /* the mean of nothing is 0 / 0 */
+    for (int64_t i = 0; i < results; i++) /* the mean of an empty set is 0 / 0 */
         wf_ref_set(c->out, i, c->out->v[i] / length, c->out->mag[i] / length);
     return WF_OK;
 }
 
-/* The order in which "largest" is meant: NaN stands above every number. */
+/* Order of max, argmax and top_k: NaN is above every value. */
 static bool above(double a, double b)
 {
     return isnan(a) ? !isnan(b) : a > b;
 }
 
-/* The largest of nothing is what changes no maximum. */
+/* The maximum of an empty set is -inf or the smallest integer. */
 wf_status wf_ref_max(const wf_ref_call *c)
 {
     const wf_attr_reduce *attr = c->attr;
@@ -98,7 +98,7 @@ wf_status wf_ref_argmax(const wf_ref_call *c)
 
 /* ---- Over the last axis ---- */
 
-/* An element's rank is the number of those that stand before it. */
+/* The rank of an element is the number of elements that sort before it. */
 wf_status wf_ref_top_k(const wf_ref_call *c)
 {
     const wf_attr_top_k *attr = c->attr;
@@ -118,8 +118,7 @@ wf_status wf_ref_top_k(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* Rounding x - max, whose absolute value is the distance d below, shifts e^(x - max) by d roundoffs
- * of itself, and their sum by the mean of d. */
+/* Rounding x - max changes e^(x - max) by d = |x - max| roundoffs of itself, and the sum by the mean of d. */
 wf_status wf_ref_softmax(const wf_ref_call *c)
 {
     int64_t rows = wf_dims_rows(&c->in->shape), length = wf_dims_last(&c->in->shape);

@@ -2,7 +2,7 @@
 /* ref_rows.c - rows by index: embed, gather_rows, scatter_add_rows. */
 #include "selftest/ref_priv.h"
 
-/* Elements of one row: all axes but the first. */
+/* Returns the number of elements of a row: all axes but the first. */
 static int64_t row_length(const wf_dims *shape)
 {
     int64_t length = 1;
@@ -37,7 +37,7 @@ wf_status wf_ref_gather_rows(const wf_ref_call *c)
     return rows_by_index(c, "row");
 }
 
-/* (x, rows, from). A row to which nothing is added stays as it is, exactly. */
+/* (x, rows, from). A row without additions is exact. */
 wf_status wf_ref_scatter_add_rows(const wf_ref_call *c)
 {
     const wf_ref *x = &c->in[0], *rows = &c->in[1], *from = &c->in[2];

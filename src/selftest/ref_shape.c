@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_shape.c - ops that make or move numbers without computing on them. All are exact. */
+/* ref_shape.c - ops that create or move values without arithmetic. All are exact. */
 #include "selftest/ref_priv.h"
 
-/* ---- Made from nothing ---- */
+/* ---- Sources ---- */
 
 wf_status wf_ref_fill(const wf_ref_call *c)
 {
@@ -37,8 +37,7 @@ wf_status wf_ref_uniform(const wf_ref_call *c)
 
 /* ---- The same elements in the same order ---- */
 
-/* Toward zero and to the nearest end of the range for integers; a float result is rounded by
- * whoever compares with it. */
+/* Integers truncate toward zero and saturate. The comparison rounds float results. */
 wf_status wf_ref_cast(const wf_ref_call *c)
 {
     int64_t count = wf_dims_count(&c->out->shape);
@@ -95,7 +94,7 @@ wf_status wf_ref_slice(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* Writes all of `from` into `to`, moved by `offset` along an axis. */
+/* Copies all of `from` into `to`, shifted by `offset` along an axis. */
 static void place(const wf_ref *from, wf_ref *to, int64_t axis, int64_t offset)
 {
     int64_t count = wf_dims_count(&from->shape);

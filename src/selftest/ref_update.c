@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_update.c - the next version of states: assign, accumulate, adamw, sgd, lion. */
+/* ref_update.c - ops that update states: assign, accumulate, adamw, sgd, lion. */
 #include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
-/* The first nout operands are the old states; what is not applied stays, bit for bit. */
+/* Copies the old states, the first nout operands, to the outputs: the result when apply is 0. */
 static void keep_states(const wf_ref_call *c)
 {
     for (int i = 0; i < c->nout; i++) {
@@ -42,8 +42,7 @@ wf_status wf_ref_accumulate(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* Update i of n, whose operand k is operand i + k n; `own` of them, and `shared` after all of these
- * that belong to every update. */
+/* Runs update i of n. Its operand k is operand i + k n, for k < own; `shared` operands of all updates follow. */
 static wf_status one_of_many(const wf_ref_call *c, wf_ref_fn *fn, int n, int i, int own, int shared)
 {
     wf_ref in[9], out[4];
@@ -148,8 +147,8 @@ wf_status wf_ref_sgd(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* (p, m, grad, lr, scale, apply) -> p, m: p (1 - lr decay) - lr sign(beta1 m + (1 - beta1) grad). Where
- * that sum is roundoff either sign is right. */
+/* (p, m, grad, lr, scale, apply) -> p, m: p (1 - lr decay) - lr sign(beta1 m + (1 - beta1) grad). If
+ * that sum is only roundoff, either sign is correct. */
 wf_status wf_ref_lion(const wf_ref_call *c)
 {
     const wf_attr_lion *attr = c->attr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* selftest.c - walks over ops, rows, variants and types, and keeps the account. */
+/* selftest.c - runs all ops, rows, variants and types, and collects the report. */
 #include "selftest/selftest.h"
 
 #include <string.h>
@@ -52,7 +52,7 @@ int wf_selftest_cases(wf_op op)
 
 /* ---- Samples ---- */
 
-/* A case is in the sample when its ticket, drawn by the seed, is at most this. */
+/* Returns the limit of the sample: a case runs when its ticket, a hash of seed and case, is at most this. */
 static uint32_t sample_limit(const wf_selftest_options *o, int first, int end)
 {
     int64_t all = 0;
@@ -77,7 +77,7 @@ static bool has_type(const wf_job *j, const wf_case_row *row, int type)
            (only == WF_TYPE_NONE || only == (wf_type)type);
 }
 
-/* The limit for one op: not below its lowest ticket, so that one case runs. */
+/* Returns the limit for one op: at least its lowest ticket, so that one case runs. */
 static uint32_t op_limit(const wf_job *j, const wf_case_row *rows, int n)
 {
     uint32_t least = UINT32_MAX;
@@ -126,7 +126,7 @@ static wf_status run_op(wf_job *j, wf_op op, wf_selftest_report *report)
         size_t len = 0;
         total->failures = 1;
         wf_text_append(total->first, sizeof total->first, &len,
-                       n == 0 ? "%s has no case in the tables of the selftest"
+                       n == 0 ? "the selftest has no case for %s"
                               : "%s: the device has no kernel for it",
                        total->op);
         if (j->options->on_failure)
@@ -146,7 +146,7 @@ static wf_status run_all(wf_job *j, wf_selftest_report *report)
     const char *name = j->options->op;
     int only = name ? wf_op_find(name) : -1;
     if (name && only < 0)
-        return wf_fail(j->ctx, WF_ERR_USAGE, "there is no op called %s; weft ops lists them", name);
+        return wf_fail(j->ctx, WF_ERR_USAGE, "there is no op '%s'; weft ops lists them", name);
     const int first = only < 0 ? 0 : only, end = only < 0 ? WF_OP_COUNT : only + 1;
     j->limit = sample_limit(j->options, first, end);
     for (int op = first; op < end; op++)

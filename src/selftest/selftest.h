@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * selftest.h - every op on a device, against the float64 reference.
+ * selftest.h - compares every op of a device with the float64 reference.
  *
- * One harness over op x type x shape. For each case it looks at the results, at each result read
- * alone, at operands that are views, at the gradient, at the op's expansion into core ops, and at
- * whether a second run gives the same bits. The library prints nothing: the caller gets a report.
+ * One harness covers op x type x shape. For each case it checks the results, each result read alone, operands that
+ * are views, the gradient, the op's expansion into core ops, and that a second run gives the same bits. It prints
+ * nothing; the caller gets a report.
  */
 #ifndef WF_SELFTEST_SELFTEST_H
 #define WF_SELFTEST_SELFTEST_H
@@ -12,49 +12,49 @@
 #include "graph/op.h"
 #include "weft.h"
 
-/* What one op came to. */
+/* The results of one op. */
 typedef struct {
-    const char *op; /* borrowed for ever */
-    int cases;      /* variants times types that ran */
-    int checks;     /* comparisons made for them */
-    int skipped;    /* combinations of types that the device need not have, and has not */
+    const char *op; /* static string */
+    int cases;      /* variant and type pairs that ran */
+    int checks;     /* comparisons in these cases */
+    int skipped;    /* optional combinations of types that the device lacks */
     int failures;
-    double worst;     /* largest error / bound among the checks that passed: at most 1 */
-    char first[1024]; /* the first failure as one sentence, "" when there is none */
+    double worst;     /* largest error / bound of the checks that passed; at most 1 */
+    char first[1024]; /* message of the first failure; "": none */
 } wf_selftest_row;
 
 typedef struct {
     wf_ctx *ctx;
     uint64_t seed;
-    wf_selftest_row *rows; /* one for each op that was looked at */
+    wf_selftest_row *rows; /* [ops] one for each tested op */
     int ops;
-    int cases, checks, skipped, failures; /* the sums over rows */
-    const char **ops_without_case;        /* counted in failures, too */
+    int cases, checks, skipped, failures; /* sums over rows */
+    const char **ops_without_case;        /* also counted in failures */
     int ops_without_case_count;
 } wf_selftest_report;
 
 typedef struct {
     const char *device; /* as for wf_device_open; NULL: "cpu" */
-    wf_device *opened;  /* the same, open already, and staying so; NULL: it is opened */
+    wf_device *opened;  /* an open device to use; stays open; NULL: open `device` */
     const char *op;     /* NULL: all */
     wf_type type;       /* WF_TYPE_NONE: all */
-    uint64_t seed;      /* decides all numbers; a caller takes a fresh one and prints it */
-    int sample;         /* about so many cases, chosen by the seed, at least one per op; 0: all */
-    const char *twin;   /* a second device that must give the same bits; NULL: none */
+    uint64_t seed;      /* determines all operands; the caller prints it */
+    int sample; /* approximate number of cases, chosen by the seed, at least one per op; 0: all */
+    const char *twin; /* a second device that must produce the same bits; NULL: none */
 
-    /* Both may be NULL: called when an op is done, and with the sentence of every failure. */
+    /* Called after each op, and with the message of every failure. Both may be NULL. */
     void (*on_op)(void *user, const wf_selftest_row *row);
     void (*on_failure)(void *user, const char *sentence);
     void *user;
 
-    /* To test the tester: relative errors put into the reference, which must then be noticed. */
+    /* Relative errors added to the reference, to test that the harness reports them. */
     double distort_forward, distort_gradient;
 } wf_selftest_options;
 
-/* How many cases an op has, whatever the device: variants times types. */
+/* Returns the number of cases of an op, independent of the device: variants times types. */
 int wf_selftest_cases(wf_op op);
 
-/* WF_OK when the harness could do its work, whatever it found: see the report. */
+/* Returns WF_OK when the harness ran; the report has the failures. */
 wf_status wf_selftest_run(wf_ctx *ctx, const wf_selftest_options *options,
                           wf_selftest_report **out);
 void wf_selftest_report_free(wf_selftest_report *report);

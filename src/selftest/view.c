@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * view.c - operands in disguise: the same numbers seen through slices, permutations and reshapes of
- * an input whose other elements are poison.
+ * view.c - makes operands that are views: slices, permutations and reshapes of an input whose other elements are
+ * poison.
  */
 #include <string.h>
 
 #include "selftest/case.h"
 
-/* Copies v, dense in dims, to elements to[offset + sum of index * stride]. */
+/* Copies v, dense in dims, to to[offset + sum of index * stride]. */
 static void spread(const wf_dims *dims, const double *v, double *to, int64_t offset,
                    const int64_t *stride)
 {
@@ -50,7 +50,7 @@ static int64_t below(wf_case *c, int64_t n)
 static wf_value *sliced(wf_case *c, wf_type type, wf_dims dims, const double *v, int depth)
 {
     int axis = (int)below(c, dims.n);
-    int64_t unit = axis == dims.n - 1 ? wf_type_get(type)->block : 1; /* blocks are not cut */
+    int64_t unit = axis == dims.n - 1 ? wf_type_get(type)->block : 1; /* blocks stay whole */
     int64_t before = unit * below(c, 3), after = unit * below(c, 3);
     wf_dims big = dims;
     big.d[axis] += before + after;
@@ -69,7 +69,7 @@ static wf_value *permuted(wf_case *c, wf_type type, wf_dims dims, const double *
     int64_t order[WF_MAX_RANK], stride[WF_MAX_RANK], source[WF_MAX_RANK];
     for (int64_t a = 0; a < dims.n; a++)
         order[a] = a;
-    /* Half of the time the last axis stays, so that the view can be used without a copy. */
+    /* Half of the time keeps the last axis, so that the view needs no copy. */
     int64_t loose = dims.n - (dims.n > 2 ? below(c, 2) : 0);
     if (wf_type_get(type)->block > 1)
         loose = dims.n - 1;
