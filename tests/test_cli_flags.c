@@ -138,7 +138,8 @@ static void test_unused(void **state)
         {"plan " LLAMA " --batch 3", "--batch applies to training"},
         {"plan " LLAMA " --svg x.svg", "applies to examples and graphs"},
         {"plan tiny -c 3", "--ctx-size applies to running a model"},
-        {"info " LLAMA " --temp 1", "'weft info' has no flag '--temp'; these commands have it: run, chat"},
+        {"info " LLAMA " --temp 1",
+         "'weft info' has no flag '--temp'; these commands have it: run, chat"},
         /* In other commands -p is a prompt, -n a token count and -r a stop text. */
         {"bench m -p 3", "write --n-prompt N"},
         {"bench m -r 3", "write --repetitions N"},

@@ -194,9 +194,10 @@ static wf_status plan_graph(wf_ctx *ctx, const subject *s, wf_device *device)
     wf_plan *plan;
     WF_TRY(parse_without(ctx, options.without, &o.without));
     if (!device->kernels)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "%s compiles whole graphs itself, so Weft has no plan to show; choose another device",
-                       device->target.name);
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "%s compiles whole graphs itself, so Weft has no plan to show; choose another device",
+            device->target.name);
     WF_TRY(wf_expand_ops(ctx, device, options.expand));
     uint64_t begin = wf_clock_ns();
     WF_TRY(wf_plan_new(device, s->graph, &o, NULL, &report, &plan));
