@@ -89,7 +89,7 @@ static wf_status find_device(wf_ctx *ctx, const cuda_options *options)
  */
 static wf_status check_kernels(wf_ctx *ctx, const struct cudaDeviceProp *p)
 {
-#if defined WF_CUDA_ARCHITECTURES && !WF_CUDA_EMULATED
+#if defined WF_CUDA_ARCHITECTURES && !defined WF_CUDA_EMULATED
     bool found = strstr(WF_CUDA_ARCHITECTURES, "PTX") && p->major >= 9;
     for (const char *at = WF_CUDA_ARCHITECTURES; *at && !found;) {
         char *end;
