@@ -74,6 +74,8 @@ static void put_config(spoilt *p, const char *from, const char *to)
     wt_put_text(&p->s, "adapter_config.json", text);
 }
 
+/* adapter_config.json with unsupported features or invalid values is refused, and the message
+ * names the key. */
 static void configs(void **state)
 {
     static const struct {
@@ -168,6 +170,7 @@ static void put_tensors(spoilt *p, const char *const *names, wf_type type)
 #define Q "base_model.model.model.layers.1.self_attn.q_proj."
 #define K "base_model.model.model.layers.1.self_attn.k_proj."
 
+/* Missing files, and tensors that are missing, unknown or of a wrong type, are refused by name. */
 static void files(void **state)
 {
     const char *const half[] = {Q "lora_A.weight", Q "lora_B.weight", K "lora_A.weight", NULL};

@@ -274,6 +274,8 @@ static void begins_as_nothing(void **state)
     assert_true(loss_with(ctx, &drops, true, true) != moved);
 }
 
+/* A starts uniform within 1 / sqrt(columns) and B as zeros, and a seed always gives the same
+ * values. */
 static void begins_alike(void **state)
 {
     wf_ctx *ctx = *state;
@@ -356,6 +358,7 @@ static int count_states(wf_ctx *ctx, const char *model, const char *targets)
     return n;
 }
 
+/* --lora-targets accepts groups, GGUF names and Hugging Face names, and refuses anything else. */
 static void targets(void **state)
 {
     static const struct {

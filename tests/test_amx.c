@@ -106,6 +106,7 @@ static void multiply(wf_ctx *ctx, const product *p, const wf_kernel *const *kern
     wt_close(&r);
 }
 
+/* Tile and vector kernels agree bit for bit, also when m, n and k are not multiples of a tile. */
 static void test_quantized_bits(void **state)
 {
     static const wf_type types[] = {WF_Q8_0, WF_Q4_0, WF_Q4_1, WF_Q4_K, WF_Q6_K};
@@ -170,6 +171,8 @@ static void multiply_bf16(wf_ctx *ctx, const char *device, int64_t first, const 
     wt_close(&r);
 }
 
+/* Fails if a kernel sums k in an order that depends on the row's place in a tile or on a
+ * thread's share. */
 static void test_bf16_rows(void **state)
 {
     static const int64_t all[][3] = {{120, 70, 600}, {65, 17, 33}, {300, 33, 64}};

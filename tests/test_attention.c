@@ -96,6 +96,7 @@ static void expect_same(int64_t n)
     assert_memory_equal(first.dv, second.dv, key);
 }
 
+/* The bits must not depend on how heads and rows are split among threads. */
 static void test_threads(void **state)
 {
     make(&first);

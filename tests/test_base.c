@@ -61,6 +61,7 @@ static bool all_zero(const void *p, size_t bytes)
 
 /* ---- status.c, ctx.c ----------------------------------------------------------------------- */
 
+/* Every status has its own text. */
 static void test_strings(void **state)
 {
     (void)state;
@@ -147,6 +148,7 @@ static void test_ctx_failure(void **state)
     assert_int_equal(mem.calls, 0); /* wf_fail allocates nothing */
 }
 
+/* Messages reach the log function with their level; failures are logged as debug messages. */
 static void test_ctx_log(void **state)
 {
     (void)state;
@@ -176,6 +178,8 @@ static void test_ctx_log(void **state)
 
 /* ---- mem.c --------------------------------------------------------------------------------- */
 
+/* Blocks are aligned, zeroed and counted. The bytes around them are poisoned for
+ * AddressSanitizer. */
 static void test_mem_blocks(void **state)
 {
     wf_ctx *ctx = *state;
@@ -267,6 +271,7 @@ static void test_mem_grow(void **state)
     wf_mem_free(ctx, p);
 }
 
+/* The nth allocation fails exactly once, and the message has its size. */
 static void test_mem_failure(void **state)
 {
     wf_ctx *ctx = *state;
@@ -318,6 +323,7 @@ static void free_inside(wf_ctx *ctx)
     wf_mem_free(ctx, (char *)wf_mem_new(ctx, 4 * WF_MEM_ALIGN) + 2 * WF_MEM_ALIGN);
 }
 
+/* Freeing a block of another context, or a pointer inside a block, trips an assertion. */
 static void test_mem_misuse(void **state)
 {
     assert_asserts(free_elsewhere, *state);
@@ -345,6 +351,7 @@ static void test_mem_leak_is_logged(void **state)
 
 /* ---- arena.c ------------------------------------------------------------------------------- */
 
+/* Blocks of an arena do not overlap, stay valid while it grows, and are zeroed. */
 static void test_arena(void **state)
 {
     wf_ctx *ctx = *state;
@@ -412,6 +419,7 @@ static void test_arena(void **state)
 
 /* ---- check.h ------------------------------------------------------------------------------- */
 
+/* Checked arithmetic detects overflow at both ends of the range. */
 static void test_check(void **state)
 {
     (void)state;
@@ -492,6 +500,7 @@ static int next_fd(void)
     return fd;
 }
 
+/* Maps a file and an empty one, and leaks no descriptor when it fails. */
 static void test_map(void **state)
 {
     wf_ctx *ctx = *state;
@@ -556,6 +565,7 @@ static void test_file_refused(void **state)
         assert_int_equal(seteuid(0), 0);
 }
 
+/* Reads files around the sizes of the buffer, with limits from the exact size up. */
 static void test_file_read(void **state)
 {
     wf_ctx *ctx = *state;

@@ -197,6 +197,7 @@ static void compare_naive(wf_ctx *ctx, const char *split, const char *text, size
     free(n.id);
 }
 
+/* The fast trainer learns the vocabulary of the reference trainer on random texts. */
 static void test_naive(void **state)
 {
     wf_ctx *ctx = *state;
@@ -253,6 +254,7 @@ static char *trained_json(wf_ctx *ctx, const wf_text *texts, size_t count,
     return json;
 }
 
+/* The trained tokenizer must not depend on the number of threads. */
 static void test_threads(void **state)
 {
     wf_ctx *ctx = *state;
@@ -320,6 +322,7 @@ static void write_gguf(wf_ctx *ctx, const wf_tokenizer *t, const char *path)
     wf_gguf_write_free(w);
 }
 
+/* A trained tokenizer written to tokenizer.json or GGUF and read again encodes the same. */
 static void test_files(void **state)
 {
     wf_ctx *ctx = *state;
@@ -366,6 +369,7 @@ static void test_files(void **state)
 
 /* ---- Limits and mistakes ---- */
 
+/* Without text the vocabulary has the bytes and the control token only. */
 static void test_empty(void **state)
 {
     wf_ctx *ctx = *state;
@@ -457,6 +461,7 @@ static void note(void *user, double done)
         *last = done;
 }
 
+/* The progress callback ends at 1. */
 static void test_progress(void **state)
 {
     wf_ctx *ctx = *state;
@@ -553,6 +558,7 @@ static void test_hostile(void **state)
 
 static wt_program p;
 
+/* weft tokenize --train gives the same tokenizer for any format and number of threads. */
 static void test_program(void **state)
 {
     wf_ctx *ctx = *state;
@@ -595,6 +601,7 @@ static void test_program(void **state)
 }
 
 #if !defined(__SANITIZE_ADDRESS__)
+/* Compares with the Python package tokenizers; skipped when it is not installed. */
 static void test_oracle(void **state)
 {
     (void)state;

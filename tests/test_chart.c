@@ -29,6 +29,7 @@ static wf_history parse(wf_ctx *ctx, const char *text)
     return h;
 }
 
+/* Malformed lines are counted and ignored; the other lines are read. */
 static void test_garbage(void **state)
 {
     wf_ctx *ctx = *state;
@@ -62,6 +63,7 @@ static void test_garbage(void **state)
     wf_history_free(&h);
 }
 
+/* A step that is logged again replaces the earlier one, as after a resume. */
 static void test_back(void **state)
 {
     wf_ctx *ctx = *state;
@@ -80,6 +82,7 @@ static void test_back(void **state)
     wf_history_free(&h);
 }
 
+/* A line of more than 1 MiB is ignored. */
 static void test_long_line(void **state)
 {
     wf_ctx *ctx = *state;
@@ -111,6 +114,7 @@ static void expect_ticks(wf_axis a, int about, const char *wanted)
     assert_string_equal(got, wanted);
 }
 
+/* Ticks are round numbers with units, for linear and logarithmic axes. */
 static void test_axes(void **state)
 {
     (void)state;
@@ -247,6 +251,7 @@ static int count_of(const char *text, const char *part)
     return n;
 }
 
+/* Charts of 0 to 50000 steps are well-formed, and names are escaped. */
 static void test_drawing(void **state)
 {
     wf_ctx *ctx = *state;
@@ -293,6 +298,7 @@ static void test_noise(void **state)
     wf_history_free(&h);
 }
 
+/* The largest number of runs still gives a valid chart. */
 static void test_many_runs(void **state)
 {
     wf_ctx *ctx = *state;

@@ -122,6 +122,7 @@ static int train_on_both(wf_ctx *ctx, const wt_sizes *sizes, int steps, uint32_t
     return different;
 }
 
+/* Any legal order has the bits of the cpu. Without memory reuse, every step draws another order. */
 static void test_training_has_the_bits_of_the_cpu(void **state)
 {
     /* memory reuse leaves little choice */
@@ -203,6 +204,7 @@ static void print_failure(void *user, const char *sentence)
         print_error("%s\n", sentence);
 }
 
+/* Runs the selftest on the check device and compares every result with the cpu's. */
 static void test_selftest(void **state)
 {
     wf_ctx *ctx = *state;
@@ -315,6 +317,7 @@ static void replay_order(const wt_run *r)
     free(p.done);
 }
 
+/* Draws 200 orders of a training step and replays each. */
 static void test_orders_are_legal(void **state)
 {
     wt_run r = open_check(*state, 1);
@@ -340,6 +343,7 @@ static void run_orders(wf_ctx *ctx, uint64_t seed, uint64_t orders[8])
     wt_close(&r);
 }
 
+/* Equal seeds draw equal orders; another seed draws others. */
 static void test_seeds_repeat_orders(void **state)
 {
     uint64_t a[8], b[8], c[8];
@@ -470,6 +474,7 @@ static void swap_steps(wf_plan *plan, wf_op a, wf_op b)
     plan->steps[k] = t;
 }
 
+/* Breaks one place, offset or step of a valid plan at a time. The device must refuse each plan. */
 static void test_broken_plans(void **state)
 {
     wt_run r = open_check(*state, 5);
@@ -601,6 +606,7 @@ static wf_status live(wf_ctx *ctx, wf_graph *g)
     return status;
 }
 
+/* Fails each allocation of a compilation and a run in turn; nothing leaks. */
 static void test_failing_allocations(void **state)
 {
     wf_ctx *ctx = *state;

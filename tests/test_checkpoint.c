@@ -26,6 +26,7 @@
 
 /* ---- Writing and finding ---- */
 
+/* Finds the newest checkpoint, or the one of a given step. */
 static void test_written_and_found(void **state)
 {
     wt_checkpoints t;
@@ -46,6 +47,7 @@ static void test_written_and_found(void **state)
     wt_checkpoints_remove(&t);
 }
 
+/* Checks the manifest's text, including checksums computed by another program. */
 static void test_manifest_text(void **state)
 {
     wt_checkpoints t;
@@ -257,6 +259,7 @@ static void test_other_runs(void **state)
     wt_checkpoints_remove(&t);
 }
 
+/* Retention keeps the newest `keep` checkpoints and every multiple of `major`. */
 static void test_kept(void **state)
 {
     wt_checkpoints t;
@@ -355,6 +358,7 @@ static int take_in_child(const wt_checkpoints *t, const char *part, bool die)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
 }
 
+/* A second process cannot take the lock, and a lock of a dead process is free. */
 static void test_locks(void **state)
 {
     wt_checkpoints t;
@@ -377,6 +381,7 @@ static void test_locks(void **state)
     wt_checkpoints_remove(&t);
 }
 
+/* A lock needs a folder that can be created and a lock file that can be opened. */
 static void test_lock_places(void **state)
 {
     wt_checkpoints t;
@@ -416,6 +421,7 @@ static void make_states(wt_run *r, wf_type of_w)
     wt_compile(r, g);
 }
 
+/* States of every type survive a file bit for bit; a mismatch in name, type or shape fails. */
 static void test_states(void **state)
 {
     wf_ctx *ctx = *state;

@@ -80,6 +80,7 @@ static void begin_damage(wt_checkpoints *t, wf_ctx *ctx)
     wt_expect_step(t, -1, 20, 'b');
 }
 
+/* One flipped bit anywhere makes the checkpoint invalid. */
 static void test_flipped_bits(void **state)
 {
     static char bytes[1 << 15];
@@ -105,6 +106,7 @@ static void test_flipped_bits(void **state)
     wt_checkpoints_remove(&t);
 }
 
+/* A truncated, extended or replaced file makes the checkpoint invalid. */
 static void test_cut_short(void **state)
 {
     static char bytes[1 << 15];
@@ -257,6 +259,7 @@ static void sweep_io(wt_checkpoints *t, int64_t step, char letter, int64_t befor
     assert_true(failures >= 10);
 }
 
+/* After any failed call the earlier checkpoint is found. */
 static void test_failing_io(void **state)
 {
     wt_checkpoints t;
@@ -316,6 +319,7 @@ static int wait_for(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
 }
 
+/* A failed save removes its partial files. */
 static void test_limited_files(void **state)
 {
     wt_checkpoints t;
@@ -397,6 +401,7 @@ static void child_without_rights(const wt_checkpoints *t)
     _exit(good ? 0 : 1);
 }
 
+/* Without write permission saving and locking fail, and the checkpoint can still be read. */
 static void test_read_only(void **state)
 {
     wt_checkpoints t;
@@ -437,6 +442,7 @@ static void child_that_cannot_read(wt_checkpoints *t)
     _exit(good ? 0 : 1);
 }
 
+/* An unreadable checkpoint is an error, not a missing checkpoint. */
 static void test_unreadable(void **state)
 {
     static const char *const paths[] = {"run/step-00000020", "run/step-00000020/manifest.json",

@@ -58,6 +58,7 @@ static void test_fnv1a(void **state)
     assert_true(wf_hash_fnv1a(h, "bar", 3) == UINT64_C(0x85944171f73967e8));
 }
 
+/* Adding the bytes in pieces of any size gives the checksum of the whole. */
 static void test_pieces(void **state)
 {
     (void)state;

@@ -131,6 +131,7 @@ static void prints_json(void)
         fail_msg("this is not JSON:\n%s", out);
 }
 
+/* The validator itself accepts valid and refuses invalid JSON. */
 static void test_the_json_check(void **state)
 {
     (void)state;
@@ -146,6 +147,7 @@ static void test_the_json_check(void **state)
 
 /* ---- Help and version ---- */
 
+/* `help COMMAND`, `COMMAND --help` and -h print the same text. */
 static void test_help(void **state)
 {
     (void)state;
@@ -210,6 +212,7 @@ static void test_version(void **state)
 
 /* ---- Mistakes ---- */
 
+/* Each mistake gives exit status 2 and exactly this line. */
 static void test_mistakes(void **state)
 {
     (void)state;
@@ -403,6 +406,7 @@ static void test_ops(void **state)
     wf_ctx_free(ctx);
 }
 
+/* `weft ops OP` prints the op's documentation and every attribute. */
 static void test_each_op(void **state)
 {
     (void)state;
@@ -502,6 +506,7 @@ static void test_selftest_seeds_differ(void **state)
     assert_true(seed[0] != seed[1]);
 }
 
+/* --distort makes results wrong, so the selftest must fail and print how to repeat the case. */
 static void test_selftest_failures(void **state)
 {
     (void)state;

@@ -93,6 +93,7 @@ static void assert_peaks(const wf_json_node *b)
 
 /* ---- Modes ---- */
 
+/* Prints the peaks for one thread and for -t threads, as text and as JSON. */
 static void test_machine(void **state)
 {
     wf_arena arena;
@@ -110,6 +111,7 @@ static void test_machine(void **state)
     wf_arena_free(&arena);
 }
 
+/* Prints prefill and decode rates at a depth, with the share of the machine's peaks. */
 static void test_model(void **state)
 {
     wf_arena arena;
@@ -177,6 +179,7 @@ static void test_work(void **state)
     wf_arena_free(&arena);
 }
 
+/* Prints the training rate of an example; its losses must be plausible. */
 static void test_train(void **state)
 {
     wf_arena arena;
@@ -211,6 +214,7 @@ static void test_train(void **state)
     wf_arena_free(&arena);
 }
 
+/* --shape selects cases by a part of their shape. */
 static void test_ops(void **state)
 {
     wf_arena arena;
@@ -251,6 +255,7 @@ static void test_case_table(void **state)
 
 /* ---- Output formats ---- */
 
+/* The same figures as text, Markdown and JSON. */
 static void test_forms(void **state)
 {
     (void)state;
@@ -321,6 +326,7 @@ static void test_mistakes(void **state)
     }
 }
 
+/* Checks best, median, mean and deviation by hand, including a time of 0. */
 static void test_times(void **state)
 {
     (void)state;

@@ -116,6 +116,7 @@ static void test_pipe_has_no_commands(void **state)
     assert_false(exists("piped"));
 }
 
+/* A wrong command prints a message, and the conversation continues. */
 static void test_wrong_commands(void **state)
 {
     (void)state;
@@ -137,6 +138,7 @@ static void test_wrong_commands(void **state)
     finish();
 }
 
+/* /save writes all messages with their roles; /reset keeps only the system prompt. */
 static void test_commands(void **state)
 {
     wf_ctx *ctx = *state;
@@ -300,6 +302,7 @@ static void test_paste(void **state)
     assert_false(exists("a"));
 }
 
+/* /load refuses files that are not a conversation, and keeps the current one. */
 static void test_load(void **state)
 {
     (void)state;
@@ -364,6 +367,7 @@ static void test_suspend(void **state)
     assert_int_equal(wt_terminal_end(&t), 0);
 }
 
+/* The history is written to the state folder and recalled with the up key. */
 static void test_history(void **state)
 {
     (void)state;
@@ -441,6 +445,7 @@ static void test_wrapped_answer(void **state)
 
 /* ---- A full context ---- */
 
+/* A full context drops the oldest messages instead of failing. */
 static void test_context_shift(void **state)
 {
     (void)state;

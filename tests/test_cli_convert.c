@@ -59,6 +59,7 @@ static void fails(const char *args, int code, const char *words)
         fail_msg("weft %s: exit status %d, and said: %s", args, got, err);
 }
 
+/* Types and file sizes of converted and quantized models, including Q4_K_M's mix and --pure. */
 static void converts(void **state)
 {
     wf_model *m;

@@ -158,6 +158,7 @@ static void write_questions(wt_talker *t, wf_rng *rng, int *right, int *by_bytes
     wt_put_text(&p.scratch, "q", file);
 }
 
+/* Accuracy, standard error and chance match the scores that the test computed from logits. */
 static void test_choices(void **state)
 {
     wf_ctx *ctx = *state;

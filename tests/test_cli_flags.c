@@ -69,6 +69,7 @@ static void refuse(const char *command, const char *name, const char *value)
         fail_msg("weft %s names no range: %s", args, p.err);
 }
 
+/* Every numeric flag of every command refuses text, overflow and values below its minimum. */
 static void test_numbers(void **state)
 {
     (void)state;
@@ -101,6 +102,7 @@ static void test_numbers(void **state)
 
 /* ---- Flags that a command does not use ---- */
 
+/* A flag that has no effect is refused with the reason. */
 static void test_unused(void **state)
 {
     (void)state;
@@ -152,6 +154,7 @@ static void test_unused(void **state)
         wt_program_fails(&p, 2, cases[i].args, cases[i].sentence);
 }
 
+/* Unknown WEFT_ variables and invalid values are refused, like flags. */
 static void test_environment(void **state)
 {
     (void)state;

@@ -162,6 +162,7 @@ static void check_stream(const char *args, const char *name, const char *text, b
 /* RAW: stdout is the model's text, not escaped; LONG: its lines may be long */
 enum { RAW = 1, LONG = 2 };
 
+/* Runs every command on a hostile model and checks both streams. */
 static void test_commands(void **state)
 {
     (void)state;

@@ -63,6 +63,7 @@ static int help_flags(const char *command, flag *out)
 
 /* ---- Help ---- */
 
+/* Help fits into the terminal's width and has no trailing spaces; every command has examples. */
 static void test_width(void **state)
 {
     (void)state;
@@ -117,6 +118,7 @@ static void check_macros(const char *page)
     }
 }
 
+/* The man page of a command lists every flag of its help. */
 static void test_man_has_every_flag(void **state)
 {
     (void)state;
@@ -143,6 +145,7 @@ static void test_man_has_every_flag(void **state)
     }
 }
 
+/* The page weft(1) refers to every command. */
 static void test_man_of_the_program(void **state)
 {
     (void)state;
@@ -209,6 +212,7 @@ static void expect(const char *words, const char *offers)
         fail_msg("%s offers:\n%s\nnot:\n%s", words, p.out, offers);
 }
 
+/* Completes commands, flags, values of flags and file names. */
 static void test_bash(void **state)
 {
     (void)state;
@@ -235,6 +239,7 @@ static void test_bash(void **state)
     expect("weft bench --output \"\"", "text\nmd\njson\n");
 }
 
+/* Spaces and wildcards in file names survive the completion. */
 static void test_bash_paths_with_spaces(void **state)
 {
     (void)state;
@@ -268,6 +273,7 @@ static void test_bash_has_every_flag(void **state)
     }
 }
 
+/* zsh loads the script without errors. */
 static void test_zsh(void **state)
 {
     (void)state;
@@ -294,6 +300,7 @@ static void fish_offers(const char *line, const char *offer, bool wanted)
         fail_msg("fish: %s %s '%s':\n%s", line, wanted ? "lacks" : "has", offer, p.out);
 }
 
+/* fish loads the script and offers flags of the right command only. */
 static void test_fish(void **state)
 {
     (void)state;

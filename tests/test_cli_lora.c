@@ -59,6 +59,7 @@ static void merged_says_the_same(void **state)
     assert_string_equal(base, merged);
 }
 
+/* eval, bench and run apply the adapter; a path may contain a colon. */
 static void other_commands(void **state)
 {
     char base[4096], with[4096];
@@ -73,6 +74,7 @@ static void other_commands(void **state)
     wt_program_err(&p, "a:1, scale 1");
 }
 
+/* Wrong scales, missing folders and adapters of other models are refused; no file is written. */
 static void mistakes(void **state)
 {
     (void)state;

@@ -52,6 +52,7 @@ static const char *string_of(const wf_json_node *n, const char *key)
 
 /* ---- info ---- */
 
+/* The printed figures match wf_model_info for every family, as text and as JSON. */
 static void test_info(void **state)
 {
     wf_ctx *ctx = *state;
@@ -89,6 +90,7 @@ static void test_info(void **state)
     }
 }
 
+/* --tensors, --template and --keys list the contents of the model's files. */
 static void test_info_lists(void **state)
 {
     wt_program_ok(&p, "info " LLAMA " --tensors");
@@ -132,6 +134,7 @@ static char *expect_greedy(wf_ctx *ctx, const char *model, const char *prompt, s
     return text;
 }
 
+/* At temperature 0 the program prints the tokens that the library generates. */
 static void test_run_greedy(void **state)
 {
     wf_ctx *ctx = *state;
@@ -150,6 +153,7 @@ static void test_run_greedy(void **state)
     }
 }
 
+/* A seed reproduces the text with any spelling of the flags, number of threads and batch size. */
 static void test_run_seeds(void **state)
 {
     (void)state;
@@ -218,6 +222,7 @@ static void test_run_sampling(void **state)
     assert_string_equal(p.out, "<|im_end|><|im_end|>");
 }
 
+/* Generation stops before any stop text, also when it crosses tokens. */
 static void test_run_stops(void **state)
 {
     (void)state;
@@ -243,6 +248,7 @@ static void test_run_stops(void **state)
     fail_msg("there are no two letters in '%s' to stop at", kept);
 }
 
+/* Prompts that run in parallel give the texts that each gives alone. */
 static void test_run_batch(void **state)
 {
     wf_ctx *ctx = *state;
@@ -311,6 +317,7 @@ static void test_run_prompts(void **state)
     wt_program_err(&p, "prompt: 1 token;");
 }
 
+/* Lengths that exceed the context are refused with the largest value that fits. */
 static void test_run_context(void **state)
 {
     (void)state;
@@ -359,6 +366,7 @@ static void test_run_output(void **state)
 
 /* ---- chat ---- */
 
+/* chat prints the answer that run gives with the template written out. */
 static void test_chat(void **state)
 {
     (void)state;
@@ -390,6 +398,7 @@ static void test_chat(void **state)
     assert_string_equal(p.out, kept);
 }
 
+/* An answer that fills the context is cut off with a note. */
 static void test_chat_context(void **state)
 {
     (void)state;
@@ -426,6 +435,7 @@ static void test_chat_templates(void **state)
 
 /* ---- tokenize ---- */
 
+/* Tokens, ids and JSON for texts with and without control tokens. */
 static void test_tokenize(void **state)
 {
     wf_ctx *ctx = *state;
@@ -482,6 +492,7 @@ static wf_status add_loss(void *user, size_t i, const float *logits, size_t voca
     return WF_OK;
 }
 
+/* The printed loss equals the one computed from the library's logits, window by window. */
 static void test_eval(void **state)
 {
     wf_ctx *ctx = *state;
@@ -578,6 +589,7 @@ static void test_mistakes(void **state)
 
 /* ---- Library guarantees that the commands rely on ---- */
 
+/* wf_generator_plan predicts the memory that a generator holds, without allocating it. */
 static void test_planned_memory(void **state)
 {
     wf_ctx *ctx = *state;
@@ -629,6 +641,7 @@ static void test_cut_while_running(void **state)
 
 /* ---- A real model ---- */
 
+/* A real model answers a question; skipped when it was not downloaded. */
 static void test_smollm2(void **state)
 {
     (void)state;

@@ -40,6 +40,7 @@ static void make_run(wf_ctx *ctx, const char *name, int steps, double floor)
     wf_record_close(r);
 }
 
+/* Plots two runs with validation losses into one chart, and prints their summary. */
 static void test_two_runs(void **state)
 {
     make_run(*state, "a", 200, 2);

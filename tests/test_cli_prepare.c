@@ -36,6 +36,8 @@ static void ok(const char *commands)
         fail_msg("%s: exit status %d, and said: %s", commands, code, p.err);
 }
 
+/* Preparing is reproducible: a second run, or one with the learned tokenizer, writes the same
+ * bytes. */
 static void test_text(void **state)
 {
     (void)state;
@@ -85,6 +87,7 @@ static void test_mistakes(void **state)
     ok("test ! -e $D/o && test -z \"$(ls -A $D | grep part)\"");
 }
 
+/* --overwrite replaces prepared data; a failed run leaves the old data unchanged. */
 static void test_overwrite(void **state)
 {
     (void)state;
@@ -104,6 +107,7 @@ static void test_overwrite(void **state)
     ok("cmp $D/d/data.json $D/before; test ! -e $D/.d.part -a ! -e $D/.d.old");
 }
 
+/* Prepares conversations with a validation split, and texts split at a separator. */
 static void test_chat(void **state)
 {
     (void)state;
@@ -140,6 +144,7 @@ static void test_flat(void **state)
     assert_true(large.ru_maxrss < small.ru_maxrss + 8192); /* KiB */
 }
 
+/* A bad record fails with its number, or is skipped with --skip-bad. */
 static void test_bad_records(void **state)
 {
     (void)state;

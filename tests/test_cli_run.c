@@ -27,6 +27,7 @@ static void same(const char *commands)
                  p.out, p.err, kept);
 }
 
+/* All ways to pass a prompt give the same text. */
 static void test_prompts(void **state)
 {
     (void)state;
@@ -50,6 +51,7 @@ static void test_prompts(void **state)
     same("printf '%s' 'a\\tb' | \"$W\" run " LLAMA GREEDY);
 }
 
+/* A missing prompt, and two prompts or models, are refused. */
 static void test_conflicts(void **state)
 {
     (void)state;
@@ -77,6 +79,7 @@ static void test_conflicts(void **state)
         wt_program_out(&p, "the prompt is missing; give it");
 }
 
+/* The default order of samplers equals the listed one; another order changes the text. */
 static void test_samplers(void **state)
 {
     (void)state;

@@ -70,6 +70,7 @@ static void test_mistakes(void **state)
     assert_int_equal(wt_program_shell(&p, "test ! -e $D/m/model.gguf"), 0);
 }
 
+/* A run writes checkpoints, a log, a chart and a model that the other commands read. */
 static void test_whole_run(void **state)
 {
     (void)state;
@@ -177,6 +178,7 @@ static void test_save_minutes(void **state)
     wt_program_out(&p, "maximum minutes between checkpoints; 0: save by steps");
 }
 
+/* A second process in the same folder is refused and names the first one. */
 static void test_two_runs(void **state)
 {
     (void)state;
@@ -305,6 +307,7 @@ static void test_full_disk(void **state)
     wt_program_err(&p, "step-00000004");
 }
 
+/* --fit changes the batch until the plan fits into 1000 bytes less than it needs. */
 static void test_fit(void **state)
 {
     (void)state;

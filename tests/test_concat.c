@@ -285,6 +285,7 @@ static void look_at_plan(wf_ctx *ctx, const struct concat_case *c)
     wf_device_close(device);
 }
 
+/* Each case is planned as expected, and has the bits of the copying concat on every device. */
 static void test_results(void **state)
 {
     float want[6 * N * C];
@@ -332,6 +333,7 @@ static void refuses(wt_run *r, const char *part)
     wt_fails(r->ctx, r->device->ops->prepare_plan(e), WF_ERR_INTERNAL, part);
 }
 
+/* Moves one part of a concat at a time. The check device must refuse each plan. */
 static void test_parts_elsewhere(void **state)
 {
     wt_run r = wt_open(*state, "check:1");

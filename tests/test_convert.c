@@ -136,6 +136,7 @@ static void configs_equal(const wf_config *a, const wf_config *b)
         near(x[i], y[i]);
 }
 
+/* Folder to GGUF to folder to GGUF: tensors, configs and templates survive bit for bit. */
 static void round_trips(void **state)
 {
     for (int i = 0; wt_models[i]; i++) {
@@ -191,6 +192,7 @@ static void keeps_ends(void **state)
     wt_scratch_remove(&p.s);
 }
 
+/* The tokenizer gives the same ids before and after, and keeps its special tokens. */
 static void keeps_tokenizer(void **state)
 {
     static const char text[] = "the weft runs <|im_end|>\nthrough 12 warp threads \xC3\xA9";
@@ -292,6 +294,7 @@ static void turns_rows(void **state)
     }
 }
 
+/* GPT-2's Hugging Face weights are transposed: [in, out] in the folder, [out, in] in GGUF. */
 static void crosses(void **state)
 {
     paths p;
@@ -340,6 +343,8 @@ static void crosses_blocks(void **state)
 
 /* ---- Types ---- */
 
+/* Q4_K_M and Q4_K_S give some layers more bits. Rows that no block divides fall back to another
+ * type. */
 static void recipes(void **state)
 {
     wf_config c = {.family = &wf_family_llama, .layers = 32};
@@ -407,6 +412,7 @@ static double distance(wf_ctx *ctx, const wf_stored *a, const wf_stored *b)
     return sqrt(error / size);
 }
 
+/* Every recipe writes the type it names, within the type's error bound. */
 static void quantizes(void **state)
 {
     paths p;
@@ -440,6 +446,7 @@ static void quantizes(void **state)
     wt_scratch_remove(&p.s);
 }
 
+/* The written file must not depend on the number of threads. */
 static void same_for_any_threads(void **state)
 {
     static const char *const models[] = {"llama", "gpt2", "mistral"};
@@ -466,6 +473,7 @@ static wf_status count_progress(void *user, const char *weight, int64_t done, in
 
 /* ---- Several files ---- */
 
+/* Splits into parts and shards, and reads them as one model. */
 static void splits(void **state)
 {
     paths p;
@@ -519,6 +527,8 @@ static void leaves_no_old_files(void **state)
 
 /* ---- Refused conversions ---- */
 
+/* Conversions onto the input, of quantized weights without --requantize, or into unsupported
+ * types fail. */
 static void refuses(void **state)
 {
     paths p;
@@ -567,6 +577,7 @@ static void change(wf_ctx *ctx, paths *p, const char *model, const char *from, c
     wf_mem_free(ctx, text);
 }
 
+/* YaRN's attention factor survives GGUF, in the form that other readers use. */
 static void keeps_magnitude(void **state)
 {
     paths p;
@@ -787,6 +798,7 @@ static void reads_keys(void **state)
 
 /* ---- Failures leave nothing behind ---- */
 
+/* Fails each allocation in turn; no file and no memory is left. */
 static void out_of_memory(void **state)
 {
     wf_ctx *ctx = *state;

@@ -110,6 +110,7 @@ static int copies_in_plan(wf_ctx *ctx, wf_graph *g, const wf_compile_options *op
 
 /* ---- The pass ---- */
 
+/* Each parameter that is read in a narrow type gets one copy; with recomputation it gets none. */
 static void test_casts_become_copies(void **state)
 {
     wf_ctx *ctx = *state;
@@ -211,6 +212,8 @@ static void change_elsewhere(trainer *t)
     wt_ok(t->r.ctx, wf_session_read(t->r.session, "p0", t->p, sizeof t->p));
 }
 
+/* A step reads the current parameter after updates, skipped updates, host writes and updates
+ * elsewhere. */
 static void test_copies_are_equal(void **state)
 {
     trainer t = {.r = wt_open(*state, device_under_test())};

@@ -114,6 +114,7 @@ static void test_attention(void **state)
     wf_graph_free(g);
 }
 
+/* Costs saturate instead of overflowing. */
 static void test_saturation(void **state)
 {
     wf_graph *g = wt_graph(*state);

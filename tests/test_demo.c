@@ -42,6 +42,7 @@ static int losses_of(const char *folder, const char *type, double *loss)
     return n;
 }
 
+/* Fails when a narrow type or the loss scale changes the training. */
 static void test_precisions_stay_together(void **state)
 {
     const char *folder = getenv("WEFT_EXAMPLES"), *types[] = {"f32", "bf16", "f16"};

@@ -190,6 +190,7 @@ static void test_traffic(void **state)
     }
 }
 
+/* The plan predicts the device's memory to the byte. */
 static void test_planned_is_taken(void **state)
 {
     wf_ctx *ctx = *state;
@@ -215,6 +216,7 @@ static void test_planned_is_taken(void **state)
     }
 }
 
+/* Two runs have the same bits, and so has a run with recomputation. */
 static void test_repeats(void **state)
 {
     for (int i = 0; i < SETUPS; i++) {

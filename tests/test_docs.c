@@ -282,6 +282,7 @@ static int count_broken_links(const char *path)
     return broken;
 }
 
+/* Checks line widths and links of every page. */
 static void test_all_pages(void **state)
 {
     glob_t pages;
@@ -392,6 +393,7 @@ static void test_pass_table(void **state)
 
 /* ---- Pictures ---- */
 
+/* Draws each picture again and compares it with the file in docs/pictures. */
 static void test_pictures(void **state)
 {
     static const char *const rows[][2] = {

@@ -198,6 +198,7 @@ static void train_tiny(wf_ctx *ctx, const wf_example_options *o, float *first, f
     wt_close(&r);
 }
 
+/* The loss starts near log(V) and falls. */
 static void test_tiny_learns(void **state)
 {
     float first, last;
@@ -207,6 +208,7 @@ static void test_tiny_learns(void **state)
     assert_true(last < 0.9 * first);
 }
 
+/* before_grad can change the loss or refuse to build. */
 static void test_hook(void **state)
 {
     float first, last;

@@ -51,6 +51,7 @@ static void with_both(wf_ctx *ctx, void (*test)(wt_run *r))
 
 /* ---- Which nodes run ---- */
 
+/* Nodes that no output or update needs are not launched. */
 static void test_dead_nodes_do_not_run(void **state)
 {
     wf_ctx *ctx = *state;
@@ -512,6 +513,7 @@ static uint64_t train(wf_ctx *ctx, const char *device, const wt_sizes *size)
     return hash;
 }
 
+/* Two training steps have the same bits with 1, 2 and 3 threads. */
 static void test_bits_do_not_depend_on_threads(void **state)
 {
     const wt_sizes size = {.tokens = 150,

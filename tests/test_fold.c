@@ -374,6 +374,7 @@ static void test_same(void **state)
     fold_check(*state, same_cases, COUNT(same_cases));
 }
 
+/* Merging equal nodes keeps the marks of both. */
 static void test_marks_merge(void **state)
 {
     wf_graph *g = wt_graph(*state);
@@ -387,6 +388,7 @@ static void test_marks_merge(void **state)
 
 /* ---- Handles ---- */
 
+/* After folding, values that the caller holds can still be outputs and be differentiated. */
 static void test_handles(void **state)
 {
     wf_graph *g = wt_graph(*state);
@@ -466,6 +468,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Folding 20000 nodes takes less than 5 s: no rule may be quadratic. */
 static void test_large(void **state)
 {
     for (int kind = 0; kind < 4; kind++) {

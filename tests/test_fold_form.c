@@ -459,6 +459,7 @@ static const fold_case block_cases[] = {
 };
 /* clang-format on */
 
+/* A transformer block written in primitive ops folds into larger ones completely. */
 static void test_blocks(void **state)
 {
     fold_check(*state, block_cases, COUNT(block_cases));
@@ -549,6 +550,7 @@ static void test_backward_flag(void **state)
 
 /* ---- Failing allocations ---- */
 
+/* Fails each allocation of the pass in turn. */
 static void test_faults(void **state)
 {
     wf_ctx *ctx = *state;

@@ -57,6 +57,7 @@ static void refused(wf_ctx *ctx, wt_scratch *s, wf_status status, const char *pa
 
 /* ---- Reading ---- */
 
+/* Reads config, generation config, tokenizer config, template and weights. */
 static void reads(void **state)
 {
     wt_scratch s;
@@ -83,6 +84,7 @@ static void reads(void **state)
     wt_scratch_remove(&s);
 }
 
+/* Reads one file or the shards of an index; several files without an index are ambiguous. */
 static void reads_weights(void **state)
 {
     wt_scratch s;
@@ -125,6 +127,7 @@ static void expect_template(wf_ctx *ctx, wt_scratch *s, const char *wanted)
     wf_folder_close(f);
 }
 
+/* The chat template may be in tokenizer_config.json or in its own file. */
 static void reads_templates(void **state)
 {
     wt_scratch s;
@@ -167,6 +170,7 @@ static void reads_templates(void **state)
     wt_scratch_remove(&s);
 }
 
+/* Malformed files are refused with the file's name and the line. */
 static void refuses(void **state)
 {
     wt_scratch s;
@@ -211,6 +215,7 @@ static void undetected(wf_ctx *ctx, const char *path, wf_status status, const ch
     assert_int_equal(kind, WF_FORMAT_NONE);
 }
 
+/* Each kind of wrong path gets its own advice. */
 static void detects(void **state)
 {
     static const struct {

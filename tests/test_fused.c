@@ -404,6 +404,7 @@ static void test_unread_outputs_are_not_stored(void **state)
     assert_int_equal(region(*state, WF_OP_linear_act, 0), 3 * 64 * 64 * sizeof(float));
 }
 
+/* wf_act_find is the inverse of wf_act_op. */
 static void test_activations_are_numbered(void **state)
 {
     (void)state;

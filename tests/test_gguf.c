@@ -261,6 +261,7 @@ static void expect_same(wf_ctx *ctx, const char *a, const char *b)
     wf_mem_free(ctx, text[1]);
 }
 
+/* Random files survive writing, reading and writing again, whole and in parts. */
 static void test_round_trips(void **state)
 {
     wf_ctx *ctx = *state;
@@ -324,6 +325,7 @@ static void write_values(wf_ctx *ctx, const char *path)
     wf_gguf_write_free(w);
 }
 
+/* Reads values of every kind; a missing key keeps the default. */
 static void test_values(void **state)
 {
     wf_ctx *ctx = *state;
@@ -373,6 +375,7 @@ static void test_values(void **state)
     wf_gguf_close(f);
 }
 
+/* A value of another kind or out of range is refused with its key. */
 static void test_wrong_kinds(void **state)
 {
     wf_ctx *ctx = *state;
@@ -440,6 +443,7 @@ static void patch(wf_ctx *ctx, const char *path, const char *text, size_t after,
     wf_mem_free(ctx, bytes);
 }
 
+/* Opens a split model by any part; missing, renamed and inconsistent parts are refused. */
 static void test_parts(void **state)
 {
     wf_ctx *ctx = *state;
@@ -500,6 +504,7 @@ static void test_parts(void **state)
 
 /* ---- Misuse and disk errors ---- */
 
+/* The writer refuses invalid keys, tensors and data, and then writes no file. */
 static void test_write_mistakes(void **state)
 {
     wf_ctx *ctx = *state;
@@ -545,6 +550,7 @@ static void test_write_mistakes(void **state)
     assert_int_equal(empty_folder(), 0);
 }
 
+/* Fails each allocation in turn; no file and no memory is left. */
 static void test_out_of_memory(void **state)
 {
     wf_ctx *ctx = *state;
@@ -623,6 +629,7 @@ static void test_cut_while_open(void **state)
 
 /* ---- Files of other programs ---- */
 
+/* Reads vocabularies of published models where they are available. */
 static void test_vocabularies(void **state)
 {
     wf_ctx *ctx = *state;

@@ -183,6 +183,7 @@ static void test_healthy_is_read(void **state)
     wf_gguf_close(f);
 }
 
+/* A file truncated at any byte is refused. */
 static void test_cut_anywhere(void **state)
 {
     wf_ctx *ctx = *state;
@@ -211,6 +212,7 @@ static void test_magic_and_version(void **state)
     refused(&b, "does not begin with GGUF");
 }
 
+/* Counts that exceed the file's size are refused before anything is allocated. */
 static void test_counts(void **state)
 {
     wf_ctx *ctx = *state;
@@ -228,6 +230,7 @@ static void test_counts(void **state)
     refused(&b, "a key of");
 }
 
+/* Lengths of keys, texts and arrays that exceed the file are refused, also near 2^64. */
 static void test_lengths(void **state)
 {
     wf_ctx *ctx = *state;
@@ -332,6 +335,7 @@ static blob one_tensor(uint32_t rank, const uint64_t *dims, uint32_t type, uint6
     return b;
 }
 
+/* Too many dimensions, dimensions of 0 and sizes that overflow are refused. */
 static void test_shapes(void **state)
 {
     wf_ctx *ctx = *state;
@@ -374,6 +378,7 @@ static void test_shapes(void **state)
     wf_gguf_close(f);
 }
 
+/* Unknown and unsupported tensor types are refused by name or number. */
 static void test_types(void **state)
 {
     wf_ctx *ctx = *state;
@@ -394,6 +399,7 @@ static void test_types(void **state)
     }
 }
 
+/* Offsets that are out of the file, misaligned or overlapping are refused. */
 static void test_offsets(void **state)
 {
     wf_ctx *ctx = *state;
@@ -451,6 +457,7 @@ static void test_names(void **state)
     refused(&b, "NUL");
 }
 
+/* A part of a split file cannot be read from memory. */
 static void test_split_in_memory(void **state)
 {
     wf_ctx *ctx = *state;
@@ -498,6 +505,7 @@ static void test_random_damage(void **state)
     assert_true(read > 100 && read < 19000);
 }
 
+/* Fails each allocation in turn; nothing leaks. */
 static void test_out_of_memory(void **state)
 {
     wf_ctx *ctx = *state;

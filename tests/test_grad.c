@@ -105,6 +105,7 @@ static void test_diamonds(void **state)
     wt_close(&r);
 }
 
+/* The gradient of a value that the loss does not depend on is zero, in its own type and shape. */
 static void test_no_connection_is_zero(void **state)
 {
     wf_ctx *ctx = *state;
@@ -206,6 +207,7 @@ static wf_value *sum_all(wf_graph *g, wf_value *v)
         wf_graph_free(g);                                                                  \
     } while (0)
 
+/* Losses, values and outputs without a gradient are refused with the reason. */
 static void test_what_has_no_gradient(void **state)
 {
     wf_ctx *ctx = *state;
@@ -300,6 +302,8 @@ static void two_steps(wf_ctx *ctx, wf_graph *g, const wt_model *m, float out[6])
     wt_close(&r);
 }
 
+/* The expanded model has only core ops and computes the same; fails when a new op is missing
+ * here. */
 static void test_expansion_leaves_core_ops(void **state)
 {
     wf_ctx *ctx = *state;

@@ -262,6 +262,7 @@ static void check_bad_call(wf_ctx *ctx, const bad_call *call)
     wf_graph_free(g);
 }
 
+/* Every op with operands must refuse some wrong call. */
 static void test_wrong_calls_are_refused(void **state)
 {
     bool seen[WF_OP_COUNT] = {false};
@@ -297,6 +298,7 @@ static void test_wrong_calls_are_refused(void **state)
 
 #define D(...) ((int64_t[]){__VA_ARGS__})
 
+/* Inputs, states and constants with invalid names, types or shapes are refused. */
 static void test_sources_are_checked(void **state)
 {
     wf_ctx *ctx = *state;
@@ -330,6 +332,7 @@ static void test_sources_are_checked(void **state)
     wf_graph_free(g);
 }
 
+/* Unknown ops and missing or too many operands are refused. */
 static void test_builders_are_checked(void **state)
 {
     wf_ctx *ctx = *state;
@@ -364,6 +367,7 @@ static void test_builders_are_checked(void **state)
     wf_graph_free(g);
 }
 
+/* One axis may be -1; element counts must match. */
 static void test_reshape(void **state)
 {
     wf_ctx *ctx = *state;
@@ -419,6 +423,7 @@ static void test_outputs(void **state)
     REFUSED("an output 'y' already", (wf_output(g, "y", x), wf_output(g, "y", x) ? NULL : x));
 }
 
+/* After a failed call every later call fails with the first message. */
 static void test_the_first_error_stays(void **state)
 {
     wf_ctx *ctx = *state;
@@ -474,6 +479,7 @@ static void set_field(const wf_attr_field *f, void *attr, int round)
     }
 }
 
+/* Attributes of every op survive printing and parsing bit for bit. */
 static void test_attributes_survive_text(void **state)
 {
     wf_ctx *ctx = *state;

@@ -158,6 +158,7 @@ static wf_graph *trained(wf_ctx *ctx)
     return g;
 }
 
+/* A whole training step survives a round trip, with marks, backward nodes and streams. */
 static void test_transformer(void **state)
 {
     wf_ctx *ctx = *state;
@@ -171,6 +172,7 @@ static void test_transformer(void **state)
     wf_graph_free(g);
 }
 
+/* An empty graph, states and inputs of every type, and a scalar -0. */
 static void test_small_graphs(void **state)
 {
     wf_ctx *ctx = *state;
@@ -250,6 +252,7 @@ static void test_by_hand(void **state)
     wf_graph_free(g);
 }
 
+/* Any bytes in a name survive, and the text stays printable ASCII. */
 static void test_names(void **state)
 {
     wf_ctx *ctx = *state;
@@ -313,6 +316,7 @@ static void test_names(void **state)
     free(longest);
 }
 
+/* Any double survives as an attribute, with the same bits. */
 static void test_numbers(void **state)
 {
     wf_ctx *ctx = *state;
@@ -543,6 +547,7 @@ static int seeds(wf_ctx *ctx, char **text)
     return n;
 }
 
+/* Parses 20000 random mutants. Some must be accepted, or the mutations are too crude. */
 static void test_mutations(void **state)
 {
     wf_ctx *ctx = *state;
@@ -651,6 +656,7 @@ static void test_memory_runs_out(void **state)
 
 /* ---- DOT and SVG ---- */
 
+/* Checks the DOT output line by line, including escapes. */
 static void test_dot(void **state)
 {
     wf_ctx *ctx = *state;

@@ -162,6 +162,7 @@ static void refuse(wf_ctx *ctx, long_text *t, const char *part)
     t->len = 0;
 }
 
+/* The largest number of operands, attributes and line lengths; one more is refused. */
 static void test_limits(void **state)
 {
     wf_ctx *ctx = *state;

@@ -58,6 +58,7 @@ static wf_graph *counter(wf_ctx *ctx)
     return g;
 }
 
+/* A call reads and writes states as arrays and keeps nothing between calls. */
 static void test_call_with_states(void **state)
 {
     host h = host_open(state);
@@ -139,6 +140,7 @@ static void test_softmax(void **state)
     host_close(&h);
 }
 
+/* Attributes are given as text; a first call without data returns the shapes. */
 static void test_matmul_with_attributes(void **state)
 {
     host h = host_open(state);

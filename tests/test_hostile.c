@@ -191,6 +191,7 @@ static wf_status call(wf_device *device, const hostile_call *c, const damage *d,
     return wf_call_op(device, c->op, c->attrs, in, c->nin, &out, 1);
 }
 
+/* Each invalid value fails the op with its name, and the result is not written. */
 static void test_bad_numbers_fail_the_run(void **state)
 {
     wf_ctx *ctx = *state;

@@ -57,6 +57,7 @@ static void describe(const char *set, char *to, size_t size)
     snprintf(to, size, "%.*s", (int)strcspn(line, ",\n"), line);
 }
 
+/* WEFT_CPU selects each set that the machine has and refuses the others. */
 static void test_each_set_is_used_or_refused(void **state)
 {
     (void)state;
@@ -107,6 +108,7 @@ static void test_an_unknown_set_is_refused(void **state)
     wt_program_out(&p, "not available: WEFT_CPU=AVX2: there are: ");
 }
 
+/* Rounding may differ between sets, but greedy text must not. */
 static void test_all_sets_write_the_same_text(void **state)
 {
     (void)state;

@@ -195,6 +195,7 @@ static void depth(void **state)
     wf_arena_free(&arena);
 }
 
+/* Error messages have the line and what was expected. */
 static void sentences(void **state)
 {
     static const struct {
@@ -221,6 +222,7 @@ static void sentences(void **state)
 
 /* ---- Values ---- */
 
+/* Integers keep 64 bits; other numbers are the nearest double. */
 static void numbers(void **state)
 {
     static const struct {
@@ -261,6 +263,7 @@ static void numbers(void **state)
     wf_arena_free(&arena);
 }
 
+/* Escapes and surrogate pairs become UTF-8. */
 static void strings(void **state)
 {
     static const struct {
@@ -288,6 +291,7 @@ static void strings(void **state)
     wf_arena_free(&arena);
 }
 
+/* Members of the wrong kind give the default. */
 static void members(void **state)
 {
     wf_arena arena;
@@ -378,6 +382,7 @@ static const char sample[] =
     "{\"model_type\": \"llama\", \"x\": [1, -2.5e3, true, false, null, \"\\u00e9\\uD834\\uDD1E\xE2\x82\xAC\\n\"],\n"
     " \"a\": {}, \"b\": [], \"c\": 0, \"d\": 1, \"e\": 2, \"f\": 3, \"g\": 4, \"h\": {\"i\": {\"j\": [[[]]]}}}";
 
+/* A text truncated at any byte is refused. */
 static void cut_anywhere(void **state)
 {
     for (size_t n = 0; n < sizeof sample - 1; n++) {
@@ -389,6 +394,7 @@ static void cut_anywhere(void **state)
     }
 }
 
+/* A randomly damaged text is read or refused, without a crash or a leak. */
 static void damaged_anywhere(void **state)
 {
     wf_rng rng;

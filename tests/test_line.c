@@ -141,6 +141,7 @@ static void finish(reader *r)
 #define DEL "\x1b[3~"
 #define BACK "\x7f"
 
+/* Editing keys, including multi-byte characters. */
 static void test_keys(void **state)
 {
     (void)state;
@@ -167,6 +168,7 @@ static void test_keys(void **state)
     finish(&r);
 }
 
+/* Up and down recall lines; the line being edited is kept. */
 static void test_history(void **state)
 {
     (void)state;
@@ -191,6 +193,7 @@ static void test_history(void **state)
     finish(&r);
 }
 
+/* Ctrl-C discards the line, Ctrl-D ends the input, and so does a closed terminal. */
 static void test_ends(void **state)
 {
     (void)state;
@@ -237,6 +240,7 @@ static void test_wide(void **state)
     finish(&r);
 }
 
+/* From a pipe each line is taken literally. */
 static void test_pipe(void **state)
 {
     (void)state;
@@ -250,6 +254,7 @@ static void test_pipe(void **state)
     finish(&r);
 }
 
+/* Fails each allocation in turn; nothing leaks. */
 static void test_memory(void **state)
 {
     wf_ctx *ctx = *state;
@@ -288,6 +293,7 @@ static void test_memory(void **state)
 
 #define PASTED(text) "\x1b[200~" text "\x1b[201~"
 
+/* A bracketed paste is text, whatever it contains. */
 static void test_paste(void **state)
 {
     (void)state;
@@ -334,6 +340,7 @@ static void test_paste_mode(void **state)
     finish(&r);
 }
 
+/* Triple quotes start a text of several lines. */
 static void test_quotes(void **state)
 {
     (void)state;
@@ -446,6 +453,7 @@ static bool is_drawing(const char *text, size_t n)
     return true;
 }
 
+/* Random keys, pastes and window sizes: the output stays printable and the reader usable. */
 static void test_random_keys(void **state)
 {
     (void)state;
@@ -478,6 +486,7 @@ static bool is_cooked(int terminal)
     return (now.c_lflag & ICANON) && (now.c_lflag & ECHO) && (now.c_lflag & ISIG);
 }
 
+/* A deadly signal restores the terminal before it ends the process. */
 static void test_deadly_signals(void **state)
 {
     (void)state;
@@ -544,6 +553,7 @@ static void test_resize(void **state)
 
 /* ---- The history file ---- */
 
+/* Two readers append to one file, with permissions 0600. */
 static void test_history_file(void **state)
 {
     (void)state;

@@ -32,6 +32,7 @@ static void expect(const wf_live *l, int columns, const char *wanted)
     assert_string_equal(got, wanted);
 }
 
+/* A narrow terminal drops the least important figures first. */
 static void test_text(void **state)
 {
     (void)state;
@@ -58,6 +59,7 @@ static void test_text(void **state)
     expect(&l, 40, "step 1200/5000 24%  \x1b[31mloss 3.2141\x1b[0m");
 }
 
+/* NaN, infinity and huge values still give one line that fits. */
 static void test_odd(void **state)
 {
     (void)state;
@@ -172,6 +174,7 @@ static void test_log(void **state)
     assert_non_null(strstr(text, "\nstep 20/250 8%, "));
 }
 
+/* The line is redrawn in place; control characters in messages are escaped. */
 static void test_terminal(void **state)
 {
     (void)state;

@@ -36,6 +36,7 @@ static int end(void **state)
 
 /* ---- The order ---- */
 
+/* A permutation maps [0, n) one to one for any n. */
 static void test_permutation(void **state)
 {
     (void)state;
@@ -239,6 +240,7 @@ static void check_loader(wf_ctx *ctx, const wf_data *d, naive *n, wf_rng *rng)
     wf_loader_free(other);
 }
 
+/* Random data and options: every batch equals the reference's. */
 static void test_batches(void **state)
 {
     wf_ctx *ctx = *state;

@@ -200,6 +200,8 @@ static bool check_step(const snapshot *a, const snapshot *b, const wf_loss_scale
     return skipped;
 }
 
+/* A too large scale overflows f16: steps are skipped and the scale halves until they succeed,
+ * then grows again. */
 static void test_overflow(void **state)
 {
     const wf_loss_scale_options o = {
@@ -325,6 +327,7 @@ static wf_graph *update_graph(wf_ctx *ctx, double clip)
     return g;
 }
 
+/* Gradients summed over two runs, then divided, clipped and applied in another graph. */
 static void test_micro_batches(void **state)
 {
     wf_ctx *ctx = *state;
@@ -419,6 +422,8 @@ static void expect_counts(const watched *t, int32_t steps, int32_t skipped, int3
     assert_int_equal(t->outliers, outliers);
 }
 
+/* A step whose norm exceeds `outlier` times the average is skipped, without changing the average
+ * or the scale. */
 static void test_outliers(void **state)
 {
     const wf_loss_scale_options cases[] = {

@@ -137,6 +137,7 @@ static void test_constants(void **state)
     }
 }
 
+/* Ops that need expansion and quantized operands are refused. */
 static void test_refuses(void **state)
 {
     wf_hlo_program p;
