@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: bench/perplexity.sh MODEL.gguf TEXT [BYTES]
-# Requantizes a model to every type and prints, as a table, what weft eval says of the first BYTES (16384)
-# of the text, in windows of 512 tokens. Runs build/weft, or $WEFT. From a model that is quantized already, types
-# can only be compared with each other: what was lost before stays lost.
+# Requantizes a model to every type and prints a table of perplexities by `weft eval` over the first
+# BYTES (16384) of the text, in windows of 512 tokens. Runs build/weft, or $WEFT. From an already
+# quantized model the types can only be compared with each other: the earlier loss remains.
 set -eu
 [ $# -ge 2 ] || { echo "usage: bench/perplexity.sh MODEL.gguf TEXT [BYTES]" >&2 && exit 2; }
 weft=${WEFT:-$(dirname "$0")/../build/weft}

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tests/evidence.sh PROGRAM
-# tools/evidence.sh in a small repository: claims that hold, and every kind that does not.
+# Tests tools/evidence.sh in a small repository: it accepts true claims, and refuses every kind of
+# false one.
 set -eu
 command -v git >/dev/null || { echo "skipped: there is no git" && exit 77; }
 program=$(realpath "$1")
@@ -23,16 +24,16 @@ git init -q .
 commit first
 at=$(git rev-parse --short=9 HEAD)
 
-# result CASES COMMIT
+# result CASES COMMIT: prints a result file
 result() {
     printf '{\n"commit": "%s",\n"cases": %d,\n"skipped": 1,\n"failures": 0,\n"ops": [\n' "$2" "$1"
     for _ in $(seq "${ops%% *}"); do printf '{"op": "x", "cases": 1},\n'; done
     printf ']}\n'
 }
-# claim TEXT: of README.md
+# claim TEXT: writes README.md
 claim() { printf '%s\n' "$1" >README.md; }
 holds() { tools/evidence.sh "$program" >out 2>&1 || { echo "refused: $1" && cat out && exit 1; }; }
-# refused PART: with a sentence that has this part
+# refused PART: expects a refusal whose message contains PART
 refused() {
     ! tools/evidence.sh --quiet "$program" >out 2>&1 || { echo "not noticed: $1" && exit 1; }
     grep -q "$1" out || { echo "another sentence than: $1" && cat out && exit 1; }

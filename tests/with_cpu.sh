@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tests/with_cpu.sh SET COMMAND...
-# Runs the command with the CPU's kernels of one instruction set, WEFT_CPU=SET. Exits 77, which ctest takes
-# for skipped, where the machine does not have it. WEFT_PROGRAM is the program.
+# Runs the command with the cpu kernels of one instruction set, WEFT_CPU=SET. Exits 77, which ctest
+# counts as skipped, when the machine does not support the set. WEFT_PROGRAM is the weft program.
 set -eu
 export WEFT_CPU="$1"
 shift

@@ -31,7 +31,7 @@
 /* The epilogue applied to an accumulator. */
 typedef enum {
     WF_HOPPER_NARROW, /* y = sum + bias, in the operands' 16-bit type */
-    /* Y = gelu(pre), where pre = sum + bias rounded to its type, and may be stored too. */
+    /* y = gelu(pre), where pre = sum + bias rounded to its type, and may be stored too */
     WF_HOPPER_GELU,
     WF_HOPPER_SLOPE, /* y = sum * gelu'(pre) */
     WF_HOPPER_WIDE   /* y = sum or y + sum in f32; row sums of a */

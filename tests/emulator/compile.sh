@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# compile.sh AWK DEPFILE OUTPUT SOURCE COMPILER FLAGS... - compiles CUDA C for the host: preprocesses it, gives
-# its shared variables their memory (shared.awk), and compiles what comes out.
+# compile.sh AWK DEPFILE OUTPUT SOURCE COMPILER FLAGS...
+# Compiles CUDA C for the host: preprocesses the source, rewrites its __shared__ variables
+# (shared.awk), and compiles the result.
 set -e
 awk=$1 deps=$2 output=$3 source=$4
 shift 4

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# shared.awk - reads preprocessed CUDA C and gives each __shared__ variable (called wf_emulated_shared_variable by
-# cuda_runtime.h) memory of the block that runs: a reference to what wf_emulated_static finds. Declarations
-# that are not of the form `type name[sizes], name[sizes];` become static.
+# shared.awk - rewrites the __shared__ variables of preprocessed CUDA C, which cuda_runtime.h renames
+# to wf_emulated_shared_variable. Each becomes a reference to memory of the running block, returned by
+# wf_emulated_static. Declarations not of the form `type name[sizes], name[sizes];` become static.
 
-# The position of the first `what` in s that stands in no brackets; 0: none.
+# Returns the position of the first `what` in s outside of all brackets, or 0.
 function outside(s, what,    i, c, depth)
 {
     for (i = 1; i <= length(s); i++) {
@@ -18,7 +18,7 @@ function outside(s, what,    i, c, depth)
     return 0
 }
 
-# One declarator, `name[sizes]`, of the type.
+# Returns the replacement of one declarator, `name[sizes]`, of the type.
 function variable(type, align, text,    name, sizes, at)
 {
     gsub(/^[ \t]+|[ \t]+$/, "", text)

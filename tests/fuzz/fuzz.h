@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuzz.h - what all fuzz targets ask of the code that they run: nothing stays allocated, memory is in
- * proportion to the input, a failure leaves one printable sentence, and an allocation that fails is a
- * failure like others.
+ * fuzz.h - properties that all fuzz targets check: no leak, memory in proportion to the input, one
+ * printable sentence after a failure, and clean handling of a failed allocation.
  */
 #ifndef WEFT_FUZZ_H
 #define WEFT_FUZZ_H
@@ -15,16 +14,16 @@
 #include "text/utf8.h"
 #include "weft.h"
 
-#define FUZZ_MOST 65536 /* bytes of an input */
+#define FUZZ_MOST 65536 /* limit of an input, bytes */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* As assert, in every build. */
+/* An assert that stays in every build. */
 #define fuzz_check(cond) \
     ((cond) ? (void)0    \
             : (fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #cond), abort()))
 
-/* Reading that must succeed: does, unless an allocation failed on purpose. */
+/* For a read that must succeed, unless an injected allocation failure occurred. */
 #define fuzz_ok(ctx, expr) fuzz_ok_at(ctx, expr, __FILE__, __LINE__)
 static inline bool fuzz_ok_at(wf_ctx *ctx, wf_status status, const char *file, int line)
 {
@@ -34,7 +33,7 @@ static inline bool fuzz_ok_at(wf_ctx *ctx, wf_status status, const char *file, i
     abort();
 }
 
-/* One line of UTF-8 without control characters. */
+/* Checks for one line of UTF-8 without control characters. */
 static inline void fuzz_check_sentence(const char *s)
 {
     size_t n = strlen(s);
@@ -43,14 +42,14 @@ static inline void fuzz_check_sentence(const char *s)
         fuzz_check((uint8_t)s[i] >= ' ' && s[i] != 0x7F);
 }
 
-/* Reads what is said to be there. */
+/* Reads all bytes, so that AddressSanitizer checks them. */
 static inline void fuzz_touch(const void *from, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         (void)((const volatile uint8_t *)from)[i];
 }
 
-/* How much memory an input may take. */
+/* Memory limit of an input. */
 typedef struct {
     size_t base, per_byte;
 } fuzz_room;
@@ -78,8 +77,8 @@ static inline uint64_t fuzz_once(fuzz_fn *fn, fuzz_room room, const uint8_t *dat
     return mem.calls;
 }
 
-/* Runs an input and, for one of four, runs it again with an allocation that fails. Which one depends on the
- * input alone, so that a failure can be seen again. */
+/* Runs an input and, for one in four, again with a failing allocation. Which allocation fails
+ * depends only on the input, so that failures are reproducible. */
 static inline int fuzz_run(fuzz_fn *fn, fuzz_room room, const uint8_t *data, size_t size)
 {
     if (size > FUZZ_MOST)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_text.h - what holds of every tokenizer and text. */
+/* fuzz_text.h - properties of every tokenizer and text. */
 #ifndef WEFT_FUZZ_TEXT_H
 #define WEFT_FUZZ_TEXT_H
 
@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "text/token.h"
 
-/* Piece by piece the same text as at once, each piece valid UTF-8. */
+/* Streaming decode returns the same text as decoding at once, and each piece is valid UTF-8. */
 static inline void fuzz_check_stream(wf_ctx *ctx, const wf_tokenizer *t, const int32_t *ids,
                                      size_t count, uint32_t flags, const char *whole, size_t bytes)
 {
@@ -42,7 +42,8 @@ static inline void fuzz_check_decode(wf_ctx *ctx, const wf_tokenizer *t, const i
     wf_text_free(ctx, text);
 }
 
-/* A control token that plain text may become: one character or byte, which nothing else could stand for. */
+/* Whether plain text may become this control token: it is a single character or byte that no other
+ * token represents. */
 static inline bool fuzz_is_symbol(const wf_tokenizer *t, int32_t id)
 {
     size_t bytes, characters = 0;
@@ -52,8 +53,8 @@ static inline bool fuzz_is_symbol(const wf_tokenizer *t, int32_t id)
     return bytes == 1 || characters <= 1 || (bytes == 6 && memcmp(s, "<0x", 3) == 0);
 }
 
-/* Encodes and decodes. Ids are those of tokens, none of them a control token where the flags admit none, but for
- * single symbols. Encoding may fail: a pattern takes too long. */
+/* Encodes and decodes. Ids must be valid; where the flags allow no control tokens, only single
+ * symbols may be one. Encoding may fail when a pattern takes too long. */
 static inline void fuzz_check_text(wf_ctx *ctx, const wf_tokenizer *t, const char *text,
                                    size_t bytes, uint32_t flags)
 {
@@ -68,14 +69,14 @@ static inline void fuzz_check_text(wf_ctx *ctx, const wf_tokenizer *t, const cha
     }
     fuzz_check_decode(ctx, t, ids, count, 0);
     fuzz_check_decode(ctx, t, ids, count, WF_TEXT_CONTROL);
-    for (size_t i = 0; i < count; i += 2) /* tokens in an order that no text gives */
+    for (size_t i = 0; i < count; i += 2) /* tokens in an order that no text produces */
         ids[i] = (int32_t)((uint32_t)ids[i] * 7919u % ((uint32_t)wf_tokenizer_count(t) + 1u)) - 1;
     fuzz_check_decode(ctx, t, ids, count, WF_TEXT_CONTROL);
     wf_ids_free(ctx, ids);
 }
 
-/* What is written is read, and used. Whether it then encodes alike is for tests of tokenizers that make
- * sense: nobody can say what else should be. */
+/* A written tokenizer can be read and used. Equal encodings are not required: random tokenizers
+ * need not make sense, and other tests check that. */
 static inline void fuzz_check_written(wf_ctx *ctx, const wf_tokenizer *t)
 {
     char *json = NULL, *config = NULL;
@@ -92,7 +93,7 @@ static inline void fuzz_check_written(wf_ctx *ctx, const wf_tokenizer *t)
     wf_mem_free(ctx, config);
 }
 
-/* A tokenizer that was just read, on a fixed text and on its own tokens. */
+/* Runs a tokenizer that was just read on a fixed text and on its own tokens. */
 static inline void fuzz_check_tokenizer(wf_ctx *ctx, const wf_tokenizer *t)
 {
     static const char text[] =

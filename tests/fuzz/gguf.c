@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf.c - GGUF files: keys and tensors, then the configuration and the tokenizer where there is one. */
+/* gguf.c - GGUF files: keys and tensors, then the configuration and, if present, the tokenizer. */
 #include "fuzz_text.h"
 
 #include "model/config.h"
 
-/* Reads each value in every way there is. */
+/* Reads each value through every accessor. */
 static void look(wf_gguf *f)
 {
     for (int i = 0; i < f->pairs; i++) {

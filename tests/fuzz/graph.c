@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* graph.c - graphs as text: one that is read is sound, and is written to the text that gives it again. */
+/* graph.c - graphs as text: a parsed graph passes the verifier, and writing it reproduces the
+ * text. */
 #include "fuzz.h"
 
 static void run(wf_ctx *ctx, const uint8_t *data, size_t size)

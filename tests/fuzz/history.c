@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* history.c - logs of training runs (train/history.h), and what is drawn of them. */
+/* history.c - logs of training runs (train/history.h), and the charts drawn from them. */
 #include "fuzz.h"
 
 #include "base/mem.h"

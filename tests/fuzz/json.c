@@ -4,7 +4,7 @@
 
 #include "base/json_tree.h"
 
-/* Looks at everything, and finds every member under its own name. */
+/* Visits every node, and looks up every member by its key. */
 static size_t walk(const wf_json_node *node, int depth)
 {
     size_t nodes = 1;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * replay.c - runs a fuzz target without a fuzzer: on the files of its corpus and on damaged copies of them.
+ * replay.c - runs a fuzz target without a fuzzer, on its corpus and on damaged copies of its files.
  *
  * usage: replay_NAME FOLDER ...     all files, each with some damaged copies
  *        replay_NAME FILE [COPY]    one file, or its damaged copy of this number
  *
- * Copies depend on the file and their number alone. The work is done by a child, so that when it dies the
- * parent can say on which file and copy, and how to see it again.
+ * A copy depends only on the file and its number. A child does the work, so that the parent can
+ * report the file, the copy and how to reproduce it when the child crashes.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #define COPIES 48
 #define PATH_BYTES 512
 
-/* Where the child is; in memory that both see. */
+/* The child's position, in shared memory. */
 static struct place {
     char path[PATH_BYTES];
     int copy;
@@ -33,8 +33,8 @@ static uint64_t next_random(uint64_t *seed)
     return *seed >> 33;
 }
 
-/* Changes a byte, a bit or a number, takes a piece out, doubles one, or cuts the end off: 1 to 4 times.
- * data has room for FUZZ_MOST bytes; returns how many there are then. */
+/* Changes a byte, a bit or a number, removes or duplicates a piece, or truncates: 1 to 4 times.
+ * data has room for FUZZ_MOST bytes. Returns the new size. */
 static size_t damage(uint8_t *data, size_t n, uint64_t seed)
 {
     static const uint8_t edges[] = {0,   1,   0x7F, 0x80, 0xFF, '"', '{',
@@ -64,7 +64,7 @@ static size_t damage(uint8_t *data, size_t n, uint64_t seed)
     return n;
 }
 
-/* In a block of exactly this size, so that AddressSanitizer sees a byte too many. */
+/* Runs from a block of exactly this size, so that AddressSanitizer sees a read past the end. */
 static void run_exactly(const uint8_t *data, size_t n)
 {
     uint8_t *exact = malloc(n ? n : 1);
@@ -74,7 +74,7 @@ static void run_exactly(const uint8_t *data, size_t n)
     free(exact);
 }
 
-/* Copy 0 is the file itself. */
+/* Copy 0 is the undamaged file. */
 static void run_file(const char *path, int from, int to)
 {
     static uint8_t data[FUZZ_MOST], copy[FUZZ_MOST];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * safetensors.c - a safetensors file in memory, and what begins as JSON also as an index of shards. The
- * shards of indices are two files with one tensor each, a and b, in a folder of their own.
+ * safetensors.c - a safetensors file in memory. Input that starts as JSON is also read as an index
+ * of shards, over a folder with two files of one tensor each, a and b.
  */
 #include "fuzz.h"
 
@@ -57,7 +57,7 @@ static void look(wf_store *s)
     }
 }
 
-/* Files are slow, so what has no map, and is refused for that, is not written. */
+/* Files are slow: skips input without a map, which would be refused. */
 static bool is_index(const uint8_t *data, size_t size)
 {
     for (size_t i = 0; size > 0 && data[0] == '{' && i + 10 <= size; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shard.c - a shard of tokens in memory. Chance finds no checksums, so an input is also read as if its own
- * were right.
+ * shard.c - a shard of tokens in memory. Random input never has valid checksums, so the target also
+ * reads each input with its checksums corrected.
  */
 #include "fuzz.h"
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * template.c - chat templates, rendered with a conversation, with tools and with nothing, under small
- * limits. A letter that only messages have stays marked, whatever the template does with it.
+ * template.c - chat templates, rendered with a conversation, with tools and with nothing, under
+ * small limits. A letter that occurs only in messages stays marked as plain text, whatever the
+ * template does with it.
  */
 #include "fuzz.h"
 
 #include "text/template.h"
 
 #define MEMORY ((size_t)1 << 20)
-#define LETTER "\xEE\x84\xA3" /* U+E123, which belongs to nobody */
+#define LETTER "\xEE\x84\xA3" /* U+E123, private use */
 
 static const char *const variables[] = {
     "{}",
@@ -24,7 +25,7 @@ static const char *const variables[] = {
     "{\"name\": \"f\", \"arguments\": {\"x\": -1}}}]}, {\"role\": \"tool\", \"content\": \"3\"}]}",
 };
 
-/* `own`: the template might write the letter itself. */
+/* own: the template may contain the letter itself. */
 static void render(wf_ctx *ctx, const wf_template *t, const char *json, bool own)
 {
     const wf_template_options options = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * text.c - arbitrary bytes through tokenizers made once: byte-level ones with each way to split that is
- * written by hand and one by a pattern, SentencePiece's from tokenizer.json and from GGUF. The first byte
- * of an input says which.
+ * text.c - arbitrary bytes through tokenizers built once: byte-level ones with each handwritten
+ * splitter and one with a pattern, and SentencePiece ones from tokenizer.json and GGUF. The first
+ * byte of an input selects one.
  */
 #include "fuzz_text.h"
 
@@ -12,7 +12,7 @@
 
 enum { GPT2, LLAMA3, QWEN2, NFC, DIGITS, PIECES, SCORES, KINDS };
 
-static wf_ctx *maker; /* holds the tokenizers */
+static wf_ctx *maker; /* owns the tokenizers */
 static wf_tokenizer *tokenizers[KINDS];
 
 static void forget(void)
@@ -29,7 +29,7 @@ static const char added[] =
     "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}, "
     "{\"Sequence\": {\"id\": \"A\"}}], \"special_tokens\": {\"<s>\": {\"ids\": [2]}}}, ";
 
-/* Pairs of tokens that are merged, as JSON spells them: \u0120 is a space where bytes are letters. */
+/* Merges as in JSON: \u0120 is a space in byte-level vocabularies. */
 static const char *const merges[] = {"a a",
                                      "aa aa",
                                      "l o",
@@ -59,7 +59,7 @@ static void print_string(wf_writer *w, const char *s)
         wf_writer_print(w, *s == '\\' || *s == '"' ? "\\%c" : "%c", *s);
 }
 
-/* The vocabulary: three added tokens, bytes or characters, then what the merges make. */
+/* The vocabulary: three added tokens, bytes or characters, then the results of the merges. */
 static void print_model(wf_writer *w, bool letters, const char *const *merge)
 {
     int id = 3;
@@ -76,7 +76,8 @@ static void print_model(wf_writer *w, bool letters, const char *const *merge)
     wf_writer_print(w, "\"%s\": %d", letters ? "never" : "\\u2581", id++);
     for (int i = 0; merge[i]; i++) {
         const char *space = strchr(merge[i], ' ');
-        if (strcmp(merge[i], "<s >") && strcmp(merge[i], "<|end |>")) /* these make added tokens */
+        /* These merges produce added tokens */
+        if (strcmp(merge[i], "<s >") && strcmp(merge[i], "<|end |>"))
             wf_writer_print(w, ", \"%.*s%s\": %d", (int)(space - merge[i]), merge[i], space + 1,
                             id++);
         else
@@ -154,7 +155,7 @@ static void put_text(blob *b, const char *s)
     b->n += strlen(s);
 }
 
-/* A control token, one for what is unknown, a token of the user's, all bytes, and a few pieces. */
+/* A tokenizer with a control token, an unknown token, a user token, all bytes, and a few pieces. */
 static wf_tokenizer *make_scores(void)
 {
     static const char *const pieces[] = {"\xE2\x96\x81",
@@ -239,9 +240,9 @@ static void make(void)
     tokenizers[SCORES] = make_scores();
 }
 
-/* ---- What holds ---- */
+/* ---- Properties ---- */
 
-/* The text with U+FFFD for what is not UTF-8, for free. */
+/* Replaces invalid UTF-8 by U+FFFD. Caller frees. */
 static char *repaired(const char *text, size_t n, size_t *bytes)
 {
     char *out = malloc(3 * n + 1);
@@ -265,7 +266,7 @@ static bool contains(const char *text, size_t n, const char *part)
     return false;
 }
 
-/* Decoding gives back what was encoded. */
+/* Decoding returns the encoded text. */
 static void check_round_trip(wf_ctx *ctx, int which, const char *text, size_t n)
 {
     const wf_tokenizer *t = tokenizers[which];
@@ -273,9 +274,9 @@ static void check_round_trip(wf_ctx *ctx, int which, const char *text, size_t n)
     size_t count, bytes, wanted;
     char *back;
     if (which == NFC || ((which == PIECES || which == SCORES) && contains(text, n, "\xE2\x96\x81")))
-        return; /* other characters come back */
+        return; /* the tokenizer changes some characters */
     if (which >= PIECES && contains(text, n, "[x]"))
-        return; /* spaces around it are not kept */
+        return; /* surrounding spaces are dropped */
     if (!fuzz_ok(ctx, wf_tokenizer_encode(t, ctx, text, n, 0, &ids, &count)))
         return;
     if (fuzz_ok(ctx, wf_tokenizer_decode(t, ctx, ids, count, 0, &back, &bytes))) {
@@ -287,7 +288,8 @@ static void check_round_trip(wf_ctx *ctx, int which, const char *text, size_t n)
     wf_ids_free(ctx, ids);
 }
 
-/* What is all marked as plain is a text without control tokens; marks of some bytes leave others alone. */
+/* A text marked as plain throughout has no control tokens; marks on some bytes do not affect the
+ * others. */
 static void check_marks(wf_ctx *ctx, const wf_tokenizer *t, const char *text, size_t n)
 {
     uint8_t *plain = malloc(n + 1);

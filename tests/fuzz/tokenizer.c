@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * tokenizer.c - tokenizer.json and, after a NUL, which JSON has nowhere, tokenizer_config.json. A tokenizer
- * that was made is used, written, and read again.
+ * tokenizer.c - tokenizer.json and, after a NUL byte, tokenizer_config.json. A tokenizer that loads
+ * is used, written, and read again.
  */
 #include "fuzz_text.h"
 

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * mock_pjrt.c - a PJRT plugin that computes nothing, for tests of those who call plugins.
+ * mock_pjrt.c - a PJRT plugin that computes nothing, for tests of the pjrt device.
  *
- * Result i of every program is a copy of argument i (of the last one when there are not so many), so
- * programs that hand their arguments through work; a result that takes the memory of an argument is
- * that argument. It takes structs of exactly the sizes of the version that it plays, written down here
- * once more. The environment says what it plays, each time that the table is asked for:
+ * Result i of every program is a copy of argument i, or of the last argument when there are fewer.
+ * Programs that pass their arguments through therefore work. A result that aliases a donated
+ * argument is that argument. The mock accepts only structs with the exact sizes of the version that
+ * it imitates; the sizes are written here independently. Each call of GetPjrtApi reads the controls
+ * from the environment:
  *
  *     MOCK_MAJOR, MOCK_MINOR   the version (0.81)
- *     MOCK_GROWN               all structs are this many bytes longer than any we know
- *     MOCK_AT_LEAST            longer structs are fine, too
+ *     MOCK_GROWN               all structs are this many bytes longer than any known version's
+ *     MOCK_AT_LEAST            longer structs are accepted too
  *     MOCK_MISSING             the slot with this number is NULL
  *     MOCK_SHORT               the table ends before the slot with this number
  *     MOCK_FAIL                the function in this slot fails
- *     MOCK_NO_DEVICE           there is no device
- *     MOCK_MEMORY              arrays may have this many bytes, all together
- *     MOCK_EATS                runs take what they are given and then fail
- *     MOCK_REFUSES             the client knows no option called preallocate
+ *     MOCK_NO_DEVICE           the client has no device
+ *     MOCK_MEMORY              limit of all buffers together, bytes
+ *     MOCK_EATS                runs consume donated arguments and then fail
+ *     MOCK_REFUSES             the client rejects the option preallocate
  *
- * Tests read the counters in mock_pjrt_count, and the options that the last client got, as text, in
+ * Tests read the counters in mock_pjrt_count, and the options of the last client, as text, in
  * mock_pjrt_options.
  */
 #include <stdarg.h>
@@ -44,7 +45,7 @@ static struct {
     bool at_least, eats, refuses;
 } plays;
 
-static size_t held; /* bytes in arrays */
+static size_t held; /* bytes in buffers */
 
 typedef struct {
     char text[200];
@@ -56,10 +57,10 @@ typedef struct {
     char *data; /* NULL: deleted */
 } mock_buffer;
 
-/* Also what is written to disk. */
+/* A program; its serialized form has the same bytes. */
 typedef struct {
     size_t results, args;
-    int alias[16]; /* of an argument: the result that takes its memory, or -1 */
+    int alias[16]; /* by argument: the result that takes over its memory, or -1 */
 } mock_program;
 
 /* ---- Objects ---- */
@@ -90,7 +91,7 @@ __attribute__((format(printf, 2, 3))) static mock_error *fail(int code, const ch
     return e;
 }
 
-/* Refuses a struct of the wrong size, and what is to fail. */
+/* Refuses a struct of the wrong size; fails when MOCK_FAIL names the slot. */
 static void *check(int slot, size_t got, size_t wanted)
 {
     wanted += plays.grown;
@@ -111,7 +112,7 @@ static void *check(int slot, size_t got, size_t wanted)
             return error_;                           \
     } while (0)
 
-/* ---- Errors and events: these are never asked to fail, for nobody could hear of it ---- */
+/* ---- Errors and events: these never fail, because their failure could not be reported ---- */
 
 static void *error_destroy(pjrt_handle_args *a)
 {
@@ -239,9 +240,9 @@ static void *kind(pjrt_name_args *a)
     return NULL;
 }
 
-/* ---- Arrays ---- */
+/* ---- Buffers ---- */
 
-/* NULL: there is no memory for it. */
+/* Returns NULL when the memory limit is reached. */
 static mock_buffer *new_buffer(size_t bytes)
 {
     if (plays.memory && held + bytes > plays.memory)
@@ -270,7 +271,7 @@ static void *from_host(pjrt_from_host_args *a)
     CHECK(PJRT_CLIENT_FROM_HOST, 120);
     for (size_t i = 0; i < a->rank; i++)
         bytes *= (size_t)a->dims[i];
-    if (a->stride_count > 0) /* as some plugins do */
+    if (a->stride_count > 0) /* like some plugins */
         return fail(12, "Strides are not supported");
     mock_buffer *b = new_buffer(bytes);
     if (!b)
@@ -310,7 +311,7 @@ static void *buffer_destroy(pjrt_handle_args *a)
 
 /* ---- Programs ---- */
 
-/* Counts the arguments of @main and finds those whose memory results take. */
+/* Counts the arguments of @main and finds those whose memory a result takes over. */
 static void read_args(mock_program *p, const char *text)
 {
     const char *at = strstr(text, "@main("), *end = at ? strstr(at, ") -> (") : NULL;
@@ -392,7 +393,7 @@ static size_t execute_options_bytes(void)
     return 144;
 }
 
-/* The argument whose memory result i takes, or NULL. */
+/* Returns the argument whose memory result i takes over, or NULL. */
 static mock_buffer *donated(const mock_program *p, const pjrt_execute_args *a, size_t i)
 {
     for (size_t k = 0; k < a->arg_count && k < p->args; k++)
@@ -438,7 +439,7 @@ static void *execute(pjrt_execute_args *a)
             delete_data(a->args[0][i]);
     if (plays.eats)
         return fail(13, "The run was told to fail.");
-    for (size_t i = p->results; i-- > 0;) /* copies come before what is taken */
+    for (size_t i = p->results; i-- > 0;) /* makes copies before arguments are taken over */
         if (!donated(p, a, i))
             a->results[0][i] = result(p, a, i);
     for (size_t i = 0; i < p->results; i++)

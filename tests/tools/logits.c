@@ -2,11 +2,11 @@
 /*
  * logits.c - models behind pipes, for tests in other languages: logits [DEVICE].
  *
- * Commands come on stdin, a line each, and are answered on stdout:
+ * Each line on stdin is a command; the answer goes to stdout:
  *
- *     logits GREEDY N ID... PATH   "ok COUNT", then COUNT f32 in this machine's order: [number of IDs][vocab],
- *                               then "N ID...", the N greedy tokens that follow
- *     convert FROM<tab>TO       "ok 0"
+ *     logits GREEDY N ID... PATH   "ok COUNT", then COUNT f32 in host byte order: [number of
+ *                                  IDs][vocab], then "N ID...", the N greedy tokens that follow
+ *     convert FROM<tab>TO          "ok 0"
  *
  * or "failed MESSAGE". Warnings go to stderr.
  */

@@ -2,8 +2,8 @@
 /*
  * render_templates.c - renders chat templates for tests/oracle/templates.py.
  *
- * Each line of stdin is a JSON object with "template", "variables" and perhaps "now"; each line of stdout
- * is {"text": ..., "plain": "0110..."} or {"error": ...}.
+ * Each line of stdin is a JSON object with "template", "variables" and optionally "now". Each line
+ * of stdout is {"text": ..., "plain": "0110..."} or {"error": ...}.
  */
 #include <stdio.h>
 #include <stdlib.h>

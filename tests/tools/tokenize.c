@@ -2,8 +2,9 @@
 /*
  * tokenize.c - a tokenizer behind pipes, for tests in other languages: tokenize PATH FLAGS.
  *
- * Texts come on stdin as a length (u32 in this machine's order) and that many bytes. For each go to stdout
- * the number of ids and the ids, then the length of what they decode to and those bytes; all u32.
+ * Each text on stdin is a length (u32 in host byte order) and that many bytes. The answer on stdout
+ * is the number of ids, the ids, the length of the decoded text, and its bytes; all numbers are
+ * u32.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * vectors.c - the vectors of simd.h, one by one, against the same in plain C: what kernels are built
- * of means the same for every instruction set. Compiled once for each; runs where the machine has that
- * set. Lanes are odd values, random bits and ordinary numbers, from a fixed seed.
+ * vectors.c - tests every vector operation of simd.h against plain C, so that kernels compute the
+ * same with every instruction set. Compiled once per set, and run when the machine supports it.
+ * Lanes are special values, random bits and ordinary values from a fixed seed.
  */
 #include <fcntl.h>
 #include <math.h>
@@ -90,7 +90,7 @@ static void expect_i(const char *name, vi got, const int32_t *want)
             wrong(name, i, lanes[i], want[i]);
 }
 
-/* A vector against what its lane i should be, written in x, y and z, the lanes of the operands. */
+/* Compares each lane of a vector with an expression in x, y and z, the operands' lanes. */
 #define LANES(kind, type, p, q, r, got, lane)        \
     do {                                             \
         type want[WF_VL];                            \
@@ -146,7 +146,7 @@ static void check_masks(void)
         wrong("vm_any", 0, !any, any);
 }
 
-/* One half joins the other until one lane is left. */
+/* Folds halves onto each other until one lane is left. */
 static void check_folds(void)
 {
     float sum[WF_VL], most[WF_VL];
@@ -213,7 +213,7 @@ static void check_transpose_fours(void)
     }
 }
 
-/* In whole numbers, since each set has an order of its own. */
+/* Uses whole numbers, because each instruction set adds in its own order. */
 static void check_sums(void)
 {
     vf rows[WF_VL];
@@ -229,7 +229,7 @@ static void check_sums(void)
     expect_f("vf_sums", vf_sums(rows), want);
 }
 
-/* ---- f64: what comes back as f32 is what f64 gives, rounded once more ---- */
+/* ---- f64: results converted to f32 must equal the f64 result rounded once ---- */
 
 static void check_doubles(void)
 {
@@ -319,7 +319,8 @@ static void check_pairs(void)
     EACH_I(vp_sra(a, n), pair(low(x) >> n, high(x) >> n));
 }
 
-/* The lowest byte of each lane, and nothing after them; fours of lanes from anywhere. */
+/* Stores the lowest byte of each lane and nothing after them; loads groups of four lanes at any
+ * offset. */
 static void check_bytes(void)
 {
     uint8_t bytes[WF_VL + 1], all[4 * 4 * WF_VL];
@@ -342,14 +343,15 @@ static void check_bytes(void)
     expect_i("vi_load_fours", vi_load_fours(all, at), want);
 }
 
-/* The end of the range that is asked for, 0 or 1, or anything within. */
+/* Returns one end of the range (`end` 0 or 1), or a value within it. */
 static int draw_between(int least, int most, uint32_t end)
 {
     int any = least + (int)(draw() % (uint32_t)(most - least + 1));
     return end == 0 ? least : end == 1 ? most : any;
 }
 
-/* `count` products in a row of bytes from `least` to `most`: what sums must have room for. */
+/* `count` consecutive products of bytes from `least` to `most`: the worst case of the
+ * accumulators. */
 static void check_fours(int count, int least, int most)
 {
     vq sum = vq_zero();
@@ -384,7 +386,7 @@ static void check_all_fours(void)
 
 /* ---- Between types ---- */
 
-/* What does not fit into an i32 may become any number. */
+/* Values that do not fit an i32 may convert to anything. */
 static void check_conversions(void)
 {
     vf a = vf_load(fa);
@@ -397,7 +399,7 @@ static void check_conversions(void)
     LANES(i, int32_t, fa, fb, fc, vf_to_vi(vf_load(fa)), (int32_t)rintf(fa[i]));
 }
 
-/* A store is the nearest, keeps NaN, and touches nothing else. */
+/* A store rounds to nearest, keeps NaN, and touches nothing else. */
 static void check_halves(void)
 {
     uint16_t code[WF_VL], got[WF_VL + 1];
@@ -420,7 +422,7 @@ static void check_halves(void)
     }
 }
 
-/* ---- The first lanes alone: `end` is where memory that may be touched ends ---- */
+/* ---- Partial loads and stores: no access at or past `end` ---- */
 
 static void check_first_lanes(char *end)
 {
@@ -447,7 +449,7 @@ static void check_first_lanes(char *end)
         }
 }
 
-/* A page that may be used, then one that may not. NULL: there was no memory. */
+/* Maps an accessible page followed by an inaccessible one. Returns NULL when mmap fails. */
 static char *two_pages(void)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
