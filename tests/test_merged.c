@@ -473,7 +473,7 @@ static void test_updates_that_cannot_be_merged(void **state)
         wf_node_add(g, WF_OP_accumulate_many, NULL, NULL, in, 5);
         if (which < 2)
             wt_fails(ctx, wf_graph_status(g), WF_ERR_USAGE,
-                     "operand 3 is a state that another of the updates changes");
+                     "operand 3 is a state that another update of this node writes");
         else
             wt_ok(ctx, wf_graph_status(g));
         wf_graph_free(g);

@@ -338,7 +338,7 @@ static void test_misuse(void **state)
     refuses(*state, (wf_optimizer_options){0}, 1, "must be a float state");
     refuses(*state, (wf_optimizer_options){0}, 2, "at most 512 bytes");
     refuses(*state, (wf_optimizer_options){0}, 3, "must be a float state");
-    refuses(*state, (wf_optimizer_options){0}, 4, "of one shape");
+    refuses(*state, (wf_optimizer_options){0}, 4, "of the same shape");
     refuses(*state, (wf_optimizer_options){0}, 5, "lr must be an f32 scalar");
 }
 

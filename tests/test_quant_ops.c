@@ -317,11 +317,11 @@ static void test_refusals(void **state)
 
     g = wt_graph(ctx);
     wf_permute(g, wf_state(g, "w", WF_Q8_0, DIMS(64, 128)), (int64_t[]){1, 0});
-    refuse(ctx, g, "must stay the last");
+    refuse(ctx, g, "must stay last");
 
     g = wt_graph(ctx);
     wf_cast(g, wf_state(g, "w", WF_F32, DIMS(64, 128)), WF_Q8_0);
-    refuse(ctx, g, "must be a plain one");
+    refuse(ctx, g, "must be a plain type");
 
     g = wt_graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, DIMS(2, 128)),

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * attention.c - rules of attention, packed and over page pools, and of kv_append.
+ * attention.c - rules of attention, attention_grad and kv_append.
  *
- * Operands: q [N, H, D], k, v, seq_start i32[S+1], positions i32[N], and over page pools also table
- * i32[S, pages] and lengths i32[S]. The expansion makes one [N, M] mask of queries by keys from
- * these, for all M keys there are, and is otherwise textbook softmax attention.
+ * Packed attention: q [N, H, D], k [N, Hk, D], v [N, Hk, Dv], seq_start i32[S+1], positions i32[N].
+ * Paged attention: k and v are page pools [P, page, Hk, ...], with two more operands, table
+ * i32[S, pages] and lengths i32[S]. Results: o [N, H, Dv] and lse f32[N, H], the log of the sum of
+ * exponentials.
+ *
+ * The expansion builds one mask [N, M] of all queries by all keys and computes plain softmax
+ * attention under it. It takes O(N * M) memory: it is the reference, not a fast path.
  */
 #include <math.h>
 
@@ -15,7 +19,7 @@ enum { Q, K, V, SEQ_START, POSITIONS, TABLE, LENGTHS };
 
 /* ---- Shapes ---- */
 
-/* What packed and paged attention have in common; in[] starts at q. */
+/* Checks that packed and paged attention share. in[] starts at q; key_rank is 3 or 4. */
 static wf_status check_heads(wf_infer *r, wf_value *const *in, int64_t key_rank)
 {
     const wf_attr_attention *a = r->attr;
@@ -25,13 +29,13 @@ static wf_status check_heads(wf_infer *r, wf_value *const *in, int64_t key_rank)
     WF_RULE(r, q->n == 3 && k->n == key_rank && v->n == key_rank, "q must be [N, H, D], k and v %s",
             key_rank == 3 ? "[N, Hk, D]" : "[P, page, Hk, D]");
     WF_RULE(r, q->d[2] > 0 && k->d[key_rank - 1] == q->d[2],
-            "k must have q's D, which must not be 0");
+            "k's last axis must equal q's D, and D must not be 0");
     for (int i = 0; i + 1 < key_rank; i++)
-        WF_RULE(r, k->d[i] == v->d[i], "k and v must agree but for the last axis");
+        WF_RULE(r, k->d[i] == v->d[i], "k and v must agree in all axes but the last");
     int64_t kv_heads = k->d[key_rank - 2];
     WF_RULE(r, kv_heads > 0 && q->d[1] % kv_heads == 0,
-            "the kv heads (%lld) must divide the heads (%lld)", (long long)kv_heads,
-            (long long)q->d[1]);
+            "the number of kv heads (%lld) must divide the number of q heads (%lld)",
+            (long long)kv_heads, (long long)q->d[1]);
     WF_RULE(r, wf_is_i32(in[SEQ_START], 1) && in[SEQ_START]->shape.d[0] >= 1,
             "seq_start must be i32[S + 1]");
     WF_RULE(r, wf_is_i32(in[POSITIONS], 1) && in[POSITIONS]->shape.d[0] == q->d[0],
@@ -41,19 +45,20 @@ static wf_status check_heads(wf_infer *r, wf_value *const *in, int64_t key_rank)
     return WF_OK;
 }
 
-/* What `length` promises of seq_start and positions must be possible; in[] starts at q. */
+/* The attribute `length` states that all sequences have that many tokens; 0 states nothing. Checks
+ * that the shapes allow it. in[] starts at q. */
 static wf_status check_length(wf_infer *r, wf_value *const *in)
 {
     const wf_attr_attention *a = r->attr;
     int64_t tokens = in[Q]->shape.d[0], sequences = in[SEQ_START]->shape.d[0] - 1;
     WF_RULE(r, a->length >= 0, "length must not be negative");
     WF_RULE(r, a->length == 0 || (tokens % a->length == 0 && tokens / a->length == sequences),
-            "there must be as many sequences of `length` tokens as seq_start has");
+            "q must have S * length rows, for the S sequences of seq_start");
     return WF_OK;
 }
 
-/* Rows are counted in i32: those of the pool, [P, page, ...], and of a sequence, pages * page. */
-static bool rows_have_numbers(const wf_value *pool, const wf_value *table)
+/* Row numbers are i32: P * page rows of the pool, and S * pages * page rows of the table. */
+static bool rows_fit_i32(const wf_value *pool, const wf_value *table)
 {
     int64_t page = pool->shape.d[1], count;
     return wf_mul_i64(pool->shape.d[0], page, &count) && count <= INT32_MAX &&
@@ -64,22 +69,22 @@ static bool rows_have_numbers(const wf_value *pool, const wf_value *table)
 wf_status wf_shape_attention(wf_infer *r)
 {
     WF_RULE(r, r->nin == 5 || r->nin == 7,
-            "takes q, k, v, seq_start, positions, and over page pools also table and lengths");
+            "takes q, k, v, seq_start and positions; over page pools also table and lengths");
     bool paged = r->nin == 7;
     WF_TRY(check_heads(r, r->in, paged ? 4 : 3));
     const wf_dims *q = &r->in[Q]->shape, *v = &r->in[V]->shape;
     if (!paged) {
-        WF_RULE(r, r->in[K]->shape.d[0] == q->d[0], "packed keys must have as many rows as q");
+        WF_RULE(r, r->in[K]->shape.d[0] == q->d[0], "k and v must have as many rows as q");
         WF_TRY(check_length(r, r->in));
     } else {
         const wf_attr_attention *a = r->attr;
         int64_t sequences = r->in[SEQ_START]->shape.d[0] - 1;
-        WF_RULE(r, a->length == 0, "only packed sequences can have a length");
-        WF_RULE(r, v->d[1] > 0, "a page must have rows");
+        WF_RULE(r, a->length == 0, "length must be 0 for attention over page pools");
+        WF_RULE(r, v->d[1] > 0, "the page size must not be 0");
         WF_RULE(r, wf_is_i32(r->in[TABLE], 2) && r->in[TABLE]->shape.d[0] == sequences,
                 "the table must be i32[S, pages]");
-        WF_RULE(r, rows_have_numbers(r->in[K], r->in[TABLE]),
-                "rows of the pool and of the table's pages must be fewer than 2^31");
+        WF_RULE(r, rows_fit_i32(r->in[K], r->in[TABLE]),
+                "the pool and the table's pages must have fewer than 2^31 rows");
         WF_RULE(r, wf_is_i32(r->in[LENGTHS], 1) && r->in[LENGTHS]->shape.d[0] == sequences,
                 "lengths must be i32[S]");
     }
@@ -88,6 +93,7 @@ wf_status wf_shape_attention(wf_infer *r)
     return WF_OK;
 }
 
+/* (do, q, k, v, seq_start, positions, o, lse) -> dq, dk, dv */
 wf_status wf_shape_attention_grad(wf_infer *r)
 {
     wf_value *const *in = r->in + 1;
@@ -96,7 +102,7 @@ wf_status wf_shape_attention_grad(wf_infer *r)
     WF_TRY(check_length(r, in));
     const wf_dims *q = &in[Q]->shape;
     wf_dims shape = {3, {q->d[0], q->d[1], in[V]->shape.d[2]}};
-    WF_RULE(r, in[K]->shape.d[0] == q->d[0], "packed keys must have as many rows as q");
+    WF_RULE(r, in[K]->shape.d[0] == q->d[0], "k and v must have as many rows as q");
     WF_RULE(r, wf_alike(dy, o) && o->type == in[Q]->type && wf_dims_equal(&o->shape, &shape),
             "do and o must be [N, H, Dv] of q's type");
     WF_RULE(r, lse->type == WF_F32 && wf_dims_equal(&lse->shape, &(wf_dims){2, {q->d[0], q->d[1]}}),
@@ -112,7 +118,7 @@ wf_status wf_shape_kv_append(wf_infer *r)
                    *table = r->in[4];
     WF_RULE(r, wf_is_float(pool) && wf_is_float(x) && pool->shape.n == 4 && x->shape.n == 3,
             "the pool must be [P, page, Hk, D] and x [N, Hk, D], of f32, f16 or bf16");
-    WF_RULE(r, pool->shape.d[1] > 0, "a page must have rows");
+    WF_RULE(r, pool->shape.d[1] > 0, "the page size must not be 0");
     WF_RULE(r, pool->shape.d[2] == x->shape.d[1] && pool->shape.d[3] == x->shape.d[2],
             "the pool and x must have the same Hk and D");
     WF_RULE(r, wf_is_i32(start, 1) && start->shape.d[0] >= 1, "seq_start must be i32[S + 1]");
@@ -120,8 +126,8 @@ wf_status wf_shape_kv_append(wf_infer *r)
             "positions must be i32[N]");
     WF_RULE(r, wf_is_i32(table, 2) && table->shape.d[0] == start->shape.d[0] - 1,
             "the table must be i32[S, pages]");
-    WF_RULE(r, rows_have_numbers(pool, table),
-            "rows of the pool and of the table's pages must be fewer than 2^31");
+    WF_RULE(r, rows_fit_i32(pool, table),
+            "the pool and the table's pages must have fewer than 2^31 rows");
     wf_infer_out(r, pool->type, &pool->shape);
     return WF_OK;
 }
@@ -144,13 +150,13 @@ wf_status wf_grad_attention(wf_vjp *v)
 
 /* ---- Expansion ---- */
 
-/* The rows of a mask: sequence and position of each query or key, i32[n], and which of them count
- * at all, u8[n]. */
+/* Per query or key: its sequence and position, i32[n], and whether it takes part at all, u8[n]. */
 typedef struct {
     wf_value *sequence, *position, *valid;
 } token_info;
 
-/* Token n is in the last sequence that starts at or before it; -1 and S are outside all. */
+/* A token belongs to the last sequence that starts at or before it. Sequence -1 (before the first)
+ * and S (after the last) are invalid: padding. */
 static token_info query_info(wf_graph *g, wf_value *const *in)
 {
     int64_t n = in[Q]->shape.d[0], starts = in[SEQ_START]->shape.d[0];
@@ -163,7 +169,8 @@ static token_info query_info(wf_graph *g, wf_value *const *in)
     return (token_info){sequence, in[POSITIONS], valid};
 }
 
-/* Key j of sequence s, for all s and all j that the table has room for: [S * L]. */
+/* All key places of the table, [S * L] with L = pages * page: place j of sequence s holds position
+ * j and is valid below lengths[s]. */
 static token_info page_info(wf_graph *g, wf_value *const *in)
 {
     int64_t s = in[TABLE]->shape.d[0], l = in[TABLE]->shape.d[1] * in[K]->shape.d[1];
@@ -174,7 +181,8 @@ static token_info page_info(wf_graph *g, wf_value *const *in)
                         wf_reshape(g, position, 1, &flat), wf_reshape(g, valid, 1, &flat)};
 }
 
-/* A pool's rows in that order: [S * L, Hk, D]. Unused table entries may hold anything. */
+/* Gathers the pool's rows in the order of page_info: [S * L, Hk, D]. Unused table entries may hold
+ * any number, so row numbers are clamped to the pool. */
 static wf_value *page_rows(wf_graph *g, wf_value *pool, wf_value *table)
 {
     const int64_t *d = pool->shape.d, s = table->shape.d[0], pages = table->shape.d[1];
@@ -188,15 +196,15 @@ static wf_value *page_rows(wf_graph *g, wf_value *pool, wf_value *table)
                           wf_reshape(g, row, 1, &flat));
 }
 
-/* x [M, Hk, D] with zeros in rows that do not count: what lies there may be no number at all, and
- * 0 * NaN is NaN. */
+/* Zeroes the invalid rows of x [M, Hk, D]. They may hold NaN, and a masked weight of 0 times NaN is
+ * NaN. */
 static wf_value *only_valid(wf_graph *g, wf_value *x, wf_value *valid)
 {
     wf_value *row = wf_reshape(g, valid, 3, (int64_t[]){wf_value_dim(x, 0), 1, 1});
     return wf_where(g, row, x, wf_like(g, x, 0));
 }
 
-/* u8[N, M]: which keys each query sees. */
+/* u8[N, M]: 1 where a query attends to a key. */
 static wf_value *visible(wf_graph *g, const wf_attr_attention *a, token_info q, token_info k)
 {
     int64_t n = wf_value_count(q.position);
@@ -213,7 +221,7 @@ static wf_value *visible(wf_graph *g, const wf_attr_attention *a, token_info q, 
     return mask;
 }
 
-/* [M, Hk, D] to f32 [H, M, D], each kv head repeated for its group. */
+/* [M, Hk, D] to f32 [H, M, D]; each kv head is repeated H / Hk times for its group of q heads. */
 static wf_value *heads_first(wf_graph *g, wf_value *x, int64_t heads)
 {
     static const int64_t order[] = {1, 0, 2};
@@ -252,11 +260,11 @@ wf_status wf_expand_attention(wf_graph *g, const wf_node *n, wf_value *const *in
     }
     wf_value *mask = visible(g, a, qi, ki);
     wf_value *top = wf_max(g, wf_where(g, mask, s, wf_like(g, s, -1e30)), 4, true);
-    /* Hidden scores are replaced before exp as well, so that no inf * 0 enters the gradient. */
+    /* Mask before and after exp: the gradient of exp of a hidden score could be inf * 0. */
     wf_value *shifted = wf_where(g, mask, wf_sub(g, s, top), wf_like(g, s, 0));
     wf_value *e = wf_where(g, mask, wf_exp(g, shifted), wf_like(g, s, 0));
     wf_value *sum = wf_sum(g, e, 4, true);
-    /* A query that sees no key has sum 0: its result is 0, not 0 / 0. */
+    /* A query without visible keys has sum 0. Its result is 0, not 0 / 0. */
     wf_value *p = wf_div(g, e, wf_maximum(g, sum, wf_like(g, sum, 1e-30)));
     wf_value *o = wf_matmul(g, p, heads_first(g, v, heads), false, false);
     out[0] = wf_cast(g, wf_permute(g, o, (int64_t[]){1, 0, 2}), in[Q]->type);

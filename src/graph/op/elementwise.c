@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* elementwise.c - rules of elementwise ops: the rows of ops.def, and the few that need more. */
+/*
+ * elementwise.c - rules of elementwise ops.
+ *
+ * WF_UNARY and WF_BINARY rows of ops.def carry their gradient and expansion as C expressions. This
+ * file compiles each expression into a function and collects the functions in tables by op. The
+ * elementwise ops among the WF_OP rows have rules of their own below.
+ */
 #include <math.h>
 
 #include "graph/op/rule.h"
 
 /* ---- The rows of ops.def ---- */
 
+/* Columns of ops.def: an op without an expansion, and one without a gradient. */
 #define CORE NULL
 #define NO_GRAD NULL
 
@@ -76,7 +83,7 @@ wf_status wf_shape_binary(wf_infer *r)
     WF_RULE(r, wf_has_type(a, r->def->types), "operands must be %s",
             r->def->types & WF_TYPE_BIT(WF_I32) ? "f32, f16, bf16 or i32" : "f32, f16 or bf16");
     WF_RULE(r, wf_dims_broadcast(&a->shape, &b->shape, &shape),
-            "axes counted from the last must be equal or 1");
+            "shapes do not broadcast: axes aligned at the last must be equal or 1");
     wf_infer_out(r, r->def->flags & WF_FLAG_COMPARE ? WF_U8 : a->type, &shape);
     return WF_OK;
 }
@@ -88,6 +95,7 @@ wf_status wf_grad_unary(wf_vjp *v)
     return WF_OK;
 }
 
+/* Gradients have the broadcast shape; wf_sum_to reduces them to the operand's. */
 wf_status wf_grad_binary(wf_vjp *v)
 {
     wf_node *n = v->node;
@@ -106,12 +114,12 @@ wf_status wf_expand_unary(wf_graph *g, const wf_node *n, wf_value *const *in, wf
     return WF_OK;
 }
 
-/* ---- Compositions that rows use ---- */
+/* ---- Functions that rows of ops.def call ---- */
 
 #define SQRT_2_OVER_PI 0.7978845608028654
 #define SQRT_HALF 0.7071067811865476
 
-/* Expansions compute in f32, as kernels do: x^3 would not fit into f16. */
+/* Expansions compute in f32, as kernels do: x^3 overflows f16. */
 wf_value *wf_build_gelu(wf_graph *g, wf_value *of)
 {
     wf_value *x = wf_cast(g, of, WF_F32), *cube = wf_mul(g, x, wf_mul(g, x, x));
@@ -133,7 +141,7 @@ wf_value *wf_build_silu(wf_graph *g, wf_value *of)
     return wf_cast(g, wf_mul(g, x, wf_sigmoid(g, x)), wf_value_type(of));
 }
 
-/* Phi(x) + x phi(x), the normal distribution and its density. */
+/* dy (Phi(x) + x phi(x)), where Phi is the normal CDF and phi its density. */
 wf_value *wf_build_gelu_erf_grad(wf_graph *g, wf_value *dy, wf_value *x)
 {
     wf_value *e = wf_erf(g, wf_scale(g, x, SQRT_HALF));
@@ -142,7 +150,7 @@ wf_value *wf_build_gelu_erf_grad(wf_graph *g, wf_value *dy, wf_value *x)
     return wf_mul(g, dy, wf_add(g, cdf, wf_mul(g, x, pdf)));
 }
 
-/* s + y (1 - s), with s = sigmoid(x) and y = x s. */
+/* dy (s + y (1 - s)), where s = sigmoid(x) and y = x s is the op's result. */
 wf_value *wf_build_silu_grad(wf_graph *g, wf_value *dy, wf_value *x, wf_value *y)
 {
     wf_value *s = wf_sigmoid(g, x);
@@ -168,11 +176,11 @@ wf_status wf_shape_float_same(wf_infer *r)
     return wf_shape_same(r);
 }
 
-/* All operands of one float type and shape, and so the result. */
+/* All operands and the result have the same float type and shape. */
 wf_status wf_shape_float_alike(wf_infer *r)
 {
     for (int i = 1; i < r->nin; i++)
-        WF_RULE(r, wf_alike(r->in[0], r->in[i]), "all operands must have one type and shape");
+        WF_RULE(r, wf_alike(r->in[0], r->in[i]), "all operands must have the same type and shape");
     return wf_shape_float_same(r);
 }
 
@@ -195,7 +203,7 @@ wf_status wf_shape_where(wf_infer *r)
     WF_RULE(r,
             wf_dims_broadcast(&a->shape, &b->shape, &shape) &&
                 wf_dims_broadcast(&c->shape, &shape, &shape),
-            "axes counted from the last must be equal or 1");
+            "shapes do not broadcast: axes aligned at the last must be equal or 1");
     wf_infer_out(r, a->type, &shape);
     return WF_OK;
 }
@@ -216,7 +224,7 @@ wf_status wf_expand_gelu_grad(wf_graph *g, const wf_node *n, wf_value *const *in
     return wf_expand_vjp(g, WF_OP_gelu, NULL, &in[1], 1, in[0], (int[]){0}, 1, out);
 }
 
-/* ---- glu ---- */
+/* ---- glu: act(gate) * up ---- */
 
 wf_status wf_shape_glu(wf_infer *r)
 {
@@ -226,6 +234,7 @@ wf_status wf_shape_glu(wf_infer *r)
     return wf_shape_float_alike(r);
 }
 
+/* (dy, gate, up) -> dgate, dup */
 wf_status wf_shape_glu_grad(wf_infer *r)
 {
     WF_TRY(wf_shape_glu(r));
@@ -266,7 +275,7 @@ wf_status wf_shape_dropout(wf_infer *r)
     return wf_shape_float_same(r);
 }
 
-/* The same elements are dropped from the gradient: the stream is the node's. */
+/* Same key and stream, so the gradient drops the same elements. */
 wf_status wf_grad_dropout(wf_vjp *v)
 {
     wf_node *n = v->node;

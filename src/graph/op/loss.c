@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* loss.c - rules of cross_entropy and head_loss. */
+/*
+ * loss.c - rules of cross_entropy, its gradient, and head_loss.
+ *
+ * Losses are f32, one per target, not averaged. A target equal to ignore_index has loss 0 and no
+ * gradient. lse, the log of the sum of exponentials, is saved for the gradient.
+ */
 #include "graph/op/rule.h"
 
-static wf_status check_numbers(wf_infer *r, const wf_attr_cross_entropy *a)
+static wf_status check_loss_attr(wf_infer *r, const wf_attr_cross_entropy *a)
 {
     WF_RULE(r, a->label_smoothing >= 0 && a->label_smoothing <= 1,
             "label_smoothing must lie in [0, 1]");
@@ -14,11 +19,11 @@ static wf_status check_loss(wf_infer *r, const wf_value *logits, const wf_value 
 {
     WF_RULE(r, wf_is_float(logits), "logits must be f32, f16 or bf16");
     WF_RULE(r, logits->shape.n >= 1 && wf_dims_last(&logits->shape) > 0,
-            "logits need a last axis that is not empty");
+            "logits must have rank 1 or more and a non-empty last axis");
     wf_dims leading = wf_dims_leading(&logits->shape);
     WF_RULE(r, targets->type == WF_I32 && wf_dims_equal(&targets->shape, &leading),
-            "targets must be i32 of the logits' shape without its last axis");
-    return check_numbers(r, r->attr);
+            "targets must be i32 of the logits' shape without the last axis");
+    return check_loss_attr(r, r->attr);
 }
 
 wf_status wf_shape_cross_entropy(wf_infer *r)
@@ -48,13 +53,13 @@ wf_status wf_grad_cross_entropy(wf_vjp *v)
     return WF_OK;
 }
 
-/* tanh of the capped logits, for logits in f32. */
+/* tanh(z / softcap) of f32 logits z. The capped logits are softcap times this. */
 static wf_value *capped(wf_graph *g, wf_value *z, const wf_attr_cross_entropy *a)
 {
     return wf_tanh(g, wf_scale(g, z, 1 / a->softcap));
 }
 
-/* Which class is the target, of [..., V]. */
+/* u8[..., V]: 1 at the target's class. */
 static wf_value *hits(wf_graph *g, wf_value *targets, int64_t classes)
 {
     return wf_eq(g, wf_column(g, targets), wf_iota(g, 1, &classes, 0));
@@ -89,8 +94,9 @@ wf_status wf_expand_cross_entropy(wf_graph *g, const wf_node *n, wf_value *const
     return WF_OK;
 }
 
-/* With the probabilities p = exp(z - lse): p (1 + 2 z_loss lse) - (1 - smoothing) hit - smoothing / V,
- * times dloss, and the slope of the cap. */
+/* With z the capped logits, t = tanh(logits / softcap) and the probabilities p = exp(z - lse):
+ *   dz = dloss (p (1 + 2 z_loss lse) - (1 - smoothing) hit - smoothing / V)
+ *   dlogits = dz (1 - t^2), or dz without a softcap */
 wf_status wf_expand_cross_entropy_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                        wf_value **out)
 {
@@ -124,7 +130,7 @@ wf_status wf_expand_cross_entropy_grad(wf_graph *g, const wf_node *n, wf_value *
 
 static bool has_dw(const wf_attr_head_loss *a, const wf_value *w)
 {
-    return wf_is_float(w) && !a->frozen; /* blocks have no gradient */
+    return wf_is_float(w) && !a->frozen; /* quantized blocks have no gradient */
 }
 
 wf_status wf_shape_head_loss(wf_infer *r)
@@ -133,18 +139,18 @@ wf_status wf_shape_head_loss(wf_infer *r)
     const wf_attr_cross_entropy loss = wf_attr_of_loss(a);
     const wf_value *x = r->in[0], *w = r->in[1], *targets = r->in[2];
     WF_RULE(r, wf_is_float(x) && wf_has_type(w, WF_TYPES_WEIGHT),
-            "x must be f32, f16 or bf16, and w one of them or of quantized blocks");
+            "x must be f32, f16 or bf16, and w must be one of these or quantized");
     WF_RULE(r, x->shape.n >= 1 && w->shape.n == 2 && w->shape.d[0] > 0,
-            "x must be [..., C] and w [V, C], with a V that is not 0");
+            "x must be [..., C] and w [V, C] with V > 0");
     WF_RULE(r, wf_dims_last(&x->shape) == w->shape.d[1],
             "the last axis of x must equal the last axis of w");
     wf_dims leading = wf_dims_leading(&x->shape);
     WF_RULE(r, targets->type == WF_I32 && wf_dims_equal(&targets->shape, &leading),
-            "targets must be i32 of x's shape without its last axis");
+            "targets must be i32 of x's shape without the last axis");
     WF_RULE(r, r->nin < 4 || (r->in[3]->type == WF_F32 && wf_same_shape(r->in[3], targets)),
             "dloss must be f32 of the targets' shape");
     WF_RULE(r, a->chunk >= 0, "chunk must not be negative");
-    WF_TRY(check_numbers(r, &loss));
+    WF_TRY(check_loss_attr(r, &loss));
     wf_infer_out(r, WF_F32, &targets->shape);
     wf_infer_out(r, WF_F32, &targets->shape);
     if (r->nin > 3) {
@@ -155,6 +161,7 @@ wf_status wf_shape_head_loss(wf_infer *r)
     return WF_OK;
 }
 
+/* Computes all logits at once; kernels of head_loss compute them in chunks of rows. */
 wf_status wf_expand_head_loss(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     const wf_attr_cross_entropy attr = wf_attr_of_loss(n->attr);

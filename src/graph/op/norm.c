@@ -1,33 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * norm.c - rules of layer_norm and rms_norm, also of a sum with a residual, and of their gradients. Statistics
- * are f32 and saved for the gradient.
+ * norm.c - rules of layer_norm and rms_norm, of their gradients, and of the fused forms that add a
+ * residual first.
+ *
+ * All norms work on the last axis of x [..., C]. The statistics, mean and rstd (layer_norm) or rstd
+ * alone (rms_norm), are f32[...] outputs saved for the gradient. rstd = 1 / sqrt(s + eps), where s
+ * is the variance (layer_norm) or the mean square (rms_norm).
  */
 #include "graph/op/rule.h"
 
-/* x is [..., C] with C > 0; operands from `first` on are [C]. */
+/* Checks that x is [..., C] with C > 0 and that the operands from `first` on are [C]. */
 static wf_status check_rows(wf_infer *r, const wf_value *x, int first)
 {
     const wf_attr_norm *a = r->attr;
     WF_RULE(r, wf_is_float(x), "x must be f32, f16 or bf16");
     WF_RULE(r, x->shape.n >= 1 && wf_dims_last(&x->shape) > 0,
-            "x needs a last axis that is not empty");
+            "x must have rank 1 or more and a non-empty last axis");
     WF_RULE(r, a->eps >= 0, "eps must not be negative");
     for (int i = first; i < r->nin; i++)
         WF_RULE(r,
                 wf_is_float(r->in[i]) && r->in[i]->shape.n == 1 &&
                     r->in[i]->shape.d[0] == wf_dims_last(&x->shape),
-                "gamma and beta must be floats, as long as the last axis of x");
+                "gamma and beta must be floats of length C, the last axis of x");
     return WF_OK;
 }
 
-/* x and, if it is added before, the residual; then parameters. Outputs the sum if there is one, y,
- * and `stats` statistics of rows. */
+/* (x, residual?, gamma?, beta?) -> sum?, y, `stats` statistics per row */
 static wf_status shape_norm(wf_infer *r, bool residual, int stats)
 {
     const wf_value *x = r->in[0];
     WF_TRY(check_rows(r, x, residual ? 2 : 1));
-    WF_RULE(r, !residual || wf_alike(r->in[1], x), "x and residual must have one type and shape");
+    WF_RULE(r, !residual || wf_alike(r->in[1], x),
+            "x and residual must have the same type and shape");
     wf_dims leading = wf_dims_leading(&x->shape);
     if (residual)
         wf_infer_out(r, x->type, &x->shape);
@@ -37,7 +41,7 @@ static wf_status shape_norm(wf_infer *r, bool residual, int stats)
     return WF_OK;
 }
 
-/* The sum as a node of its own, and `norm` of it. */
+/* residual_*_norm as an add node followed by the op `norm`. */
 static wf_status expand_residual(wf_graph *g, const wf_node *n, wf_value *const *in, wf_op norm,
                                  wf_value **out)
 {
@@ -51,13 +55,14 @@ static wf_status expand_residual(wf_graph *g, const wf_node *n, wf_value *const 
     return WF_OK;
 }
 
-/* Over all axes but the last. */
+/* Sums over all axes but the last: [..., C] to [C]. */
 static wf_value *sum_rows(wf_graph *g, wf_value *v, wf_type type)
 {
     return wf_cast(g, wf_sum(g, wf_flatten_rows(g, v), 1, false), type);
 }
 
-/* `grad` in f32 of all operands but in[at], dsum, which is added to dx, whose rows are then added up. */
+/* residual_*_norm_grad: the op `grad` in f32, plus dsum = in[at] added to its dx. The last output
+ * is the sum over the rows of the rounded dx, f32[C]. */
 static wf_status expand_residual_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                       wf_op grad, int at, wf_value **out)
 {
@@ -74,21 +79,21 @@ static wf_status expand_residual_grad(wf_graph *g, const wf_node *n, wf_value *c
     return WF_OK;
 }
 
-/* dy and x alike, then `stats` f32 statistics of x's leading shape, dsum like x if there is a residual, then
- * perhaps gamma. Outputs dx, `params` gradients of [C], of gamma's type or x's when there is none, and with a
- * residual the rows of dx added up. */
+/* (dy, x, `stats` statistics, dsum?, gamma?) -> dx, `params` gradients [C], row sums f32[C]?
+ * dsum and the row sums exist in the residual forms only. The parameter gradients have gamma's
+ * type, or x's when gamma is missing. */
 static wf_status shape_norm_grad(wf_infer *r, bool residual, int stats, int params)
 {
     const wf_value *x = r->in[1];
     int gamma = 2 + stats + residual;
     WF_TRY(check_rows(r, x, gamma));
-    WF_RULE(r, wf_alike(r->in[0], x), "dy and x must have one type and shape");
+    WF_RULE(r, wf_alike(r->in[0], x), "dy and x must have the same type and shape");
     wf_dims leading = wf_dims_leading(&x->shape);
     for (int i = 2; i < 2 + stats; i++)
         WF_RULE(r, r->in[i]->type == WF_F32 && wf_dims_equal(&r->in[i]->shape, &leading),
-                "the statistics must be f32 of x's shape without its last axis");
+                "the statistics must be f32 of x's shape without the last axis");
     WF_RULE(r, !residual || wf_alike(r->in[2 + stats], x),
-            "dsum and x must have one type and shape");
+            "dsum and x must have the same type and shape");
     wf_infer_out(r, x->type, &x->shape);
     wf_type type = r->nin > gamma ? r->in[gamma]->type : x->type;
     for (int i = 0; i < params; i++)
@@ -124,8 +129,9 @@ static wf_value *rsqrt_eps(wf_graph *g, wf_value *mean_square, const wf_attr_nor
     return wf_rsqrt(g, wf_add(g, mean_square, wf_like(g, mean_square, a->eps)));
 }
 
-/* What the two gradients share. h is x normalized, by statistics that were saved; its mean over the last
- * axis was taken out when `centered`. in[first] is gamma, if there is one. Gives dx and dgamma. */
+/* Sets out[0] = dx and out[1] = dgamma for both norms; returns dy in f32. h is x normalized with
+ * the saved statistics, `centered` if its mean was subtracted. in[first] is gamma when n has one.
+ *   dx = rstd (dh - h mean(dh h) - mean(dh) if centered), dh = dy gamma */
 static wf_value *expand_grad(wf_graph *g, const wf_node *n, wf_value *const *in, int first,
                              wf_value *h, wf_value *rstd, bool centered, wf_value **out)
 {

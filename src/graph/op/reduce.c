@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* reduce.c - rules of reductions, softmax and the global norm. */
+/* reduce.c - rules of reductions over axes, argmax, top_k, softmax and global_norm. */
 #include "graph/op/rule.h"
 
 /* ---- sum, mean, max ---- */
 
+/* Bit i of the attribute `axes` stands for axis i. */
 static bool reduces(const wf_attr_reduce *a, int64_t axis)
 {
     return (a->axes >> axis & 1) != 0;
 }
 
-/* Shape after reducing; with `keep` reduced axes stay as 1. */
+/* The shape after the reduction. With `keep`, reduced axes stay with length 1. */
 static wf_dims reduced_shape(const wf_dims *x, const wf_attr_reduce *a, bool keep)
 {
     wf_dims shape = {0};
@@ -21,6 +22,7 @@ static wf_dims reduced_shape(const wf_dims *x, const wf_attr_reduce *a, bool kee
     return shape;
 }
 
+/* Number of elements that one result element is computed from. */
 static int64_t reduced_count(const wf_dims *x, const wf_attr_reduce *a)
 {
     int64_t count = 1;
@@ -38,15 +40,16 @@ wf_status wf_shape_reduce(wf_infer *r)
     WF_RULE(r, wf_has_type(x, mean ? WF_TYPES_FLOAT : WF_TYPES_NUMBER), "x must be f32, f16%s",
             mean ? " or bf16" : ", bf16 or i32");
     WF_RULE(r, a->axes >= 0 && a->axes < (int64_t)1 << x->shape.n,
-            "axes 0x%llx name an axis that x does not have", (unsigned long long)a->axes);
+            "the axes mask 0x%llx contains an axis that x does not have",
+            (unsigned long long)a->axes);
     WF_RULE(r, r->def != wf_op_get(WF_OP_max) || reduced_count(&x->shape, a) > 0,
-            "there is no largest of no elements");
+            "max over zero elements is undefined");
     wf_dims shape = reduced_shape(&x->shape, a, a->keep != 0);
     wf_infer_out(r, x->type, &shape);
     return WF_OK;
 }
 
-/* A value of the reduced shape, spread over x's. */
+/* Broadcasts a value of the reduced shape to the shape of x. */
 static wf_value *spread(wf_graph *g, wf_value *v, const wf_node *n)
 {
     wf_dims kept = reduced_shape(&n->in[0]->shape, n->attr, true);
@@ -59,6 +62,7 @@ wf_status wf_grad_sum(wf_vjp *v)
     return WF_OK;
 }
 
+/* A count of 0 would divide by 0; x is empty then, and so is its gradient. */
 wf_status wf_grad_mean(wf_vjp *v)
 {
     int64_t count = reduced_count(&v->node->in[0]->shape, v->node->attr);
@@ -67,7 +71,8 @@ wf_status wf_grad_mean(wf_vjp *v)
     return WF_OK;
 }
 
-/* Equals share the gradient evenly, so that it does not depend on their order. */
+/* Elements that tie for the maximum share the gradient evenly, so it does not depend on their
+ * order. */
 wf_status wf_grad_max(wf_vjp *v)
 {
     wf_graph *g = v->g;
@@ -96,7 +101,8 @@ wf_status wf_shape_argmax(wf_infer *r)
     const wf_attr_axis *a = r->attr;
     const wf_value *x = r->in[0];
     WF_RULE(r, wf_has_type(x, WF_TYPES_NUMBER), "x must be f32, f16, bf16 or i32");
-    WF_RULE(r, a->axis >= 0 && a->axis < x->shape.n, "there is no axis %lld", (long long)a->axis);
+    WF_RULE(r, a->axis >= 0 && a->axis < x->shape.n, "axis %lld is out of range",
+            (long long)a->axis);
     WF_RULE(r, x->shape.d[a->axis] > 0 && x->shape.d[a->axis] <= INT32_MAX,
             "the axis must have 1 to 2^31 - 1 elements");
     wf_dims shape = reduced_shape(&x->shape, &(wf_attr_reduce){.axes = 1ll << a->axis}, false);
@@ -118,7 +124,8 @@ wf_status wf_shape_top_k(wf_infer *r)
     return WF_OK;
 }
 
-/* dx[i] = sum over k of dy[k] where index[k] == i. */
+/* dx[i] = sum over k of dy[k] where index[k] == i. Compares all [..., k, C] pairs, which takes one
+ * more axis than x has. */
 wf_status wf_grad_top_k(wf_vjp *v)
 {
     wf_graph *g = v->g;
@@ -136,12 +143,13 @@ wf_status wf_grad_top_k(wf_vjp *v)
 
 /* ---- softmax ---- */
 
+/* A float x [..., C] with C > 0; the result has its type and shape. */
 wf_status wf_shape_float_rows(wf_infer *r)
 {
     const wf_value *x = r->in[0];
     WF_RULE(r, wf_is_float(x), "x must be f32, f16 or bf16");
     WF_RULE(r, x->shape.n >= 1 && wf_dims_last(&x->shape) > 0,
-            "x needs a last axis that is not empty");
+            "x must have rank 1 or more and a non-empty last axis");
     wf_infer_out(r, x->type, &x->shape);
     return WF_OK;
 }
@@ -153,6 +161,7 @@ wf_status wf_grad_softmax(wf_vjp *v)
     return WF_OK;
 }
 
+/* Subtracts the row's maximum first: exp cannot overflow. */
 wf_status wf_expand_softmax(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     (void)n;
@@ -163,6 +172,7 @@ wf_status wf_expand_softmax(wf_graph *g, const wf_node *n, wf_value *const *in, 
     return WF_OK;
 }
 
+/* dx = y (dy - sum(dy y)) */
 wf_status wf_expand_softmax_grad(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     (void)n;
@@ -172,7 +182,7 @@ wf_status wf_expand_softmax_grad(wf_graph *g, const wf_node *n, wf_value *const 
     return WF_OK;
 }
 
-/* ---- global_norm ---- */
+/* ---- global_norm: sqrt of the sum of squares over all operands, an f32 scalar ---- */
 
 wf_status wf_shape_global_norm(wf_infer *r)
 {
@@ -182,7 +192,7 @@ wf_status wf_shape_global_norm(wf_infer *r)
     return WF_OK;
 }
 
-/* x / norm; 0 / tiny where everything is zero. */
+/* dx = dy x / norm. The lower bound avoids 0 / 0 when all operands are zero. */
 wf_status wf_grad_global_norm(wf_vjp *v)
 {
     wf_graph *g = v->g;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* rows.c - rules of ops that pick rows by index: embed, gather_rows, scatter_add_rows. */
+/* rows.c - rules of ops that select rows by index: embed, gather_rows, scatter_add_rows. */
 #include "graph/op/rule.h"
 
 /* ---- embed ---- */
@@ -10,7 +10,7 @@ wf_status wf_shape_embed(wf_infer *r)
     WF_RULE(r, table->shape.n == 2 && ids->type == WF_I32 && ids->shape.n < WF_MAX_RANK,
             "needs a table [V, C] and i32 ids of rank %d or less", WF_MAX_RANK - 1);
     wf_dims shape = wf_dims_append(&ids->shape, table->shape.d[1]);
-    /* A quantized table gives f32 rows. */
+    /* Rows of a quantized table are decoded to f32. */
     wf_infer_out(r, wf_is_block(table) ? WF_F32 : table->type, &shape);
     return WF_OK;
 }
@@ -20,6 +20,7 @@ static wf_value *flat(wf_graph *g, wf_value *v)
     return wf_reshape(g, v, 1, (int64_t[]){wf_value_count(v)});
 }
 
+/* Quantized tables have no gradient. */
 wf_status wf_grad_embed(wf_vjp *v)
 {
     wf_graph *g = v->g;
@@ -47,7 +48,7 @@ wf_status wf_shape_gather_rows(wf_infer *r)
 {
     const wf_value *x = r->in[0], *rows = r->in[1];
     WF_RULE(r, x->shape.n >= (wf_is_block(x) ? 2 : 1),
-            "x must be [R, ...], with rows of whole blocks");
+            "x must be [R, ...], and a quantized x must have rank 2 or more");
     WF_RULE(r, wf_is_i32(rows, 1), "rows must be i32[n]");
     wf_dims shape = x->shape;
     shape.d[0] = rows->shape.d[0];
@@ -62,6 +63,7 @@ wf_status wf_grad_gather_rows(wf_vjp *v)
     return WF_OK;
 }
 
+/* (x [R, ...], rows i32[n], from [n, ...]): x with from[i] added to row rows[i]. */
 wf_status wf_shape_scatter_add_rows(wf_infer *r)
 {
     const wf_value *x = r->in[0], *rows = r->in[1], *from = r->in[2];

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* rule.h - what shape, gradient and expansion rules are written with. */
+/*
+ * rule.h - helpers for the shape, gradient and expansion rules of src/graph/op/.
+ *
+ * Rules build nodes without checking each result: the graph keeps the first error, and every
+ * builder returns NULL after it. A rule must check a value only before it reads the value's fields.
+ */
 #ifndef WF_GRAPH_OP_RULE_H
 #define WF_GRAPH_OP_RULE_H
 
 #include "graph/build.h"
 
-/* Every rule that ops.def names. */
+/* Declares every rule that ops.def names. */
 #define WF_UNARY(...)
 #define WF_BINARY(...)
 #define WF_OP(name, doc, attrs, min_in, max_in, flags, shape, grad, expand, ...) \
@@ -20,7 +25,8 @@ wf_shape_rule wf_shape_unary, wf_shape_binary;
 wf_grad_rule wf_grad_unary, wf_grad_binary;
 wf_expand_rule wf_expand_unary;
 
-/* In a shape rule: what must hold, and the sentence when it does not. */
+/* For shape rules: fails with a formatted message when the condition does not hold. The message
+ * follows the op's name, its operand types and its attributes. */
 #define WF_RULE(r, condition, ...)                \
     do {                                          \
         if (!(condition))                         \
@@ -52,18 +58,17 @@ static inline bool wf_same_shape(const wf_value *a, const wf_value *b)
     return wf_dims_equal(&a->shape, &b->shape);
 }
 
+/* Same type and shape. */
 static inline bool wf_alike(const wf_value *a, const wf_value *b)
 {
     return a->type == b->type && wf_same_shape(a, b);
 }
 
-/* A scalar of a type. */
 static inline bool wf_is_scalar(const wf_value *v, wf_type type)
 {
     return v->type == type && v->shape.n == 0;
 }
 
-/* Adds an output. */
 static inline void wf_infer_out(wf_infer *r, wf_type type, const wf_dims *shape)
 {
     r->out[r->nout].type = type;
@@ -71,7 +76,7 @@ static inline void wf_infer_out(wf_infer *r, wf_type type, const wf_dims *shape)
     r->nout++;
 }
 
-/* A shape without its last axis. */
+/* [..., C] to [...]; a scalar shape stays as it is. */
 static inline wf_dims wf_dims_leading(const wf_dims *d)
 {
     wf_dims r = *d;
@@ -80,7 +85,7 @@ static inline wf_dims wf_dims_leading(const wf_dims *d)
     return r;
 }
 
-/* A shape with one more axis at the end. */
+/* [...] to [..., length]. */
 static inline wf_dims wf_dims_append(const wf_dims *d, int64_t length)
 {
     wf_dims r = *d;
@@ -98,17 +103,19 @@ static inline wf_value *wf_column(wf_graph *g, wf_value *v)
     return wf_reshape_to(g, v, &column);
 }
 
-/* The bit of the last axis, for reductions. As in all building, a NULL value passes through. */
+/* The axes attribute of a reduction over the last axis. v may be NULL. */
 static inline uint32_t wf_last_axis(const wf_value *v)
 {
     return v ? 1u << (v->shape.n - 1) : 0;
 }
 
-/* Fails unless the gradient flows into output 0 alone: saved statistics have no gradient. */
+/* Fails unless output 0 is the only output with a gradient. For ops whose other outputs are
+ * statistics saved for the gradient. */
 wf_status wf_vjp_only_first(wf_vjp *v);
 
-/* The expansion of a backward op: the gradient of the forward op's own expansion. Forward `op` with
- * `attr` of in[0..nin), dy flowing into its output 0; grads[i] is for in[wrt[i]]. */
+/* Expands a gradient op by differentiating the expansion of its forward op: `op` with `attr` and
+ * operands in[0 .. nin). dy is the gradient of its output 0; grads[i] is set to that of
+ * in[wrt[i]]. */
 wf_status wf_expand_vjp(wf_graph *g, wf_op op, const void *attr, wf_value *const *in, int nin,
                         wf_value *dy, const int *wrt, int nwrt, wf_value **grads);
 

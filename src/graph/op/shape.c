@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* shape.c - rules of ops that change type or shape and leave the numbers alone. */
+/* shape.c - rules of ops that move elements or convert their type: cast, copy, views, pad, concat,
+ * broadcast. */
 #include "base/check.h"
 #include "graph/op/rule.h"
 
@@ -9,15 +10,15 @@ wf_status wf_shape_cast(wf_infer *r)
 {
     const wf_attr_cast *a = r->attr;
     WF_RULE(r, (unsigned)a->type < WF_TYPE_COUNT && wf_type_bit(a->type) & WF_TYPES_PLAIN,
-            "the new type must be a plain one");
+            "the new type must be a plain type");
     WF_RULE(r, !wf_is_block(r->in[0]) || wf_type_bit(a->type) & WF_TYPES_FLOAT,
-            "quantized blocks become f32, f16 or bf16");
+            "quantized blocks can only be cast to f32, f16 or bf16");
     wf_infer_out(r, a->type, &r->in[0]->shape);
     return WF_OK;
 }
 
-/* Rounding counts as the identity; integers carry no gradient. A gradient in 8 bits would be no
- * use to anyone, and dropping it a silent mistake. */
+/* Rounding counts as the identity; integers carry no gradient. A cast from an 8-bit float fails: a
+ * gradient of 8 bits is useless, and dropping it would hide the mistake. */
 wf_status wf_grad_cast(wf_vjp *v)
 {
     const wf_value *x = v->node->in[0];
@@ -28,6 +29,7 @@ wf_status wf_grad_cast(wf_vjp *v)
     return WF_OK;
 }
 
+/* For ops that are the identity. */
 wf_status wf_grad_pass(wf_vjp *v)
 {
     v->din[0] = v->dout[0];
@@ -41,7 +43,7 @@ wf_status wf_shape_reshape(wf_infer *r)
     const wf_attr_shape *a = r->attr;
     const wf_value *x = r->in[0];
     WF_RULE(r, wf_dims_count(&a->dims) == wf_dims_count(&x->shape),
-            "the new shape must have as many elements: %lld, not %lld",
+            "the new shape must have as many elements as x: %lld, not %lld",
             (long long)wf_dims_count(&x->shape), (long long)wf_dims_count(&a->dims));
     wf_infer_out(r, x->type, &a->dims);
     return WF_OK;
@@ -69,7 +71,7 @@ wf_status wf_shape_permute(wf_infer *r)
     WF_RULE(r, a->order.n == x->n && seen == (1u << x->n) - 1,
             "the order must name each axis of x once");
     WF_RULE(r, !wf_is_block(r->in[0]) || x->n == 0 || a->order.d[x->n - 1] == x->n - 1,
-            "the last axis has blocks of %s and must stay the last", wf_type_name(r->in[0]->type));
+            "the last axis holds blocks of %s and must stay last", wf_type_name(r->in[0]->type));
     wf_infer_out(r, r->in[0]->type, &shape);
     return WF_OK;
 }
@@ -88,7 +90,7 @@ wf_status wf_shape_slice(wf_infer *r)
 {
     const wf_attr_slice *a = r->attr;
     wf_dims shape = r->in[0]->shape;
-    WF_RULE(r, a->axis >= 0 && a->axis < shape.n, "there is no axis %lld", (long long)a->axis);
+    WF_RULE(r, a->axis >= 0 && a->axis < shape.n, "axis %lld is out of range", (long long)a->axis);
     WF_RULE(r, 0 <= a->begin && a->begin <= a->end && a->end <= shape.d[a->axis],
             "[%lld, %lld) must lie within axis %lld, which is %lld long", (long long)a->begin,
             (long long)a->end, (long long)a->axis, (long long)shape.d[a->axis]);
@@ -113,9 +115,9 @@ wf_status wf_shape_pad(wf_infer *r)
     const wf_attr_pad *a = r->attr;
     wf_dims shape = r->in[0]->shape;
     WF_RULE(r, wf_has_type(r->in[0], WF_TYPES_PLAIN), "x must have a plain type");
-    WF_RULE(r, a->axis >= 0 && a->axis < shape.n, "there is no axis %lld", (long long)a->axis);
+    WF_RULE(r, a->axis >= 0 && a->axis < shape.n, "axis %lld is out of range", (long long)a->axis);
     WF_RULE(r, a->before >= 0 && a->after >= 0 && a->before < INT32_MAX && a->after < INT32_MAX,
-            "the padding must not be negative or over 2^31");
+            "before and after must not be negative or over 2^31 - 2");
     shape.d[a->axis] += a->before + a->after;
     wf_infer_out(r, r->in[0]->type, &shape);
     return WF_OK;
@@ -136,14 +138,14 @@ wf_status wf_shape_concat(wf_infer *r)
     const wf_attr_axis *a = r->attr;
     wf_dims shape = r->in[0]->shape;
     WF_RULE(r, wf_has_type(r->in[0], WF_TYPES_PLAIN), "operands must have a plain type");
-    WF_RULE(r, a->axis >= 0 && a->axis < shape.n, "there is no axis %lld", (long long)a->axis);
+    WF_RULE(r, a->axis >= 0 && a->axis < shape.n, "axis %lld is out of range", (long long)a->axis);
     for (int i = 1; i < r->nin; i++) {
         const wf_value *x = r->in[i];
         WF_RULE(r, x->type == r->in[0]->type && x->shape.n == shape.n,
                 "all operands must have the same type and rank");
         for (int k = 0; k < shape.n; k++)
             WF_RULE(r, k == a->axis || x->shape.d[k] == shape.d[k],
-                    "shapes must be equal but for axis %lld", (long long)a->axis);
+                    "shapes must be equal in all axes but axis %lld", (long long)a->axis);
         WF_RULE(r, wf_add_i64(shape.d[a->axis], x->shape.d[a->axis], &shape.d[a->axis]),
                 "the result would be too large for any memory");
     }
@@ -171,7 +173,7 @@ wf_status wf_shape_broadcast(wf_infer *r)
     WF_RULE(r, wf_has_type(r->in[0], WF_TYPES_PLAIN), "x must have a plain type");
     WF_RULE(
         r, wf_dims_broadcast(&r->in[0]->shape, &a->dims, &shape) && wf_dims_equal(&shape, &a->dims),
-        "axes of x, counted from the last, must be equal to the new shape's or 1");
+        "x does not broadcast to the new shape: axes aligned at the last must be equal, or 1 in x");
     wf_infer_out(r, r->in[0]->type, &shape);
     return WF_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* source.c - rules of ops that make values from nothing: input, state, fill, iota, uniform. */
+/* source.c - rules of ops without tensor operands: input, state, state_copy, fill, iota; and of
+ * uniform. */
 #include "graph/op/rule.h"
 
 wf_status wf_shape_source(wf_infer *r)
@@ -10,7 +11,7 @@ wf_status wf_shape_source(wf_infer *r)
     return WF_OK;
 }
 
-/* That there is such a state is known when the graph is whole: see verify.c. */
+/* verify.c checks that the f32 state exists: only the complete graph shows it. */
 wf_status wf_shape_state_copy(wf_infer *r)
 {
     const wf_attr_source *a = r->attr;
@@ -23,7 +24,7 @@ wf_status wf_shape_fill(wf_infer *r)
 {
     const wf_attr_fill *a = r->attr;
     WF_RULE(r, (unsigned)a->type < WF_TYPE_COUNT && wf_type_bit(a->type) & WF_TYPES_PLAIN,
-            "the type must be a plain one");
+            "the type must be a plain type");
     wf_infer_out(r, a->type, &a->dims);
     return WF_OK;
 }
@@ -31,12 +32,14 @@ wf_status wf_shape_fill(wf_infer *r)
 wf_status wf_shape_iota(wf_infer *r)
 {
     const wf_attr_iota *a = r->attr;
-    WF_RULE(r, a->axis >= 0 && a->axis < a->dims.n, "there is no axis %lld", (long long)a->axis);
-    WF_RULE(r, a->dims.d[a->axis] <= INT32_MAX, "an axis that long has no i32 index");
+    WF_RULE(r, a->axis >= 0 && a->axis < a->dims.n, "axis %lld is out of range",
+            (long long)a->axis);
+    WF_RULE(r, a->dims.d[a->axis] <= INT32_MAX, "the axis must have at most 2^31 - 1 elements");
     wf_infer_out(r, WF_I32, &a->dims);
     return WF_OK;
 }
 
+/* The key is (seed low, seed high, step). */
 wf_status wf_shape_uniform(wf_infer *r)
 {
     const wf_attr_uniform *a = r->attr;

@@ -1,28 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * update.c - rules of update ops. That the first operands are states is checked for all update ops
- * when the node is added; what the optimizers compute is PyTorch's AdamW and SGD, and Lion of
- * its paper (Chen et al., 2023).
+ * update.c - rules of update ops: assign, accumulate and the optimizers.
+ *
+ * Output i of an update is the next version of operand i, a state. wf_node_add checks for all
+ * update ops that these operands are states. AdamW and SGD compute what PyTorch's do; Lion is that
+ * of Chen et al., 2023.
+ *
+ * Operands that optimizers share: grad is multiplied by `scale` (f32 scalar) first, and the states
+ * change only if `apply` (u8 scalar) is not 0.
  */
 #include <math.h>
 
 #include "graph/op/rule.h"
 
-/* ---- Many updates as one: operand k of update i is operand i + k n ---- */
+/* ---- Merged updates: operand k of update i is operand i + k n of the node ---- */
 
-/* The updates happen in no order, so that none may read what another one writes. Its own state an
- * update reads as it was before. `shared`: the first of the operands that belong to all of them. */
+/* The n updates run in any order, so no update may read a state that another one writes. Each may
+ * read its own state, which holds the old version then. Operands from `shared` on are read by all
+ * updates. */
 static wf_status check_apart(wf_infer *r, int n, int shared)
 {
     for (int i = r->nout; n > 1 && i < r->nin; i++) {
         const wf_node *state = wf_value_root(r->in[i])->state;
         for (int k = 0; state && k < r->nout; k++)
             WF_RULE(r, r->in[k]->state != state || (i < shared && i % n == k % n),
-                    "operand %d is a state that another of the updates changes", i);
+                    "operand %d is a state that another update of this node writes", i);
     }
     return WF_OK;
 }
 
+/* The new versions have the types and shapes of the old ones. */
 static void infer_states(wf_infer *r, int states)
 {
     for (int i = 0; i < states; i++)
@@ -42,7 +49,7 @@ wf_status wf_shape_assign(wf_infer *r)
         WF_RULE(r,
                 floats || (state->type == x->type &&
                            wf_has_type(state, add ? WF_TYPES_NUMBER : WF_TYPES_PLAIN)),
-                "state and x must both be floats, or of the same %s",
+                "state and x must both be floats, or have the same %s",
                 add ? "number type" : "plain type");
     }
     WF_RULE(r, r->nin % 2 == 0 || wf_is_scalar(r->in[2 * n], WF_U8), "apply must be a u8 scalar");
@@ -50,6 +57,7 @@ wf_status wf_shape_assign(wf_infer *r)
     return check_apart(r, n, 2 * n);
 }
 
+/* Narrow floats are added in f32 and rounded once. */
 wf_status wf_expand_accumulate(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     wf_type type = in[0]->type, wide = type == WF_I32 ? WF_I32 : WF_F32;
@@ -66,12 +74,12 @@ wf_status wf_expand_accumulate_many(wf_graph *g, const wf_node *n, wf_value *con
     return WF_OK;
 }
 
-/* ---- adamw: (p_0, ..., m_0, ..., v_0, ..., grad_0, ..., lr, step, scale, apply), with copies of p after v ---- */
+/* ---- adamw: (p..., m..., v..., copies of p?..., grad..., lr, step, scale, apply) ---- */
 
-/* What is known of a copy is all that rounding needs. */
+/* A copy is p rounded to bf16 or f16, kept as a state of its own. The update writes both. */
 static wf_status check_copies(wf_infer *r, int n)
 {
-    WF_RULE(r, n <= WF_MAX_OUT / 4, "takes %d parameters with copies at most", WF_MAX_OUT / 4);
+    WF_RULE(r, n <= WF_MAX_OUT / 4, "takes at most %d parameters with copies", WF_MAX_OUT / 4);
     for (int i = 0; i < n; i++)
         WF_RULE(r,
                 r->in[i]->type == WF_F32 &&
@@ -88,29 +96,30 @@ wf_status wf_shape_adamw(wf_infer *r)
     int own = 4 + (int)a->copies, n = (r->nin - 4) / own;
     wf_value *const *rest = r->in + own * n;
     WF_RULE(r, n > 0 && r->nin == own * n + 4,
-            "takes p, m, v%s and grad of each parameter, and 4 more operands",
+            "takes p, m, v%s and grad for each parameter, then lr, step, scale and apply",
             a->copies ? ", a copy" : "");
     for (int i = 0; i < own * n; i++)
         WF_RULE(r, wf_is_float(r->in[i]) && wf_same_shape(r->in[i % n], r->in[i]),
-                "p, m, v and grad must be floats of one shape");
+                "p, m, v and grad must be floats of the same shape");
     WF_RULE(r,
             wf_is_scalar(rest[0], WF_F32) && wf_is_scalar(rest[1], WF_I32) &&
                 wf_is_scalar(rest[2], WF_F32) && wf_is_scalar(rest[3], WF_U8),
             "lr must be an f32 scalar, step i32, scale f32 and apply u8");
     WF_RULE(r, a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 && a->beta2 < 1 && a->eps >= 0,
-            "betas must lie in [0, 1) and eps not be negative");
+            "betas must lie in [0, 1), and eps must not be negative");
     if (a->copies)
         WF_TRY(check_copies(r, n));
     infer_states(r, (own - 1) * n);
     return check_apart(r, n, own * n);
 }
 
+/* beta old + (1 - beta) x: an exponential moving average. */
 static wf_value *blend(wf_graph *g, wf_value *old, wf_value *x, double beta)
 {
     return wf_add(g, wf_scale(g, old, beta), wf_scale(g, x, 1 - beta));
 }
 
-/* 1 - beta^t. */
+/* 1 - beta^t by expm1, which stays accurate while beta^t is near 1. */
 static wf_value *bias_correction(wf_graph *g, wf_value *t, double beta)
 {
     return wf_neg(g, wf_expm1(g, wf_scale(g, t, log(beta > 1e-300 ? beta : 1e-300))));
@@ -171,13 +180,13 @@ wf_status wf_shape_sgd(wf_infer *r)
     int states = r->nin - 4;
     for (int i = 0; i <= states; i++)
         WF_RULE(r, wf_is_float(r->in[i]) && wf_same_shape(r->in[0], r->in[i]),
-                "p, velocity and grad must be floats of one shape");
+                "p, velocity and grad must be floats of the same shape");
     WF_RULE(r,
             wf_is_scalar(r->in[states + 1], WF_F32) && wf_is_scalar(r->in[states + 2], WF_F32) &&
                 wf_is_scalar(r->in[states + 3], WF_U8),
             "lr must be an f32 scalar, scale f32 and apply u8");
     WF_RULE(r, a->momentum >= 0 && (a->momentum == 0 || states == 2),
-            "momentum must not be negative, and needs a velocity");
+            "momentum must not be negative, and needs a velocity operand");
     WF_RULE(r, !a->nesterov || a->momentum > 0, "nesterov needs momentum");
     infer_states(r, states);
     return WF_OK;
@@ -209,7 +218,7 @@ wf_status wf_shape_lion(wf_infer *r)
     const wf_attr_lion *a = r->attr;
     for (int i = 0; i < 3; i++)
         WF_RULE(r, wf_is_float(r->in[i]) && wf_same_shape(r->in[0], r->in[i]),
-                "p, m and grad must be floats of one shape");
+                "p, m and grad must be floats of the same shape");
     WF_RULE(r,
             wf_is_scalar(r->in[3], WF_F32) && wf_is_scalar(r->in[4], WF_F32) &&
                 wf_is_scalar(r->in[5], WF_U8),
@@ -220,7 +229,8 @@ wf_status wf_shape_lion(wf_infer *r)
     return WF_OK;
 }
 
-/* Each element moves by lr, whichever way it goes; where the direction is 0 or NaN, not at all. */
+/* p := p (1 - lr weight_decay) - lr sign(beta1 m + (1 - beta1) grad). The sign of 0 and of NaN is
+ * 0. */
 wf_status wf_expand_lion(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     const wf_attr_lion *a = n->attr;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* product.c - rules of matmul, linear, and the fused forms of linear and its gradient. */
+/*
+ * matmul.c - rules of matmul, linear, and the fused forms of linear and of its gradient.
+ *
+ * Weights may be quantized: the b of matmul and the w of linear. Quantized operands have no
+ * gradient.
+ */
 #include "graph/op/rule.h"
 
 /* ---- matmul ---- */
@@ -10,7 +15,7 @@ wf_status wf_shape_matmul(wf_infer *r)
     const wf_value *a = r->in[0], *b = r->in[1];
     int64_t n = a->shape.n;
     WF_RULE(r, wf_is_float(a) && wf_type_get(b->type)->kind != WF_KIND_INT,
-            "a must be f32, f16 or bf16, and b no integer");
+            "a must be f32, f16 or bf16, and b must not be an integer type");
     WF_RULE(r, n >= 2 && b->shape.n == n, "both operands must have the same rank, 2 or more");
     for (int i = 0; i + 2 < n; i++)
         WF_RULE(r, a->shape.d[i] == b->shape.d[i], "all axes but the last two must be equal");
@@ -26,6 +31,9 @@ wf_status wf_shape_matmul(wf_infer *r)
     return WF_OK;
 }
 
+/* For y = a b: da = dy b^T and db = a^T dy. A transposed operand gets its gradient transposed as
+ * well, by swapping the factors. The first operand decides a matmul's result type, so b is cast
+ * where it comes first. */
 wf_status wf_grad_matmul(wf_vjp *v)
 {
     wf_graph *g = v->g;
@@ -43,25 +51,26 @@ wf_status wf_grad_matmul(wf_vjp *v)
     return WF_OK;
 }
 
-/* ---- linear ---- */
+/* ---- linear: x [..., K], w [N, K], bias [N]? -> [..., N] ---- */
 
 wf_status wf_shape_linear(wf_infer *r)
 {
     const wf_value *x = r->in[0], *w = r->in[1], *bias = r->nin > 2 ? r->in[2] : NULL;
     WF_RULE(r, wf_is_float(x) && wf_type_get(w->type)->kind != WF_KIND_INT,
-            "x must be f32, f16 or bf16, and w no integer");
+            "x must be f32, f16 or bf16, and w must not be an integer type");
     WF_RULE(r, x->shape.n >= 1 && w->shape.n == 2, "x must be [..., K] and w [N, K]");
     WF_RULE(r, wf_dims_last(&x->shape) == w->shape.d[1],
             "the last axis of x must equal the last axis of w");
     WF_RULE(r,
             !bias || (wf_is_float(bias) && bias->shape.n == 1 && bias->shape.d[0] == w->shape.d[0]),
-            "the bias must be [N], as long as w has rows, of f32, f16 or bf16");
+            "the bias must be [N] of f32, f16 or bf16, where w is [N, K]");
     wf_dims shape = x->shape;
     shape.d[shape.n - 1] = w->shape.d[0];
     wf_infer_out(r, x->type, &shape);
     return WF_OK;
 }
 
+/* With x and dy as matrices of rows: dx = dy w, dw = dy^T x, dbias = the sum of dy's rows. */
 wf_status wf_grad_linear(wf_vjp *v)
 {
     wf_graph *g = v->g;
@@ -87,7 +96,7 @@ wf_status wf_expand_linear(wf_graph *g, const wf_node *n, wf_value *const *in, w
     return WF_OK;
 }
 
-/* ---- linear_act: linear and an activation of it ---- */
+/* ---- linear_act: act(linear); output 1 is linear's result, saved for the gradient ---- */
 
 wf_status wf_shape_linear_act(wf_infer *r)
 {
@@ -107,15 +116,17 @@ wf_status wf_expand_linear_act(wf_graph *g, const wf_node *n, wf_value *const *i
     return WF_OK;
 }
 
-/* ---- matmul_act_grad: the gradient of linear by its operand, and of the activation that made it ---- */
+/* ---- matmul_act_grad: gradient of linear(act(pre)) with respect to pre ---- */
 
+/* (dy [M, N], w [N, K], pre [M, K]) -> d [M, K], the sum of d's rows f32[K] */
 wf_status wf_shape_matmul_act_grad(wf_infer *r)
 {
     const wf_attr_matmul_act_grad *a = r->attr;
     const wf_value *dy = r->in[0], *w = r->in[1], *pre = r->in[2];
-    WF_RULE(r, a->act == WF_ACT_GELU, "act must be 0 (gelu), which has a gradient as an op");
+    WF_RULE(r, a->act == WF_ACT_GELU,
+            "act must be 0 (gelu): no other activation has a gradient op");
     WF_RULE(r, wf_is_float(dy) && wf_type_get(w->type)->kind != WF_KIND_INT,
-            "dy must be f32, f16 or bf16, and w no integer");
+            "dy must be f32, f16 or bf16, and w must not be an integer type");
     WF_RULE(r, dy->shape.n == 2 && w->shape.n == 2 && dy->shape.d[1] == w->shape.d[0],
             "dy must be [M, N] and w [N, K]");
     WF_RULE(r,
@@ -130,19 +141,20 @@ wf_status wf_shape_matmul_act_grad(wf_infer *r)
 wf_status wf_expand_matmul_act_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                     wf_value **out)
 {
-    wf_value *product = wf_matmul(g, wf_cast(g, in[0], WF_F32), in[1], false, false);
-    wf_value *d = wf_gelu_grad(g, product, wf_cast(g, in[2], WF_F32)); /* no other act has one */
+    wf_value *dact = wf_matmul(g, wf_cast(g, in[0], WF_F32), in[1], false, false);
+    wf_value *d =
+        wf_gelu_grad(g, dact, wf_cast(g, in[2], WF_F32)); /* the shape rule allows only gelu */
     out[0] = wf_cast(g, d, n->out[0].type);
     out[1] = wf_sum(g, wf_cast(g, out[0], WF_F32), 1, false);
     return WF_OK;
 }
 
-/* ---- linear_grad_weight: the gradient of linear by its weight and bias ---- */
+/* ---- linear_grad_weight: gradient of linear with respect to w and bias, in f32 ---- */
 
 wf_status wf_shape_linear_grad_weight(wf_infer *r)
 {
     const wf_value *dy = r->in[0], *x = r->in[1];
-    WF_RULE(r, wf_is_float(dy) && x->type == dy->type, "dy and x must be floats of one type");
+    WF_RULE(r, wf_is_float(dy) && x->type == dy->type, "dy and x must be floats of the same type");
     WF_RULE(r, dy->shape.n == 2 && x->shape.n == 2 && dy->shape.d[0] == x->shape.d[0],
             "dy must be [M, N] and x [M, K]");
     wf_infer_out(r, WF_F32, &(wf_dims){2, {dy->shape.d[1], x->shape.d[1]}});
