@@ -552,6 +552,32 @@ static void test_plan(void **state)
     prints_json();
 }
 
+/* --explain and --json name the types that only generic kernels read. */
+static void test_plan_generic(void **state)
+{
+    (void)state;
+    char args[256], path[64];
+    snprintf(path, sizeof path, "%s/q", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("weft-graph 1\nstreams 0\n"
+          "%0 = input(\"x\") type=f32 dims=[4,256] -> f32[4,256]\n"
+          "%1 = state(\"w\") type=q5_K dims=[64,256] -> q5_K[64,256]\n"
+          "%2 = linear(%0, %1) -> f32[4,64]\n"
+          "output \"y\" = %2\nend\n",
+          f);
+    fclose(f);
+    snprintf(args, sizeof args, "plan %s --explain", path);
+    succeeds(args);
+    prints("note: q5_K has no kernel of its own");
+    snprintf(args, sizeof args, "plan %s --json; rm %s", path, path);
+    succeeds(args);
+    prints_json();
+    prints("\"generic_types\": [\n      \"q5_K\"\n    ]");
+    succeeds("plan tiny --json");
+    prints("\"generic_types\": []");
+}
+
 /* The graph after all passes can be read as text and planned again. */
 static void test_plan_files(void **state)
 {
@@ -637,6 +663,7 @@ int main(void)
         cmocka_unit_test(test_selftest_seeds_differ),
         cmocka_unit_test(test_selftest_failures),
         cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_plan_generic),
         cmocka_unit_test(test_plan_files),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

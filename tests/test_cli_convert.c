@@ -81,6 +81,25 @@ static void converts(void **state)
     succeeds("quantize $D/b.gguf $D/d.gguf q4_0 --allow-requantize");
 }
 
+/* Types without kernels of their own convert, and info and plan name them. */
+static void converts_generic(void **state)
+{
+    static const char *const names[] = {"q5_0", "q5_K"};
+    static const char *const commands[] = {"info", "info --json", "plan", "plan --json"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char args[256];
+        snprintf(args, sizeof args, "convert " MODEL " $D/%s.gguf --type %s", names[i], names[i]);
+        succeeds(args);
+        for (int k = 0; k < 4; k++) {
+            snprintf(args, sizeof args, "%s $D/%s.gguf >&2", commands[k], names[i]);
+            succeeds(args);
+            if (!strstr(err, k % 2 ? "\"generic_types\": [\n    \"q5_" : "note: q5_"))
+                fail_msg("weft %s does not name the generic type: %s", args, err);
+        }
+    }
+}
+
 static void mistakes(void **state)
 {
     (void)state;
@@ -124,6 +143,7 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {wt_test(converts), wt_test(mistakes)};
+    const struct CMUnitTest tests[] = {wt_test(converts), wt_test(converts_generic),
+                                       wt_test(mistakes)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/info.h"
+#include "cli/plan.h"
 
 /* ---- JSON ---- */
 
@@ -168,6 +169,7 @@ void wf_info_json(const wf_model_view *v, bool tensors, bool keys)
     wf_json_put_text(&j, "chat_template", v->info.chat_template);
     put_memory(&j, v);
     put_types(&j, v);
+    wf_plan_put_generic(&j, wf_plan_generic(v->model, NULL));
     if (tensors)
         put_tensors(&j, s);
     if (keys)

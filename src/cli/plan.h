@@ -51,6 +51,13 @@ wf_status wf_plan_svg(wf_ctx *ctx, const wf_plan_view *v, const char *path);
 struct wf_model;
 void wf_plan_note_types(const struct wf_model *m, const wf_device *device);
 
+/* Returns the types of a model's weights that only the generic kernels multiply by. The set is empty
+ * for a device that decodes quantized weights when it loads them. */
+wf_type_set wf_plan_generic(const struct wf_model *m, const wf_device *device);
+/* Prints a note for each type of the set, or writes the set as the list "generic_types". */
+void wf_plan_note_generic(wf_type_set types);
+void wf_plan_put_generic(wf_json *j, wf_type_set types);
+
 /* ---- Whole setups ---- */
 
 /* weft plan --train: plans a run with these options. A vocabulary <= 0 is unknown. */

@@ -28,21 +28,22 @@ static void note_decoded(const wf_model *m, const wf_device *device)
             wf_plan_bytes(after, stored, sizeof stored), wf_plan_bytes(before, file, sizeof file));
 }
 
+wf_type_set wf_plan_generic(const wf_model *m, const wf_device *device)
+{
+    wf_type_set types = 0;
+    if (device && device->ops->stored_type)
+        return 0;
+    for (int i = 0; i < m->weights; i++)
+        if (wf_type_get(m->weight[i].type)->generic)
+            types |= wf_type_bit(m->weight[i].type);
+    return types;
+}
+
 void wf_plan_note_types(const wf_model *m, const wf_device *device)
 {
-    wf_type_set seen = 0;
-    if (device && device->ops->stored_type) {
+    if (device && device->ops->stored_type)
         note_decoded(m, device);
-        return;
-    }
-    for (int i = 0; i < m->weights; i++) {
-        wf_type type = m->weight[i].type;
-        if (wf_type_get(type)->generic && !(seen & wf_type_bit(type)))
-            printf(
-                "note: %s has no kernel of its own: a generic kernel decodes it, which is slower\n",
-                wf_type_name(type));
-        seen |= wf_type_bit(type);
-    }
+    wf_plan_note_generic(wf_plan_generic(m, device));
 }
 
 typedef struct {
@@ -106,6 +107,7 @@ static void print_json(const view *v)
     }
     wf_json_key(&j, "seconds_per_token");
     wf_json_double(&j, v->token);
+    wf_plan_put_generic(&j, wf_plan_generic(v->model, v->device));
     wf_json_object_end(&j);
     wf_json_end(&j);
 }

@@ -45,6 +45,40 @@ void wf_plan_line(const char *what, uint64_t bytes, const char *remark)
            wf_plan_bytes(bytes, buf, sizeof buf), remark);
 }
 
+/* ---- Types without fast kernels ---- */
+
+void wf_plan_note_generic(wf_type_set types)
+{
+    for (int t = 0; t < WF_TYPE_COUNT; t++)
+        if (types & wf_type_bit((wf_type)t))
+            printf(
+                "note: %s has no kernel of its own: a generic kernel decodes it, which is slower\n",
+                wf_type_name((wf_type)t));
+}
+
+void wf_plan_put_generic(wf_json *j, wf_type_set types)
+{
+    wf_json_key(j, "generic_types");
+    wf_json_array_begin(j);
+    for (int t = 0; t < WF_TYPE_COUNT; t++)
+        if (types & wf_type_bit((wf_type)t))
+            wf_json_string(j, wf_type_name((wf_type)t));
+    wf_json_array_end(j);
+}
+
+/* Returns the generic types that the steps of a plan read. */
+static wf_type_set generic_inputs(const wf_plan *plan)
+{
+    wf_type_set types = 0;
+    for (int i = 0; i < plan->step_count; i++) {
+        const wf_node *n = plan->steps[i].node;
+        for (int k = 0; k < n->nin; k++)
+            if (n->in[k] && wf_type_get(n->in[k]->type)->generic)
+                types |= wf_type_bit(n->in[k]->type);
+    }
+    return types;
+}
+
 /* ---- The table ---- */
 
 static void print_memory(const wf_plan_view *v)
@@ -242,6 +276,7 @@ void wf_plan_explain(const wf_plan_view *v)
     print_time(v);
     print_busiest(v);
     print_ops(v);
+    wf_plan_note_generic(generic_inputs(v->plan));
 }
 
 /* ---- JSON ---- */
@@ -306,6 +341,7 @@ void wf_plan_json(const wf_plan_view *v)
     put_count(&j, "bytes_written", v->cost.bytes_written);
     wf_json_key(&j, "seconds");
     wf_json_double(&j, v->seconds);
+    wf_plan_put_generic(&j, generic_inputs(v->plan));
     put_passes(&j, v->report);
     put_expansions(&j, v->plan);
     wf_json_object_end(&j);
