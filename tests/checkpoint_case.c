@@ -56,6 +56,7 @@ void wt_lock(wt_checkpoints *t)
 
 /* ---- Files ---- */
 
+/* Writes in pieces of 999 bytes, so that buffers fill unevenly. */
 static wf_status write_sink(wf_ctx *ctx, const char *path, const char *bytes, size_t count)
 {
     wf_sink *s;
@@ -116,6 +117,8 @@ static char read_files(wf_ctx *ctx, const char *folder)
     return letter;
 }
 
+/* Returns the letter of the checkpoint of step `at` (-1: the newest) and its step; 0 and -1 if
+ * there is none. */
 static char find(wf_ctx *ctx, const char *run, int64_t at, int64_t *step)
 {
     char letter = 0;

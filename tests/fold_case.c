@@ -42,6 +42,7 @@ static void *numbers(const char *name, wf_type type, int64_t count, bool odd, si
     return raw;
 }
 
+/* Writes all inputs and states of a run. */
 static void write_all(wt_run *r, bool odd)
 {
     wf_info info;
@@ -94,6 +95,7 @@ static double largest_of(wt_run *r, const wf_info *info)
     return largest;
 }
 
+/* The tolerance is at least 4 roundoffs of the output's type; it is relative to `scale`. */
 static void compare_floats(wt_run *a, wt_run *b, const wf_info *info, double tolerance,
                            double scale)
 {
@@ -164,6 +166,8 @@ int fold_count(const wf_graph *g, wf_op op)
 
 /* ---- One rule ---- */
 
+/* Checks that the rule fires `times` times, that a second pass finds nothing, and that the
+ * outputs stay the same. */
 static void check_values(wf_ctx *ctx, const fold_case *c)
 {
     wf_graph *g[2];
@@ -220,6 +224,7 @@ static void check_gradient(wf_ctx *ctx, const fold_case *c)
     compare_runs(&a, &b, TOLERANCE);
 }
 
+/* Graphs with updates are not differentiated: wf_grad would read states after their update. */
 static bool has_update(wf_ctx *ctx, build_fn *build)
 {
     wf_graph *g = wt_graph(ctx);

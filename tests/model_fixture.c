@@ -32,6 +32,7 @@ static int32_t *read_ids(const wf_json_node *list, size_t *count)
     return ids;
 }
 
+/* Reads the prompt, greedy tokens and logits that make_models.py wrote next to the checkpoint. */
 void wt_reference_read(const char *name, wt_reference *out)
 {
     wf_ctx *ctx;

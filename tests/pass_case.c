@@ -93,6 +93,7 @@ static double bound_between(const pc_case *p, const wf_eval *e)
     return most;
 }
 
+/* Evaluates the node in float64, with error bounds. */
 static wf_status find_reference(pc_case *p)
 {
     wf_eval *e;
@@ -128,6 +129,7 @@ static int updated(const wf_case *c, const wf_operand *o)
     return -1;
 }
 
+/* Expects updated states to match the reference, and other states to keep their bits. */
 static wf_status read_states(pc_case *p)
 {
     wf_case *c = p->c;
@@ -195,6 +197,7 @@ static wf_value *tail(pc_case *p, wf_value *y)
     return wf_binary(g, "mul", x, wf_recompute(g, wf_unary(g, "sigmoid", x)));
 }
 
+/* Creates w and the states of the updates. Second moments are at least 0.1, as the bounds assume. */
 static void make_states(pc_case *p, wf_dims shape)
 {
     int n = 0;
@@ -227,6 +230,7 @@ static void update(pc_case *p, wf_value *dw, wf_value *terms)
     wf_adamw(g, s[2], s[3], s[4], terms, lr, step, one, yes, NULL);
 }
 
+/* Reads the states that the tail and the updates wrote. */
 static wf_status read_updates(pc_case *p)
 {
     const wf_operand *first = p->adamw ? p->w : p->state[0];
@@ -406,6 +410,7 @@ typedef struct {
     const char *name;
 } judge;
 
+/* Returns whether got is within bound of wanted; otherwise writes the reason. */
 static bool within(judge *j, int64_t i, double got, double wanted, double bound)
 {
     double ratio = got == wanted ? 0 : fabs(got - wanted) / bound;
@@ -436,6 +441,7 @@ static bool judge_output(const pc_case *p, judge *j, const wf_read *r, const exp
     return true;
 }
 
+/* The bound of a sum is the sum of its terms' bounds. */
 static bool judge_loss(const pc_case *p, judge *j, const wf_read *r)
 {
     double sum = 0, terms = 0, bound = 0;
@@ -478,6 +484,7 @@ static bool judge_update(const pc_case *p, judge *j, const wf_read *r, const exp
     return true;
 }
 
+/* Skips elements at a kink, where central differences are not defined. */
 static bool judge_gradient(const pc_case *p, judge *j, const wf_read *r, const expectation *e)
 {
     double c = or_default(p->kind->row.gradient, WF_CASE_GRADIENT);

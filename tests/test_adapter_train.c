@@ -34,6 +34,8 @@ typedef struct {
     float *value[MOST], *grad[MOST];
 } bench;
 
+/* Builds the training graph of the model with the adapter applied. `random` adds the dropout
+ * key. */
 static wf_value *build(wf_graph *g, bench *b, bool random)
 {
     const wf_build_options o = {.form = WF_FORM_TRAIN,
@@ -126,6 +128,7 @@ static void bench_close(bench *b)
     wf_model_close(b->m);
 }
 
+/* Runs once and returns the sum of the losses. */
 static double loss_of(bench *b)
 {
     float losses[TOKENS];

@@ -305,6 +305,7 @@ static void expect_sentence(wf_ctx *ctx, const char *wanted, const char *word)
         fail_msg("\"%s\" instead of \"%s\"", got, wanted);
 }
 
+/* Runs with valid, invalid and valid data, and expects the cpu's message for the invalid run. */
 static void run_case(wf_ctx *ctx, const fault_case *c)
 {
     char wanted[512];

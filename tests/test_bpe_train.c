@@ -104,6 +104,7 @@ typedef struct {
     int32_t tokens;
 } naive;
 
+/* Splits the text into words and their bytes into the initial tokens. */
 static void naive_words(naive *n, const char *split, const char *text, size_t bytes)
 {
     const char *pattern = strcmp(split, "gpt2") == 0     ? wf_split_gpt2
@@ -130,6 +131,7 @@ static void naive_words(naive *n, const char *split, const char *text, size_t by
     }
 }
 
+/* Counts all pairs and merges the most frequent. Returns false when no pair reaches the minimum. */
 static bool naive_step(naive *n, int64_t minimum)
 {
     static int64_t seen[NAIVE_MOST][NAIVE_MOST];
@@ -286,6 +288,7 @@ static void test_threads(void **state)
     free(b);
 }
 
+/* Expects two tokenizers to have the same tokens and to encode random texts alike. */
 static void expect_same(wf_ctx *ctx, const wf_tokenizer *a, const wf_tokenizer *b, uint64_t *seed)
 {
     assert_int_equal(wf_tokenizer_count(a), wf_tokenizer_count(b));
@@ -509,6 +512,7 @@ static void test_faults(void **state)
 
 /* ---- Hostile texts ---- */
 
+/* Texts that are slow for a naive trainer: long words, equal pairs, one repeated byte. */
 static void fill(char *text, size_t n, int kind, uint64_t seed)
 {
     for (size_t i = 0; i < n; i++)

@@ -87,6 +87,7 @@ static void do_mischief(const wf_launch *l)
     }
 }
 
+/* Computes x / 2 instead of the sine, then misbehaves if it is this op's turn. */
 static wf_status launch_sin(const wf_launch *l)
 {
     bool plotting = plot.op == WF_OP_sin;

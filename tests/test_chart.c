@@ -214,6 +214,7 @@ static void check_xml(const char *s, size_t bytes)
     assert_int_equal(depth, 0);
 }
 
+/* Draws a chart and checks its size and that it is well-formed. */
 static char *draw(wf_ctx *ctx, const wf_chart_run *runs, int n, wf_chart_options o)
 {
     char *svg;
@@ -225,6 +226,7 @@ static char *draw(wf_ctx *ctx, const wf_chart_run *runs, int n, wf_chart_options
     return svg;
 }
 
+/* Returns a history with a falling, noisy loss. */
 static wf_history falling(wf_ctx *ctx, int steps)
 {
     wf_history h = {.ctx = ctx};

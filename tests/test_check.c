@@ -243,6 +243,7 @@ typedef struct {
     bool *done;              /* [node] */
 } replay;
 
+/* Returns the value whose memory v shares: skips views that are not steps. */
 static const wf_value *root_of(const replay *p, const wf_value *v)
 {
     for (;;) {
@@ -255,6 +256,7 @@ static const wf_value *root_of(const replay *p, const wf_value *v)
     }
 }
 
+/* Returns whether v's memory still holds v in the replay. */
 static bool holds(const replay *p, const wf_value *v)
 {
     const wf_place *place = &p->plan->places[v->node->id][v->index];
@@ -277,6 +279,7 @@ static void put(const replay *p, int block, size_t bytes, const wf_value *v)
         p->line[begin + i] = v;
 }
 
+/* Checks that all operands are intact, then records the writes of step s. */
 static void replay_step(const replay *p, int s)
 {
     const wf_step *step = &p->plan->steps[s];
@@ -330,6 +333,7 @@ static void test_orders_are_legal(void **state)
     wt_close(&r);
 }
 
+/* Runs eight times and stores a hash of each order. */
 static void run_orders(wf_ctx *ctx, uint64_t seed, uint64_t orders[8])
 {
     wt_run r = open_check(ctx, seed);
@@ -589,6 +593,7 @@ static void test_short_lifetimes(void **state)
 
 /* ---- Failing allocations ---- */
 
+/* Opens a device, compiles and runs the graph, and frees everything. */
 static wf_status live(wf_ctx *ctx, wf_graph *g)
 {
     wf_session *session = NULL;

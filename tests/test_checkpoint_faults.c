@@ -530,6 +530,7 @@ static void end_at_once(void *user, wf_log_level level, const char *message)
         raise(SIGKILL);
 }
 
+/* Runs in a child process: saves a checkpoint and dies at the nth call. */
 static void child_ended_at(const wt_checkpoints *t, uint64_t nth, int64_t step, char letter)
 {
     wf_ctx *ctx;
@@ -607,6 +608,8 @@ static void child_that_saves(const wt_checkpoints *t, uint64_t seed)
     }
 }
 
+/* Starts a child that saves until it is killed. It writes the letter of each complete checkpoint
+ * to *from. */
 static pid_t start_saving(const wt_checkpoints *t, int *from)
 {
     int ends[2];

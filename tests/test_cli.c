@@ -103,6 +103,7 @@ static const char *json_items(const char *s, char close)
     }
 }
 
+/* Returns the end of the value at s, or NULL if it is malformed. */
 static const char *json_value(const char *s)
 {
     static const char *const words[] = {"true", "false", "null"};

@@ -49,6 +49,7 @@ typedef struct {
     double score;
 } scored;
 
+/* Adds the log probability of each token of the ending. */
 static wf_status add_score(void *user, size_t i, const float *logits, size_t vocab)
 {
     scored *s = user;
@@ -61,6 +62,7 @@ static wf_status add_score(void *user, size_t i, const float *logits, size_t voc
     return WF_OK;
 }
 
+/* Returns the log probability of an ending after a context, by the rules of weft eval --choices. */
 static double score(wt_talker *t, const char *context, const char *ending)
 {
     const wf_tokenizer *tokenizer = wf_model_tokenizer(t->model);
@@ -91,6 +93,7 @@ static double score(wt_talker *t, const char *context, const char *ending)
     return s.score;
 }
 
+/* Finds the best ending by total log probability, and by log probability per byte. */
 static void choose(wt_talker *t, const char *context, const char *const *ending, int *best,
                    int *best_by_bytes)
 {

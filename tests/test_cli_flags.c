@@ -29,7 +29,8 @@ typedef struct {
     char name[48], value[48];
 } flag;
 
-/* Reads the flags with a value from help lines such as " -x, --name VALUE" or " --name VALUE". */
+/* Reads the flags with a value from help lines such as "  -x, --name VALUE" or
+ * "      --name VALUE". */
 static int read_help(const char *text, flag *out, int room)
 {
     int n = 0;

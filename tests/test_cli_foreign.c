@@ -145,6 +145,7 @@ static const char *find_control(const char *text)
     return NULL;
 }
 
+/* Expects no control characters, no forged message and, with `lines`, no long line. */
 static void check_stream(const char *args, const char *name, const char *text, bool lines)
 {
     const char *at = find_control(text);

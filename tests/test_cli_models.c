@@ -482,6 +482,7 @@ typedef struct {
     double nats;
 } loss_of;
 
+/* Adds the negative log probability of each next token, in nats. */
 static wf_status add_loss(void *user, size_t i, const float *logits, size_t vocab)
 {
     loss_of *l = user;

@@ -17,6 +17,7 @@
 
 static wt_program program;
 
+/* Writes a run folder with a log whose loss falls to `floor`. */
 static void make_run(wf_ctx *ctx, const char *name, int steps, double floor)
 {
     wf_record *r;

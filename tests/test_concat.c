@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_concat.c - concats whose operands are computed in place inside the result. Checks when the
- * pass does so, that the bits equal those of a copying concat on the cpu and in random orders on
- * the check device, and that the check device refuses plans with a misplaced part.
+ * test_concat.c - concats whose operands are computed in place inside the result. Checks when
+ * the pass does so, and that the bits equal those of a copying concat, on the cpu and in random
+ * orders on the check device. The check device must refuse plans with a misplaced part.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -268,6 +268,7 @@ static int concats_made(const wf_plan *plan)
     return n;
 }
 
+/* Expects the pass to merge the concat exactly when the case says so. */
 static void look_at_plan(wf_ctx *ctx, const struct concat_case *c)
 {
     wf_device *device;

@@ -596,6 +596,7 @@ static void keeps_magnitude(void **state)
 
 /* ---- Rotary positions ---- */
 
+/* Compares RoPE frequencies and magnitude with a relative bound. */
 static void frequencies_equal(const wf_rotary *a, const wf_rotary *b, double bound)
 {
     float x[64], y[64];

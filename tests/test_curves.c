@@ -133,6 +133,7 @@ static wf_trainer *open_trainer(const curves *c, wf_device *device, const char *
 
 /* ---- Weights and batches, as the fixture's note defines them ---- */
 
+/* Writes each weight from a generator seeded with its name, as the PyTorch script does. */
 static void write_weights(const curves *c, wf_trainer *t, const wf_json_node *m)
 {
     const wf_json_node *weights = wf_json_get(m, "weights");
@@ -164,6 +165,7 @@ typedef struct {
     wf_batch batch;
 } source;
 
+/* Draws windows of the text from the generator that the PyTorch script uses. */
 static wf_status next(void *user, int64_t index, const wf_batch **out)
 {
     source *s = user;

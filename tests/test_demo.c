@@ -25,6 +25,7 @@
  * over STEPS steps. */
 #define APART (4 * 0x1p-9)
 
+/* Runs the demo and returns the number of losses it prints. */
 static int losses_of(const char *folder, const char *type, double *loss)
 {
     char command[1024], line[256];
@@ -72,6 +73,7 @@ typedef struct {
     double states, step, loss; /* MB, MB, nats at step 1 */
 } figures;
 
+/* Reads the recorded or printed figures. */
 static figures figures_of(FILE *in)
 {
     char line[256];

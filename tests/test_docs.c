@@ -52,6 +52,7 @@ static const char *flag_of(const char *line, size_t *len)
     return strncmp(at, "--", 2) == 0 && *len > 2 ? at : NULL;
 }
 
+/* Returns the number of flags of a command that the page does not explain, and prints them. */
 static int missing_of(const char *command)
 {
     char args[64], wanted[80];
@@ -253,6 +254,7 @@ static bool is_in_code(const char *at)
     return strspn(at, " ") >= 4;
 }
 
+/* Counts relative links to missing files or headings. */
 static int count_broken_links(const char *path)
 {
     int broken = 0;

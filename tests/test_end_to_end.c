@@ -160,6 +160,7 @@ static char *read_corpus(void)
     return corpus;
 }
 
+/* Samples from the model and checks the share of known words. */
 static void generate(const char *model, const char *corpus)
 {
     char args[512];

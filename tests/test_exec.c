@@ -114,6 +114,7 @@ static void test_outputs_of_all_kinds(void **state)
 
 /* ---- Views ---- */
 
+/* Names views of x as outputs: a box, its transpose, a flattened slice and a mixed permutation. */
 static void name_views(wf_graph *g, wf_value *x, const char *const *name)
 {
     wf_value *v = wf_slice(g, wf_slice(g, x, 0, 1, 3), 1, 1, 3);
@@ -472,6 +473,7 @@ static wf_value *wide(wf_graph *g)
     return wf_concat(g, sums, 3, 0);
 }
 
+/* Adds the bits of x to the hash. Fails at a NaN or infinity, which would hide differences. */
 static void hash_floats(uint64_t *hash, const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

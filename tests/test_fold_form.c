@@ -267,6 +267,7 @@ static wf_value *lower(wf_graph *g)
     return wf_le(g, wf_iota(g, 1, D(5), 0), wf_reshape(g, wf_iota(g, 1, D(5), 0), 2, D(5, 1)));
 }
 
+/* Applies a causal mask in one of its common spellings, or a mask that must not be recognized. */
 static wf_value *masked(wf_graph *g, wf_value *s, mask_kind kind)
 {
     wf_value *rows = wf_iota(g, 2, D(5, 5), 0), *columns = wf_iota(g, 2, D(5, 5), 1);

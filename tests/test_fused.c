@@ -56,6 +56,7 @@ static wf_type draw_type(pair *p)
     return (wf_type)ONE_OF(p, WF_F32, WF_F16, WF_BF16);
 }
 
+/* Adds an input with random data, which the pair keeps. */
 static wf_value *input(pair *p, wf_type type, const wf_dims *shape)
 {
     char name[16];
@@ -113,6 +114,7 @@ static void take_outputs(wf_value **to, wf_value *first)
         to[i] = &first->node->out[i];
 }
 
+/* Residual add followed by a layer norm (`centered`) or an RMS norm. */
 static void make_residual(pair *p, bool centered)
 {
     int64_t length = ONE_OF(p, 1, 2, 7, 33, 64, 259);
@@ -378,6 +380,7 @@ static void test_linear_grad_weight(void **state)
 
 /* ---- Memory of unread outputs ---- */
 
+/* Returns the bytes of ports and activations without the workspace, when one output is read. */
 static uint64_t region(wf_ctx *ctx, wf_op op, int output)
 {
     wf_memory memory;

@@ -198,6 +198,7 @@ static wf_status write_data(wf_gguf_writer *w, plan *p)
     return wf_gguf_write_data(w, piece, n);
 }
 
+/* Writes a file that the seed determines. `split`: bytes per part, 0: one file. */
 static wf_status write_random(wf_ctx *ctx, const char *path, uint64_t seed, uint64_t split, plan *p)
 {
     wf_gguf_writer *w;

@@ -144,6 +144,7 @@ static wf_status read_exactly(wf_ctx *ctx, const uint8_t *bytes, size_t n, wf_gg
     return status;
 }
 
+/* Expects a message with the part and the file name, no leak, and a peak below 256 KiB. */
 static void refused_at(wf_ctx *ctx, const blob *b, wf_status wanted, const char *part, int line)
 {
     wf_mem_stats before, after;

@@ -253,6 +253,8 @@ static int operands(wf_graph *g, const char *text, wf_value **in)
     return n;
 }
 
+/* Expects the call to fail with a message that begins with the op and contains the rule, without
+ * adding a node. */
 static void check_bad_call(wf_ctx *ctx, const bad_call *call)
 {
     wf_value *in[16];

@@ -101,6 +101,7 @@ static wf_graph *parse(wf_ctx *ctx, const char *text)
     return g;
 }
 
+/* Expects a graph to be equal after writing and reading, and its text to be the same. */
 static void round_trip(wf_ctx *ctx, const wf_graph *g)
 {
     char *text = text_of(g);
@@ -466,6 +467,7 @@ static void pick_word(mutant *m, size_t *from, size_t *to)
         ++*to;
 }
 
+/* Applies one random change to the text; `other` is a text to splice in. */
 static void mutate(mutant *m, const char *other, size_t other_len)
 {
     size_t a = below(m, m->len), b, n;

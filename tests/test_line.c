@@ -37,6 +37,7 @@ typedef struct {
 static const char *history_file;
 static bool color, dumb;
 
+/* Reads lines in the child and writes each to `out`, with '|' after it. */
 static void read_lines(int out)
 {
     wf_ctx *ctx;
@@ -67,6 +68,7 @@ static void await(int fd, const char *until, char *got, size_t cap)
     }
 }
 
+/* Starts a reader on a new pseudo-terminal, or on a pipe. */
 static reader start(bool terminal)
 {
     reader r;

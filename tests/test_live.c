@@ -112,6 +112,7 @@ static void catch_stderr(void)
     dup2(fileno(err), STDERR_FILENO);
 }
 
+/* Restores stderr and returns what was written to it. */
 static void caught(char *text, size_t cap)
 {
     fflush(stderr);

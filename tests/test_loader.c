@@ -90,6 +90,7 @@ typedef struct {
     int32_t tokens[4096], targets[4096], positions[4096], starts[4097];
 } naive;
 
+/* Returns the training pairs of document d in a row; 0 when a cut document has no answer left. */
 static int64_t pairs_of(const naive *n, int64_t d)
 {
     const wt_texts *t = n->t;
@@ -101,6 +102,7 @@ static int64_t pairs_of(const naive *n, int64_t d)
     return counted ? n->o.length : 0;
 }
 
+/* Assigns documents to rows, one after the other, as data.h describes. */
 static void naive_plan(naive *n)
 {
     const wt_texts *t = n->t;
@@ -164,6 +166,7 @@ static void naive_row(naive *n, int64_t row, int32_t *tokens, int32_t *targets, 
     }
 }
 
+/* Computes the expected batch from the rows of this pass's permutation. */
 static void naive_batch(naive *n, int64_t batches, int64_t index)
 {
     int64_t B = n->o.batch, T = n->o.length, s = 0;

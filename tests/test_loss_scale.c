@@ -157,6 +157,7 @@ typedef struct {
     int32_t good, steps, skipped;
 } snapshot;
 
+/* Reads all states. States with this prefix go into the loss scale's fields. */
 static void take(trainer *t, const char *prefix, snapshot *s)
 {
     wf_info info;
@@ -311,6 +312,7 @@ static wf_graph *micro_graph(wf_ctx *ctx)
     return g;
 }
 
+/* Unscales, clips and applies the accumulated gradient, then resets it. */
 static wf_graph *update_graph(wf_ctx *ctx, double clip)
 {
     wf_graph *g = wt_graph(ctx);
