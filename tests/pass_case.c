@@ -197,7 +197,7 @@ static wf_value *tail(pc_case *p, wf_value *y)
     return wf_binary(g, "mul", x, wf_recompute(g, wf_unary(g, "sigmoid", x)));
 }
 
-/* Creates w and the states of the updates. Second moments are at least 0.1, as the bounds assume. */
+/* Creates w and the states of the updates. The bounds assume second moments >= 0.1. */
 static void make_states(pc_case *p, wf_dims shape)
 {
     int n = 0;
