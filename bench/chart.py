@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""chart.py OUT.svg: draws Weft's speedup over its peers on the CPU from the ratios in bench/results/versus-*.json.
+"""chart.py OUT.svg: draws Weft's speedup over its peers on the CPU from the ratios in
+bench/results/versus-*.json.
 
-A row is a measurement, a mark an instruction set, the line a ratio of 1. Run it again when a file changes; tests/test_docs.c
-compares its output with docs/pictures/versus-cpu.svg."""
+A row is a measurement, a mark an instruction set, and the line a ratio of 1. Run it again when a
+file changes; tests/test_docs.c compares its output with docs/pictures/versus-cpu.svg."""
 import json
 import math
 import os
@@ -17,7 +18,7 @@ LEFT, RIGHT, TOP, ROW, LOW, HIGH = 190, 700, 64, 20, 0.5, 32
 
 
 def ratios(what, name):
-    """{measurement: ratio of medians} of one file; empty if it is missing."""
+    """Returns {measurement: ratio of medians} of one file; empty if the file is missing."""
     path = os.path.join(RESULTS, f"versus-{what}-{name}.json")
     if not os.path.exists(path):
         return {}
@@ -30,7 +31,7 @@ def find(rows, model, test):
 
 
 def sections():
-    """[(title, [(row, {set: ratio})])]"""
+    """Returns [(title, [(row, {set: ratio})])]."""
     out = []
     for title, what, test in (("decode, against llama.cpp", "model", "tg128"), ("prompt of 512 tokens, against llama.cpp", "model", "pp512"),
                               ("start, load and two tokens, against llama.cpp", "load", "two tokens"), ("peak memory, against llama.cpp", "load", "resident")):

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Training steps on a GPU: GPT-2 by Weft, as it is and with --fast, and by peers on the same work in the same run; and Llama
-in sizes, the CPU beside the GPU, with the latency of one token.
+"""Times training steps on a GPU: GPT-2 by Weft, with and without --fast, against peers on the same
+work in the same run; and Llama in several sizes on GPU and CPU, with the latency of one token.
 
     bench/gpu.py run --peer 'PyTorch=python3 torch_train.py' --json bench/results/versus-train-gpu-h200.json [--raw FOLDER] [--only gpt2-124M]
     bench/gpu.py chart bench/results/versus-train-gpu-h200.json docs/pictures/versus-gpu.svg
     bench/gpu.py sizes --json bench/results/sizes-h200.json [--raw FOLDER]
 
---peer can be repeated. Each is called as COMMAND NAME BATCH LENGTH and prints "ms=X" for the median step and "mem=X GiB" for the most memory it
-took; NAME is d12, d24 or d48 by the number of layers. Medians of steps are compared. --raw keeps what `weft bench train --json` wrote.
-`run` writes its file after each model, and leaves rows of other models in it that the same commit made.
+--peer can be repeated. Each is called as COMMAND NAME BATCH LENGTH and prints "ms=X" for the median
+step and "mem=X GiB" for its peak memory; NAME is d12, d24 or d48 by the number of layers. Medians
+of steps are compared. --raw keeps the output of `weft bench train --json`. `run` writes its file
+after each model, and keeps rows of other models that the same commit measured.
 """
 import argparse
 import datetime
@@ -22,14 +23,14 @@ import sys
 
 SETUPS = (("gpt2-124M", "d12", 64), ("gpt2-350M", "d24", 32), ("gpt2-1558M", "d48", 16))
 LENGTH = 1024
-# Of Llama: what a GPU trains at once, and what a CPU does in a few seconds.
+# Llama batches: as many rows as fit a GPU, and as many as a CPU computes in a few seconds.
 SIZES = (("llama-30M", 64), ("llama-120M", 32), ("llama-350M", 16), ("llama-1B", 8))
 CPU_BATCH, CPU_LENGTH = 2, 256
 GIB = 2 ** 30
 
 
 def bench(args, name, model, flags):
-    """-> the JSON of one measurement, which is kept as `name`."""
+    """Returns the JSON of one measurement, and keeps it as `name`."""
     path = os.path.join(args.raw, name) if args.raw else "/tmp/weft-gpu-bench.json"
     command = [args.weft, "bench", "train", model, "--no-peak", "--json", path, "--overwrite"] + [str(x) for x in flags]
     p = subprocess.run(command, capture_output=True, text=True)
@@ -45,13 +46,13 @@ def about(measurement):
 
 def write(path, data):
     with open(path, "w") as f:
-        command = ["bench/gpu.py"] + [re.sub(r"[^\s=]*/", "", a) for a in sys.argv[1:]]  # without this machine's folders
+        command = ["bench/gpu.py"] + [re.sub(r"[^\s=]*/", "", a) for a in sys.argv[1:]]  # without folders of this machine
         json.dump({"date": datetime.date.today().isoformat(), "command": shlex.join(command), **data}, f, indent=2)
         f.write("\n")
 
 
 def run_peer(command, name, batch):
-    """-> milliseconds a step, GiB."""
+    """Returns milliseconds per step, and GiB."""
     command = shlex.split(command) + [name, str(batch), str(LENGTH)]
     p = subprocess.run(command, capture_output=True, text=True)
     ms, memory = re.search(r"\bms=([\d.]+)", p.stdout), re.search(r"\bmem=([\d.]+)", p.stdout)
@@ -61,7 +62,7 @@ def run_peer(command, name, batch):
 
 
 def rows_of_before(path, weft, peers):
-    """What the same commit measured of other models, beside the same peers."""
+    """Rows of other models that the same commit measured against the same peers."""
     try:
         with open(path) as f:
             data = json.load(f)
@@ -98,7 +99,7 @@ def measure(args):
 
 
 def sizes(args):
-    """A training step of each size, and one token after LENGTH others, on the GPU and on the CPU."""
+    """A training step of each size, and decode of one token at depth LENGTH, on GPU and CPU."""
     rows = []
     print("| | parameters | GPU, tokens/s | CPU, tokens/s | | GPU, ms a token | CPU, ms a token | |\n|---|---|---|---|---|---|---|---|")
     for model, batch in SIZES:

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Loss curves in f32, bf16 and f16, several seeds of each: whether a change of type moves them, beside what a change of seed does.
+"""Loss curves in f32, bf16 and f16 with several seeds each: compares the effect of the type with
+the effect of the seed.
 
     bench/precision.py run --data FOLDER --json bench/results/precision-h200.json [--device cuda] [--seeds 5]
     bench/precision.py chart bench/results/precision-h200.json docs/pictures/cuda-loss.svg
 
-FOLDER is what `weft prepare TEXT --vocab 2048` made of a text. The file has means over windows of 50 steps of each run. A type's run and f32's
-of the same seed begin with the same weights and read the same batches, so their differences are what is judged: `from_f32` is the mean of
-them over the seeds, `error` its standard error, each for the window in which the mean is largest beside its error. The bound is BOUND
-errors in every window; the exit status is 1 if a type is beyond. `chart` draws means, and where f32's seeds are within one standard deviation.
+FOLDER is the output of `weft prepare TEXT --vocab 2048`. The JSON file has means over windows of 50
+steps of each run. A run and the f32 run of the same seed start from the same weights and read the
+same batches, so the test judges their differences. `from_f32` is the mean difference over the seeds
+and `error` its standard error, both for the window with the largest ratio of the two. The bound is
+BOUND standard errors in every window; the exit status is 1 if a type exceeds it. `chart` draws the
+means, and one standard deviation of f32's seeds.
 """
 import argparse
 import datetime
@@ -24,7 +27,7 @@ TYPES = ("f32", "bf16", "f16")
 COLOURS = {"f32": "#777777", "bf16": "#2364aa", "f16": "#c2731c"}
 STEPS, WINDOW = 1000, 50
 FLAGS = ("--depth", 4, "--batch", 16, "--length", 256, "--steps", STEPS, "--save-every", 0, "--valid-every", 100, "--export", "none", "-q")
-BOUND = 2.8  # of Student's t with 4 degrees of freedom, 1 in 20 are beyond
+BOUND = 2.8  # 5% of Student's t with 4 degrees of freedom exceed it
 
 
 def command(args, out, type_, seed, data=None):
@@ -32,7 +35,7 @@ def command(args, out, type_, seed, data=None):
 
 
 def train(args, out, type_, seed):
-    """-> a run: means of windows, the last loss on data held back, steps skipped."""
+    """Returns a run: means of windows, the last validation loss, and skipped steps."""
     p = subprocess.run(command(args, out, type_, seed), capture_output=True, text=True)
     if p.returncode:
         sys.exit(f"{shlex.join(p.args)} failed: {p.stderr[-2000:]}")
@@ -47,12 +50,12 @@ def train(args, out, type_, seed):
 
 
 def columns(runs, type_, what):
-    """`what` over the windows of the runs of a type."""
+    """`what` by window, for the runs of a type."""
     return [what(column) for column in zip(*(r["loss"] for r in runs if r["type"] == type_))]
 
 
 def most_away(runs, type_):
-    """Of the windows the one whose mean difference from f32 is largest beside its standard error -> the mean, the error."""
+    """Returns mean difference and standard error of the window where their ratio is largest."""
     base = {r["seed"]: r["loss"] for r in runs if r["type"] == "f32"}
     apart = [[a - b for a, b in zip(r["loss"], base[r["seed"]])] for r in runs if r["type"] == type_]
     windows = [(statistics.mean(d), statistics.stdev(d) / len(d) ** 0.5) for d in zip(*apart)]

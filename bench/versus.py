@@ -34,7 +34,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def run(command, env=None):
-    """-> stdout, stderr."""
+    """Returns stdout and stderr."""
     p = subprocess.run(command, env=env, capture_output=True, text=True)
     if p.returncode:
         sys.exit(f"{shlex.join(command)} failed: {p.stderr[-2000:]}")
@@ -42,7 +42,7 @@ def run(command, env=None):
 
 
 def measured(command, env=None):
-    """-> seconds from start to end, most resident KiB, of a program whose output does not matter."""
+    """Returns the wall-clock seconds and the peak resident KiB of a program; drops its output."""
     start = time.perf_counter()
     pid = os.posix_spawnp(command[0], command, env or os.environ,
                           file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -54,7 +54,7 @@ def measured(command, env=None):
 
 
 def lower_bound(ratios, draws=4000):
-    """The 2.5% quantile of the median ratio over resampled rounds. The draws are the same each time."""
+    """The 2.5% quantile of the median ratio over resampled rounds. Deterministic."""
     rng = random.Random(1)
     medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(draws))
     return medians[draws // 40]
@@ -103,7 +103,7 @@ class Report:
 
 
 def public(argument):
-    """The command as it is recorded: programs and models by name, without folders of this machine."""
+    """The command to record: programs and models by name, without folders of this machine."""
     return re.sub(r"(^|[ =])/\S*/", r"\1", argument)
 
 
@@ -126,7 +126,7 @@ def weft_json(args, threads, *words):
 
 
 def gemm(args, report):
-    """Every shape by itself, Weft and the peer right after one another."""
+    """Each shape separately; Weft and the peer run back to back."""
     for threads in args.threads:
         shapes = {}
         for r in weft_json(args, threads, "ops", "linear", "matmul", "--shape", "f32", "--repetitions", "1")["results"]:
@@ -172,7 +172,7 @@ def model(args, report):
 
 
 def load(args, report):
-    """The whole life of a process that loads the model and computes a token, twice: start, load, first token, second, end."""
+    """A whole process that loads the model and computes two tokens: start, load, tokens, end."""
     for threads in args.threads:
         for path in args.models:
             warm(path)
@@ -207,7 +207,7 @@ def train(args, report):
                 report.peer = {"name": args.peer_name, "command": public(args.took)}
                 if len(steps) < 2:
                     sys.exit(f"{args.took} printed fewer than two steps")
-                report.add(name, "peer", statistics.median(steps[1:]), "lower")  # the first allocates
+                report.add(name, "peer", statistics.median(steps[1:]), "lower")  # the first step allocates
 
 
 def self(args, report):

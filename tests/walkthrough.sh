@@ -4,9 +4,9 @@
 #        tests/walkthrough.sh --emulated CMAKE     cuda: builds and runs the emulated device (minutes)
 #
 # Applies the walk-throughs of docs/architecture.md, "Adding an op", to a copy of the tree, builds it
-# without optimization and runs the selftest of the new ops. Fails when a step cannot be applied, when
-# a walk-through touches more files than promised, when the copy does not compile, or when a selftest
-# fails. Also checks that a row of ops.def that lacks a column does not compile.
+# without optimization and runs the selftest of the new ops. Fails when a step cannot be applied,
+# when a walk-through touches more files than promised, when the copy does not compile, or when a
+# selftest fails. Also checks that a row of ops.def that lacks a column does not compile.
 #
 # A step is a list item that begins with a file in backquotes. Each of its code blocks, indented by 7
 # spaces, is inserted before or after the line that the text above it names: "before the line `TEXT`".

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""openblas.py LIBRARY SHAPES: times cblas_sgemm as `weft bench ops` times products; prints JSON.
+"""openblas.py LIBRARY SHAPES: times cblas_sgemm as `weft bench ops` times matmuls; prints JSON.
 
-SHAPES is a JSON object, name -> [weight, form, m, n, k]; form: "nt" and the like. A weight is streamed: each
-product has another one, so many that they do not lie in a cache. All lies in huge pages where there are any, as Weft's memory does."""
+SHAPES is a JSON object, name -> [weight, form, m, n, k]; form is "nt" and the like. Weights are
+streamed: each call uses another one, and together they exceed the caches. Memory uses huge pages if
+available, like Weft's."""
 import ctypes
 import json
 import mmap
@@ -14,7 +15,7 @@ STREAMED, SECONDS = 256 << 20, 0.25
 
 
 def memory(floats):
-    m = mmap.mmap(-1, max(floats * 4, 4096), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # a shared one has no huge pages
+    m = mmap.mmap(-1, max(floats * 4, 4096), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # a shared mapping gets no huge pages
     if hasattr(mmap, "MADV_HUGEPAGE"):
         m.madvise(mmap.MADV_HUGEPAGE)
     pattern = (ctypes.c_float * 4096)(*[(i * 37 % 101) / 50 - 1 for i in range(4096)])
@@ -50,7 +51,7 @@ def main():
         out[name] = 2 * m * cols * k / best / 1e9
     print(json.dumps({"config": blas.openblas_get_config().decode(), "core": blas.openblas_get_corename().decode(), "gflops": out}))
     sys.stdout.flush()
-    os._exit(0)  # the mappings are still pointed to
+    os._exit(0)  # the mappings are still referenced
 
 
 main()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""torch_gpt2.py BATCH LENGTH STEPS THREADS: training steps of GPT-2 124M in f32 with PyTorch on the CPU: forward, backward,
-gradients clipped by their norm, fused AdamW, as `weft bench train` has them; prints JSON."""
+"""torch_gpt2.py BATCH LENGTH STEPS THREADS: times training steps of GPT-2 124M in f32 with PyTorch
+on the CPU: forward, backward, clipping by the gradient norm, fused AdamW, as in `weft bench train`.
+Prints JSON."""
 import json
 import sys
 import time

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-# shared.awk - rewrites the __shared__ variables of preprocessed CUDA C, which cuda_runtime.h renames
-# to wf_emulated_shared_variable. Each becomes a reference to memory of the running block, returned by
-# wf_emulated_static. Declarations not of the form `type name[sizes], name[sizes];` become static.
+# shared.awk - rewrites the __shared__ variables of preprocessed CUDA C, which cuda_runtime.h
+# renames to wf_emulated_shared_variable. Each becomes a reference to memory of the running block,
+# returned by wf_emulated_static. Declarations not of the form `type name[sizes], name[sizes];`
+# become static.
 
 # Returns the position of the first `what` in s outside of all brackets, or 0.
 function outside(s, what,    i, c, depth)

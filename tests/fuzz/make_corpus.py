@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the first inputs of the fuzz targets: python3 tests/fuzz/make_corpus.py
 
-Each is small and whole, and made here: files of every kind that the readers know. What fuzzing adds to the
-corpora is kept beside them, under names that are hashes.
+Each is a small, complete file; together they cover every kind that the readers know. Inputs that
+fuzzing adds to the corpora have hashes as names.
 """
 import json
 import os
@@ -21,7 +21,7 @@ def write(target, name, data):
 # ---- tokenizer.json ----
 
 def letters():
-    """The characters that stand for bytes in byte-level vocabularies."""
+    """The characters that represent bytes in byte-level vocabularies."""
     out, extra = [], 0x100
     for b in range(256):
         if 0x21 <= b <= 0x7E or (0xA1 <= b and b != 0xAD):
@@ -67,7 +67,7 @@ def byte_level(few=None):
     return {t: i for i, t in enumerate(tokens)}
 
 
-# Not all of the bytes: what is small is found and changed sooner.
+# Not all bytes: the fuzzer explores small inputs faster.
 FEW = list("'12aelosw\u0120\u010a")
 
 
@@ -360,7 +360,7 @@ def make_histories():
 # ---- shards ----
 
 def shard(ids, starts, width, vocab, mask=None):
-    """Sums are left out: the target puts them in."""
+    """Without checksums: the target fills them in."""
     data = struct.pack("<%d%s" % (len(ids), "H" if width == 2 else "I"), *ids)
     data += bytes(-len(data) % 8)
     at = 128 + len(data)

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: MIT
 """usage: tests/oracle/added_tokens.py TOOL [TOKENIZERS [SEED]]
 
-Makes tokenizer.json files with random added tokens and compares the ids that the package `tokenizers`
-and TOOL (tests/tools/tokenize.c) give to random texts. Exits 77, with a word, without the package.
+Makes tokenizer.json files with random added tokens, and compares the ids of random texts by the
+package `tokenizers` and by TOOL (tests/tools/tokenize.c). Exits 77, with a message, without the
+package.
 
-Weft differs from the package on purpose in one case. Text that is no markup (flag CONTROL not set) may
-merge to a special token; Weft then gives the two tokens of the merge instead. unmerge() does the same
-to the package's ids. A special token that is a single character or byte has no such parts and stays.
+Weft differs from the package on purpose in one case. Merges of plain text (flag CONTROL not set)
+may produce a special token; Weft then returns the two tokens of that merge. unmerge() converts the
+package's ids accordingly. A special token of a single character or byte has no parts and stays.
 """
 import json
 import os
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.pop(0)  # tokenizers.py beside this file is no package
+sys.path.pop(0)  # tokenizers.py beside this file is not the package
 try:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers, Regex
 except ImportError:
@@ -25,10 +26,11 @@ except ImportError:
     sys.exit(77)
 
 CONTROL = 2
-TEXTS = 60  # of each tokenizer
+TEXTS = 60  # per tokenizer
 RICH = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
         r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-# Few letters, so that words, tokens and texts overlap; spaces of several kinds; what composes in NFC.
+# Few letters, so that words, tokens and texts overlap; several kinds of spaces; characters that NFC
+# composes.
 LETTERS = ["a", "b", "c", "d", "<", ">", "|", "_", "1", "\u00e9", "e", "\u0301", "\u2581", "\U0001F600", "\u00c3"]
 SPACES = [" ", "  ", "\n", "\t", "\u00a0", "\u3000"]
 
@@ -70,7 +72,7 @@ def random_text(rng, most):
 
 
 def random_content(rng, vocab, others):
-    """Something to look for: part of another token, an entry of the vocabulary, or new."""
+    """The text of a token: part of another token, an entry of the vocabulary, or new."""
     kind = rng.randrange(8)
     if kind == 0 and others:
         other = rng.choice(others)
@@ -121,7 +123,7 @@ def make(rng, kind):
 
 
 class Unmerge:
-    """Ids of special tokens that merges made, as the tokens of the first such merge."""
+    """Replaces special tokens that merges produced by the two tokens of the merge."""
 
     def __init__(self, data):
         vocab = data["model"]["vocab"]
@@ -153,7 +155,7 @@ def answers(tool, path, flags, texts):
 def expected(t, text):
     try:
         return t.encode(text, add_special_tokens=False).ids
-    except BaseException as error:  # the package panics where rstrip and lstrip take the same space
+    except BaseException as error:  # the package panics when rstrip and lstrip consume the same space
         if "bad split" not in str(error):
             raise
         return None
@@ -177,7 +179,7 @@ def compare(tool, seed, folder):
             if want is None:
                 continue
             done += 1
-            # Of a token that is matched as such, its parts are the same on both sides.
+            # A token that is matched as such has the same parts on both sides.
             if unmerge(ids) == unmerge(want) and (flags & CONTROL or not unmerge.special or ids == unmerge(want)):
                 continue
             wrong += 1

@@ -5,14 +5,15 @@
 
 Attacks the program WEFT (run from the root of the source tree) in random ways.
 
-  traps   runs commands that write, where files, links, pipes and folders of somebody else lie in the way. Some
-          commands are killed, or get a full disk. Nothing outside of the output may change, and no planted file
-          may be lost unless the command has --overwrite.
-  files   damages one file that a command reads: JSON values, headers, lengths, bytes. Every command must end in
-          time, without a signal, with less than 1 GB and without control characters in its messages.
+  traps   runs commands that write, with foreign files, links, pipes and folders in the way. Some
+          commands are killed, or get a full disk. Nothing outside of the output may change, and no
+          planted file may be lost unless the command has --overwrite.
+  files   damages one file that a command reads: JSON values, headers, lengths, bytes. Every command
+          must end in time, without a signal, with less than 1 GB of memory and without control
+          characters in its messages.
 
-The seed is printed; the same seed makes the same attacks. A failure prints its own seed and the command, and keeps
-the folder.
+The seed is printed; the same seed makes the same attacks. A failure prints its own seed and the
+command, and keeps the folder.
 """
 import argparse
 import copy
@@ -32,7 +33,7 @@ import time
 
 MODEL = "tests/fixtures/models/llama"
 MEMORY_KB = 1000 * 1000
-TIMEOUT = float(os.environ.get("WEFT_ATTACK_TIMEOUT", "120"))  # seconds of a command that takes milliseconds
+TIMEOUT = float(os.environ.get("WEFT_ATTACK_TIMEOUT", "120"))  # seconds; the commands take milliseconds
 
 
 class Failure(Exception):
@@ -40,7 +41,7 @@ class Failure(Exception):
 
 
 class Program:
-    """Runs the program and judges how it ended."""
+    """Runs the program and checks how it ended."""
 
     def __init__(self, weft, memory):
         self.weft, self.memory = weft, memory
@@ -76,7 +77,7 @@ class Program:
                 t.daemon = True
                 t.start()
             os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)
-            ended.append(1)  # and is not waited for yet: its number is not another process's
+            ended.append(1)  # not reaped yet, so its pid is not reused
             _, status, usage = os.wait4(p.pid, 0)
             p.returncode = 0
             for t in timers:
@@ -120,7 +121,7 @@ def digest(path):
 
 
 def tree(folder):
-    """{path: what is there} of everything in a folder; links are not followed."""
+    """Returns {path: contents} of everything in a folder; does not follow links."""
     found = {}
     for at, folders, files in os.walk(folder):
         for name in folders + files:
@@ -138,7 +139,7 @@ TRAIN = "--depth 1 -b 1 -l 32 -q --valid-every 0 -t 1 --memory 500M".split()
 
 
 def make_inputs(program, root, rng):
-    """The folder 'in': a model in both formats, an adapter, data, a run of somebody else, texts."""
+    """The folder 'in': a model in both formats, an adapter, data, a foreign run, texts."""
     into = os.path.join(root, "in")
     os.makedirs(into)
     shutil.copytree(MODEL, into + "/folder")
@@ -187,7 +188,7 @@ WRITERS = [
     ("tokenize --train $I/text.txt --vocab 270 -o $O/m.gguf", ["m.gguf"]),
     ("plot $I/run/log.jsonl -o $O/p.svg", ["p.svg"]),
 ]
-# Files that --resume updates and --overwrite replaces: no other file may be lost in a run's folder.
+# Files that --resume updates and --overwrite replaces; no other file of a run's folder may be lost.
 RECORDS = {"log.jsonl", "loss.svg", "model.gguf", "adapter", "adapter_config.json"}
 
 
@@ -254,21 +255,21 @@ def attack_traps(program, rng, root, inputs):
         path = out + "/" + name
         if any(not os.path.isdir(p) or os.path.islink(p) for p in (os.path.dirname(path),) if os.path.lexists(p)):
             continue
-        # --overwrite writes through links under the names of outputs, as it says.
+        # --overwrite writes through links at the output's path, as documented.
         output = os.path.basename(name) in RECORDS if training else True
-        # A pipe that is named as the output waits for its reader, as everywhere.
+        # A named pipe as the output waits for its reader.
         mine = plant(rng, path, inputs, victim, not ("--overwrite" in flags and output), not output)
         given_up = output and ("--overwrite" in flags or "--resume" in flags)
         if mine and not given_up and not ("--resume" in flags and "step-" in name):
             planted.append((name, mine))
-    # A link that is named as the output may be written to where nothing is yet.
+    # A dangling link as the output may be written through.
     if os.path.islink(out + "/" + names[0]) and not training:
         os.remove(out + "/" + names[0])
     before = {**tree(victim), **tree(inputs)}
     args = command.replace("$I", inputs).replace("$O", out).split() + flags
     kill = (rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT]),
             rng.uniform(0, 0.15)) if rng.random() < 0.3 else None
-    for _ in range(rng.choice([1, 1, 2])):  # the second time on what the first left
+    for _ in range(rng.choice([1, 1, 2])):  # the second time on the leftovers of the first
         program.run(args, out, kill, rng.choice([None] * 6 + [4096, 65536]))
         kill = None
         after = {**tree(victim), **tree(inputs)}
@@ -358,7 +359,7 @@ def damage_safetensors(rng, data):
 
 
 def damage_gguf(rng, data):
-    """Bytes of the metadata: counts, lengths, types, texts."""
+    """Damages bytes of the metadata: counts, lengths, types, strings."""
     data = bytearray(data)
     for _ in range(rng.choice([1, 1, 2, 5])):
         at = rng.randrange(4, min(len(data), rng.choice([64, 2000, 12000])))
@@ -370,7 +371,7 @@ def damage_gguf(rng, data):
             data[at:at + 8] = struct.pack("<Q", value)
         elif kind < 0.7:
             data[at:at + 4] = struct.pack("<f", rng.choice([0.0, -1.0, float("nan"), float("inf"), 1e30]))
-        elif kind < 0.9:  # a text of the same length, as the lengths before it say
+        elif kind < 0.9:  # a string of the same length, so that its length field stays valid
             text = rng.choice([b"\x1b]0;owned\x07", b"\x1b[2J\x1b[H", b"../../../x", b"\xff\xfe\xfd", b"{% for x in"])
             data[at:at + len(text)] = text
         else:
@@ -422,7 +423,7 @@ READERS = [
       "eval m.gguf --data $F -t 1 -c 64 --limit 50", "tokenize --train $F --vocab 270 -o o.gguf",
       "tokenize m.gguf -f $F --ids", "tokenize m.gguf -f $F --decode", "plan $F", "plot $F"]),
 ]
-TEXT_OF_MODELS = ("run", "chat")  # stdout is what the model says
+TEXT_OF_MODELS = ("run", "chat")  # stdout is generated text
 
 
 def attack_files(program, rng, root, inputs):

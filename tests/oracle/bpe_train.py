@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """usage: tests/oracle/bpe_train.py PROGRAM [SEED]
 
-Trains tokenizers on the same texts with the package `tokenizers` and with PROGRAM tokenize --train, and
-compares vocabularies and merges. Exits 77, with a word, where there is no such package.
+Trains tokenizers on the same texts with the package `tokenizers` and with PROGRAM tokenize --train,
+and compares vocabularies and merges. Exits 77, with a message, without the package.
 """
 import json
 import os
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-sys.path.pop(0)  # a file beside this one is called like the package
+sys.path.pop(0)  # a file beside this one has the name of the package
 try:
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 except ImportError:
@@ -57,7 +57,7 @@ def ours(program, split, texts, vocab, minimum, folder):
 
 
 def random_text(rng, size):
-    """Runs of few characters, so that there are many ties and overlaps, and some that normalizing changes."""
+    """Runs of few distinct characters, for many ties and overlaps; normalization changes some."""
     alphabets = ["a", "ab", "abc ", "ab\n ", "a1 2", "e\u0301o\u0308 ", "\u4e00\u3002 ", "'sd ", "!?\r\n a", "\u1100\u1161\u11a8",
                  "\U0001F600 x", "\u00a0\t a"]
     parts = []

@@ -3,15 +3,17 @@
 """usage: tests/oracle/checkpoints.py TOOL [--count N] [--seconds S] [--seed SEED] [--judge numpy|transformers]
                                    [--only checkpoints|keys|mutations] [--keep FOLDER]
 
-Writes random checkpoints of every family that Weft loads, as Hugging Face folders, and compares what TOOL
-(tests/tools/logits.c) computes with a judge: logits within a tolerance, and greedy tokens.
+Writes random checkpoints of every family that Weft loads, as Hugging Face folders, and compares the
+results of TOOL (tests/tools/logits.c) with a judge: logits within a tolerance, and greedy tokens.
 
   checkpoints   random legal configs; also after conversion to GGUF and back to a folder
-  keys          one key of config.json changed at a time: logits as the judge's, or a refusal with the key's name
-  mutations     one file of a folder damaged (configs, tokenizer, weights, index): logits or one sentence, no crash
+  keys          one key of config.json changed at a time: the judge's logits, or a refusal that
+                names the key
+  mutations     one file of a folder damaged (configs, tokenizer, weights, index): logits or one
+                sentence, no crash
 
-The judge is an independent NumPy implementation (in this file), or transformers where it is installed.
-The seed is printed; the same seed makes the same checkpoints. Exits 77, with a message, without NumPy.
+The judge is an independent NumPy implementation (in this file), or transformers if installed. The
+seed is printed; the same seed makes the same checkpoints. Exits 77, with a message, without NumPy.
 """
 import argparse
 import json
@@ -33,14 +35,14 @@ except ImportError:
     print("skipped: python has no package numpy (tools/fetch_python.sh brings it)")
     sys.exit(77)
 
-TOLERANCE = 5e-5  # of the largest logit; seen: 5e-6
+TOLERANCE = 5e-5  # relative to the largest logit; measured: 5e-6
 GREEDY = 8
 
 # ---- Files ----------------------------------------------------------------------------------------------
 
 
 def round_to(x, dtype):
-    """The nearest values of a type, as f32."""
+    """Rounds to the nearest values of a type, as f32."""
     x = x.astype(np.float32)
     if dtype == "F16":
         return x.astype(np.float16).astype(np.float32)
@@ -95,7 +97,7 @@ def write_folder(folder, config, tensors, shards=1):
 
 
 def random_rope(rng, context, head_dim):
-    """rope_parameters in the words of transformers 5."""
+    """Random rope_parameters in the format of transformers 5."""
     rope = {"rope_theta": rng.choice([10000.0, 10000, 500000.0, 1e6, round(rng.uniform(50, 1e5), 3)])}
     kind = rng.choice(["default", "linear", "dynamic", "llama3", "llama3", "yarn", "yarn", "yarn"])
     if kind == "dynamic" and head_dim == 2:  # transformers divides by head_dim - 2
@@ -171,7 +173,7 @@ def random_gpt2(rng):
          "layer_norm_epsilon": rng.choice([1e-5, 1e-6, round(rng.uniform(0, 1e-3), 7)]),
          "scale_attn_weights": rng.random() < 0.7, "scale_attn_by_inverse_layer_idx": rng.random() < 0.3,
          "reorder_and_upcast_attn": rng.random() < 0.3}
-    if rng.random() < 0.3:  # names that its config class maps to its own
+    if rng.random() < 0.3:  # aliases that its config class accepts
         c["hidden_size"] = c.pop("n_embd")
         c["num_hidden_layers"] = c.pop("n_layer")
     return c
@@ -193,7 +195,7 @@ def random_config(rng, kind):
 
 
 def sizes(c):
-    """What the judges need, with transformers' defaults."""
+    """The sizes that the judges need, with transformers' defaults."""
     if c["model_type"] == "gpt2":
         width = c.get("n_embd", c.get("hidden_size"))
         heads = c.get("n_head", c.get("num_attention_heads"))
@@ -249,7 +251,7 @@ def embedding_name(c):
 
 
 def random_tensors(rng, c):
-    """{name: (array, type)}; where the config ties, a head that is missing, equal, different, or alone."""
+    """{name: (array, type)}. With tied weights the head is missing, equal, different, or alone."""
     draw = np.random.default_rng(rng.getrandbits(64))
     dtype = rng.choice(["F32", "F16", "BF16"])
     vectors = rng.choice([dtype, dtype, "F32"])
@@ -304,7 +306,7 @@ def yarn_ramp(rope, dim, base):
 
 
 def frequencies(c):
-    """Inverse frequencies, and the factor of cos and sin."""
+    """Returns inverse frequencies, and the factor of cos and sin."""
     rope, dim, base = rope_dict(c), sizes(c)["head_dim"], 0.0
     base, kind, factor = float(rope["rope_theta"]), rope["rope_type"], rope.get("factor")
     inv = base ** -(np.arange(0, dim, 2) / dim)
@@ -342,7 +344,7 @@ def rotate(x, c):
 
 
 def windows(c):
-    """The window of every layer; None: all tokens."""
+    """Returns the window of every layer; None: all tokens."""
     kind, layers = c["model_type"], sizes(c)["layers"]
     if kind == "mistral":
         return [c.get("sliding_window", 4096)] * layers
@@ -385,7 +387,7 @@ class NumpyJudge:
         table, head = self.w.get(embedding_name(config)), self.w.get("lm_head.weight")
         self.table = table if table is not None else head
         tied = config.get("tie_word_embeddings", config["model_type"] == "gpt2")
-        self.head = head if head is not None else table  # a different head overrules the config
+        self.head = head if head is not None else table  # a different head overrides the config
         assert tied or (head is not None and table is not None)
 
     def linear(self, x, name, transposed=False):
@@ -472,7 +474,7 @@ class Tool:
                                   preexec_fn=limit)
 
     def ask(self, line):
-        """(None, count), or (message, 0)."""
+        """Returns (None, count), or (message, 0)."""
         self.errors.seek(0)
         self.errors.truncate()
         try:
@@ -487,7 +489,7 @@ class Tool:
         return (None, int(rest)) if word == "ok" else (rest, 0)
 
     def logits(self, folder, ids, greedy=GREEDY):
-        """(message, logits, greedy tokens)"""
+        """Returns (message, logits, greedy tokens)."""
         message, count = self.ask("logits %d %d %s %s" % (greedy, len(ids), " ".join(map(str, ids)), folder))
         if message is not None:
             return message, None, None
@@ -516,7 +518,7 @@ class Failed(Exception):
 
 
 def compare(what, judge, ids, logits, greedy):
-    """Raises Failed unless logits agree, and each greedy token is one of the judge's largest."""
+    """Raises Failed unless logits agree and each greedy token is among the judge's largest."""
     want = judge.logits(list(ids) + greedy)
     scale = np.abs(want).max()
     error = np.abs(logits - want[:len(ids)]).max() / scale
@@ -534,7 +536,7 @@ def prompt(rng, c):
 
 
 def check_round_trip(tool, folder, judge, ids, first):
-    """GGUF within the tolerance; the folder made of it, the same bits."""
+    """The GGUF file is within the tolerance; the folder converted from it is bitwise equal."""
     gguf, back = folder + ".gguf", folder + "-back"
     message = tool.convert(folder, gguf)
     if message:
@@ -566,9 +568,9 @@ def check_checkpoint(rng, tool, judges, folder, kind):
     c = random_config(rng, kind)
     tensors = random_tensors(rng, c)
     stored = tensors
-    if rng.random() < 0.2:  # saved from the model without its head: names lack the prefix
+    if rng.random() < 0.2:  # saved without the head's class: names lack the prefix
         stored = {n.replace("transformer.", "").replace("model.", "", 1): t for n, t in tensors.items()}
-    if kind == "gpt2" and rng.random() < 0.3:  # masks that old checkpoints have
+    if kind == "gpt2" and rng.random() < 0.3:  # attention masks of old checkpoints
         n = sizes(c)["context"]
         stored = dict(stored, **{"h.0.attn.bias": (np.tril(np.ones((1, 1, n, n))), "F32")})
     write_folder(folder, c, stored, rng.choice([1, 1, 2, 3]))
@@ -581,7 +583,7 @@ def check_checkpoint(rng, tool, judges, folder, kind):
         judge.open(folder, c, tensors)
         worst = max(worst, compare("folder", judge, ids, logits, greedy))
     back = check_round_trip(tool, folder, judges[-1], ids, logits)
-    if judges[-1].name == "transformers":  # which must read what Weft wrote
+    if judges[-1].name == "transformers":  # it must read the folder that Weft wrote
         judges[-1].open(back, None, None)
         compare("folder from GGUF", judges[-1], ids, logits, greedy)
     return worst
@@ -630,7 +632,7 @@ YARN = {"factor": [5.0, None], "original_max_position_embeddings": [64], "attent
         "partial_rotary_factor": [REFUSED, 0.5], "rope_type": ["default", "dynamic", "linear", REFUSED], "nobody_knows": [1]}
 LLAMA3 = {"factor": [5.0], "original_max_position_embeddings": [64], "low_freq_factor": [0.5], "high_freq_factor": [9.0],
           "rope_theta": [321.0], "mscale": [2.0]}
-# Keys whose change no logits show; every other key must change them or be refused.
+# Keys that do not affect logits; a change of any other key must change them or be refused.
 SILENT = set("""bos_token_id eos_token_id pad_token_id architectures transformers_version dtype torch_dtype use_cache
     initializer_range output_hidden_states output_attentions return_dict chunk_size_feed_forward id2label label2id
     problem_type _name_or_path a_key_nobody_knows max_position_embeddings attention_dropout pretraining_tp resid_pdrop
@@ -641,7 +643,7 @@ SILENT_IN = {("llama", "sliding_window"), ("mistral", "use_sliding_window"), ("m
 
 
 def base_config(kind):
-    """A checkpoint in which the keys of the family have an effect."""
+    """A checkpoint on which every key of the family has an effect."""
     if kind == "gpt2":
         return {"model_type": "gpt2", "vocab_size": 40, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 48,
                 "n_inner": 50, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
@@ -687,7 +689,7 @@ def changes(kind):
 
 
 def named(key, message):
-    """Does a refusal name the key, or the tensors whose sizes it determines?"""
+    """Whether a refusal names the key, or the tensors whose sizes it determines."""
     return key.split(".")[-1] in message or any(
         text in message for text in ("must be [", "is missing", "not a weight", "do not divide", "too few for"))
 
@@ -738,7 +740,7 @@ def check_keys(rng, tool, judges, folder, kind):
 
 
 def check_fields():
-    """With transformers at hand: its config classes have no keys that are not tried."""
+    """With transformers installed: checks that every key of its config classes is tried."""
     import transformers
     for kind in FIELDS:
         known = set(transformers.AutoConfig.for_model(kind).to_dict())
@@ -847,7 +849,7 @@ def parse():
 
 
 def rounds(args, share):
-    """0, 1, ... for as long as was asked."""
+    """Yields 0, 1, ... until the requested count or time."""
     end, i = time.time() + args.seconds * share, 0
     while i < args.count or time.time() < end:
         yield i
@@ -866,7 +868,7 @@ def main():
     failures, worst, fine, folder = [], 0, 0, root
 
     def attempt(name, check, *more):
-        """One check with its own random numbers, so that it can be repeated alone."""
+        """Runs one check with its own random stream, so that it can be repeated alone."""
         nonlocal folder
         rng = random.Random("%d %s %d" % (args.seed, name, what[name]))
         folder = os.path.join(root, "%s-%d" % (name, what[name]))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Chat templates as Hugging Face renders them: jinja2 in the sandbox, with its tojson and its tags."""
+"""Chat templates as Hugging Face renders them: jinja2 in the sandbox, with its tojson and its
+tags."""
 import datetime
 import functools
 import json
@@ -8,7 +9,7 @@ from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
 
-NOW = 1735689600 + 86400 * 45 + 3600 * 12  # the time that strftime_now tells
+NOW = 1735689600 + 86400 * 45 + 3600 * 12  # the time of strftime_now
 
 
 class Refused(Exception):
@@ -40,14 +41,14 @@ def strftime_now(form):
 
 
 def subtract(context, operator, left, right):
-    """Keys of a dict minus others are a set in Python; Weft has no sets, and refuses."""
+    """The difference of dict keys is a set in Python; Weft has no sets, and refuses."""
     if isinstance(left, (type({}.keys()), type({}.items()))) or isinstance(right, (type({}.keys()), type({}.items()))):
         raise TypeError("no sets")
     return left - right
 
 
 def environment(mutable):
-    """mutable: lists may be appended to, which Hugging Face forbids and other engines allow."""
+    """mutable: allows appending to lists, which Hugging Face forbids and other engines allow."""
     made = (SandboxedEnvironment if mutable else ImmutableSandboxedEnvironment)(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     made.intercepted_binops = frozenset(["-"])
@@ -67,10 +68,10 @@ def compiled(text, mutable):
 
 
 def render(text, variables, mutable=False):
-    """(the text, None) or (None, what went wrong)"""
+    """Returns (text, None) or (None, error)."""
     try:
         out = compiled(text, mutable).render(**json.loads(json.dumps(variables)))
         out.encode()
         return out, None
-    except Exception as e:  # whatever it is, the template does not render
+    except Exception as e:  # any exception means that the template does not render
         return None, f"{type(e).__name__}: {e}"

@@ -3,18 +3,19 @@
 """usage: tests/oracle/pipelines.py WEFT LOGITS [--count N] [--seed SEED]
                                  [--only models|texts|adapters|chats ...]
 
-Compares whole commands with transformers and PEFT, on random checkpoints that save_pretrained wrote. WEFT is the
-program, LOGITS is tests/tools/logits.
+Compares whole commands with transformers and PEFT, on random checkpoints written by
+save_pretrained. WEFT is the program, LOGITS is tests/tools/logits.
 
-  models     logits and greedy tokens of a folder, of its GGUF file and of quantized files (against torch on the
-             dequantized weights, which the package gguf dequantizes again)
-  texts      run with several prompts, eval, prepare, two steps of finetune: text, loss, gradient norm, weights
-  adapters   LoRA folders of PEFT merged and applied; an adapter of finetune in PEFT
-  chats      prepare against apply_chat_template: ids, and masks where a template has {% generation %}
+  models     logits and greedy tokens of a folder, of its GGUF file and of quantized files (against
+             torch on weights that the package gguf dequantizes)
+  texts      run with several prompts, eval, prepare, two steps of finetune: text, loss, gradient
+             norm, weights
+  adapters   LoRA folders of PEFT, merged and applied; an adapter of finetune loaded by PEFT
+  chats      prepare against apply_chat_template: ids, and masks if a template has {% generation %}
 
-Needs torch, transformers 5, peft and gguf; exits 77, with a message, without them. The seed is printed. Two rules of
-Weft's own are not counted as differences: text never becomes a control token, and tokens such as <|im_end|> always end
-a text.
+Needs torch, transformers 5, peft and gguf; exits 77, with a message, without them. Prints the seed.
+Two deliberate differences are not counted: text never becomes a control token, and tokens such as
+<|im_end|> always end a text.
 """
 import argparse
 import json
@@ -50,7 +51,7 @@ class Failed(Exception):
 
 
 class Bench:
-    """The programs, the random numbers, and the count of comparisons."""
+    """The programs, the random stream, and the count of comparisons."""
 
     def __init__(self, weft, logits, seed):
         self.program, self.rng, self.compared, self.different = weft, random.Random(seed), 0, 0
@@ -72,7 +73,7 @@ class Bench:
         return p.stdout
 
     def logits(self, path, ids, greedy=0):
-        """[ids][vocab], and the greedy tokens that follow."""
+        """Returns logits [ids][vocab], and the greedy tokens that follow."""
         line = "logits %d %d %s %s\n" % (greedy, len(ids), " ".join(map(str, ids)), path)
         self.tool.stdin.write(line.encode())
         self.tool.stdin.flush()
@@ -107,7 +108,7 @@ def make_tokenizer(b, bos=None, eos=END, special=("<|endoftext|>", "<|im_start|>
 
 
 def random_rope(rng, context):
-    """Original contexts are shorter than the prompts."""
+    """Random rope scaling; the original context is shorter than the prompts."""
     kind, original = rng.choice(["default", "linear", "dynamic", "llama3", "yarn", "yarn"]), rng.choice([16, 32, 64])
     rope = {"rope_type": kind, "rope_theta": rng.choice([10000.0, 1e6, 123.5])}
     if kind != "default":
@@ -190,7 +191,7 @@ def error(a, b):
 
 
 def compare_blocks(b, path, model, what):
-    """Weights that have the same order of rows in GGUF files."""
+    """Compares weights whose rows have the same order in GGUF files."""
     state, pairs = model.state_dict(), {"token_embd.weight": ("model.embed_tokens.weight", "transformer.wte.weight"),
                                         "blk.0.ffn_down.weight": ("model.layers.0.mlp.down_proj.weight",),
                                         "blk.0.attn_v.weight": ("model.layers.0.self_attn.v_proj.weight",)}
@@ -225,7 +226,7 @@ def compare_models(b, at):
 
 
 def read_shard(folder):
-    """ids, and the mask or None"""
+    """Returns the ids, and the mask or None."""
     with open(folder + "/train-00000.weft", "rb") as f:
         raw = f.read()
     head = struct.unpack("<16Q", raw[:128])
@@ -273,7 +274,7 @@ def optimizer_of(name, model, rate, decay):
 
 
 def compare_finetune(b, at, tok, what):
-    """One batch has all rows, so that their order does not matter."""
+    """One batch holds all rows, so their order does not matter."""
     text, length = b.text[5000:5000 + b.rng.choice([900, 1500])], b.rng.choice([16, 24, 40])
     with open(at + "/train.txt", "w") as f:
         f.write(text)
@@ -412,7 +413,7 @@ def compare_chats(b, at):
         try:
             wanted = tok.apply_chat_template(chat["messages"], tools=chat.get("tools"), return_dict=True,
                                              return_assistant_tokens_mask=marks)
-        except Exception:  # the template's own
+        except Exception:  # an error of the template
             wanted = None
         try:
             b.weft("prepare", at + "/chat.jsonl", "--tokenizer", at + "/m", "-o", "%s/data%d" % (at, i), "--valid", 0)
@@ -421,7 +422,7 @@ def compare_chats(b, at):
             b.check(wanted is None or known, name + ": refused", failure)
             continue
         ids, mask = read_shard("%s/data%d" % (at, i))
-        count = len(wanted["input_ids"]) if wanted else 0  # an end may be added
+        count = len(wanted["input_ids"]) if wanted else 0  # Weft may add an end token
         b.check(wanted and ids[:count] == wanted["input_ids"] and ids[count:] in ([], [tok.eos_token_id]), name + ": ids",
                 (tok.decode(ids), wanted and tok.decode(wanted["input_ids"]), chat))
         if marks and wanted:

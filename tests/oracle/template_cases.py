@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the chat templates are rendered with, small templates, and random ones."""
+"""Variables for chat templates, small handwritten templates, and random ones."""
 import re
 
 TOOLS = [
@@ -51,7 +51,7 @@ VARIABLES = {
     "emoji": "a🎉b", "quote": "it's \"so\" \\ \t\x01", "big": 1e20, "tiny": 1e-7, "whole": 4.0,
 }
 
-# One template a line; ⏎ is a newline in it, ␍ a carriage return.
+# One template per line; ⏎ stands for a newline, ␍ for a carriage return.
 EXPRESSIONS = r"""
 {{ 1 }} {{ -1 }} {{ +1 }} {{ 1.0 }} {{ 1e3 }} {{ 1.5e-7 }} {{ 1e16 }} {{ 123456789012345.0 }} {{ 0.1 + 0.2 }}
 {{ big }} {{ tiny }} {{ whole }} {{ f }} {{ 1_000 }} {{ 0x1F }} {{ 0b101 }} {{ 0o17 }} {{ 1_0.5 }}
@@ -320,7 +320,7 @@ x {% if yes %} y {% endif %} z⏎  w {% if yes %}⏎ v {% endif %}
 {{ d|attr('b') is defined }} {{ s|attr('upper') is defined }} {{ 3|float|string }} {{ '3' * 2|int }} {{ list|map('float')|sum }} {{ 9007199254740993 }} {{ 1e22 }} {{ 1.0e-4 }} {{ 0.00001 }} {{ 100000000000000000.0 }} {{ 5e-324 }} {{ 1.7976931348623157e308 }} {{ -0.0 }}
 """
 
-# As above, but lists and dicts are changed, which Hugging Face's sandbox forbids.
+# Like the above, but these modify lists and dicts, which Hugging Face's sandbox forbids.
 CHANGING = r"""
 {% set l = [1] %}{% set _ = l.append(2) %}{{ l }} {{ l.pop() }} {{ l }} {% set _ = l.insert(0, 'x') %}{{ l }} {% set _ = l.extend([7, 8]) %}{{ l }} {{ l.pop(0) }}{{ l }} {% set _ = l.remove(7) %}{{ l }} {% set _ = l.reverse() %}{{ l }}
 {% set x = {'a': 1} %}{% set _ = x.update({'b': 2}) %}{{ x }} {{ x.pop('a') }} {{ x }} {{ x.setdefault('c', 3) }}{{ x }} {{ x.pop('zz', 'd') }} {% set _ = x.clear() %}{{ x }} {% set _ = x.update(q=1) %}{{ x }}
@@ -333,8 +333,8 @@ CHANGING = r"""
 
 
 def split(text):
-    """The templates of a table: its lines, and each expression of a line alone, so that one that fails does not
-    hide the others."""
+    """The templates of a table: its lines, and each expression of a line alone, so that a failing one
+    does not hide the others."""
     for line in text.strip("\n").split("\n"):
         line = line.replace("⏎", "\n").replace("␍", "\r")
         yield line
@@ -349,14 +349,15 @@ ATOMS = ["n", "f", "neg", "yes", "no", "nil", "s", "sp", "empty", "list", "words
          "messages", "messages[0]", "emoji", "1", "0", "-2", "2.5", "'a'", "''", "'é b'", "[]", "[1, 'x']", "{}",
          "{'k': n}", "(1, 2)", "true", "none", "loop.index", "x", "y", "ns.v"]
 BINARY = ["+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"]
-# Those that give generators are used up at once: jinja2 fails only when somebody walks through one.
+# Filters that return generators are consumed at once: jinja2 fails only during iteration.
 FILTERS = ["upper", "lower", "title", "capitalize", "trim", "length", "string", "first", "last", "list", "tojson", "join", "join('-')",
            "default('d')", "default('d', true)", "int", "float", "abs", "round", "sort", "reverse", "unique|list", "sum", "min", "max",
            "items|list", "dictsort", "map('string')|list", "map(attribute='name')|list", "select|list", "reject('none')|list", "select('string')|list",
            "selectattr('age')|list", "replace('a', 'b')", "indent(2)", "tojson(indent=1)", "batch(2)|list", "count"]
 TESTS = ["defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping", "iterable", "sequence",
          "true", "false", "odd", "even", "lower", "upper", "divisibleby 2", "in [1, 'a', none]", "eq 1", "callable"]
-# Slices have a variable in them: jinja2 folds constant ones, and then what has no slices is undefined, not an error.
+# Slices contain a variable: jinja2 folds constant ones, and then slicing an unsliceable value is
+# undefined, not an error.
 SUFFIXES = ["[0]", "[-1]", "[n - 2:]", "[:n - 4]", "[::neg // 7]", "[:n]", "['a']", ".a", ".name", ".role", ".x", ".items()", ".keys()", ".get('a')",
             ".get('zz', 1)", ".upper()", ".strip()", ".split()", ".split('a')", ".startswith('h')", ".replace('l', 'L')",
             ".count('a')", ".find('l')", ".title()", ".join(words)", "[n]", "[s]"]

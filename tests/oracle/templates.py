@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Compares the chat templates of Weft with jinja2: templates.py PROGRAM, which is build/tests/tools/render_templates.
+"""Compares the chat templates of Weft with jinja2: templates.py PROGRAM, which is
+build/tests/tools/render_templates.
 
-The same text or, in both, an error. WEFT_SEED sets the seed of the random templates, WEFT_ORACLE_RANDOM how many
-there are. Exits 77, after a word, when there is no jinja2.
+Both must render the same text, or both must fail. WEFT_SEED sets the seed of the random templates,
+WEFT_ORACLE_RANDOM their number. Exits 77, with a message, without jinja2.
 """
 import glob
 import json
@@ -21,16 +22,16 @@ except ImportError as missing:
     sys.exit(77)
 import template_cases as cases
 
-# What jinja2 prints for objects of its own, or in an order of its own: nothing to compare.
+# Output of jinja2's own objects, or in an unspecified order: not comparable.
 OPAQUE = re.compile(r"<(generator|list_reverse|reversed|bound|built-in|function|Macro|dict_|class|method|str_|map|range_|tuple)|object at 0x|LoopContext", re.IGNORECASE)
-# Iterators of jinja2 as strings, with addresses in them.
+# jinja2's iterators as strings, which contain addresses.
 ADDRESS = re.compile(r"\|(reverse|map|select|reject|batch|slice|items)(\([^)]*\))?\|(lower|upper|title|capitalize|string|trim|replace|indent|escape|center|format|wordcount)")
 
-warnings.simplefilter("ignore")  # of templates that make no sense
+warnings.simplefilter("ignore")  # about nonsensical templates
 
 
 def jobs(seed):
-    """(name, template, variables, whether lists may change)"""
+    """Yields (name, template, variables, whether lists may change)."""
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "templates")
     files = sorted(glob.glob(os.path.join(root, "*.jinja")))
     assert files, "no templates to compare"
@@ -52,7 +53,7 @@ def jobs(seed):
 
 
 def from_model(path):
-    """The template inside a GGUF file, when the test setup fetched one."""
+    """The template of a GGUF model, if the model was fetched."""
     with open(path, "rb") as f:
         head = f.read(16 << 20)
     at = head.index(b"tokenizer.chat_template") + len("tokenizer.chat_template") + 4  # its type, a string
@@ -92,7 +93,7 @@ def main():
         want, error = reference.render(text, variables, mutable)
         got = json.loads(answer)
         errors += error is not None
-        # A random template may look for a list in keys(): an error in Python, but a view is a list in Weft.
+        # A random template may search a list in keys(): an error in Python, but a list in Weft.
         if name == "random" and ".keys()" in text and "unhashable type" in str(error):
             continue
         if not agrees(want, error, got):

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """usage: tests/oracle/tokenizers.py TOOL [TEXTS [SEED]]
 
-Trains tokenizers with the package `tokenizers`, saves them, and compares what the package and TOOL
-(tests/tools/tokenize.c) make of random texts. Exits 77, with a word, where there is no such package.
+Trains tokenizers with the package `tokenizers`, saves them, and compares the ids of random texts by
+the package and by TOOL (tests/tools/tokenize.c). Exits 77, with a message, without the package.
 """
 import json
 import os
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import unicodedata
 
-sys.path.pop(0)  # this file is called like the package
+sys.path.pop(0)  # this file has the name of the package
 try:
     from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers,
                             processors, trainers)
@@ -23,7 +23,7 @@ except ImportError:
     sys.exit(77)
 
 SPECIAL, CONTROL = 1, 2
-# Trained on these, the package learns to make special tokens of plain text, which Weft never does.
+# Trained on these, the package merges plain text into special tokens, which Weft never does.
 MARKUP = ["<|end|>", "<|start|>", "<s>", "</s>", "[user]", "<|en", "d|>", "<0x0A>", "king", "</"]
 SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 RICH = SHORT + (r"|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -41,7 +41,7 @@ def random_char(rng, low, high):
 
 
 def random_piece(rng, words, marks, special):
-    """Something that a splitter may stumble over."""
+    """A piece of text that is hard to split."""
     kinds = [
         lambda: rng.choice(words),
         lambda: " " + rng.choice(words),
@@ -174,8 +174,8 @@ def train(kind, make, corpus):
     return t
 
 
-# Splits that go through PCRE2, whose classes may be those of Unicode 14 (Debian 12 has 10.42): a letter
-# of today is no letter there, so texts for these have no characters that are newer.
+# Splitters that use PCRE2, whose classes may be those of Unicode 14 (Debian 12 has 10.42). A newer
+# letter is not a letter there, so their texts have no newer characters.
 THROUGH_PCRE2 = {"cased", "falcon", "previous", "next", "contiguous"}
 ADDED_TO_BMP = set("\u0897\u0cf3\u0ece\u1b4e\u1b4f\u1b7f\u1c89\u1c8a\u2427\u2428\u2429\u2ffc\u2ffd\u2ffe\u2fff"
                    "\u31e4\u31e5\u31ef\ua7cb\ua7cc\ua7cd\ua7ce\ua7cf\ua7d2\ua7d4\ua7da\ua7db\ua7dc\ua7f1")
@@ -206,7 +206,7 @@ def answers(tool, path, flags, texts):
 
 def compare(tool, kind, t, folder, texts):
     path = os.path.join(folder, kind + ".json")
-    # Bytes that were tokens of the trainer are ordinary ones, as in real files.
+    # The trainer's byte tokens become ordinary tokens, as in real files.
     data = json.loads(t.to_str())
     data["added_tokens"] = [a for a in data["added_tokens"] if not a["content"].startswith("<0x")]
     with open(path, "w", encoding="utf-8") as out:
