@@ -31,7 +31,7 @@ static const char *device_under_test(void)
     return given ? given : "cpu";
 }
 
-/* An i32 input of a case: valid values, and invalid ones. An all-zero `wrong` means: stays valid. */
+/* An i32 input of a case: valid values, and invalid ones. All zeros in `wrong`: stays valid. */
 typedef struct {
     const char *name;
     int count;

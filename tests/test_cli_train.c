@@ -123,7 +123,7 @@ static void test_zeros(void **state)
              "cmp $D/first $D/last");
 }
 
-/* SIGTERM saves a checkpoint and exits with status 3. Repeated SIGINT may exit at once, with 130. */
+/* SIGTERM saves a checkpoint and exits with status 3. Repeated SIGINT may exit with 130. */
 static void test_signals(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_contexts.c: objects from two contexts. Every public function that takes a device, or a session
- * on one, and a graph or a model fails with a sentence that names both, in both contexts.
+ * test_contexts.c - objects from two contexts. Every public function that takes a device (or a
+ * session) and a graph or a model of another context fails. The message names both objects, and
+ * both contexts report it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +28,7 @@ static wf_ctx *other_context(void)
     return other;
 }
 
-/* Both contexts report the failure. */
+/* Expects the failure and exactly this message in both contexts. */
 static void fails_in_both(wf_ctx *a, wf_ctx *b, wf_status status, const char *sentence)
 {
     wt_fails(a, status, WF_ERR_USAGE, sentence);

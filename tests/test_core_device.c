@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_core_device.c: a device needs kernels for core ops only. test_parity trains whole models on
- * such a device; here are the parts: its table, what is expanded, what that costs, and what fails.
+ * test_core_device.c - a device needs kernels for core ops only. test_parity trains whole models on
+ * such a device. This file tests its kernel table, which ops are expanded, the planned cost, and
+ * errors.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +39,7 @@ static wf_plan *plan_on(wf_ctx *ctx, wf_device *device, wf_report *report)
     return plan;
 }
 
-/* The device has rows for all core ops that run, and for no others. */
+/* The kernel table has all core ops except sources, and no other op. */
 static void test_table(void **state)
 {
     wf_ctx *ctx = *state;
@@ -71,7 +72,7 @@ static void test_expansion(void **state)
     wf_device_close(device);
 }
 
-/* Where a row fits, nothing is expanded, unless a caller forces it. */
+/* An op with a matching kernel is not expanded, unless the caller forces it. */
 static void test_forced(void **state)
 {
     wf_ctx *ctx = *state;
@@ -139,7 +140,7 @@ static void print_failure(void *user, const char *sentence)
     print_error("%s\n", sentence);
 }
 
-/* A sample of all ops, forward and gradient. */
+/* Runs a sample of the selftest: all ops, forward and gradient. */
 static void test_selftest(void **state)
 {
     wf_ctx *ctx = *state;

@@ -138,8 +138,8 @@ static const wf_train_options setups[] = {
 };
 #define SETUPS (int)(sizeof setups / sizeof *setups)
 
-/* Returns the curve of a setup on the device under test. Trains once; later calls return the same curve, so
- * that each test only trains what it compares with. */
+/* Returns the curve of a setup on the device under test. Trains once; later calls return the same
+ * curve, so each test trains only the run that it compares with. */
 static curve trained(wf_ctx *ctx, int setup)
 {
     static curve curves[SETUPS];
