@@ -129,7 +129,7 @@ static void add_casts(rg_maker *m)
         wf_cast(m->g, x, back);
 }
 
-/* Computes v once more, with its operands up to `depth`. Returns v itself where that is not
+/* Builds a second copy of v and of its operands up to `depth`. Returns v itself where that is not
  * possible. */
 static wf_value *again(rg_maker *m, wf_value *v, int depth)
 {

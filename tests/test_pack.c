@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_pack.c - weights in the cpu's packed layout: reads return the written bytes, matmuls have
- * the bits of unpacked ones, and compilation refuses graphs that read packed weights by an op
- * without a kernel for them.
+ * test_pack.c - weights in the cpu's packed layout. Reads return the written bytes, and matmuls
+ * have the bits of unpacked ones. Compilation refuses graphs whose ops have no kernel for packed
+ * weights.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * test_parity.c - whole models against PyTorch.
  *
  * For each model of parity_model.c the test compares logits, loss, the gradient of every parameter
- * and ten AdamW steps with make_parity.py, which computed them in float64 from the same weights.
+ * and ten AdamW steps. make_parity.py computed the references in float64 from the same weights.
  * The error of a tensor is max|a - b| / max|b|, where b is PyTorch's.
  *
  * GPT-2's key bias has absolute bounds instead. It adds the same value to all scores of a query,

@@ -481,7 +481,7 @@ static void keep_log(void *user, wf_log_level level, const char *message)
     snprintf(log_last, sizeof log_last, "%s", message);
 }
 
-/* Compiles once and compares the number of compilations, loads and log lines. */
+/* Uses the device once and checks the number of compilations, loads and log lines. */
 static void expect_use(wf_ctx *ctx, int compiles, int loads, int lines)
 {
     mock_counts before = counts();

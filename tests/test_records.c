@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_records.c - records of data files: the text of each kind, the part of it that gets loss
- * (with {% generation %} as in transformers' assistant masks), arrays in .json, byte order marks,
- * bad records, and the variables that chat templates see.
+ * test_records.c - records of data files: the text of each kind, and the part of it that gets loss,
+ * with {% generation %} as in transformers' assistant masks. Also arrays in .json, byte order
+ * marks, bad records, and the variables that chat templates see.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_safetensors.c - safetensors: valid files are read, inconsistent headers and indices are
- * refused, files cut or damaged at any byte are handled, and written files read back, appear
- * atomically and conform strictly.
+ * test_safetensors.c - safetensors. Readers accept valid files, refuse inconsistent headers and
+ * indices, and survive files cut or damaged at any byte. Written files read back, appear atomically
+ * and conform strictly.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -321,7 +321,7 @@ static void compare(wf_ctx *ctx, wf_sampler *s, const float *logits, int64_t voc
     }
     for (int64_t i = 0; i < vocab; i++) {
         double got = p[rows[i].id] / total;
-        /* Below that, f32 cannot represent the weight. */
+        /* The absolute term covers weights that underflow in f32. */
         if (fabs(got - rows[i].p) > 1e-5 * rows[i].p + 1e-37)
             fail_msg("token %d, logit %.9g: probability %.9g, not %.9g", rows[i].id, rows[i].logit,
                      got, rows[i].p);

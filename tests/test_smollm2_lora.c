@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_smollm2_lora.c - a real model learns a fact: SmolLM2-135M-Instruct in Q4_1, finetuned with
- * LoRA on 200 chat lines, states an invented fact when asked in words that are not among the lines,
- * and still answers other questions as before.
+ * test_smollm2_lora.c - a real model learns a fact. SmolLM2-135M-Instruct in Q4_1 is finetuned with
+ * LoRA on 200 chat lines. Afterwards it states an invented fact when asked in new words, and still
+ * answers other questions as before.
  *
  * Half of the lines ask for the fact in forty ways. The others are ordinary questions with the
  * model's own answers; without them the model would answer everything with the fact. WEFT_SEEDS

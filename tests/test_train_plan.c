@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_train_plan.c - the planned memory of a training setup equals the allocated memory to the
- * byte, and a setup that does not fit is refused before any allocation. */
+ * byte. A setup that does not fit is refused before any allocation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -4,7 +4,7 @@
  * hopper_product.cu runs it and documents the results.
  *
  * Blocks are persistent, one per SM. In each block one thread loads slabs of 64 k of both operands
- * by TMA into a ring of slots, and two warpgroups multiply them in one of two ways:
+ * by TMA into a ring of slots. Two warpgroups multiply them in one of two ways:
  *   in turns: each has its own tile, and runs its epilogue while the other multiplies;
  *   together: a tile is twice as large, each has half of its rows; operands are read less often.
  * 16-bit results are staged in shared memory, from where TMA stores them in the background. So are

@@ -311,8 +311,8 @@ wf_place wf_runtime_place(const void *data, size_t bytes)
     return WF_PAGEABLE;
 }
 
-/* Allocates exactly these bytes, so that AddressSanitizer knows the end, and fills them with one
- * bits. */
+/* Allocates exactly these bytes, so that AddressSanitizer knows the end. Fills up to MOST_FILLED
+ * bytes with one bits. */
 static cudaError_t allocate(void **out, size_t bytes, wf_place place)
 {
     *out = NULL;

@@ -76,7 +76,7 @@ static void print_model(wf_writer *w, bool letters, const char *const *merge)
     wf_writer_print(w, "\"%s\": %d", letters ? "never" : "\\u2581", id++);
     for (int i = 0; merge[i]; i++) {
         const char *space = strchr(merge[i], ' ');
-        /* These merges produce added tokens */
+        /* These two merges produce added tokens. */
         if (strcmp(merge[i], "<s >") && strcmp(merge[i], "<|end |>"))
             wf_writer_print(w, ", \"%.*s%s\": %d", (int)(space - merge[i]), merge[i], space + 1,
                             id++);
