@@ -102,10 +102,14 @@ if(WEFT_PYTHON)
         ENVIRONMENT "${environment};PYTHONDONTWRITEBYTECODE=1")
 
     # Seconds of random attacks on the program, with a fresh seed; a sanitizer's memory is not judged.
+    set(attack_flags)
+    if(CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+        set(attack_flags --no-memory)
+    endif()
     add_test(NAME attack
         COMMAND ${WEFT_PYTHON} tests/oracle/attack.py $<TARGET_FILE:weft_cli> --seconds 5
-            $<$<CONFIG:Sanitize>:--no-memory>
-        COMMAND_EXPAND_LISTS WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+            ${attack_flags}
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(attack PROPERTIES TIMEOUT 600
         ENVIRONMENT "${environment};PYTHONDONTWRITEBYTECODE=1")
 endif()

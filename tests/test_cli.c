@@ -379,6 +379,8 @@ static wf_type_set marked_types(const char *row)
     while ((name = strtok_r(h, " ", &h)) && (mark = strtok_r(m, " ", &m)))
         if (wf_type_from_name(name) != WF_TYPE_NONE && mark[0] == 'x')
             types |= wf_type_bit(wf_type_from_name(name));
+        else if (strcmp(name, "quant") == 0 && mark[0] == 'x')
+            types |= WF_TYPES_BLOCK;
     return types;
 }
 

@@ -58,7 +58,7 @@ static void test_mistakes(void **state)
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --weight-decay -1", "from 0 to 1000");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --epochs 0", "--epochs must be");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --seed 0", "--seed must be");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --export q9", "no type 'q9'");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --export q9", "unknown type 'q9'");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --compute i8", "f32, bf16 or f16");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 0", "threads");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 2 --device check",

@@ -96,19 +96,20 @@ static bool is_expanded(const wf_found_device *f, wf_op op)
     return has_kernels(f) ? kernel_types(f, op) == 0 : !wf_stablehlo_has(op);
 }
 
-/* Prints one mark for each device with kernels, in the order of the devices. */
-static void print_cell(const wf_found_devices *all, wf_op op, wf_type type)
+/* Prints one mark per device with kernels, in the order of the list. `types` is the column's set. */
+static void print_cell(const wf_found_devices *all, wf_op op, wf_type_set types)
 {
     char marks[WF_MAX_KINDS + 1] = "";
     for (int i = 0, n = 0; i < all->count; i++) {
-        bool has = (kernel_types(&all->found[i], op) & wf_type_bit(type)) != 0;
+        wf_type_set have = kernel_types(&all->found[i], op) & types;
         if (has_kernels(&all->found[i]))
             marks[n++] = has_flag(op, WF_FLAG_SOURCE)      ? '-'
-                         : has                             ? 'x'
+                         : have == types                   ? 'x'
+                         : have != 0                       ? 's'
                          : is_expanded(&all->found[i], op) ? 'e'
                                                            : '.';
     }
-    printf(" %4s", marks);
+    printf(" %5s", marks);
 }
 
 /* Returns the mark of the column hlo, for devices that compile whole graphs. */
@@ -128,13 +129,16 @@ static void print_rows(const wf_found_devices *all)
             printf("%-*s  %-8s  %-4s", width, wf_op_get((wf_op)op)->name,
                    wf_op_is_core((wf_op)op) ? "core" : "expanded",
                    wf_op_is_differentiable((wf_op)op) ? "yes" : "-");
-        for (int type = 0; type < WF_TYPE_COUNT; type++)
-            if (!(columns & wf_type_bit((wf_type)type)))
+        for (int type = 0; type <= WF_BLOCK_FIRST;
+             type++) { /* the last column: all quantized types */
+            wf_type_set types = type < WF_BLOCK_FIRST ? wf_type_bit((wf_type)type) : WF_TYPES_BLOCK;
+            if (!(columns & types))
                 continue;
             else if (op < 0)
-                printf(" %4s", wf_type_name((wf_type)type));
+                printf(" %5s", type < WF_BLOCK_FIRST ? wf_type_name((wf_type)type) : "quant");
             else
-                print_cell(all, (wf_op)op, (wf_type)type);
+                print_cell(all, (wf_op)op, types);
+        }
         printf("  %3s\n", op < 0 ? "hlo" : program_form((wf_op)op));
     }
 }
@@ -189,9 +193,9 @@ static void print_table(const wf_found_devices *all)
            WF_OP_COUNT - core, gradients);
     for (int i = 0; i < all->count; i++)
         print_device_summary(&all->found[i]);
-    puts("x: kernel for this type of the first operand; e: expanded into core ops; .: no kernel;");
-    puts("-: needs no kernel");
-    puts("The second operand of a matmul may have more types: see weft ops linear.");
+    puts("x: kernel for this type of the first operand; s: for some types of the column;");
+    puts("e: expanded into core ops; .: no kernel; -: needs no kernel");
+    puts("quant: all quantized types. A matmul's weight may have more types: see weft ops linear.");
     puts("hlo: x: emitted as StableHLO for devices that compile whole graphs; e: expanded first");
     int kernels = 0;
     for (int i = 0; i < all->count; i++)

@@ -33,7 +33,7 @@ static void test_says_why_it_cannot_be_opened(void **state)
     wt_fails(ctx, wf_device_open(ctx, "cuda", &device), WF_ERR_DEVICE, "no NVIDIA driver");
     unsetenv("WEFT_EMULATED_DEVICES");
     wt_fails(ctx, wf_device_open(ctx, "cuda:3", &device), WF_ERR_USAGE, "this machine has 1 GPU");
-    wt_fails(ctx, wf_device_open(ctx, "cuda:fast", &device), WF_ERR_USAGE, "the options are");
+    wt_fails(ctx, wf_device_open(ctx, "cuda:fast", &device), WF_ERR_USAGE, "unknown option");
     wt_ok(ctx, wf_device_open(ctx, "cuda:0", &device));
     assert_non_null(strstr(wf_device_description(device), "emulated GPU"));
     wf_device_close(device);
@@ -225,7 +225,7 @@ static void test_memory_that_does_not_suffice(void **state)
     wf_graph *g = wt_graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 1, D(16 << 20));
     wf_output(g, "y", wf_tanh(g, x));
-    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "could not be allocated");
+    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "cannot allocate");
     wf_graph_free(g);
     wt_compile(&r, small(ctx, 3)); /* still works */
     wt_write(&r, "x", F(1, 0, 0), 12);
