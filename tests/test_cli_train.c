@@ -63,7 +63,7 @@ static void test_mistakes(void **state)
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 0", "threads");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 2 --device check",
                      "--threads applies to the device cpu");
-    wt_program_fails(&p, 2, "finetune --data $D/data --out $D/m", "which model");
+    wt_program_fails(&p, 2, "finetune --data $D/data --out $D/m", "the model is missing");
     wt_program_fails(&p, 2, "finetune " WT_MODELS_FOLDER "/llama --data $D/data --out $D/m",
                      "model's tokenizer");
     wt_program_fails(&p, 1, "train " SHAPE "--out $D/m --steps 2 --memory 1M", "GB are available");
@@ -130,7 +130,7 @@ static void test_signals(void **state)
     shell_ok(
         "$W train " SHAPE "--out $D/s --steps 100000 --log-every 1 --valid-every 0 2> $D/s.err & "
         "pid=$!; until grep -q 'step 3/' $D/s.err; do sleep 0.05; done; kill -TERM $pid; wait $pid; "
-        "test $? = 3 && grep -q 'go on with --resume' $D/s.err && ls -d $D/s/step-*");
+        "test $? = 3 && grep -q 'continue with --resume' $D/s.err && ls -d $D/s/step-*");
     shell_ok("$W train " SHAPE
              "--out $D/s2 --steps 100000 --log-every 1 --valid-every 0 2> $D/s2.err & "
              "pid=$!; until grep -q 'step 3/' $D/s2.err; do sleep 0.05; done; "
