@@ -542,7 +542,7 @@ static void test_plan(void **state)
     succeeds("plan tiny --batch 2 --explain --recompute 1 --precision bf16");
     prints("\npasses:\n");
     prints("linear + gelu ");
-    prints("nodes computed again");
+    prints("nodes recomputed");
     prints("memory over time");
     prints("peak at step ");
     prints("\ncost by op");

@@ -276,12 +276,12 @@ static const fold_case exact_cases[] = {
     {"where, spread",             "where of a constant", 1, where_spread, true, 0},
     {"where 0.7, which is 0",     "where of a constant", 1, where_rounds, true, 0},
     {"where of an input",         "where of a constant", 0, where_open, true, 0},
-    {"fill through views",        "fill, moved", 5, fill_moved, true, 0},
-    {"fill, bf16 to f32",         "fill, cast", 1, fill_cast, true, 0},
-    {"fill, f32 to i32",          "fill, cast", 1, fill_cast_i32, true, 0},
-    {"fill, f16 to u8",           "fill, cast", 1, fill_cast_u8, true, 0},
-    {"fill, scaled",              "fill, scaled", 1, fill_scaled, true, 0},
-    {"fill of f16, scaled",       "fill, scaled", 1, fill_scaled_f16, true, 0},
+    {"fill through views",        "view or copy of a fill", 5, fill_moved, true, 0},
+    {"fill, bf16 to f32",         "cast of a fill", 1, fill_cast, true, 0},
+    {"fill, f32 to i32",          "cast of a fill", 1, fill_cast_i32, true, 0},
+    {"fill, f16 to u8",           "cast of a fill", 1, fill_cast_u8, true, 0},
+    {"fill, scaled",              "scale of a fill", 1, fill_scaled, true, 0},
+    {"fill of f16, scaled",       "scale of a fill", 1, fill_scaled_f16, true, 0},
     {"pad by 0",                  "pad by 0", 1, pad_none, true, 0},
     {"pad by 1",                  "pad by 0", 0, pad_some, true, 0},
     {"concat of one",             "concat of one", 1, concat_one, true, 0},
@@ -358,14 +358,14 @@ static wf_value *same_outputs(wf_graph *g)
 
 /* clang-format off */
 static const fold_case same_cases[] = {
-    {"a chain twice",       "computed twice", 2, same_chain, true, 0},
-    {"one scale",           "computed twice", 1, same_attr, true, 0},
-    {"two scales",          "computed twice", 0, other_attr, true, 0},
-    {"fills of 0 and -0",   "computed twice", 0, other_zero, true, 0},
-    {"versions of a state", "computed twice", 0, other_version, true, 0},
-    {"one stream",          "computed twice", 1, same_random, true, 0},
-    {"two streams",         "computed twice", 0, other_stream, true, 0},
-    {"two outputs",         "computed twice", 2, same_outputs, false, 0},
+    {"a chain twice",       "common subexpression", 2, same_chain, true, 0},
+    {"one scale",           "common subexpression", 1, same_attr, true, 0},
+    {"two scales",          "common subexpression", 0, other_attr, true, 0},
+    {"fills of 0 and -0",   "common subexpression", 0, other_zero, true, 0},
+    {"versions of a state", "common subexpression", 0, other_version, true, 0},
+    {"one stream",          "common subexpression", 1, same_random, true, 0},
+    {"two streams",         "common subexpression", 0, other_stream, true, 0},
+    {"two outputs",         "common subexpression", 2, same_outputs, false, 0},
 };
 /* clang-format on */
 

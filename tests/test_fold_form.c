@@ -221,9 +221,9 @@ static const fold_case form_cases[] = {
     {"a number a row",         "linear with bias", 0, bias_per_row, false, TOLERANCE},
     {"product read elsewhere", "linear with bias", 0, bias_shared, false, TOLERANCE},
     {"w updated between",      "linear with bias", 0, bias_updated, false, TOLERANCE},
-    {"rows of two uses",       "rows added to a sum", 1, scatter_sum, false, TOLERANCE},
-    {"not into zeros",         "rows added to a sum", 0, scatter_ones, false, TOLERANCE},
-    {"rows read elsewhere",    "rows added to a sum", 0, scatter_shared, false, TOLERANCE},
+    {"rows of two uses",       "scatter into a sum", 1, scatter_sum, false, TOLERANCE},
+    {"not into zeros",         "scatter into a sum", 0, scatter_ones, false, TOLERANCE},
+    {"rows read elsewhere",    "scatter into a sum", 0, scatter_shared, false, TOLERANCE},
     {"exp / sum",              "softmax", 1, softmax, false, TOLERANCE},
     {"exp / sum, reshaped",    "softmax", 1, softmax_reshaped, false, TOLERANCE},
     {"over another axis",      "softmax", 0, softmax_columns, false, TOLERANCE},
@@ -492,7 +492,7 @@ static void test_training(void **state)
     }
     wf_report report = {0};
     wt_ok(*state, fold_run(g[1], &report));
-    assert_true(wf_report_get(&report, "fold", "computed twice") > 0);
+    assert_true(wf_report_get(&report, "fold", "common subexpression") > 0);
     assert_true(wf_graph_status(g[1]) == WF_OK && !g[1]->backward);
     wt_run r[2];
     for (int i = 0; i < 2; i++) {

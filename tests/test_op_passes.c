@@ -374,9 +374,8 @@ static const pc_kind patterns[] = {
     {NARROW_PATTERN(cast, 1, build_weight_grad), 1, false, "gradient of weight in f32",
      "gradient of weight in f32"},
     {NARROW_PATTERN(neg, 1, build_copied), 1, false, "parameters with narrow copies", NULL},
-    {PATTERN(sum, 3, build_row_sums), 5, false, "rows added up where they are made", NULL},
-    {PATTERN(linear_grad_weight, 3, build_row_sums), 5, false, "rows added up where they are made",
-     NULL},
+    {PATTERN(sum, 3, build_row_sums), 5, false, "row sums from the producer", NULL},
+    {PATTERN(linear_grad_weight, 3, build_row_sums), 5, false, "row sums from the producer", NULL},
 };
 
 /* ---- Tests ---- */

@@ -304,20 +304,20 @@ static void test_recompute_saves_memory(void **state)
                   four);
     assert_true(one < all * 2 / 3);
     assert_true(four < all / 2);
-    assert_true(wf_report_get(&report, "recompute", "nodes computed again") >= 3 * 16);
+    assert_true(wf_report_get(&report, "recompute", "nodes recomputed") >= 3 * 16);
     /* The end of the last block is kept, even with fewer blocks than requested. */
     wf_report all_at_once = {0}, more = {0};
     activations(ctx, g, (wf_compile_options){.without = without, .recompute = 16}, &all_at_once);
     activations(ctx, g, (wf_compile_options){.without = without, .recompute = 100}, &more);
-    assert_int_equal(wf_report_get(&more, "recompute", "nodes computed again"),
-                     wf_report_get(&all_at_once, "recompute", "nodes computed again"));
+    assert_int_equal(wf_report_get(&more, "recompute", "nodes recomputed"),
+                     wf_report_get(&all_at_once, "recompute", "nodes recomputed"));
     wf_graph_free(g);
 
     report = (wf_report){0};
     g = chain(ctx, 16, true); /* only marked values */
     size_t chosen = activations(ctx, g, (wf_compile_options){.without = without}, &report);
     assert_true(chosen < all);
-    assert_int_equal(wf_report_get(&report, "recompute", "nodes computed again"), 2 * 16);
+    assert_int_equal(wf_report_get(&report, "recompute", "nodes recomputed"), 2 * 16);
     wf_graph_free(g);
 }
 
@@ -339,7 +339,7 @@ static size_t marked_layers(wf_ctx *ctx, const char *op, bool mark, int64_t *aga
     wt_ok(ctx, wf_grad(g, loss, w, 8, grads));
     wf_output(g, "norm", wf_global_norm(g, grads, 8));
     size_t bytes = activations(ctx, g, (wf_compile_options){0}, &report);
-    *again = wf_report_get(&report, "recompute", "nodes computed again");
+    *again = wf_report_get(&report, "recompute", "nodes recomputed");
     wf_graph_free(g);
     return bytes;
 }
@@ -614,7 +614,7 @@ static void test_row_sums(void **state)
             wf_output(g, "db", kind == WEIGHT ? wf_cast(g, db, WF_F32) : db);
         activations(ctx, g, (wf_compile_options){.without = WF_PASS_SCHEDULE | WF_PASS_FOLD},
                     &report);
-        assert_int_equal(wf_report_get(&report, "fuse", "rows added up where they are made"),
+        assert_int_equal(wf_report_get(&report, "fuse", "row sums from the producer"),
                          kind < UNREAD);
         wf_graph_free(g);
     }

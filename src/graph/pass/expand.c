@@ -17,8 +17,8 @@ wf_status wf_expand_vjp(wf_graph *g, wf_op op, const void *attr, wf_value *const
     wf_node n = {.op = op, .nin = nin, .in = operands, .attr = attr};
     wf_assert(nin <= 8 && nwrt <= WF_MAX_OUT);
     /* Differentiate with respect to copies of the operands. Otherwise nodes upstream of an operand,
-     * or an operand that stands twice, would add to the gradient. A reshape to the same shape adds
-     * no node, so these are copy nodes. */
+     * or an operand that occurs twice, would add to the gradient. These are copy nodes because a
+     * reshape to the same shape adds no node. */
     for (int i = 0; i < nin; i++)
         operands[i] = shield[i] = in[i] ? wf_copy(g, in[i]) : NULL;
     for (int i = 0; i < nin; i++)
@@ -31,7 +31,8 @@ wf_status wf_expand_vjp(wf_graph *g, wf_op op, const void *attr, wf_value *const
     return wf_pass_grad(g, forward, &dy, 1, wanted, nwrt, grads);
 }
 
-/* The op whose expansion made each node of a graph; WF_OP_COUNT: the node was there before. */
+/* For each node of a graph, the op whose expansion made it; WF_OP_COUNT for nodes of the caller's
+ * graph. */
 typedef struct {
     wf_op *op; /* [node id] */
     int count, cap;
@@ -40,22 +41,22 @@ typedef struct {
 /* One round of copying. */
 typedef struct {
     wf_graph *to;
-    wf_value ***map;      /* [node id of the source][output]: the value of the copy */
+    wf_value ***map;      /* [source node id][output] value in the copy */
     wf_value **in;        /* scratch: the operands of one node */
-    int expanded;         /* nodes in this round */
-    wf_expansion *counts; /* NULL: the caller wants no figures, and origins stay empty */
+    int expanded;         /* nodes expanded in this round */
+    wf_expansion *counts; /* [WF_OP_COUNT]; NULL: no statistics, and the origins stay empty */
     const origins *from_origins;
     origins to_origins;
 } copier;
 
-/* ---- Figures ---- */
+/* ---- Statistics ---- */
 
 static wf_op origin_of(const origins *o, const wf_node *n)
 {
     return n->id < o->count ? o->op[n->id] : WF_OP_COUNT;
 }
 
-/* Gives all nodes that were added since the last call this origin. */
+/* Sets the origin of all nodes that were added since the last call. */
 static wf_status set_origins(copier *c, wf_op origin)
 {
     origins *o = &c->to_origins;
@@ -72,7 +73,8 @@ static wf_status set_origins(copier *c, wf_op origin)
     return WF_OK;
 }
 
-/* Counts an expanded node. A node that an expansion made counts for the op that was there first. */
+/* Counts an expanded node. A node that an expansion made counts for the op of the caller's
+ * graph. */
 static wf_status count_node(copier *c, const wf_node *n, bool expand)
 {
     if (!c->counts)
@@ -88,7 +90,7 @@ static wf_status count_node(copier *c, const wf_node *n, bool expand)
     return set_origins(c, origin);
 }
 
-/* Adds up the nodes that expansions left in g and that an output or an update needs. */
+/* Adds up the nodes in g that expansions made. Skips nodes that no output and no update needs. */
 static wf_status count_results(const wf_graph *g, const origins *o, wf_expansion *counts)
 {
     bool *live = wf_mem_array(g->ctx, (size_t)g->node_count + 1, sizeof *live);
@@ -134,13 +136,15 @@ static wf_status copy_node(copier *c, const wf_node *n, bool expand)
     for (int i = 0; i < n->nout; i++)
         if (!out[i] || !wf_alike(out[i], &n->out[i]))
             return wf_graph_fail(c->to, WF_ERR_INTERNAL,
-                                 "the expansion of %s gives output %d another type or shape",
+                                 "the expansion of %s changes the type or shape of output %d",
                                  wf_node_def(n)->name, i);
     for (int i = 0; i < n->nout; i++)
         out[i]->marks |= n->out[i].marks;
     return WF_OK;
 }
 
+/* Copies nodes in order. Expands those that are neither core ops nor kept by `keep` (may be
+ * NULL). */
 static wf_status copy_graph(copier *c, const wf_graph *from, wf_keep_fn *keep, void *user)
 {
     size_t longest = 1;
@@ -214,7 +218,7 @@ wf_status wf_pass_expand_counted(wf_graph *from, wf_keep_fn *keep, void *user, w
         last = c.to_origins;
     }
     if (status == WF_OK && expanded > 0)
-        status = wf_fail(from->ctx, WF_ERR_INTERNAL, "the expansion of an op contains the op");
+        status = wf_fail(from->ctx, WF_ERR_INTERNAL, "the expansion of an op contains the same op");
     if (status == WF_OK && counts)
         status = count_results(g, &last, counts);
     wf_mem_free(from->ctx, last.op);

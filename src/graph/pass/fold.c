@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fold.c - the fold pass: simpler forms of what was written, and the same thing computed once.
+ * fold.c - the fold pass: algebraic simplification, pattern matching of larger ops, and elimination
+ * of common subexpressions.
  *
- * A table of rules is tried at every node, in rounds until nothing changes. It is run before the
- * gradient, by builders who still hold values of the graph, and after it, by the compiler: so every
- * rule leads to ops with gradient rules, and replaced nodes stay where they are, unread.
+ * The pass tries a table of rules at every node, in rounds until nothing changes. It runs twice.
+ * Before the gradient, a builder calls it (wf_fold) and still holds values of the graph: replaced
+ * nodes stay in the graph, unread, and every rule builds only ops that have gradient rules. After
+ * the gradient, the compiler runs it on its own copy.
  *
- * Rules of the first part keep every bit, but for two: a sum over axes of length 1, and one of values padded
- * with zeros where the others are, leave -0 what it is, where adding to 0 gives +0. (x + 0 stays for that
- * reason, x + -0 and x - 0 go.) A NaN that signals may stay one. Rules of the second part change values within roundoff.
+ * Rules of the first part of the table keep every bit, with these exceptions. A sum over axes of
+ * length 1 and a sum of disjoint pads keep -0, where adding 0 would make it +0. (x + 0 is not
+ * folded for that reason; x + -0 and x - 0 are.) A signaling NaN may stay signaling. Rules of the
+ * second part change values within roundoff.
  */
 #include <limits.h>
 
@@ -24,17 +27,17 @@ typedef struct {
     wf_fold_rule_fn *fn;
 } fold_rule;
 
-/* The first that matches is taken. */
+/* The first rule that matches wins. */
 /* clang-format off */
 static const fold_rule rules[] = {
-    /* bit for bit */
-    {"fill, moved",                 WF_OP_reshape,   wf_fold_fill},
-    {"fill, moved",                 WF_OP_broadcast, wf_fold_fill},
-    {"fill, moved",                 WF_OP_permute,   wf_fold_fill},
-    {"fill, moved",                 WF_OP_slice,     wf_fold_fill},
-    {"fill, moved",                 WF_OP_copy,      wf_fold_fill},
-    {"fill, cast",                  WF_OP_cast,      wf_fold_fill},
-    {"fill, scaled",                WF_OP_scale,     wf_fold_fill},
+    /* bitwise equal */
+    {"view or copy of a fill",      WF_OP_reshape,   wf_fold_fill},
+    {"view or copy of a fill",      WF_OP_broadcast, wf_fold_fill},
+    {"view or copy of a fill",      WF_OP_permute,   wf_fold_fill},
+    {"view or copy of a fill",      WF_OP_slice,     wf_fold_fill},
+    {"view or copy of a fill",      WF_OP_copy,      wf_fold_fill},
+    {"cast of a fill",              WF_OP_cast,      wf_fold_fill},
+    {"scale of a fill",             WF_OP_scale,     wf_fold_fill},
     {"reshape of reshape",          WF_OP_reshape,   wf_fold_reshape},
     {"permute of permute",          WF_OP_permute,   wf_fold_permute},
     {"slice of slice",              WF_OP_slice,     wf_fold_slice},
@@ -63,7 +66,7 @@ static const fold_rule rules[] = {
     {"transpose into matmul",       WF_OP_matmul,    wf_fold_matmul_transposed},
     {"linear",                      WF_OP_matmul,    wf_fold_linear},
     {"linear with bias",            WF_OP_add,       wf_fold_linear_bias},
-    {"rows added to a sum",         WF_OP_add,       wf_fold_scatter},
+    {"scatter into a sum",          WF_OP_add,       wf_fold_scatter},
     {"softmax",                     WF_OP_div,       wf_fold_softmax},
     {"rms_norm",                    WF_OP_mul,       wf_fold_rms_norm},
     {"rms_norm",                    WF_OP_div,       wf_fold_rms_norm_div},
@@ -75,13 +78,14 @@ static const fold_rule rules[] = {
 /* clang-format on */
 #define RULES (sizeof rules / sizeof rules[0])
 
-/* ---- What a rule may ask ---- */
+/* ---- Queries for rules ---- */
 
 static int slot(const wf_folder *f, const wf_value *v)
 {
     return wf_uses_slot(&f->r.uses, v);
 }
 
+/* Whether v was there when the round began. Only such values have a slot. */
 static bool is_old(const wf_folder *f, const wf_value *v)
 {
     return v->node->id < f->r.count;
@@ -132,7 +136,7 @@ bool wf_fold_feeds_only(const wf_folder *f, const wf_node *n, wf_op op)
     return true;
 }
 
-/* Whose storage v will share when this round is over. */
+/* The value whose storage v will share after this round. */
 static const wf_value *root_now(const wf_folder *f, wf_value *v)
 {
     v = wf_rewrite_now(&f->r, v);
@@ -147,13 +151,15 @@ bool wf_fold_reads(const wf_folder *f, const wf_node *n, wf_value *v)
     return !root->state || n->id < f->writer[slot(f, root)];
 }
 
-/* Nodes are visited in order, so whatever stands for `by` now does so at the end of the round. */
+/* Whether `by` may replace `old`; `view`: a new view of `by` would. Nodes are visited in order, so
+ * the replacement of `by` is final by now. A state version may replace a value only if all readers
+ * of that value run before the state's next update. */
 static bool may_stand(const wf_folder *f, const wf_value *old, wf_value *by, bool view)
 {
     by = wf_rewrite_now(&f->r, by);
     if (wf_uses_is_output(&f->r.uses, old) &&
         (view || wf_node_is(by->node, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE)))
-        return false; /* an output has storage of its own */
+        return false; /* a graph output needs storage of its own */
     const wf_value *root = root_now(f, by);
     return !root->state || f->last[slot(f, old)] < f->writer[slot(f, root)];
 }
@@ -177,8 +183,8 @@ bool wf_fold_by(wf_folder *f, wf_node *n, wf_value *by)
     return true;
 }
 
-/* Whether the device runs this node as it is. Core ops and sources need no answer: they are never
- * expanded. */
+/* Whether the device runs n as it is. The target is not asked about core ops and sources, which are
+ * never expanded. */
 static bool is_runnable(const wf_folder *f, const wf_node *n)
 {
     return !f->target || wf_op_is_core(n->op) || wf_node_is(n, WF_FLAG_SOURCE) ||
@@ -197,8 +203,9 @@ bool wf_fold_new(wf_folder *f, wf_node *n, wf_value *by)
 
 /* ---- One round ---- */
 
-/* Nodes that an earlier fold went past are still there, and read; nobody reads them in turn. A value
- * that nobody reads and that was not folded is a builder's, who will go on from it. */
+/* Sets alive[]. A node is dead if all its readers are dead, or if it has no readers and an earlier
+ * fold replaced it: such nodes stay in the graph. A value without readers that was not folded is
+ * alive: the builder holds it and may use it later. */
 static void find_alive(wf_folder *f)
 {
     const wf_graph *g = f->g;
@@ -217,6 +224,7 @@ static void find_alive(wf_folder *f)
     }
 }
 
+/* Sets last[], the last reader of each value. A reader of a view reads its operand as well. */
 static void find_readers(wf_folder *f)
 {
     const wf_graph *g = f->g;
@@ -248,7 +256,8 @@ static wf_status round_begin(wf_folder *f)
     return wf_fold_same_begin(f);
 }
 
-/* Whether anybody would notice a change of n. */
+/* Whether n is worth folding: an alive node, not a source or an update, with at least one
+ * reader. */
 static bool is_wanted(const wf_folder *f, const wf_node *n)
 {
     if (!f->alive[n->id] || wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_UPDATE))
@@ -259,7 +268,7 @@ static bool is_wanted(const wf_folder *f, const wf_node *n)
     return false;
 }
 
-/* The name of what was done to n, or NULL. */
+/* Returns the name of the rule that changed n, or NULL. */
 static const char *fold_node(wf_folder *f, wf_node *n)
 {
     for (size_t i = 0; i < RULES; i++) {
@@ -268,11 +277,12 @@ static const char *fold_node(wf_folder *f, wf_node *n)
             return rules[i].name;
     }
     f->pasts = 0;
-    return wf_fold_same(f, n) ? "computed twice" : NULL;
+    return wf_fold_same(f, n) ? "common subexpression" : NULL;
 }
 
-/* Gradients with respect to what was gone past would no longer be what they were: wf_grad refuses. New
- * nodes are marked as well, so that those which a later rule went past do not count as readers. */
+/* Marks the bypassed values: their gradients would miss what now flows around them, so wf_grad
+ * refuses them. New nodes are marked as well: if a later rule bypasses one, find_alive must count
+ * it as dead. */
 static void mark_folded(wf_folder *f, wf_node *n, int before)
 {
     for (int i = 0; i < f->pasts; i++)

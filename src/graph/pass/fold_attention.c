@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fold_attention.c - softmax(scale q k^T, perhaps masked) v as one attention op.
+ * fold_attention.c - folds softmax(mask(scale q k^T)) v into one attention op.
  *
- * q [B, H, T, D], k and v [B, H, T, ...], or all without B. Packed attention wants [B*T, H, D] with the
- * B sequences one after the other, so operands and result are permuted; where a model had permuted
- * its heads to the front before, the two cancel out in the next round.
+ * q is [B, H, T, D], k and v are [B, H, T, ...]; B may be missing. The mask is causal or missing.
+ * Packed attention takes [B*T, H, D], one sequence after the other, so the rule permutes operands
+ * and result. Where the model permuted its heads to the front, the two permutes cancel in the next
+ * round.
  */
 #include <math.h>
 
 #include "graph/pass/fold_priv.h"
 
 typedef struct {
-    wf_value *q, *k, *v; /* k and v with their own, fewer heads */
+    wf_value *q, *k, *v; /* k and v before their heads were repeated for grouped queries */
     bool causal;
     double scale;
 } pattern;
 
-/* [B, H, T, D] of a value of rank 3 or 4. */
+/* The shape [B, H, T, D] of a value of rank 4, or of rank 3 with B = 1. */
 typedef struct {
     int64_t b, h, t, d;
 } heads_shape;
@@ -27,7 +28,7 @@ static heads_shape shape_of(const wf_value *v)
     return (heads_shape){v->shape.n == 4 ? v->shape.d[0] : 1, d[0], d[1], d[2]};
 }
 
-/* Softer masks than this would be seen in the result. */
+/* A mask value above -1e4 could leave a visible weight after softmax. */
 static bool is_hidden(const wf_folder *f, const wf_node *n, int i)
 {
     double value;
@@ -40,7 +41,8 @@ static bool is_zero(const wf_folder *f, const wf_node *n, int i)
     return wf_match_fill(wf_fold_in(f, n, i), &value) && value == 0;
 }
 
-/* Of where(causal, a, b): which operand stands where keys are seen; 0 when it is no such thing. */
+/* For where(causal mask, a, b): the index of the operand at visible keys, 1 or 2. 0: the condition
+ * is not a causal mask of [t, t]. */
 static int seen_operand(const wf_folder *f, const wf_node *where, int64_t t)
 {
     switch (wf_match_causal(wf_fold_in(f, where, 0), t, t)) {
@@ -51,7 +53,9 @@ static int seen_operand(const wf_folder *f, const wf_node *where, int64_t t)
     return 0;
 }
 
-/* The scores behind a mask, or s itself when there is none. NULL: masked in a way that is not known. */
+/* Returns the scores under a causal mask, either where(mask, scores, hidden) or scores +
+ * where(mask, 0, hidden). Returns s itself when it is not masked, and NULL when it is anything
+ * else. */
 static wf_value *unmasked(wf_folder *f, wf_value *s, bool *causal)
 {
     int64_t t = wf_dims_last(&s->shape);
@@ -75,8 +79,9 @@ static wf_value *unmasked(wf_folder *f, wf_value *s, bool *causal)
     return wf_made_by(s, WF_OP_matmul) || wf_made_by(s, WF_OP_scale) ? s : NULL;
 }
 
-/* Heads that were repeated for groups of queries, [B, Hk, 1, T, D] to [B, Hk, G, T, D] (or without B),
- * before they were; v itself when they were not. */
+/* Undoes the repetition of kv heads for grouped queries: reshape to [B, Hk, 1, T, D], broadcast to
+ * [B, Hk, G, T, D], reshape to [B, Hk*G, T, D] (B may be missing). Returns v itself for other
+ * values. */
 static wf_value *ungrouped(wf_folder *f, wf_value *v)
 {
     wf_node *flat = wf_made_by(v, WF_OP_reshape);
@@ -90,7 +95,7 @@ static wf_value *ungrouped(wf_folder *f, wf_value *v)
     if (x->shape.n != n || from->n != n + 1 || to->n != n + 1 || from->d[n - 2] != 1 ||
         from->d[n - 3] * to->d[n - 2] != v->shape.d[n - 3])
         return v;
-    for (int i = 0; i <= n; i++) /* nothing but the new axis grows, and the rest stays in place */
+    for (int i = 0; i <= n; i++) /* only the new axis grows; the others are those of x, in order */
         if ((i != n - 2 && from->d[i] != to->d[i]) ||
             (i != n - 2 && from->d[i] != x->shape.d[i < n - 2 ? i : i - 1]))
             return v;
@@ -117,18 +122,18 @@ static bool match(wf_folder *f, wf_node *n, pattern *p)
     const wf_node *inner = wf_made_by(s, WF_OP_matmul);
     const wf_attr_matmul *t = inner ? inner->attr : NULL;
     if (!inner || t->transpose_a || !t->transpose_b || p->scale == 0)
-        return false; /* a scale of 0 would stand for the default */
+        return false; /* attention takes a scale of 0 as its default scale */
     p->q = wf_fold_in(f, inner, 0);
     p->k = ungrouped(f, wf_fold_in(f, inner, 1));
     p->v = ungrouped(f, wf_fold_in(f, n, 1));
-    if (p->k->shape.d[rank - 3] != p->v->shape.d[rank - 3]) { /* both repeated, or none */
+    if (p->k->shape.d[rank - 3] != p->v->shape.d[rank - 3]) { /* only one was repeated: keep both */
         p->k = wf_fold_in(f, inner, 1);
         p->v = wf_fold_in(f, n, 1);
     }
     return wf_fold_reads(f, n, p->q) && wf_fold_reads(f, n, p->k) && wf_fold_reads(f, n, p->v);
 }
 
-/* Counts, types and lengths that packed attention can take. */
+/* Whether packed attention takes these types and sizes. */
 static bool fits(const pattern *p)
 {
     heads_shape q = shape_of(p->q), k = shape_of(p->k);
@@ -145,6 +150,7 @@ static wf_value *packed(wf_graph *g, wf_value *x)
     return wf_reshape(g, x, 3, (int64_t[]){s.b * s.t, s.h, s.d});
 }
 
+/* The inverse of packed. */
 static wf_value *unpacked(wf_graph *g, wf_value *y, const wf_value *like)
 {
     heads_shape s = shape_of(like);
@@ -169,7 +175,7 @@ bool wf_fold_attention(wf_folder *f, wf_node *n)
     wf_value *y = wf_attention(g, packed(g, p.q), packed(g, p.k), packed(g, p.v), seq_start,
                                positions, &options);
     y = unpacked(g, y, &n->out[0]);
-    if (wf_uses_is_output(&f->r.uses, &n->out[0])) /* which has storage of its own */
+    if (wf_uses_is_output(&f->r.uses, &n->out[0])) /* needs storage of its own */
         y = wf_copy(g, y);
     return wf_fold_new(f, n, y);
 }

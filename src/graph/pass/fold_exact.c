@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* fold_exact.c - rules of the fold pass that keep every bit (fold.c names the exceptions). */
+/* fold_exact.c - rules of the fold pass that keep every bit; fold.c lists the exceptions. */
 #include <math.h>
 
 #include "graph/pass/fold_priv.h"
 
 /* ---- Views of views ---- */
 
-/* A row of views is left to its last one, which looks through all of it. */
+/* In a chain of reshapes, only the last one folds; it looks through all of them. */
 bool wf_fold_reshape(wf_folder *f, wf_node *n)
 {
     wf_value *x = wf_fold_in(f, n, 0);
@@ -72,7 +72,7 @@ bool wf_fold_slice(wf_folder *f, wf_node *n)
 
 /* ---- Types ---- */
 
-/* Whether every number of `from` is one of `to`. */
+/* Whether every value of type `from` is exact in type `to`. */
 static bool keeps_all(wf_type from, wf_type to)
 {
     const wf_type_set bytes = wf_type_bit(WF_I8) | wf_type_bit(WF_U8);
@@ -93,8 +93,8 @@ static bool is_any_float(wf_type type)
     return kind == WF_KIND_FLOAT || kind == WF_KIND_STORAGE;
 }
 
-/* x -> mid -> to, where the first step loses nothing. With integers in between only the way back is
- * taken: what saturates where is not worth a second thought. */
+/* Folds cast(cast(x, mid), to) where the first cast is exact: to x if x has the type `to`, else to
+ * cast(x, to) if all three types are floats. Integers saturate, so other integer casts stay. */
 bool wf_fold_cast(wf_folder *f, wf_node *n)
 {
     wf_value *mid = wf_fold_in(f, n, 0);
@@ -113,8 +113,8 @@ bool wf_fold_cast(wf_folder *f, wf_node *n)
            wf_fold_reads(f, n, x) && wf_fold_new(f, n, wf_cast(f->g, x, to));
 }
 
-/* A copy keeps what a state was from the state's next update; wf_fold_by knows whether there is one
- * before the last reader. */
+/* A copy preserves a state's version past the state's next update. wf_fold_by refuses if such an
+ * update runs before the copy's last reader. */
 bool wf_fold_copy(wf_folder *f, wf_node *n)
 {
     return wf_fold_by(f, n, wf_fold_in(f, n, 0));
@@ -122,7 +122,7 @@ bool wf_fold_copy(wf_folder *f, wf_node *n)
 
 /* ---- Neutral operands ---- */
 
-/* Whether operand i of n is all `number`, with the sign of a zero. */
+/* Whether operand i of n is a fill with `number`. Distinguishes -0 from 0. */
 static bool is_all(const wf_folder *f, const wf_node *n, int i, double number)
 {
     double value;
@@ -136,7 +136,7 @@ bool wf_fold_scale_one(wf_folder *f, wf_node *n)
     return (float)a->factor == 1 && wf_fold_by(f, n, wf_fold_in(f, n, 0));
 }
 
-/* -0 + 0 is 0 and so not neutral, but x + -0 is x for every x. */
+/* x + -0 is x for every x. x + 0 is not: -0 + 0 is 0. */
 bool wf_fold_add_zero(wf_folder *f, wf_node *n)
 {
     const double zero = n->out[0].type == WF_I32 ? 0.0 : -0.0;
@@ -160,7 +160,7 @@ bool wf_fold_div_one(wf_folder *f, wf_node *n)
     return is_all(f, n, 1, 1) && wf_fold_by(f, n, wf_fold_in(f, n, 0));
 }
 
-/* scale is mul by a number that needs no memory; the product is the same. */
+/* scale computes the same and needs no memory for the constant. */
 bool wf_fold_mul_fill(wf_folder *f, wf_node *n)
 {
     for (int i = 0; i < 2; i++) {
@@ -195,19 +195,19 @@ bool wf_fold_where(wf_folder *f, wf_node *n)
 
 /* ---- Fills ---- */
 
-/* One number everywhere stays so, however it is moved; cast and scaled once here, not in every run. */
+/* Any view, copy, cast or scale of a fill is a fill. */
 bool wf_fold_fill(wf_folder *f, wf_node *n)
 {
     const wf_value *y = &n->out[0];
     double value;
     if (!wf_match_fill(wf_fold_in(f, n, 0), &value))
         return false;
-    if (n->op == WF_OP_scale) /* as kernels do: in f32 */
+    if (n->op == WF_OP_scale) /* in f32, as kernels compute it */
         value = (float)value * (float)((const wf_attr_scale *)n->attr)->factor;
     return wf_fold_new(f, n, wf_fill(f->g, y->type, (int)y->shape.n, y->shape.d, value));
 }
 
-/* ---- Shapes that do not change ---- */
+/* ---- Ops that leave the shape as it is ---- */
 
 bool wf_fold_pad(wf_folder *f, wf_node *n)
 {
@@ -241,15 +241,16 @@ bool wf_fold_reduce(wf_folder *f, wf_node *n)
 
 enum { MOST_PADS = 64 };
 
-/* Pads along one axis that are added up, by where they begin. */
+/* The operands of a sum of pads along one axis, sorted by offset. */
 typedef struct {
     wf_value *part[MOST_PADS];
     int64_t begin[MOST_PADS];
     int count;
-    int64_t axis; /* -1: none yet */
+    int64_t axis; /* -1 before the first pad */
 } pads;
 
-/* Takes v, [shape], apart into pads: one of them, or an add of such. */
+/* Adds the pads of v to p: v is a pad or a sum of pads, of this shape. Returns false for other
+ * values. */
 static bool collect_pads(wf_folder *f, wf_value *v, const wf_dims *shape, pads *p)
 {
     if (!wf_dims_equal(&v->shape, shape) || p->count == MOST_PADS)
@@ -272,8 +273,8 @@ static bool collect_pads(wf_folder *f, wf_value *v, const wf_dims *shape, pads *
     return true;
 }
 
-/* The gradient of cutting into slices: parts that meet, and have zeros where the others are, behind each
- * other. */
+/* Pads whose contents cover the axis without gaps or overlaps are a concat. The gradient of
+ * splitting a value into slices looks like this. */
 bool wf_fold_pads(wf_folder *f, wf_node *n)
 {
     pads p = {.axis = -1};

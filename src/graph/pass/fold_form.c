@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fold_form.c - rules of the fold pass that form larger ops: activations, products, norms.
+ * fold_form.c - rules of the fold pass that form larger ops: activations, linear, softmax, norms.
  *
- * Norms come together one step a round: x rsqrt(mean(x^2) + eps) is rms_norm, rms_norm of x - mean(x)
- * is layer_norm, and gain and bias go into either.
+ * Norms form in several rounds. x rsqrt(mean(x^2) + eps) becomes rms_norm, rms_norm of x - mean(x)
+ * becomes layer_norm, then a gain goes into either norm and a bias into layer_norm.
  */
 #include <math.h>
 
@@ -11,7 +11,7 @@
 
 /* ---- Scales ---- */
 
-/* Far from where f32 ends, so that nothing over- or underflows that did not before. */
+/* Factors far from the ends of f32's range: combining two adds no overflow or underflow. */
 static bool is_tame(double factor)
 {
     return fabs(factor) > 0x1p-60 && fabs(factor) < 0x1p60;
@@ -64,18 +64,19 @@ bool wf_fold_glu(wf_folder *f, wf_node *n)
     return false;
 }
 
-/* ---- Products ---- */
+/* ---- Matmuls ---- */
 
-/* v is a permute that puts the last axis of what it permutes last but one: with the last two axes
- * swapped rows lie in memory as they are read. Then *order is that of the swapped. */
-static bool is_turned(const wf_value *v, wf_dims *order)
+/* Whether v is a permute that moves its operand's last axis to the last but one. Matmul then reads
+ * the operand transposed, with contiguous rows. Sets *order to v's order with its last two axes
+ * swapped. */
+static bool is_transposed(const wf_value *v, wf_dims *order)
 {
     const wf_node *n = wf_made_by(v, WF_OP_permute);
     if (!n || !wf_is_float(v))
         return false;
     *order = ((const wf_attr_permute *)n->attr)->order;
-    const int64_t last = order->n - 1, turned = last >= 1 ? order->d[last - 1] : -1;
-    if (turned != last)
+    const int64_t last = order->n - 1, inner = last >= 1 ? order->d[last - 1] : -1;
+    if (inner != last)
         return false;
     order->d[last - 1] = order->d[last];
     order->d[last] = last;
@@ -91,16 +92,18 @@ bool wf_fold_matmul_transposed(wf_folder *f, wf_node *n)
     bool any = false;
     for (int i = 0; i < 2; i++) {
         in[i] = wf_fold_in(f, n, i);
-        if (!is_turned(in[i], &order))
+        if (!is_transposed(in[i], &order))
             continue;
         wf_fold_past(f, in[i]);
-        in[i] = wf_permute(f->g, wf_fold_in(f, in[i]->node, 0), order.d); /* often the identity */
+        /* Often the identity, which folds in the next round. */
+        in[i] = wf_permute(f->g, wf_fold_in(f, in[i]->node, 0), order.d);
         *flag[i] = !*flag[i];
         any = true;
     }
     return any && wf_fold_new(f, n, wf_node_add(f->g, WF_OP_matmul, &a, NULL, in, 2));
 }
 
+/* x [M, K] times the transpose of a state w [N, K]. */
 bool wf_fold_linear(wf_folder *f, wf_node *n)
 {
     const wf_attr_matmul *a = n->attr;
@@ -109,7 +112,7 @@ bool wf_fold_linear(wf_folder *f, wf_node *n)
            wf_fold_new(f, n, wf_linear(f->g, x, w, NULL));
 }
 
-/* v is [C], as long as the last axis of x, and of its type. */
+/* Whether v is [C] of x's type, where C is the last axis of x. */
 static bool is_row_of(const wf_value *v, const wf_value *x)
 {
     return v->type == x->type && v->shape.n == 1 && v->shape.d[0] == wf_dims_last(&x->shape);
@@ -131,8 +134,8 @@ bool wf_fold_linear_bias(wf_folder *f, wf_node *n)
 
 /* ---- Rows ---- */
 
-/* a + (zeros with rows added) is a with rows added: the gradients of a table that is both embedding and
- * head come that way. */
+/* a + scatter_add_rows(zeros, ...) is scatter_add_rows(a, ...). The gradient of a table that is
+ * both embedding and head looks like this. */
 bool wf_fold_scatter(wf_folder *f, wf_node *n)
 {
     for (int i = 0; i < 2; i++) {
@@ -149,8 +152,8 @@ bool wf_fold_scatter(wf_folder *f, wf_node *n)
     return false;
 }
 
-/* The node that reduces rows to v, [..., 1], perhaps by way of a reshape; nobody but `reader` reads what
- * lies between. NULL: v is something else. */
+/* Returns the node of this op that reduces the last axis to v, [..., 1], with a reshape in between
+ * or not. `reader` must be the only reader of v. Returns NULL for other values. */
 static wf_node *reduced_rows(wf_folder *f, wf_value *v, wf_op op, const wf_node *reader)
 {
     if (!v || !wf_fold_inner(f, v, reader, NULL))
@@ -168,7 +171,7 @@ static wf_node *reduced_rows(wf_folder *f, wf_value *v, wf_op op, const wf_node 
     return n && x->n > 0 && a->axes == (int64_t)1 << (x->n - 1) ? n : NULL;
 }
 
-/* The same for a mean, written as such or as a scaled sum. */
+/* reduced_rows for a mean, written as mean or as a sum scaled by 1 / C. */
 static wf_node *mean_rows(wf_folder *f, wf_value *v, const wf_node *reader)
 {
     if (!wf_made_by(v, WF_OP_scale))
@@ -180,7 +183,7 @@ static wf_node *mean_rows(wf_folder *f, wf_value *v, const wf_node *reader)
     return sum && fabs(factor * (double)wf_dims_last(&sum->in[0]->shape) - 1) < 1e-6 ? sum : NULL;
 }
 
-/* v is [..., 1] where x is [..., C], and of its type. */
+/* Whether v is [..., 1] of x's type, where x is [..., C]. */
 static bool is_per_row(const wf_value *v, const wf_value *x)
 {
     wf_dims shape = x->shape;
@@ -213,7 +216,8 @@ bool wf_fold_softmax(wf_folder *f, wf_node *n)
 
 /* ---- Norms ---- */
 
-/* v = mean(x^2) + eps of the rows of x, all of it read by `reader` alone. */
+/* Whether v = mean(x^2) + eps over the last axis of x, and `reader` is its only reader. Sets
+ * *eps. */
 static bool is_mean_square(wf_folder *f, wf_value *v, const wf_value *x, const wf_node *reader,
                            double *eps)
 {
@@ -230,7 +234,7 @@ static bool is_mean_square(wf_folder *f, wf_value *v, const wf_value *x, const w
            wf_fold_in(f, square->node, 1) == x && wf_fold_inner(f, square, mean, NULL);
 }
 
-/* x may be 0 rows long; a row of no elements has no mean. */
+/* x may have 0 rows, but a row must not be empty: it would have no mean. */
 static bool form_rms_norm(wf_folder *f, wf_node *n, wf_value *x, double eps)
 {
     return wf_dims_last(&x->shape) > 0 && wf_fold_reads(f, n, x) &&
@@ -263,7 +267,7 @@ bool wf_fold_layer_norm(wf_folder *f, wf_node *n)
     wf_value *d = wf_fold_in(f, n, 0);
     const wf_attr_norm *a = n->attr;
     if (!wf_made_by(d, WF_OP_sub) || !wf_fold_inner(f, d, n, NULL) ||
-        wf_uses_count(&f->r.uses, &n->out[1]) > 0) /* rstd: it would be the same, but has no home */
+        wf_uses_count(&f->r.uses, &n->out[1]) > 0) /* rstd is read; a rule replaces output 0 only */
         return false;
     wf_value *x = wf_fold_in(f, d->node, 0), *mean = wf_fold_in(f, d->node, 1);
     wf_value *gamma = n->nin > 1 ? wf_fold_in(f, n, 1) : NULL;
@@ -271,8 +275,8 @@ bool wf_fold_layer_norm(wf_folder *f, wf_node *n)
            wf_fold_reads(f, n, x) && wf_fold_new(f, n, wf_layer_norm(f->g, x, gamma, NULL, a->eps));
 }
 
-/* The norm at operand i of n, when the other one is a row that it can take: the gain as operand
- * `operand`. */
+/* Returns the norm that makes operand i of n, if it can take the other operand, a row [C], as its
+ * operand number `operand` (1: gamma, 2: beta). */
 static wf_node *norm_at(wf_folder *f, const wf_node *n, int i, wf_op op, int operand)
 {
     wf_value *y = wf_fold_in(f, n, i);

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fold_priv.h - what rules of the fold pass are written with.
+ * fold_priv.h - interface between the fold pass (fold.c) and its rules.
  *
- * A rule is a function of its root node. It looks at operands with wf_fold_in, which sees through
- * what was replaced in this round, and either leaves everything as it is and returns false, or
- * replaces output 0 of the root by
+ * A rule is a function of its root node. It reads operands with wf_fold_in, which follows the
+ * replacements of this round. It either changes nothing and returns false, or replaces output 0 of
+ * the root and returns true:
  *
- *     wf_fold_by     a value that was there before, or
- *     wf_fold_new    one that it has just built, in ops that have gradient rules,
+ *     wf_fold_by     replaces it by a value that exists
+ *     wf_fold_new    replaces it by a value that the rule has just built from ops with gradients
  *
- * and returns true. Operands of what it builds must still be readable where the root stands
- * (wf_fold_reads), since a state may have been updated since the pattern read it. Values that the new
- * form no longer computes by way of are named with wf_fold_past, or wf_fold_inner where nobody else may
- * read them. What a rule does must be right even when others read those values too: nothing is dropped.
+ * A rule must do the following.
+ * 1. Check with wf_fold_reads that the operands of the new node are readable at the root: a state
+ *    may have been updated since the pattern read it.
+ * 2. Report each value that the new form bypasses with wf_fold_past, or with wf_fold_inner if the
+ *    pattern must be its only reader.
+ * 3. Stay correct when others read the bypassed values too: they stay in the graph.
  */
 #ifndef WF_GRAPH_PASS_FOLD_PRIV_H
 #define WF_GRAPH_PASS_FOLD_PRIV_H
@@ -23,46 +25,49 @@
 #include "graph/pass/rewrite.h"
 #include "graph/target.h"
 
-/* One round over a graph. Arrays are of the nodes there were when it began. */
+/* One round over a graph. The arrays cover the nodes that existed when the round began. Slots are
+ * those of r.uses. */
 typedef struct {
     wf_graph *g;
     const wf_target *target; /* NULL before the gradient: no device is known yet */
     wf_rewrite r;
-    bool *alive; /* [node] not left over from an earlier fold */
-    int *last;   /* [slot] id of the last node that reads it, itself or through views; -1: none */
-    int *writer; /* [slot] of a state: the node that makes its next version; INT_MAX: none */
-    wf_node **table; /* nodes by what they compute, open addressing; `mask` + 1 places */
+    bool *alive; /* [node] not a leftover of an earlier fold */
+    int *last;   /* [slot] id of the last reader, direct or through views; -1: no reader */
+    int *writer; /* [slot] id of the node that writes the next version of a state, else INT_MAX */
+    wf_node **table; /* hash table for fold_same.c, open addressing, mask + 1 entries */
     size_t mask;
-    const wf_value *
-        *past; /* named by the rule that is being tried: a row of views has any length */
+    const wf_value **past; /* values that the current rule bypasses */
     int pasts, past_cap;
 } wf_folder;
 
 typedef bool wf_fold_rule_fn(wf_folder *f, wf_node *n);
 
-/* ---- Looking ---- */
+/* ---- Queries ---- */
 
-/* What operand i of n is by now. */
+/* Operand i of n after the replacements so far. */
 wf_value *wf_fold_in(const wf_folder *f, const wf_node *n, int i);
-/* v is read by a and b alone (either may be NULL) and is no output: it can be gone past. Values that
- * were made in this round say false and get their turn in the next. */
+/* Whether a and b (either may be NULL) are the only readers of v's node and v is not a graph
+ * output. If so, reports v as bypassed. Returns false for values made in this round: the next round
+ * sees them. */
 bool wf_fold_inner(wf_folder *f, const wf_value *v, const wf_node *a, const wf_node *b);
+/* Reports v as bypassed. Discarded if the rule returns false. */
 void wf_fold_past(wf_folder *f, const wf_value *v);
-/* Whether v, perhaps a state's version, can be read in n's place. */
+/* Whether v can be read at n. False only if v is a state version that has been replaced before
+ * n. */
 bool wf_fold_reads(const wf_folder *f, const wf_node *n, wf_value *v);
-/* Whether all readers of n's output are of this op, so that they will look through it. */
+/* Whether all readers of output 0 of n have this op. The last of a chain folds the whole chain. */
 bool wf_fold_feeds_only(const wf_folder *f, const wf_node *n, wf_op op);
-/* Whether a new view of x may stand for output 0 of n. */
+/* Whether a new view of x may replace output 0 of n. */
 bool wf_fold_may_view(const wf_folder *f, const wf_node *n, wf_value *x);
-/* The same for the value `by` and any output of n. */
+/* Whether the value `by` may replace `old`, any output of a node. */
 bool wf_fold_may(const wf_folder *f, const wf_value *old, wf_value *by);
 
 /* ---- Replacing ---- */
 
-/* false, and nothing happens, when `by` may not stand for output 0 of n. */
+/* Returns false and changes nothing if `by` may not replace output 0 of n. */
 bool wf_fold_by(wf_folder *f, wf_node *n, wf_value *by);
-/* false, and nothing happens, when the device has no kernel for the new form. NULL is a failure that
- * the graph has recorded. */
+/* Returns false and removes the new nodes if the device has no kernel for `by`. `by` is NULL when
+ * building it failed; the graph holds the error. */
 bool wf_fold_new(wf_folder *f, wf_node *n, wf_value *by);
 
 /* ---- Rules, by file ---- */
@@ -77,7 +82,8 @@ wf_fold_rule_fn wf_fold_scales, wf_fold_div_fill, wf_fold_silu, wf_fold_glu, wf_
     wf_fold_norm_bias;             /* fold_form.c */
 wf_fold_rule_fn wf_fold_attention; /* fold_attention.c */
 
-/* fold_same.c: replaces n by an earlier node that computes the same. */
+/* fold_same.c: replaces the outputs of n by those of an earlier node that computes the same. Begin
+ * allocates the table; a node without an equal is added to it. */
 wf_status wf_fold_same_begin(wf_folder *f);
 bool wf_fold_same(wf_folder *f, wf_node *n);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fold_same.c - nodes that compute the same thing: one op, attributes and operands alike.
+ * fold_same.c - elimination of common subexpressions: nodes with equal op, attributes and operands.
  *
- * Operands are compared as values, so versions of a state count as different. Random ops say by their
- * stream and key what they draw: alike, they are equal by definition.
+ * Operands are compared as values, so two versions of a state differ. Random ops draw by stream and
+ * key, which are an attribute and an operand: equal nodes draw equal values.
  */
 #include <string.h>
 
@@ -26,11 +26,11 @@ static uint64_t mix(uint64_t h, uint64_t x)
     return h ^ h >> 29;
 }
 
-/* Fields, not bytes: structs have gaps. */
+/* Attributes are compared field by field: the structs have padding. */
 static size_t field_bytes(wf_attr_kind kind)
 {
     switch (kind) {
-    case WF_ATTR_REAL: return sizeof(double); /* by its bits: 0 and -0 differ */
+    case WF_ATTR_REAL: return sizeof(double); /* compared bitwise: 0 and -0 differ */
     case WF_ATTR_TYPE: return sizeof(wf_type);
     case WF_ATTR_DIMS:
     case WF_ATTR_SHAPE: return sizeof(wf_dims);
@@ -86,7 +86,7 @@ bool wf_fold_same(wf_folder *f, wf_node *n)
             return false;
     for (int k = 0; k < n->nout; k++) {
         wf_rewrite_replace(&f->r, &n->out[k], &first->out[k]);
-        wf_fold_past(f, &first->out[k]); /* more flows through it now */
+        wf_fold_past(f, &first->out[k]); /* its gradient now includes that of n's output */
     }
     return true;
 }

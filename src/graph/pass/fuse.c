@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuse.c - several nodes as one, where the target has a kernel for it.
+ * fuse.c - the fuse pass: replaces several nodes by one where the target has a kernel for it.
  *
- * A table of patterns. Each is a function that looks at one node, the last of its pattern, builds the
- * fused node and asks the target; what the target does not take goes again. This comes after the
- * gradient, so values between the nodes may have readers there: a fused form gives them as further
- * outputs, which cost nothing when nobody reads them.
+ * Each pattern is a function of its last node. It builds the fused node and asks the target; if the
+ * target has no kernel, the new node is removed. The pass runs after the gradient, which may read
+ * the values between the nodes. A fused op has these as extra outputs, which cost nothing when
+ * unread.
  *
- * A fused node stands where the first node of its pattern stood: what the others read besides must be
- * there by then, and their readers come later anyway. Patterns of gradients are in fuse_grad.c, those whose
- * nodes are far apart in fuse_far.c and fuse_copies.c. Head and loss come first: they take products that are patterns themselves.
+ * Except for glu, a fused node takes the place of the first node of its pattern. All other operands
+ * must exist there; readers come later in any case. fuse_grad.c has the patterns of gradients,
+ * fuse_far.c and fuse_copies.c those whose nodes are far apart. Head and loss fuse first, because
+ * they contain matmuls that other patterns would take.
  */
 #include "base/mem.h"
 #include "graph/pass/fuse_priv.h"
@@ -48,9 +49,9 @@ bool wf_fuse_part_ways(const wf_fuser *f, const wf_value *a, const wf_value *b)
     return recomputes && ((a->marks ^ b->marks) & WF_MARK_RECOMPUTE) != 0;
 }
 
-/* y = norm(a + b): the sum is an output, for the next residual and for the gradient. Where values are
- * recomputed from the ends of blocks, the norm that begins a block has to stay apart from the sum that
- * ends the one before. */
+/* y = norm(a + b). The sum stays an output, for the next residual and for the gradient. With
+ * recomputation by blocks, the sum that ends a block must stay apart from the norm that begins the
+ * next: the sum is kept, the norm is recomputed. */
 static bool residual_norm(wf_fuser *f, wf_node *n)
 {
     wf_node *sum = n->in[0]->node;
@@ -60,7 +61,7 @@ static bool residual_norm(wf_fuser *f, wf_node *n)
         !wf_fuse_free(f, sum) || !wf_dims_equal(&sum->in[0]->shape, &sum->in[1]->shape))
         return false;
     for (int i = 1; i < n->nin; i++)
-        if (n->in[i]->node->id >= sum->id) /* the sum itself is not there before it, either */
+        if (n->in[i]->node->id >= sum->id) /* gamma and beta must exist before the sum */
             return false;
     wf_value *in[4] = {sum->in[0], sum->in[1]};
     for (int i = 1; i < n->nin; i++)
@@ -75,7 +76,7 @@ static bool residual_norm(wf_fuser *f, wf_node *n)
     return true;
 }
 
-/* y = act(x w^T + bias): what goes into the activation is an output, for the gradient. */
+/* y = act(x w^T + bias). The activation's operand is an output too, for the gradient. */
 static bool linear_act(wf_fuser *f, wf_node *n)
 {
     wf_node *linear = n->in[0]->node;
@@ -92,8 +93,8 @@ static bool linear_act(wf_fuser *f, wf_node *n)
     return true;
 }
 
-/* act(gate) * up, when nobody else reads act(gate): with a gradient somebody does, and then it is
- * fold, before the gradient, that makes a glu of it. */
+/* act(gate) * up, if this mul is the only reader of act(gate). In graphs with a gradient there is
+ * another reader; there the fold pass forms the glu before the gradient is taken. */
 static bool glu(wf_fuser *f, wf_node *n)
 {
     for (int i = 0; i < 2; i++) {
@@ -103,7 +104,7 @@ static bool glu(wf_fuser *f, wf_node *n)
             wf_uses_count(&f->r.uses, &act->out[0]) != 1 ||
             !wf_dims_equal(&n->in[1 - i]->shape, &act->out[0].shape) ||
             wf_uses_root(&f->r.uses, act->in[0])->state)
-            continue; /* a gate that is a state could have changed since */
+            continue; /* a gate that is a state may have been updated in between */
         wf_value *in[] = {act->in[0], n->in[1 - i]};
         wf_value *made = wf_fuse_build(f, n, WF_OP_glu, &attr, in, 2);
         if (!made)
@@ -135,10 +136,10 @@ static const pattern patterns[] = {
     {"gradient of weight in f32", WF_OP_cast, wf_fuse_weight_grad},
 };
 
-/* Of fused forms, after these were made. */
+/* Patterns that contain fused ops; they run in a second round. */
 static const pattern late_patterns[] = {
-    {"rows added up where they are made", WF_OP_linear_grad_weight, wf_fuse_row_sums},
-    {"rows added up where they are made", WF_OP_sum, wf_fuse_row_sums},
+    {"row sums from the producer", WF_OP_linear_grad_weight, wf_fuse_row_sums},
+    {"row sums from the producer", WF_OP_sum, wf_fuse_row_sums},
 };
 
 enum { HEAD_LOSS, COPIES, UPDATES };
@@ -163,6 +164,7 @@ const char *wf_fuse_pattern(int index)
                      : far_patterns[far].name;
 }
 
+/* Tries all patterns whose last op is that of n. */
 static void look_at(wf_fuser *f, wf_node *n, const pattern *table, int length)
 {
     for (int i = 0; i < length; i++)
@@ -187,12 +189,12 @@ static wf_status fuse_near(wf_graph *g, const wf_pass_env *env, const pattern *t
     return status;
 }
 
-/* One far pattern, as often as it is found. */
+/* Applies one far pattern until it matches no more. */
 static wf_status fuse_far(wf_graph *g, const wf_pass_env *env, int which)
 {
     int dropped;
     for (int made = 1; made > 0;) {
-        WF_TRY(wf_graph_prune(g, &dropped)); /* readers that are none would be in the way */
+        WF_TRY(wf_graph_prune(g, &dropped)); /* dead readers would prevent a match */
         WF_TRY(far_patterns[which].fuse(g, env, &made));
         wf_report_add(env->report, "fuse", far_patterns[which].name, made);
     }
@@ -205,7 +207,7 @@ wf_status wf_pass_fuse(wf_graph *g, const wf_pass_env *env)
     WF_TRY(fuse_far(g, env, HEAD_LOSS));
     WF_TRY(wf_order_sources(g));
     WF_TRY(fuse_near(g, env, patterns, LENGTH(patterns)));
-    WF_TRY(wf_graph_prune(g, &dropped)); /* what was fused reads its operands no more */
+    WF_TRY(wf_graph_prune(g, &dropped)); /* drop the replaced nodes and their reads */
     WF_TRY(fuse_near(g, env, late_patterns, LENGTH(late_patterns)));
     WF_TRY(fuse_far(g, env, COPIES));
     return fuse_far(g, env, UPDATES);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuse_copies.c - narrow copies of parameters, written by the update that changes them.
+ * fuse_copies.c - keeps bf16 or f16 copies of f32 parameters, written by the AdamW update.
  *
- * Where products compute in bf16 or f16, a step begins by casting every f32 parameter that they read, and ends with
- * an update that has the same parameter in registers. Here the casts become reads of a state of their own, which the
- * session keeps equal to the parameter (WF_OP_state_copy), and the update writes it along.
+ * When matmuls compute in bf16 or f16, every step casts each f32 parameter first and ends with an
+ * update that holds the same parameter in registers. This pattern replaces the casts by a
+ * state_copy, a state that the session keeps equal to the rounded parameter, and lets the update
+ * write it.
  *
- * A cast could be read after the update; version 0 of a copy cannot. So its readers must come before.
+ * A cast may be read after the update. Version 0 of a copy may not, so all its readers must run
+ * before.
  */
 #include <string.h>
 
@@ -16,9 +18,9 @@
 typedef struct {
     wf_rewrite r;
     const wf_pass_env *env;
-    bool had_copies; /* that came with the graph, as text */
-    wf_type *type;   /* [node] of adamw: what p is cast to; WF_TYPE_NONE: it gets no copy */
-    bool *later;     /* [node] comes after one of these updates, whatever the order */
+    bool had_copies; /* the graph came with copies, for example from text */
+    wf_type *type;   /* [node] for adamw: the type of p's copy; WF_TYPE_NONE: no copy */
+    bool *later;     /* [node] must run after one of these updates in every legal order */
 } copier;
 
 /* ---- Which parameters ---- */
@@ -28,7 +30,8 @@ static bool is_cast(const wf_node *n, wf_type type)
     return n && n->op == WF_OP_cast && n->out[0].type == type;
 }
 
-/* A cast that is an output of the graph has to have memory of its own. */
+/* Whether p is cast to this type. A cast that is a graph output needs storage of its own and
+ * prevents the copy. */
 static bool has_casts(const wf_uses *u, const wf_value *p, wf_type type)
 {
     bool any = false;
@@ -49,6 +52,7 @@ static bool has_copy(const wf_graph *g, const char *name)
     return false;
 }
 
+/* The type for a copy of the parameter that this node updates, or WF_TYPE_NONE. */
 static wf_type type_of_casts(const copier *c, const wf_node *update)
 {
     const wf_uses *u = &c->r.uses;
@@ -61,11 +65,12 @@ static wf_type type_of_casts(const copier *c, const wf_node *update)
     return c->had_copies && has_copy(c->r.g, p->node->name) ? WF_TYPE_NONE : type;
 }
 
+/* Sets later[]. */
 static wf_status mark_later(copier *c)
 {
     wf_edges e;
     WF_TRY(wf_edges_new(c->r.g, &e));
-    for (int i = 0; i < e.count; i++) /* edges lead to nodes that stand behind */
+    for (int i = 0; i < e.count; i++) /* edges lead to later nodes, so one pass is enough */
         for (int k = e.first[i]; k < e.first[i + 1]; k++)
             if (c->type[i] != WF_TYPE_NONE || c->later[i])
                 c->later[e.after[k]] = true;
@@ -73,7 +78,7 @@ static wf_status mark_later(copier *c)
     return WF_OK;
 }
 
-/* The update of the parameter of which v is such a cast, or NULL. */
+/* If v is a cast that a copy would replace, returns the update of its parameter; else NULL. */
 static wf_node *update_of(const copier *c, const wf_value *v)
 {
     const wf_uses *u = &c->r.uses;
@@ -88,6 +93,7 @@ static wf_node *update_of(const copier *c, const wf_value *v)
     return NULL;
 }
 
+/* Gives up the copies that a node after an update, or the update itself, reads. */
 static void drop_read_later(copier *c)
 {
     for (int i = 0; i < c->r.count; i++) {
@@ -102,6 +108,8 @@ static void drop_read_later(copier *c)
 
 /* ---- The change ---- */
 
+/* Replaces the adamw `update` by an adamw_many of one parameter with a copy, and p's casts by the
+ * copy. */
 static bool make_copy(copier *c, wf_node *update)
 {
     wf_graph *g = c->r.g;
@@ -144,8 +152,8 @@ static wf_status make_copies(copier *c, int *made)
     return c->r.g->status;
 }
 
-/* Not where values are computed again rather than kept: casts are among them, and copies would take the memory that
- * this is to save. */
+/* Makes no copies with recomputation by blocks: casts are recomputed there, and copies would take
+ * the memory that it saves. */
 wf_status wf_fuse_copies(wf_graph *g, const wf_pass_env *env, int *made)
 {
     copier c = {.env = env};
@@ -161,6 +169,6 @@ wf_status wf_fuse_copies(wf_graph *g, const wf_pass_env *env, int *made)
     WF_TRY(wf_rewrite_end(&c.r, status));
     if (*made == 0)
         return WF_OK;
-    WF_TRY(wf_order_sources(g)); /* the copies stand where their updates do */
+    WF_TRY(wf_order_sources(g)); /* the copies were added next to their updates */
     return wf_order_sort(g);
 }

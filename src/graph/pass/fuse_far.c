@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuse_far.c - patterns whose nodes are far apart: the head with its loss and gradient, and updates of
- * many parameters.
+ * fuse_far.c - patterns whose nodes are far apart: the head with its loss and gradient, and updates
+ * of many parameters.
  *
- * Making one node of a set of nodes is legal when no path leads out of the set and back into it, along
- * operands and along the order that states impose. Two such steps can be legal each and not together,
- * so one is made at a time, and then the graph is put into order.
+ * A set of nodes can become one node if no path leaves the set and comes back, along operands and
+ * along the order that states impose. Two merges may be legal one by one and illegal together, so
+ * each call makes one and then sorts the graph.
  */
 #include <string.h>
 
 #include "base/mem.h"
 #include "graph/pass/fuse_priv.h"
 
-/* ---- Whether nodes can become one ---- */
+/* ---- Legality ---- */
 
-/* member[i]: node i is of the set. Nodes on paths out of the set are walked; none may lead back. */
+/* Whether the nodes with member[i] set can become one node. Walks all paths that leave the set and
+ * fails if one comes back. */
 static wf_status can_merge(const wf_graph *g, const bool *member, bool *out)
 {
     wf_edges e;
@@ -48,7 +49,7 @@ static wf_status can_merge(const wf_graph *g, const bool *member, bool *out)
     return status;
 }
 
-/* Ends a rewrite in which nodes became one, whose place among the others is still to be found. */
+/* Ends a rewrite that merged nodes; the sort finds a legal place for the new node. */
 static wf_status end_and_sort(wf_rewrite *r, wf_status status)
 {
     WF_TRY(wf_rewrite_end(r, status));
@@ -57,11 +58,11 @@ static wf_status end_and_sort(wf_rewrite *r, wf_status status)
 
 /* ---- Head and loss ---- */
 
-/* Nodes between [N, V] logits and what is wanted of them. */
+/* The nodes of the pattern. */
 typedef struct {
-    wf_node *linear, *loss, *grad; /* logits, cross_entropy, and its gradient or NULL */
+    wf_node *linear, *loss, *grad; /* logits, cross_entropy, cross_entropy_grad or NULL */
     wf_node *flat;                 /* a reshape of the gradient to [N, V], or NULL */
-    wf_node *dx, *dw;              /* the products with it, or NULL */
+    wf_node *dx, *dw;              /* the matmuls of linear's gradient, or NULL */
 } head;
 
 static wf_node *only_reader(const wf_uses *u, const wf_value *v)
@@ -76,14 +77,14 @@ static bool is_matmul(const wf_node *n, bool transpose_a, bool transpose_b)
            (a->transpose_b != 0) == transpose_b;
 }
 
-/* x itself, or x with all but the last axis made one. */
+/* Whether v is x, or x with all axes but the last merged into one. */
 static bool is_flat_of(const wf_value *v, const wf_value *x)
 {
     return v == x || (v->node->op == WF_OP_reshape && v->node->in[0] == x && v->shape.n == 2 &&
                       wf_dims_last(&v->shape) == wf_dims_last(&x->shape));
 }
 
-/* The gradient of the logits may go into the two products of linear's gradient and nowhere else. */
+/* The two matmuls of linear's gradient must be the only readers of the logits' gradient. */
 static bool match_gradient(const wf_uses *u, head *h)
 {
     const wf_value *d = &h->grad->out[0];
@@ -104,14 +105,14 @@ static bool match_gradient(const wf_uses *u, head *h)
         else
             return false;
     }
-    /* The fused form computes dx, and dw in w's type or, of a frozen w, not at all. An output of the graph
-     * cannot be a view, which dx is when x has more axes. */
+    /* head_loss always computes dx. It computes dw in w's type, or not at all for a frozen w. If x
+     * has more than two axes, dx becomes a view, which cannot be a graph output. */
     bool dw = !h->dw || h->dw->out[0].type == h->linear->in[1]->type;
     return h->dx && dw && !(h->flat && wf_uses_is_output(u, &h->dx->out[0]));
 }
 
-/* From cross_entropy back to the head and on to the gradient. What flows into the gradient must come from
- * elsewhere: the fused form cannot take its own loss as an operand. */
+/* Matches from cross_entropy back to the head and on to the gradient. dloss must not be computed
+ * from this node's loss directly: head_loss cannot take its own result as an operand. */
 static bool match_head(const wf_uses *u, wf_node *loss, head *out)
 {
     head h = {.linear = loss->in[0]->node, .loss = loss};
@@ -151,7 +152,7 @@ static void replace_head(wf_rewrite *r, const head *h, wf_value *made)
     if (!h->grad)
         return;
     bool before = g->backward;
-    g->backward = true; /* what reads the gradient belongs to it */
+    g->backward = true; /* the reshape belongs to the gradient */
     wf_rewrite_replace(r, &h->dx->out[0],
                        wf_reshape_to(g, &made->node->out[2], &h->dx->out[0].shape));
     if (h->dw)
@@ -178,8 +179,8 @@ static wf_status fuse_head(wf_rewrite *r, const wf_pass_env *env, const head *h,
     return g->status;
 }
 
-/* The linear that makes the logits, their cross entropy and, when it is wanted, the gradient of both:
- * then the logits, by far the largest value of a language model, never exist as a whole. */
+/* Fuses the linear that makes the logits, their cross entropy and, if present, the gradient of
+ * both. The logits, by far the largest value of a language model, then never exist as a whole. */
 wf_status wf_fuse_head_loss(wf_graph *g, const wf_pass_env *env, int *made)
 {
     wf_rewrite r;
@@ -205,16 +206,16 @@ wf_status wf_fuse_head_loss(wf_graph *g, const wf_pass_env *env, int *made)
 
 /* ---- Updates ---- */
 
-/* Parameters up to so many elements are always merged: each takes less time than a launch. For larger
- * ones it would keep all gradients until the last is there, unless something they wait for, the norm of
- * all gradients, does so anyway. */
+/* Updates of parameters up to this many elements are always merged: each takes less time than a
+ * launch. Merging larger ones keeps all their gradients alive until the last is computed. That
+ * costs memory unless the updates wait for all gradients anyway, as for the gradient norm. */
 #define SMALL 65536
 
 typedef struct {
     wf_op one, many;
-    int states; /* of one update: its first operands */
-    int own;    /* operands of its own: states, and what they are updated with */
-    int most;   /* merged at once */
+    int states; /* state operands of one update; they come first */
+    int own;    /* operands of one update, its states and its gradient; the rest is shared */
+    int most;   /* most updates in one node */
 } merge_form;
 
 static const merge_form forms[] = {
@@ -223,13 +224,13 @@ static const merge_form forms[] = {
     {WF_OP_accumulate, WF_OP_accumulate_many, 1, 2, WF_MAX_OUT},
 };
 
-/* A single update: those with copies are made as a merged one of one parameter. */
+/* Whether n updates one parameter. An update with a copy is an adamw_many of one parameter. */
 static bool is_one(const merge_form *form, const wf_node *n)
 {
     return n->op == form->one && n->nout == form->states;
 }
 
-/* The same attributes and the same shared operands. */
+/* Whether a and b have equal ops, attributes and shared operands. */
 static bool are_alike(const merge_form *form, const wf_node *a, const wf_node *b)
 {
     size_t bytes = wf_node_def(a)->attr_bytes;
@@ -241,7 +242,7 @@ static bool are_alike(const merge_form *form, const wf_node *a, const wf_node *b
     return true;
 }
 
-/* Marks all nodes that the shared operands of n wait for. */
+/* Sets awaited[] for all nodes that the shared operands of n depend on. */
 static void mark_awaited(const wf_graph *g, const merge_form *form, const wf_node *n, bool *awaited)
 {
     memset(awaited, 0, (size_t)g->node_count);
@@ -258,7 +259,7 @@ static bool worth_merging(const wf_node *n, const merge_form *form, const bool *
            awaited[wf_value_root(n->in[form->own - 1])->node->id];
 }
 
-/* Two updates of one state, or one that reads what the other changes, cannot be one. */
+/* Whether a reads or writes a state that b writes. Such updates cannot be merged. */
 static bool meet(const wf_node *a, const wf_node *b)
 {
     for (int i = 0; i < a->nin; i++) {
@@ -270,6 +271,8 @@ static bool meet(const wf_node *a, const wf_node *b)
     return false;
 }
 
+/* Collects up to form->most updates that can be merged with `first`, itself included. Returns the
+ * count. */
 static int gather(const wf_graph *g, const merge_form *form, wf_node *first, const bool *awaited,
                   wf_node **group)
 {
@@ -285,6 +288,7 @@ static int gather(const wf_graph *g, const merge_form *form, wf_node *first, con
     return n;
 }
 
+/* Builds the merged update: operand k of update i becomes operand k * n + i. */
 static wf_status merge(wf_rewrite *r, const wf_pass_env *env, const merge_form *form,
                        wf_node *const *group, int n, bool *made)
 {
@@ -307,7 +311,7 @@ static wf_status merge(wf_rewrite *r, const wf_pass_env *env, const merge_form *
     return g->status;
 }
 
-/* Many small updates as one launch. */
+/* Merges updates of many parameters into one node, which is one launch. */
 wf_status wf_fuse_updates(wf_graph *g, const wf_pass_env *env, int *made)
 {
     wf_rewrite r;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuse_grad.c - patterns of the fuse pass that gradients are full of. Results in narrow types are rounded once
- * where there were several nodes, each of which rounded.
+ * fuse_grad.c - patterns of the fuse pass that occur in gradients. In bf16 and f16, a fused node
+ * rounds once where the separate nodes rounded several times.
  */
 #include "graph/pass/fuse_priv.h"
 #include "graph/pass/match.h"
 
-/* v is read by nobody but one operand of one node. */
+/* Whether v has exactly one reader and its node is not part of a fused node. */
 static bool is_inner(const wf_fuser *f, const wf_value *v)
 {
     return wf_fuse_free(f, v->node) && wf_uses_count(&f->r.uses, v) == 1;
 }
 
+/* The fused form of a norm's gradient, or WF_OP_COUNT for other ops. */
 static wf_op with_residual(wf_op grad)
 {
     return grad == WF_OP_rms_norm_grad     ? WF_OP_residual_rms_norm_grad
@@ -19,7 +20,8 @@ static wf_op with_residual(wf_op grad)
                                            : WF_OP_COUNT;
 }
 
-/* dsum + dx: the gradient that passes a norm by, and the one that comes out of it. */
+/* dsum + dx, where dsum is the gradient of the residual stream and dx that of the norm's
+ * operand. */
 bool wf_fuse_norm_grad(wf_fuser *f, wf_node *n)
 {
     for (int i = 0; i < 2; i++) {
@@ -47,8 +49,8 @@ bool wf_fuse_norm_grad(wf_fuser *f, wf_node *n)
     return false;
 }
 
-/* A matmul of two matrices, a transposed or not. */
-static wf_node *matrix_product(const wf_value *v, bool transpose_a)
+/* The matmul of rank 2 that makes v, with b not transposed and a as given; else NULL. */
+static wf_node *matmul_2d(const wf_value *v, bool transpose_a)
 {
     wf_node *n = wf_made_by(v, WF_OP_matmul);
     const wf_attr_matmul *a = n ? n->attr : NULL;
@@ -59,18 +61,18 @@ static wf_node *matrix_product(const wf_value *v, bool transpose_a)
 /* gelu_grad(dy w, pre) */
 bool wf_fuse_matmul_act_grad(wf_fuser *f, wf_node *n)
 {
-    wf_node *product = matrix_product(n->in[0], false);
+    wf_node *matmul = matmul_2d(n->in[0], false);
     wf_value *pre = n->in[1];
-    if (!product || !is_inner(f, n->in[0]) || wf_fuse_part_ways(f, n->in[0], &n->out[0]) ||
-        pre->node->id >= product->id)
+    if (!matmul || !is_inner(f, n->in[0]) || wf_fuse_part_ways(f, n->in[0], &n->out[0]) ||
+        pre->node->id >= matmul->id)
         return false;
     const wf_attr_matmul_act_grad attr = {.act = WF_ACT_GELU};
-    wf_value *in[] = {product->in[0], product->in[1], pre};
-    wf_value *made = wf_fuse_build(f, product, WF_OP_matmul_act_grad, &attr, in, 3);
+    wf_value *in[] = {matmul->in[0], matmul->in[1], pre};
+    wf_value *made = wf_fuse_build(f, matmul, WF_OP_matmul_act_grad, &attr, in, 3);
     if (!made)
         return false;
     wf_rewrite_replace(&f->r, &n->out[0], made);
-    wf_fuse_take(f, product);
+    wf_fuse_take(f, matmul);
     return true;
 }
 
@@ -79,7 +81,7 @@ static bool is_f32_of(const wf_node *n, const wf_value *v)
     return n && n->op == WF_OP_cast && n->in[0] == v && n->out[0].type == WF_F32;
 }
 
-/* The cast to f32 of the sum of dy's rows, whose only reader it is; or NULL. */
+/* The cast to f32 of the sum of dy's rows, if it is that sum's only reader; else NULL. */
 static wf_node *bias_grad(const wf_fuser *f, const wf_value *dy)
 {
     const wf_use *use = wf_uses_of(&f->r.uses, dy);
@@ -95,26 +97,27 @@ static wf_node *bias_grad(const wf_fuser *f, const wf_value *dy)
     return NULL;
 }
 
-/* f32 of dy^T x in a narrow type, the gradient of a weight; and, where there is one, that of the bias. */
+/* The gradient of a weight: the cast to f32 of dy^T x in a narrow type. Takes along the gradient of
+ * the bias if there is one. */
 bool wf_fuse_weight_grad(wf_fuser *f, wf_node *n)
 {
-    wf_node *product = matrix_product(n->in[0], true), *at = product;
-    if (!product || !is_f32_of(n, n->in[0]) || !is_inner(f, n->in[0]) ||
-        product->in[0]->type == WF_F32 || product->in[1]->type != product->in[0]->type ||
+    wf_node *matmul = matmul_2d(n->in[0], true), *at = matmul;
+    if (!matmul || !is_f32_of(n, n->in[0]) || !is_inner(f, n->in[0]) ||
+        matmul->in[0]->type == WF_F32 || matmul->in[1]->type != matmul->in[0]->type ||
         wf_fuse_part_ways(f, n->in[0], &n->out[0]))
         return false;
-    wf_node *bias = bias_grad(f, product->in[0]), *sum = bias ? bias->in[0]->node : NULL;
+    wf_node *bias = bias_grad(f, matmul->in[0]), *sum = bias ? bias->in[0]->node : NULL;
     if (sum && sum->id < at->id) {
-        if (product->in[1]->node->id < sum->id)
+        if (matmul->in[1]->node->id < sum->id)
             at = sum;
         else
-            bias = NULL; /* may be read before there is an x */
+            bias = NULL; /* a reader of the sum may run before x exists */
     }
-    wf_value *made = wf_fuse_build(f, at, WF_OP_linear_grad_weight, NULL, product->in, 2);
+    wf_value *made = wf_fuse_build(f, at, WF_OP_linear_grad_weight, NULL, matmul->in, 2);
     if (!made)
         return false;
     wf_rewrite_replace(&f->r, &n->out[0], made);
-    wf_fuse_take(f, product);
+    wf_fuse_take(f, matmul);
     if (bias) {
         wf_rewrite_replace(&f->r, &bias->out[0], &made->node->out[1]);
         wf_fuse_take(f, sum);
@@ -123,7 +126,7 @@ bool wf_fuse_weight_grad(wf_fuser *f, wf_node *n)
     return true;
 }
 
-/* The rows of dy added up, where the node that makes dy does that, too; or NULL. */
+/* The sum of dy's rows, if the node that makes dy computes it as its last output; else NULL. */
 static wf_value *row_sums_of(const wf_value *dy)
 {
     const wf_value *d =
@@ -136,7 +139,8 @@ static wf_value *row_sums_of(const wf_value *dy)
     return &maker->out[maker->nout - 1];
 }
 
-/* The gradient of a bias, db of linear_grad_weight or a sum over rows: no pass over dy of its own. */
+/* Takes the gradient of a bias, db of linear_grad_weight or a sum over rows, from the node that
+ * makes dy. This saves a pass over dy. */
 bool wf_fuse_row_sums(wf_fuser *f, wf_node *n)
 {
     const wf_attr_reduce *a = n->op == WF_OP_sum ? n->attr : NULL;

@@ -2,9 +2,9 @@
 /*
  * grad.c - reverse-mode differentiation: appends to a graph the nodes that compute gradients.
  *
- * Nodes are walked from the last to the first. Each has by then received the gradients of its
- * outputs, summed over all their uses, and its rule says what flows into its operands. Only values
- * on a path from `wrt` to the outputs take part, so nothing is built that nobody asked for.
+ * The pass visits nodes from last to first. When it visits a node, the gradients of its outputs are
+ * complete, summed over all uses, and the op's gradient rule builds those of its operands. Only
+ * values on a path from `wrt` to the outputs take part.
  */
 #include "base/mem.h"
 #include "graph/build.h"
@@ -12,12 +12,12 @@
 
 typedef struct {
     wf_graph *g;
-    int node_count;  /* of the graph before the pass */
-    int *first;      /* [node_count] index of each node's output 0 in the arrays below */
-    bool *active;    /* depends on a value of wrt */
-    wf_value **grad; /* what has flowed in so far; NULL for nothing */
-    wf_value **din;  /* scratch for one rule: as long as the longest list of operands */
-    bool *need;
+    int node_count;  /* nodes before the pass; it appends more */
+    int *first;      /* [node] slot of its output 0; the other outputs follow */
+    bool *active;    /* [slot] depends on a value of wrt */
+    wf_value **grad; /* [slot] sum of the gradients so far; NULL: zero */
+    wf_value **din;  /* [operand] scratch for one rule; sized for the node with most operands */
+    bool *need;      /* [operand] likewise */
 } grad_pass;
 
 static int slot(const grad_pass *p, const wf_value *v)
@@ -55,14 +55,15 @@ static void release(grad_pass *p)
     wf_mem_free(ctx, p->need);
 }
 
-/* Values that a gradient can flow through: integers end it, narrow floats are refused by cast. */
+/* Whether a gradient can flow through v. Integers end it; the rule of cast fails for 8-bit
+ * floats. */
 static bool carries(const wf_value *v)
 {
     wf_kind kind = wf_type_get(v->type)->kind;
     return kind == WF_KIND_FLOAT || kind == WF_KIND_STORAGE;
 }
 
-/* Forward: what depends on wrt. */
+/* Sets active[] in one forward walk. */
 static void mark_active(grad_pass *p, wf_value *const *wrt, int nwrt)
 {
     for (int i = 0; i < nwrt; i++)
@@ -78,20 +79,21 @@ static void mark_active(grad_pass *p, wf_value *const *wrt, int nwrt)
     }
 }
 
+/* Adds `grad` to the gradient of v. NULL adds nothing. */
 static wf_status flow_into(grad_pass *p, wf_value *v, wf_value *grad)
 {
     if (!grad)
         return p->g->status;
     if (!wf_alike(v, grad))
         return wf_graph_fail(p->g, WF_ERR_INTERNAL,
-                             "grad: a gradient of %s has another type or shape",
+                             "grad: the gradient of a result of %s has the wrong type or shape",
                              wf_node_def(v->node)->name);
     wf_value **sum = &p->grad[slot(p, v)];
     *sum = *sum ? wf_add(p->g, *sum, grad) : grad;
     return p->g->status;
 }
 
-/* Backward through one node. */
+/* Runs the gradient rule of one node. */
 static wf_status visit(grad_pass *p, wf_node *n)
 {
     wf_value *dout[WF_MAX_OUT];
@@ -142,7 +144,7 @@ wf_status wf_pass_grad(wf_graph *g, wf_value *const *outs, wf_value *const *dout
     wf_status status = run(&p, outs, douts, nout, wrt, nwrt, grads);
     g->backward = before;
     release(&p);
-    /* The caller gets nothing usable: the graph is spent, also when only scratch ran out. */
+    /* The graph is unusable after any failure, even if only scratch memory ran out. */
     if (status != WF_OK) {
         wf_graph_fail(g, status, "%s", g->ctx->message);
         for (int i = 0; i < nwrt; i++)
@@ -184,7 +186,8 @@ wf_status wf_vjp_only_first(wf_vjp *v)
         if (v->dout[i])
             return wf_graph_fail(v->g, WF_ERR_USAGE, "%s has no gradient through its output %d",
                                  wf_node_def(v->node)->name, i);
-    return v->dout[0] ? WF_OK
-                      : wf_graph_fail(v->g, WF_ERR_INTERNAL, "%s: no gradient to pass on",
-                                      wf_node_def(v->node)->name);
+    return v->dout[0]
+               ? WF_OK
+               : wf_graph_fail(v->g, WF_ERR_INTERNAL, "%s: the gradient of output 0 is missing",
+                               wf_node_def(v->node)->name);
 }

@@ -31,7 +31,8 @@ bool wf_match_fill(const wf_value *v, double *out)
     return n != NULL;
 }
 
-/* The one axis that is not of length 1, counted from the last; -1 when there are more, or none. */
+/* The only axis whose length is not 1, counted from the last (0: the last); -1 if there is not
+ * exactly one. */
 static int only_axis(const wf_dims *shape)
 {
     int found = -1;
@@ -61,13 +62,13 @@ int wf_match_index(const wf_value *v)
     return a->dims.d[a->axis] > 1 ? (int)(a->dims.n - 1 - a->axis) : -1;
 }
 
-/* v's length along an axis counted from the last. */
+/* The length of v along an axis counted from the last; 1 beyond its rank. */
 static int64_t length_from_last(const wf_value *v, int axis)
 {
     return axis < v->shape.n ? v->shape.d[v->shape.n - 1 - axis] : 1;
 }
 
-/* v is the index along that axis, which is so long. */
+/* Whether v is the index along this axis and the axis has this length. */
 static bool is_index(const wf_value *v, int axis, int64_t length)
 {
     return wf_match_index(v) == axis && length_from_last(v, axis) == length;

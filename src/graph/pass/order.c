@@ -8,14 +8,14 @@
 #include "base/mem.h"
 #include "base/philox.h"
 
-/* ---- What must come after what ---- */
+/* ---- Dependencies ---- */
 
-/* By node: the reader counts itself among the readers of a version as the verifier does, through
- * views. `list` NULL: only counts. */
+/* Lists edges in two passes: the first counts them, the second (`fill`) stores them. A node that
+ * reads a state version through views counts as its reader, as in the verifier. */
 typedef struct {
     const wf_graph *g;
     const wf_uses *uses;
-    int *writer; /* [slot] of versions: the node that replaces them, -1 for none */
+    int *writer; /* [slot] node that writes the next version of a state, else INT_MAX */
     wf_edges *e;
     bool fill;
 } edge_lister;
@@ -56,13 +56,14 @@ static wf_status fill_edges(const wf_graph *g, const wf_uses *uses, wf_edges *e)
     wf_status status = WF_ERR_MEMORY;
     if (l.writer && e->first && e->waits) {
         wf_uses_find_writers(uses, g, l.writer);
-        list_edges(&l); /* first[i + 1]: how many i has */
+        list_edges(&l); /* first[i + 1] = number of edges of i */
         for (size_t i = 0; i < n; i++)
             e->first[i + 1] += e->first[i];
         e->after = wf_mem_array(g->ctx, (size_t)e->first[n] + 1, sizeof *e->after);
         if (e->after) {
+            /* first[i + 1] = start of i; filling moves it to the end of i. */
             for (size_t i = n; i > 0; i--)
-                e->first[i] = e->first[i - 1]; /* becomes the end again while filling */
+                e->first[i] = e->first[i - 1];
             l.fill = true;
             list_edges(&l);
             status = WF_OK;
@@ -92,7 +93,7 @@ void wf_edges_free(wf_edges *e)
     *e = (wf_edges){.ctx = e->ctx};
 }
 
-/* ---- What an order costs ---- */
+/* ---- Peak memory ---- */
 
 wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *target,
                         uint64_t *peak)
@@ -101,7 +102,7 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *ta
     uint64_t live = 0;
     WF_TRY(wf_uses_new(g, &uses));
     size_t values = (size_t)uses.values + 1;
-    int *reads = wf_mem_array(g->ctx, values, sizeof *reads); /* that are still to come */
+    int *reads = wf_mem_array(g->ctx, values, sizeof *reads); /* [slot] reads still to come */
     size_t *bytes = wf_mem_array(g->ctx, values, sizeof *bytes);
     wf_status status = reads && bytes ? WF_OK : WF_ERR_MEMORY;
     *peak = 0;
@@ -138,7 +139,7 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *ta
     return status;
 }
 
-/* ---- Putting into order ---- */
+/* ---- Sorting ---- */
 
 wf_status wf_order_sources(wf_graph *g)
 {
@@ -154,7 +155,7 @@ wf_status wf_order_sources(wf_graph *g)
     return status;
 }
 
-/* A heap of node ids, the least on top. */
+/* A min-heap of node ids. */
 static void heap_push(int *heap, int *n, int id)
 {
     int at = (*n)++;
@@ -178,6 +179,7 @@ static int heap_pop(int *heap, int *n)
     return top;
 }
 
+/* Kahn's algorithm; the heap picks the ready node that comes first in the old order. */
 wf_status wf_order_sort(wf_graph *g)
 {
     wf_edges e;
@@ -201,8 +203,8 @@ wf_status wf_order_sort(wf_graph *g)
     }
     wf_status status = WF_OK;
     if (done < e.count)
-        status =
-            wf_fail(g->ctx, WF_ERR_INTERNAL, "order: %d nodes wait for each other", e.count - done);
+        status = wf_fail(g->ctx, WF_ERR_INTERNAL, "order: %d nodes are on a cycle or behind one",
+                         e.count - done);
     if (status == WF_OK)
         status = wf_graph_reorder(g, order);
     wf_mem_free(g->ctx, heap);
@@ -210,7 +212,7 @@ wf_status wf_order_sort(wf_graph *g)
     return status;
 }
 
-/* ---- By chance ---- */
+/* ---- Random order ---- */
 
 wf_status wf_order_shuffle(wf_graph *g, uint64_t seed)
 {

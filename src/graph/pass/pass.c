@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pass.c - the list of passes, running them, and their reports. */
+/* pass.c - the table of compiler passes, the loop that runs them, and reports. */
 #include "graph/pass/pass.h"
 
 #include <string.h>
@@ -8,10 +8,14 @@
 
 /* clang-format off */
 static const wf_pass passes[] = {
-    {"fold", "simpler forms of what was written, duplicates computed once", WF_PASS_FOLD, wf_pass_fold},
-    {"fuse", "makes one node of several where the device has a kernel for it", WF_PASS_FUSE, wf_pass_fuse},
-    {"recompute", "computes values again that are not kept for the gradient", WF_PASS_RECOMPUTE, wf_pass_recompute},
-    {"schedule", "puts the nodes into an order that needs less memory", WF_PASS_SCHEDULE, wf_pass_schedule},
+    {"fold", "simplifies nodes, forms larger ops and merges common subexpressions",
+     WF_PASS_FOLD, wf_pass_fold},
+    {"fuse", "fuses several nodes into one where the device has a kernel for it",
+     WF_PASS_FUSE, wf_pass_fuse},
+    {"recompute", "recomputes values for the gradient instead of keeping them",
+     WF_PASS_RECOMPUTE, wf_pass_recompute},
+    {"schedule", "reorders the nodes to lower peak memory",
+     WF_PASS_SCHEDULE, wf_pass_schedule},
     {NULL, NULL, 0, NULL},
 };
 /* clang-format on */

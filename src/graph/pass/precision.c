@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * precision.c - computing in bf16 or f16 over parameters that stay f32.
+ * precision.c - mixed precision: computes in bf16 or f16 while parameters stay f32.
  *
- * Nodes are visited in their order. A table says of each op whether it computes in the compute type,
- * follows its operands, or stays as it was written; the op's own shape rule then says what types its
- * results have. Values keep their identity: a result that is now narrow is the same value with
- * another type, and a reader that needs it as it was gets a cast, one for all such readers. Since
- * casts have gradients, those of the f32 parameters are f32. They are rounded to the compute type on
- * the way, as PyTorch's are: a product of narrow operands has a narrow result, also in the gradient.
+ * The pass visits nodes in order. The last column of ops.def says whether an op computes in the
+ * compute type, follows its operands, or stays as written. The op's shape rule then determines the
+ * result types. A narrowed result stays the same wf_value with another type. Readers that need f32
+ * get a cast, one for all of them. Casts have gradients, so the gradients of f32 parameters are
+ * f32. They pass through the compute type on the way, as in PyTorch: a matmul of narrow operands
+ * has a narrow result, in the gradient too.
  *
- * What is narrow: the products and everything between them, the residual stream included, for that is
- * where time and memory go. What is not: what has few elements and decides much (statistics of norms,
- * losses, reductions of many terms, scalars), functions that stretch a rounding error (exp, log, 1/sqrt,
- * angles), and vectors of parameters (gains and biases), which their ops take as f32 at no cost.
+ * Narrow: matmuls and everything between them, the residual stream included. Time and memory go
+ * there. f32: values of few elements that matter much (statistics of norms, losses, reductions of
+ * many terms, scalars); functions that amplify rounding errors (exp, log, 1/sqrt, angles);
+ * parameter vectors (gains and biases), which their ops take as f32 at no cost.
  */
 #include <string.h>
 
@@ -23,23 +23,22 @@
 
 /* ---- Policies ---- */
 
-/* What ops.def says of each op in its last column. */
+/* The last column of ops.def. */
 typedef enum {
-    AS_WRITTEN, /* operands keep the types with which the node was built */
+    AS_WRITTEN, /* operands keep the types that the node was built with */
     NARROW,     /* operands are rounded to the compute type */
-    FOLLOW,     /* narrow if the largest operands are; smaller parameters are rounded along */
-    MOVE,       /* like FOLLOW; values do not change, so a moved parameter still is a parameter */
+    FOLLOW,     /* narrow if the largest operands are; smaller parameters are then rounded too */
+    MOVE,       /* like FOLLOW, for ops that only move data: a moved parameter is a parameter */
     FEW,  /* like FOLLOW up to FEW_TERMS terms: kernels sum in f32 and round once. A sum of more
-                   terms is a statistic or a loss that f16 cannot hold, and stays as written */
-    ROWS, /* rows of a parameter are picked in f32 and then rounded. This needs no narrow copy of
-                   the table, and rows that occur often sum their gradients in f32 */
-    READ  /* takes operands as they are, if the shape rule accepts them; results stay wide */
+                   terms may be a statistic or a loss that overflows f16; it stays as written */
+    ROWS, /* selects rows of a parameter in f32; readers round them. This needs no narrow copy of
+                   the table, and gradients of repeated rows are summed in f32 */
+    READ  /* takes operands as they are, if the shape rule accepts them; results stay f32 */
 } policy;
 
 typedef struct {
     policy policy;
-    uint32_t
-        tied; /* operands that the policy applies to, as bits; 0: all. Others stay as written */
+    uint32_t tied; /* bit set of operands it applies to; 0: all. Others stay as written */
 } rule;
 
 #define FEW_TERMS 64
@@ -73,12 +72,12 @@ static const rule rules[WF_OP_COUNT] = {
 
 /* ---- Values ---- */
 
-/* What the pass knows of a value of the graph as it was. All but PLAIN are or were f32. */
+/* What the pass knows about a value of the original graph. All but PLAIN are or were f32. */
 typedef enum {
     PLAIN,
-    PARAMETER, /* a version of a state, a constant, or such numbers moved about */
-    LEANING,   /* f32 itself, but readers that follow take it rounded */
-    RETYPED    /* now of the compute type */
+    PARAMETER, /* a version of a state, a constant, or one of these moved */
+    LEANING,   /* f32, but counts as narrow for ops that follow: they read it rounded */
+    RETYPED    /* was f32, now has the compute type */
 } standing;
 
 typedef struct {
@@ -87,11 +86,11 @@ typedef struct {
     wf_type compute;
     wf_report *report;
     standing *stands; /* [slot] */
-    wf_value **other; /* [slot] the same numbers in the other type, NULL: not asked for yet */
-    /* For one node: */
-    wf_type *types;   /* that its operands are to have */
-    wf_value *tried;  /* stand-ins for operands of these types */
-    wf_value **trial; /* pointers to them */
+    wf_value **other; /* [slot] the value cast to the other type; NULL: no cast yet */
+    /* Scratch for one node, [operand]: */
+    wf_type *types;   /* the types chosen for its operands */
+    wf_value *tried;  /* copies of its operands with these types, for the shape rule */
+    wf_value **trial; /* pointers to tried[] */
 } precision;
 
 static void count(const precision *p, const char *what, int64_t n)
@@ -104,6 +103,7 @@ static standing stands(const precision *p, const wf_value *v)
     return p->stands[wf_uses_slot(&p->r.uses, v)];
 }
 
+/* The type with which v was built. */
 static wf_type written_type(const precision *p, const wf_value *v)
 {
     return stands(p, v) == RETYPED ? WF_F32 : v->type;
@@ -114,8 +114,8 @@ static bool is_narrow(const precision *p, const wf_value *v)
     return stands(p, v) == RETYPED || stands(p, v) == LEANING;
 }
 
-/* The value in this type: itself, or a cast in front of the node that is visited. There it may read
- * a state, since that node did; later readers of this version share it. */
+/* Returns v in this type: itself, or a cast placed before the visited node. The cast may read a
+ * state version there because the node does. Later readers of v share the cast. */
 static wf_value *in_type(precision *p, wf_value *v, wf_type type)
 {
     if (v->type == type)
@@ -129,7 +129,7 @@ static wf_value *in_type(precision *p, wf_value *v, wf_type type)
         return *other = wf_node_add(p->g, WF_OP_fill, &a, NULL, NULL, 0);
     }
     *other = wf_cast(p->g, v, type);
-    if (*other && stands(p, v) == LEANING) { /* the rounded one is what readers go on from */
+    if (*other && stands(p, v) == LEANING) { /* readers continue from the rounded value */
         (*other)->marks = v->marks;
         v->marks = 0;
     }
@@ -145,14 +145,14 @@ static wf_value *in_type(precision *p, wf_value *v, wf_type type)
 
 static bool is_tied(const wf_node *n, int operand)
 {
-    /* A page pool has many more rows than are looked at. */
+    /* Never cast a page pool: it has many more rows than the op reads. */
     if (n->op == WF_OP_attention && n->nin == 7 && operand > 0)
         return false;
     uint32_t tied = rules[n->op].tied;
     return tied == 0 || (operand < 32 && (tied >> operand & 1));
 }
 
-/* A float of a type that somebody chose on purpose is nothing to mix another narrow type with. */
+/* False if the user chose another narrow type for an operand: the pass does not mix two. */
 static bool may_round(const precision *p, const wf_node *n)
 {
     for (int i = 0; i < n->nin; i++) {
@@ -164,7 +164,9 @@ static bool may_round(const precision *p, const wf_node *n)
     return true;
 }
 
-/* Smaller operands are broadcast or come along; and one element saves nothing: it stays f32. */
+/* Whether the largest f32 operands are narrow or parameters, and at least one operand is narrow.
+ * Smaller operands are broadcast and do not count. A result of one element stays f32: narrowing it
+ * saves nothing. */
 static bool largest_are_narrow(const precision *p, const wf_node *n)
 {
     int64_t most = 0;
@@ -183,6 +185,7 @@ static bool largest_are_narrow(const precision *p, const wf_node *n)
     return narrow && wf_value_count(&n->out[0]) > 1;
 }
 
+/* Whether n's tied operands are rounded to the compute type. */
 static bool rounds(const precision *p, const wf_node *n)
 {
     switch (rules[n->op].policy) {
@@ -208,7 +211,8 @@ static void choose_types(precision *p, const wf_node *n)
     }
 }
 
-/* Asks the op's rule about operands of the chosen types. A no is no failure of anybody's. */
+/* Whether the op's shape rule accepts operands of the chosen types; fills r with the results. A
+ * refusal is not an error, so the context's status and message are restored. */
 static bool accepts(precision *p, const wf_node *n, wf_infer *r)
 {
     wf_graph scratch = {.ctx = p->g->ctx};
@@ -236,7 +240,7 @@ static bool all_parameters(const precision *p, const wf_node *n)
     return true;
 }
 
-/* How an f32 result stands that was not retyped. */
+/* The standing of a result that was not retyped. */
 static standing standing_of(const precision *p, const wf_value *v)
 {
     const wf_node *n = v->node;
@@ -263,7 +267,7 @@ static wf_status visit(precision *p, wf_node *n)
             wf_assert(v->type == WF_F32 && r.out[i].type == p->compute && !v->state);
             v->type = p->compute;
             *s = RETYPED;
-            count(p, "values made narrow", 1);
+            count(p, "values narrowed", 1);
         }
     }
     wf_rewrite_before(&p->r, n);
@@ -276,9 +280,9 @@ static wf_status visit(precision *p, wf_node *n)
     return WF_OK;
 }
 
-/* ---- The whole ---- */
+/* ---- The pass ---- */
 
-/* Of what is computed: not of views, nor of what is given from outside. */
+/* Bytes of all computed values; views, sources and states are left out. */
 static int64_t bytes_computed(const wf_graph *g)
 {
     int64_t bytes = 0;
@@ -343,8 +347,8 @@ static wf_status check_call(wf_graph *g, wf_type compute)
     for (int i = 0; i < g->node_count && compute != WF_F32; i++)
         if (g->nodes[i]->backward)
             return wf_graph_fail(g, WF_ERR_USAGE,
-                                 "precision: the graph has gradients already; choose the compute "
-                                 "type before wf_grad");
+                                 "precision: the graph already has gradients; call wf_precision "
+                                 "before wf_grad");
     return WF_OK;
 }
 
@@ -362,7 +366,7 @@ wf_status wf_pass_precision(wf_graph *g, wf_type compute, wf_report *report)
     }
     if (status == WF_OK)
         status = WF_VERIFY(g);
-    if (status != WF_OK) /* some values have new types, others not yet: the graph is spent */
+    if (status != WF_OK) /* only some values have their new types: the graph is unusable */
         return wf_graph_fail(g, status, "%s", g->ctx->message);
     count(&p, "bytes computed after", bytes_computed(g));
     return WF_OK;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * recompute.c - values computed again for the gradient instead of kept for it.
+ * recompute.c - the recompute pass: recomputes forward values for the gradient instead of keeping
+ * them (activation checkpointing).
  *
- * Nodes of the gradient that read a value of the forward part get a copy of the node that makes it,
- * placed right before the first of them, and with it copies of what that node reads, back to values
- * that are kept. Copies are the same nodes: op, attributes, random stream. So the bits are the same.
+ * When a gradient node reads a forward value that is not kept, the pass copies the node that makes
+ * it to just before the first such reader, together with the nodes it depends on, back to values
+ * that are kept. A copy has the same op, attributes and random stream, so its results are bitwise
+ * equal.
  *
- * What is not kept: values that were marked (wf_recompute), and with options.recompute = n everything
- * up to the last end of a block but for the end of every nth block.
+ * Not kept are values that wf_recompute marked. With options.recompute = n, only the end of every
+ * nth block and of the last block is kept, and everything after the last block.
  */
 #include "base/mem.h"
 #include "graph/pass/pass.h"
@@ -17,8 +19,8 @@ typedef struct {
     wf_graph *g;
     wf_rewrite r;
     wf_report *report;
-    bool *kept;        /* [slot] */
-    wf_value **copies; /* [slot] NULL: none yet */
+    bool *kept;        /* [slot] the gradient reads the value itself, not a copy */
+    wf_value **copies; /* [slot] the copy; NULL: not copied yet */
     int *writer;       /* [slot] wf_uses_find_writers */
 } recompute;
 
@@ -27,9 +29,9 @@ static int slot(const recompute *p, const wf_value *v)
     return wf_uses_slot(&p->r.uses, v);
 }
 
-/* ---- What is kept ---- */
+/* ---- Which values are kept ---- */
 
-/* Nodes up to the end of the last block, and how many blocks there are. */
+/* Returns the number of blocks and sets *last to the node that ends the last one. */
 static int count_blocks(const wf_graph *g, int *last)
 {
     int blocks = 0;
@@ -42,10 +44,10 @@ static int count_blocks(const wf_graph *g, int *last)
     return blocks;
 }
 
-/* What a node makes beside a value that is kept stays, too: beside the end of a block, to make it again
- * would take the operands of that end, which lie on its other side; elsewhere it is there anyway. What
- * was marked is made again all the same: a norm whose statistics the gradient reads would else be kept
- * for them. */
+/* If one output of a node is kept and read, keeps its other outputs as well. At the end of a block,
+ * recomputing them would need operands from inside the block; elsewhere they exist anyway. Marked
+ * outputs are still recomputed, except at the end of a block: else a norm whose statistics the
+ * gradient reads would be kept as a whole. */
 static void keep_siblings(recompute *p)
 {
     for (int i = 0; i < p->r.count; i++) {
@@ -74,7 +76,7 @@ static void choose_kept(recompute *p, int64_t every)
                 every == 0 || i > last || (end && (++block % every == 0 || block == blocks));
             if (v->marks & WF_MARK_RECOMPUTE)
                 keep = false;
-            /* Versions of states cannot be made twice, and inputs need not be. */
+            /* A state version cannot be computed twice, and an input need not be. */
             if (v->node->backward || v->state || wf_node_is(v->node, WF_FLAG_SOURCE))
                 keep = true;
             p->kept[slot(p, v)] = keep;
@@ -84,7 +86,8 @@ static void choose_kept(recompute *p, int64_t every)
 
 /* ---- Copies ---- */
 
-/* A copy that stands before `at` may not read a version of a state that has been replaced by then. */
+/* Whether a copy of n can run before `at`: it must not read a state version that is replaced by
+ * then. */
 static bool can_copy(const recompute *p, const wf_node *n, const wf_node *at)
 {
     for (int i = 0; i < n->nin; i++)
@@ -93,7 +96,7 @@ static bool can_copy(const recompute *p, const wf_node *n, const wf_node *at)
     return true;
 }
 
-/* Adds a copy of n that reads copies where there are any. */
+/* Adds a copy of n. It reads the copies of n's operands where they exist. */
 static bool copy_node(recompute *p, const wf_node *n)
 {
     wf_value **in = wf_mem_array(p->g->ctx, (size_t)n->nin + 1, sizeof *in), *y = NULL;
@@ -106,12 +109,13 @@ static bool copy_node(recompute *p, const wf_node *n)
     wf_mem_free(p->g->ctx, in);
     for (int i = 0; y && i < n->nout; i++)
         p->copies[slot(p, &n->out[i])] = &y->node->out[i];
-    wf_report_add(p->report, "recompute", "nodes computed again", y != NULL);
+    wf_report_add(p->report, "recompute", "nodes recomputed", y != NULL);
     return y != NULL;
 }
 
-/* What stands for v in the gradient, from `at` on: v itself, or its copy; NULL on failure. Nodes are
- * walked backwards from v and copied on the way back, with a stack of our own: models are deep. */
+/* Returns the value that replaces v from `at` on: its copy, or v itself if it cannot be copied;
+ * NULL on failure. Copies all nodes that v depends on first, depth first, with an explicit stack:
+ * models are too deep for recursion. */
 static wf_value *again(recompute *p, wf_value *v, const wf_node *at, int *stack)
 {
     int depth = 0;
@@ -127,7 +131,7 @@ static wf_value *again(recompute *p, wf_value *v, const wf_node *at, int *stack)
                 stack[depth++] = x->node->id;
         }
         if (depth > before)
-            continue; /* those first */
+            continue; /* copy the operands first */
         depth--;
         if (!p->copies[slot(p, &n->out[0])] && !copy_node(p, n))
             return NULL;
@@ -159,7 +163,7 @@ static wf_status run(recompute *p, int64_t every)
     p->kept = wf_mem_array(ctx, values, sizeof *p->kept);
     p->copies = wf_mem_array(ctx, values, sizeof *p->copies);
     p->writer = wf_mem_array(ctx, values, sizeof *p->writer);
-    /* A node can be waiting once for every use of its outputs. */
+    /* A node can be on the stack once for every use of its outputs. */
     stack = wf_mem_array(ctx, (size_t)p->r.uses.first[p->r.uses.values] + 2, sizeof *stack);
     if (!p->kept || !p->copies || !p->writer || !stack)
         goto done;

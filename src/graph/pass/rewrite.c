@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* rewrite.c - lists of uses, and changes to a graph that are made all at once: see rewrite.h. */
+/* rewrite.c - lists of uses, and rewrites that take effect all at once; see rewrite.h. */
 #include "graph/pass/rewrite.h"
 
 #include <limits.h>
@@ -7,9 +7,10 @@
 
 #include "base/mem.h"
 
-/* ---- Who reads a value ---- */
+/* ---- Uses ---- */
 
-/* Calls for every use, in order of the readers; outputs of the graph come last. */
+/* Counts the uses of each value in first[slot + 1], or with `fill` stores them there. Uses are in
+ * the order of the readers; graph outputs come last. */
 static void each_use(const wf_graph *g, wf_uses *u, bool fill)
 {
     for (int i = 0; i < g->node_count; i++)
@@ -27,7 +28,8 @@ static void each_use(const wf_graph *g, wf_uses *u, bool fill)
     }
 }
 
-/* Also where nodes do not stand in order yet: chains are walked to where they are known. */
+/* Sets root[] of views. Works for unsorted graphs too: walks each chain up to a view whose root is
+ * known. */
 static void find_roots(const wf_graph *g, wf_uses *u)
 {
     for (int i = 0; i < g->node_count; i++) {
@@ -53,13 +55,13 @@ static wf_status list_uses(const wf_graph *g, wf_uses *u)
     u->first = wf_mem_array(g->ctx, (size_t)u->values + 2, sizeof *u->first);
     if (!u->first)
         return WF_ERR_MEMORY;
-    each_use(g, u, false); /* first[s + 1]: how many s has */
+    each_use(g, u, false); /* first[s + 1] = number of uses of s */
     for (int s = 0; s < u->values; s++)
         u->first[s + 1] += u->first[s];
     u->use = wf_mem_array(g->ctx, (size_t)u->first[u->values] + 1, sizeof *u->use);
     if (!u->use)
         return WF_ERR_MEMORY;
-    /* first[s + 1] becomes the beginning of s, and by filling its end, which is where s + 1 begins. */
+    /* first[s + 1] = start of s. Filling moves it to the end of s, which is the start of s + 1. */
     memmove(u->first + 1, u->first, (size_t)u->values * sizeof *u->first);
     each_use(g, u, true);
     return WF_OK;
@@ -98,7 +100,7 @@ void wf_uses_find_writers(const wf_uses *u, const wf_graph *g, int *writer)
             writer[wf_uses_slot(u, g->nodes[i]->in[k])] = i;
 }
 
-/* ---- Changing a graph ---- */
+/* ---- Rewrites ---- */
 
 wf_status wf_rewrite_begin(wf_graph *g, wf_rewrite *out)
 {
@@ -113,13 +115,14 @@ wf_status wf_rewrite_begin(wf_graph *g, wf_rewrite *out)
         if (!r.instead || !r.drop || !r.before || !r.first)
             status = WF_ERR_MEMORY;
         else
-            wf_rewrite_before(&r, NULL); /* where nodes go of which nobody says where */
+            wf_rewrite_before(&r, NULL); /* default place of new nodes */
     }
     *out = r;
     return status == WF_OK ? WF_OK : wf_rewrite_end(out, status);
 }
 
-/* Room for one more span. A failure is the graph's, and found out in wf_rewrite_end. */
+/* Makes room for one more span. On failure, sets the graph's status, which wf_rewrite_end
+ * returns. */
 static bool grow_spans(wf_rewrite *r)
 {
     if (r->spans < r->span_cap)
@@ -142,7 +145,7 @@ void wf_rewrite_before(wf_rewrite *r, const wf_node *n)
     int id = n ? n->id : r->count;
     wf_assert(id <= r->count);
     if (r->spans > 0 && r->first[r->spans - 1] == r->g->node_count) {
-        r->before[r->spans - 1] = id; /* nothing was added there */
+        r->before[r->spans - 1] = id; /* the last span is empty: reuse it */
         return;
     }
     if (!grow_spans(r))
@@ -167,11 +170,11 @@ wf_value *wf_rewrite_now(const wf_rewrite *r, wf_value *v)
 void wf_rewrite_replace(wf_rewrite *r, const wf_value *old, wf_value *by)
 {
     if (!by)
-        return; /* the graph knows why */
+        return; /* building it failed; the graph holds the error */
     wf_assert(old->type == by->type && wf_dims_equal(&old->shape, &by->shape));
     wf_assert(wf_rewrite_now(r, by) != old);
     r->instead[wf_uses_slot(&r->uses, old)] = by;
-    /* To the end of the chain; that it was folded is said of `old` alone. */
+    /* Marks go to the final replacement, except WF_MARK_FOLDED, which concerns `old` alone. */
     wf_rewrite_now(r, by)->marks |= old->marks & ~(uint32_t)WF_MARK_FOLDED;
     r->changes++;
 }
@@ -183,7 +186,8 @@ void wf_rewrite_drop(wf_rewrite *r, const wf_node *n)
     r->changes++;
 }
 
-/* Stable: old nodes keep their order, and new ones theirs among those of one place. */
+/* Applies all replacements and puts the nodes into their final order. Stable: old nodes keep their
+ * order, and so do new nodes of the same place. */
 static wf_status settle(wf_rewrite *r)
 {
     wf_graph *g = r->g;
@@ -194,7 +198,8 @@ static wf_status settle(wf_rewrite *r)
     for (int i = 0; i < g->output_count; i++)
         g->outputs[i].value = wf_rewrite_now(r, g->outputs[i].value);
 
-    /* A list of spans for each place, in the order in which they were made. */
+    /* One linked list of spans per place, in the order in which they were made. head, tail and next
+     * hold span index + 1; 0 ends a list. */
     int *head = wf_mem_array(g->ctx, 2 * ((size_t)r->count + 1) + (size_t)r->spans, sizeof *head);
     wf_node **nodes = wf_mem_array(g->ctx, (size_t)n + 1, sizeof *nodes);
     if (!head || !nodes) {
@@ -202,7 +207,7 @@ static wf_status settle(wf_rewrite *r)
         wf_mem_free(g->ctx, nodes);
         return WF_ERR_MEMORY;
     }
-    int *tail = head + r->count + 1, *next = tail + r->count + 1; /* 1 + index, 0: none */
+    int *tail = head + r->count + 1, *next = tail + r->count + 1;
     r->first[r->spans] = n;
     for (int s = 0; s < r->spans; s++) {
         int place = r->before[s];
@@ -262,7 +267,7 @@ wf_status wf_graph_reorder(wf_graph *g, const int *order)
     return WF_OK;
 }
 
-/* ---- What nobody reads ---- */
+/* ---- Dead nodes ---- */
 
 wf_status wf_graph_prune(wf_graph *g, int *dropped)
 {

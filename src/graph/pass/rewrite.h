@@ -1,42 +1,43 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * rewrite.h - tools for passes: who reads a value, and changing a graph in place.
+ * rewrite.h - tools for passes: lists of uses, and in-place rewriting of a graph.
  *
  *     wf_rewrite r;
  *     WF_TRY(wf_rewrite_begin(g, &r));
- *     for each node n of the g->node_count there were:
- *         wf_rewrite_before(&r, n);             new nodes belong before n
- *         wf_value *y = wf_silu(g, x);          any builder
+ *     for each of the r.count nodes n:
+ *         wf_rewrite_before(&r, n);             new nodes go before n
+ *         wf_value *y = wf_silu(g, x);          any builder function
  *         wf_rewrite_replace(&r, &n->out[0], y);
  *     status = wf_rewrite_end(&r, status);
  *
- * In between the graph is as it was, with the new nodes behind: replacements happen in wf_rewrite_end,
- * which puts every new node in its place and numbers all nodes anew. Values and nodes stay where they
- * are in memory, so that handles of a user's remain good; replaced nodes stay too, unread, until
- * wf_graph_prune or wf_rewrite_drop.
+ * Until wf_rewrite_end the graph is unchanged, except that new nodes are appended. wf_rewrite_end
+ * applies the replacements, moves every new node to its place and renumbers all nodes. Values and
+ * nodes never move in memory, so a user's pointers stay valid. Replaced nodes stay in the graph,
+ * unread, until wf_graph_prune or wf_rewrite_drop removes them.
  */
 #ifndef WF_GRAPH_PASS_REWRITE_H
 #define WF_GRAPH_PASS_REWRITE_H
 
 #include "graph/graph.h"
 
-/* ---- Who reads a value ---- */
+/* ---- Uses ---- */
 
 typedef struct {
-    wf_node *node; /* NULL: the graph, as an output */
-    int operand;   /* or the number of the output */
+    wf_node *node; /* the reader; NULL: the value is a graph output */
+    int operand;   /* operand of the reader, or index of the graph output */
 } wf_use;
 
-/* Of a graph as it was when they were listed. */
+/* All uses of all values of a graph, at the time of wf_uses_new. A slot numbers a value. */
 typedef struct {
     wf_ctx *ctx;
-    int *slot;  /* [node] of its output 0; its other outputs follow */
-    int *first; /* [slot] where its uses begin; [slot + 1]: where they end */
+    int *slot;  /* [node] slot of its output 0; its other outputs follow */
+    int *first; /* [slot] start of its uses in use[]; they end at first[slot + 1] */
     wf_use *use;
-    int values;
-    const wf_value **root; /* [node] of views: whose storage they show; NULL for other nodes */
+    int values;            /* number of slots */
+    const wf_value **root; /* [node] for views: the value whose storage they share; else NULL */
 } wf_uses;
 
+/* The caller frees *out with wf_uses_free. */
 wf_status wf_uses_new(const wf_graph *g, wf_uses *out);
 void wf_uses_free(wf_uses *u);
 static inline int wf_uses_slot(const wf_uses *u, const wf_value *v)
@@ -52,50 +53,52 @@ static inline const wf_use *wf_uses_of(const wf_uses *u, const wf_value *v)
     return &u->use[u->first[wf_uses_slot(u, v)]];
 }
 bool wf_uses_is_output(const wf_uses *u, const wf_value *v);
-/* wf_value_root without walking through chains of views. */
+/* Like wf_value_root, in constant time. */
 static inline const wf_value *wf_uses_root(const wf_uses *u, const wf_value *v)
 {
     return u->root[v->node->id] ? u->root[v->node->id] : v;
 }
-/* writer[slot]: the node that replaces this version of a state; INT_MAX, after all nodes, for versions
- * that stay and for all other values. */
+/* Sets writer[slot] to the id of the node that writes the next version of a state. All other
+ * values, and last versions, get INT_MAX: after all nodes. */
 void wf_uses_find_writers(const wf_uses *u, const wf_graph *g, int *writer);
 
-/* ---- Changing a graph ---- */
+/* ---- Rewrites ---- */
 
 typedef struct {
     wf_graph *g;
-    wf_uses uses;       /* as they were at the beginning */
-    int count;          /* nodes there were */
-    wf_value **instead; /* [slot] by what a value is replaced, NULL: it stays */
-    bool *drop;         /* [node] goes */
-    int *before;        /* [i]: nodes first[i] .. first[i + 1] go before this one */
+    wf_uses uses;       /* at the time of wf_rewrite_begin */
+    int count;          /* nodes at the time of wf_rewrite_begin */
+    wf_value **instead; /* [slot] the replacement; NULL: the value stays */
+    bool *drop;         /* [node] to be removed */
+    int *before;        /* [span] new nodes first[i] .. first[i + 1] go before this node */
     int *first;
     int spans, span_cap;
     int changes; /* values replaced and nodes dropped */
 } wf_rewrite;
 
 wf_status wf_rewrite_begin(wf_graph *g, wf_rewrite *out);
-/* Nodes that are added from now on belong before n; n == NULL: at the end. */
+/* Nodes added from now on go before n; n == NULL: at the end. */
 void wf_rewrite_before(wf_rewrite *r, const wf_node *n);
-/* All readers of `old` and outputs of the graph get `by`, which has the same type and shape and whose
- * place is before that of every reader. Readers that were added in this rewrite, too. */
+/* Makes all readers of `old`, new ones included, and graph outputs use `by`. `by` must have the
+ * same type and shape and come before every reader. NULL changes nothing. */
 void wf_rewrite_replace(wf_rewrite *r, const wf_value *old, wf_value *by);
-/* What stands for v now: itself, or what it was replaced by. */
+/* Returns the final replacement of v so far, or v itself. */
 wf_value *wf_rewrite_now(const wf_rewrite *r, wf_value *v);
-/* Nodes that were added since wf_rewrite_before were a try, and go. */
+/* Removes the nodes that were added since the last wf_rewrite_before. */
 void wf_rewrite_take_back(wf_rewrite *r);
-/* The node goes; nobody may read it any more. */
+/* Removes the node. No reader may remain. */
 void wf_rewrite_drop(wf_rewrite *r, const wf_node *n);
-/* Finishes, or with a status other than WF_OK only frees: the graph is spent then. Returns the first
- * failure. */
+/* Applies the rewrite and frees r. If `status` is not WF_OK, only frees r; the graph is unusable
+ * then. Returns the first failure. */
 wf_status wf_rewrite_end(wf_rewrite *r, wf_status status);
 
-/* Drops nodes that no output and no update needs. Inputs and states stay. Returns how many went. */
+/* Removes nodes that no output and no update needs. Inputs and states stay. Sets *dropped to the
+ * number of removed nodes. */
 wf_status wf_graph_prune(wf_graph *g, int *dropped);
-/* A copy of its own; checks the graph first. */
+/* Verifies the graph, then copies it. The caller frees *out. */
 wf_status wf_graph_copy(wf_graph *from, wf_graph **out);
-/* Puts the nodes into another order: order[i] is the id of the node that becomes node i. */
+/* Reorders the nodes: order[i] is the id of the node that becomes node i. Does not check the
+ * order. */
 wf_status wf_graph_reorder(wf_graph *g, const int *order);
 
 #endif

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * schedule.c - an order of the nodes that needs less memory at one time.
+ * schedule.c - the schedule pass: reorders nodes to lower peak memory.
  *
- * Two orders are tried. Greedy: of the nodes that could run, the one that frees most, or takes least.
- * Eager: as written, but nodes that take no memory run as soon as they can. The latter leaves what is
- * recomputed where it is needed, which the former does as soon as its operands are there, and has each
- * update follow its gradient. Constants, and what a few nodes make of constants and states, could run at
- * any time: such nodes are put right before their first reader. The graph stays as it is unless the
- * better of the two saves a hundredth.
+ * The pass tries two orders. Greedy: always run the ready node that frees most memory, or takes
+ * least. Eager: keep the order as written, but run nodes that take no memory as soon as possible.
+ * Eager leaves recomputed values next to their readers, where greedy would compute them early, and
+ * runs each update right after its gradient.
+ *
+ * Lazy nodes depend on constants and states only, through at most MOST_LAZY nodes. They could run
+ * at any time, so they go right before their first reader. The pass keeps the order as written
+ * unless the better of the two lowers the peak by more than 1%.
  */
 #include "base/mem.h"
 #include "graph/pass/order.h"
 #include "graph/pass/pass.h"
 
-/* How often the node that is being asked about reads a value. */
+/* How often the node of the current question (growth) reads a value. */
 typedef struct {
     int asked, times;
 } reader;
@@ -22,16 +24,16 @@ typedef struct {
     const wf_graph *g;
     wf_edges e;
     wf_uses uses;
-    uint8_t *lazy;  /* [node] reads constants and states only, through so many nodes; 0: or else */
-    int *reads;     /* [slot] of roots: readers still to come */
-    int64_t *bytes; /* [slot] of roots: what they take; 0 where that does not depend on the order */
-    reader *by;     /* [slot] of roots */
-    int asked;      /* questions so far */
-    int *ready;     /* nodes that could run */
+    uint8_t *lazy;  /* [node] depth of a lazy node above constants and states; 0: not lazy */
+    int *reads;     /* [slot] for roots: reads still to come */
+    int64_t *bytes; /* [slot] for roots: size; 0 if its memory does not depend on the order */
+    reader *by;     /* [slot] for roots; valid if its `asked` is the current question */
+    int asked;      /* number of the current question */
+    int *ready;     /* nodes whose dependencies have all run */
     int ready_count;
     int *order;
-    int count;   /* ordered so far */
-    int *anchor; /* [node] of lazy ones: the node before which they go, by its place in order */
+    int count;   /* nodes in `order` so far */
+    int *anchor; /* [node] place in `order`; for lazy nodes that of the node they go before */
 } scheduler;
 
 static int slot(const scheduler *s, const wf_value *v)
@@ -39,12 +41,14 @@ static int slot(const scheduler *s, const wf_value *v)
     return wf_uses_slot(&s->uses, v);
 }
 
-/* More than there is memory, yet so little that sums over all operands of a node stay in range. */
+/* Sizes are capped here: more than any memory, but sums over all operands of a node do not
+ * overflow. */
 #define MOST_BYTES (INT64_MAX / (WF_MANY + WF_MAX_OUT))
 
-/* Longer chains that start from states are computations like any other. */
+/* Longer chains from states count as ordinary computation. */
 #define MOST_LAZY 3
 
+/* The depth of n if it is lazy, else 0. Outputs and updates are never lazy. */
 static int laziness(const scheduler *s, const wf_node *n)
 {
     int depth = 0;
@@ -62,6 +66,7 @@ static int laziness(const scheduler *s, const wf_node *n)
     return depth < MOST_LAZY ? depth + 1 : 0;
 }
 
+/* Sets lazy[], reads[] and bytes[]. */
 static void measure(scheduler *s)
 {
     for (int i = 0; i < s->g->node_count; i++) {
@@ -79,7 +84,8 @@ static void measure(scheduler *s)
     }
 }
 
-/* By how many bytes memory grows when node i runs now: its results, less what nobody needs then. */
+/* The growth of memory in bytes if node i runs now: its results minus the operands it reads
+ * last. */
 static int64_t growth(scheduler *s, int i)
 {
     const wf_node *n = s->g->nodes[i];
@@ -97,6 +103,7 @@ static int64_t growth(scheduler *s, int i)
     return sum;
 }
 
+/* Appends node i to the order and makes ready the nodes that waited for it alone. */
 static void take(scheduler *s, int i)
 {
     const wf_node *n = s->g->nodes[i];
@@ -110,11 +117,11 @@ static void take(scheduler *s, int i)
     }
 }
 
-/* Of very many nodes that could run only those are asked that became ready last: they go on from what was
- * just made. Else a graph of n branches would take n^2 questions. */
+/* Considers only the nodes that became ready last, which continue from recent results. Without this
+ * limit a graph of n branches would take n^2 questions. */
 #define MOST_ASKED 1024
 
-/* Where in `ready` the next node is. */
+/* Returns the index in `ready` of the node to run next. */
 static int choose(scheduler *s, bool eager)
 {
     int first = s->ready_count > MOST_ASKED ? s->ready_count - MOST_ASKED : 0, best = first;
@@ -122,7 +129,7 @@ static int choose(scheduler *s, bool eager)
     for (int k = first; k < s->ready_count; k++) {
         int64_t grows = growth(s, s->ready[k]);
         if (eager && grows > 0)
-            grows = INT64_MAX; /* all alike: the first of them as written */
+            grows = INT64_MAX; /* all equal: the tie goes to the first as written */
         if (grows < least || (grows == least && s->ready[k] < s->ready[best])) {
             best = k;
             least = grows;
@@ -131,7 +138,7 @@ static int choose(scheduler *s, bool eager)
     return best;
 }
 
-/* Lazy nodes count for nothing and go first, with the sources, for the time being. */
+/* Lazy nodes and sources take no memory here and go first; sink_lazy moves the lazy ones later. */
 static void order_nodes(scheduler *s, bool eager)
 {
     const wf_graph *g = s->g;
@@ -149,7 +156,7 @@ static void order_nodes(scheduler *s, bool eager)
     wf_assert(s->count == g->node_count);
 }
 
-/* All nodes have been taken, so nobody is left to read or to wait for: count anew. */
+/* After order_nodes all counts in reads[] and waits[] are 0; counts them again. */
 static void start_over(scheduler *s)
 {
     s->count = 0;
@@ -160,7 +167,8 @@ static void start_over(scheduler *s)
             s->reads[slot(s, wf_uses_root(&s->uses, s->g->nodes[i]->in[k]))]++;
 }
 
-/* Moves lazy nodes, now at the beginning of the order, before whatever first waits for them. */
+/* Moves lazy nodes from the front of the order to just before the first node that waits for
+ * them. */
 static void sink_lazy(scheduler *s, int *place, int *sunk)
 {
     int n = s->g->node_count, at = 0;
@@ -173,7 +181,7 @@ static void sink_lazy(scheduler *s, int *place, int *sunk)
                 s->anchor[i] = s->anchor[s->e.after[k]];
     }
     /* Counting sort by anchor; lazy nodes of one anchor stay in their old order, before it. */
-    int *begin = s->ready; /* as long as there are nodes, and free by now */
+    int *begin = s->ready; /* scratch: `ready` is empty by now and has room for n + 1 */
     for (int i = 0; i <= n; i++)
         begin[i] = 0;
     for (int i = 0; i < n; i++)
@@ -191,7 +199,8 @@ static void sink_lazy(scheduler *s, int *place, int *sunk)
             sunk[begin[s->anchor[i]]++] = i;
 }
 
-/* Tries both orders; *best is the one that needs less. scratch: room for four more. */
+/* Tries both orders; sets *best to the one with the lower peak and *peak to that peak in bytes.
+ * scratch has room for four arrays of n. */
 static wf_status try_orders(scheduler *s, const wf_target *target, int *scratch, size_t n,
                             int **best, uint64_t *peak)
 {
