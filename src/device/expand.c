@@ -53,17 +53,17 @@ static wf_status expand_in_place(wf_device *device, wf_graph **g, wf_expansion *
 wf_status wf_device_passes(wf_device *device, const wf_compile_options *options, wf_report *report,
                            wf_expansion *counts, wf_graph **g)
 {
-    wf_compile_options forms = *options, rest = *options;
-    forms.without |= WF_PASS_RECOMPUTE | WF_PASS_SCHEDULE;
-    rest.without |= WF_PASS_FOLD | WF_PASS_FUSE;
-    WF_TRY(wf_passes_run(*g, &(wf_pass_env){&device->target, &forms, report}));
+    wf_pass_env forms = {&device->target, options, report, WF_PASS_RECOMPUTE | WF_PASS_SCHEDULE};
+    wf_pass_env rest = {&device->target, options, report, WF_PASS_FOLD | WF_PASS_FUSE};
+    WF_TRY(wf_passes_run(*g, &forms));
     if (!wf_device_runs_all(device, *g)) {
         wf_report_add(report, "expand", "nodes before", (*g)->node_count);
         WF_TRY(expand_in_place(device, g, counts));
         /* Expansions repeat work of each other and of the graph around them. */
-        WF_TRY(wf_passes_run(*g, &(wf_pass_env){&device->target, &forms, NULL}));
+        forms.report = NULL;
+        WF_TRY(wf_passes_run(*g, &forms));
         wf_report_add(report, "expand", "nodes after", (*g)->node_count);
     }
-    WF_TRY(wf_passes_run(*g, &(wf_pass_env){&device->target, &rest, report}));
+    WF_TRY(wf_passes_run(*g, &rest));
     return wf_device_runs_all(device, *g) ? WF_OK : expand_in_place(device, g, NULL);
 }

@@ -41,7 +41,7 @@ wf_status wf_passes_run(wf_graph *g, const wf_pass_env *env)
     int dropped;
     WF_TRY(wf_graph_prune(g, &dropped));
     for (const wf_pass *pass = passes; pass->name; pass++)
-        if (!(env->options->without & pass->bit))
+        if (!((env->options->without | env->skip) & pass->bit))
             WF_TRY(run_pass(g, pass, env));
     return WF_OK;
 }

@@ -44,6 +44,7 @@ typedef struct {
     const wf_target *target;           /* the device that the graph is compiled for */
     const wf_compile_options *options; /* never NULL */
     wf_report *report;                 /* may be NULL */
+    uint32_t skip; /* WF_PASS_*: passes that this call of wf_passes_run does not run */
 } wf_pass_env;
 
 typedef struct {
@@ -54,7 +55,8 @@ typedef struct {
 
 /* The passes in the order in which they run; NULL past the last. */
 const wf_pass *wf_pass_get(int index);
-/* Runs all passes but those in options.without. Drops unread nodes after each, and verifies the
+/* Runs all passes but those in options.without and in env->skip. Skipped passes may run in another
+ * call, so other passes read options.without alone. Drops unread nodes after each, and verifies the
  * graph in checked builds. No user may hold values of the graph: passes remove nodes. */
 wf_status wf_passes_run(wf_graph *g, const wf_pass_env *env);
 
