@@ -312,17 +312,17 @@ static void test_wrong_calls_are_refused(void **state)
 static void test_sources_are_checked(void **state)
 {
     wf_ctx *ctx = *state;
-    REFUSED("a name is needed", wf_input(g, NULL, WF_F32, 0, NULL));
-    REFUSED("a name is needed", wf_state(g, "", WF_F32, 0, NULL));
-    REFUSED("an input 'x' already", wf_input(g, "x", WF_I32, 0, NULL));
-    REFUSED("a state 's' already",
+    REFUSED("the name is missing or empty", wf_input(g, NULL, WF_F32, 0, NULL));
+    REFUSED("the name is missing or empty", wf_state(g, "", WF_F32, 0, NULL));
+    REFUSED("already has an input 'x'", wf_input(g, "x", WF_I32, 0, NULL));
+    REFUSED("already has a state 's'",
             (wf_state(g, "s", WF_F32, 0, NULL), wf_state(g, "s", WF_F32, 0, NULL)));
     REFUSED("the type is unknown", wf_input(g, "y", WF_TYPE_NONE, 0, NULL));
     REFUSED("the type is unknown", wf_state(g, "y", (wf_type)77, 0, NULL));
     REFUSED("the type is unknown", wf_state(g, "y", (wf_type)-1, 0, NULL));
     REFUSED("rank 7 is not within 0 .. 6", wf_input(g, "y", WF_F32, 7, D(1, 1, 1, 1, 1, 1, 1)));
     REFUSED("rank -1 is not within 0 .. 6", wf_fill(g, WF_F32, -1, NULL, 0));
-    REFUSED("axis 1 would have length -2", wf_input(g, "y", WF_F32, 2, D(3, -2)));
+    REFUSED("axis 1 has the negative length -2", wf_input(g, "y", WF_F32, 2, D(3, -2)));
     REFUSED("too large", wf_input(g, "y", WF_F32, 2, D(BIG, BIG)));
     REFUSED("too large", wf_state(g, "y", WF_F32, 3, D(BIG, 0, BIG)));
     REFUSED("a multiple of 256", wf_state(g, "y", WF_Q4_K, 2, D(2, 255)));
@@ -331,7 +331,8 @@ static void test_sources_are_checked(void **state)
     REFUSED("at most 2^31 - 1 elements", wf_iota(g, 1, D(BIG), 0));
     REFUSED("operand 0 is missing", wf_uniform(g, NULL, 1, D(4)));
 
-    REFUSED("state 'y' is to be like a value that is missing", wf_state_like(g, "y", NULL));
+    REFUSED("state 'y': the value to take type and shape from is missing",
+            wf_state_like(g, "y", NULL));
 
     /* a state and an input may share a name */
     wf_graph *g = graph(ctx);
@@ -353,7 +354,7 @@ static void test_builders_are_checked(void **state)
     REFUSED("input needs a name", wf_op_add(g, "input", "type=f32", NULL, 0));
     REFUSED("add is not an elementwise op of 1 operand", wf_unary(g, "add", x));
     REFUSED("scale is not an elementwise op of 2 operands", wf_binary(g, "scale", x, x));
-    REFUSED("softmax is no reduction", wf_reduce(g, "softmax", x, 1, false));
+    REFUSED("softmax is not a reduction", wf_reduce(g, "softmax", x, 1, false));
     REFUSED("operand 1 is missing", wf_binary(g, "add", x, NULL));
     REFUSED("operand 0 is missing", wf_concat(g, NULL, 2, 0));
     REFUSED("each axis of x once", wf_permute(g, x, NULL));
@@ -365,7 +366,7 @@ static void test_builders_are_checked(void **state)
     REFUSED("rank 7", wf_broadcast(g, x, 7, D(1, 1, 1, 1, 1, 2, 3)));
     REFUSED("too large", wf_matmul(g, wf_input(g, "a", WF_F32, 2, D(BIG, 1)),
                                    wf_input(g, "b", WF_F32, 2, D(1, BIG)), false, false));
-    REFUSED("axis 0 would have length -5", wf_fill(g, WF_F32, 1, D(-5), 0));
+    REFUSED("axis 0 has the negative length -5", wf_fill(g, WF_F32, 1, D(-5), 0));
 
     /* sixteen times this size overflows 64 bits */
     wf_graph *g = graph(ctx);
@@ -384,7 +385,7 @@ static void test_reshape(void **state)
     REFUSED("reshape(f32[2,3]", wf_reshape(g, x, 2, D(-1, -1)));
     REFUSED("as many elements as x: 6, not 4", wf_reshape(g, x, 2, D(4, -1)));
     REFUSED("as many elements as x: 6, not 0", wf_reshape(g, x, 2, D(0, -1)));
-    REFUSED("axis 0 would have length -2", wf_reshape(g, x, 2, D(-2, -3)));
+    REFUSED("axis 0 has the negative length -2", wf_reshape(g, x, 2, D(-2, -3)));
     REFUSED("rank 7 is not within 0 .. 6", wf_reshape(g, x, 7, D(1, 1, 1, 1, 1, 2, 3)));
     REFUSED("too large", wf_reshape(g, x, 2, D(BIG, BIG)));
 
@@ -430,7 +431,7 @@ static void test_outputs(void **state)
     REFUSED("has no name", wf_output(g, "", x) ? NULL : x);
     REFUSED("has no name", wf_output(g, NULL, x) ? NULL : x);
     REFUSED("output 'y' has no value", wf_output(g, "y", NULL) ? NULL : x);
-    REFUSED("an output 'y' already", (wf_output(g, "y", x), wf_output(g, "y", x) ? NULL : x));
+    REFUSED("already has an output 'y'", (wf_output(g, "y", x), wf_output(g, "y", x) ? NULL : x));
 }
 
 /* After a failed call every later call fails with the first message. */
@@ -536,7 +537,7 @@ static void test_attribute_garbage_is_refused(void **state)
         {"slice", "=1", "slice has no attribute ''"},
         {"slice", "axis", "attribute axis must be followed by = and a value"},
         {"slice", "axis =1", "attribute axis must be followed by"},
-        {"slice", "axis=", "cannot read the value of attribute axis in 'axis='"},
+        {"slice", "axis=", "invalid value of attribute axis in 'axis='"},
         {"slice", "axis=one", "cannot read"},
         {"slice", "axis=1x", "cannot read"},
         {"slice", "axis=1,begin=2", "cannot read"},

@@ -494,17 +494,17 @@ static void test_wrong_options(void **state)
     refuses(*state, (wf_loss_scale_options){.initial = 8, .smallest = 16}, "smallest <= initial");
     refuses(*state, (wf_loss_scale_options){.initial = 8, .largest = 4}, "initial <= largest");
     refuses(*state, (wf_loss_scale_options){.largest = INFINITY}, "initial <= largest");
-    refuses(*state, (wf_loss_scale_options){.growth = 0.5}, "growth must be 1 or more");
-    refuses(*state, (wf_loss_scale_options){.growth = INFINITY}, "growth must be 1 or more");
-    refuses(*state, (wf_loss_scale_options){.backoff = 2}, "backoff within (0, 1]");
-    refuses(*state, (wf_loss_scale_options){.backoff = -1}, "backoff within (0, 1]");
-    refuses(*state, (wf_loss_scale_options){.clip = -1}, "clip must not be negative");
-    refuses(*state, (wf_loss_scale_options){.clip = NAN}, "clip must not be negative");
+    refuses(*state, (wf_loss_scale_options){.growth = 0.5}, "must be 1 or more and backoff");
+    refuses(*state, (wf_loss_scale_options){.growth = INFINITY}, "must be 1 or more and backoff");
+    refuses(*state, (wf_loss_scale_options){.backoff = 2}, "must be in (0, 1]");
+    refuses(*state, (wf_loss_scale_options){.backoff = -1}, "must be in (0, 1]");
+    refuses(*state, (wf_loss_scale_options){.clip = -1}, "must be 0 or more");
+    refuses(*state, (wf_loss_scale_options){.clip = NAN}, "must be 0 or more");
     refuses(*state, (wf_loss_scale_options){.interval = INT64_C(1) << 40}, "interval");
-    refuses(*state, (wf_loss_scale_options){.outlier = 0.5}, "must be 1 or more");
-    refuses(*state, (wf_loss_scale_options){.outlier = NAN}, "must be 1 or more");
-    refuses(*state, (wf_loss_scale_options){.name = ""}, "a name has");
-    refuses(*state, (wf_loss_scale_options){.name = name}, "a name has");
+    refuses(*state, (wf_loss_scale_options){.outlier = 0.5}, "must be 0 (off), or 1 or more");
+    refuses(*state, (wf_loss_scale_options){.outlier = NAN}, "must be 0 (off), or 1 or more");
+    refuses(*state, (wf_loss_scale_options){.name = ""}, "the name must have");
+    refuses(*state, (wf_loss_scale_options){.name = name}, "the name must have");
 }
 
 static void test_misuse(void **state)
@@ -514,7 +514,7 @@ static void test_misuse(void **state)
     for (int k = 0; k < 5; k++) {
         static const char *const part[] = {
             "the loss must be a float scalar", "so it has no gradient", "takes 1 to",
-            "another state 'loss_scale'", "count must be an f32 scalar"};
+            "a state 'loss_scale' that is not a scalar of type f32", "count must be an f32 scalar"};
         wf_graph *g = wt_graph(ctx);
         wf_value *x = wf_input(g, "x", WF_F32, 0, NULL), *i = wf_input(g, "i", WF_I32, 0, NULL),
                  *grad;

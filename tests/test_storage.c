@@ -251,7 +251,7 @@ static void test_files_that_will_not_do(void **state)
              "no multiple of 2");
     wt_fails(ctx, wf_session_map(s, "w", WF_F32, 1, &large, path, 0), WF_ERR_FORMAT, "has only");
     wt_fails(ctx, wf_session_map(s, "w", WF_F32, 2, D(large, large), path, 0), WF_ERR_USAGE,
-             "too large for any memory");
+             "too large to address");
     wt_fails(ctx, wf_session_map(s, "w", WF_F32, 1, D(-1), path, 0), WF_ERR_USAGE, "state");
     wt_fails(ctx, wf_session_map(s, "w", WF_F32, 7, D(1, 1, 1, 1, 1, 1, 1), path, 0), WF_ERR_USAGE,
              "state");

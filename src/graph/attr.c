@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* attr.c - attributes as text: parsing and printing by the tables of attr.def. */
+/* attr.c - parses and prints attributes as text, by the field tables that attr.def generates. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,8 @@ static const char *skip_space(const char *s)
     return s;
 }
 
-/* Each parser advances *s past the value and says whether there was one. */
+/* Each parser reads a value at *s, advances *s past it and returns true. It returns false when no
+ * valid value is there. */
 
 static bool parse_int(const char **s, int64_t *out)
 {
@@ -29,7 +30,7 @@ static bool parse_int(const char **s, int64_t *out)
     return true;
 }
 
-/* inf may be written, but a number too large for a double is no number. */
+/* Accepts inf, but rejects a decimal number that overflows a double. */
 static bool parse_real(const char **s, double *out)
 {
     errno = 0;
@@ -49,6 +50,7 @@ static bool parse_type(const char **s, wf_type *out)
     return *out != WF_TYPE_NONE;
 }
 
+/* [2,3] or [] */
 static bool parse_dims(const char **s, wf_dims *out)
 {
     wf_dims dims = {0};
@@ -96,8 +98,8 @@ static wf_status no_such_attribute(wf_ctx *ctx, const wf_op_def *def, const char
     size_t len = 0;
     for (const wf_attr_field *f = def->fields; f->name; f++)
         wf_text_append(known, sizeof known, &len, "%s%s", len ? ", " : "", f->name);
-    return wf_fail(ctx, WF_ERR_USAGE, "%s has no attribute '%.*s'; it has: %s", def->name, n, name,
-                   known);
+    return wf_fail(ctx, WF_ERR_USAGE, "%s has no attribute '%.*s'; its attributes: %s", def->name,
+                   n, name, known);
 }
 
 wf_status wf_attr_parse(wf_ctx *ctx, const wf_op_def *def, const char *text, void *attr)
@@ -116,7 +118,7 @@ wf_status wf_attr_parse(wf_ctx *ctx, const wf_op_def *def, const char *text, voi
                            def->name, field->name);
         s++;
         if (!parse_value(&s, field, attr) || (*s && *s != ' '))
-            return wf_fail(ctx, WF_ERR_USAGE, "%s: cannot read the value of attribute %s in '%s'",
+            return wf_fail(ctx, WF_ERR_USAGE, "%s: invalid value of attribute %s in '%s'",
                            def->name, field->name, text);
         s = skip_space(s);
     }

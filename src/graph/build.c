@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* build.c - the functions that build graphs: weft.h's with types, and a few for rules and passes. */
+/*
+ * build.c - functions that add nodes: the public ones of weft.h, and those of build.h.
+ *
+ * They only fill in attributes and defaults. wf_node_add (graph.c) and the shape rules (op/) check
+ * operands.
+ */
 #include "graph/build.h"
 
 #include <string.h>
@@ -7,8 +12,8 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-/* A NULL operand means that an earlier line failed and the graph knows; anything else that is
- * wrong is found by wf_node_add. */
+/* A NULL operand usually follows from an earlier failure, which the graph has recorded. wf_node_add
+ * then returns NULL without a new message. */
 static wf_value *add(wf_graph *g, wf_op op, const void *attr, wf_value *const *in, int nin)
 {
     return wf_node_add(g, op, attr, NULL, in, nin);
@@ -19,7 +24,7 @@ static wf_value *add1(wf_graph *g, wf_op op, const void *attr, wf_value *x)
     return add(g, op, attr, &x, 1);
 }
 
-/* How many of the optional operands at the end of a list are there. */
+/* Length of a list of optional operands without the NULLs at its end. */
 static int present(wf_value *const *in, int n)
 {
     while (n > 0 && !in[n - 1])
@@ -27,7 +32,8 @@ static int present(wf_value *const *in, int n)
     return n;
 }
 
-/* What is wrong with it, wf_node_add says: a rank out of range, or lengths of -1 where none came. */
+/* Invalid arguments become dims that wf_node_add rejects: a rank out of range, or lengths of -1
+ * when d is NULL. */
 static wf_dims dims_of(int rank, const int64_t *d)
 {
     static const int64_t missing[WF_MAX_RANK] = {-1, -1, -1, -1, -1, -1};
@@ -36,8 +42,9 @@ static wf_dims dims_of(int rank, const int64_t *d)
     return wf_dims_make(rank, d ? d : missing);
 }
 
-/* ---- By name ---- */
+/* ---- Ops by name ---- */
 
+/* Returns the op, or -1 after failing with the nearest name. */
 static int find_op(wf_graph *g, const char *name)
 {
     int op = name ? wf_op_find(name) : -1;
@@ -52,7 +59,7 @@ static int find_op(wf_graph *g, const char *name)
     return -1;
 }
 
-/* Where the number of a random node's stream stands among its attributes; NULL: not random. */
+/* Returns the address of the stream number in the attributes, or NULL when the op is not random. */
 static int64_t *stream_of(const wf_op_def *def, void *attr)
 {
     for (const wf_attr_field *f = def->fields; f->name; f++)
@@ -74,7 +81,7 @@ wf_value *wf_op_add(wf_graph *g, const char *op, const char *attrs, wf_value *co
     wf_assert(def->attr_bytes <= sizeof attr);
     wf_attr_defaults(def, &attr);
     if (def->flags & WF_FLAG_SOURCE) {
-        wf_graph_fail(g, WF_ERR_USAGE, "%s needs a name: use wf_%s", op, op);
+        wf_graph_fail(g, WF_ERR_USAGE, "%s needs a name; use wf_%s", op, op);
         return NULL;
     }
     int64_t *stream = stream_of(def, &attr);
@@ -84,12 +91,12 @@ wf_value *wf_op_add(wf_graph *g, const char *op, const char *attrs, wf_value *co
         wf_graph_fail(g, g->ctx->status, "%s", g->ctx->message);
         return NULL;
     }
-    if (stream && *stream < 0) /* not given: the next one, as for wf_uniform and wf_dropout */
+    if (stream && *stream < 0) /* not given: take the next one, as wf_uniform and wf_dropout do */
         *stream = g->streams++;
     return add(g, (wf_op)i, &attr, in, nin);
 }
 
-/* By name among the elementwise ops with so many operands. */
+/* Adds the elementwise op of this name; it must take nin operands. */
 static wf_value *elementwise(wf_graph *g, const char *op, wf_value *const *in, int nin)
 {
     int i = find_op(g, op);
@@ -97,7 +104,7 @@ static wf_value *elementwise(wf_graph *g, const char *op, wf_value *const *in, i
         return NULL;
     const wf_op_def *def = wf_op_get((wf_op)i);
     if (!(def->flags & WF_FLAG_ELEMENTWISE) || def->min_in != nin) {
-        wf_graph_fail(g, WF_ERR_USAGE, "%s is not an elementwise op of %d operand%s", op, nin,
+        wf_graph_fail(g, WF_ERR_USAGE, "%s is not an elementwise op with %d operand%s", op, nin,
                       WF_PLURAL(nin));
         return NULL;
     }
@@ -121,12 +128,12 @@ static wf_value *source(wf_graph *g, wf_op op, const char *name, wf_type type, i
 {
     wf_attr_source a = {.type = type, .dims = dims_of(rank, dims)};
     if (!name || !*name) {
-        wf_graph_fail(g, WF_ERR_USAGE, "%s: a name is needed", wf_op_get(op)->name);
+        wf_graph_fail(g, WF_ERR_USAGE, "%s: the name is missing or empty", wf_op_get(op)->name);
         return NULL;
     }
     for (int i = 0; i < g->node_count; i++)
         if (g->nodes[i]->op == op && strcmp(g->nodes[i]->name, name) == 0) {
-            wf_graph_fail(g, WF_ERR_USAGE, "the graph has a%s '%s' already",
+            wf_graph_fail(g, WF_ERR_USAGE, "the graph already has a%s '%s'",
                           op == WF_OP_input ? "n input" : " state", name);
             return NULL;
         }
@@ -146,7 +153,8 @@ wf_value *wf_state(wf_graph *g, const char *name, wf_type type, int rank, const 
 wf_value *wf_state_like(wf_graph *g, const char *name, const wf_value *value)
 {
     if (!value) {
-        wf_graph_fail(g, WF_ERR_USAGE, "state '%s' is to be like a value that is missing", name);
+        wf_graph_fail(g, WF_ERR_USAGE,
+                      "state '%s': the value to take type and shape from is missing", name);
         return NULL;
     }
     return wf_state(g, name, value->type, (int)value->shape.n, value->shape.d);
@@ -218,9 +226,9 @@ wf_value *wf_reshape(wf_graph *g, wf_value *x, int rank, const int64_t *dims)
     int open = -1;
     for (int i = 0; x && i < rank && i < WF_MAX_RANK; i++)
         if (a.dims.d[i] == -1)
-            open = open < 0 ? i : open; /* a second -1 stays and is refused */
+            open = open < 0 ? i : open; /* a second -1 stays, and wf_node_add rejects it */
         else if (a.dims.d[i] > 0 && !wf_mul_i64(known, a.dims.d[i], &known))
-            known = INT64_MAX; /* more than there is, and refused as such */
+            known = INT64_MAX; /* overflow: the element counts differ, and the rule rejects it */
     if (x && open >= 0)
         a.dims.d[open] = wf_dims_count(&x->shape) / known;
     if (x && rank >= 0 && rank <= WF_MAX_RANK && wf_dims_equal(&a.dims, &x->shape))
@@ -282,7 +290,7 @@ wf_value *wf_reduce(wf_graph *g, const char *op, wf_value *x, uint32_t axes, boo
     if (i < 0)
         return NULL;
     if (i != WF_OP_sum && i != WF_OP_mean && i != WF_OP_max) {
-        wf_graph_fail(g, WF_ERR_USAGE, "%s is no reduction: there are sum, mean and max", op);
+        wf_graph_fail(g, WF_ERR_USAGE, "%s is not a reduction; use sum, mean or max", op);
         return NULL;
     }
     return add1(g, (wf_op)i, &(wf_attr_reduce){axes, keep}, x);
@@ -330,7 +338,7 @@ wf_value *wf_global_norm(wf_graph *g, wf_value *const *x, int n)
     return add(g, WF_OP_global_norm, NULL, x, n);
 }
 
-/* ---- Rows, products, norms ---- */
+/* ---- Rows, matmuls, norms ---- */
 
 wf_value *wf_embed(wf_graph *g, wf_value *table, wf_value *ids)
 {
@@ -439,12 +447,13 @@ wf_value *wf_accumulate(wf_graph *g, wf_value *state, wf_value *x, wf_value *app
     return add(g, WF_OP_accumulate, NULL, in, apply ? 3 : 2);
 }
 
-/* Options: 0 stands for the default, a negative number for 0. */
+/* Options: 0 selects the default, a negative value selects 0. */
 static double or_default(double x, double otherwise)
 {
     return x == 0 ? otherwise : x < 0 ? 0 : x;
 }
 
+/* v, or the constant 1. */
 static wf_value *or_scalar(wf_graph *g, wf_value *v, wf_type type)
 {
     return v ? v : wf_fill(g, type, 0, NULL, 1);
@@ -500,7 +509,7 @@ wf_value *wf_kv_append(wf_graph *g, wf_value *pool, wf_value *x, wf_value *seq_s
     return add(g, WF_OP_kv_append, NULL, (wf_value *[]){pool, x, seq_start, positions, table}, 5);
 }
 
-/* ---- What passes are told ---- */
+/* ---- Marks for passes ---- */
 
 static wf_value *mark(wf_graph *g, wf_value *x, uint32_t mark, const char *what)
 {

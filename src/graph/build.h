@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * build.h - short names for building nodes inside the library: the public builders of weft.h, one
- * function per elementwise op generated from ops.def, and a few compositions.
+ * build.h - builders used inside the library, in addition to the public ones of weft.h: one
+ * function per elementwise op, generated from ops.def, and some compositions.
+ *
+ * All return NULL when an operand is NULL or the graph has failed.
  */
 #ifndef WF_GRAPH_BUILD_H
 #define WF_GRAPH_BUILD_H
@@ -25,24 +27,25 @@
 #undef WF_BINARY
 #undef WF_OP
 
-/* A scalar of x's type, to broadcast against it. */
+/* A constant scalar of x's type; it broadcasts against x. */
 wf_value *wf_like(wf_graph *g, wf_value *x, double value);
 /* Zeros of x's type and shape. */
 wf_value *wf_zeros_like(wf_graph *g, wf_value *x);
 wf_value *wf_sum(wf_graph *g, wf_value *x, uint32_t axes, bool keep);
 wf_value *wf_max(wf_graph *g, wf_value *x, uint32_t axes, bool keep);
-/* Sums a broadcast result back to `shape`: the gradient of broadcasting. */
+/* Sums x over the axes along which `shape` was broadcast to x's shape: the gradient of
+ * broadcasting. Returns x itself when the shapes are equal. */
 wf_value *wf_sum_to(wf_graph *g, wf_value *x, const wf_dims *shape);
 wf_value *wf_reshape_to(wf_graph *g, wf_value *x, const wf_dims *shape);
 wf_value *wf_broadcast_to(wf_graph *g, wf_value *x, const wf_dims *shape);
-/* [rows, last]. */
+/* Reshapes [..., C] to [rows, C]. */
 wf_value *wf_flatten_rows(wf_graph *g, wf_value *x);
-/* both conditions: u8 */
+/* Logical and of two u8 values; the shapes broadcast. */
 wf_value *wf_and(wf_graph *g, wf_value *a, wf_value *b);
-/* -> dgelu/dx * dy, one kernel */
+/* dy * gelu'(x), one fused op. */
 wf_value *wf_gelu_grad(wf_graph *g, wf_value *dy, wf_value *x);
 
-/* Compositions that rows of ops.def use (op/elementwise.c). */
+/* Compositions for the rows of ops.def (op/elementwise.c). */
 wf_value *wf_build_gelu(wf_graph *g, wf_value *x);
 wf_value *wf_build_gelu_erf(wf_graph *g, wf_value *x);
 wf_value *wf_build_gelu_erf_grad(wf_graph *g, wf_value *dy, wf_value *x);

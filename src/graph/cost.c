@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* cost.c - one operation for each element of the first output, and every operand and output once,
- * is what a node costs unless the table has a row that says otherwise. */
+/*
+ * cost.c - FLOPs and bytes of a node, by the columns `flops` and `bytes` of ops.def.
+ *
+ * A row names either a count per element or a function below. All sums saturate.
+ */
 #include "graph/cost.h"
 
-/* ---- Numbers that saturate ---- */
+/* ---- Saturating arithmetic ---- */
 
 static uint64_t plus(uint64_t a, uint64_t b)
 {
@@ -30,7 +33,7 @@ static uint64_t dim(const wf_value *v, int64_t axis)
 /* Operations per element of a unary op. */
 static uint64_t unary_flops(wf_op op);
 
-/* ---- FLOPs that are not a multiple of an element count ---- */
+/* ---- FLOPs of ops with BY(f) in ops.def ---- */
 
 static uint64_t matmul_flops(const wf_node *n)
 {
@@ -46,16 +49,17 @@ static uint64_t linear_flops(const wf_node *n)
     return plus(times(times(2, k), out), n->nin > 2 ? out : 0);
 }
 
-/* Pairs of a query and a key that it sees, in one sequence of `length` that sees only itself. */
+/* Number of (query, key) pairs that the mask allows in one sequence of `length` tokens. */
 static uint64_t visible_pairs(const wf_attr_attention *a, uint64_t length)
 {
     uint64_t w = a->window > 0 && (uint64_t)a->window < length ? (uint64_t)a->window : length;
-    /* the first w queries see 1, 2, ..., w keys that are not later, the others w each */
+    /* Keys at the same or an earlier position: query i < w has i + 1 of them, the others w. */
     uint64_t back = plus(times(w, w + 1) / 2, times(length - w, w));
     return a->causal || length == 0 ? back : plus(back, times(length, length - 1) / 2);
 }
 
-/* Each pair costs a product of length D and one of length Dv, in each of H heads. */
+/* 2 (D + Dv) FLOPs per pair and head: a dot product of length D and a scaled sum of length Dv.
+ * table == NULL: packed sequences. rows: tokens per page. */
 static uint64_t attention_work(const wf_attr_attention *a, const wf_value *q, const wf_value *v,
                                const wf_value *seq_start, const wf_value *table, uint64_t rows)
 {
@@ -79,7 +83,7 @@ static uint64_t attention_flops(const wf_node *n)
     return attention_work(n->attr, n->in[0], n->in[2], n->in[3], table, rows);
 }
 
-/* Five products of a pair where the forward has two: scores again, dP, dQ, dK and dV. */
+/* 5 matmuls against 2 in the forward pass: recomputed scores, dP, dQ, dK and dV. */
 static uint64_t attention_grad_flops(const wf_node *n)
 {
     uint64_t forward = attention_work(n->attr, n->in[1], n->in[3], n->in[4], NULL, 0);
@@ -89,7 +93,7 @@ static uint64_t attention_grad_flops(const wf_node *n)
 static uint64_t glu_flops(const wf_node *n)
 {
     uint64_t act = unary_flops(wf_glu_op(((const wf_attr_glu *)n->attr)->kind));
-    bool grad = n->nout > 1; /* the activation, its derivative, and three multiplications */
+    bool grad = n->nout > 1; /* activation, derivative (estimated alike), 3 multiplications */
     return times(grad ? 2 * act + 3 : act + 1, count(&n->out[0]));
 }
 
@@ -107,26 +111,28 @@ static uint64_t linear_act_flops(const wf_node *n)
     return plus(linear_flops(n), times(unary_flops(wf_act_op(a->act)), count(&n->out[0])));
 }
 
+/* One matmul, gelu_grad (16 per element) and the row sum (1). */
 static uint64_t matmul_act_grad_flops(const wf_node *n)
 {
     return times(plus(times(2, dim(n->in[0], 1)), 17), count(&n->out[0]));
 }
 
+/* One matmul, and the sum of dy for the bias. */
 static uint64_t linear_grad_weight_flops(const wf_node *n)
 {
     return plus(times(times(2, dim(n->in[0], 0)), count(&n->out[0])), count(n->in[0]));
 }
 
-/* linear and cross_entropy; with dloss also its gradient and the products that follow: dx, and dw where w
- * has one. */
+/* linear and cross_entropy (4 operations per logit). With dloss also their gradient: one more
+ * matmul each for dx and dw. Outputs are loss, lse, dx?, dw?, so there are nout - 1 matmuls. */
 static uint64_t head_loss_flops(const wf_node *n)
 {
     uint64_t logits = times((uint64_t)wf_dims_rows(&n->in[0]->shape), dim(n->in[1], 0));
-    uint64_t product = times(times(2, dim(n->in[1], 1)), logits), row_work = times(4, logits);
-    return plus(times((uint64_t)n->nout - 1, product), times(n->nin > 3 ? 2 : 1, row_work));
+    uint64_t matmul = times(times(2, dim(n->in[1], 1)), logits), row_work = times(4, logits);
+    return plus(times((uint64_t)n->nout - 1, matmul), times(n->nin > 3 ? 2 : 1, row_work));
 }
 
-/* Of merged updates: what one costs, for all that are written. */
+/* Merged updates: `each` operations per element of the first `parameters` outputs. */
 static uint64_t many_flops(const wf_node *n, int parameters, uint64_t each)
 {
     uint64_t sum = 0;
@@ -146,9 +152,9 @@ static uint64_t accumulate_many_flops(const wf_node *n)
     return many_flops(n, n->nout, 1);
 }
 
-/* ---- Bytes of ops that touch only parts ---- */
+/* ---- Bytes: functions of the column `bytes` ---- */
 
-/* Reads operands from `first` on, each distinct one once. */
+/* Counts operands from `first` on; a value that occurs twice is read once. */
 static void read_from(const wf_node *n, int first, wf_cost *out)
 {
     for (int i = first; i < n->nin; i++) {
@@ -167,7 +173,7 @@ static void all_bytes(const wf_node *n, wf_cost *out)
         out->bytes_written = plus(out->bytes_written, wf_value_bytes(&n->out[i]));
 }
 
-/* Of a table only the rows that come out. */
+/* Reads only the selected rows of the table, input 0. */
 static void row_bytes(const wf_node *n, wf_cost *out)
 {
     read_from(n, 1, out);
@@ -176,13 +182,14 @@ static void row_bytes(const wf_node *n, wf_cost *out)
     out->bytes_read = plus(out->bytes_read, rows);
 }
 
+/* Does not read the old version of the state. */
 static void assign_bytes(const wf_node *n, wf_cost *out)
 {
     read_from(n, 1, out);
     out->bytes_written = wf_value_bytes(&n->out[0]);
 }
 
-/* Copies are written without being read. */
+/* Narrow copies of the parameters are written but not read. */
 static void adamw_many_bytes(const wf_node *n, wf_cost *out)
 {
     const wf_attr_adamw *a = n->attr;
@@ -191,14 +198,14 @@ static void adamw_many_bytes(const wf_node *n, wf_cost *out)
         out->bytes_read -= wf_value_bytes(n->in[i]);
 }
 
-/* Of the pool only the new tokens. */
+/* Writes only the new tokens of the pool. */
 static void append_bytes(const wf_node *n, wf_cost *out)
 {
     read_from(n, 1, out);
     out->bytes_written = wf_type_bytes(n->out[0].type, wf_dims_count(&n->in[1]->shape));
 }
 
-/* Of the pools only the rows that the table names, when there are fewer than the pool has. */
+/* Reads at most as many pages of each pool as the table has entries. */
 static void attention_bytes(const wf_node *n, wf_cost *out)
 {
     all_bytes(n, out);
@@ -208,19 +215,19 @@ static void attention_bytes(const wf_node *n, wf_cost *out)
         if (named < pages)
             out->bytes_read -= wf_value_bytes(pool) / pages * (pages - named);
         if (n->in[1] == n->in[2])
-            break; /* counted once */
+            break; /* k and v are one pool, which all_bytes counted once */
     }
 }
 
-/* ---- The costs of ops.def ---- */
+/* ---- The table, from ops.def ---- */
 
-/* The value whose elements are counted. */
+/* The value whose elements `each` applies to. */
 typedef enum { OUT_0, IN_0, IN_LAST } basis;
 
 typedef struct {
-    uint64_t each; /* operations per counted element */
+    uint64_t each; /* operations per element */
     basis of;
-    uint64_t (*flops)(const wf_node *n); /* NULL: each * elements */
+    uint64_t (*flops)(const wf_node *n); /* NULL: each * elements of `of` */
     void (*bytes)(const wf_node *n, wf_cost *out);
 } row;
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cost.h - what a node costs, predicted from shapes alone.
+ * cost.h - the cost of a node, estimated from shapes alone.
  *
- * FLOPs are additions, multiplications and the like, a function such as exp counting as one.
- * Bytes are those between memory and a kernel that reads every operand once and writes every output
- * once: what an ideal kernel moves, not what caches of a real one do. Views and sources are free.
- * Figures that exceed 64 bits stay at UINT64_MAX.
+ * FLOPs count arithmetic operations; a function such as exp counts as one. Bytes are the memory
+ * traffic of an ideal kernel, which reads every operand once and writes every output once. Views
+ * and sources cost nothing. Counts saturate at UINT64_MAX.
  */
 #ifndef WF_GRAPH_COST_H
 #define WF_GRAPH_COST_H
@@ -17,8 +16,8 @@ typedef struct {
     uint64_t bytes_read, bytes_written;
 } wf_cost;
 
-/* How much depends on data is taken from shapes: packed attention has sequences of equal length,
- * attention over pages sees every row of its table, and rows by index are all different. */
+/* Assumptions where the cost depends on data: the sequences of packed attention have equal length,
+ * paged attention reads every page of its table, and row indices are distinct. */
 void wf_node_cost(const wf_node *n, wf_cost *out);
 /* sum += c */
 void wf_cost_add(wf_cost *sum, const wf_cost *c);

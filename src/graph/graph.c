@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* graph.c - a graph's life, and the one way in which nodes come into it. */
+/*
+ * graph.c - creates and frees graphs, adds nodes, and answers questions about values.
+ *
+ * Every node passes wf_node_add, which rejects invalid operands, attributes and shapes. Code that
+ * reads a graph relies on these checks.
+ */
 #include "graph/graph.h"
 
 #include <stdarg.h>
@@ -48,7 +53,7 @@ wf_status wf_graph_fail(wf_graph *g, wf_status status, const char *fmt, ...)
     return wf_fail(g->ctx, status, "%s", g->message);
 }
 
-/* An allocation failed, and the context says so already. */
+/* Copies the message of a failed allocation from the context to the graph. */
 static wf_value *out_of_memory(wf_graph *g)
 {
     wf_graph_fail(g, WF_ERR_MEMORY, "%s", g->ctx->message);
@@ -119,22 +124,26 @@ wf_status wf_infer_fail(wf_infer *r, const char *fmt, ...)
 
 /* ---- Adding a node ---- */
 
-/* Shapes that could not be stored are refused before anything is computed from them. */
+/* Rejects negative lengths, element counts whose size in bytes could overflow, and rows that are
+ * not a multiple of the block size. */
 static wf_status check_shape(wf_infer *r, wf_type type, const wf_dims *shape)
 {
     int64_t count = 1;
     for (int i = 0; i < shape->n; i++) {
         if (shape->d[i] < 0)
-            return wf_infer_fail(r, "axis %d would have length %lld", i, (long long)shape->d[i]);
+            return wf_infer_fail(r, "axis %d has the negative length %lld", i,
+                                 (long long)shape->d[i]);
         if (!wf_mul_i64(count, shape->d[i] > 0 ? shape->d[i] : 1, &count) || count > INT64_MAX / 16)
-            return wf_infer_fail(r, "the result would be too large for any memory");
+            return wf_infer_fail(r, "the result is too large to address");
     }
     if (wf_dims_last(shape) % wf_type_get(type)->block != 0)
-        return wf_infer_fail(r, "the last axis must be a multiple of %d for %s",
-                             wf_type_get(type)->block, wf_type_name(type));
+        return wf_infer_fail(r, "the last axis has length %lld; %s needs a multiple of %d",
+                             (long long)wf_dims_last(shape), wf_type_name(type),
+                             wf_type_get(type)->block);
     return WF_OK;
 }
 
+/* Checks the number of operands and the lists among the attributes. */
 static wf_status check_operands(wf_infer *r)
 {
     const wf_op_def *def = r->def;
@@ -152,7 +161,7 @@ static wf_status check_operands(wf_infer *r)
         if (dims->n < 0 || dims->n > WF_MAX_RANK)
             return wf_graph_fail(r->g, WF_ERR_USAGE, "%s: rank %lld is not within 0 .. %d",
                                  def->name, (long long)dims->n, WF_MAX_RANK);
-        /* Before the rule multiplies them; -1, "what is left", was resolved by the builder. */
+        /* Checked before the shape rule multiplies the lengths. wf_reshape has resolved -1. */
         if (f->kind == WF_ATTR_SHAPE)
             WF_TRY(check_shape(r, WF_U8, dims));
     }
@@ -184,7 +193,8 @@ static bool append_node(wf_graph *g, wf_node *n)
     return true;
 }
 
-/* Copies everything the node needs into the graph's arena. NULL when memory runs out. */
+/* Creates the node in the graph's arena and derives the state and version of its outputs. Returns
+ * NULL when memory runs out. */
 static wf_node *make_node(wf_infer *r, wf_op op, const char *name)
 {
     wf_graph *g = r->g;
@@ -248,11 +258,11 @@ wf_status wf_output(wf_graph *g, const char *name, wf_value *value)
         return wf_graph_fail(g, WF_ERR_USAGE, "output '%s' has no %s", name ? name : "",
                              value ? "name" : "value");
     if (!wf_graph_has(g, value))
-        return wf_graph_fail(g, WF_ERR_USAGE, "output '%s' is a value of another graph", name);
+        return wf_graph_fail(g, WF_ERR_USAGE, "output '%s' belongs to another graph", name);
     for (int i = 0; i < g->output_count; i++)
         if (strcmp(g->outputs[i].name, name) == 0)
-            return wf_graph_fail(g, WF_ERR_USAGE, "the graph has an output '%s' already", name);
-    /* An output has storage of its own, which the host may read at any time until the next run. */
+            return wf_graph_fail(g, WF_ERR_USAGE, "the graph already has an output '%s'", name);
+    /* An output needs its own storage: the host may read it at any time until the next run. */
     if (wf_node_is(value->node, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE))
         value = wf_copy(g, value);
     if (g->output_count == g->output_cap) {

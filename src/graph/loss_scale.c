@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * loss_scale.c - the loss scale and its life, built from ordinary nodes and states.
+ * loss_scale.c - dynamic loss scaling, gradient clipping and outlier skipping, built from ordinary
+ * nodes and states.
  *
- * Everything a step decides (was it finite, does the scale grow or shrink, did the step count) is
- * computed by nodes and stored by update ops, so that no number has to come to the host in between. A
- * scale of 0, which is how states begin, means that none has been set yet.
+ * Nodes compute every decision of a step (are the gradients finite, does the scale grow or shrink,
+ * does the step count), and update ops store the results. No value travels to the host in between.
+ * States start at 0, so a scale of 0 means the initial scale.
+ *
+ * States: NAME (scale), NAME.good (good steps since the scale changed), NAME.steps, NAME.skipped,
+ * and with outlier skipping NAME.average (gradient norm) and NAME.outliers.
  */
 #include <float.h>
 #include <math.h>
@@ -15,10 +19,8 @@
 #include "graph/op/rule.h"
 
 #define MAX_NAME 128
-/* Of the average norm, by which outliers are known: good steps before it serves, and what a step weighs in
- * it in the long run. */
-#define SETTLED 20
-#define WEIGHT 0.02
+#define SETTLED 20  /* good steps before the average norm is used to detect outliers */
+#define WEIGHT 0.02 /* weight of a step in the average norm, once 1/steps is smaller */
 
 /* ---- Options ---- */
 
@@ -40,32 +42,33 @@ static wf_loss_scale_options with_defaults(const wf_loss_scale_options *given)
     return o;
 }
 
-/* Written so that NaN is refused, too. */
+/* The conditions are negated so that NaN fails them, too. */
 static wf_status check_options(wf_graph *g, const wf_loss_scale_options *o)
 {
     if (g->status != WF_OK)
         return wf_fail(g->ctx, g->status, "%s", g->message);
     if (!*o->name || strlen(o->name) > MAX_NAME)
-        return wf_graph_fail(g, WF_ERR_USAGE, "loss scale: a name has 1 to %d bytes", MAX_NAME);
+        return wf_graph_fail(g, WF_ERR_USAGE, "loss scale: the name must have 1 to %d bytes",
+                             MAX_NAME);
     if (!(o->smallest > 0 && o->smallest <= o->initial && o->initial <= o->largest &&
           o->largest <= 0x1p126))
         return wf_graph_fail(g, WF_ERR_USAGE,
-                             "loss scale: 0 < smallest <= initial <= largest <= 2^126 must hold, "
-                             "not %g, %g, %g",
+                             "loss scale: smallest %g, initial %g and largest %g must satisfy "
+                             "0 < smallest <= initial <= largest <= 2^126",
                              o->smallest, o->initial, o->largest);
     if (!(o->growth >= 1 && o->backoff > 0 && o->backoff <= 1 && isfinite(o->growth)))
-        return wf_graph_fail(g, WF_ERR_USAGE,
-                             "loss scale: growth must be 1 or more and backoff within (0, 1], not "
-                             "%g and %g",
-                             o->growth, o->backoff);
+        return wf_graph_fail(
+            g, WF_ERR_USAGE,
+            "loss scale: growth %g must be 1 or more and backoff %g must be in (0, 1]", o->growth,
+            o->backoff);
     if (!(o->clip >= 0) || o->interval > INT32_MAX)
         return wf_graph_fail(g, WF_ERR_USAGE,
-                             "loss scale: clip must not be negative, nor interval over 2^31");
+                             "loss scale: clip %g must be 0 or more and interval %lld below 2^31",
+                             o->clip, (long long)o->interval);
     if (!(o->outlier == 0 || o->outlier >= 1))
         return wf_graph_fail(
             g, WF_ERR_USAGE,
-            "loss scale: outlier, a multiple of the average norm, must be 1 or more, "
-            "not %g",
+            "loss scale: outlier %g must be 0 (off), or 1 or more times the average norm",
             o->outlier);
     return WF_OK;
 }
@@ -87,7 +90,7 @@ static wf_value *i32(wf_graph *g, int64_t v)
     return wf_fill(g, WF_I32, 0, NULL, (double)v);
 }
 
-/* The scalar state NAME SUFFIX: that which the graph has, or a new one. */
+/* Returns the scalar state NAME SUFFIX of the graph, version 0; creates it if it is missing. */
 static wf_value *scalar_state(wf_graph *g, const wf_loss_scale_options *o, const char *suffix,
                               wf_type type)
 {
@@ -99,7 +102,9 @@ static wf_value *scalar_state(wf_graph *g, const wf_loss_scale_options *o, const
             continue;
         if (wf_is_scalar(&n->out[0], type))
             return &n->out[0];
-        wf_graph_fail(g, WF_ERR_USAGE, "loss scale: the graph has another state '%s'", name);
+        wf_graph_fail(g, WF_ERR_USAGE,
+                      "loss scale: the graph has a state '%s' that is not a scalar of type %s",
+                      name, wf_type_name(type));
         return NULL;
     }
     return wf_state(g, name, type, 0, NULL);
@@ -113,7 +118,7 @@ static wf_value *current_scale(wf_graph *g, const wf_loss_scale_options *o)
     return wf_where(g, wf_eq(g, state, f32(g, 0)), f32(g, o->initial), state);
 }
 
-/* u8: whether the norm is within what the average of those before allows. */
+/* u8: whether norm <= outlier * average norm. Always 1 during the first SETTLED good steps. */
 static wf_value *is_usual(wf_graph *g, const wf_loss_scale_options *o, wf_value *norm)
 {
     wf_value *average = scalar_state(g, o, ".average", WF_F32);
@@ -122,7 +127,7 @@ static wf_value *is_usual(wf_graph *g, const wf_loss_scale_options *o, wf_value 
     return wf_le(g, norm, most);
 }
 
-/* The mean of the first norms, which then turns into an average that forgets. */
+/* Weight 1/step: the mean of all norms. From step 1/WEIGHT on: an exponential moving average. */
 static void update_average(wf_graph *g, const wf_loss_scale_options *o, const wf_scaled *s)
 {
     wf_value *average = scalar_state(g, o, ".average", WF_F32);
@@ -132,8 +137,8 @@ static void update_average(wf_graph *g, const wf_loss_scale_options *o, const wf
     wf_assign(g, average, wf_add(g, average, change), s->apply);
 }
 
-/* The scale after this step, and how many good steps there have been since it last changed. `finite`: u8,
- * as apply, but 1 for outliers, which say nothing about the scale. */
+/* Updates the scale and the count of good steps since it last changed. `finite` is u8. Finite
+ * outliers are skipped (apply is 0) but leave scale and count unchanged. */
 static void update_scale(wf_graph *g, const wf_loss_scale_options *o, const wf_scaled *s,
                          wf_value *finite)
 {
@@ -162,7 +167,7 @@ static void count_step(wf_graph *g, const wf_loss_scale_options *o, const wf_sca
     wf_accumulate(g, scalar_state(g, o, ".skipped", WF_I32), wf_sub(g, i32(g, 1), done), NULL);
 }
 
-/* ---- The interface ---- */
+/* ---- Public functions ---- */
 
 wf_value *wf_loss_scale(wf_graph *g, const wf_loss_scale_options *options)
 {
@@ -180,7 +185,8 @@ wf_status wf_unscale(wf_graph *g, wf_value *const *grads, int n, wf_value *count
     if (count && !wf_is_scalar(count, WF_F32))
         return wf_graph_fail(g, WF_ERR_USAGE, "loss scale: the count must be an f32 scalar");
     s.scale = current_scale(g, &o);
-    /* Of the gradients as they are: finite exactly when all are, up to squares beyond f32. */
+    /* Norm of the scaled gradients: finite if and only if all are, unless a square overflows
+     * f32. */
     wf_value *scaled = wf_global_norm(g, grads, n);
     wf_value *inverse = wf_div(g, f32(g, 1), count ? wf_mul(g, s.scale, count) : s.scale);
     wf_value *finite = wf_le(g, scaled, f32(g, FLT_MAX));
@@ -209,7 +215,7 @@ wf_status wf_grad_scaled(wf_graph *g, wf_value *loss, wf_value *const *wrt, int 
     for (int i = 0; i < n; i++)
         grads[i] = NULL;
     wf_value *scale = wf_loss_scale(g, options);
-    /* Left to wf_grad, which says what is wrong with it. */
+    /* wf_grad reports an unusable loss, so pass it on unscaled. */
     bool usable = loss && wf_is_float(loss) && loss->shape.n == 0;
     WF_TRY(wf_grad(g, usable ? wf_mul(g, wf_cast(g, loss, WF_F32), scale) : loss, wrt, n, grads));
     return wf_unscale(g, grads, n, NULL, options, out);

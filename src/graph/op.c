@@ -6,7 +6,7 @@
 
 #include "graph/op/rule.h"
 
-/* Field tables of the attribute sets. */
+/* One field table per attribute set: fields_scale, fields_attention, ... */
 #define WF_ATTRS(set) static const wf_attr_field fields_##set[] = {
 #define WF_ATTR(set, kind, field, default_value, doc) \
     {#field, WF_ATTR_##kind, offsetof(wf_attr_##set, field), default_value, doc},
@@ -22,7 +22,7 @@
 #undef WF_ATTRS_END
 static const wf_attr_field fields_none[] = {{0}};
 
-/* The size of each attribute set in bytes; "none" has no struct. */
+/* Bytes of each attribute struct. The set "none" has no struct. */
 enum {
     ATTR_BYTES_none = 0,
 #define WF_ATTRS(set) ATTR_BYTES_##set = sizeof(wf_attr_##set),
@@ -34,7 +34,7 @@ enum {
 #undef WF_ATTRS_END
 };
 
-/* Flags and operand types, by the `types` column of an elementwise row. */
+/* The `types` column of an elementwise row, as flags and a set of operand types. */
 #define TYPES_NUMBER WF_FLAG_ELEMENTWISE, WF_TYPES_NUMBER
 #define TYPES_FLOAT WF_FLAG_ELEMENTWISE, WF_TYPES_FLOAT
 #define TYPES_COMPARE WF_FLAG_ELEMENTWISE | WF_FLAG_COMPARE, WF_TYPES_NUMBER
@@ -73,6 +73,7 @@ int wf_op_find(const char *name)
     return -1;
 }
 
+/* Unary ops share one expand rule, so CORE is recognized by the text of the column. */
 bool wf_op_is_core(wf_op op)
 {
     const wf_op_def *def = wf_op_get(op);
@@ -124,7 +125,7 @@ int wf_glu_find(wf_op op)
 
 wf_status wf_grad_none(wf_vjp *v)
 {
-    (void)v; /* every din stays NULL: zero */
+    (void)v; /* every din stays NULL, which means zero */
     return WF_OK;
 }
 

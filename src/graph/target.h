@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* target.h - what the passes know about a device: names, alignment, and which nodes it runs. */
+/* target.h - a device as the passes see it: name, alignment, supported nodes. */
 #ifndef WF_GRAPH_TARGET_H
 #define WF_GRAPH_TARGET_H
 
@@ -8,7 +8,7 @@
 typedef struct wf_target {
     const char *name;
     size_t alignment;  /* of every planned offset, in bytes */
-    size_t guard;      /* bytes before and after every block that no kernel may touch */
+    size_t guard;      /* unused bytes before and after every block, to detect overruns */
     const void *owner; /* the device */
     /* Whether the device runs this node as it is, without expanding it. WF_MARK_PACKED marks the
      * states that are packed. Derived from the device's table, never from a second list. */

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* type.c - the table of element types, shapes, and conversions. */
+/*
+ * type.c - the table of element types, arithmetic on shapes, and conversions to and from f32.
+ *
+ * The rows of block types come from WF_QUANT_TABLE, their codecs from quant/.
+ */
 #include "graph/type.h"
 
 #include <math.h>
@@ -11,9 +15,10 @@
 #include "base/philox.h"
 #include "graph/quant/block.h"
 
-_Static_assert(WF_TYPE_COUNT < 64, "wf_type_set has a bit for every type and one more");
+_Static_assert(WF_TYPE_COUNT < 64,
+               "WF_TYPES_BLOCK shifts 1 by WF_TYPE_COUNT, which must stay below 64");
 
-enum { GENERIC = true, PACKED = false, DIRECT = false }; /* a row's `kernels` as `generic` */
+enum { GENERIC = true, PACKED = false, DIRECT = false }; /* `generic` by a row's `kernels` */
 
 static const wf_type_info infos[WF_TYPE_COUNT] = {
     [WF_TYPE_NONE] = {"none", WF_KIND_NONE, 1, 0, 0, false},
@@ -96,7 +101,7 @@ int64_t wf_dims_last(const wf_dims *dims)
 bool wf_dims_broadcast(const wf_dims *a, const wf_dims *b, wf_dims *out)
 {
     wf_dims r = {.n = a->n > b->n ? a->n : b->n};
-    for (int64_t i = 1; i <= r.n; i++) { /* counted from the last axis */
+    for (int64_t i = 1; i <= r.n; i++) { /* i counts axes from the last */
         int64_t x = i <= a->n ? a->d[a->n - i] : 1;
         int64_t y = i <= b->n ? b->d[b->n - i] : 1;
         if (x != y && x != 1 && y != 1)
@@ -107,6 +112,7 @@ bool wf_dims_broadcast(const wf_dims *a, const wf_dims *b, wf_dims *out)
     return true;
 }
 
+/* Rounds to nearest even and saturates; NaN becomes 0. */
 static float int_from_f32(float x, float low, float high)
 {
     if (isnan(x))
@@ -115,8 +121,8 @@ static float int_from_f32(float x, float low, float high)
     return r < low ? low : r > high ? high : r;
 }
 
-/* As wf_f16_to_f32, but without branches: compilers make vectors of it. Subnormals are counted in steps of
- * the least number, so that no f32 on the way is one itself. */
+/* Branch-free wf_f16_to_f32, so that compilers vectorize the loop. A subnormal is its integer code
+ * times 2^-24; no intermediate f32 is subnormal, so flush-to-zero modes do not matter. */
 static inline float widen_f16(uint16_t code)
 {
     const uint32_t size = code & 0x7FFFu, up = 112u << 23;
@@ -208,7 +214,7 @@ static wf_status check_conversion(wf_ctx *ctx, wf_type type, int64_t count)
         return wf_fail(ctx, WF_ERR_USAGE, "cannot convert %lld elements", (long long)count);
     if (count % info->block != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "cannot convert %lld elements: %s has them in blocks of %d",
+                       "cannot convert %lld elements: %s needs a multiple of its block size %d",
                        (long long)count, info->name, info->block);
     return WF_OK;
 }

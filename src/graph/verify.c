@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * verify.c - everything that must be true of a graph, checked node by node in order.
+ * verify.c - checks all invariants of a graph, node by node in order.
  *
- * Each kind of fault has a name, which begins its sentence. The verifier trusts nothing that a pass
- * could have got wrong: it derives types and shapes anew and follows the versions of every state.
+ * A message starts with the name of the fault: "wrong-type: ...". The verifier trusts nothing that
+ * a pass could get wrong: it derives types and shapes again and tracks the versions of every state.
+ * It does not modify the graph. Sorting the names dominates: O(n log n) for n nodes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,24 +14,24 @@
 
 typedef struct {
     wf_graph *g;
-    int *version; /* by id of state nodes: the version that readers may see at this point */
-    int *writer;  /* by id of state nodes: the node that made it, -1 for none */
-    /* By id of nodes that are views: whose storage they show. wf_value_root would walk a chain of
-     * views from its end again and again. */
+    int *version; /* [id of a state node]: the newest version so far */
+    int *writer;  /* [id of a state node]: the node that made it; -1: still version 0 */
+    /* [id of a view node]: the value that owns its storage. wf_value_root would walk each chain of
+     * views again for every node of it: O(n^2). */
     const wf_value **root;
 } verifier;
 
 #define FAULT(v, name, ...) wf_fail((v)->g->ctx, WF_ERR_GRAPH, name ": " __VA_ARGS__)
 
-/* For sentences: the op's name even when the op is no op. */
+/* The op's name for messages; "?" for an invalid op. */
 static const char *op_name(const wf_node *n)
 {
     return (unsigned)n->op < WF_OP_COUNT ? wf_node_def(n)->name : "?";
 }
 
-/* ---- One node by itself ---- */
+/* ---- Single nodes ---- */
 
-/* Rules trust the length of a list, so it is looked at before they are. */
+/* Whether all list attributes have 0 to WF_MAX_RANK entries. Shape rules rely on this. */
 static bool lists_fit(const wf_node *n)
 {
     for (const wf_attr_field *f = wf_node_def(n)->fields; f->name; f++) {
@@ -45,11 +46,10 @@ static bool lists_fit(const wf_node *n)
 static wf_status check_node(const verifier *v, const wf_node *n, int place)
 {
     if (!n || (unsigned)n->op >= WF_OP_COUNT)
-        return FAULT(v, "unknown-op", "node %d has no op that exists", place);
+        return FAULT(v, "unknown-op", "node %d has no valid op", place);
     const wf_op_def *def = wf_node_def(n);
     if (n->id != place)
-        return FAULT(v, "wrong-id", "node %d (%s) says that it is node %d", place, def->name,
-                     n->id);
+        return FAULT(v, "wrong-id", "node %d (%s) has the id %d", place, def->name, n->id);
     if (n->nin < def->min_in || n->nin > def->max_in)
         return FAULT(v, "wrong-arity", "node %d (%s) has %d operand%s", place, def->name, n->nin,
                      WF_PLURAL(n->nin));
@@ -57,8 +57,9 @@ static wf_status check_node(const verifier *v, const wf_node *n, int place)
         return FAULT(v, "wrong-attributes", "node %d (%s) %s attributes", place, def->name,
                      n->attr ? "should have no" : "lacks its");
     if (!lists_fit(n))
-        return FAULT(v, "wrong-attributes", "node %d (%s) has a list longer than %d", place,
-                     def->name, WF_MAX_RANK);
+        return FAULT(v, "wrong-attributes",
+                     "node %d (%s) has a list whose length is not in 0 .. %d", place, def->name,
+                     WF_MAX_RANK);
     if ((n->name != NULL) != ((def->flags & WF_FLAG_SOURCE) != 0))
         return FAULT(v, "wrong-name", "node %d (%s) %s a name", place, def->name,
                      n->name ? "should not have" : "lacks");
@@ -66,7 +67,7 @@ static wf_status check_node(const verifier *v, const wf_node *n, int place)
         const wf_value *x = n->in[i];
         if (!x || !wf_graph_has(v->g, x))
             return FAULT(v, "dangling-operand",
-                         "operand %d of node %d (%s) is no value of this graph", i, place,
+                         "operand %d of node %d (%s) is not a value of this graph", i, place,
                          def->name);
         if (x->node->id >= place)
             return FAULT(v, "wrong-order", "node %d (%s) uses node %d, which comes later", place,
@@ -75,7 +76,7 @@ static wf_status check_node(const verifier *v, const wf_node *n, int place)
     return WF_OK;
 }
 
-/* Derives the outputs anew and compares. */
+/* Derives types and shapes of the outputs again and compares. */
 static wf_status check_types(const verifier *v, const wf_node *n)
 {
     const wf_op_def *def = wf_node_def(n);
@@ -97,10 +98,12 @@ static wf_status check_types(const verifier *v, const wf_node *n)
         if (!wf_dims_equal(&out->shape, &r.out[i].shape)) {
             char text[256];
             size_t len = 0;
+            /* The actual shape is not printed: its rank may be invalid. */
             const wf_value derived = {.type = out->type, .shape = r.out[i].shape};
             wf_value_print(&derived, text, sizeof text, &len);
-            return FAULT(v, "wrong-shape", "output %d of node %d (%s) has another shape than %s", i,
-                         n->id, def->name, text);
+            return FAULT(v, "wrong-shape",
+                         "output %d of node %d (%s) does not have the shape of %s", i, n->id,
+                         def->name, text);
         }
     }
     return WF_OK;
@@ -108,11 +111,14 @@ static wf_status check_types(const verifier *v, const wf_node *n)
 
 /* ---- States ---- */
 
+/* wf_value_root, from the table. */
 static const wf_value *root_of(const verifier *v, const wf_value *x)
 {
     return wf_node_is(x->node, WF_FLAG_VIEW) ? v->root[x->node->id] : x;
 }
 
+/* No node may read a version of a state that an earlier node has replaced. An update reads its own
+ * state; check_writes handles that operand. */
 static wf_status check_reads(const verifier *v, const wf_node *n)
 {
     for (int i = 0; i < n->nin; i++) {
@@ -130,8 +136,8 @@ static wf_status check_reads(const verifier *v, const wf_node *n)
     return WF_OK;
 }
 
-/* A copy of a state becomes nothing but a version of that state, rounded: by the same update or, where that was
- * expanded, by an assign. */
+/* A copy of a state may only be set to a version of that state, rounded: by the update of the state
+ * itself, or by an assign of a cast where that update was expanded. */
 static wf_status check_copy(const verifier *v, const wf_node *n, int i)
 {
     const wf_node *copy = n->in[i]->state;
@@ -143,11 +149,14 @@ static wf_status check_copy(const verifier *v, const wf_node *n, int i)
     if (n->op == WF_OP_assign && n->in[1]->node->op == WF_OP_cast)
         state = n->in[1]->node->in[0]->state;
     if (!state || state->op != WF_OP_state || strcmp(state->name, copy->name) != 0)
-        return FAULT(v, "write-to-copy", "node %d (%s) changes the copy of state '%s' by itself",
-                     n->id, op_name(n), copy->name);
+        return FAULT(v, "write-to-copy",
+                     "node %d (%s) updates the copy of state '%s' without the state", n->id,
+                     op_name(n), copy->name);
     return WF_OK;
 }
 
+/* Outputs of state nodes are version 0. Output i of an update is the successor of the newest
+ * version of input i. No other output is a state. */
 static wf_status check_writes(verifier *v, const wf_node *n)
 {
     for (int i = 0; i < n->nout; i++) {
@@ -158,20 +167,20 @@ static wf_status check_writes(verifier *v, const wf_node *n)
             return FAULT(v, "wrong-version", "node %d (%s) is not version 0 of itself", n->id,
                          op_name(n));
         if (!source && !in && out->state)
-            return FAULT(v, "wrong-version", "output %d of node %d (%s) claims to be a state", i,
+            return FAULT(v, "wrong-version", "output %d of node %d (%s) is marked as a state", i,
                          n->id, op_name(n));
         if (!in)
             continue;
         if (!in->state || (unsigned)in->state->op >= WF_OP_COUNT ||
             !wf_node_is(in->state, WF_FLAG_STATE) || !wf_graph_has(v->g, &in->state->out[0]))
-            return FAULT(v, "write-to-no-state", "node %d (%s) updates a value that is no state",
+            return FAULT(v, "write-to-no-state", "node %d (%s) updates a value that is not a state",
                          n->id, op_name(n));
         int s = in->state->id;
         if (in->version != v->version[s])
             return FAULT(
                 v, "two-writers",
-                "node %d (%s) updates version %d of state '%s', which node %d has replaced", n->id,
-                op_name(n), in->version, in->state->name, v->writer[s]);
+                "node %d (%s) updates version %d of state '%s', which node %d already updated",
+                n->id, op_name(n), in->version, in->state->name, v->writer[s]);
         if (out->state != in->state || out->version != in->version + 1)
             return FAULT(v, "wrong-version",
                          "output %d of node %d (%s) is not the next version of '%s'", i, n->id,
@@ -183,12 +192,12 @@ static wf_status check_writes(verifier *v, const wf_node *n)
     return WF_OK;
 }
 
-/* ---- The whole ---- */
+/* ---- Names and outputs ---- */
 
-/* A name that may stand once among those of its kind: an op, or WF_OP_COUNT for outputs. */
+/* A name that must be unique within its kind: a source op, or WF_OP_COUNT for outputs. */
 typedef struct {
     const char *name;
-    int kind, place;
+    int kind, place; /* place: node id, or index of the output */
 } used_name;
 
 static int compare_names(const void *left, const void *right)
@@ -200,6 +209,7 @@ static int compare_names(const void *left, const void *right)
     return order ? order : a->place - b->place;
 }
 
+/* Sorts the names; equal ones are neighbours then. */
 static wf_status find_twins(const verifier *v, used_name *names, size_t n)
 {
     qsort(names, n, sizeof *names, compare_names);
@@ -208,20 +218,20 @@ static wf_status find_twins(const verifier *v, used_name *names, size_t n)
         if (a->kind != b->kind || strcmp(a->name, b->name) != 0)
             continue;
         if (a->kind == WF_OP_COUNT)
-            return FAULT(v, "duplicate-name", "two outputs are called '%s'", a->name);
-        return FAULT(v, "duplicate-name", "nodes %d and %d (%s) are both called '%s'", a->place,
+            return FAULT(v, "duplicate-name", "two outputs have the name '%s'", a->name);
+        return FAULT(v, "duplicate-name", "nodes %d and %d (%s) both have the name '%s'", a->place,
                      b->place, wf_op_get((wf_op)a->kind)->name, a->name);
     }
     return WF_OK;
 }
 
-/* Every copy is one of an f32 state of this graph, in its shape. */
+/* Every state_copy needs an f32 state of the same name and shape. names[] is sorted. */
 static wf_status find_copied(const verifier *v, const used_name *names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (names[i].kind != WF_OP_state_copy)
             continue;
-        size_t low = 0, high = n; /* names before low come before the one that is looked for */
+        size_t low = 0, high = n; /* names before low are less than the key */
         const used_name key = {names[i].name, WF_OP_state, -1};
         while (low < high) {
             size_t middle = low + (high - low) / 2;
@@ -238,8 +248,8 @@ static wf_status find_copied(const verifier *v, const used_name *names, size_t n
         if (!state || state->out[0].type != WF_F32 ||
             !wf_dims_equal(&state->out[0].shape, &copy->out[0].shape))
             return FAULT(v, "copy-of-nothing",
-                         "node %d (%s) is of '%s', which is no f32 state of this shape", copy->id,
-                         op_name(copy), copy->name);
+                         "node %d (%s) copies '%s', which is not an f32 state of the same shape",
+                         copy->id, op_name(copy), copy->name);
     }
     return WF_OK;
 }
@@ -268,7 +278,7 @@ static wf_status check_outputs(const verifier *v)
     for (int i = 0; i < v->g->output_count; i++) {
         const wf_named *o = &v->g->outputs[i];
         if (!o->value || !wf_graph_has(v->g, o->value))
-            return FAULT(v, "dangling-output", "output '%s' is no value of this graph", o->name);
+            return FAULT(v, "dangling-output", "output '%s' is not a value of this graph", o->name);
         if (wf_node_is(o->value->node, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE))
             return FAULT(v, "shared-output", "output '%s' has no storage of its own", o->name);
     }

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* stablehlo.c - the table of emitters, and the program around what they write. */
+/*
+ * stablehlo.c - the table of emitters, and the program around the instructions they write.
+ *
+ * Only live nodes are lowered: those that an output or an update needs.
+ */
 #include "graph/lower/stablehlo.h"
 
 #include <string.h>
@@ -7,10 +11,10 @@
 #include "base/mem.h"
 #include "graph/lower/stablehlo_priv.h"
 
-/* How ops are written: all core ops, but for sources, which are arguments. */
+/* All core ops except sources, which become arguments, and linear. */
 static const struct {
     wf_hlo_emit *emit;
-    const char *name; /* of the instruction, where the emitter serves several */
+    const char *name; /* the instruction, for emitters that serve several */
 } emitters[WF_OP_COUNT] = {
     [WF_OP_exp] = {wf_hlo_emit_unary, "stablehlo.exponential"},
     [WF_OP_expm1] = {wf_hlo_emit_unary, "stablehlo.exponential_minus_one"},
@@ -72,15 +76,15 @@ bool wf_stablehlo_accepts(const wf_node *n)
     return wf_node_is(n, WF_FLAG_SOURCE) || wf_stablehlo_has(n->op);
 }
 
-/* ---- What crosses the edge ---- */
+/* ---- Arguments and results ---- */
 
 typedef struct {
     const wf_graph *g;
     wf_hlo_program *p;
     wf_hlo_text text;
     wf_hlo **values;        /* [node id][output] */
-    wf_hlo *in;             /* scratch for one node */
-    const wf_value **final; /* [node id]: of a state, its last version */
+    wf_hlo *in;             /* the operands of one node; reused */
+    const wf_value **final; /* [id of a state node]: its last version; NULL: never updated */
     bool *live;             /* [node id]: an output or an update needs it */
 } lowering;
 
@@ -107,13 +111,14 @@ static wf_status allocate(lowering *l)
     return l->in ? WF_OK : WF_ERR_MEMORY;
 }
 
+/* Empty values are neither arguments nor results. */
 static bool crosses(const wf_value *v)
 {
     return wf_dims_count(&v->shape) > 0;
 }
 
-/* A copy of a state is no argument but computed: of version 0, which is what the program is given. That it is changed
- * along with the state is of no use then. The verifier saw that there is such a state. */
+/* Returns the state that state_copy copies; the verifier has checked that it exists. A copy is not
+ * an argument: the program casts version 0 of the state, and no result returns the updated copy. */
 static const wf_node *state_of(const lowering *l, const wf_node *copy)
 {
     int i = 0;
@@ -122,6 +127,7 @@ static const wf_node *state_of(const lowering *l, const wf_node *copy)
     return l->g->nodes[i];
 }
 
+/* Sets live[] and final[], walking backwards. Every update is live. */
 static void find_live(lowering *l)
 {
     const wf_graph *g = l->g;
@@ -136,11 +142,12 @@ static void find_live(lowering *l)
         if (l->live[i] && n->op == WF_OP_state_copy)
             l->live[state_of(l, n)->id] = true;
         for (int k = 0; update && k < n->nout; k++)
-            if (!l->final[n->out[k].state->id]) /* we come from the end */
+            if (!l->final[n->out[k].state->id]) /* the first one found is the last version */
                 l->final[n->out[k].state->id] = &n->out[k];
     }
 }
 
+/* Appends the live sources of one op to the arguments. */
 static void find_args(lowering *l, wf_op op)
 {
     for (int i = 0; i < l->g->node_count; i++) {
@@ -207,6 +214,7 @@ static void print_return(lowering *l)
     wf_hlo_print(t, ") -> ()\n");
 }
 
+/* Fails with the call when a node has no emitter. */
 static wf_status check_node(const wf_node *n)
 {
     char call[256];
@@ -214,24 +222,24 @@ static wf_status check_node(const wf_node *n)
     if (wf_stablehlo_accepts(n))
         return WF_OK;
     wf_call_print(wf_node_def(n), n->in, n->nin, n->attr, call, sizeof call, &len);
-    return wf_fail(n->graph->ctx, WF_ERR_UNSUPPORTED, "there is no program for %s", call);
+    return wf_fail(n->graph->ctx, WF_ERR_UNSUPPORTED, "cannot lower %s to StableHLO", call);
 }
 
-/* A program decodes quantized values and cannot return them: nothing encodes them again. */
+/* Rejects a quantized output: quantized arguments arrive decoded, and nothing encodes results. */
 static wf_status check_output(const wf_graph *g, const wf_named *output)
 {
     const wf_value *v = output->value;
     if (wf_stablehlo_type(v->type) == v->type)
         return WF_OK;
     return wf_fail(g->ctx, WF_ERR_UNSUPPORTED,
-                   "output '%s' is %s: programs read quantized values but cannot return them",
+                   "output '%s' is %s, but a StableHLO program cannot return quantized values",
                    output->name, wf_type_name(v->type));
 }
 
 static wf_status lower_node(lowering *l, const wf_node *n)
 {
     wf_hlo *out = l->values[n->id];
-    if (!crosses(&n->out[0])) { /* outputs of one node are empty together, or none is */
+    if (!crosses(&n->out[0])) { /* either all outputs of a node are empty or none is */
         for (int i = 0; i < n->nout; i++)
             out[i] =
                 wf_hlo_constant(&l->text, wf_stablehlo_type(n->out[i].type), &n->out[i].shape, 0);
@@ -250,7 +258,7 @@ static wf_status lower(lowering *l)
 {
     WF_TRY(allocate(l));
     find_live(l);
-    for (int i = l->g->node_count - 1; i >= 0; i--) /* names what reads a source, not the source */
+    for (int i = l->g->node_count - 1; i >= 0; i--) /* backwards: reports the last such node */
         if (l->live[i])
             WF_TRY(check_node(l->g->nodes[i]));
     for (int i = 0; i < l->g->output_count; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* stablehlo_build.c - writing single StableHLO instructions. */
+/* stablehlo_build.c - writes single StableHLO instructions into a growing text buffer. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -62,7 +62,7 @@ static const char *type_name(int type)
     case WF_HLO_BOOL: return "i1";
     case WF_HLO_U32: return "ui32";
     case WF_HLO_U64: return "ui64";
-    default: wf_assert(!"a type that programs do not have"); return "none";
+    default: wf_assert(!"type without a StableHLO name"); return "none";
     }
 }
 
@@ -86,7 +86,7 @@ wf_hlo wf_hlo_new(wf_hlo_text *t, int type, const wf_dims *shape)
     return (wf_hlo){t->ids++, -1, type, *shape};
 }
 
-/* ---- The generic form ---- */
+/* ---- MLIR's generic form ---- */
 
 static void print_head(wf_hlo_text *t, const wf_hlo *out, const char *name, const wf_hlo *in,
                        int nin)
@@ -158,13 +158,14 @@ wf_hlo wf_hlo_convert(wf_hlo_text *t, wf_hlo x, int type)
 
 /* ---- Constants ---- */
 
+/* Truncates and saturates; NaN becomes 0. */
 static double whole(double value, double low, double high)
 {
     value = isnan(value) ? 0 : trunc(value);
     return value < low ? low : value > high ? high : value;
 }
 
-/* Floats are written as their bits: exact, and good for those that have no decimal form. */
+/* Floats are written as hexadecimal bits: exact, and valid for NaN and infinities. */
 static void print_number(wf_hlo_text *t, int type, double value)
 {
     uint8_t byte[4] = {0};
@@ -273,9 +274,10 @@ wf_hlo wf_hlo_concat(wf_hlo_text *t, const wf_hlo *in, int nin, int64_t axis, co
     return out;
 }
 
-/* ---- Instructions with a function of two scalars inside ---- */
+/* ---- Instructions with a region: a function of two scalars ---- */
 
-/* "({ ^bb0(%a: tensor<f32>, %b: tensor<f32>): ... }) {". name == NULL: gives the second. */
+/* Writes `({ ^bb0(%a: tensor<f32>, %b: tensor<f32>): ... }) {`. The region returns name(a, b), or b
+ * when name is NULL. */
 static void print_region(wf_hlo_text *t, const char *name, int type)
 {
     wf_hlo a = wf_hlo_new(t, type, &WF_HLO_SCALAR), b = wf_hlo_new(t, type, &WF_HLO_SCALAR);
@@ -309,7 +311,7 @@ wf_hlo wf_hlo_reduce(wf_hlo_text *t, const char *name, wf_hlo x, wf_hlo initial,
     return out;
 }
 
-/* Prints 1 .. n-1: the axes of a row. */
+/* Prints the axes of a row: 1 .. n-1. */
 static void print_row_axes(wf_hlo_text *t, int64_t n)
 {
     int64_t axes[WF_MAX_RANK];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* stablehlo_math.c - ops that compute, in StableHLO: elementwise, casts, random numbers, products,
+/* stablehlo_math.c - emitters of ops that compute: casts, elementwise ops, random numbers, matmuls,
  * reductions. */
 #include <math.h>
 
@@ -22,22 +22,22 @@ static wf_hlo is_nan(wf_hlo_text *t, wf_hlo x)
     return wf_hlo_compare(t, "NE", x, x);
 }
 
-/* NaN stays. */
+/* NaN stays NaN. */
 static wf_hlo clamp(wf_hlo_text *t, wf_hlo x, double low, double high)
 {
     x = wf_hlo_binary(t, "stablehlo.maximum", x, wf_hlo_like(t, x, low));
     return wf_hlo_binary(t, "stablehlo.minimum", x, wf_hlo_like(t, x, high));
 }
 
-/* The range of an integer type. */
+/* The range of i32, i8 or u8. */
 static void int_range(int type, double *low, double *high)
 {
     *low = type == WF_I32 ? INT32_MIN : type == WF_I8 ? INT8_MIN : 0;
     *high = type == WF_I32 ? INT32_MAX : type == WF_I8 ? INT8_MAX : UINT8_MAX;
 }
 
-/* From f32. What a conversion does beyond the range is the plugin's choice, so nothing gets there;
- * 2^31 - 1 is no f32 and is put in afterwards. */
+/* f32 to integer. stablehlo.convert is undefined out of range, so clamp first. 2^31 - 1 is not an
+ * f32: clamp to the largest f32 below 2^31, then select INT32_MAX for larger values. */
 static wf_hlo float_to_int(wf_hlo_text *t, wf_hlo x, int type)
 {
     double low, high;
@@ -51,6 +51,7 @@ static wf_hlo float_to_int(wf_hlo_text *t, wf_hlo x, int type)
     return wf_hlo_select(t, above, wf_hlo_like(t, y, high), y);
 }
 
+/* Saturates. */
 static wf_hlo int_to_int(wf_hlo_text *t, wf_hlo x, int type)
 {
     double low, high;
@@ -59,7 +60,7 @@ static wf_hlo int_to_int(wf_hlo_text *t, wf_hlo x, int type)
     return type == WF_I32 ? x : wf_hlo_convert(t, clamp(t, x, low, high), type);
 }
 
-/* From f32. e4m3 takes what is too large for it as its largest, but not Inf. */
+/* From f32. e4m3 has no Inf: finite values saturate at 448, Inf becomes NaN. */
 static wf_hlo float_to_float(wf_hlo_text *t, wf_hlo x, int type)
 {
     if (type == WF_E4M3) {
@@ -76,7 +77,7 @@ wf_hlo wf_hlo_cast(wf_hlo_text *t, wf_hlo x, int type)
         return x;
     if (!wf_hlo_is_float(x.type) && !wf_hlo_is_float(type))
         return int_to_int(t, x, type);
-    x = wf_hlo_convert(t, x, WF_F32); /* holds every other float, and what Weft makes of integers */
+    x = wf_hlo_convert(t, x, WF_F32); /* exact for narrow floats; rounds i32, as Weft's cast does */
     return (wf_hlo_is_float(type) ? float_to_float : float_to_int)(t, x, type);
 }
 
@@ -93,8 +94,8 @@ void wf_hlo_emit_unary(const wf_hlo_call *c)
     c->out[0] = wf_hlo_cast(c->t, y, c->in[0].type);
 }
 
-/* Approximations of erf stop short of 1, which shows where 1 + erf(x) should be 0. f32 has no number
- * between erf(4) and 1. */
+/* Returns sign(x) for |x| >= 4, where erf(x) rounds to 1 in f32. The plugins' approximations stop
+ * short of 1, which is visible where 1 + erf(x) should be 0. */
 void wf_hlo_emit_erf(const wf_hlo_call *c)
 {
     wf_hlo_text *t = c->t;
@@ -105,7 +106,7 @@ void wf_hlo_emit_erf(const wf_hlo_call *c)
     c->out[0] = wf_hlo_cast(t, y, c->in[0].type);
 }
 
-/* Operand i, in f32 if it is a float, repeated to the shape of the result. */
+/* Operand i, widened to f32 if it is narrow, and broadcast to the shape of the result. */
 static wf_hlo operand(const wf_hlo_call *c, int i)
 {
     return wf_hlo_broadcast(c->t, wf_hlo_widen(c->t, c->in[i]), &c->node->out[0].shape);
@@ -153,11 +154,13 @@ void wf_hlo_emit_iota(const wf_hlo_call *c)
     c->out[0] = wf_hlo_iota(c->t, WF_I32, &attr->dims, attr->axis);
 }
 
-static wf_hlo xor
-    (wf_hlo_text * t, wf_hlo a, wf_hlo b) { return wf_hlo_binary(t, "stablehlo.xor", a, b); }
+static wf_hlo bitwise_xor(wf_hlo_text *t, wf_hlo a, wf_hlo b)
+{
+    return wf_hlo_binary(t, "stablehlo.xor", a, b);
+}
 
-    /* The lower and the upper half of ui64. */
-    static wf_hlo low_half(wf_hlo_text *t, wf_hlo x)
+/* The lower or the upper 32 bits of ui64, as ui32. */
+static wf_hlo low_half(wf_hlo_text *t, wf_hlo x)
 {
     x = wf_hlo_binary(t, "stablehlo.and", x, wf_hlo_like(t, x, UINT32_MAX));
     return wf_hlo_convert(t, x, WF_HLO_U32);
@@ -169,28 +172,29 @@ static wf_hlo high_half(wf_hlo_text *t, wf_hlo x)
     return wf_hlo_convert(t, x, WF_HLO_U32);
 }
 
-static wf_hlo wide_product(wf_hlo_text *t, wf_hlo x, uint32_t factor)
+/* ui32 x factor -> ui64 */
+static wf_hlo multiply_wide(wf_hlo_text *t, wf_hlo x, uint32_t factor)
 {
     x = wf_hlo_convert(t, x, WF_HLO_U64);
     return wf_hlo_binary(t, "stablehlo.multiply", x, wf_hlo_like(t, x, factor));
 }
 
-/* Philox4x32-10 (base/philox.h) of a vector of counters. The keys, too, are vectors. */
+/* Philox4x32-10 (base/philox.h) in place on vectors of counters and keys, all ui32[blocks]. */
 static void philox(wf_hlo_text *t, wf_hlo counter[4], wf_hlo key[2])
 {
     for (int round = 0; round < 10; round++) {
-        wf_hlo p0 = wide_product(t, counter[0], 0xD2511F53u);
-        wf_hlo p1 = wide_product(t, counter[2], 0xCD9E8D57u);
-        counter[0] = xor(t, xor(t, high_half(t, p1), counter[1]), key[0]);
+        wf_hlo p0 = multiply_wide(t, counter[0], 0xD2511F53u);
+        wf_hlo p1 = multiply_wide(t, counter[2], 0xCD9E8D57u);
+        counter[0] = bitwise_xor(t, bitwise_xor(t, high_half(t, p1), counter[1]), key[0]);
         counter[1] = low_half(t, p1);
-        counter[2] = xor(t, xor(t, high_half(t, p0), counter[3]), key[1]);
+        counter[2] = bitwise_xor(t, bitwise_xor(t, high_half(t, p0), counter[3]), key[1]);
         counter[3] = low_half(t, p0);
         key[0] = wf_hlo_binary(t, "stablehlo.add", key[0], wf_hlo_like(t, key[0], 0x9E3779B9u));
         key[1] = wf_hlo_binary(t, "stablehlo.add", key[1], wf_hlo_like(t, key[1], 0xBB67AE85u));
     }
 }
 
-/* Element e is word e % 4 of block e / 4. */
+/* Element e comes from word e % 4 of Philox block e / 4: its upper 24 bits, times 2^-24. */
 void wf_hlo_emit_uniform(const wf_hlo_call *c)
 {
     const wf_attr_uniform *attr = c->attr;
@@ -219,16 +223,17 @@ void wf_hlo_emit_uniform(const wf_hlo_call *c)
     c->out[0] = wf_hlo_reshape(t, unit, shape);
 }
 
-/* ---- Products ---- */
+/* ---- Matmuls ---- */
 
-/* The product of two arrays over axis ka of a and kb of b, the first `batch` axes side by side, as
- * f32. Operands of one narrow type stay as they are, for machines that multiply these. */
-static wf_hlo product(wf_hlo_text *t, wf_hlo a, wf_hlo b, int64_t batch, int64_t ka, int64_t kb,
-                      const wf_dims *shape)
+/* Batched matmul with an f32 result: contracts axis ka of a with axis kb of b; the first `batch`
+ * axes are batch axes. Operands of the same narrow type stay narrow, for hardware that multiplies
+ * them. */
+static wf_hlo dot_general(wf_hlo_text *t, wf_hlo a, wf_hlo b, int64_t batch, int64_t ka, int64_t kb,
+                          const wf_dims *shape)
 {
     wf_hlo in[] = {a, b};
     int64_t axes[WF_MAX_RANK];
-    if (a.shape.d[ka] == 0) /* nothing to add up */
+    if (a.shape.d[ka] == 0) /* an empty sum */
         return wf_hlo_constant(t, WF_F32, shape, 0);
     for (int i = 0; a.type != b.type && i < 2; i++)
         in[i] = wf_hlo_convert(t, in[i], WF_F32);
@@ -254,16 +259,17 @@ void wf_hlo_emit_matmul(const wf_hlo_call *c)
     const wf_attr_matmul *attr = c->attr;
     const wf_dims *shape = &c->node->out[0].shape;
     int64_t batch = shape->n - 2;
-    wf_hlo y = product(c->t, c->in[0], c->in[1], batch, batch + !attr->transpose_a,
-                       batch + !!attr->transpose_b, shape);
+    wf_hlo y = dot_general(c->t, c->in[0], c->in[1], batch, batch + !attr->transpose_a,
+                           batch + !!attr->transpose_b, shape);
     c->out[0] = wf_hlo_cast(c->t, y, c->in[0].type);
 }
 
-/* Not a core op, but its expansion rounds before it adds the bias. */
+/* linear is not a core op. It has an emitter because its expansion rounds before it adds the
+ * bias. */
 void wf_hlo_emit_linear(const wf_hlo_call *c)
 {
     const wf_dims *shape = &c->node->out[0].shape;
-    wf_hlo y = product(c->t, c->in[0], c->in[1], 0, shape->n - 1, 1, shape);
+    wf_hlo y = dot_general(c->t, c->in[0], c->in[1], 0, shape->n - 1, 1, shape);
     if (c->node->nin > 2) {
         wf_hlo bias = wf_hlo_convert(c->t, c->in[2], WF_F32);
         y = wf_hlo_binary(c->t, "stablehlo.add", y, wf_hlo_broadcast(c->t, bias, shape));
@@ -297,7 +303,7 @@ void wf_hlo_emit_max(const wf_hlo_call *c)
     c->out[0] = wf_hlo_reshape(c->t, y, &c->node->out[0].shape);
 }
 
-/* The least index among those that hold the largest: NaN if there is one. */
+/* The minimum of the indices that hold the maximum; any NaN is the maximum. */
 void wf_hlo_emit_argmax(const wf_hlo_call *c)
 {
     const wf_attr_axis *attr = c->attr;
@@ -316,7 +322,7 @@ void wf_hlo_emit_argmax(const wf_hlo_call *c)
     c->out[0] = wf_hlo_reduce(t, "stablehlo.minimum", index, end, axis);
 }
 
-/* Whether the first of two elements comes before the second: NaN, then from the largest down. */
+/* Writes the comparator of the sort: NaN first, then descending. */
 static void print_order(wf_hlo_text *t, int type)
 {
     wf_hlo arg[4]; /* two elements, and their indices */
@@ -334,8 +340,8 @@ static void print_order(wf_hlo_text *t, int type)
     wf_hlo_print(t, "    \"stablehlo.return\"(%%%d) : (tensor<i1>) -> ()\n  }) ", before.id);
 }
 
-/* A whole sort. There are instructions for the k largest alone, but not one of them says what
- * becomes of NaN and of equals. */
+/* Sorts the whole axis, stably: chlo.top_k does not specify the order of NaN and of equal
+ * elements. */
 void wf_hlo_emit_top_k(const wf_hlo_call *c)
 {
     const wf_attr_top_k *attr = c->attr;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* stablehlo_move.c - ops that move elements, in StableHLO: shapes, rows by index, states. */
+/* stablehlo_move.c - emitters of ops that move elements: shapes, rows by index, states. */
 #include "graph/lower/stablehlo_priv.h"
 
 /* ---- Shapes ---- */
 
 void wf_hlo_emit_copy(const wf_hlo_call *c)
 {
-    c->out[0] = c->in[0]; /* values of a program do not change: there is nothing to copy */
+    c->out[0] = c->in[0]; /* values of a program are immutable, so a copy is the value itself */
 }
 
 void wf_hlo_emit_reshape(const wf_hlo_call *c)
@@ -72,7 +72,7 @@ void wf_hlo_emit_gather_rows(const wf_hlo_call *c)
 {
     if (c->in[0].shape.d[0] > 0)
         c->out[0] = wf_hlo_gather(c->t, c->in[0], c->in[1]);
-    else /* no row is right */
+    else /* x has no rows, so every index is out of range */
         c->out[0] = wf_hlo_constant(c->t, c->in[0].type, &c->node->out[0].shape, 0);
 }
 
@@ -110,8 +110,8 @@ static wf_hlo within(wf_hlo_text *t, wf_hlo x, int64_t end)
                 wf_hlo_compare(t, "LT", x, wf_hlo_like(t, x, (double)end)));
 }
 
-/* The sequence of each of n rows: how many starts are not after it, less one. -1 before the first
- * sequence, S after the last. */
+/* The sequence index of each of n rows, i32[n]: the number of entries of `start` i32[S+1] that are
+ * <= row, minus 1. Rows before the first sequence get -1, rows after the last get S. */
 static wf_hlo find_sequences(wf_hlo_text *t, wf_hlo start, int64_t n)
 {
     wf_dims square = WF_HLO_D(n, start.shape.d[0]);
@@ -123,8 +123,8 @@ static wf_hlo find_sequences(wf_hlo_text *t, wf_hlo start, int64_t n)
 }
 
 /* (pool [P, page, Hk, D], x [N, Hk, D], seq_start i32[S+1], positions i32[N], table i32[S, pages]).
- * Rows that belong to no sequence, or whose page does not exist, go to row P * page and are
- * dropped. */
+ * Rows without a sequence or without a valid page get the slot P * page, which is out of range, so
+ * the scatter drops them. */
 void wf_hlo_emit_kv_append(const wf_hlo_call *c)
 {
     wf_hlo_text *t = c->t;

@@ -147,7 +147,7 @@ wf_status wf_shape_concat(wf_infer *r)
             WF_RULE(r, k == a->axis || x->shape.d[k] == shape.d[k],
                     "shapes must be equal in all axes but axis %lld", (long long)a->axis);
         WF_RULE(r, wf_add_i64(shape.d[a->axis], x->shape.d[a->axis], &shape.d[a->axis]),
-                "the result would be too large for any memory");
+                "the result is too large to address");
     }
     wf_infer_out(r, r->in[0]->type, &shape);
     return WF_OK;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* dot.c - a graph as a drawing: the language of Graphviz. */
+/* dot.c - writes a graph in Graphviz's DOT language. */
 #include "base/writer.h"
 #include "graph/graph.h"
 
-/* What a node is drawn like: the first row that fits. */
+/* Fill color of a node: the first row that matches by flag, op or backward. */
 typedef struct {
-    uint32_t flag; /* one of these flags of the op */
-    int op;        /* or exactly this op, or below 0 */
-    bool backward; /* or a node of the gradient */
+    uint32_t flag; /* WF_FLAG_*; 0: matches nothing */
+    int op;        /* -1: matches nothing */
+    bool backward; /* true: matches nodes of the gradient */
     const char *fill;
 } look;
 
@@ -27,7 +27,7 @@ static const char *fill_of(const wf_node *n)
     return "white";
 }
 
-/* Inside of a quoted label, where Graphviz knows escapes and entities. */
+/* Writes text inside a quoted label. Graphviz interprets backslashes and HTML entities there. */
 static void write_label(wf_writer *w, const char *text)
 {
     for (const char *s = text; *s; s++) {
@@ -57,7 +57,7 @@ static void write_node(wf_writer *w, const wf_node *n)
                     fill_of(n));
 }
 
-/* From the node that makes v to a node called `to` and a number. */
+/* Edge from the node of v to the node whose DOT name is `to` and `number`. */
 static void write_edge(wf_writer *w, const wf_value *v, char to, int number)
 {
     char text[256];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * read.c - a graph from text: see text_priv.h for the form.
+ * read.c - reads a graph from text, in the form that text_priv.h describes.
  *
- * The text comes from anywhere. Nothing is allocated by a number that stands in it, only in
- * proportion to what has been read; every node passes wf_node_add, the whole passes the verifier;
- * and no step takes longer than the text is long, but for a logarithm.
+ * The text is untrusted. Memory grows with the bytes read, never with a number in the text. Every
+ * node passes wf_node_add, and the verifier checks the finished graph. Reading n bytes takes
+ * O(n log n) time.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,9 +16,9 @@
 #include "graph/text/text_priv.h"
 
 #define WORD_BYTES 64
-#define SHOWN 60 /* bytes of a name or word that a sentence repeats */
+#define SHOWN 60 /* bytes of the text that a message quotes at most */
 
-/* A name that may stand only once among those of its kind. */
+/* A name that must be unique within its kind. */
 typedef struct {
     const char *name; /* in the graph's arena */
     int kind;         /* the op of a source; WF_OP_COUNT: an output */
@@ -28,16 +28,16 @@ typedef struct {
 typedef struct {
     wf_ctx *ctx;
     wf_graph *g;
-    const char *at, *end;        /* what is left of the line */
-    const char *next, *text_end; /* what is left of the text after it */
-    int64_t line;                /* its number, from 1 */
-    bool ended;                  /* the "end" has come */
-    bool counted;                /* "streams" has come */
-    int *ids;                    /* [node_count]: how the text calls each node; increasing */
+    const char *at, *end;        /* the rest of the line */
+    const char *next, *text_end; /* the text after the line */
+    int64_t line;                /* number of the line, from 1 */
+    bool ended;                  /* "end" was read */
+    bool counted;                /* "streams" was read */
+    int *ids;                    /* [node_count]: the id of each node in the text; increasing */
     int id_cap;
     used_name *names;
     int name_count, name_cap;
-    char *name; /* the last one read, without escapes */
+    char *name; /* the last name read, escapes resolved */
     size_t name_cap_bytes;
     wf_value *in[WF_MANY]; /* operands of the node being read */
     int nin;
@@ -57,7 +57,7 @@ static wf_status fail(reader *r, const char *fmt, ...)
     return wf_fail(r->ctx, WF_ERR_FORMAT, "line %lld: %s", (long long)r->line, text);
 }
 
-/* A builder refused, and the context has its sentence. */
+/* Adds the line number to the message of a builder that failed. */
 static wf_status fail_as_built(reader *r)
 {
     if (r->ctx->status == WF_ERR_MEMORY)
@@ -65,18 +65,18 @@ static wf_status fail_as_built(reader *r)
     return wf_fail(r->ctx, WF_ERR_FORMAT, "line %lld: %s", (long long)r->line, r->ctx->message);
 }
 
-/* What stands where something else was wanted, for a sentence. */
+/* Fails with "expected WANTED, found 'rest of the line'". */
 static wf_status fail_wanted(reader *r, const char *wanted)
 {
     size_t n = (size_t)(r->end - r->at);
     if (n == 0)
-        return fail(r, "the line ends where %s should stand", wanted);
-    return fail(r, "'%.*s' stands where %s should", (int)(n < SHOWN ? n : SHOWN), r->at, wanted);
+        return fail(r, "expected %s, found the end of the line", wanted);
+    return fail(r, "expected %s, found '%.*s'", wanted, (int)(n < SHOWN ? n : SHOWN), r->at);
 }
 
-/* ---- Pieces of a line ---- */
+/* ---- Tokens ---- */
 
-/* Moves to the next line with something on it; *more is false at the end of the text. */
+/* Moves to the next line that is neither blank nor a comment. *more is false at the end. */
 static wf_status next_line(reader *r, bool *more)
 {
     for (*more = false; !*more && r->next < r->text_end;) {
@@ -87,7 +87,7 @@ static wf_status next_line(reader *r, bool *more)
         r->next = newline ? newline + 1 : r->text_end;
         r->line++;
         if (r->end - r->at > WF_TEXT_LINE)
-            return fail(r, "it is longer than %d bytes", WF_TEXT_LINE);
+            return fail(r, "the line is longer than %d bytes", WF_TEXT_LINE);
         for (const char *s = r->at; s < r->end; s++)
             if (*s < ' ' || *s > '~')
                 return fail(r, "byte 0x%02x is not printable ASCII", (unsigned)(unsigned char)*s);
@@ -104,7 +104,7 @@ static void skip_space(reader *r)
         r->at++;
 }
 
-/* Whether this text comes next; if so it is passed. */
+/* Consumes `text` if it comes next, after spaces; returns whether it does. */
 static bool take(reader *r, const char *text)
 {
     size_t n = strlen(text);
@@ -135,7 +135,7 @@ static bool in_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Letters, digits and '_'; `what` is for the sentence. */
+/* Reads letters, digits and '_'. `what` names the word in the message. */
 static wf_status take_word(reader *r, const char *what, char word[WORD_BYTES])
 {
     size_t n = 0;
@@ -150,7 +150,7 @@ static wf_status take_word(reader *r, const char *what, char word[WORD_BYTES])
     return WF_OK;
 }
 
-/* Digits only; `what` is for the sentence. */
+/* Reads a decimal number from 0 to `most`. `what` names it in the message. */
 static wf_status take_number(reader *r, const char *what, int64_t most, int64_t *out)
 {
     const char *start = r->at;
@@ -168,7 +168,7 @@ static int hex_digit(char c)
     return found ? (int)(found - digits) : -1;
 }
 
-/* One byte of a name, after its escape if it has one. */
+/* Reads one byte of a name and resolves its escape. */
 static wf_status take_name_byte(reader *r, char *out)
 {
     *out = *r->at++;
@@ -181,15 +181,15 @@ static wf_status take_name_byte(reader *r, char *out)
     int high = escape == 'x' && r->end - r->at >= 2 ? hex_digit(r->at[0]) : -1;
     int low = high >= 0 ? hex_digit(r->at[1]) : -1;
     if (low < 0)
-        return fail(r, "a \\ in a name must be followed by \\, \" or x and two digits of 0-9a-f");
+        return fail(r, "invalid escape in a name; use \\\\, \\\" or \\x and two digits 0-9a-f");
     if (high + low == 0)
-        return fail(r, "a name cannot hold the byte 0");
+        return fail(r, "a name cannot contain the byte 0");
     r->at += 2;
     *out = (char)(high * 16 + low);
     return WF_OK;
 }
 
-/* A quoted name to r->name. */
+/* Reads a quoted name into r->name. */
 static wf_status take_name(reader *r)
 {
     WF_TRY(expect(r, "\""));
@@ -210,13 +210,13 @@ static wf_status take_name(reader *r)
     return n > 0 ? WF_OK : fail(r, "the name is empty");
 }
 
-/* ---- Tables of the reader ---- */
+/* ---- Ids and names ---- */
 
-/* The node that the text calls %id, or NULL. Ids only grow, so halving finds them, and an id that is
- * as large as can be costs no memory. */
+/* Returns the node that the text calls %id, or NULL. Binary search: ids increase but need not be
+ * dense, so an array indexed by id could be huge. */
 static wf_node *find_node(const reader *r, int64_t id)
 {
-    int low = 0, high = r->g->node_count; /* ids before low are smaller, from high on larger */
+    int low = 0, high = r->g->node_count; /* ids before low are less, from high on greater */
     while (low < high) {
         int middle = low + (high - low) / 2;
         if (r->ids[middle] == id)
@@ -229,7 +229,7 @@ static wf_node *find_node(const reader *r, int64_t id)
     return NULL;
 }
 
-/* Room for one more element; the old block stays when there is none. */
+/* Makes room for one more element. On failure the array stays as it was. */
 static wf_status make_room(reader *r, void **array, int count, int *cap, size_t size)
 {
     if (count < *cap)
@@ -262,7 +262,7 @@ static int compare_names(const void *left, const void *right)
     return order ? order : a->line < b->line ? -1 : 1;
 }
 
-/* By sorting: a table with hashes could be made slow by names that were chosen for it. */
+/* Finds duplicates by sorting: hostile names could make a hash table slow. */
 static wf_status check_names(reader *r)
 {
     if (r->name_count > 0)
@@ -272,7 +272,7 @@ static wf_status check_names(reader *r)
         if (a->kind != b->kind || strcmp(a->name, b->name) != 0)
             continue;
         r->line = b->line;
-        return fail(r, "the name of this %s stands in line %lld already",
+        return fail(r, "this %s has the same name as the one in line %lld",
                     a->kind == WF_OP_COUNT ? "output" : wf_op_get((wf_op)a->kind)->name,
                     (long long)a->line);
     }
@@ -281,27 +281,28 @@ static wf_status check_names(reader *r)
 
 /* ---- Values ---- */
 
+/* %ID or %ID.K */
 static wf_status take_value(reader *r, wf_value **out)
 {
     int64_t id, index = 0;
     WF_TRY(expect(r, "%"));
-    WF_TRY(take_number(r, "the number of a value", INT32_MAX - 1, &id));
+    WF_TRY(take_number(r, "the id of a value", INT32_MAX - 1, &id));
     if (r->at < r->end && *r->at == '.') {
         r->at++;
-        WF_TRY(take_number(r, "the number of a result", WF_MAX_OUT, &index));
+        WF_TRY(take_number(r, "the index of a result", WF_MAX_OUT, &index));
     }
     wf_node *n = find_node(r, id);
     if (!n)
-        return fail(r, "there is no value %%%lld", (long long)id);
+        return fail(r, "value %%%lld is not defined", (long long)id);
     if (index >= n->nout)
-        return fail(r, "%%%lld (%s) has %d result%s, so there is no %%%lld.%lld", (long long)id,
+        return fail(r, "%%%lld (%s) has %d result%s; %%%lld.%lld is not defined", (long long)id,
                     wf_node_def(n)->name, n->nout, WF_PLURAL(n->nout), (long long)id,
                     (long long)index);
     *out = &n->out[index];
     return WF_OK;
 }
 
-/* After the '(': operands, up to and with the ')'. */
+/* Reads operands after '(', including the ')'. */
 static wf_status take_operands(reader *r)
 {
     r->nin = 0;
@@ -309,14 +310,14 @@ static wf_status take_operands(reader *r)
         return WF_OK;
     do {
         if (r->nin == WF_MANY)
-            return fail(r, "there are more than %d operands", WF_MANY);
+            return fail(r, "the node has more than %d operands", WF_MANY);
         WF_TRY(take_value(r, &r->in[r->nin]));
         r->nin++;
     } while (take(r, ","));
     return expect(r, ")");
 }
 
-/* The attributes: what stands before the "->" or the end of the line. */
+/* Copies the attributes: the text up to "->" or the end of the line. */
 static wf_status take_attrs(reader *r, char text[WF_TEXT_ATTRS])
 {
     skip_space(r);
@@ -334,7 +335,7 @@ static wf_status take_attrs(reader *r, char text[WF_TEXT_ATTRS])
 
 /* ---- Results ---- */
 
-/* The type and shape must be those that the op's rule gave. */
+/* Reads type, shape and marks of v. Type and shape must match what the shape rule derived. */
 static wf_status take_result(reader *r, wf_value *v)
 {
     char text[256];
@@ -354,12 +355,13 @@ static wf_status take_result(reader *r, wf_value *v)
         while (m->name && strcmp(m->name, word) != 0)
             m++;
         if (!m->name)
-            return fail(r, "there is no mark '%s'", word);
+            return fail(r, "unknown mark '%s'", word);
         v->marks |= m->bit;
     }
     return WF_OK;
 }
 
+/* [-> results] up to the end of the line */
 static wf_status take_results(reader *r, wf_node *n)
 {
     if (!take(r, "->"))
@@ -371,7 +373,7 @@ static wf_status take_results(reader *r, wf_node *n)
     }
     skip_space(r);
     if (r->at < r->end)
-        return fail(r, "%s has %d result%s, not more", wf_node_def(n)->name, n->nout,
+        return fail(r, "%s has only %d result%s", wf_node_def(n)->name, n->nout,
                     WF_PLURAL(n->nout));
     return WF_OK;
 }
@@ -390,17 +392,17 @@ static wf_status add_source(reader *r, wf_op op, const char *attrs, wf_value **o
     return note_name(r, (*out)->node->name, (int)op);
 }
 
-/* The number of the node that comes next, with room to remember it. */
+/* Reads the id of the next node and makes room for it in r->ids. */
 static wf_status take_id(reader *r, int *out)
 {
     const wf_graph *g = r->g;
     int64_t id;
-    WF_TRY(take_number(r, "the number of a value", INT32_MAX - 1, &id));
+    WF_TRY(take_number(r, "the id of a value", INT32_MAX - 1, &id));
     if (g->node_count > 0 && id <= r->ids[g->node_count - 1])
-        return fail(r, "%%%lld comes after %%%d: the numbers must grow", (long long)id,
+        return fail(r, "%%%lld comes after %%%d; ids must increase", (long long)id,
                     r->ids[g->node_count - 1]);
     if (g->node_count == WF_TEXT_NODES)
-        return fail(r, "a graph cannot have more than %d nodes", WF_TEXT_NODES);
+        return fail(r, "the graph has more than %d nodes", WF_TEXT_NODES);
     *out = (int)id;
     void *ids = r->ids;
     wf_status status = make_room(r, &ids, g->node_count, &r->id_cap, sizeof *r->ids);
@@ -408,7 +410,7 @@ static wf_status take_id(reader *r, int *out)
     return status;
 }
 
-/* op(operands or a name) attributes */
+/* op(operands) attributes, or source("name") attributes */
 static wf_status take_call(reader *r, const char *name, wf_value **out)
 {
     char attrs[WF_TEXT_ATTRS];
@@ -452,9 +454,9 @@ static wf_status read_output(reader *r)
     WF_TRY(expect(r, "="));
     WF_TRY(take_value(r, &value));
     WF_TRY(expect_end(r));
-    /* wf_output would put a copy in between; in the text it stands already. */
+    /* wf_output would insert a copy; the text of a valid graph already contains it. */
     if (wf_node_is(value->node, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE))
-        return fail(r, "the output has no storage of its own: it must be a copy of this %s",
+        return fail(r, "the output has no storage of its own; add a copy of this %s",
                     wf_node_def(value->node)->name);
     void *outputs = g->outputs;
     wf_status status = make_room(r, &outputs, g->output_count, &g->output_cap, sizeof *g->outputs);
@@ -467,11 +469,11 @@ static wf_status read_output(reader *r)
     return note_name(r, name, WF_OP_COUNT);
 }
 
-/* streams N: so many random streams were given out. */
+/* streams N: the number of random streams that the graph has assigned */
 static wf_status read_streams(reader *r)
 {
     if (r->counted || r->g->node_count > 0)
-        return fail(r, "the number of streams must stand once, before all nodes");
+        return fail(r, "'streams' must appear once, before the first node");
     r->counted = true;
     skip_space(r);
     WF_TRY(take_number(r, "the number of streams", INT64_MAX / 2, &r->g->streams));
@@ -485,7 +487,7 @@ static wf_status read_header(reader *r)
     WF_TRY(next_line(r, &more));
     if (!more || r->line != 1 || !take(r, "weft-graph ")) {
         r->line = 1;
-        return fail(r, "the text of a graph starts with 'weft-graph %d'", WF_TEXT_VERSION);
+        return fail(r, "expected 'weft-graph %d' in the first line", WF_TEXT_VERSION);
     }
     WF_TRY(take_number(r, "the version of the text", INT32_MAX, &version));
     if (version != WF_TEXT_VERSION)
@@ -498,16 +500,16 @@ static wf_status read_statement(reader *r)
 {
     char word[WORD_BYTES];
     if (r->ended)
-        return fail_wanted(r, "nothing, after the end,");
+        return fail_wanted(r, "nothing after 'end'");
     if (take(r, "%"))
         return read_node(r);
-    WF_TRY(take_word(r, "a node, an output or the end", word));
+    WF_TRY(take_word(r, "a node, 'output' or 'end'", word));
     if (strcmp(word, "output") == 0)
         return read_output(r);
     if (strcmp(word, "streams") == 0)
         return read_streams(r);
     if (strcmp(word, "end") != 0)
-        return fail(r, "there is no statement '%s'", word);
+        return fail(r, "unknown statement '%s'", word);
     r->ended = true;
     return expect_end(r);
 }
@@ -522,7 +524,7 @@ static wf_status read_graph(reader *r)
         WF_TRY(next_line(r, &more));
     }
     if (!r->ended)
-        return fail(r, "the text stops without an 'end'");
+        return fail(r, "the text ends without 'end'");
     r->g->backward = false;
     WF_TRY(check_names(r));
     return wf_graph_verify(r->g);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * text_priv.h - what the writer and the reader of the text form share.
+ * text_priv.h - the text form of a graph, shared by its writer and its reader.
  *
  *     weft-graph 1
  *     streams 0
@@ -12,11 +12,13 @@
  *     output "best" = %3.1
  *     end
  *
- * One statement a line, of printable ASCII. %ID is the first result of a node and %ID.K a further
- * one; ids grow from line to line, so that a cycle cannot be written down. After -> stand the types
- * and shapes of all results, each with its marks; a reader checks them, and does without when the
- * whole part is missing, as it does without attributes that have a default. In names \" \\ and \xHH
- * stand for bytes. Blank lines and lines that start with # are skipped.
+ * One statement per line, in printable ASCII. %ID is result 0 of a node, %ID.K is result K. Ids
+ * increase from line to line, so the text cannot contain a cycle. `streams` is the number of random
+ * streams that the graph has assigned.
+ *
+ * After -> come type, shape and marks of every result. The reader checks types and shapes. It
+ * accepts a node without this part, and one without attributes that have a default. Names escape
+ * bytes as \" \\ and \xHH. Blank lines and lines that start with # are ignored.
  */
 #ifndef WF_GRAPH_TEXT_PRIV_H
 #define WF_GRAPH_TEXT_PRIV_H
@@ -25,9 +27,9 @@
 
 #define WF_TEXT_VERSION 1
 
-/* Limits that the reader sets to a hostile text and the writer keeps to. */
+/* Limits against hostile text. The writer observes them, too. */
 #define WF_TEXT_NODES (1 << 22)
-#define WF_TEXT_LINE (1 << 20) /* bytes; a name that long, or WF_MANY operands, still fit */
+#define WF_TEXT_LINE (1 << 20) /* bytes per line; WF_MANY operands fit */
 #define WF_TEXT_ATTRS 1024     /* bytes of a node's attributes */
 
 typedef struct {
@@ -35,7 +37,7 @@ typedef struct {
     const char *name;
 } wf_mark_name;
 
-/* All marks that there are; ends with NULL. */
+/* All marks. A row with the name NULL ends the table. */
 extern const wf_mark_name wf_mark_names[];
 
 #endif

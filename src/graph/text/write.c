@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* write.c - a graph as text: see text_priv.h for the form. */
+/* write.c - writes a graph as text, in the form that text_priv.h describes. */
 #include "base/mem.h"
 #include "base/writer.h"
 #include "graph/text/text_priv.h"
@@ -41,7 +41,7 @@ static wf_status write_result(wf_writer *w, const wf_value *v)
         if (left & m->bit)
             wf_writer_print(w, " %s", m->name);
     if (left)
-        return wf_fail(w->ctx, WF_ERR_INTERNAL, "a mark of node %d (%s) has no name in the text",
+        return wf_fail(w->ctx, WF_ERR_INTERNAL, "node %d (%s) has a mark without a name",
                        v->node->id, wf_node_def(v->node)->name);
     return WF_OK;
 }
@@ -69,12 +69,13 @@ static wf_status write_node(wf_writer *w, const wf_node *n)
     return WF_OK;
 }
 
+/* Ends the line that began at byte `start`; fails when the reader would reject its length. */
 static wf_status end_line(wf_writer *w, size_t start, const char *what, int place)
 {
     if (w->len - start > WF_TEXT_LINE)
         return wf_fail(w->ctx, WF_ERR_USAGE,
-                       "%s %d has too long a name: a line of a graph's text ends after %d bytes",
-                       what, place, WF_TEXT_LINE);
+                       "the line of %s %d exceeds %d bytes; use shorter names", what, place,
+                       WF_TEXT_LINE);
     wf_writer_char(w, '\n');
     return WF_OK;
 }
@@ -105,8 +106,8 @@ wf_status wf_graph_text(const wf_graph *g, char **out, size_t *bytes)
     if (g->status != WF_OK)
         return wf_fail(g->ctx, g->status, "%s", g->message);
     if (g->node_count > WF_TEXT_NODES)
-        return wf_fail(g->ctx, WF_ERR_USAGE, "a graph of more than %d nodes has no text",
-                       WF_TEXT_NODES);
+        return wf_fail(g->ctx, WF_ERR_USAGE, "the graph has %d nodes; the text form allows %d",
+                       g->node_count, WF_TEXT_NODES);
     wf_writer w = {.ctx = g->ctx};
     wf_status status = write_graph(&w, g);
     if (status == WF_OK)
