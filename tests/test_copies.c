@@ -340,7 +340,7 @@ static void test_copies_of_nothing(void **state)
         wf_graph *g;
         snprintf(text, sizeof text,
                  "weft-graph 1\n%s%%1 = state_copy(\"p\") type=bf16 dims=[5,7]\nend\n", states[i]);
-        wt_fails(ctx, wf_graph_parse(ctx, text, strlen(text), &g), WF_ERR_GRAPH, "is of 'p'");
+        wt_fails(ctx, wf_graph_parse(ctx, text, strlen(text), &g), WF_ERR_GRAPH, "copies 'p'");
     }
 }
 

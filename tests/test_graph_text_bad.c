@@ -87,7 +87,7 @@ static const struct {
     {HEAD "%0 = input(\"x\") type=f32 dims=[-1]\n", "line 2: input(type=f32 dims=[-1]): axis 0"},
     {HEAD "%0 = input(\"x\") type=f32 dims=[4294967296,4294967296]\n",
      "line 2: input(type=f32 dims=[4294967296,4294967296]): the result is too large"},
-    {HEAD "%0 = input(\"x\") type=q4_K dims=[100]\n", "must be a multiple of 256 for q4_K"},
+    {HEAD "%0 = input(\"x\") type=q4_K dims=[100]\n", "q4_K needs a multiple of 256"},
     {HEAD X "%1 = exp(%0) -> f32[3]\n", "line 3: result 0 of exp is f32[2], not 'f32[3]'"},
     {HEAD X "%1 = exp(%0) -> bf16[2]\n", "line 3: result 0 of exp is f32[2], not 'bf16[2]'"},
     {HEAD X "%1 = exp(%0) ->\n", "line 3: result 0 of exp is f32[2], not ''"},
@@ -123,7 +123,7 @@ static void test_malformed(void **state)
         assert_null(g);
     }
     wf_graph *g;
-    wt_fails(ctx, wf_graph_parse(ctx, NULL, 0, &g), WF_ERR_FORMAT, "line 1: the text of a graph");
+    wt_fails(ctx, wf_graph_parse(ctx, NULL, 0, &g), WF_ERR_FORMAT, "line 1: expected 'weft-graph 1'");
     wt_fails(ctx, wf_graph_parse(ctx, HEAD "\0end\n", sizeof HEAD "\0end\n" - 1, &g), WF_ERR_FORMAT,
              "line 2: byte 0x00 is not printable ASCII");
     /* An error that only the verifier finds. */
@@ -181,7 +181,7 @@ static void test_limits(void **state)
             wf_graph_free(g);
         }
     }
-    refuse(ctx, &t, "line 3: there are more than 4096 operands");
+    refuse(ctx, &t, "line 3: the node has more than 4096 operands");
     add(&t, "%s%%1 = exp(%%0", HEAD X);
     for (int i = 0; i < 300; i++)
         add(&t, "      ");

@@ -350,7 +350,7 @@ static void test_refusals(void **state)
     float x[256] = {0};
     wt_fails(ctx, wf_type_from_f32(ctx, WF_Q4_K, x, stored, 128), WF_ERR_USAGE,
              "q4_K needs a multiple of its block size 256");
-    wt_fails(ctx, wf_type_to_f32(ctx, WF_Q8_0, stored, x, 33), WF_ERR_USAGE, "blocks of 32");
+    wt_fails(ctx, wf_type_to_f32(ctx, WF_Q8_0, stored, x, 33), WF_ERR_USAGE, "block size 32");
     wt_fails(ctx, wf_type_to_f32(ctx, WF_TYPE_NONE, stored, x, 32), WF_ERR_USAGE, "none");
     wt_fails(ctx, wf_type_to_f32(ctx, WF_Q4_0, stored, x, -32), WF_ERR_USAGE, "-32 elements");
     wt_ok(ctx, wf_type_from_f32(ctx, WF_Q6_K, x, stored, 0));
