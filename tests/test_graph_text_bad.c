@@ -123,7 +123,8 @@ static void test_malformed(void **state)
         assert_null(g);
     }
     wf_graph *g;
-    wt_fails(ctx, wf_graph_parse(ctx, NULL, 0, &g), WF_ERR_FORMAT, "line 1: expected 'weft-graph 1'");
+    wt_fails(ctx, wf_graph_parse(ctx, NULL, 0, &g), WF_ERR_FORMAT,
+             "line 1: expected 'weft-graph 1'");
     wt_fails(ctx, wf_graph_parse(ctx, HEAD "\0end\n", sizeof HEAD "\0end\n" - 1, &g), WF_ERR_FORMAT,
              "line 2: byte 0x00 is not printable ASCII");
     /* An error that only the verifier finds. */
