@@ -3,8 +3,9 @@
  * codec.h - the definition of each quantized type: how a block is stored and how it is decoded.
  *
  * Device code and C compile this file alike, so a decode function is written once. wf_decode_WORD
- * decodes elements [8 part, 8 part + 8) of a block: in every type these share one scale. All products
- * are exact in f32, so an element is rounded at most once and has the same bits on every device.
+ * decodes elements [8 part, 8 part + 8) of a block: in every type these share one scale. All
+ * products are exact in f32, so an element is rounded at most once and has the same bits on every
+ * device.
  *
  * A type whose row in weft_quant.def says GENERIC has its encode function here as well
  * (wf_encode_fn of encode.h); those of the other types are in encode.c and encode_k.c. Only C
@@ -46,7 +47,7 @@ typedef struct {
 
 typedef struct {
     uint16_t d;
-    uint8_t q[16]; /* low half: element i, high half: element i + 16; the same in q4_1 */
+    uint8_t q[16]; /* low 4 bits: element i, high 4 bits: element i + 16; q4_1 is alike */
 } wf_block_q4_0;
 
 typedef struct {
@@ -57,7 +58,7 @@ typedef struct {
 typedef struct {
     uint16_t d, dmin;
     uint8_t scales[12]; /* s and m of the groups: wf_q4_k_scales */
-    uint8_t q[128];     /* 32 bytes for two groups: low halves are the first, high the second */
+    uint8_t q[128];     /* 32 bytes per two groups: low 4 bits are the first, high 4 the second */
 } wf_block_q4_k;
 
 typedef struct {
@@ -68,8 +69,8 @@ typedef struct {
     uint16_t d;
 } wf_block_q6_k;
 
-/* Groups 0 .. 3 have the low 6 bits of bytes 0 .. 3 (s) and 4 .. 7 (m). Groups 4 .. 7 have their low 4
- * bits in bytes 8 .. 11, s below m, and the high 2 bits on top of bytes 0 .. 3 and 4 .. 7. */
+/* Groups 0 .. 3 have the low 6 bits of bytes 0 .. 3 (s) and 4 .. 7 (m). Groups 4 .. 7 have their
+ * low 4 bits in bytes 8 .. 11, s below m, and the high 2 bits on top of bytes 0 .. 3 and 4 .. 7. */
 WF_CODEC void wf_q4_k_scales(const uint8_t *scales, int group, int *s, int *m)
 {
     const int i = group & 3;

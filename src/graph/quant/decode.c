@@ -2,8 +2,8 @@
 /*
  * decode.c - decodes rows of blocks on the host.
  *
- * Every type can be decoded by its function of codec.h, eight elements at a time. Types with a row in
- * `fast` below decode 32 to 128 elements at a time, with the same bits, in loops that compilers
+ * Every type can be decoded by its function of codec.h, eight elements at a time. Types with a row
+ * in `fast` below decode 32 to 128 elements at a time, with the same bits, in loops that compilers
  * vectorize.
  */
 #include "base/check.h"
@@ -15,7 +15,7 @@ enum { PART = 32 }; /* elements that types without a row in `fast` decode at a t
 
 #define SIZE(A, NAME, name, word, block, bytes, ...)                          \
     _Static_assert(sizeof(wf_block_##word) == (bytes) && (block) % PART == 0, \
-                   #name ": the struct has the size of a block in files");
+                   #name ": the struct must have the size of a block in files");
 WF_QUANT_TABLE(SIZE, 0)
 
 static void decode_q8_0(const void *block, int part, float *restrict to)
@@ -70,7 +70,7 @@ static void decode_q6_k(const void *block, int part, float *restrict to)
 {
     const wf_block_q6_k *b = block;
     const float d = wf_f16_to_f32(b->d);
-    for (int g = 0; g < 8; g++) { /* 16 numbers each */
+    for (int g = 0; g < 8; g++) { /* 16 elements each */
         int first = 16 * (g & 1);
         const uint8_t *low = b->low + 64 * part + 32 * (g >> 1 & 1) + first;
         const uint8_t *high = b->high + 32 * part + first;

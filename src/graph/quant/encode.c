@@ -87,7 +87,8 @@ static float made_finite(float x)
     return x < -WF_FIT_MOST ? -WF_FIT_MOST : x > WF_FIT_MOST ? WF_FIT_MOST : x;
 }
 
-/* Divides by the largest weight of the block, so that no sum overflows. Returns false if all are 0. */
+/* Divides by the largest weight of the block, so that no sum overflows. Returns false if all are
+ * 0. */
 static bool weigh(const float *importance, float *w, int n)
 {
     float most = 0;

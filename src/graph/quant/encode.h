@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* Encodes one block. x: its elements, all finite; w: the weight of each element's squared error, or NULL
- * for equal weights. */
+/* Encodes one block. x: its elements, all finite; w: the weight of each element's squared error, or
+ * NULL for equal weights. */
 typedef void wf_encode_fn(const float *x, const float *w, void *block);
 
 wf_encode_fn wf_encode_q4_k, wf_encode_q6_k;

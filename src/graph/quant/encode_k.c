@@ -3,12 +3,12 @@
  * encode_k.c - encodes blocks of 256 elements in groups. Each group has integer scales, which the
  * block's d (and dmin) multiplies.
  *
- * First every group is fitted by itself. Then two steps alternate: each group picks the integer scales
- * with the least error for the current d, among those nearby; and d is fitted to all groups at once. The
- * best block seen is stored.
+ * First every group is fitted by itself. Then two steps alternate: each group picks the integer
+ * scales with the least error for the current d, among those nearby; and d is fitted to all groups
+ * at once. The best block seen is stored.
  *
- * Errors of large elements weigh more, as in other quantizers of these types: large weights tend to meet
- * large activations.
+ * Errors of large elements weigh more, as in other quantizers of these types: large weights tend to
+ * meet large activations.
  */
 #include <math.h>
 #include <string.h>
@@ -30,8 +30,8 @@ static float magnitude(float a, float b)
     return fabsf(a) > fabsf(b) ? a : b;
 }
 
-/* Returns the next f16 away from zero. Among the smallest f16 the step is large: rounding down would put
- * the largest scale out of reach. */
+/* Returns the next f16 away from zero. Steps between the smallest f16 are large: rounding d down
+ * would put the largest scale out of reach. */
 static uint16_t away(uint16_t f16)
 {
     return (f16 & 0x7FFF) < 0x7BFF ? (uint16_t)(f16 + 1) : f16;
@@ -40,7 +40,7 @@ static uint16_t away(uint16_t f16)
 /* ---- Groups of 32 with a scale and an offset: q4_K, and others with the same scales ---- */
 
 enum { GROUP_4 = 32, GROUPS_4 = BLOCK / GROUP_4, MOST_SCALE = 63 };
-_Static_assert(GROUPS_4 == WF_K_GROUPS, "groups of a block");
+_Static_assert(GROUPS_4 == WF_K_GROUPS, "both must be the number of groups in a block");
 
 /* Weighs each element by its own size and the root mean square of its group. */
 static void weigh_4(const float *x, const float *importance, float *w)
@@ -55,7 +55,8 @@ static void weigh_4(const float *x, const float *importance, float *w)
     }
 }
 
-/* Finds the integers near s and m, which may be fractions, that suit a group best. Returns their error. */
+/* Finds the integers near s and m, which may be fractions, that suit a group best. Returns their
+ * error. */
 static float choose_4(const float *x, const float *w, int most, float d, float dmin, float s,
                       float m, int *best_s, int *best_m)
 {
@@ -194,7 +195,8 @@ typedef struct {
     float error;
 } guess_6;
 
-/* Weighs by squares. A share of the group's mean square keeps small elements from weighing nothing. */
+/* Weighs by squares. A share of the group's mean square keeps small elements from weighing
+ * nothing. */
 static void weigh_6(const float *x, const float *importance, float *w)
 {
     for (int g = 0; g < BLOCK; g += GROUP_6) {

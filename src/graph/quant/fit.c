@@ -3,9 +3,9 @@
  * fit.c - searches for scales and offsets.
  *
  * For given integers the best scale and offset are a least-squares solution; for a given scale and
- * offset the best integers are the nearest ones. The search tries several scales around the one that
- * just covers the elements: it rounds, solves, and then alternates both steps on the best guess until
- * the error no longer falls.
+ * offset the best integers are the nearest ones. The search tries several scales around the one
+ * that just covers the elements: it rounds, solves, and then alternates both steps on the best
+ * guess until the error no longer falls.
  *
  * Sums run in LANES lanes, element i in lane i % LANES, so that compilers vectorize them.
  */

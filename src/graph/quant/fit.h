@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fit.h - fits a scale, or a scale and an offset, to a group of elements stored as small integers q.
+ * fit.h - fits a scale, or a scale and an offset, to a group of elements stored as small integers
+ * q.
  *
  * The functions minimise the sum of w (x - scale q - offset)^2 over the group. A group has 16 or 32
  * elements x, finite and at most 65504 in magnitude. The weights w are finite and not negative.
@@ -21,8 +22,8 @@ static inline float wf_fit_nearest(float x, float lo, float hi)
     return (x + shift) - shift;
 }
 
-/* Returns the best scale for q in [lo, hi], lo < 0 < hi. It may be negative, and is 0 if all elements are
- * negligible. */
+/* Returns the best scale for q in [lo, hi], lo < 0 < hi. It may be negative, and is 0 if all
+ * elements are negligible. */
 float wf_fit_scale(const float *x, const float *w, int n, int lo, int hi);
 
 /* Rounds by `scale`, then returns the least-squares scale for those integers, or `scale` if none is

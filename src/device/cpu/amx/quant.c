@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quant.c - many rows by quantized weights, packed (simd/quant.h) or as a file has them, with tiles
- * of 8-bit integers and the bits of the kernel for AVX-512.
+ * quant.c - matmuls of large batches by quantized weights, packed (simd/quant.h) or in the file's
+ * layout, with AMX tiles of 8-bit integers. Results equal those of the AVX-512 kernel bit for bit.
  *
- * An activation is an integer of 15 bits: 256 times a high digit, -64 to 64, and a low digit, -128
- * to 127. A block of 32 is multiplied once by the one and once by the other; the two sums are put
- * together, exactly, and scaled and added up as quant.c of simd/ does it. Integers of q6_K times
- * the scales of their groups have 14 bits and therefore two digits as well. The three sums of
- * products of digits come out of one tile of activations, [high | low], by three of weights, which
- * overlap in memory:
+ * An activation is a 15-bit integer: 256 high + low, with digits high in [-64, 64] and low in
+ * [-128, 127]. Tiles multiply a block of 32 by each digit. The two sums combine exactly, and are
+ * scaled and added as in simd/quant.c. Integers of q6_K times the scale of their group have 14
+ * bits, so they have two digits as well. One tile of activations, [high | low], by three tiles of
+ * weights yields the three sums. The tiles of weights overlap in memory:
  *
  *     [ 0 | low ]            low by low
- *         [ low | high ]     low by high, and high by low
+ *         [ low | high ]     high by low, and low by high
  *               [ high | 0 ] high by high
  *
- * While tiles are multiplied for one block, vectors scale and add up the sums of the block before.
+ * While the tile unit multiplies one block, vector instructions scale and add the sums of the
+ * previous block.
  */
 #include "device/cpu/simd/quant.h"
 
@@ -24,24 +24,24 @@
 #include "device/cpu/simd/quant_block.h"
 
 enum {
-    ROWS = 16, /* of x in a tile */
-    LINE = 64, /* bytes of a row of a tile */
+    ROWS = 16, /* rows of x per tile */
+    LINE = 64, /* bytes per row of a tile */
     TILE = ROWS * LINE,
-    PANELS = 4,        /* that are taken apart together; half as many of q6_K */
-    DEPTH = 8,         /* blocks of 32 that are taken apart at a time */
-    WORDS = 8 * LINE,  /* bytes of a block of 32 of a panel, as a tile has it: 8 rows */
-    CHUNK = 16 * ROWS, /* rows of x that share what was taken apart */
-    GRAIN = 64 * 1024  /* multiplications worth waking a thread for */
+    PANELS = 4,        /* panels unpacked together; half as many for q6_K */
+    DEPTH = 8,         /* blocks of 32 unpacked at a time */
+    WORDS = 8 * LINE,  /* bytes of a block of 32 of a panel in a tile: 8 rows */
+    CHUNK = 16 * ROWS, /* rows of x that share unpacked blocks */
+    GRAIN = 64 * 1024  /* multiplications that justify waking a thread */
 };
-_Static_assert(WF_VL == ROWS, "a row of sums is a vector");
+_Static_assert(WF_VL == ROWS, "a row of sums must be one vector");
 
 /* ---- Activations ---- */
 
-/* Rows of x in groups of ROWS; a last group that is not full is filled up with zeros. */
+/* Rounded rows of x in groups of ROWS. The last group is padded with rows of zeros. */
 typedef struct {
-    int64_t blocks;       /* of 32 in a row */
+    int64_t blocks;       /* blocks of 32 per row */
     int8_t *digit;        /* [group][block][ROWS][high 32, low 32] */
-    float *scale, *total; /* [group][block][ROWS]: of quant.h */
+    float *scale, *total; /* [group][block][ROWS], see quant.h */
 } activations;
 
 static int64_t groups_of(int64_t m)
@@ -64,7 +64,7 @@ static activations activations_at(void *memory, int64_t m, int64_t k)
     return x;
 }
 
-/* Rows of a group, NULL where there is none. */
+/* The rows of a group; NULL past the last row. */
 typedef struct {
     wf_type type;
     const char *row[ROWS];
@@ -78,8 +78,9 @@ static inline vf read_half(const source *x, int lane, int64_t b, int half)
     return vf_load_as(x->type, x->row[lane] + at * (x->type == WF_F32 ? 4 : 2));
 }
 
-/* What integers of block b are to be multiplied by, a row to a lane, and what numbers are to be
- * multiplied by to become integers: 0 for what is no number, or too small to count. */
+/* Returns the scale of block b of each row, one row per lane: NaN if the block has a NaN or an
+ * infinity. inverse: the factor that turns elements into integers, 0 for blocks with a NaN scale or
+ * below 2^-100. */
 static vf scales_of(const source *x, int64_t b, float inverse[ROWS])
 {
     vf most[ROWS], bad[ROWS], largest = vf_zero();
@@ -98,7 +99,7 @@ static vf scales_of(const source *x, int64_t b, float inverse[ROWS])
     return scale;
 }
 
-/* Rounds as quant_rows.c does, to the same integers, but a group of rows at a time. */
+/* Rounds block b of a group of rows, to the same integers as simd/quant_rows.c. */
 static void fill_block(const activations *to, const source *x, int64_t group, int64_t b)
 {
     int64_t at = group * to->blocks + b;
@@ -115,35 +116,36 @@ static void fill_block(const activations *to, const source *x, int64_t group, in
         }
     }
     vf_store(to->scale + at * ROWS, scale);
-    vf_store(to->total + at * ROWS, vf_mul(scale, vf_sums(sum))); /* exact until here */
+    vf_store(to->total + at * ROWS, vf_mul(scale, vf_sums(sum))); /* the sum is exact */
 }
 
 /* ---- Weights ---- */
 
-/* DEPTH blocks of a panel, taken apart: tiles, and what scales them. The tiles of q8_0 lie in the
- * panel itself; those of q6_K begin with half a tile of zeros, and each block ends with one. */
+/* DEPTH blocks of a panel, unpacked: tiles, scales and minima. q8_0 does not use `words`: its tiles
+ * are the panel itself. For q6_K `words` starts with half a tile of zeros, and half a tile of zeros
+ * follows each block (see the file comment). */
 typedef struct {
     uint8_t words[(3 * DEPTH + 1) * WORDS];
     float scale[DEPTH][WF_VL], min[DEPTH][WF_VL];
 } apart;
 
-/* From the tile of one block to that of the next. */
+/* Bytes from a block's tile to the next block's. */
 #define STEP(type) ((type) == WF_Q6_K ? 3 * WORDS : WORDS)
 
-/* The digits of the integers of q6_K, by what their group is multiplied by, `by` in both halves of
- * lanes. */
+/* q6_K: stores the two digits of integer x group scale. `by` holds the scale in both i16 of each
+ * lane. */
 WF_INLINE void store_digits(vi bytes, vi by, uint8_t *low, uint8_t *high)
 {
     const vi byte = vi_set(0x00ff00ff), offset = vi_set(WF_QUANT_OFFSET(WF_Q6_K) * 0x00010001);
     vi even = vp_mul(vp_sub(vi_and(bytes, byte), offset), by);
     vi odd = vp_mul(vp_sub(vp_shr(bytes, 8), offset), by);
     vi_store(low, vi_or(vi_and(even, byte), vp_shl(odd, 8)));
-    even = _mm512_add_epi16(even, vi_set(0x00800080)); /* what the low digit lacks as an i8 */
+    even = _mm512_add_epi16(even, vi_set(0x00800080)); /* carry: the low digit is signed */
     odd = _mm512_add_epi16(odd, vi_set(0x00800080));
     vi_store(high, vi_or(vp_shr(even, 8), vi_and(odd, vi_set(~0x00ff00ff))));
 }
 
-/* One part of a panel, as block `at`. */
+/* Unpacks one part of a panel to block `at`. */
 WF_INLINE void take_part(wf_type type, wf_quant_panel p, int part, int at, apart *to)
 {
     uint8_t *words = to->words + at * STEP(type) + (type == WF_Q6_K ? WORDS : 0);
@@ -177,11 +179,11 @@ WF_INLINE void take_apart(wf_type type, wf_quant_panel p, int blocks, apart *to)
     }
 }
 
-/* ---- Products ---- */
+/* ---- Matmul of tiles ---- */
 
-/* Sums of a block are in tiles 0 to 2, those of the next in 3 to 5, weights in 7. Of q6_K tile 6
- * has the activations; else there are but two sums, and tiles 2 and 5 have the high and the low
- * digits. */
+/* Use of the tiles: even blocks sum in tiles 0 to 2, odd blocks in 3 to 5; tile 7 has the weights.
+ * With three sums (q6_K) tile 6 has the activations. With two sums tile 2 has the high digits and
+ * tile 5 the low ones. */
 static const wf_tile_config three_sums = {
     .palette = 1,
     .bytes = {LINE, LINE, LINE, LINE, LINE, LINE, LINE, LINE},
@@ -237,7 +239,8 @@ WF_INLINE void multiply_odd(wf_type type, const int8_t *x, const uint8_t *w)
     }
 }
 
-/* Sums of a block: of high digits, of low ones; of q6_K with the mixed ones between. */
+/* Sums of a block. part: by high digits, by low digits; for q6_K: high by high, mixed, low by
+ * low. */
 typedef struct {
     _Alignas(LINE) int32_t part[3][ROWS][WF_VL];
 } sums;
@@ -258,8 +261,8 @@ WF_INLINE void store_odd(wf_type type, sums *to)
         wf_tile_store(5, to->part[2], LINE);
 }
 
-/* Row r of the sums in one. Of types of 4 bits a sum of high digits has 16: 32 x 64 x 15 is less
- * than 2^15. */
+/* Combines row r of the sums of digits. In 4-bit types a sum of high digits fits in i16, 32 x 64 x
+ * 15 < 2^15, so vp_dot multiplies by 256 and adds in one instruction. */
 WF_INLINE vi whole(wf_type type, const sums *s, int r)
 {
     vi high = vi_load(s->part[0][r]), low = vi_load(s->part[1][r]);
@@ -286,9 +289,9 @@ WF_INLINE void add_block(wf_type type, const sums *s, const apart *w, int64_t at
     }
 }
 
-/* c [ROWS][PANELS][WF_VL] += a group of rows, `blocks` blocks of it from `block` on, by what was
- * taken apart of a panel; its tiles begin at `words`. Sums of a block are stored when those of the
- * next are under way and the block before has been added: by then they are ready. */
+/* c [ROWS][PANELS][WF_VL] += a group of rows, blocks [block, block + blocks), by an unpacked panel,
+ * whose tiles start at `words`. Storing a tile waits for its result, so a block's sums are stored
+ * only after the next block's matmul was issued and the previous block was added. */
 WF_INLINE void multiply(wf_type type, const apart *w, const uint8_t *words, const activations *x,
                         int64_t block, int blocks, float *c)
 {
@@ -349,22 +352,21 @@ typedef struct {
     wf_quant_result to;
     activations x;
     int64_t m, panels;
-    int width;             /* panels that an item takes, which share cache with rows of x */
-    int64_t columns;       /* of items */
-    int64_t chunk, chunks; /* rows of x that an item takes, and how many such there are */
-    char *scratch;         /* of the threads */
+    int width;             /* panels per item; they share the cache with rows of x */
+    int64_t columns;       /* items along panels */
+    int64_t chunk, chunks; /* rows of x per item; items along rows */
+    char *scratch;         /* [threads] of struct scratch */
 } product;
 
-/* Of a thread: what was taken apart, sums of whole tiles, and blocks of weights that are no
- * panels. */
+/* Memory of a thread. blocks: panels of a weight in the file's layout, packed on the way. */
 typedef struct {
     apart w[PANELS];
     float c[CHUNK * PANELS * WF_VL];
     uint8_t blocks[PANELS][(DEPTH * (2 + WF_QUANT_BLOCK) * WF_VL + LINE - 1) / LINE * LINE];
 } scratch;
-_Static_assert(sizeof(scratch) % LINE == 0, "tiles of every thread begin with a line");
+_Static_assert(sizeof(scratch) % LINE == 0, "each thread's scratch must start on a cache line");
 
-/* DEPTH blocks of a panel, or `n` that are left, from b on. */
+/* Returns blocks [b, b + n) of a panel. `blocks` is memory for a weight that is not packed. */
 static wf_quant_panel panel_part(const product *o, int64_t panel, int64_t b, int n, void *blocks)
 {
     if (!o->w->packed)
@@ -372,14 +374,14 @@ static wf_quant_panel panel_part(const product *o, int64_t panel, int64_t b, int
     return wf_quant_panel_next(wf_quant_panel_at(o->w, panel), b / WF_QUANT_PARTS(o->w->type));
 }
 
-/* Blocks [b, b + n) for all rows of an item. */
+/* Multiplies blocks [b, b + n) for all rows of an item. */
 static void multiply_depth(const product *o, int64_t p0, int64_t r0, int64_t rows, int64_t b, int n,
                            scratch *s)
 {
     const wf_type type = o->w->type;
     const uint8_t *words[PANELS];
     for (int v = 0; v < o->width; v++) {
-        int64_t last = o->panels - 1, at = p0 + v < last ? p0 + v : last; /* past it: dropped */
+        int64_t last = o->panels - 1, at = p0 + v < last ? p0 + v : last; /* past it: ignored */
         wf_quant_panel p = panel_part(o, at, b, n, s->blocks[v]);
         kernels[type].take_apart(p, n, &s->w[v]);
         words[v] = type == WF_Q8_0 ? p.words : s->w[v].words;
@@ -390,7 +392,8 @@ static void multiply_depth(const product *o, int64_t p0, int64_t r0, int64_t row
                                    s->c + (r * PANELS + v) * WF_VL);
 }
 
-/* Item i: some panels and some rows of x, which stay in a cache from item to item. */
+/* Item i: `width` panels by a chunk of rows of x. Neighbouring items share the rows, which stay
+ * cached. */
 static void one_item(const product *o, int64_t i, scratch *s)
 {
     int64_t p0 = i % o->columns * o->width, r0 = i / o->columns * o->chunk;
@@ -410,7 +413,7 @@ static void some_items(void *arg, int64_t begin, int64_t end, int thread)
     scratch *s = (void *)(o->scratch + (size_t)thread * sizeof(scratch));
     bool three = o->w->type == WF_Q6_K;
     for (int v = 0; v < o->width && three; v++)
-        memset(s->w[v].words, 0, sizeof s->w[v].words); /* what lies between blocks stays so */
+        memset(s->w[v].words, 0, sizeof s->w[v].words); /* the halves between blocks stay zero */
     wf_tile_configure(three ? &three_sums : &two_sums);
     for (int64_t i = begin; i < end; i++)
         one_item(o, i, s);
@@ -431,8 +434,8 @@ static void fill_groups(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* q6_K, three products and three stores a block, was slower than with vectors on the only machine
- * that it was measured on: its tiles are for tests. */
+/* q6_K is left to the AVX-512 kernel: with three matmuls and three tile stores per block, tiles
+ * measured slower. The emulator accepts it, so that tests cover the code. */
 static bool accepts(const wf_device *device, const wf_node *n)
 {
     (void)device;
@@ -451,7 +454,7 @@ static size_t workspace(const wf_device *device, const wf_node *n)
     return activation_bytes(m, k) + (size_t)wf_device_threads(device) * sizeof(scratch);
 }
 
-/* Rows of x in an item: as many as share well, but not so many that threads have nothing to do. */
+/* Chooses the rows of x per item: at most CHUNK, and few enough to give each thread four items. */
 static void cut(product *o, int threads)
 {
     int64_t groups = groups_of(o->m);

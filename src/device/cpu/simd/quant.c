@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quant.c - products with quantized weights that the device has packed (quant.h), or reads where
- * they lie (quant_direct.c): linear, linear with an activation, and rows of a packed table.
+ * quant.c - matmuls by quantized weights, packed (quant.h) or in the file's layout
+ * (quant_direct.c): linear, linear_act, and embed of a packed table.
  *
- * Few rows of x (decoding) are multiplied with integers as they come out of a panel, which is read
- * once. Many rows (a prompt) pay for taking 256 or 512 numbers of two panels apart first; a
- * register tile of rows and panels then does nothing but multiply. Both add up the same numbers in
- * the same order.
+ * Small batches (decode) multiply integers as they come out of a panel, which is read once. Large
+ * batches (prefill) first unpack DEPTH blocks of two panels to i16; a register tile of rows and
+ * panels then only multiplies. Both paths add the same values in the same order.
  */
 #include "device/cpu/simd/quant.h"
 
@@ -18,24 +17,24 @@
 #include "graph/quant/block.h"
 
 enum {
-    PANELS = 4, /* that one or two rows meet at a time */
-    ROWS = 4,   /* of them at a time */
+    PANELS = 4, /* panels that a batch of one or two rows reads at once */
+    ROWS = 4,   /* rows of x that a small-batch kernel multiplies at once */
     TILE_ROWS = WF_VL == 16 ? 6 : (WF_VL == 8 ? 4 : 3),
-    TILE_VECTORS = 2,                /* panels of a tile */
-    DEPTH = WF_VL == 8 ? 16 : 8,     /* blocks of 32 that are taken apart at a time */
-    STEPS = WF_VREGS == 16 ? 16 : 4, /* of a tile that are unrolled */
-    CHUNK = 48 * TILE_ROWS,          /* rows of x that share what was taken apart */
-    GRAIN = 64 * 1024                /* multiplications worth waking a thread for */
+    TILE_VECTORS = 2,                /* panels per tile */
+    DEPTH = WF_VL == 8 ? 16 : 8,     /* blocks of 32 that are unpacked at a time */
+    STEPS = WF_VREGS == 16 ? 16 : 4, /* unrolled steps of a tile */
+    CHUNK = 48 * TILE_ROWS,          /* rows of x that share unpacked blocks */
+    GRAIN = 64 * 1024                /* multiplications that justify waking a thread */
 };
 
-/* ---- Integers of a type ---- */
+/* ---- Integers as pairs ---- */
 
 WF_INLINE vi shift(vi x, int right)
 {
     return right > 0 ? vp_shr(x, right) : right < 0 ? vp_shl(x, -right) : x;
 }
 
-/* Pair p of part `part`: integers as they are stored. */
+/* Returns pair p of a part: integers as stored, two i16 per lane. */
 WF_INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
 {
     const int u = wf_quant_four(p), odd = 8 * (p % 2), word = 4 * WF_VL;
@@ -59,11 +58,11 @@ WF_INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
     return vi_and(shift(vi_load(words + u % 4 * word), odd + 4 * (u / 4)), low4);
 }
 
-/* ---- Few rows ---- */
+/* ---- Small batches ---- */
 
-/* sum, and the products of fours [u, u + n) with the two digits of a block of activations. Sums of
- * so few are within what vq_dot allows: 2 x 8 x 15 x 128, or 2 x 2 x 63 x 128, is less than
- * 2^15. */
+/* Returns sum plus the dot product of words [u, u + n) of a part with both digits of a block of
+ * activations. vq_dot may hold partial sums in i16. `most` words per sum are safe: 2 x 8 x 15 x 128
+ * and 2 x 2 x 63 x 128 are less than 2^15. */
 WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int n,
                        const int32_t *digits, vi sum)
 {
@@ -82,8 +81,9 @@ WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int 
     return sum;
 }
 
-/* The sum of a block's products with a part, of integers freed of their offset (which `off` is for)
- * and, for q6_K, multiplied by the scales of their groups. */
+/* Dot product of a part with a block of activations. `off` subtracts the weights' offset: it is
+ * -offset times the sums of 16 activations. For q6_K the sums are multiplied by their groups'
+ * scales. */
 WF_INLINE vi dot_digits(wf_type type, wf_quant_panel p, int part, const int32_t *digits,
                         const int32_t *off)
 {
@@ -107,15 +107,15 @@ WF_INLINE vi dot_words(const uint8_t *words, const int32_t *pairs)
     return wf_quant_dot_pairs(word, pairs);
 }
 
-/* A pointer of which the compiler does not know where it comes from: it would keep one for each
- * offset from it, and lacks registers for that. */
+/* Hides where a pointer comes from. Otherwise the compiler keeps one pointer per offset and spills
+ * registers. */
 WF_INLINE const int32_t *hide(const int32_t *p)
 {
     __asm__("" : "+r"(p));
     return p;
 }
 
-/* Adds to c[row] the products with block b of x, which is part `part` of p. */
+/* Adds to c[row] the products of a part of panel p with block b of each row of x. */
 WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, const wf_quant_rows *x,
                         int64_t b, vf *c)
 {
@@ -132,8 +132,8 @@ WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, cons
     }
 }
 
-/* A large block is not read from one end to the other, which is what processors expect: the share
- * of this part of the block after it is asked for. */
+/* Prefetches this part's share of the next block. Parts of a large block are not read sequentially,
+ * so the hardware prefetcher does not help. */
 WF_INLINE void fetch_ahead(wf_quant_panel p, int part, int parts)
 {
     int words = p.word_step / parts;
@@ -143,8 +143,8 @@ WF_INLINE void fetch_ahead(wf_quant_panel p, int part, int parts)
         v_prefetch(p.scales + p.scale_step + part * 64);
 }
 
-/* out[panel][row][WF_VL]: rows of x by panels. Several of these at a time are several streams out
- * of memory, which is what it takes to read at full speed. */
+/* out [panels][rows][WF_VL] = rows of x by panels that are `next` bytes apart. Several panels at
+ * once are several memory streams, which full bandwidth requires. */
 WF_INLINE void few_rows(wf_type type, int rows, int panels, wf_quant_panel p, int64_t next,
                         const wf_quant_rows *x, float *out)
 {
@@ -154,7 +154,7 @@ WF_INLINE void few_rows(wf_type type, int rows, int panels, wf_quant_panel p, in
         for (int r = 0; r < rows; r++)
             c[j][r] = vf_zero();
     for (int64_t b = 0; b < x->k / WF_QUANT_BLOCK; b += parts) {
-        /* Parts are unrolled, panels not: code of both would be too much for caches of code. */
+        /* Unroll parts only: with panels unrolled too, the code exceeds the instruction cache. */
 #pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
             for (int j = 0; j < panels; j++) {
@@ -191,19 +191,20 @@ WF_QUANT_TYPES(FEW_OF_TYPE)
 #define FEW_ENTRY(type)                                                                      \
     [WF_##type] = {{few_##type##_1_1, few_##type##_2_1, few_##type##_3_1, few_##type##_4_1}, \
                    {few_##type##_1_4, few_##type##_2_4}},
-/* By type, by whether PANELS panels are multiplied at a time, and by rows - 1. */
+/* [type][PANELS panels at once][rows - 1] */
 static few_fn *const few_table[][2][ROWS] = {WF_QUANT_TYPES(FEW_ENTRY)};
 
-/* ---- Many rows ---- */
+/* ---- Large batches ---- */
 
-/* DEPTH blocks of TILE_VECTORS panels, taken apart. */
+/* DEPTH blocks of TILE_VECTORS panels, unpacked: i16 pairs without offset (for q6_K times the
+ * group's scale), and the scale and minimum of each block. */
 typedef struct {
     int32_t pair[DEPTH * WF_QUANT_PAIRS][TILE_VECTORS][WF_VL];
     float scale[DEPTH][TILE_VECTORS][WF_VL];
     float min[DEPTH][TILE_VECTORS][WF_VL];
 } apart;
 
-/* One part of vector v's panel, as block `at` of the tile. */
+/* Unpacks one part of the panel of vector v to block `at`. */
 WF_INLINE void take_part(wf_type type, wf_quant_panel p, int part, int v, int at, apart *to)
 {
     vf_store(to->scale[at][v], wf_quant_scale_of(type, p.scales, part));
@@ -248,9 +249,9 @@ WF_QUANT_TYPES(TAKE_APART)
 #define APART_ENTRY(type) [WF_##type] = apart_##type,
 static apart_fn *const apart_table[] = {WF_QUANT_TYPES(APART_ENTRY)};
 
-/* c [TILE_ROWS][TILE_VECTORS][WF_VL] += a group of rows of x, blocks [block, block + blocks) of it,
- * by what was taken apart. Where registers are few the sums of a block have them, and those of all
- * blocks are in memory, where they are wanted once in 16 steps. */
+/* c [TILE_ROWS][TILE_VECTORS][WF_VL] += a group of rows of x, blocks [block, block + blocks), by
+ * the unpacked weights. With few registers the integer sums of the block take them; the f32 sums
+ * are spilled and used once per 16 steps. */
 WF_INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t block, int blocks,
                     float *c)
 {
@@ -310,20 +311,20 @@ typedef struct {
     wf_quant_result to;
     wf_quant_rows x;
     int64_t m, panels;
-    int64_t chunk, chunks; /* rows of x that an item takes, and how many such there are */
-    char *scratch;         /* of the threads */
+    int64_t chunk, chunks; /* rows of x per item; items along rows */
+    char *scratch;         /* [threads] of struct scratch */
 } product;
 
-/* Of a thread: what was taken apart, sums of whole tiles, and blocks that are no panel yet. */
+/* Memory of a thread. blocks: panel of a weight in the file's layout, packed on the way. */
 typedef struct {
     apart w;
     uint8_t blocks[DEPTH * (2 + WF_QUANT_BLOCK) * WF_VL + 64];
     float c[CHUNK * TILE_VECTORS * WF_VL];
 } scratch;
 
-/* Rows of w as they lie. Those of a vector are as far apart as can be: each lane then reads one row
- * after the other, which is a stream that processors foresee. `count` such vectors, which begin
- * with rows of w from `first` on, make that many columns for each lane. */
+/* Multiplies by `count` vectors of rows of w in the file's layout. Lane k of vector i is row
+ * first + i + k gap, with the lanes spread over the whole weight: each lane then reads its rows
+ * sequentially, a stream that hardware prefetches. Lane k yields `count` neighbouring columns. */
 static void some_columns(const product *o, int64_t first, int64_t gap, int count)
 {
     float c[ROWS][WF_VL][WF_VL] = {0}, one[ROWS * WF_VL];
@@ -341,7 +342,7 @@ static void some_columns(const product *o, int64_t first, int64_t gap, int count
     }
 }
 
-/* Rows of w from `first` on, which are fewer than a vector's. */
+/* Multiplies by the last rows of w, from `first` on: fewer than WF_VL. */
 static void last_columns(const product *o, int64_t first)
 {
     float c[ROWS * WF_VL];
@@ -367,13 +368,15 @@ static void some_direct(void *arg, int64_t begin, int64_t end, int thread)
         last_columns(o, gap * WF_VL);
 }
 
-/* Panels that one or two rows meet at a time are as far apart as can be, too. */
+/* Distance in panels between the PANELS that are read at once: as far apart as possible, so that
+ * each is a sequential stream. 0: one panel at a time. */
 static int64_t gap_of(const product *o)
 {
     return o->m <= 2 ? o->panels / PANELS : 0;
 }
 
-/* Item i: PANELS panels, so far apart, or, once there are no such any more, one. */
+/* Items [0, gap) are PANELS panels, `gap` apart; the items after them are one of the remaining
+ * panels. */
 static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
 {
     const product *o = arg;
@@ -396,8 +399,8 @@ static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Brings row r of the result near, where panels from p on go: rows are far apart, and each would be
- * waited for when it is written. */
+/* Prefetches the part of result row r that panels from p on write. Rows are far apart, so each
+ * store would miss the cache. */
 static void fetch_result(const wf_quant_result *o, int64_t r, int64_t p)
 {
     const wf_view *to = o->pre ? o->pre : o->y;
@@ -407,7 +410,7 @@ static void fetch_result(const wf_quant_result *o, int64_t r, int64_t p)
         v_prefetch(at + i);
 }
 
-/* Item i: some panels and some rows of x. */
+/* Item i: TILE_VECTORS panels by a chunk of rows of x. */
 static void one_item(const product *o, int64_t i, scratch *s)
 {
     const int64_t blocks = o->x.k / WF_QUANT_BLOCK;
@@ -421,7 +424,7 @@ static void one_item(const product *o, int64_t i, scratch *s)
         int n = (int)(blocks - b < DEPTH ? blocks - b : DEPTH);
         bool last = b + n == blocks;
         for (int v = 0; v < TILE_VECTORS; v++) {
-            int64_t p = p0 + v < o->panels ? p0 + v : o->panels - 1; /* past the last: dropped */
+            int64_t p = p0 + v < o->panels ? p0 + v : o->panels - 1; /* past the last: ignored */
             if (o->w->packed)
                 apart_table[o->w->type](wf_quant_panel_at(o->w, p), b, n, v, &s->w);
             else
@@ -466,7 +469,7 @@ static size_t workspace(const wf_device *device, const wf_node *n)
            (m > WF_QUANT_FEW ? (size_t)wf_device_threads(device) * sizeof(scratch) : 0);
 }
 
-/* Rows of x in an item: as many as share well, but not so many that threads have nothing to do. */
+/* Chooses the rows of x per item: at most CHUNK, and few enough to give each thread four items. */
 static void cut(product *o, int threads)
 {
     int64_t tiles = (o->panels + TILE_VECTORS - 1) / TILE_VECTORS;

@@ -1,28 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quant.h - quantized weights in the layout that products want, and activations to go with them.
+ * quant.h - layouts of the vector kernels for quantized weights: packed panels of weights, and
+ * rounded activations.
  *
- * A weight [N, K] of blocks is kept in panels of WF_VL rows, a row to a lane. Of a panel come first
- * what turns integers into numbers, then the integers, both in the order of the file's blocks, and
- * of each thing WF_VL neighbours, one of every row, zeros where there is no row any more:
+ * Weights. A weight [N, K] of blocks is packed into panels of WF_VL rows, one row per lane. A panel
+ * holds the scales of all blocks first, then their integers. Both are in the order of the file's
+ * blocks, interleaved so that a vector load reads the same item of WF_VL rows. Missing rows are
+ * zeros.
  *
- *     [block][half][WF_VL] f16, [block][byte][WF_VL] u8     to a whole number of cache lines
+ *     [block][half][WF_VL] f16, [block][byte][WF_VL] u8     padded to whole cache lines
  *     [block][word][WF_VL] u32
  *
- * The words are those of the file, but for q6_K: of each 128 numbers, four times 32, come 8 words
- * with the first 32, 8 with the second, 8 with the third, six bits of each byte, and the fourth 32
- * are in the two bits that are left of each, the lowest in the first word's. That takes less to
- * take apart than the file's words.
+ * The words are those of the file, except for q6_K, where they unpack with fewer instructions. Its
+ * 128 elements of half a block become 24 words. Words 0 to 7 hold elements 0 to 31 in the low six
+ * bits of each byte, words 8 to 15 elements 32 to 63, words 16 to 23 elements 64 to 95. The top two
+ * bits of words u, u + 8 and u + 16 hold elements 96 to 127, low bits first.
  *
- * A block of 32 numbers is multiplied as 16 pairs of i16: of each four neighbours the first and
- * third, then the second and fourth, as they come out of a word by shifting and masking. The fours
- * are taken from the lower and the upper half of the block in turn, as two vectors of activations
- * are joined (vp_join). Activations are rounded to 15 bits for each block of 32 and laid out as
- * such pairs. Few of them may be laid out as digits of 8 bits instead, 256 times the one and the
- * other, for products of four bytes at a time: less to do for each weight, but more for each row.
- * Sums of products within a block are exact; they are scaled and added up in the order of blocks. A
- * result therefore depends on its row of x and its row of w alone, not on the rows beside them, on
- * the number of threads or on the width of vectors.
+ * Activations. Each block of 32 is rounded to 15-bit integers with one scale. There are two
+ * layouts:
+ *
+ *     pairs   16 pairs of i16. A word of weights holds four neighbours; shifting and masking yields the
+ *             first and third, then the second and fourth, so activations are paired the same way. The
+ *             fours alternate between the lower and the upper half of the block, as vp_join orders them.
+ *     digits  an integer is 256 high + low, two 8-bit digits, for instructions that multiply four bytes
+ *             at a time. This costs less per weight and more per row, so only small batches use it.
+ *
+ * Sums within a block are exact integers. They are scaled and added in the order of the blocks. A
+ * result therefore depends only on its row of x and its row of w: not on the other rows, the number
+ * of threads or the vector width.
  */
 #ifndef WF_DEVICE_CPU_SIMD_QUANT_H
 #define WF_DEVICE_CPU_SIMD_QUANT_H
@@ -31,33 +36,33 @@
 #include "device/cpu/simd/simd.h"
 
 typedef struct {
-    int block;   /* numbers of a block */
-    int bytes;   /* of a block in a file */
-    int halves;  /* f16 of a block */
-    int scales;  /* bytes that scale its groups */
-    int words;   /* of integers */
-    int word_at; /* where they are in a block of the file */
+    int block;   /* elements per block */
+    int bytes;   /* bytes per block in a file */
+    int halves;  /* f16 values per block: scale, and minimum where the type has one */
+    int scales;  /* bytes per block with scales and minima of groups, one byte each */
+    int words;   /* 32-bit words of integers per block */
+    int word_at; /* byte offset of the words in a block of the file */
 } wf_quant_layout;
 
-#define WF_QUANT_BLOCK 32 /* numbers of a block of activations */
-#define WF_QUANT_PAIRS 16 /* pairs of it */
-#define WF_QUANT_FOURS 8  /* words of four digits of it */
-#define WF_QUANT_FEW 8    /* rows of activations that are multiplied without taking panels apart */
+#define WF_QUANT_BLOCK 32 /* elements per block of activations */
+#define WF_QUANT_PAIRS 16 /* pairs per block of activations */
+#define WF_QUANT_FOURS 8  /* words per block of activations, four elements each */
+#define WF_QUANT_FEW 8 /* largest batch (rows of x) that multiplies panels without unpacking them */
 #define WF_QUANT_MOST \
-    16383 /* the largest integer that stands for an activation: 32 x 4096 x this, the
-                               most a block of q6_K comes to, is less than 2^31 */
+    16383 /* largest integer of an activation: the largest sum of a q6_K block, 32 x 4096 x
+                               16383, is less than 2^31 */
 
-/* The four that pair p is of, 0 to 7. */
+/* Returns the word, 0 to 7, that pair p (0 to 15) comes from. */
 static inline int wf_quant_four(int p)
 {
     return p / 4 + p / 2 % 2 * 4;
 }
 
-/* NULL for what is not packed so. */
+/* Returns NULL for a type without panels. */
 #define wf_quant_layout_of WF_SIMD(wf_quant_layout_of)
 const wf_quant_layout *wf_quant_layout_of(wf_type type);
 
-/* Bytes of a panel of rows of k numbers: of its scales, and of all of it. */
+/* Bytes of the scales of a panel, and of the whole panel, for rows of k elements. */
 static inline int64_t wf_quant_scale_bytes(const wf_quant_layout *y, int64_t k)
 {
     return (k / y->block * (2 * y->halves + y->scales) * WF_VL + 63) / 64 * 64;
@@ -68,7 +73,7 @@ static inline int64_t wf_quant_panel_bytes(const wf_quant_layout *y, int64_t k)
     return wf_quant_scale_bytes(y, k) + k / y->block * y->words * 4 * WF_VL;
 }
 
-/* 0 when it cannot be packed; see wf_device_ops. */
+/* Packed size in bytes; 0 if the weight cannot be packed. Packing and unpacking lose no bit. */
 #define wf_quant_packed_bytes WF_SIMD(wf_quant_packed_bytes)
 #define wf_quant_pack WF_SIMD(wf_quant_pack)
 #define wf_quant_unpack WF_SIMD(wf_quant_unpack)
@@ -77,22 +82,21 @@ size_t wf_quant_packed_bytes(wf_type type, const wf_dims *shape);
 void wf_quant_pack(void *panels, const void *rows, wf_type type, const wf_dims *shape, int threads);
 void wf_quant_unpack(const void *panels, void *rows, wf_type type, const wf_dims *shape,
                      int threads);
-/* Blocks of row r, of k numbers, as the file has them. */
+/* Writes row r, of k elements, to `to` in the file's layout. */
 void wf_quant_unpack_row(const void *panels, wf_type type, int64_t k, int64_t r, void *to);
 
-/* Rows of activations of k numbers. Of `group` rows the same things lie side by side, so that a
- * tile of rows reads them one after the other; a last group that is not full is filled up with
- * zeros. */
+/* Rounded activations: rows of k elements. Rows are interleaved in groups of `group`, so that a
+ * tile reads them sequentially. The last group is padded with rows of zeros. */
 typedef struct {
     int64_t k;
     int group;
-    bool digits;   /* pair is [row][k / 32][32 high digits, then 32 low ones], bytes; group is 1 */
-    int offset;    /* of the weights' integers as they are stored */
-    int32_t *pair; /* [group of rows][k / 2][group] */
-    /* [group of rows][k / 32][group]: what an integer of the block is multiplied by */
+    bool digits;   /* pair is i8 [row][k / 32][32 high digits, then 32 low ones]; group is 1 */
+    int offset;    /* constant to subtract from the weights' integers as stored */
+    int32_t *pair; /* [groups][k / 2][group], each two i16 */
+    /* [groups][k / 32][group]: scale of a block's integers */
     float *scale;
-    float *total; /* the same: the sum of the block's numbers */
-    /* [row][k / 16], with digits alone: sums of 16 neighbouring integers times -offset */
+    float *total; /* [groups][k / 32][group]: sum of a block's rounded activations */
+    /* [row][k / 16], only with digits: -offset times the sum of 16 neighbouring integers */
     int32_t *off;
 } wf_quant_rows;
 
@@ -101,7 +105,7 @@ typedef struct {
 #define wf_quant_rows_fill WF_SIMD(wf_quant_rows_fill)
 size_t wf_quant_rows_bytes(int64_t rows, int64_t k, int group);
 wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group);
-/* The rows from row r on, a multiple of the group. */
+/* Returns the rows from r on. r is a multiple of the group. */
 static inline wf_quant_rows wf_quant_rows_from(const wf_quant_rows *q, int64_t r)
 {
     int64_t skipped = r * (q->k / 32);
@@ -114,23 +118,25 @@ static inline wf_quant_rows wf_quant_rows_from(const wf_quant_rows *q, int64_t r
                            q->total + skipped,
                            q->off + 2 * skipped};
 }
-/* Groups [begin, end) from x, of any float type. A block with a NaN or an infinity becomes NaN. */
+/* Fills groups [begin, end) from x, of any float type. A block with a NaN or an infinity gets a NaN
+ * scale, so its results are NaN. Threads may fill different groups at once. */
 void wf_quant_rows_fill(const wf_quant_rows *q, const wf_view *x, int64_t begin, int64_t end);
 
-/* Where the products of linear or linear_act go. */
+/* Where a matmul's results go: the epilogue of linear and linear_act. */
 typedef struct {
     int64_t n;                     /* columns */
-    const wf_view *bias, *y, *pre; /* NULL when there is none */
+    const wf_view *bias, *y, *pre; /* NULL if absent; pre: before the activation */
     wf_gemm_act *act;
 } wf_quant_result;
 
 #define wf_quant_result_of WF_SIMD(wf_quant_result_of)
 #define wf_quant_finish WF_SIMD(wf_quant_finish)
 wf_quant_result wf_quant_result_of(const wf_launch *l);
-/* Row r, columns [j, j + n), at most WF_VL. */
+/* Adds the bias to the sums c [n], applies the activation and stores row r, columns [j, j + n).
+ * n is at most WF_VL. */
 #define wf_quant_finish_columns WF_SIMD(wf_quant_finish_columns)
 void wf_quant_finish_columns(const wf_quant_result *o, int64_t r, int64_t j, int n, const float *c);
-/* Row r, the columns of panels from p on, as far as there are: from sums c [panels][WF_VL]. */
+/* The same for sums c [panels][WF_VL] of panels from p on. Ignores columns past the last one. */
 void wf_quant_finish(const wf_quant_result *o, int64_t r, int64_t p, int panels, const float *c);
 
 #endif

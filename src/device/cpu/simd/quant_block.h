@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* quant_block.h - where the blocks of a weight lie, packed (quant.h) or as a file has them, and
- * what scales their integers. */
+/* quant_block.h - reads blocks of quantized weights, in packed panels (quant.h) or in the file's
+ * layout: their addresses, scales and integers. Functions take `type` as a constant and are
+ * inlined. */
 #ifndef WF_DEVICE_CPU_SIMD_QUANT_BLOCK_H
 #define WF_DEVICE_CPU_SIMD_QUANT_BLOCK_H
 
 #include "device/cpu/simd/quant.h"
 
-/* Types of weft_quant.def that have panels, and those that are multiplied where they lie, too. */
+/* PANEL selects the types of weft_quant.def that have panels, DIRECT those that kernels also
+ * multiply in the file's layout. */
 #define WF_QUANT_PANEL_GENERIC(...)
 #define WF_QUANT_PANEL_PACKED(...) __VA_ARGS__
 #define WF_QUANT_PANEL_DIRECT(...) __VA_ARGS__
@@ -18,12 +20,12 @@
 #define WF_QUANT_IF_DIRECT(X, NAME, n, w, block, bytes, gguf, file, mix, stand_in, kernels, doc) \
     WF_QUANT_DIRECT_##kernels(X(NAME))
 #define WF_QUANT_OR_BIT(NAME) | WF_TYPE_BIT(WF_##NAME)
-/* X(NAME) for each type that has panels, and the sets of types. */
+/* WF_QUANT_TYPES expands X(NAME) for each type that has panels. */
 #define WF_QUANT_TYPES(X) WF_QUANT_TABLE(WF_QUANT_IF_PANEL, X)
 #define WF_QUANT_PANEL_TYPES (0 WF_QUANT_TYPES(WF_QUANT_OR_BIT))
 #define WF_QUANT_DIRECT_TYPES (0 WF_QUANT_TABLE(WF_QUANT_IF_DIRECT, WF_QUANT_OR_BIT))
 
-/* A panel, and how far it is to the next block of the file. */
+/* The current block of a panel. The steps are bytes to the next block. */
 typedef struct {
     const uint8_t *scales, *words;
     int scale_step, word_step;
@@ -44,40 +46,45 @@ static inline wf_quant_panel wf_quant_panel_next(wf_quant_panel p, int64_t block
     return p;
 }
 
-/* Weights of q8_0 or q6_K that are rows of blocks, as in a file (quant_direct.c): out
- * [count][WF_VL], `count` rows of x, at most 4, by WF_VL rows of w that are so many apart, or by
- * neighbours, as many as there are; and some blocks of 32 of a panel, made in memory of
- * wf_quant_panel_bytes. */
+/* Weights of q8_0 or q6_K in the file's layout (quant_direct.c).
+ *
+ * wf_quant_direct_few multiplies `count` rows of x, at most 4, by WF_VL rows of w: `first`,
+ * first + apart, and so on. The result is out [count][WF_VL]. Where w has fewer rows left, the remaining
+ * lanes repeat the last row.
+ *
+ * wf_quant_direct_part packs `blocks` blocks of 32 of one panel, from `block` on, into `to`, which has
+ * wf_quant_panel_bytes of these blocks. */
 #define wf_quant_direct_few WF_SIMD(wf_quant_direct_few)
 #define wf_quant_direct_part WF_SIMD(wf_quant_direct_part)
 void wf_quant_direct_few(const wf_view *w, int64_t first, int64_t apart, const wf_quant_rows *x,
                          int count, float *out);
 wf_quant_panel wf_quant_direct_part(const wf_view *w, int64_t panel, int64_t block, int blocks,
                                     void *to);
-/* What lies in a file is multiplied by numbers that are rounded only where the session may do
- * so. */
+/* Accepts a weight in the file's layout only if the session allows rounded activations
+ * (WF_MARK_ROUNDED). */
 #define wf_quant_direct_accepts WF_SIMD(wf_quant_direct_accepts)
 bool wf_quant_direct_accepts(const wf_device *device, const wf_node *n);
 
-/* Blocks of 32 in a block of the type. */
+/* Parts of a block: runs of 32 elements, each multiplied by one block of activations. */
 #define WF_QUANT_PARTS(type) ((type) == WF_Q4_K || (type) == WF_Q6_K ? 8 : 1)
-/* Whether a number has something added that does not depend on its integer. */
+/* Whether elements are scale x integer + minimum. */
 #define WF_QUANT_HAS_MINS(type) ((type) == WF_Q4_1 || (type) == WF_Q4_K)
-/* Whether few rows meet weights digit by digit: where integers as they are stored are not negative.
- * Those of q8_0 have their sign turned on the way from a file, or are taken as they are. */
+/* Whether small batches use digits (quant.h). The byte instructions take unsigned weights, so the
+ * stored integers must not be negative. Integers of q8_0 are signed: the direct kernel flips their
+ * sign bit, or uses an instruction for signed bytes. */
 #define WF_QUANT_DIGITS(type, packed) ((type) != WF_Q8_0 || (!(packed) && WF_VQ_WIDE))
-/* What is to be taken off the integers as they are stored, or as they are once their sign was
- * turned. */
+/* The constant to subtract from the stored integers, and from those of q8_0 with flipped sign
+ * bits. */
 #define WF_QUANT_OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
 #define WF_QUANT_TURNED_OFFSET (WF_VQ_SIGNED ? 0 : 128)
 
-/* The groups of 16 of q6_K: what each is multiplied by. */
+/* q6_K: the integer scale of a group of 16 elements. */
 WF_INLINE vi wf_quant_group_scale(const uint8_t *scales, int group)
 {
     return vi_from_i8((const int8_t *)scales + (2 + group) * WF_VL);
 }
 
-/* What an integer of the part is multiplied by, and what is added. */
+/* The scale and the minimum of a part. For q6_K the groups have further scales. */
 WF_INLINE vf wf_quant_scale_of(wf_type type, const uint8_t *scales, int part)
 {
     vf d = vf_load_f16((const void *)scales);
@@ -94,8 +101,9 @@ WF_INLINE vf wf_quant_min_of(wf_type type, const uint8_t *scales, int part)
     return m;
 }
 
-/* A word each of what a file has of q6_K: the low bits of the first and third 32 numbers of 128,
- * those of the second and fourth, the high bits of all; to the three that quant.h wants. */
+/* q6_K: converts three words of the file to those of a panel (quant.h). On input, of 128 elements:
+ * word[0] has the low 4 bits of runs 0 and 2 (of 32), word[1] those of runs 1 and 3, word[2] the
+ * high 2 bits of all four. */
 WF_INLINE void wf_quant_mix(vi word[3])
 {
     const vi low4 = vi_set(0x0f0f0f0f), high2 = vi_set(0x30303030), top2 = vi_set((int)0xc0c0c0c0);
@@ -107,8 +115,8 @@ WF_INLINE void wf_quant_mix(vi word[3])
     word[2] = vi_or(vi_and(vi_shr(even, 4), low4), vi_and(high, vi_or(high2, top2)));
 }
 
-/* Four u of part `part`, 0 to 7, in the bytes of a lane: integers as they are stored, none of them
- * negative. Not for q8_0, whose words are what they are. */
+/* Returns elements [4 u, 4 u + 4) of a part, u 0 to 7, in the bytes of each lane: integers as
+ * stored, unsigned. Not for q8_0, whose words are the elements already. */
 WF_INLINE vi wf_quant_bytes_of(wf_type type, const uint8_t *words, int part, int u)
 {
     const int word = 4 * WF_VL;
@@ -127,7 +135,7 @@ WF_INLINE vi wf_quant_bytes_of(wf_type type, const uint8_t *words, int part, int
     return vi_and(vi_shr(vi_load(words + u % 4 * word), 4 * (u / 4)), low4);
 }
 
-/* Words of a block of q8_0 by the pairs of a block of activations. */
+/* Dot product of a q8_0 block with a block of activations in pairs. Two sums shorten the chain. */
 WF_INLINE vi wf_quant_dot_pairs(const vi word[WF_QUANT_FOURS], const int32_t *pairs)
 {
     vi sum = vi_zero(), other = vi_zero();

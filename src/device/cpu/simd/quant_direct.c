@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * quant_direct.c - products with weights of q8_0 or q6_K as a file has them, a row of blocks after
- * the other.
+ * quant_direct.c - matmuls by q8_0 and q6_K weights in the file's layout: rows of blocks.
  *
- * A model then computes as soon as its file is mapped. What a panel would hold is made on the way:
- * of WF_VL rows the same words are brought into one vector, a block or two at a time. Reading such
- * a weight out of memory takes longer than that. The numbers that are added up, and their order,
- * are those of quant.c.
+ * A model can then run as soon as its file is mapped. The kernels transpose on the fly: they gather
+ * the same words of WF_VL rows into one vector, a block or two at a time. This costs less time than
+ * reading the weight from memory. Values and their order of summation are those of quant.c.
+ *
+ * `whole` is a constant: all WF_VL rows exist.
  */
 #include "device/cpu/simd/quant_block.h"
 #include "graph/quant/block.h"
 
 enum {
-    WORDS = 8,   /* of integers of a block of q8_0 */
-    LINE = 64,   /* bytes */
-    AHEAD = 512, /* bytes of a row */
-    ROWS = 4     /* of x at a time */
+    WORDS = 8,   /* 32-bit words of integers per q8_0 block */
+    LINE = 64,   /* bytes per cache line */
+    AHEAD = 512, /* prefetch distance within a row, bytes */
+    ROWS = 4     /* rows of x at a time */
 };
 
-/* WF_VL rows, or fewer: the last one then stands for those that are missing. */
+/* Up to WF_VL rows of w. Lanes past `count` read the last row again. */
 typedef struct {
     const uint8_t *first;
-    int64_t step; /* bytes from one to the next */
+    int64_t step; /* bytes from one row to the next */
     int count;
 } rows;
 
@@ -38,7 +38,8 @@ WF_INLINE int64_t row_at(bool whole, const rows *r, int i)
     return (whole || i < r->count ? i : r->count - 1) * r->step;
 }
 
-/* Four words of the first row, and the same of the others. */
+/* Loads four neighbouring words of every row and transposes them: word[i] has word i of each row.
+ * `from` is in the first row. */
 WF_INLINE void load_four(bool whole, const rows *r, const uint8_t *from, vi word[4])
 {
     vf x[4];
@@ -53,14 +54,14 @@ WF_INLINE void load_four(bool whole, const rows *r, const uint8_t *from, vi word
         word[i] = vf_as_vi(x[i]);
 }
 
-/* An f16 of each row. */
+/* Loads one f16 of every row. */
 WF_INLINE void load_halves(bool whole, const rows *r, const uint8_t *from, uint16_t half[WF_VL])
 {
     for (int i = 0; i < WF_VL; i++)
         memcpy(&half[i], from + row_at(whole, r, i), sizeof *half);
 }
 
-/* Brings near `bytes` of each row that are wanted soon, or of the row after it. */
+/* Prefetches `bytes` of every row, AHEAD bytes from here. This may be in the next row. */
 WF_INLINE void fetch_ahead(bool whole, const rows *r, const uint8_t *from, int bytes)
 {
     for (int i = 0; i < WF_VL; i++)
@@ -76,7 +77,8 @@ WF_INLINE void load_words(bool whole, const rows *r, const uint8_t *block, vi wo
         load_four(whole, r, block + offsetof(wf_block_q8_0, q) + 4 * i, word + i);
 }
 
-/* Of integers that have had 128 added unless they may be signed, which `off` takes away again. */
+/* Dot product of a block with activations in digits. Unless vq_dot takes signed weights, 128 was
+ * added to the integers, and `off` subtracts it again. */
 WF_INLINE vi dot_digits(const vi word[WORDS], const int32_t *digits, const int32_t *off)
 {
     vq high = vq_zero(), low = vq_zero();
@@ -89,13 +91,13 @@ WF_INLINE vi dot_digits(const vi word[WORDS], const int32_t *digits, const int32
     return vi_add(sum, vi_add(vq_sum(high, 8), vq_sum(low, 0)));
 }
 
-/* Adds to c[row] the products with block b of x. */
+/* Adds to c[row] the products of a block of w with block b of each row of x. */
 WF_INLINE void add_q8_0(bool whole, int count, const rows *r, const uint8_t *block,
                         const wf_quant_rows *x, int64_t b, vf *c)
 {
     vi word[WORDS];
     uint16_t scale[WF_VL];
-    if (b % 2 == 0) /* a cache line is about two blocks */
+    if (b % 2 == 0) /* a cache line holds almost two blocks */
         fetch_ahead(whole, r, block, LINE);
     load_halves(whole, r, block + offsetof(wf_block_q8_0, d), scale);
     load_words(whole, r, block, word);
@@ -124,7 +126,7 @@ WF_INLINE void store_q8_0(bool whole, const rows *r, const uint8_t *block, uint8
 
 /* ---- q6_K ---- */
 
-/* Words [4 group, 4 group + 4) of three kinds, of half a block: see wf_quant_mix. */
+/* Loads words [4 group, 4 group + 4) of each of the three kinds (wf_quant_mix) of half a block. */
 WF_INLINE void load_group(bool whole, const rows *r, const uint8_t *block, int half, int group,
                           vi word[3][4])
 {
@@ -134,7 +136,7 @@ WF_INLINE void load_group(bool whole, const rows *r, const uint8_t *block, int h
     load_four(whole, r, block + offsetof(wf_block_q6_k, high) + 32 * half + 16 * group, word[2]);
 }
 
-/* Four integers of 32 numbers, the first to the fourth such of a half. */
+/* Returns elements [4 i, 4 i + 4) of the group's 16, of run `part` of 32 in the half block. */
 WF_INLINE vi bytes_of(const vi word[3][4], int part, int i)
 {
     vi low = vi_shr(word[part % 2][i], part / 2 * 4);
@@ -142,14 +144,14 @@ WF_INLINE vi bytes_of(const vi word[3][4], int part, int i)
     return vi_or(vi_and(low, vi_set(0x0f0f0f0f)), vi_and(high, vi_set(0x30303030)));
 }
 
-/* What 16 numbers are multiplied by, of words of four such scales. */
+/* Returns the scale of a group of 16. A word holds four scales of 8 bits. */
 WF_INLINE vi scale_of(const vi scale[4], int group)
 {
     return vi_sra(vi_shl(scale[group / 4], 24 - group % 4 * 8), 24);
 }
 
-/* 16 integers by the digits of 16 numbers. Where sums are not wide two fours are as much as they
- * hold. */
+/* Dot product of a group of 16 with activations in digits. Sums in i16 (not WF_VQ_WIDE) hold two
+ * words at most. */
 WF_INLINE vi dot_group(const vi bytes[4], const int32_t *digits, int32_t off)
 {
     const int most = WF_VQ_WIDE ? 4 : 2;
@@ -167,7 +169,7 @@ WF_INLINE vi dot_group(const vi bytes[4], const int32_t *digits, int32_t off)
     return sum;
 }
 
-/* sum[part][row]: products of half a block with blocks of x from b on. */
+/* sum[part][row] = half a block of w by blocks b + part of x, with the groups' scales applied. */
 WF_INLINE void dot_half(bool whole, int count, const rows *r, const uint8_t *block, int half,
                         const vi scale[4], const wf_quant_rows *x, int64_t b, vi sum[4][ROWS])
 {
@@ -191,7 +193,7 @@ WF_INLINE void dot_half(bool whole, int count, const rows *r, const uint8_t *blo
     }
 }
 
-/* Adds to c[row] the products with 8 blocks of x. */
+/* Adds to c[row] the products of a block of w with blocks [b, b + 8) of each row of x. */
 WF_INLINE void add_q6_K(bool whole, int count, const rows *r, const uint8_t *block,
                         const wf_quant_rows *x, int64_t b, vf *c)
 {
@@ -232,7 +234,7 @@ WF_INLINE void store_q6_K(bool whole, const rows *r, const uint8_t *block, uint8
     }
 }
 
-/* ---- Both ---- */
+/* ---- Both types ---- */
 
 WF_INLINE void few_rows(wf_type type, bool whole, int count, const rows *r, const wf_quant_rows *x,
                         float *out)
@@ -275,7 +277,7 @@ void wf_quant_direct_few(const wf_view *w, int64_t first, int64_t apart, const w
     few[w->type][count - 1](&r, x, out);
 }
 
-/* Blocks of the file from `block` on. */
+/* Packs blocks of the file, from `block` on, into a panel. */
 WF_INLINE void pack_blocks(wf_type type, bool whole, const rows *r, const uint8_t *block,
                            int blocks, wf_quant_panel to)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* quant_finish.c - what becomes of sums of products with a quantized weight. */
+/* quant_finish.c - epilogue of matmuls by quantized weights: bias, activation, conversion and
+ * store. */
 #include "device/cpu/simd/gemm.h"
 #include "device/cpu/simd/quant.h"
 
@@ -16,7 +17,7 @@ wf_quant_result wf_quant_result_of(const wf_launch *l)
     return o;
 }
 
-/* n lanes of a row of v. */
+/* Stores n lanes as v's type. */
 static void store_part(const wf_view *v, void *to, vf x, int n)
 {
     if (n == WF_VL)
@@ -35,7 +36,7 @@ void wf_quant_finish_columns(const wf_quant_result *o, int64_t r, int64_t j, int
         x = vf_add(x, vf_load_as_n(o->bias->type, wf_view_at(o->bias, j), n));
     store_part(to, at, x, n);
     if (o->act && o->y) {
-        float row[WF_VL]; /* as its type has the product */
+        float row[WF_VL]; /* rounded to the result's type first */
         vf_store(row, vf_load_as_n(to->type, at, n));
         o->act(row, row, n);
         store_part(o->y, (char *)wf_view_at(o->y, wf_view_row(o->y, r)) + (size_t)j * size,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* quant_pack.c - blocks of rows to panels and back; no bit is lost. */
+/* quant_pack.c - converts rows of blocks (the file's layout) to panels (quant.h) and back, bit for
+ * bit. */
 #include "base/check.h"
 #include "base/thread.h"
 #include "device/cpu/simd/quant_block.h"
 #include "graph/quant/block.h"
 
-enum { GRAIN = 256 * 1024 /* bytes worth waking a thread for */ };
+enum { GRAIN = 256 * 1024 /* bytes that justify waking a thread */ };
 
 static const wf_quant_layout layouts[] = {
     [WF_Q8_0] = {32, sizeof(wf_block_q8_0), 1, 0, 8, offsetof(wf_block_q8_0, q)},
@@ -37,16 +38,16 @@ size_t wf_quant_packed_bytes(wf_type type, const wf_dims *shape)
     return bytes;
 }
 
-/* ---- What scales a block, between the file and a panel ---- */
+/* ---- Scales of a block, between the file's layout and a panel ---- */
 
-/* A group's s and m of q4_K are a byte each in a panel. */
+/* A panel stores s and m of a q4_K group in a byte each. */
 WF_INLINE void read_scales(wf_type type, const void *block, uint16_t half[2], uint8_t scale[16])
 {
     if (type == WF_Q4_K) {
         const wf_block_q4_k *b = block;
         half[0] = b->d;
         half[1] = b->dmin;
-        uint32_t from[3]; /* four groups in a word, as wf_q4_k_scales takes them one by one */
+        uint32_t from[3]; /* wf_q4_k_scales for four groups at once, one per byte */
         memcpy(from, b->scales, sizeof from);
         const uint32_t four = 0x0f0f0f0f, six = 0x3f3f3f3f, top = 0x30303030;
         const uint32_t s[2] = {from[0] & six, (from[2] & four) | (from[0] >> 2 & top)};
@@ -60,7 +61,7 @@ WF_INLINE void read_scales(wf_type type, const void *block, uint16_t half[2], ui
         half[0] = b->d;
         memcpy(scale, b->scales, sizeof b->scales);
     } else {
-        memcpy(half, block, 2 * sizeof *half); /* of q8_0 and q4_0 the first alone counts */
+        memcpy(half, block, 2 * sizeof *half); /* q8_0 and q4_0 use only the first */
     }
 }
 
@@ -85,9 +86,9 @@ static void write_scales(wf_type type, void *block, const uint16_t half[2], cons
     }
 }
 
-/* ---- One row, which is a lane of a panel ---- */
+/* ---- One row: a lane of a panel ---- */
 
-/* Where the things of block b begin. */
+/* Addresses of the scales and the words of block b in a panel. */
 static uint8_t *scales_at(const wf_quant_layout *y, uint8_t *panel, int64_t b)
 {
     return panel + b * (2 * y->halves + y->scales) * WF_VL;
@@ -98,9 +99,9 @@ static uint8_t *words_at(const wf_quant_layout *y, uint8_t *panel, int64_t k, in
     return panel + wf_quant_scale_bytes(y, k) + b * y->words * 4 * WF_VL;
 }
 
-/* Where word i of a block lies in the file's block, in words after the first. Of q6_K: 8 words with
- * the low bits of the first and third 32 numbers of a half, 8 with those of the second and fourth,
- * 8 with high bits. */
+/* Returns the index in the file's block of word i, in the order in which a panel stores words
+ * before wf_quant_mix. For q6_K that is, for each half block: 8 words with low bits of runs 0 and 2
+ * (of 32 elements), 8 with those of runs 1 and 3, 8 with high bits. */
 WF_INLINE int word_of(wf_type type, int i)
 {
     if (type != WF_Q6_K)
@@ -108,15 +109,16 @@ WF_INLINE int word_of(wf_type type, int i)
     return i % 24 < 16 ? i / 24 * 16 + i % 24 : 32 + i / 24 * 8 + i % 24 - 16;
 }
 
-/* Where word w of a row lies, in bytes from its beginning. */
+/* Returns the byte offset of word w in a row of the file. */
 WF_INLINE int64_t place_of(wf_type type, int64_t w)
 {
     const wf_quant_layout *y = &layouts[type];
     return w / y->words * y->bytes + y->word_at + 4 * word_of(type, (int)(w % y->words));
 }
 
-/* The first `count` rows, the others being zeros. Four words in a row stay together in blocks of
- * all types, so that a vector is loaded by fours. */
+/* Packs the words of `count` rows; lanes past them become zeros. In every type four neighbouring
+ * words of a panel are neighbours in the file, so loads take four words at a time. Prefetches the
+ * next panel's rows meanwhile. */
 WF_INLINE void pack_words(wf_type type, uint8_t *to, const uint8_t *rows, size_t row_bytes,
                           int count, int64_t k)
 {
@@ -139,7 +141,7 @@ WF_INLINE void pack_words(wf_type type, uint8_t *to, const uint8_t *rows, size_t
     }
 }
 
-/* The words of q6_K, which are in a panel as the file has them, to those of quant.h. */
+/* q6_K: converts a panel's words from the file's layout to that of quant.h, in place. */
 static void mix_words(uint8_t *words, int64_t blocks)
 {
     const int step = 8 * 4 * WF_VL;
@@ -152,7 +154,7 @@ static void mix_words(uint8_t *words, int64_t blocks)
         }
 }
 
-/* And back, of one row: three words to the file's. */
+/* The inverse of wf_quant_mix, for one row. */
 static void unmix_words(uint32_t w[3])
 {
     uint32_t even = (w[0] & 0x0f0f0f0f) | (w[2] << 4 & 0xf0f0f0f0);
@@ -181,7 +183,8 @@ WF_INLINE void pack_scales(wf_type type, uint8_t *to, const uint8_t *rows, size_
         }
 }
 
-/* For a type that the compiler knows: of what is left to do nothing depends on it. */
+/* Packs a panel. `type` is a constant, so the branches on it disappear; so does `count` if
+ * WF_VL. */
 WF_INLINE void pack_rows(wf_type type, uint8_t *panel, const uint8_t *rows, size_t row_bytes,
                          int count, int64_t k)
 {
@@ -205,7 +208,7 @@ WF_INLINE void pack_rows(wf_type type, uint8_t *panel, const uint8_t *rows, size
     }
 WF_QUANT_TYPES(PACK_PANEL)
 
-/* The panel of `count` rows; zeros for those that are missing. */
+/* By type: packs `count` rows into a panel; missing rows become zeros. */
 #define PACK_ENTRY(T) [WF_##T] = pack_##T,
 static void (*const pack_panel[])(uint8_t *panel, const uint8_t *rows, size_t row_bytes, int count,
                                   int64_t k) = {WF_QUANT_TYPES(PACK_ENTRY)};
@@ -243,14 +246,14 @@ void wf_quant_unpack_row(const void *panels, wf_type type, int64_t k, int64_t r,
     unpack_row(type, (const uint8_t *)panels + r / WF_VL * bytes, (int)(r % WF_VL), to, k);
 }
 
-/* ---- All rows ---- */
+/* ---- Whole weights ---- */
 
 typedef struct {
     uint8_t *panels, *rows;
     wf_type type;
     int64_t n, k;
     size_t panel_bytes, row_bytes;
-    bool pack; /* from rows to panels, or back */
+    bool pack; /* true: rows to panels; false: back */
 } job;
 
 static void some_panels(void *arg, int64_t begin, int64_t end, int thread)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* quant_rows.c - activations rounded to 15 bits, a scale for every 32, in the pairs or digits of
- * quant.h. */
+/* quant_rows.c - rounds activations to 15 bits, with one scale per 32 elements, and stores them as
+ * pairs or digits (quant.h). */
 #include "device/cpu/simd/lanes.h"
 #include "device/cpu/simd/quant.h"
 
-/* Each array begins on a cache line of its own. */
+/* Rounds up to cache lines: each array starts on a line. */
 static size_t lines(int64_t bytes)
 {
     return ((size_t)bytes + 63) / 64 * 64;
@@ -35,15 +35,15 @@ wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group)
 
 enum { VECTORS = WF_QUANT_BLOCK / WF_VL };
 
-/* What stands for WF_VL blocks, a lane to a block. */
+/* Scales and sums of WF_VL blocks, one block per lane. */
 typedef struct {
-    float inverse[WF_VL]; /* what numbers are multiplied by; 0 where all integers are to be 0 */
-    vf scale;             /* and integers, to be numbers again */
-    vf sum[2][WF_VL];     /* of both halves of a block, by lanes */
+    float inverse[WF_VL]; /* integer = element x inverse; 0 makes all integers 0 */
+    vf scale;             /* element = integer x scale */
+    vf sum[2][WF_VL];     /* [half of a block][block]: sums of integers, still spread over lanes */
 } rounding;
 
-/* Of `count` blocks of numbers x. The bits of what is largest are those of the largest integer,
- * an infinity's above all finite numbers', a NaN's above those. */
+/* Finds the scales of `count` blocks of x. The largest magnitude is found by comparing bits as
+ * integers: infinity is above all finite values, and NaN above infinity. */
 WF_INLINE void find_scales(wf_type type, const char *x, int count, rounding *to)
 {
     vf most[WF_VL];
@@ -59,14 +59,14 @@ WF_INLINE void find_scales(wf_type type, const char *x, int count, rounding *to)
     for (int i = 1; i < WF_VL; i++)
         bits = vi_max(bits, vf_as_vi(most[i]));
     vf largest = vi_as_vf(bits), inverse = vf_div(vf_set(WF_QUANT_MOST), largest);
-    /* NaN unless finite. */
+    /* The term largest x 0 makes the scale NaN unless largest is finite. */
     to->scale = vf_fma(largest, vf_zero(), vf_mul(largest, vf_set(1.0f / WF_QUANT_MOST)));
-    /* What is so small is nothing beside any other number, and has no inverse. */
+    /* Blocks this small count as zeros: their inverse would overflow. */
     inverse = vf_select(vf_lt(vf_set(0x1p-100f), largest), inverse, vf_zero());
     vf_store(to->inverse, inverse);
 }
 
-/* Of 15 bits: the high digit is within 64 of 0, the low one within 128. */
+/* Stores integers of 15 bits as digits: high is in [-64, 64], low in [-128, 127]. */
 static inline void store_digits(int8_t *to, const vi integer[VECTORS])
 {
     for (int i = 0; i < VECTORS; i++) {
@@ -85,7 +85,8 @@ static inline void store_pairs(int32_t *to, int group, const vi integer[VECTORS]
         to[i * group] = pair[i];
 }
 
-/* Integers of block b of a rounding; sums of 16 of 15 bits are exact in f32. */
+/* Rounds block b to integers and sums each half. A sum of 16 integers of 15 bits is exact in
+ * f32. */
 WF_INLINE void round_block(wf_type type, const char *x, int b, rounding *by, vi integer[VECTORS])
 {
     vf inverse = vf_set(by->inverse[b]);
@@ -100,7 +101,8 @@ WF_INLINE void round_block(wf_type type, const char *x, int b, rounding *by, vi 
     }
 }
 
-/* Blocks [block, block + count) of row `lane` of a group, counted from the first group on. */
+/* Stores scales and sums of `count` blocks of row `lane` of a group. `block` counts blocks from the
+ * first group on. */
 static inline void store_scales(const wf_quant_rows *q, int64_t block, int lane, int count,
                                 rounding *by)
 {
@@ -145,7 +147,7 @@ WF_INLINE void fill_row(wf_type type, const wf_quant_rows *q, const wf_view *x, 
     }
 }
 
-/* A row that is not there. */
+/* Fills a row past the last one with zeros. */
 static void clear_row(const wf_quant_rows *q, int64_t group, int lane)
 {
     const int64_t blocks = q->k / WF_QUANT_BLOCK;
