@@ -10,10 +10,10 @@ typedef struct wf_target {
     size_t alignment;  /* of every planned offset, in bytes */
     size_t guard;      /* unused bytes before and after every block, to detect overruns */
     const void *owner; /* the device */
-    /* Whether the device runs this node as it is, without expanding it. WF_MARK_PACKED marks the
-     * states that are packed. Derived from the device's table, never from a second list. */
+    /* Whether the device has a kernel for this node; if not, the node is expanded. Reads
+     * WF_MARK_PACKED of the operands. Derived from the device's kernel table, not a second list. */
     bool (*supports)(const struct wf_target *target, const wf_node *n);
-    /* Bytes of workspace while the device runs this node. Optional: 0. */
+    /* Bytes of workspace that the device needs while it runs this node. NULL: always 0. */
     size_t (*workspace)(const struct wf_target *target, const wf_node *n);
 } wf_target;
 

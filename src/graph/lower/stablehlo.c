@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "graph/lower/stablehlo_priv.h"
 
-/* All core ops except sources, which become arguments, and linear. */
+/* Emitters of all core ops and of linear. Sources have none: they become arguments. */
 static const struct {
     wf_hlo_emit *emit;
     const char *name; /* the instruction, for emitters that serve several */

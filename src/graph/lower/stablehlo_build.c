@@ -10,6 +10,7 @@
 
 /* ---- Text ---- */
 
+/* Makes room for `bytes` more and a final NUL, or sets t->status. */
 static void make_room(wf_hlo_text *t, size_t bytes)
 {
     if (t->len + bytes < t->cap)
@@ -26,6 +27,7 @@ static void make_room(wf_hlo_text *t, size_t bytes)
     }
 }
 
+/* The second attempt prints after the buffer has grown. */
 void wf_hlo_print(wf_hlo_text *t, const char *fmt, ...)
 {
     for (int attempt = 0; attempt < 2 && t->status == WF_OK; attempt++) {

@@ -340,8 +340,8 @@ static void print_order(wf_hlo_text *t, int type)
     wf_hlo_print(t, "    \"stablehlo.return\"(%%%d) : (tensor<i1>) -> ()\n  }) ", before.id);
 }
 
-/* Sorts the whole axis, stably: chlo.top_k does not specify the order of NaN and of equal
- * elements. */
+/* Sorts the whole axis, stably. Instructions for the k largest elements do not specify the order of
+ * NaN and of equal elements. */
 void wf_hlo_emit_top_k(const wf_hlo_call *c)
 {
     const wf_attr_top_k *attr = c->attr;
