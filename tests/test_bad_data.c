@@ -319,7 +319,7 @@ static void run_case(wf_ctx *ctx, const fault_case *c)
         write_inputs(&r, c, true);
         wt_fails(ctx, run_and_read(&r), WF_ERR_DEVICE, c->op);
         expect_sentence(ctx, wanted, c->word);
-        wt_fails(ctx, read_y(&r), WF_ERR_DEVICE, "does not exist");
+        wt_fails(ctx, read_y(&r), WF_ERR_DEVICE, "is not available");
     }
     r.device->timed = true; /* timed: steps run one at a time, and the run itself fails */
     wt_fails(ctx, wf_exec_run(r.exec), WF_ERR_DEVICE, c->op);

@@ -239,7 +239,7 @@ static void test_mistakes(void **state)
         {"ops -- --json", "weft ops: there is no op '--json'; 'weft ops' lists them"},
         {"selftest --op atention",
          "weft selftest: there is no op 'atention'; did you mean 'attention'?"},
-        {"selftest --device cpx", "weft selftest: there is no device 'cpx'; did you mean 'cpu'?"},
+        {"selftest --device cpx", "weft selftest: unknown device 'cpx'; did you mean 'cpu'?"},
         {"selftest --seed abc",
          "weft selftest: --seed must be a whole number from 0 on, not 'abc'"},
         {"selftest --sample -1",

@@ -310,7 +310,7 @@ static void test_mistakes(void **state)
         {2, "ops erf", "the op 'erf' has no cases to measure"},
         {2, "ops rope --shape 9x9", "no case has '9x9' in its shape"},
         {2, "machine --shape 9x9", "--shape has no effect in 'weft bench machine'"},
-        {2, "ops -d abacus", "there is no device 'abacus'"},
+        {2, "ops -d abacus", "unknown device 'abacus'"},
         {1, "decode " LLAMA " -n 1 --repetitions 1 -q --no-peak -o json --json /nowhere/b.json",
          "/nowhere/b.json"},
     };

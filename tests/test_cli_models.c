@@ -573,7 +573,7 @@ static void test_mistakes(void **state)
         {2, "run " LLAMA " -p x -l 288+1", "this model has tokens 0 to 287"},
         {2, "run " LLAMA " -p x -ctk f16 -ctv f32", "differ"},
         {2, "run " LLAMA " -p x -ctk q8_0 -ctv q8_0", "f32, f16 or bf16, not 'q8_0'"},
-        {2, "run " LLAMA " -p x -d cpx", "there is no device 'cpx'; did you mean 'cpu'?"},
+        {2, "run " LLAMA " -p x -d cpx", "unknown device 'cpx'; did you mean 'cpu'?"},
         {2, "run " LLAMA " -p x -d check -t 2", "--threads applies to the device cpu"},
         {1, "run " LLAMA " -f \"$D/none\"", "none"},
     };
@@ -634,7 +634,7 @@ static void test_cut_while_running(void **state)
     wf_guard_mapped_files(true);
     assert_int_equal(truncate(wt_path(&p.scratch, "whole/model.safetensors"), 5000), 0);
     assert_int_equal(wf_generator_step(t.generator, NULL), WF_ERR_IO);
-    assert_non_null(strstr(wf_ctx_message(ctx), "model.safetensors was cut short"));
+    assert_non_null(strstr(wf_ctx_message(ctx), "model.safetensors was truncated"));
     wf_guard_mapped_files(false);
     wf_sequence_free(s);
     wt_talker_close(&t);

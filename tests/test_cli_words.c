@@ -28,7 +28,7 @@ static void test_mistakes(void **state)
         {2, "generate m.gguf", "did you mean 'weft run'?"},
         {2, "perplexity m.gguf", "did you mean 'weft eval'?"},
         {2, "run " LLAMA " -p a --ctx 3", "there is no flag '--ctx'; did you mean '--ctx-size'?"},
-        {2, "run " LLAMA " -p a -d gpu", "there is no device 'gpu'; this build has: cpu, cuda"},
+        {2, "run " LLAMA " -p a -d gpu", "unknown device 'gpu'; this build has: cpu, cuda"},
         {1, "train --data nodata --out $D/o --depth 1",
          "the file or folder 'nodata' does not exist"},
         {2, "train --model x", "to train an existing model, use 'weft finetune MODEL'"},

@@ -257,7 +257,7 @@ static void test_odd_lifetimes(void **state)
         wf_lifetime blocks[3];
         memcpy(blocks, huge[i], sizeof blocks);
         wt_fails(ctx, wf_memory_pack(ctx, blocks, 3, 64, &total, &lower), WF_ERR_MEMORY,
-                 "exceed any address space");
+                 "exceed the address space");
         assert_true(total == 0 && lower == 0);
     }
     /* the same overflow from a graph, refused before any allocation */
@@ -266,7 +266,7 @@ static void test_odd_lifetimes(void **state)
     wf_value *x = wf_input(g, "x", WF_F32, 1, (int64_t[]){(int64_t)1 << 58});
     for (int i = 0; i < 20; i++)
         wf_output(g, (char[]){(char)('a' + i), 0}, wf_scale(g, x, i));
-    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed any address space");
+    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed the address space");
     wf_graph_free(g);
     g = new_graph(ctx); /* values between, also summed by the schedule */
     wf_value *all[20];
@@ -277,12 +277,12 @@ static void test_odd_lifetimes(void **state)
                                             (int64_t[]){(int64_t)1 << 58}),
                                    i));
     wf_output(g, "norm", wf_global_norm(g, all, 20));
-    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed any address space");
+    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed the address space");
     wf_graph_free(g);
     g = new_graph(ctx); /* states of 2^64 bytes */
     for (int i = 0; i < 16; i++)
         wf_state(g, (char[]){(char)('a' + i), 0}, WF_F32, 1, (int64_t[]){(int64_t)1 << 58});
-    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed any address space");
+    wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_MEMORY, "exceed the address space");
     wf_graph_free(g);
     g = new_graph(ctx); /* compile options are refused the same way */
     const wf_compile_options negative = {.recompute = -1};

@@ -417,7 +417,7 @@ static int cut_while_running(void)
     if (truncate(wt_path(&s, "model.safetensors"), 4096) != 0)
         return 2;
     wf_status status = wf_generator_step(t.generator, NULL);
-    bool told = strstr(wf_ctx_message(ctx), "cut short") != NULL;
+    bool told = strstr(wf_ctx_message(ctx), "truncated") != NULL;
     wf_sequence_free(q);
     wt_talker_close(&t);
     wt_reference_free(&r);

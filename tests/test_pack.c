@@ -97,7 +97,7 @@ static void test_what_is_not_packed(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char part[96] = "";
         if (bad[i].text)
-            snprintf(part, sizeof part, "device cpu does not pack states like 'w', %s",
+            snprintf(part, sizeof part, "device cpu cannot pack state 'w', which is %s",
                      bad[i].text);
         wf_status status = wf_session_pack(r.session, "w", bad[i].type, bad[i].rank, bad[i].dim);
         wt_fails(ctx, status, bad[i].text ? WF_ERR_UNSUPPORTED : wf_ctx_status(ctx), part);
@@ -296,7 +296,7 @@ static void test_it_is_not_written(void **state)
     wf_accumulate(g, w, wf_fill(g, WF_F32, 2, D(4, 8), 1), NULL);
     wt_ok(ctx, wf_session_pack(r.session, "w", WF_F32, 2, D(4, 8)));
     wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_USAGE,
-             "accumulate would write state 'w', which is packed in this session");
+             "accumulate cannot write state 'w', which is packed in this session");
     wf_graph_free(g);
     g = wt_graph(ctx);
     wf_output(g, "y",

@@ -189,7 +189,7 @@ static void test_a_file_cut_short(void **state)
     wf_session_write_later(r.session, "w", map, AT);
     assert_int_equal(truncate(path, 0), 0); /* cut to 0, because pages may be large */
     for (int i = 0; i < 2; i++) {
-        wt_fails(ctx, wf_exec_run(r.exec), WF_ERR_IO, "state 'w' was cut short");
+        wt_fails(ctx, wf_exec_run(r.exec), WF_ERR_IO, "state 'w' was truncated");
         assert_int_equal(r.session->waiting, 1);
     }
     wt_ok(ctx, wf_session_write(r.session, "w", blocks, bytes));

@@ -184,7 +184,8 @@ static void test_mapped(void **state)
     wt_expect(&r, "y", {2, 3, 4});
     wt_ok(*state, wf_session_read(r.session, "w", read, sizeof read));
     assert_memory_equal(read, numbers + 2, sizeof read);
-    wt_fails(*state, wf_session_write(r.session, "w", x, sizeof x), WF_ERR_USAGE, "lies in a file");
+    wt_fails(*state, wf_session_write(r.session, "w", x, sizeof x), WF_ERR_USAGE,
+             "is mapped from a file");
     wf_memory memory;
     wf_exec_memory(r.exec, &memory);
     assert_int_equal(memory.states, 12);

@@ -253,7 +253,7 @@ static void test_states(void **state)
 
         r = wt_open(ctx, "cpu:2");
         wt_fails(ctx, wf_session_map(r.session, "w", types[t], DIMS(N, K), path, 33), WF_ERR_FORMAT,
-                 "no multiple of 2");
+                 "not a multiple of 2");
         wt_ok(ctx, wf_session_map(r.session, "w", types[t], DIMS(N, K), path, 34));
         wt_compile(&r, linear_graph(ctx, w, false, WF_F32, 3));
         static float x[3 * K];
@@ -332,7 +332,7 @@ static void test_refusals(void **state)
 
     wt_run r = wt_open(ctx, "cpu:1");
     wt_fails(ctx, wf_session_pack(r.session, "w", WF_Q4_0, DIMS(2, 8, 64)), WF_ERR_UNSUPPORTED,
-             "does not pack");
+             "cannot pack");
     g = wt_graph(ctx); /* the message names the op, its types and the device */
     wf_output(g, "y", wf_unary(g, "neg", wf_input(g, "x", WF_F32, DIMS(2, 32))));
     wf_output(g, "z",

@@ -227,9 +227,9 @@ static void test_opening_devices(void **state)
 {
     static const char *const bad[][2] = {
         {"cpo", "did you mean 'cpu'?"},
-        {"abacus", "no device 'abacus'"},
-        {"", "no device ''"},
-        {NULL, "no device ''"},
+        {"abacus", "unknown device 'abacus'"},
+        {"", "unknown device ''"},
+        {NULL, "unknown device ''"},
         {"cpu:0", "cpu:0"},
         {"cpu:-3", "cpu:-3"},
         {"cpu:99999", "cpu:99999"},

@@ -181,13 +181,13 @@ static void test_mapped_states_are_not_written(void **state)
     wt_run r = wt_open(ctx, "cpu:1");
     wt_ok(ctx, map_weight(r.session, 1, path, c.at[1]));
     wt_fails(ctx, wf_session_write(r.session, "single", c.bytes, c.length[1]), WF_ERR_USAGE,
-             "state 'single' lies in a file and cannot be written");
+             "state 'single' is mapped from a file and cannot be written");
     wf_graph *g = wt_graph(ctx);
     wf_value *w = wf_state(g, "single", WF_F32, 2, D(N, K));
     wf_state(g, "new", WF_F32, 1, D(2));
     wf_assign(g, w, wf_scale(g, w, 2), NULL);
     wt_fails(ctx, wf_compile(r.session, g, &r.exec), WF_ERR_USAGE,
-             "assign would write state 'single', which is mapped from a file in this session");
+             "assign cannot write state 'single', which is mapped from a file in this session");
     assert_null(r.exec);
     assert_int_equal(r.session->state_count, 1);
     wf_graph_free(g);
@@ -221,7 +221,7 @@ static void test_a_device_that_copies(void **state)
     wf_device_memory(r.device, &bytes, &peak);
     assert_int_equal(bytes, c.length[1]);
     wt_fails(ctx, wf_session_pack(r.session, "w", WF_F32, 2, D(N, K)), WF_ERR_UNSUPPORTED,
-             "does not pack states like 'w', f32[5,7]");
+             "cannot pack state 'w', which is f32[5,7]");
     assert_int_equal(r.session->state_count, 1);
     wt_close(&r);
 }
@@ -240,15 +240,15 @@ static void test_files_that_will_not_do(void **state)
     uint64_t blocks = wt_live_blocks(ctx);
 
     wt_fails(ctx, map_weight(s, 1, path, c.size), WF_ERR_FORMAT,
-             "takes 140 bytes from byte 288 of '");
+             "needs 140 bytes at byte 288 of '");
     wt_fails(ctx, map_weight(s, 1, path, c.size - 140 + 4), WF_ERR_FORMAT, "has only");
     wt_fails(ctx, map_weight(s, 1, path, UINT64_MAX), WF_ERR_FORMAT,
-             "from byte 18446744073709551615");
+             "at byte 18446744073709551615");
     wt_fails(ctx, map_weight(s, 1, path, UINT64_MAX - 139), WF_ERR_FORMAT, "has only");
-    wt_fails(ctx, map_weight(s, 1, path, c.at[1] + 2), WF_ERR_FORMAT, "no multiple of 4");
-    wt_fails(ctx, map_weight(s, 0, path, c.at[0] + 1), WF_ERR_FORMAT, "no multiple of 2");
+    wt_fails(ctx, map_weight(s, 1, path, c.at[1] + 2), WF_ERR_FORMAT, "not a multiple of 4");
+    wt_fails(ctx, map_weight(s, 0, path, c.at[0] + 1), WF_ERR_FORMAT, "not a multiple of 2");
     wt_fails(ctx, wf_session_map(s, "q", WF_Q8_0, 1, D(32), path, 1), WF_ERR_FORMAT,
-             "no multiple of 2");
+             "not a multiple of 2");
     wt_fails(ctx, wf_session_map(s, "w", WF_F32, 1, &large, path, 0), WF_ERR_FORMAT, "has only");
     wt_fails(ctx, wf_session_map(s, "w", WF_F32, 2, D(large, large), path, 0), WF_ERR_USAGE,
              "too large to address");
@@ -270,7 +270,7 @@ static void test_files_that_will_not_do(void **state)
     path = in_folder("weights");
     wt_ok(ctx, map_weight(s, 1, path, c.at[1]));
     wt_fails(ctx, map_weight(s, 1, path, c.at[1]), WF_ERR_USAGE,
-             "the session has a state 'single' already");
+             "the session already has a state 'single'");
     wt_fails(ctx, wf_session_pack(s, "single", WF_F32, 2, D(N, K)), WF_ERR_USAGE, "already");
     assert_int_equal(s->state_count, 2);
     unlink(path);

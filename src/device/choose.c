@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* choose.c - see choose.h. */
+/*
+ * choose.c - measures devices, estimates run times from op costs, and picks the fastest device.
+ *
+ * The estimate is a roofline: each node takes the longer of its memory traffic and its arithmetic.
+ */
 #include "device/choose.h"
 
 #include "base/clock.h"
 #include "graph/build.h"
 
-#define STREAMED ((size_t)256 << 20) /* bytes, to measure memory with */
-#define LEAST_SECONDS 4e-3           /* that a product must take to be a measurement */
-#define PRODUCTS 8                   /* in a run */
-#define LARGEST 8192                 /* rows and columns of the largest that is tried */
+#define STREAMED ((size_t)256 << 20) /* bytes that the bandwidth measurement reads and writes */
+#define LEAST_SECONDS 4e-3           /* shorter runs are too noisy: try a larger matmul */
+#define MATMULS 8                    /* per run */
+#define LARGEST 8192                 /* rows and columns of the largest matmul */
 
-/* ---- What a device gives ---- */
+/* ---- Measuring a device ---- */
 
-static wf_status time_product(wf_session *session, wf_exec *e, double *seconds)
+/* Returns the best time of three runs, after one warm-up run. */
+static wf_status time_runs(wf_session *session, wf_exec *e, double *seconds)
 {
     *seconds = 0;
-    for (int i = 0; i < 4; i++) { /* the first is not counted */
+    for (int i = 0; i < 4; i++) { /* run 0 is the warm-up */
         uint64_t begin = wf_clock_ns();
         WF_TRY(wf_exec_run(e));
         WF_TRY(session->device->ops->queue_wait(session->queue));
@@ -26,8 +31,9 @@ static wf_status time_product(wf_session *session, wf_exec *e, double *seconds)
     return WF_OK;
 }
 
-/* Products of a random x of n x n, which nobody has to bring, with itself: so many that making x does not count. */
-static wf_status run_product(wf_device *device, wf_type type, int64_t n, double *seconds)
+/* Times MATMULS matmuls of a random x [n, n] with itself. The graph generates x, so that the caller
+ * needs no input; MATMULS is large enough to hide that cost. */
+static wf_status run_matmuls(wf_device *device, wf_type type, int64_t n, double *seconds)
 {
     wf_graph *g;
     wf_session *session = NULL;
@@ -36,29 +42,29 @@ static wf_status run_product(wf_device *device, wf_type type, int64_t n, double 
     wf_value *key = wf_cast(g, wf_fill(g, WF_F32, 1, &(int64_t){3}, 7), WF_I32);
     wf_value *u = wf_uniform(g, key, 2, (int64_t[]){n, n});
     wf_value *x = wf_cast(g, wf_sub(g, u, wf_fill(g, WF_F32, 0, NULL, 0.5)), type), *y = x;
-    for (int i = 0; i < PRODUCTS; i++)
+    for (int i = 0; i < MATMULS; i++)
         y = wf_linear(g, y, x, NULL);
-    /* Of the last one nothing is wanted but that it was made. */
+    /* One value of the result is enough to keep all matmuls alive. */
     wf_output(g, "y", wf_reduce(g, "sum", wf_slice(g, y, 0, 0, 1), WF_AXIS(0) | WF_AXIS(1), false));
     wf_status status = wf_session_new(device, &session);
     if (status == WF_OK)
         status = wf_compile(session, g, &e);
     if (status == WF_OK)
-        status = time_product(session, e, seconds);
+        status = time_runs(session, e, seconds);
     wf_exec_free(e);
     wf_session_free(session);
     wf_graph_free(g);
     return status;
 }
 
-/* Operations a second, of products large enough to tell. */
-static wf_status measure_products(wf_device *device, wf_type type, double *out)
+/* Sets *out to FLOP/s. Doubles n until a run takes LEAST_SECONDS, and keeps the best rate. */
+static wf_status measure_matmuls(wf_device *device, wf_type type, double *out)
 {
     double seconds = 0;
     *out = 0;
     for (int64_t n = 512; n <= LARGEST && seconds < LEAST_SECONDS; n *= 2) {
-        WF_TRY(run_product(device, type, n, &seconds));
-        double rate = PRODUCTS * 2.0 * (double)n * (double)n * (double)n / seconds;
+        WF_TRY(run_matmuls(device, type, n, &seconds));
+        double rate = MATMULS * 2.0 * (double)n * (double)n * (double)n / seconds;
         *out = rate > *out ? rate : *out;
     }
     return WF_OK;
@@ -69,14 +75,15 @@ wf_status wf_device_measure(wf_device *device, size_t bytes, wf_device_peak *out
     *out = (wf_device_peak){0};
     if (!device->ops->peak)
         return WF_OK;
-    const size_t most = device->peak_bytes; /* what is allocated for this is not the caller's */
+    const size_t most =
+        device->peak_bytes; /* restored below: the measurement's own buffers do not count */
     WF_TRY(device->ops->peak(device, device->threads, bytes, out));
-    wf_status status = measure_products(device, WF_BF16, &out->narrow);
+    wf_status status = measure_matmuls(device, WF_BF16, &out->narrow);
     device->peak_bytes = most > device->bytes ? most : device->bytes;
     return status;
 }
 
-/* ---- What work takes ---- */
+/* ---- Estimating run time ---- */
 
 double wf_peak_seconds(const wf_device_peak *peak, wf_type type, const wf_cost *cost)
 {
@@ -109,6 +116,7 @@ static void keep_message(wf_ctx *ctx, wf_candidate *c)
     wf_text_append(c->why, sizeof c->why, &len, "%s", wf_ctx_message(ctx));
 }
 
+/* Rejects the candidate with the context's message as the reason. */
 static void give_up(wf_ctx *ctx, wf_candidate *c)
 {
     keep_message(ctx, c);
@@ -116,7 +124,8 @@ static void give_up(wf_ctx *ctx, wf_candidate *c)
     c->device = NULL;
 }
 
-static void look_at(wf_ctx *ctx, wf_candidate *c, wf_forecast_fn *forecast, void *user, bool fast)
+/* Opens and measures c->kind. Closes the device again when the work cannot run there. */
+static void evaluate(wf_ctx *ctx, wf_candidate *c, wf_forecast_fn *forecast, void *user, bool fast)
 {
     if (wf_device_open(ctx, c->kind, &c->device) != WF_OK) {
         keep_message(ctx, c);
@@ -129,15 +138,15 @@ static void look_at(wf_ctx *ctx, wf_candidate *c, wf_forecast_fn *forecast, void
         give_up(ctx, c);
     } else if (c->available > 0 && c->forecast.bytes > c->available) {
         size_t len = 0;
-        wf_text_append(c->why, sizeof c->why, &len, "it takes %zu bytes, and %zu are free",
+        wf_text_append(c->why, sizeof c->why, &len, "it needs %zu bytes, but only %zu are free",
                        c->forecast.bytes, c->available);
         wf_device_close(c->device);
         c->device = NULL;
     }
 }
 
-/* What is not known is not quick. */
-static bool is_quicker(const wf_candidate *a, const wf_candidate *b)
+/* A known forecast beats an unknown one (0 seconds). */
+static bool is_faster(const wf_candidate *a, const wf_candidate *b)
 {
     return a->forecast.seconds > 0 &&
            (b->forecast.seconds <= 0 || a->forecast.seconds < b->forecast.seconds);
@@ -153,9 +162,9 @@ wf_status wf_devices_compare(wf_ctx *ctx, wf_forecast_fn *forecast, void *user, 
             continue;
         wf_candidate *c = &out->all[out->count];
         c->kind = ops->kind;
-        look_at(ctx, c, forecast, user, fast);
+        evaluate(ctx, c, forecast, user, fast);
         const wf_candidate *best = out->best >= 0 ? &out->all[out->best] : NULL;
-        if (c->device && (!best || is_quicker(c, best)))
+        if (c->device && (!best || is_faster(c, best)))
             out->best = out->count;
         out->count++;
     }
@@ -163,8 +172,9 @@ wf_status wf_devices_compare(wf_ctx *ctx, wf_forecast_fn *forecast, void *user, 
         return WF_OK;
     char why[512];
     size_t len = 0;
-    wf_text_append(why, sizeof why, &len, "%s", out->count > 0 ? out->all[0].why : "there is none");
-    return wf_fail(ctx, WF_ERR_DEVICE, "no device can do it; the first one: %s", why);
+    wf_text_append(why, sizeof why, &len, "%s",
+                   out->count > 0 ? out->all[0].why : "this build has none");
+    return wf_fail(ctx, WF_ERR_DEVICE, "no device can run this; the first one tried: %s", why);
 }
 
 wf_device *wf_candidates_take(wf_candidates *c)

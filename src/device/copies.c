@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * copies.c - narrow copies of states: what WF_OP_state_copy stands for in a session.
+ * copies.c - narrow (f16 or bf16) copies of f32 states: the storage behind WF_OP_state_copy.
  *
- * A copy belongs to its state and to the executables that read it. It is none of the session's states: nobody lists,
- * reads or writes it by name, and no checkpoint has it. Runs that change the state and the copy together leave them
- * equal; after any other change, and at first, the copy is made anew on the device just before a run that reads it.
+ * A copy is reference-counted by the executables that read it. It has no name: sessions do not list
+ * it and checkpoints do not store it. A run that updates both the state and the copy leaves them
+ * equal. After any other change, and before its first use, the copy is cast again on the device
+ * just before a run that reads it. Change counters (wf_stored_state.changes and .seen) detect this.
  */
 #include "base/mem.h"
 #include "device/executor.h"
 
-/* ---- Life ---- */
+/* ---- Lifetime ---- */
 
 static wf_status copy_new(wf_session *s, wf_stored_state *of, const wf_value *v,
                           wf_stored_state **out)
@@ -21,7 +22,7 @@ static wf_status copy_new(wf_session *s, wf_stored_state *of, const wf_value *v,
     copy->shape = v->shape;
     copy->bytes = wf_value_bytes(v);
     copy->of = of;
-    copy->seen = of->changes - 1; /* not as it is now */
+    copy->seen = of->changes - 1; /* out of date: cast before the first run */
     wf_status status = wf_buffer_new(s->device, copy->bytes, &copy->buffer);
     if (status != WF_OK) {
         wf_mem_free(s->ctx, copy);
@@ -41,8 +42,10 @@ wf_status wf_session_bind_copy(wf_session *s, const wf_node *node, wf_stored_sta
     *out = NULL;
     if (!of || of->type != WF_F32 || !wf_dims_equal(&of->shape, &v->shape) ||
         of->storage == WF_STATE_PACKED)
-        return wf_fail(s->ctx, WF_ERR_USAGE, "state '%s' is not such that it could have a copy",
-                       node->name);
+        return wf_fail(
+            s->ctx, WF_ERR_USAGE,
+            "state '%s' cannot have a narrow copy: it is not an unpacked f32 state of that shape",
+            node->name);
     for (copy = of->copies; copy && copy->type != v->type;)
         copy = copy->next;
     if (!copy)
@@ -66,6 +69,7 @@ void wf_session_release_copy(wf_session *s, wf_stored_state *copy)
 
 /* ---- Contents ---- */
 
+/* Describes the whole dense buffer of a state or copy. */
 static wf_view view_of(const wf_stored_state *s)
 {
     wf_place dense = {0};
@@ -78,8 +82,8 @@ static wf_view view_of(const wf_stored_state *s)
     return v;
 }
 
-/* The device's own cast, so that the bits are those of the one that the copy stands for: a node that no graph has, in
- * no memory but this function's. */
+/* Casts the state into its copy with the device's own cast kernel, so that the bits equal those of
+ * a cast node in the graph. The node lives on the stack and belongs to no graph. */
 static wf_status refresh(wf_session *s, const wf_stored_state *copy)
 {
     wf_device *device = s->device;
@@ -93,8 +97,9 @@ static wf_status refresh(wf_session *s, const wf_stored_state *copy)
     cast.out = &y;
     const wf_kernel *kernel = wf_kernel_choose(device, &cast);
     if (!kernel || wf_kernel_workspace(kernel, device, &cast) > 0)
-        return wf_fail(s->ctx, WF_ERR_UNSUPPORTED, "device %s cannot copy state '%s'",
-                       device->target.name, copy->of->name);
+        return wf_fail(s->ctx, WF_ERR_UNSUPPORTED,
+                       "device %s has no cast kernel to copy state '%s'", device->target.name,
+                       copy->of->name);
     if (device->ops->before_launch)
         WF_TRY(device->ops->before_launch(device));
     const wf_view in = view_of(copy->of), out = view_of(copy);
@@ -110,18 +115,18 @@ static wf_status refresh(wf_session *s, const wf_stored_state *copy)
     return kernel->launch(&launch);
 }
 
-/* Whether all nodes that change a state or its copy change both. */
+/* Returns whether every node that updates the state or its copy updates both. */
 static bool stays_equal(const wf_graph *g, const wf_node *copy, const wf_stored_state *of,
                         wf_stored_state *const *states)
 {
     for (int i = 0; i < g->node_count; i++) {
         const wf_node *n = g->nodes[i];
-        bool state = false, along = false;
+        bool state = false, both = false;
         for (int k = 0; wf_node_is(n, WF_FLAG_UPDATE) && k < n->nout; k++) {
             state |= states[n->out[k].state->id] == of;
-            along |= n->out[k].state == copy;
+            both |= n->out[k].state == copy;
         }
-        if (state != along)
+        if (state != both)
             return false;
     }
     return true;
@@ -140,7 +145,8 @@ wf_status wf_copies_prepare(wf_plan_exec *e)
     for (int i = 0; i < g->node_count; i++) {
         const wf_node *n = g->nodes[i];
         for (int k = 0; wf_node_is(n, WF_FLAG_UPDATE) && k < n->nout; k++)
-            if (n->out[k].state->op == WF_OP_state && n->out[k].version == 1) /* each once */
+            if (n->out[k].state->op == WF_OP_state &&
+                n->out[k].version == 1) /* version 1: list each state once */
                 e->changed[e->changed_count++] = e->states[n->out[k].state->id];
         if (n->op != WF_OP_state_copy)
             continue;
@@ -165,7 +171,8 @@ wf_status wf_copies_begin(wf_plan_exec *e)
             WF_TRY(refresh(e->head.session, copy));
         copy->seen = copy->of->changes;
     }
-    for (int i = 0; i < e->changed_count; i++) /* also when the run fails */
+    for (int i = 0; i < e->changed_count;
+         i++) /* before the run: a failed run may have changed them */
         e->changed[i]->changes++;
     return WF_OK;
 }

@@ -27,6 +27,8 @@ const char *wf_device_kind(int index)
     return ops ? ops->kind : NULL;
 }
 
+/* Fails with the nearest kind, or with all kinds. 'gpu' is nearest to 'cpu', which would mislead:
+ * list all kinds instead. */
 static wf_status no_such_kind(wf_ctx *ctx, const char *spec, size_t n)
 {
     char word[64], known[256];
@@ -39,9 +41,8 @@ static wf_status no_such_kind(wf_ctx *ctx, const char *spec, size_t n)
     wf_text_append(word, sizeof word, &word_len, "%.*s", (int)(n < 60 ? n : 60), spec);
     const char *near = strcmp(word, "gpu") == 0 ? NULL : wf_text_nearest(word, names, KIND_COUNT);
     if (near)
-        return wf_fail(ctx, WF_ERR_USAGE, "there is no device '%s'; did you mean '%s'?", word,
-                       near);
-    return wf_fail(ctx, WF_ERR_USAGE, "there is no device '%s'; this build has: %s", word, known);
+        return wf_fail(ctx, WF_ERR_USAGE, "unknown device '%s'; did you mean '%s'?", word, near);
+    return wf_fail(ctx, WF_ERR_USAGE, "unknown device '%s'; this build has: %s", word, known);
 }
 
 wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out)
@@ -59,8 +60,8 @@ wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out)
 void wf_device_close(wf_device *device)
 {
     if (device && device->session_count > 0)
-        wf_ctx_log(device->ctx, WF_LOG_ERROR, "device %s stays open: it has %d sessions",
-                   device->target.name, device->session_count);
+        wf_ctx_log(device->ctx, WF_LOG_ERROR, "device %s was not closed: it still has %d session%s",
+                   device->target.name, device->session_count, WF_PLURAL(device->session_count));
     else if (device)
         device->ops->close(device);
 }
@@ -102,7 +103,7 @@ size_t wf_kernel_target_workspace(const wf_target *target, const wf_node *n)
     return wf_kernel_workspace(wf_kernel_choose(device, n), device, n);
 }
 
-/* ---- Buffers ---- */
+/* ---- Memory accounting, buffers and plans ---- */
 
 void wf_device_take(wf_device *device, size_t bytes)
 {

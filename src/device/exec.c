@@ -21,6 +21,7 @@ void wf_exec_free(wf_exec *e)
     e->ops->free(e);
 }
 
+/* Finds the port `name` and checks its size. `what` is "input" or "output". */
 static wf_status get_port(wf_exec *e, const char *what, wf_port *ports, int n, const char *name,
                           size_t bytes, wf_port **out)
 {
@@ -51,12 +52,12 @@ wf_status wf_exec_read(wf_exec *e, const char *name, void *to, size_t bytes)
     wf_port *port = NULL;
     WF_TRY(get_port(e, "output", e->outputs, e->output_count, name, bytes, &port));
     if (e->last != WF_OK)
-        return wf_fail(e->session->ctx, e->last, "output '%s' does not exist: the last run failed",
-                       name);
+        return wf_fail(e->session->ctx, e->last,
+                       "output '%s' is not available: the last run failed", name);
     if (e->stats.runs == 0)
         return wf_fail(e->session->ctx, WF_ERR_USAGE, "output '%s' was read before the first run",
                        name);
-    e->last = e->ops->read(e, port, to); /* a run that is not done yet may still fail */
+    e->last = e->ops->read(e, port, to); /* an asynchronous run may fail only now */
     if (e->last != WF_OK)
         return e->last;
     e->stats.bytes_out += bytes;
@@ -77,6 +78,7 @@ wf_status wf_exec_run(wf_exec *e)
     if (e->stats.runs == 0)
         WF_TRY(check_inputs(e));
     uint64_t begin = wf_clock_ns(), calls = e->session->ctx->mem.calls;
+    /* Packing deferred weights is a one-time cost: leave it out of the run time. */
     uint64_t packing = e->session->packing_ns;
     e->last = e->ops->run(e);
     if (e->last == WF_OK)
@@ -112,7 +114,8 @@ void wf_exec_memory(const wf_exec *e, wf_memory *out)
     const wf_session *s = e->session;
     *out = e->memory;
     out->states = out->mapped = 0;
-    for (int i = 0; i < s->state_count; i++) { /* also those that came with later graphs */
+    for (int i = 0; i < s->state_count;
+         i++) { /* all states of the session, not only this graph's */
         bool mapped = s->states[i]->storage == WF_STATE_MAPPED;
         *(mapped ? &out->mapped : &out->states) += s->states[i]->buffer->bytes;
         for (const wf_stored_state *c = s->states[i]->copies; c; c = c->next)
@@ -133,7 +136,7 @@ bool wf_exec_op_stats(const wf_exec *e, int index, wf_op_stats *out)
 
 /* ---- The shared executor: binding places to addresses ---- */
 
-/* What does not change when the region moves. */
+/* Sets every field that stays valid when the region moves. */
 static void describe_view(const wf_plan_exec *e, const wf_value *v, wf_view *out)
 {
     const wf_place *place = &e->plan->places[v->node->id][v->index];
@@ -142,6 +145,7 @@ static void describe_view(const wf_plan_exec *e, const wf_value *v, wf_view *out
     memcpy(out->stride, place->stride, sizeof out->stride);
 }
 
+/* Sets the address of a view; NULL if the value has no storage. */
 static void bind_view(wf_plan_exec *e, const wf_value *v, wf_view *view)
 {
     const wf_session *session = e->head.session;
@@ -160,7 +164,7 @@ static void bind_view(wf_plan_exec *e, const wf_value *v, wf_view *view)
     view->data = base ? base + wf_type_bytes(v->type, place->first) : NULL;
 }
 
-/* Resolves all addresses, at first and whenever the session's region has moved. */
+/* Resolves all addresses. Called once at compile time, and again after the region has moved. */
 static void bind_addresses(wf_plan_exec *e)
 {
     const wf_session *session = e->head.session;
@@ -179,6 +183,7 @@ static void bind_addresses(wf_plan_exec *e)
     e->generation = session->region_generation;
 }
 
+/* Returns the index of the statistics for this op and kernel, adding them if they are new. */
 static int stats_line(wf_plan_exec *e, const wf_kernel *kernel)
 {
     const char *op = wf_op_get(kernel->op)->name;
@@ -224,9 +229,10 @@ static wf_status add_port(wf_plan_exec *e, const char *name, const wf_value *v, 
                      .type = v->type,
                      .shape = v->shape,
                      .bytes = wf_value_bytes(v)};
-    /* An input that nobody reads has no place: writes to it are checked and dropped, */
+    /* An input that no node reads has no storage: writes are checked and discarded, and it may stay
+     * unwritten. */
     out->where = place->kind == WF_PLACE_PORT ? place->offset : SIZE_MAX;
-    out->written = place->kind != WF_PLACE_PORT; /* and it may stay unwritten */
+    out->written = place->kind != WF_PLACE_PORT;
     return out->name ? WF_OK : WF_ERR_MEMORY;
 }
 
@@ -249,7 +255,7 @@ static wf_status add_ports(wf_plan_exec *e)
     return WF_OK;
 }
 
-/* ---- Life ---- */
+/* ---- The shared executor: running ---- */
 
 static void exec_free(wf_exec *exec)
 {
@@ -295,7 +301,7 @@ wf_status wf_plan_exec_step(wf_plan_exec *e, int i)
     return WF_OK;
 }
 
-/* What a step reads is packed just before: it then comes from a cache. */
+/* Packs the deferred operands of n just before it runs: it then reads them from the cache. */
 static wf_status settle_operands(wf_plan_exec *e, const wf_node *n)
 {
     for (int i = 0; i < n->nin; i++) {
@@ -316,8 +322,8 @@ static wf_status run_in_order(wf_plan_exec *e)
     return WF_OK;
 }
 
-/* In a way of the device's own, which knows nothing of states that change during a run. */
-static wf_status run_its_way(wf_plan_exec *e)
+/* Runs with the device's run_plan, which expects all states to be packed before the run. */
+static wf_status run_on_device(wf_plan_exec *e)
 {
     WF_TRY(wf_session_settle(e->head.session, NULL));
     return e->head.session->device->ops->run_plan(e);
@@ -329,13 +335,15 @@ static wf_status exec_run(wf_exec *exec)
     wf_session *session = exec->session;
     wf_device *device = session->device;
     if (!session->region)
-        return wf_fail(session->ctx, WF_ERR_MEMORY,
-                       "the session's memory for activations could not be allocated again");
+        return wf_fail(
+            session->ctx, WF_ERR_MEMORY,
+            "the session's activation memory could not be allocated again; free other memory and "
+            "compile again");
     if (e->generation != session->region_generation)
         bind_addresses(e);
     WF_TRY(wf_copies_begin(e));
     e->began = wf_clock_ns();
-    WF_TRY(device->ops->run_plan ? run_its_way(e) : run_in_order(e));
+    WF_TRY(device->ops->run_plan ? run_on_device(e) : run_in_order(e));
     wf_copies_end(e);
     return device->ops->event_record(session->queue, e->done);
 }
@@ -374,7 +382,7 @@ static wf_status build(wf_plan_exec *e, wf_graph *graph, const wf_compile_option
     for (int i = 0; i < plan->step_count; i++)
         WF_TRY(prepare_step(e, &plan->steps[i], &e->steps[i]));
     WF_TRY(add_ports(e));
-    /* Every state of the graph exists in the session afterwards, also those that no node reads. */
+    /* The session gets every state of the graph, including unread ones. */
     for (size_t i = 0; i < nodes; i++)
         if (plan->graph->nodes[i]->op == WF_OP_state)
             WF_TRY(wf_session_bind(session, plan->graph->nodes[i], &e->states[i]));

@@ -40,7 +40,7 @@ wf_status wf_device_force_expansion(wf_device *device, wf_op op)
     return WF_OK;
 }
 
-/* Expands the plan's graph in place. `counts` may be NULL. */
+/* Replaces *g by its expansion and frees the old graph. `counts` may be NULL. */
 static wf_status expand_in_place(wf_device *device, wf_graph **g, wf_expansion *counts)
 {
     wf_graph *expanded;
@@ -53,13 +53,14 @@ static wf_status expand_in_place(wf_device *device, wf_graph **g, wf_expansion *
 wf_status wf_device_passes(wf_device *device, const wf_compile_options *options, wf_report *report,
                            wf_expansion *counts, wf_graph **g)
 {
+    /* Fold and fuse run before the expansion; recompute and schedule run after it. */
     wf_pass_env forms = {&device->target, options, report, WF_PASS_RECOMPUTE | WF_PASS_SCHEDULE};
     wf_pass_env rest = {&device->target, options, report, WF_PASS_FOLD | WF_PASS_FUSE};
     WF_TRY(wf_passes_run(*g, &forms));
     if (!wf_device_runs_all(device, *g)) {
         wf_report_add(report, "expand", "nodes before", (*g)->node_count);
         WF_TRY(expand_in_place(device, g, counts));
-        /* Expansions repeat work of each other and of the graph around them. */
+        /* Expansions duplicate work of each other and of the graph around them: fold it. */
         forms.report = NULL;
         WF_TRY(wf_passes_run(*g, &forms));
         wf_report_add(report, "expand", "nodes after", (*g)->node_count);

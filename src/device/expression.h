@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * expression.h - the functions that the f32 and i32 columns of graph/ops.def may call, for devices whose
- * compiler has the functions of C's math.h. Another device maps the same names to its own functions.
+ * expression.h - the functions that the f32 and i32 columns of graph/ops.def may call, for devices
+ * whose compiler has the functions of C's math.h. Another device maps the same names to its own
+ * functions.
  *
  * A device that includes it also defines these, since each has its own fast form:
  *
@@ -25,7 +26,7 @@
 #define wf_tanh_f32(x) tanhf(x)
 #define wf_erf_f32(x) erff(x)
 
-/* Integers wrap around: compute with unsigned ones. */
+/* i32 arithmetic wraps around; compute it unsigned, because signed overflow is undefined in C. */
 #define wf_u32(i) ((uint32_t)(i))
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* host.c - the host level: host arrays in and out, everything temporary gone on return. */
+/* host.c - runs a graph or a single op on host arrays, in a session that lives for one call. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static bool has_output(const wf_graph *g, const char *name)
     return false;
 }
 
-/* A name may be both an input and a state, or an output and a state: the state comes second. */
+/* If a name is both a port and a state, the port wins. */
 static wf_status call(wf_session *s, wf_exec *e, const wf_graph *g, const wf_array *in, int nin,
                       const wf_array *out, int nout)
 {
@@ -70,8 +70,8 @@ typedef struct {
     int nout;
 } op_call;
 
-/* Operands become inputs. Those of an update op become states, all of them: how many it changes is
- * known to its rule alone, and a state can be read like an input. */
+/* Adds operands as inputs. All operands of an update op become states: only the op's rule knows how
+ * many it updates, and an op can read a state like an input. */
 static wf_status add_operands(wf_graph *g, const wf_op_def *def, const wf_tensor *in, int nin,
                               op_call *c)
 {
@@ -87,7 +87,7 @@ static wf_status add_operands(wf_graph *g, const wf_op_def *def, const wf_tensor
     return WF_OK;
 }
 
-/* Fills in types and shapes; says whether any data is wanted. */
+/* Fills in types and shapes of `out`. Results with a data pointer become outputs of the graph. */
 static wf_status add_results(wf_graph *g, wf_value *y, wf_tensor *out, int nout, op_call *c)
 {
     for (int i = 0; i < nout; i++) {

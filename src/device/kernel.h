@@ -54,7 +54,8 @@ typedef struct wf_kernel {
     /* Bit i: output i is computed from output 0, which then gets memory even without a reader. */
     uint32_t from_first;
     uint32_t packed; /* bit i: operand i must be a packed state; no other operand may be one */
-    /* Further conditions on the node. NULL: the row takes every node that passes the fields above. */
+    /* Further conditions on the node. NULL: the row takes every node that passes the fields
+     * above. */
     bool (*accepts)(const wf_device *device, const wf_node *n);
     size_t (*workspace)(const wf_device *device, const wf_node *n); /* bytes; NULL: 0 */
     /* Called once per step, after addresses are bound and before the first run. May allocate and
@@ -74,9 +75,9 @@ const wf_kernel *wf_kernel_choose_from(const wf_kernel *const *table, const wf_d
 size_t wf_kernel_workspace(const wf_kernel *k, const wf_device *device, const wf_node *n);
 /* Bit i: operand i is a packed state (WF_MARK_PACKED); bit 31 stands for operands 31 and up. */
 uint32_t wf_kernel_packed(const wf_node *n);
-/* All types for which the table has a row for op. */
+/* Returns all types for which the table has a row for op. */
 wf_type_set wf_kernel_types(const wf_kernel *const *table, wf_op op);
-/* Threads of each launch on this device (wf_launch.threads). */
+/* Returns the threads of each launch on this device (wf_launch.threads). */
 int wf_device_threads(const wf_device *device);
 
 /* Reading views. Row r counts over all axes but the last, in row-major order. */

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * memory.c - blocks are placed one by one, each where it meets no block that lives at the same
- * time. How good the result is depends on the order, and which order is good on the graph: so
- * several are tried and the best result stays. Then whichever block did not fit below the best
- * result goes to the front, again and again. Work is limited by a count, never by a clock, and the
- * result depends on the blocks alone, so plans repeat.
+ * memory.c - packs blocks with known lifetimes into one region (dynamic storage allocation).
  *
- * Placing a block means walking up through those in its way. A block of a short life looks only
- * into its window, a stretch of the steps: a temporary of one layer does not see those of others.
+ * Blocks are placed one by one, each in a gap between the blocks that are alive at the same time.
+ * The result depends on the order, and the best order depends on the graph. So the search tries
+ * several orders and keeps the best result. It then repeatedly moves the block that did not fit
+ * below the best result to the front. Work is limited by a count, never by a clock, and the result
+ * depends only on the blocks: plans are reproducible.
+ *
+ * Placing a block scans the placed blocks by offset. A short-lived block scans only its window, a
+ * range of steps: a temporary of one layer skips those of other layers.
  */
 #include "device/memory.h"
 
@@ -20,59 +22,59 @@
 enum {
     MAX_LEVELS = 4,
     MAX_WINDOWS = 57,    /* 1 + 3 + 7 + 15 + 31 */
-    WINDOW_BLOCKS = 256, /* about as many begin in each of the smallest windows, or more */
-    MAX_WORK = 20000000, /* past it the best result so far is the last */
-    MAX_ATTEMPTS = 300   /* from each order, after the first */
+    WINDOW_BLOCKS = 256, /* the smallest windows hold at least about this many begins */
+    MAX_WORK = 20000000, /* stop the search at this work count */
+    MAX_ATTEMPTS = 300   /* per order, in the improvement phase */
 };
 
 typedef struct {
     size_t bytes; /* rounded up to the alignment, not 0 */
     int begin, end;
     int index;
-    int home;      /* the smallest window in use that holds its whole life */
-    size_t load;   /* bytes alive at the busiest step of its life */
-    size_t offset; /* in the attempt being made */
-    double key;    /* the order is by this, the largest first */
+    int home;      /* the smallest window in use that contains its lifetime */
+    size_t load;   /* bytes alive at the busiest step of its lifetime */
+    size_t offset; /* in the current attempt */
+    double key;    /* sort key, descending */
 } item;
 
-/* A block that has its place; in a window, also several that live there all the time, one lying on the
- * other: to all others they are one. */
+/* A placed block. In a window, adjacent blocks that are alive during the whole window are merged
+ * into one entry. */
 typedef struct {
     size_t offset, top;
     int begin, end;
 } placed;
 
-/* The placed blocks that live at any of the steps first .. last, by offset. */
+/* The placed blocks that are alive at any of the steps first .. last, sorted by offset. */
 typedef struct {
     int64_t first, last;
     placed *list;
     int count;
-    int room;     /* how many blocks live in it; 0 when it is not in use */
-    int visitors; /* how many of them do not live there all the time */
-    int homes;    /* of how many it is the home */
+    int room;     /* capacity of `list`: blocks alive in the window; 0: not in use */
+    int visitors; /* how many of those are not alive during the whole window */
+    int homes;    /* blocks whose home this is */
 } window;
 
 typedef struct {
     wf_ctx *ctx;
     item *items; /* in the order in which they are placed */
     int n;
-    /* Windows of one level have the same length, half of that of the level before, and begin
-     * halfway through one another, so that a life no longer than half a window lies wholly in one.
-     * Level 0 is a single window that holds everything. */
+    /* Windows of one level have equal length, half that of the level before, and overlap by half.
+     * So a lifetime of at most half a window is contained in one. Level 0 is a single window over
+     * all steps. */
     window windows[MAX_WINDOWS];
     int window_count;
     struct {
-        int first, count; /* which windows */
-        int64_t half;     /* half their length, in steps */
+        int first, count; /* range in `windows` */
+        int64_t half;     /* half the window length, in steps */
     } level[1 + MAX_LEVELS];
-    int levels;    /* beside level 0 */
-    placed *rooms; /* where the windows' lists lie */
+    int levels;    /* not counting level 0 */
+    placed *rooms; /* storage of all window lists */
     size_t *best;  /* offset of each block, by index */
     size_t best_total, lower_bound;
-    int64_t work; /* looks at blocks in the way, and what takes as long */
+    int64_t work; /* entries scanned, plus the cost of inserts in the same unit */
 } packer;
 
-/* ---- What is alive when ---- */
+/* ---- Loads ---- */
 
 static int by_int(const void *a, const void *b)
 {
@@ -80,7 +82,7 @@ static int by_int(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* How many of the sorted steps[0..n) are below `step`. */
+/* Returns how many of the sorted steps[0..n) are below `step`. */
 static int count_below(const int *steps, int n, int64_t step)
 {
     int low = 0;
@@ -98,8 +100,8 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* The largest of leaves [from, to) of a tree whose n leaves are tree[n ..] and whose node i is the
- * larger of nodes 2i and 2i + 1. */
+/* Returns the maximum of leaves [from, to) of a segment tree: the n leaves are tree[n ..], and node
+ * i is the maximum of nodes 2i and 2i + 1. */
 static size_t largest_in(const size_t *tree, int n, int from, int to)
 {
     size_t most = 0;
@@ -112,8 +114,8 @@ static size_t largest_in(const size_t *tree, int n, int from, int to)
     return most;
 }
 
-/* Sets every block's load, and the lower bound. The load rises only where a block begins, so these
- * steps are all that matter: the leaves of the tree. */
+/* Sets every block's load, and the lower bound. The load rises only at steps where a block begins,
+ * so only those steps are leaves of the segment tree. */
 static wf_status find_loads(packer *p)
 {
     wf_status status = WF_ERR_MEMORY;
@@ -125,7 +127,7 @@ static wf_status find_loads(packer *p)
     for (int i = 0; i < n; i++)
         begins[i] = p->items[i].begin;
     qsort(begins, (size_t)n, sizeof *begins, by_int);
-    for (int i = 0; i < n; i++) { /* first by how much the load changes */
+    for (int i = 0; i < n; i++) { /* load differences; summed below */
         const item *it = &p->items[i];
         int past = count_below(begins, n, (int64_t)it->end + 1);
         tree[n + count_below(begins, n, it->begin)] += it->bytes;
@@ -156,12 +158,13 @@ static bool lives_in(const item *it, const window *w)
     return it->begin <= w->last && w->first <= it->end;
 }
 
+/* Returns whether [begin, end] covers the whole window. */
 static bool always_in(int begin, int end, const window *w)
 {
     return begin <= w->first && w->last <= end;
 }
 
-/* Lays out the windows over all steps. */
+/* Divides the steps into windows. */
 static void divide(packer *p)
 {
     int64_t first = INT64_MAX, last = INT64_MIN;
@@ -182,6 +185,8 @@ static void divide(packer *p)
     }
 }
 
+/* Returns the smallest window in use that contains the lifetime of it; 0 is the window over all
+ * steps. */
 static int home_of(const packer *p, const item *it)
 {
     for (int l = p->levels; l > 0; l--) {
@@ -193,15 +198,15 @@ static int home_of(const packer *p, const item *it)
     return 0;
 }
 
-/* A window saves its homes the looks at all blocks outside, and costs a move of half its list for
- * every block that comes in; a look is worth some moves. */
+/* Returns whether a window saves work. It saves its home blocks the scan of all blocks outside. It
+ * costs moving half its list for every inserted block. */
 static bool pays(const packer *p, const window *w)
 {
     return (double)w->homes * (p->n - w->visitors) > 0.5 * w->visitors * w->visitors;
 }
 
-/* Gives every block a home, and takes those windows out of use that do not pay. */
-static void settle(packer *p)
+/* Assigns every block a home, and disables the windows that do not pay. */
+static void assign_homes(packer *p)
 {
     for (int k = 0; k < p->window_count; k++) {
         window *w = &p->windows[k];
@@ -228,7 +233,7 @@ static wf_status make_windows(packer *p)
 {
     size_t sum = 0;
     divide(p);
-    settle(p);
+    assign_homes(p);
     for (int k = 0; k < p->window_count; k++)
         sum += (size_t)p->windows[k].room;
     p->rooms = wf_mem_array(p->ctx, sum, sizeof *p->rooms);
@@ -244,8 +249,8 @@ static wf_status make_windows(packer *p)
 
 /* ---- Attempts ---- */
 
-/* Walks up through the blocks in the way. The lowest gap that is large enough, or the smallest
- * such gap; above all of them when there is none. */
+/* Scans the home window upwards. Returns the offset of the lowest gap that fits (first fit) or,
+ * with `smallest`, of the smallest gap that fits (best fit); above all blocks if no gap fits. */
 static size_t find_offset(packer *p, const item *it, bool smallest)
 {
     const window *w = &p->windows[it->home];
@@ -269,13 +274,14 @@ static size_t find_offset(packer *p, const item *it, bool smallest)
     return found != SIZE_MAX ? found : offset;
 }
 
-/* Whether b lies right on a, and both live in the window all the time. */
-static bool join(const window *w, const placed *a, const placed *b)
+/* Returns whether b starts where a ends, and both are alive during the whole window. */
+static bool can_merge(const window *w, const placed *a, const placed *b)
 {
     return a->top == b->offset && always_in(a->begin, a->end, w) && always_in(b->begin, b->end, w);
 }
 
-/* Returns how much work it was: some moves take as long as a look. */
+/* Inserts b by offset. Returns the work: 8 moved entries cost about as much as one scanned
+ * entry. */
 static int insert(window *w, const placed *b)
 {
     int low = 0, n = w->count;
@@ -285,16 +291,16 @@ static int insert(window *w, const placed *b)
         low += below ? half + 1 : 0;
         n = below ? n - half - 1 : half;
     }
-    placed *at = &w->list[low]; /* the first above b */
+    placed *at = &w->list[low]; /* the first entry above b */
     size_t above = (size_t)(w->count - low);
-    if (low > 0 && join(w, at - 1, b)) {
+    if (low > 0 && can_merge(w, at - 1, b)) {
         at[-1].top = b->top;
-        if (above == 0 || !join(w, at - 1, at))
+        if (above == 0 || !can_merge(w, at - 1, at))
             return 4;
         at[-1].top = at->top;
         memmove(at, at + 1, (above - 1) * sizeof *b);
         w->count--;
-    } else if (above > 0 && join(w, b, at)) {
+    } else if (above > 0 && can_merge(w, b, at)) {
         at->offset = b->offset;
         return 4;
     } else {
@@ -305,8 +311,8 @@ static int insert(window *w, const placed *b)
     return 4 + (int)above / 8;
 }
 
-/* Places all items in their order. Returns n when the result is a new best; else which item reached
- * up to the best total so far, or found no time left, and ended the attempt. */
+/* Places all items in their order. Returns n if the result is a new best. Otherwise returns the
+ * item that ended the attempt: it reached the best total so far, or the work limit was exceeded. */
 static int attempt(packer *p, bool smallest)
 {
     size_t total = 0;
@@ -361,7 +367,8 @@ static int compare(const void *a, const void *b)
     return x->index - y->index;
 }
 
-/* Those that win most often come first: with very many blocks there is time for few. */
+/* Orders that win most often come first: with very many blocks only a few fit into the work
+ * limit. */
 static const struct {
     double (*key)(const item *it);
     bool smallest;
@@ -378,14 +385,14 @@ static void sort(packer *p, double (*key)(const item *it))
     qsort(p->items, (size_t)p->n, sizeof *p->items, compare);
 }
 
-/* To be worth another attempt. */
+/* Returns whether another attempt is worthwhile. */
 static bool can_improve(const packer *p)
 {
     return p->best_total > p->lower_bound && p->work < MAX_WORK;
 }
 
-/* The block that did not fit goes to the front, and the rest of the order stays: many attempts end
- * early, which makes them cheap. */
+/* Repeats attempts from one order. The block that did not fit moves to the front and the rest keeps
+ * its order. Many attempts end early, which makes them cheap. */
 static void improve(packer *p, int order)
 {
     sort(p, orders[order].key);
@@ -399,6 +406,7 @@ static void improve(packer *p, int order)
     }
 }
 
+/* Tries every order once, then improves each of them, starting with the best. */
 static void search(packer *p)
 {
     int best = 0;
@@ -427,7 +435,7 @@ wf_status wf_memory_pack(wf_ctx *ctx, wf_lifetime *blocks, int n, size_t alignme
         size_t bytes;
         if (!wf_align_size(blocks[i].bytes, alignment, &bytes) || !wf_add_size(sum, bytes, &sum)) {
             status =
-                wf_fail(ctx, WF_ERR_MEMORY, "the values of this graph exceed any address space");
+                wf_fail(ctx, WF_ERR_MEMORY, "the values of this graph exceed the address space");
             goto done;
         }
         if (bytes > 0)

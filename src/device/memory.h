@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* memory.h - from lifetimes to offsets in one region. */
+/* memory.h - assigns offsets in one region to blocks with known lifetimes. */
 #ifndef WF_DEVICE_MEMORY_H
 #define WF_DEVICE_MEMORY_H
 
 #include "base/ctx.h"
 
-/* A block of memory that is needed from step `begin` to step `end`, both included. */
+/* A block of memory in use from step `begin` to step `end`, both included. */
 typedef struct {
     size_t bytes;
     int begin, end;
-    size_t offset; /* the result */
+    size_t offset; /* set by wf_memory_pack */
 } wf_lifetime;
 
-/* Gives every block an offset, a multiple of alignment, so that blocks that live at the same time
- * do not overlap. *total is the size of the region; *lower_bound what the busiest step needs. */
+/* Assigns every block an offset, a multiple of alignment, so that blocks with overlapping lifetimes
+ * do not overlap in memory. *total is the size of the region. *lower_bound is the memory of the
+ * busiest step, which no packing can beat. Deterministic. */
 wf_status wf_memory_pack(wf_ctx *ctx, wf_lifetime *blocks, int n, size_t alignment, size_t *total,
                          size_t *lower_bound);
 

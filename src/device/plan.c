@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan.c - makes a plan: runs the passes over a copy of the graph, chooses kernels, lets views share
- * storage where every reader takes strides, and then does the last pass, memory: lifetimes, results
- * that take the place of an operand, operands of a concat that are made in their place in its result, and one
- * region for all.
+ * plan.c - makes a plan: runs the passes over a copy of the graph, chooses a kernel per node, and
+ * assigns every value its place.
+ *
+ * A view shares the storage of its operand where every reader accepts strides. The memory pass
+ * computes lifetimes, lets outputs overwrite operands, lets kernels write directly into the result
+ * of a concat, and packs all blocks into one region (memory.c).
  */
 #include "device/plan.h"
 
@@ -17,14 +19,14 @@
 typedef struct {
     wf_plan *plan;
     wf_device *device;
-    const wf_session *session; /* or NULL */
+    const wf_session *session; /* may be NULL */
     const wf_compile_options *options;
     wf_report *report;
     wf_uses uses;
-    const wf_kernel **kernel; /* [node] NULL for sources, and for views that share storage */
-    int *into;                /* [block] 1 + the block that took it over; 0: none has */
-    const wf_node **whole;    /* [slot] the concat in whose result a value is made; NULL: none */
-    bool *joined;             /* [node] a concat whose operands all are: nothing is left to do */
+    const wf_kernel **kernel; /* [node id] NULL for sources and for views that share storage */
+    int *into;                /* [block] 1 + the block it was merged into; 0: not merged */
+    const wf_node **whole;    /* [slot] the joined concat that a value is part of, or NULL */
+    bool *joined; /* [node id] a concat whose operands are all written in place: not a step */
 } planner;
 
 static wf_place *place_of(const planner *p, const wf_value *v)
@@ -56,8 +58,8 @@ static wf_status choose_kernels(planner *p)
     return WF_OK;
 }
 
-/* Whether `reader` can read a view as it lies. An update op must not see its own state through one:
- * it would overwrite what it still has to read. */
+/* Returns whether `reader` can read a view without a copy. An update op must not read its own state
+ * through a view: it would overwrite elements that it still has to read. */
 static bool can_read(const planner *p, const wf_node *reader, const wf_place *view)
 {
     if (p->joined[reader->id])
@@ -68,6 +70,7 @@ static bool can_read(const planner *p, const wf_node *reader, const wf_place *vi
     return view->dense || wf_node_is(reader, WF_FLAG_VIEW) || p->kernel[reader->id]->strided;
 }
 
+/* Sets the place of view n and returns true if n can share its operand's storage. */
 static bool view_is_shared(planner *p, const wf_node *n)
 {
     const wf_value *y = &n->out[0];
@@ -83,8 +86,9 @@ static bool view_is_shared(planner *p, const wf_node *n)
 
 /* ---- Concats without a copy ---- */
 
-/* The value that operand i of a concat is or, by reshapes, is a view of, if it can be made right where it is
- * needed: nobody else reads it, and the kernel that makes it can write there. NULL: it cannot. */
+/* Returns the value behind operand i of a concat, looking through reshapes, if its kernel can write
+ * it directly into the result: the value has no other reader, and the kernel supports strided
+ * outputs. Sets *place to where it goes. Returns NULL otherwise. */
 static const wf_value *part_of(const planner *p, const wf_node *n, int i, wf_place *place)
 {
     const wf_value *v = n->in[i];
@@ -97,6 +101,8 @@ static const wf_value *part_of(const planner *p, const wf_node *n, int i, wf_pla
     return alone && kernel && v->index < 32 && kernel->strided_out >> v->index & 1 ? v : NULL;
 }
 
+/* Joins concat n if all its operands can be written into its result: the concat then needs no
+ * copy. */
 static void join_concat(planner *p, const wf_node *n)
 {
     wf_place place;
@@ -127,6 +133,7 @@ static void join_concats(planner *p)
 
 /* ---- Places and steps ---- */
 
+/* Adds a block that is in use at step `begin`. `value` NULL: a workspace. */
 static int new_block(planner *p, const wf_value *value, size_t bytes, int begin)
 {
     wf_plan *plan = p->plan;
@@ -137,8 +144,9 @@ static int new_block(planner *p, const wf_value *value, size_t bytes, int begin)
     return block;
 }
 
-/* Inputs keep their contents from run to run and outputs are read at any time until the next, whatever
- * other executables of the session do meanwhile: their memory is the executable's own. */
+/* Places an input or output in memory of the executable, outside the shared region: inputs keep
+ * their contents between runs, and outputs stay readable until the next run, even if other
+ * executables of the session run meanwhile. */
 static wf_status place_port(planner *p, const wf_value *v, wf_place *place)
 {
     size_t *bytes = &p->plan->memory.ports, guard = p->device->target.guard, end;
@@ -147,11 +155,12 @@ static wf_status place_port(planner *p, const wf_value *v, wf_place *place)
     if (!wf_add_size(wf_value_bytes(v), 2 * guard, &end) ||
         !wf_align_size(end, p->device->target.alignment, &end) || !wf_add_size(*bytes, end, bytes))
         return wf_fail(p->plan->ctx, WF_ERR_MEMORY,
-                       "the inputs and outputs of this graph exceed any address space");
+                       "the inputs and outputs of this graph exceed the address space");
     return WF_OK;
 }
 
-/* Nobody reads it, neither a node nor the kernel that makes another output from it. */
+/* Returns whether v has no reader: no node, and no kernel that computes another output from v
+ * (wf_kernel.from_first). */
 static bool is_unread(const planner *p, const wf_value *v)
 {
     const wf_kernel *kernel = p->kernel[v->node->id];
@@ -180,7 +189,8 @@ static wf_status place_value(planner *p, const wf_value *v, int begin)
     return WF_OK;
 }
 
-/* Part of a concat's result, whose strides are known; the first part to be made gives the whole its block. */
+/* Places a part of a joined concat; its strides are already set. The first part allocates the block
+ * of the result. */
 static wf_status place_part(planner *p, const wf_value *v, const wf_node *concat, int begin)
 {
     wf_place *place = place_of(p, v), *whole = place_of(p, &concat->out[0]);
@@ -210,7 +220,7 @@ static wf_status add_step(planner *p, const wf_node *n)
     }
     for (int i = 0; i < n->nin; i++) {
         const wf_place *place = place_of(p, n->in[i]);
-        wf_assert(place->dense || kernel->strided); /* kernels that make views dense must be */
+        wf_assert(place->dense || kernel->strided); /* kernels of views must accept strides */
         if (place->kind == WF_PLACE_REGION)
             plan->blocks[place->block].end = at;
     }
@@ -238,7 +248,7 @@ static wf_status place_nodes(planner *p)
 
 /* ---- Memory ---- */
 
-/* The block where the values of `block` lie by now. */
+/* Follows merges and returns the block that now holds the values of `block`. */
 static int final_block(const planner *p, int block)
 {
     while (p->into[block])
@@ -246,9 +256,9 @@ static int final_block(const planner *p, int block)
     return block;
 }
 
-/* Whether output 0 of a step may lie where operand i lies: it is the last to read that block, which
- * holds nothing but the operand, and no other operand lies there unless it could be overwritten as
- * well, element by element. */
+/* Returns whether output 0 of a step may overwrite operand i. The step must be the last reader of
+ * the operand's block, and the block must hold nothing else. Other operands in that block must have
+ * the same layout and allow overwriting, too. */
 static bool can_overwrite(const planner *p, const wf_step *step, int at, int i)
 {
     const wf_node *n = step->node;
@@ -273,7 +283,7 @@ static bool can_overwrite(const planner *p, const wf_step *step, int at, int i)
     return true;
 }
 
-/* The values of block `from` move into block `to`, which lives on for them. */
+/* Merges block `from` into block `to`, and extends the lifetime of `to`. */
 static void merge_blocks(planner *p, int from, int to)
 {
     wf_plan *plan = p->plan;
@@ -295,13 +305,13 @@ static void overwrite_operands(planner *p)
             }
     }
     for (int s = 0; s < p->uses.values; s++) {
-        wf_place *place = &p->plan->places[0][s]; /* places of all values, one after the other */
+        wf_place *place = &p->plan->places[0][s]; /* the places of all values are one array */
         if (place->kind == WF_PLACE_REGION)
             place->block = final_block(p, place->block);
     }
 }
 
-/* For comparison: every block lives all the time. */
+/* Without the memory pass, for comparison: every block stays in use during the whole run. */
 static void keep_blocks_apart(wf_plan *plan)
 {
     for (int i = 0; i < plan->block_count; i++) {
@@ -310,7 +320,7 @@ static void keep_blocks_apart(wf_plan *plan)
     }
 }
 
-/* As the session keeps it. */
+/* Returns the bytes of a state in the session's storage. */
 static size_t state_bytes(const planner *p, const wf_node *n)
 {
     const wf_value *v = &n->out[0];
@@ -321,7 +331,7 @@ static size_t state_bytes(const planner *p, const wf_node *n)
                : wf_value_bytes(v);
 }
 
-/* With states and ports it must be something that a total can be given of. */
+/* Adds the states to plan->memory. Fails if the total does not fit into size_t. */
 static wf_status add_states(planner *p)
 {
     wf_plan *plan = p->plan;
@@ -336,7 +346,7 @@ static wf_status add_states(planner *p)
         }
     return fits ? WF_OK
                 : wf_fail(plan->ctx, WF_ERR_MEMORY,
-                          "the states of this graph exceed any address space");
+                          "the states of this graph exceed the address space");
 }
 
 static wf_status plan_memory(planner *p)
@@ -348,7 +358,7 @@ static wf_status plan_memory(planner *p)
     else
         overwrite_operands(p);
     for (int i = 0; i < plan->block_count; i++)
-        sum += plan->block_info[i].bytes; /* checked by packing, which adds up more */
+        sum += plan->block_info[i].bytes; /* wf_memory_pack checks a larger sum for overflow */
     WF_TRY(wf_memory_pack(plan->ctx, plan->blocks, plan->block_count, p->device->target.alignment,
                           &plan->memory.activations, &plan->memory.lower_bound));
     WF_TRY(add_states(p));
@@ -364,10 +374,10 @@ size_t wf_plan_offset(const wf_plan *plan, const wf_device *device, int block)
     return plan->blocks[block].offset + device->target.guard;
 }
 
-/* ---- The whole ---- */
+/* ---- Planning ---- */
 
-/* Lets passes and kernel tables see how the session keeps states. A mark that came with the graph, from a
- * text, is not about this session. */
+/* Marks states with the session's storage, for passes and kernel tables. Clears marks that came
+ * with the graph (from its text form): they do not apply to this session. */
 static void mark_states(planner *p)
 {
     for (int i = 0; i < p->plan->graph->node_count; i++) {
@@ -383,6 +393,7 @@ static void mark_states(planner *p)
     }
 }
 
+/* Allocates the arrays of the plan, and of the planner in `scratch`. */
 static wf_status prepare(planner *p, wf_arena *scratch)
 {
     wf_plan *plan = p->plan;
@@ -411,7 +422,7 @@ static wf_status make_plan(planner *p, wf_graph *graph, wf_arena *scratch)
     plan->expansions = wf_arena_alloc(&plan->arena, WF_OP_COUNT * sizeof *plan->expansions);
     if (!plan->expansions)
         return WF_ERR_MEMORY;
-    WF_TRY(wf_graph_copy(graph, &plan->graph)); /* checks it, too */
+    WF_TRY(wf_graph_copy(graph, &plan->graph)); /* also validates it */
     mark_states(p);
     WF_TRY(wf_device_passes(p->device, p->options, p->report, plan->expansions, &plan->graph));
     WF_TRY(wf_uses_new(plan->graph, &p->uses));

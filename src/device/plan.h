@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan.h - a graph made ready for a kernel device: which kernel runs each node, in which order, and
- * where every value lies. A plan allocates no device memory; its sizes are known before anyone does.
+ * plan.h - plans a graph for a kernel device: the kernel of each node, their order, and the place
+ * of every value. A plan allocates no device memory, so its sizes are known before anything is
+ * allocated.
  */
 #ifndef WF_DEVICE_PLAN_H
 #define WF_DEVICE_PLAN_H
@@ -11,36 +12,37 @@
 #include "graph/pass/pass.h"
 
 typedef enum {
-    WF_PLACE_NONE,   /* nobody reads it: no storage */
-    WF_PLACE_PORT,   /* among the inputs and outputs of the executable, at an offset */
-    WF_PLACE_REGION, /* in the activation region, in a block */
+    WF_PLACE_NONE,   /* no storage: the value has no reader */
+    WF_PLACE_PORT,   /* in the executable's port memory (inputs and outputs), at an offset */
+    WF_PLACE_REGION, /* in a block of the activation region */
     WF_PLACE_STATE   /* in the buffer of a state */
 } wf_place_kind;
 
-/* Where a value lies. Views share the place of their root, with strides of their own, and so do operands of a
- * concat that are made where its result lies (such a concat is no step) with the result. */
+/* Where a value is stored. The root of a view is the value whose memory it shares; the view has its
+ * own strides. Operands of a joined concat share the place of its result in the same way: their
+ * kernels write directly into it, and the concat is not a step. */
 typedef struct {
     wf_place_kind kind;
-    const wf_node *state; /* WF_PLACE_STATE: the state node */
-    size_t offset;        /* WF_PLACE_PORT: of the root, in the memory for ports */
-    int block;            /* WF_PLACE_REGION: which block */
-    int64_t first;        /* element of the root at which the view begins */
-    int64_t stride[WF_MAX_RANK];
-    bool dense;
+    const wf_node *state;        /* WF_PLACE_STATE: the state node */
+    size_t offset;               /* WF_PLACE_PORT: of the root in the port memory, in bytes */
+    int block;                   /* WF_PLACE_REGION: index in wf_plan.blocks */
+    int64_t first;               /* first element of the view, counted from the root's first */
+    int64_t stride[WF_MAX_RANK]; /* in elements */
+    bool dense;                  /* row-major without gaps */
 } wf_place;
 
 typedef struct {
     const wf_node *node;
     const wf_kernel *kernel;
     size_t workspace_bytes;
-    int workspace; /* its block, -1 for none */
-    bool in_place; /* output 0 lies where an operand did */
+    int workspace; /* its block; -1: no workspace */
+    bool in_place; /* output 0 overwrites an operand */
 } wf_step;
 
-/* A stretch of the activation region, from its first writer to its last reader. */
+/* A block of the activation region, in use from its first writer to its last reader. */
 typedef struct {
-    const wf_value *value; /* the first to lie there; NULL: the workspace of a step */
-    size_t bytes;          /* of it, without padding and guards */
+    const wf_value *value; /* the first value stored there; NULL: a step's workspace */
+    size_t bytes;          /* without padding and guards */
 } wf_block_info;
 
 typedef struct {
@@ -48,34 +50,35 @@ typedef struct {
     wf_place **places; /* [node id][output] */
     wf_step *steps;
     int step_count;
-    wf_lifetime *blocks;       /* of the activation region; begin and end are steps */
+    wf_lifetime *blocks;       /* [block_count] in the activation region; begin and end are steps */
     wf_block_info *block_info; /* [block_count] */
     int block_count;
-    wf_memory memory;         /* states: those of this graph */
-    wf_expansion *expansions; /* [WF_OP_COUNT] what was expanded for lack of a kernel */
+    wf_memory memory;         /* `states` counts the states of this graph */
+    wf_expansion *expansions; /* [WF_OP_COUNT] ops expanded for lack of a kernel */
     wf_arena arena;           /* holds the arrays above */
     wf_ctx *ctx;
 } wf_plan;
 
-/* The session says which states are packed; NULL: none is. `report` may be NULL. */
+/* Copies the graph and plans the copy. `session` supplies the storage of states; NULL: all states
+ * are owned. `options` NULL: the defaults. `report` may be NULL. Free *out with wf_plan_free. */
 wf_status wf_plan_new(wf_device *device, wf_graph *graph, const wf_compile_options *options,
                       const wf_session *session, wf_report *report, wf_plan **out);
 void wf_plan_free(wf_plan *plan);
 
-/* Where a block's bytes begin in the region, past its guard. */
+/* Returns the offset of a block's bytes in the region, after the leading guard. */
 size_t wf_plan_offset(const wf_plan *plan, const wf_device *device, int block);
 
 /* ---- Parts of planning (view.c) ---- */
 
-/* A dense row-major layout of this shape, from element 0 on. */
+/* Sets dense row-major strides for this shape. */
 void wf_place_dense(wf_place *place, const wf_dims *shape);
-/* Where operand i of a concat lies within its result, which is dense. */
+/* Computes the place of operand i of a concat inside its dense result. */
 void wf_place_part(const wf_node *concat, int i, wf_place *out);
-/* Where the operand of the reshape n must lie for its result to lie at `result`. false: nowhere, its elements
- * would have to be moved, or its last axis would have gaps. */
+/* Computes the place of the operand of reshape n from the place of its result. Returns false if no
+ * strides fit, or if the operand's last axis would not be contiguous. */
 bool wf_place_before(const wf_node *n, const wf_place *result, wf_place *out);
-/* Where the output of the view node n lies if it shares the storage of its operand, which lies at
- * `operand`. false: it cannot, its elements have to be moved. */
+/* Computes the place of the output of view node n when it shares the storage of its operand, which
+ * is at `operand`. Returns false if it cannot: its elements must be copied. */
 bool wf_place_view(const wf_node *n, const wf_place *operand, wf_place *out);
 
 #endif

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* session.c - sessions: their states, their activation region, and compiling graphs for them. */
+/*
+ * session.c - sessions: their states, their activation region, and compiling graphs.
+ *
+ * A session owns its states, one activation region that its executables share, and the mappings of
+ * files with mapped states. Executables borrow the session and must be freed first.
+ */
 #include <string.h>
 
 #include "base/clock.h"
@@ -36,7 +41,7 @@ static void state_free(wf_session *s, wf_stored_state *state)
     wf_mem_free(s->ctx, state);
 }
 
-/* Closes the file that was opened last. */
+/* Closes the file at the head of the list: the one opened last. */
 static void close_file(wf_session *s)
 {
     wf_session_file *f = s->files;
@@ -51,8 +56,8 @@ void wf_session_free(wf_session *s)
     if (!s)
         return;
     if (s->exec_count > 0) {
-        wf_ctx_log(s->ctx, WF_LOG_ERROR, "a session stays alive: it has %d executables",
-                   s->exec_count);
+        wf_ctx_log(s->ctx, WF_LOG_ERROR, "a session was not freed: it still has %d executable%s",
+                   s->exec_count, WF_PLURAL(s->exec_count));
         return;
     }
     s->device->session_count--;
@@ -81,7 +86,7 @@ static char *copy_text(wf_ctx *ctx, const char *text)
     return copy ? memcpy(copy, text, bytes) : NULL;
 }
 
-/* Adds a state without storage. */
+/* Adds a state without storage. Doubles the list when it is full. */
 static wf_status state_add(wf_session *s, const char *name, wf_type type, const wf_dims *shape,
                            wf_stored_state **out)
 {
@@ -118,8 +123,8 @@ static wf_status state_allocate(wf_session *s, wf_stored_state *state)
     return WF_OK;
 }
 
-/* The state that was added last is not to be. */
-static wf_status state_take_back(wf_session *s, wf_status status)
+/* Removes the state added last if `status` is a failure. Returns `status`. */
+static wf_status state_undo(wf_session *s, wf_status status)
 {
     if (status != WF_OK)
         state_free(s, s->states[--s->state_count]);
@@ -145,31 +150,32 @@ wf_status wf_session_bind(wf_session *s, const wf_node *node, wf_stored_state **
     wf_stored_state *state = wf_session_find(s, node->name);
     if (!state) {
         WF_TRY(state_add(s, node->name, v->type, &v->shape, &state));
-        WF_TRY(state_take_back(s, state_allocate(s, state)));
+        WF_TRY(state_undo(s, state_allocate(s, state)));
     }
     *out = state;
     return check_state(s, state, v);
 }
 
-/* ---- States that are mapped or packed ---- */
+/* ---- Mapped and packed states ---- */
 
-/* Adds a state whose type and shape a caller gave, unless there is one of this name. */
+/* Adds a state of the caller's type and shape. Fails if the name is taken. */
 static wf_status declare(wf_session *s, const char *name, wf_type type, int rank,
                          const int64_t *dims, wf_stored_state **out)
 {
     wf_graph *g;
-    WF_TRY(wf_graph_new(s->ctx, &g)); /* which knows what a state may look like */
+    WF_TRY(wf_graph_new(s->ctx, &g)); /* validates name, type and shape */
     const wf_value *v = wf_state(g, name, type, rank, dims);
     wf_status status = wf_graph_status(g);
     if (status == WF_OK && wf_session_find(s, name))
-        status = wf_fail(s->ctx, WF_ERR_USAGE, "the session has a state '%s' already", name);
+        status = wf_fail(s->ctx, WF_ERR_USAGE, "the session already has a state '%s'", name);
     if (status == WF_OK)
         status = state_add(s, name, v->type, &v->shape, out);
     wf_graph_free(g);
     return status;
 }
 
-/* The mapping of a file, which states of one session share. A new one has no states. */
+/* Finds or opens the mapping of a file, which the states of a session share. A new mapping has 0
+ * states. */
 static wf_status open_file(wf_session *s, const char *path, wf_session_file **out)
 {
     for (*out = s->files; *out; *out = (*out)->next)
@@ -189,20 +195,23 @@ static wf_status open_file(wf_session *s, const char *path, wf_session_file **ou
     return status;
 }
 
-static wf_status find_in_file(wf_session *s, wf_stored_state *state, const wf_session_file *file,
-                              uint64_t offset)
+/* Maps or copies the contents of a state from `offset` of the file. Quantized blocks contain
+ * f16 scales: they need 2-byte alignment. */
+static wf_status load_from_file(wf_session *s, wf_stored_state *state, const wf_session_file *file,
+                                uint64_t offset)
 {
     const char *path = file->path;
     const wf_map *map = file->map;
     const wf_type_info *type = wf_type_get(state->type);
     unsigned align = type->block == 1 ? (unsigned)type->block_bytes : 2;
     if (offset > map->size || state->bytes > map->size - offset)
-        return wf_fail(s->ctx, WF_ERR_FORMAT,
-                       "state '%s' takes %zu bytes from byte %llu of '%s' on, which has only %zu",
-                       state->name, state->bytes, (unsigned long long)offset, path, map->size);
+        return wf_fail(
+            s->ctx, WF_ERR_FORMAT,
+            "state '%s' needs %zu bytes at byte %llu of '%s', but the file has only %zu bytes",
+            state->name, state->bytes, (unsigned long long)offset, path, map->size);
     if (offset % align != 0)
         return wf_fail(s->ctx, WF_ERR_FORMAT,
-                       "state '%s' cannot begin at byte %llu of '%s': no multiple of %u",
+                       "state '%s' begins at byte %llu of '%s', which is not a multiple of %u",
                        state->name, (unsigned long long)offset, path, align);
     const wf_device_ops *ops = s->device->ops;
     if (ops->buffer_map) {
@@ -218,10 +227,11 @@ static wf_status map_state(wf_session *s, wf_stored_state *state, const char *pa
 {
     wf_session_file *file;
     WF_TRY(open_file(s, path, &file));
-    wf_status status = find_in_file(s, state, file, offset);
+    wf_status status = load_from_file(s, state, file, offset);
     if (status == WF_OK && state->storage == WF_STATE_MAPPED)
         file->states++;
-    if (file->states == 0) /* copied or refused: by the next time there may be another file there */
+    if (file->states ==
+        0) /* copied or refused: do not reuse the mapping, the file may be replaced */
         close_file(s);
     return status;
 }
@@ -231,7 +241,7 @@ wf_status wf_session_map(wf_session *s, const char *name, wf_type type, int rank
 {
     wf_stored_state *state;
     WF_TRY(declare(s, name, type, rank, dims, &state));
-    return state_take_back(s, map_state(s, state, path, offset));
+    return state_undo(s, map_state(s, state, path, offset));
 }
 
 void wf_session_round(wf_session *s, const char *name)
@@ -251,7 +261,7 @@ wf_status wf_session_declare_rounded(wf_session *s, const char *name, wf_type ty
     return WF_OK;
 }
 
-/* *out: what the state takes up then. */
+/* Marks the state as packed and sets *out to its packed size in bytes. */
 static wf_status mark_packed(wf_session *s, wf_stored_state *state, size_t *out)
 {
     const wf_device_ops *ops = s->device->ops;
@@ -261,7 +271,7 @@ static wf_status mark_packed(wf_session *s, wf_stored_state *state, size_t *out)
         size_t len = 0;
         const wf_value v = {.type = state->type, .shape = state->shape};
         wf_value_print(&v, text, sizeof text, &len);
-        return wf_fail(s->ctx, WF_ERR_UNSUPPORTED, "device %s does not pack states like '%s', %s",
+        return wf_fail(s->ctx, WF_ERR_UNSUPPORTED, "device %s cannot pack state '%s', which is %s",
                        s->device->target.name, state->name, text);
     }
     state->storage = WF_STATE_PACKED;
@@ -281,7 +291,7 @@ wf_status wf_session_pack(wf_session *s, const char *name, wf_type type, int ran
 {
     wf_stored_state *state;
     WF_TRY(declare(s, name, type, rank, dims, &state));
-    return state_take_back(s, pack_state(s, state));
+    return state_undo(s, pack_state(s, state));
 }
 
 wf_status wf_session_declare_packed(wf_session *s, const char *name, wf_type type, int rank,
@@ -290,10 +300,10 @@ wf_status wf_session_declare_packed(wf_session *s, const char *name, wf_type typ
     wf_stored_state *state;
     size_t bytes;
     WF_TRY(declare(s, name, type, rank, dims, &state));
-    return state_take_back(s, mark_packed(s, state, &bytes));
+    return state_undo(s, mark_packed(s, state, &bytes));
 }
 
-/* A graph may not write what cannot be written. */
+/* Fails if the graph updates a mapped or packed state. */
 static wf_status check_writes(wf_session *s, const wf_graph *g)
 {
     for (int i = 0; i < g->node_count; i++) {
@@ -303,7 +313,7 @@ static wf_status check_writes(wf_session *s, const wf_graph *g)
             const wf_stored_state *state = written ? wf_session_find(s, written->name) : NULL;
             if (state && state->storage != WF_STATE_OWNED)
                 return wf_fail(s->ctx, WF_ERR_USAGE,
-                               "%s would write state '%s', which is %s in this session",
+                               "%s cannot write state '%s', which is %s in this session",
                                wf_node_def(n)->name, state->name,
                                state->storage == WF_STATE_PACKED ? "packed" : "mapped from a file");
         }
@@ -311,7 +321,7 @@ static wf_status check_writes(wf_session *s, const wf_graph *g)
     return WF_OK;
 }
 
-/* ---- The region for activations ---- */
+/* ---- The activation region ---- */
 
 wf_status wf_session_reserve(wf_session *s, size_t bytes)
 {
@@ -319,7 +329,7 @@ wf_status wf_session_reserve(wf_session *s, size_t bytes)
     bytes = bytes > old ? bytes : old;
     if (s->region && bytes <= s->region->bytes)
         return WF_OK;
-    /* The old one goes first, or else both would be there at one time: more than was planned. */
+    /* Free the old region first: holding both would exceed the planned memory. */
     WF_TRY(s->device->ops->queue_wait(s->queue));
     wf_buffer_free(s->region);
     s->region = NULL;
@@ -327,7 +337,7 @@ wf_status wf_session_reserve(wf_session *s, size_t bytes)
     wf_status status = wf_buffer_new(s->device, bytes, &s->region);
     if (status == WF_OK)
         s->region_bytes = bytes;
-    else if (s->exec_count > 0) /* for the others; if even that fails, their runs say so */
+    else if (s->exec_count > 0) /* for the other executables; if this fails too, their runs fail */
         wf_buffer_new(s->device, old, &s->region);
     return status;
 }
@@ -350,8 +360,8 @@ wf_status wf_session_write(wf_session *s, const char *name, const void *from, si
     wf_stored_state *state;
     WF_TRY(get_state(s, name, bytes, &state));
     if (state->storage == WF_STATE_MAPPED || state->storage == WF_STATE_COPIED)
-        return wf_fail(s->ctx, WF_ERR_USAGE, "state '%s' lies in a file and cannot be written",
-                       name);
+        return wf_fail(s->ctx, WF_ERR_USAGE,
+                       "state '%s' is mapped from a file and cannot be written", name);
     state->changes++;
     if (state->storage == WF_STATE_PACKED) {
         s->waiting -= state->source != NULL;
@@ -371,7 +381,7 @@ void wf_session_write_later(wf_session *s, const char *name, const wf_map *map, 
     state->source_at = offset;
 }
 
-/* Packs some of its rows and forgets them in the file. */
+/* Packs rows [begin, begin + count) and releases their pages of the file. */
 static wf_status settle_rows(wf_session *s, wf_stored_state *state, int64_t begin, int64_t count)
 {
     const wf_device_ops *ops = s->device->ops;
@@ -388,10 +398,10 @@ static wf_status settle_rows(wf_session *s, wf_stored_state *state, int64_t begi
     return WF_OK;
 }
 
-/* By some rows at a time: what is in memory twice then stays little. */
+/* Packs the deferred contents piece by piece, so that little data is in memory twice. */
 static wf_status settle(wf_session *s, wf_stored_state *state)
 {
-    enum { PIECE = 8 << 20 }; /* bytes, about */
+    enum { PIECE = 8 << 20 }; /* approximate bytes of a piece */
     const wf_map *map = state->source;
     const int64_t rows = state->shape.d[0], unit = s->device->ops->pack_rows;
     const int64_t units = unit > 0 ? PIECE / ((int64_t)state->bytes / rows * unit) : 0;
@@ -401,7 +411,7 @@ static wf_status settle(wf_session *s, wf_stored_state *state)
     if (wf_map_broken(map))
         return wf_fail(
             s->ctx, WF_ERR_IO,
-            "the file of state '%s' was cut short or became unreadable before it was used",
+            "the file of state '%s' was truncated or became unreadable before the first use",
             state->name);
     state->source = NULL;
     s->waiting--;
@@ -452,7 +462,7 @@ wf_status wf_compile_with(wf_session *s, wf_graph *graph, const wf_compile_optio
         status = s->device->ops->compile(s, graph, options ? options : &defaults, out);
     if (status == WF_OK)
         s->exec_count++;
-    else /* states that only this graph has would bind later ones to its types and shapes */
+    else /* remove the states it added: they would fix types and shapes for later graphs */
         while (s->state_count > states)
             state_free(s, s->states[--s->state_count]);
     return status;
@@ -480,7 +490,7 @@ wf_status wf_session_check_files(const wf_session *s)
     for (const wf_session_file *f = s->files; f; f = f->next)
         if (wf_map_broken(f->map))
             return wf_fail(s->ctx, WF_ERR_IO,
-                           "%s was cut short or became unreadable while its states were in use",
+                           "%s was truncated or became unreadable while its states were in use",
                            f->path);
     return WF_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* view.c - layouts: whether a view can share the storage of its operand, and with which strides. */
+/* view.c - computes strides: whether a view can share the storage of its operand, and how. */
 #include "device/plan.h"
 
 void wf_place_dense(wf_place *place, const wf_dims *shape)
@@ -23,9 +23,10 @@ static bool strides_are_dense(const wf_place *place, const wf_dims *shape)
     return true;
 }
 
-/* Strides for `to` over elements that lie as `from` with the strides of `place`, as in NumPy: axes
- * of the old shape are walked in groups, each covering a group of new axes with as many elements,
- * and a group must be evenly spaced in itself. false: the elements have to be moved. */
+/* Computes strides for shape `to` over the elements of shape `from` with the strides of `place`, by
+ * NumPy's algorithm. It pairs groups of old axes with groups of new axes of equal size. The old
+ * axes of a group must be contiguous with each other. Axes of length 1 are skipped. Returns false
+ * if the elements must be copied. */
 static bool reshape_strides(const wf_dims *from, const wf_place *place, const wf_dims *to,
                             int64_t *out)
 {
@@ -94,7 +95,7 @@ bool wf_place_view(const wf_node *n, const wf_place *operand, wf_place *out)
     const wf_dims *shape = &n->out[0].shape;
     *out = *operand;
     if (wf_dims_count(shape) == 0)
-        return false; /* nothing to share */
+        return false; /* an empty value has no storage to share */
     switch (n->op) {
     case WF_OP_reshape:
         if (!reshape_strides(&x->shape, operand, shape, out->stride))

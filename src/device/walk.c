@@ -35,7 +35,8 @@ static bool continues(const wf_walk *w, int a, int b)
     return true;
 }
 
-/* Drops axes of length 1. Each other axis moves to index `rank`, or merges with the axis before it. */
+/* Drops axes of length 1. Each other axis moves to index `rank`, or merges with the axis before
+ * it. */
 void wf_walk_fold(wf_walk *w)
 {
     int rank = 0;

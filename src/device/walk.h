@@ -4,9 +4,9 @@
  * every kernel device uses it.
  *
  * A walk is an index space and, for each operand, its stride along every axis: 0 where the operand
- * repeats. wf_walk_fold merges neighbouring axes that are contiguous in every operand, so that dense
- * operands of equal shape become a single axis. Elements come in runs: stretches of the last axis,
- * along which operand i moves by wf_walk_step(w, i) elements.
+ * repeats. wf_walk_fold merges neighbouring axes that are contiguous in every operand, so that
+ * dense operands of equal shape become a single axis. Elements come in runs: stretches of the last
+ * axis, along which operand i moves by wf_walk_step(w, i) elements.
  *
  *     wf_walk w = wf_walk_over(out->rank, out->dim);
  *     wf_walk_add(&w, in);
@@ -44,8 +44,8 @@ void wf_walk_add(wf_walk *w, const wf_view *v);
 void wf_walk_add_strides(wf_walk *w, const int64_t *stride);
 /* Merges axes. Call it after the last operand was added; the walk then has at least one axis. */
 void wf_walk_fold(wf_walk *w);
-/* Splits the axes of a view into those that a reduction keeps and those in the bit set `axes`, as two
- * folded walks with the view as operand 0. */
+/* Splits the axes of a view into those that a reduction keeps and those in the bit set `axes`, as
+ * two folded walks with the view as operand 0. */
 void wf_walk_split(const wf_view *v, int64_t axes, wf_walk *kept, wf_walk *gone);
 int64_t wf_walk_count(const wf_walk *w);
 static inline int64_t wf_walk_step(const wf_walk *w, int operand)
@@ -85,7 +85,8 @@ static inline void *wf_unit_at(const wf_view *units, int64_t offset)
 void wf_copy_strided(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n,
                      int bytes);
 
-/* Returns the least items per thread of a parallel loop whose item costs about `elements` elements. */
+/* Returns the least items per thread of a parallel loop whose item costs about `elements`
+ * elements. */
 static inline int64_t wf_grain(int64_t elements)
 {
     return elements < 16384 ? 16384 / (elements > 0 ? elements : 1) : 1;

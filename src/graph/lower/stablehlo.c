@@ -71,11 +71,6 @@ wf_type wf_stablehlo_type(wf_type type)
     return wf_type_get(type)->kind == WF_KIND_BLOCK ? WF_F32 : type;
 }
 
-bool wf_stablehlo_accepts(const wf_node *n)
-{
-    return wf_node_is(n, WF_FLAG_SOURCE) || wf_stablehlo_has(n->op);
-}
-
 /* ---- Arguments and results ---- */
 
 typedef struct {
@@ -219,7 +214,7 @@ static wf_status check_node(const wf_node *n)
 {
     char call[256];
     size_t len = 0;
-    if (wf_stablehlo_accepts(n))
+    if (wf_node_is(n, WF_FLAG_SOURCE) || wf_stablehlo_has(n->op))
         return WF_OK;
     wf_call_print(wf_node_def(n), n->in, n->nin, n->attr, call, sizeof call, &len);
     return wf_fail(n->graph->ctx, WF_ERR_UNSUPPORTED, "cannot lower %s to StableHLO", call);

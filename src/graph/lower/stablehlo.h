@@ -39,8 +39,6 @@ typedef struct {
 /* Whether this op has an emitter. All core ops except sources have one; other ops must be expanded
  * first. */
 bool wf_stablehlo_has(wf_op op);
-/* Whether the node has an emitter or is a source. */
-bool wf_stablehlo_accepts(const wf_node *n);
 /* The type of a value in the program: f32 for quantized types, unchanged for others. The caller
  * decodes quantized arguments. */
 wf_type wf_stablehlo_type(wf_type type);

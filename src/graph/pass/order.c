@@ -117,7 +117,7 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *ta
                 !wf_align_size(wf_value_bytes(v), target->alignment,
                                &bytes[wf_uses_slot(&uses, v)]))
                 status = wf_fail(g->ctx, WF_ERR_MEMORY,
-                                 "the values of this graph exceed any address space");
+                                 "the values of this graph exceed the address space");
         }
     }
     for (int i = 0; i < g->node_count && status == WF_OK; i++) {
